@@ -1,0 +1,20 @@
+# sluice_layer(NAME [LAYER ...] [LIBS TARGET ...])
+#
+# One folder of src/ is one static library made of every .c file in it. It may include the headers of
+# its own folder and of the layers it names, with theirs: an include that points upwards does not compile.
+function(sluice_layer name)
+    cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "LIBS")
+    file(GLOB files CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${name}/*.c)
+    if(NOT files)
+        file(WRITE ${CMAKE_BINARY_DIR}/empty_${name}.c "extern int sl_empty_${name};\n")
+        set(files ${CMAKE_BINARY_DIR}/empty_${name}.c)
+    endif()
+    add_library(sluice_${name} STATIC ${files})
+    target_compile_options(sluice_${name} PUBLIC "SHELL:-iquote ${CMAKE_SOURCE_DIR}/src/${name}")
+    foreach(layer ${arg_UNPARSED_ARGUMENTS})
+        target_link_libraries(sluice_${name} PUBLIC sluice_${layer})
+    endforeach()
+    if(arg_LIBS)
+        target_link_libraries(sluice_${name} PUBLIC ${arg_LIBS})
+    endif()
+endfunction()

@@ -1,0 +1,11 @@
+# The libraries that sluice stands on; scripts/deps installs them on Debian and Ubuntu.
+find_package(Threads REQUIRED)
+find_package(PkgConfig REQUIRED)
+find_package(CURL 7.85 REQUIRED)
+find_package(OpenSSL 3.0 REQUIRED)
+pkg_check_modules(YAML REQUIRED IMPORTED_TARGET yaml-0.1)
+pkg_check_modules(JANSSON REQUIRED IMPORTED_TARGET jansson)
+pkg_check_modules(EXPAT REQUIRED IMPORTED_TARGET expat)
+pkg_check_modules(SODIUM REQUIRED IMPORTED_TARGET libsodium)
+pkg_check_modules(MICROHTTPD REQUIRED IMPORTED_TARGET libmicrohttpd)
+pkg_check_modules(ISAL REQUIRED IMPORTED_TARGET libisal)

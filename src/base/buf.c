@@ -1,0 +1,163 @@
+/* A buffer learns its limit when it is made; growing doubles, so appends are linear in the end. */
+#include "buf.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <unistd.h>
+
+void sl_buf_release(struct sl_buf *buf)
+{
+    free(buf->data);
+    buf->data = NULL;
+    buf->used = buf->capacity = 0;
+}
+
+static int room(struct sl_buf *buf, size_t bytes, struct sl_err *err)
+{
+    if (bytes > buf->limit || buf->used > buf->limit - bytes)
+        return sl_fail(err, SL_E_NO_SPACE, "more than %zu bytes where that is the limit", buf->limit);
+    return sl_grow(&buf->data, &buf->capacity, buf->used + bytes + 1, 1, err);
+}
+
+int sl_buf_append(struct sl_buf *buf, const void *data, size_t bytes, struct sl_err *err)
+{
+    if (room(buf, bytes, err) < 0)
+        return -1;
+    if (bytes)
+        memcpy(buf->data + buf->used, data, bytes);
+    buf->used += bytes;
+    buf->data[buf->used] = 0;
+    return 0;
+}
+
+int sl_buf_text(struct sl_buf *buf, const char *text, struct sl_err *err)
+{
+    return sl_buf_append(buf, text, strlen(text), err);
+}
+
+int sl_buf_printf(struct sl_buf *buf, struct sl_err *err, const char *format, ...)
+{
+    va_list args, again;
+    va_start(args, format);
+    va_copy(again, args);
+    int length = vsnprintf(NULL, 0, format, args);
+    va_end(args);
+    int done = length < 0 ? sl_fail(err, SL_E_INTERNAL, "cannot format text")
+                          : room(buf, (size_t)length, err);
+    if (done == 0) {
+        vsnprintf(buf->data + buf->used, (size_t)length + 1, format, again);
+        buf->used += (size_t)length;
+    }
+    va_end(again);
+    return done;
+}
+
+const char *sl_buf_string(const struct sl_buf *buf)
+{
+    return buf->data ? buf->data : "";
+}
+
+char *sl_buf_steal(struct sl_buf *buf, struct sl_err *err)
+{
+    if (sl_buf_append(buf, "", 0, err) < 0)
+        return NULL;
+    char *text = buf->data;
+    buf->data = NULL;
+    buf->used = buf->capacity = 0;
+    return text;
+}
+
+int sl_buf_read_file(struct sl_buf *buf, const char *path, struct sl_err *err)
+{
+    sl_autoclose int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return sl_fail_errno(err, errno == ENOENT ? SL_E_NOT_FOUND : SL_E_USAGE, errno,
+                             "cannot open '%s'", path);
+    for (;;) {
+        char chunk[16384];
+        ssize_t got = read(fd, chunk, sizeof(chunk));
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0)
+            return sl_fail_errno(err, SL_E_USAGE, errno, "cannot read '%s'", path);
+        if (got == 0)
+            return sl_buf_append(buf, "", 0, err);
+        if (buf->used + (size_t)got > buf->limit)
+            return sl_fail(err, SL_E_USAGE, "'%s' is larger than %zu bytes", path, buf->limit);
+        if (sl_buf_append(buf, chunk, (size_t)got, err) < 0)
+            return -1;
+    }
+}
+
+void sl_hex(const uint8_t *data, size_t bytes, char *text)
+{
+    static const char digits[] = "0123456789abcdef";
+    for (size_t i = 0; i < bytes; i++) {
+        text[2 * i] = digits[data[i] >> 4];
+        text[2 * i + 1] = digits[data[i] & 15];
+    }
+    text[2 * bytes] = 0;
+}
+
+static int nibble(char c)
+{
+    if (c >= '0' && c <= '9')
+        return c - '0';
+    c |= 0x20;
+    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+int sl_unhex(const char *text, uint8_t *data, size_t bytes)
+{
+    if (strlen(text) != 2 * bytes)
+        return -1;
+    for (size_t i = 0; i < bytes; i++) {
+        int high = nibble(text[2 * i]), low = nibble(text[2 * i + 1]);
+        if (high < 0 || low < 0)
+            return -1;
+        data[i] = (uint8_t)(high << 4 | low);
+    }
+    return 0;
+}
+
+const char *sl_human_bytes(uint64_t bytes, char text[32])
+{
+    static const char *units[] = {"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+    if (bytes < 1024) {
+        snprintf(text, 32, "%u bytes", (unsigned)bytes);
+        return text;
+    }
+    double value = (double)bytes / 1024;
+    unsigned unit = 0;
+    while (value >= 1024 && unit + 1 < SL_COUNT(units)) {
+        value /= 1024;
+        unit++;
+    }
+    snprintf(text, 32, value < 10 ? "%.2f %s" : value < 100 ? "%.1f %s" : "%.0f %s", value, units[unit]);
+    return text;
+}
+
+static int utf8_length(unsigned char c)
+{
+    return c < 0x80 ? 1 : c >= 0xc2 && c < 0xe0 ? 2 : c >= 0xe0 && c < 0xf0 ? 3 : c >= 0xf0 && c < 0xf5 ? 4 : 0;
+}
+
+int sl_is_utf8(const void *data, size_t bytes)
+{
+    const unsigned char *p = data, *end = p + bytes;
+    while (p < end) {
+        int length = utf8_length(*p);
+        if (!length || end - p < length)
+            return 0;
+        for (int i = 1; i < length; i++)
+            if ((p[i] & 0xc0) != 0x80)
+                return 0;
+        if ((*p == 0xe0 && p[1] < 0xa0) || (*p == 0xed && p[1] > 0x9f) || (*p == 0xf0 && p[1] < 0x90) ||
+            (*p == 0xf4 && p[1] > 0x8f))
+            return 0;
+        p += length;
+    }
+    return 1;
+}

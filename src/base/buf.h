@@ -1,0 +1,74 @@
+/* Bytes: spans that are borrowed, buffers that grow to a limit, little-endian numbers. */
+#ifndef SL_BUF_H
+#define SL_BUF_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "err.h"
+#include "mem.h"
+
+/** Borrowed memory. */
+struct sl_span {
+    uint8_t *data;
+    size_t bytes;
+};
+
+/** Bytes that grow up to a limit learned at the start. data[used] is always 0, so text can be read from it. */
+struct sl_buf {
+    char *data; /* NULL until the first append */
+    size_t used, capacity, limit;
+};
+
+/** limit counts bytes; going beyond it is SL_E_NO_SPACE. Release with sl_buf_release(). */
+#define SL_BUF_INIT(limit_bytes) {.limit = (limit_bytes)}
+
+void sl_buf_release(struct sl_buf *buf);
+#define sl_autobuf __attribute__((cleanup(sl_buf_release))) struct sl_buf
+
+int sl_buf_append(struct sl_buf *buf, const void *data, size_t bytes, struct sl_err *err);
+int sl_buf_text(struct sl_buf *buf, const char *text, struct sl_err *err);
+int sl_buf_printf(struct sl_buf *buf, struct sl_err *err, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+/** The text, "" if nothing was appended; borrowed until the next change. */
+const char *sl_buf_string(const struct sl_buf *buf);
+/** The text, handed over; free() it. NULL if nothing could be allocated. */
+char *sl_buf_steal(struct sl_buf *buf, struct sl_err *err);
+
+/**
+ * Read a whole file of at most limit bytes (SL_E_USAGE if larger, SL_E_NOT_FOUND if absent) into buf.
+ * Regular files, projected volumes and pipes alike.
+ */
+int sl_buf_read_file(struct sl_buf *buf, const char *path, struct sl_err *err);
+
+static inline uint16_t sl_get_le16(const uint8_t *p)
+{
+    return (uint16_t)(p[0] | p[1] << 8);
+}
+static inline uint32_t sl_get_le32(const uint8_t *p)
+{
+    return (uint32_t)sl_get_le16(p) | (uint32_t)sl_get_le16(p + 2) << 16;
+}
+static inline uint64_t sl_get_le64(const uint8_t *p)
+{
+    return (uint64_t)sl_get_le32(p) | (uint64_t)sl_get_le32(p + 4) << 32;
+}
+static inline void sl_put_le64(uint8_t *p, uint64_t value)
+{
+    for (int i = 0; i < 8; i++)
+        p[i] = (uint8_t)(value >> (8 * i));
+}
+
+/** Lower-case hex of bytes into text, which holds 2 * bytes + 1. */
+void sl_hex(const uint8_t *data, size_t bytes, char *text);
+/** -1 if text is not exactly 2 * bytes hex digits. */
+int sl_unhex(const char *text, uint8_t *data, size_t bytes);
+
+/** "1.50 GiB", "612 bytes": for people; text holds 32. */
+const char *sl_human_bytes(uint64_t bytes, char text[32]);
+
+/** 1 if the bytes are UTF-8 without overlong forms and surrogates (RFC 3629). */
+int sl_is_utf8(const void *data, size_t bytes);
+
+#endif

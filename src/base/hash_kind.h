@@ -1,0 +1,8 @@
+/* The hashes sluice knows, as a kind that every layer may name; transform/hash.h computes them. */
+#ifndef SL_HASH_KIND_H
+#define SL_HASH_KIND_H
+
+enum sl_hash_kind { SL_HASH_CRC32, SL_HASH_CRC32C, SL_HASH_SHA256 };
+enum { SL_HASH_BYTES_MAX = 32 };
+
+#endif

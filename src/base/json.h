@@ -1,0 +1,71 @@
+/*
+ * JSON: writing into a limited buffer, and reading small documents (manifests, credentials) through
+ * jansson with limits. Tensor headers, which may hold a million members, have their own reader.
+ */
+#ifndef SL_JSON_H
+#define SL_JSON_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "buf.h"
+#include "err.h"
+
+/* ---- writing -------------------------------------------------------------------------------- */
+
+/**
+ * A document being written. Calls nest: object or array, members, end. Errors stick: the first one is
+ * kept in `err` and later calls do nothing, so check sl_json_text() once, at the end.
+ * Not for several threads.
+ */
+struct sl_json {
+    struct sl_buf buf;
+    struct sl_err err;
+    uint8_t closer[64]; /* '}' or ']' of each open level */
+    unsigned depth;
+    bool comma;
+};
+
+void sl_json_init(struct sl_json *json, size_t limit_bytes);
+void sl_json_release(struct sl_json *json);
+void sl_json_object(struct sl_json *json);
+void sl_json_array(struct sl_json *json);
+void sl_json_end(struct sl_json *json);
+/** "key": to be followed by one value. */
+void sl_json_key(struct sl_json *json, const char *key);
+/** Bytes that are not UTF-8 become U+FFFD. */
+void sl_json_string(struct sl_json *json, const char *text);
+void sl_json_string_n(struct sl_json *json, const char *text, size_t bytes);
+void sl_json_uint(struct sl_json *json, uint64_t value);
+void sl_json_int(struct sl_json *json, int64_t value);
+/** Six significant digits; not-a-number becomes null. */
+void sl_json_double(struct sl_json *json, double value);
+void sl_json_bool(struct sl_json *json, bool value);
+void sl_json_null(struct sl_json *json);
+/** A value that is JSON already. */
+void sl_json_raw(struct sl_json *json, const char *text);
+
+void sl_json_key_string(struct sl_json *json, const char *key, const char *text);
+void sl_json_key_uint(struct sl_json *json, const char *key, uint64_t value);
+void sl_json_key_double(struct sl_json *json, const char *key, double value);
+void sl_json_key_bool(struct sl_json *json, const char *key, bool value);
+
+/** The document, borrowed, or NULL with the first error. Every level must be closed. */
+const char *sl_json_text(struct sl_json *json, struct sl_err *err);
+
+#define SL_TIME_TEXT 32
+/** The time now as 2026-11-21T04:31:02.123Z; returns text. */
+const char *sl_json_time(char text[SL_TIME_TEXT]);
+
+/* ---- reading -------------------------------------------------------------------------------- */
+
+/** Parse a small document; duplicate keys are errors. SL_E_FORMAT names `what`. json_decref() it. */
+json_t *sl_json_parse(const char *text, size_t bytes, const char *what, struct sl_err *err);
+/** The string member, or NULL. */
+const char *sl_json_get_string(const json_t *object, const char *key);
+/** The non-negative integer member, or otherwise. */
+uint64_t sl_json_get_uint(const json_t *object, const char *key, uint64_t otherwise);
+
+#endif

@@ -1,0 +1,29 @@
+/*
+ * Events on stderr: text for a person, one JSON object a line for a container.
+ *
+ * Secrets never come here: no key, token, Authorization header or query string of a signed URL.
+ */
+#ifndef SL_LOG_H
+#define SL_LOG_H
+
+#include <stdbool.h>
+
+enum sl_log_level { SL_LOG_ERROR, SL_LOG_WARN, SL_LOG_INFO, SL_LOG_DEBUG, SL_LOG_TRACE };
+
+/** Set once before threads start. */
+void sl_log_setup(enum sl_log_level level, bool json);
+bool sl_log_wants(enum sl_log_level level);
+
+/**
+ * One event: a short sentence without a full stop. Text: "sluice: warning: MESSAGE". JSON:
+ * {"time":"…Z","level":"warn","message":"…"}. Any thread; lines never mix.
+ */
+void sl_log(enum sl_log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/** Write a finished JSON line (one object, no newline) or, in text mode, nothing. For progress events. */
+void sl_log_json_line(const char *json);
+
+/** Called around every write to stderr so that a progress bar can step aside; NULL for none. */
+void sl_log_set_hook(void (*before)(void), void (*after)(void));
+
+#endif

@@ -1,0 +1,116 @@
+/* Every allocation passes here, so that a test can make each of them fail in turn. */
+#include "mem.h"
+
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+static _Atomic unsigned fail_at, made;
+
+void sl_alloc_fail_at(unsigned nth)
+{
+    atomic_store(&made, 0);
+    atomic_store(&fail_at, nth);
+}
+
+unsigned sl_alloc_count(void)
+{
+    return atomic_load(&made);
+}
+
+static int refused(size_t bytes, struct sl_err *err)
+{
+    unsigned nth = atomic_fetch_add(&made, 1) + 1;
+    if (nth == atomic_load(&fail_at))
+        return sl_fail(err, SL_E_NO_SPACE, "out of memory for %zu bytes", bytes);
+    return 0;
+}
+
+void *sl_alloc(size_t bytes, struct sl_err *err)
+{
+    if (refused(bytes, err) < 0)
+        return NULL;
+    void *memory = calloc(1, bytes ? bytes : 1);
+    if (!memory)
+        sl_fail(err, SL_E_NO_SPACE, "out of memory for %zu bytes", bytes);
+    return memory;
+}
+
+void *sl_alloc_array(size_t count, size_t size, struct sl_err *err)
+{
+    size_t bytes;
+    if (__builtin_mul_overflow(count, size, &bytes)) {
+        sl_fail(err, SL_E_NO_SPACE, "out of memory for %zu items of %zu bytes", count, size);
+        return NULL;
+    }
+    return sl_alloc(bytes, err);
+}
+
+int sl_grow(void *array_pointer, size_t *capacity, size_t need, size_t size, struct sl_err *err)
+{
+    if (need <= *capacity)
+        return 0;
+    size_t wanted = *capacity ? *capacity : 8, bytes;
+    while (wanted < need)
+        wanted = wanted > SIZE_MAX / 2 ? need : wanted * 2;
+    if (__builtin_mul_overflow(wanted, size, &bytes))
+        return sl_fail(err, SL_E_NO_SPACE, "out of memory for %zu items of %zu bytes", wanted, size);
+    if (refused(bytes, err) < 0)
+        return -1;
+    void *old;
+    memcpy(&old, array_pointer, sizeof(old));
+    void *grown = realloc(old, bytes);
+    if (!grown)
+        return sl_fail(err, SL_E_NO_SPACE, "out of memory for %zu bytes", bytes);
+    memset((char *)grown + *capacity * size, 0, (wanted - *capacity) * size);
+    memcpy(array_pointer, &grown, sizeof(grown));
+    *capacity = wanted;
+    return 0;
+}
+
+void *sl_alloc_aligned(size_t alignment, size_t bytes, struct sl_err *err)
+{
+    void *memory = NULL;
+    if (refused(bytes, err) < 0)
+        return NULL;
+    if (posix_memalign(&memory, alignment, bytes ? bytes : alignment) != 0) {
+        sl_fail(err, SL_E_NO_SPACE, "out of memory for %zu bytes", bytes);
+        return NULL;
+    }
+    return memory;
+}
+
+char *sl_strndup(const char *text, size_t bytes, struct sl_err *err)
+{
+    char *copy = bytes == SIZE_MAX ? NULL : sl_alloc(bytes + 1, err);
+    if (copy)
+        memcpy(copy, text, bytes);
+    return copy;
+}
+
+char *sl_strdup(const char *text, struct sl_err *err)
+{
+    return sl_strndup(text, strlen(text), err);
+}
+
+char *sl_asprintf(struct sl_err *err, const char *format, ...)
+{
+    va_list args, again;
+    va_start(args, format);
+    va_copy(again, args);
+    int length = vsnprintf(NULL, 0, format, args);
+    va_end(args);
+    char *text = length < 0 ? NULL : sl_alloc((size_t)length + 1, err);
+    if (text)
+        vsnprintf(text, (size_t)length + 1, format, again);
+    va_end(again);
+    return text;
+}
+
+void sl_autoclose_(int *fd)
+{
+    if (*fd >= 0)
+        close(*fd);
+}

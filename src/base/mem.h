@@ -1,0 +1,66 @@
+/* Allocation that can be refused, and cleanup at the end of a scope. */
+#ifndef SL_MEM_H
+#define SL_MEM_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+#include "err.h"
+
+/** Zeroed memory, free() it. NULL with SL_E_NO_SPACE ("out of memory"). bytes may be 0. */
+void *sl_alloc(size_t bytes, struct sl_err *err);
+
+/** count * size zeroed bytes with an overflow check. */
+void *sl_alloc_array(size_t count, size_t size, struct sl_err *err);
+
+/** Grow an array to hold at least `need` items of `size` bytes; *capacity counts items. 0 or -1. */
+int sl_grow(void *array_pointer, size_t *capacity, size_t need, size_t size, struct sl_err *err);
+
+/** 64-byte aligned memory for I/O, not zeroed; free() it. */
+void *sl_alloc_aligned(size_t alignment, size_t bytes, struct sl_err *err);
+
+char *sl_strdup(const char *text, struct sl_err *err);
+char *sl_strndup(const char *text, size_t bytes, struct sl_err *err);
+char *sl_asprintf(struct sl_err *err, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/** Tests: the nth allocation from now on (1 is the next) fails, and only that; 0 turns it off. */
+void sl_alloc_fail_at(unsigned nth);
+/** Tests: allocations made since the last sl_alloc_fail_at(). */
+unsigned sl_alloc_count(void);
+
+static inline void sl_autofree_(void *pointer)
+{
+    free(*(void **)pointer);
+}
+/** Declares a pointer that free() takes at the end of the scope. */
+#define sl_autofree __attribute__((cleanup(sl_autofree_)))
+
+/** Hand the pointer over: the variable becomes NULL. */
+#define sl_steal(pointer)                                                                          \
+    ({                                                                                             \
+        __typeof__(*(pointer)) stolen_ = *(pointer);                                               \
+        *(pointer) = NULL;                                                                         \
+        stolen_;                                                                                   \
+    })
+
+/**
+ * SL_AUTO_DEFINE(sl_index) after the declaration of sl_index_free(struct sl_index *) makes
+ * SL_AUTO(sl_index) declare a `struct sl_index *` that sl_index_free() takes at the end of the scope.
+ */
+#define SL_AUTO_DEFINE(name)                                                                       \
+    static inline void name##_auto_(struct name **pointer)                                         \
+    {                                                                                              \
+        name##_free(*pointer);                                                                     \
+    }
+#define SL_AUTO(name) __attribute__((cleanup(name##_auto_))) struct name *
+
+/** Closes a descriptor at the end of the scope; -1 is none. */
+void sl_autoclose_(int *fd);
+#define sl_autoclose __attribute__((cleanup(sl_autoclose_)))
+
+#define SL_COUNT(array) (sizeof(array) / sizeof((array)[0]))
+#define SL_MIN(a, b)    ((a) < (b) ? (a) : (b))
+#define SL_MAX(a, b)    ((a) > (b) ? (a) : (b))
+
+#endif

@@ -1,0 +1,93 @@
+/*
+ * Option rows. One row is a YAML key, a command-line flag, a default, a line of help, a line of the
+ * reference page and a property of the JSON schema.
+ *
+ * A table describes one struct of plain values. Strings set by rows are owned by the struct and
+ * released by sl_options_release().
+ */
+#ifndef SL_OPTION_H
+#define SL_OPTION_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "err.h"
+
+enum sl_option_type {
+    SL_OPTION_BOOL,    /* bool; true/false and YAML's spellings */
+    SL_OPTION_STRING,  /* char *; NULL when unset and the default is "" */
+    SL_OPTION_UINT,    /* uint64_t; "auto" is SL_AUTO_VALUE where the default is "auto" */
+    SL_OPTION_BYTES,   /* uint64_t; 64Mi, 1.5GiB, 8M, plain bytes; "auto" as above */
+    SL_OPTION_CHOICE,  /* int: index into `choices`, "a|b|c" */
+    SL_OPTION_LIST,    /* struct sl_list: strings */
+    SL_OPTION_MAP,     /* struct sl_map: string to string */
+    SL_OPTION_SECTION, /* a nested struct described by `section`; present if the document names it */
+    SL_OPTION_ITEMS,   /* struct sl_items: a list of structs described by `section` */
+};
+
+#define SL_AUTO_VALUE UINT64_MAX
+
+struct sl_list {
+    char **items;
+    size_t count;
+};
+struct sl_map {
+    char **keys, **values;
+    size_t count;
+};
+struct sl_items {
+    void *items; /* array of structs of section->struct_bytes */
+    size_t count;
+};
+
+struct sl_option;
+/** A table: rows for one struct. */
+struct sl_option_table {
+    const char *name;              /* of the section: "readers" */
+    size_t struct_bytes;
+    const struct sl_option *rows;  /* ended by a row without key */
+};
+
+struct sl_option {
+    const char *member;  /* C member, snake_case; the YAML key is its camelCase, the flag its kebab-case */
+    enum sl_option_type type;
+    size_t offset;
+    const char *initial; /* the default as text; "" is none */
+    const char *help;    /* one sentence without a full stop */
+    const char *choices; /* CHOICE: "auto|all|off"; else NULL */
+    const struct sl_option_table *section; /* SECTION, ITEMS */
+    const char *flag;    /* a short flag's own name ("connections"); NULL: only --set a.b.c=VALUE */
+    const char *later;   /* not offered yet: parsed and checked, then refused with this sentence */
+    uint64_t minimum, maximum; /* UINT, BYTES; 0,0 is any */
+};
+
+#define SL_OPTION(type_name, member_name, TYPE, default_text, help_text, ...)                      \
+    {.member = #member_name, .type = SL_OPTION_##TYPE, .offset = offsetof(struct type_name, member_name), \
+     .initial = default_text, .help = help_text, ##__VA_ARGS__}
+#define SL_OPTION_END {.member = NULL}
+
+/** Fill a struct (zeroed first) with the defaults of its table. */
+int sl_options_init(const struct sl_option_table *table, void *values, struct sl_err *err);
+/** Free all strings, lists and maps, nested ones included; the struct is zeroed. */
+void sl_options_release(const struct sl_option_table *table, void *values);
+/**
+ * Set one value from text, for a flag or --set. SL_E_USAGE names the key and what was expected.
+ * LIST takes comma-separated items, or one item per call with `append`.
+ */
+int sl_option_set(const struct sl_option *row, void *values, const char *text, bool append, struct sl_err *err);
+/** "readers.rangeBytes": find row and the struct that holds it, NULL with SL_E_USAGE and a suggestion. */
+const struct sl_option *sl_option_find(const struct sl_option_table *table, void *values, const char *path,
+                                       void **holder, struct sl_err *err);
+/** camelCase of a member: range_bytes gives rangeBytes. text holds 64. */
+const char *sl_option_key(const struct sl_option *row, char text[64]);
+/** kebab-case of a member: range_bytes gives range-bytes. text holds 64. */
+const char *sl_option_kebab(const struct sl_option *row, char text[64]);
+
+/** The candidate nearest to word by edit distance, NULL if none is near. */
+const char *sl_nearest(const char *word, const char *const *candidates, size_t count);
+
+/** 64Mi, 8MB, 1.5GiB, 4096; -1 if it is no size. */
+int sl_parse_bytes(const char *text, uint64_t *bytes);
+
+#endif

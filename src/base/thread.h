@@ -1,0 +1,79 @@
+/* Threads, locks, cancellation and clocks. Cancellation is a descriptor, so whatever polls can wait for it. */
+#ifndef SL_THREAD_H
+#define SL_THREAD_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "err.h"
+
+/* ---- clocks -------------------------------------------------------------------------------- */
+
+/** Monotonic nanoseconds. */
+uint64_t sl_now_ns(void);
+/** Wall clock, seconds since 1970. */
+int64_t sl_wall_seconds(void);
+#define SL_NS_PER_S  1000000000ull
+#define SL_NS_PER_MS 1000000ull
+
+/* ---- cancellation -------------------------------------------------------------------------- */
+
+/**
+ * A flag that is raised once, with a reason, and a descriptor that becomes readable then. Any thread
+ * may raise and read it; raising is safe in a signal handler.
+ */
+struct sl_cancel;
+void sl_cancel_free(struct sl_cancel *cancel);
+struct sl_cancel *sl_cancel_new(struct sl_err *err);
+/** signal_number is 0 for a client's wish. Only the first call counts. */
+void sl_cancel_raise(struct sl_cancel *cancel, int signal_number);
+/** NULL is never canceled. */
+bool sl_cancel_raised(const struct sl_cancel *cancel);
+/** The signal that raised it, 0 if none. */
+int sl_cancel_signal(const struct sl_cancel *cancel);
+/** For poll(POLLIN); -1 if cancel is NULL. */
+int sl_cancel_fd(const struct sl_cancel *cancel);
+/** 0, or -1 with SL_E_CANCELED if raised. */
+int sl_cancel_check(const struct sl_cancel *cancel, struct sl_err *err);
+/** Sleep; 0 after the whole time, -1 with SL_E_CANCELED if raised meanwhile. */
+int sl_sleep_ms(unsigned ms, struct sl_cancel *cancel, struct sl_err *err);
+
+/* ---- threads ------------------------------------------------------------------------------- */
+
+/** Start a thread with all signals blocked and this name (15 bytes of it). -1 with SL_E_NO_SPACE. */
+int sl_thread_start(pthread_t *thread, const char *name, void *(*run)(void *), void *arg, struct sl_err *err);
+
+/** Processors this process may use: affinity and cgroup quota (v1 and v2), at least 1. */
+unsigned sl_cpu_count(void);
+
+/* ---- counters shared by threads ------------------------------------------------------------ */
+
+/** A counter that any thread may add to and read without a lock. */
+struct sl_counter {
+    _Atomic uint64_t value;
+};
+void sl_counter_add(struct sl_counter *counter, uint64_t amount);
+uint64_t sl_counter_get(const struct sl_counter *counter);
+
+/* ---- locks --------------------------------------------------------------------------------- */
+
+static inline void sl_unlock_(pthread_mutex_t **lock)
+{
+    if (*lock)
+        pthread_mutex_unlock(*lock);
+}
+static inline pthread_mutex_t *sl_lock_(pthread_mutex_t *lock)
+{
+    pthread_mutex_lock(lock);
+    return lock;
+}
+#define SL_LOCK_NAME_(a, b) a##b
+#define SL_LOCK_NAME(line)  SL_LOCK_NAME_(held_, line)
+/** Hold a mutex to the end of the scope. */
+#define SL_LOCKED(mutex)                                                                           \
+    __attribute__((cleanup(sl_unlock_), unused)) pthread_mutex_t *SL_LOCK_NAME(__LINE__) =         \
+        sl_lock_(mutex)
+
+#endif

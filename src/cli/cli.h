@@ -1,0 +1,46 @@
+/* Commands: a row of commands.def and a file cmd_NAME.c each. */
+#ifndef SL_CLI_H
+#define SL_CLI_H
+
+#include "err.h"
+#include "option.h"
+#include "spec.h"
+#include "thread.h"
+
+/** What every command gets. */
+struct sl_cli {
+    struct sl_cancel *cancel;   /* raised by SIGTERM, SIGINT, SIGHUP */
+    bool json;                  /* --json */
+    int progress;               /* enum sl_progress_mode */
+    const char *program;        /* argv[0] */
+    char **operands;            /* what is no flag */
+    int operand_count;
+    char **after_dashes;        /* after "--", NULL-terminated; NULL if there is no "--" */
+    struct sl_spec_setting *settings; /* flags that are spec keys, and --set */
+    size_t setting_count;
+    void *options;              /* the command's own struct, filled from its rows */
+};
+
+struct sl_command {
+    const char *name;
+    const char *usage;          /* "sluice load SPEC | URI --to DIR [-- COMMAND …]" */
+    const char *summary;        /* one line */
+    const char *description;    /* paragraphs for the page and --help */
+    const char *examples;       /* lines "command   # what it does" */
+    const struct sl_option_table *options; /* own flags: every row's flag is its kebab-case */
+    bool spec_flags;            /* takes the flags of spec keys and --set */
+    int operand_min, operand_max; /* -1: any */
+    int (*run)(struct sl_cli *cli, struct sl_err *err);
+};
+#define SL_COMMAND(name) extern const struct sl_command sl_cmd_##name;
+#include "commands.def"
+#undef SL_COMMAND
+
+const struct sl_command *sl_command_find(const char *name);
+/** All of them in the order of commands.def, NULL at the end. */
+const struct sl_command *const *sl_commands(void);
+
+/** Parse, run, report; the process's exit code. */
+int sl_cli_main(int argc, char **argv);
+
+#endif

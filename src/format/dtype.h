@@ -1,0 +1,26 @@
+/* Element types and their spellings: one row each in dtypes.def, canonical spelling that of safetensors. */
+#ifndef SL_DTYPE_H
+#define SL_DTYPE_H
+
+#include <stdint.h>
+
+enum sl_dtype {
+    SL_DTYPE_NONE,
+#define SL_DTYPE(id, bits, safetensors, numpy, torch) SL_DTYPE_##id,
+#include "dtypes.def"
+#undef SL_DTYPE
+    SL_DTYPE_COUNT
+};
+
+struct sl_dtype_row {
+    const char *name;        /* F32 */
+    unsigned bits;           /* of one element as stored */
+    int safetensors;         /* rank in safetensors' order, 0 if the format lacks it */
+    const char *numpy;       /* <f4, or "" */
+    const char *torch;       /* float32 */
+};
+const struct sl_dtype_row *sl_dtype_row(enum sl_dtype dtype);
+/** By canonical name, exact and case-sensitive; SL_DTYPE_NONE if unknown. */
+enum sl_dtype sl_dtype_by_name(const char *name, unsigned bytes);
+
+#endif

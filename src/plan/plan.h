@@ -1,0 +1,105 @@
+/*
+ * Spec and indexes in, ranges out: which bytes of which object go where. No tensor data is read.
+ *
+ * An *extent* is a range of an object with a place to go. A *range* is what one request fetches: neighbouring extents with small
+ * gaps merged, large ones cut, so every extent belongs to exactly one range. A *check* is a hash that must match.
+ */
+#ifndef SL_PLAN_H
+#define SL_PLAN_H
+
+#include <stdint.h>
+
+#include "hash_kind.h"
+#include "index.h"
+#include "json.h"
+#include "layout.h"
+#include "sink.h"
+#include "spec.h"
+
+struct sl_extent {
+    uint64_t begin, end;   /* in the source */
+    uint32_t source;       /* plan->sources */
+    uint32_t file;         /* plan->files */
+    uint64_t file_offset;
+};
+struct sl_range {
+    uint64_t begin, end;
+    uint32_t source;
+    uint32_t extent_first, extent_count; /* sorted by begin; bytes between them are discarded */
+};
+/** Bytes that the plan itself supplies (a new header, a small file): written before reading begins. */
+struct sl_literal {
+    uint32_t file;
+    uint64_t file_offset;
+    const uint8_t *data;   /* owned by the plan */
+    uint64_t bytes;
+};
+/** A hash over prefix and then [begin, end) of a source, which lies at file_offset of file without gaps. */
+struct sl_check {
+    enum sl_hash_kind kind;
+    uint32_t source;
+    uint64_t begin, end;
+    uint32_t file;
+    uint64_t file_offset;
+    const uint8_t *prefix; /* owned by an index */
+    size_t prefix_bytes;
+    uint8_t expected[32];
+    const char *what;      /* "tensor 'a.b'" or "object 'model.tensors'": owned by the plan */
+    bool given;            /* the user gave it: checked even with hashes off */
+};
+struct sl_plan_file {
+    char *name;
+    uint64_t bytes;
+};
+struct sl_plan_source {
+    struct sl_source *source;
+    struct sl_index *index; /* NULL: verbatim bytes only */
+    const char *name;
+};
+/** A tensor as it will lie in the published files, for the manifest. */
+struct sl_plan_tensor {
+    const struct sl_tensor *tensor;
+    uint32_t file;
+    uint64_t file_offset;
+};
+
+struct sl_plan {
+    struct sl_plan_source *sources;
+    size_t source_count;
+    struct sl_plan_file *files;
+    size_t file_count;
+    struct sl_extent *extents;
+    size_t extent_count;
+    struct sl_range *ranges;   /* in the order of fetching: small files first, then file order */
+    size_t range_count;
+    struct sl_literal *literals;
+    size_t literal_count;
+    struct sl_check *checks;
+    size_t check_count;
+    struct sl_plan_tensor *tensors;
+    size_t tensor_count;
+    uint64_t fetch_bytes;      /* over the network, gaps included */
+    uint64_t skipped_bytes;    /* of the objects, not fetched */
+    uint64_t sink_bytes;       /* at the destination */
+    uint64_t unhashed_bytes;   /* fetched bytes that no check covers */
+    uint64_t index_requests, index_bytes;
+    uint64_t range_bytes;      /* chosen */
+    unsigned connections;      /* to begin with */
+    unsigned connections_max;
+    uint8_t identity[32];      /* SHA-256 over versions, extents, files: equal plans give equal bytes */
+    struct sl_plan_own *own;
+};
+
+/**
+ * Open the store, list or open the object(s), read indexes, select tensors, lay out, cut and order ranges. SL_E_FORMAT for hostile
+ * names and broken files of a known format when their tensors are needed or their hashes are checked; such a file is loaded
+ * verbatim with a warning otherwise … see plan.c for the rule. SL_E_INTEGRITY for `hashes: require` with unhashed bytes.
+ * The plan borrows spec and owns store and sources.
+ */
+int sl_plan_make(const struct sl_spec *spec, const struct sl_source_config *config, struct sl_plan **plan, struct sl_err *err);
+void sl_plan_free(struct sl_plan *plan);
+SL_AUTO_DEFINE(sl_plan)
+/** The table for people and the JSON of `sluice plan`, without what limits the destination (publish/preflight knows that). */
+void sl_plan_json(struct sl_json *json, const struct sl_plan *plan);
+
+#endif

@@ -1,0 +1,72 @@
+/*
+ * What a backend implements: one file and one row of sources.def each. Called only by source.c and fetch.c.
+ */
+#ifndef SL_BACKEND_H
+#define SL_BACKEND_H
+
+#include <poll.h>
+
+#include "fetch.h"
+#include "source.h"
+
+struct sl_store {
+    const struct sl_backend *backend;
+    char *uri;      /* of the base, without secrets */
+    struct sl_source_config config;
+    void *impl;     /* the backend's */
+};
+
+struct sl_source {
+    struct sl_store *store;
+    char *name, *uri;
+    uint64_t bytes;
+    struct sl_version version;
+    uint8_t *head;         /* the first bytes, kept */
+    size_t head_bytes;
+    struct sl_fetch *fetch; /* for sl_source_read(), made on demand */
+    struct sl_counter requests, received;
+    void *impl;            /* the backend's: a resolved URL, an open descriptor */
+};
+
+/** One connection's worth of a backend; thread-confined; `impl` semantics are the backend's. */
+struct sl_lane;
+
+struct sl_backend {
+    const char *name; /* of the row */
+
+    /** Split the URI: fill store->uri and store->impl, set *key (malloc'ed). No network. */
+    int (*open)(struct sl_store *store, const char *uri, char **key, struct sl_err *err);
+    void (*close)(struct sl_store *store);
+    int (*list)(struct sl_store *store,
+                int (*each)(const struct sl_entry *entry, void *arg, struct sl_err *err), void *arg,
+                struct sl_err *err);
+    /** Fill source->uri and source->impl for source->name. No network. */
+    int (*locate)(struct sl_source *source, struct sl_err *err);
+    void (*forget)(struct sl_source *source);
+
+    struct sl_lane *(*lane_new)(struct sl_store *store, struct sl_err *err);
+    void (*lane_free)(struct sl_lane *lane);
+    /**
+     * Begin one request for [begin, end). While source->version is not known yet (first request, begin is 0) the
+     * range may be cut short by the object's end, and the answer fills source->bytes and source->version before the
+     * first byte is delivered; afterwards the answer must match them exactly.
+     */
+    int (*lane_start)(struct sl_lane *lane, struct sl_source *source, uint64_t begin, uint64_t end, bool first,
+                      struct sl_err *err);
+    /** As sl_fetch_read(), without retry. After END or FAILED the lane can start again. */
+    enum sl_fetch_state (*lane_read)(struct sl_lane *lane, void *data, size_t bytes, size_t *got, struct sl_err *err);
+    int (*lane_poll)(struct sl_lane *lane, struct pollfd fds[SL_FETCH_POLL_MAX], uint64_t *deadline_ns);
+    /** Drop the request and its connection. */
+    void (*lane_abort)(struct sl_lane *lane);
+    /**
+     * Before a retry of a failure that is not retryable by its kind: true if something was done about it (credentials
+     * refreshed, redirect resolved again, region learned) and the request is worth one more try. May block. NULL: never.
+     */
+    bool (*mend)(struct sl_source *source, const struct sl_err *why, struct sl_err *err);
+};
+
+#define SL_SOURCE(name, example, help) extern const struct sl_backend sl_##name##_backend;
+#include "sources.def"
+#undef SL_SOURCE
+
+#endif

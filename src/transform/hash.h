@@ -1,0 +1,33 @@
+/*
+ * Hashes of bytes on their way: CRC32 and CRC32C (ISA-L, combinable across ranges), SHA-256 (OpenSSL).
+ */
+#ifndef SL_HASH_H
+#define SL_HASH_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "err.h"
+#include "hash_kind.h"
+#include "mem.h"
+
+/** "crc32", "crc32c", "sha256". */
+const char *sl_hash_name(enum sl_hash_kind kind);
+/** 4 or 32. CRC digests are big-endian bytes, so that their hex reads as the number. */
+size_t sl_hash_bytes(enum sl_hash_kind kind);
+
+/** Continue a CRC: begin with 0. crc32: IEEE 802.3 as zlib's crc32(). crc32c: Castagnoli. */
+uint32_t sl_crc32(uint32_t crc, const void *data, size_t bytes);
+uint32_t sl_crc32c(uint32_t crc, const void *data, size_t bytes);
+/** CRC(A then B) from CRC(A), CRC(B) and the length of B. */
+uint32_t sl_crc32_combine(uint32_t a, uint32_t b, uint64_t b_bytes);
+uint32_t sl_crc32c_combine(uint32_t a, uint32_t b, uint64_t b_bytes);
+
+struct sl_sha256;
+struct sl_sha256 *sl_sha256_new(struct sl_err *err);
+void sl_sha256_free(struct sl_sha256 *sha);
+SL_AUTO_DEFINE(sl_sha256)
+void sl_sha256_update(struct sl_sha256 *sha, const void *data, size_t bytes);
+void sl_sha256_finish(struct sl_sha256 *sha, uint8_t digest[32]);
+
+#endif
