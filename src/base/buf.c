@@ -17,7 +17,8 @@ void sl_buf_release(struct sl_buf *buf)
 static int room(struct sl_buf *buf, size_t bytes, struct sl_err *err)
 {
     if (bytes > buf->limit || buf->used > buf->limit - bytes)
-        return sl_fail(err, SL_E_NO_SPACE, "more than %zu bytes where that is the limit", buf->limit);
+        return sl_fail(err, SL_E_NO_SPACE, "more than %zu bytes where that is the limit",
+                       buf->limit);
     return sl_grow(&buf->data, &buf->capacity, buf->used + bytes + 1, 1, err);
 }
 
@@ -135,13 +136,21 @@ const char *sl_human_bytes(uint64_t bytes, char text[32])
         value /= 1024;
         unit++;
     }
-    snprintf(text, 32, value < 10 ? "%.2f %s" : value < 100 ? "%.1f %s" : "%.0f %s", value, units[unit]);
+    snprintf(text, 32,
+             value < 10    ? "%.2f %s"
+             : value < 100 ? "%.1f %s"
+                           : "%.0f %s",
+             value, units[unit]);
     return text;
 }
 
 static int utf8_length(unsigned char c)
 {
-    return c < 0x80 ? 1 : c >= 0xc2 && c < 0xe0 ? 2 : c >= 0xe0 && c < 0xf0 ? 3 : c >= 0xf0 && c < 0xf5 ? 4 : 0;
+    return c < 0x80                ? 1
+           : c >= 0xc2 && c < 0xe0 ? 2
+           : c >= 0xe0 && c < 0xf0 ? 3
+           : c >= 0xf0 && c < 0xf5 ? 4
+                                   : 0;
 }
 
 int sl_is_utf8(const void *data, size_t bytes)
@@ -154,8 +163,8 @@ int sl_is_utf8(const void *data, size_t bytes)
         for (int i = 1; i < length; i++)
             if ((p[i] & 0xc0) != 0x80)
                 return 0;
-        if ((*p == 0xe0 && p[1] < 0xa0) || (*p == 0xed && p[1] > 0x9f) || (*p == 0xf0 && p[1] < 0x90) ||
-            (*p == 0xf4 && p[1] > 0x8f))
+        if ((*p == 0xe0 && p[1] < 0xa0) || (*p == 0xed && p[1] > 0x9f) ||
+            (*p == 0xf0 && p[1] < 0x90) || (*p == 0xf4 && p[1] > 0x8f))
             return 0;
         p += length;
     }

@@ -55,7 +55,8 @@ int sl_fail(struct sl_err *err, enum sl_err_kind kind, const char *format, ...)
     return -1;
 }
 
-int sl_fail_code(struct sl_err *err, enum sl_err_kind kind, const char *code, const char *format, ...)
+int sl_fail_code(struct sl_err *err, enum sl_err_kind kind, const char *code, const char *format,
+                 ...)
 {
     va_list args;
     va_start(args, format);
@@ -64,7 +65,8 @@ int sl_fail_code(struct sl_err *err, enum sl_err_kind kind, const char *code, co
     return -1;
 }
 
-int sl_fail_errno(struct sl_err *err, enum sl_err_kind kind, int errno_value, const char *format, ...)
+int sl_fail_errno(struct sl_err *err, enum sl_err_kind kind, int errno_value, const char *format,
+                  ...)
 {
     va_list args;
     va_start(args, format);

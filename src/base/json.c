@@ -209,6 +209,7 @@ const char *sl_json_get_string(const json_t *object, const char *key)
 uint64_t sl_json_get_uint(const json_t *object, const char *key, uint64_t otherwise)
 {
     const json_t *value = json_object_get(object, key);
-    return json_is_integer(value) && json_integer_value(value) >= 0 ? (uint64_t)json_integer_value(value)
-                                                                     : otherwise;
+    return json_is_integer(value) && json_integer_value(value) >= 0
+               ? (uint64_t)json_integer_value(value)
+               : otherwise;
 }

@@ -56,7 +56,8 @@ int sl_grow(void *array_pointer, size_t *capacity, size_t need, size_t size, str
     while (wanted < need)
         wanted = wanted > SIZE_MAX / 2 ? need : wanted * 2;
     if (__builtin_mul_overflow(wanted, size, &bytes))
-        return sl_fail(err, SL_E_NO_SPACE, "out of memory for %zu items of %zu bytes", wanted, size);
+        return sl_fail(err, SL_E_NO_SPACE, "out of memory for %zu items of %zu bytes", wanted,
+                       size);
     if (refused(bytes, err) < 0)
         return -1;
     void *old;

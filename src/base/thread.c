@@ -107,7 +107,8 @@ int sl_sleep_ms(unsigned ms, struct sl_cancel *cancel, struct sl_err *err)
     }
 }
 
-int sl_thread_start(pthread_t *thread, const char *name, void *(*run)(void *), void *arg, struct sl_err *err)
+int sl_thread_start(pthread_t *thread, const char *name, void *(*run)(void *), void *arg,
+                    struct sl_err *err)
 {
     sigset_t all, old;
     sigfillset(&all);
@@ -149,8 +150,9 @@ unsigned sl_cpu_count(void)
 {
     cpu_set_t set;
     CPU_ZERO(&set);
-    unsigned count = sched_getaffinity(0, sizeof(set), &set) == 0 ? (unsigned)CPU_COUNT(&set)
-                                                                   : (unsigned)sysconf(_SC_NPROCESSORS_ONLN);
+    unsigned count = sched_getaffinity(0, sizeof(set), &set) == 0
+                         ? (unsigned)CPU_COUNT(&set)
+                         : (unsigned)sysconf(_SC_NPROCESSORS_ONLN);
     double quota = cgroup_quota();
     if (quota > 0 && quota < count)
         count = (unsigned)(quota + 0.5);
