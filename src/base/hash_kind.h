@@ -1,4 +1,4 @@
-/* The hashes sluice knows, as a kind that every layer may name; transform/hash.h computes them. */
+/* The hashes sluice knows, as a kind that every layer may name; hash.h computes them. */
 #ifndef SL_HASH_KIND_H
 #define SL_HASH_KIND_H
 

@@ -1,5 +1,6 @@
 /*
- * Hashes of bytes on their way: CRC32 and CRC32C (ISA-L, combinable across ranges), SHA-256 (OpenSSL).
+ * Hashes of bytes on their way: CRC32 and CRC32C (ISA-L, combinable across ranges), SHA-256
+ * (OpenSSL).
  */
 #ifndef SL_HASH_H
 #define SL_HASH_H

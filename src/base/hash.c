@@ -1,0 +1,123 @@
+/*
+ * How hashes work here: the loops over bytes belong to libraries that know the processor (ISA-L
+ * folds CRCs with carry-less multiplication, OpenSSL has SHA extensions); ours are the conventions
+ * and the combination of CRCs.
+ *
+ * A CRC of bytes is a polynomial over GF(2) modulo P. The CRC of A followed by B is crc(A) * x^(8
+ * |B|) + crc(B), because appending |B| bytes shifts A's polynomial up. So ranges that land in any
+ * order are hashed where they land and joined later, at the price of a few dozen 32-bit
+ * multiplications. Numbers are "reflected": bit 31 stands for x^0.
+ */
+#include "hash.h"
+
+#include <isa-l/crc.h>
+#include <openssl/evp.h>
+#include <stdlib.h>
+
+enum { PIECE_BYTES_MAX = 1 << 30 }; /* crc32_iscsi counts in int */
+
+static const uint32_t CRC32_POLYNOMIAL = 0xedb88320u;
+static const uint32_t CRC32C_POLYNOMIAL = 0x82f63b78u;
+
+const char *sl_hash_name(enum sl_hash_kind kind)
+{
+    static const char *const names[] = {"crc32", "crc32c", "sha256"};
+    return names[kind];
+}
+
+size_t sl_hash_bytes(enum sl_hash_kind kind)
+{
+    return kind == SL_HASH_SHA256 ? 32 : 4;
+}
+
+uint32_t sl_crc32(uint32_t crc, const void *data, size_t bytes)
+{
+    return bytes ? crc32_gzip_refl(crc, data, bytes) : crc;
+}
+
+uint32_t sl_crc32c(uint32_t crc, const void *data, size_t bytes)
+{
+    unsigned char *at = (unsigned char *)(uintptr_t)data; /* ISA-L forgot a const */
+    crc = ~crc;
+    while (bytes > 0) {
+        size_t piece = SL_MIN(bytes, (size_t)PIECE_BYTES_MAX);
+        crc = crc32_iscsi(at, (int)piece, crc);
+        at += piece;
+        bytes -= piece;
+    }
+    return ~crc;
+}
+
+/* a * b mod P. */
+static uint32_t multiply(uint32_t polynomial, uint32_t a, uint32_t b)
+{
+    uint32_t product = 0;
+    for (uint32_t bit = 1u << 31; bit; bit >>= 1) {
+        if (a & bit)
+            product ^= b;
+        b = b & 1 ? b >> 1 ^ polynomial : b >> 1;
+    }
+    return product;
+}
+
+/* x^(8 * bytes) mod P, by squaring. */
+static uint32_t shift_of(uint32_t polynomial, uint64_t bytes)
+{
+    uint32_t power = 1u << 31;        /* x^0 */
+    uint32_t square = 1u << (31 - 8); /* x^8 */
+    for (; bytes; bytes >>= 1) {
+        if (bytes & 1)
+            power = multiply(polynomial, power, square);
+        square = multiply(polynomial, square, square);
+    }
+    return power;
+}
+
+uint32_t sl_crc32_combine(uint32_t a, uint32_t b, uint64_t b_bytes)
+{
+    return multiply(CRC32_POLYNOMIAL, shift_of(CRC32_POLYNOMIAL, b_bytes), a) ^ b;
+}
+
+uint32_t sl_crc32c_combine(uint32_t a, uint32_t b, uint64_t b_bytes)
+{
+    return multiply(CRC32C_POLYNOMIAL, shift_of(CRC32C_POLYNOMIAL, b_bytes), a) ^ b;
+}
+
+struct sl_sha256 {
+    EVP_MD_CTX *context;
+};
+
+struct sl_sha256 *sl_sha256_new(struct sl_err *err)
+{
+    SL_AUTO(sl_sha256) sha = sl_alloc(sizeof(*sha), err);
+    if (!sha)
+        return NULL;
+    sha->context = EVP_MD_CTX_new();
+    if (!sha->context || !EVP_DigestInit_ex(sha->context, EVP_sha256(), NULL)) {
+        sl_fail(err, SL_E_NO_SPACE, "cannot begin a SHA-256: out of memory");
+        return NULL;
+    }
+    return sl_steal(&sha);
+}
+
+void sl_sha256_free(struct sl_sha256 *sha)
+{
+    if (!sha)
+        return;
+    EVP_MD_CTX_free(sha->context);
+    free(sha);
+}
+
+/* Neither call can fail on an initialised context; a digest that is not one must never be compared
+ * with anything. */
+void sl_sha256_update(struct sl_sha256 *sha, const void *data, size_t bytes)
+{
+    if (!EVP_DigestUpdate(sha->context, data, bytes))
+        abort();
+}
+
+void sl_sha256_finish(struct sl_sha256 *sha, uint8_t digest[32])
+{
+    if (!EVP_DigestFinal_ex(sha->context, digest, NULL))
+        abort();
+}
