@@ -22,7 +22,8 @@ enum sl_option_type {
     SL_OPTION_CHOICE,  /* int: index into `choices`, "a|b|c" */
     SL_OPTION_LIST,    /* struct sl_list: strings */
     SL_OPTION_MAP,     /* struct sl_map: string to string */
-    SL_OPTION_SECTION, /* a nested struct described by `section`; present if the document names it */
+    SL_OPTION_SECTION, /* a nested struct described by `section`; present if the document names it
+                        */
     SL_OPTION_ITEMS,   /* struct sl_items: a list of structs described by `section` */
 };
 
@@ -44,28 +45,52 @@ struct sl_items {
 struct sl_option;
 /** A table: rows for one struct. */
 struct sl_option_table {
-    const char *name;              /* of the section: "readers" */
+    const char *name; /* of the section: "readers" */
     size_t struct_bytes;
-    const struct sl_option *rows;  /* ended by a row without key */
+    const struct sl_option *rows; /* ended by a row without key */
 };
 
 struct sl_option {
-    const char *member;  /* C member, snake_case; the YAML key is its camelCase, the flag its kebab-case */
+    const char
+        *member; /* C member, snake_case; the YAML key is its camelCase, the flag its kebab-case */
     enum sl_option_type type;
     size_t offset;
-    const char *initial; /* the default as text; "" is none */
-    const char *help;    /* one sentence without a full stop */
-    const char *choices; /* CHOICE: "auto|all|off"; else NULL */
+    const char *initial;                   /* the default as text; "" is none */
+    const char *help;                      /* one sentence without a full stop */
+    const char *choices;                   /* CHOICE: "auto|all|off"; else NULL */
     const struct sl_option_table *section; /* SECTION, ITEMS */
-    const char *flag;    /* a short flag's own name ("connections"); NULL: only --set a.b.c=VALUE */
-    const char *later;   /* not offered yet: parsed and checked, then refused with this sentence */
+    const char *flag;  /* a short flag's own name ("connections"); NULL: only --set a.b.c=VALUE */
+    const char *later; /* not offered yet: parsed and checked, then refused with this sentence */
     uint64_t minimum, maximum; /* UINT, BYTES; 0,0 is any */
+    bool required;             /* the document must set it wherever its section is named */
+    const char *pattern; /* STRING, and values of LIST and MAP: a regular expression for the JSON
+                            schema, which … */
+    /** … `check` enforces: 0, or -1 with "expected 64 hex digits". NULL: any text. */
+    int (*check)(const char *text, struct sl_err *err);
+    const char *value; /* what stands for the value in help: "DIR", "URL"; NULL: from the type */
 };
 
+/**
+ * One row: the struct's name, the member, the type without its prefix, the default, the help, and
+ * what else is to be set, by name:
+ *
+ *     static const struct sl_option readers_rows[] = {
+ *         SL_OPTION(sl_spec_readers, attempts, UINT, "8", "tries of one range", .minimum = 1,
+ * .maximum = 100), SL_OPTION_END,
+ *     };
+ *     const struct sl_option_table sl_readers_table = {"readers", sizeof(struct sl_spec_readers),
+ * readers_rows};
+ */
 #define SL_OPTION(type_name, member_name, TYPE, default_text, help_text, ...)                      \
-    {.member = #member_name, .type = SL_OPTION_##TYPE, .offset = offsetof(struct type_name, member_name), \
-     .initial = default_text, .help = help_text, ##__VA_ARGS__}
-#define SL_OPTION_END {.member = NULL}
+    {                                                                                              \
+        .member = #member_name, .type = SL_OPTION_##TYPE,                                          \
+        .offset = offsetof(struct type_name, member_name), .initial = default_text,                \
+        .help = help_text, ##__VA_ARGS__                                                           \
+    }
+#define SL_OPTION_END                                                                              \
+    {                                                                                              \
+        .member = NULL                                                                             \
+    }
 
 /** Fill a struct (zeroed first) with the defaults of its table. */
 int sl_options_init(const struct sl_option_table *table, void *values, struct sl_err *err);
@@ -75,10 +100,47 @@ void sl_options_release(const struct sl_option_table *table, void *values);
  * Set one value from text, for a flag or --set. SL_E_USAGE names the key and what was expected.
  * LIST takes comma-separated items, or one item per call with `append`.
  */
-int sl_option_set(const struct sl_option *row, void *values, const char *text, bool append, struct sl_err *err);
-/** "readers.rangeBytes": find row and the struct that holds it, NULL with SL_E_USAGE and a suggestion. */
-const struct sl_option *sl_option_find(const struct sl_option_table *table, void *values, const char *path,
-                                       void **holder, struct sl_err *err);
+int sl_option_set(const struct sl_option *row, void *values, const char *text, bool append,
+                  struct sl_err *err);
+/** "readers.rangeBytes": find row and the struct that holds it, NULL with SL_E_USAGE and a
+ * suggestion. */
+const struct sl_option *sl_option_find(const struct sl_option_table *table, void *values,
+                                       const char *path, void **holder, struct sl_err *err);
+/**
+ * Call back for every row with its dotted path ("source.s3.region"), sections before their members;
+ * the path of members of ITEMS has "[]" ("tensors.shard.rules[].match"). Stops at the first call
+ * that does not return 0 and returns that.
+ */
+int sl_options_walk(const struct sl_option_table *table,
+                    int (*each)(const struct sl_option *row, const char *path, void *arg),
+                    void *arg);
+/** What a value looks like, for help and pages: "auto|all|off", "SIZE", "NUMBER", the row's own
+ * `value`. */
+const char *sl_option_value_name(const struct sl_option *row);
+/** The index of text in "a|b|c", -1 if it is none of them. YAML's spellings of false are good for
+ * "off". */
+int sl_choice_index(const char *choices, const char *text);
+/** The n-th of "a|b|c" into text (64 bytes); NULL past the end. */
+const char *sl_choice_name(const char *choices, int index, char text[64]);
+/** "true", "yes", "on" and "false", "no", "off" in YAML 1.1's ways of writing them; -1 if it is
+ * none. */
+int sl_parse_bool(const char *text, bool *value);
+
+/** The row whose YAML key is the `bytes` bytes at key, NULL if the table has none. */
+const struct sl_option *sl_options_row(const struct sl_option_table *table, const char *key,
+                                       size_t bytes);
+/** Always -1: "unknown key 'includes' in 'tensors', did you mean 'include'?". */
+int sl_options_unknown(const struct sl_option_table *table, const char *key, struct sl_err *err);
+
+/** Append a copy; lists and maps hold at most 10,000 items (SL_E_USAGE). */
+int sl_list_add(struct sl_list *list, const char *text, size_t bytes, struct sl_err *err);
+/** Add, or replace the value of a key that is there. */
+int sl_map_add(struct sl_map *map, const char *key, const char *value, struct sl_err *err);
+/** The value, borrowed, or NULL. */
+const char *sl_map_get(const struct sl_map *map, const char *key);
+/** Append one struct with its defaults; borrowed until the next one is added. */
+void *sl_items_add(struct sl_items *items, const struct sl_option_table *table, struct sl_err *err);
+
 /** camelCase of a member: range_bytes gives rangeBytes. text holds 64. */
 const char *sl_option_key(const struct sl_option *row, char text[64]);
 /** kebab-case of a member: range_bytes gives range-bytes. text holds 64. */

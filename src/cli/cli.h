@@ -9,27 +9,27 @@
 
 /** What every command gets. */
 struct sl_cli {
-    struct sl_cancel *cancel;   /* raised by SIGTERM, SIGINT, SIGHUP */
-    bool json;                  /* --json */
-    int progress;               /* enum sl_progress_mode */
-    const char *program;        /* argv[0] */
-    char **operands;            /* what is no flag */
+    struct sl_cancel *cancel; /* raised by SIGTERM, SIGINT, SIGHUP */
+    bool json;                /* --json */
+    int progress;             /* enum sl_progress_mode */
+    const char *program;      /* argv[0] */
+    char **operands;          /* what is no flag */
     int operand_count;
-    char **after_dashes;        /* after "--", NULL-terminated; NULL if there is no "--" */
+    char **after_dashes;              /* after "--", NULL-terminated; NULL if there is no "--" */
     struct sl_spec_setting *settings; /* flags that are spec keys, and --set */
     size_t setting_count;
-    void *options;              /* the command's own struct, filled from its rows */
+    void *options; /* the command's own struct, filled from its rows */
 };
 
 struct sl_command {
     const char *name;
-    const char *usage;          /* "sluice load SPEC | URI --to DIR [-- COMMAND …]" */
-    const char *summary;        /* one line */
-    const char *description;    /* paragraphs for the page and --help */
-    const char *examples;       /* lines "command   # what it does" */
+    const char *usage;                     /* "sluice load SPEC | URI --to DIR [-- COMMAND …]" */
+    const char *summary;                   /* one line */
+    const char *description;               /* paragraphs for the page and --help */
+    const char *examples;                  /* lines "command   # what it does" */
     const struct sl_option_table *options; /* own flags: every row's flag is its kebab-case */
-    bool spec_flags;            /* takes the flags of spec keys and --set */
-    int operand_min, operand_max; /* -1: any */
+    bool spec_flags;                       /* takes the flags of spec keys and --set */
+    int operand_min, operand_max;          /* -1: any */
     int (*run)(struct sl_cli *cli, struct sl_err *err);
 };
 #define SL_COMMAND(name) extern const struct sl_command sl_cmd_##name;
@@ -39,6 +39,24 @@ struct sl_command {
 const struct sl_command *sl_command_find(const char *name);
 /** All of them in the order of commands.def, NULL at the end. */
 const struct sl_command *const *sl_commands(void);
+
+/**
+ * Read the models of a command's first operand: a spec file, or "-" for stdin, with the flags of
+ * the command line over it. Several mistakes are logged one by one and err then counts them; one
+ * mistake is err itself.
+ */
+int sl_cli_read_specs(struct sl_cli *cli, const char *path, struct sl_specs *specs,
+                      struct sl_err *err);
+/** As sl_cli_read_specs, for a URI and a directory instead of a file. */
+int sl_cli_uri_specs(struct sl_cli *cli, const char *uri, const char *to, struct sl_specs *specs,
+                     struct sl_err *err);
+
+/**
+ * Leave the outcome, one line, where Kubernetes looks for it: $SLUICE_TERMINATION_LOG, else
+ * /dev/termination-log if it can be written. Errors are written by sl_cli_main(); a command calls
+ * this for its success.
+ */
+void sl_cli_termination(const char *text);
 
 /** Parse, run, report; the process's exit code. */
 int sl_cli_main(int argc, char **argv);
