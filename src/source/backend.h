@@ -5,15 +5,23 @@
 #define SL_BACKEND_H
 
 #include <poll.h>
+#include <pthread.h>
 
 #include "fetch.h"
 #include "source.h"
+
+enum { SL_IDLE_LANES_MAX = 64 };
 
 struct sl_store {
     const struct sl_backend *backend;
     char *uri;      /* of the base, without secrets */
     struct sl_source_config config;
     void *impl;     /* the backend's */
+    struct {
+        pthread_mutex_t mutex;
+        struct sl_lane *lanes[SL_IDLE_LANES_MAX]; /* connected and without a request, for the next fetch */
+        unsigned lane_count;
+    } locked;
 };
 
 struct sl_source {
@@ -23,6 +31,7 @@ struct sl_source {
     struct sl_version version;
     uint8_t *head;         /* the first bytes, kept */
     size_t head_bytes;
+    bool opened;           /* the first answer came: bytes and version are known */
     struct sl_fetch *fetch; /* for sl_source_read(), made on demand */
     struct sl_counter requests, received;
     void *impl;            /* the backend's: a resolved URL, an open descriptor */

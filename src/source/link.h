@@ -1,0 +1,48 @@
+/*
+ * One connection: name, proxy and TLS by libcurl, bytes by us. Non-blocking, one thread at a time.
+ */
+#ifndef SL_LINK_H
+#define SL_LINK_H
+
+#include <stddef.h>
+#include <sys/types.h>
+
+#include "exchange.h"
+#include "fetch.h"
+
+struct sl_link;
+
+/** connect is borrowed until the link is freed. No network. */
+struct sl_link *sl_link_new(const struct sl_connect *connect, struct sl_err *err);
+void sl_link_free(struct sl_link *link);
+SL_AUTO_DEFINE(sl_link)
+
+/**
+ * Begin to connect to the origin of a URL ("https://host:port/"); proxy is a URL, or "" for none,
+ * and tunnels (CONNECT or SOCKS). An open connection is closed first.
+ */
+int sl_link_open(struct sl_link *link, const char *url, const char *proxy, struct sl_err *err);
+/**
+ * WAIT until DATA: connected. FAILED is SL_E_NET; a certificate that was refused is not retryable
+ * and says how to name a CA.
+ */
+enum sl_fetch_state sl_link_connect(struct sl_link *link, struct sl_err *err);
+/** What to wait for; want_write: for room to send, once connected. */
+int sl_link_poll(const struct sl_link *link, bool want_write, struct pollfd fds[SL_FETCH_POLL_MAX],
+                 uint64_t *deadline_ns);
+/** Connected, and the peer has neither closed nor sent anything since the last answer. */
+bool sl_link_idle(struct sl_link *link);
+void sl_link_close(struct sl_link *link);
+
+enum { SL_LINK_AGAIN = -2 };
+/** Bytes taken (at least 1), SL_LINK_AGAIN, or -1 with SL_E_NET. */
+ssize_t sl_link_send(struct sl_link *link, const void *data, size_t bytes, struct sl_err *err);
+/** Bytes that came, 0 at the end of the stream, SL_LINK_AGAIN, or -1 with SL_E_NET. */
+ssize_t sl_link_recv(struct sl_link *link, void *data, size_t bytes, struct sl_err *err);
+/** Wake poll() only when so many bytes are there (or the end is); a hint, 0 and 1 for any. */
+void sl_link_expect(struct sl_link *link, size_t bytes);
+
+/** curl_global_init and the shared caches, once per process; any thread. */
+int sl_link_setup(struct sl_err *err);
+
+#endif

@@ -1,0 +1,22 @@
+/* .netrc: logins for hosts. */
+#ifndef SL_NETRC_H
+#define SL_NETRC_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "err.h"
+
+enum { SL_NETRC_BYTES_MAX = 256 * 1024, SL_NETRC_WORD_MAX = 1024 };
+
+struct sl_netrc_login {
+    char login[SL_NETRC_WORD_MAX], password[SL_NETRC_WORD_MAX];
+};
+
+/** The first machine entry for host, or the default entry. false if neither is there. Values may be
+ * quoted, with backslashes. */
+bool sl_netrc_parse(const char *text, size_t bytes, const char *host, struct sl_netrc_login *login);
+/** From $NETRC or ~/.netrc; a file that cannot be read is as good as none. */
+bool sl_netrc_find(const char *host, struct sl_netrc_login *login);
+
+#endif
