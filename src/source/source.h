@@ -108,6 +108,12 @@ struct sl_version {
  */
 int sl_source_open(struct sl_store *store, const char *name, uint64_t head_bytes, struct sl_source **source,
                    struct sl_err *err);
+/**
+ * A source whose length and version are known, from a listing with strong ETags or from an earlier opening of the same object: no
+ * request is made. Its head is empty. Any thread.
+ */
+int sl_source_known(struct sl_store *store, const char *name, uint64_t bytes, const struct sl_version *version,
+                    struct sl_source **source, struct sl_err *err);
 /** The store must outlive its sources. */
 void sl_source_free(struct sl_source *source);
 SL_AUTO_DEFINE(sl_source)
