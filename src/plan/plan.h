@@ -9,7 +9,7 @@
 
 #include <stdint.h>
 
-#include "hash_kind.h"
+#include "check.h"
 #include "index.h"
 #include "json.h"
 #include "layout.h"
@@ -33,19 +33,6 @@ struct sl_literal {
     uint64_t file_offset;
     const uint8_t *data;   /* owned by the plan */
     uint64_t bytes;
-};
-/** A hash over prefix and then [begin, end) of a source, which lies at file_offset of file without gaps. */
-struct sl_check {
-    enum sl_hash_kind kind;
-    uint32_t source;
-    uint64_t begin, end;
-    uint32_t file;
-    uint64_t file_offset;
-    const uint8_t *prefix; /* owned by an index */
-    size_t prefix_bytes;
-    uint8_t expected[32];
-    const char *what;      /* "tensor 'a.b'" or "object 'model.tensors'": owned by the plan */
-    bool given;            /* the user gave it: checked even with hashes off */
 };
 struct sl_plan_file {
     char *name;

@@ -7,6 +7,7 @@
 #ifndef SL_SINK_H
 #define SL_SINK_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "buf.h"
@@ -31,6 +32,7 @@ struct sl_place {
 
 struct sl_sink_ops {
     const char *name;
+    bool lends_memory; /* places are memory: read straight into them; else file ranges */
     /** Make a place for file[file] bytes [offset, offset + bytes). Any reader thread. May block for staging memory. */
     int (*reserve)(struct sl_sink *sink, uint32_t file, uint64_t offset, uint64_t bytes, struct sl_place *place, struct sl_err *err);
     int (*commit)(struct sl_sink *sink, const struct sl_place *place, struct sl_err *err);
@@ -71,6 +73,8 @@ extern const struct sl_option_table sl_tmpfs_table;
  * their full size. SL_E_NO_SPACE with what to do.
  */
 struct sl_sink *sl_tmpfs_open(int directory_fd, const struct sl_sink_file *files, size_t count, struct sl_err *err);
+/** The owner and group that finish() gives the files; numeric ids, NULL leaves them. SL_E_USAGE if it is no number. */
+int sl_tmpfs_set_owner(struct sl_sink *sink, const struct sl_tmpfs_options *options, struct sl_err *err);
 /** Files as memory of this process: the sink's suite of tests and digests. Place is memory. */
 struct sl_sink *sl_heap_open(const struct sl_sink_file *files, size_t count, struct sl_err *err);
 const uint8_t *sl_heap_data(const struct sl_sink *sink, uint32_t file);

@@ -1,0 +1,87 @@
+/*
+ * Files as memory of this process. The place lent is the final one, so commit has nothing to do.
+ */
+#include <string.h>
+
+#include "sink.h"
+
+struct heap {
+    struct sl_sink base;
+    uint8_t **data; /* one a file */
+};
+
+static int heap_reserve(struct sl_sink *sink, uint32_t file, uint64_t offset, uint64_t bytes,
+                        struct sl_place *place, struct sl_err *err)
+{
+    (void)bytes, (void)err;
+    place->memory = ((struct heap *)sink)->data[file] + offset;
+    return 0;
+}
+
+static int heap_commit(struct sl_sink *sink, const struct sl_place *place, struct sl_err *err)
+{
+    (void)sink, (void)place, (void)err;
+    return 0;
+}
+
+static void heap_abandon(struct sl_sink *sink, const struct sl_place *place)
+{
+    (void)sink, (void)place;
+}
+
+static int heap_read(struct sl_sink *sink, uint32_t file, uint64_t offset, void *data, size_t bytes,
+                     struct sl_err *err)
+{
+    (void)err;
+    memcpy(data, ((struct heap *)sink)->data[file] + offset, bytes);
+    return 0;
+}
+
+static int heap_finish(struct sl_sink *sink, struct sl_err *err)
+{
+    (void)sink, (void)err;
+    return 0;
+}
+
+static void heap_close(struct sl_sink *sink)
+{
+    struct heap *heap = (struct heap *)sink;
+    for (size_t i = 0; heap->data && i < sink->file_count; i++)
+        free(heap->data[i]);
+    free(heap->data);
+    free(heap);
+}
+
+static const struct sl_sink_ops heap_ops = {
+    .name = "heap",
+    .lends_memory = true,
+    .reserve = heap_reserve,
+    .commit = heap_commit,
+    .abandon = heap_abandon,
+    .read = heap_read,
+    .finish = heap_finish,
+    .close = heap_close,
+};
+
+struct sl_sink *sl_heap_open(const struct sl_sink_file *files, size_t count, struct sl_err *err)
+{
+    struct heap *heap = sl_alloc(sizeof(*heap), err);
+    if (!heap)
+        return NULL;
+    heap->base = (struct sl_sink){.ops = &heap_ops, .files = files, .file_count = count};
+    SL_AUTO(sl_sink) sink = &heap->base;
+    heap->data = sl_alloc_array(count, sizeof(*heap->data), err);
+    if (!heap->data)
+        return NULL;
+    for (size_t i = 0; i < count; i++) {
+        heap->data[i] = sl_alloc(files[i].bytes, err);
+        if (!heap->data[i])
+            return NULL;
+    }
+    return sl_steal(&sink);
+}
+
+const uint8_t *sl_heap_data(const struct sl_sink *sink, uint32_t file)
+{
+    return ((const struct heap *)sink)->data[file];
+}

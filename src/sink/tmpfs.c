@@ -1,0 +1,362 @@
+/*
+ * Files of a staging directory. A place is a file range: whole pages written from a buffer that is
+ * hot in cache are the cheapest way to fill new pages of a tmpfs, cheaper than faults on a mapping.
+ *
+ * Every file is made with its full size before the first byte, so that a limit shows at once and
+ * readers may write in any order. A model may have more files than a process may have descriptors:
+ * only OPEN_FILES_MAX stay open, the least lucky one without users is closed when another is
+ * needed.
+ *
+ * Paths are walked component by component, following no links: the names come from a listing, and
+ * the directory may be writable for others.
+ */
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "option.h"
+#include "sink.h"
+#include "thread.h"
+
+enum { OPEN_FILES_MAX = 128, PATH_BYTES_MAX = 1025 };
+
+static const struct sl_option tmpfs_rows[] = {
+    SL_OPTION(sl_tmpfs_options, path, STRING, "",
+              "Directory that the model is published into, best on a tmpfs"),
+    SL_OPTION(sl_tmpfs_options, layout, CHOICE, "verbatim",
+              "The objects as they are, or the selected tensors written as files of this format",
+              .choices = "verbatim|safetensors|tensorizer"),
+    SL_OPTION(sl_tmpfs_options, shard_bytes, BYTES, "5GiB",
+              "Largest file that layout safetensors writes before it begins another",
+              .minimum = 1024 * 1024, .maximum = UINT64_MAX / 2),
+    SL_OPTION(sl_tmpfs_options, replace, CHOICE, "keep-old",
+              "Whether an older version stays until the new one is complete, or makes room first",
+              .choices = "keep-old|free-first"),
+    SL_OPTION(sl_tmpfs_options, owner, STRING, "", "Numeric user id that the files are given to"),
+    SL_OPTION(sl_tmpfs_options, group, STRING, "", "Numeric group id that the files are given to"),
+    SL_OPTION_END,
+};
+const struct sl_option_table sl_tmpfs_table = {"tmpfs", sizeof(struct sl_tmpfs_options),
+                                               tmpfs_rows};
+
+struct tmpfs_file {
+    int fd;         /* -1: closed */
+    uint32_t users; /* places lent out and reads in progress */
+    bool passing;   /* opened beyond OPEN_FILES_MAX: closed by its last user */
+    ino_t inode;    /* once it was made */
+};
+struct tmpfs {
+    struct sl_sink base;
+    int directory_fd;
+    uid_t owner; /* (uid_t)-1: leave */
+    gid_t group;
+    pthread_mutex_t lock;
+    struct {
+        struct tmpfs_file *files;
+        uint32_t open[OPEN_FILES_MAX]; /* file numbers of the open ones */
+        size_t open_count, hand;
+    } locked;
+};
+
+static int fail_file(struct sl_err *err, int number, const char *doing, const char *name)
+{
+    const char *advice;
+    switch (number) {
+    case ENOSPC:
+        advice = "the destination is full: give its tmpfs a larger size or the Pod more memory";
+        break;
+    case EDQUOT:
+        advice = "the quota is used up: raise it";
+        break;
+    case EFBIG:
+        advice =
+            "the file system or the file size limit (ulimit -f) does not allow files that large";
+        break;
+    case EROFS:
+        advice = "the destination is mounted read-only: mount it writable";
+        break;
+    case EACCES:
+    case EPERM:
+        advice = "no permission: run as the directory's owner or set fsGroup";
+        break;
+    case ELOOP:
+    case ENOTDIR:
+        advice = "a link or another file is in the way: remove it";
+        break;
+    case EMFILE:
+    case ENFILE:
+        advice = "no descriptors left: raise the limit of open files (ulimit -n)";
+        break;
+    default:
+        advice = "look at the destination's file system";
+    }
+    return sl_fail_errno(err, SL_E_NO_SPACE, number, "cannot %s '%s': %s", doing, name, advice);
+}
+
+/* Make and open one directory below fd, which is closed. */
+static int step_into(int fd, const char *component, int *error)
+{
+    enum { FLAGS = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC };
+    int next = openat(fd, component, FLAGS);
+    if (next < 0 && errno == ENOENT) {
+        if (mkdirat(fd, component, 0755) == 0 || errno == EEXIST)
+            next = openat(fd, component, FLAGS);
+    }
+    *error = errno;
+    close(fd);
+    return next;
+}
+
+/* Open the directory that holds name, making the missing ones; *leaf is name's last component. */
+static int open_parent(int directory_fd, const char *name, const char **leaf, int *error)
+{
+    int fd = fcntl(directory_fd, F_DUPFD_CLOEXEC, 0);
+    *error = errno;
+    for (const char *slash; fd >= 0 && (slash = strchr(name, '/')); name = slash + 1) {
+        char component[PATH_BYTES_MAX];
+        size_t bytes = (size_t)(slash - name);
+        assert(bytes < sizeof(component));
+        memcpy(component, name, bytes);
+        component[bytes] = 0;
+        fd = step_into(fd, component, error);
+    }
+    *leaf = name;
+    return fd;
+}
+
+static int open_leaf(int parent, const char *leaf, bool made)
+{
+    enum { FLAGS = O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK };
+    int fd = openat(parent, leaf, O_RDWR | FLAGS | (made ? 0 : O_CREAT), 0644);
+    if (fd >= 0 || errno != EACCES)
+        return fd;
+    /* A load that was killed in finish() left it read-only. */
+    sl_autoclose int own = openat(parent, leaf, O_RDONLY | FLAGS);
+    if (own < 0 || fchmod(own, 0644) < 0) {
+        errno = EACCES;
+        return -1;
+    }
+    return openat(parent, leaf, O_RDWR | FLAGS);
+}
+
+/* The first time the file gets its size; afterwards it must still be the same one, or bytes would
+ * be missing. */
+static int settle_file(int fd, const struct sl_sink_file *file, ino_t *inode, struct sl_err *err)
+{
+    struct stat status;
+    if (fstat(fd, &status) < 0 || !S_ISREG(status.st_mode))
+        return sl_fail(err, SL_E_NO_SPACE, "cannot write '%s': it is not a regular file: remove it",
+                       file->name);
+    bool sized = (uint64_t)status.st_size == file->bytes;
+    if (*inode && (*inode != status.st_ino || !sized))
+        return sl_fail(err, SL_E_NO_SPACE,
+                       "cannot write '%s': another process changed it: keep others out of the "
+                       "destination and load again",
+                       file->name);
+    if (!sized && ftruncate(fd, (off_t)file->bytes) < 0)
+        return fail_file(err, errno, "size", file->name);
+    *inode = status.st_ino;
+    return 0;
+}
+
+static int open_file(struct tmpfs *tmpfs, uint32_t number, ino_t *inode, struct sl_err *err)
+{
+    const struct sl_sink_file *file = &tmpfs->base.files[number];
+    const char *leaf;
+    int error;
+    sl_autoclose int parent = open_parent(tmpfs->directory_fd, file->name, &leaf, &error);
+    if (parent < 0)
+        return fail_file(err, error, "make the directory of", file->name);
+    int fd = open_leaf(parent, leaf, *inode != 0);
+    if (fd < 0)
+        return fail_file(err, errno, "open", file->name);
+    if (settle_file(fd, file, inode, err) < 0) {
+        close(fd);
+        return -1;
+    }
+    return fd;
+}
+
+/* Room for one more open file: close one that nobody uses; none if every one is in use. */
+static void make_room(struct tmpfs *tmpfs)
+{
+    for (size_t tries = 0; tries < OPEN_FILES_MAX; tries++) {
+        size_t hand = tmpfs->locked.hand++ % OPEN_FILES_MAX;
+        struct tmpfs_file *file = &tmpfs->locked.files[tmpfs->locked.open[hand]];
+        if (file->users)
+            continue;
+        close(file->fd);
+        file->fd = -1;
+        tmpfs->locked.open[hand] = tmpfs->locked.open[--tmpfs->locked.open_count];
+        return;
+    }
+}
+
+/* The file's descriptor, which stays open until drop(). */
+static int use(struct tmpfs *tmpfs, uint32_t number, struct sl_err *err)
+{
+    SL_LOCKED(&tmpfs->lock);
+    struct tmpfs_file *file = &tmpfs->locked.files[number];
+    if (file->fd < 0) {
+        if (tmpfs->locked.open_count == OPEN_FILES_MAX)
+            make_room(tmpfs);
+        file->fd = open_file(tmpfs, number, &file->inode, err);
+        if (file->fd < 0)
+            return -1;
+        file->passing = tmpfs->locked.open_count == OPEN_FILES_MAX;
+        if (!file->passing)
+            tmpfs->locked.open[tmpfs->locked.open_count++] = number;
+    }
+    file->users++;
+    return file->fd;
+}
+
+static void drop(struct tmpfs *tmpfs, uint32_t number)
+{
+    SL_LOCKED(&tmpfs->lock);
+    struct tmpfs_file *file = &tmpfs->locked.files[number];
+    if (--file->users || !file->passing)
+        return;
+    close(file->fd);
+    file->fd = -1;
+}
+
+static int tmpfs_reserve(struct sl_sink *sink, uint32_t file, uint64_t offset, uint64_t bytes,
+                         struct sl_place *place, struct sl_err *err)
+{
+    (void)offset, (void)bytes;
+    place->fd = use((struct tmpfs *)sink, file, err);
+    return place->fd < 0 ? -1 : 0;
+}
+
+static int tmpfs_commit(struct sl_sink *sink, const struct sl_place *place, struct sl_err *err)
+{
+    (void)err;
+    drop((struct tmpfs *)sink, place->file);
+    return 0;
+}
+
+static void tmpfs_abandon(struct sl_sink *sink, const struct sl_place *place)
+{
+    drop((struct tmpfs *)sink, place->file);
+}
+
+static int tmpfs_read(struct sl_sink *sink, uint32_t file, uint64_t offset, void *data,
+                      size_t bytes, struct sl_err *err)
+{
+    struct tmpfs *tmpfs = (struct tmpfs *)sink;
+    int fd = use(tmpfs, file, err), failed = 0;
+    if (fd < 0)
+        return -1;
+    for (size_t done = 0; !failed && done < bytes;) {
+        ssize_t got = pread(fd, (uint8_t *)data + done, bytes - done, (off_t)(offset + done));
+        if (got > 0)
+            done += (size_t)got;
+        else if (got == 0 || errno != EINTR)
+            failed = got ? fail_file(err, errno, "read back", sink->files[file].name)
+                         : sl_fail(err, SL_E_NO_SPACE,
+                                   "cannot read back '%s': another process made it shorter",
+                                   sink->files[file].name);
+    }
+    drop(tmpfs, file);
+    return failed;
+}
+
+static int finish_file(struct tmpfs *tmpfs, uint32_t number, struct sl_err *err)
+{
+    int fd = use(tmpfs, number, err), failed = 0;
+    if (fd < 0)
+        return -1;
+    const char *name = tmpfs->base.files[number].name;
+    ino_t inode = tmpfs->locked.files[number].inode;
+    bool given = tmpfs->owner != (uid_t)-1 || tmpfs->group != (gid_t)-1;
+    if (settle_file(fd, &tmpfs->base.files[number], &inode, err) < 0)
+        failed = -1;
+    else if (given && fchown(fd, tmpfs->owner, tmpfs->group) < 0)
+        failed = fail_file(err, errno, "give away", name);
+    else if (fchmod(fd, 0444) < 0)
+        failed = fail_file(err, errno, "set the mode of", name);
+    drop(tmpfs, number);
+    return failed;
+}
+
+static int tmpfs_finish(struct sl_sink *sink, struct sl_err *err)
+{
+    for (size_t i = 0; i < sink->file_count; i++)
+        if (finish_file((struct tmpfs *)sink, (uint32_t)i, err) < 0)
+            return -1;
+    return 0;
+}
+
+static void tmpfs_close(struct sl_sink *sink)
+{
+    struct tmpfs *tmpfs = (struct tmpfs *)sink;
+    for (size_t i = 0; tmpfs->locked.files && i < sink->file_count; i++)
+        if (tmpfs->locked.files[i].fd >= 0)
+            close(tmpfs->locked.files[i].fd);
+    pthread_mutex_destroy(&tmpfs->lock);
+    free(tmpfs->locked.files);
+    free(tmpfs);
+}
+
+static const struct sl_sink_ops tmpfs_ops = {
+    .name = "tmpfs",
+    .reserve = tmpfs_reserve,
+    .commit = tmpfs_commit,
+    .abandon = tmpfs_abandon,
+    .read = tmpfs_read,
+    .finish = tmpfs_finish,
+    .close = tmpfs_close,
+};
+
+struct sl_sink *sl_tmpfs_open(int directory_fd, const struct sl_sink_file *files, size_t count,
+                              struct sl_err *err)
+{
+    struct tmpfs *tmpfs = sl_alloc(sizeof(*tmpfs), err);
+    if (!tmpfs)
+        return NULL;
+    tmpfs->base = (struct sl_sink){.ops = &tmpfs_ops, .files = files, .file_count = count};
+    tmpfs->directory_fd = directory_fd;
+    tmpfs->owner = (uid_t)-1;
+    tmpfs->group = (gid_t)-1;
+    pthread_mutex_init(&tmpfs->lock, NULL);
+    SL_AUTO(sl_sink) sink = &tmpfs->base;
+    tmpfs->locked.files = sl_alloc_array(count, sizeof(*tmpfs->locked.files), err);
+    if (!tmpfs->locked.files)
+        return NULL;
+    for (size_t i = 0; i < count; i++)
+        tmpfs->locked.files[i].fd = -1;
+    for (size_t i = 0; i < count; i++) {
+        if (use(tmpfs, (uint32_t)i, err) < 0)
+            return NULL;
+        drop(tmpfs, (uint32_t)i);
+    }
+    return sl_steal(&sink);
+}
+
+static int parse_id(const char *text, const char *key, uint32_t *id, struct sl_err *err)
+{
+    if (!text)
+        return 0;
+    char *end;
+    errno = 0;
+    unsigned long value = strtoul(text, &end, 10);
+    if (*text < '0' || *text > '9' || *end || errno || value >= UINT32_MAX)
+        return sl_fail(err, SL_E_USAGE, "sink.tmpfs.%s is '%s', which is not a numeric id", key,
+                       text);
+    *id = (uint32_t)value;
+    return 0;
+}
+
+int sl_tmpfs_set_owner(struct sl_sink *sink, const struct sl_tmpfs_options *options,
+                       struct sl_err *err)
+{
+    struct tmpfs *tmpfs = (struct tmpfs *)sink;
+    assert(sink->ops == &tmpfs_ops);
+    if (parse_id(options->owner, "owner", &tmpfs->owner, err) < 0)
+        return -1;
+    return parse_id(options->group, "group", &tmpfs->group, err);
+}
