@@ -34,8 +34,14 @@ bool sl_log_wants(enum sl_log_level level)
     return level <= log_level;
 }
 
+bool sl_log_is_json(void)
+{
+    return log_json;
+}
+
 void sl_log_set_hook(void (*before)(void), void (*after)(void))
 {
+    SL_LOCKED(&write_lock);
     hook_before = before;
     hook_after = after;
 }

@@ -13,6 +13,8 @@ enum sl_log_level { SL_LOG_ERROR, SL_LOG_WARN, SL_LOG_INFO, SL_LOG_DEBUG, SL_LOG
 /** Set once before threads start. */
 void sl_log_setup(enum sl_log_level level, bool json);
 bool sl_log_wants(enum sl_log_level level);
+/** Whether events are JSON objects. */
+bool sl_log_is_json(void);
 
 /**
  * One event: a short sentence without a full stop. Text: "sluice: warning: MESSAGE". JSON:
@@ -23,7 +25,10 @@ void sl_log(enum sl_log_level level, const char *format, ...) __attribute__((for
 /** Write a finished JSON line (one object, no newline) or, in text mode, nothing. For progress events. */
 void sl_log_json_line(const char *json);
 
-/** Called around every write to stderr so that a progress bar can step aside; NULL for none. */
+/**
+ * Called around every write to stderr so that a progress bar can step aside; NULL for none. Both run on
+ * the thread that logs and must not log; none runs any more when this returns.
+ */
 void sl_log_set_hook(void (*before)(void), void (*after)(void));
 
 #endif

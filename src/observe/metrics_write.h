@@ -1,0 +1,20 @@
+/* What /metrics says beyond the rows of metrics.def: the process, and each load. Used by metrics.c
+ * only. */
+#ifndef SL_METRICS_WRITE_H
+#define SL_METRICS_WRITE_H
+
+#include "buf.h"
+#include "err.h"
+
+/**
+ * HELP, TYPE and (OpenMetrics) UNIT of one family. `name` is that of its samples: OpenMetrics
+ * families of counters and infos are named without their _total and _info.
+ */
+int sl_metrics_head(struct sl_buf *out, int openmetrics, const char *name, const char *type,
+                    const char *unit, const char *help, struct sl_err *err);
+/** Version, start time, CPU seconds, resident memory, descriptors. */
+int sl_metrics_write_process(struct sl_buf *out, int openmetrics, struct sl_err *err);
+/** A gauge per load, labelled by model: one load per name, the latest, and at most 256 of them. */
+int sl_metrics_write_loads(struct sl_buf *out, int openmetrics, struct sl_err *err);
+
+#endif

@@ -1,0 +1,187 @@
+/*
+ * Lines for people, made without a terminal so that tests can read them. Widths count characters,
+ * not bytes: names may hold UTF-8, and what the bar itself adds is one column a character.
+ */
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "buf.h"
+#include "mem.h"
+#include "progress_show.h"
+
+enum { BAR_COLUMNS_MIN = 8, BAR_COLUMNS_MAX = 40, NAME_COLUMNS_MAX = 28 };
+
+unsigned sl_progress_percent(const struct sl_progress_view *view)
+{
+    if (!view->bytes_total)
+        return view->state == SL_LOAD_PUBLISHED ? 100 : 0;
+    if (view->bytes_done >= view->bytes_total)
+        return 100;
+    return (unsigned)((double)view->bytes_done / (double)view->bytes_total * 100.0);
+}
+
+const char *sl_progress_duration(double seconds, char text[32])
+{
+    text[0] = 0;
+    if (!(seconds >= 0))
+        return text;
+    if (seconds > 360000000.0)
+        seconds = 360000000.0;
+    uint64_t whole = (uint64_t)seconds;
+    if (seconds < 10)
+        snprintf(text, 32, "%.1f s", seconds);
+    else if (whole < 60)
+        snprintf(text, 32, "%" PRIu64 " s", whole);
+    else if (whole < 3600)
+        snprintf(text, 32, "%" PRIu64 " min %" PRIu64 " s", whole / 60, whole % 60);
+    else
+        snprintf(text, 32, "%" PRIu64 " h %" PRIu64 " min", whole / 3600, whole / 60 % 60);
+    return text;
+}
+
+/* Control characters of a hostile name would move the cursor; UTF-8 is kept only where the terminal
+ * has it. */
+static unsigned append_tame(char *line, const char *text, unsigned columns_max, bool utf8)
+{
+    size_t used = strlen(line);
+    unsigned columns = 0;
+    utf8 = utf8 && sl_is_utf8(text, strlen(text));
+    for (; *text && used + 5 < SL_PROGRESS_LINE_BYTES; text++) {
+        unsigned char c = (unsigned char)*text;
+        bool continues = utf8 && (c & 0xc0) == 0x80;
+        if (!continues && columns == columns_max)
+            break;
+        columns += !continues;
+        line[used++] = c < 0x20 || c == 0x7f || (c >= 0x80 && !utf8) ? '?' : *text;
+    }
+    line[used] = 0;
+    return columns;
+}
+
+static void append(char *line, const char *text)
+{
+    size_t used = strlen(line);
+    snprintf(line + used, SL_PROGRESS_LINE_BYTES - used, "%s", text);
+}
+
+static void append_bar(char *line, const struct sl_progress_view *view, unsigned columns,
+                       const struct sl_progress_style *style)
+{
+    static const char *const eighths[] = {"", "▏", "▎", "▍", "▌", "▋", "▊", "▉"};
+    double part = view->bytes_total ? (double)view->bytes_done / (double)view->bytes_total : 0;
+    unsigned filled = (unsigned)(SL_MIN(SL_MAX(part, 0.0), 1.0) * columns * 8);
+    unsigned whole = filled / 8, rest = style->utf8 ? filled % 8 : 0;
+    append(line, style->color ? "\x1b[36m" : "");
+    append(line, style->utf8 ? "▕" : "[");
+    for (unsigned i = 0; i < whole; i++)
+        append(line, style->utf8 ? "█" : "#");
+    append(line, eighths[rest]);
+    for (unsigned i = whole + (rest > 0); i < columns; i++)
+        append(line, style->utf8 ? " " : ".");
+    append(line, style->utf8 ? "▏" : "]");
+    append(line, style->color ? "\x1b[0m" : "");
+}
+
+/* "1.20/2.80 GiB": both in the unit of the total. */
+static void done_of_total(const struct sl_progress_view *view, const char *between, char text[64])
+{
+    static const struct {
+        const char *name;
+        double bytes;
+    } units[] = {{"TiB", 0x1p40}, {"GiB", 0x1p30}, {"MiB", 0x1p20}, {"KiB", 0x1p10}};
+    uint64_t total = view->bytes_total ? view->bytes_total : view->bytes_done;
+    for (unsigned i = 0; i < SL_COUNT(units); i++)
+        if ((double)total >= units[i].bytes) {
+            snprintf(text, 64, "%.2f%s%.2f %s", (double)view->bytes_done / units[i].bytes, between,
+                     (double)view->bytes_total / units[i].bytes, units[i].name);
+            return;
+        }
+    snprintf(text, 64, "%" PRIu64 "%s%" PRIu64 " bytes", view->bytes_done, between,
+             view->bytes_total);
+}
+
+static void figures(const struct sl_progress_view *view, char text[256])
+{
+    char amount[64], rate[32], left[32];
+    done_of_total(view, "/", amount);
+    int used = snprintf(text, 256, " %3u%%  %s  %s/s", sl_progress_percent(view), amount,
+                        sl_human_bytes((uint64_t)view->bytes_per_second, rate));
+    if (view->seconds_left >= 0)
+        used += snprintf(text + used, 256 - (size_t)used, "  %s left",
+                         sl_progress_duration(view->seconds_left, left));
+    if (view->retries)
+        snprintf(text + used, 256 - (size_t)used, "  %" PRIu64 " %s", view->retries,
+                 view->retries == 1 ? "retry" : "retries");
+}
+
+static void ended_line(const struct sl_progress_view *view, const struct sl_progress_style *style,
+                       char text[SL_PROGRESS_LINE_BYTES], unsigned room)
+{
+    bool good = view->state == SL_LOAD_PUBLISHED;
+    char bytes[32], rate[32], time[32], rest[192];
+    if (good)
+        snprintf(rest, sizeof(rest), " published, %s in %s, %s/s",
+                 sl_human_bytes(view->bytes_done, bytes), sl_progress_duration(view->seconds, time),
+                 sl_human_bytes((uint64_t)view->bytes_per_second, rate));
+    else
+        snprintf(rest, sizeof(rest), " failed after %s at %u%%",
+                 sl_progress_duration(view->seconds, time), sl_progress_percent(view));
+    append(text, !style->color ? "" : good ? "\x1b[32m" : "\x1b[31m");
+    append_tame(text, rest, room, false);
+    append(text, style->color ? "\x1b[0m" : "");
+}
+
+void sl_progress_bar_line(const struct sl_progress_view *view,
+                          const struct sl_progress_style *style, char text[SL_PROGRESS_LINE_BYTES])
+{
+    unsigned width = SL_MIN(SL_MAX(style->width, 20u), 200u) - 1;
+    text[0] = 0;
+    width -= append_tame(text, view->name, SL_MIN(NAME_COLUMNS_MAX, width / 2), style->utf8);
+    if (view->state == SL_LOAD_PUBLISHED || view->state == SL_LOAD_FAILED) {
+        ended_line(view, style, text, width);
+        return;
+    }
+    if (view->state != SL_LOAD_READING) {
+        static const char *const words[] = {" waiting for another load of this directory",
+                                            " planning", "", " checking the last hashes"};
+        append_tame(text, words[SL_MIN((unsigned)view->state, 3u)], width, false);
+        return;
+    }
+    char rest[256];
+    figures(view, rest);
+    unsigned rest_columns = (unsigned)strlen(rest);
+    if (width >= rest_columns + 3 + BAR_COLUMNS_MIN) {
+        append(text, " ");
+        append_bar(text, view, SL_MIN(BAR_COLUMNS_MAX, width - rest_columns - 3), style);
+    }
+    append_tame(text, rest, width, false);
+}
+
+void sl_progress_text_line(const struct sl_progress_view *view, char text[SL_PROGRESS_LINE_BYTES])
+{
+    char amount[64], rate[32], left[32];
+    done_of_total(view, " of ", amount);
+    text[0] = 0;
+    append_tame(text, view->name, 64, true);
+    append(text, ": ");
+    append(text, sl_load_state_name(view->state));
+    if (view->state < SL_LOAD_READING)
+        return;
+    size_t used = strlen(text);
+    snprintf(text + used, SL_PROGRESS_LINE_BYTES - used, ", %u%% (%s), %s/s",
+             sl_progress_percent(view), amount,
+             sl_human_bytes((uint64_t)view->bytes_per_second, rate));
+    used = strlen(text);
+    if (view->state == SL_LOAD_READING && view->seconds_left >= 0)
+        snprintf(text + used, SL_PROGRESS_LINE_BYTES - used, ", %s left",
+                 sl_progress_duration(view->seconds_left, left));
+    else if (view->state >= SL_LOAD_PUBLISHED)
+        snprintf(text + used, SL_PROGRESS_LINE_BYTES - used, " in %s",
+                 sl_progress_duration(view->seconds, left));
+    used = strlen(text);
+    if (view->retries)
+        snprintf(text + used, SL_PROGRESS_LINE_BYTES - used, ", %" PRIu64 " retried",
+                 view->retries);
+}
