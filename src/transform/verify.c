@@ -1,0 +1,366 @@
+/*
+ * Which checks a piece belongs to is found in an interval tree: the checks sorted by source and
+ * begin, every middle of a (sub)array knowing the largest end below it, so whole-object checks over
+ * per-tensor ones cost O(log n) as well. What arrived of a check is kept as merged pieces with the
+ * CRC of each; most checks are small, lie within one piece and never need that. One lock guards all
+ * state; hashing is done outside it. The hashing threads are in follow.c.
+ */
+#include "verify.h"
+
+#include <ctype.h>
+#include <string.h>
+
+#include "follow.h"
+#include "hash.h"
+#include "metrics.h"
+
+enum { READ_BACK_BYTES = 256 * 1024 };
+
+/* What is fed: bytes [begin, end) of a source, and where they can be seen. */
+struct feed {
+    uint64_t begin, end;
+    const uint8_t *data; /* NULL: read them back through buffer */
+    uint8_t *buffer;
+};
+
+static int by_begin(const void *a, const void *b)
+{
+    const struct sl_check *x = ((const struct sl_verify_item *)a)->check;
+    const struct sl_check *y = ((const struct sl_verify_item *)b)->check;
+    if (x->source != y->source)
+        return x->source < y->source ? -1 : 1;
+    if (x->begin != y->begin)
+        return x->begin < y->begin ? -1 : 1;
+    return x->end > y->end ? -1 : x->end < y->end ? 1 : 0;
+}
+
+/* ---- the tree ------------------------------------------------------------------------------- */
+
+static uint64_t plant(struct sl_verify_item *items, size_t low, size_t high)
+{
+    if (low == high)
+        return 0;
+    size_t middle = low + (high - low) / 2;
+    uint64_t left = plant(items, low, middle), right = plant(items, middle + 1, high);
+    uint64_t end = SL_MAX(items[middle].check->end, SL_MAX(left, right));
+    items[middle].max_end = end;
+    return end;
+}
+
+/* How many of the sorted items lie before this source. */
+static size_t items_before(const struct sl_verify *verify, uint64_t source)
+{
+    size_t low = 0, high = verify->item_count;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (verify->items[middle].check->source < source)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+static void plant_all(struct sl_verify *verify)
+{
+    for (size_t low = 0; low < verify->item_count;) {
+        size_t high = items_before(verify, (uint64_t)verify->items[low].check->source + 1);
+        plant(verify->items, low, high);
+        low = high;
+    }
+}
+
+/* Bytes that several checks cover count as verified once, for the one that begins first. */
+static void count_fresh(struct sl_verify *verify)
+{
+    uint64_t covered = 0;
+    for (size_t i = 0; i < verify->item_count; i++) {
+        const struct sl_check *check = verify->items[i].check;
+        if (i == 0 || verify->items[i - 1].check->source != check->source)
+            covered = 0;
+        uint64_t begin = SL_MAX(check->begin, covered);
+        verify->items[i].fresh = check->end > begin ? check->end - begin : 0;
+        covered = SL_MAX(covered, check->end);
+    }
+}
+
+/* ---- the end of a check --------------------------------------------------------------------- */
+
+static int fail_mismatch(const struct sl_check *check, const uint8_t digest[SL_HASH_BYTES_MAX],
+                         struct sl_err *err)
+{
+    char expected[2 * SL_HASH_BYTES_MAX + 1], actual[2 * SL_HASH_BYTES_MAX + 1], code[32], *end;
+    const char *name = sl_hash_name(check->kind);
+    sl_hex(check->expected, sl_hash_bytes(check->kind), expected);
+    sl_hex(digest, sl_hash_bytes(check->kind), actual);
+    snprintf(code, sizeof(code), "E_HASH_%s", name);
+    for (end = code; *end; end++)
+        *end = (char)toupper((unsigned char)*end);
+    return sl_fail_code(
+        err, SL_E_INTEGRITY, code,
+        "%s: its %s is %s, expected %s: the bytes are damaged; load again, and if it "
+        "stays so store the object anew",
+        check->what, name, actual, expected);
+}
+
+int sl_verify_complete(struct sl_verify *verify, struct sl_verify_item *item,
+                       const uint8_t digest[SL_HASH_BYTES_MAX], struct sl_err *err)
+{
+    const struct sl_check *check = item->check;
+    bool right = memcmp(digest, check->expected, sl_hash_bytes(check->kind)) == 0;
+    struct sl_err why = SL_ERR_INIT;
+    if (right) {
+        sl_progress_add_verified(verify->config.progress, item->fresh);
+        sl_metric_add(SL_M_VERIFIED_BYTES, (int64_t)item->fresh);
+    } else {
+        fail_mismatch(check, digest, &why);
+        sl_metric_add(SL_M_VERIFY_FAILURES, 1);
+        if (verify->config.mismatch)
+            verify->config.mismatch(verify->config.arg, check);
+    }
+    SL_LOCKED(&verify->lock);
+    verify->locked.remaining--;
+    if (!right && !verify->locked.err.kind)
+        verify->locked.err = why;
+    pthread_cond_broadcast(&verify->idle);
+    if (!right && err)
+        *err = why;
+    return right ? 0 : -1;
+}
+
+static uint32_t crc_of(enum sl_hash_kind kind, uint32_t crc, const void *data, size_t bytes)
+{
+    return kind == SL_HASH_CRC32 ? sl_crc32(crc, data, bytes) : sl_crc32c(crc, data, bytes);
+}
+
+static uint32_t crc_join(enum sl_hash_kind kind, uint32_t a, uint32_t b, uint64_t b_bytes)
+{
+    return kind == SL_HASH_CRC32 ? sl_crc32_combine(a, b, b_bytes)
+                                 : sl_crc32c_combine(a, b, b_bytes);
+}
+
+/* crc is that of all bytes of the check, without its prefix. */
+static int complete_crc(struct sl_verify *verify, struct sl_verify_item *item, uint32_t crc,
+                        struct sl_err *err)
+{
+    const struct sl_check *check = item->check;
+    uint8_t digest[SL_HASH_BYTES_MAX] = {0};
+    if (check->prefix_bytes) {
+        uint32_t prefix = crc_of(check->kind, 0, check->prefix, check->prefix_bytes);
+        crc = crc_join(check->kind, prefix, crc, check->end - check->begin);
+    }
+    for (int i = 0; i < 4; i++)
+        digest[i] = (uint8_t)(crc >> (24 - 8 * i));
+    return sl_verify_complete(verify, item, digest, err);
+}
+
+/* The whole check lies in memory. */
+static int complete_at_once(struct sl_verify *verify, struct sl_verify_item *item,
+                            const uint8_t *data, struct sl_err *err)
+{
+    const struct sl_check *check = item->check;
+    size_t bytes = (size_t)(check->end - check->begin);
+    if (check->kind != SL_HASH_SHA256)
+        return complete_crc(verify, item, crc_of(check->kind, 0, data, bytes), err);
+    SL_AUTO(sl_sha256) sha = sl_sha256_new(err);
+    if (!sha)
+        return -1;
+    uint8_t digest[SL_HASH_BYTES_MAX];
+    sl_sha256_update(sha, check->prefix, check->prefix_bytes);
+    sl_sha256_update(sha, data, bytes);
+    sl_sha256_finish(sha, digest);
+    return sl_verify_complete(verify, item, digest, err);
+}
+
+/* ---- pieces --------------------------------------------------------------------------------- */
+
+/* Put one piece among the others, joined with its neighbours. The lock is held. */
+static int add_piece(struct sl_verify_item *item, struct sl_verify_piece piece, struct sl_err *err)
+{
+    enum sl_hash_kind kind = item->check->kind;
+    size_t at = item->piece_count;
+    while (at && item->pieces[at - 1].begin > piece.begin)
+        at--;
+    struct sl_verify_piece *before = at ? &item->pieces[at - 1] : NULL;
+    struct sl_verify_piece *after = at < item->piece_count ? &item->pieces[at] : NULL;
+    if ((before && before->end > piece.begin) || (after && after->begin < piece.end))
+        return sl_fail(err, SL_E_INTERNAL, "%s: bytes were fed to its hash twice",
+                       item->check->what);
+    bool crcs = kind != SL_HASH_SHA256;
+    if (before && before->end == piece.begin) {
+        if (crcs)
+            before->crc = crc_join(kind, before->crc, piece.crc, piece.end - piece.begin);
+        before->end = piece.end;
+    } else {
+        if (sl_grow(&item->pieces, &item->piece_capacity, item->piece_count + 1,
+                    sizeof(*item->pieces), err) < 0)
+            return -1;
+        before = &item->pieces[at];
+        memmove(before + 1, before, (item->piece_count++ - at) * sizeof(*before));
+        *before = piece;
+    }
+    after = before + 1;
+    if (after == item->pieces + item->piece_count || after->begin != before->end)
+        return 0;
+    if (crcs)
+        before->crc = crc_join(kind, before->crc, after->crc, after->end - after->begin);
+    before->end = after->end;
+    memmove(after, after + 1,
+            (size_t)(item->pieces + --item->piece_count - after) * sizeof(*after));
+    return 0;
+}
+
+static int land(struct sl_verify *verify, struct sl_verify_item *item, uint64_t begin, uint64_t end,
+                uint32_t crc, struct sl_err *err)
+{
+    const struct sl_check *check = item->check;
+    {
+        SL_LOCKED(&verify->lock);
+        if (add_piece(item, (struct sl_verify_piece){begin, end, crc}, err) < 0)
+            return -1;
+        if (check->kind == SL_HASH_SHA256)
+            return sl_verify_follow(verify, item, err);
+        if (item->pieces[0].begin != check->begin || item->pieces[0].end != check->end)
+            return 0;
+        crc = item->pieces[0].crc;
+        free(sl_steal(&item->pieces));
+        item->piece_count = item->piece_capacity = 0;
+    }
+    return complete_crc(verify, item, crc, err);
+}
+
+static int land_from_sink(struct sl_verify *verify, struct sl_verify_item *item, uint64_t begin,
+                          uint64_t end, uint8_t *buffer, struct sl_err *err)
+{
+    const struct sl_check *check = item->check;
+    uint32_t crc = 0;
+    for (uint64_t at = begin; check->kind != SL_HASH_SHA256 && at < end;) {
+        size_t bytes = (size_t)SL_MIN(end - at, (uint64_t)READ_BACK_BYTES);
+        if (verify->config.read(verify->config.arg, check->file,
+                                check->file_offset + (at - check->begin), buffer, bytes, err) < 0)
+            return -1;
+        crc = crc_of(check->kind, crc, buffer, bytes);
+        at += bytes;
+    }
+    return land(verify, item, begin, end, crc, err);
+}
+
+static int feed_item(struct sl_verify *verify, struct sl_verify_item *item, const struct feed *feed,
+                     struct sl_err *err)
+{
+    const struct sl_check *check = item->check;
+    uint64_t begin = SL_MAX(feed->begin, check->begin), end = SL_MIN(feed->end, check->end);
+    if (begin >= end)
+        return 0;
+    if (!feed->data)
+        return land_from_sink(verify, item, begin, end, feed->buffer, err);
+    const uint8_t *data = feed->data + (begin - feed->begin);
+    if (begin == check->begin && end == check->end)
+        return complete_at_once(verify, item, data, err);
+    uint32_t crc = 0;
+    if (check->kind != SL_HASH_SHA256)
+        crc = crc_of(check->kind, 0, data, (size_t)(end - begin));
+    return land(verify, item, begin, end, crc, err);
+}
+
+static int feed_tree(struct sl_verify *verify, size_t low, size_t high, const struct feed *feed,
+                     struct sl_err *err)
+{
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        struct sl_verify_item *item = &verify->items[middle];
+        if (item->max_end <= feed->begin)
+            return 0;
+        if (feed_tree(verify, low, middle, feed, err) < 0)
+            return -1;
+        if (item->check->begin >= feed->end)
+            return 0;
+        if (feed_item(verify, item, feed, err) < 0)
+            return -1;
+        low = middle + 1;
+    }
+    return 0;
+}
+
+static int feed_source(struct sl_verify *verify, uint32_t source, const struct feed *feed,
+                       struct sl_err *err)
+{
+    if (!verify->item_count || feed->begin == feed->end)
+        return 0;
+    size_t low = items_before(verify, source), high = items_before(verify, (uint64_t)source + 1);
+    if (feed_tree(verify, low, high, feed, err) < 0)
+        return -1;
+    SL_LOCKED(&verify->lock);
+    if (!verify->locked.err.kind)
+        return 0;
+    if (err)
+        *err = verify->locked.err;
+    return -1;
+}
+
+int sl_verify_feed(struct sl_verify *verify, uint32_t source, uint64_t begin, const void *data,
+                   size_t bytes, struct sl_err *err)
+{
+    struct feed feed = {.begin = begin, .end = begin + bytes, .data = data};
+    return feed_source(verify, source, &feed, err);
+}
+
+int sl_verify_feed_landed(struct sl_verify *verify, uint32_t source, uint64_t begin, uint64_t bytes,
+                          struct sl_err *err)
+{
+    if (!verify->item_count)
+        return 0;
+    sl_autofree uint8_t *buffer = sl_alloc_aligned(4096, READ_BACK_BYTES, err);
+    if (!buffer)
+        return -1;
+    struct feed feed = {.begin = begin, .end = begin + bytes, .buffer = buffer};
+    return feed_source(verify, source, &feed, err);
+}
+
+/* ---- life ----------------------------------------------------------------------------------- */
+
+static int complete_empty(struct sl_verify *verify, struct sl_err *err)
+{
+    for (size_t i = 0; i < verify->item_count; i++) {
+        struct sl_verify_item *item = &verify->items[i];
+        if (item->check->begin == item->check->end &&
+            complete_at_once(verify, item, NULL, err) < 0 && !verify->locked.err.kind)
+            return -1; /* a mismatch is told by the first feed or by finish */
+    }
+    return 0;
+}
+
+struct sl_verify *sl_verify_new(const struct sl_check *checks, size_t count,
+                                const struct sl_verify_config *config, struct sl_err *err)
+{
+    SL_AUTO(sl_verify) verify = sl_alloc(sizeof(*verify), err);
+    if (!verify)
+        return NULL;
+    verify->config = *config;
+    sl_verify_follow_init(verify);
+    verify->items = sl_alloc_array(count, sizeof(*verify->items), err);
+    if (!verify->items)
+        return NULL;
+    verify->item_count = verify->locked.remaining = count;
+    bool sorted = true;
+    for (size_t i = 0; i < count; i++) {
+        verify->items[i].check = &checks[i];
+        sorted = sorted && (i == 0 || by_begin(&verify->items[i - 1], &verify->items[i]) <= 0);
+    }
+    if (!sorted)
+        qsort(verify->items, count, sizeof(*verify->items), by_begin);
+    plant_all(verify);
+    count_fresh(verify);
+    return complete_empty(verify, err) < 0 ? NULL : sl_steal(&verify);
+}
+
+void sl_verify_free(struct sl_verify *verify)
+{
+    if (!verify)
+        return;
+    sl_verify_follow_release(verify);
+    for (size_t i = 0; verify->items && i < verify->item_count; i++)
+        free(verify->items[i].pieces);
+    free(verify->items);
+    free(verify);
+}

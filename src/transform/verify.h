@@ -1,0 +1,52 @@
+/*
+ * Hashes of a load, checked while its bytes are on their way.
+ *
+ * Readers feed every piece that has landed, in any order, each byte once. CRC checks are computed
+ * piece by piece from the hot buffer and combined. SHA-256 needs its bytes in order: a check that
+ * lies within one piece is hashed there and then, larger ones are followed by hashing threads,
+ * which read the landed bytes back.
+ */
+#ifndef SL_VERIFY_H
+#define SL_VERIFY_H
+
+#include <stdint.h>
+
+#include "check.h"
+#include "err.h"
+#include "mem.h"
+#include "progress.h"
+
+struct sl_verify_config {
+    /** Read landed bytes back. Any thread. */
+    int (*read)(void *arg, uint32_t file, uint64_t offset, void *data, size_t bytes,
+                struct sl_err *err);
+    /** A check did not match; called once for each, from the thread that found it. May be NULL. */
+    void (*mismatch)(void *arg, const struct sl_check *check);
+    void *arg;
+    struct sl_progress *progress; /* may be NULL */
+    unsigned threads;             /* hashing threads at most; 0: one a processor, at most 8 */
+};
+
+struct sl_verify;
+/** checks (borrowed until free) may overlap. */
+struct sl_verify *sl_verify_new(const struct sl_check *checks, size_t count,
+                                const struct sl_verify_config *config, struct sl_err *err);
+/** Ends the hashing threads, in the middle of their work too. */
+void sl_verify_free(struct sl_verify *verify);
+SL_AUTO_DEFINE(sl_verify)
+/**
+ * Bytes [begin, begin + bytes) of a source have landed (are committed to the sink) and are these.
+ * -1 if a check failed, here or in another thread before: SL_E_INTEGRITY, code E_HASH_CRC32,
+ * E_HASH_CRC32C or E_HASH_SHA256. Any thread.
+ */
+int sl_verify_feed(struct sl_verify *verify, uint32_t source, uint64_t begin, const void *data,
+                   size_t bytes, struct sl_err *err);
+/** As above for bytes that landed in an earlier, interrupted load: what checks need is read back.
+ */
+int sl_verify_feed_landed(struct sl_verify *verify, uint32_t source, uint64_t begin, uint64_t bytes,
+                          struct sl_err *err);
+/** Everything was fed: wait until every check is done. cancel may be NULL. */
+struct sl_cancel;
+int sl_verify_finish(struct sl_verify *verify, const struct sl_cancel *cancel, struct sl_err *err);
+
+#endif
