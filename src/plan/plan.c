@@ -1,17 +1,211 @@
-/* The plan: not written yet. */
-#include "plan.h"
+/*
+ * The plan is made in five steps, a file each: gather (which objects), open (versions and indexes),
+ * assemble (files and extents), check (hashes), cut (ranges). Rules that are decided here or there
+ * and nowhere else:
+ *
+ * - Every object is pinned to one version before anything is planned; objects that a listing
+ * describes with a strong ETag are pinned by it, without a request.
+ * - A file that is of a known format but breaks its rules is refused, unless the layout is verbatim
+ * and `verify.hashes` is `off`: then it is plain data, with a warning.
+ * - The identity covers the store, every version, extents before they are cut, files, literals and
+ * checks, but not the sizes of ranges or the number of connections: a load may resume with others,
+ * and may not take over what was checked less.
+ */
+#include <inttypes.h>
+#include <stdio.h>
 
-int sl_plan_make(const struct sl_spec *spec, const struct sl_source_config *config, struct sl_plan **plan,
-                 struct sl_err *err)
+#include "hash.h"
+#include "plan_parts.h"
+
+static void candidate_release(struct sl_candidate *candidate)
 {
-    (void)spec, (void)config, (void)plan;
-    return sl_fail(err, SL_E_INTERNAL, "planning is not built yet");
+    free(candidate->name);
+    free(candidate->etag);
+    sl_source_free(candidate->source);
+    sl_index_free(candidate->index);
 }
+
+static void own_free(struct sl_plan_own *own)
+{
+    if (!own)
+        return;
+    sl_layout_free(own->layout);
+    for (size_t i = 0; i < own->candidate_count; i++)
+        candidate_release(&own->candidates[i]);
+    free(own->candidates);
+    sl_store_free(own->store);
+    sl_buf_release(&own->texts);
+    free(own->covered);
+    free(own);
+}
+
 void sl_plan_free(struct sl_plan *plan)
 {
+    if (!plan)
+        return;
+    for (size_t i = 0; i < plan->file_count; i++)
+        free(plan->files[i].name);
+    free(plan->files);
+    free(plan->sources);
+    free(plan->extents);
+    free(plan->ranges);
+    free(plan->literals);
+    free(plan->checks);
+    free(plan->tensors);
+    own_free(plan->own);
     free(plan);
 }
+
+static void mix_number(struct sl_sha256 *sha, uint64_t value)
+{
+    uint8_t bytes[8];
+    sl_put_le64(bytes, value);
+    sl_sha256_update(sha, bytes, sizeof(bytes));
+}
+
+/* With its NUL, so that neighbours cannot flow into each other. */
+static void mix_text(struct sl_sha256 *sha, const char *text)
+{
+    sl_sha256_update(sha, text, strlen(text) + 1);
+}
+
+static void mix_sources(struct sl_sha256 *sha, const struct sl_plan *plan)
+{
+    mix_number(sha, plan->source_count);
+    for (size_t i = 0; i < plan->source_count; i++) {
+        const struct sl_version *version = sl_source_version(plan->sources[i].source);
+        mix_text(sha, plan->sources[i].name);
+        mix_number(sha, sl_source_bytes(plan->sources[i].source));
+        mix_text(sha, version->etag);
+        mix_text(sha, version->version_id);
+        mix_text(sha, version->last_modified);
+    }
+}
+
+static void mix_destination(struct sl_sha256 *sha, const struct sl_plan *plan)
+{
+    mix_number(sha, plan->file_count);
+    for (size_t i = 0; i < plan->file_count; i++) {
+        mix_text(sha, plan->files[i].name);
+        mix_number(sha, plan->files[i].bytes);
+    }
+    mix_number(sha, plan->extent_count);
+    for (size_t i = 0; i < plan->extent_count; i++) {
+        const struct sl_extent *extent = &plan->extents[i];
+        mix_number(sha, extent->source);
+        mix_number(sha, extent->begin);
+        mix_number(sha, extent->end);
+        mix_number(sha, extent->file);
+        mix_number(sha, extent->file_offset);
+    }
+    mix_number(sha, plan->literal_count);
+    for (size_t i = 0; i < plan->literal_count; i++) {
+        mix_number(sha, plan->literals[i].file);
+        mix_number(sha, plan->literals[i].bytes);
+        sl_sha256_update(sha, plan->literals[i].data, plan->literals[i].bytes);
+    }
+}
+
+static void mix_checks(struct sl_sha256 *sha, const struct sl_plan *plan)
+{
+    mix_number(sha, plan->check_count);
+    for (size_t i = 0; i < plan->check_count; i++) {
+        const struct sl_check *check = &plan->checks[i];
+        mix_number(sha, check->kind);
+        mix_number(sha, check->source);
+        mix_number(sha, check->begin);
+        mix_number(sha, check->end);
+        sl_sha256_update(sha, check->expected, sl_hash_bytes(check->kind));
+    }
+}
+
+static int identify(struct sl_plan *plan, struct sl_err *err)
+{
+    SL_AUTO(sl_sha256) sha = sl_sha256_new(err);
+    if (!sha)
+        return -1;
+    mix_text(sha, "sluice plan 1");
+    mix_text(sha, sl_store_uri(plan->own->store));
+    mix_sources(sha, plan);
+    mix_destination(sha, plan);
+    mix_checks(sha, plan);
+    sl_sha256_finish(sha, plan->identity);
+    return 0;
+}
+
+int sl_plan_make(const struct sl_spec *spec, const struct sl_source_config *config,
+                 struct sl_plan **out, struct sl_err *err)
+{
+    SL_AUTO(sl_plan) plan = sl_alloc(sizeof(*plan), err);
+    if (!plan)
+        return -1;
+    plan->own = sl_alloc(sizeof(*plan->own), err);
+    if (!plan->own)
+        return -1;
+    plan->own->spec = spec;
+    if (sl_plan_gather(plan, config, err) < 0 || sl_plan_open(plan, err) < 0 ||
+        sl_plan_assemble(plan, err) < 0 || sl_plan_check(plan, err) < 0 ||
+        identify(plan, err) < 0 || sl_plan_cut(plan, err) < 0)
+        return -1;
+    *out = sl_steal(&plan);
+    return 0;
+}
+
+const char *sl_plan_uri(const struct sl_plan *plan)
+{
+    return sl_store_uri(plan->own->store);
+}
+
+static void json_sources(struct sl_json *json, const struct sl_plan *plan)
+{
+    sl_json_key(json, "objects");
+    sl_json_array(json);
+    for (size_t i = 0; i < plan->source_count; i++) {
+        const struct sl_plan_source *source = &plan->sources[i];
+        sl_json_object(json);
+        sl_json_key_string(json, "name", source->name);
+        sl_json_key_uint(json, "bytes", sl_source_bytes(source->source));
+        sl_json_key_string(json, "format", source->index ? source->index->format : NULL);
+        sl_json_key_string(json, "etag", sl_source_version(source->source)->etag);
+        sl_json_end(json);
+    }
+    sl_json_end(json);
+}
+
+static void json_files(struct sl_json *json, const struct sl_plan *plan)
+{
+    sl_json_key(json, "files");
+    sl_json_array(json);
+    for (size_t i = 0; i < plan->file_count; i++) {
+        sl_json_object(json);
+        sl_json_key_string(json, "name", plan->files[i].name);
+        sl_json_key_uint(json, "bytes", plan->files[i].bytes);
+        sl_json_end(json);
+    }
+    sl_json_end(json);
+}
+
 void sl_plan_json(struct sl_json *json, const struct sl_plan *plan)
 {
-    (void)json, (void)plan;
+    char hex[65];
+    sl_hex(plan->identity, 32, hex);
+    sl_json_object(json);
+    sl_json_key_string(json, "uri", sl_plan_uri(plan));
+    sl_json_key_string(json, "identity", hex);
+    json_sources(json, plan);
+    json_files(json, plan);
+    sl_json_key_uint(json, "tensors", plan->tensor_count);
+    sl_json_key_uint(json, "extents", plan->extent_count);
+    sl_json_key_uint(json, "ranges", plan->range_count);
+    sl_json_key_uint(json, "rangeBytes", plan->range_bytes);
+    sl_json_key_uint(json, "connections", plan->connections);
+    sl_json_key_uint(json, "connectionsMax", plan->connections_max);
+    sl_json_key_uint(json, "checks", plan->check_count);
+    sl_json_key_uint(json, "fetchBytes", plan->fetch_bytes);
+    sl_json_key_uint(json, "skippedBytes", plan->skipped_bytes);
+    sl_json_key_uint(json, "destinationBytes", plan->sink_bytes);
+    sl_json_key_uint(json, "unhashedBytes", plan->unhashed_bytes);
+    sl_json_key_uint(json, "indexRequests", plan->index_requests);
+    sl_json_key_uint(json, "indexBytes", plan->index_bytes);
+    sl_json_end(json);
 }

@@ -79,14 +79,15 @@ struct sl_plan {
 
 /**
  * Open the store, list or open the object(s), read indexes, select tensors, lay out, cut and order ranges. SL_E_FORMAT for hostile
- * names and broken files of a known format when their tensors are needed or their hashes are checked; such a file is loaded
- * verbatim with a warning otherwise … see plan.c for the rule. SL_E_INTEGRITY for `hashes: require` with unhashed bytes.
+ * names and for broken files of a known format; with layout verbatim and hashes off such a file is plain data, with a warning. SL_E_INTEGRITY for `hashes: require` with unhashed bytes.
  * The plan borrows spec and owns store and sources.
  */
 int sl_plan_make(const struct sl_spec *spec, const struct sl_source_config *config, struct sl_plan **plan, struct sl_err *err);
 void sl_plan_free(struct sl_plan *plan);
 SL_AUTO_DEFINE(sl_plan)
-/** The table for people and the JSON of `sluice plan`, without what limits the destination (publish/preflight knows that). */
+/** The store's URI without secrets; borrowed. */
+const char *sl_plan_uri(const struct sl_plan *plan);
+/** The JSON of `sluice plan`, without what limits the destination (publish/preflight knows that). */
 void sl_plan_json(struct sl_json *json, const struct sl_plan *plan);
 
 #endif

@@ -1,0 +1,163 @@
+/*
+ * Which objects take part. A prefix is listed once; every name is judged before it is used, since a
+ * listing is as hostile as a file, and sorted, so that equal listings make equal plans whatever
+ * order the store answers in.
+ */
+#include <errno.h>
+#include <fnmatch.h>
+#include <stdio.h>
+
+#include "log.h"
+#include "plan_parts.h"
+
+enum {
+    OBJECTS_MAX = 50000,           /* of one load; a source costs about 1 KiB */
+    PROBE_BYTES_MIN = 1024 * 1024, /* smaller objects of other names are data, see needs_probe() */
+};
+
+bool sl_plan_matches(const struct sl_list *patterns, const char *name, bool empty_matches)
+{
+    if (patterns->count == 0)
+        return empty_matches;
+    for (size_t i = 0; i < patterns->count; i++)
+        if (fnmatch(patterns->items[i], name, 0) == 0)
+            return true;
+    return false;
+}
+
+static bool ends_with(const char *text, const char *end)
+{
+    size_t a = strlen(text), b = strlen(end);
+    return a >= b && strcmp(text + a - b, end) == 0;
+}
+
+/*
+ * The format is found from the first bytes, which costs a request. For thousands of small files
+ * (tokenizers, configurations) that would double the requests, so with `hashes: auto` and `off` an
+ * object below 1 MiB is probed only if it is called like a model.
+ */
+static bool needs_probe(const struct sl_spec *spec, const char *name, uint64_t bytes)
+{
+    if (spec->verify.hashes == SL_HASHES_ALL || spec->verify.hashes == SL_HASHES_REQUIRE)
+        return true;
+    return bytes >= PROBE_BYTES_MIN || ends_with(name, ".safetensors") ||
+           ends_with(name, ".tensors");
+}
+
+static bool is_strong(const char *etag)
+{
+    size_t bytes = strlen(etag);
+    return bytes > 2 && bytes < SL_VERSION_TEXT_MAX && etag[0] == '"' && etag[bytes - 1] == '"';
+}
+
+static int add_candidate(struct sl_plan *plan, const char *name, uint64_t bytes, const char *etag,
+                         bool probe, struct sl_err *err)
+{
+    struct sl_plan_own *own = plan->own;
+    if (sl_grow(&own->candidates, &own->candidate_capacity, own->candidate_count + 1,
+                sizeof(*own->candidates), err) < 0)
+        return -1;
+    struct sl_candidate *candidate = &own->candidates[own->candidate_count++];
+    *candidate = (struct sl_candidate){.bytes = bytes, .probe = probe};
+    candidate->name = sl_strdup(name, err);
+    if (!candidate->name)
+        return -1;
+    if (etag && is_strong(etag)) {
+        candidate->etag = sl_strdup(etag, err);
+        if (!candidate->etag)
+            return -1;
+    }
+    return 0;
+}
+
+struct listing {
+    struct sl_plan *plan;
+    uint64_t seen;
+};
+
+static int take_entry(const struct sl_entry *entry, void *arg, struct sl_err *err)
+{
+    struct listing *listing = arg;
+    struct sl_plan_own *own = listing->plan->own;
+    const struct sl_spec *spec = own->spec;
+    listing->seen++;
+    if (!sl_plan_matches(&spec->source.include, entry->name, true) ||
+        sl_plan_matches(&spec->source.exclude, entry->name, false)) {
+        own->left_out_bytes += entry->bytes;
+        return 0;
+    }
+    if (sl_name_check(entry->name, strlen(entry->name), err) < 0)
+        return -1;
+    if (own->candidate_count == OBJECTS_MAX)
+        return sl_fail(
+            err, SL_E_USAGE,
+            "more than %d objects below '%s': choose with source.include, or name a longer prefix",
+            OBJECTS_MAX, sl_store_uri(own->store));
+    return add_candidate(listing->plan, entry->name, entry->bytes, entry->etag,
+                         needs_probe(spec, entry->name, entry->bytes), err);
+}
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(((const struct sl_candidate *)a)->name, ((const struct sl_candidate *)b)->name);
+}
+
+/* "a" and "a/b" cannot both be files. */
+static int refuse_conflict(const struct sl_plan_own *own, const char *name, struct sl_err *err)
+{
+    for (const char *slash = strchr(name, '/'); slash; slash = strchr(slash + 1, '/')) {
+        sl_autofree char *parent = sl_strndup(name, (size_t)(slash - name), err);
+        if (!parent)
+            return -1;
+        struct sl_candidate key = {.name = parent};
+        if (bsearch(&key, own->candidates, own->candidate_count, sizeof(key), by_name))
+            return sl_fail_code(
+                err, SL_E_FORMAT, "E_NAME",
+                "object '%s' is also the folder of '%s': leave one out with source.exclude", parent,
+                name);
+    }
+    return 0;
+}
+
+static int sort_names(struct sl_plan_own *own, struct sl_err *err)
+{
+    qsort(own->candidates, own->candidate_count, sizeof(*own->candidates), by_name);
+    for (size_t i = 0; i < own->candidate_count; i++) {
+        const char *name = own->candidates[i].name;
+        if (i && strcmp(own->candidates[i - 1].name, name) == 0)
+            return sl_fail_code(err, SL_E_FORMAT, "E_NAME", "the store lists object '%s' twice",
+                                name);
+        if (refuse_conflict(own, name, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int list_prefix(struct sl_plan *plan, struct sl_err *err)
+{
+    struct sl_plan_own *own = plan->own;
+    struct listing listing = {.plan = plan};
+    if (sl_store_list(own->store, take_entry, &listing, err) < 0)
+        return sl_wrap(err, "cannot list '%s'", sl_store_uri(own->store));
+    plan->index_requests++;
+    if (own->candidate_count == 0)
+        return sl_fail(
+            err, SL_E_NOT_FOUND,
+            listing.seen ? "none of the objects below '%s' passes source.include and source.exclude"
+                         : "nothing lies below '%s': check the prefix",
+            sl_store_uri(own->store));
+    return sort_names(own, err);
+}
+
+int sl_plan_gather(struct sl_plan *plan, const struct sl_source_config *config, struct sl_err *err)
+{
+    struct sl_plan_own *own = plan->own;
+    sl_autofree char *key = NULL;
+    if (sl_store_open(own->spec->source.uri, config, &own->store, &key, err) < 0)
+        return -1;
+    if (!*key)
+        return list_prefix(plan, err);
+    if (sl_name_check(key, strlen(key), err) < 0)
+        return -1;
+    return add_candidate(plan, key, 0, NULL, true, err);
+}

@@ -1,0 +1,240 @@
+/*
+ * Opening objects. Each costs one small request, so latency rules and a few threads open them side
+ * by side. Three ways, by price: an object of a listing with strong ETags is known without any
+ * request; one that may hold a model is asked for its first bytes, which tells length, version and,
+ * for most files, the whole index; any other is asked for its first byte. What turns out to be
+ * plain data is kept as a known source, without the bytes read: memory does not grow with the
+ * number of objects.
+ */
+#include <stdio.h>
+
+#include "log.h"
+#include "plan_parts.h"
+
+enum { OPEN_THREADS = 16 };
+
+struct opener {
+    struct sl_plan *plan;
+    struct {
+        size_t next;
+        uint64_t requests, bytes;
+        bool failed;
+        struct sl_err err;
+    } locked;
+    pthread_mutex_t lock;
+};
+
+static int open_known(struct sl_plan_own *own, struct sl_candidate *candidate, struct sl_err *err)
+{
+    struct sl_version version = {0};
+    memcpy(version.etag, candidate->etag, strlen(candidate->etag) + 1);
+    return sl_source_known(own->store, candidate->name, candidate->bytes, &version,
+                           &candidate->source, err);
+}
+
+/* Is a broken model file loaded as it is? Only if nobody wants its hashes or its tensors. */
+static bool is_tolerated(const struct sl_spec *spec, const struct sl_err *err)
+{
+    return err->kind == SL_E_FORMAT && spec->verify.hashes == SL_HASHES_OFF &&
+           spec->sink.tmpfs.layout == SL_LAYOUT_VERBATIM;
+}
+
+static int index_source(struct sl_plan_own *own, struct sl_candidate *candidate,
+                        struct sl_source *source, struct sl_err *err)
+{
+    struct sl_version version = *sl_source_version(source);
+    uint64_t bytes = sl_source_bytes(source);
+    struct sl_err why = SL_ERR_INIT;
+    if (sl_format_index(source, &candidate->index, &why) < 0) {
+        if (!is_tolerated(own->spec, &why)) {
+            *err = why;
+            sl_wrap(err, "'%s'", candidate->name);
+            if (why.kind == SL_E_FORMAT && own->spec->sink.tmpfs.layout == SL_LAYOUT_VERBATIM) {
+                size_t used = strlen(err->message);
+                snprintf(err->message + used, sizeof(err->message) - used,
+                         "; 'verify.hashes: off' loads the file as it is");
+            }
+            return -1;
+        }
+        sl_log(SL_LOG_WARN, "'%s' is loaded as it is, although it is broken: %s", candidate->name,
+               why.message);
+        candidate->index = NULL;
+    }
+    if (candidate->index)
+        return 0;
+    return sl_source_known(own->store, candidate->name, bytes, &version, &candidate->source, err);
+}
+
+static int open_one(struct opener *opener, struct sl_candidate *candidate, struct sl_err *err)
+{
+    struct sl_plan_own *own = opener->plan->own;
+    if (!candidate->probe && candidate->etag)
+        return open_known(own, candidate, err);
+    struct sl_source *source = NULL;
+    if (sl_source_open(own->store, candidate->name, candidate->probe ? SL_INDEX_HEAD_BYTES : 1,
+                       &source, err) < 0)
+        return -1;
+    uint64_t requests, bytes;
+    sl_source_counts(source, &requests, &bytes);
+    candidate->bytes = sl_source_bytes(source);
+    if (candidate->probe) {
+        if (index_source(own, candidate, source, err) < 0)
+            return -1;
+    } else {
+        candidate->source = source;
+    }
+    uint64_t objects;
+    if (candidate->index)
+        sl_index_counts(candidate->index, &objects, &requests, &bytes);
+    SL_LOCKED(&opener->lock);
+    opener->locked.requests += requests;
+    opener->locked.bytes += bytes;
+    return 0;
+}
+
+/* The next candidate to open, NULL when there is none or a failure ended it all. */
+static struct sl_candidate *take_next(struct opener *opener)
+{
+    SL_LOCKED(&opener->lock);
+    struct sl_plan_own *own = opener->plan->own;
+    while (!opener->locked.failed && opener->locked.next < own->candidate_count) {
+        struct sl_candidate *candidate = &own->candidates[opener->locked.next++];
+        if (!candidate->source && !candidate->index)
+            return candidate;
+    }
+    return NULL;
+}
+
+static void *open_many(void *arg)
+{
+    struct opener *opener = arg;
+    struct sl_candidate *candidate;
+    while ((candidate = take_next(opener))) {
+        struct sl_err err = SL_ERR_INIT;
+        if (open_one(opener, candidate, &err) == 0)
+            continue;
+        SL_LOCKED(&opener->lock);
+        if (!opener->locked.failed)
+            opener->locked.err = err;
+        opener->locked.failed = true;
+    }
+    return NULL;
+}
+
+static size_t count_requests(const struct sl_plan_own *own)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < own->candidate_count; i++) {
+        const struct sl_candidate *candidate = &own->candidates[i];
+        count += !candidate->source && !candidate->index && (candidate->probe || !candidate->etag);
+    }
+    return count;
+}
+
+/* This thread opens too, so a thread that cannot start costs time only. */
+static void run_threads(struct opener *opener)
+{
+    pthread_t threads[OPEN_THREADS];
+    size_t wanted = SL_MIN(count_requests(opener->plan->own), (size_t)OPEN_THREADS), started = 0;
+    while (started + 1 < wanted &&
+           sl_thread_start(&threads[started], "sl-open", open_many, opener, NULL) == 0)
+        started++;
+    open_many(opener);
+    for (size_t i = 0; i < started; i++)
+        pthread_join(threads[i], NULL);
+}
+
+static bool is_ruling(const char *name)
+{
+    static const char end[] = ".safetensors.index.json";
+    size_t bytes = strlen(name);
+    return bytes >= sizeof(end) - 1 && strcmp(name + bytes - (sizeof(end) - 1), end) == 0;
+}
+
+static void drop_candidate(struct sl_plan_own *own, size_t i, bool read)
+{
+    struct sl_candidate *candidate = &own->candidates[i];
+    if (!read)
+        own->left_out_bytes += candidate->bytes;
+    free(candidate->name);
+    free(candidate->etag);
+    sl_source_free(candidate->source);
+    sl_index_free(candidate->index);
+    memmove(candidate, candidate + 1, (--own->candidate_count - i) * sizeof(*candidate));
+}
+
+/* The shards that the index names come with it. */
+static void drop_shards(struct sl_plan_own *own, const struct sl_index *index)
+{
+    for (size_t s = 1; s < index->source_count; s++)
+        for (size_t i = 0; i < own->candidate_count; i++)
+            if (strcmp(own->candidates[i].name, index->source_names[s]) == 0) {
+                drop_candidate(own, i, true);
+                break;
+            }
+}
+
+/* Where tensors are picked, a *.safetensors.index.json rules: it says which file holds a tensor. */
+static struct sl_index *open_ruling(struct opener *opener, struct sl_err *err)
+{
+    struct sl_plan_own *own = opener->plan->own;
+    struct sl_candidate *found = NULL;
+    for (size_t i = 0; i < own->candidate_count; i++) {
+        struct sl_candidate *candidate = &own->candidates[i];
+        if (!is_ruling(candidate->name))
+            continue;
+        if (found) {
+            sl_fail(err, SL_E_USAGE,
+                    "both '%s' and '%s' are indexes of a model: choose one with source.include",
+                    found->name, candidate->name);
+            return NULL;
+        }
+        found = candidate;
+    }
+    if (!found)
+        return NULL;
+    found->probe = true;
+    if (open_one(opener, found, err) < 0)
+        return NULL;
+    return found->index;
+}
+
+/* Model files beside a ruling index (the same weights in another file) are left out. */
+static void drop_rivals(struct sl_plan_own *own, const struct sl_index *ruling)
+{
+    for (size_t i = own->candidate_count; i-- > 0;) {
+        struct sl_candidate *candidate = &own->candidates[i];
+        if (!candidate->index || candidate->index == ruling)
+            continue;
+        sl_log(SL_LOG_INFO, "'%s' is left out: the model's index does not name it",
+               candidate->name);
+        drop_candidate(own, i, false);
+    }
+}
+
+int sl_plan_open(struct sl_plan *plan, struct sl_err *err)
+{
+    struct sl_plan_own *own = plan->own;
+    struct opener opener = {.plan = plan, .lock = PTHREAD_MUTEX_INITIALIZER};
+    struct sl_index *ruling = NULL;
+    if (own->spec->sink.tmpfs.layout != SL_LAYOUT_VERBATIM && own->candidate_count > 1) {
+        struct sl_err why = SL_ERR_INIT;
+        ruling = open_ruling(&opener, &why);
+        if (why.kind) {
+            *err = why;
+            return -1;
+        }
+        if (ruling)
+            drop_shards(own, ruling);
+    }
+    run_threads(&opener);
+    plan->index_requests += opener.locked.requests;
+    plan->index_bytes += opener.locked.bytes;
+    if (opener.locked.failed) {
+        *err = opener.locked.err;
+        return -1;
+    }
+    if (ruling)
+        drop_rivals(own, ruling);
+    return 0;
+}
