@@ -1,6 +1,7 @@
 /*
- * The YAML document `kind: Model`, checked and defaulted. Rows in spec_rows.c (and in source/, sink/ for their own sections).
- * Strings live as long as the spec. Every key remembers its line for later complaints.
+ * The YAML document `kind: Model`, checked and defaulted. Rows in spec_rows.c (and in source/,
+ * sink/ for their own sections). Strings live as long as the spec. Every key remembers its line for
+ * later complaints.
  */
 #ifndef SL_SPEC_H
 #define SL_SPEC_H
@@ -33,27 +34,27 @@ struct sl_spec_tensors {
     struct sl_spec_shard shard;      /* later */
 };
 struct sl_spec_minisign {
-    char *public_key;                /* later */
+    char *public_key; /* later */
 };
 struct sl_spec_verify {
-    int hashes;                      /* enum sl_verify_hashes */
-    struct sl_map sha256;            /* object name: 64 hex digits */
+    int hashes;           /* enum sl_verify_hashes */
+    struct sl_map sha256; /* object name: 64 hex digits */
     struct sl_spec_minisign minisign;
 };
 struct sl_spec_decrypt {
     char *key_file, *passphrase_file; /* later */
 };
 struct sl_spec_pool {
-    char *device;                    /* later */
+    char *device; /* later */
 };
 struct sl_spec_sink {
     struct sl_tmpfs_options tmpfs;
     struct sl_spec_pool pool;
 };
 struct sl_spec_readers {
-    uint64_t connections;    /* SL_AUTO_VALUE or 1..1024 */
-    uint64_t range_bytes;    /* SL_AUTO_VALUE or 64 KiB..5 GiB */
-    uint64_t memory_bytes;   /* SL_AUTO_VALUE: bound on staging buffers of one load */
+    uint64_t connections;  /* SL_AUTO_VALUE or 1..1024 */
+    uint64_t range_bytes;  /* SL_AUTO_VALUE or 64 KiB..5 GiB */
+    uint64_t memory_bytes; /* SL_AUTO_VALUE: bound on staging buffers of one load */
     uint64_t stall_seconds, attempts;
     uint64_t timeout_seconds; /* of the whole load; 0 none. SL_E_TIMEOUT */
 };
@@ -70,11 +71,12 @@ struct sl_spec {
     struct sl_spec_sink sink;
     struct sl_spec_readers readers;
     char *listen;
-    bool has_pool;           /* sink.pool was named */
+    bool has_pool; /* sink.pool was named */
 };
 extern const struct sl_option_table sl_spec_table;
 
-/** Every mistake of a file: `spec.yaml:12:5: unknown key 'includes' in 'tensors', did you mean 'include'?`, a line each. */
+/** Every mistake of a file: `spec.yaml:12:5: unknown key 'includes' in 'tensors', did you mean
+ * 'include'?`, a line each. */
 enum { SL_SPEC_COMPLAINTS_MAX = 50, SL_SPEC_BYTES_MAX = 1024 * 1024, SL_SPEC_DOCUMENTS_MAX = 256 };
 
 /** The models of one file. */
@@ -84,23 +86,26 @@ struct sl_specs {
 };
 void sl_specs_release(struct sl_specs *specs);
 
-/** One --set or flag: path "readers.rangeBytes" and its text, applied over the document before checking. */
+/** One --set or flag: path "readers.rangeBytes" and its text, applied over the document before
+ * checking. */
 struct sl_spec_setting {
     const char *path, *value, *origin; /* origin: "--range-bytes", for messages */
 };
 
 /**
- * Parse text (file_name is for messages), replace ${VAR}, check, default. On mistakes: SL_E_USAGE; `complaints`
- * receives all of them, a line each, and err->message the first.
+ * Parse text (file_name is for messages), replace ${VAR}, check, default. On mistakes: SL_E_USAGE;
+ * `complaints` receives all of them, a line each, and err->message the first.
  */
-int sl_spec_parse(const char *text, size_t bytes, const char *file_name, const struct sl_spec_setting *settings,
-                  size_t setting_count, struct sl_specs *specs, struct sl_buf *complaints, struct sl_err *err);
+int sl_spec_parse(const char *text, size_t bytes, const char *file_name,
+                  const struct sl_spec_setting *settings, size_t setting_count,
+                  struct sl_specs *specs, struct sl_buf *complaints, struct sl_err *err);
 /** Read a file ("-" is stdin) and parse it. */
-int sl_spec_read(const char *path, const struct sl_spec_setting *settings, size_t setting_count, struct sl_specs *specs,
-                 struct sl_buf *complaints, struct sl_err *err);
+int sl_spec_read(const char *path, const struct sl_spec_setting *settings, size_t setting_count,
+                 struct sl_specs *specs, struct sl_buf *complaints, struct sl_err *err);
 /** A spec without a file: `sluice load URI --to DIR`. The name is made from the URI. */
-int sl_spec_from_uri(const char *uri, const char *to, const struct sl_spec_setting *settings, size_t setting_count,
-                     struct sl_specs *specs, struct sl_buf *complaints, struct sl_err *err);
+int sl_spec_from_uri(const char *uri, const char *to, const struct sl_spec_setting *settings,
+                     size_t setting_count, struct sl_specs *specs, struct sl_buf *complaints,
+                     struct sl_err *err);
 
 /** The reference page (Markdown) and the JSON schema (draft 2020-12), from the rows. */
 int sl_spec_write_reference(struct sl_buf *out, struct sl_err *err);

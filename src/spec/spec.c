@@ -1,0 +1,304 @@
+/*
+ * One file, several models. Each document becomes a tree, takes the settings of the command line,
+ * is decoded by the rows and checked; complaints of all documents are put in the order of the file.
+ * Only a file without any mistake gives models.
+ */
+#include "spec.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "spec_decode.h"
+
+enum { COMPLAINT_TEXT_MAX = 128 * 1024 };
+
+struct reading {
+    const char *file_name;
+    const struct sl_spec_setting *settings;
+    size_t setting_count;
+    struct sl_specs specs;
+    size_t capacity;
+    struct sl_complaints complaints;
+};
+
+void sl_specs_release(struct sl_specs *specs)
+{
+    for (size_t i = 0; specs->items && i < specs->count; i++)
+        sl_options_release(&sl_spec_table, &specs->items[i]);
+    free(specs->items);
+    *specs = (struct sl_specs){NULL, 0};
+}
+
+/* ---- documents ------------------------------------------------------------------------------ */
+
+/* Whether the rest of the document is worth judging: a document of another kind has other keys. */
+static bool is_model(const struct sl_node *root, struct sl_complaints *complaints)
+{
+    static const char *const kinds[] = {"Model", "Node"};
+    const struct sl_node_pair *pair = sl_node_get(root, "kind");
+    if (!pair || pair->value->kind != SL_NODE_TEXT || strcmp(pair->value->text, "Model") == 0)
+        return true;
+    if (strcmp(pair->value->text, "Node") == 0) {
+        sl_complain(complaints, pair->mark,
+                    "kind 'Node' is the config of `sluice serve`, which is not offered yet: load "
+                    "its models one by "
+                    "one with kind 'Model'");
+        return false;
+    }
+    const char *near = sl_nearest(pair->value->text, kinds, SL_COUNT(kinds));
+    if (near)
+        sl_complain(complaints, pair->mark, "unknown kind '%.64s', did you mean '%s'?",
+                    pair->value->text, near);
+    else
+        sl_complain(complaints, pair->mark, "unknown kind '%.64s': a model spec has 'kind: Model'",
+                    pair->value->text);
+    return false;
+}
+
+static void check_twins(struct reading *reading, const struct sl_node *root)
+{
+    const struct sl_spec *last = &reading->specs.items[reading->specs.count - 1];
+    for (const struct sl_spec *spec = reading->specs.items; spec < last; spec++) {
+        const struct sl_node_pair *name = sl_node_find(root, "metadata.name");
+        const struct sl_node_pair *path = sl_node_find(root, "sink.tmpfs.path");
+        if (name && last->metadata.name && spec->metadata.name &&
+            strcmp(last->metadata.name, spec->metadata.name) == 0)
+            sl_complain(&reading->complaints, name->mark,
+                        "another model of this file is called '%s'", last->metadata.name);
+        if (path && last->sink.tmpfs.path && spec->sink.tmpfs.path &&
+            strcmp(last->sink.tmpfs.path, spec->sink.tmpfs.path) == 0)
+            sl_complain(&reading->complaints, path->mark,
+                        "another model of this file goes to '%.256s'", last->sink.tmpfs.path);
+    }
+}
+
+static int read_document(struct reading *reading, struct sl_tree *tree, struct sl_err *err)
+{
+    struct sl_specs *specs = &reading->specs;
+    if (sl_grow(&specs->items, &reading->capacity, specs->count + 1, sizeof(*specs->items), err) <
+        0)
+        return -1;
+    struct sl_spec *spec = &specs->items[specs->count++];
+    memset(spec, 0, sizeof(*spec));
+    if (tree->root->kind != SL_NODE_MAP) {
+        sl_complain(&reading->complaints, tree->root->mark,
+                    "a model spec is a mapping of keys, not %s",
+                    sl_node_kind_name(tree->root->kind));
+        return 0;
+    }
+    for (size_t i = 0; i < reading->setting_count; i++)
+        if (sl_spec_apply(&reading->settings[i], tree, &reading->complaints, err) < 0)
+            return -1;
+    if (!is_model(tree->root, &reading->complaints))
+        return 0;
+    if (sl_spec_decode(tree->root, spec, &reading->complaints, err) < 0)
+        return -1;
+    const struct sl_node_pair *pool = sl_node_find(tree->root, "sink.pool");
+    spec->has_pool = pool && pool->value->kind != SL_NODE_NULL;
+    sl_spec_check(tree->root, spec, &reading->complaints);
+    check_twins(reading, tree->root);
+    return 0;
+}
+
+/* `---` with nothing after it, at the end of a file or doubled, is no model. */
+static bool is_empty(const struct sl_tree *tree)
+{
+    return tree->root->kind == SL_NODE_NULL;
+}
+
+static int read_documents(struct reading *reading, const char *text, size_t bytes,
+                          struct sl_err *err)
+{
+    SL_AUTO(sl_yaml) yaml = sl_yaml_open(text, bytes, true, &reading->complaints, err);
+    if (!yaml)
+        return -1;
+    for (;;) {
+        struct sl_tree tree = {0};
+        struct sl_err why = SL_ERR_INIT;
+        int found = sl_yaml_next(yaml, &tree, &why), done = 0;
+        if (found == 1 && reading->specs.count >= SL_SPEC_DOCUMENTS_MAX) {
+            sl_complain(&reading->complaints, tree.root->mark, "more than %u models in one file",
+                        SL_SPEC_DOCUMENTS_MAX);
+            found = 0;
+        }
+        if (found == 1 && !is_empty(&tree))
+            done = read_document(reading, &tree, err);
+        sl_tree_release(&tree);
+        reading->complaints.document++;
+        if (found < 0 && reading->complaints.total && why.kind == SL_E_USAGE)
+            return 0;
+        if (found < 0 && err)
+            *err = why;
+        if (found < 0 || done < 0)
+            return -1;
+        if (found == 0)
+            return 0;
+    }
+}
+
+/* ---- complaints ----------------------------------------------------------------------------- */
+
+static int compare_complaints(const void *a, const void *b)
+{
+    const struct sl_complaint *left = a, *right = b;
+    if (!left->mark.line != !right->mark.line)
+        return left->mark.line ? 1 : -1; /* the command line first */
+    if (left->mark.line != right->mark.line)
+        return left->mark.line < right->mark.line ? -1 : 1;
+    if (left->mark.column != right->mark.column)
+        return left->mark.column < right->mark.column ? -1 : 1;
+    return strcmp(left->text, right->text);
+}
+
+static void format_complaint(const struct sl_complaint *complaint, const char *file_name,
+                             char *line, size_t bytes)
+{
+    if (complaint->mark.origin)
+        snprintf(line, bytes, "%.100s: %s", complaint->mark.origin, complaint->text);
+    else if (complaint->mark.line)
+        snprintf(line, bytes, "%.200s:%u:%u: %s", file_name, complaint->mark.line,
+                 complaint->mark.column, complaint->text);
+    else
+        snprintf(line, bytes, "%.200s: %s", file_name, complaint->text);
+}
+
+/* Lines for `out` and the first for err; the same complaint about a shared node or setting is said
+ * once. */
+static int report(struct reading *reading, struct sl_buf *out, struct sl_err *err)
+{
+    struct sl_complaints *complaints = &reading->complaints;
+    char line[SL_COMPLAINT_BYTES + 256], before[sizeof(line)] = "";
+    struct sl_err first = SL_ERR_INIT;
+    qsort(complaints->items, complaints->count, sizeof(*complaints->items), compare_complaints);
+    for (size_t i = 0; i < complaints->count; i++) {
+        format_complaint(&complaints->items[i], reading->file_name, line, sizeof(line));
+        if (strcmp(line, before) == 0)
+            continue;
+        if (i == 0)
+            sl_fail(&first, SL_E_USAGE, "%s", line);
+        if (out && sl_buf_printf(out, err, "%s\n", line) < 0)
+            return -1;
+        memcpy(before, line, sizeof(line));
+    }
+    if (out && complaints->total > complaints->count &&
+        sl_buf_printf(out, err, "%.200s: %zu more mistakes are not shown\n", reading->file_name,
+                      complaints->total - complaints->count) < 0)
+        return -1;
+    if (err)
+        *err = first;
+    return -1;
+}
+
+/* ---- entrances ------------------------------------------------------------------------------ */
+
+static int finish(struct reading *reading, int done, struct sl_specs *specs, struct sl_buf *out,
+                  struct sl_err *err)
+{
+    if (done == 0 && reading->specs.count == 0 && !reading->complaints.total)
+        sl_complain(&reading->complaints, (struct sl_mark){0},
+                    "no model in it: see `sluice docs spec`");
+    if (done == 0 && reading->complaints.total)
+        done = report(reading, out, err);
+    free(reading->complaints.items);
+    if (done < 0)
+        sl_specs_release(&reading->specs);
+    else
+        *specs = reading->specs;
+    return done;
+}
+
+static int begin(struct reading *reading, const char *file_name,
+                 const struct sl_spec_setting *settings, size_t setting_count, struct sl_err *err)
+{
+    *reading = (struct reading){
+        .file_name = file_name, .settings = settings, .setting_count = setting_count};
+    reading->complaints.items =
+        sl_alloc_array(SL_SPEC_COMPLAINTS_MAX, sizeof(struct sl_complaint), err);
+    return reading->complaints.items ? 0 : -1;
+}
+
+int sl_spec_parse(const char *text, size_t bytes, const char *file_name,
+                  const struct sl_spec_setting *settings, size_t setting_count,
+                  struct sl_specs *specs, struct sl_buf *complaints, struct sl_err *err)
+{
+    struct reading reading;
+    if (bytes > SL_SPEC_BYTES_MAX)
+        return sl_fail(err, SL_E_USAGE, "'%s' is larger than %u bytes", file_name,
+                       SL_SPEC_BYTES_MAX);
+    if (begin(&reading, file_name, settings, setting_count, err) < 0)
+        return -1;
+    return finish(&reading, read_documents(&reading, text, bytes, err), specs, complaints, err);
+}
+
+int sl_spec_read(const char *path, const struct sl_spec_setting *settings, size_t setting_count,
+                 struct sl_specs *specs, struct sl_buf *complaints, struct sl_err *err)
+{
+    bool standard = strcmp(path, "-") == 0;
+    sl_autobuf text = SL_BUF_INIT(SL_SPEC_BYTES_MAX);
+    if (sl_buf_read_file(&text, standard ? "/dev/stdin" : path, err) < 0)
+        return sl_wrap(err, "model spec");
+    return sl_spec_parse(sl_buf_string(&text), text.used, standard ? "stdin" : path, settings,
+                         setting_count, specs, complaints, err);
+}
+
+/* "s3://models/GPT-J_6B/" is gpt-j-6b; "…/model.safetensors" is model. */
+static void name_from_uri(const char *uri, char name[64])
+{
+    size_t end = strcspn(uri, "?#"), used = 0;
+    while (end && uri[end - 1] == '/')
+        end--;
+    size_t start = end;
+    while (start && uri[start - 1] != '/' && uri[start - 1] != ':')
+        start--;
+    const char *dot = memrchr(uri + start, '.', end - start);
+    if (dot && dot > uri + start && uri[end] != '/' && !isdigit((unsigned char)dot[1]))
+        end = (size_t)(dot - uri);
+    for (; start < end && used < 63; start++) {
+        char c = (char)tolower((unsigned char)uri[start]);
+        bool letter = (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9');
+        if (letter || used)
+            name[used++] = letter || c == '.' ? c : '-';
+    }
+    while (used && (name[used - 1] == '-' || name[used - 1] == '.'))
+        used--;
+    name[used] = 0;
+    if (!used)
+        memcpy(name, "model", 6);
+}
+
+static int read_settings(struct reading *reading, struct sl_err *err)
+{
+    struct sl_tree tree = {0};
+    tree.root = sl_tree_node(&tree, SL_NODE_MAP, (struct sl_mark){0}, err);
+    int done = tree.root ? read_document(reading, &tree, err) : -1;
+    sl_tree_release(&tree);
+    return done;
+}
+
+int sl_spec_from_uri(const char *uri, const char *to, const struct sl_spec_setting *settings,
+                     size_t setting_count, struct sl_specs *specs, struct sl_buf *complaints,
+                     struct sl_err *err)
+{
+    char name[64];
+    name_from_uri(uri, name);
+    const struct sl_spec_setting own[] = {
+        {"apiVersion", "sluice/v1alpha1", NULL}, {"kind", "Model", NULL},
+        {"metadata.name", name, NULL},           {"source.uri", uri, "URI"},
+        {"sink.tmpfs.path", to, "--to"},
+    };
+    if (!to || !*to)
+        return sl_fail(err, SL_E_USAGE, "--to DIR is missing: the directory to load '%s' into",
+                       uri);
+    sl_autofree struct sl_spec_setting *all =
+        sl_alloc_array(SL_COUNT(own) + setting_count, sizeof(*all), err);
+    if (!all)
+        return -1;
+    memcpy(all, own, sizeof(own));
+    if (setting_count)
+        memcpy(all + SL_COUNT(own), settings, setting_count * sizeof(*all));
+    struct reading reading;
+    if (begin(&reading, "command line", all, SL_COUNT(own) + setting_count, err) < 0)
+        return -1;
+    return finish(&reading, read_settings(&reading, err), specs, complaints, err);
+}

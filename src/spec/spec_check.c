@@ -1,0 +1,161 @@
+/*
+ * Values against each other, and what is checked today but offered later. Each complaint points at
+ * the key that the user has to change.
+ */
+#include <string.h>
+
+#include "spec_decode.h"
+
+static const struct sl_node_pair *named(const struct sl_node *root, const char *path)
+{
+    const struct sl_node_pair *pair = sl_node_find(root, path);
+    return pair && sl_node_sets_anything(pair->value) ? pair : NULL;
+}
+
+static struct sl_mark mark_at(const struct sl_node *root, const char *path)
+{
+    const struct sl_node_pair *pair = sl_node_find(root, path);
+    return pair ? pair->mark : root->mark;
+}
+
+/* ---- not offered yet ------------------------------------------------------------------------ */
+
+static void complain_later(const struct sl_option_table *table, const struct sl_node *node,
+                           struct sl_complaints *complaints)
+{
+    for (const struct sl_option *row = table->rows; row->member; row++) {
+        char key[64];
+        const struct sl_node_pair *pair = sl_node_get(node, sl_option_key(row, key));
+        if (!pair)
+            continue;
+        if (!row->later) {
+            if (row->type == SL_OPTION_SECTION)
+                complain_later(row->section, pair->value, complaints);
+            continue;
+        }
+        const struct sl_node *below = pair->value;
+        struct sl_mark mark = pair->mark;
+        if (below->kind == SL_NODE_MAP && below->count && !mark.line && below->pairs[0].mark.origin)
+            mark = below->pairs[0].mark;
+        if (sl_node_sets_anything(below) ||
+            (row->type == SL_OPTION_SECTION && below->kind == SL_NODE_MAP && below->count == 0))
+            sl_complain(complaints, mark, "'%s' is not offered yet: %s", key, row->later);
+    }
+}
+
+/* ---- sections ------------------------------------------------------------------------------- */
+
+static void check_head(const struct sl_node *root, const struct sl_spec *spec,
+                       struct sl_complaints *complaints)
+{
+    if (spec->api_version && strcmp(spec->api_version, "sluice/v1alpha1") != 0)
+        sl_complain(complaints, mark_at(root, "apiVersion"),
+                    "apiVersion '%.64s' is not known here, this sluice reads 'sluice/v1alpha1'",
+                    spec->api_version);
+}
+
+static void check_source(const struct sl_node *root, const struct sl_spec *spec,
+                         struct sl_complaints *complaints)
+{
+    const struct sl_spec_source *source = &spec->source;
+    size_t length = source->uri ? strlen(source->uri) : 0;
+    bool prefix = length && source->uri[length - 1] == '/';
+    for (size_t i = 0; i < source->mirrors.count && length; i++) {
+        const char *mirror = source->mirrors.items[i];
+        bool mirror_prefix = *mirror && mirror[strlen(mirror) - 1] == '/';
+        if (strstr(mirror, "://") && strstr(source->uri, "://") && mirror_prefix != prefix)
+            sl_complain(complaints, mark_at(root, "source.mirrors"),
+                        prefix ? "the mirror '%.200s' must end with '/', as 'uri' does"
+                               : "the mirror '%.200s' must not end with '/', since 'uri' does not",
+                        mirror);
+    }
+}
+
+static void check_selection(const struct sl_node *root, const struct sl_spec *spec,
+                            struct sl_complaints *complaints)
+{
+    static const char *const keys[] = {"tensors.include", "tensors.exclude", "tensors.cast",
+                                       "tensors.shard"};
+    if (!sl_node_find(root, "sink.tmpfs") || spec->sink.tmpfs.layout != SL_LAYOUT_VERBATIM)
+        return;
+    for (size_t i = 0; i < SL_COUNT(keys); i++) {
+        const struct sl_node_pair *pair = named(root, keys[i]);
+        if (pair)
+            sl_complain(complaints, pair->mark,
+                        "'%s' needs a layout other than verbatim, which copies objects whole: set "
+                        "'sink.tmpfs.layout' to safetensors",
+                        keys[i]);
+    }
+}
+
+static void check_cast(const struct sl_node *root, const struct sl_spec *spec,
+                       struct sl_complaints *complaints)
+{
+    static const char *const floats[] = {"F64", "F32", "F16", "BF16", "F8_E4M3", "F8_E5M2"};
+    const struct sl_map *cast = &spec->tensors.cast;
+    for (size_t i = 0; i < cast->count * 2; i++) {
+        const char *name = i % 2 ? cast->values[i / 2] : cast->keys[i / 2];
+        bool known = false;
+        for (size_t j = 0; j < SL_COUNT(floats) && !known; j++)
+            known = strcmp(name, floats[j]) == 0;
+        if (!known)
+            sl_complain(complaints, mark_at(root, "tensors.cast"),
+                        "'%.64s' is no floating type: F64, F32, F16, BF16, F8_E4M3 or F8_E5M2",
+                        name);
+    }
+}
+
+static void check_shard(const struct sl_node *root, const struct sl_spec *spec,
+                        struct sl_complaints *complaints)
+{
+    const struct sl_spec_shard *shard = &spec->tensors.shard;
+    if (shard->rank >= shard->of && shard->of)
+        sl_complain(complaints, mark_at(root, "tensors.shard"),
+                    "rank %u is not below %u, the value of 'of'", (unsigned)shard->rank,
+                    (unsigned)shard->of);
+}
+
+static void check_sink(const struct sl_node *root, const struct sl_spec *spec,
+                       struct sl_complaints *complaints)
+{
+    const struct sl_node_pair *sink = sl_node_find(root, "sink");
+    const struct sl_node_pair *tmpfs = sl_node_find(root, "sink.tmpfs"),
+                              *pool = sl_node_find(root, "sink.pool");
+    bool has_tmpfs = tmpfs && tmpfs->value->kind != SL_NODE_NULL;
+    bool has_pool = pool && pool->value->kind != SL_NODE_NULL;
+    if (!sink || sink->value->kind != SL_NODE_MAP)
+        return; /* missing or no mapping: said already */
+    if (has_tmpfs && has_pool)
+        sl_complain(complaints, pool->mark, "'sink' takes either 'tmpfs' or 'pool', not both");
+    if (!has_tmpfs && !has_pool && sl_node_sets_anything(sink->value) == (sink->value->count > 0))
+        sl_complain(complaints, sink->mark,
+                    "'sink' names no place: give it 'tmpfs: {path: DIRECTORY}'");
+    if (has_tmpfs && tmpfs->value->kind == SL_NODE_MAP && !spec->sink.tmpfs.path &&
+        !named(root, "sink.tmpfs.path"))
+        sl_complain(complaints, tmpfs->mark,
+                    "'path' is missing in 'sink.tmpfs': the directory to load into");
+    if (has_tmpfs && spec->sink.tmpfs.layout == SL_LAYOUT_TENSORIZER)
+        sl_complain(complaints, mark_at(root, "sink.tmpfs.layout"),
+                    "the layout 'tensorizer' is not offered yet: use verbatim or safetensors");
+}
+
+static void check_decrypt(const struct sl_node *root, const struct sl_spec *spec,
+                          struct sl_complaints *complaints)
+{
+    if (spec->decrypt.key_file && spec->decrypt.passphrase_file)
+        sl_complain(complaints, mark_at(root, "decrypt.passphraseFile"),
+                    "'decrypt' takes either 'keyFile' or 'passphraseFile', not both");
+}
+
+void sl_spec_check(const struct sl_node *root, const struct sl_spec *spec,
+                   struct sl_complaints *complaints)
+{
+    check_head(root, spec, complaints);
+    check_source(root, spec, complaints);
+    check_selection(root, spec, complaints);
+    check_cast(root, spec, complaints);
+    check_shard(root, spec, complaints);
+    check_sink(root, spec, complaints);
+    check_decrypt(root, spec, complaints);
+    complain_later(&sl_spec_table, root, complaints);
+}

@@ -1,0 +1,23 @@
+/* From a tree to a struct sl_spec, by the rows; for the files of this folder. */
+#ifndef SL_SPEC_DECODE_H
+#define SL_SPEC_DECODE_H
+
+#include "spec.h"
+#include "spec_node.h"
+
+/**
+ * Put one setting over the tree: sections that are missing are made, an unknown path is a
+ * complaint. Nodes that the document shares through aliases are not changed elsewhere. -1 only
+ * without memory.
+ */
+int sl_spec_apply(const struct sl_spec_setting *setting, struct sl_tree *tree,
+                  struct sl_complaints *complaints, struct sl_err *err);
+/** Defaults first, then the document; mistakes are complaints. -1 only without memory; release the
+ * spec anyway. */
+int sl_spec_decode(const struct sl_node *root, struct sl_spec *spec,
+                   struct sl_complaints *complaints, struct sl_err *err);
+/** What the rows cannot say: combinations, and what is not offered yet. */
+void sl_spec_check(const struct sl_node *root, const struct sl_spec *spec,
+                   struct sl_complaints *complaints);
+
+#endif

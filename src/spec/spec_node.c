@@ -1,0 +1,125 @@
+/* Trees own their nodes in one array, so that shared nodes are freed once and a half-built tree is
+ * freed whole. */
+#include "spec_node.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "spec.h"
+
+void sl_complain(struct sl_complaints *complaints, struct sl_mark mark, const char *format, ...)
+{
+    complaints->total++;
+    if (complaints->count >= SL_SPEC_COMPLAINTS_MAX)
+        return;
+    struct sl_complaint *item = &complaints->items[complaints->count++];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(item->text, sizeof(item->text), format, args);
+    va_end(args);
+    for (char *p = item->text; *p; p++)
+        if ((unsigned char)*p < 0x20 || *p == 0x7f)
+            *p = '?';
+    item->mark = mark;
+    item->document = complaints->document;
+}
+
+static void node_free(struct sl_node *node)
+{
+    for (size_t i = 0; node->pairs && i < node->count; i++)
+        free(node->pairs[i].key);
+    free(node->pairs);
+    free(node->items);
+    free(node->text);
+    free(node);
+}
+
+void sl_tree_release(struct sl_tree *tree)
+{
+    for (size_t i = 0; i < tree->count; i++)
+        node_free(tree->nodes[i]);
+    free(tree->nodes);
+    memset(tree, 0, sizeof(*tree));
+}
+
+struct sl_node *sl_tree_node(struct sl_tree *tree, enum sl_node_kind kind, struct sl_mark mark,
+                             struct sl_err *err)
+{
+    if (sl_grow(&tree->nodes, &tree->capacity, tree->count + 1, sizeof(*tree->nodes), err) < 0)
+        return NULL;
+    struct sl_node *node = sl_alloc(sizeof(*node), err);
+    if (!node)
+        return NULL;
+    node->kind = kind;
+    node->mark = mark;
+    node->weight = 1;
+    tree->nodes[tree->count++] = node;
+    return node;
+}
+
+const char *sl_node_kind_name(enum sl_node_kind kind)
+{
+    static const char *const names[] = {"nothing", "a text", "a list", "a mapping"};
+    return names[kind];
+}
+
+int sl_node_add_pair(struct sl_node *map, const char *key, struct sl_mark mark,
+                     struct sl_node *value, struct sl_err *err)
+{
+    if (sl_grow(&map->pairs, &map->capacity, map->count + 1, sizeof(*map->pairs), err) < 0)
+        return -1;
+    char *copy = sl_strdup(key, err);
+    if (!copy)
+        return -1;
+    map->pairs[map->count++] = (struct sl_node_pair){copy, mark, value};
+    map->weight += value->weight;
+    return 0;
+}
+
+int sl_node_add_item(struct sl_node *list, struct sl_node *item, struct sl_err *err)
+{
+    if (sl_grow(&list->items, &list->capacity, list->count + 1, sizeof(*list->items), err) < 0)
+        return -1;
+    list->items[list->count++] = item;
+    list->weight += item->weight;
+    return 0;
+}
+
+static struct sl_node_pair *get(const struct sl_node *map, const char *key, size_t bytes)
+{
+    for (size_t i = 0; map && map->kind == SL_NODE_MAP && i < map->count; i++)
+        if (strncmp(map->pairs[i].key, key, bytes) == 0 && !map->pairs[i].key[bytes])
+            return &map->pairs[i];
+    return NULL;
+}
+
+struct sl_node_pair *sl_node_get(const struct sl_node *map, const char *key)
+{
+    return get(map, key, strlen(key));
+}
+
+struct sl_node_pair *sl_node_find(const struct sl_node *root, const char *path)
+{
+    for (;;) {
+        size_t bytes = strcspn(path, ".");
+        struct sl_node_pair *pair = get(root, path, bytes);
+        if (!pair || !path[bytes])
+            return pair;
+        root = pair->value;
+        path += bytes + 1;
+    }
+}
+
+bool sl_node_sets_anything(const struct sl_node *node)
+{
+    if (!node || node->kind == SL_NODE_NULL)
+        return false;
+    if (node->kind == SL_NODE_TEXT)
+        return *node->text;
+    for (size_t i = 0; i < node->count; i++)
+        if (sl_node_sets_anything(node->kind == SL_NODE_LIST ? node->items[i]
+                                                             : node->pairs[i].value))
+            return true;
+    return false;
+}

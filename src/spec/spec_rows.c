@@ -1,0 +1,251 @@
+/*
+ * Every key of `kind: Model`, in the order of the reference page. The sections of sources and of
+ * the tmpfs have their rows where their code is. Checks here judge one value alone; spec_check.c
+ * judges values against each other.
+ */
+#include <ctype.h>
+#include <string.h>
+
+#include "spec.h"
+
+/* ---- checks --------------------------------------------------------------------------------- */
+
+static int check_name(const char *text, struct sl_err *err)
+{
+    size_t length = strlen(text);
+    bool good = length >= 1 && length <= 63;
+    for (size_t i = 0; i < length && good; i++)
+        good = islower((unsigned char)text[i]) || isdigit((unsigned char)text[i]) ||
+               (i > 0 && i + 1 < length && (text[i] == '-' || text[i] == '.'));
+    if (good)
+        return 0;
+    return sl_fail(err, SL_E_USAGE,
+                   "'%.80s' is no name: up to 63 of a-z, 0-9, '-' and '.', the first and the last "
+                   "a letter or digit",
+                   text);
+}
+
+static int check_sha256(const char *text, struct sl_err *err)
+{
+    size_t digits = 0;
+    while (isxdigit((unsigned char)text[digits]))
+        digits++;
+    if (digits == 64 && !text[64])
+        return 0;
+    return sl_fail(err, SL_E_USAGE, "a SHA-256 is 64 hex digits, '%.80s' has %zu characters", text,
+                   strlen(text));
+}
+
+static int check_uri(const char *text, struct sl_err *err)
+{
+    static const char *const schemes[] = {
+#define SL_SOURCE(name, example, help) #name,
+#include "sources.def"
+#undef SL_SOURCE
+        "https",
+    };
+    size_t length = strcspn(text, ":/");
+    if (text[length] != ':' || (length == 0 && text[1] != '/'))
+        return 0; /* a path */
+    char scheme[32] = "";
+    memcpy(scheme, text, length < sizeof(scheme) ? length : 0);
+    for (size_t i = 0; i < SL_COUNT(schemes); i++)
+        if (strcmp(scheme, schemes[i]) == 0)
+            return 0;
+    const char *near = sl_nearest(scheme, schemes, SL_COUNT(schemes));
+    if (near)
+        return sl_fail(err, SL_E_USAGE, "no source is called '%s', did you mean '%s://'?", scheme,
+                       near);
+    return sl_fail(err, SL_E_USAGE, "no source is called '%.*s': see `sluice docs sources`",
+                   (int)SL_MIN(length, 64u), text);
+}
+
+/* minisign: base64 of "Ed", 8 bytes of key id, 32 of key. */
+static int check_minisign(const char *text, struct sl_err *err)
+{
+    size_t good = strspn(text, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/");
+    if (good == 56 && !text[56] && strncmp(text, "RW", 2) == 0)
+        return 0;
+    return sl_fail(err, SL_E_USAGE, "a minisign public key is 56 characters that start with RW");
+}
+
+static int check_device(const char *text, struct sl_err *err)
+{
+    size_t digits = strncmp(text, "cuda:", 5) == 0 ? strspn(text + 5, "0123456789") : 0;
+    if (strcmp(text, "host") == 0 || strcmp(text, "cuda:all") == 0 ||
+        (digits && digits < 4 && !text[5 + digits]))
+        return 0;
+    return sl_fail(err, SL_E_USAGE, "a device is host, cuda:0 or cuda:all, not '%.64s'", text);
+}
+
+/* ---- rows ----------------------------------------------------------------------------------- */
+
+static const struct sl_option metadata_rows[] = {
+    SL_OPTION(sl_spec_metadata, name, STRING, "", "name of the model in metrics, logs and the API",
+              .required = true, .check = check_name,
+              .pattern = "^[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?$", .value = "NAME"),
+    SL_OPTION_END,
+};
+static const struct sl_option_table metadata_table = {"metadata", sizeof(struct sl_spec_metadata),
+                                                      metadata_rows};
+
+static const struct sl_option source_rows[] = {
+    SL_OPTION(sl_spec_source, uri, STRING, "",
+              "an object, a prefix with a slash at its end, or an index (*.index.json)",
+              .required = true, .check = check_uri, .value = "URI"),
+    SL_OPTION(sl_spec_source, include, LIST, "",
+              "objects below a prefix to load, as shell patterns on the name below the prefix; "
+              "without any, all of them"),
+    SL_OPTION(sl_spec_source, exclude, LIST, "",
+              "objects below a prefix to leave out, as shell patterns"),
+    SL_OPTION(
+        sl_spec_source, mirrors, LIST, "",
+        "other URIs with the same bytes, tried in this order when the source cannot be reached",
+        .check = check_uri),
+    SL_OPTION(sl_spec_source, s3, SECTION, "", "S3 and compatible stores", .section = &sl_s3_table),
+    SL_OPTION(sl_spec_source, http, SECTION, "", "web servers", .section = &sl_http_table),
+    SL_OPTION(sl_spec_source, tls, SECTION, "", "TLS of https and s3", .section = &sl_tls_table),
+    SL_OPTION_END,
+};
+static const struct sl_option_table source_table = {"source", sizeof(struct sl_spec_source),
+                                                    source_rows};
+
+static const struct sl_option rule_rows[] = {
+    SL_OPTION(sl_spec_shard_rule, match, STRING, "", "tensor names, as a shell pattern",
+              .required = true),
+    SL_OPTION(sl_spec_shard_rule, dim, UINT, "0", "the dimension to cut", .minimum = 0,
+              .maximum = 63),
+    SL_OPTION_END,
+};
+static const struct sl_option_table rule_table = {"rules", sizeof(struct sl_spec_shard_rule),
+                                                  rule_rows};
+
+static const struct sl_option shard_rows[] = {
+    SL_OPTION(sl_spec_shard, rank, UINT, "0", "which part to load, from 0", .minimum = 0,
+              .maximum = 65535),
+    SL_OPTION(sl_spec_shard, of, UINT, "1", "how many parts there are", .minimum = 1,
+              .maximum = 65536),
+    SL_OPTION(sl_spec_shard, rules, ITEMS, "",
+              "which tensors to cut, and where; the first match counts", .section = &rule_table),
+    SL_OPTION_END,
+};
+static const struct sl_option_table shard_table = {"shard", sizeof(struct sl_spec_shard),
+                                                   shard_rows};
+
+static const struct sl_option tensors_rows[] = {
+    SL_OPTION(sl_spec_tensors, include, LIST, "",
+              "tensors to load, as shell patterns on their names; without any, all of them"),
+    SL_OPTION(sl_spec_tensors, exclude, LIST, "", "tensors to leave out, as shell patterns"),
+    SL_OPTION(sl_spec_tensors, cast, MAP, "",
+              "change element types while loading, floating to floating: {F32: BF16}",
+              .later = "load the tensors as they are"),
+    SL_OPTION(sl_spec_tensors, shard, SECTION, "", "load one part of each tensor",
+              .section = &shard_table, .later = "load the tensors whole"),
+    SL_OPTION_END,
+};
+static const struct sl_option_table tensors_table = {"tensors", sizeof(struct sl_spec_tensors),
+                                                     tensors_rows};
+
+static const struct sl_option minisign_rows[] = {
+    SL_OPTION(sl_spec_minisign, public_key, STRING, "",
+              "the key that signed the objects (OBJECT.minisig)", .required = true,
+              .check = check_minisign, .pattern = "^RW[A-Za-z0-9+/]{54}$", .value = "KEY"),
+    SL_OPTION_END,
+};
+static const struct sl_option_table minisign_table = {"minisign", sizeof(struct sl_spec_minisign),
+                                                      minisign_rows};
+
+static const struct sl_option verify_rows[] = {
+    SL_OPTION(sl_spec_verify, hashes, CHOICE, "auto",
+              "auto checks the cheapest hash that came with each byte and every hash given here; "
+              "all checks every hash "
+              "there is; require is auto and refuses bytes that have none; off checks only what is "
+              "given here",
+              .choices = "auto|all|require|off", .flag = "hashes"),
+    SL_OPTION(sl_spec_verify, sha256, MAP, "",
+              "SHA-256 of whole objects by name, 64 hex digits each", .check = check_sha256,
+              .pattern = "^[0-9A-Fa-f]{64}$"),
+    SL_OPTION(sl_spec_verify, minisign, SECTION, "", "detached signatures",
+              .section = &minisign_table, .later = "give SHA-256 hashes under 'verify.sha256'"),
+    SL_OPTION_END,
+};
+static const struct sl_option_table verify_table = {"verify", sizeof(struct sl_spec_verify),
+                                                    verify_rows};
+
+static const struct sl_option decrypt_rows[] = {
+    SL_OPTION(sl_spec_decrypt, key_file, STRING, "", "a file of 32 raw bytes", .flag = "key-file",
+              .value = "FILE"),
+    SL_OPTION(sl_spec_decrypt, passphrase_file, STRING, "",
+              "a file whose first line is the passphrase", .flag = "passphrase-file",
+              .value = "FILE"),
+    SL_OPTION_END,
+};
+static const struct sl_option_table decrypt_table = {"decrypt", sizeof(struct sl_spec_decrypt),
+                                                     decrypt_rows};
+
+static const struct sl_option pool_rows[] = {
+    SL_OPTION(sl_spec_pool, device, STRING, "host", "where the slabs lie: host, cuda:0, cuda:all",
+              .check = check_device, .pattern = "^(host|cuda:all|cuda:[0-9]{1,3})$",
+              .value = "DEVICE"),
+    SL_OPTION_END,
+};
+static const struct sl_option_table pool_table = {"pool", sizeof(struct sl_spec_pool), pool_rows};
+
+static const struct sl_option sink_rows[] = {
+    SL_OPTION(sl_spec_sink, tmpfs, SECTION, "", "files below a directory, published together",
+              .section = &sl_tmpfs_table),
+    SL_OPTION(sl_spec_sink, pool, SECTION, "", "shareable memory handles", .section = &pool_table,
+              .later = "load into 'tmpfs'"),
+    SL_OPTION_END,
+};
+static const struct sl_option_table sink_table = {"sink", sizeof(struct sl_spec_sink), sink_rows};
+
+static const struct sl_option readers_rows[] = {
+    SL_OPTION(
+        sl_spec_readers, connections, UINT, "auto",
+        "connections at the same time; auto starts with a few and adds while the total still rises",
+        .minimum = 1, .maximum = 1024, .flag = "connections"),
+    SL_OPTION(sl_spec_readers, range_bytes, BYTES, "auto",
+              "bytes of one range request; auto chooses from the object", .minimum = 64 << 10,
+              .maximum = 5ull << 30, .flag = "range-bytes"),
+    SL_OPTION(sl_spec_readers, memory_bytes, BYTES, "auto",
+              "limit for the buffers of one load, beyond the destination itself",
+              .minimum = 1 << 20, .maximum = 1ull << 40, .flag = "memory-bytes"),
+    SL_OPTION(sl_spec_readers, stall_seconds, UINT, "30",
+              "a transfer that brings less than 64 KiB in this time is given up and tried again",
+              .minimum = 1, .maximum = 3600, .flag = "stall-seconds"),
+    SL_OPTION(sl_spec_readers, attempts, UINT, "8", "tries of one range, the first included",
+              .minimum = 1, .maximum = 1000, .flag = "attempts"),
+    SL_OPTION(sl_spec_readers, timeout_seconds, UINT, "0", "limit for the whole load; 0 is none",
+              .minimum = 0, .maximum = 31536000, .flag = "timeout-seconds"),
+    SL_OPTION_END,
+};
+static const struct sl_option_table readers_table = {"readers", sizeof(struct sl_spec_readers),
+                                                     readers_rows};
+
+static const struct sl_option spec_rows[] = {
+    SL_OPTION(sl_spec, api_version, STRING, "", "version of this format", .required = true,
+              .pattern = "^sluice/v1alpha1$", .value = "sluice/v1alpha1"),
+    SL_OPTION(sl_spec, kind, STRING, "", "what the document describes", .required = true,
+              .pattern = "^Model$", .value = "Model"),
+    SL_OPTION(sl_spec, metadata, SECTION, "", "what the model is called",
+              .section = &metadata_table, .required = true),
+    SL_OPTION(sl_spec, source, SECTION, "", "where the bytes come from", .section = &source_table,
+              .required = true),
+    SL_OPTION(sl_spec, tensors, SECTION, "",
+              "which tensors to load; all of them unless given. Needs a layout other than verbatim",
+              .section = &tensors_table),
+    SL_OPTION(sl_spec, verify, SECTION, "", "what is checked before anything is published",
+              .section = &verify_table),
+    SL_OPTION(sl_spec, decrypt, SECTION, "", "keys of encrypted tensors, always in files",
+              .section = &decrypt_table,
+              .later = "only models that are not encrypted can be loaded"),
+    SL_OPTION(sl_spec, sink, SECTION, "", "where the model goes: exactly one of its keys",
+              .section = &sink_table, .required = true),
+    SL_OPTION(sl_spec, readers, SECTION, "", "how hard to pull", .section = &readers_table),
+    SL_OPTION(sl_spec, listen, STRING, "",
+              "address of health, metrics and progress over HTTP; off unless given",
+              .flag = "listen", .value = "ADDR:PORT"),
+    SL_OPTION_END,
+};
+const struct sl_option_table sl_spec_table = {"", sizeof(struct sl_spec), spec_rows};
