@@ -1,0 +1,271 @@
+"""What must go wrong in the right way: exit codes, kills, signals, small destinations, wrong bytes."""
+import hashlib
+import http.server
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import threading
+import time
+
+from checks_stores import BUCKET, big_url
+from harness import Skip, check, free_port, sha256_file, wait_for
+
+
+def nothing_published(to):
+    assert not os.path.exists(os.path.join(to, ".sluice", "ready")), "ready exists after a failed load"
+    names = [name for name in os.listdir(to) if name != ".sluice"] if os.path.isdir(to) else []
+    assert not names, f"a failed load left {names}"
+
+
+def refused(h, uri, code, *words, env=None, arguments=()):
+    to = h.fresh()
+    run = h.load(uri, to, "--attempts", "2", *arguments, env=env).expect(code, *words)
+    nothing_published(to)
+    return run
+
+
+# ---- exit codes -----------------------------------------------------------------------------------
+
+def codes_of_store(h, store, minilm):
+    store.make_bucket(BUCKET)
+    minilm.put(store, BUCKET, "minilm/")
+    uri = f"s3://{BUCKET}/minilm/"
+    refused(h, uri, 3, env=dict(store.env(), AWS_SECRET_ACCESS_KEY="wrong"))
+    refused(h, uri, 3, env=dict(store.env(), AWS_ACCESS_KEY_ID="NOBODY"))
+    refused(h, "s3://no-such-bucket-here/minilm/", 4, "no-such-bucket-here", env=store.env())
+    refused(h, "s3://no-such-bucket-here/minilm/a", 4, "no-such-bucket-here", env=store.env())
+    refused(h, f"s3://{BUCKET}/minilm/no-such-key", 4, "no-such-key", env=store.env())
+    refused(h, f"s3://{BUCKET}/no-such-prefix/", 4, "no-such-prefix", env=store.env())
+
+
+@check("versitygw", "minilm")
+def codes_versitygw(h, store, minilm):
+    """Wrong secret, unknown key: 3. Missing bucket, key, prefix: 4."""
+    codes_of_store(h, store, minilm)
+
+
+@check("rgw", "minilm")
+def codes_rgw(h, store, minilm):
+    """The same at Ceph."""
+    codes_of_store(h, store, minilm)
+
+
+@check("nginx")
+def code_missing_url(h, nginx):
+    """404: 4."""
+    refused(h, nginx.http + "/no-such-file.safetensors", 4, "no-such-file")
+
+
+@check()
+def code_no_network(h):
+    """A port that nobody listens on, and a name that does not resolve: 7, after the retries."""
+    refused(h, f"http://127.0.0.1:{free_port()}/m.safetensors", 7)
+    refused(h, "http://sluice-e2e.invalid/m.safetensors", 7)
+
+
+@check("nginx", "minilm")
+def code_wrong_sha256(h, nginx, minilm):
+    """A hash that the user gave and that is not right: 5, and nothing is published."""
+    with open(os.path.join(nginx.root, "tokenizer.json"), "wb") as file:
+        file.write(open(os.path.join(minilm.directory, "tokenizer.json"), "rb").read())
+    spec = os.path.join(h.disk, "wrong.yaml")
+    to = h.fresh()
+    with open(spec, "w") as file:
+        file.write(f"apiVersion: sluice/v1alpha1\nkind: Model\nmetadata: {{name: wrong}}\nsource: {{uri: {nginx.http}/tokenizer.json}}\n"
+                   f"verify: {{sha256: {{tokenizer.json: {'0' * 64}}}}}\nsink: {{tmpfs: {{path: {to}}}}}\n")
+    h.sluice("load", spec, "--progress", "none").expect(5, minilm.sha256["tokenizer.json"])
+    nothing_published(to)
+
+
+@check("nginx")
+def code_server_ignores_ranges(h, nginx):
+    """200 where 206 was asked for: 7, naming the answer."""
+    with open(os.path.join(nginx.root, "ranges.bin"), "wb") as file:
+        file.write(os.urandom(40_000_000))
+    refused(h, nginx.http + "/norange/ranges.bin", 7, "200")
+
+
+@check("nginx", "minilm")
+def code_destination_too_small(h, nginx, minilm):
+    """A tmpfs of 8 MiB for a model of 91 MB: 6, before the first byte of it is fetched."""
+    if os.getuid():
+        raise Skip("needs root to mount a tmpfs")
+    mount = h.fresh("small")
+    os.mkdir(mount)
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", mount], capture_output=True).returncode:
+        raise Skip("may not mount a tmpfs here")
+    h.mounts.append(mount)
+    path = os.path.join(nginx.root, "room.safetensors")
+    shutil.copyfile(os.path.join(minilm.directory, "model.safetensors"), path)
+    run = refused(h, nginx.http + "/room.safetensors", 6)
+    to = os.path.join(mount, "model")
+    before = nginx.sent_bytes("/room.safetensors")
+    run = h.load(nginx.http + "/room.safetensors", to).expect(6)
+    nothing_published(to)
+    wait_for("the log", lambda: nginx.sent_bytes("/room.safetensors") >= before, 5)
+    fetched = nginx.sent_bytes("/room.safetensors") - before
+    assert fetched < 4 << 20, f"{fetched} bytes were fetched for a destination that cannot hold them"
+    return run.err.strip().splitlines()[-1][:160]
+
+
+@check()
+def code_destination_not_writable(h):
+    """A destination below a file: 6."""
+    blocker = os.path.join(h.disk, "file")
+    open(blocker, "w").close()
+    source = os.path.join(h.disk, "one.bin")
+    with open(source, "wb") as file:
+        file.write(b"x" * 1000)
+    h.load(source, os.path.join(blocker, "to")).expect(6)
+
+
+# ---- kills and signals ----------------------------------------------------------------------------
+
+@check("nginx", "big")
+def killed_ten_times(h, nginx, big):
+    """kill -9 at ten moments of a 2 GiB load; the next one resumes and fetches few bytes twice (by nginx's count)."""
+    url = big_url(nginx, big)
+    probe = h.fresh()
+    whole = h.load(url, probe).expect(0).seconds
+    h.remove(probe)
+    worst = resumed_most = kills = 0
+    for moment in range(10):
+        to = h.fresh()
+        sent = nginx.sent_bytes("/big.safetensors")
+        process = h.start("load", url, "--to", to, "--progress", "none")
+        time.sleep(whole * (moment + 0.5) / 10)
+        process.send_signal(signal.SIGKILL)
+        kills += process.wait() == -signal.SIGKILL
+        result = h.load(url, to).expect(0).json()
+        big.compare(os.path.join(to, "big.safetensors"))
+        h.remove(to)
+        wait_for("nginx's log", lambda: nginx.sent_bytes("/big.safetensors") - sent >= big.bytes, 5)
+        time.sleep(0.1)  # answers that were cut off are logged a moment later
+        again = nginx.sent_bytes("/big.safetensors") - sent - big.bytes
+        worst = max(worst, again)
+        resumed_most = max(resumed_most, result["resumed"])
+    assert kills >= 8, f"only {kills} of 10 loads were still running when killed"
+    assert resumed_most > big.bytes // 2, f"at most {resumed_most} bytes were ever resumed"
+    assert worst <= big.bytes // 8, f"{worst} bytes were sent twice"
+    return f"{kills} kills; at most {worst / 1e6:.0f} MB of {big.bytes / 1e6:.0f} sent twice, up to {resumed_most / 1e6:.0f} MB resumed"
+
+
+@check("nginx", "big")
+def sigterm_ends_within_a_second(h, nginx, big):
+    """SIGTERM in mid-load: 143 within a second, resumable."""
+    url, to = nginx.http + "/slow/big.safetensors", h.fresh()
+    big_url(nginx, big)
+    process = h.start("load", url, "--to", to, "--progress", "none")
+    wait_for("staging", lambda: os.path.isdir(os.path.join(to, ".sluice", "staging")), 10)
+    time.sleep(0.5)
+    start = time.monotonic()
+    process.send_signal(signal.SIGTERM)
+    code = process.wait(10)
+    seconds = time.monotonic() - start
+    assert code == 143, f"exit code {code}"
+    assert seconds < 1, f"it took {seconds:.2f} s"
+    nothing_published(to)
+    h.load(big_url(nginx, big), to).expect(0)
+    h.remove(to)
+    return f"{seconds * 1000:.0f} ms"
+
+
+@check("versitygw", "minilm")
+def second_load_is_a_no_op(h, store, minilm):
+    """The same version again: under 100 ms, nothing read, nothing touched."""
+    store.make_bucket(BUCKET)
+    minilm.put(store, BUCKET, "minilm/")
+    to, uri = h.fresh(), f"s3://{BUCKET}/minilm/"
+    h.load(uri, to, env=store.env()).expect(0)
+    before = os.stat(os.path.join(to, "model.safetensors"))
+    best = 9.0
+    for _ in range(3):
+        run = h.load(uri, to, env=store.env()).expect(0)
+        assert run.json()["already"] is True, run.out
+        best = min(best, run.seconds)
+    after = os.stat(os.path.join(to, "model.safetensors"))
+    assert (before.st_ino, before.st_mtime_ns) == (after.st_ino, after.st_mtime_ns)
+    assert best < 0.1, f"{best * 1000:.0f} ms"
+    return f"{best * 1000:.0f} ms"
+
+
+@check("nginx", "minilm")
+def two_loads_at_once(h, nginx, minilm):
+    """Two into one directory: one loads, the other waits and finds it done."""
+    shutil.copyfile(os.path.join(minilm.directory, "model.safetensors"), os.path.join(nginx.root, "both.safetensors"))
+    to = h.fresh()
+    command = [h.program, "load", nginx.http + "/both.safetensors", "--to", to, "--json", "--progress", "none"]
+    both = [subprocess.Popen(command, env=h.environment(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                             stderr=subprocess.PIPE) for _ in range(2)]
+    results = [process.communicate(timeout=60) for process in both]
+    assert [process.returncode for process in both] == [0, 0], results
+    already = sorted(b'"already":true' in out.replace(b" ", b"") for out, _ in results)
+    assert already == [False, True], results
+    assert sha256_file(os.path.join(to, "both.safetensors")) == minilm.sha256["model.safetensors"]
+
+
+@check("versitygw")
+def another_version_replaces(h, store):
+    """An overwritten object is published anew; what the new version lacks is gone; the old stays on failure."""
+    store.make_bucket(BUCKET)
+    store.put(BUCKET, "change/a.bin", b"one" * 1000)
+    store.put(BUCKET, "change/b.bin", b"two" * 1000)
+    to, uri = h.fresh(), f"s3://{BUCKET}/change/"
+    h.load(uri, to, env=store.env()).expect(0)
+    h.load(uri, to, env=dict(store.env(), AWS_SECRET_ACCESS_KEY="wrong")).expect(3)
+    assert open(os.path.join(to, "a.bin"), "rb").read() == b"one" * 1000
+    store.put(BUCKET, "change/a.bin", b"three" * 1000)
+    store.request("DELETE", BUCKET, "change/b.bin")
+    h.load(uri, to, env=store.env()).expect(0)
+    assert open(os.path.join(to, "a.bin"), "rb").read() == b"three" * 1000
+    assert sorted(os.listdir(to)) == [".sluice", "a.bin"], os.listdir(to)
+
+
+# ---- an adversary ---------------------------------------------------------------------------------
+
+class Liar(http.server.BaseHTTPRequestHandler):
+    """Right status, right Content-Range, right length; wrong bytes for every range that does not start at 0."""
+    protocol_version = "HTTP/1.1"
+    data = b""
+
+    def do_GET(self):
+        match = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))
+        total = len(self.data)
+        first = int(match.group(1)) if match else 0
+        last = min(int(match.group(2)), total - 1) if match and match.group(2) else total - 1
+        body = self.data[:last - first + 1] if first else self.data[:last + 1]
+        self.send_response(206 if match else 200)
+        if match:
+            self.send_header("Content-Range", f"bytes {first}-{last}/{total}")
+        self.send_header("ETag", '"always-the-same"')
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_):
+        pass
+
+
+@check()
+def wrong_bytes_are_found(h):
+    """A server that answers 206 with the right headers and wrong bytes is found out by the hash: 5."""
+    Liar.data = random.Random(1).randbytes(48 << 20)
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Liar)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        to, spec = h.fresh(), os.path.join(h.disk, "liar.yaml")
+        digest = hashlib.sha256(Liar.data).hexdigest()
+        with open(spec, "w") as file:
+            file.write(f"apiVersion: sluice/v1alpha1\nkind: Model\nmetadata: {{name: liar}}\n"
+                       f"source: {{uri: 'http://127.0.0.1:{server.server_port}/weights.bin'}}\n"
+                       f"verify: {{sha256: {{weights.bin: {digest}}}}}\nsink: {{tmpfs: {{path: {to}}}}}\n")
+        h.sluice("load", spec, "--progress", "none").expect(5, "weights.bin")
+        nothing_published(to)
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
