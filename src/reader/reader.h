@@ -1,6 +1,7 @@
 /*
- * Carry out a plan: a few threads, each driving several connections through one poll(), take range after range, read into a hot
- * buffer (or into the sink's memory), feed the checks, write, commit. Any free connection takes the next range.
+ * Carry out a plan: a few threads, each driving several connections through one poll(), take range
+ * after range, read into a hot buffer (or into the sink's memory), feed the checks, write, commit.
+ * Any free connection takes the next range.
  */
 #ifndef SL_READER_H
 #define SL_READER_H
@@ -11,20 +12,22 @@
 #include "sink.h"
 
 struct sl_reader_config {
-    unsigned connections;      /* fixed number, or 0: grow by feedback from plan->connections to plan->connections_max */
-    unsigned threads;          /* 0: chosen from processors, connections and hashes */
-    uint64_t memory_bytes;     /* bound on all staging buffers; 0: 48 MiB */
-    int hashes;                /* enum sl_verify_hashes, already applied by the plan */
+    unsigned connections;  /* fixed number, or 0: grow by feedback from plan->connections to
+                              plan->connections_max */
+    unsigned threads;      /* 0: chosen from processors, connections and hashes */
+    uint64_t memory_bytes; /* bound on all staging buffers; 0: 48 MiB */
+    int hashes;            /* enum sl_verify_hashes, already applied by the plan */
     struct sl_cancel *cancel;
     struct sl_progress *progress;
 };
 
 /**
- * Read all ranges of the plan that the journal does not already vouch for, and check every check. journal may be NULL. Blocks. On
- * failure everything that was written stays for a resume; the first error wins and the other connections stop within a second.
- * A wrong hash is SL_E_INTEGRITY and names what, algorithm, expected and actual; its bytes are struck from the journal.
+ * Read all ranges of the plan that the journal does not already vouch for, and check every check.
+ * journal may be NULL. Blocks. On failure everything that was written stays for a resume; the first
+ * error wins and the other connections stop within a second. A wrong hash is SL_E_INTEGRITY and
+ * names what, algorithm, expected and actual; its bytes are struck from the journal.
  */
-int sl_reader_run(const struct sl_plan *plan, struct sl_sink *sink, struct sl_journal *journal, const struct sl_reader_config *config,
-                  struct sl_err *err);
+int sl_reader_run(const struct sl_plan *plan, struct sl_sink *sink, struct sl_journal *journal,
+                  const struct sl_reader_config *config, struct sl_err *err);
 
 #endif

@@ -23,7 +23,8 @@ struct sl_sink_file {
 };
 
 struct sl_place {
-    uint8_t *memory;   /* not NULL: bytes writable bytes lent until commit or abandon */
+    uint8_t *memory;   /* not NULL: bytes writable bytes lent until commit or abandon; after commit this thread may read
+                          them until its next reserve */
     int fd;            /* memory NULL: pwrite here … */
     uint64_t offset;   /* … at this offset */
     uint64_t bytes;

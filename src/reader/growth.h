@@ -1,0 +1,29 @@
+/* How many connections: begin with a few, add while the goodput rises, halve when the server is too
+ * busy. */
+#ifndef SL_GROWTH_H
+#define SL_GROWTH_H
+
+#include <stdint.h>
+
+struct sl_growth {
+    unsigned connections; /* wanted now */
+    unsigned maximum;
+    /* the rest is its own */
+    unsigned before;         /* the step on trial began here; 0: none */
+    unsigned ceiling;        /* a server said that more is too many; 0: none */
+    uint64_t window_ns;      /* when this window began; 0: not yet */
+    uint64_t window_bytes;   /* bytes landed until then */
+    uint64_t quiet_until_ns; /* no step before */
+    double rate;             /* bytes/s before the step on trial */
+};
+
+/** maximum >= connections >= 1. A maximum equal to connections never changes. */
+void sl_growth_init(struct sl_growth *growth, unsigned connections, unsigned maximum);
+/**
+ * Call often. now_ns: sl_now_ns() scale; bytes: landed since the beginning; throttled: answers 429
+ * and 503 since the last call. Returns the connections wanted.
+ */
+unsigned sl_growth_tick(struct sl_growth *growth, uint64_t now_ns, uint64_t bytes,
+                        unsigned throttled);
+
+#endif

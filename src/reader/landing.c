@@ -1,0 +1,119 @@
+/*
+ * Bytes that have come are written, committed, hashed while they are hot, and noted for the
+ * journal, in this order: what the journal knows is always written. A stretch of neighbouring
+ * writes becomes one record.
+ */
+#include <errno.h>
+#include <unistd.h>
+
+#include "hash.h"
+#include "metrics.h"
+#include "reader_parts.h"
+
+enum { STRETCH_BYTES = 4 * 1024 * 1024, LITERAL_CHUNK_BYTES = 1024 * 1024 };
+
+static int write_file(const struct sl_place *place, const char *name, const uint8_t *data,
+                      struct sl_err *err)
+{
+    for (uint64_t done = 0; done < place->bytes;) {
+        ssize_t wrote = pwrite(place->fd, data + done, (size_t)(place->bytes - done),
+                               (off_t)(place->offset + done));
+        if (wrote > 0)
+            done += (uint64_t)wrote;
+        else if (wrote == 0 || errno != EINTR)
+            return sl_fail_errno(err, SL_E_NO_SPACE, wrote ? errno : ENOSPC,
+                                 "cannot write '%s': give the destination more space or memory",
+                                 name);
+    }
+    return 0;
+}
+
+/* Into the sink's memory (a copy: the bytes came in one read with their neighbours) or its file. */
+static int put(struct sl_reader *reader, uint32_t file, uint64_t offset, const uint8_t *data,
+               uint64_t bytes, struct sl_err *err)
+{
+    struct sl_place place;
+    if (sl_sink_reserve(reader->sink, file, offset, bytes, &place, err) < 0)
+        return -1;
+    if (place.memory)
+        memcpy(place.memory, data, (size_t)bytes);
+    else if (write_file(&place, reader->plan->files[file].name, data, err) < 0) {
+        sl_sink_abandon(reader->sink, &place);
+        return -1;
+    }
+    return sl_sink_commit(reader->sink, &place, err);
+}
+
+int sl_landing_flush(struct sl_landing *landing, struct sl_err *err)
+{
+    if (landing->begin == landing->end)
+        return 0;
+    uint64_t begin = landing->begin;
+    landing->begin = landing->end;
+    return sl_journal_add(landing->reader->journal, landing->file, begin, landing->end,
+                          landing->crc, err);
+}
+
+static int note(struct sl_landing *landing, uint32_t file, uint64_t offset, const uint8_t *data,
+                size_t bytes, struct sl_err *err)
+{
+    if (!landing->reader->journal)
+        return 0;
+    bool joins = landing->begin < landing->end && landing->file == file && landing->end == offset &&
+                 landing->end - landing->begin < STRETCH_BYTES;
+    if (!joins) {
+        if (sl_landing_flush(landing, err) < 0)
+            return -1;
+        landing->file = file;
+        landing->begin = landing->end = offset;
+        landing->crc = 0;
+    }
+    landing->crc = sl_crc32c(landing->crc, data, bytes);
+    landing->end += bytes;
+    return 0;
+}
+
+/* The bytes are in the sink: count, note, check. */
+static int landed(struct sl_landing *landing, const struct sl_extent *extent, uint64_t begin,
+                  const uint8_t *data, size_t bytes, struct sl_err *err)
+{
+    struct sl_reader *reader = landing->reader;
+    sl_counter_add(&reader->landed, bytes);
+    sl_progress_add_bytes(reader->config->progress, bytes);
+    uint64_t offset = extent->file_offset + (begin - extent->begin);
+    if (note(landing, extent->file, offset, data, bytes, err) < 0)
+        return -1;
+    return sl_verify_feed(reader->verify, extent->source, begin, data, bytes, err);
+}
+
+int sl_landing_write(struct sl_landing *landing, const struct sl_extent *extent, uint64_t begin,
+                     const uint8_t *data, size_t bytes, struct sl_err *err)
+{
+    uint64_t offset = extent->file_offset + (begin - extent->begin);
+    if (put(landing->reader, extent->file, offset, data, bytes, err) < 0)
+        return -1;
+    return landed(landing, extent, begin, data, bytes, err);
+}
+
+int sl_landing_commit(struct sl_landing *landing, const struct sl_extent *extent,
+                      const struct sl_place *place, struct sl_err *err)
+{
+    uint64_t begin = extent->begin + (place->offset - extent->file_offset);
+    if (sl_sink_commit(landing->reader->sink, place, err) < 0)
+        return -1;
+    return landed(landing, extent, begin, place->memory, (size_t)place->bytes, err);
+}
+
+int sl_landing_literal(struct sl_reader *reader, const struct sl_literal *literal,
+                       struct sl_err *err)
+{
+    for (uint64_t done = 0; done < literal->bytes;) {
+        uint64_t bytes = SL_MIN(literal->bytes - done, (uint64_t)LITERAL_CHUNK_BYTES);
+        if (put(reader, literal->file, literal->file_offset + done, literal->data + done, bytes,
+                err) < 0)
+            return -1;
+        sl_progress_add_bytes(reader->config->progress, bytes);
+        done += bytes;
+    }
+    return 0;
+}

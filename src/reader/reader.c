@@ -1,0 +1,180 @@
+/*
+ * The run of a plan: what the journal keeps is found, the plan's own bytes are written, crews read
+ * the rest, the last hashes are awaited. The calling thread is the first crew. Checks that failed
+ * are struck from the journal when every lane is gone, since a lane may still have had bytes of
+ * theirs to note.
+ */
+#include "reader.h"
+
+#include "metrics.h"
+#include "reader_parts.h"
+
+enum {
+    BUFFER_BYTES = 256 * 1024,
+    BUFFER_BYTES_MIN = 64 * 1024,
+    MEMORY_BYTES = 48 * 1024 * 1024,
+    THREADS_MAX = 64,
+    CONNECTIONS_MAX = 1024,
+    BAD_CHECKS_MAX = 4096,
+};
+
+const struct sl_range *sl_reader_take(struct sl_reader *reader)
+{
+    SL_LOCKED(&reader->lock);
+    if (reader->locked.err.kind || reader->locked.next_range == reader->work.range_count)
+        return NULL;
+    return &reader->work.ranges[reader->locked.next_range++];
+}
+
+void sl_reader_fail(struct sl_reader *reader, const struct sl_err *err)
+{
+    {
+        SL_LOCKED(&reader->lock);
+        if (!reader->locked.err.kind)
+            reader->locked.err = *err;
+    }
+    sl_cancel_raise(reader->stop, 0);
+}
+
+static int read_back(void *arg, uint32_t file, uint64_t offset, void *data, size_t bytes,
+                     struct sl_err *err)
+{
+    return sl_sink_read(((struct sl_reader *)arg)->sink, file, offset, data, bytes, err);
+}
+
+static void on_mismatch(void *arg, const struct sl_check *check)
+{
+    struct sl_reader *reader = arg;
+    SL_LOCKED(&reader->lock);
+    if (reader->locked.bad_count < BAD_CHECKS_MAX &&
+        sl_grow(&reader->locked.bad, &reader->locked.bad_capacity, reader->locked.bad_count + 1,
+                sizeof(*reader->locked.bad), NULL) == 0)
+        reader->locked.bad[reader->locked.bad_count++] = check;
+}
+
+static void strike_bad(struct sl_reader *reader)
+{
+    for (size_t i = 0; reader->journal && i < reader->locked.bad_count; i++) {
+        const struct sl_check *check = reader->locked.bad[i];
+        sl_journal_strike(reader->journal, check->file, check->file_offset,
+                          check->file_offset + (check->end - check->begin), NULL);
+    }
+}
+
+/* Buffers shrink before connections do; the bound holds in the worst case. */
+static void fit_memory(struct sl_reader *reader)
+{
+    const struct sl_reader_config *config = reader->config;
+    uint64_t memory = config->memory_bytes ? config->memory_bytes : MEMORY_BYTES;
+    uint64_t most = config->connections ? config->connections : reader->plan->connections_max;
+    most = SL_MIN(SL_MAX(most, 1u), (uint64_t)CONNECTIONS_MAX);
+    reader->buffer_bytes = BUFFER_BYTES;
+    while (config->connections && reader->buffer_bytes > BUFFER_BYTES_MIN &&
+           most * reader->buffer_bytes > memory)
+        reader->buffer_bytes /= 2;
+    most = SL_MIN(most, SL_MAX(memory / reader->buffer_bytes, 1u));
+    reader->connections_max = (unsigned)most;
+    unsigned first = config->connections ? reader->connections_max : reader->plan->connections;
+    first = SL_MIN(SL_MAX(first, 1u), reader->connections_max);
+    sl_growth_init(&reader->locked.growth, first, reader->connections_max);
+    reader->locked.wanted = first;
+}
+
+/* One thread fills a 10 Gbit/s link; a second costs CPU at the page cache's locks and pays where
+ * there are cores to spare. */
+static unsigned choose_threads(const struct sl_reader *reader)
+{
+    unsigned threads = reader->config->threads;
+    if (!threads)
+        threads = SL_MAX(sl_cpu_count() / 2, 1u);
+    threads = SL_MIN(threads, (unsigned)THREADS_MAX);
+    return SL_MIN(threads, reader->connections_max);
+}
+
+struct crew_start {
+    struct sl_reader *reader;
+    unsigned thread;
+};
+
+static void *run_thread(void *arg)
+{
+    struct crew_start *start = arg;
+    sl_crew_run(start->reader, start->thread);
+    return NULL;
+}
+
+static void run_crews(struct sl_reader *reader)
+{
+    pthread_t threads[THREADS_MAX];
+    struct crew_start starts[THREADS_MAX];
+    struct sl_err err = SL_ERR_INIT;
+    unsigned started = 1;
+    for (; started < reader->threads; started++) {
+        starts[started] = (struct crew_start){reader, started};
+        if (sl_thread_start(&threads[started], "sluice-read", run_thread, &starts[started], &err) <
+            0) {
+            sl_reader_fail(reader, &err);
+            break;
+        }
+    }
+    sl_crew_run(reader, 0);
+    for (unsigned i = 1; i < started; i++)
+        pthread_join(threads[i], NULL);
+}
+
+static int read_all(struct sl_reader *reader, struct sl_err *err)
+{
+    const struct sl_plan *plan = reader->plan;
+    struct sl_progress *progress = reader->config->progress;
+    for (size_t i = 0; i < plan->literal_count; i++)
+        if (sl_landing_literal(reader, &plan->literals[i], err) < 0)
+            return -1;
+    if (sl_work_make(&reader->work, plan, reader->sink, reader->journal, reader->verify, err) < 0)
+        return -1;
+    sl_progress_add_resumed(progress, reader->work.resumed_bytes);
+    sl_metric_add(SL_M_RESUMED_BYTES, (int64_t)reader->work.resumed_bytes);
+    reader->threads = choose_threads(reader);
+    if (reader->work.range_count)
+        run_crews(reader);
+    if (reader->locked.err.kind) {
+        *err = reader->locked.err;
+        return -1;
+    }
+    sl_progress_set_state(progress, SL_LOAD_CHECKING);
+    return sl_verify_finish(reader->verify, reader->config->cancel, err);
+}
+
+static int run_reader(struct sl_reader *reader, struct sl_err *err)
+{
+    struct sl_verify_config config = {.read = read_back,
+                                      .mismatch = on_mismatch,
+                                      .arg = reader,
+                                      .progress = reader->config->progress};
+    reader->verify = sl_verify_new(reader->plan->checks, reader->plan->check_count, &config, err);
+    if (!reader->verify)
+        return -1;
+    int failed = read_all(reader, err);
+    sl_verify_free(reader->verify);
+    strike_bad(reader);
+    sl_work_release(&reader->work);
+    return failed;
+}
+
+int sl_reader_run(const struct sl_plan *plan, struct sl_sink *sink, struct sl_journal *journal,
+                  const struct sl_reader_config *config, struct sl_err *err)
+{
+    struct sl_reader reader = {.plan = plan, .sink = sink, .journal = journal, .config = config};
+    struct sl_err why = SL_ERR_INIT;
+    reader.stop = sl_cancel_new(err);
+    if (!reader.stop)
+        return -1;
+    pthread_mutex_init(&reader.lock, NULL);
+    fit_memory(&reader);
+    int failed = run_reader(&reader, &why);
+    free(reader.locked.bad);
+    pthread_mutex_destroy(&reader.lock);
+    sl_cancel_free(reader.stop);
+    if (failed && err)
+        *err = why;
+    return failed;
+}

@@ -1,0 +1,99 @@
+/* Inside the reader: what its threads share, and the pieces they are made of. */
+#ifndef SL_READER_PARTS_H
+#define SL_READER_PARTS_H
+
+#include "fetch.h"
+#include "growth.h"
+#include "reader.h"
+#include "thread.h"
+#include "verify.h"
+
+/* ---- work: the ranges that are left to read ------------------------------------------------- */
+
+struct sl_work {
+    const struct sl_range *ranges;
+    size_t range_count;
+    const struct sl_extent *extents;
+    struct sl_range *own_ranges; /* not NULL: a resumed load reads only what is missing */
+    struct sl_extent *own_extents;
+    uint64_t resumed_bytes;
+};
+/** The plan's ranges less what the journal vouches for; kept bytes are fed to verify. */
+int sl_work_make(struct sl_work *work, const struct sl_plan *plan, struct sl_sink *sink,
+                 struct sl_journal *journal, struct sl_verify *verify, struct sl_err *err);
+void sl_work_release(struct sl_work *work);
+
+/* ---- what the threads share ----------------------------------------------------------------- */
+
+struct sl_reader {
+    const struct sl_plan *plan;
+    struct sl_sink *sink;
+    struct sl_journal *journal; /* may be NULL */
+    const struct sl_reader_config *config;
+    struct sl_verify *verify;
+    struct sl_work work;
+    struct sl_cancel *stop; /* raised by the first failure */
+    size_t buffer_bytes;    /* of a lane */
+    unsigned threads, connections_max;
+    struct sl_counter landed; /* bytes of this run */
+    pthread_mutex_t lock;
+    struct {
+        size_t next_range;
+        unsigned lanes;     /* open now */
+        unsigned wanted;    /* connections that the growth asks for */
+        unsigned throttled; /* answers since the last tick */
+        struct sl_growth growth;
+        const struct sl_check **bad; /* checks that did not match */
+        size_t bad_count, bad_capacity;
+        struct sl_err err; /* the first */
+    } locked;
+};
+/** The next range, NULL if there is none or the load has failed. */
+const struct sl_range *sl_reader_take(struct sl_reader *reader);
+/** The first failure counts and stops everyone. */
+void sl_reader_fail(struct sl_reader *reader, const struct sl_err *err);
+
+/* ---- landing: bytes go to the sink, the hashes and the journal ------------------------------ */
+
+/** One lane's stretch of written bytes that the journal has not got yet. */
+struct sl_landing {
+    struct sl_reader *reader;
+    uint32_t file, crc;
+    uint64_t begin, end; /* equal: none */
+};
+/** Write source bytes [begin, begin + bytes) of the extent. */
+int sl_landing_write(struct sl_landing *landing, const struct sl_extent *extent, uint64_t begin,
+                     const uint8_t *data, size_t bytes, struct sl_err *err);
+/** As above for bytes that were read straight into the place. */
+int sl_landing_commit(struct sl_landing *landing, const struct sl_extent *extent,
+                      const struct sl_place *place, struct sl_err *err);
+/** Tell the journal what it has not got yet. */
+int sl_landing_flush(struct sl_landing *landing, struct sl_err *err);
+/** The plan's own bytes. */
+int sl_landing_literal(struct sl_reader *reader, const struct sl_literal *literal,
+                       struct sl_err *err);
+
+/* ---- lane: one connection, range after range ------------------------------------------------ */
+
+struct sl_reader_lane;
+struct sl_reader_lane *sl_reader_lane_new(struct sl_reader *reader, struct sl_err *err);
+/** The journal learns what the lane has written. */
+void sl_reader_lane_free(struct sl_reader_lane *lane);
+
+enum sl_lane_state { SL_LANE_FAILED = -1, SL_LANE_WAIT, SL_LANE_RUN, SL_LANE_IDLE };
+/** One move, without blocking: WAIT: sl_reader_lane_poll() says for what; RUN: call again; IDLE:
+ * between two ranges. */
+enum sl_lane_state sl_reader_lane_step(struct sl_reader_lane *lane, struct sl_err *err);
+/** Give an idle lane its next range. */
+int sl_reader_lane_start(struct sl_reader_lane *lane, const struct sl_range *range,
+                         struct sl_err *err);
+int sl_reader_lane_poll(struct sl_reader_lane *lane, struct pollfd fds[SL_FETCH_POLL_MAX],
+                        uint64_t *deadline_ns);
+unsigned sl_reader_lane_take_throttled(struct sl_reader_lane *lane);
+
+/* ---- crew: the lanes of one thread ---------------------------------------------------------- */
+
+/** Drive the share of this thread until there is nothing left to read or the load fails. */
+void sl_crew_run(struct sl_reader *reader, unsigned thread);
+
+#endif

@@ -1,0 +1,212 @@
+/*
+ * A load that begins reads the plan's ranges as they are. A load that resumes has them cut anew:
+ * what the journal keeps lies in files, so the plan's extents are looked up by file and offset, and
+ * every extent loses what is there already. What remains of a range is one request where the holes
+ * are small, several where they are worth it.
+ */
+#include "reader_parts.h"
+
+enum { HOLE_BYTES_MAX = 256 * 1024 }; /* a smaller hole costs less than another request */
+
+/* Kept bytes [begin, end) of a source, within one extent. */
+struct kept {
+    uint32_t extent;
+    uint64_t begin, end;
+};
+struct keeper {
+    const struct sl_plan *plan;
+    struct sl_verify *verify;
+    uint32_t *by_file; /* extents sorted by file and offset */
+    struct kept *kept;
+    size_t kept_count, kept_capacity;
+    uint64_t bytes;
+};
+
+static int by_file(const void *a, const void *b, void *arg)
+{
+    const struct sl_extent *extents = arg;
+    const struct sl_extent *x = &extents[*(const uint32_t *)a], *y = &extents[*(const uint32_t *)b];
+    if (x->file != y->file)
+        return x->file < y->file ? -1 : 1;
+    return x->file_offset < y->file_offset ? -1 : x->file_offset > y->file_offset;
+}
+
+static int by_extent(const void *a, const void *b)
+{
+    const struct kept *x = a, *y = b;
+    if (x->extent != y->extent)
+        return x->extent < y->extent ? -1 : 1;
+    return x->begin < y->begin ? -1 : x->begin > y->begin;
+}
+
+/* The first in by_file that ends after this offset of the file. */
+static size_t first_after(const struct keeper *keeper, uint32_t file, uint64_t offset)
+{
+    size_t low = 0, high = keeper->plan->extent_count;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        const struct sl_extent *extent = &keeper->plan->extents[keeper->by_file[middle]];
+        bool before = extent->file != file
+                          ? extent->file < file
+                          : extent->file_offset + (extent->end - extent->begin) <= offset;
+        if (before)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+static int keep_part(struct keeper *keeper, uint32_t number, uint64_t begin, uint64_t end,
+                     struct sl_err *err)
+{
+    const struct sl_extent *extent = &keeper->plan->extents[number];
+    if (sl_grow(&keeper->kept, &keeper->kept_capacity, keeper->kept_count + 1,
+                sizeof(*keeper->kept), err) < 0)
+        return -1;
+    struct kept *kept = &keeper->kept[keeper->kept_count++];
+    kept->extent = number;
+    kept->begin = extent->begin + (begin - extent->file_offset);
+    kept->end = extent->begin + (end - extent->file_offset);
+    keeper->bytes += end - begin;
+    return sl_verify_feed_landed(keeper->verify, extent->source, kept->begin, end - begin, err);
+}
+
+/* From the journal: bytes [begin, end) of a file are right. */
+static int keep(uint32_t file, uint64_t begin, uint64_t end, void *arg, struct sl_err *err)
+{
+    struct keeper *keeper = arg;
+    const struct sl_plan *plan = keeper->plan;
+    for (size_t i = first_after(keeper, file, begin); i < plan->extent_count; i++) {
+        const struct sl_extent *extent = &plan->extents[keeper->by_file[i]];
+        if (extent->file != file || extent->file_offset >= end)
+            break;
+        uint64_t extent_end = extent->file_offset + (extent->end - extent->begin);
+        if (keep_part(keeper, keeper->by_file[i], SL_MAX(begin, extent->file_offset),
+                      SL_MIN(end, extent_end), err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* ---- what is missing ------------------------------------------------------------------------ */
+
+struct cutter {
+    const struct sl_plan *plan;
+    const struct kept *kept, *kept_end;
+    struct sl_extent *extents;
+    struct sl_range *ranges;
+    size_t extent_count, extent_capacity, range_count, range_capacity;
+};
+
+static int add_missing(struct cutter *cutter, const struct sl_extent *extent, uint64_t begin,
+                       uint64_t end, bool fresh_range, struct sl_err *err)
+{
+    if (begin == end)
+        return 0;
+    struct sl_range *last = cutter->range_count ? &cutter->ranges[cutter->range_count - 1] : NULL;
+    if (sl_grow(&cutter->extents, &cutter->extent_capacity, cutter->extent_count + 1,
+                sizeof(*cutter->extents), err) < 0)
+        return -1;
+    cutter->extents[cutter->extent_count++] = (struct sl_extent){
+        begin, end, extent->source, extent->file, extent->file_offset + (begin - extent->begin)};
+    if (!fresh_range && begin - last->end <= HOLE_BYTES_MAX) {
+        last->end = end;
+        last->extent_count++;
+        return 0;
+    }
+    if (sl_grow(&cutter->ranges, &cutter->range_capacity, cutter->range_count + 1,
+                sizeof(*cutter->ranges), err) < 0)
+        return -1;
+    cutter->ranges[cutter->range_count++] =
+        (struct sl_range){begin, end, extent->source, (uint32_t)cutter->extent_count - 1, 1};
+    return 0;
+}
+
+/* The kept parts of one extent, in order. */
+static const struct kept *kept_of(const struct cutter *cutter, uint32_t extent)
+{
+    const struct kept *low = cutter->kept, *high = cutter->kept_end;
+    while (low < high) {
+        const struct kept *middle = low + (high - low) / 2;
+        if (middle->extent < extent)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+static int cut_range(struct cutter *cutter, const struct sl_range *range, struct sl_err *err)
+{
+    size_t ranges_before = cutter->range_count;
+    for (uint32_t i = 0; i < range->extent_count; i++) {
+        uint32_t number = range->extent_first + i;
+        const struct sl_extent *extent = &cutter->plan->extents[number];
+        uint64_t at = extent->begin;
+        for (const struct kept *kept = kept_of(cutter, number);; kept++) {
+            bool more = kept < cutter->kept_end && kept->extent == number;
+            uint64_t end = more ? SL_MAX(kept->begin, at) : extent->end;
+            bool fresh = cutter->range_count == ranges_before;
+            if (add_missing(cutter, extent, at, end, fresh, err) < 0)
+                return -1;
+            if (!more)
+                break;
+            at = SL_MAX(kept->end, at);
+        }
+    }
+    return 0;
+}
+
+static int cut_all(struct sl_work *work, const struct keeper *keeper, struct sl_err *err)
+{
+    const struct sl_plan *plan = keeper->plan;
+    struct cutter cutter = {
+        .plan = plan, .kept = keeper->kept, .kept_end = keeper->kept + keeper->kept_count};
+    int failed = 0;
+    for (size_t i = 0; !failed && i < plan->range_count; i++)
+        failed = cut_range(&cutter, &plan->ranges[i], err);
+    work->ranges = work->own_ranges = cutter.ranges;
+    work->extents = work->own_extents = cutter.extents;
+    work->range_count = cutter.range_count;
+    work->resumed_bytes = keeper->bytes;
+    return failed;
+}
+
+static int resume(struct sl_work *work, struct keeper *keeper, struct sl_sink *sink,
+                  struct sl_journal *journal, struct sl_err *err)
+{
+    const struct sl_plan *plan = keeper->plan;
+    keeper->by_file = sl_alloc_array(plan->extent_count, sizeof(*keeper->by_file), err);
+    if (!keeper->by_file)
+        return -1;
+    for (size_t i = 0; i < plan->extent_count; i++)
+        keeper->by_file[i] = (uint32_t)i;
+    qsort_r(keeper->by_file, plan->extent_count, sizeof(*keeper->by_file), by_file, plan->extents);
+    if (sl_journal_replay(journal, sink, keep, keeper, err) < 0)
+        return -1;
+    if (!keeper->kept_count)
+        return 0;
+    qsort(keeper->kept, keeper->kept_count, sizeof(*keeper->kept), by_extent);
+    return cut_all(work, keeper, err);
+}
+
+int sl_work_make(struct sl_work *work, const struct sl_plan *plan, struct sl_sink *sink,
+                 struct sl_journal *journal, struct sl_verify *verify, struct sl_err *err)
+{
+    *work = (struct sl_work){
+        .ranges = plan->ranges, .range_count = plan->range_count, .extents = plan->extents};
+    if (!journal)
+        return 0;
+    struct keeper keeper = {.plan = plan, .verify = verify};
+    int failed = resume(work, &keeper, sink, journal, err);
+    free(keeper.by_file);
+    free(keeper.kept);
+    return failed;
+}
+
+void sl_work_release(struct sl_work *work)
+{
+    free(work->own_ranges);
+    free(work->own_extents);
+}
