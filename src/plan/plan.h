@@ -1,8 +1,9 @@
 /*
  * Spec and indexes in, ranges out: which bytes of which object go where. No tensor data is read.
  *
- * An *extent* is a range of an object with a place to go. A *range* is what one request fetches: neighbouring extents with small
- * gaps merged, large ones cut, so every extent belongs to exactly one range. A *check* is a hash that must match.
+ * An *extent* is a range of an object with a place to go. A *range* is what one request fetches:
+ * neighbouring extents with small gaps merged, large ones cut, so every extent belongs to exactly
+ * one range. A *check* is a hash that must match.
  */
 #ifndef SL_PLAN_H
 #define SL_PLAN_H
@@ -17,9 +18,9 @@
 #include "spec.h"
 
 struct sl_extent {
-    uint64_t begin, end;   /* in the source */
-    uint32_t source;       /* plan->sources */
-    uint32_t file;         /* plan->files */
+    uint64_t begin, end; /* in the source */
+    uint32_t source;     /* plan->sources */
+    uint32_t file;       /* plan->files */
     uint64_t file_offset;
 };
 struct sl_range {
@@ -27,11 +28,12 @@ struct sl_range {
     uint32_t source;
     uint32_t extent_first, extent_count; /* sorted by begin; bytes between them are discarded */
 };
-/** Bytes that the plan itself supplies (a new header, a small file): written before reading begins. */
+/** Bytes that the plan itself supplies (a new header, a small file): written before reading begins.
+ */
 struct sl_literal {
     uint32_t file;
     uint64_t file_offset;
-    const uint8_t *data;   /* owned by the plan */
+    const uint8_t *data; /* owned by the plan */
     uint64_t bytes;
 };
 struct sl_plan_file {
@@ -57,7 +59,7 @@ struct sl_plan {
     size_t file_count;
     struct sl_extent *extents;
     size_t extent_count;
-    struct sl_range *ranges;   /* in the order of fetching: small files first, then file order */
+    struct sl_range *ranges; /* in the order of fetching: small files first, then file order */
     size_t range_count;
     struct sl_literal *literals;
     size_t literal_count;
@@ -65,29 +67,32 @@ struct sl_plan {
     size_t check_count;
     struct sl_plan_tensor *tensors;
     size_t tensor_count;
-    uint64_t fetch_bytes;      /* over the network, gaps included */
-    uint64_t skipped_bytes;    /* of the objects, not fetched */
-    uint64_t sink_bytes;       /* at the destination */
-    uint64_t unhashed_bytes;   /* fetched bytes that no check covers */
+    uint64_t fetch_bytes;    /* over the network, gaps included */
+    uint64_t skipped_bytes;  /* of the objects, not fetched */
+    uint64_t sink_bytes;     /* at the destination */
+    uint64_t unhashed_bytes; /* fetched bytes that no check covers */
     uint64_t index_requests, index_bytes;
-    uint64_t range_bytes;      /* chosen */
-    unsigned connections;      /* to begin with */
+    uint64_t range_bytes; /* chosen */
+    unsigned connections; /* to begin with */
     unsigned connections_max;
-    uint8_t identity[32];      /* SHA-256 over versions, extents, files: equal plans give equal bytes */
+    uint8_t identity[32]; /* SHA-256 over versions, extents, files: equal plans give equal bytes */
     struct sl_plan_own *own;
 };
 
 /**
- * Open the store, list or open the object(s), read indexes, select tensors, lay out, cut and order ranges. SL_E_FORMAT for hostile
- * names and for broken files of a known format; with layout verbatim and hashes off such a file is plain data, with a warning. SL_E_INTEGRITY for `hashes: require` with unhashed bytes.
- * The plan borrows spec and owns store and sources.
+ * Open the store, list or open the object(s), read indexes, select tensors, lay out, cut and order
+ * ranges. SL_E_FORMAT for hostile names and for broken files of a known format; with layout
+ * verbatim and hashes off such a file is plain data, with a warning. SL_E_INTEGRITY for `hashes:
+ * require` with unhashed bytes. The plan borrows spec and owns store and sources.
  */
-int sl_plan_make(const struct sl_spec *spec, const struct sl_source_config *config, struct sl_plan **plan, struct sl_err *err);
+int sl_plan_make(const struct sl_spec *spec, const struct sl_source_config *config,
+                 struct sl_plan **plan, struct sl_err *err);
 void sl_plan_free(struct sl_plan *plan);
 SL_AUTO_DEFINE(sl_plan)
 /** The store's URI without secrets; borrowed. */
 const char *sl_plan_uri(const struct sl_plan *plan);
-/** The JSON of `sluice plan`, without what limits the destination (publish/preflight knows that). */
+/** The JSON of `sluice plan`, without what limits the destination (publish/preflight knows that).
+ */
 void sl_plan_json(struct sl_json *json, const struct sl_plan *plan);
 
 #endif

@@ -1,4 +1,5 @@
-/* What the files of plan/ share: the planner's own memory, and its steps in the order in which sl_plan_make() takes them. */
+/* What the files of plan/ share: the planner's own memory, and its steps in the order in which
+ * sl_plan_make() takes them. */
 #ifndef SL_PLAN_PARTS_H
 #define SL_PLAN_PARTS_H
 
@@ -8,8 +9,8 @@
 struct sl_candidate {
     char *name;
     uint64_t bytes;
-    char *etag;      /* strong and quoted, from a listing; NULL: ask the object */
-    bool probe;      /* read its first bytes to find its format */
+    char *etag; /* strong and quoted, from a listing; NULL: ask the object */
+    bool probe; /* read its first bytes to find its format */
     struct sl_source *source;
     struct sl_index *index;
 };
@@ -20,17 +21,17 @@ struct sl_plan_own {
     struct sl_candidate *candidates;
     size_t candidate_count, candidate_capacity;
     struct sl_layout *layout;
-    struct sl_buf texts;            /* what of the whole-object checks */
-    uint64_t *covered;              /* per source: bytes below a check */
-    size_t source_capacity, covered_capacity, file_capacity, extent_capacity, range_capacity, literal_capacity,
-        check_capacity, tensor_capacity;
-    uint64_t left_out_bytes;        /* of objects that the plan does not read at all */
+    struct sl_buf texts; /* what of the whole-object checks */
+    uint64_t *covered;   /* per source: bytes below a check */
+    size_t source_capacity, covered_capacity, file_capacity, extent_capacity, range_capacity,
+        literal_capacity, check_capacity, tensor_capacity;
+    uint64_t left_out_bytes; /* of objects that the plan does not read at all */
 };
 
 /** True if the list is empty (and empty_matches) or one of its patterns matches. */
 bool sl_plan_matches(const struct sl_list *patterns, const char *name, bool empty_matches);
 
-/** gather.c: store opened, objects listed, judged, filtered and sorted into own->candidates. */
+/** objects.c: store opened, objects listed, judged, filtered and sorted into own->candidates. */
 int sl_plan_gather(struct sl_plan *plan, const struct sl_source_config *config, struct sl_err *err);
 /** opener.c: every candidate opened, and indexed where it is probed, several at a time. */
 int sl_plan_open(struct sl_plan *plan, struct sl_err *err);

@@ -1,0 +1,318 @@
+/*
+ * Making a load visible, so that a kill at any instruction leaves either the old version (before
+ * the marker) or something that the next load completes without the network (after it):
+ *
+ *     manifest.new        what will be, with size and time of every staged file
+ *     commit              the marker: from here on only forwards
+ *     ready is removed    consumers that come now wait
+ *     old files removed   those that the new version lacks; first, since "a" may be a folder of the
+ * new version renames             each file is wholly old or wholly new; one that is not in staging
+ * any more has been renamed manifest.json       manifest.new, renamed ready               after
+ * every file was seen at its place with the size and time it had in staging commit, staging,
+ * journal removed
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "hash.h"
+#include "log.h"
+#include "publish_parts.h"
+
+enum { READ_BUFFER_BYTES = 256 * 1024 };
+
+static void (*step_hook)(const char *what);
+
+void sl_commit_set_hook(void (*step)(const char *what))
+{
+    step_hook = step;
+}
+
+static void step(const char *what)
+{
+    if (step_hook)
+        step_hook(what);
+}
+
+static uint64_t mtime_ns(const struct stat *status)
+{
+    return (uint64_t)status->st_mtim.tv_sec * 1000000000ull + (uint64_t)status->st_mtim.tv_nsec;
+}
+
+/* ---- from the marker on --------------------------------------------------------------------- */
+
+static int compare_names(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+static int remove_old(struct sl_publish *publish, const struct sl_published *new,
+                      struct sl_err *err)
+{
+    __attribute__((cleanup(sl_published_release))) struct sl_published old = {0};
+    struct sl_err why = SL_ERR_INIT;
+    if (sl_published_read(publish->state_fd, SL_MANIFEST, &old, &why) < 0) {
+        if (why.kind != SL_E_NOT_FOUND)
+            sl_log(SL_LOG_WARN, "the old manifest in '%s' is unreadable, its files stay: %s",
+                   publish->path, why.message);
+        return 0;
+    }
+    sl_autofree const char **names = sl_alloc_array(new->count, sizeof(*names), err);
+    if (!names)
+        return -1;
+    for (size_t i = 0; i < new->count; i++)
+        names[i] = new->files[i].name;
+    qsort(names, new->count, sizeof(*names), compare_names);
+    for (size_t i = 0; i < old.count; i++) {
+        const char *name = old.files[i].name;
+        if (bsearch(&name, names, new->count, sizeof(name), compare_names))
+            continue;
+        step("remove");
+        if (sl_tree_unlink(publish->root_fd, name) < 0)
+            return sl_tree_fail(err, errno, "remove", name);
+    }
+    return 0;
+}
+
+static int place_file(struct sl_publish *publish, int staging_fd, const char *name,
+                      struct sl_err *err)
+{
+    const char *leaf, *target;
+    sl_autoclose int from = sl_tree_parent(staging_fd, name, false, &leaf);
+    if (from < 0 && errno != ENOENT)
+        return sl_tree_fail(err, errno, "open the folder of", name);
+    struct stat status;
+    if (from < 0 || fstatat(from, leaf, &status, AT_SYMLINK_NOFOLLOW) < 0)
+        return 0; /* renamed before the kill; is_placed() looks */
+    sl_autoclose int to = sl_tree_parent(publish->root_fd, name, true, &target);
+    if (to < 0 || renameat(from, leaf, to, target) < 0)
+        return sl_tree_fail(err, errno, "put into place", name);
+    return 0;
+}
+
+static int check_placed(struct sl_publish *publish, const struct sl_published_file *file,
+                        struct sl_err *err)
+{
+    const char *leaf;
+    sl_autoclose int fd = sl_tree_parent(publish->root_fd, file->name, false, &leaf);
+    struct stat status;
+    if (fd < 0 || fstatat(fd, leaf, &status, AT_SYMLINK_NOFOLLOW) < 0)
+        return sl_fail_errno(err, SL_E_INTEGRITY, errno, "'%s' vanished while it was published",
+                             file->name);
+    if (!S_ISREG(status.st_mode) || (uint64_t)status.st_size != file->bytes ||
+        mtime_ns(&status) != file->mtime_ns)
+        return sl_fail(err, SL_E_INTEGRITY,
+                       "'%s' was changed by somebody else while it was published", file->name);
+    return 0;
+}
+
+static const char *published_name(const void *arg, size_t i)
+{
+    return ((const struct sl_published *)arg)->files[i].name;
+}
+
+static int write_ready(struct sl_publish *publish, const struct sl_published *new,
+                       struct sl_err *err)
+{
+    char stamp[65], time_text[SL_TIME_TEXT];
+    if (sl_published_stamp(publish->root_fd, published_name, new, new->count, stamp) < 0)
+        return sl_fail(err, SL_E_INTEGRITY, "a file vanished from '%s' while it was published",
+                       publish->path);
+    struct sl_json json;
+    sl_json_init(&json, 4096);
+    sl_json_object(&json);
+    sl_json_key_string(&json, "identity", new->identity);
+    sl_json_key_string(&json, "stamp", stamp);
+    sl_json_key_string(&json, "time", sl_json_time(time_text));
+    sl_json_end(&json);
+    const char *text = sl_json_text(&json, err);
+    int done = text ? sl_tree_write(publish->state_fd, SL_READY, text, strlen(text), err) : -1;
+    sl_json_release(&json);
+    return done;
+}
+
+static int carry_out(struct sl_publish *publish, const struct sl_published *new,
+                     bool manifest_is_new, struct sl_err *err)
+{
+    step("ready goes");
+    if (sl_tree_remove(publish->state_fd, SL_READY) < 0)
+        return sl_tree_fail(err, errno, "remove " SL_READY " in", publish->path);
+    if (manifest_is_new) {
+        if (remove_old(publish, new, err) < 0)
+            return -1;
+        int staging_fd = sl_publish_staging(publish, err);
+        if (staging_fd < 0)
+            return -1;
+        for (size_t i = 0; i < new->count; i++) {
+            step("rename");
+            if (place_file(publish, staging_fd, new->files[i].name, err) < 0)
+                return -1;
+        }
+    }
+    for (size_t i = 0; i < new->count; i++) {
+        if (check_placed(publish, &new->files[i], err) < 0)
+            return -1;
+        sl_tree_seal(publish->root_fd, new->files[i].name);
+    }
+    step("manifest");
+    if (manifest_is_new &&
+        renameat(publish->state_fd, SL_MANIFEST_NEW, publish->state_fd, SL_MANIFEST) < 0)
+        return sl_tree_fail(err, errno, "write", SL_MANIFEST);
+    step("ready");
+    if (write_ready(publish, new, err) < 0)
+        return -1;
+    step("marker goes");
+    if (sl_tree_remove(publish->state_fd, SL_COMMIT) < 0)
+        return sl_tree_fail(err, errno, "remove the commit marker in", publish->path);
+    step("clean");
+    return sl_publish_discard(publish, false, err);
+}
+
+/* What a marker promised can not be kept (files vanished or were changed): nothing is published,
+ * and the next load begins anew. */
+static int give_up(struct sl_publish *publish, const struct sl_err *why, struct sl_err *err)
+{
+    sl_log(SL_LOG_WARN,
+           "an interrupted publish in '%s' cannot be completed and is loaded again: %s",
+           publish->path, why->message);
+    if (sl_tree_remove(publish->state_fd, SL_READY) < 0 ||
+        sl_tree_remove(publish->state_fd, SL_COMMIT) < 0)
+        return sl_tree_fail(err, errno, "remove the commit marker in", publish->path);
+    return sl_publish_discard(publish, false, err);
+}
+
+int sl_commit_finish(struct sl_publish *publish, struct sl_err *err)
+{
+    struct stat status;
+    if (fstatat(publish->state_fd, SL_COMMIT, &status, AT_SYMLINK_NOFOLLOW) < 0) {
+        unlinkat(publish->state_fd, SL_MANIFEST_NEW, 0);
+        return 0;
+    }
+    __attribute__((cleanup(sl_published_release))) struct sl_published new = {0};
+    struct sl_err why = SL_ERR_INIT;
+    bool manifest_is_new = true;
+    int done = sl_published_read(publish->state_fd, SL_MANIFEST_NEW, &new, &why);
+    if (done < 0 && why.kind == SL_E_NOT_FOUND) {
+        manifest_is_new = false;
+        why = (struct sl_err)SL_ERR_INIT;
+        done = sl_published_read(publish->state_fd, SL_MANIFEST, &new, &why);
+    }
+    if (done == 0)
+        done = carry_out(publish, &new, manifest_is_new, &why);
+    if (done == 0)
+        return 0;
+    if (why.kind == SL_E_NO_SPACE) {
+        *err = why;
+        return -1;
+    }
+    return give_up(publish, &why, err);
+}
+
+/* ---- up to the marker ----------------------------------------------------------------------- */
+
+static int hash_file(int fd, uint64_t bytes, uint32_t *crc, struct sl_err *err)
+{
+    sl_autofree uint8_t *buffer = sl_alloc_aligned(4096, READ_BUFFER_BYTES, err);
+    if (!buffer)
+        return -1;
+    *crc = 0;
+    for (uint64_t at = 0; at < bytes;) {
+        ssize_t got = pread(fd, buffer, READ_BUFFER_BYTES, (off_t)at);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got <= 0)
+            return sl_fail(err, SL_E_INTEGRITY, "a staged file is shorter than it should be");
+        *crc = sl_crc32c(*crc, buffer, (size_t)got);
+        at += (uint64_t)got;
+    }
+    return 0;
+}
+
+static int describe(int staging_fd, const struct sl_plan_file *from, const uint32_t *crc,
+                    struct sl_published_file *file, struct sl_err *err)
+{
+    const char *leaf;
+    sl_autoclose int folder = sl_tree_parent(staging_fd, from->name, false, &leaf);
+    sl_autoclose int fd =
+        folder < 0 ? -1 : openat(folder, leaf, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+    struct stat status;
+    if (fd < 0 || fstat(fd, &status) < 0)
+        return sl_tree_fail(err, errno, "open the staged file", from->name);
+    if (!S_ISREG(status.st_mode) || (uint64_t)status.st_size != from->bytes)
+        return sl_fail(err, SL_E_INTEGRITY, "the staged file '%s' was changed by somebody else",
+                       from->name);
+    *file = (struct sl_published_file){
+        .name = from->name, .bytes = from->bytes, .mtime_ns = mtime_ns(&status)};
+    if (!crc)
+        return hash_file(fd, from->bytes, &file->crc32c, err);
+    file->crc32c = *crc;
+    return 0;
+}
+
+/* A link or a file where a folder must be would stop the commit halfway: better refused before the
+ * marker. */
+static int look_ahead(struct sl_publish *publish, const struct sl_published *new,
+                      const struct sl_published *old, struct sl_err *err)
+{
+    for (size_t i = 0; i < new->count; i++) {
+        const char *leaf;
+        sl_autoclose int fd = sl_tree_parent(publish->root_fd, new->files[i].name, false, &leaf);
+        if (fd >= 0 || errno == ENOENT)
+            continue;
+        bool ours = false;
+        for (size_t o = 0; errno == ENOTDIR && o < old->count && !ours; o++) {
+            size_t bytes = strlen(old->files[o].name);
+            ours = strncmp(new->files[i].name, old->files[o].name, bytes) == 0 &&
+                   new->files[i].name[bytes] == '/';
+        }
+        if (!ours)
+            return sl_tree_fail(err, errno, "put into place", new->files[i].name);
+    }
+    return 0;
+}
+
+static int write_new(struct sl_publish *publish, const struct sl_plan *plan,
+                     const struct sl_spec *spec, const struct sl_published *new, struct sl_err *err)
+{
+    struct sl_json json;
+    sl_json_init(&json, SL_MANIFEST_BYTES_MAX);
+    int done = sl_manifest_write(&json, plan, spec, new, err);
+    if (done == 0)
+        done = sl_tree_write(publish->state_fd, SL_MANIFEST_NEW, sl_buf_string(&json.buf),
+                             json.buf.used, err);
+    sl_json_release(&json);
+    return done;
+}
+
+int sl_publish_commit(struct sl_publish *publish, const struct sl_plan *plan,
+                      const struct sl_spec *spec, const uint32_t *crcs, const bool *known,
+                      struct sl_err *err)
+{
+    __attribute__((cleanup(sl_published_release))) struct sl_published new = {0}, old = {0};
+    int staging_fd = sl_publish_staging(publish, err);
+    if (staging_fd < 0)
+        return -1;
+    new.files = sl_alloc_array(plan->file_count, sizeof(*new.files), err);
+    if (!new.files)
+        return -1;
+    sl_hex(plan->identity, 32, new.identity_text);
+    new.identity = new.identity_text;
+    for (; new.count < plan->file_count; new.count++) {
+        bool have = crcs && known && known[new.count];
+        if (describe(staging_fd, &plan->files[new.count], have ? &crcs[new.count] : NULL,
+                     &new.files[new.count], err) < 0)
+            return -1;
+    }
+    sl_published_read(publish->state_fd, SL_MANIFEST, &old, NULL);
+    if (look_ahead(publish, &new, &old, err) < 0)
+        return -1;
+    step("manifest.new");
+    if (write_new(publish, plan, spec, &new, err) < 0)
+        return -1;
+    step("marker");
+    if (sl_tree_write(publish->state_fd, SL_COMMIT, new.identity, strlen(new.identity), err) < 0)
+        return -1;
+    return carry_out(publish, &new, true, err);
+}

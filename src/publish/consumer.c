@@ -1,0 +1,125 @@
+/*
+ * What consumers of a published directory do: wait for it, and check it. Waiting asks inotify to
+ * wake it when something happens in the deepest folder on the way that exists, and looks again
+ * every second in any case: a mount in between makes no event.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/inotify.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "hash.h"
+#include "publish_parts.h"
+
+enum { LOOK_AGAIN_MS = 1000, READ_BUFFER_BYTES = 256 * 1024 };
+
+static int watch_deepest(int notify, const char *ready, struct sl_err *err)
+{
+    enum { EVENTS = IN_CREATE | IN_MOVED_TO | IN_DELETE_SELF | IN_MOVE_SELF | IN_ATTRIB };
+    sl_autofree char *text = sl_strdup(ready, err);
+    if (!text)
+        return -1;
+    for (char *slash; (slash = strrchr(text, '/'));) {
+        slash[slash == text] = 0;
+        if (inotify_add_watch(notify, text, EVENTS) >= 0 || slash == text)
+            return 0;
+    }
+    inotify_add_watch(notify, ".", EVENTS);
+    return 0;
+}
+
+static void sleep_until_event(int notify, struct sl_cancel *cancel, unsigned ms)
+{
+    struct pollfd fds[2] = {{sl_cancel_fd(cancel), POLLIN, 0}, {notify, POLLIN, 0}};
+    poll(fds, 2, (int)ms);
+    char events[4096];
+    while (notify >= 0 && read(notify, events, sizeof(events)) > 0)
+        ;
+}
+
+int sl_publish_wait(const char *path, unsigned timeout_seconds, struct sl_cancel *cancel,
+                    struct sl_err *err)
+{
+    uint64_t end = timeout_seconds ? sl_now_ns() + timeout_seconds * SL_NS_PER_S : UINT64_MAX;
+    sl_autofree char *ready = sl_asprintf(err, "%s/" SL_STATE_DIRECTORY "/" SL_READY, path);
+    if (!ready)
+        return -1;
+    for (;;) {
+        struct stat status;
+        sl_autoclose int notify = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
+        if (notify >= 0 && watch_deepest(notify, ready, err) < 0)
+            return -1;
+        if (stat(ready, &status) == 0 && S_ISREG(status.st_mode))
+            return 0;
+        if (sl_cancel_check(cancel, err) < 0)
+            return -1;
+        uint64_t now = sl_now_ns();
+        if (now >= end)
+            return sl_fail(err, SL_E_TIMEOUT, "'%s' was not published within %u s", path,
+                           timeout_seconds);
+        uint64_t left_ms = (end - now) / SL_NS_PER_MS + 1;
+        sleep_until_event(notify, cancel, (unsigned)SL_MIN(left_ms, (uint64_t)LOOK_AGAIN_MS));
+    }
+}
+
+static int hash_published(int root_fd, const struct sl_published_file *file, uint8_t *buffer,
+                          struct sl_cancel *cancel, bool *good, struct sl_err *err)
+{
+    const char *leaf;
+    sl_autoclose int folder = sl_tree_parent(root_fd, file->name, false, &leaf);
+    sl_autoclose int fd =
+        folder < 0 ? -1 : openat(folder, leaf, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+    struct stat status;
+    uint32_t crc = 0;
+    *good = false;
+    if (fd < 0 || fstat(fd, &status) < 0 || !S_ISREG(status.st_mode) ||
+        (uint64_t)status.st_size != file->bytes)
+        return 0;
+    for (uint64_t at = 0; at < file->bytes;) {
+        if (sl_cancel_check(cancel, err) < 0)
+            return -1;
+        ssize_t got = pread(fd, buffer, READ_BUFFER_BYTES, (off_t)at);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got <= 0)
+            return 0;
+        crc = sl_crc32c(crc, buffer, (size_t)got);
+        at += (uint64_t)got;
+    }
+    *good = crc == file->crc32c;
+    return 0;
+}
+
+int sl_publish_verify(const char *path, void (*each)(const char *name, bool good, void *arg),
+                      void *arg, struct sl_cancel *cancel, struct sl_err *err)
+{
+    __attribute__((cleanup(sl_published_release))) struct sl_published published = {0};
+    sl_autoclose int root_fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    sl_autoclose int state_fd =
+        root_fd < 0
+            ? -1
+            : openat(root_fd, SL_STATE_DIRECTORY, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (state_fd < 0)
+        return sl_fail_errno(err, SL_E_NOT_FOUND, errno, "'%s' holds no published model", path);
+    if (sl_published_read(state_fd, SL_MANIFEST, &published, err) < 0)
+        return sl_wrap(err, "'%s' holds no published model", path);
+    sl_autofree uint8_t *buffer = sl_alloc_aligned(4096, READ_BUFFER_BYTES, err);
+    if (!buffer)
+        return -1;
+    int done = 0;
+    for (size_t i = 0; i < published.count; i++) {
+        bool good;
+        if (hash_published(root_fd, &published.files[i], buffer, cancel, &good, err) < 0)
+            return -1;
+        if (each)
+            each(published.files[i].name, good, arg);
+        if (!good && done == 0)
+            done = sl_fail(
+                err, SL_E_INTEGRITY,
+                "'%s' in '%s' does not match its CRC32C of the manifest: load the model again",
+                published.files[i].name, path);
+    }
+    return done;
+}

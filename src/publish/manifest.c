@@ -1,0 +1,209 @@
+/*
+ * manifest.json says what is published: where it came from, files with sizes, times and CRC32C,
+ * tensors with their places. `ready` says less, so that the question "is it still there?" needs no
+ * parsing of a million tensors: the plan's identity and a stamp over what stat() tells of every
+ * file.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "hash.h"
+#include "publish_parts.h"
+
+void sl_published_release(struct sl_published *published)
+{
+    free(published->files);
+    json_decref(published->document);
+    *published = (struct sl_published){0};
+}
+
+static int take_file(const json_t *item, struct sl_published_file *file, struct sl_err *err)
+{
+    const char *crc = sl_json_get_string(item, "crc32c");
+    uint8_t bytes[4];
+    file->name = sl_json_get_string(item, "name");
+    file->bytes = sl_json_get_uint(item, "bytes", UINT64_MAX);
+    file->mtime_ns = sl_json_get_uint(item, "mtimeNs", UINT64_MAX);
+    if (!file->name || !crc || sl_unhex(crc, bytes, 4) < 0 || file->bytes == UINT64_MAX)
+        return sl_fail(err, SL_E_FORMAT, "a file of the manifest lacks name, bytes or crc32c");
+    file->crc32c =
+        (uint32_t)bytes[0] << 24 | (uint32_t)bytes[1] << 16 | (uint32_t)bytes[2] << 8 | bytes[3];
+    return sl_name_check(file->name, strlen(file->name), err);
+}
+
+static int take_document(struct sl_published *published, struct sl_err *err)
+{
+    const json_t *files = json_object_get(published->document, "files");
+    published->identity = sl_json_get_string(published->document, "identity");
+    if (!json_is_array(files) || !published->identity)
+        return sl_fail(err, SL_E_FORMAT, "the manifest lacks files or identity");
+    published->files = sl_alloc_array(json_array_size(files), sizeof(*published->files), err);
+    if (!published->files)
+        return -1;
+    for (size_t i = 0; i < json_array_size(files); i++) {
+        if (take_file(json_array_get(files, i), &published->files[i], err) < 0)
+            return -1;
+        published->count++;
+    }
+    return 0;
+}
+
+int sl_published_read(int state_fd, const char *name, struct sl_published *published,
+                      struct sl_err *err)
+{
+    sl_autobuf text = SL_BUF_INIT(SL_MANIFEST_BYTES_MAX);
+    if (sl_tree_read(state_fd, name, &text, err) < 0)
+        return -1;
+    published->document = sl_json_parse(sl_buf_string(&text), text.used, name, err);
+    if (!published->document)
+        return -1;
+    if (take_document(published, err) < 0) {
+        sl_published_release(published);
+        return -1;
+    }
+    return 0;
+}
+
+json_t *sl_manifest_read(const char *path, struct sl_err *err)
+{
+    sl_autofree char *name = sl_asprintf(err, "%s/" SL_STATE_DIRECTORY "/" SL_MANIFEST, path);
+    sl_autobuf text = SL_BUF_INIT(SL_MANIFEST_BYTES_MAX);
+    if (!name)
+        return NULL;
+    if (sl_buf_read_file(&text, name, err) < 0) {
+        if (err && err->kind == SL_E_NOT_FOUND)
+            sl_fail(err, SL_E_NOT_FOUND,
+                    "nothing is published in '%s': it has no " SL_STATE_DIRECTORY "/" SL_MANIFEST,
+                    path);
+        return NULL;
+    }
+    return sl_json_parse(sl_buf_string(&text), text.used, name, err);
+}
+
+static void write_objects(struct sl_json *json, const struct sl_plan *plan)
+{
+    sl_json_key(json, "objects");
+    sl_json_array(json);
+    for (size_t i = 0; i < plan->source_count; i++) {
+        const struct sl_plan_source *source = &plan->sources[i];
+        const struct sl_version *version = sl_source_version(source->source);
+        sl_json_object(json);
+        sl_json_key_string(json, "name", source->name);
+        sl_json_key_string(json, "uri", sl_source_uri(source->source));
+        sl_json_key_uint(json, "bytes", sl_source_bytes(source->source));
+        if (version->etag[0])
+            sl_json_key_string(json, "etag", version->etag);
+        if (version->version_id[0])
+            sl_json_key_string(json, "versionId", version->version_id);
+        if (version->last_modified[0])
+            sl_json_key_string(json, "lastModified", version->last_modified);
+        for (size_t c = 0; c < plan->check_count; c++)
+            if (plan->checks[c].given && plan->checks[c].source == i) {
+                char hex[65];
+                sl_hex(plan->checks[c].expected, 32, hex);
+                sl_json_key_string(json, "sha256", hex);
+                break;
+            }
+        sl_json_end(json);
+    }
+    sl_json_end(json);
+}
+
+static void write_files(struct sl_json *json, const struct sl_published *published)
+{
+    sl_json_key(json, "files");
+    sl_json_array(json);
+    for (size_t i = 0; i < published->count; i++) {
+        const struct sl_published_file *file = &published->files[i];
+        uint8_t crc[4] = {(uint8_t)(file->crc32c >> 24), (uint8_t)(file->crc32c >> 16),
+                          (uint8_t)(file->crc32c >> 8), (uint8_t)file->crc32c};
+        char hex[9];
+        sl_hex(crc, 4, hex);
+        sl_json_object(json);
+        sl_json_key_string(json, "name", file->name);
+        sl_json_key_uint(json, "bytes", file->bytes);
+        sl_json_key_uint(json, "mtimeNs", file->mtime_ns);
+        sl_json_key_string(json, "crc32c", hex);
+        sl_json_end(json);
+    }
+    sl_json_end(json);
+}
+
+static void write_tensors(struct sl_json *json, const struct sl_plan *plan)
+{
+    sl_json_key(json, "tensors");
+    sl_json_array(json);
+    for (size_t i = 0; i < plan->tensor_count; i++) {
+        const struct sl_plan_tensor *place = &plan->tensors[i];
+        const struct sl_tensor *tensor = place->tensor;
+        sl_json_object(json);
+        sl_json_key(json, "name");
+        sl_json_string_n(json, tensor->name, tensor->name_bytes);
+        sl_json_key_string(json, "dtype", tensor->dtype_name);
+        sl_json_key(json, "shape");
+        sl_json_array(json);
+        for (unsigned d = 0; d < tensor->rank; d++)
+            sl_json_uint(json, tensor->shape[d]);
+        sl_json_end(json);
+        sl_json_key_string(json, "file", plan->files[place->file].name);
+        sl_json_key_uint(json, "offset", place->file_offset);
+        sl_json_key_uint(json, "bytes", tensor->bytes);
+        if (tensor->encrypted)
+            sl_json_key_bool(json, "encrypted", true);
+        sl_json_end(json);
+    }
+    sl_json_end(json);
+}
+
+int sl_manifest_write(struct sl_json *json, const struct sl_plan *plan, const struct sl_spec *spec,
+                      const struct sl_published *published, struct sl_err *err)
+{
+    char time_text[SL_TIME_TEXT];
+    sl_json_object(json);
+    sl_json_key_string(json, "apiVersion", "sluice/v1alpha1");
+    sl_json_key_string(json, "kind", "Manifest");
+    sl_json_key_string(json, "name", spec->metadata.name);
+    sl_json_key_string(json, "uri", sl_plan_uri(plan));
+    sl_json_key_string(json, "identity", published->identity);
+    sl_json_key_string(json, "sluice", SLUICE_VERSION);
+    sl_json_key_string(json, "time", sl_json_time(time_text));
+    sl_json_key(json, "verified");
+    sl_json_object(json);
+    sl_json_key_uint(json, "checks", plan->check_count);
+    sl_json_key_uint(json, "unhashedBytes", plan->unhashed_bytes);
+    sl_json_end(json);
+    write_objects(json, plan);
+    write_files(json, published);
+    write_tensors(json, plan);
+    sl_json_end(json);
+    return sl_json_text(json, err) ? 0 : -1;
+}
+
+int sl_published_stamp(int root_fd, const char *(*name)(const void *arg, size_t i), const void *arg,
+                       size_t count, char stamp[65])
+{
+    SL_AUTO(sl_sha256) sha = sl_sha256_new(NULL);
+    if (!sha)
+        return -1;
+    for (size_t i = 0; i < count; i++) {
+        const char *leaf;
+        sl_autoclose int fd = sl_tree_parent(root_fd, name(arg, i), false, &leaf);
+        struct stat status;
+        if (fd < 0 || fstatat(fd, leaf, &status, AT_SYMLINK_NOFOLLOW) < 0 ||
+            !S_ISREG(status.st_mode))
+            return -1;
+        uint8_t numbers[32];
+        sl_put_le64(numbers, (uint64_t)status.st_size);
+        sl_put_le64(numbers + 8, (uint64_t)status.st_mtim.tv_sec);
+        sl_put_le64(numbers + 16, (uint64_t)status.st_mtim.tv_nsec);
+        sl_put_le64(numbers + 24, (uint64_t)status.st_ino);
+        sl_sha256_update(sha, name(arg, i), strlen(name(arg, i)) + 1);
+        sl_sha256_update(sha, numbers, sizeof(numbers));
+    }
+    uint8_t digest[32];
+    sl_sha256_finish(sha, digest);
+    sl_hex(digest, 32, stamp);
+    return 0;
+}

@@ -1,0 +1,219 @@
+/*
+ * The directory of a model. PATH itself may be a mount or a link that the operator made; below it
+ * no link is followed. The lock is a flock on .sluice/lock: it goes away with the process that
+ * holds it, however that ends. All names in .sluice are ours, and the file names of a model can not
+ * reach it (sl_name_check).
+ */
+#include "publish.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "log.h"
+#include "publish_parts.h"
+
+enum { LOCK_POLL_MS = 20, READY_BYTES_MAX = 4096, FOLDER = O_RDONLY | O_DIRECTORY | O_CLOEXEC };
+
+void sl_publish_free(struct sl_publish *publish)
+{
+    if (!publish)
+        return;
+    sl_autoclose_(&publish->staging_fd);
+    sl_autoclose_(&publish->state_fd);
+    sl_autoclose_(&publish->root_fd);
+    sl_autoclose_(&publish->lock_fd); /* last: what follows the lock finds everything closed */
+    free(publish->path);
+    free(publish);
+}
+
+/* mkdir -p; links among the parents are the operator's. */
+static int make_path(const char *path, struct sl_err *err)
+{
+    sl_autofree char *text = sl_strdup(path, err);
+    if (!text)
+        return -1;
+    for (char *slash = text + 1; *text; slash++) {
+        char kept = *slash;
+        if (kept && kept != '/')
+            continue;
+        *slash = 0;
+        if (mkdir(text, 0755) < 0 && errno != EEXIST && errno != EISDIR) {
+            int number = errno;
+            struct stat status;
+            if (stat(text, &status) < 0)
+                return sl_tree_fail(err, number, "make directory", text);
+        }
+        if (!kept)
+            break;
+        *slash = kept;
+    }
+    return 0;
+}
+
+static int open_state(struct sl_publish *publish, struct sl_err *err)
+{
+    publish->root_fd = open(publish->path, FOLDER);
+    if (publish->root_fd < 0)
+        return sl_tree_fail(err, errno, "open directory", publish->path);
+    bool made = mkdirat(publish->root_fd, SL_STATE_DIRECTORY, 0755) == 0;
+    if (!made && errno != EEXIST)
+        return sl_tree_fail(err, errno, "make " SL_STATE_DIRECTORY " in", publish->path);
+    publish->state_fd = openat(publish->root_fd, SL_STATE_DIRECTORY, FOLDER | O_NOFOLLOW);
+    if (publish->state_fd < 0)
+        return sl_tree_fail(err, errno, "open " SL_STATE_DIRECTORY " in", publish->path);
+    if (made)
+        (void)fchmod(publish->state_fd, 0755);
+    return 0;
+}
+
+/* The lock file may have been deleted with its folder while we waited: then the lock is worth
+ * nothing. */
+static bool is_lock_alive(const struct sl_publish *publish)
+{
+    struct stat held, named;
+    char name[SL_PUBLISH_PATH_MAX + 32];
+    snprintf(name, sizeof(name), "%s/" SL_STATE_DIRECTORY "/lock", publish->path);
+    return fstat(publish->lock_fd, &held) == 0 && lstat(name, &named) == 0 &&
+           held.st_ino == named.st_ino && held.st_dev == named.st_dev;
+}
+
+static int take_lock(struct sl_publish *publish, struct sl_cancel *cancel,
+                     void (**waiting)(void *arg), void *arg, struct sl_err *err)
+{
+    publish->lock_fd = openat(publish->state_fd, "lock",
+                              O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0600);
+    if (publish->lock_fd < 0)
+        return sl_tree_fail(err, errno, "open the lock of", publish->path);
+    while (flock(publish->lock_fd, LOCK_EX | LOCK_NB) < 0) {
+        if (errno != EWOULDBLOCK && errno != EINTR)
+            return sl_tree_fail(err, errno, "lock", publish->path);
+        if (*waiting) {
+            (*waiting)(arg);
+            *waiting = NULL;
+        }
+        if (sl_sleep_ms(LOCK_POLL_MS, cancel, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static void close_all(struct sl_publish *publish)
+{
+    int *fds[] = {&publish->state_fd, &publish->root_fd, &publish->lock_fd};
+    for (size_t i = 0; i < SL_COUNT(fds); i++) {
+        sl_autoclose_(fds[i]);
+        *fds[i] = -1;
+    }
+}
+
+struct sl_publish *sl_publish_open(const char *path, struct sl_cancel *cancel,
+                                   void (*waiting)(void *arg), void *arg, struct sl_err *err)
+{
+    SL_AUTO(sl_publish) publish = sl_alloc(sizeof(*publish), err);
+    if (!publish)
+        return NULL;
+    publish->root_fd = publish->state_fd = publish->lock_fd = publish->staging_fd = -1;
+    if (!*path || strlen(path) >= SL_PUBLISH_PATH_MAX) {
+        sl_fail(err, SL_E_USAGE, "'%s' is no path of a directory", path);
+        return NULL;
+    }
+    publish->path = sl_strdup(path, err);
+    if (!publish->path)
+        return NULL;
+    do {
+        close_all(publish);
+        if (make_path(path, err) < 0 || open_state(publish, err) < 0 ||
+            take_lock(publish, cancel, &waiting, arg, err) < 0)
+            return NULL;
+    } while (!is_lock_alive(publish));
+    if (sl_commit_finish(publish, err) < 0) {
+        sl_wrap(err, "cannot complete what an earlier load began to publish in '%s'", path);
+        return NULL;
+    }
+    return sl_steal(&publish);
+}
+
+static const char *plan_file_name(const void *arg, size_t i)
+{
+    return ((const struct sl_plan *)arg)->files[i].name;
+}
+
+static bool is_text(const json_t *document, const char *key, const char *expected)
+{
+    const char *text = sl_json_get_string(document, key);
+    return text && strcmp(text, expected) == 0;
+}
+
+bool sl_publish_is_current(struct sl_publish *publish, const struct sl_plan *plan)
+{
+    sl_autobuf text = SL_BUF_INIT(READY_BYTES_MAX);
+    char identity[65], stamp[65];
+    sl_hex(plan->identity, 32, identity);
+    if (sl_tree_read(publish->state_fd, SL_READY, &text, NULL) < 0 ||
+        faccessat(publish->state_fd, SL_MANIFEST, R_OK, 0) < 0)
+        return false;
+    json_t *ready = sl_json_parse(sl_buf_string(&text), text.used, SL_READY, NULL);
+    bool current =
+        ready && is_text(ready, "identity", identity) &&
+        sl_published_stamp(publish->root_fd, plan_file_name, plan, plan->file_count, stamp) == 0 &&
+        is_text(ready, "stamp", stamp);
+    json_decref(ready);
+    return current;
+}
+
+int sl_publish_state(const struct sl_publish *publish)
+{
+    return publish->state_fd;
+}
+
+int sl_publish_staging(struct sl_publish *publish, struct sl_err *err)
+{
+    if (publish->staging_fd >= 0)
+        return publish->staging_fd;
+    if (mkdirat(publish->state_fd, SL_STAGING, 0700) < 0 && errno != EEXIST)
+        return sl_tree_fail(err, errno, "make the staging directory in", publish->path);
+    publish->staging_fd = openat(publish->state_fd, SL_STAGING, FOLDER | O_NOFOLLOW);
+    if (publish->staging_fd < 0)
+        return sl_tree_fail(err, errno, "open the staging directory in", publish->path);
+    return publish->staging_fd;
+}
+
+uint64_t sl_publish_staged_bytes(struct sl_publish *publish)
+{
+    sl_autoclose int fd = openat(publish->state_fd, SL_STAGING, FOLDER | O_NOFOLLOW);
+    return fd < 0 ? 0 : sl_tree_bytes(fd);
+}
+
+int sl_publish_discard(struct sl_publish *publish, bool keep_journal, struct sl_err *err)
+{
+    sl_autoclose_(&publish->staging_fd);
+    publish->staging_fd = -1;
+    if ((!keep_journal && sl_tree_remove(publish->state_fd, SL_JOURNAL_NAME) < 0) ||
+        sl_tree_remove(publish->state_fd, SL_STAGING) < 0)
+        return sl_tree_fail(err, errno, "clear the staging directory in", publish->path);
+    return 0;
+}
+
+int sl_publish_withdraw(struct sl_publish *publish, struct sl_err *err)
+{
+    __attribute__((cleanup(sl_published_release))) struct sl_published old = {0};
+    if (sl_tree_remove(publish->state_fd, SL_READY) < 0)
+        return sl_tree_fail(err, errno, "withdraw the old version in", publish->path);
+    struct sl_err why = SL_ERR_INIT;
+    if (sl_published_read(publish->state_fd, SL_MANIFEST, &old, &why) < 0) {
+        if (why.kind != SL_E_NOT_FOUND)
+            sl_log(SL_LOG_WARN, "the old manifest in '%s' is unreadable, its files stay: %s",
+                   publish->path, why.message);
+        return 0;
+    }
+    for (size_t i = 0; i < old.count; i++)
+        if (sl_tree_unlink(publish->root_fd, old.files[i].name) < 0)
+            return sl_tree_fail(err, errno, "remove", old.files[i].name);
+    if (sl_tree_remove(publish->state_fd, SL_MANIFEST) < 0)
+        return sl_tree_fail(err, errno, "withdraw the old version in", publish->path);
+    return 0;
+}

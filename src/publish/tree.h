@@ -1,0 +1,34 @@
+/* Files and folders below a directory descriptor, following no links: names come from strangers,
+ * and others may write there. */
+#ifndef SL_TREE_H
+#define SL_TREE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "buf.h"
+#include "err.h"
+
+/**
+ * Open the folder that holds `name`; *leaf is name's last component. make: missing folders are made
+ * (0755) and read-only ones of ours opened for change. -1 with errno.
+ */
+int sl_tree_parent(int root_fd, const char *name, bool make, const char **leaf);
+/** Remove a file or a folder with all in it; a missing one is fine. -1 with errno. */
+int sl_tree_remove(int directory_fd, const char *name);
+/** Remove one file and the folders above it that become empty; a missing one is fine. -1 with
+ * errno. */
+int sl_tree_unlink(int root_fd, const char *name);
+/** Make the folders above `name` read-only. Failing is harmless. */
+void sl_tree_seal(int root_fd, const char *name);
+/** Bytes allocated below a folder. */
+uint64_t sl_tree_bytes(int directory_fd);
+/** Write a small file whole: a temporary one, renamed over `name`. */
+int sl_tree_write(int directory_fd, const char *name, const void *data, size_t bytes,
+                  struct sl_err *err);
+/** Read a file of at most the buffer's limit; SL_E_NOT_FOUND if absent. */
+int sl_tree_read(int directory_fd, const char *name, struct sl_buf *buf, struct sl_err *err);
+/** Fail with SL_E_NO_SPACE, the text of number, and what to do about it. */
+int sl_tree_fail(struct sl_err *err, int number, const char *doing, const char *name);
+
+#endif
