@@ -288,3 +288,48 @@ int sl_journal_replay(struct sl_journal *journal, struct sl_sink *sink,
     }
     return tell(&stretch, err);
 }
+
+/* ---- digests of whole files ----------------------------------------------------------------- */
+
+/* By place; of records for the same place the last one written counts. load_records() keeps their
+ * order, which `kind` takes here. */
+static int by_place_and_age(const void *a, const void *b)
+{
+    const struct record *x = a, *y = b;
+    int place = by_place(a, b);
+    return place ? place : x->kind < y->kind ? -1 : x->kind > y->kind;
+}
+
+static bool is_superseded(const struct record *records, size_t count, size_t i)
+{
+    return i + 1 < count && by_place(&records[i], &records[i + 1]) == 0;
+}
+
+int sl_journal_file_crcs(struct sl_journal *journal, const struct sl_sink *sink, uint32_t *crcs,
+                         bool *known, struct sl_err *err)
+{
+    size_t count, next = 0;
+    sl_autofree struct record *records = load_records(journal, sink, &count, err);
+    if (!records)
+        return -1;
+    if (journal->locked.slots > RECORDS_MAX)
+        count = 0;
+    for (size_t i = 0; i < count; i++)
+        records[i].kind = (uint32_t)i;
+    qsort(records, count, sizeof(*records), by_place_and_age);
+    for (uint32_t file = 0; file < sink->file_count; file++) {
+        uint64_t at = 0;
+        bool gapless = true;
+        crcs[file] = 0;
+        for (; next < count && records[next].file == file; next++) {
+            const struct record *record = &records[next];
+            if (is_superseded(records, count, next))
+                continue;
+            gapless = gapless && record->begin == at;
+            crcs[file] = sl_crc32c_combine(crcs[file], record->crc, record->end - record->begin);
+            at = record->end;
+        }
+        known[file] = gapless && at == sink->files[file].bytes;
+    }
+    return 0;
+}

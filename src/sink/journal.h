@@ -6,6 +6,7 @@
 #ifndef SL_JOURNAL_H
 #define SL_JOURNAL_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "err.h"
@@ -28,4 +29,11 @@ int sl_journal_strike(struct sl_journal *journal, uint32_t file, uint64_t begin,
 int sl_journal_replay(struct sl_journal *journal, struct sl_sink *sink,
                       int (*keep)(uint32_t file, uint64_t begin, uint64_t end, void *arg, struct sl_err *err), void *arg,
                       struct sl_err *err);
+
+/**
+ * CRC32C of every file of the sink, put together from the pieces on record; known[i] is false for a file that they do not cover exactly
+ * (holes, overlaps). Nothing is read back: call it after a run that succeeded, when no other thread uses the journal.
+ */
+int sl_journal_file_crcs(struct sl_journal *journal, const struct sl_sink *sink, uint32_t *crcs, bool *known,
+                         struct sl_err *err);
 #endif
