@@ -1,0 +1,25 @@
+/* Services that give out temporary credentials: STS, container endpoints, instance metadata. */
+#ifndef SL_CREDS_REMOTE_H
+#define SL_CREDS_REMOTE_H
+
+#include "creds.h"
+
+/** Web identity: a token file is exchanged for keys at an STS. Strings are borrowed. */
+struct sl_web_identity {
+    const char *role_arn, *token_file, *session_name;
+    const char *endpoint; /* NULL: Amazon's of the region */
+    const char *region;
+};
+int sl_creds_from_sts(const struct sl_web_identity *identity, const struct sl_tls_options *tls,
+                      struct sl_cancel *cancel, struct sl_key *key, struct sl_err *err);
+
+/** From AWS_CONTAINER_CREDENTIALS_RELATIVE_URI or _FULL_URI, one of which is set. */
+int sl_creds_from_container(const struct sl_tls_options *tls, struct sl_cancel *cancel,
+                            struct sl_key *key, struct sl_err *err);
+
+/** Instance metadata v2. *none: nobody answers there, or the machine has no role (0 is returned,
+ * key stays as it is). */
+int sl_creds_from_instance(struct sl_cancel *cancel, struct sl_key *key, bool *none,
+                           struct sl_err *err);
+
+#endif
