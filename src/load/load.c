@@ -1,22 +1,35 @@
-/* One load: not written yet. */
+/*
+ * One load: take the directory's lock, plan (which asks the source for its versions), stop here if
+ * exactly that is published, see that it fits, read, publish. The journal is bound to the plan's
+ * identity: a killed load goes on where it was, one of another version or with other wishes begins
+ * anew.
+ *
+ * An object that changes in mid-load is noticed by the source (SL_E_INTEGRITY, code "changed"); the
+ * load then starts once more from a clean state. A mirror is tried when a source cannot be reached,
+ * refuses or lacks the objects; never after a wrong hash.
+ */
 #include "load.h"
 
-int sl_load_run(const struct sl_spec *spec, struct sl_cancel *cancel, struct sl_progress *progress,
-                struct sl_load_result *result, struct sl_err *err)
+#include <poll.h>
+#include <stdio.h>
+
+#include "log.h"
+#include "metrics.h"
+#include "reader.h"
+
+struct load {
+    const struct sl_spec *spec;
+    struct sl_cancel *cancel;
+    struct sl_progress *progress;
+    struct sl_load_result *result;
+    uint64_t began_ns;
+};
+
+static double seconds_since(uint64_t begin_ns)
 {
-    (void)spec, (void)cancel, (void)progress, (void)result;
-    return sl_fail(err, SL_E_INTERNAL, "loading is not built yet");
+    return (double)(sl_now_ns() - begin_ns) / (double)SL_NS_PER_S;
 }
-void sl_load_result_json(struct sl_json *json, const struct sl_load_result *result, const char *name)
-{
-    (void)json, (void)result, (void)name;
-}
-const char *sl_load_summary(const struct sl_load_result *result, char text[512])
-{
-    (void)result;
-    text[0] = 0;
-    return text;
-}
+
 void sl_load_source_config(const struct sl_spec *spec, struct sl_cancel *cancel,
                            struct sl_progress *progress, struct sl_source_config *config)
 {
@@ -27,4 +40,312 @@ void sl_load_source_config(const struct sl_spec *spec, struct sl_cancel *cancel,
                                         .attempts = (unsigned)spec->readers.attempts,
                                         .cancel = cancel,
                                         .progress = progress};
+}
+
+/* ---- one attempt ---------------------------------------------------------------------------- */
+
+/* Files of the sink; names belong to the plan. */
+static struct sl_sink_file *sink_files(const struct sl_plan *plan, struct sl_err *err)
+{
+    struct sl_sink_file *files = sl_alloc_array(plan->file_count, sizeof(*files), err);
+    for (size_t i = 0; files && i < plan->file_count; i++)
+        files[i] = (struct sl_sink_file){plan->files[i].name, plan->files[i].bytes};
+    return files;
+}
+
+/* The journal, with a staging directory that fits it: of another plan's files nothing may remain.
+ */
+static struct sl_journal *open_journal(struct sl_publish *publish, const struct sl_plan *plan,
+                                       struct sl_err *err)
+{
+    bool resumed = false;
+    SL_AUTO(sl_journal)
+    journal =
+        sl_journal_open(sl_publish_state(publish), SL_JOURNAL_NAME, plan->identity, &resumed, err);
+    if (!journal)
+        return NULL;
+    if (!resumed && sl_publish_discard(publish, true, err) < 0)
+        return NULL;
+    return sl_steal(&journal);
+}
+
+static int read_plan(struct load *load, const struct sl_plan *plan, struct sl_sink *sink,
+                     struct sl_journal *journal, struct sl_err *err)
+{
+    const struct sl_spec_readers *readers = &load->spec->readers;
+    struct sl_reader_config config = {
+        .connections = readers->connections == SL_AUTO_VALUE ? 0 : (unsigned)readers->connections,
+        .memory_bytes = readers->memory_bytes == SL_AUTO_VALUE ? 0 : readers->memory_bytes,
+        .hashes = load->spec->verify.hashes,
+        .cancel = load->cancel,
+        .progress = load->progress,
+    };
+    uint64_t begin_ns = sl_now_ns();
+    sl_progress_set_state(load->progress, SL_LOAD_READING);
+    int done = sl_reader_run(plan, sink, journal, &config, err);
+    load->result->read_seconds = seconds_since(begin_ns);
+    return done;
+}
+
+static int publish_plan(struct load *load, struct sl_publish *publish, const struct sl_plan *plan,
+                        struct sl_sink *sink, struct sl_journal *journal, struct sl_err *err)
+{
+    uint64_t begin_ns = sl_now_ns();
+    sl_autofree uint32_t *crcs = sl_alloc_array(plan->file_count, sizeof(*crcs), err);
+    sl_autofree bool *known = sl_alloc_array(plan->file_count, sizeof(*known), err);
+    if (!crcs || !known || sl_sink_finish(sink, err) < 0 ||
+        sl_journal_file_crcs(journal, sink, crcs, known, err) < 0 ||
+        sl_cancel_check(load->cancel, err) < 0)
+        return -1;
+    int done = sl_publish_commit(publish, plan, load->spec, crcs, known, err);
+    load->result->publish_seconds = seconds_since(begin_ns);
+    return done;
+}
+
+static void note_plan(struct load *load, const struct sl_plan *plan)
+{
+    struct sl_load_result *result = load->result;
+    result->bytes = plan->sink_bytes;
+    result->unhashed = plan->unhashed_bytes;
+    result->tensors = plan->tensor_count;
+    result->objects = plan->source_count;
+    result->files = plan->file_count;
+    result->connections = plan->connections;
+    result->checks = plan->check_count;
+    result->index_requests = plan->index_requests;
+    snprintf(result->uri, sizeof(result->uri), "%s", sl_plan_uri(plan));
+}
+
+/* What there is to read; nothing if the version is there already. */
+static void set_total(struct load *load, const struct sl_plan *plan)
+{
+    uint64_t landing = 0;
+    for (size_t i = 0; i < plan->extent_count && !load->result->already; i++)
+        landing += plan->extents[i].end - plan->extents[i].begin;
+    for (size_t i = 0; i < plan->literal_count && !load->result->already; i++)
+        landing += plan->literals[i].bytes;
+    sl_progress_set_total(load->progress, landing, plan->tensor_count, plan->source_count);
+}
+
+static int fill(struct load *load, struct sl_publish *publish, const struct sl_plan *plan,
+                struct sl_err *err)
+{
+    const struct sl_tmpfs_options *tmpfs = &load->spec->sink.tmpfs;
+    SL_AUTO(sl_journal) journal = open_journal(publish, plan, err);
+    if (!journal)
+        return -1;
+    if (tmpfs->replace == 1 && sl_publish_withdraw(publish, err) < 0)
+        return -1;
+    if (sl_room_check(tmpfs->path, plan->sink_bytes, sl_publish_staged_bytes(publish), NULL, err) <
+        0)
+        return -1;
+    sl_autofree struct sl_sink_file *files = sink_files(plan, err);
+    int staging_fd = files ? sl_publish_staging(publish, err) : -1;
+    if (staging_fd < 0)
+        return -1;
+    SL_AUTO(sl_sink) sink = sl_tmpfs_open(staging_fd, files, plan->file_count, err);
+    if (!sink || sl_tmpfs_set_owner(sink, tmpfs, err) < 0)
+        return -1;
+    if (read_plan(load, plan, sink, journal, err) < 0)
+        return -1;
+    return publish_plan(load, publish, plan, sink, journal, err);
+}
+
+static int load_from(struct load *load, struct sl_publish *publish, const char *uri,
+                     struct sl_err *err)
+{
+    struct sl_spec spec = *load->spec; /* its strings are borrowed */
+    struct load attempt = *load;
+    struct sl_source_config config;
+    uint64_t begin_ns = sl_now_ns();
+    spec.source.uri = (char *)(uintptr_t)uri;
+    attempt.spec = &spec;
+    sl_load_source_config(&spec, load->cancel, load->progress, &config);
+    sl_progress_set_state(load->progress, SL_LOAD_PLANNING);
+    SL_AUTO(sl_plan) plan = NULL;
+    if (sl_plan_make(&spec, &config, &plan, err) < 0)
+        return -1;
+    note_plan(load, plan);
+    load->result->plan_seconds = seconds_since(begin_ns);
+    load->result->already = sl_publish_is_current(publish, plan);
+    set_total(load, plan);
+    if (load->result->already)
+        return sl_publish_discard(publish, false,
+                                  err); /* what a load of another version left behind */
+    return fill(&attempt, publish, plan, err);
+}
+
+/* ---- again, and elsewhere ------------------------------------------------------------------- */
+
+static bool has_changed(const struct sl_err *err)
+{
+    return err->kind == SL_E_INTEGRITY && strcmp(err->code, "changed") == 0;
+}
+
+static int load_restarting(struct load *load, struct sl_publish *publish, const char *uri,
+                           struct sl_err *err)
+{
+    struct sl_err why = SL_ERR_INIT;
+    if (load_from(load, publish, uri, &why) == 0)
+        return 0;
+    if (!has_changed(&why)) {
+        *err = why;
+        return -1;
+    }
+    sl_log(SL_LOG_WARN, "%s: the load starts again from a clean state", why.message);
+    if (sl_publish_discard(publish, false, err) < 0)
+        return -1;
+    struct sl_progress_view view;
+    if (load->progress) {
+        sl_progress_view(load->progress, &view);
+        sl_progress_sub_bytes(load->progress, view.bytes_done);
+    }
+    if (load_from(load, publish, uri, err) == 0)
+        return 0;
+    return has_changed(err) ? sl_wrap(err, "the object changed twice during one load") : -1;
+}
+
+static bool may_try_mirror(const struct sl_err *err)
+{
+    return err->kind == SL_E_NET || err->kind == SL_E_NOT_FOUND || err->kind == SL_E_AUTH;
+}
+
+static int load_anywhere(struct load *load, struct sl_publish *publish, struct sl_err *err)
+{
+    const struct sl_spec_source *source = &load->spec->source;
+    struct sl_err first = SL_ERR_INIT;
+    if (load_restarting(load, publish, source->uri, &first) == 0)
+        return 0;
+    for (size_t i = 0; i < source->mirrors.count && may_try_mirror(&first); i++) {
+        struct sl_err why = SL_ERR_INIT;
+        sl_log(SL_LOG_WARN, "%s; trying mirror %zu of %zu", first.message, i + 1,
+               source->mirrors.count);
+        if (load_restarting(load, publish, source->mirrors.items[i], &why) == 0)
+            return 0;
+        first = why;
+    }
+    *err = first;
+    return -1;
+}
+
+static void on_waiting(void *arg)
+{
+    struct load *load = arg;
+    sl_progress_set_state(load->progress, SL_LOAD_WAITING);
+    sl_log(SL_LOG_INFO, "another load holds '%s': waiting for it", load->spec->sink.tmpfs.path);
+}
+
+static int run(struct load *load, struct sl_err *err)
+{
+    const char *path = load->spec->sink.tmpfs.path;
+    if (!path || !*path)
+        return sl_fail(err, SL_E_USAGE,
+                       "the model '%s' has no destination: set sink.tmpfs.path, or give --to DIR",
+                       load->spec->metadata.name ? load->spec->metadata.name : "");
+    SL_AUTO(sl_publish) publish = sl_publish_open(path, load->cancel, on_waiting, load, err);
+    return publish ? load_anywhere(load, publish, err) : -1;
+}
+
+/* ---- the time the whole may take ------------------------------------------------------------ */
+
+/* A thread that raises the load's own cancel when the caller's is raised or the time is up. */
+struct watch {
+    struct sl_cancel *outer, *inner, *stop;
+    uint64_t seconds;
+    bool timed_out;
+    pthread_t thread;
+};
+
+static void *watch_run(void *arg)
+{
+    struct watch *watch = arg;
+    uint64_t end = sl_now_ns() + watch->seconds * SL_NS_PER_S;
+    while (!sl_cancel_raised(watch->stop)) {
+        uint64_t now = sl_now_ns();
+        if (sl_cancel_raised(watch->outer)) {
+            sl_cancel_raise(watch->inner, sl_cancel_signal(watch->outer));
+            break;
+        }
+        if (now >= end) {
+            watch->timed_out = true;
+            sl_cancel_raise(watch->inner, 0);
+            break;
+        }
+        struct pollfd fds[2] = {{sl_cancel_fd(watch->outer), POLLIN, 0},
+                                {sl_cancel_fd(watch->stop), POLLIN, 0}};
+        poll(fds, 2, (int)SL_MIN((end - now) / SL_NS_PER_MS + 1, (uint64_t)3600 * 1000));
+    }
+    return NULL;
+}
+
+static int run_within(struct load *load, uint64_t seconds, struct sl_err *err)
+{
+    struct watch watch = {.outer = load->cancel, .seconds = seconds};
+    watch.inner = sl_cancel_new(err);
+    watch.stop = watch.inner ? sl_cancel_new(err) : NULL;
+    int done = -1;
+    if (watch.stop &&
+        sl_thread_start(&watch.thread, "sluice-timeout", watch_run, &watch, err) == 0) {
+        load->cancel = watch.inner;
+        done = run(load, err);
+        load->cancel = watch.outer;
+        sl_cancel_raise(watch.stop, 0);
+        pthread_join(watch.thread, NULL);
+        if (done < 0 && watch.timed_out && err->kind == SL_E_CANCELED)
+            sl_fail(err, SL_E_TIMEOUT,
+                    "the load took longer than readers.timeoutSeconds (%llu s); the next one "
+                    "resumes it",
+                    (unsigned long long)seconds);
+    }
+    sl_cancel_free(watch.inner);
+    sl_cancel_free(watch.stop);
+    return done;
+}
+
+/* ---- the whole ------------------------------------------------------------------------------ */
+
+static void note_end(struct load *load)
+{
+    struct sl_load_result *result = load->result;
+    struct sl_progress_view view;
+    sl_progress_view(load->progress, &view);
+    result->seconds = seconds_since(load->began_ns);
+    result->fetched = view.bytes_fetched;
+    result->resumed = view.bytes_resumed;
+    result->verified = view.bytes_verified;
+    result->retries = view.retries;
+    if (view.connections)
+        result->connections = view.connections;
+}
+
+int sl_load_run(const struct sl_spec *spec, struct sl_cancel *cancel, struct sl_progress *progress,
+                struct sl_load_result *result, struct sl_err *err)
+{
+    struct sl_load_result own_result;
+    struct load load = {spec, cancel, progress, result ? result : &own_result, sl_now_ns()};
+    struct sl_err why = SL_ERR_INIT;
+    struct sl_progress *own = NULL;
+    *load.result = (struct sl_load_result){0};
+    if (spec->sink.tmpfs.path)
+        snprintf(load.result->path, sizeof(load.result->path), "%s", spec->sink.tmpfs.path);
+    if (!progress) {
+        own = sl_progress_new(spec->metadata.name ? spec->metadata.name : "model", "",
+                              load.result->path, err);
+        if (!own)
+            return -1;
+        load.progress = own;
+    }
+    sl_metric_add(SL_M_LOADS_STARTED, 1);
+    sl_metric_add(SL_M_LOADS_ACTIVE, 1);
+    int done = spec->readers.timeout_seconds
+                   ? run_within(&load, spec->readers.timeout_seconds, &why)
+                   : run(&load, &why);
+    sl_metric_add(SL_M_LOADS_ACTIVE, -1);
+    sl_metric_add(done < 0 ? SL_M_LOADS_FAILED : SL_M_LOADS_PUBLISHED, 1);
+    note_end(&load);
+    sl_progress_finish(load.progress, done < 0 ? &why : NULL);
+    sl_progress_free(own);
+    if (done < 0 && err)
+        *err = why;
+    return done;
 }
