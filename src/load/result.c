@@ -1,0 +1,61 @@
+/* What a load tells when it is over: to programs as JSON, to people in one line. */
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "load.h"
+
+void sl_load_result_json(struct sl_json *json, const struct sl_load_result *result,
+                         const char *name)
+{
+    sl_json_object(json);
+    sl_json_key_string(json, "name", name);
+    sl_json_key_string(json, "uri", result->uri);
+    sl_json_key_string(json, "path", result->path);
+    sl_json_key_bool(json, "already", result->already);
+    sl_json_key_uint(json, "bytes", result->bytes);
+    sl_json_key_uint(json, "fetchedBytes", result->fetched);
+    sl_json_key_uint(json, "resumedBytes", result->resumed);
+    sl_json_key_uint(json, "verifiedBytes", result->verified);
+    sl_json_key_uint(json, "unhashedBytes", result->unhashed);
+    sl_json_key_uint(json, "checks", result->checks);
+    sl_json_key_uint(json, "tensors", result->tensors);
+    sl_json_key_uint(json, "objects", result->objects);
+    sl_json_key_uint(json, "files", result->files);
+    sl_json_key_uint(json, "indexRequests", result->index_requests);
+    sl_json_key_uint(json, "retries", result->retries);
+    sl_json_key_uint(json, "connections", result->connections);
+    sl_json_key_double(json, "seconds", result->seconds);
+    sl_json_key_double(json, "planSeconds", result->plan_seconds);
+    sl_json_key_double(json, "readSeconds", result->read_seconds);
+    sl_json_key_double(json, "publishSeconds", result->publish_seconds);
+    sl_json_end(json);
+}
+
+const char *sl_load_summary(const struct sl_load_result *result, char text[512])
+{
+    char bytes[32], rate[32], unhashed[32];
+    sl_human_bytes(result->bytes, bytes);
+    if (result->already) {
+        snprintf(text, 512, "this version is there already (%s, %" PRIu64 " files)", bytes,
+                 result->files);
+        return text;
+    }
+    double seconds = result->read_seconds > 0 ? result->read_seconds : result->seconds;
+    sl_human_bytes(
+        seconds > 0
+            ? (uint64_t)((double)(result->bytes - SL_MIN(result->bytes, result->resumed)) / seconds)
+            : 0,
+        rate);
+    int used = snprintf(text, 512, "%s in %.2f s, %s/s, %" PRIu64 " files, %" PRIu64 " tensors",
+                        bytes, result->seconds, rate, result->files, result->tensors);
+    if (result->resumed)
+        used += snprintf(text + used, 512 - (size_t)used, ", %s kept from an earlier run",
+                         sl_human_bytes(result->resumed, unhashed));
+    if (result->checks)
+        used += snprintf(text + used, 512 - (size_t)used, "; %" PRIu64 " hashes checked and right",
+                         result->checks);
+    if (result->unhashed)
+        snprintf(text + used, 512 - (size_t)used, "; %s came without a hash",
+                 sl_human_bytes(result->unhashed, unhashed));
+    return text;
+}
