@@ -1,4 +1,5 @@
-/* Health, metrics, progress and the page over HTTP, read only; and ranges of published files for `sluice share`. */
+/* Health, metrics, progress and the page over HTTP, read only; and ranges of published files for
+ * `sluice share`. */
 #ifndef SL_WEB_H
 #define SL_WEB_H
 
@@ -8,10 +9,10 @@
 struct sl_web;
 /** What /readyz and /startupz answer from. */
 struct sl_web_config {
-    const char *listen;           /* "0.0.0.0:9464", "[::]:9464", ":9464", "127.0.0.1:0" */
-    unsigned expected_loads;      /* ready when so many are published */
-    const char *share_directory;  /* not NULL: serve files below it, read only */
-    const char *share_prefix;     /* URL path below which they lie, "/" */
+    const char *listen;          /* "0.0.0.0:9464", "[::]:9464", ":9464", "127.0.0.1:0" */
+    unsigned expected_loads;     /* ready when so many are published */
+    const char *share_directory; /* not NULL: serve files below it, read only */
+    const char *share_prefix;    /* URL path below which they lie, "/" */
 };
 /** Starts its threads. SL_E_USAGE for a bad address, SL_E_NET if it cannot bind. */
 struct sl_web *sl_web_start(const struct sl_web_config *config, struct sl_err *err);

@@ -1,0 +1,352 @@
+/*
+ * A few epoll threads of libmicrohttpd answer everything; nothing they do waits. Slow clients are
+ * held off by a list of connections in the order in which they began to wait for a request: one
+ * that takes too long to send its headers or to take a short answer is shut down by the ticker, and
+ * when nearly all places are taken the one that waits longest makes room, so that a probe always
+ * gets in.
+ *
+ * The library owns the sockets; it tells us of a connection's end before it closes the descriptor,
+ * so a descriptor in the list is good for shutdown() while the lock is held.
+ */
+#include "web.h"
+
+#include <errno.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "log.h"
+#include "mem.h"
+#include "metrics.h"
+#include "web_http.h"
+#include "web_parts.h"
+
+enum { LISTEN_BACKLOG = 1024, WEB_THREADS = 2, TICK_MS = 100, IDLE_TICK_MS = 1000 };
+
+struct connection {
+    int fd;
+    enum connection_state state;
+    uint64_t since_ns; /* when it entered its state */
+    struct connection *newer, *older;
+};
+
+/* ---- the list of connections ---------------------------------------------------------------- */
+
+static void list_remove(struct sl_web *web, struct connection *connection)
+{
+    *(connection->newer ? &connection->newer->older : &web->locked.newest) = connection->older;
+    *(connection->older ? &connection->older->newer : &web->locked.oldest) = connection->newer;
+    connection->newer = connection->older = NULL;
+}
+
+static void list_push(struct sl_web *web, struct connection *connection)
+{
+    connection->older = web->locked.newest;
+    connection->newer = NULL;
+    *(connection->older ? &connection->older->newer : &web->locked.oldest) = connection;
+    web->locked.newest = connection;
+}
+
+/* The list is ordered by since_ns: whoever changes state goes to its young end. */
+static void enter(struct sl_web *web, struct connection *connection, enum connection_state state)
+{
+    SL_LOCKED(&web->lock);
+    connection->state = state;
+    connection->since_ns = sl_now_ns();
+    list_remove(web, connection);
+    list_push(web, connection);
+}
+
+static void make_room(struct sl_web *web)
+{
+    if (web->locked.connection_count + WEB_SPARE_CONNECTIONS < web->connections_max)
+        return;
+    for (struct connection *at = web->locked.oldest; at; at = at->newer)
+        if (at->state == CONNECTION_READING && at->fd >= 0) {
+            shutdown(at->fd, SHUT_RDWR);
+            at->fd = -1;
+            return;
+        }
+}
+
+static void drop_late(struct sl_web *web)
+{
+    SL_LOCKED(&web->lock);
+    uint64_t now = sl_now_ns();
+    for (struct connection *at = web->locked.oldest; at; at = at->newer) {
+        uint64_t seconds = at->state == CONNECTION_READING     ? WEB_IDLE_SECONDS
+                           : at->state == CONNECTION_ANSWERING ? WEB_ANSWER_SECONDS
+                                                               : UINT32_MAX;
+        if (now - at->since_ns < seconds * SL_NS_PER_S || at->fd < 0)
+            continue;
+        shutdown(at->fd, SHUT_RDWR);
+        at->fd = -1;
+    }
+}
+
+static void connection_opens(struct sl_web *web, struct MHD_Connection *mhd, void **context)
+{
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CONNECTION_FD);
+    struct connection *connection = sl_alloc(sizeof(*connection), NULL);
+    *context = connection;
+    if (!connection || !info) {
+        if (info)
+            shutdown(info->connect_fd, SHUT_RDWR);
+        free(connection);
+        *context = NULL;
+        return;
+    }
+    connection->fd = info->connect_fd;
+    connection->since_ns = sl_now_ns();
+    SL_LOCKED(&web->lock);
+    list_push(web, connection);
+    web->locked.connection_count++;
+    make_room(web);
+}
+
+static void on_connection(void *arg, struct MHD_Connection *mhd, void **context,
+                          enum MHD_ConnectionNotificationCode code)
+{
+    struct sl_web *web = arg;
+    if (code == MHD_CONNECTION_NOTIFY_STARTED) {
+        connection_opens(web, mhd, context);
+        return;
+    }
+    struct connection *connection = *context;
+    if (!connection)
+        return;
+    {
+        SL_LOCKED(&web->lock);
+        list_remove(web, connection);
+        web->locked.connection_count--;
+    }
+    free(connection);
+    *context = NULL;
+}
+
+static struct connection *connection_of(struct MHD_Connection *mhd)
+{
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+    return info ? info->socket_context : NULL;
+}
+
+void web_streams(const struct request *request)
+{
+    struct connection *connection = connection_of(request->connection);
+    if (connection)
+        enter(request->web, connection, CONNECTION_STREAMING);
+}
+
+static void on_completed(void *arg, struct MHD_Connection *mhd, void **context,
+                         enum MHD_RequestTerminationCode code)
+{
+    struct connection *connection = connection_of(mhd);
+    (void)context;
+    (void)code;
+    if (connection)
+        enter(arg, connection, CONNECTION_READING);
+}
+
+/* ---- requests ------------------------------------------------------------------------------- */
+
+/* Called when the headers are there. Answering at once refuses any body unread. */
+static enum MHD_Result on_request(void *arg, struct MHD_Connection *mhd, const char *url,
+                                  const char *method, const char *version, const char *upload,
+                                  size_t *upload_bytes, void **context)
+{
+    struct sl_web *web = arg;
+    struct connection *connection = connection_of(mhd);
+    struct request request = {.web = web, .connection = mhd, .url = url};
+    (void)version;
+    (void)upload;
+    (void)upload_bytes;
+    (void)context;
+    if (!connection)
+        return MHD_NO;
+    enter(web, connection, CONNECTION_ANSWERING);
+    request.head = strcmp(method, "HEAD") == 0;
+    if (!request.head && strcmp(method, "GET") != 0)
+        return web_send_error(&request, 405, SL_E_USAGE, 0,
+                              "this server only answers GET and HEAD");
+    bool found = false;
+    enum MHD_Result result = MHD_NO;
+    if (web->share_fd >= 0)
+        result = web_share_answer(&request, false, &found);
+    if (!found)
+        result = web_api_answer(&request, &found);
+    if (!found && web->share_fd >= 0)
+        result = web_share_answer(&request, true, &found);
+    if (!found)
+        result = web_send_error(&request, 404, SL_E_NOT_FOUND, 0, "there is no '%.200s' here", url);
+    return result;
+}
+
+/* Paths are decoded by us, strictly: the library's own decoding would let NUL through. */
+static size_t keep_escapes(void *arg, struct MHD_Connection *mhd, char *text)
+{
+    (void)arg;
+    (void)mhd;
+    return strlen(text);
+}
+
+static void on_log(void *arg, const char *format, va_list args)
+{
+    (void)arg;
+    if (!sl_log_wants(SL_LOG_DEBUG))
+        return;
+    char text[512];
+    vsnprintf(text, sizeof(text), format, args);
+    text[strcspn(text, "\n")] = 0;
+    sl_log(SL_LOG_DEBUG, "http server: %s", text);
+}
+
+/* ---- the ticker ----------------------------------------------------------------------------- */
+
+static void *tick(void *arg)
+{
+    struct sl_web *web = arg;
+    bool clients = false;
+    while (sl_sleep_ms(clients ? TICK_MS : IDLE_TICK_MS, web->stop, NULL) == 0) {
+        clients = events_tick(web->events);
+        drop_late(web);
+    }
+    return NULL;
+}
+
+/* ---- listening ------------------------------------------------------------------------------ */
+
+static int listen_at(const struct addrinfo *address, const char *text, struct sl_err *err)
+{
+    int one = 1, zero = 0;
+    int fd = socket(address->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0)
+        return sl_fail_errno(err, SL_E_NET, errno, "cannot listen on '%s'", text);
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
+    if (address->ai_family == AF_INET6)
+        setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &zero, sizeof(zero));
+    if (bind(fd, address->ai_addr, address->ai_addrlen) < 0 || listen(fd, LISTEN_BACKLOG) < 0) {
+        sl_fail_errno(err, SL_E_NET, errno, "cannot listen on '%s'", text);
+        close(fd);
+        return -1;
+    }
+    return fd;
+}
+
+static int open_listener(const char *text, struct sl_err *err)
+{
+    char host[256], service[8];
+    unsigned port;
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE}, *found = NULL;
+    if (sl_web_address_parse(text, host, &port, err) < 0)
+        return -1;
+    snprintf(service, sizeof(service), "%u", port);
+    /* Every address: the IPv6 wildcard takes IPv4 too, but a kernel without IPv6 has only the
+     * other. */
+    int failed = getaddrinfo(*host ? host : "::", service, &hints, &found);
+    if (failed)
+        return sl_fail(err, SL_E_USAGE, "cannot listen on '%s': host '%s': %s", text, host,
+                       gai_strerror(failed));
+    int fd = listen_at(found, text, err);
+    freeaddrinfo(found);
+    if (fd >= 0 || *host || (errno != EAFNOSUPPORT && errno != EADDRNOTAVAIL))
+        return fd;
+    if (getaddrinfo("0.0.0.0", service, &hints, &found) != 0)
+        return -1;
+    fd = listen_at(found, text, err);
+    freeaddrinfo(found);
+    return fd;
+}
+
+static unsigned port_of(int fd)
+{
+    struct sockaddr_storage address;
+    socklen_t bytes = sizeof(address);
+    if (getsockname(fd, (struct sockaddr *)&address, &bytes) < 0)
+        return 0;
+    return ntohs(address.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&address)->sin6_port
+                                               : ((struct sockaddr_in *)&address)->sin_port);
+}
+
+/* ---- start and stop ------------------------------------------------------------------------- */
+
+static unsigned connections_max(bool share)
+{
+    struct rlimit files;
+    unsigned wanted = share ? WEB_SHARE_CONNECTIONS_MAX : WEB_CONNECTIONS_MAX;
+    if (getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur != RLIM_INFINITY &&
+        files.rlim_cur / 3 < wanted)
+        wanted = (unsigned)files.rlim_cur / 3;
+    return SL_MAX(wanted, 4u * WEB_SPARE_CONNECTIONS);
+}
+
+static int start_daemon(struct sl_web *web, const char *listen_text, struct sl_err *err)
+{
+    int fd = open_listener(listen_text, err);
+    if (fd < 0)
+        return -1;
+    web->port = port_of(fd);
+    unsigned threads = web->share_fd >= 0 ? SL_MAX(sl_cpu_count(), 2u) : WEB_THREADS;
+    threads = SL_MIN(threads, 64u);
+    web->daemon = MHD_start_daemon(
+        MHD_USE_EPOLL_INTERNAL_THREAD | MHD_USE_SUSPEND_RESUME | MHD_USE_TURBO | MHD_USE_ERROR_LOG,
+        0, NULL, NULL, on_request, web, MHD_OPTION_EXTERNAL_LOGGER, on_log, NULL,
+        MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_THREAD_POOL_SIZE, threads,
+        MHD_OPTION_CONNECTION_LIMIT, web->connections_max, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
+        (size_t)WEB_CONNECTION_BYTES, MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)WEB_IDLE_SECONDS,
+        MHD_OPTION_NOTIFY_CONNECTION, on_connection, web, MHD_OPTION_NOTIFY_COMPLETED, on_completed,
+        web, MHD_OPTION_UNESCAPE_CALLBACK, keep_escapes, NULL, MHD_OPTION_END);
+    if (web->daemon)
+        return 0;
+    close(fd);
+    return sl_fail(err, SL_E_NET, "cannot start the HTTP server on '%s'", listen_text);
+}
+
+struct sl_web *sl_web_start(const struct sl_web_config *config, struct sl_err *err)
+{
+    SL_AUTO(sl_web) web = sl_alloc(sizeof(*web), err);
+    if (!web)
+        return NULL;
+    web->share_fd = -1;
+    web->expected_loads = config->expected_loads;
+    pthread_mutex_init(&web->lock, NULL);
+    web_page_policy(web->page_policy, sizeof(web->page_policy));
+    if (config->share_directory && web_share_open(web, config, err) < 0)
+        return NULL;
+    web->connections_max = connections_max(web->share_fd >= 0);
+    if (!(web->stop = sl_cancel_new(err)) || !(web->events = events_new(err)) ||
+        start_daemon(web, config->listen, err) < 0 ||
+        sl_thread_start(&web->ticker, "web", tick, web, err) < 0)
+        return NULL;
+    web->ticking = true;
+    return sl_steal(&web);
+}
+
+void sl_web_free(struct sl_web *web)
+{
+    if (!web)
+        return;
+    if (web->ticking) {
+        sl_cancel_raise(web->stop, 0);
+        pthread_join(web->ticker, NULL);
+    }
+    events_stop(web->events);
+    if (web->daemon)
+        MHD_stop_daemon(web->daemon);
+    events_free(web->events);
+    sl_cancel_free(web->stop);
+    if (web->share_fd >= 0)
+        close(web->share_fd);
+    pthread_mutex_destroy(&web->lock);
+    free(web);
+}
+
+unsigned sl_web_port(const struct sl_web *web)
+{
+    return web->port;
+}

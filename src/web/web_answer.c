@@ -1,0 +1,99 @@
+/* Every answer leaves through web_queue(), so that no answer lacks the headers that make browsers
+ * careful. */
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "metrics.h"
+#include "web_parts.h"
+
+const char *web_header(const struct request *request, const char *name)
+{
+    return MHD_lookup_connection_value(request->connection, MHD_HEADER_KIND, name);
+}
+
+enum MHD_Result web_queue(const struct request *request, int status, struct MHD_Response *response)
+{
+    if (!response)
+        return MHD_NO;
+    MHD_add_response_header(response, "X-Content-Type-Options", "nosniff");
+    MHD_add_response_header(response, "Referrer-Policy", "no-referrer");
+    if (!MHD_get_response_header(response, "Content-Security-Policy"))
+        MHD_add_response_header(response, "Content-Security-Policy",
+                                "default-src 'none'; frame-ancestors 'none'");
+    if (!MHD_get_response_header(response, "Cache-Control"))
+        MHD_add_response_header(response, "Cache-Control", "no-store");
+    sl_metric_add(SL_M_HTTP_REQUESTS, 1);
+    if (status >= 400)
+        sl_metric_add(SL_M_HTTP_ERRORS, 1);
+    enum MHD_Result result = MHD_queue_response(request->connection, (unsigned)status, response);
+    MHD_destroy_response(response);
+    return result;
+}
+
+struct MHD_Response *web_empty(void)
+{
+    static char nothing[1];
+    return MHD_create_response_from_buffer(0, nothing, MHD_RESPMEM_PERSISTENT);
+}
+
+enum MHD_Result web_send_buf(const struct request *request, int status, const char *type,
+                             struct sl_buf *buf)
+{
+    size_t bytes = buf->used;
+    char *data = sl_buf_steal(buf, NULL);
+    if (!data)
+        return MHD_NO;
+    struct MHD_Response *response =
+        MHD_create_response_from_buffer(bytes, data, MHD_RESPMEM_MUST_FREE);
+    if (!response) {
+        free(data);
+        return MHD_NO;
+    }
+    MHD_add_response_header(response, "Content-Type", type);
+    return web_queue(request, status, response);
+}
+
+enum MHD_Result web_send_json(const struct request *request, int status, struct sl_json *json)
+{
+    enum MHD_Result result = MHD_NO;
+    if (sl_json_text(json, NULL) && sl_buf_append(&json->buf, "\n", 1, NULL) == 0)
+        result = web_send_buf(request, status, "application/json", &json->buf);
+    sl_json_release(json);
+    return result;
+}
+
+enum MHD_Result web_send_error(const struct request *request, int status, enum sl_err_kind kind,
+                               unsigned retry_seconds, const char *format, ...)
+{
+    char message[512], seconds[16];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(message, sizeof(message), format, args);
+    va_end(args);
+    struct sl_json json;
+    sl_json_init(&json, 8192);
+    sl_json_object(&json);
+    sl_json_key(&json, "error");
+    sl_json_object(&json);
+    sl_json_key_string(&json, "kind", sl_err_row(kind)->name);
+    sl_json_key_string(&json, "code", "");
+    sl_json_key_string(&json, "message", message);
+    sl_json_end(&json);
+    sl_json_end(&json);
+    const char *text = sl_json_text(&json, NULL);
+    struct MHD_Response *response = NULL;
+    if (text && sl_buf_append(&json.buf, "\n", 1, NULL) == 0)
+        response =
+            MHD_create_response_from_buffer(json.buf.used, json.buf.data, MHD_RESPMEM_MUST_COPY);
+    sl_json_release(&json);
+    if (!response)
+        return MHD_NO;
+    MHD_add_response_header(response, "Content-Type", "application/json");
+    if (status == 405)
+        MHD_add_response_header(response, "Allow", "GET, HEAD");
+    if (retry_seconds) {
+        snprintf(seconds, sizeof(seconds), "%u", retry_seconds);
+        MHD_add_response_header(response, "Retry-After", seconds);
+    }
+    return web_queue(request, status, response);
+}

@@ -1,0 +1,62 @@
+/* What HTTP's text means: paths, ranges, validators, dates, addresses. Pure functions over hostile
+ * input. */
+#ifndef SL_WEB_HTTP_H
+#define SL_WEB_HTTP_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "err.h"
+
+enum { SL_WEB_PATH_BYTES = 4096 };
+
+/**
+ * Percent-decode the path of a request (what is before '?') into a relative path below a directory:
+ * "" for "/".
+ *
+ * @return  0, or the status to answer with: 400 (bad escape, NUL, no leading slash), 404 (a segment
+ * that is empty, ".", "..", ".sluice" or longer than a name can be), 414. A slash at the end is
+ * kept.
+ */
+int sl_web_path_decode(const char *url, char path[SL_WEB_PATH_BYTES]);
+
+enum sl_web_range { SL_WEB_RANGE_NONE, SL_WEB_RANGE_ONE, SL_WEB_RANGE_UNSATISFIABLE };
+/**
+ * RFC 9110 section 14.2: one range of bytes gives ONE and [begin, end). What is no range of bytes,
+ * and several ranges, are NONE: the whole is sent, as the RFC allows, so that nobody can ask for
+ * overlaps. text may be NULL.
+ */
+enum sl_web_range sl_web_range_parse(const char *text, uint64_t total, uint64_t *begin,
+                                     uint64_t *end);
+
+/** Is the strong etag (with its quotes) in a list of If-Match or If-None-Match; "*" is any. weak:
+ * W/ is ignored. */
+bool sl_web_etag_listed(const char *list, const char *etag, bool weak);
+
+/** IMF-fixdate (RFC 9110 section 5.6.7) to seconds since 1970, -1 if it is none. */
+int64_t sl_web_date_parse(const char *text);
+/** Seconds since 1970 as IMF-fixdate; returns text. */
+const char *sl_web_date(int64_t seconds, char text[32]);
+
+/** The conditional headers of one request; NULL where absent. */
+struct sl_web_conditions {
+    const char *if_match, *if_none_match, *if_modified_since, *if_unmodified_since, *if_range;
+};
+/**
+ * RFC 9110 section 13.2.2. 0: go on; 304; 412. *use_range becomes false if If-Range does not hold.
+ * modified: whole seconds since 1970.
+ */
+int sl_web_conditions_check(const struct sl_web_conditions *conditions, const char *etag,
+                            int64_t modified, bool *use_range);
+
+/** Does an Accept header ask for OpenMetrics (with a quality above 0)? NULL is no. */
+bool sl_web_accepts_openmetrics(const char *accept);
+
+/**
+ * "127.0.0.1:9464", "[::1]:9464", ":9464" (every address), "localhost:0" into host ("" for every
+ * address) and port. SL_E_USAGE says what is expected.
+ */
+int sl_web_address_parse(const char *text, char host[256], unsigned *port, struct sl_err *err);
+
+#endif

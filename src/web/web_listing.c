@@ -1,0 +1,182 @@
+/* A directory as a list: HTML for people, JSON when it is asked for. Sorted, limited, without
+ * .sluice. */
+#include <dirent.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "mem.h"
+#include "web_http.h"
+#include "web_parts.h"
+
+enum { ENTRIES_MAX = 10000 };
+
+struct entry {
+    char *name;
+    bool directory;
+    uint64_t bytes;
+    int64_t modified;
+};
+struct listing {
+    struct entry *entries;
+    size_t count, capacity;
+    bool truncated;
+};
+
+static void release(struct listing *listing)
+{
+    for (size_t i = 0; i < listing->count; i++)
+        free(listing->entries[i].name);
+    free(listing->entries);
+}
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(((const struct entry *)a)->name, ((const struct entry *)b)->name);
+}
+
+/* A link is shown as what it leads to only if that can be opened, so it is asked about without
+ * following. */
+static int add_entry(struct listing *listing, int directory, const char *name, struct sl_err *err)
+{
+    struct stat stat;
+    if (fstatat(directory, name, &stat, AT_SYMLINK_NOFOLLOW) < 0 ||
+        (!S_ISREG(stat.st_mode) && !S_ISDIR(stat.st_mode)))
+        return 0;
+    if (listing->count == ENTRIES_MAX) {
+        listing->truncated = true;
+        return 0;
+    }
+    if (sl_grow(&listing->entries, &listing->capacity, listing->count + 1,
+                sizeof(*listing->entries), err) < 0)
+        return -1;
+    struct entry *entry = &listing->entries[listing->count];
+    if (!(entry->name = sl_strdup(name, err)))
+        return -1;
+    listing->count++;
+    entry->directory = S_ISDIR(stat.st_mode);
+    entry->bytes = (uint64_t)stat.st_size;
+    entry->modified = (int64_t)stat.st_mtim.tv_sec;
+    return 0;
+}
+
+static int read_directory(struct listing *listing, int fd, struct sl_err *err)
+{
+    DIR *directory = fdopendir(fd);
+    struct dirent *found;
+    int result = 0;
+    if (!directory) {
+        close(fd);
+        return sl_fail(err, SL_E_NO_SPACE, "cannot list the directory");
+    }
+    while (result == 0 && !listing->truncated && (found = readdir(directory)))
+        if (strcmp(found->d_name, ".") != 0 && strcmp(found->d_name, "..") != 0 &&
+            strcmp(found->d_name, ".sluice") != 0)
+            result = add_entry(listing, dirfd(directory), found->d_name, err);
+    closedir(directory);
+    if (listing->count)
+        qsort(listing->entries, listing->count, sizeof(*listing->entries), by_name);
+    return result;
+}
+
+static int put_html(struct sl_buf *out, const char *text, struct sl_err *err)
+{
+    for (; *text; text++) {
+        const char *entity = *text == '<'   ? "&lt;"
+                             : *text == '>' ? "&gt;"
+                             : *text == '&' ? "&amp;"
+                             : *text == '"' ? "&quot;"
+                                            : NULL;
+        if ((entity ? sl_buf_text(out, entity, err) : sl_buf_append(out, text, 1, err)) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int put_escaped(struct sl_buf *out, const char *text, struct sl_err *err)
+{
+    static const char kept[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~";
+    for (; *text; text++)
+        if ((strchr(kept, *text) ? sl_buf_append(out, text, 1, err)
+                                 : sl_buf_printf(out, err, "%%%02X", (unsigned char)*text)) < 0)
+            return -1;
+    return 0;
+}
+
+static int put_row(struct sl_buf *out, const struct entry *entry, struct sl_err *err)
+{
+    const char *slash = entry->directory ? "/" : "";
+    char size[32] = "", date[32];
+    if (!entry->directory)
+        sl_human_bytes(entry->bytes, size);
+    if (sl_buf_text(out, "<tr><td><a href=\"", err) < 0 || put_escaped(out, entry->name, err) < 0 ||
+        sl_buf_printf(out, err, "%s\">", slash) < 0 || put_html(out, entry->name, err) < 0)
+        return -1;
+    return sl_buf_printf(out, err, "%s</a></td><td>%s</td><td>%s</td></tr>\n", slash, size,
+                         sl_web_date(entry->modified, date));
+}
+
+static enum MHD_Result answer_html(const struct request *request, const struct listing *listing)
+{
+    struct sl_err err = SL_ERR_INIT;
+    sl_autobuf out = SL_BUF_INIT(WEB_ANSWER_BYTES_MAX);
+    int result = sl_buf_text(&out,
+                             "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\">"
+                             "<meta name=\"color-scheme\" content=\"light dark\">"
+                             "<title>sluice share</title><h1>sluice share</h1>"
+                             "<table cellpadding=\"6\">\n",
+                             &err);
+    if (strcmp(request->url, request->web->share_prefix) != 0)
+        result = sl_buf_text(&out, "<tr><td><a href=\"../\">../</a></td></tr>\n", &err);
+    for (size_t i = 0; i < listing->count && result == 0; i++)
+        result = put_row(&out, &listing->entries[i], &err);
+    if (result == 0)
+        result = sl_buf_text(&out, listing->truncated ? "</table><p>and more</p>\n" : "</table>\n",
+                             &err);
+    if (result < 0)
+        return web_send_error(request, 507, err.kind, 0, "%s", err.message);
+    return web_send_buf(request, 200, "text/html; charset=utf-8", &out);
+}
+
+static enum MHD_Result answer_json(const struct request *request, const struct listing *listing)
+{
+    struct sl_json json;
+    sl_json_init(&json, WEB_ANSWER_BYTES_MAX);
+    sl_json_object(&json);
+    sl_json_key(&json, "entries");
+    sl_json_array(&json);
+    for (size_t i = 0; i < listing->count; i++) {
+        const struct entry *entry = &listing->entries[i];
+        sl_json_object(&json);
+        sl_json_key_string(&json, "name", entry->name);
+        sl_json_key_string(&json, "type", entry->directory ? "directory" : "file");
+        sl_json_key_uint(&json, "bytes", entry->directory ? 0 : entry->bytes);
+        sl_json_key(&json, "modified");
+        sl_json_int(&json, entry->modified);
+        sl_json_end(&json);
+    }
+    sl_json_end(&json);
+    sl_json_key_bool(&json, "truncated", listing->truncated);
+    sl_json_end(&json);
+    return web_send_json(request, 200, &json);
+}
+
+enum MHD_Result web_listing_answer(const struct request *request, int fd)
+{
+    struct sl_err err = SL_ERR_INIT;
+    struct listing listing = {0};
+    enum MHD_Result result;
+    const char *accept = web_header(request, "Accept");
+    if (read_directory(&listing, fd, &err) < 0)
+        result = web_send_error(request, 503, err.kind, 1, "%s", err.message);
+    else if (accept && strcasestr(accept, "application/json"))
+        result = answer_json(request, &listing);
+    else
+        result = answer_html(request, &listing);
+    release(&listing);
+    return result;
+}

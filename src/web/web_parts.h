@@ -1,0 +1,108 @@
+/* What the files of web/ share: the server, one request, and how to answer it. Not for other
+ * layers. */
+#ifndef SL_WEB_PARTS_H
+#define SL_WEB_PARTS_H
+
+#include <microhttpd.h>
+#include <pthread.h>
+#include <stdbool.h>
+
+#include "buf.h"
+#include "json.h"
+#include "thread.h"
+#include "web.h"
+
+/* Limits of the server. A connection costs its memory pool and a descriptor, two while a file is
+ * sent. */
+enum {
+    WEB_CONNECTIONS_MAX = 256,        /* health, metrics, API */
+    WEB_SHARE_CONNECTIONS_MAX = 1024, /* readers of files come with many connections each */
+    WEB_SPARE_CONNECTIONS = 16,   /* kept free by dropping the connection that is idle longest */
+    WEB_CONNECTION_BYTES = 16384, /* request line and headers, and our headers */
+    WEB_IDLE_SECONDS =
+        30, /* from accept or the last answer to the end of the next request's headers */
+    WEB_ANSWER_SECONDS = 30, /* to take a short answer; files and events may last */
+    WEB_EVENT_CLIENTS_MAX = 32,
+    WEB_ANSWER_BYTES_MAX = 4 << 20,
+    WEB_LOADS_MAX = 256, /* loads shown, the latest */
+};
+
+enum connection_state { CONNECTION_READING, CONNECTION_ANSWERING, CONNECTION_STREAMING };
+struct connection; /* web.c */
+struct events;     /* web_events.c */
+
+struct sl_web {
+    struct MHD_Daemon *daemon;
+    unsigned port, connections_max;
+    unsigned expected_loads;
+    int share_fd;           /* the shared directory, -1 if none */
+    char share_prefix[256]; /* begins and ends with a slash */
+    char page_policy[320];  /* Content-Security-Policy of the page */
+    struct events *events;
+    struct sl_cancel *stop;
+    pthread_t ticker;
+    bool ticking;
+    pthread_mutex_t lock;
+    struct {
+        struct connection *newest, *oldest;
+        unsigned connection_count;
+        bool was_ready; /* for /startupz */
+    } locked;
+};
+
+struct request {
+    struct sl_web *web;
+    struct MHD_Connection *connection;
+    const char *url; /* path as sent, without the query */
+    bool head;
+};
+
+/** A header of the request, or NULL. */
+const char *web_header(const struct request *request, const char *name);
+/** The connection will take longer than WEB_ANSWER_SECONDS: a file or a stream. */
+void web_streams(const struct request *request);
+
+/* Each answers the request wholly. MHD_NO closes the connection. web_answer.c */
+
+/** Add the headers that every answer carries, then queue. Takes the response; NULL is MHD_NO. */
+enum MHD_Result web_queue(const struct request *request, int status, struct MHD_Response *response);
+/** A response without a body; NULL if there is no memory. */
+struct MHD_Response *web_empty(void);
+/** Takes buf's bytes; type is a Content-Type. */
+enum MHD_Result web_send_buf(const struct request *request, int status, const char *type,
+                             struct sl_buf *buf);
+/** Takes what json has written. */
+enum MHD_Result web_send_json(const struct request *request, int status, struct sl_json *json);
+/** {"error":{"kind","code","message"}}; retry_seconds 0 is none. */
+enum MHD_Result web_send_error(const struct request *request, int status, enum sl_err_kind kind,
+                               unsigned retry_seconds, const char *format, ...)
+    __attribute__((format(printf, 5, 6)));
+
+/** web_api.c. Is the path ours; answer it. `found` false: nothing was answered. */
+enum MHD_Result web_api_answer(const struct request *request, bool *found);
+/** Is everything published that was asked for; the JSON body of /readyz. */
+bool web_readiness(struct sl_web *web, struct sl_json *json);
+
+/** web_page.c */
+enum MHD_Result web_page_answer(const struct request *request);
+void web_page_policy(char *policy, size_t capacity);
+
+/** web_share.c. `found` false: no such file, nothing was answered; with `must` a 404 is. */
+enum MHD_Result web_share_answer(const struct request *request, bool must, bool *found);
+int web_share_open(struct sl_web *web, const struct sl_web_config *config, struct sl_err *err);
+/** Is a directory (below the shared one) in the middle of being published? */
+bool web_share_unready(int share_fd, const char *path);
+/** web_listing.c: a directory, as HTML or JSON. Takes fd. */
+enum MHD_Result web_listing_answer(const struct request *request, int fd);
+
+/** web_events.c. New clients are refused after events_stop, and those there end. */
+struct events *events_new(struct sl_err *err);
+void events_stop(struct events *events);
+void events_free(struct events *events);
+enum MHD_Result events_answer(const struct request *request);
+/** Build and send what is new; true while there are clients. */
+bool events_tick(struct events *events);
+/** The JSON of all loads, the latest WEB_LOADS_MAX: "loads":[…] into an open object. */
+void web_loads_json(struct sl_json *json);
+
+#endif

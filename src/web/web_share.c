@@ -1,0 +1,253 @@
+/*
+ * Files below one directory, by the path of the request. The kernel resolves the path beneath the
+ * directory (openat2, RESOLVE_BENEATH): neither ".." nor a symlink leads out. Where openat2 is
+ * missing or forbidden, each component is opened without following links, which is stricter.
+ *
+ * A file's bytes go from the page cache to the socket by sendfile, without passing through us. The
+ * descriptor is opened for each request, so a file that is replaced meanwhile is answered whole
+ * from one version, and its ETag tells which.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <linux/openat2.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "mem.h"
+#include "metrics.h"
+#include "web_http.h"
+#include "web_parts.h"
+
+enum { OPEN_FLAGS = O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY };
+
+int web_share_open(struct sl_web *web, const struct sl_web_config *config, struct sl_err *err)
+{
+    const char *prefix = config->share_prefix ? config->share_prefix : "/";
+    size_t bytes = strlen(prefix);
+    if (bytes == 0 || bytes >= sizeof(web->share_prefix) || prefix[0] != '/' ||
+        prefix[bytes - 1] != '/')
+        return sl_fail(err, SL_E_USAGE,
+                       "cannot share below '%s': the prefix must begin and end with a slash",
+                       prefix);
+    memcpy(web->share_prefix, prefix, bytes + 1);
+    web->share_fd = open(config->share_directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (web->share_fd < 0)
+        return sl_fail_errno(err, errno == ENOENT ? SL_E_NOT_FOUND : SL_E_USAGE, errno,
+                             "cannot share '%s'", config->share_directory);
+    return 0;
+}
+
+/* ---- opening -------------------------------------------------------------------------------- */
+
+static int open_by_component(int directory, const char *path)
+{
+    char name[NAME_MAX + 1];
+    int at = dup(directory);
+    while (at >= 0 && *path) {
+        size_t bytes = strcspn(path, "/");
+        if (bytes > NAME_MAX)
+            bytes = NAME_MAX;
+        memcpy(name, path, bytes);
+        name[bytes] = 0;
+        path += bytes + (path[bytes] == '/');
+        int next = openat(at, name, OPEN_FLAGS | O_NOFOLLOW | (*path ? O_DIRECTORY : 0));
+        int saved = errno;
+        close(at);
+        errno = saved;
+        at = next;
+    }
+    return at;
+}
+
+static int open_beneath(int directory, const char *path)
+{
+    struct open_how how = {.flags = OPEN_FLAGS, .resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS};
+    long fd = syscall(SYS_openat2, directory, *path ? path : ".", &how, sizeof(how));
+    if (fd >= 0 || (errno != ENOSYS && errno != EPERM && errno != EINVAL))
+        return (int)fd;
+    return *path ? open_by_component(directory, path)
+                 : openat(directory, ".", OPEN_FLAGS | O_DIRECTORY);
+}
+
+static bool publishing(int share_fd, const char *directory)
+{
+    char path[SL_WEB_PATH_BYTES + 32];
+    snprintf(path, sizeof(path), "%s.sluice", directory);
+    if (faccessat(share_fd, path, F_OK, 0) < 0)
+        return false;
+    snprintf(path, sizeof(path), "%s.sluice/ready", directory);
+    return faccessat(share_fd, path, F_OK, 0) < 0;
+}
+
+bool web_share_unready(int share_fd, const char *path)
+{
+    char directory[SL_WEB_PATH_BYTES];
+    for (size_t i = 0;; i++) {
+        /* Each directory on the way: "" and whatever ends in a slash. */
+        if (i == 0 || path[i - 1] == '/') {
+            memcpy(directory, path, i);
+            directory[i] = 0;
+            if (publishing(share_fd, directory))
+                return true;
+        }
+        if (!path[i])
+            return false;
+    }
+}
+
+/* ---- answering ------------------------------------------------------------------------------ */
+
+struct file {
+    int fd;
+    uint64_t bytes, begin, end;
+    int64_t modified;
+    char etag[64];
+};
+
+static void describe(struct file *file, const struct stat *stat)
+{
+    file->bytes = file->end = (uint64_t)stat->st_size;
+    file->modified = (int64_t)stat->st_mtim.tv_sec;
+    snprintf(file->etag, sizeof(file->etag), "\"%" PRIx64 "-%" PRIx64 "-%" PRIx64 "\"", file->bytes,
+             (uint64_t)stat->st_mtim.tv_sec * 1000000000u + (uint64_t)stat->st_mtim.tv_nsec,
+             (uint64_t)stat->st_ino);
+}
+
+static void add_validators(struct MHD_Response *response, const struct file *file)
+{
+    char date[32];
+    MHD_add_response_header(response, "ETag", file->etag);
+    MHD_add_response_header(response, "Last-Modified", sl_web_date(file->modified, date));
+    MHD_add_response_header(response, "Accept-Ranges", "bytes");
+    MHD_add_response_header(response, "Cache-Control", "no-cache");
+}
+
+static enum MHD_Result answer_empty(const struct request *request, const struct file *file,
+                                    int status)
+{
+    char total[48];
+    struct MHD_Response *response = web_empty();
+    if (!response)
+        return MHD_NO;
+    add_validators(response, file);
+    if (status == 416) {
+        snprintf(total, sizeof(total), "bytes */%" PRIu64, file->bytes);
+        MHD_add_response_header(response, "Content-Range", total);
+    }
+    return web_queue(request, status, response);
+}
+
+/* Takes file->fd. */
+static enum MHD_Result answer_bytes(const struct request *request, struct file *file, int status)
+{
+    char range[80];
+    uint64_t bytes = file->end - file->begin;
+    struct MHD_Response *response =
+        bytes ? MHD_create_response_from_fd_at_offset64(bytes, file->fd, file->begin) : web_empty();
+    if (response && bytes)
+        file->fd = -1; /* the response closes it */
+    if (!response)
+        return MHD_NO;
+    add_validators(response, file);
+    MHD_add_response_header(response, "Content-Type", "application/octet-stream");
+    if (status == 206) {
+        snprintf(range, sizeof(range), "bytes %" PRIu64 "-%" PRIu64 "/%" PRIu64, file->begin,
+                 file->end - 1, file->bytes);
+        MHD_add_response_header(response, "Content-Range", range);
+    }
+    if (!request->head) {
+        web_streams(request);
+        sl_metric_add(SL_M_SHARED_BYTES, (int64_t)bytes);
+    }
+    return web_queue(request, status, response);
+}
+
+static enum MHD_Result answer_file(const struct request *request, struct file *file)
+{
+    const struct sl_web_conditions conditions = {
+        .if_match = web_header(request, "If-Match"),
+        .if_none_match = web_header(request, "If-None-Match"),
+        .if_modified_since = web_header(request, "If-Modified-Since"),
+        .if_unmodified_since = web_header(request, "If-Unmodified-Since"),
+        .if_range = web_header(request, "If-Range"),
+    };
+    bool use_range = !request->head; /* RFC 9110: Range is defined for GET alone */
+    int status = sl_web_conditions_check(&conditions, file->etag, file->modified, &use_range);
+    if (status)
+        return answer_empty(request, file, status);
+    enum sl_web_range range = SL_WEB_RANGE_NONE;
+    if (use_range)
+        range =
+            sl_web_range_parse(web_header(request, "Range"), file->bytes, &file->begin, &file->end);
+    if (range == SL_WEB_RANGE_UNSATISFIABLE)
+        return answer_empty(request, file, 416);
+    return answer_bytes(request, file, range == SL_WEB_RANGE_ONE ? 206 : 200);
+}
+
+/* "/models" to "/models/", so that the names of the listing are relative to it. */
+static enum MHD_Result answer_redirect(const struct request *request)
+{
+    char place[SL_WEB_PATH_BYTES * 3 + 2];
+    snprintf(place, sizeof(place), "%s/", request->url);
+    struct MHD_Response *response = web_empty();
+    if (response)
+        MHD_add_response_header(response, "Location", place);
+    return web_queue(request, 301, response);
+}
+
+static enum MHD_Result answer_open(const struct request *request, const char *path, int *fd,
+                                   bool *found)
+{
+    struct stat stat;
+    size_t bytes = strlen(path);
+    bool slash = bytes == 0 || path[bytes - 1] == '/';
+    *found = fstat(*fd, &stat) == 0 && (S_ISDIR(stat.st_mode) || (S_ISREG(stat.st_mode) && !slash));
+    if (!*found)
+        return MHD_NO;
+    if (S_ISDIR(stat.st_mode) && !slash)
+        return answer_redirect(request);
+    if (S_ISDIR(stat.st_mode)) {
+        int listed = *fd;
+        *fd = -1;
+        return web_listing_answer(request, listed);
+    }
+    struct file file = {.fd = *fd};
+    describe(&file, &stat);
+    enum MHD_Result result = answer_file(request, &file);
+    *fd = file.fd;
+    return result;
+}
+
+enum MHD_Result web_share_answer(const struct request *request, bool must, bool *found)
+{
+    char path[SL_WEB_PATH_BYTES];
+    size_t prefix_bytes = strlen(request->web->share_prefix);
+    *found = false;
+    if (strncmp(request->url, request->web->share_prefix, prefix_bytes) != 0)
+        return MHD_NO;
+    int status = sl_web_path_decode(request->url + prefix_bytes - 1, path);
+    if (status && status != 404 && must) {
+        *found = true;
+        return web_send_error(request, status, SL_E_USAGE, 0, "the path of the request is %s",
+                              status == 414 ? "too long" : "not a valid path");
+    }
+    if (status)
+        return MHD_NO;
+    if (web_share_unready(request->web->share_fd, path)) {
+        *found = must; /* /readyz and its like answer meanwhile */
+        return must ? web_send_error(request, 503, SL_E_NOT_FOUND, 1,
+                                     "'%.200s' is being published, come back in a second", path)
+                    : MHD_NO;
+    }
+    sl_autoclose int fd = open_beneath(request->web->share_fd, path);
+    if (fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOMEM)) {
+        *found = true;
+        return web_send_error(request, 503, SL_E_NO_SPACE, 1, "too many files are open");
+    }
+    return fd < 0 ? MHD_NO : answer_open(request, path, &fd, found);
+}
