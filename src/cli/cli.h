@@ -29,7 +29,9 @@ struct sl_command {
     const char *examples;                  /* lines "command   # what it does" */
     const struct sl_option_table *options; /* own flags: every row's flag is its kebab-case */
     bool spec_flags;                       /* takes the flags of spec keys and --set */
-    int operand_min, operand_max;          /* -1: any */
+    /* If `usage` has "-- COMMAND", what follows "--" is sl_cli.after_dashes, else it is operands.
+     */
+    int operand_min, operand_max; /* -1: any */
     int (*run)(struct sl_cli *cli, struct sl_err *err);
 };
 #define SL_COMMAND(name) extern const struct sl_command sl_cmd_##name;
@@ -57,6 +59,10 @@ int sl_cli_uri_specs(struct sl_cli *cli, const char *uri, const char *to, struct
  * this for its success.
  */
 void sl_cli_termination(const char *text);
+
+/** Signals as they were before sl_cli_main(), for a process that is about to become another
+ * program. */
+void sl_cli_restore_signals(void);
 
 /** Parse, run, report; the process's exit code. */
 int sl_cli_main(int argc, char **argv);

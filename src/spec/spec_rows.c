@@ -161,7 +161,7 @@ static const struct sl_option verify_rows[] = {
               "all checks every hash "
               "there is; require is auto and refuses bytes that have none; off checks only what is "
               "given here",
-              .choices = "auto|all|require|off", .flag = "hashes"),
+              .choices = "auto|all|require|off"),
     SL_OPTION(sl_spec_verify, sha256, MAP, "",
               "SHA-256 of whole objects by name, 64 hex digits each", .check = check_sha256,
               .pattern = "^[0-9A-Fa-f]{64}$"),

@@ -1,0 +1,240 @@
+/*
+ * One run of a command: take the line apart, set up logs and signals, run, and say once how it
+ * ended: on stderr, with
+ * --json on stdout, in the container's termination message, and as the exit code of err.def.
+ */
+#include "cli.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli_flags.h"
+#include "json.h"
+#include "log.h"
+
+enum { ERROR_LINE_MAX = 8192, TERMINATION_BYTES_MAX = 4096, COMPLAINTS_MAX = 128 * 1024 };
+
+/* ---- commands ------------------------------------------------------------------------------- */
+
+static const struct sl_command *const commands[] = {
+#define SL_COMMAND(name) &sl_cmd_##name,
+#include "commands.def"
+#undef SL_COMMAND
+    NULL,
+};
+
+const struct sl_command *const *sl_commands(void)
+{
+    return commands;
+}
+
+const struct sl_command *sl_command_find(const char *name)
+{
+    for (const struct sl_command *const *command = commands; *command; command++)
+        if (strcmp((*command)->name, name) == 0)
+            return *command;
+    return NULL;
+}
+
+/* ---- signals -------------------------------------------------------------------------------- */
+
+static struct sl_cancel *signal_cancel;
+
+/* The first signal ends the work in order; a second Ctrl-C does not wait for that. */
+static void on_signal(int number)
+{
+    if (number == SIGINT && sl_cancel_raised(signal_cancel))
+        _exit(128 + number);
+    sl_cancel_raise(signal_cancel, number);
+}
+
+/* What was ignored when we were started stays so: nohup, jobs in the background. */
+static void catch_signals(struct sl_cancel *cancel)
+{
+    static const int numbers[] = {SIGTERM, SIGINT, SIGHUP};
+    signal_cancel = cancel;
+    for (size_t i = 0; i < SL_COUNT(numbers); i++) {
+        struct sigaction old, action = {.sa_handler = on_signal};
+        sigemptyset(&action.sa_mask);
+        if (sigaction(numbers[i], NULL, &old) == 0 && old.sa_handler != SIG_IGN)
+            sigaction(numbers[i], &action, NULL);
+    }
+    signal(SIGPIPE, SIG_IGN);
+}
+
+void sl_cli_restore_signals(void)
+{
+    static const int numbers[] = {SIGTERM, SIGINT, SIGHUP};
+    for (size_t i = 0; i < SL_COUNT(numbers); i++) {
+        struct sigaction old;
+        if (sigaction(numbers[i], NULL, &old) == 0 && old.sa_handler == on_signal)
+            signal(numbers[i], SIG_DFL);
+    }
+    signal(SIGPIPE, SIG_DFL);
+}
+
+/* ---- how it ended --------------------------------------------------------------------------- */
+
+void sl_cli_termination(const char *text)
+{
+    const char *named = getenv("SLUICE_TERMINATION_LOG");
+    const char *path = named && *named ? named : "/dev/termination-log";
+    /* Kubernetes has made its file; only one that was asked for by name is created. */
+    int flags = O_WRONLY | O_TRUNC | O_CLOEXEC | O_NOCTTY | (named && *named ? O_CREAT : 0);
+    sl_autoclose int fd = open(path, flags, 0644);
+    if (fd < 0)
+        return;
+    char line[TERMINATION_BYTES_MAX];
+    int length = snprintf(line, sizeof(line) - 1, "%s", text);
+    length = SL_MIN(length, (int)sizeof(line) - 2);
+    line[length++] = '\n';
+    if (write(fd, line, (size_t)length) != length)
+        sl_log(SL_LOG_DEBUG, "cannot write '%s': %s", path, strerror(errno));
+}
+
+static void write_error_json(const struct sl_err *err, bool for_log)
+{
+    char time_text[SL_TIME_TEXT];
+    struct sl_json json;
+    sl_json_init(&json, ERROR_LINE_MAX);
+    sl_json_object(&json);
+    if (for_log) {
+        sl_json_key_string(&json, "time", sl_json_time(time_text));
+        sl_json_key_string(&json, "level", "error");
+    } else {
+        sl_json_key(&json, "error");
+        sl_json_object(&json);
+    }
+    sl_json_key_string(&json, "kind", sl_err_row(err->kind)->name);
+    sl_json_key_string(&json, "code", err->code);
+    sl_json_key_string(&json, "message", err->message);
+    sl_json_end(&json);
+    if (!for_log)
+        sl_json_end(&json);
+    const char *text = sl_json_text(&json, NULL);
+    if (text && for_log)
+        sl_log_json_line(text);
+    else if (text)
+        printf("%s\n", text);
+    sl_json_release(&json);
+}
+
+static bool log_is_json(const struct sl_cli_globals *globals)
+{
+    if (globals->log_format != SL_LOG_FORMAT_AUTO)
+        return globals->log_format == SL_LOG_FORMAT_JSON;
+    return getenv("KUBERNETES_SERVICE_HOST") && !isatty(STDERR_FILENO);
+}
+
+static int end_badly(const struct sl_command_line *line, struct sl_cancel *cancel,
+                     const struct sl_err *err)
+{
+    char text[TERMINATION_BYTES_MAX];
+    int number = err->kind == SL_E_CANCELED && cancel ? sl_cancel_signal(cancel) : 0;
+    if (log_is_json(&line->globals))
+        write_error_json(err, true);
+    else
+        sl_log(SL_LOG_ERROR, "%s", err->message);
+    if (line->globals.json)
+        write_error_json(err, false);
+    snprintf(text, sizeof(text), "error %s: %s", sl_err_row(err->kind)->name, err->message);
+    sl_cli_termination(text);
+    return number ? 128 + number : sl_err_exit(err);
+}
+
+/* Results that did not reach their reader are a failure; a reader that left (head) has seen enough.
+ */
+static int flush_output(struct sl_err *err)
+{
+    errno = 0;
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return 0;
+    return sl_fail_errno(err, SL_E_NO_SPACE, errno ? errno : EIO,
+                         "cannot write to standard output");
+}
+
+/* ---- specs ---------------------------------------------------------------------------------- */
+
+static int report_complaints(struct sl_buf *complaints, const char *what, struct sl_err *err)
+{
+    char *line = complaints->data;
+    size_t count = 0;
+    for (const char *p = sl_buf_string(complaints); *p; p++)
+        count += *p == '\n';
+    if (count < 2)
+        return -1;
+    while (line && *line) {
+        char *end = strchr(line, '\n');
+        *end = 0;
+        sl_log(SL_LOG_ERROR, "%s", line);
+        line = end + 1;
+    }
+    return sl_fail(err, SL_E_USAGE, "%zu mistakes in %s, nothing was done: see `sluice docs spec`",
+                   count, what);
+}
+
+int sl_cli_read_specs(struct sl_cli *cli, const char *path, struct sl_specs *specs,
+                      struct sl_err *err)
+{
+    sl_autobuf complaints = SL_BUF_INIT(COMPLAINTS_MAX);
+    if (sl_spec_read(path, cli->settings, cli->setting_count, specs, &complaints, err) == 0)
+        return 0;
+    return report_complaints(&complaints, "the model spec", err);
+}
+
+int sl_cli_uri_specs(struct sl_cli *cli, const char *uri, const char *to, struct sl_specs *specs,
+                     struct sl_err *err)
+{
+    sl_autobuf complaints = SL_BUF_INIT(COMPLAINTS_MAX);
+    if (sl_spec_from_uri(uri, to, cli->settings, cli->setting_count, specs, &complaints, err) == 0)
+        return 0;
+    return report_complaints(&complaints, "the command line", err);
+}
+
+/* ---- main ----------------------------------------------------------------------------------- */
+
+static int print_help(const struct sl_command *command, FILE *where, struct sl_err *err)
+{
+    sl_autobuf text = SL_BUF_INIT(SL_PAGE_BYTES_MAX);
+    int done =
+        command ? sl_cli_write_command_help(command, &text, err) : sl_cli_write_help(&text, err);
+    if (done == 0)
+        fwrite(sl_buf_string(&text), 1, text.used, where);
+    return done;
+}
+
+static int run(struct sl_command_line *line, struct sl_cancel *cancel, struct sl_err *err)
+{
+    if (line->globals.help || !line->command)
+        return print_help(line->command, line->globals.help ? stdout : stderr, err);
+    line->cli.cancel = cancel;
+    catch_signals(cancel);
+    return line->command->run(&line->cli, err);
+}
+
+int sl_cli_main(int argc, char **argv)
+{
+    struct sl_command_line line;
+    struct sl_err err = SL_ERR_INIT;
+    /* `sluice --version` is what people try first. */
+    char word[] = "version", *version[] = {argv[0], word, NULL};
+    bool asks_version = argc == 2 && strcmp(argv[1], "--version") == 0;
+    int done = sl_command_line_parse(&line, argc, asks_version ? version : argv, &err);
+    sl_log_setup((enum sl_log_level)line.globals.log_level, log_is_json(&line.globals));
+    struct sl_cancel *cancel = done == 0 ? sl_cancel_new(&err) : NULL;
+    bool idle = done == 0 && !line.command && !line.globals.help;
+    done = cancel ? run(&line, cancel, &err) : -1;
+    int exit_code = 0;
+    if (done < 0)
+        exit_code = end_badly(&line, cancel, &err);
+    if (flush_output(&err) < 0 && exit_code == 0)
+        exit_code = errno == EPIPE ? 128 + SIGPIPE : end_badly(&line, cancel, &err);
+    if (idle && exit_code == 0)
+        exit_code = sl_err_row(SL_E_USAGE)->exit_code;
+    sl_command_line_release(&line);
+    return exit_code;
+}
