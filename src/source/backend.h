@@ -32,7 +32,6 @@ struct sl_source {
     uint8_t *head;         /* the first bytes, kept */
     size_t head_bytes;
     bool opened;           /* the first answer came: bytes and version are known */
-    struct sl_fetch *fetch; /* for sl_source_read(), made on demand */
     struct sl_counter requests, received;
     void *impl;            /* the backend's: a resolved URL, an open descriptor */
 };

@@ -59,6 +59,11 @@ int64_t sl_exchange_content_length(const struct sl_exchange *exchange);
 enum sl_fetch_state sl_exchange_body(struct sl_exchange *exchange, void *data, size_t bytes, size_t *got, struct sl_err *err);
 int sl_exchange_poll(struct sl_exchange *exchange, struct pollfd fds[SL_FETCH_POLL_MAX], uint64_t *deadline_ns);
 void sl_exchange_abort(struct sl_exchange *exchange);
+/** The cancellation it was made with; may be NULL. */
+struct sl_cancel *sl_exchange_cancel(const struct sl_exchange *exchange);
+
+/** All header lines of the answer, each ended by "\r\n", the status line first. free() it. */
+char *sl_exchange_head_lines(const struct sl_exchange *exchange, struct sl_err *err);
 
 /** A small answer read whole. */
 struct sl_answer {
@@ -81,5 +86,8 @@ int sl_http_head_parse(const char *text, size_t bytes, int *status, struct sl_er
 
 /** Map an HTTP status to an error kind and retryability; `what` is the subject: "cannot read 's3://…'". detail may be "". */
 int sl_http_fail(struct sl_err *err, int status, const char *retry_after, const char *what, const char *detail);
+
+/** "Basic …" for user and password; free() it. */
+char *sl_http_basic(const char *user, const char *password, struct sl_err *err);
 
 #endif

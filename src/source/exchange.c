@@ -1,0 +1,699 @@
+/*
+ * A state machine over one link: connect, send, head, body. Body bytes go from the socket into the
+ * caller's memory; only what came together with the head passes through our buffer.
+ *
+ * Stall: a window begins when the request is sent and begins anew with every 64 KiB of the answer.
+ * When it is older than stall_seconds and nothing is waiting in the socket, the answer has stalled;
+ * a trickle is no progress. Time in which the caller was busy elsewhere does not count.
+ *
+ * While a plain connection is in the middle of a body, poll() wakes only for 128 KiB or the rest
+ * (SO_RCVLOWAT): fewer, fuller reads.
+ */
+#include "exchange.h"
+
+#include <ctype.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "http_head.h"
+#include "link.h"
+#include "log.h"
+#include "proxy.h"
+#include "retry.h"
+#include "url.h"
+
+enum {
+    IN_BYTES_FIRST = 8 * 1024,
+    CHUNK_LINE_MAX = 4 * 1024,
+    TRAILER_BYTES_MAX = 16 * 1024,
+    INTERIM_MAX = 16,
+    EXPECT_BYTES = 128 * 1024,
+    STALL_BYTES = 64 * 1024,
+    STALL_SECONDS_DEFAULT = 30,
+    REQUEST_BYTES_MAX = 64 * 1024 * 1024,
+};
+
+enum phase { IDLE, CONNECTING, SENDING, HEAD, BODY, DRAINED };
+enum chunk { CHUNK_SIZE, CHUNK_DATA, CHUNK_END, CHUNK_TRAILER };
+
+struct sl_exchange {
+    struct sl_connect connect;
+    struct sl_link *link;
+    char *route; /* origin and proxy that the link leads to, NULL: none */
+    char *open_url, *open_proxy;
+    char *subject;    /* "GET https://host/path", for messages */
+    unsigned answers; /* on this connection */
+    enum phase phase;
+
+    struct sl_buf out;
+    size_t sent;
+
+    char *in; /* received and not yet taken: [in_begin, in_end) */
+    size_t in_capacity, in_begin, in_end;
+    char *head_text; /* of the answer in hand */
+    size_t head_bytes;
+    struct sl_head head;
+    bool bodiless; /* HEAD */
+    bool answered; /* a byte of this answer came */
+    unsigned interim;
+
+    uint64_t left; /* LENGTH: of the body; CHUNKED: of the chunk */
+    enum chunk chunk;
+    size_t trailer_bytes;
+
+    uint64_t window_ns, window_bytes; /* stall */
+    uint64_t away_ns;                 /* when the caller was given data, 0: not */
+};
+
+struct sl_exchange *sl_exchange_new(const struct sl_connect *connect, struct sl_err *err)
+{
+    SL_AUTO(sl_exchange) exchange = sl_alloc(sizeof(*exchange), err);
+    if (!exchange)
+        return NULL;
+    exchange->connect = *connect;
+    exchange->out.limit = REQUEST_BYTES_MAX;
+    exchange->in_capacity = IN_BYTES_FIRST;
+    exchange->in = sl_alloc(IN_BYTES_FIRST, err);
+    exchange->link = exchange->in ? sl_link_new(&exchange->connect, err) : NULL;
+    return exchange->link ? sl_steal(&exchange) : NULL;
+}
+
+void sl_exchange_free(struct sl_exchange *exchange)
+{
+    if (!exchange)
+        return;
+    sl_link_free(exchange->link);
+    sl_buf_release(&exchange->out);
+    free(exchange->route);
+    free(exchange->open_url);
+    free(exchange->open_proxy);
+    free(exchange->subject);
+    free(exchange->in);
+    free(exchange->head_text);
+    free(exchange);
+}
+
+struct sl_cancel *sl_exchange_cancel(const struct sl_exchange *exchange)
+{
+    return exchange->connect.cancel;
+}
+
+/* ---- the request ----------------------------------------------------------------------------- */
+
+/* Proxy-Authorization from the proxy's own URL. */
+static int add_proxy_login(struct sl_exchange *exchange, const struct sl_url *proxy,
+                           struct sl_err *err)
+{
+    if (!proxy->userinfo)
+        return 0;
+    size_t colon = strcspn(proxy->userinfo, ":");
+    const char *rest = proxy->userinfo + colon + (proxy->userinfo[colon] == ':');
+    sl_autofree char *user = sl_url_decode(proxy->userinfo, colon, err);
+    sl_autofree char *password = user ? sl_url_decode(rest, strlen(rest), err) : NULL;
+    sl_autofree char *basic = password ? sl_http_basic(user, password, err) : NULL;
+    return basic ? sl_buf_printf(&exchange->out, err, "Proxy-Authorization: %s\r\n", basic) : -1;
+}
+
+static int add_headers(struct sl_exchange *exchange, const struct sl_request *request,
+                       struct sl_err *err)
+{
+    for (const char *const *header = request->headers; header && *header; header++) {
+        const char *colon = strchr(*header, ':');
+        if (!colon || colon == *header)
+            return sl_fail(err, SL_E_USAGE, "a request header without a name");
+        for (const char *c = *header; *c; c++)
+            if (((unsigned char)*c < 0x20 && *c != '\t') || *c == 0x7f)
+                return sl_fail(err, SL_E_USAGE,
+                               "the request header '%.*s' holds control characters",
+                               (int)SL_MIN(colon - *header, 60), *header);
+        if (sl_buf_printf(&exchange->out, err, "%s\r\n", *header) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int build_request(struct sl_exchange *exchange, const struct sl_request *request,
+                         const struct sl_url *url, const struct sl_url *forward, struct sl_err *err)
+{
+    char authority[SL_URL_AUTHORITY_MAX];
+    struct sl_buf *out = &exchange->out;
+    for (const char *c = request->method; *c || c == request->method; c++)
+        if (*c < 'A' || *c > 'Z')
+            return sl_fail(err, SL_E_USAGE, "bad request method");
+    sl_url_authority(url, authority);
+    out->used = 0;
+    if (sl_buf_printf(out, err, "%s %s%s%s HTTP/1.1\r\nHost: %s\r\n", request->method,
+                      forward ? "http://" : "", forward ? authority : "", url->target,
+                      authority) < 0 ||
+        sl_buf_text(out, "User-Agent: sluice/" SLUICE_VERSION "\r\nAccept-Encoding: identity\r\n",
+                    err) < 0 ||
+        (forward && add_proxy_login(exchange, forward, err) < 0) ||
+        add_headers(exchange, request, err) < 0)
+        return -1;
+    bool length = request->body_bytes || strcmp(request->method, "PUT") == 0 ||
+                  strcmp(request->method, "POST") == 0;
+    if (length && sl_buf_printf(out, err, "Content-Length: %zu\r\n", request->body_bytes) < 0)
+        return -1;
+    if (sl_buf_text(out, "\r\n", err) < 0 ||
+        (request->body_bytes && sl_buf_append(out, request->body, request->body_bytes, err) < 0))
+        return -1;
+    exchange->bodiless = strcmp(request->method, "HEAD") == 0;
+    return 0;
+}
+
+static int replace(char **text, char *value)
+{
+    if (!value)
+        return -1;
+    free(*text);
+    *text = value;
+    return 0;
+}
+
+/*
+ * Where the link must lead: the origin, through a tunnel if there is a proxy, except that plain
+ * http goes to an http proxy itself. *forward is that proxy, host NULL if there is none.
+ */
+static int choose_route(struct sl_exchange *exchange, const struct sl_url *url,
+                        struct sl_url *forward, char **route, struct sl_err *err)
+{
+    char authority[SL_URL_AUTHORITY_MAX];
+    sl_autofree char *proxy = NULL;
+    if (!exchange->connect.direct && sl_proxy_find(url, &proxy, err) < 0)
+        return -1;
+    const struct sl_url *to = url;
+    if (proxy && !url->tls && strncmp(proxy, "http", 4) == 0) {
+        if (sl_url_parse(proxy, forward, err) < 0)
+            return sl_wrap(err, "the proxy for '%s'", url->host);
+        to = forward;
+        free(sl_steal(&proxy));
+    }
+    if (replace(&exchange->open_url, sl_asprintf(err, "http%s://%s/", to->tls ? "s" : "",
+                                                 sl_url_authority(to, authority))) < 0 ||
+        replace(&exchange->open_proxy, sl_strdup(proxy ? proxy : "", err)) < 0)
+        return -1;
+    *route = sl_asprintf(err, "%s %s", exchange->open_url, exchange->open_proxy);
+    return *route ? 0 : -1;
+}
+
+static int reconnect(struct sl_exchange *exchange, struct sl_err *err)
+{
+    exchange->answers = 0;
+    exchange->in_begin = exchange->in_end = 0;
+    exchange->sent = 0;
+    exchange->phase = CONNECTING;
+    if (sl_link_open(exchange->link, exchange->open_url, exchange->open_proxy, err) == 0)
+        return 0;
+    exchange->phase = IDLE;
+    return -1;
+}
+
+static int start(struct sl_exchange *exchange, const struct sl_request *request, struct sl_err *err)
+{
+    sl_autourl url = {0};
+    sl_autourl forward = {0};
+    sl_autofree char *route = NULL;
+    if (sl_url_parse(request->url, &url, err) < 0 ||
+        choose_route(exchange, &url, &forward, &route, err) < 0)
+        return -1;
+    sl_autofree char *shown = sl_url_format(&url, false, err);
+    if (!shown ||
+        replace(&exchange->subject, sl_asprintf(err, "%s %s", request->method, shown)) < 0 ||
+        build_request(exchange, request, &url, forward.host ? &forward : NULL, err) < 0)
+        return -1;
+
+    bool same = exchange->route && strcmp(exchange->route, route) == 0;
+    bool reuse = same && exchange->phase == DRAINED && sl_link_idle(exchange->link);
+    exchange->answered = false;
+    exchange->interim = 0;
+    exchange->away_ns = 0;
+    free(exchange->route);
+    exchange->route = sl_steal(&route);
+    if (!reuse)
+        return reconnect(exchange, err);
+    sl_link_expect(exchange->link, 1);
+    exchange->sent = 0;
+    exchange->phase = SENDING;
+    exchange->window_ns = sl_now_ns();
+    exchange->window_bytes = 0;
+    return 0;
+}
+
+int sl_exchange_start(struct sl_exchange *exchange, const struct sl_request *request,
+                      struct sl_err *err)
+{
+    if (exchange->phase != DRAINED)
+        sl_exchange_abort(exchange);
+    free(sl_steal(&exchange->head_text));
+    exchange->head_bytes = 0;
+    if (start(exchange, request, err) == 0)
+        return 0;
+    sl_exchange_abort(exchange);
+    return -1;
+}
+
+void sl_exchange_abort(struct sl_exchange *exchange)
+{
+    sl_link_close(exchange->link);
+    exchange->in_begin = exchange->in_end = 0;
+    exchange->phase = IDLE;
+}
+
+/* ---- progress -------------------------------------------------------------------------------- */
+
+static unsigned stall_seconds(const struct sl_exchange *exchange)
+{
+    return exchange->connect.stall_seconds ? exchange->connect.stall_seconds
+                                           : STALL_SECONDS_DEFAULT;
+}
+
+/* The caller came back: the time that it was away was not the server's. */
+static void enter(struct sl_exchange *exchange)
+{
+    if (exchange->away_ns)
+        exchange->window_ns += sl_now_ns() - exchange->away_ns;
+    exchange->away_ns = 0;
+}
+
+static void progress(struct sl_exchange *exchange, size_t bytes)
+{
+    exchange->window_bytes += bytes;
+    if (exchange->window_bytes >= STALL_BYTES) {
+        exchange->window_bytes = 0;
+        exchange->window_ns = sl_now_ns();
+    }
+}
+
+static enum sl_fetch_state fail(struct sl_exchange *exchange)
+{
+    sl_exchange_abort(exchange);
+    return SL_FETCH_FAILED;
+}
+
+/* Nothing is there now: wait, unless it has been too little for too long. */
+static enum sl_fetch_state stay(struct sl_exchange *exchange, struct sl_err *err)
+{
+    if (sl_now_ns() < exchange->window_ns + stall_seconds(exchange) * SL_NS_PER_S)
+        return SL_FETCH_WAIT;
+    sl_fail_code(err, SL_E_NET, "stall", "%s stalled: %" PRIu64 " bytes in %u s", exchange->subject,
+                 exchange->window_bytes, stall_seconds(exchange));
+    return fail(exchange);
+}
+
+/* An idle connection that the server had closed meanwhile is no failure: send again on a new one,
+ * once. */
+static enum sl_fetch_state broken(struct sl_exchange *exchange, struct sl_err *err)
+{
+    if (exchange->answered || exchange->answers == 0) {
+        sl_wrap(err, "%s", exchange->subject);
+        return fail(exchange);
+    }
+    if (err)
+        *err = (struct sl_err)SL_ERR_INIT;
+    return reconnect(exchange, err) == 0 ? SL_FETCH_WAIT : fail(exchange);
+}
+
+static enum sl_fetch_state send_some(struct sl_exchange *exchange, struct sl_err *err)
+{
+    while (exchange->sent < exchange->out.used) {
+        ssize_t sent = sl_link_send(exchange->link, exchange->out.data + exchange->sent,
+                                    exchange->out.used - exchange->sent, err);
+        if (sent == SL_LINK_AGAIN)
+            return stay(exchange, err);
+        if (sent < 0)
+            return broken(exchange, err);
+        exchange->sent += (size_t)sent;
+        progress(exchange, (size_t)sent);
+    }
+    exchange->phase = HEAD;
+    exchange->window_ns = sl_now_ns();
+    exchange->window_bytes = 0;
+    return SL_FETCH_DATA;
+}
+
+/* More bytes behind in_end: DATA if any came; the end of the stream sets *ended. */
+static enum sl_fetch_state receive_some(struct sl_exchange *exchange, bool *ended,
+                                        struct sl_err *err)
+{
+    *ended = false;
+    if (exchange->in_begin == exchange->in_end)
+        exchange->in_begin = exchange->in_end = 0;
+    if (exchange->in_end == exchange->in_capacity && exchange->in_begin) {
+        memmove(exchange->in, exchange->in + exchange->in_begin,
+                exchange->in_end - exchange->in_begin);
+        exchange->in_end -= exchange->in_begin;
+        exchange->in_begin = 0;
+    }
+    if (exchange->in_end == exchange->in_capacity &&
+        sl_grow(&exchange->in, &exchange->in_capacity, exchange->in_capacity * 2, 1, err) < 0)
+        return fail(exchange);
+    ssize_t came = sl_link_recv(exchange->link, exchange->in + exchange->in_end,
+                                exchange->in_capacity - exchange->in_end, err);
+    if (came == SL_LINK_AGAIN)
+        return stay(exchange, err);
+    if (came < 0)
+        return broken(exchange, err);
+    if (came == 0) {
+        *ended = true;
+        return SL_FETCH_DATA;
+    }
+    exchange->answered = true;
+    exchange->in_end += (size_t)came;
+    progress(exchange, (size_t)came);
+    return SL_FETCH_DATA;
+}
+
+/* ---- the head -------------------------------------------------------------------------------- */
+
+static enum sl_fetch_state fail_answer(struct sl_exchange *exchange, bool retryable,
+                                       const char *why, struct sl_err *err)
+{
+    sl_fail(err, SL_E_NET, "%s: %s", exchange->subject, why);
+    if (err)
+        err->retryable = retryable;
+    return fail(exchange);
+}
+
+static void begin_body(struct sl_exchange *exchange)
+{
+    struct sl_head *head = &exchange->head;
+    exchange->phase = BODY;
+    exchange->chunk = CHUNK_SIZE;
+    exchange->left = 0;
+    exchange->trailer_bytes = 0;
+    if (exchange->bodiless || head->status == 204 || head->status == 304)
+        head->framing = SL_FRAMING_LENGTH;
+    else if (head->framing == SL_FRAMING_LENGTH)
+        exchange->left = (uint64_t)head->content_length;
+}
+
+/* Keep the head with every line ended by "\0\n" and without blanks before that: values are strings
+ * then. */
+static int keep_head(struct sl_exchange *exchange, const char *text, size_t bytes,
+                     struct sl_err *err)
+{
+    free(exchange->head_text);
+    char *out = exchange->head_text = sl_alloc(2 * bytes + 2, err);
+    if (!out)
+        return -1;
+    for (size_t at = 0, line_end; at < bytes; at = line_end + 1) {
+        const char *newline = memchr(text + at, '\n', bytes - at);
+        line_end = newline ? (size_t)(newline - text) : bytes;
+        size_t used = line_end - at;
+        while (used && strchr("\r \t", text[at + used - 1]))
+            used--;
+        memcpy(out, text + at, used);
+        out += used;
+        *out++ = 0;
+        *out++ = '\n';
+    }
+    exchange->head_bytes = (size_t)(out - exchange->head_text);
+    return 0;
+}
+
+/* A whole head lies in the buffer: DATA if it is the answer's, WAIT if it was an interim one. */
+static enum sl_fetch_state take_head(struct sl_exchange *exchange, size_t bytes, struct sl_err *err)
+{
+    const char *text = exchange->in + exchange->in_begin;
+    if (sl_head_parse(text, bytes, &exchange->head, err) < 0) {
+        sl_wrap(err, "%s", exchange->subject);
+        return fail(exchange);
+    }
+    if (exchange->head.status < 200) {
+        exchange->in_begin += bytes;
+        if (exchange->head.status == 101 || ++exchange->interim > INTERIM_MAX)
+            return fail_answer(exchange, false, "the server goes on answering 1xx", err);
+        return SL_FETCH_WAIT;
+    }
+    if (keep_head(exchange, text, bytes, err) < 0)
+        return fail(exchange);
+    exchange->in_begin += bytes;
+    begin_body(exchange);
+    return SL_FETCH_DATA;
+}
+
+static enum sl_fetch_state read_head(struct sl_exchange *exchange, struct sl_err *err)
+{
+    for (;;) {
+        size_t there = exchange->in_end - exchange->in_begin;
+        size_t bytes = there ? sl_head_end(exchange->in + exchange->in_begin, there) : 0;
+        if (bytes > SL_HEADERS_BYTES_MAX || (!bytes && there >= SL_HEADERS_BYTES_MAX))
+            return fail_answer(exchange, false, "the head of the answer is larger than 64 KiB",
+                               err);
+        if (bytes) {
+            enum sl_fetch_state state = take_head(exchange, bytes, err);
+            if (state != SL_FETCH_WAIT)
+                return state;
+            continue;
+        }
+        bool ended;
+        enum sl_fetch_state state = receive_some(exchange, &ended, err);
+        if (state != SL_FETCH_DATA)
+            return state;
+        if (ended) {
+            sl_fail(err, SL_E_NET,
+                    there ? "the server closed the connection within the head of its answer"
+                          : "the server closed the connection without an answer");
+            return broken(exchange, err);
+        }
+    }
+}
+
+enum sl_fetch_state sl_exchange_head(struct sl_exchange *exchange, struct sl_err *err)
+{
+    enum sl_fetch_state state = SL_FETCH_DATA;
+    enter(exchange);
+    for (;;) {
+        if (exchange->phase == CONNECTING) {
+            state = sl_link_connect(exchange->link, err);
+            if (state == SL_FETCH_FAILED) {
+                sl_wrap(err, "%s", exchange->subject);
+                return fail(exchange);
+            }
+            if (state == SL_FETCH_WAIT)
+                return state;
+            exchange->phase = SENDING;
+            exchange->window_ns = sl_now_ns();
+            exchange->window_bytes = 0;
+        }
+        if (exchange->phase == SENDING)
+            state = send_some(exchange, err);
+        if (exchange->phase == HEAD && state == SL_FETCH_DATA)
+            state = read_head(exchange, err);
+        if (exchange->phase == CONNECTING) /* the idle connection was dead */
+            continue;
+        if (exchange->phase == BODY) {
+            exchange->away_ns = sl_now_ns();
+            return SL_FETCH_DATA;
+        }
+        if (exchange->phase == IDLE && state != SL_FETCH_FAILED)
+            return fail_answer(exchange, false, "no request was begun", err);
+        return state;
+    }
+}
+
+int sl_exchange_status(const struct sl_exchange *exchange)
+{
+    return exchange->head_text ? exchange->head.status : 0;
+}
+
+int64_t sl_exchange_content_length(const struct sl_exchange *exchange)
+{
+    return exchange->head_text ? exchange->head.content_length : -1;
+}
+
+const char *sl_exchange_header(const struct sl_exchange *exchange, const char *name)
+{
+    size_t bytes;
+    return exchange->head_text
+               ? sl_head_find(exchange->head_text, exchange->head_bytes, name, 0, &bytes)
+               : NULL;
+}
+
+char *sl_exchange_head_lines(const struct sl_exchange *exchange, struct sl_err *err)
+{
+    char *lines =
+        sl_strndup(exchange->head_text ? exchange->head_text : "", exchange->head_bytes, err);
+    for (size_t i = 0; lines && i < exchange->head_bytes; i++)
+        if (!lines[i])
+            lines[i] = '\r';
+    return lines;
+}
+
+/* ---- the body -------------------------------------------------------------------------------- */
+
+static enum sl_fetch_state end_body(struct sl_exchange *exchange)
+{
+    bool leftover = exchange->in_begin != exchange->in_end;
+    exchange->answers++;
+    exchange->phase = DRAINED;
+    exchange->away_ns = 0;
+    if (exchange->head.close || exchange->head.framing == SL_FRAMING_CLOSE || leftover)
+        sl_exchange_abort(exchange);
+    exchange->phase = DRAINED;
+    return SL_FETCH_END;
+}
+
+/* Body bytes as they lie on the wire, at most `bytes`: from the buffer first, then from the link. 0
+ * with DATA is the stream's end. */
+static enum sl_fetch_state take_bytes(struct sl_exchange *exchange, char *data, uint64_t bytes,
+                                      size_t *got, struct sl_err *err)
+{
+    size_t kept = exchange->in_end - exchange->in_begin;
+    if (kept) {
+        *got = (size_t)SL_MIN(bytes, kept);
+        memcpy(data, exchange->in + exchange->in_begin, *got);
+        exchange->in_begin += *got;
+        return SL_FETCH_DATA;
+    }
+    *got = 0;
+    ssize_t came = sl_link_recv(exchange->link, data, (size_t)bytes, err);
+    if (came == SL_LINK_AGAIN)
+        return SL_FETCH_WAIT;
+    if (came < 0)
+        return SL_FETCH_FAILED;
+    *got = (size_t)came;
+    progress(exchange, *got);
+    return SL_FETCH_DATA;
+}
+
+/* One line of the chunked framing: DATA with *line (ended), or as receive_some(). */
+static enum sl_fetch_state take_line(struct sl_exchange *exchange, char **line, struct sl_err *err)
+{
+    for (;;) {
+        char *begin = exchange->in + exchange->in_begin;
+        size_t there = exchange->in_end - exchange->in_begin;
+        char *newline = there ? memchr(begin, '\n', there) : NULL;
+        if (newline) {
+            exchange->in_begin += (size_t)(newline - begin) + 1;
+            *newline = 0;
+            if (newline > begin && newline[-1] == '\r')
+                newline[-1] = 0;
+            *line = begin;
+            return SL_FETCH_DATA;
+        }
+        if (there > CHUNK_LINE_MAX)
+            return fail_answer(exchange, false, "a line of the chunked body is too long", err);
+        bool ended;
+        enum sl_fetch_state state = receive_some(exchange, &ended, err);
+        if (state == SL_FETCH_DATA && ended)
+            return fail_answer(exchange, true, "the body broke off", err);
+        if (state != SL_FETCH_DATA)
+            return state;
+    }
+}
+
+static bool parse_chunk_size(const char *line, uint64_t *bytes)
+{
+    unsigned digits = 0;
+    *bytes = 0;
+    for (; isxdigit((unsigned char)*line); line++, digits++)
+        *bytes =
+            *bytes << 4 |
+            (uint64_t)(isdigit((unsigned char)*line) ? *line - '0' : (*line | 0x20) - 'a' + 10);
+    return digits > 0 && digits <= 15 &&
+           (*line == 0 || *line == ';' || *line == ' ' || *line == '\t');
+}
+
+/* Walk the framing until chunk data is next (DATA, left > 0), the body ended (END), or as
+ * receive_some(). */
+static enum sl_fetch_state next_chunk(struct sl_exchange *exchange, struct sl_err *err)
+{
+    char *line = NULL;
+    while (exchange->chunk != CHUNK_DATA) {
+        enum sl_fetch_state state = take_line(exchange, &line, err);
+        if (state != SL_FETCH_DATA)
+            return state;
+        if (exchange->chunk == CHUNK_END) {
+            if (*line)
+                return fail_answer(exchange, false, "a chunk of the body is longer than it said",
+                                   err);
+            exchange->chunk = CHUNK_SIZE;
+        } else if (exchange->chunk == CHUNK_SIZE) {
+            if (!parse_chunk_size(line, &exchange->left))
+                return fail_answer(exchange, false, "bad chunk size in the body", err);
+            exchange->chunk = exchange->left ? CHUNK_DATA : CHUNK_TRAILER;
+        } else if (!*line) {
+            return SL_FETCH_END;
+        } else if ((exchange->trailer_bytes += strlen(line)) > TRAILER_BYTES_MAX) {
+            return fail_answer(exchange, false, "too many trailers behind the body", err);
+        }
+    }
+    return SL_FETCH_DATA;
+}
+
+/* Some bytes of the body: DATA with *got > 0, END, WAIT or FAILED. */
+static enum sl_fetch_state body_some(struct sl_exchange *exchange, char *data, size_t bytes,
+                                     size_t *got, struct sl_err *err)
+{
+    enum sl_framing framing = exchange->head.framing;
+    uint64_t limit = framing == SL_FRAMING_CLOSE ? bytes : exchange->left;
+    if (framing == SL_FRAMING_LENGTH && !exchange->left)
+        return SL_FETCH_END;
+    if (framing == SL_FRAMING_CHUNKED) {
+        enum sl_fetch_state state = next_chunk(exchange, err);
+        if (state != SL_FETCH_DATA)
+            return state;
+        limit = exchange->left;
+    }
+    enum sl_fetch_state state = take_bytes(exchange, data, SL_MIN(bytes, limit), got, err);
+    if (state == SL_FETCH_WAIT)
+        return stay(exchange, err);
+    if (state == SL_FETCH_FAILED) {
+        sl_wrap(err, "%s", exchange->subject);
+        return fail(exchange);
+    }
+    if (*got == 0)
+        return framing == SL_FRAMING_CLOSE
+                   ? SL_FETCH_END
+                   : fail_answer(exchange, true,
+                                 "the connection closed before the body was complete", err);
+    if (framing != SL_FRAMING_CLOSE) {
+        exchange->left -= *got;
+        if (framing == SL_FRAMING_CHUNKED && !exchange->left)
+            exchange->chunk = CHUNK_END;
+    }
+    return state;
+}
+
+enum sl_fetch_state sl_exchange_body(struct sl_exchange *exchange, void *data, size_t bytes,
+                                     size_t *got, struct sl_err *err)
+{
+    *got = 0;
+    if (exchange->phase == DRAINED)
+        return SL_FETCH_END;
+    if (exchange->phase != BODY)
+        return fail_answer(exchange, false, "the body was asked for before the head", err);
+    enter(exchange);
+    enum sl_fetch_state state = SL_FETCH_DATA;
+    while (*got < bytes && state == SL_FETCH_DATA) {
+        size_t came = 0;
+        state = body_some(exchange, (char *)data + *got, bytes - *got, &came, err);
+        *got += came;
+    }
+    if (state == SL_FETCH_FAILED)
+        return state;
+    if (*got) {
+        exchange->away_ns = sl_now_ns();
+        return SL_FETCH_DATA;
+    }
+    if (state == SL_FETCH_END)
+        return end_body(exchange);
+    if (exchange->head.framing == SL_FRAMING_LENGTH)
+        sl_link_expect(exchange->link, (size_t)SL_MIN(exchange->left, (uint64_t)EXPECT_BYTES));
+    return state;
+}
+
+int sl_exchange_poll(struct sl_exchange *exchange, struct pollfd fds[SL_FETCH_POLL_MAX],
+                     uint64_t *deadline_ns)
+{
+    if (exchange->phase == IDLE || exchange->phase == DRAINED) {
+        *deadline_ns = 0;
+        return 0;
+    }
+    int count = sl_link_poll(exchange->link, exchange->phase == SENDING, fds, deadline_ns);
+    if (exchange->phase != CONNECTING)
+        *deadline_ns = exchange->window_ns + stall_seconds(exchange) * SL_NS_PER_S;
+    return count;
+}

@@ -1,0 +1,236 @@
+/*
+ * One range at a time over one lane of the backend, with retry.
+ *
+ * A failed try becomes a deadline in the future (IN_BACKOFF), so a thread that drives several
+ * fetches never sleeps for one of them; when it has passed, the lane starts again at the first byte
+ * that has not been delivered. Lanes of fetches that end between ranges go back to the store with
+ * their connection, and the next fetch takes one from there.
+ */
+#include "fetch.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "backend.h"
+#include "log.h"
+#include "metrics.h"
+#include "progress.h"
+#include "retry.h"
+
+enum { ATTEMPTS_DEFAULT = 8 };
+
+struct sl_fetch {
+    struct sl_store *store;
+    struct sl_lane *lane;
+    struct sl_source *source;
+    enum { IDLE, ACTIVE, IN_BACKOFF, DONE } phase;
+    uint64_t at, end;        /* still to come */
+    uint64_t try_begin;      /* where this try began */
+    uint64_t try_started_ns; /* when */
+    uint64_t wake_ns;        /* IN_BACKOFF */
+    struct sl_retry retry;
+    unsigned throttled;
+};
+
+static struct sl_lane *take_idle_lane(struct sl_store *store)
+{
+    SL_LOCKED(&store->locked.mutex);
+    return store->locked.lane_count ? store->locked.lanes[--store->locked.lane_count] : NULL;
+}
+
+static bool keep_idle_lane(struct sl_store *store, struct sl_lane *lane)
+{
+    SL_LOCKED(&store->locked.mutex);
+    if (store->locked.lane_count == SL_IDLE_LANES_MAX)
+        return false;
+    store->locked.lanes[store->locked.lane_count++] = lane;
+    return true;
+}
+
+struct sl_fetch *sl_fetch_new(struct sl_store *store, struct sl_err *err)
+{
+    struct sl_fetch *fetch = sl_alloc(sizeof(*fetch), err);
+    if (!fetch)
+        return NULL;
+    fetch->store = store;
+    fetch->lane = take_idle_lane(store);
+    if (!fetch->lane)
+        fetch->lane = store->backend->lane_new(store, err);
+    if (!fetch->lane) {
+        free(fetch);
+        return NULL;
+    }
+    return fetch;
+}
+
+void sl_fetch_free(struct sl_fetch *fetch)
+{
+    if (!fetch)
+        return;
+    if (fetch->phase == ACTIVE || !keep_idle_lane(fetch->store, fetch->lane))
+        fetch->store->backend->lane_free(fetch->lane);
+    free(fetch);
+}
+
+/* A try ended in *err: back off and go on (0), or give up the range (-1). */
+static int fail_try(struct sl_fetch *fetch, struct sl_err *err)
+{
+    struct sl_source *source = fetch->source;
+    const struct sl_backend *backend = fetch->store->backend;
+    uint64_t wait_ms = 0;
+
+    sl_metric_add(SL_M_SOURCE_ERRORS, 1);
+    if (strcmp(err->code, "stall") == 0)
+        sl_metric_add(SL_M_SOURCE_STALLS, 1);
+    if (err->http_status == 429 || err->http_status == 503)
+        fetch->throttled++;
+
+    struct sl_err mending = SL_ERR_INIT;
+    if (!err->retryable && !fetch->retry.mended && backend->mend) {
+        fetch->retry.mended = true;
+        if (!backend->mend(source, err, &mending)) {
+            if (mending.kind != SL_OK)
+                *err = mending;
+            fetch->phase = IDLE;
+            return -1;
+        }
+    } else if (!sl_retry_again(&fetch->retry, err, fetch->at - fetch->try_begin, &wait_ms)) {
+        fetch->phase = IDLE;
+        if (err->retryable && fetch->retry.limit > 1)
+            sl_wrap(err, "gave up after %u tries", fetch->retry.failed);
+        return -1;
+    }
+    sl_metric_add(SL_M_SOURCE_RETRIES, 1);
+    sl_progress_add_retry(fetch->store->config.progress);
+    sl_log(SL_LOG_DEBUG, "trying '%s' again from byte %" PRIu64 " in %" PRIu64 " ms: %s",
+           source->uri, fetch->at, wait_ms, err->message);
+    memset(err, 0, sizeof(*err));
+    fetch->phase = IN_BACKOFF;
+    fetch->wake_ns = sl_now_ns() + wait_ms * SL_NS_PER_MS;
+    return 0;
+}
+
+static int start_try(struct sl_fetch *fetch, struct sl_err *err)
+{
+    struct sl_source *source = fetch->source;
+    fetch->try_begin = fetch->at;
+    fetch->try_started_ns = sl_now_ns();
+    sl_counter_add(&source->requests, 1);
+    sl_metric_add(SL_M_SOURCE_REQUESTS, 1);
+    if (fetch->store->backend->lane_start(fetch->lane, source, fetch->at, fetch->end,
+                                          !source->opened, err) < 0)
+        return fail_try(fetch, err);
+    fetch->phase = ACTIVE;
+    return 0;
+}
+
+int sl_fetch_start(struct sl_fetch *fetch, struct sl_source *source, uint64_t begin, uint64_t end,
+                   struct sl_err *err)
+{
+    if (fetch->phase == ACTIVE || fetch->phase == IN_BACKOFF || source->store != fetch->store ||
+        begin >= end || (source->opened && end > source->bytes))
+        return sl_fail(err, SL_E_INTERNAL, "bad fetch of bytes %" PRIu64 " to %" PRIu64 " of '%s'",
+                       begin, end, source->uri);
+    unsigned attempts = fetch->store->config.attempts;
+    fetch->retry = (struct sl_retry){.limit = attempts ? attempts : ATTEMPTS_DEFAULT,
+                                     .random = fetch->retry.random};
+    fetch->source = source;
+    fetch->at = begin;
+    fetch->end = end;
+    struct sl_err problem = SL_ERR_INIT;
+    if (start_try(fetch, &problem) < 0) {
+        if (err)
+            *err = problem;
+        return -1;
+    }
+    return 0;
+}
+
+static void count_bytes(struct sl_fetch *fetch, size_t bytes)
+{
+    if (fetch->at == fetch->try_begin)
+        sl_metric_observe(SL_M_FIRST_BYTE_SECONDS,
+                          (double)(sl_now_ns() - fetch->try_started_ns) / 1e9);
+    fetch->at += bytes;
+    sl_counter_add(&fetch->source->received, bytes);
+    sl_metric_add(SL_M_SOURCE_BYTES, (int64_t)bytes);
+    sl_progress_add_fetched(fetch->store->config.progress, bytes);
+}
+
+/* The first answer told how long the object is: the range that was asked for may be longer. */
+static void learn_length(struct sl_fetch *fetch)
+{
+    if (fetch->source->opened)
+        return;
+    fetch->source->opened = true;
+    fetch->end = SL_MIN(fetch->end, fetch->source->bytes);
+}
+
+enum sl_fetch_state sl_fetch_read(struct sl_fetch *fetch, void *data, size_t bytes, size_t *got,
+                                  struct sl_err *err)
+{
+    *got = 0;
+    struct sl_err problem = SL_ERR_INIT;
+    if (fetch->phase == IN_BACKOFF) {
+        if (sl_now_ns() < fetch->wake_ns)
+            return SL_FETCH_WAIT;
+        if (start_try(fetch, &problem) < 0)
+            goto failed;
+    }
+    if (fetch->phase == IN_BACKOFF)
+        return SL_FETCH_WAIT;
+    if (fetch->phase != ACTIVE)
+        return SL_FETCH_END;
+
+    enum sl_fetch_state state =
+        fetch->store->backend->lane_read(fetch->lane, data, bytes, got, &problem);
+    if (state == SL_FETCH_DATA) {
+        learn_length(fetch);
+        count_bytes(fetch, *got);
+    } else if (state == SL_FETCH_END) {
+        learn_length(fetch);
+        fetch->phase = DONE;
+        sl_metric_observe(SL_M_REQUEST_SECONDS,
+                          (double)(sl_now_ns() - fetch->try_started_ns) / 1e9);
+        if (fetch->at != fetch->end) {
+            sl_fail(&problem, SL_E_INTERNAL,
+                    "range of '%s' ended at byte %" PRIu64 " instead of %" PRIu64,
+                    fetch->source->uri, fetch->at, fetch->end);
+            goto failed;
+        }
+    } else if (state == SL_FETCH_FAILED) {
+        fetch->phase = IDLE;
+        if (fail_try(fetch, &problem) < 0)
+            goto failed;
+        state = SL_FETCH_WAIT;
+    }
+    return state;
+
+failed:
+    if (err)
+        *err = problem;
+    return SL_FETCH_FAILED;
+}
+
+int sl_fetch_poll(struct sl_fetch *fetch, struct pollfd fds[SL_FETCH_POLL_MAX],
+                  uint64_t *deadline_ns)
+{
+    if (fetch->phase == ACTIVE)
+        return fetch->store->backend->lane_poll(fetch->lane, fds, deadline_ns);
+    *deadline_ns = fetch->phase == IN_BACKOFF ? fetch->wake_ns : 0;
+    return 0;
+}
+
+void sl_fetch_abort(struct sl_fetch *fetch)
+{
+    if (fetch->phase == ACTIVE)
+        fetch->store->backend->lane_abort(fetch->lane);
+    fetch->phase = IDLE;
+}
+
+unsigned sl_fetch_take_throttled(struct sl_fetch *fetch)
+{
+    unsigned count = fetch->throttled;
+    fetch->throttled = 0;
+    return count;
+}

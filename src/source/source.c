@@ -1,0 +1,266 @@
+/*
+ * Stores and sources for every backend: the registry, opening, blocking reads, counting.
+ *
+ * Opening is the first range request: its answer tells length and version, and its bytes are kept,
+ * since indexes and small files need them again. Blocking reads drive a fetch with poll(), so retry
+ * and cancellation are those of fetch.c.
+ */
+#include "source.h"
+
+#include <ctype.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "backend.h"
+#include "fetch.h"
+#include "log.h"
+
+static const struct sl_backend *const backends[] = {
+#define SL_SOURCE(name, example, help) &sl_##name##_backend,
+#include "sources.def"
+#undef SL_SOURCE
+};
+
+static const char known_schemes[] =
+#define SL_SOURCE(name, example, help) #name " "
+#include "sources.def"
+#undef SL_SOURCE
+    "https";
+
+/* Bytes of the scheme, 0 for a path. "memory:x" and "file:x" need no slashes; "a:b" alone is a
+ * file's name. */
+static size_t scheme_bytes(const char *uri)
+{
+    size_t used = 0;
+    while (isalnum((unsigned char)uri[used]) || (used && strchr("+-.", uri[used]) && uri[used]))
+        used++;
+    if (used == 0 || uri[used] != ':')
+        return 0;
+    bool bare = strncmp(uri, "memory:", 7) == 0 || strncasecmp(uri, "file:", 5) == 0;
+    return bare || strncmp(uri + used, "://", 3) == 0 ? used : 0;
+}
+
+static const struct sl_backend *find_backend(const char *uri, struct sl_err *err)
+{
+    size_t bytes = scheme_bytes(uri);
+    char name[16] = "file";
+    if (bytes && bytes < sizeof(name)) {
+        for (size_t i = 0; i < bytes; i++)
+            name[i] = (char)tolower((unsigned char)uri[i]);
+        name[bytes] = 0;
+    }
+    if (strcmp(name, "https") == 0)
+        name[4] = 0;
+    for (size_t i = 0; i < SL_COUNT(backends); i++)
+        if (bytes < sizeof(name) && strcmp(name, backends[i]->name) == 0)
+            return backends[i];
+    sl_fail(err, SL_E_USAGE, "no source reads '%.*s://': use a path or one of %s",
+            (int)SL_MIN(bytes, 64), uri, known_schemes);
+    return NULL;
+}
+
+int sl_store_open(const char *uri, const struct sl_source_config *config, struct sl_store **out,
+                  char **key, struct sl_err *err)
+{
+    *out = NULL;
+    *key = NULL;
+    if (!uri || !*uri)
+        return sl_fail(err, SL_E_USAGE, "the source has no URI: name a path, https://… or s3://…");
+    const struct sl_backend *backend = find_backend(uri, err);
+    if (!backend)
+        return -1;
+    SL_AUTO(sl_store) store = sl_alloc(sizeof(*store), err);
+    if (!store)
+        return -1;
+    store->backend = backend;
+    pthread_mutex_init(&store->locked.mutex, NULL);
+    if (config)
+        store->config = *config;
+    if (backend->open(store, uri, key, err) < 0) {
+        free(*key);
+        *key = NULL;
+        return -1;
+    }
+    *out = sl_steal(&store);
+    return 0;
+}
+
+void sl_store_free(struct sl_store *store)
+{
+    if (!store)
+        return;
+    for (unsigned i = 0; i < store->locked.lane_count; i++)
+        store->backend->lane_free(store->locked.lanes[i]);
+    store->backend->close(store);
+    pthread_mutex_destroy(&store->locked.mutex);
+    free(store->uri);
+    free(store);
+}
+
+const char *sl_store_uri(const struct sl_store *store)
+{
+    return store->uri;
+}
+
+const char *sl_store_kind(const struct sl_store *store)
+{
+    return store->backend->name;
+}
+
+struct sl_cancel *sl_store_cancel(const struct sl_store *store)
+{
+    return store->config.cancel;
+}
+
+int sl_store_list(struct sl_store *store,
+                  int (*each)(const struct sl_entry *entry, void *arg, struct sl_err *err),
+                  void *arg, struct sl_err *err)
+{
+    if (sl_cancel_check(store->config.cancel, err) < 0)
+        return -1;
+    return store->backend->list(store, each, arg, err);
+}
+
+/* Wait until the fetch may go on, or the load is canceled. */
+static int wait_for(struct sl_store *store, struct sl_fetch *fetch, struct sl_err *err)
+{
+    struct pollfd fds[SL_FETCH_POLL_MAX + 1];
+    uint64_t deadline_ns, now = sl_now_ns();
+    int count = sl_fetch_poll(fetch, fds, &deadline_ns);
+    fds[count] = (struct pollfd){sl_cancel_fd(store->config.cancel), POLLIN, 0};
+    int timeout_ms = -1;
+    if (deadline_ns <= now)
+        timeout_ms = 0;
+    else if (deadline_ns != UINT64_MAX)
+        timeout_ms = (int)SL_MIN((deadline_ns - now) / SL_NS_PER_MS + 1, 60000);
+    if (timeout_ms != 0)
+        poll(fds, (nfds_t)count + 1, timeout_ms);
+    return sl_cancel_check(store->config.cancel, err);
+}
+
+/* Drive the fetch to the end of its range; data takes limit bytes, *got came. */
+static int drain(struct sl_store *store, struct sl_fetch *fetch, uint8_t *data, size_t limit,
+                 size_t *got, struct sl_err *err)
+{
+    uint8_t beyond;
+    *got = 0;
+    for (;;) {
+        size_t came = 0, room = limit - *got;
+        enum sl_fetch_state state = room ? sl_fetch_read(fetch, data + *got, room, &came, err)
+                                         : sl_fetch_read(fetch, &beyond, 1, &came, err);
+        if (state == SL_FETCH_FAILED)
+            return -1;
+        if (state == SL_FETCH_END)
+            return 0;
+        if (state == SL_FETCH_DATA && !room)
+            return sl_fail(err, SL_E_INTERNAL, "a range brought more bytes than were asked for");
+        *got += came;
+        if (state == SL_FETCH_WAIT && wait_for(store, fetch, err) < 0)
+            return -1;
+    }
+}
+
+static int read_head(struct sl_source *source, uint64_t head_bytes, struct sl_err *err)
+{
+    SL_AUTO(sl_fetch) fetch = sl_fetch_new(source->store, err);
+    if (!fetch)
+        return -1;
+    source->head = sl_alloc(head_bytes, err);
+    if (!source->head || sl_fetch_start(fetch, source, 0, head_bytes, err) < 0)
+        return -1;
+    return drain(source->store, fetch, source->head, head_bytes, &source->head_bytes, err);
+}
+
+int sl_source_open(struct sl_store *store, const char *name, uint64_t head_bytes,
+                   struct sl_source **out, struct sl_err *err)
+{
+    *out = NULL;
+    if (sl_cancel_check(store->config.cancel, err) < 0)
+        return -1;
+    SL_AUTO(sl_source) source = sl_alloc(sizeof(*source), err);
+    if (!source)
+        return -1;
+    source->store = store;
+    source->name = sl_strdup(name, err);
+    if (!source->name || store->backend->locate(source, err) < 0)
+        return -1;
+    if (read_head(source, SL_MAX(head_bytes, 1), err) < 0)
+        return -1;
+    if (source->head_bytes < head_bytes) {
+        uint8_t *shorter = realloc(source->head, source->head_bytes + 1);
+        source->head = shorter ? shorter : source->head;
+    }
+    sl_log(SL_LOG_TRACE, "opened '%s': %" PRIu64 " bytes, ETag %s", source->uri, source->bytes,
+           source->version.etag[0] ? source->version.etag : "none");
+    *out = sl_steal(&source);
+    return 0;
+}
+
+void sl_source_free(struct sl_source *source)
+{
+    if (!source)
+        return;
+    if (source->store->backend->forget)
+        source->store->backend->forget(source);
+    free(source->name);
+    free(source->uri);
+    free(source->head);
+    free(source);
+}
+
+const char *sl_source_name(const struct sl_source *source)
+{
+    return source->name;
+}
+
+const char *sl_source_uri(const struct sl_source *source)
+{
+    return source->uri;
+}
+
+uint64_t sl_source_bytes(const struct sl_source *source)
+{
+    return source->bytes;
+}
+
+const struct sl_version *sl_source_version(const struct sl_source *source)
+{
+    return &source->version;
+}
+
+struct sl_store *sl_source_store(const struct sl_source *source)
+{
+    return source->store;
+}
+
+void sl_source_counts(const struct sl_source *source, uint64_t *requests, uint64_t *bytes)
+{
+    *requests = sl_counter_get(&source->requests);
+    *bytes = sl_counter_get(&source->received);
+}
+
+int sl_source_read(struct sl_source *source, uint64_t offset, void *data, size_t bytes,
+                   struct sl_err *err)
+{
+    if (offset > source->bytes || bytes > source->bytes - offset)
+        return sl_fail_code(err, SL_E_FORMAT, "truncated",
+                            "'%s' ends at byte %" PRIu64 ", but bytes %" PRIu64 " to %" PRIu64
+                            " are needed",
+                            source->uri, source->bytes, offset, offset + bytes);
+    uint8_t *at = data;
+    if (offset < source->head_bytes) {
+        size_t kept = SL_MIN(bytes, source->head_bytes - offset);
+        memcpy(at, source->head + offset, kept);
+        at += kept, offset += kept, bytes -= kept;
+    }
+    if (!bytes)
+        return 0;
+    if (sl_cancel_check(source->store->config.cancel, err) < 0)
+        return -1;
+    SL_AUTO(sl_fetch) fetch = sl_fetch_new(source->store, err);
+    size_t got;
+    if (!fetch || sl_fetch_start(fetch, source, offset, offset + bytes, err) < 0)
+        return -1;
+    return drain(source->store, fetch, at, bytes, &got, err);
+}
