@@ -8,7 +8,7 @@
 #include "metrics.h"
 #include "reader_parts.h"
 
-enum { FIXED_FDS = 2 /* cancel, stop */ };
+enum { FIXED_FDS = 2 /* cancel, stop */, LONGEST_MS = 1000, LOOK_AGAIN_MS = 20 };
 
 struct berth {
     struct sl_reader_lane *lane;
@@ -64,6 +64,8 @@ static int hire(struct crew *crew, const struct sl_range *range, struct sl_err *
 
 static int hire_missing(struct crew *crew, struct sl_err *err)
 {
+    if (!crew->count && !sl_reader_has_work(crew->reader))
+        crew->exhausted = true;
     for (unsigned wanted = share(crew); crew->count < wanted && !crew->exhausted;) {
         const struct sl_range *range = sl_reader_take(crew->reader);
         if (!range)
@@ -99,8 +101,10 @@ static int step_all(struct crew *crew, bool *moving, struct sl_err *err)
         int gone = state == SL_LANE_IDLE ? employ(crew, i, err) : 0;
         if (gone < 0)
             return -1;
-        if (gone)
+        if (gone) {
+            *moving = true; /* someone else may be wanted */
             continue;
+        }
         berth->waits = state == SL_LANE_WAIT;
         *moving = *moving || !berth->waits;
         i++;
@@ -110,7 +114,6 @@ static int step_all(struct crew *crew, bool *moving, struct sl_err *err)
 
 static int timeout_ms(uint64_t deadline_ns)
 {
-    enum { LONGEST_MS = 1000 };
     uint64_t now = sl_now_ns();
     if (deadline_ns <= now)
         return 0;
@@ -151,6 +154,8 @@ static int wait_for_lanes(struct crew *crew, bool moving, struct sl_err *err)
 {
     uint64_t deadline_ns = UINT64_MAX;
     unsigned used = gather_fds(crew, &deadline_ns);
+    if (!crew->count) /* no connection is this thread's now: look again soon */
+        deadline_ns = sl_now_ns() + LOOK_AGAIN_MS * SL_NS_PER_MS;
     int ready = poll(crew->fds, used, moving ? 0 : timeout_ms(deadline_ns));
     if (ready < 0 && errno != EINTR)
         return sl_fail_errno(err, SL_E_INTERNAL, errno, "cannot wait for connections");

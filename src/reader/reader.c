@@ -26,6 +26,12 @@ const struct sl_range *sl_reader_take(struct sl_reader *reader)
     return &reader->work.ranges[reader->locked.next_range++];
 }
 
+bool sl_reader_has_work(struct sl_reader *reader)
+{
+    SL_LOCKED(&reader->lock);
+    return !reader->locked.err.kind && reader->locked.next_range < reader->work.range_count;
+}
+
 void sl_reader_fail(struct sl_reader *reader, const struct sl_err *err)
 {
     {

@@ -50,6 +50,8 @@ struct sl_reader {
 };
 /** The next range, NULL if there is none or the load has failed. */
 const struct sl_range *sl_reader_take(struct sl_reader *reader);
+/** Whether sl_reader_take() would give one. */
+bool sl_reader_has_work(struct sl_reader *reader);
 /** The first failure counts and stops everyone. */
 void sl_reader_fail(struct sl_reader *reader, const struct sl_err *err);
 

@@ -1,0 +1,335 @@
+/* The reader against plans by chance, both kinds of sink, failures at every point, and kills. */
+#include <check.h>
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "growth.h"
+#include "hash.h"
+#include "plan_maker.h"
+#include "reader.h"
+#include "scratch.h"
+
+static const uint8_t identity[32] = "plan";
+
+static int run(const struct sl_made *made, struct sl_sink *sink, struct sl_journal *journal,
+               unsigned connections, unsigned threads, struct sl_err *err)
+{
+    struct sl_reader_config config = {.connections = connections, .threads = threads};
+    memset(err, 0, sizeof(*err));
+    return sl_reader_run(&made->plan, sink, journal, &config, err);
+}
+
+static struct sl_sink *open_sink(const struct sl_made *made, int directory)
+{
+    struct sl_err err = SL_ERR_INIT;
+    size_t count = made->plan.file_count;
+    struct sl_sink *sink = directory < 0 ? sl_heap_open(made->files, count, &err)
+                                         : sl_tmpfs_open(directory, made->files, count, &err);
+    ck_assert_msg(sink != NULL, "%s", err.message);
+    return sink;
+}
+
+static void every_byte_arrives(int directory, unsigned seed, unsigned connections, unsigned threads)
+{
+    struct sl_err err;
+    struct sl_made *made = sl_made_random(seed);
+    struct sl_sink *sink = open_sink(made, directory);
+    int failed = run(made, sink, NULL, connections, threads, &err);
+    ck_assert_msg(failed == 0, "seed %u: %s", seed, err.message);
+    ck_assert_msg(sl_made_compare(made, sink) == 0, "seed %u: bytes differ", seed);
+    sl_sink_free(sink);
+    sl_made_free(made);
+    sl_memory_clear();
+}
+
+START_TEST(random_plans_arrive_whole)
+{
+    static const unsigned connections[] = {1, 2, 3, 8, 100};
+    for (unsigned seed = 0; seed < 40; seed++) {
+        char path[SL_SCRATCH_PATH_BYTES];
+        int directory = sl_scratch_open(path);
+        unsigned count = connections[seed % SL_COUNT(connections)];
+        every_byte_arrives(-1, seed, count, 1 + seed % 3);
+        every_byte_arrives(directory, seed, count, 1 + seed % 3);
+        sl_scratch_close(directory, path);
+    }
+}
+END_TEST
+
+START_TEST(connections_grow_by_themselves)
+{
+    struct sl_err err;
+    struct sl_made *made = sl_made_random(7);
+    struct sl_sink *sink = open_sink(made, -1);
+    made->plan.connections = 2;
+    made->plan.connections_max = 16;
+    ck_assert_int_eq(run(made, sink, NULL, 0, 0, &err), 0);
+    ck_assert_int_eq(sl_made_compare(made, sink), 0);
+    sl_sink_free(sink);
+    sl_made_free(made);
+    sl_memory_clear();
+}
+END_TEST
+
+START_TEST(a_plan_of_literals_needs_no_source)
+{
+    struct sl_err err;
+    struct sl_made *made = sl_made_new();
+    static const uint8_t bytes[] = "only this";
+    sl_made_file(made, "empty", 0);
+    sl_made_literal(made, sl_made_file(made, "small", sizeof(bytes)), 0, bytes, sizeof(bytes));
+    struct sl_sink *sink = open_sink(made, -1);
+    ck_assert_int_eq(run(made, sink, NULL, 3, 2, &err), 0);
+    ck_assert_int_eq(sl_made_compare(made, sink), 0);
+    sl_sink_free(sink);
+    sl_made_free(made);
+}
+END_TEST
+
+START_TEST(every_wrong_hash_is_found)
+{
+    struct sl_err err;
+    struct sl_made *made = sl_made_random(3);
+    struct sl_sink *sink = open_sink(made, -1);
+    ck_assert_uint_gt(made->plan.check_count, 3);
+    for (size_t i = 0; i < made->plan.check_count; i++) {
+        made->plan.checks[i].expected[3] ^= 1;
+        ck_assert_int_eq(run(made, sink, NULL, 1 + i % 4, 1 + i % 2, &err), -1);
+        ck_assert_int_eq(err.kind, SL_E_INTEGRITY);
+        ck_assert_msg(strncmp(err.code, "E_HASH_", 7) == 0, "%s", err.code);
+        ck_assert_msg(strstr(err.message, "tensor 'made'") != NULL, "%s", err.message);
+        made->plan.checks[i].expected[3] ^= 1;
+    }
+    sl_sink_free(sink);
+    sl_made_free(made);
+    sl_memory_clear();
+}
+END_TEST
+
+START_TEST(a_read_that_fails_ends_the_load)
+{
+    struct sl_err err;
+    struct sl_made *made = sl_made_random(5);
+    struct sl_sink *sink = open_sink(made, -1);
+    for (unsigned nth = 1;; nth += 1 + nth / 8) {
+        sl_memory_fail_at(nth);
+        int failed = run(made, sink, NULL, 1 + nth % 5, 1 + nth % 2, &err);
+        sl_memory_fail_at(0);
+        if (!failed)
+            break;
+        ck_assert_int_eq(err.kind, SL_E_NET);
+        ck_assert_uint_lt(nth, 100000);
+    }
+    ck_assert_int_eq(sl_made_compare(made, sink), 0);
+    sl_sink_free(sink);
+    sl_made_free(made);
+    sl_memory_clear();
+}
+END_TEST
+
+START_TEST(an_allocation_that_fails_ends_the_load)
+{
+    struct sl_err err;
+    char path[SL_SCRATCH_PATH_BYTES];
+    int directory = sl_scratch_open(path), failed = -1;
+    bool resumed;
+    struct sl_made *made = sl_made_random(11);
+    for (unsigned nth = 1; failed; nth++) {
+        memset(&err, 0, sizeof(err));
+        sl_alloc_fail_at(nth);
+        struct sl_sink *sink = sl_tmpfs_open(directory, made->files, made->plan.file_count, &err);
+        struct sl_journal *journal =
+            sink ? sl_journal_open(directory, "journal", identity, &resumed, &err) : NULL;
+        failed = journal ? run(made, sink, journal, 3, 2, &err) : -1;
+        sl_alloc_fail_at(0);
+        ck_assert_msg(!failed || err.kind == SL_E_NO_SPACE, "%u: %s", nth, err.message);
+        if (!failed)
+            ck_assert_int_eq(sl_made_compare(made, sink), 0);
+        sl_journal_free(journal);
+        sl_sink_free(sink);
+    }
+    sl_made_free(made);
+    sl_memory_clear();
+    sl_scratch_close(directory, path);
+}
+END_TEST
+
+/* A load that a failing read cut off, then one that resumes; returns the bytes of the source read
+ * again. */
+static void interrupt_and_resume(unsigned seed, unsigned nth)
+{
+    struct sl_err err;
+    char path[SL_SCRATCH_PATH_BYTES];
+    int directory = sl_scratch_open(path);
+    bool resumed;
+    struct sl_made *made = sl_made_random(seed);
+    struct sl_sink *sink = open_sink(made, directory);
+    struct sl_journal *journal = sl_journal_open(directory, "journal", identity, &resumed, &err);
+    ck_assert(!resumed);
+    sl_memory_fail_at(nth);
+    run(made, sink, journal, 1 + nth % 4, 1, &err);
+    sl_memory_fail_at(0);
+    sl_journal_free(journal);
+    sl_sink_free(sink);
+
+    sink = open_sink(made, directory);
+    journal = sl_journal_open(directory, "journal", identity, &resumed, &err);
+    ck_assert(resumed);
+    ck_assert_msg(run(made, sink, journal, 1 + nth % 3, 1, &err) == 0, "%s", err.message);
+    ck_assert_int_eq(sl_made_compare(made, sink), 0);
+    sl_journal_free(journal);
+    sl_sink_free(sink);
+    sl_made_free(made);
+    sl_memory_clear();
+    sl_scratch_close(directory, path);
+}
+
+START_TEST(an_interrupted_load_resumes)
+{
+    for (unsigned seed = 20; seed < 28; seed++)
+        for (unsigned nth = 1; nth < 200; nth = nth * 2 + 1)
+            interrupt_and_resume(seed, nth);
+}
+END_TEST
+
+START_TEST(a_finished_journal_leaves_nothing_to_read)
+{
+    struct sl_err err = SL_ERR_INIT;
+    char path[SL_SCRATCH_PATH_BYTES];
+    int directory = sl_scratch_open(path);
+    bool resumed;
+    struct sl_made *made = sl_made_random(9);
+    struct sl_sink *sink = open_sink(made, directory);
+    struct sl_journal *journal = sl_journal_open(directory, "journal", identity, &resumed, &err);
+    ck_assert_int_eq(run(made, sink, journal, 4, 2, &err), 0);
+    sl_journal_free(journal);
+    journal = sl_journal_open(directory, "journal", identity, &resumed, &err);
+    sl_memory_fail_at(1); /* any read would fail */
+    ck_assert_msg(run(made, sink, journal, 4, 2, &err) == 0, "%s", err.message);
+    sl_memory_fail_at(0);
+    sl_journal_free(journal);
+    sl_sink_free(sink);
+    sl_made_free(made);
+    sl_memory_clear();
+    sl_scratch_close(directory, path);
+}
+END_TEST
+
+START_TEST(bytes_of_a_wrong_hash_are_read_again)
+{
+    struct sl_err err = SL_ERR_INIT;
+    char path[SL_SCRATCH_PATH_BYTES];
+    int directory = sl_scratch_open(path);
+    bool resumed;
+    enum { BYTES = 3 * 1024 * 1024 };
+    uint8_t *data = malloc(BYTES);
+    sl_made_noise(data, BYTES, 1);
+    sl_memory_put("object", data, BYTES, NULL);
+    struct sl_made *made = sl_made_new();
+    uint32_t source = sl_made_source(made, "memory:object", NULL);
+    sl_made_whole(made, source, "object", 1024 * 1024, data);
+    sl_made_check(made, SL_HASH_SHA256, source, 0, BYTES, 0, 0, data);
+    struct sl_sink *sink = open_sink(made, directory);
+    struct sl_journal *journal = sl_journal_open(directory, "journal", identity, &resumed, &err);
+    data[BYTES / 2] ^= 1; /* damaged on its way */
+    ck_assert_int_eq(run(made, sink, journal, 2, 1, &err), -1);
+    ck_assert_str_eq(err.code, "E_HASH_SHA256");
+    sl_journal_free(journal);
+    data[BYTES / 2] ^= 1;
+    journal = sl_journal_open(directory, "journal", identity, &resumed, &err);
+    ck_assert_msg(run(made, sink, journal, 2, 1, &err) == 0, "%s", err.message);
+    ck_assert_int_eq(sl_made_compare(made, sink), 0);
+    sl_journal_free(journal);
+    sl_sink_free(sink);
+    sl_made_free(made);
+    sl_memory_clear();
+    free(data);
+    sl_scratch_close(directory, path);
+}
+END_TEST
+
+START_TEST(cancellation_ends_it)
+{
+    struct sl_err err = SL_ERR_INIT;
+    struct sl_made *made = sl_made_random(13);
+    struct sl_sink *sink = open_sink(made, -1);
+    struct sl_cancel *cancel = sl_cancel_new(&err);
+    sl_cancel_raise(cancel, 15);
+    struct sl_reader_config config = {.connections = 3, .cancel = cancel};
+    ck_assert_int_eq(sl_reader_run(&made->plan, sink, NULL, &config, &err), -1);
+    ck_assert_int_eq(err.kind, SL_E_CANCELED);
+    sl_cancel_free(cancel);
+    sl_sink_free(sink);
+    sl_made_free(made);
+    sl_memory_clear();
+}
+END_TEST
+
+/* ---- growth --------------------------------------------------------------------------------- */
+
+/* A link where each connection brings per_connection bytes/s, all together at most limit. */
+static unsigned grow_on_link(unsigned maximum, double per_connection, double limit, double seconds)
+{
+    struct sl_growth growth;
+    double bytes = 1;
+    sl_growth_init(&growth, 4, maximum);
+    for (uint64_t ms = 1; ms < (uint64_t)(seconds * 1000); ms++) {
+        unsigned connections = sl_growth_tick(&growth, ms * SL_NS_PER_MS, (uint64_t)bytes, 0);
+        double rate = connections * per_connection;
+        bytes += (rate < limit ? rate : limit) / 1000;
+    }
+    return growth.connections;
+}
+
+START_TEST(growth_stops_where_the_link_is_full)
+{
+    ck_assert_uint_eq(grow_on_link(64, 40e6, 10e9, 2), 64);
+    unsigned full = grow_on_link(256, 40e6, 900e6, 2);
+    ck_assert_uint_ge(full, 22);
+    ck_assert_uint_le(full, 64);
+    ck_assert_uint_eq(grow_on_link(64, 1e9, 1e9, 2), 4);
+    ck_assert_uint_eq(grow_on_link(4, 40e6, 10e9, 2), 4);
+}
+END_TEST
+
+START_TEST(growth_halves_for_a_busy_server)
+{
+    struct sl_growth growth;
+    sl_growth_init(&growth, 16, 64);
+    ck_assert_uint_eq(sl_growth_tick(&growth, SL_NS_PER_S, 1, 3), 8);
+    ck_assert_uint_eq(sl_growth_tick(&growth, SL_NS_PER_S + 1, 2, 5), 8);
+    ck_assert_uint_eq(sl_growth_tick(&growth, 10 * SL_NS_PER_S, 3, 1), 4);
+    for (int i = 0; i < 10; i++)
+        sl_growth_tick(&growth, (20 + 10 * i) * SL_NS_PER_S, 4, 1);
+    ck_assert_uint_eq(growth.connections, 1);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("reader");
+    TCase *plans = tcase_create("plans"), *growth = tcase_create("growth");
+    tcase_add_test(plans, random_plans_arrive_whole);
+    tcase_add_test(plans, connections_grow_by_themselves);
+    tcase_add_test(plans, a_plan_of_literals_needs_no_source);
+    tcase_add_test(plans, every_wrong_hash_is_found);
+    tcase_add_test(plans, a_read_that_fails_ends_the_load);
+    tcase_add_test(plans, an_allocation_that_fails_ends_the_load);
+    tcase_add_test(plans, an_interrupted_load_resumes);
+    tcase_add_test(plans, a_finished_journal_leaves_nothing_to_read);
+    tcase_add_test(plans, bytes_of_a_wrong_hash_are_read_again);
+    tcase_add_test(plans, cancellation_ends_it);
+    tcase_add_test(growth, growth_stops_where_the_link_is_full);
+    tcase_add_test(growth, growth_halves_for_a_busy_server);
+    suite_add_tcase(suite, plans);
+    suite_add_tcase(suite, growth);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    int failures = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failures ? 1 : 0;
+}
