@@ -99,11 +99,16 @@ void sl_json_string(struct sl_json *json, const char *text)
     sl_json_string_n(json, text, strlen(text));
 }
 
-void sl_json_key(struct sl_json *json, const char *key)
+void sl_json_key_n(struct sl_json *json, const char *key, size_t bytes)
 {
-    sl_json_string(json, key);
+    sl_json_string_n(json, key, bytes);
     put(json, ":", 1);
     json->comma = false;
+}
+
+void sl_json_key(struct sl_json *json, const char *key)
+{
+    sl_json_key_n(json, key, strlen(key));
 }
 
 void sl_json_raw(struct sl_json *json, const char *text)

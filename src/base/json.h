@@ -16,9 +16,9 @@
 /* ---- writing -------------------------------------------------------------------------------- */
 
 /**
- * A document being written. Calls nest: object or array, members, end. Errors stick: the first one is
- * kept in `err` and later calls do nothing, so check sl_json_text() once, at the end.
- * Not for several threads.
+ * A document being written. Calls nest: object or array, members, end. Errors stick: the first one
+ * is kept in `err` and later calls do nothing, so check sl_json_text() once, at the end. Not for
+ * several threads.
  */
 struct sl_json {
     struct sl_buf buf;
@@ -35,6 +35,7 @@ void sl_json_array(struct sl_json *json);
 void sl_json_end(struct sl_json *json);
 /** "key": to be followed by one value. */
 void sl_json_key(struct sl_json *json, const char *key);
+void sl_json_key_n(struct sl_json *json, const char *key, size_t bytes);
 /** Bytes that are not UTF-8 become U+FFFD. */
 void sl_json_string(struct sl_json *json, const char *text);
 void sl_json_string_n(struct sl_json *json, const char *text, size_t bytes);
@@ -61,7 +62,8 @@ const char *sl_json_time(char text[SL_TIME_TEXT]);
 
 /* ---- reading -------------------------------------------------------------------------------- */
 
-/** Parse a small document; duplicate keys are errors. SL_E_FORMAT names `what`. json_decref() it. */
+/** Parse a small document; duplicate keys are errors. SL_E_FORMAT names `what`. json_decref() it.
+ */
 json_t *sl_json_parse(const char *text, size_t bytes, const char *what, struct sl_err *err);
 /** The string member, or NULL. */
 const char *sl_json_get_string(const json_t *object, const char *key);
