@@ -1,6 +1,6 @@
 /*
- * Where tensors lie inside objects. A format turns a source into an index; the index knows names, dtypes, shapes, byte ranges
- * and hashes, and nothing of networks.
+ * Where tensors lie inside objects. A format turns a source into an index; the index knows names,
+ * dtypes, shapes, byte ranges and hashes, and nothing of networks.
  */
 #ifndef SL_INDEX_H
 #define SL_INDEX_H
@@ -13,10 +13,11 @@
 #include "mem.h"
 #include "source.h"
 
-/** A hash that came with a tensor: over `prefix` (bytes of its header, prepared) and then the tensor's stored bytes. */
+/** A hash that came with a tensor: over `prefix` (bytes of its header, prepared) and then the
+ * tensor's stored bytes. */
 struct sl_index_hash {
-    bool sha256;         /* else CRC32 */
-    uint8_t expected[32]; /* CRC32: first four, big-endian */
+    bool sha256;           /* else CRC32 */
+    uint8_t expected[32];  /* CRC32: first four, big-endian */
     const uint8_t *prefix; /* owned by the index; may be shared by the hashes of one tensor */
     size_t prefix_bytes;
 };
@@ -29,7 +30,8 @@ struct sl_path_part {
 };
 
 struct sl_tensor {
-    const char *name;       /* for people and filters: plain name, or parts joined with '.'; may hold any byte but is NUL-terminated */
+    const char *name; /* for people and filters: plain name, or parts joined with '.'; may hold any
+                         byte but is NUL-terminated */
     size_t name_bytes;
     const struct sl_path_part *path;
     unsigned path_count;
@@ -37,13 +39,15 @@ struct sl_tensor {
     const char *dtype_name; /* canonical spelling, also of opaque types */
     unsigned rank;
     const uint64_t *shape;
-    uint64_t bytes;         /* plaintext, row-major: product of shape and item size */
-    uint32_t source;        /* which of index->sources */
-    uint64_t begin, end;    /* stored range in that source; empty for meta and zero-element tensors */
-    bool meta;              /* no stored bytes although bytes > 0: reads as zeros */
-    const struct sl_index_hash *hashes;
+    uint64_t bytes;      /* plaintext, row-major: product of shape and item size */
+    uint32_t source;     /* which of index->sources */
+    uint64_t begin, end; /* stored range in that source; empty for meta and zero-element tensors */
+    bool meta;           /* no stored bytes although bytes > 0: reads as zeros */
+    bool encrypted;      /* [begin, end) holds ciphertext; its hashes are over the plaintext and not
+                            listed */
+    const struct sl_index_hash *hashes; /* with begin == end they are over the prefix alone */
     unsigned hash_count;
-    int refused;            /* listed but cannot be read: the enum sl_err_kind, 0 if readable */
+    int refused; /* listed but cannot be read: the enum sl_err_kind, 0 if readable */
     const char *refused_code, *refused_why;
 };
 
@@ -52,56 +56,104 @@ struct sl_meta_pair {
 };
 
 struct sl_index {
-    const char *format;     /* row of formats.def: "safetensors" */
+    const char *format;      /* row of formats.def: "safetensors" */
     unsigned format_version; /* tensorizer's data version; 0 where there is none */
     bool encrypted;
-    struct sl_source **sources; /* the objects it was read from: [0] first; shards follow. Owned by the index */
-    char **source_names;        /* relative names */
+    struct sl_source *
+        *sources; /* the objects it was read from: [0] first; shards follow. Owned by the index */
+    char **source_names; /* relative names */
     size_t source_count, source_capacity;
-    struct sl_tensor *tensors;  /* in file order */
+    struct sl_tensor *tensors; /* in file order */
     size_t tensor_count, tensor_capacity;
     struct sl_meta_pair *metadata; /* safetensors' __metadata__ */
     size_t metadata_count, metadata_capacity;
-    struct sl_arena *arena;     /* everything the tensors point to */
+    struct sl_arena *arena; /* everything the tensors point to */
+    uint32_t *by_name;      /* tensors sorted by name, made by the first sl_index_find() */
+    size_t by_name_count;
 };
 
 struct sl_index *sl_index_new(const char *format, struct sl_err *err);
 void sl_index_free(struct sl_index *index);
 SL_AUTO_DEFINE(sl_index)
-/** Zeroed memory that lives as long as the index. */
+/** Zeroed memory that lives as long as the index, for what tensors point to. */
 void *sl_index_alloc(struct sl_index *index, size_t bytes, struct sl_err *err);
 /** The source becomes the index's, also on failure. Returns its number or -1. */
 int sl_index_add_source(struct sl_index *index, struct sl_source *source, struct sl_err *err);
 /** A zeroed tensor at the end; valid until the next call. */
 struct sl_tensor *sl_index_add_tensor(struct sl_index *index, struct sl_err *err);
-/** By exact name, through a hash made on first use; NULL if absent. */
+/**
+ * By exact name; the first in file order if several have it (.tensors may hold the paths ["a.b"]
+ * and
+ * ["a","b"]); NULL if absent or if there is no memory. The first call sorts: one thread at a time.
+ */
 const struct sl_tensor *sl_index_find(struct sl_index *index, const char *name, size_t name_bytes);
 
-/** How many bytes to ask for when opening an object whose format is not known: one request indexes most files. */
+/** How many bytes to ask for when opening an object whose format is not known: one request indexes
+ * most files. */
 enum { SL_INDEX_HEAD_BYTES = 128 * 1024 };
 
+/** free() this memory with the index. On failure it stays the caller's. */
+int sl_index_keep(struct sl_index *index, void *memory, struct sl_err *err);
+/** Set the tensor's name and its path of one part; `name` is borrowed and lives as long as the
+ * index. */
+int sl_index_plain_name(struct sl_index *index, struct sl_tensor *tensor, const char *name,
+                        size_t name_bytes, struct sl_err *err);
+int sl_index_add_meta(struct sl_index *index, const char *key, const char *value,
+                      struct sl_err *err);
+/** Length of all sources, requests made and bytes received for them so far. */
+void sl_index_counts(const struct sl_index *index, uint64_t *object_bytes, uint64_t *requests,
+                     uint64_t *bytes);
+
 /**
- * Find the format from the first bytes (and, for *.index.json, that it is a JSON object with weight_map) and index the object.
- * The source is consumed, also on failure. *index is NULL, with 0, if the bytes are of no format that is read (verbatim data).
- * SL_E_FORMAT with the format's own code for a file that is of a format but breaks its rules.
+ * Find the format from the first bytes (and, for *.index.json, that it is a JSON object with
+ * weight_map) and index the object. The source is consumed, also on failure. *index is NULL, with
+ * 0, if the bytes are of no format that is read (verbatim data). SL_E_FORMAT with the format's own
+ * code for a file that is of a format but breaks its rules.
  */
 int sl_format_index(struct sl_source *source, struct sl_index **index, struct sl_err *err);
-/** As above but refuses unknown bytes too: SL_E_FORMAT, code "E_UNKNOWN". name_hint (may be NULL) decides between formats
- *  for files too short to have a magic: golden cut-off files are refused with their format's code. */
-int sl_format_index_strict(struct sl_source *source, const char *name_hint, struct sl_index **index, struct sl_err *err);
+/** As above but refuses unknown bytes too: SL_E_FORMAT, code "E_UNKNOWN". name_hint (may be NULL)
+ * decides between formats for files too short to have a magic: golden cut-off files are refused
+ * with their format's code. */
+int sl_format_index_strict(struct sl_source *source, const char *name_hint, struct sl_index **index,
+                           struct sl_err *err);
 
 /**
- * SHA-256 of a tensor's plaintext, row-major, little-endian (zeros for meta tensors), checking the hashes it came with
- * first if verify. Reads in bounded memory.
+ * SHA-256 of a tensor's plaintext, row-major, little-endian (zeros for meta tensors, at most 64 GiB
+ * of them), checking the hashes it came with first if verify: SL_E_INTEGRITY, code E_HASH_CRC32 or
+ * E_HASH_SHA256, naming the tensor. A refused tensor fails with its own kind and code. Reads in
+ * bounded memory.
  */
-int sl_tensor_digest(struct sl_index *index, const struct sl_tensor *tensor, bool verify, uint8_t digest[32], struct sl_err *err);
+int sl_tensor_digest(struct sl_index *index, const struct sl_tensor *tensor, bool verify,
+                     uint8_t digest[32], struct sl_err *err);
 
-/** "NAME[0:4,:,2:]" against a tensor: half-open ranges per dimension. SL_E_USAGE, or SL_E_FORMAT code "st.slice". */
+/**
+ * The same of every tensor that is not refused, in the order of the bytes, with few requests:
+ * `each` gets one after another and returns -1 (err filled) to stop.
+ */
+int sl_index_digest(struct sl_index *index, bool verify,
+                    int (*each)(void *arg, const struct sl_tensor *tensor, const uint8_t digest[32],
+                                struct sl_err *err),
+                    void *arg, struct sl_err *err);
+
+enum { SL_SLICE_RANK_MAX = 64 };
+/** Half-open ranges per dimension. */
 struct sl_slice {
-    uint64_t begin[64], end[64];
+    uint64_t begin[SL_SLICE_RANK_MAX], end[SL_SLICE_RANK_MAX];
 };
-int sl_slice_parse(const char *text, const struct sl_tensor *tensor, struct sl_slice *slice, struct sl_err *err);
-int sl_slice_digest(struct sl_index *index, const struct sl_tensor *tensor, const struct sl_slice *slice, uint8_t digest[32],
-                    struct sl_err *err);
+/**
+ * "NAME[0:4,:,2:]" against a tensor: a range "a:b", "a:", ":b", ":" or an index "a" (the range
+ * a:a+1) for each dimension from the first; dimensions that are not named are whole. SL_E_USAGE for
+ * a text that is no slice; SL_E_FORMAT, code "st.slice", for too many ranges or one beyond the
+ * dimension.
+ */
+int sl_slice_parse(const char *text, const struct sl_tensor *tensor, struct sl_slice *slice,
+                   struct sl_err *err);
+/** How many bytes of text are the NAME of "NAME[…]": all before the last '[' if the text ends in
+ * ']', else all. */
+size_t sl_slice_name_bytes(const char *text);
+/** As sl_tensor_digest for a part, fetching only what it needs. st.misaligned if a run is no whole
+ * number of bytes. */
+int sl_slice_digest(struct sl_index *index, const struct sl_tensor *tensor,
+                    const struct sl_slice *slice, uint8_t digest[32], struct sl_err *err);
 
 #endif

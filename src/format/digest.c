@@ -1,0 +1,260 @@
+/*
+ * SHA-256 of tensors, streamed: one pass feeds the digest that is asked for and the hashes that the
+ * tensor came with, which also cover its header (the prefix). At most one CRC32 and one SHA-256 run
+ * beside it however many hashes are stored. Neighbouring tensors share a request.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "buf.h"
+#include "gather.h"
+#include "hash.h"
+#include "index.h"
+
+enum { ZERO_BYTES = 64 * 1024, NAME_SHOWN_MAX = 200 };
+static const uint64_t META_BYTES_MAX = UINT64_C(64) << 30;
+
+/* One tensor on its way. */
+struct digester {
+    const struct sl_tensor *tensor;
+    struct sl_sha256 *plain,
+        *stored; /* stored: over prefix and bytes, NULL if no SHA-256 came with it */
+    uint32_t crc;
+};
+
+static int refusal(const struct sl_tensor *tensor, struct sl_err *err)
+{
+    return sl_fail_code(
+        err, (enum sl_err_kind)tensor->refused, tensor->refused_code, "tensor '%.*s': %s",
+        (int)SL_MIN(tensor->name_bytes, (size_t)NAME_SHOWN_MAX), tensor->name, tensor->refused_why);
+}
+
+static void digester_release(struct digester *digester)
+{
+    sl_sha256_free(digester->plain);
+    sl_sha256_free(digester->stored);
+    memset(digester, 0, sizeof(*digester));
+}
+
+static int digester_begin(struct digester *digester, const struct sl_tensor *tensor, bool verify,
+                          struct sl_err *err)
+{
+    memset(digester, 0, sizeof(*digester));
+    digester->tensor = tensor;
+    digester->plain = sl_sha256_new(err);
+    if (!digester->plain)
+        return -1;
+    for (unsigned i = 0; i < tensor->hash_count && verify; i++) {
+        const struct sl_index_hash *hash = &tensor->hashes[i];
+        if (!hash->sha256) {
+            digester->crc = sl_crc32(0, hash->prefix, hash->prefix_bytes);
+        } else if (!digester->stored) {
+            digester->stored = sl_sha256_new(err);
+            if (!digester->stored)
+                return -1;
+            sl_sha256_update(digester->stored, hash->prefix, hash->prefix_bytes);
+        }
+    }
+    return 0;
+}
+
+static void digester_add(struct digester *digester, const uint8_t *data, size_t bytes)
+{
+    sl_sha256_update(digester->plain, data, bytes);
+    if (digester->stored)
+        sl_sha256_update(digester->stored, data, bytes);
+    if (digester->tensor->hash_count)
+        digester->crc = sl_crc32(digester->crc, data, bytes);
+}
+
+static int check_hash(const struct sl_tensor *tensor, const struct sl_index_hash *hash,
+                      const uint8_t *actual, struct sl_err *err)
+{
+    size_t bytes = hash->sha256 ? 32 : 4;
+    if (memcmp(hash->expected, actual, bytes) == 0)
+        return 0;
+    char expected_hex[65], actual_hex[65];
+    sl_hex(hash->expected, bytes, expected_hex);
+    sl_hex(actual, bytes, actual_hex);
+    return sl_fail_code(err, SL_E_INTEGRITY, hash->sha256 ? "E_HASH_SHA256" : "E_HASH_CRC32",
+                        "tensor '%.*s': its %s is %s, the file says %s",
+                        (int)SL_MIN(tensor->name_bytes, (size_t)NAME_SHOWN_MAX), tensor->name,
+                        hash->sha256 ? "SHA-256" : "CRC32", actual_hex, expected_hex);
+}
+
+/* The zeros of a meta tensor; its hashes do not cover them. */
+static int add_zeros(struct digester *digester, struct sl_err *err)
+{
+    static const uint8_t zeros[ZERO_BYTES];
+    const struct sl_tensor *tensor = digester->tensor;
+    if (tensor->bytes > META_BYTES_MAX)
+        return sl_fail_code(err, SL_E_FORMAT, "E_LENGTH",
+                            "tensor '%.*s' has no data and stands for more than 64 GiB of zeros",
+                            (int)SL_MIN(tensor->name_bytes, (size_t)NAME_SHOWN_MAX), tensor->name);
+    for (uint64_t left = tensor->bytes; left > 0;) {
+        size_t piece = SL_MIN(left, (uint64_t)ZERO_BYTES);
+        sl_sha256_update(digester->plain, zeros, piece);
+        left -= piece;
+    }
+    return 0;
+}
+
+static int digester_end(struct digester *digester, bool verify, uint8_t digest[32],
+                        struct sl_err *err)
+{
+    const struct sl_tensor *tensor = digester->tensor;
+    uint8_t sha[32], crc[4] = {digester->crc >> 24 & 0xff, digester->crc >> 16 & 0xff,
+                               digester->crc >> 8 & 0xff, digester->crc & 0xff};
+    if (digester->stored)
+        sl_sha256_finish(digester->stored, sha);
+    for (unsigned i = 0; i < tensor->hash_count && verify; i++)
+        if (check_hash(tensor, &tensor->hashes[i], tensor->hashes[i].sha256 ? sha : crc, err) < 0)
+            return -1;
+    if (tensor->meta && add_zeros(digester, err) < 0)
+        return -1;
+    sl_sha256_finish(digester->plain, digest);
+    return 0;
+}
+
+/* ---- one run of neighbours ------------------------------------------------------------------- */
+
+/* Tensors in the order of their bytes, and where the stream is. */
+struct walk {
+    const struct sl_tensor **sorted;
+    size_t count, next;
+    uint64_t at;
+    bool verify, open; /* open: digester holds sorted[next] */
+    struct digester digester;
+    int (*each)(void *arg, const struct sl_tensor *tensor, const uint8_t digest[32],
+                struct sl_err *err);
+    void *arg;
+};
+
+static int finish_tensor(struct walk *walk, struct sl_err *err)
+{
+    uint8_t digest[32];
+    int result = digester_end(&walk->digester, walk->verify, digest, err);
+    if (result == 0)
+        result = walk->each(walk->arg, walk->sorted[walk->next], digest, err);
+    digester_release(&walk->digester);
+    walk->open = false;
+    walk->next++;
+    return result;
+}
+
+/* Bytes of the stream; what lies between tensors is dropped. */
+static int take_piece(void *arg, const uint8_t *data, size_t bytes, struct sl_err *err)
+{
+    struct walk *walk = arg;
+    uint64_t end = walk->at + bytes;
+    while (walk->next < walk->count && walk->sorted[walk->next]->begin < end) {
+        const struct sl_tensor *tensor = walk->sorted[walk->next];
+        if (!walk->open && digester_begin(&walk->digester, tensor, walk->verify, err) < 0)
+            return -1;
+        walk->open = true;
+        uint64_t from = SL_MAX(walk->at, tensor->begin), to = SL_MIN(end, tensor->end);
+        if (from < to)
+            digester_add(&walk->digester, data + (from - walk->at), to - from);
+        if (tensor->end > end)
+            break;
+        if (finish_tensor(walk, err) < 0)
+            return -1;
+    }
+    walk->at = end;
+    return 0;
+}
+
+/* The end of a run: tensors without bytes that stand there. */
+static int finish_empty(struct walk *walk, struct sl_err *err)
+{
+    while (walk->next < walk->count) {
+        if (digester_begin(&walk->digester, walk->sorted[walk->next], walk->verify, err) < 0 ||
+            finish_tensor(walk, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* sorted[0 .. count) follow each other in one source. */
+static int digest_run(struct sl_index *index, struct walk *walk, struct sl_err *err)
+{
+    const struct sl_tensor *first = walk->sorted[0];
+    uint64_t end = first->end;
+    for (size_t i = 1; i < walk->count; i++)
+        end = SL_MAX(end, walk->sorted[i]->end);
+    walk->next = 0;
+    walk->at = first->begin;
+    int result =
+        sl_gather_stream(index->sources[first->source], first->begin, end, take_piece, walk, err);
+    if (result == 0)
+        result = finish_empty(walk, err);
+    digester_release(&walk->digester);
+    walk->open = false;
+    return result;
+}
+
+static int by_place(const void *a, const void *b)
+{
+    const struct sl_tensor *x = *(const struct sl_tensor *const *)a,
+                           *y = *(const struct sl_tensor *const *)b;
+    if (x->source != y->source)
+        return x->source < y->source ? -1 : 1;
+    if (x->begin != y->begin)
+        return x->begin < y->begin ? -1 : 1;
+    return (x->end > y->end) - (x->end < y->end);
+}
+
+/* How many of sorted[0 .. count) one request serves. */
+static size_t run_length(const struct sl_tensor *const *sorted, size_t count)
+{
+    size_t length = 1;
+    while (length < count && sorted[length]->source == sorted[0]->source &&
+           sorted[length]->begin >= sorted[length - 1]->end &&
+           sorted[length]->begin - sorted[length - 1]->end <= SL_GATHER_GAP_BYTES)
+        length++;
+    return length;
+}
+
+int sl_index_digest(struct sl_index *index, bool verify,
+                    int (*each)(void *arg, const struct sl_tensor *tensor, const uint8_t digest[32],
+                                struct sl_err *err),
+                    void *arg, struct sl_err *err)
+{
+    sl_autofree const struct sl_tensor **sorted =
+        sl_alloc_array(index->tensor_count, sizeof(*sorted), err);
+    if (!sorted)
+        return -1;
+    size_t count = 0;
+    for (size_t i = 0; i < index->tensor_count; i++)
+        if (!index->tensors[i].refused)
+            sorted[count++] = &index->tensors[i];
+    if (count > 1)
+        qsort(sorted, count, sizeof(*sorted), by_place);
+    for (size_t done = 0; done < count;) {
+        struct walk walk = {.sorted = sorted + done, .verify = verify, .each = each, .arg = arg};
+        walk.count = run_length(sorted + done, count - done);
+        if (digest_run(index, &walk, err) < 0)
+            return -1;
+        done += walk.count;
+    }
+    return 0;
+}
+
+static int keep_digest(void *arg, const struct sl_tensor *tensor, const uint8_t digest[32],
+                       struct sl_err *err)
+{
+    (void)tensor;
+    (void)err;
+    memcpy(arg, digest, 32);
+    return 0;
+}
+
+int sl_tensor_digest(struct sl_index *index, const struct sl_tensor *tensor, bool verify,
+                     uint8_t digest[32], struct sl_err *err)
+{
+    if (tensor->refused)
+        return refusal(tensor, err);
+    struct walk walk = {
+        .sorted = &tensor, .count = 1, .verify = verify, .each = keep_digest, .arg = digest};
+    return digest_run(index, &walk, err);
+}

@@ -1,0 +1,104 @@
+/*
+ * The format is found from the first bytes, because names lie: each row of formats.def is asked in
+ * turn. Only an object too short or too broken to be recognised is given to the format that its
+ * name suggests, and only if the caller wants a reason for the refusal instead of "unknown".
+ */
+#include "format.h"
+
+#include <string.h>
+
+static const struct sl_format *const formats[] = {
+#define SL_FORMAT(name, help) &sl_##name##_format,
+#include "formats.def"
+#undef SL_FORMAT
+};
+
+struct sl_index *sl_format_begin(const char *format, struct sl_source *source, struct sl_err *err)
+{
+    SL_AUTO(sl_source) held = source;
+    SL_AUTO(sl_index) index = sl_index_new(format, err);
+    if (!index || sl_index_add_source(index, sl_steal(&held), err) < 0)
+        return NULL;
+    return sl_steal(&index);
+}
+
+char *sl_format_read(struct sl_source *source, uint64_t begin, size_t bytes, struct sl_err *err)
+{
+    sl_autofree char *data = sl_alloc(bytes + 1, err);
+    if (!data)
+        return NULL;
+    if (bytes > 0 && sl_source_read(source, begin, data, bytes, err) < 0)
+        return NULL;
+    return sl_steal(&data);
+}
+
+bool sl_format_has_suffix(const char *name, const char *suffix)
+{
+    size_t name_bytes = strlen(name), suffix_bytes = strlen(suffix);
+    return name_bytes >= suffix_bytes && strcmp(name + name_bytes - suffix_bytes, suffix) == 0;
+}
+
+static const struct sl_format *by_bytes(struct sl_source *source, struct sl_err *err)
+{
+    uint8_t data[SL_FORMAT_PROBE_BYTES];
+    struct sl_format_head head = {.data = data,
+                                  .bytes = SL_MIN(sl_source_bytes(source), sizeof(data)),
+                                  .object_bytes = sl_source_bytes(source),
+                                  .name = sl_source_name(source)};
+    if (head.bytes > 0 && sl_source_read(source, 0, data, head.bytes, err) < 0)
+        return NULL;
+    for (size_t i = 0; i < SL_COUNT(formats); i++)
+        if (formats[i]->probe(&head))
+            return formats[i];
+    return NULL;
+}
+
+static const struct sl_format *by_name(const char *name)
+{
+    for (size_t i = 0; i < SL_COUNT(formats); i++)
+        if (name && sl_format_has_suffix(name, formats[i]->suffix))
+            return formats[i];
+    return NULL;
+}
+
+int sl_format_index(struct sl_source *source, struct sl_index **index, struct sl_err *err)
+{
+    SL_AUTO(sl_source) held = source;
+    struct sl_err failure = SL_ERR_INIT;
+    *index = NULL;
+    const struct sl_format *format = by_bytes(source, &failure);
+    if (!format) {
+        if (failure.kind != SL_OK && err)
+            *err = failure;
+        return failure.kind == SL_OK ? 0 : -1;
+    }
+    return format->index(sl_steal(&held), index, err);
+}
+
+int sl_format_index_strict(struct sl_source *source, const char *name_hint, struct sl_index **index,
+                           struct sl_err *err)
+{
+    SL_AUTO(sl_source) held = source;
+    struct sl_err failure = SL_ERR_INIT;
+    *index = NULL;
+    const struct sl_format *format = by_bytes(source, &failure);
+    if (!format && failure.kind != SL_OK) {
+        if (err)
+            *err = failure;
+        return -1;
+    }
+    if (!format)
+        format = by_name(name_hint);
+    sl_autofree char *uri = sl_strdup(sl_source_uri(source), err);
+    if (!uri)
+        return -1;
+    if (format && format->index(sl_steal(&held), index, err) < 0)
+        return -1;
+    if (!*index)
+        return sl_fail_code(
+            err, SL_E_FORMAT, "E_UNKNOWN",
+            "'%s' is of no format whose tensors sluice reads: neither safetensors nor "
+            "tensorizer",
+            uri);
+    return 0;
+}

@@ -1,0 +1,33 @@
+/* Many small ranges of one object, fetched with few requests over several connections. */
+#ifndef SL_GATHER_H
+#define SL_GATHER_H
+
+#include "source.h"
+
+/** Bytes [begin, end) and where they go; data holds end - begin bytes. */
+struct sl_gather_item {
+    uint64_t begin, end;
+    uint8_t *data;
+};
+
+enum {
+    SL_GATHER_GAP_BYTES = 64 * 1024, /* read and thrown away rather than asked for separately */
+    SL_GATHER_CONNECTIONS_MAX = 8,
+};
+
+/**
+ * Fetch all items; they are sorted by begin, must not overlap, and end within the source. Items in
+ * the head that the source holds cost no request. Blocks; memory: 64 KiB for each connection.
+ */
+int sl_gather(struct sl_source *source, struct sl_gather_item *items, size_t count,
+              struct sl_err *err);
+
+/**
+ * Read [begin, end) in one request and hand the bytes on piece by piece, in order; `each` returns
+ * -1 (err filled) to stop. As sl_gather: what the source holds costs no request.
+ */
+int sl_gather_stream(struct sl_source *source, uint64_t begin, uint64_t end,
+                     int (*each)(void *arg, const uint8_t *data, size_t bytes, struct sl_err *err),
+                     void *arg, struct sl_err *err);
+
+#endif

@@ -1,0 +1,139 @@
+/*
+ * The index is an array of tensors whose names, shapes and prefixes lie in one arena, so that it is
+ * built by appending and freed in one go. Names are looked up by binary search in an array of
+ * numbers that is sorted once: unlike a hash table it has no bad case that a hostile file could aim
+ * at.
+ */
+#include "index.h"
+
+#include <string.h>
+
+#include "arena.h"
+#include "names.h"
+
+struct sl_index *sl_index_new(const char *format, struct sl_err *err)
+{
+    SL_AUTO(sl_index) index = sl_alloc(sizeof(*index), err);
+    if (!index)
+        return NULL;
+    index->format = format;
+    index->arena = sl_arena_new(err);
+    return index->arena ? sl_steal(&index) : NULL;
+}
+
+void sl_index_free(struct sl_index *index)
+{
+    if (!index)
+        return;
+    for (size_t i = 0; i < index->source_count; i++) {
+        sl_source_free(index->sources[i]);
+        free(index->source_names[i]);
+    }
+    free(index->sources);
+    free(index->source_names);
+    free(index->tensors);
+    free(index->metadata);
+    free(index->by_name);
+    sl_arena_free(index->arena);
+    free(index);
+}
+
+void *sl_index_alloc(struct sl_index *index, size_t bytes, struct sl_err *err)
+{
+    return sl_arena_alloc(index->arena, bytes, err);
+}
+
+int sl_index_keep(struct sl_index *index, void *memory, struct sl_err *err)
+{
+    return sl_arena_keep(index->arena, memory, err);
+}
+
+int sl_index_add_source(struct sl_index *index, struct sl_source *source, struct sl_err *err)
+{
+    SL_AUTO(sl_source) held = source;
+    sl_autofree char *name = sl_strdup(sl_source_name(source), err);
+    size_t capacity = index->source_capacity;
+    if (!name || sl_grow(&index->sources, &capacity, index->source_count + 1,
+                         sizeof(*index->sources), err) < 0)
+        return -1;
+    capacity = index->source_capacity;
+    if (sl_grow(&index->source_names, &capacity, index->source_count + 1,
+                sizeof(*index->source_names), err) < 0)
+        return -1;
+    index->source_capacity = capacity;
+    index->sources[index->source_count] = sl_steal(&held);
+    index->source_names[index->source_count] = sl_steal(&name);
+    return (int)index->source_count++;
+}
+
+struct sl_tensor *sl_index_add_tensor(struct sl_index *index, struct sl_err *err)
+{
+    if (index->tensor_count >= UINT32_MAX) {
+        sl_fail(err, SL_E_FORMAT, "more than %u tensors", UINT32_MAX);
+        return NULL;
+    }
+    if (sl_grow(&index->tensors, &index->tensor_capacity, index->tensor_count + 1,
+                sizeof(*index->tensors), err) < 0)
+        return NULL;
+    return &index->tensors[index->tensor_count++];
+}
+
+int sl_index_plain_name(struct sl_index *index, struct sl_tensor *tensor, const char *name,
+                        size_t name_bytes, struct sl_err *err)
+{
+    struct sl_path_part *part = sl_index_alloc(index, sizeof(*part), err);
+    if (!part)
+        return -1;
+    *part = (struct sl_path_part){.text = name, .text_bytes = name_bytes};
+    tensor->name = name;
+    tensor->name_bytes = name_bytes;
+    tensor->path = part;
+    tensor->path_count = 1;
+    return 0;
+}
+
+int sl_index_add_meta(struct sl_index *index, const char *key, const char *value,
+                      struct sl_err *err)
+{
+    if (sl_grow(&index->metadata, &index->metadata_capacity, index->metadata_count + 1,
+                sizeof(*index->metadata), err) < 0)
+        return -1;
+    index->metadata[index->metadata_count++] = (struct sl_meta_pair){key, value};
+    return 0;
+}
+
+void sl_index_counts(const struct sl_index *index, uint64_t *object_bytes, uint64_t *requests,
+                     uint64_t *bytes)
+{
+    *object_bytes = *requests = *bytes = 0;
+    for (size_t i = 0; i < index->source_count; i++) {
+        uint64_t source_requests, source_bytes;
+        sl_source_counts(index->sources[i], &source_requests, &source_bytes);
+        *object_bytes += sl_source_bytes(index->sources[i]);
+        *requests += source_requests;
+        *bytes += source_bytes;
+    }
+}
+
+const struct sl_tensor *sl_index_find(struct sl_index *index, const char *name, size_t name_bytes)
+{
+    if (!index->by_name || index->by_name_count != index->tensor_count) {
+        free(index->by_name);
+        index->by_name = sl_names_sort(index->tensors, index->tensor_count, NULL);
+        index->by_name_count = index->by_name ? index->tensor_count : 0;
+    }
+    size_t low = 0, high = index->by_name_count;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        const struct sl_tensor *tensor = &index->tensors[index->by_name[middle]];
+        if (sl_bytes_compare(tensor->name, tensor->name_bytes, name, name_bytes) < 0)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    if (low == index->by_name_count)
+        return NULL;
+    const struct sl_tensor *tensor = &index->tensors[index->by_name[low]];
+    return sl_bytes_compare(tensor->name, tensor->name_bytes, name, name_bytes) == 0 ? tensor
+                                                                                     : NULL;
+}

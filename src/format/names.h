@@ -1,0 +1,19 @@
+/* Tensors in the order of their names, to find one or a duplicate. */
+#ifndef SL_NAMES_H
+#define SL_NAMES_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "index.h"
+
+/** As memcmp, a proper prefix first. */
+int sl_bytes_compare(const char *a, size_t a_bytes, const char *b, size_t b_bytes);
+
+/** The numbers of the tensors sorted by name, equal names in their own order; free() it. */
+uint32_t *sl_names_sort(const struct sl_tensor *tensors, size_t count, struct sl_err *err);
+
+/** Two tensors of one name: the number of the later one, or SIZE_MAX. */
+size_t sl_names_duplicate(const struct sl_tensor *tensors, const uint32_t *sorted, size_t count);
+
+#endif

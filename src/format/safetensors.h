@@ -1,0 +1,29 @@
+/* Between the files of the safetensors reader. */
+#ifndef SL_SAFETENSORS_H
+#define SL_SAFETENSORS_H
+
+#include "index.h"
+
+enum { SL_SAFETENSORS_JSON_BYTES_MAX = 100 * 1000 * 1000 }; /* the library's own limit, section 1 */
+
+/** Index one file; the source is consumed, also on failure. */
+int sl_safetensors_index(struct sl_source *source, struct sl_index **index, struct sl_err *err);
+
+/**
+ * The JSON header into index->tensors, begin and end still relative to the data section. The text
+ * is changed and must live as long as the index. Codes st.utf8, st.json, st.tensor-info, st.dtype,
+ * st.metadata, st.duplicate-key.
+ */
+int sl_safetensors_parse(struct sl_index *index, char *json, size_t json_bytes, struct sl_err *err);
+
+/**
+ * Sort by offset and check that shapes, sizes and offsets agree and cover the data section; make
+ * offsets absolute. Codes st.offset, st.overflow, st.misaligned, st.size, st.incomplete.
+ */
+int sl_safetensors_check(struct sl_index *index, uint64_t data_begin, uint64_t object_bytes,
+                         struct sl_err *err);
+
+/** For "%.*s": names of tensors are cut in messages. */
+#define SL_NAME_ARGS(name, bytes) (int)SL_MIN((size_t)(bytes), (size_t)200), (name)
+
+#endif

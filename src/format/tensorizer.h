@@ -1,0 +1,83 @@
+/* Between the files of the tensorizer reader. Numbers of sections and checks are those of the
+ * specification. */
+#ifndef SL_TENSORIZER_H
+#define SL_TENSORIZER_H
+
+#include <inttypes.h>
+
+#include "index.h"
+
+enum {
+    SL_TZR_METADATA_AT = 73, /* magic 5, version 4, flags 32, sizes 3 * 8, metadata_length 8, ... */
+    SL_TZR_METADATA_BYTES_MAX = 1 << 30, /* section 14 */
+    SL_TZR_HEADER_BYTES_MIN = 30,
+    SL_TZR_TYPE_STATE_DICT = 2,
+};
+
+/** Steps 1 and 2 as far as the file header says. */
+struct sl_tzr_file {
+    uint32_t version;
+    bool encrypted, tagged;
+    uint64_t tensor_count, metadata_bytes, object_bytes;
+};
+
+/** One metadata entry. Pointers lie in memory of the index. */
+struct sl_tzr_entry {
+    const char *name; /* as stored, RS form included */
+    uint16_t name_bytes;
+    uint8_t type, dtype_bytes, rank;
+    bool wide; /* dimensions are u64 */
+    const char *dtype;
+    const uint8_t *shape; /* as stored */
+    uint64_t header_offset, data_offset, data_length;
+    const struct sl_path_part *path;
+    unsigned path_count;
+};
+
+/** Step 2: read and parse the metadata block; entries (free() them) point into memory of the index.
+ */
+int sl_tzr_metadata(struct sl_index *index, const struct sl_tzr_file *file,
+                    struct sl_tzr_entry **entries, size_t *count, struct sl_err *err);
+
+/** Section 6: the path that a stored name means. SL_E_FORMAT, E_NAME. */
+int sl_tzr_path(struct sl_index *index, struct sl_tzr_entry *entry, struct sl_err *err);
+/** Check 12 over all entries: E_DUPLICATE, E_NAME. */
+int sl_tzr_check_paths(const struct sl_tzr_entry *entries, size_t count, struct sl_err *err);
+
+/** Step 3: fetch every tensor header, check it, add the tensor to the index. */
+int sl_tzr_headers(struct sl_index *index, const struct sl_tzr_file *file,
+                   const struct sl_tzr_entry *entries, size_t count, struct sl_err *err);
+/** Checks 15 to 22 on one header of `bytes` bytes, as far as they could be read; adds the tensor.
+ */
+int sl_tzr_header(struct sl_index *index, const struct sl_tzr_file *file,
+                  const struct sl_tzr_entry *entry, const uint8_t *header, size_t bytes,
+                  struct sl_err *err);
+
+/** Check 18: the crypt block at data (its u64 length first), `bytes` to the end of the header;
+ * *used of them. */
+struct sl_tzr_crypt {
+    unsigned ciphers, derivations;
+    bool parallel; /* type 2: piece_bytes and macs count */
+    uint64_t piece_bytes, macs;
+};
+int sl_tzr_crypt_block(const uint8_t *data, size_t bytes, struct sl_tzr_crypt *crypt, size_t *used,
+                       struct sl_err *err);
+
+/** Names are cut in messages. */
+#define SL_TZR_NAME(entry) (int)SL_MIN((entry)->name_bytes, 200), (entry)->name
+
+/** Bytes with a position: what is read must be there. */
+struct sl_cursor {
+    const uint8_t *data;
+    size_t bytes, at;
+};
+/** The next n bytes, or NULL if there are fewer. */
+static inline const uint8_t *sl_take(struct sl_cursor *cursor, size_t n)
+{
+    if (cursor->bytes - cursor->at < n)
+        return NULL;
+    cursor->at += n;
+    return cursor->data + cursor->at - n;
+}
+
+#endif
