@@ -10,7 +10,6 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <strings.h>
 
 #include "buf.h"
 #include "mem.h"
@@ -18,129 +17,6 @@
 enum { PATH_BYTES_MAX = 256, CANDIDATES_MAX = 64, LIST_ITEMS_MAX = 10000 };
 
 #define AT(type, row, values) (*(type *)((char *)(values) + (row)->offset))
-
-/* ---- spellings ------------------------------------------------------------------------------ */
-
-const char *sl_option_key(const struct sl_option *row, char text[64])
-{
-    size_t used = 0;
-    bool upper = false;
-    for (const char *p = row->member; *p && used < 63; p++) {
-        if (*p == '_') {
-            upper = true;
-            continue;
-        }
-        text[used++] = upper ? (char)toupper((unsigned char)*p) : *p;
-        upper = false;
-    }
-    text[used] = 0;
-    return text;
-}
-
-const char *sl_option_kebab(const struct sl_option *row, char text[64])
-{
-    size_t used = 0;
-    for (const char *p = row->member; *p && used < 63; p++)
-        text[used++] = *p == '_' ? '-' : *p;
-    text[used] = 0;
-    return text;
-}
-
-const char *sl_option_value_name(const struct sl_option *row)
-{
-    if (row->value)
-        return row->value;
-    switch (row->type) {
-    case SL_OPTION_BOOL:
-        return "true|false";
-    case SL_OPTION_UINT:
-        return "NUMBER";
-    case SL_OPTION_BYTES:
-        return "SIZE";
-    case SL_OPTION_CHOICE:
-        return row->choices;
-    case SL_OPTION_LIST:
-        return "ITEM,…";
-    case SL_OPTION_MAP:
-        return "KEY=VALUE,…";
-    default:
-        return "TEXT";
-    }
-}
-
-const char *sl_choice_name(const char *choices, int index, char text[64])
-{
-    const char *start = choices;
-    for (; index > 0 && start; index--) {
-        start = strchr(start, '|');
-        start = start ? start + 1 : NULL;
-    }
-    if (!start)
-        return NULL;
-    snprintf(text, 64, "%.*s", (int)strcspn(start, "|"), start);
-    return text;
-}
-
-int sl_parse_bool(const char *text, bool *value)
-{
-    static const char *const yes[] = {"true", "yes", "on", "y"}, *const no[] = {"false", "no",
-                                                                                "off", "n"};
-    for (size_t i = 0; i < SL_COUNT(yes); i++) {
-        if (strcasecmp(text, yes[i]) == 0 || strcasecmp(text, no[i]) == 0) {
-            *value = strcasecmp(text, yes[i]) == 0;
-            return 0;
-        }
-    }
-    return -1;
-}
-
-int sl_choice_index(const char *choices, const char *text)
-{
-    char name[64];
-    bool value, negative = sl_parse_bool(text, &value) == 0 && !value;
-    for (int i = 0; sl_choice_name(choices, i, name); i++)
-        if (strcmp(name, text) == 0 || (negative && strcmp(name, "off") == 0))
-            return i;
-    return -1;
-}
-
-int sl_parse_bytes(const char *text, uint64_t *bytes)
-{
-    static const char letters[] = "KMGTPE";
-    char *end;
-    if (!isdigit((unsigned char)*text))
-        return -1;
-    errno = 0;
-    uint64_t whole = strtoull(text, &end, 10);
-    if (errno)
-        return -1;
-    uint64_t fraction = 0, scale = 1;
-    if (*end == '.') {
-        const char *digit = ++end;
-        while (isdigit((unsigned char)*end))
-            end++;
-        if (end == digit || end - digit > 6)
-            return -1;
-        for (; digit < end; digit++, scale *= 10)
-            fraction = fraction * 10 + (uint64_t)(*digit - '0');
-    }
-    while (*end == ' ')
-        end++;
-    uint64_t unit = 1;
-    const char *letter = *end ? strchr(letters, toupper((unsigned char)*end)) : NULL;
-    if (letter) {
-        bool binary = end[1] == 'i';
-        for (long power = letter - letters; power >= 0; power--)
-            unit *= binary ? 1024 : 1000;
-        end += binary ? 2 : 1;
-    }
-    if (*end == 'B')
-        end++;
-    if (*end || (fraction && unit == 1) || __builtin_mul_overflow(whole, unit, &whole))
-        return -1;
-    uint64_t part = (uint64_t)((__uint128_t)fraction * unit / scale);
-    return __builtin_add_overflow(whole, part, bytes) || *bytes == SL_AUTO_VALUE ? -1 : 0;
-}
 
 /* ---- lists and maps ------------------------------------------------------------------------- */
 
@@ -235,18 +111,13 @@ void *sl_items_add(struct sl_items *items, const struct sl_option_table *table, 
 
 /* ---- values from text ----------------------------------------------------------------------- */
 
-static bool takes_auto(const struct sl_option *row)
-{
-    return row->initial && strcmp(row->initial, "auto") == 0;
-}
-
 static int out_of_bounds(const struct sl_option *row, struct sl_err *err)
 {
     char low[32], high[32];
-    const char *also = takes_auto(row) ? " or 'auto'" : "";
+    const char *also = sl_option_takes_auto(row) ? " or 'auto'" : "";
     if (row->type == SL_OPTION_BYTES)
         return sl_fail(err, SL_E_USAGE, "expected a size from %s to %s%s",
-                       sl_human_bytes(row->minimum, low), sl_human_bytes(row->maximum, high), also);
+                       sl_exact_bytes(row->minimum, low), sl_exact_bytes(row->maximum, high), also);
     return sl_fail(err, SL_E_USAGE, "expected a number from %" PRIu64 " to %" PRIu64 "%s",
                    row->minimum, row->maximum, also);
 }
@@ -255,7 +126,7 @@ static int set_number(const struct sl_option *row, uint64_t *value, const char *
                       struct sl_err *err)
 {
     uint64_t number;
-    if (takes_auto(row) && strcmp(text, "auto") == 0) {
+    if (sl_option_takes_auto(row) && strcmp(text, "auto") == 0) {
         *value = SL_AUTO_VALUE;
         return 0;
     }
@@ -263,14 +134,14 @@ static int set_number(const struct sl_option *row, uint64_t *value, const char *
         if (sl_parse_bytes(text, &number) < 0)
             return sl_fail(err, SL_E_USAGE,
                            "expected a size such as 4096, 64Mi or 1.5GiB%s, not '%.64s'",
-                           takes_auto(row) ? ", or 'auto'," : "", text);
+                           sl_option_takes_auto(row) ? ", or 'auto'," : "", text);
     } else {
         char *end = NULL;
         errno = 0;
         number = isdigit((unsigned char)*text) ? strtoull(text, &end, 10) : 0;
         if (!end || *end || errno || number == SL_AUTO_VALUE)
             return sl_fail(err, SL_E_USAGE, "expected a whole number%s, not '%.64s'",
-                           takes_auto(row) ? " or 'auto'" : "", text);
+                           sl_option_takes_auto(row) ? " or 'auto'" : "", text);
     }
     if ((row->minimum || row->maximum) && (number < row->minimum || number > row->maximum)) {
         out_of_bounds(row, err);

@@ -117,6 +117,10 @@ int sl_options_walk(const struct sl_option_table *table,
 /** What a value looks like, for help and pages: "auto|all|off", "SIZE", "NUMBER", the row's own
  * `value`. */
 const char *sl_option_value_name(const struct sl_option *row);
+/** Whether "auto" is one of the values of a number or size. */
+bool sl_option_takes_auto(const struct sl_option *row);
+/** "64 KiB", "5 GiB": a size without rounding; text holds 32. */
+const char *sl_exact_bytes(uint64_t bytes, char text[32]);
 /** The index of text in "a|b|c", -1 if it is none of them. YAML's spellings of false are good for
  * "off". */
 int sl_choice_index(const char *choices, const char *text);

@@ -85,8 +85,8 @@ static int describe_bounds(const struct sl_option *row, struct sl_buf *out, stru
     if (!row->maximum)
         return 0;
     if (row->type == SL_OPTION_BYTES)
-        return sl_buf_printf(out, err, "; %s to %s", sl_human_bytes(row->minimum, low),
-                             sl_human_bytes(row->maximum, high));
+        return sl_buf_printf(out, err, "; %s to %s", sl_exact_bytes(row->minimum, low),
+                             sl_exact_bytes(row->maximum, high));
     return sl_buf_printf(out, err, "; %" PRIu64 " to %" PRIu64, row->minimum, row->maximum);
 }
 

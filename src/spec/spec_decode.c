@@ -35,7 +35,7 @@ static int set_text(struct decoder *decoder, const struct sl_option *row, void *
                     const struct sl_node *node, bool append)
 {
     struct sl_err why = SL_ERR_INIT;
-    if (sl_option_set(row, values, node->text, append, &why) == 0)
+    if (node->broken || sl_option_set(row, values, node->text, append, &why) == 0)
         return 0;
     return judge(decoder, node->mark, &why);
 }
@@ -79,6 +79,8 @@ static int decode_map(struct decoder *decoder, const struct sl_option *row,
     for (size_t i = 0; i < node->count; i++) {
         const struct sl_node *value = node->pairs[i].value;
         struct sl_err why = SL_ERR_INIT;
+        if (value->broken)
+            continue;
         if (value->kind != SL_NODE_TEXT) {
             complain_kind(decoder, value, path, "a mapping of names to texts");
             continue;
@@ -136,6 +138,17 @@ static int decode_value(struct decoder *decoder, const struct sl_option *row,
     return 0;
 }
 
+/* Whether an unknown key, complained about already, looks like this one. */
+static bool misspelt(const struct sl_option_table *table, const struct sl_node *node,
+                     const char *key)
+{
+    for (size_t i = 0; i < node->count; i++)
+        if (!sl_options_row(table, node->pairs[i].key, strlen(node->pairs[i].key)) &&
+            sl_nearest(node->pairs[i].key, &key, 1))
+            return true;
+    return false;
+}
+
 static void complain_missing(struct decoder *decoder, const struct sl_option_table *table,
                              const struct sl_node *node, struct sl_mark mark, const char *path)
 {
@@ -143,7 +156,8 @@ static void complain_missing(struct decoder *decoder, const struct sl_option_tab
         char key[64];
         const struct sl_node_pair *pair =
             row->required ? sl_node_get(node, sl_option_key(row, key)) : NULL;
-        if (!row->required || (pair && sl_node_sets_anything(pair->value)))
+        if (!row->required || (pair && sl_node_sets_anything(pair->value)) ||
+            (!pair && misspelt(table, node, key)))
             continue;
         if (pair)
             sl_complain(decoder->complaints, pair->mark, "'%s' must not be empty: %s", key,

@@ -57,7 +57,7 @@ static const char introduction[] =
 static int page_type(const struct sl_option *row, struct sl_buf *out, struct sl_err *err)
 {
     char low[32], high[32];
-    const char *automatic = row->initial && strcmp(row->initial, "auto") == 0 ? ", or `auto`" : "";
+    const char *automatic = sl_option_takes_auto(row) ? ", or `auto`" : "";
     switch (row->type) {
     case SL_OPTION_BOOL:
         return sl_buf_text(out, "true or false", err);
@@ -74,8 +74,8 @@ static int page_type(const struct sl_option *row, struct sl_buf *out, struct sl_
                             : sl_buf_printf(out, err, "number%s", automatic);
     case SL_OPTION_BYTES:
         return row->maximum ? sl_buf_printf(out, err, "size from %s to %s%s",
-                                            sl_human_bytes(row->minimum, low),
-                                            sl_human_bytes(row->maximum, high), automatic)
+                                            sl_exact_bytes(row->minimum, low),
+                                            sl_exact_bytes(row->maximum, high), automatic)
                             : sl_buf_printf(out, err, "size%s", automatic);
     case SL_OPTION_LIST:
         return sl_buf_text(out, "list of texts", err);
@@ -206,7 +206,7 @@ static void number_type(struct sl_json *json, const struct sl_option *row)
         sl_json_key_string(json, "pattern", "^[0-9]+(\\.[0-9]+)? *([kKmMgGtTpPeE]i?)?B?$");
         sl_json_end(json);
     }
-    if (row->initial && strcmp(row->initial, "auto") == 0)
+    if (sl_option_takes_auto(row))
         constant(json, "auto");
 }
 

@@ -116,7 +116,7 @@ bool sl_node_sets_anything(const struct sl_node *node)
     if (!node || node->kind == SL_NODE_NULL)
         return false;
     if (node->kind == SL_NODE_TEXT)
-        return *node->text;
+        return *node->text || node->broken;
     for (size_t i = 0; i < node->count; i++)
         if (sl_node_sets_anything(node->kind == SL_NODE_LIST ? node->items[i]
                                                              : node->pairs[i].value))

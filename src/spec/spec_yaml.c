@@ -164,11 +164,13 @@ static void judge_tag(struct sl_yaml *yaml, const yaml_char_t *tag, yaml_mark_t 
 }
 
 /* The text of a scalar, "" with a complaint if it cannot be used; NULL only without memory. */
-static char *scalar_text(struct sl_yaml *yaml, const yaml_event_t *event, struct sl_err *err)
+static char *scalar_text(struct sl_yaml *yaml, const yaml_event_t *event, bool *broken,
+                         struct sl_err *err)
 {
     const char *text = (const char *)event->data.scalar.value;
     size_t bytes = event->data.scalar.length;
     struct sl_mark mark = mark_of(event->start_mark);
+    *broken = true;
     if (memchr(text, 0, bytes)) {
         sl_complain(yaml->complaints, mark, "a text with a NUL character");
         return sl_strdup("", err);
@@ -178,6 +180,7 @@ static char *scalar_text(struct sl_yaml *yaml, const yaml_event_t *event, struct
                     SCALAR_BYTES_MAX);
         return sl_strdup("", err);
     }
+    *broken = false;
     if (!yaml->variables || !strstr(text, "${"))
         return sl_strndup(text, bytes, err);
     struct sl_err why = SL_ERR_INIT;
@@ -188,6 +191,7 @@ static char *scalar_text(struct sl_yaml *yaml, const yaml_event_t *event, struct
         *err = why;
         return NULL;
     }
+    *broken = true;
     sl_complain(yaml->complaints, mark, "%s", why.message);
     return sl_strdup("", err);
 }
@@ -199,14 +203,14 @@ static int build_scalar(struct sl_yaml *yaml, struct sl_tree *tree, const yaml_e
     if (!node)
         return -1;
     judge_tag(yaml, event->data.scalar.tag, event->start_mark);
-    node->text = scalar_text(yaml, event, err);
+    node->text = scalar_text(yaml, event, &node->broken, err);
     if (!node->text)
         return -1;
     tree->text_bytes += strlen(node->text);
     if (tree->text_bytes > TEXT_BYTES_MAX)
         return stop(yaml, event->start_mark, err,
                     "more than 8 MiB of text after replacing variables");
-    if (event->data.scalar.style == YAML_PLAIN_SCALAR_STYLE && is_null(node->text))
+    if (event->data.scalar.style == YAML_PLAIN_SCALAR_STYLE && is_null(node->text) && !node->broken)
         node->kind = SL_NODE_NULL;
     *out = node;
     return keep_anchor(yaml, (const char *)event->data.scalar.anchor, node, event->start_mark, err);
