@@ -75,6 +75,8 @@ SL_AUTO_DEFINE(sl_store)
 const char *sl_store_uri(const struct sl_store *store);
 /** The scheme's row name: "file", "http", "s3". */
 const char *sl_store_kind(const struct sl_store *store);
+/** What ends its waits, for callers that drive fetches themselves; may be NULL. */
+struct sl_cancel *sl_store_cancel(const struct sl_store *store);
 
 /** One object of a listing; name is relative to the store's base and not yet trusted. */
 struct sl_entry {
