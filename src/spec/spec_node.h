@@ -54,8 +54,9 @@ struct sl_node {
     enum sl_node_kind kind;
     struct sl_mark mark;
     uint32_t
-        weight; /* nodes below and including this one, aliases counted as often as they are used */
-    char *text; /* TEXT */
+        weight;  /* nodes below and including this one, aliases counted as often as they are used */
+    char *text;  /* TEXT */
+    bool broken; /* complained about already: it stands for something, but not for this text */
     size_t count, capacity;
     struct sl_node **items;     /* LIST */
     struct sl_node_pair *pairs; /* MAP; keys are unique */
