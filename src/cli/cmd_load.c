@@ -1,17 +1,265 @@
-/* sluice load: not written yet. */
+/*
+ * sluice load: the main job. The models of one spec are loaded side by side, a few at a time;
+ * results are told in the order of the spec. Then the process ends, stays (a sidecar), or becomes
+ * the command after "--", which is executed and never given to a shell.
+ */
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <unistd.h>
+
 #include "cli.h"
+#include "load.h"
+#include "log.h"
+#include "operand.h"
+#include "web.h"
+
+enum {
+    LOADS_AT_ONCE = 4,
+    READER_MEMORY_BYTES = 48 * 1024 * 1024, /* of all loads together, where the spec does not say */
+    RESULT_BYTES_MAX = 4 * 1024 * 1024,
+};
+
+struct load_options {
+    char *to, *name;
+    bool stay;
+};
+static const struct sl_option rows[] = {
+    SL_OPTION(load_options, to, STRING, "",
+              "publish into this directory; needed with a URI, and goes before the spec's path",
+              .value = "DIR"),
+    SL_OPTION(load_options, name, STRING, "", "name of the model in metrics and logs",
+              .value = "NAME"),
+    SL_OPTION(load_options, stay, BOOL, "false",
+              "when published, keep serving health and metrics until SIGTERM, then exit with 0"),
+    SL_OPTION_END,
+};
+static const struct sl_option_table table = {"load", sizeof(struct load_options), rows};
+
+/* One model and what became of it. */
+struct job {
+    const struct sl_spec *spec;
+    struct sl_progress *progress;
+    struct sl_load_result result;
+    struct sl_err err;
+    int done;
+};
+struct jobs {
+    struct job *items;
+    size_t count;
+    struct sl_cancel *cancel;
+    pthread_mutex_t lock;
+    struct {
+        size_t next;
+    } locked;
+};
+
+static void jobs_release(struct jobs *jobs)
+{
+    for (size_t i = 0; i < jobs->count; i++)
+        sl_progress_free(jobs->items[i].progress);
+    free(jobs->items);
+}
+
+static void *run_jobs(void *arg)
+{
+    struct jobs *jobs = arg;
+    for (;;) {
+        struct job *job;
+        {
+            SL_LOCKED(&jobs->lock);
+            if (jobs->locked.next == jobs->count)
+                return NULL;
+            job = &jobs->items[jobs->locked.next++];
+        }
+        job->done = sl_load_run(job->spec, jobs->cancel, job->progress, &job->result, &job->err);
+    }
+}
+
+static void run_all(struct jobs *jobs)
+{
+    pthread_t threads[LOADS_AT_ONCE];
+    size_t started = 0;
+    while (started + 1 < SL_MIN(jobs->count, (size_t)LOADS_AT_ONCE) &&
+           sl_thread_start(&threads[started], "sluice-load", run_jobs, jobs, NULL) == 0)
+        started++;
+    run_jobs(jobs);
+    for (size_t i = 0; i < started; i++)
+        pthread_join(threads[i], NULL);
+}
+
+static int prepare(struct jobs *jobs, struct sl_specs *specs, struct sl_err *err)
+{
+    jobs->items = sl_alloc_array(specs->count, sizeof(*jobs->items), err);
+    if (!jobs->items)
+        return -1;
+    size_t at_once = SL_MIN(specs->count, (size_t)LOADS_AT_ONCE);
+    for (size_t i = 0; i < specs->count; i++) {
+        struct sl_spec *spec = &specs->items[i];
+        const char *path = spec->sink.tmpfs.path ? spec->sink.tmpfs.path : "";
+        for (size_t other = 0; other < i; other++)
+            if (specs->items[other].sink.tmpfs.path &&
+                strcmp(specs->items[other].sink.tmpfs.path, path) == 0)
+                return sl_fail(
+                    err, SL_E_USAGE,
+                    "the models '%s' and '%s' have the same path '%s': give each its own",
+                    specs->items[other].metadata.name, spec->metadata.name, path);
+        if (spec->readers.memory_bytes == SL_AUTO_VALUE && at_once > 1)
+            spec->readers.memory_bytes = READER_MEMORY_BYTES / at_once;
+        jobs->items[i].spec = spec;
+        jobs->items[i].progress =
+            sl_progress_new(spec->metadata.name, sl_operand_tame(spec->source.uri), path, err);
+        if (!jobs->items[i].progress)
+            return -1;
+        jobs->count++;
+    }
+    return 0;
+}
+
+static int print_json(const struct jobs *jobs, struct sl_err *err)
+{
+    struct sl_json json;
+    sl_json_init(&json, RESULT_BYTES_MAX);
+    if (jobs->count > 1)
+        sl_json_array(&json);
+    for (size_t i = 0; i < jobs->count; i++)
+        sl_load_result_json(&json, &jobs->items[i].result, jobs->items[i].spec->metadata.name);
+    if (jobs->count > 1)
+        sl_json_end(&json);
+    const char *text = sl_json_text(&json, err);
+    if (text)
+        printf("%s\n", text);
+    sl_json_release(&json);
+    return text ? 0 : -1;
+}
+
+/* Every model's end is told; the first failure is the command's. */
+static int report(const struct jobs *jobs, bool json, struct sl_err *err)
+{
+    char summary[512], line[2048];
+    const struct job *failed = NULL;
+    for (size_t i = 0; i < jobs->count; i++) {
+        const struct job *job = &jobs->items[i];
+        if (job->done == 0) {
+            snprintf(line, sizeof(line), "'%s' is in %s: %s", job->spec->metadata.name,
+                     job->result.path, sl_load_summary(&job->result, summary));
+            sl_log(SL_LOG_INFO, "%s", line);
+        } else if (!failed) {
+            failed = job;
+        } else {
+            sl_log(SL_LOG_ERROR, "model '%s': %s", job->spec->metadata.name, job->err.message);
+        }
+    }
+    if (failed) {
+        *err = failed->err;
+        return sl_wrap(err, "model '%s'", failed->spec->metadata.name);
+    }
+    if (jobs->count == 1)
+        sl_cli_termination(line);
+    else
+        sl_cli_termination("ok: all models are published");
+    return json ? print_json(jobs, err) : 0;
+}
+
+static void stay(struct sl_cancel *cancel)
+{
+    fflush(stdout);
+    struct pollfd fd = {sl_cancel_fd(cancel), POLLIN, 0};
+    while (!sl_cancel_raised(cancel))
+        poll(&fd, 1, -1);
+}
+
+/* listen of the first model that has it, else the image's own default. */
+static const char *listen_address(const struct sl_specs *specs)
+{
+    for (size_t i = 0; i < specs->count; i++)
+        if (specs->items[i].listen && *specs->items[i].listen)
+            return specs->items[i].listen;
+    const char *address = getenv("SLUICE_LISTEN");
+    return address && *address ? address : NULL;
+}
+
+static int load_and_report(struct sl_cli *cli, struct jobs *jobs, struct sl_err *err)
+{
+    if (sl_progress_show_start((enum sl_progress_mode)cli->progress, err) < 0)
+        return -1;
+    run_all(jobs);
+    sl_progress_show_stop();
+    return report(jobs, cli->json, err);
+}
+
+static int run_specs(struct sl_cli *cli, struct sl_specs *specs, struct sl_err *err)
+{
+    const struct load_options *options = cli->options;
+    __attribute__((cleanup(jobs_release))) struct jobs jobs = {.cancel = cli->cancel,
+                                                               .lock = PTHREAD_MUTEX_INITIALIZER};
+    SL_AUTO(sl_web) web = NULL;
+    const char *address = listen_address(specs);
+    if (prepare(&jobs, specs, err) < 0)
+        return -1;
+    if (address) {
+        struct sl_web_config config = {.listen = address, .expected_loads = (unsigned)specs->count};
+        web = sl_web_start(&config, err);
+        if (!web)
+            return -1;
+    }
+    if (load_and_report(cli, &jobs, err) < 0)
+        return -1;
+    if (options->stay)
+        stay(cli->cancel);
+    return 0;
+}
+
+static int become(struct sl_cli *cli, struct sl_err *err)
+{
+    fflush(stdout);
+    sl_cli_restore_signals();
+    execvp(cli->after_dashes[0], cli->after_dashes);
+    return sl_fail_errno(err, errno == ENOENT ? SL_E_NOT_FOUND : SL_E_USAGE, errno,
+                         "the model is published, but '%s' cannot be started",
+                         cli->after_dashes[0]);
+}
 
 static int run(struct sl_cli *cli, struct sl_err *err)
 {
-    (void)cli;
-    return sl_fail(err, SL_E_INTERNAL, "'load' is not built yet");
+    const struct load_options *options = cli->options;
+    if (cli->after_dashes && !cli->after_dashes[0])
+        return sl_fail(err, SL_E_USAGE, "a command must follow '--'");
+    if (cli->after_dashes && options->stay)
+        return sl_fail(err, SL_E_USAGE, "--stay and a command after '--' exclude each other");
+    struct sl_specs specs = {0};
+    int done = sl_operand_specs(cli, options->to, options->name, NULL, &specs, err);
+    if (done == 0)
+        done = run_specs(cli, &specs, err);
+    sl_specs_release(&specs);
+    if (done == 0 && cli->after_dashes)
+        return sl_cancel_check(cli->cancel, err) < 0 ? -1 : become(cli, err);
+    return done;
 }
 
 const struct sl_command sl_cmd_load = {
     .name = "load",
-    .usage = "sluice load SPEC | URI --to DIR [-- COMMAND ...]",
-    .summary = "load models into a directory",
+    .usage = "sluice load SPEC | URI --to DIR [-- COMMAND ARGUMENT …]",
+    .summary = "load models into directories and publish them",
+    .description = "SPEC is a file that ends in .yaml or .yml, or - for standard input; see "
+                   "`sluice docs spec`. Anything else is a URI: an "
+                   "object, a prefix that ends in /, or an index (*.index.json).\n\n"
+                   "Nothing is visible in the directory until everything is complete and checked; "
+                   "then DIR/.sluice/ready appears. A load of what "
+                   "is there already reads nothing. A load that was ended resumes where it was. "
+                   "Several models of one file are loaded side by side.\n\n"
+                   "With a command after --, the process becomes that command once everything is "
+                   "published. It is not given to a shell. With "
+                   "--stay the process serves health, metrics and progress until SIGTERM and then "
+                   "exits with 0, as a sidecar does; SIGTERM during "
+                   "the load ends it within a second with 143.",
+    .examples = "sluice load model.yaml                                # what the spec says\n"
+                "sluice load s3://bucket/model/ --to /dev/shm/model    # no file needed\n"
+                "sluice load --stay --listen :9464 model.yaml          # a sidecar\n"
+                "sluice load model.yaml -- python serve.py             # become the engine",
+    .options = &table,
+    .spec_flags = true,
     .operand_min = 1,
-    .operand_max = -1,
+    .operand_max = 1,
     .run = run,
 };

@@ -1,17 +1,60 @@
-/* sluice wait: not written yet. */
+/* sluice wait: block until a directory holds a published model. For entry points and probes that
+ * are not sluice themselves. */
+#include <stdio.h>
+
 #include "cli.h"
+#include "publish.h"
+
+struct wait_options {
+    uint64_t timeout_seconds;
+};
+static const struct sl_option rows[] = {
+    SL_OPTION(wait_options, timeout_seconds, UINT, "0",
+              "give up after this time with exit code 8; 0 waits for ever", .maximum = 31536000,
+              .value = "SECONDS"),
+    SL_OPTION_END,
+};
+static const struct sl_option_table table = {"wait", sizeof(struct wait_options), rows};
 
 static int run(struct sl_cli *cli, struct sl_err *err)
 {
-    (void)cli;
-    return sl_fail(err, SL_E_INTERNAL, "'wait' is not built yet");
+    const struct wait_options *options = cli->options;
+    const char *path = cli->operands[0];
+    if (sl_publish_wait(path, (unsigned)options->timeout_seconds, cli->cancel, err) < 0)
+        return -1;
+    if (!cli->json)
+        return 0;
+    json_t *manifest = sl_manifest_read(path, err);
+    if (!manifest)
+        return -1;
+    struct sl_json json;
+    sl_json_init(&json, 64 * 1024);
+    sl_json_object(&json);
+    sl_json_key_string(&json, "path", path);
+    sl_json_key_string(&json, "name", sl_json_get_string(manifest, "name"));
+    sl_json_key_string(&json, "uri", sl_json_get_string(manifest, "uri"));
+    sl_json_key_string(&json, "identity", sl_json_get_string(manifest, "identity"));
+    sl_json_end(&json);
+    const char *text = sl_json_text(&json, err);
+    if (text)
+        printf("%s\n", text);
+    sl_json_release(&json);
+    json_decref(manifest);
+    return text ? 0 : -1;
 }
 
 const struct sl_command sl_cmd_wait = {
     .name = "wait",
     .usage = "sluice wait PATH",
-    .summary = "wait until a model is published",
+    .summary = "wait until a model is published in a directory",
+    .description = "Returns as soon as PATH/.sluice/ready exists. PATH itself may appear later. "
+                   "While a new version takes the place of "
+                   "an old one, ready is absent.",
+    .examples =
+        "sluice wait /models && exec python serve.py   # an entry point that needs the model\n"
+        "sluice wait /models --timeout-seconds 600     # exit code 8 after ten minutes",
+    .options = &table,
     .operand_min = 1,
-    .operand_max = -1,
+    .operand_max = 1,
     .run = run,
 };

@@ -13,21 +13,21 @@ void sl_load_result_json(struct sl_json *json, const struct sl_load_result *resu
     sl_json_key_string(json, "path", result->path);
     sl_json_key_bool(json, "already", result->already);
     sl_json_key_uint(json, "bytes", result->bytes);
-    sl_json_key_uint(json, "fetchedBytes", result->fetched);
-    sl_json_key_uint(json, "resumedBytes", result->resumed);
-    sl_json_key_uint(json, "verifiedBytes", result->verified);
-    sl_json_key_uint(json, "unhashedBytes", result->unhashed);
+    sl_json_key_uint(json, "fetched", result->fetched);
+    sl_json_key_uint(json, "resumed", result->resumed);
+    sl_json_key_uint(json, "verified", result->verified);
+    sl_json_key_uint(json, "unhashed", result->unhashed);
     sl_json_key_uint(json, "checks", result->checks);
     sl_json_key_uint(json, "tensors", result->tensors);
     sl_json_key_uint(json, "objects", result->objects);
     sl_json_key_uint(json, "files", result->files);
-    sl_json_key_uint(json, "indexRequests", result->index_requests);
+    sl_json_key_uint(json, "index_requests", result->index_requests);
     sl_json_key_uint(json, "retries", result->retries);
     sl_json_key_uint(json, "connections", result->connections);
     sl_json_key_double(json, "seconds", result->seconds);
-    sl_json_key_double(json, "planSeconds", result->plan_seconds);
-    sl_json_key_double(json, "readSeconds", result->read_seconds);
-    sl_json_key_double(json, "publishSeconds", result->publish_seconds);
+    sl_json_key_double(json, "plan_seconds", result->plan_seconds);
+    sl_json_key_double(json, "read_seconds", result->read_seconds);
+    sl_json_key_double(json, "publish_seconds", result->publish_seconds);
     sl_json_end(json);
 }
 

@@ -197,15 +197,15 @@ void sl_plan_json(struct sl_json *json, const struct sl_plan *plan)
     sl_json_key_uint(json, "tensors", plan->tensor_count);
     sl_json_key_uint(json, "extents", plan->extent_count);
     sl_json_key_uint(json, "ranges", plan->range_count);
-    sl_json_key_uint(json, "rangeBytes", plan->range_bytes);
+    sl_json_key_uint(json, "range_bytes", plan->range_bytes);
     sl_json_key_uint(json, "connections", plan->connections);
-    sl_json_key_uint(json, "connectionsMax", plan->connections_max);
+    sl_json_key_uint(json, "connections_max", plan->connections_max);
     sl_json_key_uint(json, "checks", plan->check_count);
-    sl_json_key_uint(json, "fetchBytes", plan->fetch_bytes);
-    sl_json_key_uint(json, "skippedBytes", plan->skipped_bytes);
-    sl_json_key_uint(json, "destinationBytes", plan->sink_bytes);
-    sl_json_key_uint(json, "unhashedBytes", plan->unhashed_bytes);
-    sl_json_key_uint(json, "indexRequests", plan->index_requests);
-    sl_json_key_uint(json, "indexBytes", plan->index_bytes);
+    sl_json_key_uint(json, "fetch_bytes", plan->fetch_bytes);
+    sl_json_key_uint(json, "skipped_bytes", plan->skipped_bytes);
+    sl_json_key_uint(json, "destination_bytes", plan->sink_bytes);
+    sl_json_key_uint(json, "unhashed_bytes", plan->unhashed_bytes);
+    sl_json_key_uint(json, "index_requests", plan->index_requests);
+    sl_json_key_uint(json, "index_bytes", plan->index_bytes);
     sl_json_end(json);
 }

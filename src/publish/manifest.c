@@ -25,7 +25,7 @@ static int take_file(const json_t *item, struct sl_published_file *file, struct 
     uint8_t bytes[4];
     file->name = sl_json_get_string(item, "name");
     file->bytes = sl_json_get_uint(item, "bytes", UINT64_MAX);
-    file->mtime_ns = sl_json_get_uint(item, "mtimeNs", UINT64_MAX);
+    file->mtime_ns = sl_json_get_uint(item, "mtime_ns", UINT64_MAX);
     if (!file->name || !crc || sl_unhex(crc, bytes, 4) < 0 || file->bytes == UINT64_MAX)
         return sl_fail(err, SL_E_FORMAT, "a file of the manifest lacks name, bytes or crc32c");
     file->crc32c =
@@ -96,9 +96,9 @@ static void write_objects(struct sl_json *json, const struct sl_plan *plan)
         if (version->etag[0])
             sl_json_key_string(json, "etag", version->etag);
         if (version->version_id[0])
-            sl_json_key_string(json, "versionId", version->version_id);
+            sl_json_key_string(json, "version_id", version->version_id);
         if (version->last_modified[0])
-            sl_json_key_string(json, "lastModified", version->last_modified);
+            sl_json_key_string(json, "last_modified", version->last_modified);
         for (size_t c = 0; c < plan->check_count; c++)
             if (plan->checks[c].given && plan->checks[c].source == i) {
                 char hex[65];
@@ -124,7 +124,7 @@ static void write_files(struct sl_json *json, const struct sl_published *publish
         sl_json_object(json);
         sl_json_key_string(json, "name", file->name);
         sl_json_key_uint(json, "bytes", file->bytes);
-        sl_json_key_uint(json, "mtimeNs", file->mtime_ns);
+        sl_json_key_uint(json, "mtime_ns", file->mtime_ns);
         sl_json_key_string(json, "crc32c", hex);
         sl_json_end(json);
     }
@@ -172,7 +172,7 @@ int sl_manifest_write(struct sl_json *json, const struct sl_plan *plan, const st
     sl_json_key(json, "verified");
     sl_json_object(json);
     sl_json_key_uint(json, "checks", plan->check_count);
-    sl_json_key_uint(json, "unhashedBytes", plan->unhashed_bytes);
+    sl_json_key_uint(json, "unhashed_bytes", plan->unhashed_bytes);
     sl_json_end(json);
     write_objects(json, plan);
     write_files(json, published);

@@ -245,15 +245,15 @@ int sl_room_check(const char *path, uint64_t bytes, uint64_t already, struct sl_
 void sl_room_json(struct sl_json *json, const struct sl_room *room)
 {
     sl_json_object(json);
-    sl_json_key_uint(json, "neededBytes", room->needed);
+    sl_json_key_uint(json, "needed_bytes", room->needed);
     sl_json_key_bool(json, "memory", room->memory);
     sl_json_key(json, "limits");
     sl_json_array(json);
     for (unsigned i = 0; i < room->count; i++) {
         sl_json_object(json);
         sl_json_key_string(json, "what", room->limits[i].what);
-        sl_json_key_uint(json, "limitBytes", room->limits[i].limit);
-        sl_json_key_uint(json, "availableBytes", room->limits[i].available);
+        sl_json_key_uint(json, "limit_bytes", room->limits[i].limit);
+        sl_json_key_uint(json, "available_bytes", room->limits[i].available);
         sl_json_end(json);
     }
     sl_json_end(json);

@@ -1,0 +1,60 @@
+/* A spec is known by its name, so that a local model and a spec can never be taken for each other.
+ */
+#include "operand.h"
+
+#include <string.h>
+#include <strings.h>
+
+static bool ends_with(const char *text, const char *end)
+{
+    size_t a = strlen(text), b = strlen(end);
+    return a > b && strcasecmp(text + a - b, end) == 0;
+}
+
+bool sl_operand_is_spec(const char *operand)
+{
+    if (strcmp(operand, "-") == 0)
+        return true;
+    return !strstr(operand, "://") && (ends_with(operand, ".yaml") || ends_with(operand, ".yml"));
+}
+
+const char *sl_operand_tame(const char *uri)
+{
+    return !uri || strpbrk(uri, "?@") ? "" : uri;
+}
+
+static int read_specs(struct sl_cli *cli, const char *to, const char *otherwise_to,
+                      struct sl_specs *specs, struct sl_err *err)
+{
+    const char *operand = cli->operands[0];
+    if (sl_operand_is_spec(operand))
+        return sl_cli_read_specs(cli, operand, specs, err);
+    if (!to)
+        to = otherwise_to;
+    if (!to)
+        return sl_fail(
+            err, SL_E_USAGE,
+            "where shall '%s' go? Add --to DIR (or give a spec, a file that ends in .yaml)",
+            sl_operand_tame(operand));
+    return sl_cli_uri_specs(cli, operand, to, specs, err);
+}
+
+int sl_operand_specs(struct sl_cli *cli, const char *to, const char *name, const char *otherwise_to,
+                     struct sl_specs *specs, struct sl_err *err)
+{
+    sl_autofree struct sl_spec_setting *settings =
+        sl_alloc_array(cli->setting_count + 2, sizeof(*settings), err);
+    if (!settings)
+        return -1;
+    size_t count = cli->setting_count;
+    if (count)
+        memcpy(settings, cli->settings, count * sizeof(*settings));
+    if (to && sl_operand_is_spec(cli->operands[0]))
+        settings[count++] = (struct sl_spec_setting){"sink.tmpfs.path", to, "--to"};
+    if (name)
+        settings[count++] = (struct sl_spec_setting){"metadata.name", name, "--name"};
+    struct sl_cli with = *cli;
+    with.settings = settings;
+    with.setting_count = count;
+    return read_specs(&with, to, otherwise_to, specs, err);
+}

@@ -1,0 +1,18 @@
+/* What the operand of load, plan and verify means: a spec file or a URI. */
+#ifndef SL_OPERAND_H
+#define SL_OPERAND_H
+
+#include "cli.h"
+
+/** Ends in .yaml or .yml, or is "-". */
+bool sl_operand_is_spec(const char *operand);
+/**
+ * The models of the first operand. to (may be NULL) sets their path, name (may be NULL) their name;
+ * otherwise_to is where a URI goes without --to (NULL: SL_E_USAGE).
+ */
+int sl_operand_specs(struct sl_cli *cli, const char *to, const char *name, const char *otherwise_to,
+                     struct sl_specs *specs, struct sl_err *err);
+/** A URI fit for progress and logs: "" if it holds a user or a query; borrowed. */
+const char *sl_operand_tame(const char *uri);
+
+#endif
