@@ -1,0 +1,68 @@
+/* Names from strangers. */
+#include <check.h>
+#include <string.h>
+
+#include "sink.h"
+
+static int judge(const char *name, size_t bytes)
+{
+    struct sl_err err = SL_ERR_INIT;
+    int failed = sl_name_check(name, bytes, &err);
+    if (failed) {
+        ck_assert_int_eq(err.kind, SL_E_FORMAT);
+        ck_assert_str_eq(err.code, "E_NAME");
+    }
+    return failed;
+}
+
+START_TEST(ordinary_names_pass)
+{
+    static const char *const names[] = {
+        "model.safetensors", "a/b/c.json", "...",  "a..b", ".hidden", ".sluice2",
+        "a/.sluice",         "a b+c%20",   "ü/日", "-",    "a/..b/c", ".sluice.json",
+    };
+    for (size_t i = 0; i < SL_COUNT(names); i++)
+        ck_assert_msg(judge(names[i], strlen(names[i])) == 0, "%s", names[i]);
+}
+END_TEST
+
+START_TEST(names_that_leave_or_confuse_are_refused)
+{
+    static const char *const names[] = {
+        "",   "/",   "/etc/passwd", ".",    "..",   "../x",  "a/../b", "a/..",    "a//b",
+        "a/", "./a", "a/./b",       "a\\b", "a\nb", "a\x7f", "\x01",   ".sluice", ".sluice/ready",
+    };
+    for (size_t i = 0; i < SL_COUNT(names); i++)
+        ck_assert_msg(judge(names[i], strlen(names[i])) == -1, "%s", names[i]);
+    ck_assert_int_eq(judge("a\0b", 3), -1);
+    ck_assert_int_eq(judge("a\0", 2), -1);
+}
+END_TEST
+
+START_TEST(lengths_are_limited)
+{
+    char name[1100];
+    memset(name, 'a', sizeof(name));
+    ck_assert_int_eq(judge(name, 255), 0);
+    ck_assert_int_eq(judge(name, 256), -1);
+    for (size_t i = 200; i < sizeof(name); i += 200)
+        name[i] = '/';
+    ck_assert_int_eq(judge(name, 1024), 0);
+    ck_assert_int_eq(judge(name, 1025), -1);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("name");
+    TCase *names = tcase_create("names");
+    tcase_add_test(names, ordinary_names_pass);
+    tcase_add_test(names, names_that_leave_or_confuse_are_refused);
+    tcase_add_test(names, lengths_are_limited);
+    suite_add_tcase(suite, names);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    int failures = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failures ? 1 : 0;
+}

@@ -1,0 +1,296 @@
+/* One suite for every sink, and what only a directory can get wrong. */
+#include <check.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "option.h"
+#include "scratch.h"
+#include "sink.h"
+
+static int directory;
+static char path[SL_SCRATCH_PATH_BYTES];
+
+static void begin(void)
+{
+    directory = sl_scratch_open(path);
+}
+
+static void end(void)
+{
+    sl_scratch_close(directory, path);
+}
+
+static int write_place(struct sl_sink *sink, uint32_t file, uint64_t offset, const void *data,
+                       size_t bytes, struct sl_err *err)
+{
+    struct sl_place place;
+    if (sl_sink_reserve(sink, file, offset, bytes, &place, err) < 0)
+        return -1;
+    ck_assert_uint_eq(place.bytes, bytes);
+    ck_assert_uint_eq(place.file, file);
+    ck_assert_int_eq(place.memory != NULL, sink->ops->lends_memory);
+    if (place.memory)
+        memcpy(place.memory, data, bytes);
+    else
+        ck_assert_int_eq(pwrite(place.fd, data, bytes, (off_t)place.offset), (ssize_t)bytes);
+    return sl_sink_commit(sink, &place, err);
+}
+
+/* ---- every sink ----------------------------------------------------------------------------- */
+
+static const struct sl_sink_file few[] = {{"a", 10}, {"d/e/b", 3}, {"empty", 0}, {"d/c", 70000}};
+
+static struct sl_sink *open_one(int kind, const struct sl_sink_file *files, size_t count,
+                                struct sl_err *err)
+{
+    return kind ? sl_tmpfs_open(directory, files, count, err) : sl_heap_open(files, count, err);
+}
+
+START_TEST(what_is_written_is_read_back)
+{
+    struct sl_err err = SL_ERR_INIT;
+    char back[16];
+    struct sl_sink *sink = open_one(_i, few, SL_COUNT(few), &err);
+    ck_assert_ptr_nonnull(sink);
+    ck_assert_int_eq(write_place(sink, 0, 5, "fghij", 5, &err), 0);
+    ck_assert_int_eq(write_place(sink, 0, 0, "abcde", 5, &err), 0);
+    ck_assert_int_eq(write_place(sink, 1, 0, "xyz", 3, &err), 0);
+    ck_assert_int_eq(sl_sink_read(sink, 0, 0, back, 10, &err), 0);
+    ck_assert_int_eq(memcmp(back, "abcdefghij", 10), 0);
+    ck_assert_int_eq(sl_sink_read(sink, 1, 1, back, 2, &err), 0);
+    ck_assert_int_eq(memcmp(back, "yz", 2), 0);
+    ck_assert_int_eq(sl_sink_read(sink, 3, 69990, back, 10, &err), 0);
+    ck_assert_int_eq(memcmp(back, "\0\0\0\0\0\0\0\0\0\0", 10), 0);
+    ck_assert_int_eq(sl_sink_finish(sink, &err), 0);
+    sl_sink_free(sink);
+}
+END_TEST
+
+START_TEST(places_outside_a_file_are_refused)
+{
+    struct sl_err err = SL_ERR_INIT;
+    struct sl_place place;
+    char back[4];
+    struct sl_sink *sink = open_one(_i, few, SL_COUNT(few), &err);
+    ck_assert_int_eq(sl_sink_reserve(sink, 0, 5, 6, &place, &err), -1);
+    ck_assert_int_eq(sl_sink_reserve(sink, 0, UINT64_MAX, 2, &place, &err), -1);
+    ck_assert_int_eq(sl_sink_reserve(sink, 0, 0, 0, &place, &err), -1);
+    ck_assert_int_eq(sl_sink_reserve(sink, 4, 0, 1, &place, &err), -1);
+    ck_assert_int_eq(sl_sink_read(sink, 0, 8, back, 3, &err), -1);
+    ck_assert_int_eq(err.kind, SL_E_INTERNAL);
+    sl_sink_free(sink);
+}
+END_TEST
+
+START_TEST(every_failing_allocation_is_survived)
+{
+    struct sl_err err = SL_ERR_INIT;
+    struct sl_sink *sink = NULL;
+    for (unsigned nth = 1; !sink; nth++) {
+        sl_alloc_fail_at(nth);
+        sink = open_one(_i, few, SL_COUNT(few), &err);
+        sl_alloc_fail_at(0);
+        ck_assert(sink || err.kind == SL_E_NO_SPACE);
+        ck_assert_uint_lt(nth, 100);
+    }
+    sl_sink_free(sink);
+}
+END_TEST
+
+/* ---- directories ---------------------------------------------------------------------------- */
+
+START_TEST(files_have_their_size_at_once_and_are_read_only_in_the_end)
+{
+    struct sl_err err = SL_ERR_INIT;
+    struct stat status;
+    struct sl_sink *sink = sl_tmpfs_open(directory, few, SL_COUNT(few), &err);
+    ck_assert_int_eq(fstatat(directory, "d/c", &status, 0), 0);
+    ck_assert_int_eq(status.st_size, 70000);
+    ck_assert_int_eq(sl_sink_finish(sink, &err), 0);
+    sl_sink_free(sink);
+    ck_assert_int_eq(fstatat(directory, "d/c", &status, 0), 0);
+    ck_assert_uint_eq(status.st_mode & 07777, 0444);
+    ck_assert_int_eq(fstatat(directory, "empty", &status, 0), 0);
+    ck_assert_uint_eq(status.st_mode & 07777, 0444);
+}
+END_TEST
+
+START_TEST(an_interrupted_load_finds_its_files)
+{
+    struct sl_err err = SL_ERR_INIT;
+    char back[3];
+    struct sl_sink *sink = sl_tmpfs_open(directory, few, SL_COUNT(few), &err);
+    ck_assert_int_eq(write_place(sink, 1, 0, "xyz", 3, &err), 0);
+    ck_assert_int_eq(sl_sink_finish(sink, &err), 0);
+    sl_sink_free(sink);
+    sink = sl_tmpfs_open(directory, few, SL_COUNT(few), &err);
+    ck_assert_msg(sink != NULL, "%s", err.message);
+    ck_assert_int_eq(sl_sink_read(sink, 1, 0, back, 3, &err), 0);
+    ck_assert_int_eq(memcmp(back, "xyz", 3), 0);
+    sl_sink_free(sink);
+}
+END_TEST
+
+static void refuse(const char *advice)
+{
+    struct sl_err err = SL_ERR_INIT;
+    ck_assert_ptr_null(sl_tmpfs_open(directory, few, SL_COUNT(few), &err));
+    ck_assert_int_eq(err.kind, SL_E_NO_SPACE);
+    ck_assert_msg(strstr(err.message, advice) != NULL, "%s", err.message);
+}
+
+START_TEST(links_are_never_followed)
+{
+    ck_assert_int_eq(symlinkat("/tmp", directory, "d"), 0);
+    refuse("in the way");
+    unlinkat(directory, "d", 0);
+    unlinkat(directory, "a", 0);
+    ck_assert_int_eq(symlinkat("elsewhere", directory, "a"), 0);
+    refuse("in the way");
+    ck_assert_int_eq(faccessat(directory, "elsewhere", F_OK, 0), -1);
+}
+END_TEST
+
+START_TEST(other_things_in_the_way_are_refused)
+{
+    ck_assert_int_eq(mkfifoat(directory, "a", 0600), 0);
+    refuse("regular file");
+    unlinkat(directory, "a", 0);
+    unlinkat(directory, "d", AT_REMOVEDIR);
+    close(openat(directory, "d", O_CREAT | O_WRONLY, 0600));
+    refuse("in the way");
+}
+END_TEST
+
+START_TEST(a_file_beyond_the_limit_is_refused_with_advice)
+{
+    struct rlimit limit = {60000, 60000};
+    signal(SIGXFSZ, SIG_IGN);
+    ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    refuse("ulimit -f");
+}
+END_TEST
+
+START_TEST(thousands_of_files_need_few_descriptors)
+{
+    enum { FILES = 1500 };
+    struct sl_err err = SL_ERR_INIT;
+    struct rlimit limit = {200, 200};
+    static struct sl_sink_file many[FILES];
+    static char names[FILES][16];
+    for (int i = 0; i < FILES; i++) {
+        snprintf(names[i], sizeof(names[i]), "%d/%d", i % 7, i);
+        many[i] = (struct sl_sink_file){names[i], 4};
+    }
+    ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    struct sl_sink *sink = sl_tmpfs_open(directory, many, FILES, &err);
+    ck_assert_msg(sink != NULL, "%s", err.message);
+    for (uint32_t i = 0; i < FILES; i++)
+        ck_assert_int_eq(write_place(sink, i * 7 % FILES, 0, &i, 4, &err), 0);
+    for (uint32_t i = 0, back; i < FILES; i++) {
+        ck_assert_int_eq(sl_sink_read(sink, i * 7 % FILES, 0, &back, 4, &err), 0);
+        ck_assert_uint_eq(back, i);
+    }
+    ck_assert_int_eq(sl_sink_finish(sink, &err), 0);
+    sl_sink_free(sink);
+}
+END_TEST
+
+START_TEST(more_places_than_descriptors_kept_are_lent)
+{
+    enum { FILES = 150 };
+    struct sl_err err = SL_ERR_INIT;
+    static struct sl_sink_file many[FILES];
+    static char names[FILES][16];
+    static struct sl_place places[FILES];
+    for (int i = 0; i < FILES; i++) {
+        snprintf(names[i], sizeof(names[i]), "%d", i);
+        many[i] = (struct sl_sink_file){names[i], 4};
+    }
+    struct sl_sink *sink = sl_tmpfs_open(directory, many, FILES, &err);
+    for (uint32_t i = 0; i < FILES; i++)
+        ck_assert_int_eq(sl_sink_reserve(sink, i, 0, 4, &places[i], &err), 0);
+    for (uint32_t i = 0; i < FILES; i++) {
+        ck_assert_int_eq(pwrite(places[i].fd, &i, 4, 0), 4);
+        if (i % 2)
+            sl_sink_abandon(sink, &places[i]);
+        else
+            ck_assert_int_eq(sl_sink_commit(sink, &places[i], &err), 0);
+    }
+    ck_assert_int_eq(sl_sink_finish(sink, &err), 0);
+    sl_sink_free(sink);
+}
+END_TEST
+
+START_TEST(a_file_that_was_taken_away_is_not_made_again)
+{
+    enum { FILES = 200 };
+    struct sl_err err = SL_ERR_INIT;
+    static struct sl_sink_file many[FILES];
+    static char names[FILES][16];
+    for (int i = 0; i < FILES; i++) {
+        snprintf(names[i], sizeof(names[i]), "%d", i);
+        many[i] = (struct sl_sink_file){names[i], 4};
+    }
+    struct sl_sink *sink = sl_tmpfs_open(directory, many, FILES, &err);
+    for (int i = 0; i < FILES; i++)
+        unlinkat(directory, names[i], 0);
+    int failed = 0;
+    for (uint32_t i = 0; !failed && i < FILES; i++)
+        failed = write_place(sink, i, 0, &i, 4, &err);
+    ck_assert_int_eq(failed, -1);
+    ck_assert_int_eq(err.kind, SL_E_NO_SPACE);
+    sl_sink_free(sink);
+}
+END_TEST
+
+START_TEST(owners_are_numbers)
+{
+    struct sl_err err = SL_ERR_INIT;
+    struct stat status;
+    struct sl_sink *sink = sl_tmpfs_open(directory, few, SL_COUNT(few), &err);
+    struct sl_tmpfs_options options = {.owner = "root"};
+    ck_assert_int_eq(sl_tmpfs_set_owner(sink, &options, &err), -1);
+    ck_assert_int_eq(err.kind, SL_E_USAGE);
+    char own[16];
+    snprintf(own, sizeof(own), "%u", getgid());
+    options = (struct sl_tmpfs_options){.group = own};
+    ck_assert_int_eq(sl_tmpfs_set_owner(sink, &options, &err), 0);
+    ck_assert_int_eq(sl_sink_finish(sink, &err), 0);
+    ck_assert_int_eq(fstatat(directory, "a", &status, 0), 0);
+    ck_assert_uint_eq(status.st_gid, getgid());
+    sl_sink_free(sink);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("sink");
+    TCase *every = tcase_create("every sink"), *tmpfs = tcase_create("tmpfs");
+    tcase_add_checked_fixture(every, begin, end);
+    tcase_add_loop_test(every, what_is_written_is_read_back, 0, 2);
+    tcase_add_loop_test(every, places_outside_a_file_are_refused, 0, 2);
+    tcase_add_loop_test(every, every_failing_allocation_is_survived, 0, 2);
+    tcase_add_checked_fixture(tmpfs, begin, end);
+    tcase_add_test(tmpfs, files_have_their_size_at_once_and_are_read_only_in_the_end);
+    tcase_add_test(tmpfs, an_interrupted_load_finds_its_files);
+    tcase_add_test(tmpfs, links_are_never_followed);
+    tcase_add_test(tmpfs, other_things_in_the_way_are_refused);
+    tcase_add_test(tmpfs, a_file_beyond_the_limit_is_refused_with_advice);
+    tcase_add_test(tmpfs, thousands_of_files_need_few_descriptors);
+    tcase_add_test(tmpfs, more_places_than_descriptors_kept_are_lent);
+    tcase_add_test(tmpfs, a_file_that_was_taken_away_is_not_made_again);
+    tcase_add_test(tmpfs, owners_are_numbers);
+    suite_add_tcase(suite, every);
+    suite_add_tcase(suite, tmpfs);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    int failures = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failures ? 1 : 0;
+}
