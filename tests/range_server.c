@@ -1,0 +1,618 @@
+/*
+ * One thread accepts, one serves each connection. All state is under one mutex; the script and the
+ * blobs are copied out of it for each answer. Stopping shuts every socket down, so a stalled answer
+ * ends too.
+ */
+#include "range_server.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <openssl/err.h>
+#include <openssl/ssl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "range_certificate.h"
+
+enum {
+    REQUESTS_MAX = 16384,
+    CONNECTIONS_MAX = 4096,
+    STEPS_MAX = 64,
+    SLOW_MS = 300,
+    TRICKLE_MS = 20
+};
+
+struct blob {
+    struct blob *next;
+    char *path, *etag;
+    const uint8_t *data;
+    size_t bytes;
+    unsigned hits;
+};
+
+struct step {
+    struct sl_step step;
+    char *path, *headers, *text;
+};
+
+struct connection {
+    struct sl_server *server;
+    pthread_t thread;
+    unsigned number;
+    int fd;
+    SSL *tls;
+    char in[65536];
+    size_t in_bytes;
+};
+
+struct sl_server {
+    int fd;
+    unsigned port;
+    SSL_CTX *tls;
+    char ca[64];
+    pthread_t thread;
+    char urls[16][512];
+    unsigned url_turn;
+    struct {
+        pthread_mutex_t mutex;
+        bool stopping;
+        struct blob *blobs;
+        struct step steps[STEPS_MAX];
+        size_t step_count;
+        sl_server_handler *handler;
+        void *handler_arg;
+        struct sl_server_request *requests[REQUESTS_MAX];
+        unsigned request_count;
+        struct connection *connections[CONNECTIONS_MAX];
+        unsigned connection_count;
+    } locked;
+};
+
+static void die(const char *what)
+{
+    perror(what);
+    abort();
+}
+
+/* ---- bytes on a connection ------------------------------------------------------------------- */
+
+static ssize_t take(struct connection *c, void *data, size_t bytes)
+{
+    return c->tls ? SSL_read(c->tls, data, (int)bytes) : recv(c->fd, data, bytes, 0);
+}
+
+static bool give(struct connection *c, const void *data, size_t bytes)
+{
+    const char *at = data;
+    while (bytes) {
+        ssize_t sent = c->tls ? SSL_write(c->tls, at, (int)(bytes > 16384 ? 16384 : bytes))
+                              : send(c->fd, at, bytes, MSG_NOSIGNAL);
+        if (sent <= 0)
+            return false;
+        at += sent;
+        bytes -= (size_t)sent;
+    }
+    return true;
+}
+
+static bool give_text(struct connection *c, const char *text)
+{
+    return give(c, text, strlen(text));
+}
+
+/* Wait until the client goes away or the server stops. */
+static void wait_gone(struct connection *c)
+{
+    char byte[512];
+    while (take(c, byte, sizeof(byte)) > 0)
+        ;
+}
+
+/* false: the client went away meanwhile. */
+static bool pause_ms(struct connection *c, int ms)
+{
+    struct pollfd fd = {c->fd, POLLRDHUP, 0};
+    return poll(&fd, 1, ms) == 0;
+}
+
+static void reset(struct connection *c)
+{
+    struct linger linger = {1, 0};
+    setsockopt(c->fd, SOL_SOCKET, SO_LINGER, &linger, sizeof(linger));
+}
+
+/* ---- requests -------------------------------------------------------------------------------- */
+
+bool sl_server_header(const struct sl_server_request *request, const char *name, char *text,
+                      size_t bytes)
+{
+    size_t name_bytes = strlen(name);
+    for (const char *line = request->headers; *line;
+         line += strcspn(line, "\n"), line += *line == '\n') {
+        if (strncasecmp(line, name, name_bytes) != 0 || line[name_bytes] != ':')
+            continue;
+        const char *value = line + name_bytes + 1;
+        value += strspn(value, " ");
+        snprintf(text, bytes, "%.*s", (int)strcspn(value, "\n"), value);
+        return true;
+    }
+    return false;
+}
+
+/* The next request of the connection, NULL at its end. */
+static struct sl_server_request *read_request(struct connection *c)
+{
+    char *end = NULL;
+    while (!(end = memmem(c->in, c->in_bytes, "\r\n\r\n", 4))) {
+        ssize_t came = c->in_bytes < sizeof(c->in)
+                           ? take(c, c->in + c->in_bytes, sizeof(c->in) - c->in_bytes)
+                           : 0;
+        if (came <= 0)
+            return NULL;
+        c->in_bytes += (size_t)came;
+    }
+    struct sl_server_request *request = calloc(1, sizeof(*request));
+    size_t head = (size_t)(end - c->in) + 4, used = 0;
+    *end = 0;
+    char *line = strstr(c->in, "\r\n");
+    if (sscanf(c->in, "%15s %4095s", request->method, request->target) != 2) {
+        free(request);
+        return NULL;
+    }
+    while (line && used < sizeof(request->headers) - 1) {
+        char *next = strstr(line + 2, "\r\n");
+        int bytes = next ? (int)(next - line - 2) : (int)strlen(line + 2);
+        used += (size_t)snprintf(request->headers + used, sizeof(request->headers) - used, "%.*s\n",
+                                 bytes, line + 2);
+        line = next;
+    }
+    char length[32] = "0";
+    sl_server_header(request, "Content-Length", length, sizeof(length));
+    request->body_bytes = strtoul(length, NULL, 10);
+    request->body = calloc(1, request->body_bytes + 1);
+    size_t kept = c->in_bytes - head,
+           body = kept < request->body_bytes ? kept : request->body_bytes;
+    memcpy(request->body, c->in + head, body);
+    memmove(c->in, c->in + head + body, kept - body);
+    c->in_bytes = kept - body;
+    while (body < request->body_bytes) {
+        ssize_t came = take(c, request->body + body, request->body_bytes - body);
+        if (came <= 0)
+            break;
+        body += (size_t)came;
+    }
+    request->connection = c->number;
+    return request;
+}
+
+/* ---- answers --------------------------------------------------------------------------------- */
+
+/* What one answer is made of. */
+struct answer {
+    struct sl_step step;
+    const uint8_t *data;
+    size_t bytes; /* of the blob */
+    char etag[128];
+    size_t begin, end; /* of the range */
+    bool ranged, satisfiable;
+};
+
+static void parse_range(const struct sl_server_request *request, struct answer *answer)
+{
+    char text[128];
+    uint64_t a, b;
+    answer->begin = 0;
+    answer->end = answer->bytes;
+    answer->satisfiable = true;
+    if (!sl_server_header(request, "Range", text, sizeof(text)) ||
+        sscanf(text, "bytes=%" SCNu64 "-%" SCNu64, &a, &b) != 2)
+        return;
+    answer->ranged = true;
+    answer->satisfiable = a < answer->bytes && a <= b;
+    answer->begin = (size_t)a;
+    answer->end = b + 1 < answer->bytes ? (size_t)b + 1 : answer->bytes;
+}
+
+static bool give_chunked(struct connection *c, const uint8_t *data, size_t bytes)
+{
+    char line[32];
+    while (bytes) {
+        size_t piece = bytes < 1000 ? bytes : 1000;
+        snprintf(line, sizeof(line), "%zX;x=y\r\n", piece);
+        if (!give_text(c, line) || !give(c, data, piece) || !give_text(c, "\r\n"))
+            return false;
+        data += piece;
+        bytes -= piece;
+    }
+    return give_text(c, "0\r\nX-Trailer: 1\r\n\r\n");
+}
+
+/* The body, cut, slowed or stopped as the step says. true: the connection can go on. */
+static bool give_body(struct connection *c, const struct answer *answer)
+{
+    const uint8_t *data = answer->data + answer->begin;
+    size_t bytes = answer->end - answer->begin;
+    enum sl_fault fault = answer->step.fault;
+    if (fault == SL_FAULT_CHUNKED)
+        return give_chunked(c, data, bytes);
+    if (fault == SL_FAULT_RESET || fault == SL_FAULT_SHORT || fault == SL_FAULT_STALL ||
+        fault == SL_FAULT_TRICKLE) {
+        size_t before = (size_t)answer->step.after < bytes ? (size_t)answer->step.after : bytes;
+        if (!give(c, data, before))
+            return false;
+        for (size_t i = before; fault == SL_FAULT_TRICKLE && i < bytes; i++)
+            if (!pause_ms(c, TRICKLE_MS) || !give(c, data + i, 1))
+                return false;
+        if (fault == SL_FAULT_TRICKLE)
+            return true;
+        if (fault == SL_FAULT_STALL)
+            wait_gone(c);
+        if (fault == SL_FAULT_RESET)
+            reset(c);
+        return false;
+    }
+    if (!give(c, data, bytes) || (fault == SL_FAULT_LONG && !give(c, "!", 1)))
+        return false;
+    return fault != SL_FAULT_CLOSE && fault != SL_FAULT_UNTIL_CLOSE && fault != SL_FAULT_DROP_AFTER;
+}
+
+static void write_head(const struct answer *answer, char *head, size_t room)
+{
+    enum sl_fault fault = answer->step.fault;
+    bool partial = answer->ranged && fault != SL_FAULT_WHOLE;
+    size_t shift = fault == SL_FAULT_WRONG_RANGE, used = 0,
+           length = answer->end - answer->begin + (fault == SL_FAULT_LONG);
+#define ADD(...) used += (size_t)snprintf(head + used, room - used, __VA_ARGS__)
+    ADD("HTTP/1.1 %s\r\n", partial ? "206 Partial Content" : "200 OK");
+    if (answer->etag[0])
+        ADD("ETag: %s\r\n", fault == SL_FAULT_WRONG_ETAG ? "\"another\"" : answer->etag);
+    ADD("Last-Modified: Sat, 21 Nov 2026 05:00:00 GMT\r\n");
+    if (partial && fault != SL_FAULT_NO_RANGE)
+        ADD("Content-Range: bytes %zu-%zu/%zu\r\n", answer->begin + shift, answer->end - 1 + shift,
+            answer->bytes + 7 * (fault == SL_FAULT_WRONG_TOTAL));
+    if (fault == SL_FAULT_GZIP)
+        ADD("Content-Encoding: gzip\r\n");
+    ADD("Content-Type: %s\r\n", fault == SL_FAULT_MULTIPART ? "multipart/byteranges; boundary=x"
+                                                            : "application/octet-stream");
+    if (fault == SL_FAULT_CHUNKED)
+        ADD("Transfer-Encoding: chunked\r\n");
+    else if (fault != SL_FAULT_UNTIL_CLOSE)
+        ADD("Content-Length: %zu\r\n", length);
+    if (fault == SL_FAULT_CLOSE || fault == SL_FAULT_UNTIL_CLOSE)
+        ADD("Connection: close\r\n");
+    ADD("%s\r\n", answer->step.headers ? answer->step.headers : "");
+#undef ADD
+}
+
+static bool give_status(struct connection *c, int status, const char *headers, const char *body,
+                        size_t bytes, bool bodiless)
+{
+    char head[8192];
+    snprintf(head, sizeof(head), "HTTP/1.1 %d Status\r\nContent-Length: %zu\r\n%s\r\n", status,
+             bytes, headers ? headers : "");
+    return give_text(c, head) && (bodiless || give(c, body ? body : "", bytes));
+}
+
+static bool give_answer(struct connection *c, const struct sl_server_request *request,
+                        struct answer *answer)
+{
+    char head[8192], match[256];
+    enum sl_fault fault = answer->step.fault;
+    bool bodiless = strcmp(request->method, "HEAD") == 0;
+    if (fault == SL_FAULT_SLOW)
+        pause_ms(c, SLOW_MS);
+    if (fault == SL_FAULT_STATUS) {
+        const char *text = answer->step.text ? answer->step.text : "";
+        return give_status(c, answer->step.status, answer->step.headers, text, strlen(text),
+                           bodiless);
+    }
+    if (fault == SL_FAULT_HEAD)
+        return give_text(c, answer->step.text) && false;
+    if ((fault == SL_FAULT_RESET || fault == SL_FAULT_SHORT || fault == SL_FAULT_STALL) &&
+        answer->step.after < 0) {
+        if (fault == SL_FAULT_STALL)
+            wait_gone(c);
+        if (fault == SL_FAULT_RESET)
+            reset(c);
+        return false;
+    }
+    if (!answer->data)
+        return give_status(c, 404, "Content-Type: text/plain\r\n", "no such thing", 13, bodiless);
+    bool stale = sl_server_header(request, "If-Match", match, sizeof(match)) &&
+                 strcmp(match, answer->etag) != 0;
+    if (fault == SL_FAULT_CHANGED || (stale && fault != SL_FAULT_WRONG_ETAG))
+        return give_status(c, 412, "", "", 0, bodiless);
+    if (fault == SL_FAULT_WHOLE)
+        answer->begin = 0, answer->end = answer->bytes;
+    else if (!answer->satisfiable) {
+        snprintf(head, sizeof(head), "Content-Range: bytes */%zu\r\n%s", answer->bytes,
+                 answer->step.headers ? answer->step.headers : "");
+        return give_status(c, 416, head, "", 0, bodiless);
+    }
+    write_head(answer, head, sizeof(head));
+    return give_text(c, head) && (bodiless || give_body(c, answer));
+}
+
+/* Under the lock: which blob, which step. */
+static void choose(struct sl_server *server, const struct sl_server_request *request,
+                   struct answer *answer)
+{
+    size_t path = strcspn(request->target, "?");
+    struct blob *blob = server->locked.blobs;
+    while (blob && (strlen(blob->path) != path || strncmp(blob->path, request->target, path) != 0))
+        blob = blob->next;
+    if (blob) {
+        answer->data = blob->data ? blob->data : (const uint8_t *)"";
+        answer->bytes = blob->bytes;
+        snprintf(answer->etag, sizeof(answer->etag), "%s", blob->etag ? blob->etag : "");
+    }
+    unsigned hit = 0;
+    for (unsigned i = 0; i < server->locked.request_count; i++) {
+        const struct sl_server_request *old = server->locked.requests[i];
+        hit +=
+            strcspn(old->target, "?") == path && strncmp(old->target, request->target, path) == 0;
+    }
+    for (size_t i = 0; i < server->locked.step_count; i++) {
+        const struct sl_step *step = &server->locked.steps[i].step;
+        if (step->path &&
+            (strlen(step->path) != path || strncmp(step->path, request->target, path) != 0))
+            continue;
+        unsigned number = step->path ? hit : server->locked.request_count,
+                 last = step->last ? step->last : step->first;
+        if (!step->first || (number >= step->first && number <= last)) {
+            answer->step = *step;
+            return;
+        }
+    }
+}
+
+static bool serve(struct connection *c, struct sl_server_request *request)
+{
+    struct sl_server *server = c->server;
+    struct answer answer = {0};
+    struct sl_server_reply reply = {.status = 200};
+    pthread_mutex_lock(&server->locked.mutex);
+    if (server->locked.request_count == REQUESTS_MAX)
+        die("too many requests for the range server");
+    server->locked.requests[server->locked.request_count++] = request;
+    bool handled = server->locked.handler &&
+                   server->locked.handler(request, &reply, server->locked.handler_arg);
+    if (!handled)
+        choose(server, request, &answer);
+    pthread_mutex_unlock(&server->locked.mutex);
+    if (handled) {
+        bool good = give_status(c, reply.status, reply.headers, reply.body, reply.body_bytes,
+                                strcmp(request->method, "HEAD") == 0);
+        free(reply.body);
+        return good && !strcasestr(reply.headers, "Connection: close");
+    }
+    parse_range(request, &answer);
+    return give_answer(c, request, &answer);
+}
+
+static void *run_connection(void *arg)
+{
+    struct connection *c = arg;
+    struct sl_server_request *request;
+    if (c->server->tls) {
+        c->tls = SSL_new(c->server->tls);
+        SSL_set_fd(c->tls, c->fd);
+        if (SSL_accept(c->tls) != 1)
+            goto end;
+    }
+    while ((request = read_request(c)) && serve(c, request))
+        ;
+end:
+    if (c->tls) {
+        SSL_shutdown(c->tls);
+        SSL_free(c->tls);
+        ERR_clear_error();
+    }
+    pthread_mutex_lock(&c->server->locked.mutex);
+    close(c->fd);
+    c->fd = -1;
+    pthread_mutex_unlock(&c->server->locked.mutex);
+    return NULL;
+}
+
+static void *run_accept(void *arg)
+{
+    struct sl_server *server = arg;
+    for (;;) {
+        int fd = accept(server->fd, NULL, NULL);
+        pthread_mutex_lock(&server->locked.mutex);
+        bool stop = server->locked.stopping || server->locked.connection_count == CONNECTIONS_MAX;
+        if (stop || fd < 0) {
+            pthread_mutex_unlock(&server->locked.mutex);
+            if (fd >= 0)
+                close(fd);
+            if (stop)
+                return NULL;
+            continue;
+        }
+        int one = 1;
+        setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+        struct connection *c = calloc(1, sizeof(*c));
+        c->server = server;
+        c->fd = fd;
+        server->locked.connections[server->locked.connection_count++] = c;
+        c->number = server->locked.connection_count;
+        if (pthread_create(&c->thread, NULL, run_connection, c) != 0)
+            die("thread of the range server");
+        pthread_mutex_unlock(&server->locked.mutex);
+    }
+}
+
+/* ---- setting up ------------------------------------------------------------------------------ */
+
+struct sl_server *sl_server_start(void)
+{
+    struct sl_server *server = calloc(1, sizeof(*server));
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t bytes = sizeof(address);
+    pthread_mutex_init(&server->locked.mutex, NULL);
+    server->fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (server->fd < 0 || bind(server->fd, (struct sockaddr *)&address, bytes) < 0 ||
+        listen(server->fd, 256) < 0 ||
+        getsockname(server->fd, (struct sockaddr *)&address, &bytes) < 0)
+        die("range server");
+    server->port = ntohs(address.sin_port);
+    if (pthread_create(&server->thread, NULL, run_accept, server) != 0)
+        die("thread of the range server");
+    return server;
+}
+
+struct sl_server *sl_server_start_tls(void)
+{
+    struct sl_server *server = sl_server_start();
+    pthread_mutex_lock(&server->locked.mutex);
+    server->tls = SSL_CTX_new(TLS_server_method());
+    snprintf(server->ca, sizeof(server->ca), "/tmp/sluice-test-ca-XXXXXX");
+    sl_server_certificate(server->tls, server->ca);
+    pthread_mutex_unlock(&server->locked.mutex);
+    return server;
+}
+
+static void clear_script(struct sl_server *server)
+{
+    for (size_t i = 0; i < server->locked.step_count; i++) {
+        free(server->locked.steps[i].path);
+        free(server->locked.steps[i].headers);
+        free(server->locked.steps[i].text);
+    }
+    server->locked.step_count = 0;
+}
+
+void sl_server_stop(struct sl_server *server)
+{
+    if (!server)
+        return;
+    pthread_mutex_lock(&server->locked.mutex);
+    server->locked.stopping = true;
+    pthread_mutex_unlock(&server->locked.mutex);
+    shutdown(server->fd, SHUT_RDWR);
+    pthread_join(server->thread, NULL);
+    close(server->fd);
+    for (unsigned i = 0; i < server->locked.connection_count; i++) {
+        struct connection *c = server->locked.connections[i];
+        pthread_mutex_lock(&server->locked.mutex);
+        if (c->fd >= 0)
+            shutdown(c->fd, SHUT_RDWR);
+        pthread_mutex_unlock(&server->locked.mutex);
+        pthread_join(c->thread, NULL);
+        free(c);
+    }
+    for (unsigned i = 0; i < server->locked.request_count; i++) {
+        free(server->locked.requests[i]->body);
+        free(server->locked.requests[i]);
+    }
+    while (server->locked.blobs) {
+        struct blob *blob = server->locked.blobs;
+        server->locked.blobs = blob->next;
+        free(blob->path);
+        free(blob->etag);
+        free(blob);
+    }
+    clear_script(server);
+    SSL_CTX_free(server->tls);
+    if (server->ca[0])
+        unlink(server->ca);
+    free(server);
+}
+
+unsigned sl_server_port(const struct sl_server *server)
+{
+    return server->port;
+}
+
+const char *sl_server_ca(const struct sl_server *server)
+{
+    return server->ca;
+}
+
+const char *sl_server_url(struct sl_server *server, const char *path)
+{
+    char *url = server->urls[server->url_turn++ % 16];
+    snprintf(url, sizeof(server->urls[0]), "http%s://127.0.0.1:%u%s", server->tls ? "s" : "",
+             server->port, path);
+    return url;
+}
+
+void sl_server_put(struct sl_server *server, const char *path, const void *data, size_t bytes,
+                   const char *etag)
+{
+    pthread_mutex_lock(&server->locked.mutex);
+    struct blob *blob = server->locked.blobs;
+    while (blob && strcmp(blob->path, path) != 0)
+        blob = blob->next;
+    if (!blob) {
+        blob = calloc(1, sizeof(*blob));
+        blob->path = strdup(path);
+        blob->next = server->locked.blobs;
+        server->locked.blobs = blob;
+    }
+    free(blob->etag);
+    blob->etag = etag ? strdup(etag) : NULL;
+    blob->data = data;
+    blob->bytes = bytes;
+    pthread_mutex_unlock(&server->locked.mutex);
+}
+
+void sl_server_script(struct sl_server *server, const struct sl_step *steps, size_t count)
+{
+    pthread_mutex_lock(&server->locked.mutex);
+    clear_script(server);
+    if (count > STEPS_MAX)
+        die("too many steps for the range server");
+    for (size_t i = 0; i < count; i++) {
+        struct step *step = &server->locked.steps[i];
+        step->step = steps[i];
+        step->step.path = step->path = steps[i].path ? strdup(steps[i].path) : NULL;
+        step->step.headers = step->headers = steps[i].headers ? strdup(steps[i].headers) : NULL;
+        step->step.text = step->text = steps[i].text ? strdup(steps[i].text) : NULL;
+    }
+    server->locked.step_count = count;
+    pthread_mutex_unlock(&server->locked.mutex);
+}
+
+void sl_server_handle(struct sl_server *server, sl_server_handler *handler, void *arg)
+{
+    pthread_mutex_lock(&server->locked.mutex);
+    server->locked.handler = handler;
+    server->locked.handler_arg = arg;
+    pthread_mutex_unlock(&server->locked.mutex);
+}
+
+unsigned sl_server_request_count(struct sl_server *server)
+{
+    pthread_mutex_lock(&server->locked.mutex);
+    unsigned count = server->locked.request_count;
+    pthread_mutex_unlock(&server->locked.mutex);
+    return count;
+}
+
+const struct sl_server_request *sl_server_request_at(struct sl_server *server, unsigned nth)
+{
+    pthread_mutex_lock(&server->locked.mutex);
+    const struct sl_server_request *request =
+        nth < server->locked.request_count ? server->locked.requests[nth] : NULL;
+    pthread_mutex_unlock(&server->locked.mutex);
+    return request;
+}
+
+unsigned sl_server_connection_count(struct sl_server *server)
+{
+    pthread_mutex_lock(&server->locked.mutex);
+    unsigned count = server->locked.connection_count;
+    pthread_mutex_unlock(&server->locked.mutex);
+    return count;
+}
