@@ -11,59 +11,21 @@
  */
 #include "exchange.h"
 
-#include <ctype.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "http_head.h"
-#include "link.h"
-#include "log.h"
+#include "exchange_state.h"
 #include "proxy.h"
 #include "retry.h"
 #include "url.h"
 
 enum {
     IN_BYTES_FIRST = 8 * 1024,
-    CHUNK_LINE_MAX = 4 * 1024,
-    TRAILER_BYTES_MAX = 16 * 1024,
     INTERIM_MAX = 16,
-    EXPECT_BYTES = 128 * 1024,
     STALL_BYTES = 64 * 1024,
     STALL_SECONDS_DEFAULT = 30,
     REQUEST_BYTES_MAX = 64 * 1024 * 1024,
-};
-
-enum phase { IDLE, CONNECTING, SENDING, HEAD, BODY, DRAINED };
-enum chunk { CHUNK_SIZE, CHUNK_DATA, CHUNK_END, CHUNK_TRAILER };
-
-struct sl_exchange {
-    struct sl_connect connect;
-    struct sl_link *link;
-    char *route; /* origin and proxy that the link leads to, NULL: none */
-    char *open_url, *open_proxy;
-    char *subject;    /* "GET https://host/path", for messages */
-    unsigned answers; /* on this connection */
-    enum phase phase;
-
-    struct sl_buf out;
-    size_t sent;
-
-    char *in; /* received and not yet taken: [in_begin, in_end) */
-    size_t in_capacity, in_begin, in_end;
-    char *head_text; /* of the answer in hand */
-    size_t head_bytes;
-    struct sl_head head;
-    bool bodiless; /* HEAD */
-    bool answered; /* a byte of this answer came */
-    unsigned interim;
-
-    uint64_t left; /* LENGTH: of the body; CHUNKED: of the chunk */
-    enum chunk chunk;
-    size_t trailer_bytes;
-
-    uint64_t window_ns, window_bytes; /* stall */
-    uint64_t away_ns;                 /* when the caller was given data, 0: not */
 };
 
 struct sl_exchange *sl_exchange_new(const struct sl_connect *connect, struct sl_err *err)
@@ -202,10 +164,10 @@ static int reconnect(struct sl_exchange *exchange, struct sl_err *err)
     exchange->answers = 0;
     exchange->in_begin = exchange->in_end = 0;
     exchange->sent = 0;
-    exchange->phase = CONNECTING;
+    exchange->phase = SL_X_CONNECTING;
     if (sl_link_open(exchange->link, exchange->open_url, exchange->open_proxy, err) == 0)
         return 0;
-    exchange->phase = IDLE;
+    exchange->phase = SL_X_IDLE;
     return -1;
 }
 
@@ -224,7 +186,7 @@ static int start(struct sl_exchange *exchange, const struct sl_request *request,
         return -1;
 
     bool same = exchange->route && strcmp(exchange->route, route) == 0;
-    bool reuse = same && exchange->phase == DRAINED && sl_link_idle(exchange->link);
+    bool reuse = same && exchange->phase == SL_X_DRAINED && sl_link_idle(exchange->link);
     exchange->answered = false;
     exchange->interim = 0;
     exchange->away_ns = 0;
@@ -234,7 +196,7 @@ static int start(struct sl_exchange *exchange, const struct sl_request *request,
         return reconnect(exchange, err);
     sl_link_expect(exchange->link, 1);
     exchange->sent = 0;
-    exchange->phase = SENDING;
+    exchange->phase = SL_X_SENDING;
     exchange->window_ns = sl_now_ns();
     exchange->window_bytes = 0;
     return 0;
@@ -243,7 +205,7 @@ static int start(struct sl_exchange *exchange, const struct sl_request *request,
 int sl_exchange_start(struct sl_exchange *exchange, const struct sl_request *request,
                       struct sl_err *err)
 {
-    if (exchange->phase != DRAINED)
+    if (exchange->phase != SL_X_DRAINED)
         sl_exchange_abort(exchange);
     free(sl_steal(&exchange->head_text));
     exchange->head_bytes = 0;
@@ -257,7 +219,7 @@ void sl_exchange_abort(struct sl_exchange *exchange)
 {
     sl_link_close(exchange->link);
     exchange->in_begin = exchange->in_end = 0;
-    exchange->phase = IDLE;
+    exchange->phase = SL_X_IDLE;
 }
 
 /* ---- progress -------------------------------------------------------------------------------- */
@@ -269,14 +231,14 @@ static unsigned stall_seconds(const struct sl_exchange *exchange)
 }
 
 /* The caller came back: the time that it was away was not the server's. */
-static void enter(struct sl_exchange *exchange)
+void sl_exchange_enter(struct sl_exchange *exchange)
 {
     if (exchange->away_ns)
         exchange->window_ns += sl_now_ns() - exchange->away_ns;
     exchange->away_ns = 0;
 }
 
-static void progress(struct sl_exchange *exchange, size_t bytes)
+void sl_exchange_progress(struct sl_exchange *exchange, size_t bytes)
 {
     exchange->window_bytes += bytes;
     if (exchange->window_bytes >= STALL_BYTES) {
@@ -285,20 +247,20 @@ static void progress(struct sl_exchange *exchange, size_t bytes)
     }
 }
 
-static enum sl_fetch_state fail(struct sl_exchange *exchange)
+enum sl_fetch_state sl_exchange_fail(struct sl_exchange *exchange)
 {
     sl_exchange_abort(exchange);
     return SL_FETCH_FAILED;
 }
 
 /* Nothing is there now: wait, unless it has been too little for too long. */
-static enum sl_fetch_state stay(struct sl_exchange *exchange, struct sl_err *err)
+enum sl_fetch_state sl_exchange_stay(struct sl_exchange *exchange, struct sl_err *err)
 {
     if (sl_now_ns() < exchange->window_ns + stall_seconds(exchange) * SL_NS_PER_S)
         return SL_FETCH_WAIT;
     sl_fail_code(err, SL_E_NET, "stall", "%s stalled: %" PRIu64 " bytes in %u s", exchange->subject,
                  exchange->window_bytes, stall_seconds(exchange));
-    return fail(exchange);
+    return sl_exchange_fail(exchange);
 }
 
 /* An idle connection that the server had closed meanwhile is no failure: send again on a new one,
@@ -307,11 +269,11 @@ static enum sl_fetch_state broken(struct sl_exchange *exchange, struct sl_err *e
 {
     if (exchange->answered || exchange->answers == 0) {
         sl_wrap(err, "%s", exchange->subject);
-        return fail(exchange);
+        return sl_exchange_fail(exchange);
     }
     if (err)
         *err = (struct sl_err)SL_ERR_INIT;
-    return reconnect(exchange, err) == 0 ? SL_FETCH_WAIT : fail(exchange);
+    return reconnect(exchange, err) == 0 ? SL_FETCH_WAIT : sl_exchange_fail(exchange);
 }
 
 static enum sl_fetch_state send_some(struct sl_exchange *exchange, struct sl_err *err)
@@ -320,20 +282,20 @@ static enum sl_fetch_state send_some(struct sl_exchange *exchange, struct sl_err
         ssize_t sent = sl_link_send(exchange->link, exchange->out.data + exchange->sent,
                                     exchange->out.used - exchange->sent, err);
         if (sent == SL_LINK_AGAIN)
-            return stay(exchange, err);
+            return sl_exchange_stay(exchange, err);
         if (sent < 0)
             return broken(exchange, err);
         exchange->sent += (size_t)sent;
-        progress(exchange, (size_t)sent);
+        sl_exchange_progress(exchange, (size_t)sent);
     }
-    exchange->phase = HEAD;
+    exchange->phase = SL_X_HEAD;
     exchange->window_ns = sl_now_ns();
     exchange->window_bytes = 0;
     return SL_FETCH_DATA;
 }
 
 /* More bytes behind in_end: DATA if any came; the end of the stream sets *ended. */
-static enum sl_fetch_state receive_some(struct sl_exchange *exchange, bool *ended,
+enum sl_fetch_state sl_exchange_receive(struct sl_exchange *exchange, bool *ended,
                                         struct sl_err *err)
 {
     *ended = false;
@@ -347,11 +309,11 @@ static enum sl_fetch_state receive_some(struct sl_exchange *exchange, bool *ende
     }
     if (exchange->in_end == exchange->in_capacity &&
         sl_grow(&exchange->in, &exchange->in_capacity, exchange->in_capacity * 2, 1, err) < 0)
-        return fail(exchange);
+        return sl_exchange_fail(exchange);
     ssize_t came = sl_link_recv(exchange->link, exchange->in + exchange->in_end,
                                 exchange->in_capacity - exchange->in_end, err);
     if (came == SL_LINK_AGAIN)
-        return stay(exchange, err);
+        return sl_exchange_stay(exchange, err);
     if (came < 0)
         return broken(exchange, err);
     if (came == 0) {
@@ -360,26 +322,26 @@ static enum sl_fetch_state receive_some(struct sl_exchange *exchange, bool *ende
     }
     exchange->answered = true;
     exchange->in_end += (size_t)came;
-    progress(exchange, (size_t)came);
+    sl_exchange_progress(exchange, (size_t)came);
     return SL_FETCH_DATA;
 }
 
 /* ---- the head -------------------------------------------------------------------------------- */
 
-static enum sl_fetch_state fail_answer(struct sl_exchange *exchange, bool retryable,
+enum sl_fetch_state sl_exchange_refuse(struct sl_exchange *exchange, bool retryable,
                                        const char *why, struct sl_err *err)
 {
     sl_fail(err, SL_E_NET, "%s: %s", exchange->subject, why);
     if (err)
         err->retryable = retryable;
-    return fail(exchange);
+    return sl_exchange_fail(exchange);
 }
 
 static void begin_body(struct sl_exchange *exchange)
 {
     struct sl_head *head = &exchange->head;
-    exchange->phase = BODY;
-    exchange->chunk = CHUNK_SIZE;
+    exchange->phase = SL_X_BODY;
+    exchange->chunk = SL_X_CHUNK_SIZE;
     exchange->left = 0;
     exchange->trailer_bytes = 0;
     if (exchange->bodiless || head->status == 204 || head->status == 304)
@@ -418,16 +380,16 @@ static enum sl_fetch_state take_head(struct sl_exchange *exchange, size_t bytes,
     const char *text = exchange->in + exchange->in_begin;
     if (sl_head_parse(text, bytes, &exchange->head, err) < 0) {
         sl_wrap(err, "%s", exchange->subject);
-        return fail(exchange);
+        return sl_exchange_fail(exchange);
     }
     if (exchange->head.status < 200) {
         exchange->in_begin += bytes;
         if (exchange->head.status == 101 || ++exchange->interim > INTERIM_MAX)
-            return fail_answer(exchange, false, "the server goes on answering 1xx", err);
+            return sl_exchange_refuse(exchange, false, "the server goes on answering 1xx", err);
         return SL_FETCH_WAIT;
     }
     if (keep_head(exchange, text, bytes, err) < 0)
-        return fail(exchange);
+        return sl_exchange_fail(exchange);
     exchange->in_begin += bytes;
     begin_body(exchange);
     return SL_FETCH_DATA;
@@ -439,8 +401,8 @@ static enum sl_fetch_state read_head(struct sl_exchange *exchange, struct sl_err
         size_t there = exchange->in_end - exchange->in_begin;
         size_t bytes = there ? sl_head_end(exchange->in + exchange->in_begin, there) : 0;
         if (bytes > SL_HEADERS_BYTES_MAX || (!bytes && there >= SL_HEADERS_BYTES_MAX))
-            return fail_answer(exchange, false, "the head of the answer is larger than 64 KiB",
-                               err);
+            return sl_exchange_refuse(exchange, false,
+                                      "the head of the answer is larger than 64 KiB", err);
         if (bytes) {
             enum sl_fetch_state state = take_head(exchange, bytes, err);
             if (state != SL_FETCH_WAIT)
@@ -448,7 +410,7 @@ static enum sl_fetch_state read_head(struct sl_exchange *exchange, struct sl_err
             continue;
         }
         bool ended;
-        enum sl_fetch_state state = receive_some(exchange, &ended, err);
+        enum sl_fetch_state state = sl_exchange_receive(exchange, &ended, err);
         if (state != SL_FETCH_DATA)
             return state;
         if (ended) {
@@ -463,32 +425,32 @@ static enum sl_fetch_state read_head(struct sl_exchange *exchange, struct sl_err
 enum sl_fetch_state sl_exchange_head(struct sl_exchange *exchange, struct sl_err *err)
 {
     enum sl_fetch_state state = SL_FETCH_DATA;
-    enter(exchange);
+    sl_exchange_enter(exchange);
     for (;;) {
-        if (exchange->phase == CONNECTING) {
+        if (exchange->phase == SL_X_CONNECTING) {
             state = sl_link_connect(exchange->link, err);
             if (state == SL_FETCH_FAILED) {
                 sl_wrap(err, "%s", exchange->subject);
-                return fail(exchange);
+                return sl_exchange_fail(exchange);
             }
             if (state == SL_FETCH_WAIT)
                 return state;
-            exchange->phase = SENDING;
+            exchange->phase = SL_X_SENDING;
             exchange->window_ns = sl_now_ns();
             exchange->window_bytes = 0;
         }
-        if (exchange->phase == SENDING)
+        if (exchange->phase == SL_X_SENDING)
             state = send_some(exchange, err);
-        if (exchange->phase == HEAD && state == SL_FETCH_DATA)
+        if (exchange->phase == SL_X_HEAD && state == SL_FETCH_DATA)
             state = read_head(exchange, err);
-        if (exchange->phase == CONNECTING) /* the idle connection was dead */
+        if (exchange->phase == SL_X_CONNECTING) /* the idle connection was dead */
             continue;
-        if (exchange->phase == BODY) {
+        if (exchange->phase == SL_X_BODY) {
             exchange->away_ns = sl_now_ns();
             return SL_FETCH_DATA;
         }
-        if (exchange->phase == IDLE && state != SL_FETCH_FAILED)
-            return fail_answer(exchange, false, "no request was begun", err);
+        if (exchange->phase == SL_X_IDLE && state != SL_FETCH_FAILED)
+            return sl_exchange_refuse(exchange, false, "no request was begun", err);
         return state;
     }
 }
@@ -521,179 +483,15 @@ char *sl_exchange_head_lines(const struct sl_exchange *exchange, struct sl_err *
     return lines;
 }
 
-/* ---- the body -------------------------------------------------------------------------------- */
-
-static enum sl_fetch_state end_body(struct sl_exchange *exchange)
-{
-    bool leftover = exchange->in_begin != exchange->in_end;
-    exchange->answers++;
-    exchange->phase = DRAINED;
-    exchange->away_ns = 0;
-    if (exchange->head.close || exchange->head.framing == SL_FRAMING_CLOSE || leftover)
-        sl_exchange_abort(exchange);
-    exchange->phase = DRAINED;
-    return SL_FETCH_END;
-}
-
-/* Body bytes as they lie on the wire, at most `bytes`: from the buffer first, then from the link. 0
- * with DATA is the stream's end. */
-static enum sl_fetch_state take_bytes(struct sl_exchange *exchange, char *data, uint64_t bytes,
-                                      size_t *got, struct sl_err *err)
-{
-    size_t kept = exchange->in_end - exchange->in_begin;
-    if (kept) {
-        *got = (size_t)SL_MIN(bytes, kept);
-        memcpy(data, exchange->in + exchange->in_begin, *got);
-        exchange->in_begin += *got;
-        return SL_FETCH_DATA;
-    }
-    *got = 0;
-    ssize_t came = sl_link_recv(exchange->link, data, (size_t)bytes, err);
-    if (came == SL_LINK_AGAIN)
-        return SL_FETCH_WAIT;
-    if (came < 0)
-        return SL_FETCH_FAILED;
-    *got = (size_t)came;
-    progress(exchange, *got);
-    return SL_FETCH_DATA;
-}
-
-/* One line of the chunked framing: DATA with *line (ended), or as receive_some(). */
-static enum sl_fetch_state take_line(struct sl_exchange *exchange, char **line, struct sl_err *err)
-{
-    for (;;) {
-        char *begin = exchange->in + exchange->in_begin;
-        size_t there = exchange->in_end - exchange->in_begin;
-        char *newline = there ? memchr(begin, '\n', there) : NULL;
-        if (newline) {
-            exchange->in_begin += (size_t)(newline - begin) + 1;
-            *newline = 0;
-            if (newline > begin && newline[-1] == '\r')
-                newline[-1] = 0;
-            *line = begin;
-            return SL_FETCH_DATA;
-        }
-        if (there > CHUNK_LINE_MAX)
-            return fail_answer(exchange, false, "a line of the chunked body is too long", err);
-        bool ended;
-        enum sl_fetch_state state = receive_some(exchange, &ended, err);
-        if (state == SL_FETCH_DATA && ended)
-            return fail_answer(exchange, true, "the body broke off", err);
-        if (state != SL_FETCH_DATA)
-            return state;
-    }
-}
-
-static bool parse_chunk_size(const char *line, uint64_t *bytes)
-{
-    unsigned digits = 0;
-    *bytes = 0;
-    for (; isxdigit((unsigned char)*line); line++, digits++)
-        *bytes =
-            *bytes << 4 |
-            (uint64_t)(isdigit((unsigned char)*line) ? *line - '0' : (*line | 0x20) - 'a' + 10);
-    return digits > 0 && digits <= 15 &&
-           (*line == 0 || *line == ';' || *line == ' ' || *line == '\t');
-}
-
-/* Walk the framing until chunk data is next (DATA, left > 0), the body ended (END), or as
- * receive_some(). */
-static enum sl_fetch_state next_chunk(struct sl_exchange *exchange, struct sl_err *err)
-{
-    char *line = NULL;
-    while (exchange->chunk != CHUNK_DATA) {
-        enum sl_fetch_state state = take_line(exchange, &line, err);
-        if (state != SL_FETCH_DATA)
-            return state;
-        if (exchange->chunk == CHUNK_END) {
-            if (*line)
-                return fail_answer(exchange, false, "a chunk of the body is longer than it said",
-                                   err);
-            exchange->chunk = CHUNK_SIZE;
-        } else if (exchange->chunk == CHUNK_SIZE) {
-            if (!parse_chunk_size(line, &exchange->left))
-                return fail_answer(exchange, false, "bad chunk size in the body", err);
-            exchange->chunk = exchange->left ? CHUNK_DATA : CHUNK_TRAILER;
-        } else if (!*line) {
-            return SL_FETCH_END;
-        } else if ((exchange->trailer_bytes += strlen(line)) > TRAILER_BYTES_MAX) {
-            return fail_answer(exchange, false, "too many trailers behind the body", err);
-        }
-    }
-    return SL_FETCH_DATA;
-}
-
-/* Some bytes of the body: DATA with *got > 0, END, WAIT or FAILED. */
-static enum sl_fetch_state body_some(struct sl_exchange *exchange, char *data, size_t bytes,
-                                     size_t *got, struct sl_err *err)
-{
-    enum sl_framing framing = exchange->head.framing;
-    uint64_t limit = framing == SL_FRAMING_CLOSE ? bytes : exchange->left;
-    if (framing == SL_FRAMING_LENGTH && !exchange->left)
-        return SL_FETCH_END;
-    if (framing == SL_FRAMING_CHUNKED) {
-        enum sl_fetch_state state = next_chunk(exchange, err);
-        if (state != SL_FETCH_DATA)
-            return state;
-        limit = exchange->left;
-    }
-    enum sl_fetch_state state = take_bytes(exchange, data, SL_MIN(bytes, limit), got, err);
-    if (state == SL_FETCH_WAIT)
-        return stay(exchange, err);
-    if (state == SL_FETCH_FAILED) {
-        sl_wrap(err, "%s", exchange->subject);
-        return fail(exchange);
-    }
-    if (*got == 0)
-        return framing == SL_FRAMING_CLOSE
-                   ? SL_FETCH_END
-                   : fail_answer(exchange, true,
-                                 "the connection closed before the body was complete", err);
-    if (framing != SL_FRAMING_CLOSE) {
-        exchange->left -= *got;
-        if (framing == SL_FRAMING_CHUNKED && !exchange->left)
-            exchange->chunk = CHUNK_END;
-    }
-    return state;
-}
-
-enum sl_fetch_state sl_exchange_body(struct sl_exchange *exchange, void *data, size_t bytes,
-                                     size_t *got, struct sl_err *err)
-{
-    *got = 0;
-    if (exchange->phase == DRAINED)
-        return SL_FETCH_END;
-    if (exchange->phase != BODY)
-        return fail_answer(exchange, false, "the body was asked for before the head", err);
-    enter(exchange);
-    enum sl_fetch_state state = SL_FETCH_DATA;
-    while (*got < bytes && state == SL_FETCH_DATA) {
-        size_t came = 0;
-        state = body_some(exchange, (char *)data + *got, bytes - *got, &came, err);
-        *got += came;
-    }
-    if (state == SL_FETCH_FAILED)
-        return state;
-    if (*got) {
-        exchange->away_ns = sl_now_ns();
-        return SL_FETCH_DATA;
-    }
-    if (state == SL_FETCH_END)
-        return end_body(exchange);
-    if (exchange->head.framing == SL_FRAMING_LENGTH)
-        sl_link_expect(exchange->link, (size_t)SL_MIN(exchange->left, (uint64_t)EXPECT_BYTES));
-    return state;
-}
-
 int sl_exchange_poll(struct sl_exchange *exchange, struct pollfd fds[SL_FETCH_POLL_MAX],
                      uint64_t *deadline_ns)
 {
-    if (exchange->phase == IDLE || exchange->phase == DRAINED) {
+    if (exchange->phase == SL_X_IDLE || exchange->phase == SL_X_DRAINED) {
         *deadline_ns = 0;
         return 0;
     }
-    int count = sl_link_poll(exchange->link, exchange->phase == SENDING, fds, deadline_ns);
-    if (exchange->phase != CONNECTING)
+    int count = sl_link_poll(exchange->link, exchange->phase == SL_X_SENDING, fds, deadline_ns);
+    if (exchange->phase != SL_X_CONNECTING)
         *deadline_ns = exchange->window_ns + stall_seconds(exchange) * SL_NS_PER_S;
     return count;
 }

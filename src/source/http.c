@@ -13,7 +13,6 @@
 #include <string.h>
 #include <strings.h>
 
-#include "log.h"
 #include "netrc.h"
 #include "range_lane.h"
 #include "url.h"

@@ -22,7 +22,6 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "log.h"
 #include "metrics.h"
 #include "retry.h"
 #include "url.h"

@@ -1,0 +1,64 @@
+/* The inside of an exchange, shared by exchange.c (connect, request, head) and exchange_body.c
+ * (body framing). */
+#ifndef SL_EXCHANGE_STATE_H
+#define SL_EXCHANGE_STATE_H
+
+#include "exchange.h"
+#include "http_head.h"
+#include "link.h"
+
+enum sl_exchange_phase {
+    SL_X_IDLE,
+    SL_X_CONNECTING,
+    SL_X_SENDING,
+    SL_X_HEAD,
+    SL_X_BODY,
+    SL_X_DRAINED
+};
+enum sl_exchange_chunk { SL_X_CHUNK_SIZE, SL_X_CHUNK_DATA, SL_X_CHUNK_END, SL_X_CHUNK_TRAILER };
+
+struct sl_exchange {
+    struct sl_connect connect;
+    struct sl_link *link;
+    char *route; /* origin and proxy that the link leads to, NULL: none */
+    char *open_url, *open_proxy;
+    char *subject;    /* "GET https://host/path", for messages */
+    unsigned answers; /* on this connection */
+    enum sl_exchange_phase phase;
+
+    struct sl_buf out;
+    size_t sent;
+
+    char *in; /* received and not yet taken: [in_begin, in_end) */
+    size_t in_capacity, in_begin, in_end;
+    char *head_text; /* of the answer in hand */
+    size_t head_bytes;
+    struct sl_head head;
+    bool bodiless; /* HEAD */
+    bool answered; /* a byte of this answer came */
+    unsigned interim;
+
+    uint64_t left; /* LENGTH: of the body; CHUNKED: of the chunk */
+    enum sl_exchange_chunk chunk;
+    size_t trailer_bytes;
+
+    uint64_t window_ns, window_bytes; /* stall */
+    uint64_t away_ns;                 /* when the caller was given data, 0: not */
+};
+
+/** The caller came back with a call: the time that it was away was not the server's. */
+void sl_exchange_enter(struct sl_exchange *exchange);
+/** Bytes came or went. */
+void sl_exchange_progress(struct sl_exchange *exchange, size_t bytes);
+/** Drop the connection; FAILED. */
+enum sl_fetch_state sl_exchange_fail(struct sl_exchange *exchange);
+/** SL_E_NET about the request in hand; FAILED. */
+enum sl_fetch_state sl_exchange_refuse(struct sl_exchange *exchange, bool retryable,
+                                       const char *why, struct sl_err *err);
+/** Nothing is there now: WAIT, or FAILED if it has been too little for too long. */
+enum sl_fetch_state sl_exchange_stay(struct sl_exchange *exchange, struct sl_err *err);
+/** More bytes behind in_end: DATA if any came or the stream *ended, WAIT, FAILED. */
+enum sl_fetch_state sl_exchange_receive(struct sl_exchange *exchange, bool *ended,
+                                        struct sl_err *err);
+
+#endif
