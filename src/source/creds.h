@@ -13,7 +13,7 @@
 #include "creds_files.h"
 #include "source.h"
 
-enum { SL_ACCESS_KEY_MAX = 256, SL_SECRET_KEY_MAX = 1024, SL_SESSION_TOKEN_MAX = 32 * 1024 };
+enum { SL_ACCESS_KEY_MAX = 256, SL_SECRET_KEY_MAX = 1024, SL_SESSION_TOKEN_MAX = 8000 };
 
 /** A copy of the keys at one moment. Zeroed is anonymous. */
 struct sl_key {

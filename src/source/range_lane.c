@@ -124,7 +124,7 @@ static int send_request(struct sl_lane *lane, struct sl_err *err)
 {
     struct sl_range_request request = {0};
     int result = lane->ops->prepare(lane->source, &request, err);
-    if (result == 0)
+    if (result == 0 && !request.whole)
         result = sl_range_add_header(&request, err, "Range: bytes=%" PRIu64 "-%" PRIu64,
                                      lane->begin, lane->end - 1);
     if (result == 0)

@@ -21,6 +21,7 @@ struct sl_range_request {
     char *url;                           /* absolute, encoded, with query */
     char *headers[SL_RANGE_HEADERS_MAX]; /* "Name: value"; without Host, Range, If-Match */
     unsigned header_count;
+    bool whole; /* ask without Range: for objects that are known to be empty, which have none */
 };
 int sl_range_add_header(struct sl_range_request *request, struct sl_err *err, const char *format,
                         ...) __attribute__((format(printf, 3, 4)));

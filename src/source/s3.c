@@ -1,7 +1,18 @@
 /*
- * Objects of S3 and compatible stores.
+ * Objects of S3 and compatible stores, read by ranges through the lane that http uses too.
+ *
+ * A range request is pinned by If-Match with the ETag of the first answer, not by versionId: that
+ * would need the right s3:GetObjectVersion, which readers of models rarely have. The first request
+ * is already a GET of the head, so opening costs one round trip and works without further rights.
  */
-#include "backend.h"
+#include "s3_store.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+#include "log.h"
+#include "range_lane.h"
 
 static const struct sl_option s3_rows[] = {
     SL_OPTION(sl_s3_options, region, STRING, "",
@@ -23,11 +34,221 @@ static const struct sl_option s3_rows[] = {
 };
 const struct sl_option_table sl_s3_table = {"s3", sizeof(struct sl_s3_options), s3_rows};
 
-static int s3_open(struct sl_store *store, const char *uri, char **key, struct sl_err *err)
+/** source->impl */
+struct object {
+    struct sl_s3 *s3;
+    char *key;
+    struct {
+        pthread_mutex_t mutex;
+        struct sl_s3_signed request; /* for all ranges, while it is current */
+        bool whole;                  /* empty objects have no range: ask without one */
+    } locked;
+};
+
+/* ---- the store ------------------------------------------------------------------------------ */
+
+static int check_bucket(const char *bucket, size_t bytes, const char *uri, struct sl_err *err)
 {
-    (void)store;
-    (void)key;
-    return sl_fail(err, SL_E_INTERNAL, "cannot open '%s': not built yet", uri);
+    static const char allowed[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_:";
+    if (bytes < 1 || bytes > 255 || strspn(bucket, allowed) < bytes)
+        return sl_fail(err, SL_E_USAGE,
+                       "'%.300s' names no bucket: expected s3://BUCKET/KEY or s3://BUCKET/PREFIX/",
+                       uri);
+    return 0;
 }
 
-const struct sl_backend sl_s3_backend = {.name = "s3", .open = s3_open};
+/* s3://bucket/folders/key: the key's last segment is *key, what is before it the prefix. */
+static int split_uri(struct sl_s3 *s3, const char *uri, char **key, struct sl_err *err)
+{
+    const char *bucket = strncasecmp(uri, "s3://", 5) == 0 ? uri + 5 : "";
+    size_t bucket_bytes = strcspn(bucket, "/");
+    if (check_bucket(bucket, bucket_bytes, uri, err) < 0)
+        return -1;
+    const char *path = bucket + bucket_bytes + (bucket[bucket_bytes] == '/');
+    if (strlen(path) > SL_S3_KEY_BYTES_MAX)
+        return sl_fail(err, SL_E_USAGE, "the key in '%.100s…' has %zu bytes, S3 allows %d", uri,
+                       strlen(path), SL_S3_KEY_BYTES_MAX);
+    const char *slash = strrchr(path, '/');
+    size_t prefix_bytes = slash ? (size_t)(slash - path) + 1 : 0;
+    s3->bucket = sl_strndup(bucket, bucket_bytes, err);
+    s3->prefix = s3->bucket ? sl_strndup(path, prefix_bytes, err) : NULL;
+    *key = s3->prefix ? sl_strdup(path + prefix_bytes, err) : NULL;
+    return *key ? 0 : -1;
+}
+
+/* What an .s3cfg says of TLS, where the spec is silent. */
+static void add_tls(struct sl_s3 *s3)
+{
+    const struct sl_s3cfg *s3cfg = sl_creds_s3cfg(s3->creds);
+    struct sl_source_config *config = &s3->store->config;
+    if (!s3cfg->ca_file && !s3cfg->no_verify)
+        return;
+    s3->tls = config->tls ? *config->tls : (struct sl_tls_options){.verify = true};
+    if (s3cfg->ca_file && !(s3->tls.ca_file && *s3->tls.ca_file))
+        s3->tls.ca_file = s3cfg->ca_file;
+    if (s3cfg->no_verify)
+        s3->tls.verify = false;
+    config->tls = &s3->tls;
+}
+
+static int s3_open(struct sl_store *store, const char *uri, char **key, struct sl_err *err)
+{
+    struct sl_s3 *s3 = sl_alloc(sizeof(*s3), err);
+    if (!s3)
+        return -1;
+    store->impl = s3;
+    s3->store = store;
+    pthread_mutex_init(&s3->locked.mutex, NULL);
+    if (split_uri(s3, uri, key, err) < 0)
+        return -1;
+    store->uri = sl_asprintf(err, "s3://%s/%s", s3->bucket, s3->prefix);
+    s3->creds = store->uri ? sl_creds_new(&store->config, err) : NULL;
+    if (!s3->creds)
+        return store->uri ? sl_wrap(err, "cannot open '%s'", store->uri) : -1;
+    add_tls(s3);
+    snprintf(s3->locked.region, sizeof(s3->locked.region), "%s", sl_creds_region(s3->creds));
+    if (sl_s3_endpoint_find(&s3->locked.endpoint, store->config.s3, s3->creds, s3->bucket,
+                            s3->locked.region, err) < 0)
+        return sl_wrap(err, "cannot open '%s'", store->uri);
+    sl_log(SL_LOG_DEBUG, "'%s' is at %s%s (from %s), region %s", store->uri,
+           s3->locked.endpoint.origin, s3->locked.endpoint.base, s3->locked.endpoint.from,
+           s3->locked.region);
+    return 0;
+}
+
+static void s3_close(struct sl_store *store)
+{
+    struct sl_s3 *s3 = store->impl;
+    if (!s3)
+        return;
+    sl_s3_endpoint_release(&s3->locked.endpoint);
+    explicit_bzero(&s3->locked.key, sizeof(s3->locked.key));
+    pthread_mutex_destroy(&s3->locked.mutex);
+    sl_creds_free(s3->creds);
+    free(s3->bucket);
+    free(s3->prefix);
+    free(s3);
+    store->impl = NULL;
+}
+
+/* ---- objects -------------------------------------------------------------------------------- */
+
+static void s3_forget(struct sl_source *source)
+{
+    struct object *object = source->impl;
+    if (!object)
+        return;
+    sl_s3_signed_release(&object->locked.request);
+    pthread_mutex_destroy(&object->locked.mutex);
+    free(object->key);
+    free(object);
+    source->impl = NULL;
+}
+
+static int s3_locate(struct sl_source *source, struct sl_err *err)
+{
+    struct sl_s3 *s3 = source->store->impl;
+    struct object *object = sl_alloc(sizeof(*object), err);
+    if (!object)
+        return -1;
+    source->impl = object;
+    object->s3 = s3;
+    pthread_mutex_init(&object->locked.mutex, NULL);
+    object->key = sl_asprintf(err, "%s%s", s3->prefix, source->name);
+    source->uri = sl_asprintf(err, "%s%s", source->store->uri, source->name);
+    if (!object->key || !source->uri)
+        return -1;
+    if (!*object->key || strlen(object->key) > SL_S3_KEY_BYTES_MAX)
+        return sl_fail(err, SL_E_USAGE, "'%.200s' names no object: a key has 1 to %d bytes",
+                       source->uri, SL_S3_KEY_BYTES_MAX);
+    return 0;
+}
+
+static int prepare(struct sl_source *source, struct sl_range_request *request, struct sl_err *err)
+{
+    struct object *object = source->impl;
+    SL_LOCKED(&object->locked.mutex);
+    struct sl_s3_signed *made = &object->locked.request;
+    if (!sl_s3_signed_current(object->s3, made) &&
+        sl_s3_sign(object->s3, "GET", object->key, "", made, err) < 0)
+        return sl_wrap(err, "cannot read '%.300s'", source->uri);
+    request->whole = object->locked.whole;
+    request->url = sl_strdup(made->url, err);
+    if (!request->url)
+        return -1;
+    for (unsigned i = 0; i < made->header_count; i++)
+        if (sl_range_add_header(request, err, "%s", made->headers[i]) < 0)
+            return -1;
+    return 0;
+}
+
+/* 416 to the first range of all: the object is empty, and its answer told neither that in a header
+ * nor the version. */
+static bool is_empty(const struct sl_source *source, int status, const char *body)
+{
+    const char *size = strstr(body, "<ActualObjectSize>");
+    return status == 416 && !source->opened &&
+           (!size || strncmp(size, "<ActualObjectSize>0<", 20) == 0);
+}
+
+static int refuse(struct sl_source *source, const struct sl_exchange *exchange, const char *body,
+                  size_t body_bytes, struct sl_err *err)
+{
+    struct object *object = source->impl;
+    char what[400];
+    snprintf(what, sizeof(what), "cannot read '%.380s'", source->uri);
+    const struct sl_s3_reply reply = {
+        .status = sl_exchange_status(exchange),
+        .retry_after = sl_exchange_header(exchange, "Retry-After"),
+        .date = sl_exchange_header(exchange, "Date"),
+        .bucket_region = sl_exchange_header(exchange, "x-amz-bucket-region"),
+        .request_id = sl_exchange_header(exchange, "x-amz-request-id"),
+        .body = body,
+        .body_bytes = body_bytes,
+    };
+    sl_s3_refused(object->s3, what, false, &reply, err);
+    if (is_empty(source, reply.status, body)) {
+        SL_LOCKED(&object->locked.mutex);
+        object->locked.whole = true;
+    }
+    return -1;
+}
+
+static bool s3_mend(struct sl_source *source, const struct sl_err *why, struct sl_err *err)
+{
+    (void)err;
+    struct object *object = source->impl;
+    unsigned keys;
+    if (!why->http_status)
+        return false;
+    {
+        SL_LOCKED(&object->locked.mutex);
+        if (why->http_status == 416)
+            return object->locked.whole && !source->opened;
+        keys = object->locked.request.keys;
+    }
+    return sl_s3_mend(object->s3, keys, why);
+}
+
+static struct sl_lane *s3_lane_new(struct sl_store *store, struct sl_err *err)
+{
+    static const struct sl_range_ops ops = {.prepare = prepare, .refuse = refuse};
+    return sl_range_lane_new(store, &ops, err);
+}
+
+const struct sl_backend sl_s3_backend = {
+    .name = "s3",
+    .open = s3_open,
+    .close = s3_close,
+    .list = sl_s3_list,
+    .locate = s3_locate,
+    .forget = s3_forget,
+    .lane_new = s3_lane_new,
+    .lane_free = sl_range_lane_free,
+    .lane_start = sl_range_lane_start,
+    .lane_read = sl_range_lane_read,
+    .lane_poll = sl_range_lane_poll,
+    .lane_abort = sl_range_lane_abort,
+    .mend = s3_mend,
+};

@@ -1,0 +1,242 @@
+/*
+ * The AWS tools' rules: Amazon gets virtual hosts for buckets whose name is one DNS label, an
+ * endpoint of one's own gets the bucket in the path unless told otherwise. Two hosts of CoreWeave
+ * refuse path style, so they get virtual hosts without being asked.
+ */
+#include "s3_endpoint.h"
+
+#include <string.h>
+#include <strings.h>
+
+struct choice {
+    const char *url, *from;
+    int addressing;
+    const char *host_bucket; /* s3cmd: the host part behind "%(bucket)s." */
+};
+
+static const char *env(const char *name)
+{
+    const char *value = getenv(name);
+    return value && *value ? value : NULL;
+}
+
+bool sl_s3_region_valid(const char *region)
+{
+    size_t bytes = strlen(region);
+    return bytes > 0 && bytes < SL_S3_REGION_MAX &&
+           strspn(region, "abcdefghijklmnopqrstuvwxyz0123456789-") == bytes;
+}
+
+/* One DNS label, so that a wildcard certificate covers it. */
+static bool is_label(const char *bucket)
+{
+    size_t bytes = strlen(bucket);
+    return bytes >= 3 && bytes <= 63 &&
+           strspn(bucket, "abcdefghijklmnopqrstuvwxyz0123456789-") == bytes && bucket[0] != '-' &&
+           bucket[bytes - 1] != '-';
+}
+
+static bool is_host_name(const char *bucket)
+{
+    size_t bytes = strlen(bucket);
+    return bytes >= 3 && bytes <= 63 &&
+           strspn(bucket, "abcdefghijklmnopqrstuvwxyz0123456789-.") == bytes && bucket[0] != '.' &&
+           bucket[bytes - 1] != '.' && !strstr(bucket, "..");
+}
+
+/* ---- which endpoint ------------------------------------------------------------------------- */
+
+static bool is_amazon_default(const char *host)
+{
+    return strcasecmp(host, "s3.amazonaws.com") == 0;
+}
+
+/* s3cmd: host_base without scheme, host_bucket a template. *text keeps the URL. */
+static int from_s3cfg(struct choice *choice, const struct sl_s3cfg *s3cfg, int wanted, char **text,
+                      struct sl_err *err)
+{
+    static const char variable[] = "%(bucket)s";
+    const char *template = s3cfg->host_bucket;
+    if (!s3cfg->host_base || is_amazon_default(s3cfg->host_base))
+        return 0;
+    *text =
+        strstr(s3cfg->host_base, "://")
+            ? sl_strdup(s3cfg->host_base, err)
+            : sl_asprintf(err, "%s://%s", s3cfg->plain_http ? "http" : "https", s3cfg->host_base);
+    if (!*text)
+        return -1;
+    choice->url = *text;
+    choice->from = s3cfg->path;
+    if (!template || wanted != SL_S3_ADDRESSING_AUTO)
+        return 0;
+    const char *found = strstr(template, variable);
+    if (!found || template[0] != '%') {
+        if (found)
+            return sl_fail(
+                err, SL_E_USAGE,
+                "'%s': host_bucket '%.100s' is not understood: expected '%%(bucket)s.HOST' "
+                "or a host without '%%(bucket)s' for path style",
+                s3cfg->path, template);
+        choice->addressing = SL_S3_ADDRESSING_PATH;
+        return 0;
+    }
+    const char *rest = template + sizeof(variable) - 1;
+    if (*rest != '.' || is_amazon_default(rest + 1))
+        return 0; /* s3cmd's default, left as it was */
+    choice->addressing = SL_S3_ADDRESSING_VIRTUAL;
+    choice->host_bucket = rest + 1;
+    return 0;
+}
+
+static bool configured_ignored(const struct sl_profile *profile)
+{
+    const char *text = env("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS");
+    text = text ? text : profile->ignore_endpoint_urls;
+    return text && strcasecmp(text, "true") == 0;
+}
+
+static void from_configured(struct choice *choice, const struct sl_profile *profile)
+{
+    const struct {
+        const char *url, *from;
+    } rows[] = {
+        {env("AWS_ENDPOINT_URL_S3"), "AWS_ENDPOINT_URL_S3"},
+        {env("AWS_ENDPOINT_URL"), "AWS_ENDPOINT_URL"},
+        {sl_profile_endpoint(profile), "the profile's endpoint_url"},
+    };
+    if (configured_ignored(profile))
+        return;
+    for (size_t i = 0; i < SL_COUNT(rows) && !choice->url; i++) {
+        choice->url = rows[i].url;
+        choice->from = rows[i].from;
+    }
+}
+
+/* choice->url stays NULL for Amazon. *text keeps what had to be put together. */
+static int choose(struct choice *choice, const struct sl_s3_options *options,
+                  const struct sl_creds *creds, char **text, struct sl_err *err)
+{
+    const struct sl_profile *profile = sl_creds_profile(creds);
+    choice->addressing = options ? options->addressing : SL_S3_ADDRESSING_AUTO;
+    if (options && options->endpoint && *options->endpoint) {
+        choice->url = options->endpoint;
+        choice->from = "source.s3.endpoint";
+    } else if (from_s3cfg(choice, sl_creds_s3cfg(creds), choice->addressing, text, err) < 0) {
+        return -1;
+    }
+    if (!choice->url)
+        from_configured(choice, profile);
+    const char *style = profile->s3_addressing_style;
+    if (choice->addressing == SL_S3_ADDRESSING_AUTO && style) {
+        if (strcasecmp(style, "path") == 0)
+            choice->addressing = SL_S3_ADDRESSING_PATH;
+        else if (strcasecmp(style, "virtual") == 0)
+            choice->addressing = SL_S3_ADDRESSING_VIRTUAL;
+    }
+    return 0;
+}
+
+/* ---- what it means for a bucket ------------------------------------------------------------- */
+
+static int parse_endpoint(const struct choice *choice, struct sl_url *url, struct sl_err *err)
+{
+    bool bare = !strstr(choice->url, "://");
+    sl_autofree char *text = sl_asprintf(err, "%s%s", bare ? "https://" : "", choice->url);
+    if (!text)
+        return -1;
+    if (sl_url_parse(text, url, err) < 0)
+        return sl_wrap(err, "endpoint from %s", choice->from);
+    if (url->userinfo || strchr(url->target, '?'))
+        return sl_fail(err, SL_E_USAGE,
+                       "endpoint from %s must be scheme, host and port, without user or query",
+                       choice->from);
+    for (size_t bytes = strlen(url->target); bytes && url->target[bytes - 1] == '/';)
+        url->target[--bytes] = 0;
+    return 0;
+}
+
+static bool wants_virtual(const struct sl_url *url, const struct choice *choice, bool amazon,
+                          const char *bucket)
+{
+    if (choice->addressing != SL_S3_ADDRESSING_AUTO)
+        return choice->addressing == SL_S3_ADDRESSING_VIRTUAL;
+    if (amazon)
+        return is_label(bucket);
+    return strcmp(url->host, "cwobject.com") == 0 || strcmp(url->host, "cwlota.com") == 0;
+}
+
+static int fill(struct sl_s3_endpoint *endpoint, const struct sl_url *url,
+                const struct choice *choice, const char *bucket, struct sl_err *err)
+{
+    char authority[SL_URL_AUTHORITY_MAX];
+    const char *scheme = url->tls ? "https" : "http";
+    sl_url_authority(url, authority);
+    if (endpoint->virtual_host) {
+        if (!is_host_name(bucket) || url->ipv6)
+            return sl_fail(err, SL_E_USAGE,
+                           "bucket '%.100s' cannot be part of the host name '%s': set "
+                           "source.s3.addressing to path",
+                           bucket, authority);
+        endpoint->authority = sl_asprintf(err, "%s.%s", bucket,
+                                          choice->host_bucket ? choice->host_bucket : authority);
+        endpoint->base = sl_strdup(url->target, err);
+    } else {
+        sl_autofree char *encoded = sl_url_encode(bucket, false, err);
+        endpoint->authority = sl_strdup(authority, err);
+        endpoint->base = encoded ? sl_asprintf(err, "%s/%s", url->target, encoded) : NULL;
+    }
+    if (!endpoint->authority || !endpoint->base)
+        return -1;
+    endpoint->origin = sl_asprintf(err, "%s://%s", scheme, endpoint->authority);
+    return endpoint->origin ? 0 : -1;
+}
+
+/* The template of an .s3cfg may name a port or capitals: bring it into the shape of a Host header.
+ */
+static int normalise(struct sl_s3_endpoint *endpoint, struct sl_err *err)
+{
+    char authority[SL_URL_AUTHORITY_MAX];
+    sl_autourl url = {0};
+    if (sl_url_parse(endpoint->origin, &url, err) < 0)
+        return sl_wrap(err, "endpoint from %s", endpoint->from);
+    sl_url_authority(&url, authority);
+    free(endpoint->authority);
+    endpoint->authority = sl_strdup(authority, err);
+    return endpoint->authority ? 0 : -1;
+}
+
+int sl_s3_endpoint_find(struct sl_s3_endpoint *endpoint, const struct sl_s3_options *options,
+                        const struct sl_creds *creds, const char *bucket, const char *region,
+                        struct sl_err *err)
+{
+    struct choice choice = {0};
+    sl_autofree char *text = NULL, *amazon = NULL;
+    sl_autourl url = {0};
+    if (choose(&choice, options, creds, &text, err) < 0)
+        return -1;
+    if (!choice.url) {
+        bool china = strncmp(region, "cn-", 3) == 0;
+        amazon = sl_asprintf(err, "https://s3.%s.amazonaws.com%s", region, china ? ".cn" : "");
+        if (!amazon)
+            return -1;
+        choice.url = amazon;
+        choice.from = "the region";
+    }
+    if (parse_endpoint(&choice, &url, err) < 0)
+        return -1;
+    *endpoint = (struct sl_s3_endpoint){.amazon = amazon != NULL, .from = choice.from};
+    endpoint->virtual_host = wants_virtual(&url, &choice, endpoint->amazon, bucket);
+    if (fill(endpoint, &url, &choice, bucket, err) < 0 || normalise(endpoint, err) < 0) {
+        sl_s3_endpoint_release(endpoint);
+        return -1;
+    }
+    return 0;
+}
+
+void sl_s3_endpoint_release(struct sl_s3_endpoint *endpoint)
+{
+    free(endpoint->origin);
+    free(endpoint->authority);
+    free(endpoint->base);
+    *endpoint = (struct sl_s3_endpoint){0};
+}

@@ -1,0 +1,33 @@
+/* Where a bucket is: endpoint, region, and whether its name goes into the path or the host. */
+#ifndef SL_S3_ENDPOINT_H
+#define SL_S3_ENDPOINT_H
+
+#include <stdbool.h>
+
+#include "creds.h"
+#include "url.h"
+
+enum { SL_S3_REGION_MAX = 64 };
+
+struct sl_s3_endpoint {
+    char *origin;    /* "https://bucket.host:port": what the path of a request follows */
+    char *authority; /* "bucket.host:port": the Host header */
+    char *base;      /* "" or "/bucket", after the path of an endpoint that has one: encoded */
+    bool amazon;     /* no endpoint was configured: it follows the region */
+    bool virtual_host;
+    const char *from; /* which setting gave it, for people */
+};
+
+/**
+ * Choose by spec, .s3cfg, environment and profile (in this order), for requests in `region`.
+ * SL_E_USAGE for an endpoint that is no http(s) URL and for a bucket that cannot be a host name
+ * where it must be one. Release with sl_s3_endpoint_release().
+ */
+int sl_s3_endpoint_find(struct sl_s3_endpoint *endpoint, const struct sl_s3_options *options,
+                        const struct sl_creds *creds, const char *bucket, const char *region,
+                        struct sl_err *err);
+void sl_s3_endpoint_release(struct sl_s3_endpoint *endpoint);
+/** A region's name as a server may tell it: [a-z0-9-], 1 to 63. */
+bool sl_s3_region_valid(const char *region);
+
+#endif

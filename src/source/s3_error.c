@@ -1,0 +1,196 @@
+/*
+ * One row per code of the store: the kind of failure, whether it may pass, and what the reader of
+ * the message should do. A code that is not listed is judged by its status alone.
+ */
+#include "s3_error.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "exchange.h"
+#include "retry.h"
+#include "s3_xml.h"
+
+enum { ERROR_BYTES_MAX = 64 * 1024 };
+
+struct rule {
+    const char *code;
+    enum sl_err_kind kind;
+    bool retry;
+    const char *advice;
+};
+/* https://docs.aws.amazon.com/AmazonS3/latest/API/ErrorResponses.html */
+static const struct rule rules[] = {
+    {"NoSuchKey", SL_E_NOT_FOUND, false, "check the key: it is case-sensitive"},
+    {"NoSuchBucket", SL_E_NOT_FOUND, false, "check the bucket's name and the endpoint"},
+    {"NoSuchVersion", SL_E_NOT_FOUND, false, "the version was deleted during the load"},
+    {"AccessDenied", SL_E_AUTH, false, NULL},
+    {"AllAccessDisabled", SL_E_AUTH, false, "the bucket is closed"},
+    {"AccountProblem", SL_E_AUTH, false, "the account has a problem: ask the store's operator"},
+    {"InvalidAccessKeyId", SL_E_AUTH, false, "the store does not know this access key"},
+    {"SignatureDoesNotMatch", SL_E_AUTH, false, "the secret key does not fit the access key"},
+    {"ExpiredToken", SL_E_AUTH, false, "the session token has expired: get new credentials"},
+    {"TokenRefreshRequired", SL_E_AUTH, false, "get new credentials"},
+    {"InvalidToken", SL_E_AUTH, false,
+     "the session token is not one of this store: get new credentials"},
+    {"RequestTimeTooSkewed", SL_E_AUTH, false, "set this machine's clock"},
+    {"RequestExpired", SL_E_AUTH, false, "set this machine's clock"},
+    {"PreconditionFailed", SL_E_INTEGRITY, false, "the object changed"},
+    {"InvalidRange", SL_E_INTEGRITY, false, "the object is shorter than it was"},
+    {"InvalidObjectState", SL_E_AUTH, false,
+     "the object is archived: restore it to a readable storage class first"},
+    {"RequestTimeout", SL_E_NET, true, ""},
+    {"SlowDown", SL_E_NET, true, ""},
+    {"ServiceUnavailable", SL_E_NET, true, ""},
+    {"InternalError", SL_E_NET, true, ""},
+    {"Throttling", SL_E_NET, true, ""},
+    {"ThrottlingException", SL_E_NET, true, ""},
+    {"RequestLimitExceeded", SL_E_NET, true, ""},
+    {"OperationAborted", SL_E_NET, true, ""},
+    {"PermanentRedirect", SL_E_USAGE, false, NULL},
+    {"TemporaryRedirect", SL_E_USAGE, false, NULL},
+    {"AuthorizationHeaderMalformed", SL_E_AUTH, false, NULL},
+    {"IllegalLocationConstraintException", SL_E_USAGE, false, NULL},
+    {"InvalidBucketName", SL_E_USAGE, false, "check the bucket's name"},
+    {"KeyTooLongError", SL_E_USAGE, false, "a key has at most 1024 bytes"},
+};
+
+static int on_fault(const char *path, const char *value, void *arg, struct sl_err *err)
+{
+    (void)err;
+    struct sl_s3_fault *fault = arg;
+    const struct {
+        const char *path;
+        char *text;
+        size_t bytes;
+    } rows[] = {
+        {"Error/Code", fault->code, sizeof(fault->code)},
+        {"Error/Message", fault->message, sizeof(fault->message)},
+        {"Error/Region", fault->region, sizeof(fault->region)},
+        {"Error/RequestId", fault->request_id, sizeof(fault->request_id)},
+        {"Error/StorageClass", fault->storage_class, sizeof(fault->storage_class)},
+    };
+    for (size_t i = 0; i < SL_COUNT(rows); i++)
+        if (strcmp(path, rows[i].path) == 0)
+            snprintf(rows[i].text, rows[i].bytes, "%s", value);
+    return 0;
+}
+
+/* A code is a word; whatever else stands there is no code. */
+static void tame_code(char *code)
+{
+    for (char *c = code; *c; c++)
+        if (!((*c >= 'A' && *c <= 'Z') || (*c >= 'a' && *c <= 'z') || (*c >= '0' && *c <= '9') ||
+              *c == '.' || *c == '_' || *c == '-')) {
+            *code = 0;
+            return;
+        }
+}
+
+void sl_s3_fault_parse(const char *body, size_t bytes, struct sl_s3_fault *fault)
+{
+    *fault = (struct sl_s3_fault){0};
+    if (bytes && bytes <= ERROR_BYTES_MAX)
+        sl_s3_xml_parse(body, bytes, "error answer", on_fault, fault, NULL);
+    tame_code(fault->code);
+}
+
+int sl_s3_parse_date(const char *text, int64_t *seconds)
+{
+    struct tm tm = {0};
+    const char *rest = strptime(text, "%a, %d %b %Y %H:%M:%S GMT", &tm);
+    if (!rest || *rest)
+        return -1;
+    *seconds = (int64_t)timegm(&tm);
+    return 0;
+}
+
+static const struct rule *find_rule(const struct sl_s3_fault *fault)
+{
+    static const struct rule kms = {"KMS", SL_E_AUTH, false,
+                                    "the object is encrypted by KMS and these credentials have no "
+                                    "right to its key"};
+    if (strncmp(fault->code, "KMS.", 4) == 0)
+        return &kms;
+    for (size_t i = 0; i < SL_COUNT(rules); i++)
+        if (strcmp(fault->code, rules[i].code) == 0)
+            return &rules[i];
+    return NULL;
+}
+
+/* What AccessDenied and wrong regions mean depends on who asked. */
+static void advise(const struct sl_s3_subject *subject, const struct sl_s3_fault *fault, char *text,
+                   size_t bytes)
+{
+    if (strcmp(fault->code, "AccessDenied") != 0 && *fault->code)
+        snprintf(text, bytes,
+                 "bucket '%.63s' is not in region '%s'%s%s: set source.s3.region or the endpoint",
+                 subject->bucket, subject->region, *fault->region ? " but in " : "", fault->region);
+    else if (subject->none_found)
+        snprintf(
+            text, bytes,
+            "no credentials were found, so the request was not signed: set AWS_ACCESS_KEY_ID and "
+            "AWS_SECRET_ACCESS_KEY, a profile or a role, or check that the bucket is public");
+    else if (subject->anonymous)
+        snprintf(text, bytes,
+                 "the request was not signed as source.s3.anonymous asks: is the object public?");
+    else if (subject->listing)
+        snprintf(text, bytes, "the credentials (%s) may not list it: grant s3:ListBucket",
+                 subject->origin);
+    else
+        snprintf(text, bytes,
+                 "the credentials (%s) may not read it, or it does not exist and they may not list "
+                 "the bucket: check the key, s3:GetObject and s3:ListBucket",
+                 subject->origin);
+}
+
+static int by_status(const struct sl_s3_subject *subject, const struct sl_s3_reply *reply,
+                     const struct sl_s3_fault *fault, const char *detail, struct sl_err *err)
+{
+    if (reply->status == 403 || (reply->status >= 300 && reply->status < 400)) {
+        char advice[400];
+        struct sl_s3_fault as = *fault;
+        snprintf(as.code, sizeof(as.code), "%s",
+                 reply->status == 403 ? "AccessDenied" : "Redirect");
+        advise(subject, &as, advice, sizeof(advice));
+        sl_fail_code(err, reply->status == 403 ? SL_E_AUTH : SL_E_USAGE, fault->code,
+                     "%s: %d %s: %s", subject->what, reply->status, detail, advice);
+        err->http_status = reply->status;
+        return -1;
+    }
+    sl_http_fail(err, reply->status, reply->retry_after, subject->what, detail);
+    snprintf(err->code, sizeof(err->code), "%.31s", fault->code);
+    return -1;
+}
+
+int sl_s3_refuse(const struct sl_s3_subject *subject, const struct sl_s3_reply *reply,
+                 struct sl_s3_fault *fault, struct sl_err *err)
+{
+    sl_s3_fault_parse(reply->body, reply->body_bytes, fault);
+    const char *request_id = *fault->request_id ? fault->request_id : reply->request_id;
+    char detail[512], advice[400] = "";
+    snprintf(detail, sizeof(detail), "%s%s%.160s%s%.64s%s", fault->code,
+             *fault->message ? " (" : "", fault->message, *fault->message ? ")" : "", "", "");
+    if (request_id && *request_id) {
+        size_t used = strlen(detail);
+        snprintf(detail + used, sizeof(detail) - used, "%srequest %.64s", used ? ", " : "",
+                 request_id);
+    }
+    const struct rule *rule = find_rule(fault);
+    if (!rule)
+        return by_status(subject, reply, fault, detail, err);
+    if (rule->advice)
+        snprintf(advice, sizeof(advice), "%s", rule->advice);
+    else
+        advise(subject, fault, advice, sizeof(advice));
+    char code[32];
+    snprintf(code, sizeof(code), "%.31s", rule->kind == SL_E_INTEGRITY ? "changed" : fault->code);
+    sl_fail_code(err, rule->kind, code, "%s: %d %s%s%s", subject->what, reply->status, detail,
+                 *advice ? ": " : "", advice);
+    err->http_status = reply->status;
+    err->retryable = rule->retry;
+    if (rule->retry && reply->retry_after)
+        err->retry_after_ms = sl_retry_after_ms(reply->retry_after, (int64_t)time(NULL));
+    return -1;
+}

@@ -1,0 +1,337 @@
+/*
+ * ListObjectsV2, page by page.
+ *
+ * A page is read whole (it holds at most 1000 keys of at most 1024 bytes) and walked twice: whether
+ * keys are percent-encoded and whether there is a next page may stand behind the keys. Everything
+ * in it is a stranger's: keys must lie below the prefix, sizes must be numbers, and tokens that
+ * repeat would go on for ever, which Brent's method notices in constant memory.
+ */
+#include <ctype.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "exchange.h"
+#include "progress.h"
+#include "retry.h"
+#include "s3_store.h"
+#include "s3_xml.h"
+
+enum {
+    TOKEN_BYTES_MAX = 8 * 1024,
+    EMPTY_PAGES_MAX = 1000, /* in a row, each saying that there is more */
+    ETAG_BYTES_MAX = 256,
+    ATTEMPTS_DEFAULT = 8,
+};
+
+/* ---- one page ------------------------------------------------------------------------------- */
+
+struct page {
+    const char *uri, *prefix;
+    size_t prefix_bytes;
+    int (*each)(const struct sl_entry *entry, void *arg, struct sl_err *err);
+    void *arg;
+    bool is_listing, encoded, truncated;
+    char *token;
+    uint64_t entries;
+    /* the Contents element in hand */
+    bool has_key, has_bytes;
+    uint64_t bytes;
+    char key[SL_S3_KEY_BYTES_MAX + 1], etag[ETAG_BYTES_MAX];
+};
+
+static int hostile(const struct page *page, struct sl_err *err, const char *what)
+{
+    return sl_fail_code(err, SL_E_FORMAT, "listing", "cannot list '%s': %s", page->uri, what);
+}
+
+static int on_frame(const char *path, const char *value, void *arg, struct sl_err *err)
+{
+    struct page *page = arg;
+    if (strcmp(path, "ListBucketResult") == 0)
+        page->is_listing = true;
+    else if (strcmp(path, "ListBucketResult/EncodingType") == 0)
+        page->encoded = strcmp(value, "url") == 0;
+    else if (strcmp(path, "ListBucketResult/IsTruncated") == 0)
+        page->truncated = strcmp(value, "true") == 0;
+    else if (strcmp(path, "ListBucketResult/NextContinuationToken") == 0) {
+        if (!*value || strlen(value) > TOKEN_BYTES_MAX)
+            return *value ? hostile(page, err, "its continuation token is too long") : 0;
+        free(page->token);
+        page->token = sl_strdup(value, err);
+        return page->token ? 0 : -1;
+    }
+    return 0;
+}
+
+static int hex(char c)
+{
+    if (c >= '0' && c <= '9')
+        return c - '0';
+    c = (char)(c | 0x20);
+    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+/* Into page->key: %XX and '+' undone if the page is encoded. */
+static int take_key(struct page *page, const char *value, struct sl_err *err)
+{
+    size_t used = 0;
+    for (; *value; value++) {
+        char c = *value;
+        if (page->encoded && c == '+') {
+            c = ' ';
+        } else if (page->encoded && c == '%') {
+            int high = hex(value[1]), low = high < 0 ? -1 : hex(value[2]);
+            if (low < 0 || (high | low) == 0)
+                return hostile(page, err, "a key holds a broken escape or a NUL");
+            c = (char)(high * 16 + low);
+            value += 2;
+        }
+        if (used == SL_S3_KEY_BYTES_MAX)
+            return hostile(page, err, "a key is longer than the 1024 bytes that S3 allows");
+        page->key[used++] = c;
+    }
+    page->key[used] = 0;
+    page->has_key = used > 0;
+    return 0;
+}
+
+static int take_size(struct page *page, const char *value, struct sl_err *err)
+{
+    uint64_t bytes = 0;
+    size_t digits = strspn(value, "0123456789");
+    if (!digits || digits > 18 || value[digits])
+        return hostile(page, err, "the size of an object is no number");
+    for (; *value; value++)
+        bytes = bytes * 10 + (uint64_t)(*value - '0');
+    page->bytes = bytes;
+    page->has_bytes = true;
+    return 0;
+}
+
+static int end_entry(struct page *page, struct sl_err *err)
+{
+    if (!page->has_key || !page->has_bytes)
+        return hostile(page, err, "an entry has no key or no size");
+    if (strncmp(page->key, page->prefix, page->prefix_bytes) != 0)
+        return hostile(page, err, "a key does not lie below the prefix");
+    const char *name = page->key + page->prefix_bytes;
+    size_t bytes = strlen(page->key);
+    bool folder = page->key[bytes - 1] == '/';
+    struct sl_entry entry = {.name = name, .bytes = page->bytes, .etag = page->etag};
+    if (folder && !page->bytes)
+        return 0;
+    if (!*name)
+        return hostile(page, err, "the object that is named as the prefix itself is not empty");
+    page->entries++;
+    return page->each(&entry, page->arg, err);
+}
+
+static int on_content(const char *path, const char *value, void *arg, struct sl_err *err)
+{
+    static const char contents[] = "ListBucketResult/Contents";
+    struct page *page = arg;
+    if (strncmp(path, contents, sizeof(contents) - 1) != 0)
+        return 0;
+    const char *field = path + sizeof(contents) - 1;
+    if (strcmp(field, "/Key") == 0)
+        return take_key(page, value, err);
+    if (strcmp(field, "/Size") == 0)
+        return take_size(page, value, err);
+    if (strcmp(field, "/ETag") == 0)
+        snprintf(page->etag, sizeof(page->etag), "%s", strlen(value) < ETAG_BYTES_MAX ? value : "");
+    if (*field)
+        return 0;
+    int result = end_entry(page, err);
+    page->has_key = page->has_bytes = false;
+    page->etag[0] = 0;
+    return result;
+}
+
+int sl_s3_page_parse(const char *text, size_t bytes, const char *uri, const char *prefix,
+                     int (*each)(const struct sl_entry *entry, void *arg, struct sl_err *err),
+                     void *arg, char **token, uint64_t *entries, struct sl_err *err)
+{
+    char what[400];
+    struct page page = {
+        .uri = uri, .prefix = prefix, .prefix_bytes = strlen(prefix), .each = each, .arg = arg};
+    *token = NULL;
+    snprintf(what, sizeof(what), "cannot list '%.380s'", uri);
+    int result = sl_s3_xml_parse(text, bytes, what, on_frame, &page, err);
+    if (result == 0 && !page.is_listing)
+        result = hostile(&page, err, "the answer is no ListBucketResult: is this an S3 endpoint?");
+    if (result == 0 && page.truncated && !page.token)
+        result = hostile(&page, err, "the page says that there is more, but not where");
+    if (result == 0)
+        result = sl_s3_xml_parse(text, bytes, what, on_content, &page, err);
+    if (result == 0 && page.truncated)
+        *token = sl_steal(&page.token);
+    *entries = page.entries;
+    free(page.token);
+    return result;
+}
+
+/* ---- all pages ------------------------------------------------------------------------------ */
+
+struct listing {
+    struct sl_s3 *s3;
+    struct sl_exchange *exchange;
+    char what[400];
+};
+
+static char *page_query(const struct sl_s3 *s3, const char *token, struct sl_err *err)
+{
+    sl_autofree char *prefix = sl_url_encode(s3->prefix, false, err);
+    sl_autofree char *from = prefix ? sl_url_encode(token ? token : "", false, err) : NULL;
+    if (!from)
+        return NULL;
+    return sl_asprintf(err, "%s%s%sencoding-type=url&list-type=2&max-keys=1000&prefix=%s",
+                       token ? "continuation-token=" : "", from, token ? "&" : "", prefix);
+}
+
+static int refuse(struct listing *listing, const struct sl_answer *answer, struct sl_err *err)
+{
+    char retry_after[64], date[64], region[SL_S3_REGION_MAX], request_id[128];
+    const struct sl_s3_reply reply = {
+        .status = answer->status,
+        .retry_after = sl_answer_header(answer, "Retry-After", retry_after, sizeof(retry_after))
+                           ? retry_after
+                           : NULL,
+        .date = sl_answer_header(answer, "Date", date, sizeof(date)) ? date : NULL,
+        .bucket_region =
+            sl_answer_header(answer, "x-amz-bucket-region", region, sizeof(region)) ? region : NULL,
+        .request_id = sl_answer_header(answer, "x-amz-request-id", request_id, sizeof(request_id))
+                          ? request_id
+                          : NULL,
+        .body = sl_buf_string(&answer->body),
+        .body_bytes = answer->body.used,
+    };
+    return sl_s3_refused(listing->s3, listing->what, true, &reply, err);
+}
+
+/* One try; *keys says what it was signed with. */
+static int try_page(struct listing *listing, const char *query, struct sl_answer *answer,
+                    unsigned *keys, struct sl_err *err)
+{
+    struct sl_s3_signed request = {0};
+    if (sl_s3_sign(listing->s3, "GET", NULL, query, &request, err) < 0)
+        return sl_wrap(err, "%s", listing->what);
+    const char *headers[SL_S3_HEADERS_MAX + 1] = {0};
+    memcpy(headers, request.headers, request.header_count * sizeof(headers[0]));
+    *keys = request.keys;
+    const struct sl_request get = {.method = "GET", .url = request.url, .headers = headers};
+    int result = sl_exchange_simple(listing->exchange, &get, SL_S3_XML_BYTES_MAX, answer, err);
+    sl_s3_signed_release(&request);
+    if (result < 0)
+        return sl_wrap(err, "%s", listing->what);
+    if (answer->status == 200)
+        return 0;
+    refuse(listing, answer, err);
+    sl_answer_release(answer);
+    return -1;
+}
+
+static int get_page(struct listing *listing, const char *query, struct sl_answer *answer,
+                    struct sl_err *err)
+{
+    const struct sl_source_config *config = &listing->s3->store->config;
+    struct sl_retry retry = {.limit = config->attempts ? config->attempts : ATTEMPTS_DEFAULT};
+    for (;;) {
+        struct sl_err why = SL_ERR_INIT;
+        uint64_t wait_ms = 0;
+        unsigned keys = 0;
+        if (try_page(listing, query, answer, &keys, &why) == 0)
+            return 0;
+        bool again = false;
+        if (why.retryable) {
+            again = sl_retry_again(&retry, &why, 0, &wait_ms);
+        } else if (why.http_status && !retry.mended) {
+            retry.mended = true;
+            again = sl_s3_mend(listing->s3, keys, &why);
+        }
+        if (!again) {
+            if (err)
+                *err = why;
+            return -1;
+        }
+        sl_progress_add_retry(config->progress);
+        if (sl_sleep_ms((unsigned)wait_ms, config->cancel, err) < 0)
+            return -1;
+    }
+}
+
+/* Brent: the token is compared with one kept from the last page whose number is a power of two. */
+struct loop_watch {
+    char *kept;
+    uint64_t pages, next;
+    unsigned empty;
+};
+
+static int watch(struct loop_watch *loop, const struct listing *listing, const char *token,
+                 uint64_t entries, struct sl_err *err)
+{
+    loop->pages++;
+    loop->empty = entries ? 0 : loop->empty + 1;
+    if ((loop->kept && strcmp(loop->kept, token) == 0) || loop->empty > EMPTY_PAGES_MAX)
+        return sl_fail_code(err, SL_E_FORMAT, "listing",
+                            "%s: its pages go in a circle (after %" PRIu64 " of them)",
+                            listing->what, loop->pages);
+    if (loop->pages < loop->next)
+        return 0;
+    loop->next = loop->pages * 2;
+    free(loop->kept);
+    loop->kept = sl_strdup(token, err);
+    return loop->kept ? 0 : -1;
+}
+
+static int list_pages(struct listing *listing, struct loop_watch *loop,
+                      int (*each)(const struct sl_entry *, void *, struct sl_err *), void *arg,
+                      uint64_t *total, struct sl_err *err)
+{
+    const struct sl_s3 *s3 = listing->s3;
+    sl_autofree char *token = NULL;
+    do {
+        uint64_t entries = 0;
+        sl_autofree char *query = page_query(s3, token, err), *next = NULL;
+        struct sl_answer answer = {0};
+        if (!query || get_page(listing, query, &answer, err) < 0)
+            return -1;
+        int result = sl_s3_page_parse(sl_buf_string(&answer.body), answer.body.used, s3->store->uri,
+                                      s3->prefix, each, arg, &next, &entries, err);
+        sl_answer_release(&answer);
+        if (result < 0 || sl_cancel_check(s3->store->config.cancel, err) < 0)
+            return -1;
+        *total += entries;
+        if (next && watch(loop, listing, next, entries, err) < 0)
+            return -1;
+        free(token);
+        token = sl_steal(&next);
+    } while (token);
+    return 0;
+}
+
+int sl_s3_list(struct sl_store *store,
+               int (*each)(const struct sl_entry *entry, void *arg, struct sl_err *err), void *arg,
+               struct sl_err *err)
+{
+    const struct sl_connect connect = {.tls = store->config.tls,
+                                       .cancel = store->config.cancel,
+                                       .stall_seconds = store->config.stall_seconds};
+    struct listing listing = {.s3 = store->impl};
+    struct loop_watch loop = {.next = 1};
+    uint64_t total = 0;
+    snprintf(listing.what, sizeof(listing.what), "cannot list '%.380s'", store->uri);
+    SL_AUTO(sl_exchange) exchange = sl_exchange_new(&connect, err);
+    if (!exchange)
+        return -1;
+    listing.exchange = exchange;
+    int result = list_pages(&listing, &loop, each, arg, &total, err);
+    free(loop.kept);
+    if (result < 0)
+        return -1;
+    if (!total)
+        return sl_fail(err, SL_E_NOT_FOUND,
+                       "there is no object below '%s': check the prefix, it is case-sensitive",
+                       store->uri);
+    return 0;
+}

@@ -1,0 +1,72 @@
+/* What the parts of the S3 backend share: one bucket and what was learned about it. */
+#ifndef SL_S3_STORE_H
+#define SL_S3_STORE_H
+
+#include <pthread.h>
+
+#include "backend.h"
+#include "creds.h"
+#include "s3_endpoint.h"
+#include "s3_error.h"
+#include "sigv4.h"
+
+enum { SL_S3_HEADERS_MAX = 4, SL_S3_KEY_BYTES_MAX = 1024, SL_S3_SIGNATURE_SECONDS = 5 * 60 };
+
+/** store->impl */
+struct sl_s3 {
+    struct sl_store *store;
+    char *bucket;
+    char *prefix; /* keys of the store's objects begin so: "" or with '/' at its end */
+    struct sl_creds *creds;
+    struct sl_tls_options tls; /* where an .s3cfg says more than the spec; strings are borrowed */
+    struct {
+        pthread_mutex_t mutex;
+        struct sl_s3_endpoint endpoint;
+        char region[SL_S3_REGION_MAX];
+        bool moved;           /* a redirect to another region was followed: once is enough */
+        unsigned place;       /* counts changes of endpoint, region and clock */
+        int64_t clock_offset; /* the store's clock minus ours, seconds */
+        struct sl_sigv4_key key;
+        /* told by refusals, used by sl_s3_mend() */
+        char told_region[SL_S3_REGION_MAX];
+        bool told_clock;
+        int64_t told_offset;
+    } locked;
+};
+
+/** A URL with the headers that let it in. Good for every range of an object while it is young. */
+struct sl_s3_signed {
+    char *url;
+    char *headers[SL_S3_HEADERS_MAX];
+    unsigned header_count;
+    uint64_t made_ns;
+    unsigned place, keys; /* generations of what it was made from; keys is 0: never made */
+};
+void sl_s3_signed_release(struct sl_s3_signed *request);
+
+/** Sign a request for a key, or for the bucket if key is NULL; query is encoded, "" for none. Any
+ * thread; may block while credentials are asked for. Replaces what `request` held. */
+int sl_s3_sign(struct sl_s3 *s3, const char *method, const char *key, const char *query,
+               struct sl_s3_signed *request, struct sl_err *err);
+/** Still young, and made from the endpoint, region, clock and keys of now. */
+bool sl_s3_signed_current(struct sl_s3 *s3, const struct sl_s3_signed *request);
+
+/** Always -1: the error of a refusal, and notes for sl_s3_mend(). what: "cannot read 's3://b/k'".
+ */
+int sl_s3_refused(struct sl_s3 *s3, const char *what, bool listing, const struct sl_s3_reply *reply,
+                  struct sl_err *err);
+/** As sl_backend.mend; keys is the generation that the refused request was signed with. */
+bool sl_s3_mend(struct sl_s3 *s3, unsigned keys, const struct sl_err *why);
+
+/** sl_backend.list */
+int sl_s3_list(struct sl_store *store,
+               int (*each)(const struct sl_entry *entry, void *arg, struct sl_err *err), void *arg,
+               struct sl_err *err);
+
+/** One page of ListObjectsV2, for the listing and its fuzzer: entries below prefix to `each`.
+ * *token: malloc'ed, NULL on the last page; *entries counts what was called back. */
+int sl_s3_page_parse(const char *text, size_t bytes, const char *uri, const char *prefix,
+                     int (*each)(const struct sl_entry *entry, void *arg, struct sl_err *err),
+                     void *arg, char **token, uint64_t *entries, struct sl_err *err);
+
+#endif
