@@ -1,0 +1,251 @@
+/*
+ * sluice inspect: what tensors an object holds. One object gives one report; below a prefix it is
+ * the index of a sharded model if there is exactly one, else the tensor file if there is exactly
+ * one, else all of both kinds.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli.h"
+#include "format.h"
+#include "inspect_report.h"
+#include "load.h"
+
+enum { JSON_BYTES_MAX = 1 << 30, OBJECTS_MAX = 10000 };
+
+struct inspect_options {
+    bool digest;
+    struct sl_list slice;
+    int hashes; /* 0 auto, 1 off */
+};
+static const struct sl_option rows[] = {
+    SL_OPTION(
+        inspect_options, digest, BOOL, "false",
+        "read the tensors and show the SHA-256 of each one's bytes, row-major and little-endian"),
+    SL_OPTION(
+        inspect_options, slice, LIST, "",
+        "show the SHA-256 of a part, 'NAME[0:4,:,2:]', fetching only what it needs; repeatable",
+        .value = "SLICE"),
+    SL_OPTION(inspect_options, hashes, CHOICE, "auto",
+              "with --digest: check the hashes that came with the tensors first, or not",
+              .choices = "auto|off"),
+    SL_OPTION_END,
+};
+static const struct sl_option_table table = {"inspect", sizeof(struct inspect_options), rows};
+
+/* ---- one object ------------------------------------------------------------------------------ */
+
+/* Keeps the digests as they come. */
+struct digesting {
+    struct sl_inspect_report *report;
+    struct sl_cancel *cancel;
+};
+
+static int keep_digest(void *arg, const struct sl_tensor *tensor, const uint8_t digest[32],
+                       struct sl_err *err)
+{
+    struct digesting *digesting = arg;
+    size_t number = (size_t)(tensor - digesting->report->index->tensors);
+    memcpy(digesting->report->digests[number], digest, 32);
+    return sl_cancel_check(digesting->cancel, err);
+}
+
+static int need_key(const struct sl_index *index, struct sl_err *err)
+{
+    return sl_fail_code(err, SL_E_FORMAT, "E_KEY_REQUIRED",
+                        "'%s' is encrypted: its tensors cannot be read without a key; leave out "
+                        "--digest and --slice to list "
+                        "them",
+                        sl_source_uri(index->sources[0]));
+}
+
+static int digest_all(struct sl_cli *cli, struct sl_inspect_report *report, struct sl_err *err)
+{
+    const struct inspect_options *options = cli->options;
+    struct digesting digesting = {report, cli->cancel};
+    report->digests = sl_alloc_array(report->index->tensor_count, sizeof(*report->digests), err);
+    if (!report->digests)
+        return -1;
+    return sl_index_digest(report->index, options->hashes == 0, keep_digest, &digesting, err);
+}
+
+static int digest_slices(struct sl_cli *cli, struct sl_inspect_report *report, struct sl_err *err)
+{
+    const struct inspect_options *options = cli->options;
+    report->slices = sl_alloc_array(options->slice.count, sizeof(*report->slices), err);
+    if (!report->slices)
+        return -1;
+    for (size_t i = 0; i < options->slice.count; i++) {
+        struct sl_inspect_slice *slice = &report->slices[i];
+        slice->text = options->slice.items[i];
+        slice->tensor = sl_index_find(report->index, slice->text, sl_slice_name_bytes(slice->text));
+        if (!slice->tensor)
+            return sl_fail_code(err, SL_E_NOT_FOUND, "st.not-found", "no tensor '%.*s' in '%s'",
+                                (int)SL_MIN(sl_slice_name_bytes(slice->text), (size_t)200),
+                                slice->text, sl_source_uri(report->index->sources[0]));
+        if (sl_slice_parse(slice->text, slice->tensor, &slice->slice, err) < 0 ||
+            sl_slice_digest(report->index, slice->tensor, &slice->slice, slice->sha256, err) < 0 ||
+            sl_cancel_check(cli->cancel, err) < 0)
+            return -1;
+        report->slice_count++;
+    }
+    return 0;
+}
+
+static int read_report(struct sl_cli *cli, struct sl_store *store, const char *name,
+                       struct sl_inspect_report *report, struct sl_err *err)
+{
+    const struct inspect_options *options = cli->options;
+    struct sl_source *source;
+    if (sl_source_open(store, name, SL_INDEX_HEAD_BYTES, &source, err) < 0 ||
+        sl_format_index_strict(source, name, &report->index, err) < 0)
+        return -1;
+    bool reads = options->digest || options->slice.count > 0;
+    if (report->index->encrypted && reads)
+        return need_key(report->index, err);
+    if (options->digest && digest_all(cli, report, err) < 0)
+        return sl_wrap(err, "cannot digest '%s'", sl_source_uri(report->index->sources[0]));
+    if (options->slice.count > 0 && digest_slices(cli, report, err) < 0)
+        return -1;
+    return 0;
+}
+
+/* Read, then show: nothing is printed of an object that is refused. */
+static int inspect_object(struct sl_cli *cli, struct sl_store *store, const char *name,
+                          struct sl_json *json, struct sl_err *err)
+{
+    struct sl_inspect_report report = {0};
+    int result = read_report(cli, store, name, &report, err);
+    if (result == 0 && cli->json)
+        sl_inspect_report_json(json, &report);
+    else if (result == 0)
+        sl_inspect_report_print(&report);
+    sl_inspect_report_release(&report);
+    return result;
+}
+
+/* ---- a prefix -------------------------------------------------------------------------------- */
+
+/* The names below a prefix that may hold tensors. */
+struct found {
+    struct sl_list indexes, files;
+};
+
+static void found_release(struct found *found)
+{
+    struct sl_list *lists[] = {&found->indexes, &found->files};
+    for (unsigned k = 0; k < SL_COUNT(lists); k++) {
+        for (size_t i = 0; i < lists[k]->count; i++)
+            free(lists[k]->items[i]);
+        free(lists[k]->items);
+    }
+}
+
+static int take_entry(const struct sl_entry *entry, void *arg, struct sl_err *err)
+{
+    struct found *found = arg;
+    const char *name = entry->name;
+    if (found->indexes.count + found->files.count == OBJECTS_MAX)
+        return sl_fail(err, SL_E_USAGE, "more than %d tensor files below the prefix: name one",
+                       OBJECTS_MAX);
+    if (sl_format_has_suffix(name, ".safetensors.index.json"))
+        return sl_list_add(&found->indexes, name, strlen(name), err);
+    if (sl_format_has_suffix(name, ".safetensors") || sl_format_has_suffix(name, ".tensors"))
+        return sl_list_add(&found->files, name, strlen(name), err);
+    return 0;
+}
+
+static int inspect_list(struct sl_cli *cli, struct sl_store *store, const struct sl_list *names,
+                        struct sl_json *json, struct sl_err *err)
+{
+    for (size_t i = 0; i < names->count; i++) {
+        if (!cli->json && i)
+            printf("\n");
+        if (inspect_object(cli, store, names->items[i], json, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int inspect_prefix(struct sl_cli *cli, struct sl_store *store, struct sl_json *json,
+                          struct sl_err *err)
+{
+    struct found found = {0};
+    int result = sl_store_list(store, take_entry, &found, err);
+    if (result == 0 && found.indexes.count + found.files.count == 0)
+        result = sl_fail(err, SL_E_NOT_FOUND, "no .safetensors or .tensors object below '%s'",
+                         sl_store_uri(store));
+    bool one = found.indexes.count == 1 || (found.indexes.count == 0 && found.files.count == 1);
+    if (result == 0 && one)
+        result = inspect_list(cli, store, found.indexes.count ? &found.indexes : &found.files, json,
+                              err);
+    if (result == 0 && !one) {
+        sl_json_array(json);
+        result = inspect_list(cli, store, &found.indexes, json, err);
+        if (result == 0)
+            result = inspect_list(cli, store, &found.files, json, err);
+        sl_json_end(json);
+    }
+    found_release(&found);
+    return result;
+}
+
+/* ---- the command ----------------------------------------------------------------------------- */
+
+static int inspect_uri(struct sl_cli *cli, const struct sl_spec *spec, struct sl_json *json,
+                       struct sl_err *err)
+{
+    struct sl_source_config config;
+    SL_AUTO(sl_store) store = NULL;
+    sl_autofree char *key = NULL;
+    sl_load_source_config(spec, cli->cancel, NULL, &config);
+    if (sl_store_open(spec->source.uri, &config, &store, &key, err) < 0)
+        return -1;
+    int result =
+        key[0] ? inspect_object(cli, store, key, json, err) : inspect_prefix(cli, store, json, err);
+    if (result < 0 || !cli->json)
+        return result;
+    const char *text = sl_json_text(json, err);
+    if (text)
+        printf("%s\n", text);
+    return text ? 0 : -1;
+}
+
+static int run(struct sl_cli *cli, struct sl_err *err)
+{
+    struct sl_specs specs = {0};
+    struct sl_json json;
+    sl_json_init(&json, JSON_BYTES_MAX);
+    /* The destination is never touched: a spec wants one. */
+    int result = sl_cli_uri_specs(cli, cli->operands[0], "/dev/shm", &specs, err);
+    if (result == 0)
+        result = inspect_uri(cli, &specs.items[0], &json, err);
+    sl_json_release(&json);
+    sl_specs_release(&specs);
+    return result;
+}
+
+const struct sl_command sl_cmd_inspect = {
+    .name = "inspect",
+    .usage = "sluice inspect URI",
+    .summary = "show the tensors of a model file",
+    .description = "Reads headers only and shows name, dtype, shape and size of every tensor, for "
+                   ".tensors, safetensors and sharded "
+                   "safetensors (name the index, or the folder). The format is found from the "
+                   "first bytes. --digest reads the tensors "
+                   "too and shows the SHA-256 of each; hashes that came with them are checked. "
+                   "Encrypted files are listed "
+                   "without a key. A file that breaks the rules of its format is refused with exit "
+                   "code 10 and the code of the rule, "
+                   "for example E_DTYPE or st.offset.",
+    .examples = "sluice inspect s3://bucket/gpt-j-6b.tensors\n"
+                "sluice inspect --json --digest model.safetensors   # for scripts\n"
+                "sluice inspect --slice 'wte.weight[0:4,:]' model/  # hash of four rows",
+    .options = &table,
+    .spec_flags = true,
+    .operand_min = 1,
+    .operand_max = 1,
+    .run = run,
+};
