@@ -155,7 +155,17 @@ static void on_completed(void *arg, struct MHD_Connection *mhd, void **context,
 
 /* ---- requests ------------------------------------------------------------------------------- */
 
-/* Called when the headers are there. Answering at once refuses any body unread. */
+static bool has_body(const struct request *request)
+{
+    const char *length = web_header(request, "Content-Length");
+    return web_header(request, "Transfer-Encoding") || (length && strcmp(length, "0") != 0);
+}
+
+/*
+ * Called first when the headers are there. An answer then leaves a body unread and ends the
+ * connection, which is right for whoever sends one; any other request is answered in the second
+ * call, which keeps the connection.
+ */
 static enum MHD_Result on_request(void *arg, struct MHD_Connection *mhd, const char *url,
                                   const char *method, const char *version, const char *upload,
                                   size_t *upload_bytes, void **context)
@@ -166,10 +176,14 @@ static enum MHD_Result on_request(void *arg, struct MHD_Connection *mhd, const c
     (void)version;
     (void)upload;
     (void)upload_bytes;
-    (void)context;
     if (!connection)
         return MHD_NO;
-    enter(web, connection, CONNECTION_ANSWERING);
+    if (!*context) {
+        enter(web, connection, CONNECTION_ANSWERING);
+        *context = connection;
+        if (!has_body(&request))
+            return MHD_YES;
+    }
     request.head = strcmp(method, "HEAD") == 0;
     if (!request.head && strcmp(method, "GET") != 0)
         return web_send_error(&request, 405, SL_E_USAGE, 0,

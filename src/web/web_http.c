@@ -242,8 +242,8 @@ int sl_web_address_parse(const char *text, char host[256], unsigned *port, struc
         return bad_address(text, "there is no port", err);
     const char *begin = text, *end = colon;
     if (*begin == '[') {
-        if (end == begin + 1 || end[-1] != ']')
-            return bad_address(text, "the bracket is not closed", err);
+        if (end < begin + 3 || end[-1] != ']')
+            return bad_address(text, "the brackets hold no address", err);
         begin++;
         end--;
     } else if (memchr(begin, ':', (size_t)(end - begin))) {
