@@ -115,7 +115,7 @@ static int add_preconditions(const struct sl_lane *lane, struct sl_range_request
         return 0;
     if (version->etag[0] && !is_weak(version->etag))
         return sl_range_add_header(request, err, "If-Match: %s", version->etag);
-    if (version->last_modified[0])
+    if (version->last_modified[0] && !request->dates_compared)
         return sl_range_add_header(request, err, "If-Unmodified-Since: %s", version->last_modified);
     return 0;
 }

@@ -174,6 +174,7 @@ static int prepare(struct sl_source *source, struct sl_range_request *request, s
         sl_s3_sign(object->s3, "GET", object->key, "", made, err) < 0)
         return sl_wrap(err, "cannot read '%.300s'", source->uri);
     request->whole = object->locked.whole;
+    request->dates_compared = true;
     request->url = sl_strdup(made->url, err);
     if (!request->url)
         return -1;

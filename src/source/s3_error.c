@@ -29,6 +29,7 @@ static const struct rule rules[] = {
     {"AllAccessDisabled", SL_E_AUTH, false, "the bucket is closed"},
     {"AccountProblem", SL_E_AUTH, false, "the account has a problem: ask the store's operator"},
     {"InvalidAccessKeyId", SL_E_AUTH, false, "the store does not know this access key"},
+    {"XAdminUserNotFound", SL_E_AUTH, false, "the store does not know this access key"},
     {"SignatureDoesNotMatch", SL_E_AUTH, false, "the secret key does not fit the access key"},
     {"ExpiredToken", SL_E_AUTH, false, "the session token has expired: get new credentials"},
     {"TokenRefreshRequired", SL_E_AUTH, false, "get new credentials"},
