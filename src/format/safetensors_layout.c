@@ -274,8 +274,9 @@ int sl_safetensors_layout(const struct sl_tensor *const *tensors, size_t count,
     if (shards > SHARDS_MAX)
         return sl_fail(err, SL_E_USAGE, "%zu shards, at most %d: make shardBytes larger", shards,
                        SHARDS_MAX);
-    layout->file_count = shards == 1 ? 1 : shards + 1;
-    layout->files = sl_alloc_array(layout->file_count, sizeof(*layout->files), err);
+    size_t files = shards == 1 ? 1 : shards + 1;
+    layout->files = sl_alloc_array(files, sizeof(*layout->files), err);
+    layout->file_count = layout->files ? files : 0;
     if (!layout->files ||
         lay_shards(layout, shards, shard_bytes, metadata, metadata_count, err) < 0)
         return -1;
