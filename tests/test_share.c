@@ -1,0 +1,575 @@
+/* Files by ranges: right bytes, right conditions, and no way out of the directory. */
+#include <check.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "cli.h"
+#include "http_client.h"
+#include "json.h"
+#include "web.h"
+#include "web_http.h"
+
+enum { FILE_BYTES = 5 << 20 };
+
+static struct sl_web *web;
+static unsigned port;
+static char outside[64], directory[80];
+
+static void put(const char *name, const void *data, size_t bytes)
+{
+    char path[512];
+    snprintf(path, sizeof(path), "%s/%s", directory, name);
+    FILE *file = fopen(path, "wb");
+    ck_assert_ptr_nonnull(file);
+    ck_assert_uint_eq(fwrite(data, 1, bytes, file), bytes);
+    fclose(file);
+}
+
+static void make_directory(const char *name)
+{
+    char path[512];
+    snprintf(path, sizeof(path), "%s/%s", directory, name);
+    ck_assert_int_eq(mkdir(path, 0755), 0);
+}
+
+static uint8_t byte_at(uint64_t position)
+{
+    return (uint8_t)(position * 131 + (position >> 9));
+}
+
+static void start(void)
+{
+    struct sl_err err = SL_ERR_INIT;
+    snprintf(outside, sizeof(outside), "/tmp/sluice-share-XXXXXX");
+    ck_assert_ptr_nonnull(mkdtemp(outside));
+    snprintf(directory, sizeof(directory), "%s/in", outside);
+    make_directory("");
+    uint8_t *data = malloc(FILE_BYTES);
+    for (uint64_t i = 0; i < FILE_BYTES; i++)
+        data[i] = byte_at(i);
+    put("model.bin", data, FILE_BYTES);
+    free(data);
+    put("../secret", "secret", 6);
+    put("empty", "", 0);
+    put("a b+%\xc3\xa9", "odd", 3);
+    make_directory("sub");
+    put("sub/config.json", "{}", 2);
+    const struct sl_web_config config = {
+        .listen = "127.0.0.1:0", .share_directory = directory, .share_prefix = "/"};
+    web = sl_web_start(&config, &err);
+    ck_assert_msg(web != NULL, "%s", err.message);
+    port = sl_web_port(web);
+}
+
+static int remove_one(const char *path, const struct stat *stat, int type, struct FTW *where)
+{
+    (void)stat;
+    (void)type;
+    (void)where;
+    return remove(path);
+}
+
+static void stop(void)
+{
+    sl_web_free(web);
+    nftw(outside, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+}
+
+static int ask(const char *path, const char *headers, struct http_reply *reply)
+{
+    ck_assert_int_eq(http_ask(port, "GET", path, headers, reply), 0);
+    return reply->status;
+}
+
+static int status_with(const char *path, const char *format, const char *value)
+{
+    struct http_reply reply;
+    char headers[512];
+    snprintf(headers, sizeof(headers), format, value);
+    int status = ask(path, headers, &reply);
+    http_release(&reply);
+    return status;
+}
+
+static int status_of(const char *path)
+{
+    return status_with(path, "%s", "");
+}
+
+/* ---- parsers -------------------------------------------------------------------------------- */
+
+START_TEST(ranges_mean_what_the_rfc_says)
+{
+    const struct {
+        const char *text;
+        uint64_t total;
+        enum sl_web_range range;
+        uint64_t begin, end;
+    } cases[] = {
+        {NULL, 10, SL_WEB_RANGE_NONE, 0, 0},
+        {"bytes=0-0", 10, SL_WEB_RANGE_ONE, 0, 1},
+        {"bytes=2-5", 10, SL_WEB_RANGE_ONE, 2, 6},
+        {"BYTES= 2-5 ", 10, SL_WEB_RANGE_ONE, 2, 6},
+        {"bytes=2-", 10, SL_WEB_RANGE_ONE, 2, 10},
+        {"bytes=9-99", 10, SL_WEB_RANGE_ONE, 9, 10},
+        {"bytes=0-99999999999999999999999", 10, SL_WEB_RANGE_ONE, 0, 10},
+        {"bytes=-3", 10, SL_WEB_RANGE_ONE, 7, 10},
+        {"bytes=-30", 10, SL_WEB_RANGE_ONE, 0, 10},
+        {"bytes=10-", 10, SL_WEB_RANGE_UNSATISFIABLE, 0, 0},
+        {"bytes=99999999999999999999999-", 10, SL_WEB_RANGE_UNSATISFIABLE, 0, 0},
+        {"bytes=-0", 10, SL_WEB_RANGE_UNSATISFIABLE, 0, 0},
+        {"bytes=0-", 0, SL_WEB_RANGE_UNSATISFIABLE, 0, 0},
+        {"bytes=-1", 0, SL_WEB_RANGE_UNSATISFIABLE, 0, 0},
+        {"bytes=5-2", 10, SL_WEB_RANGE_NONE, 0, 0},
+        {"bytes=0-1,4-5", 10, SL_WEB_RANGE_NONE, 0, 0},
+        {"bytes=", 10, SL_WEB_RANGE_NONE, 0, 0},
+        {"bytes=-", 10, SL_WEB_RANGE_NONE, 0, 0},
+        {"bytes=a-b", 10, SL_WEB_RANGE_NONE, 0, 0},
+        {"bytes=1", 10, SL_WEB_RANGE_NONE, 0, 0},
+        {"bytes=+1-2", 10, SL_WEB_RANGE_NONE, 0, 0},
+        {"items=0-1", 10, SL_WEB_RANGE_NONE, 0, 0},
+    };
+    for (size_t i = 0; i < SL_COUNT(cases); i++) {
+        uint64_t begin = 0, end = 0;
+        ck_assert_int_eq(sl_web_range_parse(cases[i].text, cases[i].total, &begin, &end),
+                         cases[i].range);
+        ck_assert_uint_eq(begin, cases[i].begin);
+        ck_assert_uint_eq(end, cases[i].end);
+    }
+}
+END_TEST
+
+START_TEST(dates_are_read_back_as_written)
+{
+    char text[32];
+    const int64_t times[] = {0, 951782400, 1700000000, 4102444799};
+    for (size_t i = 0; i < SL_COUNT(times); i++)
+        ck_assert_int_eq(sl_web_date_parse(sl_web_date(times[i], text)), times[i]);
+    ck_assert_str_eq(sl_web_date(784111777, text), "Sun, 06 Nov 1994 08:49:37 GMT");
+    const char *bad[] = {"",
+                         "Sunday, 06-Nov-94 08:49:37 GMT",
+                         "Sun Nov  6 08:49:37 1994",
+                         "Sun, 06 Nov 1994 08:49:37 UTC",
+                         "Sun, 06 Nop 1994 08:49:37 GMT",
+                         "Sun, 06 anF 1994 08:49:37 GMT",
+                         "Sun, 06 Nov 1994 08:49:37 GMT "};
+    for (size_t i = 0; i < SL_COUNT(bad); i++)
+        ck_assert_int_eq(sl_web_date_parse(bad[i]), -1);
+    ck_assert_int_eq(sl_web_date_parse(NULL), -1);
+}
+END_TEST
+
+START_TEST(lists_of_etags_are_searched_strongly_or_weakly)
+{
+    ck_assert(sl_web_etag_listed("\"a\"", "\"a\"", false));
+    ck_assert(sl_web_etag_listed("\"b\", \"a\"", "\"a\"", false));
+    ck_assert(sl_web_etag_listed("*", "\"a\"", false));
+    ck_assert(!sl_web_etag_listed("W/\"a\"", "\"a\"", false));
+    ck_assert(sl_web_etag_listed("W/\"b\",W/\"a\"", "\"a\"", true));
+    ck_assert(!sl_web_etag_listed("\"ab\"", "\"a\"", true));
+    ck_assert(!sl_web_etag_listed("a", "\"a\"", true));
+    ck_assert(!sl_web_etag_listed("\"a", "\"a\"", true));
+    ck_assert(!sl_web_etag_listed("", "\"a\"", true));
+}
+END_TEST
+
+START_TEST(paths_cannot_climb_or_hide)
+{
+    char path[SL_WEB_PATH_BYTES];
+    const struct {
+        const char *url;
+        int status;
+        const char *path;
+    } cases[] = {
+        {"/", 0, ""},
+        {"/a/b", 0, "a/b"},
+        {"/a/", 0, "a/"},
+        {"/a%20b%2B", 0, "a b+"},
+        {"/a?x=/../", 0, "a"},
+        {"/..", 404, ""},
+        {"/a/../b", 404, ""},
+        {"/%2e%2E/b", 404, ""},
+        {"/a%2f..%2fb", 404, ""},
+        {"/./a", 404, ""},
+        {"//a", 404, ""},
+        {"/a//b", 404, ""},
+        {"/.sluice", 404, ""},
+        {"/a/.sluice/ready", 404, ""},
+        {"/a/%2esluice", 404, ""},
+        {"/.sluiced", 0, ".sluiced"},
+        {"/...", 0, "..."},
+        {"", 400, ""},
+        {"a", 400, ""},
+        {"/%", 400, ""},
+        {"/%4", 400, ""},
+        {"/%4g", 400, ""},
+        {"/a%00b", 400, ""},
+        {"http://x/", 400, ""},
+    };
+    for (size_t i = 0; i < SL_COUNT(cases); i++) {
+        ck_assert_int_eq(sl_web_path_decode(cases[i].url, path), cases[i].status);
+        if (!cases[i].status)
+            ck_assert_str_eq(path, cases[i].path);
+    }
+    char url[SL_WEB_PATH_BYTES + 8];
+    memset(url, 'a', sizeof(url));
+    url[0] = '/';
+    url[SL_WEB_PATH_BYTES + 7] = 0;
+    ck_assert_int_eq(sl_web_path_decode(url, path), 414);
+    url[258] = 0;
+    ck_assert_int_eq(sl_web_path_decode(url, path), 404);
+    url[256] = 0;
+    ck_assert_int_eq(sl_web_path_decode(url, path), 0);
+}
+END_TEST
+
+/* ---- files ---------------------------------------------------------------------------------- */
+
+static void check_range(const char *range, uint64_t begin, uint64_t end)
+{
+    struct http_reply reply;
+    char headers[128], wanted[128];
+    snprintf(headers, sizeof(headers), "Range: %s\r\n", range);
+    ck_assert_int_eq(ask("/model.bin", headers, &reply), 206);
+    snprintf(wanted, sizeof(wanted), "bytes %llu-%llu/%d", (unsigned long long)begin,
+             (unsigned long long)end - 1, FILE_BYTES);
+    ck_assert_str_eq(http_header(&reply, "Content-Range"), wanted);
+    ck_assert_uint_eq(reply.bytes, end - begin);
+    uint64_t wrong = 0;
+    for (uint64_t i = 0; i < reply.bytes; i++)
+        wrong += (uint8_t)reply.body[i] != byte_at(begin + i);
+    ck_assert_uint_eq(wrong, 0);
+    http_release(&reply);
+}
+
+START_TEST(a_range_is_exactly_those_bytes)
+{
+    check_range("bytes=0-0", 0, 1);
+    check_range("bytes=1000-1048999", 1000, 1049000);
+    check_range("bytes=5242879-", FILE_BYTES - 1, FILE_BYTES);
+    check_range("bytes=-70000", FILE_BYTES - 70000, FILE_BYTES);
+    check_range("bytes=0-", 0, FILE_BYTES);
+}
+END_TEST
+
+START_TEST(a_range_beyond_the_end_is_refused_with_the_size)
+{
+    struct http_reply reply;
+    ck_assert_int_eq(ask("/model.bin", "Range: bytes=5242880-\r\n", &reply), 416);
+    ck_assert_str_eq(http_header(&reply, "Content-Range"), "bytes */5242880");
+    http_release(&reply);
+    ck_assert_int_eq(status_with("/empty", "Range: %s\r\n", "bytes=0-0"), 416);
+}
+END_TEST
+
+START_TEST(several_ranges_and_nonsense_get_the_whole)
+{
+    struct http_reply reply;
+    ck_assert_int_eq(ask("/model.bin", "Range: bytes=0-1,4-5\r\n", &reply), 200);
+    ck_assert_uint_eq(reply.bytes, FILE_BYTES);
+    http_release(&reply);
+    ck_assert_int_eq(status_with("/model.bin", "Range: %s\r\n", "lines=1-2"), 200);
+}
+END_TEST
+
+START_TEST(head_tells_length_and_version_without_bytes)
+{
+    struct http_reply reply;
+    ck_assert_int_eq(http_ask(port, "HEAD", "/model.bin", "Range: bytes=0-3\r\n", &reply), 0);
+    ck_assert_int_eq(reply.status, 200);
+    ck_assert_str_eq(http_header(&reply, "Content-Length"), "5242880");
+    ck_assert_str_eq(http_header(&reply, "Accept-Ranges"), "bytes");
+    ck_assert_int_eq(http_header(&reply, "ETag")[0], '"');
+    ck_assert_ptr_nonnull(http_header(&reply, "Last-Modified"));
+    http_release(&reply);
+    ck_assert_int_eq(http_ask(port, "HEAD", "/empty", "", &reply), 0);
+    ck_assert_str_eq(http_header(&reply, "Content-Length"), "0");
+    http_release(&reply);
+    ck_assert_int_eq(status_of("/empty"), 200);
+}
+END_TEST
+
+START_TEST(conditions_are_kept)
+{
+    struct http_reply reply;
+    char etag[128], date[64];
+    ck_assert_int_eq(http_ask(port, "HEAD", "/model.bin", "", &reply), 0);
+    snprintf(etag, sizeof(etag), "%s", http_header(&reply, "ETag"));
+    snprintf(date, sizeof(date), "%s", http_header(&reply, "Last-Modified"));
+    http_release(&reply);
+    const char *old = "Sun, 06 Nov 1994 08:49:37 GMT";
+    ck_assert_int_eq(status_with("/model.bin", "If-Match: %s\r\n", etag), 200);
+    ck_assert_int_eq(status_with("/model.bin", "If-Match: %s\r\n", "*"), 200);
+    ck_assert_int_eq(status_with("/model.bin", "If-Match: %s\r\n", "\"x\""), 412);
+    ck_assert_int_eq(status_with("/model.bin", "If-Match: W/%s\r\n", etag), 412);
+    ck_assert_int_eq(status_with("/model.bin", "If-None-Match: %s\r\n", etag), 304);
+    ck_assert_int_eq(status_with("/model.bin", "If-None-Match: \"x\", W/%s\r\n", etag), 304);
+    ck_assert_int_eq(status_with("/model.bin", "If-None-Match: %s\r\n", "\"x\""), 200);
+    ck_assert_int_eq(status_with("/model.bin", "If-Modified-Since: %s\r\n", date), 304);
+    ck_assert_int_eq(status_with("/model.bin", "If-Modified-Since: %s\r\n", old), 200);
+    ck_assert_int_eq(status_with("/model.bin", "If-Unmodified-Since: %s\r\n", date), 200);
+    ck_assert_int_eq(status_with("/model.bin", "If-Unmodified-Since: %s\r\n", old), 412);
+    ck_assert_int_eq(status_with("/model.bin", "Range: bytes=0-1\r\nIf-Range: %s\r\n", etag), 206);
+    ck_assert_int_eq(status_with("/model.bin", "Range: bytes=0-1\r\nIf-Range: %s\r\n", "\"x\""),
+                     200);
+    ck_assert_int_eq(status_with("/model.bin", "Range: bytes=0-1\r\nIf-Range: W/%s\r\n", etag),
+                     200);
+    ck_assert_int_eq(status_with("/model.bin", "Range: bytes=0-1\r\nIf-Match: %s\r\n", etag), 206);
+    put("model.bin", "changed", 7);
+    ck_assert_int_eq(status_with("/model.bin", "If-Match: %s\r\n", etag), 412);
+}
+END_TEST
+
+START_TEST(odd_names_are_served)
+{
+    struct http_reply reply;
+    ck_assert_int_eq(ask("/a%20b+%25%C3%A9", "", &reply), 200);
+    ck_assert_str_eq(reply.body, "odd");
+    http_release(&reply);
+    ck_assert_int_eq(ask("/sub/config.json?version=1", "", &reply), 200);
+    ck_assert_str_eq(reply.body, "{}");
+    http_release(&reply);
+    ck_assert_int_eq(status_of("/model.bin/"), 404);
+    ck_assert_int_eq(status_of("/model.bin/x"), 404);
+    ck_assert_int_eq(status_of("/nothing"), 404);
+    ck_assert_int_eq(status_of("/%zz"), 400);
+}
+END_TEST
+
+START_TEST(nothing_outside_the_directory_is_served)
+{
+    char path[512], target[512];
+    snprintf(path, sizeof(path), "%s/out", directory);
+    ck_assert_int_eq(symlink("../secret", path), 0);
+    snprintf(path, sizeof(path), "%s/absolute", directory);
+    snprintf(target, sizeof(target), "%s/secret", outside);
+    ck_assert_int_eq(symlink(target, path), 0);
+    snprintf(path, sizeof(path), "%s/up", directory);
+    ck_assert_int_eq(symlink("..", path), 0);
+    snprintf(path, sizeof(path), "%s/fifo", directory);
+    ck_assert_int_eq(mkfifo(path, 0600), 0);
+    const char *urls[] = {"/../secret",  "/%2e%2e/secret",    "/..%2fsecret",      "/out",
+                          "/absolute",   "/up/secret",        "/sub/../../secret", "/fifo",
+                          "//../secret", "/proc/self/environ"};
+    for (size_t i = 0; i < SL_COUNT(urls); i++)
+        ck_assert_int_eq(status_of(urls[i]), 404);
+}
+END_TEST
+
+START_TEST(a_link_that_stays_inside_is_followed)
+{
+    char path[512];
+    struct http_reply reply;
+    snprintf(path, sizeof(path), "%s/link", directory);
+    ck_assert_int_eq(symlink("sub/config.json", path), 0);
+    ck_assert_int_eq(ask("/link", "", &reply), 200);
+    ck_assert_str_eq(reply.body, "{}");
+    http_release(&reply);
+}
+END_TEST
+
+START_TEST(a_model_is_served_only_when_it_is_ready)
+{
+    make_directory("sub/.sluice");
+    ck_assert_int_eq(status_of("/sub/config.json"), 503);
+    ck_assert_int_eq(status_of("/model.bin"), 200);
+    put("sub/.sluice/ready", "", 0);
+    ck_assert_int_eq(status_of("/sub/config.json"), 200);
+    ck_assert_int_eq(status_of("/sub/.sluice/ready"), 404);
+    make_directory(".sluice");
+    ck_assert_int_eq(status_of("/model.bin"), 503);
+    ck_assert_int_eq(status_of("/sub/config.json"), 503);
+    ck_assert_int_eq(status_of("/"), 503);
+    ck_assert_int_eq(status_of("/readyz"), 503);
+    ck_assert_int_eq(status_of("/healthz"), 200);
+    put(".sluice/ready", "", 0);
+    ck_assert_int_eq(status_of("/model.bin"), 200);
+    ck_assert_int_eq(status_of("/readyz"), 200);
+}
+END_TEST
+
+START_TEST(files_win_over_our_own_names)
+{
+    struct http_reply reply;
+    ck_assert_int_eq(status_of("/metrics"), 200);
+    put("metrics", "mine", 4);
+    ck_assert_int_eq(ask("/metrics", "", &reply), 200);
+    ck_assert_str_eq(reply.body, "mine");
+    http_release(&reply);
+}
+END_TEST
+
+START_TEST(a_directory_is_listed_for_people_and_programs)
+{
+    struct http_reply reply;
+    struct sl_err err = SL_ERR_INIT;
+    put("<b>&\"", "x", 1);
+    make_directory(".sluice");
+    put(".sluice/ready", "", 0);
+    ck_assert_int_eq(ask("/", "", &reply), 200);
+    ck_assert_ptr_nonnull(strstr(reply.body, "<a href=\"a%20b%2B%25%C3%A9\">a b+%\xc3\xa9</a>"));
+    ck_assert_ptr_nonnull(strstr(reply.body, "<a href=\"%3Cb%3E%26%22\">&lt;b&gt;&amp;&quot;</a>"));
+    ck_assert_ptr_null(strstr(reply.body, "sluice/"));
+    ck_assert_ptr_null(strstr(reply.body, "../"));
+    http_release(&reply);
+    ck_assert_int_eq(ask("/", "Accept: application/json\r\n", &reply), 200);
+    json_t *json = sl_json_parse(reply.body, reply.bytes, "listing", &err);
+    ck_assert_ptr_nonnull(json);
+    ck_assert_uint_eq(json_array_size(json_object_get(json, "entries")), 5);
+    json_decref(json);
+    http_release(&reply);
+    ck_assert_int_eq(ask("/sub", "", &reply), 301);
+    ck_assert_str_eq(http_header(&reply, "Location"), "/sub/");
+    http_release(&reply);
+    ck_assert_int_eq(status_of("/sub/"), 200);
+}
+END_TEST
+
+static void *read_ranges(void *arg)
+{
+    int fd = http_connect(port);
+    for (int i = 0; i < 20; i++) {
+        struct http_reply reply;
+        char request[256];
+        unsigned begin = (unsigned)(rand() % (FILE_BYTES - 300000));
+        snprintf(request, sizeof(request),
+                 "GET /model.bin HTTP/1.1\r\nHost: t\r\nRange: bytes=%u-%u\r\n\r\n", begin,
+                 begin + 299999);
+        if (http_send(fd, request) < 0 || http_receive(fd, 0, &reply) < 0) {
+            *(int *)arg += 1;
+            break;
+        }
+        *(int *)arg += reply.status != 206 || reply.bytes != 300000 ||
+                       (uint8_t)reply.body[0] != byte_at(begin) ||
+                       (uint8_t)reply.body[299999] != byte_at(begin + 299999);
+        http_release(&reply);
+    }
+    close(fd);
+    return NULL;
+}
+
+START_TEST(many_connections_read_at_once)
+{
+    pthread_t threads[16];
+    int failed[16] = {0};
+    for (int i = 0; i < 16; i++)
+        ck_assert_int_eq(pthread_create(&threads[i], NULL, read_ranges, &failed[i]), 0);
+    for (int i = 0; i < 16; i++) {
+        pthread_join(threads[i], NULL);
+        ck_assert_int_eq(failed[i], 0);
+    }
+}
+END_TEST
+
+START_TEST(a_reader_in_mid_file_does_not_delay_the_end)
+{
+    int fd = http_connect(port);
+    char text[16];
+    ck_assert_int_eq(http_send(fd, "GET /model.bin HTTP/1.1\r\nHost: t\r\n\r\n"), 0);
+    ck_assert_int_gt(recv(fd, text, sizeof(text), 0), 0);
+    uint64_t before = sl_now_ns();
+    sl_web_free(web);
+    web = NULL;
+    ck_assert_uint_lt(sl_now_ns() - before, SL_NS_PER_S);
+    close(fd);
+}
+END_TEST
+
+/* ---- the command ---------------------------------------------------------------------------- */
+
+static void *run_share(void *arg)
+{
+    struct sl_err err = SL_ERR_INIT;
+    char *listen[] = {(char *)"127.0.0.1:0"}, *operands[] = {directory, NULL};
+    struct sl_cli cli = {
+        .cancel = arg, .json = true, .operands = operands, .operand_count = 1, .options = listen};
+    return sl_cmd_share.run(&cli, &err) == 0 ? NULL : arg;
+}
+
+START_TEST(the_command_prints_where_it_listens_and_ends_at_a_signal)
+{
+    struct sl_err err = SL_ERR_INIT;
+    struct sl_cancel *cancel = sl_cancel_new(&err);
+    int ends[2];
+    pthread_t thread;
+    void *failed;
+    char line[1024] = "";
+    ck_assert_int_eq(pipe(ends), 0);
+    fflush(stdout);
+    int saved = dup(STDOUT_FILENO);
+    dup2(ends[1], STDOUT_FILENO);
+    ck_assert_int_eq(pthread_create(&thread, NULL, run_share, cancel), 0);
+    for (size_t used = 0; !strchr(line, '\n');) {
+        ssize_t got = read(ends[0], line + used, sizeof(line) - used - 1);
+        ck_assert_int_gt(got, 0);
+        used += (size_t)got;
+    }
+    dup2(saved, STDOUT_FILENO);
+    json_t *json = sl_json_parse(line, strlen(line), "stdout", &err);
+    ck_assert_ptr_nonnull(json);
+    port = (unsigned)sl_json_get_uint(json, "port", 0);
+    char url[64];
+    snprintf(url, sizeof(url), "http://127.0.0.1:%u/", port);
+    ck_assert_str_eq(sl_json_get_string(json, "url"), url);
+    json_decref(json);
+    ck_assert_int_eq(status_of("/sub/config.json"), 200);
+    sl_cancel_raise(cancel, 15);
+    pthread_join(thread, &failed);
+    ck_assert_ptr_null(failed);
+    sl_cancel_free(cancel);
+}
+END_TEST
+
+START_TEST(a_directory_that_is_none_is_named)
+{
+    struct sl_err err = SL_ERR_INIT;
+    struct sl_web_config config = {.listen = "127.0.0.1:0", .share_directory = "/nonexistent/x"};
+    ck_assert_ptr_null(sl_web_start(&config, &err));
+    ck_assert_int_eq(err.kind, SL_E_NOT_FOUND);
+    ck_assert_ptr_nonnull(strstr(err.message, "/nonexistent/x"));
+    config.share_directory = "/etc/passwd";
+    ck_assert_ptr_null(sl_web_start(&config, &err));
+    ck_assert_int_eq(err.kind, SL_E_USAGE);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("share");
+    TCase *parsers = tcase_create("parsers"), *serving = tcase_create("serving");
+    tcase_add_test(parsers, ranges_mean_what_the_rfc_says);
+    tcase_add_test(parsers, dates_are_read_back_as_written);
+    tcase_add_test(parsers, lists_of_etags_are_searched_strongly_or_weakly);
+    tcase_add_test(parsers, paths_cannot_climb_or_hide);
+    tcase_add_test(parsers, a_directory_that_is_none_is_named);
+    tcase_add_checked_fixture(serving, start, stop);
+    tcase_add_test(serving, a_range_is_exactly_those_bytes);
+    tcase_add_test(serving, a_range_beyond_the_end_is_refused_with_the_size);
+    tcase_add_test(serving, several_ranges_and_nonsense_get_the_whole);
+    tcase_add_test(serving, head_tells_length_and_version_without_bytes);
+    tcase_add_test(serving, conditions_are_kept);
+    tcase_add_test(serving, odd_names_are_served);
+    tcase_add_test(serving, nothing_outside_the_directory_is_served);
+    tcase_add_test(serving, a_link_that_stays_inside_is_followed);
+    tcase_add_test(serving, a_model_is_served_only_when_it_is_ready);
+    tcase_add_test(serving, files_win_over_our_own_names);
+    tcase_add_test(serving, a_directory_is_listed_for_people_and_programs);
+    tcase_add_test(serving, many_connections_read_at_once);
+    tcase_add_test(serving, a_reader_in_mid_file_does_not_delay_the_end);
+    tcase_add_test(serving, the_command_prints_where_it_listens_and_ends_at_a_signal);
+    suite_add_tcase(suite, parsers);
+    suite_add_tcase(suite, serving);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    int failures = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failures ? 1 : 0;
+}
