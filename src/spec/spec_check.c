@@ -115,6 +115,15 @@ static void check_shard(const struct sl_node *root, const struct sl_spec *spec,
                     (unsigned)shard->of);
 }
 
+/* A key that is neither sink has its own complaint. */
+static bool misnamed(const struct sl_node *sink)
+{
+    for (size_t i = 0; i < sink->count; i++)
+        if (strcmp(sink->pairs[i].key, "tmpfs") != 0 && strcmp(sink->pairs[i].key, "pool") != 0)
+            return true;
+    return false;
+}
+
 static void check_sink(const struct sl_node *root, const struct sl_spec *spec,
                        struct sl_complaints *complaints)
 {
@@ -127,7 +136,7 @@ static void check_sink(const struct sl_node *root, const struct sl_spec *spec,
         return; /* missing or no mapping: said already */
     if (has_tmpfs && has_pool)
         sl_complain(complaints, pool->mark, "'sink' takes either 'tmpfs' or 'pool', not both");
-    if (!has_tmpfs && !has_pool && sl_node_sets_anything(sink->value) == (sink->value->count > 0))
+    if (!has_tmpfs && !has_pool && !misnamed(sink->value))
         sl_complain(complaints, sink->mark,
                     "'sink' names no place: give it 'tmpfs: {path: DIRECTORY}'");
     if (has_tmpfs && tmpfs->value->kind == SL_NODE_MAP && !spec->sink.tmpfs.path &&

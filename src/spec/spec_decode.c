@@ -154,10 +154,12 @@ static void complain_missing(struct decoder *decoder, const struct sl_option_tab
 {
     for (const struct sl_option *row = table->rows; row->member; row++) {
         char key[64];
-        const struct sl_node_pair *pair =
-            row->required ? sl_node_get(node, sl_option_key(row, key)) : NULL;
-        if (!row->required || (pair && sl_node_sets_anything(pair->value)) ||
-            (!pair && misspelt(table, node, key)))
+        if (!row->required)
+            continue;
+        const struct sl_node_pair *pair = sl_node_get(node, sl_option_key(row, key));
+        bool given = pair && (row->type == SL_OPTION_SECTION ? pair->value->kind != SL_NODE_NULL
+                                                             : sl_node_sets_anything(pair->value));
+        if (given || (!pair && misspelt(table, node, key)))
             continue;
         if (pair)
             sl_complain(decoder->complaints, pair->mark, "'%s' must not be empty: %s", key,

@@ -39,6 +39,7 @@ static const char introduction[] =
     "`$${VAR}` for a plain\n"
     "  `${VAR}`; any other `$` stays as it is. What was put in is not read again, neither as YAML "
     "nor for variables.\n"
+    "  Inside `{ }` and `[ ]` YAML wants quotes around it: `{path: \"${DIR}\"}`.\n"
     "* Anchors, aliases and merge keys (`<<: *base`) work within one document. A file may be 1 MiB "
     "long, nest 32 levels,\n"
     "  and hold 50,000 values, those that aliases repeat included.\n"

@@ -1,0 +1,307 @@
+/* The model spec: what is good, and every mistake at its place. */
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "json.h"
+#include "spec_case.h"
+
+/* ---- what is good --------------------------------------------------------------------------- */
+
+START_TEST(a_whole_spec_is_read)
+{
+    ck_assert_msg(parse(spec_everything) == 0, "%s", sl_buf_string(&complaints));
+    ck_assert_uint_eq(specs.count, 1);
+    const struct sl_spec *spec = specs.items;
+    ck_assert_str_eq(spec->metadata.name, "gpt-j-6b");
+    ck_assert_str_eq(spec->source.uri, "s3://models/gpt-j-6b/");
+    ck_assert_uint_eq(spec->source.include.count, 2);
+    ck_assert_uint_eq(spec->source.exclude.count, 0);
+    ck_assert_int_eq(spec->source.s3.addressing, SL_S3_ADDRESSING_PATH);
+    ck_assert_ptr_null(spec->source.s3.profile);
+    ck_assert(spec->source.s3.anonymous);
+    ck_assert(!spec->source.tls.verify);
+    ck_assert_int_eq(spec->verify.hashes, SL_HASHES_OFF);
+    ck_assert_uint_eq(spec->verify.sha256.count, 1);
+    ck_assert_int_eq(spec->sink.tmpfs.layout, SL_LAYOUT_SAFETENSORS);
+    ck_assert_uint_eq(spec->sink.tmpfs.shard_bytes, 2ull << 30);
+    ck_assert_str_eq(spec->sink.tmpfs.owner, "1000");
+    ck_assert_uint_eq(spec->readers.connections, 16);
+    ck_assert_uint_eq(spec->readers.range_bytes, 8 << 20);
+    ck_assert_uint_eq(spec->readers.memory_bytes, SL_AUTO_VALUE);
+    ck_assert_uint_eq(spec->readers.stall_seconds, 5);
+    ck_assert_str_eq(spec->listen, "127.0.0.1:9464");
+    ck_assert(!spec->has_pool);
+}
+END_TEST
+
+START_TEST(defaults_are_those_of_the_rows)
+{
+    ck_assert_int_eq(parse(GOOD), 0);
+    const struct sl_spec *spec = specs.items;
+    ck_assert_uint_eq(spec->readers.connections, SL_AUTO_VALUE);
+    ck_assert_uint_eq(spec->readers.stall_seconds, 30);
+    ck_assert_uint_eq(spec->readers.attempts, 8);
+    ck_assert_uint_eq(spec->readers.timeout_seconds, 0);
+    ck_assert_int_eq(spec->verify.hashes, SL_HASHES_AUTO);
+    ck_assert(spec->source.tls.verify);
+    ck_assert_ptr_null(spec->listen);
+}
+END_TEST
+
+START_TEST(several_documents_are_several_models)
+{
+    ck_assert_int_eq(parse("---\n" GOOD
+                           "---\napiVersion: sluice/v1alpha1\nkind: Model\nmetadata: {name: n}\n"
+                           "source: {uri: /n/}\nsink: {tmpfs: {path: /u}}\n...\n---\n"),
+                     0);
+    ck_assert_uint_eq(specs.count, 2);
+    ck_assert_str_eq(specs.items[1].metadata.name, "n");
+}
+END_TEST
+
+START_TEST(aliases_and_merge_keys_work)
+{
+    ck_assert_msg(parse("apiVersion: sluice/v1alpha1\nkind: Model\nmetadata: {name: &n m}\n"
+                        "source:\n  uri: /m/\n  include: &lists [a, b]\n  exclude: *lists\n"
+                        "  s3: &s {region: one, profile: p}\n"
+                        "  http: {bearerTokenFile: *n}\n"
+                        "sink: {tmpfs: {path: /t}}\n") == 0,
+                  "%s", sl_buf_string(&complaints));
+    ck_assert_uint_eq(specs.items->source.exclude.count, 2);
+    ck_assert_str_eq(specs.items->source.http.bearer_token_file, "m");
+    ck_assert_msg(
+        parse(HEAD
+              "source: {uri: /m/}\nsink:\n  tmpfs: {path: /t}\n"
+              "readers:\n  <<: [{attempts: 2, connections: 3}, {attempts: 9, stallSeconds: 7}]\n"
+              "  connections: 4\n") == 0,
+        "%s", sl_buf_string(&complaints));
+    ck_assert_uint_eq(specs.items->readers.connections, 4);
+    ck_assert_uint_eq(specs.items->readers.attempts, 2);
+    ck_assert_uint_eq(specs.items->readers.stall_seconds, 7);
+}
+END_TEST
+
+/* ---- variables ------------------------------------------------------------------------------ */
+
+START_TEST(variables_are_replaced_in_values_only)
+{
+    ck_assert_int_eq(
+        parse(
+            HEAD
+            "source: {uri: \"s3://${BUCKET}/$x/$${BUCKET}/$/\", http: {headersFile: '${TRICK}'}}\n"
+            "sink: {tmpfs: {path: /t, owner: '${EMPTY}'}}\n"),
+        0);
+    ck_assert_str_eq(specs.items->source.uri, "s3://models/$x/${BUCKET}/$/");
+    ck_assert_str_eq(specs.items->source.http.headers_file, "a: b\n- ${BUCKET} # x");
+    ck_assert_ptr_null(specs.items->sink.tmpfs.owner);
+    expect(GOOD "${BUCKET}: 1\n", "m.yaml:6:1: unknown key '${BUCKET}'\n");
+}
+END_TEST
+
+START_TEST(an_unset_variable_is_a_mistake)
+{
+    expect(HEAD "source: {uri: '${UNSET}/m'}\nsink: {tmpfs: {path: '${UNSET'}}\n",
+           "m.yaml:4:15: the environment variable 'UNSET' is not set\n"
+           "m.yaml:5:22: '${UNSET' is no ${NAME}; write $${ for a plain ${\n");
+    expect(HEAD "source: {uri: '${}'}\nsink: {tmpfs: {path: '${1A}'}}\n",
+           "m.yaml:4:15: '${}' is no ${NAME}; write $${ for a plain ${\n"
+           "m.yaml:5:22: '${1A}' is no ${NAME}; write $${ for a plain ${\n");
+}
+END_TEST
+
+/* ---- mistakes ------------------------------------------------------------------------------- */
+
+START_TEST(every_mistake_has_its_place)
+{
+    expect(HEAD "source:\n  uri: /m\n  includes: [a]\n  include: b\n"
+                "sink: {tmpfs: {path: /t, layuot: verbatim}}\n"
+                "readers: {connections: 0, rangeBytes: 1Ki, attempts: x}\n"
+                "lisen: a\n",
+           "m.yaml:6:3: unknown key 'includes' in 'source', did you mean 'include'?\n"
+           "m.yaml:7:12: 'source.include' must be a list such as [one, two], not a text\n"
+           "m.yaml:8:26: unknown key 'layuot' in 'sink.tmpfs', did you mean 'layout'?\n"
+           "m.yaml:9:24: 'connections': expected a number from 1 to 1024 or 'auto', not '0'\n"
+           "m.yaml:9:39: 'rangeBytes': expected a size from 64 KiB to 5 GiB or 'auto', not '1Ki'\n"
+           "m.yaml:9:54: 'attempts': expected a whole number, not 'x'\n"
+           "m.yaml:10:1: unknown key 'lisen', did you mean 'listen'?\n");
+    ck_assert_str_eq(err.message,
+                     "m.yaml:6:3: unknown key 'includes' in 'source', did you mean 'include'?");
+}
+END_TEST
+
+START_TEST(keys_that_are_needed_are_missed)
+{
+    expect("{}", "m.yaml:1:1: 'apiVersion' is missing: version of this format\n"
+                 "m.yaml:1:1: 'kind' is missing: what the document describes\n"
+                 "m.yaml:1:1: 'metadata' is missing: what the model is called\n"
+                 "m.yaml:1:1: 'sink' is missing: where the model goes: exactly one of its keys\n"
+                 "m.yaml:1:1: 'source' is missing: where the bytes come from\n");
+    expect(HEAD "source: {uri: }\nsink: {tmpfs: {}}\n",
+           "m.yaml:4:10: 'uri' must not be empty: an object, a prefix with a slash at its end, or "
+           "an index "
+           "(*.index.json)\n"
+           "m.yaml:5:8: 'path' is missing in 'sink.tmpfs': the directory to load into\n");
+}
+END_TEST
+
+START_TEST(duplicate_keys_are_refused)
+{
+    expect(GOOD "readers: {attempts: 1, attempts: 1}\nlisten: a\nlisten: b\n",
+           "m.yaml:6:24: 'attempts' is here twice, first in line 6\n"
+           "m.yaml:8:1: 'listen' is here twice, first in line 7\n");
+}
+END_TEST
+
+START_TEST(the_head_says_what_is_read)
+{
+    expect("apiVersion: sluice/v2\nkind: Model\nmetadata: {name: m}\nsource: {uri: /m}\nsink: "
+           "{tmpfs: {path: /t}}\n",
+           "m.yaml:1:1: apiVersion 'sluice/v2' is not known here, this sluice reads "
+           "'sluice/v1alpha1'\n");
+    expect("apiVersion: sluice/v1alpha1\nkind: Modle\n",
+           "m.yaml:2:1: unknown kind 'Modle', did you mean 'Model'?\n");
+    expect("apiVersion: sluice/v1alpha1\nkind: Node\nmodels: []\n",
+           "m.yaml:2:1: kind 'Node' is the config of `sluice serve`, which is not offered yet: "
+           "load its models one by "
+           "one with kind 'Model'\n");
+    expect("", "m.yaml: no model in it: see `sluice docs spec`\n");
+    expect("# nothing\n---\n---\n", "m.yaml: no model in it: see `sluice docs spec`\n");
+    expect("[a]", "m.yaml:1:1: a model spec is a mapping of keys, not a list\n");
+}
+END_TEST
+
+START_TEST(names_follow_their_rule)
+{
+    static const char *const good[] = {
+        "a", "0", "a-b.c", "a--b",
+        "123456789012345678901234567890123456789012345678901234567890123"};
+    static const char *const bad[] = {
+        "A",   "-a", "a-",
+        ".a",  "a.", "a_b",
+        "a/b", "é",  "1234567890123456789012345678901234567890123456789012345678901234"};
+    char text[512];
+    for (size_t i = 0; i < SL_COUNT(good); i++) {
+        snprintf(text, sizeof(text), "%s%s%s",
+                 "apiVersion: sluice/v1alpha1\nkind: Model\nmetadata: {name: '", good[i],
+                 "'}\nsource: {uri: /m}\nsink: {tmpfs: {path: /t}}\n");
+        ck_assert_msg(parse(text) == 0, "%s", good[i]);
+    }
+    for (size_t i = 0; i < SL_COUNT(bad); i++) {
+        snprintf(text, sizeof(text), "%s%s%s",
+                 "apiVersion: sluice/v1alpha1\nkind: Model\nmetadata: {name: '", bad[i],
+                 "'}\nsource: {uri: /m}\nsink: {tmpfs: {path: /t}}\n");
+        ck_assert_msg(parse(text) < 0, "%s", bad[i]);
+    }
+}
+END_TEST
+
+START_TEST(impossible_combinations_are_refused)
+{
+    expect(GOOD "tensors: {include: [a], exclude: [b]}\n",
+           "m.yaml:6:11: 'tensors.include' needs a layout other than verbatim, which copies "
+           "objects whole: set "
+           "'sink.tmpfs.layout' to safetensors\n"
+           "m.yaml:6:25: 'tensors.exclude' needs a layout other than verbatim, which copies "
+           "objects whole: set "
+           "'sink.tmpfs.layout' to safetensors\n");
+    expect(HEAD "source: {uri: /m}\nsink: {}\n",
+           "m.yaml:5:1: 'sink' names no place: give it 'tmpfs: {path: DIRECTORY}'\n");
+    expect(HEAD "source: {uri: /m}\nsink: {tmpfs: {path: /t}, pool: {device: host}}\n",
+           "m.yaml:5:27: 'pool' is not offered yet: load into 'tmpfs'\n"
+           "m.yaml:5:27: 'sink' takes either 'tmpfs' or 'pool', not both\n");
+    expect(HEAD "source: {uri: s3://m/, mirrors: ['s3://n']}\nsink: {tmpfs: {path: /t}}\n",
+           "m.yaml:4:24: the mirror 's3://n' must end with '/', as 'uri' does\n");
+}
+END_TEST
+
+START_TEST(twins_in_one_file_are_refused)
+{
+    expect(GOOD "---\n" GOOD, "m.yaml:9:12: another model of this file is called 'm'\n"
+                              "m.yaml:11:16: another model of this file goes to '/t'\n");
+}
+END_TEST
+
+START_TEST(what_is_for_later_is_checked_then_refused)
+{
+    expect(SAFE "tensors: {cast: {F32: BF16}}\n",
+           "m.yaml:6:11: 'cast' is not offered yet: load the tensors as they are\n");
+    expect(SAFE "tensors: {cast: {F32: I8}}\n",
+           "m.yaml:6:11: 'I8' is no floating type: F64, F32, F16, BF16, F8_E4M3 or F8_E5M2\n"
+           "m.yaml:6:11: 'cast' is not offered yet: load the tensors as they are\n");
+    expect(SAFE "tensors: {shard: {rank: 8, of: 8, rules: [{dim: 64}]}}\n",
+           "m.yaml:6:11: 'shard' is not offered yet: load the tensors whole\n"
+           "m.yaml:6:11: rank 8 is not below 8, the value of 'of'\n"
+           "m.yaml:6:43: 'match' is missing in 'tensors.shard.rules': tensor names, as a shell "
+           "pattern\n"
+           "m.yaml:6:49: 'dim': expected a number from 0 to 63, not '64'\n");
+    expect(GOOD "decrypt: {keyFile: /k, passphraseFile: /p}\n",
+           "m.yaml:6:1: 'decrypt' is not offered yet: only models that are not encrypted can be "
+           "loaded\n"
+           "m.yaml:6:24: 'decrypt' takes either 'keyFile' or 'passphraseFile', not both\n");
+    expect(GOOD "verify: {minisign: {publicKey: RWx}}\n",
+           "m.yaml:6:10: 'minisign' is not offered yet: give SHA-256 hashes under 'verify.sha256'\n"
+           "m.yaml:6:32: 'publicKey': a minisign public key is 56 characters that start with RW\n");
+    expect(
+        HEAD "source: {uri: /m}\nsink: {tmpfs: {path: /t, layout: tensorizer}}\n",
+        "m.yaml:5:26: the layout 'tensorizer' is not offered yet: use verbatim or safetensors\n");
+    expect(HEAD "source: {uri: /m}\nsink: {pool: {device: tpu}}\n",
+           "m.yaml:5:8: 'pool' is not offered yet: load into 'tmpfs'\n"
+           "m.yaml:5:23: 'device': a device is host, cuda:0 or cuda:all, not 'tpu'\n");
+    ck_assert_int_eq(parse(GOOD "decrypt: {keyFile: , passphraseFile: }\nverify: {minisign: }\n"),
+                     0);
+}
+END_TEST
+
+START_TEST(hashes_and_schemes_are_checked)
+{
+    expect(
+        GOOD "verify: {sha256: {a: 12, b: "
+             "zz86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08}}\n",
+        "m.yaml:6:22: 'verify.sha256': a SHA-256 is 64 hex digits, '12' has 2 characters\n"
+        "m.yaml:6:29: 'verify.sha256': a SHA-256 is 64 hex digits, "
+        "'zz86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08' has 64 characters\n");
+    expect(HEAD "source: {uri: 's4://m/'}\nsink: {tmpfs: {path: /t}}\n",
+           "m.yaml:4:15: 'uri': no source is called 's4', did you mean 's3://'?\n");
+}
+END_TEST
+
+START_TEST(the_first_fifty_mistakes_are_shown)
+{
+    sl_autobuf text = SL_BUF_INIT(65536);
+    sl_buf_text(&text, GOOD, NULL);
+    for (int i = 0; i < 60; i++)
+        sl_buf_printf(&text, NULL, "zz%d: 1\n", i);
+    ck_assert_int_lt(parse(sl_buf_string(&text)), 0);
+    size_t lines = 0;
+    for (const char *p = sl_buf_string(&complaints); *p; p++)
+        lines += *p == '\n';
+    ck_assert_uint_eq(lines, 51);
+    ck_assert_ptr_nonnull(
+        strstr(sl_buf_string(&complaints), "m.yaml: 10 more mistakes are not shown\n"));
+}
+END_TEST
+
+int main(void)
+{
+    const TTest *const tests[] = {
+        a_whole_spec_is_read,
+        defaults_are_those_of_the_rows,
+        several_documents_are_several_models,
+        aliases_and_merge_keys_work,
+        variables_are_replaced_in_values_only,
+        an_unset_variable_is_a_mistake,
+        every_mistake_has_its_place,
+        keys_that_are_needed_are_missed,
+        duplicate_keys_are_refused,
+        the_head_says_what_is_read,
+        names_follow_their_rule,
+        impossible_combinations_are_refused,
+        twins_in_one_file_are_refused,
+        what_is_for_later_is_checked_then_refused,
+        hashes_and_schemes_are_checked,
+        the_first_fifty_mistakes_are_shown,
+    };
+    return spec_case_main("spec", tests, SL_COUNT(tests));
+}
