@@ -10,8 +10,9 @@
 #include "gather.h"
 #include "hash.h"
 #include "index.h"
+#include "names.h"
 
-enum { ZERO_BYTES = 64 * 1024, NAME_SHOWN_MAX = 200 };
+enum { ZERO_BYTES = 64 * 1024 };
 static const uint64_t META_BYTES_MAX = UINT64_C(64) << 30;
 
 /* One tensor on its way. */
@@ -24,9 +25,9 @@ struct digester {
 
 static int refusal(const struct sl_tensor *tensor, struct sl_err *err)
 {
-    return sl_fail_code(
-        err, (enum sl_err_kind)tensor->refused, tensor->refused_code, "tensor '%.*s': %s",
-        (int)SL_MIN(tensor->name_bytes, (size_t)NAME_SHOWN_MAX), tensor->name, tensor->refused_why);
+    return sl_fail_code(err, (enum sl_err_kind)tensor->refused, tensor->refused_code,
+                        "tensor '%.*s': %s", SL_NAME_ARGS(tensor->name, tensor->name_bytes),
+                        tensor->refused_why);
 }
 
 static void digester_release(struct digester *digester)
@@ -78,7 +79,7 @@ static int check_hash(const struct sl_tensor *tensor, const struct sl_index_hash
     sl_hex(actual, bytes, actual_hex);
     return sl_fail_code(err, SL_E_INTEGRITY, hash->sha256 ? "E_HASH_SHA256" : "E_HASH_CRC32",
                         "tensor '%.*s': its %s is %s, the file says %s",
-                        (int)SL_MIN(tensor->name_bytes, (size_t)NAME_SHOWN_MAX), tensor->name,
+                        SL_NAME_ARGS(tensor->name, tensor->name_bytes),
                         hash->sha256 ? "SHA-256" : "CRC32", actual_hex, expected_hex);
 }
 
@@ -90,7 +91,7 @@ static int add_zeros(struct digester *digester, struct sl_err *err)
     if (tensor->bytes > META_BYTES_MAX)
         return sl_fail_code(err, SL_E_FORMAT, "E_LENGTH",
                             "tensor '%.*s' has no data and stands for more than 64 GiB of zeros",
-                            (int)SL_MIN(tensor->name_bytes, (size_t)NAME_SHOWN_MAX), tensor->name);
+                            SL_NAME_ARGS(tensor->name, tensor->name_bytes));
     for (uint64_t left = tensor->bytes; left > 0;) {
         size_t piece = SL_MIN(left, (uint64_t)ZERO_BYTES);
         sl_sha256_update(digester->plain, zeros, piece);

@@ -6,6 +6,18 @@
 
 #include <string.h>
 
+enum { NAME_SHOWN_MAX = 200 };
+
+int sl_names_shown(const char *name, size_t bytes)
+{
+    if (bytes <= NAME_SHOWN_MAX)
+        return (int)bytes;
+    size_t shown = NAME_SHOWN_MAX;
+    while (shown > 0 && ((unsigned char)name[shown] & 0xc0) == 0x80)
+        shown--;
+    return (int)shown;
+}
+
 int sl_bytes_compare(const char *a, size_t a_bytes, const char *b, size_t b_bytes)
 {
     size_t common = SL_MIN(a_bytes, b_bytes);

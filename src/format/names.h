@@ -7,6 +7,10 @@
 
 #include "index.h"
 
+/** For "%.*s" in messages: names are cut after some 200 bytes, not inside a character. */
+int sl_names_shown(const char *name, size_t bytes);
+#define SL_NAME_ARGS(name, bytes) sl_names_shown(name, bytes), (name)
+
 /** As memcmp, a proper prefix first. */
 int sl_bytes_compare(const char *a, size_t a_bytes, const char *b, size_t b_bytes);
 

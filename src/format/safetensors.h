@@ -23,7 +23,4 @@ int sl_safetensors_parse(struct sl_index *index, char *json, size_t json_bytes, 
 int sl_safetensors_check(struct sl_index *index, uint64_t data_begin, uint64_t object_bytes,
                          struct sl_err *err);
 
-/** For "%.*s": names of tensors are cut in messages. */
-#define SL_NAME_ARGS(name, bytes) (int)SL_MIN((size_t)(bytes), (size_t)200), (name)
-
 #endif

@@ -12,8 +12,9 @@
 #include "gather.h"
 #include "hash.h"
 #include "index.h"
+#include "names.h"
 
-enum { BATCH_BYTES = 4 * 1024 * 1024, BATCH_RUNS = 16384, NAME_SHOWN_MAX = 200 };
+enum { BATCH_BYTES = 4 * 1024 * 1024, BATCH_RUNS = 16384 };
 
 size_t sl_slice_name_bytes(const char *text)
 {
@@ -173,7 +174,7 @@ static int misaligned(const struct sl_tensor *tensor, struct sl_err *err)
     return sl_fail_code(
         err, SL_E_FORMAT, "st.misaligned",
         "tensor '%.*s': the slice does not begin and end at whole bytes, as %s would need",
-        (int)SL_MIN(tensor->name_bytes, (size_t)NAME_SHOWN_MAX), tensor->name, tensor->dtype_name);
+        SL_NAME_ARGS(tensor->name, tensor->name_bytes), tensor->dtype_name);
 }
 
 /* Every run begins and ends at a byte if the first does and all strides of the odometer are whole
@@ -263,8 +264,7 @@ int sl_slice_digest(struct sl_index *index, const struct sl_tensor *tensor,
 {
     if (tensor->refused)
         return sl_fail_code(err, (enum sl_err_kind)tensor->refused, tensor->refused_code,
-                            "tensor '%.*s': %s",
-                            (int)SL_MIN(tensor->name_bytes, (size_t)NAME_SHOWN_MAX), tensor->name,
+                            "tensor '%.*s': %s", SL_NAME_ARGS(tensor->name, tensor->name_bytes),
                             tensor->refused_why);
     struct runs runs;
     plan_runs(&runs, tensor, slice);

@@ -6,6 +6,7 @@
 #include <inttypes.h>
 
 #include "index.h"
+#include "names.h"
 
 enum {
     SL_TZR_METADATA_AT = 73, /* magic 5, version 4, flags 32, sizes 3 * 8, metadata_length 8, ... */
@@ -64,7 +65,7 @@ int sl_tzr_crypt_block(const uint8_t *data, size_t bytes, struct sl_tzr_crypt *c
                        struct sl_err *err);
 
 /** Names are cut in messages. */
-#define SL_TZR_NAME(entry) (int)SL_MIN((entry)->name_bytes, 200), (entry)->name
+#define SL_TZR_NAME(entry) SL_NAME_ARGS((entry)->name, (entry)->name_bytes)
 
 /** Bytes with a position: what is read must be there. */
 struct sl_cursor {

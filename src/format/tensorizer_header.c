@@ -174,7 +174,7 @@ static int check_crypt(const struct header *header, struct sl_err *err)
 {
     const struct sl_tzr_crypt *crypt = &header->crypt;
     uint64_t length = header->entry->data_length;
-    if (length == 0)
+    if (header->crypt_bytes == 0 || length == 0)
         return 0;
     if (crypt->ciphers != 1 || crypt->derivations > 1)
         return header_fail(header, "E_CRYPTINFO",

@@ -80,7 +80,8 @@ int sl_tzr_path(struct sl_index *index, struct sl_tzr_entry *entry, struct sl_er
     if (entry->name_bytes == 0)
         return name_fail(entry, "it is empty", err);
     if (!sl_is_utf8(entry->name, entry->name_bytes))
-        return name_fail(entry, "not UTF-8", err);
+        return sl_fail_code(err, SL_E_FORMAT, "E_NAME", "a tensor name of %u bytes is not UTF-8",
+                            entry->name_bytes);
     if (entry->name[0] == RECORD_SEPARATOR)
         return structured_path(index, entry, err);
     struct sl_path_part *part = sl_index_alloc(index, sizeof(*part), err);
