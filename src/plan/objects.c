@@ -25,7 +25,7 @@ bool sl_plan_matches(const struct sl_list *patterns, const char *name, bool empt
     return false;
 }
 
-static bool ends_with(const char *text, const char *end)
+bool sl_plan_ends_with(const char *text, const char *end)
 {
     size_t a = strlen(text), b = strlen(end);
     return a >= b && strcmp(text + a - b, end) == 0;
@@ -40,8 +40,8 @@ static bool needs_probe(const struct sl_spec *spec, const char *name, uint64_t b
 {
     if (spec->verify.hashes == SL_HASHES_ALL || spec->verify.hashes == SL_HASHES_REQUIRE)
         return true;
-    return bytes >= PROBE_BYTES_MIN || ends_with(name, ".safetensors") ||
-           ends_with(name, ".tensors");
+    return bytes >= PROBE_BYTES_MIN || sl_plan_ends_with(name, ".safetensors") ||
+           sl_plan_ends_with(name, ".tensors");
 }
 
 static bool is_strong(const char *etag)

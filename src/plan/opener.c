@@ -39,13 +39,22 @@ static bool is_tolerated(const struct sl_spec *spec, const struct sl_err *err)
            spec->sink.tmpfs.layout == SL_LAYOUT_VERBATIM;
 }
 
+/* A page of HTML that is called model.safetensors is a broken model, not data. */
+static bool is_called_model(const char *name)
+{
+    return sl_plan_ends_with(name, ".safetensors") || sl_plan_ends_with(name, ".tensors");
+}
+
 static int index_source(struct sl_plan_own *own, struct sl_candidate *candidate,
                         struct sl_source *source, struct sl_err *err)
 {
     struct sl_version version = *sl_source_version(source);
     uint64_t bytes = sl_source_bytes(source);
     struct sl_err why = SL_ERR_INIT;
-    if (sl_format_index(source, &candidate->index, &why) < 0) {
+    int done = is_called_model(candidate->name)
+                   ? sl_format_index_strict(source, candidate->name, &candidate->index, &why)
+                   : sl_format_index(source, &candidate->index, &why);
+    if (done < 0) {
         if (!is_tolerated(own->spec, &why)) {
             *err = why;
             sl_wrap(err, "'%s'", candidate->name);
@@ -146,9 +155,7 @@ static void run_threads(struct opener *opener)
 
 static bool is_ruling(const char *name)
 {
-    static const char end[] = ".safetensors.index.json";
-    size_t bytes = strlen(name);
-    return bytes >= sizeof(end) - 1 && strcmp(name + bytes - (sizeof(end) - 1), end) == 0;
+    return sl_plan_ends_with(name, ".safetensors.index.json");
 }
 
 static void drop_candidate(struct sl_plan_own *own, size_t i, bool read)

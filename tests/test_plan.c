@@ -1,0 +1,418 @@
+/* Plans from specs: what is refused, where every byte goes, how ranges are cut. */
+#include <check.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "model_maker.h"
+
+static void put(const char *name, const void *data, size_t bytes)
+{
+    ck_assert_int_eq(sl_memory_put(name, data, bytes, NULL), 0);
+}
+
+static void put_text(const char *name, const char *text)
+{
+    put(name, text, strlen(text));
+}
+
+/* Plan memory://m/ with more YAML. */
+static int plan_with(const char *more, struct sl_plan **plan, struct sl_specs *specs,
+                     struct sl_err *err)
+{
+    *plan = NULL;
+    *err = (struct sl_err)SL_ERR_INIT;
+    sl_model_spec(specs, "memory://m/", "/nowhere", more);
+    return sl_model_plan(specs, plan, err);
+}
+
+static void expect_refusal(const char *more, enum sl_err_kind kind, const char *word)
+{
+    struct sl_specs specs;
+    struct sl_plan *plan;
+    struct sl_err err;
+    ck_assert_int_eq(plan_with(more, &plan, &specs, &err), -1);
+    ck_assert_msg(err.kind == kind && strstr(err.message, word), "%d: %s", err.kind, err.message);
+    sl_specs_release(&specs);
+}
+
+static struct sl_plan *expect_plan(const char *more, struct sl_specs *specs)
+{
+    struct sl_plan *plan;
+    struct sl_err err;
+    int done = plan_with(more, &plan, specs, &err);
+    ck_assert_msg(done == 0, "%s", err.message);
+    return plan;
+}
+
+static void clear(void)
+{
+    sl_alloc_fail_at(0);
+    sl_memory_clear();
+}
+
+/* Every extent lies in one range of its source; every byte of every file comes from an extent, a
+ * literal or is zero. */
+static void check_shape(const struct sl_plan *plan)
+{
+    uint32_t seen = 0;
+    for (size_t r = 0; r < plan->range_count; r++) {
+        const struct sl_range *range = &plan->ranges[r];
+        uint64_t at = range->begin;
+        ck_assert_uint_gt(range->extent_count, 0);
+        seen += range->extent_count;
+        for (uint32_t e = 0; e < range->extent_count; e++) {
+            const struct sl_extent *extent = &plan->extents[range->extent_first + e];
+            ck_assert_uint_eq(extent->source, range->source);
+            ck_assert_uint_ge(extent->begin, at);
+            ck_assert_uint_lt(extent->begin, extent->end);
+            ck_assert_uint_le(extent->file_offset + (extent->end - extent->begin),
+                              plan->files[extent->file].bytes);
+            at = extent->end;
+        }
+        ck_assert_uint_eq(at, range->end);
+        ck_assert_uint_le(range->end, sl_source_bytes(plan->sources[range->source].source));
+        ck_assert_uint_le(range->end - range->begin, plan->range_bytes + plan->range_bytes / 8);
+    }
+    ck_assert_uint_eq(seen, plan->extent_count);
+}
+
+START_TEST(hostile_names_are_refused)
+{
+    static const char *const names[] = {"m/../../etc/passwd", "m//etc/passwd", "m/a/./b",
+                                        "m/.sluice/ready", "m/a\nb"};
+    for (size_t i = 0; i < SL_COUNT(names); i++) {
+        sl_memory_clear();
+        put_text("m/good", "x");
+        put_text(names[i], "x");
+        expect_refusal("", SL_E_FORMAT, "");
+    }
+}
+END_TEST
+
+START_TEST(a_file_that_is_also_a_folder_is_refused)
+{
+    put_text("m/a/b/c", "x");
+    put_text("m/a.b", "x");
+    put_text("m/a", "x");
+    expect_refusal("", SL_E_FORMAT, "folder");
+}
+END_TEST
+
+START_TEST(nothing_left_is_not_found)
+{
+    expect_refusal("", SL_E_NOT_FOUND, "");
+    put_text("m/a", "x");
+    expect_refusal("source: {uri: \"memory://m/\", include: [\"*.safetensors\"]}\n", SL_E_NOT_FOUND,
+                   "include");
+    expect_refusal("source: {uri: \"memory://m/\", exclude: [\"*\"]}\n", SL_E_NOT_FOUND, "exclude");
+    size_t bytes;
+    uint8_t *model = sl_model_safetensors("a,b", 16, &bytes);
+    put("m/model.safetensors", model, bytes);
+    expect_refusal("sink: {tmpfs: {path: /n, layout: safetensors}}\ntensors: {include: [nope]}\n",
+                   SL_E_NOT_FOUND, "tensors.include");
+    sl_memory_clear();
+    put_text("m/a", "x");
+    expect_refusal("sink: {tmpfs: {path: /n, layout: safetensors}}\n", SL_E_FORMAT, "verbatim");
+    free(model);
+}
+END_TEST
+
+START_TEST(include_and_exclude_choose_objects)
+{
+    struct sl_specs specs;
+    put_text("m/config.json", "{}");
+    put_text("m/sub/tokenizer.json", "[]");
+    put_text("m/readme.md", "hello");
+    put_text("m/.hidden", "");
+    struct sl_plan *plan = expect_plan(
+        "source: {uri: \"memory://m/\", include: [\"*.json\", \".*\"], exclude: [\"c*\"]}\n",
+        &specs);
+    ck_assert_uint_eq(plan->file_count, 2);
+    ck_assert_str_eq(plan->files[0].name, ".hidden");
+    ck_assert_str_eq(plan->files[1].name, "sub/tokenizer.json");
+    ck_assert_uint_eq(plan->fetch_bytes, 2);
+    ck_assert_uint_eq(plan->skipped_bytes, 7);
+    check_shape(plan);
+    sl_plan_free(plan);
+    sl_specs_release(&specs);
+}
+END_TEST
+
+START_TEST(a_broken_model_is_data_only_without_hashes)
+{
+    static const uint8_t broken[64] = {16,  0,   0,   0,   0,   0,   0,   0,
+                                       '{', '"', 'a', '"', ':', '1', '}', ' '};
+    struct sl_specs specs;
+    put("m/model.safetensors", broken, sizeof(broken));
+    expect_refusal("", SL_E_FORMAT, "verify.hashes: off");
+    struct sl_plan *plan = expect_plan("verify: {hashes: off}\n", &specs);
+    ck_assert_uint_eq(plan->fetch_bytes, sizeof(broken));
+    ck_assert_uint_eq(plan->tensor_count, 0);
+    sl_plan_free(plan);
+    sl_specs_release(&specs);
+    expect_refusal("verify: {hashes: off}\nsink: {tmpfs: {path: /n, layout: safetensors}}\n",
+                   SL_E_FORMAT, "");
+    put_text("m/model.safetensors", "<html>not found</html>");
+    expect_refusal("", SL_E_FORMAT, "model.safetensors");
+}
+END_TEST
+
+START_TEST(long_extents_are_cut_at_pages)
+{
+    struct sl_specs specs;
+    size_t bytes = 3 * 1024 * 1024 + 4321;
+    uint8_t *noise = sl_model_noise(bytes, 1);
+    put("m/blob", noise, bytes);
+    put_text("m/z.json", "{}");
+    struct sl_plan *plan = expect_plan("readers: {rangeBytes: 256Ki}\n", &specs);
+    check_shape(plan);
+    ck_assert_uint_gt(plan->range_count, 12);
+    ck_assert_str_eq(plan->sources[plan->ranges[0].source].name, "z.json"); /* small files first */
+    for (size_t i = 1; i < plan->range_count; i++) {
+        const struct sl_extent *extent = &plan->extents[plan->ranges[i].extent_first];
+        ck_assert_uint_eq(extent->file_offset % 4096, 0);
+        ck_assert(i == 1 || plan->ranges[i].begin == plan->ranges[i - 1].end);
+    }
+    ck_assert_uint_eq(plan->fetch_bytes, bytes + 2);
+    ck_assert_uint_eq(plan->unhashed_bytes, bytes + 2);
+    sl_plan_free(plan);
+    sl_specs_release(&specs);
+    free(noise);
+}
+END_TEST
+
+START_TEST(selected_tensors_are_merged_over_small_gaps)
+{
+    struct sl_specs specs;
+    size_t bytes;
+    uint8_t *model = sl_model_safetensors("a0,b0,a1,big,a2", 64 * 1024, &bytes); /* 256 KiB each */
+    put("m/model.safetensors", model, bytes);
+    struct sl_plan *plan = expect_plan(
+        "tensors: {include: [\"a*\"]}\nsink: {tmpfs: {path: /n, layout: safetensors}}\n", &specs);
+    check_shape(plan);
+    ck_assert_uint_eq(plan->tensor_count, 3);
+    ck_assert_uint_eq(plan->range_count, 3); /* 256 KiB is no small gap */
+    ck_assert_uint_eq(plan->fetch_bytes, 3 * 256 * 1024);
+    sl_plan_free(plan);
+    sl_specs_release(&specs);
+    free(model);
+
+    model = sl_model_safetensors("a0,b0,a1,b1,a2", 1024, &bytes);
+    put("m/model.safetensors", model, bytes);
+    plan = expect_plan(
+        "tensors: {include: [\"a*\"]}\nsink: {tmpfs: {path: /n, layout: safetensors}}\n", &specs);
+    check_shape(plan);
+    ck_assert_uint_eq(plan->range_count, 1);
+    ck_assert_uint_eq(plan->fetch_bytes, 5 * 4096);
+    ck_assert_uint_eq(plan->literal_count, 1);
+    ck_assert_uint_eq(plan->sink_bytes, plan->files[0].bytes);
+    sl_plan_free(plan);
+    sl_specs_release(&specs);
+    free(model);
+}
+END_TEST
+
+START_TEST(tensors_of_several_files_become_one_model)
+{
+    struct sl_specs specs;
+    size_t one_bytes, two_bytes;
+    uint8_t *one = sl_model_safetensors("a,b", 16, &one_bytes),
+            *two = sl_model_safetensors("c,d", 16, &two_bytes);
+    put("m/one.safetensors", one, one_bytes);
+    put("m/two.safetensors", two, two_bytes);
+    put_text("m/config.json", "{}");
+    static const char layout[] = "sink: {tmpfs: {path: /n, layout: safetensors}}\n";
+    struct sl_plan *plan = expect_plan(layout, &specs);
+    check_shape(plan);
+    ck_assert_uint_eq(plan->tensor_count, 4);
+    ck_assert_uint_eq(plan->file_count, 2);
+    ck_assert_str_eq(plan->files[0].name, "model.safetensors");
+    sl_plan_free(plan);
+    sl_specs_release(&specs);
+    put("m/three.safetensors", one, one_bytes);
+    expect_refusal(layout, SL_E_FORMAT, "'a'");
+    free(one);
+    free(two);
+}
+END_TEST
+
+START_TEST(an_index_rules_over_files_beside_it)
+{
+    struct sl_specs specs;
+    size_t one_bytes, two_bytes;
+    uint8_t *one = sl_model_safetensors("a,b", 16, &one_bytes),
+            *two = sl_model_safetensors("c,d", 16, &two_bytes);
+    put("m/model-1.safetensors", one, one_bytes);
+    put("m/model-2.safetensors", two, two_bytes);
+    put("m/consolidated.safetensors", one, one_bytes);
+    put_text("m/model.safetensors.index.json",
+             "{\"metadata\":{},\"weight_map\":{\"a\":\"model-1.safetensors\",\"b\":\"model-1."
+             "safetensors\","
+             "\"c\":\"model-2.safetensors\",\"d\":\"model-2.safetensors\"}}");
+    struct sl_plan *plan = expect_plan("sink: {tmpfs: {path: /n, layout: safetensors}}\n", &specs);
+    check_shape(plan);
+    ck_assert_uint_eq(plan->tensor_count, 4);
+    ck_assert_uint_eq(plan->file_count, 1);
+    sl_plan_free(plan);
+    sl_specs_release(&specs);
+
+    sl_model_spec(&specs, "memory:m/model.safetensors.index.json", "/n", "");
+    struct sl_err err = SL_ERR_INIT;
+    ck_assert_msg(sl_model_plan(&specs, &plan, &err) == 0, "%s", err.message);
+    ck_assert_uint_eq(plan->file_count, 3); /* the index and its shards, under their own names */
+    ck_assert_str_eq(plan->files[0].name, "model.safetensors.index.json");
+    check_shape(plan);
+    sl_plan_free(plan);
+    sl_specs_release(&specs);
+    free(one);
+    free(two);
+}
+END_TEST
+
+START_TEST(given_hashes_are_checked_whatever_the_mode)
+{
+    struct sl_specs specs;
+    put_text("m/a", "x");
+    expect_refusal("verify: {hashes: require}\n", SL_E_INTEGRITY, "verify.sha256");
+    expect_refusal("verify: {sha256: {b: "
+                   "\"2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881\"}}\n",
+                   SL_E_USAGE, "'b'");
+    static const char *const modes[] = {"auto", "off", "require", "all"};
+    for (size_t i = 0; i < SL_COUNT(modes); i++) {
+        char more[256];
+        snprintf(more, sizeof(more),
+                 "verify: {hashes: %s, sha256: {a: "
+                 "\"2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881\"}}\n",
+                 modes[i]);
+        struct sl_plan *plan = expect_plan(more, &specs);
+        ck_assert_uint_eq(plan->check_count, 1);
+        ck_assert(plan->checks[0].given);
+        ck_assert_str_eq(plan->checks[0].what, "object 'a'");
+        ck_assert_uint_eq(plan->unhashed_bytes, 0);
+        sl_plan_free(plan);
+        sl_specs_release(&specs);
+    }
+}
+END_TEST
+
+START_TEST(identity_follows_versions_and_wishes_but_not_cutting)
+{
+    struct sl_specs specs;
+    put_text("m/a", "x");
+    put_text("m/b", "y");
+    struct sl_plan *first = expect_plan("", &specs);
+    uint8_t identity[32];
+    memcpy(identity, first->identity, 32);
+    sl_plan_free(first);
+    sl_specs_release(&specs);
+    static const char *const same[] = {"readers: {rangeBytes: 64Ki, connections: 3}\n", ""};
+    static const char *const other[] = {
+        "source: {uri: \"memory://m/\", exclude: [b]}\n",
+        "verify: {sha256: {a: "
+        "\"2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881\"}}\n"};
+    for (size_t i = 0; i < SL_COUNT(same); i++) {
+        struct sl_plan *plan = expect_plan(same[i], &specs);
+        ck_assert_mem_eq(plan->identity, identity, 32);
+        sl_plan_free(plan);
+        sl_specs_release(&specs);
+    }
+    for (size_t i = 0; i < SL_COUNT(other); i++) {
+        struct sl_plan *plan = expect_plan(other[i], &specs);
+        ck_assert_mem_ne(plan->identity, identity, 32);
+        sl_plan_free(plan);
+        sl_specs_release(&specs);
+    }
+    put_text("m/a", "z"); /* another version of the same length */
+    struct sl_plan *plan = expect_plan("", &specs);
+    ck_assert_mem_ne(plan->identity, identity, 32);
+    sl_plan_free(plan);
+    sl_specs_release(&specs);
+}
+END_TEST
+
+START_TEST(json_is_json)
+{
+    struct sl_specs specs;
+    struct sl_err err = SL_ERR_INIT;
+    put_text("m/a", "x");
+    struct sl_plan *plan = expect_plan("", &specs);
+    struct sl_json json;
+    sl_json_init(&json, 65536);
+    sl_plan_json(&json, plan);
+    const char *text = sl_json_text(&json, &err);
+    ck_assert_ptr_nonnull(text);
+    json_t *document = sl_json_parse(text, strlen(text), "plan", &err);
+    ck_assert_ptr_nonnull(document);
+    ck_assert_uint_eq(sl_json_get_uint(document, "fetch_bytes", 0), 1);
+    json_decref(document);
+    sl_json_release(&json);
+    sl_plan_free(plan);
+    sl_specs_release(&specs);
+}
+END_TEST
+
+START_TEST(every_failing_allocation_and_read_is_survived)
+{
+    struct sl_specs specs;
+    size_t bytes;
+    uint8_t *model = sl_model_safetensors("a,b", 16, &bytes);
+    put("m/model.safetensors", model, bytes);
+    put_text("m/config.json", "{}");
+    sl_model_spec(&specs, "memory://m/", "/n",
+                  "sink: {tmpfs: {path: /n, layout: safetensors}}\ntensors: {exclude: [b]}\n"
+                  "verify: {sha256: {config.json: "
+                  "\"44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a\"}}\n");
+    unsigned succeeded = 0;
+    for (unsigned nth = 1; nth < 2000 && succeeded < 3; nth++) {
+        struct sl_plan *plan = NULL;
+        struct sl_err err = SL_ERR_INIT;
+        sl_alloc_fail_at(nth);
+        if (sl_model_plan(&specs, &plan, &err) == 0)
+            succeeded++;
+        else
+            ck_assert_msg(err.kind == SL_E_NO_SPACE, "allocation %u: %d %s", nth, err.kind,
+                          err.message);
+        sl_alloc_fail_at(0);
+        sl_plan_free(plan);
+    }
+    ck_assert_uint_eq(succeeded, 3);
+    for (unsigned nth = 1; nth < 4; nth++) {
+        struct sl_plan *plan = NULL;
+        struct sl_err err = SL_ERR_INIT;
+        sl_memory_fail_at(nth);
+        int done = sl_model_plan(&specs, &plan, &err);
+        ck_assert(done == 0 || err.kind == SL_E_NET);
+        ck_assert(done < 0 || nth > 2);
+        sl_memory_fail_at(0);
+        sl_plan_free(plan);
+    }
+    sl_specs_release(&specs);
+    free(model);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("plan");
+    TCase *all = tcase_create("plan");
+    tcase_add_checked_fixture(all, NULL, clear);
+    tcase_add_test(all, hostile_names_are_refused);
+    tcase_add_test(all, a_file_that_is_also_a_folder_is_refused);
+    tcase_add_test(all, nothing_left_is_not_found);
+    tcase_add_test(all, include_and_exclude_choose_objects);
+    tcase_add_test(all, a_broken_model_is_data_only_without_hashes);
+    tcase_add_test(all, long_extents_are_cut_at_pages);
+    tcase_add_test(all, selected_tensors_are_merged_over_small_gaps);
+    tcase_add_test(all, tensors_of_several_files_become_one_model);
+    tcase_add_test(all, an_index_rules_over_files_beside_it);
+    tcase_add_test(all, given_hashes_are_checked_whatever_the_mode);
+    tcase_add_test(all, identity_follows_versions_and_wishes_but_not_cutting);
+    tcase_add_test(all, json_is_json);
+    tcase_add_test(all, every_failing_allocation_and_read_is_survived);
+    suite_add_tcase(suite, all);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    int failures = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failures ? 1 : 0;
+}
