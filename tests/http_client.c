@@ -138,7 +138,7 @@ int http_ask(unsigned port, const char *method, const char *path, const char *he
 
 const char *http_header(const struct http_reply *reply, const char *name)
 {
-    static char value[1024];
+    static _Thread_local char value[1024];
     size_t name_bytes = strlen(name);
     for (const char *line = reply->head; (line = strstr(line, "\r\n"));) {
         line += 2;

@@ -25,7 +25,7 @@ void http_release(struct http_reply *reply);
  * answered. */
 int http_ask(unsigned port, const char *method, const char *path, const char *headers,
              struct http_reply *reply);
-/** The value of a header, in a static buffer, or NULL. */
+/** The value of a header, in a buffer of this thread until its next call, or NULL. */
 const char *http_header(const struct http_reply *reply, const char *name);
 
 #endif
