@@ -219,6 +219,7 @@ void sl_exchange_abort(struct sl_exchange *exchange)
 {
     sl_link_close(exchange->link);
     exchange->in_begin = exchange->in_end = 0;
+    exchange->pending.kind = SL_OK;
     exchange->phase = SL_X_IDLE;
 }
 

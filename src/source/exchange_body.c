@@ -155,26 +155,35 @@ enum sl_fetch_state sl_exchange_body(struct sl_exchange *exchange, void *data, s
                                      size_t *got, struct sl_err *err)
 {
     *got = 0;
+    if (exchange->pending.kind != SL_OK) {
+        if (err)
+            *err = exchange->pending;
+        exchange->pending.kind = SL_OK;
+        return SL_FETCH_FAILED;
+    }
     if (exchange->phase == SL_X_DRAINED)
         return SL_FETCH_END;
     if (exchange->phase != SL_X_BODY)
         return sl_exchange_refuse(exchange, false, "the body was asked for before the head", err);
     sl_exchange_enter(exchange);
+    struct sl_err problem = SL_ERR_INIT;
     enum sl_fetch_state state = SL_FETCH_DATA;
     while (*got < bytes && state == SL_FETCH_DATA) {
         size_t came = 0;
-        state = body_some(exchange, (char *)data + *got, bytes - *got, &came, err);
+        state = body_some(exchange, (char *)data + *got, bytes - *got, &came, &problem);
         *got += came;
     }
-    if (state == SL_FETCH_FAILED)
-        return state;
-    if (*got) {
+    if (*got) { /* what came is good; a failure behind it is told next time */
+        if (state == SL_FETCH_FAILED)
+            exchange->pending = problem;
         exchange->away_ns = sl_now_ns();
         return SL_FETCH_DATA;
     }
+    if (state == SL_FETCH_FAILED && err)
+        *err = problem;
     if (state == SL_FETCH_END)
         return end_body(exchange);
-    if (exchange->head.framing == SL_FRAMING_LENGTH)
+    if (state == SL_FETCH_WAIT && exchange->head.framing == SL_FRAMING_LENGTH)
         sl_link_expect(exchange->link, (size_t)SL_MIN(exchange->left, (uint64_t)EXPECT_BYTES));
     return state;
 }

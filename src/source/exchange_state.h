@@ -42,6 +42,7 @@ struct sl_exchange {
     enum sl_exchange_chunk chunk;
     size_t trailer_bytes;
 
+    struct sl_err pending;            /* the body failed behind bytes that were delivered */
     uint64_t window_ns, window_bytes; /* stall */
     uint64_t away_ns;                 /* when the caller was given data, 0: not */
 };

@@ -1,0 +1,351 @@
+/* Retry, resume, back-off: every failure that may pass, and those that may not. */
+#include <check.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "fetch.h"
+#include "metrics.h"
+#include "ranges.h"
+#include "retry.h"
+
+static struct sl_server *server;
+static const struct sl_source_config config = {.attempts = 3, .stall_seconds = 1};
+
+static void setup(void)
+{
+    server = sl_server_start();
+    sl_server_put(server, "/m", sl_blob(), SL_BLOB_BYTES, "\"v1\"");
+}
+
+static void teardown(void)
+{
+    sl_server_stop(server);
+}
+
+static int load(struct sl_err *err)
+{
+    *err = (struct sl_err)SL_ERR_INIT;
+    return sl_read_blob(sl_server_url(server, "/m"), &config, 1000, SL_BLOB_BYTES, err);
+}
+
+static void assert_loads(void)
+{
+    struct sl_err err;
+    int result = load(&err);
+    ck_assert_msg(result == 0, "%s", err.message);
+}
+
+/* The Range header of the nth request. */
+static const char *range_of(unsigned nth)
+{
+    static char text[64];
+    ck_assert(sl_server_header(sl_server_request_at(server, nth), "Range", text, sizeof(text)));
+    return text;
+}
+
+START_TEST(one_connection_brings_all_ranges)
+{
+    assert_loads();
+    ck_assert_uint_eq(sl_server_request_count(server), 2);
+    ck_assert_uint_eq(sl_server_connection_count(server), 1);
+    ck_assert_str_eq(range_of(0), "bytes=0-999");
+    ck_assert_str_eq(range_of(1), "bytes=1000-999999");
+}
+END_TEST
+
+START_TEST(a_reset_resumes_at_the_first_missing_byte)
+{
+    SL_SCRIPT(server, {.path = "/m", .first = 2, .fault = SL_FAULT_SHORT, .after = 500000});
+    assert_loads();
+    ck_assert_uint_eq(sl_server_request_count(server), 3);
+    ck_assert_str_eq(range_of(2), "bytes=501000-999999");
+    char match[64];
+    ck_assert(sl_server_header(sl_server_request_at(server, 2), "If-Match", match, sizeof(match)));
+    ck_assert_str_eq(match, "\"v1\"");
+}
+END_TEST
+
+static const struct sl_step passing[] = {
+    {.fault = SL_FAULT_RESET, .after = -1},
+    {.fault = SL_FAULT_RESET, .after = 0},
+    {.fault = SL_FAULT_RESET, .after = 70000},
+    {.fault = SL_FAULT_SHORT, .after = -1},
+    {.fault = SL_FAULT_SHORT, .after = 0},
+    {.fault = SL_FAULT_SHORT, .after = 999},
+    {.fault = SL_FAULT_STALL, .after = -1},
+    {.fault = SL_FAULT_STALL, .after = 500},
+    {.fault = SL_FAULT_TRICKLE, .after = 500},
+    {.fault = SL_FAULT_STATUS, .status = 408},
+    {.fault = SL_FAULT_STATUS, .status = 429},
+    {.fault = SL_FAULT_STATUS, .status = 500},
+    {.fault = SL_FAULT_STATUS, .status = 502},
+    {.fault = SL_FAULT_STATUS, .status = 503, .text = "slow down"},
+    {.fault = SL_FAULT_STATUS, .status = 504},
+    {.fault = SL_FAULT_SLOW},
+    {.fault = SL_FAULT_CLOSE},
+    {.fault = SL_FAULT_CHUNKED},
+    {.fault = SL_FAULT_UNTIL_CLOSE},
+    {.fault = SL_FAULT_DROP_AFTER},
+};
+
+/* _i: which failure, and whether it strikes the opening or a range. */
+START_TEST(what_may_pass_is_tried_again)
+{
+    struct sl_step step = passing[_i / 2];
+    step.path = "/m";
+    step.first = 1 + (unsigned)_i % 2;
+    sl_server_script(server, &step, 1);
+    assert_loads();
+}
+END_TEST
+
+START_TEST(tries_end)
+{
+    struct sl_err err;
+    SL_SCRIPT(server, {.path = "/m", .fault = SL_FAULT_STATUS, .status = 503});
+    ck_assert_int_eq(load(&err), -1);
+    ck_assert_int_eq(err.kind, SL_E_NET);
+    ck_assert_int_eq(err.http_status, 503);
+    ck_assert_uint_eq(sl_server_request_count(server), 3);
+    ck_assert_ptr_nonnull(strstr(err.message, "gave up after 3 tries"));
+}
+END_TEST
+
+START_TEST(tries_that_bring_bytes_are_not_counted)
+{
+    SL_SCRIPT(server,
+              {.path = "/m", .first = 2, .last = 1000, .fault = SL_FAULT_SHORT, .after = 70000});
+    assert_loads();
+    ck_assert_uint_ge(sl_server_request_count(server), 15);
+}
+END_TEST
+
+START_TEST(a_drip_of_bytes_does_not_go_on_for_ever)
+{
+    struct sl_err err;
+    SL_SCRIPT(server,
+              {.path = "/m", .first = 2, .last = 1000, .fault = SL_FAULT_SHORT, .after = 1000});
+    ck_assert_int_eq(load(&err), -1);
+    ck_assert_uint_eq(sl_server_request_count(server), 4);
+}
+END_TEST
+
+START_TEST(what_can_not_pass_is_not_tried_again)
+{
+    static const int statuses[] = {400, 401, 403, 404, 405, 410, 501};
+    struct sl_err err;
+    SL_SCRIPT(server, {.path = "/m", .fault = SL_FAULT_STATUS, .status = statuses[_i]});
+    ck_assert_int_eq(load(&err), -1);
+    ck_assert_int_eq(err.http_status, statuses[_i]);
+    ck_assert_int_eq(err.kind, statuses[_i] == 401 || statuses[_i] == 403   ? SL_E_AUTH
+                               : statuses[_i] == 404 || statuses[_i] == 410 ? SL_E_NOT_FOUND
+                                                                            : SL_E_NET);
+    ck_assert_uint_eq(sl_server_request_count(server), 1);
+}
+END_TEST
+
+START_TEST(retry_after_is_obeyed)
+{
+    SL_SCRIPT(server, {.path = "/m",
+                       .first = 1,
+                       .fault = SL_FAULT_STATUS,
+                       .status = 503,
+                       .headers = "Retry-After: 1\r\n"});
+    uint64_t begin = sl_now_ns();
+    assert_loads();
+    ck_assert_uint_ge(sl_now_ns() - begin, SL_NS_PER_S);
+}
+END_TEST
+
+START_TEST(a_closed_idle_connection_is_no_failure)
+{
+    uint64_t retries = sl_metric_get(SL_M_SOURCE_RETRIES),
+             errors = sl_metric_get(SL_M_SOURCE_ERRORS);
+    SL_SCRIPT(server, {.path = "/m", .fault = SL_FAULT_DROP_AFTER});
+    assert_loads();
+    SL_SCRIPT(server, {.path = "/m", .fault = SL_FAULT_CLOSE});
+    assert_loads();
+    ck_assert_uint_eq(sl_metric_get(SL_M_SOURCE_RETRIES), retries);
+    ck_assert_uint_eq(sl_metric_get(SL_M_SOURCE_ERRORS), errors);
+    ck_assert_uint_eq(sl_server_connection_count(server), 4);
+}
+END_TEST
+
+START_TEST(a_busy_server_is_told)
+{
+    struct sl_err err = SL_ERR_INIT;
+    SL_AUTO(sl_store) store = NULL;
+    SL_AUTO(sl_source) source = NULL;
+    sl_autofree char *key = NULL;
+    ck_assert_int_eq(sl_store_open(sl_server_url(server, "/m"), &config, &store, &key, &err), 0);
+    ck_assert_int_eq(sl_source_open(store, key, 10, &source, &err), 0);
+    SL_SCRIPT(server, {.path = "/m", .first = 2, .fault = SL_FAULT_STATUS, .status = 429});
+    SL_AUTO(sl_fetch) fetch = sl_fetch_new(store, &err);
+    ck_assert_int_eq(sl_fetch_start(fetch, source, 10, 5000, &err), 0);
+    uint8_t data[5000];
+    size_t got = 0, used = 0;
+    enum sl_fetch_state state;
+    while ((state = sl_fetch_read(fetch, data + used, sizeof(data) - used, &got, &err)) !=
+           SL_FETCH_END) {
+        ck_assert_int_ne(state, SL_FETCH_FAILED);
+        used += got;
+        struct pollfd fds[SL_FETCH_POLL_MAX];
+        uint64_t deadline;
+        if (state == SL_FETCH_WAIT) {
+            int count = sl_fetch_poll(fetch, fds, &deadline);
+            ck_assert_int_le(count, SL_FETCH_POLL_MAX);
+            poll(fds, (nfds_t)count, 5);
+        }
+    }
+    ck_assert_uint_eq(used, 4990);
+    ck_assert_mem_eq(data, sl_blob() + 10, 4990);
+    ck_assert_uint_eq(sl_fetch_take_throttled(fetch), 1);
+    ck_assert_uint_eq(sl_fetch_take_throttled(fetch), 0);
+}
+END_TEST
+
+START_TEST(an_abandoned_range_harms_no_other)
+{
+    struct sl_err err = SL_ERR_INIT;
+    SL_AUTO(sl_store) store = NULL;
+    SL_AUTO(sl_source) source = NULL;
+    sl_autofree char *key = NULL;
+    ck_assert_int_eq(sl_store_open(sl_server_url(server, "/m"), &config, &store, &key, &err), 0);
+    ck_assert_int_eq(sl_source_open(store, key, 10, &source, &err), 0);
+    SL_AUTO(sl_fetch) fetch = sl_fetch_new(store, &err);
+    uint8_t data[100];
+    size_t got = 0;
+    ck_assert_int_eq(sl_fetch_start(fetch, source, 10, SL_BLOB_BYTES, &err), 0);
+    while (sl_fetch_read(fetch, data, sizeof(data), &got, &err) == SL_FETCH_WAIT)
+        ;
+    sl_fetch_abort(fetch);
+    ck_assert_int_eq(sl_fetch_start(fetch, source, 500, 600, &err), 0);
+    sl_fetch_free(sl_steal(&fetch));
+    ck_assert_int_eq(sl_source_read(source, 600, data, 100, &err), 0);
+    ck_assert_mem_eq(data, sl_blob() + 600, 100);
+}
+END_TEST
+
+static void *raise_soon(void *cancel)
+{
+    struct timespec soon = {0, 50 * 1000 * 1000};
+    nanosleep(&soon, NULL);
+    sl_cancel_raise(cancel, 15);
+    return NULL;
+}
+
+START_TEST(cancel_ends_a_stalled_read)
+{
+    struct sl_err err = SL_ERR_INIT;
+    pthread_t thread;
+    struct sl_cancel *cancel = sl_cancel_new(&err);
+    struct sl_source_config own = {.cancel = cancel};
+    SL_SCRIPT(server, {.fault = SL_FAULT_STALL, .after = -1});
+    ck_assert_int_eq(sl_thread_start(&thread, "cancel", raise_soon, cancel, &err), 0);
+    uint64_t begin = sl_now_ns();
+    ck_assert_int_eq(sl_read_blob(sl_server_url(server, "/m"), &own, 10, 1000, &err), -1);
+    ck_assert_int_eq(err.kind, SL_E_CANCELED);
+    ck_assert_uint_lt(sl_now_ns() - begin, SL_NS_PER_S);
+    pthread_join(thread, NULL);
+    sl_cancel_free(cancel);
+}
+END_TEST
+
+START_TEST(nobody_there_is_a_clear_error)
+{
+    struct sl_err err = SL_ERR_INIT;
+    struct sl_source_config own = {.attempts = 2};
+    ck_assert_int_eq(sl_read_blob("http://127.0.0.1:1/m", &own, 10, 1000, &err), -1);
+    ck_assert_int_eq(err.kind, SL_E_NET);
+    ck_assert_ptr_nonnull(strstr(err.message, "127.0.0.1:1"));
+    ck_assert_int_eq(sl_read_blob("http://nothing.invalid/m", &own, 10, 1000, &err), -1);
+    ck_assert_int_eq(err.kind, SL_E_NET);
+}
+END_TEST
+
+START_TEST(every_failing_allocation_is_an_error)
+{
+    SL_SCRIPT(server, {.path = "/m", .first = 2, .last = 10000, .fault = SL_FAULT_CHUNKED});
+    for (unsigned nth = 1; nth < 500; nth++) {
+        struct sl_err err = SL_ERR_INIT;
+        sl_alloc_fail_at(nth);
+        int result = sl_read_blob(sl_server_url(server, "/m"), &config, 1000, SL_BLOB_BYTES, &err);
+        bool reached = sl_alloc_count() >= nth;
+        sl_alloc_fail_at(0);
+        ck_assert_msg(result == 0 || err.kind == SL_E_NO_SPACE, "allocation %u: %s", nth,
+                      err.message);
+        if (!reached)
+            return;
+    }
+    ck_abort_msg("more than 500 allocations");
+}
+END_TEST
+
+START_TEST(waits_grow_with_jitter_and_have_a_cap)
+{
+    struct sl_err why = {.kind = SL_E_NET, .retryable = true};
+    struct sl_retry retry = {.limit = 30};
+    uint64_t wait, largest = 0;
+    for (unsigned i = 1; i < 30; i++) {
+        ck_assert(sl_retry_again(&retry, &why, 0, &wait));
+        ck_assert_uint_le(wait, i < 9 ? 100ull << (i - 1) : 20000);
+        largest = SL_MAX(largest, wait);
+    }
+    ck_assert_uint_gt(largest, 1000);
+    ck_assert(!sl_retry_again(&retry, &why, 0, &wait));
+    ck_assert(sl_retry_again(&retry, &why, SL_RETRY_PROGRESS_BYTES, &wait));
+    ck_assert_uint_le(wait, 100);
+    why.retry_after_ms = 3600 * 1000;
+    ck_assert(sl_retry_again(&retry, &why, 0, &wait));
+    ck_assert_uint_ge(wait, SL_RETRY_AFTER_CAP_MS);
+    ck_assert_uint_le(wait, SL_RETRY_AFTER_CAP_MS + 200);
+    why.retryable = false;
+    ck_assert(!sl_retry_again(&retry, &why, 0, &wait));
+}
+END_TEST
+
+START_TEST(retry_after_is_seconds_or_a_date)
+{
+    ck_assert_uint_eq(sl_retry_after_ms("7", 0), 7000);
+    ck_assert_uint_eq(sl_retry_after_ms("Sat, 21 Nov 2026 05:00:10 GMT", 1795237200), 10000);
+    ck_assert_uint_eq(sl_retry_after_ms("Sat, 21 Nov 2026 05:00:10 GMT", 1795237300), 0);
+    ck_assert_uint_eq(sl_retry_after_ms("99999999999999999999", 0), 86400000);
+    ck_assert_uint_eq(sl_retry_after_ms("-5", 0), 0);
+    ck_assert_uint_eq(sl_retry_after_ms("soon", 0), 0);
+    ck_assert_uint_eq(sl_retry_after_ms("", 0), 0);
+}
+END_TEST
+
+int main(void)
+{
+    sl_test_environment();
+    Suite *suite = suite_create("fetch");
+    TCase *tcase = tcase_create("server");
+    tcase_add_checked_fixture(tcase, setup, teardown);
+    tcase_add_test(tcase, one_connection_brings_all_ranges);
+    tcase_add_test(tcase, a_reset_resumes_at_the_first_missing_byte);
+    tcase_add_loop_test(tcase, what_may_pass_is_tried_again, 0, 2 * (int)SL_COUNT(passing));
+    tcase_add_test(tcase, tries_end);
+    tcase_add_test(tcase, tries_that_bring_bytes_are_not_counted);
+    tcase_add_test(tcase, a_drip_of_bytes_does_not_go_on_for_ever);
+    tcase_add_loop_test(tcase, what_can_not_pass_is_not_tried_again, 0, 7);
+    tcase_add_test(tcase, retry_after_is_obeyed);
+    tcase_add_test(tcase, a_closed_idle_connection_is_no_failure);
+    tcase_add_test(tcase, a_busy_server_is_told);
+    tcase_add_test(tcase, an_abandoned_range_harms_no_other);
+    tcase_add_test(tcase, cancel_ends_a_stalled_read);
+    tcase_add_test(tcase, nobody_there_is_a_clear_error);
+    tcase_add_test(tcase, every_failing_allocation_is_an_error);
+    suite_add_tcase(suite, tcase);
+    TCase *rules = tcase_create("rules");
+    tcase_add_test(rules, waits_grow_with_jitter_and_have_a_cap);
+    tcase_add_test(rules, retry_after_is_seconds_or_a_date);
+    suite_add_tcase(suite, rules);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    int failures = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failures ? 1 : 0;
+}
