@@ -132,14 +132,20 @@ int sl_tree_remove(int directory_fd, const char *name)
     return remove_at(directory_fd, name, 0);
 }
 
+/* The file is not there, or something that is not the file is in its place. */
+static bool is_gone(int number)
+{
+    return number == ENOENT || number == ENOTDIR || number == ELOOP || number == EISDIR;
+}
+
 int sl_tree_unlink(int root_fd, const char *name)
 {
     const char *leaf;
     int fd = sl_tree_parent(root_fd, name, false, &leaf);
     if (fd < 0)
-        return errno == ENOENT ? 0 : -1;
+        return is_gone(errno) ? 0 : -1;
     thaw(fd);
-    int done = unlinkat(fd, leaf, 0) == 0 || errno == ENOENT ? 0 : -1, number = errno;
+    int done = unlinkat(fd, leaf, 0) == 0 || is_gone(errno) ? 0 : -1, number = errno;
     close(fd);
     if (done < 0) {
         errno = number;
