@@ -67,8 +67,8 @@ struct sl_room {
  */
 int sl_room_check(const char *path, uint64_t bytes, uint64_t already, struct sl_room *room,
                   struct sl_err *err);
-/** Tests: where /proc and /sys are read from, "" by default; borrowed. Memory rules also for
- * destinations on disk if not "". */
+/** Tests: where /proc and /sys are read from, "" by default; borrowed. With another root every
+ * destination is memory, without a limit of its file system. */
 void sl_room_set_root(const char *root);
 void sl_room_json(struct sl_json *json, const struct sl_room *room);
 

@@ -227,7 +227,7 @@ int sl_room_check(const char *path, uint64_t bytes, uint64_t already, struct sl_
     if (statvfs(place, &space) < 0)
         return sl_tree_fail(err, errno, "look at the space of", path);
     room->memory = is_memory(place);
-    if (space.f_blocks) /* a tmpfs without size= has none: no limit */
+    if (space.f_blocks && !*room_root) /* a tmpfs without size= has none: no limit */
         add_limit(room, (uint64_t)space.f_blocks * space.f_frsize,
                   (uint64_t)space.f_bavail * space.f_frsize,
                   room->memory ? "tmpfs %.140s%s" : "file system of %.130s%s", place, "");

@@ -17,8 +17,8 @@ int sl_tree_parent(int root_fd, const char *name, bool make, const char **leaf);
 /** Remove a file or a folder with all in it; a missing one is fine. -1 with errno. */
 int sl_tree_remove(int directory_fd, const char *name);
 /**
- * Remove one file and the folders above it that become empty. Fine if it is missing, or if a folder or a link is in its place.
- * -1 with errno.
+ * Remove one file and the folders above it that become empty. Fine if it is missing, or if a folder
+ * or a link is in its place. -1 with errno.
  */
 int sl_tree_unlink(int root_fd, const char *name);
 /** Make the folders above `name` read-only. Failing is harmless. */

@@ -1,0 +1,189 @@
+/* Limits of memory and space, read from made-up /proc and /sys. */
+#include <check.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "publish.h"
+#include "scratch.h"
+
+static char scratch[SL_SCRATCH_PATH_BYTES];
+static int scratch_fd;
+
+static void setup(void)
+{
+    scratch_fd = sl_scratch_open(scratch);
+    sl_room_set_root(scratch);
+}
+
+static void teardown(void)
+{
+    sl_room_set_root("");
+    sl_scratch_close(scratch_fd, scratch);
+}
+
+/* A file below the made-up root, with its folders. */
+static void put(const char *path, const char *text)
+{
+    char whole[1024];
+    snprintf(whole, sizeof(whole), "%s%s", scratch, path);
+    for (char *slash = strchr(whole + strlen(scratch) + 1, '/'); slash;
+         slash = strchr(slash + 1, '/')) {
+        *slash = 0;
+        mkdir(whole, 0755);
+        *slash = '/';
+    }
+    FILE *file = fopen(whole, "w");
+    ck_assert_ptr_nonnull(file);
+    fputs(text, file);
+    fclose(file);
+}
+
+static void expect_refusal(uint64_t bytes, const char *word, const char *figure)
+{
+    struct sl_err err = SL_ERR_INIT;
+    ck_assert_int_eq(sl_room_check(scratch, bytes, 0, NULL, &err), -1);
+    ck_assert_int_eq(err.kind, SL_E_NO_SPACE);
+    ck_assert_msg(strstr(err.message, word) && strstr(err.message, figure), "%s", err.message);
+}
+
+static void expect_fit(uint64_t bytes, uint64_t already)
+{
+    struct sl_err err = SL_ERR_INIT;
+    ck_assert_msg(sl_room_check(scratch, bytes, already, NULL, &err) == 0, "%s", err.message);
+}
+
+static const uint64_t MIB = 1024 * 1024;
+
+static void put_v2(const char *group, const char *max, const char *high, const char *current,
+                   const char *stat)
+{
+    char path[512];
+    snprintf(path, sizeof(path), "/sys/fs/cgroup%s/memory.max", group);
+    put(path, max);
+    snprintf(path, sizeof(path), "/sys/fs/cgroup%s/memory.high", group);
+    put(path, high);
+    snprintf(path, sizeof(path), "/sys/fs/cgroup%s/memory.current", group);
+    put(path, current);
+    snprintf(path, sizeof(path), "/sys/fs/cgroup%s/memory.stat", group);
+    put(path, stat);
+}
+
+START_TEST(no_limits_are_no_limits)
+{
+    expect_fit(100 * MIB, 0);
+    put("/proc/self/cgroup", "0::/\n");
+    put_v2("", "max\n", "max\n", "4096\n", "inactive_file 0\n");
+    expect_fit(100 * MIB, 0);
+}
+END_TEST
+
+START_TEST(a_full_cgroup_v2_is_refused_with_figures)
+{
+    put("/proc/self/cgroup", "0::/pod/box\n");
+    put_v2("", "max\n", "max\n", "0\n", "");
+    put_v2("/pod/box", "1073741824\n", "max\n", "104857600\n", "anon 1\ninactive_file 52428800\n");
+    expect_fit(900 * MIB, 0);
+    expect_refusal(912 * MIB, "memory.max", "1.00 GiB"); /* 64 MiB are kept for ourselves */
+    expect_refusal(141 * 1024 * MIB, "resources.limits.memory", "141 GiB");
+    expect_fit(1900 * MIB, 1000 * MIB); /* what is staged is paid for */
+}
+END_TEST
+
+START_TEST(high_and_parents_count)
+{
+    put("/proc/self/cgroup", "0::/pod/box\n");
+    put_v2("/pod/box", "max\n", "209715200\n", "0\n", "");
+    expect_refusal(200 * MIB, "memory.high", "200 MiB");
+    put_v2("/pod/box", "max\n", "max\n", "0\n", "");
+    put_v2("/pod", "314572800\n", "max\n", "104857600\n", "");
+    expect_refusal(200 * MIB, "cgroup /pod: memory.max", "300 MiB");
+    expect_fit(100 * MIB, 0);
+}
+END_TEST
+
+START_TEST(a_path_of_the_host_falls_back_to_the_mount)
+{
+    put("/proc/self/cgroup", "0::/kubepods/burstable/podx/cri\n");
+    put_v2("", "104857600\n", "max\n", "0\n", "");
+    expect_refusal(100 * MIB, "cgroup /: memory.max", "100 MiB");
+}
+END_TEST
+
+START_TEST(cgroup_v1_counts_with_its_parents)
+{
+    put("/proc/self/cgroup", "12:cpu,cpuacct:/a\n9:memory:/pod/box\n0::/\n");
+    put("/sys/fs/cgroup/memory/memory.usage_in_bytes", "0\n");
+    put("/sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");
+    put("/sys/fs/cgroup/memory/pod/memory.usage_in_bytes", "104857600\n");
+    put("/sys/fs/cgroup/memory/pod/memory.limit_in_bytes", "314572800\n");
+    put("/sys/fs/cgroup/memory/pod/memory.stat", "inactive_file 7\ntotal_inactive_file 52428800\n");
+    put("/sys/fs/cgroup/memory/pod/box/memory.usage_in_bytes", "0\n");
+    put("/sys/fs/cgroup/memory/pod/box/memory.limit_in_bytes", "9223372036854771712\n");
+    expect_fit(180 * MIB, 0);
+    expect_refusal(200 * MIB, "memory.limit_in_bytes", "250 MiB free");
+}
+END_TEST
+
+START_TEST(the_machine_itself_may_be_too_small)
+{
+    put("/proc/meminfo",
+        "MemTotal:       1048576 kB\nMemFree:  1 kB\nMemAvailable:     102400 kB\n");
+    expect_refusal(101 * MIB, "machine", "100 MiB");
+    expect_fit(99 * MIB, 0);
+}
+END_TEST
+
+START_TEST(space_of_the_file_system_counts_also_for_what_does_not_exist_yet)
+{
+    char path[512];
+    struct sl_err err = SL_ERR_INIT;
+    struct sl_room room;
+    sl_room_set_root("");
+    snprintf(path, sizeof(path), "%s/not/yet", scratch);
+    ck_assert_int_eq(sl_room_check(path, (uint64_t)1 << 60, 0, &room, &err), -1);
+    ck_assert_msg(err.kind == SL_E_NO_SPACE && strstr(err.message, "1.00 EiB"), "%s", err.message);
+    ck_assert_uint_ge(room.count, 1);
+    ck_assert_int_eq(sl_room_check(path, 1, 0, &room, &err), 0);
+    struct sl_json json;
+    sl_json_init(&json, 65536);
+    sl_room_json(&json, &room);
+    ck_assert_ptr_nonnull(strstr(sl_json_text(&json, NULL), "\"needed_bytes\":1"));
+    sl_json_release(&json);
+}
+END_TEST
+
+START_TEST(nonsense_in_the_files_is_survived)
+{
+    static const char *const texts[] = {
+        "", "\n", "0", "::", "0::", "0::/../..", "9:memory", "x:memory:/\n\n0::/a b\n"};
+    for (size_t i = 0; i < SL_COUNT(texts); i++) {
+        put("/proc/self/cgroup", texts[i]);
+        put_v2("", "nonsense", "-", "x", "inactive_file");
+        put("/proc/meminfo", "MemAvailable\nMemTotal: x\n");
+        expect_fit(MIB, 0);
+    }
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("room");
+    TCase *all = tcase_create("room");
+    tcase_add_checked_fixture(all, setup, teardown);
+    tcase_add_test(all, no_limits_are_no_limits);
+    tcase_add_test(all, a_full_cgroup_v2_is_refused_with_figures);
+    tcase_add_test(all, high_and_parents_count);
+    tcase_add_test(all, a_path_of_the_host_falls_back_to_the_mount);
+    tcase_add_test(all, cgroup_v1_counts_with_its_parents);
+    tcase_add_test(all, the_machine_itself_may_be_too_small);
+    tcase_add_test(all, space_of_the_file_system_counts_also_for_what_does_not_exist_yet);
+    tcase_add_test(all, nonsense_in_the_files_is_survived);
+    suite_add_tcase(suite, all);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    int failures = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failures ? 1 : 0;
+}
