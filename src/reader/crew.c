@@ -88,25 +88,32 @@ static int employ(struct crew *crew, unsigned number, struct sl_err *err)
     return 1;
 }
 
-/* Step every lane that may move once. *moving tells whether one would move again. */
-static int step_all(struct crew *crew, bool *moving, struct sl_err *err)
+/* What a round of steps found. */
+struct round {
+    bool moving; /* some lane would move again */
+    bool full;   /* some lane waits for its turn to write */
+};
+
+/* Step every lane that may move once. */
+static int step_all(struct crew *crew, bool insist, struct round *round, struct sl_err *err)
 {
-    *moving = false;
+    *round = (struct round){false, false};
     for (unsigned i = 0; i < crew->count;) {
         struct berth *berth = &crew->berths[i];
         enum sl_lane_state state =
-            berth->waits ? SL_LANE_WAIT : sl_reader_lane_step(berth->lane, err);
+            berth->waits ? SL_LANE_WAIT : sl_reader_lane_step(berth->lane, insist, err);
         if (state == SL_LANE_FAILED)
             return -1;
         int gone = state == SL_LANE_IDLE ? employ(crew, i, err) : 0;
         if (gone < 0)
             return -1;
         if (gone) {
-            *moving = true; /* someone else may be wanted */
+            round->moving = true; /* someone else may be wanted */
             continue;
         }
         berth->waits = state == SL_LANE_WAIT;
-        *moving = *moving || !berth->waits;
+        round->full = round->full || state == SL_LANE_FULL;
+        round->moving = round->moving || state == SL_LANE_RUN || state == SL_LANE_IDLE;
         i++;
     }
     return 0;
@@ -185,14 +192,15 @@ static void steer(struct crew *crew)
 
 static int run_crew(struct crew *crew, struct sl_err *err)
 {
-    for (;;) {
-        bool moving;
-        if (hire_missing(crew, err) < 0 || step_all(crew, &moving, err) < 0)
+    for (bool insist = false;;) {
+        struct round round;
+        if (hire_missing(crew, err) < 0 || step_all(crew, insist, &round, err) < 0)
             return -1;
         if (crew->count == 0 && crew->exhausted)
             return 0;
-        if (wait_for_lanes(crew, moving, err) < 0)
+        if (wait_for_lanes(crew, round.moving || round.full, err) < 0)
             return -1;
+        insist = round.full && !round.moving;
         steer(crew);
     }
 }

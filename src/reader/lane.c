@@ -135,18 +135,31 @@ static int land_buffer(struct sl_reader_lane *lane, struct sl_err *err)
     return 0;
 }
 
-static int close_window(struct sl_reader_lane *lane, struct sl_err *err)
+static int land_memory(struct sl_reader_lane *lane, struct sl_err *err)
 {
+    struct sl_place place = lane->place;
+    lane->place.memory = NULL;
+    return sl_landing_commit(&lane->landing, lane->extent, &place, err);
+}
+
+/* One writer a file, as far as the file of the window's first extent goes. */
+static enum sl_lane_state close_window(struct sl_reader_lane *lane, bool insist, struct sl_err *err)
+{
+    struct sl_reader *reader = lane->reader;
     int failed;
-    if (lane->place.memory) {
-        struct sl_place place = lane->place;
-        lane->place.memory = NULL;
-        failed = sl_landing_commit(&lane->landing, lane->extent, &place, err);
+    if (lane->place.memory || lane->extent == lane->extents_end || reader->threads == 1) {
+        failed = lane->place.memory ? land_memory(lane, err) : land_buffer(lane, err);
     } else {
+        pthread_mutex_t *turn = &reader->turns[lane->extent->file % SL_WRITE_TURNS];
+        if (insist)
+            pthread_mutex_lock(turn);
+        else if (pthread_mutex_trylock(turn) != 0)
+            return SL_LANE_FULL;
         failed = land_buffer(lane, err);
+        pthread_mutex_unlock(turn);
     }
     lane->at = lane->window_end;
-    return failed;
+    return failed ? SL_LANE_FAILED : SL_LANE_RUN;
 }
 
 /* ---- moves ---------------------------------------------------------------------------------- */
@@ -180,8 +193,6 @@ static enum sl_lane_state fill_window(struct sl_reader_lane *lane, struct sl_err
         return SL_LANE_WAIT;
     case SL_FETCH_DATA:
         lane->filled += got;
-        if (lane->filled == bytes && close_window(lane, err) < 0)
-            return SL_LANE_FAILED;
         return SL_LANE_RUN;
     case SL_FETCH_END:
         sl_fail(err, SL_E_INTERNAL, "a range ended before its last byte");
@@ -192,7 +203,7 @@ static enum sl_lane_state fill_window(struct sl_reader_lane *lane, struct sl_err
     return SL_LANE_FAILED;
 }
 
-enum sl_lane_state sl_reader_lane_step(struct sl_reader_lane *lane, struct sl_err *err)
+enum sl_lane_state sl_reader_lane_step(struct sl_reader_lane *lane, bool insist, struct sl_err *err)
 {
     if (!lane->range)
         return SL_LANE_IDLE;
@@ -200,7 +211,12 @@ enum sl_lane_state sl_reader_lane_step(struct sl_reader_lane *lane, struct sl_er
         return end_range(lane, err);
     if (lane->at == lane->window_end && open_window(lane, err) < 0)
         return SL_LANE_FAILED;
-    return fill_window(lane, err);
+    if (lane->filled < lane->window_end - lane->at) {
+        enum sl_lane_state state = fill_window(lane, err);
+        if (state != SL_LANE_RUN || lane->filled < lane->window_end - lane->at)
+            return state;
+    }
+    return close_window(lane, insist, err);
 }
 
 int sl_reader_lane_poll(struct sl_reader_lane *lane, struct pollfd fds[SL_FETCH_POLL_MAX],

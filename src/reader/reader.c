@@ -14,6 +14,7 @@ enum {
     BUFFER_BYTES_MIN = 64 * 1024,
     MEMORY_BYTES = 48 * 1024 * 1024,
     THREADS_MAX = 64,
+    AUTO_THREADS_MAX = 8,
     CONNECTIONS_MAX = 1024,
     BAD_CHECKS_MAX = 4096,
 };
@@ -86,13 +87,14 @@ static void fit_memory(struct sl_reader *reader)
     reader->locked.wanted = first;
 }
 
-/* One thread fills a 10 Gbit/s link; a second costs CPU at the page cache's locks and pays where
- * there are cores to spare. */
+/* A thread for each processor, with two connections or more: while one writes, another reads. */
 static unsigned choose_threads(const struct sl_reader *reader)
 {
     unsigned threads = reader->config->threads;
-    if (!threads)
-        threads = SL_MAX(sl_cpu_count() / 2, 1u);
+    if (!threads) {
+        threads = SL_MIN(sl_cpu_count(), (unsigned)AUTO_THREADS_MAX);
+        threads = SL_MIN(threads, SL_MAX(reader->connections_max / 2, 1u));
+    }
     threads = SL_MIN(threads, (unsigned)THREADS_MAX);
     return SL_MIN(threads, reader->connections_max);
 }
@@ -175,9 +177,13 @@ int sl_reader_run(const struct sl_plan *plan, struct sl_sink *sink, struct sl_jo
     if (!reader.stop)
         return -1;
     pthread_mutex_init(&reader.lock, NULL);
+    for (int i = 0; i < SL_WRITE_TURNS; i++)
+        pthread_mutex_init(&reader.turns[i], NULL);
     fit_memory(&reader);
     int failed = run_reader(&reader, &why);
     free(reader.locked.bad);
+    for (int i = 0; i < SL_WRITE_TURNS; i++)
+        pthread_mutex_destroy(&reader.turns[i]);
     pthread_mutex_destroy(&reader.lock);
     sl_cancel_free(reader.stop);
     if (failed && err)

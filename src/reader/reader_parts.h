@@ -23,6 +23,8 @@ int sl_work_make(struct sl_work *work, const struct sl_plan *plan, struct sl_sin
                  struct sl_journal *journal, struct sl_verify *verify, struct sl_err *err);
 void sl_work_release(struct sl_work *work);
 
+enum { SL_WRITE_TURNS = 64 };
+
 /* ---- what the threads share ----------------------------------------------------------------- */
 
 struct sl_reader {
@@ -36,6 +38,12 @@ struct sl_reader {
     size_t buffer_bytes;    /* of a lane */
     unsigned threads, connections_max;
     struct sl_counter landed; /* bytes of this run */
+    /*
+     * Whose turn it is to write to a file (number modulo SL_WRITE_TURNS): writers that meet at the
+     * page cache's lock of one file spin and burn CPU, so a thread that finds it taken goes on with
+     * its other lanes.
+     */
+    pthread_mutex_t turns[SL_WRITE_TURNS];
     pthread_mutex_t lock;
     struct {
         size_t next_range;
@@ -82,10 +90,14 @@ struct sl_reader_lane *sl_reader_lane_new(struct sl_reader *reader, struct sl_er
 /** The journal learns what the lane has written. */
 void sl_reader_lane_free(struct sl_reader_lane *lane);
 
-enum sl_lane_state { SL_LANE_FAILED = -1, SL_LANE_WAIT, SL_LANE_RUN, SL_LANE_IDLE };
-/** One move, without blocking: WAIT: sl_reader_lane_poll() says for what; RUN: call again; IDLE:
- * between two ranges. */
-enum sl_lane_state sl_reader_lane_step(struct sl_reader_lane *lane, struct sl_err *err);
+enum sl_lane_state { SL_LANE_FAILED = -1, SL_LANE_WAIT, SL_LANE_RUN, SL_LANE_FULL, SL_LANE_IDLE };
+/**
+ * One move, without blocking. WAIT: sl_reader_lane_poll() says for what; RUN: call again; IDLE:
+ * between two ranges; FULL: another thread writes to the file: call again when the other lanes have
+ * moved, with `insist` to wait for the turn.
+ */
+enum sl_lane_state sl_reader_lane_step(struct sl_reader_lane *lane, bool insist,
+                                       struct sl_err *err);
 /** Give an idle lane its next range. */
 int sl_reader_lane_start(struct sl_reader_lane *lane, const struct sl_range *range,
                          struct sl_err *err);
