@@ -10,6 +10,7 @@
 #include "growth.h"
 #include "hash.h"
 #include "plan_maker.h"
+#include "range_server.h"
 #include "reader.h"
 #include "scratch.h"
 
@@ -269,6 +270,66 @@ START_TEST(cancellation_ends_it)
 }
 END_TEST
 
+/* ---- a server that misbehaves --------------------------------------------------------------- */
+
+enum { OBJECT_BYTES = 3 * 1024 * 1024 + 17 };
+
+/* Load one object in ranges of 256 KiB from a server with this script. */
+static int load_from(struct sl_server *server, int directory, unsigned connections, bool compare,
+                     struct sl_err *err)
+{
+    struct sl_source_config source_config = {.attempts = 4};
+    uint8_t *data = malloc(OBJECT_BYTES);
+    sl_made_noise(data, OBJECT_BYTES, 5);
+    sl_server_put(server, "/object", data, OBJECT_BYTES, "\"v1\"");
+    struct sl_made *made = sl_made_new();
+    uint32_t source = sl_made_source(made, sl_server_url(server, "/object"), &source_config);
+    sl_made_whole(made, source, "object", 256 * 1024, data);
+    sl_made_check(made, SL_HASH_SHA256, source, 0, OBJECT_BYTES, 0, 0, data);
+    sl_made_check(made, SL_HASH_CRC32, source, 1, OBJECT_BYTES - 1, 0, 1, data + 1);
+    struct sl_sink *sink = open_sink(made, directory);
+    int failed = run(made, sink, NULL, connections, 2, err);
+    if (compare && !failed)
+        ck_assert_int_eq(sl_made_compare(made, sink), 0);
+    sl_sink_free(sink);
+    sl_made_free(made);
+    free(data);
+    return failed;
+}
+
+START_TEST(broken_answers_are_resumed)
+{
+    static const enum sl_fault faults[] = {SL_FAULT_NONE,    SL_FAULT_SHORT,      SL_FAULT_RESET,
+                                           SL_FAULT_CHUNKED, SL_FAULT_DROP_AFTER, SL_FAULT_CLOSE};
+    for (size_t i = 0; i < SL_COUNT(faults); i++) {
+        struct sl_err err;
+        char path[SL_SCRATCH_PATH_BYTES];
+        int directory = sl_scratch_open(path);
+        struct sl_server *server = sl_server_start();
+        SL_SCRIPT(server, {.first = 3, .last = 5, .fault = faults[i], .after = 100000});
+        int failed = load_from(server, directory, 1 + (unsigned)i % 4, true, &err);
+        ck_assert_msg(failed == 0, "fault %d: %s", faults[i], err.message);
+        sl_server_stop(server);
+        sl_scratch_close(directory, path);
+    }
+}
+END_TEST
+
+START_TEST(an_object_that_changes_ends_the_load)
+{
+    static const enum sl_fault faults[] = {SL_FAULT_CHANGED, SL_FAULT_WRONG_ETAG};
+    for (size_t i = 0; i < SL_COUNT(faults); i++) {
+        struct sl_err err;
+        struct sl_server *server = sl_server_start();
+        SL_SCRIPT(server, {.first = 6, .last = 6, .fault = faults[i]});
+        ck_assert_int_eq(load_from(server, -1, 3, false, &err), -1);
+        ck_assert_int_eq(err.kind, SL_E_INTEGRITY);
+        ck_assert_str_eq(err.code, "changed");
+        sl_server_stop(server);
+    }
+}
+END_TEST
+
 /* ---- growth --------------------------------------------------------------------------------- */
 
 /* A link where each connection brings per_connection bytes/s, all together at most limit. */
@@ -312,7 +373,8 @@ END_TEST
 int main(void)
 {
     Suite *suite = suite_create("reader");
-    TCase *plans = tcase_create("plans"), *growth = tcase_create("growth");
+    TCase *plans = tcase_create("plans"), *served = tcase_create("served");
+    TCase *growth = tcase_create("growth");
     tcase_add_test(plans, random_plans_arrive_whole);
     tcase_add_test(plans, connections_grow_by_themselves);
     tcase_add_test(plans, a_plan_of_literals_needs_no_source);
@@ -323,9 +385,12 @@ int main(void)
     tcase_add_test(plans, a_finished_journal_leaves_nothing_to_read);
     tcase_add_test(plans, bytes_of_a_wrong_hash_are_read_again);
     tcase_add_test(plans, cancellation_ends_it);
+    tcase_add_test(served, broken_answers_are_resumed);
+    tcase_add_test(served, an_object_that_changes_ends_the_load);
     tcase_add_test(growth, growth_stops_where_the_link_is_full);
     tcase_add_test(growth, growth_halves_for_a_busy_server);
     suite_add_tcase(suite, plans);
+    suite_add_tcase(suite, served);
     suite_add_tcase(suite, growth);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);
