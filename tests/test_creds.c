@@ -123,7 +123,7 @@ END_TEST
 
 START_TEST(a_broken_line_is_named_and_not_quoted)
 {
-    static const char *const broken[] = {"[default]\nSECRET\n", "[default]\n[hush\n",
+    static const char *const broken[] = {"[default]\nhush\n", "[default]\n[hush\n",
                                          "[default]\n=hush", "[default]\n[]\n"};
     for (size_t i = 0; i < SL_COUNT(broken); i++) {
         sl_autobuf out = SL_BUF_INIT(4096);
