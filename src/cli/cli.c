@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -146,15 +147,30 @@ static int end_badly(const struct sl_command_line *line, struct sl_cancel *cance
     return number ? 128 + number : sl_err_exit(err);
 }
 
+/* stdio forgets why an earlier write failed; a pipe without a reader and a full device can still be
+ * told apart. */
+static int output_errno(int errno_value)
+{
+    struct pollfd out = {.fd = STDOUT_FILENO, .events = POLLOUT};
+    if (errno_value)
+        return errno_value;
+    if (poll(&out, 1, 0) == 1 && out.revents & POLLERR)
+        return EPIPE;
+    return write(STDOUT_FILENO, "\n", 1) < 0 ? errno : EIO;
+}
+
 /* Results that did not reach their reader are a failure; a reader that left (head) has seen enough.
  */
 static int flush_output(struct sl_err *err)
 {
     errno = 0;
-    if (fflush(stdout) == 0 && !ferror(stdout))
+    bool lost = ferror(stdout);
+    if (fflush(stdout) == 0 && !lost)
         return 0;
-    return sl_fail_errno(err, SL_E_NO_SPACE, errno ? errno : EIO,
-                         "cannot write to standard output");
+    int why = output_errno(lost ? 0 : errno);
+    sl_fail_errno(err, SL_E_NO_SPACE, why, "cannot write to standard output");
+    errno = why;
+    return -1;
 }
 
 /* ---- specs ---------------------------------------------------------------------------------- */
@@ -231,8 +247,9 @@ int sl_cli_main(int argc, char **argv)
     int exit_code = 0;
     if (done < 0)
         exit_code = end_badly(&line, cancel, &err);
-    if (flush_output(&err) < 0 && exit_code == 0)
-        exit_code = errno == EPIPE ? 128 + SIGPIPE : end_badly(&line, cancel, &err);
+    struct sl_err lost = SL_ERR_INIT;
+    if (flush_output(&lost) < 0 && exit_code == 0)
+        exit_code = errno == EPIPE ? 128 + SIGPIPE : end_badly(&line, cancel, &lost);
     if (idle && exit_code == 0)
         exit_code = sl_err_row(SL_E_USAGE)->exit_code;
     sl_command_line_release(&line);

@@ -111,9 +111,9 @@ static int flags_section(struct sl_buf *out, const struct sl_command *command,
             sl_buf_text(out, "\\fR\n", err) < 0 || text_line(out, sl_buf_string(&text), err) < 0)
             return -1;
         if (flags[i].path[0] &&
-            (sl_buf_text(out, "The key ", err) < 0 ||
+            (sl_buf_text(out, ".br\nSpec key: \\fB", err) < 0 ||
              escape(out, flags[i].path, strlen(flags[i].path), false, err) < 0 ||
-             sl_buf_text(out, " of the spec.\n", err) < 0))
+             sl_buf_text(out, "\\fR\n", err) < 0))
             return -1;
     }
     return 0;

@@ -1,0 +1,104 @@
+/* posix_spawn with stdout and stderr in files: a pipe could fill up while nobody reads the other
+ * one. */
+#include "run_sluice.h"
+
+#include <check.h>
+#include <fcntl.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+extern char **environ;
+
+enum { OUTPUT_BYTES_MAX = 4 << 20, ARGUMENTS_MAX = 64 };
+
+void ran_release(struct ran *ran)
+{
+    free(ran->out);
+    free(ran->err);
+    memset(ran, 0, sizeof(*ran));
+}
+
+static pid_t spawn(const char *program, const char *const *arguments, int out, int err)
+{
+    const char *argv[ARGUMENTS_MAX + 2] = {program};
+    for (int i = 0; arguments[i]; i++) {
+        ck_assert_int_lt(i, ARGUMENTS_MAX);
+        argv[i + 1] = arguments[i];
+    }
+    posix_spawn_file_actions_t actions;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
+    posix_spawn_file_actions_adddup2(&actions, out, 1);
+    posix_spawn_file_actions_adddup2(&actions, err, 2);
+    pid_t pid;
+    int failed = posix_spawnp(&pid, program, &actions, NULL, (char *const *)argv, environ);
+    posix_spawn_file_actions_destroy(&actions);
+    return failed ? -1 : pid;
+}
+
+static int scratch_file(void)
+{
+    int fd = open("/tmp", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    if (fd < 0) {
+        char name[] = "/tmp/sluice-test-XXXXXX";
+        fd = mkostemp(name, O_CLOEXEC);
+        unlink(name);
+    }
+    ck_assert_int_ge(fd, 0);
+    return fd;
+}
+
+static char *read_back(int fd)
+{
+    off_t bytes = lseek(fd, 0, SEEK_END);
+    ck_assert_int_le(bytes, OUTPUT_BYTES_MAX);
+    char *text = calloc(1, (size_t)bytes + 1);
+    ck_assert_int_eq(pread(fd, text, (size_t)bytes, 0), bytes);
+    close(fd);
+    return text;
+}
+
+int wait_sluice(pid_t pid)
+{
+    int status;
+    ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+    return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+void run_program(struct ran *ran, const char *program, const char *const *arguments)
+{
+    ran_release(ran);
+    int out = scratch_file(), err = scratch_file();
+    pid_t pid = spawn(program, arguments, out, err);
+    ran->exit_code = pid < 0 ? 127 : wait_sluice(pid);
+    ran->out = read_back(out);
+    ran->err = read_back(err);
+}
+
+static const char *sluice_path(void)
+{
+    const char *path = getenv("SLUICE");
+    ck_assert_msg(path != NULL, "SLUICE is not set to the program under test");
+    return path;
+}
+
+void run_sluice(struct ran *ran, const char *const *arguments)
+{
+    run_program(ran, sluice_path(), arguments);
+}
+
+pid_t start_sluice(const char *const *arguments, const char *out_path, const char *err_path)
+{
+    int out = open(out_path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    int err = open(err_path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    ck_assert(out >= 0 && err >= 0);
+    pid_t pid = spawn(sluice_path(), arguments, out, err);
+    close(out);
+    close(err);
+    ck_assert_int_gt(pid, 0);
+    return pid;
+}

@@ -1,0 +1,28 @@
+/* Runs the sluice that was built ($SLUICE) and keeps what it said. */
+#ifndef SL_RUN_SLUICE_H
+#define SL_RUN_SLUICE_H
+
+#include <stddef.h>
+#include <sys/types.h>
+
+/** What one run left. Release with ran_release(). */
+struct ran {
+    int exit_code;   /* 128 + n if signal n killed it */
+    char *out, *err; /* at most 4 MiB each */
+};
+void ran_release(struct ran *ran);
+
+/** Run to its end with these arguments (NULL at the end, without the program's name) and nothing on
+ * stdin. */
+void run_sluice(struct ran *ran, const char *const *arguments);
+#define RUN(ran, ...) run_sluice(ran, (const char *const[]){__VA_ARGS__, NULL})
+
+/** As run_sluice, any program. */
+void run_program(struct ran *ran, const char *program, const char *const *arguments);
+
+/** Start it and leave it running; stdout and stderr go to the files of these names. */
+pid_t start_sluice(const char *const *arguments, const char *out_path, const char *err_path);
+/** The exit code of a started one, 128 + n for a signal. */
+int wait_sluice(pid_t pid);
+
+#endif

@@ -1,0 +1,123 @@
+/* The error table: exit codes are promises to scripts and Kubernetes, and the page says the same.
+ */
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "buf.h"
+#include "err.h"
+#include "mem.h"
+#include "run_sluice.h"
+
+static const struct {
+    enum sl_err_kind kind;
+    int exit_code;
+    const char *name;
+} promised[] = {
+    {SL_OK, 0, "OK"},
+    {SL_E_INTERNAL, 1, "INTERNAL"},
+    {SL_E_USAGE, 2, "USAGE"},
+    {SL_E_AUTH, 3, "AUTH"},
+    {SL_E_NOT_FOUND, 4, "NOT_FOUND"},
+    {SL_E_INTEGRITY, 5, "INTEGRITY"},
+    {SL_E_NO_SPACE, 6, "NO_SPACE"},
+    {SL_E_NET, 7, "NET"},
+    {SL_E_TIMEOUT, 8, "TIMEOUT"},
+    {SL_E_GPU, 9, "GPU"},
+    {SL_E_FORMAT, 10, "FORMAT"},
+    {SL_E_CANCELED, 11, "CANCELED"},
+};
+
+START_TEST(exit_codes_are_the_promised_ones)
+{
+    ck_assert_uint_eq(SL_COUNT(promised), SL_ERR_KIND_COUNT);
+    for (size_t i = 0; i < SL_COUNT(promised); i++) {
+        const struct sl_err err = {.kind = promised[i].kind};
+        ck_assert_int_eq(sl_err_exit(&err), promised[i].exit_code);
+        ck_assert_str_eq(sl_err_row(promised[i].kind)->name, promised[i].name);
+    }
+}
+END_TEST
+
+START_TEST(only_the_network_is_tried_again)
+{
+    for (int kind = 0; kind < SL_ERR_KIND_COUNT; kind++)
+        ck_assert_int_eq(sl_err_row((enum sl_err_kind)kind)->retry, kind == SL_E_NET);
+}
+END_TEST
+
+START_TEST(every_row_has_a_meaning_and_statuses)
+{
+    for (int kind = 1; kind < SL_ERR_KIND_COUNT; kind++) {
+        const struct sl_err_row *row = sl_err_row((enum sl_err_kind)kind);
+        ck_assert_uint_gt(strlen(row->meaning), 20);
+        ck_assert(row->http_status >= 400 && row->http_status < 600);
+        ck_assert(row->grpc_status >= 1 && row->grpc_status <= 16);
+        ck_assert_ptr_null(strchr(row->meaning, '|'));
+    }
+    ck_assert_str_eq(sl_err_row((enum sl_err_kind)1000)->name, "INTERNAL");
+}
+END_TEST
+
+START_TEST(a_message_cannot_forge_a_line)
+{
+    struct sl_err err = SL_ERR_INIT;
+    ck_assert_int_eq(
+        sl_fail_code(&err, SL_E_FORMAT, "E\n", "bad name '%s'", "a\nsluice: all is well\x1b[0m"),
+        -1);
+    ck_assert_str_eq(err.message, "bad name 'a?sluice: all is well?[0m'");
+    ck_assert_str_eq(err.code, "E?");
+    ck_assert_int_eq(sl_wrap(&err, "object\r'%s'", "x"), -1);
+    ck_assert_str_eq(err.message, "object?'x': bad name 'a?sluice: all is well?[0m'");
+}
+END_TEST
+
+START_TEST(a_long_message_is_cut_not_overrun)
+{
+    char text[4096];
+    memset(text, 'x', sizeof(text) - 1);
+    text[sizeof(text) - 1] = 0;
+    struct sl_err err = SL_ERR_INIT;
+    sl_fail_errno(&err, SL_E_NET, 2, "%s", text);
+    ck_assert_uint_eq(strlen(err.message), sizeof(err.message) - 1);
+    sl_wrap(&err, "%s", text);
+    ck_assert_uint_lt(strlen(err.message), sizeof(err.message));
+    ck_assert_int_eq(sl_fail(NULL, SL_E_NET, "nobody listens"), -1);
+}
+END_TEST
+
+START_TEST(the_page_has_every_row)
+{
+    struct ran ran = {0};
+    RUN(&ran, "docs", "errors");
+    ck_assert_int_eq(ran.exit_code, 0);
+    for (int kind = 1; kind < SL_ERR_KIND_COUNT; kind++) {
+        const struct sl_err_row *row = sl_err_row((enum sl_err_kind)kind);
+        char line[512];
+        snprintf(line, sizeof(line), "| %d | %s | %d | %d | %s | %s |\n", row->exit_code, row->name,
+                 row->http_status, row->grpc_status, row->retry ? "yes" : "", row->meaning);
+        ck_assert_msg(strstr(ran.out, line), "%s", line);
+    }
+    ran_release(&ran);
+}
+END_TEST
+
+int main(void)
+{
+    const TTest *const tests[] = {
+        exit_codes_are_the_promised_ones,     only_the_network_is_tried_again,
+        every_row_has_a_meaning_and_statuses, a_message_cannot_forge_a_line,
+        a_long_message_is_cut_not_overrun,    the_page_has_every_row,
+    };
+    Suite *suite = suite_create("err");
+    TCase *tcase = tcase_create("table");
+    for (size_t i = 0; i < SL_COUNT(tests); i++)
+        tcase_add_test(tcase, tests[i]);
+    suite_add_tcase(suite, tcase);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    int failures = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failures ? 1 : 0;
+}
