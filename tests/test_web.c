@@ -388,6 +388,26 @@ START_TEST(a_thousand_slow_clients_keep_no_probe_out)
 }
 END_TEST
 
+/* A byte now and then keeps a connection busy; it is the whole time that counts. */
+START_TEST(a_client_that_trickles_is_cut_off)
+{
+    struct sl_err err = SL_ERR_INIT;
+    const struct sl_web_config config = {.listen = "127.0.0.1:0", .idle_seconds = 1};
+    stop();
+    web = sl_web_start(&config, &err);
+    ck_assert_ptr_nonnull(web);
+    int fd = http_connect(sl_web_port(web)), ended = 0;
+    uint64_t began = sl_now_ns();
+    while (!ended && sl_now_ns() - began < 6 * SL_NS_PER_S) {
+        struct pollfd wait = {fd, POLLIN, 0};
+        http_send(fd, "G");
+        ended = poll(&wait, 1, 100) == 1;
+    }
+    ck_assert(ended);
+    close(fd);
+}
+END_TEST
+
 START_TEST(a_connection_serves_many_requests)
 {
     int fd = http_connect(port);
@@ -553,6 +573,7 @@ int main(void)
     tcase_add_test(serving, a_body_is_never_read);
     tcase_add_test(serving, bytes_that_are_no_http_end_only_their_own_connection);
     tcase_add_test(serving, a_thousand_slow_clients_keep_no_probe_out);
+    tcase_add_test(serving, a_client_that_trickles_is_cut_off);
     tcase_add_test(serving, a_connection_serves_many_requests);
     tcase_add_test(serving, many_clients_ask_while_loads_change);
     tcase_add_test(serving, a_request_that_finds_no_memory_harms_no_other);

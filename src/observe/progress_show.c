@@ -19,7 +19,7 @@
 #include "mem.h"
 #include "thread.h"
 
-enum { REDRAW_MS = 200, LINE_MS = 5000, LINES_MAX = 8, JSON_BYTES_MAX = 8192 };
+enum { REDRAW_MS = 200, LINE_MS = 5000, LINES_MAX = 8, JSON_BYTES_MAX = 15000 };
 
 static struct {
     pthread_t thread;
@@ -200,6 +200,10 @@ static void announce(const struct sl_progress_view *view)
 static void *run(void *arg)
 {
     struct sl_cancel *stop = arg;
+    if (show.bar) {
+        SL_LOCKED(&show.lock);
+        draw();
+    }
     while (sl_sleep_ms(show.bar ? REDRAW_MS : LINE_MS, stop, NULL) == 0) {
         unsigned said = 0;
         if (!show.bar) {

@@ -13,6 +13,7 @@
 #include <errno.h>
 #include <netdb.h>
 #include <netinet/in.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -78,7 +79,7 @@ static void drop_late(struct sl_web *web)
     SL_LOCKED(&web->lock);
     uint64_t now = sl_now_ns();
     for (struct connection *at = web->locked.oldest; at; at = at->newer) {
-        uint64_t seconds = at->state == CONNECTION_READING     ? WEB_IDLE_SECONDS
+        uint64_t seconds = at->state == CONNECTION_READING     ? web->idle_seconds
                            : at->state == CONNECTION_ANSWERING ? WEB_ANSWER_SECONDS
                                                                : UINT32_MAX;
         if (now - at->since_ns < seconds * SL_NS_PER_S || at->fd < 0)
@@ -307,14 +308,18 @@ static int start_daemon(struct sl_web *web, const char *listen_text, struct sl_e
     web->port = port_of(fd);
     unsigned threads = web->share_fd >= 0 ? SL_MAX(sl_cpu_count(), 2u) : WEB_THREADS;
     threads = SL_MIN(threads, 64u);
+    sigset_t all, old; /* signals are for the threads that we start ourselves and for main */
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
     web->daemon = MHD_start_daemon(
         MHD_USE_EPOLL_INTERNAL_THREAD | MHD_USE_SUSPEND_RESUME | MHD_USE_TURBO | MHD_USE_ERROR_LOG,
         0, NULL, NULL, on_request, web, MHD_OPTION_EXTERNAL_LOGGER, on_log, NULL,
         MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_THREAD_POOL_SIZE, threads,
         MHD_OPTION_CONNECTION_LIMIT, web->connections_max, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
-        (size_t)WEB_CONNECTION_BYTES, MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)WEB_IDLE_SECONDS,
+        (size_t)WEB_CONNECTION_BYTES, MHD_OPTION_CONNECTION_TIMEOUT, web->idle_seconds,
         MHD_OPTION_NOTIFY_CONNECTION, on_connection, web, MHD_OPTION_NOTIFY_COMPLETED, on_completed,
         web, MHD_OPTION_UNESCAPE_CALLBACK, keep_escapes, NULL, MHD_OPTION_END);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
     if (web->daemon)
         return 0;
     close(fd);
@@ -328,6 +333,7 @@ struct sl_web *sl_web_start(const struct sl_web_config *config, struct sl_err *e
         return NULL;
     web->share_fd = -1;
     web->expected_loads = config->expected_loads;
+    web->idle_seconds = config->idle_seconds ? config->idle_seconds : WEB_IDLE_SECONDS;
     pthread_mutex_init(&web->lock, NULL);
     web_page_policy(web->page_policy, sizeof(web->page_policy));
     if (config->share_directory && web_share_open(web, config, err) < 0)

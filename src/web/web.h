@@ -13,6 +13,7 @@ struct sl_web_config {
     unsigned expected_loads;     /* ready when so many are published */
     const char *share_directory; /* not NULL: serve files below it, read only */
     const char *share_prefix;    /* URL path below which they lie, "/" */
+    unsigned idle_seconds;       /* for a client to send its next request; 0 is 30 */
 };
 /** Starts its threads. SL_E_USAGE for a bad address, SL_E_NET if it cannot bind. */
 struct sl_web *sl_web_start(const struct sl_web_config *config, struct sl_err *err);

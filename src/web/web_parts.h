@@ -33,7 +33,7 @@ struct events;     /* web_events.c */
 
 struct sl_web {
     struct MHD_Daemon *daemon;
-    unsigned port, connections_max;
+    unsigned port, connections_max, idle_seconds;
     unsigned expected_loads;
     int share_fd;           /* the shared directory, -1 if none */
     char share_prefix[256]; /* begins and ends with a slash */

@@ -23,7 +23,7 @@
 #include "web_http.h"
 #include "web_parts.h"
 
-enum { OPEN_FLAGS = O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY };
+enum { OPEN_FLAGS = O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, RACES_MAX = 8 };
 
 int web_share_open(struct sl_web *web, const struct sl_web_config *config, struct sl_err *err)
 {
@@ -67,7 +67,10 @@ static int open_by_component(int directory, const char *path)
 static int open_beneath(int directory, const char *path)
 {
     struct open_how how = {.flags = OPEN_FLAGS, .resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS};
-    long fd = syscall(SYS_openat2, directory, *path ? path : ".", &how, sizeof(how));
+    long fd = -1;
+    errno = EAGAIN; /* what the kernel says when a rename elsewhere raced with a link's ".." */
+    for (int i = 0; i < RACES_MAX && fd < 0 && errno == EAGAIN; i++)
+        fd = syscall(SYS_openat2, directory, *path ? path : ".", &how, sizeof(how));
     if (fd >= 0 || (errno != ENOSYS && errno != EPERM && errno != EINVAL))
         return (int)fd;
     return *path ? open_by_component(directory, path)
@@ -245,6 +248,10 @@ enum MHD_Result web_share_answer(const struct request *request, bool must, bool 
                     : MHD_NO;
     }
     sl_autoclose int fd = open_beneath(request->web->share_fd, path);
+    if (fd < 0 && errno == EACCES && must) {
+        *found = true;
+        return web_send_error(request, 403, SL_E_AUTH, 0, "this user may not read '%.200s'", path);
+    }
     if (fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOMEM)) {
         *found = true;
         return web_send_error(request, 503, SL_E_NO_SPACE, 1, "too many files are open");
