@@ -1,0 +1,334 @@
+/* The commands load, plan, verify and wait as processes: operands, results, exit codes, signals. */
+#include <check.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "golden.h"
+#include "json.h"
+#include "model_maker.h"
+#include "publish.h"
+#include "range_server.h"
+#include "run_sluice.h"
+#include "scratch.h"
+#include "thread.h"
+
+enum { PATH_BYTES = 512 };
+static char scratch[SL_SCRATCH_PATH_BYTES], path[PATH_BYTES], model[PATH_BYTES], spec[PATH_BYTES],
+    out[PATH_BYTES], log_[PATH_BYTES];
+static int scratch_fd;
+
+static void write_file(const char *name, const void *data, size_t bytes)
+{
+    FILE *file = fopen(name, "w");
+    ck_assert_ptr_nonnull(file);
+    ck_assert_uint_eq(fwrite(data, 1, bytes, file), bytes);
+    ck_assert_int_eq(fclose(file), 0);
+}
+
+static void setup(void)
+{
+    size_t bytes;
+    scratch_fd = sl_scratch_open(scratch);
+    snprintf(path, sizeof(path), "%s/model", scratch);
+    snprintf(model, sizeof(model), "%s/weights.safetensors", scratch);
+    snprintf(spec, sizeof(spec), "%s/spec.yaml", scratch);
+    snprintf(out, sizeof(out), "%s/out", scratch);
+    snprintf(log_, sizeof(log_), "%s/log", scratch);
+    uint8_t *data = sl_model_safetensors("a,b", 5000, &bytes);
+    write_file(model, data, bytes);
+    free(data);
+    setenv("SLUICE_TERMINATION_LOG", "/dev/null", 1);
+    unsetenv("SLUICE_LISTEN");
+}
+
+static void teardown(void)
+{
+    sl_scratch_close(scratch_fd, scratch);
+}
+
+static void write_spec(const char *source, const char *more)
+{
+    char text[4096];
+    snprintf(text, sizeof(text),
+             "apiVersion: sluice/v1alpha1\nkind: Model\nmetadata: {name: m}\nsource: {uri: "
+             "\"%s\"}\nsink: {tmpfs: {path: \"%s\"}}\n%s",
+             source, path, more);
+    write_file(spec, text, strlen(text));
+}
+
+#define EXPECT(ran, code, word)                                                                    \
+    ck_assert_msg((ran).exit_code == (code) &&                                                     \
+                      (strstr((ran).out, word) || strstr((ran).err, word)),                        \
+                  "exit code %d\n%s\n%s", (ran).exit_code, (ran).out, (ran).err)
+
+START_TEST(a_uri_is_loaded_without_a_file)
+{
+    struct ran ran = {0};
+    RUN(&ran, "load", model, "--to", path, "--json");
+    EXPECT(ran, 0, "\"already\":false");
+    json_t *result = sl_json_parse(ran.out, strlen(ran.out), "result", NULL);
+    ck_assert_ptr_nonnull(result);
+    ck_assert_str_eq(sl_json_get_string(result, "path"), path);
+    ck_assert_uint_eq(sl_json_get_uint(result, "tensors", 0), 2);
+    json_decref(result);
+    ran_release(&ran);
+    RUN(&ran, "load", model, "--to", path, "--json");
+    EXPECT(ran, 0, "\"already\":true");
+    ran_release(&ran);
+    RUN(&ran, "load", model, "--to", path);
+    EXPECT(ran, 0, "there already");
+    ran_release(&ran);
+}
+END_TEST
+
+START_TEST(usage_errors_say_what_to_add)
+{
+    struct ran ran = {0};
+    RUN(&ran, "load", model);
+    EXPECT(ran, 2, "--to DIR");
+    ran_release(&ran);
+    RUN(&ran, "load");
+    ck_assert_int_eq(ran.exit_code, 2);
+    ran_release(&ran);
+    RUN(&ran, "load", model, "--to", path, "--stay", "--", "true");
+    EXPECT(ran, 2, "--stay");
+    ran_release(&ran);
+    RUN(&ran, "load", model, "--to", path, "--");
+    EXPECT(ran, 2, "command");
+    ran_release(&ran);
+    RUN(&ran, "load", "/nowhere/at/all.bin", "--to", path);
+    ck_assert_int_eq(ran.exit_code, 4);
+    ran_release(&ran);
+    RUN(&ran, "load", "ftp://x/y", "--to", path);
+    ck_assert_int_eq(ran.exit_code, 2);
+    ran_release(&ran);
+}
+END_TEST
+
+START_TEST(a_spec_is_loaded_and_flags_go_over_it)
+{
+    struct ran ran = {0};
+    char other[PATH_BYTES + 16];
+    write_spec(model, "");
+    RUN(&ran, "load", spec, "--connections", "2", "--range-bytes", "64Ki", "--name", "renamed");
+    EXPECT(ran, 0, "renamed");
+    ck_assert(sl_model_exists(path, "weights.safetensors"));
+    ran_release(&ran);
+    snprintf(other, sizeof(other), "%s-other", path);
+    RUN(&ran, "load", spec, "--to", other);
+    EXPECT(ran, 0, "model-other");
+    ck_assert(sl_model_exists(other, "weights.safetensors"));
+    ran_release(&ran);
+}
+END_TEST
+
+START_TEST(several_models_are_loaded_together)
+{
+    struct ran ran = {0};
+    char text[4096];
+    snprintf(text, sizeof(text),
+             "apiVersion: sluice/v1alpha1\nkind: Model\nmetadata: {name: one}\nsource: {uri: "
+             "\"%s\"}\nsink: {tmpfs: {path: \"%s/one\"}}\n"
+             "---\napiVersion: sluice/v1alpha1\nkind: Model\nmetadata: {name: two}\nsource: {uri: "
+             "\"%s\"}\nsink: {tmpfs: {path: "
+             "\"%s/two\"}}\n",
+             model, scratch, model, scratch);
+    write_file(spec, text, strlen(text));
+    RUN(&ran, "load", spec, "--json");
+    EXPECT(ran, 0, "\"name\":\"two\"");
+    ck_assert(ran.out[0] == '[');
+    ck_assert(sl_model_exists(scratch, "one/.sluice/ready") &&
+              sl_model_exists(scratch, "two/.sluice/ready"));
+    ran_release(&ran);
+    RUN(&ran, "load", spec, "--to", path);
+    EXPECT(ran, 2, "another model");
+    ran_release(&ran);
+}
+END_TEST
+
+START_TEST(the_process_becomes_the_command)
+{
+    struct ran ran = {0};
+    RUN(&ran, "load", model, "--to", path, "--", "sh", "-c", "echo \"got $1\"; exit 7", "sh",
+        "a b;c");
+    EXPECT(ran, 7, "got a b;c");
+    ran_release(&ran);
+    RUN(&ran, "load", model, "--to", path, "--", "/nowhere/command");
+    EXPECT(ran, 4, "/nowhere/command");
+    ran_release(&ran);
+    RUN(&ran, "load", "/nowhere/model", "--to", path, "--", "sh", "-c", "echo started");
+    ck_assert(ran.exit_code == 4 && !strstr(ran.out, "started"));
+    ran_release(&ran);
+}
+END_TEST
+
+START_TEST(sigterm_ends_a_load_with_143_within_a_second)
+{
+    struct sl_server *server = sl_server_start();
+    size_t bytes = 1024 * 1024;
+    uint8_t *noise = sl_model_noise(bytes, 1);
+    sl_server_put(server, "/w.bin", noise, bytes, "\"one\"");
+    const struct sl_step stall[] = {
+        {.first = 5, .last = 1000000, .fault = SL_FAULT_STALL, .after = -1}};
+    sl_server_script(server, stall, 1);
+    const char *arguments[] = {"load",
+                               sl_server_url(server, "/w.bin"),
+                               "--to",
+                               path,
+                               "--range-bytes",
+                               "128Ki",
+                               "--connections",
+                               "1",
+                               "--progress",
+                               "none",
+                               NULL};
+    pid_t pid = start_sluice(arguments, out, log_);
+    while (sl_server_request_count(server) < 5)
+        sl_sleep_ms(2, NULL, NULL);
+    uint64_t begin = sl_now_ns();
+    kill(pid, SIGTERM);
+    ck_assert_int_eq(wait_sluice(pid), 143);
+    ck_assert_uint_lt(sl_now_ns() - begin, SL_NS_PER_S);
+    ck_assert(!sl_model_exists(path, ".sluice/ready"));
+    ck_assert(sl_model_exists(path, ".sluice/staging/w.bin"));
+    sl_server_script(server, NULL, 0);
+    struct ran ran = {0};
+    RUN(&ran, "load", arguments[1], "--to", path, "--json", "--progress", "none");
+    json_t *result = sl_json_parse(ran.out, strlen(ran.out), "result", NULL);
+    ck_assert_uint_ge(sl_json_get_uint(result, "resumed", 0), 128 * 1024);
+    ck_assert(sl_model_same(path, "w.bin", noise, bytes));
+    json_decref(result);
+    ran_release(&ran);
+    sl_server_stop(server);
+    free(noise);
+}
+END_TEST
+
+START_TEST(a_sidecar_stays_until_sigterm_and_ends_well)
+{
+    struct sl_err err = SL_ERR_INIT;
+    const char *arguments[] = {"load",   model,      "--to",        path,
+                               "--stay", "--listen", "127.0.0.1:0", NULL};
+    pid_t pid = start_sluice(arguments, out, log_);
+    ck_assert_msg(sl_publish_wait(path, 20, NULL, &err) == 0, "%s", err.message);
+    for (;;) { /* the summary is written after publishing */
+        size_t bytes;
+        uint8_t *text = sl_model_read(scratch, "log", &bytes);
+        bool told = text && strstr((char *)text, "is in");
+        free(text);
+        if (told)
+            break;
+        sl_sleep_ms(2, NULL, NULL);
+    }
+    kill(pid, SIGTERM);
+    ck_assert_int_eq(wait_sluice(pid), 0);
+}
+END_TEST
+
+START_TEST(plan_shows_figures_and_loads_nothing)
+{
+    struct ran ran = {0};
+    write_spec(model, "");
+    RUN(&ran, "plan", spec);
+    EXPECT(ran, 0, "to fetch");
+    ran_release(&ran);
+    RUN(&ran, "plan", spec, "--json");
+    EXPECT(ran, 0, "\"fits\":true");
+    json_t *result = sl_json_parse(ran.out, strlen(ran.out), "result", NULL);
+    ck_assert_ptr_nonnull(result);
+    ck_assert_uint_eq(sl_json_get_uint(json_object_get(result, "plan"), "tensors", 0), 2);
+    json_decref(result);
+    ran_release(&ran);
+    RUN(&ran, "plan", model);
+    EXPECT(ran, 0, "safetensors");
+    ran_release(&ran);
+    ck_assert(!sl_model_exists(scratch, "model"));
+}
+END_TEST
+
+START_TEST(verify_reads_directories_and_objects)
+{
+    struct ran ran = {0};
+    char tensors[PATH_BYTES], bad[PATH_BYTES];
+    size_t bytes;
+    RUN(&ran, "load", model, "--to", path);
+    EXPECT(ran, 0, "");
+    ran_release(&ran);
+    RUN(&ran, "verify", path);
+    EXPECT(ran, 0, "1 right, 0 wrong");
+    ran_release(&ran);
+    RUN(&ran, "verify", model);
+    EXPECT(ran, 5, "no hashes");
+    ran_release(&ran);
+    uint8_t *data = golden_read("tensorizer/v1-module.tensors.gz", &bytes);
+    snprintf(tensors, sizeof(tensors), "%s/good.tensors", scratch);
+    snprintf(bad, sizeof(bad), "%s/bad.tensors", scratch);
+    write_file(tensors, data, bytes);
+    RUN(&ran, "verify", tensors, "--json");
+    EXPECT(ran, 0, "\"bad\":0");
+    ran_release(&ran);
+    uint8_t *place = NULL; /* a byte of tensor data: the last one that is not zero */
+    for (place = data + bytes - 1; place > data && !*place; place--)
+        ;
+    *place ^= 1;
+    write_file(bad, data, bytes);
+    RUN(&ran, "verify", bad);
+    EXPECT(ran, 5, "BAD");
+    ran_release(&ran);
+    RUN(&ran, "load", bad, "--to", path);
+    EXPECT(ran, 5, "tensor '");
+    ran_release(&ran);
+    RUN(&ran, "load", bad, "--to", path, "--set", "verify.hashes=off");
+    EXPECT(ran, 0, "without a hash");
+    ran_release(&ran);
+    free(data);
+}
+END_TEST
+
+START_TEST(wait_returns_when_published_or_out_of_time)
+{
+    struct ran ran = {0};
+    RUN(&ran, "wait", path, "--timeout-seconds", "1");
+    EXPECT(ran, 8, "not published");
+    ran_release(&ran);
+    const char *arguments[] = {"wait", path, "--json", NULL};
+    pid_t pid = start_sluice(arguments, out, log_);
+    RUN(&ran, "load", model, "--to", path);
+    EXPECT(ran, 0, "");
+    ran_release(&ran);
+    ck_assert_int_eq(wait_sluice(pid), 0);
+    size_t bytes;
+    uint8_t *text = sl_model_read(scratch, "out", &bytes);
+    ck_assert_ptr_nonnull(strstr((char *)text, "\"identity\""));
+    free(text);
+}
+END_TEST
+
+int main(void)
+{
+    if (!getenv("SLUICE"))
+        return 77;
+    Suite *suite = suite_create("cmd_load");
+    TCase *all = tcase_create("cmd_load");
+    tcase_set_timeout(all, 60);
+    tcase_add_checked_fixture(all, setup, teardown);
+    tcase_add_test(all, a_uri_is_loaded_without_a_file);
+    tcase_add_test(all, usage_errors_say_what_to_add);
+    tcase_add_test(all, a_spec_is_loaded_and_flags_go_over_it);
+    tcase_add_test(all, several_models_are_loaded_together);
+    tcase_add_test(all, the_process_becomes_the_command);
+    tcase_add_test(all, sigterm_ends_a_load_with_143_within_a_second);
+    tcase_add_test(all, a_sidecar_stays_until_sigterm_and_ends_well);
+    tcase_add_test(all, plan_shows_figures_and_loads_nothing);
+    tcase_add_test(all, verify_reads_directories_and_objects);
+    tcase_add_test(all, wait_returns_when_published_or_out_of_time);
+    suite_add_tcase(suite, all);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    int failures = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failures ? 1 : 0;
+}
