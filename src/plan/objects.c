@@ -157,6 +157,7 @@ int sl_plan_gather(struct sl_plan *plan, const struct sl_source_config *config, 
         return -1;
     if (!*key)
         return list_prefix(plan, err);
+    own->single = true;
     if (sl_name_check(key, strlen(key), err) < 0)
         return -1;
     return add_candidate(plan, key, 0, NULL, true, err);

@@ -153,6 +153,8 @@ int sl_plan_make(const struct sl_spec *spec, const struct sl_source_config *conf
 
 const char *sl_plan_uri(const struct sl_plan *plan)
 {
+    if (plan->own->single && plan->source_count)
+        return sl_source_uri(plan->sources[0].source);
     return sl_store_uri(plan->own->store);
 }
 

@@ -89,7 +89,7 @@ int sl_plan_make(const struct sl_spec *spec, const struct sl_source_config *conf
                  struct sl_plan **plan, struct sl_err *err);
 void sl_plan_free(struct sl_plan *plan);
 SL_AUTO_DEFINE(sl_plan)
-/** The store's URI without secrets; borrowed. */
+/** The object's or the prefix's URI without secrets; borrowed. */
 const char *sl_plan_uri(const struct sl_plan *plan);
 /** The JSON of `sluice plan`, without what limits the destination (publish/preflight knows that).
  */

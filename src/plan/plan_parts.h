@@ -20,6 +20,7 @@ struct sl_plan_own {
     struct sl_store *store;
     struct sl_candidate *candidates;
     size_t candidate_count, candidate_capacity;
+    bool single; /* the URI names an object, not a prefix */
     struct sl_layout *layout;
     struct sl_buf texts; /* what of the whole-object checks */
     uint64_t *covered;   /* per source: bytes below a check */
