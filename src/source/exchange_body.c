@@ -96,6 +96,8 @@ static enum sl_fetch_state next_chunk(struct sl_exchange *exchange, struct sl_er
 {
     char *line = NULL;
     while (exchange->chunk != SL_X_CHUNK_DATA) {
+        if (exchange->chunk == SL_X_CHUNK_DONE)
+            return SL_FETCH_END;
         enum sl_fetch_state state = take_line(exchange, &line, err);
         if (state != SL_FETCH_DATA)
             return state;
@@ -109,7 +111,7 @@ static enum sl_fetch_state next_chunk(struct sl_exchange *exchange, struct sl_er
                 return sl_exchange_refuse(exchange, false, "bad chunk size in the body", err);
             exchange->chunk = exchange->left ? SL_X_CHUNK_DATA : SL_X_CHUNK_TRAILER;
         } else if (!*line) {
-            return SL_FETCH_END;
+            exchange->chunk = SL_X_CHUNK_DONE;
         } else if ((exchange->trailer_bytes += strlen(line)) > TRAILER_BYTES_MAX) {
             return sl_exchange_refuse(exchange, false, "too many trailers behind the body", err);
         }

@@ -15,7 +15,13 @@ enum sl_exchange_phase {
     SL_X_BODY,
     SL_X_DRAINED
 };
-enum sl_exchange_chunk { SL_X_CHUNK_SIZE, SL_X_CHUNK_DATA, SL_X_CHUNK_END, SL_X_CHUNK_TRAILER };
+enum sl_exchange_chunk {
+    SL_X_CHUNK_SIZE,
+    SL_X_CHUNK_DATA,
+    SL_X_CHUNK_END,
+    SL_X_CHUNK_TRAILER,
+    SL_X_CHUNK_DONE
+};
 
 struct sl_exchange {
     struct sl_connect connect;

@@ -1,0 +1,537 @@
+/* The range contract, redirects, credentials, TLS: what the http source takes, refuses and keeps to
+ * itself. */
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "ranges.h"
+
+static struct sl_server *server, *other;
+static const struct sl_source_config plain = {.attempts = 2, .stall_seconds = 2};
+
+static void setup(void)
+{
+    server = sl_server_start();
+    other = sl_server_start();
+    sl_server_put(server, "/d/m", sl_blob(), SL_BLOB_BYTES, "\"v1\"");
+    sl_server_put(other, "/cdn/m", sl_blob(), SL_BLOB_BYTES, "\"v1\"");
+}
+
+static void teardown(void)
+{
+    sl_server_stop(server);
+    sl_server_stop(other);
+}
+
+static int load(const char *path, const struct sl_source_config *config, struct sl_err *err)
+{
+    *err = (struct sl_err)SL_ERR_INIT;
+    return sl_read_blob(sl_server_url(server, path), config ? config : &plain, 1000, 400000, err);
+}
+
+static bool header_of(struct sl_server *from, unsigned nth, const char *name, char *text)
+{
+    return sl_server_header(sl_server_request_at(from, nth), name, text, 256);
+}
+
+/* A file of this test with that text; its path. */
+static const char *file_with(const char *text)
+{
+    static char paths[4][64];
+    static unsigned turn;
+    char *path = paths[turn++ % 4];
+    snprintf(path, sizeof(paths[0]), "/tmp/sluice-test-XXXXXX");
+    int fd = mkstemp(path);
+    ck_assert_int_ge(fd, 0);
+    ck_assert_int_eq(write(fd, text, strlen(text)), (ssize_t)strlen(text));
+    close(fd);
+    return path;
+}
+
+/* ---- the contract ---------------------------------------------------------------------------- */
+
+static const struct {
+    enum sl_fault fault;
+    const char *says;
+} breaches[] = {
+    {SL_FAULT_WRONG_RANGE, "another range"},
+    {SL_FAULT_NO_RANGE, "without Content-Range"},
+    {SL_FAULT_WHOLE, "does not support range requests"},
+    {SL_FAULT_LONG, "body of"},
+    {SL_FAULT_GZIP, "Content-Encoding 'gzip'"},
+    {SL_FAULT_MULTIPART, "multipart/byteranges"},
+};
+
+START_TEST(a_broken_contract_is_named_and_not_tried_again)
+{
+    struct sl_err err;
+    unsigned first = 1 + (unsigned)_i % 2;
+    SL_SCRIPT(server,
+              {.path = "/d/m", .first = first, .last = 99, .fault = breaches[_i / 2].fault});
+    ck_assert_int_eq(load("/d/m", NULL, &err), -1);
+    ck_assert_int_eq(err.kind, SL_E_NET);
+    ck_assert(!err.retryable);
+    ck_assert_msg(strstr(err.message, breaches[_i / 2].says) != NULL, "%s", err.message);
+    ck_assert_uint_eq(sl_server_request_count(server), first);
+}
+END_TEST
+
+START_TEST(a_changed_object_is_an_integrity_error)
+{
+    static const enum sl_fault faults[] = {SL_FAULT_CHANGED, SL_FAULT_WRONG_ETAG,
+                                           SL_FAULT_WRONG_TOTAL};
+    struct sl_err err;
+    SL_SCRIPT(server, {.path = "/d/m", .first = 2, .last = 99, .fault = faults[_i]});
+    ck_assert_int_eq(load("/d/m", NULL, &err), -1);
+    ck_assert_int_eq(err.kind, SL_E_INTEGRITY);
+    ck_assert_str_eq(err.code, "changed");
+    ck_assert_uint_eq(sl_server_request_count(server), 2);
+}
+END_TEST
+
+START_TEST(an_object_replaced_between_ranges_is_noticed)
+{
+    struct sl_err err = SL_ERR_INIT;
+    uint8_t data[100];
+    SL_AUTO(sl_store) store = NULL;
+    SL_AUTO(sl_source) source = NULL;
+    sl_autofree char *key = NULL;
+    ck_assert_int_eq(sl_store_open(sl_server_url(server, "/d/m"), &plain, &store, &key, &err), 0);
+    ck_assert_int_eq(sl_source_open(store, key, 100, &source, &err), 0);
+    sl_server_put(server, "/d/m", sl_blob() + 1, SL_BLOB_BYTES - 1, "\"v2\"");
+    ck_assert_int_eq(sl_source_read(source, 0, data, 100, &err), 0);
+    ck_assert_int_eq(sl_source_read(source, 500, data, 100, &err), -1);
+    ck_assert_str_eq(err.code, "changed");
+    ck_assert_int_eq(sl_source_read(source, SL_BLOB_BYTES - 1, data, 100, &err), -1);
+    ck_assert_str_eq(err.code, "truncated");
+}
+END_TEST
+
+START_TEST(a_weak_etag_is_not_sent_in_if_match)
+{
+    struct sl_err err;
+    char text[256];
+    sl_server_put(server, "/d/m", sl_blob(), SL_BLOB_BYTES, "W/\"v1\"");
+    ck_assert_int_eq(load("/d/m", NULL, &err), 0);
+    ck_assert(!header_of(server, 1, "If-Match", text));
+    ck_assert(header_of(server, 1, "If-Unmodified-Since", text));
+    ck_assert_str_eq(text, "Sat, 21 Nov 2026 05:00:00 GMT");
+    SL_SCRIPT(server, {.path = "/d/m", .first = 6, .fault = SL_FAULT_WRONG_ETAG});
+    ck_assert_int_eq(load("/d/m", NULL, &err), -1);
+    ck_assert_str_eq(err.code, "changed");
+}
+END_TEST
+
+START_TEST(an_object_without_etag_is_held_to_its_date)
+{
+    struct sl_err err;
+    sl_server_put(server, "/d/m", sl_blob(), SL_BLOB_BYTES, NULL);
+    ck_assert_int_eq(load("/d/m", NULL, &err), 0);
+}
+END_TEST
+
+static int open_bytes(const char *path, uint64_t head_bytes, uint64_t *bytes, struct sl_err *err)
+{
+    SL_AUTO(sl_store) store = NULL;
+    SL_AUTO(sl_source) source = NULL;
+    sl_autofree char *key = NULL;
+    *err = (struct sl_err)SL_ERR_INIT;
+    if (sl_store_open(sl_server_url(server, path), &plain, &store, &key, err) < 0 ||
+        sl_source_open(store, key, head_bytes, &source, err) < 0)
+        return -1;
+    *bytes = sl_source_bytes(source);
+    return 0;
+}
+
+START_TEST(empty_and_short_objects_are_fine)
+{
+    struct sl_err err;
+    uint64_t bytes = 99;
+    sl_server_put(server, "/empty", "", 0, "\"e\"");
+    ck_assert_int_eq(open_bytes("/empty", 1000, &bytes, &err), 0);
+    ck_assert_uint_eq(bytes, 0);
+    sl_server_put(server, "/short", "abc", 3, "\"e\"");
+    ck_assert_int_eq(open_bytes("/short", 1000, &bytes, &err), 0);
+    ck_assert_uint_eq(bytes, 3);
+    ck_assert_int_eq(open_bytes("/short", 1, &bytes, &err), 0);
+    ck_assert_uint_eq(bytes, 3);
+    SL_SCRIPT(server, {.path = "/empty", .fault = SL_FAULT_WHOLE},
+              {.path = "/short", .fault = SL_FAULT_WHOLE});
+    ck_assert_int_eq(open_bytes("/empty", 10, &bytes, &err), 0);
+    ck_assert_uint_eq(bytes, 0);
+    ck_assert_int_eq(open_bytes("/short", 3, &bytes, &err), 0);
+    ck_assert_uint_eq(bytes, 3);
+    ck_assert_int_eq(open_bytes("/short", 2, &bytes, &err), -1);
+    ck_assert_ptr_nonnull(strstr(err.message, "does not support range requests"));
+}
+END_TEST
+
+START_TEST(a_server_may_say_why)
+{
+    struct sl_err err;
+    SL_SCRIPT(server, {.path = "/d/m",
+                       .fault = SL_FAULT_STATUS,
+                       .status = 403,
+                       .headers = "Content-Type: text/plain\r\n",
+                       .text = "come back\x1b[31m with a ticket\nsecond line"});
+    ck_assert_int_eq(load("/d/m", NULL, &err), -1);
+    ck_assert_int_eq(err.kind, SL_E_AUTH);
+    ck_assert_ptr_nonnull(strstr(err.message, "come back?[31m with a ticket"));
+}
+END_TEST
+
+/* ---- names ----------------------------------------------------------------------------------- */
+
+START_TEST(the_named_object_keeps_its_query_and_siblings_are_encoded)
+{
+    struct sl_err err = SL_ERR_INIT;
+    SL_AUTO(sl_store) store = NULL;
+    SL_AUTO(sl_source) source = NULL;
+    SL_AUTO(sl_source) sibling = NULL;
+    sl_autofree char *key = NULL;
+    sl_server_put(server, "/d/a%20b+.bin", "one", 3, "\"1\"");
+    sl_server_put(server, "/d/s%C3%BC%20%2B%25/x", "two", 3, "\"2\"");
+    const char *url = sl_server_url(server, "/d/a%20b+.bin?X-Sig=a%2Fb&x=1");
+    ck_assert_int_eq(sl_store_open(url, &plain, &store, &key, &err), 0);
+    ck_assert_str_eq(key, "a b+.bin");
+    ck_assert_int_eq(sl_source_open(store, key, 10, &source, &err), 0);
+    ck_assert_str_eq(sl_server_request_at(server, 0)->target, "/d/a%20b+.bin?X-Sig=a%2Fb&x=1");
+    ck_assert_ptr_null(strchr(sl_source_uri(source), '?'));
+    ck_assert_ptr_null(strchr(sl_store_uri(store), '?'));
+    ck_assert_msg(sl_source_open(store, "s\xc3\xbc +%/x", 10, &sibling, &err) == 0, "%s",
+                  err.message);
+    ck_assert_str_eq(sl_server_request_at(server, 1)->target, "/d/s%C3%BC%20%2B%25/x");
+}
+END_TEST
+
+static int never(const struct sl_entry *entry, void *arg, struct sl_err *err)
+{
+    (void)entry, (void)arg, (void)err;
+    return 0;
+}
+
+START_TEST(a_prefix_has_no_listing)
+{
+    struct sl_err err = SL_ERR_INIT;
+    SL_AUTO(sl_store) store = NULL;
+    sl_autofree char *key = NULL;
+    ck_assert_int_eq(sl_store_open("https://h.example/models/", NULL, &store, &key, &err), 0);
+    ck_assert_str_eq(key, "");
+    ck_assert_int_eq(sl_store_list(store, never, NULL, &err), -1);
+    ck_assert_int_eq(err.kind, SL_E_USAGE);
+    ck_assert_ptr_nonnull(strstr(err.message, "has no listing"));
+}
+END_TEST
+
+/* ---- redirects and credentials --------------------------------------------------------------- */
+
+static char location[300];
+
+static const char *location_to(struct sl_server *to, const char *path)
+{
+    snprintf(location, sizeof(location), "Location: %s\r\n", sl_server_url(to, path));
+    return location;
+}
+
+START_TEST(redirects_are_followed_and_remembered)
+{
+    static const int statuses[] = {301, 302, 303, 307, 308};
+    struct sl_err err;
+    SL_SCRIPT(server, {.path = "/d/m",
+                       .fault = SL_FAULT_STATUS,
+                       .status = statuses[_i],
+                       .headers = location_to(other, "/cdn/m")});
+    ck_assert_int_eq(load("/d/m", NULL, &err), 0);
+    ck_assert_uint_eq(sl_server_request_count(server), 1);
+    ck_assert_uint_eq(sl_server_request_count(other), 4);
+}
+END_TEST
+
+START_TEST(relative_redirects_are_resolved)
+{
+    struct sl_err err;
+    SL_SCRIPT(server, {.path = "/x/y/m",
+                       .fault = SL_FAULT_STATUS,
+                       .status = 302,
+                       .headers = "Location: ../.././d/m\r\n"});
+    ck_assert_int_eq(load("/x/y/m", NULL, &err), 0);
+}
+END_TEST
+
+START_TEST(an_expired_link_is_resolved_again)
+{
+    struct sl_err err;
+    SL_SCRIPT(server, {.path = "/d/m",
+                       .fault = SL_FAULT_STATUS,
+                       .status = 302,
+                       .headers = location_to(other, "/cdn/m")});
+    SL_SCRIPT(other, {.path = "/cdn/m", .first = 3, .fault = SL_FAULT_STATUS, .status = 403});
+    ck_assert_int_eq(load("/d/m", NULL, &err), 0);
+    ck_assert_uint_eq(sl_server_request_count(server), 2);
+    SL_SCRIPT(other, {.path = "/cdn/m", .fault = SL_FAULT_STATUS, .status = 403});
+    ck_assert_int_eq(load("/d/m", NULL, &err), -1);
+    ck_assert_int_eq(err.kind, SL_E_AUTH);
+    ck_assert_uint_eq(sl_server_request_count(server), 4);
+}
+END_TEST
+
+START_TEST(redirects_that_lead_astray_are_refused)
+{
+    static const char *const headers[] = {"Location: ftp://127.0.0.1/x\r\n",
+                                          "Location: file:///etc/passwd\r\n", "",
+                                          "Location: http://\r\n", "Location: m\r\n"};
+    struct sl_err err;
+    SL_SCRIPT(server,
+              {.path = "/d/m", .fault = SL_FAULT_STATUS, .status = 302, .headers = headers[_i]});
+    ck_assert_int_eq(load("/d/m", NULL, &err), -1);
+    ck_assert_int_eq(err.kind, SL_E_NET);
+    ck_assert(!err.retryable);
+    ck_assert_uint_eq(sl_server_request_count(server), _i == 4 ? 11 : 1);
+}
+END_TEST
+
+START_TEST(credentials_stay_with_their_host)
+{
+    struct sl_err err;
+    char text[256];
+    const char *token = file_with("tok-123\n"),
+               *headers = file_with("X-Token: s3cret\r\n\r\nX-Other:  two words \n");
+    struct sl_http_options http = {.bearer_token_file = (char *)token,
+                                   .headers_file = (char *)headers};
+    struct sl_source_config config = {.http = &http, .attempts = 2};
+    SL_SCRIPT(server, {.path = "/d/m",
+                       .first = 2,
+                       .last = 99,
+                       .fault = SL_FAULT_STATUS,
+                       .status = 302,
+                       .headers = location_to(other, "/cdn/m")});
+    ck_assert_int_eq(load("/d/m", &config, &err), 0);
+    ck_assert(header_of(server, 0, "Authorization", text));
+    ck_assert_str_eq(text, "Bearer tok-123");
+    ck_assert(header_of(server, 0, "X-Token", text));
+    ck_assert_str_eq(text, "s3cret");
+    ck_assert(header_of(server, 1, "X-Other", text));
+    for (unsigned i = 0; i < sl_server_request_count(other); i++) {
+        ck_assert(!header_of(other, i, "Authorization", text));
+        ck_assert(!header_of(other, i, "X-Token", text));
+        ck_assert(!header_of(other, i, "X-Other", text));
+    }
+    ck_assert_uint_gt(sl_server_request_count(other), 0);
+    unlink(token);
+    unlink(headers);
+}
+END_TEST
+
+START_TEST(a_renewed_token_file_is_read_again)
+{
+    struct sl_err err;
+    char text[256];
+    const char *token = file_with("old");
+    struct sl_http_options http = {.bearer_token_file = (char *)token};
+    struct sl_source_config config = {.http = &http, .attempts = 2};
+    SL_SCRIPT(server, {.path = "/d/m", .first = 2, .fault = SL_FAULT_STATUS, .status = 401});
+    ck_assert_int_eq(load("/d/m", &config, &err), 0);
+    ck_assert(header_of(server, 2, "Authorization", text));
+    ck_assert_str_eq(text, "Bearer old");
+    unlink(token);
+    ck_assert_int_eq(load("/d/m", &config, &err), -1);
+    ck_assert_int_eq(err.kind, SL_E_AUTH);
+    ck_assert_ptr_nonnull(strstr(err.message, "bearerTokenFile"));
+}
+END_TEST
+
+START_TEST(bad_header_files_are_refused)
+{
+    static const char *const texts[] = {"no colon", ": empty",         "A b: c",
+                                        "A: b\x01", "Ok: 1\nA: b\x7f", "A:b\n B: folded"};
+    struct sl_err err;
+    const char *path = file_with(texts[_i]);
+    struct sl_http_options http = {.headers_file = (char *)path};
+    struct sl_source_config config = {.http = &http};
+    ck_assert_int_eq(load("/d/m", &config, &err), -1);
+    ck_assert_int_eq(err.kind, SL_E_USAGE);
+    ck_assert_uint_eq(sl_server_request_count(server), 0);
+    unlink(path);
+}
+END_TEST
+
+START_TEST(user_and_password_of_the_url_are_sent_but_not_shown)
+{
+    struct sl_err err = SL_ERR_INIT;
+    char text[256], url[200];
+    SL_AUTO(sl_store) store = NULL;
+    SL_AUTO(sl_source) source = NULL;
+    sl_autofree char *key = NULL;
+    snprintf(url, sizeof(url), "http://me:pa%%20ss@127.0.0.1:%u/d/m", sl_server_port(server));
+    ck_assert_int_eq(sl_store_open(url, &plain, &store, &key, &err), 0);
+    ck_assert_int_eq(sl_source_open(store, key, 10, &source, &err), 0);
+    ck_assert(header_of(server, 0, "Authorization", text));
+    ck_assert_str_eq(text, "Basic bWU6cGEgc3M=");
+    ck_assert_ptr_null(strstr(sl_source_uri(source), "pa"));
+    ck_assert_ptr_null(strstr(sl_store_uri(store), "me"));
+    ck_assert_int_eq(sl_source_open(store, "none", 10, &source, &err), -1);
+    ck_assert_ptr_null(strstr(err.message, "pa%20ss"));
+}
+END_TEST
+
+START_TEST(netrc_serves_hosts_without_other_credentials)
+{
+    struct sl_err err;
+    char text[256];
+    const char *path = file_with(
+        "machine elsewhere login x password y\nmachine 127.0.0.1 login me password \"p w\"\n");
+    setenv("NETRC", path, 1);
+    ck_assert_int_eq(load("/d/m", NULL, &err), 0);
+    ck_assert(header_of(server, 0, "Authorization", text));
+    ck_assert_str_eq(text, "Basic bWU6cCB3");
+    unlink(path);
+}
+END_TEST
+
+/* ---- proxies --------------------------------------------------------------------------------- */
+
+START_TEST(plain_http_goes_to_the_proxy_in_absolute_form)
+{
+    struct sl_err err = SL_ERR_INIT;
+    char text[256], proxy[100];
+    snprintf(proxy, sizeof(proxy), "http://u:p%%40@127.0.0.1:%u", sl_server_port(server));
+    setenv("http_proxy", proxy, 1);
+    sl_server_put(server, "http://h.example:81/m", sl_blob(), SL_BLOB_BYTES, "\"v1\"");
+    int result = sl_read_blob("http://h.example:81/m", &plain, 1000, 400000, &err);
+    ck_assert_msg(result == 0, "%s", err.message);
+    ck_assert_str_eq(sl_server_request_at(server, 0)->target, "http://h.example:81/m");
+    ck_assert(header_of(server, 0, "Host", text));
+    ck_assert_str_eq(text, "h.example:81");
+    ck_assert(header_of(server, 0, "Proxy-Authorization", text));
+    ck_assert_str_eq(text, "Basic dTpwQA==");
+    setenv("no_proxy", "127.0.0.1", 1);
+    ck_assert_int_eq(load("/d/m", NULL, &err), 0);
+    ck_assert(!header_of(server, sl_server_request_count(server) - 1, "Proxy-Authorization", text));
+}
+END_TEST
+
+START_TEST(https_through_a_proxy_asks_for_a_tunnel)
+{
+    struct sl_err err = SL_ERR_INIT;
+    char proxy[100];
+    snprintf(proxy, sizeof(proxy), "http://127.0.0.1:%u", sl_server_port(server));
+    setenv("https_proxy", proxy, 1);
+    SL_SCRIPT(server, {.fault = SL_FAULT_STATUS, .status = 407});
+    ck_assert_int_eq(sl_read_blob("https://h.example/m", &plain, 1000, 400000, &err), -1);
+    ck_assert_str_eq(sl_server_request_at(server, 0)->method, "CONNECT");
+    ck_assert_str_eq(sl_server_request_at(server, 0)->target, "h.example:443");
+    ck_assert_msg(err.kind == SL_E_AUTH, "%s", err.message);
+}
+END_TEST
+
+/* ---- TLS ------------------------------------------------------------------------------------- */
+
+START_TEST(tls_needs_a_certificate_that_is_trusted)
+{
+    struct sl_server *secure = sl_server_start_tls();
+    struct sl_err err = SL_ERR_INIT;
+    sl_server_put(secure, "/m", sl_blob(), SL_BLOB_BYTES, "\"v1\"");
+    const char *url = sl_server_url(secure, "/m");
+    ck_assert_int_eq(sl_read_blob(url, &plain, 1000, 300000, &err), -1);
+    ck_assert_int_eq(err.kind, SL_E_NET);
+    ck_assert_ptr_nonnull(strstr(err.message, "source.tls.caFile"));
+    ck_assert_uint_eq(sl_server_connection_count(secure), 1);
+
+    struct sl_tls_options tls = {.ca_file = (char *)sl_server_ca(secure), .verify = true};
+    struct sl_source_config config = {.tls = &tls, .attempts = 2, .stall_seconds = 2};
+    int result = sl_read_blob(url, &config, 1000, 300000, &err);
+    ck_assert_msg(result == 0, "%s", err.message);
+    ck_assert_uint_eq(sl_server_connection_count(secure), 2);
+
+    SL_SCRIPT(secure, {.first = 6, .fault = SL_FAULT_RESET, .after = 100000},
+              {.first = 8, .fault = SL_FAULT_CHUNKED}, {.first = 9, .fault = SL_FAULT_DROP_AFTER});
+    result = sl_read_blob(url, &config, 1000, 300000, &err);
+    ck_assert_msg(result == 0, "%s", err.message);
+
+    tls.ca_file = NULL;
+    tls.verify = false;
+    result = sl_read_blob(url, &config, 1000, 300000, &err);
+    ck_assert_msg(result == 0, "%s", err.message);
+    tls.verify = true;
+    setenv("SSL_CERT_FILE", sl_server_ca(secure), 1);
+    ck_assert_int_eq(sl_read_blob(url, &config, 1000, 300000, &err), 0);
+    tls.ca_file = "/nonexistent.pem";
+    ck_assert_int_eq(sl_read_blob(url, &config, 1000, 300000, &err), -1);
+    ck_assert(!err.retryable);
+    sl_server_stop(secure);
+}
+END_TEST
+
+START_TEST(https_is_not_left_for_http)
+{
+    struct sl_server *secure = sl_server_start_tls();
+    struct sl_err err = SL_ERR_INIT;
+    struct sl_tls_options tls = {.ca_file = (char *)sl_server_ca(secure), .verify = true};
+    struct sl_source_config config = {.tls = &tls, .attempts = 2};
+    SL_SCRIPT(secure,
+              {.fault = SL_FAULT_STATUS, .status = 302, .headers = location_to(server, "/d/m")});
+    ck_assert_int_eq(sl_read_blob(sl_server_url(secure, "/m"), &config, 1000, 300000, &err), -1);
+    ck_assert_ptr_nonnull(strstr(err.message, "from https to http"));
+    ck_assert_uint_eq(sl_server_request_count(server), 0);
+    SL_SCRIPT(server, {.path = "/up",
+                       .fault = SL_FAULT_STATUS,
+                       .status = 302,
+                       .headers = location_to(secure, "/m2")});
+    sl_server_put(secure, "/m2", sl_blob(), SL_BLOB_BYTES, "\"v1\"");
+    SL_SCRIPT(secure, {.path = "/none"});
+    ck_assert_int_eq(load("/up", &config, &err), 0);
+    sl_server_stop(secure);
+}
+END_TEST
+
+START_TEST(plain_http_on_a_tls_port_is_a_network_error)
+{
+    struct sl_server *secure = sl_server_start_tls();
+    struct sl_err err = SL_ERR_INIT;
+    char url[100];
+    snprintf(url, sizeof(url), "http://127.0.0.1:%u/m", sl_server_port(secure));
+    ck_assert_int_eq(sl_read_blob(url, &plain, 10, 10, &err), -1);
+    ck_assert_int_eq(err.kind, SL_E_NET);
+    sl_server_stop(secure);
+}
+END_TEST
+
+int main(void)
+{
+    sl_test_environment();
+    Suite *suite = suite_create("http");
+    TCase *tcase = tcase_create("server");
+    tcase_add_checked_fixture(tcase, setup, teardown);
+    tcase_add_loop_test(tcase, a_broken_contract_is_named_and_not_tried_again, 0,
+                        2 * (int)SL_COUNT(breaches));
+    tcase_add_loop_test(tcase, a_changed_object_is_an_integrity_error, 0, 3);
+    tcase_add_test(tcase, an_object_replaced_between_ranges_is_noticed);
+    tcase_add_test(tcase, a_weak_etag_is_not_sent_in_if_match);
+    tcase_add_test(tcase, an_object_without_etag_is_held_to_its_date);
+    tcase_add_test(tcase, empty_and_short_objects_are_fine);
+    tcase_add_test(tcase, a_server_may_say_why);
+    tcase_add_test(tcase, the_named_object_keeps_its_query_and_siblings_are_encoded);
+    tcase_add_test(tcase, a_prefix_has_no_listing);
+    tcase_add_loop_test(tcase, redirects_are_followed_and_remembered, 0, 5);
+    tcase_add_test(tcase, relative_redirects_are_resolved);
+    tcase_add_test(tcase, an_expired_link_is_resolved_again);
+    tcase_add_loop_test(tcase, redirects_that_lead_astray_are_refused, 0, 5);
+    tcase_add_test(tcase, credentials_stay_with_their_host);
+    tcase_add_test(tcase, a_renewed_token_file_is_read_again);
+    tcase_add_loop_test(tcase, bad_header_files_are_refused, 0, 6);
+    tcase_add_test(tcase, user_and_password_of_the_url_are_sent_but_not_shown);
+    tcase_add_test(tcase, netrc_serves_hosts_without_other_credentials);
+    tcase_add_test(tcase, plain_http_goes_to_the_proxy_in_absolute_form);
+    tcase_add_test(tcase, https_through_a_proxy_asks_for_a_tunnel);
+    tcase_add_test(tcase, tls_needs_a_certificate_that_is_trusted);
+    tcase_add_test(tcase, https_is_not_left_for_http);
+    tcase_add_test(tcase, plain_http_on_a_tls_port_is_a_network_error);
+    suite_add_tcase(suite, tcase);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    int failures = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failures ? 1 : 0;
+}
