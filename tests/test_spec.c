@@ -142,7 +142,8 @@ START_TEST(keys_that_are_needed_are_missed)
            "m.yaml:4:10: 'uri' must not be empty: an object, a prefix with a slash at its end, or "
            "an index "
            "(*.index.json)\n"
-           "m.yaml:5:8: 'path' is missing in 'sink.tmpfs': the directory to load into\n");
+           "m.yaml:5:8: 'path' is missing in 'sink.tmpfs': the directory that the model is "
+           "published into, best on a tmpfs\n");
 }
 END_TEST
 

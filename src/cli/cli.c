@@ -228,7 +228,6 @@ static int run(struct sl_command_line *line, struct sl_cancel *cancel, struct sl
     if (line->globals.help || !line->command)
         return print_help(line->command, line->globals.help ? stdout : stderr, err);
     line->cli.cancel = cancel;
-    catch_signals(cancel);
     return line->command->run(&line->cli, err);
 }
 
@@ -243,6 +242,8 @@ int sl_cli_main(int argc, char **argv)
     sl_log_setup((enum sl_log_level)line.globals.log_level, log_is_json(&line.globals));
     struct sl_cancel *cancel = done == 0 ? sl_cancel_new(&err) : NULL;
     bool idle = done == 0 && !line.command && !line.globals.help;
+    if (cancel)
+        catch_signals(cancel);
     done = cancel ? run(&line, cancel, &err) : -1;
     int exit_code = 0;
     if (done < 0)

@@ -139,10 +139,6 @@ static void check_sink(const struct sl_node *root, const struct sl_spec *spec,
     if (!has_tmpfs && !has_pool && !misnamed(sink->value))
         sl_complain(complaints, sink->mark,
                     "'sink' names no place: give it 'tmpfs: {path: DIRECTORY}'");
-    if (has_tmpfs && tmpfs->value->kind == SL_NODE_MAP && !spec->sink.tmpfs.path &&
-        !named(root, "sink.tmpfs.path"))
-        sl_complain(complaints, tmpfs->mark,
-                    "'path' is missing in 'sink.tmpfs': the directory to load into");
     if (has_tmpfs && spec->sink.tmpfs.layout == SL_LAYOUT_TENSORIZER)
         sl_complain(complaints, mark_at(root, "sink.tmpfs.layout"),
                     "the layout 'tensorizer' is not offered yet: use verbatim or safetensors");
