@@ -4,6 +4,7 @@
 
 #include <check.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -34,8 +35,17 @@ static pid_t spawn(const char *program, const char *const *arguments, int out, i
     posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
     posix_spawn_file_actions_adddup2(&actions, out, 1);
     posix_spawn_file_actions_adddup2(&actions, err, 2);
+    /* A test that runs in the background has SIGINT ignored; what it starts shall not inherit that.
+     */
+    posix_spawnattr_t attributes;
+    sigset_t defaults;
+    sigfillset(&defaults);
+    posix_spawnattr_init(&attributes);
+    posix_spawnattr_setsigdefault(&attributes, &defaults);
+    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGDEF);
     pid_t pid;
-    int failed = posix_spawnp(&pid, program, &actions, NULL, (char *const *)argv, environ);
+    int failed = posix_spawnp(&pid, program, &actions, &attributes, (char *const *)argv, environ);
+    posix_spawnattr_destroy(&attributes);
     posix_spawn_file_actions_destroy(&actions);
     return failed ? -1 : pid;
 }
@@ -99,6 +109,15 @@ pid_t start_sluice(const char *const *arguments, const char *out_path, const cha
     pid_t pid = spawn(sluice_path(), arguments, out, err);
     close(out);
     close(err);
+    ck_assert_int_gt(pid, 0);
+    return pid;
+}
+
+pid_t start_program(const char *program, const char *const *arguments)
+{
+    int null = open("/dev/null", O_WRONLY | O_CLOEXEC);
+    pid_t pid = spawn(program, arguments, null, null);
+    close(null);
     ck_assert_int_gt(pid, 0);
     return pid;
 }

@@ -22,6 +22,8 @@ void run_program(struct ran *ran, const char *program, const char *const *argume
 
 /** Start it and leave it running; stdout and stderr go to the files of these names. */
 pid_t start_sluice(const char *const *arguments, const char *out_path, const char *err_path);
+/** As start_sluice, any program, with its output thrown away. */
+pid_t start_program(const char *program, const char *const *arguments);
 /** The exit code of a started one, 128 + n for a signal. */
 int wait_sluice(pid_t pid);
 

@@ -331,6 +331,46 @@ START_TEST(a_signal_ends_a_server)
 }
 END_TEST
 
+/* Until the process runs `sluice` and sleeps, as it does while it waits for its input. */
+static void wait_until_asleep(pid_t pid)
+{
+    char path[64], text[256];
+    snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
+    for (int i = 0; i < 1000; i++) {
+        int fd = open(path, O_RDONLY | O_CLOEXEC);
+        ssize_t bytes = read(fd, text, sizeof(text) - 1);
+        close(fd);
+        text[bytes > 0 ? bytes : 0] = 0;
+        if (strstr(text, "(sluice) S"))
+            return;
+        usleep(5000);
+    }
+    ck_abort_msg("sluice did not come to wait: %s", text);
+}
+
+START_TEST(a_signal_ends_the_wait_for_a_spec)
+{
+    char directory[] = "/tmp/sluice-signal-XXXXXX", fifo[64], command[512];
+    ck_assert_ptr_nonnull(mkdtemp(directory));
+    snprintf(fifo, sizeof(fifo), "%s/spec", directory);
+    ck_assert_int_eq(mkfifo(fifo, 0600), 0);
+    snprintf(command, sizeof(command), "exec \"$SLUICE\" plan - < %s", fifo);
+    static const int signals[] = {SIGTERM, SIGINT, SIGHUP};
+    for (size_t i = 0; i < SL_COUNT(signals); i++) {
+        pid_t pid = start_program("sh", (const char *const[]){"-c", command, NULL});
+        int writer =
+            open(fifo, O_WRONLY | O_CLOEXEC); /* returns when the shell opens the other end */
+        ck_assert_int_ge(writer, 0);
+        wait_until_asleep(pid);
+        ck_assert_int_eq(kill(pid, signals[i]), 0);
+        ck_assert_int_eq(wait_sluice(pid), 128 + signals[i]);
+        close(writer);
+    }
+    unlink(fifo);
+    rmdir(directory);
+}
+END_TEST
+
 int main(void)
 {
     const TTest *const tests[] = {
@@ -353,6 +393,7 @@ int main(void)
         output_that_cannot_be_written_is_an_error,
         all_mistakes_of_a_spec_are_shown_once,
         a_signal_ends_a_server,
+        a_signal_ends_the_wait_for_a_spec,
     };
     Suite *suite = suite_create("cli");
     TCase *tcase = tcase_create("commands");

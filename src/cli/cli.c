@@ -193,9 +193,21 @@ static int report_complaints(struct sl_buf *complaints, const char *what, struct
                    count, what);
 }
 
+/* Standard input may stay silent for ever; a signal must end the wait. */
+static int await_stdin(const struct sl_cli *cli, struct sl_err *err)
+{
+    struct pollfd fds[] = {{.fd = STDIN_FILENO, .events = POLLIN},
+                           {.fd = sl_cancel_fd(cli->cancel), .events = POLLIN}};
+    while (poll(fds, SL_COUNT(fds), -1) < 0 && errno == EINTR)
+        continue;
+    return sl_cancel_check(cli->cancel, err);
+}
+
 int sl_cli_read_specs(struct sl_cli *cli, const char *path, struct sl_specs *specs,
                       struct sl_err *err)
 {
+    if (strcmp(path, "-") == 0 && await_stdin(cli, err) < 0)
+        return -1;
     sl_autobuf complaints = SL_BUF_INIT(COMPLAINTS_MAX);
     if (sl_spec_read(path, cli->settings, cli->setting_count, specs, &complaints, err) == 0)
         return 0;
