@@ -187,6 +187,7 @@ int sl_cli_write_help(struct sl_buf *out, struct sl_err *err)
         "\nStart with:\n"
         "  sluice load s3://bucket/model/ --to /dev/shm/model\n"
         "  sluice load model.yaml\n\n"
-        "`sluice COMMAND --help` explains a command, `sluice docs spec` the YAML file.\n",
+        "`sluice COMMAND --help` explains a command, `sluice help TOPIC` the rest: spec,\n"
+        "sources, formats, options, errors, metrics.\n",
         err);
 }

@@ -28,7 +28,8 @@ static const struct sl_option tmpfs_rows[] = {
               "the directory that the model is published into, best on a tmpfs", .required = true,
               .value = "DIR"),
     SL_OPTION(sl_tmpfs_options, layout, CHOICE, "verbatim",
-              "the objects as they are, or the selected tensors written as files of this format",
+              "the objects as they are, or the selected tensors written as files of this format; "
+              "tensorizer is not offered yet",
               .choices = "verbatim|safetensors|tensorizer"),
     SL_OPTION(sl_tmpfs_options, shard_bytes, BYTES, "5GiB",
               "largest file that layout safetensors writes before it begins another",
