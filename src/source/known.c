@@ -13,6 +13,7 @@ int sl_source_known(struct sl_store *store, const char *name, uint64_t bytes,
     source->store = store;
     source->bytes = bytes;
     source->version = *version;
+    source->opened = true;
     source->name = sl_strdup(name, err);
     if (!source->name || store->backend->locate(source, err) < 0)
         return -1;
