@@ -328,6 +328,66 @@ START_TEST(a_killed_load_resumes_wherever_it_was)
 }
 END_TEST
 
+enum { LISTED = 40 };
+
+/* Enough of S3: one page of a listing with strong ETags. */
+static bool answer_listing(const struct sl_server_request *request, struct sl_server_reply *reply,
+                           void *arg)
+{
+    (void)arg;
+    if (!strstr(request->target, "list-type=2"))
+        return false;
+    sl_autobuf text = SL_BUF_INIT(65536);
+    sl_buf_text(&text, "<ListBucketResult><IsTruncated>false</IsTruncated>", NULL);
+    for (unsigned i = 0; i < LISTED; i++)
+        sl_buf_printf(
+            &text, NULL,
+            "<Contents><Key>m/f%02u</Key><Size>%u</Size><ETag>&quot;e%u&quot;</ETag></Contents>", i,
+            100 + i, i);
+    sl_buf_text(&text, "</ListBucketResult>", NULL);
+    reply->status = 200;
+    reply->body_bytes = text.used;
+    reply->body = sl_buf_steal(&text, NULL);
+    return true;
+}
+
+START_TEST(small_objects_of_a_listing_cost_one_request_each)
+{
+    struct sl_load_result result;
+    struct sl_err err;
+    struct sl_server *server = sl_server_start();
+    uint8_t *noise = sl_model_noise(1000, 9);
+    char more[400], name[32], etag[32];
+    for (unsigned i = 0; i < LISTED; i++) {
+        snprintf(name, sizeof(name), "/bucket/m/f%02u", i);
+        snprintf(etag, sizeof(etag), "\"e%u\"", i);
+        sl_server_put(server, name, noise + i, 100 + i, etag);
+    }
+    sl_server_handle(server, answer_listing, NULL);
+    snprintf(more, sizeof(more),
+             "source: {uri: \"s3://bucket/m/\", s3: {endpoint: \"%s\", region: r, addressing: "
+             "path, anonymous: true}}\n",
+             sl_server_url(server, ""));
+    expect_load("", more, &result);
+    ck_assert_uint_eq(sl_server_request_count(server), 1 + LISTED);
+    for (unsigned i = 0; i < LISTED; i++) {
+        snprintf(name, sizeof(name), "f%02u", i);
+        ck_assert(sl_model_same(path, name, noise + i, 100 + i));
+    }
+    expect_load("", more, &result);
+    ck_assert(result.already);
+    ck_assert_uint_eq(sl_server_request_count(server),
+                      2 + LISTED); /* the listing tells that nothing changed */
+    sl_server_put(server, "/bucket/m/f07", noise, 107,
+                  "\"other\""); /* the listing is stale: never a mixture */
+    ck_assert_int_eq(sl_tree_remove(scratch_fd, "model"), 0);
+    ck_assert_int_eq(load_from("", more, &result, &err), -1);
+    ck_assert_msg(err.kind == SL_E_INTEGRITY && strstr(err.message, "f07"), "%s", err.message);
+    sl_server_stop(server);
+    free(noise);
+}
+END_TEST
+
 static void *raise_later(void *arg)
 {
     struct sl_server *server = ((void **)arg)[0];
@@ -439,6 +499,7 @@ int main(void)
     tcase_add_test(all, the_time_of_the_whole_is_limited_and_the_next_load_resumes);
     tcase_add_test(all, two_processes_load_once);
     tcase_add_test(all, a_killed_load_resumes_wherever_it_was);
+    tcase_add_test(all, small_objects_of_a_listing_cost_one_request_each);
     tcase_add_test(all, cancel_ends_within_a_second);
     tcase_add_test(all, free_first_takes_the_old_version_away);
     tcase_add_test(all, a_destination_that_cannot_be_is_refused);

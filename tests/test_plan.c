@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "golden.h"
 #include "model_maker.h"
 
 static void put(const char *name, const void *data, size_t bytes)
@@ -295,6 +296,89 @@ START_TEST(given_hashes_are_checked_whatever_the_mode)
 }
 END_TEST
 
+/* The object m/t.tensors made of a golden file; free() it after use. */
+static uint8_t *put_golden(const char *name)
+{
+    size_t bytes;
+    uint8_t *data = golden_read(name, &bytes);
+    put("m/t.tensors", data, bytes);
+    return data;
+}
+
+static size_t count_checks(const char *more, enum sl_hash_kind kind, size_t *tensors)
+{
+    struct sl_specs specs;
+    struct sl_plan *plan = expect_plan(more, &specs);
+    size_t count = 0;
+    for (size_t i = 0; i < plan->check_count; i++)
+        count += plan->checks[i].kind == kind;
+    *tensors = plan->tensor_count;
+    check_shape(plan);
+    sl_plan_free(plan);
+    sl_specs_release(&specs);
+    return count;
+}
+
+START_TEST(hashes_of_tensors_are_chosen_by_mode)
+{
+    size_t tensors;
+    uint8_t *data = put_golden("tensorizer/v1-ndim.tensors.gz");
+    size_t crc = count_checks("", SL_HASH_CRC32, &tensors);
+    ck_assert_uint_gt(crc, 0);
+    ck_assert_uint_eq(count_checks("", SL_HASH_SHA256, &tensors), 0);
+    ck_assert_uint_eq(count_checks("verify: {hashes: all}\n", SL_HASH_CRC32, &tensors), crc);
+    ck_assert_uint_eq(count_checks("verify: {hashes: all}\n", SL_HASH_SHA256, &tensors), crc);
+    ck_assert_uint_eq(count_checks("verify: {hashes: require}\n", SL_HASH_CRC32, &tensors), crc);
+    ck_assert_uint_eq(count_checks("verify: {hashes: off}\n", SL_HASH_CRC32, &tensors), 0);
+    ck_assert_uint_eq(
+        count_checks("sink: {tmpfs: {path: /n, layout: safetensors}}\n", SL_HASH_CRC32, &tensors),
+        crc);
+    free(data);
+    data = put_golden("tensorizer/tolerated-sha-only.tensors.gz");
+    ck_assert_uint_gt(count_checks("", SL_HASH_SHA256, &tensors), 0);
+    free(data);
+    data = put_golden("tensorizer/tolerated-no-hashes.tensors.gz");
+    ck_assert_uint_eq(count_checks("", SL_HASH_CRC32, &tensors), 0);
+    expect_refusal("verify: {hashes: require}\n", SL_E_INTEGRITY, "t.tensors");
+    free(data);
+}
+END_TEST
+
+START_TEST(encrypted_tensors_are_data_until_they_can_be_decrypted)
+{
+    size_t tensors;
+    uint8_t *data = put_golden("tensorizer/v3-key.tensors.gz");
+    ck_assert_uint_eq(count_checks("", SL_HASH_CRC32, &tensors), 0);
+    ck_assert_uint_gt(tensors, 0);
+    expect_refusal("sink: {tmpfs: {path: /n, layout: safetensors}}\n", SL_E_USAGE, "verbatim");
+    free(data);
+}
+END_TEST
+
+START_TEST(meta_tensors_are_holes)
+{
+    struct sl_specs specs;
+    uint8_t *data = put_golden("tensorizer/v4-meta.tensors.gz");
+    struct sl_plan *plan = expect_plan("sink: {tmpfs: {path: /n, layout: safetensors}}\n", &specs);
+    size_t metas = 0;
+    for (size_t i = 0; i < plan->tensor_count; i++) {
+        const struct sl_plan_tensor *place = &plan->tensors[i];
+        metas += place->tensor->meta;
+        for (size_t e = 0; place->tensor->meta && e < plan->extent_count; e++)
+            ck_assert(plan->extents[e].file != place->file ||
+                      plan->extents[e].file_offset >= place->file_offset + place->tensor->bytes ||
+                      plan->extents[e].file_offset +
+                              (plan->extents[e].end - plan->extents[e].begin) <=
+                          place->file_offset);
+    }
+    ck_assert_uint_gt(metas, 0);
+    check_shape(plan);
+    sl_plan_free(plan);
+    sl_specs_release(&specs);
+    free(data);
+}
+END_TEST
+
 START_TEST(identity_follows_versions_and_wishes_but_not_cutting)
 {
     struct sl_specs specs;
@@ -406,6 +490,9 @@ int main(void)
     tcase_add_test(all, tensors_of_several_files_become_one_model);
     tcase_add_test(all, an_index_rules_over_files_beside_it);
     tcase_add_test(all, given_hashes_are_checked_whatever_the_mode);
+    tcase_add_test(all, hashes_of_tensors_are_chosen_by_mode);
+    tcase_add_test(all, encrypted_tensors_are_data_until_they_can_be_decrypted);
+    tcase_add_test(all, meta_tensors_are_holes);
     tcase_add_test(all, identity_follows_versions_and_wishes_but_not_cutting);
     tcase_add_test(all, json_is_json);
     tcase_add_test(all, every_failing_allocation_and_read_is_survived);
