@@ -315,6 +315,37 @@ START_TEST(broken_answers_are_resumed)
 }
 END_TEST
 
+START_TEST(an_idle_connection_takes_over_from_a_slow_one)
+{
+    struct sl_err err;
+    char path[SL_SCRATCH_PATH_BYTES];
+    int directory = sl_scratch_open(path);
+    enum { BYTES = 8 * 1024 * 1024, CUT = BYTES - 100000 };
+    struct sl_server *server = sl_server_start();
+    uint8_t *data = malloc(BYTES);
+    sl_made_noise(data, BYTES, 5);
+    sl_server_put(server, "/object", data, BYTES, "\"v1\"");
+    SL_SCRIPT(server, {.first = 2, .last = 2, .fault = SL_FAULT_SLOW});
+    struct sl_made *made = sl_made_new();
+    uint32_t source = sl_made_source(made, sl_server_url(server, "/object"), NULL);
+    uint32_t file = sl_made_file(made, "object", BYTES);
+    sl_made_extent(made, source, 0, CUT, file, 0, data);
+    sl_made_range(made);
+    sl_made_extent(made, source, CUT, BYTES, file, CUT, data + CUT);
+    sl_made_range(made);
+    sl_made_check(made, SL_HASH_CRC32, source, 0, BYTES, 0, 0, data);
+    struct sl_sink *sink = open_sink(made, directory);
+    ck_assert_msg(run(made, sink, NULL, 2, 1, &err) == 0, "%s", err.message);
+    ck_assert_int_eq(sl_made_compare(made, sink), 0);
+    ck_assert_uint_gt(sl_server_request_count(server), 3);
+    sl_sink_free(sink);
+    sl_made_free(made);
+    free(data);
+    sl_server_stop(server);
+    sl_scratch_close(directory, path);
+}
+END_TEST
+
 START_TEST(an_object_that_changes_ends_the_load)
 {
     static const enum sl_fault faults[] = {SL_FAULT_CHANGED, SL_FAULT_WRONG_ETAG};
@@ -386,6 +417,7 @@ int main(void)
     tcase_add_test(plans, bytes_of_a_wrong_hash_are_read_again);
     tcase_add_test(plans, cancellation_ends_it);
     tcase_add_test(served, broken_answers_are_resumed);
+    tcase_add_test(served, an_idle_connection_takes_over_from_a_slow_one);
     tcase_add_test(served, an_object_that_changes_ends_the_load);
     tcase_add_test(growth, growth_stops_where_the_link_is_full);
     tcase_add_test(growth, growth_halves_for_a_busy_server);

@@ -13,6 +13,7 @@ enum { FIXED_FDS = 2 /* cancel, stop */, LONGEST_MS = 1000, LOOK_AGAIN_MS = 20 }
 struct berth {
     struct sl_reader_lane *lane;
     bool waits;
+    bool idle; /* waits for a chance to help a slow lane */
     uint64_t deadline_ns;
     int first_fd, fd_count; /* in crew->fds, while it waits */
 };
@@ -76,14 +77,37 @@ static int hire_missing(struct crew *crew, struct sl_err *err)
     return 0;
 }
 
-/* A lane came to the end of its range: give it another, or let it go. 1 if it is gone. */
+/* The lane of this crew that has most left, if that may be split. */
+static struct sl_reader_lane *busiest(struct crew *crew)
+{
+    struct sl_reader_lane *most = NULL;
+    for (unsigned i = 0; i < crew->count; i++) {
+        struct sl_reader_lane *lane = crew->berths[i].lane;
+        if (sl_reader_lane_may_split(lane) &&
+            (!most || sl_reader_lane_left(lane) > sl_reader_lane_left(most)))
+            most = lane;
+    }
+    return most;
+}
+
+/*
+ * A lane came to the end of its range: give it another; at the end of the load half of a slow
+ * lane's, or the hope of that; else let it go. 1 if it is gone.
+ */
 static int employ(struct crew *crew, unsigned number, struct sl_err *err)
 {
-    const struct sl_range *range = NULL;
-    if (crew->count <= share(crew))
-        range = sl_reader_take(crew->reader);
+    struct berth *berth = &crew->berths[number];
+    bool wanted = crew->count <= share(crew);
+    const struct sl_range *range = wanted ? sl_reader_take(crew->reader) : NULL;
+    struct sl_reader_lane *slow = wanted && !range ? busiest(crew) : NULL;
+    struct sl_range rest;
+    if (slow && sl_reader_lane_split(slow, &rest))
+        range = &rest;
+    berth->idle = slow && !range;
     if (range)
-        return sl_reader_lane_start(crew->berths[number].lane, range, err);
+        return sl_reader_lane_start(berth->lane, range, err);
+    if (berth->idle)
+        return 0;
     dismiss(crew, number);
     return 1;
 }
@@ -111,9 +135,10 @@ static int step_all(struct crew *crew, bool insist, struct round *round, struct 
             round->moving = true; /* someone else may be wanted */
             continue;
         }
-        berth->waits = state == SL_LANE_WAIT;
+        berth->waits = state == SL_LANE_WAIT || berth->idle;
         round->full = round->full || state == SL_LANE_FULL;
-        round->moving = round->moving || state == SL_LANE_RUN || state == SL_LANE_IDLE;
+        round->moving =
+            round->moving || state == SL_LANE_RUN || (state == SL_LANE_IDLE && !berth->idle);
         i++;
     }
     return 0;
@@ -135,9 +160,12 @@ static unsigned gather_fds(struct crew *crew, uint64_t *deadline_ns)
         struct berth *berth = &crew->berths[i];
         if (!berth->waits)
             continue;
-        berth->deadline_ns = UINT64_MAX;
+        berth->deadline_ns = berth->idle ? sl_now_ns() + LOOK_AGAIN_MS * SL_NS_PER_MS : UINT64_MAX;
         berth->first_fd = (int)used;
-        berth->fd_count = sl_reader_lane_poll(berth->lane, crew->fds + used, &berth->deadline_ns);
+        berth->fd_count = 0;
+        if (!berth->idle)
+            berth->fd_count =
+                sl_reader_lane_poll(berth->lane, crew->fds + used, &berth->deadline_ns);
         used += (unsigned)berth->fd_count;
         *deadline_ns = SL_MIN(*deadline_ns, berth->deadline_ns);
     }

@@ -9,15 +9,20 @@
 
 enum {
     PAGE_BYTES = 4096,
-    DIRECT_BYTES_MIN = 32 * 1024, /* smaller extents share a window and are copied */
+    DIRECT_BYTES_MIN = 32 * 1024,  /* smaller extents share a window and are copied */
+    SPLIT_BYTES_MIN = 1024 * 1024, /* a smaller part is not worth another request */
 };
+/* Nor is one that its own connection brings soon. */
+#define SPLIT_NS (250 * SL_NS_PER_MS)
 
 struct sl_reader_lane {
     struct sl_reader *reader;
     struct sl_store *store; /* whose connection it is */
     struct sl_fetch *fetch;
     uint8_t *buffer;
-    const struct sl_range *range;                 /* NULL: idle */
+    bool busy;             /* with range */
+    struct sl_range range; /* its end may come nearer: sl_reader_lane_split() */
+    uint64_t fetch_end, started_ns;
     const struct sl_extent *extent, *extents_end; /* the first that ends after `at` */
     uint64_t at, window_end;                      /* source positions; equal: no window is open */
     size_t filled;
@@ -64,11 +69,37 @@ int sl_reader_lane_start(struct sl_reader_lane *lane, const struct sl_range *ran
     }
     if (!lane->fetch && !(lane->fetch = sl_fetch_new(lane->store, err)))
         return -1;
-    lane->range = range;
+    lane->busy = true;
+    lane->range = *range;
+    lane->fetch_end = range->end;
+    lane->started_ns = sl_now_ns();
     lane->extent = reader->work.extents + range->extent_first;
     lane->extents_end = lane->extent + range->extent_count;
     lane->at = lane->window_end = range->begin;
     return sl_fetch_start(lane->fetch, source, range->begin, range->end, err);
+}
+
+uint64_t sl_reader_lane_left(const struct sl_reader_lane *lane)
+{
+    return lane->busy ? lane->range.end - lane->window_end : 0;
+}
+
+bool sl_reader_lane_may_split(const struct sl_reader_lane *lane)
+{
+    return sl_reader_lane_left(lane) >= 2 * SPLIT_BYTES_MIN;
+}
+
+bool sl_reader_lane_split(struct sl_reader_lane *lane, struct sl_range *rest)
+{
+    uint64_t ns = sl_now_ns() - lane->started_ns;
+    uint64_t come = lane->at - lane->range.begin, left = sl_reader_lane_left(lane);
+    bool soon = ns < SPLIT_NS || (double)left * (double)ns < (double)come * (double)SPLIT_NS;
+    if (!sl_reader_lane_may_split(lane) || soon)
+        return false;
+    *rest = lane->range;
+    rest->begin = lane->window_end + left / 2 / PAGE_BYTES * PAGE_BYTES;
+    lane->range.end = rest->begin;
+    return true;
 }
 
 /* ---- windows -------------------------------------------------------------------------------- */
@@ -91,7 +122,7 @@ static uint64_t align_cut(const struct sl_reader_lane *lane, uint64_t end)
 
 static int open_window(struct sl_reader_lane *lane, struct sl_err *err)
 {
-    uint64_t end = SL_MIN(lane->range->end, lane->at + lane->reader->buffer_bytes);
+    uint64_t end = SL_MIN(lane->range.end, lane->at + lane->reader->buffer_bytes);
     lane->filled = 0;
     while (lane->extent < lane->extents_end && lane->extent->end <= lane->at)
         lane->extent++;
@@ -99,14 +130,14 @@ static int open_window(struct sl_reader_lane *lane, struct sl_err *err)
     bool inside = extent < lane->extents_end && extent->begin <= lane->at;
     if (lane->reader->sink->ops->lends_memory && inside) {
         uint64_t direct = SL_MIN(end, extent->end) - lane->at;
-        if (direct >= DIRECT_BYTES_MIN || lane->at + direct == lane->range->end) {
+        if (direct >= DIRECT_BYTES_MIN || lane->at + direct == lane->range.end) {
             lane->window_end = lane->at + direct;
             return sl_sink_reserve(lane->reader->sink, extent->file,
                                    extent->file_offset + (lane->at - extent->begin), direct,
                                    &lane->place, err);
         }
     }
-    lane->window_end = end < lane->range->end ? align_cut(lane, end) : end;
+    lane->window_end = end < lane->range.end ? align_cut(lane, end) : end;
     return 0;
 }
 
@@ -169,11 +200,16 @@ static enum sl_lane_state end_range(struct sl_reader_lane *lane, struct sl_err *
 {
     uint8_t none[1];
     size_t got;
+    lane->busy = false;
+    if (lane->range.end < lane->fetch_end) { /* the rest is another lane's */
+        sl_fetch_abort(lane->fetch);
+        return SL_LANE_IDLE;
+    }
     switch (sl_fetch_read(lane->fetch, none, sizeof(none), &got, err)) {
     case SL_FETCH_WAIT:
+        lane->busy = true;
         return SL_LANE_WAIT;
     case SL_FETCH_END:
-        lane->range = NULL;
         return SL_LANE_IDLE;
     case SL_FETCH_DATA:
         sl_fail(err, SL_E_INTERNAL, "a range brought more bytes than were asked for");
@@ -205,9 +241,9 @@ static enum sl_lane_state fill_window(struct sl_reader_lane *lane, struct sl_err
 
 enum sl_lane_state sl_reader_lane_step(struct sl_reader_lane *lane, bool insist, struct sl_err *err)
 {
-    if (!lane->range)
+    if (!lane->busy)
         return SL_LANE_IDLE;
-    if (lane->at == lane->range->end)
+    if (lane->at == lane->range.end)
         return end_range(lane, err);
     if (lane->at == lane->window_end && open_window(lane, err) < 0)
         return SL_LANE_FAILED;

@@ -103,6 +103,13 @@ int sl_reader_lane_start(struct sl_reader_lane *lane, const struct sl_range *ran
                          struct sl_err *err);
 int sl_reader_lane_poll(struct sl_reader_lane *lane, struct pollfd fds[SL_FETCH_POLL_MAX],
                         uint64_t *deadline_ns);
+/** Bytes of its range that no window has begun to read. */
+uint64_t sl_reader_lane_left(const struct sl_reader_lane *lane);
+/** Whether so much is left that a slow lane's range may be split. */
+bool sl_reader_lane_may_split(const struct sl_reader_lane *lane);
+/** Take half of what is left away from a slow lane, into rest. False if too little is left or it
+ * will come soon. */
+bool sl_reader_lane_split(struct sl_reader_lane *lane, struct sl_range *rest);
 unsigned sl_reader_lane_take_throttled(struct sl_reader_lane *lane);
 
 /* ---- crew: the lanes of one thread ---------------------------------------------------------- */
