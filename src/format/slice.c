@@ -193,6 +193,7 @@ struct batch {
     struct sl_source *source;
     struct sl_gather_item *items;
     uint8_t *data;
+    uint64_t runs; /* that fit */
 };
 
 /* As many runs as a batch takes; they are short. */
@@ -201,8 +202,7 @@ static int digest_batch(struct runs *runs, const struct batch *batch, struct sl_
 {
     uint64_t run_bytes = runs->run_bits / 8;
     size_t count = 0;
-    for (; runs->next < runs->count && count < BATCH_RUNS && (count + 1) * run_bytes <= BATCH_BYTES;
-         count++) {
+    for (; runs->next < runs->count && count < batch->runs; count++) {
         uint64_t begin = runs->tensor->begin + run_begin_bits(runs) / 8;
         batch->items[count] =
             (struct sl_gather_item){begin, begin + run_bytes, batch->data + count * run_bytes};
@@ -234,11 +234,13 @@ static int digest_runs(struct sl_index *index, struct runs *runs, struct sl_sha2
         }
         return 0;
     }
-    sl_autofree struct sl_gather_item *items = sl_alloc_array(BATCH_RUNS, sizeof(*items), err);
-    sl_autofree uint8_t *data = sl_alloc(BATCH_BYTES, err);
+    uint64_t batch_runs =
+        SL_MIN(SL_MIN(runs->count, BATCH_RUNS), BATCH_BYTES / SL_MAX(run_bytes, 1));
+    sl_autofree struct sl_gather_item *items = sl_alloc_array(batch_runs, sizeof(*items), err);
+    sl_autofree uint8_t *data = sl_alloc(batch_runs * run_bytes, err);
     if (!items || !data)
         return -1;
-    struct batch batch = {source, items, data};
+    struct batch batch = {source, items, data, batch_runs};
     while (runs->next < runs->count)
         if (digest_batch(runs, &batch, sha, err) < 0)
             return -1;
