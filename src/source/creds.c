@@ -302,10 +302,13 @@ static int ask_service(struct sl_creds *creds, struct sl_key *key, bool *none, s
                                              .session_name = creds->session_name,
                                              .endpoint = creds->sts_endpoint,
                                              .region = creds->region};
+    /* TLS options of the spec are for the store, and for an STS of the same house: Amazon's gets
+       the system's certificates and is always verified */
+    const struct sl_tls_options *tls = creds->sts_endpoint ? config->tls : NULL;
     if (creds->kind == KIND_STS)
-        return sl_creds_from_sts(&identity, config->tls, config->cancel, key, err);
+        return sl_creds_from_sts(&identity, tls, config->cancel, key, err);
     if (creds->kind == KIND_CONTAINER)
-        return sl_creds_from_container(config->tls, config->cancel, key, err);
+        return sl_creds_from_container(config->cancel, key, err);
     return sl_creds_from_instance(config->cancel, key, none, err);
 }
 

@@ -347,11 +347,9 @@ static int container_try(const char *url, const struct sl_connect *connect, cons
     return key_from_json(&answer, "the container endpoint", key, err);
 }
 
-int sl_creds_from_container(const struct sl_tls_options *tls, struct sl_cancel *cancel,
-                            struct sl_key *key, struct sl_err *err)
+int sl_creds_from_container(struct sl_cancel *cancel, struct sl_key *key, struct sl_err *err)
 {
-    const struct sl_connect connect = {.tls = tls,
-                                       .cancel = cancel,
+    const struct sl_connect connect = {.cancel = cancel,
                                        .stall_seconds = CONTAINER_SECONDS,
                                        .connect_seconds = CONTAINER_SECONDS,
                                        .direct = true};

@@ -14,8 +14,7 @@ int sl_creds_from_sts(const struct sl_web_identity *identity, const struct sl_tl
                       struct sl_cancel *cancel, struct sl_key *key, struct sl_err *err);
 
 /** From AWS_CONTAINER_CREDENTIALS_RELATIVE_URI or _FULL_URI, one of which is set. */
-int sl_creds_from_container(const struct sl_tls_options *tls, struct sl_cancel *cancel,
-                            struct sl_key *key, struct sl_err *err);
+int sl_creds_from_container(struct sl_cancel *cancel, struct sl_key *key, struct sl_err *err);
 
 /** Instance metadata v2. *none: nobody answers there, or the machine has no role (0 is returned,
  * key stays as it is). */

@@ -126,9 +126,10 @@ static bool mend_clock(struct sl_s3 *s3)
         return false;
     if (change < CLOCK_SLACK_SECONDS && change > -CLOCK_SLACK_SECONDS)
         return s3->locked.clock_offset != 0;
-    sl_log(SL_LOG_WARN, "this machine's clock is %lld seconds off that of the store: set it",
-           (long long)-s3->locked.told_offset);
-    s3->locked.clock_offset = s3->locked.told_offset;
+    int64_t offset = s3->locked.told_offset;
+    sl_log(SL_LOG_WARN, "this machine's clock is %lld seconds %s that of the store: set it",
+           (long long)(offset < 0 ? -offset : offset), offset < 0 ? "ahead of" : "behind");
+    s3->locked.clock_offset = offset;
     s3->locked.place++;
     return true;
 }
