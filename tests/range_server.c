@@ -14,6 +14,7 @@
 #include <openssl/ssl.h>
 #include <poll.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -403,6 +404,10 @@ static void *run_connection(void *arg)
 {
     struct connection *c = arg;
     struct sl_server_request *request;
+    sigset_t pipe; /* OpenSSL writes without MSG_NOSIGNAL */
+    sigemptyset(&pipe);
+    sigaddset(&pipe, SIGPIPE);
+    pthread_sigmask(SIG_BLOCK, &pipe, NULL);
     if (c->server->tls) {
         c->tls = SSL_new(c->server->tls);
         SSL_set_fd(c->tls, c->fd);

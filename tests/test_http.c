@@ -371,7 +371,8 @@ START_TEST(user_and_password_of_the_url_are_sent_but_not_shown)
     ck_assert_str_eq(text, "Basic bWU6cGEgc3M=");
     ck_assert_ptr_null(strstr(sl_source_uri(source), "pa"));
     ck_assert_ptr_null(strstr(sl_store_uri(store), "me"));
-    ck_assert_int_eq(sl_source_open(store, "none", 10, &source, &err), -1);
+    struct sl_source *none;
+    ck_assert_int_eq(sl_source_open(store, "none", 10, &none, &err), -1);
     ck_assert_ptr_null(strstr(err.message, "pa%20ss"));
 }
 END_TEST
