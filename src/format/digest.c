@@ -84,7 +84,7 @@ static int check_hash(const struct sl_tensor *tensor, const struct sl_index_hash
 }
 
 /* The zeros of a meta tensor; its hashes do not cover them. */
-static int add_zeros(struct digester *digester, struct sl_err *err)
+static int add_zeros(struct digester *digester, struct sl_cancel *cancel, struct sl_err *err)
 {
     static const uint8_t zeros[ZERO_BYTES];
     const struct sl_tensor *tensor = digester->tensor;
@@ -93,6 +93,8 @@ static int add_zeros(struct digester *digester, struct sl_err *err)
                             "tensor '%.*s' has no data and stands for more than 64 GiB of zeros",
                             SL_NAME_ARGS(tensor->name, tensor->name_bytes));
     for (uint64_t left = tensor->bytes; left > 0;) {
+        if (sl_cancel_check(cancel, err) < 0)
+            return -1;
         size_t piece = SL_MIN(left, (uint64_t)ZERO_BYTES);
         sl_sha256_update(digester->plain, zeros, piece);
         left -= piece;
@@ -100,8 +102,8 @@ static int add_zeros(struct digester *digester, struct sl_err *err)
     return 0;
 }
 
-static int digester_end(struct digester *digester, bool verify, uint8_t digest[32],
-                        struct sl_err *err)
+static int digester_end(struct digester *digester, bool verify, struct sl_cancel *cancel,
+                        uint8_t digest[32], struct sl_err *err)
 {
     const struct sl_tensor *tensor = digester->tensor;
     uint8_t sha[32], crc[4] = {digester->crc >> 24 & 0xff, digester->crc >> 16 & 0xff,
@@ -111,7 +113,7 @@ static int digester_end(struct digester *digester, bool verify, uint8_t digest[3
     for (unsigned i = 0; i < tensor->hash_count && verify; i++)
         if (check_hash(tensor, &tensor->hashes[i], tensor->hashes[i].sha256 ? sha : crc, err) < 0)
             return -1;
-    if (tensor->meta && add_zeros(digester, err) < 0)
+    if (tensor->meta && add_zeros(digester, cancel, err) < 0)
         return -1;
     sl_sha256_finish(digester->plain, digest);
     return 0;
@@ -124,6 +126,7 @@ struct walk {
     const struct sl_tensor **sorted;
     size_t count, next;
     uint64_t at;
+    struct sl_cancel *cancel;
     bool verify, open; /* open: digester holds sorted[next] */
     struct digester digester;
     int (*each)(void *arg, const struct sl_tensor *tensor, const uint8_t digest[32],
@@ -134,7 +137,7 @@ struct walk {
 static int finish_tensor(struct walk *walk, struct sl_err *err)
 {
     uint8_t digest[32];
-    int result = digester_end(&walk->digester, walk->verify, digest, err);
+    int result = digester_end(&walk->digester, walk->verify, walk->cancel, digest, err);
     if (result == 0)
         result = walk->each(walk->arg, walk->sorted[walk->next], digest, err);
     digester_release(&walk->digester);
@@ -184,6 +187,7 @@ static int digest_run(struct sl_index *index, struct walk *walk, struct sl_err *
     for (size_t i = 1; i < walk->count; i++)
         end = SL_MAX(end, walk->sorted[i]->end);
     walk->next = 0;
+    walk->cancel = sl_store_cancel(sl_source_store(index->sources[first->source]));
     walk->at = first->begin;
     int result =
         sl_gather_stream(index->sources[first->source], first->begin, end, take_piece, walk, err);
