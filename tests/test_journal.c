@@ -8,6 +8,7 @@
 #include "hash.h"
 #include "journal.h"
 #include "scratch.h"
+#include "thread.h"
 
 enum { FILE_BYTES = 4096, KEPT_MAX = 64 };
 static const struct sl_sink_file files[] = {{"a", FILE_BYTES}, {"b", FILE_BYTES}};
@@ -238,6 +239,21 @@ START_TEST(links_and_directories_are_no_journal)
 }
 END_TEST
 
+START_TEST(cancellation_ends_a_replay)
+{
+    struct sl_err err = SL_ERR_INIT;
+    struct sl_cancel *cancel = sl_cancel_new(&err);
+    make_ten();
+    struct sl_journal *journal = open_journal(identity, true);
+    sl_journal_set_cancel(journal, cancel);
+    sl_cancel_raise(cancel, 15);
+    ck_assert_int_eq(sl_journal_replay(journal, sink, keep, NULL, &err), -1);
+    ck_assert_int_eq(err.kind, SL_E_CANCELED);
+    sl_journal_free(journal);
+    sl_cancel_free(cancel);
+}
+END_TEST
+
 START_TEST(every_failing_allocation_is_survived)
 {
     struct sl_err err = SL_ERR_INIT;
@@ -272,6 +288,7 @@ int main(void)
     tcase_add_test(journal, a_journal_cut_off_anywhere_keeps_its_whole_records);
     tcase_add_test(journal, a_flipped_bit_costs_one_record);
     tcase_add_test(journal, links_and_directories_are_no_journal);
+    tcase_add_test(journal, cancellation_ends_a_replay);
     tcase_add_test(journal, every_failing_allocation_is_survived);
     suite_add_tcase(suite, journal);
     SRunner *runner = srunner_create(suite);

@@ -46,7 +46,10 @@ void sl_reader_fail(struct sl_reader *reader, const struct sl_err *err)
 static int read_back(void *arg, uint32_t file, uint64_t offset, void *data, size_t bytes,
                      struct sl_err *err)
 {
-    return sl_sink_read(((struct sl_reader *)arg)->sink, file, offset, data, bytes, err);
+    struct sl_reader *reader = arg;
+    if (sl_cancel_check(reader->config->cancel, err) < 0)
+        return -1;
+    return sl_sink_read(reader->sink, file, offset, data, bytes, err);
 }
 
 static void on_mismatch(void *arg, const struct sl_check *check)
@@ -135,8 +138,11 @@ static int read_all(struct sl_reader *reader, struct sl_err *err)
     const struct sl_plan *plan = reader->plan;
     struct sl_progress *progress = reader->config->progress;
     for (size_t i = 0; i < plan->literal_count; i++)
-        if (sl_landing_literal(reader, &plan->literals[i], err) < 0)
+        if (sl_cancel_check(reader->config->cancel, err) < 0 ||
+            sl_landing_literal(reader, &plan->literals[i], err) < 0)
             return -1;
+    if (reader->journal)
+        sl_journal_set_cancel(reader->journal, reader->config->cancel);
     if (sl_work_make(&reader->work, plan, reader->sink, reader->journal, reader->verify, err) < 0)
         return -1;
     sl_progress_add_resumed(progress, reader->work.resumed_bytes);

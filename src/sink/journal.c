@@ -33,6 +33,7 @@ static const char magic[8] = "sluicej1";
 
 struct sl_journal {
     int fd;
+    const struct sl_cancel *cancel; /* of replays */
     pthread_mutex_t lock;
     struct {
         uint64_t slots; /* taken so far */
@@ -131,6 +132,11 @@ void sl_journal_free(struct sl_journal *journal)
     free(journal);
 }
 
+void sl_journal_set_cancel(struct sl_journal *journal, const struct sl_cancel *cancel)
+{
+    journal->cancel = cancel;
+}
+
 static int append(struct sl_journal *journal, const struct record *record, struct sl_err *err)
 {
     uint8_t bytes[RECORD_BYTES] = {0};
@@ -222,13 +228,14 @@ static int by_place(const void *a, const void *b)
 }
 
 /* 1 if the bytes are what the record says, 0 if not. */
-static int is_right(struct sl_sink *sink, const struct record *record, uint8_t *buffer,
-                    struct sl_err *err)
+static int is_right(const struct sl_journal *journal, struct sl_sink *sink,
+                    const struct record *record, uint8_t *buffer, struct sl_err *err)
 {
     uint32_t crc = 0;
     for (uint64_t at = record->begin; at < record->end;) {
         size_t bytes = (size_t)SL_MIN(record->end - at, (uint64_t)REPLAY_BUFFER_BYTES);
-        if (sl_sink_read(sink, record->file, at, buffer, bytes, err) < 0)
+        if (sl_cancel_check(journal->cancel, err) < 0 ||
+            sl_sink_read(sink, record->file, at, buffer, bytes, err) < 0)
             return -1;
         crc = sl_crc32c(crc, buffer, bytes);
         at += bytes;
@@ -282,7 +289,7 @@ int sl_journal_replay(struct sl_journal *journal, struct sl_sink *sink,
         const struct record *record = &records[i];
         if (record->file == stretch.file && record->end <= stretch.end)
             continue; /* within what is proven already */
-        int right = is_right(sink, record, buffer, err);
+        int right = is_right(journal, sink, record, buffer, err);
         if (right < 0 || (right && extend(&stretch, record, err) < 0))
             return -1;
     }

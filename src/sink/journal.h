@@ -18,6 +18,9 @@ struct sl_journal;
 struct sl_journal *sl_journal_open(int directory_fd, const char *name, const uint8_t identity[32], bool *resumed, struct sl_err *err);
 void sl_journal_free(struct sl_journal *journal);
 SL_AUTO_DEFINE(sl_journal)
+/** Whatever ends the load also ends a replay, with SL_E_CANCELED. Borrowed; NULL: nothing does. */
+struct sl_cancel;
+void sl_journal_set_cancel(struct sl_journal *journal, const struct sl_cancel *cancel);
 /** Any thread: file bytes [begin, end) are written and have this CRC32C. */
 int sl_journal_add(struct sl_journal *journal, uint32_t file, uint64_t begin, uint64_t end, uint32_t crc32c, struct sl_err *err);
 /** Any thread: these bytes are no longer vouched for. */
