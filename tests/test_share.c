@@ -457,6 +457,32 @@ START_TEST(a_directory_is_listed_for_people_and_programs)
 }
 END_TEST
 
+/* Each listing is big and left unread. */
+START_TEST(clients_that_ask_and_do_not_read_take_bounded_memory)
+{
+    int fds[60], refused = 0;
+    char name[256];
+    make_directory("many");
+    for (int i = 0; i < 4000; i++) {
+        snprintf(name, sizeof(name), "many/%0200d", i);
+        put(name, "", 0);
+    }
+    for (int i = 0; i < 60; i++) {
+        int small = 4096;
+        char text[16] = "";
+        fds[i] = http_connect(port);
+        setsockopt(fds[i], SOL_SOCKET, SO_RCVBUF, &small, sizeof(small));
+        ck_assert_int_eq(http_send(fds[i], "GET /many/ HTTP/1.1\r\nHost: t\r\n\r\n"), 0);
+        ck_assert_int_eq(recv(fds[i], text, 12, MSG_WAITALL), 12);
+        refused += strcmp(text, "HTTP/1.1 503") == 0;
+    }
+    ck_assert_int_gt(refused, 0);
+    ck_assert_int_eq(status_of("/sub/config.json"), 200);
+    for (int i = 0; i < 60; i++)
+        close(fds[i]);
+}
+END_TEST
+
 static void *read_ranges(void *arg)
 {
     int fd = http_connect(port);
@@ -586,6 +612,7 @@ int main(void)
     tcase_add_test(serving, a_model_is_served_only_when_it_is_ready);
     tcase_add_test(serving, files_win_over_our_own_names);
     tcase_add_test(serving, a_directory_is_listed_for_people_and_programs);
+    tcase_add_test(serving, clients_that_ask_and_do_not_read_take_bounded_memory);
     tcase_add_test(serving, many_connections_read_at_once);
     tcase_add_test(serving, a_reader_in_mid_file_does_not_delay_the_end);
     tcase_add_test(serving, the_command_prints_where_it_listens_and_ends_at_a_signal);

@@ -36,20 +36,58 @@ struct MHD_Response *web_empty(void)
     return MHD_create_response_from_buffer(0, nothing, MHD_RESPMEM_PERSISTENT);
 }
 
+/* Bytes that the library sends and then gives back. */
+struct answer {
+    struct sl_web *web;
+    size_t bytes;
+    char *data;
+};
+
+static void answer_free(void *arg)
+{
+    struct answer *answer = arg;
+    {
+        SL_LOCKED(&answer->web->lock);
+        answer->web->locked.unread_bytes -= answer->bytes;
+    }
+    free(answer->data);
+    free(answer);
+}
+
+static struct answer *answer_new(struct sl_web *web, struct sl_buf *buf)
+{
+    struct answer *answer = sl_alloc(sizeof(*answer), NULL);
+    if (!answer)
+        return NULL;
+    SL_LOCKED(&web->lock);
+    if (web->locked.unread_bytes + buf->used <= WEB_UNREAD_BYTES_MAX) {
+        size_t bytes = buf->used;
+        char *data = sl_buf_steal(buf, NULL);
+        if (data) {
+            web->locked.unread_bytes += bytes;
+            *answer = (struct answer){web, bytes, data};
+            return answer;
+        }
+    }
+    free(answer);
+    return NULL;
+}
+
 enum MHD_Result web_send_buf(const struct request *request, int status, const char *type,
                              struct sl_buf *buf)
 {
-    size_t bytes = buf->used;
-    char *data = sl_buf_steal(buf, NULL);
-    if (!data)
-        return MHD_NO;
-    struct MHD_Response *response =
-        MHD_create_response_from_buffer(bytes, data, MHD_RESPMEM_MUST_FREE);
+    struct answer *answer = answer_new(request->web, buf);
+    if (!answer)
+        return web_send_error(request, 503, SL_E_NO_SPACE, 1,
+                              "too many answers wait to be read, come back in a second");
+    struct MHD_Response *response = MHD_create_response_from_buffer_with_free_callback_cls(
+        answer->bytes, answer->data, answer_free, answer);
     if (!response) {
-        free(data);
+        answer_free(answer);
         return MHD_NO;
     }
     MHD_add_response_header(response, "Content-Type", type);
+    web_bound_socket(request, false);
     return web_queue(request, status, response);
 }
 

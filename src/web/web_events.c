@@ -260,6 +260,7 @@ enum MHD_Result events_answer(const struct request *request)
         return MHD_NO;
     }
     web_streams(request);
+    web_bound_socket(request, false);
     MHD_add_response_header(response, "Content-Type", "text/event-stream");
     MHD_add_response_header(response, "X-Accel-Buffering", "no");
     return web_queue(request, 200, response);

@@ -24,6 +24,8 @@ enum {
     WEB_ANSWER_SECONDS = 30, /* to take a short answer; files and events may last */
     WEB_EVENT_CLIENTS_MAX = 32,
     WEB_ANSWER_BYTES_MAX = 4 << 20,
+    WEB_UNREAD_BYTES_MAX =
+        32 << 20,        /* of all answers that are not yet taken; files take no memory */
     WEB_LOADS_MAX = 256, /* loads shown, the latest */
 };
 
@@ -46,6 +48,7 @@ struct sl_web {
     struct {
         struct connection *newest, *oldest;
         unsigned connection_count;
+        size_t unread_bytes;
         bool was_ready; /* for /startupz */
     } locked;
 };
@@ -61,6 +64,9 @@ struct request {
 const char *web_header(const struct request *request, const char *name);
 /** The connection will take longer than WEB_ANSWER_SECONDS: a file or a stream. */
 void web_streams(const struct request *request);
+/** How much of the answer the kernel may hold: a file's pages as it likes, bytes made for the
+ * answer less. */
+void web_bound_socket(const struct request *request, bool file);
 
 /* Each answers the request wholly. MHD_NO closes the connection. web_answer.c */
 
@@ -68,7 +74,7 @@ void web_streams(const struct request *request);
 enum MHD_Result web_queue(const struct request *request, int status, struct MHD_Response *response);
 /** A response without a body; NULL if there is no memory. */
 struct MHD_Response *web_empty(void);
-/** Takes buf's bytes; type is a Content-Type. */
+/** Takes buf's bytes; type is a Content-Type. 503 while others leave too many answers unread. */
 enum MHD_Result web_send_buf(const struct request *request, int status, const char *type,
                              struct sl_buf *buf);
 /** Takes what json has written. */

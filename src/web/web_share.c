@@ -165,6 +165,7 @@ static enum MHD_Result answer_bytes(const struct request *request, struct file *
     }
     if (!request->head) {
         web_streams(request);
+        web_bound_socket(request, true);
         sl_metric_add(SL_M_SHARED_BYTES, (int64_t)bytes);
     }
     return web_queue(request, status, response);
