@@ -77,6 +77,9 @@ int sl_store_open(const char *uri, const struct sl_source_config *config, struct
     pthread_mutex_init(&store->locked.mutex, NULL);
     if (config)
         store->config = *config;
+    if (config && config->tls && !config->tls->verify && strcmp(backend->name, "file") != 0)
+        sl_log(SL_LOG_WARN, "source.tls.verify is false: anyone on the way to the source can read "
+                            "and change the model");
     if (backend->open(store, uri, key, err) < 0) {
         free(*key);
         *key = NULL;
