@@ -382,6 +382,8 @@ START_TEST(another_region_is_learned_once_and_location_never_followed)
         {400, "", FAULT("AuthorizationHeaderMalformed", "<Region>eu-west-7</Region>")},
         {301, "x-amz-bucket-region: eu-west-7\r\nLocation: http://127.0.0.1:9/evil\r\n",
          FAULT("PermanentRedirect", "<Endpoint>evil</Endpoint>")},
+        {400, "x-amz-bucket-region: eu-west-7\r\n",
+         FAULT("IllegalLocationConstraintException", "")},
         {307, "x-amz-bucket-region: eu-west-7\r\nLocation: http://127.0.0.1:9/evil\r\n", ""},
     };
     for (size_t i = 0; i < SL_COUNT(rows); i++) {
@@ -427,7 +429,7 @@ START_TEST(a_store_that_sends_us_in_circles_is_given_up)
     start();
     SL_SCRIPT(server, {NULL, 0, 0, SL_FAULT_STATUS, 0, 301, "x-amz-bucket-region: eu-west-7\r\n",
                        FAULT("PermanentRedirect", "")});
-    expect_refusal("s3://bucket/m", SL_E_USAGE, "is not in region 'eu-west-7'");
+    expect_refusal("s3://bucket/m", SL_E_USAGE, "is not at this endpoint in region 'eu-west-7'");
     ck_assert_uint_eq(sl_server_request_count(server), 2);
     start();
     SL_SCRIPT(server, {NULL, 0, 0, SL_FAULT_STATUS, 0, 301, "x-amz-bucket-region: ../evil\r\n",

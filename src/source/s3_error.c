@@ -70,7 +70,6 @@ static int on_fault(const char *path, const char *value, void *arg, struct sl_er
         {"Error/Message", fault->message, sizeof(fault->message)},
         {"Error/Region", fault->region, sizeof(fault->region)},
         {"Error/RequestId", fault->request_id, sizeof(fault->request_id)},
-        {"Error/StorageClass", fault->storage_class, sizeof(fault->storage_class)},
     };
     for (size_t i = 0; i < SL_COUNT(rows); i++)
         if (strcmp(path, rows[i].path) == 0)
@@ -124,10 +123,13 @@ static const struct rule *find_rule(const struct sl_s3_fault *fault)
 static void advise(const struct sl_s3_subject *subject, const struct sl_s3_fault *fault, char *text,
                    size_t bytes)
 {
+    bool elsewhere = *fault->region && strcmp(fault->region, subject->region) != 0;
     if (strcmp(fault->code, "AccessDenied") != 0 && *fault->code)
         snprintf(text, bytes,
-                 "bucket '%.63s' is not in region '%s'%s%s: set source.s3.region or the endpoint",
-                 subject->bucket, subject->region, *fault->region ? " but in " : "", fault->region);
+                 "bucket '%.63s' is not at this endpoint in region '%s'%s%s: set "
+                 "source.s3.region or source.s3.endpoint",
+                 subject->bucket, subject->region, elsewhere ? " but in " : "",
+                 elsewhere ? fault->region : "");
     else if (subject->none_found)
         snprintf(
             text, bytes,
@@ -171,8 +173,8 @@ int sl_s3_refuse(const struct sl_s3_subject *subject, const struct sl_s3_reply *
     sl_s3_fault_parse(reply->body, reply->body_bytes, fault);
     const char *request_id = *fault->request_id ? fault->request_id : reply->request_id;
     char detail[512], advice[400] = "";
-    snprintf(detail, sizeof(detail), "%s%s%.160s%s%.64s%s", fault->code,
-             *fault->message ? " (" : "", fault->message, *fault->message ? ")" : "", "", "");
+    snprintf(detail, sizeof(detail), "%s%s%.160s%s", fault->code, *fault->message ? " (" : "",
+             fault->message, *fault->message ? ")" : "");
     if (request_id && *request_id) {
         size_t used = strlen(detail);
         snprintf(detail + used, sizeof(detail) - used, "%srequest %.64s", used ? ", " : "",

@@ -18,7 +18,7 @@ struct sl_s3_reply {
 
 /** The body's fields, cut to size; "" what is not there. */
 struct sl_s3_fault {
-    char code[64], message[256], region[64], request_id[128], storage_class[32];
+    char code[64], message[256], region[64], request_id[128];
 };
 void sl_s3_fault_parse(const char *body, size_t bytes, struct sl_s3_fault *fault);
 
@@ -26,11 +26,10 @@ void sl_s3_fault_parse(const char *body, size_t bytes, struct sl_s3_fault *fault
 struct sl_s3_subject {
     const char *what; /* "cannot read 's3://b/k'" */
     const char *bucket;
-    const char *region;   /* signed for */
-    const char *endpoint; /* origin */
-    const char *origin;   /* of the credentials */
-    bool anonymous;       /* the request was not signed */
-    bool none_found;      /* because there were no credentials */
+    const char *region; /* signed for */
+    const char *origin; /* of the credentials */
+    bool anonymous;     /* the request was not signed */
+    bool none_found;    /* because there were no credentials */
     bool listing;
 };
 /** Always -1: err gets kind, code (the store's), http_status, whether to retry, and a message that
