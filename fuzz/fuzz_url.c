@@ -1,5 +1,6 @@
 /* URLs, Location references and .netrc files. What parses must print as a URL that parses to the
  * same. */
+#undef NDEBUG
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
