@@ -38,7 +38,7 @@ struct sl_index *sl_format_begin(const char *format, struct sl_source *source, s
  */
 char *sl_format_read(struct sl_source *source, uint64_t begin, size_t bytes, struct sl_err *err);
 
-/** fnmatch-free: does the name end like this? */
+/** Does the name end like this? */
 bool sl_format_has_suffix(const char *name, const char *suffix);
 
 #endif
