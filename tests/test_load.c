@@ -440,6 +440,30 @@ START_TEST(free_first_takes_the_old_version_away)
 }
 END_TEST
 
+START_TEST(files_and_folders_are_given_to_the_owner)
+{
+    struct sl_load_result result;
+    struct stat status;
+    char more[600], name[512];
+    if (geteuid() != 0)
+        return;
+    snprintf(more, sizeof(more),
+             "sink: {tmpfs: {path: \"%s\", owner: \"1234\", group: \"2345\"}}\n", path);
+    put("m/deep/er/a", "one", 3);
+    expect_load("memory://m/", more, &result);
+    static const char *const names[] = {"deep", "deep/er", "deep/er/a"};
+    for (size_t i = 0; i < SL_COUNT(names); i++) {
+        snprintf(name, sizeof(name), "%s/%s", path, names[i]);
+        ck_assert_int_eq(lstat(name, &status), 0);
+        ck_assert(status.st_uid == 1234 && status.st_gid == 2345);
+        ck_assert_int_eq(status.st_mode & 0777, i == 2 ? 0444 : 0555);
+    }
+    put("m/deep/er/a", "two", 3);
+    expect_load("memory://m/", more, &result);
+    ck_assert(sl_model_same(path, "deep/er/a", "two", 3));
+}
+END_TEST
+
 START_TEST(a_destination_that_cannot_be_is_refused)
 {
     struct sl_load_result result;
@@ -502,6 +526,7 @@ int main(void)
     tcase_add_test(all, small_objects_of_a_listing_cost_one_request_each);
     tcase_add_test(all, cancel_ends_within_a_second);
     tcase_add_test(all, free_first_takes_the_old_version_away);
+    tcase_add_test(all, files_and_folders_are_given_to_the_owner);
     tcase_add_test(all, a_destination_that_cannot_be_is_refused);
     tcase_add_test(all, every_failing_allocation_is_survived);
     suite_add_tcase(suite, all);

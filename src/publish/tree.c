@@ -172,19 +172,24 @@ int sl_tree_unlink(int root_fd, const char *name)
 void sl_tree_seal(int root_fd, const char *name)
 {
     char folder[1025];
+    struct stat file, status;
+    const char *leaf;
+    bool known = false;
     if (strlen(name) >= sizeof(folder))
         return;
     memcpy(folder, name, strlen(name) + 1);
     for (char *slash; (slash = strrchr(folder, '/'));) {
-        const char *leaf;
-        int fd = sl_tree_parent(root_fd, folder, false, &leaf);
-        if (fd < 0)
+        sl_autoclose int fd = sl_tree_parent(root_fd, folder, false, &leaf);
+        if (fd < 0 || (!known && fstatat(fd, leaf, &file, AT_SYMLINK_NOFOLLOW) < 0))
             return;
+        known = true;
         *slash = 0;
-        struct stat status;
-        if (fstat(fd, &status) == 0 && (status.st_mode & 0222))
+        if (fstat(fd, &status) < 0)
+            return;
+        if (status.st_uid != file.st_uid || status.st_gid != file.st_gid)
+            (void)!fchown(fd, file.st_uid, file.st_gid);
+        if (status.st_mode & 0222)
             (void)fchmod(fd, 0555);
-        close(fd);
     }
 }
 

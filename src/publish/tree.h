@@ -21,7 +21,8 @@ int sl_tree_remove(int directory_fd, const char *name);
  * or a link is in its place. -1 with errno.
  */
 int sl_tree_unlink(int root_fd, const char *name);
-/** Make the folders above `name` read-only. Failing is harmless. */
+/** Make the folders above the file `name` read-only and give them to the owner of the file. Failing
+ * is harmless. */
 void sl_tree_seal(int root_fd, const char *name);
 /** Bytes allocated below a folder. */
 uint64_t sl_tree_bytes(int directory_fd);
