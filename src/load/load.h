@@ -8,7 +8,7 @@
 #include "spec.h"
 
 struct sl_load_result {
-    bool already;          /* the same version was there: nothing was read */
+    bool already; /* the same version was there: nothing was read */
     uint64_t bytes, fetched, resumed, verified, unhashed;
     uint64_t tensors, objects, files;
     uint64_t checks, index_requests, retries;
@@ -17,16 +17,19 @@ struct sl_load_result {
     char path[512], uri[512]; /* without secrets */
 };
 /**
- * Load one model: lock, plan, check room, read, verify, publish. Blocks; cancel ends it within a second and leaves a resumable
- * state. A source that changed in mid-load restarts once from a clean state, then SL_E_INTEGRITY. Mirrors are tried in turn
- * when a source cannot be reached, refuses, or lacks the objects. `progress` and `result` may be NULL; progress is finished here.
+ * Load one model: lock, plan, check room, read, verify, publish. Blocks; cancel ends it within a
+ * second and leaves a resumable state. A source that changed in mid-load restarts once from a clean
+ * state, then SL_E_INTEGRITY. Mirrors are tried in turn when a source cannot be reached, refuses,
+ * or lacks the objects. `progress` and `result` may be NULL; progress is finished here.
  */
-int sl_load_run(const struct sl_spec *spec, struct sl_cancel *cancel, struct sl_progress *progress, struct sl_load_result *result,
-                struct sl_err *err);
-void sl_load_result_json(struct sl_json *json, const struct sl_load_result *result, const char *name);
+int sl_load_run(const struct sl_spec *spec, struct sl_cancel *cancel, struct sl_progress *progress,
+                struct sl_load_result *result, struct sl_err *err);
+void sl_load_result_json(struct sl_json *json, const struct sl_load_result *result,
+                         const char *name);
 /** "verified by CRC32 (104 tensors), 1.38 GB/s": the summary line for people; text holds 512. */
 const char *sl_load_summary(const struct sl_load_result *result, char text[512]);
 /** Source configuration from a spec. */
-void sl_load_source_config(const struct sl_spec *spec, struct sl_cancel *cancel, struct sl_progress *progress, struct sl_source_config *config);
+void sl_load_source_config(const struct sl_spec *spec, struct sl_cancel *cancel,
+                           struct sl_progress *progress, struct sl_source_config *config);
 
 #endif

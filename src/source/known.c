@@ -1,6 +1,7 @@
 /*
- * A source whose length and version are known already, from a listing or an earlier opening: no request is made for it.
- * The first range that is read carries the version, so an object that changed since is noticed there.
+ * A source whose length and version are known already, from a listing or an earlier opening: no
+ * request is made for it. The first range that is read carries the version, so an object that
+ * changed since is noticed there.
  */
 #include "backend.h"
 
