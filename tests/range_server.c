@@ -5,10 +5,10 @@
  */
 #include "range_server.h"
 
+#undef NDEBUG
 #include <arpa/inet.h>
-#include <errno.h>
+#include <assert.h>
 #include <inttypes.h>
-#include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <openssl/err.h>
 #include <openssl/ssl.h>
@@ -84,8 +84,6 @@ static void die(const char *what)
     abort();
 }
 
-/* ---- bytes on a connection ------------------------------------------------------------------- */
-
 static ssize_t take(struct connection *c, void *data, size_t bytes)
 {
     return c->tls ? SSL_read(c->tls, data, (int)bytes) : recv(c->fd, data, bytes, 0);
@@ -105,10 +103,7 @@ static bool give(struct connection *c, const void *data, size_t bytes)
     return true;
 }
 
-static bool give_text(struct connection *c, const char *text)
-{
-    return give(c, text, strlen(text));
-}
+#define GIVE_TEXT(c, text) give(c, text, strlen(text))
 
 /* Wait until the client goes away or the server stops. */
 static void wait_gone(struct connection *c)
@@ -129,24 +124,6 @@ static void reset(struct connection *c)
 {
     struct linger linger = {1, 0};
     setsockopt(c->fd, SOL_SOCKET, SO_LINGER, &linger, sizeof(linger));
-}
-
-/* ---- requests -------------------------------------------------------------------------------- */
-
-bool sl_server_header(const struct sl_server_request *request, const char *name, char *text,
-                      size_t bytes)
-{
-    size_t name_bytes = strlen(name);
-    for (const char *line = request->headers; *line;
-         line += strcspn(line, "\n"), line += *line == '\n') {
-        if (strncasecmp(line, name, name_bytes) != 0 || line[name_bytes] != ':')
-            continue;
-        const char *value = line + name_bytes + 1;
-        value += strspn(value, " ");
-        snprintf(text, bytes, "%.*s", (int)strcspn(value, "\n"), value);
-        return true;
-    }
-    return false;
 }
 
 /* The next request of the connection, NULL at its end. */
@@ -229,12 +206,12 @@ static bool give_chunked(struct connection *c, const uint8_t *data, size_t bytes
     while (bytes) {
         size_t piece = bytes < 1000 ? bytes : 1000;
         snprintf(line, sizeof(line), "%zX;x=y\r\n", piece);
-        if (!give_text(c, line) || !give(c, data, piece) || !give_text(c, "\r\n"))
+        if (!GIVE_TEXT(c, line) || !give(c, data, piece) || !GIVE_TEXT(c, "\r\n"))
             return false;
         data += piece;
         bytes -= piece;
     }
-    return give_text(c, "0\r\nX-Trailer: 1\r\n\r\n");
+    return GIVE_TEXT(c, "0\r\nX-Trailer: 1\r\n\r\n");
 }
 
 /* The body, cut, slowed or stopped as the step says. true: the connection can go on. */
@@ -300,7 +277,7 @@ static bool give_status(struct connection *c, int status, const char *headers, c
     char head[8192];
     snprintf(head, sizeof(head), "HTTP/1.1 %d Status\r\nContent-Length: %zu\r\n%s\r\n", status,
              bytes, headers ? headers : "");
-    return give_text(c, head) && (bodiless || give(c, body ? body : "", bytes));
+    return GIVE_TEXT(c, head) && (bodiless || give(c, body ? body : "", bytes));
 }
 
 static bool give_answer(struct connection *c, const struct sl_server_request *request,
@@ -317,7 +294,7 @@ static bool give_answer(struct connection *c, const struct sl_server_request *re
                            bodiless);
     }
     if (fault == SL_FAULT_HEAD)
-        return give_text(c, answer->step.text) && false;
+        return GIVE_TEXT(c, answer->step.text) && false;
     if ((fault == SL_FAULT_RESET || fault == SL_FAULT_SHORT || fault == SL_FAULT_STALL) &&
         answer->step.after < 0) {
         if (fault == SL_FAULT_STALL)
@@ -340,7 +317,7 @@ static bool give_answer(struct connection *c, const struct sl_server_request *re
         return give_status(c, 416, head, "", 0, bodiless);
     }
     write_head(answer, head, sizeof(head));
-    return give_text(c, head) && (bodiless || give_body(c, answer));
+    return GIVE_TEXT(c, head) && (bodiless || give_body(c, answer));
 }
 
 /* Under the lock: which blob, which step. */
@@ -382,8 +359,7 @@ static bool serve(struct connection *c, struct sl_server_request *request)
     struct answer answer = {0};
     struct sl_server_reply reply = {.status = 200};
     pthread_mutex_lock(&server->locked.mutex);
-    if (server->locked.request_count == REQUESTS_MAX)
-        die("too many requests for the range server");
+    assert(server->locked.request_count < REQUESTS_MAX);
     server->locked.requests[server->locked.request_count++] = request;
     bool handled = server->locked.handler &&
                    server->locked.handler(request, &reply, server->locked.handler_arg);
@@ -529,8 +505,7 @@ void sl_server_stop(struct sl_server *server)
     }
     clear_script(server);
     SSL_CTX_free(server->tls);
-    if (server->ca[0])
-        unlink(server->ca);
+    unlink(server->ca);
     free(server);
 }
 
@@ -576,8 +551,7 @@ void sl_server_script(struct sl_server *server, const struct sl_step *steps, siz
 {
     pthread_mutex_lock(&server->locked.mutex);
     clear_script(server);
-    if (count > STEPS_MAX)
-        die("too many steps for the range server");
+    assert(count <= STEPS_MAX);
     for (size_t i = 0; i < count; i++) {
         struct step *step = &server->locked.steps[i];
         step->step = steps[i];
@@ -597,12 +571,22 @@ void sl_server_handle(struct sl_server *server, sl_server_handler *handler, void
     pthread_mutex_unlock(&server->locked.mutex);
 }
 
-unsigned sl_server_request_count(struct sl_server *server)
+static unsigned read_locked(struct sl_server *server, const unsigned *number)
 {
     pthread_mutex_lock(&server->locked.mutex);
-    unsigned count = server->locked.request_count;
+    unsigned value = *number;
     pthread_mutex_unlock(&server->locked.mutex);
-    return count;
+    return value;
+}
+
+unsigned sl_server_request_count(struct sl_server *server)
+{
+    return read_locked(server, &server->locked.request_count);
+}
+
+unsigned sl_server_connection_count(struct sl_server *server)
+{
+    return read_locked(server, &server->locked.connection_count);
 }
 
 const struct sl_server_request *sl_server_request_at(struct sl_server *server, unsigned nth)
@@ -612,12 +596,4 @@ const struct sl_server_request *sl_server_request_at(struct sl_server *server, u
         nth < server->locked.request_count ? server->locked.requests[nth] : NULL;
     pthread_mutex_unlock(&server->locked.mutex);
     return request;
-}
-
-unsigned sl_server_connection_count(struct sl_server *server)
-{
-    pthread_mutex_lock(&server->locked.mutex);
-    unsigned count = server->locked.connection_count;
-    pthread_mutex_unlock(&server->locked.mutex);
-    return count;
 }

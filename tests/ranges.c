@@ -2,8 +2,26 @@
 #include "ranges.h"
 
 #include <check.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
+
+bool sl_server_header(const struct sl_server_request *request, const char *name, char *text,
+                      size_t bytes)
+{
+    size_t name_bytes = strlen(name);
+    for (const char *line = request->headers; *line;
+         line += strcspn(line, "\n"), line += *line == '\n') {
+        if (strncasecmp(line, name, name_bytes) != 0 || line[name_bytes] != ':')
+            continue;
+        const char *value = line + name_bytes + 1;
+        value += strspn(value, " ");
+        snprintf(text, bytes, "%.*s", (int)strcspn(value, "\n"), value);
+        return true;
+    }
+    return false;
+}
 
 const uint8_t *sl_blob(void)
 {

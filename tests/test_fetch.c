@@ -265,6 +265,67 @@ START_TEST(nobody_there_is_a_clear_error)
 }
 END_TEST
 
+struct reader {
+    struct sl_store *store;
+    struct sl_source *shared;
+    struct sl_err err;
+};
+
+static void *read_much(void *arg)
+{
+    struct reader *reader = arg;
+    sl_autofree uint8_t *data = malloc(100000);
+    for (unsigned i = 0; i < 5 && reader->err.kind == SL_OK; i++) {
+        SL_AUTO(sl_source) own = NULL;
+        SL_AUTO(sl_fetch) fetch = sl_fetch_new(reader->store, &reader->err);
+        if (sl_source_open(reader->store, "m", 1000, &own, &reader->err) < 0 ||
+            sl_source_read(own, 5000, data, 100000, &reader->err) < 0 ||
+            sl_fetch_start(fetch, reader->shared, i * 1000, i * 1000 + 50000, &reader->err) < 0)
+            break;
+        size_t used = 0, got;
+        enum sl_fetch_state state;
+        while ((state = sl_fetch_read(fetch, data + used, 100000 - used, &got, &reader->err)) !=
+               SL_FETCH_END) {
+            if (state == SL_FETCH_FAILED)
+                return NULL;
+            used += got;
+        }
+        if (used != 50000 || memcmp(data, sl_blob() + i * 1000, used) != 0)
+            sl_fail(&reader->err, SL_E_INTERNAL, "wrong bytes");
+    }
+    return NULL;
+}
+
+START_TEST(threads_share_a_store_and_a_source)
+{
+    struct sl_err err = SL_ERR_INIT;
+    SL_AUTO(sl_store) store = NULL;
+    SL_AUTO(sl_source) source = NULL;
+    sl_autofree char *key = NULL;
+    char location[100];
+    sl_blob();
+    snprintf(location, sizeof(location), "Location: %s\r\n", sl_server_url(server, "/m"));
+    SL_SCRIPT(server,
+              {.path = "/d/m", .fault = SL_FAULT_STATUS, .status = 302, .headers = location},
+              {.path = "/m", .first = 9, .last = 12, .fault = SL_FAULT_STATUS, .status = 403},
+              {.path = "/m", .first = 15, .fault = SL_FAULT_RESET, .after = 100});
+    ck_assert_int_eq(sl_store_open(sl_server_url(server, "/d/m"), &config, &store, &key, &err), 0);
+    ck_assert_int_eq(sl_source_open(store, "m", 1000, &source, &err), 0);
+    struct reader readers[4] = {0};
+    pthread_t threads[4];
+    for (int i = 0; i < 4; i++) {
+        readers[i].store = store;
+        readers[i].shared = source;
+        ck_assert_int_eq(sl_thread_start(&threads[i], "reader", read_much, &readers[i], &err), 0);
+    }
+    for (int i = 0; i < 4; i++)
+        pthread_join(threads[i], NULL);
+    for (int i = 0; i < 4; i++)
+        ck_assert_msg(readers[i].err.kind == SL_OK || readers[i].err.http_status == 403, "%s",
+                      readers[i].err.message);
+}
+END_TEST
+
 START_TEST(every_failing_allocation_is_an_error)
 {
     SL_SCRIPT(server, {.path = "/m", .first = 2, .last = 10000, .fault = SL_FAULT_CHUNKED});
@@ -337,6 +398,7 @@ int main(void)
     tcase_add_test(tcase, an_abandoned_range_harms_no_other);
     tcase_add_test(tcase, cancel_ends_a_stalled_read);
     tcase_add_test(tcase, nobody_there_is_a_clear_error);
+    tcase_add_test(tcase, threads_share_a_store_and_a_source);
     tcase_add_test(tcase, every_failing_allocation_is_an_error);
     suite_add_tcase(suite, tcase);
     TCase *rules = tcase_create("rules");
