@@ -8,6 +8,7 @@
 
 #include "metrics.h"
 #include "progress.h"
+#include "run_sluice.h"
 
 enum { THREADS = 8, ROUNDS = 20000 };
 
@@ -126,18 +127,19 @@ START_TEST(promtool_is_content)
     struct sl_err err = SL_ERR_INIT;
     struct sl_progress *progress = sl_progress_new("gpt-j-6b", "s3://m/x", "/m", &err);
     sl_autofree char *text = written(0);
-    char name[] = "/tmp/sluice-metrics-XXXXXX", command[128];
+    char name[] = "/tmp/sluice-metrics-XXXXXX";
     int fd = mkstemp(name);
     ck_assert_int_ge(fd, 0);
     ck_assert_int_eq(write(fd, text, strlen(text)), (ssize_t)strlen(text));
     close(fd);
-    snprintf(command, sizeof(command), "/usr/bin/promtool check metrics <%s 2>&1", name);
-    FILE *tool = popen(command, "r");
-    char said[4096] = "";
-    size_t bytes = fread(said, 1, sizeof(said) - 1, tool);
-    said[bytes] = 0;
-    ck_assert_int_eq(pclose(tool), 0);
-    ck_assert_str_eq(said, "");
+    struct ran ran;
+    run_program(
+        &ran, "/bin/sh",
+        (const char *const[]){"-c", "exec /usr/bin/promtool check metrics <\"$0\"", name, NULL});
+    ck_assert_str_eq(ran.err, "");
+    ck_assert_str_eq(ran.out, "");
+    ck_assert_int_eq(ran.exit_code, 0);
+    ran_release(&ran);
     unlink(name);
     sl_progress_free(progress);
 }
