@@ -458,7 +458,8 @@ START_TEST(tls_needs_a_certificate_that_is_trusted)
     tls.verify = true;
     setenv("SSL_CERT_FILE", sl_server_ca(secure), 1);
     ck_assert_int_eq(sl_read_blob(url, &config, 1000, 300000, &err), 0);
-    tls.ca_file = "/nonexistent.pem";
+    char nowhere[] = "/nonexistent.pem";
+    tls.ca_file = nowhere;
     ck_assert_int_eq(sl_read_blob(url, &config, 1000, 300000, &err), -1);
     ck_assert(!err.retryable);
     sl_server_stop(secure);

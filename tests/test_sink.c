@@ -254,7 +254,8 @@ START_TEST(owners_are_numbers)
     struct sl_err err = SL_ERR_INIT;
     struct stat status;
     struct sl_sink *sink = sl_tmpfs_open(directory, few, SL_COUNT(few), &err);
-    struct sl_tmpfs_options options = {.owner = "root"};
+    char owner[] = "root";
+    struct sl_tmpfs_options options = {.owner = owner};
     ck_assert_int_eq(sl_tmpfs_set_owner(sink, &options, &err), -1);
     ck_assert_int_eq(err.kind, SL_E_USAGE);
     char own[16];
