@@ -112,7 +112,7 @@ def python(h):
     """A Python with safetensors, numpy and jsonschema: found, or made in the cache from PyPI."""
     own = os.path.join(CACHE, "venv", "bin", "python")
     probe = "import safetensors, numpy, jsonschema"
-    for program in (sys.executable, "/opt/peers/venv/bin/python", own):
+    for program in (sys.executable, own):
         if os.access(program, os.X_OK) and subprocess.run([program, "-c", probe], capture_output=True).returncode == 0:
             return program
     for command in ([sys.executable, "-m", "venv", os.path.join(CACHE, "venv")],
