@@ -1,4 +1,4 @@
-/* Feeds every file of the folders named on the command line to a fuzz target, as libFuzzer would. */
+/* Feeds every file of the folders on the command line to a fuzz target, as libFuzzer would. */
 #include <dirent.h>
 #include <stdint.h>
 #include <stdio.h>

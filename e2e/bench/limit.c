@@ -1,12 +1,15 @@
 /*
  * The plain limit of a workload: what the network path gives to a program that does nothing else.
  *
- *     limit CONNECTIONS RANGE_BYTES < jobs      a job is a line "BYTES URL" (http://ADDRESS:PORT/PATH?QUERY)
+ *     limit CONNECTIONS RANGE_BYTES < jobs
  *
- * Every connection is a thread with one keep-alive socket. Objects are cut into ranges of RANGE_BYTES (0: whole
- * objects), any free thread takes the next, and recv() writes straight into one anonymous mapping that was
- * faulted in before the clock started. No file is written and nothing is checked, so a client that fills new
- * memory does not reach it. Prints {"seconds": …, "cpu": …, "bytes": …}.
+ * A job is a line "BYTES URL", a URL is http://ADDRESS:PORT/PATH?QUERY.
+ *
+ * Every connection is a thread with one keep-alive socket. Objects are cut into ranges of
+ * RANGE_BYTES (0: whole objects), any free thread takes the next, and recv() writes straight into
+ * one anonymous mapping that was faulted in before the clock started. No file is written and
+ * nothing is checked, so a client that fills new memory does not reach it. Prints {"seconds": …,
+ * "cpu": …, "bytes": …}.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -75,8 +78,9 @@ static void send_request(int fd, const struct job *job)
     if (!job->whole)
         snprintf(range, sizeof(range), "Range: bytes=%llu-%llu\r\n", (unsigned long long)job->begin,
                  (unsigned long long)job->end - 1);
-    int bytes = snprintf(request, sizeof(request), "GET %s HTTP/1.1\r\nHost: 127.0.0.1:%u\r\n%s\r\n", job->path,
-                         ntohs(job->address.sin_port), range);
+    int bytes =
+        snprintf(request, sizeof(request), "GET %s HTTP/1.1\r\nHost: 127.0.0.1:%u\r\n%s\r\n",
+                 job->path, ntohs(job->address.sin_port), range);
     if (send(fd, request, (size_t)bytes, MSG_NOSIGNAL) != bytes)
         fail("send");
 }
@@ -143,7 +147,8 @@ static uint64_t add_object(const char *url, uint64_t bytes, uint64_t range_bytes
         if (!jobs)
             fail("memory");
         struct job *job = &jobs[job_count++];
-        *job = (struct job){.begin = begin, .end = begin + step < bytes ? begin + step : bytes, .at = at + begin};
+        *job = (struct job){
+            .begin = begin, .end = begin + step < bytes ? begin + step : bytes, .at = at + begin};
         job->whole = range_bytes == 0;
         job->path = strdup(path);
         job->address.sin_family = AF_INET;
@@ -167,7 +172,8 @@ int main(int argc, char **argv)
     while (scanf("%lu %2047s", &bytes, url) == 2)
         total = add_object(url, bytes, range_bytes, total);
     /* A head may bring up to HEAD_MAX bytes of body at once. */
-    memory = mmap(NULL, total + HEAD_MAX, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+    memory = mmap(NULL, total + HEAD_MAX, PROT_READ | PROT_WRITE,
+                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
     if (memory == MAP_FAILED || !total)
         fail("mmap");
     double start = now(), used = cpu();
@@ -176,6 +182,7 @@ int main(int argc, char **argv)
             fail("thread");
     for (unsigned i = 0; i < threads; i++)
         pthread_join(ids[i], NULL);
-    printf("{\"seconds\": %.6f, \"cpu\": %.6f, \"bytes\": %llu}\n", now() - start, cpu() - used, (unsigned long long)total);
+    printf("{\"seconds\": %.6f, \"cpu\": %.6f, \"bytes\": %llu}\n", now() - start, cpu() - used,
+           (unsigned long long)total);
     return 0;
 }

@@ -15,14 +15,19 @@ struct sl_span {
     size_t bytes;
 };
 
-/** Bytes that grow up to a limit learned at the start. data[used] is always 0, so text can be read from it. */
+/**
+ * Bytes that grow up to a limit learned at the start. data[used] is always 0, so text can be read
+ * from it.
+ */
 struct sl_buf {
     char *data; /* NULL until the first append */
     size_t used, capacity, limit;
 };
 
 /** limit counts bytes; going beyond it is SL_E_NO_SPACE. Release with sl_buf_release(). */
+/* clang-format off */
 #define SL_BUF_INIT(limit_bytes) {.limit = (limit_bytes)}
+/* clang-format on */
 
 void sl_buf_release(struct sl_buf *buf);
 #define sl_autobuf __attribute__((cleanup(sl_buf_release))) struct sl_buf
@@ -37,8 +42,8 @@ const char *sl_buf_string(const struct sl_buf *buf);
 char *sl_buf_steal(struct sl_buf *buf, struct sl_err *err);
 
 /**
- * Read a whole file of at most limit bytes (SL_E_USAGE if larger, SL_E_NOT_FOUND if absent) into buf.
- * Regular files, projected volumes and pipes alike.
+ * Read a whole file of at most limit bytes (SL_E_USAGE if larger, SL_E_NOT_FOUND if absent) into
+ * buf. Regular files, projected volumes and pipes alike.
  */
 int sl_buf_read_file(struct sl_buf *buf, const char *path, struct sl_err *err);
 

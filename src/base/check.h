@@ -1,4 +1,7 @@
-/* A hash that must match: made by the plan, carried out by transform/verify, which knows nothing of plans. */
+/*
+ * A hash that must match: made by the plan, carried out by transform/verify, which knows nothing of
+ * plans.
+ */
 #ifndef SL_CHECK_H
 #define SL_CHECK_H
 
@@ -8,18 +11,21 @@
 
 #include "hash_kind.h"
 
-/** A hash over prefix and then [begin, end) of a source, which lies at file_offset of file without gaps. */
+/**
+ * A hash over prefix and then [begin, end) of a source, which lies at file_offset of file without
+ * gaps.
+ */
 struct sl_check {
     enum sl_hash_kind kind;
-    uint32_t source;       /* plan->sources */
+    uint32_t source; /* plan->sources */
     uint64_t begin, end;
-    uint32_t file;         /* plan->files */
+    uint32_t file; /* plan->files */
     uint64_t file_offset;
     const uint8_t *prefix; /* owned by an index */
     size_t prefix_bytes;
     uint8_t expected[32];
-    const char *what;      /* "tensor 'a.b'" or "object 'model.tensors'": owned by the plan */
-    bool given;            /* the user gave it: checked even with hashes off */
+    const char *what; /* "tensor 'a.b'" or "object 'model.tensors'": owned by the plan */
+    bool given;       /* the user gave it: checked even with hashes off */
 };
 
 #endif

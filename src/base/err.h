@@ -1,4 +1,6 @@
-/* The error value: what failed, on what, why. It lives on the caller's stack and allocates nothing. */
+/*
+ * The error value: what failed, on what, why. It lives on the caller's stack and allocates nothing.
+ */
 #ifndef SL_ERR_H
 #define SL_ERR_H
 
@@ -16,14 +18,16 @@ enum sl_err_kind {
 /** One failure. Copy it to hand it to another thread. Zero-initialise with SL_ERR_INIT. */
 struct sl_err {
     enum sl_err_kind kind;
-    int http_status;     /* the server's answer, 0 if none */
+    int http_status;         /* the server's answer, 0 if none */
     uint32_t retry_after_ms; /* what the server asked for, 0 if nothing */
-    bool retryable;      /* set from the kind; sl_err_retryable() may override */
-    char code[32];       /* the format's or the server's own code (E_DTYPE, st.json, NoSuchKey), or "" */
-    char message[768];   /* one line, no full stop */
+    bool retryable;          /* set from the kind; sl_err_retryable() may override */
+    char code[32]; /* the format's or the server's own code (E_DTYPE, st.json, NoSuchKey), or "" */
+    char message[768]; /* one line, no full stop */
 };
 
+/* clang-format off */
 #define SL_ERR_INIT {0}
+/* clang-format on */
 
 /** A row of err.def. */
 struct sl_err_row {
@@ -37,19 +41,19 @@ struct sl_err_row {
 const struct sl_err_row *sl_err_row(enum sl_err_kind kind);
 
 /**
- * Fill err and return -1. Control characters in the message are replaced, so that text of a server or
- * a file cannot forge log lines. err may be NULL (nothing is recorded).
+ * Fill err and return -1. Control characters in the message are replaced, so that text of a server
+ * or a file cannot forge log lines. err may be NULL (nothing is recorded).
  */
 int sl_fail(struct sl_err *err, enum sl_err_kind kind, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
 /** As sl_fail, with the code of the format's own table or the server's. */
-int sl_fail_code(struct sl_err *err, enum sl_err_kind kind, const char *code, const char *format, ...)
-    __attribute__((format(printf, 4, 5)));
+int sl_fail_code(struct sl_err *err, enum sl_err_kind kind, const char *code, const char *format,
+                 ...) __attribute__((format(printf, 4, 5)));
 
 /** As sl_fail, with ": " and the text of errno_value at the end. */
-int sl_fail_errno(struct sl_err *err, enum sl_err_kind kind, int errno_value, const char *format, ...)
-    __attribute__((format(printf, 4, 5)));
+int sl_fail_errno(struct sl_err *err, enum sl_err_kind kind, int errno_value, const char *format,
+                  ...) __attribute__((format(printf, 4, 5)));
 
 /** Put "context: " in front of the message; always returns -1. */
 int sl_wrap(struct sl_err *err, const char *format, ...) __attribute__((format(printf, 2, 3)));

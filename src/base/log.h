@@ -22,12 +22,15 @@ bool sl_log_is_json(void);
  */
 void sl_log(enum sl_log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/** Write a finished JSON line (one object, no newline) or, in text mode, nothing. For progress events. */
+/**
+ * Write a finished JSON line (one object, no newline) or, in text mode, nothing. For progress
+ * events.
+ */
 void sl_log_json_line(const char *json);
 
 /**
- * Called around every write to stderr so that a progress bar can step aside; NULL for none. Both run on
- * the thread that logs and must not log; none runs any more when this returns.
+ * Called around every write to stderr so that a progress bar can step aside; NULL for none. Both
+ * run on the thread that logs and must not log; none runs any more when this returns.
  */
 void sl_log_set_hook(void (*before)(void), void (*after)(void));
 

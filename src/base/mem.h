@@ -22,7 +22,8 @@ void *sl_alloc_aligned(size_t alignment, size_t bytes, struct sl_err *err);
 
 char *sl_strdup(const char *text, struct sl_err *err);
 char *sl_strndup(const char *text, size_t bytes, struct sl_err *err);
-char *sl_asprintf(struct sl_err *err, const char *format, ...) __attribute__((format(printf, 2, 3)));
+char *sl_asprintf(struct sl_err *err, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
 
 /** Tests: the nth allocation from now on (1 is the next) fails, and only that; 0 turns it off. */
 void sl_alloc_fail_at(unsigned nth);
@@ -46,7 +47,8 @@ static inline void sl_autofree_(void *pointer)
 
 /**
  * SL_AUTO_DEFINE(sl_index) after the declaration of sl_index_free(struct sl_index *) makes
- * SL_AUTO(sl_index) declare a `struct sl_index *` that sl_index_free() takes at the end of the scope.
+ * SL_AUTO(sl_index) declare a `struct sl_index *` that sl_index_free() takes at the end of the
+ * scope.
  */
 #define SL_AUTO_DEFINE(name)                                                                       \
     static inline void name##_auto_(struct name **pointer)                                         \

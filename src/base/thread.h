@@ -1,4 +1,7 @@
-/* Threads, locks, cancellation and clocks. Cancellation is a descriptor, so whatever polls can wait for it. */
+/*
+ * Threads, locks, cancellation and clocks. Cancellation is a descriptor, so whatever polls can wait
+ * for it.
+ */
 #ifndef SL_THREAD_H
 #define SL_THREAD_H
 
@@ -21,8 +24,8 @@ int64_t sl_wall_seconds(void);
 /* ---- cancellation -------------------------------------------------------------------------- */
 
 /**
- * A flag that is raised once, with a reason, and a descriptor that becomes readable then. Any thread
- * may raise and read it; raising is safe in a signal handler.
+ * A flag that is raised once, with a reason, and a descriptor that becomes readable then. Any
+ * thread may raise and read it; raising is safe in a signal handler.
  */
 struct sl_cancel;
 void sl_cancel_free(struct sl_cancel *cancel);
@@ -42,8 +45,11 @@ int sl_sleep_ms(unsigned ms, struct sl_cancel *cancel, struct sl_err *err);
 
 /* ---- threads ------------------------------------------------------------------------------- */
 
-/** Start a thread with all signals blocked and this name (15 bytes of it). -1 with SL_E_NO_SPACE. */
-int sl_thread_start(pthread_t *thread, const char *name, void *(*run)(void *), void *arg, struct sl_err *err);
+/**
+ * Start a thread with all signals blocked and this name (15 bytes of it). -1 with SL_E_NO_SPACE.
+ */
+int sl_thread_start(pthread_t *thread, const char *name, void *(*run)(void *), void *arg,
+                    struct sl_err *err);
 
 /** Processors this process may use: affinity and cgroup quota (v1 and v2), at least 1. */
 unsigned sl_cpu_count(void);

@@ -9,20 +9,23 @@
 enum sl_dtype {
     SL_DTYPE_NONE,
 #define SL_DTYPE(id, bits, safetensors, numpy, torch) SL_DTYPE_##id,
+#define SL_DTYPE_BLOCK(id, elements, bytes, ggml) SL_DTYPE_##id,
 #include "dtypes.def"
 #undef SL_DTYPE
+#undef SL_DTYPE_BLOCK
     SL_DTYPE_COUNT
 };
 
 struct sl_dtype_row {
     const char *name;  /* F32 */
-    unsigned bits;     /* of one element as stored */
+    unsigned bits;     /* of one block as stored */
+    unsigned block;    /* elements that lie together: 1, and more only for quantised types */
     int safetensors;   /* rank in safetensors' order, 0 if the format lacks it */
     const char *numpy; /* <f4, or "" */
     const char *torch; /* float32, or "" */
 };
 
-/** The row of a type; SL_DTYPE_NONE has the name "" and no bits. Never NULL. */
+/** The row of a type; SL_DTYPE_NONE has the name "" and blocks of no bits. Never NULL. */
 const struct sl_dtype_row *sl_dtype_row(enum sl_dtype dtype);
 
 /** By canonical name, exact and case-sensitive; SL_DTYPE_NONE if unknown. */

@@ -113,6 +113,7 @@ struct runs {
     const struct sl_tensor *tensor;
     const struct sl_slice *slice;
     unsigned outer; /* dimensions that count runs */
+    bool cuts_block;
     uint64_t run_bits, count, next;
     uint64_t stride_bits[SL_SLICE_RANK_MAX];
     uint64_t first_bits;            /* of the innermost range */
@@ -124,6 +125,12 @@ static uint64_t width(const struct sl_slice *slice, unsigned dimension)
     return slice->end[dimension] - slice->begin[dimension];
 }
 
+/* Elements of a dimension that cannot be parted: quantised types lie in blocks along the last. */
+static uint64_t unit(const struct sl_tensor *tensor, unsigned dimension)
+{
+    return dimension + 1 == tensor->rank ? sl_dtype_row(tensor->dtype)->block : 1;
+}
+
 static void plan_runs(struct runs *runs, const struct sl_tensor *tensor,
                       const struct sl_slice *slice)
 {
@@ -133,7 +140,7 @@ static void plan_runs(struct runs *runs, const struct sl_tensor *tensor,
     uint64_t stride = sl_dtype_row(tensor->dtype)->bits;
     for (unsigned i = tensor->rank; i-- > 0;) {
         runs->stride_bits[i] = stride;
-        stride *= tensor->shape[i];
+        stride *= tensor->shape[i] / unit(tensor, i);
     }
     unsigned cut = tensor->rank; /* dimensions from cut on are whole */
     while (cut > 0 && width(slice, cut - 1) == tensor->shape[cut - 1])
@@ -141,8 +148,10 @@ static void plan_runs(struct runs *runs, const struct sl_tensor *tensor,
     runs->outer = cut > 0 ? cut - 1 : 0;
     runs->run_bits = stride;
     if (cut > 0) {
-        runs->run_bits = width(slice, cut - 1) * runs->stride_bits[cut - 1];
-        runs->first_bits = slice->begin[cut - 1] * runs->stride_bits[cut - 1];
+        uint64_t block = unit(tensor, cut - 1);
+        runs->run_bits = width(slice, cut - 1) / block * runs->stride_bits[cut - 1];
+        runs->first_bits = slice->begin[cut - 1] / block * runs->stride_bits[cut - 1];
+        runs->cuts_block = slice->begin[cut - 1] % block || slice->end[cut - 1] % block;
     }
     runs->count = runs->run_bits ? 1 : 0;
     for (unsigned i = 0; i < runs->outer; i++) {
@@ -181,6 +190,12 @@ static int misaligned(const struct sl_tensor *tensor, struct sl_err *err)
  * bytes. */
 static int check_alignment(const struct runs *runs, struct sl_err *err)
 {
+    if (runs->cuts_block)
+        return sl_fail_code(
+            err, SL_E_FORMAT, "gg.block",
+            "tensor '%.*s': the slice cuts through a block of %s: begin and end at multiples of %u",
+            SL_NAME_ARGS(runs->tensor->name, runs->tensor->name_bytes), runs->tensor->dtype_name,
+            sl_dtype_row(runs->tensor->dtype)->block);
     bool whole = runs->run_bits % 8 == 0 && run_begin_bits(runs) % 8 == 0;
     for (unsigned i = 0; i < runs->outer; i++)
         whole = whole && (runs->stride_bits[i] % 8 == 0 || width(runs->slice, i) == 1);

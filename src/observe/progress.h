@@ -2,8 +2,8 @@
  * The progress of one load, written by the load's threads and read by the bar, the log, /metrics,
  * /v1/loads and /v1/events.
  *
- * A progress stays readable after its load ended, until sl_progress_free(); all live ones are in one
- * list that sl_progress_each() walks.
+ * A progress stays readable after its load ended, until sl_progress_free(); all live ones are in
+ * one list that sl_progress_each() walks.
  */
 #ifndef SL_PROGRESS_H
 #define SL_PROGRESS_H
@@ -15,10 +15,10 @@
 #include "json.h"
 
 enum sl_load_state {
-    SL_LOAD_WAITING,   /* another load holds the directory */
-    SL_LOAD_PLANNING,  /* reading indexes, checking room */
+    SL_LOAD_WAITING,  /* another load holds the directory */
+    SL_LOAD_PLANNING, /* reading indexes, checking room */
     SL_LOAD_READING,
-    SL_LOAD_CHECKING,  /* all bytes are there, hashes still run */
+    SL_LOAD_CHECKING, /* all bytes are there, hashes still run */
     SL_LOAD_PUBLISHED,
     SL_LOAD_FAILED,
 };
@@ -26,16 +26,22 @@ const char *sl_load_state_name(enum sl_load_state state);
 
 struct sl_progress;
 /** name and uri (already without secrets) and path are copied. Registers it in the list. */
-struct sl_progress *sl_progress_new(const char *name, const char *uri, const char *path, struct sl_err *err);
+struct sl_progress *sl_progress_new(const char *name, const char *uri, const char *path,
+                                    struct sl_err *err);
 void sl_progress_free(struct sl_progress *progress);
 
 /* Any thread; progress may be NULL, then nothing happens. */
 void sl_progress_set_state(struct sl_progress *progress, enum sl_load_state state);
-void sl_progress_set_total(struct sl_progress *progress, uint64_t bytes, uint64_t tensors, uint64_t objects);
-void sl_progress_add_bytes(struct sl_progress *progress, uint64_t bytes);   /* landed at the destination */
-void sl_progress_sub_bytes(struct sl_progress *progress, uint64_t bytes);   /* a range is read again */
-void sl_progress_add_resumed(struct sl_progress *progress, uint64_t bytes); /* counted as landed too */
-void sl_progress_add_fetched(struct sl_progress *progress, uint64_t bytes); /* over the network, retries included */
+void sl_progress_set_total(struct sl_progress *progress, uint64_t bytes, uint64_t tensors,
+                           uint64_t objects);
+/** Landed at the destination. */
+void sl_progress_add_bytes(struct sl_progress *progress, uint64_t bytes);
+/** A range is read again: its bytes have not landed after all. */
+void sl_progress_sub_bytes(struct sl_progress *progress, uint64_t bytes);
+/** Found from an earlier load; counted as landed too. */
+void sl_progress_add_resumed(struct sl_progress *progress, uint64_t bytes);
+/** Received from the source, retries included. */
+void sl_progress_add_fetched(struct sl_progress *progress, uint64_t bytes);
 void sl_progress_add_verified(struct sl_progress *progress, uint64_t bytes);
 void sl_progress_add_retry(struct sl_progress *progress);
 void sl_progress_set_connections(struct sl_progress *progress, unsigned count);
@@ -50,9 +56,9 @@ struct sl_progress_view {
     uint64_t bytes_total, bytes_done, bytes_resumed, bytes_fetched, bytes_verified;
     uint64_t tensors_total, objects_total, retries;
     unsigned connections;
-    double seconds;           /* since it began, until it ended */
-    double bytes_per_second;  /* over the last few seconds */
-    double seconds_left;      /* negative if unknown */
+    double seconds;          /* since it began, until it ended */
+    double bytes_per_second; /* over the last few seconds */
+    double seconds_left;     /* negative if unknown */
     struct sl_err err;
 };
 void sl_progress_view(struct sl_progress *progress, struct sl_progress_view *view);
@@ -60,13 +66,15 @@ void sl_progress_view(struct sl_progress *progress, struct sl_progress_view *vie
 void sl_progress_each(void (*call)(const struct sl_progress_view *view, void *arg), void *arg);
 /** One load as a JSON object. */
 void sl_progress_json(struct sl_json *json, const struct sl_progress_view *view);
-/** Changes whenever any progress changes state; for event streams and waiting without polling hard. */
+/**
+ * Changes whenever any progress changes state; for event streams and waiting without polling hard.
+ */
 uint64_t sl_progress_generation(void);
 
 enum sl_progress_mode { SL_PROGRESS_AUTO, SL_PROGRESS_BAR, SL_PROGRESS_LINES, SL_PROGRESS_NONE };
 /**
- * Start the thread that shows all live loads on stderr: a bar with rate and time left on a terminal,
- * one line (JSON in json log mode) every 5 s elsewhere. Stop it before exit.
+ * Start the thread that shows all live loads on stderr: a bar with rate and time left on a
+ * terminal, one line (JSON in json log mode) every 5 s elsewhere. Stop it before exit.
  */
 int sl_progress_show_start(enum sl_progress_mode mode, struct sl_err *err);
 void sl_progress_show_stop(void);

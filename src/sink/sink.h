@@ -1,8 +1,10 @@
 /*
- * Where bytes land. A sink is opened for a list of files; readers ask it for a place for part of a file, fill it, hand it back.
+ * Where bytes land. A sink is opened for a list of files; readers ask it for a place for part of a
+ * file, fill it, hand it back.
  *
- * A place is either memory (write the bytes there) or a file range (pwrite from a buffer that is hot in cache: on tmpfs whole-page
- * writes from a small buffer are the cheapest way, see docs/architecture.md). The reader handles both.
+ * A place is either memory (write the bytes there) or a file range (pwrite from a buffer that is
+ * hot in cache: on tmpfs whole-page writes from a small buffer are the cheapest way, see
+ * docs/architecture.md). The reader handles both.
  */
 #ifndef SL_SINK_H
 #define SL_SINK_H
@@ -18,15 +20,15 @@ struct sl_sink;
 
 /** One file to be made. */
 struct sl_sink_file {
-    const char *name;  /* relative, already judged safe by sl_name_check() */
+    const char *name; /* relative, already judged safe by sl_name_check() */
     uint64_t bytes;
 };
 
 struct sl_place {
-    uint8_t *memory;   /* not NULL: bytes writable bytes lent until commit or abandon; after commit this thread may read
-                          them until its next reserve */
-    int fd;            /* memory NULL: pwrite here … */
-    uint64_t offset;   /* … at this offset */
+    uint8_t *memory; /* not NULL: bytes writable bytes lent until commit or abandon; after commit
+                        this thread may read them until its next reserve */
+    int fd;          /* memory NULL: pwrite here … */
+    uint64_t offset; /* … at this offset */
     uint64_t bytes;
     uint32_t file;
 };
@@ -34,12 +36,17 @@ struct sl_place {
 struct sl_sink_ops {
     const char *name;
     bool lends_memory; /* places are memory: read straight into them; else file ranges */
-    /** Make a place for file[file] bytes [offset, offset + bytes). Any reader thread. May block for staging memory. */
-    int (*reserve)(struct sl_sink *sink, uint32_t file, uint64_t offset, uint64_t bytes, struct sl_place *place, struct sl_err *err);
+    /**
+     * Make a place for file[file] bytes [offset, offset + bytes). Any reader thread. May block for
+     * staging memory.
+     */
+    int (*reserve)(struct sl_sink *sink, uint32_t file, uint64_t offset, uint64_t bytes,
+                   struct sl_place *place, struct sl_err *err);
     int (*commit)(struct sl_sink *sink, const struct sl_place *place, struct sl_err *err);
     void (*abandon)(struct sl_sink *sink, const struct sl_place *place);
     /** Read committed bytes back, for hashes that follow the commits and for resume. */
-    int (*read)(struct sl_sink *sink, uint32_t file, uint64_t offset, void *data, size_t bytes, struct sl_err *err);
+    int (*read)(struct sl_sink *sink, uint32_t file, uint64_t offset, void *data, size_t bytes,
+                struct sl_err *err);
     /** Everything is committed: make it final (modes, times), still under its staging name. */
     int (*finish)(struct sl_sink *sink, struct sl_err *err);
     void (*close)(struct sl_sink *sink);
@@ -50,10 +57,12 @@ struct sl_sink {
     size_t file_count;
 };
 
-int sl_sink_reserve(struct sl_sink *sink, uint32_t file, uint64_t offset, uint64_t bytes, struct sl_place *place, struct sl_err *err);
+int sl_sink_reserve(struct sl_sink *sink, uint32_t file, uint64_t offset, uint64_t bytes,
+                    struct sl_place *place, struct sl_err *err);
 int sl_sink_commit(struct sl_sink *sink, const struct sl_place *place, struct sl_err *err);
 void sl_sink_abandon(struct sl_sink *sink, const struct sl_place *place);
-int sl_sink_read(struct sl_sink *sink, uint32_t file, uint64_t offset, void *data, size_t bytes, struct sl_err *err);
+int sl_sink_read(struct sl_sink *sink, uint32_t file, uint64_t offset, void *data, size_t bytes,
+                 struct sl_err *err);
 int sl_sink_finish(struct sl_sink *sink, struct sl_err *err);
 void sl_sink_free(struct sl_sink *sink);
 SL_AUTO_DEFINE(sl_sink)
@@ -61,29 +70,34 @@ SL_AUTO_DEFINE(sl_sink)
 /** `sink.tmpfs`; rows in tmpfs.c. */
 struct sl_tmpfs_options {
     char *path;
-    int layout;            /* enum sl_sink_layout */
+    int layout; /* enum sl_sink_layout */
     uint64_t shard_bytes;
-    int replace;           /* 0 keep-old (default), 1 free-first */
-    char *owner, *group;   /* numeric ids; NULL: leave */
+    int replace;         /* 0 keep-old (default), 1 free-first */
+    char *owner, *group; /* numeric ids; NULL: leave */
 };
 enum sl_sink_layout { SL_LAYOUT_VERBATIM, SL_LAYOUT_SAFETENSORS, SL_LAYOUT_TENSORIZER };
 extern const struct sl_option_table sl_tmpfs_table;
 
 /**
- * Files below directory_fd (the staging directory, borrowed): made or opened (a resumed load) without following links, set to
- * their full size. SL_E_NO_SPACE with what to do.
+ * Files below directory_fd (the staging directory, borrowed): made or opened (a resumed load)
+ * without following links, set to their full size. SL_E_NO_SPACE with what to do.
  */
-struct sl_sink *sl_tmpfs_open(int directory_fd, const struct sl_sink_file *files, size_t count, struct sl_err *err);
-/** The owner and group that finish() gives the files; numeric ids, NULL leaves them. SL_E_USAGE if it is no number. */
-int sl_tmpfs_set_owner(struct sl_sink *sink, const struct sl_tmpfs_options *options, struct sl_err *err);
+struct sl_sink *sl_tmpfs_open(int directory_fd, const struct sl_sink_file *files, size_t count,
+                              struct sl_err *err);
+/**
+ * The owner and group that finish() gives the files; numeric ids, NULL leaves them. SL_E_USAGE if
+ * it is no number.
+ */
+int sl_tmpfs_set_owner(struct sl_sink *sink, const struct sl_tmpfs_options *options,
+                       struct sl_err *err);
 /** Files as memory of this process: the sink's suite of tests and digests. Place is memory. */
 struct sl_sink *sl_heap_open(const struct sl_sink_file *files, size_t count, struct sl_err *err);
 const uint8_t *sl_heap_data(const struct sl_sink *sink, uint32_t file);
 
 /**
- * Judge a name from a listing or an index as a path below the destination: no empty, "." or ".." component, not absolute, no
- * NUL (bytes counted), no backslash, no control characters, components <= 255 bytes, whole <= 1024, not ".sluice". SL_E_FORMAT,
- * code "E_NAME", quoting it.
+ * Judge a name from a listing or an index as a path below the destination: no empty, "." or ".."
+ * component, not absolute, no NUL (bytes counted), no backslash, no control characters, components
+ * <= 255 bytes, whole <= 1024, not ".sluice". SL_E_FORMAT, code "E_NAME", quoting it.
  */
 int sl_name_check(const char *name, size_t bytes, struct sl_err *err);
 

@@ -1,5 +1,6 @@
 /*
- * What a backend implements: one file and one row of sources.def each. Called only by source.c and fetch.c.
+ * What a backend implements: one file and one row of sources.def each. Called only by source.c and
+ * fetch.c.
  */
 #ifndef SL_BACKEND_H
 #define SL_BACKEND_H
@@ -14,12 +15,13 @@ enum { SL_IDLE_LANES_MAX = 64 };
 
 struct sl_store {
     const struct sl_backend *backend;
-    char *uri;      /* of the base, without secrets */
+    char *uri; /* of the base, without secrets */
     struct sl_source_config config;
-    void *impl;     /* the backend's */
+    void *impl; /* the backend's */
     struct {
         pthread_mutex_t mutex;
-        struct sl_lane *lanes[SL_IDLE_LANES_MAX]; /* connected and without a request, for the next fetch */
+        /* connected and without a request, for the next fetch */
+        struct sl_lane *lanes[SL_IDLE_LANES_MAX];
         unsigned lane_count;
     } locked;
 };
@@ -29,11 +31,11 @@ struct sl_source {
     char *name, *uri;
     uint64_t bytes;
     struct sl_version version;
-    uint8_t *head;         /* the first bytes, kept */
+    uint8_t *head; /* the first bytes, kept */
     size_t head_bytes;
-    bool opened;           /* the first answer came: bytes and version are known */
+    bool opened; /* the first answer came: bytes and version are known */
     struct sl_counter requests, received;
-    void *impl;            /* the backend's: a resolved URL, an open descriptor */
+    void *impl; /* the backend's: a resolved URL, an open descriptor */
 };
 
 /** One connection's worth of a backend; thread-confined; `impl` semantics are the backend's. */
@@ -55,20 +57,24 @@ struct sl_backend {
     struct sl_lane *(*lane_new)(struct sl_store *store, struct sl_err *err);
     void (*lane_free)(struct sl_lane *lane);
     /**
-     * Begin one request for [begin, end). While source->version is not known yet (first request, begin is 0) the
-     * range may be cut short by the object's end, and the answer fills source->bytes and source->version before the
-     * first byte is delivered; afterwards the answer must match them exactly.
+     * Begin one request for [begin, end). While source->version is not known yet (first request,
+     * begin is 0) the range may be cut short by the object's end, and the answer fills
+     * source->bytes and source->version before the first byte is delivered; afterwards the answer
+     * must match them exactly.
      */
-    int (*lane_start)(struct sl_lane *lane, struct sl_source *source, uint64_t begin, uint64_t end, bool first,
-                      struct sl_err *err);
+    int (*lane_start)(struct sl_lane *lane, struct sl_source *source, uint64_t begin, uint64_t end,
+                      bool first, struct sl_err *err);
     /** As sl_fetch_read(), without retry. After END or FAILED the lane can start again. */
-    enum sl_fetch_state (*lane_read)(struct sl_lane *lane, void *data, size_t bytes, size_t *got, struct sl_err *err);
-    int (*lane_poll)(struct sl_lane *lane, struct pollfd fds[SL_FETCH_POLL_MAX], uint64_t *deadline_ns);
+    enum sl_fetch_state (*lane_read)(struct sl_lane *lane, void *data, size_t bytes, size_t *got,
+                                     struct sl_err *err);
+    int (*lane_poll)(struct sl_lane *lane, struct pollfd fds[SL_FETCH_POLL_MAX],
+                     uint64_t *deadline_ns);
     /** Drop the request and its connection. */
     void (*lane_abort)(struct sl_lane *lane);
     /**
-     * Before a retry of a failure that is not retryable by its kind: true if something was done about it (credentials
-     * refreshed, redirect resolved again, region learned) and the request is worth one more try. May block. NULL: never.
+     * Before a retry of a failure that is not retryable by its kind: true if something was done
+     * about it (credentials refreshed, redirect resolved again, region learned) and the request is
+     * worth one more try. May block. NULL: never.
      */
     bool (*mend)(struct sl_source *source, const struct sl_err *why, struct sl_err *err);
 };

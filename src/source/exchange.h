@@ -1,9 +1,9 @@
 /*
  * HTTP/1.1 over one connection: one request and its answer at a time, without blocking.
  *
- * http.c and s3.c put their ranges through it, listings, credential services and probes use the blocking
- * sl_exchange_simple(). The connection (DNS, proxy, TLS) is libcurl's in CONNECT_ONLY mode; head parsing, body framing
- * (Content-Length, chunked, close) and keep-alive are ours.
+ * http.c and s3.c put their ranges through it, listings, credential services and probes use the
+ * blocking sl_exchange_simple(). The connection (DNS, proxy, TLS) is libcurl's in CONNECT_ONLY
+ * mode; head parsing, body framing (Content-Length, chunked, close) and keep-alive are ours.
  */
 #ifndef SL_EXCHANGE_H
 #define SL_EXCHANGE_H
@@ -27,9 +27,10 @@ struct sl_connect {
 /** One request. Everything is copied by sl_exchange_start(). */
 struct sl_request {
     const char *method; /* GET, HEAD, PUT, POST, DELETE */
-    const char *url;    /* absolute, http or https, percent-encoded, without fragment; sent as it is (no dot squashing) */
-    const char *const *headers; /* "Name: value", NULL-terminated; NULL for none. Host, Connection, Accept-Encoding: identity
-                                   and Content-Length are added */
+    const char *url;    /* absolute, http or https, percent-encoded, without fragment; sent as it is
+                           (no dot squashing) */
+    const char *const *headers; /* "Name: value", NULL-terminated; NULL for none. Host, Connection,
+                                   Accept-Encoding: identity and Content-Length are added */
     const void *body;
     size_t body_bytes;
 };
@@ -39,25 +40,34 @@ void sl_exchange_free(struct sl_exchange *exchange);
 SL_AUTO_DEFINE(sl_exchange)
 
 /**
- * Begin a request. A live connection to the same origin (scheme, host, port, proxy) is used again, else it is closed and a
- * new one made. A reset before the first byte of the answer on a connection that was used before is tried once on a new
- * connection, uncounted. The previous answer must be drained or aborted.
+ * Begin a request. A live connection to the same origin (scheme, host, port, proxy) is used again,
+ * else it is closed and a new one made. A reset before the first byte of the answer on a connection
+ * that was used before is tried once on a new connection, uncounted. The previous answer must be
+ * drained or aborted.
  */
-int sl_exchange_start(struct sl_exchange *exchange, const struct sl_request *request, struct sl_err *err);
+int sl_exchange_start(struct sl_exchange *exchange, const struct sl_request *request,
+                      struct sl_err *err);
 
 /**
- * Progress until the answer's head is complete: DATA when it is, WAIT, or FAILED (SL_E_NET: cannot connect, reset, bad head,
- * stall). 1xx answers are skipped.
+ * Progress until the answer's head is complete: DATA when it is, WAIT, or FAILED (SL_E_NET: cannot
+ * connect, reset, bad head, stall). 1xx answers are skipped.
  */
 enum sl_fetch_state sl_exchange_head(struct sl_exchange *exchange, struct sl_err *err);
 int sl_exchange_status(const struct sl_exchange *exchange);
-/** The header's value, trimmed; the first of several; NULL if absent. Borrowed until the next start. */
+/**
+ * The header's value, trimmed; the first of several; NULL if absent. Borrowed until the next start.
+ */
 const char *sl_exchange_header(const struct sl_exchange *exchange, const char *name);
 /** The body's length as announced, -1 if not. */
 int64_t sl_exchange_content_length(const struct sl_exchange *exchange);
-/** Body bytes, as sl_fetch_read(); END when the body is complete; a body that ends early is FAILED, SL_E_NET. */
-enum sl_fetch_state sl_exchange_body(struct sl_exchange *exchange, void *data, size_t bytes, size_t *got, struct sl_err *err);
-int sl_exchange_poll(struct sl_exchange *exchange, struct pollfd fds[SL_FETCH_POLL_MAX], uint64_t *deadline_ns);
+/**
+ * Body bytes, as sl_fetch_read(); END when the body is complete; a body that ends early is FAILED,
+ * SL_E_NET.
+ */
+enum sl_fetch_state sl_exchange_body(struct sl_exchange *exchange, void *data, size_t bytes,
+                                     size_t *got, struct sl_err *err);
+int sl_exchange_poll(struct sl_exchange *exchange, struct pollfd fds[SL_FETCH_POLL_MAX],
+                     uint64_t *deadline_ns);
 void sl_exchange_abort(struct sl_exchange *exchange);
 /** The cancellation it was made with; may be NULL. */
 struct sl_cancel *sl_exchange_cancel(const struct sl_exchange *exchange);
@@ -75,17 +85,21 @@ void sl_answer_release(struct sl_answer *answer);
 /** Value copied into text (cut to bytes - 1); false if absent. */
 bool sl_answer_header(const struct sl_answer *answer, const char *name, char *text, size_t bytes);
 /**
- * Send and read the answer, blocking, body at most body_limit bytes. No retry and no redirect: any status is a
- * success here; only transport failures are errors.
+ * Send and read the answer, blocking, body at most body_limit bytes. No retry and no redirect: any
+ * status is a success here; only transport failures are errors.
  */
-int sl_exchange_simple(struct sl_exchange *exchange, const struct sl_request *request, size_t body_limit, struct sl_answer *answer,
-                       struct sl_err *err);
+int sl_exchange_simple(struct sl_exchange *exchange, const struct sl_request *request,
+                       size_t body_limit, struct sl_answer *answer, struct sl_err *err);
 
 /** Parse and validate a status line and headers (fuzzed). Shared with the tests; see exchange.c. */
 int sl_http_head_parse(const char *text, size_t bytes, int *status, struct sl_err *err);
 
-/** Map an HTTP status to an error kind and retryability; `what` is the subject: "cannot read 's3://…'". detail may be "". */
-int sl_http_fail(struct sl_err *err, int status, const char *retry_after, const char *what, const char *detail);
+/**
+ * Map an HTTP status to an error kind and retryability; `what` is the subject: "cannot read
+ * 's3://…'". detail may be "".
+ */
+int sl_http_fail(struct sl_err *err, int status, const char *retry_after, const char *what,
+                 const char *detail);
 
 /** "Basic …" for user and password; free() it. */
 char *sl_http_basic(const char *user, const char *password, struct sl_err *err);

@@ -1,10 +1,11 @@
 /*
  * Where bytes come from.
  *
- * A *store* is a place that holds objects: a directory, a web server, a bucket, with its configuration,
- * credentials and what was learned about it. A *source* is one object of a store at one version: its
- * length, its version, its bytes [begin, end). Every range read afterwards carries that version and fails
- * with SL_E_INTEGRITY, code "changed", if the object is not the same any more.
+ * A *store* is a place that holds objects: a directory, a web server, a bucket, with its
+ * configuration, credentials and what was learned about it. A *source* is one object of a store at
+ * one version: its length, its version, its bytes [begin, end). Every range read afterwards carries
+ * that version and fails with SL_E_INTEGRITY, code "changed", if the object is not the same any
+ * more.
  *
  * Backends (sources.def) are silent: this layer checks arguments, counts bytes, time, retries and
  * errors, and traces, once, for all of them.
@@ -51,7 +52,7 @@ struct sl_source_config {
     unsigned stall_seconds;             /* 0: 30. Less than 64 KiB in that time is a stall */
     unsigned attempts;                  /* 0: 8. Per range, first try included */
     struct sl_cancel *cancel;           /* may be NULL */
-    struct sl_progress *progress;       /* may be NULL; fetched bytes and retries are counted there */
+    struct sl_progress *progress; /* may be NULL; fetched bytes and retries are counted there */
 };
 
 /* ---- stores --------------------------------------------------------------------------------- */
@@ -61,14 +62,14 @@ struct sl_source;
 
 /**
  * Open the store that a URI points into: /path, file:///path, http(s)://host/…, s3://bucket/….
- * A URI with a trailing slash (or an existing local directory) is a prefix; *key is then "" and the store's
- * names are relative to it; else the URI's last path segment is *key and its folder the store's base, so
- * that siblings (the shards of an index) can be opened. *key is malloc'ed (percent-decoded for http only
- * as far as the path segment needs), free() it. SL_E_USAGE for a scheme that is not in sources.def.
- * Touches no network.
+ * A URI with a trailing slash (or an existing local directory) is a prefix; *key is then "" and the
+ * store's names are relative to it; else the URI's last path segment is *key and its folder the
+ * store's base, so that siblings (the shards of an index) can be opened. *key is malloc'ed
+ * (percent-decoded for http only as far as the path segment needs), free() it. SL_E_USAGE for a
+ * scheme that is not in sources.def. Touches no network.
  */
-int sl_store_open(const char *uri, const struct sl_source_config *config, struct sl_store **store, char **key,
-                  struct sl_err *err);
+int sl_store_open(const char *uri, const struct sl_source_config *config, struct sl_store **store,
+                  char **key, struct sl_err *err);
 void sl_store_free(struct sl_store *store);
 SL_AUTO_DEFINE(sl_store)
 /** The URI without user, password and query, for people, manifests and logs; borrowed. */
@@ -85,11 +86,12 @@ struct sl_entry {
     const char *etag; /* as the listing gives it, or "" */
 };
 /**
- * Every object below the base, in the order of the store, page by page in bounded memory. The callback
- * returns 0 to go on, -1 (err filled) to stop. Folder markers are left out. SL_E_NOT_FOUND if there is none.
- * http: SL_E_USAGE ("has no listing; name an object or an index").
+ * Every object below the base, in the order of the store, page by page in bounded memory. The
+ * callback returns 0 to go on, -1 (err filled) to stop. Folder markers are left out. SL_E_NOT_FOUND
+ * if there is none. http: SL_E_USAGE ("has no listing; name an object or an index").
  */
-int sl_store_list(struct sl_store *store, int (*each)(const struct sl_entry *entry, void *arg, struct sl_err *err),
+int sl_store_list(struct sl_store *store,
+                  int (*each)(const struct sl_entry *entry, void *arg, struct sl_err *err),
                   void *arg, struct sl_err *err);
 
 /* ---- sources -------------------------------------------------------------------------------- */
@@ -98,24 +100,26 @@ enum { SL_VERSION_TEXT_MAX = 512 };
 
 /** Which version of an object: equal strings mean equal bytes as far as the store can tell. */
 struct sl_version {
-    char etag[SL_VERSION_TEXT_MAX];          /* with quotes and W/, or "" */
-    char version_id[SL_VERSION_TEXT_MAX];    /* S3, or "" */
-    char last_modified[64];                  /* as sent (file: seconds.nanoseconds of mtime, with the inode), or "" */
+    char etag[SL_VERSION_TEXT_MAX];       /* with quotes and W/, or "" */
+    char version_id[SL_VERSION_TEXT_MAX]; /* S3, or "" */
+    char last_modified[64]; /* as sent (file: mtime in nanoseconds and inode), or "" */
 };
 
 /**
- * Open one object: one request for its first head_bytes (at least 1; fewer come if it is shorter), which also
- * tells length and version. The head is kept and served by sl_source_read() without another request.
- * Empty objects are fine. Retries as sl_fetch does. Several threads may open sources of one store.
+ * Open one object: one request for its first head_bytes (at least 1; fewer come if it is shorter),
+ * which also tells length and version. The head is kept and served by sl_source_read() without
+ * another request. Empty objects are fine. Retries as sl_fetch does. Several threads may open
+ * sources of one store.
  */
-int sl_source_open(struct sl_store *store, const char *name, uint64_t head_bytes, struct sl_source **source,
-                   struct sl_err *err);
+int sl_source_open(struct sl_store *store, const char *name, uint64_t head_bytes,
+                   struct sl_source **source, struct sl_err *err);
 /**
- * A source whose length and version are known, from a listing with strong ETags or from an earlier opening of the same object: no
- * request is made. Its head is empty. Any thread.
+ * A source whose length and version are known, from a listing with strong ETags or from an earlier
+ * opening of the same object: no request is made. Its head is empty. Any thread.
  */
-int sl_source_known(struct sl_store *store, const char *name, uint64_t bytes, const struct sl_version *version,
-                    struct sl_source **source, struct sl_err *err);
+int sl_source_known(struct sl_store *store, const char *name, uint64_t bytes,
+                    const struct sl_version *version, struct sl_source **source,
+                    struct sl_err *err);
 /** The store must outlive its sources. */
 void sl_source_free(struct sl_source *source);
 SL_AUTO_DEFINE(sl_source)
@@ -129,10 +133,12 @@ struct sl_store *sl_source_store(const struct sl_source *source);
 void sl_source_counts(const struct sl_source *source, uint64_t *requests, uint64_t *bytes);
 
 /**
- * Read [offset, offset + bytes) into data; all of it or -1. Beyond the end is SL_E_FORMAT, code "truncated"
- * (the caller took the numbers from the object). Blocks, retries, ends on cancel. One thread per source.
+ * Read [offset, offset + bytes) into data; all of it or -1. Beyond the end is SL_E_FORMAT, code
+ * "truncated" (the caller took the numbers from the object). Blocks, retries, ends on cancel. One
+ * thread per source.
  */
-int sl_source_read(struct sl_source *source, uint64_t offset, void *data, size_t bytes, struct sl_err *err);
+int sl_source_read(struct sl_source *source, uint64_t offset, void *data, size_t bytes,
+                   struct sl_err *err);
 
 /* ---- tests ---------------------------------------------------------------------------------- */
 
