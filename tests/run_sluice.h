@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <sys/types.h>
 
-/** What one run left. Release with ran_release(). */
+/** What one run left: zeroed before the first run, ran_release() after the last. */
 struct ran {
     int exit_code;   /* 128 + n if signal n killed it */
     char *out, *err; /* at most 4 MiB each */

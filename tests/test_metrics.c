@@ -132,7 +132,7 @@ START_TEST(promtool_is_content)
     ck_assert_int_ge(fd, 0);
     ck_assert_int_eq(write(fd, text, strlen(text)), (ssize_t)strlen(text));
     close(fd);
-    struct ran ran;
+    struct ran ran = {0};
     run_program(
         &ran, "/bin/sh",
         (const char *const[]){"-c", "exec /usr/bin/promtool check metrics <\"$0\"", name, NULL});
