@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "exchange.h"
-#include "ranges.h"
+#include "range_blob.h"
 
 static struct sl_server *server;
 static struct sl_exchange *exchange;

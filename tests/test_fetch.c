@@ -7,7 +7,7 @@
 
 #include "fetch.h"
 #include "metrics.h"
-#include "ranges.h"
+#include "range_blob.h"
 #include "retry.h"
 
 static struct sl_server *server;
@@ -110,6 +110,29 @@ START_TEST(tries_end)
     ck_assert_int_eq(err.http_status, 503);
     ck_assert_uint_eq(sl_server_request_count(server), 3);
     ck_assert_ptr_nonnull(strstr(err.message, "gave up after 3 tries"));
+}
+END_TEST
+
+START_TEST(a_range_that_lacks_only_its_end_mark_is_complete)
+{
+    static const char *const frames[] = {
+        "Transfer-Encoding: chunked\r\n\r\nA\r\n0123456789\r\n",
+        "Transfer-Encoding: chunked\r\n\r\nA\r\n0123456789",
+    };
+    char text[256];
+    struct sl_err err = SL_ERR_INIT;
+    SL_AUTO(sl_store) store = NULL;
+    SL_AUTO(sl_source) source = NULL;
+    sl_autofree char *key = NULL;
+    uint8_t data[10];
+    snprintf(text, sizeof(text),
+             "HTTP/1.1 206 OK\r\nETag: \"v1\"\r\nContent-Range: bytes 0-9/10\r\n%s", frames[_i]);
+    SL_SCRIPT(server, {.path = "/m", .first = 1, .fault = SL_FAULT_HEAD, .text = text});
+    ck_assert_int_eq(sl_store_open(sl_server_url(server, "/m"), &config, &store, &key, &err), 0);
+    ck_assert_msg(sl_source_open(store, key, 10, &source, &err) == 0, "%s", err.message);
+    ck_assert_int_eq(sl_source_read(source, 0, data, 10, &err), 0);
+    ck_assert_mem_eq(data, "0123456789", 10);
+    ck_assert_uint_eq(sl_server_request_count(server), 1);
 }
 END_TEST
 

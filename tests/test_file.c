@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "ranges.h"
+#include "range_blob.h"
 
 static char base[64];
 

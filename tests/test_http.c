@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "ranges.h"
+#include "range_blob.h"
 
 static struct sl_server *server, *other;
 static const struct sl_source_config plain = {.attempts = 2, .stall_seconds = 2};

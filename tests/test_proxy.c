@@ -5,7 +5,7 @@
 
 #include "netrc.h"
 #include "proxy.h"
-#include "ranges.h"
+#include "range_blob.h"
 
 static void assert_proxy(const char *text, const char *expected)
 {

@@ -1,7 +1,7 @@
 /* What the tests of the network share: a blob on a range server, read whole through a source and
  * compared. */
-#ifndef SL_RANGES_H
-#define SL_RANGES_H
+#ifndef SL_RANGE_BLOB_H
+#define SL_RANGE_BLOB_H
 
 #include "range_server.h"
 #include "source.h"

@@ -1,5 +1,5 @@
 /* Shared by the tests that read from the range server. */
-#include "ranges.h"
+#include "range_blob.h"
 
 #include <check.h>
 #include <stdio.h>
