@@ -13,6 +13,18 @@ START_TEST(every_name_finds_its_own_row)
 }
 END_TEST
 
+START_TEST(blocks_are_whole_bytes)
+{
+    for (int i = 1; i < SL_DTYPE_COUNT; i++) {
+        const struct sl_dtype_row *row = sl_dtype_row((enum sl_dtype)i);
+        ck_assert_uint_ge(row->block, 1);
+        ck_assert(row->block == 1 || (row->bits % 8 == 0 && !row->safetensors));
+    }
+    ck_assert_uint_eq(sl_dtype_row(SL_DTYPE_Q4_K)->block, 256);
+    ck_assert_uint_eq(sl_dtype_row(SL_DTYPE_Q4_K)->bits, 144 * 8);
+}
+END_TEST
+
 START_TEST(names_are_exact)
 {
     ck_assert_int_eq(sl_dtype_by_name("f32", 3), SL_DTYPE_NONE);
@@ -72,6 +84,7 @@ int main(void)
     Suite *suite = suite_create("dtype");
     TCase *tcase = tcase_create("dtype");
     tcase_add_test(tcase, every_name_finds_its_own_row);
+    tcase_add_test(tcase, blocks_are_whole_bytes);
     tcase_add_test(tcase, names_are_exact);
     tcase_add_test(tcase, every_torch_name_finds_its_own_row);
     tcase_add_test(tcase, code_and_torch_name_must_belong_together);

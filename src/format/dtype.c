@@ -1,6 +1,6 @@
 /*
- * Lookups in dtypes.def. Seventy rows are found by walking them: a lookup happens once a tensor, and
- * a walk over rows that fit a few cache lines costs less than what surrounds it.
+ * Lookups in dtypes.def. Seventy rows are found by walking them: a lookup happens once a tensor,
+ * and a walk over rows that fit a few cache lines costs less than what surrounds it.
  */
 #include "dtype.h"
 
@@ -11,7 +11,7 @@
 static const struct sl_dtype_row rows[] = {
     {"", 0, 1, 0, "", ""},
 #define SL_DTYPE(id, bits, safetensors, numpy, torch) {#id, bits, 1, safetensors, numpy, torch},
-#define SL_DTYPE_BLOCK(id, elements, bytes, ggml) {#id, (bytes) * 8, elements, 0, "", ""},
+#define SL_DTYPE_BLOCK(id, elements, bytes, ggml)     {#id, (bytes)*8, elements, 0, "", ""},
 #include "dtypes.def"
 #undef SL_DTYPE
 #undef SL_DTYPE_BLOCK

@@ -9,7 +9,7 @@
 enum sl_dtype {
     SL_DTYPE_NONE,
 #define SL_DTYPE(id, bits, safetensors, numpy, torch) SL_DTYPE_##id,
-#define SL_DTYPE_BLOCK(id, elements, bytes, ggml) SL_DTYPE_##id,
+#define SL_DTYPE_BLOCK(id, elements, bytes, ggml)     SL_DTYPE_##id,
 #include "dtypes.def"
 #undef SL_DTYPE
 #undef SL_DTYPE_BLOCK
