@@ -256,6 +256,53 @@ START_TEST(links_are_not_followed)
 }
 END_TEST
 
+START_TEST(a_folder_of_somebody_else_in_the_way_leaves_the_old_version)
+{
+    struct version old, new;
+    struct sl_err err = SL_ERR_INIT;
+    char folder[512], mine[600];
+    version_make(&old, old_names, "old");
+    ck_assert_int_eq(publish_version(&old, "old", &err), 0);
+    snprintf(folder, sizeof(folder), "%s/new/file", path);
+    snprintf(mine, sizeof(mine), "%s/new", path);
+    ck_assert_int_eq(mkdir(mine, 0755), 0);
+    ck_assert_int_eq(mkdir(folder, 0755), 0);
+    version_make(&new, new_names, "new");
+    ck_assert_int_eq(publish_version(&new, "new", &err), -1);
+    ck_assert_msg(err.kind == SL_E_NO_SPACE && strstr(err.message, "new/file"), "%s", err.message);
+    ck_assert(is_current(&old));
+    ck_assert_int_eq(rmdir(folder), 0);
+    ck_assert_int_eq(publish_version(&new, "new", &err), 0);
+    ck_assert(is_current(&new));
+    version_release(&new);
+    version_release(&old);
+}
+END_TEST
+
+START_TEST(a_file_takes_the_place_of_an_old_folder_unless_others_live_there)
+{
+    static const char *const deep[] = {"turn/now/folder", "turn/x", NULL}, *const flat[] = {"turn",
+                                                                                            NULL};
+    struct version old, new;
+    struct sl_err err = SL_ERR_INIT;
+    char mine[512];
+    version_make(&old, deep, "old");
+    ck_assert_int_eq(publish_version(&old, "old", &err), 0);
+    snprintf(mine, sizeof(mine), "%s/turn/now", path);
+    ck_assert_int_eq(chmod(mine, 0755), 0);
+    snprintf(mine, sizeof(mine), "%s/turn/now/mine", path);
+    close(open(mine, O_WRONLY | O_CREAT, 0600));
+    version_make(&new, flat, "new");
+    ck_assert_int_eq(publish_version(&new, "new", &err), -1);
+    ck_assert(is_current(&old));
+    ck_assert_int_eq(unlink(mine), 0);
+    ck_assert_msg(publish_version(&new, "new", &err) == 0, "%s", err.message);
+    ck_assert(is_current(&new));
+    version_release(&new);
+    version_release(&old);
+}
+END_TEST
+
 static void note_waiting(void *arg)
 {
     sl_cancel_raise(arg, SIGTERM);
@@ -411,6 +458,8 @@ int main(void)
     tcase_add_test(all, a_kill_at_any_step_leaves_old_or_new);
     tcase_add_test(all, what_vanished_from_a_marked_commit_is_loaded_again);
     tcase_add_test(all, links_are_not_followed);
+    tcase_add_test(all, a_folder_of_somebody_else_in_the_way_leaves_the_old_version);
+    tcase_add_test(all, a_file_takes_the_place_of_an_old_folder_unless_others_live_there);
     tcase_add_test(all, a_second_load_waits_and_can_be_canceled);
     tcase_add_test(all, withdrawing_removes_what_was_published_and_nothing_else);
     tcase_add_test(all, verify_finds_a_changed_byte);

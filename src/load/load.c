@@ -134,6 +134,8 @@ static int fill(struct load *load, struct sl_publish *publish, const struct sl_p
     SL_AUTO(sl_journal) journal = open_journal(publish, plan, err);
     if (!journal)
         return -1;
+    if (sl_publish_look_ahead(publish, plan, err) < 0)
+        return -1;
     if (tmpfs->replace == 1 && sl_publish_withdraw(publish, err) < 0)
         return -1;
     if (sl_room_check(tmpfs->path, plan->sink_bytes, sl_publish_staged_bytes(publish), NULL, err) <

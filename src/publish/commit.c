@@ -11,6 +11,7 @@
  * every file was seen at its place with the size and time it had in staging commit, staging,
  * journal removed
  */
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -21,7 +22,7 @@
 #include "log.h"
 #include "publish_parts.h"
 
-enum { READ_BUFFER_BYTES = 256 * 1024 };
+enum { READ_BUFFER_BYTES = 256 * 1024, FOLDER_DEPTH_MAX = 600 };
 
 static void (*step_hook)(const char *what);
 
@@ -251,25 +252,73 @@ static int describe(int staging_fd, const struct sl_plan_file *from, const uint3
     return 0;
 }
 
-/* A link or a file where a folder must be would stop the commit halfway: better refused before the
- * marker. */
-static int look_ahead(struct sl_publish *publish, const struct sl_published *new,
-                      const struct sl_published *old, struct sl_err *err)
+/* Will this folder be gone when the old version's files are? True if nothing else is in it. Takes
+ * fd. */
+static bool folder_goes(int fd, const char *name, const struct sl_published *old, unsigned depth)
 {
-    for (size_t i = 0; i < new->count; i++) {
-        const char *leaf;
-        sl_autoclose int fd = sl_tree_parent(publish->root_fd, new->files[i].name, false, &leaf);
-        if (fd >= 0 || errno == ENOENT)
-            continue;
-        bool ours = false;
-        for (size_t o = 0; errno == ENOTDIR && o < old->count && !ours; o++) {
-            size_t bytes = strlen(old->files[o].name);
-            ours = strncmp(new->files[i].name, old->files[o].name, bytes) == 0 &&
-                   new->files[i].name[bytes] == '/';
-        }
-        if (!ours)
-            return sl_tree_fail(err, errno, "put into place", new->files[i].name);
+    char below[SL_PUBLISH_PATH_MAX];
+    DIR *folder = fd < 0 || depth > FOLDER_DEPTH_MAX ? NULL : fdopendir(fd);
+    if (!folder) {
+        if (fd >= 0)
+            close(fd);
+        return false;
     }
+    bool goes = true, empty = true;
+    for (struct dirent *entry; goes && (entry = readdir(folder));) {
+        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
+            continue;
+        empty = goes = false;
+        if (snprintf(below, sizeof(below), "%s/%s", name, entry->d_name) >= (int)sizeof(below))
+            break;
+        for (size_t i = 0; i < old->count && !goes; i++)
+            goes = strcmp(old->files[i].name, below) == 0;
+        if (!goes)
+            goes = folder_goes(openat(dirfd(folder), entry->d_name,
+                                      O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC),
+                               below, old, depth + 1);
+    }
+    closedir(folder);
+    return goes && !empty;
+}
+
+/* The parent of `name` cannot be entered: fine if a file of the old version is in the way. */
+static bool parent_goes(const char *name, const struct sl_published *old)
+{
+    for (size_t i = 0; i < old->count; i++) {
+        size_t bytes = strlen(old->files[i].name);
+        if (strncmp(name, old->files[i].name, bytes) == 0 && name[bytes] == '/')
+            return true;
+    }
+    return false;
+}
+
+static int look_at(struct sl_publish *publish, const char *name, const struct sl_published *old,
+                   struct sl_err *err)
+{
+    const char *leaf;
+    struct stat status;
+    sl_autoclose int fd = sl_tree_parent(publish->root_fd, name, false, &leaf);
+    int number = errno;
+    if (fd < 0 && number != ENOENT && !(number == ENOTDIR && parent_goes(name, old)))
+        return sl_tree_fail(err, number, "put into place", name);
+    if (fd < 0 || fstatat(fd, leaf, &status, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISDIR(status.st_mode) ||
+        folder_goes(openat(fd, leaf, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC), name, old,
+                    0))
+        return 0;
+    return sl_tree_fail(err, EISDIR, "put into place", name);
+}
+
+/* What is in the way would stop the commit halfway, with the old version half gone: refused before
+ * the first byte, and once more before the marker. */
+int sl_publish_look_ahead(struct sl_publish *publish, const struct sl_plan *plan,
+                          struct sl_err *err)
+{
+    __attribute__((cleanup(sl_published_release))) struct sl_published old = {0};
+    struct sl_err unreadable = SL_ERR_INIT; /* then nothing is known to be ours */
+    sl_published_read(publish->state_fd, SL_MANIFEST, &old, &unreadable);
+    for (size_t i = 0; i < plan->file_count; i++)
+        if (look_at(publish, plan->files[i].name, &old, err) < 0)
+            return -1;
     return 0;
 }
 
@@ -290,7 +339,7 @@ int sl_publish_commit(struct sl_publish *publish, const struct sl_plan *plan,
                       const struct sl_spec *spec, const uint32_t *crcs, const bool *known,
                       struct sl_err *err)
 {
-    __attribute__((cleanup(sl_published_release))) struct sl_published new = {0}, old = {0};
+    __attribute__((cleanup(sl_published_release))) struct sl_published new = {0};
     int staging_fd = sl_publish_staging(publish, err);
     if (staging_fd < 0)
         return -1;
@@ -305,8 +354,7 @@ int sl_publish_commit(struct sl_publish *publish, const struct sl_plan *plan,
                      &new.files[new.count], err) < 0)
             return -1;
     }
-    sl_published_read(publish->state_fd, SL_MANIFEST, &old, NULL);
-    if (look_ahead(publish, &new, &old, err) < 0)
+    if (sl_publish_look_ahead(publish, plan, err) < 0)
         return -1;
     step("manifest.new");
     if (write_new(publish, plan, spec, &new, err) < 0)

@@ -39,6 +39,12 @@ int sl_publish_discard(struct sl_publish *publish, bool keep_journal, struct sl_
 /** replace: free-first: take the published version away before reading. */
 int sl_publish_withdraw(struct sl_publish *publish, struct sl_err *err);
 /**
+ * Is every place of the plan's files free, or taken by files of the published version alone?
+ * SL_E_NO_SPACE names a link or a folder of somebody else that is in the way.
+ */
+int sl_publish_look_ahead(struct sl_publish *publish, const struct sl_plan *plan,
+                          struct sl_err *err);
+/**
  * All files of the plan are complete and checked in staging: make them visible. crcs has the CRC32C
  * of each file where known says so (both may be NULL); the others are read. On failure before the
  * commit marker the old version is untouched.
