@@ -45,6 +45,13 @@ struct step {
     char *path, *headers, *text;
 };
 
+/* Kept until the server stops: an answer that is being sent may still point into an old one. */
+struct script {
+    struct script *older;
+    size_t count;
+    struct step steps[];
+};
+
 struct connection {
     struct sl_server *server;
     pthread_t thread;
@@ -67,8 +74,7 @@ struct sl_server {
         pthread_mutex_t mutex;
         bool stopping;
         struct blob *blobs;
-        struct step steps[STEPS_MAX];
-        size_t step_count;
+        struct script *script; /* the newest; NULL: none */
         sl_server_handler *handler;
         void *handler_arg;
         struct sl_server_request *requests[REQUESTS_MAX];
@@ -339,8 +345,9 @@ static void choose(struct sl_server *server, const struct sl_server_request *req
         hit +=
             strcspn(old->target, "?") == path && strncmp(old->target, request->target, path) == 0;
     }
-    for (size_t i = 0; i < server->locked.step_count; i++) {
-        const struct sl_step *step = &server->locked.steps[i].step;
+    const struct script *script = server->locked.script;
+    for (size_t i = 0; script && i < script->count; i++) {
+        const struct sl_step *step = &script->steps[i].step;
         if (step->path &&
             (strlen(step->path) != path || strncmp(step->path, request->target, path) != 0))
             continue;
@@ -463,14 +470,18 @@ struct sl_server *sl_server_start_tls(void)
     return server;
 }
 
-static void clear_script(struct sl_server *server)
+static void free_scripts(struct script *script)
 {
-    for (size_t i = 0; i < server->locked.step_count; i++) {
-        free(server->locked.steps[i].path);
-        free(server->locked.steps[i].headers);
-        free(server->locked.steps[i].text);
+    while (script) {
+        struct script *older = script->older;
+        for (size_t i = 0; i < script->count; i++) {
+            free(script->steps[i].path);
+            free(script->steps[i].headers);
+            free(script->steps[i].text);
+        }
+        free(script);
+        script = older;
     }
-    server->locked.step_count = 0;
 }
 
 void sl_server_stop(struct sl_server *server)
@@ -503,7 +514,7 @@ void sl_server_stop(struct sl_server *server)
         free(blob->etag);
         free(blob);
     }
-    clear_script(server);
+    free_scripts(server->locked.script);
     SSL_CTX_free(server->tls);
     unlink(server->ca);
     free(server);
@@ -549,17 +560,19 @@ void sl_server_put(struct sl_server *server, const char *path, const void *data,
 
 void sl_server_script(struct sl_server *server, const struct sl_step *steps, size_t count)
 {
-    pthread_mutex_lock(&server->locked.mutex);
-    clear_script(server);
-    assert(count <= STEPS_MAX);
+    struct script *script = calloc(1, sizeof(*script) + count * sizeof(script->steps[0]));
+    assert(script && count <= STEPS_MAX);
     for (size_t i = 0; i < count; i++) {
-        struct step *step = &server->locked.steps[i];
+        struct step *step = &script->steps[i];
         step->step = steps[i];
         step->step.path = step->path = steps[i].path ? strdup(steps[i].path) : NULL;
         step->step.headers = step->headers = steps[i].headers ? strdup(steps[i].headers) : NULL;
         step->step.text = step->text = steps[i].text ? strdup(steps[i].text) : NULL;
     }
-    server->locked.step_count = count;
+    script->count = count;
+    pthread_mutex_lock(&server->locked.mutex);
+    script->older = server->locked.script;
+    server->locked.script = script;
     pthread_mutex_unlock(&server->locked.mutex);
 }
 
