@@ -412,6 +412,7 @@ int main(void)
     tcase_add_test(tcase, a_reset_resumes_at_the_first_missing_byte);
     tcase_add_loop_test(tcase, what_may_pass_is_tried_again, 0, 2 * (int)SL_COUNT(passing));
     tcase_add_test(tcase, tries_end);
+    tcase_add_loop_test(tcase, a_range_that_lacks_only_its_end_mark_is_complete, 0, 2);
     tcase_add_test(tcase, tries_that_bring_bytes_are_not_counted);
     tcase_add_test(tcase, a_drip_of_bytes_does_not_go_on_for_ever);
     tcase_add_loop_test(tcase, what_can_not_pass_is_not_tried_again, 0, 7);

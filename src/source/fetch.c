@@ -157,6 +157,13 @@ static void count_bytes(struct sl_fetch *fetch, size_t bytes)
     sl_progress_add_fetched(fetch->store->config.progress, bytes);
 }
 
+/* Every byte of the range came, and only the answer's end did not: the last chunk, the close. There
+ * is nothing left to ask for. */
+static bool complete_anyway(const struct sl_fetch *fetch, const struct sl_err *why)
+{
+    return why->retryable && fetch->source->opened && fetch->at == fetch->end;
+}
+
 /* The first answer told how long the object is: the range that was asked for may be longer. */
 static void learn_length(struct sl_fetch *fetch)
 {
@@ -198,6 +205,9 @@ enum sl_fetch_state sl_fetch_read(struct sl_fetch *fetch, void *data, size_t byt
                     fetch->source->uri, fetch->at, fetch->end);
             goto failed;
         }
+    } else if (state == SL_FETCH_FAILED && complete_anyway(fetch, &problem)) {
+        fetch->phase = DONE;
+        state = SL_FETCH_END;
     } else if (state == SL_FETCH_FAILED) {
         fetch->phase = IDLE;
         if (fail_try(fetch, &problem) < 0)
