@@ -6,22 +6,19 @@
  * readers may write in any order. A model may have more files than a process may have descriptors:
  * only OPEN_FILES_MAX stay open, the least lucky one without users is closed when another is
  * needed.
- *
- * Paths are walked component by component, following no links: the names come from a listing, and
- * the directory may be writable for others.
  */
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "option.h"
 #include "sink.h"
 #include "thread.h"
+#include "tree.h"
 
-enum { OPEN_FILES_MAX = 128, PATH_BYTES_MAX = 1025 };
+enum { OPEN_FILES_MAX = 128 };
 
 static const struct sl_option tmpfs_rows[] = {
     SL_OPTION(sl_tmpfs_options, path, STRING, "",
@@ -65,72 +62,6 @@ struct tmpfs {
     } locked;
 };
 
-static int fail_file(struct sl_err *err, int number, const char *doing, const char *name)
-{
-    const char *advice;
-    switch (number) {
-    case ENOSPC:
-        advice = "the destination is full: give its tmpfs a larger size or the Pod more memory";
-        break;
-    case EDQUOT:
-        advice = "the quota is used up: raise it";
-        break;
-    case EFBIG:
-        advice =
-            "the file system or the file size limit (ulimit -f) does not allow files that large";
-        break;
-    case EROFS:
-        advice = "the destination is mounted read-only: mount it writable";
-        break;
-    case EACCES:
-    case EPERM:
-        advice = "no permission: run as the directory's owner or set fsGroup";
-        break;
-    case ELOOP:
-    case ENOTDIR:
-        advice = "a link or another file is in the way: remove it";
-        break;
-    case EMFILE:
-    case ENFILE:
-        advice = "no descriptors left: raise the limit of open files (ulimit -n)";
-        break;
-    default:
-        advice = "look at the destination's file system";
-    }
-    return sl_fail_errno(err, SL_E_NO_SPACE, number, "cannot %s '%s': %s", doing, name, advice);
-}
-
-/* Make and open one directory below fd, which is closed. */
-static int step_into(int fd, const char *component, int *error)
-{
-    enum { FLAGS = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC };
-    int next = openat(fd, component, FLAGS);
-    if (next < 0 && errno == ENOENT) {
-        if (mkdirat(fd, component, 0755) == 0 || errno == EEXIST)
-            next = openat(fd, component, FLAGS);
-    }
-    *error = errno;
-    close(fd);
-    return next;
-}
-
-/* Open the directory that holds name, making the missing ones; *leaf is name's last component. */
-static int open_parent(int directory_fd, const char *name, const char **leaf, int *error)
-{
-    int fd = fcntl(directory_fd, F_DUPFD_CLOEXEC, 0);
-    *error = errno;
-    for (const char *slash; fd >= 0 && (slash = strchr(name, '/')); name = slash + 1) {
-        char component[PATH_BYTES_MAX];
-        size_t bytes = (size_t)(slash - name);
-        assert(bytes < sizeof(component));
-        memcpy(component, name, bytes);
-        component[bytes] = 0;
-        fd = step_into(fd, component, error);
-    }
-    *leaf = name;
-    return fd;
-}
-
 static int open_leaf(int parent, const char *leaf, bool made)
 {
     enum { FLAGS = O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK };
@@ -161,7 +92,7 @@ static int settle_file(int fd, const struct sl_sink_file *file, ino_t *inode, st
                        "destination and load again",
                        file->name);
     if (!sized && ftruncate(fd, (off_t)file->bytes) < 0)
-        return fail_file(err, errno, "size", file->name);
+        return sl_tree_fail(err, errno, "size", file->name);
     *inode = status.st_ino;
     return 0;
 }
@@ -170,13 +101,12 @@ static int open_file(struct tmpfs *tmpfs, uint32_t number, ino_t *inode, struct 
 {
     const struct sl_sink_file *file = &tmpfs->base.files[number];
     const char *leaf;
-    int error;
-    sl_autoclose int parent = open_parent(tmpfs->directory_fd, file->name, &leaf, &error);
+    sl_autoclose int parent = sl_tree_parent(tmpfs->directory_fd, file->name, true, &leaf);
     if (parent < 0)
-        return fail_file(err, error, "make the directory of", file->name);
+        return sl_tree_fail(err, errno, "make the directory of", file->name);
     int fd = open_leaf(parent, leaf, *inode != 0);
     if (fd < 0)
-        return fail_file(err, errno, "open", file->name);
+        return sl_tree_fail(err, errno, "open", file->name);
     if (settle_file(fd, file, inode, err) < 0) {
         close(fd);
         return -1;
@@ -260,7 +190,7 @@ static int tmpfs_read(struct sl_sink *sink, uint32_t file, uint64_t offset, void
         if (got > 0)
             done += (size_t)got;
         else if (got == 0 || errno != EINTR)
-            failed = got ? fail_file(err, errno, "read back", sink->files[file].name)
+            failed = got ? sl_tree_fail(err, errno, "read back", sink->files[file].name)
                          : sl_fail(err, SL_E_NO_SPACE,
                                    "cannot read back '%s': another process made it shorter",
                                    sink->files[file].name);
@@ -280,9 +210,9 @@ static int finish_file(struct tmpfs *tmpfs, uint32_t number, struct sl_err *err)
     if (settle_file(fd, &tmpfs->base.files[number], &inode, err) < 0)
         failed = -1;
     else if (given && fchown(fd, tmpfs->owner, tmpfs->group) < 0)
-        failed = fail_file(err, errno, "give away", name);
+        failed = sl_tree_fail(err, errno, "give away", name);
     else if (fchmod(fd, 0444) < 0)
-        failed = fail_file(err, errno, "set the mode of", name);
+        failed = sl_tree_fail(err, errno, "set the mode of", name);
     drop(tmpfs, number);
     return failed;
 }

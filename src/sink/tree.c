@@ -26,6 +26,8 @@ static const char *advice(int number)
         return "the destination is full: give its tmpfs a larger size or the Pod more memory";
     case EDQUOT:
         return "the quota is used up: raise it";
+    case EFBIG:
+        return "the file system or the file size limit (ulimit -f) allows no file that large";
     case EROFS:
         return "the destination is mounted read-only: mount it writable";
     case EACCES:
