@@ -22,6 +22,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "ca.h"
 #include "metrics.h"
 #include "retry.h"
 #include "url.h"
@@ -169,26 +170,12 @@ static int note_timer(CURLM *multi, long ms, void *arg)
     return 0;
 }
 
-static const char *ca_file(const struct sl_connect *connect)
-{
-    static const char *const names[] = {"AWS_CA_BUNDLE", "SSL_CERT_FILE", "CURL_CA_BUNDLE"};
-    if (connect->tls && connect->tls->ca_file && connect->tls->ca_file[0])
-        return connect->tls->ca_file;
-    for (size_t i = 0; i < SL_COUNT(names); i++) {
-        const char *value = getenv(names[i]);
-        if (value && *value)
-            return value;
-    }
-    return NULL;
-}
-
 static bool set_options(struct sl_link *link, const char *url, const char *proxy)
 {
     CURL *easy = link->easy;
     const struct sl_connect *connect = link->connect;
     unsigned seconds =
         connect->connect_seconds ? connect->connect_seconds : CONNECT_SECONDS_DEFAULT;
-    const char *ca = ca_file(connect);
     CURLcode bad = CURLE_OK;
 #define SET(option, value) (bad = bad ? bad : curl_easy_setopt(easy, option, value))
     SET(CURLOPT_URL, url);
@@ -211,11 +198,8 @@ static bool set_options(struct sl_link *link, const char *url, const char *proxy
         SET(CURLOPT_SSL_VERIFYPEER, 0L);
         SET(CURLOPT_SSL_VERIFYHOST, 0L);
     }
-    if (ca) {
-        SET(CURLOPT_CAINFO, ca);
-        SET(CURLOPT_PROXY_CAINFO, ca);
-    }
 #undef SET
+    bad = bad ? bad : sl_ca_use(easy, connect->tls ? connect->tls->ca_file : NULL);
     curl_multi_setopt(link->multi, CURLMOPT_SOCKETFUNCTION, note_socket);
     curl_multi_setopt(link->multi, CURLMOPT_SOCKETDATA, link);
     curl_multi_setopt(link->multi, CURLMOPT_TIMERFUNCTION, note_timer);

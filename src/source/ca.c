@@ -1,0 +1,73 @@
+/*
+ * libcurl has the path of a system's certificates compiled in, or none in static builds. A program
+ * that moves between distributions asks instead where they are; nothing is read here, so that a
+ * load without TLS pays nothing.
+ */
+#include "ca.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "mem.h"
+
+static const char *const variables[] = {"AWS_CA_BUNDLE", "SSL_CERT_FILE", "CURL_CA_BUNDLE"};
+
+static const char *const system_files[] = {
+    "/etc/ssl/certs/ca-certificates.crt", /* Debian, Ubuntu, Alpine, Arch; images from scratch */
+    "/etc/pki/tls/certs/ca-bundle.crt",   /* Red Hat, Fedora, Amazon */
+    "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem", /* Red Hat since 7, and its newest */
+    "/etc/ssl/ca-bundle.pem",                            /* SUSE */
+    "/etc/ssl/cert.pem",                                 /* Alpine without ca-certificates */
+};
+
+static const char *variable(const char *name)
+{
+    const char *value = getenv(name);
+    return value && *value ? value : NULL;
+}
+
+const char *sl_ca_first(const char *const *files, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (access(files[i], R_OK) == 0)
+            return files[i];
+    }
+    return NULL;
+}
+
+/* The system's file where libcurl would not find it by itself. */
+static const char *system_file(void)
+{
+    const char *compiled_in = curl_version_info(CURLVERSION_NOW)->cainfo;
+    if (compiled_in && access(compiled_in, R_OK) == 0)
+        return compiled_in;
+    return sl_ca_first(system_files, SL_COUNT(system_files));
+}
+
+static CURLcode use_file(CURL *easy, const char *file)
+{
+    CURLcode bad = curl_easy_setopt(easy, CURLOPT_CAINFO, file);
+    return bad ? bad : curl_easy_setopt(easy, CURLOPT_PROXY_CAINFO, file);
+}
+
+static CURLcode use_directory(CURL *easy, const char *directory)
+{
+    CURLcode bad = curl_easy_setopt(easy, CURLOPT_CAPATH, directory);
+    return bad ? bad : curl_easy_setopt(easy, CURLOPT_PROXY_CAPATH, directory);
+}
+
+CURLcode sl_ca_use(CURL *easy, const char *given)
+{
+    if (given && *given)
+        return use_file(easy, given);
+    const char *directory = variable("SSL_CERT_DIR"), *file = NULL;
+    for (size_t i = 0; i < SL_COUNT(variables) && !file; i++)
+        file = variable(variables[i]);
+    if (!file)
+        file = system_file();
+    CURLcode bad = directory ? use_directory(easy, directory) : CURLE_OK;
+    /* No file is an error to libcurl only where it was told of one. */
+    if (!bad && (file || directory))
+        bad = use_file(easy, file);
+    return bad;
+}
