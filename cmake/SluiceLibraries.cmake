@@ -1,6 +1,10 @@
 # The libraries that sluice stands on; scripts/deps installs them on Debian and Ubuntu.
 find_package(Threads REQUIRED)
 find_package(PkgConfig REQUIRED)
+if(SLUICE_STATIC)
+    include(cmake/SluiceStatic.cmake)
+    return()
+endif()
 find_package(CURL 7.85 REQUIRED)
 find_package(OpenSSL 3.0 REQUIRED)
 pkg_check_modules(YAML REQUIRED IMPORTED_TARGET yaml-0.1)
