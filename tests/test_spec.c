@@ -224,6 +224,22 @@ START_TEST(twins_in_one_file_are_refused)
 }
 END_TEST
 
+#define SPEC(name, path)                                                                           \
+    "apiVersion: sluice/v1alpha1\nkind: Model\nmetadata: {name: " name                             \
+    "}\nsource: {uri: /m/}\nsink: {tmpfs: {path: " path "}}\n"
+
+START_TEST(one_directory_spelled_two_ways_is_one)
+{
+    expect(SPEC("a", "/t/x") "---\n" SPEC("b", "//t/./x/"),
+           "m.yaml:11:16: another model of this file goes to '/t/x'\n");
+    expect(SPEC("a", "t") "---\n" SPEC("b", "./t"),
+           "m.yaml:11:16: another model of this file goes to 't'\n");
+    ck_assert_int_eq(parse(SPEC("a", "/t/x") "---\n" SPEC("b", "/t/xy")), 0);
+    ck_assert_int_eq(parse(SPEC("a", "/t") "---\n" SPEC("b", "t")), 0);
+    ck_assert_int_eq(parse(SPEC("a", "/t") "---\n" SPEC("b", "/t/.x")), 0);
+}
+END_TEST
+
 START_TEST(what_is_for_later_is_checked_then_refused)
 {
     expect(SAFE "tensors: {cast: {F32: BF16}}\n",
@@ -300,6 +316,7 @@ int main(void)
         names_follow_their_rule,
         impossible_combinations_are_refused,
         twins_in_one_file_are_refused,
+        one_directory_spelled_two_ways_is_one,
         what_is_for_later_is_checked_then_refused,
         hashes_and_schemes_are_checked,
         the_first_fifty_mistakes_are_shown,

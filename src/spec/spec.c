@@ -8,6 +8,7 @@
 #include <ctype.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "spec_decode.h"
 
@@ -56,6 +57,35 @@ static bool is_model(const struct sl_node *root, struct sl_complaints *complaint
     return false;
 }
 
+/* A component of a path, past slashes and "."; its length in *bytes, 0 at the end. */
+static const char *component(const char *path, size_t *bytes)
+{
+    for (;; path += *bytes) {
+        path += strspn(path, "/");
+        *bytes = strcspn(path, "/");
+        if (*bytes != 1 || *path != '.')
+            return path;
+    }
+}
+
+/* One directory, however many slashes it is spelled with. */
+static bool is_same_place(const char *a, const char *b)
+{
+    if ((*a == '/') != (*b == '/'))
+        return false;
+    for (;;) {
+        size_t in_a, in_b;
+        a = component(a, &in_a);
+        b = component(b, &in_b);
+        if (in_a != in_b || memcmp(a, b, in_a) != 0)
+            return false;
+        if (in_a == 0)
+            return true;
+        a += in_a;
+        b += in_b;
+    }
+}
+
 static void check_twins(struct reading *reading, const struct sl_node *root)
 {
     const struct sl_spec *last = &reading->specs.items[reading->specs.count - 1];
@@ -67,9 +97,9 @@ static void check_twins(struct reading *reading, const struct sl_node *root)
             sl_complain(&reading->complaints, name->mark,
                         "another model of this file is called '%s'", last->metadata.name);
         if (path && last->sink.tmpfs.path && spec->sink.tmpfs.path &&
-            strcmp(last->sink.tmpfs.path, spec->sink.tmpfs.path) == 0)
+            is_same_place(last->sink.tmpfs.path, spec->sink.tmpfs.path))
             sl_complain(&reading->complaints, path->mark,
-                        "another model of this file goes to '%.256s'", last->sink.tmpfs.path);
+                        "another model of this file goes to '%.256s'", spec->sink.tmpfs.path);
     }
 }
 
@@ -236,8 +266,13 @@ int sl_spec_read(const char *path, const struct sl_spec_setting *settings, size_
 {
     bool standard = strcmp(path, "-") == 0;
     sl_autobuf text = SL_BUF_INIT(SL_SPEC_BYTES_MAX);
+    struct stat status; /* a pipe that nobody writes to would hold a load for ever */
+    if (!standard && stat(path, &status) == 0 && !S_ISREG(status.st_mode))
+        return sl_fail(err, SL_E_USAGE,
+                       "the model spec '%s' is a %s: give a file, or - to read standard input",
+                       path, S_ISDIR(status.st_mode) ? "directory" : "pipe or a device");
     if (sl_buf_read_file(&text, standard ? "/dev/stdin" : path, err) < 0)
-        return sl_wrap(err, "model spec");
+        return sl_wrap(err, "the model spec must be a file that can be read");
     return sl_spec_parse(sl_buf_string(&text), text.used, standard ? "stdin" : path, settings,
                          setting_count, specs, complaints, err);
 }
