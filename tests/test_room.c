@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "publish.h"
@@ -154,6 +155,21 @@ START_TEST(space_of_the_file_system_counts_also_for_what_does_not_exist_yet)
 }
 END_TEST
 
+START_TEST(a_read_only_place_is_refused_where_there_is_one)
+{
+    static const char *const places[] = {"/sys", "/proc/sys", "/sys/fs/cgroup"};
+    struct statvfs space;
+    sl_room_set_root("");
+    for (size_t i = 0; i < SL_COUNT(places); i++) {
+        struct sl_err err = SL_ERR_INIT;
+        if (statvfs(places[i], &space) < 0 || !(space.f_flag & ST_RDONLY))
+            continue;
+        ck_assert_int_eq(sl_room_check(places[i], 1, 0, NULL, &err), -1);
+        ck_assert_msg(strstr(err.message, "mount it writable") != NULL, "%s", err.message);
+    }
+}
+END_TEST
+
 START_TEST(nonsense_in_the_files_is_survived)
 {
     static const char *const texts[] = {
@@ -179,6 +195,7 @@ int main(void)
     tcase_add_test(all, cgroup_v1_counts_with_its_parents);
     tcase_add_test(all, the_machine_itself_may_be_too_small);
     tcase_add_test(all, space_of_the_file_system_counts_also_for_what_does_not_exist_yet);
+    tcase_add_test(all, a_read_only_place_is_refused_where_there_is_one);
     tcase_add_test(all, nonsense_in_the_files_is_survived);
     suite_add_tcase(suite, all);
     SRunner *runner = srunner_create(suite);

@@ -226,6 +226,8 @@ int sl_room_check(const char *path, uint64_t bytes, uint64_t already, struct sl_
         return -1;
     if (statvfs(place, &space) < 0)
         return sl_tree_fail(err, errno, "look at the space of", path);
+    if (space.f_flag & ST_RDONLY)
+        return sl_tree_fail(err, EROFS, "write to", path);
     room->memory = is_memory(place);
     if (space.f_blocks && !*room_root) /* a tmpfs without size= has none: no limit */
         add_limit(room, (uint64_t)space.f_blocks * space.f_frsize,
