@@ -108,6 +108,45 @@ START_TEST(usage_errors_say_what_to_add)
 }
 END_TEST
 
+START_TEST(a_model_is_not_loaded_over_itself)
+{
+    struct ran ran = {0};
+    char prefix[PATH_BYTES], below[PATH_BYTES];
+    snprintf(prefix, sizeof(prefix), "%s/", scratch);
+    snprintf(below, sizeof(below), "%s/weights", scratch);
+    RUN(&ran, "load", prefix, "--to", below);
+    ck_assert_int_eq(ran.exit_code, 2);
+    ck_assert_int_eq(mkdir(below, 0755), 0);
+    RUN(&ran, "load", prefix, "--to", scratch);
+    ck_assert_int_eq(ran.exit_code, 2);
+    ck_assert_msg(strstr(ran.err, "choose another directory") != NULL, "%s", ran.err);
+    RUN(&ran, "load", prefix, "--to", below);
+    ck_assert_int_eq(ran.exit_code, 2);
+    RUN(&ran, "load", model, "--to", scratch);
+    ck_assert_int_eq(ran.exit_code, 2);
+    ck_assert(!sl_model_exists(scratch, ".sluice"));
+    RUN(&ran, "load", model, "--to", below);
+    ck_assert_int_eq(ran.exit_code, 0);
+    ran_release(&ran);
+}
+END_TEST
+
+START_TEST(a_spec_that_is_no_file_is_refused_at_once)
+{
+    struct ran ran = {0};
+    ck_assert_int_eq(mkfifo(spec, 0600), 0);
+    RUN(&ran, "load", spec);
+    ck_assert_int_eq(ran.exit_code, 2);
+    ck_assert_msg(strstr(ran.err, "is a pipe") && strstr(ran.err, "give a file"), "%s", ran.err);
+    ck_assert_int_eq(unlink(spec), 0);
+    ck_assert_int_eq(mkdir(spec, 0700), 0);
+    RUN(&ran, "plan", spec);
+    ck_assert_int_eq(ran.exit_code, 2);
+    ck_assert_msg(strstr(ran.err, "is a directory") != NULL, "%s", ran.err);
+    ran_release(&ran);
+}
+END_TEST
+
 START_TEST(a_spec_is_loaded_and_flags_go_over_it)
 {
     struct ran ran = {0};
@@ -318,6 +357,8 @@ int main(void)
     tcase_add_test(all, a_uri_is_loaded_without_a_file);
     tcase_add_test(all, usage_errors_say_what_to_add);
     tcase_add_test(all, a_spec_is_loaded_and_flags_go_over_it);
+    tcase_add_test(all, a_model_is_not_loaded_over_itself);
+    tcase_add_test(all, a_spec_that_is_no_file_is_refused_at_once);
     tcase_add_test(all, several_models_are_loaded_together);
     tcase_add_test(all, the_process_becomes_the_command);
     tcase_add_test(all, sigterm_ends_a_load_with_143_within_a_second);

@@ -12,6 +12,7 @@
 
 #include <poll.h>
 #include <stdio.h>
+#include <sys/stat.h>
 
 #include "log.h"
 #include "metrics.h"
@@ -230,6 +231,56 @@ static int load_anywhere(struct load *load, struct sl_publish *publish, struct s
     return -1;
 }
 
+/* The directory that `path` is, or the nearest above it that is there; *whole: it is there itself.
+ */
+static char *find_place(const char *path, bool *whole, struct sl_err *err)
+{
+    sl_autofree char *place = sl_strdup(path, err);
+    *whole = true;
+    while (place) {
+        char *found = realpath(*place ? place : ".", NULL);
+        if (found)
+            return found;
+        *whole = false;
+        char *slash = strrchr(place, '/');
+        if (slash == place && !slash[1])
+            break;
+        if (slash)
+            slash[slash == place] = 0;
+        else
+            *place = 0;
+    }
+    return NULL;
+}
+
+/* Published over itself a local model would lose its own files; one below its own prefix would be
+ * part of what the next load reads. */
+static int refuse_overlap(const char *uri, const char *path, struct sl_err *err)
+{
+    struct stat status;
+    bool whole;
+    const char *local = strncmp(uri, "file://", 7) == 0 ? uri + 7 : uri;
+    sl_autofree char *source = strstr(local, "://") ? NULL : realpath(local, NULL);
+    if (!source || stat(source, &status) < 0)
+        return 0;
+    bool folder = S_ISDIR(status.st_mode);
+    sl_autofree char *place = find_place(path, &whole, err);
+    if (!place)
+        return -1;
+    char *slash = strrchr(source, '/');
+    if (!folder)
+        slash[slash == source] = 0;
+    size_t bytes = strlen(source);
+    bool same = strcmp(place, source) == 0 && (whole || folder);
+    bool below = folder && bytes > 1 && strncmp(place, source, bytes) == 0 && place[bytes] == '/';
+    if (!same && !below)
+        return 0;
+    return sl_fail(err, SL_E_USAGE,
+                   "the model would be loaded from '%s' into '%s', over its own files: choose "
+                   "another directory",
+                   uri, path);
+}
+
 static void on_waiting(void *arg)
 {
     struct load *load = arg;
@@ -244,6 +295,8 @@ static int run(struct load *load, struct sl_err *err)
         return sl_fail(err, SL_E_USAGE,
                        "the model '%s' has no destination: set sink.tmpfs.path, or give --to DIR",
                        load->spec->metadata.name ? load->spec->metadata.name : "");
+    if (refuse_overlap(load->spec->source.uri, path, err) < 0)
+        return -1;
     SL_AUTO(sl_publish) publish = sl_publish_open(path, load->cancel, on_waiting, load, err);
     return publish ? load_anywhere(load, publish, err) : -1;
 }
