@@ -216,7 +216,8 @@ static int become(struct sl_cli *cli, struct sl_err *err)
     sl_cli_restore_signals();
     execvp(cli->after_dashes[0], cli->after_dashes);
     return sl_fail_errno(err, errno == ENOENT ? SL_E_NOT_FOUND : SL_E_USAGE, errno,
-                         "the model is published, but '%s' cannot be started",
+                         "the model is published, but '%s' cannot be started: check its name, its "
+                         "rights and PATH",
                          cli->after_dashes[0]);
 }
 

@@ -57,8 +57,11 @@ int sl_publish_wait(const char *path, unsigned timeout_seconds, struct sl_cancel
             return -1;
         uint64_t now = sl_now_ns();
         if (now >= end)
-            return sl_fail(err, SL_E_TIMEOUT, "'%s' was not published within %u s", path,
-                           timeout_seconds);
+            return sl_fail(
+                err, SL_E_TIMEOUT,
+                "'%s' was not published within %u s: look at the log of its load, or wait "
+                "longer",
+                path, timeout_seconds);
         uint64_t left_ms = (end - now) / SL_NS_PER_MS + 1;
         sleep_until_event(notify, cancel, (unsigned)SL_MIN(left_ms, (uint64_t)LOOK_AGAIN_MS));
     }

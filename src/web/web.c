@@ -256,18 +256,29 @@ static void *tick(void *arg)
 
 /* ---- listening ------------------------------------------------------------------------------ */
 
+static int fail_listen(struct sl_err *err, int number, const char *text)
+{
+    const char *next = number == EADDRINUSE      ? "another process has it: give another port"
+                       : number == EADDRNOTAVAIL ? "no interface here has this address"
+                       : number == EACCES ? "ports below 1024 are for root: give a higher one"
+                                          : "give another address";
+    return sl_fail_errno(err, SL_E_NET, number, "cannot listen on '%s': %s", text, next);
+}
+
 static int listen_at(const struct addrinfo *address, const char *text, struct sl_err *err)
 {
     int one = 1, zero = 0;
     int fd = socket(address->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0)
-        return sl_fail_errno(err, SL_E_NET, errno, "cannot listen on '%s'", text);
+        return fail_listen(err, errno, text);
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
     if (address->ai_family == AF_INET6)
         setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &zero, sizeof(zero));
     if (bind(fd, address->ai_addr, address->ai_addrlen) < 0 || listen(fd, LISTEN_BACKLOG) < 0) {
-        sl_fail_errno(err, SL_E_NET, errno, "cannot listen on '%s'", text);
+        int number = errno;
         close(fd);
+        fail_listen(err, number, text);
+        errno = number;
         return -1;
     }
     return fd;

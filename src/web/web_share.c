@@ -38,7 +38,8 @@ int web_share_open(struct sl_web *web, const struct sl_web_config *config, struc
     web->share_fd = open(config->share_directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (web->share_fd < 0)
         return sl_fail_errno(err, errno == ENOENT ? SL_E_NOT_FOUND : SL_E_USAGE, errno,
-                             "cannot share '%s'", config->share_directory);
+                             "cannot share '%s', name a directory that you may read",
+                             config->share_directory);
     return 0;
 }
 
