@@ -34,6 +34,8 @@ START_TEST(names_that_leave_or_confuse_are_refused)
     };
     for (size_t i = 0; i < SL_COUNT(names); i++)
         ck_assert_msg(judge(names[i], strlen(names[i])) == -1, "%s", names[i]);
+    ck_assert_int_eq(judge("a\xff", 2), -1);
+    ck_assert_int_eq(judge("\xc3/b", 3), -1);
     ck_assert_int_eq(judge("a\0b", 3), -1);
     ck_assert_int_eq(judge("a\0", 2), -1);
 }

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "buf.h"
 #include "sink.h"
 
 enum { NAME_BYTES_MAX = 1024, COMPONENT_BYTES_MAX = 255, QUOTED_BYTES_MAX = 200 };
@@ -43,6 +44,8 @@ static const char *name_fault(const char *name, size_t bytes)
     if (name[0] == '/')
         return "is an absolute path";
     const char *fault = byte_fault(name, bytes);
+    if (!fault && !sl_is_utf8(name, bytes)) /* the manifest, being JSON, could not say it */
+        fault = "is not UTF-8";
     for (size_t begin = 0; !fault && begin <= bytes;) {
         const char *slash = memchr(name + begin, '/', bytes - begin);
         size_t end = slash ? (size_t)(slash - name) : bytes;
