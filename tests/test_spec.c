@@ -217,6 +217,16 @@ START_TEST(impossible_combinations_are_refused)
 }
 END_TEST
 
+START_TEST(owners_are_numbers)
+{
+    expect(HEAD "source: {uri: /m}\nsink: {tmpfs: {path: /t, owner: root, group: 99999999999}}\n",
+           "m.yaml:5:26: 'sink.tmpfs.owner': 'root' is no numeric id, such as 1000\n"
+           "m.yaml:5:39: 'sink.tmpfs.group': '99999999999' is no numeric id, such as 1000\n");
+    ck_assert_int_eq(
+        parse(HEAD "source: {uri: /m}\nsink: {tmpfs: {path: /t, owner: 0, group: 65534}}\n"), 0);
+}
+END_TEST
+
 START_TEST(twins_in_one_file_are_refused)
 {
     expect(GOOD "---\n" GOOD, "m.yaml:9:12: another model of this file is called 'm'\n"
@@ -315,6 +325,7 @@ int main(void)
         the_head_says_what_is_read,
         names_follow_their_rule,
         impossible_combinations_are_refused,
+        owners_are_numbers,
         twins_in_one_file_are_refused,
         one_directory_spelled_two_ways_is_one,
         what_is_for_later_is_checked_then_refused,

@@ -2,6 +2,7 @@
  * Values against each other, and what is checked today but offered later. Each complaint points at
  * the key that the user has to change.
  */
+#include <stdlib.h>
 #include <string.h>
 
 #include "spec_decode.h"
@@ -124,6 +125,15 @@ static bool misnamed(const struct sl_node *sink)
     return false;
 }
 
+static void check_id(const struct sl_node *root, const char *key, const char *text,
+                     struct sl_complaints *complaints)
+{
+    size_t digits = text ? strspn(text, "0123456789") : 0;
+    if (text && (text[digits] || !digits || strtoull(text, NULL, 10) >= UINT32_MAX))
+        sl_complain(complaints, mark_at(root, key), "'%s': '%.64s' is no numeric id, such as 1000",
+                    key, text);
+}
+
 static void check_sink(const struct sl_node *root, const struct sl_spec *spec,
                        struct sl_complaints *complaints)
 {
@@ -139,6 +149,8 @@ static void check_sink(const struct sl_node *root, const struct sl_spec *spec,
     if (!has_tmpfs && !has_pool && !misnamed(sink->value))
         sl_complain(complaints, sink->mark,
                     "'sink' names no place: give it 'tmpfs: {path: DIRECTORY}'");
+    check_id(root, "sink.tmpfs.owner", spec->sink.tmpfs.owner, complaints);
+    check_id(root, "sink.tmpfs.group", spec->sink.tmpfs.group, complaints);
     if (has_tmpfs && spec->sink.tmpfs.layout == SL_LAYOUT_TENSORIZER)
         sl_complain(complaints, mark_at(root, "sink.tmpfs.layout"),
                     "the layout 'tensorizer' is not offered yet: use verbatim or safetensors");
