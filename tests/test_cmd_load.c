@@ -131,6 +131,20 @@ START_TEST(a_model_is_not_loaded_over_itself)
 }
 END_TEST
 
+START_TEST(verify_says_that_nothing_is_published_yet)
+{
+    struct ran ran = {0};
+    char missing[PATH_BYTES];
+    snprintf(missing, sizeof(missing), "%s/missing", scratch);
+    RUN(&ran, "load", missing, "--to", path);
+    ck_assert_int_eq(ran.exit_code, 4);
+    RUN(&ran, "verify", path);
+    ck_assert_int_eq(ran.exit_code, 4);
+    ck_assert_msg(strstr(ran.err, "nothing is published") != NULL, "%s", ran.err);
+    ran_release(&ran);
+}
+END_TEST
+
 START_TEST(a_spec_that_is_no_file_is_refused_at_once)
 {
     struct ran ran = {0};
@@ -358,6 +372,7 @@ int main(void)
     tcase_add_test(all, usage_errors_say_what_to_add);
     tcase_add_test(all, a_spec_is_loaded_and_flags_go_over_it);
     tcase_add_test(all, a_model_is_not_loaded_over_itself);
+    tcase_add_test(all, verify_says_that_nothing_is_published_yet);
     tcase_add_test(all, a_spec_that_is_no_file_is_refused_at_once);
     tcase_add_test(all, several_models_are_loaded_together);
     tcase_add_test(all, the_process_becomes_the_command);

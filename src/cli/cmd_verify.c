@@ -109,7 +109,9 @@ static int check_object(struct report *report, const struct sl_plan *plan,
     snprintf(why, sizeof(why), "sha256 is %s, expected %s", actual, expected);
     tell(report, "object", source->name, BAD, why);
     if (!first->kind)
-        sl_fail(first, SL_E_INTEGRITY, "object '%s': %s", source->name, why);
+        sl_fail(first, SL_E_INTEGRITY,
+                "object '%s': %s: either is wrong; if it is the object, store it anew",
+                source->name, why);
     return 0;
 }
 
@@ -168,12 +170,25 @@ static int verify_objects(struct sl_cli *cli, struct report *report, struct sl_e
 
 /* ---- the command ---------------------------------------------------------------------------- */
 
-static bool is_published(const char *operand)
+static bool has(const char *operand, const char *name)
 {
     struct stat status;
     char path[4096];
-    int length = snprintf(path, sizeof(path), "%s/.sluice/manifest.json", operand);
+    int length = snprintf(path, sizeof(path), "%s/%s", operand, name);
     return length > 0 && (size_t)length < sizeof(path) && stat(path, &status) == 0;
+}
+
+static int verify(struct sl_cli *cli, struct report *report, struct sl_err *err)
+{
+    const char *operand = cli->operands[0];
+    if (has(operand, ".sluice/manifest.json"))
+        return sl_publish_verify(operand, tell_file, report, cli->cancel, err);
+    if (has(operand, ".sluice/lock"))
+        return sl_fail(err, SL_E_NOT_FOUND,
+                       "nothing is published in '%s' yet: run its load to the end, or wait for it "
+                       "with `sluice wait`",
+                       operand);
+    return verify_objects(cli, report, err);
 }
 
 static int print_end(struct report *report, struct sl_err *err)
@@ -201,10 +216,7 @@ static int run(struct sl_cli *cli, struct sl_err *err)
     sl_json_object(&report.json);
     sl_json_key(&report.json, "results");
     sl_json_array(&report.json);
-    const char *operand = cli->operands[0];
-    int done = is_published(operand)
-                   ? sl_publish_verify(operand, tell_file, &report, cli->cancel, err)
-                   : verify_objects(cli, &report, err);
+    int done = verify(cli, &report, err);
     struct sl_err why = SL_ERR_INIT;
     if (report.good + report.bad + report.bare && print_end(&report, &why) < 0 && done == 0) {
         *err = why;
