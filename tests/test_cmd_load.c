@@ -145,6 +145,18 @@ START_TEST(verify_says_that_nothing_is_published_yet)
 }
 END_TEST
 
+START_TEST(a_listing_that_fails_is_told_once)
+{
+    struct ran ran = {0};
+    RUN(&ran, "load", "s3://bucket/m/", "--to", path, "--attempts", "1", "--set",
+        "source.s3.endpoint=http://127.0.0.1:1", "--set", "source.s3.anonymous=true");
+    ck_assert_int_eq(ran.exit_code, 7);
+    const char *first = strstr(ran.err, "cannot list 's3://bucket/m/'");
+    ck_assert_msg(first && !strstr(first + 1, "cannot list"), "%s", ran.err);
+    ran_release(&ran);
+}
+END_TEST
+
 START_TEST(a_spec_that_is_no_file_is_refused_at_once)
 {
     struct ran ran = {0};
@@ -373,6 +385,7 @@ int main(void)
     tcase_add_test(all, a_spec_is_loaded_and_flags_go_over_it);
     tcase_add_test(all, a_model_is_not_loaded_over_itself);
     tcase_add_test(all, verify_says_that_nothing_is_published_yet);
+    tcase_add_test(all, a_listing_that_fails_is_told_once);
     tcase_add_test(all, a_spec_that_is_no_file_is_refused_at_once);
     tcase_add_test(all, several_models_are_loaded_together);
     tcase_add_test(all, the_process_becomes_the_command);

@@ -138,7 +138,9 @@ static int list_prefix(struct sl_plan *plan, struct sl_err *err)
     struct sl_plan_own *own = plan->own;
     struct listing listing = {.plan = plan};
     if (sl_store_list(own->store, take_entry, &listing, err) < 0)
-        return sl_wrap(err, "cannot list '%s'", sl_store_uri(own->store));
+        return strstr(err->message, sl_store_uri(own->store)) /* said already */
+                   ? -1
+                   : sl_wrap(err, "cannot list '%s'", sl_store_uri(own->store));
     plan->index_requests++;
     if (own->candidate_count == 0)
         return sl_fail(
