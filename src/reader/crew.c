@@ -2,18 +2,28 @@
  * The lanes of one thread, through one poll(). Connections are not threads: a thread that serves
  * several keeps their concurrency for half the CPU, because fewer writers meet at the page cache's
  * locks. A round steps every lane that may move; poll() blocks only when none can.
+ *
+ * At the end of a load, lanes that find no range stay, idle, until the last has ended: every thread
+ * looks at its own lanes now and then and gives parts of large ranges, and what slow requests have
+ * left, to those that are idle, here or in other threads.
  */
 #include <errno.h>
 
 #include "metrics.h"
 #include "reader_parts.h"
 
-enum { FIXED_FDS = 2 /* cancel, stop */, LONGEST_MS = 1000, LOOK_AGAIN_MS = 20 };
+enum {
+    FIXED_FDS = 3 /* cancel, stop, done */,
+    LONGEST_MS = 250, /* so soon a thread learns that the plan is used up */
+    LOOK_AGAIN_MS = 20,
+};
 
 struct berth {
     struct sl_reader_lane *lane;
     bool waits;
-    bool idle; /* waits for a chance to help a slow lane */
+    bool idle;  /* waits for something to read */
+    bool quiet; /* it waits, and poll() found nothing for it */
+    enum sl_lane_pace pace;
     uint64_t deadline_ns;
     int first_fd, fd_count; /* in crew->fds, while it waits */
 };
@@ -23,7 +33,9 @@ struct crew {
     struct berth *berths;
     unsigned count, capacity;
     struct pollfd *fds;
-    bool exhausted; /* no range is left to take */
+    bool used_up;       /* lanes are looked at: no range of the plan is left */
+    unsigned doubtful;  /* lanes, when they were looked at last */
+    uint64_t looked_ns; /* when */
 };
 
 static void tell_connections(struct sl_reader *reader, int change)
@@ -46,66 +58,56 @@ static unsigned share(const struct crew *crew)
     return SL_MIN(wanted / threads + (crew->thread < wanted % threads), crew->capacity);
 }
 
+static void set_idle(struct crew *crew, struct berth *berth, bool idle)
+{
+    if (berth->idle != idle)
+        sl_reader_count_idle(crew->reader, idle ? 1 : -1);
+    berth->idle = idle;
+}
+
 static void dismiss(struct crew *crew, unsigned number)
 {
+    set_idle(crew, &crew->berths[number], false);
     sl_reader_lane_free(crew->berths[number].lane);
     crew->berths[number] = crew->berths[--crew->count];
     tell_connections(crew->reader, -1);
 }
 
-static int hire(struct crew *crew, const struct sl_range *range, struct sl_err *err)
+static int hire(struct crew *crew, const struct sl_job *job, struct sl_err *err)
 {
     struct sl_reader_lane *lane = sl_reader_lane_new(crew->reader, err);
     if (!lane)
         return -1;
     crew->berths[crew->count++] = (struct berth){.lane = lane};
     tell_connections(crew->reader, 1);
-    return sl_reader_lane_start(lane, range, err);
+    return sl_reader_lane_start(lane, job, err);
 }
 
 static int hire_missing(struct crew *crew, struct sl_err *err)
 {
-    if (!crew->count && !sl_reader_has_work(crew->reader))
-        crew->exhausted = true;
-    for (unsigned wanted = share(crew); crew->count < wanted && !crew->exhausted;) {
-        const struct sl_range *range = sl_reader_take(crew->reader);
-        if (!range)
-            crew->exhausted = true;
-        else if (hire(crew, range, err) < 0)
+    struct sl_job job;
+    for (unsigned wanted = share(crew); crew->count < wanted;) {
+        if (!sl_reader_take(crew->reader, &job))
+            break;
+        if (hire(crew, &job, err) < 0)
             return -1;
     }
     return 0;
 }
 
-/* The lane of this crew that has most left, if that may be split. */
-static struct sl_reader_lane *busiest(struct crew *crew)
-{
-    struct sl_reader_lane *most = NULL;
-    for (unsigned i = 0; i < crew->count; i++) {
-        struct sl_reader_lane *lane = crew->berths[i].lane;
-        if (sl_reader_lane_may_split(lane) &&
-            (!most || sl_reader_lane_left(lane) > sl_reader_lane_left(most)))
-            most = lane;
-    }
-    return most;
-}
-
 /*
- * A lane came to the end of its range: give it another; at the end of the load half of a slow
- * lane's, or the hope of that; else let it go. 1 if it is gone.
+ * A lane came to the end of its range: give it another, or the hope of one that a slow lane gives
+ * away; else let it go. 1 if it is gone.
  */
 static int employ(struct crew *crew, unsigned number, struct sl_err *err)
 {
     struct berth *berth = &crew->berths[number];
     bool wanted = crew->count <= share(crew);
-    const struct sl_range *range = wanted ? sl_reader_take(crew->reader) : NULL;
-    struct sl_reader_lane *slow = wanted && !range ? busiest(crew) : NULL;
-    struct sl_range rest;
-    if (slow && sl_reader_lane_split(slow, &rest))
-        range = &rest;
-    berth->idle = slow && !range;
-    if (range)
-        return sl_reader_lane_start(berth->lane, range, err);
+    struct sl_job job;
+    bool found = wanted && sl_reader_take(crew->reader, &job);
+    set_idle(crew, berth, wanted && !found && !sl_reader_finished(crew->reader));
+    if (found)
+        return sl_reader_lane_start(berth->lane, &job, err);
     if (berth->idle)
         return 0;
     dismiss(crew, number);
@@ -175,22 +177,24 @@ static unsigned gather_fds(struct crew *crew, uint64_t *deadline_ns)
 static void wake(struct crew *crew)
 {
     uint64_t now = sl_now_ns();
+    bool done = crew->fds[2].revents != 0;
     for (unsigned i = 0; i < crew->count; i++) {
         struct berth *berth = &crew->berths[i];
+        berth->quiet = berth->waits;
         for (int fd = 0; berth->waits && fd < berth->fd_count; fd++)
             if (crew->fds[berth->first_fd + fd].revents)
-                berth->waits = false;
-        if (berth->waits && berth->deadline_ns <= now)
-            berth->waits = false;
+                berth->quiet = false;
+        bool due = berth->deadline_ns <= now || (berth->idle && done);
+        berth->waits = berth->quiet && !due;
     }
 }
 
 static int wait_for_lanes(struct crew *crew, bool moving, struct sl_err *err)
 {
-    uint64_t deadline_ns = UINT64_MAX;
+    /* Without a lane, or with lanes that others may help, look again soon. */
+    bool soon = !crew->count || crew->used_up;
+    uint64_t deadline_ns = soon ? sl_now_ns() + LOOK_AGAIN_MS * SL_NS_PER_MS : UINT64_MAX;
     unsigned used = gather_fds(crew, &deadline_ns);
-    if (!crew->count) /* no connection is this thread's now: look again soon */
-        deadline_ns = sl_now_ns() + LOOK_AGAIN_MS * SL_NS_PER_MS;
     int ready = poll(crew->fds, used, moving ? 0 : timeout_ms(deadline_ns));
     if (ready < 0 && errno != EINTR)
         return sl_fail_errno(err, SL_E_INTERNAL, errno, "cannot wait for connections");
@@ -218,18 +222,77 @@ static void steer(struct crew *crew)
     reader->locked.throttled = 0;
 }
 
+/* The lane of this crew that has most left, of those that may be split. */
+static struct sl_reader_lane *busiest(struct crew *crew)
+{
+    struct sl_reader_lane *most = NULL;
+    for (unsigned i = 0; i < crew->count; i++) {
+        struct sl_reader_lane *lane = crew->berths[i].lane;
+        if (sl_reader_lane_may_split(lane) &&
+            (!most || sl_reader_lane_left(lane) > sl_reader_lane_left(most)))
+            most = lane;
+    }
+    return most;
+}
+
+static void wake_idle(struct crew *crew)
+{
+    for (unsigned i = 0; i < crew->count; i++)
+        if (crew->berths[i].idle)
+            crew->berths[i].waits = false;
+}
+
+/* All doubts are told before any is acted upon: where most are slow, none is sent again. */
+static void send_again(struct crew *crew)
+{
+    unsigned doubtful = 0;
+    for (unsigned i = 0; i < crew->count; i++) {
+        struct berth *berth = &crew->berths[i];
+        berth->pace = sl_reader_lane_pace(berth->lane, berth->quiet);
+        doubtful += berth->pace != SL_PACE_FINE;
+    }
+    sl_reader_count_doubtful(crew->reader, (int)doubtful - (int)crew->doubtful);
+    crew->doubtful = doubtful;
+    for (unsigned i = 0; i < crew->count; i++) {
+        struct berth *berth = &crew->berths[i];
+        if (berth->pace >= SL_PACE_SLOW && sl_reader_lane_hedge(berth->lane, berth->pace)) {
+            berth->waits = false;
+            wake_idle(crew);
+        }
+    }
+}
+
+/* When the plan is used up: let those who are idle help. */
+static void help_out(struct crew *crew)
+{
+    uint64_t now = sl_now_ns();
+    if (now - crew->looked_ns < LOOK_AGAIN_MS * SL_NS_PER_MS)
+        return;
+    crew->looked_ns = now;
+    if (!crew->used_up && !(crew->used_up = sl_reader_used_up(crew->reader)))
+        return;
+    send_again(crew);
+    while (sl_reader_hungry(crew->reader)) {
+        struct sl_reader_lane *lane = busiest(crew);
+        if (!lane || !sl_reader_lane_split(lane))
+            break;
+        wake_idle(crew);
+    }
+}
+
 static int run_crew(struct crew *crew, struct sl_err *err)
 {
     for (bool insist = false;;) {
         struct round round;
         if (hire_missing(crew, err) < 0 || step_all(crew, insist, &round, err) < 0)
             return -1;
-        if (crew->count == 0 && crew->exhausted)
+        if (crew->count == 0 && sl_reader_finished(crew->reader))
             return 0;
         if (wait_for_lanes(crew, round.moving || round.full, err) < 0)
             return -1;
         insist = round.full && !round.moving;
         steer(crew);
+        help_out(crew);
     }
 }
 
@@ -246,6 +309,7 @@ void sl_crew_run(struct sl_reader *reader, unsigned thread)
     if (crew.fds) {
         crew.fds[0] = (struct pollfd){sl_cancel_fd(reader->config->cancel), POLLIN, 0};
         crew.fds[1] = (struct pollfd){sl_cancel_fd(reader->stop), POLLIN, 0};
+        crew.fds[2] = (struct pollfd){sl_cancel_fd(reader->done), POLLIN, 0};
         failed = run_crew(&crew, &err);
     }
     if (failed < 0)

@@ -19,20 +19,6 @@ enum {
     BAD_CHECKS_MAX = 4096,
 };
 
-const struct sl_range *sl_reader_take(struct sl_reader *reader)
-{
-    SL_LOCKED(&reader->lock);
-    if (reader->locked.err.kind || reader->locked.next_range == reader->work.range_count)
-        return NULL;
-    return &reader->work.ranges[reader->locked.next_range++];
-}
-
-bool sl_reader_has_work(struct sl_reader *reader)
-{
-    SL_LOCKED(&reader->lock);
-    return !reader->locked.err.kind && reader->locked.next_range < reader->work.range_count;
-}
-
 void sl_reader_fail(struct sl_reader *reader, const struct sl_err *err)
 {
     {
@@ -148,6 +134,10 @@ static int read_all(struct sl_reader *reader, struct sl_err *err)
     sl_progress_add_resumed(progress, reader->work.resumed_bytes);
     sl_metric_add(SL_M_RESUMED_BYTES, (int64_t)reader->work.resumed_bytes);
     reader->threads = choose_threads(reader);
+    reader->given_max = reader->connections_max;
+    reader->locked.given = sl_alloc_array(reader->given_max, sizeof(*reader->locked.given), err);
+    if (!reader->locked.given)
+        return -1;
     if (reader->work.range_count)
         run_crews(reader);
     if (reader->locked.err.kind) {
@@ -180,17 +170,22 @@ int sl_reader_run(const struct sl_plan *plan, struct sl_sink *sink, struct sl_jo
     struct sl_reader reader = {.plan = plan, .sink = sink, .journal = journal, .config = config};
     struct sl_err why = SL_ERR_INIT;
     reader.stop = sl_cancel_new(err);
-    if (!reader.stop)
+    reader.done = reader.stop ? sl_cancel_new(err) : NULL;
+    if (!reader.done) {
+        sl_cancel_free(reader.stop);
         return -1;
+    }
     pthread_mutex_init(&reader.lock, NULL);
     for (int i = 0; i < SL_WRITE_TURNS; i++)
         pthread_mutex_init(&reader.turns[i], NULL);
     fit_memory(&reader);
     int failed = run_reader(&reader, &why);
     free(reader.locked.bad);
+    free(reader.locked.given);
     for (int i = 0; i < SL_WRITE_TURNS; i++)
         pthread_mutex_destroy(&reader.turns[i]);
     pthread_mutex_destroy(&reader.lock);
+    sl_cancel_free(reader.done);
     sl_cancel_free(reader.stop);
     if (failed && err)
         *err = why;

@@ -4,6 +4,7 @@
 
 #include "fetch.h"
 #include "growth.h"
+#include "pace.h"
 #include "reader.h"
 #include "thread.h"
 #include "verify.h"
@@ -23,6 +24,12 @@ int sl_work_make(struct sl_work *work, const struct sl_plan *plan, struct sl_sin
                  struct sl_journal *journal, struct sl_verify *verify, struct sl_err *err);
 void sl_work_release(struct sl_work *work);
 
+/** A range, or a part of one, for a lane. */
+struct sl_job {
+    struct sl_range range;
+    unsigned hedges; /* how often it was given back by a slow lane */
+};
+
 enum { SL_WRITE_TURNS = 64 };
 
 /* ---- what the threads share ----------------------------------------------------------------- */
@@ -35,8 +42,9 @@ struct sl_reader {
     struct sl_verify *verify;
     struct sl_work work;
     struct sl_cancel *stop; /* raised by the first failure */
+    struct sl_cancel *done; /* raised when the last range has ended */
     size_t buffer_bytes;    /* of a lane */
-    unsigned threads, connections_max;
+    unsigned threads, connections_max, given_max;
     struct sl_counter landed; /* bytes of this run */
     /*
      * Whose turn it is to write to a file (number modulo SL_WRITE_TURNS): writers that meet at the
@@ -47,6 +55,12 @@ struct sl_reader {
     pthread_mutex_t lock;
     struct {
         size_t next_range;
+        struct sl_job *given; /* what lanes gave away, at most given_max */
+        unsigned given_count;
+        unsigned busy;     /* ranges that are being read */
+        unsigned idle;     /* lanes that would take one */
+        unsigned doubtful; /* lanes that may be slow */
+        struct sl_pace pace;
         unsigned lanes;     /* open now */
         unsigned wanted;    /* connections that the growth asks for */
         unsigned throttled; /* answers since the last tick */
@@ -56,12 +70,31 @@ struct sl_reader {
         struct sl_err err; /* the first */
     } locked;
 };
-/** The next range, NULL if there is none or the load has failed. */
-const struct sl_range *sl_reader_take(struct sl_reader *reader);
-/** Whether sl_reader_take() would give one. */
-bool sl_reader_has_work(struct sl_reader *reader);
 /** The first failure counts and stops everyone. */
 void sl_reader_fail(struct sl_reader *reader, const struct sl_err *err);
+
+/* ---- jobs: who reads what (any thread) ------------------------------------------------------ */
+
+/** Something to read, to be followed by sl_reader_ended() or sl_reader_give_back(). False if there
+ * is nothing now or the load has failed. */
+bool sl_reader_take(struct sl_reader *reader, struct sl_job *job);
+/** What was taken has been read: so many bytes, in so much time. */
+void sl_reader_ended(struct sl_reader *reader, uint64_t bytes, uint64_t ns);
+/** Nothing is left to read and nobody reads, or the load has failed. */
+bool sl_reader_finished(struct sl_reader *reader);
+/** Only what lanes give away is left to take. */
+bool sl_reader_used_up(struct sl_reader *reader);
+/** Give a part away: true if someone idle will have it. */
+bool sl_reader_give(struct sl_reader *reader, const struct sl_job *job);
+/** Give back all that is left of what a slow lane took: true if it may. stuck: it would even if it
+ * were the only lane. */
+bool sl_reader_give_back(struct sl_reader *reader, const struct sl_job *job, bool stuck);
+/** Whether sl_reader_give() would find someone. */
+bool sl_reader_hungry(struct sl_reader *reader);
+void sl_reader_count_idle(struct sl_reader *reader, int change);
+void sl_reader_count_doubtful(struct sl_reader *reader, int change);
+/** sl_pace_expect() of this load. */
+uint64_t sl_reader_expect(struct sl_reader *reader, uint64_t bytes);
 
 /* ---- landing: bytes go to the sink, the hashes and the journal ------------------------------ */
 
@@ -98,18 +131,23 @@ enum sl_lane_state { SL_LANE_FAILED = -1, SL_LANE_WAIT, SL_LANE_RUN, SL_LANE_FUL
  */
 enum sl_lane_state sl_reader_lane_step(struct sl_reader_lane *lane, bool insist,
                                        struct sl_err *err);
-/** Give an idle lane its next range. */
-int sl_reader_lane_start(struct sl_reader_lane *lane, const struct sl_range *range,
-                         struct sl_err *err);
+/** Give an idle lane something to read. */
+int sl_reader_lane_start(struct sl_reader_lane *lane, const struct sl_job *job, struct sl_err *err);
 int sl_reader_lane_poll(struct sl_reader_lane *lane, struct pollfd fds[SL_FETCH_POLL_MAX],
                         uint64_t *deadline_ns);
 /** Bytes of its range that no window has begun to read. */
 uint64_t sl_reader_lane_left(const struct sl_reader_lane *lane);
-/** Whether so much is left that a slow lane's range may be split. */
+/** Whether so much is left, and so far off, that a part is worth another request. */
 bool sl_reader_lane_may_split(const struct sl_reader_lane *lane);
-/** Take half of what is left away from a slow lane, into rest. False if too little is left or it
- * will come soon. */
-bool sl_reader_lane_split(struct sl_reader_lane *lane, struct sl_range *rest);
+/** Give half of what is left to someone idle; false if nobody is. */
+bool sl_reader_lane_split(struct sl_reader_lane *lane);
+
+enum sl_lane_pace { SL_PACE_FINE, SL_PACE_DOUBTFUL, SL_PACE_SLOW, SL_PACE_STUCK };
+/** How it does beside the ranges before. quiet: poll() just found nothing for it. */
+enum sl_lane_pace sl_reader_lane_pace(struct sl_reader_lane *lane, bool quiet);
+/** Give back what is left of a lane that is SLOW or STUCK, and drop its connection; false if it may
+ * not. The lane is idle then. */
+bool sl_reader_lane_hedge(struct sl_reader_lane *lane, enum sl_lane_pace pace);
 unsigned sl_reader_lane_take_throttled(struct sl_reader_lane *lane);
 
 /* ---- crew: the lanes of one thread ---------------------------------------------------------- */

@@ -1,0 +1,310 @@
+/* Requests much slower than others: who takes over, how soon, and when nobody must. */
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "metrics.h"
+#include "pace.h"
+#include "plan_maker.h"
+#include "range_server.h"
+#include "reader.h"
+#include "scratch.h"
+#include "thread.h"
+
+enum { RANGE_BYTES = 256 * 1024, RANGES = 8, OBJECT_BYTES = RANGES * RANGE_BYTES - 777 };
+
+/* One object on a server of its own, to be loaded in RANGES ranges. */
+struct scene {
+    struct sl_server *server;
+    uint8_t *data;
+    unsigned connections, threads, stall_seconds;
+    bool on_files; /* with a journal */
+    struct sl_cancel *cancel;
+    bool same; /* out: every byte is right */
+    int failed;
+    double seconds;
+    struct sl_err err;
+};
+
+static void open_scene(struct scene *scene)
+{
+    scene->server = sl_server_start();
+    scene->data = malloc(OBJECT_BYTES);
+    sl_made_noise(scene->data, OBJECT_BYTES, 3);
+    sl_server_put(scene->server, "/object", scene->data, OBJECT_BYTES, "\"v1\"");
+}
+
+static void close_scene(struct scene *scene)
+{
+    sl_server_stop(scene->server);
+    free(scene->data);
+}
+
+static void load_made(struct scene *scene, struct sl_made *made)
+{
+    static const uint8_t identity[32] = "hedge";
+    char path[SL_SCRATCH_PATH_BYTES];
+    bool resumed;
+    int directory = sl_scratch_open(path);
+    struct sl_reader_config config = {
+        .connections = scene->connections, .threads = scene->threads, .cancel = scene->cancel};
+    struct sl_sink *sink = scene->on_files ? sl_tmpfs_open(directory, made->files, 1, &scene->err)
+                                           : sl_heap_open(made->files, 1, &scene->err);
+    struct sl_journal *journal =
+        scene->on_files ? sl_journal_open(directory, "journal", identity, &resumed, &scene->err)
+                        : NULL;
+    uint64_t begin_ns = sl_now_ns();
+    scene->failed = sl_reader_run(&made->plan, sink, journal, &config, &scene->err);
+    scene->seconds = (double)(sl_now_ns() - begin_ns) / (double)SL_NS_PER_S;
+    scene->same = !scene->failed && sl_made_compare(made, sink) == 0;
+    sl_journal_free(journal);
+    sl_sink_free(sink);
+    sl_scratch_close(directory, path);
+}
+
+/* Runs in threads, too: looks at nothing. */
+static void *load_scene(void *arg)
+{
+    struct scene *scene = arg;
+    struct sl_source_config source_config = {.stall_seconds = scene->stall_seconds};
+    struct sl_made *made = sl_made_new();
+    uint32_t source = sl_made_source(made, sl_server_url(scene->server, "/object"), &source_config);
+    sl_made_whole(made, source, "object", RANGE_BYTES, scene->data);
+    sl_made_check(made, SL_HASH_SHA256, source, 0, OBJECT_BYTES, 0, 0, scene->data);
+    sl_made_check(made, SL_HASH_CRC32, source, 1, OBJECT_BYTES - 1, 0, 1, scene->data + 1);
+    load_made(scene, made);
+    sl_made_free(made);
+    return NULL;
+}
+
+static void must_be_right(const struct scene *scene)
+{
+    ck_assert_msg(scene->failed == 0, "%u connections, %u threads: %s", scene->connections,
+                  scene->threads, scene->err.message);
+    ck_assert_msg(scene->same, "bytes differ");
+}
+
+/* Request 1 opens the object, 2 to RANGES + 1 fetch its ranges. */
+static const struct sl_step slow_steps[] = {
+    {.first = 4, .fault = SL_FAULT_STALL, .after = 100000},
+    {.first = 4, .fault = SL_FAULT_STALL, .after = -1},
+    {.first = RANGES + 1, .fault = SL_FAULT_STALL, .after = RANGE_BYTES / 2},
+    {.first = 3, .last = 4, .fault = SL_FAULT_STALL, .after = 0},
+    {.first = 5, .fault = SL_FAULT_TRICKLE, .after = 70000},
+    {.first = 2, .fault = SL_FAULT_TRICKLE, .after = 0},
+};
+
+START_TEST(a_slow_request_is_sent_again)
+{
+    int64_t before = (int64_t)sl_metric_get(SL_M_SOURCE_HEDGES);
+    struct scene scenes[SL_COUNT(slow_steps)] = {0};
+    pthread_t threads[SL_COUNT(slow_steps)];
+    for (size_t i = 0; i < SL_COUNT(slow_steps); i++) {
+        scenes[i].connections = 4;
+        scenes[i].threads = 1 + i % 2;
+        scenes[i].on_files = i % 3 == 0;
+        open_scene(&scenes[i]);
+        sl_server_script(scenes[i].server, &slow_steps[i], 1);
+        pthread_create(&threads[i], NULL, load_scene, &scenes[i]);
+    }
+    for (size_t i = 0; i < SL_COUNT(slow_steps); i++)
+        pthread_join(threads[i], NULL);
+    for (size_t i = 0; i < SL_COUNT(slow_steps); i++) {
+        must_be_right(&scenes[i]);
+        ck_assert_msg(scenes[i].seconds < 10, "step %zu took %.1f s", i, scenes[i].seconds);
+        ck_assert_uint_ge(sl_server_request_count(scenes[i].server), RANGES + 2);
+        ck_assert_uint_le(sl_server_request_count(scenes[i].server), RANGES + 5);
+        close_scene(&scenes[i]);
+    }
+    int64_t hedges = (int64_t)sl_metric_get(SL_M_SOURCE_HEDGES) - before;
+    ck_assert_int_ge(hedges, SL_COUNT(slow_steps));
+    ck_assert_int_le(hedges, 2 * (SL_COUNT(slow_steps) + 1));
+}
+END_TEST
+
+struct watch {
+    unsigned requests, at;
+    uint64_t hedges;         /* when request `at` came */
+    struct sl_cancel *raise; /* then; may be NULL */
+};
+
+static bool watch(const struct sl_server_request *request, struct sl_server_reply *reply, void *arg)
+{
+    struct watch *watch = arg;
+    (void)request;
+    (void)reply;
+    if (++watch->requests != watch->at)
+        return false;
+    watch->hedges = sl_metric_get(SL_M_SOURCE_HEDGES);
+    if (watch->raise)
+        sl_cancel_raise(watch->raise, 15);
+    return false;
+}
+
+/* The last range of every connection stalls: that is the link, and time-outs are there for it. The
+ * next request is the first try again. */
+START_TEST(a_slow_link_sends_nothing_again)
+{
+    struct watch then = {.at = RANGES + 2, .hedges = 99};
+    enum sl_fault fault = _i ? SL_FAULT_TRICKLE : SL_FAULT_STALL;
+    struct scene scene = {.connections = 4, .threads = 2, .stall_seconds = 2};
+    open_scene(&scene);
+    sl_server_handle(scene.server, watch, &then);
+    SL_SCRIPT(scene.server, {.first = RANGES - 2, .last = RANGES + 1, .fault = fault, .after = 9});
+    load_scene(&scene);
+    must_be_right(&scene);
+    ck_assert_uint_eq(then.hedges, 0);
+    ck_assert_uint_eq(sl_server_request_count(scene.server), RANGES + 1 + 4);
+    close_scene(&scene);
+}
+END_TEST
+
+/* A server that asks to wait is not slow. */
+START_TEST(a_retry_that_waits_is_left_alone)
+{
+    int64_t before = (int64_t)sl_metric_get(SL_M_SOURCE_HEDGES);
+    struct scene scene = {.connections = 4, .threads = 2};
+    open_scene(&scene);
+    SL_SCRIPT(
+        scene.server,
+        {.first = 5, .fault = SL_FAULT_STATUS, .status = 503, .headers = "Retry-After: 2\r\n"});
+    load_scene(&scene);
+    must_be_right(&scene);
+    ck_assert_int_eq((int64_t)sl_metric_get(SL_M_SOURCE_HEDGES), before);
+    ck_assert_uint_eq(sl_server_request_count(scene.server), RANGES + 2);
+    close_scene(&scene);
+}
+END_TEST
+
+START_TEST(a_lone_connection_helps_itself)
+{
+    struct scene scene = {.connections = 1, .threads = 1};
+    open_scene(&scene);
+    SL_SCRIPT(scene.server, {.first = RANGES + 1, .fault = SL_FAULT_STALL, .after = 1000});
+    load_scene(&scene);
+    must_be_right(&scene);
+    ck_assert(scene.seconds > 2.5 && scene.seconds < 10);
+    ck_assert_uint_eq(sl_server_request_count(scene.server), RANGES + 2);
+    close_scene(&scene);
+}
+END_TEST
+
+START_TEST(stalls_by_chance_harm_no_byte)
+{
+    static const unsigned connections[] = {1, 2, 3, 8};
+    enum { SCENES = 16 };
+    struct scene scenes[SCENES] = {0};
+    pthread_t threads[SCENES];
+    srandom(20);
+    for (size_t i = 0; i < SCENES; i++) {
+        struct scene *scene = &scenes[i];
+        *scene = (struct scene){.connections = connections[i % 4],
+                                .threads = 1 + i / 4 % 2,
+                                .stall_seconds = 2,
+                                .on_files = i / 8};
+        open_scene(scene);
+        struct sl_step steps[3];
+        for (size_t k = 0; k < SL_COUNT(steps); k++)
+            steps[k] = (struct sl_step){.first = 2 + (unsigned)random() % (RANGES + 3),
+                                        .fault = k ? SL_FAULT_STALL : SL_FAULT_TRICKLE,
+                                        .after = random() % RANGE_BYTES};
+        sl_server_script(scene->server, steps, SL_COUNT(steps));
+        pthread_create(&threads[i], NULL, load_scene, scene);
+    }
+    for (size_t i = 0; i < SCENES; i++)
+        pthread_join(threads[i], NULL);
+    for (size_t i = 0; i < SCENES; i++) {
+        must_be_right(&scenes[i]);
+        close_scene(&scenes[i]);
+    }
+}
+END_TEST
+
+START_TEST(cancellation_ends_a_load_that_is_helped_out)
+{
+    struct watch again = {.at = RANGES + 2};
+    struct scene scene = {.connections = 3, .threads = 2};
+    open_scene(&scene);
+    scene.cancel = again.raise = sl_cancel_new(&scene.err);
+    SL_SCRIPT(scene.server, {.first = 4, .fault = SL_FAULT_STALL, .after = 1000},
+              {.first = RANGES + 2, .last = 99, .fault = SL_FAULT_STALL, .after = 1000});
+    sl_server_handle(scene.server, watch, &again);
+    load_scene(&scene);
+    ck_assert_int_eq(scene.failed, -1);
+    ck_assert_int_eq(scene.err.kind, SL_E_CANCELED);
+    ck_assert(scene.seconds < 10);
+    close_scene(&scene);
+    sl_cancel_free(scene.cancel);
+}
+END_TEST
+
+/* The thread of the small object has no lane that could be helped. */
+START_TEST(an_idle_thread_takes_over_from_another)
+{
+    enum { BYTES = 8 * 1024 * 1024 };
+    struct scene scene = {.connections = 2, .threads = 2};
+    uint8_t *data = malloc(BYTES);
+    sl_made_noise(data, BYTES, 5);
+    scene.server = sl_server_start();
+    sl_server_put(scene.server, "/large", data, BYTES, "\"v1\"");
+    sl_server_put(scene.server, "/small", data, RANGE_BYTES, "\"v1\"");
+    SL_SCRIPT(scene.server,
+              {.path = "/large", .first = 2, .fault = SL_FAULT_STALL, .after = 1000000});
+    struct sl_made *made = sl_made_new();
+    uint32_t large = sl_made_source(made, sl_server_url(scene.server, "/large"), NULL);
+    uint32_t small = sl_made_source(made, sl_server_url(scene.server, "/small"), NULL);
+    uint32_t file = sl_made_file(made, "both", BYTES + RANGE_BYTES);
+    sl_made_extent(made, large, 0, BYTES, file, 0, data);
+    sl_made_range(made);
+    sl_made_extent(made, small, 0, RANGE_BYTES, file, BYTES, data);
+    sl_made_range(made);
+    sl_made_check(made, SL_HASH_CRC32, large, 0, BYTES, 0, 0, data);
+    load_made(&scene, made);
+    must_be_right(&scene);
+    ck_assert(scene.seconds < 10);
+    ck_assert_uint_gt(sl_server_request_count(scene.server), 5);
+    sl_made_free(made);
+    sl_server_stop(scene.server);
+    free(data);
+}
+END_TEST
+
+START_TEST(the_pace_is_the_median_of_the_last)
+{
+    struct sl_pace pace = {0};
+    ck_assert_uint_eq(sl_pace_expect(&pace, 100), 0);
+    sl_pace_add(&pace, 0, 5);
+    ck_assert_uint_eq(sl_pace_expect(&pace, 100), 0);
+    sl_pace_add(&pace, 100, 1000);
+    ck_assert_uint_eq(sl_pace_expect(&pace, 100), 1001);
+    ck_assert_uint_eq(sl_pace_expect(&pace, 200), 2001);
+    ck_assert_uint_eq(sl_pace_expect(&pace, 1), 1001);
+    sl_pace_add(&pace, 100, 9000000);
+    sl_pace_add(&pace, 100, 10);
+    ck_assert_uint_eq(sl_pace_expect(&pace, 100), 1001);
+    for (int i = 0; i < SL_PACE_SAMPLES; i++)
+        sl_pace_add(&pace, 100, 7);
+    ck_assert_uint_eq(sl_pace_expect(&pace, 100), 8);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("hedge");
+    TCase *hedge = tcase_create("hedge");
+    tcase_set_timeout(hedge, 60);
+    tcase_add_test(hedge, a_slow_request_is_sent_again);
+    tcase_add_loop_test(hedge, a_slow_link_sends_nothing_again, 0, 2);
+    tcase_add_test(hedge, a_retry_that_waits_is_left_alone);
+    tcase_add_test(hedge, a_lone_connection_helps_itself);
+    tcase_add_test(hedge, stalls_by_chance_harm_no_byte);
+    tcase_add_test(hedge, cancellation_ends_a_load_that_is_helped_out);
+    tcase_add_test(hedge, an_idle_thread_takes_over_from_another);
+    tcase_add_test(hedge, the_pace_is_the_median_of_the_last);
+    suite_add_tcase(suite, hedge);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    int failures = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failures ? 1 : 0;
+}
