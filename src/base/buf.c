@@ -70,26 +70,32 @@ char *sl_buf_steal(struct sl_buf *buf, struct sl_err *err)
     return text;
 }
 
-int sl_buf_read_file(struct sl_buf *buf, const char *path, struct sl_err *err)
+int sl_buf_read_fd(struct sl_buf *buf, int fd, const char *name, enum sl_err_kind kind,
+                   struct sl_err *err)
 {
-    sl_autoclose int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return sl_fail_errno(err, errno == ENOENT ? SL_E_NOT_FOUND : SL_E_USAGE, errno,
-                             "cannot open '%s'", path);
     for (;;) {
         char chunk[16384];
         ssize_t got = read(fd, chunk, sizeof(chunk));
         if (got < 0 && errno == EINTR)
             continue;
         if (got < 0)
-            return sl_fail_errno(err, SL_E_USAGE, errno, "cannot read '%s'", path);
+            return sl_fail_errno(err, kind, errno, "cannot read '%s'", name);
         if (got == 0)
             return sl_buf_append(buf, "", 0, err);
         if (buf->used + (size_t)got > buf->limit)
-            return sl_fail(err, SL_E_USAGE, "'%s' is larger than %zu bytes", path, buf->limit);
+            return sl_fail(err, kind, "'%s' is larger than %zu bytes", name, buf->limit);
         if (sl_buf_append(buf, chunk, (size_t)got, err) < 0)
             return -1;
     }
+}
+
+int sl_buf_read_file(struct sl_buf *buf, const char *path, struct sl_err *err)
+{
+    sl_autoclose int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return sl_fail_errno(err, errno == ENOENT ? SL_E_NOT_FOUND : SL_E_USAGE, errno,
+                             "cannot open '%s'", path);
+    return sl_buf_read_fd(buf, fd, path, SL_E_USAGE, err);
 }
 
 void sl_hex(const uint8_t *data, size_t bytes, char *text)

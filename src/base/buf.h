@@ -46,6 +46,12 @@ char *sl_buf_steal(struct sl_buf *buf, struct sl_err *err);
  * buf. Regular files, projected volumes and pipes alike.
  */
 int sl_buf_read_file(struct sl_buf *buf, const char *path, struct sl_err *err);
+/**
+ * Read from fd to its end, blocking; name is for messages. Failing to read and more than limit
+ * bytes are of this kind.
+ */
+int sl_buf_read_fd(struct sl_buf *buf, int fd, const char *name, enum sl_err_kind kind,
+                   struct sl_err *err);
 
 static inline uint16_t sl_get_le16(const uint8_t *p)
 {

@@ -263,16 +263,5 @@ int sl_tree_read(int directory_fd, const char *name, struct sl_buf *buf, struct 
     struct stat status;
     if (fstat(fd, &status) < 0 || !S_ISREG(status.st_mode))
         return sl_fail(err, SL_E_NO_SPACE, "'%s' is no regular file: remove it", name);
-    for (;;) {
-        char chunk[16384];
-        ssize_t got = read(fd, chunk, sizeof(chunk));
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (got < 0)
-            return sl_fail_errno(err, SL_E_NO_SPACE, errno, "cannot read '%s'", name);
-        if (got == 0)
-            return sl_buf_append(buf, "", 0, err);
-        if (sl_buf_append(buf, chunk, (size_t)got, err) < 0)
-            return -1;
-    }
+    return sl_buf_read_fd(buf, fd, name, SL_E_NO_SPACE, err);
 }
