@@ -161,18 +161,14 @@ static int flag_table(struct sl_buf *out, const struct sl_command *command,
                       enum sl_flag_group group, const char *title, struct sl_err *err)
 {
     struct sl_flag flags[SL_FLAGS_MAX];
-    size_t count = sl_cli_flags(command, flags);
-    bool any = false;
+    size_t count = sl_cli_group_flags(command, group, flags);
+    if (count && sl_buf_printf(out, err, "## %s\n\n| flag | meaning |%s\n| --- | --- |%s\n", title,
+                               group == SL_FLAG_SPEC ? " key |" : "",
+                               group == SL_FLAG_SPEC ? " --- |" : "") < 0)
+        return -1;
     for (size_t i = 0; i < count; i++) {
         char usage[160];
         sl_autobuf text = SL_BUF_INIT(4096);
-        if (flags[i].group != group)
-            continue;
-        if (!any && sl_buf_printf(out, err, "## %s\n\n| flag | meaning |%s\n| --- | --- |%s\n",
-                                  title, group == SL_FLAG_SPEC ? " key |" : "",
-                                  group == SL_FLAG_SPEC ? " --- |" : "") < 0)
-            return -1;
-        any = true;
         if (sl_cli_describe_flag(&flags[i], &text, err) < 0 || sl_buf_text(out, "| `", err) < 0)
             return -1;
         for (const char *p = sl_cli_flag_usage(&flags[i], usage); *p; p++)
@@ -187,7 +183,7 @@ static int flag_table(struct sl_buf *out, const struct sl_command *command,
         if (sl_buf_text(out, "\n", err) < 0)
             return -1;
     }
-    return any ? sl_buf_text(out, "\n", err) : 0;
+    return count ? sl_buf_text(out, "\n", err) : 0;
 }
 
 int sl_cli_write_command_page(const struct sl_command *command, struct sl_buf *out,

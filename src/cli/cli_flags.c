@@ -86,6 +86,16 @@ size_t sl_cli_flags(const struct sl_command *command, struct sl_flag flags[SL_FL
     return listing.count;
 }
 
+size_t sl_cli_group_flags(const struct sl_command *command, enum sl_flag_group group,
+                          struct sl_flag flags[SL_FLAGS_MAX])
+{
+    size_t count = sl_cli_flags(command, flags), kept = 0;
+    for (size_t i = 0; i < count; i++)
+        if (flags[i].group == group)
+            flags[kept++] = flags[i];
+    return kept;
+}
+
 const char *sl_cli_flag_usage(const struct sl_flag *flag, char text[160])
 {
     if (flag->row->type == SL_OPTION_BOOL)

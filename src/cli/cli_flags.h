@@ -25,6 +25,9 @@ struct sl_flag {
 enum { SL_FLAGS_MAX = 96 };
 /** The flags of a command (NULL: those of every command) in the order of help; how many. */
 size_t sl_cli_flags(const struct sl_command *command, struct sl_flag flags[SL_FLAGS_MAX]);
+/** As sl_cli_flags, those of one group. */
+size_t sl_cli_group_flags(const struct sl_command *command, enum sl_flag_group group,
+                          struct sl_flag flags[SL_FLAGS_MAX]);
 
 /** A command line, taken apart. */
 struct sl_command_line {
@@ -37,8 +40,7 @@ struct sl_command_line {
 };
 /**
  * argv is borrowed. On SL_E_USAGE what was understood before the mistake is filled in all the same
- * (--json,
- * --log-format). Release it in either case.
+ * (--json, --log-format). Release it in either case.
  */
 int sl_command_line_parse(struct sl_command_line *line, int argc, char **argv, struct sl_err *err);
 void sl_command_line_release(struct sl_command_line *line);

@@ -127,20 +127,17 @@ static int write_flag(const struct sl_flag *flag, struct sl_buf *out, struct sl_
     return wrap(out, sl_buf_string(&text), HELP_INDENT, HELP_INDENT, err);
 }
 
-static int write_group(const struct sl_flag *flags, size_t count, enum sl_flag_group group,
+static int write_group(const struct sl_command *command, enum sl_flag_group group,
                        const char *title, struct sl_buf *out, struct sl_err *err)
 {
-    bool any = false;
-    for (size_t i = 0; i < count; i++) {
-        if (flags[i].group != group)
-            continue;
-        if (!any && sl_buf_printf(out, err, "%s:\n", title) < 0)
-            return -1;
-        any = true;
+    struct sl_flag flags[SL_FLAGS_MAX];
+    size_t count = sl_cli_group_flags(command, group, flags);
+    if (count && sl_buf_printf(out, err, "%s:\n", title) < 0)
+        return -1;
+    for (size_t i = 0; i < count; i++)
         if (write_flag(&flags[i], out, err) < 0)
             return -1;
-    }
-    return any ? sl_buf_text(out, "\n", err) : 0;
+    return count ? sl_buf_text(out, "\n", err) : 0;
 }
 
 /* ---- texts ---------------------------------------------------------------------------------- */
@@ -148,15 +145,13 @@ static int write_group(const struct sl_flag *flags, size_t count, enum sl_flag_g
 int sl_cli_write_command_help(const struct sl_command *command, struct sl_buf *out,
                               struct sl_err *err)
 {
-    struct sl_flag flags[SL_FLAGS_MAX];
-    size_t count = sl_cli_flags(command, flags);
     if (sl_buf_printf(out, err, "Usage: %s\n\n", command->usage) < 0 ||
         paragraphs(out, command->summary, err) < 0 ||
         paragraphs(out, command->description, err) < 0 ||
-        write_group(flags, count, SL_FLAG_OWN, "Flags", out, err) < 0 ||
-        write_group(flags, count, SL_FLAG_SPEC, "Flags for keys of the spec (`sluice docs spec`)",
-                    out, err) < 0 ||
-        write_group(flags, count, SL_FLAG_GLOBAL, "Flags of every command", out, err) < 0)
+        write_group(command, SL_FLAG_OWN, "Flags", out, err) < 0 ||
+        write_group(command, SL_FLAG_SPEC, "Flags for keys of the spec (`sluice docs spec`)", out,
+                    err) < 0 ||
+        write_group(command, SL_FLAG_GLOBAL, "Flags of every command", out, err) < 0)
         return -1;
     const char *line = command->examples;
     if (line && *line && sl_buf_text(out, "Examples:\n", err) < 0)

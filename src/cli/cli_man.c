@@ -91,16 +91,12 @@ static int flags_section(struct sl_buf *out, const struct sl_command *command,
                          enum sl_flag_group group, const char *title, struct sl_err *err)
 {
     struct sl_flag flags[SL_FLAGS_MAX];
-    size_t count = sl_cli_flags(command, flags);
-    bool any = false;
+    size_t count = sl_cli_group_flags(command, group, flags);
+    if (count && section(out, title, err) < 0)
+        return -1;
     for (size_t i = 0; i < count; i++) {
         char usage[160];
         sl_autobuf text = SL_BUF_INIT(4096);
-        if (flags[i].group != group)
-            continue;
-        if (!any && section(out, title, err) < 0)
-            return -1;
-        any = true;
         bool off = flags[i].row->type == SL_OPTION_BOOL && flags[i].row->initial &&
                    strcmp(flags[i].row->initial, "true") == 0;
         sl_cli_flag_usage(&flags[i], usage);
