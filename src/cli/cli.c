@@ -97,6 +97,15 @@ void sl_cli_termination(const char *text)
         sl_log(SL_LOG_DEBUG, "cannot write '%s': %s", path, strerror(errno));
 }
 
+int sl_cli_print_json(struct sl_json *json, struct sl_err *err)
+{
+    const char *text = sl_json_text(json, err);
+    if (!text)
+        return -1;
+    printf("%s\n", text);
+    return 0;
+}
+
 static void write_error_json(const struct sl_err *err, bool for_log)
 {
     char time_text[SL_TIME_TEXT];
@@ -116,11 +125,10 @@ static void write_error_json(const struct sl_err *err, bool for_log)
     sl_json_end(&json);
     if (!for_log)
         sl_json_end(&json);
-    const char *text = sl_json_text(&json, NULL);
-    if (text && for_log)
-        sl_log_json_line(text);
-    else if (text)
-        printf("%s\n", text);
+    if (!for_log)
+        sl_cli_print_json(&json, NULL);
+    else if (sl_json_text(&json, NULL))
+        sl_log_json_line(sl_json_text(&json, NULL));
     sl_json_release(&json);
 }
 

@@ -7,6 +7,8 @@
 #include "spec.h"
 #include "thread.h"
 
+struct sl_json;
+
 /** What every command gets. */
 struct sl_cli {
     struct sl_cancel *cancel; /* raised by SIGTERM, SIGINT, SIGHUP */
@@ -59,6 +61,10 @@ int sl_cli_uri_specs(struct sl_cli *cli, const char *uri, const char *to, struct
  * this for its success.
  */
 void sl_cli_termination(const char *text);
+
+/** A command's result, finished, as one line on stdout; json is borrowed. Lost output is found at
+ * the end, by sl_cli_main(). */
+int sl_cli_print_json(struct sl_json *json, struct sl_err *err);
 
 /** Signals as they were before sl_cli_main(), for a process that is about to become another
  * program. */

@@ -126,11 +126,9 @@ static int print_json(const struct jobs *jobs, struct sl_err *err)
         sl_load_result_json(&json, &jobs->items[i].result, jobs->items[i].spec->metadata.name);
     if (jobs->count > 1)
         sl_json_end(&json);
-    const char *text = sl_json_text(&json, err);
-    if (text)
-        printf("%s\n", text);
+    int done = sl_cli_print_json(&json, err);
     sl_json_release(&json);
-    return text ? 0 : -1;
+    return done;
 }
 
 /* Every model's end is told; the first failure is the command's. */

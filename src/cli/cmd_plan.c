@@ -121,10 +121,9 @@ static int run_specs(struct sl_cli *cli, const struct sl_specs *specs, struct sl
     }
     if (specs->count > 1)
         sl_json_end(json);
-    const char *text = cli->json ? sl_json_text(json, done ? NULL : err) : NULL;
-    if (text)
-        printf("%s\n", text);
-    return done < 0 || (cli->json && !text) ? -1 : 0;
+    if (cli->json && sl_cli_print_json(json, done ? NULL : err) < 0)
+        return -1;
+    return done;
 }
 
 static int run(struct sl_cli *cli, struct sl_err *err)

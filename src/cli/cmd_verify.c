@@ -203,10 +203,7 @@ static int print_end(struct report *report, struct sl_err *err)
     sl_json_key_uint(&report->json, "bad", report->bad);
     sl_json_key_uint(&report->json, "unhashed", report->bare);
     sl_json_end(&report->json);
-    const char *text = sl_json_text(&report->json, err);
-    if (text)
-        printf("%s\n", text);
-    return text ? 0 : -1;
+    return sl_cli_print_json(&report->json, err);
 }
 
 static int run(struct sl_cli *cli, struct sl_err *err)

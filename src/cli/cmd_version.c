@@ -49,11 +49,9 @@ static int run(struct sl_cli *cli, struct sl_err *err)
         sl_json_key_string(&json, libraries[i].name, libraries[i].version);
     sl_json_end(&json);
     sl_json_end(&json);
-    const char *text = sl_json_text(&json, err);
-    if (text)
-        printf("%s\n", text);
+    int done = sl_cli_print_json(&json, err);
     sl_json_release(&json);
-    return text ? 0 : -1;
+    return done;
 }
 
 const struct sl_command sl_cmd_version = {

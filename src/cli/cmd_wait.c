@@ -35,12 +35,10 @@ static int run(struct sl_cli *cli, struct sl_err *err)
     sl_json_key_string(&json, "uri", sl_json_get_string(manifest, "uri"));
     sl_json_key_string(&json, "identity", sl_json_get_string(manifest, "identity"));
     sl_json_end(&json);
-    const char *text = sl_json_text(&json, err);
-    if (text)
-        printf("%s\n", text);
+    int done = sl_cli_print_json(&json, err);
     sl_json_release(&json);
     json_decref(manifest);
-    return text ? 0 : -1;
+    return done;
 }
 
 const struct sl_command sl_cmd_wait = {
