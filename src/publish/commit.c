@@ -53,13 +53,8 @@ static int remove_old(struct sl_publish *publish, const struct sl_published *new
                       struct sl_err *err)
 {
     __attribute__((cleanup(sl_published_release))) struct sl_published old = {0};
-    struct sl_err why = SL_ERR_INIT;
-    if (sl_published_read(publish->state_fd, SL_MANIFEST, &old, &why) < 0) {
-        if (why.kind != SL_E_NOT_FOUND)
-            sl_log(SL_LOG_WARN, "the old manifest in '%s' is unreadable, its files stay: %s",
-                   publish->path, why.message);
+    if (!sl_published_old(publish, &old))
         return 0;
-    }
     sl_autofree const char **names = sl_alloc_array(new->count, sizeof(*names), err);
     if (!names)
         return -1;

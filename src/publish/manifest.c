@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "hash.h"
+#include "log.h"
 #include "publish_parts.h"
 
 void sl_published_release(struct sl_published *published)
@@ -64,6 +65,17 @@ int sl_published_read(int state_fd, const char *name, struct sl_published *publi
         return -1;
     }
     return 0;
+}
+
+bool sl_published_old(const struct sl_publish *publish, struct sl_published *published)
+{
+    struct sl_err why = SL_ERR_INIT;
+    if (sl_published_read(publish->state_fd, SL_MANIFEST, published, &why) == 0)
+        return true;
+    if (why.kind != SL_E_NOT_FOUND)
+        sl_log(SL_LOG_WARN, "the old manifest in '%s' is unreadable, its files stay: %s",
+               publish->path, why.message);
+    return false;
 }
 
 json_t *sl_manifest_read(const char *path, struct sl_err *err)

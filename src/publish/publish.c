@@ -13,7 +13,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "log.h"
 #include "publish_parts.h"
 
 enum { LOCK_POLL_MS = 20, READY_BYTES_MAX = 4096, FOLDER = O_RDONLY | O_DIRECTORY | O_CLOEXEC };
@@ -203,13 +202,8 @@ int sl_publish_withdraw(struct sl_publish *publish, struct sl_err *err)
     __attribute__((cleanup(sl_published_release))) struct sl_published old = {0};
     if (sl_tree_remove(publish->state_fd, SL_READY) < 0)
         return sl_tree_fail(err, errno, "withdraw the old version in", publish->path);
-    struct sl_err why = SL_ERR_INIT;
-    if (sl_published_read(publish->state_fd, SL_MANIFEST, &old, &why) < 0) {
-        if (why.kind != SL_E_NOT_FOUND)
-            sl_log(SL_LOG_WARN, "the old manifest in '%s' is unreadable, its files stay: %s",
-                   publish->path, why.message);
+    if (!sl_published_old(publish, &old))
         return 0;
-    }
     for (size_t i = 0; i < old.count; i++)
         if (sl_tree_unlink(publish->root_fd, old.files[i].name) < 0)
             return sl_tree_fail(err, errno, "remove", old.files[i].name);

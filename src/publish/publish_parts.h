@@ -36,6 +36,9 @@ void sl_published_release(struct sl_published *published);
 /** Read a manifest of the state directory, judging every name in it. SL_E_NOT_FOUND if absent. */
 int sl_published_read(int state_fd, const char *name, struct sl_published *published,
                       struct sl_err *err);
+/** As sl_published_read, the version that is to go: false if there is none, or, logged, none that
+ * can be read. */
+bool sl_published_old(const struct sl_publish *publish, struct sl_published *published);
 /** The manifest's text. */
 int sl_manifest_write(struct sl_json *json, const struct sl_plan *plan, const struct sl_spec *spec,
                       const struct sl_published *published, struct sl_err *err);
