@@ -8,7 +8,6 @@
 #undef NDEBUG
 #include <arpa/inet.h>
 #include <assert.h>
-#include <inttypes.h>
 #include <netinet/tcp.h>
 #include <openssl/err.h>
 #include <openssl/ssl.h>
@@ -22,6 +21,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "range_answer.h"
 #include "range_certificate.h"
 
 enum {
@@ -180,32 +180,6 @@ static struct sl_server_request *read_request(struct connection *c)
 
 /* ---- answers --------------------------------------------------------------------------------- */
 
-/* What one answer is made of. */
-struct answer {
-    struct sl_step step;
-    const uint8_t *data;
-    size_t bytes; /* of the blob */
-    char etag[128];
-    size_t begin, end; /* of the range */
-    bool ranged, satisfiable;
-};
-
-static void parse_range(const struct sl_server_request *request, struct answer *answer)
-{
-    char text[128];
-    uint64_t a, b;
-    answer->begin = 0;
-    answer->end = answer->bytes;
-    answer->satisfiable = true;
-    if (!sl_server_header(request, "Range", text, sizeof(text)) ||
-        sscanf(text, "bytes=%" SCNu64 "-%" SCNu64, &a, &b) != 2)
-        return;
-    answer->ranged = true;
-    answer->satisfiable = a < answer->bytes && a <= b;
-    answer->begin = (size_t)a;
-    answer->end = b + 1 < answer->bytes ? (size_t)b + 1 : answer->bytes;
-}
-
 static bool give_chunked(struct connection *c, const uint8_t *data, size_t bytes)
 {
     char line[32];
@@ -247,34 +221,6 @@ static bool give_body(struct connection *c, const struct answer *answer)
     if (!give(c, data, bytes) || (fault == SL_FAULT_LONG && !give(c, "!", 1)))
         return false;
     return fault != SL_FAULT_CLOSE && fault != SL_FAULT_UNTIL_CLOSE && fault != SL_FAULT_DROP_AFTER;
-}
-
-static void write_head(const struct answer *answer, char *head, size_t room)
-{
-    enum sl_fault fault = answer->step.fault;
-    bool partial = answer->ranged && fault != SL_FAULT_WHOLE;
-    size_t shift = fault == SL_FAULT_WRONG_RANGE, used = 0,
-           length = answer->end - answer->begin + (fault == SL_FAULT_LONG);
-#define ADD(...) used += (size_t)snprintf(head + used, room - used, __VA_ARGS__)
-    ADD("HTTP/1.1 %s\r\n", partial ? "206 Partial Content" : "200 OK");
-    if (answer->etag[0])
-        ADD("ETag: %s\r\n", fault == SL_FAULT_WRONG_ETAG ? "\"another\"" : answer->etag);
-    ADD("Last-Modified: Sat, 21 Nov 2026 05:00:00 GMT\r\n");
-    if (partial && fault != SL_FAULT_NO_RANGE)
-        ADD("Content-Range: bytes %zu-%zu/%zu\r\n", answer->begin + shift, answer->end - 1 + shift,
-            answer->bytes + 7 * (fault == SL_FAULT_WRONG_TOTAL));
-    if (fault == SL_FAULT_GZIP)
-        ADD("Content-Encoding: gzip\r\n");
-    ADD("Content-Type: %s\r\n", fault == SL_FAULT_MULTIPART ? "multipart/byteranges; boundary=x"
-                                                            : "application/octet-stream");
-    if (fault == SL_FAULT_CHUNKED)
-        ADD("Transfer-Encoding: chunked\r\n");
-    else if (fault != SL_FAULT_UNTIL_CLOSE)
-        ADD("Content-Length: %zu\r\n", length);
-    if (fault == SL_FAULT_CLOSE || fault == SL_FAULT_UNTIL_CLOSE)
-        ADD("Connection: close\r\n");
-    ADD("%s\r\n", answer->step.headers ? answer->step.headers : "");
-#undef ADD
 }
 
 static bool give_status(struct connection *c, int status, const char *headers, const char *body,
@@ -322,7 +268,7 @@ static bool give_answer(struct connection *c, const struct sl_server_request *re
                  answer->step.headers ? answer->step.headers : "");
         return give_status(c, 416, head, "", 0, bodiless);
     }
-    write_head(answer, head, sizeof(head));
+    sl_answer_write_head(answer, head, sizeof(head));
     return GIVE_TEXT(c, head) && (bodiless || give_body(c, answer));
 }
 
@@ -379,7 +325,7 @@ static bool serve(struct connection *c, struct sl_server_request *request)
         free(reply.body);
         return good && !strcasestr(reply.headers, "Connection: close");
     }
-    parse_range(request, &answer);
+    sl_answer_parse_range(request, &answer);
     return give_answer(c, request, &answer);
 }
 
