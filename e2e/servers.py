@@ -211,7 +211,7 @@ class Nginx:
         call("req", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=127.0.0.1", "-keyout", "server.key",
              "-out", "server.csr")
         with open(os.path.join(self.dir, "san"), "w") as file:
-            file.write("subjectAltName=IP:127.0.0.1,DNS:localhost\n")
+            file.write("subjectAltName=IP:127.0.0.1,DNS:localhost,DNS:sluice-e2e.test\n")
         call("x509", "-req", "-in", "server.csr", "-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-days", "2",
              "-extfile", "san", "-out", "server.pem")
         self.ca = os.path.join(self.dir, "ca.pem")
@@ -232,10 +232,10 @@ def nginx(h):
 
 # ---- sluice itself --------------------------------------------------------------------------------
 
-def share(h, directory, *arguments):
+def share(h, directory, *arguments, program=None):
     """`sluice share` of a directory: (process, origin)."""
     port = free_port()
-    process = h.serve(f"share-{port}", [h.program, "share", directory, "--listen", f"127.0.0.1:{port}", *arguments],
+    process = h.serve(f"share-{port}", [program or h.program, "share", directory, "--listen", f"127.0.0.1:{port}", *arguments],
                       port, env=h.environment())
     return process, f"http://127.0.0.1:{port}"
 
