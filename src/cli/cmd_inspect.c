@@ -152,7 +152,7 @@ static int take_entry(const struct sl_entry *entry, void *arg, struct sl_err *er
                        OBJECTS_MAX);
     if (sl_format_has_suffix(name, ".safetensors.index.json"))
         return sl_list_add(&found->indexes, name, strlen(name), err);
-    if (sl_format_has_suffix(name, ".safetensors") || sl_format_has_suffix(name, ".tensors"))
+    if (sl_format_names_model(name))
         return sl_list_add(&found->files, name, strlen(name), err);
     return 0;
 }
@@ -175,8 +175,9 @@ static int inspect_prefix(struct sl_cli *cli, struct sl_store *store, struct sl_
     struct found found = {0};
     int result = sl_store_list(store, take_entry, &found, err);
     if (result == 0 && found.indexes.count + found.files.count == 0)
-        result = sl_fail(err, SL_E_NOT_FOUND, "no .safetensors or .tensors object below '%s'",
-                         sl_store_uri(store));
+        result =
+            sl_fail(err, SL_E_NOT_FOUND, "no .safetensors, .tensors or .gguf object below '%s'",
+                    sl_store_uri(store));
     bool one = found.indexes.count == 1 || (found.indexes.count == 0 && found.files.count == 1);
     if (result == 0 && one)
         result = inspect_list(cli, store, found.indexes.count ? &found.indexes : &found.files, json,
@@ -231,15 +232,16 @@ const struct sl_command sl_cmd_inspect = {
     .name = "inspect",
     .usage = "sluice inspect URI",
     .summary = "show the tensors of a model file",
-    .description = "Reads headers only and shows name, dtype, shape and size of every tensor, for "
-                   ".tensors, safetensors and sharded "
-                   "safetensors (name the index, or the folder). The format is found from the "
-                   "first bytes. --digest reads the tensors "
-                   "too and shows the SHA-256 of each; hashes that came with them are checked. "
-                   "Encrypted files are listed "
-                   "without a key. A file that breaks the rules of its format is refused with exit "
-                   "code 10 and the code of the rule, "
-                   "for example E_DTYPE or st.offset.",
+    .description =
+        "Reads headers only and shows name, dtype, shape and size of every tensor, for "
+        ".tensors, GGUF, safetensors and "
+        "sharded safetensors (name the index, or the folder). The format is found from the "
+        "first bytes. --digest reads the tensors "
+        "too and shows the SHA-256 of each; hashes that came with them are checked. "
+        "Encrypted files are listed "
+        "without a key. A file that breaks the rules of its format is refused with exit "
+        "code 10 and the code of the rule, "
+        "for example E_DTYPE or st.offset.",
     .examples = "sluice inspect s3://bucket/gpt-j-6b.tensors\n"
                 "sluice inspect --json --digest model.safetensors   # for scripts\n"
                 "sluice inspect --slice 'wte.weight[0:4,:]' model/  # hash of four rows",

@@ -61,6 +61,12 @@ static const struct sl_format *by_name(const char *name)
     return NULL;
 }
 
+bool sl_format_names_model(const char *name)
+{
+    const struct sl_format *format = by_name(name);
+    return format && format != &sl_shard_index_format;
+}
+
 int sl_format_index(struct sl_source *source, struct sl_index **index, struct sl_err *err)
 {
     SL_AUTO(sl_source) held = source;
@@ -97,8 +103,7 @@ int sl_format_index_strict(struct sl_source *source, const char *name_hint, stru
     if (!*index)
         return sl_fail_code(
             err, SL_E_FORMAT, "E_UNKNOWN",
-            "'%s' is of no format whose tensors sluice reads: neither safetensors nor "
-            "tensorizer",
+            "'%s' is of no format whose tensors sluice reads ('sluice docs formats' lists them)",
             uri);
     return 0;
 }

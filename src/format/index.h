@@ -55,10 +55,17 @@ struct sl_meta_pair {
     const char *key, *value;
 };
 
+/** Which part of a split set an object says it is. */
+struct sl_index_part {
+    uint32_t number, count; /* number from 0; count 0: no part of a set */
+    uint32_t tensors;       /* of the whole set */
+};
+
 struct sl_index {
     const char *format;      /* row of formats.def: "safetensors" */
-    unsigned format_version; /* tensorizer's data version; 0 where there is none */
+    unsigned format_version; /* tensorizer's and GGUF's; 0 where there is none */
     bool encrypted;
+    struct sl_index_part part;
     struct sl_source *
         *sources; /* the objects it was read from: [0] first; shards follow. Owned by the index */
     char **source_names; /* relative names */
@@ -116,6 +123,18 @@ int sl_format_index(struct sl_source *source, struct sl_index **index, struct sl
  * with their format's code. */
 int sl_format_index_strict(struct sl_source *source, const char *name_hint, struct sl_index **index,
                            struct sl_err *err);
+
+/**
+ * The name of part `number` (from 0) of the set that the index is a part of, after its own name;
+ * free() it. NULL with gg.split if its name is no part's.
+ */
+char *sl_format_part_name(const struct sl_index *index, uint32_t number, struct sl_err *err);
+
+/** Is every set whole that one of these is a part of? gg.split; others may be among them. */
+int sl_format_check_sets(const struct sl_index *const *indexes, size_t count, struct sl_err *err);
+
+/** Is an object of this name, by its end, one of tensors? Indexes of several objects are not. */
+bool sl_format_names_model(const char *name);
 
 /**
  * SHA-256 of a tensor's plaintext, row-major, little-endian (zeros for meta tensors, at most 64 GiB
