@@ -40,8 +40,7 @@ static bool needs_probe(const struct sl_spec *spec, const char *name, uint64_t b
 {
     if (spec->verify.hashes == SL_HASHES_ALL || spec->verify.hashes == SL_HASHES_REQUIRE)
         return true;
-    return bytes >= PROBE_BYTES_MIN || sl_plan_ends_with(name, ".safetensors") ||
-           sl_plan_ends_with(name, ".tensors");
+    return bytes >= PROBE_BYTES_MIN || sl_format_names_model(name);
 }
 
 static bool is_strong(const char *etag)
@@ -50,8 +49,8 @@ static bool is_strong(const char *etag)
     return bytes > 2 && bytes < SL_VERSION_TEXT_MAX && etag[0] == '"' && etag[bytes - 1] == '"';
 }
 
-static int add_candidate(struct sl_plan *plan, const char *name, uint64_t bytes, const char *etag,
-                         bool probe, struct sl_err *err)
+int sl_plan_add_candidate(struct sl_plan *plan, const char *name, uint64_t bytes, const char *etag,
+                          bool probe, struct sl_err *err)
 {
     struct sl_plan_own *own = plan->own;
     if (sl_grow(&own->candidates, &own->candidate_capacity, own->candidate_count + 1,
@@ -93,8 +92,8 @@ static int take_entry(const struct sl_entry *entry, void *arg, struct sl_err *er
             err, SL_E_USAGE,
             "more than %d objects below '%s': choose with source.include, or name a longer prefix",
             OBJECTS_MAX, sl_store_uri(own->store));
-    return add_candidate(listing->plan, entry->name, entry->bytes, entry->etag,
-                         needs_probe(spec, entry->name, entry->bytes), err);
+    return sl_plan_add_candidate(listing->plan, entry->name, entry->bytes, entry->etag,
+                                 needs_probe(spec, entry->name, entry->bytes), err);
 }
 
 static int by_name(const void *a, const void *b)
@@ -162,5 +161,5 @@ int sl_plan_gather(struct sl_plan *plan, const struct sl_source_config *config, 
     own->single = true;
     if (sl_name_check(key, strlen(key), err) < 0)
         return -1;
-    return add_candidate(plan, key, 0, NULL, true, err);
+    return sl_plan_add_candidate(plan, key, 0, NULL, true, err);
 }

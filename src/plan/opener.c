@@ -39,10 +39,23 @@ static bool is_tolerated(const struct sl_spec *spec, const struct sl_err *err)
            spec->sink.tmpfs.layout == SL_LAYOUT_VERBATIM;
 }
 
-/* A page of HTML that is called model.safetensors is a broken model, not data. */
-static bool is_called_model(const char *name)
+/* Refuse a broken model, or warn and return 0. */
+static int tolerate(const struct sl_spec *spec, const struct sl_err *why, const char *name,
+                    struct sl_err *err)
 {
-    return sl_plan_ends_with(name, ".safetensors") || sl_plan_ends_with(name, ".tensors");
+    if (is_tolerated(spec, why)) {
+        sl_log(SL_LOG_WARN, "'%s' is loaded as it is, although it is broken: %s", name,
+               why->message);
+        return 0;
+    }
+    *err = *why;
+    sl_wrap(err, "'%s'", name);
+    if (why->kind == SL_E_FORMAT && spec->sink.tmpfs.layout == SL_LAYOUT_VERBATIM) {
+        size_t used = strlen(err->message);
+        snprintf(err->message + used, sizeof(err->message) - used,
+                 "; 'verify.hashes: off' loads the file as it is");
+    }
+    return -1;
 }
 
 static int index_source(struct sl_plan_own *own, struct sl_candidate *candidate,
@@ -51,22 +64,13 @@ static int index_source(struct sl_plan_own *own, struct sl_candidate *candidate,
     struct sl_version version = *sl_source_version(source);
     uint64_t bytes = sl_source_bytes(source);
     struct sl_err why = SL_ERR_INIT;
-    int done = is_called_model(candidate->name)
+    /* A page of HTML that is called model.safetensors is a broken model, not data. */
+    int done = sl_format_names_model(candidate->name)
                    ? sl_format_index_strict(source, candidate->name, &candidate->index, &why)
                    : sl_format_index(source, &candidate->index, &why);
     if (done < 0) {
-        if (!is_tolerated(own->spec, &why)) {
-            *err = why;
-            sl_wrap(err, "'%s'", candidate->name);
-            if (why.kind == SL_E_FORMAT && own->spec->sink.tmpfs.layout == SL_LAYOUT_VERBATIM) {
-                size_t used = strlen(err->message);
-                snprintf(err->message + used, sizeof(err->message) - used,
-                         "; 'verify.hashes: off' loads the file as it is");
-            }
+        if (tolerate(own->spec, &why, candidate->name, err) < 0)
             return -1;
-        }
-        sl_log(SL_LOG_WARN, "'%s' is loaded as it is, although it is broken: %s", candidate->name,
-               why.message);
         candidate->index = NULL;
     }
     if (candidate->index)
@@ -219,6 +223,33 @@ static void drop_rivals(struct sl_plan_own *own, const struct sl_index *ruling)
     }
 }
 
+/* Open what is not open yet. */
+static int open_all(struct sl_plan *plan, struct opener *opener, struct sl_err *err)
+{
+    run_threads(opener);
+    plan->index_requests += opener->locked.requests;
+    plan->index_bytes += opener->locked.bytes;
+    opener->locked.requests = opener->locked.bytes = opener->locked.next = 0;
+    if (!opener->locked.failed)
+        return 0;
+    *err = opener->locked.err;
+    return -1;
+}
+
+/* The parts of a set come with its first; a set that is not whole is a broken model. */
+static int open_sets(struct sl_plan *plan, struct opener *opener, struct sl_err *err)
+{
+    struct sl_plan_own *own = plan->own;
+    struct sl_err why = SL_ERR_INIT;
+    size_t count = own->candidate_count;
+    if (sl_plan_add_parts(plan, &why) == 0 && own->candidate_count > count &&
+        open_all(plan, opener, err) < 0)
+        return sl_wrap(err, "'%s' is the first part of a set", own->candidates[0].name);
+    if (!why.kind && sl_plan_check_sets(plan, &why) == 0)
+        return 0;
+    return tolerate(own->spec, &why, sl_store_uri(own->store), err);
+}
+
 int sl_plan_open(struct sl_plan *plan, struct sl_err *err)
 {
     struct sl_plan_own *own = plan->own;
@@ -234,14 +265,9 @@ int sl_plan_open(struct sl_plan *plan, struct sl_err *err)
         if (ruling)
             drop_shards(own, ruling);
     }
-    run_threads(&opener);
-    plan->index_requests += opener.locked.requests;
-    plan->index_bytes += opener.locked.bytes;
-    if (opener.locked.failed) {
-        *err = opener.locked.err;
+    if (open_all(plan, &opener, err) < 0)
         return -1;
-    }
     if (ruling)
         drop_rivals(own, ruling);
-    return 0;
+    return open_sets(plan, &opener, err);
 }

@@ -36,6 +36,13 @@ bool sl_plan_ends_with(const char *text, const char *end);
 
 /** objects.c: store opened, objects listed, judged, filtered and sorted into own->candidates. */
 int sl_plan_gather(struct sl_plan *plan, const struct sl_source_config *config, struct sl_err *err);
+/** objects.c: one more; etag may be NULL. */
+int sl_plan_add_candidate(struct sl_plan *plan, const char *name, uint64_t bytes, const char *etag,
+                          bool probe, struct sl_err *err);
+/** sets.c: the other parts of a set whose first part is the model, still to be opened. */
+int sl_plan_add_parts(struct sl_plan *plan, struct sl_err *err);
+/** sets.c: is every set whole? */
+int sl_plan_check_sets(const struct sl_plan *plan, struct sl_err *err);
 /** opener.c: every candidate opened, and indexed where it is probed, several at a time. */
 int sl_plan_open(struct sl_plan *plan, struct sl_err *err);
 /** assemble.c: sources, files, extents (uncut), literals and tensors, for either layout. */
