@@ -277,6 +277,30 @@ START_TEST(an_expired_link_is_resolved_again)
 }
 END_TEST
 
+START_TEST(a_redirect_to_a_place_that_is_gone_is_resolved_again)
+{
+    struct sl_err err = SL_ERR_INIT;
+    uint8_t data[100];
+    sl_autofree char *key = NULL;
+    SL_AUTO(sl_store) store = NULL;
+    SL_AUTO(sl_source) source = NULL;
+    struct sl_server *gone = sl_server_start();
+    sl_server_put(gone, "/m", sl_blob(), SL_BLOB_BYTES, "\"v1\"");
+    SL_SCRIPT(server,
+              {.fault = SL_FAULT_STATUS, .status = 307, .headers = location_to(gone, "/m")});
+    ck_assert_int_eq(sl_store_open(sl_server_url(server, "/d/m"), &plain, &store, &key, &err), 0);
+    ck_assert_int_eq(sl_source_open(store, key, 10, &source, &err), 0);
+    sl_server_stop(gone);
+    ck_assert_int_eq(sl_source_read(source, 50, data, 100, &err), -1);
+    ck_assert_msg(strstr(err.message, "cannot connect") != NULL, "%s", err.message);
+    SL_SCRIPT(server,
+              {.fault = SL_FAULT_STATUS, .status = 307, .headers = location_to(other, "/cdn/m")});
+    int result = sl_source_read(source, 50, data, 100, &err);
+    ck_assert_msg(result == 0, "%s", err.message);
+    ck_assert_mem_eq(data, sl_blob() + 50, 100);
+}
+END_TEST
+
 START_TEST(redirects_that_lead_astray_are_refused)
 {
     static const char *const headers[] = {"Location: ftp://127.0.0.1/x\r\n",
@@ -519,6 +543,7 @@ int main(void)
     tcase_add_loop_test(tcase, redirects_are_followed_and_remembered, 0, 5);
     tcase_add_test(tcase, relative_redirects_are_resolved);
     tcase_add_test(tcase, an_expired_link_is_resolved_again);
+    tcase_add_test(tcase, a_redirect_to_a_place_that_is_gone_is_resolved_again);
     tcase_add_loop_test(tcase, redirects_that_lead_astray_are_refused, 0, 5);
     tcase_add_test(tcase, credentials_stay_with_their_host);
     tcase_add_test(tcase, a_renewed_token_file_is_read_again);

@@ -72,11 +72,26 @@ void sl_fetch_free(struct sl_fetch *fetch)
     free(fetch);
 }
 
+/* Once a range: what waiting does not help may be mended, and so may a place that moved away. */
+static bool try_mending(struct sl_fetch *fetch, struct sl_err *err)
+{
+    const struct sl_backend *backend = fetch->store->backend;
+    bool unreached = strcmp(err->code, SL_FETCH_UNREACHED) == 0;
+    if (fetch->retry.mended || !backend->mend || (err->retryable && !unreached))
+        return false;
+    struct sl_err mending = SL_ERR_INIT;
+    fetch->retry.mended = backend->mend(fetch->source, err, &mending);
+    if (!fetch->retry.mended && mending.kind != SL_OK) {
+        *err = mending;
+        err->retryable = false;
+    }
+    return fetch->retry.mended;
+}
+
 /* A try ended in *err: back off and go on (0), or give up the range (-1). */
 static int fail_try(struct sl_fetch *fetch, struct sl_err *err)
 {
     struct sl_source *source = fetch->source;
-    const struct sl_backend *backend = fetch->store->backend;
     uint64_t wait_ms = 0;
 
     sl_metric_add(SL_M_SOURCE_ERRORS, 1);
@@ -85,16 +100,9 @@ static int fail_try(struct sl_fetch *fetch, struct sl_err *err)
     if (err->http_status == 429 || err->http_status == 503)
         fetch->throttled++;
 
-    struct sl_err mending = SL_ERR_INIT;
-    if (!err->retryable && !fetch->retry.mended && backend->mend) {
-        fetch->retry.mended = true;
-        if (!backend->mend(source, err, &mending)) {
-            if (mending.kind != SL_OK)
-                *err = mending;
-            fetch->phase = IDLE;
-            return -1;
-        }
-    } else if (!sl_retry_again(&fetch->retry, err, fetch->at - fetch->try_begin, &wait_ms)) {
+    bool again = try_mending(fetch, err) ||
+                 sl_retry_again(&fetch->retry, err, fetch->at - fetch->try_begin, &wait_ms);
+    if (!again) {
         fetch->phase = IDLE;
         if (err->retryable && fetch->retry.limit > 1)
             sl_wrap(err, "gave up after %u tries", fetch->retry.failed);

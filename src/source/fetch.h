@@ -18,6 +18,9 @@
 
 #include "source.h"
 
+/** The code of an error that means: no connection was made, so no request was sent. */
+#define SL_FETCH_UNREACHED "unreached"
+
 struct sl_fetch;
 struct sl_fetch *sl_fetch_new(struct sl_store *store, struct sl_err *err);
 /** Closes the connection, in mid-answer too. */

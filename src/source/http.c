@@ -7,7 +7,8 @@
  *
  * Credentials belong to the origin of the base: a request that a redirect led elsewhere carries
  * none of them, configured headers included. Where an object was redirected to is remembered for
- * its other ranges, until that place answers 401, 403, 404 or 410: signed links expire.
+ * its other ranges, until that place cannot be reached or answers 401, 403, 404 or 410: signed
+ * links expire.
  */
 #include <stdio.h>
 #include <string.h>
@@ -312,13 +313,15 @@ static int http_refuse(struct sl_source *source, const struct sl_exchange *excha
                         sl_exchange_header(exchange, "Retry-After"), what, detail);
 }
 
-/* An expired link is resolved again, renewed credential files are read again. */
+/* An expired link, or one to a place that is gone, is resolved again; renewed credential files are
+ * read again. */
 static bool http_mend(struct sl_source *source, const struct sl_err *why, struct sl_err *err)
 {
     struct http_source *place = source->impl;
     struct http_store *http = source->store->impl;
     int status = why->http_status;
-    if (status == 401 || status == 403 || status == 404 || status == 410) {
+    bool unreached = strcmp(why->code, SL_FETCH_UNREACHED) == 0;
+    if (unreached || status == 401 || status == 403 || status == 404 || status == 410) {
         SL_LOCKED(&place->locked.mutex);
         if (place->locked.resolved) {
             free(sl_steal(&place->locked.resolved));

@@ -16,6 +16,7 @@
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -91,6 +92,45 @@ static CURLSH *next_cache(void)
     return caches[sl_counter_get(&cache_turn) % CACHE_COUNT].handle;
 }
 
+/*
+ * A TLS library may write() to a connection that the peer has closed, and the SIGPIPE would end a
+ * process that does not ignore it; its disposition is the program's business, not ours. So the
+ * signal is blocked in this thread while libcurl works, and one that came of it is taken away.
+ */
+struct quiet {
+    sigset_t before;
+    bool pending; /* one was there before us: it stays */
+};
+
+static void pipe_set(sigset_t *set)
+{
+    sigemptyset(set);
+    sigaddset(set, SIGPIPE);
+}
+
+static struct quiet quiet_begin(void)
+{
+    struct quiet quiet = {.pending = false};
+    sigset_t set, waiting;
+    pipe_set(&set);
+    pthread_sigmask(SIG_BLOCK, &set, &quiet.before);
+    if (sigismember(&quiet.before, SIGPIPE) && sigpending(&waiting) == 0)
+        quiet.pending = sigismember(&waiting, SIGPIPE) == 1;
+    return quiet;
+}
+
+static void quiet_end(struct quiet *quiet)
+{
+    const struct timespec now = {0};
+    sigset_t set;
+    pipe_set(&set);
+    if (!quiet->pending)
+        sigtimedwait(&set, NULL, &now);
+    pthread_sigmask(SIG_SETMASK, &quiet->before, NULL);
+}
+
+#define QUIET_PIPE __attribute__((cleanup(quiet_end), unused)) struct quiet quiet = quiet_begin()
+
 /* ---- connecting ------------------------------------------------------------------------------ */
 
 struct sl_link {
@@ -129,6 +169,9 @@ void sl_link_free(struct sl_link *link)
 
 void sl_link_close(struct sl_link *link)
 {
+    if (!link->multi && !link->easy)
+        return;
+    QUIET_PIPE;
     if (link->multi && link->easy)
         curl_multi_remove_handle(link->multi, link->easy);
     curl_easy_cleanup(link->easy);
@@ -191,6 +234,9 @@ static bool set_options(struct sl_link *link, const char *url, const char *proxy
     SET(CURLOPT_TCP_NODELAY, 1L);
     SET(CURLOPT_TCP_KEEPALIVE, 1L);
     SET(CURLOPT_DNS_SHUFFLE_ADDRESSES, 1L);
+#if LIBCURL_VERSION_NUM >= 0x075700
+    SET(CURLOPT_QUICK_EXIT, 1L); /* closing does not wait for a name server that is silent */
+#endif
     SET(CURLOPT_SHARE, next_cache());
     SET(CURLOPT_ERRORBUFFER, link->trouble);
     SET(CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_2);
@@ -244,13 +290,19 @@ static int fail_connect(struct sl_link *link, CURLcode code, struct sl_err *err)
     } else if (code == CURLE_SSL_CONNECT_ERROR && !broken_off) {
         sl_fail(err, SL_E_NET, "'%s' refuses TLS: %s; is the port right, and is it https?",
                 link->authority, reason);
+    } else if (code == CURLE_OPERATION_TIMEDOUT && strstr(reason, "SSL")) {
+        sl_fail_code(err, SL_E_NET, SL_FETCH_UNREACHED,
+                     "'%s' takes the connection but does not answer to TLS: %s; is the port right, "
+                     "and is it https?",
+                     link->authority, reason);
+        return -1;
     } else if (answered == 407) {
         sl_fail(err, SL_E_AUTH,
                 "the proxy for '%s' wants credentials: put user:password@ into its URL",
                 link->authority);
     } else {
-        sl_fail(err, code == CURLE_OUT_OF_MEMORY ? SL_E_NO_SPACE : SL_E_NET,
-                "cannot connect to '%s': %s", link->authority, reason);
+        sl_fail_code(err, code == CURLE_OUT_OF_MEMORY ? SL_E_NO_SPACE : SL_E_NET,
+                     SL_FETCH_UNREACHED, "cannot connect to '%s': %s", link->authority, reason);
         if (err)
             err->retryable = answered < 400 || sl_retry_status((int)answered);
         return -1;
@@ -290,6 +342,7 @@ enum sl_fetch_state sl_link_connect(struct sl_link *link, struct sl_err *err)
 {
     if (link->fd >= 0)
         return SL_FETCH_DATA;
+    QUIET_PIPE;
     for (int round = 0; round < DRIVE_ROUNDS_MAX; round++) {
         bool worked = drive(link);
         int left;
@@ -328,10 +381,17 @@ int sl_link_poll(const struct sl_link *link, bool want_write, struct pollfd fds[
     return link->wanted_count;
 }
 
+/* poll() does not tell: it sees neither less than SO_RCVLOWAT nor what the TLS library holds. */
 bool sl_link_idle(struct sl_link *link)
 {
-    struct pollfd fd = {link->fd, POLLIN, 0};
-    return link->fd >= 0 && poll(&fd, 1, 0) == 0;
+    char byte;
+    if (link->fd < 0)
+        return false;
+    if (!link->tls)
+        return recv(link->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0 && errno == EAGAIN;
+    QUIET_PIPE;
+    size_t came;
+    return curl_easy_recv(link->easy, &byte, 1, &came) == CURLE_AGAIN;
 }
 
 /* ---- bytes ----------------------------------------------------------------------------------- */
@@ -351,6 +411,7 @@ ssize_t sl_link_send(struct sl_link *link, const void *data, size_t bytes, struc
             return SL_LINK_AGAIN;
         return fail_io(link, errno, "send to", err);
     }
+    QUIET_PIPE;
     size_t sent = 0;
     CURLcode code = curl_easy_send(link->easy, data, bytes, &sent);
     if (code == CURLE_AGAIN)
@@ -365,6 +426,7 @@ ssize_t sl_link_send(struct sl_link *link, const void *data, size_t bytes, struc
  * library holds. */
 static ssize_t recv_tls(struct sl_link *link, char *data, size_t bytes, struct sl_err *err)
 {
+    QUIET_PIPE;
     size_t used = 0;
     while (used < bytes) {
         size_t came = 0;

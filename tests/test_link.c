@@ -1,0 +1,199 @@
+/* Connections whose other end does what a well-behaved server does not; both ends are driven from
+ * here. */
+#include <arpa/inet.h>
+#include <check.h>
+#include <dlfcn.h>
+#include <netdb.h>
+#include <poll.h>
+#include <semaphore.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "exchange.h"
+#include "range_blob.h"
+
+static int listener;
+static char url[64];
+static struct sl_exchange *exchange;
+static const struct sl_connect config = {.stall_seconds = 5, .connect_seconds = 1};
+
+/* A name server that does not answer, for one name. */
+static sem_t answers;
+int getaddrinfo(const char *node, const char *service, const struct addrinfo *hints,
+                struct addrinfo **list)
+{
+    if (node && strcmp(node, "silent.test") == 0) {
+        sem_wait(&answers);
+        return EAI_AGAIN;
+    }
+    int (*next)(const char *, const char *, const struct addrinfo *, struct addrinfo **) = NULL;
+    *(void **)&next = dlsym(RTLD_NEXT, "getaddrinfo");
+    return next(node, service, hints, list);
+}
+
+static void setup(void)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t bytes = sizeof(address);
+    struct sl_err err = SL_ERR_INIT;
+    listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    ck_assert_int_eq(bind(listener, (struct sockaddr *)&address, bytes), 0);
+    ck_assert_int_eq(listen(listener, 8), 0);
+    ck_assert_int_eq(getsockname(listener, (struct sockaddr *)&address, &bytes), 0);
+    snprintf(url, sizeof(url), "http://127.0.0.1:%u/", ntohs(address.sin_port));
+    exchange = sl_exchange_new(&config, &err);
+    ck_assert_ptr_nonnull(exchange);
+}
+
+static void teardown(void)
+{
+    sl_exchange_free(exchange);
+    close(listener);
+}
+
+static void begin(void)
+{
+    struct sl_err err = SL_ERR_INIT;
+    const struct sl_request request = {.method = "GET", .url = url};
+    ck_assert_int_eq(sl_exchange_start(exchange, &request, &err), 0);
+}
+
+/* Drive the exchange until the descriptor has something to read. */
+static void until_readable(int fd)
+{
+    struct sl_err err = SL_ERR_INIT;
+    struct pollfd peer = {fd, POLLIN, 0};
+    for (int i = 0; i < 300 && poll(&peer, 1, 10) == 0; i++)
+        ck_assert_msg(sl_exchange_head(exchange, &err) == SL_FETCH_WAIT, "%s", err.message);
+    ck_assert_msg(peer.revents & POLLIN, "nothing came");
+}
+
+/* The server's end of the next connection, its request read. */
+static int accept_request(void)
+{
+    char text[1024];
+    until_readable(listener);
+    int peer = accept(listener, NULL, NULL);
+    until_readable(peer);
+    ck_assert_int_gt(recv(peer, text, sizeof(text), 0), 0);
+    return peer;
+}
+
+static void say(int peer, const char *text)
+{
+    ck_assert_int_eq(send(peer, text, strlen(text), MSG_NOSIGNAL), (ssize_t)strlen(text));
+}
+
+static void assert_head(void)
+{
+    struct sl_err err = SL_ERR_INIT;
+    enum sl_fetch_state state;
+    struct pollfd fds[SL_FETCH_POLL_MAX];
+    uint64_t deadline_ns;
+    while ((state = sl_exchange_head(exchange, &err)) == SL_FETCH_WAIT)
+        poll(fds, (nfds_t)sl_exchange_poll(exchange, fds, &deadline_ns), 100);
+    ck_assert_msg(state == SL_FETCH_DATA, "%s", err.message);
+}
+
+START_TEST(stray_bytes_are_not_taken_for_the_next_answer)
+{
+    struct sl_err err = SL_ERR_INIT;
+    char data[20];
+    size_t got;
+    begin();
+    int peer = accept_request();
+    say(peer, "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n");
+    assert_head();
+    ck_assert_int_eq(sl_exchange_body(exchange, data, sizeof(data), &got, &err), SL_FETCH_WAIT);
+    say(peer, "0123456789");
+    ck_assert_int_eq(sl_exchange_body(exchange, data, sizeof(data), &got, &err), SL_FETCH_DATA);
+    ck_assert_uint_eq(got, 10);
+    ck_assert_int_eq(sl_exchange_body(exchange, data, sizeof(data), &got, &err), SL_FETCH_END);
+    say(peer, "stray");
+    begin();
+    int second = accept_request();
+    say(second, "HTTP/1.1 204 OK\r\n\r\n");
+    assert_head();
+    ck_assert_int_eq(sl_exchange_status(exchange), 204);
+    close(second);
+    close(peer);
+}
+END_TEST
+
+static void assert_gives_up(const char *at, const char *says)
+{
+    struct sl_answer answer;
+    struct sl_err err = SL_ERR_INIT;
+    const struct sl_request request = {.method = "GET", .url = at};
+    uint64_t started_ns = sl_now_ns();
+    ck_assert_int_eq(sl_exchange_simple(exchange, &request, 100, &answer, &err), -1);
+    ck_assert_uint_lt(sl_now_ns() - started_ns, 4 * SL_NS_PER_S);
+    ck_assert_int_eq(err.kind, SL_E_NET);
+    ck_assert_msg(strstr(err.message, says) != NULL, "%s", err.message);
+}
+
+START_TEST(a_port_that_is_silent_to_tls_is_given_up)
+{
+    char secure[80];
+    snprintf(secure, sizeof(secure), "https%s", url + strlen("http"));
+    assert_gives_up(secure, "is the port right, and is it https?");
+}
+END_TEST
+
+START_TEST(a_silent_name_server_holds_nobody_up)
+{
+    sem_init(&answers, 0, 0);
+    assert_gives_up("http://silent.test/", "silent.test");
+    sem_post(&answers);
+}
+END_TEST
+
+static int pending_pipes(void)
+{
+    sigset_t set;
+    sigpending(&set);
+    return sigismember(&set, SIGPIPE);
+}
+
+/* In every mask that a program may have: nothing is delivered, and what waited before still does.
+ */
+START_TEST(signals_of_the_program_are_left_alone)
+{
+    sigset_t set, after;
+    sigemptyset(&set);
+    sigaddset(&set, SIGPIPE);
+    signal(SIGPIPE, SIG_DFL);
+    pthread_sigmask(_i ? SIG_BLOCK : SIG_UNBLOCK, &set, NULL);
+    if (_i == 2)
+        raise(SIGPIPE);
+    begin();
+    int peer = accept_request();
+    close(peer);
+    sl_exchange_abort(exchange);
+    pthread_sigmask(SIG_SETMASK, NULL, &after);
+    ck_assert_int_eq(sigismember(&after, SIGPIPE), _i > 0);
+    ck_assert_int_eq(pending_pipes(), _i == 2);
+}
+END_TEST
+
+int main(void)
+{
+    sl_test_environment();
+    Suite *suite = suite_create("link");
+    TCase *tcase = tcase_create("raw");
+    tcase_add_checked_fixture(tcase, setup, teardown);
+    tcase_set_timeout(tcase, 10);
+    tcase_add_test(tcase, stray_bytes_are_not_taken_for_the_next_answer);
+    tcase_add_test(tcase, a_port_that_is_silent_to_tls_is_given_up);
+    tcase_add_test(tcase, a_silent_name_server_holds_nobody_up);
+    tcase_add_loop_test(tcase, signals_of_the_program_are_left_alone, 0, 3);
+    suite_add_tcase(suite, tcase);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    int failures = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failures ? 1 : 0;
+}
