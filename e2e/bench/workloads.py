@@ -5,8 +5,6 @@ published comparisons, so that shares and CPU per GB can be set beside them.
 """
 import os
 
-
-
 from harness import ROOT, need_program, sha256_file, Skip
 from models import write_big
 
@@ -61,6 +59,14 @@ class Workload:
             uri += self.files[0][0]
         return [bench.h.program, "load", uri, "--to", directory, "--progress", "none", *bench.sluice_flags], {}, None
 
+    def sluice_static(self, bench, directory):
+        """The build of containers, where `scripts/build --static most` has made it: it starts faster."""
+        program = os.path.join(ROOT, "build-static-most", "sluice")
+        if not os.access(program, os.X_OK):
+            raise Skip("no static build")
+        command, env, stdin = self.sluice(bench, directory)
+        return [program, *command[1:]], env, stdin
+
     def curl(self, bench, directory):
         name = self.files[0][0]
         return [need_program("curl"), "-sf", "-o", os.path.join(directory, name), f"{bench.origin}/{self.prefix}{name}"], {}, None
@@ -90,9 +96,10 @@ class Workload:
 
     def clients(self):
         """Names in the order of a round, the limit first."""
+        ours = ["limit", "sluice"] + (["sluice_static"] if self.bytes < 10_000_000 else [])
         if self.transport == "s3":
-            return ["limit", "sluice", "rclone", "s5cmd"]
-        return ["limit", "sluice", "curl", "rclone", "hf_transfer"]
+            return ours + ["rclone", "s5cmd"]
+        return ours + ["curl", "rclone", "hf_transfer"]
 
 
 def small_file(path, size):
