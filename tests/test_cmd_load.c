@@ -372,6 +372,23 @@ START_TEST(wait_returns_when_published_or_out_of_time)
 }
 END_TEST
 
+START_TEST(an_s3cfg_that_trusts_anyone_is_warned_of)
+{
+    char s3cfg[PATH_BYTES], setting[PATH_BYTES + 64];
+    const char *text = "[default]\naccess_key = k\nsecret_key = s\nhost_base = 127.0.0.1:1\n"
+                       "use_https = True\ncheck_ssl_certificate = False\n";
+    struct ran ran = {0};
+    snprintf(s3cfg, sizeof(s3cfg), "%s/s3cfg", scratch);
+    snprintf(setting, sizeof(setting), "source.s3.configFile=%s", s3cfg);
+    write_file(s3cfg, text, strlen(text));
+    RUN(&ran, "load", "s3://b/k.bin", "--to", path, "--attempts", "1", "--set", setting);
+    ck_assert_int_eq(ran.exit_code, 7);
+    ck_assert_msg(strstr(ran.err, "certificates are not verified") != NULL, "%s", ran.err);
+    ck_assert_msg(strstr(ran.err, "check the name, the port") != NULL, "%s", ran.err);
+    ran_release(&ran);
+}
+END_TEST
+
 int main(void)
 {
     if (!getenv("SLUICE"))
@@ -394,6 +411,7 @@ int main(void)
     tcase_add_test(all, plan_shows_figures_and_loads_nothing);
     tcase_add_test(all, verify_reads_directories_and_objects);
     tcase_add_test(all, wait_returns_when_published_or_out_of_time);
+    tcase_add_test(all, an_s3cfg_that_trusts_anyone_is_warned_of);
     suite_add_tcase(suite, all);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);

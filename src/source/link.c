@@ -302,7 +302,10 @@ static int fail_connect(struct sl_link *link, CURLcode code, struct sl_err *err)
                 link->authority);
     } else {
         sl_fail_code(err, code == CURLE_OUT_OF_MEMORY ? SL_E_NO_SPACE : SL_E_NET,
-                     SL_FETCH_UNREACHED, "cannot connect to '%s': %s", link->authority, reason);
+                     SL_FETCH_UNREACHED,
+                     "cannot connect to '%s': %s; check the name, the port, the network and the "
+                     "proxy settings",
+                     link->authority, reason);
         if (err)
             err->retryable = answered < 400 || sl_retry_status((int)answered);
         return -1;

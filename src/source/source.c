@@ -60,6 +60,16 @@ static const struct sl_backend *find_backend(const char *uri, struct sl_err *err
     return NULL;
 }
 
+/* The spec may ask for it, or an .s3cfg, which the backend has read by now. */
+static void warn_of_unverified(const struct sl_store *store)
+{
+    const struct sl_tls_options *tls = store->config.tls;
+    if (tls && !tls->verify && strcmp(store->backend->name, "file") != 0)
+        sl_log(SL_LOG_WARN,
+               "certificates are not verified (source.tls.verify, or an .s3cfg): anyone "
+               "on the way to the source can read and change the model");
+}
+
 int sl_store_open(const char *uri, const struct sl_source_config *config, struct sl_store **out,
                   char **key, struct sl_err *err)
 {
@@ -77,14 +87,12 @@ int sl_store_open(const char *uri, const struct sl_source_config *config, struct
     pthread_mutex_init(&store->locked.mutex, NULL);
     if (config)
         store->config = *config;
-    if (config && config->tls && !config->tls->verify && strcmp(backend->name, "file") != 0)
-        sl_log(SL_LOG_WARN, "source.tls.verify is false: anyone on the way to the source can read "
-                            "and change the model");
     if (backend->open(store, uri, key, err) < 0) {
         free(*key);
         *key = NULL;
         return -1;
     }
+    warn_of_unverified(store);
     *out = sl_steal(&store);
     return 0;
 }
