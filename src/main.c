@@ -9,7 +9,8 @@
  *     observe/    metrics and progress
  *     source/     where bytes come from: file, http, s3 (sources.def)
  *     spec/       the YAML document
- *     format/     where tensors lie inside an object: safetensors, tensorizer (formats.def)
+ *     format/     where tensors lie inside an object: safetensors, tensorizer, GGUF
+ *                 (formats.def)
  *     plan/       which bytes of which object go where
  *     transform/  hashes of bytes on their way
  *     sink/       where bytes land: tmpfs, memory; the journal of what has landed
