@@ -32,10 +32,15 @@ enum {
     TRICKLE_MS = 20
 };
 
+/* What a blob holds or held: a connection may be sending it until the server stops. */
+struct copy {
+    struct copy *older;
+    uint8_t data[];
+};
 struct blob {
     struct blob *next;
     char *path, *etag;
-    const uint8_t *data;
+    struct copy *copies; /* the newest is served */
     size_t bytes;
     unsigned hits;
 };
@@ -281,7 +286,7 @@ static void choose(struct sl_server *server, const struct sl_server_request *req
     while (blob && (strlen(blob->path) != path || strncmp(blob->path, request->target, path) != 0))
         blob = blob->next;
     if (blob) {
-        answer->data = blob->data ? blob->data : (const uint8_t *)"";
+        answer->data = blob->copies->data;
         answer->bytes = blob->bytes;
         snprintf(answer->etag, sizeof(answer->etag), "%s", blob->etag ? blob->etag : "");
     }
@@ -456,6 +461,11 @@ void sl_server_stop(struct sl_server *server)
     while (server->locked.blobs) {
         struct blob *blob = server->locked.blobs;
         server->locked.blobs = blob->next;
+        for (struct copy *copy = blob->copies; copy;) {
+            struct copy *older = copy->older;
+            free(copy);
+            copy = older;
+        }
         free(blob->path);
         free(blob->etag);
         free(blob);
@@ -487,6 +497,11 @@ const char *sl_server_url(struct sl_server *server, const char *path)
 void sl_server_put(struct sl_server *server, const char *path, const void *data, size_t bytes,
                    const char *etag)
 {
+    struct copy *copy = malloc(sizeof(*copy) + bytes);
+    if (!copy)
+        die("memory of the range server");
+    if (bytes)
+        memcpy(copy->data, data, bytes);
     pthread_mutex_lock(&server->locked.mutex);
     struct blob *blob = server->locked.blobs;
     while (blob && strcmp(blob->path, path) != 0)
@@ -499,7 +514,8 @@ void sl_server_put(struct sl_server *server, const char *path, const void *data,
     }
     free(blob->etag);
     blob->etag = etag ? strdup(etag) : NULL;
-    blob->data = data;
+    copy->older = blob->copies;
+    blob->copies = copy;
     blob->bytes = bytes;
     pthread_mutex_unlock(&server->locked.mutex);
 }

@@ -26,7 +26,7 @@ const char *sl_server_ca(const struct sl_server *server);
 /** "http://127.0.0.1:PORT" + path; borrowed, one of 16 that take turns. */
 const char *sl_server_url(struct sl_server *server, const char *path);
 
-/** Serve data (borrowed) at target path (compared as sent, without the query). etag with quotes,
+/** Serve a copy of data at target path (compared as sent, without the query). etag with quotes,
  * NULL for none. Replaces. */
 void sl_server_put(struct sl_server *server, const char *path, const void *data, size_t bytes,
                    const char *etag);
