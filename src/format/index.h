@@ -8,8 +8,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "crypt.h"
 #include "dtype.h"
 #include "err.h"
+#include "keys.h"
 #include "mem.h"
 #include "source.h"
 
@@ -29,6 +31,9 @@ struct sl_path_part {
     uint64_t number;
 };
 
+/** What a tensor was in the module it comes from; only .tensors files say it. */
+enum sl_tensor_role { SL_ROLE_ENTRY, SL_ROLE_PARAMETER, SL_ROLE_BUFFER };
+
 struct sl_tensor {
     const char *name; /* for people and filters: plain name, or parts joined with '.'; may hold any
                          byte but is NUL-terminated */
@@ -42,9 +47,17 @@ struct sl_tensor {
     uint64_t bytes;      /* plaintext, row-major: product of shape and item size */
     uint32_t source;     /* which of index->sources */
     uint64_t begin, end; /* stored range in that source; empty for meta and zero-element tensors */
-    bool meta;           /* no stored bytes although bytes > 0: reads as zeros */
-    bool encrypted;      /* [begin, end) holds ciphertext; its hashes are over the plaintext and not
-                            listed */
+    const uint64_t *strides; /* elements per step of each dimension, when they do not lie row by
+                                row: [begin, end) is then all that they span. NULL: contiguous */
+    unsigned swap_bytes; /* elements (halves of complex ones) are stored big-endian: so many bytes
+                            change places each; 0: little-endian */
+    enum sl_tensor_role role;
+    uint16_t module_index; /* .tensors: number of the module; else 0 */
+    bool meta;             /* no stored bytes although bytes > 0: reads as zeros */
+    bool encrypted;        /* [begin, end) holds ciphertext of the same length; its hashes are over
+                              the plaintext */
+    const struct sl_crypt *crypt; /* encrypted: how; else NULL */
+    const uint8_t *key; /* encrypted: SL_KEY_BYTES, set by sl_index_unlock(); owned by the keys */
     const struct sl_index_hash *hashes; /* with begin == end they are over the prefix alone */
     unsigned hash_count;
     int refused; /* listed but cannot be read: the enum sl_err_kind, 0 if readable */
@@ -94,6 +107,16 @@ struct sl_tensor *sl_index_add_tensor(struct sl_index *index, struct sl_err *err
  * ["a","b"]); NULL if absent or if there is no memory. The first call sorts: one thread at a time.
  */
 const struct sl_tensor *sl_index_find(struct sl_index *index, const char *name, size_t name_bytes);
+
+/**
+ * Give an index the keys for its tensors, or none (NULL): every index must pass here before tensors
+ * are read. An encrypted file without keys is E_KEY_REQUIRED and keys for a plain one
+ * E_NOT_ENCRYPTED (SL_E_AUTH and SL_E_USAGE), even if all tensors are meta; E_KDF as
+ * sl_keys_find(). Keys are derived here, once for each derivation; the keys must outlive the index.
+ * Indexes that are listed only (`inspect`) need not pass: their encrypted tensors stay refused with
+ * E_KEY_REQUIRED.
+ */
+int sl_index_unlock(struct sl_index *index, struct sl_keys *keys, struct sl_err *err);
 
 /** How many bytes to ask for when opening an object whose format is not known: one request indexes
  * most files. */

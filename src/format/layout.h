@@ -6,10 +6,26 @@
 #include "buf.h"
 #include "index.h"
 
+/**
+ * The header of one tensor of a .tensors file, whose hashes, nonce and MACs are not known before
+ * its data were seen: whoever writes the data fills them in and then writes the header.
+ */
+struct sl_layout_header {
+    uint64_t offset; /* in the file; the data begin where it ends */
+    uint8_t *data;   /* owned by the layout; hash values, nonce and MACs are zero so far */
+    size_t bytes;
+    const uint8_t *prefix; /* what both hashes begin with, before the plaintext of the data */
+    size_t prefix_bytes;
+    size_t crc32_at, sha256_at; /* where the values go in data (CRC32 as u32, little-endian); 0:
+                                   it has none. Hashes of tensors without data are filled in */
+    size_t nonce_at, macs_at;   /* encrypted: 24 bytes, mac_count * 16 bytes; else 0 */
+    uint64_t mac_count, piece_bytes;
+};
 struct sl_layout_place {
     const struct sl_tensor *tensor;
-    uint32_t file;   /* of the layout's files */
-    uint64_t offset; /* in that file */
+    uint32_t file;                   /* of the layout's files */
+    uint64_t offset;                 /* in that file */
+    struct sl_layout_header *header; /* .tensors; else NULL */
 };
 struct sl_layout_file {
     char *name; /* model.safetensors, model-00001-of-00003.safetensors, model.safetensors.index.json
@@ -34,4 +50,23 @@ SL_AUTO_DEFINE(sl_layout)
 int sl_safetensors_layout(const struct sl_tensor *const *tensors, size_t count,
                           const struct sl_meta_pair *metadata, size_t metadata_count,
                           uint64_t shard_bytes, struct sl_layout **layout, struct sl_err *err);
+
+struct sl_tensorizer_options {
+    bool encrypt;
+    const struct sl_kdf *kdf; /* encrypt with a passphrase: stored in every header; else NULL */
+    uint64_t piece_bytes;     /* 0: SL_PIECE_BYTES; a multiple of 64, at least 1024 */
+    uint64_t align;           /* data begin at multiples of this (slack, section 8.1); 0: none */
+    const char *name;         /* of the file; NULL: "model.tensors" */
+};
+/**
+ * Lay out tensors as one .tensors file, in their order, bit for bit as the reference writer does:
+ * lowest data version that fits, 256 KiB of metadata or more where it must be, a terminator (the
+ * last 8 bytes of the file, zero). Meta tensors stay meta (0-dimensional ones become a zero with
+ * data). SL_E_FORMAT, with the format's code, names a tensor that cannot be written: a dtype
+ * without a name there, rank over 64, names and paths that break section 6. Tensors and options are
+ * borrowed.
+ */
+int sl_tensorizer_layout(const struct sl_tensor *const *tensors, size_t count,
+                         const struct sl_tensorizer_options *options, struct sl_layout **layout,
+                         struct sl_err *err);
 #endif

@@ -52,7 +52,23 @@ struct sl_plan_tensor {
     uint64_t file_offset;
 };
 
+/**
+ * A tensor that was selected, as it will be written. `out` has its new name, path, role, dtype,
+ * shape and bytes; of its other members only meta counts. from is cut to the slice, then cast.
+ */
+struct sl_target {
+    struct sl_tensor out; /* first: a pointer to it is one to the target */
+    const struct sl_tensor *from;
+    struct sl_index *index;       /* where from is in */
+    uint32_t source;              /* of plan->sources: from's object */
+    const struct sl_slice *slice; /* NULL: the whole tensor */
+};
+
 struct sl_plan {
+    struct sl_target *targets; /* layouts other than verbatim: what the spec's `tensors` selects */
+    size_t target_count;
+    const struct sl_meta_pair *metadata; /* that goes with them; borrowed from an index */
+    size_t metadata_count;
     struct sl_plan_source *sources;
     size_t source_count;
     struct sl_plan_file *files;
@@ -87,6 +103,13 @@ struct sl_plan {
  */
 int sl_plan_make(const struct sl_spec *spec, const struct sl_source_config *config,
                  struct sl_plan **plan, struct sl_err *err);
+/**
+ * The first half of it, for who lays out and reads by itself: sources (opened, indexed, unlocked)
+ * and targets; no files, extents, checks. Sources without an index are data files that go along
+ * (config.json).
+ */
+int sl_plan_make_targets(const struct sl_spec *spec, const struct sl_source_config *config,
+                         struct sl_plan **plan, struct sl_err *err);
 void sl_plan_free(struct sl_plan *plan);
 SL_AUTO_DEFINE(sl_plan)
 /** The object's or the prefix's URI without secrets; borrowed. */

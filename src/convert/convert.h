@@ -1,0 +1,44 @@
+/*
+ * From a model in any format that is read to a new one: .tensors, plain or encrypted, or
+ * safetensors; at a file, a store, a URL, Redis. Tensors are pulled block by block by several
+ * threads, hashed, encrypted, and handed to an upload; memory does not grow with the model.
+ */
+#ifndef SL_CONVERT_H
+#define SL_CONVERT_H
+
+#include "layout.h"
+#include "plan.h"
+#include "upload.h"
+
+enum sl_convert_format { SL_CONVERT_TENSORIZER, SL_CONVERT_SAFETENSORS };
+
+struct sl_convert_config {
+    /* What is read, selected, renamed, cast, cut, decrypted; sink and listen do not count. */
+    const struct sl_spec *spec;
+    const char *to; /* URI of the new object, or of a folder (trailing '/': several files) */
+    enum sl_convert_format format;
+    uint64_t shard_bytes;           /* safetensors in a folder: 0 is one file */
+    struct sl_keys *seal;           /* encrypt with these; NULL: plain */
+    struct sl_kdf kdf;              /* seal has a passphrase: how its key is derived */
+    uint64_t align;                 /* see struct sl_tensorizer_options */
+    bool data_files;                /* config.json and the like go along; only into a folder */
+    bool replace;                   /* what is there */
+    unsigned threads;               /* 0: one a processor, at most 8 */
+    struct sl_upload_config upload; /* segments are filled in here */
+    struct sl_cancel *cancel;
+    struct sl_progress *progress; /* may be NULL */
+};
+struct sl_convert_result {
+    uint64_t tensors, objects, files, bytes_read, bytes_written, checks;
+    double seconds;
+};
+/**
+ * Convert one model. Blocks; cancel ends it within a second. Hashes that came with tensors are
+ * checked on the way as spec->verify.hashes says: a wrong one is SL_E_INTEGRITY and nothing
+ * appears at the destination. With in-order destinations .tensors are read twice: headers need
+ * hashes, and come first.
+ */
+int sl_convert_run(const struct sl_convert_config *config, struct sl_convert_result *result,
+                   struct sl_err *err);
+
+#endif

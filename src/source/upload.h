@@ -1,0 +1,61 @@
+/*
+ * Where a new object goes: a file, an S3 key, an HTTP URL, keys of Redis. The counterpart of a
+ * source. Bytes are written at their places and nothing of the object is visible before
+ * sl_upload_finish(); whatever ends before leaves nothing behind: no half file, no unfinished
+ * multipart upload, no keys.
+ */
+#ifndef SL_UPLOAD_H
+#define SL_UPLOAD_H
+
+#include "source.h"
+
+/** A named stretch of the object, for stores that keep it in pieces (Redis); they follow each other
+ * from 0 to the end. */
+struct sl_upload_segment {
+    const char *name; /* any bytes */
+    size_t name_bytes;
+    uint64_t begin, end;
+};
+
+struct sl_upload_config {
+    const struct sl_source_config
+        *source;  /* credentials, TLS, stalls, attempts, cancel; borrowed */
+    bool replace; /* an object that is there is replaced; else SL_E_USAGE, before the first byte */
+    uint64_t memory_bytes; /* 0: 128 MiB. Bound on bytes that are held for parts on their way */
+    unsigned connections;  /* 0: auto. Parts in flight */
+    const struct sl_upload_segment *segments; /* redis: required; borrowed until finish; others
+                                                 ignore them */
+    size_t segment_count;
+    int mode; /* of files; 0: 0644 less the umask */
+};
+
+struct sl_upload;
+/**
+ * Begin an object of exactly `bytes` bytes. SL_E_USAGE for a scheme that cannot be written or a URI
+ * that ends in '/'. file: a temporary file beside it (folders are made), checked for space. s3: a
+ * multipart upload, or a single PUT for small objects, made when the first part is complete. http:
+ * one PUT.
+ */
+int sl_upload_open(const char *uri, uint64_t bytes, const struct sl_upload_config *config,
+                   struct sl_upload **upload, struct sl_err *err);
+/** Aborts what is not finished. NULL is fine. */
+void sl_upload_free(struct sl_upload *upload);
+SL_AUTO_DEFINE(sl_upload)
+/** "file", "s3", "http", "redis". */
+const char *sl_upload_kind(const struct sl_upload *upload);
+/** Must the bytes come in order of their offsets (http)? Else any order goes. */
+bool sl_upload_in_order(const struct sl_upload *upload);
+/**
+ * Bytes [offset, offset + bytes); each byte of the object exactly once, from any thread; copied or
+ * sent before it returns. Small holes (a header that is known later) may be filled at the end: a
+ * part is held until it is complete. Blocks only in sl_upload_admit() and, with in_order, while the
+ * network takes the bytes. The first failure of a part fails every later call.
+ */
+int sl_upload_write(struct sl_upload *upload, uint64_t offset, const void *data, size_t bytes,
+                    struct sl_err *err);
+/** Before fetching more: wait while too many complete parts are on their way. */
+int sl_upload_admit(struct sl_upload *upload, struct sl_err *err);
+/** Every byte was written: make the object visible, in one step. */
+int sl_upload_finish(struct sl_upload *upload, struct sl_err *err);
+
+#endif

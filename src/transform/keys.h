@@ -1,0 +1,41 @@
+/*
+ * The key that the user gave: 32 raw bytes in a file, or a passphrase in a file (or typed at a
+ * terminal), from which the key of each file is derived. Never from the command line or the spec
+ * itself. Locked in memory where the system lets us, wiped when freed.
+ */
+#ifndef SL_KEYS_H
+#define SL_KEYS_H
+
+#include "crypt.h"
+#include "mem.h"
+
+struct sl_keys;
+
+/** How much work an untrusted file may ask of us (section 11.3). */
+enum { SL_KDF_OPSLIMIT_MAX = 16 };
+#define SL_KDF_MEMLIMIT_MAX (UINT64_C(2) * 1024 * 1024 * 1024)
+
+/**
+ * Read what is there. Exactly one of the two is given, NULL or "" means not: SL_E_USAGE for both;
+ * *keys is NULL, with 0, for neither. key_file: exactly 32 bytes, else SL_E_USAGE saying what
+ * `sluice keygen` makes. passphrase_file: its bytes without one trailing newline ("\n" or "\r\n"),
+ * 1 to 64 KiB; "-" asks at the terminal (/dev/tty, echo off). SL_E_NOT_FOUND, SL_E_AUTH if a file
+ * is missing, unreadable. A warning for a file that others may read.
+ */
+int sl_keys_open(const char *key_file, const char *passphrase_file, struct sl_keys **keys,
+                 struct sl_err *err);
+void sl_keys_free(struct sl_keys *keys);
+SL_AUTO_DEFINE(sl_keys)
+/** For tests and for writers: keys from memory; the bytes are copied. */
+struct sl_keys *sl_keys_from_key(const uint8_t key[SL_KEY_BYTES], struct sl_err *err);
+struct sl_keys *sl_keys_from_passphrase(const void *passphrase, size_t bytes, struct sl_err *err);
+bool sl_keys_have_passphrase(const struct sl_keys *keys);
+/**
+ * The key for data whose key derivation is kdf (NULL: none); SL_KEY_BYTES, borrowed until
+ * sl_keys_free(). An exact key ignores kdf. SL_E_FORMAT, code E_KDF: a passphrase for data without
+ * derivation, an unknown alg, a salt that is not 16 bytes, more work than the limits above. Each
+ * derivation is made once and kept. Any thread; blocks while a key is derived.
+ */
+const uint8_t *sl_keys_find(struct sl_keys *keys, const struct sl_kdf *kdf, struct sl_err *err);
+
+#endif
