@@ -33,24 +33,23 @@ static int open_known(struct sl_plan_own *own, struct sl_candidate *candidate, s
 }
 
 /* Is a broken model file loaded as it is? Only if nobody wants its hashes or its tensors. */
-static bool is_tolerated(const struct sl_spec *spec, const struct sl_err *err)
+static bool is_tolerated(const struct sl_plan_own *own, const struct sl_err *err)
 {
-    return err->kind == SL_E_FORMAT && spec->verify.hashes == SL_HASHES_OFF &&
-           spec->sink.tmpfs.layout == SL_LAYOUT_VERBATIM;
+    return err->kind == SL_E_FORMAT && own->spec->verify.hashes == SL_HASHES_OFF && !own->picks;
 }
 
 /* Refuse a broken model, or warn and return 0. */
-static int tolerate(const struct sl_spec *spec, const struct sl_err *why, const char *name,
+static int tolerate(const struct sl_plan_own *own, const struct sl_err *why, const char *name,
                     struct sl_err *err)
 {
-    if (is_tolerated(spec, why)) {
+    if (is_tolerated(own, why)) {
         sl_log(SL_LOG_WARN, "'%s' is loaded as it is, although it is broken: %s", name,
                why->message);
         return 0;
     }
     *err = *why;
     sl_wrap(err, "'%s'", name);
-    if (why->kind == SL_E_FORMAT && spec->sink.tmpfs.layout == SL_LAYOUT_VERBATIM) {
+    if (why->kind == SL_E_FORMAT && !own->picks) {
         size_t used = strlen(err->message);
         snprintf(err->message + used, sizeof(err->message) - used,
                  "; 'verify.hashes: off' loads the file as it is");
@@ -69,7 +68,7 @@ static int index_source(struct sl_plan_own *own, struct sl_candidate *candidate,
                    ? sl_format_index_strict(source, candidate->name, &candidate->index, &why)
                    : sl_format_index(source, &candidate->index, &why);
     if (done < 0) {
-        if (tolerate(own->spec, &why, candidate->name, err) < 0)
+        if (tolerate(own, &why, candidate->name, err) < 0)
             return -1;
         candidate->index = NULL;
     }
@@ -247,7 +246,7 @@ static int open_sets(struct sl_plan *plan, struct opener *opener, struct sl_err 
         return sl_wrap(err, "'%s' is the first part of a set", own->candidates[0].name);
     if (!why.kind && sl_plan_check_sets(plan, &why) == 0)
         return 0;
-    return tolerate(own->spec, &why, sl_store_uri(own->store), err);
+    return tolerate(own, &why, sl_store_uri(own->store), err);
 }
 
 int sl_plan_open(struct sl_plan *plan, struct sl_err *err)
@@ -255,7 +254,7 @@ int sl_plan_open(struct sl_plan *plan, struct sl_err *err)
     struct sl_plan_own *own = plan->own;
     struct opener opener = {.plan = plan, .lock = PTHREAD_MUTEX_INITIALIZER};
     struct sl_index *ruling = NULL;
-    if (own->spec->sink.tmpfs.layout != SL_LAYOUT_VERBATIM && own->candidate_count > 1) {
+    if (own->picks && own->candidate_count > 1) {
         struct sl_err why = SL_ERR_INIT;
         ruling = open_ruling(&opener, &why);
         if (why.kind) {

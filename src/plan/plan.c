@@ -1,7 +1,7 @@
 /*
- * The plan is made in five steps, a file each: gather (which objects), open (versions and indexes),
- * assemble (files and extents), check (hashes), cut (ranges). Rules that are decided here or there
- * and nowhere else:
+ * The plan is made in six steps, a file each: gather (which objects), open (versions and indexes),
+ * select (tensors), assemble (files and extents), check (hashes), cut (ranges). Rules that are
+ * decided here or there and nowhere else:
  *
  * - Every object is pinned to one version before anything is planned; objects that a listing
  * describes with a strong ETag are pinned by it, without a request.
@@ -52,6 +52,7 @@ void sl_plan_free(struct sl_plan *plan)
     free(plan->literals);
     free(plan->checks);
     free(plan->tensors);
+    free(plan->targets);
     own_free(plan->own);
     free(plan);
 }
@@ -133,19 +134,49 @@ static int identify(struct sl_plan *plan, struct sl_err *err)
     return 0;
 }
 
-int sl_plan_make(const struct sl_spec *spec, const struct sl_source_config *config,
-                 struct sl_plan **out, struct sl_err *err)
+static struct sl_plan *plan_new(const struct sl_spec *spec, struct sl_err *err)
 {
     SL_AUTO(sl_plan) plan = sl_alloc(sizeof(*plan), err);
     if (!plan)
-        return -1;
+        return NULL;
     plan->own = sl_alloc(sizeof(*plan->own), err);
     if (!plan->own)
-        return -1;
+        return NULL;
     plan->own->spec = spec;
+    plan->own->picks = spec->sink.tmpfs.layout != SL_LAYOUT_VERBATIM;
+    return sl_steal(&plan);
+}
+
+/* From URIs to sources, and to targets if single tensors are picked. */
+static int prepare(struct sl_plan *plan, const struct sl_source_config *config, struct sl_err *err)
+{
     if (sl_plan_gather(plan, config, err) < 0 || sl_plan_open(plan, err) < 0 ||
-        sl_plan_assemble(plan, err) < 0 || sl_plan_check(plan, err) < 0 ||
-        identify(plan, err) < 0 || sl_plan_cut(plan, err) < 0)
+        sl_plan_add_sources(plan, err) < 0)
+        return -1;
+    return plan->own->picks ? sl_plan_select(plan, err) : 0;
+}
+
+int sl_plan_make_targets(const struct sl_spec *spec, const struct sl_source_config *config,
+                         struct sl_plan **out, struct sl_err *err)
+{
+    SL_AUTO(sl_plan) plan = plan_new(spec, err);
+    if (!plan)
+        return -1;
+    plan->own->picks = true;
+    if (prepare(plan, config, err) < 0)
+        return -1;
+    *out = sl_steal(&plan);
+    return 0;
+}
+
+int sl_plan_make(const struct sl_spec *spec, const struct sl_source_config *config,
+                 struct sl_plan **out, struct sl_err *err)
+{
+    SL_AUTO(sl_plan) plan = plan_new(spec, err);
+    if (!plan)
+        return -1;
+    if (prepare(plan, config, err) < 0 || sl_plan_assemble(plan, err) < 0 ||
+        sl_plan_check(plan, err) < 0 || identify(plan, err) < 0 || sl_plan_cut(plan, err) < 0)
         return -1;
     *out = sl_steal(&plan);
     return 0;

@@ -21,6 +21,7 @@ struct sl_plan_own {
     struct sl_candidate *candidates;
     size_t candidate_count, candidate_capacity;
     bool single; /* the URI names an object, not a prefix */
+    bool picks; /* single tensors are read: the layout is not verbatim, or targets were asked for */
     struct sl_layout *layout;
     struct sl_buf texts; /* what of the whole-object checks */
     uint64_t *covered;   /* per source: bytes below a check */
@@ -45,7 +46,11 @@ int sl_plan_add_parts(struct sl_plan *plan, struct sl_err *err);
 int sl_plan_check_sets(const struct sl_plan *plan, struct sl_err *err);
 /** opener.c: every candidate opened, and indexed where it is probed, several at a time. */
 int sl_plan_open(struct sl_plan *plan, struct sl_err *err);
-/** assemble.c: sources, files, extents (uncut), literals and tensors, for either layout. */
+/** select.c: plan->sources from the candidates. */
+int sl_plan_add_sources(struct sl_plan *plan, struct sl_err *err);
+/** select.c: plan->targets and metadata, as the spec's `tensors` says. */
+int sl_plan_select(struct sl_plan *plan, struct sl_err *err);
+/** assemble.c: files, extents (uncut), literals and tensors, for either layout. */
 int sl_plan_assemble(struct sl_plan *plan, struct sl_err *err);
 /** checks.c: which hashes are checked, and what remains unhashed. */
 int sl_plan_check(struct sl_plan *plan, struct sl_err *err);

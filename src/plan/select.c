@@ -1,0 +1,138 @@
+/*
+ * Which tensors, and as what: from the indexes of the opened objects to plan->targets. A tensor
+ * passes include and exclude by its name in the file. Targets keep the order of objects and of
+ * tensors in them.
+ */
+#include "plan_parts.h"
+
+static int add_source(struct sl_plan *plan, struct sl_source *source, struct sl_index *index,
+                      const char *name, struct sl_err *err)
+{
+    struct sl_plan_own *own = plan->own;
+    if (plan->source_count >= UINT32_MAX)
+        return sl_fail(err, SL_E_USAGE, "too many objects");
+    if (sl_grow(&plan->sources, &own->source_capacity, plan->source_count + 1,
+                sizeof(*plan->sources), err) < 0)
+        return -1;
+    plan->sources[plan->source_count++] = (struct sl_plan_source){source, index, name};
+    return 0;
+}
+
+int sl_plan_add_sources(struct sl_plan *plan, struct sl_err *err)
+{
+    const struct sl_plan_own *own = plan->own;
+    for (size_t i = 0; i < own->candidate_count; i++) {
+        const struct sl_candidate *candidate = &own->candidates[i];
+        struct sl_index *index = candidate->index;
+        if (!index && add_source(plan, candidate->source, NULL, candidate->name, err) < 0)
+            return -1;
+        for (size_t s = 0; index && s < index->source_count; s++)
+            if (add_source(plan, index->sources[s], index,
+                           index->source_names[s] ? index->source_names[s] : candidate->name,
+                           err) < 0)
+                return -1;
+    }
+    return 0;
+}
+
+static int refuse_unreadable(const struct sl_tensor *tensor, const char *object, struct sl_err *err)
+{
+    if (tensor->encrypted)
+        return sl_fail(err, SL_E_USAGE,
+                       "'%s' is encrypted, and decrypting is not offered yet: 'layout: verbatim' "
+                       "loads it as it is",
+                       object);
+    if (tensor->refused)
+        return sl_fail_code(
+            err, (enum sl_err_kind)tensor->refused,
+            tensor->refused_code ? tensor->refused_code : "",
+            "tensor '%s' of '%s' cannot be read: %s; leave it out with tensors.exclude",
+            tensor->name, object, tensor->refused_why ? tensor->refused_why : "refused");
+    return 0;
+}
+
+/* The tensor as it is, but for where and how it is stored. */
+static struct sl_tensor bare(const struct sl_tensor *tensor)
+{
+    return (struct sl_tensor){
+        .name = tensor->name,
+        .name_bytes = tensor->name_bytes,
+        .path = tensor->path,
+        .path_count = tensor->path_count,
+        .dtype = tensor->dtype,
+        .dtype_name = tensor->dtype_name,
+        .rank = tensor->rank,
+        .shape = tensor->shape,
+        .bytes = tensor->bytes,
+        .role = tensor->role,
+        .module_index = tensor->module_index,
+        .meta = tensor->meta,
+    };
+}
+
+/* Tensors of the index whose first source is this one. */
+static int select_from(struct sl_plan *plan, uint32_t first, struct sl_err *err)
+{
+    const struct sl_spec_tensors *wanted = &plan->own->spec->tensors;
+    struct sl_index *index = plan->sources[first].index;
+    for (size_t t = 0; t < index->tensor_count; t++) {
+        const struct sl_tensor *tensor = &index->tensors[t];
+        uint32_t source = first + tensor->source;
+        if (!sl_plan_matches(&wanted->include, tensor->name, true) ||
+            sl_plan_matches(&wanted->exclude, tensor->name, false))
+            continue;
+        if (refuse_unreadable(tensor, plan->sources[source].name, err) < 0)
+            return -1;
+        plan->targets[plan->target_count++] = (struct sl_target){
+            .out = bare(tensor), .from = tensor, .index = index, .source = source};
+    }
+    return 0;
+}
+
+/* transformers insists on a metadata member "format": ours says pt unless the model brings its own
+ * metadata. */
+static void select_metadata(struct sl_plan *plan)
+{
+    static const struct sl_meta_pair otherwise[] = {{"format", "pt"}};
+    const struct sl_plan_own *own = plan->own;
+    plan->metadata = otherwise;
+    plan->metadata_count = SL_COUNT(otherwise);
+    for (size_t i = 0; i < own->candidate_count; i++) {
+        const struct sl_index *index = own->candidates[i].index;
+        if (!index || !index->metadata_count)
+            continue;
+        plan->metadata = index->metadata;
+        plan->metadata_count = index->metadata_count;
+        return;
+    }
+}
+
+/* Whether the index of source i begins there; further sources of it follow. */
+static bool begins_index(const struct sl_plan *plan, uint32_t i)
+{
+    const struct sl_index *index = plan->sources[i].index;
+    return index && (i == 0 || plan->sources[i - 1].index != index);
+}
+
+int sl_plan_select(struct sl_plan *plan, struct sl_err *err)
+{
+    size_t total = 0;
+    for (uint32_t i = 0; i < plan->source_count; i++)
+        total += begins_index(plan, i) ? plan->sources[i].index->tensor_count : 0;
+    if (total == 0)
+        return sl_fail(err, SL_E_FORMAT,
+                       "no object of '%s' holds tensors in a format that can be read: 'layout: "
+                       "verbatim' loads it as it is",
+                       sl_store_uri(plan->own->store));
+    plan->targets = sl_alloc_array(total, sizeof(*plan->targets), err);
+    if (!plan->targets)
+        return -1;
+    for (uint32_t i = 0; i < plan->source_count; i++)
+        if (begins_index(plan, i) && select_from(plan, i, err) < 0)
+            return -1;
+    if (plan->target_count == 0)
+        return sl_fail(err, SL_E_NOT_FOUND,
+                       "none of the %zu tensors passes tensors.include and tensors.exclude", total);
+    select_metadata(plan);
+    return 0;
+}
