@@ -45,25 +45,39 @@ struct sl_crypt {
 /** Call once before anything else here; any thread, cheap. SL_E_INTERNAL if the library fails. */
 int sl_crypt_init(struct sl_err *err);
 
-/** One piece on its way from ciphertext to plaintext. In place; wiped by sl_opening_end(). */
+/** The keystream of one piece: its Salsa20 key and nonce. */
+struct sl_keystream {
+    uint8_t key[32], nonce[8];
+};
+
+/**
+ * One piece on its way from ciphertext to plaintext. sl_opening_end() releases what
+ * sl_opening_begin() took and wipes it; a piece that is given up before needs sl_opening_release().
+ */
 struct sl_opening {
     uint64_t at; /* bytes of the piece so far */
-    uint8_t key[SL_KEY_BYTES], nonce[SL_NONCE_BYTES];
-    _Alignas(64) uint8_t state[512]; /* of the MAC; crypt.c knows */
+    struct sl_keystream stream;
+    void *mac;                       /* OpenSSL's; NULL: libsodium's, in state */
+    _Alignas(64) uint8_t state[256]; /* of libsodium's MAC */
 };
-/** Begin piece `number` of data with this key and first nonce. */
+/** Begin piece `number` of data with this key and first nonce. Cannot fail. */
 void sl_opening_begin(struct sl_opening *opening, const uint8_t key[SL_KEY_BYTES],
                       const uint8_t nonce_0[SL_NONCE_BYTES], uint64_t number);
-/** The next bytes of the piece, in order. plain may be cipher. */
+/**
+ * The next bytes of the piece, in order; any number, fastest in multiples of 64 KiB. plain is
+ * cipher or does not overlap it; NULL to compute the MAC alone.
+ */
 void sl_opening_update(struct sl_opening *opening, const uint8_t *cipher, uint8_t *plain,
                        size_t bytes);
-/** All bytes came: does the MAC agree (compared in constant time)? */
+/** All bytes came: does the MAC agree (compared in constant time)? The opening is released. */
 bool sl_opening_end(struct sl_opening *opening, const uint8_t mac[SL_MAC_BYTES]);
+/** Give up; also of an opening that is all zeros or ended. */
+void sl_opening_release(struct sl_opening *opening);
 /** Plaintext bytes [at, at + bytes) of a piece whose MAC has been checked before; any `at`. */
 void sl_crypt_xor(const uint8_t key[SL_KEY_BYTES], const uint8_t nonce_0[SL_NONCE_BYTES],
                   uint64_t number, uint64_t at, const uint8_t *cipher, uint8_t *plain,
                   size_t bytes);
-/** Encrypt piece `number`, whole; cipher may be plain. */
+/** Encrypt piece `number`, whole; cipher is plain or does not overlap it. */
 void sl_crypt_seal(const uint8_t key[SL_KEY_BYTES], const uint8_t nonce_0[SL_NONCE_BYTES],
                    uint64_t number, const uint8_t *plain, uint8_t *cipher, size_t bytes,
                    uint8_t mac[SL_MAC_BYTES]);
