@@ -3,7 +3,11 @@
 A workload knows its objects; a client is (command, extra environment, what it leaves). Sizes are those of
 published comparisons, so that shares and CPU per GB can be set beside them.
 """
+import hashlib
+import json
 import os
+import struct
+import subprocess
 
 from harness import ROOT, need_program, sha256_file, Skip
 from models import write_big
@@ -102,6 +106,66 @@ class Workload:
         return ours + ["curl", "rclone", "hf_transfer"]
 
 
+class Tensors(Workload):
+    """w5: a .tensors file into tmpfs as safetensors, its hashes or MACs checked, beside the reference package's own
+    reader, which leaves private memory and checks no hash unless told to."""
+
+    def __init__(self, name, title, kind):
+        super().__init__(name, title, "http", "w5/", [(f"{kind}.tensors", 1)])
+        self.kind = kind
+
+    def make(self, bench):
+        self.made = os.path.join(bench.store.root, BUCKET, "w5")
+        if not os.path.isdir(self.made):
+            os.makedirs(self.made)
+            peer = [bench.tensorizer_python(), os.path.join(os.path.dirname(__file__), "tensorizer_peer.py")]
+            subprocess.run([*peer, "make", self.made], check=True)
+        self.bytes = os.path.getsize(os.path.join(self.made, self.files[0][0]))
+        bench.objects[self.prefix + self.files[0][0]] = ("", self.bytes)
+
+    def secret(self):
+        return os.path.join(self.made, self.kind)
+
+    def sluice(self, bench, directory):
+        command, env, stdin = super().sluice(bench, directory)
+        flags = {"plain": [], "key": ["--key-file", self.secret()], "passphrase": ["--passphrase-file", self.secret()]}[self.kind]
+        return [*command, "--set", "sink.tmpfs.layout=safetensors", *flags], env, stdin
+
+    def peer(self, bench, readers, verify):
+        secret = [] if self.kind == "plain" else [self.kind, self.secret()]
+        url = f"{bench.origin}/{self.prefix}{self.files[0][0]}"
+        program = os.path.join(os.path.dirname(__file__), "tensorizer_peer.py")
+        return [bench.tensorizer_python(), program, "read", url, str(readers), verify, *secret], {}, None
+
+    def tensorizer(self, bench, directory):
+        return self.peer(bench, 0, "trust")
+
+    def tensorizer_4(self, bench, directory):
+        return self.peer(bench, 4, "trust")
+
+    def tensorizer_verify(self, bench, directory):
+        return self.peer(bench, 0, "verify")
+
+    def check(self, directory, hashed):
+        path = os.path.join(directory, "model.safetensors")
+        if not os.path.isfile(path):
+            return  # the peer leaves no file
+        with open(os.path.join(self.made, "sha256.json")) as file:
+            expected = json.load(file)
+        with open(path, "rb") as file:
+            (length,) = struct.unpack("<Q", file.read(8))
+            header = json.loads(file.read(length))
+            header.pop("__metadata__", None)
+            assert sorted(header) == sorted(expected), "not the tensors that were written"
+            for name in expected if hashed else []:
+                begin, end = header[name]["data_offsets"]
+                file.seek(8 + length + begin)
+                assert hashlib.sha256(file.read(end - begin)).hexdigest() == expected[name], f"{name} is wrong"
+
+    def clients(self):
+        return ["limit", "sluice", "tensorizer", "tensorizer_4", "tensorizer_verify"]
+
+
 def small_file(path, size):
     with open(path, "wb") as file:
         file.write(os.urandom(size))
@@ -117,6 +181,9 @@ def all_workloads():
         Workload("w3", "24 objects of 100 MB, S3 prefix (versitygw)", "s3", "shards/", shards),
         Workload("w4", "2,005 objects of 64 KiB, S3 prefix (versitygw)", "s3", "many/",
                  [(f"part-{i % 10}/object-{i:05}.bin", 65536) for i in range(2005)], 8, 0),
+        Tensors("w5plain", ".tensors of 1 GB to safetensors in tmpfs, CRC32 checked, HTTP (nginx)", "plain"),
+        Tensors("w5key", ".tensors of 1 GB, encrypted by key, to safetensors in tmpfs, HTTP (nginx)", "key"),
+        Tensors("w5passphrase", ".tensors of 1 GB, encrypted by passphrase, to safetensors in tmpfs, HTTP (nginx)", "passphrase"),
         Workload("w8http", "1 MB object, cold process, HTTP (nginx)", "http", "tiny/", [("model.safetensors", 1 << 20)]),
         Workload("w8s3", "1 MB object, cold process, S3 (versitygw)", "s3", "tiny/", [("model.safetensors", 1 << 20)]),
     )}
