@@ -21,10 +21,24 @@ struct sl_layout_header {
     size_t nonce_at, macs_at;   /* encrypted: 24 bytes, mac_count * 16 bytes; else 0 */
     uint64_t mac_count, piece_bytes;
 };
+/** Put the hashes where the header has them; those of tensors without data are there already. */
+void sl_layout_header_hashes(struct sl_layout_header *header, uint32_t crc32,
+                             const uint8_t sha256[32]);
+/** Encrypted data: where their first nonce goes, and where the MAC of piece `number`; else NULL. */
+static inline uint8_t *sl_layout_header_nonce(const struct sl_layout_header *header)
+{
+    return header->nonce_at ? header->data + header->nonce_at : NULL;
+}
+static inline uint8_t *sl_layout_header_mac(const struct sl_layout_header *header, uint64_t number)
+{
+    return header->macs_at ? header->data + header->macs_at + number * SL_MAC_BYTES : NULL;
+}
+
 struct sl_layout_place {
     const struct sl_tensor *tensor;
     uint32_t file;                   /* of the layout's files */
     uint64_t offset;                 /* in that file */
+    uint64_t bytes;                  /* of data there: tensor->bytes, 0 if a meta tensor stays so */
     struct sl_layout_header *header; /* .tensors; else NULL */
 };
 struct sl_layout_file {
@@ -38,6 +52,7 @@ struct sl_layout {
     size_t file_count;
     struct sl_layout_place *places;
     size_t place_count;
+    struct sl_arena *arena; /* the headers and what they point to */
 };
 void sl_layout_free(struct sl_layout *layout);
 SL_AUTO_DEFINE(sl_layout)
@@ -51,20 +66,23 @@ int sl_safetensors_layout(const struct sl_tensor *const *tensors, size_t count,
                           const struct sl_meta_pair *metadata, size_t metadata_count,
                           uint64_t shard_bytes, struct sl_layout **layout, struct sl_err *err);
 
+enum { SL_TENSORIZER_ALIGN_MAX = 1024 * 1024 };
 struct sl_tensorizer_options {
     bool encrypt;
     const struct sl_kdf *kdf; /* encrypt with a passphrase: stored in every header; else NULL */
     uint64_t piece_bytes;     /* 0: SL_PIECE_BYTES; a multiple of 64, at least 1024 */
-    uint64_t align;           /* data begin at multiples of this (slack, section 8.1); 0: none */
-    const char *name;         /* of the file; NULL: "model.tensors" */
+    uint64_t align;   /* data begin at multiples of this (slack, section 8.1): a power of two, at
+                         most SL_TENSORIZER_ALIGN_MAX; 0: wherever their header ends */
+    const char *name; /* of the file; NULL: "model.tensors" */
 };
 /**
  * Lay out tensors as one .tensors file, in their order, bit for bit as the reference writer does:
  * lowest data version that fits, 256 KiB of metadata or more where it must be, a terminator (the
  * last 8 bytes of the file, zero). Meta tensors stay meta (0-dimensional ones become a zero with
- * data). SL_E_FORMAT, with the format's code, names a tensor that cannot be written: a dtype
- * without a name there, rank over 64, names and paths that break section 6. Tensors and options are
- * borrowed.
+ * data). A path of one text is a plain name, any other a JSON name of an entry. SL_E_FORMAT, with
+ * the format's code, names a tensor that cannot be written: E_DTYPE, E_METADATA (rank over 64, too
+ * many tensors), E_NAME, E_DUPLICATE; E_EMPTY without tensors. SL_E_USAGE for options out of their
+ * range. Tensors are borrowed as long as the layout lives, options (NULL: all zero) for the call.
  */
 int sl_tensorizer_layout(const struct sl_tensor *const *tensors, size_t count,
                          const struct sl_tensorizer_options *options, struct sl_layout **layout,

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "arena.h"
 #include "json.h"
 #include "layout.h"
 #include "names.h"
@@ -25,6 +26,7 @@ void sl_layout_free(struct sl_layout *layout)
     }
     free(layout->files);
     free(layout->places);
+    sl_arena_free(layout->arena);
     free(layout);
 }
 
@@ -167,6 +169,7 @@ static int lay_file(struct sl_layout *layout, uint32_t number, struct sl_layout_
         write_entry(&json, places[i].tensor, end);
         places[i].file = number;
         places[i].offset = end;
+        places[i].bytes = places[i].tensor->bytes;
         end += places[i].tensor->bytes;
     }
     sl_json_end(&json);

@@ -13,6 +13,7 @@ enum {
     SL_TZR_METADATA_BYTES_MAX = 1 << 30, /* section 14 */
     SL_TZR_HEADER_BYTES_MIN = 30,
     SL_TZR_TYPE_STATE_DICT = 2,
+    SL_TZR_RECORD_SEPARATOR = 0x1e, /* begins names that are JSON */
 };
 
 /** Steps 1 and 2 as far as the file header says. */
@@ -44,6 +45,12 @@ int sl_tzr_metadata(struct sl_index *index, const struct sl_tzr_file *file,
 int sl_tzr_path(struct sl_index *index, struct sl_tzr_entry *entry, struct sl_err *err);
 /** Check 12 over all entries: E_DUPLICATE, E_NAME. */
 int sl_tzr_check_paths(const struct sl_tzr_entry *entries, size_t count, struct sl_err *err);
+
+/** The reverse: name and path of the entry from the tensor's path (without one: its name). The
+ * name lies in the arena or is the tensor's. E_NAME for what section 6 does not allow. */
+struct sl_arena;
+int sl_tzr_store_name(struct sl_arena *arena, const struct sl_tensor *tensor,
+                      struct sl_tzr_entry *entry, struct sl_err *err);
 
 /** Step 3: fetch every tensor header, check it, add the tensor to the index. */
 int sl_tzr_headers(struct sl_index *index, const struct sl_tzr_file *file,

@@ -166,6 +166,10 @@ static int fill_type(struct header *header, struct sl_tensor *tensor, struct sl_
                             "tensor '%.*s': %" PRIu64 " bytes of data, its shape needs %" PRIu64,
                             SL_TZR_NAME(entry), entry->data_length, tensor->bytes);
     tensor->meta = entry->data_length == 0 && tensor->bytes > 0;
+    tensor->role = entry->type == 0   ? SL_ROLE_PARAMETER
+                   : entry->type == 1 ? SL_ROLE_BUFFER
+                                      : SL_ROLE_ENTRY;
+    tensor->module_index = sl_get_le16(header->in.data + 8);
     return 0;
 }
 

@@ -12,8 +12,6 @@
 #include "names.h"
 #include "tensorizer.h"
 
-enum { RECORD_SEPARATOR = 0x1e };
-
 static int name_fail(const struct sl_tzr_entry *entry, const char *why, struct sl_err *err)
 {
     return sl_fail_code(err, SL_E_FORMAT, "E_NAME", "tensor name '%.*s': %s", SL_TZR_NAME(entry),
@@ -82,7 +80,7 @@ int sl_tzr_path(struct sl_index *index, struct sl_tzr_entry *entry, struct sl_er
     if (!sl_is_utf8(entry->name, entry->name_bytes))
         return sl_fail_code(err, SL_E_FORMAT, "E_NAME", "a tensor name of %u bytes is not UTF-8",
                             entry->name_bytes);
-    if (entry->name[0] == RECORD_SEPARATOR)
+    if (entry->name[0] == SL_TZR_RECORD_SEPARATOR)
         return structured_path(index, entry, err);
     struct sl_path_part *part = sl_index_alloc(index, sizeof(*part), err);
     if (!part)

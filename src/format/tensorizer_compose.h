@@ -1,0 +1,33 @@
+/* Between the files of the tensorizer writer: the bytes of headers and metadata. */
+#ifndef SL_TENSORIZER_COMPOSE_H
+#define SL_TENSORIZER_COMPOSE_H
+
+#include "layout.h"
+#include "tensorizer.h"
+
+enum { SL_TZR_DTYPE_BYTES_MAX = 64 }; /* of the rows of dtypes.def */
+
+/** A file being laid out: entries[i] is that of layout->places[i]. */
+struct sl_tzr_draft {
+    struct sl_layout *layout;
+    struct sl_tensorizer_options options; /* piece_bytes is set */
+    struct sl_tzr_entry *entries;         /* shape is not used: the tensor has it as numbers */
+    uint32_t version;
+    bool tagged;
+    uint64_t metadata_bytes, tensor_bytes;
+};
+
+/** Bytes of an entry in the metadata block (section 5.1). */
+size_t sl_tzr_entry_bytes(const struct sl_tzr_entry *entry, bool tagged);
+/**
+ * The header of one tensor at entry->header_offset, in the layout's arena; sets
+ * entry->data_offset. Hashes of tensors without data are filled in. NULL with SL_E_NO_SPACE,
+ * E_HEADER (64 MiB of MACs and more than a thousandth of the data: readers refuse it).
+ */
+struct sl_layout_header *sl_tzr_compose_header(const struct sl_tzr_draft *draft,
+                                               const struct sl_tensor *tensor,
+                                               struct sl_tzr_entry *entry, struct sl_err *err);
+/** File header and metadata block, once all entries have their offsets. */
+int sl_tzr_compose_start(const struct sl_tzr_draft *draft, struct sl_buf *head, struct sl_err *err);
+
+#endif
