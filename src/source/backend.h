@@ -11,7 +11,14 @@
 #include "fetch.h"
 #include "source.h"
 
-enum { SL_IDLE_LANES_MAX = 64 };
+enum { SL_IDLE_LANES_MAX = 64, SL_SCHEME_BYTES = 16 };
+
+/** The row that a URI's scheme means: "file" for a path, "http" for https too; any word that looks
+ * like a scheme. false: it is longer than any row's. */
+bool sl_source_scheme(const char *uri, char name[SL_SCHEME_BYTES]);
+
+/** The path of a file:// URI: file:///a%20b is /a b; a path is itself. free() it. */
+char *sl_file_path(const char *uri, struct sl_err *err);
 
 struct sl_store {
     const struct sl_backend *backend;

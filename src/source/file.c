@@ -27,8 +27,7 @@
 
 enum { DIRECTORY_DEPTH_MAX = 32, DIRECTORY_ENTRIES_MAX = 1000000, PATH_BYTES_MAX = 4096 };
 
-/* file:///a%20b is /a b; a path is itself. */
-static char *path_of_uri(const char *uri, struct sl_err *err)
+char *sl_file_path(const char *uri, struct sl_err *err)
 {
     if (strncasecmp(uri, "file:", 5) != 0)
         return sl_strdup(uri, err);
@@ -53,7 +52,7 @@ static bool is_directory(const char *path)
 
 static int file_open(struct sl_store *store, const char *uri, char **key, struct sl_err *err)
 {
-    sl_autofree char *path = path_of_uri(uri, err);
+    sl_autofree char *path = sl_file_path(uri, err);
     if (!path)
         return -1;
     size_t bytes = strlen(path);

@@ -41,22 +41,30 @@ static size_t scheme_bytes(const char *uri)
     return bare || strncmp(uri + used, "://", 3) == 0 ? used : 0;
 }
 
-static const struct sl_backend *find_backend(const char *uri, struct sl_err *err)
+bool sl_source_scheme(const char *uri, char name[SL_SCHEME_BYTES])
 {
     size_t bytes = scheme_bytes(uri);
-    char name[16] = "file";
-    if (bytes && bytes < sizeof(name)) {
-        for (size_t i = 0; i < bytes; i++)
-            name[i] = (char)tolower((unsigned char)uri[i]);
+    if (bytes >= SL_SCHEME_BYTES)
+        return false;
+    memcpy(name, "file", 5);
+    for (size_t i = 0; i < bytes; i++)
+        name[i] = (char)tolower((unsigned char)uri[i]);
+    if (bytes)
         name[bytes] = 0;
-    }
     if (strcmp(name, "https") == 0)
         name[4] = 0;
-    for (size_t i = 0; i < SL_COUNT(backends); i++)
-        if (bytes < sizeof(name) && strcmp(name, backends[i]->name) == 0)
-            return backends[i];
+    return true;
+}
+
+static const struct sl_backend *find_backend(const char *uri, struct sl_err *err)
+{
+    char name[SL_SCHEME_BYTES];
+    if (sl_source_scheme(uri, name))
+        for (size_t i = 0; i < SL_COUNT(backends); i++)
+            if (strcmp(name, backends[i]->name) == 0)
+                return backends[i];
     sl_fail(err, SL_E_USAGE, "no source reads '%.*s://': use a path or one of %s",
-            (int)SL_MIN(bytes, 64), uri, known_schemes);
+            (int)SL_MIN(scheme_bytes(uri), 64), uri, known_schemes);
     return NULL;
 }
 

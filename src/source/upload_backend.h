@@ -1,0 +1,56 @@
+/*
+ * What a destination implements: one file and one row of uploads.def each. Called only by upload.c,
+ * which checks arguments, counts bytes, remembers the first failure and looks at cancellation, once
+ * for all of them.
+ */
+#ifndef SL_UPLOAD_BACKEND_H
+#define SL_UPLOAD_BACKEND_H
+
+#include <pthread.h>
+
+#include "upload.h"
+
+struct sl_upload_ops;
+
+struct sl_upload {
+    const struct sl_upload_ops *ops;
+    char *uri; /* for people, without user, password and query; open() may replace it */
+    uint64_t bytes;
+    struct sl_upload_config config; /* memory_bytes is filled in; connections may be 0 */
+    struct sl_source_config source; /* what config.source points to: never NULL */
+    void *impl;                     /* the backend's; zeroed before open() */
+    bool finished;
+    struct sl_counter written;
+    struct {
+        pthread_mutex_t mutex;
+        struct sl_err failed; /* the first failure; kind SL_OK: none */
+    } locked;
+};
+
+struct sl_upload_ops {
+    const char *name;
+    bool in_order;
+    /**
+     * Refuse what can be refused before the first byte: a URI that cannot be written, an object
+     * that is there and not to be replaced, no room, no credentials. May use the network. What it
+     * took is given back by close(), after a failure too.
+     */
+    int (*open)(struct sl_upload *upload, const char *uri, struct sl_err *err);
+    /** A range within the object, at least 1 byte; from several threads at once unless in_order. */
+    int (*write)(struct sl_upload *upload, uint64_t offset, const void *data, size_t bytes,
+                 struct sl_err *err);
+    /** NULL: there is nothing to wait for. Must return without waiting while nothing but another
+     * write can make room. */
+    int (*admit)(struct sl_upload *upload, struct sl_err *err);
+    /** All bytes were written: send the rest and make the object visible. */
+    int (*finish)(struct sl_upload *upload, struct sl_err *err);
+    /** Unless upload->finished: leave nothing behind. impl may be NULL or half-built. Cancellation
+     * may be raised: what the clean-up waits for has its own, short limit. */
+    void (*close)(struct sl_upload *upload);
+};
+
+#define SL_UPLOAD(name, example, help) extern const struct sl_upload_ops sl_upload_##name##_ops;
+#include "uploads.def"
+#undef SL_UPLOAD
+
+#endif
