@@ -1,0 +1,351 @@
+/*
+ * Secrets lie in pages of their own that are locked against swapping and left out of core dumps,
+ * as far as the system allows it, and are wiped before they are freed: the passphrase or key in
+ * one, each derived key in another. Files are read straight into such pages, past every buffer of
+ * ours or of libc.
+ *
+ * How much memory and time a derivation takes is said by the file, so it is held against limits
+ * before anything is allocated. Keys are derived under the lock: whoever wants the same key waits
+ * for it instead of deriving it again.
+ */
+#include "keys.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <pthread.h>
+#include <sodium.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <termios.h>
+#include <unistd.h>
+
+#include "log.h"
+#include "thread.h"
+
+enum { PASSPHRASE_BYTES_MAX = 64 * 1024, PAGE_BYTES = 4096 };
+
+struct derived {
+    struct derived *next;
+    struct sl_kdf kdf;
+    uint8_t *key; /* a secret */
+};
+
+struct sl_keys {
+    uint8_t *secret; /* the key, or the passphrase */
+    size_t bytes;
+    bool passphrase;
+    pthread_mutex_t lock;
+    struct {
+        struct derived *derived;
+    } locked;
+};
+
+/* ---- secrets --------------------------------------------------------------------------------- */
+
+/* Whole pages, with room for a byte that tells that a file is too long. */
+static size_t secret_room(size_t bytes)
+{
+    return (bytes + PAGE_BYTES) / PAGE_BYTES * PAGE_BYTES;
+}
+
+/* A lock that is refused (RLIMIT_MEMLOCK) is no error. */
+static uint8_t *secret_new(size_t bytes, struct sl_err *err)
+{
+    uint8_t *secret = sl_alloc_aligned(PAGE_BYTES, secret_room(bytes), err);
+    if (!secret)
+        return NULL;
+    memset(secret, 0, secret_room(bytes));
+    (void)sodium_mlock(secret, secret_room(bytes));
+    return secret;
+}
+
+static void secret_free(uint8_t *secret, size_t bytes)
+{
+    if (!secret)
+        return;
+    (void)sodium_munlock(secret, secret_room(bytes)); /* wipes it, too */
+    sodium_memzero(secret, secret_room(bytes));
+    free(secret);
+}
+
+static struct sl_keys *keys_new(size_t bytes, bool passphrase, struct sl_err *err)
+{
+    if (sl_crypt_init(err) < 0)
+        return NULL;
+    SL_AUTO(sl_keys) keys = sl_alloc(sizeof(*keys), err);
+    if (!keys)
+        return NULL;
+    pthread_mutex_init(&keys->lock, NULL);
+    keys->bytes = bytes;
+    keys->passphrase = passphrase;
+    keys->secret = secret_new(bytes, err);
+    return keys->secret ? sl_steal(&keys) : NULL;
+}
+
+void sl_keys_free(struct sl_keys *keys)
+{
+    if (!keys)
+        return;
+    while (keys->locked.derived) {
+        struct derived *derived = keys->locked.derived;
+        keys->locked.derived = derived->next;
+        secret_free(derived->key, SL_KEY_BYTES);
+        free(derived);
+    }
+    secret_free(keys->secret, keys->bytes);
+    pthread_mutex_destroy(&keys->lock);
+    free(keys);
+}
+
+struct sl_keys *sl_keys_from_key(const uint8_t key[SL_KEY_BYTES], struct sl_err *err)
+{
+    struct sl_keys *keys = keys_new(SL_KEY_BYTES, false, err);
+    if (keys)
+        memcpy(keys->secret, key, SL_KEY_BYTES);
+    return keys;
+}
+
+struct sl_keys *sl_keys_from_passphrase(const void *passphrase, size_t bytes, struct sl_err *err)
+{
+    if (bytes < 1 || bytes > PASSPHRASE_BYTES_MAX) {
+        sl_fail(err, SL_E_USAGE, "a passphrase of %zu bytes: give 1 to %d", bytes,
+                PASSPHRASE_BYTES_MAX);
+        return NULL;
+    }
+    struct sl_keys *keys = keys_new(bytes, true, err);
+    if (keys)
+        memcpy(keys->secret, passphrase, bytes);
+    return keys;
+}
+
+bool sl_keys_have_passphrase(const struct sl_keys *keys)
+{
+    return keys->passphrase;
+}
+
+/* ---- files ----------------------------------------------------------------------------------- */
+
+static int open_secret(const char *path, const char *what, struct sl_err *err)
+{
+    struct stat status;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+    if (fd < 0 || fstat(fd, &status) < 0) {
+        int reason = errno;
+        if (fd >= 0)
+            close(fd);
+        return sl_fail_errno(err, reason == ENOENT ? SL_E_NOT_FOUND : SL_E_AUTH, reason,
+                             "cannot read the %s file '%s'", what, path);
+    }
+    if (S_ISREG(status.st_mode) && status.st_mode & S_IROTH)
+        sl_log(SL_LOG_WARN, "everybody on this machine may read the %s file '%s': chmod 600 it",
+               what, path);
+    return fd;
+}
+
+/* At most `limit` bytes; the number, or -1. */
+static ssize_t read_secret(int fd, const char *path, const char *what, uint8_t *secret,
+                           size_t limit, struct sl_err *err)
+{
+    size_t used = 0;
+    while (used < limit) {
+        ssize_t got = read(fd, secret + used, limit - used);
+        if (got < 0 && errno == EINTR)
+            return sl_fail(err, SL_E_CANCELED, "canceled while reading the %s file '%s'", what,
+                           path);
+        if (got < 0)
+            return sl_fail_errno(err, SL_E_AUTH, errno, "cannot read the %s file '%s'", what, path);
+        if (got == 0)
+            break;
+        used += (size_t)got;
+    }
+    return (ssize_t)used;
+}
+
+static struct sl_keys *read_key(const char *path, struct sl_err *err)
+{
+    static const char what[] = "key";
+    sl_autoclose int fd = open_secret(path, what, err);
+    if (fd < 0)
+        return NULL;
+    SL_AUTO(sl_keys) keys = keys_new(SL_KEY_BYTES, false, err);
+    if (!keys)
+        return NULL;
+    ssize_t got = read_secret(fd, path, what, keys->secret, SL_KEY_BYTES + 1, err);
+    if (got < 0)
+        return NULL;
+    if (got != SL_KEY_BYTES) {
+        sl_fail(err, SL_E_USAGE,
+                "the key file '%s' has %s%zd bytes, a key is exactly %d raw ones: `sluice keygen "
+                "FILE` makes one; a passphrase goes into --passphrase-file",
+                path, got > SL_KEY_BYTES ? "at least " : "", got, SL_KEY_BYTES);
+        return NULL;
+    }
+    return sl_steal(&keys);
+}
+
+/* How much of it is the passphrase, without the end of a line; -1 if none is. */
+static ssize_t trim(const uint8_t *text, size_t bytes, const char *from, struct sl_err *err)
+{
+    if (bytes > 0 && text[bytes - 1] == '\n')
+        bytes -= bytes > 1 && text[bytes - 2] == '\r' ? 2 : 1;
+    if (bytes == 0)
+        return sl_fail(err, SL_E_USAGE, "the passphrase from '%s' is empty", from);
+    if (bytes > PASSPHRASE_BYTES_MAX)
+        return sl_fail(err, SL_E_USAGE, "the passphrase from '%s' is longer than %d bytes", from,
+                       PASSPHRASE_BYTES_MAX);
+    return (ssize_t)bytes;
+}
+
+/* ---- the terminal ---------------------------------------------------------------------------- */
+
+/* A line without echo. A signal ends it: handlers without SA_RESTART, and poll() never restarts. */
+static ssize_t read_line(int tty, uint8_t *secret, size_t limit, struct sl_err *err)
+{
+    size_t used = 0;
+    while (used < limit && (used == 0 || secret[used - 1] != '\n')) {
+        struct pollfd wait = {tty, POLLIN, 0};
+        ssize_t got = poll(&wait, 1, -1) < 0 ? -1 : read(tty, secret + used, limit - used);
+        if (got < 0 && errno == EINTR)
+            return sl_fail(err, SL_E_CANCELED, "canceled while asking for the passphrase");
+        if (got < 0)
+            return sl_fail_errno(err, SL_E_AUTH, errno, "cannot read the passphrase");
+        if (got == 0)
+            break;
+        used += (size_t)got;
+    }
+    return (ssize_t)used;
+}
+
+static ssize_t ask(int tty, uint8_t *secret, size_t limit, struct sl_err *err)
+{
+    static const char prompt[] = "passphrase: ", newline[] = "\n";
+    struct termios old, silent;
+    if (tcgetattr(tty, &old) < 0)
+        return sl_fail_errno(err, SL_E_AUTH, errno, "cannot ask for the passphrase at /dev/tty");
+    silent = old;
+    silent.c_lflag &= ~(tcflag_t)(ECHO | ECHONL);
+    silent.c_lflag |= ICANON;
+    if (write(tty, prompt, sizeof(prompt) - 1) < 0 || tcsetattr(tty, TCSAFLUSH, &silent) < 0)
+        return sl_fail_errno(err, SL_E_AUTH, errno, "cannot ask for the passphrase at /dev/tty");
+    ssize_t got = read_line(tty, secret, limit, err);
+    tcsetattr(tty, TCSAFLUSH, &old);
+    (void)!write(tty, newline, 1);
+    return got;
+}
+
+static struct sl_keys *read_passphrase(const char *path, struct sl_err *err)
+{
+    enum { LIMIT = PASSPHRASE_BYTES_MAX + 3 }; /* a line's end, and one too many */
+    bool asked = strcmp(path, "-") == 0;
+    sl_autoclose int fd = asked ? open("/dev/tty", O_RDWR | O_CLOEXEC | O_NOCTTY)
+                                : open_secret(path, "passphrase", err);
+    if (fd < 0 && asked)
+        sl_fail(err, SL_E_USAGE,
+                "no terminal to ask for the passphrase: write it into a file and give "
+                "--passphrase-file FILE");
+    if (fd < 0)
+        return NULL;
+    uint8_t *text = secret_new(LIMIT, err);
+    ssize_t used = -1;
+    if (text)
+        used = asked ? ask(fd, text, LIMIT, err)
+                     : read_secret(fd, path, "passphrase", text, LIMIT, err);
+    if (used >= 0)
+        used = trim(text, (size_t)used, asked ? "the terminal" : path, err);
+    struct sl_keys *keys = used > 0 ? sl_keys_from_passphrase(text, (size_t)used, err) : NULL;
+    secret_free(text, LIMIT);
+    return keys;
+}
+
+int sl_keys_open(const char *key_file, const char *passphrase_file, struct sl_keys **keys,
+                 struct sl_err *err)
+{
+    bool key = key_file && *key_file, passphrase = passphrase_file && *passphrase_file;
+    *keys = NULL;
+    if (key && passphrase)
+        return sl_fail(err, SL_E_USAGE, "give a key file or a passphrase file, not both");
+    if (!key && !passphrase)
+        return 0;
+    *keys = key ? read_key(key_file, err) : read_passphrase(passphrase_file, err);
+    return *keys ? 0 : -1;
+}
+
+/* ---- derivation ------------------------------------------------------------------------------ */
+
+static int kdf_fail(const char *why, struct sl_err *err)
+{
+    return sl_fail_code(err, SL_E_FORMAT, "E_KDF", "%s", why);
+}
+
+static int check_kdf(const struct sl_kdf *kdf, struct sl_err *err)
+{
+    if (!kdf)
+        return kdf_fail("it was not encrypted with a passphrase: give its key with --key-file",
+                        err);
+    if (kdf->alg != crypto_pwhash_ALG_ARGON2ID13)
+        return kdf_fail("its key is derived by an algorithm other than Argon2id", err);
+    if (kdf->salt_bytes != SL_SALT_BYTES)
+        return kdf_fail("the salt of its key derivation is not 16 bytes long", err);
+    if (kdf->opslimit < crypto_pwhash_argon2id_OPSLIMIT_MIN ||
+        kdf->memlimit < crypto_pwhash_argon2id_MEMLIMIT_MIN)
+        return kdf_fail("its key derivation is weaker than Argon2id can be", err);
+    if (kdf->opslimit > SL_KDF_OPSLIMIT_MAX || kdf->memlimit > SL_KDF_MEMLIMIT_MAX)
+        return sl_fail_code(err, SL_E_FORMAT, "E_KDF",
+                            "its key derivation asks for %" PRIu64 " passes over %" PRIu64
+                            " bytes, limits are %d and %" PRIu64,
+                            kdf->opslimit, kdf->memlimit, SL_KDF_OPSLIMIT_MAX, SL_KDF_MEMLIMIT_MAX);
+    return 0;
+}
+
+static bool same_kdf(const struct sl_kdf *a, const struct sl_kdf *b)
+{
+    return a->opslimit == b->opslimit && a->memlimit == b->memlimit && a->alg == b->alg &&
+           memcmp(a->salt, b->salt, SL_SALT_BYTES) == 0;
+}
+
+static int derive(const struct sl_keys *keys, const struct sl_kdf *kdf, uint8_t key[SL_KEY_BYTES],
+                  struct sl_err *err)
+{
+    if (crypto_pwhash(key, SL_KEY_BYTES, (const char *)keys->secret, keys->bytes, kdf->salt,
+                      kdf->opslimit, (size_t)kdf->memlimit, kdf->alg) == 0)
+        return 0;
+    return sl_fail(err, SL_E_NO_SPACE,
+                   "cannot derive the key from the passphrase: that takes %" PRIu64
+                   " MiB of memory",
+                   kdf->memlimit >> 20);
+}
+
+static struct derived *add_derived(struct sl_keys *keys, const struct sl_kdf *kdf,
+                                   struct sl_err *err)
+{
+    struct derived *derived = sl_alloc(sizeof(*derived), err);
+    if (!derived)
+        return NULL;
+    derived->kdf = *kdf;
+    derived->key = secret_new(SL_KEY_BYTES, err);
+    if (!derived->key || derive(keys, kdf, derived->key, err) < 0) {
+        secret_free(derived->key, SL_KEY_BYTES);
+        free(derived);
+        return NULL;
+    }
+    derived->next = keys->locked.derived;
+    keys->locked.derived = derived;
+    return derived;
+}
+
+const uint8_t *sl_keys_find(struct sl_keys *keys, const struct sl_kdf *kdf, struct sl_err *err)
+{
+    if (!keys->passphrase)
+        return keys->secret;
+    if (check_kdf(kdf, err) < 0)
+        return NULL;
+    SL_LOCKED(&keys->lock);
+    struct derived *derived = keys->locked.derived;
+    while (derived && !same_kdf(&derived->kdf, kdf))
+        derived = derived->next;
+    if (!derived)
+        derived = add_derived(keys, kdf, err);
+    return derived ? derived->key : NULL;
+}

@@ -1,0 +1,386 @@
+/* Keys and passphrases from files, memory and a terminal; derivation, its limits and its cache. */
+#include "keys.h"
+
+#include <check.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <pty.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <termios.h>
+#include <unistd.h>
+
+#include "buf.h"
+#include "golden.h"
+#include "scratch.h"
+
+/* The vector of the format's specification, section 11.3. */
+static const char vector_passphrase[] = "correct horse b\xc3\xa4ttery staple";
+static const char vector_key[] = "994fdea63110b88ce0363b0fca7d1855de4dd36fe6fb06ec8a5bed77de86b9ae";
+static const struct sl_kdf vector_kdf = {
+    .opslimit = 1,
+    .memlimit = 8192,
+    .alg = 2,
+    .salt_bytes = 16,
+    .salt = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15},
+};
+
+static char folder[SL_SCRATCH_PATH_BYTES], path[300];
+static int folder_fd;
+
+static void set_up(void)
+{
+    folder_fd = sl_scratch_open(folder);
+}
+
+static void tear_down(void)
+{
+    sl_scratch_close(folder_fd, folder);
+}
+
+static const char *file_of(const void *data, size_t bytes)
+{
+    snprintf(path, sizeof(path), "%s/secret", folder);
+    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    ck_assert_int_ge(fd, 0);
+    ck_assert_int_eq(write(fd, data, bytes), (ssize_t)bytes);
+    close(fd);
+    return path;
+}
+
+static void expect_key(struct sl_keys *keys, const struct sl_kdf *kdf, const char *hex)
+{
+    char actual[65];
+    struct sl_err err = SL_ERR_INIT;
+    const uint8_t *key = sl_keys_find(keys, kdf, &err);
+    ck_assert_msg(key != NULL, "%s", err.message);
+    sl_hex(key, SL_KEY_BYTES, actual);
+    ck_assert_str_eq(actual, hex);
+}
+
+START_TEST(a_key_file_holds_32_raw_bytes)
+{
+    uint8_t raw[34];
+    char hex[65];
+    for (unsigned i = 0; i < sizeof(raw); i++)
+        raw[i] = (uint8_t)(i * 7 + 10); /* holds '\n' */
+    sl_hex(raw, 32, hex);
+    struct sl_keys *keys;
+    struct sl_err err = SL_ERR_INIT;
+    ck_assert_int_eq(sl_keys_open(file_of(raw, 32), "", &keys, &err), 0);
+    ck_assert(!sl_keys_have_passphrase(keys));
+    expect_key(keys, NULL, hex);
+    expect_key(keys, &vector_kdf, hex); /* an exact key ignores how others derive it */
+    sl_keys_free(keys);
+    for (size_t bytes = 0; bytes <= sizeof(raw); bytes++) {
+        if (bytes == 32)
+            continue;
+        ck_assert_int_lt(sl_keys_open(file_of(raw, bytes), NULL, &keys, &err), 0);
+        ck_assert_int_eq(err.kind, SL_E_USAGE);
+        ck_assert(strstr(err.message, "keygen") != NULL);
+        ck_assert_ptr_null(keys);
+    }
+}
+END_TEST
+
+static void expect_passphrase(const void *text, size_t bytes, size_t used)
+{
+    struct sl_keys *keys, *same = sl_keys_from_passphrase(text, used, NULL);
+    struct sl_err err = SL_ERR_INIT;
+    char hex[65];
+    ck_assert_msg(sl_keys_open(NULL, file_of(text, bytes), &keys, &err) == 0, "%s", err.message);
+    ck_assert(sl_keys_have_passphrase(keys));
+    sl_hex(sl_keys_find(same, &vector_kdf, NULL), SL_KEY_BYTES, hex);
+    expect_key(keys, &vector_kdf, hex);
+    sl_keys_free(keys);
+    sl_keys_free(same);
+}
+
+START_TEST(a_passphrase_file_is_taken_without_one_line_end)
+{
+    expect_passphrase("abc", 3, 3);
+    expect_passphrase("abc\n", 4, 3);
+    expect_passphrase("abc\r\n", 5, 3);
+    expect_passphrase("abc\n\n", 5, 4);
+    expect_passphrase("abc\r", 4, 4);
+    expect_passphrase("a\0b\n", 4, 3);
+    expect_passphrase("\n\n", 2, 1);
+    static char longest[65536 + 4];
+    memset(longest, 'x', sizeof(longest));
+    expect_passphrase(longest, 65536, 65536);
+    memcpy(longest + 65536, "\r\n", 2);
+    expect_passphrase(longest, 65538, 65536);
+    struct sl_keys *keys;
+    struct sl_err err = SL_ERR_INIT;
+    static const size_t refused[] = {0, 65537, 65539, 65540};
+    memset(longest, 'x', sizeof(longest));
+    for (unsigned i = 0; i < SL_COUNT(refused); i++) {
+        ck_assert_int_lt(sl_keys_open(NULL, file_of(longest, refused[i]), &keys, &err), 0);
+        ck_assert_int_eq(err.kind, SL_E_USAGE);
+    }
+    ck_assert_int_lt(sl_keys_open(NULL, file_of("\n", 1), &keys, &err), 0);
+    ck_assert_int_lt(sl_keys_open(NULL, file_of("\r\n", 2), &keys, &err), 0);
+}
+END_TEST
+
+START_TEST(files_that_cannot_be_read_are_told_apart)
+{
+    struct sl_keys *keys;
+    struct sl_err err = SL_ERR_INIT;
+    ck_assert_int_lt(sl_keys_open("/no/such/key", NULL, &keys, &err), 0);
+    ck_assert_int_eq(err.kind, SL_E_NOT_FOUND);
+    ck_assert_int_lt(sl_keys_open(NULL, "/no/such/passphrase", &keys, &err), 0);
+    ck_assert_int_eq(err.kind, SL_E_NOT_FOUND);
+    ck_assert_int_lt(sl_keys_open(folder, NULL, &keys, &err), 0);
+    ck_assert_int_eq(err.kind, SL_E_AUTH);
+    ck_assert_int_lt(sl_keys_open("a", "b", &keys, &err), 0);
+    ck_assert_int_eq(err.kind, SL_E_USAGE);
+    ck_assert_int_eq(sl_keys_open(NULL, NULL, &keys, &err), 0);
+    ck_assert_ptr_null(keys);
+    ck_assert_int_eq(sl_keys_open("", "", &keys, &err), 0);
+    ck_assert_ptr_null(keys);
+}
+END_TEST
+
+START_TEST(the_vector_of_the_specification_comes_out)
+{
+    struct sl_keys *keys =
+        sl_keys_from_passphrase(vector_passphrase, sizeof(vector_passphrase) - 1, NULL);
+    expect_key(keys, &vector_kdf, vector_key);
+    sl_keys_free(keys);
+}
+END_TEST
+
+START_TEST(derivations_are_made_once)
+{
+    struct sl_keys *keys = sl_keys_from_passphrase("p", 1, NULL);
+    struct sl_kdf other = vector_kdf;
+    other.salt[15]++;
+    const uint8_t *first = sl_keys_find(keys, &vector_kdf, NULL);
+    const uint8_t *second = sl_keys_find(keys, &other, NULL);
+    ck_assert(memcmp(first, second, SL_KEY_BYTES) != 0);
+    ck_assert_ptr_eq(sl_keys_find(keys, &vector_kdf, NULL), first);
+    ck_assert_ptr_eq(sl_keys_find(keys, &other, NULL), second);
+    other.opslimit++;
+    ck_assert_ptr_ne(sl_keys_find(keys, &other, NULL), second);
+    sl_keys_free(keys);
+}
+END_TEST
+
+static void expect_refused(struct sl_keys *keys, const struct sl_kdf *kdf)
+{
+    struct sl_err err = SL_ERR_INIT;
+    ck_assert_ptr_null(sl_keys_find(keys, kdf, &err));
+    ck_assert_int_eq(err.kind, SL_E_FORMAT);
+    ck_assert_str_eq(err.code, "E_KDF");
+}
+
+START_TEST(work_beyond_the_limits_is_refused_before_it_begins)
+{
+    struct sl_keys *keys = sl_keys_from_passphrase("p", 1, NULL);
+    expect_refused(keys, NULL);
+    struct sl_kdf kdf = vector_kdf;
+    static const uint64_t ops[] = {0, SL_KDF_OPSLIMIT_MAX + 1, UINT64_MAX, UINT64_C(1) << 32},
+                          memory[] = {0, 8191, SL_KDF_MEMLIMIT_MAX + 1, UINT64_MAX};
+    for (unsigned i = 0; i < 4; i++) {
+        kdf = vector_kdf;
+        kdf.opslimit = ops[i];
+        expect_refused(keys, &kdf);
+        kdf = vector_kdf;
+        kdf.memlimit = memory[i];
+        expect_refused(keys, &kdf);
+    }
+    static const int32_t algs[] = {0, 1, 3, -1, INT32_MAX};
+    for (unsigned i = 0; i < SL_COUNT(algs); i++) {
+        kdf = vector_kdf;
+        kdf.alg = algs[i];
+        expect_refused(keys, &kdf);
+    }
+    static const uint16_t salts[] = {0, 15, 17, 65535};
+    for (unsigned i = 0; i < SL_COUNT(salts); i++) {
+        kdf = vector_kdf;
+        kdf.salt_bytes = salts[i];
+        expect_refused(keys, &kdf);
+    }
+    kdf = vector_kdf;
+    kdf.opslimit = SL_KDF_OPSLIMIT_MAX; /* at the limit; the other limit would take 2 GiB */
+    ck_assert_ptr_nonnull(sl_keys_find(keys, &kdf, NULL));
+    sl_keys_free(keys);
+}
+END_TEST
+
+static void *find_many(void *arg)
+{
+    struct sl_kdf kdf = vector_kdf;
+    uintptr_t sum = 0;
+    for (unsigned i = 0; i < 40; i++) {
+        kdf.salt[0] = (uint8_t)(i % 4);
+        sum += (uintptr_t)sl_keys_find(arg, &kdf, NULL);
+    }
+    return (void *)sum; /* NOLINT: a number to compare */
+}
+
+START_TEST(threads_find_the_same_keys)
+{
+    struct sl_keys *keys = sl_keys_from_passphrase("p", 1, NULL);
+    pthread_t threads[8];
+    void *sums[8];
+    for (unsigned i = 0; i < 8; i++)
+        ck_assert_int_eq(pthread_create(&threads[i], NULL, find_many, keys), 0);
+    for (unsigned i = 0; i < 8; i++)
+        pthread_join(threads[i], &sums[i]);
+    for (unsigned i = 1; i < 8; i++)
+        ck_assert_ptr_eq(sums[i], sums[0]);
+    sl_keys_free(keys);
+}
+END_TEST
+
+static int open_and_find(void *arg, struct sl_err *err)
+{
+    struct sl_keys *keys;
+    if (sl_keys_open(NULL, arg, &keys, err) < 0)
+        return -1;
+    int result = sl_keys_find(keys, &vector_kdf, err) ? 0 : -1;
+    sl_keys_free(keys);
+    return result;
+}
+
+START_TEST(every_failing_allocation_is_reported)
+{
+    file_of("abc\n", 4);
+    ck_assert_uint_ge(golden_each_allocation(open_and_find, path), 5);
+}
+END_TEST
+
+/* ---- a terminal ------------------------------------------------------------------------------ */
+
+/* Type `typed` when the question has come; what the terminal showed. The child's status. */
+static int at_terminal(const char *typed, char *shown, size_t room, void (*child)(void))
+{
+    int master;
+    pid_t pid = forkpty(&master, NULL, NULL, NULL);
+    ck_assert_int_ge(pid, 0);
+    if (pid == 0) {
+        child();
+        _exit(99);
+    }
+    size_t used = 0;
+    bool told = false;
+    for (;;) {
+        ssize_t got = read(master, shown + used, room - 1 - used);
+        if (got <= 0)
+            break; /* EIO: the child has ended */
+        used += (size_t)got;
+        shown[used] = 0;
+        struct termios modes;
+        if (!told && strchr(shown, ':')) {
+            while (tcgetattr(master, &modes) == 0 && modes.c_lflag & ECHO) /* not yet silent */
+                usleep(1000);
+            ck_assert_int_eq(write(master, typed, strlen(typed)), (ssize_t)strlen(typed));
+            told = true;
+        }
+    }
+    int status;
+    ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+    close(master);
+    return status;
+}
+
+static void ask_child(void)
+{
+    struct sl_keys *keys;
+    struct sl_err err = SL_ERR_INIT;
+    struct termios modes;
+    char hex[65];
+    if (sl_keys_open(NULL, "-", &keys, &err) < 0)
+        _exit(err.kind);
+    if (tcgetattr(0, &modes) < 0 || !(modes.c_lflag & ECHO))
+        _exit(97); /* the terminal must be as it was */
+    sl_hex(sl_keys_find(keys, &vector_kdf, NULL), SL_KEY_BYTES, hex);
+    _exit(strcmp(hex, vector_key) == 0 ? 0 : 98);
+}
+
+START_TEST(a_terminal_asks_without_echo)
+{
+    char typed[100], shown[1000] = "";
+    snprintf(typed, sizeof(typed), "%s\n", vector_passphrase);
+    int status = at_terminal(typed, shown, sizeof(shown), ask_child);
+    ck_assert(WIFEXITED(status));
+    ck_assert_int_eq(WEXITSTATUS(status), 0);
+    ck_assert(strstr(shown, "passphrase:") != NULL);
+    ck_assert(strstr(shown, "horse") == NULL);
+}
+END_TEST
+
+START_TEST(nothing_typed_is_no_passphrase)
+{
+    char shown[1000] = "";
+    int status = at_terminal("\n", shown, sizeof(shown), ask_child);
+    ck_assert(WIFEXITED(status));
+    ck_assert_int_eq(WEXITSTATUS(status), SL_E_USAGE);
+}
+END_TEST
+
+static void on_interrupt(int number)
+{
+    (void)number;
+}
+
+static void interrupted_child(void)
+{
+    struct sigaction action = {.sa_handler = on_interrupt};
+    sigaction(SIGINT, &action, NULL);
+    ask_child();
+}
+
+START_TEST(a_signal_ends_the_question_and_brings_the_echo_back)
+{
+    char shown[1000] = "";
+    int status = at_terminal("\x03", shown, sizeof(shown), interrupted_child);
+    ck_assert(WIFEXITED(status));
+    ck_assert_int_eq(WEXITSTATUS(status), SL_E_CANCELED);
+}
+END_TEST
+
+START_TEST(without_a_terminal_nobody_is_asked)
+{
+    pid_t pid = fork();
+    if (pid == 0) {
+        struct sl_keys *keys;
+        struct sl_err err = SL_ERR_INIT;
+        setsid();
+        _exit(sl_keys_open(NULL, "-", &keys, &err) < 0 ? err.kind : 0);
+    }
+    int status;
+    ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+    ck_assert_int_eq(WEXITSTATUS(status), SL_E_USAGE);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("keys");
+    TCase *tcase = tcase_create("keys");
+    tcase_add_checked_fixture(tcase, set_up, tear_down);
+    tcase_add_test(tcase, a_key_file_holds_32_raw_bytes);
+    tcase_add_test(tcase, a_passphrase_file_is_taken_without_one_line_end);
+    tcase_add_test(tcase, files_that_cannot_be_read_are_told_apart);
+    tcase_add_test(tcase, the_vector_of_the_specification_comes_out);
+    tcase_add_test(tcase, derivations_are_made_once);
+    tcase_add_test(tcase, work_beyond_the_limits_is_refused_before_it_begins);
+    tcase_add_test(tcase, threads_find_the_same_keys);
+    tcase_add_test(tcase, every_failing_allocation_is_reported);
+    tcase_add_test(tcase, a_terminal_asks_without_echo);
+    tcase_add_test(tcase, nothing_typed_is_no_passphrase);
+    tcase_add_test(tcase, a_signal_ends_the_question_and_brings_the_echo_back);
+    tcase_add_test(tcase, without_a_terminal_nobody_is_asked);
+    suite_add_tcase(suite, tcase);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    int failures = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failures ? 1 : 0;
+}
