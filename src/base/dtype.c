@@ -57,3 +57,11 @@ enum sl_dtype sl_dtype_by_numpy(const char *text, size_t bytes)
     }
     return SL_DTYPE_NONE;
 }
+
+enum sl_dtype sl_dtype_by_torch(const char *name, size_t bytes)
+{
+    for (unsigned i = 1; i < SL_COUNT(rows) && bytes; i++)
+        if (equals(rows[i].torch, name, bytes))
+            return (enum sl_dtype)i;
+    return SL_DTYPE_NONE;
+}

@@ -37,4 +37,7 @@ enum sl_dtype sl_dtype_by_name(const char *name, unsigned bytes);
  */
 enum sl_dtype sl_dtype_by_numpy(const char *text, size_t bytes);
 
+/** By torch's name, "float32"; SL_DTYPE_NONE if unknown. */
+enum sl_dtype sl_dtype_by_torch(const char *name, size_t bytes);
+
 #endif

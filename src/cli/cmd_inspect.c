@@ -128,14 +128,15 @@ static int inspect_object(struct sl_cli *cli, struct sl_store *store, const char
 
 /* ---- a prefix -------------------------------------------------------------------------------- */
 
-/* The names below a prefix that may hold tensors. */
+/* The names below a prefix that may hold tensors; [1]: second choice. */
 struct found {
-    struct sl_list indexes, files;
+    struct sl_list indexes[2], files[2];
 };
 
 static void found_release(struct found *found)
 {
-    struct sl_list *lists[] = {&found->indexes, &found->files};
+    struct sl_list *lists[] = {&found->indexes[0], &found->indexes[1], &found->files[0],
+                               &found->files[1]};
     for (unsigned k = 0; k < SL_COUNT(lists); k++) {
         for (size_t i = 0; i < lists[k]->count; i++)
             free(lists[k]->items[i]);
@@ -147,14 +148,16 @@ static int take_entry(const struct sl_entry *entry, void *arg, struct sl_err *er
 {
     struct found *found = arg;
     const char *name = entry->name;
-    if (found->indexes.count + found->files.count == OBJECTS_MAX)
+    enum sl_format_says says = sl_format_name_says(name);
+    if (says == SL_SAYS_NOTHING)
+        return 0;
+    const struct sl_format *shards = sl_format_of_index(name);
+    bool second = shards ? shards->second_choice : says == SL_SAYS_PERHAPS;
+    struct sl_list *list = shards ? &found->indexes[second] : &found->files[second];
+    if (list->count == OBJECTS_MAX)
         return sl_fail(err, SL_E_USAGE, "more than %d tensor files below the prefix: name one",
                        OBJECTS_MAX);
-    if (sl_format_has_suffix(name, ".safetensors.index.json"))
-        return sl_list_add(&found->indexes, name, strlen(name), err);
-    if (sl_format_names_model(name))
-        return sl_list_add(&found->files, name, strlen(name), err);
-    return 0;
+    return sl_list_add(list, name, strlen(name), err);
 }
 
 static int inspect_list(struct sl_cli *cli, struct sl_store *store, const struct sl_list *names,
@@ -169,26 +172,33 @@ static int inspect_list(struct sl_cli *cli, struct sl_store *store, const struct
     return 0;
 }
 
+static int inspect_found(struct sl_cli *cli, struct sl_store *store, const struct found *found,
+                         struct sl_json *json, struct sl_err *err)
+{
+    bool second = found->indexes[0].count + found->files[0].count == 0;
+    const struct sl_list *indexes = &found->indexes[second], *files = &found->files[second];
+    if (indexes->count + files->count == 0)
+        return sl_fail(err, SL_E_NOT_FOUND,
+                       "no object below '%s' is called like a model that can be read: 'sluice docs "
+                       "formats' lists them",
+                       sl_store_uri(store));
+    if (indexes->count == 1 || (indexes->count == 0 && files->count == 1))
+        return inspect_list(cli, store, indexes->count ? indexes : files, json, err);
+    sl_json_array(json);
+    int result = inspect_list(cli, store, indexes, json, err);
+    if (result == 0)
+        result = inspect_list(cli, store, files, json, err);
+    sl_json_end(json);
+    return result;
+}
+
 static int inspect_prefix(struct sl_cli *cli, struct sl_store *store, struct sl_json *json,
                           struct sl_err *err)
 {
     struct found found = {0};
     int result = sl_store_list(store, take_entry, &found, err);
-    if (result == 0 && found.indexes.count + found.files.count == 0)
-        result =
-            sl_fail(err, SL_E_NOT_FOUND, "no .safetensors, .tensors or .gguf object below '%s'",
-                    sl_store_uri(store));
-    bool one = found.indexes.count == 1 || (found.indexes.count == 0 && found.files.count == 1);
-    if (result == 0 && one)
-        result = inspect_list(cli, store, found.indexes.count ? &found.indexes : &found.files, json,
-                              err);
-    if (result == 0 && !one) {
-        sl_json_array(json);
-        result = inspect_list(cli, store, &found.indexes, json, err);
-        if (result == 0)
-            result = inspect_list(cli, store, &found.files, json, err);
-        sl_json_end(json);
-    }
+    if (result == 0)
+        result = inspect_found(cli, store, &found, json, err);
     found_release(&found);
     return result;
 }

@@ -11,6 +11,7 @@
 #include "hash.h"
 #include "index.h"
 #include "names.h"
+#include "strided.h"
 
 enum { ZERO_BYTES = 64 * 1024 };
 static const uint64_t META_BYTES_MAX = UINT64_C(64) << 30;
@@ -179,6 +180,17 @@ static int finish_empty(struct walk *walk, struct sl_err *err)
     return 0;
 }
 
+/* One whose stored bytes are not its plaintext; its format has no hashes. */
+static int digest_strided(struct sl_index *index, struct walk *walk, struct sl_err *err)
+{
+    uint8_t digest[32];
+    SL_AUTO(sl_sha256) sha = sl_sha256_new(err);
+    if (!sha || sl_strided_hash(index, walk->sorted[0], NULL, sha, err) < 0)
+        return -1;
+    sl_sha256_finish(sha, digest);
+    return walk->each(walk->arg, walk->sorted[0], digest, err);
+}
+
 /* sorted[0 .. count) follow each other in one source. */
 static int digest_run(struct sl_index *index, struct walk *walk, struct sl_err *err)
 {
@@ -186,6 +198,8 @@ static int digest_run(struct sl_index *index, struct walk *walk, struct sl_err *
     uint64_t end = first->end;
     for (size_t i = 1; i < walk->count; i++)
         end = SL_MAX(end, walk->sorted[i]->end);
+    if (sl_is_strided(first))
+        return digest_strided(index, walk, err);
     walk->next = 0;
     walk->cancel = sl_store_cancel(sl_source_store(index->sources[first->source]));
     walk->at = first->begin;
@@ -213,7 +227,10 @@ static int by_place(const void *a, const void *b)
 static size_t run_length(const struct sl_tensor *const *sorted, size_t count)
 {
     size_t length = 1;
-    while (length < count && sorted[length]->source == sorted[0]->source &&
+    if (sl_is_strided(sorted[0]))
+        return 1;
+    while (length < count && !sl_is_strided(sorted[length]) &&
+           sorted[length]->source == sorted[0]->source &&
            sorted[length]->begin >= sorted[length - 1]->end &&
            sorted[length]->begin - sorted[length - 1]->end <= SL_GATHER_GAP_BYTES)
         length++;

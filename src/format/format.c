@@ -38,7 +38,7 @@ bool sl_format_has_suffix(const char *name, const char *suffix)
     return name_bytes >= suffix_bytes && strcmp(name + name_bytes - suffix_bytes, suffix) == 0;
 }
 
-static const struct sl_format *by_bytes(struct sl_source *source, struct sl_err *err)
+const struct sl_format *sl_format_recognise(struct sl_source *source, struct sl_err *err)
 {
     uint8_t data[SL_FORMAT_PROBE_BYTES];
     struct sl_format_head head = {.data = data,
@@ -53,32 +53,64 @@ static const struct sl_format *by_bytes(struct sl_source *source, struct sl_err 
     return NULL;
 }
 
+/* ---- names ----------------------------------------------------------------------------------- */
+
 static const struct sl_format *by_name(const char *name)
 {
     for (size_t i = 0; i < SL_COUNT(formats); i++)
-        if (name && sl_format_has_suffix(name, formats[i]->suffix))
+        for (const char *const *suffix = formats[i]->suffixes; *suffix; suffix++)
+            if (sl_format_has_suffix(name, *suffix))
+                return formats[i];
+    return NULL;
+}
+
+const struct sl_format *sl_format_of_index(const char *name)
+{
+    for (size_t i = 0; i < SL_COUNT(formats); i++)
+        if (formats[i]->index_suffix && sl_format_has_suffix(name, formats[i]->index_suffix))
             return formats[i];
     return NULL;
 }
 
-bool sl_format_names_model(const char *name)
+enum sl_format_says sl_format_name_says(const char *name)
 {
+    if (sl_format_of_index(name))
+        return SL_SAYS_INDEX;
     const struct sl_format *format = by_name(name);
-    return format && format != &sl_shard_index_format;
+    if (!format || format == &sl_shard_index_format)
+        return SL_SAYS_NOTHING;
+    return format->vague ? SL_SAYS_PERHAPS : SL_SAYS_MODEL;
 }
 
-int sl_format_index(struct sl_source *source, struct sl_index **index, struct sl_err *err)
+/* ---- indexing -------------------------------------------------------------------------------- */
+
+static int index_known(bool files, struct sl_source *source, struct sl_index **index,
+                       struct sl_err *err)
 {
     SL_AUTO(sl_source) held = source;
     struct sl_err failure = SL_ERR_INIT;
     *index = NULL;
-    const struct sl_format *format = by_bytes(source, &failure);
+    const struct sl_format *format = sl_format_recognise(source, &failure);
     if (!format) {
         if (failure.kind != SL_OK && err)
             *err = failure;
         return failure.kind == SL_OK ? 0 : -1;
     }
+    if (files && format->tensors_only)
+        return 0;
+    if (files && format->index_files)
+        return format->index_files(sl_steal(&held), index, err);
     return format->index(sl_steal(&held), index, err);
+}
+
+int sl_format_index(struct sl_source *source, struct sl_index **index, struct sl_err *err)
+{
+    return index_known(false, source, index, err);
+}
+
+int sl_format_index_files(struct sl_source *source, struct sl_index **index, struct sl_err *err)
+{
+    return index_known(true, source, index, err);
 }
 
 int sl_format_index_strict(struct sl_source *source, const char *name_hint, struct sl_index **index,
@@ -87,13 +119,13 @@ int sl_format_index_strict(struct sl_source *source, const char *name_hint, stru
     SL_AUTO(sl_source) held = source;
     struct sl_err failure = SL_ERR_INIT;
     *index = NULL;
-    const struct sl_format *format = by_bytes(source, &failure);
+    const struct sl_format *format = sl_format_recognise(source, &failure);
     if (!format && failure.kind != SL_OK) {
         if (err)
             *err = failure;
         return -1;
     }
-    if (!format)
+    if (!format && name_hint)
         format = by_name(name_hint);
     sl_autofree char *uri = sl_strdup(sl_source_uri(source), err);
     if (!uri)

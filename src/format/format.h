@@ -11,12 +11,20 @@ struct sl_format_head {
     uint64_t object_bytes;
     const char *name;
 };
-enum { SL_FORMAT_PROBE_BYTES = 64 };
+enum { SL_FORMAT_PROBE_BYTES = 512 };
+
+enum { SL_FORMAT_SUFFIXES_MAX = 6 };
 
 struct sl_format {
     const char *name;
-    const char
-        *suffix; /* of names; decides only for objects that are too broken to be recognised */
+    /** How its objects are called, up to a NULL. Decides for objects that are too broken to be
+     * recognised, and which objects of a listing are worth a look. */
+    const char *suffixes[SL_FORMAT_SUFFIXES_MAX + 1];
+    bool vague;         /* other data is called so too: a name alone makes no model */
+    bool tensors_only;  /* loads of whole files do not look inside: no hashes to be had, and what is
+                           refused there may be fine for whoever wants the file */
+    bool second_choice; /* left out where the same weights lie beside in another format */
+    const char *index_suffix; /* of an index of such objects (shard_index.c); NULL: none */
     /** Do the first bytes look like this format? No judgement about the rest. */
     bool (*probe)(const struct sl_format_head *head);
     /**
@@ -24,6 +32,8 @@ struct sl_format {
      * format. 0 with *index NULL: after a closer look this is no format that is read.
      */
     int (*index)(struct sl_source *source, struct sl_index **index, struct sl_err *err);
+    /** The same for loads of whole files, where that differs; else NULL. */
+    int (*index_files)(struct sl_source *source, struct sl_index **index, struct sl_err *err);
 };
 #define SL_FORMAT(name, help) extern const struct sl_format sl_##name##_format;
 #include "formats.def"
@@ -40,5 +50,10 @@ char *sl_format_read(struct sl_source *source, uint64_t begin, size_t bytes, str
 
 /** Does the name end like this? */
 bool sl_format_has_suffix(const char *name, const char *suffix);
+
+/** Which format do the first bytes say? NULL: none, or with err filled that they cannot be read. */
+const struct sl_format *sl_format_recognise(struct sl_source *source, struct sl_err *err);
+/** The format of the shards whose index is called so; NULL if the name does not say. */
+const struct sl_format *sl_format_of_index(const char *name);
 
 #endif

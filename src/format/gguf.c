@@ -93,7 +93,7 @@ static int gguf_index(struct sl_source *source, struct sl_index **out, struct sl
 
 const struct sl_format sl_gguf_format = {
     .name = "gguf",
-    .suffix = ".gguf",
+    .suffixes = {".gguf"},
     .probe = probe,
     .index = gguf_index,
 };

@@ -141,9 +141,12 @@ void sl_index_counts(const struct sl_index *index, uint64_t *object_bytes, uint6
  * code for a file that is of a format but breaks its rules.
  */
 int sl_format_index(struct sl_source *source, struct sl_index **index, struct sl_err *err);
-/** As above but refuses unknown bytes too: SL_E_FORMAT, code "E_UNKNOWN". name_hint (may be NULL)
- * decides between formats for files too short to have a magic: golden cut-off files are refused
- * with their format's code. */
+/** As sl_format_index() for loads of whole files: NULL also for formats of which those gain nothing
+ * (PyTorch: no hashes). */
+int sl_format_index_files(struct sl_source *source, struct sl_index **index, struct sl_err *err);
+/** As sl_format_index() but refuses unknown bytes too: SL_E_FORMAT, code "E_UNKNOWN". name_hint
+ * (may be NULL) decides between formats for files too short to have a magic: golden cut-off files
+ * are refused with their format's code. */
 int sl_format_index_strict(struct sl_source *source, const char *name_hint, struct sl_index **index,
                            struct sl_err *err);
 
@@ -156,8 +159,14 @@ char *sl_format_part_name(const struct sl_index *index, uint32_t number, struct 
 /** Is every set whole that one of these is a part of? gg.split; others may be among them. */
 int sl_format_check_sets(const struct sl_index *const *indexes, size_t count, struct sl_err *err);
 
-/** Is an object of this name, by its end, one of tensors? Indexes of several objects are not. */
-bool sl_format_names_model(const char *name);
+/** What the end of an object's name says of it. */
+enum sl_format_says {
+    SL_SAYS_NOTHING,
+    SL_SAYS_PERHAPS, /* other data is called so too: .bin */
+    SL_SAYS_MODEL,   /* an object of tensors */
+    SL_SAYS_INDEX,   /* an index that names objects of tensors: .safetensors.index.json */
+};
+enum sl_format_says sl_format_name_says(const char *name);
 
 /**
  * SHA-256 of a tensor's plaintext, row-major, little-endian (zeros for meta tensors, at most 64 GiB

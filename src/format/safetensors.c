@@ -80,7 +80,8 @@ int sl_safetensors_index(struct sl_source *source, struct sl_index **out, struct
 
 const struct sl_format sl_safetensors_format = {
     .name = "safetensors",
-    .suffix = ".safetensors",
+    .suffixes = {".safetensors"},
+    .index_suffix = ".safetensors.index.json",
     .probe = probe,
     .index = sl_safetensors_index,
 };

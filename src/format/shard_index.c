@@ -13,7 +13,6 @@
 #include "format.h"
 #include "json_pull.h"
 #include "names.h"
-#include "safetensors.h"
 #include "thread.h"
 
 enum {
@@ -36,9 +35,11 @@ struct place {
 struct shard {
     const char *name;
     struct sl_index *index; /* NULL without an error: of no format that is read */
+    bool data;              /* for a load of whole files, which does not look inside */
 };
 
 struct map {
+    bool files; /* for a load of whole files */
     struct place *places;
     size_t place_count, place_capacity;
     struct shard *shards;
@@ -142,7 +143,7 @@ static int check_shard_name(const struct place *place, struct sl_err *err)
     bool hostile = place->shard_bytes == 0 || place->shard_bytes > SHARD_NAME_BYTES_MAX ||
                    strlen(name) != place->shard_bytes || name[0] == '/' || strchr(name, '\\') ||
                    has_scheme(name) || has_dots(name) ||
-                   sl_format_has_suffix(name, sl_shard_index_format.suffix);
+                   sl_format_has_suffix(name, sl_shard_index_format.suffixes[0]);
     for (size_t i = 0; i < place->shard_bytes; i++)
         hostile = hostile || (unsigned char)name[i] < 0x20;
     return hostile
@@ -207,7 +208,33 @@ static int check_map(struct map *map, struct sl_err *err)
 
 /* ---- reading the shards ---------------------------------------------------------------------- */
 
-static int read_shard(struct sl_store *store, struct shard *shard, struct sl_err *err)
+/* An index of no tensors, for the object alone. */
+static int take_data(struct sl_source *source, struct shard *shard, struct sl_err *err)
+{
+    shard->data = true;
+    shard->index = sl_format_begin(sl_shard_index_format.name, source, err);
+    return shard->index ? 0 : -1;
+}
+
+static int index_shard(struct sl_source *source, bool files, struct shard *shard,
+                       struct sl_err *err)
+{
+    if (sl_format_name_says(shard->name) == SL_SAYS_MODEL)
+        return sl_format_index_strict(source, shard->name, &shard->index, err);
+    if (!files)
+        return sl_format_index(source, &shard->index, err);
+    struct sl_err why = SL_ERR_INIT;
+    const struct sl_format *format = sl_format_recognise(source, &why);
+    if (format && !format->tensors_only)
+        return sl_format_index_files(source, &shard->index, err);
+    if (why.kind == SL_OK)
+        return take_data(source, shard, err);
+    sl_source_free(source);
+    *err = why;
+    return -1;
+}
+
+static int read_shard(struct sl_store *store, bool files, struct shard *shard, struct sl_err *err)
 {
     struct sl_source *source = NULL;
     if (sl_source_open(store, shard->name, SL_INDEX_HEAD_BYTES, &source, err) < 0) {
@@ -221,9 +248,7 @@ static int read_shard(struct sl_store *store, struct shard *shard, struct sl_err
         }
         return -1;
     }
-    if (sl_format_has_suffix(shard->name, sl_safetensors_format.suffix))
-        return sl_safetensors_index(source, &shard->index, err);
-    return sl_format_index(source, &shard->index, err);
+    return index_shard(source, files, shard, err);
 }
 
 /* Threads take shards one after another; the error of the first shard that fails counts. */
@@ -251,7 +276,7 @@ static void *read_shards(void *arg)
     size_t number;
     while ((number = take_shard(work)) != SIZE_MAX) {
         struct sl_err failure = SL_ERR_INIT;
-        if (read_shard(work->store, &work->map->shards[number], &failure) == 0)
+        if (read_shard(work->store, work->map->files, &work->map->shards[number], &failure) == 0)
             continue;
         SL_LOCKED(&work->mutex);
         if (number < work->locked.failed) {
@@ -326,7 +351,7 @@ static int merge(struct sl_index *index, struct map *map, struct sl_err *err)
         if (merge_shard(index, map, i, err) < 0)
             return -1;
     for (size_t i = 0; i < map->place_count; i++)
-        if (!map->places[i].found)
+        if (!map->places[i].found && !map->shards[map->places[i].shard_number].data)
             return sl_fail_code(err, SL_E_FORMAT, "idx.missing-tensor",
                                 "tensor '%.*s' is not in '%s'",
                                 SL_NAME_ARGS(map->places[i].tensor, map->places[i].tensor_bytes),
@@ -349,25 +374,47 @@ static int read_model(struct sl_index *index, struct map *map, struct sl_err *er
     return read_all_shards(sl_source_store(source), map, err);
 }
 
-static int shard_index(struct sl_source *source, struct sl_index **out, struct sl_err *err)
+/* The format that the index's name says, or else that its first object has. */
+static void name_format(struct sl_index *index, const struct map *map)
 {
-    SL_AUTO(sl_index) index = sl_format_begin(sl_safetensors_format.name, source, err);
+    const struct sl_format *format = sl_format_of_index(index->source_names[0]);
+    if (format)
+        index->format = format->name;
+    else if (map->shard_count > 0 && map->shards[0].index)
+        index->format = map->shards[0].index->format;
+}
+
+static int read_index(bool files, struct sl_source *source, struct sl_index **out,
+                      struct sl_err *err)
+{
+    SL_AUTO(sl_index) index = sl_format_begin(sl_shard_index_format.name, source, err);
     if (!index)
         return -1;
-    struct map map = {0};
+    struct map map = {.files = files};
     bool known = true;
     int result = read_model(index, &map, err);
     for (size_t i = 0; i < map.shard_count && result == 0; i++)
         known = known && map.shards[i].index;
+    name_format(index, &map);
     if (result == 0 && known)
         result = merge(index, &map, err);
     map_release(&map);
     if (result < 0)
-        return sl_wrap(err, "cannot read '%s' as an index of safetensors files",
+        return sl_wrap(err, "cannot read '%s' as an index of a model's files",
                        sl_source_uri(index->sources[0]));
     if (known)
         *out = sl_steal(&index);
     return 0;
+}
+
+static int index_tensors(struct sl_source *source, struct sl_index **index, struct sl_err *err)
+{
+    return read_index(false, source, index, err);
+}
+
+static int index_files(struct sl_source *source, struct sl_index **index, struct sl_err *err)
+{
+    return read_index(true, source, index, err);
 }
 
 /* A JSON object by a name that is kept for such indexes; config.json is none. */
@@ -377,12 +424,13 @@ static bool probe(const struct sl_format_head *head)
     while (at < head->bytes && strchr(" \t\r\n", head->data[at]) && head->data[at])
         at++;
     return at < head->bytes && head->data[at] == '{' &&
-           sl_format_has_suffix(head->name, sl_shard_index_format.suffix);
+           sl_format_has_suffix(head->name, sl_shard_index_format.suffixes[0]);
 }
 
 const struct sl_format sl_shard_index_format = {
     .name = "shard_index",
-    .suffix = ".index.json",
+    .suffixes = {".index.json"},
     .probe = probe,
-    .index = shard_index,
+    .index = index_tensors,
+    .index_files = index_files,
 };

@@ -13,6 +13,7 @@
 #include "hash.h"
 #include "index.h"
 #include "names.h"
+#include "strided.h"
 
 enum { BATCH_BYTES = 4 * 1024 * 1024, BATCH_RUNS = 16384 };
 
@@ -283,9 +284,15 @@ int sl_slice_digest(struct sl_index *index, const struct sl_tensor *tensor,
         return sl_fail_code(err, (enum sl_err_kind)tensor->refused, tensor->refused_code,
                             "tensor '%.*s': %s", SL_NAME_ARGS(tensor->name, tensor->name_bytes),
                             tensor->refused_why);
+    SL_AUTO(sl_sha256) sha = sl_sha256_new(err);
+    if (sl_is_strided(tensor)) {
+        if (!sha || sl_strided_hash(index, tensor, slice, sha, err) < 0)
+            return -1;
+        sl_sha256_finish(sha, digest);
+        return 0;
+    }
     struct runs runs;
     plan_runs(&runs, tensor, slice);
-    SL_AUTO(sl_sha256) sha = sl_sha256_new(err);
     if (!sha || check_alignment(&runs, err) < 0)
         return -1;
     int result = tensor->meta ? digest_zeros(&runs, sha, err) : digest_runs(index, &runs, sha, err);

@@ -115,7 +115,7 @@ static int tensorizer_index(struct sl_source *source, struct sl_index **out, str
 
 const struct sl_format sl_tensorizer_format = {
     .name = "tensorizer",
-    .suffix = ".tensors",
+    .suffixes = {".tensors"},
     .probe = probe,
     .index = tensorizer_index,
 };

@@ -85,6 +85,19 @@ static int add_literal(struct sl_plan *plan, uint32_t file, const struct sl_buf 
     return 0;
 }
 
+/* No plain range of bytes is such a tensor. */
+static int refuse_strided(const struct sl_tensor *tensor, struct sl_err *err)
+{
+    if (!tensor->strides && tensor->swap_bytes <= 1)
+        return 0;
+    return sl_fail(err, SL_E_USAGE,
+                   "tensor '%s' %s, which 'layout: safetensors' cannot write yet: leave it out "
+                   "with tensors.exclude, or use 'layout: verbatim'",
+                   tensor->name,
+                   tensor->strides ? "is a view whose elements do not lie row by row"
+                                   : "is stored big-endian");
+}
+
 /* A layout has its own order; a place's tensor is the `out` of a target. */
 static int add_places(struct sl_plan *plan, struct sl_err *err)
 {
@@ -93,7 +106,8 @@ static int add_places(struct sl_plan *plan, struct sl_err *err)
         const struct sl_layout_place *place = &layout->places[i];
         const struct sl_target *target = (const struct sl_target *)place->tensor;
         const struct sl_tensor *from = target->from;
-        if (add_tensor(plan, from, place->file, place->offset, err) < 0)
+        if (refuse_strided(from, err) < 0 ||
+            add_tensor(plan, from, place->file, place->offset, err) < 0)
             return -1;
         if (!from->meta && add_extent(plan, target->source, from->begin, from->end, place->file,
                                       place->offset, err) < 0)

@@ -36,11 +36,16 @@ bool sl_plan_ends_with(const char *text, const char *end)
  * (tokenizers, configurations) that would double the requests, so with `hashes: auto` and `off` an
  * object below 1 MiB is probed only if it is called like a model.
  */
-static bool needs_probe(const struct sl_spec *spec, const char *name, uint64_t bytes)
+static bool needs_probe(const struct sl_plan_own *own, const char *name, uint64_t bytes)
 {
+    const struct sl_spec *spec = own->spec;
+    enum sl_format_says says = sl_format_name_says(name);
+    if (says == SL_SAYS_INDEX) /* its objects are listed too */
+        return false;
     if (spec->verify.hashes == SL_HASHES_ALL || spec->verify.hashes == SL_HASHES_REQUIRE)
         return true;
-    return bytes >= PROBE_BYTES_MIN || sl_format_names_model(name);
+    return bytes >= PROBE_BYTES_MIN || says == SL_SAYS_MODEL ||
+           (says == SL_SAYS_PERHAPS && own->picks);
 }
 
 static bool is_strong(const char *etag)
@@ -93,7 +98,7 @@ static int take_entry(const struct sl_entry *entry, void *arg, struct sl_err *er
             "more than %d objects below '%s': choose with source.include, or name a longer prefix",
             OBJECTS_MAX, sl_store_uri(own->store));
     return sl_plan_add_candidate(listing->plan, entry->name, entry->bytes, entry->etag,
-                                 needs_probe(spec, entry->name, entry->bytes), err);
+                                 needs_probe(own, entry->name, entry->bytes), err);
 }
 
 static int by_name(const void *a, const void *b)

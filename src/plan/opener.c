@@ -8,6 +8,7 @@
  */
 #include <stdio.h>
 
+#include "format.h"
 #include "log.h"
 #include "plan_parts.h"
 
@@ -38,6 +39,12 @@ static bool is_tolerated(const struct sl_plan_own *own, const struct sl_err *err
     return err->kind == SL_E_FORMAT && own->spec->verify.hashes == SL_HASHES_OFF && !own->picks;
 }
 
+static void advise(struct sl_err *err, const char *advice)
+{
+    size_t used = strlen(err->message);
+    snprintf(err->message + used, sizeof(err->message) - used, "; %s", advice);
+}
+
 /* Refuse a broken model, or warn and return 0. */
 static int tolerate(const struct sl_plan_own *own, const struct sl_err *why, const char *name,
                     struct sl_err *err)
@@ -50,11 +57,40 @@ static int tolerate(const struct sl_plan_own *own, const struct sl_err *why, con
     *err = *why;
     sl_wrap(err, "'%s'", name);
     if (why->kind == SL_E_FORMAT && !own->picks) {
-        size_t used = strlen(err->message);
-        snprintf(err->message + used, sizeof(err->message) - used,
-                 "; 'verify.hashes: off' loads the file as it is");
+        advise(err, "'verify.hashes: off' loads the file as it is");
+    } else if (why->kind == SL_E_FORMAT && !own->single) {
+        advise(err, "if it is no part of the model, leave it out with source.exclude");
     }
     return -1;
+}
+
+/* Are its tensors to be had from another object? Repositories hold weights in several formats. */
+static bool is_left_out(const struct sl_plan_own *own, const struct sl_candidate *candidate,
+                        struct sl_source *source)
+{
+    if (!own->picks || own->single)
+        return false;
+    if (own->ruled && sl_format_name_says(candidate->name) == SL_SAYS_MODEL)
+        return true;
+    struct sl_err why = SL_ERR_INIT;
+    const struct sl_format *format = sl_format_recognise(source, &why);
+    return format && (own->ruled || (own->first_choice && format->second_choice));
+}
+
+/* Index what it holds; the source is consumed, and without an index the object is data. */
+static int index_wanted(const struct sl_plan_own *own, struct sl_candidate *candidate,
+                        struct sl_source *source, struct sl_err *err)
+{
+    candidate->left_out = is_left_out(own, candidate, source);
+    if (candidate->left_out) {
+        sl_source_free(source);
+        return 0;
+    }
+    /* A page of HTML that is called model.safetensors is a broken model, not data. */
+    if (sl_format_name_says(candidate->name) == SL_SAYS_MODEL)
+        return sl_format_index_strict(source, candidate->name, &candidate->index, err);
+    return own->picks ? sl_format_index(source, &candidate->index, err)
+                      : sl_format_index_files(source, &candidate->index, err);
 }
 
 static int index_source(struct sl_plan_own *own, struct sl_candidate *candidate,
@@ -63,10 +99,7 @@ static int index_source(struct sl_plan_own *own, struct sl_candidate *candidate,
     struct sl_version version = *sl_source_version(source);
     uint64_t bytes = sl_source_bytes(source);
     struct sl_err why = SL_ERR_INIT;
-    /* A page of HTML that is called model.safetensors is a broken model, not data. */
-    int done = sl_format_names_model(candidate->name)
-                   ? sl_format_index_strict(source, candidate->name, &candidate->index, &why)
-                   : sl_format_index(source, &candidate->index, &why);
+    int done = index_wanted(own, candidate, source, &why);
     if (done < 0) {
         if (tolerate(own, &why, candidate->name, err) < 0)
             return -1;
@@ -156,11 +189,6 @@ static void run_threads(struct opener *opener)
         pthread_join(threads[i], NULL);
 }
 
-static bool is_ruling(const char *name)
-{
-    return sl_plan_ends_with(name, ".safetensors.index.json");
-}
-
 static void drop_candidate(struct sl_plan_own *own, size_t i, bool read)
 {
     struct sl_candidate *candidate = &own->candidates[i];
@@ -184,14 +212,27 @@ static void drop_shards(struct sl_plan_own *own, const struct sl_index *index)
             }
 }
 
-/* Where tensors are picked, a *.safetensors.index.json rules: it says which file holds a tensor. */
+static bool has_first_choice(const struct sl_plan_own *own)
+{
+    for (size_t i = 0; i < own->candidate_count; i++) {
+        const struct sl_format *shards = sl_format_of_index(own->candidates[i].name);
+        if ((shards && !shards->second_choice) ||
+            sl_format_name_says(own->candidates[i].name) == SL_SAYS_MODEL)
+            return true;
+    }
+    return false;
+}
+
+/* Where tensors are picked, an index of shards rules: it says which file holds a tensor. */
 static struct sl_index *open_ruling(struct opener *opener, struct sl_err *err)
 {
     struct sl_plan_own *own = opener->plan->own;
     struct sl_candidate *found = NULL;
     for (size_t i = 0; i < own->candidate_count; i++) {
         struct sl_candidate *candidate = &own->candidates[i];
-        if (!is_ruling(candidate->name))
+        const struct sl_format *shards = sl_format_of_index(candidate->name);
+        candidate->left_out = shards && shards->second_choice && own->first_choice;
+        if (!shards || candidate->left_out)
             continue;
         if (found) {
             sl_fail(err, SL_E_USAGE,
@@ -209,15 +250,16 @@ static struct sl_index *open_ruling(struct opener *opener, struct sl_err *err)
     return found->index;
 }
 
-/* Model files beside a ruling index (the same weights in another file) are left out. */
-static void drop_rivals(struct sl_plan_own *own, const struct sl_index *ruling)
+/* The same weights in other files. */
+static void drop_rivals(struct sl_plan_own *own)
 {
     for (size_t i = own->candidate_count; i-- > 0;) {
         struct sl_candidate *candidate = &own->candidates[i];
-        if (!candidate->index || candidate->index == ruling)
+        if (!candidate->left_out)
             continue;
-        sl_log(SL_LOG_INFO, "'%s' is left out: the model's index does not name it",
-               candidate->name);
+        sl_log(SL_LOG_INFO, "'%s' is left out: %s", candidate->name,
+               own->ruled ? "the model's index does not name it"
+                          : "the weights lie beside it in another format");
         drop_candidate(own, i, false);
     }
 }
@@ -256,17 +298,18 @@ int sl_plan_open(struct sl_plan *plan, struct sl_err *err)
     struct sl_index *ruling = NULL;
     if (own->picks && own->candidate_count > 1) {
         struct sl_err why = SL_ERR_INIT;
+        own->first_choice = has_first_choice(own);
         ruling = open_ruling(&opener, &why);
         if (why.kind) {
             *err = why;
             return -1;
         }
+        own->ruled = ruling != NULL;
         if (ruling)
             drop_shards(own, ruling);
     }
     if (open_all(plan, &opener, err) < 0)
         return -1;
-    if (ruling)
-        drop_rivals(own, ruling);
+    drop_rivals(own);
     return open_sets(plan, &opener, err);
 }

@@ -9,8 +9,9 @@
 struct sl_candidate {
     char *name;
     uint64_t bytes;
-    char *etag; /* strong and quoted, from a listing; NULL: ask the object */
-    bool probe; /* read its first bytes to find its format */
+    char *etag;    /* strong and quoted, from a listing; NULL: ask the object */
+    bool probe;    /* read its first bytes to find its format */
+    bool left_out; /* once opened: the weights in it are there in another object too */
     struct sl_source *source;
     struct sl_index *index;
 };
@@ -20,7 +21,9 @@ struct sl_plan_own {
     struct sl_store *store;
     struct sl_candidate *candidates;
     size_t candidate_count, candidate_capacity;
-    bool single; /* the URI names an object, not a prefix */
+    bool single;       /* the URI names an object, not a prefix */
+    bool ruled;        /* tensors are picked from what an index names */
+    bool first_choice; /* there are objects whose format is no second choice */
     bool picks; /* single tensors are read: the layout is not verbatim, or targets were asked for */
     struct sl_layout *layout;
     struct sl_buf texts; /* what of the whole-object checks */

@@ -1,0 +1,76 @@
+/* A pickle read into values. Nothing is imported, constructed or called. */
+#ifndef SL_PICKLE_H
+#define SL_PICKLE_H
+
+#include "arena.h"
+#include "err.h"
+
+enum sl_pickle_kind {
+    SL_PICKLE_NONE,
+    SL_PICKLE_BOOL,
+    SL_PICKLE_INT,
+    SL_PICKLE_FLOAT, /* its value is of no use here and not kept */
+    SL_PICKLE_TEXT,
+    SL_PICKLE_BYTES,
+    SL_PICKLE_LIST,
+    SL_PICKLE_TUPLE,
+    SL_PICKLE_DICT,   /* items: key, value, key, value … */
+    SL_PICKLE_SET,    /* its items are dropped */
+    SL_PICKLE_GLOBAL, /* what: a number of the rules */
+    SL_PICKLE_OTHER,  /* made by the rules: what and data are theirs */
+};
+
+enum { SL_PICKLE_INT_BYTES_MAX = 32, SL_PICKLE_DEPTH_MAX = 1000 };
+
+struct sl_pickle_node {
+    enum sl_pickle_kind kind;
+    unsigned what;
+    uint32_t depth;   /* of containers below and with this one */
+    bool busy;        /* for walks: on the way from the root */
+    bool wide;        /* an INT that does not fit number; text and bytes: two's complement, LE */
+    int64_t number;   /* INT, BOOL */
+    const char *text; /* TEXT, BYTES: borrowed from the pickle's bytes */
+    size_t bytes;
+    struct sl_pickle_node **items;
+    size_t count, capacity;
+    void *data;
+    struct sl_pickle_node *next_container;
+};
+
+struct sl_pickle;
+/** What the names in a pickle mean. Each returns a node, or NULL with err filled. */
+struct sl_pickle_rules {
+    struct sl_pickle_node *(*global)(struct sl_pickle *pickle, const char *module,
+                                     size_t module_bytes, const char *name, size_t name_bytes,
+                                     struct sl_err *err);
+    struct sl_pickle_node *(*reduce)(struct sl_pickle *pickle, struct sl_pickle_node *callee,
+                                     struct sl_pickle_node *args, struct sl_err *err);
+    struct sl_pickle_node *(*persistent)(struct sl_pickle *pickle, struct sl_pickle_node *id,
+                                         struct sl_err *err);
+    /** 0 if the state may be dropped. */
+    int (*build)(struct sl_pickle *pickle, struct sl_pickle_node *target,
+                 struct sl_pickle_node *state, struct sl_err *err);
+    void *arg;
+};
+
+/** The memory of nodes; one may read several pickles. Rules and bytes are borrowed. */
+struct sl_pickle *sl_pickle_new(const struct sl_pickle_rules *rules, struct sl_err *err);
+void sl_pickle_free(struct sl_pickle *pickle);
+SL_AUTO_DEFINE(sl_pickle)
+void *sl_pickle_arg(const struct sl_pickle *pickle);
+struct sl_arena *sl_pickle_arena(const struct sl_pickle *pickle);
+/** A new node of a kind, for rules. */
+struct sl_pickle_node *sl_pickle_node(struct sl_pickle *pickle, enum sl_pickle_kind kind,
+                                      struct sl_err *err);
+
+/**
+ * Read one pickle; *used is where it ended. NULL with SL_E_FORMAT and a code pkl.* or one of the
+ * rules.
+ */
+struct sl_pickle_node *sl_pickle_read(struct sl_pickle *pickle, const void *data, size_t bytes,
+                                      size_t *used, struct sl_err *err);
+
+/** Is it this text? */
+bool sl_pickle_is_text(const struct sl_pickle_node *node, const char *text);
+
+#endif

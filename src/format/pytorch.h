@@ -1,0 +1,64 @@
+/* Between the files of the PyTorch reader. Sections are those of the formats' page. */
+#ifndef SL_PYTORCH_H
+#define SL_PYTORCH_H
+
+#include "index.h"
+#include "pickle.h"
+
+enum {
+    SL_PYTORCH_KEY_BYTES_MAX = 20,
+    SL_PYTORCH_PICKLE_BYTES_MAX = 64 * 1024 * 1024,
+};
+
+/** What SL_PICKLE_OTHER nodes are. */
+enum sl_pytorch_what {
+    SL_PYTORCH_STORAGE, /* data: struct sl_pytorch_storage */
+    SL_PYTORCH_TENSOR,  /* data: struct sl_pytorch_tensor */
+    SL_PYTORCH_KIND,    /* text: a kind of tensor that cannot be read, or NULL: of no interest */
+};
+
+/** A storage as a persistent id names it. */
+struct sl_pytorch_storage {
+    char key[SL_PYTORCH_KEY_BYTES_MAX + 1];
+    const char *class_name;
+    enum sl_dtype dtype; /* NONE: untyped bytes, or quantized */
+    unsigned item_bytes;
+    uint64_t count, begin; /* begin: in the object, once it is known */
+};
+
+/** A tensor over a storage; the numbers are checked when its name is known. */
+struct sl_pytorch_tensor {
+    struct sl_pytorch_storage *storage;
+    enum sl_dtype dtype; /* NONE: refused, for its kind */
+    const char *kind;
+    const struct sl_pickle_node *offset, *shape, *strides;
+};
+
+/** All of a file while it is read. */
+struct sl_pytorch {
+    struct sl_index *index;
+    struct sl_pickle *pickle;
+    struct sl_pytorch_storage **storages; /* as they come; sorted by sl_pytorch_storages() */
+    size_t storage_count, storage_capacity;
+    bool legacy, big_endian;
+};
+void sl_pytorch_release(struct sl_pytorch *torch);
+
+/** What a pickle of torch.save may name (sections 4 to 6); arg is the struct sl_pytorch. */
+extern const struct sl_pickle_rules sl_pytorch_rules;
+
+/**
+ * Sort the storages by key and check that a key is always the same storage: then equal ones are
+ * neighbours. Code pt.storage-type.
+ */
+int sl_pytorch_storages(struct sl_pytorch *torch, struct sl_err *err);
+/** Bytes of a storage. */
+uint64_t sl_pytorch_storage_bytes(const struct sl_pytorch_storage *storage);
+
+/** Walk the result and add every tensor to the index (sections 7 and 8). */
+int sl_pytorch_tensors(struct sl_pytorch *torch, struct sl_pickle_node *root, struct sl_err *err);
+
+/** The stream of five pickles before 1.6 (section 10). */
+int sl_pytorch_legacy(struct sl_pytorch *torch, struct sl_err *err);
+
+#endif

@@ -1,0 +1,461 @@
+/*
+ * The directory at the end of a ZIP archive is believed only if everything agrees: the end records
+ * with each other, the directory with them, the entries with the directory. What other readers
+ * tolerate (prefixes, bytes behind the end, two entries of one name) lets one file mean different
+ * things to different readers, so it is refused. Layout and codes: formats, section 2.
+ *
+ * A payload's place stands only in its local header, behind padding. torch pads to 64 bytes, so the
+ * place can be computed, and the computation be checked: payload and descriptor must end exactly
+ * where the next header begins. Where they do not, the local header is read.
+ */
+#include "zip.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "buf.h"
+#include "format.h"
+#include "gather.h"
+#include "names.h"
+
+enum {
+    LOCAL_BYTES = 30,
+    CENTRAL_BYTES = 46,
+    END_BYTES = 22,
+    END64_BYTES = 56,
+    LOCATOR_BYTES = 20,
+    COMMENT_BYTES_MAX = 65535,
+    TAIL_BYTES = 128 * 1024,
+    ALIGNMENT = 64, /* of payloads, torch's default */
+    FLAG_ENCRYPTED = 1,
+    FLAG_DESCRIPTOR = 8,
+};
+static const uint32_t LOCAL_MAGIC = 0x04034b50, CENTRAL_MAGIC = 0x02014b50, END_MAGIC = 0x06054b50,
+                      END64_MAGIC = 0x06064b50, LOCATOR_MAGIC = 0x07064b50;
+
+#define ENTRY_NAME(entry) SL_NAME_ARGS((entry)->name, (entry)->name_bytes)
+
+static int end_fail(const char *why, struct sl_err *err)
+{
+    return sl_fail_code(err, SL_E_FORMAT, "zip.eocd", "the archive's end records disagree: %s",
+                        why);
+}
+
+/* ---- end records ----------------------------------------------------------------------------- */
+
+/* What the end records say. */
+struct ends {
+    uint64_t directory, directory_bytes, count, end; /* end: where the first of them begins */
+};
+
+/* The one end record whose comment ends the object. */
+static int find_end(const struct sl_zip *zip, size_t *at, struct sl_err *err)
+{
+    const uint8_t *tail = (const uint8_t *)zip->tail;
+    unsigned found = 0;
+    bool seen = false;
+    for (size_t i = zip->tail_bytes < END_BYTES ? 0 : zip->tail_bytes - END_BYTES + 1; i-- > 0;) {
+        if (zip->tail_bytes - i > END_BYTES + COMMENT_BYTES_MAX)
+            break;
+        if (sl_get_le32(tail + i) != END_MAGIC)
+            continue;
+        seen = true;
+        if (i + END_BYTES + sl_get_le16(tail + i + 20) != zip->tail_bytes)
+            continue;
+        *at = i;
+        found++;
+    }
+    if (found == 1)
+        return 0;
+    if (found > 1)
+        return end_fail("there are two", err);
+    return seen
+               ? sl_fail_code(err, SL_E_FORMAT, "zip.trailing",
+                              "bytes follow the archive's end record: something was appended")
+               : sl_fail_code(err, SL_E_FORMAT, "zip.no-eocd",
+                              "the archive has no end record: the file is cut off, store it again");
+}
+
+/* A field of 16 or 32 bits repeats the one of 64 bits or says that it cannot. */
+static bool agrees(uint64_t narrow, uint64_t marker, uint64_t wide)
+{
+    return narrow == wide || narrow == marker;
+}
+
+static int read_end64(const struct sl_zip *zip, size_t at, struct ends *ends, struct sl_err *err)
+{
+    const uint8_t *end = (const uint8_t *)zip->tail + at, *locator = end - LOCATOR_BYTES;
+    if (at < LOCATOR_BYTES + END64_BYTES)
+        return end_fail("there is a locator, but no record in front of it", err);
+    const uint8_t *wide = locator - END64_BYTES;
+    uint64_t place = zip->tail_begin + at - LOCATOR_BYTES - END64_BYTES;
+    if (sl_get_le32(locator + 4) != 0 || sl_get_le32(locator + 16) != 1)
+        return sl_fail_code(err, SL_E_FORMAT, "zip.multidisk", "the archive spans several disks");
+    if (sl_get_le64(locator + 8) != place || sl_get_le32(wide) != END64_MAGIC ||
+        sl_get_le64(wide + 4) != END64_BYTES - 12)
+        return end_fail("the locator does not point at the record in front of it", err);
+    if (sl_get_le32(wide + 16) != 0 || sl_get_le32(wide + 20) != 0)
+        return sl_fail_code(err, SL_E_FORMAT, "zip.multidisk", "the archive spans several disks");
+    uint64_t count = sl_get_le64(wide + 32), bytes = sl_get_le64(wide + 40),
+             directory = sl_get_le64(wide + 48);
+    if (sl_get_le64(wide + 24) != count || !agrees(ends->count, 0xffff, count) ||
+        !agrees(ends->directory_bytes, 0xffffffff, bytes) ||
+        !agrees(ends->directory, 0xffffffff, directory))
+        return end_fail("the ZIP64 record holds other numbers", err);
+    *ends = (struct ends){directory, bytes, count, place};
+    return 0;
+}
+
+static int read_ends(const struct sl_zip *zip, struct ends *ends, struct sl_err *err)
+{
+    size_t at = 0;
+    if (find_end(zip, &at, err) < 0)
+        return -1;
+    const uint8_t *end = (const uint8_t *)zip->tail + at;
+    *ends = (struct ends){sl_get_le32(end + 16), sl_get_le32(end + 12), sl_get_le16(end + 10),
+                          zip->tail_begin + at};
+    bool wide = at >= LOCATOR_BYTES && sl_get_le32(end - LOCATOR_BYTES) == LOCATOR_MAGIC;
+    bool disks = !agrees(sl_get_le16(end + 4), wide ? 0xffff : 0, 0) ||
+                 !agrees(sl_get_le16(end + 6), wide ? 0xffff : 0, 0);
+    if (disks)
+        return sl_fail_code(err, SL_E_FORMAT, "zip.multidisk", "the archive spans several disks");
+    if (sl_get_le16(end + 8) != ends->count)
+        return end_fail("two counts of entries", err);
+    if (wide && read_end64(zip, at, ends, err) < 0)
+        return -1;
+    if (ends->directory > ends->end || ends->end - ends->directory != ends->directory_bytes)
+        return end_fail("the directory does not end where they begin", err);
+    if (ends->directory_bytes > SL_ZIP_DIRECTORY_BYTES_MAX || ends->count > SL_ZIP_ENTRIES_MAX)
+        return sl_fail_code(
+            err, SL_E_FORMAT, "zip.limit",
+            "a directory of %" PRIu64 " bytes with %" PRIu64 " entries, limits %d and %d",
+            ends->directory_bytes, ends->count, SL_ZIP_DIRECTORY_BYTES_MAX, SL_ZIP_ENTRIES_MAX);
+    return 0;
+}
+
+/* ---- the directory --------------------------------------------------------------------------- */
+
+/* The ZIP64 field of a directory entry: sizes and offset, each only if its own field is full. */
+static int read_extra(const uint8_t *extra, size_t bytes, uint64_t values[3], struct sl_err *err)
+{
+    bool done = false;
+    while (bytes >= 4 && !done) {
+        size_t length = sl_get_le16(extra + 2);
+        if (length > bytes - 4)
+            break;
+        if (sl_get_le16(extra) == 1) {
+            const uint8_t *at = extra + 4;
+            for (unsigned i = 0; i < 3; i++) {
+                if (values[i] != 0xffffffff)
+                    continue;
+                if ((size_t)(extra + 4 + length - at) < 8)
+                    return sl_fail_code(err, SL_E_FORMAT, "zip.cd", "a ZIP64 field is too short");
+                values[i] = sl_get_le64(at);
+                at += 8;
+            }
+            done = true;
+        }
+        extra += 4 + length;
+        bytes -= 4 + length;
+    }
+    return 0;
+}
+
+static bool has_climb(const char *name, size_t bytes)
+{
+    for (size_t i = 0; i + 2 <= bytes; i++)
+        if (memcmp(name + i, "..", 2) == 0 && (i == 0 || name[i - 1] == '/') &&
+            (i + 2 == bytes || name[i + 2] == '/'))
+            return true;
+    return false;
+}
+
+static int check_name(struct sl_zip *zip, const struct sl_zip_entry *entry, struct sl_err *err)
+{
+    const char *slash = memchr(entry->name, '/', entry->name_bytes);
+    bool fine = entry->name_bytes > 0 && !memchr(entry->name, 0, entry->name_bytes) &&
+                sl_is_utf8(entry->name, entry->name_bytes) && slash && slash != entry->name &&
+                !has_climb(entry->name, entry->name_bytes);
+    if (fine && !zip->root) {
+        zip->root = entry->name;
+        zip->root_bytes = (size_t)(slash - entry->name);
+    }
+    fine = fine && (size_t)(slash - entry->name) == zip->root_bytes &&
+           memcmp(zip->root, entry->name, zip->root_bytes) == 0;
+    return fine ? 0
+                : sl_fail_code(err, SL_E_FORMAT, "zip.name",
+                               "entry '%.*s' does not lie in the archive's one folder: "
+                               "torch.save writes no such archive",
+                               ENTRY_NAME(entry));
+}
+
+/* One entry of the directory; `flags` and `method` are checked and forgotten. */
+static int check_entry(struct sl_zip *zip, const struct sl_zip_entry *entry, const uint8_t *row,
+                       uint64_t stored_bytes, struct sl_err *err)
+{
+    if (check_name(zip, entry, err) < 0)
+        return -1;
+    if (sl_get_le16(row + 8) & FLAG_ENCRYPTED)
+        return sl_fail_code(err, SL_E_FORMAT, "zip.encrypted", "entry '%.*s' is encrypted",
+                            ENTRY_NAME(entry));
+    if (sl_get_le16(row + 10) != 0 || stored_bytes != entry->bytes)
+        return sl_fail_code(err, SL_E_FORMAT, "zip.compressed",
+                            "entry '%.*s' is compressed: save it again with torch.save",
+                            ENTRY_NAME(entry));
+    if (sl_get_le16(row + 34) != 0)
+        return sl_fail_code(err, SL_E_FORMAT, "zip.multidisk", "entry '%.*s' is on another disk",
+                            ENTRY_NAME(entry));
+    uint64_t end;
+    if (__builtin_add_overflow(entry->header, LOCAL_BYTES + entry->name_bytes, &end) ||
+        __builtin_add_overflow(end, entry->bytes, &end) || end > zip->directory_begin)
+        return sl_fail_code(err, SL_E_FORMAT, "zip.bounds",
+                            "entry '%.*s' reaches beyond the archive's data", ENTRY_NAME(entry));
+    return 0;
+}
+
+static int read_directory(struct sl_zip *zip, size_t bytes, struct sl_err *err)
+{
+    const uint8_t *row = (const uint8_t *)zip->directory;
+    for (size_t i = 0; i < zip->count; i++) {
+        if (bytes < CENTRAL_BYTES || sl_get_le32(row) != CENTRAL_MAGIC)
+            return sl_fail_code(err, SL_E_FORMAT, "zip.cd",
+                                "entry %zu of %zu is not in the directory", i + 1, zip->count);
+        size_t name = sl_get_le16(row + 28), extra = sl_get_le16(row + 30),
+               length = CENTRAL_BYTES + name + extra + sl_get_le16(row + 32);
+        if (length > bytes)
+            return sl_fail_code(err, SL_E_FORMAT, "zip.cd", "the directory ends inside entry %zu",
+                                i + 1);
+        uint64_t values[3] = {sl_get_le32(row + 24), sl_get_le32(row + 20), sl_get_le32(row + 42)};
+        if (read_extra(row + CENTRAL_BYTES + name, extra, values, err) < 0)
+            return -1;
+        struct sl_zip_entry *entry = &zip->entries[i];
+        *entry = (struct sl_zip_entry){.name = (const char *)row + CENTRAL_BYTES,
+                                       .name_bytes = name,
+                                       .header = values[2],
+                                       .bytes = values[0]};
+        if (check_entry(zip, entry, row, values[1], err) < 0)
+            return -1;
+        row += length;
+        bytes -= length;
+    }
+    return bytes == 0 ? 0
+                      : sl_fail_code(err, SL_E_FORMAT, "zip.cd",
+                                     "%zu bytes of the directory belong to no entry", bytes);
+}
+
+static int by_header(const void *a, const void *b)
+{
+    const struct sl_zip_entry *x = a, *y = b;
+    return (x->header > y->header) - (x->header < y->header);
+}
+
+static int by_name(const void *a, const void *b, void *entries)
+{
+    const struct sl_zip_entry *x = (const struct sl_zip_entry *)entries + *(const uint32_t *)a;
+    const struct sl_zip_entry *y = (const struct sl_zip_entry *)entries + *(const uint32_t *)b;
+    return sl_bytes_compare(x->name, x->name_bytes, y->name, y->name_bytes);
+}
+
+static int check_names(struct sl_zip *zip, struct sl_err *err)
+{
+    zip->by_name = sl_alloc_array(zip->count, sizeof(*zip->by_name), err);
+    if (!zip->by_name)
+        return -1;
+    for (size_t i = 0; i < zip->count; i++)
+        zip->by_name[i] = (uint32_t)i;
+    if (zip->count > 1)
+        qsort_r(zip->by_name, zip->count, sizeof(*zip->by_name), by_name, zip->entries);
+    for (size_t i = 1; i < zip->count; i++)
+        if (by_name(&zip->by_name[i - 1], &zip->by_name[i], zip->entries) == 0)
+            return sl_fail_code(err, SL_E_FORMAT, "zip.duplicate", "two entries are named '%.*s'",
+                                ENTRY_NAME(&zip->entries[zip->by_name[i]]));
+    return 0;
+}
+
+static int check_places(struct sl_zip *zip, struct sl_err *err)
+{
+    for (size_t i = 0; i < zip->count; i++) {
+        struct sl_zip_entry *entry = &zip->entries[i];
+        entry->next = i + 1 < zip->count ? entry[1].header : zip->directory_begin;
+        if (entry->next - entry->header < LOCAL_BYTES + entry->name_bytes + entry->bytes)
+            return sl_fail_code(err, SL_E_FORMAT, "zip.overlap",
+                                "entries '%.*s' and '%.*s' overlap", ENTRY_NAME(entry),
+                                ENTRY_NAME(i + 1 < zip->count ? entry + 1 : entry));
+    }
+    if (zip->count && zip->entries[0].header != 0)
+        return sl_fail_code(err, SL_E_FORMAT, "zip.bounds",
+                            "no entry begins at the archive's first byte");
+    return 0;
+}
+
+/* Bytes of the object, from the tail if it holds them. */
+static int read_bytes(const struct sl_zip *zip, uint64_t begin, void *data, size_t bytes,
+                      struct sl_err *err)
+{
+    if (begin < zip->tail_begin)
+        return sl_source_read(zip->source, begin, data, bytes, err);
+    memcpy(data, zip->tail + (begin - zip->tail_begin), bytes);
+    return 0;
+}
+
+int sl_zip_open(struct sl_zip *zip, struct sl_source *source, struct sl_err *err)
+{
+    uint64_t bytes = sl_source_bytes(source);
+    struct ends ends = {0};
+    *zip = (struct sl_zip){.source = source, .tail_bytes = SL_MIN(bytes, (uint64_t)TAIL_BYTES)};
+    zip->tail_begin = bytes - zip->tail_bytes;
+    zip->tail = sl_format_read(source, zip->tail_begin, zip->tail_bytes, err);
+    if (!zip->tail)
+        return -1;
+    if (zip->tail_begin == 0 && (bytes < 4 || sl_get_le32((uint8_t *)zip->tail) != LOCAL_MAGIC))
+        return sl_fail_code(err, SL_E_FORMAT, "zip.not-zip", "it does not begin like an archive");
+    if (read_ends(zip, &ends, err) < 0)
+        return -1;
+    zip->directory_begin = ends.directory;
+    zip->directory = sl_alloc(ends.directory_bytes + 1, err);
+    zip->entries = sl_alloc_array(ends.count, sizeof(*zip->entries), err);
+    if (!zip->directory || !zip->entries ||
+        (ends.directory_bytes &&
+         read_bytes(zip, ends.directory, zip->directory, ends.directory_bytes, err) < 0))
+        return -1;
+    zip->count = ends.count;
+    if (read_directory(zip, ends.directory_bytes, err) < 0)
+        return -1;
+    if (zip->count > 1)
+        qsort(zip->entries, zip->count, sizeof(*zip->entries), by_header);
+    return check_names(zip, err) < 0 || check_places(zip, err) < 0 ? -1 : 0;
+}
+
+void sl_zip_release(struct sl_zip *zip)
+{
+    free(zip->entries);
+    free(zip->by_name);
+    free(zip->directory);
+    free(zip->tail);
+    memset(zip, 0, sizeof(*zip));
+}
+
+/* Compare an entry with root/NAME without joining them. */
+static int compare_name(const struct sl_zip *zip, const struct sl_zip_entry *entry,
+                        const char *name, size_t name_bytes)
+{
+    size_t skip = zip->root_bytes + 1;
+    return sl_bytes_compare(entry->name + skip, entry->name_bytes - skip, name, name_bytes);
+}
+
+struct sl_zip_entry *sl_zip_find(struct sl_zip *zip, const char *name, size_t name_bytes)
+{
+    size_t low = 0, high = zip->count;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        struct sl_zip_entry *entry = &zip->entries[zip->by_name[middle]];
+        int order = compare_name(zip, entry, name, name_bytes);
+        if (order == 0)
+            return entry;
+        if (order < 0)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return NULL;
+}
+
+/* ---- payloads -------------------------------------------------------------------------------- */
+
+/* Where torch puts the payload, 0 if the next header says that torch did not write this. */
+static uint64_t predict(const struct sl_zip_entry *entry)
+{
+    bool big = entry->bytes >= UINT32_MAX, far = entry->header >= UINT32_MAX;
+    uint64_t extra = (big ? 16 : 0) + (far ? 8 : 0) + (big || far ? 4 : 0);
+    uint64_t begin = entry->header + LOCAL_BYTES + entry->name_bytes + extra + 4;
+    begin = (begin + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    uint64_t descriptor = entry->bytes == 0 ? 0 : extra ? 24 : 16;
+    return begin + entry->bytes + descriptor == entry->next ? begin : 0;
+}
+
+static int check_local(struct sl_zip_entry *entry, const uint8_t *local, struct sl_err *err)
+{
+    uint32_t stored = sl_get_le32(local + 18), size = sl_get_le32(local + 22);
+    bool late = sl_get_le16(local + 6) & FLAG_DESCRIPTOR;
+    bool sizes = (late && stored == 0 && size == 0) || stored == UINT32_MAX || size == UINT32_MAX ||
+                 (stored == entry->bytes && size == entry->bytes);
+    if (sl_get_le32(local) != LOCAL_MAGIC || sl_get_le16(local + 8) != 0 || !sizes ||
+        sl_get_le16(local + 6) & FLAG_ENCRYPTED || sl_get_le16(local + 26) != entry->name_bytes ||
+        memcmp(local + LOCAL_BYTES, entry->name, entry->name_bytes) != 0)
+        return sl_fail_code(err, SL_E_FORMAT, "zip.local-mismatch",
+                            "the local header of entry '%.*s' says something else than the "
+                            "directory",
+                            ENTRY_NAME(entry));
+    entry->begin = entry->header + LOCAL_BYTES + entry->name_bytes + sl_get_le16(local + 28);
+    if (entry->begin > entry->next || entry->next - entry->begin < entry->bytes)
+        return sl_fail_code(err, SL_E_FORMAT, "zip.overlap",
+                            "entry '%.*s' reaches into what follows it", ENTRY_NAME(entry));
+    return 0;
+}
+
+/* Local headers of all entries that are still without a place. */
+static int read_locals(struct sl_zip *zip, size_t count, size_t bytes, struct sl_err *err)
+{
+    sl_autofree struct sl_gather_item *items = sl_alloc_array(count, sizeof(*items), err);
+    sl_autofree uint8_t *data = items ? sl_alloc(bytes, err) : NULL;
+    if (!data)
+        return -1;
+    uint8_t *at = data;
+    size_t number = 0;
+    for (size_t i = 0; i < zip->count; i++) {
+        const struct sl_zip_entry *entry = &zip->entries[i];
+        if (!entry->wanted || entry->begin)
+            continue;
+        size_t length = LOCAL_BYTES + entry->name_bytes;
+        items[number++] = (struct sl_gather_item){entry->header, entry->header + length, at};
+        at += length;
+    }
+    if (sl_gather(zip->source, items, count, err) < 0)
+        return -1;
+    at = data;
+    for (size_t i = 0; i < zip->count; i++) {
+        struct sl_zip_entry *entry = &zip->entries[i];
+        if (!entry->wanted || entry->begin)
+            continue;
+        if (check_local(entry, at, err) < 0)
+            return -1;
+        at += LOCAL_BYTES + entry->name_bytes;
+    }
+    return 0;
+}
+
+int sl_zip_locate(struct sl_zip *zip, struct sl_err *err)
+{
+    size_t count = 0, bytes = 0;
+    for (size_t i = 0; i < zip->count; i++) {
+        struct sl_zip_entry *entry = &zip->entries[i];
+        if (!entry->wanted || entry->begin)
+            continue;
+        entry->begin = predict(entry);
+        if (entry->begin)
+            continue;
+        count++;
+        bytes += LOCAL_BYTES + entry->name_bytes;
+    }
+    return count ? read_locals(zip, count, bytes, err) : 0;
+}
+
+char *sl_zip_read(struct sl_zip *zip, struct sl_zip_entry *entry, uint64_t bytes_max,
+                  struct sl_err *err)
+{
+    if (entry->bytes > bytes_max) {
+        sl_fail_code(err, SL_E_FORMAT, "zip.limit",
+                     "entry '%.*s' has %" PRIu64 " bytes, limit %" PRIu64, ENTRY_NAME(entry),
+                     entry->bytes, bytes_max);
+        return NULL;
+    }
+    size_t length = LOCAL_BYTES + entry->name_bytes;
+    sl_autofree uint8_t *local = sl_alloc(length, err);
+    if (!local || read_bytes(zip, entry->header, local, length, err) < 0 ||
+        check_local(entry, local, err) < 0)
+        return NULL;
+    sl_autofree char *data = sl_alloc(entry->bytes + 1, err);
+    if (!data || (entry->bytes && read_bytes(zip, entry->begin, data, entry->bytes, err) < 0))
+        return NULL;
+    return sl_steal(&data);
+}

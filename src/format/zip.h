@@ -1,0 +1,54 @@
+/* ZIP archives as torch.save writes them: stored entries below one folder, found by name. */
+#ifndef SL_ZIP_H
+#define SL_ZIP_H
+
+#include "source.h"
+
+enum {
+    SL_ZIP_DIRECTORY_BYTES_MAX = 128 * 1024 * 1024,
+    SL_ZIP_ENTRIES_MAX = 1 << 20,
+};
+
+struct sl_zip_entry {
+    const char *name; /* whole, with the root; not NUL-terminated */
+    size_t name_bytes;
+    uint64_t header, bytes; /* of the local header; of the payload */
+    uint64_t next;          /* where the next header or the directory begins */
+    uint64_t begin;         /* of the payload, once it was located */
+    bool wanted;            /* for sl_zip_locate() */
+};
+
+struct sl_zip {
+    struct sl_source *source;     /* borrowed */
+    struct sl_zip_entry *entries; /* in the order of their headers */
+    size_t count;
+    uint32_t *by_name;
+    const char *root; /* without the slash; lies in the directory */
+    size_t root_bytes;
+    char *directory, *tail; /* tail: the object's last bytes, from tail_begin on */
+    uint64_t tail_begin, directory_begin;
+    size_t tail_bytes;
+};
+
+/**
+ * Read and check end records and directory: at most two requests beside the head that the source
+ * holds. SL_E_FORMAT with a code zip.*, naming the entry. The source is borrowed until
+ * sl_zip_release(), which takes half-opened archives too.
+ */
+int sl_zip_open(struct sl_zip *zip, struct sl_source *source, struct sl_err *err);
+void sl_zip_release(struct sl_zip *zip);
+
+/** The entry root/NAME, NULL if there is none. */
+struct sl_zip_entry *sl_zip_find(struct sl_zip *zip, const char *name, size_t name_bytes);
+
+/**
+ * Find the payloads of all entries that are `wanted`. What torch wrote is computed from the
+ * directory alone; local headers of the others are read, with few requests, and checked.
+ */
+int sl_zip_locate(struct sl_zip *zip, struct sl_err *err);
+
+/** An entry's payload, its local header checked; one byte more, 0, follows. NULL on failure. */
+char *sl_zip_read(struct sl_zip *zip, struct sl_zip_entry *entry, uint64_t bytes_max,
+                  struct sl_err *err);
+
+#endif
