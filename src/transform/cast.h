@@ -2,11 +2,13 @@
  * From one element type to another: floating to floating, rounded to nearest even; and from big to
  * little endian. Bytes in memory to bytes in memory; knows nothing of tensors.
  *
- * Types: F64, F32, F16, BF16, F8_E4M3, F8_E5M2, F8_E4M3FNUZ, F8_E5M2FNUZ, each to each. What does
- * not fit: F16, BF16, F32, F64 and F8_E5M2 become infinite as IEEE 754 says; F8_E4M3 and the FNUZ
- * types have no infinity: values beyond their largest finite one after rounding become NaN with
- * SL_CAST_IEEE (as torch does) and the largest finite value of that sign with SL_CAST_SATURATE.
- * SATURATE clamps finite values of every type. NaN stays NaN (quiet); the payload is not kept.
+ * Types: F64, F32, F16, BF16, F8_E4M3, F8_E5M2, F8_E4M3FNUZ, F8_E5M2FNUZ, each to each, with one
+ * rounding. What does not fit: with SL_CAST_IEEE, F64, F32, F16, BF16 and F8_E5M2 become infinite;
+ * the other types have no infinity, and values beyond their largest finite one after rounding
+ * become NaN (as with torch). With SL_CAST_SATURATE they become the largest finite value of their
+ * sign. Infinities stay infinite where the type has one, and are treated as such values where it
+ * has none. NaN stays NaN, quiet and with its sign where the type has several; the payload is not
+ * kept. FNUZ types have one zero: -0 becomes 0. A type to itself is a copy of its bytes.
  */
 #ifndef SL_CAST_H
 #define SL_CAST_H
@@ -26,7 +28,11 @@ bool sl_cast_offered(enum sl_dtype from, enum sl_dtype to);
  */
 void sl_cast(enum sl_dtype from, enum sl_dtype to, enum sl_cast_overflow overflow, const void *in,
              void *out, size_t count);
-/** Reverse the bytes of each item of 2, 4, 8 bytes (1: nothing); in place. Complex: their halves.
+/** For tests: as sl_cast(), with what every processor can do alone if `plain`. Same results. */
+void sl_cast_with(bool plain, enum sl_dtype from, enum sl_dtype to, enum sl_cast_overflow overflow,
+                  const void *in, void *out, size_t count);
+/** Reverse the bytes of each item of 2, 4, 8 bytes (others: nothing); in place, any alignment.
+ * Complex: their halves.
  */
 void sl_swap_bytes(void *data, size_t item_bytes, size_t count);
 
