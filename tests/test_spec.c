@@ -271,8 +271,9 @@ START_TEST(what_is_for_later_is_checked_then_refused)
            "m.yaml:6:10: 'minisign' is not offered yet: give SHA-256 hashes under 'verify.sha256'\n"
            "m.yaml:6:32: 'publicKey': a minisign public key is 56 characters that start with RW\n");
     expect(
-        HEAD "source: {uri: /m}\nsink: {tmpfs: {path: /t, layout: tensorizer}}\n",
-        "m.yaml:5:26: the layout 'tensorizer' is not offered yet: use verbatim or safetensors\n");
+        HEAD "source: {uri: /m}\n"
+             "sink: {tmpfs: {path: /t, layout: tensorizer, shardBytes: 1GiB}}\n",
+        "m.yaml:5:46: 'shardBytes' is for layout safetensors: layout tensorizer writes one file\n");
     expect(HEAD "source: {uri: /m}\nsink: {pool: {device: tpu}}\n",
            "m.yaml:5:8: 'pool' is not offered yet: load into 'tmpfs'\n"
            "m.yaml:5:23: 'device': a device is host, cuda:0 or cuda:all, not 'tpu'\n");

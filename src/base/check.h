@@ -26,6 +26,7 @@ struct sl_check {
     uint8_t expected[32];
     const char *what; /* "tensor 'a.b'" or "object 'model.tensors'": owned by the plan */
     bool given;       /* the user gave it: checked even with hashes off */
+    bool computed;    /* nothing is expected: the hash is told (sl_verify_config.computed) */
 };
 
 #endif

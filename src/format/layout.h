@@ -17,7 +17,8 @@ struct sl_layout_header {
     const uint8_t *prefix; /* what both hashes begin with, before the plaintext of the data */
     size_t prefix_bytes;
     size_t crc32_at, sha256_at; /* where the values go in data (CRC32 as u32, little-endian); 0:
-                                   it has none. Hashes of tensors without data are filled in */
+                                   it has none. Hashes of tensors without data, and of meta ones
+                                   that became a zero, are filled in */
     size_t nonce_at, macs_at;   /* encrypted: 24 bytes, mac_count * 16 bytes; else 0 */
     uint64_t mac_count, piece_bytes;
 };
@@ -65,6 +66,11 @@ SL_AUTO_DEFINE(sl_layout)
 int sl_safetensors_layout(const struct sl_tensor *const *tensors, size_t count,
                           const struct sl_meta_pair *metadata, size_t metadata_count,
                           uint64_t shard_bytes, struct sl_layout **layout, struct sl_err *err);
+/** The same with another stem for the files' names than "model". */
+int sl_safetensors_layout_named(const struct sl_tensor *const *tensors, size_t count,
+                                const struct sl_meta_pair *metadata, size_t metadata_count,
+                                uint64_t shard_bytes, const char *stem, struct sl_layout **layout,
+                                struct sl_err *err);
 
 enum { SL_TENSORIZER_ALIGN_MAX = 1024 * 1024 };
 struct sl_tensorizer_options {

@@ -24,6 +24,7 @@ enum {
     DERIVATION_BYTES = 42, /* with the salt */
     CHUNK_BYTES = 42,      /* of a parallel chunk, without MACs */
     METHOD_PWHASH = 1,
+    ITEM_BYTES_MAX = 16, /* a meta tensor without dimensions is one zero */
     TAG_SHORT = 1,
     TAG_LONG = 5,
     HEADER_BYTES_MAX = 64 * 1024 * 1024, /* and a thousandth of the data, section 14 */
@@ -169,16 +170,20 @@ static void put_crypt(struct pen *pen, const struct parts *parts,
     header->macs_at = put_zeros(pen, parts->mac_count * SL_MAC_BYTES);
 }
 
-/* Hashes of a tensor without data: they cover the header alone. */
-static int hash_alone(struct sl_layout_header *header, struct sl_err *err)
+/* Hashes of a tensor whose data are known to be so many zeros, mostly none. */
+static int hash_zeros(struct sl_layout_header *header, uint64_t bytes, struct sl_err *err)
 {
+    static const uint8_t zeros[ITEM_BYTES_MAX];
     uint8_t digest[SHA256_BYTES];
+    assert(bytes <= sizeof(zeros));
     SL_AUTO(sl_sha256) sha256 = sl_sha256_new(err);
     if (!sha256)
         return -1;
+    uint32_t crc = sl_crc32(0, header->prefix, header->prefix_bytes);
     sl_sha256_update(sha256, header->prefix, header->prefix_bytes);
+    sl_sha256_update(sha256, zeros, bytes);
     sl_sha256_finish(sha256, digest);
-    sl_layout_header_hashes(header, sl_crc32(0, header->prefix, header->prefix_bytes), digest);
+    sl_layout_header_hashes(header, sl_crc32(crc, zeros, bytes), digest);
     return 0;
 }
 
@@ -216,7 +221,8 @@ struct sl_layout_header *sl_tzr_compose_header(const struct sl_tzr_draft *draft,
     header->prefix = prefix;
     header->prefix_bytes = prefix_bytes;
     entry->data_offset = header->offset + header->bytes;
-    return entry->data_length == 0 && hash_alone(header, err) < 0 ? NULL : header;
+    bool known = entry->data_length == 0 || tensor->meta;
+    return known && hash_zeros(header, entry->data_length, err) < 0 ? NULL : header;
 }
 
 /* ---- the front of the file ---------------------------------------------------------------------

@@ -125,6 +125,8 @@ static void set_total(struct load *load, const struct sl_plan *plan)
         landing += plan->extents[i].end - plan->extents[i].begin;
     for (size_t i = 0; i < plan->literal_count && !load->result->already; i++)
         landing += plan->literals[i].bytes;
+    for (size_t i = 0; i < plan->head_count && !load->result->already; i++)
+        landing += plan->heads[i].header->bytes;
     sl_progress_set_total(load->progress, landing, plan->tensor_count, plan->source_count);
 }
 

@@ -1,8 +1,8 @@
 /*
  * From open objects and targets to files. `verbatim`: each object is one file and one extent.
- * `safetensors`: the targets are laid out anew; their new headers are literals, each tensor is an
- * extent, a meta tensor is a hole in a sparse file; whatever is no model (config.json, tokenizers)
- * lies beside, as it is.
+ * `safetensors`, `tensorizer`: the targets are laid out anew; their new headers are literals (but
+ * see assemble_tensorizer.c), each tensor is an extent, a meta tensor is a hole in a sparse file;
+ * whatever is no model (config.json, tokenizers) lies beside, as it is.
  */
 #include <inttypes.h>
 
@@ -91,7 +91,7 @@ static int refuse_strided(const struct sl_tensor *tensor, struct sl_err *err)
     if (!tensor->strides && tensor->swap_bytes <= 1)
         return 0;
     return sl_fail(err, SL_E_USAGE,
-                   "tensor '%s' %s, which 'layout: safetensors' cannot write yet: leave it out "
+                   "tensor '%s' %s, which no layout but verbatim can write yet: leave it out "
                    "with tensors.exclude, or use 'layout: verbatim'",
                    tensor->name,
                    tensor->strides ? "is a view whose elements do not lie row by row"
@@ -124,11 +124,13 @@ static int lay_out(struct sl_plan *plan, struct sl_err *err)
         return -1;
     for (size_t i = 0; i < plan->target_count; i++)
         tensors[i] = &plan->targets[i].out;
+    if (plan->own->spec->sink.tmpfs.layout == SL_LAYOUT_TENSORIZER)
+        return sl_plan_lay_tensorizer(plan, tensors, err);
     return sl_safetensors_layout(tensors, plan->target_count, plan->metadata, plan->metadata_count,
                                  plan->own->spec->sink.tmpfs.shard_bytes, &plan->own->layout, err);
 }
 
-static int assemble_safetensors(struct sl_plan *plan, struct sl_err *err)
+static int assemble_new(struct sl_plan *plan, struct sl_err *err)
 {
     if (lay_out(plan, err) < 0)
         return -1;
@@ -138,6 +140,9 @@ static int assemble_safetensors(struct sl_plan *plan, struct sl_err *err)
             add_literal(plan, (uint32_t)i, &layout->files[i].head, err) < 0)
             return -1;
     if (add_places(plan, err) < 0)
+        return -1;
+    if (plan->own->spec->sink.tmpfs.layout == SL_LAYOUT_TENSORIZER &&
+        sl_plan_add_heads(plan, err) < 0)
         return -1;
     for (uint32_t i = 0; i < plan->source_count; i++)
         if (!plan->sources[i].index && add_whole(plan, i, err) < 0)
@@ -172,10 +177,7 @@ static int refuse_same_names(const struct sl_plan *plan, struct sl_err *err)
 int sl_plan_assemble(struct sl_plan *plan, struct sl_err *err)
 {
     int layout = plan->own->spec->sink.tmpfs.layout;
-    if (layout == SL_LAYOUT_TENSORIZER)
-        return sl_fail(err, SL_E_USAGE,
-                       "'layout: tensorizer' is not offered yet: use verbatim or safetensors");
-    int done = layout == SL_LAYOUT_VERBATIM ? assemble_verbatim(plan, err)
-                                            : assemble_safetensors(plan, err);
+    int done =
+        layout == SL_LAYOUT_VERBATIM ? assemble_verbatim(plan, err) : assemble_new(plan, err);
     return done < 0 ? -1 : refuse_same_names(plan, err);
 }

@@ -50,6 +50,7 @@ void sl_plan_free(struct sl_plan *plan)
     free(plan->extents);
     free(plan->ranges);
     free(plan->literals);
+    free(plan->heads);
     free(plan->checks);
     free(plan->tensors);
     free(plan->targets);
@@ -105,6 +106,8 @@ static void mix_destination(struct sl_sha256 *sha, const struct sl_plan *plan)
         mix_number(sha, plan->literals[i].bytes);
         sl_sha256_update(sha, plan->literals[i].data, plan->literals[i].bytes);
     }
+    for (size_t i = 0; i < plan->head_count; i++)
+        sl_sha256_update(sha, plan->heads[i].header->prefix, plan->heads[i].header->prefix_bytes);
 }
 
 static void mix_checks(struct sl_sha256 *sha, const struct sl_plan *plan)

@@ -36,6 +36,15 @@ struct sl_literal {
     const uint8_t *data; /* owned by the plan */
     uint64_t bytes;
 };
+/**
+ * A header that lies before a tensor's data but holds their hashes, as in .tensors files: written
+ * as soon as all of them have landed and are hashed.
+ */
+struct sl_head {
+    uint32_t file;
+    const struct sl_layout_header *header; /* owned by the plan; the data begin where it ends */
+    uint64_t bytes;                        /* of data, at least 1 */
+};
 struct sl_plan_file {
     char *name;
     uint64_t bytes;
@@ -79,6 +88,8 @@ struct sl_plan {
     size_t range_count;
     struct sl_literal *literals;
     size_t literal_count;
+    struct sl_head *heads; /* layout tensorizer */
+    size_t head_count;
     struct sl_check *checks;
     size_t check_count;
     struct sl_plan_tensor *tensors;

@@ -55,6 +55,11 @@ int sl_plan_add_sources(struct sl_plan *plan, struct sl_err *err);
 int sl_plan_select(struct sl_plan *plan, struct sl_err *err);
 /** assemble.c: files, extents (uncut), literals and tensors, for either layout. */
 int sl_plan_assemble(struct sl_plan *plan, struct sl_err *err);
+/** assemble_tensorizer.c: the targets as one .tensors file, into own->layout. */
+int sl_plan_lay_tensorizer(struct sl_plan *plan, const struct sl_tensor *const *tensors,
+                           struct sl_err *err);
+/** assemble_tensorizer.c: what of that file is neither data nor the head of the layout. */
+int sl_plan_add_heads(struct sl_plan *plan, struct sl_err *err);
 /** checks.c: which hashes are checked, and what remains unhashed. */
 int sl_plan_check(struct sl_plan *plan, struct sl_err *err);
 /** ranges.c: choose sizes, cut and merge extents into ranges, order them. */

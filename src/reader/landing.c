@@ -81,7 +81,8 @@ static int landed(struct sl_landing *landing, const struct sl_extent *extent, ui
     sl_counter_add(&reader->landed, bytes);
     sl_progress_add_bytes(reader->config->progress, bytes);
     uint64_t offset = extent->file_offset + (begin - extent->begin);
-    if (note(landing, extent->file, offset, data, bytes, err) < 0)
+    if (note(landing, extent->file, offset, data, bytes, err) < 0 ||
+        sl_heads_feed(reader->heads, extent->file, offset, data, bytes, err) < 0)
         return -1;
     return sl_verify_feed(reader->verify, extent->source, begin, data, bytes, err);
 }

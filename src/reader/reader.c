@@ -129,7 +129,8 @@ static int read_all(struct sl_reader *reader, struct sl_err *err)
             return -1;
     if (reader->journal)
         sl_journal_set_cancel(reader->journal, reader->config->cancel);
-    if (sl_work_make(&reader->work, plan, reader->sink, reader->journal, reader->verify, err) < 0)
+    if (sl_work_make(&reader->work, plan, reader->sink, reader->journal, reader->verify,
+                     reader->heads, err) < 0)
         return -1;
     sl_progress_add_resumed(progress, reader->work.resumed_bytes);
     sl_metric_add(SL_M_RESUMED_BYTES, (int64_t)reader->work.resumed_bytes);
@@ -145,7 +146,9 @@ static int read_all(struct sl_reader *reader, struct sl_err *err)
         return -1;
     }
     sl_progress_set_state(progress, SL_LOAD_CHECKING);
-    return sl_verify_finish(reader->verify, reader->config->cancel, err);
+    if (sl_verify_finish(reader->verify, reader->config->cancel, err) < 0)
+        return -1;
+    return sl_heads_finish(reader->heads, err);
 }
 
 static int run_reader(struct sl_reader *reader, struct sl_err *err)
@@ -157,7 +160,10 @@ static int run_reader(struct sl_reader *reader, struct sl_err *err)
     reader->verify = sl_verify_new(reader->plan->checks, reader->plan->check_count, &config, err);
     if (!reader->verify)
         return -1;
-    int failed = read_all(reader, err);
+    int failed = sl_heads_new(&reader->heads, reader, err);
+    if (!failed)
+        failed = read_all(reader, err);
+    sl_heads_free(reader->heads);
     sl_verify_free(reader->verify);
     strike_bad(reader);
     sl_work_release(&reader->work);

@@ -19,9 +19,11 @@ struct sl_work {
     struct sl_extent *own_extents;
     uint64_t resumed_bytes;
 };
-/** The plan's ranges less what the journal vouches for; kept bytes are fed to verify. */
+/** The plan's ranges less what the journal vouches for; kept bytes are fed to verify and heads. */
+struct sl_heads;
 int sl_work_make(struct sl_work *work, const struct sl_plan *plan, struct sl_sink *sink,
-                 struct sl_journal *journal, struct sl_verify *verify, struct sl_err *err);
+                 struct sl_journal *journal, struct sl_verify *verify, struct sl_heads *heads,
+                 struct sl_err *err);
 void sl_work_release(struct sl_work *work);
 
 /** A range, or a part of one, for a lane. */
@@ -40,6 +42,7 @@ struct sl_reader {
     struct sl_journal *journal; /* may be NULL */
     const struct sl_reader_config *config;
     struct sl_verify *verify;
+    struct sl_heads *heads; /* NULL: none */
     struct sl_work work;
     struct sl_cancel *stop; /* raised by the first failure */
     struct sl_cancel *done; /* raised when the last range has ended */
@@ -115,6 +118,25 @@ int sl_landing_flush(struct sl_landing *landing, struct sl_err *err);
 /** The plan's own bytes. */
 int sl_landing_literal(struct sl_reader *reader, const struct sl_literal *literal,
                        struct sl_err *err);
+
+/* ---- heads: headers that hold the hashes of what follows them (heads.c) ---------------------- */
+
+struct sl_heads;
+/** *heads is NULL if the plan has none; the functions below take that. */
+int sl_heads_new(struct sl_heads **heads, struct sl_reader *reader, struct sl_err *err);
+void sl_heads_free(struct sl_heads *heads);
+SL_AUTO_DEFINE(sl_heads)
+/**
+ * These bytes of a file are final and in the sink (each byte once, in any order): whoever commits
+ * what is to be published calls this. Writes headers that are complete now. Any thread.
+ */
+int sl_heads_feed(struct sl_heads *heads, uint32_t file, uint64_t offset, const void *data,
+                  size_t bytes, struct sl_err *err);
+/** As above for what the journal keeps: it is read back. */
+int sl_heads_feed_landed(struct sl_heads *heads, uint32_t file, uint64_t offset, uint64_t bytes,
+                         struct sl_err *err);
+/** Everything was fed: wait until every header is written. */
+int sl_heads_finish(struct sl_heads *heads, struct sl_err *err);
 
 /* ---- lane: one connection, range after range ------------------------------------------------ */
 

@@ -16,6 +16,7 @@ struct kept {
 struct keeper {
     const struct sl_plan *plan;
     struct sl_verify *verify;
+    struct sl_heads *heads;
     uint32_t *by_file; /* extents sorted by file and offset */
     struct kept *kept;
     size_t kept_count, kept_capacity;
@@ -69,6 +70,8 @@ static int keep_part(struct keeper *keeper, uint32_t number, uint64_t begin, uin
     kept->begin = extent->begin + (begin - extent->file_offset);
     kept->end = extent->begin + (end - extent->file_offset);
     keeper->bytes += end - begin;
+    if (sl_heads_feed_landed(keeper->heads, extent->file, begin, end - begin, err) < 0)
+        return -1;
     return sl_verify_feed_landed(keeper->verify, extent->source, kept->begin, end - begin, err);
 }
 
@@ -192,13 +195,14 @@ static int resume(struct sl_work *work, struct keeper *keeper, struct sl_sink *s
 }
 
 int sl_work_make(struct sl_work *work, const struct sl_plan *plan, struct sl_sink *sink,
-                 struct sl_journal *journal, struct sl_verify *verify, struct sl_err *err)
+                 struct sl_journal *journal, struct sl_verify *verify, struct sl_heads *heads,
+                 struct sl_err *err)
 {
     *work = (struct sl_work){
         .ranges = plan->ranges, .range_count = plan->range_count, .extents = plan->extents};
     if (!journal)
         return 0;
-    struct keeper keeper = {.plan = plan, .verify = verify};
+    struct keeper keeper = {.plan = plan, .verify = verify, .heads = heads};
     int failed = resume(work, &keeper, sink, journal, err);
     free(keeper.by_file);
     free(keeper.kept);

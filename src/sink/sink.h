@@ -72,6 +72,7 @@ struct sl_tmpfs_options {
     char *path;
     int layout; /* enum sl_sink_layout */
     uint64_t shard_bytes;
+    uint64_t align_bytes;
     int replace;         /* 0 keep-old (default), 1 free-first */
     char *owner, *group; /* numeric ids; NULL: leave */
 };

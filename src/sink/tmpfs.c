@@ -25,12 +25,16 @@ static const struct sl_option tmpfs_rows[] = {
               "the directory that the model is published into, best on a tmpfs", .required = true,
               .value = "DIR"),
     SL_OPTION(sl_tmpfs_options, layout, CHOICE, "verbatim",
-              "the objects as they are, or the selected tensors written as files of this format; "
-              "tensorizer is not offered yet",
+              "the objects as they are, or the selected tensors written as files of this format",
               .choices = "verbatim|safetensors|tensorizer"),
     SL_OPTION(sl_tmpfs_options, shard_bytes, BYTES, "5GiB",
               "largest file that layout safetensors writes before it begins another",
               .minimum = 1024 * 1024, .maximum = UINT64_MAX / 2),
+    SL_OPTION(
+        sl_tmpfs_options, align_bytes, BYTES, "0",
+        "data in files of layout tensorizer begin at multiples of this power of two; 0: where "
+        "the reference writer puts them",
+        .maximum = 1024 * 1024),
     SL_OPTION(sl_tmpfs_options, replace, CHOICE, "keep-old",
               "whether an older version stays until the new one is complete, or makes room first",
               .choices = "keep-old|free-first"),

@@ -151,9 +151,10 @@ static void check_sink(const struct sl_node *root, const struct sl_spec *spec,
                     "'sink' names no place: give it 'tmpfs: {path: DIRECTORY}'");
     check_id(root, "sink.tmpfs.owner", spec->sink.tmpfs.owner, complaints);
     check_id(root, "sink.tmpfs.group", spec->sink.tmpfs.group, complaints);
-    if (has_tmpfs && spec->sink.tmpfs.layout == SL_LAYOUT_TENSORIZER)
-        sl_complain(complaints, mark_at(root, "sink.tmpfs.layout"),
-                    "the layout 'tensorizer' is not offered yet: use verbatim or safetensors");
+    if (has_tmpfs && spec->sink.tmpfs.layout == SL_LAYOUT_TENSORIZER &&
+        sl_node_find(root, "sink.tmpfs.shardBytes"))
+        sl_complain(complaints, mark_at(root, "sink.tmpfs.shardBytes"),
+                    "'shardBytes' is for layout safetensors: layout tensorizer writes one file");
 }
 
 static void check_decrypt(const struct sl_node *root, const struct sl_spec *spec,

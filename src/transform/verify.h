@@ -22,6 +22,10 @@ struct sl_verify_config {
                 struct sl_err *err);
     /** A check did not match; called once for each, from the thread that found it. May be NULL. */
     void (*mismatch)(void *arg, const struct sl_check *check);
+    /** The hash of a check that is `computed`; from the thread that finished it. -1 fails the load.
+     */
+    int (*computed)(void *arg, const struct sl_check *check, const uint8_t *digest,
+                    struct sl_err *err);
     void *arg;
     struct sl_progress *progress; /* may be NULL */
     unsigned threads;             /* hashing threads at most; 0: one a processor, at most 8 */

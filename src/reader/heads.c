@@ -1,0 +1,142 @@
+/*
+ * Headers that hold the hashes of what follows them. Each tensor's CRC32 and SHA-256 are computed
+ * like the hashes of a check, while its bytes are hot or from behind, but by their place in the
+ * file: whatever was cut, cast or decrypted on the way, what is hashed is what was written. The
+ * second of the two to be done completes the header and writes it. Nothing of this is in the
+ * journal: a resumed load hashes again what it keeps.
+ */
+#include <string.h>
+
+#include "hash.h"
+#include "reader_parts.h"
+
+enum { HASHES = 2, CRC32 = 0, SHA256 = 1 };
+
+/* What is known of one header; guarded by the lock. */
+struct digests {
+    uint8_t value[HASHES][SL_HASH_BYTES_MAX];
+    unsigned known;
+};
+
+struct sl_heads {
+    struct sl_reader *reader;
+    struct sl_check *checks; /* two a head, in their order */
+    struct sl_verify *verify;
+    pthread_mutex_t lock;
+    struct {
+        struct digests *digests;
+    } locked;
+};
+
+static int write_head(struct sl_heads *heads, const struct sl_head *head,
+                      const struct digests *digests, struct sl_err *err)
+{
+    struct sl_layout_header own = *head->header;
+    sl_autofree uint8_t *data = sl_alloc(own.bytes, err);
+    if (!data)
+        return -1;
+    memcpy(data, own.data, own.bytes);
+    own.data = data;
+    const uint8_t *crc = digests->value[CRC32];
+    sl_layout_header_hashes(
+        &own, (uint32_t)crc[0] << 24 | (uint32_t)crc[1] << 16 | (uint32_t)crc[2] << 8 | crc[3],
+        digests->value[SHA256]);
+    struct sl_literal literal = {head->file, own.offset, data, own.bytes};
+    return sl_landing_literal(heads->reader, &literal, err);
+}
+
+static int on_digest(void *arg, const struct sl_check *check, const uint8_t *digest,
+                     struct sl_err *err)
+{
+    struct sl_heads *heads = arg;
+    size_t number = (size_t)(check - heads->checks);
+    struct digests *digests = &heads->locked.digests[number / HASHES], both;
+    {
+        SL_LOCKED(&heads->lock);
+        memcpy(digests->value[number % HASHES], digest, sl_hash_bytes(check->kind));
+        if (++digests->known < HASHES)
+            return 0;
+        both = *digests;
+    }
+    return write_head(heads, &heads->reader->plan->heads[number / HASHES], &both, err);
+}
+
+static int read_back(void *arg, uint32_t file, uint64_t offset, void *data, size_t bytes,
+                     struct sl_err *err)
+{
+    struct sl_reader *reader = ((struct sl_heads *)arg)->reader;
+    if (sl_cancel_check(reader->config->cancel, err) < 0)
+        return -1;
+    return sl_sink_read(reader->sink, file, offset, data, bytes, err);
+}
+
+static void fill_checks(struct sl_heads *heads, const struct sl_plan *plan)
+{
+    for (size_t i = 0; i < plan->head_count * HASHES; i++) {
+        const struct sl_head *head = &plan->heads[i / HASHES];
+        uint64_t begin = head->header->offset + head->header->bytes;
+        heads->checks[i] = (struct sl_check){
+            .kind = i % HASHES == CRC32 ? SL_HASH_CRC32 : SL_HASH_SHA256,
+            .source = head->file,
+            .begin = begin,
+            .end = begin + head->bytes,
+            .file = head->file,
+            .file_offset = begin,
+            .prefix = head->header->prefix,
+            .prefix_bytes = head->header->prefix_bytes,
+            .what = "a tensor's header",
+            .computed = true,
+        };
+    }
+}
+
+int sl_heads_new(struct sl_heads **out, struct sl_reader *reader, struct sl_err *err)
+{
+    const struct sl_plan *plan = reader->plan;
+    if (!plan->head_count)
+        return 0;
+    SL_AUTO(sl_heads) heads = sl_alloc(sizeof(*heads), err);
+    if (!heads)
+        return -1;
+    pthread_mutex_init(&heads->lock, NULL);
+    heads->reader = reader;
+    heads->checks = sl_alloc_array(plan->head_count, HASHES * sizeof(*heads->checks), err);
+    heads->locked.digests = sl_alloc_array(plan->head_count, sizeof(struct digests), err);
+    if (!heads->checks || !heads->locked.digests)
+        return -1;
+    fill_checks(heads, plan);
+    struct sl_verify_config config = {.read = read_back, .computed = on_digest, .arg = heads};
+    heads->verify = sl_verify_new(heads->checks, plan->head_count * HASHES, &config, err);
+    if (!heads->verify)
+        return -1;
+    *out = sl_steal(&heads);
+    return 0;
+}
+
+void sl_heads_free(struct sl_heads *heads)
+{
+    if (!heads)
+        return;
+    sl_verify_free(heads->verify);
+    free(heads->checks);
+    free(heads->locked.digests);
+    pthread_mutex_destroy(&heads->lock);
+    free(heads);
+}
+
+int sl_heads_feed(struct sl_heads *heads, uint32_t file, uint64_t offset, const void *data,
+                  size_t bytes, struct sl_err *err)
+{
+    return heads ? sl_verify_feed(heads->verify, file, offset, data, bytes, err) : 0;
+}
+
+int sl_heads_feed_landed(struct sl_heads *heads, uint32_t file, uint64_t offset, uint64_t bytes,
+                         struct sl_err *err)
+{
+    return heads ? sl_verify_feed_landed(heads->verify, file, offset, bytes, err) : 0;
+}
+
+int sl_heads_finish(struct sl_heads *heads, struct sl_err *err)
+{
+    return heads ? sl_verify_finish(heads->verify, heads->reader->config->cancel, err) : 0;
+}
