@@ -113,13 +113,17 @@ static int build_request(struct sl_exchange *exchange, const struct sl_request *
         (forward && add_proxy_login(exchange, forward, err) < 0) ||
         add_headers(exchange, request, err) < 0)
         return -1;
-    bool length = request->body_bytes || strcmp(request->method, "PUT") == 0 ||
-                  strcmp(request->method, "POST") == 0;
-    if (length && sl_buf_printf(out, err, "Content-Length: %zu\r\n", request->body_bytes) < 0)
+    uint64_t bytes = request->stream_bytes ? request->stream_bytes : request->body_bytes;
+    bool length =
+        bytes || strcmp(request->method, "PUT") == 0 || strcmp(request->method, "POST") == 0;
+    bool copied = request->body_bytes && !request->lent;
+    if ((length && sl_buf_printf(out, err, "Content-Length: %" PRIu64 "\r\n", bytes) < 0) ||
+        sl_buf_text(out, "\r\n", err) < 0 ||
+        (copied && sl_buf_append(out, request->body, request->body_bytes, err) < 0))
         return -1;
-    if (sl_buf_text(out, "\r\n", err) < 0 ||
-        (request->body_bytes && sl_buf_append(out, request->body, request->body_bytes, err) < 0))
-        return -1;
+    exchange->body = request->lent ? request->body : NULL;
+    exchange->body_bytes = request->lent ? request->body_bytes : 0;
+    exchange->stream_bytes = request->stream_bytes;
     exchange->bodiless = strcmp(request->method, "HEAD") == 0;
     return 0;
 }
@@ -187,8 +191,9 @@ static int start(struct sl_exchange *exchange, const struct sl_request *request,
 
     bool same = exchange->route && strcmp(exchange->route, route) == 0;
     bool reuse = same && exchange->phase == SL_X_DRAINED && sl_link_idle(exchange->link);
-    exchange->answered = false;
+    exchange->answered = exchange->wanted = false;
     exchange->interim = 0;
+    exchange->streamed = 0;
     exchange->away_ns = 0;
     free(exchange->route);
     exchange->route = sl_steal(&route);
@@ -266,33 +271,15 @@ enum sl_fetch_state sl_exchange_stay(struct sl_exchange *exchange, struct sl_err
 
 /* An idle connection that the server had closed meanwhile is no failure: send again on a new one,
  * once. */
-static enum sl_fetch_state broken(struct sl_exchange *exchange, struct sl_err *err)
+enum sl_fetch_state sl_exchange_broken(struct sl_exchange *exchange, struct sl_err *err)
 {
-    if (exchange->answered || exchange->answers == 0) {
+    if (exchange->answered || exchange->answers == 0 || exchange->streamed) {
         sl_wrap(err, "%s", exchange->subject);
         return sl_exchange_fail(exchange);
     }
     if (err)
         *err = (struct sl_err)SL_ERR_INIT;
     return reconnect(exchange, err) == 0 ? SL_FETCH_WAIT : sl_exchange_fail(exchange);
-}
-
-static enum sl_fetch_state send_some(struct sl_exchange *exchange, struct sl_err *err)
-{
-    while (exchange->sent < exchange->out.used) {
-        ssize_t sent = sl_link_send(exchange->link, exchange->out.data + exchange->sent,
-                                    exchange->out.used - exchange->sent, err);
-        if (sent == SL_LINK_AGAIN)
-            return sl_exchange_stay(exchange, err);
-        if (sent < 0)
-            return broken(exchange, err);
-        exchange->sent += (size_t)sent;
-        sl_exchange_progress(exchange, (size_t)sent);
-    }
-    exchange->phase = SL_X_HEAD;
-    exchange->window_ns = sl_now_ns();
-    exchange->window_bytes = 0;
-    return SL_FETCH_DATA;
 }
 
 /* More bytes behind in_end: DATA if any came; the end of the stream sets *ended. */
@@ -316,7 +303,7 @@ enum sl_fetch_state sl_exchange_receive(struct sl_exchange *exchange, bool *ende
     if (came == SL_LINK_AGAIN)
         return sl_exchange_stay(exchange, err);
     if (came < 0)
-        return broken(exchange, err);
+        return sl_exchange_broken(exchange, err);
     if (came == 0) {
         *ended = true;
         return SL_FETCH_DATA;
@@ -385,6 +372,7 @@ static enum sl_fetch_state take_head(struct sl_exchange *exchange, size_t bytes,
     }
     if (exchange->head.status < 200) {
         exchange->in_begin += bytes;
+        exchange->wanted |= exchange->head.status == 100;
         if (exchange->head.status == 101 || ++exchange->interim > INTERIM_MAX)
             return sl_exchange_refuse(exchange, false, "the server goes on answering 1xx", err);
         return SL_FETCH_WAIT;
@@ -396,7 +384,7 @@ static enum sl_fetch_state take_head(struct sl_exchange *exchange, size_t bytes,
     return SL_FETCH_DATA;
 }
 
-static enum sl_fetch_state read_head(struct sl_exchange *exchange, struct sl_err *err)
+enum sl_fetch_state sl_exchange_read_head(struct sl_exchange *exchange, struct sl_err *err)
 {
     for (;;) {
         size_t there = exchange->in_end - exchange->in_begin;
@@ -418,38 +406,44 @@ static enum sl_fetch_state read_head(struct sl_exchange *exchange, struct sl_err
             sl_fail(err, SL_E_NET,
                     there ? "the server closed the connection within the head of its answer"
                           : "the server closed the connection without an answer");
-            return broken(exchange, err);
+            return sl_exchange_broken(exchange, err);
         }
     }
 }
 
+enum sl_fetch_state sl_exchange_begin(struct sl_exchange *exchange, struct sl_err *err)
+{
+    if (exchange->phase == SL_X_CONNECTING) {
+        enum sl_fetch_state state = sl_link_connect(exchange->link, err);
+        if (state == SL_FETCH_FAILED) {
+            sl_wrap(err, "%s", exchange->subject);
+            return sl_exchange_fail(exchange);
+        }
+        if (state == SL_FETCH_WAIT)
+            return state;
+        exchange->phase = SL_X_SENDING;
+        exchange->window_ns = sl_now_ns();
+        exchange->window_bytes = 0;
+    }
+    return exchange->phase == SL_X_SENDING ? sl_exchange_send_start(exchange, err) : SL_FETCH_DATA;
+}
+
 enum sl_fetch_state sl_exchange_head(struct sl_exchange *exchange, struct sl_err *err)
 {
-    enum sl_fetch_state state = SL_FETCH_DATA;
     sl_exchange_enter(exchange);
     for (;;) {
-        if (exchange->phase == SL_X_CONNECTING) {
-            state = sl_link_connect(exchange->link, err);
-            if (state == SL_FETCH_FAILED) {
-                sl_wrap(err, "%s", exchange->subject);
-                return sl_exchange_fail(exchange);
-            }
-            if (state == SL_FETCH_WAIT)
-                return state;
-            exchange->phase = SL_X_SENDING;
-            exchange->window_ns = sl_now_ns();
-            exchange->window_bytes = 0;
-        }
-        if (exchange->phase == SL_X_SENDING)
-            state = send_some(exchange, err);
+        bool connecting = exchange->phase == SL_X_CONNECTING;
+        enum sl_fetch_state state = sl_exchange_begin(exchange, err);
         if (exchange->phase == SL_X_HEAD && state == SL_FETCH_DATA)
-            state = read_head(exchange, err);
-        if (exchange->phase == SL_X_CONNECTING) /* the idle connection was dead */
+            state = sl_exchange_read_head(exchange, err);
+        if (exchange->phase == SL_X_CONNECTING && !connecting) /* the idle connection was dead */
             continue;
         if (exchange->phase == SL_X_BODY) {
             exchange->away_ns = sl_now_ns();
             return SL_FETCH_DATA;
         }
+        if (exchange->phase == SL_X_STREAM)
+            return sl_exchange_refuse(exchange, false, "its body is not sent yet", err);
         if (exchange->phase == SL_X_IDLE && state != SL_FETCH_FAILED)
             return sl_exchange_refuse(exchange, false, "no request was begun", err);
         return state;
@@ -491,8 +485,12 @@ int sl_exchange_poll(struct sl_exchange *exchange, struct pollfd fds[SL_FETCH_PO
         *deadline_ns = 0;
         return 0;
     }
-    int count = sl_link_poll(exchange->link, exchange->phase == SL_X_SENDING, fds, deadline_ns);
-    if (exchange->phase != SL_X_CONNECTING)
+    bool offered = exchange->phase == SL_X_STREAM && !exchange->wanted;
+    bool sends = exchange->phase == SL_X_SENDING || (exchange->phase == SL_X_STREAM && !offered);
+    int count = sl_link_poll(exchange->link, sends, fds, deadline_ns);
+    if (offered)
+        *deadline_ns = exchange->asked_ns + SL_X_OFFER_NS;
+    else if (exchange->phase != SL_X_CONNECTING)
         *deadline_ns = exchange->window_ns + stall_seconds(exchange) * SL_NS_PER_S;
     return count;
 }

@@ -22,9 +22,10 @@ struct sl_connect {
     unsigned stall_seconds;   /* 0: 30; also bounds connecting and waiting for the answer's head */
     unsigned connect_seconds; /* 0: 10 */
     bool direct;              /* never through a proxy: metadata services */
+    struct sl_cancel *stop; /* ends sl_exchange_simple() as cancel does: the caller's own reason */
 };
 
-/** One request. Everything is copied by sl_exchange_start(). */
+/** One request. Everything is copied by sl_exchange_start(), but for a body that is lent. */
 struct sl_request {
     const char *method; /* GET, HEAD, PUT, POST, DELETE */
     const char *url;    /* absolute, http or https, percent-encoded, without fragment; sent as it is
@@ -33,6 +34,8 @@ struct sl_request {
                                    Accept-Encoding: identity and Content-Length are added */
     const void *body;
     size_t body_bytes;
+    bool lent; /* the body is not copied: it stays where it is until the answer's head came */
+    uint64_t stream_bytes; /* instead of body: so many bytes follow by sl_exchange_send() */
 };
 
 struct sl_exchange *sl_exchange_new(const struct sl_connect *connect, struct sl_err *err);
@@ -53,6 +56,19 @@ int sl_exchange_start(struct sl_exchange *exchange, const struct sl_request *req
  * connect, reset, bad head, stall). 1xx answers are skipped.
  */
 enum sl_fetch_state sl_exchange_head(struct sl_exchange *exchange, struct sl_err *err);
+/**
+ * With stream_bytes, before the first of them: DATA when the server wants the body (100 Continue,
+ * or a second without a word, where the caller sent Expect: 100-continue), END when it has
+ * answered already: sl_exchange_head() has it. WAIT, FAILED.
+ */
+enum sl_fetch_state sl_exchange_ready(struct sl_exchange *exchange, struct sl_err *err);
+/**
+ * Send of the body what the socket takes: DATA with at least 1 byte taken, END when the server has
+ * answered before it got all of it, WAIT, FAILED. After the last byte comes sl_exchange_head(). A
+ * connection that breaks off after the first byte is never made anew.
+ */
+enum sl_fetch_state sl_exchange_send(struct sl_exchange *exchange, const void *data, size_t bytes,
+                                     size_t *taken, struct sl_err *err);
 int sl_exchange_status(const struct sl_exchange *exchange);
 /**
  * The header's value, trimmed; the first of several; NULL if absent. Borrowed until the next start.
@@ -71,6 +87,8 @@ int sl_exchange_poll(struct sl_exchange *exchange, struct pollfd fds[SL_FETCH_PO
 void sl_exchange_abort(struct sl_exchange *exchange);
 /** The cancellation it was made with; may be NULL. */
 struct sl_cancel *sl_exchange_cancel(const struct sl_exchange *exchange);
+/** Block until there is something to do; -1 with SL_E_CANCELED. */
+int sl_exchange_wait(struct sl_exchange *exchange, struct sl_err *err);
 
 /** All header lines of the answer, each ended by "\r\n", the status line first. free() it. */
 char *sl_exchange_head_lines(const struct sl_exchange *exchange, struct sl_err *err);

@@ -3,28 +3,36 @@
 #include <openssl/evp.h>
 #include <string.h>
 
-#include "exchange.h"
+#include "exchange_state.h"
 #include "http_head.h"
 #include "retry.h"
 
 enum { READ_BYTES = 16 * 1024 };
 
-static int wait_for(struct sl_exchange *exchange, struct sl_cancel *cancel, struct sl_err *err)
+static int check_end(struct sl_exchange *exchange, struct sl_err *err)
 {
-    struct pollfd fds[SL_FETCH_POLL_MAX + 1];
+    struct sl_cancel *cancel = sl_exchange_cancel(exchange);
+    if (sl_cancel_check(cancel, err) < 0)
+        return -1;
+    return sl_cancel_check(exchange->connect.stop, err);
+}
+
+int sl_exchange_wait(struct sl_exchange *exchange, struct sl_err *err)
+{
+    struct pollfd fds[SL_FETCH_POLL_MAX + 2];
     uint64_t deadline_ns, now = sl_now_ns();
     int count = sl_exchange_poll(exchange, fds, &deadline_ns), timeout_ms = -1;
-    fds[count] = (struct pollfd){sl_cancel_fd(cancel), POLLIN, 0};
+    fds[count++] = (struct pollfd){sl_cancel_fd(exchange->connect.cancel), POLLIN, 0};
+    fds[count++] = (struct pollfd){sl_cancel_fd(exchange->connect.stop), POLLIN, 0};
     if (deadline_ns <= now)
         timeout_ms = 0;
     else if (deadline_ns != UINT64_MAX)
         timeout_ms = (int)SL_MIN((deadline_ns - now) / SL_NS_PER_MS + 1, 60000);
-    poll(fds, (nfds_t)count + 1, timeout_ms);
-    return sl_cancel_check(cancel, err);
+    poll(fds, (nfds_t)count, timeout_ms);
+    return check_end(exchange, err);
 }
 
-static int read_body(struct sl_exchange *exchange, struct sl_cancel *cancel, struct sl_buf *body,
-                     struct sl_err *err)
+static int read_body(struct sl_exchange *exchange, struct sl_buf *body, struct sl_err *err)
 {
     sl_autofree char *chunk = sl_alloc(READ_BYTES, err);
     enum sl_fetch_state state = chunk ? SL_FETCH_WAIT : SL_FETCH_FAILED;
@@ -33,7 +41,7 @@ static int read_body(struct sl_exchange *exchange, struct sl_cancel *cancel, str
         state = sl_exchange_body(exchange, chunk, READ_BYTES, &got, err);
         if (state == SL_FETCH_DATA && sl_buf_append(body, chunk, got, err) < 0)
             return sl_wrap(err, "the answer is too large");
-        if (state == SL_FETCH_WAIT && wait_for(exchange, cancel, err) < 0)
+        if (state == SL_FETCH_WAIT && sl_exchange_wait(exchange, err) < 0)
             return -1;
     }
     return state == SL_FETCH_END ? 0 : -1;
@@ -42,18 +50,17 @@ static int read_body(struct sl_exchange *exchange, struct sl_cancel *cancel, str
 int sl_exchange_simple(struct sl_exchange *exchange, const struct sl_request *request,
                        size_t body_limit, struct sl_answer *answer, struct sl_err *err)
 {
-    struct sl_cancel *cancel = sl_exchange_cancel(exchange);
     *answer = (struct sl_answer){.body = SL_BUF_INIT(body_limit)};
-    if (sl_cancel_check(cancel, err) < 0 || sl_exchange_start(exchange, request, err) < 0)
+    if (check_end(exchange, err) < 0 || sl_exchange_start(exchange, request, err) < 0)
         return -1;
     enum sl_fetch_state state;
     while ((state = sl_exchange_head(exchange, err)) == SL_FETCH_WAIT)
-        if (wait_for(exchange, cancel, err) < 0)
+        if (sl_exchange_wait(exchange, err) < 0)
             break;
     if (state == SL_FETCH_DATA) {
         answer->status = sl_exchange_status(exchange);
         answer->head = sl_exchange_head_lines(exchange, err);
-        if (answer->head && read_body(exchange, cancel, &answer->body, err) == 0)
+        if (answer->head && read_body(exchange, &answer->body, err) == 0)
             return 0;
     }
     sl_exchange_abort(exchange);

@@ -11,6 +11,7 @@ enum sl_exchange_phase {
     SL_X_IDLE,
     SL_X_CONNECTING,
     SL_X_SENDING,
+    SL_X_STREAM, /* the head is sent, the body comes from the caller */
     SL_X_HEAD,
     SL_X_BODY,
     SL_X_DRAINED
@@ -23,6 +24,10 @@ enum sl_exchange_chunk {
     SL_X_CHUNK_DONE
 };
 
+/* How long a server may take to say 100 Continue: RFC 9110 section 10.1.1 has it no longer than
+ * need be, since old ones never do. */
+#define SL_X_OFFER_NS (1 * SL_NS_PER_S)
+
 struct sl_exchange {
     struct sl_connect connect;
     struct sl_link *link;
@@ -33,7 +38,12 @@ struct sl_exchange {
     enum sl_exchange_phase phase;
 
     struct sl_buf out;
-    size_t sent;
+    const char *body; /* lent: it follows what is in out */
+    size_t body_bytes;
+    size_t sent; /* of out and body */
+    uint64_t stream_bytes, streamed;
+    uint64_t asked_ns; /* when the head was sent that a stream follows */
+    bool wanted;       /* 100 Continue came */
 
     char *in; /* received and not yet taken: [in_begin, in_end) */
     size_t in_capacity, in_begin, in_end;
@@ -64,6 +74,14 @@ enum sl_fetch_state sl_exchange_refuse(struct sl_exchange *exchange, bool retrya
                                        const char *why, struct sl_err *err);
 /** Nothing is there now: WAIT, or FAILED if it has been too little for too long. */
 enum sl_fetch_state sl_exchange_stay(struct sl_exchange *exchange, struct sl_err *err);
+/** Send what was started; DATA when it is sent or answered, in the phase that follows. */
+enum sl_fetch_state sl_exchange_send_start(struct sl_exchange *exchange, struct sl_err *err);
+/** DATA when the answer's head is there (phase BODY), WAIT, FAILED. */
+enum sl_fetch_state sl_exchange_read_head(struct sl_exchange *exchange, struct sl_err *err);
+/** The connection broke: begin again on a new one if the old had been idle (WAIT), else FAILED. */
+enum sl_fetch_state sl_exchange_broken(struct sl_exchange *exchange, struct sl_err *err);
+/** Connect and send as far as it goes: DATA in the phase that follows, WAIT, FAILED. */
+enum sl_fetch_state sl_exchange_begin(struct sl_exchange *exchange, struct sl_err *err);
 /** More bytes behind in_end: DATA if any came or the stream *ended, WAIT, FAILED. */
 enum sl_fetch_state sl_exchange_receive(struct sl_exchange *exchange, bool *ended,
                                         struct sl_err *err);

@@ -376,7 +376,7 @@ int sl_link_poll(const struct sl_link *link, bool want_write, struct pollfd fds[
 {
     *deadline_ns = UINT64_MAX;
     if (link->fd >= 0) {
-        fds[0] = (struct pollfd){link->fd, want_write ? POLLOUT : POLLIN, 0};
+        fds[0] = (struct pollfd){link->fd, want_write ? POLLOUT | POLLIN : POLLIN, 0};
         return 1;
     }
     memcpy(fds, link->wanted, sizeof(link->wanted));

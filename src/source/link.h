@@ -27,7 +27,7 @@ int sl_link_open(struct sl_link *link, const char *url, const char *proxy, struc
  * and says how to name a CA.
  */
 enum sl_fetch_state sl_link_connect(struct sl_link *link, struct sl_err *err);
-/** What to wait for; want_write: for room to send, once connected. */
+/** What to wait for; want_write: for room to send too, once connected. */
 int sl_link_poll(const struct sl_link *link, bool want_write, struct pollfd fds[SL_FETCH_POLL_MAX],
                  uint64_t *deadline_ns);
 /** Connected, and the peer has neither closed nor sent anything since the last answer. */
