@@ -8,6 +8,7 @@
 
 #include "layout.h"
 #include "plan.h"
+#include "progress.h"
 #include "upload.h"
 
 enum sl_convert_format { SL_CONVERT_TENSORIZER, SL_CONVERT_SAFETENSORS };
@@ -23,13 +24,21 @@ struct sl_convert_config {
     uint64_t align;                 /* see struct sl_tensorizer_options */
     bool data_files;                /* config.json and the like go along; only into a folder */
     bool replace;                   /* what is there */
-    unsigned threads;               /* 0: one a processor, at most 8 */
-    struct sl_upload_config upload; /* segments are filled in here */
+    bool encrypted_only;            /* the source must be an encrypted .tensors file … */
+    bool plain_only;                /* … or one that is not */
+    unsigned threads;               /* 0: one a processor, at most 8; more for remote sources */
+    uint64_t block_bytes;           /* 0: 4 MiB. What a thread takes at a time; small in tests */
+    struct sl_upload_config upload; /* connections and memory; the rest is filled in here */
     struct sl_cancel *cancel;
-    struct sl_progress *progress; /* may be NULL */
+    struct sl_progress *progress; /* may be NULL; not finished here */
 };
 struct sl_convert_result {
-    uint64_t tensors, objects, files, bytes_read, bytes_written, checks;
+    uint64_t tensors;       /* written */
+    uint64_t objects;       /* read, data files included */
+    uint64_t files;         /* written */
+    uint64_t bytes_read;    /* of tensors' data, as they are in the source */
+    uint64_t bytes_written; /* all files */
+    uint64_t checks;        /* hashes that came with tensors, and agreed */
     double seconds;
 };
 /**
@@ -37,6 +46,9 @@ struct sl_convert_result {
  * checked on the way as spec->verify.hashes says: a wrong one is SL_E_INTEGRITY and nothing
  * appears at the destination. With in-order destinations .tensors are read twice: headers need
  * hashes, and come first.
+ *
+ * A folder whose models lie in several folders (unet/, vae/) is converted folder by folder, into a
+ * folder. SL_E_USAGE for combinations that cannot be (shards of one object, two models into one).
  */
 int sl_convert_run(const struct sl_convert_config *config, struct sl_convert_result *result,
                    struct sl_err *err);

@@ -204,8 +204,9 @@ static size_t count_shards(const struct sl_layout *layout, uint64_t shard_bytes)
     return shards;
 }
 
-/* model.safetensors.index.json, all of it as the head of its file. */
-static int lay_index(struct sl_layout *layout, uint32_t number, struct sl_err *err)
+/* STEM.safetensors.index.json, all of it as the head of its file. */
+static int lay_index(struct sl_layout *layout, uint32_t number, const char *stem,
+                     struct sl_err *err)
 {
     struct sl_layout_file *file = &layout->files[number];
     struct sl_json json;
@@ -229,7 +230,7 @@ static int lay_index(struct sl_layout *layout, uint32_t number, struct sl_err *e
     const char *text = sl_json_text(&json, err);
     size_t bytes = text ? strlen(text) : 0;
     file->head = (struct sl_buf)SL_BUF_INIT(bytes + 1);
-    file->name = text ? sl_strdup("model.safetensors.index.json", err) : NULL;
+    file->name = text ? sl_asprintf(err, "%s.safetensors.index.json", stem) : NULL;
     int result = file->name ? sl_buf_append(&file->head, text, bytes, err) : -1;
     file->bytes = file->head.used;
     sl_json_release(&json);
@@ -237,7 +238,7 @@ static int lay_index(struct sl_layout *layout, uint32_t number, struct sl_err *e
 }
 
 static int lay_shards(struct sl_layout *layout, size_t shards, uint64_t shard_bytes,
-                      const struct sl_meta_pair *metadata, size_t metadata_count,
+                      const char *stem, const struct sl_meta_pair *metadata, size_t metadata_count,
                       struct sl_err *err)
 {
     size_t done = 0;
@@ -246,19 +247,28 @@ static int lay_shards(struct sl_layout *layout, size_t shards, uint64_t shard_by
         size_t count = shards == 1 ? layout->place_count
                                    : shard_length(places, layout->place_count - done, shard_bytes);
         layout->files[i].name =
-            shards == 1 ? sl_strdup("model.safetensors", err)
-                        : sl_asprintf(err, "model-%05u-of-%05zu.safetensors", i + 1, shards);
+            shards == 1 ? sl_asprintf(err, "%s.safetensors", stem)
+                        : sl_asprintf(err, "%s-%05u-of-%05zu.safetensors", stem, i + 1, shards);
         if (!layout->files[i].name ||
             lay_file(layout, i, places, count, metadata, metadata_count, err) < 0)
             return -1;
         done += count;
     }
-    return shards == 1 ? 0 : lay_index(layout, (uint32_t)shards, err);
+    return shards == 1 ? 0 : lay_index(layout, (uint32_t)shards, stem, err);
 }
 
 int sl_safetensors_layout(const struct sl_tensor *const *tensors, size_t count,
                           const struct sl_meta_pair *metadata, size_t metadata_count,
                           uint64_t shard_bytes, struct sl_layout **out, struct sl_err *err)
+{
+    return sl_safetensors_layout_named(tensors, count, metadata, metadata_count, shard_bytes,
+                                       "model", out, err);
+}
+
+int sl_safetensors_layout_named(const struct sl_tensor *const *tensors, size_t count,
+                                const struct sl_meta_pair *metadata, size_t metadata_count,
+                                uint64_t shard_bytes, const char *stem, struct sl_layout **out,
+                                struct sl_err *err)
 {
     if (check_tensors(tensors, count, err) < 0)
         return -1;
@@ -281,7 +291,7 @@ int sl_safetensors_layout(const struct sl_tensor *const *tensors, size_t count,
     layout->files = sl_alloc_array(files, sizeof(*layout->files), err);
     layout->file_count = layout->files ? files : 0;
     if (!layout->files ||
-        lay_shards(layout, shards, shard_bytes, metadata, metadata_count, err) < 0)
+        lay_shards(layout, shards, shard_bytes, stem, metadata, metadata_count, err) < 0)
         return -1;
     *out = sl_steal(&layout);
     return 0;

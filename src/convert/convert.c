@@ -1,0 +1,159 @@
+/*
+ * One conversion from spec to finished objects: what there is (folder.c), how it is laid out
+ * (convert_layout.c), then threads that take blocks (schedule.c, worker.c), hash them (tally.c) and
+ * write them (output.c). Everything that can be refused is refused before the first byte is
+ * written; whatever fails later aborts every upload.
+ */
+#include "convert.h"
+
+#include <string.h>
+
+#include "job.h"
+
+static void component_release(struct sl_component *component)
+{
+    sl_layout_free(component->layout);
+    sl_plan_free(component->plan);
+    for (size_t i = 0; i < component->include.count; i++)
+        free(component->include.items[i]);
+    free(component->include.items);
+    free(component->folder);
+    free(component->stem);
+    free(component->uri);
+}
+
+static void job_release(struct sl_job *job)
+{
+    for (size_t i = 0; i < job->item_count; i++)
+        sl_item_release(&job->items[i]);
+    free(job->items);
+    for (size_t i = 0; i < job->output_count; i++)
+        sl_output_release(&job->outputs[i]);
+    free(job->outputs);
+    for (size_t i = 0; i < job->component_count; i++)
+        component_release(&job->components[i]);
+    free(job->components);
+    sl_store_free(job->store);
+    pthread_mutex_destroy(&job->lock);
+    pthread_cond_destroy(&job->moved);
+}
+
+static void set_source_config(struct sl_job *job)
+{
+    const struct sl_spec *spec = job->config->spec;
+    job->source_config = (struct sl_source_config){
+        .s3 = &spec->source.s3,
+        .http = &spec->source.http,
+        .tls = &spec->source.tls,
+        .stall_seconds = (unsigned)spec->readers.stall_seconds,
+        .attempts = (unsigned)spec->readers.attempts,
+        .cancel = job->config->cancel,
+        .progress = job->config->progress,
+    };
+}
+
+/* Blocks hold whole pieces. */
+static void set_block_bytes(struct sl_job *job)
+{
+    enum { BLOCK_BYTES_MIN = 1024, STEP = 64 };
+    uint64_t bytes = job->config->block_bytes;
+    if (!bytes)
+        bytes = SL_CONVERT_BLOCK_BYTES;
+    bytes = SL_MAX(bytes, (uint64_t)BLOCK_BYTES_MIN);
+    job->piece_bytes = bytes >= SL_PIECE_BYTES ? SL_PIECE_BYTES : bytes - bytes % STEP;
+    job->block_bytes = bytes - bytes % job->piece_bytes;
+}
+
+static int check_config(const struct sl_convert_config *config, struct sl_err *err)
+{
+    const struct sl_spec *spec = config->spec;
+    size_t bytes = strlen(config->to);
+    bool folder = bytes && config->to[bytes - 1] == '/';
+    if (config->shard_bytes && (!folder || config->format != SL_CONVERT_SAFETENSORS))
+        return sl_fail(err, SL_E_USAGE,
+                       "several files of at most %s need a folder of safetensors files as the "
+                       "destination, with a '/' at the end",
+                       "--shard-bytes");
+    if (config->seal && config->format != SL_CONVERT_TENSORIZER)
+        return sl_fail(err, SL_E_USAGE,
+                       "only .tensors files can be encrypted: name a destination that ends in "
+                       ".tensors, or give --to-format tensorizer");
+    if (config->align && config->format != SL_CONVERT_TENSORIZER)
+        return sl_fail(err, SL_E_USAGE, "--align is for .tensors files: safetensors has no slack");
+    if (spec->verify.sha256.count)
+        return sl_fail(err, SL_E_USAGE,
+                       "'verify.sha256' is of whole objects, and a conversion reads tensors: check "
+                       "it with `sluice load` or leave it out");
+    return 0;
+}
+
+static int prepare_key(struct sl_job *job, struct sl_err *err)
+{
+    const struct sl_convert_config *config = job->config;
+    if (sl_crypt_init(err) < 0)
+        return -1;
+    if (!config->seal)
+        return 0;
+    job->key = sl_keys_find(config->seal,
+                            sl_keys_have_passphrase(config->seal) ? &config->kdf : NULL, err);
+    return job->key ? 0 : -1;
+}
+
+/* Stores hold what is unfinished in memory, files do not. */
+static void set_window(struct sl_job *job)
+{
+    bool file = !strstr(job->config->to, "://") || strncmp(job->config->to, "file:", 5) == 0;
+    job->window_bytes = file ? UINT64_MAX : SL_CONVERT_WINDOW_BYTES;
+}
+
+static void set_total(const struct sl_job *job, struct sl_convert_result *result)
+{
+    uint64_t twice = 0;
+    for (size_t i = 0; i < job->output_count; i++)
+        result->bytes_written += job->outputs[i].bytes;
+    for (size_t i = 0; i < job->item_count && job->in_order; i++)
+        twice += job->items[i].header ? sl_item_span(&job->items[i]) : 0;
+    result->tensors = job->item_count;
+    result->files = job->output_count;
+    for (size_t i = 0; i < job->component_count; i++)
+        result->objects += job->components[i].plan->source_count;
+    for (size_t i = 0; i < job->output_count; i++)
+        result->objects += job->outputs[i].source != NULL;
+    sl_progress_set_total(job->config->progress, result->bytes_written + twice, result->tensors,
+                          result->objects);
+}
+
+static int run(struct sl_job *job, struct sl_convert_result *result, struct sl_err *err)
+{
+    struct sl_progress *progress = job->config->progress;
+    sl_progress_set_state(progress, SL_LOAD_PLANNING);
+    if (check_config(job->config, err) < 0 || sl_job_find(job, err) < 0 ||
+        prepare_key(job, err) < 0 || sl_job_lay_out(job, err) < 0)
+        return -1;
+    set_total(job, result);
+    sl_progress_set_state(progress, SL_LOAD_READING);
+    if (sl_outputs_run(job, err) < 0)
+        return -1;
+    result->checks = job->locked.checks;
+    result->bytes_read = job->locked.bytes_read;
+    return 0;
+}
+
+int sl_convert_run(const struct sl_convert_config *config, struct sl_convert_result *result,
+                   struct sl_err *err)
+{
+    struct sl_convert_result own;
+    struct sl_job job = {
+        .config = config, .lock = PTHREAD_MUTEX_INITIALIZER, .moved = PTHREAD_COND_INITIALIZER};
+    uint64_t begin_ns = sl_now_ns();
+    if (!result)
+        result = &own;
+    *result = (struct sl_convert_result){0};
+    set_source_config(&job);
+    set_block_bytes(&job);
+    set_window(&job);
+    int done = run(&job, result, err);
+    job_release(&job);
+    result->seconds = (double)(sl_now_ns() - begin_ns) / 1e9;
+    return done;
+}

@@ -1,0 +1,201 @@
+/*
+ * Inside convert: one conversion, its new objects, its tensors, and who does what. Filled by
+ * convert.c, handed out by schedule.c, worked by worker.c and tally.c, written by output.c.
+ */
+#ifndef SL_CONVERT_JOB_H
+#define SL_CONVERT_JOB_H
+
+#include "convert.h"
+#include "hash.h"
+#include "progress.h"
+#include "tensor_reader.h"
+#include "thread.h"
+
+enum {
+    SL_CONVERT_BLOCK_BYTES = 4 * 1024 * 1024,
+    SL_CONVERT_THREADS_MAX = 64,
+    /* Bytes between the first unfinished tensor and a new one that is begun: of stores that hold
+     * the parts in between in memory. */
+    SL_CONVERT_WINDOW_BYTES = 64 * 1024 * 1024,
+};
+
+/** Objects of one folder that are one model, and how it is laid out anew. */
+struct sl_component {
+    char *folder;        /* "" or "unet/": below source and destination */
+    char *stem;          /* "model" */
+    struct sl_spec spec; /* strings borrowed from the caller's, except uri and include */
+    char *uri;
+    struct sl_list include;
+    struct sl_plan *plan;
+    struct sl_layout *layout;
+};
+
+/** A new object. */
+struct sl_output {
+    char *name, *uri;
+    uint64_t bytes;
+    const struct sl_layout_file *file; /* NULL: a data file */
+    struct sl_source *source;          /* of a data file; owned */
+    struct sl_item *first_item;        /* NULL: it holds no tensors */
+    struct sl_upload *upload;
+    struct sl_upload_segment *segments;
+    size_t segment_count;
+    uint64_t tail; /* behind it nothing but zeros */
+    struct {
+        size_t items_left;
+        uint64_t position; /* uploads in order: what has been written */
+    } locked;              /* by the job's lock */
+};
+
+/** A tensor on its way. */
+struct sl_item {
+    const struct sl_target *target;
+    const struct sl_layout_header *header; /* .tensors; else NULL */
+    struct sl_output *output;
+    uint64_t gap;        /* zeros from here to the header, or to the data */
+    uint64_t begin;      /* of the data in the output */
+    uint64_t data_bytes; /* stored: 0 for tensors that stay meta */
+    uint64_t raw_bytes;  /* read from the source, before a cast */
+    const struct sl_index_hash *crc_check, *sha_check; /* hashes that came with it, NULL: none */
+    struct {
+        uint64_t assigned, hashed, done;
+        unsigned workers;
+        uint32_t crc, raw_crc;           /* see tally.c */
+        struct sl_sha256 *sha, *raw_sha; /* only their block's turn may use them */
+    } locked;                            /* by the job's lock */
+};
+
+enum sl_pass {
+    SL_PASS_WRITE,   /* data, then headers */
+    SL_PASS_MEASURE, /* only hashes, for headers */
+    SL_PASS_ORDER,   /* everything in the order of the bytes, headers known */
+};
+
+struct sl_job {
+    const struct sl_convert_config *config;
+    struct sl_source_config source_config;
+    struct sl_component *components;
+    size_t component_count, component_capacity;
+    struct sl_store *store;    /* of a folder: where data files are */
+    struct sl_output *outputs; /* data files, then each component's files, its index last */
+    size_t output_count, output_capacity;
+    struct sl_item *items;
+    size_t item_count;
+    const uint8_t *key; /* borrowed from config->seal; NULL: plain */
+    uint64_t block_bytes, piece_bytes;
+    uint64_t window_bytes;
+    bool in_order;
+    enum sl_pass pass;
+    pthread_mutex_t lock;
+    pthread_cond_t moved;
+    struct {
+        size_t next;       /* the first item that nobody has begun */
+        size_t first_open; /* every item before it is done */
+        bool failed;
+        struct sl_err err;
+        uint64_t checks, bytes_read;
+    } locked;
+};
+
+/** A thread's own. */
+struct sl_worker {
+    struct sl_job *job;
+    uint8_t *plain, *other; /* block_bytes and a little each; raw bytes of casts, ciphertext */
+    struct sl_item *item;   /* whose blocks it takes */
+    struct {
+        struct sl_index *index;
+        struct sl_tensor_reader *reader;
+    } * readers;
+    size_t reader_count, reader_capacity;
+};
+
+/** One block of a tensor, hashed: where it is in what is written and in what is read. */
+struct sl_tally {
+    uint64_t begin, end, raw_end;
+    uint32_t crc, raw_crc;
+};
+
+/** What a thread does next: whole tensors that follow each other, or a part of a large one. */
+struct sl_block {
+    struct sl_item *first;
+    size_t count; /* 1 for a part */
+    bool part;
+    uint64_t begin, end; /* of a part: of the tensor's data */
+};
+
+/* ---- folder.c -------------------------------------------------------------------------------- */
+
+/** Components of the source, and the data files of a folder as outputs without upload. */
+int sl_job_find(struct sl_job *job, struct sl_err *err);
+/** An object of the folder that goes along as it is; opened here. */
+int sl_job_add_data_file(struct sl_job *job, const char *name, struct sl_err *err);
+
+/* ---- convert_layout.c ------------------------------------------------------------------------ */
+
+/** Plans, layouts, outputs and items of all components. */
+int sl_job_lay_out(struct sl_job *job, struct sl_err *err);
+/** One more at the end of job->outputs, whose addresses change. */
+int sl_job_add_output(struct sl_job *job, const char *folder, const char *name, uint64_t bytes,
+                      struct sl_err *err);
+
+/* ---- schedule.c ------------------------------------------------------------------------------ */
+
+/** The next block, or count 0 when there is nothing left to do or the job failed. Blocks. */
+void sl_job_take(struct sl_job *job, struct sl_worker *worker, struct sl_block *block);
+/** Items are begun anew: before each pass. */
+void sl_job_rewind(struct sl_job *job);
+/** Keep the first failure and wake everybody. Always -1. */
+int sl_job_fail(struct sl_job *job, const struct sl_err *err);
+/** -1 if the job failed elsewhere: err is its failure. */
+int sl_job_check(struct sl_job *job, struct sl_err *err);
+/** Bytes that an item and what stands before it take in the new object. */
+uint64_t sl_item_span(const struct sl_item *item);
+
+/* ---- tally.c --------------------------------------------------------------------------------- */
+
+/** Which hashes of the source are checked. SL_E_INTEGRITY for `require` and none. */
+int sl_item_choose_checks(struct sl_item *item, const struct sl_spec *spec, struct sl_err *err);
+/** Make what hashes of an item in order need. */
+int sl_item_begin(struct sl_item *item, struct sl_err *err);
+bool sl_item_in_turns(const struct sl_item *item);
+/** Wait until all before `begin` is hashed. -1 if the job failed. */
+int sl_item_await_turn(struct sl_job *job, struct sl_item *item, uint64_t begin,
+                       struct sl_err *err);
+/** It is our turn: hash what is written, and let the next one. */
+void sl_item_hash(struct sl_job *job, struct sl_item *item, const uint8_t *data, size_t bytes);
+/** It is our turn: hash what is read, before a cast. */
+void sl_item_hash_raw(struct sl_item *item, const uint8_t *data, size_t bytes);
+bool sl_item_needs_crc(const struct sl_item *item);
+bool sl_item_needs_raw_crc(const struct sl_item *item);
+/** Count a block; true for the one that makes the item complete. */
+bool sl_item_count(struct sl_job *job, struct sl_item *item, const struct sl_tally *tally);
+/** Checks of the source, and hashes into the header. */
+int sl_item_complete(struct sl_job *job, struct sl_item *item, struct sl_err *err);
+void sl_item_release(struct sl_item *item);
+
+/* ---- worker.c -------------------------------------------------------------------------------- */
+
+/** Carry out one pass. */
+int sl_job_work(struct sl_job *job, struct sl_err *err);
+
+/* ---- output.c -------------------------------------------------------------------------------- */
+
+int sl_output_open(struct sl_job *job, struct sl_output *output, struct sl_err *err);
+int sl_output_head(struct sl_job *job, struct sl_output *output, struct sl_err *err);
+/** Before a block is read: wait for room. */
+int sl_output_admit(struct sl_job *job, const struct sl_block *block, struct sl_err *err);
+/** Bytes [offset, offset + bytes), when their turn comes. */
+int sl_output_write(struct sl_job *job, struct sl_output *output, uint64_t offset, const void *data,
+                    size_t bytes, struct sl_err *err);
+int sl_output_zeros(struct sl_job *job, struct sl_output *output, uint64_t begin, uint64_t end,
+                    struct sl_err *err);
+/** So many items of it are wholly written; the last one is followed by what ends the object. */
+int sl_output_items_done(struct sl_job *job, struct sl_output *output, size_t count,
+                         struct sl_err *err);
+/** A data file as it is. */
+int sl_output_copy(struct sl_job *job, struct sl_output *output, struct sl_err *err);
+/** Write all of them and make them visible. */
+int sl_outputs_run(struct sl_job *job, struct sl_err *err);
+void sl_output_release(struct sl_output *output);
+
+#endif
