@@ -87,6 +87,8 @@ int sl_exchange_poll(struct sl_exchange *exchange, struct pollfd fds[SL_FETCH_PO
 void sl_exchange_abort(struct sl_exchange *exchange);
 /** The cancellation it was made with; may be NULL. */
 struct sl_cancel *sl_exchange_cancel(const struct sl_exchange *exchange);
+/** Sleep, unless cancel or stop ends it: -1 with SL_E_CANCELED. */
+int sl_exchange_pause(struct sl_exchange *exchange, unsigned ms, struct sl_err *err);
 /** Block until there is something to do; -1 with SL_E_CANCELED. */
 int sl_exchange_wait(struct sl_exchange *exchange, struct sl_err *err);
 

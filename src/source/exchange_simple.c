@@ -17,6 +17,16 @@ static int check_end(struct sl_exchange *exchange, struct sl_err *err)
     return sl_cancel_check(exchange->connect.stop, err);
 }
 
+int sl_exchange_pause(struct sl_exchange *exchange, unsigned ms, struct sl_err *err)
+{
+    struct pollfd fds[] = {{sl_cancel_fd(exchange->connect.cancel), POLLIN, 0},
+                           {sl_cancel_fd(exchange->connect.stop), POLLIN, 0}};
+    uint64_t end = sl_now_ns() + ms * SL_NS_PER_MS;
+    for (uint64_t now; check_end(exchange, NULL) == 0 && (now = sl_now_ns()) < end;)
+        poll(fds, SL_COUNT(fds), (int)((end - now) / SL_NS_PER_MS + 1));
+    return check_end(exchange, err);
+}
+
 int sl_exchange_wait(struct sl_exchange *exchange, struct sl_err *err)
 {
     struct pollfd fds[SL_FETCH_POLL_MAX + 2];

@@ -208,7 +208,7 @@ static int refuse(struct sl_source *source, const struct sl_exchange *exchange, 
         .body = body,
         .body_bytes = body_bytes,
     };
-    sl_s3_refused(object->s3, what, false, &reply, err);
+    sl_s3_refused(object->s3, what, SL_S3_READ, &reply, err);
     if (is_empty(source, reply.status, body)) {
         SL_LOCKED(&object->locked.mutex);
         object->locked.whole = true;

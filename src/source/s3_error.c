@@ -53,6 +53,15 @@ static const struct rule rules[] = {
     {"TemporaryRedirect", SL_E_USAGE, false, NULL},
     {"AuthorizationHeaderMalformed", SL_E_AUTH, false, NULL},
     {"IllegalLocationConstraintException", SL_E_USAGE, false, NULL},
+    {"BadDigest", SL_E_NET, true, "the bytes were damaged on their way"},
+    {"XAmzContentSHA256Mismatch", SL_E_NET, true, "the bytes were damaged on their way"},
+    {"XAmzContentChecksumMismatch", SL_E_NET, true, "the bytes were damaged on their way"},
+    {"ConditionalRequestConflict", SL_E_NET, true, "another writer is at it"},
+    {"NoSuchUpload", SL_E_NOT_FOUND, false,
+     "the unfinished upload is gone: someone or a lifecycle rule aborted it; begin again"},
+    {"QuotaExceeded", SL_E_NO_SPACE, false, "the quota is used up: ask the store's operator"},
+    {"XMinioStorageFull", SL_E_NO_SPACE, false, "the store is full: ask its operator"},
+    {"EntityTooLarge", SL_E_NO_SPACE, false, "the store takes no object or part of this size"},
     {"InvalidBucketName", SL_E_USAGE, false, "check the bucket's name"},
     {"KeyTooLongError", SL_E_USAGE, false, "a key has at most 1024 bytes"},
 };
@@ -138,8 +147,13 @@ static void advise(const struct sl_s3_subject *subject, const struct sl_s3_fault
     else if (subject->anonymous)
         snprintf(text, bytes,
                  "the request was not signed as source.s3.anonymous asks: is the object public?");
-    else if (subject->listing)
+    else if (subject->verb == SL_S3_LIST)
         snprintf(text, bytes, "the credentials (%s) may not list it: grant s3:ListBucket",
+                 subject->origin);
+    else if (subject->verb == SL_S3_WRITE)
+        snprintf(text, bytes,
+                 "the credentials (%s) may not write it: grant s3:PutObject and "
+                 "s3:AbortMultipartUpload, or choose another bucket",
                  subject->origin);
     else
         snprintf(text, bytes,

@@ -22,6 +22,8 @@ struct sl_s3_fault {
 };
 void sl_s3_fault_parse(const char *body, size_t bytes, struct sl_s3_fault *fault);
 
+enum sl_s3_verb { SL_S3_READ, SL_S3_LIST, SL_S3_WRITE };
+
 /** Who asked for what, for the message. */
 struct sl_s3_subject {
     const char *what; /* "cannot read 's3://b/k'" */
@@ -30,7 +32,7 @@ struct sl_s3_subject {
     const char *origin; /* of the credentials */
     bool anonymous;     /* the request was not signed */
     bool none_found;    /* because there were no credentials */
-    bool listing;
+    enum sl_s3_verb verb;
 };
 /** Always -1: err gets kind, code (the store's), http_status, whether to retry, and a message that
  * ends in what to do. fault is filled too. */

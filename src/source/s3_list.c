@@ -11,9 +11,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "exchange.h"
-#include "progress.h"
-#include "retry.h"
 #include "s3_store.h"
 #include "s3_xml.h"
 
@@ -21,7 +18,6 @@ enum {
     TOKEN_BYTES_MAX = 8 * 1024,
     EMPTY_PAGES_MAX = 1000, /* in a row, each saying that there is more */
     ETAG_BYTES_MAX = 256,
-    ATTEMPTS_DEFAULT = 8,
 };
 
 /* ---- one page ------------------------------------------------------------------------------- */
@@ -189,75 +185,15 @@ static char *page_query(const struct sl_s3 *s3, const char *token, struct sl_err
                        token ? "continuation-token=" : "", from, token ? "&" : "", prefix);
 }
 
-static int refuse(struct listing *listing, const struct sl_answer *answer, struct sl_err *err)
-{
-    char retry_after[64], date[64], region[SL_S3_REGION_MAX], request_id[128];
-    const struct sl_s3_reply reply = {
-        .status = answer->status,
-        .retry_after = sl_answer_header(answer, "Retry-After", retry_after, sizeof(retry_after))
-                           ? retry_after
-                           : NULL,
-        .date = sl_answer_header(answer, "Date", date, sizeof(date)) ? date : NULL,
-        .bucket_region =
-            sl_answer_header(answer, "x-amz-bucket-region", region, sizeof(region)) ? region : NULL,
-        .request_id = sl_answer_header(answer, "x-amz-request-id", request_id, sizeof(request_id))
-                          ? request_id
-                          : NULL,
-        .body = sl_buf_string(&answer->body),
-        .body_bytes = answer->body.used,
-    };
-    return sl_s3_refused(listing->s3, listing->what, true, &reply, err);
-}
-
-/* One try; *keys says what it was signed with. */
-static int try_page(struct listing *listing, const char *query, struct sl_answer *answer,
-                    unsigned *keys, struct sl_err *err)
-{
-    struct sl_s3_signed request = {0};
-    if (sl_s3_sign(listing->s3, "GET", NULL, query, &request, err) < 0)
-        return sl_wrap(err, "%s", listing->what);
-    const char *headers[SL_S3_HEADERS_MAX + 1] = {0};
-    memcpy(headers, request.headers, request.header_count * sizeof(headers[0]));
-    *keys = request.keys;
-    const struct sl_request get = {.method = "GET", .url = request.url, .headers = headers};
-    int result = sl_exchange_simple(listing->exchange, &get, SL_S3_XML_BYTES_MAX, answer, err);
-    sl_s3_signed_release(&request);
-    if (result < 0)
-        return sl_wrap(err, "%s", listing->what);
-    if (answer->status == 200)
-        return 0;
-    refuse(listing, answer, err);
-    sl_answer_release(answer);
-    return -1;
-}
-
 static int get_page(struct listing *listing, const char *query, struct sl_answer *answer,
                     struct sl_err *err)
 {
-    const struct sl_source_config *config = &listing->s3->store->config;
-    struct sl_retry retry = {.limit = config->attempts ? config->attempts : ATTEMPTS_DEFAULT};
-    for (;;) {
-        struct sl_err why = SL_ERR_INIT;
-        uint64_t wait_ms = 0;
-        unsigned keys = 0;
-        if (try_page(listing, query, answer, &keys, &why) == 0)
-            return 0;
-        bool again = false;
-        if (why.retryable) {
-            again = sl_retry_again(&retry, &why, 0, &wait_ms);
-        } else if (why.http_status && !retry.mended) {
-            retry.mended = true;
-            again = sl_s3_mend(listing->s3, keys, &why);
-        }
-        if (!again) {
-            if (err)
-                *err = why;
-            return -1;
-        }
-        sl_progress_add_retry(config->progress);
-        if (sl_sleep_ms((unsigned)wait_ms, config->cancel, err) < 0)
-            return -1;
-    }
+    const struct sl_s3_call call = {.what = listing->what,
+                                    .verb = SL_S3_LIST,
+                                    .method = "GET",
+                                    .query = query,
+                                    .answer_limit = SL_S3_XML_BYTES_MAX};
+    return sl_s3_call(listing->s3, listing->exchange, &call, answer, NULL, err);
 }
 
 /* Brent: the token is compared with one kept from the last page whose number is a power of two. */

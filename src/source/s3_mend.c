@@ -27,8 +27,8 @@ static void note(struct sl_s3 *s3, const struct sl_s3_reply *reply, const struct
     }
 }
 
-int sl_s3_refused(struct sl_s3 *s3, const char *what, bool listing, const struct sl_s3_reply *reply,
-                  struct sl_err *err)
+int sl_s3_refused(struct sl_s3 *s3, const char *what, enum sl_s3_verb verb,
+                  const struct sl_s3_reply *reply, struct sl_err *err)
 {
     struct sl_s3_fault fault;
     char region[SL_S3_REGION_MAX];
@@ -44,7 +44,7 @@ int sl_s3_refused(struct sl_s3 *s3, const char *what, bool listing, const struct
         .origin = sl_creds_origin(s3->creds),
         .anonymous = anonymous,
         .none_found = !anonymous && sl_creds_none_found(s3->creds),
-        .listing = listing,
+        .verb = verb,
     };
     sl_s3_refuse(&subject, reply, &fault, err);
     note(s3, reply, &fault);

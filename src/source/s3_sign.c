@@ -5,6 +5,7 @@
  * for 5 minutes, not for the 15 that S3 grants: that leaves 10 for a clock that is wrong, and a new
  * one costs some microseconds.
  */
+#include <assert.h>
 #include <openssl/crypto.h>
 #include <string.h>
 
@@ -40,26 +41,35 @@ static int add_header(struct sl_s3_signed *request, char *header)
     return 0;
 }
 
-/* The four headers of a signed request. Called with the store's mutex held: it guards the key. */
-static int add_signature(struct sl_s3 *s3, const struct sl_key *key, const char *method,
-                         const char *path, const char *query, struct sl_s3_signed *request,
-                         struct sl_err *err)
+struct wish {
+    const char *method, *key, *query, *payload;
+    const struct sl_sigv4_header *more;
+    size_t more_count;
+};
+
+/* The headers that a signature adds. Called with the store's mutex held: it guards the key. */
+static int add_signature(struct sl_s3 *s3, const struct sl_key *key, const struct wish *wish,
+                         const char *path, struct sl_s3_signed *request, struct sl_err *err)
 {
     char date[SL_SIGV4_DATE];
     sl_sigv4_date(sl_wall_seconds() + s3->locked.clock_offset, date);
-    const struct sl_sigv4_header headers[] = {
+    struct sl_sigv4_header headers[SL_S3_HEADERS_MAX] = {
         {"host", s3->locked.endpoint.authority},
-        {"x-amz-content-sha256", sl_sigv4_empty},
+        {"x-amz-content-sha256", wish->payload},
         {"x-amz-date", date},
-        {"x-amz-security-token", key->session_token},
     };
+    size_t count = 3;
+    if (key->session_token)
+        headers[count++] = (struct sl_sigv4_header){"x-amz-security-token", key->session_token};
+    for (size_t i = 0; i < wish->more_count; i++)
+        headers[count++] = wish->more[i];
     const struct sl_sigv4_request canonical = {
-        .method = method,
+        .method = wish->method,
         .path = path,
-        .query = query,
+        .query = wish->query,
         .headers = headers,
-        .header_count = key->session_token ? 4 : 3,
-        .payload = sl_sigv4_empty,
+        .header_count = count,
+        .payload = wish->payload,
         .date = date,
         .region = s3->locked.region,
         .service = "s3",
@@ -68,7 +78,7 @@ static int add_signature(struct sl_s3 *s3, const struct sl_key *key, const char 
         sl_sigv4_sign_cached(&canonical, key->access_key, key->secret_key, &s3->locked.key, err);
     if (!authorization ||
         add_header(request, sl_asprintf(err, "Authorization: %s", authorization)) < 0 ||
-        add_header(request, sl_asprintf(err, "x-amz-content-sha256: %s", sl_sigv4_empty)) < 0 ||
+        add_header(request, sl_asprintf(err, "x-amz-content-sha256: %s", wish->payload)) < 0 ||
         add_header(request, sl_asprintf(err, "x-amz-date: %s", date)) < 0)
         return -1;
     if (!key->session_token)
@@ -76,35 +86,40 @@ static int add_signature(struct sl_s3 *s3, const struct sl_key *key, const char 
     return add_header(request, sl_asprintf(err, "x-amz-security-token: %s", key->session_token));
 }
 
-static int build(struct sl_s3 *s3, const struct sl_key *key, const char *method, const char *name,
-                 const char *query, struct sl_s3_signed *request, struct sl_err *err)
+static int build(struct sl_s3 *s3, const struct sl_key *key, const struct wish *wish,
+                 struct sl_s3_signed *request, struct sl_err *err)
 {
     SL_LOCKED(&s3->locked.mutex);
     const struct sl_s3_endpoint *endpoint = &s3->locked.endpoint;
-    sl_autofree char *encoded = sl_url_encode(name ? name : "", true, err);
+    sl_autofree char *encoded = sl_url_encode(wish->key ? wish->key : "", true, err);
     if (!encoded)
         return -1;
-    bool slash = name || endpoint->virtual_host;
+    bool slash = wish->key || endpoint->virtual_host;
     sl_autofree char *path = sl_asprintf(err, "%s%s%s", endpoint->base, slash ? "/" : "", encoded);
-    request->url =
-        path ? sl_asprintf(err, "%s%s%s%s", endpoint->origin, path, *query ? "?" : "", query)
-             : NULL;
+    request->url = path ? sl_asprintf(err, "%s%s%s%s", endpoint->origin, path,
+                                      *wish->query ? "?" : "", wish->query)
+                        : NULL;
     if (!request->url)
         return -1;
     request->place = s3->locked.place;
-    if (!key->access_key)
-        return 0;
-    return add_signature(s3, key, method, path, query, request, err);
+    for (size_t i = 0; i < wish->more_count; i++)
+        if (add_header(request,
+                       sl_asprintf(err, "%s: %s", wish->more[i].name, wish->more[i].value)) < 0)
+            return -1;
+    return key->access_key ? add_signature(s3, key, wish, path, request, err) : 0;
 }
 
-int sl_s3_sign(struct sl_s3 *s3, const char *method, const char *key, const char *query,
-               struct sl_s3_signed *request, struct sl_err *err)
+int sl_s3_sign_more(struct sl_s3 *s3, const char *method, const char *key, const char *query,
+                    const char *payload, const struct sl_sigv4_header *more, size_t more_count,
+                    struct sl_s3_signed *request, struct sl_err *err)
 {
     sl_autokey keys = {0};
     struct sl_s3_signed anew = {0};
+    const struct wish wish = {method, key, query, payload, more, more_count};
+    assert(more_count <= SL_S3_MORE_MAX);
     if (sl_creds_get(s3->creds, &keys, err) < 0)
         return sl_wrap(err, "no credentials for bucket '%.63s'", s3->bucket);
-    if (build(s3, &keys, method, key, query, &anew, err) < 0) {
+    if (build(s3, &keys, &wish, &anew, err) < 0) {
         sl_s3_signed_release(&anew);
         return -1;
     }
@@ -113,4 +128,10 @@ int sl_s3_sign(struct sl_s3 *s3, const char *method, const char *key, const char
     sl_s3_signed_release(request);
     *request = anew;
     return 0;
+}
+
+int sl_s3_sign(struct sl_s3 *s3, const char *method, const char *key, const char *query,
+               struct sl_s3_signed *request, struct sl_err *err)
+{
+    return sl_s3_sign_more(s3, method, key, query, sl_sigv4_empty, NULL, 0, request, err);
 }

@@ -6,11 +6,17 @@
 
 #include "backend.h"
 #include "creds.h"
+#include "exchange.h"
 #include "s3_endpoint.h"
 #include "s3_error.h"
 #include "sigv4.h"
 
-enum { SL_S3_HEADERS_MAX = 4, SL_S3_KEY_BYTES_MAX = 1024, SL_S3_SIGNATURE_SECONDS = 5 * 60 };
+enum {
+    SL_S3_HEADERS_MAX = 12,
+    SL_S3_KEY_BYTES_MAX = 1024,
+    SL_S3_SIGNATURE_SECONDS = 5 * 60,
+    SL_S3_MORE_MAX = SL_S3_HEADERS_MAX - 4
+};
 
 /** store->impl */
 struct sl_s3 {
@@ -48,15 +54,41 @@ void sl_s3_signed_release(struct sl_s3_signed *request);
  * thread; may block while credentials are asked for. Replaces what `request` held. */
 int sl_s3_sign(struct sl_s3 *s3, const char *method, const char *key, const char *query,
                struct sl_s3_signed *request, struct sl_err *err);
+/** The same for a request with a body and headers of its own, which are signed too: payload is the
+ * body's hex SHA-256 or UNSIGNED-PAYLOAD; names in lower case, at most SL_S3_MORE_MAX. */
+int sl_s3_sign_more(struct sl_s3 *s3, const char *method, const char *key, const char *query,
+                    const char *payload, const struct sl_sigv4_header *more, size_t more_count,
+                    struct sl_s3_signed *request, struct sl_err *err);
 /** Still young, and made from the endpoint, region, clock and keys of now. */
 bool sl_s3_signed_current(struct sl_s3 *s3, const struct sl_s3_signed *request);
 
 /** Always -1: the error of a refusal, and notes for sl_s3_mend(). what: "cannot read 's3://b/k'".
  */
-int sl_s3_refused(struct sl_s3 *s3, const char *what, bool listing, const struct sl_s3_reply *reply,
-                  struct sl_err *err);
+int sl_s3_refused(struct sl_s3 *s3, const char *what, enum sl_s3_verb verb,
+                  const struct sl_s3_reply *reply, struct sl_err *err);
 /** As sl_backend.mend; keys is the generation that the refused request was signed with. */
 bool sl_s3_mend(struct sl_s3 *s3, unsigned keys, const struct sl_err *why);
+
+/** One small answer, all tries included. Everything is borrowed. */
+struct sl_s3_call {
+    const char *what; /* "cannot list 's3://b/'" */
+    enum sl_s3_verb verb;
+    const char *method, *key, *query; /* as sl_s3_sign() */
+    const char *payload;              /* as sl_s3_sign_more(); NULL: of no body */
+    const struct sl_sigv4_header *more;
+    size_t more_count;
+    const void *body; /* lent */
+    size_t body_bytes, answer_limit;
+    bool late_errors;  /* an answer of 200 may hold an error (CompleteMultipartUpload) */
+    unsigned attempts; /* 0: as the config says */
+};
+/**
+ * Sign, send, read the answer: again after what may pass, and once more after what can be mended. 0
+ * for any status of 200 to 299 (release the answer), else -1 with the error of the last try.
+ * *tried, if not NULL, counts tries. Blocks; ends on the cancellation of the exchange.
+ */
+int sl_s3_call(struct sl_s3 *s3, struct sl_exchange *exchange, const struct sl_s3_call *call,
+               struct sl_answer *answer, unsigned *tried, struct sl_err *err);
 
 /** sl_backend.list */
 int sl_s3_list(struct sl_store *store,
