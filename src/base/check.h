@@ -26,6 +26,8 @@ struct sl_check {
     uint8_t expected[32];
     const char *what; /* "tensor 'a.b'" or "object 'model.tensors'": owned by the plan */
     bool given;       /* the user gave it: checked even with hashes off */
+    bool ordered;     /* its bytes change before they land: whoever changes them hashes them, in
+                         order, and verify passes it over */
     bool computed;    /* nothing is expected: the hash is told (sl_verify_config.computed) */
 };
 

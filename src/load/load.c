@@ -15,6 +15,7 @@
 #include <sys/stat.h>
 
 #include "log.h"
+#include "mapping.h"
 #include "metrics.h"
 #include "reader.h"
 
@@ -37,6 +38,7 @@ void sl_load_source_config(const struct sl_spec *spec, struct sl_cancel *cancel,
     *config = (struct sl_source_config){.s3 = &spec->source.s3,
                                         .http = &spec->source.http,
                                         .tls = &spec->source.tls,
+                                        .redis = &spec->source.redis,
                                         .stall_seconds = (unsigned)spec->readers.stall_seconds,
                                         .attempts = (unsigned)spec->readers.attempts,
                                         .cancel = cancel,
@@ -122,7 +124,7 @@ static void set_total(struct load *load, const struct sl_plan *plan)
 {
     uint64_t landing = 0;
     for (size_t i = 0; i < plan->extent_count && !load->result->already; i++)
-        landing += plan->extents[i].end - plan->extents[i].begin;
+        landing += sl_extent_bytes(plan, &plan->extents[i]);
     for (size_t i = 0; i < plan->literal_count && !load->result->already; i++)
         landing += plan->literals[i].bytes;
     for (size_t i = 0; i < plan->head_count && !load->result->already; i++)

@@ -4,8 +4,7 @@
  * see assemble_tensorizer.c), each tensor is an extent, a meta tensor is a hole in a sparse file;
  * whatever is no model (config.json, tokenizers) lies beside, as it is.
  */
-#include <inttypes.h>
-
+#include "mapping.h"
 #include "plan_parts.h"
 
 static int add_file(struct sl_plan *plan, const char *name, uint64_t bytes, struct sl_err *err)
@@ -30,7 +29,8 @@ static int add_extent(struct sl_plan *plan, uint32_t source, uint64_t begin, uin
     if (sl_grow(&plan->extents, &plan->own->extent_capacity, plan->extent_count + 1,
                 sizeof(*plan->extents), err) < 0)
         return -1;
-    plan->extents[plan->extent_count++] = (struct sl_extent){begin, end, source, file, file_offset};
+    plan->extents[plan->extent_count++] =
+        (struct sl_extent){begin, end, source, file, file_offset, 0};
     return 0;
 }
 
@@ -85,32 +85,18 @@ static int add_literal(struct sl_plan *plan, uint32_t file, const struct sl_buf 
     return 0;
 }
 
-/* No plain range of bytes is such a tensor. */
-static int refuse_strided(const struct sl_tensor *tensor, struct sl_err *err)
-{
-    if (!tensor->strides && tensor->swap_bytes <= 1)
-        return 0;
-    return sl_fail(err, SL_E_USAGE,
-                   "tensor '%s' %s, which no layout but verbatim can write yet: leave it out "
-                   "with tensors.exclude, or use 'layout: verbatim'",
-                   tensor->name,
-                   tensor->strides ? "is a view whose elements do not lie row by row"
-                                   : "is stored big-endian");
-}
-
 /* A layout has its own order; a place's tensor is the `out` of a target. */
 static int add_places(struct sl_plan *plan, struct sl_err *err)
 {
     const struct sl_layout *layout = plan->own->layout;
+    plan->mappings = sl_alloc_array(plan->target_count, sizeof(*plan->mappings), err);
+    if (!plan->mappings)
+        return -1;
     for (size_t i = 0; i < layout->place_count; i++) {
         const struct sl_layout_place *place = &layout->places[i];
         const struct sl_target *target = (const struct sl_target *)place->tensor;
-        const struct sl_tensor *from = target->from;
-        if (refuse_strided(from, err) < 0 ||
-            add_tensor(plan, from, place->file, place->offset, err) < 0)
-            return -1;
-        if (!from->meta && add_extent(plan, target->source, from->begin, from->end, place->file,
-                                      place->offset, err) < 0)
+        if (add_tensor(plan, &target->out, place->file, place->offset, err) < 0 ||
+            sl_plan_place(plan, target, place->file, place->offset, err) < 0)
             return -1;
     }
     return 0;

@@ -2,12 +2,18 @@
  * Which hashes are checked. A tensor's own hash covers its header, as it was read when the index
  * was made, and its data. What a .tensors file holds beside that (file header, metadata) has no
  * hash in the format: it was read and cross-checked for the index, and `require` does not ask for
- * more. Meta tensors are left out: writers hash whatever memory they had. Encrypted ones too: their
- * hashes are over the plaintext.
+ * more. Meta tensors are left out: writers hash whatever memory they had.
+ *
+ * Of encrypted tensors every piece has a MAC, which is checked whatever the spec says and covers
+ * its bytes; their hashes are over the plaintext, so only decrypted tensors can be hashed, and only
+ * `all` asks for it. A slice cannot be hashed. What is cast is hashed before: CRC32 in any order,
+ * SHA-256 (and all hashes of decrypted tensors, since a piece may come twice) in order, by one
+ * reader.
  */
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "mapping.h"
 #include "plan_parts.h"
 
 static int add_check(struct sl_plan *plan, const struct sl_check *check, struct sl_err *err)
@@ -29,26 +35,6 @@ static const struct sl_index_hash *cheapest(const struct sl_tensor *tensor)
     return best;
 }
 
-static int add_tensor_hash(struct sl_plan *plan, const struct sl_plan_tensor *place,
-                           uint32_t source, const struct sl_index_hash *hash, const char *what,
-                           struct sl_err *err)
-{
-    const struct sl_tensor *tensor = place->tensor;
-    struct sl_check check = {
-        .kind = hash->sha256 ? SL_HASH_SHA256 : SL_HASH_CRC32,
-        .source = source,
-        .begin = tensor->begin,
-        .end = tensor->end,
-        .file = place->file,
-        .file_offset = place->file_offset,
-        .prefix = hash->prefix,
-        .prefix_bytes = hash->prefix_bytes,
-        .what = what,
-    };
-    memcpy(check.expected, hash->expected, sizeof(check.expected));
-    return add_check(plan, &check, err);
-}
-
 static const char *tensor_text(struct sl_index *index, const struct sl_tensor *tensor,
                                struct sl_err *err)
 {
@@ -59,55 +45,152 @@ static const char *tensor_text(struct sl_index *index, const struct sl_tensor *t
     return text;
 }
 
-static int check_tensor(struct sl_plan *plan, const struct sl_plan_tensor *place, uint32_t first,
-                        struct sl_index *index, struct sl_err *err)
+/* Where the stored bytes of a tensor are and where they go. */
+struct spot {
+    const struct sl_tensor *tensor;
+    struct sl_index *index;
+    uint32_t source, file;
+    uint64_t file_offset;
+};
+
+static int add_tensor_hash(struct sl_plan *plan, const struct spot *spot,
+                           const struct sl_index_hash *hash, const char *what, struct sl_err *err)
 {
-    const struct sl_tensor *tensor = place->tensor;
-    int mode = plan->own->spec->verify.hashes;
-    if (tensor->begin >= tensor->end || tensor->meta || tensor->hash_count == 0 ||
-        tensor->encrypted || mode == SL_HASHES_OFF)
-        return 0;
-    const char *what = tensor_text(index, tensor, err);
+    struct sl_check check = {
+        .kind = hash->sha256 ? SL_HASH_SHA256 : SL_HASH_CRC32,
+        .source = spot->source,
+        .begin = spot->tensor->begin,
+        .end = spot->tensor->end,
+        .file = spot->file,
+        .file_offset = spot->file_offset,
+        .prefix = hash->prefix,
+        .prefix_bytes = hash->prefix_bytes,
+        .what = what,
+    };
+    memcpy(check.expected, hash->expected, sizeof(check.expected));
+    return add_check(plan, &check, err);
+}
+
+/* `auto` and `require` take the cheapest, `all` all there are. */
+static int add_tensor_hashes(struct sl_plan *plan, const struct spot *spot, struct sl_err *err)
+{
+    const struct sl_tensor *tensor = spot->tensor;
+    const char *what = tensor_text(spot->index, tensor, err);
     if (!what)
         return -1;
-    uint32_t source = first + tensor->source;
-    plan->own->covered[source] += tensor->end - tensor->begin;
-    if (mode != SL_HASHES_ALL)
-        return add_tensor_hash(plan, place, source, cheapest(tensor), what, err);
+    if (plan->own->spec->verify.hashes != SL_HASHES_ALL)
+        return add_tensor_hash(plan, spot, cheapest(tensor), what, err);
     for (unsigned i = 0; i < tensor->hash_count; i++)
-        if (add_tensor_hash(plan, place, source, &tensor->hashes[i], what, err) < 0)
+        if (add_tensor_hash(plan, spot, &tensor->hashes[i], what, err) < 0)
             return -1;
     return 0;
 }
 
-/* Tensors lie in the arrays of their indexes: the one that holds this address is its index. */
-static int find_index(const struct sl_plan *plan, const struct sl_tensor *tensor, uint32_t *first)
+static bool has_hashes(const struct sl_plan *plan, const struct sl_tensor *tensor)
+{
+    return tensor->begin < tensor->end && !tensor->meta && tensor->hash_count &&
+           plan->own->spec->verify.hashes != SL_HASHES_OFF;
+}
+
+/* ---- layout verbatim: every tensor lies where it lay ----------------------------------------- */
+
+static int check_index(struct sl_plan *plan, uint32_t first, struct sl_err *err)
+{
+    struct sl_index *index = plan->sources[first].index;
+    for (size_t i = 0; i < index->tensor_count; i++) {
+        const struct sl_tensor *tensor = &index->tensors[i];
+        uint32_t source = first + tensor->source;
+        struct spot spot = {tensor, index, source, source, tensor->begin};
+        if (!has_hashes(plan, tensor) || tensor->encrypted)
+            continue;
+        plan->own->covered[source] += tensor->end - tensor->begin;
+        if (add_tensor_hashes(plan, &spot, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int check_indexes(struct sl_plan *plan, struct sl_err *err)
 {
     for (uint32_t i = 0; i < plan->source_count; i++) {
         const struct sl_index *index = plan->sources[i].index;
-        if (index && tensor >= index->tensors && tensor < index->tensors + index->tensor_count) {
-            *first = i;
-            return 0;
-        }
-    }
-    return -1;
-}
-
-static int check_tensors(struct sl_plan *plan, struct sl_err *err)
-{
-    uint32_t first = 0;
-    for (size_t i = 0; i < plan->tensor_count; i++) {
-        const struct sl_plan_tensor *place = &plan->tensors[i];
-        const struct sl_index *index = plan->sources[first].index;
-        bool same = index && place->tensor >= index->tensors &&
-                    place->tensor < index->tensors + index->tensor_count;
-        if (!same && find_index(plan, place->tensor, &first) < 0)
-            return sl_fail(err, SL_E_INTERNAL, "tensor '%s' has no index", place->tensor->name);
-        if (check_tensor(plan, place, first, plan->sources[first].index, err) < 0)
+        if (index && (i == 0 || plan->sources[i - 1].index != index) &&
+            check_index(plan, i, err) < 0)
             return -1;
     }
     return 0;
 }
+
+/* ---- other layouts: targets ------------------------------------------------------------------ */
+
+/* Hashes that verify cannot see in any order, or find again in what has landed. */
+static void put_in_order(struct sl_plan *plan, struct sl_mapping *mapping)
+{
+    const struct sl_tensor *from = mapping->target->from;
+    bool as_it_is = from->dtype == mapping->target->out.dtype && !mapping->swap_bytes;
+    bool ordered = false;
+    for (uint32_t i = 0; i < mapping->check_count && !as_it_is; i++)
+        ordered = ordered || from->encrypted ||
+                  plan->checks[mapping->check_first + i].kind == SL_HASH_SHA256;
+    for (uint32_t i = 0; i < mapping->check_count; i++)
+        plan->checks[mapping->check_first + i].ordered = ordered;
+    mapping->ordered = ordered;
+    if (ordered)
+        mapping->unit = mapping->end - mapping->begin;
+}
+
+static int require_hash(const struct sl_plan *plan, const struct sl_mapping *mapping,
+                        struct sl_err *err)
+{
+    const struct sl_tensor *from = mapping->target->from;
+    if (plan->own->spec->verify.hashes != SL_HASHES_REQUIRE || from->encrypted ||
+        mapping->check_count || from->begin >= from->end || from->meta || mapping->taken.total == 0)
+        return 0;
+    if (from->hash_count)
+        return sl_fail(err, SL_E_INTEGRITY,
+                       "only a part of tensor '%s' is read, so its hash cannot be checked, and "
+                       "verify.hashes is 'require': use 'auto'",
+                       from->name);
+    return sl_fail(err, SL_E_INTEGRITY,
+                   "tensor '%s' of '%s' has %" PRIu64
+                   " bytes without a hash, and verify.hashes is 'require': use 'auto', or "
+                   "'layout: verbatim' with verify.sha256",
+                   from->name, plan->sources[mapping->source].name, from->bytes);
+}
+
+static int check_target(struct sl_plan *plan, struct sl_mapping *mapping, struct sl_err *err)
+{
+    const struct sl_target *target = mapping->target;
+    const struct sl_tensor *from = target->from;
+    struct spot spot = {from, target->index, mapping->source, mapping->file, mapping->file_offset};
+    bool whole = mapping->taken.total == from->bytes && !mapping->composed;
+    if (whole && has_hashes(plan, from) &&
+        (!from->encrypted || plan->own->spec->verify.hashes == SL_HASHES_ALL)) {
+        mapping->check_first = (uint32_t)plan->check_count;
+        if (add_tensor_hashes(plan, &spot, err) < 0)
+            return -1;
+        mapping->check_count = (uint32_t)plan->check_count - mapping->check_first;
+        if (!from->encrypted)
+            plan->own->covered[mapping->source] += from->end - from->begin;
+        put_in_order(plan, mapping);
+    }
+    return require_hash(plan, mapping, err);
+}
+
+static int check_targets(struct sl_plan *plan, struct sl_err *err)
+{
+    for (size_t i = 0; i < plan->target_count; i++)
+        if (check_target(plan, &plan->mappings[i], err) < 0)
+            return -1;
+    for (size_t i = 0; i < plan->extent_count; i++) {
+        const struct sl_mapping *mapping = sl_extent_mapping(plan, &plan->extents[i]);
+        if (mapping && mapping->piece_bytes)
+            plan->own->covered[mapping->source] += sl_extent_bytes(plan, &plan->extents[i]);
+    }
+    return 0;
+}
+
+/* ---- whole objects --------------------------------------------------------------------------- */
 
 static int find_source(const struct sl_plan *plan, const char *name, uint32_t *source,
                        struct sl_err *err)
@@ -191,7 +274,7 @@ static int count_unhashed(struct sl_plan *plan, struct sl_err *err)
     if (!fetched)
         return -1;
     for (size_t i = 0; i < plan->extent_count; i++)
-        fetched[plan->extents[i].source] += plan->extents[i].end - plan->extents[i].begin;
+        fetched[plan->extents[i].source] += sl_extent_bytes(plan, &plan->extents[i]);
     for (uint32_t i = 0; i < plan->source_count; i++) {
         uint64_t missing = missing_bytes(plan, i, fetched[i]);
         plan->unhashed_bytes += fetched[i] - SL_MIN(fetched[i], plan->own->covered[i]);
@@ -211,7 +294,8 @@ int sl_plan_check(struct sl_plan *plan, struct sl_err *err)
     plan->own->covered = sl_alloc_array(plan->source_count + 1, sizeof(*plan->own->covered), err);
     if (!plan->own->covered)
         return -1;
-    if (check_tensors(plan, err) < 0 || check_objects(plan, err) < 0)
+    int done = plan->mappings ? check_targets(plan, err) : check_indexes(plan, err);
+    if (done < 0 || check_objects(plan, err) < 0)
         return -1;
     return count_unhashed(plan, err);
 }

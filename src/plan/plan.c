@@ -15,6 +15,7 @@
 #include <stdio.h>
 
 #include "hash.h"
+#include "mapping.h"
 #include "plan_parts.h"
 
 static void candidate_release(struct sl_candidate *candidate)
@@ -54,6 +55,7 @@ void sl_plan_free(struct sl_plan *plan)
     free(plan->checks);
     free(plan->tensors);
     free(plan->targets);
+    free(plan->mappings);
     own_free(plan->own);
     free(plan);
 }
@@ -110,6 +112,32 @@ static void mix_destination(struct sl_sha256 *sha, const struct sl_plan *plan)
         sl_sha256_update(sha, plan->heads[i].header->prefix, plan->heads[i].header->prefix_bytes);
 }
 
+/* What becomes of stored bytes; names, types and shapes are in the headers already. Keys are not:
+ * bytes that a wrong one gives never land. */
+static void mix_targets(struct sl_sha256 *sha, const struct sl_plan *plan)
+{
+    for (size_t i = 0; plan->mappings && i < plan->target_count; i++) {
+        const struct sl_target *target = &plan->targets[i];
+        const struct sl_tensor *from = target->from;
+        if (!plan->mappings[i].changes && !target->slice && !plan->mappings[i].composed)
+            continue; /* its extents say all */
+        mix_number(sha, i);
+        mix_number(sha, from->encrypted);
+        mix_number(sha, from->swap_bytes);
+        mix_number(sha, plan->mappings[i].file);
+        mix_number(sha, plan->mappings[i].file_offset);
+        mix_number(sha, target->source);
+        mix_number(sha, from->begin);
+        mix_text(sha, from->dtype_name);
+        for (unsigned d = 0; from->strides && d < from->rank; d++)
+            mix_number(sha, from->strides[d]);
+        for (unsigned d = 0; target->slice && d < from->rank; d++) {
+            mix_number(sha, target->slice->begin[d]);
+            mix_number(sha, target->slice->end[d]);
+        }
+    }
+}
+
 static void mix_checks(struct sl_sha256 *sha, const struct sl_plan *plan)
 {
     mix_number(sha, plan->check_count);
@@ -132,6 +160,7 @@ static int identify(struct sl_plan *plan, struct sl_err *err)
     mix_text(sha, sl_store_uri(plan->own->store));
     mix_sources(sha, plan);
     mix_destination(sha, plan);
+    mix_targets(sha, plan);
     mix_checks(sha, plan);
     sl_sha256_finish(sha, plan->identity);
     return 0;

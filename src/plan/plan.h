@@ -22,6 +22,8 @@ struct sl_extent {
     uint32_t source;     /* plan->sources */
     uint32_t file;       /* plan->files */
     uint64_t file_offset;
+    uint32_t target; /* number + 1 in plan->targets of bytes that change on their way: decrypted,
+                        cast, cut; see mapping.h. 0: they land as they are */
 };
 struct sl_range {
     uint64_t begin, end;
@@ -73,9 +75,11 @@ struct sl_target {
     const struct sl_slice *slice; /* NULL: the whole tensor */
 };
 
+struct sl_mapping;
 struct sl_plan {
     struct sl_target *targets; /* layouts other than verbatim: what the spec's `tensors` selects */
     size_t target_count;
+    struct sl_mapping *mappings;         /* one a target, once the files are laid out; else NULL */
     const struct sl_meta_pair *metadata; /* that goes with them; borrowed from an index */
     size_t metadata_count;
     struct sl_plan_source *sources;

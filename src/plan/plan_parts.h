@@ -55,6 +55,16 @@ int sl_plan_add_sources(struct sl_plan *plan, struct sl_err *err);
 int sl_plan_select(struct sl_plan *plan, struct sl_err *err);
 /** assemble.c: files, extents (uncut), literals and tensors, for either layout. */
 int sl_plan_assemble(struct sl_plan *plan, struct sl_err *err);
+/** placing.c: the mapping of a target that goes here, and the extents that bring it; composed
+ * targets have none. */
+int sl_plan_place(struct sl_plan *plan, const struct sl_target *target, uint32_t file,
+                  uint64_t file_offset, struct sl_err *err);
+enum {
+    /* Beside slices a gap is fetched only if it is shorter than the heads of a request and its
+     * answer, or than this part of what lies around it. */
+    SL_PLAN_GAP_BYTES_MIN = 1024,
+    SL_PLAN_GAP_PART = 50,
+};
 /** assemble_tensorizer.c: the targets as one .tensors file, into own->layout. */
 int sl_plan_lay_tensorizer(struct sl_plan *plan, const struct sl_tensor *const *tensors,
                            struct sl_err *err);

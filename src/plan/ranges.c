@@ -3,7 +3,12 @@
  * to 64 KiB is fetched and thrown away, since a request costs more than that; a long extent is cut
  * at the chosen size, where the file's offset is a multiple of a page, so that no two readers write
  * into one page. A rest shorter than an eighth goes with its neighbour.
+ *
+ * What changes on its way is cut only where its mapping lets it be parted. A model that is sliced
+ * is to be fetched in parts that add up to hardly more than the model: there a fiftieth of a range
+ * may be gaps. A comb's ranges are its own, counted in requests.
  */
+#include "mapping.h"
 #include "plan_parts.h"
 
 enum {
@@ -63,7 +68,9 @@ struct cutter {
     struct sl_plan *plan;
     struct sl_extent *pieces;
     size_t count, capacity;
-    bool open; /* the last range may still grow */
+    bool open;       /* the last range may still grow */
+    bool sliced;     /* some target is a slice */
+    uint64_t wasted; /* gaps of the last range */
 };
 
 static int open_range(struct cutter *cutter, const struct sl_extent *extent, struct sl_err *err)
@@ -75,21 +82,39 @@ static int open_range(struct cutter *cutter, const struct sl_extent *extent, str
     plan->ranges[plan->range_count++] =
         (struct sl_range){extent->begin, extent->begin, extent->source, (uint32_t)cutter->count, 0};
     cutter->open = true;
+    cutter->wasted = 0;
     return 0;
 }
 
-static int add_piece(struct cutter *cutter, const struct sl_extent *piece, struct sl_err *err)
+/* The first bytes of *rest, up to `end`, go with the last range. */
+static int add_piece(struct cutter *cutter, struct sl_extent *rest, uint64_t end,
+                     struct sl_err *err)
 {
     if (cutter->count >= UINT32_MAX)
         return sl_fail(err, SL_E_FORMAT, "too many extents");
     if (sl_grow(&cutter->pieces, &cutter->capacity, cutter->count + 1, sizeof(*cutter->pieces),
                 err) < 0)
         return -1;
-    cutter->pieces[cutter->count++] = *piece;
+    struct sl_extent *piece = &cutter->pieces[cutter->count++];
+    *piece = *rest;
+    piece->end = end;
     struct sl_range *range = &cutter->plan->ranges[cutter->plan->range_count - 1];
-    range->end = piece->end;
+    cutter->wasted += rest->begin - range->end;
+    range->end = end;
     range->extent_count++;
+    rest->file_offset += sl_extent_file_bytes(cutter->plan, piece);
+    rest->begin = end;
     return 0;
+}
+
+static bool is_gap_fetched(const struct cutter *cutter, const struct sl_range *range,
+                           const struct sl_extent *extent)
+{
+    uint64_t gap = extent->begin - range->end;
+    if (!cutter->sliced || gap <= SL_PLAN_GAP_BYTES_MIN)
+        return gap <= GAP_BYTES_MAX;
+    uint64_t bytes = range->end - range->begin + extent->end - extent->begin;
+    return gap <= GAP_BYTES_MAX && (cutter->wasted + gap) * SL_PLAN_GAP_PART <= bytes;
 }
 
 /* Bytes of the extent that still fit into the last range; 0 if it needs a new one. */
@@ -100,38 +125,78 @@ static uint64_t room_for(const struct cutter *cutter, const struct sl_extent *ex
     const struct sl_range *range = &cutter->plan->ranges[cutter->plan->range_count - 1];
     uint64_t limit = cutter->plan->range_bytes;
     if (range->source != extent->source || extent->begin < range->end ||
-        extent->begin - range->end > GAP_BYTES_MAX || extent->begin - range->begin >= limit)
+        extent->begin - range->begin >= limit || !is_gap_fetched(cutter, range, extent))
         return 0;
     return limit - (extent->begin - range->begin);
 }
 
+/* Where to cut, `take` bytes on or a little before: at a page of the file. */
+static uint64_t cut_at_page(const struct sl_extent *rest, uint64_t take)
+{
+    uint64_t ragged = (rest->file_offset + take) % PAGE_BYTES;
+    return rest->begin + take - (ragged < take ? ragged : 0);
+}
+
+/* The same where it may be parted; beyond if there is no such place before. */
+static uint64_t cut_at_unit(const struct sl_mapping *mapping, const struct sl_extent *rest,
+                            uint64_t take)
+{
+    uint64_t end = rest->begin + take;
+    uint64_t ragged =
+        sl_mapping_place(mapping, end) % PAGE_BYTES / mapping->out_item * mapping->in_item;
+    if (mapping->unit < PAGE_BYTES && ragged < take)
+        end -= ragged;
+    end = sl_mapping_floor(mapping, end);
+    return end > rest->begin ? end : SL_MIN(sl_mapping_ceil(mapping, rest->begin + 1), rest->end);
+}
+
 static int cut_extent(struct cutter *cutter, struct sl_extent rest, struct sl_err *err)
 {
+    const struct sl_mapping *mapping = sl_extent_mapping(cutter->plan, &rest);
     uint64_t limit = cutter->plan->range_bytes;
     while (rest.begin < rest.end) {
-        uint64_t room = room_for(cutter, &rest), bytes = rest.end - rest.begin;
-        if (room == 0 && open_range(cutter, &rest, err) < 0)
-            return -1;
+        uint64_t room = room_for(cutter, &rest);
         bool fresh = room == 0;
-        uint64_t take = fresh ? limit : room;
-        if (bytes <= take + limit / 8) {
-            take = bytes;
-        } else {
-            uint64_t ragged = (rest.file_offset + take) % PAGE_BYTES;
-            if (ragged >= take && !fresh) {
-                cutter->open = false; /* less than a page would fit: begin a new range */
-                continue;
-            }
-            take -= ragged < take ? ragged : 0;
-        }
-        struct sl_extent piece = rest;
-        piece.end = rest.begin + take;
-        if (add_piece(cutter, &piece, err) < 0)
+        if (fresh && open_range(cutter, &rest, err) < 0)
             return -1;
-        rest.begin += take;
-        rest.file_offset += take;
+        uint64_t take = fresh ? limit : room, end = rest.end;
+        if (rest.end - rest.begin > take + limit / 8)
+            end = mapping ? cut_at_unit(mapping, &rest, take) : cut_at_page(&rest, take);
+        bool tiny = end < rest.end && !mapping && end == rest.begin + take &&
+                    (rest.file_offset + take) % PAGE_BYTES;
+        bool far = end > rest.begin + take + limit / 8;
+        if (!fresh && (tiny || far)) {
+            cutter->open = false; /* less than a page, or than a unit, would fit */
+            continue;
+        }
+        if (add_piece(cutter, &rest, end, err) < 0)
+            return -1;
     }
     return 0;
+}
+
+/* So many teeth a range that it costs what a range of bytes costs. */
+static int cut_comb(struct cutter *cutter, struct sl_extent rest, struct sl_err *err)
+{
+    const struct sl_mapping *mapping = sl_extent_mapping(cutter->plan, &rest);
+    const struct sl_runs *teeth = &mapping->fetched;
+    uint64_t count = SL_MAX(cutter->plan->range_bytes / (teeth->bytes + GAP_BYTES_MAX), 1u), left;
+    for (uint64_t taken = 0; taken < teeth->total;) {
+        taken += SL_MIN(count * teeth->bytes, teeth->total - taken);
+        uint64_t end = mapping->begin + sl_runs_at(teeth, taken - 1, &left) + left;
+        if (open_range(cutter, &rest, err) < 0 || add_piece(cutter, &rest, end, err) < 0)
+            return -1;
+        if (taken < teeth->total)
+            rest.begin = mapping->begin + sl_runs_at(teeth, taken, &left);
+    }
+    cutter->open = false;
+    return 0;
+}
+
+static uint64_t range_bytes(const struct sl_plan *plan, const struct sl_range *range)
+{
+    const struct sl_extent *first = &plan->extents[range->extent_first];
+    return sl_extent_comb(plan, first) ? sl_extent_bytes(plan, first) : range->end - range->begin;
 }
 
 /* A plan's order of fetching must be the same every time, so equal ranks fall back on place. */
@@ -152,15 +217,18 @@ int sl_plan_cut(struct sl_plan *plan, struct sl_err *err)
 {
     uint64_t total = 0, objects = 0;
     for (size_t i = 0; i < plan->extent_count; i++)
-        total += plan->extents[i].end - plan->extents[i].begin;
+        total += sl_extent_bytes(plan, &plan->extents[i]);
     plan->range_bytes = choose_range_bytes(plan, total);
     if (plan->extent_count)
         qsort(plan->extents, plan->extent_count, sizeof(*plan->extents), by_place);
 
     struct cutter cutter = {.plan = plan};
+    for (size_t i = 0; i < plan->target_count; i++)
+        cutter.sliced = cutter.sliced || plan->targets[i].slice;
     int done = 0;
     for (size_t i = 0; done == 0 && i < plan->extent_count; i++)
-        done = cut_extent(&cutter, plan->extents[i], err);
+        done = sl_extent_comb(plan, &plan->extents[i]) ? cut_comb(&cutter, plan->extents[i], err)
+                                                       : cut_extent(&cutter, plan->extents[i], err);
     free(plan->extents);
     plan->extents = cutter.pieces;
     plan->extent_count = cutter.count;
@@ -170,7 +238,7 @@ int sl_plan_cut(struct sl_plan *plan, struct sl_err *err)
         qsort_r(plan->ranges, plan->range_count, sizeof(*plan->ranges), by_turn, plan);
 
     for (size_t i = 0; i < plan->range_count; i++)
-        plan->fetch_bytes += plan->ranges[i].end - plan->ranges[i].begin;
+        plan->fetch_bytes += range_bytes(plan, &plan->ranges[i]);
     for (size_t i = 0; i < plan->source_count; i++)
         objects += sl_source_bytes(plan->sources[i].source);
     plan->skipped_bytes = plan->own->left_out_bytes + objects - SL_MIN(objects, plan->fetch_bytes);

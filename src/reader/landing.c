@@ -29,8 +29,8 @@ static int write_file(const struct sl_place *place, const char *name, const uint
 }
 
 /* Into the sink's memory (a copy: the bytes came in one read with their neighbours) or its file. */
-static int put(struct sl_reader *reader, uint32_t file, uint64_t offset, const uint8_t *data,
-               uint64_t bytes, struct sl_err *err)
+int sl_landing_put(struct sl_reader *reader, uint32_t file, uint64_t offset, const uint8_t *data,
+                   uint64_t bytes, struct sl_err *err)
 {
     struct sl_place place;
     if (sl_sink_reserve(reader->sink, file, offset, bytes, &place, err) < 0)
@@ -54,20 +54,48 @@ int sl_landing_flush(struct sl_landing *landing, struct sl_err *err)
                           landing->crc, err);
 }
 
+/* The lane's stretch, or a new one, is to take the next bytes at this place. */
+static int open_stretch(struct sl_landing *landing, uint32_t file, uint64_t offset,
+                        struct sl_err *err)
+{
+    if (landing->begin < landing->end && landing->file == file && landing->end == offset &&
+        landing->end - landing->begin < STRETCH_BYTES)
+        return 0;
+    if (sl_landing_flush(landing, err) < 0)
+        return -1;
+    landing->file = file;
+    landing->begin = landing->end = offset;
+    landing->crc = 0;
+    return 0;
+}
+
+static void count(struct sl_reader *reader, uint64_t bytes)
+{
+    sl_counter_add(&reader->landed, bytes);
+    sl_progress_add_bytes(reader->config->progress, bytes);
+}
+
+int sl_landing_note(struct sl_landing *landing, uint32_t file, uint64_t begin, uint64_t end,
+                    uint32_t crc, uint64_t fetched, struct sl_err *err)
+{
+    count(landing->reader, fetched);
+    if (!landing->reader->journal || begin == end)
+        return 0;
+    if (open_stretch(landing, file, begin, err) < 0)
+        return -1;
+    landing->crc =
+        landing->begin == begin ? crc : sl_crc32c_combine(landing->crc, crc, end - begin);
+    landing->end = end;
+    return 0;
+}
+
 static int note(struct sl_landing *landing, uint32_t file, uint64_t offset, const uint8_t *data,
                 size_t bytes, struct sl_err *err)
 {
     if (!landing->reader->journal)
         return 0;
-    bool joins = landing->begin < landing->end && landing->file == file && landing->end == offset &&
-                 landing->end - landing->begin < STRETCH_BYTES;
-    if (!joins) {
-        if (sl_landing_flush(landing, err) < 0)
-            return -1;
-        landing->file = file;
-        landing->begin = landing->end = offset;
-        landing->crc = 0;
-    }
+    if (open_stretch(landing, file, offset, err) < 0)
+        return -1;
     landing->crc = sl_crc32c(landing->crc, data, bytes);
     landing->end += bytes;
     return 0;
@@ -78,8 +106,7 @@ static int landed(struct sl_landing *landing, const struct sl_extent *extent, ui
                   const uint8_t *data, size_t bytes, struct sl_err *err)
 {
     struct sl_reader *reader = landing->reader;
-    sl_counter_add(&reader->landed, bytes);
-    sl_progress_add_bytes(reader->config->progress, bytes);
+    count(reader, bytes);
     uint64_t offset = extent->file_offset + (begin - extent->begin);
     if (note(landing, extent->file, offset, data, bytes, err) < 0 ||
         sl_heads_feed(reader->heads, extent->file, offset, data, bytes, err) < 0)
@@ -91,7 +118,7 @@ int sl_landing_write(struct sl_landing *landing, const struct sl_extent *extent,
                      const uint8_t *data, size_t bytes, struct sl_err *err)
 {
     uint64_t offset = extent->file_offset + (begin - extent->begin);
-    if (put(landing->reader, extent->file, offset, data, bytes, err) < 0)
+    if (sl_landing_put(landing->reader, extent->file, offset, data, bytes, err) < 0)
         return -1;
     return landed(landing, extent, begin, data, bytes, err);
 }
@@ -110,8 +137,8 @@ int sl_landing_literal(struct sl_reader *reader, const struct sl_literal *litera
 {
     for (uint64_t done = 0; done < literal->bytes;) {
         uint64_t bytes = SL_MIN(literal->bytes - done, (uint64_t)LITERAL_CHUNK_BYTES);
-        if (put(reader, literal->file, literal->file_offset + done, literal->data + done, bytes,
-                err) < 0)
+        if (sl_landing_put(reader, literal->file, literal->file_offset + done, literal->data + done,
+                           bytes, err) < 0)
             return -1;
         sl_progress_add_bytes(reader->config->progress, bytes);
         done += bytes;

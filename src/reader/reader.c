@@ -64,11 +64,12 @@ static void fit_memory(struct sl_reader *reader)
     uint64_t memory = config->memory_bytes ? config->memory_bytes : MEMORY_BYTES;
     uint64_t most = config->connections ? config->connections : reader->plan->connections_max;
     most = SL_MIN(SL_MAX(most, 1u), (uint64_t)CONNECTIONS_MAX);
+    uint64_t buffers = reader->grows ? 2 : 1;
     reader->buffer_bytes = BUFFER_BYTES;
     while (config->connections && reader->buffer_bytes > BUFFER_BYTES_MIN &&
-           most * reader->buffer_bytes > memory)
+           most * buffers * reader->buffer_bytes > memory)
         reader->buffer_bytes /= 2;
-    most = SL_MIN(most, SL_MAX(memory / reader->buffer_bytes, 1u));
+    most = SL_MIN(most, SL_MAX(memory / (buffers * reader->buffer_bytes), 1u));
     reader->connections_max = (unsigned)most;
     unsigned first = config->connections ? reader->connections_max : reader->plan->connections;
     first = SL_MIN(SL_MAX(first, 1u), reader->connections_max);
@@ -175,6 +176,11 @@ int sl_reader_run(const struct sl_plan *plan, struct sl_sink *sink, struct sl_jo
 {
     struct sl_reader reader = {.plan = plan, .sink = sink, .journal = journal, .config = config};
     struct sl_err why = SL_ERR_INIT;
+    for (size_t i = 0; plan->mappings && i < plan->target_count; i++) {
+        const struct sl_mapping *mapping = &plan->mappings[i];
+        reader.forms = reader.forms || mapping->changes || mapping->target->slice;
+        reader.grows = reader.grows || mapping->out_item > mapping->in_item;
+    }
     reader.stop = sl_cancel_new(err);
     reader.done = reader.stop ? sl_cancel_new(err) : NULL;
     if (!reader.done) {

@@ -2,8 +2,11 @@
 #ifndef SL_READER_PARTS_H
 #define SL_READER_PARTS_H
 
+#include "crypt.h"
 #include "fetch.h"
 #include "growth.h"
+#include "hash.h"
+#include "mapping.h"
 #include "pace.h"
 #include "reader.h"
 #include "thread.h"
@@ -48,7 +51,9 @@ struct sl_reader {
     struct sl_cancel *done; /* raised when the last range has ended */
     size_t buffer_bytes;    /* of a lane */
     unsigned threads, connections_max, given_max;
+    bool forms, grows;        /* some bytes change on their way; and become more */
     struct sl_counter landed; /* bytes of this run */
+    struct sl_counter opened; /* encrypted pieces whose MAC agreed */
     /*
      * Whose turn it is to write to a file (number modulo SL_WRITE_TURNS): writers that meet at the
      * page cache's lock of one file spin and burn CPU, so a thread that finds it taken goes on with
@@ -115,6 +120,13 @@ int sl_landing_commit(struct sl_landing *landing, const struct sl_extent *extent
                       const struct sl_place *place, struct sl_err *err);
 /** Tell the journal what it has not got yet. */
 int sl_landing_flush(struct sl_landing *landing, struct sl_err *err);
+/** Bytes of a file are in the sink and as they should be: count, by what was fetched for them, and
+ * note. */
+int sl_landing_note(struct sl_landing *landing, uint32_t file, uint64_t begin, uint64_t end,
+                    uint32_t crc, uint64_t fetched, struct sl_err *err);
+/** Into the sink, and no more. */
+int sl_landing_put(struct sl_reader *reader, uint32_t file, uint64_t offset, const uint8_t *data,
+                   uint64_t bytes, struct sl_err *err);
 /** The plan's own bytes. */
 int sl_landing_literal(struct sl_reader *reader, const struct sl_literal *literal,
                        struct sl_err *err);
@@ -137,6 +149,44 @@ int sl_heads_feed_landed(struct sl_heads *heads, uint32_t file, uint64_t offset,
                          struct sl_err *err);
 /** Everything was fed: wait until every header is written. */
 int sl_heads_finish(struct sl_heads *heads, struct sl_err *err);
+
+/* ---- forming: stored bytes become what is written (forming.c) -------------------------------- */
+
+/** One lane's tensor in the making, from the begin of one of its units on. */
+struct sl_forming {
+    struct sl_reader *reader;
+    const struct sl_mapping *mapping; /* NULL: none */
+    uint64_t at;                      /* the place that comes next */
+    uint64_t sure;                    /* before this place every piece has opened */
+    uint64_t piece_begin, piece_end;  /* of the piece that is open; end 0: none */
+    struct sl_opening opening;
+    uint32_t crc;          /* ordered checks */
+    struct sl_sha256 *sha; /* the same; NULL: not wanted */
+    struct {
+        bool open;             /* there is something, perhaps only bytes that nobody takes */
+        uint64_t place, begin; /* of its first byte in the source, in the file */
+        uint64_t end, fetched;
+        uint32_t crc;
+    } pending;        /* written, but not sure */
+    uint8_t *grown;   /* what became more than it was; NULL unless reader->grows */
+    size_t used, put; /* of it: made; written */
+};
+int sl_forming_init(struct sl_forming *forming, struct sl_reader *reader, struct sl_err *err);
+void sl_forming_release(struct sl_forming *forming);
+/** Forget what is unfinished: the next extent begins at a unit. */
+void sl_forming_drop(struct sl_forming *forming);
+/**
+ * Decrypt, hash, cut and cast source bytes [begin, end) of an extent with a target, in place. They
+ * begin where the last ones ended or at a unit, and end at whole elements. data: what was fetched.
+ */
+int sl_forming_add(struct sl_forming *forming, const struct sl_extent *extent, uint64_t begin,
+                   uint64_t end, uint8_t *data, struct sl_err *err);
+/** Write them: called for each sl_forming_add() of a window, in the same order. */
+int sl_forming_land(struct sl_forming *forming, struct sl_landing *landing,
+                    const struct sl_extent *extent, uint64_t begin, uint64_t end,
+                    const uint8_t *data, struct sl_err *err);
+/** A new window begins. */
+void sl_forming_turn(struct sl_forming *forming);
 
 /* ---- lane: one connection, range after range ------------------------------------------------ */
 

@@ -3,6 +3,10 @@
  * what the journal keeps lies in files, so the plan's extents are looked up by file and offset, and
  * every extent loses what is there already. What remains of a range is one request where the holes
  * are small, several where they are worth it.
+ *
+ * An extent whose bytes change on their way is kept whole or not at all: what lies in the file does
+ * not tell where a unit of the source ended. It is in the journal only once its MACs have agreed;
+ * but a hash over bytes that were cast since cannot be computed again, so these are read again.
  */
 #include "reader_parts.h"
 
@@ -47,15 +51,44 @@ static size_t first_after(const struct keeper *keeper, uint32_t file, uint64_t o
     while (low < high) {
         size_t middle = low + (high - low) / 2;
         const struct sl_extent *extent = &keeper->plan->extents[keeper->by_file[middle]];
-        bool before = extent->file != file
-                          ? extent->file < file
-                          : extent->file_offset + (extent->end - extent->begin) <= offset;
+        bool before =
+            extent->file != file
+                ? extent->file < file
+                : extent->file_offset + sl_extent_file_bytes(keeper->plan, extent) <= offset;
         if (before)
             low = middle + 1;
         else
             high = middle;
     }
     return low;
+}
+
+/* Whether a hash that is still wanted was over bytes that are gone. */
+static bool is_beyond_checking(const struct sl_plan *plan, const struct sl_extent *extent)
+{
+    const struct sl_mapping *mapping = sl_extent_mapping(plan, extent);
+    return mapping->check_count &&
+           (mapping->swap_bytes || mapping->target->from->dtype != mapping->target->out.dtype);
+}
+
+static int keep_formed(struct keeper *keeper, uint32_t number, uint64_t begin, uint64_t end,
+                       struct sl_err *err)
+{
+    const struct sl_extent *extent = &keeper->plan->extents[number];
+    uint64_t bytes = sl_extent_file_bytes(keeper->plan, extent);
+    if (begin > extent->file_offset || end < extent->file_offset + bytes || bytes == 0 ||
+        is_beyond_checking(keeper->plan, extent))
+        return 0;
+    if (sl_grow(&keeper->kept, &keeper->kept_capacity, keeper->kept_count + 1,
+                sizeof(*keeper->kept), err) < 0)
+        return -1;
+    keeper->kept[keeper->kept_count++] = (struct kept){number, extent->begin, extent->end};
+    keeper->bytes += sl_extent_bytes(keeper->plan, extent);
+    if (sl_heads_feed_landed(keeper->heads, extent->file, extent->file_offset, bytes, err) < 0)
+        return -1;
+    if (!sl_extent_mapping(keeper->plan, extent)->check_count)
+        return 0;
+    return sl_verify_feed_landed(keeper->verify, extent->source, extent->begin, bytes, err);
 }
 
 static int keep_part(struct keeper *keeper, uint32_t number, uint64_t begin, uint64_t end,
@@ -84,10 +117,14 @@ static int keep(uint32_t file, uint64_t begin, uint64_t end, void *arg, struct s
         const struct sl_extent *extent = &plan->extents[keeper->by_file[i]];
         if (extent->file != file || extent->file_offset >= end)
             break;
-        uint64_t extent_end = extent->file_offset + (extent->end - extent->begin);
-        if (keep_part(keeper, keeper->by_file[i], SL_MAX(begin, extent->file_offset),
-                      SL_MIN(end, extent_end), err) < 0)
+        uint64_t extent_end = extent->file_offset + sl_extent_file_bytes(plan, extent);
+        if (extent->target) {
+            if (keep_formed(keeper, keeper->by_file[i], begin, end, err) < 0)
+                return -1;
+        } else if (keep_part(keeper, keeper->by_file[i], SL_MAX(begin, extent->file_offset),
+                             SL_MIN(end, extent_end), err) < 0) {
             return -1;
+        }
     }
     return 0;
 }
@@ -111,8 +148,13 @@ static int add_missing(struct cutter *cutter, const struct sl_extent *extent, ui
     if (sl_grow(&cutter->extents, &cutter->extent_capacity, cutter->extent_count + 1,
                 sizeof(*cutter->extents), err) < 0)
         return -1;
-    cutter->extents[cutter->extent_count++] = (struct sl_extent){
-        begin, end, extent->source, extent->file, extent->file_offset + (begin - extent->begin)};
+    cutter->extents[cutter->extent_count++] =
+        (struct sl_extent){begin,
+                           end,
+                           extent->source,
+                           extent->file,
+                           extent->file_offset + (begin - extent->begin),
+                           extent->target};
     if (!fresh_range && begin - last->end <= HOLE_BYTES_MAX) {
         last->end = end;
         last->extent_count++;

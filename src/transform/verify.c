@@ -86,8 +86,8 @@ static void count_fresh(struct sl_verify *verify)
 
 /* ---- the end of a check --------------------------------------------------------------------- */
 
-static int fail_mismatch(const struct sl_check *check, const uint8_t digest[SL_HASH_BYTES_MAX],
-                         struct sl_err *err)
+int sl_verify_mismatch(const struct sl_check *check, const uint8_t digest[SL_HASH_BYTES_MAX],
+                       struct sl_err *err)
 {
     char expected[2 * SL_HASH_BYTES_MAX + 1], actual[2 * SL_HASH_BYTES_MAX + 1], code[32], *end;
     const char *name = sl_hash_name(check->kind);
@@ -117,7 +117,7 @@ int sl_verify_complete(struct sl_verify *verify, struct sl_verify_item *item,
         sl_progress_add_verified(verify->config.progress, item->fresh);
         sl_metric_add(SL_M_VERIFIED_BYTES, (int64_t)item->fresh);
     } else {
-        fail_mismatch(check, digest, &why);
+        sl_verify_mismatch(check, digest, &why);
         sl_metric_add(SL_M_VERIFY_FAILURES, 1);
         if (verify->config.mismatch)
             verify->config.mismatch(verify->config.arg, check);
@@ -345,14 +345,17 @@ struct sl_verify *sl_verify_new(const struct sl_check *checks, size_t count,
     verify->items = sl_alloc_array(count, sizeof(*verify->items), err);
     if (!verify->items)
         return NULL;
-    verify->item_count = verify->locked.remaining = count;
     bool sorted = true;
     for (size_t i = 0; i < count; i++) {
-        verify->items[i].check = &checks[i];
-        sorted = sorted && (i == 0 || by_begin(&verify->items[i - 1], &verify->items[i]) <= 0);
+        struct sl_verify_item *item = &verify->items[verify->item_count];
+        if (checks[i].ordered)
+            continue;
+        item->check = &checks[i];
+        sorted = sorted && (verify->item_count++ == 0 || by_begin(item - 1, item) <= 0);
     }
+    verify->locked.remaining = verify->item_count;
     if (!sorted)
-        qsort(verify->items, count, sizeof(*verify->items), by_begin);
+        qsort(verify->items, verify->item_count, sizeof(*verify->items), by_begin);
     plant_all(verify);
     count_fresh(verify);
     return complete_empty(verify, err) < 0 ? NULL : sl_steal(&verify);

@@ -49,6 +49,9 @@ int sl_verify_feed(struct sl_verify *verify, uint32_t source, uint64_t begin, co
  */
 int sl_verify_feed_landed(struct sl_verify *verify, uint32_t source, uint64_t begin, uint64_t bytes,
                           struct sl_err *err);
+/** The failure of a check that is done elsewhere: -1. */
+int sl_verify_mismatch(const struct sl_check *check, const uint8_t digest[SL_HASH_BYTES_MAX],
+                       struct sl_err *err);
 /** Everything was fed: wait until every check is done. cancel may be NULL. */
 struct sl_cancel;
 int sl_verify_finish(struct sl_verify *verify, const struct sl_cancel *cancel, struct sl_err *err);

@@ -1,0 +1,140 @@
+/*
+ * From a selected tensor and its place in a file to extents.
+ *
+ * What lands as it is becomes plain extents, one a run. Encrypted tensors can only be checked piece
+ * by piece, so a slice of one takes every piece that it touches. Slices whose runs are short become
+ * a comb: one extent for many runs, of which only the teeth are fetched, each with a request of its
+ * own; a list of them would outgrow the model's index. Gaps that cost less than a request's own
+ * bytes, or a fiftieth of what lies around them, are fetched with their neighbours.
+ */
+#include "mapping.h"
+#include "plan_parts.h"
+
+enum {
+    TOOTH_BYTES_MAX = 64 * 1024, /* longer runs are extents of their own */
+};
+
+static int add_extent(struct sl_plan *plan, const struct sl_mapping *mapping, uint64_t begin,
+                      uint64_t end, bool plain, struct sl_err *err)
+{
+    if (begin >= end)
+        return 0;
+    if (sl_grow(&plan->extents, &plan->own->extent_capacity, plan->extent_count + 1,
+                sizeof(*plan->extents), err) < 0)
+        return -1;
+    plan->extents[plan->extent_count++] = (struct sl_extent){
+        begin,
+        end,
+        mapping->source,
+        mapping->file,
+        sl_mapping_place(mapping, begin),
+        plain ? 0 : (uint32_t)(mapping - plan->mappings) + 1,
+    };
+    return 0;
+}
+
+/* Consecutive pieces that hold taken bytes are one extent. */
+static int add_pieces(struct sl_plan *plan, const struct sl_mapping *mapping, struct sl_err *err)
+{
+    uint64_t stored = mapping->end - mapping->begin, begin = 0, end = 0;
+    for (uint64_t at = 0; at < stored;) {
+        uint64_t next = stored - at > mapping->piece_bytes ? at + mapping->piece_bytes : stored;
+        if (sl_runs_before(&mapping->taken, next) > sl_runs_before(&mapping->taken, at)) {
+            if (end != at) {
+                if (add_extent(plan, mapping, mapping->begin + begin, mapping->begin + end, false,
+                               err) < 0)
+                    return -1;
+                begin = at;
+            }
+            end = next;
+        }
+        at = next;
+    }
+    return add_extent(plan, mapping, mapping->begin + begin, mapping->begin + end, false, err);
+}
+
+/* The runs as they are fetched: inner levels whose gaps are small are taken whole. */
+static struct sl_runs choose_teeth(const struct sl_runs *taken)
+{
+    struct sl_runs teeth = *taken;
+    while (teeth.level_count) {
+        const struct sl_run_level *level = &teeth.levels[teeth.level_count - 1];
+        uint64_t gap = level->stride - teeth.bytes;
+        if (level->count > 1 && gap > SL_PLAN_GAP_BYTES_MIN && gap > teeth.bytes / SL_PLAN_GAP_PART)
+            break;
+        teeth.first += level->begin * level->stride;
+        teeth.bytes += (level->count - 1) * level->stride;
+        teeth.level_count--;
+    }
+    teeth.total = teeth.bytes;
+    for (unsigned i = 0; i < teeth.level_count; i++)
+        teeth.total *= teeth.levels[i].count;
+    return teeth;
+}
+
+/* How many bytes of the teeth one step of a level has. */
+static int copy_levels(struct sl_runs *teeth, struct sl_index *index, struct sl_err *err)
+{
+    struct sl_run_level *levels =
+        sl_index_alloc(index, (teeth->level_count + 1) * sizeof(*levels), err);
+    if (!levels)
+        return -1;
+    uint64_t each = teeth->bytes;
+    for (unsigned i = teeth->level_count; i-- > 0;) {
+        levels[i] = teeth->levels[i];
+        levels[i].each = each;
+        each *= levels[i].count;
+    }
+    teeth->levels = levels;
+    return 0;
+}
+
+static int add_teeth(struct sl_plan *plan, const struct sl_mapping *mapping,
+                     const struct sl_runs *teeth, struct sl_err *err)
+{
+    bool plain = !mapping->changes && teeth->bytes == mapping->taken.bytes;
+    for (uint64_t taken = 0; taken < teeth->total; taken += teeth->bytes) {
+        uint64_t left, begin = mapping->begin + sl_runs_at(teeth, taken, &left);
+        if (add_extent(plan, mapping, begin, begin + left, plain, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int add_runs(struct sl_plan *plan, struct sl_mapping *mapping, struct sl_err *err)
+{
+    uint64_t left;
+    struct sl_runs teeth = choose_teeth(&mapping->taken);
+    if (copy_levels(&teeth, mapping->target->index, err) < 0)
+        return -1;
+    if (teeth.total == teeth.bytes || teeth.bytes >= TOOTH_BYTES_MAX)
+        return add_teeth(plan, mapping, &teeth, err);
+    mapping->fetched = teeth;
+    uint64_t first = mapping->begin + sl_runs_at(&teeth, 0, &left);
+    uint64_t last = mapping->begin + sl_runs_at(&teeth, teeth.total - 1, &left);
+    return add_extent(plan, mapping, first, last + left, false, err);
+}
+
+/* No range of bytes is such a tensor. */
+static int refuse_composed(const struct sl_tensor *tensor, struct sl_err *err)
+{
+    return sl_fail(err, SL_E_USAGE,
+                   "tensor '%s' %s, which no layout but verbatim can write yet: leave it out with "
+                   "tensors.exclude, or use 'layout: verbatim'",
+                   tensor->name,
+                   tensor->strides ? "is a view whose elements do not lie row by row"
+                                   : "is cut within its blocks");
+}
+
+int sl_plan_place(struct sl_plan *plan, const struct sl_target *target, uint32_t file,
+                  uint64_t file_offset, struct sl_err *err)
+{
+    struct sl_mapping *mapping = &plan->mappings[target - plan->targets];
+    if (sl_mapping_init(mapping, target, file, file_offset, err) < 0)
+        return -1;
+    if (target->from->meta || target->out.bytes == 0)
+        return 0;
+    if (mapping->composed)
+        return refuse_composed(target->from, err);
+    return mapping->piece_bytes ? add_pieces(plan, mapping, err) : add_runs(plan, mapping, err);
+}

@@ -1,0 +1,355 @@
+/*
+ * From stored bytes to what is written, while they are hot in a lane's window: decrypt, hash, drop
+ * what a slice does not take, put the bytes of elements in order, cast. All of it happens in the
+ * window itself, since nothing but a cast to a larger type makes bytes more; only that has a second
+ * buffer. Writing comes after, so that no other thread waits at a file for a cipher.
+ *
+ * Plaintext is written before the MAC of its piece is known, into files that nobody sees yet. What
+ * is told of it (to journal, hashes, progress) waits for the MAC: a piece that is given up halfway
+ * is written again by who takes it over, and counts once.
+ */
+#include <inttypes.h>
+#include <string.h>
+
+#include "cast.h"
+#include "metrics.h"
+#include "reader_parts.h"
+
+int sl_forming_init(struct sl_forming *forming, struct sl_reader *reader, struct sl_err *err)
+{
+    forming->reader = reader;
+    if (!reader->grows)
+        return 0;
+    forming->grown = sl_alloc_aligned(4096, reader->buffer_bytes, err);
+    return forming->grown ? 0 : -1;
+}
+
+/* What is open of the stored bytes. */
+static void close_unit(struct sl_forming *forming)
+{
+    if (forming->piece_end)
+        sl_opening_release(&forming->opening);
+    forming->piece_end = 0;
+    sl_sha256_free(sl_steal(&forming->sha));
+    forming->mapping = NULL;
+}
+
+void sl_forming_drop(struct sl_forming *forming)
+{
+    close_unit(forming);
+    forming->pending.open = false;
+    forming->used = forming->put = 0;
+}
+
+void sl_forming_release(struct sl_forming *forming)
+{
+    sl_forming_drop(forming);
+    free(forming->grown);
+}
+
+void sl_forming_turn(struct sl_forming *forming)
+{
+    forming->used = forming->put = 0;
+}
+
+/* ---- pieces ---------------------------------------------------------------------------------- */
+
+static int fail_to_open(struct sl_forming *forming, uint64_t number, struct sl_err *err)
+{
+    const struct sl_tensor *tensor = forming->mapping->target->from;
+    sl_metric_add(SL_M_VERIFY_FAILURES, 1);
+    if (sl_counter_get(&forming->reader->opened) == 0)
+        return sl_fail_code(err, SL_E_INTEGRITY, "E_DECRYPT",
+                            "tensor '%s' cannot be decrypted, and nothing of this load could so "
+                            "far: the key or passphrase of 'decrypt' is probably not the model's",
+                            tensor->name);
+    return sl_fail_code(err, SL_E_INTEGRITY, "E_DECRYPT",
+                        "tensor '%s': piece %" PRIu64 " of %" PRIu64
+                        " cannot be decrypted, others could: the bytes are damaged; load again, "
+                        "and if it stays so store the object anew",
+                        tensor->name, number + 1, tensor->crypt->mac_count);
+}
+
+static void begin_piece(struct sl_forming *forming, uint64_t at)
+{
+    const struct sl_mapping *mapping = forming->mapping;
+    const struct sl_tensor *tensor = mapping->target->from;
+    uint64_t left = mapping->end - at;
+    forming->piece_begin = at;
+    forming->piece_end = left > mapping->piece_bytes ? at + mapping->piece_bytes : mapping->end;
+    sl_opening_begin(&forming->opening, tensor->key, tensor->crypt->nonce,
+                     (at - mapping->begin) / mapping->piece_bytes);
+}
+
+static int end_piece(struct sl_forming *forming, struct sl_err *err)
+{
+    const struct sl_mapping *mapping = forming->mapping;
+    const struct sl_crypt *crypt = mapping->target->from->crypt;
+    uint64_t number = (forming->piece_begin - mapping->begin) / mapping->piece_bytes;
+    forming->piece_end = 0;
+    if (!sl_opening_end(&forming->opening, crypt->macs + number * SL_MAC_BYTES))
+        return fail_to_open(forming, number, err);
+    sl_counter_add(&forming->reader->opened, 1);
+    return 0;
+}
+
+/* Bytes that nobody takes need no plaintext. */
+static int decrypt(struct sl_forming *forming, uint64_t begin, uint64_t end, uint8_t *data,
+                   struct sl_err *err)
+{
+    const struct sl_mapping *mapping = forming->mapping;
+    for (uint64_t at = begin; at < end;) {
+        if (!forming->piece_end)
+            begin_piece(forming, at);
+        uint64_t next = SL_MIN(end, forming->piece_end);
+        uint8_t *bytes = data + (at - begin);
+        bool taken = sl_runs_before(&mapping->taken, next - mapping->begin) >
+                     sl_runs_before(&mapping->taken, at - mapping->begin);
+        sl_opening_update(&forming->opening, bytes, taken ? bytes : NULL, (size_t)(next - at));
+        at = next;
+        if (at < forming->piece_end)
+            break;
+        if (end_piece(forming, err) < 0)
+            return -1;
+        forming->sure = at;
+    }
+    return 0;
+}
+
+/* ---- hashes over the stored plaintext -------------------------------------------------------- */
+
+static int begin_hashes(struct sl_forming *forming, struct sl_err *err)
+{
+    const struct sl_mapping *mapping = forming->mapping;
+    const struct sl_check *checks = forming->reader->plan->checks + mapping->check_first;
+    for (uint32_t i = 0; i < mapping->check_count; i++) {
+        if (checks[i].kind == SL_HASH_CRC32) {
+            forming->crc = sl_crc32(0, checks[i].prefix, checks[i].prefix_bytes);
+            continue;
+        }
+        forming->sha = sl_sha256_new(err);
+        if (!forming->sha)
+            return -1;
+        sl_sha256_update(forming->sha, checks[i].prefix, checks[i].prefix_bytes);
+    }
+    return 0;
+}
+
+static int compare_hashes(struct sl_forming *forming, struct sl_err *err)
+{
+    const struct sl_mapping *mapping = forming->mapping;
+    const struct sl_check *checks = forming->reader->plan->checks + mapping->check_first;
+    uint8_t digests[2][SL_HASH_BYTES_MAX] = {{0}};
+    for (int i = 0; i < 4; i++)
+        digests[0][i] = (uint8_t)(forming->crc >> (24 - 8 * i));
+    if (forming->sha)
+        sl_sha256_finish(forming->sha, digests[1]);
+    for (uint32_t i = 0; i < mapping->check_count; i++) {
+        const uint8_t *digest = digests[checks[i].kind == SL_HASH_SHA256];
+        if (memcmp(digest, checks[i].expected, sl_hash_bytes(checks[i].kind)) == 0)
+            continue;
+        sl_metric_add(SL_M_VERIFY_FAILURES, 1);
+        return sl_verify_mismatch(&checks[i], digest, err);
+    }
+    sl_progress_add_verified(forming->reader->config->progress, mapping->end - mapping->begin);
+    sl_metric_add(SL_M_VERIFIED_BYTES, (int64_t)(mapping->end - mapping->begin));
+    return 0;
+}
+
+static bool casts(const struct sl_mapping *mapping)
+{
+    return mapping->target->from->dtype != mapping->target->out.dtype;
+}
+
+static int hash(struct sl_forming *forming, uint64_t begin, uint64_t end, const uint8_t *data,
+                struct sl_err *err)
+{
+    const struct sl_mapping *mapping = forming->mapping;
+    size_t bytes = (size_t)(end - begin);
+    if (!mapping->check_count)
+        return 0;
+    if (mapping->ordered) {
+        forming->crc = sl_crc32(forming->crc, data, bytes);
+        if (forming->sha)
+            sl_sha256_update(forming->sha, data, bytes);
+        return end == mapping->end ? compare_hashes(forming, err) : 0;
+    }
+    if (mapping->piece_bytes)
+        return 0; /* once it is sure */
+    return sl_verify_feed(forming->reader->verify, mapping->source, begin, data, bytes, err);
+}
+
+/* ---- cut and cast ---------------------------------------------------------------------------- */
+
+/* What the slice takes of [begin, end), which lies at `from`, moved to `to`, which is not behind
+ * it. Returns how much. */
+static size_t gather(const struct sl_runs *runs, uint64_t begin, uint64_t end, const uint8_t *from,
+                     uint8_t *to)
+{
+    uint64_t taken = sl_runs_before(runs, begin), stop = sl_runs_before(runs, end), left;
+    size_t done = 0;
+    while (taken < stop) {
+        const uint8_t *run = from + (sl_runs_at(runs, taken, &left) - begin);
+        size_t bytes = (size_t)SL_MIN(left, stop - taken);
+        if (to + done != run)
+            memmove(to + done, run, bytes);
+        done += bytes;
+        taken += bytes;
+    }
+    return done;
+}
+
+/* The same of a comb, of which only the teeth lie there, one after another. */
+static size_t gather_teeth(const struct sl_mapping *mapping, uint64_t begin, uint64_t end,
+                           uint8_t *data)
+{
+    const struct sl_runs *teeth = &mapping->fetched;
+    uint64_t at = sl_runs_before(teeth, begin), stop = sl_runs_before(teeth, end), left;
+    if (teeth->bytes == mapping->taken.bytes)
+        return (size_t)(stop - at);
+    const uint8_t *from = data;
+    uint8_t *to = data;
+    while (at < stop) {
+        uint64_t tooth = sl_runs_at(teeth, at, &left), bytes = SL_MIN(left, stop - at);
+        to += gather(&mapping->taken, tooth, tooth + bytes, from, to);
+        from += bytes;
+        at += bytes;
+    }
+    return (size_t)(to - data);
+}
+
+static void shape(struct sl_forming *forming, uint64_t begin, uint64_t end, uint8_t *data)
+{
+    const struct sl_mapping *mapping = forming->mapping;
+    const struct sl_target *target = mapping->target;
+    size_t bytes = (size_t)(end - begin);
+    begin -= mapping->begin;
+    end -= mapping->begin;
+    if (mapping->fetched.total)
+        bytes = gather_teeth(mapping, begin, end, data);
+    else if (mapping->taken.total < mapping->end - mapping->begin)
+        bytes = gather(&mapping->taken, begin, end, data, data);
+    if (mapping->swap_bytes)
+        sl_swap_bytes(data, mapping->swap_bytes, bytes / mapping->swap_bytes);
+    if (!casts(mapping))
+        return;
+    size_t count = bytes / mapping->in_item;
+    uint8_t *out = data;
+    if (mapping->out_item > mapping->in_item) {
+        out = forming->grown + forming->used;
+        forming->used += count * mapping->out_item;
+    }
+    sl_cast(target->from->dtype, target->out.dtype, SL_CAST_IEEE, data, out, count);
+}
+
+/* ---- windows --------------------------------------------------------------------------------- */
+
+static int begin_unit(struct sl_forming *forming, const struct sl_mapping *mapping, uint64_t place,
+                      struct sl_err *err)
+{
+    close_unit(forming);
+    forming->mapping = mapping;
+    forming->at = forming->sure = place;
+    if (mapping->unit && sl_mapping_floor(mapping, place) != place)
+        return sl_fail(err, SL_E_INTERNAL, "tensor '%s' was parted within a unit, at %" PRIu64,
+                       mapping->target->from->name, place);
+    return mapping->ordered ? begin_hashes(forming, err) : 0;
+}
+
+int sl_forming_add(struct sl_forming *forming, const struct sl_extent *extent, uint64_t begin,
+                   uint64_t end, uint8_t *data, struct sl_err *err)
+{
+    const struct sl_mapping *mapping = sl_extent_mapping(forming->reader->plan, extent);
+    bool goes_on = forming->mapping == mapping && forming->at == begin && begin > extent->begin;
+    if (!goes_on && begin_unit(forming, mapping, begin, err) < 0)
+        return -1;
+    if (mapping->piece_bytes) {
+        if (decrypt(forming, begin, end, data, err) < 0)
+            return -1;
+    } else if (!mapping->ordered) {
+        forming->sure = end;
+    }
+    if (hash(forming, begin, end, data, err) < 0)
+        return -1;
+    if (mapping->ordered)
+        forming->sure = end == mapping->end ? end : mapping->begin;
+    forming->at = end;
+    shape(forming, begin, end, data);
+    return 0;
+}
+
+/* Written bytes are sure: whoever computes hashes sees them while they are hot, if they are. */
+static int feed(struct sl_forming *forming, const struct sl_mapping *mapping, uint64_t bytes,
+                const uint8_t *data, struct sl_err *err)
+{
+    struct sl_reader *reader = forming->reader;
+    uint64_t place = forming->pending.place, begin = forming->pending.begin;
+    bool verified = mapping->check_count && mapping->piece_bytes && !mapping->ordered;
+    int failed = data ? sl_heads_feed(reader->heads, mapping->file, begin, data, bytes, err)
+                      : sl_heads_feed_landed(reader->heads, mapping->file, begin, bytes, err);
+    if (failed || !verified)
+        return failed;
+    return data ? sl_verify_feed(reader->verify, mapping->source, place, data, bytes, err)
+                : sl_verify_feed_landed(reader->verify, mapping->source, place, bytes, err);
+}
+
+/* What is pending and the bytes after it, up to offset `end`, have become sure. */
+static int settle(struct sl_forming *forming, struct sl_landing *landing,
+                  const struct sl_mapping *mapping, uint64_t end, const uint8_t *data,
+                  struct sl_err *err)
+{
+    uint64_t begin = forming->pending.begin;
+    bool hot = begin == forming->pending.end;
+    uint32_t crc = sl_crc32c(forming->pending.crc, data, (size_t)(end - forming->pending.end));
+    forming->pending.open = false;
+    if (sl_landing_note(landing, mapping->file, begin, end, crc, forming->pending.fetched, err) < 0)
+        return -1;
+    return begin == end ? 0 : feed(forming, mapping, end - begin, hot ? data : NULL, err);
+}
+
+/* Bytes [begin, end) of the extent, the first of them written at `offset`, wait with others. */
+static void wait_with(struct sl_forming *forming, const struct sl_extent *extent, uint64_t begin,
+                      uint64_t end, uint64_t offset)
+{
+    struct sl_extent part = *extent;
+    if (!forming->pending.open) {
+        forming->pending.open = true;
+        forming->pending.place = begin;
+        forming->pending.begin = forming->pending.end = offset;
+        forming->pending.fetched = 0;
+        forming->pending.crc = 0;
+    }
+    part.begin = begin;
+    part.end = end;
+    forming->pending.fetched += sl_extent_bytes(forming->reader->plan, &part);
+}
+
+int sl_forming_land(struct sl_forming *forming, struct sl_landing *landing,
+                    const struct sl_extent *extent, uint64_t begin, uint64_t end,
+                    const uint8_t *data, struct sl_err *err)
+{
+    const struct sl_mapping *mapping = sl_extent_mapping(forming->reader->plan, extent);
+    uint64_t offset = sl_mapping_place(mapping, begin), stop = sl_mapping_place(mapping, end);
+    if (mapping->out_item > mapping->in_item) {
+        data = forming->grown + forming->put;
+        forming->put += stop - offset;
+    }
+    if (stop > offset &&
+        sl_landing_put(forming->reader, mapping->file, offset, data, stop - offset, err) < 0)
+        return -1;
+    /* An extent ends where a unit does, and only a window's last can be open. */
+    uint64_t sure = end == extent->end ? end : SL_MAX(forming->sure, begin);
+    uint64_t settled = sl_mapping_place(mapping, sure);
+    if (sure > begin) {
+        wait_with(forming, extent, begin, sure, offset);
+        if (settle(forming, landing, mapping, settled, data, err) < 0)
+            return -1;
+    }
+    if (sure == end)
+        return 0;
+    wait_with(forming, extent, sure, end, settled);
+    forming->pending.crc =
+        sl_crc32c(forming->pending.crc, data + (settled - offset), (size_t)(stop - settled));
+    forming->pending.end = stop;
+    return 0;
+}
