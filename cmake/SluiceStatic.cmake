@@ -27,6 +27,7 @@ sluice_archive(PkgConfig::JANSSON jansson)
 sluice_archive(PkgConfig::EXPAT expat m)
 sluice_archive(PkgConfig::SODIUM sodium)
 sluice_archive(PkgConfig::MICROHTTPD microhttpd)
+sluice_archive(PkgConfig::HIREDIS hiredis)
 sluice_archive(PkgConfig::ISAL isal)
 target_compile_definitions(CURL::libcurl INTERFACE CURL_STATICLIB)
 

@@ -126,7 +126,8 @@ static int write_sources(struct sl_buf *out, struct sl_err *err)
                           sources[i].help) < 0)
             return -1;
     if (write_section(out, &sl_s3_table, "source.s3", err) < 0 ||
-        write_section(out, &sl_http_table, "source.http", err) < 0)
+        write_section(out, &sl_http_table, "source.http", err) < 0 ||
+        write_section(out, &sl_redis_table, "source.redis", err) < 0)
         return -1;
     return write_section(out, &sl_tls_table, "source.tls", err);
 }

@@ -26,7 +26,7 @@ static const char known_schemes[] =
 #define SL_SOURCE(name, example, help) #name " "
 #include "sources.def"
 #undef SL_SOURCE
-    "https";
+    "https rediss";
 
 /* Bytes of the scheme, 0 for a path. "memory:x" and "file:x" need no slashes; "a:b" alone is a
  * file's name. */
@@ -51,8 +51,8 @@ bool sl_source_scheme(const char *uri, char name[SL_SCHEME_BYTES])
         name[i] = (char)tolower((unsigned char)uri[i]);
     if (bytes)
         name[bytes] = 0;
-    if (strcmp(name, "https") == 0)
-        name[4] = 0;
+    if (strcmp(name, "https") == 0 || strcmp(name, "rediss") == 0)
+        name[strlen(name) - 1] = 0;
     return true;
 }
 

@@ -37,21 +37,27 @@ struct sl_s3_options {
 struct sl_http_options {
     char *bearer_token_file, *headers_file;
 };
+/** `source.redis`; rows in redis_place.c. */
+struct sl_redis_options {
+    char *username, *password_file;
+    uint64_t database;
+};
 /** `source.tls`; rows in link.c. */
 struct sl_tls_options {
     char *ca_file;
     bool verify;
 };
-extern const struct sl_option_table sl_s3_table, sl_http_table, sl_tls_table;
+extern const struct sl_option_table sl_s3_table, sl_http_table, sl_redis_table, sl_tls_table;
 
 /** What a store is opened with. Borrowed until the store is freed. */
 struct sl_source_config {
-    const struct sl_s3_options *s3;     /* NULL: defaults */
-    const struct sl_http_options *http; /* NULL: defaults */
-    const struct sl_tls_options *tls;   /* NULL: defaults */
-    unsigned stall_seconds;             /* 0: 30. Less than 64 KiB in that time is a stall */
-    unsigned attempts;                  /* 0: 8. Per range, first try included */
-    struct sl_cancel *cancel;           /* may be NULL */
+    const struct sl_s3_options *s3;       /* NULL: defaults */
+    const struct sl_http_options *http;   /* NULL: defaults */
+    const struct sl_tls_options *tls;     /* NULL: defaults */
+    const struct sl_redis_options *redis; /* NULL: defaults */
+    unsigned stall_seconds;               /* 0: 30. Less than 64 KiB in that time is a stall */
+    unsigned attempts;                    /* 0: 8. Per range, first try included */
+    struct sl_cancel *cancel;             /* may be NULL */
     struct sl_progress *progress; /* may be NULL; fetched bytes and retries are counted there */
 };
 
@@ -61,7 +67,8 @@ struct sl_store;
 struct sl_source;
 
 /**
- * Open the store that a URI points into: /path, file:///path, http(s)://host/…, s3://bucket/….
+ * Open the store that a URI points into: /path, file:///path, http(s)://host/…, s3://bucket/…,
+ * redis(s)://host/….
  * A URI with a trailing slash (or an existing local directory) is a prefix; *key is then "" and the
  * store's names are relative to it; else the URI's last path segment is *key and its folder the
  * store's base, so that siblings (the shards of an index) can be opened. *key is malloc'ed
@@ -74,7 +81,7 @@ void sl_store_free(struct sl_store *store);
 SL_AUTO_DEFINE(sl_store)
 /** The URI without user, password and query, for people, manifests and logs; borrowed. */
 const char *sl_store_uri(const struct sl_store *store);
-/** The scheme's row name: "file", "http", "s3". */
+/** The scheme's row name: "file", "http", "s3", "redis". */
 const char *sl_store_kind(const struct sl_store *store);
 /** What ends its waits, for callers that drive fetches themselves; may be NULL. */
 struct sl_cancel *sl_store_cancel(const struct sl_store *store);
@@ -88,7 +95,7 @@ struct sl_entry {
 /**
  * Every object below the base, in the order of the store, page by page in bounded memory. The
  * callback returns 0 to go on, -1 (err filled) to stop. Folder markers are left out. SL_E_NOT_FOUND
- * if there is none. http: SL_E_USAGE ("has no listing; name an object or an index").
+ * if there is none. http, redis: SL_E_USAGE ("has no listing; name an object or an index").
  */
 int sl_store_list(struct sl_store *store,
                   int (*each)(const struct sl_entry *entry, void *arg, struct sl_err *err),

@@ -18,6 +18,7 @@ struct sl_spec_source {
     struct sl_list mirrors;
     struct sl_s3_options s3;
     struct sl_http_options http;
+    struct sl_redis_options redis;
     struct sl_tls_options tls;
 };
 struct sl_spec_shard_rule {

@@ -43,6 +43,7 @@ static int check_uri(const char *text, struct sl_err *err)
 #include "sources.def"
 #undef SL_SOURCE
         "https",
+        "rediss",
     };
     size_t length = strcspn(text, ":/");
     if (text[length] != ':' || (length == 0 && text[1] != '/'))
@@ -104,7 +105,9 @@ static const struct sl_option source_rows[] = {
         .check = check_uri),
     SL_OPTION(sl_spec_source, s3, SECTION, "", "S3 and compatible stores", .section = &sl_s3_table),
     SL_OPTION(sl_spec_source, http, SECTION, "", "web servers", .section = &sl_http_table),
-    SL_OPTION(sl_spec_source, tls, SECTION, "", "TLS of https and s3", .section = &sl_tls_table),
+    SL_OPTION(sl_spec_source, redis, SECTION, "", "Redis servers", .section = &sl_redis_table),
+    SL_OPTION(sl_spec_source, tls, SECTION, "", "TLS of https, s3 and rediss",
+              .section = &sl_tls_table),
     SL_OPTION_END,
 };
 static const struct sl_option_table source_table = {"source", sizeof(struct sl_spec_source),
