@@ -8,13 +8,30 @@
 /** Are the bytes [begin, end) something else than the tensor's plaintext? */
 bool sl_is_strided(const struct sl_tensor *tensor);
 
+struct sl_strided;
 /**
- * Feed the plaintext of a slice (NULL: all of it) of such a tensor to a hash. Memory: what the
- * slice spans in storage, at most SL_STRIDED_SPAN_BYTES_MAX; beyond that SL_E_FORMAT, code
- * pt.limit, unless rows can be taken one after another.
+ * For reading such a tensor, or a slice of it (copied; NULL: all), from a source of its object.
+ * Source and tensor are borrowed until sl_strided_free(). Touches no network. One thread.
  */
+struct sl_strided *sl_strided_new(struct sl_source *source, const struct sl_tensor *tensor,
+                                  const struct sl_slice *slice, struct sl_err *err);
+void sl_strided_free(struct sl_strided *strided);
+SL_AUTO_DEFINE(sl_strided)
+
+/** Length of the plaintext. */
+uint64_t sl_strided_bytes(const struct sl_strided *strided);
+
+/**
+ * Bytes [begin, end) of the plaintext, row-major and little-endian. At most SL_STRIDED_BYTES_MAX
+ * are held, however far the elements lie apart; what was read too much is kept for the next call,
+ * so ranges in order cost least, and large ones less than small ones. Blocks.
+ */
+int sl_strided_read(struct sl_strided *strided, uint64_t begin, uint64_t end, void *out,
+                    struct sl_err *err);
+enum { SL_STRIDED_BYTES_MAX = 64 * 1024 * 1024 };
+
+/** Feed the plaintext of a slice (NULL: all of it) to a hash, in the same bounded memory. */
 int sl_strided_hash(struct sl_index *index, const struct sl_tensor *tensor,
                     const struct sl_slice *slice, struct sl_sha256 *sha, struct sl_err *err);
-enum { SL_STRIDED_SPAN_BYTES_MAX = 1 << 30 };
 
 #endif
