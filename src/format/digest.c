@@ -1,7 +1,8 @@
 /*
  * SHA-256 of tensors, streamed: one pass feeds the digest that is asked for and the hashes that the
  * tensor came with, which also cover its header (the prefix). At most one CRC32 and one SHA-256 run
- * beside it however many hashes are stored. Neighbouring tensors share a request.
+ * beside it however many hashes are stored. Neighbouring tensors share a request. Encrypted bytes
+ * are decrypted on the way; no digest is told before every MAC of its tensor agreed.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -12,16 +13,20 @@
 #include "index.h"
 #include "names.h"
 #include "strided.h"
+#include "tensor_reader.h"
 
-enum { ZERO_BYTES = 64 * 1024 };
+enum { ZERO_BYTES = 64 * 1024, PLAIN_BYTES = 64 * 1024 };
 static const uint64_t META_BYTES_MAX = UINT64_C(64) << 30;
 
 /* One tensor on its way. */
 struct digester {
     const struct sl_tensor *tensor;
-    struct sl_sha256 *plain,
+    struct sl_sha256 *sha,
         *stored; /* stored: over prefix and bytes, NULL if no SHA-256 came with it */
     uint32_t crc;
+    struct sl_opening opening; /* encrypted: the piece that data byte `at` lies in */
+    uint64_t at;
+    uint8_t *plain; /* PLAIN_BYTES */
 };
 
 static int refusal(const struct sl_tensor *tensor, struct sl_err *err)
@@ -33,8 +38,12 @@ static int refusal(const struct sl_tensor *tensor, struct sl_err *err)
 
 static void digester_release(struct digester *digester)
 {
-    sl_sha256_free(digester->plain);
+    sl_sha256_free(digester->sha);
     sl_sha256_free(digester->stored);
+    sl_opening_release(&digester->opening);
+    if (digester->plain)
+        sl_crypt_wipe(digester->plain, PLAIN_BYTES);
+    free(digester->plain);
     memset(digester, 0, sizeof(*digester));
 }
 
@@ -43,8 +52,10 @@ static int digester_begin(struct digester *digester, const struct sl_tensor *ten
 {
     memset(digester, 0, sizeof(*digester));
     digester->tensor = tensor;
-    digester->plain = sl_sha256_new(err);
-    if (!digester->plain)
+    digester->sha = sl_sha256_new(err);
+    if (tensor->encrypted)
+        digester->plain = sl_alloc(PLAIN_BYTES, err);
+    if (!digester->sha || (tensor->encrypted && !digester->plain))
         return -1;
     for (unsigned i = 0; i < tensor->hash_count && verify; i++) {
         const struct sl_index_hash *hash = &tensor->hashes[i];
@@ -62,11 +73,35 @@ static int digester_begin(struct digester *digester, const struct sl_tensor *ten
 
 static void digester_add(struct digester *digester, const uint8_t *data, size_t bytes)
 {
-    sl_sha256_update(digester->plain, data, bytes);
+    sl_sha256_update(digester->sha, data, bytes);
     if (digester->stored)
         sl_sha256_update(digester->stored, data, bytes);
     if (digester->tensor->hash_count)
         digester->crc = sl_crc32(digester->crc, data, bytes);
+}
+
+/* Ciphertext, in order. */
+static int digester_decrypt(struct digester *digester, const struct sl_index *index,
+                            const uint8_t *data, size_t bytes, struct sl_err *err)
+{
+    const struct sl_tensor *tensor = digester->tensor;
+    const struct sl_crypt *crypt = tensor->crypt;
+    while (bytes > 0) {
+        uint64_t number = digester->at / crypt->piece_bytes, begin = number * crypt->piece_bytes;
+        uint64_t end = begin + SL_MIN(crypt->piece_bytes, tensor->bytes - begin);
+        size_t step = SL_MIN(SL_MIN(bytes, (size_t)PLAIN_BYTES), end - digester->at);
+        if (digester->at == begin)
+            sl_opening_begin(&digester->opening, tensor->key, crypt->nonce, number);
+        sl_opening_update(&digester->opening, data, digester->plain, step);
+        digester_add(digester, digester->plain, step);
+        digester->at += step;
+        data += step;
+        bytes -= step;
+        if (digester->at == end &&
+            !sl_opening_end(&digester->opening, crypt->macs + number * SL_MAC_BYTES))
+            return sl_tensor_blame(index, tensor, number, err);
+    }
+    return 0;
 }
 
 static int check_hash(const struct sl_tensor *tensor, const struct sl_index_hash *hash,
@@ -97,7 +132,7 @@ static int add_zeros(struct digester *digester, struct sl_cancel *cancel, struct
         if (sl_cancel_check(cancel, err) < 0)
             return -1;
         size_t piece = SL_MIN(left, (uint64_t)ZERO_BYTES);
-        sl_sha256_update(digester->plain, zeros, piece);
+        sl_sha256_update(digester->sha, zeros, piece);
         left -= piece;
     }
     return 0;
@@ -116,7 +151,7 @@ static int digester_end(struct digester *digester, bool verify, struct sl_cancel
             return -1;
     if (tensor->meta && add_zeros(digester, cancel, err) < 0)
         return -1;
-    sl_sha256_finish(digester->plain, digest);
+    sl_sha256_finish(digester->sha, digest);
     return 0;
 }
 
@@ -124,6 +159,7 @@ static int digester_end(struct digester *digester, bool verify, struct sl_cancel
 
 /* Tensors in the order of their bytes, and where the stream is. */
 struct walk {
+    const struct sl_index *index;
     const struct sl_tensor **sorted;
     size_t count, next;
     uint64_t at;
@@ -158,8 +194,12 @@ static int take_piece(void *arg, const uint8_t *data, size_t bytes, struct sl_er
             return -1;
         walk->open = true;
         uint64_t from = SL_MAX(walk->at, tensor->begin), to = SL_MIN(end, tensor->end);
-        if (from < to)
-            digester_add(&walk->digester, data + (from - walk->at), to - from);
+        const uint8_t *bytes_of_it = data + (from - walk->at);
+        if (from < to && !tensor->encrypted)
+            digester_add(&walk->digester, bytes_of_it, to - from);
+        else if (from < to &&
+                 digester_decrypt(&walk->digester, walk->index, bytes_of_it, to - from, err) < 0)
+            return -1;
         if (tensor->end > end)
             break;
         if (finish_tensor(walk, err) < 0)
@@ -253,7 +293,8 @@ int sl_index_digest(struct sl_index *index, bool verify,
     if (count > 1)
         qsort(sorted, count, sizeof(*sorted), by_place);
     for (size_t done = 0; done < count;) {
-        struct walk walk = {.sorted = sorted + done, .verify = verify, .each = each, .arg = arg};
+        struct walk walk = {
+            .index = index, .sorted = sorted + done, .verify = verify, .each = each, .arg = arg};
         walk.count = run_length(sorted + done, count - done);
         if (digest_run(index, &walk, err) < 0)
             return -1;
@@ -276,7 +317,11 @@ int sl_tensor_digest(struct sl_index *index, const struct sl_tensor *tensor, boo
 {
     if (tensor->refused)
         return refusal(tensor, err);
-    struct walk walk = {
-        .sorted = &tensor, .count = 1, .verify = verify, .each = keep_digest, .arg = digest};
+    struct walk walk = {.index = index,
+                        .sorted = &tensor,
+                        .count = 1,
+                        .verify = verify,
+                        .each = keep_digest,
+                        .arg = digest};
     return digest_run(index, &walk, err);
 }

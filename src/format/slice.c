@@ -1,8 +1,6 @@
 /*
- * A slice of a row-major tensor is a set of equally long runs: the innermost dimensions that are
- * taken whole, and the range in front of them, lie together; all dimensions before those count the
- * runs off like an odometer. Runs are fetched in batches, neighbours with small gaps in one
- * request, and hashed in order.
+ * Slices as people write them, and their digests: what a tensor reader gives of them, hashed in
+ * order. Long runs of plain bytes go past it, since one request each brings them.
  */
 #include <ctype.h>
 #include <errno.h>
@@ -13,9 +11,11 @@
 #include "hash.h"
 #include "index.h"
 #include "names.h"
+#include "slice_runs.h"
 #include "strided.h"
+#include "tensor_reader.h"
 
-enum { BATCH_BYTES = 4 * 1024 * 1024, BATCH_RUNS = 16384 };
+enum { STEP_BYTES = 4 * 1024 * 1024, LONG_RUN_BYTES = STEP_BYTES / 4 };
 
 size_t sl_slice_name_bytes(const char *text)
 {
@@ -107,128 +107,7 @@ int sl_slice_parse(const char *text, const struct sl_tensor *tensor, struct sl_s
     return 0;
 }
 
-/* ---- runs ------------------------------------------------------------------------------------ */
-
-/* The runs of a slice, in bits of the tensor's data. */
-struct runs {
-    const struct sl_tensor *tensor;
-    const struct sl_slice *slice;
-    unsigned outer; /* dimensions that count runs */
-    bool cuts_block;
-    uint64_t run_bits, count, next;
-    uint64_t stride_bits[SL_SLICE_RANK_MAX];
-    uint64_t first_bits;            /* of the innermost range */
-    uint64_t at[SL_SLICE_RANK_MAX]; /* the odometer */
-};
-
-static uint64_t width(const struct sl_slice *slice, unsigned dimension)
-{
-    return slice->end[dimension] - slice->begin[dimension];
-}
-
-/* Elements of a dimension that cannot be parted: quantised types lie in blocks along the last. */
-static uint64_t unit(const struct sl_tensor *tensor, unsigned dimension)
-{
-    return dimension + 1 == tensor->rank ? sl_dtype_row(tensor->dtype)->block : 1;
-}
-
-static void plan_runs(struct runs *runs, const struct sl_tensor *tensor,
-                      const struct sl_slice *slice)
-{
-    memset(runs, 0, sizeof(*runs));
-    runs->tensor = tensor;
-    runs->slice = slice;
-    uint64_t stride = sl_dtype_row(tensor->dtype)->bits;
-    for (unsigned i = tensor->rank; i-- > 0;) {
-        runs->stride_bits[i] = stride;
-        stride *= tensor->shape[i] / unit(tensor, i);
-    }
-    unsigned cut = tensor->rank; /* dimensions from cut on are whole */
-    while (cut > 0 && width(slice, cut - 1) == tensor->shape[cut - 1])
-        cut--;
-    runs->outer = cut > 0 ? cut - 1 : 0;
-    runs->run_bits = stride;
-    if (cut > 0) {
-        uint64_t block = unit(tensor, cut - 1);
-        runs->run_bits = width(slice, cut - 1) / block * runs->stride_bits[cut - 1];
-        runs->first_bits = slice->begin[cut - 1] / block * runs->stride_bits[cut - 1];
-        runs->cuts_block = slice->begin[cut - 1] % block || slice->end[cut - 1] % block;
-    }
-    runs->count = runs->run_bits ? 1 : 0;
-    for (unsigned i = 0; i < runs->outer; i++) {
-        runs->count *= width(slice, i);
-        runs->at[i] = slice->begin[i];
-    }
-}
-
-static uint64_t run_begin_bits(const struct runs *runs)
-{
-    uint64_t bits = runs->first_bits;
-    for (unsigned i = 0; i < runs->outer; i++)
-        bits += runs->at[i] * runs->stride_bits[i];
-    return bits;
-}
-
-static void step(struct runs *runs)
-{
-    runs->next++;
-    for (unsigned i = runs->outer; i-- > 0;) {
-        if (++runs->at[i] < runs->slice->end[i])
-            return;
-        runs->at[i] = runs->slice->begin[i];
-    }
-}
-
-static int misaligned(const struct sl_tensor *tensor, struct sl_err *err)
-{
-    return sl_fail_code(
-        err, SL_E_FORMAT, "st.misaligned",
-        "tensor '%.*s': the slice does not begin and end at whole bytes, as %s would need",
-        SL_NAME_ARGS(tensor->name, tensor->name_bytes), tensor->dtype_name);
-}
-
-/* Every run begins and ends at a byte if the first does and all strides of the odometer are whole
- * bytes. */
-static int check_alignment(const struct runs *runs, struct sl_err *err)
-{
-    if (runs->cuts_block)
-        return sl_fail_code(
-            err, SL_E_FORMAT, "gg.block",
-            "tensor '%.*s': the slice cuts through a block of %s: begin and end at multiples of %u",
-            SL_NAME_ARGS(runs->tensor->name, runs->tensor->name_bytes), runs->tensor->dtype_name,
-            sl_dtype_row(runs->tensor->dtype)->block);
-    bool whole = runs->run_bits % 8 == 0 && run_begin_bits(runs) % 8 == 0;
-    for (unsigned i = 0; i < runs->outer; i++)
-        whole = whole && (runs->stride_bits[i] % 8 == 0 || width(runs->slice, i) == 1);
-    return whole || runs->count == 0 ? 0 : misaligned(runs->tensor, err);
-}
-
-/* ---- fetching -------------------------------------------------------------------------------- */
-
-struct batch {
-    struct sl_source *source;
-    struct sl_gather_item *items;
-    uint8_t *data;
-    uint64_t runs; /* that fit */
-};
-
-/* As many runs as a batch takes; they are short. */
-static int digest_batch(struct runs *runs, const struct batch *batch, struct sl_sha256 *sha,
-                        struct sl_err *err)
-{
-    uint64_t run_bytes = runs->run_bits / 8;
-    size_t count = 0;
-    for (; runs->next < runs->count && count < batch->runs; count++) {
-        uint64_t begin = runs->tensor->begin + run_begin_bits(runs) / 8;
-        batch->items[count] =
-            (struct sl_gather_item){begin, begin + run_bytes, batch->data + count * run_bytes};
-        step(runs);
-    }
-    if (sl_gather(batch->source, batch->items, count, err) < 0)
-        return -1;
-    sl_sha256_update(sha, batch->data, count * run_bytes);
-    return 0;
-}
+/* ---- digests --------------------------------------------------------------------------------- */
 
 static int hash_piece(void *sha, const uint8_t *data, size_t bytes, struct sl_err *err)
 {
@@ -237,44 +116,52 @@ static int hash_piece(void *sha, const uint8_t *data, size_t bytes, struct sl_er
     return 0;
 }
 
-static int digest_runs(struct sl_index *index, struct runs *runs, struct sl_sha256 *sha,
+/* Long runs of plain bytes: one request each, hashed as they come. */
+static int stream_runs(struct sl_index *index, struct sl_slice_runs *runs, struct sl_sha256 *sha,
                        struct sl_err *err)
 {
-    struct sl_source *source = index->sources[runs->tensor->source];
-    uint64_t run_bytes = runs->run_bits / 8;
-    if (run_bytes > BATCH_BYTES / 4) { /* long runs: one request each, hashed as they come */
-        for (; runs->next < runs->count; step(runs)) {
-            uint64_t begin = runs->tensor->begin + run_begin_bits(runs) / 8;
-            if (sl_gather_stream(source, begin, begin + run_bytes, hash_piece, sha, err) < 0)
-                return -1;
-        }
-        return 0;
-    }
-    uint64_t batch_runs =
-        SL_MIN(SL_MIN(runs->count, BATCH_RUNS), BATCH_BYTES / SL_MAX(run_bytes, 1));
-    sl_autofree struct sl_gather_item *items = sl_alloc_array(batch_runs, sizeof(*items), err);
-    sl_autofree uint8_t *data = sl_alloc(batch_runs * run_bytes, err);
-    if (!items || !data)
-        return -1;
-    struct batch batch = {source, items, data, batch_runs};
-    while (runs->next < runs->count)
-        if (digest_batch(runs, &batch, sha, err) < 0)
+    const struct sl_tensor *tensor = runs->tensor;
+    for (; runs->next < runs->count; sl_slice_runs_step(runs)) {
+        uint64_t begin = tensor->begin + sl_slice_runs_begin(runs);
+        if (sl_gather_stream(index->sources[tensor->source], begin, begin + runs->run_bits / 8,
+                             hash_piece, sha, err) < 0)
             return -1;
+    }
     return 0;
 }
 
-/* A meta tensor has nothing to fetch. */
-static int digest_zeros(const struct runs *runs, struct sl_sha256 *sha, struct sl_err *err)
+/* Everything else, some MiB at a time. */
+static int read_slice(struct sl_index *index, const struct sl_slice_runs *runs,
+                      struct sl_sha256 *sha, struct sl_err *err)
 {
-    static const uint8_t zeros[64 * 1024];
-    if (runs->tensor->bytes > UINT64_C(64) << 30)
+    uint64_t bytes = runs->run_bits / 8 * runs->count;
+    if (runs->tensor->meta && bytes > UINT64_C(64) << 30)
         return sl_fail_code(err, SL_E_FORMAT, "E_LENGTH", "a slice of more than 64 GiB of zeros");
-    for (uint64_t left = runs->run_bits / 8 * runs->count; left > 0;) {
-        size_t piece = SL_MIN(left, sizeof(zeros));
-        sl_sha256_update(sha, zeros, piece);
-        left -= piece;
+    SL_AUTO(sl_tensor_reader) reader = sl_tensor_reader_own(index, err);
+    sl_autofree uint8_t *data = sl_alloc(SL_MIN(bytes, (uint64_t)STEP_BYTES), err);
+    if (!reader || !data)
+        return -1;
+    for (uint64_t at = 0; at < bytes;) {
+        uint64_t end = SL_MIN(bytes, at + STEP_BYTES);
+        if (sl_tensor_read(reader, runs->tensor, runs->slice, at, end, data, err) < 0)
+            return -1;
+        sl_sha256_update(sha, data, end - at);
+        at = end;
     }
     return 0;
+}
+
+static int hash_slice(struct sl_index *index, const struct sl_tensor *tensor,
+                      const struct sl_slice *slice, struct sl_sha256 *sha, struct sl_err *err)
+{
+    if (sl_is_strided(tensor))
+        return sl_strided_hash(index, tensor, slice, sha, err);
+    struct sl_slice_runs runs;
+    sl_slice_runs_plan(&runs, tensor, slice);
+    if (sl_slice_runs_check(&runs, err) < 0)
+        return -1;
+    bool stream = !tensor->meta && !tensor->encrypted && runs.run_bits / 8 > LONG_RUN_BYTES;
+    return stream ? stream_runs(index, &runs, sha, err) : read_slice(index, &runs, sha, err);
 }
 
 int sl_slice_digest(struct sl_index *index, const struct sl_tensor *tensor,
@@ -285,18 +172,8 @@ int sl_slice_digest(struct sl_index *index, const struct sl_tensor *tensor,
                             "tensor '%.*s': %s", SL_NAME_ARGS(tensor->name, tensor->name_bytes),
                             tensor->refused_why);
     SL_AUTO(sl_sha256) sha = sl_sha256_new(err);
-    if (sl_is_strided(tensor)) {
-        if (!sha || sl_strided_hash(index, tensor, slice, sha, err) < 0)
-            return -1;
-        sl_sha256_finish(sha, digest);
-        return 0;
-    }
-    struct runs runs;
-    plan_runs(&runs, tensor, slice);
-    if (!sha || check_alignment(&runs, err) < 0)
+    if (!sha || hash_slice(index, tensor, slice, sha, err) < 0)
         return -1;
-    int result = tensor->meta ? digest_zeros(&runs, sha, err) : digest_runs(index, &runs, sha, err);
-    if (result == 0)
-        sl_sha256_finish(sha, digest);
-    return result;
+    sl_sha256_finish(sha, digest);
+    return 0;
 }

@@ -28,6 +28,24 @@ int sl_tensor_read(struct sl_tensor_reader *reader, const struct sl_tensor *tens
                    const struct sl_slice *slice, uint64_t begin, uint64_t end, void *out,
                    struct sl_err *err);
 
+/**
+ * As sl_tensor_reader_new(), on the index's own connections: for one thread that has the index to
+ * itself. What it fetches is counted as the index's.
+ */
+struct sl_tensor_reader *sl_tensor_reader_own(struct sl_index *index, struct sl_err *err);
+
+/** Another source of the same object and version; sl_source_free() it. Any thread, no network. */
+struct sl_source *sl_index_clone_source(const struct sl_index *index, uint32_t number,
+                                        struct sl_err *err);
+
+/**
+ * What to say of a piece whose MAC does not agree: a few small pieces of other places are fetched
+ * to tell a wrong key (none opens) from damaged data. Always -1, with SL_E_INTEGRITY, E_DECRYPT.
+ * Any thread; for an index that sl_index_unlock() has passed.
+ */
+int sl_tensor_blame(const struct sl_index *index, const struct sl_tensor *tensor, uint64_t number,
+                    struct sl_err *err);
+
 /** How many bytes a slice has, and its shape (rank numbers; may be NULL). */
 uint64_t sl_slice_bytes(const struct sl_tensor *tensor, const struct sl_slice *slice,
                         uint64_t *shape);

@@ -173,21 +173,26 @@ static int fill_type(struct header *header, struct sl_tensor *tensor, struct sl_
     return 0;
 }
 
-/* Check 22, as far as it needs no passphrase. */
-static int check_crypt(const struct header *header, struct sl_err *err)
+/* Check 22, as far as it needs no key, and where its bytes lie. Without a key they are refused. */
+static int fill_data(struct header *header, struct sl_tzr_file *file, struct sl_tensor *tensor,
+                     struct sl_err *err)
 {
-    const struct sl_tzr_crypt *crypt = &header->crypt;
     uint64_t length = header->entry->data_length;
-    if (header->crypt_bytes == 0 || length == 0)
+    tensor->begin = header->entry->data_offset;
+    tensor->end = tensor->begin + length;
+    if (!file->encrypted)
         return 0;
-    if (crypt->ciphers != 1 || crypt->derivations > 1)
-        return header_fail(header, "E_CRYPTINFO",
-                           "data in an encrypted file without exactly one cipher", err);
-    bool fits = !crypt->parallel || crypt->macs == 1 ||
-                (crypt->macs > 1 && crypt->macs == (length - 1) / crypt->piece_bytes + 1);
-    if (!fits)
-        return header_fail(header, "E_CRYPTINFO", "the number of MACs does not fit its data", err);
-    return 0;
+    tensor->refused = SL_E_AUTH;
+    tensor->refused_code = "E_KEY_REQUIRED";
+    tensor->refused_why = "the file is encrypted and no key was given";
+    if (length == 0)
+        return 0;
+    const char *misfit = sl_tzr_crypt_misfit(&header->crypt, length);
+    if (misfit)
+        return header_fail(header, "E_CRYPTINFO", misfit, err);
+    tensor->encrypted = true;
+    tensor->crypt = sl_tzr_crypt_keep(header->index, file, &header->crypt, length, err);
+    return tensor->crypt ? 0 : -1;
 }
 
 /* "a.b.0" of the path, for people and filters. */
@@ -220,20 +225,9 @@ static int fill_name(struct header *header, struct sl_tensor *tensor, struct sl_
     return 0;
 }
 
-/* Where its bytes lie, and the hashes with their prefix. */
-static void fill_place(const struct header *header, const struct sl_tzr_file *file, size_t bytes,
-                       struct sl_tensor *tensor)
+/* The hashes with what they begin with: the header without its crypt block. */
+static void fill_hashes(const struct header *header, size_t bytes, struct sl_tensor *tensor)
 {
-    tensor->begin = header->entry->data_offset;
-    tensor->end = tensor->begin + header->entry->data_length;
-    if (file->encrypted) {
-        tensor->encrypted = header->entry->data_length > 0;
-        tensor->refused = SL_E_FORMAT;
-        tensor->refused_code = "E_KEY_REQUIRED";
-        tensor->refused_why = "the file is encrypted and no key was given";
-    }
-    if (tensor->encrypted)
-        return;
     size_t behind = header->crypt_at + header->crypt_bytes;
     if (header->crypt_bytes)
         memmove(header->prefix + header->crypt_at, header->prefix + behind, bytes - behind);
@@ -245,7 +239,7 @@ static void fill_place(const struct header *header, const struct sl_tzr_file *fi
     tensor->hash_count = header->hash_count;
 }
 
-int sl_tzr_header(struct sl_index *index, const struct sl_tzr_file *file,
+int sl_tzr_header(struct sl_index *index, struct sl_tzr_file *file,
                   const struct sl_tzr_entry *entry, const uint8_t *data, size_t bytes,
                   struct sl_err *err)
 {
@@ -259,9 +253,9 @@ int sl_tzr_header(struct sl_index *index, const struct sl_tzr_file *file,
     struct sl_tensor tensor = {0};
     if (check_fields(&header, err) < 0 || check_hashes(&header, err) < 0 ||
         check_rest(&header, file, data, bytes, err) < 0 || fill_type(&header, &tensor, err) < 0 ||
-        check_crypt(&header, err) < 0 || fill_name(&header, &tensor, err) < 0)
+        fill_data(&header, file, &tensor, err) < 0 || fill_name(&header, &tensor, err) < 0)
         return -1;
-    fill_place(&header, file, bytes, &tensor);
+    fill_hashes(&header, bytes, &tensor);
     struct sl_tensor *added = sl_index_add_tensor(index, err);
     if (!added)
         return -1;

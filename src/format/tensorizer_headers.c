@@ -22,7 +22,7 @@ enum {
 
 struct window {
     struct sl_index *index;
-    const struct sl_tzr_file *file;
+    struct sl_tzr_file *file;
     const struct sl_tzr_entry *entries;
     size_t first, last;
     size_t *bytes; /* of each header, as far as it is read */
@@ -154,7 +154,7 @@ static int check_overlaps(const struct sl_tzr_entry *entries, size_t count, stru
     return 0;
 }
 
-int sl_tzr_headers(struct sl_index *index, const struct sl_tzr_file *file,
+int sl_tzr_headers(struct sl_index *index, struct sl_tzr_file *file,
                    const struct sl_tzr_entry *entries, size_t count, struct sl_err *err)
 {
     struct sl_err place_error = SL_ERR_INIT;

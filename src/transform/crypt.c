@@ -161,13 +161,17 @@ void sl_opening_update(struct sl_opening *opening, const uint8_t *cipher, uint8_
     }
 }
 
+void sl_opening_mac(struct sl_opening *opening, uint8_t mac[SL_MAC_BYTES])
+{
+    mac_end(opening, mac);
+    sl_opening_release(opening);
+}
+
 bool sl_opening_end(struct sl_opening *opening, const uint8_t mac[SL_MAC_BYTES])
 {
     uint8_t actual[SL_MAC_BYTES];
-    mac_end(opening, actual);
-    bool agrees = sodium_memcmp(actual, mac, sizeof(actual)) == 0;
-    sl_opening_release(opening);
-    return agrees;
+    sl_opening_mac(opening, actual);
+    return sodium_memcmp(actual, mac, sizeof(actual)) == 0;
 }
 
 void sl_opening_release(struct sl_opening *opening)
@@ -197,6 +201,5 @@ void sl_crypt_seal(const uint8_t key[SL_KEY_BYTES], const uint8_t nonce_0[SL_NON
         mac_update(&sealing, cipher + sealing.at, step);
         sealing.at += step;
     }
-    mac_end(&sealing, mac);
-    sl_opening_release(&sealing);
+    sl_opening_mac(&sealing, mac);
 }

@@ -71,6 +71,8 @@ void sl_opening_update(struct sl_opening *opening, const uint8_t *cipher, uint8_
                        size_t bytes);
 /** All bytes came: does the MAC agree (compared in constant time)? The opening is released. */
 bool sl_opening_end(struct sl_opening *opening, const uint8_t mac[SL_MAC_BYTES]);
+/** As sl_opening_end(), but hand the MAC out: for data that shall come again as they were. */
+void sl_opening_mac(struct sl_opening *opening, uint8_t mac[SL_MAC_BYTES]);
 /** Give up; also of an opening that is all zeros or ended. */
 void sl_opening_release(struct sl_opening *opening);
 /** Plaintext bytes [at, at + bytes) of a piece whose MAC has been checked before; any `at`. */

@@ -1,0 +1,204 @@
+/*
+ * Bytes of a tensor, or of a slice of it, as the plaintext that they stand for. One of four ways,
+ * by what is stored: nothing (zeros of meta tensors), the bytes themselves, ciphertext
+ * (piece_reader.c), elements in another order (strided.c). A slice is taken run by run; runs of
+ * plain bytes that lie near each other share a request.
+ */
+#include "tensor_reader.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "gather.h"
+#include "names.h"
+#include "piece_reader.h"
+#include "slice_runs.h"
+#include "strided.h"
+
+enum { ITEMS_MAX = 16384 }; /* runs fetched at once */
+
+struct sl_tensor_reader {
+    struct sl_index *index;
+    bool own;                   /* its sources are the index's */
+    struct sl_source **sources; /* clones, made when they are needed */
+    struct sl_piece_reader pieces;
+};
+
+static struct sl_tensor_reader *reader_new(struct sl_index *index, bool own, struct sl_err *err)
+{
+    SL_AUTO(sl_tensor_reader) reader = sl_alloc(sizeof(*reader), err);
+    if (!reader)
+        return NULL;
+    reader->index = index;
+    reader->own = own;
+    if (!own)
+        reader->sources = sl_alloc_array(index->source_count, sizeof(*reader->sources), err);
+    return own || reader->sources ? sl_steal(&reader) : NULL;
+}
+
+struct sl_tensor_reader *sl_tensor_reader_new(struct sl_index *index, struct sl_err *err)
+{
+    return reader_new(index, false, err);
+}
+
+struct sl_tensor_reader *sl_tensor_reader_own(struct sl_index *index, struct sl_err *err)
+{
+    return reader_new(index, true, err);
+}
+
+void sl_tensor_reader_free(struct sl_tensor_reader *reader)
+{
+    if (!reader)
+        return;
+    for (size_t i = 0; reader->sources && i < reader->index->source_count; i++)
+        sl_source_free(reader->sources[i]);
+    free(reader->sources);
+    sl_piece_reader_release(&reader->pieces);
+    free(reader);
+}
+
+struct sl_source *sl_index_clone_source(const struct sl_index *index, uint32_t number,
+                                        struct sl_err *err)
+{
+    const struct sl_source *source = index->sources[number];
+    struct sl_source *clone = NULL;
+    sl_source_known(sl_source_store(source), sl_source_name(source), sl_source_bytes(source),
+                    sl_source_version(source), &clone, err);
+    return clone;
+}
+
+static struct sl_source *source_of(struct sl_tensor_reader *reader, uint32_t number,
+                                   struct sl_err *err)
+{
+    if (reader->own)
+        return reader->index->sources[number];
+    if (!reader->sources[number])
+        reader->sources[number] = sl_index_clone_source(reader->index, number, err);
+    return reader->sources[number];
+}
+
+/* ---- whole tensors --------------------------------------------------------------------------- */
+
+/* A range of the tensor's data that lies together. */
+static int read_range(struct sl_tensor_reader *reader, struct sl_source *source,
+                      const struct sl_tensor *tensor, uint64_t begin, uint64_t end, uint8_t *out,
+                      struct sl_err *err)
+{
+    if (tensor->encrypted)
+        return sl_piece_reader_read(&reader->pieces, reader->index, source, tensor, begin, end, out,
+                                    err);
+    return sl_source_read(source, tensor->begin + begin, out, end - begin, err);
+}
+
+/* ---- slices ---------------------------------------------------------------------------------- */
+
+/* What is left of a slice's range: it begins `skip` bytes into the next run. */
+struct part {
+    struct sl_slice_runs runs;
+    uint64_t run_bytes, skip, left;
+    uint8_t *out;
+};
+
+static void part_begin(struct part *part, uint64_t begin, uint64_t end, uint8_t *out)
+{
+    part->run_bytes = part->runs.run_bits / 8;
+    part->left = end - begin;
+    part->out = out;
+    if (part->left == 0)
+        return;
+    sl_slice_runs_seek(&part->runs, begin / part->run_bytes);
+    part->skip = begin % part->run_bytes;
+}
+
+/* The next bytes that lie together: where in the tensor's data, how many. */
+static uint64_t part_next(struct part *part, uint64_t *bytes)
+{
+    uint64_t begin = sl_slice_runs_begin(&part->runs) + part->skip;
+    *bytes = SL_MIN(part->run_bytes - part->skip, part->left);
+    part->skip = 0;
+    part->left -= *bytes;
+    part->out += *bytes;
+    sl_slice_runs_step(&part->runs);
+    return begin;
+}
+
+static int gather_part(struct sl_source *source, struct part *part, struct sl_err *err)
+{
+    const struct sl_tensor *tensor = part->runs.tensor;
+    uint64_t runs = SL_MIN((part->skip + part->left - 1) / part->run_bytes + 1, ITEMS_MAX);
+    sl_autofree struct sl_gather_item *items = sl_alloc_array(runs, sizeof(*items), err);
+    if (!items)
+        return -1;
+    while (part->left > 0) {
+        size_t count = 0;
+        for (; part->left > 0 && count < runs; count++) {
+            uint64_t bytes;
+            uint8_t *out = part->out;
+            uint64_t begin = tensor->begin + part_next(part, &bytes);
+            items[count] = (struct sl_gather_item){begin, begin + bytes, out};
+        }
+        if (sl_gather(source, items, count, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int read_slice(struct sl_tensor_reader *reader, struct sl_source *source, struct part *part,
+                      struct sl_err *err)
+{
+    const struct sl_tensor *tensor = part->runs.tensor;
+    if (part->left == 0)
+        return 0;
+    bool together = part->left <= part->run_bytes - part->skip;
+    if (!tensor->encrypted && !together)
+        return gather_part(source, part, err);
+    while (part->left > 0) {
+        uint64_t bytes;
+        uint8_t *out = part->out;
+        uint64_t begin = part_next(part, &bytes);
+        if (read_range(reader, source, tensor, begin, begin + bytes, out, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int read_part(struct sl_tensor_reader *reader, const struct sl_tensor *tensor,
+                     const struct sl_slice *slice, uint64_t begin, uint64_t end, uint8_t *out,
+                     struct sl_err *err)
+{
+    struct part part;
+    sl_slice_runs_plan(&part.runs, tensor, slice);
+    if (sl_slice_runs_check(&part.runs, err) < 0)
+        return -1;
+    struct sl_source *source = source_of(reader, tensor->source, err);
+    if (!source)
+        return -1;
+    part_begin(&part, begin, end, out);
+    int result = read_slice(reader, source, &part, err);
+    if (result < 0 && tensor->encrypted)
+        sl_crypt_wipe(out, end - begin);
+    return result;
+}
+
+int sl_tensor_read(struct sl_tensor_reader *reader, const struct sl_tensor *tensor,
+                   const struct sl_slice *slice, uint64_t begin, uint64_t end, void *out,
+                   struct sl_err *err)
+{
+    if (tensor->refused)
+        return sl_fail_code(err, (enum sl_err_kind)tensor->refused, tensor->refused_code,
+                            "tensor '%.*s': %s", SL_NAME_ARGS(tensor->name, tensor->name_bytes),
+                            tensor->refused_why);
+    if (tensor->meta) {
+        memset(out, 0, end - begin);
+        return 0;
+    }
+    struct sl_source *source = source_of(reader, tensor->source, err);
+    if (!source)
+        return -1;
+    if (sl_is_strided(tensor))
+        return sl_fail(err, SL_E_FORMAT, "tensor '%.*s' is a view, which cannot be read in parts",
+                       SL_NAME_ARGS(tensor->name, tensor->name_bytes));
+    if (slice)
+        return read_part(reader, tensor, slice, begin, end, out, err);
+    return read_range(reader, source, tensor, begin, end, out, err);
+}
