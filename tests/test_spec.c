@@ -203,10 +203,10 @@ START_TEST(impossible_combinations_are_refused)
     expect(GOOD "tensors: {include: [a], exclude: [b]}\n",
            "m.yaml:6:11: 'tensors.include' needs a layout other than verbatim, which copies "
            "objects whole: set "
-           "'sink.tmpfs.layout' to safetensors\n"
+           "'sink.tmpfs.layout' to safetensors or tensorizer\n"
            "m.yaml:6:25: 'tensors.exclude' needs a layout other than verbatim, which copies "
            "objects whole: set "
-           "'sink.tmpfs.layout' to safetensors\n");
+           "'sink.tmpfs.layout' to safetensors or tensorizer\n");
     expect(HEAD "source: {uri: /m}\nsink: {}\n",
            "m.yaml:5:1: 'sink' names no place: give it 'tmpfs: {path: DIRECTORY}'\n");
     expect(HEAD "source: {uri: /m}\nsink: {tmpfs: {path: /t}, pool: {device: host}}\n",
@@ -214,6 +214,12 @@ START_TEST(impossible_combinations_are_refused)
            "m.yaml:5:27: 'sink' takes either 'tmpfs' or 'pool', not both\n");
     expect(HEAD "source: {uri: s3://m/, mirrors: ['s3://n']}\nsink: {tmpfs: {path: /t}}\n",
            "m.yaml:4:24: the mirror 's3://n' must end with '/', as 'uri' does\n");
+    expect(GOOD "decrypt: {keyFile: /k, passphraseFile: /p}\n",
+           "m.yaml:6:24: 'decrypt' takes either 'keyFile' or 'passphraseFile', not both\n");
+    expect(
+        HEAD "source: {uri: /m}\n"
+             "sink: {tmpfs: {path: /t, layout: tensorizer, shardBytes: 1GiB}}\n",
+        "m.yaml:5:46: 'shardBytes' is for layout safetensors: layout tensorizer writes one file\n");
 }
 END_TEST
 
@@ -250,30 +256,70 @@ START_TEST(one_directory_spelled_two_ways_is_one)
 }
 END_TEST
 
+#define TYPES                                                                                      \
+    "the floating types are F8_E5M2, F8_E4M3, F8_E4M3FNUZ, F8_E5M2FNUZ, F16, BF16, F32, F64\n"
+
+START_TEST(casts_and_cuts_are_checked)
+{
+    ck_assert_int_eq(parse(SAFE "tensors: {cast: {F32: BF16, F64: F8_E4M3FNUZ}, "
+                                "castOverflow: saturate}\n"),
+                     0);
+    expect(SAFE "tensors:\n  cast:\n    F32: I8\n    X: F16\n",
+           "m.yaml:8:5: 'I8' cannot be cast: " TYPES "m.yaml:9:5: 'X' cannot be cast: " TYPES);
+    expect(
+        SAFE "tensors: {shard: {rank: 8, of: 8, rules: [{dim: 64}]}}\n",
+        "m.yaml:6:11: rank 8 is not below 8, the value of 'of'\n"
+        "m.yaml:6:43: 'match' is missing in 'tensors.shard.rules': tensor names (new ones, where "
+        "they are renamed), as a shell pattern\n"
+        "m.yaml:6:49: 'dim': expected a number from 0 to 63, not '64'\n");
+    expect(SAFE "tensors: {shard: {rank: 1, of: 2}}\n",
+           "m.yaml:6:11: 'shard' without 'rules' cuts nothing: name tensors and the dimension to "
+           "cut, as in rules: [{match: \"*.q_proj.weight\", dim: 0}]\n");
+    expect(GOOD "tensors: {rename: [{match: a, to: b}], castOverflow: ieee}\n",
+           "m.yaml:6:11: 'tensors.rename' needs a layout other than verbatim, which copies objects "
+           "whole: set 'sink.tmpfs.layout' to safetensors or tensorizer\n"
+           "m.yaml:6:40: 'tensors.castOverflow' needs a layout other than verbatim, which copies "
+           "objects whole: set 'sink.tmpfs.layout' to safetensors or tensorizer\n");
+}
+END_TEST
+
+START_TEST(new_names_are_checked)
+{
+    ck_assert_int_eq(parse(SAFE "tensors: {rename: [{match: '^h[.]([0-9]+)', to: 'l.\\1'}]}\n"), 0);
+    ck_assert_int_eq(parse(SAFE "tensors: {rename: [{match: '\\\\1', to: '\\\\'}]}\n"), 0);
+    expect(SAFE "tensors:\n  rename:\n  - {match: 'a(b', to: c}\n  - {match: '(a)', to: '\\2'}\n"
+                "  - {match: a, to: '\\d'}\n  - {to: a}\n",
+           "m.yaml:8:13: 'match': 'a(b' is no regular expression: Unmatched ( or \\(\n"
+           "m.yaml:9:5: 'to' names group 2, but '(a)' has 1\n"
+           "m.yaml:10:5: 'to' takes \\1 to \\9 for groups and \\\\ for a backslash, not '\\d'\n"
+           "m.yaml:11:5: 'match' is missing in 'tensors.rename': a POSIX extended regular "
+           "expression; the first part of the name that it matches is replaced\n");
+    expect(
+        SAFE "tensors: {rename: [{match: '((a{1,99}){99}){9}'}, {match: '(a)\\1'}]}\n",
+        "m.yaml:6:28: 'match': the expression '((a{1,99}){99}){9}' repeats more than 1000 times\n"
+        "m.yaml:6:59: 'match': the expression '(a)\\1' refers to a group of its own: \\1 to \\9 "
+        "belong into 'to'\n");
+    sl_autobuf text = SL_BUF_INIT(65536);
+    sl_buf_text(&text, SAFE "tensors: {rename: [{match: '", NULL);
+    for (int i = 0; i < 1025; i++)
+        sl_buf_text(&text, "a", NULL);
+    sl_buf_text(&text, "'}]}\n", NULL);
+    expect(sl_buf_string(&text),
+           "m.yaml:6:28: 'match': the expression has 1025 bytes, at most 1024 are taken\n");
+    text.used = 0;
+    sl_buf_text(&text, SAFE "tensors:\n  rename:\n", NULL);
+    for (int i = 0; i < 257; i++)
+        sl_buf_text(&text, "  - {match: a}\n", NULL);
+    expect(sl_buf_string(&text),
+           "m.yaml:7:3: 'tensors.rename' has 257 rules, at most 256 are taken\n");
+}
+END_TEST
+
 START_TEST(what_is_for_later_is_checked_then_refused)
 {
-    expect(SAFE "tensors: {cast: {F32: BF16}}\n",
-           "m.yaml:6:11: 'cast' is not offered yet: load the tensors as they are\n");
-    expect(SAFE "tensors: {cast: {F32: I8}}\n",
-           "m.yaml:6:11: 'I8' is no floating type: F64, F32, F16, BF16, F8_E4M3 or F8_E5M2\n"
-           "m.yaml:6:11: 'cast' is not offered yet: load the tensors as they are\n");
-    expect(SAFE "tensors: {shard: {rank: 8, of: 8, rules: [{dim: 64}]}}\n",
-           "m.yaml:6:11: 'shard' is not offered yet: load the tensors whole\n"
-           "m.yaml:6:11: rank 8 is not below 8, the value of 'of'\n"
-           "m.yaml:6:43: 'match' is missing in 'tensors.shard.rules': tensor names, as a shell "
-           "pattern\n"
-           "m.yaml:6:49: 'dim': expected a number from 0 to 63, not '64'\n");
-    expect(GOOD "decrypt: {keyFile: /k, passphraseFile: /p}\n",
-           "m.yaml:6:1: 'decrypt' is not offered yet: only models that are not encrypted can be "
-           "loaded\n"
-           "m.yaml:6:24: 'decrypt' takes either 'keyFile' or 'passphraseFile', not both\n");
     expect(GOOD "verify: {minisign: {publicKey: RWx}}\n",
            "m.yaml:6:10: 'minisign' is not offered yet: give SHA-256 hashes under 'verify.sha256'\n"
            "m.yaml:6:32: 'publicKey': a minisign public key is 56 characters that start with RW\n");
-    expect(
-        HEAD "source: {uri: /m}\n"
-             "sink: {tmpfs: {path: /t, layout: tensorizer, shardBytes: 1GiB}}\n",
-        "m.yaml:5:46: 'shardBytes' is for layout safetensors: layout tensorizer writes one file\n");
     expect(HEAD "source: {uri: /m}\nsink: {pool: {device: tpu}}\n",
            "m.yaml:5:8: 'pool' is not offered yet: load into 'tmpfs'\n"
            "m.yaml:5:23: 'device': a device is host, cuda:0 or cuda:all, not 'tpu'\n");
@@ -329,6 +375,8 @@ int main(void)
         owners_are_numbers,
         twins_in_one_file_are_refused,
         one_directory_spelled_two_ways_is_one,
+        casts_and_cuts_are_checked,
+        new_names_are_checked,
         what_is_for_later_is_checked_then_refused,
         hashes_and_schemes_are_checked,
         the_first_fifty_mistakes_are_shown,

@@ -53,6 +53,27 @@ int sl_plan_open(struct sl_plan *plan, struct sl_err *err);
 int sl_plan_add_sources(struct sl_plan *plan, struct sl_err *err);
 /** select.c: plan->targets and metadata, as the spec's `tensors` says. */
 int sl_plan_select(struct sl_plan *plan, struct sl_err *err);
+/** rename.c: tensors.rename, compiled. */
+struct sl_renaming;
+struct sl_renaming *sl_renaming_new(const struct sl_items *rules, struct sl_err *err);
+void sl_renaming_free(struct sl_renaming *renaming);
+SL_AUTO_DEFINE(sl_renaming)
+/** Give the tensor its new name, if a rule has one; what it points to is the index's. */
+int sl_rename(struct sl_renaming *renaming, struct sl_index *index, struct sl_tensor *tensor,
+              struct sl_err *err);
+/** Warn of rules that matched nothing. */
+void sl_renaming_warn(const struct sl_renaming *renaming);
+/** rename.c: do two targets have one name? */
+int sl_plan_check_names(const struct sl_plan *plan, struct sl_err *err);
+/** reshape.c: tensors.shard and tensors.cast. */
+struct sl_reshaping;
+struct sl_reshaping *sl_reshaping_new(const struct sl_spec_tensors *wanted, struct sl_err *err);
+void sl_reshaping_free(struct sl_reshaping *reshaping);
+SL_AUTO_DEFINE(sl_reshaping)
+/** Cut and cast a target whose `out` has its new name and is else as in the file. */
+int sl_reshape(struct sl_reshaping *reshaping, struct sl_target *target, struct sl_err *err);
+/** Warn of rules and casts that nothing fell under. */
+void sl_reshaping_warn(const struct sl_reshaping *reshaping);
 /** assemble.c: files, extents (uncut), literals and tensors, for either layout. */
 int sl_plan_assemble(struct sl_plan *plan, struct sl_err *err);
 /** placing.c: the mapping of a target that goes here, and the extents that bring it; composed

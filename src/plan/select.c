@@ -1,7 +1,7 @@
 /*
  * Which tensors, and as what: from the indexes of the opened objects to plan->targets. A tensor
- * passes include and exclude by its name in the file. Targets keep the order of objects and of
- * tensors in them.
+ * passes include and exclude by its name in the file, is renamed, cut by the rule for its new name,
+ * and cast. Targets keep the order of objects and of tensors in them.
  */
 #include "plan_parts.h"
 
@@ -70,8 +70,27 @@ static struct sl_tensor bare(const struct sl_tensor *tensor)
     };
 }
 
+/* What is done to every tensor that is selected. */
+struct changes {
+    struct sl_renaming *renaming;
+    struct sl_reshaping *reshaping;
+};
+
+static int add_target(struct sl_plan *plan, uint32_t source, struct sl_index *index,
+                      const struct sl_tensor *tensor, const struct changes *changes,
+                      struct sl_err *err)
+{
+    struct sl_target *target = &plan->targets[plan->target_count++];
+    *target =
+        (struct sl_target){.out = bare(tensor), .from = tensor, .index = index, .source = source};
+    if (sl_rename(changes->renaming, index, &target->out, err) < 0)
+        return -1;
+    return sl_reshape(changes->reshaping, target, err);
+}
+
 /* Tensors of the index whose first source is this one. */
-static int select_from(struct sl_plan *plan, uint32_t first, struct sl_err *err)
+static int select_from(struct sl_plan *plan, uint32_t first, const struct changes *changes,
+                       struct sl_err *err)
 {
     const struct sl_spec_tensors *wanted = &plan->own->spec->tensors;
     struct sl_index *index = plan->sources[first].index;
@@ -83,8 +102,8 @@ static int select_from(struct sl_plan *plan, uint32_t first, struct sl_err *err)
             continue;
         if (refuse_unreadable(tensor, plan->sources[source].name, err) < 0)
             return -1;
-        plan->targets[plan->target_count++] = (struct sl_target){
-            .out = bare(tensor), .from = tensor, .index = index, .source = source};
+        if (add_target(plan, source, index, tensor, changes, err) < 0)
+            return -1;
     }
     return 0;
 }
@@ -114,8 +133,23 @@ static bool begins_index(const struct sl_plan *plan, uint32_t i)
     return index && (i == 0 || plan->sources[i - 1].index != index);
 }
 
+static int select_all(struct sl_plan *plan, const struct changes *changes, size_t total,
+                      struct sl_err *err)
+{
+    for (uint32_t i = 0; i < plan->source_count; i++)
+        if (begins_index(plan, i) && select_from(plan, i, changes, err) < 0)
+            return -1;
+    if (plan->target_count == 0)
+        return sl_fail(err, SL_E_NOT_FOUND,
+                       "none of the %zu tensors passes tensors.include and tensors.exclude", total);
+    sl_renaming_warn(changes->renaming);
+    sl_reshaping_warn(changes->reshaping);
+    return sl_plan_check_names(plan, err);
+}
+
 int sl_plan_select(struct sl_plan *plan, struct sl_err *err)
 {
+    const struct sl_spec_tensors *wanted = &plan->own->spec->tensors;
     size_t total = 0;
     for (uint32_t i = 0; i < plan->source_count; i++)
         total += begins_index(plan, i) ? plan->sources[i].index->tensor_count : 0;
@@ -124,15 +158,14 @@ int sl_plan_select(struct sl_plan *plan, struct sl_err *err)
                        "no object of '%s' holds tensors in a format that can be read: 'layout: "
                        "verbatim' loads it as it is",
                        sl_store_uri(plan->own->store));
+    SL_AUTO(sl_renaming) renaming = sl_renaming_new(&wanted->rename, err);
+    SL_AUTO(sl_reshaping) reshaping = renaming ? sl_reshaping_new(wanted, err) : NULL;
     plan->targets = sl_alloc_array(total, sizeof(*plan->targets), err);
-    if (!plan->targets)
+    if (!plan->targets || !reshaping)
         return -1;
-    for (uint32_t i = 0; i < plan->source_count; i++)
-        if (begins_index(plan, i) && select_from(plan, i, err) < 0)
-            return -1;
-    if (plan->target_count == 0)
-        return sl_fail(err, SL_E_NOT_FOUND,
-                       "none of the %zu tensors passes tensors.include and tensors.exclude", total);
+    struct changes changes = {renaming, reshaping};
+    if (select_all(plan, &changes, total, err) < 0)
+        return -1;
     select_metadata(plan);
     return 0;
 }

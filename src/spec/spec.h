@@ -21,6 +21,12 @@ struct sl_spec_source {
     struct sl_redis_options redis;
     struct sl_tls_options tls;
 };
+/** The first part of a name that the expression matches is replaced; the first rule that matches
+ * counts. */
+struct sl_spec_rename_rule {
+    char *match; /* POSIX extended regular expression */
+    char *to;    /* \1 to \9 are its groups, \\ is a backslash */
+};
 struct sl_spec_shard_rule {
     char *match;
     uint64_t dim;
@@ -31,8 +37,10 @@ struct sl_spec_shard {
 };
 struct sl_spec_tensors {
     struct sl_list include, exclude; /* fnmatch on tensor names */
-    struct sl_map cast;              /* later */
-    struct sl_spec_shard shard;      /* later */
+    struct sl_items rename;          /* struct sl_spec_rename_rule */
+    struct sl_map cast;              /* names of element types */
+    int cast_overflow;               /* enum sl_cast_overflow */
+    struct sl_spec_shard shard;
 };
 struct sl_spec_minisign {
     char *public_key; /* later */
@@ -43,7 +51,7 @@ struct sl_spec_verify {
     struct sl_spec_minisign minisign;
 };
 struct sl_spec_decrypt {
-    char *key_file, *passphrase_file; /* later */
+    char *key_file, *passphrase_file;
 };
 struct sl_spec_pool {
     char *device; /* later */

@@ -75,8 +75,8 @@ static void check_source(const struct sl_node *root, const struct sl_spec *spec,
 static void check_selection(const struct sl_node *root, const struct sl_spec *spec,
                             struct sl_complaints *complaints)
 {
-    static const char *const keys[] = {"tensors.include", "tensors.exclude", "tensors.cast",
-                                       "tensors.shard"};
+    static const char *const keys[] = {"tensors.include", "tensors.exclude",      "tensors.rename",
+                                       "tensors.cast",    "tensors.castOverflow", "tensors.shard"};
     if (!sl_node_find(root, "sink.tmpfs") || spec->sink.tmpfs.layout != SL_LAYOUT_VERBATIM)
         return;
     for (size_t i = 0; i < SL_COUNT(keys); i++) {
@@ -84,36 +84,9 @@ static void check_selection(const struct sl_node *root, const struct sl_spec *sp
         if (pair)
             sl_complain(complaints, pair->mark,
                         "'%s' needs a layout other than verbatim, which copies objects whole: set "
-                        "'sink.tmpfs.layout' to safetensors",
+                        "'sink.tmpfs.layout' to safetensors or tensorizer",
                         keys[i]);
     }
-}
-
-static void check_cast(const struct sl_node *root, const struct sl_spec *spec,
-                       struct sl_complaints *complaints)
-{
-    static const char *const floats[] = {"F64", "F32", "F16", "BF16", "F8_E4M3", "F8_E5M2"};
-    const struct sl_map *cast = &spec->tensors.cast;
-    for (size_t i = 0; i < cast->count * 2; i++) {
-        const char *name = i % 2 ? cast->values[i / 2] : cast->keys[i / 2];
-        bool known = false;
-        for (size_t j = 0; j < SL_COUNT(floats) && !known; j++)
-            known = strcmp(name, floats[j]) == 0;
-        if (!known)
-            sl_complain(complaints, mark_at(root, "tensors.cast"),
-                        "'%.64s' is no floating type: F64, F32, F16, BF16, F8_E4M3 or F8_E5M2",
-                        name);
-    }
-}
-
-static void check_shard(const struct sl_node *root, const struct sl_spec *spec,
-                        struct sl_complaints *complaints)
-{
-    const struct sl_spec_shard *shard = &spec->tensors.shard;
-    if (shard->rank >= shard->of && shard->of)
-        sl_complain(complaints, mark_at(root, "tensors.shard"),
-                    "rank %u is not below %u, the value of 'of'", (unsigned)shard->rank,
-                    (unsigned)shard->of);
 }
 
 /* A key that is neither sink has its own complaint. */
@@ -171,8 +144,7 @@ void sl_spec_check(const struct sl_node *root, const struct sl_spec *spec,
     check_head(root, spec, complaints);
     check_source(root, spec, complaints);
     check_selection(root, spec, complaints);
-    check_cast(root, spec, complaints);
-    check_shard(root, spec, complaints);
+    sl_spec_check_tensors(root, spec, complaints);
     check_sink(root, spec, complaints);
     check_decrypt(root, spec, complaints);
     complain_later(&sl_spec_table, root, complaints);

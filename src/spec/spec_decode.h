@@ -19,5 +19,10 @@ int sl_spec_decode(const struct sl_node *root, struct sl_spec *spec,
 /** What the rows cannot say: combinations, and what is not offered yet. */
 void sl_spec_check(const struct sl_node *root, const struct sl_spec *spec,
                    struct sl_complaints *complaints);
+/** spec_tensors.c: the rules under `tensors`; part of the above. */
+void sl_spec_check_tensors(const struct sl_node *root, const struct sl_spec *spec,
+                           struct sl_complaints *complaints);
+/** spec_tensors.c: is this an expression for tensors.rename? SL_E_USAGE says why not. */
+int sl_spec_check_match(const char *text, struct sl_err *err);
 
 #endif

@@ -6,7 +6,7 @@
 #include <ctype.h>
 #include <string.h>
 
-#include "spec.h"
+#include "spec_decode.h"
 
 /* ---- checks --------------------------------------------------------------------------------- */
 
@@ -113,8 +113,21 @@ static const struct sl_option source_rows[] = {
 static const struct sl_option_table source_table = {"source", sizeof(struct sl_spec_source),
                                                     source_rows};
 
+static const struct sl_option rename_rows[] = {
+    SL_OPTION(sl_spec_rename_rule, match, STRING, "",
+              "a POSIX extended regular expression; the first part of the name that it matches is "
+              "replaced",
+              .required = true, .check = sl_spec_check_match, .value = "REGEX"),
+    SL_OPTION(sl_spec_rename_rule, to, STRING, "",
+              "what stands there instead; \\1 to \\9 are the groups of 'match'"),
+    SL_OPTION_END,
+};
+static const struct sl_option_table rename_table = {"rename", sizeof(struct sl_spec_rename_rule),
+                                                    rename_rows};
+
 static const struct sl_option rule_rows[] = {
-    SL_OPTION(sl_spec_shard_rule, match, STRING, "", "tensor names, as a shell pattern",
+    SL_OPTION(sl_spec_shard_rule, match, STRING, "",
+              "tensor names (new ones, where they are renamed), as a shell pattern",
               .required = true),
     SL_OPTION(sl_spec_shard_rule, dim, UINT, "0", "the dimension to cut", .minimum = 0,
               .maximum = 63),
@@ -128,8 +141,11 @@ static const struct sl_option shard_rows[] = {
               .maximum = 65535),
     SL_OPTION(sl_spec_shard, of, UINT, "1", "how many parts there are", .minimum = 1,
               .maximum = 65536),
-    SL_OPTION(sl_spec_shard, rules, ITEMS, "",
-              "which tensors to cut, and where; the first match counts", .section = &rule_table),
+    SL_OPTION(
+        sl_spec_shard, rules, ITEMS, "",
+        "which tensors to cut, and where; the first match counts, and tensors without one are "
+        "loaded whole",
+        .section = &rule_table),
     SL_OPTION_END,
 };
 static const struct sl_option_table shard_table = {"shard", sizeof(struct sl_spec_shard),
@@ -139,11 +155,16 @@ static const struct sl_option tensors_rows[] = {
     SL_OPTION(sl_spec_tensors, include, LIST, "",
               "tensors to load, as shell patterns on their names; without any, all of them"),
     SL_OPTION(sl_spec_tensors, exclude, LIST, "", "tensors to leave out, as shell patterns"),
+    SL_OPTION(sl_spec_tensors, rename, ITEMS, "",
+              "new names; the first rule that matches a name counts", .section = &rename_table),
     SL_OPTION(sl_spec_tensors, cast, MAP, "",
-              "change element types while loading, floating to floating: {F32: BF16}",
-              .later = "load the tensors as they are"),
+              "change element types while loading, floating to floating: {F32: BF16}"),
+    SL_OPTION(sl_spec_tensors, cast_overflow, CHOICE, "ieee",
+              "what a cast makes of values that do not fit: ieee infinity, or NaN in types without "
+              "one; saturate the largest finite value",
+              .choices = "ieee|saturate"),
     SL_OPTION(sl_spec_tensors, shard, SECTION, "", "load one part of each tensor",
-              .section = &shard_table, .later = "load the tensors whole"),
+              .section = &shard_table),
     SL_OPTION_END,
 };
 static const struct sl_option_table tensors_table = {"tensors", sizeof(struct sl_spec_tensors),
@@ -179,8 +200,8 @@ static const struct sl_option decrypt_rows[] = {
     SL_OPTION(sl_spec_decrypt, key_file, STRING, "", "a file of 32 raw bytes", .flag = "key-file",
               .value = "FILE"),
     SL_OPTION(sl_spec_decrypt, passphrase_file, STRING, "",
-              "a file whose first line is the passphrase", .flag = "passphrase-file",
-              .value = "FILE"),
+              "a file that holds the passphrase; '-' asks for it at the terminal",
+              .flag = "passphrase-file", .value = "FILE"),
     SL_OPTION_END,
 };
 static const struct sl_option_table decrypt_table = {"decrypt", sizeof(struct sl_spec_decrypt),
@@ -241,8 +262,7 @@ static const struct sl_option spec_rows[] = {
     SL_OPTION(sl_spec, verify, SECTION, "", "what is checked before anything is published",
               .section = &verify_table),
     SL_OPTION(sl_spec, decrypt, SECTION, "", "keys of encrypted tensors, always in files",
-              .section = &decrypt_table,
-              .later = "only models that are not encrypted can be loaded"),
+              .section = &decrypt_table),
     SL_OPTION(sl_spec, sink, SECTION, "", "where the model goes: exactly one of its keys",
               .section = &sink_table, .required = true),
     SL_OPTION(sl_spec, readers, SECTION, "", "how hard to pull", .section = &readers_table),
