@@ -31,14 +31,9 @@ static size_t folder_bytes(const char *name)
 
 /* ---- names ----------------------------------------------------------------------------------- */
 
-/* Other things than weights end in .bin; those that say "model" are taken at their word. */
 static bool is_model_name(const char *name)
 {
-    enum sl_format_says says = sl_format_name_says(name);
-    const char *file = name + folder_bytes(name);
-    if (says != SL_SAYS_PERHAPS)
-        return says != SL_SAYS_NOTHING;
-    return !sl_format_has_suffix(file, ".bin") || strstr(file, "model");
+    return sl_format_name_says(name) >= SL_SAYS_LIKELY;
 }
 
 /* "model-00001-of-00003": without the number. */
@@ -55,22 +50,18 @@ static size_t unnumbered_bytes(const char *stem, size_t bytes)
 
 /*
  * What the new files are called: engines look for "model", diffusers and adapters for names of
- * their own that end in "_model", variants stand behind a dot (model.fp16). "pytorch_model" is the
- * name of the older format alone.
+ * their own that end in "_model", variants stand behind a dot (model.fp16). A format's own stem
+ * (pytorch_model) is its alone.
  */
 static char *stem_of(const char *name, struct sl_err *err)
 {
-    static const char *const ends[] = {".safetensors.index.json", ".bin.index.json"};
-    const char *file = name + folder_bytes(name), *dot = strrchr(file, '.');
-    size_t bytes = dot && dot > file ? (size_t)(dot - file) : strlen(file);
-    for (size_t i = 0; i < SL_COUNT(ends); i++)
-        if (sl_format_has_suffix(file, ends[i]))
-            bytes = strlen(file) - strlen(ends[i]);
+    size_t bytes;
+    const char *file = name + folder_bytes(name);
+    const struct sl_format *format = sl_format_of_name(file, &bytes);
+    const char *own = format ? format->stem : NULL;
     bytes = unnumbered_bytes(file, bytes);
-    bool pytorch = strncmp(file, "pytorch_model", sizeof("pytorch_model") - 1) == 0;
-    if (pytorch)
-        return sl_asprintf(err, "model%.*s", (int)(bytes - (sizeof("pytorch_model") - 1)),
-                           file + sizeof("pytorch_model") - 1);
+    if (own && bytes >= strlen(own) && strncmp(file, own, strlen(own)) == 0)
+        return sl_asprintf(err, "model%.*s", (int)(bytes - strlen(own)), file + strlen(own));
     sl_autofree char *stem = sl_strndup(file, bytes, err);
     if (!stem)
         return NULL;

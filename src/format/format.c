@@ -55,12 +55,14 @@ const struct sl_format *sl_format_recognise(struct sl_source *source, struct sl_
 
 /* ---- names ----------------------------------------------------------------------------------- */
 
-static const struct sl_format *by_name(const char *name)
+static const struct sl_format *by_name(const char *name, size_t *suffix_bytes)
 {
     for (size_t i = 0; i < SL_COUNT(formats); i++)
         for (const char *const *suffix = formats[i]->suffixes; *suffix; suffix++)
-            if (sl_format_has_suffix(name, *suffix))
+            if (sl_format_has_suffix(name, *suffix)) {
+                *suffix_bytes = strlen(*suffix);
                 return formats[i];
+            }
     return NULL;
 }
 
@@ -72,14 +74,42 @@ const struct sl_format *sl_format_of_index(const char *name)
     return NULL;
 }
 
+const struct sl_format *sl_format_of_name(const char *name, size_t *stem_bytes)
+{
+    const char *slash = strrchr(name, '/'), *dot = strrchr(name, '.');
+    const struct sl_format *format = sl_format_of_index(name);
+    size_t suffix_bytes = 0;
+    if (format)
+        suffix_bytes = strlen(format->index_suffix);
+    else if (!(format = by_name(name, &suffix_bytes)) && dot && (!slash || dot > slash + 1))
+        suffix_bytes = strlen(dot);
+    if (stem_bytes)
+        *stem_bytes = strlen(name) - suffix_bytes;
+    return format == &sl_shard_index_format ? NULL : format;
+}
+
+static bool is_state(const struct sl_format *format, const char *file)
+{
+    for (const char *const *state = format->states; *state; state++)
+        if (strncmp(file, *state, strlen(*state)) == 0)
+            return true;
+    return false;
+}
+
 enum sl_format_says sl_format_name_says(const char *name)
 {
+    const struct sl_format *format = sl_format_of_name(name, NULL);
+    const char *slash = strrchr(name, '/'), *file = slash ? slash + 1 : name;
+    if (!format)
+        return SL_SAYS_NOTHING;
     if (sl_format_of_index(name))
         return SL_SAYS_INDEX;
-    const struct sl_format *format = by_name(name);
-    if (!format || format == &sl_shard_index_format)
-        return SL_SAYS_NOTHING;
-    return format->vague ? SL_SAYS_PERHAPS : SL_SAYS_MODEL;
+    if (!format->vague)
+        return SL_SAYS_MODEL;
+    if (is_state(format, file))
+        return SL_SAYS_STATE;
+    bool vaguest = format->vague_suffix && sl_format_has_suffix(file, format->vague_suffix);
+    return vaguest && !strstr(file, format->sign) ? SL_SAYS_PERHAPS : SL_SAYS_LIKELY;
 }
 
 /* ---- indexing -------------------------------------------------------------------------------- */
@@ -126,7 +156,7 @@ int sl_format_index_strict(struct sl_source *source, const char *name_hint, stru
         return -1;
     }
     if (!format && name_hint)
-        format = by_name(name_hint);
+        format = by_name(name_hint, &(size_t){0});
     sl_autofree char *uri = sl_strdup(sl_source_uri(source), err);
     if (!uri)
         return -1;

@@ -20,7 +20,11 @@ struct sl_format {
     /** How its objects are called, up to a NULL. Decides for objects that are too broken to be
      * recognised, and which objects of a listing are worth a look. */
     const char *suffixes[SL_FORMAT_SUFFIXES_MAX + 1];
-    bool vague;         /* other data is called so too: a name alone makes no model */
+    bool vague;                      /* other data is called so too: a name alone makes no model */
+    const char *vague_suffix, *sign; /* the vaguest: likely a model only with the sign before it */
+    const char *states[SL_FORMAT_SUFFIXES_MAX + 1]; /* how files begin that are saved in this format
+                                                       beside a model and are none; up to a NULL */
+    const char *stem;   /* what its writers call a model, where that is not "model" */
     bool tensors_only;  /* loads of whole files do not look inside: no hashes to be had, and what is
                            refused there may be fine for whoever wants the file */
     bool second_choice; /* left out where the same weights lie beside in another format */
@@ -55,5 +59,8 @@ bool sl_format_has_suffix(const char *name, const char *suffix);
 const struct sl_format *sl_format_recognise(struct sl_source *source, struct sl_err *err);
 /** The format of the shards whose index is called so; NULL if the name does not say. */
 const struct sl_format *sl_format_of_index(const char *name);
+/** The format that the end of an object's name says, or of its shards if it is an index; or NULL.
+ * stem_bytes (may be NULL): of the name without that end, also of other names with a dot. */
+const struct sl_format *sl_format_of_name(const char *name, size_t *stem_bytes);
 
 #endif

@@ -162,7 +162,9 @@ int sl_format_check_sets(const struct sl_index *const *indexes, size_t count, st
 /** What the end of an object's name says of it. */
 enum sl_format_says {
     SL_SAYS_NOTHING,
+    SL_SAYS_STATE,   /* saved beside a model in its format, and no part of it: optimizer.pt */
     SL_SAYS_PERHAPS, /* other data is called so too: .bin */
+    SL_SAYS_LIKELY,  /* rarely anything but tensors: .pt, pytorch_model.bin */
     SL_SAYS_MODEL,   /* an object of tensors */
     SL_SAYS_INDEX,   /* an index that names objects of tensors: .safetensors.index.json */
 };

@@ -25,12 +25,6 @@ bool sl_plan_matches(const struct sl_list *patterns, const char *name, bool empt
     return false;
 }
 
-bool sl_plan_ends_with(const char *text, const char *end)
-{
-    size_t a = strlen(text), b = strlen(end);
-    return a >= b && strcmp(text + a - b, end) == 0;
-}
-
 /*
  * The format is found from the first bytes, which costs a request. For thousands of small files
  * (tokenizers, configurations) that would double the requests, so with `hashes: auto` and `off` an
@@ -40,12 +34,12 @@ static bool needs_probe(const struct sl_plan_own *own, const char *name, uint64_
 {
     const struct sl_spec *spec = own->spec;
     enum sl_format_says says = sl_format_name_says(name);
-    if (says == SL_SAYS_INDEX) /* its objects are listed too */
+    if (says == SL_SAYS_INDEX || says == SL_SAYS_STATE) /* objects of an index are listed too */
         return false;
     if (spec->verify.hashes == SL_HASHES_ALL || spec->verify.hashes == SL_HASHES_REQUIRE)
         return true;
     return bytes >= PROBE_BYTES_MIN || says == SL_SAYS_MODEL ||
-           (says == SL_SAYS_PERHAPS && own->picks);
+           (own->picks && (says == SL_SAYS_PERHAPS || says == SL_SAYS_LIKELY));
 }
 
 static bool is_strong(const char *etag)

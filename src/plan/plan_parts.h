@@ -36,8 +36,6 @@ struct sl_plan_own {
 /** True if the list is empty (and empty_matches) or one of its patterns matches. */
 bool sl_plan_matches(const struct sl_list *patterns, const char *name, bool empty_matches);
 
-bool sl_plan_ends_with(const char *text, const char *end);
-
 /** objects.c: store opened, objects listed, judged, filtered and sorted into own->candidates. */
 int sl_plan_gather(struct sl_plan *plan, const struct sl_source_config *config, struct sl_err *err);
 /** objects.c: one more; etag may be NULL. */
