@@ -175,8 +175,11 @@ static struct sl_server_request *read_request(struct connection *c)
     c->in_bytes = kept - body;
     while (body < request->body_bytes) {
         ssize_t came = take(c, request->body + body, request->body_bytes - body);
-        if (came <= 0)
-            break;
+        if (came <= 0) { /* cut off: no request */
+            free(request->body);
+            free(request);
+            return NULL;
+        }
         body += (size_t)came;
     }
     request->connection = c->number;

@@ -7,38 +7,59 @@
 #include "progress.h"
 #include "retry.h"
 #include "s3_store.h"
+#include "s3_xml.h"
 
 enum { ATTEMPTS_DEFAULT = 8 };
+
+/* The body without the white space that a store may send while it works. */
+static const char *body_of(const struct sl_answer *answer, size_t *bytes)
+{
+    const char *body = sl_buf_string(&answer->body);
+    size_t blank = strspn(body, " \t\r\n");
+    *bytes = answer->body.used - blank;
+    return body + blank;
+}
 
 static int refuse(struct sl_s3 *s3, const struct sl_s3_call *call, const struct sl_answer *answer,
                   struct sl_err *err)
 {
     char retry_after[64], date[64], region[SL_S3_REGION_MAX], request_id[128];
-    const struct sl_s3_reply reply = {
+#define HEADER(name, text) (sl_answer_header(answer, name, text, sizeof(text)) ? (text) : NULL)
+    struct sl_s3_reply reply = {
         .status = answer->status,
-        .retry_after = sl_answer_header(answer, "Retry-After", retry_after, sizeof(retry_after))
-                           ? retry_after
-                           : NULL,
-        .date = sl_answer_header(answer, "Date", date, sizeof(date)) ? date : NULL,
-        .bucket_region =
-            sl_answer_header(answer, "x-amz-bucket-region", region, sizeof(region)) ? region : NULL,
-        .request_id = sl_answer_header(answer, "x-amz-request-id", request_id, sizeof(request_id))
-                          ? request_id
-                          : NULL,
-        .body = sl_buf_string(&answer->body),
-        .body_bytes = answer->body.used,
+        .retry_after = HEADER("Retry-After", retry_after),
+        .date = HEADER("Date", date),
+        .bucket_region = HEADER("x-amz-bucket-region", region),
+        .request_id = HEADER("x-amz-request-id", request_id),
     };
+#undef HEADER
+    reply.body = body_of(answer, &reply.body_bytes);
     return sl_s3_refused(s3, call->what, call->verb, &reply, err);
+}
+
+struct root {
+    const char *wanted;
+    bool found;
+};
+
+static int on_root(const char *path, const char *value, void *arg, struct sl_err *err)
+{
+    struct root *root = arg;
+    (void)value, (void)err;
+    root->found |= strcmp(path, root->wanted) == 0;
+    return 0;
 }
 
 static bool is_success(const struct sl_s3_call *call, const struct sl_answer *answer)
 {
-    struct sl_s3_fault fault = {0};
+    struct root root = {call->root, false};
+    size_t bytes;
     if (answer->status < 200 || answer->status > 299)
         return false;
-    if (call->late_errors)
-        sl_s3_fault_parse(sl_buf_string(&answer->body), answer->body.used, &fault);
-    return !*fault.code;
+    if (!call->root)
+        return true;
+    const char *body = body_of(answer, &bytes);
+    return sl_s3_xml_parse(body, bytes, "answer", on_root, &root, NULL) == 0 && root.found;
 }
 
 /* One try; *keys says what it was signed with. */

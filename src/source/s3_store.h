@@ -79,7 +79,8 @@ struct sl_s3_call {
     size_t more_count;
     const void *body; /* lent */
     size_t body_bytes, answer_limit;
-    bool late_errors;  /* an answer of 200 may hold an error (CompleteMultipartUpload) */
+    const char *root;  /* of the XML that success must be, since an answer of 200 may hold an error
+                          (CompleteMultipartUpload); NULL: anything */
     unsigned attempts; /* 0: as the config says */
 };
 /**
