@@ -38,6 +38,8 @@ struct sl_redis_link {
     unsigned greetings; /* replies of the greeting that are still to come */
     struct sl_buf out;
     size_t sent;
+    struct sl_redis_word lent; /* goes behind out, with a CRLF */
+    size_t lent_sent;
     char in[IN_BYTES]; /* received and not yet taken: [in_begin, in_end) */
     size_t in_begin, in_end;
     redisReader *reader; /* holds no more than the reply in hand */
@@ -76,6 +78,8 @@ void sl_redis_link_close(struct sl_redis_link *link)
     link->waiting = link->greetings = 0;
     link->in_begin = link->in_end = link->out.used = link->sent = link->reply_bytes = 0;
     link->left = 0;
+    link->lent = (struct sl_redis_word){0};
+    link->lent_sent = 0;
 }
 
 void sl_redis_link_free(struct sl_redis_link *link)
@@ -292,9 +296,31 @@ int sl_redis_link_command(struct sl_redis_link *link, const struct sl_redis_word
     return 0;
 }
 
+/* hiredis would copy the value into the command; this writes what stands around it. */
+int sl_redis_link_store(struct sl_redis_link *link, const struct sl_redis_word *words,
+                        unsigned count, const void *data, size_t bytes, struct sl_err *err)
+{
+    if (!link->waiting)
+        begin_window(link);
+    int result = sl_buf_printf(&link->out, err, "*%u\r\n", count + 1);
+    for (unsigned i = 0; i < count && result == 0; i++) {
+        result = sl_buf_printf(&link->out, err, "$%zu\r\n", words[i].bytes);
+        if (result == 0)
+            result = sl_buf_append(&link->out, words[i].data, words[i].bytes, err);
+        if (result == 0)
+            result = sl_buf_text(&link->out, "\r\n", err);
+    }
+    if (result < 0 || sl_buf_printf(&link->out, err, "$%zu\r\n", bytes) < 0)
+        return -1;
+    link->lent = (struct sl_redis_word){data, bytes};
+    link->lent_sent = 0;
+    link->waiting++;
+    return 0;
+}
+
 size_t sl_redis_link_unsent(const struct sl_redis_link *link)
 {
-    return link->out.used - link->sent;
+    return link->out.used - link->sent + link->lent.bytes - link->lent_sent;
 }
 
 /* ---- replies --------------------------------------------------------------------------------- */

@@ -48,6 +48,12 @@ enum { SL_REDIS_WORDS_MAX = 8 };
 /** Queue one command once the link is ready; it leaves while replies are waited for. */
 int sl_redis_link_command(struct sl_redis_link *link, const struct sl_redis_word *words,
                           unsigned count, struct sl_err *err);
+/**
+ * The same with one more word, which is lent: it must stay until its reply has come. Only one at a
+ * time.
+ */
+int sl_redis_link_store(struct sl_redis_link *link, const struct sl_redis_word *words,
+                        unsigned count, const void *data, size_t bytes, struct sl_err *err);
 /** Bytes that are queued and not sent. */
 size_t sl_redis_link_unsent(const struct sl_redis_link *link);
 /**
