@@ -22,6 +22,12 @@ struct sl_tensor_reader {
     bool own;                   /* its sources are the index's */
     struct sl_source **sources; /* clones, made when they are needed */
     struct sl_piece_reader pieces;
+    struct { /* what was read last in another order than its own */
+        struct sl_strided *strided;
+        const struct sl_tensor *tensor;
+        bool sliced;
+        struct sl_slice slice;
+    } last;
 };
 
 static struct sl_tensor_reader *reader_new(struct sl_index *index, bool own, struct sl_err *err)
@@ -50,6 +56,7 @@ void sl_tensor_reader_free(struct sl_tensor_reader *reader)
 {
     if (!reader)
         return;
+    sl_strided_free(reader->last.strided);
     for (size_t i = 0; reader->sources && i < reader->index->source_count; i++)
         sl_source_free(reader->sources[i]);
     free(reader->sources);
@@ -88,6 +95,30 @@ static int read_range(struct sl_tensor_reader *reader, struct sl_source *source,
         return sl_piece_reader_read(&reader->pieces, reader->index, source, tensor, begin, end, out,
                                     err);
     return sl_source_read(source, tensor->begin + begin, out, end - begin, err);
+}
+
+static bool same_slice(const struct sl_slice *a, const struct sl_slice *b, unsigned rank)
+{
+    return memcmp(a->begin, b->begin, rank * sizeof(*a->begin)) == 0 &&
+           memcmp(a->end, b->end, rank * sizeof(*a->end)) == 0;
+}
+
+static int read_strided(struct sl_tensor_reader *reader, struct sl_source *source,
+                        const struct sl_tensor *tensor, const struct sl_slice *slice,
+                        uint64_t begin, uint64_t end, uint8_t *out, struct sl_err *err)
+{
+    bool same = reader->last.strided && reader->last.tensor == tensor &&
+                reader->last.sliced == (slice != NULL) &&
+                (!slice || same_slice(&reader->last.slice, slice, tensor->rank));
+    if (!same) {
+        sl_strided_free(reader->last.strided);
+        reader->last.strided = sl_strided_new(source, tensor, slice, err);
+        reader->last.tensor = tensor;
+        reader->last.sliced = slice != NULL;
+        if (slice)
+            reader->last.slice = *slice;
+    }
+    return reader->last.strided ? sl_strided_read(reader->last.strided, begin, end, out, err) : -1;
 }
 
 /* ---- slices ---------------------------------------------------------------------------------- */
@@ -196,8 +227,7 @@ int sl_tensor_read(struct sl_tensor_reader *reader, const struct sl_tensor *tens
     if (!source)
         return -1;
     if (sl_is_strided(tensor))
-        return sl_fail(err, SL_E_FORMAT, "tensor '%.*s' is a view, which cannot be read in parts",
-                       SL_NAME_ARGS(tensor->name, tensor->name_bytes));
+        return read_strided(reader, source, tensor, slice, begin, end, out, err);
     if (slice)
         return read_part(reader, tensor, slice, begin, end, out, err);
     return read_range(reader, source, tensor, begin, end, out, err);
