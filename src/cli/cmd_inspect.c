@@ -35,6 +35,12 @@ static const struct sl_option rows[] = {
 };
 static const struct sl_option_table table = {"inspect", sizeof(struct inspect_options), rows};
 
+/* Where objects are, and what opens them. */
+struct place {
+    struct sl_store *store;
+    struct sl_keys *keys; /* NULL: none were given */
+};
+
 /* ---- one object ------------------------------------------------------------------------------ */
 
 /* Keeps the digests as they come. */
@@ -52,13 +58,12 @@ static int keep_digest(void *arg, const struct sl_tensor *tensor, const uint8_t 
     return sl_cancel_check(digesting->cancel, err);
 }
 
-static int need_key(const struct sl_index *index, struct sl_err *err)
+/* With keys they must fit what was asked for; without, an encrypted file is listed all the same. */
+static int unlock(struct sl_index *index, struct sl_keys *keys, bool reads, struct sl_err *err)
 {
-    return sl_fail_code(err, SL_E_FORMAT, "E_KEY_REQUIRED",
-                        "'%s' is encrypted: its tensors cannot be read without a key; leave out "
-                        "--digest and --slice to list "
-                        "them",
-                        sl_source_uri(index->sources[0]));
+    if (!keys && !reads)
+        return 0;
+    return sl_index_unlock(index, keys, err);
 }
 
 static int digest_all(struct sl_cli *cli, struct sl_inspect_report *report, struct sl_err *err)
@@ -94,17 +99,17 @@ static int digest_slices(struct sl_cli *cli, struct sl_inspect_report *report, s
     return 0;
 }
 
-static int read_report(struct sl_cli *cli, struct sl_store *store, const char *name,
+static int read_report(struct sl_cli *cli, const struct place *place, const char *name,
                        struct sl_inspect_report *report, struct sl_err *err)
 {
     const struct inspect_options *options = cli->options;
     struct sl_source *source;
-    if (sl_source_open(store, name, SL_INDEX_HEAD_BYTES, &source, err) < 0 ||
+    if (sl_source_open(place->store, name, SL_INDEX_HEAD_BYTES, &source, err) < 0 ||
         sl_format_index_strict(source, name, &report->index, err) < 0)
         return -1;
     bool reads = options->digest || options->slice.count > 0;
-    if (report->index->encrypted && reads)
-        return need_key(report->index, err);
+    if (unlock(report->index, place->keys, reads, err) < 0)
+        return -1;
     if (options->digest && digest_all(cli, report, err) < 0)
         return sl_wrap(err, "cannot digest '%s'", sl_source_uri(report->index->sources[0]));
     if (options->slice.count > 0 && digest_slices(cli, report, err) < 0)
@@ -113,11 +118,11 @@ static int read_report(struct sl_cli *cli, struct sl_store *store, const char *n
 }
 
 /* Read, then show: nothing is printed of an object that is refused. */
-static int inspect_object(struct sl_cli *cli, struct sl_store *store, const char *name,
+static int inspect_object(struct sl_cli *cli, const struct place *place, const char *name,
                           struct sl_json *json, struct sl_err *err)
 {
     struct sl_inspect_report report = {0};
-    int result = read_report(cli, store, name, &report, err);
+    int result = read_report(cli, place, name, &report, err);
     if (result == 0 && cli->json)
         sl_inspect_report_json(json, &report);
     else if (result == 0)
@@ -149,30 +154,29 @@ static int take_entry(const struct sl_entry *entry, void *arg, struct sl_err *er
     struct found *found = arg;
     const char *name = entry->name;
     enum sl_format_says says = sl_format_name_says(name);
-    if (says == SL_SAYS_NOTHING)
+    if (says < SL_SAYS_LIKELY)
         return 0;
-    const struct sl_format *shards = sl_format_of_index(name);
-    bool second = shards ? shards->second_choice : says == SL_SAYS_PERHAPS;
-    struct sl_list *list = shards ? &found->indexes[second] : &found->files[second];
+    bool second = sl_format_of_name(name, NULL)->second_choice;
+    struct sl_list *list = says == SL_SAYS_INDEX ? &found->indexes[second] : &found->files[second];
     if (list->count == OBJECTS_MAX)
         return sl_fail(err, SL_E_USAGE, "more than %d tensor files below the prefix: name one",
                        OBJECTS_MAX);
     return sl_list_add(list, name, strlen(name), err);
 }
 
-static int inspect_list(struct sl_cli *cli, struct sl_store *store, const struct sl_list *names,
+static int inspect_list(struct sl_cli *cli, const struct place *place, const struct sl_list *names,
                         struct sl_json *json, struct sl_err *err)
 {
     for (size_t i = 0; i < names->count; i++) {
         if (!cli->json && i)
             printf("\n");
-        if (inspect_object(cli, store, names->items[i], json, err) < 0)
+        if (inspect_object(cli, place, names->items[i], json, err) < 0)
             return -1;
     }
     return 0;
 }
 
-static int inspect_found(struct sl_cli *cli, struct sl_store *store, const struct found *found,
+static int inspect_found(struct sl_cli *cli, const struct place *place, const struct found *found,
                          struct sl_json *json, struct sl_err *err)
 {
     bool second = found->indexes[0].count + found->files[0].count == 0;
@@ -181,24 +185,24 @@ static int inspect_found(struct sl_cli *cli, struct sl_store *store, const struc
         return sl_fail(err, SL_E_NOT_FOUND,
                        "no object below '%s' is called like a model that can be read: 'sluice docs "
                        "formats' lists them",
-                       sl_store_uri(store));
+                       sl_store_uri(place->store));
     if (indexes->count == 1 || (indexes->count == 0 && files->count == 1))
-        return inspect_list(cli, store, indexes->count ? indexes : files, json, err);
+        return inspect_list(cli, place, indexes->count ? indexes : files, json, err);
     sl_json_array(json);
-    int result = inspect_list(cli, store, indexes, json, err);
+    int result = inspect_list(cli, place, indexes, json, err);
     if (result == 0)
-        result = inspect_list(cli, store, files, json, err);
+        result = inspect_list(cli, place, files, json, err);
     sl_json_end(json);
     return result;
 }
 
-static int inspect_prefix(struct sl_cli *cli, struct sl_store *store, struct sl_json *json,
+static int inspect_prefix(struct sl_cli *cli, const struct place *place, struct sl_json *json,
                           struct sl_err *err)
 {
     struct found found = {0};
-    int result = sl_store_list(store, take_entry, &found, err);
+    int result = sl_store_list(place->store, take_entry, &found, err);
     if (result == 0)
-        result = inspect_found(cli, store, &found, json, err);
+        result = inspect_found(cli, place, &found, json, err);
     found_release(&found);
     return result;
 }
@@ -210,12 +214,15 @@ static int inspect_uri(struct sl_cli *cli, const struct sl_spec *spec, struct sl
 {
     struct sl_source_config config;
     SL_AUTO(sl_store) store = NULL;
+    SL_AUTO(sl_keys) keys = NULL;
     sl_autofree char *key = NULL;
     sl_load_source_config(spec, cli->cancel, NULL, &config);
-    if (sl_store_open(spec->source.uri, &config, &store, &key, err) < 0)
+    if (sl_keys_open(spec->decrypt.key_file, spec->decrypt.passphrase_file, &keys, err) < 0 ||
+        sl_store_open(spec->source.uri, &config, &store, &key, err) < 0)
         return -1;
-    int result =
-        key[0] ? inspect_object(cli, store, key, json, err) : inspect_prefix(cli, store, json, err);
+    struct place place = {store, keys};
+    int result = key[0] ? inspect_object(cli, &place, key, json, err)
+                        : inspect_prefix(cli, &place, json, err);
     if (result < 0 || !cli->json)
         return result;
     const char *text = sl_json_text(json, err);
@@ -248,8 +255,9 @@ const struct sl_command sl_cmd_inspect = {
         "sharded safetensors (name the index, or the folder). The format is found from the "
         "first bytes. --digest reads the tensors "
         "too and shows the SHA-256 of each; hashes that came with them are checked. "
-        "Encrypted files are listed "
-        "without a key. A file that breaks the rules of its format is refused with exit "
+        "Encrypted files are listed without a key; "
+        "--key-file or --passphrase-file open them. A file that breaks the rules of its format is "
+        "refused with exit "
         "code 10 and the code of the rule, "
         "for example E_DTYPE or st.offset.",
     .examples = "sluice inspect s3://bucket/gpt-j-6b.tensors\n"

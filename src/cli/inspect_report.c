@@ -205,7 +205,7 @@ static void print_head(const struct sl_index *index, uint64_t tensor_bytes)
            index->source_count == 1 ? "" : "s", index->tensor_count,
            sl_human_bytes(tensor_bytes, total), sl_human_bytes(bytes, read), requests,
            requests == 1 ? "" : "s");
-    if (index->encrypted)
+    if (index->encrypted && index->tensor_count > 0 && index->tensors[0].refused)
         printf("its tensors can be read with a key only\n");
     for (size_t i = 0; i < index->metadata_count; i++) {
         printf("  ");
