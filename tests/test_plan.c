@@ -300,13 +300,13 @@ START_TEST(hashes_of_tensors_are_chosen_by_mode)
 }
 END_TEST
 
-START_TEST(encrypted_tensors_are_data_until_they_can_be_decrypted)
+START_TEST(encrypted_tensors_are_data_without_a_key)
 {
     size_t tensors;
     uint8_t *data = put_golden("tensorizer/v3-key.tensors.gz");
     ck_assert_uint_eq(count_checks("", SL_HASH_CRC32, &tensors), 0);
     ck_assert_uint_gt(tensors, 0);
-    expect_refusal("sink: {tmpfs: {path: /n, layout: safetensors}}\n", SL_E_USAGE, "verbatim");
+    expect_refusal("sink: {tmpfs: {path: /n, layout: safetensors}}\n", SL_E_AUTH, "--key-file");
     free(data);
 }
 END_TEST
@@ -576,7 +576,7 @@ int main(void)
     tcase_add_test(all, an_index_rules_over_files_beside_it);
     tcase_add_test(all, given_hashes_are_checked_whatever_the_mode);
     tcase_add_test(all, hashes_of_tensors_are_chosen_by_mode);
-    tcase_add_test(all, encrypted_tensors_are_data_until_they_can_be_decrypted);
+    tcase_add_test(all, encrypted_tensors_are_data_without_a_key);
     tcase_add_test(all, meta_tensors_are_holes);
     tcase_add_test(all, identity_follows_versions_and_wishes_but_not_cutting);
     tcase_add_test(all, json_is_json);

@@ -45,7 +45,8 @@ static int read_cast(struct sl_worker *worker, const struct sl_item *item, uint8
         if (sl_item_needs_raw_crc(item))
             tally->raw_crc = sl_crc32(tally->raw_crc, worker->other, count * raw_size);
         sl_item_hash_raw((struct sl_item *)(uintptr_t)item, worker->other, count * raw_size);
-        sl_cast(target->from->dtype, target->out.dtype, SL_CAST_IEEE, worker->other, out, count);
+        sl_cast(target->from->dtype, target->out.dtype, (enum sl_cast_overflow)target->overflow,
+                worker->other, out, count);
         out += count * size;
         at += count;
     }

@@ -1,7 +1,7 @@
 /*
- * The plan is made in six steps, a file each: gather (which objects), open (versions and indexes),
- * select (tensors), assemble (files and extents), check (hashes), cut (ranges). Rules that are
- * decided here or there and nowhere else:
+ * The plan is made in six steps, a file each: gather (which objects), open (versions and indexes;
+ * then keys), select (tensors), assemble (files and extents), check (hashes), cut (ranges). Rules
+ * that are decided here or there and nowhere else:
  *
  * - Every object is pinned to one version before anything is planned; objects that a listing
  * describes with a strong ETag are pinned by it, without a request.
@@ -37,6 +37,7 @@ static void own_free(struct sl_plan_own *own)
     sl_store_free(own->store);
     sl_buf_release(&own->texts);
     free(own->covered);
+    sl_keys_free(own->keys);
     free(own);
 }
 
@@ -129,6 +130,7 @@ static void mix_targets(struct sl_sha256 *sha, const struct sl_plan *plan)
         mix_number(sha, target->source);
         mix_number(sha, from->begin);
         mix_text(sha, from->dtype_name);
+        mix_number(sha, (uint64_t)target->overflow);
         for (unsigned d = 0; from->strides && d < from->rank; d++)
             mix_number(sha, from->strides[d]);
         for (unsigned d = 0; target->slice && d < from->rank; d++) {
@@ -179,11 +181,32 @@ static struct sl_plan *plan_new(const struct sl_spec *spec, struct sl_err *err)
     return sl_steal(&plan);
 }
 
+/* Keys for every index, or none for any. */
+static int unlock(struct sl_plan *plan, struct sl_err *err)
+{
+    struct sl_plan_own *own = plan->own;
+    const struct sl_spec_decrypt *decrypt = &own->spec->decrypt;
+    if (!own->picks && (decrypt->key_file || decrypt->passphrase_file))
+        return sl_fail(err, SL_E_USAGE,
+                       "a key is given, but 'layout: verbatim' copies objects as they are, "
+                       "encrypted ones too: set 'sink.tmpfs.layout' to safetensors or tensorizer, "
+                       "or leave the key out");
+    if (!own->picks)
+        return 0;
+    if (sl_keys_open(decrypt->key_file, decrypt->passphrase_file, &own->keys, err) < 0)
+        return -1;
+    for (size_t i = 0; i < own->candidate_count; i++)
+        if (own->candidates[i].index &&
+            sl_index_unlock(own->candidates[i].index, own->keys, err) < 0)
+            return -1;
+    return 0;
+}
+
 /* From URIs to sources, and to targets if single tensors are picked. */
 static int prepare(struct sl_plan *plan, const struct sl_source_config *config, struct sl_err *err)
 {
     if (sl_plan_gather(plan, config, err) < 0 || sl_plan_open(plan, err) < 0 ||
-        sl_plan_add_sources(plan, err) < 0)
+        sl_plan_add_sources(plan, err) < 0 || unlock(plan, err) < 0)
         return -1;
     return plan->own->picks ? sl_plan_select(plan, err) : 0;
 }

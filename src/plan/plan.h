@@ -73,6 +73,7 @@ struct sl_target {
     struct sl_index *index;       /* where from is in */
     uint32_t source;              /* of plan->sources: from's object */
     const struct sl_slice *slice; /* NULL: the whole tensor */
+    int overflow;                 /* enum sl_cast_overflow, of a cast */
 };
 
 struct sl_mapping;

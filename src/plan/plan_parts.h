@@ -26,8 +26,9 @@ struct sl_plan_own {
     bool first_choice; /* there are objects whose format is no second choice */
     bool picks; /* single tensors are read: the layout is not verbatim, or targets were asked for */
     struct sl_layout *layout;
-    struct sl_buf texts; /* what of the whole-object checks */
-    uint64_t *covered;   /* per source: bytes below a check */
+    struct sl_keys *keys; /* NULL: none; the indexes' tensors point to them */
+    struct sl_buf texts;  /* what of the whole-object checks */
+    uint64_t *covered;    /* per source: bytes below a check */
     size_t source_capacity, covered_capacity, file_capacity, extent_capacity, range_capacity,
         literal_capacity, check_capacity, tensor_capacity;
     uint64_t left_out_bytes; /* of objects that the plan does not read at all */

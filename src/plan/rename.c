@@ -52,23 +52,27 @@ struct sl_renaming *sl_renaming_new(const struct sl_items *rules, struct sl_err 
     return sl_steal(&renaming);
 }
 
+static int add(struct sl_buf *name, const char *text, size_t bytes, struct sl_err *err)
+{
+    if (bytes > NAME_BYTES_MAX - name->used)
+        return sl_fail(err, SL_E_USAGE, "its new name would be longer than %d bytes",
+                       NAME_BYTES_MAX);
+    return sl_buf_append(name, text, bytes, err);
+}
+
 /* The replacement, with its groups, at the end of `name`. */
-static int append_replacement(struct sl_buf *name, const char *to, const char *old,
-                              const regmatch_t groups[GROUPS_MAX], struct sl_err *err)
+static int add_replacement(struct sl_buf *name, const char *to, const char *old,
+                           const regmatch_t groups[GROUPS_MAX], struct sl_err *err)
 {
     for (; to && *to; to++) {
-        if (*to != '\\') {
-            if (sl_buf_append(name, to, 1, err) < 0)
-                return -1;
-            continue;
+        const char *text = to;
+        size_t bytes = 1;
+        if (*to == '\\' && *++to >= '1' && *to <= '9') {
+            const regmatch_t *group = &groups[*to - '0'];
+            text = old + SL_MAX(group->rm_so, 0);
+            bytes = (size_t)(group->rm_eo - group->rm_so); /* -1 twice: took no part */
         }
-        to++;
-        const regmatch_t *group = *to >= '1' && *to <= '9' ? &groups[*to - '0'] : NULL;
-        const char *text = group ? old + group->rm_so : to;
-        size_t bytes = group ? (size_t)(group->rm_eo - group->rm_so) : 1;
-        if (group && group->rm_so < 0)
-            continue;
-        if (sl_buf_append(name, text, bytes, err) < 0)
+        if (add(name, text, bytes, err) < 0)
             return -1;
     }
     return 0;
@@ -79,9 +83,8 @@ static int replace(const struct sl_spec_rename_rule *rule, const struct sl_tenso
 {
     const char *old = tensor->name;
     size_t begin = (size_t)groups[0].rm_so, end = (size_t)groups[0].rm_eo;
-    if (sl_buf_append(name, old, begin, err) < 0 ||
-        append_replacement(name, rule->to, old, groups, err) < 0 ||
-        sl_buf_append(name, old + end, tensor->name_bytes - end, err) < 0)
+    if (add(name, old, begin, err) < 0 || add_replacement(name, rule->to, old, groups, err) < 0 ||
+        add(name, old + end, tensor->name_bytes - end, err) < 0)
         return sl_wrap(err, "tensors.rename: tensor '%.200s'", old);
     if (name->used == 0)
         return sl_fail(err, SL_E_USAGE,

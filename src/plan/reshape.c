@@ -154,8 +154,9 @@ static int cut(struct sl_reshaping *reshaping, struct sl_target *target, struct 
 /* ---- cast -------------------------------------------------------------------------------------
  */
 
-static int cast(struct sl_reshaping *reshaping, struct sl_tensor *out, struct sl_err *err)
+static int cast(struct sl_reshaping *reshaping, struct sl_target *target, struct sl_err *err)
 {
+    struct sl_tensor *out = &target->out;
     enum sl_dtype to = reshaping->casts[out->dtype];
     reshaping->cast_used[out->dtype]++;
     if (to == SL_DTYPE_NONE || to == out->dtype)
@@ -165,6 +166,7 @@ static int cast(struct sl_reshaping *reshaping, struct sl_tensor *out, struct sl
         out->bytes > INT64_MAX)
         return sl_fail(err, SL_E_FORMAT, "tensor '%s' would be too large as %s", out->name,
                        sl_dtype_row(to)->name);
+    target->overflow = reshaping->wanted->cast_overflow;
     out->dtype = to;
     out->dtype_name = sl_dtype_row(to)->name;
     return 0;
@@ -172,7 +174,7 @@ static int cast(struct sl_reshaping *reshaping, struct sl_tensor *out, struct sl
 
 int sl_reshape(struct sl_reshaping *reshaping, struct sl_target *target, struct sl_err *err)
 {
-    return cut(reshaping, target, err) < 0 ? -1 : cast(reshaping, &target->out, err);
+    return cut(reshaping, target, err) < 0 ? -1 : cast(reshaping, target, err);
 }
 
 void sl_reshaping_warn(const struct sl_reshaping *reshaping)

@@ -37,11 +37,6 @@ int sl_plan_add_sources(struct sl_plan *plan, struct sl_err *err)
 
 static int refuse_unreadable(const struct sl_tensor *tensor, const char *object, struct sl_err *err)
 {
-    if (tensor->encrypted)
-        return sl_fail(err, SL_E_USAGE,
-                       "'%s' is encrypted, and decrypting is not offered yet: 'layout: verbatim' "
-                       "loads it as it is",
-                       object);
     if (tensor->refused)
         return sl_fail_code(
             err, (enum sl_err_kind)tensor->refused,

@@ -239,7 +239,8 @@ static void shape(struct sl_forming *forming, uint64_t begin, uint64_t end, uint
         out = forming->grown + forming->used;
         forming->used += count * mapping->out_item;
     }
-    sl_cast(target->from->dtype, target->out.dtype, SL_CAST_IEEE, data, out, count);
+    sl_cast(target->from->dtype, target->out.dtype, (enum sl_cast_overflow)target->overflow, data,
+            out, count);
 }
 
 /* ---- windows --------------------------------------------------------------------------------- */
