@@ -1,0 +1,500 @@
+/* Tensors that are decrypted, cut and cast on their way: by chance, with broken answers, wrong
+ * keys, damage, kills, and failures at every point. */
+#include <check.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "form_maker.h"
+#include "range_server.h"
+#include "reader.h"
+#include "scratch.h"
+#include "thread.h"
+
+static const unsigned connection_counts[] = {1, 2, 3, 8};
+
+static int run(struct sl_form *form, struct sl_sink *sink, struct sl_journal *journal,
+               unsigned connections, struct sl_err *err)
+{
+    struct sl_reader_config config = {.connections = connections,
+                                      .threads = connections > 2 ? 2 : connections};
+    memset(err, 0, sizeof(*err));
+    return sl_reader_run(sl_form_planned(form), sink, journal, &config, err);
+}
+
+static struct sl_sink *open_sink(const struct sl_form *form, int directory)
+{
+    struct sl_err err = SL_ERR_INIT;
+    struct sl_sink *sink = directory < 0 ? sl_heap_open(sl_form_file(form), 1, &err)
+                                         : sl_tmpfs_open(directory, sl_form_file(form), 1, &err);
+    ck_assert_msg(sink != NULL, "%s", err.message);
+    return sink;
+}
+
+static void plan_it(struct sl_form *form, int hashes, uint64_t range_bytes)
+{
+    struct sl_err err = SL_ERR_INIT;
+    struct sl_form_wish wish = {.hashes = hashes, .range_bytes = range_bytes};
+    int failed = sl_form_plan(form, &wish, &err);
+    ck_assert_msg(failed == 0, "%s", err.message);
+}
+
+static void arrives(unsigned seed, bool encrypted, int hashes, int directory)
+{
+    static const uint64_t range_bytes[] = {0, 1, 4096, 70000, 1 << 20};
+    struct sl_err err = SL_ERR_INIT;
+    struct sl_form *form = sl_form_new();
+    sl_form_add_random(form, seed, encrypted);
+    plan_it(form, hashes, range_bytes[seed % SL_COUNT(range_bytes)]);
+    struct sl_sink *sink = open_sink(form, directory);
+    int failed = run(form, sink, NULL, connection_counts[seed % 4], &err);
+    ck_assert_msg(failed == 0, "seed %u: %s", seed, err.message);
+    ck_assert_msg(sl_form_matches(form, sink), "seed %u: bytes differ", seed);
+    sl_sink_free(sink);
+    sl_form_free(form);
+    sl_memory_clear();
+}
+
+START_TEST(tensors_by_chance_arrive_as_they_should)
+{
+    for (unsigned seed = 0; seed < 150; seed++) {
+        char path[SL_SCRATCH_PATH_BYTES];
+        int directory = sl_scratch_open(path);
+        static const int hashes[] = {SL_HASHES_AUTO, SL_HASHES_ALL, SL_HASHES_OFF};
+        arrives(seed, seed % 2, hashes[seed % 3], seed % 4 == 3 ? -1 : directory);
+        sl_scratch_close(directory, path);
+    }
+}
+END_TEST
+
+/* ---- slices ---------------------------------------------------------------------------------- */
+
+/* Ranks of a matrix cut along `dim`; what they hold, put together, is the whole, and each fetches
+ * its own part and at most `more` bytes beside. */
+static void ranks_make_the_whole(struct sl_form_tensor wish, unsigned dim, unsigned ranks,
+                                 uint64_t more)
+{
+    uint64_t size = wish.shape[dim], taken = 0;
+    wish.sliced = true;
+    for (unsigned rank = 0; rank < ranks; rank++) {
+        struct sl_err err = SL_ERR_INIT;
+        struct sl_form *form = sl_form_new();
+        for (unsigned i = 0; i < wish.rank; i++) {
+            wish.begin[i] = i == dim ? size * rank / ranks : 0;
+            wish.end[i] = i == dim ? size * (rank + 1) / ranks : wish.shape[i];
+        }
+        sl_form_add(form, &wish);
+        plan_it(form, SL_HASHES_AUTO, 0);
+        const struct sl_plan *plan = sl_form_planned(form);
+        ck_assert_msg(
+            plan->fetch_bytes <= sl_form_taken(form) + more, "rank %u fetches %llu bytes for %llu",
+            rank, (unsigned long long)plan->fetch_bytes, (unsigned long long)sl_form_taken(form));
+        struct sl_sink *sink = open_sink(form, -1);
+        ck_assert_msg(run(form, sink, NULL, 3, &err) == 0, "%s", err.message);
+        ck_assert_msg(sl_form_matches(form, sink), "rank %u differs", rank);
+        taken += sl_form_taken(form);
+        sl_sink_free(sink);
+        sl_form_free(form);
+        sl_memory_clear();
+    }
+    ck_assert_uint_eq(taken, size * wish.shape[!dim] * 4);
+}
+
+START_TEST(every_rank_fetches_its_part)
+{
+    struct sl_form_tensor plain = {.dtype = SL_DTYPE_F32, .rank = 2, .shape = {1000, 1999}};
+    struct sl_form_tensor sealed = plain;
+    struct sl_form_tensor down = plain;
+    sealed.encrypted = true;
+    sealed.piece_bytes = 4096;
+    down.cast = SL_DTYPE_BF16;
+    for (unsigned ranks = 1; ranks <= 8; ranks += ranks) {
+        ranks_make_the_whole(plain, 0, ranks, 0);
+        ranks_make_the_whole(plain, 1, ranks, 0);
+        ranks_make_the_whole(down, 1, ranks, 0);
+        ranks_make_the_whole(sealed, 0, ranks, 2 * 4096);
+    }
+    ranks_make_the_whole(sealed, 1, 8, 1000 * 1999 * 4); /* all pieces hold something of each */
+}
+END_TEST
+
+START_TEST(a_comb_needs_no_list)
+{
+    struct sl_err err = SL_ERR_INIT;
+    struct sl_form *form = sl_form_new();
+    struct sl_form_tensor wish = {.dtype = SL_DTYPE_U8,
+                                  .rank = 3,
+                                  .shape = {16, 256, 4096},
+                                  .sliced = true,
+                                  .end = {16, 256, 512}};
+    sl_form_add(form, &wish);
+    plan_it(form, SL_HASHES_AUTO, 0);
+    const struct sl_plan *plan = sl_form_planned(form);
+    ck_assert_uint_eq(plan->fetch_bytes, 16 * 256 * 512);
+    ck_assert_uint_lt(plan->extent_count, 16 * 256 / 8);
+    struct sl_sink *sink = open_sink(form, -1);
+    ck_assert_msg(run(form, sink, NULL, 4, &err) == 0, "%s", err.message);
+    ck_assert(sl_form_matches(form, sink));
+    sl_sink_free(sink);
+    sl_form_free(form);
+    sl_memory_clear();
+}
+END_TEST
+
+/* ---- what must not pass ---------------------------------------------------------------------- */
+
+static struct sl_form *sealed_model(void)
+{
+    struct sl_form *form = sl_form_new();
+    struct sl_form_tensor wish = {.dtype = SL_DTYPE_F32,
+                                  .rank = 1,
+                                  .shape = {5000},
+                                  .encrypted = true,
+                                  .piece_bytes = 1024,
+                                  .sha256 = true,
+                                  .gap = 100};
+    sl_form_add(form, &wish);
+    wish.piece_bytes = 0; /* one piece, of several windows */
+    wish.shape[0] = 200000;
+    sl_form_add(form, &wish);
+    wish.piece_bytes = 1 << 20;
+    wish.cast = SL_DTYPE_F16;
+    wish.shape[0] = 400000;
+    sl_form_add(form, &wish);
+    return form;
+}
+
+static void must_not_open(struct sl_form *form, const char *tensor, const char *words, bool counts)
+{
+    struct sl_err err;
+    struct sl_sink *sink = open_sink(form, -1);
+    ck_assert_int_eq(run(form, sink, NULL, 1, &err), -1);
+    ck_assert_int_eq(err.kind, SL_E_INTEGRITY);
+    ck_assert_str_eq(err.code, "E_DECRYPT");
+    ck_assert_msg(strstr(err.message, words) && (!counts || strstr(err.message, tensor)), "%s",
+                  err.message);
+    sl_sink_free(sink);
+}
+
+START_TEST(a_wrong_key_is_called_that)
+{
+    static const uint8_t wrong[SL_KEY_BYTES] = "another key";
+    struct sl_err err = SL_ERR_INIT;
+    struct sl_form *form = sealed_model();
+    struct sl_form_wish wish = {.key = wrong};
+    ck_assert_int_eq(sl_form_plan(form, &wish, &err), 0);
+    must_not_open(form, "'t0'", "probably not the model's", true);
+    sl_form_free(form);
+    sl_memory_clear();
+}
+END_TEST
+
+START_TEST(a_damaged_byte_names_its_tensor)
+{
+    static const struct {
+        unsigned tensor;
+        uint64_t at; /* in its data */
+        const char *words;
+    } flips[] = {{0, 3, "cannot be decrypted"}, {0, 1500, "piece 2 of 20"},
+                 {0, 19999, "piece 20 of 20"},  {1, 0, "piece 1 of 1 "},
+                 {1, 799999, "piece 1 of 1 "},  {2, 1 << 20, "piece 2 of 2"},
+                 {2, 1599999, "piece 2 of 2"},  {2, 70000, "piece 1 of 2"}};
+    for (size_t i = 0; i < SL_COUNT(flips); i++) {
+        size_t bytes;
+        char name[8];
+        struct sl_form *form = sealed_model();
+        uint8_t *object = sl_form_object(form, &bytes);
+        object[sl_form_begin(form, flips[i].tensor) + flips[i].at] ^= 0x10;
+        plan_it(form, SL_HASHES_OFF, 0);
+        snprintf(name, sizeof(name), "'t%u'", flips[i].tensor);
+        must_not_open(form, name, flips[i].words, true);
+        sl_form_free(form);
+        sl_memory_clear();
+    }
+}
+END_TEST
+
+START_TEST(hashes_are_over_the_plaintext_before_a_cast)
+{
+    for (unsigned i = 0; i < 8; i++) {
+        struct sl_err err;
+        size_t bytes;
+        struct sl_form *form = sl_form_new();
+        struct sl_form_tensor wish = {.dtype = SL_DTYPE_F32,
+                                      .rank = 1,
+                                      .shape = {700000},
+                                      .crc32 = true,
+                                      .sha256 = i & 1,
+                                      .swapped = i & 2,
+                                      .cast = i & 4 ? SL_DTYPE_F64 : SL_DTYPE_BF16};
+        sl_form_add(form, &wish);
+        plan_it(form, SL_HASHES_ALL, 65536);
+        ck_assert_uint_eq(sl_form_planned(form)->check_count, 1 + (i & 1));
+        uint8_t *object = sl_form_object(form, &bytes);
+        object[bytes - 100000] ^= 1;
+        struct sl_sink *sink = open_sink(form, -1);
+        ck_assert_int_eq(run(form, sink, NULL, 3, &err), -1);
+        ck_assert_msg(strncmp(err.code, "E_HASH_", 7) == 0 && strstr(err.message, "'t0'"), "%s: %s",
+                      err.code, err.message);
+        object[bytes - 100000] ^= 1;
+        ck_assert_msg(run(form, sink, NULL, 3, &err) == 0, "%s", err.message);
+        ck_assert(sl_form_matches(form, sink));
+        sl_sink_free(sink);
+        sl_form_free(form);
+        sl_memory_clear();
+    }
+}
+END_TEST
+
+static void must_be_refused(struct sl_form_tensor wish, const char *words)
+{
+    struct sl_err err = SL_ERR_INIT;
+    struct sl_form_wish require = {.hashes = SL_HASHES_REQUIRE};
+    struct sl_form *form = sl_form_new();
+    wish.dtype = SL_DTYPE_F32;
+    wish.rank = 1;
+    wish.shape[0] = 100;
+    wish.end[0] = 50;
+    sl_form_add(form, &wish);
+    int failed = sl_form_plan(form, &require, &err);
+    ck_assert_int_eq(failed, words ? -1 : 0);
+    ck_assert_msg(!words || (strstr(err.message, words) && strstr(err.message, "'t0'")), "%s",
+                  err.message);
+    ck_assert_uint_eq(words ? 0 : sl_form_planned(form)->unhashed_bytes, 0);
+    sl_form_free(form);
+    sl_memory_clear();
+}
+
+START_TEST(hashes_that_are_required_may_be_macs)
+{
+    must_be_refused((struct sl_form_tensor){.gap = 0}, "without a hash");
+    must_be_refused((struct sl_form_tensor){.crc32 = true, .sliced = true}, "only a part");
+    must_be_refused((struct sl_form_tensor){.crc32 = true, .cast = SL_DTYPE_F16}, NULL);
+    must_be_refused((struct sl_form_tensor){.encrypted = true}, NULL);
+    must_be_refused((struct sl_form_tensor){.encrypted = true, .sliced = true}, NULL);
+}
+END_TEST
+
+/* ---- failures on the way --------------------------------------------------------------------- */
+
+START_TEST(a_failing_allocation_ends_it)
+{
+    struct sl_err err;
+    int failed = -1;
+    struct sl_form *form = sl_form_new();
+    sl_form_add_random(form, 7, true);
+    sl_form_add_random(form, 8, false);
+    plan_it(form, SL_HASHES_ALL, 65536);
+    for (unsigned nth = 1; failed; nth++) {
+        memset(&err, 0, sizeof(err));
+        struct sl_sink *sink = open_sink(form, -1);
+        sl_alloc_fail_at(nth);
+        failed = run(form, sink, NULL, 3, &err);
+        sl_alloc_fail_at(0);
+        ck_assert_msg(!failed || err.kind == SL_E_NO_SPACE, "%u: %s", nth, err.message);
+        ck_assert(failed || sl_form_matches(form, sink));
+        sl_sink_free(sink);
+    }
+    sl_form_free(form);
+    sl_memory_clear();
+}
+END_TEST
+
+/* Cut off by the nth read that fails, then resumed. */
+static void interrupt_and_resume(unsigned seed, unsigned nth)
+{
+    static const uint8_t identity[32] = "plan";
+    struct sl_err err;
+    char path[SL_SCRATCH_PATH_BYTES];
+    bool resumed;
+    int directory = sl_scratch_open(path);
+    struct sl_form *form = sl_form_new();
+    sl_form_add_random(form, seed, seed % 2);
+    plan_it(form, seed % 3 ? SL_HASHES_AUTO : SL_HASHES_ALL, seed % 5 ? 65536 : 4096);
+    for (int again = 0; again < 2; again++) {
+        struct sl_sink *sink = open_sink(form, directory);
+        struct sl_journal *journal =
+            sl_journal_open(directory, "journal", identity, &resumed, &err);
+        sl_memory_fail_at(again ? 0 : nth);
+        int failed = run(form, sink, journal, 1 + nth % 4, &err);
+        sl_memory_fail_at(0);
+        ck_assert_msg(!again || !failed, "seed %u, read %u: %s", seed, nth, err.message);
+        ck_assert_msg(failed || sl_form_matches(form, sink), "seed %u, read %u", seed, nth);
+        sl_journal_free(journal);
+        sl_sink_free(sink);
+    }
+    sl_form_free(form);
+    sl_memory_clear();
+    sl_scratch_close(directory, path);
+}
+
+START_TEST(an_interrupted_load_resumes)
+{
+    for (unsigned seed = 40; seed < 52; seed++)
+        for (unsigned nth = 2; nth < 120; nth = nth * 2 + 1)
+            interrupt_and_resume(seed, nth);
+}
+END_TEST
+
+START_TEST(what_a_mac_vouched_for_is_not_read_again)
+{
+    static const uint8_t identity[32] = "plan";
+    struct sl_err err;
+    char path[SL_SCRATCH_PATH_BYTES];
+    bool resumed;
+    int directory = sl_scratch_open(path);
+    struct sl_form *form = sealed_model();
+    plan_it(form, SL_HASHES_AUTO, 0);
+    struct sl_sink *sink = open_sink(form, directory);
+    struct sl_journal *journal = sl_journal_open(directory, "journal", identity, &resumed, &err);
+    ck_assert_int_eq(run(form, sink, journal, 2, &err), 0);
+    sl_journal_free(journal);
+    journal = sl_journal_open(directory, "journal", identity, &resumed, &err);
+    sl_memory_fail_at(1); /* any read would fail */
+    ck_assert_msg(run(form, sink, journal, 2, &err) == 0, "%s", err.message);
+    sl_memory_fail_at(0);
+    ck_assert(sl_form_matches(form, sink));
+    sl_journal_free(journal);
+    sl_sink_free(sink);
+    sl_form_free(form);
+    sl_memory_clear();
+    sl_scratch_close(directory, path);
+}
+END_TEST
+
+/* ---- a server that misbehaves ---------------------------------------------------------------- */
+
+struct scene {
+    struct sl_step step;
+    struct sl_server *server;
+    struct sl_form *form;
+    unsigned connections;
+    int failed;
+    bool same;
+    struct sl_err err;
+};
+
+/* Two large tensors in pieces, one in a single piece, columns of a fourth. */
+static void open_scene(struct scene *scene, unsigned connections)
+{
+    size_t bytes;
+    struct sl_form_tensor wish = {.dtype = SL_DTYPE_F32,
+                                  .rank = 1,
+                                  .shape = {900000},
+                                  .encrypted = true,
+                                  .piece_bytes = 256 * 1024,
+                                  .sha256 = true};
+    scene->form = sl_form_new();
+    sl_form_add(scene->form, &wish);
+    wish.cast = SL_DTYPE_F64;
+    sl_form_add(scene->form, &wish);
+    wish.piece_bytes = 0;
+    wish.shape[0] = 300000;
+    sl_form_add(scene->form, &wish);
+    sl_form_add(scene->form, &(struct sl_form_tensor){.dtype = SL_DTYPE_F32,
+                                                      .rank = 2,
+                                                      .shape = {200, 2000},
+                                                      .sliced = true,
+                                                      .begin = {0, 300},
+                                                      .end = {200, 800},
+                                                      .cast = SL_DTYPE_BF16});
+    uint8_t *object = sl_form_object(scene->form, &bytes);
+    scene->server = sl_server_start();
+    scene->connections = connections;
+    sl_server_put(scene->server, "/object", object, bytes, "\"v1\"");
+    sl_server_script(scene->server, &scene->step, 1);
+}
+
+static void *load_scene(void *arg)
+{
+    struct scene *scene = arg;
+    static const struct sl_source_config config = {.attempts = 4, .stall_seconds = 5};
+    struct sl_form_wish wish = {.uri = sl_server_url(scene->server, "/object"),
+                                .config = &config,
+                                .hashes = scene->connections % 2 ? SL_HASHES_ALL : SL_HASHES_AUTO,
+                                .range_bytes = 1 << 20};
+    scene->failed = sl_form_plan(scene->form, &wish, &scene->err);
+    if (scene->failed)
+        return NULL;
+    struct sl_sink *sink = sl_heap_open(sl_form_file(scene->form), 1, &scene->err);
+    scene->failed = run(scene->form, sink, NULL, scene->connections, &scene->err);
+    scene->same = !scene->failed && sl_form_matches(scene->form, sink);
+    sl_sink_free(sink);
+    return NULL;
+}
+
+static void close_scene(struct scene *scene)
+{
+    sl_form_free(scene->form);
+    sl_server_stop(scene->server);
+}
+
+START_TEST(pieces_that_break_off_are_made_whole)
+{
+    static const struct sl_step steps[] = {
+        {.first = 2, .last = 4, .fault = SL_FAULT_SHORT, .after = 300001},
+        {.first = 3, .last = 5, .fault = SL_FAULT_RESET, .after = 70003},
+        {.first = 2, .last = 0, .fault = SL_FAULT_CHUNKED},
+        {.first = 4, .fault = SL_FAULT_STALL, .after = 400001},
+        {.first = 5, .fault = SL_FAULT_STALL, .after = 1},
+        {.first = 3, .fault = SL_FAULT_TRICKLE, .after = 333333},
+        {.first = 6, .fault = SL_FAULT_STALL, .after = 655555},
+        {.first = 12, .last = 30, .fault = SL_FAULT_SHORT, .after = 777},
+    };
+    static struct scene scenes[SL_COUNT(steps)];
+    pthread_t threads[SL_COUNT(steps)];
+    for (size_t i = 0; i < SL_COUNT(steps); i++) {
+        scenes[i].step = steps[i];
+        open_scene(&scenes[i], connection_counts[1 + i % 3]);
+        pthread_create(&threads[i], NULL, load_scene, &scenes[i]);
+    }
+    for (size_t i = 0; i < SL_COUNT(steps); i++)
+        pthread_join(threads[i], NULL);
+    for (size_t i = 0; i < SL_COUNT(steps); i++) {
+        ck_assert_msg(!scenes[i].failed, "step %zu: %s", i, scenes[i].err.message);
+        ck_assert_msg(scenes[i].same, "step %zu: bytes differ", i);
+        close_scene(&scenes[i]);
+    }
+}
+END_TEST
+
+START_TEST(an_object_that_changes_ends_it)
+{
+    struct scene scene = {.step = {.first = 4, .fault = SL_FAULT_CHANGED}};
+    open_scene(&scene, 3);
+    load_scene(&scene);
+    ck_assert_int_eq(scene.failed, -1);
+    ck_assert_str_eq(scene.err.code, "changed");
+    close_scene(&scene);
+}
+END_TEST
+
+static Suite *suite(void)
+{
+    Suite *s = suite_create("forming");
+    TCase *t = tcase_create("forming");
+    tcase_add_test(t, tensors_by_chance_arrive_as_they_should);
+    tcase_add_test(t, every_rank_fetches_its_part);
+    tcase_add_test(t, a_comb_needs_no_list);
+    tcase_add_test(t, a_wrong_key_is_called_that);
+    tcase_add_test(t, a_damaged_byte_names_its_tensor);
+    tcase_add_test(t, hashes_are_over_the_plaintext_before_a_cast);
+    tcase_add_test(t, hashes_that_are_required_may_be_macs);
+    tcase_add_test(t, a_failing_allocation_ends_it);
+    tcase_add_test(t, an_interrupted_load_resumes);
+    tcase_add_test(t, what_a_mac_vouched_for_is_not_read_again);
+    tcase_add_test(t, pieces_that_break_off_are_made_whole);
+    tcase_add_test(t, an_object_that_changes_ends_it);
+    suite_add_tcase(s, t);
+    return s;
+}
+
+int main(void)
+{
+    SRunner *runner = srunner_create(suite());
+    srunner_run_all(runner, CK_ENV);
+    int failures = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failures ? 1 : 0;
+}
