@@ -58,10 +58,20 @@ static void list_row(struct listing *listing, enum sl_flag_group group, const ch
     snprintf(flag->path, sizeof(flag->path), "%s", path);
 }
 
+static const struct sl_flag *find_flag(const struct sl_flag *flags, size_t count, const char *name)
+{
+    for (size_t i = 0; i < count; i++)
+        if (strcmp(flags[i].name, name) == 0)
+            return &flags[i];
+    return NULL;
+}
+
+/* A command's own flag hides one of the spec. */
 static int list_spec_row(const struct sl_option *row, const char *path, void *arg)
 {
-    if (row->flag)
-        list_row(arg, SL_FLAG_SPEC, row->flag, row, path);
+    struct listing *listing = arg;
+    if (row->flag && !find_flag(listing->flags, listing->count, row->flag))
+        list_row(listing, SL_FLAG_SPEC, row->flag, row, path);
     return 0;
 }
 
@@ -170,14 +180,6 @@ static int unknown_flag(const struct sl_command *command, const struct flag_text
     return sl_fail(err, SL_E_USAGE, "unknown flag '%.*s': see `sluice %s%s--help`",
                    SL_MIN(typed, 100), text->whole, command ? command->name : "",
                    command ? " " : "");
-}
-
-static const struct sl_flag *find_flag(const struct sl_flag *flags, size_t count, const char *name)
-{
-    for (size_t i = 0; i < count; i++)
-        if (strcmp(flags[i].name, name) == 0)
-            return &flags[i];
-    return NULL;
 }
 
 /* The flag that was typed: "--no-x" is the flag x of type BOOL unless there is a flag of that very

@@ -45,6 +45,7 @@ static void set_source_config(struct sl_job *job)
         .s3 = &spec->source.s3,
         .http = &spec->source.http,
         .tls = &spec->source.tls,
+        .redis = &spec->source.redis,
         .stall_seconds = (unsigned)spec->readers.stall_seconds,
         .attempts = (unsigned)spec->readers.attempts,
         .cancel = job->config->cancel,

@@ -2,8 +2,8 @@
  * Inside convert: one conversion, its new objects, its tensors, and who does what. Filled by
  * convert.c, handed out by schedule.c, worked by worker.c and tally.c, written by output.c.
  */
-#ifndef SL_CONVERT_JOB_H
-#define SL_CONVERT_JOB_H
+#ifndef SL_JOB_H
+#define SL_JOB_H
 
 #include "convert.h"
 #include "hash.h"
