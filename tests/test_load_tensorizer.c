@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -226,6 +227,134 @@ START_TEST(a_damaged_source_publishes_nothing)
 }
 END_TEST
 
+/* ---- what is written of bytes that change on their way --------------------------------------- */
+
+static void write_secret(const char *name, const json_t *how, const char *key)
+{
+    const json_t *value = json_object_get(how, key);
+    char file[SL_SCRATCH_PATH_BYTES + 16];
+    uint8_t secret[256];
+    size_t bytes = json_string_length(value) / 2;
+    ck_assert_int_eq(sl_unhex(json_string_value(value), secret, bytes), 0);
+    snprintf(file, sizeof(file), "%s/%s", scratch, name);
+    FILE *out = fopen(file, "w");
+    ck_assert_uint_eq(fwrite(secret, 1, bytes, out), bytes);
+    fclose(out);
+    chmod(file, 0600);
+}
+
+/* `decrypt` for a golden file: the passphrase where it costs little, else the key. */
+static void make_decrypt(const char *name, const json_t *sidecar, char *more, size_t bytes)
+{
+    const json_t *how = json_object_get(sidecar, "encryption");
+    bool passphrase = strcmp(name, "v3-passphrase-min") == 0;
+    bool derived = !json_object_get(how, "key_hex");
+    write_secret("secret", how,
+                 passphrase ? "passphrase_hex"
+                 : derived  ? "derived_key_hex"
+                            : "key_hex");
+    snprintf(more, bytes, "decrypt: {%s: \"%s/secret\"}\n",
+             passphrase ? "passphraseFile" : "keyFile", scratch);
+}
+
+static void load_encrypted(const char *name)
+{
+    struct sl_load_result result;
+    struct sl_err err = SL_ERR_INIT;
+    struct golden_open open;
+    char file[300], more[SL_SCRATCH_PATH_BYTES + 64];
+    size_t bytes, found_bytes;
+    snprintf(file, sizeof(file), "tensorizer/%s.tensors.gz", name);
+    uint8_t *golden = golden_read(file, &bytes);
+    snprintf(file, sizeof(file), "tensorizer/%s.json", name);
+    json_t *sidecar = golden_json(file);
+    make_decrypt(name, sidecar, more, sizeof(more));
+    put("m/any.tensors", golden, bytes);
+    expect_load("memory://m/", "", more, &result);
+    uint8_t *found = take_file(&found_bytes);
+    ck_assert_msg(golden_index(&open, "written.tensors", found, found_bytes, &err) == 0, "%s: %s",
+                  name, err.message);
+    ck_assert(!open.index->encrypted);
+    ck_assert_msg(golden_same(open.index, json_object_get(sidecar, "tensors"), true, true),
+                  "%s differs", name);
+    golden_release(&open);
+    json_decref(sidecar);
+    free(found);
+    free(golden);
+    sl_memory_clear();
+}
+
+START_TEST(an_encrypted_file_is_written_as_plaintext)
+{
+    static const char *const names[] = {
+        "v3-key",    "v3-module",         "v3-chunks-1024",    "v3-chunks-2mib",
+        "v3-shared", "v3-passphrase-min", "v4-meta-encrypted", "v5-long-encrypted"};
+    for (size_t i = 0; i < SL_COUNT(names); i++)
+        load_encrypted(names[i]);
+}
+END_TEST
+
+/* Layout safetensors, of whose bytes other tests say that they are right, gives the same tensors.
+ */
+static void check_same_tensors(const uint8_t *file, size_t bytes, const char *more)
+{
+    struct sl_load_result result;
+    struct sl_err err = SL_ERR_INIT;
+    struct golden_open ours, other;
+    char text[1200];
+    size_t other_bytes;
+    snprintf(text, sizeof(text), "sink: {tmpfs: {path: \"%s\", layout: safetensors}}\n%s", path,
+             more);
+    struct sl_specs specs;
+    sl_model_spec(&specs, "memory://m/", path, text);
+    ck_assert_msg(sl_load_run(&specs.items[0], NULL, NULL, &result, &err) == 0, "%s", err.message);
+    sl_specs_release(&specs);
+    uint8_t *wanted = sl_model_read(path, "model.safetensors", &other_bytes);
+    ck_assert_int_eq(sl_tree_remove(scratch_fd, "model"), 0);
+    ck_assert_int_eq(golden_index(&ours, "written.tensors", file, bytes, &err), 0);
+    ck_assert_int_eq(golden_index(&other, "other.safetensors", wanted, other_bytes, &err), 0);
+    ck_assert_uint_eq(ours.index->tensor_count, other.index->tensor_count);
+    for (size_t i = 0; i < ours.index->tensor_count; i++) {
+        const struct sl_tensor *a = &ours.index->tensors[i];
+        const struct sl_tensor *b = sl_index_find(other.index, a->name, a->name_bytes);
+        ck_assert(b && a->dtype == b->dtype && a->bytes == b->bytes);
+        ck_assert_mem_eq(file + a->begin, wanted + b->begin, a->bytes);
+    }
+    golden_release(&ours);
+    golden_release(&other);
+    free(wanted);
+}
+
+START_TEST(cast_and_cut_tensors_have_right_hashes)
+{
+    static const char *const wishes[] = {
+        "tensors: {cast: {F32: BF16}}\n",
+        "tensors: {cast: {F32: F64}, include: [\"l.*\"]}\n",
+        "tensors: {shard: {rank: 1, of: 3, rules: [{match: \"l.*\", dim: 0}]}}\n",
+        "tensors: {cast: {F32: F16}, shard: {rank: 2, of: 4, rules: [{match: \"l.*\", dim: 0}]}}\n",
+    };
+    struct sl_load_result result;
+    struct sl_err err;
+    size_t bytes;
+    for (size_t i = 0; i < SL_COUNT(wishes); i++) {
+        char more[300];
+        put_model();
+        snprintf(more, sizeof(more), "%sreaders: {connections: 1, rangeBytes: 64Ki}\n", wishes[i]);
+        sl_memory_fail_at(7); /* broken off, then resumed */
+        ck_assert_int_eq(load_from("memory://m/", "", more, &result, &err), -1);
+        sl_memory_fail_at(0);
+        expect_load("memory://m/", "", wishes[i], &result);
+        uint8_t *found = take_file(&bytes);
+        check_hashes(found, bytes, i == 1 ? 2 : 6);
+        check_same_tensors(found, bytes, wishes[i]);
+        free(found);
+        sl_memory_clear();
+        free(sl_steal(&parts[0]));
+        free(sl_steal(&parts[1]));
+    }
+}
+END_TEST
+
 /* ---- resume ---------------------------------------------------------------------------------- */
 
 START_TEST(a_broken_off_load_resumes_with_right_headers)
@@ -367,6 +496,8 @@ int main(void)
     tcase_add_test(tcase, selected_tensors_lie_where_align_and_the_manifest_say);
     tcase_add_test(tcase, what_cannot_be_written_is_refused_before_anything_is_read);
     tcase_add_test(tcase, a_damaged_source_publishes_nothing);
+    tcase_add_test(tcase, an_encrypted_file_is_written_as_plaintext);
+    tcase_add_test(tcase, cast_and_cut_tensors_have_right_hashes);
     tcase_add_test(tcase, a_broken_off_load_resumes_with_right_headers);
     tcase_add_test(tcase, a_killed_load_leaves_a_whole_file_or_none_and_resumes);
     tcase_add_test(tcase, memory_holds_the_same_file_and_failing_calls_are_reported);
