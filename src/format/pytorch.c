@@ -16,7 +16,12 @@
 #include "names.h"
 #include "zip.h"
 
-enum { SMALL_ENTRY_BYTES_MAX = 64, TAR_AT = 257 };
+enum {
+    SMALL_ENTRY_BYTES_MAX = 64,
+    SMALL_ENTRIES_BYTES_MAX = 64 * 1024,
+    ALIGNMENT_MAX = 1 << 20,
+    TAR_AT = 257
+};
 static const uint8_t zip_magic[4] = {'P', 'K', 3, 4};
 static const uint8_t legacy_magic[12] = {0x8a, 10,   0x6c, 0xfc, 0x9c, 0x46,
                                          0xf9, 0x20, 0x6a, 0xa8, 0x50, 0x19};
@@ -98,6 +103,34 @@ static int check_byteorder(struct sl_zip *zip, struct sl_pytorch *torch, struct 
                               "the byte order is '%s', neither little nor big", text);
 }
 
+/* Of payloads; a wrong one costs requests, nothing else. */
+static int take_alignment(struct sl_zip *zip, struct sl_err *err)
+{
+    struct sl_zip_entry *entry = find(zip, ".storage_alignment");
+    if (!entry || entry->bytes > SMALL_ENTRY_BYTES_MAX)
+        return 0;
+    sl_autofree char *text = sl_zip_read(zip, entry, SMALL_ENTRY_BYTES_MAX, err);
+    if (!text)
+        return -1;
+    unsigned long alignment = strtoul(text, NULL, 10);
+    if (alignment > 0 && alignment <= ALIGNMENT_MAX)
+        zip->alignment = (unsigned)alignment;
+    return 0;
+}
+
+/* torch writes the pickle first and small entries behind it: one request for all of them. */
+static int keep_head(struct sl_zip *zip, const struct sl_zip_entry *pickle, struct sl_err *err)
+{
+    if (pickle->header != 0 || pickle->bytes > SL_PYTORCH_PICKLE_BYTES_MAX)
+        return 0;
+    uint64_t end = pickle->next;
+    for (size_t i = 1; i < zip->count && zip->entries[i].bytes <= SMALL_ENTRY_BYTES_MAX &&
+                       zip->entries[i].next - pickle->next <= SMALL_ENTRIES_BYTES_MAX;
+         i++)
+        end = zip->entries[i].next;
+    return sl_zip_keep_head(zip, end, err);
+}
+
 static int check_script(const struct sl_zip *zip, struct sl_err *err)
 {
     static const char *const marks[] = {"constants.pkl", "code/"};
@@ -166,7 +199,8 @@ static int read_archive(struct sl_zip *zip, struct sl_pytorch *torch, struct sl_
     if (!entry)
         return sl_fail_code(err, SL_E_FORMAT, "pt.no-pickle",
                             "the archive has no entry 'data.pkl': torch.save did not write it");
-    if (check_version(zip, err) < 0 || check_byteorder(zip, torch, err) < 0)
+    if (keep_head(zip, entry, err) < 0 || check_version(zip, err) < 0 ||
+        check_byteorder(zip, torch, err) < 0 || take_alignment(zip, err) < 0)
         return -1;
     sl_autofree char *data = sl_zip_read(zip, entry, SL_PYTORCH_PICKLE_BYTES_MAX, err);
     struct sl_pickle_rules rules = sl_pytorch_rules;

@@ -26,7 +26,8 @@ enum {
     LOCATOR_BYTES = 20,
     COMMENT_BYTES_MAX = 65535,
     TAIL_BYTES = 128 * 1024,
-    ALIGNMENT = 64, /* of payloads, torch's default */
+    ALIGNMENT = 64,
+    FRONT_BYTES = 8 * 1024, /* fetched in front of a directory: torch's last entries are small */
     FLAG_ENCRYPTED = 1,
     FLAG_DESCRIPTOR = 8,
 };
@@ -288,21 +289,54 @@ static int check_places(struct sl_zip *zip, struct sl_err *err)
     return 0;
 }
 
-/* Bytes of the object, from the tail if it holds them. */
+/* Bytes of the object, from head or tail if they hold them. */
 static int read_bytes(const struct sl_zip *zip, uint64_t begin, void *data, size_t bytes,
                       struct sl_err *err)
 {
-    if (begin < zip->tail_begin)
+    if (begin >= zip->tail_begin)
+        memcpy(data, zip->tail + (begin - zip->tail_begin), bytes);
+    else if (begin + bytes <= zip->head_bytes)
+        memcpy(data, zip->head + begin, bytes);
+    else
         return sl_source_read(zip->source, begin, data, bytes, err);
-    memcpy(data, zip->tail + (begin - zip->tail_begin), bytes);
     return 0;
+}
+
+/* Put what lies between `begin` and the tail in front of it. */
+static int extend_tail(struct sl_zip *zip, uint64_t begin, struct sl_err *err)
+{
+    if (begin >= zip->tail_begin)
+        return 0;
+    size_t more = zip->tail_begin - begin;
+    sl_autofree char *tail = sl_alloc(more + zip->tail_bytes + 1, err);
+    if (!tail || sl_source_read(zip->source, begin, tail, more, err) < 0)
+        return -1;
+    memcpy(tail + more, zip->tail, zip->tail_bytes);
+    free(zip->tail);
+    zip->tail = sl_steal(&tail);
+    zip->tail_bytes += more;
+    zip->tail_begin = begin;
+    return 0;
+}
+
+int sl_zip_keep_head(struct sl_zip *zip, uint64_t end, struct sl_err *err)
+{
+    if (end <= SL_INDEX_HEAD_BYTES)
+        return 0; /* the source holds it */
+    if (end > zip->tail_begin)
+        return extend_tail(zip, 0, err);
+    zip->head = sl_format_read(zip->source, 0, end, err);
+    zip->head_bytes = zip->head ? end : 0;
+    return zip->head ? 0 : -1;
 }
 
 int sl_zip_open(struct sl_zip *zip, struct sl_source *source, struct sl_err *err)
 {
     uint64_t bytes = sl_source_bytes(source);
     struct ends ends = {0};
-    *zip = (struct sl_zip){.source = source, .tail_bytes = SL_MIN(bytes, (uint64_t)TAIL_BYTES)};
+    *zip = (struct sl_zip){.source = source,
+                           .tail_bytes = SL_MIN(bytes, (uint64_t)TAIL_BYTES),
+                           .alignment = ALIGNMENT};
     zip->tail_begin = bytes - zip->tail_bytes;
     zip->tail = sl_format_read(source, zip->tail_begin, zip->tail_bytes, err);
     if (!zip->tail)
@@ -312,12 +346,13 @@ int sl_zip_open(struct sl_zip *zip, struct sl_source *source, struct sl_err *err
     if (read_ends(zip, &ends, err) < 0)
         return -1;
     zip->directory_begin = ends.directory;
-    zip->directory = sl_alloc(ends.directory_bytes + 1, err);
     zip->entries = sl_alloc_array(ends.count, sizeof(*zip->entries), err);
-    if (!zip->directory || !zip->entries ||
-        (ends.directory_bytes &&
-         read_bytes(zip, ends.directory, zip->directory, ends.directory_bytes, err) < 0))
+    if (!zip->entries)
         return -1;
+    if (ends.directory < zip->tail_begin &&
+        extend_tail(zip, ends.directory - SL_MIN(ends.directory, (uint64_t)FRONT_BYTES), err) < 0)
+        return -1;
+    zip->directory = zip->tail + (ends.directory - zip->tail_begin);
     zip->count = ends.count;
     if (read_directory(zip, ends.directory_bytes, err) < 0)
         return -1;
@@ -330,7 +365,7 @@ void sl_zip_release(struct sl_zip *zip)
 {
     free(zip->entries);
     free(zip->by_name);
-    free(zip->directory);
+    free(zip->head);
     free(zip->tail);
     memset(zip, 0, sizeof(*zip));
 }
@@ -363,12 +398,12 @@ struct sl_zip_entry *sl_zip_find(struct sl_zip *zip, const char *name, size_t na
 /* ---- payloads -------------------------------------------------------------------------------- */
 
 /* Where torch puts the payload, 0 if the next header says that torch did not write this. */
-static uint64_t predict(const struct sl_zip_entry *entry)
+static uint64_t predict(const struct sl_zip_entry *entry, uint64_t alignment)
 {
     bool big = entry->bytes >= UINT32_MAX, far = entry->header >= UINT32_MAX;
     uint64_t extra = (big ? 16 : 0) + (far ? 8 : 0) + (big || far ? 4 : 0);
     uint64_t begin = entry->header + LOCAL_BYTES + entry->name_bytes + extra + 4;
-    begin = (begin + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    begin = (begin + alignment - 1) / alignment * alignment;
     uint64_t descriptor = entry->bytes == 0 ? 0 : extra ? 24 : 16;
     return begin + entry->bytes + descriptor == entry->next ? begin : 0;
 }
@@ -431,7 +466,7 @@ int sl_zip_locate(struct sl_zip *zip, struct sl_err *err)
         struct sl_zip_entry *entry = &zip->entries[i];
         if (!entry->wanted || entry->begin)
             continue;
-        entry->begin = predict(entry);
+        entry->begin = predict(entry, zip->alignment);
         if (entry->begin)
             continue;
         count++;

@@ -25,9 +25,11 @@ struct sl_zip {
     uint32_t *by_name;
     const char *root; /* without the slash; lies in the directory */
     size_t root_bytes;
-    char *directory, *tail; /* tail: the object's last bytes, from tail_begin on */
+    const char *directory;
+    char *head, *tail; /* the object's first bytes, if asked for; its last, from tail_begin on */
     uint64_t tail_begin, directory_begin;
-    size_t tail_bytes;
+    size_t head_bytes, tail_bytes;
+    unsigned alignment; /* of payloads: 64, torch's default */
 };
 
 /**
@@ -40,6 +42,9 @@ void sl_zip_release(struct sl_zip *zip);
 
 /** The entry root/NAME, NULL if there is none. */
 struct sl_zip_entry *sl_zip_find(struct sl_zip *zip, const char *name, size_t name_bytes);
+
+/** Fetch all bytes up to `end` in one request, so that entries there cost none. */
+int sl_zip_keep_head(struct sl_zip *zip, uint64_t end, struct sl_err *err);
 
 /**
  * Find the payloads of all entries that are `wanted`. What torch wrote is computed from the

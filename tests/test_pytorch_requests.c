@@ -1,0 +1,147 @@
+/*
+ * What it costs to open checkpoints that lie far away: requests and bytes, for archives as torch
+ * lays them out (formats, section 9).
+ */
+#include <check.h>
+#include <stdio.h>
+
+#include "buf.h"
+#include "golden.h"
+#include "range_server.h"
+#include "torch_maker.h"
+
+static struct sl_index *open_index(const char *uri, uint64_t head_bytes, struct sl_store **store)
+{
+    struct sl_err err = SL_ERR_INIT;
+    struct sl_source *source = NULL;
+    struct sl_index *index = NULL;
+    char *key = NULL;
+    ck_assert_msg(sl_store_open(uri, NULL, store, &key, &err) == 0, "%s", err.message);
+    ck_assert_msg(sl_source_open(*store, key, head_bytes, &source, &err) == 0, "%s", err.message);
+    ck_assert_msg(sl_format_index_strict(source, key, &index, &err) == 0, "%s", err.message);
+    free(key);
+    return index;
+}
+
+static void expect_cost(struct torch_wish wish, uint64_t requests_max, uint64_t bytes_max)
+{
+    size_t object_bytes;
+    uint64_t all, requests, bytes;
+    uint8_t *data = torch_make(&wish, &object_bytes);
+    SL_AUTO(sl_store) store = NULL;
+    ck_assert_int_eq(sl_memory_put("x.pt", data, object_bytes, NULL), 0);
+    SL_AUTO(sl_index) index = open_index("memory:x.pt", SL_INDEX_HEAD_BYTES, &store);
+    ck_assert_uint_eq(index->tensor_count, wish.tensors);
+    sl_index_counts(index, &all, &requests, &bytes);
+    ck_assert_msg(requests <= requests_max, "%u tensors: %u requests", wish.tensors,
+                  (unsigned)requests);
+    ck_assert_msg(bytes <= bytes_max, "%u tensors: %u bytes", wish.tensors, (unsigned)bytes);
+    sl_index_free(sl_steal(&index));
+    free(data);
+}
+
+START_TEST(a_checkpoint_is_opened_in_few_requests)
+{
+    expect_cost((struct torch_wish){.tensors = 291, .items = 4096}, 2, 400000);
+    expect_cost((struct torch_wish){.tensors = 723, .items = 4096, .name_bytes = 64}, 2, 400000);
+    expect_cost((struct torch_wish){.tensors = 1164, .items = 1024, .name_bytes = 64}, 3, 400000);
+}
+END_TEST
+
+START_TEST(other_alignments_cost_nothing)
+{
+    expect_cost((struct torch_wish){.tensors = 291, .items = 4096, .alignment = 4096}, 2, 400000);
+}
+END_TEST
+
+/* Head, tail, the rest of the pickle, the rest of the directory. */
+START_TEST(even_a_hundred_thousand_tensors_take_four_requests)
+{
+    expect_cost((struct torch_wish){.tensors = 100000, .items = 16}, 4, 22 * 1000 * 1000);
+}
+END_TEST
+
+START_TEST(tensors_are_where_they_are)
+{
+    struct torch_wish wish = {.tensors = 3000, .items = 50, .name_bytes = 100};
+    size_t bytes;
+    uint8_t *data = torch_make(&wish, &bytes);
+    struct sl_err err = SL_ERR_INIT;
+    SL_AUTO(sl_store) store = NULL;
+    ck_assert_int_eq(sl_memory_put("x.pt", data, bytes, NULL), 0);
+    SL_AUTO(sl_index) index = open_index("memory:x.pt", SL_INDEX_HEAD_BYTES, &store);
+    for (unsigned i = 0; i < wish.tensors; i += 7) {
+        const struct sl_tensor *tensor = &index->tensors[i];
+        float first;
+        ck_assert_int_eq(sl_source_read(index->sources[0], tensor->begin, &first, 4, &err), 0);
+        ck_assert_msg(first == (float)i, "tensor %u begins with %f", i, (double)first);
+        ck_assert_uint_eq(tensor->end - tensor->begin, wish.items * 4);
+    }
+    sl_index_free(sl_steal(&index));
+    free(data);
+}
+END_TEST
+
+START_TEST(a_view_costs_its_own_bytes)
+{
+    size_t bytes;
+    uint8_t *data = golden_read("pytorch/small_view_of_big_storage.pt", &bytes);
+    json_t *expected = golden_json("pytorch/small_view_of_big_storage.pt.expect.json");
+    uint64_t most =
+        (uint64_t)json_integer_value(json_object_get(expected, "max_tensor_bytes_needed"));
+    struct sl_err err = SL_ERR_INIT;
+    SL_AUTO(sl_store) store = NULL;
+    uint8_t digest[32];
+    uint64_t all, requests, before, after;
+    ck_assert_uint_gt(most, 0);
+    ck_assert_int_eq(sl_memory_put("x.pt", data, bytes, NULL), 0);
+    SL_AUTO(sl_index) index = open_index("memory:x.pt", 1, &store);
+    sl_index_counts(index, &all, &requests, &before);
+    for (size_t i = 0; i < index->tensor_count; i++)
+        ck_assert_int_eq(sl_tensor_digest(index, &index->tensors[i], true, digest, &err), 0);
+    sl_index_counts(index, &all, &requests, &after);
+    ck_assert_msg(after - before <= most, "%u bytes, %u are needed", (unsigned)(after - before),
+                  (unsigned)most);
+    sl_index_free(sl_steal(&index));
+    json_decref(expected);
+    free(data);
+}
+END_TEST
+
+START_TEST(a_web_server_is_asked_twice)
+{
+    struct torch_wish wish = {.tensors = 291, .items = 1024};
+    size_t bytes;
+    uint8_t *data = torch_make(&wish, &bytes);
+    struct sl_server *server = sl_server_start();
+    struct sl_store *store = NULL;
+    sl_server_put(server, "/m/pytorch_model.bin", data, bytes, "\"1\"");
+    struct sl_index *index =
+        open_index(sl_server_url(server, "/m/pytorch_model.bin"), SL_INDEX_HEAD_BYTES, &store);
+    ck_assert_uint_eq(index->tensor_count, wish.tensors);
+    ck_assert_uint_le(sl_server_request_count(server), 2);
+    sl_index_free(index);
+    sl_store_free(store);
+    sl_server_stop(server);
+    free(data);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("pytorch_requests");
+    TCase *tcase = tcase_create("pytorch_requests");
+    tcase_set_timeout(tcase, 60);
+    tcase_add_test(tcase, a_checkpoint_is_opened_in_few_requests);
+    tcase_add_test(tcase, other_alignments_cost_nothing);
+    tcase_add_test(tcase, even_a_hundred_thousand_tensors_take_four_requests);
+    tcase_add_test(tcase, tensors_are_where_they_are);
+    tcase_add_test(tcase, a_view_costs_its_own_bytes);
+    tcase_add_test(tcase, a_web_server_is_asked_twice);
+    suite_add_tcase(suite, tcase);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    int failures = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failures ? 1 : 0;
+}

@@ -1,0 +1,17 @@
+/* Checkpoints as torch.save lays them out, of any number of tensors. */
+#ifndef SL_TORCH_MAKER_H
+#define SL_TORCH_MAKER_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct torch_wish {
+    unsigned tensors;    /* F32 vectors named model.layers.N.weight, a storage each */
+    unsigned items;      /* elements of each */
+    unsigned alignment;  /* of payloads; 0: 64, and no entry that says so */
+    unsigned name_bytes; /* of each tensor's name, at least; 0: no more than needed */
+};
+/** The archive; free() it. Aborts without memory. */
+uint8_t *torch_make(const struct torch_wish *wish, size_t *bytes);
+
+#endif
