@@ -279,6 +279,53 @@ START_TEST(verified_bytes_are_counted_once)
 }
 END_TEST
 
+/* Right and once; *arg counts. */
+static int on_computed(void *arg, const struct sl_check *check, const uint8_t *digest,
+                       struct sl_err *err)
+{
+    if (memcmp(digest, check->expected, sl_hash_bytes(check->kind)) != 0)
+        return sl_fail(err, SL_E_INTERNAL, "another hash was told");
+    __atomic_add_fetch((unsigned *)arg, 1, __ATOMIC_SEQ_CST);
+    return 0;
+}
+
+START_TEST(computed_hashes_are_told_once_whatever_the_pieces)
+{
+    begin();
+    add_many();
+    for (size_t i = 0; i < check_count; i++)
+        checks[i].computed = true;
+    for (uint64_t step = 4099; step < 2 * BYTES; step *= 5) {
+        struct sl_err err = SL_ERR_INIT;
+        unsigned told = 0;
+        struct sl_verify_config config = {.read = read_back, .computed = on_computed, .arg = &told};
+        SL_AUTO(sl_verify) verify = sl_verify_new(checks, check_count, &config, &err);
+        ck_assert_ptr_nonnull(verify);
+        ck_assert_msg(feed_all(verify, step, &err) == 0, "%s", err.message);
+        ck_assert_msg(sl_verify_finish(verify, NULL, &err) == 0, "%s", err.message);
+        ck_assert_uint_eq(told, check_count);
+    }
+}
+END_TEST
+
+START_TEST(who_is_told_a_hash_can_fail_the_load)
+{
+    begin();
+    struct sl_check *check = add(SL_HASH_CRC32, 0, 0, 100);
+    struct sl_err err = SL_ERR_INIT;
+    unsigned told = 0;
+    struct sl_verify_config config = {.read = read_back, .computed = on_computed, .arg = &told};
+    check->computed = true;
+    check->expected[0] ^= 1;
+    SL_AUTO(sl_verify) verify = sl_verify_new(checks, check_count, &config, &err);
+    ck_assert_ptr_nonnull(verify);
+    ck_assert_int_eq(feed(verify, 0, 0, 100, &err), -1);
+    ck_assert_int_eq(err.kind, SL_E_INTERNAL);
+    ck_assert_int_eq(sl_verify_finish(verify, NULL, &err), -1);
+    ck_assert_uint_eq(told, 0);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("verify");
@@ -294,6 +341,8 @@ int main(void)
     tcase_add_test(verify, cancellation_and_early_freeing_end_the_threads);
     tcase_add_test(verify, every_failing_allocation_is_survived);
     tcase_add_test(verify, verified_bytes_are_counted_once);
+    tcase_add_test(verify, computed_hashes_are_told_once_whatever_the_pieces);
+    tcase_add_test(verify, who_is_told_a_hash_can_fail_the_load);
     suite_add_tcase(suite, verify);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);
