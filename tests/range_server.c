@@ -82,6 +82,8 @@ struct sl_server {
         struct script *script; /* the newest; NULL: none */
         sl_server_handler *handler;
         void *handler_arg;
+        enum sl_server_expect expect;
+        unsigned expect_times;
         struct sl_server_request *requests[REQUESTS_MAX];
         unsigned request_count;
         struct connection *connections[CONNECTIONS_MAX];
@@ -137,6 +139,22 @@ static void reset(struct connection *c)
     setsockopt(c->fd, SOL_SOCKET, SO_LINGER, &linger, sizeof(linger));
 }
 
+/* false: the body is not wanted. */
+static bool meet_expectation(struct connection *c, const struct sl_server_request *request)
+{
+    char text[32];
+    if (!sl_server_header(request, "Expect", text, sizeof(text)))
+        return true;
+    pthread_mutex_lock(&c->server->locked.mutex);
+    enum sl_server_expect expect = c->server->locked.expect;
+    if (c->server->locked.expect_times && !--c->server->locked.expect_times)
+        c->server->locked.expect = SL_EXPECT_CONTINUE;
+    pthread_mutex_unlock(&c->server->locked.mutex);
+    if (expect == SL_EXPECT_CONTINUE)
+        GIVE_TEXT(c, "HTTP/1.1 100 Continue\r\n\r\n");
+    return expect != SL_EXPECT_ANSWER;
+}
+
 /* The next request of the connection, NULL at its end. */
 static struct sl_server_request *read_request(struct connection *c)
 {
@@ -167,6 +185,10 @@ static struct sl_server_request *read_request(struct connection *c)
     char length[32] = "0";
     sl_server_header(request, "Content-Length", length, sizeof(length));
     request->body_bytes = strtoul(length, NULL, 10);
+    if (!meet_expectation(c, request)) {
+        request->body_bytes = 0;
+        request->unread = true;
+    }
     request->body = calloc(1, request->body_bytes + 1);
     size_t kept = c->in_bytes - head,
            body = kept < request->body_bytes ? kept : request->body_bytes;
@@ -331,7 +353,7 @@ static bool serve(struct connection *c, struct sl_server_request *request)
         bool good = give_status(c, reply.status, reply.headers, reply.body, reply.body_bytes,
                                 strcmp(request->method, "HEAD") == 0);
         free(reply.body);
-        return good && !strcasestr(reply.headers, "Connection: close");
+        return good && !request->unread && !strcasestr(reply.headers, "Connection: close");
     }
     sl_answer_parse_range(request, &answer);
     return give_answer(c, request, &answer);
@@ -546,6 +568,14 @@ void sl_server_handle(struct sl_server *server, sl_server_handler *handler, void
     pthread_mutex_lock(&server->locked.mutex);
     server->locked.handler = handler;
     server->locked.handler_arg = arg;
+    pthread_mutex_unlock(&server->locked.mutex);
+}
+
+void sl_server_expect(struct sl_server *server, enum sl_server_expect what, unsigned times)
+{
+    pthread_mutex_lock(&server->locked.mutex);
+    server->locked.expect = what;
+    server->locked.expect_times = times;
     pthread_mutex_unlock(&server->locked.mutex);
 }
 

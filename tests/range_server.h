@@ -80,6 +80,7 @@ struct sl_server_request {
     char *body;         /* NUL-terminated */
     size_t body_bytes;
     unsigned connection; /* number of its connection, from 1 */
+    bool unread;         /* its body was not read: SL_EXPECT_ANSWER */
 };
 /** The value of a header of the request copied to text; false if absent. */
 bool sl_server_header(const struct sl_server_request *request, const char *name, char *text,
@@ -97,6 +98,15 @@ struct sl_server_reply {
 typedef bool sl_server_handler(const struct sl_server_request *request,
                                struct sl_server_reply *reply, void *arg);
 void sl_server_handle(struct sl_server *server, sl_server_handler *handler, void *arg);
+
+/** What becomes of requests with Expect: 100-continue. */
+enum sl_server_expect {
+    SL_EXPECT_CONTINUE, /* 100, as servers do */
+    SL_EXPECT_SILENT,   /* nothing is said, the body is read */
+    SL_EXPECT_ANSWER,   /* the handler answers without the body, and the connection ends */
+};
+/** For the next `times` of them, then 100 again; 0: for all. */
+void sl_server_expect(struct sl_server *server, enum sl_server_expect what, unsigned times);
 
 /** How many requests came; the nth (from 0), valid until stop. */
 unsigned sl_server_request_count(struct sl_server *server);

@@ -110,6 +110,9 @@ bool sl_answer_header(const struct sl_answer *answer, const char *name, char *te
  */
 int sl_exchange_simple(struct sl_exchange *exchange, const struct sl_request *request,
                        size_t body_limit, struct sl_answer *answer, struct sl_err *err);
+/** The same for a request that was started (and its stream sent) before. */
+int sl_exchange_answer(struct sl_exchange *exchange, size_t body_limit, struct sl_answer *answer,
+                       struct sl_err *err);
 
 /** Parse and validate a status line and headers (fuzzed). Shared with the tests; see exchange.c. */
 int sl_http_head_parse(const char *text, size_t bytes, int *status, struct sl_err *err);

@@ -57,13 +57,11 @@ static int read_body(struct sl_exchange *exchange, struct sl_buf *body, struct s
     return state == SL_FETCH_END ? 0 : -1;
 }
 
-int sl_exchange_simple(struct sl_exchange *exchange, const struct sl_request *request,
-                       size_t body_limit, struct sl_answer *answer, struct sl_err *err)
+int sl_exchange_answer(struct sl_exchange *exchange, size_t body_limit, struct sl_answer *answer,
+                       struct sl_err *err)
 {
-    *answer = (struct sl_answer){.body = SL_BUF_INIT(body_limit)};
-    if (check_end(exchange, err) < 0 || sl_exchange_start(exchange, request, err) < 0)
-        return -1;
     enum sl_fetch_state state;
+    *answer = (struct sl_answer){.body = SL_BUF_INIT(body_limit)};
     while ((state = sl_exchange_head(exchange, err)) == SL_FETCH_WAIT)
         if (sl_exchange_wait(exchange, err) < 0)
             break;
@@ -76,6 +74,15 @@ int sl_exchange_simple(struct sl_exchange *exchange, const struct sl_request *re
     sl_exchange_abort(exchange);
     sl_answer_release(answer);
     return -1;
+}
+
+int sl_exchange_simple(struct sl_exchange *exchange, const struct sl_request *request,
+                       size_t body_limit, struct sl_answer *answer, struct sl_err *err)
+{
+    *answer = (struct sl_answer){.body = SL_BUF_INIT(body_limit)};
+    if (check_end(exchange, err) < 0 || sl_exchange_start(exchange, request, err) < 0)
+        return -1;
+    return sl_exchange_answer(exchange, body_limit, answer, err);
 }
 
 void sl_answer_release(struct sl_answer *answer)

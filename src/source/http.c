@@ -14,8 +14,8 @@
 #include <string.h>
 #include <strings.h>
 
+#include "http_store.h"
 #include "netrc.h"
-#include "range_lane.h"
 #include "url.h"
 
 enum { CREDENTIALS_BYTES_MAX = 64 * 1024, HEADERS_MAX = SL_RANGE_HEADERS_MAX - 8 };
@@ -268,8 +268,7 @@ static int add_credentials(struct sl_store *store, struct sl_range_request *requ
 
 /* ---- requests -------------------------------------------------------------------------------- */
 
-static int http_prepare(struct sl_source *source, struct sl_range_request *request,
-                        struct sl_err *err)
+int sl_http_prepare(struct sl_source *source, struct sl_range_request *request, struct sl_err *err)
 {
     struct http_store *http = source->store->impl;
     struct http_source *place = source->impl;
@@ -282,8 +281,8 @@ static int http_prepare(struct sl_source *source, struct sl_range_request *reque
     return sl_url_same_origin(&url, &http->base) ? add_credentials(source->store, request, err) : 0;
 }
 
-static int http_redirect(struct sl_source *source, const char *from, const char *to, int status,
-                         struct sl_err *err)
+int sl_http_redirect(struct sl_source *source, const char *from, const char *to, int status,
+                     struct sl_err *err)
 {
     struct http_source *place = source->impl;
     if (strncmp(from, "https:", 6) == 0 && strncmp(to, "https:", 6) != 0) {
@@ -337,7 +336,7 @@ static bool http_mend(struct sl_source *source, const struct sl_err *why, struct
 
 static struct sl_lane *http_lane_new(struct sl_store *store, struct sl_err *err)
 {
-    static const struct sl_range_ops ops = {http_prepare, http_refuse, http_redirect};
+    static const struct sl_range_ops ops = {sl_http_prepare, http_refuse, sl_http_redirect};
     return sl_range_lane_new(store, &ops, err);
 }
 

@@ -93,7 +93,7 @@ int sl_range_add_header(struct sl_range_request *request, struct sl_err *err, co
     return request->headers[request->header_count++] ? 0 : -1;
 }
 
-static void release_request(struct sl_range_request *request)
+void sl_range_request_release(struct sl_range_request *request)
 {
     free(request->url);
     for (unsigned i = 0; i < request->header_count; i++)
@@ -140,7 +140,7 @@ static int send_request(struct sl_lane *lane, struct sl_err *err)
     }
     free(lane->url);
     lane->url = sl_steal(&request.url);
-    release_request(&request);
+    sl_range_request_release(&request);
     lane->phase = result == 0 ? HEAD : IDLE;
     return result;
 }

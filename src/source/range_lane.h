@@ -27,6 +27,7 @@ struct sl_range_request {
 };
 int sl_range_add_header(struct sl_range_request *request, struct sl_err *err, const char *format,
                         ...) __attribute__((format(printf, 3, 4)));
+void sl_range_request_release(struct sl_range_request *request);
 
 struct sl_range_ops {
     /**

@@ -69,9 +69,14 @@ int sl_upload_open(const char *uri, uint64_t bytes, const struct sl_upload_confi
         return sl_fail(err, SL_E_USAGE, "'%s' names a folder: name the object to write", uri);
     const struct sl_upload_ops *ops = find_ops(uri, err);
     SL_AUTO(sl_upload) upload = ops ? upload_new(ops, bytes, config, err) : NULL;
-    if (!upload || sl_cancel_check(upload->source.cancel, err) < 0 ||
-        ops->open(upload, uri, err) < 0)
+    if (!upload || sl_cancel_check(upload->source.cancel, err) < 0)
         return -1;
+    struct sl_err why = SL_ERR_INIT; /* backends look at it */
+    if (ops->open(upload, uri, &why) < 0) {
+        if (err)
+            *err = why;
+        return -1;
+    }
     sl_log(SL_LOG_DEBUG, "writing %" PRIu64 " bytes to '%s'", bytes, upload->uri);
     *out = sl_steal(&upload);
     return 0;

@@ -31,10 +31,11 @@ struct sl_upload_config {
 
 struct sl_upload;
 /**
- * Begin an object of exactly `bytes` bytes. SL_E_USAGE for a scheme that cannot be written or a URI
- * that ends in '/'. file: a temporary file beside it (folders are made), checked for space. s3: a
- * multipart upload, or a single PUT for small objects, made when the first part is complete. http:
- * one PUT.
+ * Begin an object of exactly `bytes` bytes. What can be refused is refused here: SL_E_USAGE for a
+ * scheme that cannot be written, a URI that ends in '/', and (code "exists") an object that is
+ * there; SL_E_NO_SPACE, SL_E_AUTH. file: a file without a name beside it (folders are made),
+ * checked for space. s3: a multipart upload is begun; objects of one part are one PUT at the end.
+ * http: one PUT. config is copied, what it points to is borrowed until the free.
  */
 int sl_upload_open(const char *uri, uint64_t bytes, const struct sl_upload_config *config,
                    struct sl_upload **upload, struct sl_err *err);
