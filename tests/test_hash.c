@@ -73,7 +73,32 @@ START_TEST(names_and_sizes)
     ck_assert_str_eq(sl_hash_name(SL_HASH_CRC32C), "crc32c");
     ck_assert_str_eq(sl_hash_name(SL_HASH_SHA256), "sha256");
     ck_assert_uint_eq(sl_hash_bytes(SL_HASH_CRC32), 4);
+    ck_assert_str_eq(sl_hash_name(SL_HASH_BLAKE2B), "blake2b512");
     ck_assert_uint_eq(sl_hash_bytes(SL_HASH_SHA256), 32);
+    ck_assert_uint_eq(sl_hash_bytes(SL_HASH_BLAKE2B), 64);
+    ck_assert(sl_hash_is_ordered(SL_HASH_BLAKE2B) && !sl_hash_is_ordered(SL_HASH_CRC32C));
+}
+END_TEST
+
+/* RFC 7693, appendix A; FIPS 180-4's example. */
+START_TEST(ordered_hashes_are_the_published_ones)
+{
+    static const char *const wanted[] = {
+        "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad",
+        "ba80a53f981c4d0d6a2797b69f12f6e94c212f14685ac4b74b12bb6fdbffa2d1"
+        "7d87c5392aab792dc252d5de4533cc9518d38aa8dbf1925ab92386edd4009923"};
+    for (unsigned i = 0; i < 2; i++) {
+        enum sl_hash_kind kind = i ? SL_HASH_BLAKE2B : SL_HASH_SHA256;
+        uint8_t digest[SL_HASH_BYTES_MAX];
+        char hex[2 * SL_HASH_BYTES_MAX + 1];
+        struct sl_hasher *hasher = sl_hasher_new(kind, NULL);
+        sl_hasher_update(hasher, "a", 1);
+        sl_hasher_update(hasher, "bc", 2);
+        sl_hasher_finish(hasher, digest);
+        sl_hasher_free(hasher);
+        sl_hex(digest, sl_hash_bytes(kind), hex);
+        ck_assert_str_eq(hex, wanted[i]);
+    }
 }
 END_TEST
 
@@ -98,6 +123,7 @@ int main(void)
     tcase_add_test(tcase, crcs_of_parts_join);
     tcase_add_test(tcase, joining_agrees_with_zlib_for_huge_lengths);
     tcase_add_test(tcase, names_and_sizes);
+    tcase_add_test(tcase, ordered_hashes_are_the_published_ones);
     tcase_add_test(tcase, without_memory_there_is_no_sha256);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);

@@ -214,6 +214,12 @@ START_TEST(impossible_combinations_are_refused)
            "m.yaml:5:27: 'sink' takes either 'tmpfs' or 'pool', not both\n");
     expect(HEAD "source: {uri: s3://m/, mirrors: ['s3://n']}\nsink: {tmpfs: {path: /t}}\n",
            "m.yaml:4:24: the mirror 's3://n' must end with '/', as 'uri' does\n");
+    expect(GOOD "verify: {minisign: {}}\n",
+           "m.yaml:6:10: 'minisign' names no key: give it 'publicKey' or 'publicKeyFile'\n");
+    expect(SAFE "verify: {minisign: {publicKeyFile: /k, publicKey: "
+                "RWSjX+vT03Ch0DgtZtIIdzTx/p7H9qoyCqagFt4DGylixxdqt9+dAZ28}}\n",
+           "m.yaml:6:10: 'verify.minisign' needs layout verbatim: signatures are of whole objects\n"
+           "m.yaml:6:21: 'minisign' takes either 'publicKey' or 'publicKeyFile', not both\n");
     expect(GOOD "decrypt: {keyFile: /k, passphraseFile: /p}\n",
            "m.yaml:6:24: 'decrypt' takes either 'keyFile' or 'passphraseFile', not both\n");
     expect(
@@ -318,7 +324,6 @@ END_TEST
 START_TEST(what_is_for_later_is_checked_then_refused)
 {
     expect(GOOD "verify: {minisign: {publicKey: RWx}}\n",
-           "m.yaml:6:10: 'minisign' is not offered yet: give SHA-256 hashes under 'verify.sha256'\n"
            "m.yaml:6:32: 'publicKey': a minisign public key is 56 characters that start with RW\n");
     expect(HEAD "source: {uri: /m}\nsink: {pool: {device: tpu}}\n",
            "m.yaml:5:8: 'pool' is not offered yet: load into 'tmpfs'\n"

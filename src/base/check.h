@@ -23,12 +23,14 @@ struct sl_check {
     uint64_t file_offset;
     const uint8_t *prefix; /* owned by an index */
     size_t prefix_bytes;
-    uint8_t expected[32];
-    const char *what; /* "tensor 'a.b'" or "object 'model.tensors'": owned by the plan */
-    bool given;       /* the user gave it: checked even with hashes off */
-    bool ordered;     /* its bytes change before they land: whoever changes them hashes them, in
-                         order, and verify passes it over */
-    bool computed;    /* nothing is expected: the hash is told (sl_verify_config.computed) */
+    uint8_t expected[SL_HASH_BYTES_MAX];
+    const uint8_t *signer; /* of SL_HASH_BLAKE2B: `expected` is an Ed25519 signature of the hash by
+                              this public key of 32 bytes, owned by the plan; else NULL */
+    const char *what;      /* "tensor 'a.b'" or "object 'model.tensors'": owned by the plan */
+    bool given;            /* the user gave it: checked even with hashes off */
+    bool ordered;  /* its bytes change before they land: whoever changes them hashes them, in
+                      order, and verify passes it over */
+    bool computed; /* nothing is expected: the hash is told (sl_verify_config.computed) */
 };
 
 #endif

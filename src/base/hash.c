@@ -21,13 +21,18 @@ static const uint32_t CRC32C_POLYNOMIAL = 0x82f63b78u;
 
 const char *sl_hash_name(enum sl_hash_kind kind)
 {
-    static const char *const names[] = {"crc32", "crc32c", "sha256"};
+    static const char *const names[] = {"crc32", "crc32c", "sha256", "blake2b512"};
     return names[kind];
 }
 
 size_t sl_hash_bytes(enum sl_hash_kind kind)
 {
-    return kind == SL_HASH_SHA256 ? 32 : 4;
+    return kind == SL_HASH_SHA256 ? 32 : kind == SL_HASH_BLAKE2B ? 64 : 4;
+}
+
+bool sl_hash_is_ordered(enum sl_hash_kind kind)
+{
+    return kind == SL_HASH_SHA256 || kind == SL_HASH_BLAKE2B;
 }
 
 uint32_t sl_crc32(uint32_t crc, const void *data, size_t bytes)
@@ -83,8 +88,49 @@ uint32_t sl_crc32c_combine(uint32_t a, uint32_t b, uint64_t b_bytes)
     return multiply(CRC32C_POLYNOMIAL, shift_of(CRC32C_POLYNOMIAL, b_bytes), a) ^ b;
 }
 
-struct sl_sha256 {
+struct sl_hasher {
     EVP_MD_CTX *context;
+};
+
+struct sl_hasher *sl_hasher_new(enum sl_hash_kind kind, struct sl_err *err)
+{
+    SL_AUTO(sl_hasher) hasher = sl_alloc(sizeof(*hasher), err);
+    if (!hasher)
+        return NULL;
+    const EVP_MD *method = kind == SL_HASH_BLAKE2B ? EVP_blake2b512() : EVP_sha256();
+    hasher->context = EVP_MD_CTX_new();
+    if (!hasher->context || !EVP_DigestInit_ex(hasher->context, method, NULL)) {
+        sl_fail(err, SL_E_NO_SPACE, "cannot begin a %s: out of memory", sl_hash_name(kind));
+        return NULL;
+    }
+    return sl_steal(&hasher);
+}
+
+void sl_hasher_free(struct sl_hasher *hasher)
+{
+    if (!hasher)
+        return;
+    EVP_MD_CTX_free(hasher->context);
+    free(hasher);
+}
+
+/* Neither call can fail on an initialised context; a digest that is not one must never be compared
+ * with anything. */
+void sl_hasher_update(struct sl_hasher *hasher, const void *data, size_t bytes)
+{
+    if (!EVP_DigestUpdate(hasher->context, data, bytes))
+        abort();
+}
+
+void sl_hasher_finish(struct sl_hasher *hasher, uint8_t digest[SL_HASH_BYTES_MAX])
+{
+    if (!EVP_DigestFinal_ex(hasher->context, digest, NULL))
+        abort();
+}
+
+/* SHA-256 alone, whose digest has its own size. */
+struct sl_sha256 {
+    struct sl_hasher *hasher;
 };
 
 struct sl_sha256 *sl_sha256_new(struct sl_err *err)
@@ -92,32 +138,25 @@ struct sl_sha256 *sl_sha256_new(struct sl_err *err)
     SL_AUTO(sl_sha256) sha = sl_alloc(sizeof(*sha), err);
     if (!sha)
         return NULL;
-    sha->context = EVP_MD_CTX_new();
-    if (!sha->context || !EVP_DigestInit_ex(sha->context, EVP_sha256(), NULL)) {
-        sl_fail(err, SL_E_NO_SPACE, "cannot begin a SHA-256: out of memory");
-        return NULL;
-    }
-    return sl_steal(&sha);
+    sha->hasher = sl_hasher_new(SL_HASH_SHA256, err);
+    return sha->hasher ? sl_steal(&sha) : NULL;
 }
 
 void sl_sha256_free(struct sl_sha256 *sha)
 {
     if (!sha)
         return;
-    EVP_MD_CTX_free(sha->context);
+    sl_hasher_free(sha->hasher);
     free(sha);
 }
 
-/* Neither call can fail on an initialised context; a digest that is not one must never be compared
- * with anything. */
 void sl_sha256_update(struct sl_sha256 *sha, const void *data, size_t bytes)
 {
-    if (!EVP_DigestUpdate(sha->context, data, bytes))
-        abort();
+    sl_hasher_update(sha->hasher, data, bytes);
 }
 
 void sl_sha256_finish(struct sl_sha256 *sha, uint8_t digest[32])
 {
-    if (!EVP_DigestFinal_ex(sha->context, digest, NULL))
+    if (!EVP_DigestFinal_ex(sha->hasher->context, digest, NULL))
         abort();
 }

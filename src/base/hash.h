@@ -1,10 +1,11 @@
 /*
- * Hashes of bytes on their way: CRC32 and CRC32C (ISA-L, combinable across ranges), SHA-256
- * (OpenSSL).
+ * Hashes of bytes on their way: CRC32 and CRC32C (ISA-L, combinable across ranges), SHA-256 and
+ * BLAKE2b of 64 bytes (OpenSSL).
  */
 #ifndef SL_HASH_H
 #define SL_HASH_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -12,10 +13,13 @@
 #include "hash_kind.h"
 #include "mem.h"
 
-/** "crc32", "crc32c", "sha256". */
+/** "crc32", "crc32c", "sha256", "blake2b512". */
 const char *sl_hash_name(enum sl_hash_kind kind);
-/** 4 or 32. CRC digests are big-endian bytes, so that their hex reads as the number. */
+/** 4, 32 or 64. CRC digests are big-endian bytes, so that their hex reads as the number. */
 size_t sl_hash_bytes(enum sl_hash_kind kind);
+
+/** Needs its bytes in order; else those of pieces combine. */
+bool sl_hash_is_ordered(enum sl_hash_kind kind);
 
 /** Continue a CRC: begin with 0. crc32: IEEE 802.3 as zlib's crc32(). crc32c: Castagnoli. */
 uint32_t sl_crc32(uint32_t crc, const void *data, size_t bytes);
@@ -30,5 +34,13 @@ void sl_sha256_free(struct sl_sha256 *sha);
 SL_AUTO_DEFINE(sl_sha256)
 void sl_sha256_update(struct sl_sha256 *sha, const void *data, size_t bytes);
 void sl_sha256_finish(struct sl_sha256 *sha, uint8_t digest[32]);
+
+/** Any ordered hash. */
+struct sl_hasher;
+struct sl_hasher *sl_hasher_new(enum sl_hash_kind kind, struct sl_err *err);
+void sl_hasher_free(struct sl_hasher *hasher);
+SL_AUTO_DEFINE(sl_hasher)
+void sl_hasher_update(struct sl_hasher *hasher, const void *data, size_t bytes);
+void sl_hasher_finish(struct sl_hasher *hasher, uint8_t digest[SL_HASH_BYTES_MAX]);
 
 #endif

@@ -16,7 +16,7 @@
 #include "mapping.h"
 #include "plan_parts.h"
 
-static int add_check(struct sl_plan *plan, const struct sl_check *check, struct sl_err *err)
+int sl_plan_add_check(struct sl_plan *plan, const struct sl_check *check, struct sl_err *err)
 {
     if (sl_grow(&plan->checks, &plan->own->check_capacity, plan->check_count + 1,
                 sizeof(*plan->checks), err) < 0)
@@ -67,8 +67,8 @@ static int add_tensor_hash(struct sl_plan *plan, const struct spot *spot,
         .prefix_bytes = hash->prefix_bytes,
         .what = what,
     };
-    memcpy(check.expected, hash->expected, sizeof(check.expected));
-    return add_check(plan, &check, err);
+    memcpy(check.expected, hash->expected, sizeof(hash->expected));
+    return sl_plan_add_check(plan, &check, err);
 }
 
 /* `auto` and `require` take the cheapest, `all` all there are. */
@@ -224,24 +224,41 @@ static int check_object(struct sl_plan *plan, const char *name, const char *hex,
             break;
     check.end = sl_source_bytes(source->source);
     plan->own->covered[check.source] = check.end;
-    struct sl_buf *texts = &plan->own->texts;
-    check.what = texts->data + texts->used;
-    if (sl_buf_printf(texts, err, "object '%s'", name) < 0)
+    if (sl_plan_object_text(plan, name, &check.what, err) < 0)
         return -1;
-    texts->used++;
-    return add_check(plan, &check, err);
+    return sl_plan_add_check(plan, &check, err);
 }
 
 /* The texts must not move once checks point to them, so their room is made first. */
-static int check_objects(struct sl_plan *plan, struct sl_err *err)
+static int make_room(struct sl_plan *plan, struct sl_err *err)
 {
     const struct sl_map *wanted = &plan->own->spec->verify.sha256;
     size_t bytes = 1;
     for (size_t i = 0; i < wanted->count; i++)
         bytes += strlen(wanted->keys[i]) + sizeof("object ''");
+    for (size_t i = 0; i < plan->source_count && sl_plan_is_signed(plan->own->spec); i++)
+        bytes += strlen(plan->sources[i].name) + sizeof("object ''");
     plan->own->texts = (struct sl_buf)SL_BUF_INIT(bytes);
-    if (wanted->count &&
-        sl_grow(&plan->own->texts.data, &plan->own->texts.capacity, bytes + 1, 1, err) < 0)
+    return bytes == 1
+               ? 0
+               : sl_grow(&plan->own->texts.data, &plan->own->texts.capacity, bytes + 1, 1, err);
+}
+
+int sl_plan_object_text(struct sl_plan *plan, const char *name, const char **what,
+                        struct sl_err *err)
+{
+    struct sl_buf *texts = &plan->own->texts;
+    *what = texts->data + texts->used;
+    if (sl_buf_printf(texts, err, "object '%s'", name) < 0)
+        return -1;
+    texts->used++;
+    return 0;
+}
+
+static int check_objects(struct sl_plan *plan, struct sl_err *err)
+{
+    const struct sl_map *wanted = &plan->own->spec->verify.sha256;
+    if (make_room(plan, err) < 0)
         return -1;
     for (size_t i = 0; i < wanted->count; i++)
         if (check_object(plan, wanted->keys[i], wanted->values[i], err) < 0)
@@ -295,7 +312,7 @@ int sl_plan_check(struct sl_plan *plan, struct sl_err *err)
     if (!plan->own->covered)
         return -1;
     int done = plan->mappings ? check_targets(plan, err) : check_indexes(plan, err);
-    if (done < 0 || check_objects(plan, err) < 0)
+    if (done < 0 || check_objects(plan, err) < 0 || sl_plan_check_signatures(plan, err) < 0)
         return -1;
     return count_unhashed(plan, err);
 }

@@ -38,6 +38,7 @@ static void own_free(struct sl_plan_own *own)
     sl_buf_release(&own->texts);
     free(own->covered);
     sl_keys_free(own->keys);
+    free(own->signer);
     free(own);
 }
 
@@ -202,11 +203,22 @@ static int unlock(struct sl_plan *plan, struct sl_err *err)
     return 0;
 }
 
+/* Only whole objects are signed. */
+static int refuse_signed(const struct sl_plan *plan, struct sl_err *err)
+{
+    if (!plan->own->picks || !sl_plan_is_signed(plan->own->spec))
+        return 0;
+    return sl_fail(err, SL_E_USAGE,
+                   "verify.minisign needs whole objects, but only their tensors are read: use "
+                   "'layout: verbatim', or leave it out and check the objects before with `sluice "
+                   "verify`");
+}
+
 /* From URIs to sources, and to targets if single tensors are picked. */
 static int prepare(struct sl_plan *plan, const struct sl_source_config *config, struct sl_err *err)
 {
-    if (sl_plan_gather(plan, config, err) < 0 || sl_plan_open(plan, err) < 0 ||
-        sl_plan_add_sources(plan, err) < 0 || unlock(plan, err) < 0)
+    if (refuse_signed(plan, err) < 0 || sl_plan_gather(plan, config, err) < 0 ||
+        sl_plan_open(plan, err) < 0 || sl_plan_add_sources(plan, err) < 0 || unlock(plan, err) < 0)
         return -1;
     return plan->own->picks ? sl_plan_select(plan, err) : 0;
 }

@@ -26,6 +26,7 @@ struct sl_plan_own {
     bool first_choice; /* there are objects whose format is no second choice */
     bool picks; /* single tensors are read: the layout is not verbatim, or targets were asked for */
     struct sl_layout *layout;
+    struct sl_minisign_key *signer;
     struct sl_keys *keys; /* NULL: none; the indexes' tensors point to them */
     struct sl_buf texts;  /* what of the whole-object checks */
     uint64_t *covered;    /* per source: bytes below a check */
@@ -90,6 +91,16 @@ int sl_plan_lay_tensorizer(struct sl_plan *plan, const struct sl_tensor *const *
                            struct sl_err *err);
 /** assemble_tensorizer.c: what of that file is neither data nor the head of the layout. */
 int sl_plan_add_heads(struct sl_plan *plan, struct sl_err *err);
+/** checks.c: one more. */
+int sl_plan_add_check(struct sl_plan *plan, const struct sl_check *check, struct sl_err *err);
+/** checks.c: "object 'NAME'", owned by the plan; at most one for each hash that the user gave and
+ * one for each source. */
+int sl_plan_object_text(struct sl_plan *plan, const char *name, const char **what,
+                        struct sl_err *err);
+/** signatures.c: does the spec want signatures? */
+bool sl_plan_is_signed(const struct sl_spec *spec);
+/** signatures.c: a check for every object of a plan of layout verbatim. */
+int sl_plan_check_signatures(struct sl_plan *plan, struct sl_err *err);
 /** checks.c: which hashes are checked, and what remains unhashed. */
 int sl_plan_check(struct sl_plan *plan, struct sl_err *err);
 /** ranges.c: choose sizes, cut and merge extents into ranges, order them. */

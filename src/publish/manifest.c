@@ -112,7 +112,8 @@ static void write_objects(struct sl_json *json, const struct sl_plan *plan)
         if (version->last_modified[0])
             sl_json_key_string(json, "last_modified", version->last_modified);
         for (size_t c = 0; c < plan->check_count; c++)
-            if (plan->checks[c].given && plan->checks[c].source == i) {
+            if (plan->checks[c].given && plan->checks[c].source == i &&
+                plan->checks[c].kind == SL_HASH_SHA256) {
                 char hex[65];
                 sl_hex(plan->checks[c].expected, 32, hex);
                 sl_json_key_string(json, "sha256", hex);

@@ -43,7 +43,7 @@ struct sl_spec_tensors {
     struct sl_spec_shard shard;
 };
 struct sl_spec_minisign {
-    char *public_key; /* later */
+    char *public_key, *public_key_file; /* one of them */
 };
 struct sl_spec_verify {
     int hashes;           /* enum sl_verify_hashes */

@@ -138,6 +138,24 @@ static void check_decrypt(const struct sl_node *root, const struct sl_spec *spec
                     "'decrypt' takes either 'keyFile' or 'passphraseFile', not both");
 }
 
+static void check_minisign(const struct sl_node *root, const struct sl_spec *spec,
+                           struct sl_complaints *complaints)
+{
+    const struct sl_spec_minisign *minisign = &spec->verify.minisign;
+    const struct sl_node_pair *pair = sl_node_find(root, "verify.minisign");
+    if (!pair || pair->value->kind != SL_NODE_MAP)
+        return;
+    if (minisign->public_key && minisign->public_key_file)
+        sl_complain(complaints, mark_at(root, "verify.minisign.publicKeyFile"),
+                    "'minisign' takes either 'publicKey' or 'publicKeyFile', not both");
+    if (!named(root, "verify.minisign.publicKey") && !named(root, "verify.minisign.publicKeyFile"))
+        sl_complain(complaints, pair->mark,
+                    "'minisign' names no key: give it 'publicKey' or 'publicKeyFile'");
+    if (sl_node_find(root, "sink.tmpfs") && spec->sink.tmpfs.layout != SL_LAYOUT_VERBATIM)
+        sl_complain(complaints, pair->mark,
+                    "'verify.minisign' needs layout verbatim: signatures are of whole objects");
+}
+
 void sl_spec_check(const struct sl_node *root, const struct sl_spec *spec,
                    struct sl_complaints *complaints)
 {
@@ -147,5 +165,6 @@ void sl_spec_check(const struct sl_node *root, const struct sl_spec *spec,
     sl_spec_check_tensors(root, spec, complaints);
     check_sink(root, spec, complaints);
     check_decrypt(root, spec, complaints);
+    check_minisign(root, spec, complaints);
     complain_later(&sl_spec_table, root, complaints);
 }

@@ -172,8 +172,11 @@ static const struct sl_option_table tensors_table = {"tensors", sizeof(struct sl
 
 static const struct sl_option minisign_rows[] = {
     SL_OPTION(sl_spec_minisign, public_key, STRING, "",
-              "the key that signed the objects (OBJECT.minisig)", .required = true,
+              "the key that signed the objects, 56 characters: each object has a signature beside "
+              "it, OBJECT.minisig",
               .check = check_minisign, .pattern = "^RW[A-Za-z0-9+/]{54}$", .value = "KEY"),
+    SL_OPTION(sl_spec_minisign, public_key_file, STRING, "",
+              "a file that holds the key, as `minisign -G` writes it", .value = "FILE"),
     SL_OPTION_END,
 };
 static const struct sl_option_table minisign_table = {"minisign", sizeof(struct sl_spec_minisign),
@@ -189,8 +192,9 @@ static const struct sl_option verify_rows[] = {
     SL_OPTION(sl_spec_verify, sha256, MAP, "",
               "SHA-256 of whole objects by name, 64 hex digits each", .check = check_sha256,
               .pattern = "^[0-9A-Fa-f]{64}$"),
-    SL_OPTION(sl_spec_verify, minisign, SECTION, "", "detached signatures",
-              .section = &minisign_table, .later = "give SHA-256 hashes under 'verify.sha256'"),
+    SL_OPTION(sl_spec_verify, minisign, SECTION, "",
+              "detached signatures of whole objects, made with `minisign -S`",
+              .section = &minisign_table),
     SL_OPTION_END,
 };
 static const struct sl_option_table verify_table = {"verify", sizeof(struct sl_spec_verify),

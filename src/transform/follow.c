@@ -1,9 +1,9 @@
 /*
- * SHA-256 behind the commits. A check whose landed bytes reach beyond what is hashed waits in a
- * queue; a thread takes it, reads on from the sink (the page cache still holds the bytes) until it
- * has caught up, and takes the next. Several tensors are hashed in parallel, one tensor by one
- * thread at a time. Threads are started when there is more queued work than threads, so loads
- * without SHA-256 have none.
+ * Ordered hashes behind the commits. A check whose landed bytes reach beyond what is hashed waits
+ * in a queue; a thread takes it, reads on from the sink (the page cache still holds the bytes)
+ * until it has caught up, and takes the next. Several tensors are hashed in parallel, one tensor by
+ * one thread at a time. Threads are started when there is more queued work than threads, so loads
+ * without such hashes have none.
  */
 #include "follow.h"
 
@@ -16,7 +16,7 @@ enum { CHUNK_BYTES = 256 * 1024, CANCEL_LOOK_MS = 50 };
 
 struct sl_follow {
     struct sl_verify_item *item;
-    struct sl_sha256 *sha;
+    struct sl_hasher *hasher;
     uint64_t hashed; /* position in the source; only the thread that took it moves it */
     bool taken;      /* queued or in a thread's hands */
     struct sl_follow *next_of_all, *next;
@@ -68,13 +68,13 @@ static int hash_to(struct sl_verify *verify, struct sl_follow *follow, uint64_t 
     uint64_t offset = check->file_offset + (follow->hashed - check->begin);
     if (verify->config.read(verify->config.arg, check->file, offset, buffer, bytes, err) < 0)
         return -1;
-    sl_sha256_update(follow->sha, buffer, bytes);
+    sl_hasher_update(follow->hasher, buffer, bytes);
     follow->hashed += bytes;
     if (follow->hashed < check->end)
         return 0;
     uint8_t digest[SL_HASH_BYTES_MAX];
-    sl_sha256_finish(follow->sha, digest);
-    sl_sha256_free(sl_steal(&follow->sha));
+    sl_hasher_finish(follow->hasher, digest);
+    sl_hasher_free(sl_steal(&follow->hasher));
     return sl_verify_complete(verify, follow->item, digest, err);
 }
 
@@ -105,12 +105,12 @@ static struct sl_follow *begin_follow(struct sl_verify *verify, struct sl_verify
     struct sl_follow *follow = sl_alloc(sizeof(*follow), err);
     if (!follow)
         return NULL;
-    follow->sha = sl_sha256_new(err);
-    if (!follow->sha) {
+    follow->hasher = sl_hasher_new(item->check->kind, err);
+    if (!follow->hasher) {
         free(follow);
         return NULL;
     }
-    sl_sha256_update(follow->sha, item->check->prefix, item->check->prefix_bytes);
+    sl_hasher_update(follow->hasher, item->check->prefix, item->check->prefix_bytes);
     follow->item = item;
     follow->hashed = item->check->begin;
     follow->next_of_all = verify->locked.all;
@@ -201,7 +201,7 @@ void sl_verify_follow_release(struct sl_verify *verify)
         pthread_join(verify->locked.threads[i], NULL);
     for (struct sl_follow *follow = verify->locked.all; follow;) {
         struct sl_follow *next = follow->next_of_all;
-        sl_sha256_free(follow->sha);
+        sl_hasher_free(follow->hasher);
         free(follow);
         follow = next;
     }

@@ -10,7 +10,7 @@
 
 enum { SL_FOLLOW_THREADS_MAX = 8 };
 
-/* Source bytes that have landed; crc is unused for SHA-256. */
+/* Source bytes that have landed; crc is unused for ordered hashes. */
 struct sl_verify_piece {
     uint64_t begin, end;
     uint32_t crc;
@@ -22,7 +22,7 @@ struct sl_verify_item {
     uint64_t fresh;                 /* bytes that no item before covers */
     struct sl_verify_piece *pieces; /* sorted, apart; guarded by the lock */
     size_t piece_count, piece_capacity;
-    struct sl_follow *follow; /* of a SHA-256 check in more than one piece; set under the lock */
+    struct sl_follow *follow; /* of an ordered check in more than one piece; set under the lock */
 };
 
 struct sl_verify {

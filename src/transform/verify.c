@@ -13,6 +13,7 @@
 #include "follow.h"
 #include "hash.h"
 #include "metrics.h"
+#include "minisign.h"
 
 enum { READ_BACK_BYTES = 256 * 1024 };
 
@@ -91,6 +92,12 @@ int sl_verify_mismatch(const struct sl_check *check, const uint8_t digest[SL_HAS
 {
     char expected[2 * SL_HASH_BYTES_MAX + 1], actual[2 * SL_HASH_BYTES_MAX + 1], code[32], *end;
     const char *name = sl_hash_name(check->kind);
+    if (check->signer)
+        return sl_fail_code(err, SL_E_INTEGRITY, "E_SIGNATURE",
+                            "%s: its signature is not of these bytes: they were changed, or signed "
+                            "anew since; do not use them, and sign with `minisign -S` again if "
+                            "they are right",
+                            check->what);
     sl_hex(check->expected, sl_hash_bytes(check->kind), expected);
     sl_hex(digest, sl_hash_bytes(check->kind), actual);
     snprintf(code, sizeof(code), "E_HASH_%s", name);
@@ -103,6 +110,13 @@ int sl_verify_mismatch(const struct sl_check *check, const uint8_t digest[SL_HAS
         check->what, name, actual, expected);
 }
 
+static bool matches(const struct sl_check *check, const uint8_t digest[SL_HASH_BYTES_MAX])
+{
+    if (check->signer)
+        return sl_minisign_matches(check->signer, check->expected, digest, SL_HASH_BYTES_MAX);
+    return memcmp(digest, check->expected, sl_hash_bytes(check->kind)) == 0;
+}
+
 int sl_verify_complete(struct sl_verify *verify, struct sl_verify_item *item,
                        const uint8_t digest[SL_HASH_BYTES_MAX], struct sl_err *err)
 {
@@ -110,7 +124,7 @@ int sl_verify_complete(struct sl_verify *verify, struct sl_verify_item *item,
     struct sl_err why = SL_ERR_INIT;
     bool right = check->computed
                      ? verify->config.computed(verify->config.arg, check, digest, &why) == 0
-                     : memcmp(digest, check->expected, sl_hash_bytes(check->kind)) == 0;
+                     : matches(check, digest);
     if (check->computed) {
         /* nothing to compare with: what could fail has told why */
     } else if (right) {
@@ -164,15 +178,15 @@ static int complete_at_once(struct sl_verify *verify, struct sl_verify_item *ite
 {
     const struct sl_check *check = item->check;
     size_t bytes = (size_t)(check->end - check->begin);
-    if (check->kind != SL_HASH_SHA256)
+    if (!sl_hash_is_ordered(check->kind))
         return complete_crc(verify, item, crc_of(check->kind, 0, data, bytes), err);
-    SL_AUTO(sl_sha256) sha = sl_sha256_new(err);
-    if (!sha)
+    SL_AUTO(sl_hasher) hasher = sl_hasher_new(check->kind, err);
+    if (!hasher)
         return -1;
     uint8_t digest[SL_HASH_BYTES_MAX];
-    sl_sha256_update(sha, check->prefix, check->prefix_bytes);
-    sl_sha256_update(sha, data, bytes);
-    sl_sha256_finish(sha, digest);
+    sl_hasher_update(hasher, check->prefix, check->prefix_bytes);
+    sl_hasher_update(hasher, data, bytes);
+    sl_hasher_finish(hasher, digest);
     return sl_verify_complete(verify, item, digest, err);
 }
 
@@ -190,7 +204,7 @@ static int add_piece(struct sl_verify_item *item, struct sl_verify_piece piece, 
     if ((before && before->end > piece.begin) || (after && after->begin < piece.end))
         return sl_fail(err, SL_E_INTERNAL, "%s: bytes were fed to its hash twice",
                        item->check->what);
-    bool crcs = kind != SL_HASH_SHA256;
+    bool crcs = !sl_hash_is_ordered(kind);
     if (before && before->end == piece.begin) {
         if (crcs)
             before->crc = crc_join(kind, before->crc, piece.crc, piece.end - piece.begin);
@@ -222,7 +236,7 @@ static int land(struct sl_verify *verify, struct sl_verify_item *item, uint64_t 
         SL_LOCKED(&verify->lock);
         if (add_piece(item, (struct sl_verify_piece){begin, end, crc}, err) < 0)
             return -1;
-        if (check->kind == SL_HASH_SHA256)
+        if (sl_hash_is_ordered(check->kind))
             return sl_verify_follow(verify, item, err);
         if (item->pieces[0].begin != check->begin || item->pieces[0].end != check->end)
             return 0;
@@ -238,7 +252,7 @@ static int land_from_sink(struct sl_verify *verify, struct sl_verify_item *item,
 {
     const struct sl_check *check = item->check;
     uint32_t crc = 0;
-    for (uint64_t at = begin; check->kind != SL_HASH_SHA256 && at < end;) {
+    for (uint64_t at = begin; !sl_hash_is_ordered(check->kind) && at < end;) {
         size_t bytes = (size_t)SL_MIN(end - at, (uint64_t)READ_BACK_BYTES);
         if (verify->config.read(verify->config.arg, check->file,
                                 check->file_offset + (at - check->begin), buffer, bytes, err) < 0)
@@ -262,7 +276,7 @@ static int feed_item(struct sl_verify *verify, struct sl_verify_item *item, cons
     if (begin == check->begin && end == check->end)
         return complete_at_once(verify, item, data, err);
     uint32_t crc = 0;
-    if (check->kind != SL_HASH_SHA256)
+    if (!sl_hash_is_ordered(check->kind))
         crc = crc_of(check->kind, 0, data, (size_t)(end - begin));
     return land(verify, item, begin, end, crc, err);
 }

@@ -2,9 +2,9 @@
  * Hashes of a load, checked while its bytes are on their way.
  *
  * Readers feed every piece that has landed, in any order, each byte once. CRC checks are computed
- * piece by piece from the hot buffer and combined. SHA-256 needs its bytes in order: a check that
- * lies within one piece is hashed there and then, larger ones are followed by hashing threads,
- * which read the landed bytes back.
+ * piece by piece from the hot buffer and combined. SHA-256 and BLAKE2b need their bytes in order: a
+ * check that lies within one piece is hashed there and then, larger ones are followed by hashing
+ * threads, which read the landed bytes back.
  */
 #ifndef SL_VERIFY_H
 #define SL_VERIFY_H
@@ -41,7 +41,7 @@ SL_AUTO_DEFINE(sl_verify)
 /**
  * Bytes [begin, begin + bytes) of a source have landed (are committed to the sink) and are these.
  * -1 if a check failed, here or in another thread before: SL_E_INTEGRITY, code E_HASH_CRC32,
- * E_HASH_CRC32C or E_HASH_SHA256. Any thread.
+ * E_HASH_CRC32C, E_HASH_SHA256, E_HASH_BLAKE2B512 or E_SIGNATURE. Any thread.
  */
 int sl_verify_feed(struct sl_verify *verify, uint32_t source, uint64_t begin, const void *data,
                    size_t bytes, struct sl_err *err);
