@@ -6,6 +6,7 @@
  */
 #include "tensor_reader.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -215,6 +216,7 @@ int sl_tensor_read(struct sl_tensor_reader *reader, const struct sl_tensor *tens
                    const struct sl_slice *slice, uint64_t begin, uint64_t end, void *out,
                    struct sl_err *err)
 {
+    assert(begin <= end && end <= (slice ? sl_slice_bytes(tensor, slice, NULL) : tensor->bytes));
     if (tensor->refused)
         return sl_fail_code(err, (enum sl_err_kind)tensor->refused, tensor->refused_code,
                             "tensor '%.*s': %s", SL_NAME_ARGS(tensor->name, tensor->name_bytes),
