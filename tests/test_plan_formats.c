@@ -1,0 +1,231 @@
+/*
+ * What a plan makes of prefixes by the formats of their objects: which are looked into, which win
+ * where the same weights lie there twice, which are data.
+ */
+#include <check.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "format.h"
+#include "golden.h"
+#include "model_maker.h"
+#include "plan_case.h"
+
+static const char layout[] = "sink: {tmpfs: {path: /n, layout: safetensors}}\n";
+
+/* Golden files that are objects, freed by drop_objects(). */
+static uint8_t *objects[16];
+static unsigned object_count;
+
+static void put_golden(const char *name, const char *golden)
+{
+    char path[200];
+    size_t bytes;
+    snprintf(path, sizeof(path), "pytorch/%s", golden);
+    uint8_t *data = golden_read(path, &bytes);
+    put(name, data, bytes);
+    objects[object_count++] = data;
+}
+
+static void put_safetensors(const char *name, const char *tensors)
+{
+    size_t bytes;
+    uint8_t *data = sl_model_safetensors(tensors, 16, &bytes);
+    put(name, data, bytes);
+    objects[object_count++] = data;
+}
+
+static void drop_objects(void)
+{
+    clear();
+    while (object_count > 0)
+        free(objects[--object_count]);
+}
+
+static bool has_file(const struct sl_plan *plan, const char *name)
+{
+    for (size_t i = 0; i < plan->file_count; i++)
+        if (strcmp(plan->files[i].name, name) == 0)
+            return true;
+    return false;
+}
+
+/* Plan memory://m/ and expect these files ("a b c"), no others, and so many tensors. */
+static void expect_files(const char *more, const char *files, size_t tensors)
+{
+    struct sl_specs specs;
+    struct sl_plan *plan = expect_plan(more, &specs);
+    char names[400], *state = NULL;
+    size_t count = 0;
+    snprintf(names, sizeof(names), "%s", files);
+    for (char *name = strtok_r(names, " ", &state); name; name = strtok_r(NULL, " ", &state)) {
+        ck_assert_msg(has_file(plan, name), "no file '%s'", name);
+        count++;
+    }
+    ck_assert_uint_eq(plan->file_count, count);
+    ck_assert_uint_eq(plan->tensor_count, tensors);
+    sl_plan_free(plan);
+    sl_specs_release(&specs);
+}
+
+static void put_shards(void)
+{
+    put_golden("m/pytorch_model.bin.index.json", "sharded/pytorch_model.bin.index.json");
+    put_golden("m/pytorch_model-00001-of-00002.bin", "sharded/pytorch_model-00001-of-00002.bin");
+    put_golden("m/pytorch_model-00002-of-00002.bin", "sharded/pytorch_model-00002-of-00002.bin");
+}
+
+START_TEST(names_say_what_to_expect)
+{
+    static const struct {
+        const char *name;
+        enum sl_format_says says;
+    } cases[] = {
+        {"model.safetensors", SL_SAYS_MODEL},
+        {"a/b.tensors", SL_SAYS_MODEL},
+        {"q4.gguf", SL_SAYS_MODEL},
+        {"model.safetensors.index.json", SL_SAYS_INDEX},
+        {"pytorch_model.bin.index.json", SL_SAYS_INDEX},
+        {"pytorch_model-00001-of-00002.bin", SL_SAYS_LIKELY},
+        {"unet/diffusion_pytorch_model.bin", SL_SAYS_LIKELY},
+        {"consolidated.00.pth", SL_SAYS_LIKELY},
+        {"tokenizer.bin", SL_SAYS_PERHAPS},
+        {"model/tokenizer.bin", SL_SAYS_PERHAPS},
+        {"training_args.bin", SL_SAYS_STATE},
+        {"checkpoint-10/optimizer.pt", SL_SAYS_STATE},
+        {"config.json", SL_SAYS_NOTHING},
+        {"other.index.json", SL_SAYS_NOTHING},
+        {"bin", SL_SAYS_NOTHING},
+    };
+    for (size_t i = 0; i < SL_COUNT(cases); i++)
+        ck_assert_msg(sl_format_name_says(cases[i].name) == cases[i].says, "%s", cases[i].name);
+}
+END_TEST
+
+START_TEST(loads_of_whole_files_do_not_look_into_checkpoints)
+{
+    put_golden("m/pytorch_model.bin", "records_2_7.pt");
+    put_golden("m/evil_model.bin", "mal_os_system.pt");
+    put_golden("m/legacy.pt", "legacy_os_system.pt");
+    expect_files("", "pytorch_model.bin evil_model.bin legacy.pt", 0);
+    expect_files("verify: {hashes: all}\n", "pytorch_model.bin evil_model.bin legacy.pt", 0);
+    expect_refusal("verify: {hashes: require}\n", SL_E_INTEGRITY, "");
+}
+END_TEST
+
+START_TEST(an_index_of_checkpoints_brings_its_files)
+{
+    struct sl_specs specs;
+    struct sl_plan *plan;
+    struct sl_err err = SL_ERR_INIT;
+    put_shards();
+    expect_files("",
+                 "pytorch_model.bin.index.json pytorch_model-00001-of-00002.bin "
+                 "pytorch_model-00002-of-00002.bin",
+                 0);
+    sl_model_spec(&specs, "memory:m/pytorch_model.bin.index.json", "/n", "");
+    ck_assert_msg(sl_model_plan(&specs, &plan, &err) == 0, "%s", err.message);
+    ck_assert_uint_eq(plan->file_count, 3);
+    sl_plan_free(plan);
+    sl_specs_release(&specs);
+}
+END_TEST
+
+/* What is refused for its tensors may be fine as a file. */
+START_TEST(an_index_brings_files_that_would_be_refused)
+{
+    struct sl_specs specs;
+    struct sl_plan *plan;
+    struct sl_err err = SL_ERR_INIT;
+    put_golden("m/x.bin", "mal_os_system.pt");
+    put_text("m/x.bin.index.json", "{\"metadata\":{},\"weight_map\":{\"w\":\"x.bin\"}}");
+    sl_model_spec(&specs, "memory:m/x.bin.index.json", "/n", "");
+    ck_assert_msg(sl_model_plan(&specs, &plan, &err) == 0, "%s", err.message);
+    ck_assert_uint_eq(plan->file_count, 2);
+    sl_plan_free(plan);
+    sl_specs_release(&specs);
+    sl_model_spec(&specs, "memory:m/x.bin.index.json", "/n", layout);
+    ck_assert_int_lt(sl_model_plan(&specs, &plan, &err), 0);
+    ck_assert_str_eq(err.code, "pkl.global");
+    sl_specs_release(&specs);
+}
+END_TEST
+
+START_TEST(tensors_come_from_an_index_and_what_it_names)
+{
+    put_shards();
+    put_golden("m/consolidated.pth", "records_2_7.pt");
+    put_golden("m/training_args.bin", "mal_os_system.pt");
+    put_golden("m/optimizer.pt", "nested_training.pt");
+    put_text("m/config.json", "{}");
+    expect_files(layout, "model.safetensors config.json training_args.bin optimizer.pt", 3);
+}
+END_TEST
+
+START_TEST(weights_in_two_formats_are_taken_once)
+{
+    put_safetensors("m/model.safetensors", "a,b");
+    put_golden("m/pytorch_model.bin", "records_2_7.pt");
+    put_shards();
+    put_text("m/config.json", "{}");
+    put_text("m/tokenizer.bin", "no checkpoint");
+    expect_files(layout, "model.safetensors config.json tokenizer.bin", 2);
+}
+END_TEST
+
+START_TEST(a_checkpoint_alone_is_the_model)
+{
+    put_golden("m/pytorch_model.bin", "records_2_7.pt");
+    put_golden("m/training_args.bin", "mal_eval.pt");
+    put_text("m/vocab.bin", "no checkpoint");
+    expect_files(layout, "model.safetensors training_args.bin vocab.bin", 2);
+}
+END_TEST
+
+START_TEST(a_broken_checkpoint_is_refused_with_advice)
+{
+    put_golden("m/pytorch_model.bin", "records_2_7.pt");
+    put_golden("m/other_model.bin", "mal_os_system.pt");
+    expect_refusal(layout, SL_E_FORMAT, "source.exclude");
+}
+END_TEST
+
+/* The shards of an index below a prefix are listed; it must not bring them again. */
+START_TEST(a_large_index_below_a_prefix_is_data)
+{
+    static const char text[] = "{\"metadata\":{},\"weight_map\":{\"a\":\"model-1.safetensors\"}}";
+    size_t bytes = 3 << 20;
+    char *index = malloc(bytes);
+    memset(index, ' ', bytes);
+    memcpy(index, text, sizeof(text) - 1);
+    put("m/model.safetensors.index.json", index, bytes);
+    put_safetensors("m/model-1.safetensors", "a");
+    expect_files("", "model.safetensors.index.json model-1.safetensors", 1);
+    expect_files("verify: {hashes: all}\n", "model.safetensors.index.json model-1.safetensors", 1);
+    expect_files(layout, "model.safetensors", 1);
+    clear();
+    free(index);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("plan_formats");
+    TCase *tcase = tcase_create("plan_formats");
+    tcase_add_checked_fixture(tcase, clear, drop_objects);
+    tcase_add_test(tcase, names_say_what_to_expect);
+    tcase_add_test(tcase, loads_of_whole_files_do_not_look_into_checkpoints);
+    tcase_add_test(tcase, an_index_of_checkpoints_brings_its_files);
+    tcase_add_test(tcase, an_index_brings_files_that_would_be_refused);
+    tcase_add_test(tcase, tensors_come_from_an_index_and_what_it_names);
+    tcase_add_test(tcase, weights_in_two_formats_are_taken_once);
+    tcase_add_test(tcase, a_checkpoint_alone_is_the_model);
+    tcase_add_test(tcase, a_broken_checkpoint_is_refused_with_advice);
+    tcase_add_test(tcase, a_large_index_below_a_prefix_is_data);
+    suite_add_tcase(suite, tcase);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    int failures = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failures ? 1 : 0;
+}
