@@ -1,4 +1,4 @@
-/* The expected bytes are found element by element, the slow and plain way. */
+/* The expected bytes are found row by row, the slow and plain way. */
 #include "form_maker.h"
 
 #include <stdio.h>
@@ -120,26 +120,28 @@ static void append_image(struct sl_form *form, struct made *made)
 {
     const struct sl_form_tensor *wish = &made->wish;
     unsigned in = item(wish->dtype), out = item(wish->cast ? wish->cast : wish->dtype);
-    uint64_t at[4] = {0}, count = made->taken / in;
+    uint64_t at[4] = {0}, row = wish->rank ? made->out_shape[wish->rank - 1] : 1;
     made->out_offset = form->image_bytes + wish->gap % 3 * 8;
     form->image_bytes = made->out_offset + made->out_bytes;
     form->image = must(realloc(form->image, form->image_bytes + 1));
     memset(form->image + made->out_offset - wish->gap % 3 * 8, 0, wish->gap % 3 * 8);
-    for (uint64_t i = 0; i < count; i++) {
-        uint8_t element[8], *to = form->image + made->out_offset + i * out;
+    uint8_t *elements = must(malloc(row * in + 1));
+    for (uint64_t i = 0; i < made->taken / in; i += row) {
+        uint8_t *to = form->image + made->out_offset + i * out;
         uint64_t place = 0;
         for (unsigned d = 0; d < wish->rank; d++)
             place = place * wish->shape[d] + made->slice.begin[d] + at[d];
-        memcpy(element, made->plain + place * in, in);
+        memcpy(elements, made->plain + place * in, row * in);
         if (wish->swapped)
-            sl_swap_bytes(element, in, 1);
+            sl_swap_bytes(elements, in, row);
         if (wish->cast)
-            sl_cast(wish->dtype, wish->cast, SL_CAST_IEEE, element, to, 1);
+            sl_cast(wish->dtype, wish->cast, SL_CAST_IEEE, elements, to, row);
         else
-            memcpy(to, element, in);
-        for (unsigned d = wish->rank; d-- > 0 && ++at[d] == made->out_shape[d];)
-            at[d] = 0;
+            memcpy(to, elements, row * in);
+        for (unsigned d = wish->rank; d-- > 1 && ++at[d - 1] == made->out_shape[d - 1];)
+            at[d - 1] = 0;
     }
+    free(elements);
 }
 
 void sl_form_add(struct sl_form *form, const struct sl_form_tensor *tensor)
@@ -283,6 +285,8 @@ static void open_source(struct sl_form *form, struct sl_index *index,
         sl_index_add_source(index, source, NULL) < 0)
         abort();
     free(key);
+    free(index->source_names[0]);
+    index->source_names[0] = must(strdup("formed"));
     form->plan->sources = must(calloc(1, sizeof(*form->plan->sources)));
     form->plan->sources[0] = (struct sl_plan_source){source, index, "formed"};
     form->plan->source_count = 1;

@@ -125,6 +125,8 @@ static void set_total(struct load *load, const struct sl_plan *plan)
     uint64_t landing = 0;
     for (size_t i = 0; i < plan->extent_count && !load->result->already; i++)
         landing += sl_extent_bytes(plan, &plan->extents[i]);
+    for (size_t i = 0; plan->mappings && i < plan->target_count && !load->result->already; i++)
+        landing += sl_mapping_composed(&plan->mappings[i]);
     for (size_t i = 0; i < plan->literal_count && !load->result->already; i++)
         landing += plan->literals[i].bytes;
     for (size_t i = 0; i < plan->head_count && !load->result->already; i++)

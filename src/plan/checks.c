@@ -179,9 +179,11 @@ static int check_target(struct sl_plan *plan, struct sl_mapping *mapping, struct
 
 static int check_targets(struct sl_plan *plan, struct sl_err *err)
 {
-    for (size_t i = 0; i < plan->target_count; i++)
+    for (size_t i = 0; i < plan->target_count; i++) {
         if (check_target(plan, &plan->mappings[i], err) < 0)
             return -1;
+        plan->unhashed_bytes += sl_mapping_composed(&plan->mappings[i]);
+    }
     for (size_t i = 0; i < plan->extent_count; i++) {
         const struct sl_mapping *mapping = sl_extent_mapping(plan, &plan->extents[i]);
         if (mapping && mapping->piece_bytes)

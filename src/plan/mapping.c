@@ -208,6 +208,14 @@ uint64_t sl_mapping_fetched(const struct sl_mapping *mapping, uint64_t begin, ui
            sl_runs_before(&mapping->fetched, begin - mapping->begin);
 }
 
+uint64_t sl_mapping_composed(const struct sl_mapping *mapping)
+{
+    const struct sl_target *target = mapping->target;
+    if (!mapping->composed || target->from->meta)
+        return 0;
+    return target->out.bytes / mapping->out_item * mapping->in_item;
+}
+
 uint64_t sl_extent_bytes(const struct sl_plan *plan, const struct sl_extent *extent)
 {
     const struct sl_mapping *comb = sl_extent_comb(plan, extent);

@@ -115,26 +115,13 @@ static int add_runs(struct sl_plan *plan, struct sl_mapping *mapping, struct sl_
     return add_extent(plan, mapping, first, last + left, false, err);
 }
 
-/* No range of bytes is such a tensor. */
-static int refuse_composed(const struct sl_tensor *tensor, struct sl_err *err)
-{
-    return sl_fail(err, SL_E_USAGE,
-                   "tensor '%s' %s, which no layout but verbatim can write yet: leave it out with "
-                   "tensors.exclude, or use 'layout: verbatim'",
-                   tensor->name,
-                   tensor->strides ? "is a view whose elements do not lie row by row"
-                                   : "is cut within its blocks");
-}
-
 int sl_plan_place(struct sl_plan *plan, const struct sl_target *target, uint32_t file,
                   uint64_t file_offset, struct sl_err *err)
 {
     struct sl_mapping *mapping = &plan->mappings[target - plan->targets];
     if (sl_mapping_init(mapping, target, file, file_offset, err) < 0)
         return -1;
-    if (target->from->meta || target->out.bytes == 0)
+    if (target->from->meta || target->out.bytes == 0 || mapping->composed)
         return 0;
-    if (mapping->composed)
-        return refuse_composed(target->from, err);
     return mapping->piece_bytes ? add_pieces(plan, mapping, err) : add_runs(plan, mapping, err);
 }

@@ -59,7 +59,10 @@ static void choose_connections(struct sl_plan *plan)
     } else {
         plan->connections = plan->connections_max = (unsigned)wanted;
     }
-    unsigned useful = (unsigned)SL_MAX(SL_MIN(plan->range_count, (size_t)4096), (size_t)1);
+    size_t parts = plan->range_count;
+    for (size_t i = 0; plan->mappings && i < plan->target_count; i++)
+        parts += plan->mappings[i].composed;
+    unsigned useful = (unsigned)SL_MAX(SL_MIN(parts, (size_t)4096), (size_t)1);
     plan->connections_max = SL_MIN(plan->connections_max, useful);
     plan->connections = SL_MIN(plan->connections, plan->connections_max);
 }
@@ -239,6 +242,8 @@ int sl_plan_cut(struct sl_plan *plan, struct sl_err *err)
 
     for (size_t i = 0; i < plan->range_count; i++)
         plan->fetch_bytes += range_bytes(plan, &plan->ranges[i]);
+    for (size_t i = 0; plan->mappings && i < plan->target_count; i++)
+        plan->fetch_bytes += sl_mapping_composed(&plan->mappings[i]);
     for (size_t i = 0; i < plan->source_count; i++)
         objects += sl_source_bytes(plan->sources[i].source);
     plan->skipped_bytes = plan->own->left_out_bytes + objects - SL_MIN(objects, plan->fetch_bytes);

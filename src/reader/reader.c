@@ -97,6 +97,7 @@ struct crew_start {
 static void *run_thread(void *arg)
 {
     struct crew_start *start = arg;
+    sl_reader_compose(start->reader);
     sl_crew_run(start->reader, start->thread);
     return NULL;
 }
@@ -115,6 +116,7 @@ static void run_crews(struct sl_reader *reader)
             break;
         }
     }
+    sl_reader_compose(reader);
     sl_crew_run(reader, 0);
     for (unsigned i = 1; i < started; i++)
         pthread_join(threads[i], NULL);
@@ -140,7 +142,7 @@ static int read_all(struct sl_reader *reader, struct sl_err *err)
     reader->locked.given = sl_alloc_array(reader->given_max, sizeof(*reader->locked.given), err);
     if (!reader->locked.given)
         return -1;
-    if (reader->work.range_count)
+    if (reader->work.range_count || sl_reader_composes(plan))
         run_crews(reader);
     if (reader->locked.err.kind) {
         *err = reader->locked.err;

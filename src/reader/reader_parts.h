@@ -20,7 +20,13 @@ struct sl_work {
     const struct sl_extent *extents;
     struct sl_range *own_ranges; /* not NULL: a resumed load reads only what is missing */
     struct sl_extent *own_extents;
+    struct sl_stretch *kept; /* stretches of files, sorted: only if the plan composes */
+    size_t kept_count, kept_capacity;
     uint64_t resumed_bytes;
+};
+struct sl_stretch {
+    uint32_t file;
+    uint64_t begin, end;
 };
 /** The plan's ranges less what the journal vouches for; kept bytes are fed to verify and heads. */
 struct sl_heads;
@@ -28,6 +34,8 @@ int sl_work_make(struct sl_work *work, const struct sl_plan *plan, struct sl_sin
                  struct sl_journal *journal, struct sl_verify *verify, struct sl_heads *heads,
                  struct sl_err *err);
 void sl_work_release(struct sl_work *work);
+/** Does the journal vouch for these bytes of a file? Only for what is composed. */
+bool sl_work_keeps(const struct sl_work *work, uint32_t file, uint64_t begin, uint64_t end);
 
 /** A range, or a part of one, for a lane. */
 struct sl_job {
@@ -63,7 +71,9 @@ struct sl_reader {
     pthread_mutex_t lock;
     struct {
         size_t next_range;
-        struct sl_job *given; /* what lanes gave away, at most given_max */
+        size_t composed;         /* the target whose blocks are taken */
+        uint64_t composed_bytes; /* of it: taken */
+        struct sl_job *given;    /* what lanes gave away, at most given_max */
         unsigned given_count;
         unsigned busy;     /* ranges that are being read */
         unsigned idle;     /* lanes that would take one */
@@ -187,6 +197,12 @@ int sl_forming_land(struct sl_forming *forming, struct sl_landing *landing,
                     const uint8_t *data, struct sl_err *err);
 /** A new window begins. */
 void sl_forming_turn(struct sl_forming *forming);
+
+/* ---- composing: what no range of bytes gives (composing.c) ----------------------------------- */
+
+bool sl_reader_composes(const struct sl_plan *plan);
+/** Take block after block until none is left or the load fails. Any thread. */
+void sl_reader_compose(struct sl_reader *reader);
 
 /* ---- lane: one connection, range after range ------------------------------------------------ */
 

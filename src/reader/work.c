@@ -21,6 +21,8 @@ struct keeper {
     const struct sl_plan *plan;
     struct sl_verify *verify;
     struct sl_heads *heads;
+    struct sl_work *work;
+    bool composes;
     uint32_t *by_file; /* extents sorted by file and offset */
     struct kept *kept;
     size_t kept_count, kept_capacity;
@@ -108,11 +110,38 @@ static int keep_part(struct keeper *keeper, uint32_t number, uint64_t begin, uin
     return sl_verify_feed_landed(keeper->verify, extent->source, kept->begin, end - begin, err);
 }
 
+static int keep_stretch(struct sl_work *work, uint32_t file, uint64_t begin, uint64_t end,
+                        struct sl_err *err)
+{
+    if (sl_grow(&work->kept, &work->kept_capacity, work->kept_count + 1, sizeof(*work->kept), err) <
+        0)
+        return -1;
+    work->kept[work->kept_count++] = (struct sl_stretch){file, begin, end};
+    return 0;
+}
+
+/* They are merged and in order, so one that holds all of it is the last to begin before it. */
+bool sl_work_keeps(const struct sl_work *work, uint32_t file, uint64_t begin, uint64_t end)
+{
+    size_t low = 0, high = work->kept_count;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        const struct sl_stretch *stretch = &work->kept[middle];
+        if (stretch->file < file || (stretch->file == file && stretch->begin <= begin))
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low && work->kept[low - 1].file == file && work->kept[low - 1].end >= end;
+}
+
 /* From the journal: bytes [begin, end) of a file are right. */
 static int keep(uint32_t file, uint64_t begin, uint64_t end, void *arg, struct sl_err *err)
 {
     struct keeper *keeper = arg;
     const struct sl_plan *plan = keeper->plan;
+    if (keeper->composes && keep_stretch(keeper->work, file, begin, end, err) < 0)
+        return -1;
     for (size_t i = first_after(keeper, file, begin); i < plan->extent_count; i++) {
         const struct sl_extent *extent = &plan->extents[keeper->by_file[i]];
         if (extent->file != file || extent->file_offset >= end)
@@ -244,7 +273,11 @@ int sl_work_make(struct sl_work *work, const struct sl_plan *plan, struct sl_sin
         .ranges = plan->ranges, .range_count = plan->range_count, .extents = plan->extents};
     if (!journal)
         return 0;
-    struct keeper keeper = {.plan = plan, .verify = verify, .heads = heads};
+    struct keeper keeper = {.plan = plan,
+                            .verify = verify,
+                            .heads = heads,
+                            .work = work,
+                            .composes = sl_reader_composes(plan)};
     int failed = resume(work, &keeper, sink, journal, err);
     free(keeper.by_file);
     free(keeper.kept);
@@ -255,4 +288,5 @@ void sl_work_release(struct sl_work *work)
 {
     free(work->own_ranges);
     free(work->own_extents);
+    free(work->kept);
 }
