@@ -320,32 +320,134 @@ START_TEST(every_length_is_checked_at_its_limit_and_one_past)
 }
 END_TEST
 
+/* A change of the first crypt block of v3-passphrase-min (specification, section 17.2). */
+static void check_crypt_field(struct sl_keys *keys, size_t at, const void *value,
+                              size_t value_bytes, const char *code)
+{
+    size_t bytes;
+    uint8_t *data = read_tensors("v3-passphrase-min", &bytes);
+    struct sl_err err = SL_ERR_INIT;
+    memcpy(data + at, value, value_bytes);
+    open_and_digest(data, bytes, keys, true, &err);
+    ck_assert_msg(strcmp(err.code, code) == 0, "byte %zx: %s instead of %s: %s", at, err.code, code,
+                  err.message);
+    free(data);
+}
+
+struct crypt_field {
+    size_t at, bytes;
+    const char *value, *code;
+};
+
+START_TEST(every_length_of_a_crypt_block_is_checked_at_its_limit_and_one_past)
+{
+    static const char most[] = "\xff\xff\xff\xff\xff\xff\xff\xff";
+    static const struct crypt_field fields[] = {
+        {0x40085, 1, "\x75", "E_CRYPTINFO"}, /* length of the block */
+        {0x40085, 1, "\x77", "E_CRYPTINFO"},
+        {0x40085, 1, "\x01", "E_CRYPTINFO"},
+        {0x40085, 8, most, "E_CRYPTINFO"},
+        {0x4008d, 2, "\x01\0", "E_CRYPTINFO"}, /* number of chunks */
+        {0x4008d, 2, "\x03\0", "E_CRYPTINFO"},
+        {0x4008d, 2, most, "E_CRYPTINFO"},
+        {0x4008f, 1, "\x01", "E_CRYPTINFO"}, /* length of the derivation */
+        {0x4008f, 1, "\x29", "E_CRYPTINFO"},
+        {0x4008f, 1, "\x2b", "E_CRYPTINFO"},
+        {0x4008f, 8, most, "E_CRYPTINFO"},
+        {0x40097, 2, "\x02\0", "E_CRYPTINFO"}, /* type: two ciphers, no such, none */
+        {0x40097, 2, "\x04\0", "E_CRYPTINFO"},
+        {0x40099, 2, "\x02\0", "E_CRYPTINFO"},     /* method */
+        {0x4009b, 8, "\0\0\0\0\0\0\0\0", "E_KDF"}, /* opslimit */
+        {0x4009b, 1, "\x10", "E_DECRYPT"},         /* another key */
+        {0x4009b, 1, "\x11", "E_KDF"},
+        {0x4009b, 8, most, "E_KDF"},
+        {0x400a3, 8, "\xff\x1f\0\0\0\0\0\0", "E_KDF"}, /* memlimit */
+        {0x400a3, 8, "\0\x24\0\0\0\0\0\0", "E_DECRYPT"},
+        {0x400a3, 8, "\x01\0\0\x80\0\0\0\0", "E_KDF"},
+        {0x400a3, 8, most, "E_KDF"},
+        {0x400ab, 4, "\x01\0\0\0", "E_KDF"}, /* alg */
+        {0x400ab, 4, "\x03\0\0\0", "E_KDF"},
+        {0x400ab, 4, most, "E_KDF"},
+        {0x400af, 2, "\0\0", "E_KDF"}, /* salt */
+        {0x400af, 2, "\x0f\0", "E_KDF"},
+        {0x400af, 2, "\x11\0", "E_CRYPTINFO"},
+        {0x400af, 2, most, "E_CRYPTINFO"},
+        {0x400c1, 1, "\x39", "E_CRYPTINFO"}, /* length of the cipher block */
+        {0x400c1, 1, "\x3b", "E_CRYPTINFO"},
+        {0x400c1, 8, most, "E_CRYPTINFO"},
+        {0x400cb, 8, "\xff\x03\0\0\0\0\0\0", "E_CRYPTINFO"}, /* piece size */
+        {0x400cb, 8, "\0\x04\0\0\0\0\0\0", ""},
+        {0x400cb, 8, "\x01\x04\0\0\0\0\0\0", "E_CRYPTINFO"},
+        {0x400cb, 8, "\xc0\xff\xff\xff\xff\xff\xff\x7f", ""},
+        {0x400cb, 8, "\0\0\0\0\0\0\0\x80", "E_CRYPTINFO"},
+        {0x400eb, 1, "\0", "E_CRYPTINFO"}, /* number of MACs */
+        {0x400eb, 1, "\x02", "E_CRYPTINFO"},
+        {0x400eb, 8, most, "E_CRYPTINFO"},
+    };
+    struct sl_keys *keys = keys_of("v3-passphrase-min");
+    for (unsigned i = 0; i < SL_COUNT(fields); i++)
+        check_crypt_field(keys, fields[i].at, fields[i].value, fields[i].bytes, fields[i].code);
+    sl_keys_free(keys);
+}
+END_TEST
+
+/* What is said of golden files that do not open. */
+static void check_blame(const char *name, const char *says)
+{
+    size_t bytes;
+    uint8_t *data = read_tensors(name, &bytes);
+    struct sl_keys *keys = keys_of(name);
+    struct sl_err err = SL_ERR_INIT;
+    ck_assert_int_lt(open_and_digest(data, bytes, keys, true, &err), 0);
+    ck_assert_str_eq(err.code, "E_DECRYPT");
+    ck_assert_msg(strstr(err.message, says) != NULL, "%s: %s", name, err.message);
+    sl_keys_free(keys);
+    free(data);
+}
+
+START_TEST(a_wrong_key_is_told_from_damage)
+{
+    check_blame("bad-key-wrong", "probably wrong");
+    check_blame("bad-passphrase-wrong", "probably wrong");
+    check_blame("bad-mac", "damaged");
+    check_blame("bad-nonce", "damaged");
+    check_blame("bad-ciphertext", "damaged");
+}
+END_TEST
+
 /* ---- failing calls --------------------------------------------------------------------------- */
 
 struct object {
     const uint8_t *data;
     size_t bytes;
+    struct sl_keys *keys;
 };
 
 static int read_object(void *arg, struct sl_err *err)
 {
     const struct object *object = arg;
-    return index_and_digest(object->data, object->bytes, true, err);
+    return open_and_digest(object->data, object->bytes, object->keys, true, err);
 }
 
 START_TEST(every_failing_allocation_is_reported)
 {
-    struct object object;
+    struct object object = {0};
     uint8_t *data = read_tensors("v1-tree", &object.bytes);
     object.data = data;
     ck_assert_uint_gt(golden_each_allocation(read_object, &object), 20);
+    free(data);
+    data = read_tensors("v3-key", &object.bytes);
+    object.data = data;
+    object.keys = keys_of("v3-key");
+    ck_assert_uint_gt(golden_each_allocation(read_object, &object), 20);
+    sl_keys_free(object.keys);
     free(data);
 }
 END_TEST
 
 START_TEST(every_failing_read_is_reported)
 {
-    struct object object;
+    struct object object = {0};
     uint8_t *data = read_tensors("v1-many", &object.bytes);
     object.data = data;
     ck_assert_uint_ge(golden_each_read(read_object, &object), 4);
@@ -378,6 +480,8 @@ int main(void)
     tcase_add_test(tcase, every_prefix_is_refused_as_truncated);
     tcase_add_test(tcase, every_damaged_byte_that_matters_is_noticed);
     tcase_add_test(tcase, every_length_is_checked_at_its_limit_and_one_past);
+    tcase_add_test(tcase, every_length_of_a_crypt_block_is_checked_at_its_limit_and_one_past);
+    tcase_add_test(tcase, a_wrong_key_is_told_from_damage);
     tcase_add_test(tcase, every_failing_allocation_is_reported);
     tcase_add_test(tcase, every_failing_read_is_reported);
     tcase_add_test(tcase, a_thousand_headers_take_few_requests);
