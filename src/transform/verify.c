@@ -365,7 +365,8 @@ struct sl_verify *sl_verify_new(const struct sl_check *checks, size_t count,
         if (checks[i].ordered)
             continue;
         item->check = &checks[i];
-        sorted = sorted && (verify->item_count++ == 0 || by_begin(item - 1, item) <= 0);
+        sorted = sorted && (verify->item_count == 0 || by_begin(item - 1, item) <= 0);
+        verify->item_count++;
     }
     verify->locked.remaining = verify->item_count;
     if (!sorted)
