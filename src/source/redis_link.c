@@ -156,20 +156,38 @@ static enum sl_fetch_state break_protocol(struct sl_redis_link *link, const char
 
 /* ---- connecting ------------------------------------------------------------------------------ */
 
+/* DATA: all of [*sent, bytes) went. */
+static enum sl_fetch_state send_from(struct sl_redis_link *link, const char *data, size_t bytes,
+                                     size_t *sent, struct sl_err *err)
+{
+    while (*sent < bytes) {
+        ssize_t went = sl_link_send(link->link, data + *sent, bytes - *sent, err);
+        if (went == SL_LINK_AGAIN)
+            return SL_FETCH_WAIT;
+        if (went < 0)
+            return fail(link);
+        *sent += (size_t)went;
+        progress(link, (size_t)went);
+    }
+    return SL_FETCH_DATA;
+}
+
 static enum sl_fetch_state send_some(struct sl_redis_link *link, struct sl_err *err)
 {
-    while (link->sent < link->out.used) {
-        ssize_t sent =
-            sl_link_send(link->link, link->out.data + link->sent, link->out.used - link->sent, err);
-        if (sent == SL_LINK_AGAIN)
-            return SL_FETCH_WAIT;
-        if (sent < 0)
+    enum sl_fetch_state state = send_from(link, link->out.data, link->out.used, &link->sent, err);
+    if (state == SL_FETCH_DATA && link->lent.data) {
+        state = send_from(link, link->lent.data, link->lent.bytes, &link->lent_sent, err);
+        if (state != SL_FETCH_DATA)
+            return state;
+        link->lent = (struct sl_redis_word){0};
+        link->lent_sent = link->sent = link->out.used = 0;
+        if (sl_buf_text(&link->out, "\r\n", err) < 0)
             return fail(link);
-        link->sent += (size_t)sent;
-        progress(link, (size_t)sent);
+        state = send_from(link, link->out.data, link->out.used, &link->sent, err);
     }
-    link->sent = link->out.used = 0;
-    return SL_FETCH_DATA;
+    if (state == SL_FETCH_DATA)
+        link->sent = link->out.used = 0;
+    return state;
 }
 
 static int add_command(struct sl_redis_link *link, const struct sl_redis_word *words,

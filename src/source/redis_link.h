@@ -49,8 +49,8 @@ enum { SL_REDIS_WORDS_MAX = 8 };
 int sl_redis_link_command(struct sl_redis_link *link, const struct sl_redis_word *words,
                           unsigned count, struct sl_err *err);
 /**
- * The same with one more word, which is lent: it must stay until its reply has come. Only one at a
- * time.
+ * The same with one more word, which is lent: it must stay until its reply has come, and no other
+ * command may follow before that.
  */
 int sl_redis_link_store(struct sl_redis_link *link, const struct sl_redis_word *words,
                         unsigned count, const void *data, size_t bytes, struct sl_err *err);

@@ -87,6 +87,19 @@ static int read_password(const char *path, struct sl_redis_place *place, struct 
     return result < 0 ? sl_wrap(err, "source.redis.passwordFile") : 0;
 }
 
+/* A part of user:password, which no message may quote. */
+static char *decode_secret(const char *text, size_t bytes, struct sl_err *err)
+{
+    struct sl_err why = SL_ERR_INIT;
+    char *plain = sl_url_decode(text, bytes, &why);
+    if (!plain && why.kind == SL_E_USAGE)
+        sl_fail(err, SL_E_USAGE,
+                "the user or password in the Redis URI has a broken percent escape");
+    else if (!plain)
+        *err = why;
+    return plain;
+}
+
 static int find_login(const struct sl_url *url, const struct sl_redis_options *options,
                       struct sl_redis_place *place, struct sl_err *err)
 {
@@ -95,13 +108,13 @@ static int find_login(const struct sl_url *url, const struct sl_redis_options *o
     const char *given = userinfo[user] ? userinfo + user + 1 : NULL;
     const char *variable = getenv("REDIS_PASSWORD");
     if (user)
-        place->user = sl_url_decode(userinfo, user, err);
+        place->user = decode_secret(userinfo, user, err);
     else if (options && options->username)
         place->user = sl_strdup(options->username, err);
     if (!place->user && (user || (options && options->username)))
         return -1;
     if (given)
-        return (place->password = sl_url_decode(given, strlen(given), err)) ? 0 : -1;
+        return (place->password = decode_secret(given, strlen(given), err)) ? 0 : -1;
     if (options && options->password_file)
         return read_password(options->password_file, place, err);
     if (variable && *variable)
