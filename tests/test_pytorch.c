@@ -98,11 +98,24 @@ static void check_tensor(struct sl_index *index, const json_t *expected)
     ck_assert_uint_eq(tensor->rank, json_array_size(shape));
     for (unsigned i = 0; i < tensor->rank; i++)
         ck_assert_uint_eq(tensor->shape[i], (uint64_t)json_integer_value(json_array_get(shape, i)));
+    ck_assert_uint_eq(tensor->bytes,
+                      (uint64_t)json_integer_value(json_object_get(expected, "nbytes")));
     if (json_object_get(expected, "path"))
         check_path(tensor, json_object_get(expected, "path"));
     ck_assert_msg(sl_tensor_digest(index, tensor, true, digest, &err) == 0, "%s", err.message);
     sl_hex(digest, 32, hex);
     ck_assert_str_eq(hex, json_string_value(json_object_get(expected, "sha256")));
+}
+
+/* Tensors of such files lie in storages of their own, in their order. */
+static void check_offsets(const struct sl_index *index, const json_t *offsets)
+{
+    for (size_t i = 0; i < json_object_size(offsets); i++) {
+        char key[32];
+        snprintf(key, sizeof(key), "%zu", i);
+        ck_assert_uint_eq(index->tensors[i].begin,
+                          (uint64_t)json_integer_value(json_object_get(offsets, key)));
+    }
 }
 
 static void check_slice(struct sl_index *index, const json_t *expected)
@@ -134,6 +147,7 @@ static void check_index(struct sl_index *index, const json_t *expected)
     ck_assert_uint_eq(index->tensor_count, json_array_size(tensors));
     for (size_t i = 0; i < json_array_size(tensors); i++)
         check_tensor(index, json_array_get(tensors, i));
+    check_offsets(index, json_object_get(expected, "storage_offsets"));
     for (size_t i = 0; i < json_array_size(slices); i++)
         check_slice(index, json_array_get(slices, i));
     ck_assert_int_eq(sl_index_digest(index, true, ignore_digest, NULL, &err), 0);
@@ -182,11 +196,14 @@ END_TEST
 
 /* ---- damage ---------------------------------------------------------------------------------- */
 
-static void check_prefixes(const char *file)
+enum { PREFIXES_MAX = 200 }; /* of the beginning, and as many up to the end */
+
+static void check_prefixes(const char *file, size_t step)
 {
     size_t bytes;
     uint8_t *data = read_checkpoint(file, &bytes);
-    for (size_t length = 0; length < bytes; length++) {
+    for (size_t length = 0; length < bytes;
+         length += length < PREFIXES_MAX || length + PREFIXES_MAX > bytes ? 1 : step) {
         struct sl_err err = SL_ERR_INIT;
         uint8_t *part = malloc(length + 1);
         memcpy(part, data, length);
@@ -200,8 +217,22 @@ static void check_prefixes(const char *file)
 
 START_TEST(every_prefix_is_refused)
 {
-    check_prefixes("records_2_7.pt");
-    check_prefixes("legacy_0_4.pt");
+    check_prefixes("views.pt", 1);
+    check_prefixes("legacy_0_4.pt", 1);
+    check_prefixes("zip64_as_torch_writes.pt", 1);
+}
+END_TEST
+
+START_TEST(prefixes_of_every_file_are_refused)
+{
+    json_t *manifest = golden_json("pytorch/MANIFEST.json");
+    const json_t *items = json_object_get(manifest, "items");
+    for (size_t i = 0; i < json_array_size(items); i++) {
+        const char *file = json_string_value(json_object_get(json_array_get(items, i), "file"));
+        if (!strstr(file, ".json") && !strstr(file, "trailing"))
+            check_prefixes(file, 97);
+    }
+    json_decref(manifest);
 }
 END_TEST
 
@@ -304,6 +335,7 @@ int main(void)
     TCase *tcase = tcase_create("pytorch");
     tcase_add_test(tcase, golden_files_are_read_exactly_or_refused_with_their_code);
     tcase_add_test(tcase, every_prefix_is_refused);
+    tcase_add_test(tcase, prefixes_of_every_file_are_refused);
     tcase_add_test(tcase, every_damaged_byte_is_survived);
     tcase_add_test(tcase, every_failing_allocation_and_read_is_reported);
     tcase_add_test(tcase, verbatim_loads_do_not_look_inside);

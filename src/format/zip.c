@@ -131,6 +131,10 @@ static int read_ends(const struct sl_zip *zip, struct ends *ends, struct sl_err 
             err, SL_E_FORMAT, "zip.limit",
             "a directory of %" PRIu64 " bytes with %" PRIu64 " entries, limits %d and %d",
             ends->directory_bytes, ends->count, SL_ZIP_DIRECTORY_BYTES_MAX, SL_ZIP_ENTRIES_MAX);
+    if (ends->count > ends->directory_bytes / CENTRAL_BYTES)
+        return sl_fail_code(err, SL_E_FORMAT, "zip.cd",
+                            "%" PRIu64 " entries do not fit a directory of %" PRIu64 " bytes",
+                            ends->count, ends->directory_bytes);
     return 0;
 }
 
