@@ -2,6 +2,7 @@
 #include "redis_server.h"
 
 #include <arpa/inet.h>
+#include <netinet/tcp.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -394,6 +395,7 @@ static void *listen_on(void *arg)
                 close(fd);
             return NULL;
         }
+        setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &(int){1}, sizeof(int));
         struct client *client = calloc(1, sizeof(*client));
         client->server = server;
         client->fd = fd;
