@@ -1,0 +1,191 @@
+/* Conversions to a destination that takes bytes in order only: a PUT. */
+#include <check.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "convert_case.h"
+#include "model_maker.h"
+#include "range_server.h"
+
+enum { OBJECTS_MAX = 16 };
+static struct sl_server *server;
+/* What was PUT; and where a byte of the model changes when a destination is asked for. */
+static struct {
+    struct {
+        char target[4096];
+        uint8_t *data;
+        size_t bytes;
+    } objects[OBJECTS_MAX];
+    size_t count;
+    uint8_t *flip;
+    int status; /* of PUTs */
+} dav;
+
+static bool handle(const struct sl_server_request *request, struct sl_server_reply *reply,
+                   void *arg)
+{
+    (void)arg;
+    reply->status = 404;
+    if (dav.flip)
+        *dav.flip ^= 1;
+    dav.flip = NULL;
+    if (strcmp(request->method, "PUT") != 0)
+        return true;
+    reply->status = dav.status;
+    if (dav.status != 201 || dav.count == OBJECTS_MAX)
+        return true;
+    snprintf(dav.objects[dav.count].target, sizeof(dav.objects[0].target), "%s", request->target);
+    dav.objects[dav.count].data = malloc(request->body_bytes + 1);
+    memcpy(dav.objects[dav.count].data, request->body, request->body_bytes);
+    dav.objects[dav.count++].bytes = request->body_bytes;
+    return true;
+}
+
+static void setup(void)
+{
+    sl_case_setup();
+    memset(&dav, 0, sizeof(dav));
+    dav.status = 201;
+    server = sl_server_start();
+    sl_server_handle(server, handle, NULL);
+}
+
+static void teardown(void)
+{
+    sl_server_stop(server);
+    for (size_t i = 0; i < dav.count; i++)
+        free(dav.objects[i].data);
+    sl_case_teardown();
+}
+
+static const char *url(const char *path, char text[SL_CASE_PATH_BYTES])
+{
+    snprintf(text, SL_CASE_PATH_BYTES, "%s", sl_server_url(server, path));
+    return text;
+}
+
+/* The bytes that the same conversion puts into a file. */
+static void expect_like_file(const struct sl_convert_config *config, const char *name,
+                             const char *target)
+{
+    char to[SL_CASE_PATH_BYTES];
+    sl_case_expect("memory:model", url(target, to), config, NULL);
+    ck_assert_uint_eq(dav.count, 1);
+    ck_assert_str_eq(dav.objects[0].target, target);
+    sl_case_expect("memory:model", sl_case_path(name, to), config, NULL);
+    ck_assert(sl_model_same(sl_case_scratch, name, dav.objects[0].data, dav.objects[0].bytes));
+}
+
+START_TEST(a_put_has_the_bytes_of_a_file)
+{
+    size_t bytes;
+    uint8_t *data = sl_case_model(&bytes);
+    struct sl_convert_config config = sl_case_tensorizer;
+    config.threads = 4;
+    expect_like_file(&config, "m.tensors", "/m.tensors");
+    free(data);
+}
+END_TEST
+
+START_TEST(safetensors_are_read_once)
+{
+    size_t bytes;
+    uint8_t *data = sl_case_model(&bytes);
+    expect_like_file(&sl_case_safetensors, "m.safetensors", "/m.safetensors");
+    free(data);
+}
+END_TEST
+
+START_TEST(what_is_encrypted_can_be_put)
+{
+    size_t bytes;
+    char to[SL_CASE_PATH_BYTES];
+    uint8_t *data = sl_case_model(&bytes), key[SL_KEY_BYTES] = {5};
+    SL_AUTO(sl_keys) keys = sl_keys_from_key(key, NULL);
+    struct sl_convert_config config = sl_case_tensorizer;
+    config.seal = keys;
+    config.threads = 3;
+    sl_case_expect("memory:model", url("/m.tensors", to), &config, NULL);
+    ck_assert_uint_eq(dav.count, 1);
+    ck_assert_int_eq(sl_memory_put("sealed", dav.objects[0].data, dav.objects[0].bytes, NULL), 0);
+    sl_case_same("memory:model", NULL, "memory:sealed", keys);
+    free(data);
+}
+END_TEST
+
+START_TEST(the_index_of_shards_comes_last)
+{
+    size_t bytes;
+    char to[SL_CASE_PATH_BYTES];
+    uint8_t *data = sl_case_model(&bytes);
+    struct sl_convert_config config = sl_case_safetensors;
+    config.shard_bytes = 10000;
+    sl_case_expect("memory:model", url("/a%20b/", to), &config, NULL);
+    ck_assert_uint_eq(dav.count, 4);
+    ck_assert_str_eq(dav.objects[0].target, "/a%20b/model-00001-of-00003.safetensors");
+    ck_assert_str_eq(dav.objects[3].target, "/a%20b/model.safetensors.index.json");
+    free(data);
+}
+END_TEST
+
+START_TEST(a_source_that_changes_between_the_readings_is_found)
+{
+    size_t bytes;
+    struct sl_err err;
+    char to[SL_CASE_PATH_BYTES];
+    uint8_t *data = sl_case_model(&bytes), key[SL_KEY_BYTES] = {5};
+    SL_AUTO(sl_keys) keys = sl_keys_from_key(key, NULL);
+    struct sl_convert_config config = sl_case_tensorizer;
+    config.replace = false; /* so that the object is asked for */
+    for (unsigned sealed = 0; sealed < 2; sealed++) {
+        dav.flip = data + bytes - SL_CASE_SMALL * 20 - 5000;
+        config.seal = sealed ? keys : NULL;
+        ck_assert_int_lt(
+            sl_case_convert("memory:model", url("/m.tensors", to), &config, NULL, NULL, &err), 0);
+        ck_assert_int_eq(err.kind, SL_E_INTEGRITY);
+        ck_assert_str_eq(err.code, "changed");
+        ck_assert_msg(strstr(err.message, "big.1") != NULL, "%s", err.message);
+        ck_assert_uint_eq(dav.count, 0);
+    }
+    free(data);
+}
+END_TEST
+
+START_TEST(a_refused_put_is_told)
+{
+    size_t bytes;
+    struct sl_err err;
+    char to[SL_CASE_PATH_BYTES];
+    uint8_t *data = sl_case_model(&bytes);
+    struct sl_convert_config config = sl_case_tensorizer;
+    dav.status = 403;
+    ck_assert_int_lt(
+        sl_case_convert("memory:model", url("/m.tensors", to), &config, NULL, NULL, &err), 0);
+    ck_assert_int_eq(err.kind, SL_E_AUTH);
+    free(data);
+}
+END_TEST
+
+static Suite *suite(void)
+{
+    Suite *all = suite_create("convert_order");
+    TCase *cases = tcase_create("convert_order");
+    tcase_add_checked_fixture(cases, setup, teardown);
+    tcase_add_test(cases, a_put_has_the_bytes_of_a_file);
+    tcase_add_test(cases, safetensors_are_read_once);
+    tcase_add_test(cases, what_is_encrypted_can_be_put);
+    tcase_add_test(cases, the_index_of_shards_comes_last);
+    tcase_add_test(cases, a_source_that_changes_between_the_readings_is_found);
+    tcase_add_test(cases, a_refused_put_is_told);
+    suite_add_tcase(all, cases);
+    return all;
+}
+
+int main(void)
+{
+    SRunner *runner = srunner_create(suite());
+    srunner_run_all(runner, CK_ENV);
+    int failures = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failures ? 1 : 0;
+}
