@@ -326,7 +326,7 @@ START_TEST(verify_reads_directories_and_objects)
     EXPECT(ran, 0, "1 right, 0 wrong");
     ran_release(&ran);
     RUN(&ran, "verify", model);
-    EXPECT(ran, 5, "no hashes");
+    EXPECT(ran, 0, "no hashes");
     ran_release(&ran);
     uint8_t *data = golden_read("tensorizer/v1-module.tensors.gz", &bytes);
     snprintf(tensors, sizeof(tensors), "%s/good.tensors", scratch);

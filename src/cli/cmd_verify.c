@@ -1,7 +1,7 @@
 /*
  * sluice verify: a published directory against its manifest, or objects against the hashes that
- * they carry (and those of verify.sha256), by reading them. Every wrong thing is told, not only the
- * first.
+ * they carry (and those of verify.sha256, and signatures), by reading them. Encrypted ones with a
+ * key: their MACs, and the hashes of what they hold. Every wrong thing is told, not only the first.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -10,7 +10,19 @@
 #include "cli.h"
 #include "hash.h"
 #include "load.h"
+#include "log.h"
 #include "operand.h"
+#include "verify.h"
+
+struct verify_options {
+    bool require;
+};
+static const struct sl_option rows[] = {
+    SL_OPTION(verify_options, require, BOOL, "false",
+              "fail if anything has neither a hash nor a signature"),
+    SL_OPTION_END,
+};
+static const struct sl_option_table table = {"verify", sizeof(struct verify_options), rows};
 
 enum { VERIFY_JSON_MAX = 256 * 1024 * 1024, CHUNK_BYTES = 1024 * 1024 };
 
@@ -19,6 +31,7 @@ struct report {
     struct sl_json json;
     bool to_json;
     uint64_t good, bad, bare;
+    bool require; /* what has no hash is wrong too */
 };
 
 enum verdict { GOOD, BAD, BARE };
@@ -49,35 +62,105 @@ static void tell_file(const char *name, bool good, void *arg)
     tell(arg, "file", name, good ? GOOD : BAD, NULL);
 }
 
-/* ---- objects -------------------------------------------------------------------------------- */
+/* ---- tensors -------------------------------------------------------------------------------- */
 
-static int check_tensor(struct report *report, struct sl_index *index,
-                        const struct sl_tensor *tensor, struct sl_err *first)
+/* A wrong thing is told and remembered, anything else ends the command. */
+static int judge(struct report *report, const char *kind, const char *name,
+                 const struct sl_err *why, struct sl_err *first)
 {
-    uint8_t digest[32];
-    struct sl_err err = SL_ERR_INIT;
-    if (tensor->hash_count == 0 || tensor->meta || tensor->encrypted) {
-        tell(report, "tensor", tensor->name, BARE, tensor->encrypted ? "encrypted" : NULL);
-        return 0;
-    }
-    if (sl_tensor_digest(index, tensor, true, digest, &err) == 0) {
-        tell(report, "tensor", tensor->name, GOOD, NULL);
-        return 0;
-    }
-    if (err.kind != SL_E_INTEGRITY) {
-        *first = err;
+    if (why->kind != SL_E_INTEGRITY) {
+        *first = *why;
         return -1;
     }
-    tell(report, "tensor", tensor->name, BAD, err.message);
+    tell(report, kind, name, BAD, why->message);
     if (!first->kind)
-        *first = err;
+        *first = *why;
     return 0;
 }
 
-static int hash_object(struct sl_source *source, uint8_t digest[32], struct sl_err *err)
+/* Why a tensor cannot be checked; NULL if it can. */
+static const char *why_bare(const struct sl_tensor *tensor)
 {
-    SL_AUTO(sl_sha256) sha = sl_sha256_new(err);
-    sl_autofree uint8_t *chunk = sha ? sl_alloc_aligned(4096, CHUNK_BYTES, err) : NULL;
+    if (tensor->meta)
+        return "no data";
+    if (tensor->encrypted)
+        return tensor->key ? NULL : "encrypted: give its key";
+    return tensor->hash_count ? NULL : "";
+}
+
+/* The tensors that can be checked: an index of copies, and which of them were right. */
+struct checking {
+    struct report *report;
+    struct sl_cancel *cancel;
+    struct sl_index view;
+    bool *done;
+};
+
+static int tell_right(void *arg, const struct sl_tensor *tensor, const uint8_t digest[32],
+                      struct sl_err *err)
+{
+    struct checking *checking = arg;
+    (void)digest;
+    tell(checking->report, "tensor", tensor->name, GOOD, NULL);
+    checking->done[tensor - checking->view.tensors] = true;
+    return sl_cancel_check(checking->cancel, err);
+}
+
+/* Neighbours are read together, until one is wrong; those that are left then one by one. */
+static int check_view(struct checking *checking, struct sl_err *first)
+{
+    struct sl_err why = SL_ERR_INIT;
+    if (sl_index_digest(&checking->view, true, tell_right, checking, &why) == 0)
+        return 0;
+    if (why.kind != SL_E_INTEGRITY) {
+        *first = why;
+        return -1;
+    }
+    for (size_t i = 0; i < checking->view.tensor_count; i++) {
+        uint8_t digest[32];
+        const struct sl_tensor *tensor = &checking->view.tensors[i];
+        if (checking->done[i])
+            continue;
+        why = (struct sl_err)SL_ERR_INIT;
+        if (sl_tensor_digest(&checking->view, tensor, true, digest, &why) < 0) {
+            if (judge(checking->report, "tensor", tensor->name, &why, first) < 0)
+                return -1;
+        } else if (tell_right(checking, tensor, digest, first) < 0) {
+            return -1;
+        }
+    }
+    return 0;
+}
+
+static int check_index(struct report *report, struct sl_index *index, struct sl_cancel *cancel,
+                       struct sl_err *first)
+{
+    struct checking checking = {.report = report, .cancel = cancel, .view = *index};
+    sl_autofree struct sl_tensor *tensors =
+        sl_alloc_array(index->tensor_count, sizeof(*tensors), first);
+    sl_autofree bool *done = sl_alloc_array(index->tensor_count, sizeof(*done), first);
+    if (!tensors || !done)
+        return -1;
+    checking.view.tensors = tensors;
+    checking.view.tensor_count = 0;
+    checking.done = done;
+    for (size_t i = 0; i < index->tensor_count; i++) {
+        const char *why = why_bare(&index->tensors[i]);
+        if (why)
+            tell(report, "tensor", index->tensors[i].name, BARE, *why ? why : NULL);
+        else
+            tensors[checking.view.tensor_count++] = index->tensors[i];
+    }
+    return check_view(&checking, first);
+}
+
+/* ---- objects -------------------------------------------------------------------------------- */
+
+static int hash_object(struct sl_source *source, enum sl_hash_kind kind,
+                       uint8_t digest[SL_HASH_BYTES_MAX], struct sl_err *err)
+{
+    SL_AUTO(sl_hasher) hasher = sl_hasher_new(kind, err);
+    sl_autofree uint8_t *chunk = hasher ? sl_alloc_aligned(4096, CHUNK_BYTES, err) : NULL;
     if (!chunk)
         return -1;
     uint64_t bytes = sl_source_bytes(source);
@@ -85,10 +168,10 @@ static int hash_object(struct sl_source *source, uint8_t digest[32], struct sl_e
         size_t part = (size_t)SL_MIN(bytes - at, (uint64_t)CHUNK_BYTES);
         if (sl_source_read(source, at, chunk, part, err) < 0)
             return -1;
-        sl_sha256_update(sha, chunk, part);
+        sl_hasher_update(hasher, chunk, part);
         at += part;
     }
-    sl_sha256_finish(sha, digest);
+    sl_hasher_finish(hasher, digest);
     return 0;
 }
 
@@ -96,40 +179,48 @@ static int check_object(struct report *report, const struct sl_plan *plan,
                         const struct sl_check *check, struct sl_err *first)
 {
     const struct sl_plan_source *source = &plan->sources[check->source];
-    uint8_t digest[32];
-    char expected[65], actual[65], why[200];
-    if (hash_object(source->source, digest, first) < 0)
+    uint8_t digest[SL_HASH_BYTES_MAX];
+    struct sl_err why = SL_ERR_INIT;
+    if (hash_object(source->source, check->kind, digest, first) < 0)
         return -1;
-    if (memcmp(digest, check->expected, sizeof(digest)) == 0) {
-        tell(report, "object", source->name, GOOD, NULL);
-        return 0;
+    if (!sl_verify_agrees(check, digest)) {
+        sl_verify_mismatch(check, digest, &why);
+        return judge(report, "object", source->name, &why, first);
     }
-    sl_hex(check->expected, 32, expected);
-    sl_hex(digest, 32, actual);
-    snprintf(why, sizeof(why), "sha256 is %s, expected %s", actual, expected);
-    tell(report, "object", source->name, BAD, why);
-    if (!first->kind)
-        sl_fail(first, SL_E_INTEGRITY,
-                "object '%s': %s: either is wrong; if it is the object, store it anew",
-                source->name, why);
+    tell(report, "object", source->name, GOOD,
+         check->kind == SL_HASH_BLAKE2B ? "signature of minisign" : NULL);
     return 0;
 }
 
-static int check_plan(struct report *report, const struct sl_plan *plan, struct sl_err *first)
+/* Whether the user gave a hash or a signature of it. */
+static bool is_given(const struct sl_plan *plan, uint32_t source)
+{
+    for (size_t i = 0; i < plan->check_count; i++)
+        if (plan->checks[i].given && plan->checks[i].source == source)
+            return true;
+    return false;
+}
+
+static bool has_hashes(const struct sl_index *index)
+{
+    for (size_t i = 0; i < index->tensor_count; i++)
+        if (index->tensors[i].hash_count || index->tensors[i].encrypted)
+            return true;
+    return false;
+}
+
+static int check_plan(struct report *report, const struct sl_plan *plan, struct sl_cancel *cancel,
+                      struct sl_err *first)
 {
     for (uint32_t i = 0; i < plan->source_count; i++) {
         struct sl_index *index = plan->sources[i].index;
-        if (!index) {
-            const struct sl_check *found = NULL;
-            for (size_t c = 0; c < plan->check_count && !found; c++)
-                found =
-                    plan->checks[c].given && plan->checks[c].source == i ? &plan->checks[c] : NULL;
-            if (!found)
-                tell(report, "object", plan->sources[i].name, BARE, NULL);
-        } else if (i == 0 || plan->sources[i - 1].index != index) {
-            for (size_t t = 0; t < index->tensor_count; t++)
-                if (check_tensor(report, index, &index->tensors[t], first) < 0)
-                    return -1;
+        if (index && has_hashes(index)) {
+            if ((i == 0 || plan->sources[i - 1].index != index) &&
+                check_index(report, index, cancel, first) < 0)
+                return -1;
+        } else if (!is_given(plan, i)) {
+            tell(report, "object", plan->sources[i].name, BARE,
+                 index ? "its format carries none, or its writer left them out" : NULL);
         }
     }
     for (size_t c = 0; c < plan->check_count; c++)
@@ -138,34 +229,71 @@ static int check_plan(struct report *report, const struct sl_plan *plan, struct 
     return 0;
 }
 
+/* Keys for every index, if there are any: MACs are checked then, and hashes of plaintext. */
+static int unlock_all(const struct sl_plan *plan, struct sl_keys *keys, struct sl_err *err)
+{
+    for (size_t i = 0; i < plan->source_count && keys; i++) {
+        struct sl_index *index = plan->sources[i].index;
+        if (index && (i == 0 || plan->sources[i - 1].index != index) &&
+            sl_index_unlock(index, keys, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* One model, as it lies in the store: whole, and encrypted if it is. */
+static int verify_model(struct sl_cli *cli, struct sl_spec *spec, struct report *report,
+                        struct sl_err *first)
+{
+    SL_AUTO(sl_keys) keys = NULL;
+    SL_AUTO(sl_plan) plan = NULL;
+    struct sl_source_config config;
+    struct sl_spec_decrypt decrypt = spec->decrypt;
+    const struct verify_options *options = cli->options;
+    report->require |= options->require || spec->verify.hashes == SL_HASHES_REQUIRE;
+    if (sl_keys_open(decrypt.key_file, decrypt.passphrase_file, &keys, first) < 0)
+        return -1;
+    spec->verify.hashes = SL_HASHES_ALL;
+    spec->sink.tmpfs.layout = SL_LAYOUT_VERBATIM;
+    spec->decrypt = (struct sl_spec_decrypt){NULL, NULL}; /* whole objects stay encrypted */
+    sl_load_source_config(spec, cli->cancel, NULL, &config);
+    int done = sl_plan_make(spec, &config, &plan, first);
+    spec->decrypt = decrypt;
+    if (done < 0 || unlock_all(plan, keys, first) < 0)
+        return -1;
+    return check_plan(report, plan, cli->cancel, first);
+}
+
+static int judge_all(const struct report *report, const char *operand, struct sl_err *err)
+{
+    if (report->require && report->bare)
+        return sl_fail(err, SL_E_INTEGRITY,
+                       "%" PRIu64 " of what '%s' holds has no hash, and hashes are required: give "
+                       "the SHA-256 of objects in verify.sha256, or sign them",
+                       report->bare, operand);
+    if (report->good == 0)
+        sl_log(SL_LOG_WARN,
+               "'%s' carries no hashes, so nothing was verified: give SHA-256 with --set "
+               "verify.sha256.OBJECT=HEX, and --require to insist",
+               operand);
+    return 0;
+}
+
 static int verify_objects(struct sl_cli *cli, struct report *report, struct sl_err *err)
 {
     struct sl_specs specs = {0};
-    struct sl_source_config config;
     struct sl_err first = SL_ERR_INIT;
     int done = 0;
     if (sl_operand_specs(cli, NULL, NULL, "/", &specs, &first) < 0)
         done = -1;
-    for (size_t i = 0; i < specs.count && done == 0; i++) {
-        SL_AUTO(sl_plan) plan = NULL;
-        specs.items[i].verify.hashes = SL_HASHES_ALL;
-        specs.items[i].sink.tmpfs.layout = SL_LAYOUT_VERBATIM;
-        sl_load_source_config(&specs.items[i], cli->cancel, NULL, &config);
-        done = sl_plan_make(&specs.items[i], &config, &plan, &first);
-        if (done == 0)
-            done = check_plan(report, plan, &first);
-    }
+    for (size_t i = 0; i < specs.count && done == 0; i++)
+        done = verify_model(cli, &specs.items[i], report, &first);
     sl_specs_release(&specs);
     if (first.kind) {
         *err = first;
         return -1;
     }
-    if (done == 0 && report->good == 0)
-        return sl_fail(err, SL_E_INTEGRITY,
-                       "'%s' carries no hashes, so nothing could be verified: give SHA-256 with "
-                       "--set verify.sha256.OBJECT=HEX",
-                       sl_operand_tame(cli->operands[0]));
-    return done;
+    return done < 0 ? -1 : judge_all(report, sl_operand_tame(cli->operands[0]), err);
 }
 
 /* ---- the command ---------------------------------------------------------------------------- */
@@ -227,15 +355,22 @@ const struct sl_command sl_cmd_verify = {
     .name = "verify",
     .usage = "sluice verify DIR | URI | SPEC",
     .summary = "check a published directory or objects against their hashes",
-    .description = "A directory with a published model is compared, file by file, with the CRC32C "
-                   "of its manifest. Objects, prefixes, indexes "
-                   "and specs are read, and every tensor is compared with the hashes that came "
-                   "with it, and every object with the SHA-256 that "
-                   "verify.sha256 gives for it. Exits with 5 if anything is wrong, or if there is "
-                   "no hash at all.",
-    .examples = "sluice verify /dev/shm/model\n"
-                "sluice verify s3://bucket/model.tensors\n"
-                "sluice verify --set verify.sha256.model.gguf=9f86d0… https://host/model.gguf",
+    .description =
+        "A directory with a published model is compared, file by file, with the CRC32C of its "
+        "manifest. Objects, prefixes, indexes and specs are read, whatever their format: every "
+        "tensor is compared with the hashes that came with it, and every object with the SHA-256 "
+        "that verify.sha256 gives for it and with its signature, if verify.minisign names a key. "
+        "Encrypted tensors are checked with --key-file or --passphrase-file: the MAC of every "
+        "piece, and the hashes of the plaintext. Nothing is written. Exits with 5 if anything is "
+        "wrong, naming it and both values. What has no hash is listed as such, and is wrong only "
+        "with --require or 'verify.hashes: require'.",
+    .examples =
+        "sluice verify /dev/shm/model\n"
+        "sluice verify s3://bucket/model.tensors\n"
+        "sluice verify --key-file model.key s3://bucket/encrypted.tensors\n"
+        "sluice verify --set verify.sha256.model.gguf=9f86d0… https://host/model.gguf\n"
+        "sluice verify --require --set verify.minisign.publicKeyFile=team.pub s3://bucket/model/",
+    .options = &table,
     .spec_flags = true,
     .operand_min = 1,
     .operand_max = 1,

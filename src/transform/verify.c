@@ -110,7 +110,7 @@ int sl_verify_mismatch(const struct sl_check *check, const uint8_t digest[SL_HAS
         check->what, name, actual, expected);
 }
 
-static bool matches(const struct sl_check *check, const uint8_t digest[SL_HASH_BYTES_MAX])
+bool sl_verify_agrees(const struct sl_check *check, const uint8_t digest[SL_HASH_BYTES_MAX])
 {
     if (check->signer)
         return sl_minisign_matches(check->signer, check->expected, digest, SL_HASH_BYTES_MAX);
@@ -124,7 +124,7 @@ int sl_verify_complete(struct sl_verify *verify, struct sl_verify_item *item,
     struct sl_err why = SL_ERR_INIT;
     bool right = check->computed
                      ? verify->config.computed(verify->config.arg, check, digest, &why) == 0
-                     : matches(check, digest);
+                     : sl_verify_agrees(check, digest);
     if (check->computed) {
         /* nothing to compare with: what could fail has told why */
     } else if (right) {

@@ -49,7 +49,9 @@ int sl_verify_feed(struct sl_verify *verify, uint32_t source, uint64_t begin, co
  */
 int sl_verify_feed_landed(struct sl_verify *verify, uint32_t source, uint64_t begin, uint64_t bytes,
                           struct sl_err *err);
-/** The failure of a check that is done elsewhere: -1. */
+/** For a check that is done elsewhere: is this the hash, or one that its signature is of? */
+bool sl_verify_agrees(const struct sl_check *check, const uint8_t digest[SL_HASH_BYTES_MAX]);
+/** Its failure: -1. */
 int sl_verify_mismatch(const struct sl_check *check, const uint8_t digest[SL_HASH_BYTES_MAX],
                        struct sl_err *err);
 /** Everything was fed: wait until every check is done. cancel may be NULL. */

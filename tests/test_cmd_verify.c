@@ -1,0 +1,220 @@
+/* The command verify as a process: what it reads, what it says, how it exits. */
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "buf.h"
+#include "golden.h"
+#include "json.h"
+#include "model_maker.h"
+#include "run_sluice.h"
+#include "scratch.h"
+
+enum { PATH_BYTES = 512 };
+static char scratch[SL_SCRATCH_PATH_BYTES];
+static int scratch_fd;
+static struct ran ran;
+
+static void setup(void)
+{
+    scratch_fd = sl_scratch_open(scratch);
+    setenv("SLUICE_TERMINATION_LOG", "/dev/null", 1);
+}
+
+static void teardown(void)
+{
+    ran_release(&ran);
+    sl_scratch_close(scratch_fd, scratch);
+}
+
+/* A path in the scratch directory, good until four more were asked for. */
+static const char *at(const char *name)
+{
+    static char paths[4][PATH_BYTES];
+    static unsigned number;
+    char *path = paths[number++ % 4];
+    snprintf(path, PATH_BYTES, "%s/%s", scratch, name);
+    return path;
+}
+
+static void write_file(const char *name, const void *data, size_t bytes)
+{
+    FILE *file = fopen(at(name), "w");
+    ck_assert_ptr_nonnull(file);
+    ck_assert_uint_eq(fwrite(data, 1, bytes, file), bytes);
+    ck_assert_int_eq(fclose(file), 0);
+}
+
+static void copy_fixture(const char *name, const char *as)
+{
+    char path[PATH_BYTES];
+    struct sl_buf text = SL_BUF_INIT(1024 * 1024);
+    snprintf(path, sizeof(path), SL_TEST_DATA "/minisign/%s", name);
+    ck_assert_int_eq(sl_buf_read_file(&text, path, NULL), 0);
+    write_file(as, text.data, text.used);
+    sl_buf_release(&text);
+}
+
+#define VERIFY(...)                                                                                \
+    do {                                                                                           \
+        ran_release(&ran);                                                                         \
+        RUN(&ran, "verify", __VA_ARGS__);                                                          \
+    } while (0)
+#define EXPECT(code, word)                                                                         \
+    ck_assert_msg(ran.exit_code == (code) && (strstr(ran.out, word) || strstr(ran.err, word)),     \
+                  "exit code %d\n%s\n%s", ran.exit_code, ran.out, ran.err)
+
+START_TEST(what_has_no_hash_is_said_and_fails_only_if_required)
+{
+    size_t bytes;
+    uint8_t *data = sl_model_safetensors("a,b", 500, &bytes);
+    write_file("m.safetensors", data, bytes);
+    free(data);
+    VERIFY(at("m.safetensors"));
+    EXPECT(0, "0 right, 0 wrong, 1 without a hash");
+    EXPECT(0, "nothing was verified");
+    VERIFY(at("m.safetensors"), "--require");
+    EXPECT(5, "hashes are required");
+    VERIFY(at("m.safetensors"), "--set", "verify.hashes=require");
+    EXPECT(5, "hashes are required");
+    VERIFY(at("m.safetensors"), "--set",
+           "verify.sha256.m.safetensors="
+           "0000000000000000000000000000000000000000000000000000000000000000");
+    EXPECT(5, "expected 0000");
+}
+END_TEST
+
+START_TEST(every_wrong_tensor_is_told)
+{
+    size_t bytes;
+    uint8_t *data = golden_read("tensorizer/v1-module.tensors.gz", &bytes);
+    write_file("m.tensors", data, bytes);
+    VERIFY(at("m.tensors"), "--require");
+    EXPECT(0, " 0 wrong, 0 without a hash");
+    struct golden_open open;
+    struct sl_err err = SL_ERR_INIT;
+    ck_assert_int_eq(golden_index(&open, "m.tensors", data, bytes, &err), 0);
+    unsigned changed = 0, right = 0;
+    for (size_t i = 0; i < open.index->tensor_count; i++) {
+        const struct sl_tensor *tensor = &open.index->tensors[i];
+        if (tensor->begin == tensor->end || changed == 2) {
+            right++;
+            continue;
+        }
+        data[tensor->begin] ^= 1;
+        changed++;
+    }
+    golden_release(&open);
+    write_file("m.tensors", data, bytes);
+    free(data);
+    VERIFY(at("m.tensors"), "--json");
+    EXPECT(5, "the file says");
+    /* a line of results, a line of the error */
+    json_t *result = sl_json_parse(ran.out, strcspn(ran.out, "\n"), "result", NULL);
+    ck_assert_ptr_nonnull(result);
+    ck_assert_uint_eq(sl_json_get_uint(result, "bad", 0), 2);
+    ck_assert_uint_eq(sl_json_get_uint(result, "good", 0), right);
+    json_decref(result);
+}
+END_TEST
+
+START_TEST(encrypted_tensors_are_checked_with_their_key)
+{
+    size_t bytes;
+    uint8_t key[32];
+    uint8_t *data = golden_read("tensorizer/v3-key.tensors.gz", &bytes);
+    sl_unhex("030a11181f262d343b424950575e656c737a81888f969da4abb2b9c0c7ced5dc", key, 32);
+    write_file("key", key, 32);
+    write_file("m.tensors", data, bytes);
+    VERIFY(at("m.tensors"));
+    EXPECT(0, "0 right, 0 wrong, 7 without a hash");
+    EXPECT(0, "encrypted: give its key");
+    VERIFY(at("m.tensors"), "--key-file", at("key"), "--require");
+    EXPECT(0, "7 right, 0 wrong, 0 without a hash");
+    key[0] ^= 1;
+    write_file("wrong", key, 32);
+    VERIFY(at("m.tensors"), "--key-file", at("wrong"));
+    EXPECT(5, "key");
+    struct golden_open open;
+    struct sl_err err = SL_ERR_INIT;
+    ck_assert_int_eq(golden_index(&open, "m.tensors", data, bytes, &err), 0);
+    data[open.index->tensors[0].begin] ^= 1;
+    golden_release(&open);
+    write_file("m.tensors", data, bytes);
+    free(data);
+    VERIFY(at("m.tensors"), "--key-file", at("key"));
+    EXPECT(5, "6 right, 1 wrong");
+    EXPECT(5, "'f32'");
+}
+END_TEST
+
+START_TEST(a_key_for_what_is_plain_is_a_mistake)
+{
+    size_t bytes;
+    uint8_t *data = golden_read("tensorizer/v1-module.tensors.gz", &bytes);
+    write_file("m.tensors", data, bytes);
+    write_file("key", data, 32);
+    free(data);
+    VERIFY(at("m.tensors"), "--key-file", at("key"));
+    EXPECT(2, "is not encrypted");
+}
+END_TEST
+
+START_TEST(signatures_and_given_hashes_of_a_spec_are_checked)
+{
+    char text[2048];
+    copy_fixture("object", "object");
+    copy_fixture("prehashed.minisig", "object.minisig");
+    snprintf(text, sizeof(text),
+             "apiVersion: sluice/v1alpha1\nkind: Model\nmetadata: {name: m}\n"
+             "source: {uri: \"%s\"}\nsink: {tmpfs: {path: /nowhere}}\n"
+             "verify: {hashes: require, minisign: {publicKeyFile: \"%s\"}}\n",
+             at("object"), SL_TEST_DATA "/minisign/one.pub");
+    write_file("m.yaml", text, strlen(text));
+    VERIFY(at("m.yaml"));
+    EXPECT(0, "signature of minisign");
+    copy_fixture("other.minisig", "object.minisig");
+    VERIFY(at("m.yaml"));
+    EXPECT(5, "signed by key 20F94F40CB621343");
+    copy_fixture("legacy.minisig", "object.minisig");
+    VERIFY(at("m.yaml"));
+    EXPECT(0, "1 right, 0 wrong, 0 without a hash");
+    copy_fixture("prehashed.minisig", "object.minisig");
+    copy_fixture("one.pub", "object");
+    VERIFY(at("m.yaml"));
+    EXPECT(5, "its signature is not of these bytes");
+}
+END_TEST
+
+START_TEST(other_formats_are_listed_as_bare)
+{
+    size_t bytes;
+    uint8_t *data = golden_read("gguf/all_types.gguf", &bytes);
+    write_file("m.gguf", data, bytes);
+    free(data);
+    VERIFY(at("m.gguf"));
+    EXPECT(0, "m.gguf: its format carries none");
+    VERIFY(at("nothing.gguf"));
+    EXPECT(4, "nothing.gguf");
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("cmd_verify");
+    TCase *tcase = tcase_create("cmd_verify");
+    tcase_add_checked_fixture(tcase, setup, teardown);
+    tcase_add_test(tcase, what_has_no_hash_is_said_and_fails_only_if_required);
+    tcase_add_test(tcase, every_wrong_tensor_is_told);
+    tcase_add_test(tcase, encrypted_tensors_are_checked_with_their_key);
+    tcase_add_test(tcase, a_key_for_what_is_plain_is_a_mistake);
+    tcase_add_test(tcase, signatures_and_given_hashes_of_a_spec_are_checked);
+    tcase_add_test(tcase, other_formats_are_listed_as_bare);
+    suite_add_tcase(suite, tcase);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    int failures = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failures ? 1 : 0;
+}
