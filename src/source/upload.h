@@ -23,6 +23,7 @@ struct sl_upload_config {
     bool replace; /* an object that is there is replaced; else SL_E_USAGE, before the first byte */
     uint64_t memory_bytes; /* 0: 128 MiB. Bound on bytes that are held for parts on their way */
     unsigned connections;  /* 0: auto. Parts in flight */
+    uint64_t part_bytes;   /* 0: as memory allows. Of parts; S3 takes no less than 5 MiB */
     const struct sl_upload_segment *segments; /* redis: required; borrowed until finish; others
                                                  ignore them */
     size_t segment_count;

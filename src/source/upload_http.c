@@ -170,7 +170,10 @@ static int refuse(const struct http_upload *http, const struct sl_answer *answer
                             http->upload->uri);
     char retry_after[64];
     bool later = sl_answer_header(answer, "Retry-After", retry_after, sizeof(retry_after));
-    return sl_http_fail(err, status, later ? retry_after : NULL, http->what, "");
+    return sl_http_fail(err, status, later ? retry_after : NULL, http->what,
+                        status == 500 ? "(is the folder there? nginx makes it with "
+                                        "create_full_put_path on)"
+                                      : "");
 }
 
 /* After a failure of a try: is it worth another? */

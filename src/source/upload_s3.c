@@ -293,7 +293,9 @@ static int s3_open(struct sl_upload *upload, const char *uri, struct sl_err *err
     s3u->conditional = !upload->config.replace;
     if (open_store(s3u, uri, err) < 0)
         return -1;
-    s3u->part_bytes = sl_parts_size(upload->bytes, upload->config.memory_bytes);
+    s3u->part_bytes = upload->config.part_bytes;
+    if (upload->bytes / SL_PARTS_MAX >= s3u->part_bytes)
+        s3u->part_bytes = sl_parts_size(upload->bytes, upload->config.memory_bytes);
     if (s3u->part_bytes > PART_BYTES_MAX)
         return sl_fail(err, SL_E_USAGE, "%s: %" PRIu64 " bytes are more than S3 takes", s3u->what,
                        upload->bytes);
