@@ -108,6 +108,10 @@ static int publish_plan(struct load *load, struct sl_publish *publish, const str
 static void note_plan(struct load *load, const struct sl_plan *plan)
 {
     struct sl_load_result *result = load->result;
+    struct sl_plan_changes changes = sl_plan_changes(plan);
+    result->decrypted = changes.decrypted;
+    result->cast = changes.cast;
+    result->sliced = changes.sliced;
     result->bytes = plan->sink_bytes;
     result->unhashed = plan->unhashed_bytes;
     result->tensors = plan->tensor_count;

@@ -11,6 +11,7 @@ struct sl_load_result {
     bool already; /* the same version was there: nothing was read */
     uint64_t bytes, fetched, resumed, verified, unhashed;
     uint64_t tensors, objects, files;
+    uint64_t decrypted, cast, sliced; /* of the tensors */
     uint64_t checks, index_requests, retries;
     unsigned connections;
     double seconds, plan_seconds, read_seconds, publish_seconds;

@@ -19,6 +19,9 @@ void sl_load_result_json(struct sl_json *json, const struct sl_load_result *resu
     sl_json_key_uint(json, "unhashed", result->unhashed);
     sl_json_key_uint(json, "checks", result->checks);
     sl_json_key_uint(json, "tensors", result->tensors);
+    sl_json_key_uint(json, "decrypted", result->decrypted);
+    sl_json_key_uint(json, "cast", result->cast);
+    sl_json_key_uint(json, "sliced", result->sliced);
     sl_json_key_uint(json, "objects", result->objects);
     sl_json_key_uint(json, "files", result->files);
     sl_json_key_uint(json, "index_requests", result->index_requests);
@@ -48,6 +51,15 @@ const char *sl_load_summary(const struct sl_load_result *result, char text[512])
         rate);
     int used = snprintf(text, 512, "%s in %.2f s, %s/s, %" PRIu64 " files, %" PRIu64 " tensors",
                         bytes, result->seconds, rate, result->files, result->tensors);
+    const struct {
+        uint64_t count;
+        const char *what;
+    } changes[] = {
+        {result->decrypted, "decrypted"}, {result->cast, "cast"}, {result->sliced, "sliced"}};
+    for (size_t i = 0; i < SL_COUNT(changes); i++)
+        if (changes[i].count)
+            used += snprintf(text + used, 512 - (size_t)used, ", %" PRIu64 " %s", changes[i].count,
+                             changes[i].what);
     if (result->resumed)
         used += snprintf(text + used, 512 - (size_t)used, ", %s kept from an earlier run",
                          sl_human_bytes(result->resumed, unhashed));

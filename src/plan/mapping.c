@@ -230,3 +230,15 @@ uint64_t sl_extent_file_bytes(const struct sl_plan *plan, const struct sl_extent
         return extent->end - extent->begin;
     return sl_mapping_place(mapping, extent->end) - sl_mapping_place(mapping, extent->begin);
 }
+
+struct sl_plan_changes sl_plan_changes(const struct sl_plan *plan)
+{
+    struct sl_plan_changes changes = {0};
+    for (size_t i = 0; i < plan->target_count; i++) {
+        const struct sl_target *target = &plan->targets[i];
+        changes.decrypted += target->from->encrypted && target->from->begin < target->from->end;
+        changes.cast += target->from->dtype != target->out.dtype;
+        changes.sliced += target->slice != NULL;
+    }
+    return changes;
+}

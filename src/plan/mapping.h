@@ -70,6 +70,11 @@ static inline const struct sl_mapping *sl_extent_comb(const struct sl_plan *plan
 }
 /** Bytes of [begin, end) of a comb that are fetched. */
 uint64_t sl_mapping_fetched(const struct sl_mapping *mapping, uint64_t begin, uint64_t end);
+/** How many targets are not written as they are stored. */
+struct sl_plan_changes {
+    uint64_t decrypted, cast, sliced;
+};
+struct sl_plan_changes sl_plan_changes(const struct sl_plan *plan);
 /** Plaintext bytes that are read of a composed target; 0 of others. */
 uint64_t sl_mapping_composed(const struct sl_mapping *mapping);
 /** Bytes that are fetched for an extent; that it leaves in its file. */

@@ -288,6 +288,7 @@ static void json_files(struct sl_json *json, const struct sl_plan *plan)
 void sl_plan_json(struct sl_json *json, const struct sl_plan *plan)
 {
     char hex[65];
+    struct sl_plan_changes changes = sl_plan_changes(plan);
     sl_hex(plan->identity, 32, hex);
     sl_json_object(json);
     sl_json_key_string(json, "uri", sl_plan_uri(plan));
@@ -295,6 +296,9 @@ void sl_plan_json(struct sl_json *json, const struct sl_plan *plan)
     json_sources(json, plan);
     json_files(json, plan);
     sl_json_key_uint(json, "tensors", plan->tensor_count);
+    sl_json_key_uint(json, "decrypted", changes.decrypted);
+    sl_json_key_uint(json, "cast", changes.cast);
+    sl_json_key_uint(json, "sliced", changes.sliced);
     sl_json_key_uint(json, "extents", plan->extent_count);
     sl_json_key_uint(json, "ranges", plan->range_count);
     sl_json_key_uint(json, "range_bytes", plan->range_bytes);

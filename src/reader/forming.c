@@ -302,6 +302,10 @@ static int settle(struct sl_forming *forming, struct sl_landing *landing,
     bool hot = begin == forming->pending.end;
     uint32_t crc = sl_crc32c(forming->pending.crc, data, (size_t)(end - forming->pending.end));
     forming->pending.open = false;
+    if (mapping->piece_bytes && !mapping->check_count) { /* by its MACs */
+        sl_progress_add_verified(forming->reader->config->progress, forming->pending.fetched);
+        sl_metric_add(SL_M_VERIFIED_BYTES, (int64_t)forming->pending.fetched);
+    }
     if (sl_landing_note(landing, mapping->file, begin, end, crc, forming->pending.fetched, err) < 0)
         return -1;
     return begin == end ? 0 : feed(forming, mapping, end - begin, hot ? data : NULL, err);
