@@ -120,7 +120,9 @@ void sl_renaming_warn(const struct sl_renaming *renaming)
 {
     for (size_t i = 0; i < renaming->count; i++)
         if (!renaming->used[i])
-            sl_log(SL_LOG_WARN, "tensors.rename: no tensor has a name that '%s' matches",
+            sl_log(SL_LOG_WARN,
+                   "tensors.rename: '%s' renames no tensor: it matches none, or rules before it "
+                   "match the same",
                    renaming->rules[i].match);
 }
 
