@@ -150,9 +150,9 @@ static bool meet_expectation(struct connection *c, const struct sl_server_reques
     if (c->server->locked.expect_times && !--c->server->locked.expect_times)
         c->server->locked.expect = SL_EXPECT_CONTINUE;
     pthread_mutex_unlock(&c->server->locked.mutex);
-    if (expect == SL_EXPECT_CONTINUE)
+    if (expect == SL_EXPECT_CONTINUE || expect == SL_EXPECT_EARLY)
         GIVE_TEXT(c, "HTTP/1.1 100 Continue\r\n\r\n");
-    return expect != SL_EXPECT_ANSWER;
+    return expect == SL_EXPECT_CONTINUE || expect == SL_EXPECT_SILENT;
 }
 
 /* The next request of the connection, NULL at its end. */
@@ -353,6 +353,8 @@ static bool serve(struct connection *c, struct sl_server_request *request)
         bool good = give_status(c, reply.status, reply.headers, reply.body, reply.body_bytes,
                                 strcmp(request->method, "HEAD") == 0);
         free(reply.body);
+        if (good && request->unread)
+            wait_gone(c); /* a reset would overtake the answer */
         return good && !request->unread && !strcasestr(reply.headers, "Connection: close");
     }
     sl_answer_parse_range(request, &answer);

@@ -104,6 +104,7 @@ enum sl_server_expect {
     SL_EXPECT_CONTINUE, /* 100, as servers do */
     SL_EXPECT_SILENT,   /* nothing is said, the body is read */
     SL_EXPECT_ANSWER,   /* the handler answers without the body, and the connection ends */
+    SL_EXPECT_EARLY,    /* the same after a 100: the answer comes while the body is on its way */
 };
 /** For the next `times` of them, then 100 again; 0: for all. */
 void sl_server_expect(struct sl_server *server, enum sl_server_expect what, unsigned times);

@@ -344,6 +344,32 @@ START_TEST(refusals_after_the_body_are_heard)
 }
 END_TEST
 
+START_TEST(refusals_in_mid_body_are_heard)
+{
+    sl_server_expect(server, SL_EXPECT_EARLY, 0);
+    answer_puts(9, 413, NULL);
+    expect_refusal(LARGE, SL_E_NO_SPACE, "client_max_body_size");
+}
+END_TEST
+
+START_TEST(streams_go_through_tls)
+{
+    static struct sl_tls_options tls;
+    sl_server_stop(server);
+    server = sl_server_start_tls();
+    sl_server_handle(server, handle, NULL);
+    tls =
+        (struct sl_tls_options){.verify = true, .ca_file = (char *)(uintptr_t)sl_server_ca(server)};
+    source.tls = &tls;
+    expect_upload(LARGE);
+    config.replace = true;
+    expect_upload(SMALL);
+    sl_server_expect(server, SL_EXPECT_EARLY, 0);
+    answer_puts(9, 507, NULL);
+    expect_refusal(LARGE, SL_E_NO_SPACE, "disk is full");
+}
+END_TEST
+
 START_TEST(cancellation_ends_it)
 {
     SL_AUTO(sl_upload) to = NULL;
@@ -397,6 +423,8 @@ int main(void)
     tcase_add_test(tests, a_stream_that_is_refused_before_its_body_is_offered_again);
     tcase_add_test(tests, a_stream_that_breaks_off_says_what_to_do);
     tcase_add_test(tests, refusals_after_the_body_are_heard);
+    tcase_add_test(tests, refusals_in_mid_body_are_heard);
+    tcase_add_test(tests, streams_go_through_tls);
     tcase_add_test(tests, cancellation_ends_it);
     tcase_add_test(tests, every_failing_allocation_is_an_error);
     suite_add_tcase(suite, tests);
