@@ -5,6 +5,7 @@
 #include "crypt.h"
 
 #include <check.h>
+#include <openssl/crypto.h>
 #include <sodium.h>
 #include <stdlib.h>
 #include <string.h>
@@ -223,8 +224,49 @@ START_TEST(a_piece_that_is_given_up_leaves_nothing)
 }
 END_TEST
 
+/* ---- without memory for OpenSSL -------------------------------------------------------------- */
+
+static bool openssl_starves;
+
+static void *starve_malloc(size_t bytes, const char *file, int line)
+{
+    (void)file, (void)line;
+    return openssl_starves ? NULL : malloc(bytes);
+}
+
+static void *starve_realloc(void *memory, size_t bytes, const char *file, int line)
+{
+    (void)file, (void)line;
+    return openssl_starves ? NULL : realloc(memory, bytes);
+}
+
+static void starve_free(void *memory, const char *file, int line)
+{
+    (void)file, (void)line;
+    free(memory);
+}
+
+START_TEST(libsodium_makes_the_mac_where_openssl_cannot)
+{
+    struct sealed sealed;
+    uint8_t mac[SL_MAC_BYTES];
+    seal(&sealed, 70001);
+    openssl_starves = true;
+    ck_assert(open_in_steps(&sealed, sealed.cipher, 4000));
+    sl_crypt_seal(sealed.key, sealed.nonce, 0, sealed.plain, sealed.out, sealed.bytes, mac);
+    sealed.mac[0] ^= 1;
+    bool opens = open_in_steps(&sealed, sealed.cipher, 4000);
+    openssl_starves = false;
+    sealed.mac[0] ^= 1;
+    ck_assert(!opens);
+    ck_assert_int_eq(memcmp(mac, sealed.mac, sizeof(mac)), 0);
+    unseal(&sealed);
+}
+END_TEST
+
 int main(void)
 {
+    CRYPTO_set_mem_functions(starve_malloc, starve_realloc, starve_free);
     Suite *suite = suite_create("crypt");
     TCase *tcase = tcase_create("crypt");
     tcase_add_test(tcase, what_secretbox_sealed_is_opened_in_updates_of_any_size);
@@ -236,6 +278,7 @@ int main(void)
     tcase_add_test(tcase, nonces_count_up_as_one_little_endian_number_and_wrap);
     tcase_add_test(tcase, the_mac_alone_needs_no_room_for_plaintext);
     tcase_add_test(tcase, a_piece_that_is_given_up_leaves_nothing);
+    tcase_add_test(tcase, libsodium_makes_the_mac_where_openssl_cannot);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);

@@ -20,6 +20,7 @@
 #include <string.h>
 
 #include "mem.h"
+#include "salsa20.h"
 
 enum {
     BLOCK_BYTES = 64,
@@ -40,6 +41,8 @@ static pthread_once_t init_once = PTHREAD_ONCE_INIT;
 static void init(void)
 {
     sodium_ready = sodium_init() >= 0;
+    if (sodium_ready)
+        sl_salsa20_init();
     poly1305 = EVP_MAC_fetch(NULL, "POLY1305", NULL);
 }
 
@@ -92,7 +95,7 @@ static void stream_xor(const struct sl_keystream *stream, uint64_t at, const uin
         block++;
     }
     if (bytes > 0)
-        crypto_stream_salsa20_xor_ic(out, in, bytes, stream->nonce, block, stream->key);
+        sl_salsa20_xor(stream->key, stream->nonce, block, in, out, bytes);
 }
 
 /* ---- the MAC --------------------------------------------------------------------------------- */
