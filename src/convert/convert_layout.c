@@ -19,6 +19,14 @@ static bool is_tensorizer(const struct sl_job *job)
 
 /* ---- models ---------------------------------------------------------------------------------- */
 
+static int refuse_encrypted(const char *uri, struct sl_err *err)
+{
+    return sl_fail(err, SL_E_USAGE,
+                   "'%s' is encrypted already: `sluice decrypt` it first, or give `sluice convert "
+                   "--encrypt` the old key and the new one",
+                   uri);
+}
+
 /* encrypt and decrypt are for files of one kind. */
 static int check_encryption(const struct sl_job *job, const struct sl_component *component,
                             struct sl_err *err)
@@ -38,10 +46,7 @@ static int check_encryption(const struct sl_job *job, const struct sl_component 
             return sl_fail_code(err, SL_E_USAGE, "E_NOT_ENCRYPTED",
                                 "'%s' is not encrypted: there is nothing to decrypt", uri);
         if (config->plain_only && index->encrypted)
-            return sl_fail(err, SL_E_USAGE,
-                           "'%s' is encrypted already: `sluice decrypt` it first, or give "
-                           "`sluice convert --encrypt` the old key and the new one",
-                           uri);
+            return refuse_encrypted(uri, err);
     }
     return 0;
 }
@@ -76,10 +81,20 @@ static int lay_out_tensors(const struct sl_job *job, struct sl_component *compon
                 : -1;
 }
 
+static int open_component(struct sl_job *job, struct sl_component *component, struct sl_err *err)
+{
+    struct sl_err why = SL_ERR_INIT;
+    if (sl_plan_make_targets(&component->spec, &job->source_config, &component->plan, &why) == 0)
+        return 0;
+    if (job->config->plain_only && strcmp(why.code, "E_KEY_REQUIRED") == 0)
+        return refuse_encrypted(component->spec.source.uri, err);
+    *err = why;
+    return -1;
+}
+
 static int lay_out_component(struct sl_job *job, struct sl_component *component, struct sl_err *err)
 {
-    if (sl_plan_make_targets(&component->spec, &job->source_config, &component->plan, err) < 0 ||
-        check_encryption(job, component, err) < 0)
+    if (open_component(job, component, err) < 0 || check_encryption(job, component, err) < 0)
         return -1;
     const struct sl_plan *plan = component->plan;
     sl_autofree const struct sl_tensor **tensors =
