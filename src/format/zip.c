@@ -306,7 +306,18 @@ static int read_bytes(const struct sl_zip *zip, uint64_t begin, void *data, size
     return 0;
 }
 
-/* Put what lies between `begin` and the tail in front of it. */
+/* What points into the tail points into its copy. */
+static void follow_tail(struct sl_zip *zip, const char *copy)
+{
+    for (size_t i = 0; i < zip->count; i++)
+        zip->entries[i].name = copy + (zip->entries[i].name - zip->tail);
+    if (zip->root)
+        zip->root = copy + (zip->root - zip->tail);
+    if (zip->directory)
+        zip->directory = copy + (zip->directory - zip->tail);
+}
+
+/* Put what lies between `begin` and the tail in front of it, before names point there. */
 static int extend_tail(struct sl_zip *zip, uint64_t begin, struct sl_err *err)
 {
     if (begin >= zip->tail_begin)
@@ -316,6 +327,7 @@ static int extend_tail(struct sl_zip *zip, uint64_t begin, struct sl_err *err)
     if (!tail || sl_source_read(zip->source, begin, tail, more, err) < 0)
         return -1;
     memcpy(tail + more, zip->tail, zip->tail_bytes);
+    follow_tail(zip, tail + more);
     free(zip->tail);
     zip->tail = sl_steal(&tail);
     zip->tail_bytes += more;
@@ -327,8 +339,6 @@ int sl_zip_keep_head(struct sl_zip *zip, uint64_t end, struct sl_err *err)
 {
     if (end <= SL_INDEX_HEAD_BYTES)
         return 0; /* the source holds it */
-    if (end > zip->tail_begin)
-        return extend_tail(zip, 0, err);
     zip->head = sl_format_read(zip->source, 0, end, err);
     zip->head_bytes = zip->head ? end : 0;
     return zip->head ? 0 : -1;
