@@ -9,7 +9,7 @@
  * first half block needs care; the rest begins at a block.
  *
  * Poly1305 is OpenSSL's, whose vector code is three times as fast as libsodium's (figures:
- * e2e/bench/crypt.c); libsodium's takes over where OpenSSL has none or no memory.
+ * e2e/bench/crypt_speed.c); libsodium's takes over where OpenSSL has none or no memory.
  */
 #include "crypt.h"
 
