@@ -409,26 +409,62 @@ static int bad_opcode(const struct sl_pickle *pickle, uint8_t op, struct sl_err 
                         pickle->at - 1);
 }
 
-static int step(struct sl_pickle *pickle, uint8_t op, struct sl_err *err)
+/* Globals, calls and what is built of them. */
+static int step_name(struct sl_pickle *pickle, uint8_t op, struct sl_err *err)
 {
     switch (op) {
-    case 0x80:
-        return op_protocol(pickle, err);
-    case 0x95:
-        return op_frame(pickle, err);
-    case '.':
-        pickle->stopped = true;
-        return 0;
-    case '(':
-        return op_mark(pickle, err);
-    case '0':
-        return pop(pickle, err) ? 0 : -1;
-    case 'N':
-        return sl_pickle_push(pickle, &pickle->none, err);
-    case 0x88:
-        return sl_pickle_push(pickle, &pickle->yes, err);
-    case 0x89:
-        return sl_pickle_push(pickle, &pickle->no, err);
+    case 'c':
+        return op_global(pickle, err);
+    case 0x93:
+        return op_stack_global(pickle, err);
+    case 'R':
+        return op_reduce(pickle, err);
+    case 'b':
+        return op_build(pickle, err);
+    case 'Q':
+        return op_persistent(pickle, err);
+    default:
+        return bad_opcode(pickle, op, err);
+    }
+}
+
+/* Tuples, lists, dicts, sets. */
+static int step_container(struct sl_pickle *pickle, uint8_t op, struct sl_err *err)
+{
+    switch (op) {
+    case ')':
+        return collect(pickle, SL_PICKLE_TUPLE, pickle->height, err);
+    case ']':
+        return collect(pickle, SL_PICKLE_LIST, pickle->height, err);
+    case '}':
+        return collect(pickle, SL_PICKLE_DICT, pickle->height, err);
+    case 0x8f:
+        return collect(pickle, SL_PICKLE_SET, pickle->height, err);
+    case 0x85:
+    case 0x86:
+    case 0x87:
+        return collect_last(pickle, op - 0x84u, err);
+    case 't':
+    case 'l':
+    case 'e':
+    case 'u':
+    case '1':
+    case 0x90:
+    case 0x91:
+        return op_to_mark(pickle, op, err);
+    case 'a':
+        return extend_last(pickle, SL_PICKLE_LIST, 1, err);
+    case 's':
+        return extend_last(pickle, SL_PICKLE_DICT, 2, err);
+    default:
+        return step_name(pickle, op, err);
+    }
+}
+
+/* Numbers and strings. */
+static int step_scalar(struct sl_pickle *pickle, uint8_t op, struct sl_err *err)
+{
+    switch (op) {
     case 'I':
     case 'L':
     case 'F':
@@ -456,30 +492,31 @@ static int step(struct sl_pickle *pickle, uint8_t op, struct sl_err *err)
     case 0x8e:
     case 0x96:
         return sl_pickle_op_string(pickle, 'B', 8, err);
-    case ')':
-        return collect(pickle, SL_PICKLE_TUPLE, pickle->height, err);
-    case ']':
-        return collect(pickle, SL_PICKLE_LIST, pickle->height, err);
-    case '}':
-        return collect(pickle, SL_PICKLE_DICT, pickle->height, err);
-    case 0x8f:
-        return collect(pickle, SL_PICKLE_SET, pickle->height, err);
-    case 0x85:
-    case 0x86:
-    case 0x87:
-        return collect_last(pickle, op - 0x84u, err);
-    case 't':
-    case 'l':
-    case 'e':
-    case 'u':
-    case '1':
-    case 0x90:
-    case 0x91:
-        return op_to_mark(pickle, op, err);
-    case 'a':
-        return extend_last(pickle, SL_PICKLE_LIST, 1, err);
-    case 's':
-        return extend_last(pickle, SL_PICKLE_DICT, 2, err);
+    default:
+        return step_container(pickle, op, err);
+    }
+}
+
+static int step(struct sl_pickle *pickle, uint8_t op, struct sl_err *err)
+{
+    switch (op) {
+    case 0x80:
+        return op_protocol(pickle, err);
+    case 0x95:
+        return op_frame(pickle, err);
+    case '.':
+        pickle->stopped = true;
+        return 0;
+    case '(':
+        return op_mark(pickle, err);
+    case '0':
+        return pop(pickle, err) ? 0 : -1;
+    case 'N':
+        return sl_pickle_push(pickle, &pickle->none, err);
+    case 0x88:
+        return sl_pickle_push(pickle, &pickle->yes, err);
+    case 0x89:
+        return sl_pickle_push(pickle, &pickle->no, err);
     case 'q':
         return op_put(pickle, 1, err);
     case 'r':
@@ -490,18 +527,8 @@ static int step(struct sl_pickle *pickle, uint8_t op, struct sl_err *err)
         return op_get(pickle, 1, err);
     case 'j':
         return op_get(pickle, 4, err);
-    case 'c':
-        return op_global(pickle, err);
-    case 0x93:
-        return op_stack_global(pickle, err);
-    case 'R':
-        return op_reduce(pickle, err);
-    case 'b':
-        return op_build(pickle, err);
-    case 'Q':
-        return op_persistent(pickle, err);
     default:
-        return bad_opcode(pickle, op, err);
+        return step_scalar(pickle, op, err);
     }
 }
 
