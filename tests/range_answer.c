@@ -3,6 +3,27 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+bool sl_request_parse_head(const char *head, struct sl_server_request *request)
+{
+    size_t used = 0;
+    char length[32] = "0";
+    const char *line = strstr(head, "\r\n");
+    if (sscanf(head, "%15s %4095s", request->method, request->target) != 2)
+        return false;
+    while (line && used < sizeof(request->headers) - 1) {
+        const char *next = strstr(line + 2, "\r\n");
+        int bytes = next ? (int)(next - line - 2) : (int)strlen(line + 2);
+        used += (size_t)snprintf(request->headers + used, sizeof(request->headers) - used, "%.*s\n",
+                                 bytes, line + 2);
+        line = next;
+    }
+    sl_server_header(request, "Content-Length", length, sizeof(length));
+    request->body_bytes = strtoul(length, NULL, 10);
+    return true;
+}
 
 void sl_answer_parse_range(const struct sl_server_request *request, struct answer *answer)
 {

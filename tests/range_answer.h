@@ -1,8 +1,11 @@
-/* One answer of the range server: the range that was asked for, and the head. */
+/* Heads of the range server: what is asked for, and what is answered. */
 #ifndef SL_RANGE_ANSWER_H
 #define SL_RANGE_ANSWER_H
 
 #include "range_server.h"
+
+/** Method, target, headers and body_bytes from a head without its empty line. */
+bool sl_request_parse_head(const char *head, struct sl_server_request *request);
 
 /** What one answer is made of. */
 struct answer {

@@ -168,23 +168,12 @@ static struct sl_server_request *read_request(struct connection *c)
         c->in_bytes += (size_t)came;
     }
     struct sl_server_request *request = calloc(1, sizeof(*request));
-    size_t head = (size_t)(end - c->in) + 4, used = 0;
+    size_t head = (size_t)(end - c->in) + 4;
     *end = 0;
-    char *line = strstr(c->in, "\r\n");
-    if (sscanf(c->in, "%15s %4095s", request->method, request->target) != 2) {
+    if (!sl_request_parse_head(c->in, request)) {
         free(request);
         return NULL;
     }
-    while (line && used < sizeof(request->headers) - 1) {
-        char *next = strstr(line + 2, "\r\n");
-        int bytes = next ? (int)(next - line - 2) : (int)strlen(line + 2);
-        used += (size_t)snprintf(request->headers + used, sizeof(request->headers) - used, "%.*s\n",
-                                 bytes, line + 2);
-        line = next;
-    }
-    char length[32] = "0";
-    sl_server_header(request, "Content-Length", length, sizeof(length));
-    request->body_bytes = strtoul(length, NULL, 10);
     if (!meet_expectation(c, request)) {
         request->body_bytes = 0;
         request->unread = true;
