@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "form_maker.h"
+#include "metrics.h"
 #include "range_server.h"
 #include "reader.h"
 #include "scratch.h"
@@ -443,6 +444,7 @@ START_TEST(pieces_that_break_off_are_made_whole)
         {.first = 12, .last = 30, .fault = SL_FAULT_SHORT, .after = 777},
     };
     static struct scene scenes[SL_COUNT(steps)];
+    uint64_t hedges = sl_metric_get(SL_M_SOURCE_HEDGES);
     pthread_t threads[SL_COUNT(steps)];
     for (size_t i = 0; i < SL_COUNT(steps); i++) {
         scenes[i].step = steps[i];
@@ -456,6 +458,7 @@ START_TEST(pieces_that_break_off_are_made_whole)
         ck_assert_msg(scenes[i].same, "step %zu: bytes differ", i);
         close_scene(&scenes[i]);
     }
+    ck_assert_uint_gt(sl_metric_get(SL_M_SOURCE_HEDGES), hedges); /* in the middle of pieces */
 }
 END_TEST
 

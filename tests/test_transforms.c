@@ -6,6 +6,8 @@
 #include <unistd.h>
 
 #include "convert.h"
+#include "golden.h"
+#include "hash.h"
 #include "load.h"
 #include "log.h"
 #include "model_maker.h"
@@ -274,6 +276,57 @@ START_TEST(columns_arrive_from_plain_and_encrypted_files)
 }
 END_TEST
 
+/* ---- tensors that no range of bytes gives ---------------------------------------------------- */
+
+/* A checkpoint of the golden files, loaded as safetensors, against what it must hold. */
+static void checkpoint_arrives(const char *name, const char *layout)
+{
+    char file[128], expect[160], uri[512], to[512];
+    struct sl_load_result result;
+    struct golden_open open;
+    struct sl_err err;
+    size_t bytes;
+    snprintf(file, sizeof(file), "pytorch/%s", name);
+    snprintf(expect, sizeof(expect), "pytorch/%s.expect.json", name);
+    snprintf(uri, sizeof(uri), "%s/model.pt", scratch);
+    snprintf(to, sizeof(to), "%s/out", scratch);
+    uint8_t *data = golden_read(file, &bytes);
+    write_file(uri, data, bytes);
+    free(data);
+    must_load("out", uri, layout, "", &result);
+    bool tensors = strcmp(layout, "tensorizer") == 0;
+    data = sl_model_read(to, tensors ? "model.tensors" : "model.safetensors", &bytes);
+    ck_assert_msg(golden_index(&open, "out", data, bytes, &err) == 0, "%s", err.message);
+    json_t *wanted = golden_json(expect);
+    json_t *list = json_object_get(wanted, "tensors");
+    ck_assert_uint_eq(open.index->tensor_count, json_array_size(list));
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_t *item = json_array_get(list, i);
+        const char *tensor = json_string_value(json_object_get(item, "name"));
+        const struct sl_tensor *found = sl_index_find(open.index, tensor, strlen(tensor));
+        uint8_t digest[32];
+        char hex[65];
+        ck_assert_msg(found != NULL, "%s: no %s", name, tensor);
+        ck_assert_int_eq(sl_tensor_digest(open.index, found, tensors, digest, &err), 0);
+        sl_hex(digest, 32, hex);
+        ck_assert_str_eq(hex, json_string_value(json_object_get(item, "sha256")));
+    }
+    json_decref(wanted);
+    golden_release(&open);
+    free(data);
+}
+
+START_TEST(views_and_big_endian_tensors_arrive)
+{
+    static const char *const names[] = {"noncontiguous.pt", "views.pt", "big_endian.pt",
+                                        "small_view_of_big_storage.pt"};
+    for (size_t i = 0; i < SL_COUNT(names); i++) {
+        checkpoint_arrives(names[i], "safetensors");
+        checkpoint_arrives(names[i], "tensorizer");
+    }
+}
+END_TEST
+
 /* ---- into .tensors --------------------------------------------------------------------------- */
 
 START_TEST(an_encrypted_model_becomes_a_plain_one)
@@ -381,6 +434,7 @@ static Suite *suite(void)
     tcase_add_test(t, casts_agree_whatever_the_way);
     tcase_add_test(t, each_rank_fetches_only_its_slices);
     tcase_add_test(t, columns_arrive_from_plain_and_encrypted_files);
+    tcase_add_test(t, views_and_big_endian_tensors_arrive);
     tcase_add_test(t, an_encrypted_model_becomes_a_plain_one);
     tcase_add_test(t, nothing_is_published_without_the_right_key);
     tcase_add_test(t, nothing_is_published_of_damaged_data);

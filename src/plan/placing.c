@@ -75,8 +75,9 @@ static struct sl_runs choose_teeth(const struct sl_runs *taken)
 /* How many bytes of the teeth one step of a level has. */
 static int copy_levels(struct sl_runs *teeth, struct sl_index *index, struct sl_err *err)
 {
-    struct sl_run_level *levels =
-        sl_index_alloc(index, (teeth->level_count + 1) * sizeof(*levels), err);
+    if (!teeth->level_count)
+        return 0;
+    struct sl_run_level *levels = sl_index_alloc(index, teeth->level_count * sizeof(*levels), err);
     if (!levels)
         return -1;
     uint64_t each = teeth->bytes;
