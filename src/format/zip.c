@@ -306,17 +306,6 @@ static int read_bytes(const struct sl_zip *zip, uint64_t begin, void *data, size
     return 0;
 }
 
-/* What points into the tail points into its copy. */
-static void follow_tail(struct sl_zip *zip, const char *copy)
-{
-    for (size_t i = 0; i < zip->count; i++)
-        zip->entries[i].name = copy + (zip->entries[i].name - zip->tail);
-    if (zip->root)
-        zip->root = copy + (zip->root - zip->tail);
-    if (zip->directory)
-        zip->directory = copy + (zip->directory - zip->tail);
-}
-
 /* Put what lies between `begin` and the tail in front of it, before names point there. */
 static int extend_tail(struct sl_zip *zip, uint64_t begin, struct sl_err *err)
 {
@@ -327,7 +316,6 @@ static int extend_tail(struct sl_zip *zip, uint64_t begin, struct sl_err *err)
     if (!tail || sl_source_read(zip->source, begin, tail, more, err) < 0)
         return -1;
     memcpy(tail + more, zip->tail, zip->tail_bytes);
-    follow_tail(zip, tail + more);
     free(zip->tail);
     zip->tail = sl_steal(&tail);
     zip->tail_bytes += more;
