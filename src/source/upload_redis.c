@@ -159,7 +159,7 @@ static int check_absent(struct sl_redis_upload *redis, struct sl_redis_link *lin
         sl_redis_await_number(redis, link, &there, err) < 0)
         return -1;
     if (there && !redis->upload->config.replace)
-        return sl_fail(err, SL_E_USAGE, "there is a model '%s' already: replace it with --force",
+        return sl_fail(err, SL_E_USAGE, "there is a model '%s' already: replace it with --replace",
                        redis->upload->uri);
     return 0;
 }

@@ -159,7 +159,7 @@ static int watch(struct sl_redis_upload *redis, struct sl_redis_link *link, stru
     if (older->head->type == REDIS_REPLY_STRING && !redis->upload->config.replace)
         return sl_fail(err, SL_E_USAGE,
                        "a model '%s' was written meanwhile: replace it with "
-                       "--force",
+                       "--replace",
                        redis->upload->uri);
     if (older->head->type == REDIS_REPLY_STRING)
         sl_redis_table_parse((const uint8_t *)older->head->str, older->head->len, &older->table,
