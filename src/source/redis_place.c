@@ -163,8 +163,9 @@ static const struct refusal {
     {"ERR AUTH", SL_E_AUTH, false, "it has no password: unset REDIS_PASSWORD"},
     {"ERR Client sent AUTH", SL_E_AUTH, false, "it has no password: unset REDIS_PASSWORD"},
     {"NOPERM", SL_E_AUTH, false,
-     "the user needs GET, GETRANGE and STRLEN on the model's keys, and for writing also SET, "
-     "SETRANGE, EXISTS, RENAME, PERSIST, EXPIRE, UNLINK, MULTI and EXEC"},
+     "the user needs GET, GETRANGE and STRLEN on the model's keys; docs/redis.md lists what "
+     "writing "
+     "needs"},
     {"DENIED", SL_E_AUTH, false, "it serves only its own host: see protected-mode in its config"},
     {"MOVED", SL_E_USAGE, false,
      "it is part of a Redis cluster, which cannot hold such a model: use a single server"},
