@@ -8,6 +8,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "format.h"
 #include "job.h"
 #include "names.h"
 #include "url.h"
@@ -37,7 +38,8 @@ static int check_encryption(const struct sl_job *job, const struct sl_component 
         const struct sl_index *index = component->plan->sources[i].index;
         if (!index || !(config->encrypted_only || config->plain_only))
             continue;
-        if (strcmp(index->format, "tensorizer") != 0)
+        const struct sl_format *format = sl_format_by_name(index->format);
+        if (!format || !format->encrypts)
             return sl_fail(err, SL_E_USAGE,
                            "'%s' is a %s model and not a .tensors file: `sluice convert` makes one "
                            "of it, encrypted with --encrypt",

@@ -13,6 +13,14 @@ static const struct sl_format *const formats[] = {
 #undef SL_FORMAT
 };
 
+const struct sl_format *sl_format_by_name(const char *name)
+{
+    for (size_t i = 0; i < SL_COUNT(formats); i++)
+        if (strcmp(formats[i]->name, name) == 0)
+            return formats[i];
+    return NULL;
+}
+
 struct sl_index *sl_format_begin(const char *format, struct sl_source *source, struct sl_err *err)
 {
     SL_AUTO(sl_source) held = source;
@@ -55,7 +63,7 @@ const struct sl_format *sl_format_recognise(struct sl_source *source, struct sl_
 
 /* ---- names ----------------------------------------------------------------------------------- */
 
-static const struct sl_format *by_name(const char *name, size_t *suffix_bytes)
+static const struct sl_format *by_suffix(const char *name, size_t *suffix_bytes)
 {
     for (size_t i = 0; i < SL_COUNT(formats); i++)
         for (const char *const *suffix = formats[i]->suffixes; *suffix; suffix++)
@@ -81,7 +89,7 @@ const struct sl_format *sl_format_of_name(const char *name, size_t *stem_bytes)
     size_t suffix_bytes = 0;
     if (format)
         suffix_bytes = strlen(format->index_suffix);
-    else if (!(format = by_name(name, &suffix_bytes)) && dot && (!slash || dot > slash + 1))
+    else if (!(format = by_suffix(name, &suffix_bytes)) && dot && (!slash || dot > slash + 1))
         suffix_bytes = strlen(dot);
     if (stem_bytes)
         *stem_bytes = strlen(name) - suffix_bytes;
@@ -156,7 +164,7 @@ int sl_format_index_strict(struct sl_source *source, const char *name_hint, stru
         return -1;
     }
     if (!format && name_hint)
-        format = by_name(name_hint, &(size_t){0});
+        format = by_suffix(name_hint, &(size_t){0});
     sl_autofree char *uri = sl_strdup(sl_source_uri(source), err);
     if (!uri)
         return -1;
@@ -167,5 +175,33 @@ int sl_format_index_strict(struct sl_source *source, const char *name_hint, stru
             err, SL_E_FORMAT, "E_UNKNOWN",
             "'%s' is of no format whose tensors sluice reads ('sluice docs formats' lists them)",
             uri);
+    return 0;
+}
+
+/* ---- sets ------------------------------------------------------------------------------------ */
+
+char *sl_format_part_name(const struct sl_index *index, uint32_t number, struct sl_err *err)
+{
+    const struct sl_format *format = sl_format_by_name(index->format);
+    if (format && format->part_name)
+        return format->part_name(index, number, err);
+    sl_fail(err, SL_E_FORMAT, "'%s' is no part of a set", index->source_names[0]);
+    return NULL;
+}
+
+int sl_format_check_sets(const struct sl_index *const *indexes, size_t count, struct sl_err *err)
+{
+    sl_autofree const struct sl_index **parts = sl_alloc_array(count, sizeof(*parts), err);
+    if (!parts)
+        return -1;
+    for (size_t i = 0; i < SL_COUNT(formats); i++) {
+        size_t part_count = 0;
+        for (size_t k = 0; k < count; k++)
+            if (indexes[k]->part.count > 0 && strcmp(indexes[k]->format, formats[i]->name) == 0)
+                parts[part_count++] = indexes[k];
+        if (part_count > 0 && formats[i]->check_sets &&
+            formats[i]->check_sets(parts, part_count, err) < 0)
+            return -1;
+    }
     return 0;
 }

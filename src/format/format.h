@@ -28,6 +28,7 @@ struct sl_format {
     bool tensors_only;  /* loads of whole files do not look inside: no hashes to be had, and what is
                            refused there may be fine for whoever wants the file */
     bool second_choice; /* left out where the same weights lie beside in another format */
+    bool encrypts;      /* its tensors may be encrypted */
     const char *index_suffix; /* of an index of such objects (shard_index.c); NULL: none */
     /** Do the first bytes look like this format? No judgement about the rest. */
     bool (*probe)(const struct sl_format_head *head);
@@ -38,10 +39,17 @@ struct sl_format {
     int (*index)(struct sl_source *source, struct sl_index **index, struct sl_err *err);
     /** The same for loads of whole files, where that differs; else NULL. */
     int (*index_files)(struct sl_source *source, struct sl_index **index, struct sl_err *err);
+    /** For objects that say themselves which part of a set they are (index->part); else NULL. As
+     * sl_format_part_name() and sl_format_check_sets(), for indexes of this format. */
+    char *(*part_name)(const struct sl_index *index, uint32_t number, struct sl_err *err);
+    int (*check_sets)(const struct sl_index *const *indexes, size_t count, struct sl_err *err);
 };
 #define SL_FORMAT(name, help) extern const struct sl_format sl_##name##_format;
 #include "formats.def"
 #undef SL_FORMAT
+
+/** The row that an index->format names; NULL if none. */
+const struct sl_format *sl_format_by_name(const char *name);
 
 /** A new index of this format with its first source, which is consumed, also on failure. */
 struct sl_index *sl_format_begin(const char *format, struct sl_source *source, struct sl_err *err);

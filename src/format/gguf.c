@@ -96,4 +96,6 @@ const struct sl_format sl_gguf_format = {
     .suffixes = {".gguf"},
     .probe = probe,
     .index = gguf_index,
+    .part_name = sl_gguf_part_name,
+    .check_sets = sl_gguf_check_sets,
 };

@@ -46,4 +46,9 @@ int sl_gguf_keys(struct sl_index *index, struct sl_gguf_walk *walk, uint64_t cou
 int sl_gguf_tensors(struct sl_index *index, struct sl_gguf_walk *walk, uint64_t count,
                     uint32_t alignment, struct sl_err *err);
 
+/** The name of another part of the index's set, after its own; free() it. Code gg.split. */
+char *sl_gguf_part_name(const struct sl_index *index, uint32_t number, struct sl_err *err);
+/** Are all sets whole that these parts belong to? Code gg.split. */
+int sl_gguf_check_sets(const struct sl_index *const *parts, size_t count, struct sl_err *err);
+
 #endif

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "format.h"
+#include "gguf.h"
 #include "names.h"
 
 enum { ENDING_BYTES_MAX = 64 };
@@ -34,7 +35,7 @@ static int find_prefix(const struct sl_index *index, struct part *part, struct s
     return 0;
 }
 
-char *sl_format_part_name(const struct sl_index *index, uint32_t number, struct sl_err *err)
+char *sl_gguf_part_name(const struct sl_index *index, uint32_t number, struct sl_err *err)
 {
     struct part part;
     if (find_prefix(index, &part, err) < 0)
@@ -110,19 +111,18 @@ static int by_set_and_number(const void *a, const void *b)
     return order ? order : (m > n) - (m < n);
 }
 
-int sl_format_check_sets(const struct sl_index *const *indexes, size_t count, struct sl_err *err)
+int sl_gguf_check_sets(const struct sl_index *const *indexes, size_t count, struct sl_err *err)
 {
     sl_autofree struct part *parts = sl_alloc_array(count, sizeof(*parts), err);
     if (!parts)
         return -1;
-    size_t used = 0;
     for (size_t i = 0; i < count; i++)
-        if (indexes[i]->part.count > 0 && find_prefix(indexes[i], &parts[used++], err) < 0)
+        if (find_prefix(indexes[i], &parts[i], err) < 0)
             return -1;
-    if (used > 1)
-        qsort(parts, used, sizeof(*parts), by_set_and_number);
-    for (size_t first = 0, end; first < used; first = end) {
-        for (end = first + 1; end < used && compare_sets(&parts[first], &parts[end]) == 0;)
+    if (count > 1)
+        qsort(parts, count, sizeof(*parts), by_set_and_number);
+    for (size_t first = 0, end; first < count; first = end) {
+        for (end = first + 1; end < count && compare_sets(&parts[first], &parts[end]) == 0;)
             end++;
         if (check_numbers(parts + first, end - first, err) < 0 ||
             check_tensor_names(parts + first, end - first, err) < 0)

@@ -116,6 +116,7 @@ static int tensorizer_index(struct sl_source *source, struct sl_index **out, str
 const struct sl_format sl_tensorizer_format = {
     .name = "tensorizer",
     .suffixes = {".tensors"},
+    .encrypts = true,
     .probe = probe,
     .index = tensorizer_index,
 };
