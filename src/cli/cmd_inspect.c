@@ -251,9 +251,9 @@ const struct sl_command sl_cmd_inspect = {
     .summary = "show the tensors of a model file",
     .description =
         "Reads headers only and shows name, dtype, shape and size of every tensor, for "
-        ".tensors, GGUF, safetensors and "
-        "sharded safetensors (name the index, or the folder). The format is found from the "
-        "first bytes. --digest reads the tensors "
+        ".tensors, safetensors, PyTorch checkpoints and GGUF, in one file or several (name the "
+        "index, or the folder). The format is found from the first bytes, and nothing in a file is "
+        "executed. --digest reads the tensors "
         "too and shows the SHA-256 of each; hashes that came with them are checked. "
         "Encrypted files are listed without a key; "
         "--key-file or --passphrase-file open them. A file that breaks the rules of its format is "
