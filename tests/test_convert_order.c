@@ -1,4 +1,4 @@
-/* Conversions to a destination that takes bytes in order only: a PUT. */
+/* Conversions from and to web servers: a PUT takes bytes in order only. */
 #include <check.h>
 #include <stdio.h>
 #include <string.h>
@@ -166,6 +166,24 @@ START_TEST(a_refused_put_is_told)
 }
 END_TEST
 
+/* Small tensors that lie together are asked for together. */
+START_TEST(small_tensors_cost_few_requests)
+{
+    size_t bytes;
+    char from[SL_CASE_PATH_BYTES], to[SL_CASE_PATH_BYTES];
+    uint8_t *data = sl_model_safetensors("a,b,c,d,e,f,g,h,i,j,k,l,m,n,o,p,q,r,s,t", 4096, &bytes);
+    struct sl_convert_config config = sl_case_tensorizer;
+    config.block_bytes = 0;
+    sl_server_handle(server, NULL, NULL);
+    sl_server_put(server, "/many", data, bytes, "\"one\"");
+    sl_case_expect(url("/many", from), sl_case_path("m.tensors", to), &config, NULL);
+    ck_assert_uint_le(sl_server_request_count(server), 3);
+    ck_assert_int_eq(sl_memory_put("many", data, bytes, NULL), 0);
+    sl_case_same("memory:many", NULL, to, NULL);
+    free(data);
+}
+END_TEST
+
 static Suite *suite(void)
 {
     Suite *all = suite_create("convert_order");
@@ -177,6 +195,7 @@ static Suite *suite(void)
     tcase_add_test(cases, the_index_of_shards_comes_last);
     tcase_add_test(cases, a_source_that_changes_between_the_readings_is_found);
     tcase_add_test(cases, a_refused_put_is_told);
+    tcase_add_test(cases, small_tensors_cost_few_requests);
     suite_add_tcase(all, cases);
     return all;
 }

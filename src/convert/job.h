@@ -107,6 +107,16 @@ struct sl_worker {
         struct sl_tensor_reader *reader;
     } * readers;
     size_t reader_count, reader_capacity;
+    struct {
+        const struct sl_index *index;
+        uint32_t number;
+        struct sl_source *source;
+    } * clones;
+    size_t clone_count, clone_capacity;
+    struct {
+        uint64_t begin, end; /* end 0: nothing */
+        uint32_t source;
+    } ahead; /* of a batch: these bytes are in `other` */
 };
 
 /** One block of a tensor, hashed: where it is in what is written and in what is read. */
@@ -172,6 +182,16 @@ bool sl_item_count(struct sl_job *job, struct sl_item *item, const struct sl_tal
 /** Checks of the source, and hashes into the header. */
 int sl_item_complete(struct sl_job *job, struct sl_item *item, struct sl_err *err);
 void sl_item_release(struct sl_item *item);
+
+/* ---- pull.c ---------------------------------------------------------------------------------- */
+
+/** Of a batch: read all of it at once, if it lies together. */
+int sl_worker_read_ahead(struct sl_worker *worker, const struct sl_block *block,
+                         struct sl_err *err);
+/** Bytes [tally->begin, tally->end) of what is written, as plaintext, into out; with its CRCs. */
+int sl_worker_read(struct sl_worker *worker, const struct sl_item *item, uint8_t *out,
+                   struct sl_tally *tally, struct sl_err *err);
+void sl_worker_release_readers(struct sl_worker *worker);
 
 /* ---- worker.c -------------------------------------------------------------------------------- */
 

@@ -1,88 +1,13 @@
 /*
- * What a thread does with a block: wait until the upload has room, read (and cast) the plaintext,
- * hash, encrypt, write. Reading comes before waiting for anybody, so that while one thread hashes,
- * the others are a block ahead. Small tensors are put together in memory with their headers and
- * written at once.
+ * What a thread does with a block: wait until the upload has room, read (and cast) the plaintext
+ * (pull.c), hash, encrypt, write. Reading comes before waiting for anybody, so that while one
+ * thread hashes, the others are a block ahead. Small tensors are put together in memory with their
+ * headers and written at once.
  */
 #include <string.h>
 
-#include "cast.h"
 #include "job.h"
 #include "names.h"
-
-/* ---- reading --------------------------------------------------------------------------------- */
-
-static struct sl_tensor_reader *reader_of(struct sl_worker *worker, struct sl_index *index,
-                                          struct sl_err *err)
-{
-    for (size_t i = 0; i < worker->reader_count; i++)
-        if (worker->readers[i].index == index)
-            return worker->readers[i].reader;
-    if (sl_grow(&worker->readers, &worker->reader_capacity, worker->reader_count + 1,
-                sizeof(*worker->readers), err) < 0)
-        return NULL;
-    struct sl_tensor_reader *reader = sl_tensor_reader_new(index, err);
-    if (!reader)
-        return NULL;
-    worker->readers[worker->reader_count].index = index;
-    worker->readers[worker->reader_count++].reader = reader;
-    return reader;
-}
-
-static int read_cast(struct sl_worker *worker, const struct sl_item *item, uint8_t *out,
-                     struct sl_tally *tally, struct sl_err *err)
-{
-    const struct sl_target *target = item->target;
-    struct sl_tensor_reader *reader = reader_of(worker, target->index, err);
-    size_t raw_size = sl_dtype_row(target->from->dtype)->bits / 8,
-           size = sl_dtype_row(target->out.dtype)->bits / 8;
-    uint64_t at = tally->begin / size, end = tally->end / size;
-    while (reader && at < end) {
-        uint64_t count = SL_MIN(end - at, worker->job->block_bytes / raw_size);
-        if (sl_tensor_read(reader, target->from, target->slice, at * raw_size,
-                           (at + count) * raw_size, worker->other, err) < 0)
-            return -1;
-        if (sl_item_needs_raw_crc(item))
-            tally->raw_crc = sl_crc32(tally->raw_crc, worker->other, count * raw_size);
-        sl_item_hash_raw((struct sl_item *)(uintptr_t)item, worker->other, count * raw_size);
-        sl_cast(target->from->dtype, target->out.dtype, (enum sl_cast_overflow)target->overflow,
-                worker->other, out, count);
-        out += count * size;
-        at += count;
-    }
-    tally->raw_end = at * raw_size;
-    return reader ? 0 : -1;
-}
-
-/* Bytes [tally->begin, tally->end) of what is written, into out; with its CRCs. */
-static int read_plain(struct sl_worker *worker, const struct sl_item *item, uint8_t *out,
-                      struct sl_tally *tally, struct sl_err *err)
-{
-    const struct sl_target *target = item->target;
-    int done = 0;
-    if (tally->begin == tally->end)
-        return 0;
-    tally->raw_end = tally->end;
-    if (target->from->meta) {
-        memset(out, 0, tally->end - tally->begin);
-        tally->raw_end = item->raw_bytes;
-    } else if (target->from->dtype != target->out.dtype) {
-        done = read_cast(worker, item, out, tally, err);
-    } else {
-        struct sl_tensor_reader *reader = reader_of(worker, target->index, err);
-        done = reader ? sl_tensor_read(reader, target->from, target->slice, tally->begin,
-                                       tally->end, out, err)
-                      : -1;
-    }
-    if (done < 0)
-        return strstr(err->message, "tensor '")
-                   ? -1
-                   : sl_wrap(err, "tensor '%.*s'",
-                             SL_NAME_ARGS(target->from->name, target->from->name_bytes));
-    if (sl_item_needs_crc(item))
-        tally->crc = sl_crc32(0, out, tally->end - tally->begin);
-    return 0;
-}
 
 /* ---- encryption ------------------------------------------------------------------------------ */
 
@@ -118,7 +43,7 @@ static int make_whole(struct sl_worker *worker, struct sl_item *item, uint8_t *p
 {
     struct sl_job *job = worker->job;
     struct sl_tally tally = {.end = item->data_bytes, .raw_end = item->raw_bytes};
-    if (sl_item_begin(item, err) < 0 || read_plain(worker, item, place, &tally, err) < 0)
+    if (sl_item_begin(item, err) < 0 || sl_worker_read(worker, item, place, &tally, err) < 0)
         return -1;
     if (sl_item_in_turns(item))
         sl_item_hash(job, item, place, item->data_bytes);
@@ -140,6 +65,8 @@ static int work_batch(struct sl_worker *worker, const struct sl_block *block, st
     const struct sl_item *last = &block->first[block->count - 1];
     uint64_t begin = block->first->gap, bytes = last->begin + last->data_bytes - begin;
     memset(worker->plain, 0, bytes);
+    if (sl_worker_read_ahead(worker, block, err) < 0)
+        return -1;
     for (size_t i = 0; i < block->count; i++) {
         struct sl_item *item = &block->first[i];
         if (sl_job_check(job, err) < 0 || sl_cancel_check(job->config->cancel, err) < 0 ||
@@ -188,12 +115,13 @@ static int work_part(struct sl_worker *worker, const struct sl_block *block, str
     size_t bytes = block->end - block->begin;
     bool cast = item->target->from->dtype != item->target->out.dtype;
     const uint8_t *out = worker->plain;
+    worker->ahead.end = 0;
     if (block->begin == 0 && begin_tensor(job, item, err) < 0)
         return -1;
     /* What is cast is hashed while it is read. */
     if (cast && item->sha_check && sl_item_await_turn(job, item, block->begin, err) < 0)
         return -1;
-    if (read_plain(worker, item, worker->plain, &tally, err) < 0)
+    if (sl_worker_read(worker, item, worker->plain, &tally, err) < 0)
         return -1;
     if (job->key) {
         if (seal(job, item, block->begin, block->end, worker->plain, worker->other, err) < 0)
@@ -214,9 +142,7 @@ static int work_part(struct sl_worker *worker, const struct sl_block *block, str
 
 static void worker_release(struct sl_worker *worker)
 {
-    for (size_t i = 0; i < worker->reader_count; i++)
-        sl_tensor_reader_free(worker->readers[i].reader);
-    free(worker->readers);
+    sl_worker_release_readers(worker);
     free(worker->plain);
     free(worker->other);
 }
