@@ -252,7 +252,7 @@ END_TEST
 
 START_TEST(unknown_schemes_are_usage_errors)
 {
-    static const char *const uris[] = {"redis://h/x", "gopher://x", "",
+    static const char *const uris[] = {"redix://h/x", "gopher://x", "",
                                        "averyveryverylongscheme://x", "hf://a/b"};
     struct sl_err err = SL_ERR_INIT;
     sl_autofree char *key = NULL;
