@@ -20,7 +20,8 @@
 #include "redis_lane.h"
 
 enum {
-    PIECE_BYTES = 1 << 20,     /* one GETRANGE; the server copies it whole before it sends */
+    /* One GETRANGE. The server copies it whole before it sends: 8 MiB cost it twice the CPU. */
+    PIECE_BYTES = 1 << 20,
     AHEAD_BYTES_MAX = 4 << 20, /* asked for ahead of what has come */
 };
 
