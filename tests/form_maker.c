@@ -19,7 +19,7 @@ struct made {
     uint8_t *macs;
     struct sl_crypt crypt;
     struct sl_index_hash hashes[2];
-    uint64_t out_shape[4], out_bytes, out_offset;
+    uint64_t strides[4], out_shape[4], out_bytes, out_offset;
     struct sl_slice slice;
     char name[16];
 };
@@ -82,6 +82,12 @@ static void take_shape(struct made *made)
         made->bytes *= wish->shape[i];
         made->taken *= made->out_shape[i];
     }
+    uint64_t stride = 1;
+    for (unsigned i = 0; i < wish->rank; i++) {
+        unsigned dim = wish->turned ? i : wish->rank - 1 - i;
+        made->strides[dim] = stride;
+        stride *= wish->shape[dim];
+    }
     made->out_bytes = made->taken / item(wish->dtype) * item(wish->cast ? wish->cast : wish->dtype);
 }
 
@@ -128,10 +134,13 @@ static void append_image(struct sl_form *form, struct made *made)
     uint8_t *elements = must(malloc(row * in + 1));
     for (uint64_t i = 0; i < made->taken / in; i += row) {
         uint8_t *to = form->image + made->out_offset + i * out;
-        uint64_t place = 0;
-        for (unsigned d = 0; d < wish->rank; d++)
-            place = place * wish->shape[d] + made->slice.begin[d] + at[d];
-        memcpy(elements, made->plain + place * in, row * in);
+        for (uint64_t j = 0; j < row; j++) {
+            uint64_t place = 0;
+            for (unsigned d = 0; d < wish->rank; d++)
+                place += made->strides[d] *
+                         (made->slice.begin[d] + at[d] + (d + 1 == wish->rank ? j : 0));
+            memcpy(elements + j * in, made->plain + place * in, in);
+        }
         if (wish->swapped)
             sl_swap_bytes(elements, in, row);
         if (wish->cast)
@@ -193,6 +202,9 @@ static void random_tensor(struct sl_form *form, uint64_t *state, bool encrypted)
     if (next(state) % 2 && cast != wish.dtype && sl_cast_offered(wish.dtype, cast))
         wish.cast = cast;
     wish.swapped = !encrypted && next(state) % 5 == 0 && item(wish.dtype) > 1;
+    wish.turned = !encrypted && wish.rank > 1 && next(state) % 4 == 0;
+    wish.crc32 = wish.crc32 && !wish.turned; /* nobody hashes those */
+    wish.sha256 = wish.sha256 && !wish.turned;
     wish.sliced = next(state) % 3 == 0;
     for (unsigned i = 0; i < wish.rank; i++) {
         uint64_t parts = 1 + next(state) % 8,
@@ -248,6 +260,7 @@ static void index_tensor(struct sl_index *index, struct made *made, const uint8_
     tensor->bytes = made->bytes;
     tensor->begin = made->begin;
     tensor->end = made->begin + made->bytes;
+    tensor->strides = wish->turned ? made->strides : NULL;
     tensor->swap_bytes = wish->swapped ? item(wish->dtype) : 0;
     tensor->encrypted = wish->encrypted;
     tensor->crypt = wish->encrypted ? &made->crypt : NULL;

@@ -15,6 +15,7 @@ struct sl_form_tensor {
     bool encrypted;
     uint64_t piece_bytes; /* 0: one piece */
     bool swapped;         /* stored big-endian */
+    bool turned;          /* a view: its first dimension is the one that lies together */
     bool crc32, sha256;   /* hashes that come with it */
     uint64_t gap;         /* bytes before it in the object */
 };
