@@ -113,6 +113,27 @@ START_TEST(what_the_head_holds_is_not_fetched_again)
 }
 END_TEST
 
+START_TEST(without_a_head_its_ranges_share_requests_too)
+{
+    struct remote remote;
+    struct sl_gather_item items[ITEMS];
+    uint8_t data[ITEMS][100];
+    remote_open(&remote, NULL);
+    struct sl_source *headless;
+    ck_assert_int_eq(sl_source_known(remote.store, sl_source_name(remote.source), OBJECT_BYTES,
+                                     sl_source_version(remote.source), &headless, NULL),
+                     0);
+    ck_assert_uint_eq(sl_source_held(headless), 0);
+    sl_source_free(remote.source);
+    remote.source = headless;
+    make_items(items, data, 10, 1000);
+    ck_assert_int_eq(sl_gather(remote.source, items, ITEMS, NULL), 0);
+    check_items(items);
+    ck_assert_uint_eq(requests_of(&remote), 1);
+    remote_close(&remote);
+}
+END_TEST
+
 START_TEST(broken_answers_are_mended)
 {
     struct remote remote;
@@ -193,6 +214,7 @@ int main(void)
     tcase_add_test(tcase, ranges_far_apart_are_fetched_one_by_one);
     tcase_add_test(tcase, ranges_with_small_gaps_share_a_request);
     tcase_add_test(tcase, what_the_head_holds_is_not_fetched_again);
+    tcase_add_test(tcase, without_a_head_its_ranges_share_requests_too);
     tcase_add_test(tcase, broken_answers_are_mended);
     tcase_add_test(tcase, a_changed_object_is_reported);
     tcase_add_test(tcase, a_canceled_wait_ends);

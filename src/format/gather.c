@@ -157,7 +157,7 @@ int sl_gather(struct sl_source *source, struct sl_gather_item *items, size_t cou
     if (count > 1)
         qsort(items, count, sizeof(*items), by_begin);
     size_t first = 0;
-    for (; first < count && items[first].end <= SL_INDEX_HEAD_BYTES; first++)
+    for (; first < count && items[first].end <= sl_source_held(source); first++)
         if (items[first].end > items[first].begin &&
             sl_source_read(source, items[first].begin, items[first].data,
                            items[first].end - items[first].begin, err) < 0)
@@ -204,7 +204,7 @@ int sl_gather_stream(struct sl_source *source, uint64_t begin, uint64_t end, pie
     sl_autofree uint8_t *piece = sl_alloc(STREAM_PIECE_BYTES, err);
     if (!piece)
         return -1;
-    uint64_t held = SL_MIN(end, (uint64_t)SL_INDEX_HEAD_BYTES);
+    uint64_t held = SL_MIN(SL_MIN(end, sl_source_held(source)), (uint64_t)SL_INDEX_HEAD_BYTES);
     if (begin < held) {
         if (sl_source_read(source, begin, piece, held - begin, err) < 0 ||
             each(arg, piece, held - begin, err) < 0)

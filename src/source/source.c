@@ -259,6 +259,11 @@ void sl_source_counts(const struct sl_source *source, uint64_t *requests, uint64
     *bytes = sl_counter_get(&source->received);
 }
 
+uint64_t sl_source_held(const struct sl_source *source)
+{
+    return source->head_bytes;
+}
+
 int sl_source_read(struct sl_source *source, uint64_t offset, void *data, size_t bytes,
                    struct sl_err *err)
 {

@@ -138,6 +138,8 @@ const struct sl_version *sl_source_version(const struct sl_source *source);
 struct sl_store *sl_source_store(const struct sl_source *source);
 /** Requests made and bytes received for this source so far, opening included. */
 void sl_source_counts(const struct sl_source *source, uint64_t *requests, uint64_t *bytes);
+/** How many of its first bytes it keeps, which cost no request. */
+uint64_t sl_source_held(const struct sl_source *source);
 
 /**
  * Read [offset, offset + bytes) into data; all of it or -1. Beyond the end is SL_E_FORMAT, code
