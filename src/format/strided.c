@@ -37,13 +37,20 @@ struct box {
     uint64_t first;      /* in storage */
 };
 
+struct buffer {
+    void *memory;
+    uint64_t capacity;
+};
+
 struct sl_strided {
     struct sl_source *source;
     const struct sl_tensor *tensor;
     unsigned item;
     struct box whole;
-    uint8_t *block; /* elements [block_begin, block_end) of the plaintext */
-    uint64_t block_begin, block_end, block_capacity;
+    struct buffer block; /* elements [block_begin, block_end) of the plaintext */
+    uint64_t block_begin, block_end;
+    struct buffer data, items, landings; /* of a batch; kept, since a heap that gives and takes such
+                                            pieces grows */
 };
 
 bool sl_is_strided(const struct sl_tensor *tensor)
@@ -95,7 +102,10 @@ void sl_strided_free(struct sl_strided *strided)
 {
     if (!strided)
         return;
-    free(strided->block);
+    free(strided->block.memory);
+    free(strided->data.memory);
+    free(strided->items.memory);
+    free(strided->landings.memory);
     free(strided);
 }
 
@@ -243,7 +253,8 @@ static int flush(struct batch *batch, struct sl_err *err)
         return -1;
     for (size_t i = 0; i < batch->count; i++)
         copy_chunk(batch->chunks, batch->landings[i].steps, batch->items[i].data,
-                   strided->block + batch->landings[i].place * strided->item, strided->item);
+                   (uint8_t *)strided->block.memory + batch->landings[i].place * strided->item,
+                   strided->item);
     batch->count = batch->used = 0;
     return 0;
 }
@@ -291,22 +302,35 @@ static int add_chunks(struct batch *batch, uint64_t first, struct sl_err *err)
     }
 }
 
+/* At least so many bytes; what was there is lost. */
+static int grow(struct buffer *buffer, uint64_t bytes, struct sl_err *err)
+{
+    if (buffer->capacity >= bytes)
+        return 0;
+    free(buffer->memory);
+    buffer->capacity = 0;
+    buffer->memory = sl_alloc_aligned(ALIGNMENT, bytes, err);
+    if (!buffer->memory)
+        return -1;
+    buffer->capacity = bytes;
+    return 0;
+}
+
 static int fetch_chunks(struct sl_strided *strided, const struct chunks *chunks, uint64_t first,
                         struct sl_err *err)
 {
     uint64_t chunk_bytes = chunk_span(chunks, chunks->step) * strided->item;
     uint64_t count = SL_MIN(SL_MIN(chunks->count, (uint64_t)BATCH_CHUNKS),
                             SL_MAX(BATCH_BYTES / chunk_bytes, UINT64_C(1)));
-    sl_autofree struct sl_gather_item *items = sl_alloc_array(count, sizeof(*items), err);
-    sl_autofree struct landing *landings = sl_alloc_array(count, sizeof(*landings), err);
-    sl_autofree uint8_t *data = sl_alloc_aligned(ALIGNMENT, count * chunk_bytes, err);
-    if (!items || !landings || !data)
+    if (grow(&strided->items, count * sizeof(struct sl_gather_item), err) < 0 ||
+        grow(&strided->landings, count * sizeof(struct landing), err) < 0 ||
+        grow(&strided->data, count * chunk_bytes, err) < 0)
         return -1;
     struct batch batch = {.strided = strided,
                           .chunks = chunks,
-                          .items = items,
-                          .landings = landings,
-                          .data = data,
+                          .items = strided->items.memory,
+                          .landings = strided->landings.memory,
+                          .data = strided->data.memory,
                           .count_max = count,
                           .used_max = count * chunk_bytes};
     return add_chunks(&batch, first, err);
@@ -340,19 +364,6 @@ static void choose_box(const struct box *whole, uint64_t begin, uint64_t target,
     }
 }
 
-static int grow_block(struct sl_strided *strided, uint64_t bytes, struct sl_err *err)
-{
-    if (strided->block_capacity >= bytes)
-        return 0;
-    free(strided->block);
-    strided->block_capacity = 0;
-    strided->block = sl_alloc_aligned(ALIGNMENT, bytes, err);
-    if (!strided->block)
-        return -1;
-    strided->block_capacity = bytes;
-    return 0;
-}
-
 static unsigned swapped_items(const struct sl_strided *strided)
 {
     return strided->tensor->swap_bytes > 1 ? strided->item / strided->tensor->swap_bytes : 0;
@@ -375,11 +386,11 @@ static int fetch_block(struct sl_strided *strided, uint64_t begin, uint64_t want
     }
     strided->block_begin = strided->block_end = 0;
     uint64_t elements = box.end - box.begin;
-    if (grow_block(strided, elements * strided->item, err) < 0 ||
+    if (grow(&strided->block, elements * strided->item, err) < 0 ||
         fetch_chunks(strided, &chunks, box.first, err) < 0)
         return -1;
     if (strided->tensor->swap_bytes > 1)
-        sl_swap_bytes(strided->block, strided->tensor->swap_bytes,
+        sl_swap_bytes(strided->block.memory, strided->tensor->swap_bytes,
                       elements * swapped_items(strided));
     strided->block_begin = box.begin;
     strided->block_end = box.end;
@@ -398,7 +409,7 @@ int sl_strided_read(struct sl_strided *strided, uint64_t begin, uint64_t end, vo
         if (!held && fetch_block(strided, element, (end + item - 1) / item - element, err) < 0)
             return -1;
         uint64_t bytes = SL_MIN(end, strided->block_end * item) - begin;
-        memcpy(to, strided->block + (begin - strided->block_begin * item), bytes);
+        memcpy(to, (uint8_t *)strided->block.memory + (begin - strided->block_begin * item), bytes);
         to += bytes;
         begin += bytes;
     }
