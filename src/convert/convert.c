@@ -8,6 +8,7 @@
 
 #include <string.h>
 
+#include "deadline.h"
 #include "job.h"
 
 static void component_release(struct sl_component *component)
@@ -140,21 +141,47 @@ static int run(struct sl_job *job, struct sl_convert_result *result, struct sl_e
     return 0;
 }
 
+struct conversion {
+    struct sl_convert_config config;
+    struct sl_convert_result *result;
+};
+
+static int convert(void *arg, struct sl_cancel *cancel, struct sl_err *err)
+{
+    struct conversion *conversion = arg;
+    struct sl_job job = {.config = &conversion->config,
+                         .lock = PTHREAD_MUTEX_INITIALIZER,
+                         .moved = PTHREAD_COND_INITIALIZER};
+    conversion->config.cancel = cancel;
+    set_source_config(&job);
+    set_block_bytes(&job);
+    set_window(&job);
+    int done = run(&job, conversion->result, err);
+    job_release(&job);
+    return done;
+}
+
+/* What a spec says of readers, where the caller says nothing. */
+static void take_limits(struct sl_convert_config *config)
+{
+    const struct sl_spec_readers *readers = &config->spec->readers;
+    if (!config->threads && readers->connections != SL_AUTO_VALUE)
+        config->threads = (unsigned)readers->connections;
+    if (!config->upload.memory_bytes && readers->memory_bytes != SL_AUTO_VALUE)
+        config->upload.memory_bytes = readers->memory_bytes;
+}
+
 int sl_convert_run(const struct sl_convert_config *config, struct sl_convert_result *result,
                    struct sl_err *err)
 {
     struct sl_convert_result own;
-    struct sl_job job = {
-        .config = config, .lock = PTHREAD_MUTEX_INITIALIZER, .moved = PTHREAD_COND_INITIALIZER};
+    struct conversion conversion = {*config, result ? result : &own};
     uint64_t begin_ns = sl_now_ns();
-    if (!result)
-        result = &own;
+    result = conversion.result;
     *result = (struct sl_convert_result){0};
-    set_source_config(&job);
-    set_block_bytes(&job);
-    set_window(&job);
-    int done = run(&job, result, err);
-    job_release(&job);
+    take_limits(&conversion.config);
+    int done = sl_deadline_run(config->spec->readers.timeout_seconds, config->cancel, convert,
+                               &conversion, err);
     result->seconds = (double)(sl_now_ns() - begin_ns) / 1e9;
     return done;
 }

@@ -10,10 +10,10 @@
  */
 #include "load.h"
 
-#include <poll.h>
 #include <stdio.h>
 #include <sys/stat.h>
 
+#include "deadline.h"
 #include "log.h"
 #include "mapping.h"
 #include "metrics.h"
@@ -313,57 +313,24 @@ static int run(struct load *load, struct sl_err *err)
 
 /* ---- the time the whole may take ------------------------------------------------------------ */
 
-/* A thread that raises the load's own cancel when the caller's is raised or the time is up. */
-struct watch {
-    struct sl_cancel *outer, *inner, *stop;
-    uint64_t seconds;
-    bool timed_out;
-    pthread_t thread;
-};
-
-static void *watch_run(void *arg)
+static int run_with(void *arg, struct sl_cancel *cancel, struct sl_err *err)
 {
-    struct watch *watch = arg;
-    uint64_t end = sl_now_ns() + watch->seconds * SL_NS_PER_S;
-    while (!sl_cancel_raised(watch->stop)) {
-        uint64_t now = sl_now_ns();
-        if (sl_cancel_raised(watch->outer)) {
-            sl_cancel_raise(watch->inner, sl_cancel_signal(watch->outer));
-            break;
-        }
-        if (now >= end) {
-            watch->timed_out = true;
-            sl_cancel_raise(watch->inner, 0);
-            break;
-        }
-        struct pollfd fds[2] = {{sl_cancel_fd(watch->outer), POLLIN, 0},
-                                {sl_cancel_fd(watch->stop), POLLIN, 0}};
-        poll(fds, 2, (int)SL_MIN((end - now) / SL_NS_PER_MS + 1, (uint64_t)3600 * 1000));
-    }
-    return NULL;
+    struct load *load = arg;
+    struct sl_cancel *outer = load->cancel;
+    load->cancel = cancel;
+    int done = run(load, err);
+    load->cancel = outer;
+    return done;
 }
 
 static int run_within(struct load *load, uint64_t seconds, struct sl_err *err)
 {
-    struct watch watch = {.outer = load->cancel, .seconds = seconds};
-    watch.inner = sl_cancel_new(err);
-    watch.stop = watch.inner ? sl_cancel_new(err) : NULL;
-    int done = -1;
-    if (watch.stop &&
-        sl_thread_start(&watch.thread, "sluice-timeout", watch_run, &watch, err) == 0) {
-        load->cancel = watch.inner;
-        done = run(load, err);
-        load->cancel = watch.outer;
-        sl_cancel_raise(watch.stop, 0);
-        pthread_join(watch.thread, NULL);
-        if (done < 0 && watch.timed_out && err->kind == SL_E_CANCELED)
-            sl_fail(err, SL_E_TIMEOUT,
-                    "the load took longer than readers.timeoutSeconds (%llu s); the next one "
-                    "resumes it",
-                    (unsigned long long)seconds);
-    }
-    sl_cancel_free(watch.inner);
-    sl_cancel_free(watch.stop);
+    int done = sl_deadline_run(seconds, load->cancel, run_with, load, err);
+    if (done < 0 && err->kind == SL_E_TIMEOUT)
+        sl_fail(err, SL_E_TIMEOUT,
+                "the load took longer than readers.timeoutSeconds (%llu s); the next one resumes "
+                "it",
+                (unsigned long long)seconds);
     return done;
 }
 
@@ -402,9 +369,7 @@ int sl_load_run(const struct sl_spec *spec, struct sl_cancel *cancel, struct sl_
     }
     sl_metric_add(SL_M_LOADS_STARTED, 1);
     sl_metric_add(SL_M_LOADS_ACTIVE, 1);
-    int done = spec->readers.timeout_seconds
-                   ? run_within(&load, spec->readers.timeout_seconds, &why)
-                   : run(&load, &why);
+    int done = run_within(&load, spec->readers.timeout_seconds, &why);
     sl_metric_add(SL_M_LOADS_ACTIVE, -1);
     sl_metric_add(done < 0 ? SL_M_LOADS_FAILED : SL_M_LOADS_PUBLISHED, 1);
     note_end(&load);
