@@ -460,7 +460,9 @@ const char *sl_redis_server_url(const struct sl_redis_server *server, const char
 
 void sl_redis_server_password(struct sl_redis_server *server, const char *password)
 {
+    pthread_mutex_lock(&server->mutex);
     server->password = password;
+    pthread_mutex_unlock(&server->mutex);
 }
 
 void sl_redis_server_put(struct sl_redis_server *server, const char *key, size_t key_bytes,
