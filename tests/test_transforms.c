@@ -162,6 +162,23 @@ START_TEST(an_encrypted_model_is_there_as_safetensors)
 }
 END_TEST
 
+/* The manifest tells of tensors as they lie there. */
+static void must_be_listed(const char *to, const char *dtype)
+{
+    char directory[512];
+    struct sl_err err = SL_ERR_INIT;
+    snprintf(directory, sizeof(directory), "%s/%s", scratch, to);
+    json_t *manifest = sl_manifest_read(directory, &err);
+    json_t *tensors = json_object_get(manifest, "tensors");
+    ck_assert_uint_eq(json_array_size(tensors), 3 * LAYERS);
+    for (size_t i = 0; i < json_array_size(tensors); i++) {
+        const json_t *tensor = json_array_get(tensors, i);
+        ck_assert_str_eq(json_string_value(json_object_get(tensor, "dtype")), dtype);
+        ck_assert(!json_object_get(tensor, "encrypted"));
+    }
+    json_decref(manifest);
+}
+
 START_TEST(casts_agree_whatever_the_way)
 {
     static const char *const casts[] = {"BF16", "F64", "F8_E4M3"};
@@ -177,6 +194,7 @@ START_TEST(casts_agree_whatever_the_way)
         must_load("all", sealed, "safetensors", with_key(all), &result);
         ck_assert_uint_eq(result.checks, 3 * LAYERS);
         ck_assert(same_files("plain", "all"));
+        must_be_listed("all", casts[i]);
     }
 }
 END_TEST
