@@ -28,7 +28,7 @@ static void put_text(struct sl_buf *to, const char *text)
 static void put_number(struct sl_buf *to, uint64_t value, unsigned bytes)
 {
     for (unsigned i = 0; i < bytes; i++) {
-        uint8_t byte = value >> 8 * i & 0xff;
+        uint8_t byte = i < sizeof(value) ? value >> 8 * i & 0xff : 0;
         put(to, &byte, 1);
     }
 }
