@@ -400,6 +400,21 @@ START_TEST(a_pipeline_keeps_its_folders)
 }
 END_TEST
 
+START_TEST(one_object_takes_the_model_of_a_folder_alone)
+{
+    size_t bytes;
+    uint8_t *data = sl_case_model(&bytes);
+    char from[SL_CASE_PATH_BYTES], to[SL_CASE_PATH_BYTES];
+    struct sl_convert_config config = sl_case_tensorizer;
+    config.data_files = true;
+    put_file("in/model.safetensors", data, bytes);
+    put_file("in/config.json", "{}", 2);
+    sl_case_expect(sl_case_path("in", from), sl_case_path("m.tensors", to), &config, NULL);
+    sl_case_same("memory:model", NULL, to, NULL);
+    free(data);
+}
+END_TEST
+
 START_TEST(several_models_do_not_fit_one_object)
 {
     size_t bytes;
@@ -501,6 +516,7 @@ static Suite *suite(void)
     tcase_add_test(cases, what_a_format_lacks_is_refused_by_name);
     tcase_add_test(cases, impossible_combinations_are_usage_errors);
     tcase_add_test(cases, a_pipeline_keeps_its_folders);
+    tcase_add_test(cases, one_object_takes_the_model_of_a_folder_alone);
     tcase_add_test(cases, several_models_do_not_fit_one_object);
     tcase_add_test(cases, every_failing_allocation_leaves_nothing);
     tcase_add_test(cases, every_failing_read_leaves_nothing);

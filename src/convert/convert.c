@@ -66,16 +66,19 @@ static void set_block_bytes(struct sl_job *job)
     job->block_bytes = bytes - bytes % job->piece_bytes;
 }
 
+static bool is_folder(const char *uri)
+{
+    size_t bytes = strlen(uri);
+    return bytes && uri[bytes - 1] == '/';
+}
+
 static int check_config(const struct sl_convert_config *config, struct sl_err *err)
 {
     const struct sl_spec *spec = config->spec;
-    size_t bytes = strlen(config->to);
-    bool folder = bytes && config->to[bytes - 1] == '/';
-    if (config->shard_bytes && (!folder || config->format != SL_CONVERT_SAFETENSORS))
+    if (config->shard_bytes && (!is_folder(config->to) || config->format != SL_CONVERT_SAFETENSORS))
         return sl_fail(err, SL_E_USAGE,
-                       "several files of at most %s need a folder of safetensors files as the "
-                       "destination, with a '/' at the end",
-                       "--shard-bytes");
+                       "--shard-bytes makes several safetensors files: name a folder, with a '/' "
+                       "at the end");
     if (config->seal && config->format != SL_CONVERT_TENSORIZER)
         return sl_fail(err, SL_E_USAGE,
                        "only .tensors files can be encrypted: name a destination that ends in "
@@ -161,9 +164,11 @@ static int convert(void *arg, struct sl_cancel *cancel, struct sl_err *err)
     return done;
 }
 
-/* What a spec says of readers, where the caller says nothing. */
-static void take_limits(struct sl_convert_config *config)
+/* What a spec says of readers, where the caller says nothing. One object has no room for data
+ * files. */
+static void settle(struct sl_convert_config *config)
 {
+    config->data_files &= is_folder(config->to);
     const struct sl_spec_readers *readers = &config->spec->readers;
     if (!config->threads && readers->connections != SL_AUTO_VALUE)
         config->threads = (unsigned)readers->connections;
@@ -179,7 +184,7 @@ int sl_convert_run(const struct sl_convert_config *config, struct sl_convert_res
     uint64_t begin_ns = sl_now_ns();
     result = conversion.result;
     *result = (struct sl_convert_result){0};
-    take_limits(&conversion.config);
+    settle(&conversion.config);
     int done = sl_deadline_run(config->spec->readers.timeout_seconds, config->cancel, convert,
                                &conversion, err);
     result->seconds = (double)(sl_now_ns() - begin_ns) / 1e9;
