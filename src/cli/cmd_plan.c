@@ -64,8 +64,9 @@ static void print_plan(const struct sl_spec *spec, const struct sl_plan *plan,
     print_row("destination", plan->sink_bytes, more);
     struct sl_plan_changes changes = sl_plan_changes(plan);
     if (changes.decrypted || changes.cast || changes.sliced)
-        printf("  %-12s tensors: %" PRIu64 " decrypted, %" PRIu64 " cast, %" PRIu64 " sliced\n",
-               "on the way", changes.decrypted, changes.cast, changes.sliced);
+        printf("  %-14s %12s  %" PRIu64 " tensors decrypted, %" PRIu64 " cast, %" PRIu64
+               " sliced\n",
+               "on the way", "", changes.decrypted, changes.cast, changes.sliced);
     snprintf(more, sizeof(more), "%zu hashes will be checked", plan->check_count);
     print_row("without hash", plan->unhashed_bytes, more);
     snprintf(more, sizeof(more), "read for this plan in %" PRIu64 " requests",
