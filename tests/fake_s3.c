@@ -320,6 +320,14 @@ void sl_fake_s3_start(struct sl_fake_s3 *fake, bool tls)
     setenv("AWS_ENDPOINT_URL_S3", sl_server_url(fake->server, ""), 1);
 }
 
+void sl_fake_s3_reset(struct sl_fake_s3 *fake)
+{
+    sl_server_handle(fake->server, NULL, NULL); /* meanwhile requests are reset */
+    drop_parts(fake);
+    fake->object_count = fake->open_uploads = 0;
+    sl_server_handle(fake->server, handle, fake);
+}
+
 void sl_fake_s3_stop(struct sl_fake_s3 *fake)
 {
     sl_server_stop(fake->server);

@@ -39,6 +39,8 @@ struct sl_fake_s3 {
 
 /** Starts the server and names it in AWS_ENDPOINT_URL_S3. */
 void sl_fake_s3_start(struct sl_fake_s3 *fake, bool tls);
+/** Forget objects and uploads, while requests of clients that are gone may still come in. */
+void sl_fake_s3_reset(struct sl_fake_s3 *fake);
 void sl_fake_s3_stop(struct sl_fake_s3 *fake);
 /** The object at "/bucket/key", NULL if there is none. */
 const char *sl_fake_s3_object(struct sl_fake_s3 *fake, const char *key, size_t *bytes);
