@@ -3,8 +3,10 @@
  * and that whatever fails leaves nothing behind.
  */
 #include <check.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -476,6 +478,27 @@ START_TEST(every_failing_read_leaves_nothing)
 }
 END_TEST
 
+/* Writes fail at one place after another: beyond the limit of a file's size. */
+START_TEST(a_full_destination_leaves_nothing)
+{
+    size_t bytes;
+    struct sl_err err;
+    char to[SL_CASE_PATH_BYTES];
+    uint8_t *data = sl_case_model(&bytes);
+    signal(SIGXFSZ, SIG_IGN);
+    for (rlim_t limit = 1000; limit < 310000; limit += 10007) {
+        const struct rlimit file_size = {limit, RLIM_INFINITY};
+        ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &file_size), 0);
+        ck_assert_int_lt(sl_case_convert("memory:model", sl_case_path("m.tensors", to),
+                                         &sl_case_tensorizer, NULL, NULL, &err),
+                         0);
+        ck_assert_msg(err.kind == SL_E_NO_SPACE, "%s", err.message);
+        ck_assert_uint_eq(sl_case_files(sl_case_scratch), 0);
+    }
+    free(data);
+}
+END_TEST
+
 START_TEST(a_cancel_leaves_nothing)
 {
     size_t bytes;
@@ -520,6 +543,7 @@ static Suite *suite(void)
     tcase_add_test(cases, several_models_do_not_fit_one_object);
     tcase_add_test(cases, every_failing_allocation_leaves_nothing);
     tcase_add_test(cases, every_failing_read_leaves_nothing);
+    tcase_add_test(cases, a_full_destination_leaves_nothing);
     tcase_add_test(cases, a_cancel_leaves_nothing);
     suite_add_tcase(all, cases);
     return all;
