@@ -254,6 +254,29 @@ START_TEST(cancellation_ends_a_replay)
 }
 END_TEST
 
+START_TEST(digests_of_files_fill_gaps_and_refuse_overlaps)
+{
+    struct sl_err err = SL_ERR_INIT;
+    uint32_t crcs[2] = {0};
+    bool known[2] = {false};
+    struct sl_journal *journal = open_journal(identity, false);
+    add(journal, 0, 100, 1000);
+    add(journal, 0, 1000, 2000);
+    add(journal, 0, 3000, FILE_BYTES - 1);
+    add(journal, 0, 3000, FILE_BYTES - 1); /* written again */
+    ck_assert_int_eq(sl_journal_file_crcs(journal, sink, crcs, known, &err), 0);
+    for (int file = 0; file < 2; file++) { /* of the second nothing is on record */
+        ck_assert(known[file]);
+        ck_assert_uint_eq(crcs[file], sl_crc32c(0, bytes, FILE_BYTES));
+    }
+    add(journal, 1, 0, 100);
+    add(journal, 1, 99, FILE_BYTES);
+    ck_assert_int_eq(sl_journal_file_crcs(journal, sink, crcs, known, &err), 0);
+    ck_assert(known[0] && !known[1]);
+    sl_journal_free(journal);
+}
+END_TEST
+
 START_TEST(every_failing_allocation_is_survived)
 {
     struct sl_err err = SL_ERR_INIT;
@@ -289,6 +312,7 @@ int main(void)
     tcase_add_test(journal, a_flipped_bit_costs_one_record);
     tcase_add_test(journal, links_and_directories_are_no_journal);
     tcase_add_test(journal, cancellation_ends_a_replay);
+    tcase_add_test(journal, digests_of_files_fill_gaps_and_refuse_overlaps);
     tcase_add_test(journal, every_failing_allocation_is_survived);
     suite_add_tcase(suite, journal);
     SRunner *runner = srunner_create(suite);

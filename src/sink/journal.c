@@ -312,31 +312,59 @@ static bool is_superseded(const struct record *records, size_t count, size_t i)
     return i + 1 < count && by_place(&records[i], &records[i + 1]) == 0;
 }
 
-int sl_journal_file_crcs(struct sl_journal *journal, const struct sl_sink *sink, uint32_t *crcs,
+/* What no record covers (a new header, zeros) is little, and read back. */
+static int add_gap(struct sl_sink *sink, uint32_t file, uint64_t begin, uint64_t end,
+                   uint8_t *buffer, uint32_t *crc, struct sl_err *err)
+{
+    for (uint64_t at = begin; at < end;) {
+        size_t bytes = (size_t)SL_MIN(end - at, (uint64_t)REPLAY_BUFFER_BYTES);
+        if (sl_sink_read(sink, file, at, buffer, bytes, err) < 0)
+            return -1;
+        *crc = sl_crc32c(*crc, buffer, bytes);
+        at += bytes;
+    }
+    return 0;
+}
+
+/* One file, of records [*next, count). */
+static int file_crc(struct sl_sink *sink, uint32_t file, const struct record *records, size_t count,
+                    size_t *next, uint8_t *buffer, uint32_t *crc, bool *known, struct sl_err *err)
+{
+    uint64_t at = 0;
+    *crc = 0;
+    *known = true;
+    for (; *next < count && records[*next].file == file; ++*next) {
+        const struct record *record = &records[*next];
+        if (is_superseded(records, count, *next))
+            continue;
+        *known = *known && record->begin >= at;
+        if (!*known)
+            continue;
+        if (add_gap(sink, file, at, record->begin, buffer, crc, err) < 0)
+            return -1;
+        *crc = sl_crc32c_combine(*crc, record->crc, record->end - record->begin);
+        at = record->end;
+    }
+    *known = *known && at <= sink->files[file].bytes;
+    return *known ? add_gap(sink, file, at, sink->files[file].bytes, buffer, crc, err) : 0;
+}
+
+int sl_journal_file_crcs(struct sl_journal *journal, struct sl_sink *sink, uint32_t *crcs,
                          bool *known, struct sl_err *err)
 {
     size_t count, next = 0;
     sl_autofree struct record *records = load_records(journal, sink, &count, err);
-    if (!records)
+    sl_autofree uint8_t *buffer = records ? sl_alloc_aligned(4096, REPLAY_BUFFER_BYTES, err) : NULL;
+    if (!buffer)
         return -1;
+    memset(known, 0, sink->file_count * sizeof(*known));
     if (journal->locked.slots > RECORDS_MAX)
-        count = 0;
+        return 0;
     for (size_t i = 0; i < count; i++)
         records[i].kind = (uint32_t)i;
     qsort(records, count, sizeof(*records), by_place_and_age);
-    for (uint32_t file = 0; file < sink->file_count; file++) {
-        uint64_t at = 0;
-        bool gapless = true;
-        crcs[file] = 0;
-        for (; next < count && records[next].file == file; next++) {
-            const struct record *record = &records[next];
-            if (is_superseded(records, count, next))
-                continue;
-            gapless = gapless && record->begin == at;
-            crcs[file] = sl_crc32c_combine(crcs[file], record->crc, record->end - record->begin);
-            at = record->end;
-        }
-        known[file] = gapless && at == sink->files[file].bytes;
-    }
+    for (uint32_t file = 0; file < sink->file_count; file++)
+        if (file_crc(sink, file, records, count, &next, buffer, &crcs[file], &known[file], err) < 0)
+            return -1;
     return 0;
 }

@@ -42,10 +42,10 @@ int sl_journal_replay(struct sl_journal *journal, struct sl_sink *sink,
                       void *arg, struct sl_err *err);
 
 /**
- * CRC32C of every file of the sink, put together from the pieces on record; known[i] is false for a
- * file that they do not cover exactly (holes, overlaps). Nothing is read back: call it after a run
- * that succeeded, when no other thread uses the journal.
+ * CRC32C of every file of the sink, put together from the pieces on record; what lies between them
+ * is read back; known[i] is false for a file whose pieces overlap. Call it after a run that
+ * succeeded, when no other thread uses the journal.
  */
-int sl_journal_file_crcs(struct sl_journal *journal, const struct sl_sink *sink, uint32_t *crcs,
+int sl_journal_file_crcs(struct sl_journal *journal, struct sl_sink *sink, uint32_t *crcs,
                          bool *known, struct sl_err *err);
 #endif
