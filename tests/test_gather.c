@@ -85,6 +85,33 @@ START_TEST(ranges_far_apart_are_fetched_one_by_one)
 }
 END_TEST
 
+START_TEST(hundreds_of_ranges_use_more_connections)
+{
+    enum { COUNT = 300, STRIDE = SL_GATHER_GAP_BYTES + 2 };
+    static uint8_t data[COUNT];
+    struct sl_gather_item items[COUNT];
+    struct remote remote;
+    uint8_t *large = calloc(COUNT, STRIDE);
+    for (size_t i = 0; i < COUNT; i++) {
+        large[i * STRIDE] = (uint8_t)(i % 255 + 1);
+        items[i] = (struct sl_gather_item){i * STRIDE, i * STRIDE + 1, &data[i]};
+    }
+    remote_open(&remote, NULL);
+    sl_server_put(remote.server, "/large", large, (size_t)COUNT * STRIDE, "\"2\"");
+    SL_AUTO(sl_source) source = NULL;
+    ck_assert_int_eq(sl_source_open(remote.store, "large", 1, &source, NULL), 0);
+    ck_assert_int_eq(sl_gather(source, items, COUNT, NULL), 0);
+    for (size_t i = 0; i < COUNT; i++)
+        ck_assert_uint_eq(data[i], i % 255 + 1);
+    unsigned connections = sl_server_connection_count(remote.server);
+    ck_assert_uint_gt(connections, 9);
+    ck_assert_uint_le(connections, SL_GATHER_CONNECTIONS_MAX + 1);
+    sl_source_free(sl_steal(&source));
+    remote_close(&remote);
+    free(large);
+}
+END_TEST
+
 START_TEST(ranges_with_small_gaps_share_a_request)
 {
     struct remote remote;
@@ -212,6 +239,7 @@ int main(void)
     Suite *suite = suite_create("gather");
     TCase *tcase = tcase_create("gather");
     tcase_add_test(tcase, ranges_far_apart_are_fetched_one_by_one);
+    tcase_add_test(tcase, hundreds_of_ranges_use_more_connections);
     tcase_add_test(tcase, ranges_with_small_gaps_share_a_request);
     tcase_add_test(tcase, what_the_head_holds_is_not_fetched_again);
     tcase_add_test(tcase, without_a_head_its_ranges_share_requests_too);

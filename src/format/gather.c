@@ -1,9 +1,10 @@
 /*
  * A tensor header precedes each tensor's data, so a large model has hundreds of small ranges far
  * apart, and a small one thousands close together. Ranges with small gaps become one run; runs are
- * fetched by up to eight connections that one poll loop drives, so no threads are needed and the
- * latency of a store is paid once for every eight runs. What a run reads in gaps is dropped. A run
- * in the head that opening the object has brought costs nothing.
+ * fetched by up to 32 connections that one poll loop drives, so no threads are needed and the
+ * latency of a store is paid once for as many runs. Connecting costs round trips of its own, so
+ * beyond eight each is to bring eight runs or more. What a run reads in gaps is dropped. A run in
+ * the head that opening the object has brought costs nothing.
  */
 #include "gather.h"
 
@@ -13,6 +14,7 @@
 #include "index.h"
 
 enum { PIECE_BYTES = 64 * 1024, STREAM_PIECE_BYTES = 512 * 1024, WAIT_MS_MAX = 1000 };
+enum { CONNECTIONS_FEW = 8, RUNS_EACH = 8 };
 
 /* Consecutive items [first, last) fetched by one request. */
 struct run {
@@ -27,6 +29,7 @@ struct gather {
     struct sl_source *source;
     struct sl_gather_item *items;
     size_t count, next; /* items without a run */
+    size_t width;       /* connections that are used */
     struct run runs[SL_GATHER_CONNECTIONS_MAX];
 };
 
@@ -77,6 +80,16 @@ static void cut_run(struct gather *gather, struct run *run)
            gather->items[gather->next].begin - run->end <= SL_GATHER_GAP_BYTES)
         run->end = SL_MAX(run->end, gather->items[gather->next].end);
     run->last = gather->next;
+}
+
+static size_t choose_width(const struct gather *gather)
+{
+    const struct sl_gather_item *items = gather->items;
+    size_t runs = 1;
+    for (size_t i = gather->next + 1; i < gather->count; i++)
+        runs += items[i].begin > items[i - 1].end + SL_GATHER_GAP_BYTES;
+    return SL_MIN(SL_MAX(runs / RUNS_EACH, (size_t)CONNECTIONS_FEW),
+                  (size_t)SL_GATHER_CONNECTIONS_MAX);
 }
 
 static int start_run(struct gather *gather, struct run *run, struct sl_err *err)
@@ -133,7 +146,7 @@ static int turn(struct gather *gather, struct sl_err *err)
 {
     struct sl_fetch *waiting[SL_GATHER_CONNECTIONS_MAX];
     size_t waiting_count = 0, done = 0;
-    for (size_t i = 0; i < SL_COUNT(gather->runs); i++) {
+    for (size_t i = 0; i < gather->width; i++) {
         struct run *run = &gather->runs[i];
         if (!run->busy && gather->next == gather->count)
             continue;
@@ -163,6 +176,7 @@ int sl_gather(struct sl_source *source, struct sl_gather_item *items, size_t cou
                            items[first].end - items[first].begin, err) < 0)
             return -1;
     struct gather gather = {.source = source, .items = items, .count = count, .next = first};
+    gather.width = choose_width(&gather);
     int more = first < count;
     while (more > 0)
         more = turn(&gather, err);

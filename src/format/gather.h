@@ -12,7 +12,7 @@ struct sl_gather_item {
 
 enum {
     SL_GATHER_GAP_BYTES = 64 * 1024, /* read and thrown away rather than asked for separately */
-    SL_GATHER_CONNECTIONS_MAX = 8,
+    SL_GATHER_CONNECTIONS_MAX = 32,
 };
 
 /**
