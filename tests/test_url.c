@@ -174,6 +174,26 @@ START_TEST(origins_are_scheme_host_and_port)
 }
 END_TEST
 
+START_TEST(a_tame_uri_has_no_secret)
+{
+    static const char *const pairs[][2] = {
+        {"http://me:secret@h:1/a@b?sig=x", "http://h:1/a@b"},
+        {"https://h/a#x", "https://h/a"},
+        {"http://me:se@cret@h?x", "http://h"},
+        {"redis://:secret@h/a?b", "redis://h/a?b"},
+        {"s3://bucket/a@b?c", "s3://bucket/a@b?c"},
+        {"a/b@c?d", "a/b@c?d"},
+        {"x/http://a@b/", "x/http://a@b/"},
+        {"", ""},
+    };
+    for (size_t i = 0; i < SL_COUNT(pairs); i++) {
+        char *tame = sl_uri_tame(pairs[i][0], NULL);
+        ck_assert_str_eq(tame, pairs[i][1]);
+        free(tame);
+    }
+}
+END_TEST
+
 START_TEST(every_failing_allocation_is_an_error)
 {
     for (unsigned nth = 1; nth < 40; nth++) {
@@ -200,6 +220,7 @@ int main(void)
     tcase_add_test(tcase, references_are_resolved_as_rfc_3986_says);
     tcase_add_test(tcase, encoding_and_decoding_are_inverse);
     tcase_add_test(tcase, origins_are_scheme_host_and_port);
+    tcase_add_test(tcase, a_tame_uri_has_no_secret);
     tcase_add_test(tcase, every_failing_allocation_is_an_error);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);

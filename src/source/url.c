@@ -8,6 +8,7 @@
 #include <ctype.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 #include "buf.h"
 
@@ -307,4 +308,20 @@ char *sl_url_decode(const char *text, size_t bytes, struct sl_err *err)
         *end++ = (char)byte;
     }
     return out;
+}
+
+/* ---- for people ------------------------------------------------------------------------------ */
+
+char *sl_uri_tame(const char *uri, struct sl_err *err)
+{
+    const char *colon = strstr(uri, "://");
+    if (!colon || strcspn(uri, "/") < (size_t)(colon - uri))
+        return sl_strdup(uri, err);
+    const char *host = colon + 3, *end = host + strcspn(host, "/?#");
+    for (const char *at = end; at > host; at--)
+        if (at[-1] == '@')
+            host = at;
+    bool url = strncasecmp(uri, "http", 4) == 0;
+    size_t bytes = url ? strcspn(host, "?#") : strlen(host);
+    return sl_asprintf(err, "%.*s%.*s", (int)(colon + 3 - uri), uri, (int)bytes, host);
 }
