@@ -402,6 +402,26 @@ START_TEST(a_pipeline_keeps_its_folders)
 }
 END_TEST
 
+/* Else "%2e%2e%2f" in the name of an object would lead out of the folder. */
+START_TEST(a_file_url_gets_names_as_they_are)
+{
+    size_t bytes;
+    uint8_t *data = sl_case_model(&bytes);
+    char from[SL_CASE_PATH_BYTES], to[SL_CASE_PATH_BYTES], folder[SL_CASE_PATH_BYTES - 8];
+    struct sl_convert_config config = sl_case_safetensors;
+    config.data_files = true;
+    put_file("in/model.safetensors", data, bytes);
+    put_file("in/%2e%2e%2fout", "evil", 4);
+    snprintf(folder, sizeof(folder), "%s/to/", sl_case_scratch);
+    snprintf(to, sizeof(to), "file://%s", folder);
+    sl_case_expect(sl_case_path("in/", from), to, &config, NULL);
+    ck_assert(sl_model_same(sl_case_scratch, "to/%2e%2e%2fout", "evil", 4));
+    ck_assert(!sl_model_exists(sl_case_scratch, "out"));
+    ck_assert_uint_eq(sl_case_files(folder), 2);
+    free(data);
+}
+END_TEST
+
 START_TEST(one_object_takes_the_model_of_a_folder_alone)
 {
     size_t bytes;
@@ -429,6 +449,10 @@ START_TEST(several_models_do_not_fit_one_object)
                                      &sl_case_tensorizer, NULL, NULL, &err),
                      0);
     ck_assert_msg(err.kind == SL_E_USAGE && strstr(err.message, "folder"), "%s", err.message);
+    ck_assert_int_lt(sl_case_convert(from, "http://me:secret@127.0.0.1:9/m.tensors",
+                                     &sl_case_tensorizer, NULL, NULL, &err),
+                     0);
+    ck_assert_msg(strstr(err.message, "'http://127.0.0.1:9/m.tensors'") != NULL, "%s", err.message);
     free(data);
 }
 END_TEST
@@ -539,6 +563,7 @@ static Suite *suite(void)
     tcase_add_test(cases, what_a_format_lacks_is_refused_by_name);
     tcase_add_test(cases, impossible_combinations_are_usage_errors);
     tcase_add_test(cases, a_pipeline_keeps_its_folders);
+    tcase_add_test(cases, a_file_url_gets_names_as_they_are);
     tcase_add_test(cases, one_object_takes_the_model_of_a_folder_alone);
     tcase_add_test(cases, several_models_do_not_fit_one_object);
     tcase_add_test(cases, every_failing_allocation_leaves_nothing);

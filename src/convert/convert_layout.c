@@ -22,10 +22,13 @@ static bool is_tensorizer(const struct sl_job *job)
 
 static int refuse_encrypted(const char *uri, struct sl_err *err)
 {
+    sl_autofree char *tame = sl_uri_tame(uri, err);
+    if (!tame)
+        return -1;
     return sl_fail(err, SL_E_USAGE,
                    "'%s' is encrypted already: `sluice decrypt` it first, or give `sluice convert "
                    "--encrypt` the old key and the new one",
-                   uri);
+                   tame);
 }
 
 /* encrypt and decrypt are for files of one kind. */
@@ -125,7 +128,8 @@ static char *output_uri(const char *to, const char *name, struct sl_err *err)
     size_t bytes = strlen(to);
     if (bytes == 0 || to[bytes - 1] != '/')
         return sl_strdup(to, err);
-    sl_autofree char *encoded = is_web(to) ? sl_url_encode(name, true, err) : sl_strdup(name, err);
+    bool is_url = is_web(to) || strncasecmp(to, "file:", 5) == 0;
+    sl_autofree char *encoded = is_url ? sl_url_encode(name, true, err) : sl_strdup(name, err);
     return encoded ? sl_asprintf(err, "%s%s", to, encoded) : NULL;
 }
 
@@ -144,10 +148,13 @@ int sl_job_add_output(struct sl_job *job, const char *folder, const char *name, 
 
 static int refuse_several(const struct sl_job *job, struct sl_err *err)
 {
+    sl_autofree char *to = sl_uri_tame(job->config->to, err);
+    if (!to)
+        return -1;
     return sl_fail(err, SL_E_USAGE,
                    "%zu files would be written, but '%s' is one object: name a folder, with a '/' "
                    "at the end",
-                   job->output_count, job->config->to);
+                   job->output_count, to);
 }
 
 static int add_outputs(struct sl_job *job, struct sl_err *err)
