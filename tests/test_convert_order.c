@@ -18,7 +18,9 @@ static struct {
     } objects[OBJECTS_MAX];
     size_t count;
     uint8_t *flip;
-    int status; /* of PUTs */
+    unsigned asked;
+    int status;        /* of PUTs */
+    const char *there; /* what exists already */
 } dav;
 
 static bool handle(const struct sl_server_request *request, struct sl_server_reply *reply,
@@ -26,9 +28,11 @@ static bool handle(const struct sl_server_request *request, struct sl_server_rep
 {
     (void)arg;
     reply->status = 404;
-    if (dav.flip)
+    if (dav.there && strcmp(request->method, "HEAD") == 0 &&
+        strcmp(request->target, dav.there) == 0)
+        reply->status = 200;
+    if (dav.flip && ++dav.asked == 2) /* once before all, once at its turn */
         *dav.flip ^= 1;
-    dav.flip = NULL;
     if (strcmp(request->method, "PUT") != 0)
         return true;
     reply->status = dav.status;
@@ -139,6 +143,7 @@ START_TEST(a_source_that_changes_between_the_readings_is_found)
     config.replace = false; /* so that the object is asked for */
     for (unsigned sealed = 0; sealed < 2; sealed++) {
         dav.flip = data + bytes - SL_CASE_SMALL * 20 - 5000;
+        dav.asked = 0;
         config.seal = sealed ? keys : NULL;
         ck_assert_int_lt(
             sl_case_convert("memory:model", url("/m.tensors", to), &config, NULL, NULL, &err), 0);
@@ -147,6 +152,27 @@ START_TEST(a_source_that_changes_between_the_readings_is_found)
         ck_assert_msg(strstr(err.message, "big.1") != NULL, "%s", err.message);
         ck_assert_uint_eq(dav.count, 0);
     }
+    free(data);
+}
+END_TEST
+
+/* Of three shards the second is there. */
+START_TEST(what_is_in_the_way_is_told_before_anything_is_read_or_sent)
+{
+    size_t bytes;
+    struct sl_err err;
+    struct sl_convert_result result;
+    char to[SL_CASE_PATH_BYTES];
+    uint8_t *data = sl_case_model(&bytes);
+    struct sl_convert_config config = sl_case_safetensors;
+    config.replace = false;
+    config.shard_bytes = 10000;
+    dav.there = "/f/model-00002-of-00003.safetensors";
+    ck_assert_int_lt(sl_case_convert("memory:model", url("/f/", to), &config, NULL, &result, &err),
+                     0);
+    ck_assert_int_eq(err.kind, SL_E_USAGE);
+    ck_assert_str_eq(err.code, "exists");
+    ck_assert_uint_eq(dav.count, 0);
     free(data);
 }
 END_TEST
@@ -213,6 +239,7 @@ static Suite *suite(void)
     tcase_add_test(cases, what_is_encrypted_can_be_put);
     tcase_add_test(cases, the_index_of_shards_comes_last);
     tcase_add_test(cases, a_source_that_changes_between_the_readings_is_found);
+    tcase_add_test(cases, what_is_in_the_way_is_told_before_anything_is_read_or_sent);
     tcase_add_test(cases, a_refused_put_is_told);
     tcase_add_test(cases, the_whole_may_take_so_long);
     tcase_add_test(cases, small_tensors_cost_few_requests);

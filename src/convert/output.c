@@ -2,8 +2,9 @@
  * The new objects. Most destinations take bytes in any order: all of them are opened before the
  * first byte is read, so that what is in the way is told at once, and made visible together at the
  * end, in an order in which nothing names what is not there yet. A destination that takes bytes in
- * order only (HTTP PUT) cannot be held open: its objects are sent one after another, each with the
- * head first, by whichever thread has the next bytes.
+ * order only (HTTP PUT) cannot be held open: it is asked beforehand whether it would take them, and
+ * its objects are sent one after another, each with the head first, by whichever thread has the
+ * next bytes.
  */
 #include <string.h>
 
@@ -161,9 +162,24 @@ static int send_plain_outputs(struct sl_job *job, bool data_files, struct sl_err
     return 0;
 }
 
+/* What is in the way of any of them is told before the first byte is fetched. */
+static int try_outputs(struct sl_job *job, struct sl_err *err)
+{
+    for (size_t i = 0; i < job->output_count; i++) {
+        struct sl_output *output = &job->outputs[i];
+        if (sl_output_open(job, output, err) < 0)
+            return -1;
+        sl_upload_free(output->upload);
+        output->upload = NULL;
+    }
+    return 0;
+}
+
 static int run_in_order(struct sl_job *job, struct sl_err *err)
 {
     bool headers = job->item_count && job->items[0].header;
+    if (try_outputs(job, err) < 0)
+        return -1;
     job->pass = SL_PASS_MEASURE;
     if (headers && sl_job_work(job, err) < 0)
         return -1;
