@@ -67,6 +67,16 @@ static bool same_file(const char *a, const char *b)
     return same;
 }
 
+START_TEST(flags_without_effect_are_refused)
+{
+    struct ran ran = {0};
+    RUN(&ran, "convert", model, tensors, "--listen", "127.0.0.1:0");
+    EXPECT(ran, 2, "--listen");
+    RUN(&ran, "decrypt", model, tensors, "--range-bytes", "1MiB");
+    EXPECT(ran, 2, "--range-bytes");
+}
+END_TEST
+
 START_TEST(the_name_says_the_format)
 {
     struct ran ran = {0};
@@ -254,6 +264,7 @@ static Suite *suite(void)
     Suite *all = suite_create("cmd_convert");
     TCase *cases = tcase_create("cmd_convert");
     tcase_add_checked_fixture(cases, setup, teardown);
+    tcase_add_test(cases, flags_without_effect_are_refused);
     tcase_add_test(cases, the_name_says_the_format);
     tcase_add_test(cases, flags_choose_rename_cast_and_cut);
     tcase_add_test(cases, flags_that_make_no_sense_are_refused);

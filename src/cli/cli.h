@@ -31,6 +31,7 @@ struct sl_command {
     const char *examples;                  /* lines "command   # what it does" */
     const struct sl_option_table *options; /* own flags: every row's flag is its kebab-case */
     bool spec_flags;                       /* takes the flags of spec keys and --set */
+    const char *const *idle_flags;         /* of those, NULL-terminated, what would do nothing */
     /* If `usage` has "-- COMMAND", what follows "--" is sl_cli.after_dashes, else it is operands.
      */
     int operand_min, operand_max; /* -1: any */

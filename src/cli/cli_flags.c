@@ -44,6 +44,7 @@ static const struct sl_option set_row = {
 struct listing {
     struct sl_flag *flags;
     size_t count;
+    const char *const *idle; /* not listed; NULL: none */
 };
 
 static void list_row(struct listing *listing, enum sl_flag_group group, const char *name,
@@ -66,11 +67,20 @@ static const struct sl_flag *find_flag(const struct sl_flag *flags, size_t count
     return NULL;
 }
 
+static bool is_idle(const struct listing *listing, const char *flag)
+{
+    for (const char *const *idle = listing->idle; idle && *idle; idle++)
+        if (strcmp(*idle, flag) == 0)
+            return true;
+    return false;
+}
+
 /* A command's own flag hides one of the spec. */
 static int list_spec_row(const struct sl_option *row, const char *path, void *arg)
 {
     struct listing *listing = arg;
-    if (row->flag && !find_flag(listing->flags, listing->count, row->flag))
+    if (row->flag && !is_idle(listing, row->flag) &&
+        !find_flag(listing->flags, listing->count, row->flag))
         list_row(listing, SL_FLAG_SPEC, row->flag, row, path);
     return 0;
 }
@@ -85,7 +95,7 @@ static void list_table(struct listing *listing, enum sl_flag_group group,
 
 size_t sl_cli_flags(const struct sl_command *command, struct sl_flag flags[SL_FLAGS_MAX])
 {
-    struct listing listing = {flags, 0};
+    struct listing listing = {flags, 0, command ? command->idle_flags : NULL};
     if (command && command->options)
         list_table(&listing, SL_FLAG_OWN, command->options);
     if (command && command->spec_flags) {

@@ -43,6 +43,7 @@ const struct sl_command sl_cmd_decrypt = {
                 "sluice decrypt s3://b/sealed.tensors model.tensors --passphrase-file -",
     .options = &table,
     .spec_flags = true,
+    .idle_flags = sl_converting_idle_flags,
     .operand_min = 2,
     .operand_max = 2,
     .run = run,

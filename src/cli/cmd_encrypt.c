@@ -64,6 +64,7 @@ const struct sl_command sl_cmd_encrypt = {
                 "sluice encrypt m.tensors m.tensors --replace --key-file key   # in place",
     .options = &table,
     .spec_flags = true,
+    .idle_flags = sl_converting_idle_flags,
     .operand_min = 2,
     .operand_max = 2,
     .run = run,

@@ -13,8 +13,10 @@
 #include "log.h"
 #include "operand.h"
 #include "progress.h"
+#include "url.h"
 
 enum { RESULT_BYTES_MAX = 16 * 1024 };
+const char *const sl_converting_idle_flags[] = {"range-bytes", "listen", NULL};
 
 /* ---- keys ------------------------------------------------------------------------------------ */
 
@@ -70,8 +72,8 @@ static int format_of(const char *to)
     return -1;
 }
 
-static int choose_format(const char *to, int wanted, enum sl_convert_format *format,
-                         struct sl_err *err)
+static int choose_format(const char *to, const char *tame, int wanted,
+                         enum sl_convert_format *format, struct sl_err *err)
 {
     int said = format_of(to);
     if (said < 0 && ends_with(to, "/"))
@@ -80,10 +82,10 @@ static int choose_format(const char *to, int wanted, enum sl_convert_format *for
         return sl_fail(err, SL_E_USAGE,
                        "which format shall '%s' have? Let it end in .tensors or .safetensors, or "
                        "in '/' for a folder of safetensors files, or add --to-format",
-                       sl_operand_tame(to));
+                       tame);
     if (said >= 0 && wanted >= 0 && said != wanted)
         return sl_fail(err, SL_E_USAGE, "'%s' is called like a %s object, and --to-format says %s",
-                       sl_operand_tame(to), format_name(said), format_name(wanted));
+                       tame, format_name(said), format_name(wanted));
     *format = (enum sl_convert_format)(said >= 0 ? said : wanted);
     return 0;
 }
@@ -106,7 +108,7 @@ static int print_json(const struct sl_convert_result *result, const char *to, in
     struct sl_json json;
     sl_json_init(&json, RESULT_BYTES_MAX);
     sl_json_object(&json);
-    sl_json_key_string(&json, "to", sl_operand_tame(to));
+    sl_json_key_string(&json, "to", to);
     sl_json_key_string(&json, "format", format_name(format));
     sl_json_key_uint(&json, "tensors", result->tensors);
     sl_json_key_uint(&json, "objects", result->objects);
@@ -125,18 +127,17 @@ static void summarise(const struct sl_convert_result *result, const char *verb, 
 {
     char bytes[32], rate[32], line[1024];
     double seconds = result->seconds > 0 ? result->seconds : 1e-9;
-    snprintf(line, sizeof(line),
-             "%s into '%s': %llu tensors, %s in %.1f s (%s/s), %llu hashes checked", verb,
-             sl_operand_tame(to), (unsigned long long)result->tensors,
-             sl_human_bytes(result->bytes_written, bytes), result->seconds,
-             sl_human_bytes((uint64_t)((double)result->bytes_written / seconds), rate),
-             (unsigned long long)result->checks);
+    snprintf(
+        line, sizeof(line), "%s into '%s': %llu tensors, %s in %.1f s (%s/s), %llu hashes checked",
+        verb, to, (unsigned long long)result->tensors, sl_human_bytes(result->bytes_written, bytes),
+        result->seconds, sl_human_bytes((uint64_t)((double)result->bytes_written / seconds), rate),
+        (unsigned long long)result->checks);
     sl_log(SL_LOG_INFO, "%s", line);
     sl_cli_termination(line);
 }
 
 static int run_spec(struct sl_cli *cli, struct sl_converting *converting,
-                    const struct sl_spec *spec, struct sl_err *err)
+                    const struct sl_spec *spec, const char *to, struct sl_err *err)
 {
     struct sl_convert_config *config = &converting->config;
     struct sl_convert_result result;
@@ -152,8 +153,8 @@ static int run_spec(struct sl_cli *cli, struct sl_converting *converting,
         *err = why;
         return -1;
     }
-    summarise(&result, converting->verb, config->to);
-    return cli->json ? print_json(&result, config->to, config->format, err) : 0;
+    summarise(&result, converting->verb, to);
+    return cli->json ? print_json(&result, to, config->format, err) : 0;
 }
 
 /* The spec of the first operand; it writes nowhere, so any place is good for its sink. */
@@ -184,7 +185,8 @@ int sl_converting_run(struct sl_cli *cli, struct sl_converting *converting, stru
     struct sl_convert_config *config = &converting->config;
     struct sl_specs specs = {0};
     sl_autofree char *to = destination(cli->operands[1], err);
-    if (!to || choose_format(to, converting->to_format, &config->format, err) < 0)
+    sl_autofree char *tame = to ? sl_uri_tame(to, err) : NULL;
+    if (!tame || choose_format(to, tame, converting->to_format, &config->format, err) < 0)
         return -1;
     config->to = to;
     int done = read_spec(cli, converting, &specs, err);
@@ -193,9 +195,9 @@ int sl_converting_run(struct sl_cli *cli, struct sl_converting *converting, stru
                        cli->operands[0], specs.count);
     if (done == 0) {
         const struct sl_spec *spec = &specs.items[0];
-        config->progress = sl_progress_new(spec->metadata.name, sl_operand_tame(spec->source.uri),
-                                           sl_operand_tame(to), err);
-        done = config->progress ? run_spec(cli, converting, spec, err) : -1;
+        sl_autofree char *from = sl_uri_tame(spec->source.uri, err);
+        config->progress = from ? sl_progress_new(spec->metadata.name, from, tame, err) : NULL;
+        done = config->progress ? run_spec(cli, converting, spec, tame, err) : -1;
         sl_progress_free(config->progress);
     }
     sl_specs_release(&specs);

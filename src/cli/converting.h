@@ -30,6 +30,9 @@ int sl_converting_seal(const char *key_file, const char *passphrase_file,
                        const struct sl_kdf_options *options, struct sl_keys **keys,
                        struct sl_kdf *kdf, struct sl_err *err);
 
+/** Flags of the spec that mean nothing to a conversion. */
+extern const char *const sl_converting_idle_flags[];
+
 struct sl_converting {
     struct sl_convert_config config; /* spec, to, format, cancel, progress are filled in */
     int to_format;                   /* enum sl_convert_format; -1: as the destination is called */
