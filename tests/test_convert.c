@@ -357,6 +357,22 @@ START_TEST(impossible_combinations_are_usage_errors)
 }
 END_TEST
 
+START_TEST(a_mirror_is_tried_when_the_source_cannot_be_opened)
+{
+    size_t bytes;
+    struct sl_err err;
+    char to[SL_CASE_PATH_BYTES];
+    uint8_t *data = sl_case_model(&bytes);
+    const char *words[] = {"source.mirrors=[memory:neither,memory:model]", NULL};
+    sl_case_expect("memory:none", sl_case_path("m.tensors", to), &sl_case_tensorizer, words);
+    sl_case_same("memory:model", NULL, to, NULL);
+    words[0] = "source.mirrors=[memory:neither]";
+    ck_assert_int_lt(sl_case_convert("memory:none", to, &sl_case_tensorizer, words, NULL, &err), 0);
+    ck_assert_int_eq(err.kind, SL_E_NOT_FOUND);
+    free(data);
+}
+END_TEST
+
 /* ---- folders --------------------------------------------------------------------------------- */
 
 static void put_file(const char *name, const void *data, size_t bytes)
@@ -562,6 +578,7 @@ static Suite *suite(void)
     tcase_add_test(cases, checks_are_counted);
     tcase_add_test(cases, what_a_format_lacks_is_refused_by_name);
     tcase_add_test(cases, impossible_combinations_are_usage_errors);
+    tcase_add_test(cases, a_mirror_is_tried_when_the_source_cannot_be_opened);
     tcase_add_test(cases, a_pipeline_keeps_its_folders);
     tcase_add_test(cases, a_file_url_gets_names_as_they_are);
     tcase_add_test(cases, one_object_takes_the_model_of_a_folder_alone);

@@ -10,6 +10,7 @@
 
 #include "deadline.h"
 #include "job.h"
+#include "log.h"
 
 static void component_release(struct sl_component *component)
 {
@@ -89,6 +90,10 @@ static int check_config(const struct sl_convert_config *config, struct sl_err *e
         return sl_fail(err, SL_E_USAGE,
                        "'verify.sha256' is of whole objects, and a conversion reads tensors: check "
                        "it with `sluice load` or leave it out");
+    if (spec->verify.minisign.public_key || spec->verify.minisign.public_key_file)
+        return sl_fail(err, SL_E_USAGE,
+                       "'verify.minisign' is of whole objects, and a conversion reads tensors: "
+                       "check it with `sluice verify` and leave it out");
     return 0;
 }
 
@@ -131,10 +136,6 @@ static void set_total(const struct sl_job *job, struct sl_convert_result *result
 static int run(struct sl_job *job, struct sl_convert_result *result, struct sl_err *err)
 {
     struct sl_progress *progress = job->config->progress;
-    sl_progress_set_state(progress, SL_LOAD_PLANNING);
-    if (check_config(job->config, err) < 0 || sl_job_find(job, err) < 0 ||
-        prepare_key(job, err) < 0 || sl_job_lay_out(job, err) < 0)
-        return -1;
     set_total(job, result);
     sl_progress_set_state(progress, SL_LOAD_READING);
     if (sl_outputs_run(job, err) < 0)
@@ -144,23 +145,60 @@ static int run(struct sl_job *job, struct sl_convert_result *result, struct sl_e
     return 0;
 }
 
+static int prepare(struct sl_job *job, struct sl_err *err)
+{
+    sl_progress_set_state(job->config->progress, SL_LOAD_PLANNING);
+    if (check_config(job->config, err) < 0 || sl_job_find(job, err) < 0 ||
+        prepare_key(job, err) < 0)
+        return -1;
+    return sl_job_lay_out(job, err);
+}
+
 struct conversion {
     struct sl_convert_config config;
     struct sl_convert_result *result;
 };
 
-static int convert(void *arg, struct sl_cancel *cancel, struct sl_err *err)
+/* From this source. *elsewhere: it cannot be opened, and nothing was begun. */
+static int convert_from(struct conversion *conversion, const char *uri, bool *elsewhere,
+                        struct sl_err *err)
 {
-    struct conversion *conversion = arg;
-    struct sl_job job = {.config = &conversion->config,
-                         .lock = PTHREAD_MUTEX_INITIALIZER,
-                         .moved = PTHREAD_COND_INITIALIZER};
-    conversion->config.cancel = cancel;
+    struct sl_spec spec = *conversion->config.spec;
+    struct sl_convert_config config = conversion->config;
+    struct sl_job job = {
+        .config = &config, .lock = PTHREAD_MUTEX_INITIALIZER, .moved = PTHREAD_COND_INITIALIZER};
+    struct sl_err why = SL_ERR_INIT;
+    spec.source.uri = (char *)(uintptr_t)uri;
+    config.spec = &spec;
     set_source_config(&job);
     set_block_bytes(&job);
     set_window(&job);
-    int done = run(&job, conversion->result, err);
+    int done = prepare(&job, &why);
+    *elsewhere =
+        done < 0 && (why.kind == SL_E_NET || why.kind == SL_E_NOT_FOUND || why.kind == SL_E_AUTH);
+    if (done == 0)
+        done = run(&job, conversion->result, &why);
     job_release(&job);
+    if (done < 0)
+        *err = why;
+    return done;
+}
+
+static int convert(void *arg, struct sl_cancel *cancel, struct sl_err *err)
+{
+    struct conversion *conversion = arg;
+    const struct sl_spec_source *source = &conversion->config.spec->source;
+    struct sl_err why = SL_ERR_INIT;
+    bool elsewhere;
+    conversion->config.cancel = cancel;
+    int done = convert_from(conversion, source->uri, &elsewhere, &why);
+    for (size_t i = 0; i < source->mirrors.count && elsewhere; i++) {
+        sl_log(SL_LOG_WARN, "%s; trying mirror %zu of %zu", why.message, i + 1,
+               source->mirrors.count);
+        done = convert_from(conversion, source->mirrors.items[i], &elsewhere, &why);
+    }
+    if (done < 0)
+        *err = why;
     return done;
 }
 
