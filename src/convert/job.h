@@ -38,8 +38,6 @@ struct sl_output {
     struct sl_source *source;          /* of a data file; owned */
     struct sl_item *first_item;        /* NULL: it holds no tensors */
     struct sl_upload *upload;
-    struct sl_upload_segment *segments;
-    size_t segment_count;
     uint64_t tail; /* behind it nothing but zeros */
     struct {
         size_t items_left;

@@ -16,7 +16,6 @@ void sl_output_release(struct sl_output *output)
 {
     sl_upload_free(output->upload);
     sl_source_free(output->source);
-    free(output->segments);
     free(output->name);
     free(output->uri);
 }
@@ -26,8 +25,6 @@ int sl_output_open(struct sl_job *job, struct sl_output *output, struct sl_err *
     struct sl_upload_config config = job->config->upload;
     config.source = &job->source_config;
     config.replace = job->config->replace;
-    config.segments = output->segments;
-    config.segment_count = output->segment_count;
     return sl_upload_open(output->uri, output->bytes, &config, &output->upload, err);
 }
 

@@ -9,14 +9,6 @@
 
 #include "source.h"
 
-/** A named stretch of the object, for stores that keep it in pieces (Redis); they follow each other
- * from 0 to the end. */
-struct sl_upload_segment {
-    const char *name; /* any bytes */
-    size_t name_bytes;
-    uint64_t begin, end;
-};
-
 struct sl_upload_config {
     const struct sl_source_config
         *source;  /* credentials, TLS, stalls, attempts, cancel; borrowed */
@@ -24,10 +16,7 @@ struct sl_upload_config {
     uint64_t memory_bytes; /* 0: 128 MiB. Bound on bytes that are held for parts on their way */
     unsigned connections;  /* 0: auto. Parts in flight */
     uint64_t part_bytes;   /* 0: as memory allows. Of parts; S3 takes no less than 5 MiB */
-    const struct sl_upload_segment *segments; /* redis: required; borrowed until finish; others
-                                                 ignore them */
-    size_t segment_count;
-    int mode; /* of files; 0: 0644 less the umask */
+    int mode;              /* of files; 0: 0644 less the umask */
 };
 
 struct sl_upload;
@@ -36,7 +25,8 @@ struct sl_upload;
  * scheme that cannot be written, a URI that ends in '/', and (code "exists") an object that is
  * there; SL_E_NO_SPACE, SL_E_AUTH. file: a file without a name beside it (folders are made),
  * checked for space. s3: a multipart upload is begun; objects of one part are one PUT at the end.
- * http: one PUT. config is copied, what it points to is borrowed until the free.
+ * http: one PUT. redis: a .tensors file, whose head, written first and whole, names its keys.
+ * config is copied, what it points to is borrowed until the free.
  */
 int sl_upload_open(const char *uri, uint64_t bytes, const struct sl_upload_config *config,
                    struct sl_upload **upload, struct sl_err *err);
