@@ -222,7 +222,7 @@ static int take_head(struct sl_redis_upload *redis, const uint8_t *data, size_t 
 {
     if (bytes < 73 || memcmp(data, "|TZR|", 5) != 0)
         return sl_fail(err, SL_E_USAGE,
-                       "'%s': models are kept in Redis as .tensors only: choose --format "
+                       "'%s': models are kept in Redis as .tensors only: choose --to-format "
                        "tensorizer, and one file",
                        redis->upload->uri);
     uint64_t head_bytes = sl_get_le64(data + 65);
