@@ -58,7 +58,7 @@ static int check_tensor(const struct sl_tensor *tensor, struct sl_err *err)
                             "tensor '%.*s': %s", SL_NAME_ARGS(tensor->name, tensor->name_bytes),
                             tensor->refused_why);
     if (!sl_dtype_row(tensor->dtype)->numpy[0]) {
-        why = ".tensors files have no such dtype: leave it out or cast it";
+        why = ".tensors files have no such dtype: leave it out, or keep the file as it is";
         code = "E_DTYPE";
     } else if (tensor->rank > RANK_MAX) {
         why = "more than 64 dimensions";
