@@ -176,6 +176,18 @@ START_TEST(what_is_there_is_kept_unless_it_is_to_be_replaced)
 }
 END_TEST
 
+START_TEST(what_replaces_a_private_file_is_private)
+{
+    struct stat info;
+    write_file(at("old"), "old");
+    ck_assert_int_eq(chmod(at("old"), 0600), 0);
+    config.replace = true;
+    ck_assert_int_eq(upload(at("old")), 0);
+    ck_assert_int_eq(stat(at("old"), &info), 0);
+    ck_assert_uint_eq(info.st_mode, S_IFREG | 0600);
+}
+END_TEST
+
 START_TEST(what_appears_meanwhile_is_kept_too)
 {
     SL_AUTO(sl_upload) to = NULL;
@@ -336,6 +348,7 @@ int main(void)
     tcase_add_test(tests, relative_paths_and_empty_objects_are_fine);
     tcase_add_test(tests, what_is_there_is_kept_unless_it_is_to_be_replaced);
     tcase_add_test(tests, what_appears_meanwhile_is_kept_too);
+    tcase_add_test(tests, what_replaces_a_private_file_is_private);
     tcase_add_test(tests, a_link_is_refused_or_replaced_and_never_followed);
     tcase_add_test(tests, what_cannot_be_written_is_said_before_the_first_byte);
     tcase_add_test(tests, an_upload_that_is_not_finished_leaves_nothing);

@@ -16,7 +16,7 @@ struct sl_upload_config {
     uint64_t memory_bytes; /* 0: 128 MiB. Bound on bytes that are held for parts on their way */
     unsigned connections;  /* 0: auto. Parts in flight */
     uint64_t part_bytes;   /* 0: as memory allows. Of parts; S3 takes no less than 5 MiB */
-    int mode;              /* of files; 0: 0644 less the umask */
+    int mode; /* of files; 0: that of the file that is replaced, else 0644 less the umask */
 };
 
 struct sl_upload;

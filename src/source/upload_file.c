@@ -33,6 +33,7 @@ struct file {
     char *path;      /* as given, for messages and folders */
     char *name;      /* within the folder */
     char *temporary; /* its hidden name, NULL: none */
+    int mode;        /* -1: what new files get */
     size_t made;     /* folders were made from this byte of path on; 0: none */
 };
 
@@ -53,7 +54,8 @@ static int fail_exists(const char *path, struct sl_err *err)
                         "'%s' exists: name another destination, or ask to replace it", path);
 }
 
-static int check_there(const struct sl_upload *upload, const struct file *file, struct sl_err *err)
+/* A file that replaces another is no more open to others than that was. */
+static int check_there(const struct sl_upload *upload, struct file *file, struct sl_err *err)
 {
     struct stat info;
     if (fstatat(file->folder, file->name, &info, AT_SYMLINK_NOFOLLOW) < 0)
@@ -63,7 +65,11 @@ static int check_there(const struct sl_upload *upload, const struct file *file, 
     if (!S_ISREG(info.st_mode) && !S_ISLNK(info.st_mode))
         return sl_fail(err, SL_E_USAGE, "'%s' is neither a file nor absent: it is not replaced",
                        file->path);
-    return upload->config.replace ? 0 : fail_exists(file->path, err);
+    if (!upload->config.replace)
+        return fail_exists(file->path, err);
+    if (file->mode < 0 && S_ISREG(info.st_mode))
+        file->mode = (int)(info.st_mode & 0777);
+    return 0;
 }
 
 static int check_room(const struct sl_upload *upload, const struct file *file, struct sl_err *err)
@@ -162,7 +168,7 @@ static int open_file(const struct sl_upload *upload, struct file *file, struct s
         return fail_path(errno, "write", file->path, err);
     if (file->fd < 0 && with_temporary(file, create, err) < 0)
         return -1;
-    if ((upload->config.mode && fchmod(file->fd, (mode_t)upload->config.mode) < 0) ||
+    if ((file->mode >= 0 && fchmod(file->fd, (mode_t)file->mode) < 0) ||
         ftruncate(file->fd, (off_t)upload->bytes) < 0)
         return fail_path(errno, "write", file->path, err);
     return 0;
@@ -174,6 +180,7 @@ static int file_open(struct sl_upload *upload, const char *uri, struct sl_err *e
     if (!file)
         return -1;
     file->folder = file->fd = -1;
+    file->mode = upload->config.mode ? upload->config.mode : -1;
     file->path = sl_file_path(uri, err);
     upload->uri = file->path ? sl_strdup(file->path, err) : NULL;
     if (!upload->uri)
