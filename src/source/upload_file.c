@@ -51,7 +51,8 @@ static int fail_path(int number, const char *verb, const char *path, struct sl_e
 static int fail_exists(const char *path, struct sl_err *err)
 {
     return sl_fail_code(err, SL_E_USAGE, "exists",
-                        "'%s' exists: name another destination, or ask to replace it", path);
+                        "'%s' exists: name another destination, or replace it with --replace",
+                        path);
 }
 
 /* A file that replaces another is no more open to others than that was. */

@@ -165,9 +165,10 @@ static int refuse(const struct http_upload *http, const struct sl_answer *answer
             return -1;
         }
     if (status == 412)
-        return sl_fail_code(err, SL_E_USAGE, "exists",
-                            "'%.380s' exists: name another destination, or ask to replace it",
-                            http->upload->uri);
+        return sl_fail_code(
+            err, SL_E_USAGE, "exists",
+            "'%.380s' exists: name another destination, or replace it with --replace",
+            http->upload->uri);
     char retry_after[64];
     bool later = sl_answer_header(answer, "Retry-After", retry_after, sizeof(retry_after));
     return sl_http_fail(err, status, later ? retry_after : NULL, http->what,

@@ -71,7 +71,7 @@ int sl_s3_prove(const struct sl_s3_upload *s3u, const void *data, size_t bytes,
 static int fail_exists(const struct sl_s3_upload *s3u, struct sl_err *err)
 {
     return sl_fail_code(err, SL_E_USAGE, "exists",
-                        "'%.380s' exists: name another destination, or ask to replace it",
+                        "'%.380s' exists: name another destination, or replace it with --replace",
                         s3u->upload->uri);
 }
 
