@@ -70,6 +70,8 @@ static bool same_file(const char *a, const char *b)
 START_TEST(flags_without_effect_are_refused)
 {
     struct ran ran = {0};
+    RUN(&ran, "convert", model, tensors, "--shard-rule", "*=0");
+    EXPECT(ran, 2, "--shard RANK/OF");
     RUN(&ran, "convert", model, tensors, "--listen", "127.0.0.1:0");
     EXPECT(ran, 2, "--listen");
     RUN(&ran, "decrypt", model, tensors, "--range-bytes", "1MiB");

@@ -7,6 +7,7 @@
 
 #include "converting.h"
 #include "json.h"
+#include "operand.h"
 
 enum { TEXT_BYTES_MAX = 1024 * 1024, THREADS_MAX = 64, ALIGN_MAX = 1024 * 1024 };
 
@@ -213,6 +214,19 @@ static int say(struct words *words, const struct convert_options *options, struc
 
 /* ---- the command ----------------------------------------------------------------------------- */
 
+/* Rules alone would cut nothing, unless a spec or --set says into how many parts. */
+static int check_shard(const struct sl_cli *cli, const struct convert_options *options,
+                       struct sl_err *err)
+{
+    bool parts = options->shard || sl_operand_is_spec(cli->operands[0]);
+    for (size_t i = 0; i < cli->setting_count; i++)
+        parts = parts || strncmp(cli->settings[i].path, "tensors.shard", 13) == 0;
+    if (options->shard_rule.count && !parts)
+        return sl_fail(err, SL_E_USAGE,
+                       "--shard-rule needs --shard RANK/OF, such as 0/8: which part of how many?");
+    return 0;
+}
+
 static int check_seal(const struct convert_options *options, struct sl_err *err)
 {
     bool key = options->seal_key_file || options->seal_passphrase_file;
@@ -243,7 +257,8 @@ static int run(struct sl_cli *cli, struct sl_err *err)
         .to_format = options->to_format == 0 ? -1 : options->to_format - 1,
         .verb = "converted",
     };
-    if (check_seal(options, err) < 0 || say(&words, options, err) < 0)
+    if (check_seal(options, err) < 0 || check_shard(cli, options, err) < 0 ||
+        say(&words, options, err) < 0)
         return -1;
     if (options->encrypt &&
         sl_converting_seal(options->seal_key_file, options->seal_passphrase_file, &kdf, &seal,
