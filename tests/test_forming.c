@@ -395,6 +395,7 @@ struct scene {
     struct sl_server *server;
     struct sl_form *form;
     unsigned connections;
+    uint64_t range_bytes; /* 0: 1 MiB */
     int failed;
     bool same;
     struct sl_err err;
@@ -438,7 +439,7 @@ static void *load_scene(void *arg)
     struct sl_form_wish wish = {.uri = sl_server_url(scene->server, "/object"),
                                 .config = &config,
                                 .hashes = scene->connections % 2 ? SL_HASHES_ALL : SL_HASHES_AUTO,
-                                .range_bytes = 1 << 20};
+                                .range_bytes = scene->range_bytes ? scene->range_bytes : 1 << 20};
     scene->failed = sl_form_plan(scene->form, &wish, &scene->err);
     if (scene->failed)
         return NULL;
@@ -497,6 +498,42 @@ START_TEST(an_object_that_changes_ends_it)
 }
 END_TEST
 
+/* The second connection soon has nothing to do: it is given the rest of the comb's only range, from
+ * the middle of a tooth or of a gap. */
+static void half_a_comb_arrives(uint64_t begin, uint64_t end)
+{
+    struct scene scene = {.connections = 2, .step = {.first = 4, .fault = SL_FAULT_SLOW}};
+    size_t bytes;
+    scene.form = sl_form_new();
+    sl_form_add(scene.form, &(struct sl_form_tensor){.dtype = SL_DTYPE_U8,
+                                                     .rank = 2,
+                                                     .shape = {1500, 4096},
+                                                     .sliced = true,
+                                                     .begin = {0, begin},
+                                                     .end = {1500, end}});
+    sl_form_add(scene.form, &(struct sl_form_tensor){
+                                .dtype = SL_DTYPE_U8, .rank = 1, .shape = {4096}, .gap = 100000});
+    uint8_t *object = sl_form_object(scene.form, &bytes);
+    scene.server = sl_server_start();
+    sl_server_put(scene.server, "/object", object, bytes, "\"v1\"");
+    sl_server_script(scene.server, &scene.step, 1);
+    scene.range_bytes = 1 << 30;
+    load_scene(&scene);
+    ck_assert_msg(scene.failed == 0, "%s", scene.err.message);
+    ck_assert(scene.same);
+    ck_assert_uint_ge(sl_server_connection_count(scene.server), 2);
+    close_scene(&scene);
+}
+
+START_TEST(a_comb_is_parted_wherever_its_middle_is)
+{
+    half_a_comb_arrives(1000, 2000);
+    half_a_comb_arrives(0, 1024);
+    half_a_comb_arrives(2596, 4096);
+    half_a_comb_arrives(1000, 3048);
+}
+END_TEST
+
 static Suite *suite(void)
 {
     Suite *s = suite_create("forming");
@@ -514,6 +551,7 @@ static Suite *suite(void)
     tcase_add_test(t, views_that_are_there_are_not_read_again);
     tcase_add_test(t, pieces_that_break_off_are_made_whole);
     tcase_add_test(t, an_object_that_changes_ends_it);
+    tcase_add_test(t, a_comb_is_parted_wherever_its_middle_is);
     suite_add_tcase(s, t);
     return s;
 }

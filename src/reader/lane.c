@@ -183,8 +183,9 @@ static uint64_t part_at(const struct sl_reader_lane *lane)
     const struct sl_mapping *comb = comb_of(lane);
     if (comb) {
         uint64_t taken = sl_runs_before(&comb->fetched, place - comb->begin);
+        taken -= taken ? 1 : 0; /* the last byte before the middle: a range ends with a tooth */
         place = comb->begin + sl_runs_at(&comb->fetched, taken, &left);
-        return left == comb->fetched.bytes ? place : place + left;
+        return place + left;
     }
     const struct sl_extent *extent = extent_around(lane, place);
     const struct sl_mapping *mapping =
