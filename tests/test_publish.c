@@ -439,6 +439,7 @@ START_TEST(every_failing_allocation_leaves_old_or_new)
         int done = sl_publish_commit(publish, new.plan, &new.specs.items[0], NULL, NULL, &err);
         sl_alloc_fail_at(0);
         sl_publish_free(publish);
+        ck_assert_msg(done == 0 || err.kind == SL_E_NO_SPACE, "%u: %s", nth, err.message);
         succeeded += done == 0;
         check_consistent(&old, &new);
     }

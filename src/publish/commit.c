@@ -113,9 +113,8 @@ static int write_ready(struct sl_publish *publish, const struct sl_published *ne
                        struct sl_err *err)
 {
     char stamp[65], time_text[SL_TIME_TEXT];
-    if (sl_published_stamp(publish->root_fd, published_name, new, new->count, stamp) < 0)
-        return sl_fail(err, SL_E_INTEGRITY, "a file vanished from '%s' while it was published",
-                       publish->path);
+    if (sl_published_stamp(publish->root_fd, published_name, new, new->count, stamp, err) < 0)
+        return sl_wrap(err, "cannot publish into '%s'", publish->path);
     struct sl_json json;
     sl_json_init(&json, 4096);
     sl_json_object(&json);

@@ -195,9 +195,9 @@ int sl_manifest_write(struct sl_json *json, const struct sl_plan *plan, const st
 }
 
 int sl_published_stamp(int root_fd, const char *(*name)(const void *arg, size_t i), const void *arg,
-                       size_t count, char stamp[65])
+                       size_t count, char stamp[65], struct sl_err *err)
 {
-    SL_AUTO(sl_sha256) sha = sl_sha256_new(NULL);
+    SL_AUTO(sl_sha256) sha = sl_sha256_new(err);
     if (!sha)
         return -1;
     for (size_t i = 0; i < count; i++) {
@@ -206,7 +206,8 @@ int sl_published_stamp(int root_fd, const char *(*name)(const void *arg, size_t 
         struct stat status;
         if (fd < 0 || fstatat(fd, leaf, &status, AT_SYMLINK_NOFOLLOW) < 0 ||
             !S_ISREG(status.st_mode))
-            return -1;
+            return sl_fail(err, SL_E_INTEGRITY, "'%s' vanished while it was published",
+                           name(arg, i));
         uint8_t numbers[32];
         sl_put_le64(numbers, (uint64_t)status.st_size);
         sl_put_le64(numbers + 8, (uint64_t)status.st_mtim.tv_sec);

@@ -156,10 +156,10 @@ bool sl_publish_is_current(struct sl_publish *publish, const struct sl_plan *pla
         faccessat(publish->state_fd, SL_MANIFEST, R_OK, 0) < 0)
         return false;
     json_t *ready = sl_json_parse(sl_buf_string(&text), text.used, SL_READY, NULL);
-    bool current =
-        ready && is_text(ready, "identity", identity) &&
-        sl_published_stamp(publish->root_fd, plan_file_name, plan, plan->file_count, stamp) == 0 &&
-        is_text(ready, "stamp", stamp);
+    bool current = ready && is_text(ready, "identity", identity) &&
+                   sl_published_stamp(publish->root_fd, plan_file_name, plan, plan->file_count,
+                                      stamp, NULL) == 0 &&
+                   is_text(ready, "stamp", stamp);
     json_decref(ready);
     return current;
 }

@@ -42,10 +42,10 @@ bool sl_published_old(const struct sl_publish *publish, struct sl_published *pub
 /** The manifest's text. */
 int sl_manifest_write(struct sl_json *json, const struct sl_plan *plan, const struct sl_spec *spec,
                       const struct sl_published *published, struct sl_err *err);
-/** SHA-256 over name, size, time and inode of every file, in their order; -1 if one is missing or
- * no regular file. */
+/** SHA-256 over name, size, time and inode of every file, in their order; SL_E_INTEGRITY if one is
+ * missing or no regular file. */
 int sl_published_stamp(int root_fd, const char *(*name)(const void *arg, size_t i), const void *arg,
-                       size_t count, char stamp[65]);
+                       size_t count, char stamp[65], struct sl_err *err);
 
 /** commit.c: carry a marked commit to its end; fine at any point. */
 int sl_commit_finish(struct sl_publish *publish, struct sl_err *err);
