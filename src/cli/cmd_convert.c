@@ -257,8 +257,8 @@ static int run(struct sl_cli *cli, struct sl_err *err)
         .to_format = options->to_format == 0 ? -1 : options->to_format - 1,
         .verb = "converted",
     };
-    if (check_seal(options, err) < 0 || check_shard(cli, options, err) < 0 ||
-        say(&words, options, err) < 0)
+    if (check_seal(options, err) < 0 || say(&words, options, err) < 0 ||
+        check_shard(cli, options, err) < 0)
         return -1;
     if (options->encrypt &&
         sl_converting_seal(options->seal_key_file, options->seal_passphrase_file, &kdf, &seal,
