@@ -332,6 +332,19 @@ START_TEST(what_a_format_lacks_is_refused_by_name)
 }
 END_TEST
 
+START_TEST(a_model_without_tensors_is_told)
+{
+    struct sl_err err;
+    char to[SL_CASE_PATH_BYTES];
+    ck_assert_int_eq(sl_memory_put("empty", "\2\0\0\0\0\0\0\0{}", 10, NULL), 0);
+    ck_assert_int_lt(sl_case_convert("memory:empty", sl_case_path("m.tensors", to),
+                                     &sl_case_tensorizer, NULL, NULL, &err),
+                     0);
+    ck_assert_int_eq(err.kind, SL_E_FORMAT);
+    ck_assert_msg(strstr(err.message, "'memory:empty' holds no tensors:"), "%s", err.message);
+}
+END_TEST
+
 START_TEST(impossible_combinations_are_usage_errors)
 {
     size_t bytes;
@@ -577,6 +590,7 @@ static Suite *suite(void)
     tcase_add_test(cases, require_refuses_tensors_without_hashes);
     tcase_add_test(cases, checks_are_counted);
     tcase_add_test(cases, what_a_format_lacks_is_refused_by_name);
+    tcase_add_test(cases, a_model_without_tensors_is_told);
     tcase_add_test(cases, impossible_combinations_are_usage_errors);
     tcase_add_test(cases, a_mirror_is_tried_when_the_source_cannot_be_opened);
     tcase_add_test(cases, a_pipeline_keeps_its_folders);

@@ -142,6 +142,16 @@ static int select_all(struct sl_plan *plan, const struct changes *changes, size_
     return sl_plan_check_names(plan, err);
 }
 
+static int fail_without_tensors(const struct sl_plan *plan, struct sl_err *err)
+{
+    size_t models = 0;
+    for (size_t i = 0; i < plan->source_count; i++)
+        models += plan->sources[i].index != NULL;
+    return sl_fail(err, SL_E_FORMAT,
+                   "'%s' holds no tensors%s: a load with 'layout: verbatim' takes it as it is",
+                   sl_plan_uri(plan), models ? "" : " in a format that can be read");
+}
+
 int sl_plan_select(struct sl_plan *plan, struct sl_err *err)
 {
     const struct sl_spec_tensors *wanted = &plan->own->spec->tensors;
@@ -149,10 +159,7 @@ int sl_plan_select(struct sl_plan *plan, struct sl_err *err)
     for (uint32_t i = 0; i < plan->source_count; i++)
         total += begins_index(plan, i) ? plan->sources[i].index->tensor_count : 0;
     if (total == 0)
-        return sl_fail(err, SL_E_FORMAT,
-                       "no object of '%s' holds tensors in a format that can be read: 'layout: "
-                       "verbatim' loads it as it is",
-                       sl_store_uri(plan->own->store));
+        return fail_without_tensors(plan, err);
     SL_AUTO(sl_renaming) renaming = sl_renaming_new(&wanted->rename, err);
     SL_AUTO(sl_reshaping) reshaping = renaming ? sl_reshaping_new(wanted, err) : NULL;
     plan->targets = sl_alloc_array(total, sizeof(*plan->targets), err);
