@@ -119,6 +119,51 @@ START_TEST(every_wrong_tensor_is_told)
 }
 END_TEST
 
+/* The first bytes of a tensor's stored hash, changed. */
+static void damage_hash(const char *object, uint8_t *data, size_t bytes, const char *tensor)
+{
+    struct golden_open open;
+    struct sl_err err = SL_ERR_INIT;
+    ck_assert_int_eq(golden_index(&open, object, data, bytes, &err), 0);
+    for (size_t i = 0; i < open.index->tensor_count; i++) {
+        const struct sl_tensor *t = &open.index->tensors[i];
+        if (strcmp(t->name, tensor) != 0)
+            continue;
+        ck_assert_uint_gt(t->hash_count, 0);
+        uint8_t *hash = memmem(data, bytes, t->hashes[0].expected, t->hashes[0].sha256 ? 32 : 4);
+        if (!hash) { /* stored with its first byte last */
+            uint8_t turned[4];
+            for (int k = 0; k < 4; k++)
+                turned[k] = t->hashes[0].expected[3 - k];
+            hash = memmem(data, bytes, turned, sizeof(turned));
+        }
+        ck_assert_ptr_nonnull(hash);
+        hash[0] ^= 1;
+    }
+    golden_release(&open);
+}
+
+START_TEST(tensors_without_data_are_checked_by_their_headers)
+{
+    static const char *const files[] = {"v4-meta", "v4-meta-only", "v4-meta-opaque"};
+    static const char *const names[] = {"m", "only", "m"};
+    for (size_t i = 0; i < SL_COUNT(files); i++) {
+        char path[PATH_BYTES];
+        size_t bytes;
+        snprintf(path, sizeof(path), "tensorizer/%s.tensors.gz", files[i]);
+        uint8_t *data = golden_read(path, &bytes);
+        write_file("m.tensors", data, bytes);
+        VERIFY(at("m.tensors"), "--require");
+        EXPECT(0, " 0 wrong, 0 without a hash");
+        damage_hash("m.tensors", data, bytes, names[i]);
+        write_file("m.tensors", data, bytes);
+        VERIFY(at("m.tensors"));
+        EXPECT(5, " 1 wrong, 0 without a hash");
+        free(data);
+    }
+}
+END_TEST
+
 START_TEST(encrypted_tensors_are_checked_with_their_key)
 {
     size_t bytes;
@@ -187,6 +232,22 @@ START_TEST(signatures_and_given_hashes_of_a_spec_are_checked)
 }
 END_TEST
 
+START_TEST(a_name_cannot_forge_a_line)
+{
+    size_t bytes;
+    struct ran convert = {0};
+    uint8_t *data = sl_model_safetensors("a\\nok       tensor  b,\\u001b[2J", 16, &bytes);
+    write_file("m.safetensors", data, bytes);
+    free(data);
+    RUN(&convert, "convert", at("m.safetensors"), at("m.tensors"));
+    ck_assert_int_eq(convert.exit_code, 0);
+    ran_release(&convert);
+    VERIFY(at("m.tensors"));
+    EXPECT(0, "tensor  a?ok       tensor  b\n");
+    EXPECT(0, "tensor  ?[2J\n");
+}
+END_TEST
+
 START_TEST(other_formats_are_listed_as_bare)
 {
     size_t bytes;
@@ -207,9 +268,11 @@ int main(void)
     tcase_add_checked_fixture(tcase, setup, teardown);
     tcase_add_test(tcase, what_has_no_hash_is_said_and_fails_only_if_required);
     tcase_add_test(tcase, every_wrong_tensor_is_told);
+    tcase_add_test(tcase, tensors_without_data_are_checked_by_their_headers);
     tcase_add_test(tcase, encrypted_tensors_are_checked_with_their_key);
     tcase_add_test(tcase, a_key_for_what_is_plain_is_a_mistake);
     tcase_add_test(tcase, signatures_and_given_hashes_of_a_spec_are_checked);
+    tcase_add_test(tcase, a_name_cannot_forge_a_line);
     tcase_add_test(tcase, other_formats_are_listed_as_bare);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);

@@ -9,6 +9,7 @@
 
 #include "cli.h"
 #include "hash.h"
+#include "inspect_report.h"
 #include "load.h"
 #include "log.h"
 #include "operand.h"
@@ -42,7 +43,9 @@ static void tell(struct report *report, const char *kind, const char *name, enum
 {
     *(verdict == GOOD ? &report->good : verdict == BAD ? &report->bad : &report->bare) += 1;
     if (!report->to_json) {
-        printf("%-8s %-7s %s%s%s\n", words[verdict], kind, name, why ? ": " : "", why ? why : "");
+        printf("%-8s %-7s ", words[verdict], kind);
+        sl_print_tame(name);
+        printf("%s%s\n", why ? ": " : "", why ? why : "");
         return;
     }
     sl_json_object(&report->json);
@@ -81,11 +84,13 @@ static int judge(struct report *report, const char *kind, const char *name,
 /* Why a tensor cannot be checked; NULL if it can. */
 static const char *why_bare(const struct sl_tensor *tensor)
 {
-    if (tensor->meta)
-        return "no data";
-    if (tensor->encrypted)
-        return tensor->key ? NULL : "encrypted: give its key";
-    return tensor->hash_count ? NULL : "";
+    if (tensor->encrypted && !tensor->key && !tensor->meta)
+        return "encrypted: give its key";
+    if (tensor->refused)
+        return tensor->refused_why ? tensor->refused_why : "cannot be read";
+    if (tensor->encrypted && !tensor->meta)
+        return NULL;
+    return tensor->hash_count ? NULL : tensor->meta ? "no data" : "";
 }
 
 /* The tensors that can be checked: an index of copies, and which of them were right. */
@@ -146,10 +151,16 @@ static int check_index(struct report *report, struct sl_index *index, struct sl_
     checking.done = done;
     for (size_t i = 0; i < index->tensor_count; i++) {
         const char *why = why_bare(&index->tensors[i]);
-        if (why)
+        if (why) {
             tell(report, "tensor", index->tensors[i].name, BARE, *why ? why : NULL);
-        else
-            tensors[checking.view.tensor_count++] = index->tensors[i];
+            continue;
+        }
+        struct sl_tensor *tensor = &tensors[checking.view.tensor_count++];
+        *tensor = index->tensors[i];
+        if (tensor->meta) { /* its hashes are over its header alone, not over zeros */
+            tensor->encrypted = false;
+            tensor->bytes = 0;
+        }
     }
     return check_view(&checking, first);
 }

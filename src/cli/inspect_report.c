@@ -173,6 +173,11 @@ static void print_whole(const char *text, size_t limit)
     print_tame(text, bytes, SL_MIN(characters(text, bytes), limit));
 }
 
+void sl_print_tame(const char *text)
+{
+    print_whole(text, SIZE_MAX);
+}
+
 /* "[4096, 4096]", cut if it is very long. */
 static const char *shape_text(const struct sl_tensor *tensor, char text[SHAPE_TEXT_BYTES])
 {

@@ -25,5 +25,8 @@ void sl_inspect_report_release(struct sl_inspect_report *report);
 void sl_inspect_report_json(struct sl_json *json, const struct sl_inspect_report *report);
 /** The table, on stdout. */
 void sl_inspect_report_print(const struct sl_inspect_report *report);
+/** Text of a file, on stdout; control characters, which would make lines of their own, become '?'.
+ */
+void sl_print_tame(const char *text);
 
 #endif
