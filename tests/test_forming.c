@@ -435,7 +435,7 @@ static void open_scene(struct scene *scene, unsigned connections)
 static void *load_scene(void *arg)
 {
     struct scene *scene = arg;
-    static const struct sl_source_config config = {.attempts = 4, .stall_seconds = 5};
+    static const struct sl_source_config config = {.attempts = 8, .stall_seconds = 5};
     struct sl_form_wish wish = {.uri = sl_server_url(scene->server, "/object"),
                                 .config = &config,
                                 .hashes = scene->connections % 2 ? SL_HASHES_ALL : SL_HASHES_AUTO,
