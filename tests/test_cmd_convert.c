@@ -97,6 +97,10 @@ START_TEST(the_name_says_the_format)
     ck_assert(same_file("m.tensors", "other"));
     RUN(&ran, "convert", model, tensors, "--to-format", "safetensors");
     EXPECT(ran, 2, "--to-format says safetensors");
+    RUN(&ran, "convert", model, "http://me:secret@127.0.0.1:1/m.tensors?sig=secret", "--attempts",
+        "1", "--align", "3");
+    ck_assert_msg(!strstr(ran.err, "secret"), "%s", ran.err);
+    EXPECT(ran, 2, "align");
 }
 END_TEST
 

@@ -72,8 +72,9 @@ static int format_of(const char *to)
     return -1;
 }
 
-static int choose_format(const char *to, const char *tame, int wanted,
-                         enum sl_convert_format *format, struct sl_err *err)
+/* By the name without its query: presigned URLs have one. */
+static int choose_format(const char *to, int wanted, enum sl_convert_format *format,
+                         struct sl_err *err)
 {
     int said = format_of(to);
     if (said < 0 && ends_with(to, "/"))
@@ -82,10 +83,10 @@ static int choose_format(const char *to, const char *tame, int wanted,
         return sl_fail(err, SL_E_USAGE,
                        "which format shall '%s' have? Let it end in .tensors or .safetensors, or "
                        "in '/' for a folder of safetensors files, or add --to-format",
-                       tame);
+                       to);
     if (said >= 0 && wanted >= 0 && said != wanted)
         return sl_fail(err, SL_E_USAGE, "'%s' is called like a %s object, and --to-format says %s",
-                       tame, format_name(said), format_name(wanted));
+                       to, format_name(said), format_name(wanted));
     *format = (enum sl_convert_format)(said >= 0 ? said : wanted);
     return 0;
 }
@@ -186,7 +187,7 @@ int sl_converting_run(struct sl_cli *cli, struct sl_converting *converting, stru
     struct sl_specs specs = {0};
     sl_autofree char *to = destination(cli->operands[1], err);
     sl_autofree char *tame = to ? sl_uri_tame(to, err) : NULL;
-    if (!tame || choose_format(to, tame, converting->to_format, &config->format, err) < 0)
+    if (!tame || choose_format(tame, converting->to_format, &config->format, err) < 0)
         return -1;
     config->to = to;
     int done = read_spec(cli, converting, &specs, err);
