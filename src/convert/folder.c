@@ -36,6 +36,19 @@ static bool is_model_name(const char *name)
     return sl_format_name_says(name) >= SL_SAYS_LIKELY;
 }
 
+/* A signature is of the bytes of a model that is written anew: it would be of nothing. */
+static int is_signature(const char *name, bool *signature, struct sl_err *err)
+{
+    static const char suffix[] = ".minisig";
+    size_t bytes = strlen(name), tail = sizeof(suffix) - 1;
+    *signature = false;
+    if (bytes <= tail || strcmp(name + bytes - tail, suffix) != 0)
+        return 0;
+    sl_autofree char *of = sl_strndup(name, bytes - tail, err);
+    *signature = of && is_model_name(of);
+    return of ? 0 : -1;
+}
+
 /* "model-00001-of-00003": without the number. */
 static size_t unnumbered_bytes(const char *stem, size_t bytes)
 {
@@ -176,6 +189,7 @@ static int take_entry(const struct sl_entry *entry, void *arg, struct sl_err *er
 {
     struct listing *listing = arg;
     const struct sl_spec_source *source = &listing->job->config->spec->source;
+    bool signature;
     if (strncmp(entry->name, ".sluice/", 8) == 0 || !matches(&source->include, entry->name, true) ||
         matches(&source->exclude, entry->name, false))
         return 0;
@@ -183,7 +197,9 @@ static int take_entry(const struct sl_entry *entry, void *arg, struct sl_err *er
         return -1;
     if (is_model_name(entry->name))
         return add_model(listing->job, entry->name, err);
-    if (!listing->job->config->data_files || listing->data.count > DATA_FILES_MAX)
+    if (is_signature(entry->name, &signature, err) < 0)
+        return -1;
+    if (signature || !listing->job->config->data_files || listing->data.count > DATA_FILES_MAX)
         return 0;
     return sl_list_add(&listing->data, entry->name, strlen(entry->name), err);
 }
