@@ -13,6 +13,7 @@
 #include "load.h"
 #include "log.h"
 #include "operand.h"
+#include "url.h"
 #include "verify.h"
 
 struct verify_options {
@@ -304,7 +305,8 @@ static int verify_objects(struct sl_cli *cli, struct report *report, struct sl_e
         *err = first;
         return -1;
     }
-    return done < 0 ? -1 : judge_all(report, sl_operand_tame(cli->operands[0]), err);
+    sl_autofree char *tame = done < 0 ? NULL : sl_uri_tame(cli->operands[0], err);
+    return tame ? judge_all(report, tame, err) : -1;
 }
 
 /* ---- the command ---------------------------------------------------------------------------- */
