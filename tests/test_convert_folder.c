@@ -1,0 +1,131 @@
+/* Conversions of folders: what goes along, where it goes, and how it is called. */
+#include <check.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "convert_case.h"
+#include "golden.h"
+#include "model_maker.h"
+
+static void put_file(const char *name, const void *data, size_t bytes)
+{
+    char path[SL_CASE_PATH_BYTES];
+    sl_case_path(name, path);
+    for (char *slash = strchr(path + strlen(sl_case_scratch) + 1, '/'); slash;
+         slash = strchr(slash + 1, '/')) {
+        *slash = 0;
+        mkdir(path, 0755);
+        *slash = '/';
+    }
+    FILE *file = fopen(path, "w");
+    ck_assert(file && fwrite(data, 1, bytes, file) == bytes && fclose(file) == 0);
+}
+
+START_TEST(a_pipeline_keeps_its_folders)
+{
+    size_t bytes;
+    uint8_t *data = sl_case_model(&bytes);
+    char from[SL_CASE_PATH_BYTES], to[SL_CASE_PATH_BYTES], a[SL_CASE_PATH_BYTES],
+        b[SL_CASE_PATH_BYTES];
+    put_file("in/model_index.json", "{}", 2);
+    put_file("in/unet/diffusion_pytorch_model.safetensors", data, bytes);
+    put_file("in/unet/config.json", "{\"u\":1}", 7);
+    put_file("in/unet/diffusion_pytorch_model.safetensors.minisig", "old", 3);
+    put_file("in/te[x]t/model.safetensors", data, bytes);
+    size_t rival_bytes;
+    uint8_t *rival = golden_read("pytorch/dtypes.pt", &rival_bytes);
+    put_file("in/te[x]t/pytorch_model.bin", rival,
+             rival_bytes); /* the same weights, it is thought */
+    free(rival);
+    put_file("in/.sluice/ready", "", 0);
+    struct sl_convert_config config = sl_case_safetensors;
+    config.data_files = true;
+    sl_case_expect(sl_case_path("in/", from), sl_case_path("out/", to), &config, NULL);
+    sl_case_same(sl_case_path("in/unet/diffusion_pytorch_model.safetensors", a), NULL,
+                 sl_case_path("out/unet/diffusion_pytorch_model.safetensors", b), NULL);
+    ck_assert(sl_model_exists(sl_case_scratch, "out/te[x]t/model.safetensors"));
+    ck_assert(sl_model_same(sl_case_scratch, "out/unet/config.json", "{\"u\":1}", 7));
+    ck_assert(sl_model_same(sl_case_scratch, "out/model_index.json", "{}", 2));
+    ck_assert_uint_eq(sl_case_files(to), 4);
+    free(data);
+}
+END_TEST
+
+/* Else "%2e%2e%2f" in the name of an object would lead out of the folder. */
+START_TEST(a_file_url_gets_names_as_they_are)
+{
+    size_t bytes;
+    uint8_t *data = sl_case_model(&bytes);
+    char from[SL_CASE_PATH_BYTES], to[SL_CASE_PATH_BYTES], folder[SL_CASE_PATH_BYTES - 8];
+    struct sl_convert_config config = sl_case_safetensors;
+    config.data_files = true;
+    put_file("in/model.safetensors", data, bytes);
+    put_file("in/%2e%2e%2fout", "evil", 4);
+    snprintf(folder, sizeof(folder), "%s/to/", sl_case_scratch);
+    snprintf(to, sizeof(to), "file://%s", folder);
+    sl_case_expect(sl_case_path("in/", from), to, &config, NULL);
+    ck_assert(sl_model_same(sl_case_scratch, "to/%2e%2e%2fout", "evil", 4));
+    ck_assert(!sl_model_exists(sl_case_scratch, "out"));
+    ck_assert_uint_eq(sl_case_files(folder), 2);
+    free(data);
+}
+END_TEST
+
+START_TEST(one_object_takes_the_model_of_a_folder_alone)
+{
+    size_t bytes;
+    uint8_t *data = sl_case_model(&bytes);
+    char from[SL_CASE_PATH_BYTES], to[SL_CASE_PATH_BYTES];
+    struct sl_convert_config config = sl_case_tensorizer;
+    config.data_files = true;
+    put_file("in/model.safetensors", data, bytes);
+    put_file("in/config.json", "{}", 2);
+    sl_case_expect(sl_case_path("in", from), sl_case_path("m.tensors", to), &config, NULL);
+    sl_case_same("memory:model", NULL, to, NULL);
+    free(data);
+}
+END_TEST
+
+START_TEST(several_models_do_not_fit_one_object)
+{
+    size_t bytes;
+    struct sl_err err;
+    uint8_t *data = sl_case_model(&bytes);
+    char from[SL_CASE_PATH_BYTES], to[SL_CASE_PATH_BYTES];
+    put_file("in/unet/model.safetensors", data, bytes);
+    put_file("in/vae/model.safetensors", data, bytes);
+    ck_assert_int_lt(sl_case_convert(sl_case_path("in/", from), sl_case_path("m.tensors", to),
+                                     &sl_case_tensorizer, NULL, NULL, &err),
+                     0);
+    ck_assert_msg(err.kind == SL_E_USAGE && strstr(err.message, "folder"), "%s", err.message);
+    ck_assert_int_lt(sl_case_convert(from, "http://me:secret@127.0.0.1:9/m.tensors",
+                                     &sl_case_tensorizer, NULL, NULL, &err),
+                     0);
+    ck_assert_msg(strstr(err.message, "'http://127.0.0.1:9/m.tensors'") != NULL, "%s", err.message);
+    free(data);
+}
+END_TEST
+
+static Suite *suite(void)
+{
+    Suite *all = suite_create("convert_folder");
+    TCase *cases = tcase_create("convert_folder");
+    tcase_add_checked_fixture(cases, sl_case_setup, sl_case_teardown);
+    tcase_set_timeout(cases, 120);
+    tcase_add_test(cases, a_pipeline_keeps_its_folders);
+    tcase_add_test(cases, a_file_url_gets_names_as_they_are);
+    tcase_add_test(cases, one_object_takes_the_model_of_a_folder_alone);
+    tcase_add_test(cases, several_models_do_not_fit_one_object);
+    suite_add_tcase(all, cases);
+    return all;
+}
+
+int main(void)
+{
+    SRunner *runner = srunner_create(suite());
+    srunner_run_all(runner, CK_ENV);
+    int failures = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failures ? 1 : 0;
+}
