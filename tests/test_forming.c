@@ -466,7 +466,7 @@ START_TEST(pieces_that_break_off_are_made_whole)
         {.first = 5, .fault = SL_FAULT_STALL, .after = 1},
         {.first = 3, .fault = SL_FAULT_TRICKLE, .after = 333333},
         {.first = 6, .fault = SL_FAULT_STALL, .after = 655555},
-        {.first = 12, .last = 30, .fault = SL_FAULT_SHORT, .after = 777},
+        {.first = 12, .last = 18, .fault = SL_FAULT_SHORT, .after = 777},
     };
     static struct scene scenes[SL_COUNT(steps)];
     uint64_t hedges = sl_metric_get(SL_M_SOURCE_HEDGES);
