@@ -7,16 +7,18 @@
  *
  *     base/       errors, memory, bytes, JSON, option rows, logs, threads
  *     observe/    metrics and progress
- *     source/     where bytes come from: file, http, s3 (sources.def)
+ *     source/     where bytes come from: file, http, s3, redis (sources.def), and where new
+ *                 objects go (uploads.def)
  *     spec/       the YAML document
- *     format/     where tensors lie inside an object: safetensors, tensorizer, GGUF
- *                 (formats.def)
- *     plan/       which bytes of which object go where
- *     transform/  hashes of bytes on their way
+ *     format/     where tensors lie inside an object: safetensors, tensorizer, PyTorch, GGUF
+ *                 (formats.def); how to lay out a new one; any part of a tensor as plaintext
+ *     plan/       which tensors, as what, and which bytes of which object go where
+ *     transform/  bytes on their way: hashes, signatures, ciphers and keys, casts
  *     sink/       where bytes land: tmpfs, memory; the journal of what has landed
  *     reader/     threads and connections that carry out a plan
  *     publish/    staging, lock, manifest and the ready marker
  *     load/       one load from spec to ready
+ *     convert/    from a model in any format to a new object
  *     web/        health, metrics, the page
  *     cli/        commands (commands.def), one file each
  */
