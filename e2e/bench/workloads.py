@@ -19,6 +19,8 @@ HF = ("import sys, time, hf_transfer\nt = time.monotonic()\n"
 
 
 class Workload:
+    more_memory = 0  # what every client needs beside the destination
+
     def __init__(self, name, title, transport, prefix, files, connections=4, range_bytes=8 << 20):
         self.name, self.title, self.transport, self.prefix, self.files = name, title, transport, prefix, files
         self.connections, self.range_bytes = connections, range_bytes
@@ -113,6 +115,7 @@ class Tensors(Workload):
     def __init__(self, name, title, kind):
         super().__init__(name, title, "http", "w5/", [(f"{kind}.tensors", 1)])
         self.kind = kind
+        self.more_memory = 256 << 20 if kind == "passphrase" else 0  # Argon2id
 
     def make(self, bench):
         self.made = os.path.join(bench.store.root, BUCKET, "w5")
