@@ -58,7 +58,7 @@ int sl_exchange_start(struct sl_exchange *exchange, const struct sl_request *req
 enum sl_fetch_state sl_exchange_head(struct sl_exchange *exchange, struct sl_err *err);
 /**
  * With stream_bytes, before the first of them: DATA when the server wants the body (100 Continue,
- * or a second without a word, where the caller sent Expect: 100-continue), END when it has
+ * or three seconds without a word, where the caller sent Expect: 100-continue), END when it has
  * answered already: sl_exchange_head() has it. WAIT, FAILED.
  */
 enum sl_fetch_state sl_exchange_ready(struct sl_exchange *exchange, struct sl_err *err);

@@ -25,8 +25,9 @@ enum sl_exchange_chunk {
 };
 
 /* How long a server may take to say 100 Continue: RFC 9110 section 10.1.1 has it no longer than
- * need be, since old ones never do. */
-#define SL_X_OFFER_NS (1 * SL_NS_PER_S)
+ * need be, since old ones never do; but a busy one that would have sent the body elsewhere cannot
+ * any more when it has begun. */
+#define SL_X_OFFER_NS (3 * SL_NS_PER_S)
 
 struct sl_exchange {
     struct sl_connect connect;
