@@ -223,6 +223,33 @@ START_TEST(a_put_follows_redirects_that_keep_it)
 }
 END_TEST
 
+/* As nginx does with "return 307": it says 100 Continue first. */
+START_TEST(a_stream_follows_a_redirect_that_comes_after_it_began)
+{
+    sl_server_expect(server, SL_EXPECT_EARLY, 2);
+    answer_puts(2, 307, "Location: /else/where\r\n");
+    unsigned before = sl_server_request_count(server);
+    expect_upload(LARGE);
+    ck_assert_uint_eq(sl_server_request_count(server), before + 4); /* HEAD, three PUTs */
+    ck_assert_str_eq(sl_server_request_at(server, before + 3)->target, "/else/where");
+}
+END_TEST
+
+START_TEST(a_stream_is_not_sent_round_in_circles)
+{
+    sl_server_expect(server, SL_EXPECT_EARLY, 0);
+    answer_puts(99, 307, "Location: /round\r\n");
+    expect_refusal(LARGE, SL_E_NET, "in a circle");
+}
+END_TEST
+
+START_TEST(a_stream_that_is_moved_too_late_is_refused)
+{
+    answer_puts(1, 307, "Location: /else/where\r\n"); /* after the whole body */
+    expect_refusal(LARGE, SL_E_USAGE, "name that place");
+}
+END_TEST
+
 START_TEST(other_redirects_of_a_put_are_refused)
 {
     config.replace = true;
@@ -413,6 +440,9 @@ int main(void)
     tcase_add_test(tests, a_silent_server_gets_the_body_after_a_second);
     tcase_add_test(tests, bytes_out_of_order_are_our_own_mistake);
     tcase_add_test(tests, a_put_follows_redirects_that_keep_it);
+    tcase_add_test(tests, a_stream_follows_a_redirect_that_comes_after_it_began);
+    tcase_add_test(tests, a_stream_is_not_sent_round_in_circles);
+    tcase_add_test(tests, a_stream_that_is_moved_too_late_is_refused);
     tcase_add_test(tests, other_redirects_of_a_put_are_refused);
     tcase_add_test(tests, what_is_there_is_kept_unless_it_is_to_be_replaced);
     tcase_add_test(tests, what_appears_meanwhile_is_kept_too);

@@ -45,6 +45,8 @@ struct sl_source {
     void *impl; /* the backend's: a resolved URL, an open descriptor */
 };
 
+struct sl_range_request; /* range_lane.h */
+
 /** One connection's worth of a backend; thread-confined; `impl` semantics are the backend's. */
 struct sl_lane;
 
@@ -84,6 +86,8 @@ struct sl_backend {
      * worth one more try. May block. NULL: never.
      */
     bool (*mend)(struct sl_source *source, const struct sl_err *why, struct sl_err *err);
+    /** As sl_range_ops.prepare; NULL where ranges are not asked for by HTTP. */
+    int (*prepare)(struct sl_source *source, struct sl_range_request *request, struct sl_err *err);
 };
 
 #define SL_SOURCE(name, example, help) extern const struct sl_backend sl_##name##_backend;

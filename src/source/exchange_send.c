@@ -2,11 +2,16 @@
  * The way out: the head of a request with a body that was copied, lent, or comes in pieces.
  *
  * A server may answer before it has read the whole body (a refusal, a full disk) and close: what it
- * says is worth more than the broken pipe that follows. So whenever the socket is full, and once
+ * says is worth more than the broken pipe that follows. So whenever the socket is full, before each
+ * of the first pieces of a stream, which the caller may still be able to send elsewhere, and once
  * more when it breaks, we look for an answer. The rest of the body is then not sent, and the
  * connection is not used again.
  */
 #include "exchange_state.h"
+
+enum {
+    BEGINNING_BYTES = 8 * 1024 * 1024, /* sockets alone may take as much */
+};
 
 /* An answer before its time: DATA if it is whole, WAIT, FAILED. */
 static enum sl_fetch_state listen_early(struct sl_exchange *exchange, struct sl_err *err)
@@ -95,8 +100,14 @@ enum sl_fetch_state sl_exchange_send(struct sl_exchange *exchange, const void *d
         return SL_FETCH_END;
     if (exchange->phase != SL_X_STREAM || bytes > exchange->stream_bytes - exchange->streamed)
         return sl_exchange_refuse(exchange, false, "more body than was announced", err);
+    enum sl_fetch_state state = SL_FETCH_WAIT;
+    if (exchange->streamed < BEGINNING_BYTES)
+        state = listen_early(exchange, err);
+    if (state != SL_FETCH_WAIT)
+        return state == SL_FETCH_DATA ? SL_FETCH_END : state;
+    if (exchange->phase != SL_X_STREAM)
+        return sl_exchange_refuse(exchange, true, "the server closed the connection", err);
     ssize_t sent = sl_link_send(exchange->link, data, bytes, err);
-    enum sl_fetch_state state;
     if (sent > 0) {
         *taken = (size_t)sent;
         exchange->streamed += (uint64_t)sent;

@@ -354,4 +354,5 @@ const struct sl_backend sl_http_backend = {
     .lane_poll = sl_range_lane_poll,
     .lane_abort = sl_range_lane_abort,
     .mend = http_mend,
+    .prepare = sl_http_prepare,
 };

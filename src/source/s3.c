@@ -252,4 +252,5 @@ const struct sl_backend sl_s3_backend = {
     .lane_poll = sl_range_lane_poll,
     .lane_abort = sl_range_lane_abort,
     .mend = s3_mend,
+    .prepare = prepare,
 };

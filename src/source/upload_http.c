@@ -12,7 +12,8 @@
  * it has our bytes are they taken for ours.
  *
  * Redirects are followed with method and body (307, 308), others are refused; HEAD follows all of
- * them, but does not tell the PUT where to go.
+ * them, but does not tell the PUT where to go. Some servers want the body first and redirect then
+ * (nginx with "return"), so the beginning of a stream is kept and can be sent once more.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -27,7 +28,7 @@
 #include "url.h"
 
 enum {
-    SMALL_BYTES = 8 * 1024 * 1024,
+    SMALL_BYTES = 8 * 1024 * 1024, /* more than sockets take before an answer is heard */
     ANSWER_BYTES_MAX = 64 * 1024,
     ATTEMPTS_DEFAULT = 8,
     REDIRECTS_MAX = 10,
@@ -38,10 +39,17 @@ struct http_upload {
     struct sl_store *store;
     struct sl_source *place; /* the URL as the PUT sees it, with its redirects */
     struct sl_exchange *exchange;
-    char what[400]; /* "cannot write 'https://…'" */
-    uint8_t *whole; /* small objects; else NULL: */
-    bool begun;     /* the server waits for the body */
-    uint8_t last;   /* byte */
+    char what[400];  /* "cannot write 'https://…'" */
+    char *asked_url; /* of the last request */
+    uint8_t *start;  /* the first SMALL_BYTES */
+    bool whole;      /* which is all; else: */
+
+    struct {
+        bool begun;           /* the server waits for the body */
+        unsigned moves;       /* after it had begun */
+        uint64_t given, sent; /* by the caller, to this server */
+        uint8_t last;         /* byte */
+    } stream;
 };
 
 /* ---- one request ---------------------------------------------------------------------------- */
@@ -81,9 +89,9 @@ static int offer(struct http_upload *http, struct sl_answer *answer, struct sl_e
     }
 }
 
-/* 0 with the answer, or with status 0 where a stream may begin. *url: where it was sent. */
+/* 0 with the answer, or with status 0 where a stream may begin. */
 static int ask_once(struct http_upload *http, struct sl_source *source, const struct ask *ask,
-                    struct sl_answer *answer, char **url, struct sl_err *err)
+                    struct sl_answer *answer, struct sl_err *err)
 {
     struct sl_range_request request = {0};
     *answer = (struct sl_answer){.body = SL_BUF_INIT(ANSWER_BYTES_MAX)};
@@ -102,7 +110,8 @@ static int ask_once(struct http_upload *http, struct sl_source *source, const st
     if (result == 0)
         result = ask->stream_bytes ? offer(http, answer, err)
                                    : sl_exchange_answer(http->exchange, ask->limit, answer, err);
-    *url = sl_steal(&request.url);
+    free(http->asked_url);
+    http->asked_url = sl_steal(&request.url);
     sl_range_request_release(&request);
     return result;
 }
@@ -110,21 +119,21 @@ static int ask_once(struct http_upload *http, struct sl_source *source, const st
 /* ---- all tries ------------------------------------------------------------------------------ */
 
 /* Follow a redirect: 0 if there was one, 1 if the answer is none that is followed. */
-static int follow(struct sl_source *source, const struct ask *ask, const struct sl_answer *answer,
-                  const char *url, unsigned *count, struct sl_err *err)
+static int follow(const struct http_upload *http, struct sl_source *source, const char *method,
+                  const struct sl_answer *answer, unsigned *count, struct sl_err *err)
 {
     char location[4096];
     int status = answer->status;
     bool keeps_method = status == 307 || status == 308;
-    bool reads = strcmp(ask->method, "PUT") != 0;
+    bool reads = strcmp(method, "PUT") != 0;
     if (!keeps_method && !(reads && status >= 301 && status <= 303))
         return 1;
     if (!sl_answer_header(answer, "Location", location, sizeof(location)))
         return 1;
     if (++*count > REDIRECTS_MAX)
         return sl_fail(err, SL_E_NET, "the redirects go in a circle");
-    sl_autofree char *to = sl_url_resolve(url, location, err);
-    return to ? sl_http_redirect(source, url, to, status, err) : -1;
+    sl_autofree char *to = sl_url_resolve(http->asked_url, location, err);
+    return to ? sl_http_redirect(source, http->asked_url, to, status, err) : -1;
 }
 
 /* What the text of a refusal begins with tells people more than the status. */
@@ -209,10 +218,9 @@ static int converse(struct http_upload *http, struct sl_source *source, struct a
     struct sl_retry retry = {.limit = attempts ? attempts : ATTEMPTS_DEFAULT};
     for (;;) {
         struct sl_err why = SL_ERR_INIT;
-        sl_autofree char *url = NULL;
-        int result = ask_once(http, source, ask, answer, &url, &why);
+        int result = ask_once(http, source, ask, answer, &why);
         if (result == 0 && answer->status) {
-            int followed = follow(source, ask, answer, url, &redirects, &why);
+            int followed = follow(http, source, ask->method, answer, &redirects, &why);
             if (followed == 1 && !sl_retry_status(answer->status) && answer->status != 401)
                 return 0;
             if (followed == 1)
@@ -289,11 +297,9 @@ static int http_open(struct sl_upload *upload, const char *uri, struct sl_err *e
     http->exchange = sl_exchange_new(&connect, err);
     if (!http->exchange || (!upload->config.replace && refuse_existing(http, key, err) < 0))
         return -1;
-    if (upload->bytes <= SMALL_BYTES) {
-        http->whole = sl_alloc(upload->bytes, err);
-        return http->whole ? 0 : -1;
-    }
-    return 0;
+    http->whole = upload->bytes <= SMALL_BYTES;
+    http->start = sl_alloc(http->whole ? upload->bytes : SMALL_BYTES, err);
+    return http->start ? 0 : -1;
 }
 
 /* ---- the stream ----------------------------------------------------------------------------- */
@@ -315,16 +321,25 @@ static int begin(struct http_upload *http, struct sl_err *err)
         sl_answer_release(&answer);
         return -1;
     }
-    http->begun = true;
+    http->stream.begun = true;
+    http->stream.sent = 0;
     return 0;
 }
 
-/* The server answered in mid-body: its refusal. */
-static int refused_early(struct http_upload *http, struct sl_err *err)
+/* The server answered in mid-body: 0 if the stream began anew elsewhere. kept: so much of it can
+ * still be sent again. */
+static int answered_early(struct http_upload *http, uint64_t kept, struct sl_err *err)
 {
     struct sl_answer answer;
     if (sl_exchange_answer(http->exchange, ANSWER_BYTES_MAX, &answer, err) < 0)
         return sl_wrap(err, "%s", http->what);
+    int followed = http->stream.sent > kept
+                       ? 1
+                       : follow(http, http->place, "PUT", &answer, &http->stream.moves, err);
+    if (followed <= 0) {
+        sl_answer_release(&answer);
+        return followed == 0 ? begin(http, err) : sl_wrap(err, "%s", http->what);
+    }
     if (answer.status < 300)
         sl_fail(err, SL_E_NET, "%s: the server answered %d before it had all bytes", http->what,
                 answer.status);
@@ -345,19 +360,33 @@ static int fail_stream(const struct http_upload *http, struct sl_err *err)
     return -1;
 }
 
+/* Keep what of these bytes belongs to the beginning. */
+static void keep_start(struct http_upload *http, const uint8_t *data, size_t bytes)
+{
+    uint64_t given = http->stream.given;
+    if (given < SMALL_BYTES)
+        memcpy(http->start + given, data, SL_MIN(bytes, SMALL_BYTES - given));
+}
+
 static int send_bytes(struct http_upload *http, const uint8_t *data, size_t bytes,
                       struct sl_err *err)
 {
-    while (bytes) {
-        size_t taken;
-        enum sl_fetch_state state = sl_exchange_send(http->exchange, data, bytes, &taken, err);
-        if (state == SL_FETCH_END)
-            return refused_early(http, err);
-        if (state == SL_FETCH_FAILED)
+    uint64_t before = http->stream.given, end = before + bytes;
+    uint64_t kept = before <= SMALL_BYTES ? end : 0;
+    keep_start(http, data, bytes);
+    http->stream.given = end;
+    while (http->stream.sent < end) {
+        uint64_t at = http->stream.sent;
+        const uint8_t *from = at < before ? http->start + at : data + (at - before);
+        size_t taken, more = (size_t)((at < before ? before : end) - at);
+        enum sl_fetch_state state = sl_exchange_send(http->exchange, from, more, &taken, err);
+        if (state == SL_FETCH_END && answered_early(http, kept, err) < 0)
+            return -1;
+        if (state == SL_FETCH_FAILED ||
+            (state == SL_FETCH_WAIT && sl_exchange_wait(http->exchange, err) < 0))
             return fail_stream(http, err);
-        if (state == SL_FETCH_WAIT && sl_exchange_wait(http->exchange, err) < 0)
-            return fail_stream(http, err);
-        data += taken, bytes -= taken;
+        if (state != SL_FETCH_END)
+            http->stream.sent += taken;
     }
     return 0;
 }
@@ -367,14 +396,14 @@ static int http_write(struct sl_upload *upload, uint64_t offset, const void *dat
 {
     struct http_upload *http = upload->impl;
     if (http->whole) {
-        memcpy(http->whole + offset, data, bytes);
+        memcpy(http->start + offset, data, bytes);
         return 0;
     }
-    if (!http->begun && begin(http, err) < 0)
+    if (!http->stream.begun && begin(http, err) < 0)
         return -1;
     bool ends = offset + bytes == upload->bytes;
     if (ends)
-        http->last = ((const uint8_t *)data)[bytes - 1];
+        http->stream.last = ((const uint8_t *)data)[bytes - 1];
     return send_bytes(http, data, bytes - ends, err);
 }
 
@@ -389,7 +418,7 @@ static bool is_ours(struct http_upload *http)
     if (converse(http, http->place, &get, &answer, &why) < 0)
         return false;
     bool ours = answer.status == 200 && answer.body.used == http->upload->bytes &&
-                memcmp(sl_buf_string(&answer.body), http->whole, answer.body.used) == 0;
+                memcmp(sl_buf_string(&answer.body), http->start, answer.body.used) == 0;
     sl_answer_release(&answer);
     return ours;
 }
@@ -398,7 +427,7 @@ static int put_whole(struct http_upload *http, struct sl_err *err)
 {
     struct sl_answer answer = {0};
     struct ask put = {.method = "PUT",
-                      .body = http->whole,
+                      .body = http->start,
                       .body_bytes = http->upload->bytes,
                       .condition = !http->upload->config.replace,
                       .limit = ANSWER_BYTES_MAX};
@@ -420,7 +449,7 @@ static int http_finish(struct sl_upload *upload, struct sl_err *err)
     struct sl_answer answer;
     if (http->whole)
         return put_whole(http, err);
-    if (send_bytes(http, &http->last, 1, err) < 0)
+    if (send_bytes(http, &http->stream.last, 1, err) < 0)
         return -1;
     if (sl_exchange_answer(http->exchange, ANSWER_BYTES_MAX, &answer, err) < 0)
         return fail_stream(http, err);
@@ -439,7 +468,8 @@ static void http_close(struct sl_upload *upload)
     sl_exchange_free(http->exchange);
     sl_source_free(http->place);
     sl_store_free(http->store);
-    free(http->whole);
+    free(http->asked_url);
+    free(http->start);
     free(http);
 }
 
