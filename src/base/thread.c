@@ -16,6 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "cgroup.h"
 #include "mem.h"
 
 uint64_t sl_now_ns(void)
@@ -123,29 +124,6 @@ int sl_thread_start(pthread_t *thread, const char *name, void *(*run)(void *), v
     return 0;
 }
 
-/* cpu.max of v2 is "QUOTA PERIOD" or "max PERIOD"; v1 has one file for each. */
-static double cgroup_quota(void)
-{
-    long long quota = -1, period = 100000;
-    char text[64] = "";
-    FILE *file = fopen("/sys/fs/cgroup/cpu.max", "re");
-    if (file) {
-        if (fscanf(file, "%63s %lld", text, &period) == 2 && strcmp(text, "max") != 0)
-            quota = strtoll(text, NULL, 10);
-        fclose(file);
-    } else if ((file = fopen("/sys/fs/cgroup/cpu/cpu.cfs_quota_us", "re"))) {
-        if (fscanf(file, "%lld", &quota) != 1)
-            quota = -1;
-        fclose(file);
-        if ((file = fopen("/sys/fs/cgroup/cpu/cpu.cfs_period_us", "re"))) {
-            if (fscanf(file, "%lld", &period) != 1)
-                period = 100000;
-            fclose(file);
-        }
-    }
-    return quota > 0 && period > 0 ? (double)quota / (double)period : 0;
-}
-
 unsigned sl_cpu_count(void)
 {
     cpu_set_t set;
@@ -153,7 +131,7 @@ unsigned sl_cpu_count(void)
     unsigned count = sched_getaffinity(0, sizeof(set), &set) == 0
                          ? (unsigned)CPU_COUNT(&set)
                          : (unsigned)sysconf(_SC_NPROCESSORS_ONLN);
-    double quota = cgroup_quota();
+    double quota = sl_cgroup_cpus();
     if (quota > 0 && quota < count)
         count = (unsigned)(quota + 0.5);
     return count ? count : 1;

@@ -1,0 +1,187 @@
+/*
+ * /proc/self/cgroup has a line for each hierarchy: "0::/path" for version 2, "9:cpu,cpuacct:/path"
+ * for version 1. In a container without a cgroup namespace that is a path of the host, which is not
+ * below our mount: then the mount's root is our own group. Limits add up downwards, so whoever asks
+ * takes the narrowest of what is shown. Files are read anew each time: limits may be changed while
+ * we run.
+ */
+#include "cgroup.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "mem.h"
+
+enum { FILE_BYTES_MAX = 64 * 1024, FOLDER_BYTES = 4200 };
+#define MOUNT "/sys/fs/cgroup"
+
+static const char *cgroup_root = "";
+
+void sl_cgroup_set_root(const char *root)
+{
+    cgroup_root = root;
+}
+
+const char *sl_cgroup_root(void)
+{
+    return cgroup_root;
+}
+
+/* ---- files ---------------------------------------------------------------------------------- */
+
+int sl_cgroup_read(const char *path, struct sl_buf *text)
+{
+    sl_autofree char *whole = sl_asprintf(NULL, "%s%s", cgroup_root, path);
+    text->used = 0;
+    return whole ? sl_buf_read_file(text, whole, NULL) : -1;
+}
+
+uint64_t sl_cgroup_file_member(const char *path, const char *word)
+{
+    sl_autobuf text = SL_BUF_INIT(FILE_BYTES_MAX);
+    uint64_t value = 0;
+    if (sl_cgroup_read(path, &text) < 0)
+        return 0;
+    size_t bytes = strlen(word);
+    for (const char *line = sl_buf_string(&text); line && *line; line = strchr(line, '\n')) {
+        line += *line == '\n';
+        if (strncmp(line, word, bytes) == 0 && (line[bytes] == ' ' || line[bytes] == ':'))
+            return sscanf(line + bytes + 1, "%" SCNu64, &value) == 1 ? value : 0;
+    }
+    return 0;
+}
+
+static int read_file(const struct sl_cgroup *group, const char *file, struct sl_buf *text)
+{
+    char path[FOLDER_BYTES + 64];
+    snprintf(path, sizeof(path), "%s/%s", group->folder, file);
+    return sl_cgroup_read(path, text);
+}
+
+uint64_t sl_cgroup_number(const struct sl_cgroup *group, const char *file)
+{
+    sl_autobuf text = SL_BUF_INIT(FILE_BYTES_MAX);
+    uint64_t value;
+    if (read_file(group, file, &text) < 0)
+        return UINT64_MAX;
+    const char *digits = sl_buf_string(&text);
+    return *digits != '-' && sscanf(digits, "%" SCNu64, &value) == 1 ? value : UINT64_MAX;
+}
+
+uint64_t sl_cgroup_member(const struct sl_cgroup *group, const char *file, const char *word)
+{
+    char path[FOLDER_BYTES + 64];
+    snprintf(path, sizeof(path), "%s/%s", group->folder, file);
+    return sl_cgroup_file_member(path, word);
+}
+
+/* ---- groups --------------------------------------------------------------------------------- */
+
+static bool is_folder(const char *path)
+{
+    struct stat status;
+    sl_autofree char *whole = sl_asprintf(NULL, "%s%s", cgroup_root, path);
+    return whole && stat(whole, &status) == 0 && S_ISDIR(status.st_mode);
+}
+
+struct walk {
+    void (*visit)(const struct sl_cgroup *group, void *arg);
+    void *arg;
+    bool found;
+};
+
+/* From a group up to the root of its mount. */
+static void climb(struct walk *walk, unsigned version, const char *mount, const char *own)
+{
+    char path[FOLDER_BYTES / 2], folder[FOLDER_BYTES];
+    snprintf(path, sizeof(path), "%s", own);
+    snprintf(folder, sizeof(folder), "%s%s", mount, path);
+    if (!is_folder(folder))
+        path[0] = 0;
+    walk->found = true;
+    for (;;) {
+        size_t bytes = strlen(path);
+        while (bytes && path[bytes - 1] == '/')
+            path[--bytes] = 0;
+        snprintf(folder, sizeof(folder), "%s%s", mount, path);
+        walk->visit(&(struct sl_cgroup){version, path, folder}, walk->arg);
+        if (bytes == 0)
+            return;
+        char *slash = strrchr(path, '/');
+        *(slash ? slash : path) = 0;
+    }
+}
+
+/* "cpu" is in "cpu,cpuacct", not in "cpuset". */
+static bool is_listed(const char *list, const char *word)
+{
+    size_t bytes = strlen(word);
+    for (const char *at = list; (at = strstr(at, word)); at += bytes)
+        if ((at == list || at[-1] == ',') && (at[bytes] == ',' || !at[bytes]))
+            return true;
+    return false;
+}
+
+/* Mounted as /sys/fs/cgroup/cpu, or under the names of all that are mounted together. */
+static void climb_version_1(struct walk *walk, const char *controller, const char *all,
+                            const char *own)
+{
+    char mount[256];
+    snprintf(mount, sizeof(mount), MOUNT "/%s", controller);
+    if (!is_folder(mount))
+        snprintf(mount, sizeof(mount), MOUNT "/%.100s", all);
+    climb(walk, 1, mount, own);
+}
+
+void sl_cgroup_each(const char *controller, void (*visit)(const struct sl_cgroup *group, void *arg),
+                    void *arg)
+{
+    struct walk walk = {visit, arg, false};
+    sl_autobuf text = SL_BUF_INIT(FILE_BYTES_MAX);
+    char *rest = sl_cgroup_read("/proc/self/cgroup", &text) == 0 ? text.data : NULL;
+    for (char *line; (line = strsep(&rest, "\n"));) {
+        char *all = strchr(line, ':'), *path = all ? strchr(all + 1, ':') : NULL;
+        if (!path)
+            continue;
+        *path++ = 0;
+        all++;
+        if (!*all)
+            climb(&walk, 2, MOUNT, path);
+        else if (is_listed(all, controller))
+            climb_version_1(&walk, controller, all, path);
+    }
+    if (!walk.found) /* a /proc that hides it: the mount may still tell */
+        climb(&walk, 2, MOUNT, "");
+}
+
+/* ---- processors ----------------------------------------------------------------------------- */
+
+/* cpu.max is "QUOTA PERIOD" or "max PERIOD", in microseconds; version 1 has a file for each. */
+static void take_quota(const struct sl_cgroup *group, void *arg)
+{
+    double *cpus = arg;
+    uint64_t quota = UINT64_MAX, period = 100000;
+    if (group->version == 2) {
+        sl_autobuf text = SL_BUF_INIT(FILE_BYTES_MAX);
+        if (read_file(group, "cpu.max", &text) < 0 ||
+            sscanf(sl_buf_string(&text), "%" SCNu64 " %" SCNu64, &quota, &period) != 2)
+            return;
+    } else {
+        quota = sl_cgroup_number(group, "cpu.cfs_quota_us");
+        period = sl_cgroup_number(group, "cpu.cfs_period_us");
+    }
+    if (quota == UINT64_MAX || period == UINT64_MAX || quota == 0 || period == 0)
+        return;
+    double here = (double)quota / (double)period;
+    if (*cpus == 0 || here < *cpus)
+        *cpus = here;
+}
+
+double sl_cgroup_cpus(void)
+{
+    double cpus = 0;
+    sl_cgroup_each("cpu", take_quota, &cpus);
+    return cpus;
+}

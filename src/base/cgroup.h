@@ -1,0 +1,39 @@
+/* Control groups, versions 1 and 2: the group of this process and those above it, as far as they
+ * are visible. Kernel documents cgroup-v2.rst, cgroup-v1/. */
+#ifndef SL_CGROUP_H
+#define SL_CGROUP_H
+
+#include "buf.h"
+
+/** One group; borrowed for the call that it is shown to. */
+struct sl_cgroup {
+    unsigned version;
+    const char *path;   /* below the mount: "/kubepods/pod1", "" at its root */
+    const char *folder; /* where its files are */
+};
+
+/**
+ * Show every group that has a say in `controller` ("memory", "cpu"): our own, then each one above
+ * it. With both versions mounted those of both are shown. A machine without groups has none.
+ */
+void sl_cgroup_each(const char *controller, void (*visit)(const struct sl_cgroup *group, void *arg),
+                    void *arg);
+
+/** The number in a file of the group; UINT64_MAX for "max", "-1", nonsense and absence. */
+uint64_t sl_cgroup_number(const struct sl_cgroup *group, const char *file);
+/** The number after a word at the beginning of a line: "inactive_file 4096"; 0 if absent. */
+uint64_t sl_cgroup_member(const struct sl_cgroup *group, const char *file, const char *word);
+
+/** Processors' worth of time that the narrowest of our groups may take; 0: no limit. */
+double sl_cgroup_cpus(void);
+
+/** The whole of a file of /proc or /sys below the root of tests; at most 64 KiB. */
+int sl_cgroup_read(const char *path, struct sl_buf *text);
+/** As sl_cgroup_member, of any such file; the word may end in a colon. */
+uint64_t sl_cgroup_file_member(const char *path, const char *word);
+
+/** Tests: where /proc and /sys are looked for, "" by default; borrowed. */
+void sl_cgroup_set_root(const char *root);
+const char *sl_cgroup_root(void);
+
+#endif
