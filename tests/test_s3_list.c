@@ -275,6 +275,34 @@ START_TEST(a_prefix_without_objects_is_not_found)
 }
 END_TEST
 
+/* Lists more than it was asked for. */
+static bool generous(const struct sl_server_request *request, struct sl_server_reply *reply,
+                     void *arg)
+{
+    *(bool *)arg = strstr(request->target, "&prefix=m%2Fpart%20") != NULL;
+    ck_assert_int_gt(asprintf(&reply->body, PAGE("", ENTRY("m/part 1", "1") ENTRY("m/other", "1"))),
+                     0);
+    reply->body_bytes = strlen(reply->body);
+    return true;
+}
+
+START_TEST(the_store_is_asked_for_names_that_begin_as_wanted_and_gives_no_others)
+{
+    struct sl_server *server = sl_server_start();
+    bool asked = false;
+    sl_server_handle(server, generous, &asked);
+    s3.endpoint = (char *)sl_server_url(server, "");
+    sl_autobuf out = SL_BUF_INIT(64 * 1024);
+    SL_AUTO(sl_store) store = NULL;
+    sl_autofree char *key = NULL;
+    ck_assert_int_eq(sl_store_open("s3://bucket/m/", &config, &store, &key, &err), 0);
+    ck_assert_int_eq(sl_store_list_begin(store, "part ", collect, &out, &err), 0);
+    ck_assert_str_eq(sl_buf_string(&out), "part 1=1 \"e\"\n");
+    ck_assert(asked);
+    sl_server_stop(server);
+}
+END_TEST
+
 static int stop_at_first(const struct sl_entry *entry, void *arg, struct sl_err *why)
 {
     ++*(unsigned *)arg;
@@ -328,6 +356,7 @@ int main(void)
     tcase_add_test(tests, all_pages_are_listed_and_a_busy_store_is_asked_again);
     tcase_add_test(tests, pages_that_go_in_circles_are_noticed);
     tcase_add_test(tests, a_prefix_without_objects_is_not_found);
+    tcase_add_test(tests, the_store_is_asked_for_names_that_begin_as_wanted_and_gives_no_others);
     tcase_add_test(tests, refusals_of_listings_name_the_right_that_is_missing);
     suite_add_tcase(suite, tests);
     SRunner *runner = srunner_create(suite);

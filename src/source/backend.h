@@ -59,6 +59,10 @@ struct sl_backend {
     int (*list)(struct sl_store *store,
                 int (*each)(const struct sl_entry *entry, void *arg, struct sl_err *err), void *arg,
                 struct sl_err *err);
+    /** As list, of names that begin so; NULL: all are listed and the others passed over. */
+    int (*list_begin)(struct sl_store *store, const char *begin,
+                      int (*each)(const struct sl_entry *entry, void *arg, struct sl_err *err),
+                      void *arg, struct sl_err *err);
     /** Fill source->uri and source->impl for source->name. No network. */
     int (*locate)(struct sl_source *source, struct sl_err *err);
     void (*forget)(struct sl_source *source);

@@ -35,8 +35,7 @@ const char *sl_ca_first(const char *const *files, size_t count)
     return NULL;
 }
 
-/* The system's file where libcurl would not find it by itself. */
-static const char *system_file(void)
+const char *sl_ca_system(void)
 {
     const char *compiled_in = curl_version_info(CURLVERSION_NOW)->cainfo;
     if (compiled_in && access(compiled_in, R_OK) == 0)
@@ -64,7 +63,7 @@ CURLcode sl_ca_use(CURL *easy, const char *given)
     for (size_t i = 0; i < SL_COUNT(variables) && !file; i++)
         file = variable(variables[i]);
     if (!file)
-        file = system_file();
+        file = sl_ca_system();
     CURLcode bad = directory ? use_directory(easy, directory) : CURLE_OK;
     /* No file is an error to libcurl only where it was told of one. */
     if (!bad && (file || directory))

@@ -13,6 +13,9 @@
  */
 CURLcode sl_ca_use(CURL *easy, const char *given);
 
+/** The system's file, where libcurl finds it by itself or in the usual places; NULL: none. */
+const char *sl_ca_system(void);
+
 /** The first of count files that can be read, or NULL. */
 const char *sl_ca_first(const char *const *files, size_t count);
 

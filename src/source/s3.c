@@ -243,6 +243,7 @@ const struct sl_backend sl_s3_backend = {
     .open = s3_open,
     .close = s3_close,
     .list = sl_s3_list,
+    .list_begin = sl_s3_list_begin,
     .locate = s3_locate,
     .forget = s3_forget,
     .lane_new = s3_lane_new,

@@ -171,13 +171,15 @@ int sl_s3_page_parse(const char *text, size_t bytes, const char *uri, const char
 
 struct listing {
     struct sl_s3 *s3;
+    const char *begin; /* of names below the prefix */
     struct sl_exchange *exchange;
     char what[400];
 };
 
-static char *page_query(const struct sl_s3 *s3, const char *token, struct sl_err *err)
+static char *page_query(const struct listing *listing, const char *token, struct sl_err *err)
 {
-    sl_autofree char *prefix = sl_url_encode(s3->prefix, false, err);
+    sl_autofree char *whole = sl_asprintf(err, "%s%s", listing->s3->prefix, listing->begin);
+    sl_autofree char *prefix = whole ? sl_url_encode(whole, false, err) : NULL;
     sl_autofree char *from = prefix ? sl_url_encode(token ? token : "", false, err) : NULL;
     if (!from)
         return NULL;
@@ -228,7 +230,7 @@ static int list_pages(struct listing *listing, struct loop_watch *loop,
     sl_autofree char *token = NULL;
     do {
         uint64_t entries = 0;
-        sl_autofree char *query = page_query(s3, token, err), *next = NULL;
+        sl_autofree char *query = page_query(listing, token, err), *next = NULL;
         struct sl_answer answer = {0};
         if (!query || get_page(listing, query, &answer, err) < 0)
             return -1;
@@ -250,13 +252,20 @@ int sl_s3_list(struct sl_store *store,
                int (*each)(const struct sl_entry *entry, void *arg, struct sl_err *err), void *arg,
                struct sl_err *err)
 {
+    return sl_s3_list_begin(store, "", each, arg, err);
+}
+
+int sl_s3_list_begin(struct sl_store *store, const char *begin,
+                     int (*each)(const struct sl_entry *entry, void *arg, struct sl_err *err),
+                     void *arg, struct sl_err *err)
+{
     const struct sl_connect connect = {.tls = store->config.tls,
                                        .cancel = store->config.cancel,
                                        .stall_seconds = store->config.stall_seconds};
-    struct listing listing = {.s3 = store->impl};
+    struct listing listing = {.s3 = store->impl, .begin = begin};
     struct loop_watch loop = {.next = 1};
     uint64_t total = 0;
-    snprintf(listing.what, sizeof(listing.what), "cannot list '%.380s'", store->uri);
+    snprintf(listing.what, sizeof(listing.what), "cannot list '%.300s%.70s'", store->uri, begin);
     SL_AUTO(sl_exchange) exchange = sl_exchange_new(&connect, err);
     if (!exchange)
         return -1;
@@ -266,8 +275,9 @@ int sl_s3_list(struct sl_store *store,
     if (result < 0)
         return -1;
     if (!total)
-        return sl_fail(err, SL_E_NOT_FOUND,
-                       "there is no object below '%s': check the prefix, it is case-sensitive",
-                       store->uri);
+        return sl_fail(
+            err, SL_E_NOT_FOUND,
+            "there is no object below '%s%.300s': check the prefix, it is case-sensitive",
+            store->uri, begin);
     return 0;
 }

@@ -96,6 +96,11 @@ int sl_s3_list(struct sl_store *store,
                int (*each)(const struct sl_entry *entry, void *arg, struct sl_err *err), void *arg,
                struct sl_err *err);
 
+/** sl_backend.list_begin */
+int sl_s3_list_begin(struct sl_store *store, const char *begin,
+                     int (*each)(const struct sl_entry *entry, void *arg, struct sl_err *err),
+                     void *arg, struct sl_err *err);
+
 /** One page of ListObjectsV2, for the listing and its fuzzer: entries below prefix to `each`.
  * *token: malloc'ed, NULL on the last page; *entries counts what was called back. */
 int sl_s3_page_parse(const char *text, size_t bytes, const char *uri, const char *prefix,

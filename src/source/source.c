@@ -141,6 +141,33 @@ int sl_store_list(struct sl_store *store,
     return store->backend->list(store, each, arg, err);
 }
 
+struct beginning {
+    const char *begin;
+    int (*each)(const struct sl_entry *entry, void *arg, struct sl_err *err);
+    void *arg;
+};
+
+/* What a store lists beside what it was asked for is passed over. */
+static int take_beginning(const struct sl_entry *entry, void *arg, struct sl_err *err)
+{
+    const struct beginning *wanted = arg;
+    if (strncmp(entry->name, wanted->begin, strlen(wanted->begin)) != 0)
+        return 0;
+    return wanted->each(entry, wanted->arg, err);
+}
+
+int sl_store_list_begin(struct sl_store *store, const char *begin,
+                        int (*each)(const struct sl_entry *entry, void *arg, struct sl_err *err),
+                        void *arg, struct sl_err *err)
+{
+    struct beginning wanted = {begin, each, arg};
+    if (!store->backend->list_begin)
+        return sl_store_list(store, take_beginning, &wanted, err);
+    if (sl_cancel_check(store->config.cancel, err) < 0)
+        return -1;
+    return store->backend->list_begin(store, begin, take_beginning, &wanted, err);
+}
+
 /* Wait until the fetch may go on, or the load is canceled. */
 static int wait_for(struct sl_store *store, struct sl_fetch *fetch, struct sl_err *err)
 {

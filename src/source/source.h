@@ -101,6 +101,14 @@ int sl_store_list(struct sl_store *store,
                   int (*each)(const struct sl_entry *entry, void *arg, struct sl_err *err),
                   void *arg, struct sl_err *err);
 
+/**
+ * As sl_store_list, of the objects whose names begin with `begin` alone; the store is asked for no
+ * others where it can tell, as S3 can.
+ */
+int sl_store_list_begin(struct sl_store *store, const char *begin,
+                        int (*each)(const struct sl_entry *entry, void *arg, struct sl_err *err),
+                        void *arg, struct sl_err *err);
+
 /* ---- sources -------------------------------------------------------------------------------- */
 
 enum { SL_VERSION_TEXT_MAX = 512 };
