@@ -149,6 +149,22 @@ static int list_prefix(struct sl_plan *plan, struct sl_err *err)
     return sort_names(own, err);
 }
 
+static int take_chosen(struct sl_plan *plan, const struct sl_chosen *chosen, struct sl_err *err)
+{
+    struct listing listing = {.plan = plan};
+    for (size_t i = 0; i < chosen->count; i++) {
+        const struct sl_chosen_object *object = &chosen->items[i];
+        struct sl_entry entry = {object->name, object->bytes, object->etag};
+        if (take_entry(&entry, &listing, err) < 0)
+            return -1;
+    }
+    if (plan->own->candidate_count == 0)
+        return sl_fail(err, SL_E_NOT_FOUND,
+                       "none of the objects below '%s' passes source.include and source.exclude",
+                       sl_store_uri(plan->own->store));
+    return sort_names(plan->own, err);
+}
+
 int sl_plan_gather(struct sl_plan *plan, const struct sl_source_config *config, struct sl_err *err)
 {
     struct sl_plan_own *own = plan->own;
@@ -156,7 +172,8 @@ int sl_plan_gather(struct sl_plan *plan, const struct sl_source_config *config, 
     if (sl_store_open(own->spec->source.uri, config, &own->store, &key, err) < 0)
         return -1;
     if (!*key)
-        return list_prefix(plan, err);
+        return own->spec->source.chosen ? take_chosen(plan, own->spec->source.chosen, err)
+                                        : list_prefix(plan, err);
     own->single = true;
     if (sl_name_check(key, strlen(key), err) < 0)
         return -1;

@@ -12,8 +12,20 @@
 
 enum sl_verify_hashes { SL_HASHES_AUTO, SL_HASHES_ALL, SL_HASHES_REQUIRE, SL_HASHES_OFF };
 
+/** Objects that a caller has listed and chosen already; names are relative to a URI that ends in
+ * '/'.
+ */
+struct sl_chosen {
+    struct sl_chosen_object {
+        char *name;
+        uint64_t bytes;
+        char *etag; /* as the listing gave it, or "" */
+    } * items;
+    size_t count, capacity;
+};
 struct sl_spec_source {
     char *uri;
+    const struct sl_chosen *chosen;  /* not of the document: instead of a listing; borrowed */
     struct sl_list include, exclude; /* objects below a prefix, fnmatch */
     struct sl_list mirrors;
     struct sl_s3_options s3;
