@@ -29,8 +29,8 @@ void sl_publish_free(struct sl_publish *publish)
     free(publish);
 }
 
-/* mkdir -p; links among the parents are the operator's. */
-static int make_path(const char *path, struct sl_err *err)
+/* Links among the parents are the operator's. */
+int sl_publish_make_path(const char *path, struct sl_err *err)
 {
     sl_autofree char *text = sl_strdup(path, err);
     if (!text)
@@ -125,7 +125,7 @@ struct sl_publish *sl_publish_open(const char *path, struct sl_cancel *cancel,
         return NULL;
     do {
         close_all(publish);
-        if (make_path(path, err) < 0 || open_state(publish, err) < 0 ||
+        if (sl_publish_make_path(path, err) < 0 || open_state(publish, err) < 0 ||
             take_lock(publish, cancel, &waiting, arg, err) < 0)
             return NULL;
     } while (!is_lock_alive(publish));

@@ -20,6 +20,8 @@ struct sl_publish;
  */
 struct sl_publish *sl_publish_open(const char *path, struct sl_cancel *cancel,
                                    void (*waiting)(void *arg), void *arg, struct sl_err *err);
+/** mkdir -p, as sl_publish_open does it. */
+int sl_publish_make_path(const char *path, struct sl_err *err);
 /** Gives the lock back. */
 void sl_publish_free(struct sl_publish *publish);
 SL_AUTO_DEFINE(sl_publish)
