@@ -1,0 +1,58 @@
+{{/*
+Specs: what `models` of the values becomes. A model without a sink goes to modelsPath/NAME.
+*/}}
+
+{{/* dict "root" $ "name" NAME: one spec, as YAML. */}}
+{{- define "sluice.spec" -}}
+{{- $root := .root -}}
+{{- $model := get $root.Values.models .name -}}
+{{- $spec := deepCopy (default dict $model.spec) -}}
+{{- if not (get $spec "sink") -}}
+{{- $_ := set $spec "sink" (dict "tmpfs" (dict)) -}}
+{{- end -}}
+{{- with $spec.sink.tmpfs -}}
+{{- else -}}
+{{- $_ := set $spec.sink "tmpfs" dict -}}
+{{- end -}}
+{{- if not (get $spec.sink.tmpfs "path") -}}
+{{- $_ := set $spec.sink.tmpfs "path" (printf "%s/%s" $root.Values.modelsPath .name) -}}
+{{- end -}}
+apiVersion: sluice/v1alpha1
+kind: Model
+metadata:
+  name: {{ .name }}
+{{ toYaml $spec }}
+{{- end -}}
+
+{{/* dict "root" $ "names" LIST: several specs in one file. */}}
+{{- define "sluice.specFile" -}}
+{{- $root := .root -}}
+{{- range $i, $name := .names -}}
+{{- if $i }}
+---
+{{ end -}}
+{{- include "sluice.spec" (dict "root" $root "name" $name) -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Names of the models that the prefetch Job loads, as a JSON list. */}}
+{{- define "sluice.prefetchModels" -}}
+{{- $all := keys .Values.models | sortAlpha -}}
+{{- default $all .Values.prefetch.models | toJson -}}
+{{- end -}}
+
+{{/* dict "root" $ "names" LIST: what these models take together, in bytes; 0 if one does not say. */}}
+{{- define "sluice.sizeOf" -}}
+{{- $root := .root -}}
+{{- $sum := 0 -}}
+{{- $known := true -}}
+{{- range .names -}}
+{{- $size := get (default dict (get $root.Values.models .)) "size" -}}
+{{- if $size -}}
+{{- $sum = add $sum (include "sluice.bytes" $size | int64) -}}
+{{- else -}}
+{{- $known = false -}}
+{{- end -}}
+{{- end -}}
+{{- ternary $sum 0 $known -}}
+{{- end -}}
