@@ -3,18 +3,21 @@
  * for version 1. In a container without a cgroup namespace that is a path of the host, which is not
  * below our mount: then the mount's root is our own group. Limits add up downwards, so whoever asks
  * takes the narrowest of what is shown. Files are read anew each time: limits may be changed while
- * we run.
+ * we run. Nothing is allocated: whoever asks for the number of processors cannot fail.
  */
 #include "cgroup.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "mem.h"
 
-enum { FILE_BYTES_MAX = 64 * 1024, FOLDER_BYTES = 4200 };
+enum { FOLDER_BYTES = 4200, PATH_BYTES = 2 * FOLDER_BYTES };
 #define MOUNT "/sys/fs/cgroup"
 
 static const char *cgroup_root = "";
@@ -31,21 +34,35 @@ const char *sl_cgroup_root(void)
 
 /* ---- files ---------------------------------------------------------------------------------- */
 
-int sl_cgroup_read(const char *path, struct sl_buf *text)
+int sl_cgroup_read(const char *path, char text[SL_CGROUP_TEXT_BYTES])
 {
-    sl_autofree char *whole = sl_asprintf(NULL, "%s%s", cgroup_root, path);
-    text->used = 0;
-    return whole ? sl_buf_read_file(text, whole, NULL) : -1;
+    char whole[PATH_BYTES];
+    size_t used = 0;
+    snprintf(whole, sizeof(whole), "%s%s", cgroup_root, path);
+    text[0] = 0;
+    sl_autoclose int fd = open(whole, O_RDONLY | O_CLOEXEC);
+    while (fd >= 0 && used < SL_CGROUP_TEXT_BYTES - 1) {
+        ssize_t got = read(fd, text + used, SL_CGROUP_TEXT_BYTES - 1 - used);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0)
+            return -1;
+        if (got == 0)
+            break;
+        used += (size_t)got;
+    }
+    text[used] = 0;
+    return fd < 0 ? -1 : 0;
 }
 
 uint64_t sl_cgroup_file_member(const char *path, const char *word)
 {
-    sl_autobuf text = SL_BUF_INIT(FILE_BYTES_MAX);
+    char text[SL_CGROUP_TEXT_BYTES];
     uint64_t value = 0;
-    if (sl_cgroup_read(path, &text) < 0)
+    if (sl_cgroup_read(path, text) < 0)
         return 0;
     size_t bytes = strlen(word);
-    for (const char *line = sl_buf_string(&text); line && *line; line = strchr(line, '\n')) {
+    for (const char *line = text; line && *line; line = strchr(line, '\n')) {
         line += *line == '\n';
         if (strncmp(line, word, bytes) == 0 && (line[bytes] == ' ' || line[bytes] == ':'))
             return sscanf(line + bytes + 1, "%" SCNu64, &value) == 1 ? value : 0;
@@ -53,7 +70,8 @@ uint64_t sl_cgroup_file_member(const char *path, const char *word)
     return 0;
 }
 
-static int read_file(const struct sl_cgroup *group, const char *file, struct sl_buf *text)
+static int read_file(const struct sl_cgroup *group, const char *file,
+                     char text[SL_CGROUP_TEXT_BYTES])
 {
     char path[FOLDER_BYTES + 64];
     snprintf(path, sizeof(path), "%s/%s", group->folder, file);
@@ -62,12 +80,11 @@ static int read_file(const struct sl_cgroup *group, const char *file, struct sl_
 
 uint64_t sl_cgroup_number(const struct sl_cgroup *group, const char *file)
 {
-    sl_autobuf text = SL_BUF_INIT(FILE_BYTES_MAX);
+    char text[SL_CGROUP_TEXT_BYTES];
     uint64_t value;
-    if (read_file(group, file, &text) < 0)
+    if (read_file(group, file, text) < 0)
         return UINT64_MAX;
-    const char *digits = sl_buf_string(&text);
-    return *digits != '-' && sscanf(digits, "%" SCNu64, &value) == 1 ? value : UINT64_MAX;
+    return *text != '-' && sscanf(text, "%" SCNu64, &value) == 1 ? value : UINT64_MAX;
 }
 
 uint64_t sl_cgroup_member(const struct sl_cgroup *group, const char *file, const char *word)
@@ -82,8 +99,9 @@ uint64_t sl_cgroup_member(const struct sl_cgroup *group, const char *file, const
 static bool is_folder(const char *path)
 {
     struct stat status;
-    sl_autofree char *whole = sl_asprintf(NULL, "%s%s", cgroup_root, path);
-    return whole && stat(whole, &status) == 0 && S_ISDIR(status.st_mode);
+    char whole[PATH_BYTES];
+    snprintf(whole, sizeof(whole), "%s%s", cgroup_root, path);
+    return stat(whole, &status) == 0 && S_ISDIR(status.st_mode);
 }
 
 struct walk {
@@ -139,8 +157,8 @@ void sl_cgroup_each(const char *controller, void (*visit)(const struct sl_cgroup
                     void *arg)
 {
     struct walk walk = {visit, arg, false};
-    sl_autobuf text = SL_BUF_INIT(FILE_BYTES_MAX);
-    char *rest = sl_cgroup_read("/proc/self/cgroup", &text) == 0 ? text.data : NULL;
+    char text[SL_CGROUP_TEXT_BYTES];
+    char *rest = sl_cgroup_read("/proc/self/cgroup", text) == 0 ? text : NULL;
     for (char *line; (line = strsep(&rest, "\n"));) {
         char *all = strchr(line, ':'), *path = all ? strchr(all + 1, ':') : NULL;
         if (!path)
@@ -164,9 +182,9 @@ static void take_quota(const struct sl_cgroup *group, void *arg)
     double *cpus = arg;
     uint64_t quota = UINT64_MAX, period = 100000;
     if (group->version == 2) {
-        sl_autobuf text = SL_BUF_INIT(FILE_BYTES_MAX);
-        if (read_file(group, "cpu.max", &text) < 0 ||
-            sscanf(sl_buf_string(&text), "%" SCNu64 " %" SCNu64, &quota, &period) != 2)
+        char text[SL_CGROUP_TEXT_BYTES];
+        if (read_file(group, "cpu.max", text) < 0 ||
+            sscanf(text, "%" SCNu64 " %" SCNu64, &quota, &period) != 2)
             return;
     } else {
         quota = sl_cgroup_number(group, "cpu.cfs_quota_us");

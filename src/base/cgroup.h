@@ -3,7 +3,7 @@
 #ifndef SL_CGROUP_H
 #define SL_CGROUP_H
 
-#include "buf.h"
+#include <stdint.h>
 
 /** One group; borrowed for the call that it is shown to. */
 struct sl_cgroup {
@@ -27,8 +27,10 @@ uint64_t sl_cgroup_member(const struct sl_cgroup *group, const char *file, const
 /** Processors' worth of time that the narrowest of our groups may take; 0: no limit. */
 double sl_cgroup_cpus(void);
 
-/** The whole of a file of /proc or /sys below the root of tests; at most 64 KiB. */
-int sl_cgroup_read(const char *path, struct sl_buf *text);
+/** More than these files have. */
+enum { SL_CGROUP_TEXT_BYTES = 16 * 1024 };
+/** A file of /proc or /sys below the root of tests, as a string. -1: it cannot be read. */
+int sl_cgroup_read(const char *path, char text[SL_CGROUP_TEXT_BYTES]);
 /** As sl_cgroup_member, of any such file; the word may end in a colon. */
 uint64_t sl_cgroup_file_member(const char *path, const char *word);
 
