@@ -8,6 +8,7 @@
 #include <pty.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <termios.h>
@@ -248,6 +249,60 @@ static int open_and_find(void *arg, struct sl_err *err)
     return result;
 }
 
+START_TEST(deferred_keys_are_there_after_waiting)
+{
+    struct sl_keys *keys = sl_keys_from_passphrase("p", 1, NULL);
+    uint8_t expected[SL_KEY_BYTES];
+    memcpy(expected, sl_keys_find(keys, &vector_kdf, NULL), SL_KEY_BYTES);
+    sl_keys_free(keys);
+    keys = sl_keys_from_passphrase("p", 1, NULL);
+    sl_keys_defer(keys);
+    const uint8_t *key = sl_keys_find(keys, &vector_kdf, NULL);
+    ck_assert(!sl_keys_busy(keys)); /* not before it is begun */
+    ck_assert_int_eq(sl_keys_wait(keys, NULL), 0);
+    ck_assert(memcmp(key, expected, SL_KEY_BYTES) != 0);
+    ck_assert_int_eq(sl_keys_begin(keys, NULL), 0);
+    ck_assert_int_eq(sl_keys_begin(keys, NULL), 0);
+    ck_assert_int_eq(sl_keys_wait(keys, NULL), 0);
+    ck_assert(!sl_keys_busy(keys));
+    ck_assert_mem_eq(key, expected, SL_KEY_BYTES);
+    sl_keys_free(keys);
+}
+END_TEST
+
+START_TEST(keys_may_be_freed_while_one_is_derived)
+{
+    struct sl_keys *keys = sl_keys_from_passphrase("p", 1, NULL);
+    sl_keys_defer(keys);
+    ck_assert_ptr_nonnull(sl_keys_find(keys, &vector_kdf, NULL));
+    ck_assert_int_eq(sl_keys_begin(keys, NULL), 0);
+    sl_keys_free(keys);
+}
+END_TEST
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) /* they need address space */
+START_TEST(a_derivation_without_memory_is_told_and_may_be_tried_again)
+{
+    struct sl_err err = SL_ERR_INIT;
+    struct sl_keys *keys = sl_keys_from_passphrase("p", 1, NULL);
+    struct sl_kdf large = vector_kdf;
+    large.memlimit = 1 << 30;
+    large.opslimit = 1;
+    struct rlimit old, little;
+    getrlimit(RLIMIT_AS, &old);
+    little = (struct rlimit){512 << 20, old.rlim_max};
+    setrlimit(RLIMIT_AS, &little);
+    const uint8_t *key = sl_keys_find(keys, &large, &err);
+    setrlimit(RLIMIT_AS, &old);
+    ck_assert_ptr_null(key);
+    ck_assert_int_eq(err.kind, SL_E_NO_SPACE);
+    ck_assert_ptr_nonnull(strstr(err.message, "1024 MiB"));
+    ck_assert_ptr_nonnull(sl_keys_find(keys, &large, &err));
+    sl_keys_free(keys);
+}
+END_TEST
+#endif
+
 START_TEST(every_failing_allocation_is_reported)
 {
     file_of("abc\n", 4);
@@ -372,6 +427,11 @@ int main(void)
     tcase_add_test(tcase, derivations_are_made_once);
     tcase_add_test(tcase, work_beyond_the_limits_is_refused_before_it_begins);
     tcase_add_test(tcase, threads_find_the_same_keys);
+    tcase_add_test(tcase, deferred_keys_are_there_after_waiting);
+    tcase_add_test(tcase, keys_may_be_freed_while_one_is_derived);
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+    tcase_add_test(tcase, a_derivation_without_memory_is_told_and_may_be_tried_again);
+#endif
     tcase_add_test(tcase, every_failing_allocation_is_reported);
     tcase_add_test(tcase, a_terminal_asks_without_echo);
     tcase_add_test(tcase, nothing_typed_is_no_passphrase);

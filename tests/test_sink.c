@@ -120,6 +120,33 @@ START_TEST(files_have_their_size_at_once_and_are_read_only_in_the_end)
 }
 END_TEST
 
+static bool count_down(const void *left)
+{
+    return (*(int *)(uintptr_t)left)-- > 0;
+}
+
+START_TEST(memory_is_found_piece_by_piece_and_bytes_stay)
+{
+    static const struct sl_sink_file large[] = {{"a", 9 << 20}, {"empty", 0}, {"b", 20 << 20}};
+    struct sl_err err = SL_ERR_INIT;
+    struct stat status;
+    char back[3];
+    int pieces = 3;
+    struct sl_sink *sink = sl_tmpfs_open(directory, large, SL_COUNT(large), &err);
+    ck_assert_int_eq(write_place(sink, 2, 100, "xyz", 3, &err), 0);
+    sl_tmpfs_allocate(sink, count_down, &pieces);
+    ck_assert_int_eq(pieces, -1);
+    ck_assert_int_eq(fstatat(directory, "a", &status, 0), 0);
+    ck_assert_int_ge(status.st_blocks * 512, 9 << 20);
+    ck_assert_int_eq(fstatat(directory, "b", &status, 0), 0);
+    ck_assert_int_ge(status.st_blocks * 512, 8 << 20);
+    ck_assert_int_lt(status.st_blocks * 512, 9 << 20);
+    ck_assert_int_eq(sl_sink_read(sink, 2, 100, back, 3, &err), 0);
+    ck_assert_mem_eq(back, "xyz", 3);
+    sl_sink_free(sink);
+}
+END_TEST
+
 START_TEST(an_interrupted_load_finds_its_files)
 {
     struct sl_err err = SL_ERR_INIT;
@@ -279,6 +306,7 @@ int main(void)
     tcase_add_loop_test(every, every_failing_allocation_is_survived, 0, 2);
     tcase_add_checked_fixture(tmpfs, begin, end);
     tcase_add_test(tmpfs, files_have_their_size_at_once_and_are_read_only_in_the_end);
+    tcase_add_test(tmpfs, memory_is_found_piece_by_piece_and_bytes_stay);
     tcase_add_test(tmpfs, an_interrupted_load_finds_its_files);
     tcase_add_test(tmpfs, links_are_never_followed);
     tcase_add_test(tmpfs, other_things_in_the_way_are_refused);

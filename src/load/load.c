@@ -90,6 +90,24 @@ static int read_plan(struct load *load, const struct sl_plan *plan, struct sl_si
     return done;
 }
 
+static bool keys_busy(const void *plan)
+{
+    return sl_plan_keys_busy(plan);
+}
+
+/* A key is derived on one processor: meanwhile another can find the memory to write into. */
+static int await_keys(struct load *load, const struct sl_plan *plan, struct sl_sink *sink,
+                      struct sl_err *err)
+{
+    uint64_t begin_ns = sl_now_ns();
+    if (sl_cpu_count() > 1)
+        sl_tmpfs_allocate(sink, keys_busy, plan);
+    if (sl_plan_await_keys(plan, err) < 0 || sl_cancel_check(load->cancel, err) < 0)
+        return -1;
+    load->result->key_seconds = seconds_since(begin_ns);
+    return 0;
+}
+
 static int publish_plan(struct load *load, struct sl_publish *publish, const struct sl_plan *plan,
                         struct sl_sink *sink, struct sl_journal *journal, struct sl_err *err)
 {
@@ -142,6 +160,8 @@ static int fill(struct load *load, struct sl_publish *publish, const struct sl_p
                 struct sl_err *err)
 {
     const struct sl_tmpfs_options *tmpfs = &load->spec->sink.tmpfs;
+    if (sl_plan_begin_keys(plan, err) < 0)
+        return -1;
     SL_AUTO(sl_journal) journal = open_journal(publish, plan, err);
     if (!journal)
         return -1;
@@ -159,7 +179,7 @@ static int fill(struct load *load, struct sl_publish *publish, const struct sl_p
     SL_AUTO(sl_sink) sink = sl_tmpfs_open(staging_fd, files, plan->file_count, err);
     if (!sink || sl_tmpfs_set_owner(sink, tmpfs, err) < 0)
         return -1;
-    if (read_plan(load, plan, sink, journal, err) < 0)
+    if (await_keys(load, plan, sink, err) < 0 || read_plan(load, plan, sink, journal, err) < 0)
         return -1;
     return publish_plan(load, publish, plan, sink, journal, err);
 }

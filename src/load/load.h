@@ -14,7 +14,7 @@ struct sl_load_result {
     uint64_t decrypted, cast, sliced; /* of the tensors */
     uint64_t checks, index_requests, retries;
     unsigned connections;
-    double seconds, plan_seconds, read_seconds, publish_seconds;
+    double seconds, plan_seconds, key_seconds, read_seconds, publish_seconds;
     char path[512], uri[512]; /* without secrets */
 };
 /**

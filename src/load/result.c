@@ -29,6 +29,7 @@ void sl_load_result_json(struct sl_json *json, const struct sl_load_result *resu
     sl_json_key_uint(json, "connections", result->connections);
     sl_json_key_double(json, "seconds", result->seconds);
     sl_json_key_double(json, "plan_seconds", result->plan_seconds);
+    sl_json_key_double(json, "key_seconds", result->key_seconds);
     sl_json_key_double(json, "read_seconds", result->read_seconds);
     sl_json_key_double(json, "publish_seconds", result->publish_seconds);
     sl_json_end(json);

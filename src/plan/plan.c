@@ -196,6 +196,8 @@ static int unlock(struct sl_plan *plan, struct sl_err *err)
         return 0;
     if (sl_keys_open(decrypt->key_file, decrypt->passphrase_file, &own->keys, err) < 0)
         return -1;
+    if (own->keys)
+        sl_keys_defer(own->keys);
     for (size_t i = 0; i < own->candidate_count; i++)
         if (own->candidates[i].index &&
             sl_index_unlock(own->candidates[i].index, own->keys, err) < 0)
@@ -223,6 +225,24 @@ static int prepare(struct sl_plan *plan, const struct sl_source_config *config, 
     return plan->own->picks ? sl_plan_select(plan, err) : 0;
 }
 
+int sl_plan_begin_keys(const struct sl_plan *plan, struct sl_err *err)
+{
+    struct sl_keys *keys = plan->own->keys;
+    return keys ? sl_keys_begin(keys, err) : 0;
+}
+
+bool sl_plan_keys_busy(const struct sl_plan *plan)
+{
+    return plan->own->keys && sl_keys_busy(plan->own->keys);
+}
+
+int sl_plan_await_keys(const struct sl_plan *plan, struct sl_err *err)
+{
+    if (!plan->own->keys || sl_keys_wait(plan->own->keys, err) == 0)
+        return 0;
+    return sl_wrap(err, "cannot decrypt '%s'", sl_plan_uri(plan));
+}
+
 int sl_plan_make_targets(const struct sl_spec *spec, const struct sl_source_config *config,
                          struct sl_plan **out, struct sl_err *err)
 {
@@ -230,7 +250,8 @@ int sl_plan_make_targets(const struct sl_spec *spec, const struct sl_source_conf
     if (!plan)
         return -1;
     plan->own->picks = true;
-    if (prepare(plan, config, err) < 0)
+    if (prepare(plan, config, err) < 0 || sl_plan_begin_keys(plan, err) < 0 ||
+        sl_plan_await_keys(plan, err) < 0)
         return -1;
     *out = sl_steal(&plan);
     return 0;

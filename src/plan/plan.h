@@ -121,13 +121,21 @@ int sl_plan_make(const struct sl_spec *spec, const struct sl_source_config *conf
                  struct sl_plan **plan, struct sl_err *err);
 /**
  * The first half of it, for who lays out and reads by itself: sources (opened, indexed, unlocked)
- * and targets; no files, extents, checks. Sources without an index are data files that go along
- * (config.json).
+ * and targets, with their keys; no files, extents, checks. Sources without an index are data files
+ * that go along (config.json).
  */
 int sl_plan_make_targets(const struct sl_spec *spec, const struct sl_source_config *config,
                          struct sl_plan **plan, struct sl_err *err);
 void sl_plan_free(struct sl_plan *plan);
 SL_AUTO_DEFINE(sl_plan)
+/**
+ * Keys that come from a passphrase are checked by sl_plan_make(), and derived only from begin() on,
+ * aside; before tensors are read, await() them. SL_E_NO_SPACE: no memory for it. Without a
+ * passphrase all three do nothing.
+ */
+int sl_plan_begin_keys(const struct sl_plan *plan, struct sl_err *err);
+bool sl_plan_keys_busy(const struct sl_plan *plan);
+int sl_plan_await_keys(const struct sl_plan *plan, struct sl_err *err);
 /** The object's or the prefix's URI without secrets; borrowed. */
 const char *sl_plan_uri(const struct sl_plan *plan);
 /** The JSON of `sluice plan`, without what limits the destination (publish/preflight knows that).

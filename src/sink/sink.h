@@ -91,6 +91,12 @@ struct sl_sink *sl_tmpfs_open(int directory_fd, const struct sl_sink_file *files
  */
 int sl_tmpfs_set_owner(struct sl_sink *sink, const struct sl_tmpfs_options *options,
                        struct sl_err *err);
+/**
+ * Have the system find the files' memory, in their order, a piece at a time and as long as
+ * more(arg) says so: time that writing need not take later. Where it cannot, nothing happens:
+ * writing will tell.
+ */
+void sl_tmpfs_allocate(struct sl_sink *sink, bool (*more)(const void *arg), const void *arg);
 /** Files as memory of this process: the sink's suite of tests and digests. Place is memory. */
 struct sl_sink *sl_heap_open(const struct sl_sink_file *files, size_t count, struct sl_err *err);
 const uint8_t *sl_heap_data(const struct sl_sink *sink, uint32_t file);

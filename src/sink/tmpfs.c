@@ -18,7 +18,7 @@
 #include "thread.h"
 #include "tree.h"
 
-enum { OPEN_FILES_MAX = 128 };
+enum { OPEN_FILES_MAX = 128, ALLOCATE_BYTES = 8 * 1024 * 1024 };
 
 static const struct sl_option tmpfs_rows[] = {
     SL_OPTION(sl_tmpfs_options, path, STRING, "",
@@ -273,6 +273,29 @@ struct sl_sink *sl_tmpfs_open(int directory_fd, const struct sl_sink_file *files
         drop(tmpfs, (uint32_t)i);
     }
     return sl_steal(&sink);
+}
+
+static bool allocate_file(int fd, uint64_t bytes, bool (*more)(const void *arg), const void *arg)
+{
+    for (uint64_t at = 0; at < bytes; at += ALLOCATE_BYTES)
+        if (!more(arg) ||
+            fallocate(fd, 0, (off_t)at, (off_t)SL_MIN(ALLOCATE_BYTES, bytes - at)) < 0)
+            return false;
+    return true;
+}
+
+void sl_tmpfs_allocate(struct sl_sink *sink, bool (*more)(const void *arg), const void *arg)
+{
+    struct tmpfs *tmpfs = (struct tmpfs *)sink;
+    bool went = true;
+    assert(sink->ops == &tmpfs_ops);
+    for (size_t i = 0; went && i < sink->file_count; i++) {
+        int fd = use(tmpfs, (uint32_t)i, NULL);
+        if (fd < 0)
+            return;
+        went = allocate_file(fd, sink->files[i].bytes, more, arg);
+        drop(tmpfs, (uint32_t)i);
+    }
 }
 
 static int parse_id(const char *text, const char *key, uint32_t *id, struct sl_err *err)

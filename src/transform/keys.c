@@ -5,8 +5,8 @@
  * ours or of libc.
  *
  * How much memory and time a derivation takes is said by the file, so it is held against limits
- * before anything is allocated. Keys are derived under the lock: whoever wants the same key waits
- * for it instead of deriving it again.
+ * before anything is allocated. Derivations queue up for one thread, so that there is never memory
+ * for more than one: whoever wants a key waits for that thread, now or later.
  */
 #include "keys.h"
 
@@ -30,15 +30,21 @@ struct derived {
     struct derived *next;
     struct sl_kdf kdf;
     uint8_t *key; /* a secret */
+    enum { WANTED, MADE, FAILED } state;
 };
 
 struct sl_keys {
     uint8_t *secret; /* the key, or the passphrase */
     size_t bytes;
-    bool passphrase;
+    bool passphrase, deferred;
     pthread_mutex_t lock;
     struct {
         struct derived *derived;
+        struct sl_err failure; /* of one that is FAILED */
+        bool busy;             /* there is a thread that looks for wanted ones */
+        pthread_t thread;
+        bool joinable;
+        pthread_cond_t rested; /* no longer busy */
     } locked;
 };
 
@@ -78,6 +84,7 @@ static struct sl_keys *keys_new(size_t bytes, bool passphrase, struct sl_err *er
     if (!keys)
         return NULL;
     pthread_mutex_init(&keys->lock, NULL);
+    pthread_cond_init(&keys->locked.rested, NULL);
     keys->bytes = bytes;
     keys->passphrase = passphrase;
     keys->secret = secret_new(bytes, err);
@@ -88,6 +95,8 @@ void sl_keys_free(struct sl_keys *keys)
 {
     if (!keys)
         return;
+    if (keys->locked.joinable)
+        pthread_join(keys->locked.thread, NULL);
     while (keys->locked.derived) {
         struct derived *derived = keys->locked.derived;
         keys->locked.derived = derived->next;
@@ -95,6 +104,7 @@ void sl_keys_free(struct sl_keys *keys)
         free(derived);
     }
     secret_free(keys->secret, keys->bytes);
+    pthread_cond_destroy(&keys->locked.rested);
     pthread_mutex_destroy(&keys->lock);
     free(keys);
 }
@@ -317,16 +327,75 @@ static int derive(const struct sl_keys *keys, const struct sl_kdf *kdf, uint8_t 
                    kdf->memlimit >> 20);
 }
 
-static struct derived *add_derived(struct sl_keys *keys, const struct sl_kdf *kdf,
-                                   struct sl_err *err)
+static struct derived *find_wanted(const struct sl_keys *keys)
+{
+    struct derived *derived = keys->locked.derived;
+    while (derived && derived->state != WANTED)
+        derived = derived->next;
+    return derived;
+}
+
+/* The thread: one derivation after another until none is wanted. */
+static void *derive_all(void *arg)
+{
+    struct sl_keys *keys = arg;
+    SL_LOCKED(&keys->lock);
+    struct derived *wanted;
+    while ((wanted = find_wanted(keys))) {
+        struct sl_err why = SL_ERR_INIT;
+        pthread_mutex_unlock(&keys->lock);
+        int done = derive(keys, &wanted->kdf, wanted->key, &why);
+        pthread_mutex_lock(&keys->lock);
+        wanted->state = done < 0 ? FAILED : MADE;
+        if (done < 0)
+            keys->locked.failure = why;
+    }
+    keys->locked.busy = false;
+    pthread_cond_broadcast(&keys->locked.rested);
+    return NULL;
+}
+
+static int begin_locked(struct sl_keys *keys, struct sl_err *err)
+{
+    if (keys->locked.busy || !find_wanted(keys))
+        return 0;
+    if (keys->locked.joinable)
+        pthread_join(keys->locked.thread, NULL); /* it has nothing more to do */
+    keys->locked.joinable = false;
+    if (sl_thread_start(&keys->locked.thread, "derive", derive_all, keys, err) < 0)
+        return -1;
+    keys->locked.joinable = keys->locked.busy = true;
+    return 0;
+}
+
+static int wait_locked(struct sl_keys *keys, struct sl_err *err)
+{
+    while (keys->locked.busy)
+        pthread_cond_wait(&keys->locked.rested, &keys->lock);
+    if (!keys->locked.failure.kind)
+        return 0;
+    if (err)
+        *err = keys->locked.failure;
+    return -1;
+}
+
+static struct derived *find_derived(const struct sl_keys *keys, const struct sl_kdf *kdf)
+{
+    struct derived *derived = keys->locked.derived;
+    while (derived && !same_kdf(&derived->kdf, kdf))
+        derived = derived->next;
+    return derived;
+}
+
+static struct derived *add_wanted(struct sl_keys *keys, const struct sl_kdf *kdf,
+                                  struct sl_err *err)
 {
     struct derived *derived = sl_alloc(sizeof(*derived), err);
     if (!derived)
         return NULL;
     derived->kdf = *kdf;
     derived->key = secret_new(SL_KEY_BYTES, err);
-    if (!derived->key || derive(keys, kdf, derived->key, err) < 0) {
-        secret_free(derived->key, SL_KEY_BYTES);
+    if (!derived->key) {
         free(derived);
         return NULL;
     }
@@ -342,10 +411,39 @@ const uint8_t *sl_keys_find(struct sl_keys *keys, const struct sl_kdf *kdf, stru
     if (check_kdf(kdf, err) < 0)
         return NULL;
     SL_LOCKED(&keys->lock);
-    struct derived *derived = keys->locked.derived;
-    while (derived && !same_kdf(&derived->kdf, kdf))
-        derived = derived->next;
+    struct derived *derived = find_derived(keys, kdf);
     if (!derived)
-        derived = add_derived(keys, kdf, err);
-    return derived ? derived->key : NULL;
+        derived = add_wanted(keys, kdf, err);
+    if (!derived)
+        return NULL;
+    if (derived->state == FAILED) {
+        derived->state = WANTED;
+        keys->locked.failure = (struct sl_err)SL_ERR_INIT;
+    }
+    if (!keys->deferred && (begin_locked(keys, err) < 0 || wait_locked(keys, err) < 0))
+        return NULL;
+    return derived->key;
+}
+
+void sl_keys_defer(struct sl_keys *keys)
+{
+    keys->deferred = true;
+}
+
+int sl_keys_begin(struct sl_keys *keys, struct sl_err *err)
+{
+    SL_LOCKED(&keys->lock);
+    return begin_locked(keys, err);
+}
+
+bool sl_keys_busy(struct sl_keys *keys)
+{
+    SL_LOCKED(&keys->lock);
+    return keys->locked.busy;
+}
+
+int sl_keys_wait(struct sl_keys *keys, struct sl_err *err)
+{
+    SL_LOCKED(&keys->lock);
+    return wait_locked(keys, err);
 }

@@ -38,4 +38,17 @@ bool sl_keys_have_passphrase(const struct sl_keys *keys);
  */
 const uint8_t *sl_keys_find(struct sl_keys *keys, const struct sl_kdf *kdf, struct sl_err *err);
 
+/**
+ * Derive later: from now on sl_keys_find() checks and returns at once, and its bytes are the key
+ * only after sl_keys_begin() and sl_keys_wait(). A derivation takes half a second and one
+ * processor, in which other things can be made ready. Before keys are shared between threads.
+ */
+void sl_keys_defer(struct sl_keys *keys);
+/** Begin what was deferred, on a thread of its own. SL_E_NO_SPACE. */
+int sl_keys_begin(struct sl_keys *keys, struct sl_err *err);
+/** Is a derivation still going on? */
+bool sl_keys_busy(struct sl_keys *keys);
+/** Wait for all that has begun. SL_E_NO_SPACE: there is no memory for a derivation. */
+int sl_keys_wait(struct sl_keys *keys, struct sl_err *err);
+
 #endif
