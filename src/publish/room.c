@@ -118,11 +118,13 @@ static int refuse(const struct sl_room *room, const struct sl_room_limit *limit,
                        "use a larger machine, or a "
                        "directory on disk",
                        path, needs, whole, has);
-    return sl_fail(err, SL_E_NO_SPACE,
-                   "'%s' needs %s, but %s of %s has %s free: give it a larger size (an emptyDir's "
-                   "sizeLimit, or mount "
-                   "-o remount,size=…), or free space",
-                   path, needs, limit->what, whole, has);
+    return sl_fail(err, SL_E_NO_SPACE, "'%s' needs %s, but %s of %s has %s free: %s", path, needs,
+                   limit->what, whole, has,
+                   /* the kubelet gives a memory volume the smaller of the two as its size */
+                   room->memory ? "give it a larger size (an emptyDir's sizeLimit, and "
+                                  "resources.limits.memory of the pod, or mount -o "
+                                  "remount,size=…), or free space"
+                                : "free space, or use a larger one");
 }
 
 int sl_room_check(const char *path, uint64_t bytes, uint64_t already, struct sl_room *out,
