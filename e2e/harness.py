@@ -213,6 +213,10 @@ class Harness:
         return value
 
     def run(self, wanted):
+        return self.count(self.try_checks(wanted))
+
+    def try_checks(self, wanted):
+        """{"ok": …, "FAIL": …, "skip": …}, a line for each check as it ends."""
         counts = {"ok": 0, "FAIL": 0, "skip": 0}
         for function, needs in CHECKS:
             name = function.__name__
@@ -230,6 +234,11 @@ class Harness:
                     traceback.print_exc()
             counts[result] += 1
             print(f"{result:4} {name} ({time.monotonic() - start:.1f} s){': ' + note if note else ''}", flush=True)
+        return counts
+
+    @staticmethod
+    def count(counts):
+        """The last line, and the exit code."""
         print(f"{counts['ok']} passed, {counts['FAIL']} failed, {counts['skip']} skipped")
         return 1 if counts["FAIL"] or not counts["ok"] else 0
 

@@ -17,13 +17,13 @@ def quote(text):
 
 
 class S3:
-    def __init__(self, port, access, secret, region="us-east-1"):
-        self.port, self.access, self.secret, self.region = port, access, secret, region
+    def __init__(self, port, access, secret, region="us-east-1", host="127.0.0.1"):
+        self.host, self.port, self.access, self.secret, self.region = host, port, access, secret, region
         self.connection = None
 
     @property
     def endpoint(self):
-        return f"http://127.0.0.1:{self.port}"
+        return f"http://{self.host}:{self.port}"
 
     def env(self):
         """What sluice and its peers are told."""
@@ -32,7 +32,7 @@ class S3:
 
     def sign(self, method, path, query, payload_hash, headers):
         now = datetime.datetime.now(datetime.timezone.utc).strftime("%Y%m%dT%H%M%SZ")
-        headers.update({"host": f"127.0.0.1:{self.port}", "x-amz-content-sha256": payload_hash, "x-amz-date": now})
+        headers.update({"host": f"{self.host}:{self.port}", "x-amz-content-sha256": payload_hash, "x-amz-date": now})
         names = ";".join(sorted(headers))
         lines = "".join(f"{name}:{headers[name]}\n" for name in sorted(headers))
         request = "\n".join((method, path, query, lines, names, payload_hash))
@@ -56,7 +56,7 @@ class S3:
         for attempt in (0, 1):
             try:
                 if self.connection is None:
-                    self.connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
+                    self.connection = http.client.HTTPConnection(self.host, self.port, timeout=120)
                 self.connection.request(method, path + ("?" + query if query else ""), body=body, headers=signed)
                 answer = self.connection.getresponse()
                 data = answer.read()
@@ -91,7 +91,7 @@ class S3:
             "X-Amz-Algorithm=AWS4-HMAC-SHA256",
             "X-Amz-Credential=" + urllib.parse.quote(f"{self.access}/{scope}", safe=""),
             f"X-Amz-Date={now}", f"X-Amz-Expires={seconds}", "X-Amz-SignedHeaders=host"))
-        request = "\n".join(("GET", path, query, f"host:127.0.0.1:{self.port}\n", "host", "UNSIGNED-PAYLOAD"))
+        request = "\n".join(("GET", path, query, f"host:{self.host}:{self.port}\n", "host", "UNSIGNED-PAYLOAD"))
         text = "\n".join(("AWS4-HMAC-SHA256", now, scope, hashlib.sha256(request.encode()).hexdigest()))
         signing = ("AWS4" + self.secret).encode()
         for part in (now[:8], self.region, "s3", "aws4_request"):
