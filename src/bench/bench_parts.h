@@ -1,0 +1,206 @@
+/* Between the files of bench/. */
+#ifndef SL_BENCH_PARTS_H
+#define SL_BENCH_PARTS_H
+
+#include <sys/types.h>
+
+#include "bench.h"
+#include "plan.h"
+
+struct sl_connect;
+
+/* ---- bench_work.c: ranges for several threads ------------------------------------------------ */
+
+/** All ranges of a plan's objects, each given out once. */
+struct sl_bench_work {
+    const struct sl_plan *plan;
+    uint64_t range_bytes, limit_bytes;
+    const struct sl_connect *connect; /* of the network; else NULL */
+    pthread_mutex_t mutex;
+    struct {
+        size_t object;
+        uint64_t at, given;
+        bool stopped;
+        struct sl_err err; /* why */
+    } locked;
+};
+struct sl_bench_piece {
+    struct sl_source *source;
+    uint64_t begin, end;
+};
+/** Bytes that a run over the plan reads: all of its objects, at most limit (0: no limit). */
+uint64_t sl_bench_work_bytes(const struct sl_plan *plan, uint64_t limit);
+/** Run `each` on so many threads until the work is done; the first error ends all of them. */
+int sl_bench_work_run(struct sl_bench_work *work, unsigned threads,
+                      int (*each)(struct sl_bench_work *work, struct sl_err *err),
+                      struct sl_err *err);
+/** The next range, false if there is none or the work was stopped. */
+bool sl_bench_work_next(struct sl_bench_work *work, struct sl_bench_piece *piece);
+
+/* ---- one run of each way; the caller measures ------------------------------------------------ */
+
+/** Each thread reads into a buffer of this size and forgets. */
+enum { SL_BENCH_BUFFER_BYTES = 256 * 1024 };
+/** SL_E_USAGE where there is no network (file, redis), or a proxy is in between. */
+int sl_bench_network(const struct sl_spec *spec, const struct sl_plan *plan, uint64_t range_bytes,
+                     unsigned connections, uint64_t limit_bytes, struct sl_cancel *cancel,
+                     struct sl_err *err);
+int sl_bench_store(const struct sl_plan *plan, uint64_t range_bytes, unsigned connections,
+                   uint64_t limit_bytes, struct sl_err *err);
+/** 0 for range_bytes or connections: as the spec says. */
+int sl_bench_load(const struct sl_spec *spec, const char *to, uint64_t range_bytes,
+                  unsigned connections, struct sl_cancel *cancel, struct sl_err *err);
+
+/* ---- bench_place.c: a folder for loads ------------------------------------------------------- */
+
+struct sl_bench_place {
+    int fd;           /* of the folder, which is locked */
+    char *path, *run; /* TO/sluice-bench, TO/sluice-bench/run */
+    const char *name; /* "sluice-bench"; borrowed */
+    int parent_fd;
+};
+/** Make TO/NAME and empty it. SL_E_NO_SPACE; SL_E_USAGE if it is somebody else's or in use. */
+int sl_bench_place_open(struct sl_bench_place *place, const char *to, const char *name,
+                        struct sl_err *err);
+/** Make the empty folder of a run; a load makes its own. */
+int sl_bench_place_make(struct sl_bench_place *place, struct sl_err *err);
+/** Take away what a run has left. */
+int sl_bench_place_clear(struct sl_bench_place *place, struct sl_err *err);
+/** Allocate and free so many bytes there, so that the next run does not wait for the host of a
+ * virtual machine; nothing if they do not fit. */
+void sl_bench_place_warm(struct sl_bench_place *place, uint64_t bytes);
+/** Removes the folder. {.fd = -1, .parent_fd = -1} was never opened. */
+void sl_bench_place_close(struct sl_bench_place *place);
+
+/* ---- bench_meter.c: time, processor, memory -------------------------------------------------- */
+
+struct sl_bench_meter;
+/** Of this process. */
+struct sl_bench_meter *sl_bench_meter_start(struct sl_err *err);
+/** Ends and frees it. */
+void sl_bench_meter_stop(struct sl_bench_meter *meter, struct sl_bench_sample *sample);
+/** Anonymous memory of a process now; 0 if it cannot be told. */
+uint64_t sl_bench_memory(pid_t pid);
+
+/* ---- bench_stats.c --------------------------------------------------------------------------- */
+
+/** Best, median, worst and the like into *point, of runs of point->bytes. Sorts the samples. */
+void sl_bench_summarize(struct sl_bench_point *point, struct sl_bench_sample *samples,
+                        size_t count);
+/** Of an array, which is sorted here; the mean of the middle two if count is even; 0 if 0. */
+double sl_bench_median(double *values, size_t count);
+/** (best - worst) / median; 0 without runs. */
+double sl_bench_spread(const struct sl_bench_point *point);
+/** The point with the highest median among those of a way that were measured; NULL if none. */
+const struct sl_bench_point *sl_bench_best(const struct sl_bench_result *result,
+                                           enum sl_bench_way way);
+/** The load as it comes (nothing chosen), else the best one. */
+const struct sl_bench_point *sl_bench_headline(const struct sl_bench_result *result);
+/** The point of way, range size and connections; NULL if there is none. */
+const struct sl_bench_point *sl_bench_find(const struct sl_bench_result *result,
+                                           enum sl_bench_way way, uint64_t range_bytes,
+                                           uint32_t connections);
+/** Point's median to that of the network at its best; 0 if the network was not measured. */
+double sl_bench_share(const struct sl_bench_result *result, const struct sl_bench_point *point);
+
+/* ---- bench_child.c, bench_peer.c: other programs --------------------------------------------- */
+
+struct sl_bench_child {
+    char *const *argv; /* argv[0] is looked for in PATH */
+    uint64_t limit_seconds;
+    struct sl_cancel *cancel;
+};
+/** Run to its end. SL_E_TIMEOUT, SL_E_NOT_FOUND (no such program), SL_E_NET with the last line it
+ * wrote to stderr. */
+int sl_bench_child_run(const struct sl_bench_child *child, struct sl_bench_sample *sample,
+                       struct sl_err *err);
+/** Whether a program of this name can be executed from PATH. */
+bool sl_bench_program_found(const char *name);
+
+/** What peers are to bring, and where to. Everything is borrowed. */
+struct sl_bench_target {
+    const char *uri, *kind; /* as given; of the store: "http", "s3", "file" */
+    const char *endpoint;   /* S3; "" for Amazon's */
+    size_t objects;         /* of the model */
+    const char *name;       /* of the first one, relative to its folder */
+    bool anonymous;         /* S3 without credentials */
+    const char *directory;  /* exists and is empty */
+};
+struct sl_bench_peer; /* a row of the table */
+/** The row of a name, NULL if there is none. */
+const struct sl_bench_peer *sl_bench_peer_find(const char *name);
+/** All of them, NULL past the end. */
+const struct sl_bench_peer *sl_bench_peer_at(size_t index);
+const char *sl_bench_peer_name(const struct sl_bench_peer *peer);
+/** Why it cannot bring the target, NULL if it can. */
+const char *sl_bench_peer_unfit(const struct sl_bench_peer *peer,
+                                const struct sl_bench_target *target);
+
+enum { SL_BENCH_ARGUMENTS_MAX = 31 };
+struct sl_bench_arguments {
+    char *items[SL_BENCH_ARGUMENTS_MAX + 1]; /* NULL-terminated; the program is the first */
+    size_t count;
+};
+/** Release it in either case. */
+int sl_bench_peer_arguments(const struct sl_bench_peer *peer, const struct sl_bench_target *target,
+                            struct sl_bench_arguments *arguments, struct sl_err *err);
+void sl_bench_arguments_release(struct sl_bench_arguments *arguments);
+/** As sl_bench_child_run, of a peer. */
+int sl_bench_peer_run(const struct sl_bench_peer *peer, const struct sl_bench_target *target,
+                      uint64_t limit_seconds, struct sl_cancel *cancel,
+                      struct sl_bench_sample *sample, struct sl_err *err);
+
+/* ---- bench_text.c: figures for people -------------------------------------------------------- */
+
+/** "8 MiB", "auto" for 0. text holds 32. */
+const char *sl_bench_size_text(uint64_t bytes, char text[32]);
+/** "16", "auto" for 0. */
+const char *sl_bench_count_text(uint32_t count, char text[32]);
+/** "1.98": GB/s; "-" for 0. */
+const char *sl_bench_rate_text(double bytes_per_second, char text[32]);
+/** The model without its folders, or the URI. */
+const char *sl_bench_label(const struct sl_bench_result *result);
+
+/* ---- bench_nodes.c: several results ---------------------------------------------------------- */
+
+/** One setting over all nodes that measured it. */
+struct sl_bench_group {
+    struct sl_bench_point key; /* way, client, range_bytes, connections */
+    size_t nodes;
+    double total, median, slowest, fastest; /* of the nodes' medians */
+    char slowest_node[SL_BENCH_NAME_MAX];
+};
+struct sl_bench_groups {
+    struct sl_bench_group *items;
+    size_t count, capacity;
+};
+/** In the order in which settings first appear. Release with free(groups->items). */
+int sl_bench_group_all(const struct sl_bench_results *results, struct sl_bench_groups *groups,
+                       struct sl_err *err);
+/** Seconds during which all of them ran; 0 if never. */
+double sl_bench_overlap(const struct sl_bench_results *results);
+/** Results of nodes that measured something, sorted by node and source: indexes into items. */
+size_t *sl_bench_sorted(const struct sl_bench_results *results, struct sl_err *err);
+int sl_bench_nodes_table(struct sl_buf *out, const struct sl_bench_results *results, bool utf8,
+                         struct sl_err *err);
+int sl_bench_nodes_svg(struct sl_buf *out, const struct sl_bench_results *results,
+                       struct sl_err *err);
+
+/* ---- bench_chart.c, bench_draw.c ------------------------------------------------------------- */
+
+/** Bars of one result; width: characters of the longest. */
+int sl_bench_bars(struct sl_buf *out, const struct sl_bench_result *result, bool utf8,
+                  struct sl_err *err);
+/** One bar of value out of full. */
+int sl_bench_bar(struct sl_buf *out, double value, double full, unsigned width, bool utf8,
+                 struct sl_err *err);
+
+/** 1, 2 or 5 times a power of ten, so that `full` takes at most six of them. */
+double sl_bench_step(double full);
+/** Text with & < > " escaped. */
+int sl_bench_xml_text(struct sl_buf *out, const char *text, struct sl_err *err);
+/** <svg …> with its style and background; title is escaped. */
+int sl_bench_svg_begin(struct sl_buf *out, unsigned width, unsigned height, const char *title,
+                       struct sl_err *err);
+
+#endif
