@@ -10,6 +10,8 @@
 #include "web.h"
 #include "web_http.h"
 
+enum { DRAIN_MS = 700 }; /* of the second that SIGTERM leaves */
+
 struct share_options {
     char *listen;
 };
@@ -87,6 +89,7 @@ static int run(struct sl_cli *cli, struct sl_err *err)
     struct pollfd wait = {sl_cancel_fd(cli->cancel), POLLIN, 0};
     while (!sl_cancel_raised(cli->cancel))
         poll(&wait, 1, -1);
+    sl_web_drain(web, DRAIN_MS);
     return 0;
 }
 

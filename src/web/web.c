@@ -27,7 +27,13 @@
 #include "web_http.h"
 #include "web_parts.h"
 
-enum { LISTEN_BACKLOG = 1024, WEB_THREADS = 2, TICK_MS = 100, IDLE_TICK_MS = 1000 };
+enum {
+    LISTEN_BACKLOG = 1024,
+    WEB_THREADS = 2,
+    TICK_MS = 100,
+    IDLE_TICK_MS = 1000,
+    DRAIN_STEP_MS = 10
+};
 /*
  * What the kernel may hold of an answer beyond what is on the wire: without this, megabytes a
  * connection, which count as ours. Files do without: it costs their sender a third more time.
@@ -376,6 +382,26 @@ struct sl_web *sl_web_start(const struct sl_web_config *config, struct sl_err *e
         return NULL;
     web->ticking = true;
     return sl_steal(&web);
+}
+
+static bool is_busy(struct sl_web *web)
+{
+    SL_LOCKED(&web->lock);
+    for (struct connection *at = web->locked.oldest; at; at = at->newer)
+        if (at->state != CONNECTION_READING && at->fd >= 0)
+            return true;
+    return false;
+}
+
+void sl_web_drain(struct sl_web *web, unsigned drain_ms)
+{
+    {
+        SL_LOCKED(&web->lock);
+        web->locked.draining = true;
+    }
+    events_stop(web->events);
+    for (unsigned waited = 0; is_busy(web) && waited < drain_ms; waited += DRAIN_STEP_MS)
+        sl_sleep_ms(DRAIN_STEP_MS, NULL, NULL);
 }
 
 void sl_web_free(struct sl_web *web)

@@ -19,6 +19,11 @@ struct sl_web_config {
 struct sl_web *sl_web_start(const struct sl_web_config *config, struct sl_err *err);
 void sl_web_free(struct sl_web *web);
 SL_AUTO_DEFINE(sl_web)
+/**
+ * Before the end: from now on /readyz says 503, streams of events end, and this waits until every
+ * request that has begun is answered, at most drain_ms. The server goes on answering.
+ */
+void sl_web_drain(struct sl_web *web, unsigned drain_ms);
 /** The port it listens on. */
 unsigned sl_web_port(const struct sl_web *web);
 

@@ -71,7 +71,15 @@ bool web_readiness(struct sl_web *web, struct sl_json *json)
     sl_json_key(json, "reasons");
     sl_json_array(json);
     sl_progress_each(judge, &readiness);
-    bool ready = readiness.published >= web->expected_loads;
+    bool ready = readiness.published >= web->expected_loads, draining;
+    {
+        SL_LOCKED(&web->lock);
+        draining = web->locked.draining;
+    }
+    if (draining) {
+        reason(&readiness, "this process is about to end");
+        ready = false;
+    }
     if (readiness.seen < web->expected_loads)
         reason(&readiness, "not every load has started");
     if (web->share_fd >= 0 && web_share_unready(web->share_fd, "")) {

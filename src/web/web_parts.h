@@ -50,6 +50,7 @@ struct sl_web {
         unsigned connection_count;
         size_t unread_bytes;
         bool was_ready; /* for /startupz */
+        bool draining;  /* about to end: not ready any more */
     } locked;
 };
 
