@@ -1,12 +1,11 @@
 /*
  * One run of a command: take the line apart, set up logs and signals, run, and say once how it
- * ended: on stderr, with
- * --json on stdout, in the container's termination message, and as the exit code of err.def.
+ * ended: on stderr, with --json on stdout, in the container's termination message, and as the exit
+ * code of err.def.
  */
 #include "cli.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -16,8 +15,9 @@
 #include "cli_flags.h"
 #include "json.h"
 #include "log.h"
+#include "termination.h"
 
-enum { ERROR_LINE_MAX = 8192, TERMINATION_BYTES_MAX = 4096, COMPLAINTS_MAX = 128 * 1024 };
+enum { ERROR_LINE_MAX = 8192, COMPLAINTS_MAX = 128 * 1024, COMPLAINT_SHOWN_MAX = 512 };
 
 /* ---- commands ------------------------------------------------------------------------------- */
 
@@ -80,23 +80,6 @@ void sl_cli_restore_signals(void)
 
 /* ---- how it ended --------------------------------------------------------------------------- */
 
-void sl_cli_termination(const char *text)
-{
-    const char *named = getenv("SLUICE_TERMINATION_LOG");
-    const char *path = named && *named ? named : "/dev/termination-log";
-    /* Kubernetes has made its file; only one that was asked for by name is created. */
-    int flags = O_WRONLY | O_TRUNC | O_CLOEXEC | O_NOCTTY | (named && *named ? O_CREAT : 0);
-    sl_autoclose int fd = open(path, flags, 0644);
-    if (fd < 0)
-        return;
-    char line[TERMINATION_BYTES_MAX];
-    int length = snprintf(line, sizeof(line) - 1, "%s", text);
-    length = SL_MIN(length, (int)sizeof(line) - 2);
-    line[length++] = '\n';
-    if (write(fd, line, (size_t)length) != length)
-        sl_log(SL_LOG_DEBUG, "cannot write '%s': %s", path, strerror(errno));
-}
-
 int sl_cli_print_json(struct sl_json *json, struct sl_err *err)
 {
     const char *text = sl_json_text(json, err);
@@ -136,22 +119,25 @@ static bool log_is_json(const struct sl_cli_globals *globals)
 {
     if (globals->log_format != SL_LOG_FORMAT_AUTO)
         return globals->log_format == SL_LOG_FORMAT_JSON;
-    return getenv("KUBERNETES_SERVICE_HOST") && !isatty(STDERR_FILENO);
+    const char *wanted = getenv("SLUICE_LOG_FORMAT"); /* an image's, or its operator's, choice */
+    bool json =
+        wanted && *wanted ? strcmp(wanted, "json") == 0 : getenv("KUBERNETES_SERVICE_HOST") != NULL;
+    return json && !isatty(STDERR_FILENO);
 }
 
 static int end_badly(const struct sl_command_line *line, struct sl_cancel *cancel,
                      const struct sl_err *err)
 {
-    char text[TERMINATION_BYTES_MAX];
+    char text[SL_TERMINATION_BYTES];
     int number = err->kind == SL_E_CANCELED && cancel ? sl_cancel_signal(cancel) : 0;
+    snprintf(text, sizeof(text), "error %s: %s", sl_err_row(err->kind)->name, err->message);
+    sl_cli_termination(text); /* first, so that the last line of the log is the diagnosis */
     if (log_is_json(&line->globals))
         write_error_json(err, true);
     else
         sl_log(SL_LOG_ERROR, "%s", err->message);
     if (line->globals.json)
         write_error_json(err, false);
-    snprintf(text, sizeof(text), "error %s: %s", sl_err_row(err->kind)->name, err->message);
-    sl_cli_termination(text);
     return number ? 128 + number : sl_err_exit(err);
 }
 
@@ -185,20 +171,22 @@ static int flush_output(struct sl_err *err)
 
 static int report_complaints(struct sl_buf *complaints, const char *what, struct sl_err *err)
 {
-    char *line = complaints->data;
+    char *line = complaints->data, first[COMPLAINT_SHOWN_MAX];
     size_t count = 0;
     for (const char *p = sl_buf_string(complaints); *p; p++)
         count += *p == '\n';
     if (count < 2)
         return -1;
+    snprintf(first, sizeof(first), "%.*s", (int)strcspn(line, "\n"), line);
     while (line && *line) {
         char *end = strchr(line, '\n');
         *end = 0;
         sl_log(SL_LOG_ERROR, "%s", line);
         line = end + 1;
     }
-    return sl_fail(err, SL_E_USAGE, "%zu mistakes in %s, nothing was done: see `sluice docs spec`",
-                   count, what);
+    return sl_fail(err, SL_E_USAGE,
+                   "%zu mistakes in %s, nothing was done: see `sluice docs spec`; the first is: %s",
+                   count, what, first);
 }
 
 /* Standard input may stay silent for ever; a signal must end the wait. */
@@ -251,6 +239,18 @@ static int run(struct sl_command_line *line, struct sl_cancel *cancel, struct sl
     return line->command->run(&line->cli, err);
 }
 
+/* For commands that had nothing more to say than that they did what they were asked for, or not. */
+static void note_end(const struct sl_command_line *line, int exit_code)
+{
+    char text[96];
+    const char *name = line->command ? line->command->name : "without a command";
+    if (exit_code == 0)
+        snprintf(text, sizeof(text), "ok: sluice %s", name);
+    else
+        snprintf(text, sizeof(text), "error: sluice %s ended with %d", name, exit_code);
+    sl_termination_default(text);
+}
+
 int sl_cli_main(int argc, char **argv)
 {
     struct sl_command_line line;
@@ -273,6 +273,7 @@ int sl_cli_main(int argc, char **argv)
         exit_code = errno == EPIPE ? 128 + SIGPIPE : end_badly(&line, cancel, &lost);
     if (idle && exit_code == 0)
         exit_code = sl_err_row(SL_E_USAGE)->exit_code;
+    note_end(&line, exit_code);
     sl_command_line_release(&line);
     return exit_code;
 }

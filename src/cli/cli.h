@@ -57,9 +57,10 @@ int sl_cli_uri_specs(struct sl_cli *cli, const char *uri, const char *to, struct
                      struct sl_err *err);
 
 /**
- * Leave the outcome, one line, where Kubernetes looks for it: $SLUICE_TERMINATION_LOG, else
- * /dev/termination-log if it can be written. Errors are written by sl_cli_main(); a command calls
- * this for its success.
+ * Leave the outcome, one line, where Kubernetes looks for it: $SLUICE_TERMINATION_LOG ("off": in no
+ * place), else /dev/termination-log if it is there. What cannot be written is no failure; the last
+ * call counts. Errors are written by sl_cli_main(), and "ok: sluice NAME" where a command that
+ * succeeds wrote nothing. termination.c cleans the text.
  */
 void sl_cli_termination(const char *text);
 

@@ -18,6 +18,8 @@ enum {
     LOADS_AT_ONCE = 4,
     READER_MEMORY_BYTES = 48 * 1024 * 1024, /* of all loads together, where the spec does not say */
     RESULT_BYTES_MAX = 4 * 1024 * 1024,
+    OUTCOME_BYTES_MAX = 64 * 1024,
+    DRAIN_MS = 700, /* of the second that SIGTERM leaves */
 };
 
 struct load_options {
@@ -47,6 +49,7 @@ struct job {
 struct jobs {
     struct job *items;
     size_t count;
+    uint64_t began_ns;
     struct sl_cancel *cancel;
     pthread_mutex_t lock;
     struct {
@@ -131,17 +134,71 @@ static int print_json(const struct jobs *jobs, struct sl_err *err)
     return done;
 }
 
-/* Every model's end is told; the first failure is the command's. */
-static int report(const struct jobs *jobs, bool json, struct sl_err *err)
+static double rate_of(uint64_t bytes, double seconds)
 {
-    char summary[512], line[2048];
+    return seconds > 0 ? (double)bytes / seconds : 0;
+}
+
+/* What all of them brought together, where there are several. */
+static void tell_total(const struct jobs *jobs, struct sl_buf *text)
+{
+    char bytes_text[32], rate[32];
+    double seconds = (double)(sl_now_ns() - jobs->began_ns) / (double)SL_NS_PER_S;
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < jobs->count; i++)
+        bytes += jobs->items[i].result.already ? 0 : jobs->items[i].result.bytes;
+    sl_buf_printf(text, NULL, "%zu models are published, %s in %.2f s, %s/s: ", jobs->count,
+                  sl_human_bytes(bytes, bytes_text), seconds,
+                  sl_human_bytes((uint64_t)rate_of(bytes, seconds), rate));
+}
+
+static void tell_model(const struct job *job, struct sl_buf *text)
+{
+    char summary[512];
+    sl_buf_printf(text, NULL, "'%s' is in %s: %s", job->spec->metadata.name, job->result.path,
+                  sl_load_summary(&job->result, summary));
+}
+
+/* The container's message: all that was published, and who goes on in this process. */
+static void note_success(const struct jobs *jobs, const struct sl_cli *cli)
+{
+    sl_autobuf text = SL_BUF_INIT(OUTCOME_BYTES_MAX);
+    sl_buf_text(&text, "ok: ", NULL);
+    if (jobs->count > 1)
+        tell_total(jobs, &text);
+    for (size_t i = 0; i < jobs->count; i++) {
+        sl_buf_text(&text, i ? "; " : "", NULL);
+        tell_model(&jobs->items[i], &text);
+    }
+    if (cli->after_dashes)
+        sl_buf_printf(&text, NULL, "; then '%s' took over", cli->after_dashes[0]);
+    sl_cli_termination(sl_buf_string(&text));
+}
+
+/* A load that was stopped can go on, and its message says from where. */
+static void tell_kept(const struct job *job, struct sl_err *err)
+{
+    struct sl_progress_view view;
+    char done[32], total[32], why[sizeof(err->message)];
+    sl_progress_view(job->progress, &view);
+    if (err->kind != SL_E_CANCELED || !view.bytes_done)
+        return;
+    snprintf(why, sizeof(why), "%s", err->message);
+    sl_fail(err, SL_E_CANCELED, "%s with %s of %s in %s: the next load resumes there", why,
+            sl_human_bytes(view.bytes_done, done), sl_human_bytes(view.bytes_total, total),
+            job->result.path);
+}
+
+/* Every model's end is told; the first failure is the command's. */
+static int report(const struct jobs *jobs, const struct sl_cli *cli, struct sl_err *err)
+{
     const struct job *failed = NULL;
     for (size_t i = 0; i < jobs->count; i++) {
         const struct job *job = &jobs->items[i];
+        sl_autobuf text = SL_BUF_INIT(OUTCOME_BYTES_MAX);
         if (job->done == 0) {
-            snprintf(line, sizeof(line), "'%s' is in %s: %s", job->spec->metadata.name,
-                     job->result.path, sl_load_summary(&job->result, summary));
-            sl_log(SL_LOG_INFO, "%s", line);
+            tell_model(job, &text);
+            sl_log(SL_LOG_INFO, "%s", sl_buf_string(&text));
         } else if (!failed) {
             failed = job;
         } else {
@@ -150,40 +207,64 @@ static int report(const struct jobs *jobs, bool json, struct sl_err *err)
     }
     if (failed) {
         *err = failed->err;
+        tell_kept(failed, err);
         return sl_wrap(err, "model '%s'", failed->spec->metadata.name);
     }
-    if (jobs->count == 1)
-        sl_cli_termination(line);
-    else
-        sl_cli_termination("ok: all models are published");
-    return json ? print_json(jobs, err) : 0;
+    note_success(jobs, cli);
+    return cli->json ? print_json(jobs, err) : 0;
 }
 
-static void stay(struct sl_cancel *cancel)
+/* Until SIGTERM; then nobody is told that it is ready, and whoever has asked is answered. */
+static void stay(struct sl_web *web, struct sl_cancel *cancel)
 {
     fflush(stdout);
     struct pollfd fd = {sl_cancel_fd(cancel), POLLIN, 0};
     while (!sl_cancel_raised(cancel))
         poll(&fd, 1, -1);
+    if (web)
+        sl_web_drain(web, DRAIN_MS);
 }
 
-/* listen of the first model that has it, else the image's own default. */
-static const char *listen_address(const struct sl_specs *specs)
+/* listen of the first model that has it; NULL if none has. */
+static const char *asked_address(const struct sl_specs *specs)
 {
     for (size_t i = 0; i < specs->count; i++)
         if (specs->items[i].listen && *specs->items[i].listen)
             return specs->items[i].listen;
-    const char *address = getenv("SLUICE_LISTEN");
-    return address && *address ? address : NULL;
+    return NULL;
+}
+
+/*
+ * An image sets SLUICE_LISTEN for all its containers, and those of a pod share its ports: a load
+ * that nobody probes goes on without the port that a sidecar has. 0 with *web NULL: not served.
+ */
+static int serve(const struct sl_specs *specs, bool needed, struct sl_web **web, struct sl_err *err)
+{
+    const char *asked = asked_address(specs), *usual = getenv("SLUICE_LISTEN");
+    struct sl_web_config config = {.listen = asked ? asked : usual,
+                                   .expected_loads = (unsigned)specs->count};
+    struct sl_err why = SL_ERR_INIT;
+    if (!config.listen || !*config.listen)
+        return 0;
+    *web = sl_web_start(&config, &why);
+    if (*web)
+        return 0;
+    if (!asked && !needed) {
+        sl_log(SL_LOG_WARN, "%s; loading without it (SLUICE_LISTEN)", why.message);
+        return 0;
+    }
+    *err = why;
+    return -1;
 }
 
 static int load_and_report(struct sl_cli *cli, struct jobs *jobs, struct sl_err *err)
 {
     if (sl_progress_show_start((enum sl_progress_mode)cli->progress, err) < 0)
         return -1;
+    jobs->began_ns = sl_now_ns();
     run_all(jobs);
     sl_progress_show_stop();
-    return report(jobs, cli->json, err);
+    return report(jobs, cli, err);
 }
 
 static int run_specs(struct sl_cli *cli, struct sl_specs *specs, struct sl_err *err)
@@ -192,19 +273,12 @@ static int run_specs(struct sl_cli *cli, struct sl_specs *specs, struct sl_err *
     __attribute__((cleanup(jobs_release))) struct jobs jobs = {.cancel = cli->cancel,
                                                                .lock = PTHREAD_MUTEX_INITIALIZER};
     SL_AUTO(sl_web) web = NULL;
-    const char *address = listen_address(specs);
-    if (prepare(&jobs, specs, err) < 0)
+    if (prepare(&jobs, specs, err) < 0 || serve(specs, options->stay, &web, err) < 0)
         return -1;
-    if (address) {
-        struct sl_web_config config = {.listen = address, .expected_loads = (unsigned)specs->count};
-        web = sl_web_start(&config, err);
-        if (!web)
-            return -1;
-    }
     if (load_and_report(cli, &jobs, err) < 0)
         return -1;
     if (options->stay)
-        stay(cli->cancel);
+        stay(web, cli->cancel);
     return 0;
 }
 
@@ -240,18 +314,22 @@ const struct sl_command sl_cmd_load = {
     .name = "load",
     .usage = "sluice load SPEC | URI --to DIR [-- COMMAND ARGUMENT …]",
     .summary = "load models into directories and publish them",
-    .description = "SPEC is a file that ends in .yaml or .yml, or - for standard input; see "
-                   "`sluice docs spec`. Anything else is a URI: an "
-                   "object, a prefix that ends in /, or an index (*.index.json).\n\n"
-                   "Nothing is visible in the directory until everything is complete and checked; "
-                   "then DIR/.sluice/ready appears. A load of what "
-                   "is there already reads nothing. A load that was ended resumes where it was. "
-                   "Several models of one file are loaded side by side.\n\n"
-                   "With a command after --, the process becomes that command once everything is "
-                   "published. It is not given to a shell. With "
-                   "--stay the process serves health, metrics and progress until SIGTERM and then "
-                   "exits with 0, as a sidecar does; SIGTERM during "
-                   "the load ends it within a second with 143.",
+    .description =
+        "SPEC is a file that ends in .yaml or .yml, or - for standard input; see "
+        "`sluice docs spec`. Anything else is a URI: an "
+        "object, a prefix that ends in /, or an index (*.index.json).\n\n"
+        "Nothing is visible in the directory until everything is complete and checked; "
+        "then DIR/.sluice/ready appears. A load of what "
+        "is there already reads nothing. A load that was ended resumes where it was. "
+        "Several models of one file are loaded side by side.\n\n"
+        "With a command after --, the process becomes that command once everything is "
+        "published. It is not given to a shell. With "
+        "--stay the process serves health, metrics and progress until SIGTERM, then answers "
+        "/readyz with 503 and what was asked before, and exits with 0, as a sidecar "
+        "does; SIGTERM during the load ends it within a second with 143.\n\n"
+        "Where health and metrics are served comes from --listen or the spec, else "
+        "from SLUICE_LISTEN; a port of SLUICE_LISTEN that is taken is no failure "
+        "without --stay.",
     .examples = "sluice load model.yaml                                # what the spec says\n"
                 "sluice load s3://bucket/model/ --to /dev/shm/model    # no file needed\n"
                 "sluice load --stay --listen :9464 model.yaml          # a sidecar\n"
