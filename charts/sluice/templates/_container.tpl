@@ -9,6 +9,7 @@ for any pod spec. Each takes a dict:
   volume     source of the volume that models lie in; a memory emptyDir of their size unless given
   volumeName its name, when the pod has it already; then `sluice.volumes` does not make it
   resources, extraArgs, extraEnv, containerName    for this container alone
+  port       where it listens; sidecars do, at sidecar.port unless given
 */}}
 
 {{- define "sluice.modelNames" -}}
@@ -154,8 +155,11 @@ image: {{ include "sluice.image" .root | quote }}
 imagePullPolicy: {{ .root.Values.image.pullPolicy }}
 args:
   {{- include "sluice.loadArgs" . | nindent 2 }}
-  {{- range .ownArgs }}
-  - {{ . | quote }}
+  {{- if .stay }}
+  - --stay
+  {{- end }}
+  {{- with .port }}
+  - --listen=:{{ int . }}
   {{- end }}
   {{- range concat .root.Values.loader.extraArgs (default list .extraArgs) }}
   - {{ . | quote }}
@@ -173,6 +177,11 @@ resources:
 securityContext:
   {{- toYaml .root.Values.loader.securityContext | nindent 2 }}
 terminationMessagePolicy: {{ .root.Values.loader.terminationMessagePolicy }}
+{{- with .port }}
+ports:
+  - name: sluice-metrics
+    containerPort: {{ int . }}
+{{- end }}
 volumeMounts:
   {{- include "sluice.loaderMounts" . | nindent 2 }}
 {{- end -}}
@@ -185,12 +194,9 @@ volumeMounts:
 {{/* One element of initContainers: loads, publishes, stays, and serves health and metrics. */}}
 {{- define "sluice.sidecar" -}}
 {{- $sidecar := .root.Values.sidecar -}}
-{{- $own := dict "ownArgs" (list "--stay" (printf "--listen=:%d" (int $sidecar.port))) -}}
+{{- $own := dict "stay" true "port" (default $sidecar.port .port) -}}
 - {{ include "sluice.loader" (merge $own .) | nindent 2 | trim }}
   restartPolicy: Always
-  ports:
-    - name: sluice-metrics
-      containerPort: {{ int $sidecar.port }}
   startupProbe:
     httpGet: {path: /startupz, port: sluice-metrics}
     {{- toYaml $sidecar.startupProbe | nindent 4 }}

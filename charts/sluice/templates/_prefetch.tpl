@@ -13,6 +13,10 @@ persistentVolumeClaim:
 {{- $prefetch := .Values.prefetch -}}
 {{- $load := dict "root" . "models" (include "sluice.prefetchModels" . | fromJsonArray) "specFile" "prefetch.yaml" "resources" $prefetch.resources "volume" (include "sluice.prefetchVolume" . | fromYaml) -}}
 {{- $pod := dict "root" . "component" "prefetch" "pod" $prefetch.pod -}}
+{{- if include "sluice.scraped" . -}}
+{{- $_ := set $load "port" .Values.sidecar.port -}}
+{{- $_ := set $pod "labels" (include "sluice.podLabels" . | fromYaml) -}}
+{{- end -}}
 backoffLimit: {{ int $prefetch.backoffLimit }}
 {{- with $prefetch.activeDeadlineSeconds }}
 activeDeadlineSeconds: {{ int . }}

@@ -5,7 +5,10 @@ What the schema cannot see: every complaint names the value and says what to do,
 {{- define "sluice.validate" -}}
 {{- $wrong := concat
     (include "sluice.validateModels" . | fromJsonArray)
-    (include "sluice.validatePrefetch" . | fromJsonArray) -}}
+    (include "sluice.validatePrefetch" . | fromJsonArray)
+    (include "sluice.validateMetrics" . | fromJsonArray)
+    (include "sluice.validateNetwork" . | fromJsonArray)
+    (include "sluice.validateSecrets" . | fromJsonArray) -}}
 {{- if $wrong -}}
 {{- fail (printf "\n\nsluice: %d of the values cannot be right:\n  * %s\n" (len $wrong) (join "\n  * " $wrong)) -}}
 {{- end -}}
@@ -40,6 +43,73 @@ What the schema cannot see: every complaint names the value and says what to do,
 {{- if and $prefetch.claim.create (not $prefetch.volume) (not $prefetch.claim.size) -}}
 {{- $wrong = append $wrong "prefetch.claim.create: the claim needs a size: set prefetch.claim.size, as in 100Gi" -}}
 {{- end -}}
+{{- end -}}
+{{- toJson $wrong -}}
+{{- end -}}
+
+{{- define "sluice.validateMetrics" -}}
+{{- $metrics := .Values.metrics -}}
+{{- $wrong := list -}}
+{{- if and $metrics.podMonitor.enabled $metrics.serviceMonitor.enabled -}}
+{{- $wrong = append $wrong "metrics.podMonitor.enabled and metrics.serviceMonitor.enabled: everything would be counted twice: turn one of them off" -}}
+{{- end -}}
+{{- if not (or $metrics.force (.Capabilities.APIVersions.Has "monitoring.coreos.com/v1")) -}}
+{{- range list "podMonitor" "serviceMonitor" "rules" -}}
+{{- if (get $metrics .).enabled -}}
+{{- $wrong = append $wrong (printf "metrics.%s.enabled: the cluster does not know monitoring.coreos.com/v1: install the Prometheus operator first, or set metrics.force" .) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- range $metrics.rules.disabled -}}
+{{- if not (contains (printf "alert: %s\n" .) ($.Files.Get "files/rules.yaml")) -}}
+{{- $wrong = append $wrong (printf "metrics.rules.disabled: no alert is called '%s': docs/runbooks.md lists them" .) -}}
+{{- end -}}
+{{- end -}}
+{{- $kserve := .Values.kserve.clusterStorageContainer -}}
+{{- if and $kserve.enabled (not (or $kserve.force (.Capabilities.APIVersions.Has "serving.kserve.io/v1alpha1"))) -}}
+{{- $wrong = append $wrong "kserve.clusterStorageContainer.enabled: the cluster does not know serving.kserve.io/v1alpha1: install KServe first, or set kserve.clusterStorageContainer.force" -}}
+{{- end -}}
+{{- toJson $wrong -}}
+{{- end -}}
+
+{{- define "sluice.validateNetwork" -}}
+{{- $policy := .Values.networkPolicy -}}
+{{- $wrong := list -}}
+{{- if and $policy.enabled $policy.egress.enabled (not $policy.egress.stores) (not $policy.egress.extra) -}}
+{{- $wrong = append $wrong "networkPolicy.egress.enabled: loaders could reach no store: name them in networkPolicy.egress.stores, or turn networkPolicy.egress.enabled off" -}}
+{{- end -}}
+{{- if and $policy.enabled (not $policy.ingress.enabled) (not $policy.egress.enabled) -}}
+{{- $wrong = append $wrong "networkPolicy.enabled: a policy without ingress and egress does nothing: turn one of them on, or networkPolicy.enabled off" -}}
+{{- end -}}
+{{- toJson $wrong -}}
+{{- end -}}
+
+{{/* Values lie in the release, where everyone with rights on Secrets of the namespace reads them, and in many a repository. */}}
+{{- define "sluice.validateSecrets" -}}
+{{- $wrong := list -}}
+{{- range $name, $model := .Values.models -}}
+{{- $source := default dict (default dict $model.spec).source -}}
+{{- range concat (list (default "" $source.uri)) (default list $source.mirrors) -}}
+{{- if regexMatch "^[a-z0-9+]+://[^/@]*:[^/@]+@" (toString .) -}}
+{{- $wrong = append $wrong (printf "models.%s.spec.source: a URI holds a password: take it out and name a Secret in credentials" $name) -}}
+{{- else if regexMatch "(?i)[?&](X-Amz-Signature|Signature|sig|token)=" (toString .) -}}
+{{- $wrong = append $wrong (printf "models.%s.spec.source: a URI holds a signature, which is a key: take it out and name a Secret in credentials" $name) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- $environments := dict "loader.extraEnv" .Values.loader.extraEnv "kserve.clusterStorageContainer.env" .Values.kserve.clusterStorageContainer.env -}}
+{{- range $path, $env := $environments -}}
+{{- range $env -}}
+{{- if and .value (regexMatch "(?i)(SECRET|PASSWORD|PASSPHRASE|TOKEN|ACCESS_KEY)" .name) (not (regexMatch "(?i)_(FILE|PATH|URI)$" .name)) -}}
+{{- $wrong = append $wrong (printf "%s: %s is given as a literal: name a Secret in credentials, or use valueFrom.secretKeyRef" $path .name) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- if and .Values.credentials.webIdentity.enabled (not .Values.credentials.webIdentity.roleArn) -}}
+{{- $wrong = append $wrong "credentials.webIdentity.enabled: which role? Set credentials.webIdentity.roleArn" -}}
+{{- end -}}
+{{- if and .Values.caBundle.configMap .Values.caBundle.secret -}}
+{{- $wrong = append $wrong "caBundle.configMap and caBundle.secret: only one can be the bundle: clear the other" -}}
 {{- end -}}
 {{- toJson $wrong -}}
 {{- end -}}
