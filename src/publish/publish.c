@@ -64,8 +64,9 @@ static int open_state(struct sl_publish *publish, struct sl_err *err)
     publish->state_fd = openat(publish->root_fd, SL_STATE_DIRECTORY, FOLDER | O_NOFOLLOW);
     if (publish->state_fd < 0)
         return sl_tree_fail(err, errno, "open " SL_STATE_DIRECTORY " in", publish->path);
-    if (made)
-        (void)fchmod(publish->state_fd, 0755);
+    struct stat status;
+    if (made && fstat(publish->state_fd, &status) == 0) /* whatever the umask is */
+        (void)fchmod(publish->state_fd, 0755 | (status.st_mode & S_ISGID));
     return 0;
 }
 

@@ -191,7 +191,7 @@ void sl_tree_seal(int root_fd, const char *name)
         if (status.st_uid != file.st_uid || status.st_gid != file.st_gid)
             (void)!fchown(fd, file.st_uid, file.st_gid);
         if (status.st_mode & 0222)
-            (void)fchmod(fd, 0555);
+            (void)fchmod(fd, 0555 | (status.st_mode & S_ISGID)); /* a volume's group is kept */
     }
 }
 
