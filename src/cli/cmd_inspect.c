@@ -104,10 +104,13 @@ static int read_report(struct sl_cli *cli, const struct place *place, const char
 {
     const struct inspect_options *options = cli->options;
     struct sl_source *source;
-    if (sl_source_open(place->store, name, SL_INDEX_HEAD_BYTES, &source, err) < 0 ||
-        sl_format_index_strict(source, name, &report->index, err) < 0)
-        return -1;
     bool reads = options->digest || options->slice.count > 0;
+    if (sl_source_open(place->store, name, SL_INDEX_HEAD_BYTES, &source, err) < 0)
+        return -1;
+    int done = reads || place->keys ? sl_format_index_strict(source, name, &report->index, err)
+                                    : sl_format_outline(source, name, &report->index, err);
+    if (done < 0)
+        return -1;
     if (unlock(report->index, place->keys, reads, err) < 0)
         return -1;
     if (options->digest && digest_all(cli, report, err) < 0)
@@ -255,6 +258,8 @@ const struct sl_command sl_cmd_inspect = {
         "index, or the folder). The format is found from the first bytes, and nothing in a file is "
         "executed. --digest reads the tensors "
         "too and shows the SHA-256 of each; hashes that came with them are checked. "
+        "Of a large .tensors file, whose headers lie among its data, only the metadata are read "
+        "(JSON: outline) unless tensors are, or a key is given. "
         "Encrypted files are listed without a key; "
         "--key-file or --passphrase-file open them. A file that breaks the rules of its format is "
         "refused with exit "

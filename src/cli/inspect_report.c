@@ -130,6 +130,8 @@ void sl_inspect_report_json(struct sl_json *json, const struct sl_inspect_report
     sl_json_key_string(json, "format", index->format);
     sl_json_key_uint(json, "format_version", index->format_version);
     sl_json_key_bool(json, "encrypted", index->encrypted);
+    if (index->outline)
+        sl_json_key_bool(json, "outline", true);
     sl_json_key_uint(json, "object_bytes", object_bytes);
     sl_json_key_uint(json, "read_requests", requests);
     sl_json_key_uint(json, "read_bytes", bytes);
@@ -212,6 +214,8 @@ static void print_head(const struct sl_index *index, uint64_t tensor_bytes)
            requests == 1 ? "" : "s");
     if (index->encrypted && index->tensor_count > 0 && index->tensors[0].refused)
         printf("its tensors can be read with a key only\n");
+    if (index->outline)
+        printf("the headers before each tensor were not read: --digest checks them and the data\n");
     for (size_t i = 0; i < index->metadata_count; i++) {
         printf("  ");
         print_whole(index->metadata[i].key, NAME_WIDTH_MAX);

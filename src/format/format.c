@@ -151,8 +151,8 @@ int sl_format_index_files(struct sl_source *source, struct sl_index **index, str
     return index_known(true, source, index, err);
 }
 
-int sl_format_index_strict(struct sl_source *source, const char *name_hint, struct sl_index **index,
-                           struct sl_err *err)
+static int index_strictly(bool outline, struct sl_source *source, const char *name_hint,
+                          struct sl_index **index, struct sl_err *err)
 {
     SL_AUTO(sl_source) held = source;
     struct sl_err failure = SL_ERR_INIT;
@@ -168,7 +168,8 @@ int sl_format_index_strict(struct sl_source *source, const char *name_hint, stru
     sl_autofree char *uri = sl_strdup(sl_source_uri(source), err);
     if (!uri)
         return -1;
-    if (format && format->index(sl_steal(&held), index, err) < 0)
+    outline = outline && format && format->outline;
+    if (format && (outline ? format->outline : format->index)(sl_steal(&held), index, err) < 0)
         return -1;
     if (!*index)
         return sl_fail_code(
@@ -176,6 +177,18 @@ int sl_format_index_strict(struct sl_source *source, const char *name_hint, stru
             "'%s' is of no format whose tensors sluice reads ('sluice docs formats' lists them)",
             uri);
     return 0;
+}
+
+int sl_format_index_strict(struct sl_source *source, const char *name_hint, struct sl_index **index,
+                           struct sl_err *err)
+{
+    return index_strictly(false, source, name_hint, index, err);
+}
+
+int sl_format_outline(struct sl_source *source, const char *name_hint, struct sl_index **index,
+                      struct sl_err *err)
+{
+    return index_strictly(true, source, name_hint, index, err);
 }
 
 /* ---- sets ------------------------------------------------------------------------------------ */

@@ -37,6 +37,9 @@ struct sl_format {
      * format. 0 with *index NULL: after a closer look this is no format that is read.
      */
     int (*index)(struct sl_source *source, struct sl_index **index, struct sl_err *err);
+    /** The same for who only shows what there is, where that may take fewer requests
+     * (index->outline tells); else NULL. */
+    int (*outline)(struct sl_source *source, struct sl_index **index, struct sl_err *err);
     /** The same for loads of whole files, where that differs; else NULL. */
     int (*index_files)(struct sl_source *source, struct sl_index **index, struct sl_err *err);
     /** For objects that say themselves which part of a set they are (index->part); else NULL. As

@@ -78,6 +78,7 @@ struct sl_index {
     const char *format;      /* row of formats.def: "safetensors" */
     unsigned format_version; /* tensorizer's and GGUF's; 0 where there is none */
     bool encrypted;
+    bool outline; /* names, types, shapes and places only: tensors cannot be read */
     struct sl_index_part part;
     struct sl_source *
         *sources; /* the objects it was read from: [0] first; shards follow. Owned by the index */
@@ -149,6 +150,13 @@ int sl_format_index_files(struct sl_source *source, struct sl_index **index, str
  * are refused with their format's code. */
 int sl_format_index_strict(struct sl_source *source, const char *name_hint, struct sl_index **index,
                            struct sl_err *err);
+
+/**
+ * As sl_format_index_strict() for who only shows what there is: where the rest would take many
+ * requests, an outline.
+ */
+int sl_format_outline(struct sl_source *source, const char *name_hint, struct sl_index **index,
+                      struct sl_err *err);
 
 /**
  * The name of part `number` (from 0) of the set that the index is a part of, after its own name;

@@ -4,6 +4,10 @@
  * block in tensorizer_metadata.c and tensorizer_path.c, tensor headers in tensorizer_header.c and
  * tensorizer_crypt.c.
  *
+ * The metadata block says all that people ask of a file; headers stand before each tensor, and a
+ * large file has as many places to read as it has large tensors. So whoever only lists it gets an
+ * outline.
+ *
  * Encrypted files are indexed without a key: names, shapes and places are readable, and their
  * tensors are listed as refused with E_KEY_REQUIRED.
  */
@@ -13,6 +17,8 @@
 
 #include "buf.h"
 #include "format.h"
+
+enum { OUTLINE_RUNS_MAX = 16 }; /* requests for headers that are worth what they check */
 
 static const uint8_t magic[5] = {'|', 'T', 'Z', 'R', '|'};
 
@@ -87,7 +93,7 @@ static int read_file_header(struct sl_source *source, struct sl_tzr_file *file, 
     return 0;
 }
 
-static int read_index(struct sl_index *index, struct sl_err *err)
+static int read_index(struct sl_index *index, bool outline, struct sl_err *err)
 {
     struct sl_tzr_file file = {0};
     if (read_file_header(index->sources[0], &file, err) < 0)
@@ -99,18 +105,31 @@ static int read_index(struct sl_index *index, struct sl_err *err)
     if (sl_tzr_metadata(index, &file, &entries, &count, err) < 0 ||
         sl_tzr_check_paths(entries, count, err) < 0)
         return -1;
-    return sl_tzr_headers(index, &file, entries, count, err);
+    index->outline = outline && sl_tzr_header_runs(entries, count) > OUTLINE_RUNS_MAX;
+    return index->outline ? sl_tzr_outline(index, &file, entries, count, err)
+                          : sl_tzr_headers(index, &file, entries, count, err);
 }
 
-static int tensorizer_index(struct sl_source *source, struct sl_index **out, struct sl_err *err)
+static int index_or_outline(bool outline, struct sl_source *source, struct sl_index **out,
+                            struct sl_err *err)
 {
     SL_AUTO(sl_index) index = sl_format_begin(sl_tensorizer_format.name, source, err);
     if (!index)
         return -1;
-    if (read_index(index, err) < 0)
+    if (read_index(index, outline, err) < 0)
         return sl_wrap(err, "cannot read '%s' as tensorizer", sl_source_uri(index->sources[0]));
     *out = sl_steal(&index);
     return 0;
+}
+
+static int tensorizer_index(struct sl_source *source, struct sl_index **out, struct sl_err *err)
+{
+    return index_or_outline(false, source, out, err);
+}
+
+static int tensorizer_outline(struct sl_source *source, struct sl_index **out, struct sl_err *err)
+{
+    return index_or_outline(true, source, out, err);
 }
 
 const struct sl_format sl_tensorizer_format = {
@@ -119,4 +138,5 @@ const struct sl_format sl_tensorizer_format = {
     .encrypts = true,
     .probe = probe,
     .index = tensorizer_index,
+    .outline = tensorizer_outline,
 };

@@ -56,6 +56,15 @@ int sl_tzr_store_name(struct sl_arena *arena, const struct sl_tensor *tensor,
 /** Step 3: fetch every tensor header, check it, add the tensor to the index. */
 int sl_tzr_headers(struct sl_index *index, struct sl_tzr_file *file,
                    const struct sl_tzr_entry *entries, size_t count, struct sl_err *err);
+/** In how many places, far apart, do the headers lie? In the order of the metadata. */
+size_t sl_tzr_header_runs(const struct sl_tzr_entry *entries, size_t count);
+/** Without reading headers: checks 13, 14, 21 of every entry; adds tensors that only can be shown.
+ */
+int sl_tzr_outline(struct sl_index *index, struct sl_tzr_file *file,
+                   const struct sl_tzr_entry *entries, size_t count, struct sl_err *err);
+/** The tensor that an entry says, as far as it does: check 21. */
+int sl_tzr_outline_tensor(struct sl_index *index, const struct sl_tzr_file *file,
+                          const struct sl_tzr_entry *entry, struct sl_err *err);
 /** Checks 15 to 22 on one header of `bytes` bytes, as far as they could be read; adds the tensor.
  */
 int sl_tzr_header(struct sl_index *index, struct sl_tzr_file *file,

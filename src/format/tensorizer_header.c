@@ -169,23 +169,29 @@ static int fill_type(struct header *header, struct sl_tensor *tensor, struct sl_
     tensor->role = entry->type == 0   ? SL_ROLE_PARAMETER
                    : entry->type == 1 ? SL_ROLE_BUFFER
                                       : SL_ROLE_ENTRY;
-    tensor->module_index = sl_get_le16(header->in.data + 8);
     return 0;
 }
 
-/* Check 22, as far as it needs no key, and where its bytes lie. Without a key they are refused. */
+/* Where its bytes lie. Without a key they are refused. */
+static void fill_place(const struct sl_tzr_entry *entry, const struct sl_tzr_file *file,
+                       struct sl_tensor *tensor)
+{
+    tensor->begin = entry->data_offset;
+    tensor->end = tensor->begin + entry->data_length;
+    if (!file->encrypted)
+        return;
+    tensor->refused = SL_E_AUTH;
+    tensor->refused_code = "E_KEY_REQUIRED";
+    tensor->refused_why = "the file is encrypted and no key was given";
+}
+
+/* Check 22, as far as it needs no key. */
 static int fill_data(struct header *header, struct sl_tzr_file *file, struct sl_tensor *tensor,
                      struct sl_err *err)
 {
     uint64_t length = header->entry->data_length;
-    tensor->begin = header->entry->data_offset;
-    tensor->end = tensor->begin + length;
-    if (!file->encrypted)
-        return 0;
-    tensor->refused = SL_E_AUTH;
-    tensor->refused_code = "E_KEY_REQUIRED";
-    tensor->refused_why = "the file is encrypted and no key was given";
-    if (length == 0)
+    fill_place(header->entry, file, tensor);
+    if (!file->encrypted || length == 0)
         return 0;
     const char *misfit = sl_tzr_crypt_misfit(&header->crypt, length);
     if (misfit)
@@ -255,7 +261,23 @@ int sl_tzr_header(struct sl_index *index, struct sl_tzr_file *file,
         check_rest(&header, file, data, bytes, err) < 0 || fill_type(&header, &tensor, err) < 0 ||
         fill_data(&header, file, &tensor, err) < 0 || fill_name(&header, &tensor, err) < 0)
         return -1;
+    tensor.module_index = sl_get_le16(data + 8);
     fill_hashes(&header, bytes, &tensor);
+    struct sl_tensor *added = sl_index_add_tensor(index, err);
+    if (!added)
+        return -1;
+    *added = tensor;
+    return 0;
+}
+
+int sl_tzr_outline_tensor(struct sl_index *index, const struct sl_tzr_file *file,
+                          const struct sl_tzr_entry *entry, struct sl_err *err)
+{
+    struct header header = {.index = index, .entry = entry};
+    struct sl_tensor tensor = {0};
+    if (fill_type(&header, &tensor, err) < 0 || fill_name(&header, &tensor, err) < 0)
+        return -1;
+    fill_place(entry, file, &tensor);
     struct sl_tensor *added = sl_index_add_tensor(index, err);
     if (!added)
         return -1;

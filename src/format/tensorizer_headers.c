@@ -154,6 +154,32 @@ static int check_overlaps(const struct sl_tzr_entry *entries, size_t count, stru
     return 0;
 }
 
+/* ---- without headers ------------------------------------------------------------------------- */
+
+size_t sl_tzr_header_runs(const struct sl_tzr_entry *entries, size_t count)
+{
+    size_t runs = 0;
+    uint64_t end = 0;
+    for (size_t i = 0; i < count; i++) {
+        uint64_t begin = entries[i].header_offset;
+        runs += i == 0 || begin < end || begin - end > SL_GATHER_GAP_BYTES;
+        end = entries[i].data_offset;
+    }
+    return runs;
+}
+
+int sl_tzr_outline(struct sl_index *index, struct sl_tzr_file *file,
+                   const struct sl_tzr_entry *entries, size_t count, struct sl_err *err)
+{
+    for (size_t i = 0; i < count; i++)
+        if (check_place(file, &entries[i], err) < 0 ||
+            sl_tzr_outline_tensor(index, file, &entries[i], err) < 0)
+            return -1;
+    return check_overlaps(entries, count, err);
+}
+
+/* ---- all of it ------------------------------------------------------------------------------- */
+
 int sl_tzr_headers(struct sl_index *index, struct sl_tzr_file *file,
                    const struct sl_tzr_entry *entries, size_t count, struct sl_err *err)
 {
