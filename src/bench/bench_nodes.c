@@ -93,6 +93,14 @@ double sl_bench_overlap(const struct sl_bench_results *results)
     return end > begin ? end - begin : 0;
 }
 
+const char *sl_bench_overlap_text(const struct sl_bench_results *results, char text[64])
+{
+    double seconds = sl_bench_overlap(results);
+    snprintf(text, 64, seconds > 0 ? "all ran at once for %.0f s" : "they did not all run at once",
+             seconds);
+    return text;
+}
+
 static int by_node(const void *a, const void *b, void *arg)
 {
     const struct sl_bench_results *results = arg;
@@ -187,8 +195,9 @@ int sl_bench_nodes_table(struct sl_buf *out, const struct sl_bench_results *resu
     struct sl_bench_groups groups = {0};
     if (!results->count)
         return sl_buf_text(out, "no results\n", err);
-    int done = sl_buf_printf(out, err, "%zu results; all ran at once for %.0f s\n\n",
-                             results->count, sl_bench_overlap(results));
+    char overlap[64];
+    int done = sl_buf_printf(out, err, "%zu results; %s\n\n", results->count,
+                             sl_bench_overlap_text(results, overlap));
     if (done == 0)
         done = put_nodes(out, results, utf8, err);
     if (done == 0)

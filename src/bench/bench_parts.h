@@ -179,6 +179,8 @@ int sl_bench_group_all(const struct sl_bench_results *results, struct sl_bench_g
                        struct sl_err *err);
 /** Seconds during which all of them ran; 0 if never. */
 double sl_bench_overlap(const struct sl_bench_results *results);
+/** "all ran at once for 61 s". */
+const char *sl_bench_overlap_text(const struct sl_bench_results *results, char text[64]);
 /** Results of nodes that measured something, sorted by node and source: indexes into items. */
 size_t *sl_bench_sorted(const struct sl_bench_results *results, struct sl_err *err);
 int sl_bench_nodes_table(struct sl_buf *out, const struct sl_bench_results *results, bool utf8,
@@ -186,7 +188,8 @@ int sl_bench_nodes_table(struct sl_buf *out, const struct sl_bench_results *resu
 int sl_bench_nodes_svg(struct sl_buf *out, const struct sl_bench_results *results,
                        struct sl_err *err);
 
-/* ---- bench_chart.c, bench_draw.c ------------------------------------------------------------- */
+/* ---- bench_chart.c, bench_draw.c, bench_svg.c
+ * ------------------------------------------------------------- */
 
 /** Bars of one result; width: characters of the longest. */
 int sl_bench_bars(struct sl_buf *out, const struct sl_bench_result *result, bool utf8,
@@ -202,5 +205,12 @@ int sl_bench_xml_text(struct sl_buf *out, const char *text, struct sl_err *err);
 /** <svg …> with its style and background; title is escaped. */
 int sl_bench_svg_begin(struct sl_buf *out, unsigned width, unsigned height, const char *title,
                        struct sl_err *err);
+/** text is escaped; attributes are not. */
+int sl_bench_svg_text(struct sl_buf *out, const char *attributes, double x, double y,
+                      const char *text, struct sl_err *err);
+int sl_bench_svg_line(struct sl_buf *out, const char *attributes, double x1, double y1, double x2,
+                      double y2, struct sl_err *err);
+enum { SL_BENCH_COLORS = 6 };
+extern const char *const sl_bench_colors[SL_BENCH_COLORS];
 
 #endif

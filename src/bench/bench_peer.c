@@ -9,7 +9,7 @@
 #include "bench_parts.h"
 #include "url.h"
 
-enum { ARGUMENT_BYTES_MAX = 16 * 1024 };
+enum { ARGUMENT_BYTES_MAX = 16 * 1024, PROBE_SECONDS = 60 };
 
 /* tensorizer has no program of its own; sys.argv[1] is the URI. */
 static const char tensorizer_script[] =
@@ -30,7 +30,7 @@ struct sl_bench_peer {
     unsigned takes;
     /* One argument each. {uri} {dir} {file} {origin} {path} {bucket} {key} {script}; those that
      * begin with '?' stand only with an endpoint of S3, with '!' only without credentials, with
-     * '*' only for many objects and with '1' only for one. */
+     * '*' only for many objects and with '%' only for one. */
     const char *arguments[24];
 };
 
@@ -45,10 +45,10 @@ static const struct sl_bench_peer peers[] = {
     {"rclone",
      "rclone",
      HTTP | S3 | MANY,
-     {"1copyto",
+     {"%copyto",
       "*copy",
       "{remote}",
-      "1{file}",
+      "%{file}",
       "*{dir}",
       "--multi-thread-streams",
       "4",
@@ -69,18 +69,18 @@ static const struct sl_bench_peer peers[] = {
     {"s5cmd",
      "s5cmd",
      S3 | MANY,
-     {"?--endpoint-url", "?{endpoint}", "!--no-sign-request", "cp", "1{uri}", "1{file}", "*{uri}*",
+     {"?--endpoint-url", "?{endpoint}", "!--no-sign-request", "cp", "%{uri}", "%{file}", "*{uri}*",
       "*{dir}/"}},
     {"aws",
      "aws",
      S3 | MANY,
      {"?--endpoint-url", "?{endpoint}", "!--no-sign-request", "s3", "cp", "--only-show-errors",
-      "*--recursive", "{uri}", "1{file}", "*{dir}"}},
+      "*--recursive", "{uri}", "%{file}", "*{dir}"}},
     {"tensorizer", "python3", HTTP | S3 | TENSORS, {"-c", "{script}", "{uri}", "{endpoint}"}},
     {"cp",
      "cp",
      LOCAL | MANY,
-     {"1--", "1{path}", "1{file}", "*-r", "*--", "*{path}", "*{dir}/copy"}},
+     {"%--", "%{path}", "%{file}", "*-r", "*--", "*{path}", "*{dir}/copy"}},
 };
 
 const struct sl_bench_peer *sl_bench_peer_at(size_t index)
@@ -115,6 +115,15 @@ static bool is_tensors(const char *name)
     return bytes > 8 && strcmp(name + bytes - 8, ".tensors") == 0;
 }
 
+static bool has_tensorizer(void)
+{
+    char program[] = "python3", flag[] = "-c", script[] = "import tensorizer";
+    char *const argv[] = {program, flag, script, NULL};
+    const struct sl_bench_child child = {argv, PROBE_SECONDS, NULL};
+    struct sl_bench_sample sample;
+    return sl_bench_child_run(&child, &sample, NULL) == 0;
+}
+
 const char *sl_bench_peer_unfit(const struct sl_bench_peer *peer,
                                 const struct sl_bench_target *target)
 {
@@ -128,7 +137,10 @@ const char *sl_bench_peer_unfit(const struct sl_bench_peer *peer,
         return "the URI may hold a secret, which would show in the list of processes";
     if ((peer->takes & TENSORS) && !is_tensors(target->name))
         return "it takes .tensors files";
-    return sl_bench_program_found(peer->program) ? NULL : "there is no such program in PATH";
+    if (!sl_bench_program_found(peer->program))
+        return "there is no such program in PATH";
+    return (peer->takes & TENSORS) && !has_tensorizer() ? "python3 has no package of that name"
+                                                        : NULL;
 }
 
 /* ---- arguments ------------------------------------------------------------------------------- */
@@ -198,11 +210,11 @@ static int expand(const struct sl_bench_target *target, const char *pattern, str
 static bool is_wanted(const struct sl_bench_target *target, const char **pattern)
 {
     char mark = **pattern;
-    *pattern += strchr("?!*1", mark) != NULL;
+    *pattern += strchr("?!*%", mark) != NULL;
     return mark == '?'   ? *target->endpoint != 0
            : mark == '!' ? target->anonymous
            : mark == '*' ? target->objects > 1
-           : mark == '1' ? target->objects <= 1
+           : mark == '%' ? target->objects <= 1
                          : true;
 }
 
