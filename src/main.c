@@ -19,6 +19,7 @@
  *     publish/    staging, lock, manifest and the ready marker
  *     load/       one load from spec to ready
  *     convert/    from a model in any format to a new object
+ *     initializer/  KServe's contract: its environment, its choice of objects, archives
  *     bench/      how fast a server can be read, and the results of many nodes
  *     web/        health, metrics, the page
  *     cli/        commands (commands.def), one file each

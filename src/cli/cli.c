@@ -138,7 +138,10 @@ static int end_badly(const struct sl_command_line *line, struct sl_cancel *cance
         sl_log(SL_LOG_ERROR, "%s", err->message);
     if (line->globals.json)
         write_error_json(err, false);
-    return number ? 128 + number : sl_err_exit(err);
+    if (number)
+        return 128 + number;
+    bool plain = line->command && line->command->failure_exit;
+    return plain ? line->command->failure_exit : sl_err_exit(err);
 }
 
 /* stdio forgets why an earlier write failed; a pipe without a reader and a full device can still be

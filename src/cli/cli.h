@@ -35,6 +35,7 @@ struct sl_command {
     /* If `usage` has "-- COMMAND", what follows "--" is sl_cli.after_dashes, else it is operands.
      */
     int operand_min, operand_max; /* -1: any */
+    int failure_exit; /* the exit code of every failure but a signal; 0: as err.def says */
     int (*run)(struct sl_cli *cli, struct sl_err *err);
 };
 #define SL_COMMAND(name) extern const struct sl_command sl_cmd_##name;

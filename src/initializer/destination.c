@@ -1,0 +1,331 @@
+/*
+ * Names below .sluice/initializer: NUMBER.load and NUMBER.files are folders, NUMBER.mark holds
+ * three lines: the hash of the wish, the kind, what is cut off names.
+ *
+ * Moving is a rename for each file, so a file is wholly old or wholly new and no byte is copied.
+ * Files get mode 0644 or 0755 and folders 0755, as KServe's own initializer leaves them: other
+ * users read them, and their owner may remove them.
+ */
+#include "destination.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "log.h"
+#include "publish.h"
+#include "tree.h"
+
+enum {
+    LOCK_POLL_MS = 20,
+    FOLDER_DEPTH_MAX = 600,
+    MARK_BYTES_MAX = 2048,
+    FOLDER = O_RDONLY | O_DIRECTORY | O_CLOEXEC
+};
+#define STATE ".sluice"
+#define WORK  "initializer"
+
+struct sl_destination {
+    char *path;
+    int fd, work_fd; /* work_fd: -1 until it is needed */
+};
+
+/* ---- the directory -------------------------------------------------------------------------- */
+
+void sl_destination_free(struct sl_destination *destination)
+{
+    if (!destination)
+        return;
+    sl_autoclose_(&destination->work_fd);
+    sl_autoclose_(&destination->fd);
+    free(destination->path);
+    free(destination);
+}
+
+static int take_lock(struct sl_destination *destination, struct sl_cancel *cancel,
+                     struct sl_err *err)
+{
+    for (bool told = false; flock(destination->fd, LOCK_EX | LOCK_NB) < 0; told = true) {
+        if (errno != EWOULDBLOCK && errno != EINTR)
+            return 0; /* a network file system without locks: KServe starts one at a time */
+        if (!told)
+            sl_log(SL_LOG_INFO, "another initializer holds '%s': waiting for it",
+                   destination->path);
+        if (sl_sleep_ms(LOCK_POLL_MS, cancel, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+struct sl_destination *sl_destination_open(const char *path, struct sl_cancel *cancel,
+                                           struct sl_err *err)
+{
+    SL_AUTO(sl_destination) destination = sl_alloc(sizeof(*destination), err);
+    if (!destination)
+        return NULL;
+    destination->fd = destination->work_fd = -1;
+    destination->path = sl_strdup(path, err);
+    if (!destination->path || sl_publish_make_path(path, err) < 0)
+        return NULL;
+    destination->fd = open(path, FOLDER);
+    if (destination->fd < 0) {
+        sl_tree_fail(err, errno, "open directory", path);
+        return NULL;
+    }
+    if (take_lock(destination, cancel, err) < 0)
+        return NULL;
+    return sl_steal(&destination);
+}
+
+bool sl_destination_is(const struct sl_destination *destination, const char *path)
+{
+    struct stat own, other;
+    return fstat(destination->fd, &own) == 0 && stat(path, &other) == 0 &&
+           own.st_dev == other.st_dev && own.st_ino == other.st_ino;
+}
+
+/* ---- the work place ------------------------------------------------------------------------- */
+
+static int open_below(int fd, const char *name, bool make)
+{
+    if (make && mkdirat(fd, name, 0755) < 0 && errno != EEXIST)
+        return -1;
+    return openat(fd, name, FOLDER | O_NOFOLLOW);
+}
+
+/* -1 with errno. */
+static int open_work(struct sl_destination *destination, bool make)
+{
+    if (destination->work_fd < 0) {
+        sl_autoclose int state = open_below(destination->fd, STATE, make);
+        destination->work_fd = state < 0 ? -1 : open_below(state, WORK, make);
+    }
+    return destination->work_fd;
+}
+
+static int work_fail(struct sl_destination *destination, struct sl_err *err)
+{
+    return sl_tree_fail(err, errno, "make " STATE "/" WORK " in", destination->path);
+}
+
+static void work_name(char name[32], unsigned number, const char *kind)
+{
+    snprintf(name, 32, "%u.%s", number, kind);
+}
+
+int sl_destination_open_work(struct sl_destination *destination, unsigned number, const char *kind,
+                             struct sl_err *err)
+{
+    char name[32];
+    work_name(name, number, kind);
+    int work = open_work(destination, true);
+    int fd = work < 0 ? -1 : open_below(work, name, true);
+    return fd < 0 ? work_fail(destination, err) : fd;
+}
+
+char *sl_destination_work(struct sl_destination *destination, unsigned number, const char *kind,
+                          struct sl_err *err)
+{
+    sl_autoclose int fd = sl_destination_open_work(destination, number, kind, err);
+    return fd < 0
+               ? NULL
+               : sl_asprintf(err, "%s/" STATE "/" WORK "/%u.%s", destination->path, number, kind);
+}
+
+int sl_destination_discard(struct sl_destination *destination, unsigned number, const char *kind,
+                           struct sl_err *err)
+{
+    char name[32];
+    work_name(name, number, kind);
+    int work = open_work(destination, false);
+    if (work < 0 && errno == ENOENT)
+        return 0;
+    return work < 0 || sl_tree_remove(work, name) < 0
+               ? sl_tree_fail(err, errno, "clear " STATE "/" WORK " in", destination->path)
+               : 0;
+}
+
+void sl_destination_make_room(struct sl_destination *destination, uint64_t bytes,
+                              const struct sl_choice *choice)
+{
+    unsigned removed = 0;
+    int work = open_work(destination, false);
+    if (sl_room_check(destination->path, bytes, work < 0 ? 0 : sl_tree_bytes(work), NULL, NULL) ==
+        0)
+        return;
+    for (size_t i = 0; i < choice->objects.count; i++) {
+        const char *leaf, *file = sl_choice_file(choice, choice->objects.items[i].name);
+        struct stat status;
+        if (sl_name_check(file, strlen(file), NULL) < 0)
+            continue;
+        sl_autoclose int parent = sl_tree_parent(destination->fd, file, false, &leaf);
+        if (parent >= 0 && fstatat(parent, leaf, &status, AT_SYMLINK_NOFOLLOW) == 0 &&
+            S_ISREG(status.st_mode) && sl_tree_unlink(destination->fd, file) == 0)
+            removed++;
+    }
+    if (removed)
+        sl_log(SL_LOG_INFO,
+               "removed %u files of an earlier run from '%s': the new ones would not fit beside "
+               "them",
+               removed, destination->path);
+}
+
+/* ---- marks ---------------------------------------------------------------------------------- */
+
+int sl_destination_mark(struct sl_destination *destination, unsigned number,
+                        const struct sl_ready *ready, struct sl_err *err)
+{
+    char name[32], text[MARK_BYTES_MAX];
+    work_name(name, number, "mark");
+    int length =
+        snprintf(text, sizeof(text), "%s\n%s\n%s\n", ready->wish, ready->kind, ready->strip);
+    int work = open_work(destination, true);
+    if (work < 0)
+        return work_fail(destination, err);
+    return sl_tree_write(work, name, text, (size_t)length, err);
+}
+
+/* The next line, cut off; NULL at the end. */
+static char *next_line(char **text)
+{
+    char *line = *text, *end = line ? strchr(line, '\n') : NULL;
+    if (!end)
+        return NULL;
+    *end = 0;
+    *text = end + 1;
+    return line;
+}
+
+bool sl_destination_marked(struct sl_destination *destination, unsigned number, const char *wish,
+                           struct sl_ready *ready)
+{
+    char name[32];
+    sl_autobuf text = SL_BUF_INIT(MARK_BYTES_MAX);
+    work_name(name, number, "mark");
+    int work = open_work(destination, false);
+    if (work < 0 || sl_tree_read(work, name, &text, NULL) < 0)
+        return false;
+    char *rest = text.data, *old = next_line(&rest), *kind = next_line(&rest),
+         *strip = next_line(&rest);
+    if (!strip || strcmp(old, wish) != 0 || strlen(strip) >= sizeof(ready->strip) ||
+        (strcmp(kind, SL_WORK_LOAD) != 0 && strcmp(kind, SL_WORK_FILES) != 0))
+        return false;
+    if (wish != ready->wish)
+        snprintf(ready->wish, sizeof(ready->wish), "%s", wish);
+    snprintf(ready->kind, sizeof(ready->kind), "%s", kind);
+    snprintf(ready->strip, sizeof(ready->strip), "%s", strip);
+    return true;
+}
+
+/* ---- moving --------------------------------------------------------------------------------- */
+
+static int move_entries(int from, int to, const char *strip, unsigned depth, struct sl_err *err);
+
+/* A folder becomes one with the folder of that name, "" is `to` itself; fine if that is there. */
+static int move_folder(int from, const char *name, int to, const char *new_name, unsigned depth,
+                       struct sl_err *err)
+{
+    sl_autoclose int inside = openat(from, name, FOLDER | O_NOFOLLOW);
+    if (inside < 0)
+        return sl_tree_fail(err, errno, "open", name);
+    (void)fchmod(inside, 0755); /* a load seals its folders */
+    sl_autoclose int place = *new_name ? open_below(to, new_name, true) : dup(to);
+    if (place < 0)
+        return sl_tree_fail(err, errno, "make the folder", *new_name ? new_name : name);
+    struct stat status;
+    if (*new_name && fstat(place, &status) == 0 && status.st_uid == geteuid())
+        (void)fchmod(place, 0755);
+    if (move_entries(inside, place, "", depth + 1, err) < 0)
+        return -1;
+    return unlinkat(from, name, AT_REMOVEDIR) < 0 ? sl_tree_fail(err, errno, "remove", name) : 0;
+}
+
+static int move_file(int from, const char *name, const struct stat *status, int to,
+                     const char *new_name, struct sl_err *err)
+{
+    if (S_ISREG(status->st_mode) &&
+        fchmodat(from, name, status->st_mode & 0100 ? 0755 : 0644, 0) < 0)
+        return sl_tree_fail(err, errno, "set the mode of", name);
+    return renameat(from, name, to, new_name) < 0 ? sl_tree_fail(err, errno, "put into place", name)
+                                                  : 0;
+}
+
+static int move_entry(int from, const char *name, int to, const char *strip, unsigned depth,
+                      struct sl_err *err)
+{
+    struct stat status;
+    size_t cut = strlen(strip);
+    const char *new_name = strncmp(name, strip, cut) == 0 ? name + cut : name;
+    if (fstatat(from, name, &status, AT_SYMLINK_NOFOLLOW) < 0)
+        return errno == ENOENT ? 0 : sl_tree_fail(err, errno, "look at", name);
+    if (S_ISDIR(status.st_mode))
+        return move_folder(from, name, to, new_name, depth, err);
+    return move_file(from, name, &status, to, *new_name ? new_name : name, err);
+}
+
+static int move_entries(int from, int to, const char *strip, unsigned depth, struct sl_err *err)
+{
+    int own = openat(from, ".", FOLDER), done = 0;
+    DIR *folder = own < 0 ? NULL : fdopendir(own);
+    if (!folder || depth > FOLDER_DEPTH_MAX) {
+        done = sl_tree_fail(err, folder ? ELOOP : errno, "list", "a folder of the model");
+        if (folder)
+            closedir(folder);
+        else if (own >= 0)
+            close(own);
+        return done;
+    }
+    /* Again until a round finds nothing: what readdir tells of a folder that shrinks is open. */
+    for (bool moved = true; done == 0 && moved; rewinddir(folder)) {
+        moved = false;
+        for (struct dirent *entry; done == 0 && (entry = readdir(folder));) {
+            if ((depth == 0 && strcmp(entry->d_name, STATE) == 0) ||
+                strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
+                continue;
+            done = move_entry(from, entry->d_name, to, strip, depth, err);
+            moved = true;
+        }
+    }
+    closedir(folder);
+    return done;
+}
+
+int sl_destination_move(struct sl_destination *destination, unsigned number,
+                        const struct sl_ready *ready, struct sl_err *err)
+{
+    sl_autoclose int from = sl_destination_open_work(destination, number, ready->kind, err);
+    if (from < 0)
+        return -1;
+    if (move_entries(from, destination->fd, ready->strip, 0, err) < 0)
+        return sl_wrap(err, "cannot put the model into '%s'", destination->path);
+    return 0;
+}
+
+int sl_destination_link(struct sl_destination *destination, const char *name, const char *target,
+                        struct sl_err *err)
+{
+    if (symlinkat(target, destination->fd, name) == 0)
+        return 0;
+    if (errno != EEXIST)
+        return sl_tree_fail(err, errno, "link", name);
+    sl_log(SL_LOG_INFO, "'%s/%s' is there already and stays", destination->path, name);
+    return 0;
+}
+
+int sl_destination_clean(struct sl_destination *destination, struct sl_err *err)
+{
+    sl_autoclose int state = open_below(destination->fd, STATE, false);
+    if (state < 0)
+        return errno == ENOENT ? 0 : work_fail(destination, err);
+    sl_autoclose_(&destination->work_fd);
+    destination->work_fd = -1;
+    if (sl_tree_remove(state, WORK) < 0)
+        return sl_tree_fail(err, errno, "clear " STATE "/" WORK " in", destination->path);
+    (void)unlinkat(destination->fd, STATE, AT_REMOVEDIR); /* somebody else's state may be there */
+    return 0;
+}

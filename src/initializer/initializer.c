@@ -1,0 +1,430 @@
+/*
+ * Every pair is made ready first, in the work place of its destination: loaded, checked, and, if it
+ * is a single archive, unpacked. Only then, after a mark in every destination, files are moved to
+ * their places. A run that is killed before resumes its loads; one that is killed while moving goes
+ * on moving.
+ *
+ * Pairs are taken one after another: a load uses the whole network by itself.
+ */
+#include "initializer.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "choosing.h"
+#include "destination.h"
+#include "hash.h"
+#include "local_links.h"
+#include "log.h"
+#include "storage_env.h"
+#include "tree.h"
+#include "unpack.h"
+#include "url.h"
+
+enum { PAIRS_MAX = 1000, COMPLAINTS_MAX = 64 * 1024, CHANGED_TRIES = 2 };
+
+struct pair {
+    unsigned number;
+    const char *to;
+    struct sl_storage_uri uri;
+    struct sl_destination *destination; /* borrowed */
+    struct sl_local_links links;        /* to be made; or … */
+    struct sl_ready ready;              /* … moved, if it has a kind */
+    struct sl_initialized *done;
+};
+struct run {
+    const struct sl_initializer *job;
+    struct sl_patterns patterns;
+    struct pair *pairs;
+    struct sl_destination **destinations;
+    size_t pair_count, destination_count;
+};
+
+static void run_release(struct run *run)
+{
+    for (size_t i = 0; i < run->pair_count; i++)
+        sl_local_links_release(&run->pairs[i].links);
+    for (size_t i = 0; i < run->destination_count; i++)
+        sl_destination_free(run->destinations[i]);
+    free(run->pairs);
+    free(run->destinations);
+    sl_patterns_release(&run->patterns);
+}
+
+/* ---- a wish --------------------------------------------------------------------------------- */
+
+static void hash_text(struct sl_sha256 *sha, const char *text)
+{
+    sl_sha256_update(sha, text, strlen(text) + 1);
+}
+
+static void hash_list(struct sl_sha256 *sha, const struct sl_list *list)
+{
+    for (size_t i = 0; i < list->count; i++)
+        hash_text(sha, list->items[i]);
+    hash_text(sha, "");
+}
+
+/* Equal wishes are for the same files. */
+static int make_wish(const struct run *run, struct pair *pair, struct sl_err *err)
+{
+    const struct sl_initializer *job = run->job;
+    uint8_t digest[32];
+    SL_AUTO(sl_sha256) sha = sl_sha256_new(err);
+    if (!sha)
+        return -1;
+    hash_text(sha, pair->uri.text);
+    hash_list(sha, &run->patterns.allow);
+    hash_list(sha, &run->patterns.ignore);
+    hash_text(sha, job->strict_prefix ? "strict" : "");
+    for (size_t i = 0; i < job->setting_count; i++) {
+        hash_text(sha, job->settings[i].path);
+        hash_text(sha, job->settings[i].value);
+    }
+    sl_sha256_finish(sha, digest);
+    sl_hex(digest, sizeof(digest), pair->ready.wish);
+    return 0;
+}
+
+/* ---- an archive ----------------------------------------------------------------------------- */
+
+/* The one file that a load published: its folder and name; -1 with errno. */
+static int find_only_file(int fd, char name[256])
+{
+    DIR *folder = fdopendir(fd);
+    if (!folder) {
+        close(fd);
+        return -1;
+    }
+    int found = -1;
+    struct stat status;
+    errno = ENOENT;
+    for (struct dirent *entry; found < 0 && (entry = readdir(folder));) {
+        if (*entry->d_name == '.' ||
+            fstatat(dirfd(folder), entry->d_name, &status, AT_SYMLINK_NOFOLLOW) < 0)
+            continue;
+        int next = openat(dirfd(folder), entry->d_name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+        if (next < 0)
+            break;
+        snprintf(name, 256, "%s", entry->d_name);
+        found = S_ISDIR(status.st_mode) ? find_only_file(next, name) : next;
+    }
+    closedir(folder);
+    return found;
+}
+
+static int unpack_into(struct pair *pair, int from, enum sl_archive kind, struct sl_unpack *unpack,
+                       struct sl_err *err)
+{
+    struct stat status;
+    if (fstat(from, &status) < 0 || !S_ISREG(status.st_mode))
+        return sl_fail(err, SL_E_NOT_FOUND, "the archive is no regular file");
+    uint64_t bytes = (uint64_t)status.st_size;
+    int done = kind == SL_ARCHIVE_ZIP ? sl_unzip(from, bytes, unpack, err)
+                                      : sl_untar(from, bytes, unpack, err);
+    if (done < 0 || sl_unpack_finish(unpack, err) < 0)
+        return -1;
+    pair->done->unpacked = true;
+    pair->done->files = sl_unpack_files(unpack);
+    pair->done->bytes = sl_unpack_bytes(unpack);
+    return 0;
+}
+
+/* Unpack `from` into the work place; nothing of it remains there on failure. */
+static int unpack(struct run *run, struct pair *pair, int from, enum sl_archive kind,
+                  const char *name, struct sl_err *err)
+{
+    struct sl_destination *destination = pair->destination;
+    struct stat status;
+    if (sl_destination_discard(destination, pair->number, SL_WORK_FILES, err) < 0)
+        return -1;
+    sl_autoclose int into = sl_destination_open_work(destination, pair->number, SL_WORK_FILES, err);
+    if (into < 0 || fstat(from, &status) < 0)
+        return -1;
+    SL_AUTO(sl_unpack)
+    tree = sl_unpack_new(into, pair->to, (uint64_t)status.st_size, run->job->cancel, err);
+    if (tree && unpack_into(pair, from, kind, tree, err) == 0) {
+        snprintf(pair->ready.kind, sizeof(pair->ready.kind), SL_WORK_FILES);
+        return 0;
+    }
+    sl_destination_discard(destination, pair->number, SL_WORK_FILES, NULL);
+    return sl_wrap(err, "'%.300s'", name);
+}
+
+static int unpack_loaded(struct run *run, struct pair *pair, enum sl_archive kind,
+                         struct sl_err *err)
+{
+    char name[256];
+    int folder = sl_destination_open_work(pair->destination, pair->number, SL_WORK_LOAD, err);
+    if (folder < 0)
+        return -1;
+    sl_autoclose int from = find_only_file(folder, name);
+    if (from < 0)
+        return sl_tree_fail(err, errno, "open the archive in", pair->to);
+    if (kind == SL_ARCHIVE_NONE) {
+        kind = sl_archive_kind(name);
+        if (kind == SL_ARCHIVE_NONE)
+            return 0;
+    }
+    return unpack(run, pair, from, kind, name, err);
+}
+
+/* ---- a load --------------------------------------------------------------------------------- */
+
+/* A spec of the URI that publishes into the work place. */
+static int make_specs(const struct run *run, const struct pair *pair,
+                      const struct sl_storage_env *env, struct sl_specs *specs, struct sl_err *err)
+{
+    const struct sl_initializer *job = run->job;
+    size_t count = env->count + job->setting_count;
+    sl_autobuf complaints = SL_BUF_INIT(COMPLAINTS_MAX);
+    sl_autofree struct sl_spec_setting *settings = sl_alloc_array(count, sizeof(*settings), err);
+    sl_autofree char *work =
+        sl_destination_work(pair->destination, pair->number, SL_WORK_LOAD, err);
+    if (!settings || !work)
+        return -1;
+    memcpy(settings, env->items, env->count * sizeof(*settings));
+    if (job->setting_count)
+        memcpy(settings + env->count, job->settings, job->setting_count * sizeof(*settings));
+    const char *uri =
+        pair->uri.kind == SL_STORAGE_LOCAL ? sl_storage_local_path(pair->uri.text) : pair->uri.text;
+    return sl_spec_from_uri(uri, work, settings, count, specs, &complaints, err);
+}
+
+static int load(struct run *run, struct pair *pair, const struct sl_spec *spec, struct sl_err *err)
+{
+    sl_autofree char *tame = sl_uri_tame(pair->uri.text, err);
+    struct sl_progress *progress =
+        tame ? sl_progress_new(spec->metadata.name, tame, pair->to, err) : NULL;
+    if (!progress)
+        return -1;
+    struct sl_load_result *result = &pair->done->load;
+    int done = sl_load_run(spec, run->job->cancel, progress, result, err);
+    sl_progress_free(progress);
+    snprintf(result->path, sizeof(result->path), "%s", pair->to);
+    pair->done->files = result->files;
+    pair->done->bytes = result->bytes;
+    return done;
+}
+
+/* The objects of a prefix, as KServe chooses them. */
+static int load_chosen(struct run *run, struct pair *pair, struct sl_spec *spec, struct sl_err *err)
+{
+    __attribute__((cleanup(sl_choice_release))) struct sl_choice choice = {0};
+    struct sl_source_config config;
+    sl_load_source_config(spec, run->job->cancel, NULL, &config);
+    if (sl_choose(spec->source.uri, &config, run->job->strict_prefix, &run->patterns, &choice,
+                  err) < 0)
+        return -1;
+    if (*choice.strip && spec->sink.tmpfs.layout != SL_LAYOUT_VERBATIM)
+        return sl_fail(err, SL_E_USAGE,
+                       "'%.300s' takes several folders at once, which a layout cannot: end the "
+                       "URI with '/' or use --strict-prefix",
+                       spec->source.uri);
+    if (strlen(choice.strip) >= sizeof(pair->ready.strip))
+        return sl_fail(err, SL_E_USAGE, "the path in '%.100s…' is too long", spec->source.uri);
+    snprintf(pair->ready.strip, sizeof(pair->ready.strip), "%s", choice.strip);
+    sl_destination_make_room(pair->destination, choice.bytes, &choice);
+    struct sl_spec own = *spec; /* its strings are borrowed */
+    own.source.uri = choice.base_uri;
+    own.source.chosen = &choice.objects;
+    return load(run, pair, &own, err);
+}
+
+/* What was chosen may be overwritten before it is read: then once more from the listing on. */
+static int load_again(struct run *run, struct pair *pair, struct sl_spec *spec, bool prefix,
+                      struct sl_err *err)
+{
+    for (unsigned tries = 1;; tries++) {
+        struct sl_err why = SL_ERR_INIT;
+        int done = prefix ? load_chosen(run, pair, spec, &why) : load(run, pair, spec, &why);
+        if (done == 0)
+            return 0;
+        if (!prefix || tries == CHANGED_TRIES || why.kind != SL_E_INTEGRITY ||
+            strcmp(why.code, "changed") != 0) {
+            *err = why;
+            return -1;
+        }
+        sl_log(SL_LOG_WARN, "%s: listed once more", why.message);
+    }
+}
+
+static bool is_prefix(const struct pair *pair)
+{
+    struct stat status;
+    if (pair->uri.kind == SL_STORAGE_LOCAL)
+        return stat(sl_storage_local_path(pair->uri.text), &status) == 0 && S_ISDIR(status.st_mode);
+    return pair->uri.kind == SL_STORAGE_S3;
+}
+
+static int fetch_with(struct run *run, struct pair *pair, const struct sl_storage_env *env,
+                      struct sl_err *err)
+{
+    struct sl_specs specs = {0};
+    int done = make_specs(run, pair, env, &specs, err);
+    if (done == 0) {
+        struct sl_spec *spec = &specs.items[0];
+        done = load_again(run, pair, spec, is_prefix(pair), err);
+        snprintf(pair->ready.kind, sizeof(pair->ready.kind), SL_WORK_LOAD);
+        bool single = pair->done->files == 1 && spec->sink.tmpfs.layout == SL_LAYOUT_VERBATIM;
+        if (done == 0 && single)
+            done = unpack_loaded(run, pair,
+                                 pair->uri.kind == SL_STORAGE_HTTP
+                                     ? sl_archive_kind_of_url(pair->uri.text)
+                                     : SL_ARCHIVE_NONE,
+                                 err);
+    }
+    sl_specs_release(&specs);
+    return done;
+}
+
+static int fetch(struct run *run, struct pair *pair, struct sl_err *err)
+{
+    __attribute__((cleanup(sl_storage_env_release))) struct sl_storage_env env = {0};
+    if ((pair->uri.kind == SL_STORAGE_S3 && sl_storage_env_s3(&env, err) < 0) ||
+        (pair->uri.kind == SL_STORAGE_HTTP && sl_storage_env_http(&env, pair->uri.text, err) < 0))
+        return -1;
+    return fetch_with(run, pair, &env, err);
+}
+
+/* ---- local ---------------------------------------------------------------------------------- */
+
+static int find_local(struct run *run, struct pair *pair, struct sl_err *err)
+{
+    if (sl_local_links_find(&pair->links, sl_storage_local_path(pair->uri.text), &run->patterns,
+                            err) < 0)
+        return -1;
+    const char *only = pair->links.paths.items[0];
+    enum sl_archive kind = pair->links.paths.count == 1 ? sl_archive_kind(only) : SL_ARCHIVE_NONE;
+    pair->done->files = pair->links.paths.count;
+    pair->done->linked = kind == SL_ARCHIVE_NONE;
+    if (kind == SL_ARCHIVE_NONE)
+        return 0;
+    sl_autoclose int from = open(only, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    int done = from < 0 ? sl_fail_errno(err, SL_E_AUTH, errno, "cannot open '%.300s'", only)
+                        : unpack(run, pair, from, kind, only, err);
+    sl_local_links_release(&pair->links);
+    return done;
+}
+
+/* ---- all pairs ------------------------------------------------------------------------------ */
+
+static int make_ready(struct run *run, struct pair *pair, struct sl_err *err)
+{
+    if (sl_cancel_check(run->job->cancel, err) < 0 || make_wish(run, pair, err) < 0)
+        return -1;
+    if (sl_destination_marked(pair->destination, pair->number, pair->ready.wish, &pair->ready)) {
+        pair->done->moved = true;
+        return 0;
+    }
+    switch (pair->uri.kind) {
+    case SL_STORAGE_MOUNTED:
+        sl_log(SL_LOG_INFO, "'%s' is put there by a model agent: there is nothing to do",
+               pair->uri.text);
+        return 0;
+    case SL_STORAGE_LOCAL:
+        if (run->job->local == SL_INITIALIZER_LINK)
+            return find_local(run, pair, err);
+        return fetch(run, pair, err);
+    default:
+        return fetch(run, pair, err);
+    }
+}
+
+/* Which pair failed matters only if there are several. */
+static int wrap(const struct run *run, const struct pair *pair, struct sl_err *err)
+{
+    sl_autofree char *tame = run->pair_count > 1 ? sl_uri_tame(pair->uri.text, NULL) : NULL;
+    return tame ? sl_wrap(err, "'%.200s'", tame) : -1;
+}
+
+static int put_in_place(struct run *run, struct sl_err *err)
+{
+    for (size_t i = 0; i < run->pair_count; i++) {
+        struct pair *pair = &run->pairs[i];
+        if (*pair->ready.kind &&
+            sl_destination_mark(pair->destination, pair->number, &pair->ready, err) < 0)
+            return wrap(run, pair, err);
+    }
+    for (size_t i = 0; i < run->pair_count; i++) {
+        struct pair *pair = &run->pairs[i];
+        int done = *pair->ready.kind
+                       ? sl_destination_move(pair->destination, pair->number, &pair->ready, err)
+                       : sl_local_links_make(&pair->links, pair->destination, err);
+        if (done < 0)
+            return wrap(run, pair, err);
+    }
+    for (size_t i = 0; i < run->destination_count; i++)
+        if (sl_destination_clean(run->destinations[i], err) < 0)
+            return -1;
+    return 0;
+}
+
+static struct sl_destination *find_destination(struct run *run, const char *to, struct sl_err *err)
+{
+    for (size_t i = 0; i < run->destination_count; i++)
+        if (sl_destination_is(run->destinations[i], to))
+            return run->destinations[i];
+    struct sl_destination *made = sl_destination_open(to, run->job->cancel, err);
+    if (made)
+        run->destinations[run->destination_count++] = made;
+    return made;
+}
+
+/* All sources are judged before anything is made. */
+static int prepare(struct run *run, struct sl_initialized *done, struct sl_err *err)
+{
+    const struct sl_initializer *job = run->job;
+    run->pairs = sl_alloc_array(job->pair_count, sizeof(*run->pairs), err);
+    run->destinations = sl_alloc_array(job->pair_count, sizeof(struct sl_destination *), err);
+    if (!run->pairs || !run->destinations)
+        return -1;
+    for (; run->pair_count < job->pair_count; run->pair_count++) {
+        struct pair *pair = &run->pairs[run->pair_count];
+        *pair = (struct pair){.number = (unsigned)run->pair_count,
+                              .to = job->arguments[2 * run->pair_count + 1],
+                              .done = &done[run->pair_count]};
+        *pair->done = (struct sl_initialized){0};
+        if (sl_storage_uri_parse(job->arguments[2 * run->pair_count], &pair->uri, err) < 0)
+            return -1;
+    }
+    for (size_t i = 0; i < run->pair_count; i++) {
+        struct pair *pair = &run->pairs[i];
+        pair->destination = find_destination(run, pair->to, err);
+        if (!pair->destination)
+            return -1;
+    }
+    return 0;
+}
+
+static int refuse_confidential(struct sl_err *err)
+{
+    const char *wanted = getenv("CONFIDENTIAL_ENABLED");
+    if (!wanted || strcasecmp(wanted, "true") != 0)
+        return 0;
+    return sl_fail(err, SL_E_USAGE,
+                   "CONFIDENTIAL_ENABLED asks for keys from a confidential data hub, which sluice "
+                   "does not talk to: use KServe's confidential initializer, or .tensors files "
+                   "and --key-file");
+}
+
+int sl_initializer_run(const struct sl_initializer *job, struct sl_initialized *done,
+                       struct sl_err *err)
+{
+    __attribute__((cleanup(run_release))) struct run run = {.job = job};
+    if (job->pair_count > PAIRS_MAX)
+        return sl_fail(err, SL_E_USAGE, "more than %d sources", PAIRS_MAX);
+    if (refuse_confidential(err) < 0 || sl_patterns_read(&run.patterns, err) < 0 ||
+        prepare(&run, done, err) < 0)
+        return -1;
+    for (size_t i = 0; i < run.pair_count; i++)
+        if (make_ready(&run, &run.pairs[i], err) < 0)
+            return wrap(&run, &run.pairs[i], err);
+    return put_in_place(&run, err);
+}

@@ -1,0 +1,25 @@
+/* The bytes of an archive's file in order, unpacked if they are gzip. */
+#ifndef SL_PACKED_FILE_H
+#define SL_PACKED_FILE_H
+
+#include <stdint.h>
+
+#include "err.h"
+#include "mem.h"
+
+/** "gzip", "bzip2", "xz", "zstd" by the first bytes, NULL for none of them. */
+const char *sl_packing_name(const uint8_t *head, size_t bytes);
+
+struct sl_packed_file;
+/** fd (borrowed) holds `bytes` bytes; gzip is seen by its first two. */
+struct sl_packed_file *sl_packed_file_open(int fd, uint64_t bytes, struct sl_err *err);
+void sl_packed_file_free(struct sl_packed_file *file);
+SL_AUTO_DEFINE(sl_packed_file)
+/**
+ * The next bytes, at most `bytes`; *got is less only at the end. SL_E_FORMAT, code "gzip", for what
+ * is broken or cut off.
+ */
+int sl_packed_file_read(struct sl_packed_file *file, void *data, size_t bytes, size_t *got,
+                        struct sl_err *err);
+
+#endif

@@ -1,0 +1,195 @@
+/*
+ * Local things come first, as with KServe's own initializer: whatever exists as a path is one. Then
+ * the schemes that are somebody else's, each with the way out, and those of sluice last.
+ */
+#include "storage_uri.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+#include <unistd.h>
+
+#include "mem.h"
+#include "url.h"
+
+static bool begins(const char *text, const char *beginning)
+{
+    return strncasecmp(text, beginning, strlen(beginning)) == 0;
+}
+
+/* "sluice+s3://…", "sluice-big+s3://…": where the URI itself begins. */
+static const char *without_prefix(const char *argument)
+{
+    static const char word[] = "abcdefghijklmnopqrstuvwxyz0123456789-";
+    if (!begins(argument, "sluice"))
+        return argument;
+    const char *rest = argument + 6;
+    if (*rest == '-')
+        rest += strspn(rest, word);
+    return *rest == '+' ? rest + 1 : argument;
+}
+
+/* ---- kinds that are not read ---------------------------------------------------------------- */
+
+static const struct {
+    const char *scheme, *advice;
+} foreign[] = {
+    {"gs://", "Google Cloud Storage also speaks S3: use s3://BUCKET/PATH with the endpoint "
+              "https://storage.googleapis.com and an HMAC key"},
+    {"hf://", "copy the model to an object store once, or leave hf:// to KServe's own initializer"},
+    {"modelscope://",
+     "copy the model to an object store once, or leave modelscope:// to KServe's own initializer"},
+    {"hdfs://", "use an S3 gateway, or leave hdfs:// to KServe's own initializer"},
+    {"webhdfs://", "use an S3 gateway, or leave webhdfs:// to KServe's own initializer"},
+    {"oci://",
+     "images are KServe's own affair: let no ClusterStorageContainer of sluice match oci"},
+    {"oci+native://",
+     "images are KServe's own affair: let no ClusterStorageContainer of sluice match oci"},
+    {"oci+fetch://",
+     "images are KServe's own affair: let no ClusterStorageContainer of sluice match oci"},
+    {"pvc://", "KServe mounts a volume claim by itself and never asks an initializer for it"},
+};
+static const char azure_advice[] =
+    "use an S3 gateway, or leave Azure storage to KServe's own initializer",
+                  git_advice[] = "clone the repository in a Job and load its files from there";
+
+static bool is_azure(const char *uri)
+{
+    static const char *const hosts[] = {".blob.core.windows.net/", ".file.core.windows.net/",
+                                        ".blob.storage.azure.net/", ".file.storage.azure.net/"};
+    for (size_t i = 0; begins(uri, "https://") && i < SL_COUNT(hosts); i++)
+        if (strcasestr(uri, hosts[i]))
+            return true;
+    return false;
+}
+
+static bool is_repository(const char *uri)
+{
+    size_t bytes = strcspn(uri, "?#");
+    return begins(uri, "https://") && bytes > 4 && strncmp(uri + bytes - 4, ".git", 4) == 0;
+}
+
+static int refuse(const char *uri, const char *advice, struct sl_err *err)
+{
+    sl_autofree char *tame = sl_uri_tame(uri, err);
+    return tame ? sl_fail(err, SL_E_USAGE, "'%.300s' is not read by sluice: %s", tame, advice) : -1;
+}
+
+static int refuse_foreign(const char *uri, struct sl_err *err)
+{
+    for (size_t i = 0; i < SL_COUNT(foreign); i++)
+        if (begins(uri, foreign[i].scheme))
+            return refuse(uri, foreign[i].advice, err);
+    if (is_azure(uri))
+        return refuse(uri, azure_advice, err);
+    if (is_repository(uri))
+        return refuse(uri, git_advice, err);
+    return 0;
+}
+
+/* ---- kinds that are ------------------------------------------------------------------------- */
+
+const char *sl_storage_local_path(const char *text)
+{
+    return begins(text, "file://") ? text + 7 : text;
+}
+
+/* 1: it is local; 0: it is not; -1: it should be, but is not there. */
+static int parse_local(struct sl_storage_uri *uri, struct sl_err *err)
+{
+    const char *path = sl_storage_local_path(uri->text);
+    uri->kind = SL_STORAGE_LOCAL;
+    if (*path && access(path, F_OK) == 0)
+        return 1;
+    if (path == uri->text && begins(path, "/mnt/models")) {
+        uri->kind = SL_STORAGE_MOUNTED;
+        return 1;
+    }
+    if (path != uri->text || *path == '/')
+        return sl_fail(err, SL_E_NOT_FOUND, "there is no '%.400s': is the volume mounted?", path);
+    return 0;
+}
+
+static int no_file(const char *uri, struct sl_err *err)
+{
+    sl_autofree char *tame = sl_uri_tame(uri, err);
+    return tame ? sl_fail(err, SL_E_USAGE,
+                          "'%.300s' names no file: a web server has no listing, so give the URL "
+                          "of one",
+                          tame)
+                : -1;
+}
+
+static int parse_http(const char *uri, struct sl_err *err)
+{
+    const char *path = strstr(uri, "://") + 3;
+    size_t bytes = strcspn(path, "?#");
+    if (!memchr(path, '/', bytes) || path[bytes - 1] == '/')
+        return no_file(uri, err);
+    return 0;
+}
+
+int sl_storage_uri_parse(const char *argument, struct sl_storage_uri *uri, struct sl_err *err)
+{
+    *uri = (struct sl_storage_uri){.text = without_prefix(argument)};
+    int local = parse_local(uri, err);
+    if (local)
+        return local < 0 ? -1 : 0;
+    if (refuse_foreign(uri->text, err) < 0)
+        return -1;
+    if (begins(uri->text, "s3://")) {
+        uri->kind = SL_STORAGE_S3;
+        return 0;
+    }
+    if (begins(uri->text, "http://") || begins(uri->text, "https://")) {
+        uri->kind = SL_STORAGE_HTTP;
+        return parse_http(uri->text, err);
+    }
+    uri->kind = SL_STORAGE_OTHER;
+    if (begins(uri->text, "redis://") || begins(uri->text, "rediss://"))
+        return 0;
+    return sl_fail(err, SL_E_USAGE,
+                   "'%.300s' is no storage URI that is known: expected s3://, http://, https://, "
+                   "file:// or a path",
+                   strchr(uri->text, '@') ? "the URI" : uri->text);
+}
+
+/* ---- archives ------------------------------------------------------------------------------- */
+
+static bool ends(const char *name, size_t bytes, const char *end, bool exact)
+{
+    size_t length = strlen(end);
+    if (bytes <= length)
+        return false;
+    const char *tail = name + bytes - length;
+    return exact ? strncmp(tail, end, length) == 0 : strncasecmp(tail, end, length) == 0;
+}
+
+static enum sl_archive kind_of(const char *name, size_t bytes)
+{
+    static const char *const short_names[] = {".tar", ".tgz", ".taz", ".tz", ".tbz2", ".txz"};
+    static const char *const packings[] = {".gz", ".Z", ".bz2", ".xz", ".br"};
+    if (ends(name, bytes, ".zip", false))
+        return SL_ARCHIVE_ZIP;
+    for (size_t i = 0; i < SL_COUNT(short_names); i++)
+        if (ends(name, bytes, short_names[i], false))
+            return SL_ARCHIVE_TAR;
+    for (size_t i = 0; i < SL_COUNT(packings); i++)
+        if (ends(name, bytes, packings[i], true))
+            return ends(name, bytes - strlen(packings[i]), ".tar", false) ? SL_ARCHIVE_TAR
+                                                                          : SL_ARCHIVE_NONE;
+    return SL_ARCHIVE_NONE;
+}
+
+enum sl_archive sl_archive_kind(const char *name)
+{
+    return kind_of(name, strlen(name));
+}
+
+enum sl_archive sl_archive_kind_of_url(const char *url)
+{
+    size_t path = strcspn(url, "?#");
+    const char *query = url[path] == '?' ? url + path + 1 : "";
+    enum sl_archive kind = kind_of(url, path);
+    return kind ? kind : kind_of(query, strcspn(query, "#"));
+}
