@@ -12,6 +12,12 @@ for any pod spec. Each takes a dict:
   port       where it listens; sidecars do, at sidecar.port unless given
 */}}
 
+{{- define "sluice.needRoot" -}}
+{{- if not (and (hasKey . "root") .root) -}}
+{{- fail "sluice: `root` is missing from the dict: give it $, or $.Subcharts.sluice in a chart that depends on this one" -}}
+{{- end -}}
+{{- end -}}
+
 {{- define "sluice.modelNames" -}}
 {{- if .uri -}}
 {{- list | toJson -}}
@@ -40,16 +46,27 @@ for any pod spec. Each takes a dict:
 {{- end -}}
 {{- end -}}
 
+{{/* Do the models of a dict lie in memory? "true" or "". A volume that the pod has already is not judged. */}}
+{{- define "sluice.inMemory" -}}
+{{- if not .volumeName -}}
+{{- if or (not .volume) (eq (dig "emptyDir" "medium" "" (default dict .volume)) "Memory") -}}true{{- end -}}
+{{- end -}}
+{{- end -}}
+
 {{/* The resources of a dict: a memory limit is added where there is none. What is loaded into memory is charged here. */}}
 {{- define "sluice.loaderResources" -}}
-{{- $resources := deepCopy (default .root.Values.loader.resources .resources) -}}
-{{- if not (dig "limits" "memory" "" $resources) -}}
 {{- $bytes := include "sluice.modelBytes" . | int64 -}}
+{{- $resources := deepCopy (default .root.Values.loader.resources .resources) -}}
+{{- $given := dig "limits" "memory" "" $resources -}}
+{{- $limit := include "sluice.mebibytes" (add $bytes (include "sluice.bytes" .root.Values.loader.heap | int64)) -}}
+{{- if and $given (include "sluice.inMemory" .) (lt (include "sluice.bytes" $given | int64) $bytes) -}}
+{{- fail (printf "sluice: a memory limit of %v cannot hold %s of models: set it to at least %s, or leave it out" $given (include "sluice.mebibytes" $bytes) $limit) -}}
+{{- end -}}
+{{- if not $given -}}
 {{- if not $bytes -}}
 {{- $where := ternary "`size` beside `uri`" (printf "models.%s.size" (default "NAME" .model)) (hasKey . "uri") -}}
 {{- fail (printf "sluice: a container to load needs a memory limit: set %s (`sluice plan` tells it), or loader.resources.limits.memory" $where) -}}
 {{- end -}}
-{{- $limit := include "sluice.mebibytes" (add $bytes (include "sluice.bytes" .root.Values.loader.heap | int64)) -}}
 {{- $_ := set $resources "limits" (merge (dict "memory" $limit) (default dict $resources.limits)) -}}
 {{- if not (dig "requests" "memory" "" $resources) -}}
 {{- $_ := set $resources "requests" (merge (dict "memory" $limit) (default dict $resources.requests)) -}}
@@ -150,6 +167,7 @@ for any pod spec. Each takes a dict:
 
 {{/* The common part of both containers. */}}
 {{- define "sluice.loader" -}}
+{{- include "sluice.needRoot" . -}}
 name: {{ default "sluice-load" .containerName }}
 image: {{ include "sluice.image" .root | quote }}
 imagePullPolicy: {{ .root.Values.image.pullPolicy }}
@@ -193,6 +211,7 @@ volumeMounts:
 
 {{/* One element of initContainers: loads, publishes, stays, and serves health and metrics. */}}
 {{- define "sluice.sidecar" -}}
+{{- include "sluice.needRoot" . -}}
 {{- $sidecar := .root.Values.sidecar -}}
 {{- $own := dict "stay" true "port" (default $sidecar.port .port) -}}
 - {{ include "sluice.loader" (merge $own .) | nindent 2 | trim }}
@@ -210,6 +229,7 @@ volumeMounts:
 
 {{/* The volumes of the pod around either. */}}
 {{- define "sluice.volumes" -}}
+{{- include "sluice.needRoot" . -}}
 {{- $values := .root.Values -}}
 {{- if not .volumeName -}}
 - name: sluice-models
@@ -273,6 +293,7 @@ volumeMounts:
 
 {{/* One element of the engine's volumeMounts: the models, read-only. */}}
 {{- define "sluice.volumeMount" -}}
+{{- include "sluice.needRoot" . -}}
 - name: {{ default "sluice-models" .volumeName }}
   mountPath: {{ .root.Values.modelsPath }}
   readOnly: true

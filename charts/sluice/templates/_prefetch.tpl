@@ -30,6 +30,7 @@ podFailurePolicy:
     - action: Ignore
       onPodConditions:
         - type: DisruptionTarget
+          status: "True"
     {{- with $prefetch.finalExitCodes }}
     - action: FailJob
       onExitCodes:

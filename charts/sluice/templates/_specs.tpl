@@ -20,7 +20,7 @@ Specs: what `models` of the values becomes. A model without a sink goes to model
 apiVersion: sluice/v1alpha1
 kind: Model
 metadata:
-  name: {{ .name }}
+  name: {{ .name | quote }}
 {{ toYaml $spec }}
 {{- end -}}
 

@@ -22,6 +22,21 @@ What the schema cannot see: every complaint names the value and says what to do,
 {{- $wrong = append $wrong (printf "models.%s.spec.sink.tmpfs.path '%s' is not below modelsPath '%s', the only place that loaders can write: leave it out, or change modelsPath" $name $path $.Values.modelsPath) -}}
 {{- end -}}
 {{- end -}}
+{{- $wrong = concat $wrong (include "sluice.validatePlaces" . | fromJsonArray) -}}
+{{- toJson $wrong -}}
+{{- end -}}
+
+{{/* No two models into one directory: each would wait for the other and then replace it. */}}
+{{- define "sluice.validatePlaces" -}}
+{{- $wrong := list -}}
+{{- $places := dict -}}
+{{- range $name := keys .Values.models | sortAlpha -}}
+{{- $place := (include "sluice.spec" (dict "root" $ "name" $name) | fromYaml).sink.tmpfs.path -}}
+{{- if hasKey $places $place -}}
+{{- $wrong = append $wrong (printf "models.%s and models.%s are both published into %s: change sink.tmpfs.path of one" (get $places $place) $name $place) -}}
+{{- end -}}
+{{- $_ := set $places $place $name -}}
+{{- end -}}
 {{- toJson $wrong -}}
 {{- end -}}
 
@@ -42,6 +57,39 @@ What the schema cannot see: every complaint names the value and says what to do,
 {{- end -}}
 {{- if and $prefetch.claim.create (not $prefetch.volume) (not $prefetch.claim.size) -}}
 {{- $wrong = append $wrong "prefetch.claim.create: the claim needs a size: set prefetch.claim.size, as in 100Gi" -}}
+{{- end -}}
+{{- end -}}
+{{- if and $prefetch.schedule (not $prefetch.enabled) -}}
+{{- $wrong = append $wrong "prefetch.schedule: nothing runs at that time: set prefetch.enabled, or clear the schedule" -}}
+{{- end -}}
+{{- if and $prefetch.enabled (not $wrong) -}}
+{{- $wrong = include "sluice.validateRoom" . | fromJsonArray -}}
+{{- end -}}
+{{- toJson $wrong -}}
+{{- end -}}
+
+{{/* Do the models fit into the prefetch volume, and into the memory limit if that volume is memory? */}}
+{{- define "sluice.validateRoom" -}}
+{{- $prefetch := .Values.prefetch -}}
+{{- $wrong := list -}}
+{{- $names := include "sluice.prefetchModels" . | fromJsonArray -}}
+{{- $bytes := include "sluice.sizeOf" (dict "root" . "names" $names) | int64 -}}
+{{- $size := include "sluice.mebibytes" $bytes -}}
+{{- if and $bytes $prefetch.claim.create (not $prefetch.volume) -}}
+{{- if lt (include "sluice.bytes" $prefetch.claim.size | int64) $bytes -}}
+{{- $wrong = append $wrong (printf "prefetch.claim.size: %v cannot hold %s of models: make it larger, or choose fewer with prefetch.models" $prefetch.claim.size $size) -}}
+{{- end -}}
+{{- end -}}
+{{- if eq (dig "emptyDir" "medium" "" $prefetch.volume) "Memory" -}}
+{{- if not $bytes -}}
+{{- range $names -}}
+{{- if not (get $.Values.models .).size -}}
+{{- $wrong = append $wrong (printf "models.%s.size: prefetch.volume is memory, and a memory limit must hold it: set what `sluice plan` tells" .) -}}
+{{- end -}}
+{{- end -}}
+{{- else if lt (include "sluice.bytes" (dig "limits" "memory" 0 $prefetch.resources) | int64) $bytes -}}
+{{- $least := include "sluice.mebibytes" (add $bytes (include "sluice.bytes" .Values.loader.heap | int64)) -}}
+{{- $wrong = append $wrong (printf "prefetch.resources.limits.memory: %v cannot hold %s of models: set at least %s" (dig "limits" "memory" "none" $prefetch.resources) $size $least) -}}
 {{- end -}}
 {{- end -}}
 {{- toJson $wrong -}}
@@ -68,6 +116,9 @@ What the schema cannot see: every complaint names the value and says what to do,
 {{- $kserve := .Values.kserve.clusterStorageContainer -}}
 {{- if and $kserve.enabled (not (or $kserve.force (.Capabilities.APIVersions.Has "serving.kserve.io/v1alpha1"))) -}}
 {{- $wrong = append $wrong "kserve.clusterStorageContainer.enabled: the cluster does not know serving.kserve.io/v1alpha1: install KServe first, or set kserve.clusterStorageContainer.force" -}}
+{{- end -}}
+{{- if and $kserve.enabled (not (dig "limits" "memory" "" $kserve.resources)) -}}
+{{- $wrong = append $wrong "kserve.clusterStorageContainer.resources.limits.memory: KServe puts 1Gi where there is none: set what the largest model needs" -}}
 {{- end -}}
 {{- toJson $wrong -}}
 {{- end -}}
