@@ -33,8 +33,8 @@ double sl_bench_step(double full)
 {
     if (!(full > 0))
         return 1;
-    double power = pow(10, floor(log10(full / 5)));
-    double units = full / 5 / power;
+    double power = pow(10, floor(log10(full / 6)));
+    double units = full / 6 / power;
     return power * (units <= 1 ? 1 : units <= 2 ? 2 : units <= 5 ? 5 : 10);
 }
 

@@ -24,6 +24,8 @@ struct line {
     size_t held;      /* bytes of the answer that came with its head, at the buffer's begin */
     bool open;        /* connected */
     bool closing;     /* the server closes after this answer */
+    bool used;        /* has had an answer before */
+    bool silent;      /* nothing of the present answer has come */
     const char *name; /* of the object, for messages */
 };
 
@@ -59,7 +61,7 @@ static int connect_line(struct line *line, const char *url, const char *proxy, s
 {
     if (line->open && !line->closing && sl_link_idle(line->link))
         return 0;
-    line->open = line->closing = false;
+    line->open = line->closing = line->used = false;
     if (sl_link_open(line->link, url, proxy, err) < 0)
         return -1;
     for (;;) {
@@ -94,8 +96,10 @@ static ssize_t receive(struct line *line, uint8_t *data, size_t bytes, struct sl
 {
     for (;;) {
         ssize_t came = sl_link_recv(line->link, data, bytes, err);
-        if (came > 0)
+        if (came > 0) {
+            line->silent = false;
             return came;
+        }
         if (came == 0)
             return fail_line(line, err, "the server closed the connection early");
         if (came != SL_LINK_AGAIN || wait_for(line, false, err) < 0)
@@ -176,6 +180,32 @@ static int read_body(struct line *line, uint64_t bytes, struct sl_err *err)
     return 0;
 }
 
+static int ask(struct line *line, const char *url, const char *proxy, const struct sl_buf *text,
+               uint64_t bytes, struct sl_err *err)
+{
+    line->silent = true;
+    if (connect_line(line, url, proxy, err) < 0 || send_all(line, text, err) < 0 ||
+        read_head(line, bytes, err) < 0)
+        return -1;
+    line->used = true;
+    return read_body(line, bytes, err);
+}
+
+/* A connection that was closed while it waited is no failure of the server's. */
+static int ask_again(struct line *line, const char *url, const char *proxy,
+                     const struct sl_buf *text, uint64_t bytes, struct sl_err *err)
+{
+    struct sl_err why = SL_ERR_INIT;
+    if (ask(line, url, proxy, text, bytes, &why) == 0)
+        return 0;
+    if (why.kind == SL_E_NET && line->used && line->silent) {
+        line->open = false;
+        return ask(line, url, proxy, text, bytes, err);
+    }
+    *err = why;
+    return -1;
+}
+
 static int read_piece(struct line *line, const struct sl_bench_piece *piece, struct sl_err *err)
 {
     sl_autofree char *url = NULL, *proxy = NULL;
@@ -190,10 +220,7 @@ static int read_piece(struct line *line, const struct sl_bench_piece *piece, str
                        "the network cannot be measured through a proxy that reads along: set "
                        "no_proxy for '%.200s', or measure without network",
                        parsed.host);
-    uint64_t bytes = piece->end - piece->begin;
-    if (connect_line(line, url, proxy ? proxy : "", err) < 0 || send_all(line, &text, err) < 0)
-        return -1;
-    return read_head(line, bytes, err) < 0 ? -1 : read_body(line, bytes, err);
+    return ask_again(line, url, proxy ? proxy : "", &text, piece->end - piece->begin, err);
 }
 
 static int read_all(struct sl_bench_work *work, struct sl_err *err)

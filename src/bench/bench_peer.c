@@ -35,7 +35,7 @@ struct sl_bench_peer {
 };
 
 static const struct sl_bench_peer peers[] = {
-    {"curl", "curl", HTTP, {"-sSf", "--noproxy", "*", "-o", "{file}", "{uri}"}},
+    {"curl", "curl", HTTP, {"-sSf", "-o", "{file}", "{uri}"}},
     {"wget", "wget", HTTP, {"-q", "-O", "{file}", "{uri}"}},
     {"aria2c",
      "aria2c",
