@@ -80,9 +80,13 @@ class Cluster:
 
     def objects_of(self, text):
         """The objects of a manifest, as kubectl reads it, without asking the server about them."""
-        listed = json.loads(self.kubectl("create", "--dry-run=client", "--validate=false", "-o", "json", "-f", "-",
-                                         text=text))
-        return listed["items"] if listed["kind"] == "List" else [listed]
+        printed = self.kubectl("create", "--dry-run=client", "--validate=false", "-o", "json", "-f", "-", text=text)
+        reader, at, found = json.JSONDecoder(), 0, []
+        while at < len(printed.rstrip()):
+            item, at = reader.raw_decode(printed, at)
+            at += len(printed[at:]) - len(printed[at:].lstrip())
+            found += item["items"] if item["kind"] == "List" else [item]
+        return found
 
     # ---- pods -----------------------------------------------------------------------------------
 

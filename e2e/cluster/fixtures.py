@@ -125,3 +125,6 @@ def models(h):
     objects, to = h.fixture("minilm"), h.fixture("store")
     objects.put(to, BUCKET, "minilm/")
     return objects
+
+
+FIXTURES = {"store": store, "models": models}
