@@ -1,0 +1,71 @@
+/*
+ * Sidecars: NAME.sluice.json beside an object, with a CRC32C and a SHA-256 for each range of it, a
+ * tree hash over them and, if it was signed, a signature of minisign. docs/sidecars.md is the
+ * format. Texts in memory; reads no objects.
+ */
+#ifndef SL_SIDECAR_H
+#define SL_SIDECAR_H
+
+#include "buf.h"
+#include "minisign.h"
+#include "source.h"
+
+#define SL_SIDECAR_SUFFIX ".sluice.json"
+enum {
+    SL_SIDECAR_RANGE_BYTES = 8 * 1024 * 1024, /* unless asked for otherwise */
+    SL_SIDECAR_RANGE_BYTES_MIN = 64 * 1024,
+    SL_SIDECAR_RANGE_BYTES_MAX = 1024 * 1024 * 1024,
+    SL_SIDECAR_RANGES_MAX = 256 * 1024,
+    SL_SIDECAR_TEXT_BYTES_MAX = 24 * 1024 * 1024,
+    SL_SIDECAR_NAME_BYTES_MAX = 1024,
+};
+
+/** Range i is [i * range_bytes, (i + 1) * range_bytes) of the object, the last one shorter. */
+struct sl_sidecar_range {
+    uint32_t crc32c;
+    uint8_t sha256[32];
+};
+struct sl_sidecar {
+    char *name;                  /* the last part of the object's name */
+    uint64_t bytes, range_bytes; /* of the object; of a range */
+    struct sl_version made_from; /* what the store said of it then; members may be "" */
+    struct sl_sidecar_range *ranges;
+    size_t range_count; /* bytes / range_bytes, rounded up */
+    uint8_t tree[32];
+    char *signature; /* the text of a .minisig file over sl_sidecar_signed_text(); NULL: none */
+};
+
+/**
+ * One for an object of so many bytes, its ranges still to be filled in. name is the object's, its
+ * last part is taken. SL_E_USAGE if that is more than SL_SIDECAR_RANGES_MAX ranges.
+ */
+struct sl_sidecar *sl_sidecar_new(const char *name, uint64_t bytes, uint64_t range_bytes,
+                                  struct sl_err *err);
+void sl_sidecar_free(struct sl_sidecar *sidecar);
+SL_AUTO_DEFINE(sl_sidecar)
+/** The range's end; its begin is i * range_bytes. */
+uint64_t sl_sidecar_range_end(const struct sl_sidecar *sidecar, size_t i);
+/** The hash over all ranges, from `ranges`. */
+void sl_sidecar_tree(const struct sl_sidecar *sidecar, uint8_t tree[32]);
+/** What is signed: a few lines that hold name, sizes and `tree`. */
+int sl_sidecar_signed_text(const struct sl_sidecar *sidecar, struct sl_buf *text,
+                           struct sl_err *err);
+/** The file. */
+int sl_sidecar_write(const struct sl_sidecar *sidecar, struct sl_buf *text, struct sl_err *err);
+/**
+ * Parse a file; the text is changed. Every number is held against its limit and against the others,
+ * and the tree against the ranges. SL_E_INTEGRITY, code E_SIDECAR: what is wrong. Does not look at
+ * the signature.
+ */
+int sl_sidecar_parse(char *text, size_t bytes, struct sl_sidecar **sidecar, struct sl_err *err);
+/** Is it signed by this key, for an object of this name? SL_E_INTEGRITY, code E_SIGNATURE. */
+int sl_sidecar_check_signature(const struct sl_sidecar *sidecar, const char *name,
+                               const struct sl_minisign_key *key, struct sl_err *err);
+/**
+ * Does it speak of these bytes? NULL if nothing says otherwise: equal lengths, no two strong ETags
+ * or version ids that differ. Else why not, for people; text holds 256.
+ */
+const char *sl_sidecar_stale(const struct sl_sidecar *sidecar, uint64_t bytes,
+                             const struct sl_version *version, char text[256]);
+
+#endif
