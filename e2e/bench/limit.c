@@ -3,7 +3,8 @@
  *
  *     limit CONNECTIONS RANGE_BYTES < jobs
  *
- * A job is a line "BYTES URL", a URL is http://ADDRESS:PORT/PATH?QUERY.
+ * A job is a line "BYTES URL", a URL is http://ADDRESS:PORT/PATH?QUERY, or https, whose certificate
+ * is not looked at.
  *
  * Every connection is a thread with one keep-alive socket. Objects are cut into ranges of
  * RANGE_BYTES (0: whole objects), any free thread takes the next, and recv() writes straight into
@@ -16,6 +17,7 @@
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <openssl/ssl.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdint.h>
@@ -34,13 +36,19 @@ struct job {
     char *path; /* with its query */
     struct sockaddr_in address;
     uint64_t begin, end, at; /* range of the object, place in the mapping */
-    int whole;
+    int whole, tls;
+};
+
+struct link {
+    int fd;
+    SSL *ssl; /* NULL: plain */
 };
 
 static struct job *jobs;
 static size_t job_count;
 static atomic_size_t job_next;
 static uint8_t *memory;
+static SSL_CTX *tls;
 
 static void fail(const char *what)
 {
@@ -63,16 +71,30 @@ static double cpu(void)
            (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) / 1e6;
 }
 
-static int connect_to(const struct sockaddr_in *address)
+static struct link connect_to(const struct job *job)
 {
-    int one = 1, fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (fd < 0 || connect(fd, (const struct sockaddr *)address, sizeof(*address)) < 0)
+    struct link link = {socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), NULL};
+    int one = 1;
+    if (link.fd < 0 ||
+        connect(link.fd, (const struct sockaddr *)&job->address, sizeof(job->address)) < 0)
         fail("connect");
-    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
-    return fd;
+    setsockopt(link.fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+    if (job->tls) {
+        link.ssl = SSL_new(tls);
+        if (!link.ssl || SSL_set_fd(link.ssl, link.fd) != 1 || SSL_connect(link.ssl) != 1)
+            fail("TLS");
+    }
+    return link;
 }
 
-static void send_request(int fd, const struct job *job)
+static ssize_t take(const struct link *link, void *data, size_t bytes, int flags)
+{
+    if (!link->ssl)
+        return recv(link->fd, data, bytes, flags);
+    return SSL_read(link->ssl, data, bytes > 1 << 30 ? 1 << 30 : (int)bytes);
+}
+
+static void send_request(const struct link *link, const struct job *job)
 {
     char request[URL_MAX + 256], range[96] = "";
     if (!job->whole)
@@ -81,17 +103,18 @@ static void send_request(int fd, const struct job *job)
     int bytes =
         snprintf(request, sizeof(request), "GET %s HTTP/1.1\r\nHost: 127.0.0.1:%u\r\n%s\r\n",
                  job->path, ntohs(job->address.sin_port), range);
-    if (send(fd, request, (size_t)bytes, MSG_NOSIGNAL) != bytes)
+    if ((link->ssl ? SSL_write(link->ssl, request, bytes)
+                   : send(link->fd, request, (size_t)bytes, MSG_NOSIGNAL)) != bytes)
         fail("send");
 }
 
 /* Reads the head and what came with it; returns how many body bytes are there already. */
-static uint64_t read_head(int fd, uint8_t *body)
+static uint64_t read_head(const struct link *link, uint8_t *body)
 {
     char head[HEAD_MAX];
     size_t have = 0;
     for (;;) {
-        ssize_t got = recv(fd, head + have, sizeof(head) - 1 - have, 0);
+        ssize_t got = take(link, head + have, sizeof(head) - 1 - have, 0);
         if (got <= 0)
             fail("recv of a head");
         have += (size_t)got;
@@ -111,26 +134,27 @@ static uint64_t read_head(int fd, uint8_t *body)
 
 static void *reader(void *arg)
 {
+    struct link link = {-1, NULL};
     (void)arg;
-    int fd = -1;
     for (;;) {
         size_t next = atomic_fetch_add(&job_next, 1);
         if (next >= job_count)
             break;
         const struct job *job = &jobs[next];
-        if (fd < 0)
-            fd = connect_to(&job->address);
-        send_request(fd, job);
-        uint64_t bytes = job->end - job->begin, done = read_head(fd, memory + job->at);
+        if (link.fd < 0)
+            link = connect_to(job);
+        send_request(&link, job);
+        uint64_t bytes = job->end - job->begin, done = read_head(&link, memory + job->at);
         while (done < bytes) {
-            ssize_t got = recv(fd, memory + job->at + done, bytes - done, MSG_WAITALL);
+            ssize_t got = take(&link, memory + job->at + done, bytes - done, MSG_WAITALL);
             if (got <= 0)
                 fail("recv of a body");
             done += (uint64_t)got;
         }
     }
-    if (fd >= 0)
-        close(fd);
+    SSL_free(link.ssl);
+    if (link.fd >= 0)
+        close(link.fd);
     return NULL;
 }
 
@@ -139,7 +163,8 @@ static uint64_t add_object(const char *url, uint64_t bytes, uint64_t range_bytes
 {
     char host[64], path[URL_MAX] = "/";
     unsigned port = 80;
-    if (sscanf(url, "http://%63[0-9.]:%u%2047s", host, &port, path) < 2)
+    int secure = strncmp(url, "https:", 6) == 0;
+    if (sscanf(url + 4 + secure, "://%63[0-9.]:%u%2047s", host, &port, path) < 2)
         fail(url);
     uint64_t step = range_bytes ? range_bytes : bytes;
     for (uint64_t begin = 0; begin < bytes; begin += step) {
@@ -150,6 +175,7 @@ static uint64_t add_object(const char *url, uint64_t bytes, uint64_t range_bytes
         *job = (struct job){
             .begin = begin, .end = begin + step < bytes ? begin + step : bytes, .at = at + begin};
         job->whole = range_bytes == 0;
+        job->tls = secure;
         job->path = strdup(path);
         job->address.sin_family = AF_INET;
         job->address.sin_port = htons((uint16_t)port);
@@ -169,6 +195,9 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: limit CONNECTIONS RANGE_BYTES < jobs\n");
         return 2;
     }
+    tls = SSL_CTX_new(TLS_client_method());
+    if (!tls)
+        fail("TLS");
     while (scanf("%lu %2047s", &bytes, url) == 2)
         total = add_object(url, bytes, range_bytes, total);
     /* A head may bring up to HEAD_MAX bytes of body at once. */

@@ -1,5 +1,7 @@
 """The workloads and how each client is run at its best (facts and settings: docs/benchmarks.md).
 
+`place` says through what an object store or web server is reached: as it is, by HTTPS, or as a distant one.
+
 A workload knows its objects; a client is (command, extra environment, what it leaves). Sizes are those of
 published comparisons, so that shares and CPU per GB can be set beside them.
 """
@@ -14,16 +16,19 @@ from models import write_big
 
 BUCKET = "bench"
 HF = ("import sys, time, hf_transfer\nt = time.monotonic()\n"
-      "hf_transfer.download(url=sys.argv[1], filename=sys.argv[2], max_files=4, chunk_size=8 << 20, parallel_failures=3, max_retries=5)\n"
+      "hf_transfer.download(url=sys.argv[1], filename=sys.argv[2], max_files=int(sys.argv[3]), chunk_size=8 << 20, parallel_failures=3, max_retries=5)\n"
       "print('SECONDS', time.monotonic() - t)\n")
 
 
 class Workload:
     more_memory = 0  # what every client needs beside the destination
+    streams, transfers = 4, 8  # what peers are told where they can be
 
-    def __init__(self, name, title, transport, prefix, files, connections=4, range_bytes=8 << 20):
+    def __init__(self, name, title, transport, prefix, files, connections=4, range_bytes=8 << 20, place="", huge=False):
         self.name, self.title, self.transport, self.prefix, self.files = name, title, transport, prefix, files
-        self.connections, self.range_bytes = connections, range_bytes
+        self.connections, self.range_bytes, self.place, self.huge = connections, range_bytes, place, huge
+        if place == "distant":
+            self.streams, self.transfers = 16, 64
         self.bytes = sum(size for _, size in files)
         self.sha256 = {}
 
@@ -48,22 +53,35 @@ class Workload:
             if hashed:
                 assert sha256_file(path) == self.sha256[name], f"{name} is wrong"
 
+    def memory(self, bench):
+        """The tmpfs that it is loaded into."""
+        return bench.huge_tmpfs() if self.huge else bench.h.memory
+
+    def origin(self, bench):
+        if self.place == "https":
+            return bench.nginx.https + "/bench"
+        return bench.distant_origin() if self.place == "distant" else bench.origin
+
+    def store(self, bench):
+        return bench.distant_store() if self.place == "distant" else bench.store
+
     # ---- the clients ------------------------------------------------------------------------
 
     def limit(self, bench, directory):
         lines = []
         for name, _ in self.files:
             size = bench.objects[self.prefix + name][1]
-            url = (bench.store.presign(BUCKET, self.prefix + name) if self.transport == "s3"
-                   else f"{bench.origin}/{self.prefix}{name}")
+            url = (self.store(bench).presign(BUCKET, self.prefix + name) if self.transport == "s3"
+                   else f"{self.origin(bench)}/{self.prefix}{name}")
             lines.append(f"{size} {url}\n")
         return [bench.limit, str(self.connections), str(self.range_bytes)], {}, "".join(lines)
 
     def sluice(self, bench, directory):
-        uri = f"s3://{BUCKET}/{self.prefix}" if self.transport == "s3" else f"{bench.origin}/{self.prefix}"
+        uri = f"s3://{BUCKET}/{self.prefix}" if self.transport == "s3" else f"{self.origin(bench)}/{self.prefix}"
         if len(self.files) == 1:
             uri += self.files[0][0]
-        return [bench.h.program, "load", uri, "--to", directory, "--progress", "none", *bench.sluice_flags], {}, None
+        trust = ["--set", f"source.tls.caFile={bench.nginx.ca}"] if self.place == "https" else []
+        return [bench.h.program, "load", uri, "--to", directory, "--progress", "none", *trust, *bench.sluice_flags], {}, None
 
     def sluice_static(self, bench, directory):
         """The build of containers, where `scripts/build --static most` has made it: it starts faster."""
@@ -75,30 +93,34 @@ class Workload:
 
     def curl(self, bench, directory):
         name = self.files[0][0]
-        return [need_program("curl"), "-sf", "-o", os.path.join(directory, name), f"{bench.origin}/{self.prefix}{name}"], {}, None
+        return [need_program("curl"), "-sf", "--cacert", bench.nginx.ca, "-o", os.path.join(directory, name),
+                f"{self.origin(bench)}/{self.prefix}{name}"], {}, None
 
     def rclone(self, bench, directory):
         program, name = need_program("rclone"), self.files[0][0]
         if self.transport == "http":
-            return [program, "copyto", "--http-url", bench.origin, f":http:{self.prefix}{name}", os.path.join(directory, name),
-                    "--multi-thread-streams", "4", "--multi-thread-cutoff", "10M"], {}, None
-        s3 = ["--s3-provider", "Other", "--s3-env-auth", "--s3-endpoint", bench.store.endpoint, "--s3-force-path-style"]
+            return [program, "copyto", "--ca-cert", bench.nginx.ca, "--http-url", self.origin(bench), f":http:{self.prefix}{name}",
+                    os.path.join(directory, name), "--multi-thread-streams", str(self.streams), "--multi-thread-cutoff", "10M"], {}, None
+        s3 = ["--s3-provider", "Other", "--s3-env-auth", "--s3-endpoint", self.store(bench).endpoint, "--s3-force-path-style"]
         if len(self.files) == 1:
             return [program, "copyto", *s3, f":s3:{BUCKET}/{self.prefix}{name}", os.path.join(directory, name),
-                    "--multi-thread-streams", "4"], {}, None
-        return [program, "copy", *s3, f":s3:{BUCKET}/{self.prefix}", directory, "--transfers", "8", "--checkers", "8",
-                "--fast-list"], {}, None
+                    "--multi-thread-streams", str(self.streams)], {}, None
+        return [program, "copy", *s3, f":s3:{BUCKET}/{self.prefix}", directory, "--transfers", str(self.transfers),
+                "--checkers", "8", "--fast-list"], {}, None
 
     def s5cmd(self, bench, directory):
-        command = [bench.s5cmd(), "--endpoint-url", bench.store.endpoint, "cp"]
+        command = [bench.s5cmd(), "--endpoint-url", self.store(bench).endpoint, "cp"]
         if len(self.files) == 1:
             name = self.files[0][0]
+            command += ["--concurrency", "32", "--part-size", "8"] if self.place == "distant" else []
             return command + [f"s3://{BUCKET}/{self.prefix}{name}", os.path.join(directory, name)], {}, None
         return command + [f"s3://{BUCKET}/{self.prefix}*", directory + "/"], {}, None
 
     def hf_transfer(self, bench, directory):
         name = self.files[0][0]
-        return [bench.hf_python(), "-c", HF, f"{bench.origin}/{self.prefix}{name}", os.path.join(directory, name)], {}, None
+        files = "32" if self.place == "distant" else "4"
+        return [bench.hf_python(), "-c", HF, f"{self.origin(bench)}/{self.prefix}{name}", os.path.join(directory, name), files], \
+            {"SSL_CERT_FILE": bench.nginx.ca}, None
 
     def clients(self):
         """Names in the order of a round, the limit first."""
@@ -136,7 +158,7 @@ class Tensors(Workload):
 
     def peer(self, bench, readers, verify):
         secret = [] if self.kind == "plain" else [self.kind, self.secret()]
-        url = f"{bench.origin}/{self.prefix}{self.files[0][0]}"
+        url = f"{self.origin(bench)}/{self.prefix}{self.files[0][0]}"
         program = os.path.join(os.path.dirname(__file__), "tensorizer_peer.py")
         return [bench.tensorizer_python(), program, "read", url, str(readers), verify, *secret], {}, None
 
@@ -176,17 +198,25 @@ def small_file(path, size):
 
 
 def all_workloads():
-    gib2 = [("model.safetensors", 2 << 30)]
+    gib2, half = [("model.safetensors", 2 << 30)], [("model.safetensors", 512 << 20)]
     shards = [(f"model-{i + 1:05}-of-00024.safetensors", 100_000_000 // 4096 * 4096) for i in range(24)]
+    many = [(f"part-{i % 10}/object-{i:05}.bin", 65536) for i in range(2005)]
+    far = "30 ms away, 40 MB/s a connection"
     return {row.name: row for row in (
         Workload("w1", "2 GiB object, HTTP (nginx)", "http", "big/", gib2),
         Workload("w2", "2 GiB object, S3 (versitygw)", "s3", "big/", gib2),
         Workload("w3", "24 objects of 100 MB, S3 prefix (versitygw)", "s3", "shards/", shards),
-        Workload("w4", "2,005 objects of 64 KiB, S3 prefix (versitygw)", "s3", "many/",
-                 [(f"part-{i % 10}/object-{i:05}.bin", 65536) for i in range(2005)], 8, 0),
+        Workload("w1huge", "2 GiB object, HTTP (nginx), tmpfs with huge pages", "http", "big/", gib2, huge=True),
+        Workload("w2huge", "2 GiB object, S3 (versitygw), tmpfs with huge pages", "s3", "big/", gib2, huge=True),
+        Workload("w4", "2,005 objects of 64 KiB, S3 prefix (versitygw)", "s3", "many/", many, 8, 0),
         Tensors("w5plain", ".tensors of 1 GB to safetensors in tmpfs, CRC32 checked, HTTP (nginx)", "plain"),
         Tensors("w5key", ".tensors of 1 GB, encrypted by key, to safetensors in tmpfs, HTTP (nginx)", "key"),
         Tensors("w5passphrase", ".tensors of 1 GB, encrypted by passphrase, to safetensors in tmpfs, HTTP (nginx)", "passphrase"),
+        Workload("w6", "2 GiB object, HTTPS (nginx)", "http", "big/", gib2, place="https"),
+        Workload("w7http", f"512 MiB object, HTTP, {far}", "http", "half/", half, 32, place="distant"),
+        Workload("w7s3", f"512 MiB object, S3, {far}", "s3", "half/", half, 32, place="distant"),
+        Workload("w7shards", f"24 objects of 100 MB, S3 prefix, {far}", "s3", "shards/", shards, 32, place="distant"),
+        Workload("w7small", f"2,005 objects of 64 KiB, S3 prefix, {far}", "s3", "many/", many, 64, 0, place="distant"),
         Workload("w8http", "1 MB object, cold process, HTTP (nginx)", "http", "tiny/", [("model.safetensors", 1 << 20)]),
         Workload("w8s3", "1 MB object, cold process, S3 (versitygw)", "s3", "tiny/", [("model.safetensors", 1 << 20)]),
     )}
