@@ -322,7 +322,7 @@ START_TEST(every_failing_allocation_ends_it_in_order)
         if (!reached)
             break;
         ck_assert_msg(done == 0 || err.kind != SL_OK, "%u", nth);
-        step = 1 + nth / 60; /* the loads' own are tested elsewhere */
+        step = 1 + nth / 6; /* the loads' own are tested elsewhere */
     }
 }
 END_TEST
