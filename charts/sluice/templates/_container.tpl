@@ -172,7 +172,13 @@ name: {{ default "sluice-load" .containerName }}
 image: {{ include "sluice.image" .root | quote }}
 imagePullPolicy: {{ .root.Values.image.pullPolicy }}
 args:
+  {{- if .args }}
+  {{- range .args }}
+  - {{ . | quote }}
+  {{- end }}
+  {{- else }}
   {{- include "sluice.loadArgs" . | nindent 2 }}
+  {{- end }}
   {{- if .stay }}
   - --stay
   {{- end }}

@@ -24,7 +24,7 @@ annotations:
 {{- define "sluice.podSpec" -}}
 {{- $root := .root -}}
 {{- $pod := include "sluice.podSettings" . | fromJson -}}
-{{- $spec := dict "serviceAccountName" (include "sluice.serviceAccountName" $root) "automountServiceAccountToken" false -}}
+{{- $spec := dict "serviceAccountName" (include "sluice.serviceAccountName" $root) "automountServiceAccountToken" false "enableServiceLinks" false -}}
 {{- with include "sluice.imagePullSecrets" $root | fromYamlArray -}}
 {{- $_ := set $spec "imagePullSecrets" . -}}
 {{- end -}}

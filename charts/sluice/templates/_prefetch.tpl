@@ -11,7 +11,8 @@ persistentVolumeClaim:
 
 {{- define "sluice.prefetchJobSpec" -}}
 {{- $prefetch := .Values.prefetch -}}
-{{- $load := dict "root" . "models" (include "sluice.prefetchModels" . | fromJsonArray) "specFile" "prefetch.yaml" "resources" $prefetch.resources "volume" (include "sluice.prefetchVolume" . | fromYaml) -}}
+{{- $load := dict "root" . "models" (include "sluice.prefetchModels" . | fromJsonArray) "specFile" "prefetch.yaml"
+    "resources" $prefetch.resources "volume" (include "sluice.prefetchVolume" . | fromYaml) -}}
 {{- $pod := dict "root" . "component" "prefetch" "pod" $prefetch.pod -}}
 {{- if include "sluice.scraped" . -}}
 {{- $_ := set $load "port" .Values.sidecar.port -}}

@@ -6,6 +6,7 @@ What the schema cannot see: every complaint names the value and says what to do,
 {{- $wrong := concat
     (include "sluice.validateModels" . | fromJsonArray)
     (include "sluice.validatePrefetch" . | fromJsonArray)
+    (include "sluice.validateBenchmark" . | fromJsonArray)
     (include "sluice.validateMetrics" . | fromJsonArray)
     (include "sluice.validateNetwork" . | fromJsonArray)
     (include "sluice.validateSecrets" . | fromJsonArray) -}}
@@ -90,6 +91,23 @@ What the schema cannot see: every complaint names the value and says what to do,
 {{- else if lt (include "sluice.bytes" (dig "limits" "memory" 0 $prefetch.resources) | int64) $bytes -}}
 {{- $least := include "sluice.mebibytes" (add $bytes (include "sluice.bytes" .Values.loader.heap | int64)) -}}
 {{- $wrong = append $wrong (printf "prefetch.resources.limits.memory: %v cannot hold %s of models: set at least %s" (dig "limits" "memory" "none" $prefetch.resources) $size $least) -}}
+{{- end -}}
+{{- end -}}
+{{- toJson $wrong -}}
+{{- end -}}
+
+{{- define "sluice.validateBenchmark" -}}
+{{- $benchmark := .Values.benchmark -}}
+{{- $wrong := list -}}
+{{- if $benchmark.enabled -}}
+{{- if and $benchmark.model $benchmark.uri -}}
+{{- $wrong = append $wrong "benchmark.model and benchmark.uri: only one can be measured: clear the other" -}}
+{{- else if and $benchmark.model (not (hasKey .Values.models $benchmark.model)) -}}
+{{- $wrong = append $wrong (printf "benchmark.model: '%s' is not in models: add it there, or set benchmark.uri" $benchmark.model) -}}
+{{- else if not (or $benchmark.model $benchmark.uri) -}}
+{{- $wrong = append $wrong "benchmark.enabled: nothing to measure with: set benchmark.model or benchmark.uri" -}}
+{{- else if and $benchmark.uri (not $benchmark.size) (not (dig "limits" "memory" "" $benchmark.resources)) -}}
+{{- $wrong = append $wrong "benchmark.size: loads land in memory: set what the URI takes (`sluice plan` tells it), or benchmark.resources.limits.memory" -}}
 {{- end -}}
 {{- end -}}
 {{- toJson $wrong -}}
