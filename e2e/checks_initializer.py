@@ -266,12 +266,13 @@ def kserve_trees_equal_upstreams(h, store, web, python):
     done = subprocess.run([python, os.path.join(os.path.dirname(__file__), "kserve_peer.py")], input=json.dumps(theirs), text=True,
                           capture_output=True, timeout=300)
     assert done.returncode == 0, done.stderr[-800:]
-    wrong, failed = [], 0
+    wrong, failed, slowest = [], 0, (0, "")
     for number, ((environment, sources, places), answer) in enumerate(zip(cases, json.loads(done.stdout))):
         root = h.fresh("kserve")
         arguments = [text for pair in zip(sources, [os.path.join(root, place) for place in places]) for text in pair]
         run = h.sluice("initializer", *arguments, env=environment)
         failed += run.code != 0
+        slowest = max(slowest, (run.seconds, str(sources)))
         if run.code != answer["code"]:
             wrong.append(f"{sources} {answer}: {run.code} {run.err.strip()[-300:]}")
         elif run.code == 0:
@@ -281,7 +282,7 @@ def kserve_trees_equal_upstreams(h, store, web, python):
         else:
             assert not tree(root) or any(".sluice" in name for name in tree(root)), f"{sources}: {tree(root)}"
     assert not wrong, f"{len(wrong)} of {len(cases)} differ: " + "; ".join(wrong)[:3000]
-    return f"{len(cases)} cases, {failed} of them refused by both"
+    return f"{len(cases)} cases, {failed} of them refused by both; our slowest took {slowest[0]:.2f} s: {slowest[1]}"
 
 
 # ---- as KServe starts it --------------------------------------------------------------------------

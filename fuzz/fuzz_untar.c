@@ -1,0 +1,9 @@
+/* tar archives, plain and packed. */
+#include "fuzz_unpack.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
+{
+    return fuzz_unpack(data, bytes, sl_untar);
+}
