@@ -243,6 +243,9 @@ static int write_options(struct sl_buf *out, struct sl_err *err)
         "no terminal |\n"
         "| `KUBERNETES_SERVICE_HOST` | set in a container of Kubernetes: without "
         "`SLUICE_LOG_FORMAT`, logs are JSON unless stderr is a terminal |\n"
+        "| `SLUICE_NODE`, `SLUICE_POD`, `SLUICE_REGION`, `SLUICE_LINK_SPEED` | what `sluice bench` "
+        "says of where it ran; else `NODE_NAME` and `POD_NAME`, else `K8S_NODE_NAME`, "
+        "`K8S_POD_NAME`, `K8S_POD_REGION`, `K8S_LINK_SPEED` |\n"
         "| any | `${VAR}` in values of the spec |\n"
         "| `AWS_*` | credentials, region and endpoint of S3, as the AWS tools read them |\n"
         "| `http_proxy`, `https_proxy`, `no_proxy` | proxies, as curl reads them |\n",
