@@ -164,8 +164,7 @@ int sl_patterns_parse(const char *variable, const char *text, struct sl_list *li
     text += text ? strspn(text, " \t\r\n") : 0;
     if (!text || !*text)
         return 0;
-    json_t *document =
-        strchr("[\"{", *text) ? sl_json_parse(text, strlen(text), variable, NULL) : NULL;
+    json_t *document = strchr("[\"{", *text) ? json_loads(text, JSON_DECODE_ANY, NULL) : NULL;
     int done = 0;
     if (json_is_array(document))
         done = take_items(variable, document, list, err);

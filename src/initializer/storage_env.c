@@ -275,20 +275,32 @@ static int add_headers(struct sl_storage_env *env, const char *uri, struct sl_er
     return done;
 }
 
-/* The system's certificates and those of the ConfigMap, one behind the other. */
+/* As with the upstream a bundle that cannot be read is only told of; a lack of memory is an end. */
+static int read_bundle(struct sl_buf *all, const char *path, bool *read, struct sl_err *err)
+{
+    struct sl_err why = SL_ERR_INIT;
+    *read = path && sl_buf_read_file(all, path, &why) == 0;
+    if (why.kind == SL_E_NO_SPACE) {
+        *err = why;
+        return -1;
+    }
+    if (path && !*read)
+        sl_log(SL_LOG_WARN, "certificates are left out: %s", why.message);
+    return sl_buf_text(all, "\n", err);
+}
+
+/* The certificates of the ConfigMap and the system's, one behind the other. */
 static int add_both(struct sl_storage_env *env, const char *system, const char *mounted,
                     struct sl_err *err)
 {
     sl_autobuf all = SL_BUF_INIT(CERTIFICATES_BYTES_MAX);
-    struct sl_err why = SL_ERR_INIT;
-    if (sl_buf_read_file(&all, mounted, &why) < 0) {
-        sl_log(SL_LOG_WARN, "%s; only the system's certificates are trusted", why.message);
-        return why.kind == SL_E_NO_SPACE ? (*err = why, -1) : 0;
-    }
-    if (sl_buf_text(&all, "\n", err) < 0)
+    bool read;
+    if (read_bundle(&all, mounted, &read, err) < 0)
         return -1;
-    if (system && sl_buf_read_file(&all, system, &why) < 0)
-        sl_log(SL_LOG_WARN, "%s", why.message);
+    if (!read)
+        return 0;
+    if (read_bundle(&all, system, &read, err) < 0)
+        return -1;
     return set_file(env, "source.tls.caFile", sl_buf_string(&all), all.used,
                     "CA_BUNDLE_CONFIGMAP_NAME", err);
 }
