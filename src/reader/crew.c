@@ -217,6 +217,7 @@ static void steer(struct crew *crew)
     reader->locked.throttled += throttled;
     if (crew->thread)
         return;
+    sl_reader_know_distance(reader);
     reader->locked.wanted =
         sl_growth_tick(&reader->locked.growth, now, bytes, reader->locked.throttled);
     reader->locked.throttled = 0;

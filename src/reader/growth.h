@@ -3,6 +3,7 @@
 #ifndef SL_GROWTH_H
 #define SL_GROWTH_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 struct sl_growth {
@@ -15,10 +16,19 @@ struct sl_growth {
     uint64_t window_bytes;   /* bytes landed until then */
     uint64_t quiet_until_ns; /* no step before */
     double rate;             /* bytes/s before the step on trial */
+    uint64_t settle_ns;      /* until connections that were added have got going */
+    bool distance_known;
 };
 
 /** maximum >= connections >= 1. A maximum equal to connections never changes. */
 void sl_growth_init(struct sl_growth *growth, unsigned connections, unsigned maximum);
+/**
+ * How long the server takes to begin an answer (0: not known yet), and how large requests are on
+ * average. Far from a server every connection waits more than it brings, so a load begins with as
+ * many as fill an ordinary link. Only the first call that knows counts.
+ */
+void sl_growth_know_distance(struct sl_growth *growth, uint64_t first_byte_ns,
+                             uint64_t request_bytes);
 /**
  * Call often. now_ns: sl_now_ns() scale; bytes: landed since the beginning; throttled: answers 429
  * and 503 since the last call. Returns the connections wanted.

@@ -74,7 +74,18 @@ static void fit_memory(struct sl_reader *reader)
     unsigned first = config->connections ? reader->connections_max : reader->plan->connections;
     first = SL_MIN(SL_MAX(first, 1u), reader->connections_max);
     sl_growth_init(&reader->locked.growth, first, reader->connections_max);
-    reader->locked.wanted = first;
+    reader->locked.wanted = sl_reader_know_distance(reader);
+}
+
+unsigned sl_reader_know_distance(struct sl_reader *reader)
+{
+    const struct sl_plan *plan = reader->plan;
+    if (!plan->source_count || !plan->range_count)
+        return reader->locked.growth.connections;
+    uint64_t first_ns = sl_store_first_byte_ns(sl_source_store(plan->sources[0].source));
+    sl_growth_know_distance(&reader->locked.growth, first_ns,
+                            plan->fetch_bytes / plan->range_count);
+    return reader->locked.growth.connections;
 }
 
 /* A thread for each processor, with two connections or more: while one writes, another reads. */

@@ -242,5 +242,8 @@ unsigned sl_reader_lane_take_throttled(struct sl_reader_lane *lane);
 
 /** Drive the share of this thread until there is nothing left to read or the load fails. */
 void sl_crew_run(struct sl_reader *reader, unsigned thread);
+/** What the store's answers have shown so far goes into the growth, which says how many connections
+ * are wanted. With the lock, or before there are threads. */
+unsigned sl_reader_know_distance(struct sl_reader *reader);
 
 #endif

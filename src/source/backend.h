@@ -30,8 +30,11 @@ struct sl_store {
         /* connected and without a request, for the next fetch */
         struct sl_lane *lanes[SL_IDLE_LANES_MAX];
         unsigned lane_count;
+        uint64_t first_byte_ns; /* the shortest so far, 0: none */
     } locked;
 };
+/** A request was answered after so long. */
+void sl_store_note_first_byte(struct sl_store *store, uint64_t ns);
 
 struct sl_source {
     struct sl_store *store;

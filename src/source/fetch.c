@@ -156,9 +156,11 @@ int sl_fetch_start(struct sl_fetch *fetch, struct sl_source *source, uint64_t be
 
 static void count_bytes(struct sl_fetch *fetch, size_t bytes)
 {
-    if (fetch->at == fetch->try_begin)
-        sl_metric_observe(SL_M_FIRST_BYTE_SECONDS,
-                          (double)(sl_now_ns() - fetch->try_started_ns) / 1e9);
+    if (fetch->at == fetch->try_begin) {
+        uint64_t ns = sl_now_ns() - fetch->try_started_ns;
+        sl_metric_observe(SL_M_FIRST_BYTE_SECONDS, (double)ns / 1e9);
+        sl_store_note_first_byte(fetch->store, ns);
+    }
     fetch->at += bytes;
     sl_counter_add(&fetch->source->received, bytes);
     sl_metric_add(SL_M_SOURCE_BYTES, (int64_t)bytes);

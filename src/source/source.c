@@ -127,6 +127,19 @@ const char *sl_store_kind(const struct sl_store *store)
     return store->backend->name;
 }
 
+uint64_t sl_store_first_byte_ns(struct sl_store *store)
+{
+    SL_LOCKED(&store->locked.mutex);
+    return store->locked.first_byte_ns;
+}
+
+void sl_store_note_first_byte(struct sl_store *store, uint64_t ns)
+{
+    SL_LOCKED(&store->locked.mutex);
+    if (!store->locked.first_byte_ns || ns < store->locked.first_byte_ns)
+        store->locked.first_byte_ns = SL_MAX(ns, UINT64_C(1));
+}
+
 struct sl_cancel *sl_store_cancel(const struct sl_store *store)
 {
     return store->config.cancel;

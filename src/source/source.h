@@ -83,6 +83,9 @@ SL_AUTO_DEFINE(sl_store)
 const char *sl_store_uri(const struct sl_store *store);
 /** The scheme's row name: "file", "http", "s3", "redis". */
 const char *sl_store_kind(const struct sl_store *store);
+/** The shortest time from a request to the first byte of its answer so far, connecting included
+ * where it had to; 0: no answer yet. Any thread. */
+uint64_t sl_store_first_byte_ns(struct sl_store *store);
 /** What ends its waits, for callers that drive fetches themselves; may be NULL. */
 struct sl_cancel *sl_store_cancel(const struct sl_store *store);
 
