@@ -5,17 +5,16 @@ arbitrary user without a name, no capabilities, no home, a read-only root, the s
 profile, and what Kubernetes mounts: a volume, /dev/termination-log, /proc and the control groups.
 """
 import ctypes
+import hashlib
 import json
 import os
 import platform
-import shutil
-import signal
 import struct
 import subprocess
 import tarfile
 import time
 
-from harness import ROOT, Run, Skip, need_program, wait_for
+from harness import ROOT, Run, Skip, need_program, sha256_file, wait_for
 
 USER, VOLUME_GROUP = 12345, 4242
 MOUNTS = r"""
@@ -59,10 +58,23 @@ def install_filter():
         os._exit(99)
 
 
+def sources_digest():
+    """Of what a program is built from."""
+    digest = hashlib.sha256()
+    for part in ("cmake", "src"):
+        for parent, folders, names in os.walk(os.path.join(ROOT, part)):
+            folders.sort()
+            for name in sorted(names):
+                digest.update(sha256_file(os.path.join(parent, name)).encode())
+    digest.update(sha256_file(os.path.join(ROOT, "CMakeLists.txt")).encode())
+    return digest.hexdigest()
+
+
 class Image:
     """The archive, unpacked; .root can be the root of containers, .config is the image's."""
 
     def __init__(self, h, program):
+        self.sources = sources_digest()
         self.archive = os.path.join(h.directory("image"), "sluice.tar")
         self.root = h.directory("image-root")
         done = subprocess.run([os.path.join(ROOT, "scripts", "image"), "--archive", self.archive, "--program", program],
