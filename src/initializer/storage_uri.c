@@ -29,6 +29,11 @@ static const char *without_prefix(const char *argument)
     return *rest == '+' ? rest + 1 : argument;
 }
 
+char *sl_storage_uri_tame(const char *argument, struct sl_err *err)
+{
+    return sl_uri_tame(without_prefix(argument), err);
+}
+
 /* ---- kinds that are not read ---------------------------------------------------------------- */
 
 static const struct {

@@ -23,6 +23,8 @@ struct sl_storage_uri {
  * kind that is not read; SL_E_NOT_FOUND of a local path that is not there.
  */
 int sl_storage_uri_parse(const char *argument, struct sl_storage_uri *uri, struct sl_err *err);
+/** An argument fit for logs: without its "sluice+", user, password and query. free() it. */
+char *sl_storage_uri_tame(const char *argument, struct sl_err *err);
 /** The path of a local one; borrowed. */
 const char *sl_storage_local_path(const char *text);
 
