@@ -60,7 +60,7 @@ def image_archive_holds(h, image):
     assert image.config["rootfs"]["diff_ids"] == ["sha256:" + hashlib.sha256(layer).hexdigest()]
     document = sbom(image.root)
     packages = versions(document)
-    missing = {"sluice", "curl", "openssl", "libmicrohttpd", "c-ares", "glibc", "ca-certificates"} - set(packages)
+    missing = {"sluice", "curl", "openssl", "libmicrohttpd", "c-ares", "zlib", "glibc", "ca-certificates"} - set(packages)
     assert not missing and all(packages.values()), packages
     digests = {entry["name"]: entry["checksums"][0]["checksumValue"] for entry in document["packages"] if "checksums" in entry}
     assert digests["sluice"] == sha256_file(os.path.join(image.root, "sluice"))
@@ -106,6 +106,7 @@ class Engine:
             daemon, "--host", f"unix://{self.socket}", "--data-root", f"{directory}/data", "--exec-root", f"{directory}/exec",
             "--pidfile", f"{directory}/docker.pid", "--bridge", "none", "--iptables=false", "--ip-forward=false",
             "--ip-masq=false"])
+        h.mounts.append(f"{directory}/exec/netns/default")  # it leaves the one of --network host
         self.env = dict(os.environ, DOCKER_HOST=f"unix://{self.socket}", DOCKER_BUILDKIT="1", DOCKER=self.client)
 
         def up():
