@@ -11,6 +11,12 @@
 
 #include "hash_kind.h"
 
+/** What is done where the bytes do not match. */
+enum sl_check_again {
+    SL_AGAIN_NEVER,
+    SL_AGAIN_FETCH, /* they lie in the file as they came: they are fetched again, alone */
+    SL_AGAIN_LATER, /* checks within it fetch them again: it is judged anew when they have ended */
+};
 /**
  * A hash over prefix and then [begin, end) of a source, which lies at file_offset of file without
  * gaps.
@@ -28,8 +34,10 @@ struct sl_check {
                               this public key of 32 bytes, owned by the plan; else NULL */
     const char *what;      /* "tensor 'a.b'" or "object 'model.tensors'": owned by the plan */
     bool given;            /* the user gave it: checked even with hashes off */
-    bool ordered;  /* its bytes change before they land: whoever changes them hashes them, in
-                      order, and verify passes it over */
+    bool ordered; /* its bytes change before they land: whoever changes them hashes them, in
+                     order, and verify passes it over */
+    enum sl_check_again again;
+    bool range;    /* of the object that `what` names: messages say which bytes */
     bool computed; /* nothing is expected: the hash is told (sl_verify_config.computed) */
 };
 

@@ -137,6 +137,7 @@ static void note_plan(struct load *load, const struct sl_plan *plan)
     result->files = plan->file_count;
     result->connections = plan->connections;
     result->checks = plan->check_count;
+    result->sidecars = plan->sidecar_count;
     result->index_requests = plan->index_requests;
     snprintf(result->uri, sizeof(result->uri), "%s", sl_plan_uri(plan));
 }
@@ -377,6 +378,7 @@ int sl_load_run(const struct sl_spec *spec, struct sl_cancel *cancel, struct sl_
     struct load load = {spec, cancel, progress, result ? result : &own_result, sl_now_ns()};
     struct sl_err why = SL_ERR_INIT;
     struct sl_progress *own = NULL;
+    result->refetched_ranges = view.refetched;
     *load.result = (struct sl_load_result){0};
     if (spec->sink.tmpfs.path)
         snprintf(load.result->path, sizeof(load.result->path), "%s", spec->sink.tmpfs.path);

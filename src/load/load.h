@@ -12,7 +12,7 @@ struct sl_load_result {
     uint64_t bytes, fetched, resumed, verified, unhashed;
     uint64_t tensors, objects, files;
     uint64_t decrypted, cast, sliced; /* of the tensors */
-    uint64_t checks, index_requests, retries;
+    uint64_t checks, sidecars, index_requests, retries, refetched_ranges;
     unsigned connections;
     double seconds, plan_seconds, key_seconds, read_seconds, publish_seconds;
     char path[512], uri[512]; /* without secrets */

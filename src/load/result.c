@@ -18,6 +18,7 @@ void sl_load_result_json(struct sl_json *json, const struct sl_load_result *resu
     sl_json_key_uint(json, "verified", result->verified);
     sl_json_key_uint(json, "unhashed", result->unhashed);
     sl_json_key_uint(json, "checks", result->checks);
+    sl_json_key_uint(json, "sidecars", result->sidecars);
     sl_json_key_uint(json, "tensors", result->tensors);
     sl_json_key_uint(json, "decrypted", result->decrypted);
     sl_json_key_uint(json, "cast", result->cast);
@@ -26,6 +27,7 @@ void sl_load_result_json(struct sl_json *json, const struct sl_load_result *resu
     sl_json_key_uint(json, "files", result->files);
     sl_json_key_uint(json, "index_requests", result->index_requests);
     sl_json_key_uint(json, "retries", result->retries);
+    sl_json_key_uint(json, "refetched_ranges", result->refetched_ranges);
     sl_json_key_uint(json, "connections", result->connections);
     sl_json_key_double(json, "seconds", result->seconds);
     sl_json_key_double(json, "plan_seconds", result->plan_seconds);
@@ -67,6 +69,10 @@ const char *sl_load_summary(const struct sl_load_result *result, char text[512])
     if (result->checks)
         used += snprintf(text + used, 512 - (size_t)used, "; %" PRIu64 " hashes checked and right",
                          result->checks);
+    if (result->refetched_ranges)
+        used += snprintf(text + used, 512 - (size_t)used,
+                         "; bytes came wrong and were fetched again %" PRIu64 " times",
+                         result->refetched_ranges);
     if (result->unhashed)
         snprintf(text + used, 512 - (size_t)used, "; %s came without a hash",
                  sl_human_bytes(result->unhashed, unhashed));

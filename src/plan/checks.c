@@ -103,6 +103,8 @@ static int check_index(struct sl_plan *plan, uint32_t first, struct sl_err *err)
         struct spot spot = {tensor, index, source, source, tensor->begin};
         if (!has_hashes(plan, tensor) || tensor->encrypted)
             continue;
+        if (sl_plan_sidecar(plan, source) && plan->own->spec->verify.hashes != SL_HASHES_ALL)
+            continue; /* its ranges have hashes as cheap */
         plan->own->covered[source] += tensor->end - tensor->begin;
         if (add_tensor_hashes(plan, &spot, err) < 0)
             return -1;
@@ -238,8 +240,9 @@ static int make_room(struct sl_plan *plan, struct sl_err *err)
     size_t bytes = 1;
     for (size_t i = 0; i < wanted->count; i++)
         bytes += strlen(wanted->keys[i]) + sizeof("object ''");
-    for (size_t i = 0; i < plan->source_count && sl_plan_is_signed(plan->own->spec); i++)
-        bytes += strlen(plan->sources[i].name) + sizeof("object ''");
+    size_t texts = sl_plan_is_signed(plan->own->spec) + (plan->own->sidecars != NULL);
+    for (size_t i = 0; i < plan->source_count; i++)
+        bytes += texts * (strlen(plan->sources[i].name) + sizeof("object ''"));
     plan->own->texts = (struct sl_buf)SL_BUF_INIT(bytes);
     return bytes == 1
                ? 0
@@ -314,7 +317,8 @@ int sl_plan_check(struct sl_plan *plan, struct sl_err *err)
     if (!plan->own->covered)
         return -1;
     int done = plan->mappings ? check_targets(plan, err) : check_indexes(plan, err);
-    if (done < 0 || check_objects(plan, err) < 0 || sl_plan_check_signatures(plan, err) < 0)
+    if (done < 0 || check_objects(plan, err) < 0 || sl_plan_check_signatures(plan, err) < 0 ||
+        sl_plan_check_ranges(plan, err) < 0)
         return -1;
     return count_unhashed(plan, err);
 }

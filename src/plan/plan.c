@@ -39,6 +39,7 @@ static void own_free(struct sl_plan_own *own)
     free(own->covered);
     sl_keys_free(own->keys);
     free(own->signer);
+    sl_plan_free_sidecars(own);
     free(own);
 }
 
@@ -220,7 +221,9 @@ static int refuse_signed(const struct sl_plan *plan, struct sl_err *err)
 static int prepare(struct sl_plan *plan, const struct sl_source_config *config, struct sl_err *err)
 {
     if (refuse_signed(plan, err) < 0 || sl_plan_gather(plan, config, err) < 0 ||
-        sl_plan_open(plan, err) < 0 || sl_plan_add_sources(plan, err) < 0 || unlock(plan, err) < 0)
+        sl_plan_set_sidecars_aside(plan, err) < 0 || sl_plan_open(plan, err) < 0 ||
+        sl_plan_add_sources(plan, err) < 0 || sl_plan_read_sidecars(plan, err) < 0 ||
+        unlock(plan, err) < 0)
         return -1;
     return plan->own->picks ? sl_plan_select(plan, err) : 0;
 }
@@ -326,6 +329,7 @@ void sl_plan_json(struct sl_json *json, const struct sl_plan *plan)
     sl_json_key_uint(json, "connections", plan->connections);
     sl_json_key_uint(json, "connections_max", plan->connections_max);
     sl_json_key_uint(json, "checks", plan->check_count);
+    sl_json_key_uint(json, "sidecars", plan->sidecar_count);
     sl_json_key_uint(json, "fetch_bytes", plan->fetch_bytes);
     sl_json_key_uint(json, "skipped_bytes", plan->skipped_bytes);
     sl_json_key_uint(json, "destination_bytes", plan->sink_bytes);

@@ -99,6 +99,7 @@ struct sl_plan {
     size_t check_count;
     struct sl_plan_tensor *tensors;
     size_t tensor_count;
+    size_t sidecar_count;    /* objects that are checked by one, see sidecars.c */
     uint64_t fetch_bytes;    /* over the network, gaps included */
     uint64_t skipped_bytes;  /* of the objects, not fetched */
     uint64_t sink_bytes;     /* at the destination */

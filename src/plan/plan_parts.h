@@ -16,6 +16,12 @@ struct sl_candidate {
     struct sl_index *index;
 };
 
+/** A sidecar that the listing shows, or that was read. */
+struct sl_plan_sidecar {
+    char *name; /* of the object */
+    uint64_t bytes;
+};
+
 struct sl_plan_own {
     const struct sl_spec *spec;
     struct sl_store *store;
@@ -27,9 +33,14 @@ struct sl_plan_own {
     bool picks; /* single tensors are read: the layout is not verbatim, or targets were asked for */
     struct sl_layout *layout;
     struct sl_minisign_key *signer;
-    struct sl_keys *keys; /* NULL: none; the indexes' tensors point to them */
-    struct sl_buf texts;  /* what of the whole-object checks */
-    uint64_t *covered;    /* per source: bytes below a check */
+    struct sl_plan_sidecar *listed; /* sidecars beside objects of a listing, by name */
+    size_t listed_count, listed_capacity;
+    struct sl_sidecar **sidecars; /* one a source, NULL: none; NULL: of no source */
+    bool *authentic;              /* one a source: its sidecar is signed by the signer */
+    size_t sidecars_of;           /* how many of both */
+    struct sl_keys *keys;         /* NULL: none; the indexes' tensors point to them */
+    struct sl_buf texts;          /* what of the whole-object checks */
+    uint64_t *covered;            /* per source: bytes below a check */
     size_t source_capacity, covered_capacity, file_capacity, extent_capacity, range_capacity,
         literal_capacity, check_capacity, tensor_capacity;
     uint64_t left_out_bytes; /* of objects that the plan does not read at all */
@@ -91,6 +102,17 @@ int sl_plan_lay_tensorizer(struct sl_plan *plan, const struct sl_tensor *const *
                            struct sl_err *err);
 /** assemble_tensorizer.c: what of that file is neither data nor the head of the layout. */
 int sl_plan_add_heads(struct sl_plan *plan, struct sl_err *err);
+/** sidecars.c: objects that are sidecars of others leave the candidates, as verify.sidecar says. */
+int sl_plan_set_sidecars_aside(struct sl_plan *plan, struct sl_err *err);
+/** sidecars.c: own->sidecars of the sources that have one, read side by side and judged. */
+int sl_plan_read_sidecars(struct sl_plan *plan, struct sl_err *err);
+/** sidecars.c: a check for each range of the sources that have one, and what follows for others. */
+int sl_plan_check_ranges(struct sl_plan *plan, struct sl_err *err);
+/** sidecars.c: the sidecar of a source, or NULL. */
+const struct sl_sidecar *sl_plan_sidecar(const struct sl_plan *plan, uint32_t source);
+void sl_plan_free_sidecars(struct sl_plan_own *own);
+/** signatures.c: own->signer from the spec. */
+int sl_plan_read_signer(struct sl_plan *plan, struct sl_err *err);
 /** checks.c: one more. */
 int sl_plan_add_check(struct sl_plan *plan, const struct sl_check *check, struct sl_err *err);
 /** checks.c: "object 'NAME'", owned by the plan; at most one for each hash that the user gave and

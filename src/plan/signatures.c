@@ -175,16 +175,23 @@ static int check_signed(struct sl_plan *plan, uint32_t source, struct sl_err *er
     return sl_plan_add_check(plan, &of_text, err);
 }
 
+int sl_plan_read_signer(struct sl_plan *plan, struct sl_err *err)
+{
+    struct sl_plan_own *own = plan->own;
+    if (!sl_plan_is_signed(own->spec) || own->signer)
+        return 0;
+    own->signer = sl_alloc(sizeof(*own->signer), err);
+    return own->signer ? read_key(own, own->signer, err) : -1;
+}
+
 int sl_plan_check_signatures(struct sl_plan *plan, struct sl_err *err)
 {
     struct sl_plan_own *own = plan->own;
     if (!sl_plan_is_signed(own->spec))
         return 0;
-    own->signer = sl_alloc(sizeof(*own->signer), err);
-    if (!own->signer || read_key(own, own->signer, err) < 0)
-        return -1;
     for (uint32_t i = 0; i < plan->source_count; i++)
-        if (!signs_another(plan, plan->sources[i].name) && check_signed(plan, i, err) < 0)
+        if (!(own->authentic && own->authentic[i]) && !signs_another(plan, plan->sources[i].name) &&
+            check_signed(plan, i, err) < 0)
             return -1;
     return 0;
 }

@@ -10,7 +10,7 @@
 #include "hash.h"
 #include "reader_parts.h"
 
-enum { HASHES = 2, CRC32 = 0, SHA256 = 1 };
+enum { HASHES = 2, CRC32 = 0, SHA256 = 1, CHUNK_BYTES = 256 * 1024 };
 
 /* What is known of one header; guarded by the lock. */
 struct digests {
@@ -134,6 +134,44 @@ int sl_heads_feed_landed(struct sl_heads *heads, uint32_t file, uint64_t offset,
                          struct sl_err *err)
 {
     return heads ? sl_verify_feed_landed(heads->verify, file, offset, bytes, err) : 0;
+}
+
+static int redo(struct sl_heads *heads, const struct sl_head *head, struct sl_err *err)
+{
+    struct digests digests = {.known = HASHES};
+    SL_AUTO(sl_sha256) sha = sl_sha256_new(err);
+    sl_autofree uint8_t *chunk = sha ? sl_alloc_aligned(4096, CHUNK_BYTES, err) : NULL;
+    if (!chunk)
+        return -1;
+    uint32_t crc = sl_crc32(0, head->header->prefix, head->header->prefix_bytes);
+    sl_sha256_update(sha, head->header->prefix, head->header->prefix_bytes);
+    uint64_t at = head->header->offset + head->header->bytes, end = at + head->bytes;
+    while (at < end) {
+        size_t bytes = (size_t)SL_MIN(end - at, (uint64_t)CHUNK_BYTES);
+        if (read_back(heads, head->file, at, chunk, bytes, err) < 0)
+            return -1;
+        crc = sl_crc32(crc, chunk, bytes);
+        sl_sha256_update(sha, chunk, bytes);
+        at += bytes;
+    }
+    for (int i = 0; i < 4; i++)
+        digests.value[CRC32][i] = (uint8_t)(crc >> (24 - 8 * i));
+    sl_sha256_finish(sha, digests.value[SHA256]);
+    return write_head(heads, head, &digests, err);
+}
+
+int sl_heads_redo(struct sl_heads *heads, uint32_t file, uint64_t begin, uint64_t end,
+                  struct sl_err *err)
+{
+    const struct sl_plan *plan = heads ? heads->reader->plan : NULL;
+    for (size_t i = 0; heads && i < plan->head_count; i++) {
+        const struct sl_head *head = &plan->heads[i];
+        uint64_t first = head->header->offset + head->header->bytes;
+        if (head->file == file && first < end && first + head->bytes > begin &&
+            redo(heads, head, err) < 0)
+            return -1;
+    }
+    return 0;
 }
 
 int sl_heads_finish(struct sl_heads *heads, struct sl_err *err)

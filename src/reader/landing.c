@@ -89,16 +89,20 @@ int sl_landing_note(struct sl_landing *landing, uint32_t file, uint64_t begin, u
     return 0;
 }
 
-static int note(struct sl_landing *landing, uint32_t file, uint64_t offset, const uint8_t *data,
-                size_t bytes, struct sl_err *err)
+/* What a check needs, too, is computed once. */
+static int note_and_check(struct sl_landing *landing, const struct sl_extent *extent,
+                          uint64_t begin, uint64_t offset, const uint8_t *data, size_t bytes,
+                          struct sl_err *err)
 {
-    if (!landing->reader->journal)
-        return 0;
-    if (open_stretch(landing, file, offset, err) < 0)
+    struct sl_reader *reader = landing->reader;
+    uint32_t crc = sl_crc32c(0, data, bytes);
+    if (open_stretch(landing, extent->file, offset, err) < 0)
         return -1;
-    landing->crc = sl_crc32c(landing->crc, data, bytes);
-    landing->end += bytes;
-    return 0;
+    landing->crc = landing->begin == offset ? crc : sl_crc32c_combine(landing->crc, crc, bytes);
+    landing->end = offset + bytes;
+    if (sl_heads_feed(reader->heads, extent->file, offset, data, bytes, err) < 0)
+        return -1;
+    return sl_verify_feed_known(reader->verify, extent->source, begin, data, bytes, crc, err);
 }
 
 /* The bytes are in the sink: count, note, check. */
@@ -108,8 +112,9 @@ static int landed(struct sl_landing *landing, const struct sl_extent *extent, ui
     struct sl_reader *reader = landing->reader;
     count(reader, bytes);
     uint64_t offset = extent->file_offset + (begin - extent->begin);
-    if (note(landing, extent->file, offset, data, bytes, err) < 0 ||
-        sl_heads_feed(reader->heads, extent->file, offset, data, bytes, err) < 0)
+    if (reader->journal)
+        return note_and_check(landing, extent, begin, offset, data, bytes, err);
+    if (sl_heads_feed(reader->heads, extent->file, offset, data, bytes, err) < 0)
         return -1;
     return sl_verify_feed(reader->verify, extent->source, begin, data, bytes, err);
 }

@@ -48,6 +48,23 @@ static void on_mismatch(void *arg, const struct sl_check *check)
         reader->locked.bad[reader->locked.bad_count++] = check;
 }
 
+static int on_doubt(void *arg, const struct sl_check *check, struct sl_err *err)
+{
+    return sl_refetch_add(arg, check, err);
+}
+
+/* What was fetched again is noted anew: nothing that was noted of it before counts. */
+static void note_mended(struct sl_reader *reader)
+{
+    const struct sl_refetch *refetch = &reader->refetch;
+    for (size_t i = 0; reader->journal && i < refetch->mended_count; i++) {
+        const struct sl_mended *mended = &refetch->mended[i];
+        if (sl_journal_strike(reader->journal, mended->file, mended->begin, mended->end, NULL) == 0)
+            sl_journal_add(reader->journal, mended->file, mended->begin, mended->end,
+                           mended->crc32c, NULL);
+    }
+}
+
 static void strike_bad(struct sl_reader *reader)
 {
     for (size_t i = 0; reader->journal && i < reader->locked.bad_count; i++) {
@@ -162,13 +179,22 @@ static int read_all(struct sl_reader *reader, struct sl_err *err)
     sl_progress_set_state(progress, SL_LOAD_CHECKING);
     if (sl_verify_finish(reader->verify, reader->config->cancel, err) < 0)
         return -1;
-    return sl_heads_finish(reader->heads, err);
+    if (sl_heads_finish(reader->heads, err) < 0)
+        return -1;
+    sl_refetch_stop(&reader->refetch);
+    for (size_t i = 0; i < reader->refetch.mended_count; i++) {
+        const struct sl_mended *mended = &reader->refetch.mended[i];
+        if (sl_heads_redo(reader->heads, mended->file, mended->begin, mended->end, err) < 0)
+            return -1;
+    }
+    return 0;
 }
 
 static int run_reader(struct sl_reader *reader, struct sl_err *err)
 {
     struct sl_verify_config config = {.read = read_back,
                                       .mismatch = on_mismatch,
+                                      .again = on_doubt,
                                       .arg = reader,
                                       .progress = reader->config->progress};
     reader->verify = sl_verify_new(reader->plan->checks, reader->plan->check_count, &config, err);
@@ -177,8 +203,12 @@ static int run_reader(struct sl_reader *reader, struct sl_err *err)
     int failed = sl_heads_new(&reader->heads, reader, err);
     if (!failed)
         failed = read_all(reader, err);
+    if (failed)
+        sl_cancel_raise(reader->stop, 0);
+    sl_refetch_stop(&reader->refetch);
     sl_heads_free(reader->heads);
     sl_verify_free(reader->verify);
+    note_mended(reader);
     strike_bad(reader);
     sl_work_release(&reader->work);
     return failed;
@@ -203,8 +233,10 @@ int sl_reader_run(const struct sl_plan *plan, struct sl_sink *sink, struct sl_jo
     pthread_mutex_init(&reader.lock, NULL);
     for (int i = 0; i < SL_WRITE_TURNS; i++)
         pthread_mutex_init(&reader.turns[i], NULL);
+    sl_refetch_init(&reader.refetch);
     fit_memory(&reader);
     int failed = run_reader(&reader, &why);
+    sl_refetch_release(&reader.refetch);
     free(reader.locked.bad);
     free(reader.locked.given);
     for (int i = 0; i < SL_WRITE_TURNS; i++)

@@ -45,6 +45,33 @@ struct sl_job {
 
 enum { SL_WRITE_TURNS = 64 };
 
+/* ---- refetch: what came wrong, once more (refetch.c) ----------------------------------------- */
+
+/** Bytes of a file that were replaced by right ones. */
+struct sl_mended {
+    uint32_t file, crc32c;
+    uint64_t begin, end;
+};
+struct sl_refetch {
+    pthread_mutex_t lock;
+    pthread_cond_t more; /* checks or stop changed */
+    pthread_t thread;
+    struct {
+        const struct sl_check **checks; /* next of them are done or in work */
+        size_t count, capacity, next;
+        bool started, stop;
+    } locked;
+    struct sl_mended *mended; /* the thread's own until it is gone */
+    size_t mended_count, mended_capacity;
+};
+struct sl_reader;
+void sl_refetch_init(struct sl_refetch *refetch);
+/** As sl_verify_config.again: a few tries, then sl_verify_settle(). Any thread. */
+int sl_refetch_add(struct sl_reader *reader, const struct sl_check *check, struct sl_err *err);
+/** End the thread; before verify is freed. */
+void sl_refetch_stop(struct sl_refetch *refetch);
+void sl_refetch_release(struct sl_refetch *refetch);
+
 /* ---- what the threads share ----------------------------------------------------------------- */
 
 struct sl_reader {
@@ -55,6 +82,7 @@ struct sl_reader {
     struct sl_verify *verify;
     struct sl_heads *heads; /* NULL: none */
     struct sl_work work;
+    struct sl_refetch refetch;
     struct sl_cancel *stop; /* raised by the first failure */
     struct sl_cancel *done; /* raised when the last range has ended */
     size_t buffer_bytes;    /* of a lane */
@@ -157,6 +185,10 @@ int sl_heads_feed(struct sl_heads *heads, uint32_t file, uint64_t offset, const 
 /** As above for what the journal keeps: it is read back. */
 int sl_heads_feed_landed(struct sl_heads *heads, uint32_t file, uint64_t offset, uint64_t bytes,
                          struct sl_err *err);
+/** These bytes of a file were others when they were fed: headers over them are made anew. Every
+ * header is written. */
+int sl_heads_redo(struct sl_heads *heads, uint32_t file, uint64_t begin, uint64_t end,
+                  struct sl_err *err);
 /** Everything was fed: wait until every header is written. */
 int sl_heads_finish(struct sl_heads *heads, struct sl_err *err);
 

@@ -47,13 +47,13 @@ static bool keep_idle_lane(struct sl_store *store, struct sl_lane *lane)
     return true;
 }
 
-struct sl_fetch *sl_fetch_new(struct sl_store *store, struct sl_err *err)
+static struct sl_fetch *make(struct sl_store *store, bool apart, struct sl_err *err)
 {
     struct sl_fetch *fetch = sl_alloc(sizeof(*fetch), err);
     if (!fetch)
         return NULL;
     fetch->store = store;
-    fetch->lane = take_idle_lane(store);
+    fetch->lane = apart ? NULL : take_idle_lane(store);
     if (!fetch->lane)
         fetch->lane = store->backend->lane_new(store, err);
     if (!fetch->lane) {
@@ -61,6 +61,16 @@ struct sl_fetch *sl_fetch_new(struct sl_store *store, struct sl_err *err)
         return NULL;
     }
     return fetch;
+}
+
+struct sl_fetch *sl_fetch_new(struct sl_store *store, struct sl_err *err)
+{
+    return make(store, false, err);
+}
+
+struct sl_fetch *sl_fetch_new_apart(struct sl_store *store, struct sl_err *err)
+{
+    return make(store, true, err);
 }
 
 void sl_fetch_free(struct sl_fetch *fetch)

@@ -23,6 +23,8 @@
 
 struct sl_fetch;
 struct sl_fetch *sl_fetch_new(struct sl_store *store, struct sl_err *err);
+/** As sl_fetch_new(), on a connection that nobody has used before. */
+struct sl_fetch *sl_fetch_new_apart(struct sl_store *store, struct sl_err *err);
 /** Closes the connection, in mid-answer too. */
 void sl_fetch_free(struct sl_fetch *fetch);
 SL_AUTO_DEFINE(sl_fetch)

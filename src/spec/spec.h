@@ -10,6 +10,7 @@
 #include "sink.h"
 #include "source.h"
 
+enum sl_verify_sidecar { SL_SIDECAR_AUTO, SL_SIDECAR_REQUIRE, SL_SIDECAR_OFF };
 enum sl_verify_hashes { SL_HASHES_AUTO, SL_HASHES_ALL, SL_HASHES_REQUIRE, SL_HASHES_OFF };
 
 /** Objects that a caller has listed and chosen already; names are relative to a URI that ends in
@@ -59,6 +60,7 @@ struct sl_spec_minisign {
 };
 struct sl_spec_verify {
     int hashes;           /* enum sl_verify_hashes */
+    int sidecar;          /* enum sl_verify_sidecar */
     struct sl_map sha256; /* object name: 64 hex digits */
     struct sl_spec_minisign minisign;
 };

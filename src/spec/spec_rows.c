@@ -189,6 +189,11 @@ static const struct sl_option verify_rows[] = {
               "there is; require is auto and refuses bytes that have none; off checks only what is "
               "given here",
               .choices = "auto|all|require|off"),
+    SL_OPTION(sl_spec_verify, sidecar, CHOICE, "auto",
+              "hashes of ranges that `sluice sign` wrote into NAME.sluice.json: auto uses those "
+              "that a listing shows; require asks for one of every object and fails without; off "
+              "takes them for objects like others",
+              .choices = "auto|require|off"),
     SL_OPTION(sl_spec_verify, sha256, MAP, "",
               "SHA-256 of whole objects by name, 64 hex digits each", .check = check_sha256,
               .pattern = "^[0-9A-Fa-f]{64}$"),

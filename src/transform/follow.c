@@ -161,13 +161,15 @@ static void wait_a_moment(struct sl_verify *verify)
     pthread_cond_timedwait(&verify->idle, &verify->lock, &until);
 }
 
-int sl_verify_finish(struct sl_verify *verify, const struct sl_cancel *cancel, struct sl_err *err)
+/* Wait until what remains is to be judged later. */
+static int await_checks(struct sl_verify *verify, const struct sl_cancel *cancel,
+                        struct sl_err *err)
 {
     SL_LOCKED(&verify->lock);
-    while (!verify->locked.err.kind && verify->locked.remaining) {
-        if (!verify->locked.head && !verify->locked.busy)
+    while (!verify->locked.err.kind && verify->locked.remaining > verify->locked.later) {
+        if (!verify->locked.head && !verify->locked.busy && !verify->locked.doubtful)
             return sl_fail(err, SL_E_INTERNAL, "%zu hashes never got all their bytes",
-                           verify->locked.remaining);
+                           verify->locked.remaining - verify->locked.later);
         if (sl_cancel_check(cancel, err) < 0)
             return -1;
         wait_a_moment(verify);
@@ -177,6 +179,13 @@ int sl_verify_finish(struct sl_verify *verify, const struct sl_cancel *cancel, s
     if (err)
         *err = verify->locked.err;
     return -1;
+}
+
+int sl_verify_finish(struct sl_verify *verify, const struct sl_cancel *cancel, struct sl_err *err)
+{
+    if (await_checks(verify, cancel, err) < 0)
+        return -1;
+    return sl_verify_judge_later(verify, err);
 }
 
 void sl_verify_follow_init(struct sl_verify *verify)

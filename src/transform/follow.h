@@ -22,6 +22,7 @@ struct sl_verify_item {
     uint64_t fresh;                 /* bytes that no item before covers */
     struct sl_verify_piece *pieces; /* sorted, apart; guarded by the lock */
     size_t piece_count, piece_capacity;
+    bool later, last;         /* SL_AGAIN_LATER: to be judged anew; this is the last time */
     struct sl_follow *follow; /* of an ordered check in more than one piece; set under the lock */
 };
 
@@ -37,6 +38,8 @@ struct sl_verify {
         pthread_t threads[SL_FOLLOW_THREADS_MAX];
         unsigned started, busy;
         size_t remaining; /* checks not completed */
+        size_t doubtful;  /* of them: their bytes are being fetched again */
+        size_t later;     /* of them: SL_AGAIN_LATER */
         bool stop;
         struct sl_err err; /* the first failure */
     } locked;
@@ -45,6 +48,8 @@ struct sl_verify {
 /** Compare, count, tell. Takes the lock. -1 if it does not match. */
 int sl_verify_complete(struct sl_verify *verify, struct sl_verify_item *item,
                        const uint8_t digest[SL_HASH_BYTES_MAX], struct sl_err *err);
+/** Judge the checks anew that did not match before the bytes within them were fetched again. */
+int sl_verify_judge_later(struct sl_verify *verify, struct sl_err *err);
 /** The lock is held: if the item can be hashed further, queue it and see that a thread is there. */
 int sl_verify_follow(struct sl_verify *verify, struct sl_verify_item *item, struct sl_err *err);
 void sl_verify_follow_init(struct sl_verify *verify);

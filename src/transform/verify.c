@@ -8,6 +8,8 @@
 #include "verify.h"
 
 #include <ctype.h>
+#include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "follow.h"
@@ -20,7 +22,8 @@ enum { READ_BACK_BYTES = 256 * 1024 };
 /* What is fed: bytes [begin, end) of a source, and where they can be seen. */
 struct feed {
     uint64_t begin, end;
-    const uint8_t *data; /* NULL: read them back through buffer */
+    const uint8_t *data;    /* NULL: read them back through buffer */
+    const uint32_t *crc32c; /* of all of them; NULL: not known */
     uint8_t *buffer;
 };
 
@@ -92,6 +95,9 @@ int sl_verify_mismatch(const struct sl_check *check, const uint8_t digest[SL_HAS
 {
     char expected[2 * SL_HASH_BYTES_MAX + 1], actual[2 * SL_HASH_BYTES_MAX + 1], code[32], *end;
     const char *name = sl_hash_name(check->kind);
+    char where[64] = "";
+    if (check->range)
+        snprintf(where, sizeof(where), ", bytes %" PRIu64 " to %" PRIu64, check->begin, check->end);
     if (check->signer)
         return sl_fail_code(err, SL_E_INTEGRITY, "E_SIGNATURE",
                             "%s: its signature is not of these bytes: they were changed, or signed "
@@ -105,9 +111,9 @@ int sl_verify_mismatch(const struct sl_check *check, const uint8_t digest[SL_HAS
         *end = (char)toupper((unsigned char)*end);
     return sl_fail_code(
         err, SL_E_INTEGRITY, code,
-        "%s: its %s is %s, expected %s: the bytes are damaged; load again, and if it "
+        "%s%s: its %s is %s, expected %s: the bytes are damaged; load again, and if it "
         "stays so store the object anew",
-        check->what, name, actual, expected);
+        check->what, where, name, actual, expected);
 }
 
 bool sl_verify_agrees(const struct sl_check *check, const uint8_t digest[SL_HASH_BYTES_MAX])
@@ -115,6 +121,57 @@ bool sl_verify_agrees(const struct sl_check *check, const uint8_t digest[SL_HASH
     if (check->signer)
         return sl_minisign_matches(check->signer, check->expected, digest, SL_HASH_BYTES_MAX);
     return memcmp(digest, check->expected, sl_hash_bytes(check->kind)) == 0;
+}
+
+/* It is done, right if why is NULL. */
+static void conclude(struct sl_verify *verify, const struct sl_verify_item *item,
+                     const struct sl_err *why)
+{
+    if (!why && !item->check->computed) {
+        sl_progress_add_verified(verify->config.progress, item->fresh);
+        sl_metric_add(SL_M_VERIFIED_BYTES, (int64_t)item->fresh);
+    } else if (why && !item->check->computed && verify->config.mismatch) {
+        verify->config.mismatch(verify->config.arg, item->check);
+    }
+    SL_LOCKED(&verify->lock);
+    verify->locked.remaining--;
+    if (why && !verify->locked.err.kind)
+        verify->locked.err = *why;
+    pthread_cond_broadcast(&verify->idle);
+}
+
+/* A check that does not match gets another chance: true if it waits for that now. */
+static bool put_off(struct sl_verify *verify, struct sl_verify_item *item, struct sl_err *why)
+{
+    const struct sl_check *check = item->check;
+    if (check->again == SL_AGAIN_NEVER || item->last || !verify->config.again)
+        return false;
+    bool fetch = check->again == SL_AGAIN_FETCH;
+    {
+        SL_LOCKED(&verify->lock);
+        item->later = !fetch;
+        *(fetch ? &verify->locked.doubtful : &verify->locked.later) += 1;
+        pthread_cond_broadcast(&verify->idle);
+    }
+    struct sl_err problem = SL_ERR_INIT;
+    if (!fetch || verify->config.again(verify->config.arg, check, &problem) == 0)
+        return true;
+    *why = problem;
+    SL_LOCKED(&verify->lock);
+    verify->locked.doubtful--;
+    return false;
+}
+
+void sl_verify_settle(struct sl_verify *verify, const struct sl_check *check,
+                      const struct sl_err *why)
+{
+    size_t i = 0;
+    while (verify->items[i].check != check)
+        i++;
+    conclude(verify, &verify->items[i], why);
+    SL_LOCKED(&verify->lock);
+    verify->locked.doubtful--;
+    pthread_cond_broadcast(&verify->idle);
 }
 
 int sl_verify_complete(struct sl_verify *verify, struct sl_verify_item *item,
@@ -125,22 +182,13 @@ int sl_verify_complete(struct sl_verify *verify, struct sl_verify_item *item,
     bool right = check->computed
                      ? verify->config.computed(verify->config.arg, check, digest, &why) == 0
                      : sl_verify_agrees(check, digest);
-    if (check->computed) {
-        /* nothing to compare with: what could fail has told why */
-    } else if (right) {
-        sl_progress_add_verified(verify->config.progress, item->fresh);
-        sl_metric_add(SL_M_VERIFIED_BYTES, (int64_t)item->fresh);
-    } else {
+    if (!right && !check->computed) {
         sl_verify_mismatch(check, digest, &why);
         sl_metric_add(SL_M_VERIFY_FAILURES, 1);
-        if (verify->config.mismatch)
-            verify->config.mismatch(verify->config.arg, check);
+        if (put_off(verify, item, &why))
+            return 0;
     }
-    SL_LOCKED(&verify->lock);
-    verify->locked.remaining--;
-    if (!right && !verify->locked.err.kind)
-        verify->locked.err = why;
-    pthread_cond_broadcast(&verify->idle);
+    conclude(verify, item, right ? NULL : &why);
     if (!right && err)
         *err = why;
     return right ? 0 : -1;
@@ -149,6 +197,15 @@ int sl_verify_complete(struct sl_verify *verify, struct sl_verify_item *item,
 static uint32_t crc_of(enum sl_hash_kind kind, uint32_t crc, const void *data, size_t bytes)
 {
     return kind == SL_HASH_CRC32 ? sl_crc32(crc, data, bytes) : sl_crc32c(crc, data, bytes);
+}
+
+/* The CRC of bytes [begin, end) of what is fed. */
+static uint32_t crc_of_feed(enum sl_hash_kind kind, const struct feed *feed, uint64_t begin,
+                            uint64_t end)
+{
+    if (kind == SL_HASH_CRC32C && feed->crc32c && begin == feed->begin && end == feed->end)
+        return *feed->crc32c;
+    return crc_of(kind, 0, feed->data + (begin - feed->begin), (size_t)(end - begin));
 }
 
 static uint32_t crc_join(enum sl_hash_kind kind, uint32_t a, uint32_t b, uint64_t b_bytes)
@@ -277,7 +334,7 @@ static int feed_item(struct sl_verify *verify, struct sl_verify_item *item, cons
         return complete_at_once(verify, item, data, err);
     uint32_t crc = 0;
     if (!sl_hash_is_ordered(check->kind))
-        crc = crc_of(check->kind, 0, data, (size_t)(end - begin));
+        crc = crc_of_feed(check->kind, feed, begin, end);
     return land(verify, item, begin, end, crc, err);
 }
 
@@ -323,6 +380,13 @@ int sl_verify_feed(struct sl_verify *verify, uint32_t source, uint64_t begin, co
     return feed_source(verify, source, &feed, err);
 }
 
+int sl_verify_feed_known(struct sl_verify *verify, uint32_t source, uint64_t begin,
+                         const void *data, size_t bytes, uint32_t crc32c, struct sl_err *err)
+{
+    struct feed feed = {.begin = begin, .end = begin + bytes, .data = data, .crc32c = &crc32c};
+    return feed_source(verify, source, &feed, err);
+}
+
 int sl_verify_feed_landed(struct sl_verify *verify, uint32_t source, uint64_t begin, uint64_t bytes,
                           struct sl_err *err)
 {
@@ -333,6 +397,52 @@ int sl_verify_feed_landed(struct sl_verify *verify, uint32_t source, uint64_t be
         return -1;
     struct feed feed = {.begin = begin, .end = begin + bytes, .buffer = buffer};
     return feed_source(verify, source, &feed, err);
+}
+
+/* ---- once more ------------------------------------------------------------------------------ */
+
+/* The hash of all its bytes, read back. */
+static int judge_again(struct sl_verify *verify, struct sl_verify_item *item, struct sl_err *err)
+{
+    const struct sl_check *check = item->check;
+    uint8_t digest[SL_HASH_BYTES_MAX];
+    uint32_t crc = 0;
+    bool ordered = sl_hash_is_ordered(check->kind);
+    sl_autofree uint8_t *buffer = sl_alloc_aligned(4096, READ_BACK_BYTES, err);
+    SL_AUTO(sl_hasher) hasher = buffer && ordered ? sl_hasher_new(check->kind, err) : NULL;
+    if (!buffer || (ordered && !hasher))
+        return -1;
+    if (ordered)
+        sl_hasher_update(hasher, check->prefix, check->prefix_bytes);
+    for (uint64_t at = check->begin; at < check->end;) {
+        size_t bytes = (size_t)SL_MIN(check->end - at, (uint64_t)READ_BACK_BYTES);
+        if (verify->config.read(verify->config.arg, check->file,
+                                check->file_offset + (at - check->begin), buffer, bytes, err) < 0)
+            return -1;
+        if (ordered)
+            sl_hasher_update(hasher, buffer, bytes);
+        else
+            crc = crc_of(check->kind, crc, buffer, bytes);
+        at += bytes;
+    }
+    if (!ordered)
+        return complete_crc(verify, item, crc, err);
+    sl_hasher_finish(hasher, digest);
+    return sl_verify_complete(verify, item, digest, err);
+}
+
+int sl_verify_judge_later(struct sl_verify *verify, struct sl_err *err)
+{
+    for (size_t i = 0; i < verify->item_count; i++) {
+        struct sl_verify_item *item = &verify->items[i];
+        if (!item->later)
+            continue;
+        item->later = false;
+        item->last = true;
+        if (judge_again(verify, item, err) < 0)
+            return -1;
+    }
+    return 0;
 }
 
 /* ---- life ----------------------------------------------------------------------------------- */

@@ -22,6 +22,11 @@ struct sl_verify_config {
                 struct sl_err *err);
     /** A check did not match; called once for each, from the thread that found it. May be NULL. */
     void (*mismatch)(void *arg, const struct sl_check *check);
+    /**
+     * A check that is SL_AGAIN_FETCH did not match: have its bytes fetched again and then call
+     * sl_verify_settle(). -1: it cannot be done. From the thread that found it; NULL: never.
+     */
+    int (*again)(void *arg, const struct sl_check *check, struct sl_err *err);
     /** The hash of a check that is `computed`; from the thread that finished it. -1 fails the load.
      */
     int (*computed)(void *arg, const struct sl_check *check, const uint8_t *digest,
@@ -49,6 +54,12 @@ int sl_verify_feed(struct sl_verify *verify, uint32_t source, uint64_t begin, co
  */
 int sl_verify_feed_landed(struct sl_verify *verify, uint32_t source, uint64_t begin, uint64_t bytes,
                           struct sl_err *err);
+/** What config.again began has ended: why is NULL if the check is right now. Any thread. */
+void sl_verify_settle(struct sl_verify *verify, const struct sl_check *check,
+                      const struct sl_err *why);
+/** As sl_verify_feed() where the CRC32C of all these bytes is known. */
+int sl_verify_feed_known(struct sl_verify *verify, uint32_t source, uint64_t begin,
+                         const void *data, size_t bytes, uint32_t crc32c, struct sl_err *err);
 /** For a check that is done elsewhere: is this the hash, or one that its signature is of? */
 bool sl_verify_agrees(const struct sl_check *check, const uint8_t digest[SL_HASH_BYTES_MAX]);
 /** Its failure: -1. */

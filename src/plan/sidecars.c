@@ -1,0 +1,374 @@
+/*
+ * Sidecars (docs/sidecars.md): NAME.sluice.json beside an object has hashes for every range of it,
+ * so a wrong range is known as such and fetched again alone. They are found in the listing, which
+ * costs nothing; of single objects they are asked for only where the spec insists. One that is of
+ * another version is left aside with a warning, or refused where it is needed.
+ *
+ * Used where objects are taken whole: every byte then is below a range. The hashes of tensors are
+ * left out for bytes that ranges cover, unless all hashes are wanted; those that remain, and those
+ * of whole objects, are judged once more when ranges within them have been fetched again.
+ */
+#include "sidecar.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "format.h"
+#include "log.h"
+#include "mapping.h"
+#include "plan_parts.h"
+
+enum { READ_THREADS = 16 };
+
+void sl_plan_free_sidecars(struct sl_plan_own *own)
+{
+    for (size_t i = 0; i < own->listed_count; i++)
+        free(own->listed[i].name);
+    for (size_t i = 0; own->sidecars && i < own->sidecars_of; i++)
+        sl_sidecar_free(own->sidecars[i]);
+    free(own->listed);
+    free(own->sidecars);
+    free(own->authentic);
+}
+
+const struct sl_sidecar *sl_plan_sidecar(const struct sl_plan *plan, uint32_t source)
+{
+    return plan->own->sidecars ? plan->own->sidecars[source] : NULL;
+}
+
+static bool wanted(const struct sl_plan *plan)
+{
+    return plan->own->spec->verify.sidecar != SL_SIDECAR_OFF;
+}
+
+/* ---- in the listing -------------------------------------------------------------------------- */
+
+static int by_candidate(const void *a, const void *b)
+{
+    return strcmp(((const struct sl_candidate *)a)->name, ((const struct sl_candidate *)b)->name);
+}
+
+static int by_owner(const void *a, const void *b)
+{
+    return strcmp(((const struct sl_plan_sidecar *)a)->name,
+                  ((const struct sl_plan_sidecar *)b)->name);
+}
+
+/* The object that this one would be the sidecar of, malloc'ed; NULL if it is none. */
+static char *owner_of(const struct sl_plan_own *own, const char *name, struct sl_err *err)
+{
+    size_t suffix = strlen(SL_SIDECAR_SUFFIX);
+    if (!sl_format_has_suffix(name, SL_SIDECAR_SUFFIX) || strlen(name) == suffix)
+        return NULL;
+    char *owner = sl_strndup(name, strlen(name) - suffix, err);
+    struct sl_candidate key = {.name = owner};
+    if (owner && bsearch(&key, own->candidates, own->candidate_count, sizeof(key), by_candidate))
+        return owner;
+    free(owner);
+    return NULL;
+}
+
+static int set_aside(struct sl_plan_own *own, char *owner, uint64_t bytes, struct sl_err *err)
+{
+    if (sl_grow(&own->listed, &own->listed_capacity, own->listed_count + 1, sizeof(*own->listed),
+                err) < 0) {
+        free(owner);
+        return -1;
+    }
+    own->listed[own->listed_count++] = (struct sl_plan_sidecar){owner, bytes};
+    return 0;
+}
+
+/* Candidates are sorted by name. Owners are looked up before any leaves: of a sidecar's sidecar
+ * the first is an object. */
+int sl_plan_set_sidecars_aside(struct sl_plan *plan, struct sl_err *err)
+{
+    struct sl_plan_own *own = plan->own;
+    if (!wanted(plan) || own->single)
+        return 0;
+    sl_autofree bool *leaves = sl_alloc_array(own->candidate_count, sizeof(*leaves), err);
+    if (!leaves)
+        return -1;
+    struct sl_err why = SL_ERR_INIT;
+    for (size_t i = 0; i < own->candidate_count; i++) {
+        char *owner = owner_of(own, own->candidates[i].name, &why);
+        if (why.kind || (owner && set_aside(own, owner, own->candidates[i].bytes, &why) < 0)) {
+            *err = why;
+            return -1;
+        }
+        leaves[i] = owner != NULL;
+    }
+    size_t kept = 0;
+    for (size_t i = 0; i < own->candidate_count; i++) {
+        struct sl_candidate *candidate = &own->candidates[i];
+        if (!leaves[i]) {
+            own->candidates[kept++] = *candidate;
+            continue;
+        }
+        free(candidate->name);
+        free(candidate->etag);
+    }
+    own->candidate_count = kept;
+    if (own->listed_count)
+        qsort(own->listed, own->listed_count, sizeof(*own->listed), by_owner);
+    return 0;
+}
+
+/* ---- reading --------------------------------------------------------------------------------- */
+
+struct readers {
+    struct sl_plan *plan;
+    pthread_mutex_t lock;
+    struct {
+        uint32_t next;
+        bool failed;
+        struct sl_err err;
+    } locked;
+};
+
+static const struct sl_plan_sidecar *find_listed(const struct sl_plan_own *own, const char *name)
+{
+    for (size_t low = 0, high = own->listed_count; low < high;) {
+        size_t middle = low + (high - low) / 2;
+        int order = strcmp(own->listed[middle].name, name);
+        if (order == 0)
+            return &own->listed[middle];
+        if (order < 0)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return NULL;
+}
+
+static int read_whole(struct sl_source *source, char **text, struct sl_err *err)
+{
+    uint64_t bytes = sl_source_bytes(source);
+    if (bytes > SL_SIDECAR_TEXT_BYTES_MAX)
+        return sl_fail_code(err, SL_E_INTEGRITY, "E_SIDECAR",
+                            "'%s' is no sidecar: it has %" PRIu64
+                            " bytes, at most 24 MiB are taken",
+                            sl_source_name(source), bytes);
+    *text = sl_alloc((size_t)bytes + 1, err);
+    return *text ? sl_source_read(source, 0, *text, (size_t)bytes, err) : -1;
+}
+
+/* 0 without one is fine: not there. */
+static int read_one(struct readers *readers, uint32_t number, uint64_t bytes, struct sl_err *err)
+{
+    struct sl_plan *plan = readers->plan;
+    const char *name = plan->sources[number].name;
+    SL_AUTO(sl_source) source = NULL;
+    sl_autofree char *text = NULL;
+    sl_autofree char *path = sl_asprintf(err, "%s%s", name, SL_SIDECAR_SUFFIX);
+    uint64_t head = SL_MIN(SL_MAX(bytes, 64u * 1024), (uint64_t)SL_SIDECAR_TEXT_BYTES_MAX);
+    if (!path)
+        return -1;
+    if (sl_source_open(plan->own->store, path, head, &source, err) < 0)
+        return err->kind == SL_E_NOT_FOUND ? 0 : sl_wrap(err, "cannot read '%s'", path);
+    if (read_whole(source, &text, err) < 0 ||
+        sl_sidecar_parse(text, (size_t)sl_source_bytes(source), &plan->own->sidecars[number], err) <
+            0)
+        return sl_wrap(err, "'%s'", path);
+    uint64_t requests;
+    sl_source_counts(source, &requests, &bytes);
+    SL_LOCKED(&readers->lock);
+    plan->index_requests += requests;
+    plan->index_bytes += bytes;
+    return 0;
+}
+
+/* Is it to be asked for, and how long is it? */
+static bool is_asked_for(const struct sl_plan *plan, uint32_t number, uint64_t *bytes)
+{
+    const struct sl_plan_own *own = plan->own;
+    const struct sl_plan_sidecar *listed = find_listed(own, plan->sources[number].name);
+    *bytes = listed ? listed->bytes : 0;
+    return listed || own->spec->verify.sidecar == SL_SIDECAR_REQUIRE;
+}
+
+static void *read_many(void *arg)
+{
+    struct readers *readers = arg;
+    for (;;) {
+        uint32_t number;
+        uint64_t bytes;
+        {
+            SL_LOCKED(&readers->lock);
+            if (readers->locked.failed || readers->locked.next == readers->plan->source_count)
+                return NULL;
+            number = readers->locked.next++;
+        }
+        struct sl_err err = SL_ERR_INIT;
+        if (!is_asked_for(readers->plan, number, &bytes) ||
+            read_one(readers, number, bytes, &err) == 0)
+            continue;
+        SL_LOCKED(&readers->lock);
+        if (!readers->locked.failed)
+            readers->locked.err = err;
+        readers->locked.failed = true;
+    }
+}
+
+/* This thread reads too, so one that cannot start costs time only. */
+static int read_all(struct sl_plan *plan, size_t count, struct sl_err *err)
+{
+    struct readers readers = {.plan = plan, .lock = PTHREAD_MUTEX_INITIALIZER};
+    pthread_t threads[READ_THREADS];
+    size_t most = SL_MIN(count, (size_t)READ_THREADS), started = 0;
+    while (started + 1 < most &&
+           sl_thread_start(&threads[started], "sl-sidecar", read_many, &readers, NULL) == 0)
+        started++;
+    read_many(&readers);
+    for (size_t i = 0; i < started; i++)
+        pthread_join(threads[i], NULL);
+    if (!readers.locked.failed)
+        return 0;
+    *err = readers.locked.err;
+    return -1;
+}
+
+/* ---- judging --------------------------------------------------------------------------------- */
+
+static int judge_signature(struct sl_plan *plan, uint32_t number, struct sl_err *err)
+{
+    const struct sl_plan_own *own = plan->own;
+    if (!own->signer || !own->sidecars[number]->signature)
+        return 0;
+    if (sl_sidecar_check_signature(own->sidecars[number], plan->sources[number].name, own->signer,
+                                   err) < 0)
+        return -1;
+    own->authentic[number] = true;
+    return 0;
+}
+
+/* One that speaks of other bytes is left aside, unless it is needed. */
+static int judge_one(struct sl_plan *plan, uint32_t number, struct sl_err *err)
+{
+    struct sl_plan_own *own = plan->own;
+    const struct sl_plan_source *object = &plan->sources[number];
+    bool required = own->spec->verify.sidecar == SL_SIDECAR_REQUIRE;
+    char why[256];
+    if (!own->sidecars[number] && required)
+        return sl_fail_code(err, SL_E_INTEGRITY, "E_SIDECAR",
+                            "object '%s' has no sidecar: there is no '%s%s' beside it, and "
+                            "verify.sidecar is 'require': make it with `sluice sign`, or use "
+                            "'auto'",
+                            object->name, object->name, SL_SIDECAR_SUFFIX);
+    if (!own->sidecars[number])
+        return 0;
+    if (judge_signature(plan, number, err) < 0)
+        return -1;
+    if (!sl_sidecar_stale(own->sidecars[number], sl_source_bytes(object->source),
+                          sl_source_version(object->source), why))
+        return 0;
+    if (required ||
+        (own->authentic[number] && own->sidecars[number]->bytes != sl_source_bytes(object->source)))
+        return sl_fail_code(err, SL_E_INTEGRITY, "E_SIDECAR",
+                            "the sidecar of '%s' is of another version: %s; make it anew with "
+                            "`sluice sign`",
+                            object->name, why);
+    if (own->authentic[number])
+        return 0; /* what is signed are bytes, not the name that a store has for them */
+    sl_log(SL_LOG_WARN,
+           "the sidecar of '%s' is not used, since it is of another version: %s; make it anew "
+           "with `sluice sign`",
+           object->name, why);
+    sl_sidecar_free(sl_steal(&own->sidecars[number]));
+    return 0;
+}
+
+int sl_plan_read_sidecars(struct sl_plan *plan, struct sl_err *err)
+{
+    struct sl_plan_own *own = plan->own;
+    size_t count = 0;
+    uint64_t bytes;
+    if (sl_plan_read_signer(plan, err) < 0)
+        return -1;
+    if (own->picks || !wanted(plan))
+        return 0;
+    for (uint32_t i = 0; i < plan->source_count; i++)
+        count += is_asked_for(plan, i, &bytes);
+    if (!count)
+        return 0;
+    own->sidecars = sl_alloc_array(plan->source_count, sizeof(struct sl_sidecar *), err);
+    own->sidecars_of = own->sidecars ? plan->source_count : 0;
+    own->authentic = sl_alloc_array(plan->source_count, sizeof(*own->authentic), err);
+    if (!own->sidecars || !own->authentic || read_all(plan, count, err) < 0)
+        return -1;
+    for (uint32_t i = 0; i < plan->source_count; i++)
+        if (judge_one(plan, i, err) < 0)
+            return -1;
+    return 0;
+}
+
+/* ---- checks ---------------------------------------------------------------------------------- */
+
+static void expect(const struct sl_sidecar_range *range, struct sl_check *check)
+{
+    if (check->kind == SL_HASH_SHA256) {
+        memcpy(check->expected, range->sha256, sizeof(range->sha256));
+        return;
+    }
+    for (int i = 0; i < 4; i++)
+        check->expected[i] = (uint8_t)(range->crc32c >> (24 - 8 * i));
+}
+
+/* Layout verbatim: each object is the file of its number. */
+static int check_ranges_of(struct sl_plan *plan, uint32_t number, struct sl_err *err)
+{
+    struct sl_plan_own *own = plan->own;
+    const struct sl_sidecar *sidecar = own->sidecars[number];
+    bool strong = own->authentic[number] || own->spec->verify.hashes == SL_HASHES_ALL;
+    struct sl_check check = {.kind = strong ? SL_HASH_SHA256 : SL_HASH_CRC32C,
+                             .source = number,
+                             .file = number,
+                             .again = SL_AGAIN_FETCH,
+                             .range = true,
+                             .given = true};
+    if (sl_plan_object_text(plan, plan->sources[number].name, &check.what, err) < 0)
+        return -1;
+    for (size_t i = 0; i < sidecar->range_count; i++) {
+        check.begin = check.file_offset = i * sidecar->range_bytes;
+        check.end = sl_sidecar_range_end(sidecar, i);
+        expect(&sidecar->ranges[i], &check);
+        if (sl_plan_add_check(plan, &check, err) < 0)
+            return -1;
+    }
+    own->covered[number] = sidecar->bytes;
+    plan->sidecar_count++;
+    return 0;
+}
+
+/* Does the check of a tensor see bytes as they come? */
+static void may_fetch_again(struct sl_plan *plan)
+{
+    for (size_t i = 0; i < plan->check_count; i++) {
+        struct sl_check *check = &plan->checks[i];
+        if (!plan->mappings && !check->given && !sl_plan_sidecar(plan, check->source))
+            check->again = SL_AGAIN_FETCH;
+    }
+    for (size_t t = 0; plan->mappings && t < plan->target_count; t++) {
+        const struct sl_mapping *mapping = &plan->mappings[t];
+        for (uint32_t i = 0; i < mapping->check_count && !mapping->changes; i++)
+            plan->checks[mapping->check_first + i].again = SL_AGAIN_FETCH;
+    }
+}
+
+int sl_plan_check_ranges(struct sl_plan *plan, struct sl_err *err)
+{
+    may_fetch_again(plan);
+    for (uint32_t i = 0; plan->own->sidecars && i < plan->source_count; i++)
+        if (plan->own->sidecars[i] && check_ranges_of(plan, i, err) < 0)
+            return -1;
+    sl_autofree bool *again = sl_alloc_array(plan->source_count, sizeof(*again), err);
+    if (!again)
+        return -1;
+    for (size_t i = 0; i < plan->check_count; i++)
+        if (plan->checks[i].again == SL_AGAIN_FETCH)
+            again[plan->checks[i].source] = true;
+    for (size_t i = 0; i < plan->check_count; i++)
+        if (plan->checks[i].again == SL_AGAIN_NEVER && again[plan->checks[i].source])
+            plan->checks[i].again = SL_AGAIN_LATER;
+    return 0;
+}

@@ -1,0 +1,464 @@
+/* Loads of objects with sidecars from a server that sends wrong bytes: what is found, what is
+ * fetched again, and that nothing wrong is ever published. */
+#include <check.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "buf.h"
+#include "hash.h"
+#include "load.h"
+#include "log.h"
+#include "metrics.h"
+#include "minisign_secret.h"
+#include "model_maker.h"
+#include "range_server.h"
+#include "scratch.h"
+#include "sidecar.h"
+
+enum { RANGE = 64 * 1024, RANGES = 24, BYTES = RANGES * RANGE - 777 };
+static const char ETAG[] = "\"v1\"", REQUIRED[] = "verify: {sidecar: require}\n";
+
+static char scratch[SL_SCRATCH_PATH_BYTES], path[SL_SCRATCH_PATH_BYTES + 16];
+static int scratch_fd;
+static struct sl_server *server;
+static uint8_t *data;
+static struct sl_err err;
+static struct sl_load_result result;
+
+/* One bit, wrong in the next `times` answers that hold it. */
+static struct flip {
+    uint64_t at;
+    unsigned times;
+} flips[RANGES];
+static unsigned flip_count;
+static uint64_t range_bytes;
+
+static bool range_of(const struct sl_server_request *request, uint64_t *begin, uint64_t *end)
+{
+    char text[128];
+    if (!sl_server_header(request, "Range", text, sizeof(text)) ||
+        sscanf(text, "bytes=%" SCNu64 "-%" SCNu64, begin, end) != 2)
+        return false;
+    *end = SL_MIN(*end + 1, (uint64_t)BYTES);
+    return true;
+}
+
+static bool flip_bits(const struct sl_server_request *request, struct sl_server_reply *reply,
+                      void *arg)
+{
+    uint64_t begin, end;
+    bool flipped = false;
+    (void)arg;
+    if (strcmp(request->target, "/m.bin") != 0 || !range_of(request, &begin, &end))
+        return false;
+    for (unsigned i = 0; i < flip_count; i++)
+        flipped = flipped || (flips[i].times && flips[i].at >= begin && flips[i].at < end);
+    if (!flipped)
+        return false;
+    reply->status = 206;
+    reply->body_bytes = (size_t)(end - begin);
+    reply->body = malloc(reply->body_bytes);
+    memcpy(reply->body, data + begin, reply->body_bytes);
+    snprintf(reply->headers, sizeof(reply->headers),
+             "ETag: %s\r\nContent-Range: bytes %" PRIu64 "-%" PRIu64 "/%d\r\n", ETAG, begin,
+             end - 1, BYTES);
+    for (unsigned i = 0; i < flip_count; i++)
+        if (flips[i].times && flips[i].at >= begin && flips[i].at < end) {
+            reply->body[flips[i].at - begin] ^= 1 << i % 8;
+            flips[i].times--;
+        }
+    return true;
+}
+
+static struct sl_sidecar *make_sidecar(const char *name, const uint8_t *of, uint64_t bytes)
+{
+    struct sl_sidecar *sidecar = sl_sidecar_new(name, bytes, range_bytes, &err);
+    for (size_t i = 0; i < sidecar->range_count; i++) {
+        uint64_t begin = i * range_bytes, end = sl_sidecar_range_end(sidecar, i);
+        sidecar->ranges[i].crc32c = sl_crc32c(0, of + begin, (size_t)(end - begin));
+        struct sl_sha256 *one = sl_sha256_new(&err);
+        sl_sha256_update(one, of + begin, (size_t)(end - begin));
+        sl_sha256_finish(one, sidecar->ranges[i].sha256);
+        sl_sha256_free(one);
+    }
+    sl_sidecar_tree(sidecar, sidecar->tree);
+    return sidecar;
+}
+
+static void put_sidecar(struct sl_sidecar *sidecar)
+{
+    sl_autobuf text = SL_BUF_INIT(1024 * 1024);
+    ck_assert_int_eq(sl_sidecar_write(sidecar, &text, &err), 0);
+    sl_server_put(server, "/m.bin.sluice.json", text.data, text.used, "\"s\"");
+    sl_sidecar_free(sidecar);
+}
+
+static void setup(void)
+{
+    sl_log_setup(SL_LOG_ERROR, false);
+    err = (struct sl_err)SL_ERR_INIT;
+    flip_count = 0;
+    range_bytes = RANGE;
+    scratch_fd = sl_scratch_open(scratch);
+    snprintf(path, sizeof(path), "%s/model", scratch);
+    server = sl_server_start();
+    data = sl_model_noise(BYTES, 5);
+    sl_server_put(server, "/m.bin", data, BYTES, ETAG);
+    put_sidecar(make_sidecar("m.bin", data, BYTES));
+    sl_server_handle(server, flip_bits, NULL);
+}
+
+static void teardown(void)
+{
+    sl_alloc_fail_at(0);
+    sl_server_stop(server);
+    sl_scratch_close(scratch_fd, scratch);
+    sl_memory_clear();
+    free(data);
+}
+
+static unsigned fail_at;
+
+static int load(const char *uri, const char *more)
+{
+    struct sl_specs specs;
+    err = (struct sl_err)SL_ERR_INIT;
+    sl_model_spec(&specs, uri, path, more);
+    sl_alloc_fail_at(fail_at);
+    int done = sl_load_run(&specs.items[0], NULL, NULL, &result, &err);
+    sl_specs_release(&specs);
+    return done;
+}
+
+static void must_load(const char *more)
+{
+    ck_assert_msg(load(sl_server_url(server, "/m.bin"), more) == 0, "%s: %s", more, err.message);
+    ck_assert(sl_model_same(path, "m.bin", data, BYTES));
+    ck_assert_msg(sl_publish_verify(path, NULL, NULL, NULL, &err) == 0, "%s", err.message);
+    ck_assert(!sl_model_exists(path, "m.bin.sluice.json"));
+}
+
+static void must_not_load(const char *more)
+{
+    ck_assert_msg(load(sl_server_url(server, "/m.bin"), more) < 0, "%s loads", more);
+    ck_assert(!sl_model_exists(path, ".sluice/ready") && !sl_model_exists(path, "m.bin"));
+}
+
+static void remove_model(void)
+{
+    sl_scratch_close(scratch_fd, scratch);
+    scratch_fd = sl_scratch_open(scratch);
+    snprintf(path, sizeof(path), "%s/model", scratch);
+}
+
+/* In every third range, but those that the planner looks into. */
+static void flip_some(unsigned times)
+{
+    flip_count = 0;
+    for (unsigned i = 5; i < RANGES; i += 3)
+        flips[flip_count++] = (struct flip){i * (uint64_t)RANGE + i * 1000, times};
+}
+
+START_TEST(every_flipped_bit_is_found_and_its_range_alone_is_fetched_again)
+{
+    static const char *const more[] = {
+        "verify: {sidecar: require}\nreaders: {connections: 1}\n",
+        "verify: {sidecar: require}\nreaders: {connections: 4}\n",
+        "verify: {sidecar: require}\nreaders: {connections: 3, rangeBytes: 64Ki}\n",
+        "verify: {sidecar: require}\nreaders: {connections: 2, rangeBytes: 100Ki}\n",
+        "verify: {sidecar: require, hashes: all}\n",
+        "verify: {sidecar: require, hashes: off}\n",
+        "verify: {sidecar: require, hashes: require}\n",
+    };
+    for (size_t i = 0; i < SL_COUNT(more); i++) {
+        int64_t before = (int64_t)sl_metric_get(SL_M_REFETCHED_RANGES);
+        flip_some(1);
+        must_load(more[i]);
+        ck_assert_uint_eq(result.refetched_ranges, flip_count);
+        ck_assert_int_eq((int64_t)sl_metric_get(SL_M_REFETCHED_RANGES) - before, flip_count);
+        ck_assert_uint_eq(result.sidecars, 1);
+        ck_assert_uint_eq(result.checks, RANGES);
+        ck_assert_uint_eq(result.verified, BYTES);
+        ck_assert_uint_eq(result.unhashed, 0);
+        ck_assert_msg(result.fetched <= BYTES + flip_count * RANGE + 320 * 1024,
+                      "%" PRIu64 " bytes were fetched", result.fetched);
+        remove_model();
+    }
+}
+END_TEST
+
+START_TEST(a_range_that_comes_wrong_twice_is_fetched_a_third_time)
+{
+    flip_some(2);
+    must_load(REQUIRED);
+    ck_assert_uint_eq(result.refetched_ranges, 2 * flip_count);
+}
+END_TEST
+
+/* Made from the right bytes: what is given for the whole object is judged again. */
+START_TEST(hashes_of_the_whole_object_are_judged_when_its_ranges_are_right)
+{
+    char hex[65], more[256];
+    uint8_t digest[32];
+    struct sl_sha256 *sha = sl_sha256_new(&err);
+    sl_sha256_update(sha, data, BYTES);
+    sl_sha256_finish(sha, digest);
+    sl_sha256_free(sha);
+    sl_hex(digest, 32, hex);
+    flip_some(1);
+    snprintf(more, sizeof(more), "verify: {sidecar: require, sha256: {m.bin: %s}}\n", hex);
+    must_load(more);
+    ck_assert_uint_eq(result.refetched_ranges, flip_count);
+    remove_model();
+    hex[0] = hex[0] == '0' ? '1' : '0';
+    snprintf(more, sizeof(more), "verify: {sidecar: require, sha256: {m.bin: %s}}\n", hex);
+    flip_some(1);
+    must_not_load(more);
+    ck_assert_str_eq(err.code, "E_HASH_SHA256");
+}
+END_TEST
+
+START_TEST(a_range_that_stays_wrong_fails_the_load_and_says_which)
+{
+    char expected[16];
+    flip_count = 1;
+    flips[0] = (struct flip){5 * RANGE + 9, UINT32_MAX};
+    must_not_load(REQUIRED);
+    ck_assert_int_eq(err.kind, SL_E_INTEGRITY);
+    ck_assert_str_eq(err.code, "E_HASH_CRC32C");
+    snprintf(expected, sizeof(expected), "%08" PRIx32, sl_crc32c(0, data + 5 * RANGE, RANGE));
+    ck_assert_msg(strstr(err.message, "object 'm.bin', bytes 327680 to 393216") &&
+                      strstr(err.message, expected) && strstr(err.message, "fetched 4 times"),
+                  "%s", err.message);
+    ck_assert_uint_eq(result.refetched_ranges, 3);
+    flip_count = 0; /* the server is mended: the next load reads the wrong range alone */
+    must_load(REQUIRED);
+    ck_assert_msg(result.fetched < BYTES, "%" PRIu64 " bytes", result.fetched);
+}
+END_TEST
+
+START_TEST(a_server_that_flips_always_ends_the_load_soon)
+{
+    flip_some(UINT32_MAX);
+    must_not_load(REQUIRED);
+    ck_assert_int_eq(err.kind, SL_E_INTEGRITY);
+    ck_assert_uint_le(result.refetched_ranges, 4);
+}
+END_TEST
+
+START_TEST(a_sidecar_of_another_version_is_refused_where_it_is_needed)
+{
+    struct sl_sidecar *sidecar = make_sidecar("m.bin", data, BYTES);
+    snprintf(sidecar->made_from.etag, sizeof(sidecar->made_from.etag), "\"v0\"");
+    put_sidecar(sidecar);
+    must_not_load(REQUIRED);
+    ck_assert_str_eq(err.code, "E_SIDECAR");
+    ck_assert_msg(strstr(err.message, "another version") && strstr(err.message, "v0"), "%s",
+                  err.message);
+    put_sidecar(make_sidecar("m.bin", data, BYTES - 1));
+    must_not_load(REQUIRED);
+    sl_server_put(server, "/m.bin.sluice.json", "{\"a\": 1}", 8, "\"s\"");
+    must_not_load(REQUIRED);
+    ck_assert_str_eq(err.code, "E_SIDECAR");
+}
+END_TEST
+
+START_TEST(where_none_is_there_it_is_required_or_not_asked_for)
+{
+    SL_SCRIPT(
+        server,
+        {.path = "/m.bin.sluice.json", .fault = SL_FAULT_STATUS, .status = 404, .text = "none"});
+    must_not_load(REQUIRED);
+    ck_assert_str_eq(err.code, "E_SIDECAR");
+    ck_assert_msg(strstr(err.message, "sluice sign"), "%s", err.message);
+    unsigned before = sl_server_request_count(server);
+    must_load("");
+    ck_assert_uint_eq(result.sidecars, 0);
+    for (unsigned i = before; i < sl_server_request_count(server); i++)
+        ck_assert_str_eq(sl_server_request_at(server, i)->target, "/m.bin");
+}
+END_TEST
+
+/* Half of a range came wrong, the other half not before the end. */
+START_TEST(a_load_that_was_broken_off_finds_wrong_bytes_in_what_it_keeps)
+{
+    range_bytes = 2 * RANGE;
+    put_sidecar(make_sidecar("m.bin", data, BYTES));
+    flip_count = 1;
+    flips[0] = (struct flip){8 * RANGE + 5, 1};
+    SL_SCRIPT(server, {.path = "/m.bin", .first = 11, .fault = SL_FAULT_RESET, .after = 100});
+    must_not_load("verify: {sidecar: require}\n"
+                  "readers: {connections: 1, rangeBytes: 64Ki, attempts: 1}\n");
+    ck_assert_int_eq(err.kind, SL_E_NET);
+    ck_assert_uint_eq(flips[0].times + result.refetched_ranges, 0);
+    SL_SCRIPT(server, {.path = "/none"});
+    must_load("verify: {sidecar: require}\nreaders: {connections: 2}\n");
+    ck_assert_uint_gt(result.resumed, 8 * RANGE);
+    ck_assert_uint_eq(result.refetched_ranges, 1);
+}
+END_TEST
+
+/* Of a slow request what is left is sent again. */
+START_TEST(hedged_ranges_are_checked_like_others)
+{
+    flip_some(1);
+    SL_SCRIPT(server, {.path = "/m.bin", .first = 5, .fault = SL_FAULT_STALL, .after = 30000},
+              {.path = "/m.bin", .first = 9, .fault = SL_FAULT_SHORT, .after = 5000});
+    must_load("verify: {sidecar: require}\nreaders: {connections: 4, rangeBytes: 128Ki}\n");
+    ck_assert_uint_eq(result.refetched_ranges, flip_count);
+}
+END_TEST
+
+/* ---- in a listing ---------------------------------------------------------------------------- */
+
+static void put_listed(const char *name, struct sl_sidecar *sidecar)
+{
+    static struct sl_buf texts[8];
+    static unsigned used;
+    struct sl_buf *text = &texts[used++ % 8];
+    sl_buf_release(text);
+    *text = (struct sl_buf)SL_BUF_INIT(1024 * 1024);
+    ck_assert_int_eq(sl_sidecar_write(sidecar, text, &err), 0);
+    ck_assert_int_eq(sl_memory_put(name, text->data, text->used, NULL), 0);
+    sl_sidecar_free(sidecar);
+}
+
+START_TEST(those_of_a_listing_are_used_and_not_published)
+{
+    ck_assert_int_eq(sl_memory_put("p/a", data, BYTES, NULL), 0);
+    ck_assert_int_eq(sl_memory_put("p/a.b", data, 1000, NULL), 0);
+    ck_assert_int_eq(sl_memory_put("p/c", data, 2000, NULL), 0);
+    ck_assert_int_eq(sl_memory_put("p/alone.sluice.json", "{}", 2, NULL), 0);
+    put_listed("p/a.sluice.json", make_sidecar("a", data, BYTES));
+    put_listed("p/a.b.sluice.json", make_sidecar("a.b", data, 1000));
+    ck_assert_msg(load("memory://p/", "") == 0, "%s", err.message);
+    ck_assert_uint_eq(result.sidecars, 2);
+    ck_assert_uint_eq(result.files, 4);
+    ck_assert_uint_eq(result.unhashed, 2002);
+    ck_assert(sl_model_exists(path, "alone.sluice.json"));
+    ck_assert(!sl_model_exists(path, "a.sluice.json"));
+    ck_assert_int_lt(load("memory://p/", REQUIRED), 0);
+    ck_assert_msg(strstr(err.message, "'alone.sluice.json' has no sidecar"), "%s", err.message);
+    ck_assert_msg(load("memory://p/", "verify: {sidecar: off}\n") == 0, "%s", err.message);
+    ck_assert_uint_eq(result.sidecars, 0);
+    ck_assert(sl_model_exists(path, "a.sluice.json"));
+}
+END_TEST
+
+START_TEST(a_listed_one_of_another_version_is_left_aside_and_a_wrong_one_refuses)
+{
+    ck_assert_int_eq(sl_memory_put("p/a", data, BYTES, NULL), 0);
+    put_listed("p/a.sluice.json", make_sidecar("a", data, BYTES - 1));
+    ck_assert_msg(load("memory://p/", "") == 0, "%s", err.message);
+    ck_assert_uint_eq(result.sidecars, 0);
+    remove_model();
+    struct sl_sidecar *wrong = make_sidecar("a", data, BYTES);
+    wrong->ranges[3].crc32c ^= 1;
+    sl_sidecar_tree(wrong, wrong->tree);
+    put_listed("p/a.sluice.json", wrong);
+    ck_assert_int_lt(load("memory://p/", ""), 0);
+    ck_assert_str_eq(err.code, "E_HASH_CRC32C");
+}
+END_TEST
+
+/* ---- signed ---------------------------------------------------------------------------------- */
+
+static struct sl_minisign_secret secret;
+
+static void sign(struct sl_sidecar *sidecar)
+{
+    sl_autobuf file = SL_BUF_INIT(4096), text = SL_BUF_INIT(4096), signature = SL_BUF_INIT(4096);
+    ck_assert_int_eq(sl_buf_read_file(&file, SL_TEST_DATA "/minisign/plain.key", &err), 0);
+    ck_assert_int_eq(sl_minisign_secret_parse(file.data, file.used, NULL, &secret, &err), 0);
+    ck_assert_int_eq(sl_sidecar_signed_text(sidecar, &text, &err), 0);
+    ck_assert_int_eq(sl_minisign_sign(&secret, text.data, text.used, "c", &signature, &err), 0);
+    free(sidecar->signature);
+    sidecar->signature = sl_buf_steal(&signature, &err);
+}
+
+#define SIGNED                                                                                     \
+    "verify: {sidecar: require, minisign: {publicKeyFile: " SL_TEST_DATA "/minisign/plain.pub}}\n"
+
+START_TEST(a_signed_sidecar_stands_for_a_signature_and_its_sha256_are_checked)
+{
+    struct sl_sidecar *sidecar = make_sidecar("m.bin", data, BYTES);
+    sign(sidecar);
+    put_sidecar(sidecar);
+    flip_some(1);
+    must_load(SIGNED);
+    ck_assert_uint_eq(result.refetched_ranges, flip_count);
+    remove_model();
+    sidecar = make_sidecar("m.bin", data, BYTES);
+    sidecar->ranges[2].sha256[0] ^= 1;
+    sl_sidecar_tree(sidecar, sidecar->tree);
+    sign(sidecar);
+    put_sidecar(sidecar);
+    must_not_load(SIGNED);
+    ck_assert_str_eq(err.code, "E_HASH_SHA256");
+    sidecar = make_sidecar("m.bin", data, BYTES);
+    sign(sidecar);
+    sidecar->ranges[2].sha256[0] ^= 1;
+    sl_sidecar_tree(sidecar, sidecar->tree);
+    put_sidecar(sidecar);
+    must_not_load(SIGNED);
+    ck_assert_str_eq(err.code, "E_SIGNATURE");
+    sidecar = make_sidecar("other.bin", data, BYTES);
+    sign(sidecar);
+    put_sidecar(sidecar);
+    must_not_load(SIGNED);
+    ck_assert_str_eq(err.code, "E_SIGNATURE");
+}
+END_TEST
+
+/* ---- resources ------------------------------------------------------------------------------- */
+
+START_TEST(every_failing_allocation_ends_cleanly)
+{
+    unsigned step = 1;
+    for (unsigned nth = 1;; nth += step) {
+        flip_count = 1;
+        flips[0] = (struct flip){3 * RANGE, 1};
+        fail_at = nth;
+        int done = load(sl_server_url(server, "/m.bin"), REQUIRED);
+        bool reached = sl_alloc_count() >= nth;
+        sl_alloc_fail_at(fail_at = 0);
+        if (done == 0)
+            ck_assert(sl_model_same(path, "m.bin", data, BYTES));
+        else
+            ck_assert(!sl_model_exists(path, ".sluice/ready"));
+        remove_model();
+        if (!reached)
+            break;
+    }
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("sidecar_load");
+    TCase *tests = tcase_create("loads");
+    tcase_set_timeout(tests, 60);
+    tcase_add_checked_fixture(tests, setup, teardown);
+    tcase_add_test(tests, every_flipped_bit_is_found_and_its_range_alone_is_fetched_again);
+    tcase_add_test(tests, a_range_that_comes_wrong_twice_is_fetched_a_third_time);
+    tcase_add_test(tests, hashes_of_the_whole_object_are_judged_when_its_ranges_are_right);
+    tcase_add_test(tests, a_range_that_stays_wrong_fails_the_load_and_says_which);
+    tcase_add_test(tests, a_server_that_flips_always_ends_the_load_soon);
+    tcase_add_test(tests, a_sidecar_of_another_version_is_refused_where_it_is_needed);
+    tcase_add_test(tests, where_none_is_there_it_is_required_or_not_asked_for);
+    tcase_add_test(tests, a_load_that_was_broken_off_finds_wrong_bytes_in_what_it_keeps);
+    tcase_add_test(tests, hedged_ranges_are_checked_like_others);
+    tcase_add_test(tests, those_of_a_listing_are_used_and_not_published);
+    tcase_add_test(tests, a_listed_one_of_another_version_is_left_aside_and_a_wrong_one_refuses);
+    tcase_add_test(tests, a_signed_sidecar_stands_for_a_signature_and_its_sha256_are_checked);
+    tcase_add_test(tests, every_failing_allocation_ends_cleanly);
+    suite_add_tcase(suite, tests);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    int failures = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failures ? 1 : 0;
+}
