@@ -6,9 +6,10 @@ import io
 import json
 import os
 import re
+import signal
 import xml.etree.ElementTree
 
-from harness import ROOT, Skip, check
+from harness import ROOT, Skip, check, wait_for
 
 MODEL_BYTES = 6_000_000
 MARKER = '{"sluice_bench":1,'
@@ -138,6 +139,21 @@ def bench_refusals(h, store):
     h.sluice("bench", "--to", to).expect(2, "--loopback")
     h.sluice("bench", "--loopback", "--bytes", "1PiB", "--to", to, *SMALL).expect(6)
     assert os.listdir(to) == [], os.listdir(to)
+
+
+@check()
+def bench_ends_at_a_signal(h):
+    """SIGTERM in the middle ends it with 143 within two seconds; model, loads and the server of --loopback are gone."""
+    to = empty_place(h)
+    process = h.start("bench", "--loopback", "--bytes", "6MB", "--to", to, "--rounds", "1000", "--peers", "none")
+    wait_for("the benchmark", lambda: os.path.isdir(os.path.join(to, "sluice-bench")))
+    with open(f"/proc/{process.pid}/task/{process.pid}/children") as file:
+        children = [int(word) for word in file.read().split()]
+    assert len(children) == 1, children
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(5) == 143, process.returncode
+    assert os.listdir(to) == [], os.listdir(to)
+    assert not os.path.exists(f"/proc/{children[0]}"), "the server is still there"
 
 
 @check()

@@ -210,14 +210,30 @@ static bool is_hopeless(const struct sl_bench_point *point)
     return point->way == SL_BENCH_PEER && (point->failed > 1 || (point->why[0] && !point->failed));
 }
 
+/* "round 2 of 5, about 40 s left": rounds are much alike, the warm-up too. */
+static void tell_round(const struct sl_bench_config *config, uint64_t round, uint64_t began_ns)
+{
+    char left[48] = "";
+    double seconds = (double)(sl_now_ns() - began_ns) / (double)SL_NS_PER_S;
+    uint64_t rounds = config->warmups + config->rounds;
+    if (round)
+        snprintf(left, sizeof(left), ", about %.0f s left",
+                 seconds / (double)round * (double)(rounds - round));
+    if (round < config->warmups)
+        sl_log(SL_LOG_INFO, "warm-up %" PRIu64 " of %" PRIu64 "%s", round + 1, config->warmups,
+               left);
+    else
+        sl_log(SL_LOG_INFO, "round %" PRIu64 " of %" PRIu64 "%s", round - config->warmups + 1,
+               config->rounds, left);
+}
+
 static int run_rounds(struct sweep *sweep, struct sl_err *err)
 {
     const struct sl_bench_config *config = sweep->config;
+    uint64_t began = sl_now_ns();
     for (uint64_t round = 0; round < config->warmups + config->rounds; round++) {
         bool counted = round >= config->warmups;
-        if (counted)
-            sl_log(SL_LOG_INFO, "round %" PRIu64 " of %" PRIu64, round - config->warmups + 1,
-                   config->rounds);
+        tell_round(config, round, began);
         for (size_t p = 0; p < sweep->result->point_count; p++)
             if (!is_hopeless(&sweep->result->points[p]) && run_point(sweep, p, counted, err) < 0)
                 return -1;
