@@ -45,8 +45,15 @@ template:
   spec:
     {{- include "sluice.podSpec" $pod | nindent 4 }}
     restartPolicy: Never
+    {{- with $prefetch.extraInitContainers }}
+    initContainers:
+      {{- toYaml . | nindent 6 }}
+    {{- end }}
     containers:
       {{- include "sluice.initContainer" $load | nindent 6 }}
+      {{- with $prefetch.extraContainers }}
+      {{- toYaml . | nindent 6 }}
+      {{- end }}
     volumes:
       {{- include "sluice.volumes" $load | nindent 6 }}
 {{- end -}}
