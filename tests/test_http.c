@@ -304,8 +304,13 @@ END_TEST
 START_TEST(redirects_that_lead_astray_are_refused)
 {
     static const char *const headers[] = {"Location: ftp://127.0.0.1/x\r\n",
-                                          "Location: file:///etc/passwd\r\n", "",
-                                          "Location: http://\r\n", "Location: m\r\n"};
+                                          "Location: file:///etc/passwd\r\n",
+                                          "",
+                                          "Location: http://\r\n",
+                                          "Location: m\r\n",
+                                          "Location: http://169.254.169.254/latest/meta-data/\r\n",
+                                          "Location: http://0xa9fea9fe/\r\n",
+                                          "Location: http://[fd00:ec2::254]/\r\n"};
     struct sl_err err;
     SL_SCRIPT(server,
               {.path = "/d/m", .fault = SL_FAULT_STATUS, .status = 302, .headers = headers[_i]});
@@ -544,7 +549,7 @@ int main(void)
     tcase_add_test(tcase, relative_redirects_are_resolved);
     tcase_add_test(tcase, an_expired_link_is_resolved_again);
     tcase_add_test(tcase, a_redirect_to_a_place_that_is_gone_is_resolved_again);
-    tcase_add_loop_test(tcase, redirects_that_lead_astray_are_refused, 0, 5);
+    tcase_add_loop_test(tcase, redirects_that_lead_astray_are_refused, 0, 8);
     tcase_add_test(tcase, credentials_stay_with_their_host);
     tcase_add_test(tcase, a_renewed_token_file_is_read_again);
     tcase_add_loop_test(tcase, bad_header_files_are_refused, 0, 6);

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "exchange.h"
+#include "link_local.h"
 #include "range_blob.h"
 
 static int listener;
@@ -20,7 +21,8 @@ static char url[64];
 static struct sl_exchange *exchange;
 static const struct sl_connect config = {.stall_seconds = 5, .connect_seconds = 1};
 
-/* A name server that does not answer, for one name. */
+/* A name server that does not answer for one name, tells of two addresses for another, and leads a
+ * third to where clouds keep keys. */
 static sem_t answers;
 int getaddrinfo(const char *node, const char *service, const struct addrinfo *hints,
                 struct addrinfo **list)
@@ -31,7 +33,15 @@ int getaddrinfo(const char *node, const char *service, const struct addrinfo *hi
     }
     int (*next)(const char *, const char *, const struct addrinfo *, struct addrinfo **) = NULL;
     *(void **)&next = dlsym(RTLD_NEXT, "getaddrinfo");
-    return next(node, service, hints, list);
+    if (node && strcmp(node, "astray.test") == 0)
+        return next("169.254.169.254", service, hints, list);
+    if (!node || strcmp(node, "two.test") != 0)
+        return next(node, service, hints, list);
+    int failed = next("127.0.0.2", service, hints, list);
+    struct addrinfo *last = *list;
+    while (!failed && last->ai_next)
+        last = last->ai_next;
+    return failed ? failed : next("127.0.0.1", service, hints, &last->ai_next);
 }
 
 static void setup(void)
@@ -66,7 +76,7 @@ static void until_readable(int fd)
 {
     struct sl_err err = SL_ERR_INIT;
     struct pollfd peer = {fd, POLLIN, 0};
-    for (int i = 0; i < 300 && poll(&peer, 1, 10) == 0; i++)
+    for (int i = 0; i < 600 && poll(&peer, 1, 10) == 0; i++)
         ck_assert_msg(sl_exchange_head(exchange, &err) == SL_FETCH_WAIT, "%s", err.message);
     ck_assert_msg(peer.revents & POLLIN, "nothing came");
 }
@@ -151,6 +161,75 @@ START_TEST(a_silent_name_server_holds_nobody_up)
 }
 END_TEST
 
+START_TEST(a_name_does_not_lead_to_link_local_addresses)
+{
+    static const struct {
+        const char *host, *address;
+        bool refused;
+    } rows[] = {
+        {"astray.test", "169.254.169.254", true},
+        {"astray.test", "127.0.0.1", false},
+        {"169.254.169.254", "169.254.169.254", false},
+        {"2852039166", "169.254.169.254", false},
+        {"astray.test", "fd00:ec2::254", true},
+        {"astray.test", "::ffff:169.254.1.1", true},
+        {"astray.test", "fe80::1", true},
+        {"fe80::1%eth0", "fe80::1", false},
+        {"astray.test", "2001:db8::1", false},
+    };
+    for (size_t i = 0; i < SL_COUNT(rows); i++) {
+        struct addrinfo hints = {.ai_flags = AI_NUMERICHOST}, *found;
+        ck_assert_int_eq(getaddrinfo(rows[i].address, NULL, &hints, &found), 0);
+        ck_assert_msg(sl_link_local_refused(rows[i].host, found->ai_addr) == rows[i].refused,
+                      "%s at %s", rows[i].host, rows[i].address);
+        freeaddrinfo(found);
+    }
+    assert_gives_up("http://astray.test/", "link-local");
+}
+END_TEST
+
+/* 127.0.0.2 listens, but takes no connection: its queue is full, so nothing is ever answered. */
+static int make_silent_address(int waiting[4])
+{
+    struct sockaddr_in address;
+    socklen_t bytes = sizeof(address);
+    ck_assert_int_eq(getsockname(listener, (struct sockaddr *)&address, &bytes), 0);
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK + 1);
+    int silent = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    ck_assert_int_eq(bind(silent, (struct sockaddr *)&address, bytes), 0);
+    ck_assert_int_eq(listen(silent, 0), 0);
+    for (int i = 0; i < 4; i++) {
+        waiting[i] = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+        (void)!connect(waiting[i], (struct sockaddr *)&address, bytes);
+    }
+    return silent;
+}
+
+START_TEST(a_silent_address_among_two_is_left_before_the_time_to_connect)
+{
+    static const struct sl_connect patient = {.stall_seconds = 5, .connect_seconds = 4};
+    struct sl_err err = SL_ERR_INIT;
+    struct sl_request request = {.method = "GET"};
+    int waiting[4], silent = make_silent_address(waiting);
+    char two[64];
+    snprintf(two, sizeof(two), "http://two.test%s", strrchr(url, ':'));
+    request.url = two;
+    sl_exchange_free(exchange);
+    ck_assert_ptr_nonnull(exchange = sl_exchange_new(&patient, &err));
+    ck_assert_int_eq(sl_exchange_start(exchange, &request, &err), 0);
+    uint64_t began_ns = sl_now_ns();
+    int peer = accept_request();
+    ck_assert_uint_lt(sl_now_ns() - began_ns, 4 * SL_NS_PER_S);
+    say(peer, "HTTP/1.1 204 OK\r\n\r\n");
+    assert_head();
+    ck_assert_int_eq(sl_exchange_status(exchange), 204);
+    for (int i = 0; i < 4; i++)
+        close(waiting[i]);
+    close(silent);
+    close(peer);
+}
+END_TEST
+
 static int pending_pipes(void)
 {
     sigset_t set;
@@ -189,6 +268,8 @@ int main(void)
     tcase_add_test(tcase, stray_bytes_are_not_taken_for_the_next_answer);
     tcase_add_test(tcase, a_port_that_is_silent_to_tls_is_given_up);
     tcase_add_test(tcase, a_silent_name_server_holds_nobody_up);
+    tcase_add_test(tcase, a_name_does_not_lead_to_link_local_addresses);
+    tcase_add_loop_test(tcase, a_silent_address_among_two_is_left_before_the_time_to_connect, 0, 2);
     tcase_add_loop_test(tcase, signals_of_the_program_are_left_alone, 0, 3);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);

@@ -15,6 +15,7 @@
 #include <strings.h>
 
 #include "http_store.h"
+#include "link_local.h"
 #include "netrc.h"
 #include "url.h"
 
@@ -281,15 +282,34 @@ int sl_http_prepare(struct sl_source *source, struct sl_range_request *request, 
     return sl_url_same_origin(&url, &http->base) ? add_credentials(source->store, request, err) : 0;
 }
 
+/* A stranger's answer must not send us to the services of our own machine. */
+static int check_place(struct sl_source *source, const char *to, struct sl_err *err)
+{
+    struct http_store *http = source->store->impl;
+    sl_autourl url = {0};
+    if (sl_url_parse(to, &url, err) < 0)
+        return -1;
+    if (!sl_link_local_host(url.host) || sl_link_local_host(http->base.host))
+        return 0;
+    sl_fail(err, SL_E_NET, "redirected to the link-local address '%.100s', which is not followed",
+            url.host);
+    if (err)
+        err->retryable = false;
+    return -1;
+}
+
 int sl_http_redirect(struct sl_source *source, const char *from, const char *to, int status,
                      struct sl_err *err)
 {
     struct http_source *place = source->impl;
     if (strncmp(from, "https:", 6) == 0 && strncmp(to, "https:", 6) != 0) {
         sl_fail(err, SL_E_NET, "redirected (%d) from https to http, which is not followed", status);
-        err->retryable = false;
+        if (err)
+            err->retryable = false;
         return -1;
     }
+    if (check_place(source, to, err) < 0)
+        return -1;
     char *copy = sl_strdup(to, err);
     if (!copy)
         return -1;

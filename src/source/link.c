@@ -17,6 +17,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -24,6 +25,7 @@
 #include <unistd.h>
 
 #include "ca.h"
+#include "link_local.h"
 #include "metrics.h"
 #include "retry.h"
 #include "url.h"
@@ -144,6 +146,8 @@ struct sl_link {
     bool tls;
     size_t expected; /* SO_RCVLOWAT as it is set */
     char authority[SL_URL_AUTHORITY_MAX];
+    char host[SL_URL_AUTHORITY_MAX];
+    bool refused; /* an address that its name led to */
     char trouble[CURL_ERROR_SIZE];
 };
 
@@ -213,6 +217,17 @@ static int note_timer(CURLM *multi, long ms, void *arg)
     return 0;
 }
 
+/* curl's own socket(), but for addresses that a name must not lead to. */
+static curl_socket_t open_socket(void *arg, curlsocktype purpose, struct curl_sockaddr *address)
+{
+    struct sl_link *link = arg;
+    if (purpose == CURLSOCKTYPE_IPCXN && sl_link_local_refused(link->host, &address->addr)) {
+        link->refused = true;
+        return CURL_SOCKET_BAD;
+    }
+    return socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
+}
+
 static bool set_options(struct sl_link *link, const char *url, const char *proxy)
 {
     CURL *easy = link->easy;
@@ -238,6 +253,10 @@ static bool set_options(struct sl_link *link, const char *url, const char *proxy
     SET(CURLOPT_QUICK_EXIT, 1L); /* closing does not wait for a name server that is silent */
 #endif
     SET(CURLOPT_SHARE, next_cache());
+    if (!connect->direct && !*proxy) {
+        SET(CURLOPT_OPENSOCKETFUNCTION, open_socket);
+        SET(CURLOPT_OPENSOCKETDATA, link);
+    }
     SET(CURLOPT_ERRORBUFFER, link->trouble);
     SET(CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_2);
     if (connect->tls && !connect->tls->verify) {
@@ -260,7 +279,9 @@ int sl_link_open(struct sl_link *link, const char *url, const char *proxy, struc
     if (sl_url_parse(url, &parsed, err) < 0)
         return -1;
     sl_url_authority(&parsed, link->authority);
+    snprintf(link->host, sizeof(link->host), "%s", parsed.host);
     link->tls = parsed.tls;
+    link->refused = false;
     link->trouble[0] = 0;
     link->timer_ns = 0;
     link->easy = curl_easy_init();
@@ -281,8 +302,13 @@ static int fail_connect(struct sl_link *link, CURLcode code, struct sl_err *err)
     long answered = 0;
     curl_easy_getinfo(link->easy, CURLINFO_HTTP_CONNECTCODE, &answered);
     bool broken_off = strstr(reason, "SYSCALL") || strstr(reason, "reset");
-    if (code == CURLE_PEER_FAILED_VERIFICATION || code == CURLE_SSL_CACERT_BADFILE ||
-        code == CURLE_SSL_ISSUER_ERROR) {
+    if (link->refused && code == CURLE_COULDNT_CONNECT) {
+        sl_fail(err, SL_E_NET,
+                "'%s' leads to a link-local address, where clouds keep the keys of machines: name "
+                "the address itself if it is meant",
+                link->authority);
+    } else if (code == CURLE_PEER_FAILED_VERIFICATION || code == CURLE_SSL_CACERT_BADFILE ||
+               code == CURLE_SSL_ISSUER_ERROR) {
         sl_fail(err, SL_E_NET,
                 "cannot trust '%s': %s; set source.tls.caFile to a file with the certificate of "
                 "its issuer",
