@@ -458,6 +458,15 @@ START_TEST(files_and_folders_are_given_to_the_owner)
         ck_assert(status.st_uid == 1234 && status.st_gid == 2345);
         ck_assert_int_eq(status.st_mode & 0777, i == 2 ? 0444 : 0555);
     }
+    snprintf(more, sizeof(more), "sink: {tmpfs: {path: \"%s\", group: \"3456\"}}\n", path);
+    expect_load("memory://m/", more, &result);
+    ck_assert_msg(result.already, "nothing but the group is new");
+    for (size_t i = 0; i < SL_COUNT(names); i++) {
+        snprintf(name, sizeof(name), "%s/%s", path, names[i]);
+        ck_assert_int_eq(lstat(name, &status), 0);
+        ck_assert(status.st_uid == 1234 && status.st_gid == 3456);
+        ck_assert_int_eq(status.st_mode & 0777, i == 2 ? 0444 : 0555);
+    }
     put("m/deep/er/a", "two", 3);
     expect_load("memory://m/", more, &result);
     ck_assert(sl_model_same(path, "deep/er/a", "two", 3));

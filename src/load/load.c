@@ -185,6 +185,18 @@ static int fill(struct load *load, struct sl_publish *publish, const struct sl_p
     return publish_plan(load, publish, plan, sink, journal, err);
 }
 
+/* The version is there: it may be wanted for others than it was loaded for, and a load of another
+ * version may have left something behind. */
+static int keep(struct load *load, struct sl_publish *publish, const struct sl_plan *plan,
+                struct sl_err *err)
+{
+    uint32_t owner, group;
+    if (sl_tmpfs_owner(&load->spec->sink.tmpfs, &owner, &group, err) < 0 ||
+        sl_publish_give(publish, plan, owner, group, err) < 0)
+        return -1;
+    return sl_publish_discard(publish, false, err);
+}
+
 static int load_from(struct load *load, struct sl_publish *publish, const char *uri,
                      struct sl_err *err)
 {
@@ -204,8 +216,7 @@ static int load_from(struct load *load, struct sl_publish *publish, const char *
     load->result->already = sl_publish_is_current(publish, plan);
     set_total(load, plan);
     if (load->result->already)
-        return sl_publish_discard(publish, false,
-                                  err); /* what a load of another version left behind */
+        return keep(&attempt, publish, plan, err);
     return fill(&attempt, publish, plan, err);
 }
 
@@ -367,6 +378,7 @@ static void note_end(struct load *load)
     result->resumed = view.bytes_resumed;
     result->verified = view.bytes_verified;
     result->retries = view.retries;
+    result->refetched_ranges = view.refetched;
     if (view.connections)
         result->connections = view.connections;
 }
@@ -378,7 +390,6 @@ int sl_load_run(const struct sl_spec *spec, struct sl_cancel *cancel, struct sl_
     struct load load = {spec, cancel, progress, result ? result : &own_result, sl_now_ns()};
     struct sl_err why = SL_ERR_INIT;
     struct sl_progress *own = NULL;
-    result->refetched_ranges = view.refetched;
     *load.result = (struct sl_load_result){0};
     if (spec->sink.tmpfs.path)
         snprintf(load.result->path, sizeof(load.result->path), "%s", spec->sink.tmpfs.path);

@@ -165,6 +165,33 @@ bool sl_publish_is_current(struct sl_publish *publish, const struct sl_plan *pla
     return current;
 }
 
+static int give_file(int root_fd, const char *name, uint32_t owner, uint32_t group,
+                     struct sl_err *err)
+{
+    const char *leaf;
+    struct stat status;
+    sl_autoclose int folder = sl_tree_parent(root_fd, name, false, &leaf);
+    if (folder < 0 || fstatat(folder, leaf, &status, AT_SYMLINK_NOFOLLOW) < 0)
+        return sl_tree_fail(err, errno, "look at", name);
+    if ((owner == UINT32_MAX || status.st_uid == owner) &&
+        (group == UINT32_MAX || status.st_gid == group))
+        return 0;
+    if (fchownat(folder, leaf, owner, group, AT_SYMLINK_NOFOLLOW) < 0)
+        return sl_tree_fail(err, errno, "give away", name);
+    sl_tree_seal(root_fd, name);
+    return 0;
+}
+
+int sl_publish_give(struct sl_publish *publish, const struct sl_plan *plan, uint32_t owner,
+                    uint32_t group, struct sl_err *err)
+{
+    bool any = owner != UINT32_MAX || group != UINT32_MAX;
+    for (size_t i = 0; any && i < plan->file_count; i++)
+        if (give_file(publish->root_fd, plan->files[i].name, owner, group, err) < 0)
+            return -1;
+    return 0;
+}
+
 int sl_publish_state(const struct sl_publish *publish)
 {
     return publish->state_fd;

@@ -28,6 +28,12 @@ SL_AUTO_DEFINE(sl_publish)
 /** Is exactly this plan published, complete and untouched (size, time and inode of every file as
  * when it was published)? */
 bool sl_publish_is_current(struct sl_publish *publish, const struct sl_plan *plan);
+/**
+ * Give the published files of this plan and their folders to others than they were loaded for;
+ * UINT32_MAX leaves as it is. Files that belong to them already are not touched. SL_E_NO_SPACE.
+ */
+int sl_publish_give(struct sl_publish *publish, const struct sl_plan *plan, uint32_t owner,
+                    uint32_t group, struct sl_err *err);
 /** The staging directory for files, made on demand; borrowed. */
 int sl_publish_staging(struct sl_publish *publish, struct sl_err *err);
 /** PATH/.sluice, where the journal of the load lies beside the staging directory; borrowed. */

@@ -91,6 +91,9 @@ struct sl_sink *sl_tmpfs_open(int directory_fd, const struct sl_sink_file *files
  */
 int sl_tmpfs_set_owner(struct sl_sink *sink, const struct sl_tmpfs_options *options,
                        struct sl_err *err);
+/** The same as numbers; UINT32_MAX leaves as it is. */
+int sl_tmpfs_owner(const struct sl_tmpfs_options *options, uint32_t *owner, uint32_t *group,
+                   struct sl_err *err);
 /**
  * Have the system find the files' memory, in their order, a piece at a time and as long as
  * more(arg) says so: time that writing need not take later. Where it cannot, nothing happens:

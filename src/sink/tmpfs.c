@@ -312,12 +312,19 @@ static int parse_id(const char *text, const char *key, uint32_t *id, struct sl_e
     return 0;
 }
 
+int sl_tmpfs_owner(const struct sl_tmpfs_options *options, uint32_t *owner, uint32_t *group,
+                   struct sl_err *err)
+{
+    *owner = *group = UINT32_MAX;
+    if (parse_id(options->owner, "owner", owner, err) < 0)
+        return -1;
+    return parse_id(options->group, "group", group, err);
+}
+
 int sl_tmpfs_set_owner(struct sl_sink *sink, const struct sl_tmpfs_options *options,
                        struct sl_err *err)
 {
     struct tmpfs *tmpfs = (struct tmpfs *)sink;
     assert(sink->ops == &tmpfs_ops);
-    if (parse_id(options->owner, "owner", &tmpfs->owner, err) < 0)
-        return -1;
-    return parse_id(options->group, "group", &tmpfs->group, err);
+    return sl_tmpfs_owner(options, &tmpfs->owner, &tmpfs->group, err);
 }
