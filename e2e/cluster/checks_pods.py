@@ -1,7 +1,7 @@
 """sluice in a pod: before the main container, beside it, as any user."""
 import json
 
-from cluster import IMAGE, RESTRICTED_POD, container, ends, loader, pod, shell, status_of
+from cluster import IMAGE, RESTRICTED_POD, container, ends, loader, pod, secret, shell, status_of
 from fixtures import BUCKET
 from harness import check, wait_for
 
@@ -138,3 +138,27 @@ def any_user_and_any_group_do(h, cluster, store, models):
     found = digests("\n".join(line for line in printed.splitlines() if "  ./" in line))
     assert found == models.sha256, printed[-800:]
     cluster.delete(space)
+
+
+@check("cluster", "store", "models")
+def credentials_are_mounted_from_secrets(h, cluster, store, models):
+    """Keys from the files that other tools use: ~/.aws/credentials and ~/.s3cfg, each mounted from a Secret."""
+    host = store.address.split("//")[1]
+    homes = {"aws": {".aws/credentials": f"[default]\naws_access_key_id = {store.access}\n"
+                                         f"aws_secret_access_key = {store.secret}\n",
+                     ".aws/config": f"[default]\nendpoint_url = {store.address}\nregion = {store.region}\n"},
+             "s3cfg": {".s3cfg": f"[default]\naccess_key = {store.access}\nsecret_key = {store.secret}\n"
+                                 f"host_base = {host}\nhost_bucket = {host}\nuse_https = False\n"}}
+    for word, files in homes.items():
+        space = cluster.namespace(word)
+        names = {path: path.strip(".").replace("/", "-") for path in files}
+        made = pod("model", [container("load", IMAGE, args=["load", URI, "--to", "/models/model"], env={"HOME": "/home"},
+                                       memory="256Mi")], shell(DIGESTS))
+        made["spec"]["initContainers"][0]["volumeMounts"].append({"name": "home", "mountPath": "/home", "readOnly": True})
+        made["spec"]["volumes"].append({"name": "home", "secret": {
+            "secretName": "home", "items": [{"key": names[path], "path": path} for path in files]}})
+        cluster.apply(space, secret("home", {names[path]: text for path, text in files.items()}), made)
+        done = cluster.until_done(space, "model")
+        assert done["status"]["phase"] == "Succeeded", f"{word}: {cluster.story(space, 'model', done)}"
+        assert digests(cluster.logs(space, "model", "main")) == models.sha256
+        cluster.delete(space)

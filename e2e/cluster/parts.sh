@@ -82,11 +82,17 @@ get_debian() {
     die "no usable etcd, containerd and kubectl"
 }
 
-# go_build ARGUMENTS …: a plain static build that says nothing unless it fails.
+# go_build ARGUMENTS …: a plain static build that says nothing unless it fails. Two tries: downloads hiccup.
 go_build() {
-    local log=$PARTS/go.log
-    CGO_ENABLED=0 GOFLAGS="-buildvcs=false ${GO_MOD:-}" GOBIN=$BIN nice -n 5 "$(go_program)" "$@" >"$log" 2>&1 ||
-        { tail -n 30 "$log" >&2; die "go $1 failed"; }
+    local log=$PARTS/go.log try
+    for try in 1 2; do
+        if CGO_ENABLED=0 GOFLAGS="-buildvcs=false ${GO_MOD:-}" GOBIN=$BIN nice -n 5 "$(go_program)" "$@" >"$log" 2>&1; then
+            rm -f "$log"
+            return 0
+        fi
+    done
+    tail -n 30 "$log" >&2
+    die "go $1 failed"
 }
 
 # get_kubernetes: eight minutes of two cores, once.
