@@ -7,4 +7,4 @@ file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/generated/web_page_data.h CONTENT
 "/* src/web/page.html and a 0 */
 static const unsigned char web_page_data[] = {@page_bytes@0};
 " @ONLY)
-target_compile_options(sluice_web PRIVATE "SHELL:-iquote ${CMAKE_BINARY_DIR}/generated")
+target_compile_options(sluice_web PRIVATE "SHELL:-iquote \"${CMAKE_BINARY_DIR}/generated\"")
