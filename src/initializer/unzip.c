@@ -331,8 +331,7 @@ static int take_entry(struct zip *zip, const struct entry *entry, struct sl_err 
     uint32_t crc = 0;
     if (entry->name_bytes && entry->name[entry->name_bytes - 1] == '/')
         return sl_unpack_folder(zip->unpack, entry->name, entry->name_bytes, err);
-    if (sl_unpack_begin(zip->unpack, entry->name, entry->name_bytes, entry->bytes, false,
-                        err) < 0)
+    if (sl_unpack_begin(zip->unpack, entry->name, entry->name_bytes, entry->bytes, false, err) < 0)
         return -1;
     int done = entry->method == DEFLATED ? inflate_entry(zip, entry, &crc, err)
                                          : copy(zip, entry, &crc, err);
