@@ -25,6 +25,26 @@ def documents():
 
 
 @check
+def examples():
+    """The values that docs/helm.md shows are taken as they are, and what the chart's pages link to is there."""
+    known = yaml.load(read(CHART, "values.yaml"), Loader=LOADER)
+    base = {"models": {"m": {"size": "1Gi", "spec": {"source": {"uri": "s3://m/"}}}}, "metrics": {"force": True}}
+    for block in re.findall(r"```yaml\n(.*?)```", read(ROOT, "docs", "helm.md"), re.DOTALL):
+        values = {} if "{{" in block else yaml.load(block, Loader=LOADER)
+        if not values or not set(values) <= set(known):
+            continue
+        with tempfile.NamedTemporaryFile("w") as under, tempfile.NamedTemporaryFile("w") as shown:
+            yaml.safe_dump(base, under)
+            yaml.safe_dump(values, shown)
+            under.flush()
+            shown.flush()
+            done = run(HELM, "template", "models", CHART, "--kube-version", NEWEST, "--values", under.name, "--values", shown.name)
+        yield f"values of {', '.join(values)}", [] if done.returncode == 0 else [done.stderr[-500:]]
+    links = re.findall(r"\]\(([^):]+?)(?:#[^)]*)?\)", read(CHART, "README.md"))
+    yield "links", [f"no {link}" for link in links if not os.path.exists(os.path.join(CHART, link))]
+
+
+@check
 def closed_schema():
     """Every object of the schema lists its keys, but for those that Kubernetes judges."""
     open_places = []
