@@ -32,10 +32,13 @@ def read(path):
 
 
 def pod_specs(item):
-    """Specs of pods in an object of whatever kind: of templates, and of KServe's containers."""
+    """Specs of pods in an object of whatever kind: templates, predictors, and KServe's storage container as a pod."""
     if isinstance(item, dict):
         if isinstance(item.get("containers"), list) and item["containers"] and "image" in item["containers"][0]:
             yield item
+        if isinstance(item.get("container"), dict) and "image" in item["container"]:
+            volumes = [{"name": mount["name"], "emptyDir": {}} for mount in item["container"].get("volumeMounts", [])]
+            yield {"containers": [item["container"]], "volumes": volumes}
         for value in item.values():
             yield from pod_specs(value)
     elif isinstance(item, list):
