@@ -299,7 +299,7 @@ START_TEST(an_end_is_not_ready_and_answers_what_has_begun)
     char scratch[SL_SCRATCH_PATH_BYTES];
     int scratch_fd = sl_scratch_open(scratch),
         fd = openat(scratch_fd, "big", O_CREAT | O_RDWR, 0600);
-    const size_t bytes = 64 << 20; /* more than sockets hold */
+    const size_t bytes = 24 << 20; /* more than sockets hold */
     ck_assert_int_eq(ftruncate(fd, (off_t)bytes), 0);
     close(fd);
     struct sl_err err = SL_ERR_INIT;
