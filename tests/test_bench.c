@@ -239,6 +239,7 @@ START_TEST(a_peer_gets_an_argument_vector)
     one.anonymous = true;
     one.endpoint = "";
     one.objects = 3;
+    one.folder = true;
     one.uri = "s3://b/p/";
     expect_arguments("s5cmd", &one, "s5cmd|--no-sign-request|cp|s3://b/p/*|/d/");
     expect_arguments("aws", &one,
@@ -259,9 +260,15 @@ START_TEST(a_peer_that_cannot_bring_the_model_says_why)
     target.uri = "http://user:word@h/m";
     ck_assert_ptr_nonnull(strstr(sl_bench_peer_unfit(curl, &target), "secret"));
     target.uri = "http://h/m";
-    target.objects = 2;
+    target.folder = true;
     ck_assert_str_eq(sl_bench_peer_unfit(curl, &target), "it takes one object");
+    target.folder = false;
+    target.objects = 2; /* an index */
+    ck_assert_str_eq(sl_bench_peer_unfit(curl, &target), "it cannot tell which objects are meant");
     target.objects = 1;
+    target.chosen = true;
+    ck_assert_str_eq(sl_bench_peer_unfit(curl, &target), "it cannot tell which objects are meant");
+    target.chosen = false;
     ck_assert_str_eq(sl_bench_peer_unfit(sl_bench_peer_find("tensorizer"), &target),
                      "it takes .tensors files");
     ck_assert_str_eq(sl_bench_peer_unfit(sl_bench_peer_find("s5cmd"), &target),

@@ -251,7 +251,9 @@ START_TEST(a_local_model_has_no_network)
     struct sl_err err = SL_ERR_INIT;
     char path[512];
     int fd = openat(scratch_fd, "local.bin", O_CREAT | O_WRONLY, 0600);
-    ck_assert_int_eq(ftruncate(fd, 100000), 0);
+    uint8_t *noise = sl_model_noise(100000, 2);
+    ck_assert_int_eq(write(fd, noise, 100000), 100000);
+    free(noise);
     close(fd);
     snprintf(path, sizeof(path), "%s/local.bin", scratch);
     sl_plan_free(plan);
@@ -267,6 +269,7 @@ START_TEST(a_local_model_has_no_network)
                   err.message);
     ck_assert_ptr_null(sl_bench_best(&result, SL_BENCH_NETWORK));
     ck_assert_ptr_nonnull(sl_bench_best(&result, SL_BENCH_STORE));
+    ck_assert_ptr_nonnull(sl_bench_best(&result, SL_BENCH_PEER));
     ck_assert_str_eq(sl_bench_best(&result, SL_BENCH_PEER)->client, "cp");
     const struct sl_bench_point *curl = &result.points[result.point_count - 1];
     ck_assert_str_eq(curl->why, "it does not read from there");
@@ -301,6 +304,25 @@ START_TEST(a_failing_peer_is_noted_and_the_rest_goes_on)
     ck_assert_uint_eq(curl->failed, 2); /* and is not tried for ever */
     ck_assert_str_eq(curl->why, "'curl' ended with 7: no luck");
     ck_assert_double_gt(sl_bench_best(&result, SL_BENCH_LOAD)->median, 0);
+}
+END_TEST
+
+START_TEST(a_peer_that_brings_too_little_is_not_measured)
+{
+    struct sl_err err = SL_ERR_INIT;
+    char path[600];
+    int fd = openat(scratch_fd, "wget", O_CREAT | O_WRONLY, 0700);
+    const char script[] = "#!/bin/sh\nhead -c 500000 /dev/zero > \"$3\"\n";
+    ck_assert_int_eq(write(fd, script, sizeof(script) - 1), (ssize_t)sizeof(script) - 1);
+    close(fd);
+    snprintf(path, sizeof(path), "%s:%s", scratch, getenv("PATH"));
+    setenv("PATH", path, 1);
+    config.peers = "wget";
+    ck_assert_msg(sl_bench_run(&specs.items[0], &config, NULL, &result, &err) == 0, "%s",
+                  err.message);
+    const struct sl_bench_point *wget = &result.points[result.point_count - 1];
+    ck_assert_uint_eq(wget->runs, 0);
+    ck_assert_ptr_nonnull(strstr(wget->why, "bytes, not 1000000"));
 }
 END_TEST
 
@@ -376,6 +398,7 @@ int main(void)
     tcase_add_test(cases, a_local_model_has_no_network);
     tcase_add_test(cases, an_unknown_peer_is_refused);
     tcase_add_test(cases, a_failing_peer_is_noted_and_the_rest_goes_on);
+    tcase_add_test(cases, a_peer_that_brings_too_little_is_not_measured);
     tcase_add_test(cases, every_failing_allocation_ends_it_in_order);
     tcase_add_test(cases, a_synthetic_model_is_served_and_verified);
     tcase_add_test(cases, a_server_that_does_not_start_is_told);

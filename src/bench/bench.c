@@ -9,6 +9,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/time.h>
 
 #include "bench_parts.h"
@@ -146,15 +147,27 @@ static int run_own(struct sweep *sweep, const struct sl_bench_point *point,
     return done;
 }
 
+/* A program that ended well has brought the bytes, or its rate is of something else. */
+static int bring(struct sweep *sweep, const struct sl_bench_point *point,
+                 struct sl_bench_sample *sample, struct sl_err *err)
+{
+    const struct sl_bench_peer *peer = sl_bench_peer_find(point->client);
+    if (sl_bench_place_make(&sweep->place, err) < 0 ||
+        sl_bench_peer_run(peer, &sweep->target, sweep->config->peer_seconds, sweep->cancel, sample,
+                          err) < 0)
+        return -1;
+    uint64_t there = sl_bench_place_bytes(&sweep->place);
+    if (!sl_bench_peer_writes(peer) || there >= point->bytes)
+        return 0;
+    return sl_fail(err, SL_E_NET, "it left %" PRIu64 " bytes, not %" PRIu64, there, point->bytes);
+}
+
 /* Only cancellation ends the benchmark. */
 static int run_peer(struct sweep *sweep, struct sl_bench_point *point,
                     struct sl_bench_sample *sample, struct sl_err *err)
 {
     struct sl_err why = SL_ERR_INIT;
-    if (sl_bench_place_make(&sweep->place, err) < 0)
-        return -1;
-    if (sl_bench_peer_run(sl_bench_peer_find(point->client), &sweep->target,
-                          sweep->config->peer_seconds, sweep->cancel, sample, &why) == 0)
+    if (bring(sweep, point, sample, &why) == 0)
         return 0;
     if (sl_cancel_check(sweep->cancel, err) < 0)
         return -1;
@@ -256,6 +269,15 @@ static void describe(struct sweep *sweep)
     result->rounds = sweep->config->rounds;
 }
 
+static bool is_folder(const char *uri)
+{
+    struct stat status;
+    const char *path = strncmp(uri, "file://", 7) == 0 ? uri + 7 : uri;
+    size_t bytes = strlen(uri);
+    return (bytes && uri[bytes - 1] == '/') ||
+           (!strstr(path, "://") && stat(path, &status) == 0 && S_ISDIR(status.st_mode));
+}
+
 static void set_target(struct sweep *sweep)
 {
     const struct sl_spec_source *source = &sweep->spec->source;
@@ -269,6 +291,8 @@ static void set_target(struct sweep *sweep)
         .kind = sl_store_kind(sl_source_store(sweep->plan->sources[0].source)),
         .endpoint = endpoint ? endpoint : "",
         .objects = sweep->plan->source_count,
+        .folder = is_folder(source->uri),
+        .chosen = source->include.count || source->exclude.count,
         .name = sl_source_name(sweep->plan->sources[0].source),
         .anonymous = source->s3.anonymous,
         .directory = sweep->place.run,

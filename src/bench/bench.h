@@ -83,7 +83,7 @@ struct sl_bench_results {
 void sl_bench_results_release(struct sl_bench_results *results);
 /** A zeroed one at the end; borrowed until the next is added. At most SL_BENCH_RESULTS_MAX. */
 struct sl_bench_result *sl_bench_results_add(struct sl_bench_results *results, struct sl_err *err);
-enum { SL_BENCH_RESULTS_MAX = 20000 };
+enum { SL_BENCH_RESULTS_MAX = 5000 };
 /** A copy of *point at the end; borrowed until the next is added. */
 struct sl_bench_point *sl_bench_point_add(struct sl_bench_result *result,
                                           const struct sl_bench_point *point, struct sl_err *err);

@@ -132,14 +132,16 @@ static double rate_of(const struct sl_bench_point *point)
     return point ? point->median : 0;
 }
 
-static int put_node(struct sl_buf *out, const struct sl_bench_result *result, double full,
-                    bool utf8, struct sl_err *err)
+static int put_node(struct sl_buf *out, const struct sl_bench_results *results,
+                    const struct sl_bench_result *result, double full, bool utf8,
+                    struct sl_err *err)
 {
-    char text[5][32];
+    char text[5][32], name[SL_BENCH_ROW_MAX];
     const struct sl_bench_point *load = sl_bench_headline(result);
     double share = load ? sl_bench_share(result, load) : 0;
     snprintf(text[3], 32, share > 0 ? "%.2f" : "-", share);
-    if (sl_buf_printf(out, err, "%-24.24s %8s %8s %8s %6s %8.2f  ", result->facts.node,
+    if (sl_buf_printf(out, err, "%-24.24s %8s %8s %8s %6s %8.2f  ",
+                      sl_bench_row_name(results, result, name),
                       sl_bench_rate_text(rate_of(sl_bench_best(result, SL_BENCH_NETWORK)), text[0]),
                       sl_bench_rate_text(rate_of(sl_bench_best(result, SL_BENCH_STORE)), text[1]),
                       sl_bench_rate_text(rate_of(load), text[2]), text[3],
@@ -169,7 +171,7 @@ static int put_nodes(struct sl_buf *out, const struct sl_bench_results *results,
         full = SL_MAX(full, rate_of(sl_bench_headline(result)));
     }
     for (size_t i = 0; i < results->count; i++)
-        if (put_node(out, &results->items[order[i]], full, utf8, err) < 0)
+        if (put_node(out, results, &results->items[order[i]], full, utf8, err) < 0)
             return -1;
     return sl_buf_printf(
         out, err, "%-24s %8s %8s %8s\n\n", "together", sl_bench_rate_text(total[0], text[0]),

@@ -82,12 +82,13 @@ static int put_axis(struct sl_buf *out, const struct bars *bars, double bottom, 
     return 0;
 }
 
-static int put_bar(struct sl_buf *out, const struct bars *bars, size_t number, struct sl_err *err)
+static int put_bar(struct sl_buf *out, const struct bars *bars,
+                   const struct sl_bench_results *results, size_t number, struct sl_err *err)
 {
     const struct bar *bar = &bars->items[number];
     double y = TOP + (double)number * ROW;
-    char text[96];
-    snprintf(text, sizeof(text), "%.24s", bar->result->facts.node);
+    char text[96], name[SL_BENCH_ROW_MAX];
+    snprintf(text, sizeof(text), "%.28s", sl_bench_row_name(results, bar->result, name));
     if (sl_bench_svg_text(out, "text-anchor=\"end\"", LEFT - 10, y + 13, text, err) < 0 ||
         sl_buf_printf(out, err,
                       "<rect class=\"band\" x=\"%d\" y=\"%.1f\" width=\"%.1f\" height=\"16\"/>\n"
@@ -107,7 +108,7 @@ static int draw(struct sl_buf *out, const struct bars *bars, const struct sl_ben
     if (put_head(out, bars, results, height, err) < 0 || put_axis(out, bars, height - 34, err) < 0)
         return -1;
     for (size_t i = 0; i < bars->shown; i++)
-        if (put_bar(out, bars, i, err) < 0)
+        if (put_bar(out, bars, results, i, err) < 0)
             return -1;
     if (bars->count > bars->shown) {
         char text[64];

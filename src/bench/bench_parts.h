@@ -64,6 +64,8 @@ int sl_bench_place_open(struct sl_bench_place *place, const char *to, const char
                         struct sl_err *err);
 /** Make the empty folder of a run; a load makes its own. */
 int sl_bench_place_make(struct sl_bench_place *place, struct sl_err *err);
+/** Bytes that a run has left; UINT64_MAX if that cannot be told. */
+uint64_t sl_bench_place_bytes(const struct sl_bench_place *place);
 /** Take away what a run has left. */
 int sl_bench_place_clear(struct sl_bench_place *place, struct sl_err *err);
 /** Allocate and free so many bytes there, so that the next run does not wait for the host of a
@@ -122,6 +124,8 @@ struct sl_bench_target {
     const char *uri, *kind; /* as given; of the store: "http", "s3", "file" */
     const char *endpoint;   /* S3; "" for Amazon's */
     size_t objects;         /* of the model */
+    bool folder;            /* the URI is a prefix or a directory, all of which is the model */
+    bool chosen;            /* include or exclude say which objects */
     const char *name;       /* of the first one, relative to its folder */
     bool anonymous;         /* S3 without credentials */
     const char *directory;  /* exists and is empty */
@@ -132,6 +136,8 @@ const struct sl_bench_peer *sl_bench_peer_find(const char *name);
 /** All of them, NULL past the end. */
 const struct sl_bench_peer *sl_bench_peer_at(size_t index);
 const char *sl_bench_peer_name(const struct sl_bench_peer *peer);
+/** Whether it leaves files in the directory, not only memory. */
+bool sl_bench_peer_writes(const struct sl_bench_peer *peer);
 /** Why it cannot bring the target, NULL if it can. */
 const char *sl_bench_peer_unfit(const struct sl_bench_peer *peer,
                                 const struct sl_bench_target *target);
@@ -158,6 +164,10 @@ const char *sl_bench_size_text(uint64_t bytes, char text[32]);
 const char *sl_bench_count_text(uint32_t count, char text[32]);
 /** "1.98": GB/s; "-" for 0. */
 const char *sl_bench_rate_text(double bytes_per_second, char text[32]);
+/** The node, and the model too where not all results are of one; text holds SL_BENCH_ROW_MAX. */
+const char *sl_bench_row_name(const struct sl_bench_results *results,
+                              const struct sl_bench_result *result, char *text);
+enum { SL_BENCH_ROW_MAX = SL_BENCH_NAME_MAX + SL_BENCH_URI_MAX + 4 };
 /** The model without its folders, or the URI. */
 const char *sl_bench_label(const struct sl_bench_result *result);
 

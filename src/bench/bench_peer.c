@@ -30,7 +30,7 @@ struct sl_bench_peer {
     unsigned takes;
     /* One argument each. {uri} {dir} {file} {origin} {path} {bucket} {key} {script}; those that
      * begin with '?' stand only with an endpoint of S3, with '!' only without credentials, with
-     * '*' only for many objects and with '%' only for one. */
+     * '*' only for a folder and with '%' only for an object. */
     const char *arguments[24];
 };
 
@@ -101,6 +101,11 @@ const char *sl_bench_peer_name(const struct sl_bench_peer *peer)
     return peer->name;
 }
 
+bool sl_bench_peer_writes(const struct sl_bench_peer *peer)
+{
+    return !(peer->takes & TENSORS);
+}
+
 static unsigned kind_of(const struct sl_bench_target *target)
 {
     return strcmp(target->kind, "http") == 0   ? HTTP
@@ -128,11 +133,12 @@ const char *sl_bench_peer_unfit(const struct sl_bench_peer *peer,
                                 const struct sl_bench_target *target)
 {
     unsigned kind = kind_of(target);
-    bool many = target->objects > 1;
     if (!(peer->takes & kind))
         return "it does not read from there";
-    if (many && (!(peer->takes & MANY) || kind == HTTP))
+    if (target->folder && (!(peer->takes & MANY) || kind == HTTP))
         return "it takes one object";
+    if (target->chosen || (target->objects > 1 && !target->folder))
+        return "it cannot tell which objects are meant";
     if (strchr(target->uri, '@') || (kind == HTTP && strchr(target->uri, '?')))
         return "the URI may hold a secret, which would show in the list of processes";
     if ((peer->takes & TENSORS) && !is_tensors(target->name))
@@ -213,8 +219,8 @@ static bool is_wanted(const struct sl_bench_target *target, const char **pattern
     *pattern += strchr("?!*%", mark) != NULL;
     return mark == '?'   ? *target->endpoint != 0
            : mark == '!' ? target->anonymous
-           : mark == '*' ? target->objects > 1
-           : mark == '%' ? target->objects <= 1
+           : mark == '*' ? target->folder
+           : mark == '%' ? !target->folder
                          : true;
 }
 

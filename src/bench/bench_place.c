@@ -62,6 +62,12 @@ int sl_bench_place_make(struct sl_bench_place *place, struct sl_err *err)
     return 0;
 }
 
+uint64_t sl_bench_place_bytes(const struct sl_bench_place *place)
+{
+    sl_autoclose int fd = openat(place->fd, run_name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    return fd < 0 ? UINT64_MAX : sl_tree_bytes(fd);
+}
+
 int sl_bench_place_clear(struct sl_bench_place *place, struct sl_err *err)
 {
     if (sl_tree_remove(place->fd, run_name) < 0 || sl_tree_remove(place->fd, warm_name) < 0)

@@ -31,6 +31,17 @@ const char *sl_bench_label(const struct sl_bench_result *result)
     return slash && slash[1] ? slash + 1 : result->source;
 }
 
+const char *sl_bench_row_name(const struct sl_bench_results *results,
+                              const struct sl_bench_result *result, char *text)
+{
+    bool other = false;
+    for (size_t i = 0; i < results->count && !other; i++)
+        other = strcmp(results->items[i].source, result->source) != 0;
+    snprintf(text, SL_BENCH_ROW_MAX, other ? "%s %s" : "%s", result->facts.node,
+             sl_bench_label(result));
+    return text;
+}
+
 struct sl_bench_point *sl_bench_point_add(struct sl_bench_result *result,
                                           const struct sl_bench_point *point, struct sl_err *err)
 {

@@ -167,6 +167,21 @@ static bool speaks_utf8(void)
     return false;
 }
 
+/* Many nodes in one table, but each model that was measured here in full. */
+static int write_tables(struct sl_buf *out, const struct sl_bench_results *results, bool gathered,
+                        struct sl_err *err)
+{
+    if (gathered)
+        return sl_bench_table(out, results, speaks_utf8(), err);
+    for (size_t i = 0; i < results->count; i++) {
+        const struct sl_bench_results one = {.items = &results->items[i], .count = 1};
+        if ((i && sl_buf_text(out, "\n", err) < 0) ||
+            sl_bench_table(out, &one, speaks_utf8(), err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
 static int print_results(const struct sl_cli *cli, const struct sl_bench_results *results,
                          struct sl_err *err)
 {
@@ -175,7 +190,7 @@ static int print_results(const struct sl_cli *cli, const struct sl_bench_results
     if (cli->json && options->gather)
         return print_summary(results, err);
     int done = cli->json ? write_lines(&text, results, err)
-                         : sl_bench_table(&text, results, speaks_utf8(), err);
+                         : write_tables(&text, results, options->gather, err);
     if (done == 0)
         fwrite(sl_buf_string(&text), 1, text.used, stdout);
     return done;
