@@ -30,7 +30,7 @@
 #include "retry.h"
 #include "url.h"
 
-enum { CACHE_COUNT = 8, CONNECT_SECONDS_DEFAULT = 10, DRIVE_ROUNDS_MAX = 64 };
+enum { CACHE_COUNT = 8, CONNECT_SECONDS_DEFAULT = 10, DRIVE_ROUNDS_MAX = 64, NUDGE_MS = 100 };
 
 static const struct sl_option tls_rows[] = {
     SL_OPTION(sl_tls_options, ca_file, STRING, "",
@@ -141,7 +141,7 @@ struct sl_link {
     CURL *easy;
     struct pollfd wanted[SL_FETCH_POLL_MAX]; /* what curl waits for while it connects */
     int wanted_count;
-    uint64_t timer_ns;
+    uint64_t timer_ns, nudge_ns;
     int fd; /* of the connection, -1 until connected */
     bool tls;
     size_t expected; /* SO_RCVLOWAT as it is set */
@@ -284,6 +284,7 @@ int sl_link_open(struct sl_link *link, const char *url, const char *proxy, struc
     link->refused = false;
     link->trouble[0] = 0;
     link->timer_ns = 0;
+    link->nudge_ns = sl_now_ns() + NUDGE_MS * SL_NS_PER_MS;
     link->easy = curl_easy_init();
     link->multi = link->easy ? curl_multi_init() : NULL;
     if (!link->multi || !set_options(link, url, proxy) ||
@@ -341,6 +342,21 @@ static int fail_connect(struct sl_link *link, CURLcode code, struct sl_err *err)
     return -1;
 }
 
+/*
+ * For leaving an address that is silent for the next one of the name, curl sets no timer and, in
+ * between, has no socket: it looks at its clock whenever it is called. Of its functions only this
+ * one runs everything and tells of sockets as well.
+ */
+static void nudge(struct sl_link *link)
+{
+    int running;
+    link->nudge_ns = sl_now_ns() + NUDGE_MS * SL_NS_PER_MS;
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+    curl_multi_socket_all(link->multi, &running);
+#pragma GCC diagnostic pop
+}
+
 /* One round of curl's work; true if there was any. */
 static bool drive(struct sl_link *link)
 {
@@ -359,7 +375,12 @@ static bool drive(struct sl_link *link)
             }
         }
     }
-    if (link->timer_ns <= sl_now_ns()) {
+    uint64_t now = sl_now_ns();
+    if (link->nudge_ns <= now) {
+        nudge(link);
+        worked = true;
+    }
+    if (link->timer_ns <= now) {
         link->timer_ns = UINT64_MAX;
         curl_multi_socket_action(link->multi, CURL_SOCKET_TIMEOUT, 0, &running);
         worked = true;
@@ -406,7 +427,7 @@ int sl_link_poll(const struct sl_link *link, bool want_write, struct pollfd fds[
         return 1;
     }
     memcpy(fds, link->wanted, sizeof(link->wanted));
-    *deadline_ns = link->timer_ns;
+    *deadline_ns = SL_MIN(link->timer_ns, link->nudge_ns);
     return link->wanted_count;
 }
 
