@@ -168,16 +168,15 @@ static int check_index(struct report *report, struct sl_index *index, struct sl_
 
 /* ---- objects -------------------------------------------------------------------------------- */
 
-static int hash_object(struct sl_source *source, enum sl_hash_kind kind,
-                       uint8_t digest[SL_HASH_BYTES_MAX], struct sl_err *err)
+static int hash_bytes(struct sl_source *source, const struct sl_check *check,
+                      uint8_t digest[SL_HASH_BYTES_MAX], struct sl_err *err)
 {
-    SL_AUTO(sl_hasher) hasher = sl_hasher_new(kind, err);
+    SL_AUTO(sl_hasher) hasher = sl_hasher_new(check->kind, err);
     sl_autofree uint8_t *chunk = hasher ? sl_alloc_aligned(4096, CHUNK_BYTES, err) : NULL;
     if (!chunk)
         return -1;
-    uint64_t bytes = sl_source_bytes(source);
-    for (uint64_t at = 0; at < bytes;) {
-        size_t part = (size_t)SL_MIN(bytes - at, (uint64_t)CHUNK_BYTES);
+    for (uint64_t at = check->begin; at < check->end;) {
+        size_t part = (size_t)SL_MIN(check->end - at, (uint64_t)CHUNK_BYTES);
         if (sl_source_read(source, at, chunk, part, err) < 0)
             return -1;
         sl_hasher_update(hasher, chunk, part);
@@ -187,21 +186,42 @@ static int hash_object(struct sl_source *source, enum sl_hash_kind kind,
     return 0;
 }
 
-static int check_object(struct report *report, const struct sl_plan *plan,
-                        const struct sl_check *check, struct sl_err *first)
+/* 1 if it is right, 0 if it was told to be wrong. */
+static int check_bytes(struct report *report, const struct sl_plan *plan,
+                       const struct sl_check *check, struct sl_err *first)
 {
     const struct sl_plan_source *source = &plan->sources[check->source];
     uint8_t digest[SL_HASH_BYTES_MAX];
     struct sl_err why = SL_ERR_INIT;
-    if (hash_object(source->source, check->kind, digest, first) < 0)
+    if (hash_bytes(source->source, check, digest, first) < 0)
         return -1;
-    if (!sl_verify_agrees(check, digest)) {
-        sl_verify_mismatch(check, digest, &why);
-        return judge(report, "object", source->name, &why, first);
-    }
-    tell(report, "object", source->name, GOOD,
-         check->kind == SL_HASH_BLAKE2B ? "signature of minisign" : NULL);
-    return 0;
+    if (sl_verify_agrees(check, digest))
+        return 1;
+    sl_verify_mismatch(check, digest, &why);
+    return judge(report, "object", source->name, &why, first);
+}
+
+/* What the user gave of one object: a hash, a signature, or all ranges of its sidecar, which end
+ * before the check that is returned. */
+static size_t check_object(struct report *report, const struct sl_plan *plan, size_t number,
+                           struct sl_err *first)
+{
+    const struct sl_check *check = &plan->checks[number];
+    bool right = true;
+    size_t end = number;
+    do {
+        int done = check_bytes(report, plan, &plan->checks[end++], first);
+        if (done < 0)
+            return 0;
+        right = right && done;
+    } while (check->range && end < plan->check_count && plan->checks[end].range &&
+             plan->checks[end].source == check->source);
+    if (right)
+        tell(report, "object", plan->sources[check->source].name, GOOD,
+             check->range                     ? "sidecar"
+             : check->kind == SL_HASH_BLAKE2B ? "signature of minisign"
+                                              : NULL);
+    return end;
 }
 
 /* Whether the user gave a hash or a signature of it. */
@@ -235,9 +255,12 @@ static int check_plan(struct report *report, const struct sl_plan *plan, struct 
                  index ? "its format carries none, or its writer left them out" : NULL);
         }
     }
-    for (size_t c = 0; c < plan->check_count; c++)
-        if (plan->checks[c].given && check_object(report, plan, &plan->checks[c], first) < 0)
+    for (size_t c = 0; c < plan->check_count;) {
+        if (!plan->checks[c].given)
+            c++;
+        else if ((c = check_object(report, plan, c, first)) == 0)
             return -1;
+    }
     return 0;
 }
 

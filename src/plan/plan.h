@@ -139,6 +139,11 @@ bool sl_plan_keys_busy(const struct sl_plan *plan);
 int sl_plan_await_keys(const struct sl_plan *plan, struct sl_err *err);
 /** The object's or the prefix's URI without secrets; borrowed. */
 const char *sl_plan_uri(const struct sl_plan *plan);
+/** True if the list is empty (and empty_matches) or one of its patterns matches. */
+bool sl_plan_matches(const struct sl_list *patterns, const char *name, bool empty_matches);
+/** The public key of verify.minisign; the spec must name one. SL_E_USAGE. */
+struct sl_minisign_key;
+int sl_plan_signer(const struct sl_spec *spec, struct sl_minisign_key *key, struct sl_err *err);
 /** The JSON of `sluice plan`, without what limits the destination (publish/preflight knows that).
  */
 void sl_plan_json(struct sl_json *json, const struct sl_plan *plan);

@@ -46,9 +46,6 @@ struct sl_plan_own {
     uint64_t left_out_bytes; /* of objects that the plan does not read at all */
 };
 
-/** True if the list is empty (and empty_matches) or one of its patterns matches. */
-bool sl_plan_matches(const struct sl_list *patterns, const char *name, bool empty_matches);
-
 /** objects.c: store opened, objects listed, judged, filtered and sorted into own->candidates. */
 int sl_plan_gather(struct sl_plan *plan, const struct sl_source_config *config, struct sl_err *err);
 /** objects.c: one more; etag may be NULL. */

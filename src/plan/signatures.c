@@ -26,9 +26,9 @@ bool sl_plan_is_signed(const struct sl_spec *spec)
 
 /* ---- the key --------------------------------------------------------------------------------- */
 
-static int read_key(struct sl_plan_own *own, struct sl_minisign_key *key, struct sl_err *err)
+int sl_plan_signer(const struct sl_spec *spec, struct sl_minisign_key *key, struct sl_err *err)
 {
-    const struct sl_spec_minisign *minisign = &own->spec->verify.minisign;
+    const struct sl_spec_minisign *minisign = &spec->verify.minisign;
     if (minisign->public_key) {
         if (sl_minisign_key_parse(minisign->public_key, strlen(minisign->public_key), key, err) < 0)
             return sl_wrap(err, "verify.minisign.publicKey");
@@ -181,7 +181,7 @@ int sl_plan_read_signer(struct sl_plan *plan, struct sl_err *err)
     if (!sl_plan_is_signed(own->spec) || own->signer)
         return 0;
     own->signer = sl_alloc(sizeof(*own->signer), err);
-    return own->signer ? read_key(own, own->signer, err) : -1;
+    return own->signer ? sl_plan_signer(own->spec, own->signer, err) : -1;
 }
 
 int sl_plan_check_signatures(struct sl_plan *plan, struct sl_err *err)

@@ -135,6 +135,16 @@ bool sl_keys_have_passphrase(const struct sl_keys *keys)
     return keys->passphrase;
 }
 
+int sl_keys_passphrase(const struct sl_keys *keys, char *text, size_t limit, struct sl_err *err)
+{
+    if (!keys->passphrase || keys->bytes >= limit || memchr(keys->secret, 0, keys->bytes))
+        return sl_fail(err, SL_E_USAGE, "a passphrase of at most %zu bytes without NULs is needed",
+                       limit - 1);
+    memcpy(text, keys->secret, keys->bytes);
+    text[keys->bytes] = 0;
+    return 0;
+}
+
 /* ---- files ----------------------------------------------------------------------------------- */
 
 static int open_secret(const char *path, const char *what, struct sl_err *err)

@@ -30,6 +30,9 @@ SL_AUTO_DEFINE(sl_keys)
 struct sl_keys *sl_keys_from_key(const uint8_t key[SL_KEY_BYTES], struct sl_err *err);
 struct sl_keys *sl_keys_from_passphrase(const void *passphrase, size_t bytes, struct sl_err *err);
 bool sl_keys_have_passphrase(const struct sl_keys *keys);
+/** A NUL-terminated copy in `text`, for who wants the passphrase itself; wipe it. SL_E_USAGE if it
+ * does not fit or holds a NUL. */
+int sl_keys_passphrase(const struct sl_keys *keys, char *text, size_t limit, struct sl_err *err);
 /**
  * The key for data whose key derivation is kdf (NULL: none); SL_KEY_BYTES, borrowed until
  * sl_keys_free(). An exact key ignores kdf. SL_E_FORMAT, code E_KDF: a passphrase for data without

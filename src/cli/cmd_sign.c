@@ -1,0 +1,260 @@
+/*
+ * sluice sign: sidecars for an object or for all below a prefix, by reading them once; or, with
+ * --check, whether those that are there are right.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <sys/stat.h>
+
+#include "cli.h"
+#include "crypt.h"
+#include "inspect_report.h"
+#include "keys.h"
+#include "load.h"
+#include "log.h"
+#include "operand.h"
+#include "signing.h"
+
+enum { OBJECTS_MAX = 50000, PASSWORD_BYTES_MAX = 1024 };
+
+struct sign_options {
+    char *minisign_key, *password_file;
+    bool check;
+};
+static const struct sl_option rows[] = {
+    SL_OPTION(sign_options, minisign_key, STRING, "",
+              "secret key to sign with, a file of `minisign -G`, encrypted or not",
+              .value = "FILE"),
+    SL_OPTION(sign_options, password_file, STRING, "",
+              "the password of that key; - asks at the terminal", .value = "FILE"),
+    SL_OPTION(sign_options, check, BOOL, "false",
+              "write nothing: read the sidecars that are there and hold them against the objects"),
+    SL_OPTION_END,
+};
+static const struct sl_option_table table = {"sign", sizeof(struct sign_options), rows};
+static const char *const idle_flags[] = {"connections", "memory-bytes",    "listen",
+                                         "key-file",    "passphrase-file", NULL};
+
+/* ---- which objects --------------------------------------------------------------------------- */
+
+struct names {
+    const struct sl_spec *spec;
+    char **items;
+    size_t count, capacity;
+};
+
+static void release_names(struct names *names)
+{
+    for (size_t i = 0; i < names->count; i++)
+        free(names->items[i]);
+    free(names->items);
+}
+
+static int add_name(struct names *names, const char *name, struct sl_err *err)
+{
+    if (names->count == OBJECTS_MAX)
+        return sl_fail(err, SL_E_USAGE,
+                       "more than %d objects: choose with source.include, or name a longer prefix",
+                       OBJECTS_MAX);
+    if (sl_grow(&names->items, &names->capacity, names->count + 1, sizeof(*names->items), err) < 0)
+        return -1;
+    names->items[names->count] = sl_strdup(name, err);
+    return names->items[names->count] ? (names->count++, 0) : -1;
+}
+
+static bool ends_with(const char *text, const char *end)
+{
+    size_t a = strlen(text), b = strlen(end);
+    return a >= b && strcmp(text + a - b, end) == 0;
+}
+
+/* Neither sidecars nor signatures, nor what sluice keeps beside a published model. */
+static int take_entry(const struct sl_entry *entry, void *arg, struct sl_err *err)
+{
+    struct names *names = arg;
+    if (ends_with(entry->name, SL_SIDECAR_SUFFIX) || ends_with(entry->name, ".minisig") ||
+        strncmp(entry->name, ".sluice/", 8) == 0 ||
+        !sl_plan_matches(&names->spec->source.include, entry->name, true) ||
+        sl_plan_matches(&names->spec->source.exclude, entry->name, false))
+        return 0;
+    if (sl_name_check(entry->name, strlen(entry->name), err) < 0)
+        return -1;
+    return add_name(names, entry->name, err);
+}
+
+/* ---- one source ------------------------------------------------------------------------------ */
+
+static int sign_all(struct sl_cli *cli, struct sl_signing *signing, const struct names *names,
+                    struct sl_err *err)
+{
+    const struct sign_options *options = cli->options;
+    struct sl_err first = SL_ERR_INIT;
+    for (size_t i = 0; i < names->count; i++) {
+        struct sl_err why = SL_ERR_INIT;
+        int done = options->check ? sl_signing_check(signing, names->items[i], &why)
+                                  : sl_signing_make(signing, names->items[i], &why);
+        if (done < 0 && (!options->check || why.kind != SL_E_INTEGRITY)) {
+            *err = why;
+            return -1;
+        }
+        if (done < 0 && !first.kind)
+            first = why;
+        if (cli->json)
+            continue;
+        printf("%-8s ", done < 0 ? "BAD" : options->check ? "ok" : "written");
+        sl_print_tame(names->items[i]);
+        printf("%s\n", SL_SIDECAR_SUFFIX);
+    }
+    if (!first.kind)
+        return 0;
+    *err = first;
+    return -1;
+}
+
+static bool is_folder(const char *uri)
+{
+    struct stat status;
+    return !strstr(uri, "://") && stat(uri, &status) == 0 && S_ISDIR(status.st_mode);
+}
+
+static int sign_source(struct sl_cli *cli, struct sl_spec *spec, struct sl_signing *signing,
+                       struct sl_err *err)
+{
+    struct sl_source_config config;
+    SL_AUTO(sl_store) store = NULL;
+    sl_autofree char *key = NULL, *uri = NULL;
+    struct names names = {.spec = spec};
+    uint64_t range_bytes = spec->readers.range_bytes;
+    sl_load_source_config(spec, cli->cancel, NULL, &config);
+    uri = sl_asprintf(err, "%s%s", spec->source.uri,
+                      is_folder(spec->source.uri) && !ends_with(spec->source.uri, "/") ? "/" : "");
+    if (!uri || sl_store_open(uri, &config, &store, &key, err) < 0)
+        return -1;
+    if (range_bytes != SL_AUTO_VALUE && range_bytes > SL_SIDECAR_RANGE_BYTES_MAX)
+        return sl_fail(err, SL_E_USAGE, "--range-bytes: at most 1 GiB for a sidecar");
+    signing->range_bytes = range_bytes == SL_AUTO_VALUE ? SL_SIDECAR_RANGE_BYTES : range_bytes;
+    signing->store = store;
+    signing->config = &config;
+    signing->uri = uri;
+    signing->single = *key != 0;
+    int done = *key ? add_name(&names, key, err) : sl_store_list(store, take_entry, &names, err);
+    if (done == 0 && names.count == 0)
+        done = sl_fail(err, SL_E_NOT_FOUND, "nothing to sign lies below '%s'", sl_store_uri(store));
+    if (done == 0)
+        done = sign_all(cli, signing, &names, err);
+    release_names(&names);
+    return done;
+}
+
+/* ---- keys ------------------------------------------------------------------------------------ */
+
+static int read_secret(const struct sign_options *options, struct sl_minisign_secret *secret,
+                       struct sl_err *err)
+{
+    sl_autobuf text = SL_BUF_INIT(SL_MINISIGN_FILE_BYTES_MAX);
+    char password[PASSWORD_BYTES_MAX + 1] = "";
+    SL_AUTO(sl_keys) keys = NULL;
+    if (sl_buf_read_file(&text, options->minisign_key, err) < 0)
+        return -1;
+    bool locked = sl_minisign_secret_is_locked(text.data, text.used);
+    if (locked && (sl_keys_open(NULL, options->password_file, &keys, err) < 0 ||
+                   (keys && sl_keys_passphrase(keys, password, sizeof(password), err) < 0)))
+        return -1;
+    int done = sl_minisign_secret_parse(text.data, text.used, keys ? password : NULL, secret, err);
+    sl_crypt_wipe(password, sizeof(password));
+    if (text.data)
+        sl_crypt_wipe(text.data, text.used);
+    return done < 0 ? sl_wrap(err, "'%s'", options->minisign_key) : 0;
+}
+
+/* ---- the command ----------------------------------------------------------------------------- */
+
+static int report(struct sl_cli *cli, const struct sl_signing *signing, struct sl_err *err)
+{
+    const struct sign_options *options = cli->options;
+    char bytes[32];
+    if (!cli->json) {
+        printf("%" PRIu64 " objects, %" PRIu64 " ranges, %s%s\n", signing->objects, signing->ranges,
+               sl_human_bytes(signing->bytes, bytes), signing->secret ? ", signed" : "");
+        return 0;
+    }
+    struct sl_json json;
+    sl_json_init(&json, 64 * 1024);
+    sl_json_object(&json);
+    sl_json_key_uint(&json, "objects", signing->objects);
+    sl_json_key_uint(&json, "ranges", signing->ranges);
+    sl_json_key_uint(&json, "bytes", signing->bytes);
+    sl_json_key_bool(&json, "signed", signing->secret || signing->key);
+    if (options->check)
+        sl_json_key_uint(&json, "wrong_ranges", signing->wrong);
+    sl_json_end(&json);
+    int done = sl_cli_print_json(&json, err);
+    sl_json_release(&json);
+    return done;
+}
+
+static int sign_specs(struct sl_cli *cli, struct sl_signing *signing, struct sl_err *err)
+{
+    struct sl_specs specs = {0};
+    struct sl_minisign_key key;
+    int done = sl_operand_specs(cli, NULL, NULL, "/", &specs, err);
+    for (size_t i = 0; i < specs.count && done == 0; i++) {
+        struct sl_spec *spec = &specs.items[i];
+        const struct sl_spec_minisign *named = &spec->verify.minisign;
+        signing->key = named->public_key || named->public_key_file ? &key : NULL;
+        if (signing->key)
+            done = sl_plan_signer(spec, &key, err);
+        if (done == 0)
+            done = sign_source(cli, spec, signing, err);
+    }
+    sl_specs_release(&specs);
+    return done;
+}
+
+static int run(struct sl_cli *cli, struct sl_err *err)
+{
+    const struct sign_options *options = cli->options;
+    struct sl_minisign_secret secret = {{0}, {0}};
+    struct sl_signing signing = {0};
+    struct sl_err why = SL_ERR_INIT;
+    if (sl_crypt_init(err) < 0)
+        return -1;
+    if (options->check && options->minisign_key)
+        return sl_fail(err, SL_E_USAGE,
+                       "--check signs nothing: give the public key with --set "
+                       "verify.minisign.publicKeyFile=FILE, or leave out --check");
+    if (options->minisign_key && read_secret(options, &secret, err) < 0)
+        return -1;
+    signing.secret = options->minisign_key ? &secret : NULL;
+    int done = sign_specs(cli, &signing, &why);
+    sl_minisign_secret_release(&secret);
+    if ((done == 0 || signing.objects) && report(cli, &signing, err) < 0)
+        return -1;
+    if (done < 0)
+        *err = why;
+    return done;
+}
+
+const struct sl_command sl_cmd_sign = {
+    .name = "sign",
+    .usage = "sluice sign DIR | URI | SPEC",
+    .summary = "write hashes of ranges beside objects, signed if you like",
+    .description =
+        "Reads an object, or all below a prefix, and writes NAME.sluice.json beside each: a CRC32C "
+        "and a SHA-256 for every range of it (8 MiB; --range-bytes), a tree hash over them, and a "
+        "signature of minisign with --minisign-key. A load that finds one checks every range as "
+        "it comes and fetches a wrong one again alone; a signed one makes sure that every byte is "
+        "the signer's. With --check nothing is written: sidecars that are there are held against "
+        "the objects, and their signatures against verify.minisign if that names a key. Sidecars "
+        "that are there are replaced. docs/sidecars.md has the format.",
+    .examples = "sluice sign /srv/models/llama/\n"
+                "sluice sign s3://bucket/model/ --minisign-key minisign.key --password-file -\n"
+                "sluice sign --check s3://bucket/model/ --set "
+                "verify.minisign.publicKeyFile=minisign.pub",
+    .options = &table,
+    .spec_flags = true,
+    .idle_flags = idle_flags,
+    .operand_min = 1,
+    .operand_max = 1,
+    .run = run,
+};

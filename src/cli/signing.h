@@ -1,0 +1,26 @@
+/* What `sluice sign` does to one object: hash its ranges, write or check its sidecar. */
+#ifndef SL_SIGNING_H
+#define SL_SIGNING_H
+
+#include "minisign_secret.h"
+#include "sidecar.h"
+
+struct sl_signing {
+    struct sl_store *store;
+    const struct sl_source_config *config;
+    const char *uri; /* of the store's prefix, with a slash at its end; or of the one object */
+    bool single;
+    uint64_t range_bytes;
+    const struct sl_minisign_secret *secret; /* NULL: unsigned */
+    const struct sl_minisign_key *key;       /* to check with; NULL: signatures are not looked at */
+    uint64_t objects, ranges, bytes, wrong;  /* counts; wrong: ranges, when checking */
+};
+
+/** Hash an object's ranges with several connections and write its sidecar, which replaces one that
+ * is there. */
+int sl_signing_make(struct sl_signing *signing, const char *name, struct sl_err *err);
+/** Read its sidecar and hold it against the object. SL_E_INTEGRITY names the first range that
+ * differs. */
+int sl_signing_check(struct sl_signing *signing, const char *name, struct sl_err *err);
+
+#endif
