@@ -23,6 +23,11 @@ debian_root() {
     find "$work/root/dev" -mindepth 1 -delete
 }
 
+# compile: bytecode that is good whatever the files' times, which images do not keep; without it Python starts slowly.
+compile() {
+    chroot "$work/root" python3 -m compileall -q -f --invalidation-mode unchecked-hash /opt /usr/lib/python3* >/dev/null || true
+}
+
 # s5cmd's published versions cannot be installed by name, so a module asks for it.
 s5cmd_image() {
     mkdir -p "$work/s5cmd/root/etc/ssl/certs" "$work/s5cmd/root/tmp"
@@ -35,7 +40,8 @@ s5cmd_image() {
 
 aws_image() {
     debian_root python3
-    python3 -m pip install -q --target "$work/root/opt/aws" "$AWSCLI"
+    python3 -m pip install -q --root-user-action ignore --target "$work/root/opt/aws" "$AWSCLI"
+    compile
     "$CLUSTER/image.py" "$work/root" "$COMPARE/aws.tar" localhost/aws:e2e --user 65532 \
         --env PATH=/usr/bin:/bin HOME=/tmp PYTHONPATH=/opt/aws
 }
@@ -43,8 +49,9 @@ aws_image() {
 kserve_image() {
     debian_root python3
     # shellcheck disable=SC2086
-    python3 -m pip install -q --target "$work/root/opt/kserve" --only-binary :all: --python-version 3.11 $KSERVE_NEEDS
-    python3 -m pip install -q --target "$work/root/opt/kserve" --no-deps "$KSERVE_STORAGE"
+    python3 -m pip install -q --root-user-action ignore --target "$work/root/opt/kserve" --only-binary :all: --python-version 3.11 $KSERVE_NEEDS
+    python3 -m pip install -q --root-user-action ignore --target "$work/root/opt/kserve" --no-deps "$KSERVE_STORAGE"
+    compile
     "$CLUSTER/image.py" "$work/root" "$COMPARE/kserve.tar" localhost/kserve:e2e --user 65532 \
         --env PATH=/usr/bin:/bin HOME=/tmp PYTHONPATH=/opt/kserve
 }
