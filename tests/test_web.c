@@ -1,6 +1,5 @@
 /* Health, metrics, loads, events and the page over real sockets; and clients that mean no good. */
 #include <check.h>
-#include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -13,7 +12,6 @@
 #include "http_client.h"
 #include "mem.h"
 #include "metrics.h"
-#include "scratch.h"
 #include "thread.h"
 #include "web.h"
 #include "web_http.h"
@@ -278,70 +276,6 @@ START_TEST(readers_of_events_are_counted_and_leave_when_told)
         close(fds[i]);
 }
 END_TEST
-
-/* ---- the end -------------------------------------------------------------------------------- */
-
-static void *drain(void *arg)
-{
-    (void)arg;
-    sl_web_drain(web, 60000);
-    return NULL;
-}
-
-static void await_status(const char *path, int status)
-{
-    while (status_of("GET", path) != status)
-        sl_sleep_ms(2, NULL, NULL);
-}
-
-START_TEST(an_end_is_not_ready_and_answers_what_has_begun)
-{
-    char scratch[SL_SCRATCH_PATH_BYTES];
-    int scratch_fd = sl_scratch_open(scratch),
-        fd = openat(scratch_fd, "big", O_CREAT | O_RDWR, 0600);
-    const size_t bytes = 24 << 20; /* more than sockets hold */
-    ck_assert_int_eq(ftruncate(fd, (off_t)bytes), 0);
-    close(fd);
-    struct sl_err err = SL_ERR_INIT;
-    const struct sl_web_config config = {
-        .listen = "127.0.0.1:0", .share_directory = scratch, .share_prefix = "/"};
-    web = sl_web_start(&config, &err);
-    ck_assert_msg(web != NULL, "%s", err.message);
-    port = sl_web_port(web);
-    ck_assert_int_eq(status_of("GET", "/readyz"), 200);
-    fd = http_connect(port);
-    ck_assert_int_eq(http_send(fd, "GET /big HTTP/1.1\r\nHost: t\r\n\r\n"), 0);
-    struct pollfd begun = {fd, POLLIN, 0};
-    ck_assert_int_eq(poll(&begun, 1, 10000), 1);
-    pthread_t thread;
-    ck_assert_int_eq(pthread_create(&thread, NULL, drain, NULL), 0);
-    await_status("/readyz", 503);
-    ck_assert_int_eq(status_of("GET", "/startupz"), 200);
-    ck_assert_int_eq(status_of("GET", "/healthz"), 200);
-    struct http_reply reply;
-    ck_assert_int_eq(http_receive(fd, 0, &reply), 0);
-    ck_assert_uint_eq(reply.bytes, bytes);
-    pthread_join(thread, NULL); /* long before its minute */
-    http_release(&reply);
-    close(fd);
-    stop();
-    sl_scratch_close(scratch_fd, scratch);
-}
-END_TEST
-
-START_TEST(an_end_lets_readers_of_events_go)
-{
-    int fd = open_events();
-    char all[4096] = "";
-    read_until(fd, "event: state", all, sizeof(all));
-    uint64_t before = sl_now_ns();
-    sl_web_drain(web, 60000); /* streams of events end at once */
-    ck_assert_uint_lt(sl_now_ns() - before, 5 * SL_NS_PER_S);
-    close(fd);
-}
-END_TEST
-
-/* ---- readers of events ---------------------------------------------------------------------- */
 
 START_TEST(readers_that_go_away_make_room)
 {
@@ -636,8 +570,6 @@ int main(void)
     tcase_add_test(serving, the_page_loads_nothing_from_elsewhere);
     tcase_add_test(serving, events_tell_changes_as_they_happen);
     tcase_add_test(serving, readers_of_events_are_counted_and_leave_when_told);
-    tcase_add_test(serving, an_end_lets_readers_of_events_go);
-    tcase_add_test(starting, an_end_is_not_ready_and_answers_what_has_begun);
     tcase_add_test(serving, readers_that_go_away_make_room);
     tcase_add_test(serving, requests_that_are_too_big_are_refused);
     tcase_add_test(serving, a_body_is_never_read);
