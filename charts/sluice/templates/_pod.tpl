@@ -2,8 +2,16 @@
 What pods of this chart have in common. dict "root" $ "pod" SETTINGS: `pod` of the values with SETTINGS on top.
 */}}
 
+{{/* Mappings are merged; lists and texts are replaced, by empty ones too. */}}
 {{- define "sluice.podSettings" -}}
-{{- mergeOverwrite (deepCopy .root.Values.pod) (deepCopy (default dict .pod)) | toJson -}}
+{{- $settings := deepCopy .root.Values.pod -}}
+{{- range $key, $value := deepCopy (default dict .pod) -}}
+{{- if and (kindIs "map" $value) (kindIs "map" (get $settings $key)) -}}
+{{- $value = mergeOverwrite (get $settings $key) $value -}}
+{{- end -}}
+{{- $_ := set $settings $key $value -}}
+{{- end -}}
+{{- $settings | toJson -}}
 {{- end -}}
 
 {{/* dict "root" $ "pod" SETTINGS "component" NAME ["labels" MAP] ["annotations" MAP] */}}
