@@ -1,0 +1,197 @@
+"""What happens around a load while it runs: kills at random points, stalls by chance, a stopped process, a full disk."""
+import hashlib
+import os
+import random
+import re
+import signal
+import socket
+import subprocess
+import threading
+import time
+
+from harness import Skip, check, sha256_file, wait_for
+
+OBJECT_BYTES = 64 << 20
+RANGE_BYTES = 1 << 20
+CONNECTIONS = 4
+PIECE_BYTES = 64 << 10
+
+
+class PacedServer:
+    """One object by ranges, at a pace for each connection. Counts the bytes of bodies that it sent, and stalls by chance."""
+
+    def __init__(self, data, bytes_per_second, stall_share=0.0, stall_seconds=5.0, seed=1):
+        self.data, self.pace = data, bytes_per_second
+        self.stall_share, self.stall_seconds = stall_share, stall_seconds
+        self.random, self.lock, self.sent, self.stalled = random.Random(seed), threading.Lock(), 0, 0
+        self.listener = socket.create_server(("127.0.0.1", 0), backlog=128)
+        self.url = f"http://127.0.0.1:{self.listener.getsockname()[1]}/big.bin"
+        threading.Thread(target=self.accept, daemon=True).start()
+
+    def accept(self):
+        while True:
+            try:
+                peer, _ = self.listener.accept()
+            except OSError:
+                return
+            peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            threading.Thread(target=self.talk, args=(peer,), daemon=True).start()
+
+    def talk(self, peer):
+        try:
+            with peer:
+                while self.answer(peer):
+                    pass
+        except OSError:
+            pass
+
+    def answer(self, peer):
+        head = b""
+        while b"\r\n\r\n" not in head:
+            more = peer.recv(8192)
+            if not more:
+                return False
+            head += more
+        found = re.search(rb"[Rr]ange: bytes=(\d+)-(\d+)", head)
+        begin, end = int(found[1]), min(int(found[2]) + 1, len(self.data))
+        self.maybe_stall(begin)
+        peer.sendall(f"HTTP/1.1 206 Partial Content\r\nContent-Range: bytes {begin}-{end - 1}/{len(self.data)}\r\n"
+                     f"Content-Length: {end - begin}\r\nETag: \"one\"\r\n\r\n".encode())
+        started = time.monotonic()
+        for at in range(begin, end, PIECE_BYTES):
+            piece = self.data[at:min(at + PIECE_BYTES, end)]
+            peer.sendall(piece)
+            with self.lock:
+                self.sent += len(piece)
+            early = (at + len(piece) - begin) / self.pace - (time.monotonic() - started)
+            if early > 0:
+                time.sleep(early)
+        return True
+
+    def maybe_stall(self, begin):
+        with self.lock:
+            stall = begin and self.random.random() < self.stall_share
+            self.stalled += bool(stall)
+        if stall:
+            time.sleep(self.stall_seconds)
+
+    def close(self):
+        self.listener.close()
+
+
+def paced(bytes_per_second, **options):
+    data = random.Random(7).randbytes(OBJECT_BYTES)
+    return PacedServer(data, bytes_per_second, **options), hashlib.sha256(data).hexdigest()
+
+
+def arguments(*more):
+    return ("--connections", str(CONNECTIONS), "--range-bytes", str(RANGE_BYTES), *more)
+
+
+def small_tmpfs(h, size):
+    """A tmpfs that holds one copy of the object and little more, or a skip."""
+    if os.getuid():
+        raise Skip("needs root to mount a tmpfs")
+    mount = h.fresh("small")
+    os.mkdir(mount)
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", mount], capture_output=True).returncode:
+        raise Skip("may not mount a tmpfs here")
+    h.mounts.append(mount)
+    return os.path.join(mount, "model")
+
+
+@check()
+def killed_at_random_points(h):
+    """kill -9 at random points, again and again into one small tmpfs: never a wrong byte, and no more is fetched
+    again than was in flight. SLUICE_E2E_KILLS says how often, 12 without."""
+    wanted = int(os.environ.get("SLUICE_E2E_KILLS", "12"))
+    server, digest = paced(32 << 20)
+    to = small_tmpfs(h, OBJECT_BYTES + (8 << 20))
+    kills, loads, worst, chance = 0, 0, 0, random.Random(3)
+    in_flight = CONNECTIONS * RANGE_BYTES
+    while kills < wanted:
+        before, killed = server.sent, 0
+        while True:
+            process = h.start("load", server.url, "--to", to, "--progress", "none", *arguments())
+            try:
+                process.wait(chance.uniform(0.01, 0.7) if kills < wanted else 60)
+                break
+            except subprocess.TimeoutExpired:
+                process.send_signal(signal.SIGKILL)
+                process.wait()
+                kills, killed = kills + 1, killed + 1
+                assert not os.path.exists(os.path.join(to, ".sluice", "ready")) or \
+                    sha256_file(os.path.join(to, "big.bin")) == digest, "published and wrong"
+        assert process.returncode == 0, f"the load after {killed} kills ended with {process.returncode}"
+        assert sha256_file(os.path.join(to, "big.bin")) == digest, "wrong bytes"
+        again = server.sent - before - OBJECT_BYTES
+        worst = max(worst, again / max(killed, 1))
+        loads += 1
+        # each run asks once for the object's first bytes: they are not in the journal
+        assert again <= (killed + 1) * (in_flight + (64 << 10)), f"{again} bytes were fetched again after {killed} kills"
+        h.remove(to)
+    server.close()
+    return f"{kills} kills in {loads} loads; at most {worst / 1e6:.1f} MB a kill fetched again, {in_flight / 1e6:.1f} in flight"
+
+
+@check()
+def stalls_by_chance_cost_little(h):
+    """1 % of the responses stall for 5 s: the load takes hardly longer, and few bytes come twice."""
+    seconds, wasted, stalled = [], 0.0, 0
+    for share in (0.0, 0.01):
+        server, digest = paced(16 << 20, stall_share=share, seed=5)
+        to, sent = h.fresh(), server.sent
+        started = time.monotonic()
+        h.load(server.url, to, *arguments()).expect(0)
+        seconds.append(time.monotonic() - started)
+        assert sha256_file(os.path.join(to, "big.bin")) == digest
+        wasted, stalled = (server.sent - sent) / OBJECT_BYTES - 1, server.stalled
+        h.remove(to)
+        server.close()
+    assert stalled, "nothing stalled"
+    assert seconds[1] < seconds[0] + 2, f"{seconds[1]:.2f} s beside {seconds[0]:.2f} s"
+    assert wasted <= 0.02, f"{100 * wasted:.1f} % came twice"
+    return f"{seconds[0]:.2f} s without, {seconds[1]:.2f} s with {stalled} stalls; {100 * wasted:.2f} % came twice"
+
+
+@check()
+def a_stopped_process_goes_on(h):
+    """SIGSTOP for longer than stallSeconds, then SIGCONT: the time was not the server's, the load ends well."""
+    server, digest = paced(8 << 20)
+    to = h.fresh()
+    process = h.start("load", server.url, "--to", to, "--progress", "none", "--stall-seconds", "2", *arguments())
+    wait_for("bytes", lambda: server.sent > 8 << 20, 10)
+    process.send_signal(signal.SIGSTOP)
+    time.sleep(3)
+    process.send_signal(signal.SIGCONT)
+    assert process.wait(60) == 0
+    assert sha256_file(os.path.join(to, "big.bin")) == digest
+    again = server.sent - OBJECT_BYTES
+    assert again <= CONNECTIONS * RANGE_BYTES, f"{again} bytes came twice"
+    server.close()
+    return f"{again / 1e6:.1f} MB came twice"
+
+
+@check()
+def a_disk_that_fills_up_ends_the_load(h):
+    """Somebody else takes the space in mid-load: 6, nothing is published; with space again the load goes on."""
+    server, digest = paced(8 << 20)
+    to = small_tmpfs(h, OBJECT_BYTES + (8 << 20))
+    process = h.start("load", server.url, "--to", to, "--progress", "none", *arguments())
+    wait_for("bytes", lambda: server.sent > 16 << 20, 10)
+    filler = os.path.join(os.path.dirname(to), "filler")
+    with open(filler, "wb", buffering=0) as file:
+        try:
+            while file.write(bytes(1 << 20)):
+                pass
+        except OSError:
+            pass
+    code = process.wait(60)
+    assert code == 6, f"exit code {code}"
+    assert not os.path.exists(os.path.join(to, ".sluice", "ready")), "ready exists"
+    os.unlink(filler)
+    result = h.load(server.url, to, *arguments()).expect(0).json()
+    assert sha256_file(os.path.join(to, "big.bin")) == digest
+    assert result["resumed"] > 8 << 20, f"only {result['resumed']} bytes were resumed"
+    server.close()
+    return f"{result['resumed'] / 1e6:.0f} MB resumed"
