@@ -24,6 +24,9 @@ for any pod spec. Each takes a dict:
 {{- else if eq (toString .models) "all" -}}
 {{- keys .root.Values.models | sortAlpha | toJson -}}
 {{- else if .models -}}
+{{- if not .specFile -}}
+{{- fail "sluice: `models` of a container to load can only be \"all\": include one container for each `model`, or load all" -}}
+{{- end -}}
 {{- .models | toJson -}}
 {{- else -}}
 {{- $known := keys .root.Values.models | sortAlpha -}}
