@@ -90,6 +90,19 @@ def image_is_reproducible(h, image, program):
     return f"sha256 {sha256_file(program)[:16]}…, archive {digest[:16]}…"
 
 
+def mirrors():
+    """{release: URL} of the distribution, as this machine has them."""
+    known = {"bookworm": "http://deb.debian.org/debian", "bookworm-updates": "http://deb.debian.org/debian",
+             "bookworm-security": "http://deb.debian.org/debian-security"}
+    done = subprocess.run(["apt-get", "indextargets", "--format", "$(REPO_URI) $(RELEASE) $(COMPONENT)", "Created-By: Packages"],
+                          capture_output=True, text=True)
+    for line in done.stdout.splitlines():
+        url, release, component = line.split()
+        if release in known and component == "main" and url.startswith("http"):
+            known[release] = url.rstrip("/")
+    return known
+
+
 # ---- an engine --------------------------------------------------------------------------------------
 
 class Engine:
@@ -128,15 +141,14 @@ class Engine:
         path = os.path.join(CACHE, "image-base.tar")
         if os.path.exists(path):
             return path
-        root, mirror = os.path.join(self.h.directory("base"), "root"), "http://deb.debian.org/debian"
+        root, places = os.path.join(self.h.directory("base"), "root"), mirrors()
         done = subprocess.run([need_program("debootstrap", "/usr/sbin/debootstrap"), "--variant=minbase",
-                               "--include=ca-certificates", "bookworm", root, mirror],
-                              capture_output=True, text=True, stdin=subprocess.DEVNULL)
+                               "--include=ca-certificates", "bookworm", root, places["bookworm"]],
+                              capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=600)
         if done.returncode:
-            raise Skip(f"debootstrap: {done.stdout.strip().splitlines()[-1]}")
+            raise Skip(f"debootstrap: {(done.stdout + done.stderr).strip().splitlines()[-1]}")
         with open(os.path.join(root, "etc/apt/sources.list"), "w") as file:
-            file.write(f"deb {mirror} bookworm main\ndeb {mirror} bookworm-updates main\n"
-                       f"deb {mirror}-security bookworm-security main\n")
+            file.writelines(f"deb {url} {release} main\n" for release, url in places.items())
         os.makedirs(CACHE, exist_ok=True)
         subprocess.run(["tar", "-C", root, "--exclude=./var/cache/apt/archives/*.deb", "--exclude=./var/lib/apt/lists/*",
                         "-cf", path + ".part", "."], check=True)
@@ -157,7 +169,7 @@ class Engine:
         """scripts/image with this engine; the seconds that it took."""
         begin, tag = time.monotonic(), f"localhost/sluice:e2e-{target}"
         done = subprocess.run([os.path.join(ROOT, "scripts", "image"), "--target", target, "--tag", tag, "--network", "host"],
-                              env=self.env, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+                              env=self.env, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=1800)
         assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
         return tag, time.monotonic() - begin
 
