@@ -372,8 +372,8 @@ def kserve_resumes_after_a_kill(h, nginx, store):
     return f"{load['resumed'] / 1e6:.0f} of {load['bytes'] / 1e6:.0f} MB resumed"
 
 
-@check("kserve_bucket")
-def kserve_volume_that_holds_the_model_once(h, store):
+@check("kserve_bucket", "nginx")
+def kserve_volume_that_holds_the_model_once(h, store, nginx):
     """Started again over its own model on a memory volume with room for one: the model is replaced, not refused."""
     if os.getuid():
         raise Skip("a tmpfs can only be mounted by root")
@@ -386,6 +386,14 @@ def kserve_volume_that_holds_the_model_once(h, store):
     assert pod.ok(kserve_env(store), f"s3://{BUCKET}/large", pod.mount) == first
     done = pod.run(kserve_env(store), f"s3://{BUCKET}/large/weights.bin", pod.mount)
     assert done.returncode == 0, done.stderr[-400:]
+    with open(os.path.join(nginx.root, "weights.bin"), "wb") as file:
+        file.write(os.urandom(15 << 20))
+    pod.ok({}, nginx.http + "/weights.bin", pod.mount)
+    assert sha256_file(os.path.join(pod.mount, "weights.bin")) == sha256_file(os.path.join(nginx.root, "weights.bin"))
+    os.unlink(os.path.join(pod.mount, "weights.bin"))
+    store.put(BUCKET, "packed/model.tar", tar_of({f"{n}.bin": os.urandom(1 << 20) for n in range(9)}, "w"))
+    packed = pod.ok(kserve_env(store), f"s3://{BUCKET}/packed", pod.mount)
+    assert pod.ok(kserve_env(store), f"s3://{BUCKET}/packed", pod.mount) == packed and len(packed) == 9
     store.put(BUCKET, "too-large/weights.bin", os.urandom(30 << 20))
     done = pod.run(kserve_env(store), f"s3://{BUCKET}/too-large", pod.mount)
     assert done.returncode == 1 and "tmpfs" in done.stderr, done.stderr[-400:]

@@ -260,6 +260,21 @@ START_TEST(a_mounted_folder_is_linked_or_copied)
 }
 END_TEST
 
+START_TEST(a_login_page_is_no_model)
+{
+    static const char page[] = "\n<!DOCTYPE html><html>log in</html>";
+    struct sl_server *server = sl_server_start();
+    sl_server_put(server, "/model.joblib", page, sizeof(page) - 1, "\"1\"");
+    sl_server_put(server, "/index.html", page, sizeof(page) - 1, "\"1\"");
+    RUN(&ran, "initializer", sl_server_url(server, "/model.joblib"), to);
+    EXPECT(1, "'model.joblib' is a web page and no model");
+    ck_assert_str_eq(names_in(to), ".sluice");
+    RUN(&ran, "initializer", sl_server_url(server, "/index.html"), to);
+    EXPECT(0, "index.html");
+    sl_server_stop(server);
+}
+END_TEST
+
 START_TEST(a_confidential_model_is_refused_by_name)
 {
     setenv("CONFIDENTIAL_ENABLED", "true", 1);
@@ -310,6 +325,7 @@ int main(void)
     tcase_add_test(tests, a_run_that_ended_while_moving_is_completed_without_the_network);
     tcase_add_test(tests, nothing_is_to_be_seen_before_every_model_is_complete);
     tcase_add_test(tests, a_mounted_folder_is_linked_or_copied);
+    tcase_add_test(tests, a_login_page_is_no_model);
     tcase_add_test(tests, a_confidential_model_is_refused_by_name);
     tcase_add_test(tests, every_failing_allocation_is_survived);
     suite_add_tcase(suite, tests);

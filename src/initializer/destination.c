@@ -150,29 +150,39 @@ int sl_destination_discard(struct sl_destination *destination, unsigned number, 
                : 0;
 }
 
-void sl_destination_make_room(struct sl_destination *destination, uint64_t bytes,
-                              const struct sl_choice *choice)
+/* Fine if it is missing, or no regular file. */
+static bool remove_old(struct sl_destination *destination, const char *file)
+{
+    const char *leaf;
+    struct stat status;
+    if (sl_name_check(file, strlen(file), NULL) < 0)
+        return false;
+    sl_autoclose int parent = sl_tree_parent(destination->fd, file, false, &leaf);
+    return parent >= 0 && fstatat(parent, leaf, &status, AT_SYMLINK_NOFOLLOW) == 0 &&
+           S_ISREG(status.st_mode) && sl_tree_unlink(destination->fd, file) == 0;
+}
+
+unsigned sl_destination_make_room(struct sl_destination *destination, uint64_t bytes,
+                                  const struct sl_choice *choice)
 {
     unsigned removed = 0;
     int work = open_work(destination, false);
     if (sl_room_check(destination->path, bytes, work < 0 ? 0 : sl_tree_bytes(work), NULL, NULL) ==
         0)
-        return;
-    for (size_t i = 0; i < choice->objects.count; i++) {
-        const char *leaf, *file = sl_choice_file(choice, choice->objects.items[i].name);
-        struct stat status;
-        if (sl_name_check(file, strlen(file), NULL) < 0)
-            continue;
-        sl_autoclose int parent = sl_tree_parent(destination->fd, file, false, &leaf);
-        if (parent >= 0 && fstatat(parent, leaf, &status, AT_SYMLINK_NOFOLLOW) == 0 &&
-            S_ISREG(status.st_mode) && sl_tree_unlink(destination->fd, file) == 0)
-            removed++;
-    }
+        return 0;
+    for (size_t i = 0; i < choice->objects.count; i++)
+        removed += remove_old(destination, sl_choice_file(choice, choice->objects.items[i].name));
     if (removed)
         sl_log(SL_LOG_INFO,
                "removed %u files of an earlier run from '%s': the new ones would not fit beside "
                "them",
                removed, destination->path);
+    return removed;
+}
+
+int sl_destination_fd(const struct sl_destination *destination)
+{
+    return destination->fd;
 }
 
 /* ---- marks ---------------------------------------------------------------------------------- */

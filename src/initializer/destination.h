@@ -41,11 +41,13 @@ int sl_destination_open_work(struct sl_destination *destination, unsigned number
 
 /**
  * If so many bytes do not fit, files that will be replaced go first: an earlier run of this Pod
- * left them, and a memory volume rarely holds a model twice. Whether it then fits, the load will
- * say.
+ * left them, and a memory volume rarely holds a model twice. How many went; whether it then fits,
+ * the load will say.
  */
-void sl_destination_make_room(struct sl_destination *destination, uint64_t bytes,
-                              const struct sl_choice *choice);
+unsigned sl_destination_make_room(struct sl_destination *destination, uint64_t bytes,
+                                  const struct sl_choice *choice);
+/** The directory itself; borrowed. */
+int sl_destination_fd(const struct sl_destination *destination);
 
 /** What is ready and to be moved; the wish is a hash of what was asked for. */
 struct sl_ready {

@@ -136,25 +136,71 @@ static int unpack_into(struct pair *pair, int from, enum sl_archive kind, struct
     return 0;
 }
 
-/* Unpack `from` into the work place; nothing of it remains there on failure. */
-static int unpack(struct run *run, struct pair *pair, int from, enum sl_archive kind,
-                  const char *name, struct sl_err *err)
+static int unpack_once(struct run *run, struct pair *pair, int from, enum sl_archive kind,
+                       bool over, bool *full, struct sl_err *err)
 {
     struct sl_destination *destination = pair->destination;
     struct stat status;
     if (sl_destination_discard(destination, pair->number, SL_WORK_FILES, err) < 0)
         return -1;
     sl_autoclose int into = sl_destination_open_work(destination, pair->number, SL_WORK_FILES, err);
-    if (into < 0 || fstat(from, &status) < 0)
+    if (into < 0)
         return -1;
+    if (fstat(from, &status) < 0)
+        return sl_tree_fail(err, errno, "look at an archive of", pair->to);
     SL_AUTO(sl_unpack)
     tree = sl_unpack_new(into, pair->to, (uint64_t)status.st_size, run->job->cancel, err);
-    if (tree && unpack_into(pair, from, kind, tree, err) == 0) {
+    if (!tree)
+        return -1;
+    if (over)
+        sl_unpack_over(tree, sl_destination_fd(destination));
+    int done = unpack_into(pair, from, kind, tree, err);
+    *full = sl_unpack_is_full(tree);
+    return done;
+}
+
+/* Unpack `from` into the work place; nothing of it remains there on failure. What an earlier run
+ * left in the destination goes where both would not fit. */
+static int unpack(struct run *run, struct pair *pair, int from, enum sl_archive kind,
+                  const char *name, struct sl_err *err)
+{
+    struct sl_err why = SL_ERR_INIT;
+    bool full = false;
+    int done = unpack_once(run, pair, from, kind, false, &full, &why);
+    if (done < 0 && full) {
+        why = (struct sl_err)SL_ERR_INIT;
+        done = unpack_once(run, pair, from, kind, true, &full, &why);
+    }
+    if (done == 0) {
         snprintf(pair->ready.kind, sizeof(pair->ready.kind), SL_WORK_FILES);
         return 0;
     }
-    sl_destination_discard(destination, pair->number, SL_WORK_FILES, NULL);
+    sl_destination_discard(pair->destination, pair->number, SL_WORK_FILES, NULL);
+    *err = why;
     return sl_wrap(err, "'%.300s'", name);
+}
+
+/* What a web server says instead of a model, with 200, to who is not logged in. */
+static int refuse_page(int from, const char *name, struct sl_err *err)
+{
+    static const char *const beginnings[] = {"<!doctype html", "<html"};
+    char head[64] = "";
+    ssize_t got = pread(from, head, sizeof(head) - 1, 0);
+    const char *text = got > 0 ? head + strspn(head, " \t\r\n") : "";
+    for (size_t i = 0; i < SL_COUNT(beginnings); i++)
+        if (strncasecmp(text, beginnings[i], strlen(beginnings[i])) == 0)
+            return sl_fail(err, SL_E_FORMAT,
+                           "'%.200s' is a web page and no model: does the server want a login? "
+                           "See HOST-headers in docs/kserve.md",
+                           name);
+    return 0;
+}
+
+static bool is_page_by_name(const char *name)
+{
+    size_t bytes = strlen(name);
+    return (bytes > 5 && strcasecmp(name + bytes - 5, ".html") == 0) ||
+           (bytes > 4 && strcasecmp(name + bytes - 4, ".htm") == 0);
 }
 
 static int unpack_loaded(struct run *run, struct pair *pair, enum sl_archive kind,
@@ -167,6 +213,9 @@ static int unpack_loaded(struct run *run, struct pair *pair, enum sl_archive kin
     sl_autoclose int from = find_only_file(folder, name);
     if (from < 0)
         return sl_tree_fail(err, errno, "open the archive in", pair->to);
+    if (pair->uri.kind == SL_STORAGE_HTTP && !is_page_by_name(name) &&
+        refuse_page(from, name, err) < 0)
+        return -1;
     if (kind == SL_ARCHIVE_NONE) {
         kind = sl_archive_kind(name);
         if (kind == SL_ARCHIVE_NONE)
@@ -237,13 +286,36 @@ static int load_chosen(struct run *run, struct pair *pair, struct sl_spec *spec,
     return load(run, pair, &own, err);
 }
 
+/* One object, whose size is known once it is opened: what an earlier run left of it goes if both do
+ * not fit. */
+static int load_single(struct run *run, struct pair *pair, struct sl_spec *spec, struct sl_err *err)
+{
+    struct sl_err why = SL_ERR_INIT;
+    SL_AUTO(sl_store) store = NULL;
+    sl_autofree char *key = NULL;
+    struct sl_source_config config;
+    if (load(run, pair, spec, &why) == 0)
+        return 0;
+    struct sl_chosen_object object = {0};
+    struct sl_choice choice = {.objects = {&object, 1, 1}, .strip = (char *)(uintptr_t) ""};
+    sl_load_source_config(spec, run->job->cancel, NULL, &config);
+    if (why.kind == SL_E_NO_SPACE &&
+        sl_store_open(spec->source.uri, &config, &store, &key, NULL) == 0 && *key) {
+        object.name = key;
+        if (sl_destination_make_room(pair->destination, INT64_MAX, &choice))
+            return load(run, pair, spec, err);
+    }
+    *err = why;
+    return -1;
+}
+
 /* What was chosen may be overwritten before it is read: then once more from the listing on. */
 static int load_again(struct run *run, struct pair *pair, struct sl_spec *spec, bool prefix,
                       struct sl_err *err)
 {
     for (unsigned tries = 1;; tries++) {
         struct sl_err why = SL_ERR_INIT;
-        int done = prefix ? load_chosen(run, pair, spec, &why) : load(run, pair, spec, &why);
+        int done = prefix ? load_chosen(run, pair, spec, &why) : load_single(run, pair, spec, &why);
         if (done == 0)
             return 0;
         if (!prefix || tries == CHANGED_TRIES || why.kind != SL_E_INTEGRITY ||

@@ -27,10 +27,11 @@ struct link {
     char *name, *target;
 };
 struct sl_unpack {
-    int directory_fd;
+    int directory_fd, old_fd; /* old_fd: -1, or see sl_unpack_over() */
     const char *path;
     uint64_t packed_bytes, limit_bytes;
     struct sl_cancel *cancel;
+    bool full;
     uint64_t entries, files, bytes, unasked; /* unasked: announced since room was asked for */
     struct link *links;
     size_t link_count, link_capacity;
@@ -47,6 +48,7 @@ struct sl_unpack *sl_unpack_new(int directory_fd, const char *path, uint64_t pac
     if (!unpack)
         return NULL;
     *unpack = (struct sl_unpack){.directory_fd = directory_fd,
+                                 .old_fd = -1,
                                  .path = path,
                                  .packed_bytes = packed_bytes,
                                  .limit_bytes = INT64_MAX,
@@ -68,6 +70,16 @@ void sl_unpack_free(struct sl_unpack *unpack)
     }
     free(unpack->links);
     free(unpack);
+}
+
+void sl_unpack_over(struct sl_unpack *unpack, int old_fd)
+{
+    unpack->old_fd = old_fd;
+}
+
+bool sl_unpack_is_full(const struct sl_unpack *unpack)
+{
+    return unpack->full;
 }
 
 uint64_t sl_unpack_limit(const struct sl_unpack *unpack)
@@ -171,9 +183,10 @@ static int admit(struct sl_unpack *unpack, uint64_t bytes, struct sl_err *err)
     if (unpack->unasked < ROOM_STEP_BYTES)
         return 0;
     unpack->unasked = 0;
-    return sl_room_check(unpack->path, SL_MAX(bytes, (uint64_t)ROOM_STEP_BYTES), 0, NULL, err) < 0
-               ? sl_wrap(err, "cannot unpack '%s'", unpack->name)
-               : 0;
+    if (sl_room_check(unpack->path, SL_MAX(bytes, (uint64_t)ROOM_STEP_BYTES), 0, NULL, err) == 0)
+        return 0;
+    unpack->full = true;
+    return sl_wrap(err, "cannot unpack '%s'", unpack->name);
 }
 
 static int make_file(struct sl_unpack *unpack, bool executable, struct sl_err *err)
@@ -193,8 +206,11 @@ static int make_file(struct sl_unpack *unpack, bool executable, struct sl_err *e
 int sl_unpack_begin(struct sl_unpack *unpack, const char *name, size_t name_bytes, uint64_t bytes,
                     bool executable, struct sl_err *err)
 {
-    if (take_name(unpack, name, name_bytes, unpack->name, err) < 0 ||
-        admit(unpack, bytes, err) < 0 || make_file(unpack, executable, err) < 0)
+    if (take_name(unpack, name, name_bytes, unpack->name, err) < 0)
+        return -1;
+    if (unpack->old_fd >= 0)
+        (void)sl_tree_unlink(unpack->old_fd, unpack->name);
+    if (admit(unpack, bytes, err) < 0 || make_file(unpack, executable, err) < 0)
         return -1;
     unpack->missing = bytes;
     unpack->files++;
@@ -213,8 +229,10 @@ int sl_unpack_write(struct sl_unpack *unpack, const void *data, size_t bytes, st
         ssize_t wrote = write(unpack->fd, p, bytes);
         if (wrote < 0 && errno == EINTR)
             continue;
-        if (wrote <= 0)
+        if (wrote <= 0) {
+            unpack->full = true;
             return sl_tree_fail(err, wrote < 0 ? errno : ENOSPC, "unpack", unpack->name);
+        }
         p += wrote;
         bytes -= (size_t)wrote;
     }

@@ -30,6 +30,12 @@ struct sl_unpack *sl_unpack_new(int directory_fd, const char *path, uint64_t pac
 void sl_unpack_free(struct sl_unpack *unpack);
 SL_AUTO_DEFINE(sl_unpack)
 
+/**
+ * Before a file is unpacked, one of its name below old_fd (borrowed) goes, so that a volume need
+ * not hold a model twice.
+ */
+void sl_unpack_over(struct sl_unpack *unpack, int old_fd);
+
 /*
  * Names are as the archive has them, `name_bytes` long. Leading slashes, "." components and doubled
  * slashes are dropped, as the usual programs do; ".." is refused. SL_E_FORMAT, code "archive.name".
@@ -60,6 +66,8 @@ int sl_unpack_finish(struct sl_unpack *unpack, struct sl_err *err);
 
 /** How much may come, by the archive's size; at most INT64_MAX. */
 uint64_t sl_unpack_limit(const struct sl_unpack *unpack);
+/** Did it fail for lack of room at the destination? */
+bool sl_unpack_is_full(const struct sl_unpack *unpack);
 /** What came so far. */
 uint64_t sl_unpack_files(const struct sl_unpack *unpack);
 uint64_t sl_unpack_bytes(const struct sl_unpack *unpack);
