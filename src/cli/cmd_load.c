@@ -172,7 +172,7 @@ static void note_success(const struct jobs *jobs, const struct sl_cli *cli)
     }
     if (cli->after_dashes)
         sl_buf_printf(&text, NULL, "; then '%s' took over", cli->after_dashes[0]);
-    sl_cli_termination(sl_buf_string(&text));
+    sl_cli_termination(text.used ? sl_buf_string(&text) : "ok: published"); /* no memory left */
 }
 
 /* A load that was stopped can go on, and its message says from where. */
