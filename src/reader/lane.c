@@ -25,6 +25,7 @@ enum {
     SPLIT_BYTES_MIN = 1024 * 1024, /* a smaller part is not worth another request */
     REQUEST_BYTES = 64 * 1024,     /* that a request costs as much as */
     HEDGES_MAX = 2,
+    AGAIN_MAX = 3, /* that a range is fetched because bytes came wrong */
 };
 /* Nor is one that its own connection brings soon. */
 #define SPLIT_NS (250 * SL_NS_PER_MS)
@@ -37,9 +38,9 @@ struct sl_reader_lane {
     struct sl_store *store; /* whose connection it is */
     struct sl_fetch *fetch;
     uint8_t *buffer;
-    bool busy;             /* with range */
-    struct sl_range range; /* its end may come nearer: sl_reader_lane_split() */
-    unsigned hedges;
+    bool busy;               /* with range */
+    struct sl_range range;   /* its end may come nearer: sl_reader_lane_split() */
+    unsigned hedges, wrongs; /* wrongs: how often its bytes did not open */
     uint64_t fetch_end, started_ns;
     size_t tooth_left;          /* of a comb: bytes of this request that have not come */
     uint64_t got, moved_ns;     /* bytes of the range so far; when the last came */
@@ -51,6 +52,7 @@ struct sl_reader_lane {
     uint64_t at, window_end;     /* source positions; equal: no window is open */
     size_t window_bytes, filled; /* of it in the buffer: all; those that came */
     struct sl_place place;       /* memory not NULL: this window is read there */
+    bool again;                  /* from its end on, bytes came wrong */
     bool formed;                 /* this window is decrypted, cut, cast, and waits to be written */
     struct sl_landing landing;
     struct sl_forming forming;
@@ -139,6 +141,7 @@ int sl_reader_lane_start(struct sl_reader_lane *lane, const struct sl_job *job, 
     lane->range = *range;
     lane->fetch_end = range->end;
     lane->hedges = job->hedges;
+    lane->wrongs = 0;
     lane->started_ns = sl_now_ns();
     lane->got = 0;
     lane->backs_off = false;
@@ -379,6 +382,38 @@ static uint8_t *buffered(const struct sl_reader_lane *lane, const struct sl_exte
     return lane->buffer + (comb ? sl_mapping_fetched(comb, lane->at, place) : place - lane->at);
 }
 
+/* What came from this place on does not open, or is not what its hash says: what comes before it is
+ * landed, and the rest is read again. As long as nothing has opened the key may be to blame. */
+static int doubt(struct sl_reader_lane *lane, uint64_t place, struct sl_err *err)
+{
+    struct sl_reader *reader = lane->reader;
+    if (err->kind != SL_E_INTEGRITY || comb_of(lane))
+        return -1;
+    if (++lane->wrongs > (sl_counter_get(&reader->opened) ? AGAIN_MAX : 1u))
+        return sl_wrap(err, "fetched %u times", lane->wrongs);
+    sl_log(SL_LOG_WARN, "bytes came wrong: fetching them again: %s", err->message);
+    sl_metric_add(SL_M_REFETCHED_RANGES, 1);
+    sl_progress_add_refetched(reader->config->progress);
+    memset(err, 0, sizeof(*err));
+    lane->again = lane->formed = true;
+    lane->window_end = place;
+    return 0;
+}
+
+/* From the begin of the unit, on a new connection. */
+static int start_again(struct sl_reader_lane *lane, struct sl_err *err)
+{
+    struct sl_source *source = lane->reader->plan->sources[lane->range.source].source;
+    lane->again = false;
+    lane->at = lane->window_end = unfinished(lane);
+    lane->extent = lane->first_extent;
+    lane->fetch_end = lane->range.end;
+    sl_forming_drop(&lane->forming);
+    sl_fetch_free(sl_steal(&lane->fetch));
+    lane->fetch = sl_fetch_new_apart(lane->store, err);
+    return lane->fetch ? sl_fetch_start(lane->fetch, source, lane->at, lane->fetch_end, err) : -1;
+}
+
 /* What changes on its way, before it is anyone's turn to write. */
 static int form_buffer(struct sl_reader_lane *lane, struct sl_err *err)
 {
@@ -391,7 +426,7 @@ static int form_buffer(struct sl_reader_lane *lane, struct sl_err *err)
         if (extent->target &&
             sl_forming_add(&lane->forming, extent, begin, SL_MIN(extent->end, lane->window_end),
                            buffered(lane, extent, begin), err) < 0)
-            return -1;
+            return doubt(lane, begin, err);
     }
     lane->formed = true;
     return 0;
@@ -436,7 +471,9 @@ static enum sl_lane_state close_window(struct sl_reader_lane *lane, bool insist,
     int failed;
     if (form_buffer(lane, err) < 0)
         return SL_LANE_FAILED;
-    if (lane->place.memory || lane->extent == lane->extents_end || reader->threads == 1) {
+    if (lane->window_end == lane->at) { /* all of it came wrong */
+        failed = 0;
+    } else if (lane->place.memory || lane->extent == lane->extents_end || reader->threads == 1) {
         failed = lane->place.memory ? land_memory(lane, err) : land_buffer(lane, err);
     } else {
         pthread_mutex_t *turn = &reader->turns[lane->extent->file % SL_WRITE_TURNS];
@@ -449,6 +486,8 @@ static enum sl_lane_state close_window(struct sl_reader_lane *lane, bool insist,
     }
     lane->at = lane->window_end;
     lane->formed = false;
+    if (!failed && lane->again)
+        failed = start_again(lane, err);
     return failed ? SL_LANE_FAILED : SL_LANE_RUN;
 }
 
