@@ -10,7 +10,7 @@ note_machine() {
         [ ! -r "/proc/sys/${name//.//}" ] || cp "/proc/sys/${name//.//}" "$STATE/before/$name"
     done
     findmnt -no PROPAGATION / | tail -n 1 >"$STATE/before/propagation"
-    for name in /var/lib/kubelet /var/log/pods /var/log/containers /run/containerd /var/lib/cni /var/lib/containerd; do
+    for name in /var/lib/kubelet /var/log/pods /var/log/containers /var/lib/cni /var/lib/containerd; do
         [ -e "$name" ] || echo "$name" >>"$STATE/before/absent"
     done
 }
@@ -99,6 +99,8 @@ put_back() {
         [ ! -e "$STATE/before/$name" ] || cat "$STATE/before/$name" >"/proc/sys/${name//.//}" 2>/dev/null || true
     done
     [ "$(cat "$STATE/before/propagation")" = shared ] || mount --make-private /
+    # What containerd and runc leave in places of their own; another engine may use them, so only what is empty goes.
+    rmdir /run/containerd/runc/k8s.io /run/containerd/runc /run/containerd/s /run/containerd 2>/dev/null || true
     [ ! -e "$STATE/before/absent" ] || while read -r name; do
         findmnt -rno TARGET | grep -q "^$name/" || rm -rf "$name"
     done <"$STATE/before/absent"
