@@ -73,6 +73,29 @@ START_TEST(a_message_cannot_forge_a_line)
 }
 END_TEST
 
+START_TEST(what_terminals_obey_is_replaced)
+{
+    static const char *const rows[][2] = {
+        {"a\tb\x7f", "a?b?"},
+        {"\xc2\x9b"
+         "31m",
+         "??31m"},                                     /* U+009B, as good as ESC [ */
+        {"evil\xe2\x80\xaetxt.exe", "evil???txt.exe"}, /* U+202E turns the rest around */
+        {"\xe2\x81\xa6x", "???x"},
+        {"\xc3\xa4 \xe2\x80\xa6 \xe2\x82\xac \xc2\xa0",
+         "\xc3\xa4 \xe2\x80\xa6 \xe2\x82\xac \xc2\xa0"},
+        {"cut \xe2\x80", "cut \xe2\x80"},
+        {"cut \xc2", "cut \xc2"},
+    };
+    for (size_t i = 0; i < SL_COUNT(rows); i++) {
+        char text[32];
+        snprintf(text, sizeof(text), "%s", rows[i][0]);
+        sl_tame(text);
+        ck_assert_str_eq(text, rows[i][1]);
+    }
+}
+END_TEST
+
 START_TEST(a_long_message_is_cut_not_overrun)
 {
     char text[4096];
@@ -106,9 +129,13 @@ END_TEST
 int main(void)
 {
     const TTest *const tests[] = {
-        exit_codes_are_the_promised_ones,     only_the_network_is_tried_again,
-        every_row_has_a_meaning_and_statuses, a_message_cannot_forge_a_line,
-        a_long_message_is_cut_not_overrun,    the_page_has_every_row,
+        exit_codes_are_the_promised_ones,
+        only_the_network_is_tried_again,
+        every_row_has_a_meaning_and_statuses,
+        a_message_cannot_forge_a_line,
+        what_terminals_obey_is_replaced,
+        a_long_message_is_cut_not_overrun,
+        the_page_has_every_row,
     };
     Suite *suite = suite_create("err");
     TCase *tcase = tcase_create("table");

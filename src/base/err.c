@@ -2,6 +2,7 @@
 #include "err.h"
 
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
@@ -24,11 +25,26 @@ int sl_err_exit(const struct sl_err *err)
     return sl_err_row(err->kind)->exit_code;
 }
 
-static void tame(char *text)
+/* Bytes of a character that terminals obey or that turns a line around: C0, DEL, C1 (U+0080 to
+ * U+009F), and the marks of direction U+202A to U+202E and U+2066 to U+2069. */
+static size_t command_bytes(const unsigned char *text)
 {
-    for (; *text; text++)
-        if ((unsigned char)*text < 0x20 || *text == 0x7f)
-            *text = '?';
+    if (text[0] < 0x20 || text[0] == 0x7f)
+        return 1;
+    if (text[0] == 0xc2 && text[1] >= 0x80 && text[1] < 0xa0)
+        return 2;
+    if (text[0] != 0xe2)
+        return 0;
+    bool marks = text[1] == 0x80 && text[2] >= 0xaa && text[2] <= 0xae;
+    bool isolates = text[1] == 0x81 && text[2] >= 0xa6 && text[2] <= 0xa9;
+    return marks || isolates ? 3 : 0;
+}
+
+void sl_tame(char *text)
+{
+    for (size_t bytes; *text; text += bytes ? bytes : 1)
+        if ((bytes = command_bytes((const unsigned char *)text)))
+            memset(text, '?', bytes);
 }
 
 static int fill(struct sl_err *err, enum sl_err_kind kind, const char *code, const char *format,
@@ -41,8 +57,8 @@ static int fill(struct sl_err *err, enum sl_err_kind kind, const char *code, con
     err->retryable = sl_err_row(kind)->retry;
     snprintf(err->code, sizeof(err->code), "%s", code);
     vsnprintf(err->message, sizeof(err->message), format, args);
-    tame(err->code);
-    tame(err->message);
+    sl_tame(err->code);
+    sl_tame(err->message);
     return -1;
 }
 
@@ -91,7 +107,7 @@ int sl_wrap(struct sl_err *err, const char *format, ...)
     va_start(args, format);
     vsnprintf(err->message, sizeof(err->message) - 2, format, args);
     va_end(args);
-    tame(err->message);
+    sl_tame(err->message);
     size_t used = strlen(err->message);
     snprintf(err->message + used, sizeof(err->message) - used, ": %s", old);
     return -1;

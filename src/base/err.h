@@ -58,6 +58,12 @@ int sl_fail_errno(struct sl_err *err, enum sl_err_kind kind, int errno_value, co
 /** Put "context: " in front of the message; always returns -1. */
 int sl_wrap(struct sl_err *err, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
+/**
+ * Replace, in place, every byte of characters that a terminal obeys or that turn a line around by
+ * '?': for text of strangers on its way to people. What is no UTF-8 stays.
+ */
+void sl_tame(char *text);
+
 /** The process's exit code for err. */
 int sl_err_exit(const struct sl_err *err);
 

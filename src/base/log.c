@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "buf.h"
+#include "err.h"
 #include "json.h"
 #include "thread.h"
 
@@ -71,9 +72,7 @@ void sl_log(enum sl_log_level level, const char *format, ...)
     va_start(args, format);
     vsnprintf(message, sizeof(message), format, args);
     va_end(args);
-    for (char *p = message; *p; p++)
-        if ((unsigned char)*p < 0x20)
-            *p = ' ';
+    sl_tame(message);
     if (!log_json) {
         char line[4200];
         int length = snprintf(line, sizeof(line), "sluice: %s%s\n", words[level], message);

@@ -8,7 +8,7 @@
 #include "mapping.h"
 #include "operand.h"
 
-enum { PLAN_JSON_MAX = 256 * 1024 * 1024, ROWS_SHOWN = 20 };
+enum { PLAN_JSON_MAX = 256 * 1024 * 1024, ROWS_SHOWN = 20, NAME_BYTES = 1100 };
 
 struct plan_options {
     char *to;
@@ -31,10 +31,14 @@ static void print_names(const struct sl_plan *plan)
 {
     char text[32];
     printf("\n  %-48s %12s  %s\n", "OBJECT", "SIZE", "FORMAT");
-    for (size_t i = 0; i < plan->source_count && i < ROWS_SHOWN; i++)
-        printf("  %-48s %12s  %s\n", plan->sources[i].name,
+    for (size_t i = 0; i < plan->source_count && i < ROWS_SHOWN; i++) {
+        char name[NAME_BYTES];
+        snprintf(name, sizeof(name), "%s", plan->sources[i].name);
+        sl_tame(name);
+        printf("  %-48s %12s  %s\n", name,
                sl_human_bytes(sl_source_bytes(plan->sources[i].source), text),
                plan->sources[i].index ? plan->sources[i].index->format : "data");
+    }
     if (plan->source_count > ROWS_SHOWN)
         printf("  … and %zu more; --json lists all\n", plan->source_count - ROWS_SHOWN);
 }
