@@ -22,6 +22,7 @@ static enum sl_pull_token read_all(const char *text, size_t bytes)
     } while (token != SL_PULL_DONE && token != SL_PULL_ERROR);
     ck_assert_int_eq(sl_pull_next(&pull), token); /* sticks */
     ck_assert_int_eq(token == SL_PULL_ERROR, pull.why != NULL);
+    ck_assert_uint_le(pull.at, bytes);
     free(copy);
     return token;
 }

@@ -115,10 +115,14 @@ static char *take_escape(struct sl_pull *pull, char *to)
 {
     static const char names[] = "\"\\/bfnrt", values[] = "\"\\/\b\f\n\r\t";
     int c = peek(pull);
+    if (c < 0) {
+        sl_pull_fail(pull, "a string without end");
+        return NULL;
+    }
     pull->at++;
     if (c == 'u')
         return take_unicode(pull, to);
-    const char *name = c > 0 ? strchr(names, c) : NULL;
+    const char *name = c ? strchr(names, c) : NULL;
     if (!name) {
         sl_pull_fail(pull, "an escape that JSON does not have");
         return NULL;
