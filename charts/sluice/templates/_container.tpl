@@ -110,11 +110,7 @@ for any pod spec. Each takes a dict:
 {{- $env = append $env (dict "name" "AWS_ACCESS_KEY_ID" "valueFrom" (dict "secretKeyRef" (dict "name" .name "key" .accessKey))) -}}
 {{- $env = append $env (dict "name" "AWS_SECRET_ACCESS_KEY" "valueFrom" (dict "secretKeyRef" (dict "name" .name "key" .secretKey))) -}}
 {{- if .endpoint -}}
-{{- $name := ternary "SLUICE_STORE_HOST" "AWS_ENDPOINT_URL" (ne .endpointPrefix "") -}}
-{{- $env = append $env (dict "name" $name "valueFrom" (dict "secretKeyRef" (dict "name" .name "key" .endpoint))) -}}
-{{- if .endpointPrefix -}}
-{{- $env = append $env (dict "name" "AWS_ENDPOINT_URL" "value" (printf "%s$(SLUICE_STORE_HOST)" .endpointPrefix)) -}}
-{{- end -}}
+{{- $env = append $env (dict "name" "AWS_ENDPOINT_URL" "valueFrom" (dict "secretKeyRef" (dict "name" .name "key" .endpoint))) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
