@@ -260,6 +260,51 @@ START_TEST(a_mounted_folder_is_linked_or_copied)
 }
 END_TEST
 
+/* Lists an object as it was before it was overwritten, for the first `stale` times. */
+struct listing {
+    unsigned stale, listed;
+};
+
+static bool list_stale(const struct sl_server_request *request, struct sl_server_reply *reply,
+                       void *arg)
+{
+    struct listing *listing = arg;
+    if (!strstr(request->target, "list-type=2"))
+        return false;
+    ck_assert_int_gt(asprintf(&reply->body,
+                              "<ListBucketResult><Contents><Key>m/weights.bin</Key><Size>%d</Size>"
+                              "<ETag>&quot;%s&quot;</ETag></Contents></ListBucketResult>",
+                              WEIGHTS_BYTES, listing->listed < listing->stale ? "old" : "new"),
+                     0);
+    listing->listed++;
+    reply->body_bytes = strlen(reply->body);
+    return true;
+}
+
+START_TEST(what_is_overwritten_after_the_listing_is_listed_once_more)
+{
+    for (unsigned stale = 1; stale <= 2; stale++) {
+        struct sl_server *server = sl_server_start();
+        struct listing listing = {.stale = stale};
+        sl_server_handle(server, list_stale, &listing);
+        sl_server_put(server, "/bucket/m/weights.bin", weights, sizeof(weights), "\"new\"");
+        setenv("AWS_ENDPOINT_URL", sl_server_url(server, ""), 1);
+        setenv("awsAnonymousCredential", "true", 1);
+        RUN(&ran, "initializer", "s3://bucket/m", to);
+        if (stale == 1) {
+            EXPECT(0, "listed once more");
+            ck_assert(holds("weights.bin", weights, sizeof(weights)));
+        } else {
+            EXPECT(1, "changed");
+        }
+        ck_assert_uint_eq(listing.listed, 2);
+        unsetenv("AWS_ENDPOINT_URL");
+        unsetenv("awsAnonymousCredential");
+        sl_server_stop(server);
+    }
+}
+END_TEST
+
 START_TEST(a_login_page_is_no_model)
 {
     static const char page[] = "\n<!DOCTYPE html><html>log in</html>";
@@ -325,6 +370,7 @@ int main(void)
     tcase_add_test(tests, a_run_that_ended_while_moving_is_completed_without_the_network);
     tcase_add_test(tests, nothing_is_to_be_seen_before_every_model_is_complete);
     tcase_add_test(tests, a_mounted_folder_is_linked_or_copied);
+    tcase_add_test(tests, what_is_overwritten_after_the_listing_is_listed_once_more);
     tcase_add_test(tests, a_login_page_is_no_model);
     tcase_add_test(tests, a_confidential_model_is_refused_by_name);
     tcase_add_test(tests, every_failing_allocation_is_survived);
