@@ -30,12 +30,12 @@ def running(name):
 @check("cluster", "store", "models")
 def killed_container_resumes(h, cluster, store, models):
     """SIGKILL in mid-load: the restarted container fetches what is missing, not the model again."""
-    line, size = SlowLine(store, 24 * MIB), model_bytes(models)
+    line, size = SlowLine(store, 10 * MIB), model_bytes(models)
     space = cluster.namespace("kill")
     cluster.apply(space, store.credentials(), pod("model", [loader(URI, line, "--range-bytes", "1MiB")], shell(DIGESTS),
                                                   policy="OnFailure"))
     now = cluster.until(space, "model", "the load", running("load"))
-    wait_for("half of the model", lambda: line.bytes > size // 2)
+    wait_for("a third of the model", lambda: line.bytes > size // 3)
     cluster.kill(now, "load")
     at = line.bytes
     line.faster(512 * MIB)
