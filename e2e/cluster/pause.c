@@ -1,7 +1,8 @@
 /*
  * The process that holds a pod's namespaces: it reaps orphans and ends when it is told to.
  *
- * As pid 1 of its namespace it gets only the signals that it asks for, so it waits for exactly those three.
+ * As pid 1 of its namespace it gets only the signals that it asks for, so it waits for exactly
+ * those three.
  */
 #include <signal.h>
 #include <stddef.h>
