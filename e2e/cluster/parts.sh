@@ -75,8 +75,8 @@ get_debian() {
         rm -rf "$PARTS/debian"
         if "$BIN/etcd" --version && "$BIN/containerd" --version && "$BIN/kubectl" version --client; then
             return 0
-        fi >/dev/null 2>"$PARTS/why"
-        say "cluster: those of $release do not run here: $(tail -n 1 "$PARTS/why")"
+        fi >/dev/null 2>"$PARTS/debian.log"
+        say "cluster: those of $release do not run here: $(tail -n 1 "$PARTS/debian.log")"
     done
     rm -f "$BIN/containerd"
     die "no usable etcd, containerd and kubectl"
