@@ -13,6 +13,9 @@
 #include <isa-l/crc.h>
 #include <openssl/evp.h>
 #include <stdlib.h>
+#include <string.h>
+
+#include "crc64.h"
 
 enum { PIECE_BYTES_MAX = 1 << 30 }; /* crc32_iscsi counts in int */
 
@@ -21,13 +24,14 @@ static const uint32_t CRC32C_POLYNOMIAL = 0x82f63b78u;
 
 const char *sl_hash_name(enum sl_hash_kind kind)
 {
-    static const char *const names[] = {"crc32", "crc32c", "sha256", "blake2b512"};
+    static const char *const names[] = {"crc32", "crc32c", "sha256", "blake2b512", "crc64nvme"};
     return names[kind];
 }
 
 size_t sl_hash_bytes(enum sl_hash_kind kind)
 {
-    return kind == SL_HASH_SHA256 ? 32 : kind == SL_HASH_BLAKE2B ? 64 : 4;
+    static const uint8_t bytes[] = {4, 4, 32, 64, 8};
+    return bytes[kind];
 }
 
 bool sl_hash_is_ordered(enum sl_hash_kind kind)
@@ -86,6 +90,30 @@ uint32_t sl_crc32_combine(uint32_t a, uint32_t b, uint64_t b_bytes)
 uint32_t sl_crc32c_combine(uint32_t a, uint32_t b, uint64_t b_bytes)
 {
     return multiply(CRC32C_POLYNOMIAL, shift_of(CRC32C_POLYNOMIAL, b_bytes), a) ^ b;
+}
+
+uint64_t sl_crc_of(enum sl_hash_kind kind, uint64_t crc, const void *data, size_t bytes)
+{
+    if (kind == SL_HASH_CRC64NVME)
+        return sl_crc64nvme(crc, data, bytes);
+    return kind == SL_HASH_CRC32 ? sl_crc32((uint32_t)crc, data, bytes)
+                                 : sl_crc32c((uint32_t)crc, data, bytes);
+}
+
+uint64_t sl_crc_join(enum sl_hash_kind kind, uint64_t a, uint64_t b, uint64_t b_bytes)
+{
+    if (kind == SL_HASH_CRC64NVME)
+        return sl_crc64nvme_combine(a, b, b_bytes);
+    return kind == SL_HASH_CRC32 ? sl_crc32_combine((uint32_t)a, (uint32_t)b, b_bytes)
+                                 : sl_crc32c_combine((uint32_t)a, (uint32_t)b, b_bytes);
+}
+
+void sl_crc_digest(enum sl_hash_kind kind, uint64_t crc, uint8_t digest[SL_HASH_BYTES_MAX])
+{
+    size_t bytes = sl_hash_bytes(kind);
+    memset(digest, 0, SL_HASH_BYTES_MAX);
+    for (size_t i = 0; i < bytes; i++)
+        digest[i] = (uint8_t)(crc >> (8 * (bytes - 1 - i)));
 }
 
 struct sl_hasher {

@@ -13,9 +13,9 @@
 #include "hash_kind.h"
 #include "mem.h"
 
-/** "crc32", "crc32c", "sha256", "blake2b512". */
+/** "crc32", "crc32c", "sha256", "blake2b512", "crc64nvme". */
 const char *sl_hash_name(enum sl_hash_kind kind);
-/** 4, 32 or 64. CRC digests are big-endian bytes, so that their hex reads as the number. */
+/** 4, 8, 32 or 64. CRC digests are big-endian bytes, so that their hex reads as the number. */
 size_t sl_hash_bytes(enum sl_hash_kind kind);
 
 /** Needs its bytes in order; else those of pieces combine. */
@@ -27,6 +27,12 @@ uint32_t sl_crc32c(uint32_t crc, const void *data, size_t bytes);
 /** CRC(A then B) from CRC(A), CRC(B) and the length of B. */
 uint32_t sl_crc32_combine(uint32_t a, uint32_t b, uint64_t b_bytes);
 uint32_t sl_crc32c_combine(uint32_t a, uint32_t b, uint64_t b_bytes);
+
+/** Any CRC, in the low bits: continue it, and join two. */
+uint64_t sl_crc_of(enum sl_hash_kind kind, uint64_t crc, const void *data, size_t bytes);
+uint64_t sl_crc_join(enum sl_hash_kind kind, uint64_t a, uint64_t b, uint64_t b_bytes);
+/** Its digest. */
+void sl_crc_digest(enum sl_hash_kind kind, uint64_t crc, uint8_t digest[SL_HASH_BYTES_MAX]);
 
 struct sl_sha256;
 struct sl_sha256 *sl_sha256_new(struct sl_err *err);

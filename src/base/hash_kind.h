@@ -2,7 +2,13 @@
 #ifndef SL_HASH_KIND_H
 #define SL_HASH_KIND_H
 
-enum sl_hash_kind { SL_HASH_CRC32, SL_HASH_CRC32C, SL_HASH_SHA256, SL_HASH_BLAKE2B };
+enum sl_hash_kind {
+    SL_HASH_CRC32,
+    SL_HASH_CRC32C,
+    SL_HASH_SHA256,
+    SL_HASH_BLAKE2B,
+    SL_HASH_CRC64NVME
+};
 enum { SL_HASH_BYTES_MAX = 64 };
 
 #endif

@@ -240,13 +240,11 @@ static int make_room(struct sl_plan *plan, struct sl_err *err)
     size_t bytes = 1;
     for (size_t i = 0; i < wanted->count; i++)
         bytes += strlen(wanted->keys[i]) + sizeof("object ''");
-    size_t texts = sl_plan_is_signed(plan->own->spec) + (plan->own->sidecars != NULL);
+    size_t texts = 1 + sl_plan_is_signed(plan->own->spec); /* ranges or the store; signatures */
     for (size_t i = 0; i < plan->source_count; i++)
         bytes += texts * (strlen(plan->sources[i].name) + sizeof("object ''"));
     plan->own->texts = (struct sl_buf)SL_BUF_INIT(bytes);
-    return bytes == 1
-               ? 0
-               : sl_grow(&plan->own->texts.data, &plan->own->texts.capacity, bytes + 1, 1, err);
+    return sl_grow(&plan->own->texts.data, &plan->own->texts.capacity, bytes + 1, 1, err);
 }
 
 int sl_plan_object_text(struct sl_plan *plan, const char *name, const char **what,
@@ -318,7 +316,7 @@ int sl_plan_check(struct sl_plan *plan, struct sl_err *err)
         return -1;
     int done = plan->mappings ? check_targets(plan, err) : check_indexes(plan, err);
     if (done < 0 || check_objects(plan, err) < 0 || sl_plan_check_signatures(plan, err) < 0 ||
-        sl_plan_check_ranges(plan, err) < 0)
+        sl_plan_check_stores(plan, err) < 0 || sl_plan_check_ranges(plan, err) < 0)
         return -1;
     return count_unhashed(plan, err);
 }

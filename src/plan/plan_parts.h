@@ -103,6 +103,8 @@ int sl_plan_add_heads(struct sl_plan *plan, struct sl_err *err);
 int sl_plan_set_sidecars_aside(struct sl_plan *plan, struct sl_err *err);
 /** sidecars.c: own->sidecars of the sources that have one, read side by side and judged. */
 int sl_plan_read_sidecars(struct sl_plan *plan, struct sl_err *err);
+/** store_checks.c: what stores keep of whole objects that have no other hash. */
+int sl_plan_check_stores(struct sl_plan *plan, struct sl_err *err);
 /** sidecars.c: a check for each range of the sources that have one, and what follows for others. */
 int sl_plan_check_ranges(struct sl_plan *plan, struct sl_err *err);
 /** sidecars.c: the sidecar of a source, or NULL. */

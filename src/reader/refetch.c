@@ -60,20 +60,16 @@ struct again {
     struct sl_hasher *hasher; /* NULL: a CRC */
     uint8_t *chunk;
     uint64_t at;
-    uint32_t crc, crc32c; /* of the check's kind; of the file's bytes */
+    uint64_t crc;    /* of the check's kind */
+    uint32_t crc32c; /* of the file's bytes */
 };
-
-static uint32_t crc_of(enum sl_hash_kind kind, uint32_t crc, const void *data, size_t bytes)
-{
-    return kind == SL_HASH_CRC32 ? sl_crc32(crc, data, bytes) : sl_crc32c(crc, data, bytes);
-}
 
 static void hash(struct again *again, const void *data, size_t bytes)
 {
     if (again->hasher)
         sl_hasher_update(again->hasher, data, bytes);
     else
-        again->crc = crc_of(again->check->kind, again->crc, data, bytes);
+        again->crc = sl_crc_of(again->check->kind, again->crc, data, bytes);
 }
 
 static void finish_hash(struct again *again, uint8_t digest[SL_HASH_BYTES_MAX])
@@ -82,8 +78,7 @@ static void finish_hash(struct again *again, uint8_t digest[SL_HASH_BYTES_MAX])
         sl_hasher_finish(again->hasher, digest);
         return;
     }
-    for (int i = 0; i < 4; i++)
-        digest[i] = (uint8_t)(again->crc >> (24 - 8 * i));
+    sl_crc_digest(again->check->kind, again->crc, digest);
 }
 
 static int wait_for_bytes(struct again *again, struct sl_err *err)

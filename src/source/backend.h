@@ -93,6 +93,8 @@ struct sl_backend {
      * worth one more try. May block. NULL: never.
      */
     bool (*mend)(struct sl_source *source, const struct sl_err *why, struct sl_err *err);
+    /** As sl_source_checksums(); NULL: it keeps none. */
+    int (*checksums)(struct sl_source *source, struct sl_checksums *sums, struct sl_err *err);
     /** As sl_range_ops.prepare; NULL where ranges are not asked for by HTTP. */
     int (*prepare)(struct sl_source *source, struct sl_range_request *request, struct sl_err *err);
 };

@@ -232,6 +232,12 @@ static bool s3_mend(struct sl_source *source, const struct sl_err *why, struct s
     return sl_s3_mend(object->s3, keys, why);
 }
 
+static int s3_checksums(struct sl_source *source, struct sl_checksums *sums, struct sl_err *err)
+{
+    const struct object *object = source->impl;
+    return sl_s3_checksums(object->s3, object->key, source, sums, err);
+}
+
 static struct sl_lane *s3_lane_new(struct sl_store *store, struct sl_err *err)
 {
     static const struct sl_range_ops ops = {.prepare = prepare, .refuse = refuse};
@@ -253,5 +259,6 @@ const struct sl_backend sl_s3_backend = {
     .lane_poll = sl_range_lane_poll,
     .lane_abort = sl_range_lane_abort,
     .mend = s3_mend,
+    .checksums = s3_checksums,
     .prepare = prepare,
 };

@@ -91,6 +91,10 @@ struct sl_s3_call {
 int sl_s3_call(struct sl_s3 *s3, struct sl_exchange *exchange, const struct sl_s3_call *call,
                struct sl_answer *answer, unsigned *tried, struct sl_err *err);
 
+/** sl_backend.checksums (s3_checksum.c), of the object of this key. */
+int sl_s3_checksums(struct sl_s3 *s3, const char *key, const struct sl_source *source,
+                    struct sl_checksums *sums, struct sl_err *err);
+
 /** sl_backend.list */
 int sl_s3_list(struct sl_store *store,
                int (*each)(const struct sl_entry *entry, void *arg, struct sl_err *err), void *arg,

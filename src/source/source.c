@@ -15,6 +15,7 @@
 #include "backend.h"
 #include "fetch.h"
 #include "log.h"
+#include "metrics.h"
 
 static const struct sl_backend *const backends[] = {
 #define SL_SOURCE(name, example, help) &sl_##name##_backend,
@@ -297,6 +298,17 @@ void sl_source_counts(const struct sl_source *source, uint64_t *requests, uint64
 {
     *requests = sl_counter_get(&source->requests);
     *bytes = sl_counter_get(&source->received);
+}
+
+int sl_source_checksums(struct sl_source *source, struct sl_checksums *sums, struct sl_err *err)
+{
+    const struct sl_backend *backend = source->store->backend;
+    memset(sums, 0, sizeof(*sums));
+    if (!backend->checksums)
+        return 0;
+    sl_counter_add(&source->requests, 1);
+    sl_metric_add(SL_M_SOURCE_REQUESTS, 1);
+    return backend->checksums(source, sums, err);
 }
 
 uint64_t sl_source_held(const struct sl_source *source)

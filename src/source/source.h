@@ -17,6 +17,7 @@
 #include <stdint.h>
 
 #include "err.h"
+#include "hash_kind.h"
 #include "mem.h"
 #include "option.h"
 #include "thread.h"
@@ -159,6 +160,23 @@ uint64_t sl_source_held(const struct sl_source *source);
  */
 int sl_source_read(struct sl_source *source, uint64_t offset, void *data, size_t bytes,
                    struct sl_err *err);
+
+/** What a store keeps of the bytes of a whole object. */
+enum { SL_CHECKSUMS_MAX = 4 };
+struct sl_checksum {
+    enum sl_hash_kind kind;
+    uint8_t value[SL_HASH_BYTES_MAX];
+};
+struct sl_checksums {
+    struct sl_checksum items[SL_CHECKSUMS_MAX];
+    unsigned count;
+    bool composite; /* there are some that are hashes of hashes of parts, which are left out */
+};
+/**
+ * Ask for them: one request where the store keeps any (s3), none elsewhere. None at all (count 0)
+ * is no error. Any thread; blocks.
+ */
+int sl_source_checksums(struct sl_source *source, struct sl_checksums *sums, struct sl_err *err);
 
 /* ---- tests ---------------------------------------------------------------------------------- */
 

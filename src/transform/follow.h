@@ -13,7 +13,7 @@ enum { SL_FOLLOW_THREADS_MAX = 8 };
 /* Source bytes that have landed; crc is unused for ordered hashes. */
 struct sl_verify_piece {
     uint64_t begin, end;
-    uint32_t crc;
+    uint64_t crc;
 };
 struct sl_follow;
 struct sl_verify_item {

@@ -194,38 +194,26 @@ int sl_verify_complete(struct sl_verify *verify, struct sl_verify_item *item,
     return right ? 0 : -1;
 }
 
-static uint32_t crc_of(enum sl_hash_kind kind, uint32_t crc, const void *data, size_t bytes)
-{
-    return kind == SL_HASH_CRC32 ? sl_crc32(crc, data, bytes) : sl_crc32c(crc, data, bytes);
-}
-
 /* The CRC of bytes [begin, end) of what is fed. */
-static uint32_t crc_of_feed(enum sl_hash_kind kind, const struct feed *feed, uint64_t begin,
+static uint64_t crc_of_feed(enum sl_hash_kind kind, const struct feed *feed, uint64_t begin,
                             uint64_t end)
 {
     if (kind == SL_HASH_CRC32C && feed->crc32c && begin == feed->begin && end == feed->end)
         return *feed->crc32c;
-    return crc_of(kind, 0, feed->data + (begin - feed->begin), (size_t)(end - begin));
-}
-
-static uint32_t crc_join(enum sl_hash_kind kind, uint32_t a, uint32_t b, uint64_t b_bytes)
-{
-    return kind == SL_HASH_CRC32 ? sl_crc32_combine(a, b, b_bytes)
-                                 : sl_crc32c_combine(a, b, b_bytes);
+    return sl_crc_of(kind, 0, feed->data + (begin - feed->begin), (size_t)(end - begin));
 }
 
 /* crc is that of all bytes of the check, without its prefix. */
-static int complete_crc(struct sl_verify *verify, struct sl_verify_item *item, uint32_t crc,
+static int complete_crc(struct sl_verify *verify, struct sl_verify_item *item, uint64_t crc,
                         struct sl_err *err)
 {
     const struct sl_check *check = item->check;
-    uint8_t digest[SL_HASH_BYTES_MAX] = {0};
+    uint8_t digest[SL_HASH_BYTES_MAX];
     if (check->prefix_bytes) {
-        uint32_t prefix = crc_of(check->kind, 0, check->prefix, check->prefix_bytes);
-        crc = crc_join(check->kind, prefix, crc, check->end - check->begin);
+        uint64_t prefix = sl_crc_of(check->kind, 0, check->prefix, check->prefix_bytes);
+        crc = sl_crc_join(check->kind, prefix, crc, check->end - check->begin);
     }
-    for (int i = 0; i < 4; i++)
-        digest[i] = (uint8_t)(crc >> (24 - 8 * i));
+    sl_crc_digest(check->kind, crc, digest);
     return sl_verify_complete(verify, item, digest, err);
 }
 
@@ -236,7 +224,7 @@ static int complete_at_once(struct sl_verify *verify, struct sl_verify_item *ite
     const struct sl_check *check = item->check;
     size_t bytes = (size_t)(check->end - check->begin);
     if (!sl_hash_is_ordered(check->kind))
-        return complete_crc(verify, item, crc_of(check->kind, 0, data, bytes), err);
+        return complete_crc(verify, item, sl_crc_of(check->kind, 0, data, bytes), err);
     SL_AUTO(sl_hasher) hasher = sl_hasher_new(check->kind, err);
     if (!hasher)
         return -1;
@@ -264,7 +252,7 @@ static int add_piece(struct sl_verify_item *item, struct sl_verify_piece piece, 
     bool crcs = !sl_hash_is_ordered(kind);
     if (before && before->end == piece.begin) {
         if (crcs)
-            before->crc = crc_join(kind, before->crc, piece.crc, piece.end - piece.begin);
+            before->crc = sl_crc_join(kind, before->crc, piece.crc, piece.end - piece.begin);
         before->end = piece.end;
     } else {
         if (sl_grow(&item->pieces, &item->piece_capacity, item->piece_count + 1,
@@ -278,7 +266,7 @@ static int add_piece(struct sl_verify_item *item, struct sl_verify_piece piece, 
     if (after == item->pieces + item->piece_count || after->begin != before->end)
         return 0;
     if (crcs)
-        before->crc = crc_join(kind, before->crc, after->crc, after->end - after->begin);
+        before->crc = sl_crc_join(kind, before->crc, after->crc, after->end - after->begin);
     before->end = after->end;
     memmove(after, after + 1,
             (size_t)(item->pieces + --item->piece_count - after) * sizeof(*after));
@@ -286,7 +274,7 @@ static int add_piece(struct sl_verify_item *item, struct sl_verify_piece piece, 
 }
 
 static int land(struct sl_verify *verify, struct sl_verify_item *item, uint64_t begin, uint64_t end,
-                uint32_t crc, struct sl_err *err)
+                uint64_t crc, struct sl_err *err)
 {
     const struct sl_check *check = item->check;
     {
@@ -308,13 +296,13 @@ static int land_from_sink(struct sl_verify *verify, struct sl_verify_item *item,
                           uint64_t end, uint8_t *buffer, struct sl_err *err)
 {
     const struct sl_check *check = item->check;
-    uint32_t crc = 0;
+    uint64_t crc = 0;
     for (uint64_t at = begin; !sl_hash_is_ordered(check->kind) && at < end;) {
         size_t bytes = (size_t)SL_MIN(end - at, (uint64_t)READ_BACK_BYTES);
         if (verify->config.read(verify->config.arg, check->file,
                                 check->file_offset + (at - check->begin), buffer, bytes, err) < 0)
             return -1;
-        crc = crc_of(check->kind, crc, buffer, bytes);
+        crc = sl_crc_of(check->kind, crc, buffer, bytes);
         at += bytes;
     }
     return land(verify, item, begin, end, crc, err);
@@ -332,7 +320,7 @@ static int feed_item(struct sl_verify *verify, struct sl_verify_item *item, cons
     const uint8_t *data = feed->data + (begin - feed->begin);
     if (begin == check->begin && end == check->end)
         return complete_at_once(verify, item, data, err);
-    uint32_t crc = 0;
+    uint64_t crc = 0;
     if (!sl_hash_is_ordered(check->kind))
         crc = crc_of_feed(check->kind, feed, begin, end);
     return land(verify, item, begin, end, crc, err);
@@ -406,7 +394,7 @@ static int judge_again(struct sl_verify *verify, struct sl_verify_item *item, st
 {
     const struct sl_check *check = item->check;
     uint8_t digest[SL_HASH_BYTES_MAX];
-    uint32_t crc = 0;
+    uint64_t crc = 0;
     bool ordered = sl_hash_is_ordered(check->kind);
     sl_autofree uint8_t *buffer = sl_alloc_aligned(4096, READ_BACK_BYTES, err);
     SL_AUTO(sl_hasher) hasher = buffer && ordered ? sl_hasher_new(check->kind, err) : NULL;
@@ -422,7 +410,7 @@ static int judge_again(struct sl_verify *verify, struct sl_verify_item *item, st
         if (ordered)
             sl_hasher_update(hasher, buffer, bytes);
         else
-            crc = crc_of(check->kind, crc, buffer, bytes);
+            crc = sl_crc_of(check->kind, crc, buffer, bytes);
         at += bytes;
     }
     if (!ordered)

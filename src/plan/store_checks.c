@@ -1,0 +1,112 @@
+/*
+ * Checksums that a store keeps of whole objects. To ask costs a request each, which a large object
+ * is worth, many small ones are not: `auto` asks for objects of 64 MiB and more that come without
+ * any other hash, `all` and `require` for every one. They are asked for side by side. That a store
+ * does not say is no failure: then there is none.
+ */
+#include <inttypes.h>
+
+#include "hash.h"
+#include "log.h"
+#include "plan_parts.h"
+
+enum { ASK_THREADS = 16 };
+#define LARGE_BYTES (UINT64_C(64) * 1024 * 1024)
+
+struct asking {
+    struct sl_plan *plan;
+    struct sl_checksums *sums; /* one a source */
+    pthread_mutex_t lock;
+    struct {
+        uint32_t next;
+    } locked;
+};
+
+static bool is_asked(const struct sl_plan *plan, uint32_t number)
+{
+    const struct sl_plan_own *own = plan->own;
+    uint64_t bytes = sl_source_bytes(plan->sources[number].source);
+    int hashes = own->spec->verify.hashes;
+    if (hashes == SL_HASHES_OFF || sl_plan_sidecar(plan, number) || !bytes)
+        return false;
+    if (hashes == SL_HASHES_ALL)
+        return true;
+    return own->covered[number] == 0 && (hashes == SL_HASHES_REQUIRE || bytes >= LARGE_BYTES);
+}
+
+static void *ask_many(void *arg)
+{
+    struct asking *asking = arg;
+    for (;;) {
+        uint32_t number;
+        {
+            SL_LOCKED(&asking->lock);
+            if (asking->locked.next == asking->plan->source_count)
+                return NULL;
+            number = asking->locked.next++;
+        }
+        struct sl_source *source = asking->plan->sources[number].source;
+        struct sl_err err = SL_ERR_INIT;
+        if (is_asked(asking->plan, number) &&
+            sl_source_checksums(source, &asking->sums[number], &err) < 0)
+            sl_log(SL_LOG_DEBUG, "no checksums of '%s': %s", sl_source_uri(source), err.message);
+    }
+}
+
+static void ask_all(struct asking *asking, size_t count)
+{
+    pthread_t threads[ASK_THREADS];
+    size_t wanted = SL_MIN(count, (size_t)ASK_THREADS), started = 0;
+    while (started + 1 < wanted &&
+           sl_thread_start(&threads[started], "sl-ask", ask_many, asking, NULL) == 0)
+        started++;
+    ask_many(asking);
+    for (size_t i = 0; i < started; i++)
+        pthread_join(threads[i], NULL);
+}
+
+/* The cheapest comes first; `all` takes every one. Layout verbatim: each object is the file of its
+ * number. */
+static int add_checks(struct sl_plan *plan, uint32_t number, const struct sl_checksums *sums,
+                      struct sl_err *err)
+{
+    bool all = plan->own->spec->verify.hashes == SL_HASHES_ALL;
+    struct sl_check check = {
+        .source = number, .file = number, .end = sl_source_bytes(plan->sources[number].source)};
+    if (sums->composite)
+        sl_log(SL_LOG_DEBUG,
+               "the store's checksum of '%s' is composite, of the parts of its upload, and cannot "
+               "be compared",
+               plan->sources[number].name);
+    for (unsigned i = 0; i < sums->count && (all || i == 0); i++) {
+        check.kind = sums->items[i].kind;
+        memcpy(check.expected, sums->items[i].value, sl_hash_bytes(check.kind));
+        if ((i == 0 &&
+             sl_plan_object_text(plan, plan->sources[number].name, &check.what, err) < 0) ||
+            sl_plan_add_check(plan, &check, err) < 0)
+            return -1;
+        plan->own->covered[number] = check.end;
+    }
+    return 0;
+}
+
+int sl_plan_check_stores(struct sl_plan *plan, struct sl_err *err)
+{
+    size_t count = 0;
+    if (plan->mappings || strcmp(sl_store_kind(plan->own->store), "s3") != 0)
+        return 0;
+    for (uint32_t i = 0; i < plan->source_count; i++)
+        count += is_asked(plan, i);
+    if (!count)
+        return 0;
+    sl_autofree struct sl_checksums *sums = sl_alloc_array(plan->source_count, sizeof(*sums), err);
+    if (!sums)
+        return -1;
+    struct asking asking = {.plan = plan, .sums = sums, .lock = PTHREAD_MUTEX_INITIALIZER};
+    ask_all(&asking, count);
+    plan->index_requests += count;
+    for (uint32_t i = 0; i < plan->source_count; i++)
+        if (sums[i].count + sums[i].composite && add_checks(plan, i, &sums[i], err) < 0)
+            return -1;
+    return 0;
+}
