@@ -389,6 +389,36 @@ START_TEST(an_s3cfg_that_trusts_anyone_is_warned_of)
 }
 END_TEST
 
+/* A thousand bytes of which nothing tells the version. */
+static bool answer_bare(const struct sl_server_request *request, struct sl_server_reply *reply,
+                        void *arg)
+{
+    (void)request, (void)arg;
+    reply->status = 206;
+    reply->body_bytes = 1000;
+    reply->body = calloc(1, reply->body_bytes);
+    snprintf(reply->headers, sizeof(reply->headers), "Content-Range: bytes 0-999/1000\r\n");
+    return true;
+}
+
+START_TEST(an_object_without_any_version_is_warned_of)
+{
+    struct ran ran = {0};
+    struct sl_server *server = sl_server_start();
+    sl_server_handle(server, answer_bare, NULL);
+    RUN(&ran, "load", sl_server_url(server, "/bare.bin"), "--to", path);
+    EXPECT(ran, 0, "neither ETag nor Last-Modified");
+    ran_release(&ran);
+    sl_server_handle(server, NULL, NULL);
+    sl_server_put(server, "/dated.bin", "x", 1, NULL);
+    RUN(&ran, "load", sl_server_url(server, "/dated.bin"), "--to", out);
+    ck_assert_int_eq(ran.exit_code, 0);
+    ck_assert_msg(!strstr(ran.err, "neither"), "%s", ran.err);
+    ran_release(&ran);
+    sl_server_stop(server);
+}
+END_TEST
+
 int main(void)
 {
     if (!getenv("SLUICE"))
@@ -411,6 +441,7 @@ int main(void)
     tcase_add_test(all, plan_shows_figures_and_loads_nothing);
     tcase_add_test(all, verify_reads_directories_and_objects);
     tcase_add_test(all, wait_returns_when_published_or_out_of_time);
+    tcase_add_test(all, an_object_without_any_version_is_warned_of);
     tcase_add_test(all, an_s3cfg_that_trusts_anyone_is_warned_of);
     suite_add_tcase(suite, all);
     SRunner *runner = srunner_create(suite);

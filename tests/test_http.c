@@ -109,6 +109,22 @@ START_TEST(an_object_replaced_between_ranges_is_noticed)
 }
 END_TEST
 
+START_TEST(an_object_that_shrinks_is_a_change)
+{
+    struct sl_err err = SL_ERR_INIT;
+    uint8_t data[100];
+    SL_AUTO(sl_store) store = NULL;
+    SL_AUTO(sl_source) source = NULL;
+    sl_autofree char *key = NULL;
+    ck_assert_int_eq(sl_store_open(sl_server_url(server, "/d/m"), &plain, &store, &key, &err), 0);
+    ck_assert_int_eq(sl_source_open(store, key, 100, &source, &err), 0);
+    sl_server_put(server, "/d/m", sl_blob(), 1000, _i ? "\"v1\"" : NULL);
+    ck_assert_int_eq(sl_source_read(source, SL_BLOB_BYTES - 100, data, 100, &err), -1);
+    ck_assert_int_eq(err.kind, SL_E_INTEGRITY);
+    ck_assert_str_eq(err.code, "changed");
+}
+END_TEST
+
 START_TEST(a_weak_etag_is_not_sent_in_if_match)
 {
     struct sl_err err;
@@ -442,6 +458,23 @@ START_TEST(plain_http_goes_to_the_proxy_in_absolute_form)
 }
 END_TEST
 
+START_TEST(a_proxy_that_is_gone_is_a_network_error)
+{
+    static const char *const uris[] = {"http://h.example/m", "https://h.example/m"};
+    struct sl_source_config twice = {.attempts = 2};
+    struct sl_err err = SL_ERR_INIT;
+    char proxy[100];
+    snprintf(proxy, sizeof(proxy), "http://127.0.0.1:%u", sl_server_port(other));
+    sl_server_stop(other);
+    other = NULL;
+    setenv("http_proxy", proxy, 1);
+    setenv("https_proxy", proxy, 1);
+    ck_assert_int_eq(sl_read_blob(uris[_i], &twice, 1000, 400000, &err), -1);
+    ck_assert_int_eq(err.kind, SL_E_NET);
+    ck_assert_msg(strstr(err.message, "proxy settings") != NULL, "%s", err.message);
+}
+END_TEST
+
 START_TEST(https_through_a_proxy_asks_for_a_tunnel)
 {
     struct sl_err err = SL_ERR_INIT;
@@ -539,6 +572,7 @@ int main(void)
                         2 * (int)SL_COUNT(breaches));
     tcase_add_loop_test(tcase, a_changed_object_is_an_integrity_error, 0, 3);
     tcase_add_test(tcase, an_object_replaced_between_ranges_is_noticed);
+    tcase_add_loop_test(tcase, an_object_that_shrinks_is_a_change, 0, 2);
     tcase_add_test(tcase, a_weak_etag_is_not_sent_in_if_match);
     tcase_add_test(tcase, an_object_without_etag_is_held_to_its_date);
     tcase_add_test(tcase, empty_and_short_objects_are_fine);
@@ -556,6 +590,7 @@ int main(void)
     tcase_add_test(tcase, user_and_password_of_the_url_are_sent_but_not_shown);
     tcase_add_test(tcase, netrc_serves_hosts_without_other_credentials);
     tcase_add_test(tcase, plain_http_goes_to_the_proxy_in_absolute_form);
+    tcase_add_loop_test(tcase, a_proxy_that_is_gone_is_a_network_error, 0, 2);
     tcase_add_test(tcase, https_through_a_proxy_asks_for_a_tunnel);
     tcase_add_test(tcase, tls_needs_a_certificate_that_is_trusted);
     tcase_add_test(tcase, https_is_not_left_for_http);

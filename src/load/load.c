@@ -142,6 +142,21 @@ static void note_plan(struct load *load, const struct sl_plan *plan)
     snprintf(result->uri, sizeof(result->uri), "%s", sl_plan_uri(plan));
 }
 
+/* Nothing tells one version of such an object from the next, but its length. */
+static void warn_unversioned(const struct sl_plan *plan)
+{
+    size_t bare = 0;
+    for (size_t i = 0; i < plan->source_count; i++) {
+        const struct sl_version *version = sl_source_version(plan->sources[i].source);
+        bare += !version->etag[0] && !version->version_id[0] && !version->last_modified[0];
+    }
+    if (bare)
+        sl_log(SL_LOG_WARN,
+               "%zu of %zu objects come with neither ETag nor Last-Modified: a change in mid-load "
+               "is noticed by their length alone; give verify.sha256 or sign them",
+               bare, plan->source_count);
+}
+
 /* What there is to read; nothing if the version is there already. */
 static void set_total(struct load *load, const struct sl_plan *plan)
 {
@@ -217,6 +232,7 @@ static int load_from(struct load *load, struct sl_publish *publish, const char *
     set_total(load, plan);
     if (load->result->already)
         return keep(&attempt, publish, plan, err);
+    warn_unversioned(plan);
     return fill(&attempt, publish, plan, err);
 }
 
