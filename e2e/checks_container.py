@@ -40,9 +40,9 @@ def log_lines(run):
 class Watched:
     """A load in a container that can be asked how far it is."""
 
-    def __init__(self, pod, *arguments):
+    def __init__(self, pod, *arguments, groups=()):
         self.url = f"http://127.0.0.1:{free_port()}"
-        self.process = pod.start(*arguments, env={"SLUICE_LISTEN": self.url.removeprefix("http://")})
+        self.process = pod.start(*arguments, env={"SLUICE_LISTEN": self.url.removeprefix("http://")}, groups=groups)
 
     def done(self):
         try:
@@ -171,6 +171,27 @@ def container_killed_resumes_in_place(h, image, nginx, minilm):
     assert peak.most <= size + 2 * MIB, f"{peak.most} bytes for a model of {size}"
     return (f"model {size / 1e6:.1f} MB, kept {', '.join(f'{held / 1e6:.1f}' for held in kept)} MB, "
             f"resumed {result['resumed'] / 1e6:.1f} MB, at most {peak.most / 1e6:.1f} MB in the volume")
+
+
+@check("image", "nginx", "minilm")
+def container_out_of_memory(h, image, nginx, minilm):
+    """Killed by the kernel, since something else filled its limit: the next container resumes what is charged already."""
+    size, pod = model_bytes(minilm), new_pod(h, image, minilm, 1.1)
+    url, plenty = nginx.http + "/slow" + served(nginx, minilm), str(512 * MIB)
+    with ControlGroup("memory", {1: {"memory.limit_in_bytes": plenty}, 2: {"memory.max": plenty}}) as group:
+        load = Watched(pod, "load", url, "--to", "/models/m", "--connections", "2", *SLOW, groups=[group.path])
+        load.wait(int(0.4 * size))
+        group.write({1: {"memory.limit_in_bytes": str(group.used() + MIB)}, 2: {"memory.max": str(group.used() + MIB)}})
+        assert pod.finish(load.process).code != 0
+        assert group.kills() > 0, "it ended otherwise"
+        group.write({1: {"memory.limit_in_bytes": plenty}, 2: {"memory.max": plenty}})
+        with Peak(pod) as peak:
+            result = pod.run("load", url, "--to", "/models/m", "--json", groups=[group.path]).expect(0).json()
+        charged = group.used()
+        assert published(pod, minilm)
+        assert result["resumed"] > 0.3 * size and peak.most <= size + 2 * MIB and charged < size + 48 * MIB, (result, peak.most, charged)
+        pod.empty()
+    return f"resumed {result['resumed'] / 1e6:.1f} of {size / 1e6:.1f} MB, {charged / 1e6:.1f} MB charged"
 
 
 @check("image", "nginx", "minilm")

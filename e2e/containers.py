@@ -205,13 +205,28 @@ class ControlGroup:
                 with open(os.path.join(parent, "cgroup.subtree_control"), "w") as file:
                     file.write(f"+{controller}")
             os.mkdir(path)
-            self.path = path
-            for name, value in files[version].items():
-                with open(os.path.join(path, name), "w") as file:
-                    file.write(value)
+            self.path, self.version = path, version
+            self.write(files)
         except OSError as error:
             self.close()
             raise Skip(f"no control group for {controller}: {error.strerror}") from error
+
+    def write(self, files):
+        for name, value in files[self.version].items():
+            with open(os.path.join(self.path, name), "w") as file:
+                file.write(value)
+
+    def read(self, name):
+        with open(os.path.join(self.path, name)) as file:
+            return file.read()
+
+    def used(self):
+        return int(self.read("memory.usage_in_bytes" if self.version == 1 else "memory.current"))
+
+    def kills(self):
+        """How often the kernel has killed in it."""
+        lines = self.read("memory.oom_control" if self.version == 1 else "memory.events").splitlines()
+        return int(dict(line.split() for line in lines).get("oom_kill", 0))
 
     @staticmethod
     def place(controller):
