@@ -248,8 +248,8 @@ static int move_folder(int from, const char *name, int to, const char *new_name,
     if (place < 0)
         return sl_tree_fail(err, errno, "make the folder", *new_name ? new_name : name);
     struct stat status;
-    if (*new_name && fstat(place, &status) == 0 && status.st_uid == geteuid())
-        (void)fchmod(place, 0755);
+    if (*new_name && fstat(place, &status) == 0 && !(status.st_mode & S_IWUSR))
+        (void)fchmod(place, (status.st_mode & 07777) | S_IWUSR); /* sealed by an earlier load */
     if (move_entries(inside, place, "", depth + 1, err) < 0)
         return -1;
     return unlinkat(from, name, AT_REMOVEDIR) < 0 ? sl_tree_fail(err, errno, "remove", name) : 0;
