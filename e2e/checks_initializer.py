@@ -10,9 +10,10 @@ import subprocess
 import sys
 import tarfile
 import threading
+import urllib.parse
 import zipfile
 
-from harness import CACHE, Skip, check, free_port, sha256_file, wait_for
+from harness import CACHE, ROOT, Skip, check, free_port, sha256_file, wait_for
 
 BUCKET = "kserve"
 USER = 65532
@@ -72,6 +73,12 @@ def kserve_bucket(h):
     return store
 
 
+STS_ANSWER = """<AssumeRoleWithWebIdentityResponse><AssumeRoleWithWebIdentityResult><Credentials>
+<AccessKeyId>{}</AccessKeyId><SecretAccessKey>{}</SecretAccessKey><SessionToken>session</SessionToken>
+<Expiration>2099-01-01T00:00:00Z</Expiration>
+</Credentials></AssumeRoleWithWebIdentityResult></AssumeRoleWithWebIdentityResponse>"""
+
+
 class Web(http.server.BaseHTTPRequestHandler):
     """Serves .files by ranges, with the content types that the upstream insists on; /private/ wants a header."""
     protocol_version = "HTTP/1.1"
@@ -94,6 +101,14 @@ class Web(http.server.BaseHTTPRequestHandler):
         begin = int(wanted[1])
         part = data[begin:int(wanted[2] or len(data)) + 1]
         self.answer(206, part, kind, f"bytes {begin}-{begin + len(part) - 1}/{len(data)}")
+
+    def do_POST(self):
+        """STS: the role and the token of .identity become the keys of .store."""
+        form = urllib.parse.parse_qs(self.rfile.read(int(self.headers["Content-Length"])).decode())
+        role, token = self.server.identity
+        if (form.get("Action"), form.get("RoleArn"), form.get("WebIdentityToken")) != (["AssumeRoleWithWebIdentity"], [role], [token]):
+            return self.answer(403, b"<ErrorResponse><Error><Code>AccessDenied</Code></Error></ErrorResponse>", "text/xml")
+        self.answer(200, STS_ANSWER.format(self.server.store.access, self.server.store.secret).encode(), "text/xml")
 
     def answer(self, status, body, kind="text/plain", content_range=None):
         self.send_response(status)
@@ -285,6 +300,12 @@ def kserve_trees_equal_upstreams(h, store, web, python):
     return f"{len(cases)} cases, {failed} of them refused by both; our slowest took {slowest[0]:.2f} s: {slowest[1]}"
 
 
+def manifest_command(name):
+    """`command` of the ClusterStorageContainer in a file of manifests/kserve."""
+    with open(os.path.join(ROOT, "manifests", "kserve", name), encoding="utf-8") as file:
+        return re.search(r"^    command: \[(.*?)\]", file.read(), re.MULTILINE)[1].split(", ")
+
+
 # ---- as KServe starts it --------------------------------------------------------------------------
 
 @check("kserve_bucket")
@@ -348,6 +369,23 @@ def kserve_endpoint_without_scheme(h, store):
     assert set(pod.ok(environment, f"s3://{BUCKET}/single", pod.mount)) == {"single"}
 
 
+@check("kserve_bucket", "kserve_web")
+def kserve_web_identity(h, store, web):
+    """A role and a token, as the cluster's webhook gives them, instead of a key."""
+    pod, token = Pod(h), os.path.join(h.directory("identity"), "token")
+    with open(token, "w") as file:
+        file.write("projected-token")
+    os.chmod(os.path.dirname(token), 0o755)
+    environment = kserve_env(store, AWS_ROLE_ARN="arn:aws:iam::123456789012:role/read-models", AWS_WEB_IDENTITY_TOKEN_FILE=token,
+                             AWS_ENDPOINT_URL_STS=web.origin)
+    del environment["AWS_ACCESS_KEY_ID"], environment["AWS_SECRET_ACCESS_KEY"]
+    web.store, web.identity = store, (environment["AWS_ROLE_ARN"], "another")
+    done = pod.run(environment, f"s3://{BUCKET}/single", pod.mount)
+    assert done.returncode == 1 and "projected-token" not in done.stderr, done.stderr[-400:]
+    web.identity = (environment["AWS_ROLE_ARN"], "projected-token")
+    assert set(pod.ok(environment, f"s3://{BUCKET}/single", pod.mount)) == {"single"}
+
+
 @check("nginx", "kserve_bucket")
 def kserve_resumes_after_a_kill(h, nginx, store):
     """kill -9 in mid-load: what the container's next start does not fetch again; then nothing but the model remains."""
@@ -401,7 +439,7 @@ def kserve_volume_that_holds_the_model_once(h, store, nginx):
 
 @check("kserve_bucket", "minilm")
 def kserve_decrypts_and_lays_out(h, store, model):
-    """An encrypted .tensors, with flags from the container's command, becomes safetensors with the same tensors."""
+    """An encrypted .tensors, with the flags of the manifest, becomes safetensors with the same tensors."""
     source = os.path.join(model.directory, next(name for name in model.names if name.endswith(".safetensors")))
     key, sealed = os.path.join(h.directory("keys"), "key"), os.path.join(h.directory("keys"), "model.tensors")
     with open(key, "wb") as file:
@@ -414,7 +452,9 @@ def kserve_decrypts_and_lays_out(h, store, model):
     with open(sealed, "rb") as file:
         store.put(BUCKET, "sealed/model.tensors", file.read())
     pod = Pod(h)
-    found = pod.ok(kserve_env(store), "--key-file", key, "--set", "sink.tmpfs.layout=safetensors", f"s3://{BUCKET}/sealed", pod.mount)
+    flags = [key if word == "/keys/key" else word for word in manifest_command("encrypted/tensors.yaml")[2:]]
+    assert key in flags, flags
+    found = pod.ok(kserve_env(store), *flags, f"sluice-sealed+s3://{BUCKET}/sealed", pod.mount)
     assert set(found) == {"model.safetensors"}, found
     first = h.sluice("inspect", "--json", "--digest", source).expect(0).json()["tensors"]
     second = h.sluice("inspect", "--json", "--digest", os.path.join(pod.mount, "model.safetensors")).expect(0).json()["tensors"]

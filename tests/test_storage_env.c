@@ -249,14 +249,28 @@ START_TEST(wrong_storage_config_is_named_and_never_told)
 }
 END_TEST
 
-START_TEST(the_default_endpoint_is_unset_for_sts_too)
+START_TEST(an_endpoint_of_amazon_is_not_that_of_sts)
 {
-    ENV("AWS_ENDPOINT_URL", "https://s3.amazonaws.com/");
-    ck_assert_int_eq(sl_storage_env_apply(&err), 0);
-    ck_assert_ptr_null(getenv("AWS_ENDPOINT_URL"));
-    ENV("AWS_ENDPOINT_URL", "https://s3.amazonaws.com.evil.example");
-    ck_assert_int_eq(sl_storage_env_apply(&err), 0);
-    ck_assert_ptr_nonnull(getenv("AWS_ENDPOINT_URL"));
+    static const struct {
+        const char *all, *own, *expected_all, *expected_own;
+    } rows[] = {
+        {"https://s3.amazonaws.com/", "", NULL, ""},
+        {"https://s3.eu-west-1.amazonaws.com", NULL, NULL, "https://s3.eu-west-1.amazonaws.com"},
+        {"https://s3.eu-west-1.AMAZONAWS.com:443/x", "http://own", NULL, "http://own"},
+        {"https://s3.amazonaws.com.evil.example", NULL, "https://s3.amazonaws.com.evil.example",
+         NULL},
+        {"https://amazonaws.com", NULL, "https://amazonaws.com", NULL},
+        {"http://minio:9000", NULL, "http://minio:9000", NULL},
+        {"http://minio:9000", "https://s3.amazonaws.com", "http://minio:9000", NULL},
+    };
+    for (size_t i = 0; i < SL_COUNT(rows); i++) {
+        ENV("AWS_ENDPOINT_URL", rows[i].all);
+        if (rows[i].own)
+            setenv("AWS_ENDPOINT_URL_S3", rows[i].own, 1);
+        ck_assert_int_eq(sl_storage_env_apply(&err), 0);
+        ck_assert_pstr_eq(getenv("AWS_ENDPOINT_URL"), rows[i].expected_all);
+        ck_assert_pstr_eq(getenv("AWS_ENDPOINT_URL_S3"), rows[i].expected_own);
+    }
 }
 END_TEST
 
@@ -379,7 +393,7 @@ int main(void)
     tcase_add_test(tests, storage_config_becomes_environment);
     tcase_add_test(tests, storage_config_of_another_type_is_not_looked_at);
     tcase_add_test(tests, wrong_storage_config_is_named_and_never_told);
-    tcase_add_test(tests, the_default_endpoint_is_unset_for_sts_too);
+    tcase_add_test(tests, an_endpoint_of_amazon_is_not_that_of_sts);
     tcase_add_test(tests, every_failing_allocation_is_survived);
     tcase_add_test(tests, uris_are_told_apart);
     tcase_add_test(tests, refusals_tell_no_secrets);

@@ -5,6 +5,7 @@
  */
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 #include "json.h"
 #include "log.h"
@@ -114,15 +115,32 @@ static int apply_both(const json_t *base, const json_t *over, struct sl_err *err
     return apply(config, base, err) < 0 ? -1 : apply(override, over, err);
 }
 
-/* KServe's default endpoint means Amazon in any region, and STS is at its own place. */
-static void unset_amazon(void)
+static bool is_of_amazon(const char *url)
 {
-    static const char *const names[] = {"AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"};
-    for (size_t i = 0; i < SL_COUNT(names); i++) {
-        const char *url = getenv(names[i]);
-        if (url && sl_storage_is_amazon(url))
-            unsetenv(names[i]);
-    }
+    static const char domain[] = ".amazonaws.com";
+    const char *host = strstr(url, "://");
+    host = host ? host + 3 : url;
+    size_t bytes = strcspn(host, ":/"), end = sizeof(domain) - 1;
+    return bytes > end && strncasecmp(host + bytes - end, domain, end) == 0;
+}
+
+/*
+ * KServe's default endpoint means Amazon in any region. One of a region is for S3 alone: as
+ * AWS_ENDPOINT_URL it would be taken for that of STS, too, and no role could be assumed.
+ */
+static int part_from_sts(struct sl_err *err)
+{
+    static const char all[] = "AWS_ENDPOINT_URL", own[] = "AWS_ENDPOINT_URL_S3";
+    const char *url = getenv(own);
+    if (url && sl_storage_is_amazon(url))
+        unsetenv(own);
+    url = getenv(all);
+    if (!url || !is_of_amazon(url))
+        return 0;
+    if (!sl_storage_is_amazon(url) && setenv(own, url, 0) < 0)
+        return sl_fail(err, SL_E_NO_SPACE, "out of memory for %s", own);
+    unsetenv(all);
+    return 0;
 }
 
 int sl_storage_env_apply(struct sl_err *err)
@@ -134,7 +152,7 @@ int sl_storage_env_apply(struct sl_err *err)
     json_t *over = read_object("STORAGE_OVERRIDE_CONFIG", &bad, err);
     int done = bad ? -1 : apply_both(base, over, err);
     if (done == 0)
-        unset_amazon();
+        done = part_from_sts(err);
     json_decref(base);
     json_decref(over);
     return done;

@@ -22,7 +22,7 @@ void sl_storage_env_release(struct sl_storage_env *env);
 
 /**
  * Once, before threads are started: STORAGE_CONFIG, with STORAGE_OVERRIDE_CONFIG over it, becomes
- * environment, as the upstream does it, and an endpoint that merely means Amazon is unset.
+ * environment, as the upstream does it, and an endpoint of Amazon is parted from that of STS.
  * SL_E_USAGE names variable and field, never a value.
  */
 int sl_storage_env_apply(struct sl_err *err);
