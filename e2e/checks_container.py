@@ -37,6 +37,15 @@ def log_lines(run):
     return [json.loads(line) for line in run.err.splitlines()]
 
 
+def bytes_done(url):
+    """Of the first load that this server tells of."""
+    try:
+        loads = json.loads(http_get(url + "/v1/loads")[1])["loads"]
+    except OSError:
+        return 0
+    return loads[0]["bytes_done"] if loads else 0
+
+
 class Watched:
     """A load in a container that can be asked how far it is."""
 
@@ -45,11 +54,7 @@ class Watched:
         self.process = pod.start(*arguments, env={"SLUICE_LISTEN": self.url.removeprefix("http://")}, groups=groups)
 
     def done(self):
-        try:
-            loads = json.loads(http_get(self.url + "/v1/loads")[1])["loads"]
-        except OSError:
-            return 0
-        return loads[0]["bytes_done"] if loads else 0
+        return bytes_done(self.url)
 
     def wait(self, count):
         wait_for(f"{count} bytes", lambda: self.done() >= count or self.process.poll() is not None)
@@ -127,6 +132,7 @@ def container_sigterm(h, image, nginx, minilm):
     assert run.code == 143 and seconds < 1, (run.code, seconds, run.err)
     message = pod.message()
     assert message.startswith("error CANCELED: ") and "resumes" in message, message
+    assert log_lines(run)[-1]["kind"] == "CANCELED", run.err
     again = pod.run("load", url, "--to", "/models/m", "--json").expect(0)
     assert again.json()["resumed"] > 4 * MIB, again.out
     assert published(pod, minilm)

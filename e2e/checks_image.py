@@ -7,9 +7,9 @@ import subprocess
 import tarfile
 import time
 
-from checks_container import MODEL, log_lines, model_bytes, served
+from checks_container import MODEL, SLOW, bytes_done, log_lines, model_bytes, served
 from containers import sources_digest
-from harness import CACHE, ROOT, Run, Skip, check, need_program, sha256_file, wait_for
+from harness import CACHE, ROOT, Run, Skip, check, free_port, need_program, sha256_file, wait_for
 
 USER = "12345:12345"
 SOURCES = ("CMakeLists.txt", "LICENSE", "Dockerfile", ".dockerignore", "cmake", "scripts", "src")
@@ -183,16 +183,20 @@ class Engine:
         self.call("rm", box)
         return directory
 
-    def run(self, tag, *arguments, options=(), network="host"):
-        """A container as Pod Security 'restricted' wants it, its volume a tmpfs; the message is read from a file."""
+    def container(self, how, tag, arguments, options=(), network="host"):
+        """docker run as Pod Security 'restricted' wants it, the volume a tmpfs; and the file of its message."""
         message = self.h.fresh("termination-log")
         with open(message, "w"):
             pass
         os.chmod(message, 0o666)
-        begin = time.monotonic()
-        done = self.try_call("run", "--rm", "--read-only", "--cap-drop", "ALL", "--security-opt", "no-new-privileges",
+        done = self.try_call("run", how, "--read-only", "--cap-drop", "ALL", "--security-opt", "no-new-privileges",
                              "--user", USER, "--network", network, "--tmpfs", "/models:size=256m,mode=1777",
                              "--volume", f"{message}:/dev/termination-log", *options, tag, *arguments, timeout=120)
+        return done, message
+
+    def run(self, tag, *arguments, **options):
+        begin = time.monotonic()
+        done, message = self.container("--rm", tag, arguments, **options)
         run = Run(done.returncode, done.stdout, done.stderr, time.monotonic() - begin)
         with open(message) as file:
             run.message = file.read()
@@ -248,6 +252,27 @@ def image_runs_restricted(h, image, docker, nginx, minilm):
     nowhere = docker.run(tag, "load", "http://127.0.0.1:1/x", "--to", "/models/m", "--attempts", "1", network="none")
     assert nowhere.code == 7 and nowhere.message.startswith("error NET"), nowhere.message
     return run.message.strip()
+
+
+@check("image", "engine", "nginx", "minilm")
+def image_stops_at_sigterm(h, image, docker, nginx, minilm):
+    """docker stop in mid-load: the program is PID 1 and ends with 143, long before docker would kill it."""
+    tag = docker.call("load", "--input", image.archive).split("Loaded image: ", 1)[1].strip()
+    port = free_port()
+    done, message = docker.container("--detach", tag, ["load", nginx.http + "/slow" + served(nginx, minilm), "--to", "/models/m", *SLOW],
+                                     ["--env", f"SLUICE_LISTEN=127.0.0.1:{port}"])
+    assert done.returncode == 0, done.stderr
+    box = done.stdout.strip()
+    wait_for("some bytes", lambda: bytes_done(f"http://127.0.0.1:{port}") > 0)
+    begin = time.monotonic()
+    docker.call("stop", "--time", "30", box)
+    seconds = time.monotonic() - begin
+    code = int(docker.call("inspect", "--format", "{{.State.ExitCode}}", box))
+    docker.call("rm", box)
+    with open(message) as file:
+        text = file.read()
+    assert code == 143 and seconds < 10 and text.startswith("error CANCELED"), (code, seconds, text)
+    return f"{seconds:.1f} s with docker's own part"
 
 
 @check("engine")
