@@ -37,6 +37,7 @@ static void start_web(void)
 /* Bytes of the answer, at most what fits; an answer that does not end, as events, is left. */
 static size_t ask(const void *data, size_t bytes, unsigned ms, char *answer, size_t capacity)
 {
+    const struct linger reset = {.l_onoff = 1}; /* no port stays taken for a minute */
     struct timeval patience = {.tv_sec = ms / 1000, .tv_usec = ms % 1000 * 1000};
     struct sockaddr_in address = {.sin_family = AF_INET,
                                   .sin_addr.s_addr = htonl(INADDR_LOOPBACK),
@@ -46,6 +47,7 @@ static size_t ask(const void *data, size_t bytes, unsigned ms, char *answer, siz
     ssize_t got;
     if (fd < 0 || connect(fd, (struct sockaddr *)&address, sizeof(address)) < 0)
         abort();
+    setsockopt(fd, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset));
     setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
     send(fd, data, bytes, MSG_NOSIGNAL);
     shutdown(fd, SHUT_WR);

@@ -458,23 +458,6 @@ START_TEST(plain_http_goes_to_the_proxy_in_absolute_form)
 }
 END_TEST
 
-START_TEST(a_proxy_that_is_gone_is_a_network_error)
-{
-    static const char *const uris[] = {"http://h.example/m", "https://h.example/m"};
-    struct sl_source_config twice = {.attempts = 2};
-    struct sl_err err = SL_ERR_INIT;
-    char proxy[100];
-    snprintf(proxy, sizeof(proxy), "http://127.0.0.1:%u", sl_server_port(other));
-    sl_server_stop(other);
-    other = NULL;
-    setenv("http_proxy", proxy, 1);
-    setenv("https_proxy", proxy, 1);
-    ck_assert_int_eq(sl_read_blob(uris[_i], &twice, 1000, 400000, &err), -1);
-    ck_assert_int_eq(err.kind, SL_E_NET);
-    ck_assert_msg(strstr(err.message, "proxy settings") != NULL, "%s", err.message);
-}
-END_TEST
-
 START_TEST(https_through_a_proxy_asks_for_a_tunnel)
 {
     struct sl_err err = SL_ERR_INIT;
@@ -590,7 +573,6 @@ int main(void)
     tcase_add_test(tcase, user_and_password_of_the_url_are_sent_but_not_shown);
     tcase_add_test(tcase, netrc_serves_hosts_without_other_credentials);
     tcase_add_test(tcase, plain_http_goes_to_the_proxy_in_absolute_form);
-    tcase_add_loop_test(tcase, a_proxy_that_is_gone_is_a_network_error, 0, 2);
     tcase_add_test(tcase, https_through_a_proxy_asks_for_a_tunnel);
     tcase_add_test(tcase, tls_needs_a_certificate_that_is_trusted);
     tcase_add_test(tcase, https_is_not_left_for_http);

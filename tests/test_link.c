@@ -230,6 +230,21 @@ START_TEST(a_silent_address_among_two_is_left_before_the_time_to_connect)
 }
 END_TEST
 
+START_TEST(a_proxy_that_is_gone_is_a_network_error)
+{
+    static const char *const uris[] = {"http://h.example/m", "https://h.example/m"};
+    const struct sl_source_config twice = {.attempts = 2};
+    struct sl_err err = SL_ERR_INIT;
+    setenv("http_proxy", url, 1);
+    setenv("https_proxy", url, 1);
+    close(listener);
+    ck_assert_int_eq(sl_read_blob(uris[_i], &twice, 1000, 1000, &err), -1);
+    ck_assert_int_eq(err.kind, SL_E_NET);
+    ck_assert_msg(strstr(err.message, "proxy settings") != NULL, "%s", err.message);
+    listener = -1;
+}
+END_TEST
+
 static int pending_pipes(void)
 {
     sigset_t set;
@@ -270,6 +285,7 @@ int main(void)
     tcase_add_test(tcase, a_silent_name_server_holds_nobody_up);
     tcase_add_test(tcase, a_name_does_not_lead_to_link_local_addresses);
     tcase_add_loop_test(tcase, a_silent_address_among_two_is_left_before_the_time_to_connect, 0, 2);
+    tcase_add_loop_test(tcase, a_proxy_that_is_gone_is_a_network_error, 0, 2);
     tcase_add_loop_test(tcase, signals_of_the_program_are_left_alone, 0, 3);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
