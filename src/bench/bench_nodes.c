@@ -46,7 +46,7 @@ static int add_to_group(struct sl_bench_groups *groups, const struct sl_bench_re
     group->fastest = SL_MAX(group->fastest, point->median);
     if (group->nodes == 1 || point->median < group->slowest) {
         group->slowest = point->median;
-        snprintf(group->slowest_node, sizeof(group->slowest_node), "%s", result->facts.node);
+        group->slowest_result = result;
     }
     return 0;
 }
@@ -178,17 +178,19 @@ static int put_nodes(struct sl_buf *out, const struct sl_bench_results *results,
         sl_bench_rate_text(total[1], text[1]), sl_bench_rate_text(total[2], text[2]));
 }
 
-static int put_group(struct sl_buf *out, const struct sl_bench_group *group, struct sl_err *err)
+static int put_group(struct sl_buf *out, const struct sl_bench_results *results,
+                     const struct sl_bench_group *group, struct sl_err *err)
 {
     const struct sl_bench_point *key = &group->key;
-    char size[32], count[32], text[3][32];
+    char size[32], count[32], text[3][32], row[SL_BENCH_ROW_MAX];
     const char *name = key->way == SL_BENCH_PEER ? key->client : sl_bench_way_title(key->way);
     return sl_buf_printf(
         out, err, "%-12s %10s %5s %6zu %9s %8s %8s %7.0f %%  %s\n", name,
         sl_bench_size_text(key->range_bytes, size), sl_bench_count_text(key->connections, count),
         group->nodes, sl_bench_rate_text(group->total, text[0]),
         sl_bench_rate_text(group->median, text[1]), sl_bench_rate_text(group->slowest, text[2]),
-        (group->fastest - group->slowest) / group->median * 100, group->slowest_node);
+        (group->fastest - group->slowest) / group->median * 100,
+        sl_bench_row_name(results, group->slowest_result, row));
 }
 
 int sl_bench_nodes_table(struct sl_buf *out, const struct sl_bench_results *results, bool utf8,
@@ -211,7 +213,7 @@ int sl_bench_nodes_table(struct sl_buf *out, const struct sl_bench_results *resu
                            "spread  slowest node\n",
                            err);
     for (size_t i = 0; done == 0 && i < groups.count; i++)
-        done = put_group(out, &groups.items[i], err);
+        done = put_group(out, results, &groups.items[i], err);
     free(groups.items);
     return done;
 }
@@ -230,7 +232,8 @@ static void write_group(struct sl_json *json, const struct sl_bench_group *group
     sl_json_key_double(json, "median_bytes_per_second", group->median);
     sl_json_key_double(json, "slowest_bytes_per_second", group->slowest);
     sl_json_key_double(json, "fastest_bytes_per_second", group->fastest);
-    sl_json_key_string(json, "slowest_node", group->slowest_node);
+    sl_json_key_string(json, "slowest_node", group->slowest_result->facts.node);
+    sl_json_key_string(json, "slowest_pod", group->slowest_result->facts.pod);
     sl_json_end(json);
 }
 

@@ -164,10 +164,11 @@ const char *sl_bench_size_text(uint64_t bytes, char text[32]);
 const char *sl_bench_count_text(uint32_t count, char text[32]);
 /** "1.98": GB/s; "-" for 0. */
 const char *sl_bench_rate_text(double bytes_per_second, char text[32]);
-/** The node, and the model too where not all results are of one; text holds SL_BENCH_ROW_MAX. */
+/** The node; with the pod's index where it has several, and the model where not all results are of
+ * one. text holds SL_BENCH_ROW_MAX. */
 const char *sl_bench_row_name(const struct sl_bench_results *results,
                               const struct sl_bench_result *result, char *text);
-enum { SL_BENCH_ROW_MAX = SL_BENCH_NAME_MAX + SL_BENCH_URI_MAX + 4 };
+enum { SL_BENCH_ROW_MAX = SL_BENCH_NAME_MAX + SL_BENCH_URI_MAX + 36 };
 /** The model without its folders, or the URI. */
 const char *sl_bench_label(const struct sl_bench_result *result);
 
@@ -178,7 +179,7 @@ struct sl_bench_group {
     struct sl_bench_point key; /* way, client, range_bytes, connections */
     size_t nodes;
     double total, median, slowest, fastest; /* of the nodes' medians */
-    char slowest_node[SL_BENCH_NAME_MAX];
+    const struct sl_bench_result *slowest_result;
 };
 struct sl_bench_groups {
     struct sl_bench_group *items;

@@ -34,11 +34,19 @@ const char *sl_bench_label(const struct sl_bench_result *result)
 const char *sl_bench_row_name(const struct sl_bench_results *results,
                               const struct sl_bench_result *result, char *text)
 {
-    bool other = false;
-    for (size_t i = 0; i < results->count && !other; i++)
-        other = strcmp(results->items[i].source, result->source) != 0;
-    snprintf(text, SL_BENCH_ROW_MAX, other ? "%s %s" : "%s", result->facts.node,
-             sl_bench_label(result));
+    const struct sl_bench_facts *facts = &result->facts;
+    bool other = false, crowded = false;
+    char index[32] = "";
+    for (size_t i = 0; i < results->count; i++) {
+        const struct sl_bench_result *item = &results->items[i];
+        bool same = strcmp(item->source, result->source) == 0;
+        other |= !same;
+        crowded |= item != result && same && strcmp(item->facts.node, facts->node) == 0;
+    }
+    if (crowded && facts->indexed)
+        snprintf(index, sizeof(index), " #%llu", (unsigned long long)facts->index);
+    snprintf(text, SL_BENCH_ROW_MAX, "%s%s%s%s", facts->node, index, other ? " " : "",
+             other ? sl_bench_label(result) : "");
     return text;
 }
 
