@@ -432,6 +432,13 @@ def kserve_volume_that_holds_the_model_once(h, store, nginx):
     store.put(BUCKET, "packed/model.tar", tar_of({f"{n}.bin": os.urandom(1 << 20) for n in range(9)}, "w"))
     packed = pod.ok(kserve_env(store), f"s3://{BUCKET}/packed", pod.mount)
     assert pod.ok(kserve_env(store), f"s3://{BUCKET}/packed", pod.mount) == packed and len(packed) == 9
+    # archive and content together are larger than the volume
+    for name, data in (("model.tar", tar_of({f"{n}.bin": os.urandom(5 << 20) for n in range(3)}, "w")),
+                       ("model.zip", zip_of({f"{n}.bin": os.urandom(size) for n, size in enumerate((1 << 20, 14 << 20, 1))}))):
+        store.put(BUCKET, f"eaten/{name}", data)
+        for left in os.listdir(pod.mount):
+            os.unlink(os.path.join(pod.mount, left))
+        assert set(pod.ok(kserve_env(store), f"s3://{BUCKET}/eaten/{name}", pod.mount)) == {"0.bin", "1.bin", "2.bin"}, name
     store.put(BUCKET, "too-large/weights.bin", os.urandom(30 << 20))
     done = pod.run(kserve_env(store), f"s3://{BUCKET}/too-large", pod.mount)
     assert done.returncode == 1 and "tmpfs" in done.stderr, done.stderr[-400:]

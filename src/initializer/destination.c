@@ -150,6 +150,16 @@ int sl_destination_discard(struct sl_destination *destination, unsigned number, 
                : 0;
 }
 
+int sl_destination_spoil(struct sl_destination *destination, unsigned number, struct sl_err *err)
+{
+    char name[64];
+    snprintf(name, sizeof(name), "%u." SL_WORK_LOAD "/" STATE "/ready", number);
+    int work = open_work(destination, false);
+    if (work < 0 || (unlinkat(work, name, 0) < 0 && errno != ENOENT))
+        return sl_tree_fail(err, errno, "withdraw what was loaded in", destination->path);
+    return 0;
+}
+
 /* Fine if it is missing, or no regular file. */
 static bool remove_old(struct sl_destination *destination, const char *file)
 {

@@ -35,6 +35,8 @@ char *sl_destination_work(struct sl_destination *destination, unsigned number, c
 /** Throw away what lies there. */
 int sl_destination_discard(struct sl_destination *destination, unsigned number, const char *kind,
                            struct sl_err *err);
+/** What a load published there is about to be spoiled: the next load is to begin anew. */
+int sl_destination_spoil(struct sl_destination *destination, unsigned number, struct sl_err *err);
 /** A descriptor of it, close() it. */
 int sl_destination_open_work(struct sl_destination *destination, unsigned number, const char *kind,
                              struct sl_err *err);

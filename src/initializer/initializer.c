@@ -17,6 +17,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "archive_work.h"
 #include "choosing.h"
 #include "destination.h"
 #include "hash.h"
@@ -24,7 +25,6 @@
 #include "log.h"
 #include "storage_env.h"
 #include "tree.h"
-#include "unpack.h"
 #include "url.h"
 
 enum { PAIRS_MAX = 1000, COMPLAINTS_MAX = 64 * 1024, CHANGED_TRIES = 2 };
@@ -119,65 +119,17 @@ static int find_only_file(int fd, char name[256])
     return found;
 }
 
-static int unpack_into(struct pair *pair, int from, enum sl_archive kind, struct sl_unpack *unpack,
-                       struct sl_err *err)
+static int unpack(struct run *run, struct pair *pair, int from, enum sl_archive kind,
+                  const char *name, bool own, struct sl_err *err)
 {
-    struct stat status;
-    if (fstat(from, &status) < 0 || !S_ISREG(status.st_mode))
-        return sl_fail(err, SL_E_NOT_FOUND, "the archive is no regular file");
-    uint64_t bytes = (uint64_t)status.st_size;
-    int done = kind == SL_ARCHIVE_ZIP ? sl_unzip(from, bytes, unpack, err)
-                                      : sl_untar(from, bytes, unpack, err);
-    if (done < 0 || sl_unpack_finish(unpack, err) < 0)
+    const struct sl_archive_work work = {pair->destination, pair->number, pair->to,
+                                         run->job->cancel};
+    const struct sl_archive_file file = {from, kind, name, own};
+    if (sl_archive_work_unpack(&work, &file, &pair->done->files, &pair->done->bytes, err) < 0)
         return -1;
     pair->done->unpacked = true;
-    pair->done->files = sl_unpack_files(unpack);
-    pair->done->bytes = sl_unpack_bytes(unpack);
+    snprintf(pair->ready.kind, sizeof(pair->ready.kind), SL_WORK_FILES);
     return 0;
-}
-
-static int unpack_once(struct run *run, struct pair *pair, int from, enum sl_archive kind,
-                       bool over, bool *full, struct sl_err *err)
-{
-    struct sl_destination *destination = pair->destination;
-    struct stat status;
-    if (sl_destination_discard(destination, pair->number, SL_WORK_FILES, err) < 0)
-        return -1;
-    sl_autoclose int into = sl_destination_open_work(destination, pair->number, SL_WORK_FILES, err);
-    if (into < 0)
-        return -1;
-    if (fstat(from, &status) < 0)
-        return sl_tree_fail(err, errno, "look at an archive of", pair->to);
-    SL_AUTO(sl_unpack)
-    tree = sl_unpack_new(into, pair->to, (uint64_t)status.st_size, run->job->cancel, err);
-    if (!tree)
-        return -1;
-    if (over)
-        sl_unpack_over(tree, sl_destination_fd(destination));
-    int done = unpack_into(pair, from, kind, tree, err);
-    *full = sl_unpack_is_full(tree);
-    return done;
-}
-
-/* Unpack `from` into the work place; nothing of it remains there on failure. What an earlier run
- * left in the destination goes where both would not fit. */
-static int unpack(struct run *run, struct pair *pair, int from, enum sl_archive kind,
-                  const char *name, struct sl_err *err)
-{
-    struct sl_err why = SL_ERR_INIT;
-    bool full = false;
-    int done = unpack_once(run, pair, from, kind, false, &full, &why);
-    if (done < 0 && full) {
-        why = (struct sl_err)SL_ERR_INIT;
-        done = unpack_once(run, pair, from, kind, true, &full, &why);
-    }
-    if (done == 0) {
-        snprintf(pair->ready.kind, sizeof(pair->ready.kind), SL_WORK_FILES);
-        return 0;
-    }
-    sl_destination_discard(pair->destination, pair->number, SL_WORK_FILES, NULL);
-    *err = why;
-    return sl_wrap(err, "'%.300s'", name);
 }
 
 /* What a web server says instead of a model, with 200, to who is not logged in. */
@@ -221,7 +173,7 @@ static int unpack_loaded(struct run *run, struct pair *pair, enum sl_archive kin
         if (kind == SL_ARCHIVE_NONE)
             return 0;
     }
-    return unpack(run, pair, from, kind, name, err);
+    return unpack(run, pair, from, kind, name, true, err);
 }
 
 /* ---- a load --------------------------------------------------------------------------------- */
@@ -380,7 +332,7 @@ static int find_local(struct run *run, struct pair *pair, struct sl_err *err)
         return 0;
     sl_autoclose int from = open(only, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     int done = from < 0 ? sl_fail_errno(err, SL_E_AUTH, errno, "cannot open '%.300s'", only)
-                        : unpack(run, pair, from, kind, only, err);
+                        : unpack(run, pair, from, kind, only, false, err);
     sl_local_links_release(&pair->links);
     return done;
 }

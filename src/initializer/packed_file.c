@@ -100,6 +100,11 @@ void sl_packed_file_free(struct sl_packed_file *file)
     free(file);
 }
 
+uint64_t sl_packed_file_offset(const struct sl_packed_file *file)
+{
+    return file->offset;
+}
+
 /* More packed bytes, if there are none left; *end: the file is at its end. */
 static int feed(struct sl_packed_file *file, bool *end, struct sl_err *err)
 {

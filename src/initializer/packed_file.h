@@ -15,6 +15,8 @@ struct sl_packed_file;
 struct sl_packed_file *sl_packed_file_open(int fd, uint64_t bytes, struct sl_err *err);
 void sl_packed_file_free(struct sl_packed_file *file);
 SL_AUTO_DEFINE(sl_packed_file)
+/** How far the file itself has been read. */
+uint64_t sl_packed_file_offset(const struct sl_packed_file *file);
 /**
  * The next bytes, at most `bytes`; *got is less only at the end. SL_E_FORMAT, code "gzip", for what
  * is broken or cut off.

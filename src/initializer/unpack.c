@@ -31,7 +31,8 @@ struct sl_unpack {
     const char *path;
     uint64_t packed_bytes, limit_bytes;
     struct sl_cancel *cancel;
-    bool full;
+    bool full, eats;
+    uint64_t eaten;                          /* of the archive */
     uint64_t entries, files, bytes, unasked; /* unasked: announced since room was asked for */
     struct link *links;
     size_t link_count, link_capacity;
@@ -75,6 +76,20 @@ void sl_unpack_free(struct sl_unpack *unpack)
 void sl_unpack_over(struct sl_unpack *unpack, int old_fd)
 {
     unpack->old_fd = old_fd;
+}
+
+void sl_unpack_eat(struct sl_unpack *unpack)
+{
+    unpack->eats = true;
+}
+
+/* A file system that cannot do it leaves the bytes where they are. */
+void sl_unpack_eaten(struct sl_unpack *unpack, int fd, uint64_t begin, uint64_t end)
+{
+    if (unpack->eats && end > begin &&
+        fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)begin,
+                  (off_t)(end - begin)) == 0)
+        unpack->eaten += end - begin;
 }
 
 bool sl_unpack_is_full(const struct sl_unpack *unpack)
@@ -183,7 +198,9 @@ static int admit(struct sl_unpack *unpack, uint64_t bytes, struct sl_err *err)
     if (unpack->unasked < ROOM_STEP_BYTES)
         return 0;
     unpack->unasked = 0;
-    if (sl_room_check(unpack->path, SL_MAX(bytes, (uint64_t)ROOM_STEP_BYTES), 0, NULL, err) == 0)
+    uint64_t coming = unpack->eats ? unpack->packed_bytes - unpack->eaten : 0; /* free by then */
+    if (sl_room_check(unpack->path, SL_MAX(bytes, (uint64_t)ROOM_STEP_BYTES), coming, NULL, err) ==
+        0)
         return 0;
     unpack->full = true;
     return sl_wrap(err, "cannot unpack '%s'", unpack->name);

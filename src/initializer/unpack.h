@@ -35,6 +35,14 @@ SL_AUTO_DEFINE(sl_unpack)
  * not hold a model twice.
  */
 void sl_unpack_over(struct sl_unpack *unpack, int old_fd);
+/**
+ * What has been read of the archive is given back to the file system, so that there is never much
+ * more than the larger of archive and content. Its file must be open for writing, and is worth
+ * nothing afterwards, whatever comes of it.
+ */
+void sl_unpack_eat(struct sl_unpack *unpack);
+/** For readers: bytes [begin, end) of the archive's file were read for the last time. */
+void sl_unpack_eaten(struct sl_unpack *unpack, int fd, uint64_t begin, uint64_t end);
 
 /*
  * Names are as the archive has them, `name_bytes` long. Leading slashes, "." components and doubled

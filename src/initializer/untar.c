@@ -18,6 +18,7 @@ enum {
     BLOCK_BYTES = 512,
     COPY_BYTES = 256 * 1024,
     EXTRA_BYTES_MAX = 1024 * 1024,
+    EAT_BYTES = 4 * 1024 * 1024, /* at a time */
     PAX_RECORD_BYTES_MIN = 5,
     HEADERS_BYTES_MAX = 1024 * 1024 * 1024
 };
@@ -31,6 +32,8 @@ struct tar {
     bool has_size;
     uint64_t size;
     uint64_t read_bytes, read_bytes_max; /* headers, data and what lies between */
+    int fd;
+    uint64_t eaten; /* of its file */
 };
 
 struct entry {
@@ -52,6 +55,11 @@ static int read_some(struct tar *tar, void *data, size_t bytes, size_t *got, str
     if (tar->read_bytes > tar->read_bytes_max)
         return sl_fail_code(err, SL_E_FORMAT, "archive.ratio",
                             "the archive unpacks to far more than its own size");
+    uint64_t offset = sl_packed_file_offset(tar->file) / EAT_BYTES * EAT_BYTES;
+    if (offset > tar->eaten) {
+        sl_unpack_eaten(tar->unpack, tar->fd, tar->eaten, offset);
+        tar->eaten = offset;
+    }
     return sl_packed_file_read(tar->file, data, bytes, got, err);
 }
 
@@ -324,6 +332,7 @@ static int read_blocks(struct tar *tar, struct sl_err *err)
 int sl_untar(int fd, uint64_t bytes, struct sl_unpack *unpack, struct sl_err *err)
 {
     struct tar tar = {.unpack = unpack,
+                      .fd = fd,
                       .read_bytes_max = sl_unpack_limit(unpack) + HEADERS_BYTES_MAX,
                       .path = SL_BUF_INIT(EXTRA_BYTES_MAX + 1),
                       .link = SL_BUF_INIT(EXTRA_BYTES_MAX + 1)};

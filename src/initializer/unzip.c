@@ -279,9 +279,17 @@ static int copy(struct zip *zip, const struct entry *entry, uint32_t *crc, struc
         if (read_at(zip, entry->data + done, zip->input, part, err) < 0 ||
             put(zip, zip->input, part, crc, err) < 0)
             return -1;
+        sl_unpack_eaten(zip->unpack, zip->fd, entry->data + done, entry->data + done + part);
         done += part;
     }
     return 0;
+}
+
+/* The part of the packed data that was taken last. */
+static void eat_part(struct zip *zip, const struct entry *entry, uint64_t taken)
+{
+    uint64_t part = taken ? (taken - 1) % COPY_BYTES + 1 : 0;
+    sl_unpack_eaten(zip->unpack, zip->fd, entry->data + taken - part, entry->data + taken);
 }
 
 /* One round of inflate, with more input if it has none. */
@@ -290,6 +298,7 @@ static int inflate_some(struct zip *zip, const struct entry *entry, z_stream *st
 {
     if (stream->avail_in == 0 && *taken < entry->packed) {
         size_t part = (size_t)SL_MIN(entry->packed - *taken, (uint64_t)COPY_BYTES);
+        eat_part(zip, entry, *taken);
         if (read_at(zip, entry->data + *taken, zip->input, part, err) < 0)
             return -1;
         stream->next_in = zip->input;
@@ -321,6 +330,7 @@ static int inflate_entry(struct zip *zip, const struct entry *entry, uint32_t *c
     }
     bool whole = taken == entry->packed && stream.avail_in == 0;
     inflateEnd(&stream);
+    eat_part(zip, entry, taken);
     if (ended < 0)
         return -1;
     return whole ? 0 : refuse(entry, "zip", "has bytes behind its data", err);

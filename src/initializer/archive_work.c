@@ -1,0 +1,92 @@
+/*
+ * First as if there were room: then a run that is killed finds the archive whole. Only if there is
+ * none, once more sparingly; a run that is killed then loads the archive again, since its mark of
+ * being complete is taken away before.
+ */
+#include "archive_work.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "tree.h"
+#include "unpack.h"
+
+struct attempt {
+    bool spare, full; /* full: it failed for lack of room */
+    uint64_t files, bytes;
+};
+
+static int read_archive(const struct sl_archive_file *file, uint64_t bytes, struct sl_unpack *tree,
+                        struct sl_err *err)
+{
+    int done = file->kind == SL_ARCHIVE_ZIP ? sl_unzip(file->fd, bytes, tree, err)
+                                            : sl_untar(file->fd, bytes, tree, err);
+    return done < 0 ? -1 : sl_unpack_finish(tree, err);
+}
+
+static int attempt(const struct sl_archive_work *work, const struct sl_archive_file *file,
+                   struct attempt *what, struct sl_err *err)
+{
+    struct stat status;
+    if (sl_destination_discard(work->destination, work->number, SL_WORK_FILES, err) < 0)
+        return -1;
+    sl_autoclose int into =
+        sl_destination_open_work(work->destination, work->number, SL_WORK_FILES, err);
+    if (into < 0)
+        return -1;
+    if (fstat(file->fd, &status) < 0 || !S_ISREG(status.st_mode))
+        return sl_fail(err, SL_E_NOT_FOUND, "the archive is no regular file");
+    uint64_t bytes = (uint64_t)status.st_size;
+    SL_AUTO(sl_unpack) tree = sl_unpack_new(into, work->to, bytes, work->cancel, err);
+    if (!tree)
+        return -1;
+    if (what->spare)
+        sl_unpack_over(tree, sl_destination_fd(work->destination));
+    if (what->spare && file->own)
+        sl_unpack_eat(tree);
+    int done = read_archive(file, bytes, tree, err);
+    what->full = sl_unpack_is_full(tree);
+    what->files = sl_unpack_files(tree);
+    what->bytes = sl_unpack_bytes(tree);
+    return done;
+}
+
+static int attempt_sparing(const struct sl_archive_work *work, const struct sl_archive_file *file,
+                           struct attempt *what, struct sl_err *err)
+{
+    struct sl_archive_file writable = *file;
+    char path[64];
+    what->spare = true;
+    if (!file->own)
+        return attempt(work, file, what, err);
+    if (sl_destination_spoil(work->destination, work->number, err) < 0)
+        return -1;
+    (void)fchmod(file->fd, 0600);
+    snprintf(path, sizeof(path), "/proc/self/fd/%d", file->fd);
+    sl_autoclose int fd = open(path, O_RDWR | O_CLOEXEC);
+    writable.own = fd >= 0;
+    writable.fd = fd >= 0 ? fd : file->fd;
+    return attempt(work, &writable, what, err);
+}
+
+int sl_archive_work_unpack(const struct sl_archive_work *work, const struct sl_archive_file *file,
+                           uint64_t *files, uint64_t *bytes, struct sl_err *err)
+{
+    struct sl_err why = SL_ERR_INIT;
+    struct attempt what = {0};
+    int done = attempt(work, file, &what, &why);
+    if (done < 0 && what.full) {
+        why = (struct sl_err)SL_ERR_INIT;
+        done = attempt_sparing(work, file, &what, &why);
+    }
+    *files = what.files;
+    *bytes = what.bytes;
+    if (done == 0)
+        return 0;
+    sl_destination_discard(work->destination, work->number, SL_WORK_FILES, NULL);
+    *err = why;
+    return sl_wrap(err, "'%.300s'", file->name);
+}
