@@ -348,6 +348,47 @@ START_TEST(those_of_a_listing_are_used_and_not_published)
 }
 END_TEST
 
+/* Patterns are about objects; a sidecar goes with its object. */
+START_TEST(what_chooses_objects_leaves_their_sidecars)
+{
+    ck_assert_int_eq(sl_memory_put("p/a", data, BYTES, NULL), 0);
+    ck_assert_int_eq(sl_memory_put("p/b", data, 1000, NULL), 0);
+    put_listed("p/a.sluice.json", make_sidecar("a", data, BYTES));
+    put_listed("p/b.sluice.json", make_sidecar("b", data, 1000));
+    struct sl_specs specs;
+    sl_model_spec(&specs, "memory://p/", path, "verify: {sidecar: require}\n");
+    char *include[] = {(char *)(uintptr_t) "a"};
+    specs.items[0].source.include = (struct sl_list){include, 1};
+    int done = sl_load_run(&specs.items[0], NULL, NULL, &result, &err);
+    specs.items[0].source.include = (struct sl_list){NULL, 0};
+    sl_specs_release(&specs);
+    ck_assert_msg(done == 0, "%s", err.message);
+    ck_assert_uint_eq(result.sidecars, 1);
+    ck_assert_uint_eq(result.files, 1);
+}
+END_TEST
+
+START_TEST(picked_tensors_cannot_have_one)
+{
+    size_t bytes;
+    uint8_t *model = sl_model_safetensors("x,y", 100, &bytes);
+    ck_assert_int_eq(sl_memory_put("p/m.safetensors", model, bytes, NULL), 0);
+    put_listed("p/m.safetensors.sluice.json", make_sidecar("m.safetensors", model, bytes));
+    struct sl_specs specs;
+    sl_model_spec(&specs, "memory://p/", path, "verify: {sidecar: require}\n");
+    specs.items[0].sink.tmpfs.layout = SL_LAYOUT_SAFETENSORS;
+    ck_assert_int_lt(sl_load_run(&specs.items[0], NULL, NULL, &result, &err), 0);
+    ck_assert_int_eq(err.kind, SL_E_USAGE);
+    specs.items[0].verify.sidecar = SL_SIDECAR_AUTO;
+    err = (struct sl_err)SL_ERR_INIT;
+    ck_assert_msg(sl_load_run(&specs.items[0], NULL, NULL, &result, &err) == 0, "%s", err.message);
+    ck_assert_uint_eq(result.sidecars, 0);
+    ck_assert(!sl_model_exists(path, "m.safetensors.sluice.json"));
+    sl_specs_release(&specs);
+    free(model);
+}
+END_TEST
+
 START_TEST(a_listed_one_of_another_version_is_left_aside_and_a_wrong_one_refuses)
 {
     ck_assert_int_eq(sl_memory_put("p/a", data, BYTES, NULL), 0);
@@ -452,6 +493,8 @@ int main(void)
     tcase_add_test(tests, a_load_that_was_broken_off_finds_wrong_bytes_in_what_it_keeps);
     tcase_add_test(tests, hedged_ranges_are_checked_like_others);
     tcase_add_test(tests, those_of_a_listing_are_used_and_not_published);
+    tcase_add_test(tests, what_chooses_objects_leaves_their_sidecars);
+    tcase_add_test(tests, picked_tensors_cannot_have_one);
     tcase_add_test(tests, a_listed_one_of_another_version_is_left_aside_and_a_wrong_one_refuses);
     tcase_add_test(tests, a_signed_sidecar_stands_for_a_signature_and_its_sha256_are_checked);
     tcase_add_test(tests, every_failing_allocation_ends_cleanly);

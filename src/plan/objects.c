@@ -82,7 +82,9 @@ static int take_entry(const struct sl_entry *entry, void *arg, struct sl_err *er
     if (!sl_plan_matches(&spec->source.include, entry->name, true) ||
         sl_plan_matches(&spec->source.exclude, entry->name, false)) {
         own->left_out_bytes += entry->bytes;
-        return 0;
+        return own->listed_count < OBJECTS_MAX
+                   ? sl_plan_note_sidecar(own, entry->name, entry->bytes, err)
+                   : 0;
     }
     if (sl_name_check(entry->name, strlen(entry->name), err) < 0)
         return -1;

@@ -99,6 +99,9 @@ int sl_plan_lay_tensorizer(struct sl_plan *plan, const struct sl_tensor *const *
                            struct sl_err *err);
 /** assemble_tensorizer.c: what of that file is neither data nor the head of the layout. */
 int sl_plan_add_heads(struct sl_plan *plan, struct sl_err *err);
+/** sidecars.c: an object that is left out by its name may be a sidecar of one that is not. */
+int sl_plan_note_sidecar(struct sl_plan_own *own, const char *name, uint64_t bytes,
+                         struct sl_err *err);
 /** sidecars.c: objects that are sidecars of others leave the candidates, as verify.sidecar says. */
 int sl_plan_set_sidecars_aside(struct sl_plan *plan, struct sl_err *err);
 /** sidecars.c: own->sidecars of the sources that have one, read side by side and judged. */

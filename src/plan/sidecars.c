@@ -79,6 +79,16 @@ static int set_aside(struct sl_plan_own *own, char *owner, uint64_t bytes, struc
     return 0;
 }
 
+int sl_plan_note_sidecar(struct sl_plan_own *own, const char *name, uint64_t bytes,
+                         struct sl_err *err)
+{
+    size_t suffix = strlen(SL_SIDECAR_SUFFIX);
+    if (!sl_format_has_suffix(name, SL_SIDECAR_SUFFIX) || strlen(name) == suffix)
+        return 0;
+    char *owner = sl_strndup(name, strlen(name) - suffix, err);
+    return owner ? set_aside(own, owner, bytes, err) : -1;
+}
+
 /* Candidates are sorted by name. Owners are looked up before any leaves: of a sidecar's sidecar
  * the first is an object. */
 int sl_plan_set_sidecars_aside(struct sl_plan *plan, struct sl_err *err)
@@ -285,6 +295,11 @@ int sl_plan_read_sidecars(struct sl_plan *plan, struct sl_err *err)
     uint64_t bytes;
     if (sl_plan_read_signer(plan, err) < 0)
         return -1;
+    if (own->picks && own->spec->verify.sidecar == SL_SIDECAR_REQUIRE)
+        return sl_fail(err, SL_E_USAGE,
+                       "'verify.sidecar: require' needs whole objects, but only their tensors are "
+                       "read: use 'layout: verbatim', or leave it out and check the objects before "
+                       "with `sluice verify`");
     if (own->picks || !wanted(plan))
         return 0;
     for (uint32_t i = 0; i < plan->source_count; i++)
