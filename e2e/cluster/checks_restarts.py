@@ -9,7 +9,8 @@ from harness import check, wait_for
 
 MIB = 1 << 20
 # What a kill may cost: ranges under way on every connection, and the listing and headers once more.
-AGAIN_MAX = 24 * MIB
+FEW = ("--range-bytes", "1MiB", "--connections", "4")
+AGAIN_MAX = 16 * MIB
 VOLUME = "/var/lib/kubelet/pods/{uid}/volumes/kubernetes.io~empty-dir/models"
 
 
@@ -32,8 +33,8 @@ def killed_container_resumes(h, cluster, store, models):
     """SIGKILL in mid-load: the restarted container fetches what is missing, not the model again."""
     line, size = SlowLine(store, 10 * MIB), model_bytes(models)
     space = cluster.namespace("kill")
-    cluster.apply(space, store.credentials(), pod("model", [loader(URI, line, "--range-bytes", "1MiB")], shell(DIGESTS),
-                                                  policy="OnFailure"))
+    cluster.apply(space, store.credentials(),
+                  pod("model", [loader(URI, line, *FEW)], shell(DIGESTS), policy="OnFailure"))
     now = cluster.until(space, "model", "the load", running("load"))
     wait_for("a third of the model", lambda: line.bytes > size // 3)
     cluster.kill(now, "load")
@@ -57,7 +58,7 @@ def container_out_of_memory_resumes(h, cluster, store, models):
     # What an earlier container left in another memory volume is charged to the pod, where no later one can see it.
     filler = shell("dd if=/dev/zero of=/other/filler bs=1M count=100", memory="160Mi")
     filler.update(name="filler", volumeMounts=[{"name": "other", "mountPath": "/other"}])
-    made = pod("model", [filler, loader(URI, line, "--range-bytes", "1MiB", memory="160Mi")],
+    made = pod("model", [filler, loader(URI, line, *FEW, memory="160Mi")],
                shell(DIGESTS, memory="160Mi"), policy="OnFailure")
     made["spec"]["volumes"].append({"name": "other", "emptyDir": {"medium": "Memory"}})
     cluster.apply(space, store.credentials(), made)

@@ -18,6 +18,8 @@ ADDRESS = "10.244.0.1"  # the machine, as pods see it; store.test is its name
 IMAGE = "localhost/sluice:e2e"
 SHELL = "localhost/shell:1"
 
+SLOW_SECONDS = 20  # a wait that is worth a line in the log, though it came to a good end
+
 End = namedtuple("End", "code reason message")
 
 RESTRICTED = {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]}}
@@ -95,10 +97,13 @@ class Cluster:
 
     def until(self, namespace, name, what, probe, seconds=60):
         """The pod, as soon as probe(pod) is true."""
-        end = time.monotonic() + seconds
+        begin = time.monotonic()
+        end = begin + seconds
         while True:
             pod = self.pod(namespace, name)
             if probe(pod):
+                if time.monotonic() - begin > SLOW_SECONDS:
+                    print(f"     slow: {what} after {time.monotonic() - begin:.0f} s: {self.story(namespace, name, pod)}")
                 return pod
             assert time.monotonic() < end, f"{what}: not within {seconds} s: {self.story(namespace, name, pod)}"
             time.sleep(0.2)
@@ -111,8 +116,8 @@ class Cluster:
     def story(self, namespace, name, pod):
         """What an operator would look at, shortened, for a failure's message."""
         states = {status["name"]: status.get("state") or status.get("lastState") for status in statuses(pod)}
-        events = [f"{event['reason']}: {event['message']}" for event in self.events(namespace, name)]
-        return f"{pod['status'].get('phase')} {json.dumps(states)[:1200]} {'; '.join(events[-4:])[:800]}"
+        events = [f"{event['lastTimestamp']} {event['reason']}: {event['message']}" for event in self.events(namespace, name)]
+        return f"{pod['status'].get('phase')} {json.dumps(states)[:1200]} {'; '.join(events[-8:])[:1600]}"
 
     def logs(self, namespace, name, container, *more):
         return self.kubectl("-n", namespace, "logs", name, "-c", container, *more)
