@@ -436,6 +436,76 @@ START_TEST(entries_that_share_data_are_refused)
 }
 END_TEST
 
+/* ---- without room ---------------------------------------------------------------------------- */
+
+START_TEST(an_archive_that_is_given_back_as_it_is_read_comes_out_whole)
+{
+    enum { BYTES = 9 * 1024 * 1024 };
+    static uint8_t data[BYTES];
+    sl_autobuf tar = SL_BUF_INIT(4 * BYTES);
+    struct stat status;
+    for (size_t i = 0; i < BYTES; i++)
+        data[i] = (uint8_t)(i * 31 + i / 4096);
+    tar_entry(&tar, '0', "a.bin", NULL, data, BYTES);
+    tar_entry(&tar, '0', "b.bin", NULL, data, BYTES);
+    tar_end(&tar);
+    sl_autoclose int in = memfd_create("archive", 0);
+    ck_assert_int_eq(write(in, tar.data, tar.used), (ssize_t)tar.used);
+    ck_assert_int_eq(mkdirat(scratch_fd, "out", 0755), 0);
+    sl_autoclose int out = openat(scratch_fd, "out", O_RDONLY | O_DIRECTORY);
+    SL_AUTO(sl_unpack) tree = sl_unpack_new(out, scratch, tar.used, NULL, &err);
+    sl_unpack_eat(tree);
+    ck_assert_msg(sl_untar(in, tar.used, tree, &err) == 0, "%s", err.message);
+    ck_assert_int_eq(sl_unpack_finish(tree, &err), 0);
+    ck_assert_int_eq(fstat(in, &status), 0);
+    ck_assert_int_lt(status.st_blocks * 512, BYTES / 2);
+    for (char name[] = "out/a.bin"; name[4] <= 'b'; name[4]++) {
+        sl_autofree uint8_t *found = malloc(BYTES);
+        sl_autoclose int fd = openat(scratch_fd, name, O_RDONLY);
+        ck_assert_int_eq(read(fd, found, BYTES), BYTES);
+        ck_assert_int_eq(memcmp(found, data, BYTES), 0);
+    }
+}
+END_TEST
+
+START_TEST(a_zip_that_is_given_back_as_it_is_read_comes_out_whole)
+{
+    static const char *const names[] = {"deflated.zip", "stored.zip"};
+    for (size_t i = 0; i < SL_COUNT(names); i++) {
+        size_t bytes;
+        sl_autofree uint8_t *data = read_archive(names[i], &bytes);
+        sl_autoclose int in = memfd_create("archive", 0);
+        ck_assert_int_eq(write(in, data, bytes), (ssize_t)bytes);
+        ck_assert_int_eq(sl_tree_remove(scratch_fd, "out"), 0);
+        ck_assert_int_eq(mkdirat(scratch_fd, "out", 0755), 0);
+        sl_autoclose int out = openat(scratch_fd, "out", O_RDONLY | O_DIRECTORY);
+        SL_AUTO(sl_unpack) tree = sl_unpack_new(out, scratch, bytes, NULL, &err);
+        sl_unpack_eat(tree);
+        ck_assert_msg(sl_unzip(in, bytes, tree, &err) == 0, "%s", err.message);
+        ck_assert_str_eq(content("config.json"), "{\"a\":1}");
+    }
+}
+END_TEST
+
+START_TEST(what_an_earlier_run_left_goes_before_it_is_replaced)
+{
+    size_t bytes;
+    sl_autofree uint8_t *data = read_archive("tool.tgz", &bytes);
+    ck_assert_int_eq(unpack(data, bytes, false), 0); /* it is there, and stays as "old" */
+    ck_assert_int_eq(renameat(scratch_fd, "out", scratch_fd, "old"), 0);
+    ck_assert_int_eq(mkdirat(scratch_fd, "out", 0755), 0);
+    sl_autoclose int out = openat(scratch_fd, "out", O_RDONLY | O_DIRECTORY);
+    sl_autoclose int old = openat(scratch_fd, "old", O_RDONLY | O_DIRECTORY);
+    sl_autoclose int in = memfd_create("archive", 0);
+    ck_assert_int_eq(write(in, data, bytes), (ssize_t)bytes);
+    SL_AUTO(sl_unpack) tree = sl_unpack_new(out, scratch, bytes, NULL, &err);
+    sl_unpack_over(tree, old);
+    ck_assert_int_eq(sl_untar(in, bytes, tree, &err), 0);
+    ck_assert_int_eq(faccessat(old, "config.json", F_OK, 0), -1);
+    ck_assert_int_eq(faccessat(out, "config.json", F_OK, 0), 0);
+}
+END_TEST
+
 /* ---- what fails on our side ------------------------------------------------------------------ */
 
 struct once {
@@ -501,6 +571,9 @@ int main(void)
     tcase_add_test(tests, fields_of_zips_that_lie_are_refused);
     tcase_add_test(tests, names_of_zips_cannot_leave_the_directory);
     tcase_add_test(tests, entries_that_share_data_are_refused);
+    tcase_add_test(tests, an_archive_that_is_given_back_as_it_is_read_comes_out_whole);
+    tcase_add_test(tests, a_zip_that_is_given_back_as_it_is_read_comes_out_whole);
+    tcase_add_test(tests, what_an_earlier_run_left_goes_before_it_is_replaced);
     tcase_add_test(tests, every_failing_allocation_is_survived);
     tcase_add_test(tests, a_wish_to_stop_is_heeded);
     suite_add_tcase(suite, tests);
