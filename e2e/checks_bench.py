@@ -61,8 +61,11 @@ def bench_alone(h):
     to, files = empty_place(h), {kind: os.path.join(h.directory("bench"), f"alone.{kind}") for kind in ("csv", "json", "svg")}
     flags = ["bench", "--loopback", "--bytes", "6MB", "--to", to, *SMALL]
     outputs = ["--csv", files["csv"], "--json-file", files["json"], "--svg", files["svg"]]
-    run = h.sluice(*flags, *outputs, "--json", env={"SLUICE_NODE": "alone"}).expect(0)
+    message = os.path.join(h.disk, "bench-message")
+    run = h.sluice(*flags, *outputs, "--json", env={"SLUICE_NODE": "alone", "SLUICE_TERMINATION_LOG": message}).expect(0)
     result = result_of(run)
+    with open(message) as file:
+        assert re.fullmatch(r"ok: '.*' was measured in \d+ s, network [\d.]+ GB/s, sluice [\d.]+ GB/s\n", file.read())
     assert result["node"] == "alone" and result["cpus"] >= 1 and result["memory_bytes"] > 0, result
     measured(result, "network", 4)
     measured(result, "store", 4)

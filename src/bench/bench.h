@@ -164,6 +164,9 @@ int sl_bench_gather(struct sl_bench_results *results, const char *name, const ch
                     size_t bytes, struct sl_err *err);
 /** A file, a directory (its regular files), or "-" for standard input. */
 int sl_bench_gather_path(struct sl_bench_results *results, const char *path, struct sl_err *err);
+/** Medians, bytes per second: of the network at its best and of the load as it comes; 0 where not
+ * measured. */
+void sl_bench_rates(const struct sl_bench_result *result, double *network, double *load);
 /** The nodes together, as one JSON object without the marker. */
 int sl_bench_summary_json(struct sl_json *json, const struct sl_bench_results *results,
                           struct sl_err *err);

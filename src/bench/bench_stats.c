@@ -96,3 +96,11 @@ double sl_bench_share(const struct sl_bench_result *result, const struct sl_benc
     const struct sl_bench_point *limit = sl_bench_best(result, SL_BENCH_NETWORK);
     return limit ? point->median / limit->median : 0;
 }
+
+void sl_bench_rates(const struct sl_bench_result *result, double *network, double *load)
+{
+    const struct sl_bench_point *best = sl_bench_best(result, SL_BENCH_NETWORK);
+    const struct sl_bench_point *headline = sl_bench_headline(result);
+    *network = best ? best->median : 0;
+    *load = headline ? headline->median : 0;
+}

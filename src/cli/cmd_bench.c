@@ -323,15 +323,20 @@ static int gather(struct sl_cli *cli, struct sl_bench_results *results, struct s
                    SL_BENCH_MARKER);
 }
 
+/* What `kubectl describe` shows of the last model. */
 static void leave_message(const struct sl_bench_results *results)
 {
-    char text[1024];
-    size_t used = 0;
+    char text[1024], network[48] = "", load[48] = "";
     const struct sl_bench_result *last = &results->items[results->count - 1];
-    used += (size_t)snprintf(text, sizeof(text), "ok: '%.300s' was measured in %.0f s",
-                             last->source, last->seconds);
-    if (used < sizeof(text))
-        sl_cli_termination(text);
+    double rates[2];
+    sl_bench_rates(last, &rates[0], &rates[1]);
+    if (rates[0] > 0)
+        snprintf(network, sizeof(network), ", network %.2f GB/s", rates[0] / 1e9);
+    if (rates[1] > 0)
+        snprintf(load, sizeof(load), ", sluice %.2f GB/s", rates[1] / 1e9);
+    snprintf(text, sizeof(text), "ok: '%.300s' was measured in %.0f s%s%s", last->source,
+             last->seconds, network, load);
+    sl_cli_termination(text);
 }
 
 static int run(struct sl_cli *cli, struct sl_err *err)
