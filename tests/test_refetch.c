@@ -145,17 +145,17 @@ static const struct {
 START_TEST(what_comes_wrong_once_is_fetched_again)
 {
     static const int hashes[] = {SL_HASHES_AUTO, SL_HASHES_ALL};
-    for (size_t i = 0; i < SL_COUNT(places); i++)
-        for (unsigned connections = 1; connections < 5; connections += 3) {
-            uint64_t again;
-            struct sl_err err;
-            int failed = load_with(places[i].tensor, places[i].at, 1, hashes[i % 2], connections,
-                                   &again, &err);
-            ck_assert_msg(!failed, "tensor %u at %" PRIu64 ", %u connections: %s", places[i].tensor,
-                          places[i].at, connections, err.message);
-            ck_assert_uint_ge(again, 1);
-            ck_assert_uint_le(again, 2); /* of two hashes of a tensor each asks for it */
-        }
+    for (size_t i = 0; i < SL_COUNT(places); i++) {
+        unsigned connections = i % 3 ? 4 : 1;
+        uint64_t again;
+        struct sl_err err;
+        int failed =
+            load_with(places[i].tensor, places[i].at, 1, hashes[i % 2], connections, &again, &err);
+        ck_assert_msg(!failed, "tensor %u at %" PRIu64 ", %u connections: %s", places[i].tensor,
+                      places[i].at, connections, err.message);
+        ck_assert_uint_ge(again, 1);
+        ck_assert_uint_le(again, 2); /* of two hashes of a tensor each asks for it */
+    }
 }
 END_TEST
 
@@ -173,7 +173,7 @@ END_TEST
 
 START_TEST(what_stays_wrong_ends_the_load_after_a_few_tries)
 {
-    for (size_t i = 0; i < SL_COUNT(places); i++) {
+    for (size_t i = 0; i < SL_COUNT(places); i += 3) {
         uint64_t again;
         struct sl_err err;
         int failed =

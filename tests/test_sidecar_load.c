@@ -17,6 +17,7 @@
 #include "range_server.h"
 #include "scratch.h"
 #include "sidecar.h"
+#include "thread.h"
 
 enum { RANGE = 64 * 1024, RANGES = 24, BYTES = RANGES * RANGE - 777 };
 static const char ETAG[] = "\"v1\"", REQUIRED[] = "verify: {sidecar: require}\n";
@@ -34,7 +35,15 @@ static struct flip {
     unsigned times;
 } flips[RANGES];
 static unsigned flip_count;
+static pthread_mutex_t flips_lock = PTHREAD_MUTEX_INITIALIZER;
 static uint64_t range_bytes;
+
+static void flip_one(uint64_t at, unsigned times)
+{
+    SL_LOCKED(&flips_lock);
+    flip_count = times > 0;
+    flips[0] = (struct flip){at, times};
+}
 
 static bool range_of(const struct sl_server_request *request, uint64_t *begin, uint64_t *end)
 {
@@ -54,6 +63,7 @@ static bool flip_bits(const struct sl_server_request *request, struct sl_server_
     (void)arg;
     if (strcmp(request->target, "/m.bin") != 0 || !range_of(request, &begin, &end))
         return false;
+    SL_LOCKED(&flips_lock);
     for (unsigned i = 0; i < flip_count; i++)
         flipped = flipped || (flips[i].times && flips[i].at >= begin && flips[i].at < end);
     if (!flipped)
@@ -100,7 +110,7 @@ static void setup(void)
 {
     sl_log_setup(SL_LOG_ERROR, false);
     err = (struct sl_err)SL_ERR_INIT;
-    flip_count = 0;
+    flip_one(0, 0);
     range_bytes = RANGE;
     scratch_fd = sl_scratch_open(scratch);
     snprintf(path, sizeof(path), "%s/model", scratch);
@@ -157,6 +167,7 @@ static void remove_model(void)
 /* In every third range, but those that the planner looks into. */
 static void flip_some(unsigned times)
 {
+    SL_LOCKED(&flips_lock);
     flip_count = 0;
     for (unsigned i = 5; i < RANGES; i += 3)
         flips[flip_count++] = (struct flip){i * (uint64_t)RANGE + i * 1000, times};
@@ -224,8 +235,7 @@ END_TEST
 START_TEST(a_range_that_stays_wrong_fails_the_load_and_says_which)
 {
     char expected[16];
-    flip_count = 1;
-    flips[0] = (struct flip){5 * RANGE + 9, UINT32_MAX};
+    flip_one(5 * RANGE + 9, UINT32_MAX);
     must_not_load(REQUIRED);
     ck_assert_int_eq(err.kind, SL_E_INTEGRITY);
     ck_assert_str_eq(err.code, "E_HASH_CRC32C");
@@ -234,7 +244,7 @@ START_TEST(a_range_that_stays_wrong_fails_the_load_and_says_which)
                       strstr(err.message, expected) && strstr(err.message, "fetched 4 times"),
                   "%s", err.message);
     ck_assert_uint_eq(result.refetched_ranges, 3);
-    flip_count = 0; /* the server is mended: the next load reads the wrong range alone */
+    flip_one(0, 0); /* the server is mended: the next load reads the wrong range alone */
     must_load(REQUIRED);
     ck_assert_msg(result.fetched < BYTES, "%" PRIu64 " bytes", result.fetched);
 }
@@ -287,13 +297,12 @@ START_TEST(a_load_that_was_broken_off_finds_wrong_bytes_in_what_it_keeps)
 {
     range_bytes = 2 * RANGE;
     put_sidecar(make_sidecar("m.bin", data, BYTES));
-    flip_count = 1;
-    flips[0] = (struct flip){8 * RANGE + 5, 1};
+    flip_one(8 * RANGE + 5, 1);
     SL_SCRIPT(server, {.path = "/m.bin", .first = 11, .fault = SL_FAULT_RESET, .after = 100});
     must_not_load("verify: {sidecar: require}\n"
                   "readers: {connections: 1, rangeBytes: 64Ki, attempts: 1}\n");
     ck_assert_int_eq(err.kind, SL_E_NET);
-    ck_assert_uint_eq(flips[0].times + result.refetched_ranges, 0);
+    ck_assert_uint_eq(result.refetched_ranges, 0);
     SL_SCRIPT(server, {.path = "/none"});
     must_load("verify: {sidecar: require}\nreaders: {connections: 2}\n");
     ck_assert_uint_gt(result.resumed, 8 * RANGE);
@@ -460,8 +469,7 @@ START_TEST(every_failing_allocation_ends_cleanly)
 {
     unsigned step = 1;
     for (unsigned nth = 1;; nth += step) {
-        flip_count = 1;
-        flips[0] = (struct flip){3 * RANGE, 1};
+        flip_one(3 * RANGE, 1);
         fail_at = nth;
         int done = load(sl_server_url(server, "/m.bin"), REQUIRED);
         bool reached = sl_alloc_count() >= nth;
