@@ -11,9 +11,9 @@
 #include "web.h"
 
 #include <errno.h>
+#include <linux/tcp.h> /* its tcp_info knows more than that of the C library */
 #include <netdb.h>
 #include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -43,8 +43,10 @@ enum { UNSENT_BYTES = 256 << 10, UNSENT_FILE_BYTES = 1 << 30 };
 struct connection {
     int fd;
     enum connection_state state;
-    uint64_t since_ns; /* when it entered its state */
-    int unsent_bytes;  /* what the socket is set to; only its own thread looks */
+    uint64_t since_ns;               /* when it entered its state */
+    bool file;                       /* STREAMING: what it takes; judged anew from then on … */
+    uint64_t judged_ns, acked_bytes; /* … when and how much it had taken by then */
+    int unsent_bytes;                /* what the socket is set to; only its own thread looks */
     struct connection *newer, *older;
 };
 
@@ -87,6 +89,36 @@ static void make_room(struct sl_web *web)
         }
 }
 
+/* Bytes that the client has acknowledged on this connection. */
+static uint64_t acked_bytes(int fd)
+{
+    struct tcp_info info = {0};
+    socklen_t bytes = sizeof(info);
+    return getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &bytes) < 0 ? 0 : info.tcpi_bytes_acked;
+}
+
+/* A reader of a file may take hours, but not by holding a place for nothing. */
+static bool takes_too_little(struct sl_web *web, struct connection *connection, uint64_t now)
+{
+    if (connection->state != CONNECTION_STREAMING || !connection->file || connection->fd < 0 ||
+        now - connection->judged_ns < web->idle_seconds * SL_NS_PER_S)
+        return false;
+    uint64_t acked = acked_bytes(connection->fd);
+    bool too_little = acked - connection->acked_bytes < WEB_TAKEN_BYTES_MIN;
+    connection->judged_ns = now;
+    connection->acked_bytes = acked;
+    return too_little;
+}
+
+/* With what the kernel still holds for it. */
+static void reset_connection(struct connection *connection)
+{
+    const struct linger now = {.l_onoff = 1};
+    setsockopt(connection->fd, SOL_SOCKET, SO_LINGER, &now, sizeof(now));
+    shutdown(connection->fd, SHUT_RDWR);
+    connection->fd = -1;
+}
+
 static void drop_late(struct sl_web *web)
 {
     SL_LOCKED(&web->lock);
@@ -95,6 +127,8 @@ static void drop_late(struct sl_web *web)
         uint64_t seconds = at->state == CONNECTION_READING     ? web->idle_seconds
                            : at->state == CONNECTION_ANSWERING ? WEB_ANSWER_SECONDS
                                                                : UINT32_MAX;
+        if (takes_too_little(web, at, now))
+            reset_connection(at);
         if (now - at->since_ns < seconds * SL_NS_PER_S || at->fd < 0)
             continue;
         shutdown(at->fd, SHUT_RDWR);
@@ -150,11 +184,17 @@ static struct connection *connection_of(struct MHD_Connection *mhd)
     return info ? info->socket_context : NULL;
 }
 
-void web_streams(const struct request *request)
+void web_streams(const struct request *request, bool file)
 {
+    struct sl_web *web = request->web;
     struct connection *connection = connection_of(request->connection);
-    if (connection)
-        enter(request->web, connection, CONNECTION_STREAMING);
+    if (!connection)
+        return;
+    enter(web, connection, CONNECTION_STREAMING);
+    SL_LOCKED(&web->lock);
+    connection->file = file;
+    connection->judged_ns = connection->since_ns;
+    connection->acked_bytes = connection->fd < 0 ? 0 : acked_bytes(connection->fd);
 }
 
 void web_bound_socket(const struct request *request, bool file)

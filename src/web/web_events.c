@@ -259,7 +259,7 @@ enum MHD_Result events_answer(const struct request *request)
         leave(client);
         return MHD_NO;
     }
-    web_streams(request);
+    web_streams(request, false);
     web_bound_socket(request, false);
     MHD_add_response_header(response, "Content-Type", "text/event-stream");
     MHD_add_response_header(response, "X-Accel-Buffering", "no");

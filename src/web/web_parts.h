@@ -21,7 +21,8 @@ enum {
     WEB_CONNECTION_BYTES = 16384, /* request line and headers, and our headers */
     WEB_IDLE_SECONDS =
         30, /* from accept or the last answer to the end of the next request's headers */
-    WEB_ANSWER_SECONDS = 30, /* to take a short answer; files and events may last */
+    WEB_ANSWER_SECONDS = 30,        /* to take a short answer; files and events may last */
+    WEB_TAKEN_BYTES_MIN = 64 << 10, /* of a file in WEB_IDLE_SECONDS */
     WEB_EVENT_CLIENTS_MAX = 32,
     WEB_ANSWER_BYTES_MAX = 4 << 20,
     WEB_UNREAD_BYTES_MAX =
@@ -63,8 +64,9 @@ struct request {
 
 /** A header of the request, or NULL. */
 const char *web_header(const struct request *request, const char *name);
-/** The connection will take longer than WEB_ANSWER_SECONDS: a file or a stream. */
-void web_streams(const struct request *request);
+/** The connection will take longer than WEB_ANSWER_SECONDS: a file, or a stream of events, which
+ * may have nothing to say for a while. */
+void web_streams(const struct request *request, bool file);
 /** How much of the answer the kernel may hold: a file's pages as it likes, bytes made for the
  * answer less. */
 void web_bound_socket(const struct request *request, bool file);

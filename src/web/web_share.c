@@ -165,7 +165,7 @@ static enum MHD_Result answer_bytes(const struct request *request, struct file *
         MHD_add_response_header(response, "Content-Range", range);
     }
     if (!request->head) {
-        web_streams(request);
+        web_streams(request, true);
         web_bound_socket(request, true);
         sl_metric_add(SL_M_SHARED_BYTES, (int64_t)bytes);
     }
