@@ -7,7 +7,7 @@ import threading
 import time
 
 from cluster import ADDRESS, Cluster, secret
-from harness import CACHE, need_program, wait_for
+from harness import wait_for
 from s3client import S3
 from servers import versitygw_program
 
@@ -105,11 +105,6 @@ class SlowLine:
 
     def close(self):
         self.listener.close()
-
-
-def helm_program():
-    """helm 3, from the cache; scripts/check-chart builds it there."""
-    return need_program("helm", os.path.join(CACHE, "bin", "helm"))
 
 
 def make_cluster(archive):
