@@ -297,10 +297,10 @@ START_TEST(what_is_overwritten_after_the_listing_is_listed_once_more)
         } else {
             EXPECT(1, "changed");
         }
-        ck_assert_uint_eq(listing.listed, 2);
         unsetenv("AWS_ENDPOINT_URL");
         unsetenv("awsAnonymousCredential");
         sl_server_stop(server);
+        ck_assert_uint_eq(listing.listed, 2);
     }
 }
 END_TEST
