@@ -5,8 +5,8 @@
  * ours or of libc.
  *
  * How much memory and time a derivation takes is said by the file, so it is held against limits
- * before anything is allocated. Derivations queue up for one thread, so that there is never memory
- * for more than one: whoever wants a key waits for that thread, now or later.
+ * before anything is allocated. Derivations queue up and one thread at a time makes them, so that
+ * there is never memory for more than one: whoever wants a key makes what is wanted or waits.
  */
 #include "keys.h"
 
@@ -37,13 +37,13 @@ struct sl_keys {
     uint8_t *secret; /* the key, or the passphrase */
     size_t bytes;
     bool passphrase, deferred;
+    pthread_t thread; /* of whoever calls sl_keys_begin() */
+    bool joinable;
     pthread_mutex_t lock;
     struct {
         struct derived *derived;
         struct sl_err failure; /* of one that is FAILED */
-        bool busy;             /* there is a thread that looks for wanted ones */
-        pthread_t thread;
-        bool joinable;
+        bool busy;             /* somebody makes the wanted ones */
         pthread_cond_t rested; /* no longer busy */
     } locked;
 };
@@ -95,8 +95,8 @@ void sl_keys_free(struct sl_keys *keys)
 {
     if (!keys)
         return;
-    if (keys->locked.joinable)
-        pthread_join(keys->locked.thread, NULL);
+    if (keys->joinable)
+        pthread_join(keys->thread, NULL);
     while (keys->locked.derived) {
         struct derived *derived = keys->locked.derived;
         keys->locked.derived = derived->next;
@@ -345,7 +345,7 @@ static struct derived *find_wanted(const struct sl_keys *keys)
     return derived;
 }
 
-/* The thread: one derivation after another until none is wanted. */
+/* One derivation after another until none is wanted. */
 static void *derive_all(void *arg)
 {
     struct sl_keys *keys = arg;
@@ -365,21 +365,19 @@ static void *derive_all(void *arg)
     return NULL;
 }
 
-static int begin_locked(struct sl_keys *keys, struct sl_err *err)
+/* Is there something to do that nobody does? Then it is the caller's. */
+static bool take_over(struct sl_keys *keys)
 {
+    SL_LOCKED(&keys->lock);
     if (keys->locked.busy || !find_wanted(keys))
-        return 0;
-    if (keys->locked.joinable)
-        pthread_join(keys->locked.thread, NULL); /* it has nothing more to do */
-    keys->locked.joinable = false;
-    if (sl_thread_start(&keys->locked.thread, "derive", derive_all, keys, err) < 0)
-        return -1;
-    keys->locked.joinable = keys->locked.busy = true;
-    return 0;
+        return false;
+    keys->locked.busy = true;
+    return true;
 }
 
-static int wait_locked(struct sl_keys *keys, struct sl_err *err)
+int sl_keys_wait(struct sl_keys *keys, struct sl_err *err)
 {
+    SL_LOCKED(&keys->lock);
     while (keys->locked.busy)
         pthread_cond_wait(&keys->locked.rested, &keys->lock);
     if (!keys->locked.failure.kind)
@@ -414,23 +412,33 @@ static struct derived *add_wanted(struct sl_keys *keys, const struct sl_kdf *kdf
     return derived;
 }
 
+/* Known, or wanted from now on. */
+static struct derived *find_or_want(struct sl_keys *keys, const struct sl_kdf *kdf,
+                                    struct sl_err *err)
+{
+    SL_LOCKED(&keys->lock);
+    struct derived *derived = find_derived(keys, kdf);
+    if (!derived)
+        derived = add_wanted(keys, kdf, err);
+    if (derived && derived->state == FAILED) {
+        derived->state = WANTED;
+        keys->locked.failure = (struct sl_err)SL_ERR_INIT;
+    }
+    return derived;
+}
+
 const uint8_t *sl_keys_find(struct sl_keys *keys, const struct sl_kdf *kdf, struct sl_err *err)
 {
     if (!keys->passphrase)
         return keys->secret;
     if (check_kdf(kdf, err) < 0)
         return NULL;
-    SL_LOCKED(&keys->lock);
-    struct derived *derived = find_derived(keys, kdf);
-    if (!derived)
-        derived = add_wanted(keys, kdf, err);
+    struct derived *derived = find_or_want(keys, kdf, err);
     if (!derived)
         return NULL;
-    if (derived->state == FAILED) {
-        derived->state = WANTED;
-        keys->locked.failure = (struct sl_err)SL_ERR_INIT;
-    }
-    if (!keys->deferred && (begin_locked(keys, err) < 0 || wait_locked(keys, err) < 0))
+    if (!keys->deferred && take_over(keys))
+        derive_all(keys);
+    if (!keys->deferred && sl_keys_wait(keys, err) < 0)
         return NULL;
     return derived->key;
 }
@@ -442,18 +450,21 @@ void sl_keys_defer(struct sl_keys *keys)
 
 int sl_keys_begin(struct sl_keys *keys, struct sl_err *err)
 {
+    if (!take_over(keys))
+        return 0;
+    if (keys->joinable)
+        pthread_join(keys->thread, NULL); /* it has nothing more to do */
+    keys->joinable = sl_thread_start(&keys->thread, "derive", derive_all, keys, err) == 0;
+    if (keys->joinable)
+        return 0;
     SL_LOCKED(&keys->lock);
-    return begin_locked(keys, err);
+    keys->locked.busy = false;
+    pthread_cond_broadcast(&keys->locked.rested);
+    return -1;
 }
 
 bool sl_keys_busy(struct sl_keys *keys)
 {
     SL_LOCKED(&keys->lock);
     return keys->locked.busy;
-}
-
-int sl_keys_wait(struct sl_keys *keys, struct sl_err *err)
-{
-    SL_LOCKED(&keys->lock);
-    return wait_locked(keys, err);
 }
