@@ -55,6 +55,7 @@ def prometheus_takes_rules_and_dashboard(h):
         program, f"--config.file={config}", f"--storage.tsdb.path={h.directory('prometheus')}",
         f"--web.listen-address=127.0.0.1:{own}"], own)
     origin = f"http://127.0.0.1:{own}"
+    wait_for("Prometheus", lambda: http_get(f"{origin}/-/ready")[0] == 200)  # it listens before it answers
     empty = dict(panels())
     asked = len(empty)
 
