@@ -129,7 +129,7 @@ def container_sigterm(h, image, nginx, minilm):
     pod.signal(load.process, signal.SIGTERM)
     run = pod.finish(load.process)
     seconds = time.monotonic() - begin
-    assert run.code == 143 and seconds < 3, (run.code, seconds, run.err)
+    assert run.code == 143 and seconds < 1, (run.code, seconds, run.err)
     message = pod.message()
     assert message.startswith("error CANCELED: ") and "resumes" in message, message
     assert log_lines(run)[-1]["kind"] == "CANCELED", run.err
@@ -195,7 +195,7 @@ def container_out_of_memory(h, image, nginx, minilm):
             result = pod.run("load", url, "--to", "/models/m", "--json", groups=[group.path]).expect(0).json()
         charged = group.used()
         assert published(pod, minilm)
-        assert result["resumed"] > 0.1 * size and peak.most <= size + 2 * MIB and charged < size + 48 * MIB, (result, peak.most, charged)
+        assert result["resumed"] > 0.3 * size and peak.most <= size + 2 * MIB and charged < size + 48 * MIB, (result, peak.most, charged)
         pod.empty()
     return f"resumed {result['resumed'] / 1e6:.1f} of {size / 1e6:.1f} MB, {charged / 1e6:.1f} MB charged"
 
@@ -271,5 +271,5 @@ def container_sidecar(h, image, nginx, minilm):
     pod.signal(process, signal.SIGTERM)
     run = pod.finish(process)
     seconds = time.monotonic() - begin
-    assert run.code == 0 and seconds < 3, (run.code, seconds, run.err)
+    assert run.code == 0 and seconds < 1, (run.code, seconds, run.err)
     return f"{seconds * 1000:.0f} ms from SIGTERM to 0"

@@ -128,7 +128,7 @@ def killed_at_random_points(h):
         worst = max(worst, again / max(killed, 1))
         loads += 1
         # each run asks once for the object's first bytes: they are not in the journal
-        assert again <= 2 * (killed + 1) * (in_flight + (64 << 10)), f"{again} bytes were fetched again after {killed} kills"
+        assert again <= (killed + 1) * (in_flight + (64 << 10)), f"{again} bytes were fetched again after {killed} kills"
         h.remove(to)
     server.close()
     return f"{kills} kills in {loads} loads; at most {worst / 1e6:.1f} MB a kill fetched again, {in_flight / 1e6:.1f} in flight"
@@ -149,7 +149,7 @@ def stalls_by_chance_cost_little(h):
         h.remove(to)
         server.close()
     assert stalled, "nothing stalled"
-    assert seconds[1] < seconds[0] + 4, f"{seconds[1]:.2f} s beside {seconds[0]:.2f} s"
+    assert seconds[1] < seconds[0] + 2, f"{seconds[1]:.2f} s beside {seconds[0]:.2f} s"
     assert wasted <= 0.02, f"{100 * wasted:.1f} % came twice"
     return f"{seconds[0]:.2f} s without, {seconds[1]:.2f} s with {stalled} stalls; {100 * wasted:.2f} % came twice"
 
@@ -192,6 +192,6 @@ def a_disk_that_fills_up_ends_the_load(h):
     os.unlink(filler)
     result = h.load(server.url, to, *arguments()).expect(0).json()
     assert sha256_file(os.path.join(to, "big.bin")) == digest
-    assert result["resumed"] > 4 << 20, f"only {result['resumed']} bytes were resumed"
+    assert result["resumed"] > 8 << 20, f"only {result['resumed']} bytes were resumed"
     server.close()
     return f"{result['resumed'] / 1e6:.0f} MB resumed"
