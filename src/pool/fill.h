@@ -1,0 +1,44 @@
+/*
+ * One load into slabs: as sl_load_run() in load.h, but tensors land in shareable memory and each is
+ * told as soon as its own bytes are there and checked.
+ */
+#ifndef SL_FILL_H
+#define SL_FILL_H
+
+#include "load.h"
+#include "pool_model.h"
+
+enum { SL_SLAB_BYTES = 512 * 1024 * 1024 };
+
+struct sl_fill_config {
+    const char *name;                  /* of the model in the pool */
+    const struct sl_slab_place *place; /* borrowed for the call */
+    uint64_t slab_bytes;               /* 0: SL_SLAB_BYTES. A slab holds whole tensors, and is
+                                          larger only for a tensor that is */
+    /**
+     * The plan is made and nothing allocated: bytes that the slabs will take. -1 (err filled) to
+     * refuse, e.g. for a budget. May be called again (another mirror, a source that changed): only
+     * the last amount counts. May be NULL.
+     */
+    int (*admit)(void *arg, uint64_t bytes, const uint8_t identity[32], struct sl_err *err);
+    /**
+     * The model can be attached to now; its tensors are still to come. The callee takes a count of
+     * its own (sl_pool_model_hold) if it keeps it. Called again if the load begins anew; what was
+     * given before is failed then. May be NULL.
+     */
+    void (*planned)(void *arg, struct sl_pool_model *model);
+    void *arg;
+    struct sl_cancel *cancel;
+    struct sl_progress *progress; /* may be NULL; finished here */
+};
+
+/**
+ * Load what the spec names (its sink is not looked at) into new slabs. Blocks; both callbacks come
+ * from the calling thread. *model is one count of the ready model; result may be NULL. On failure
+ * every model that was planned is failed. Errors as sl_load_run(); a source that changes in
+ * mid-load begins anew once, mirrors are tried in turn.
+ */
+int sl_fill_run(const struct sl_spec *spec, const struct sl_fill_config *config,
+                struct sl_pool_model **model, struct sl_load_result *result, struct sl_err *err);
+
+#endif

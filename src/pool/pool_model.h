@@ -1,0 +1,83 @@
+/*
+ * A model as the pool holds it: slabs, an index that says which tensor lies where, and a progress
+ * page with a word for each tensor. All three are descriptors that clients get; the layouts of the
+ * index and of the page are in pool_wire.h and docs/pool-protocol.md.
+ *
+ * A model is counted: whoever holds a `struct sl_pool_model *` owns one count. When the last count
+ * goes the descriptors are closed; memory that clients have mapped lives on until they unmap it.
+ */
+#ifndef SL_POOL_MODEL_H
+#define SL_POOL_MODEL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "plan.h"
+#include "slab.h"
+
+enum {
+    SL_POOL_SLABS_MAX = 4096,
+    SL_POOL_NAME_BYTES_MAX = 255, /* of a model's name */
+    SL_POOL_KEY_BYTES_MAX = 4096, /* of a derived model's key */
+};
+
+/** The numbers are those of the protocol. */
+enum sl_pool_state { SL_POOL_LOADING = 0, SL_POOL_READY = 1, SL_POOL_FAILED = 2 };
+
+struct sl_pool_model;
+
+/** One count more, one less. Any thread; NULL is fine. */
+struct sl_pool_model *sl_pool_model_hold(struct sl_pool_model *model);
+void sl_pool_model_free(struct sl_pool_model *model);
+SL_AUTO_DEFINE(sl_pool_model)
+
+/* ---- what it is; set when it was made, any thread ------------------------------------------- */
+
+/** As given to sl_pool_fill() or to deposit; borrowed. */
+const char *sl_pool_model_name(const struct sl_pool_model *model);
+/** The key of a derived model; "" for one that was loaded. */
+const char *sl_pool_model_key(const struct sl_pool_model *model);
+/**
+ * 32 bytes: of a loaded model sl_plan.identity (versions, tensors and places), of a derived one the
+ * identity of the model it was made from.
+ */
+const uint8_t *sl_pool_model_identity(const struct sl_pool_model *model);
+/** Memory of all slabs, index and page when full. */
+uint64_t sl_pool_model_bytes(const struct sl_pool_model *model);
+size_t sl_pool_model_slab_count(const struct sl_pool_model *model);
+size_t sl_pool_model_tensor_count(const struct sl_pool_model *model);
+/** Which kind of memory: the `why` of struct sl_slab_place. */
+const char *sl_pool_model_memory(const struct sl_pool_model *model);
+
+/* ---- how far it is; any thread -------------------------------------------------------------- */
+
+struct sl_pool_view {
+    enum sl_pool_state state;
+    uint64_t ready_count; /* tensors whose bytes are in place and checked */
+    uint64_t bytes_done;  /* in place, checked or not */
+    int64_t made_seconds; /* wall clock */
+    struct sl_err err;    /* SL_POOL_FAILED: why */
+};
+void sl_pool_model_view(const struct sl_pool_model *model, struct sl_pool_view *view);
+/** Tell everybody who has it that it will not become ready. Only the first call counts, and none
+ * after it is ready. */
+void sl_pool_model_fail(struct sl_pool_model *model, const struct sl_err *why);
+
+/* ---- hand over to another process ----------------------------------------------------------- */
+
+/**
+ * What it takes to keep a ready model over a restart (in a service manager's descriptor store): the
+ * descriptors of index, page and slabs, in this order; borrowed. *count is 2 + slab count.
+ * fds: room for that many, or NULL to learn the count.
+ */
+void sl_pool_model_fds(const struct sl_pool_model *model, int *fds, size_t *count);
+/**
+ * The way back, and the way of a deposit: an index that a stranger wrote and slabs that it filled
+ * and sealed. Everything is checked: seals, sizes, every place, name and number of the index. The
+ * descriptors are owned by the model then; on failure all of them are closed. identity and key are
+ * taken from the index. The model is ready. SL_E_INTEGRITY, SL_E_FORMAT, SL_E_NO_SPACE.
+ */
+struct sl_pool_model *sl_pool_model_adopt(const char *name, int index_fd, const int *slab_fds,
+                                          size_t slab_count, struct sl_err *err);
+
+#endif

@@ -1,0 +1,155 @@
+/*
+ * The socket that hands out models: SOCK_SEQPACKET, one request and one answer at a time on each
+ * connection, descriptors beside the answers (docs/pool-protocol.md). One thread serves everybody
+ * and never waits for one of them. Leases live here; which models there are, and how one comes to
+ * be, its owner decides through the handler.
+ */
+#ifndef SL_POOL_SERVER_H
+#define SL_POOL_SERVER_H
+
+#include "pool_model.h"
+#include "thread.h"
+
+enum {
+    SL_POOL_CLIENTS_MAX = 1024,
+    SL_POOL_LEASES_MAX = 64, /* of one connection */
+    SL_POOL_RIGHTS_MAX = 64, /* ids in a list */
+    SL_POOL_CLIENT_NAME_BYTES = 64,
+};
+
+/** A client; what the kernel says of it, and the name it gives itself. */
+struct sl_pool_peer {
+    int32_t pid; /* 0: of a PID namespace that is not seen from here */
+    uint32_t uid, gid;
+    char name[SL_POOL_CLIENT_NAME_BYTES]; /* tamed; "" if it gave none */
+};
+
+/** Who may: any of these users, or whoever is in any of these groups. all: everybody whom the
+ * socket's mode lets in. Root and the server's own user always may. */
+struct sl_pool_right {
+    bool all;
+    uint32_t uids[SL_POOL_RIGHTS_MAX], gids[SL_POOL_RIGHTS_MAX];
+    unsigned uid_count, gid_count;
+};
+
+struct sl_pool_server_config {
+    const char *path; /* of the socket; an old one there is taken away if nobody listens on it */
+    int listen_fd;    /* >= 0: a listening socket that is there already (socket activation), owned
+                         by the server from then on; path is then only for messages */
+    uint32_t mode;    /* of the socket; 0: 0660 */
+    uint32_t gid;     /* group of the socket; UINT32_MAX leaves it */
+    unsigned clients_max; /* 0: SL_POOL_CLIENTS_MAX */
+    struct sl_pool_right attach, deposit, evict;
+};
+
+/* ---- requests that take time ----------------------------------------------------------------- */
+
+/** An attach that waits for its answer. Every request is to be answered once. */
+struct sl_pool_request;
+/** What is wanted; borrowed until the answer. */
+struct sl_pool_wish {
+    struct sl_pool_peer peer;
+    const char *model;  /* name or URI, as the client wrote it: hostile text, UTF-8, no controls */
+    const char *key;    /* of a derived model; "" for a loaded one */
+    const char *device; /* "host", "cuda:0" */
+    bool present_only;  /* do not begin a load */
+};
+const struct sl_pool_wish *sl_pool_request_wish(const struct sl_pool_request *request);
+/**
+ * Answer with a model (loading ones are fine; the lease takes a count of its own), or with an
+ * error. Any thread; never blocks; the request is gone then. grant: true if there is a lease now,
+ * which released() will end; false if the client has left meanwhile.
+ */
+bool sl_pool_request_grant(struct sl_pool_request *request, struct sl_pool_model *model);
+void sl_pool_request_refuse(struct sl_pool_request *request, const struct sl_err *why);
+
+/* ---- deposits -------------------------------------------------------------------------------- */
+
+/** What a client wants to publish; borrowed for the call. */
+struct sl_pool_offer {
+    struct sl_pool_peer peer;
+    const char *model, *key, *device;
+    uint8_t identity[32]; /* of the model that it was made from */
+    uint64_t bytes;       /* at most, of all slabs */
+    uint64_t id;          /* the same in begin and in commit or abort */
+};
+
+/* ---- lists ----------------------------------------------------------------------------------- */
+
+/** One model for `list` and `stat`. Strings are borrowed for the call. */
+struct sl_pool_entry {
+    const char *name, *key, *device;
+    struct sl_pool_model *model; /* NULL: known, not in memory (yet) */
+    bool pinned;
+    int64_t used_seconds; /* wall clock of the last lease's end or begin; 0: never */
+};
+struct sl_pool_listing;
+/** From within list() only. -1: the answer is full, stop. */
+int sl_pool_listing_add(struct sl_pool_listing *listing, const struct sl_pool_entry *entry);
+
+/**
+ * The owner's side. Every callback comes from the server's thread, one at a time, and must not
+ * block for long (no network, no load); a NULL one means that this is not offered.
+ */
+struct sl_pool_handler {
+    /** Find the model or begin to load it; sl_pool_request_grant() or _refuse(), now or later. */
+    void (*attach)(void *arg, struct sl_pool_request *request);
+    /** The client of a request that is not answered yet has gone, or its time is up. The request
+     * still wants its answer, which nobody gets. */
+    void (*withdrawn)(void *arg, struct sl_pool_request *request);
+    /** A lease ended, which a grant began. */
+    void (*released)(void *arg, struct sl_pool_model *model, const struct sl_pool_peer *peer);
+    /** sl_pool_listing_add() for every model. */
+    void (*list)(void *arg, struct sl_pool_listing *listing);
+    /** Take an unreferenced model out of memory; *bytes: what it held. */
+    int (*evict)(void *arg, const char *model, const char *key, uint64_t *bytes,
+                 struct sl_err *err);
+    /**
+     * May this be deposited: is there room, is the key new, is the source the one that we have?
+     * Keep room until commit or abort. -1: code "exists" if there is one with this key already
+     * (attach to it), "busy" if somebody else is depositing it, "stale" if the source has changed.
+     */
+    int (*deposit_begin)(void *arg, const struct sl_pool_offer *offer, struct sl_err *err);
+    /** It is there: the callee takes a count of its own. -1 refuses it; then no abort follows. */
+    int (*deposit_commit)(void *arg, const struct sl_pool_offer *offer, struct sl_pool_model *model,
+                          struct sl_err *err);
+    void (*deposit_abort)(void *arg, const struct sl_pool_offer *offer);
+};
+
+/* ---- the server ------------------------------------------------------------------------------ */
+
+struct sl_pool_server;
+/** handler is copied, arg borrowed until sl_pool_server_free(). SL_E_NO_SPACE, SL_E_USAGE. */
+struct sl_pool_server *sl_pool_server_start(const struct sl_pool_server_config *config,
+                                            const struct sl_pool_handler *handler, void *arg,
+                                            struct sl_err *err);
+/**
+ * Close every connection (each lease ends, with its callback), end the thread, take the socket
+ * away. Requests that are still unanswered stay valid and must still be answered, by their owner.
+ * Clients keep what they have mapped.
+ */
+void sl_pool_server_free(struct sl_pool_server *server);
+SL_AUTO_DEFINE(sl_pool_server)
+/** New rights (a config was read again): for requests from now on; leases stay. Any thread. */
+void sl_pool_server_set_rights(struct sl_pool_server *server,
+                               const struct sl_pool_server_config *config);
+
+struct sl_pool_counts {
+    uint64_t clients, leases, deposits;                     /* now */
+    uint64_t connects, attaches, refusals, protocol_errors; /* ever */
+};
+/** Any thread. */
+void sl_pool_server_counts(struct sl_pool_server *server, struct sl_pool_counts *counts);
+/** One lease, for the page and /v1. */
+struct sl_pool_lease {
+    uint64_t id;
+    struct sl_pool_peer peer;
+    struct sl_pool_model *model; /* borrowed for the call */
+    uint64_t age_ms;
+};
+/** Every lease of a model (NULL: of all), while the server waits: `each` must be quick and must
+ * call nothing of the server. Any thread but a callback's. */
+void sl_pool_server_leases(struct sl_pool_server *server, const struct sl_pool_model *model,
+                           void (*each)(void *arg, const struct sl_pool_lease *lease), void *arg);
+
+#endif

@@ -1,0 +1,66 @@
+/*
+ * A slab: one allocation of host memory behind a descriptor that other processes map.
+ *
+ * Two kinds. A sealed memfd: from its sealing on nobody, not even root, can change or shrink it. A
+ * file without a name on a tmpfs of our own: it may have huge pages, which a memfd has not on a
+ * default kernel, but cannot be sealed. Of both, others only ever get a descriptor that was opened
+ * read-only, and the file's mode (0400) keeps other users from opening it anew; a process of the
+ * same user or root could write to a memfd before it is sealed, and to a tmpfs file always.
+ */
+#ifndef SL_SLAB_H
+#define SL_SLAB_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "mem.h"
+
+/** The numbers are those of the protocol. */
+enum sl_slab_kind { SL_SLAB_MEMFD = 1, SL_SLAB_TMPFS = 2 };
+
+/** Where slabs are made; decided once, by sl_slab_place_probe(). */
+struct sl_slab_place {
+    enum sl_slab_kind kind;
+    bool huge;        /* the kernel is asked for huge pages there */
+    int directory_fd; /* SL_SLAB_TMPFS: borrowed; else -1 */
+    char why[160];    /* for logs: "memfd, 4 KiB pages: no directory with huge pages was given" */
+};
+/**
+ * directory_fd: a tmpfs that is ours, or -1. It is used if it is a tmpfs with huge pages (mount
+ * option huge=always, within_size or advise); else slabs are memfds. Never fails.
+ */
+void sl_slab_place_probe(int directory_fd, struct sl_slab_place *place);
+
+struct sl_slab {
+    int fd;        /* opened for writing; never leaves the process */
+    int reader_fd; /* opened read-only: what others get */
+    uint64_t bytes;
+    enum sl_slab_kind kind;
+    bool sealed;
+};
+/* clang-format off */
+#define SL_SLAB_INIT {.fd = -1, .reader_fd = -1}
+/* clang-format on */
+
+/** A slab of zeros; memory is taken as it is written. SL_E_NO_SPACE. bytes at least 1. */
+int sl_slab_make(const struct sl_slab_place *place, uint64_t bytes, struct sl_slab *slab,
+                 struct sl_err *err);
+/**
+ * A slab that another process made and hands over: the descriptor is owned by the slab then, and
+ * stays the caller's on failure. SL_E_INTEGRITY unless it is a memfd that is sealed against
+ * writing, growing and shrinking, of exactly this size.
+ */
+int sl_slab_adopt(int fd, uint64_t bytes, struct sl_slab *slab, struct sl_err *err);
+/** No more writing. Memory that a reader has pinned meanwhile (a GPU driver does) is no failure. */
+int sl_slab_seal(struct sl_slab *slab, struct sl_err *err);
+/** Closes both; the memory lives on as long as somebody maps it. */
+void sl_slab_release(struct sl_slab *slab);
+
+/** Any memfd of ours, 0400, closed on exec, not yet sealed. -1 with SL_E_NO_SPACE. */
+int sl_memfd_make(const char *name, uint64_t bytes, struct sl_err *err);
+/** The same file again, read-only. */
+int sl_memfd_reader(int fd, struct sl_err *err);
+/** A sealed memfd with these bytes; what is returned is read-only. */
+int sl_memfd_of(const char *name, const void *data, size_t bytes, struct sl_err *err);
+
+#endif
