@@ -164,9 +164,7 @@ START_TEST(the_head_says_what_is_read)
     expect("apiVersion: sluice/v1alpha1\nkind: Modle\n",
            "m.yaml:2:1: unknown kind 'Modle', did you mean 'Model'?\n");
     expect("apiVersion: sluice/v1alpha1\nkind: Node\nmodels: []\n",
-           "m.yaml:2:1: kind 'Node' is the config of `sluice serve`, which is not offered yet: "
-           "load its models one by "
-           "one with kind 'Model'\n");
+           "m.yaml:2:1: kind 'Node' is the config of `sluice serve`: a model has kind 'Model'\n");
     expect("", "m.yaml: no model in it: see `sluice docs spec`\n");
     expect("# nothing\n---\n---\n", "m.yaml: no model in it: see `sluice docs spec`\n");
     expect("[a]", "m.yaml:1:1: a model spec is a mapping of keys, not a list\n");

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "cli_flags.h"
+#include "node_spec.h"
 
 enum { PATH_BYTES_MAX = 4096 };
 
@@ -265,6 +266,7 @@ static const struct page {
 } pages[] = {
     {"spec", "reference/spec.md", sl_spec_write_reference},
     {"schema", "reference/spec.schema.json", sl_spec_write_schema},
+    {"node", "reference/node.md", sl_node_spec_write_reference},
     {"commands", "reference/commands.md", write_commands},
     {"errors", "reference/errors.md", write_errors},
     {"metrics", "reference/metrics.md", write_metrics},
@@ -276,7 +278,7 @@ static const struct page {
 
 const char *sl_cli_topics(void)
 {
-    return "spec, schema, commands, errors, metrics, sources, formats, options, man, all";
+    return "spec, schema, node, commands, errors, metrics, sources, formats, options, man, all";
 }
 
 static int write_all(struct sl_buf *out, struct sl_err *err)

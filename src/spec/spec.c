@@ -18,6 +18,9 @@ struct reading {
     const char *file_name;
     const struct sl_spec_setting *settings;
     size_t setting_count;
+    bool placed, variables;    /* for a node; ${VAR} is replaced */
+    struct sl_node_spec *node; /* the document that must come first; NULL: none may come */
+    unsigned node_count;
     struct sl_specs specs;
     size_t capacity;
     struct sl_complaints complaints;
@@ -42,9 +45,7 @@ static bool is_model(const struct sl_node *root, struct sl_complaints *complaint
         return true;
     if (strcmp(pair->value->text, "Node") == 0) {
         sl_complain(complaints, pair->mark,
-                    "kind 'Node' is the config of `sluice serve`, which is not offered yet: load "
-                    "its models one by "
-                    "one with kind 'Model'");
+                    "kind 'Node' is the config of `sluice serve`: a model has kind 'Model'");
         return false;
     }
     const char *near = sl_nearest(pair->value->text, kinds, SL_COUNT(kinds));
@@ -96,15 +97,48 @@ static void check_twins(struct reading *reading, const struct sl_node *root)
             strcmp(last->metadata.name, spec->metadata.name) == 0)
             sl_complain(&reading->complaints, name->mark,
                         "another model of this file is called '%s'", last->metadata.name);
-        if (path && last->sink.tmpfs.path && spec->sink.tmpfs.path &&
+        if (path && !reading->placed && last->sink.tmpfs.path && spec->sink.tmpfs.path &&
             is_same_place(last->sink.tmpfs.path, spec->sink.tmpfs.path))
             sl_complain(&reading->complaints, path->mark,
                         "another model of this file goes to '%.256s'", spec->sink.tmpfs.path);
     }
 }
 
+static bool is_node(const struct sl_node *root)
+{
+    const struct sl_node_pair *pair = sl_node_get(root, "kind");
+    return pair && pair->value->kind == SL_NODE_TEXT && strcmp(pair->value->text, "Node") == 0;
+}
+
+/* What is there of the first document of a config. */
+static int read_node(struct reading *reading, struct sl_tree *tree, struct sl_err *err)
+{
+    if (reading->node_count++) {
+        sl_complain(&reading->complaints, tree->root->mark, "a second Node in one file");
+        return 0;
+    }
+    if (sl_spec_decode_table(&sl_node_spec_table, tree->root, reading->node, &reading->complaints,
+                             err) < 0)
+        return -1;
+    sl_node_spec_check(tree->root, reading->node, &reading->complaints);
+    return 0;
+}
+
+/* A model of a node lies where the node says: whatever path is there, it does not count. */
+static int put_place(struct reading *reading, struct sl_tree *tree, struct sl_err *err)
+{
+    static const struct sl_spec_setting place = {"sink.tmpfs.path", "node", NULL};
+    const struct sl_node_pair *sink = sl_node_find(tree->root, "sink");
+    if (!reading->placed || sl_node_find(tree->root, "sink.pool") ||
+        (sink && sink->value->kind != SL_NODE_MAP && sink->value->kind != SL_NODE_NULL))
+        return 0;
+    return sl_spec_apply(&place, tree, &reading->complaints, err);
+}
+
 static int read_document(struct reading *reading, struct sl_tree *tree, struct sl_err *err)
 {
+    if (reading->node && (is_node(tree->root) || !reading->node_count))
+        return read_node(reading, tree, err);
     struct sl_specs *specs = &reading->specs;
     if (sl_grow(&specs->items, &reading->capacity, specs->count + 1, sizeof(*specs->items), err) <
         0)
@@ -122,6 +156,8 @@ static int read_document(struct reading *reading, struct sl_tree *tree, struct s
             return -1;
     if (!is_model(tree->root, &reading->complaints))
         return 0;
+    if (put_place(reading, tree, err) < 0)
+        return -1;
     if (sl_spec_decode(tree->root, spec, &reading->complaints, err) < 0)
         return -1;
     const struct sl_node_pair *pool = sl_node_find(tree->root, "sink.pool");
@@ -140,7 +176,8 @@ static bool is_empty(const struct sl_tree *tree)
 static int read_documents(struct reading *reading, const char *text, size_t bytes,
                           struct sl_err *err)
 {
-    SL_AUTO(sl_yaml) yaml = sl_yaml_open(text, bytes, true, &reading->complaints, err);
+    SL_AUTO(sl_yaml)
+    yaml = sl_yaml_open(text, bytes, reading->variables, &reading->complaints, err);
     if (!yaml)
         return -1;
     for (;;) {
@@ -225,9 +262,10 @@ static int report(struct reading *reading, struct sl_buf *out, struct sl_err *er
 static int finish(struct reading *reading, int done, struct sl_specs *specs, struct sl_buf *out,
                   struct sl_err *err)
 {
-    if (done == 0 && reading->specs.count == 0 && !reading->complaints.total)
+    if (done == 0 && !reading->specs.count && !reading->node_count && !reading->complaints.total)
         sl_complain(&reading->complaints, (struct sl_mark){0},
-                    "no model in it: see `sluice docs spec`");
+                    reading->node ? "no config in it: see `sluice docs node`"
+                                  : "no model in it: see `sluice docs spec`");
     if (done == 0 && reading->complaints.total)
         done = report(reading, out, err);
     free(reading->complaints.items);
@@ -241,11 +279,26 @@ static int finish(struct reading *reading, int done, struct sl_specs *specs, str
 static int begin(struct reading *reading, const char *file_name,
                  const struct sl_spec_setting *settings, size_t setting_count, struct sl_err *err)
 {
-    *reading = (struct reading){
-        .file_name = file_name, .settings = settings, .setting_count = setting_count};
+    *reading = (struct reading){.file_name = file_name,
+                                .settings = settings,
+                                .setting_count = setting_count,
+                                .variables = true};
     reading->complaints.items =
         sl_alloc_array(SL_SPEC_COMPLAINTS_MAX, sizeof(struct sl_complaint), err);
     return reading->complaints.items ? 0 : -1;
+}
+
+static int parse_text(struct reading *reading, const char *text, size_t bytes,
+                      struct sl_specs *specs, struct sl_buf *complaints, struct sl_err *err)
+{
+    return finish(reading, read_documents(reading, text, bytes, err), specs, complaints, err);
+}
+
+static int check_size(size_t bytes, const char *file_name, struct sl_err *err)
+{
+    if (bytes <= SL_SPEC_BYTES_MAX)
+        return 0;
+    return sl_fail(err, SL_E_USAGE, "'%s' is larger than %u bytes", file_name, SL_SPEC_BYTES_MAX);
 }
 
 int sl_spec_parse(const char *text, size_t bytes, const char *file_name,
@@ -253,12 +306,37 @@ int sl_spec_parse(const char *text, size_t bytes, const char *file_name,
                   struct sl_specs *specs, struct sl_buf *complaints, struct sl_err *err)
 {
     struct reading reading;
-    if (bytes > SL_SPEC_BYTES_MAX)
-        return sl_fail(err, SL_E_USAGE, "'%s' is larger than %u bytes", file_name,
-                       SL_SPEC_BYTES_MAX);
-    if (begin(&reading, file_name, settings, setting_count, err) < 0)
+    if (check_size(bytes, file_name, err) < 0 ||
+        begin(&reading, file_name, settings, setting_count, err) < 0)
         return -1;
-    return finish(&reading, read_documents(&reading, text, bytes, err), specs, complaints, err);
+    return parse_text(&reading, text, bytes, specs, complaints, err);
+}
+
+int sl_spec_parse_placed(const char *text, size_t bytes, const char *file_name, bool variables,
+                         struct sl_specs *specs, struct sl_buf *complaints, struct sl_err *err)
+{
+    struct reading reading;
+    if (check_size(bytes, file_name, err) < 0 || begin(&reading, file_name, NULL, 0, err) < 0)
+        return -1;
+    reading.placed = true;
+    reading.variables = variables;
+    return parse_text(&reading, text, bytes, specs, complaints, err);
+}
+
+int sl_node_spec_parse(const char *text, size_t bytes, const char *file_name,
+                       struct sl_node_spec *node, struct sl_specs *specs, struct sl_buf *complaints,
+                       struct sl_err *err)
+{
+    struct reading reading;
+    memset(node, 0, sizeof(*node));
+    if (check_size(bytes, file_name, err) < 0 || begin(&reading, file_name, NULL, 0, err) < 0)
+        return -1;
+    reading.placed = true;
+    reading.node = node;
+    int done = parse_text(&reading, text, bytes, specs, complaints, err);
+    if (done < 0)
+        sl_node_spec_release(node);
+    return done;
 }
 
 int sl_spec_read(const char *path, const struct sl_spec_setting *settings, size_t setting_count,

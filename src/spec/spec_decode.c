@@ -202,11 +202,17 @@ static int decode_section(struct decoder *decoder, const struct sl_option_table 
     return 0;
 }
 
+int sl_spec_decode_table(const struct sl_option_table *table, const struct sl_node *root,
+                         void *values, struct sl_complaints *complaints, struct sl_err *err)
+{
+    struct decoder decoder = {complaints, err};
+    if (sl_options_init(table, values, err) < 0)
+        return -1;
+    return decode_section(&decoder, table, root, root->mark, "", values);
+}
+
 int sl_spec_decode(const struct sl_node *root, struct sl_spec *spec,
                    struct sl_complaints *complaints, struct sl_err *err)
 {
-    struct decoder decoder = {complaints, err};
-    if (sl_options_init(&sl_spec_table, spec, err) < 0)
-        return -1;
-    return decode_section(&decoder, &sl_spec_table, root, root->mark, "", spec);
+    return sl_spec_decode_table(&sl_spec_table, root, spec, complaints, err);
 }

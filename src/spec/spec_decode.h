@@ -2,6 +2,7 @@
 #ifndef SL_SPEC_DECODE_H
 #define SL_SPEC_DECODE_H
 
+#include "node_spec.h"
 #include "spec.h"
 #include "spec_node.h"
 
@@ -16,6 +17,14 @@ int sl_spec_apply(const struct sl_spec_setting *setting, struct sl_tree *tree,
  * spec anyway. */
 int sl_spec_decode(const struct sl_node *root, struct sl_spec *spec,
                    struct sl_complaints *complaints, struct sl_err *err);
+/** As sl_spec_decode, of any table. */
+int sl_spec_decode_table(const struct sl_option_table *table, const struct sl_node *root,
+                         void *values, struct sl_complaints *complaints, struct sl_err *err);
+/** node_spec.c: as sl_spec_check, of a Node. */
+void sl_node_spec_check(const struct sl_node *root, const struct sl_node_spec *node,
+                        struct sl_complaints *complaints);
+/** spec_docs.c: the tables of a page. */
+int sl_spec_write_keys(const struct sl_option_table *table, struct sl_buf *out, struct sl_err *err);
 /** What the rows cannot say: combinations, and what is not offered yet. */
 void sl_spec_check(const struct sl_node *root, const struct sl_spec *spec,
                    struct sl_complaints *complaints);

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "json.h"
-#include "spec.h"
+#include "spec_decode.h"
 
 enum { SCHEMA_BYTES_MAX = 512 * 1024, CELL_BYTES_MAX = 4096 };
 
@@ -160,12 +160,17 @@ static int page_table(struct page *page, const struct sl_option_table *table, co
     return 0;
 }
 
-int sl_spec_write_reference(struct sl_buf *out, struct sl_err *err)
+int sl_spec_write_keys(const struct sl_option_table *table, struct sl_buf *out, struct sl_err *err)
 {
     struct page page = {out, err};
+    return page_table(&page, table, "");
+}
+
+int sl_spec_write_reference(struct sl_buf *out, struct sl_err *err)
+{
     if (sl_buf_text(out, introduction, err) < 0 || sl_buf_text(out, "## Keys\n\n", err) < 0)
         return -1;
-    return page_table(&page, &sl_spec_table, "");
+    return sl_spec_write_keys(&sl_spec_table, out, err);
 }
 
 /* ---- the JSON schema ------------------------------------------------------------------------ */

@@ -1,0 +1,200 @@
+/*
+ * The keys of `kind: Node` in the order of the reference page, and what they must be against each
+ * other. Reading the file is spec.c's work, since models may follow in it.
+ */
+#include "node_spec.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "spec_decode.h"
+
+enum { SOCKET_PATH_MAX = 107 }; /* of sockaddr_un, without the end */
+
+int sl_node_spec_id(const char *text, uint32_t *id, struct sl_err *err)
+{
+    size_t digits = strspn(text, "0123456789");
+    unsigned long long value = digits && digits < 11 ? strtoull(text, NULL, 10) : UINT32_MAX;
+    if (text[digits] || value >= UINT32_MAX)
+        return sl_fail(err, SL_E_USAGE, "'%.64s' is no numeric id, such as 1000", text);
+    *id = (uint32_t)value;
+    return 0;
+}
+
+static int check_id(const char *text, struct sl_err *err)
+{
+    uint32_t id;
+    return sl_node_spec_id(text, &id, err);
+}
+
+int sl_node_spec_mode(const char *text, unsigned *mode, struct sl_err *err)
+{
+    size_t digits = strspn(text, "01234567");
+    if (digits < 3 || digits > 4 || text[digits])
+        return sl_fail(err, SL_E_USAGE, "'%.64s' is no mode of a socket, such as 0660", text);
+    *mode = (unsigned)strtoul(text, NULL, 8) & 0777;
+    return 0;
+}
+
+static int check_mode(const char *text, struct sl_err *err)
+{
+    unsigned mode;
+    return sl_node_spec_mode(text, &mode, err);
+}
+
+static int check_absolute(const char *text, struct sl_err *err)
+{
+    if (*text == '/')
+        return 0;
+    return sl_fail(err, SL_E_USAGE, "'%.200s' must be an absolute path", text);
+}
+
+static int check_socket(const char *text, struct sl_err *err)
+{
+    if (check_absolute(text, err) < 0)
+        return -1;
+    if (strlen(text) <= SOCKET_PATH_MAX)
+        return 0;
+    return sl_fail(err, SL_E_USAGE, "the path of a socket has at most %d bytes, this has %zu",
+                   SOCKET_PATH_MAX, strlen(text));
+}
+
+/* ---- rows ----------------------------------------------------------------------------------- */
+
+static const struct sl_option models_rows[] = {
+    SL_OPTION(
+        sl_node_spec_models, file, STRING, "",
+        "a model spec, or a folder whose *.yaml and *.yml files are all read; relative to the "
+        "config",
+        .required = true, .value = "FILE"),
+    SL_OPTION(sl_node_spec_models, pin, BOOL, "true",
+              "keep these models in memory, whatever others need; without it they are loaded once, "
+              "and may be evicted"),
+    SL_OPTION_END,
+};
+static const struct sl_option_table models_table = {"models", sizeof(struct sl_node_spec_models),
+                                                    models_rows};
+
+static const struct sl_option control_rows[] = {
+    SL_OPTION(sl_node_spec_control, socket, STRING, "",
+              "unix socket that answers all that `listen` answers, and requests that change "
+              "something; none unless given",
+              .check = check_socket, .value = "FILE"),
+    SL_OPTION(sl_node_spec_control, mode, STRING, "0600", "mode of the socket", .check = check_mode,
+              .value = "MODE"),
+    SL_OPTION(sl_node_spec_control, group, STRING, "", "numeric group that the socket is given to",
+              .check = check_id, .value = "GID"),
+    SL_OPTION(sl_node_spec_control, uids, LIST, "",
+              "users who may change something, besides root and the daemon's own",
+              .check = check_id),
+    SL_OPTION(sl_node_spec_control, gids, LIST, "", "groups whose members may, by primary group",
+              .check = check_id),
+    SL_OPTION(sl_node_spec_control, token_file, STRING, "",
+              "a file that holds a token of at least 16 characters: who sends it as bearer token "
+              "may change something through `listen`; read anew for every such request",
+              .check = check_absolute, .value = "FILE"),
+    SL_OPTION_END,
+};
+static const struct sl_option_table control_table = {"control", sizeof(struct sl_node_spec_control),
+                                                     control_rows};
+
+static const struct sl_option pool_rows[] = {
+    SL_OPTION(sl_node_spec_socket, socket, STRING, "",
+              "unix socket where clients attach to models; none unless given",
+              .check = check_socket, .value = "FILE"),
+    SL_OPTION(sl_node_spec_socket, mode, STRING, "0660", "mode of the socket", .check = check_mode,
+              .value = "MODE"),
+    SL_OPTION(sl_node_spec_socket, group, STRING, "", "numeric group that the socket is given to",
+              .check = check_id, .value = "GID"),
+    SL_OPTION(sl_node_spec_socket, uids, LIST, "",
+              "users who may attach, besides root and the daemon's own", .check = check_id),
+    SL_OPTION(sl_node_spec_socket, gids, LIST, "",
+              "groups whose members may attach, by primary group", .check = check_id),
+    SL_OPTION_END,
+};
+static const struct sl_option_table pool_table = {"pool", sizeof(struct sl_node_spec_socket),
+                                                  pool_rows};
+
+static const struct sl_option rows[] = {
+    SL_OPTION(sl_node_spec, api_version, STRING, "", "version of this format", .required = true,
+              .pattern = "^sluice/v1alpha1$", .value = "sluice/v1alpha1"),
+    SL_OPTION(sl_node_spec, kind, STRING, "", "what the document describes", .required = true,
+              .pattern = "^Node$", .value = "Node"),
+    SL_OPTION(sl_node_spec, directory, STRING, "",
+              "where the models lie, on a tmpfs: each version in a folder of its own, "
+              "`NAME/VERSION`, and the link `NAME/current`",
+              .required = true, .check = check_absolute, .value = "DIR"),
+    SL_OPTION(sl_node_spec, budget_bytes, BYTES, "auto",
+              "limit for all models together, those being loaded included; auto is 80 % of the "
+              "smaller of the file system and the container's memory limit",
+              .minimum = 1 << 20, .maximum = 1ull << 50),
+    SL_OPTION(sl_node_spec, loads_at_once, UINT, "2", "models loaded at the same time",
+              .minimum = 1, .maximum = SL_NODE_LOADS_MAX),
+    SL_OPTION(sl_node_spec, listen, STRING, "",
+              "address of health, metrics, progress and the page; SLUICE_LISTEN, else "
+              "0.0.0.0:9464",
+              .value = "ADDR:PORT"),
+    SL_OPTION(sl_node_spec, models, ITEMS, "", "models to load when the daemon starts",
+              .section = &models_table),
+    SL_OPTION(sl_node_spec, control, SECTION, "", "who may load, pin, evict and forget models",
+              .section = &control_table),
+    SL_OPTION(sl_node_spec, pool, SECTION, "", "who may attach to models, and where",
+              .section = &pool_table),
+    SL_OPTION_END,
+};
+const struct sl_option_table sl_node_spec_table = {"", sizeof(struct sl_node_spec), rows};
+
+void sl_node_spec_release(struct sl_node_spec *node)
+{
+    sl_options_release(&sl_node_spec_table, node);
+}
+
+void sl_node_spec_check(const struct sl_node *root, const struct sl_node_spec *node,
+                        struct sl_complaints *complaints)
+{
+    const struct sl_node_pair *pair = sl_node_find(root, "apiVersion");
+    if (pair && node->api_version && strcmp(node->api_version, "sluice/v1alpha1") != 0)
+        sl_complain(complaints, pair->mark,
+                    "apiVersion '%.64s' is not known here, this sluice reads 'sluice/v1alpha1'",
+                    node->api_version);
+    pair = sl_node_find(root, "pool.socket");
+    if (pair && node->pool.socket && node->control.socket &&
+        strcmp(node->pool.socket, node->control.socket) == 0)
+        sl_complain(complaints, pair->mark, "'pool' and 'control' need a socket each");
+    pair = sl_node_find(root, "directory");
+    if (pair && node->directory && strspn(node->directory, "/") == strlen(node->directory))
+        sl_complain(complaints, pair->mark, "'directory' must be a folder of its own, not '/'");
+}
+
+/* ---- the reference page --------------------------------------------------------------------- */
+
+int sl_node_spec_write_reference(struct sl_buf *out, struct sl_err *err)
+{
+    if (sl_buf_text(
+            out,
+            "# The config of the node daemon\n\n"
+            "<!-- Written by `sluice docs node` from the rows that parse it; do not edit. -->\n\n"
+            "`sluice serve CONFIG` reads a YAML file whose first document is of `kind: Node`; "
+            "models may follow in the\n"
+            "same file, as in [the model spec](spec.md), parted by `---`. They are pinned, and "
+            "need no `sink`: the\n"
+            "node has its own place for them. Rules, sizes and variables are those of the model "
+            "spec.\n\n"
+            "```yaml\n"
+            "apiVersion: sluice/v1alpha1\n"
+            "kind: Node\n"
+            "directory: /dev/shm/sluice\n"
+            "budgetBytes: 200GiB\n"
+            "models:\n"
+            "  - file: models/           # every *.yaml in it\n"
+            "control: {socket: /run/sluice/control.sock}\n"
+            "---\n"
+            "apiVersion: sluice/v1alpha1\n"
+            "kind: Model\n"
+            "metadata: {name: gpt-j-6b}\n"
+            "source: {uri: s3://models/gpt-j-6b/}\n"
+            "```\n\n## Keys\n\n",
+            err) < 0)
+        return -1;
+    return sl_spec_write_keys(&sl_node_spec_table, out, err);
+}

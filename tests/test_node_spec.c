@@ -1,0 +1,156 @@
+/* The config of the node daemon: what it means, and that every mistake is told with its place. */
+#include "node_spec.h"
+
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define NODE "apiVersion: sluice/v1alpha1\nkind: Node\ndirectory: /dev/shm/n\n"
+#define MODEL                                                                                      \
+    "---\napiVersion: sluice/v1alpha1\nkind: Model\nmetadata: {name: m}\nsource: {uri: /m}\n"
+
+static struct sl_node_spec node;
+static struct sl_specs specs;
+static struct sl_err err;
+static struct sl_buf complaints;
+
+static void reset(void)
+{
+    sl_node_spec_release(&node);
+    sl_specs_release(&specs);
+    sl_buf_release(&complaints);
+    complaints = (struct sl_buf)SL_BUF_INIT(1 << 20);
+    err = (struct sl_err)SL_ERR_INIT;
+}
+
+static int parse(const char *text)
+{
+    reset();
+    return sl_node_spec_parse(text, strlen(text), "n.yaml", &node, &specs, &complaints, &err);
+}
+
+static void expect(const char *text, const char *wanted)
+{
+    ck_assert_int_eq(parse(text), -1);
+    ck_assert_int_eq(err.kind, SL_E_USAGE);
+    ck_assert_str_eq(sl_buf_string(&complaints), wanted);
+}
+
+START_TEST(what_is_not_said_has_a_default)
+{
+    ck_assert_msg(parse(NODE) == 0, "%s", err.message);
+    ck_assert_str_eq(node.directory, "/dev/shm/n");
+    ck_assert_uint_eq(node.budget_bytes, SL_AUTO_VALUE);
+    ck_assert_uint_eq(node.loads_at_once, 2);
+    ck_assert_ptr_null(node.control.socket);
+    ck_assert_str_eq(node.control.mode, "0600");
+    ck_assert_uint_eq(specs.count, 0);
+}
+END_TEST
+
+START_TEST(models_follow_in_the_same_file_and_need_no_sink)
+{
+    ck_assert_msg(parse(NODE "models: [{file: a.yaml, pin: false}, {file: b}]\n" MODEL) == 0, "%s",
+                  err.message);
+    const struct sl_node_spec_models *models = node.models.items;
+    ck_assert_uint_eq(node.models.count, 2);
+    ck_assert(!models[0].pin && models[1].pin);
+    ck_assert_uint_eq(specs.count, 1);
+    ck_assert_str_eq(specs.items[0].metadata.name, "m");
+}
+END_TEST
+
+START_TEST(a_path_of_a_spec_does_not_count_and_its_layout_does)
+{
+    ck_assert_msg(parse(NODE MODEL "sink: {tmpfs: {path: /x, layout: safetensors}}\n---\n"
+                                   "apiVersion: sluice/v1alpha1\nkind: Model\nmetadata: {name: o}\n"
+                                   "source: {uri: /m}\nsink: {tmpfs: {path: /x}}\n") == 0,
+                  "%s", err.message);
+    ck_assert_uint_eq(specs.count, 2);
+    ck_assert_int_eq(specs.items[0].sink.tmpfs.layout, SL_LAYOUT_SAFETENSORS);
+}
+END_TEST
+
+START_TEST(every_mistake_is_told_with_its_place)
+{
+    expect("apiVersion: sluice/v1alpha1\nkind: Node\nbudgetByte: 1G\nloadsAtOnce: 0\n"
+           "control: {socket: run/c, mode: rw, uids: [root]}\n"
+           "pool: {gids: [4294967295], sockets: /x}\n" MODEL "extra: 1\n",
+           "n.yaml:1:1: 'directory' is missing: where the models lie, on a tmpfs: each version in "
+           "a folder of its own, `NAME/VERSION`, and the link `NAME/current`\n"
+           "n.yaml:3:1: unknown key 'budgetByte', did you mean 'budgetBytes'?\n"
+           "n.yaml:4:14: 'loadsAtOnce': expected a number from 1 to 64, not '0'\n"
+           "n.yaml:5:19: 'socket': 'run/c' must be an absolute path\n"
+           "n.yaml:5:32: 'mode': 'rw' is no mode of a socket, such as 0660\n"
+           "n.yaml:5:43: 'uids': 'root' is no numeric id, such as 1000\n"
+           "n.yaml:6:15: 'gids': '4294967295' is no numeric id, such as 1000\n"
+           "n.yaml:6:28: unknown key 'sockets' in 'pool', did you mean 'socket'?\n"
+           "n.yaml:12:1: unknown key 'extra'\n");
+}
+END_TEST
+
+START_TEST(a_node_comes_first_and_alone)
+{
+    expect(NODE "---\n" NODE, "n.yaml:5:1: a second Node in one file\n");
+    expect("", "n.yaml: no config in it: see `sluice docs node`\n");
+    expect(NODE "pool: {socket: /s}\ncontrol: {socket: /s}\n",
+           "n.yaml:4:8: 'pool' and 'control' need a socket each\n");
+    expect("apiVersion: sluice/v1alpha1\nkind: Node\ndirectory: //\n",
+           "n.yaml:3:1: 'directory' must be a folder of its own, not '/'\n");
+}
+END_TEST
+
+START_TEST(two_models_need_two_names)
+{
+    expect(NODE MODEL MODEL, "n.yaml:12:12: another model of this file is called 'm'\n");
+}
+END_TEST
+
+START_TEST(text_of_callers_sees_no_environment)
+{
+    static const char text[] = "apiVersion: sluice/v1alpha1\nkind: Model\nmetadata: {name: m}\n"
+                               "source: {uri: \"/${HOME}\"}\n";
+    reset();
+    ck_assert_int_eq(
+        sl_spec_parse_placed(text, strlen(text), "request", false, &specs, &complaints, &err), 0);
+    ck_assert_str_eq(specs.items[0].source.uri, "/${HOME}");
+}
+END_TEST
+
+START_TEST(every_failing_allocation_is_told)
+{
+    static const char text[] =
+        NODE "models: [{file: a.yaml}]\ncontrol: {socket: /c, uids: [1, 2]}\n" MODEL;
+    for (unsigned n = 1;; n++) {
+        reset();
+        sl_alloc_fail_at(n);
+        int done = parse(text);
+        sl_alloc_fail_at(0);
+        if (done == 0)
+            break;
+        ck_assert_int_eq(err.kind, SL_E_NO_SPACE);
+        ck_assert_uint_lt(n, 1000);
+    }
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("node_spec");
+    TCase *tests = tcase_create("all");
+    tcase_add_test(tests, what_is_not_said_has_a_default);
+    tcase_add_test(tests, models_follow_in_the_same_file_and_need_no_sink);
+    tcase_add_test(tests, a_path_of_a_spec_does_not_count_and_its_layout_does);
+    tcase_add_test(tests, every_mistake_is_told_with_its_place);
+    tcase_add_test(tests, a_node_comes_first_and_alone);
+    tcase_add_test(tests, two_models_need_two_names);
+    tcase_add_test(tests, text_of_callers_sees_no_environment);
+    tcase_add_test(tests, every_failing_allocation_is_told);
+    suite_add_tcase(suite, tests);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    int failures = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    reset();
+    return failures ? 1 : 0;
+}
