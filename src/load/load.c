@@ -25,6 +25,7 @@ struct load {
     struct sl_progress *progress;
     struct sl_load_result *result;
     uint64_t began_ns;
+    const struct sl_load_place *place; /* NULL: the spec names the directory */
 };
 
 static double seconds_since(uint64_t begin_ns)
@@ -212,83 +213,6 @@ static int keep(struct load *load, struct sl_publish *publish, const struct sl_p
     return sl_publish_discard(publish, false, err);
 }
 
-static int load_from(struct load *load, struct sl_publish *publish, const char *uri,
-                     struct sl_err *err)
-{
-    struct sl_spec spec = *load->spec; /* its strings are borrowed */
-    struct load attempt = *load;
-    struct sl_source_config config;
-    uint64_t begin_ns = sl_now_ns();
-    spec.source.uri = (char *)(uintptr_t)uri;
-    attempt.spec = &spec;
-    sl_load_source_config(&spec, load->cancel, load->progress, &config);
-    sl_progress_set_state(load->progress, SL_LOAD_PLANNING);
-    SL_AUTO(sl_plan) plan = NULL;
-    if (sl_plan_make(&spec, &config, &plan, err) < 0)
-        return -1;
-    note_plan(load, plan);
-    load->result->plan_seconds = seconds_since(begin_ns);
-    load->result->already = sl_publish_is_current(publish, plan);
-    set_total(load, plan);
-    if (load->result->already)
-        return keep(&attempt, publish, plan, err);
-    warn_unversioned(plan);
-    return fill(&attempt, publish, plan, err);
-}
-
-/* ---- again, and elsewhere ------------------------------------------------------------------- */
-
-static bool has_changed(const struct sl_err *err)
-{
-    return err->kind == SL_E_INTEGRITY && strcmp(err->code, "changed") == 0;
-}
-
-static int load_restarting(struct load *load, struct sl_publish *publish, const char *uri,
-                           struct sl_err *err)
-{
-    struct sl_err why = SL_ERR_INIT;
-    if (load_from(load, publish, uri, &why) == 0)
-        return 0;
-    if (!has_changed(&why)) {
-        *err = why;
-        return -1;
-    }
-    sl_log(SL_LOG_WARN, "%s: the load starts again from a clean state", why.message);
-    if (sl_publish_discard(publish, false, err) < 0)
-        return -1;
-    struct sl_progress_view view;
-    if (load->progress) {
-        sl_progress_view(load->progress, &view);
-        sl_progress_sub_bytes(load->progress, view.bytes_done);
-    }
-    if (load_from(load, publish, uri, err) == 0)
-        return 0;
-    return has_changed(err) ? sl_wrap(err, "the object changed twice during one load") : -1;
-}
-
-static bool may_try_mirror(const struct sl_err *err)
-{
-    return err->kind == SL_E_NET || err->kind == SL_E_NOT_FOUND || err->kind == SL_E_AUTH;
-}
-
-static int load_anywhere(struct load *load, struct sl_publish *publish, struct sl_err *err)
-{
-    const struct sl_spec_source *source = &load->spec->source;
-    struct sl_err first = SL_ERR_INIT;
-    if (load_restarting(load, publish, source->uri, &first) == 0)
-        return 0;
-    for (size_t i = 0; i < source->mirrors.count && may_try_mirror(&first); i++) {
-        struct sl_err why = SL_ERR_INIT;
-        sl_log(SL_LOG_WARN, "%s; trying mirror %zu of %zu", first.message, i + 1,
-               source->mirrors.count);
-        if (load_restarting(load, publish, source->mirrors.items[i], &why) == 0)
-            return 0;
-        first = why;
-    }
-    *err = first;
-    return -1;
-}
-
 /* The directory that `path` is, or the nearest above it that is there; *whole: it is there itself.
  */
 static char *find_place(const char *path, bool *whole, struct sl_err *err)
@@ -346,9 +270,105 @@ static void on_waiting(void *arg)
     sl_log(SL_LOG_INFO, "another load holds '%s': waiting for it", load->spec->sink.tmpfs.path);
 }
 
+static int carry_out(struct load *load, struct sl_publish *publish, const struct sl_plan *plan,
+                     struct sl_err *err)
+{
+    load->result->already = sl_publish_is_current(publish, plan);
+    set_total(load, plan);
+    if (load->result->already)
+        return keep(load, publish, plan, err);
+    warn_unversioned(plan);
+    return fill(load, publish, plan, err);
+}
+
+/* publish NULL: whoever called decides about the directory, now that the version is known. */
+static int load_from(struct load *load, struct sl_publish *publish, const char *uri,
+                     struct sl_err *err)
+{
+    struct sl_spec spec = *load->spec; /* its strings are borrowed */
+    struct load attempt = *load;
+    struct sl_source_config config;
+    uint64_t begin_ns = sl_now_ns();
+    spec.source.uri = (char *)(uintptr_t)uri;
+    attempt.spec = &spec;
+    sl_load_source_config(&spec, load->cancel, load->progress, &config);
+    sl_progress_set_state(load->progress, SL_LOAD_PLANNING);
+    SL_AUTO(sl_plan) plan = NULL;
+    if (sl_plan_make(&spec, &config, &plan, err) < 0)
+        return -1;
+    note_plan(load, plan);
+    load->result->plan_seconds = seconds_since(begin_ns);
+    if (publish)
+        return carry_out(&attempt, publish, plan, err);
+    char path[SL_PUBLISH_PATH_MAX];
+    if (load->place->choose(load->place->arg, plan, path, err) < 0)
+        return -1;
+    spec.sink.tmpfs.path = path;
+    snprintf(load->result->path, sizeof(load->result->path), "%.511s", path);
+    if (refuse_overlap(uri, path, err) < 0)
+        return -1;
+    SL_AUTO(sl_publish) chosen = sl_publish_open(path, load->cancel, on_waiting, &attempt, err);
+    return chosen ? carry_out(&attempt, chosen, plan, err) : -1;
+}
+
+/* ---- again, and elsewhere ------------------------------------------------------------------- */
+
+static bool has_changed(const struct sl_err *err)
+{
+    return err->kind == SL_E_INTEGRITY && strcmp(err->code, "changed") == 0;
+}
+
+static int load_restarting(struct load *load, struct sl_publish *publish, const char *uri,
+                           struct sl_err *err)
+{
+    struct sl_err why = SL_ERR_INIT;
+    if (load_from(load, publish, uri, &why) == 0)
+        return 0;
+    if (!has_changed(&why)) {
+        *err = why;
+        return -1;
+    }
+    sl_log(SL_LOG_WARN, "%s: the load starts again from a clean state", why.message);
+    if (publish && sl_publish_discard(publish, false, err) < 0)
+        return -1;
+    struct sl_progress_view view;
+    if (load->progress) {
+        sl_progress_view(load->progress, &view);
+        sl_progress_sub_bytes(load->progress, view.bytes_done);
+    }
+    if (load_from(load, publish, uri, err) == 0)
+        return 0;
+    return has_changed(err) ? sl_wrap(err, "the object changed twice during one load") : -1;
+}
+
+static bool may_try_mirror(const struct sl_err *err)
+{
+    return err->kind == SL_E_NET || err->kind == SL_E_NOT_FOUND || err->kind == SL_E_AUTH;
+}
+
+static int load_anywhere(struct load *load, struct sl_publish *publish, struct sl_err *err)
+{
+    const struct sl_spec_source *source = &load->spec->source;
+    struct sl_err first = SL_ERR_INIT;
+    if (load_restarting(load, publish, source->uri, &first) == 0)
+        return 0;
+    for (size_t i = 0; i < source->mirrors.count && may_try_mirror(&first); i++) {
+        struct sl_err why = SL_ERR_INIT;
+        sl_log(SL_LOG_WARN, "%s; trying mirror %zu of %zu", first.message, i + 1,
+               source->mirrors.count);
+        if (load_restarting(load, publish, source->mirrors.items[i], &why) == 0)
+            return 0;
+        first = why;
+    }
+    *err = first;
+    return -1;
+}
+
 static int run(struct load *load, struct sl_err *err)
 {
     const char *path = load->spec->sink.tmpfs.path;
+    if (load->place)
+        return load_anywhere(load, NULL, err);
     if (!path || !*path)
         return sl_fail(err, SL_E_USAGE,
                        "the model '%s' has no destination: set sink.tmpfs.path, or give --to DIR",
@@ -402,12 +422,19 @@ static void note_end(struct load *load)
 int sl_load_run(const struct sl_spec *spec, struct sl_cancel *cancel, struct sl_progress *progress,
                 struct sl_load_result *result, struct sl_err *err)
 {
+    return sl_load_run_placed(spec, NULL, cancel, progress, result, err);
+}
+
+int sl_load_run_placed(const struct sl_spec *spec, const struct sl_load_place *place,
+                       struct sl_cancel *cancel, struct sl_progress *progress,
+                       struct sl_load_result *result, struct sl_err *err)
+{
     struct sl_load_result own_result;
-    struct load load = {spec, cancel, progress, result ? result : &own_result, sl_now_ns()};
+    struct load load = {spec, cancel, progress, result ? result : &own_result, sl_now_ns(), place};
     struct sl_err why = SL_ERR_INIT;
     struct sl_progress *own = NULL;
     *load.result = (struct sl_load_result){0};
-    if (spec->sink.tmpfs.path)
+    if (spec->sink.tmpfs.path && !place)
         snprintf(load.result->path, sizeof(load.result->path), "%s", spec->sink.tmpfs.path);
     if (!progress) {
         own = sl_progress_new(spec->metadata.name ? spec->metadata.name : "model", "",

@@ -25,6 +25,20 @@ struct sl_load_result {
  */
 int sl_load_run(const struct sl_spec *spec, struct sl_cancel *cancel, struct sl_progress *progress,
                 struct sl_load_result *result, struct sl_err *err);
+/**
+ * Where a model goes, decided when its version and size are known but nothing is read: fill path,
+ * an absolute directory, or refuse (-1 with err). It runs on the load's thread, and once more where
+ * a load begins anew: the object changed, or a mirror is tried.
+ */
+struct sl_load_place {
+    int (*choose)(void *arg, const struct sl_plan *plan, char path[SL_PUBLISH_PATH_MAX],
+                  struct sl_err *err);
+    void *arg;
+};
+/** As sl_load_run, into the directory that place chooses instead of sink.tmpfs.path. */
+int sl_load_run_placed(const struct sl_spec *spec, const struct sl_load_place *place,
+                       struct sl_cancel *cancel, struct sl_progress *progress,
+                       struct sl_load_result *result, struct sl_err *err);
 void sl_load_result_json(struct sl_json *json, const struct sl_load_result *result,
                          const char *name);
 /** "verified by CRC32 (104 tensors), 1.38 GB/s": the summary line for people; text holds 512. */

@@ -165,6 +165,49 @@ bool sl_publish_is_current(struct sl_publish *publish, const struct sl_plan *pla
     return current;
 }
 
+static const char *surveyed_name(const void *arg, size_t i)
+{
+    return ((const struct sl_published *)arg)->files[i].name;
+}
+
+static void copy_text(const json_t *document, const char *key, char *text, size_t capacity)
+{
+    const char *value = sl_json_get_string(document, key);
+    snprintf(text, capacity, "%s", value ? value : "");
+}
+
+int sl_publish_survey(struct sl_publish *publish, struct sl_publish_facts *facts,
+                      struct sl_err *err)
+{
+    __attribute__((cleanup(sl_published_release))) struct sl_published published = {0};
+    sl_autobuf text = SL_BUF_INIT(READY_BYTES_MAX);
+    char stamp[65];
+    *facts = (struct sl_publish_facts){0};
+    if (sl_tree_read(publish->state_fd, SL_READY, &text, err) < 0 ||
+        sl_published_read(publish->state_fd, SL_MANIFEST, &published, err) < 0)
+        return sl_wrap(err, "'%s' holds no published model", publish->path);
+    if (sl_published_stamp(publish->root_fd, surveyed_name, &published, published.count, stamp,
+                           err) < 0)
+        return -1;
+    json_t *ready = sl_json_parse(sl_buf_string(&text), text.used, SL_READY, err);
+    if (!ready)
+        return -1;
+    bool same = is_text(ready, "identity", published.identity) && is_text(ready, "stamp", stamp);
+    json_decref(ready);
+    if (!same)
+        return sl_fail(err, SL_E_INTEGRITY, "the files in '%s' are not those that were published",
+                       publish->path);
+    copy_text(published.document, "name", facts->name, sizeof(facts->name));
+    copy_text(published.document, "uri", facts->uri, sizeof(facts->uri));
+    copy_text(published.document, "time", facts->time, sizeof(facts->time));
+    snprintf(facts->identity, sizeof(facts->identity), "%s", published.identity);
+    facts->files = published.count;
+    facts->tensors = json_array_size(json_object_get(published.document, "tensors"));
+    for (size_t i = 0; i < published.count; i++)
+        facts->bytes += published.files[i].bytes;
+    return 0;
+}
+
 static int give_file(int root_fd, const char *name, uint32_t owner, uint32_t group,
                      struct sl_err *err)
 {

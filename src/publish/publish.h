@@ -86,6 +86,19 @@ int sl_room_check(const char *path, uint64_t bytes, uint64_t already, struct sl_
 void sl_room_set_root(const char *root);
 void sl_room_json(struct sl_json *json, const struct sl_room *room);
 
+/** What is published in a directory. */
+struct sl_publish_facts {
+    char name[64], uri[512], identity[65], time[40]; /* of its manifest; "" where it lacks them */
+    uint64_t bytes, files, tensors;
+};
+/**
+ * Is a model published here, whole and untouched, whichever it is? Size, time and inode of every
+ * file are compared with what they were; no byte is read. SL_E_NOT_FOUND: nothing is published;
+ * SL_E_INTEGRITY, SL_E_FORMAT: something else is there.
+ */
+int sl_publish_survey(struct sl_publish *publish, struct sl_publish_facts *facts,
+                      struct sl_err *err);
+
 /** Read PATH/.sluice/manifest.json. json_decref() it. SL_E_NOT_FOUND if nothing is published. */
 json_t *sl_manifest_read(const char *path, struct sl_err *err);
 /**
