@@ -155,6 +155,8 @@ START_TEST(ways_are_named)
     struct sl_err err = SL_ERR_INIT;
     ck_assert_int_eq(sl_bench_parse_ways("load,network", ways, NULL), 0);
     ck_assert(ways[SL_BENCH_LOAD] && ways[SL_BENCH_NETWORK] && !ways[SL_BENCH_STORE]);
+    ck_assert_int_eq(sl_bench_parse_ways("memory", ways, NULL), 0);
+    ck_assert(ways[SL_BENCH_MEMORY] && !ways[SL_BENCH_LOAD]);
     ck_assert_int_eq(sl_bench_parse_ways("load,peer", ways, &err), -1);
     ck_assert_int_eq(sl_bench_parse_ways("net", ways, &err), -1);
     ck_assert_ptr_nonnull(strstr(err.message, "'net'"));

@@ -194,6 +194,29 @@ START_TEST(a_sweep_measures_every_setting_and_leaves_nothing)
 }
 END_TEST
 
+START_TEST(memory_that_is_there_is_filled_and_checked)
+{
+    struct sl_err err = SL_ERR_INIT;
+    memset(config.ways, 0, sizeof(config.ways));
+    config.ways[SL_BENCH_MEMORY] = true;
+    ck_assert_msg(sl_bench_run(&specs.items[0], &config, NULL, &result, &err) == 0, "%s",
+                  err.message);
+    ck_assert_uint_eq(result.point_count, 1); /* whatever is swept: as it comes */
+    ck_assert_uint_eq(result.points[0].runs, 2);
+    ck_assert_uint_eq(result.points[0].bytes, MODEL_BYTES);
+    ck_assert_double_gt(result.points[0].median, 0);
+    ck_assert(is_empty(scratch));
+    sl_plan_free(plan);
+    plan = NULL;
+    sl_specs_release(&specs);
+    sl_model_spec(&specs, sl_server_url(server, "/m.bin"), scratch,
+                  "verify: {sha256: {m.bin: '"
+                  "0123456789012345678901234567890123456789012345678901234567890123'}}\n");
+    ck_assert_int_eq(sl_bench_run(&specs.items[0], &config, NULL, &result, &err), -1);
+    ck_assert_int_eq(err.kind, SL_E_INTEGRITY);
+}
+END_TEST
+
 START_TEST(a_failing_load_ends_it_and_leaves_nothing)
 {
     struct sl_err err = SL_ERR_INIT;
@@ -331,6 +354,7 @@ START_TEST(every_failing_allocation_ends_it_in_order)
     config.rounds = 1;
     config.warmups = 0;
     config.range_count = config.connection_count = 1;
+    config.ways[SL_BENCH_MEMORY] = true;
     unsigned step = 1;
     for (unsigned nth = 1;; nth += step) {
         struct sl_err err = SL_ERR_INIT;
@@ -392,6 +416,7 @@ int main(void)
     tcase_add_loop_test(cases, an_answer_of_other_bytes_is_no_measure, 0, (int)SL_COUNT(faults));
     tcase_add_test(cases, cancellation_ends_a_stalled_network);
     tcase_add_test(cases, a_sweep_measures_every_setting_and_leaves_nothing);
+    tcase_add_test(cases, memory_that_is_there_is_filled_and_checked);
     tcase_add_test(cases, a_failing_load_ends_it_and_leaves_nothing);
     tcase_add_test(cases, a_folder_of_a_killed_benchmark_is_taken_over);
     tcase_add_test(cases, a_place_in_use_or_not_ours_is_refused);

@@ -24,6 +24,7 @@ struct sweep {
     struct sl_plan *plan;
     struct sl_bench_place place;
     struct sl_bench_target target;
+    struct sl_bench_memory *memory;  /* of one run into memory */
     struct sl_bench_sample *samples; /* of point p in round r at p * rounds + r */
     uint64_t *taken;                 /* samples of each point */
 };
@@ -39,8 +40,8 @@ static int add_point(struct sweep *sweep, enum sl_bench_way way, const char *cli
         .connections = connections,
         .bytes = way == SL_BENCH_NETWORK || way == SL_BENCH_STORE
                      ? sl_bench_work_bytes(sweep->plan, sweep->config->bytes)
-                 : way == SL_BENCH_LOAD ? sweep->plan->fetch_bytes
-                                        : sl_bench_work_bytes(sweep->plan, 0),
+                 : way == SL_BENCH_PEER ? sl_bench_work_bytes(sweep->plan, 0)
+                                        : sweep->plan->fetch_bytes,
     };
     snprintf(point.client, sizeof(point.client), "%s", client);
     return sl_bench_point_add(sweep->result, &point, err) ? 0 : -1;
@@ -54,8 +55,9 @@ static bool has_network(const struct sl_plan *plan, const char *kind)
 static int add_settings(struct sweep *sweep, bool network, struct sl_err *err)
 {
     const struct sl_bench_config *config = sweep->config;
-    if (config->ways[SL_BENCH_LOAD] && add_point(sweep, SL_BENCH_LOAD, "sluice", 0, 0, err) < 0)
-        return -1;
+    for (int way = SL_BENCH_LOAD; way <= SL_BENCH_MEMORY; way++)
+        if (config->ways[way] && add_point(sweep, (enum sl_bench_way)way, "sluice", 0, 0, err) < 0)
+            return -1;
     for (size_t c = 0; c < config->connection_count; c++)
         for (size_t r = 0; r < config->range_count; r++)
             for (int way = SL_BENCH_NETWORK; way <= SL_BENCH_LOAD; way++) {
@@ -130,6 +132,8 @@ static int run_way(struct sweep *sweep, const struct sl_bench_point *point, stru
     case SL_BENCH_STORE:
         return sl_bench_store(sweep->plan, point->range_bytes, point->connections, config->bytes,
                               err);
+    case SL_BENCH_MEMORY:
+        return sl_bench_memory_load(sweep->memory, sweep->spec, sweep->plan, sweep->cancel, err);
     default:
         return sl_bench_load(sweep->spec, sweep->place.run, point->range_bytes, point->connections,
                              sweep->cancel, err);
@@ -139,6 +143,10 @@ static int run_way(struct sweep *sweep, const struct sl_bench_point *point, stru
 static int run_own(struct sweep *sweep, const struct sl_bench_point *point,
                    struct sl_bench_sample *sample, struct sl_err *err)
 {
+    SL_AUTO(sl_bench_memory) memory = NULL;
+    if (point->way == SL_BENCH_MEMORY && !(memory = sl_bench_memory_new(sweep->plan, err)))
+        return -1;
+    sweep->memory = memory;
     struct sl_bench_meter *meter = sl_bench_meter_start(err);
     if (!meter)
         return -1;

@@ -24,10 +24,11 @@ enum sl_bench_way {
     SL_BENCH_NETWORK, /* ranges by recv() alone, thrown away */
     SL_BENCH_STORE,   /* the same ranges through the source layer, thrown away */
     SL_BENCH_LOAD,    /* a whole load: checked, published */
+    SL_BENCH_MEMORY,  /* the same into memory that is there, without publishing; only as it comes */
     SL_BENCH_PEER,    /* another program */
     SL_BENCH_WAY_COUNT
 };
-/** "network", "store", "load", "peer". */
+/** "network", "store", "load", "memory", "peer". */
 const char *sl_bench_way_name(enum sl_bench_way way);
 /** What people read: "network", "store", "sluice". */
 const char *sl_bench_way_title(enum sl_bench_way way);

@@ -24,6 +24,8 @@ static void label_of(const struct sl_bench_point *point, char text[64])
     char size[32], count[32];
     if (point->way == SL_BENCH_PEER)
         snprintf(text, 64, "%s", point->client);
+    else if (point->way == SL_BENCH_MEMORY)
+        snprintf(text, 64, "sluice, into memory");
     else if (!point->range_bytes && !point->connections)
         snprintf(text, 64, "sluice, as it comes");
     else
@@ -61,7 +63,8 @@ int sl_bench_bars(struct sl_buf *out, const struct sl_bench_result *result, bool
         put_bar(out, sl_bench_best(result, SL_BENCH_NETWORK), full, utf8, err) < 0 ||
         put_bar(out, sl_bench_best(result, SL_BENCH_STORE), full, utf8, err) < 0 ||
         put_bar(out, best == comes ? NULL : best, full, utf8, err) < 0 ||
-        put_bar(out, comes, full, utf8, err) < 0)
+        put_bar(out, comes, full, utf8, err) < 0 ||
+        put_bar(out, sl_bench_find(result, SL_BENCH_MEMORY, 0, 0), full, utf8, err) < 0)
         return -1;
     for (size_t i = 0; i < result->point_count; i++)
         if (result->points[i].way == SL_BENCH_PEER &&

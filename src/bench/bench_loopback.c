@@ -34,7 +34,7 @@ struct synthetic {
     struct sl_tensor tensors[TENSORS_MAX];
     const struct sl_tensor *pointers[TENSORS_MAX];
     struct sl_path_part paths[TENSORS_MAX];
-    char names[TENSORS_MAX][32];
+    char names[TENSORS_MAX][40];
     uint64_t shape[2];
     size_t count;
 };

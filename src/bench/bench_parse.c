@@ -10,7 +10,7 @@
 enum { START_SECONDS_MAX = 24 * 3600 };
 static const uint64_t RANGE_MIN = 64 * 1024, RANGE_MAX = UINT64_C(5) << 30;
 
-static const char *const way_names[] = {"network", "store", "load", "peer"};
+static const char *const way_names[] = {"network", "store", "load", "memory", "peer"};
 
 const char *sl_bench_way_name(enum sl_bench_way way)
 {
@@ -33,8 +33,8 @@ int sl_bench_parse_ways(const char *text, bool ways[SL_BENCH_WAY_COUNT], struct 
             way++;
         if (way == SL_BENCH_PEER)
             return sl_fail(err, SL_E_USAGE,
-                           "--measure: expected network, store, load or several of them with "
-                           "commas, not '%.60s'",
+                           "--measure: expected network, store, load, memory or several of them "
+                           "with commas, not '%.60s'",
                            text);
         ways[way] = true;
         at += bytes + (at[bytes] == ',');

@@ -51,6 +51,15 @@ int sl_bench_store(const struct sl_plan *plan, uint64_t range_bytes, unsigned co
 int sl_bench_load(const struct sl_spec *spec, const char *to, uint64_t range_bytes,
                   unsigned connections, struct sl_cancel *cancel, struct sl_err *err);
 
+/** Anonymous memory for all files of a plan, every page touched. */
+struct sl_bench_memory;
+struct sl_bench_memory *sl_bench_memory_new(const struct sl_plan *plan, struct sl_err *err);
+/** Read the plan into it, once. */
+int sl_bench_memory_load(struct sl_bench_memory *memory, const struct sl_spec *spec,
+                         const struct sl_plan *plan, struct sl_cancel *cancel, struct sl_err *err);
+void sl_bench_memory_free(struct sl_bench_memory *memory);
+SL_AUTO_DEFINE(sl_bench_memory)
+
 /* ---- bench_place.c: a folder for loads ------------------------------------------------------- */
 
 struct sl_bench_place {

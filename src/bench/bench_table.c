@@ -68,11 +68,11 @@ static bool is_first(const struct sl_bench_result *result, size_t number)
 {
     const struct sl_bench_point *point = &result->points[number];
     for (size_t i = 0; i < number; i++)
-        if (result->points[i].way != SL_BENCH_PEER &&
+        if (result->points[i].way < SL_BENCH_MEMORY &&
             result->points[i].range_bytes == point->range_bytes &&
             result->points[i].connections == point->connections)
             return false;
-    return point->way != SL_BENCH_PEER;
+    return point->way < SL_BENCH_MEMORY;
 }
 
 static int put_settings(struct sl_buf *out, const struct sl_bench_result *result,
@@ -92,7 +92,7 @@ static int put_settings(struct sl_buf *out, const struct sl_bench_result *result
     return 0;
 }
 
-/* ---- peers ---------------------------------------------------------------------------------- */
+/* ---- memory and peers, which choose for themselves ------------------------------------------ */
 
 static int put_peer(struct sl_buf *out, const struct sl_bench_result *result,
                     const struct sl_bench_point *point, struct sl_err *err)
@@ -101,7 +101,8 @@ static int put_peer(struct sl_buf *out, const struct sl_bench_result *result,
     if (point->median <= 0)
         return sl_buf_printf(out, err, "%-12s %s\n", point->client,
                              *point->why ? point->why : "not measured");
-    return sl_buf_printf(out, err, "%-12s %22s %8s %8s %7s %6s %9s %7s%s%s\n", point->client, "",
+    return sl_buf_printf(out, err, "%-12s %22s %8s %8s %7s %6s %9s %7s%s%s\n",
+                         point->way == SL_BENCH_MEMORY ? "into memory" : point->client, "",
                          sl_bench_rate_text(point->median, text[0]),
                          sl_bench_rate_text(point->best, text[1]),
                          figure("%.0f %%", sl_bench_spread(point) * 100, text[2]),
@@ -117,7 +118,7 @@ static int put_one(struct sl_buf *out, const struct sl_bench_result *result, boo
     if (put_head(out, result, err) < 0 || put_settings(out, result, err) < 0)
         return -1;
     for (size_t i = 0; i < result->point_count; i++)
-        if (result->points[i].way == SL_BENCH_PEER &&
+        if (result->points[i].way >= SL_BENCH_MEMORY &&
             put_peer(out, result, &result->points[i], err) < 0)
             return -1;
     return sl_buf_text(out, "\n", err) < 0 ? -1 : sl_bench_bars(out, result, utf8, err);

@@ -33,7 +33,8 @@ static const struct sl_option rows[] = {
               "numbers of connections to try, 1 to 256; 1..64 doubles", .value = "LIST"),
     SL_OPTION(bench_options, measure, STRING, "network,store,load",
               "what to measure: network is recv() alone, store our source layer without a "
-              "destination, load a whole load, checked and published",
+              "destination, load a whole load, checked and published, memory the same into memory "
+              "that is there",
               .value = "LIST"),
     SL_OPTION(bench_options, rounds, UINT, "5",
               "how often everything is measured, each setting once a round", .minimum = 1,
