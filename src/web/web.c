@@ -97,7 +97,10 @@ static uint64_t acked_bytes(int fd)
     return getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &bytes) < 0 ? 0 : info.tcpi_bytes_acked;
 }
 
-/* A reader of a file may take hours, but not by holding a place for nothing. */
+/*
+ * A reader of a file may take hours, but not by holding a place for nothing. What it takes is known
+ * to the kernel alone: the library sees no write succeed for as long as megabytes of buffer last.
+ */
 static bool takes_too_little(struct sl_web *web, struct connection *connection, uint64_t now)
 {
     if (connection->state != CONNECTION_STREAMING || !connection->file || connection->fd < 0 ||
@@ -184,6 +187,15 @@ static struct connection *connection_of(struct MHD_Connection *mhd)
     return info ? info->socket_context : NULL;
 }
 
+/*
+ * The library's own limit would end readers that are slow but alive, and leave the kernel with all
+ * that a dead one has not taken; so it is lifted while a file is sent.
+ */
+static void limit_library(struct MHD_Connection *mhd, unsigned seconds)
+{
+    MHD_set_connection_option(mhd, MHD_CONNECTION_OPTION_TIMEOUT, seconds);
+}
+
 void web_streams(const struct request *request, bool file)
 {
     struct sl_web *web = request->web;
@@ -191,6 +203,8 @@ void web_streams(const struct request *request, bool file)
     if (!connection)
         return;
     enter(web, connection, CONNECTION_STREAMING);
+    if (file)
+        limit_library(request->connection, 0);
     SL_LOCKED(&web->lock);
     connection->file = file;
     connection->judged_ns = connection->since_ns;
@@ -212,12 +226,14 @@ void web_bound_socket(const struct request *request, bool file)
 static void on_completed(void *arg, struct MHD_Connection *mhd, void **context,
                          enum MHD_RequestTerminationCode code)
 {
+    struct sl_web *web = arg;
     struct connection *connection = connection_of(mhd);
     (void)context;
-    (void)code;
     if (!connection)
         return;
-    enter(arg, connection, CONNECTION_READING);
+    if (code == MHD_REQUEST_TERMINATED_COMPLETED_OK)
+        limit_library(mhd, web->idle_seconds);
+    enter(web, connection, CONNECTION_READING);
 }
 
 /* ---- requests ------------------------------------------------------------------------------- */
