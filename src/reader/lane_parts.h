@@ -1,0 +1,54 @@
+/* A lane from inside: what the files that make it up share. lane.c moves it, window.c fills and
+ * lands its buffer, split.c gives parts of its range away, slow.c tells when its request is slow.
+ */
+#ifndef SL_LANE_PARTS_H
+#define SL_LANE_PARTS_H
+
+#include "reader_parts.h"
+#include "source.h"
+
+enum { SL_PAGE_BYTES = 4096 };
+
+struct sl_reader_lane {
+    struct sl_reader *reader;
+    struct sl_store *store; /* whose connection it is */
+    struct sl_fetch *fetch;
+    uint8_t *buffer;
+    bool busy;               /* with range */
+    struct sl_range range;   /* its end may come nearer: sl_reader_lane_split() */
+    unsigned hedges, wrongs; /* wrongs: how often its bytes did not open */
+    uint64_t fetch_end, started_ns;
+    size_t tooth_left;          /* of a comb: bytes of this request that have not come */
+    uint64_t got, moved_ns;     /* bytes of the range so far; when the last came */
+    uint64_t mark_got, mark_ns; /* where its rate is measured from */
+    unsigned lags;              /* how often in a row it was low */
+    bool backs_off;             /* the fetch waits to try again */
+    const struct sl_extent *first_extent, *extents_end; /* of the range */
+    const struct sl_extent *extent;                     /* the first that ends after `at` */
+    uint64_t at, window_end;     /* source positions; equal: no window is open */
+    size_t window_bytes, filled; /* of it in the buffer: all; those that came */
+    struct sl_place place;       /* memory not NULL: this window is read there */
+    bool again;                  /* from its end on, bytes came wrong */
+    bool formed;                 /* this window is decrypted, cut, cast, and waits to be written */
+    struct sl_landing landing;
+    struct sl_forming forming;
+};
+
+/** Of a range that is a comb, else NULL. */
+const struct sl_mapping *sl_lane_comb(const struct sl_reader_lane *lane);
+/** What [begin, end) of its range costs, in bytes; of a comb every tooth is a request. */
+uint64_t sl_lane_weight(const struct sl_reader_lane *lane, uint64_t begin, uint64_t end);
+/** The extent of the range that this place is within, NULL for a gap or a boundary. */
+const struct sl_extent *sl_lane_extent_around(const struct sl_reader_lane *lane, uint64_t place);
+/** From where on another lane must read: what changes on its way begins with its unit. */
+uint64_t sl_lane_unfinished(const struct sl_reader_lane *lane);
+/** Its pace is measured from here on. */
+void sl_lane_start_clock(struct sl_reader_lane *lane, uint64_t now_ns);
+
+/** Choose what the next window spans, and where it is read to. */
+int sl_lane_open_window(struct sl_reader_lane *lane, struct sl_err *err);
+/** It is full: land it. FULL: it is another thread's turn to write, and insist is not set. */
+enum sl_lane_state sl_lane_close_window(struct sl_reader_lane *lane, bool insist,
+                                        struct sl_err *err);
+
+#endif
