@@ -7,6 +7,8 @@ import json
 import os
 import re
 import signal
+import subprocess
+import sys
 import xml.etree.ElementTree
 
 from harness import ROOT, Skip, check, wait_for
@@ -199,6 +201,28 @@ def container_of(path):
 
 def bytes_of(text):
     return int(text[:-2]) << {"Mi": 20, "Gi": 30}[text[-2:]]
+
+
+@check()
+def bench_sums(h):
+    """The tables and drawings of e2e/bench are right, and docs/benchmarks.md is made of its results."""
+    done = subprocess.run([sys.executable, os.path.join(ROOT, "e2e", "bench", "selftest.py")], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout.splitlines()[-1]
+
+
+@check("nginx", "versitygw")
+def bench_beside_the_limit(h, nginx, store):
+    """One round of e2e/bench with sluice alone: results, table and drawing; a second run measures nothing again."""
+    out = os.path.join(h.directory("bench"), "race")
+    command = [os.path.join(ROOT, "e2e", "bench", "run"), "--program", h.program, "--rounds", "1", "--workloads", "w8http", "--clients", "sluice", "--out", out]
+    for again in (False, True):
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0 and "| sluice |" in done.stdout, done.stderr[-800:]
+        assert ("measured before" in done.stderr) == again, done.stderr[-300:]
+    well_formed_svg(os.path.join(out + "-some", "w8http.svg"))
+    with open(os.path.join(out + "-some", "results.csv"), newline="") as file:
+        assert [row["client"] for row in csv.DictReader(file)] == ["limit", "sluice"]
 
 
 @check("nginx")

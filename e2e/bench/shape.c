@@ -1,12 +1,16 @@
 /*
  * A distant server: every request is held back, every connection is paced.
  *
- *     shape LISTEN_PORT SERVER_PORT DELAY_MS BYTES_PER_SECOND
+ *     shape LISTEN_PORT SERVER_PORT DELAY_MS BYTES_PER_SECOND [STALL_EVERY STALL_MS COUNTERS]
  *
  * Both on 127.0.0.1. The first request of a connection waits twice DELAY_MS, as if it had to
  * connect first, each other one DELAY_MS; answers of a connection come at most at BYTES_PER_SECOND.
  * A connection is a thread; answers go through a pipe by splice(), so that the proxy costs little.
  * Clients must not send a request before the last answer has come.
+ *
+ * Every STALL_EVERY-th request (0: none) is held back for STALL_MS, in turn before its answer and
+ * in the middle of it. COUNTERS is a file of three 64-bit numbers: bytes sent to clients, requests,
+ * stalls.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -17,10 +21,12 @@
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
@@ -29,7 +35,10 @@ enum { PIPE_BYTES = 256 * 1024, PIECE_BYTES = 128 * 1024, STACK_BYTES = 256 * 10
 #define NS_PER_S 1000000000ull
 
 static uint16_t server_port;
-static uint64_t delay_ns, bytes_per_second;
+static uint64_t delay_ns, bytes_per_second, stall_every, stall_ns;
+static struct counters {
+    _Atomic uint64_t bytes, requests, stalls;
+} own_counters, *counters = &own_counters;
 
 static void fail(const char *what)
 {
@@ -68,19 +77,30 @@ static int socket_to(uint16_t port, int listens)
     return -1;
 }
 
+enum stall { NO_STALL, STALL_BEFORE, STALL_WITHIN };
+
+static enum stall stall_of(uint64_t request)
+{
+    if (!stall_every || request % stall_every != stall_every / 2)
+        return NO_STALL;
+    atomic_fetch_add(&counters->stalls, 1);
+    return request / stall_every % 2 ? STALL_WITHIN : STALL_BEFORE;
+}
+
 /* A request, or a part of one, goes on after its delay. 0 at the end. */
-static int pass_request(int client, int server, uint64_t wait_ns)
+static int pass_request(int client, int server, uint64_t wait_ns, enum stall *stall)
 {
     char data[65536];
     ssize_t got = recv(client, data, sizeof(data), 0);
     if (got <= 0)
         return 0;
-    sleep_until(now_ns() + wait_ns);
+    *stall = stall_of(atomic_fetch_add(&counters->requests, 1));
+    sleep_until(now_ns() + wait_ns + (*stall == STALL_BEFORE ? stall_ns : 0));
     return send(server, data, (size_t)got, MSG_NOSIGNAL) == got;
 }
 
 /* A piece of an answer, not before its time. 0 at the end. */
-static int pass_answer(int server, int client, int ends[2], uint64_t *free_ns)
+static int pass_answer(int server, int client, int ends[2], uint64_t *free_ns, enum stall *stall)
 {
     ssize_t got = splice(server, NULL, ends[1], NULL, PIECE_BYTES, SPLICE_F_MOVE);
     if (got <= 0)
@@ -95,7 +115,11 @@ static int pass_answer(int server, int client, int ends[2], uint64_t *free_ns)
         if (put <= 0)
             return 0;
         left -= put;
+        atomic_fetch_add(&counters->bytes, (uint64_t)put);
     }
+    if (*stall == STALL_WITHIN)
+        sleep_until(now_ns() + stall_ns);
+    *stall = NO_STALL;
     return 1;
 }
 
@@ -104,6 +128,7 @@ static void *serve(void *arg)
     int client = (int)(intptr_t)arg, server = socket_to(server_port, 0), ends[2] = {-1, -1},
         one = 1;
     uint64_t wait_ns = 2 * delay_ns, free_ns = 0;
+    enum stall stall = NO_STALL;
     int going = server >= 0 && pipe2(ends, O_CLOEXEC) == 0;
     if (going)
         (void)fcntl(ends[0], F_SETPIPE_SZ, PIPE_BYTES);
@@ -113,11 +138,11 @@ static void *serve(void *arg)
         if (poll(fds, 2, -1) < 0)
             break;
         if (fds[0].revents) {
-            going = pass_request(client, server, wait_ns);
+            going = pass_request(client, server, wait_ns, &stall);
             wait_ns = delay_ns;
         }
         if (going && fds[1].revents)
-            going = pass_answer(server, client, ends, &free_ns);
+            going = pass_answer(server, client, ends, &free_ns, &stall);
     }
     int fds[] = {client, server, ends[0], ends[1]};
     for (size_t i = 0; i < sizeof(fds) / sizeof(*fds); i++)
@@ -126,11 +151,29 @@ static void *serve(void *arg)
     return NULL;
 }
 
+static void *count_in(const char *path)
+{
+    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (fd < 0 || ftruncate(fd, sizeof(struct counters)) < 0)
+        fail(path);
+    void *memory = mmap(NULL, sizeof(struct counters), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (memory == MAP_FAILED)
+        fail(path);
+    close(fd);
+    return memory;
+}
+
 int main(int argc, char **argv)
 {
-    if (argc != 5) {
-        fprintf(stderr, "usage: shape LISTEN_PORT SERVER_PORT DELAY_MS BYTES_PER_SECOND\n");
+    if (argc != 5 && argc != 8) {
+        fprintf(stderr, "usage: shape LISTEN_PORT SERVER_PORT DELAY_MS BYTES_PER_SECOND "
+                        "[STALL_EVERY STALL_MS COUNTERS]\n");
         return 2;
+    }
+    if (argc == 8) {
+        stall_every = strtoull(argv[5], NULL, 10);
+        stall_ns = strtoull(argv[6], NULL, 10) * 1000000;
+        counters = count_in(argv[7]);
     }
     signal(SIGPIPE, SIG_IGN);
     server_port = (uint16_t)strtoul(argv[2], NULL, 10);

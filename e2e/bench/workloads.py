@@ -65,6 +65,14 @@ class Workload:
     def store(self, bench):
         return bench.distant_store() if self.place == "distant" else bench.store
 
+    def read_output(self, client, out, row):
+        """A Python peer says its own time: its start-up is given to it."""
+        for line in out.splitlines():
+            if line.startswith("SECONDS "):
+                row["seconds"] = float(line.split()[1])
+            if line.startswith("CPU "):
+                row["cpu"] = float(line.split()[1])
+
     # ---- the clients ------------------------------------------------------------------------
 
     def limit(self, bench, directory):
@@ -191,6 +199,66 @@ class Tensors(Workload):
         return ["limit", "sluice", "tensorizer", "tensorizer_4", "tensorizer_verify"]
 
 
+class Signed(Workload):
+    """The same object with a sidecar, checked by it and not checked at all."""
+
+    def make(self, bench):
+        super().make(bench)
+        self.path, _ = bench.big_signed()
+        bench.objects[self.prefix + self.files[0][0]] = (self.sha256[self.files[0][0]], self.bytes)
+
+    def load(self, bench, directory, sidecar):
+        return [bench.h.program, "load", f"{bench.nginx.http}/signed/{os.path.basename(self.path)}", "--to", directory, "--progress", "none",
+                "--set", f"verify.sidecar={sidecar}", *bench.sluice_flags], {}, None
+
+    def sluice(self, bench, directory):
+        return self.load(bench, directory, "require")
+
+    def sluice_bare(self, bench, directory):
+        return self.load(bench, directory, "off")
+
+    def check(self, directory, hashed):
+        path = os.path.join(directory, os.path.basename(self.path))
+        assert os.path.getsize(path) == self.bytes, "not the object's length"
+        assert not hashed or sha256_file(path) == self.sha256[self.files[0][0]], "wrong bytes"
+
+    def clients(self):
+        return ["sluice", "sluice_bare"]
+
+
+class Connections64(Workload):
+    """64 connections, however little they help here: for the memory."""
+
+    def sluice(self, bench, directory):
+        command, env, stdin = super().sluice(bench, directory)
+        return [*command, "--connections", "64"], env, stdin
+
+    def clients(self):
+        return ["sluice"]
+
+
+class Faulted(Workload):
+    """Into memory that is there: everything of a load but new pages and publishing, by `sluice bench --measure memory`."""
+
+    def sluice(self, bench, directory):
+        os.mkdir(directory)
+        return [bench.h.program, "bench", f"{self.origin(bench)}/{self.prefix}{self.files[0][0]}", "--measure", "memory", "--rounds", "1", "--warmups", "0",
+                "--peers", "none", "--to", directory, "--json", "--log-level", "error"], {}, None
+
+    def read_output(self, client, out, row):
+        result = json.loads(next(line for line in out.splitlines() if line.startswith('{"sluice_bench"')))
+        (point,) = (point for point in result["points"] if point["way"] == "memory")
+        row["seconds"] = point["bytes"] / point["best_bytes_per_second"]
+        row["cpu"] = point["cpu_seconds_per_gb"] * point["bytes"] / 1e9
+        row["anon_bytes"] = 0  # the destination itself is anonymous memory
+
+    def check(self, directory, hashed):
+        pass  # nothing is left; its bytes are checked by the program's own tests
+
+    def clients(self):
+        return ["limit", "sluice"]
+
+
 def small_file(path, size):
     with open(path, "wb") as file:
         file.write(os.urandom(size))
@@ -217,6 +285,10 @@ def all_workloads():
         Workload("w7s3", f"512 MiB object, S3, {far}", "s3", "half/", half, 32, place="distant"),
         Workload("w7shards", f"24 objects of 100 MB, S3 prefix, {far}", "s3", "shards/", shards, 32, place="distant"),
         Workload("w7small", f"2,005 objects of 64 KiB, S3 prefix, {far}", "s3", "many/", many, 64, 0, place="distant"),
+        Faulted("faulted", "2 GiB object, HTTP (nginx), into memory already faulted in", "http", "big/", gib2),
+        Signed("sidecar", "2 GiB object, HTTP (nginx), checked by its sidecar and not at all", "http", "big/", gib2),
+        Connections64("m64big", "2 GiB object, HTTP (nginx), 64 connections", "http", "big/", gib2),
+        Connections64("m64half", "512 MiB object, HTTP (nginx), 64 connections", "http", "half/", half),
         Workload("w8http", "1 MB object, cold process, HTTP (nginx)", "http", "tiny/", [("model.safetensors", 1 << 20)]),
         Workload("w8s3", "1 MB object, cold process, S3 (versitygw)", "s3", "tiny/", [("model.safetensors", 1 << 20)]),
     )}
