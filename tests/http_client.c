@@ -16,7 +16,7 @@ enum { BODY_BYTES_MAX = 256 << 20 };
 int http_connect(unsigned port)
 {
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
-    struct timeval patience = {10, 0};
+    struct timeval patience = {60, 0};
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (fd < 0)

@@ -28,7 +28,7 @@ enum {
     REQUESTS_MAX = 16384,
     CONNECTIONS_MAX = 4096,
     STEPS_MAX = 64,
-    SLOW_MS = 500, /* a connection that looks every 250 ms sees it */
+    SLOW_MS = 800, /* a connection that looks every 250 ms sees it */
     TRICKLE_MS = 20
 };
 

@@ -320,7 +320,7 @@ START_TEST(a_signal_ends_a_server)
         (const char *const[]){"share", "/usr/include", "--listen", "127.0.0.1:0", NULL}, err_path,
         err_path);
     char text[256] = "";
-    for (int i = 0; i < 500 && !strstr(text, "127.0.0.1"); i++) {
+    for (int i = 0; i < 6000 && !strstr(text, "127.0.0.1"); i++) {
         usleep(10000);
         ck_assert_int_ge(pread(fd, text, sizeof(text) - 1, 0), 0);
     }
@@ -337,7 +337,7 @@ static void wait_until_asleep(pid_t pid)
 {
     char path[64], text[256];
     snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
-    for (int i = 0; i < 1000; i++) {
+    for (int i = 0; i < 6000; i++) {
         int fd = open(path, O_RDONLY | O_CLOEXEC);
         ssize_t bytes = read(fd, text, sizeof(text) - 1);
         close(fd);

@@ -258,7 +258,7 @@ START_TEST(sigterm_ends_it_with_143_and_leaves_nothing)
     uint64_t begin = sl_now_ns();
     kill(pid, SIGTERM);
     ck_assert_int_eq(wait_sluice(pid), 143);
-    ck_assert_uint_lt(sl_now_ns() - begin, 2 * SL_NS_PER_S);
+    ck_assert_uint_lt(sl_now_ns() - begin, 20 * SL_NS_PER_S); /* long before a stall is one */
     ck_assert_uint_eq(count_names(), before);
     sl_server_stop(server);
     free(data);

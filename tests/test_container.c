@@ -211,7 +211,7 @@ START_TEST(a_sidecar_is_started_when_published_and_ends_well)
     uint64_t begin = sl_now_ns();
     kill(pid, SIGTERM);
     ck_assert_int_eq(wait_sluice(pid), 0);
-    ck_assert_uint_lt(sl_now_ns() - begin, SL_NS_PER_S);
+    ck_assert_uint_lt(sl_now_ns() - begin, 10 * SL_NS_PER_S);
     close(fd);
     sl_server_stop(server);
     free(noise);

@@ -111,7 +111,7 @@ START_TEST(a_slow_request_is_sent_again)
         pthread_join(threads[i], NULL);
     for (size_t i = 0; i < SL_COUNT(slow_steps); i++) {
         must_be_right(&scenes[i]);
-        ck_assert_msg(scenes[i].seconds < 10, "step %zu took %.1f s", i, scenes[i].seconds);
+        ck_assert_msg(scenes[i].seconds < 25, "step %zu took %.1f s", i, scenes[i].seconds);
         ck_assert_uint_ge(sl_server_request_count(scenes[i].server), RANGES + 2);
         ck_assert_uint_le(sl_server_request_count(scenes[i].server), RANGES + 5);
         close_scene(&scenes[i]);
@@ -142,8 +142,8 @@ static bool watch(const struct sl_server_request *request, struct sl_server_repl
 }
 
 /* The last range of every connection stalls: that is the link, and time-outs are there for it. The
- * next request is the first try again. Returns the requests that were sent again before. */
-static uint64_t hedges_of_slow_link(enum sl_fault fault)
+ * next request is the first try again. Was none sent again before, and nothing sent but those? */
+static bool is_patient(enum sl_fault fault)
 {
     struct watch then = {.at = RANGES + 2, .hedges = 99};
     struct scene scene = {.connections = 4, .threads = 2, .stall_seconds = 2};
@@ -153,20 +153,19 @@ static uint64_t hedges_of_slow_link(enum sl_fault fault)
     SL_SCRIPT(scene.server, {.first = RANGES - 2, .last = RANGES + 1, .fault = fault, .after = 9});
     load_scene(&scene);
     must_be_right(&scene);
-    if (then.hedges == before)
-        ck_assert_uint_eq(sl_server_request_count(scene.server), RANGES + 1 + 4);
+    unsigned requests = sl_server_request_count(scene.server);
     close_scene(&scene);
-    return then.hedges - before;
+    return then.hedges == before && requests == RANGES + 1 + 4;
 }
 
 /* Where the machine stops one of the threads, the others seem to do well: it may try again. */
 START_TEST(a_slow_link_sends_nothing_again)
 {
-    enum { TRIES = 3 };
-    uint64_t hedges = 1;
-    for (int i = 0; i < TRIES && hedges; i++)
-        hedges = hedges_of_slow_link(_i ? SL_FAULT_TRICKLE : SL_FAULT_STALL);
-    ck_assert_uint_eq(hedges, 0);
+    enum { TRIES = 5 };
+    bool patient = false;
+    for (int i = 0; i < TRIES && !patient; i++)
+        patient = is_patient(_i ? SL_FAULT_TRICKLE : SL_FAULT_STALL);
+    ck_assert(patient);
 }
 END_TEST
 
@@ -194,7 +193,7 @@ START_TEST(a_lone_connection_helps_itself)
     SL_SCRIPT(scene.server, {.first = RANGES + 1, .fault = SL_FAULT_STALL, .after = 1000});
     load_scene(&scene);
     must_be_right(&scene);
-    ck_assert(scene.seconds > 2.5 && scene.seconds < 10);
+    ck_assert(scene.seconds > 2.5 && scene.seconds < 25);
     ck_assert_uint_eq(sl_server_request_count(scene.server), RANGES + 2);
     close_scene(&scene);
 }
@@ -243,7 +242,7 @@ START_TEST(cancellation_ends_a_load_that_is_helped_out)
     load_scene(&scene);
     ck_assert_int_eq(scene.failed, -1);
     ck_assert_int_eq(scene.err.kind, SL_E_CANCELED);
-    ck_assert(scene.seconds < 10);
+    ck_assert(scene.seconds < 25); /* a stall takes 30 */
     close_scene(&scene);
     sl_cancel_free(scene.cancel);
 }
@@ -272,7 +271,7 @@ START_TEST(an_idle_thread_takes_over_from_another)
     sl_made_check(made, SL_HASH_CRC32, large, 0, BYTES, 0, 0, data);
     load_made(&scene, made);
     must_be_right(&scene);
-    ck_assert(scene.seconds < 10);
+    ck_assert(scene.seconds < 25); /* a stall takes 30 */
     ck_assert_uint_gt(sl_server_request_count(scene.server), 5);
     sl_made_free(made);
     sl_server_stop(scene.server);

@@ -9,7 +9,7 @@
 #include "range_blob.h"
 
 static struct sl_server *server, *other;
-static const struct sl_source_config plain = {.attempts = 2, .stall_seconds = 2};
+static const struct sl_source_config plain = {.attempts = 2, .stall_seconds = 20};
 
 static void setup(void)
 {
@@ -486,7 +486,7 @@ START_TEST(tls_needs_a_certificate_that_is_trusted)
     ck_assert_uint_eq(sl_server_connection_count(secure), 1);
 
     struct sl_tls_options tls = {.ca_file = (char *)sl_server_ca(secure), .verify = true};
-    struct sl_source_config config = {.tls = &tls, .attempts = 2, .stall_seconds = 2};
+    struct sl_source_config config = {.tls = &tls, .attempts = 2, .stall_seconds = 20};
     int result = sl_read_blob(url, &config, 1000, 300000, &err);
     ck_assert_msg(result == 0, "%s", err.message);
     ck_assert_uint_eq(sl_server_connection_count(secure), 2);

@@ -19,7 +19,7 @@
 static int listener;
 static char url[64];
 static struct sl_exchange *exchange;
-static const struct sl_connect config = {.stall_seconds = 5, .connect_seconds = 1};
+static const struct sl_connect config = {.stall_seconds = 20, .connect_seconds = 1};
 
 /* A name server that does not answer for one name, tells of two addresses for another, and leads a
  * third to where clouds keep keys. */
@@ -76,7 +76,7 @@ static void until_readable(int fd)
 {
     struct sl_err err = SL_ERR_INIT;
     struct pollfd peer = {fd, POLLIN, 0};
-    for (int i = 0; i < 600 && poll(&peer, 1, 10) == 0; i++)
+    for (int i = 0; i < 3000 && poll(&peer, 1, 10) == 0; i++)
         ck_assert_msg(sl_exchange_head(exchange, &err) == SL_FETCH_WAIT, "%s", err.message);
     ck_assert_msg(peer.revents & POLLIN, "nothing came");
 }
@@ -140,7 +140,7 @@ static void assert_gives_up(const char *at, const char *says)
     const struct sl_request request = {.method = "GET", .url = at};
     uint64_t started_ns = sl_now_ns();
     ck_assert_int_eq(sl_exchange_simple(exchange, &request, 100, &answer, &err), -1);
-    ck_assert_uint_lt(sl_now_ns() - started_ns, 4 * SL_NS_PER_S);
+    ck_assert_uint_lt(sl_now_ns() - started_ns, 8 * SL_NS_PER_S); /* not the usual 10 */
     ck_assert_int_eq(err.kind, SL_E_NET);
     ck_assert_msg(strstr(err.message, says) != NULL, "%s", err.message);
 }
@@ -207,7 +207,7 @@ static int make_silent_address(int waiting[4])
 
 START_TEST(a_silent_address_among_two_is_left_before_the_time_to_connect)
 {
-    static const struct sl_connect patient = {.stall_seconds = 5, .connect_seconds = 4};
+    static const struct sl_connect patient = {.stall_seconds = 60, .connect_seconds = 10};
     struct sl_err err = SL_ERR_INIT;
     struct sl_request request = {.method = "GET"};
     int waiting[4], silent = make_silent_address(waiting);
@@ -219,7 +219,7 @@ START_TEST(a_silent_address_among_two_is_left_before_the_time_to_connect)
     ck_assert_int_eq(sl_exchange_start(exchange, &request, &err), 0);
     uint64_t began_ns = sl_now_ns();
     int peer = accept_request();
-    ck_assert_uint_lt(sl_now_ns() - began_ns, 4 * SL_NS_PER_S);
+    ck_assert_uint_lt(sl_now_ns() - began_ns, 9 * SL_NS_PER_S);
     say(peer, "HTTP/1.1 204 OK\r\n\r\n");
     assert_head();
     ck_assert_int_eq(sl_exchange_status(exchange), 204);
@@ -279,7 +279,7 @@ int main(void)
     Suite *suite = suite_create("link");
     TCase *tcase = tcase_create("raw");
     tcase_add_checked_fixture(tcase, setup, teardown);
-    tcase_set_timeout(tcase, 10);
+    tcase_set_timeout(tcase, 60);
     tcase_add_test(tcase, stray_bytes_are_not_taken_for_the_next_answer);
     tcase_add_test(tcase, a_port_that_is_silent_to_tls_is_given_up);
     tcase_add_test(tcase, a_silent_name_server_holds_nobody_up);

@@ -337,7 +337,7 @@ static void read_until(int from, const char *text, char *all, size_t capacity)
     size_t used = strlen(all);
     while (!strstr(all, text)) {
         struct pollfd wait = {from, POLLIN, 0};
-        ck_assert_msg(poll(&wait, 1, 10000) == 1, "'%s' never came, but '%s'", text, all);
+        ck_assert_msg(poll(&wait, 1, 60000) == 1, "'%s' never came, but '%s'", text, all);
         ssize_t got = read(from, all + used, capacity - used - 1);
         ck_assert_int_gt(got, 0);
         used += (size_t)got;

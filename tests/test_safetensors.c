@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include "buf.h"
 #include "golden.h"
@@ -297,10 +298,10 @@ START_TEST(a_hundred_thousand_tensors_take_two_requests)
     uint8_t *data = many_tensors(100000, &bytes);
     struct golden_open open;
     struct sl_err err = SL_ERR_INIT;
-    uint64_t begin = sl_now_ns();
+    clock_t begin = clock();
     ck_assert_msg(golden_index(&open, "x.safetensors", data, bytes, &err) == 0, "%s", err.message);
-    uint64_t took_ms = (sl_now_ns() - begin) / SL_NS_PER_MS;
-    ck_assert_uint_lt(took_ms, 5000); /* 0.1 s here; sanitizers and busy machines take longer */
+    double took = (double)(clock() - begin) / CLOCKS_PER_SEC;
+    ck_assert_double_lt(took, 10); /* of processor time: 0.1 s here, sanitizers take longer */
     uint64_t object_bytes, requests, read_bytes;
     sl_index_counts(open.index, &object_bytes, &requests, &read_bytes);
     ck_assert_uint_eq(requests, 2);

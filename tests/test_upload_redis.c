@@ -14,7 +14,7 @@
 enum { BLOCK_BYTES = 300000, TENSOR_BYTES = 1000000 };
 
 static struct sl_redis_server *server;
-static const struct sl_source_config source = {.attempts = 2, .stall_seconds = 1};
+static const struct sl_source_config source = {.attempts = 2, .stall_seconds = 20};
 static const struct made_tensor tensors[] = {
     {"w 0\n", 4, TENSOR_BYTES}, {"empty", 5, 0}, {"w1", 2, TENSOR_BYTES + 1}, {"last", 4, 0}};
 static uint8_t *model;

@@ -52,7 +52,7 @@ static int begin(const char *path)
     snprintf(request, sizeof(request), "GET %s HTTP/1.1\r\nHost: t\r\n\r\n", path);
     ck_assert_int_eq(http_send(fd, request), 0);
     struct pollfd begun = {fd, POLLIN, 0};
-    ck_assert_int_eq(poll(&begun, 1, 10000), 1);
+    ck_assert_int_eq(poll(&begun, 1, 60000), 1);
     return fd;
 }
 
