@@ -130,7 +130,12 @@ static int set_number(const struct sl_option *row, uint64_t *value, const char *
         *value = SL_AUTO_VALUE;
         return 0;
     }
-    if (row->type == SL_OPTION_BYTES) {
+    if (row->type == SL_OPTION_RATE) {
+        if (sl_parse_rate(text, &number) < 0)
+            return sl_fail(err, SL_E_USAGE,
+                           "expected a rate such as 500MB/s, 2GiB/s or 16Gbit/s, not '%.64s'",
+                           text);
+    } else if (row->type == SL_OPTION_BYTES) {
         if (sl_parse_bytes(text, &number) < 0)
             return sl_fail(err, SL_E_USAGE,
                            "expected a size such as 4096, 64Mi or 1.5GiB%s, not '%.64s'",
@@ -242,6 +247,7 @@ static int set_value(const struct sl_option *row, void *values, const char *text
         return set_string(row, &AT(char *, row, values), text, err);
     case SL_OPTION_UINT:
     case SL_OPTION_BYTES:
+    case SL_OPTION_RATE:
         return set_number(row, &AT(uint64_t, row, values), text, err);
     case SL_OPTION_CHOICE:
         return set_choice(row, &AT(int, row, values), text, err);

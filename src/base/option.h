@@ -19,6 +19,7 @@ enum sl_option_type {
     SL_OPTION_STRING,  /* char *; NULL when unset and the default is "" */
     SL_OPTION_UINT,    /* uint64_t; "auto" is SL_AUTO_VALUE where the default is "auto" */
     SL_OPTION_BYTES,   /* uint64_t; 64Mi, 1.5GiB, 8M, plain bytes; "auto" as above */
+    SL_OPTION_RATE,    /* uint64_t, bytes/s: 2GB/s, 500MiB/s, 16Gbit/s, 10Gbps, plain bytes/s */
     SL_OPTION_CHOICE,  /* int: index into `choices`, "a|b|c" */
     SL_OPTION_LIST,    /* struct sl_list: strings */
     SL_OPTION_MAP,     /* struct sl_map: string to string */
@@ -155,5 +156,7 @@ const char *sl_nearest(const char *word, const char *const *candidates, size_t c
 
 /** 64Mi, 8MB, 1.5GiB, 4096; -1 if it is no size. */
 int sl_parse_bytes(const char *text, uint64_t *bytes);
+/** Bytes in a second: a size with "/s" or without, or bits: "16Gbit/s", "10Gbps". */
+int sl_parse_rate(const char *text, uint64_t *bytes);
 
 #endif

@@ -62,6 +62,8 @@ const char *sl_option_value_name(const struct sl_option *row)
         return sl_option_takes_auto(row) ? "NUMBER|auto" : "NUMBER";
     case SL_OPTION_BYTES:
         return sl_option_takes_auto(row) ? "SIZE|auto" : "SIZE";
+    case SL_OPTION_RATE:
+        return "RATE";
     case SL_OPTION_CHOICE:
         return row->choices;
     case SL_OPTION_LIST:
@@ -145,4 +147,27 @@ int sl_parse_bytes(const char *text, uint64_t *bytes)
         return -1;
     uint64_t part = (uint64_t)((__uint128_t)fraction * unit / scale);
     return __builtin_add_overflow(whole, part, bytes) || *bytes == SL_AUTO_VALUE ? -1 : 0;
+}
+
+int sl_parse_rate(const char *text, uint64_t *bytes)
+{
+    static const struct {
+        const char *text;
+        unsigned divisor;
+    } units[] = {{"bit/s", 8}, {"bps", 8}, {"/s", 1}, {"", 1}};
+    char number[64];
+    size_t used = strlen(text), unit = 0, suffix;
+    for (; suffix = strlen(units[unit].text), suffix; unit++)
+        if (used > suffix && strcmp(text + used - suffix, units[unit].text) == 0)
+            break;
+    used -= suffix;
+    if (used >= sizeof(number))
+        return -1;
+    memcpy(number, text, used);
+    number[used] = 0;
+    bool bits = units[unit].divisor > 1;
+    if (sl_parse_bytes(number, bytes) < 0 || (bits && used && number[used - 1] == 'B'))
+        return -1;
+    *bytes /= units[unit].divisor;
+    return 0;
 }

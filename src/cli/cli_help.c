@@ -82,7 +82,7 @@ static int paragraphs(struct sl_buf *out, const char *text, struct sl_err *err)
 static int describe_bounds(const struct sl_option *row, struct sl_buf *out, struct sl_err *err)
 {
     char low[32], high[32];
-    if (!row->maximum)
+    if (!row->maximum || row->type == SL_OPTION_RATE)
         return 0;
     if (row->type == SL_OPTION_BYTES)
         return sl_buf_printf(out, err, "; %s to %s", sl_exact_bytes(row->minimum, low),

@@ -42,6 +42,9 @@ void sl_load_source_config(const struct sl_spec *spec, struct sl_cancel *cancel,
                                         .redis = &spec->source.redis,
                                         .stall_seconds = (unsigned)spec->readers.stall_seconds,
                                         .attempts = (unsigned)spec->readers.attempts,
+                                        .host_connections =
+                                            sl_spec_host_connections(&spec->readers),
+                                        .bandwidth = spec->readers.bandwidth,
                                         .cancel = cancel,
                                         .progress = progress};
 }

@@ -5,6 +5,7 @@
  */
 #include "metrics.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdatomic.h>
@@ -100,13 +101,36 @@ static int write_row(struct sl_buf *out, int openmetrics, unsigned row, struct s
     return sl_buf_printf(out, err, "%s %" PRId64 "\n", rows[row].name, value);
 }
 
+enum { WRITERS_MAX = 4 };
+static struct {
+    pthread_mutex_t mutex;
+    int (*items[WRITERS_MAX])(struct sl_buf *out, int openmetrics, struct sl_err *err);
+    unsigned count;
+} writers = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+
+void sl_metrics_add_writer(int (*write)(struct sl_buf *out, int openmetrics, struct sl_err *err))
+{
+    SL_LOCKED(&writers.mutex);
+    assert(writers.count < WRITERS_MAX);
+    writers.items[writers.count++] = write;
+}
+
+static int write_more(struct sl_buf *out, int openmetrics, struct sl_err *err)
+{
+    SL_LOCKED(&writers.mutex);
+    for (unsigned i = 0; i < writers.count; i++)
+        if (writers.items[i](out, openmetrics, err) < 0)
+            return -1;
+    return 0;
+}
+
 int sl_metrics_write(struct sl_buf *out, int openmetrics, struct sl_err *err)
 {
     for (unsigned row = 0; row < SL_METRIC_COUNT; row++)
         if (write_row(out, openmetrics, row, err) < 0)
             return sl_wrap(err, "metrics");
     if (sl_metrics_write_process(out, openmetrics, err) < 0 ||
-        sl_metrics_write_loads(out, openmetrics, err) < 0)
+        sl_metrics_write_loads(out, openmetrics, err) < 0 || write_more(out, openmetrics, err) < 0)
         return sl_wrap(err, "metrics");
     return openmetrics ? sl_buf_text(out, "# EOF\n", err) : 0;
 }

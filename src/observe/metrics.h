@@ -27,4 +27,7 @@ uint64_t sl_metric_get(enum sl_metric metric);
  */
 int sl_metrics_write(struct sl_buf *out, int openmetrics, struct sl_err *err);
 
+/** More families, written behind those of metrics.def: at most 4 writers, each set once. */
+void sl_metrics_add_writer(int (*write)(struct sl_buf *out, int openmetrics, struct sl_err *err));
+
 #endif

@@ -8,7 +8,9 @@
 #include <poll.h>
 #include <pthread.h>
 
+#include "exchange.h"
 #include "fetch.h"
+#include "host.h"
 #include "source.h"
 
 enum { SL_IDLE_LANES_MAX = 64, SL_SCHEME_BYTES = 16 };
@@ -32,7 +34,10 @@ struct sl_store {
         unsigned lane_count;
         uint64_t first_byte_ns; /* the shortest so far, 0: none */
     } locked;
+    struct sl_store *next; /* of all that are open */
 };
+/** How connections of a store are made; borrowed from it. */
+struct sl_connect sl_store_connect(const struct sl_store *store);
 /** A request was answered after so long. */
 void sl_store_note_first_byte(struct sl_store *store, uint64_t ns);
 
@@ -87,6 +92,8 @@ struct sl_backend {
                      uint64_t *deadline_ns);
     /** Drop the request and its connection. */
     void (*lane_abort)(struct sl_lane *lane);
+    /** Whether it has a connection to this host. NULL: it has none to any. */
+    bool (*lane_leads_to)(const struct sl_lane *lane, const struct sl_host *host);
     /**
      * Before a retry of a failure that is not retryable by its kind: true if something was done
      * about it (credentials refreshed, redirect resolved again, region learned) and the request is

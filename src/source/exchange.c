@@ -45,6 +45,8 @@ void sl_exchange_free(struct sl_exchange *exchange)
 {
     if (!exchange)
         return;
+    if (exchange->link)
+        sl_exchange_abort(exchange);
     sl_link_free(exchange->link);
     sl_buf_release(&exchange->out);
     free(exchange->route);
@@ -54,6 +56,11 @@ void sl_exchange_free(struct sl_exchange *exchange)
     free(exchange->in);
     free(exchange->head_text);
     free(exchange);
+}
+
+bool sl_exchange_leads_to(const struct sl_exchange *exchange, const struct sl_host *host)
+{
+    return sl_link_leads_to(exchange->link, host);
 }
 
 struct sl_cancel *sl_exchange_cancel(const struct sl_exchange *exchange)
@@ -190,11 +197,13 @@ static int start(struct sl_exchange *exchange, const struct sl_request *request,
         return -1;
 
     bool same = exchange->route && strcmp(exchange->route, route) == 0;
-    bool reuse = same && exchange->phase == SL_X_DRAINED && sl_link_idle(exchange->link);
+    bool reuse = same && exchange->phase == SL_X_DRAINED && sl_link_idle(exchange->link) &&
+                 !sl_link_is_past(exchange->link);
     exchange->answered = exchange->wanted = false;
     exchange->interim = 0;
     exchange->streamed = 0;
-    exchange->away_ns = 0;
+    exchange->away_ns = exchange->came = exchange->absent_ns = 0;
+    exchange->pace.turn_ns = 0;
     free(exchange->route);
     exchange->route = sl_steal(&route);
     if (!reuse)
@@ -220,8 +229,23 @@ int sl_exchange_start(struct sl_exchange *exchange, const struct sl_request *req
     return -1;
 }
 
+/* How fast the answer was, for choosing among the addresses of a host. */
+void sl_exchange_note_answer(struct sl_exchange *exchange, bool whole)
+{
+    uint64_t ns = sl_now_ns() - exchange->asked_ns;
+    if (exchange->away_ns)
+        ns -= SL_MIN(sl_now_ns() - exchange->away_ns, ns);
+    ns -= SL_MIN(exchange->absent_ns, ns);
+    if (whole && exchange->head.status >= 500)
+        sl_link_note_trouble(exchange->link);
+    else
+        sl_link_note_answer(exchange->link, exchange->came, ns, whole);
+}
+
 void sl_exchange_abort(struct sl_exchange *exchange)
 {
+    if (exchange->phase == SL_X_HEAD || exchange->phase == SL_X_BODY)
+        sl_exchange_note_answer(exchange, false);
     sl_link_close(exchange->link);
     exchange->in_begin = exchange->in_end = 0;
     exchange->pending.kind = SL_OK;
@@ -239,8 +263,11 @@ static unsigned stall_seconds(const struct sl_exchange *exchange)
 /* The caller came back: the time that it was away was not the server's. */
 void sl_exchange_enter(struct sl_exchange *exchange)
 {
-    if (exchange->away_ns)
-        exchange->window_ns += sl_now_ns() - exchange->away_ns;
+    if (!exchange->away_ns)
+        return;
+    uint64_t ns = sl_now_ns() - exchange->away_ns;
+    exchange->window_ns += ns;
+    exchange->absent_ns += ns;
     exchange->away_ns = 0;
 }
 
@@ -255,6 +282,8 @@ void sl_exchange_progress(struct sl_exchange *exchange, size_t bytes)
 
 enum sl_fetch_state sl_exchange_fail(struct sl_exchange *exchange)
 {
+    if (exchange->phase > SL_X_CONNECTING && exchange->phase < SL_X_DRAINED)
+        sl_link_note_trouble(exchange->link);
     sl_exchange_abort(exchange);
     return SL_FETCH_FAILED;
 }
@@ -483,6 +512,10 @@ int sl_exchange_poll(struct sl_exchange *exchange, struct pollfd fds[SL_FETCH_PO
 {
     if (exchange->phase == SL_X_IDLE || exchange->phase == SL_X_DRAINED) {
         *deadline_ns = 0;
+        return 0;
+    }
+    if (exchange->phase == SL_X_BODY && exchange->pace.turn_ns) {
+        *deadline_ns = exchange->pace.turn_ns;
         return 0;
     }
     bool offered = exchange->phase == SL_X_STREAM && !exchange->wanted;

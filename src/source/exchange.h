@@ -19,9 +19,12 @@ enum { SL_HEADERS_BYTES_MAX = 64 * 1024 };
 struct sl_connect {
     const struct sl_tls_options *tls; /* NULL: system store, verify */
     struct sl_cancel *cancel;
-    unsigned stall_seconds;   /* 0: 30; also bounds connecting and waiting for the answer's head */
-    unsigned connect_seconds; /* 0: 10 */
-    bool direct;              /* never through a proxy: metadata services */
+    unsigned stall_seconds;    /* 0: 30; also bounds connecting and waiting for the answer's head */
+    unsigned connect_seconds;  /* 0: 10 */
+    bool direct;               /* never through a proxy: metadata services */
+    const void *owner;         /* whose load it serves: places at a host are shared among loads */
+    unsigned host_connections; /* of this process to one host; 0: any number */
+    uint64_t bandwidth;        /* bytes/s of all loads of the process; 0: no limit */
     struct sl_cancel *stop; /* ends sl_exchange_simple() as cancel does: the caller's own reason */
 };
 
@@ -85,6 +88,9 @@ enum sl_fetch_state sl_exchange_body(struct sl_exchange *exchange, void *data, s
 int sl_exchange_poll(struct sl_exchange *exchange, struct pollfd fds[SL_FETCH_POLL_MAX],
                      uint64_t *deadline_ns);
 void sl_exchange_abort(struct sl_exchange *exchange);
+struct sl_host;
+/** Whether it holds a connection to this host, or a place for one. */
+bool sl_exchange_leads_to(const struct sl_exchange *exchange, const struct sl_host *host);
 /** The cancellation it was made with; may be NULL. */
 struct sl_cancel *sl_exchange_cancel(const struct sl_exchange *exchange);
 /** Sleep, unless cancel or stop ends it: -1 with SL_E_CANCELED. */

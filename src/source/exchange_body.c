@@ -8,6 +8,7 @@
  * trickles in below the mark is read when the stall is judged.
  */
 #include <ctype.h>
+#include <limits.h>
 #include <string.h>
 
 #include "exchange_state.h"
@@ -22,12 +23,20 @@ static enum sl_fetch_state end_body(struct sl_exchange *exchange)
 {
     bool leftover = exchange->in_begin != exchange->in_end;
     exchange->answers++;
+    sl_exchange_note_answer(exchange, true);
     exchange->phase = SL_X_DRAINED;
     exchange->away_ns = 0;
     if (exchange->head.close || exchange->head.framing == SL_FRAMING_CLOSE || leftover)
         sl_exchange_abort(exchange);
     exchange->phase = SL_X_DRAINED;
     return SL_FETCH_END;
+}
+
+static void count_body(struct sl_exchange *exchange, size_t bytes)
+{
+    exchange->came += bytes;
+    if (exchange->connect.bandwidth)
+        sl_bandwidth_used(exchange->connect.bandwidth, bytes, sl_now_ns());
 }
 
 /* Body bytes as they lie on the wire, at most `bytes`: from the buffer first, then from the link. 0
@@ -40,15 +49,25 @@ static enum sl_fetch_state take_bytes(struct sl_exchange *exchange, char *data, 
         *got = (size_t)SL_MIN(bytes, kept);
         memcpy(data, exchange->in + exchange->in_begin, *got);
         exchange->in_begin += *got;
+        count_body(exchange, *got);
         return SL_FETCH_DATA;
     }
     *got = 0;
+    bytes = SL_MIN(bytes, (uint64_t)SSIZE_MAX);
+    if (exchange->connect.bandwidth)
+        bytes = sl_bandwidth_ask(&exchange->pace, exchange->connect.bandwidth, (size_t)bytes,
+                                 sl_now_ns());
+    if (!bytes) { /* the time until its turn is not the server's */
+        exchange->away_ns = sl_now_ns();
+        return SL_FETCH_WAIT;
+    }
     ssize_t came = sl_link_recv(exchange->link, data, (size_t)bytes, err);
     if (came == SL_LINK_AGAIN)
         return SL_FETCH_WAIT;
     if (came < 0)
         return SL_FETCH_FAILED;
     *got = (size_t)came;
+    count_body(exchange, *got);
     sl_exchange_progress(exchange, *got);
     return SL_FETCH_DATA;
 }
@@ -137,7 +156,7 @@ static enum sl_fetch_state body_some(struct sl_exchange *exchange, char *data, s
     }
     enum sl_fetch_state state = take_bytes(exchange, data, SL_MIN(bytes, limit), got, err);
     if (state == SL_FETCH_WAIT)
-        return sl_exchange_stay(exchange, err);
+        return exchange->pace.turn_ns ? state : sl_exchange_stay(exchange, err);
     if (state == SL_FETCH_FAILED) {
         sl_wrap(err, "%s", exchange->subject);
         return sl_exchange_fail(exchange);
@@ -187,7 +206,8 @@ enum sl_fetch_state sl_exchange_body(struct sl_exchange *exchange, void *data, s
         *err = problem;
     if (state == SL_FETCH_END)
         return end_body(exchange);
-    if (state == SL_FETCH_WAIT && exchange->head.framing == SL_FRAMING_LENGTH)
+    if (state == SL_FETCH_WAIT && exchange->head.framing == SL_FRAMING_LENGTH &&
+        !exchange->pace.turn_ns)
         sl_link_expect(exchange->link, (size_t)SL_MIN(exchange->left, (uint64_t)EXPECT_BYTES));
     return state;
 }

@@ -3,6 +3,7 @@
 #ifndef SL_EXCHANGE_STATE_H
 #define SL_EXCHANGE_STATE_H
 
+#include "bandwidth.h"
 #include "exchange.h"
 #include "http_head.h"
 #include "link.h"
@@ -62,13 +63,18 @@ struct sl_exchange {
     struct sl_err pending;            /* the body failed behind bytes that were delivered */
     uint64_t window_ns, window_bytes; /* stall */
     uint64_t away_ns;                 /* when the caller was given data, 0: not */
+    uint64_t came,
+        absent_ns; /* of this request: bytes of the body; time that was not the server's */
+    struct sl_bandwidth pace; /* turn_ns: nothing is read before */
 };
 
 /** The caller came back with a call: the time that it was away was not the server's. */
 void sl_exchange_enter(struct sl_exchange *exchange);
 /** Bytes came or went. */
 void sl_exchange_progress(struct sl_exchange *exchange, size_t bytes);
-/** Drop the connection; FAILED. */
+/** The answer has ended, or is given up. */
+void sl_exchange_note_answer(struct sl_exchange *exchange, bool whole);
+/** Something went wrong on the connection: drop it; FAILED. */
 enum sl_fetch_state sl_exchange_fail(struct sl_exchange *exchange);
 /** SL_E_NET about the request in hand; FAILED. */
 enum sl_fetch_state sl_exchange_refuse(struct sl_exchange *exchange, bool retryable,

@@ -77,9 +77,25 @@ void sl_fetch_free(struct sl_fetch *fetch)
 {
     if (!fetch)
         return;
-    if (fetch->phase == ACTIVE || !keep_idle_lane(fetch->store, fetch->lane))
+    if (fetch->lane && (fetch->phase == ACTIVE || !keep_idle_lane(fetch->store, fetch->lane)))
         fetch->store->backend->lane_free(fetch->lane);
     free(fetch);
+}
+
+void sl_fetch_rest(struct sl_fetch *fetch)
+{
+    if (fetch->phase != ACTIVE && fetch->phase != IN_BACKOFF && fetch->lane &&
+        keep_idle_lane(fetch->store, fetch->lane))
+        fetch->lane = NULL;
+}
+
+static int take_lane(struct sl_fetch *fetch, struct sl_err *err)
+{
+    if (!fetch->lane)
+        fetch->lane = take_idle_lane(fetch->store);
+    if (!fetch->lane)
+        fetch->lane = fetch->store->backend->lane_new(fetch->store, err);
+    return fetch->lane ? 0 : -1;
 }
 
 /* Once a range: what waiting does not help may be mended, and so may a place that moved away. */
@@ -156,6 +172,8 @@ int sl_fetch_start(struct sl_fetch *fetch, struct sl_source *source, uint64_t be
     fetch->at = begin;
     fetch->end = end;
     struct sl_err problem = SL_ERR_INIT;
+    if (take_lane(fetch, err) < 0)
+        return -1;
     if (start_try(fetch, &problem) < 0) {
         if (err)
             *err = problem;

@@ -59,6 +59,9 @@ enum { SL_FETCH_POLL_MAX = 4 };
 int sl_fetch_poll(struct sl_fetch *fetch, struct pollfd fds[SL_FETCH_POLL_MAX],
                   uint64_t *deadline_ns);
 
+/** Between ranges, for a while: its connection may serve another fetch, or be closed where another
+ * load wants the place. The next start takes one again. */
+void sl_fetch_rest(struct sl_fetch *fetch);
 /** Give up the range in progress; the next start may use a new connection. */
 void sl_fetch_abort(struct sl_fetch *fetch);
 

@@ -42,6 +42,17 @@ ssize_t sl_link_recv(struct sl_link *link, void *data, size_t bytes, struct sl_e
 /** Wake poll() only when so many bytes are there (or the end is); a hint, 0 and 1 for any. */
 void sl_link_expect(struct sl_link *link, size_t bytes);
 
+/** A request was answered, or given up, after so many bytes of its answer and so much time. */
+void sl_link_note_answer(struct sl_link *link, uint64_t bytes, uint64_t ns, bool whole);
+/** Its answer broke off, stalled, or was that of a server that is ill. */
+void sl_link_note_trouble(struct sl_link *link);
+/** The next request is better sent on a new connection: its address is out of favour and another
+ * does well, or another load waits for a place at the host and has far fewer. */
+bool sl_link_is_past(const struct sl_link *link);
+struct sl_host;
+/** Whether it holds a connection there. */
+bool sl_link_leads_to(const struct sl_link *link, const struct sl_host *host);
+
 /** curl_global_init and the shared caches, once per process; any thread. */
 int sl_link_setup(struct sl_err *err);
 

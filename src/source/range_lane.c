@@ -35,11 +35,7 @@ struct sl_lane {
 struct sl_lane *sl_range_lane_new(struct sl_store *store, const struct sl_range_ops *ops,
                                   struct sl_err *err)
 {
-    struct sl_connect connect = {
-        .tls = store->config.tls,
-        .cancel = store->config.cancel,
-        .stall_seconds = store->config.stall_seconds,
-    };
+    struct sl_connect connect = sl_store_connect(store);
     struct sl_lane *lane = sl_alloc(sizeof(*lane), err);
     if (!lane)
         return NULL;
@@ -68,6 +64,11 @@ void sl_range_lane_abort(struct sl_lane *lane)
 {
     sl_exchange_abort(lane->exchange);
     lane->phase = IDLE;
+}
+
+bool sl_range_lane_leads_to(const struct sl_lane *lane, const struct sl_host *host)
+{
+    return sl_exchange_leads_to(lane->exchange, host);
 }
 
 int sl_range_lane_poll(struct sl_lane *lane, struct pollfd fds[SL_FETCH_POLL_MAX],

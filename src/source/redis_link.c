@@ -61,6 +61,8 @@ struct sl_redis_link *sl_redis_link_new(const struct sl_redis_place *place,
     link->connect = (struct sl_connect){.tls = config->tls,
                                         .cancel = config->cancel,
                                         .stall_seconds = config->stall_seconds,
+                                        .owner = config,
+                                        .host_connections = config->host_connections,
                                         .direct = true};
     link->out.limit = OUT_BYTES_MAX;
     link->link = sl_link_new(&link->connect, err);

@@ -62,9 +62,7 @@ static void take(const struct sl_answer *answer, bool whole, struct sl_checksums
 int sl_s3_checksums(struct sl_s3 *s3, const char *key, const struct sl_source *source,
                     struct sl_checksums *sums, struct sl_err *err)
 {
-    const struct sl_source_config *config = &s3->store->config;
-    const struct sl_connect connect = {
-        .tls = config->tls, .cancel = config->cancel, .stall_seconds = config->stall_seconds};
+    const struct sl_connect connect = sl_store_connect(s3->store);
     static const struct sl_sigv4_header mode = {"x-amz-checksum-mode", "ENABLED"};
     const struct sl_s3_call call = {.what = "cannot ask for checksums",
                                     .verb = SL_S3_READ,

@@ -259,9 +259,7 @@ int sl_s3_list_begin(struct sl_store *store, const char *begin,
                      int (*each)(const struct sl_entry *entry, void *arg, struct sl_err *err),
                      void *arg, struct sl_err *err)
 {
-    const struct sl_connect connect = {.tls = store->config.tls,
-                                       .cancel = store->config.cancel,
-                                       .stall_seconds = store->config.stall_seconds};
+    const struct sl_connect connect = sl_store_connect(store);
     struct listing listing = {.s3 = store->impl, .begin = begin};
     struct loop_watch loop = {.next = 1};
     uint64_t total = 0;

@@ -57,9 +57,7 @@ int sl_s3_refused(struct sl_s3 *s3, const char *what, enum sl_s3_verb verb,
 static bool ask_region(struct sl_s3 *s3, char region[SL_S3_REGION_MAX])
 {
     struct sl_err err = SL_ERR_INIT;
-    const struct sl_source_config *config = &s3->store->config;
-    const struct sl_connect connect = {
-        .tls = config->tls, .cancel = config->cancel, .stall_seconds = config->stall_seconds};
+    const struct sl_connect connect = sl_store_connect(s3->store);
     struct sl_s3_signed request = {0};
     SL_AUTO(sl_exchange) exchange = sl_exchange_new(&connect, &err);
     if (!exchange || sl_s3_sign(s3, "HEAD", NULL, "", &request, &err) < 0)

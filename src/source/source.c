@@ -79,6 +79,66 @@ static void warn_of_unverified(const struct sl_store *store)
                "on the way to the source can read and change the model");
 }
 
+/* ---- connections that nobody uses ------------------------------------------------------------ */
+
+static struct {
+    pthread_mutex_t mutex;
+    struct sl_store *first;
+} open_stores = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+static pthread_once_t wired_once = PTHREAD_ONCE_INIT;
+
+static struct sl_lane *take_leading_to(struct sl_store *store, const struct sl_host *host)
+{
+    SL_LOCKED(&store->locked.mutex);
+    for (unsigned i = 0; store->backend->lane_leads_to && i < store->locked.lane_count; i++) {
+        struct sl_lane *lane = store->locked.lanes[i];
+        if (store->backend->lane_leads_to(lane, host)) {
+            store->locked.lanes[i] = store->locked.lanes[--store->locked.lane_count];
+            return lane;
+        }
+    }
+    return NULL;
+}
+
+/* Somebody waits for a place at this host: close one that is idle, whichever load it is of. */
+static void shed_idle(const struct sl_host *host)
+{
+    SL_LOCKED(&open_stores.mutex);
+    for (struct sl_store *store = open_stores.first; store; store = store->next) {
+        struct sl_lane *lane = take_leading_to(store, host);
+        if (lane) {
+            store->backend->lane_free(lane);
+            return;
+        }
+    }
+}
+
+static void wire(void)
+{
+    sl_host_on_want(shed_idle);
+    sl_metrics_add_writer(sl_host_metrics);
+}
+
+static void enter_store(struct sl_store *store)
+{
+    pthread_once(&wired_once, wire);
+    SL_LOCKED(&open_stores.mutex);
+    store->next = open_stores.first;
+    open_stores.first = store;
+}
+
+static void remove_store(struct sl_store *store)
+{
+    SL_LOCKED(&open_stores.mutex);
+    for (struct sl_store **at = &open_stores.first; *at; at = &(*at)->next)
+        if (*at == store) {
+            *at = store->next;
+            return;
+        }
+}
+
+/* ---- stores ---------------------------------------------------------------------------------- */
+
 int sl_store_open(const char *uri, const struct sl_source_config *config, struct sl_store **out,
                   char **key, struct sl_err *err)
 {
@@ -102,6 +162,7 @@ int sl_store_open(const char *uri, const struct sl_source_config *config, struct
         return -1;
     }
     warn_of_unverified(store);
+    enter_store(store);
     *out = sl_steal(&store);
     return 0;
 }
@@ -110,6 +171,7 @@ void sl_store_free(struct sl_store *store)
 {
     if (!store)
         return;
+    remove_store(store);
     for (unsigned i = 0; i < store->locked.lane_count; i++)
         store->backend->lane_free(store->locked.lanes[i]);
     store->backend->close(store);
@@ -139,6 +201,23 @@ void sl_store_note_first_byte(struct sl_store *store, uint64_t ns)
     SL_LOCKED(&store->locked.mutex);
     if (!store->locked.first_byte_ns || ns < store->locked.first_byte_ns)
         store->locked.first_byte_ns = SL_MAX(ns, UINT64_C(1));
+}
+
+unsigned sl_store_host_connections(const struct sl_store *store)
+{
+    return store->config.host_connections;
+}
+
+struct sl_connect sl_store_connect(const struct sl_store *store)
+{
+    return (struct sl_connect){
+        .tls = store->config.tls,
+        .cancel = store->config.cancel,
+        .stall_seconds = store->config.stall_seconds,
+        .owner = &store->config,
+        .host_connections = store->config.host_connections,
+        .bandwidth = store->config.bandwidth,
+    };
 }
 
 struct sl_cancel *sl_store_cancel(const struct sl_store *store)

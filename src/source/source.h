@@ -58,7 +58,9 @@ struct sl_source_config {
     const struct sl_redis_options *redis; /* NULL: defaults */
     unsigned stall_seconds;               /* 0: 30. Less than 64 KiB in that time is a stall */
     unsigned attempts;                    /* 0: 8. Per range, first try included */
-    struct sl_cancel *cancel;             /* may be NULL */
+    unsigned host_connections;            /* of this process to one host; 0: any number */
+    uint64_t bandwidth;       /* bytes/s that loads of this process read together; 0: no limit */
+    struct sl_cancel *cancel; /* may be NULL */
     struct sl_progress *progress; /* may be NULL; fetched bytes and retries are counted there */
 };
 
@@ -87,6 +89,8 @@ const char *sl_store_kind(const struct sl_store *store);
 /** The shortest time from a request to the first byte of its answer so far, connecting included
  * where it had to; 0: no answer yet. Any thread. */
 uint64_t sl_store_first_byte_ns(struct sl_store *store);
+/** How many connections to one host this process may have; 0: any number. */
+unsigned sl_store_host_connections(const struct sl_store *store);
 /** What ends its waits, for callers that drive fetches themselves; may be NULL. */
 struct sl_cancel *sl_store_cancel(const struct sl_store *store);
 

@@ -79,7 +79,9 @@ struct sl_spec_readers {
     uint64_t range_bytes;  /* SL_AUTO_VALUE or 64 KiB..5 GiB */
     uint64_t memory_bytes; /* SL_AUTO_VALUE: bound on staging buffers of one load */
     uint64_t stall_seconds, attempts;
-    uint64_t timeout_seconds; /* of the whole load; 0 none. SL_E_TIMEOUT */
+    uint64_t bandwidth;            /* bytes/s, 0 none: of the process */
+    uint64_t connections_per_host; /* SL_AUTO_VALUE or 1..4096: of the process */
+    uint64_t timeout_seconds;      /* of the whole load; 0 none. SL_E_TIMEOUT */
 };
 struct sl_spec_metadata {
     char *name;
@@ -97,6 +99,9 @@ struct sl_spec {
     bool has_pool; /* sink.pool was named */
 };
 extern const struct sl_option_table sl_spec_table;
+
+/** How many connections to one host the process may have, `auto` resolved. */
+unsigned sl_spec_host_connections(const struct sl_spec_readers *readers);
 
 /** Every mistake of a file: `spec.yaml:12:5: unknown key 'includes' in 'tensors', did you mean
  * 'include'?`, a line each. */

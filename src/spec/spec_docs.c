@@ -78,6 +78,8 @@ static int page_type(const struct sl_option *row, struct sl_buf *out, struct sl_
                                             sl_exact_bytes(row->minimum, low),
                                             sl_exact_bytes(row->maximum, high), automatic)
                             : sl_buf_printf(out, err, "size%s", automatic);
+    case SL_OPTION_RATE:
+        return sl_buf_text(out, "rate: bytes or bits in a second", err);
     case SL_OPTION_LIST:
         return sl_buf_text(out, "list of texts", err);
     case SL_OPTION_MAP:
@@ -210,6 +212,13 @@ static void number_type(struct sl_json *json, const struct sl_option *row)
         sl_json_object(json);
         sl_json_key_string(json, "type", "string");
         sl_json_key_string(json, "pattern", "^[0-9]+(\\.[0-9]+)? *([kKmMgGtTpPeE]i?)?B?$");
+        sl_json_end(json);
+    }
+    if (row->type == SL_OPTION_RATE) {
+        sl_json_object(json);
+        sl_json_key_string(json, "type", "string");
+        sl_json_key_string(json, "pattern",
+                           "^[0-9]+(\\.[0-9]+)? *([kKmMgGtTpPeE]i?)?(B|B/s|/s|bit/s|bps)?$");
         sl_json_end(json);
     }
     if (sl_option_takes_auto(row))

@@ -8,6 +8,8 @@
 
 #include "spec_decode.h"
 
+enum { HOST_CONNECTIONS = 128 };
+
 /* ---- checks --------------------------------------------------------------------------------- */
 
 static int check_name(const char *text, struct sl_err *err)
@@ -249,10 +251,26 @@ static const struct sl_option readers_rows[] = {
               .minimum = 1, .maximum = 3600, .flag = "stall-seconds"),
     SL_OPTION(sl_spec_readers, attempts, UINT, "8", "tries of one range, the first included",
               .minimum = 1, .maximum = 1000, .flag = "attempts"),
+    SL_OPTION(sl_spec_readers, bandwidth, RATE, "0",
+              "limit for what all loads of this process read from the network, such as 500MB/s, "
+              "2GiB/s or 16Gbit/s; 0 is none",
+              .minimum = 0, .maximum = 1ull << 50, .flag = "bandwidth"),
+    SL_OPTION(sl_spec_readers, connections_per_host, UINT, "auto",
+              "connections of this process to one host at the same time, all its loads together; "
+              "auto is 128, or as many as 'connections' says",
+              .minimum = 1, .maximum = 4096, .flag = "connections-per-host"),
     SL_OPTION(sl_spec_readers, timeout_seconds, UINT, "0", "limit for the whole load; 0 is none",
               .minimum = 0, .maximum = 31536000, .flag = "timeout-seconds"),
     SL_OPTION_END,
 };
+unsigned sl_spec_host_connections(const struct sl_spec_readers *readers)
+{
+    if (readers->connections_per_host != SL_AUTO_VALUE)
+        return (unsigned)readers->connections_per_host;
+    uint64_t asked = readers->connections == SL_AUTO_VALUE ? 0 : readers->connections;
+    return SL_MAX((unsigned)HOST_CONNECTIONS, (unsigned)asked);
+}
+
 static const struct sl_option_table readers_table = {"readers", sizeof(struct sl_spec_readers),
                                                      readers_rows};
 

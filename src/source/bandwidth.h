@@ -1,0 +1,31 @@
+/*
+ * A cap on the bytes that the loads of this process take from the network in a second.
+ *
+ * Whoever has a cap asks before it reads, and is given bytes or a time to come back. All draw from
+ * one bucket: loads that name the same rate keep to it together.
+ */
+#ifndef SL_BANDWIDTH_H
+#define SL_BANDWIDTH_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/** One reader of bytes; zeroed at first. */
+struct sl_bandwidth {
+    uint64_t turn_ns; /* when it may come back, 0: it does not wait */
+};
+
+/** What is given and not used stays for the next in so much time. */
+#define SL_BANDWIDTH_BURST_NS (40 * UINT64_C(1000000))
+
+/**
+ * At most `bytes` that may be read now, at `rate` bytes/s (at least 1); 0: not before
+ * reader->turn_ns. What was read is to be told by sl_bandwidth_used(). now_ns: sl_now_ns() scale.
+ * Any thread.
+ */
+size_t sl_bandwidth_ask(struct sl_bandwidth *reader, uint64_t rate, size_t bytes, uint64_t now_ns);
+void sl_bandwidth_used(uint64_t rate, size_t bytes, uint64_t now_ns);
+/** Tests: an empty bucket and nobody waiting. */
+void sl_bandwidth_reset(void);
+
+#endif

@@ -1,0 +1,277 @@
+/*
+ * libcurl in CONNECT_ONLY mode: happy eyeballs, tunnels, TLS and certificates are its work.
+ *
+ * Every link has a curl multi handle of its own, for two reasons: connecting does not block the
+ * thread, which has other links to drive, and libcurl closes idle CONNECT_ONLY connections of a
+ * multi that is driven for others. Names are looked up by us (host.h), and curl is given the
+ * addresses in our order; only proxies of tunnels it looks up itself.
+ */
+#include <errno.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "ca.h"
+#include "link_local.h"
+#include "link_state.h"
+
+enum { NUDGE_MS = 100 };
+
+/* ---- once per process ------------------------------------------------------------------------ */
+
+/* [1] for tunnels, whose proxies curl itself looks up. */
+static struct {
+    CURLSH *handle;
+    pthread_mutex_t mutexes[CURL_LOCK_DATA_LAST];
+} caches[2];
+static pthread_once_t setup_once = PTHREAD_ONCE_INIT;
+static bool setup_good;
+
+static void lock_cache(CURL *easy, curl_lock_data data, curl_lock_access access, void *mutexes)
+{
+    (void)easy, (void)access;
+    pthread_mutex_lock((pthread_mutex_t *)mutexes + data);
+}
+
+static void unlock_cache(CURL *easy, curl_lock_data data, void *mutexes)
+{
+    (void)easy;
+    pthread_mutex_unlock((pthread_mutex_t *)mutexes + data);
+}
+
+static void setup(void)
+{
+    if (curl_global_init(CURL_GLOBAL_ALL) != CURLE_OK)
+        return;
+    for (unsigned i = 0; i < SL_COUNT(caches); i++) {
+        for (unsigned k = 0; k < CURL_LOCK_DATA_LAST; k++)
+            pthread_mutex_init(&caches[i].mutexes[k], NULL);
+        CURLSH *cache = caches[i].handle = curl_share_init();
+        if (!cache)
+            return;
+        curl_share_setopt(cache, CURLSHOPT_LOCKFUNC, lock_cache);
+        curl_share_setopt(cache, CURLSHOPT_UNLOCKFUNC, unlock_cache);
+        curl_share_setopt(cache, CURLSHOPT_USERDATA, caches[i].mutexes);
+        curl_share_setopt(cache, CURLSHOPT_SHARE, CURL_LOCK_DATA_SSL_SESSION);
+        if (i)
+            curl_share_setopt(cache, CURLSHOPT_SHARE, CURL_LOCK_DATA_DNS);
+    }
+    setup_good = true;
+}
+
+int sl_link_setup(struct sl_err *err)
+{
+    pthread_once(&setup_once, setup);
+    return setup_good ? 0 : sl_fail(err, SL_E_INTERNAL, "libcurl cannot be initialised");
+}
+
+static void pipe_set(sigset_t *set)
+{
+    sigemptyset(set);
+    sigaddset(set, SIGPIPE);
+}
+
+struct sl_quiet sl_quiet_begin(void)
+{
+    struct sl_quiet quiet = {.pending = false};
+    sigset_t set, waiting;
+    pipe_set(&set);
+    pthread_sigmask(SIG_BLOCK, &set, &quiet.before);
+    if (sigismember(&quiet.before, SIGPIPE) && sigpending(&waiting) == 0)
+        quiet.pending = sigismember(&waiting, SIGPIPE) == 1;
+    return quiet;
+}
+
+void sl_quiet_end(struct sl_quiet *quiet)
+{
+    const struct timespec now = {0};
+    sigset_t set;
+    pipe_set(&set);
+    if (!quiet->pending)
+        sigtimedwait(&set, NULL, &now);
+    pthread_sigmask(SIG_SETMASK, &quiet->before, NULL);
+}
+
+/* ---- handles --------------------------------------------------------------------------------- */
+
+void sl_link_curl_end(struct sl_link *link)
+{
+    if (!link->multi && !link->easy)
+        return;
+    SL_QUIET_PIPE;
+    if (link->multi && link->easy)
+        curl_multi_remove_handle(link->multi, link->easy);
+    curl_easy_cleanup(link->easy);
+    if (link->multi)
+        curl_multi_cleanup(link->multi);
+    curl_slist_free_all(link->resolved);
+    link->resolved = NULL;
+    link->easy = NULL;
+    link->multi = NULL;
+    link->fd = -1;
+    link->wanted_count = 0;
+    link->expected = 0;
+}
+
+static int note_socket(CURL *easy, curl_socket_t fd, int what, void *arg, void *unused)
+{
+    struct sl_link *link = arg;
+    (void)easy, (void)unused;
+    int i = 0;
+    while (i < link->wanted_count && link->wanted[i].fd != fd)
+        i++;
+    if (what == CURL_POLL_REMOVE) {
+        if (i < link->wanted_count)
+            link->wanted[i] = link->wanted[--link->wanted_count];
+        return 0;
+    }
+    if (i == SL_FETCH_POLL_MAX)
+        return 0;
+    link->wanted_count = SL_MAX(link->wanted_count, i + 1);
+    link->wanted[i].fd = fd;
+    link->wanted[i].events =
+        (short)((what & CURL_POLL_IN ? POLLIN : 0) | (what & CURL_POLL_OUT ? POLLOUT : 0));
+    return 0;
+}
+
+static int note_timer(CURLM *multi, long ms, void *arg)
+{
+    struct sl_link *link = arg;
+    (void)multi;
+    link->timer_ns = ms < 0 ? UINT64_MAX : sl_now_ns() + (uint64_t)ms * SL_NS_PER_MS;
+    return 0;
+}
+
+/* curl's own socket(), but for addresses that a name must not lead to; and we see which it tries.
+ */
+static curl_socket_t open_socket(void *arg, curlsocktype purpose, struct curl_sockaddr *address)
+{
+    struct sl_link *link = arg;
+    if (purpose == CURLSOCKTYPE_IPCXN && !link->connect->direct &&
+        sl_link_local_refused(link->host, &address->addr)) {
+        link->refused = true;
+        return CURL_SOCKET_BAD;
+    }
+    int number = sl_host_number(&link->seat, &address->addr);
+    if (number >= 0 && link->tried_count < SL_HOST_ADDRESSES_MAX)
+        link->tried[link->tried_count++] = number;
+    return socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
+}
+
+static bool set_options(struct sl_link *link, uint64_t left_ms)
+{
+    CURL *easy = link->easy;
+    const char *proxy = link->proxy;
+    const struct sl_connect *connect = link->connect;
+    CURLcode bad = CURLE_OK;
+#define SET(option, value) (bad = bad ? bad : curl_easy_setopt(easy, option, value))
+    SET(CURLOPT_URL, link->url);
+    SET(CURLOPT_CONNECT_ONLY, 1L);
+    SET(CURLOPT_NOSIGNAL, 1L);
+    SET(CURLOPT_PROTOCOLS_STR, "http,https");
+    SET(CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
+    SET(CURLOPT_PROXY, proxy);
+    SET(CURLOPT_NOPROXY, "");
+    SET(CURLOPT_HTTPPROXYTUNNEL, *proxy ? 1L : 0L);
+    SET(CURLOPT_SUPPRESS_CONNECT_HEADERS, 1L);
+    SET(CURLOPT_CONNECTTIMEOUT_MS, (long)left_ms);
+    SET(CURLOPT_TCP_NODELAY, 1L);
+    SET(CURLOPT_TCP_KEEPALIVE, 1L);
+#if LIBCURL_VERSION_NUM >= 0x075700
+    SET(CURLOPT_QUICK_EXIT, 1L); /* closing does not wait for a name server that is silent */
+#endif
+    SET(CURLOPT_SHARE, caches[*proxy ? 1 : 0].handle);
+    if (link->resolved)
+        SET(CURLOPT_RESOLVE, link->resolved);
+    if (!*proxy) {
+        SET(CURLOPT_OPENSOCKETFUNCTION, open_socket);
+        SET(CURLOPT_OPENSOCKETDATA, link);
+    }
+    SET(CURLOPT_ERRORBUFFER, link->trouble);
+    SET(CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_2);
+    if (connect->tls && !connect->tls->verify) {
+        SET(CURLOPT_SSL_VERIFYPEER, 0L);
+        SET(CURLOPT_SSL_VERIFYHOST, 0L);
+    }
+#undef SET
+    bad = bad ? bad : sl_ca_use(easy, connect->tls ? connect->tls->ca_file : NULL);
+    curl_multi_setopt(link->multi, CURLMOPT_SOCKETFUNCTION, note_socket);
+    curl_multi_setopt(link->multi, CURLMOPT_SOCKETDATA, link);
+    curl_multi_setopt(link->multi, CURLMOPT_TIMERFUNCTION, note_timer);
+    curl_multi_setopt(link->multi, CURLMOPT_TIMERDATA, link);
+    return bad == CURLE_OK;
+}
+
+/* The addresses in the order in which they are to be tried, where the name is not one itself. */
+static bool give_addresses(struct sl_link *link)
+{
+    char text[SL_HOST_RESOLVE_BYTES];
+    if (!link->seat.host || !sl_host_choose(&link->seat, link->avoided, text))
+        return true;
+    link->resolved = curl_slist_append(NULL, text);
+    return link->resolved != NULL;
+}
+
+int sl_link_curl_begin(struct sl_link *link, uint64_t left_ms)
+{
+    link->refused = false;
+    link->trouble[0] = 0;
+    link->timer_ns = 0;
+    link->nudge_ns = sl_now_ns() + NUDGE_MS * SL_NS_PER_MS;
+    link->tried_count = 0;
+    link->easy = curl_easy_init();
+    link->multi = link->easy ? curl_multi_init() : NULL;
+    if (link->multi && give_addresses(link) && set_options(link, left_ms) &&
+        curl_multi_add_handle(link->multi, link->easy) == CURLM_OK)
+        return 0;
+    sl_link_curl_end(link);
+    return -1;
+}
+
+/*
+ * For leaving an address that is silent for the next one of the name, curl sets no timer and, in
+ * between, has no socket: it looks at its clock whenever it is called. Of its functions only this
+ * one runs everything and tells of sockets as well.
+ */
+static void nudge(struct sl_link *link)
+{
+    int running;
+    link->nudge_ns = sl_now_ns() + NUDGE_MS * SL_NS_PER_MS;
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+    curl_multi_socket_all(link->multi, &running);
+#pragma GCC diagnostic pop
+}
+
+/* One round of curl's work; true if there was any. */
+bool sl_link_curl_drive(struct sl_link *link)
+{
+    struct pollfd fds[SL_FETCH_POLL_MAX];
+    int count = link->wanted_count, running;
+    bool worked = false;
+    memcpy(fds, link->wanted, sizeof(fds));
+    if (count && poll(fds, (nfds_t)count, 0) > 0) {
+        for (int i = 0; i < count; i++) {
+            int events = (fds[i].revents & (POLLIN | POLLHUP) ? CURL_CSELECT_IN : 0) |
+                         (fds[i].revents & POLLOUT ? CURL_CSELECT_OUT : 0) |
+                         (fds[i].revents & (POLLERR | POLLNVAL) ? CURL_CSELECT_ERR : 0);
+            if (events) {
+                curl_multi_socket_action(link->multi, fds[i].fd, events, &running);
+                worked = true;
+            }
+        }
+    }
+    uint64_t now = sl_now_ns();
+    if (link->nudge_ns <= now) {
+        nudge(link);
+        worked = true;
+    }
+    if (link->timer_ns <= now) {
+        link->timer_ns = UINT64_MAX;
+        curl_multi_socket_action(link->multi, CURL_SOCKET_TIMEOUT, 0, &running);
+        worked = true;
+    }
+    return worked;
+}
