@@ -26,6 +26,7 @@ struct load {
     struct sl_load_result *result;
     uint64_t began_ns;
     const struct sl_load_place *place; /* NULL: the spec names the directory */
+    const struct sl_load_fill *fill;   /* not NULL: into no directory at all */
 };
 
 static double seconds_since(uint64_t begin_ns)
@@ -76,17 +77,22 @@ static struct sl_journal *open_journal(struct sl_publish *publish, const struct 
     return sl_steal(&journal);
 }
 
-static int read_plan(struct load *load, const struct sl_plan *plan, struct sl_sink *sink,
-                     struct sl_journal *journal, struct sl_err *err)
+static struct sl_reader_config reader_config(const struct load *load)
 {
     const struct sl_spec_readers *readers = &load->spec->readers;
-    struct sl_reader_config config = {
+    return (struct sl_reader_config){
         .connections = readers->connections == SL_AUTO_VALUE ? 0 : (unsigned)readers->connections,
         .memory_bytes = readers->memory_bytes == SL_AUTO_VALUE ? 0 : readers->memory_bytes,
         .hashes = load->spec->verify.hashes,
         .cancel = load->cancel,
         .progress = load->progress,
     };
+}
+
+static int read_plan(struct load *load, const struct sl_plan *plan, struct sl_sink *sink,
+                     struct sl_journal *journal, struct sl_err *err)
+{
+    struct sl_reader_config config = reader_config(load);
     uint64_t begin_ns = sl_now_ns();
     sl_progress_set_state(load->progress, SL_LOAD_READING);
     int done = sl_reader_run(plan, sink, journal, &config, err);
@@ -284,6 +290,23 @@ static int carry_out(struct load *load, struct sl_publish *publish, const struct
     return fill(load, publish, plan, err);
 }
 
+/* Into what the caller has made of the plan. */
+static int hand_over(struct load *load, const struct sl_plan *plan, struct sl_err *err)
+{
+    struct sl_reader_config config = reader_config(load);
+    uint64_t begin_ns = sl_now_ns();
+    set_total(load, plan);
+    warn_unversioned(plan);
+    if (sl_plan_begin_keys(plan, err) < 0 || sl_plan_await_keys(plan, err) < 0 ||
+        sl_cancel_check(load->cancel, err) < 0)
+        return -1;
+    load->result->key_seconds = seconds_since(begin_ns);
+    begin_ns = sl_now_ns();
+    int done = load->fill->fill(load->fill->arg, plan, &config, err);
+    load->result->read_seconds = seconds_since(begin_ns);
+    return done;
+}
+
 /* publish NULL: whoever called decides about the directory, now that the version is known. */
 static int load_from(struct load *load, struct sl_publish *publish, const char *uri,
                      struct sl_err *err)
@@ -301,6 +324,8 @@ static int load_from(struct load *load, struct sl_publish *publish, const char *
         return -1;
     note_plan(load, plan);
     load->result->plan_seconds = seconds_since(begin_ns);
+    if (load->fill)
+        return hand_over(&attempt, plan, err);
     if (publish)
         return carry_out(&attempt, publish, plan, err);
     char path[SL_PUBLISH_PATH_MAX];
@@ -370,7 +395,7 @@ static int load_anywhere(struct load *load, struct sl_publish *publish, struct s
 static int run(struct load *load, struct sl_err *err)
 {
     const char *path = load->spec->sink.tmpfs.path;
-    if (load->place)
+    if (load->place || load->fill)
         return load_anywhere(load, NULL, err);
     if (!path || !*path)
         return sl_fail(err, SL_E_USAGE,
@@ -422,24 +447,19 @@ static void note_end(struct load *load)
         result->connections = view.connections;
 }
 
-int sl_load_run(const struct sl_spec *spec, struct sl_cancel *cancel, struct sl_progress *progress,
-                struct sl_load_result *result, struct sl_err *err)
-{
-    return sl_load_run_placed(spec, NULL, cancel, progress, result, err);
-}
-
-int sl_load_run_placed(const struct sl_spec *spec, const struct sl_load_place *place,
-                       struct sl_cancel *cancel, struct sl_progress *progress,
-                       struct sl_load_result *result, struct sl_err *err)
+static int run_load(const struct load *wanted, struct sl_err *err)
 {
     struct sl_load_result own_result;
-    struct load load = {spec, cancel, progress, result ? result : &own_result, sl_now_ns(), place};
+    struct load load = *wanted;
+    const struct sl_spec *spec = load.spec;
     struct sl_err why = SL_ERR_INIT;
     struct sl_progress *own = NULL;
+    load.result = load.result ? load.result : &own_result;
+    load.began_ns = sl_now_ns();
     *load.result = (struct sl_load_result){0};
-    if (spec->sink.tmpfs.path && !place)
+    if (spec->sink.tmpfs.path && !load.place && !load.fill)
         snprintf(load.result->path, sizeof(load.result->path), "%s", spec->sink.tmpfs.path);
-    if (!progress) {
+    if (!load.progress) {
         own = sl_progress_new(spec->metadata.name ? spec->metadata.name : "model", "",
                               load.result->path, err);
         if (!own)
@@ -457,4 +477,28 @@ int sl_load_run_placed(const struct sl_spec *spec, const struct sl_load_place *p
     if (done < 0 && err)
         *err = why;
     return done;
+}
+
+int sl_load_run(const struct sl_spec *spec, struct sl_cancel *cancel, struct sl_progress *progress,
+                struct sl_load_result *result, struct sl_err *err)
+{
+    return sl_load_run_placed(spec, NULL, cancel, progress, result, err);
+}
+
+int sl_load_run_placed(const struct sl_spec *spec, const struct sl_load_place *place,
+                       struct sl_cancel *cancel, struct sl_progress *progress,
+                       struct sl_load_result *result, struct sl_err *err)
+{
+    const struct load load = {
+        .spec = spec, .cancel = cancel, .progress = progress, .result = result, .place = place};
+    return run_load(&load, err);
+}
+
+int sl_load_run_into(const struct sl_spec *spec, const struct sl_load_fill *fill,
+                     struct sl_cancel *cancel, struct sl_progress *progress,
+                     struct sl_load_result *result, struct sl_err *err)
+{
+    const struct load load = {
+        .spec = spec, .cancel = cancel, .progress = progress, .result = result, .fill = fill};
+    return run_load(&load, err);
 }

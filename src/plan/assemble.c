@@ -112,6 +112,8 @@ static int lay_out(struct sl_plan *plan, struct sl_err *err)
         tensors[i] = &plan->targets[i].out;
     if (plan->own->spec->sink.tmpfs.layout == SL_LAYOUT_TENSORIZER)
         return sl_plan_lay_tensorizer(plan, tensors, err);
+    if (plan->own->spec->sink.tmpfs.layout == SL_LAYOUT_SLABS)
+        return sl_plan_lay_slabs(plan, tensors, err);
     return sl_safetensors_layout(tensors, plan->target_count, plan->metadata, plan->metadata_count,
                                  plan->own->spec->sink.tmpfs.shard_bytes, &plan->own->layout, err);
 }

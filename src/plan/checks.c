@@ -146,7 +146,8 @@ static int require_hash(const struct sl_plan *plan, const struct sl_mapping *map
 {
     const struct sl_tensor *from = mapping->target->from;
     if (plan->own->spec->verify.hashes != SL_HASHES_REQUIRE || from->encrypted ||
-        mapping->check_count || from->begin >= from->end || from->meta || mapping->taken.total == 0)
+        (sl_plan_sidecar(plan, mapping->source) && !mapping->composed) || mapping->check_count ||
+        from->begin >= from->end || from->meta || mapping->taken.total == 0)
         return 0;
     if (from->hash_count)
         return sl_fail(err, SL_E_INTEGRITY,

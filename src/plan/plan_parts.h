@@ -30,6 +30,7 @@ struct sl_plan_own {
     bool single;       /* the URI names an object, not a prefix */
     bool ruled;        /* tensors are picked from what an index names */
     bool first_choice; /* there are objects whose format is no second choice */
+    bool targets_only; /* who asks reads by itself: no extents, no checks */
     bool picks; /* single tensors are read: the layout is not verbatim, or targets were asked for */
     struct sl_layout *layout;
     struct sl_minisign_key *signer;
@@ -97,6 +98,9 @@ enum {
 /** assemble_tensorizer.c: the targets as one .tensors file, into own->layout. */
 int sl_plan_lay_tensorizer(struct sl_plan *plan, const struct sl_tensor *const *tensors,
                            struct sl_err *err);
+/** assemble_slabs.c: the targets in slabs, into own->layout. */
+int sl_plan_lay_slabs(struct sl_plan *plan, const struct sl_tensor *const *tensors,
+                      struct sl_err *err);
 /** assemble_tensorizer.c: what of that file is neither data nor the head of the layout. */
 int sl_plan_add_heads(struct sl_plan *plan, struct sl_err *err);
 /** sidecars.c: an object that is left out by its name may be a sidecar of one that is not. */
@@ -110,6 +114,14 @@ int sl_plan_read_sidecars(struct sl_plan *plan, struct sl_err *err);
 int sl_plan_check_stores(struct sl_plan *plan, struct sl_err *err);
 /** sidecars.c: a check for each range of the sources that have one, and what follows for others. */
 int sl_plan_check_ranges(struct sl_plan *plan, struct sl_err *err);
+/** covering.c: as above for a source of which only tensors are read; check holds what its checks
+ * share. *covered: bytes that are read and under one of them. SL_E_INTEGRITY: `require`, and not
+ * all are; or what is read already is wrong. */
+int sl_plan_cover(struct sl_plan *plan, const struct sl_sidecar *sidecar,
+                  const struct sl_check *check, uint64_t *covered, struct sl_err *err);
+/** sidecars.c: the hash of a range, of the check's kind, into what it expects. */
+struct sl_sidecar_range;
+void sl_sidecar_expect(const struct sl_sidecar_range *range, struct sl_check *check);
 /** sidecars.c: the sidecar of a source, or NULL. */
 const struct sl_sidecar *sl_plan_sidecar(const struct sl_plan *plan, uint32_t source);
 void sl_plan_free_sidecars(struct sl_plan_own *own);

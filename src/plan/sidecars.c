@@ -4,9 +4,10 @@
  * costs nothing; of single objects they are asked for only where the spec insists. One that is of
  * another version is left aside with a warning, or refused where it is needed.
  *
- * Used where objects are taken whole: every byte then is below a range. The hashes of tensors are
- * left out for bytes that ranges cover, unless all hashes are wanted; those that remain, and those
- * of whole objects, are judged once more when ranges within them have been fetched again.
+ * Where objects are taken whole every byte is below a range, and the hashes of tensors are left out
+ * for such bytes, unless all hashes are wanted; those that remain, and those of whole objects, are
+ * judged once more when ranges within them have been fetched again. Where tensors are picked,
+ * covering.c says which ranges can be checked.
  */
 #include "sidecar.h"
 
@@ -295,12 +296,11 @@ int sl_plan_read_sidecars(struct sl_plan *plan, struct sl_err *err)
     uint64_t bytes;
     if (sl_plan_read_signer(plan, err) < 0)
         return -1;
-    if (own->picks && own->spec->verify.sidecar == SL_SIDECAR_REQUIRE)
+    if (own->targets_only && own->spec->verify.sidecar == SL_SIDECAR_REQUIRE)
         return sl_fail(err, SL_E_USAGE,
-                       "'verify.sidecar: require' needs whole objects, but only their tensors are "
-                       "read: use 'layout: verbatim', or leave it out and check the objects before "
-                       "with `sluice verify`");
-    if (own->picks || !wanted(plan))
+                       "'verify.sidecar: require' is for loads: leave it out, and check the "
+                       "objects before with `sluice verify`");
+    if (own->targets_only || !wanted(plan))
         return 0;
     for (uint32_t i = 0; i < plan->source_count; i++)
         count += is_asked_for(plan, i, &bytes);
@@ -319,7 +319,7 @@ int sl_plan_read_sidecars(struct sl_plan *plan, struct sl_err *err)
 
 /* ---- checks ---------------------------------------------------------------------------------- */
 
-static void expect(const struct sl_sidecar_range *range, struct sl_check *check)
+void sl_sidecar_expect(const struct sl_sidecar_range *range, struct sl_check *check)
 {
     if (check->kind == SL_HASH_SHA256) {
         memcpy(check->expected, range->sha256, sizeof(range->sha256));
@@ -330,6 +330,33 @@ static void expect(const struct sl_sidecar_range *range, struct sl_check *check)
 }
 
 /* Layout verbatim: each object is the file of its number. */
+static int check_whole(struct sl_plan *plan, const struct sl_sidecar *sidecar,
+                       const struct sl_check *shared, struct sl_err *err)
+{
+    struct sl_check check = *shared;
+    for (size_t i = 0; i < sidecar->range_count; i++) {
+        check.begin = check.file_offset = i * sidecar->range_bytes;
+        check.end = sl_sidecar_range_end(sidecar, i);
+        sl_sidecar_expect(&sidecar->ranges[i], &check);
+        if (sl_plan_add_check(plan, &check, err) < 0)
+            return -1;
+    }
+    plan->own->covered[check.source] = sidecar->bytes;
+    return 0;
+}
+
+/* Bytes below hashes of tensors are not counted twice: rather some too few. */
+static int check_picked(struct sl_plan *plan, const struct sl_sidecar *sidecar,
+                        const struct sl_check *shared, struct sl_err *err)
+{
+    uint64_t covered;
+    if (sl_plan_cover(plan, sidecar, shared, &covered, err) < 0)
+        return -1;
+    uint64_t *known = &plan->own->covered[shared->source];
+    *known = SL_MAX(*known, covered);
+    return 0;
+}
+
 static int check_ranges_of(struct sl_plan *plan, uint32_t number, struct sl_err *err)
 {
     struct sl_plan_own *own = plan->own;
@@ -343,16 +370,8 @@ static int check_ranges_of(struct sl_plan *plan, uint32_t number, struct sl_err 
                              .given = true};
     if (sl_plan_object_text(plan, plan->sources[number].name, &check.what, err) < 0)
         return -1;
-    for (size_t i = 0; i < sidecar->range_count; i++) {
-        check.begin = check.file_offset = i * sidecar->range_bytes;
-        check.end = sl_sidecar_range_end(sidecar, i);
-        expect(&sidecar->ranges[i], &check);
-        if (sl_plan_add_check(plan, &check, err) < 0)
-            return -1;
-    }
-    own->covered[number] = sidecar->bytes;
     plan->sidecar_count++;
-    return 0;
+    return (own->picks ? check_picked : check_whole)(plan, sidecar, &check, err);
 }
 
 /* Does the check of a tensor see bytes as they come? */

@@ -65,6 +65,7 @@ static int land_chunk(struct composer *composer, const struct sl_mapping *mappin
         sl_landing_note(&composer->landing, mapping->file, offset, offset + bytes, crc, fetched,
                         err) < 0)
         return -1;
+    sl_landing_tell(reader, mapping->file, offset, bytes);
     return sl_heads_feed(reader->heads, mapping->file, offset, data, (size_t)bytes, err);
 }
 

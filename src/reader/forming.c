@@ -308,6 +308,7 @@ static int settle(struct sl_forming *forming, struct sl_landing *landing,
     }
     if (sl_landing_note(landing, mapping->file, begin, end, crc, forming->pending.fetched, err) < 0)
         return -1;
+    sl_landing_tell(forming->reader, mapping->file, begin, end - begin);
     return begin == end ? 0 : feed(forming, mapping, end - begin, hot ? data : NULL, err);
 }
 

@@ -69,6 +69,13 @@ static int open_stretch(struct sl_landing *landing, uint32_t file, uint64_t offs
     return 0;
 }
 
+void sl_landing_tell(struct sl_reader *reader, uint32_t file, uint64_t offset, uint64_t bytes)
+{
+    const struct sl_reader_watch *watch = reader->config->watch;
+    if (watch && bytes)
+        watch->landed(watch->arg, file, offset, bytes);
+}
+
 static void count(struct sl_reader *reader, uint64_t bytes)
 {
     sl_counter_add(&reader->landed, bytes);
@@ -112,6 +119,7 @@ static int landed(struct sl_landing *landing, const struct sl_extent *extent, ui
     struct sl_reader *reader = landing->reader;
     count(reader, bytes);
     uint64_t offset = extent->file_offset + (begin - extent->begin);
+    sl_landing_tell(reader, extent->file, offset, bytes);
     if (reader->journal)
         return note_and_check(landing, extent, begin, offset, data, bytes, err);
     if (sl_heads_feed(reader->heads, extent->file, offset, data, bytes, err) < 0)

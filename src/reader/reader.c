@@ -48,6 +48,13 @@ static void on_mismatch(void *arg, const struct sl_check *check)
         reader->locked.bad[reader->locked.bad_count++] = check;
 }
 
+static void on_agreed(void *arg, const struct sl_check *check)
+{
+    const struct sl_reader_watch *watch = ((struct sl_reader *)arg)->config->watch;
+    if (watch)
+        watch->agreed(watch->arg, check);
+}
+
 static int on_doubt(void *arg, const struct sl_check *check, struct sl_err *err)
 {
     return sl_refetch_add(arg, check, err);
@@ -194,6 +201,7 @@ static int run_reader(struct sl_reader *reader, struct sl_err *err)
 {
     struct sl_verify_config config = {.read = read_back,
                                       .mismatch = on_mismatch,
+                                      .agreed = on_agreed,
                                       .again = on_doubt,
                                       .arg = reader,
                                       .progress = reader->config->progress};

@@ -11,6 +11,17 @@
 #include "progress.h"
 #include "sink.h"
 
+/** Told while a run goes on, by any of its threads, which do not wait for each other. */
+struct sl_reader_watch {
+    /** These bytes of a file are in the sink and as they will be, but not checked yet: each byte
+     * that a range or a block brings, once. */
+    void (*landed)(void *arg, uint32_t file, uint64_t offset, uint64_t bytes);
+    /** A check of the plan agreed. Those that are `ordered` agreed before their last bytes landed,
+     * and are not told. */
+    void (*agreed)(void *arg, const struct sl_check *check);
+    void *arg;
+};
+
 struct sl_reader_config {
     unsigned connections;  /* fixed number, or 0: grow by feedback from plan->connections to
                               plan->connections_max */
@@ -19,6 +30,7 @@ struct sl_reader_config {
     int hashes;            /* enum sl_verify_hashes, already applied by the plan */
     struct sl_cancel *cancel;
     struct sl_progress *progress;
+    const struct sl_reader_watch *watch; /* may be NULL */
 };
 
 /**

@@ -76,7 +76,13 @@ struct sl_tmpfs_options {
     int replace;         /* 0 keep-old (default), 1 free-first */
     char *owner, *group; /* numeric ids; NULL: leave */
 };
-enum sl_sink_layout { SL_LAYOUT_VERBATIM, SL_LAYOUT_SAFETENSORS, SL_LAYOUT_TENSORIZER };
+/** SL_LAYOUT_SLABS is no choice of a spec: the pool asks for it, shard_bytes is then a slab's. */
+enum sl_sink_layout {
+    SL_LAYOUT_VERBATIM,
+    SL_LAYOUT_SAFETENSORS,
+    SL_LAYOUT_TENSORIZER,
+    SL_LAYOUT_SLABS,
+};
 extern const struct sl_option_table sl_tmpfs_table;
 
 /**

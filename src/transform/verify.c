@@ -133,6 +133,8 @@ static void conclude(struct sl_verify *verify, const struct sl_verify_item *item
     } else if (why && !item->check->computed && verify->config.mismatch) {
         verify->config.mismatch(verify->config.arg, item->check);
     }
+    if (!why && !item->check->computed && verify->config.agreed)
+        verify->config.agreed(verify->config.arg, item->check);
     SL_LOCKED(&verify->lock);
     verify->locked.remaining--;
     if (why && !verify->locked.err.kind)

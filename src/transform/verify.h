@@ -22,6 +22,8 @@ struct sl_verify_config {
                 struct sl_err *err);
     /** A check did not match; called once for each, from the thread that found it. May be NULL. */
     void (*mismatch)(void *arg, const struct sl_check *check);
+    /** A check agreed; once for each, from the thread that found it. May be NULL. */
+    void (*agreed)(void *arg, const struct sl_check *check);
     /**
      * A check that is SL_AGAIN_FETCH did not match: have its bytes fetched again and then call
      * sl_verify_settle(). -1: it cannot be done. From the thread that found it; NULL: never.

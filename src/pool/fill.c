@@ -1,0 +1,83 @@
+/*
+ * The load is load/'s, with its mirrors and second try; here its plan becomes a model that can be
+ * attached to before the first byte is read. Each attempt makes a new model: what a failed one has
+ * given out cannot be taken back, and is marked as failed instead.
+ */
+#include "fill.h"
+
+#include "pool_parts.h"
+
+struct fill {
+    const struct sl_fill_config *config;
+    struct sl_pool_model *model; /* of the last attempt that succeeded */
+};
+
+static struct sl_sink_file *sink_files(const struct sl_plan *plan, struct sl_err *err)
+{
+    struct sl_sink_file *files = sl_alloc_array(plan->file_count, sizeof(*files), err);
+    for (size_t i = 0; files && i < plan->file_count; i++)
+        files[i] = (struct sl_sink_file){plan->files[i].name, plan->files[i].bytes};
+    return files;
+}
+
+static int read_into(struct sl_pool_model *model, const struct sl_plan *plan,
+                     const struct sl_reader_config *given, struct sl_err *err)
+{
+    struct sl_reader_config config = *given;
+    sl_autofree struct sl_sink_file *files = sink_files(plan, err);
+    if (!files)
+        return -1;
+    SL_AUTO(sl_readiness) readiness = sl_readiness_new(plan, model, err);
+    SL_AUTO(sl_sink)
+    sink = readiness ? sl_slab_sink_open(model, files, plan->file_count, err) : NULL;
+    if (!sink)
+        return -1;
+    config.watch = sl_readiness_watch(readiness);
+    sl_progress_set_state(config.progress, SL_LOAD_READING);
+    if (sl_reader_run(plan, sink, NULL, &config, err) < 0)
+        return -1;
+    if (sl_readiness_left(readiness))
+        return sl_fail(err, SL_E_INTERNAL,
+                       "%zu tensors of '%s' were read and checked, but not counted as complete",
+                       sl_readiness_left(readiness), sl_plan_uri(plan));
+    return sl_pool_model_finish(model, err);
+}
+
+static int fill(void *arg, const struct sl_plan *plan, const struct sl_reader_config *given,
+                struct sl_err *err)
+{
+    struct fill *fill = arg;
+    const struct sl_fill_config *config = fill->config;
+    if (config->admit && config->admit(config->arg, plan->sink_bytes, plan->identity, err) < 0)
+        return -1;
+    SL_AUTO(sl_pool_model) model = sl_pool_model_plan(config->name, plan, config->place, err);
+    if (!model)
+        return -1;
+    if (config->planned)
+        config->planned(config->arg, model);
+    struct sl_err why = SL_ERR_INIT;
+    if (read_into(model, plan, given, &why) < 0) {
+        sl_pool_model_fail(model, &why);
+        *err = why;
+        return -1;
+    }
+    fill->model = sl_steal(&model);
+    return 0;
+}
+
+int sl_fill_run(const struct sl_spec *spec, const struct sl_fill_config *config,
+                struct sl_pool_model **model, struct sl_load_result *result, struct sl_err *err)
+{
+    struct sl_spec own = *spec; /* its strings are borrowed */
+    struct fill state = {.config = config};
+    struct sl_load_fill into = {fill, &state};
+    own.sink.tmpfs.path = NULL;
+    own.sink.tmpfs.layout = SL_LAYOUT_SLABS;
+    own.sink.tmpfs.shard_bytes = config->slab_bytes ? config->slab_bytes : SL_SLAB_BYTES;
+    if (sl_load_run_into(&own, &into, config->cancel, config->progress, result, err) < 0) {
+        sl_pool_model_free(state.model);
+        return -1;
+    }
+    *model = state.model;
+    return 0;
+}

@@ -1,0 +1,148 @@
+/* From a plan to a model in the pool: slabs of the right sizes, an index of what will lie where, a
+ * page on which nothing is ready. */
+#include <stdio.h>
+#include <string.h>
+
+#include "mapping.h"
+#include "pool_index_write.h"
+#include "pool_parts.h"
+
+size_t sl_pool_first_data_file(const struct sl_plan *plan)
+{
+    size_t data = 0;
+    for (size_t i = 0; i < plan->source_count; i++)
+        data += plan->sources[i].index == NULL;
+    return plan->file_count - data;
+}
+
+static int make_slabs(struct sl_pool_model *model, const struct sl_plan *plan,
+                      const struct sl_slab_place *place, struct sl_err *err)
+{
+    model->slab_of_file = sl_alloc_array(plan->file_count, sizeof(*model->slab_of_file), err);
+    model->slabs = sl_alloc_array(plan->file_count, sizeof(*model->slabs), err);
+    if (!model->slab_of_file || !model->slabs)
+        return -1;
+    snprintf(model->memory, sizeof(model->memory), "%s", place->why);
+    for (size_t i = 0; i < plan->file_count; i++) {
+        model->slab_of_file[i] = UINT32_MAX;
+        if (!plan->files[i].bytes)
+            continue;
+        if (model->slab_count == SL_POOL_SLABS_MAX)
+            return sl_fail(err, SL_E_NO_SPACE,
+                           "the model takes more than %d slabs: give the pool larger ones",
+                           SL_POOL_SLABS_MAX);
+        if (sl_slab_make(place, plan->files[i].bytes, &model->slabs[model->slab_count], err) < 0)
+            return -1;
+        model->bytes += plan->files[i].bytes;
+        model->slab_of_file[i] = (uint32_t)model->slab_count++;
+    }
+    return 0;
+}
+
+static uint32_t slab_of(const struct sl_pool_model *model, uint32_t file)
+{
+    uint32_t slab = model->slab_of_file[file];
+    return slab == UINT32_MAX ? 0 : slab;
+}
+
+static void put_tensor(const struct sl_pool_model *model, const struct sl_plan_tensor *from,
+                       struct sl_pool_item *item)
+{
+    const struct sl_tensor *tensor = from->tensor;
+    const struct sl_dtype_row *row = sl_dtype_row(tensor->dtype);
+    *item = (struct sl_pool_item){.name = tensor->name,
+                                  .name_bytes = (uint32_t)tensor->name_bytes,
+                                  .dtype = tensor->dtype_name,
+                                  .kind = SL_WIRE_TENSOR,
+                                  .rank = tensor->rank,
+                                  .shape = tensor->shape,
+                                  .slab = slab_of(model, from->file),
+                                  .offset = tensor->bytes ? from->file_offset : 0,
+                                  .bytes = tensor->bytes};
+    if (row->block && row->bits % 8 == 0) {
+        item->block_elements = row->block;
+        item->block_bytes = row->bits / 8;
+    }
+}
+
+/* Data files after the tensors; plan->files[i].bytes is also their shape. */
+static void put_items(const struct sl_pool_model *model, const struct sl_plan *plan,
+                      struct sl_pool_item *items)
+{
+    for (size_t i = 0; i < plan->tensor_count; i++)
+        put_tensor(model, &plan->tensors[i], &items[i]);
+    struct sl_pool_item *item = items + plan->tensor_count;
+    for (size_t i = sl_pool_first_data_file(plan); i < plan->file_count; i++)
+        *item++ = (struct sl_pool_item){.name = plan->files[i].name,
+                                        .name_bytes = (uint32_t)strlen(plan->files[i].name),
+                                        .dtype = "",
+                                        .kind = SL_WIRE_FILE,
+                                        .rank = 1,
+                                        .shape = &plan->files[i].bytes,
+                                        .block_elements = 1,
+                                        .block_bytes = 1,
+                                        .slab = slab_of(model, (uint32_t)i),
+                                        .bytes = plan->files[i].bytes};
+}
+
+/* Everything that the index is made of; items, slabs and pairs have room. */
+static int write_index(struct sl_pool_model *model, const struct sl_plan *plan,
+                       struct sl_pool_item *items, struct sl_wire_index_slab *slabs,
+                       struct sl_pool_pair *pairs, struct sl_err *err)
+{
+    struct sl_pool_contents contents = {.name = model->name,
+                                        .key = model->key,
+                                        .slabs = slabs,
+                                        .slab_count = (uint32_t)model->slab_count,
+                                        .items = items,
+                                        .item_count = (uint32_t)model->tensor_count,
+                                        .metas = pairs,
+                                        .meta_count = (uint32_t)plan->metadata_count};
+    put_items(model, plan, items);
+    for (size_t i = 0; i < model->slab_count; i++)
+        slabs[i] = (struct sl_wire_index_slab){.bytes = model->slabs[i].bytes,
+                                               .kind = model->slabs[i].kind};
+    for (size_t i = 0; i < plan->metadata_count; i++)
+        pairs[i] = (struct sl_pool_pair){plan->metadata[i].key, plan->metadata[i].value};
+    memcpy(contents.identity, model->identity, sizeof(contents.identity));
+    size_t bytes = sl_pool_index_size(&contents);
+    if (!bytes)
+        return sl_fail(err, SL_E_NO_SPACE, "the index of the model would be larger than %d bytes",
+                       SL_WIRE_INDEX_BYTES_MAX);
+    sl_autofree void *index = sl_alloc_aligned(64, bytes, err);
+    if (!index)
+        return -1;
+    sl_pool_index_write(&contents, index);
+    return sl_pool_model_set_index(model, index, bytes, err);
+}
+
+static int make_index(struct sl_pool_model *model, const struct sl_plan *plan, struct sl_err *err)
+{
+    sl_autofree struct sl_pool_item *items =
+        sl_alloc_array(model->tensor_count, sizeof(*items), err);
+    sl_autofree struct sl_wire_index_slab *slabs =
+        sl_alloc_array(model->slab_count, sizeof(*slabs), err);
+    sl_autofree struct sl_pool_pair *pairs =
+        sl_alloc_array(plan->metadata_count, sizeof(*pairs), err);
+    if (!items || !slabs || !pairs)
+        return -1;
+    return write_index(model, plan, items, slabs, pairs, err);
+}
+
+struct sl_pool_model *sl_pool_model_plan(const char *name, const struct sl_plan *plan,
+                                         const struct sl_slab_place *place, struct sl_err *err)
+{
+    SL_AUTO(sl_pool_model) model = sl_pool_model_new(name, "", err);
+    if (!model)
+        return NULL;
+    memcpy(model->identity, plan->identity, sizeof(model->identity));
+    model->tensor_count = plan->tensor_count + plan->file_count - sl_pool_first_data_file(plan);
+    if (model->tensor_count > UINT32_MAX / 2) {
+        sl_fail(err, SL_E_NO_SPACE, "the model has too many tensors for the pool");
+        return NULL;
+    }
+    if (make_slabs(model, plan, place, err) < 0 || make_index(model, plan, err) < 0 ||
+        sl_pool_model_make_page(model, SL_WORD_LOADING, SL_POOL_LOADING, err) < 0)
+        return NULL;
+    return sl_steal(&model);
+}

@@ -1,0 +1,326 @@
+/*
+ * A model's state is what its progress page says: others read it there, so it is kept nowhere else.
+ * The page is a memfd of which this process has the only writable mapping; it is sealed against any
+ * other. Its text of an error is written before its state, and the state is set once.
+ */
+#include "pool_model.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "pool_index.h"
+#include "pool_parts.h"
+#include "pool_words.h"
+
+#ifndef F_SEAL_FUTURE_WRITE
+#define F_SEAL_FUTURE_WRITE 0x0010
+#endif
+
+/* ---- life ------------------------------------------------------------------------------------ */
+
+struct sl_pool_model *sl_pool_model_new(const char *name, const char *key, struct sl_err *err)
+{
+    struct sl_pool_model *model = sl_alloc(sizeof(*model), err);
+    if (!model)
+        return NULL;
+    model->index_fd = model->page_fd = -1;
+    model->locked.count = 1;
+    model->made_seconds = sl_wall_seconds();
+    pthread_mutex_init(&model->lock, NULL);
+    model->name = sl_strdup(name, err);
+    model->key = model->name ? sl_strdup(key, err) : NULL;
+    if (model->key)
+        return model;
+    sl_pool_model_free(model);
+    return NULL;
+}
+
+struct sl_pool_model *sl_pool_model_hold(struct sl_pool_model *model)
+{
+    if (!model)
+        return NULL;
+    SL_LOCKED(&model->lock);
+    model->locked.count++;
+    return model;
+}
+
+static bool was_last(struct sl_pool_model *model)
+{
+    SL_LOCKED(&model->lock);
+    return --model->locked.count == 0;
+}
+
+void sl_pool_model_free(struct sl_pool_model *model)
+{
+    if (!model || !was_last(model))
+        return;
+    for (size_t i = 0; model->slabs && i < model->slab_count; i++)
+        sl_slab_release(&model->slabs[i]);
+    if (model->page)
+        munmap(model->page, model->page_bytes);
+    if (model->page_fd >= 0)
+        close(model->page_fd);
+    if (model->index_fd >= 0)
+        close(model->index_fd);
+    pthread_mutex_destroy(&model->lock);
+    free(model->slabs);
+    free(model->slab_of_file);
+    free(model->name);
+    free(model->key);
+    free(model);
+}
+
+int sl_pool_model_set_index(struct sl_pool_model *model, const void *index, size_t bytes,
+                            struct sl_err *err)
+{
+    model->index_fd = sl_memfd_of("sluice-index", index, bytes, err);
+    model->index_bytes = bytes;
+    return model->index_fd < 0 ? -1 : 0;
+}
+
+static void fill_page(struct sl_pool_model *model, uint32_t word, enum sl_pool_state state)
+{
+    struct sl_wire_page *page = model->page;
+    page->magic = SL_WIRE_PAGE_MAGIC;
+    page->version = SL_WIRE_INDEX_VERSION;
+    page->header_bytes = SL_WIRE_PAGE_HEADER_BYTES;
+    page->count = (uint32_t)model->tensor_count;
+    page->state = state;
+    page->ready_count = word == SL_WORD_READY ? page->count : 0;
+    for (size_t i = 0; i < model->tensor_count; i++)
+        page->words[i] = word;
+}
+
+int sl_pool_model_make_page(struct sl_pool_model *model, uint32_t word, enum sl_pool_state state,
+                            struct sl_err *err)
+{
+    size_t bytes = sizeof(struct sl_wire_page) + model->tensor_count * sizeof(uint32_t);
+    sl_autoclose int fd = sl_memfd_make("sluice-progress", bytes, err);
+    if (fd < 0)
+        return -1;
+    void *page = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (page == MAP_FAILED)
+        return sl_fail_errno(err, SL_E_NO_SPACE, errno, "cannot map a progress page");
+    model->page = page;
+    model->page_bytes = bytes;
+    fill_page(model, word, state);
+    fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE);
+    model->page_fd = sl_memfd_reader(fd, err);
+    return model->page_fd < 0 ? -1 : 0;
+}
+
+/* ---- what it is ------------------------------------------------------------------------------ */
+
+const char *sl_pool_model_name(const struct sl_pool_model *model)
+{
+    return model->name;
+}
+const char *sl_pool_model_key(const struct sl_pool_model *model)
+{
+    return model->key;
+}
+const uint8_t *sl_pool_model_identity(const struct sl_pool_model *model)
+{
+    return model->identity;
+}
+uint64_t sl_pool_model_bytes(const struct sl_pool_model *model)
+{
+    return model->bytes + model->index_bytes + model->page_bytes;
+}
+size_t sl_pool_model_slab_count(const struct sl_pool_model *model)
+{
+    return model->slab_count;
+}
+size_t sl_pool_model_tensor_count(const struct sl_pool_model *model)
+{
+    return model->tensor_count;
+}
+const char *sl_pool_model_memory(const struct sl_pool_model *model)
+{
+    return model->memory;
+}
+
+void sl_pool_model_fds(const struct sl_pool_model *model, int *fds, size_t *count)
+{
+    *count = 2 + model->slab_count;
+    if (!fds)
+        return;
+    fds[0] = model->index_fd;
+    fds[1] = model->page_fd;
+    for (size_t i = 0; i < model->slab_count; i++)
+        fds[2 + i] = model->slabs[i].reader_fd;
+}
+
+/* ---- how far it is --------------------------------------------------------------------------- */
+
+void sl_pool_model_view(const struct sl_pool_model *model, struct sl_pool_view *view)
+{
+    struct sl_wire_page *page = model->page;
+    *view = (struct sl_pool_view){
+        .state = (enum sl_pool_state)sl_word_get(&page->state),
+        .ready_count = sl_word_get(&page->ready_count),
+        .bytes_done = sl_number_get(&page->bytes_done),
+        .made_seconds = model->made_seconds,
+    };
+    if (view->state == SL_POOL_FAILED)
+        view->err = model->locked.err; /* set before the state, never changed */
+}
+
+void sl_pool_model_tell(struct sl_pool_model *model, size_t number)
+{
+    struct sl_wire_page *page = model->page;
+    SL_LOCKED(&model->lock);
+    if (page->state != SL_WIRE_LOADING)
+        return;
+    sl_word_set(&page->words[number], SL_WORD_READY);
+    sl_word_set(&page->ready_count, page->ready_count + 1);
+}
+
+void sl_pool_model_landed(struct sl_pool_model *model, uint64_t bytes)
+{
+    SL_LOCKED(&model->lock);
+    uint64_t done = model->page->bytes_done + bytes; /* bytes that came wrong land twice */
+    sl_number_set(&model->page->bytes_done, SL_MIN(done, model->bytes));
+}
+
+int sl_pool_model_finish(struct sl_pool_model *model, struct sl_err *err)
+{
+    for (size_t i = 0; i < model->slab_count; i++)
+        if (sl_slab_seal(&model->slabs[i], err) < 0)
+            return -1;
+    SL_LOCKED(&model->lock);
+    if (model->page->state == SL_WIRE_LOADING)
+        sl_word_set(&model->page->state, SL_WIRE_READY);
+    return 0;
+}
+
+static void write_error(struct sl_wire_page *page, const struct sl_err *why)
+{
+    page->error_kind = (uint32_t)sl_err_exit(why);
+    snprintf(page->error_code, sizeof(page->error_code), "%s", why->code);
+    snprintf(page->error_text, sizeof(page->error_text), "%.*s", (int)sizeof(page->error_text) - 1,
+             why->message);
+}
+
+void sl_pool_model_fail(struct sl_pool_model *model, const struct sl_err *why)
+{
+    struct sl_wire_page *page = model->page;
+    SL_LOCKED(&model->lock);
+    if (page->state != SL_WIRE_LOADING)
+        return;
+    model->locked.err = *why;
+    write_error(page, why);
+    sl_word_set(&page->state, SL_WIRE_FAILED);
+    for (size_t i = 0; i < model->tensor_count; i++)
+        if (page->words[i] == SL_WORD_LOADING)
+            sl_word_set(&page->words[i], SL_WORD_FAILED);
+    sl_word_set(&page->ready_count, page->ready_count); /* whoever waits for any of them */
+}
+
+/* ---- from another process -------------------------------------------------------------------- */
+
+static int check_index_fd(int fd, uint64_t *bytes, struct sl_err *err)
+{
+    enum { WANTED = F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW };
+    struct stat status;
+    int seals = fcntl(fd, F_GET_SEALS);
+    if (seals < 0 || (seals & WANTED) != WANTED)
+        return sl_fail(err, SL_E_INTEGRITY,
+                       "the index is no memfd that is sealed against writing and resizing");
+    if (fstat(fd, &status) < 0 || status.st_size < 0 || status.st_size > SL_WIRE_INDEX_BYTES_MAX)
+        return sl_fail(err, SL_E_FORMAT, "the index is larger than %d bytes",
+                       SL_WIRE_INDEX_BYTES_MAX);
+    *bytes = (uint64_t)status.st_size;
+    return 0;
+}
+
+/* What the checked index says of the whole model. */
+static int take_over(struct sl_pool_model *model, const struct sl_pool_index *index, int *slab_fds,
+                     size_t slab_count, struct sl_err *err)
+{
+    if (index->head->slab_count != slab_count)
+        return sl_fail(err, SL_E_FORMAT, "the index has %u slabs, and %zu were handed over",
+                       index->head->slab_count, slab_count);
+    memcpy(model->identity, index->head->identity, sizeof(model->identity));
+    model->tensor_count = index->head->tensor_count;
+    model->slabs = sl_alloc_array(slab_count, sizeof(*model->slabs), err);
+    if (!model->slabs)
+        return -1;
+    for (size_t i = 0; i < slab_count; i++) {
+        if (index->slabs[i].kind != SL_SLAB_MEMFD)
+            return sl_fail(err, SL_E_FORMAT, "slab %zu is of kind %u, not a memfd", i,
+                           index->slabs[i].kind);
+        if (sl_slab_adopt(slab_fds[i], index->slabs[i].bytes, &model->slabs[i], err) < 0)
+            return sl_wrap(err, "slab %zu", i);
+        slab_fds[i] = -1;
+        model->slab_count = i + 1;
+        model->bytes += index->slabs[i].bytes;
+    }
+    snprintf(model->memory, sizeof(model->memory), "sealed memfds");
+    return sl_pool_model_make_page(model, SL_WORD_READY, SL_POOL_READY, err);
+}
+
+static struct sl_pool_model *adopt_mapped(const char *name, const void *map, size_t bytes,
+                                          int *slab_fds, size_t slab_count, struct sl_err *err)
+{
+    struct sl_pool_index index;
+    char why[SL_POOL_WHY_BYTES];
+    if (sl_pool_index_check(map, bytes, &index, why) < 0) {
+        sl_fail(err, SL_E_FORMAT, "the index cannot be used: %s", why);
+        return NULL;
+    }
+    const char *own = sl_pool_index_text(&index, index.head->name_at);
+    if (name && strcmp(name, own) != 0) {
+        sl_fail(err, SL_E_FORMAT, "the index is of the model '%.200s', not '%.200s'", own, name);
+        return NULL;
+    }
+    SL_AUTO(sl_pool_model)
+    model = sl_pool_model_new(own, sl_pool_index_text(&index, index.head->key_at), err);
+    if (!model || take_over(model, &index, slab_fds, slab_count, err) < 0)
+        return NULL;
+    return sl_steal(&model);
+}
+
+static struct sl_pool_model *adopt(const char *name, int index_fd, int *slab_fds, size_t slab_count,
+                                   struct sl_err *err)
+{
+    uint64_t bytes = 0;
+    if (check_index_fd(index_fd, &bytes, err) < 0)
+        return NULL;
+    void *map = bytes ? mmap(NULL, bytes, PROT_READ, MAP_SHARED, index_fd, 0) : MAP_FAILED;
+    if (map == MAP_FAILED) {
+        sl_fail(err, SL_E_FORMAT, "the index cannot be read");
+        return NULL;
+    }
+    struct sl_pool_model *model = adopt_mapped(name, map, bytes, slab_fds, slab_count, err);
+    munmap(map, bytes);
+    if (model)
+        model->index_bytes = bytes;
+    return model;
+}
+
+struct sl_pool_model *sl_pool_model_adopt(const char *name, int index_fd, const int *slab_fds,
+                                          size_t slab_count, struct sl_err *err)
+{
+    struct sl_pool_model *model = NULL;
+    sl_autofree int *fds = sl_alloc_array(slab_count, sizeof(*fds), err);
+    if (fds) {
+        if (slab_count)
+            memcpy(fds, slab_fds, slab_count * sizeof(*fds));
+        model = adopt(name, index_fd, fds, slab_count, err);
+    }
+    if (model)
+        model->index_fd = index_fd;
+    else
+        close(index_fd);
+    const int *left = fds ? fds : slab_fds;
+    for (size_t i = 0; i < slab_count; i++)
+        if (left[i] >= 0)
+            close(left[i]);
+    return model;
+}

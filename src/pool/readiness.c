@@ -1,0 +1,240 @@
+/*
+ * When is a tensor complete? When all its bytes have landed and every check over any of its stored
+ * bytes has agreed. Both are counted down: bytes by their place in the file, where tensors lie one
+ * after another; checks by their place in the source, where tensors may overlap (views of one
+ * storage), so there the tensors are sorted by where they begin, each knowing how far those before
+ * it reach. A check of a whole object thus holds back each of its tensors to the end.
+ *
+ * Hashes that only whoever casts can see (`ordered`) agree before the last bytes land: the bytes
+ * alone tell then. A check that fails ends the load, and with it everybody's waiting.
+ */
+#include <string.h>
+
+#include "mapping.h"
+#include "pool_parts.h"
+
+struct entry {
+    uint32_t file, source;
+    uint64_t offset, bytes; /* in the file; bytes: all of it */
+    uint64_t begin, end;    /* in the source */
+    uint64_t left;          /* bytes that have not landed */
+    uint32_t checks;        /* that have not agreed */
+    bool told;
+};
+
+struct sl_readiness {
+    struct sl_pool_model *model;
+    const struct sl_plan *plan;
+    struct sl_reader_watch watch;
+    uint32_t *by_source; /* entries sorted by source and begin */
+    uint64_t *reach;     /* beside it: the largest end of this source so far */
+    size_t count;
+    pthread_mutex_t lock;
+    struct {
+        struct entry *entries; /* tensors, then data files: sorted by file and offset, too */
+        size_t left;
+    } locked;
+};
+
+/* ---- entries --------------------------------------------------------------------------------- */
+
+static void fill_tensor(const struct sl_plan *plan, size_t number, struct entry *entry)
+{
+    const struct sl_plan_tensor *place = &plan->tensors[number];
+    const struct sl_target *target = (const struct sl_target *)place->tensor;
+    const struct sl_mapping *mapping = &plan->mappings[target - plan->targets];
+    *entry = (struct entry){.file = place->file,
+                            .source = mapping->source,
+                            .offset = place->file_offset,
+                            .begin = mapping->begin,
+                            .end = mapping->end,
+                            .bytes = target->from->meta ? 0 : place->tensor->bytes};
+    entry->left = entry->bytes;
+}
+
+static void fill_entries(struct sl_readiness *readiness)
+{
+    const struct sl_plan *plan = readiness->plan;
+    struct entry *entries = readiness->locked.entries;
+    size_t number = plan->tensor_count, file = sl_pool_first_data_file(plan);
+    for (size_t i = 0; i < plan->tensor_count; i++)
+        fill_tensor(plan, i, &entries[i]);
+    for (uint32_t i = 0; i < plan->source_count; i++) {
+        if (plan->sources[i].index)
+            continue;
+        uint64_t bytes = plan->files[file].bytes;
+        entries[number++] = (struct entry){
+            .file = (uint32_t)file++, .source = i, .bytes = bytes, .end = bytes, .left = bytes};
+    }
+}
+
+static int by_source(const void *a, const void *b, void *arg)
+{
+    const struct entry *entries = arg;
+    const struct entry *x = &entries[*(const uint32_t *)a], *y = &entries[*(const uint32_t *)b];
+    if (x->source != y->source)
+        return x->source < y->source ? -1 : 1;
+    return x->begin < y->begin ? -1 : x->begin > y->begin;
+}
+
+static void sort(struct sl_readiness *readiness)
+{
+    const struct entry *entries = readiness->locked.entries;
+    for (size_t i = 0; i < readiness->count; i++)
+        readiness->by_source[i] = (uint32_t)i;
+    qsort_r(readiness->by_source, readiness->count, sizeof(*readiness->by_source), by_source,
+            readiness->locked.entries);
+    for (size_t i = 0; i < readiness->count; i++) {
+        const struct entry *entry = &entries[readiness->by_source[i]];
+        bool first = i == 0 || entries[readiness->by_source[i - 1]].source != entry->source;
+        readiness->reach[i] = first ? entry->end : SL_MAX(readiness->reach[i - 1], entry->end);
+    }
+}
+
+/* The first in by_source that a check from `begin` on can touch. */
+static size_t first_touched(const struct sl_readiness *readiness, uint32_t source, uint64_t begin)
+{
+    size_t low = 0, high = readiness->count;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        const struct entry *entry = &readiness->locked.entries[readiness->by_source[middle]];
+        bool before =
+            entry->source != source ? entry->source < source : readiness->reach[middle] <= begin;
+        if (before)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* ---- counting -------------------------------------------------------------------------------- */
+
+/* The lock is held. */
+static void judge(struct sl_readiness *readiness, struct entry *entry)
+{
+    if (entry->left || entry->checks || entry->told)
+        return;
+    entry->told = true;
+    readiness->locked.left--;
+    sl_pool_model_tell(readiness->model, (size_t)(entry - readiness->locked.entries));
+}
+
+/* Every entry below the check has one check more to wait for, or one less. */
+static void touch(struct sl_readiness *readiness, const struct sl_check *check, bool agreed)
+{
+    if (check->begin >= check->end)
+        return;
+    for (size_t i = first_touched(readiness, check->source, check->begin); i < readiness->count;
+         i++) {
+        struct entry *entry = &readiness->locked.entries[readiness->by_source[i]];
+        if (entry->source != check->source || entry->begin >= check->end)
+            return;
+        if (entry->end <= check->begin || entry->begin >= entry->end)
+            continue;
+        entry->checks += agreed ? -1u : 1u;
+        if (agreed)
+            judge(readiness, entry);
+    }
+}
+
+static void on_agreed(void *arg, const struct sl_check *check)
+{
+    struct sl_readiness *readiness = arg;
+    SL_LOCKED(&readiness->lock);
+    touch(readiness, check, true);
+}
+
+/* The first entry that ends after this offset of the file. */
+static size_t first_after(const struct sl_readiness *readiness, uint32_t file, uint64_t offset)
+{
+    size_t low = 0, high = readiness->count;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        const struct entry *entry = &readiness->locked.entries[middle];
+        bool before =
+            entry->file != file ? entry->file < file : entry->offset + entry->bytes <= offset;
+        if (before)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+static void on_landed(void *arg, uint32_t file, uint64_t offset, uint64_t bytes)
+{
+    struct sl_readiness *readiness = arg;
+    uint64_t end = offset + bytes;
+    SL_LOCKED(&readiness->lock);
+    for (size_t i = first_after(readiness, file, offset); i < readiness->count; i++) {
+        struct entry *entry = &readiness->locked.entries[i];
+        if (entry->file != file || entry->offset >= end)
+            return;
+        uint64_t first = SL_MAX(entry->offset, offset);
+        uint64_t last = SL_MIN(entry->offset + entry->bytes, end);
+        entry->left -= last > first ? last - first : 0;
+        judge(readiness, entry);
+    }
+}
+
+/* ---- life ------------------------------------------------------------------------------------ */
+
+/* What waits for nothing is complete now. */
+static void begin(struct sl_readiness *readiness)
+{
+    const struct sl_plan *plan = readiness->plan;
+    for (size_t i = 0; i < plan->check_count; i++)
+        if (!plan->checks[i].ordered)
+            touch(readiness, &plan->checks[i], false);
+    readiness->locked.left = readiness->count;
+    for (size_t i = 0; i < readiness->count; i++)
+        judge(readiness, &readiness->locked.entries[i]);
+}
+
+struct sl_readiness *sl_readiness_new(const struct sl_plan *plan, struct sl_pool_model *model,
+                                      struct sl_err *err)
+{
+    SL_AUTO(sl_readiness) readiness = sl_alloc(sizeof(*readiness), err);
+    if (!readiness)
+        return NULL;
+    pthread_mutex_init(&readiness->lock, NULL);
+    readiness->plan = plan;
+    readiness->model = sl_pool_model_hold(model);
+    readiness->count = model->tensor_count;
+    readiness->watch =
+        (struct sl_reader_watch){.landed = on_landed, .agreed = on_agreed, .arg = readiness};
+    size_t count = readiness->count;
+    readiness->locked.entries = sl_alloc_array(count, sizeof(struct entry), err);
+    readiness->by_source = sl_alloc_array(count, sizeof(*readiness->by_source), err);
+    readiness->reach = sl_alloc_array(count, sizeof(*readiness->reach), err);
+    if (!readiness->locked.entries || !readiness->by_source || !readiness->reach)
+        return NULL;
+    fill_entries(readiness);
+    sort(readiness);
+    begin(readiness);
+    return sl_steal(&readiness);
+}
+
+void sl_readiness_free(struct sl_readiness *readiness)
+{
+    if (!readiness)
+        return;
+    sl_pool_model_free(readiness->model);
+    pthread_mutex_destroy(&readiness->lock);
+    free(readiness->locked.entries);
+    free(readiness->by_source);
+    free(readiness->reach);
+    free(readiness);
+}
+
+const struct sl_reader_watch *sl_readiness_watch(const struct sl_readiness *readiness)
+{
+    return &readiness->watch;
+}
+
+size_t sl_readiness_left(struct sl_readiness *readiness)
+{
+    SL_LOCKED(&readiness->lock);
+    return readiness->locked.left;
+}

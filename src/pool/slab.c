@@ -1,0 +1,249 @@
+/*
+ * Readers get a descriptor that /proc/self/fd/N was opened for, read-only: a mapping of it can
+ * never be made writable, and so does not stand in the way of F_SEAL_WRITE either. While a slab is
+ * filled it is written with pwrite() and never mapped here, which costs half of what page faults
+ * do. A tmpfs file has no name (O_TMPFILE): nothing is left behind however the process ends.
+ */
+#include "slab.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include "buf.h"
+
+#ifndef MFD_NOEXEC_SEAL
+#define MFD_NOEXEC_SEAL 0x0008U
+#endif
+#ifndef F_SEAL_FUTURE_WRITE
+#define F_SEAL_FUTURE_WRITE 0x0010
+#endif
+
+enum { SHAPE_SEALS = F_SEAL_SHRINK | F_SEAL_GROW, MOUNTS_BYTES_MAX = 4 * 1024 * 1024 };
+
+/* ---- where ----------------------------------------------------------------------------------- */
+
+/* The options of the mount with this device number, in /proc/self/mountinfo: "… - tmpfs NAME
+ * OPTIONS". NULL if it is not found. */
+static const char *mount_options(char *text, const char *device)
+{
+    char *rest = text, *line;
+    while ((line = strsep(&rest, "\n"))) {
+        char *fields[3] = {line};
+        for (int i = 0; i < 2 && fields[i]; i++)
+            if ((fields[i + 1] = strchr(fields[i], ' ')))
+                fields[i + 1]++;
+        size_t bytes = strlen(device);
+        if (!fields[2] || strncmp(fields[2], device, bytes) != 0 || fields[2][bytes] != ' ')
+            continue;
+        char *type = strstr(line, " - ");
+        char *name = type ? strchr(type + 3, ' ') : NULL;
+        char *options = name ? strchr(name + 1, ' ') : NULL;
+        return options ? options + 1 : "";
+    }
+    return NULL;
+}
+
+static bool is_huge(int directory_fd)
+{
+    struct stat status;
+    sl_autobuf mounts = SL_BUF_INIT(MOUNTS_BYTES_MAX);
+    char device[32];
+    if (fstat(directory_fd, &status) < 0 ||
+        sl_buf_read_file(&mounts, "/proc/self/mountinfo", NULL) < 0 || !mounts.data)
+        return false;
+    snprintf(device, sizeof(device), "%u:%u", major(status.st_dev), minor(status.st_dev));
+    const char *options = mount_options(mounts.data, device);
+    const char *huge = options ? strstr(options, "huge=") : NULL;
+    return huge && strncmp(huge, "huge=never", 10) != 0;
+}
+
+/* memfds follow this switch: "always within_size advise [never] deny force". */
+static bool memfds_are_huge(void)
+{
+    sl_autobuf text = SL_BUF_INIT(256);
+    if (sl_buf_read_file(&text, "/sys/kernel/mm/transparent_hugepage/shmem_enabled", NULL) < 0)
+        return false;
+    const char *chosen = strchr(sl_buf_string(&text), '[');
+    return chosen && (strncmp(chosen, "[always", 7) == 0 || strncmp(chosen, "[force", 6) == 0 ||
+                      strncmp(chosen, "[within", 7) == 0);
+}
+
+static int open_unnamed(int directory_fd)
+{
+    return openat(directory_fd, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0400);
+}
+
+void sl_slab_place_probe(int directory_fd, struct sl_slab_place *place)
+{
+    struct statfs system;
+    const char *why = "no directory was given";
+    *place = (struct sl_slab_place){.kind = SL_SLAB_MEMFD, .directory_fd = -1};
+    if (directory_fd >= 0) {
+        int fd = -1;
+        if (fstatfs(directory_fd, &system) < 0 || system.f_type != TMPFS_MAGIC)
+            why = "the directory is no tmpfs";
+        else if (!is_huge(directory_fd))
+            why = "the tmpfs is not mounted with huge pages";
+        else if ((fd = open_unnamed(directory_fd)) < 0)
+            why = "the tmpfs takes no files";
+        if (fd >= 0) {
+            close(fd);
+            place->kind = SL_SLAB_TMPFS;
+            place->directory_fd = directory_fd;
+            place->huge = true;
+            snprintf(place->why, sizeof(place->why), "tmpfs files, huge pages, read-only");
+            return;
+        }
+    }
+    place->huge = memfds_are_huge();
+    if (place->huge)
+        snprintf(place->why, sizeof(place->why), "sealed memfds, huge pages");
+    else
+        snprintf(place->why, sizeof(place->why), "sealed memfds, 4 KiB pages: %s", why);
+}
+
+/* ---- files ----------------------------------------------------------------------------------- */
+
+static int fail(struct sl_err *err, int number, const char *what)
+{
+    const char *next = number == EMFILE || number == ENFILE ? "raise the limit of open files"
+                                                            : "free memory or raise the limit";
+    return sl_fail_errno(err, SL_E_NO_SPACE, number, "cannot %s of the pool (%s)", what, next);
+}
+
+int sl_memfd_make(const char *name, uint64_t bytes, struct sl_err *err)
+{
+    int fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL);
+    if (fd < 0 && errno == EINVAL) /* before Linux 6.3 */
+        fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (fd < 0)
+        return fail(err, errno, "make a memfd");
+    if (ftruncate(fd, (off_t)bytes) < 0 || fchmod(fd, 0400) < 0) {
+        fail(err, errno, "size a memfd");
+        close(fd);
+        return -1;
+    }
+    return fd;
+}
+
+int sl_memfd_reader(int fd, struct sl_err *err)
+{
+    char path[64];
+    snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+    int reader = open(path, O_RDONLY | O_CLOEXEC);
+    return reader >= 0 ? reader : fail(err, errno, "open a slab for readers");
+}
+
+static int write_all(int fd, const uint8_t *data, size_t bytes, struct sl_err *err)
+{
+    for (size_t done = 0; done < bytes;) {
+        ssize_t wrote = pwrite(fd, data + done, bytes - done, (off_t)done);
+        if (wrote > 0)
+            done += (size_t)wrote;
+        else if (wrote == 0 || errno != EINTR)
+            return fail(err, wrote ? errno : ENOSPC, "write a memfd");
+    }
+    return 0;
+}
+
+int sl_memfd_of(const char *name, const void *data, size_t bytes, struct sl_err *err)
+{
+    sl_autoclose int fd = sl_memfd_make(name, bytes, err);
+    if (fd < 0 || write_all(fd, data, bytes, err) < 0)
+        return -1;
+    if (fcntl(fd, F_ADD_SEALS, SHAPE_SEALS | F_SEAL_WRITE | F_SEAL_SEAL) < 0)
+        return fail(err, errno, "seal a memfd");
+    return sl_memfd_reader(fd, err);
+}
+
+/* ---- slabs ----------------------------------------------------------------------------------- */
+
+static int make_tmpfs(const struct sl_slab_place *place, uint64_t bytes, struct sl_err *err)
+{
+    int fd = open_unnamed(place->directory_fd);
+    if (fd < 0)
+        return fail(err, errno, "make a slab");
+    if (ftruncate(fd, (off_t)bytes) < 0 || fchmod(fd, 0400) < 0) {
+        fail(err, errno, "size a slab");
+        close(fd);
+        return -1;
+    }
+    return fd;
+}
+
+int sl_slab_make(const struct sl_slab_place *place, uint64_t bytes, struct sl_slab *slab,
+                 struct sl_err *err)
+{
+    struct sl_slab made = SL_SLAB_INIT;
+    made.bytes = bytes;
+    made.kind = place->kind;
+    made.fd = place->kind == SL_SLAB_TMPFS ? make_tmpfs(place, bytes, err)
+                                           : sl_memfd_make("sluice-slab", bytes, err);
+    if (made.fd >= 0 && place->kind == SL_SLAB_MEMFD &&
+        fcntl(made.fd, F_ADD_SEALS, SHAPE_SEALS) < 0)
+        fail(err, errno, "seal a slab");
+    else if (made.fd >= 0)
+        made.reader_fd = sl_memfd_reader(made.fd, err);
+    if (made.reader_fd < 0) {
+        sl_slab_release(&made);
+        return -1;
+    }
+    *slab = made;
+    return 0;
+}
+
+int sl_slab_adopt(int fd, uint64_t bytes, struct sl_slab *slab, struct sl_err *err)
+{
+    struct stat status;
+    int seals = fcntl(fd, F_GET_SEALS);
+    if (seals < 0)
+        return sl_fail(err, SL_E_INTEGRITY,
+                       "what was handed over as a slab is no memfd that can be sealed");
+    bool fixed = (seals & SHAPE_SEALS) == SHAPE_SEALS;
+    bool read_only = seals & (F_SEAL_WRITE | F_SEAL_FUTURE_WRITE);
+    if (!fixed || !(seals & F_SEAL_WRITE))
+        return sl_fail(err, SL_E_INTEGRITY,
+                       "a slab is not sealed against %s: seal it with F_SEAL_WRITE, F_SEAL_SHRINK "
+                       "and F_SEAL_GROW before it is handed over",
+                       read_only ? "resizing or its writer's own mapping" : "writing");
+    if (fstat(fd, &status) < 0 || (uint64_t)status.st_size != bytes)
+        return sl_fail(err, SL_E_INTEGRITY, "a slab has %llu bytes, and its index says %llu",
+                       (unsigned long long)status.st_size, (unsigned long long)bytes);
+    *slab = (struct sl_slab){
+        .fd = -1, .reader_fd = fd, .bytes = bytes, .kind = SL_SLAB_MEMFD, .sealed = true};
+    return 0;
+}
+
+int sl_slab_seal(struct sl_slab *slab, struct sl_err *err)
+{
+    if (slab->sealed || slab->kind != SL_SLAB_MEMFD) {
+        slab->sealed = true;
+        return 0;
+    }
+    /* Pinned pages are EBUSY; nobody maps it for writing, so this seal is worth the same. */
+    if (fcntl(slab->fd, F_ADD_SEALS, F_SEAL_WRITE) < 0 &&
+        (errno != EBUSY || fcntl(slab->fd, F_ADD_SEALS, F_SEAL_FUTURE_WRITE) < 0))
+        return fail(err, errno, "seal a slab");
+    fcntl(slab->fd, F_ADD_SEALS, F_SEAL_SEAL);
+    close(slab->fd);
+    slab->fd = -1;
+    slab->sealed = true;
+    return 0;
+}
+
+void sl_slab_release(struct sl_slab *slab)
+{
+    if (slab->fd >= 0)
+        close(slab->fd);
+    if (slab->reader_fd >= 0)
+        close(slab->reader_fd);
+    *slab = (struct sl_slab)SL_SLAB_INIT;
+}

@@ -1,0 +1,86 @@
+/*
+ * Slabs as a sink: each file of the plan is a slab of its own, written like a file. They are not
+ * mapped meanwhile, so nothing stands in the way of sealing them, which is the model's affair.
+ */
+#include <errno.h>
+#include <unistd.h>
+
+#include "pool_parts.h"
+#include "sink.h"
+
+struct slab_sink {
+    struct sl_sink base;
+    struct sl_pool_model *model;
+};
+
+static const struct sl_slab *slab_of(const struct sl_sink *sink, uint32_t file)
+{
+    const struct sl_pool_model *model = ((const struct slab_sink *)sink)->model;
+    return &model->slabs[model->slab_of_file[file]];
+}
+
+static int slab_reserve(struct sl_sink *sink, uint32_t file, uint64_t offset, uint64_t bytes,
+                        struct sl_place *place, struct sl_err *err)
+{
+    (void)offset, (void)bytes, (void)err;
+    place->fd = slab_of(sink, file)->fd;
+    return 0;
+}
+
+static int slab_commit(struct sl_sink *sink, const struct sl_place *place, struct sl_err *err)
+{
+    (void)err;
+    sl_pool_model_landed(((struct slab_sink *)sink)->model, place->bytes);
+    return 0;
+}
+
+static void slab_abandon(struct sl_sink *sink, const struct sl_place *place)
+{
+    (void)sink, (void)place;
+}
+
+static int slab_read(struct sl_sink *sink, uint32_t file, uint64_t offset, void *data, size_t bytes,
+                     struct sl_err *err)
+{
+    int fd = slab_of(sink, file)->fd;
+    for (size_t done = 0; done < bytes;) {
+        ssize_t got = pread(fd, (uint8_t *)data + done, bytes - done, (off_t)(offset + done));
+        if (got > 0)
+            done += (size_t)got;
+        else if (got == 0 || errno != EINTR)
+            return sl_fail_errno(err, SL_E_INTERNAL, got ? errno : EIO, "cannot read a slab");
+    }
+    return 0;
+}
+
+static int slab_finish(struct sl_sink *sink, struct sl_err *err)
+{
+    (void)sink, (void)err;
+    return 0;
+}
+
+static void slab_close(struct sl_sink *sink)
+{
+    free(sink);
+}
+
+static const struct sl_sink_ops slab_ops = {
+    .name = "slabs",
+    .reserve = slab_reserve,
+    .commit = slab_commit,
+    .abandon = slab_abandon,
+    .read = slab_read,
+    .finish = slab_finish,
+    .close = slab_close,
+};
+
+struct sl_sink *sl_slab_sink_open(struct sl_pool_model *model, const struct sl_sink_file *files,
+                                  size_t count, struct sl_err *err)
+{
+    struct slab_sink *sink = sl_alloc(sizeof(*sink), err);
+    if (!sink)
+        return NULL;
+    sink->base = (struct sl_sink){.ops = &slab_ops, .files = files, .file_count = count};
+    sink->model = model;
+    return &sink->base;
+}
