@@ -72,27 +72,42 @@ static int remove_old(struct sl_publish *publish, const struct sl_published *new
     return 0;
 }
 
-static int place_file(struct sl_publish *publish, int staging_fd, const char *name,
+static int place_file(struct sl_tree_walk *staging, struct sl_tree_walk *root, const char *name,
                       struct sl_err *err)
 {
     const char *leaf, *target;
-    sl_autoclose int from = sl_tree_parent(staging_fd, name, false, &leaf);
+    int from = sl_tree_enter(staging, name, &leaf);
     if (from < 0 && errno != ENOENT)
         return sl_tree_fail(err, errno, "open the folder of", name);
     struct stat status;
     if (from < 0 || fstatat(from, leaf, &status, AT_SYMLINK_NOFOLLOW) < 0)
         return 0; /* renamed before the kill; is_placed() looks */
-    sl_autoclose int to = sl_tree_parent(publish->root_fd, name, true, &target);
+    int to = sl_tree_enter(root, name, &target);
     if (to < 0 || renameat(from, leaf, to, target) < 0)
         return sl_tree_fail(err, errno, "put into place", name);
     return 0;
 }
 
-static int check_placed(struct sl_publish *publish, const struct sl_published_file *file,
+static int place_all(struct sl_publish *publish, const struct sl_published *new, struct sl_err *err)
+{
+    int staging_fd = sl_publish_staging(publish, err);
+    if (staging_fd < 0)
+        return -1;
+    SL_AUTO_WALK staging = {.root_fd = staging_fd, .fd = -1};
+    SL_AUTO_WALK root = {.root_fd = publish->root_fd, .make = true, .fd = -1};
+    for (size_t i = 0; i < new->count; i++) {
+        step("rename");
+        if (place_file(&staging, &root, new->files[i].name, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int check_placed(struct sl_tree_walk *root, const struct sl_published_file *file,
                         struct sl_err *err)
 {
     const char *leaf;
-    sl_autoclose int fd = sl_tree_parent(publish->root_fd, file->name, false, &leaf);
+    int fd = sl_tree_enter(root, file->name, &leaf);
     struct stat status;
     if (fd < 0 || fstatat(fd, leaf, &status, AT_SYMLINK_NOFOLLOW) < 0)
         return sl_fail_errno(err, SL_E_INTEGRITY, errno, "'%s' vanished while it was published",
@@ -101,6 +116,19 @@ static int check_placed(struct sl_publish *publish, const struct sl_published_fi
         mtime_ns(&status) != file->mtime_ns)
         return sl_fail(err, SL_E_INTEGRITY,
                        "'%s' was changed by somebody else while it was published", file->name);
+    return 0;
+}
+
+/* They are all there, as they were; then their folders are made read-only. */
+static int seal_all(struct sl_publish *publish, const struct sl_published *new, struct sl_err *err)
+{
+    SL_AUTO_WALK root = {.root_fd = publish->root_fd, .fd = -1};
+    for (size_t i = 0; i < new->count; i++)
+        if (check_placed(&root, &new->files[i], err) < 0)
+            return -1;
+    for (size_t i = 0; i < new->count; i++)
+        if (!i || !sl_tree_siblings(new->files[i - 1].name, new->files[i].name))
+            sl_tree_seal(publish->root_fd, new->files[i].name);
     return 0;
 }
 
@@ -134,23 +162,10 @@ static int carry_out(struct sl_publish *publish, const struct sl_published *new,
     step("ready goes");
     if (sl_tree_remove(publish->state_fd, SL_READY) < 0)
         return sl_tree_fail(err, errno, "remove " SL_READY " in", publish->path);
-    if (manifest_is_new) {
-        if (remove_old(publish, new, err) < 0)
-            return -1;
-        int staging_fd = sl_publish_staging(publish, err);
-        if (staging_fd < 0)
-            return -1;
-        for (size_t i = 0; i < new->count; i++) {
-            step("rename");
-            if (place_file(publish, staging_fd, new->files[i].name, err) < 0)
-                return -1;
-        }
-    }
-    for (size_t i = 0; i < new->count; i++) {
-        if (check_placed(publish, &new->files[i], err) < 0)
-            return -1;
-        sl_tree_seal(publish->root_fd, new->files[i].name);
-    }
+    if (manifest_is_new && (remove_old(publish, new, err) < 0 || place_all(publish, new, err) < 0))
+        return -1;
+    if (seal_all(publish, new, err) < 0)
+        return -1;
     step("manifest");
     if (manifest_is_new &&
         renameat(publish->state_fd, SL_MANIFEST_NEW, publish->state_fd, SL_MANIFEST) < 0)
@@ -225,25 +240,27 @@ static int hash_file(int fd, uint64_t bytes, uint32_t *crc, struct sl_err *err)
     return 0;
 }
 
-static int describe(int staging_fd, const struct sl_plan_file *from, const uint32_t *crc,
-                    struct sl_published_file *file, struct sl_err *err)
+static int describe(struct sl_tree_walk *staging, const struct sl_plan_file *from,
+                    const uint32_t *crc, struct sl_published_file *file, struct sl_err *err)
 {
     const char *leaf;
-    sl_autoclose int folder = sl_tree_parent(staging_fd, from->name, false, &leaf);
-    sl_autoclose int fd =
-        folder < 0 ? -1 : openat(folder, leaf, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
     struct stat status;
-    if (fd < 0 || fstat(fd, &status) < 0)
-        return sl_tree_fail(err, errno, "open the staged file", from->name);
+    int folder = sl_tree_enter(staging, from->name, &leaf);
+    if (folder < 0 || fstatat(folder, leaf, &status, AT_SYMLINK_NOFOLLOW) < 0)
+        return sl_tree_fail(err, errno, "look at the staged file", from->name);
     if (!S_ISREG(status.st_mode) || (uint64_t)status.st_size != from->bytes)
         return sl_fail(err, SL_E_INTEGRITY, "the staged file '%s' was changed by somebody else",
                        from->name);
     *file = (struct sl_published_file){
         .name = from->name, .bytes = from->bytes, .mtime_ns = mtime_ns(&status)};
-    if (!crc)
-        return hash_file(fd, from->bytes, &file->crc32c, err);
-    file->crc32c = *crc;
-    return 0;
+    if (crc) {
+        file->crc32c = *crc;
+        return 0;
+    }
+    sl_autoclose int fd = openat(folder, leaf, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0)
+        return sl_tree_fail(err, errno, "open the staged file", from->name);
+    return hash_file(fd, from->bytes, &file->crc32c, err);
 }
 
 /* Will this folder be gone when the old version's files are? True if nothing else is in it. Takes
@@ -286,13 +303,12 @@ static bool parent_goes(const char *name, const struct sl_published *old)
     return false;
 }
 
-static int look_at(struct sl_publish *publish, const char *name, const struct sl_published *old,
+static int look_at(struct sl_tree_walk *root, const char *name, const struct sl_published *old,
                    struct sl_err *err)
 {
     const char *leaf;
     struct stat status;
-    sl_autoclose int fd = sl_tree_parent(publish->root_fd, name, false, &leaf);
-    int number = errno;
+    int fd = sl_tree_enter(root, name, &leaf), number = errno;
     if (fd < 0 && number != ENOENT && !(number == ENOTDIR && parent_goes(name, old)))
         return sl_tree_fail(err, number, "put into place", name);
     if (fd < 0 || fstatat(fd, leaf, &status, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISDIR(status.st_mode) ||
@@ -310,8 +326,9 @@ int sl_publish_look_ahead(struct sl_publish *publish, const struct sl_plan *plan
     __attribute__((cleanup(sl_published_release))) struct sl_published old = {0};
     struct sl_err unreadable = SL_ERR_INIT; /* then nothing is known to be ours */
     sl_published_read(publish->state_fd, SL_MANIFEST, &old, &unreadable);
+    SL_AUTO_WALK root = {.root_fd = publish->root_fd, .fd = -1};
     for (size_t i = 0; i < plan->file_count; i++)
-        if (look_at(publish, plan->files[i].name, &old, err) < 0)
+        if (look_at(&root, plan->files[i].name, &old, err) < 0)
             return -1;
     return 0;
 }
@@ -342,9 +359,10 @@ int sl_publish_commit(struct sl_publish *publish, const struct sl_plan *plan,
         return -1;
     sl_hex(plan->identity, 32, new.identity_text);
     new.identity = new.identity_text;
+    SL_AUTO_WALK staging = {.root_fd = staging_fd, .fd = -1};
     for (; new.count < plan->file_count; new.count++) {
         bool have = crcs && known && known[new.count];
-        if (describe(staging_fd, &plan->files[new.count], have ? &crcs[new.count] : NULL,
+        if (describe(&staging, &plan->files[new.count], have ? &crcs[new.count] : NULL,
                      &new.files[new.count], err) < 0)
             return -1;
     }

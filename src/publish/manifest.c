@@ -200,10 +200,11 @@ int sl_published_stamp(int root_fd, const char *(*name)(const void *arg, size_t 
     SL_AUTO(sl_sha256) sha = sl_sha256_new(err);
     if (!sha)
         return -1;
+    SL_AUTO_WALK walk = {.root_fd = root_fd, .fd = -1};
     for (size_t i = 0; i < count; i++) {
         const char *leaf;
-        sl_autoclose int fd = sl_tree_parent(root_fd, name(arg, i), false, &leaf);
         struct stat status;
+        int fd = sl_tree_enter(&walk, name(arg, i), &leaf);
         if (fd < 0 || fstatat(fd, leaf, &status, AT_SYMLINK_NOFOLLOW) < 0 ||
             !S_ISREG(status.st_mode))
             return sl_fail(err, SL_E_INTEGRITY, "'%s' vanished while it was published",

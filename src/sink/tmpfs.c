@@ -55,7 +55,6 @@ struct tmpfs_file {
 };
 struct tmpfs {
     struct sl_sink base;
-    int directory_fd;
     uid_t owner; /* (uid_t)-1: leave */
     gid_t group;
     pthread_mutex_t lock;
@@ -63,6 +62,7 @@ struct tmpfs {
         struct tmpfs_file *files;
         uint32_t open[OPEN_FILES_MAX]; /* file numbers of the open ones */
         size_t open_count, hand;
+        struct sl_tree_walk walk; /* below the staging directory */
     } locked;
 };
 
@@ -101,11 +101,12 @@ static int settle_file(int fd, const struct sl_sink_file *file, ino_t *inode, st
     return 0;
 }
 
+/* With the lock. */
 static int open_file(struct tmpfs *tmpfs, uint32_t number, ino_t *inode, struct sl_err *err)
 {
     const struct sl_sink_file *file = &tmpfs->base.files[number];
     const char *leaf;
-    sl_autoclose int parent = sl_tree_parent(tmpfs->directory_fd, file->name, true, &leaf);
+    int parent = sl_tree_enter(&tmpfs->locked.walk, file->name, &leaf);
     if (parent < 0)
         return sl_tree_fail(err, errno, "make the directory of", file->name);
     int fd = open_leaf(parent, leaf, *inode != 0);
@@ -235,6 +236,7 @@ static void tmpfs_close(struct sl_sink *sink)
     for (size_t i = 0; tmpfs->locked.files && i < sink->file_count; i++)
         if (tmpfs->locked.files[i].fd >= 0)
             close(tmpfs->locked.files[i].fd);
+    sl_tree_walk_end(&tmpfs->locked.walk);
     pthread_mutex_destroy(&tmpfs->lock);
     free(tmpfs->locked.files);
     free(tmpfs);
@@ -257,7 +259,7 @@ struct sl_sink *sl_tmpfs_open(int directory_fd, const struct sl_sink_file *files
     if (!tmpfs)
         return NULL;
     tmpfs->base = (struct sl_sink){.ops = &tmpfs_ops, .files = files, .file_count = count};
-    tmpfs->directory_fd = directory_fd;
+    tmpfs->locked.walk = (struct sl_tree_walk){.root_fd = directory_fd, .make = true, .fd = -1};
     tmpfs->owner = (uid_t)-1;
     tmpfs->group = (gid_t)-1;
     pthread_mutex_init(&tmpfs->lock, NULL);

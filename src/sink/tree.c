@@ -90,6 +90,42 @@ int sl_tree_parent(int root_fd, const char *name, bool make, const char **leaf)
     return fd;
 }
 
+void sl_tree_walk_end(struct sl_tree_walk *walk)
+{
+    sl_autoclose_(&walk->fd);
+    walk->fd = -1;
+}
+
+/* Of the name's folder with its slash; 0 for none. */
+static size_t folder_bytes(const char *name)
+{
+    const char *slash = strrchr(name, '/');
+    return slash ? (size_t)(slash - name) + 1 : 0;
+}
+
+bool sl_tree_siblings(const char *a, const char *b)
+{
+    size_t bytes = folder_bytes(a);
+    return bytes == folder_bytes(b) && memcmp(a, b, bytes) == 0;
+}
+
+int sl_tree_enter(struct sl_tree_walk *walk, const char *name, const char **leaf)
+{
+    size_t bytes = folder_bytes(name);
+    *leaf = name + bytes;
+    if (walk->fd >= 0 && bytes == walk->bytes && memcmp(name, walk->folder, bytes) == 0)
+        return walk->fd;
+    sl_tree_walk_end(walk);
+    if (bytes > sizeof(walk->folder)) {
+        errno = ENAMETOOLONG;
+        return -1;
+    }
+    walk->fd = sl_tree_parent(walk->root_fd, name, walk->make, leaf);
+    walk->bytes = bytes;
+    memcpy(walk->folder, name, bytes);
+    return walk->fd;
+}
+
 static int remove_entries(int fd, unsigned depth);
 
 static int remove_at(int directory_fd, const char *name, unsigned depth)

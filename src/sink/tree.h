@@ -14,6 +14,25 @@
  * (0755) and read-only ones of ours opened for change. -1 with errno.
  */
 int sl_tree_parent(int root_fd, const char *name, bool make, const char **leaf);
+/**
+ * A walk over many names below a folder: the one that was entered last stays open, since neighbours
+ * share it. Zero but root_fd (borrowed), make (as above) and fd, which is -1. One thread at a time.
+ */
+struct sl_tree_walk {
+    int root_fd;
+    bool make;
+    int fd;            /* of the folder; -1: none */
+    size_t bytes;      /* of its name */
+    char folder[1025]; /* with its last slash, not terminated */
+};
+#define SL_AUTO_WALK __attribute__((cleanup(sl_tree_walk_end))) struct sl_tree_walk
+
+/** As sl_tree_parent(), but the descriptor is the walk's: it is good until the next call. */
+int sl_tree_enter(struct sl_tree_walk *walk, const char *name, const char **leaf);
+/** Close what is open. The walk may begin anew. */
+void sl_tree_walk_end(struct sl_tree_walk *walk);
+/** Whether two names are in the same folder. */
+bool sl_tree_siblings(const char *a, const char *b);
 /** Remove a file or a folder with all in it; a missing one is fine. -1 with errno. */
 int sl_tree_remove(int directory_fd, const char *name);
 /**

@@ -1,0 +1,138 @@
+/* Walks below a folder: what is kept open serves neighbours, and nobody else. */
+#include <check.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "scratch.h"
+#include "tree.h"
+
+static char scratch[SL_SCRATCH_PATH_BYTES];
+static int root_fd;
+
+static void setup(void)
+{
+    root_fd = sl_scratch_open(scratch);
+}
+
+static void teardown(void)
+{
+    sl_scratch_close(root_fd, scratch);
+}
+
+static ino_t folder_inode(const char *name)
+{
+    struct stat status;
+    ck_assert_int_eq(fstatat(root_fd, name, &status, AT_SYMLINK_NOFOLLOW), 0);
+    return status.st_ino;
+}
+
+static void expect_in(struct sl_tree_walk *walk, const char *name, const char *leaf,
+                      const char *folder)
+{
+    const char *got;
+    struct stat status;
+    int fd = sl_tree_enter(walk, name, &got);
+    ck_assert_msg(fd >= 0, "%s: %s", name, strerror(errno));
+    ck_assert_str_eq(got, leaf);
+    ck_assert_int_eq(fstat(fd, &status), 0);
+    ck_assert_uint_eq(status.st_ino, folder_inode(folder));
+}
+
+START_TEST(every_name_is_found_in_its_own_folder)
+{
+    SL_AUTO_WALK walk = {.root_fd = root_fd, .make = true, .fd = -1};
+    expect_in(&walk, "a/b/x", "x", "a/b");
+    expect_in(&walk, "a/b/y", "y", "a/b");
+    expect_in(&walk, "a/x", "x", "a");
+    expect_in(&walk, "a/bb/x", "x", "a/bb");
+    expect_in(&walk, "x", "x", ".");
+    expect_in(&walk, "a", "a", ".");
+    expect_in(&walk, "b/b/x", "x", "b/b");
+}
+END_TEST
+
+START_TEST(neighbours_share_one_descriptor)
+{
+    SL_AUTO_WALK walk = {.root_fd = root_fd, .make = true, .fd = -1};
+    const char *leaf;
+    int fd = sl_tree_enter(&walk, "a/b/x", &leaf);
+    ck_assert_int_ge(fd, 0);
+    ck_assert_int_eq(renameat(root_fd, "a", root_fd, "c"), 0);
+    ck_assert_int_eq(sl_tree_enter(&walk, "a/b/y", &leaf), fd); /* the same folder, not its name */
+    sl_tree_walk_end(&walk);
+    ck_assert_int_eq(faccessat(root_fd, "a", F_OK, 0), -1);
+    expect_in(&walk, "a/b/y", "y", "a/b");
+}
+END_TEST
+
+START_TEST(links_are_not_followed)
+{
+    SL_AUTO_WALK walk = {.root_fd = root_fd, .make = true, .fd = -1};
+    const char *leaf;
+    ck_assert_int_eq(symlinkat("/", root_fd, "link"), 0);
+    expect_in(&walk, "a/x", "x", "a");
+    ck_assert_int_eq(sl_tree_enter(&walk, "link/etc", &leaf), -1);
+    ck_assert_int_eq(errno, ENOTDIR);
+    ck_assert_int_eq(walk.fd, -1);
+    expect_in(&walk, "a/x", "x", "a");
+}
+END_TEST
+
+START_TEST(missing_folders_are_made_only_when_asked)
+{
+    SL_AUTO_WALK walk = {.root_fd = root_fd, .fd = -1};
+    const char *leaf;
+    ck_assert_int_eq(sl_tree_enter(&walk, "a/x", &leaf), -1);
+    ck_assert_int_eq(errno, ENOENT);
+    ck_assert_int_eq(mkdirat(root_fd, "a", 0755), 0);
+    expect_in(&walk, "a/x", "x", "a");
+}
+END_TEST
+
+START_TEST(folders_beyond_all_names_are_refused)
+{
+    SL_AUTO_WALK walk = {.root_fd = root_fd, .make = true, .fd = -1};
+    char name[1200] = "";
+    const char *leaf;
+    for (int i = 0; i < 590; i++)
+        memcpy(name + 2 * i, "a/", 3);
+    name[2 * 590] = 'x';
+    ck_assert_int_eq(sl_tree_enter(&walk, name, &leaf), -1);
+    ck_assert_int_eq(errno, ENAMETOOLONG);
+}
+END_TEST
+
+START_TEST(siblings_have_the_same_folder)
+{
+    ck_assert(sl_tree_siblings("a", "b"));
+    ck_assert(sl_tree_siblings("a/x", "a/y"));
+    ck_assert(!sl_tree_siblings("a/x", "b/x"));
+    ck_assert(!sl_tree_siblings("a/x", "a/b/x"));
+    ck_assert(!sl_tree_siblings("a", "a/x"));
+    ck_assert(!sl_tree_siblings("ab/x", "a/bx"));
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("tree");
+    TCase *tests = tcase_create("walks");
+    tcase_add_checked_fixture(tests, setup, teardown);
+    tcase_add_test(tests, every_name_is_found_in_its_own_folder);
+    tcase_add_test(tests, neighbours_share_one_descriptor);
+    tcase_add_test(tests, links_are_not_followed);
+    tcase_add_test(tests, missing_folders_are_made_only_when_asked);
+    tcase_add_test(tests, folders_beyond_all_names_are_refused);
+    tcase_add_test(tests, siblings_have_the_same_folder);
+    suite_add_tcase(suite, tests);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failures = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failures ? 1 : 0;
+}
