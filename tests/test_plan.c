@@ -370,6 +370,33 @@ START_TEST(identity_follows_versions_and_wishes_but_not_cutting)
 }
 END_TEST
 
+START_TEST(small_objects_begin_with_more_connections)
+{
+    struct sl_specs specs;
+    char name[32];
+    for (int i = 0; i < 40; i++) {
+        snprintf(name, sizeof(name), "m/%d", i);
+        put_text(name, "x");
+    }
+    struct sl_plan *plan = expect_plan("", &specs);
+    ck_assert_uint_eq(plan->connections, 16);
+    sl_plan_free(plan);
+    sl_specs_release(&specs);
+    plan = expect_plan("readers: {connections: 3}\n", &specs);
+    ck_assert_uint_eq(plan->connections, 3);
+    sl_plan_free(plan);
+    sl_specs_release(&specs);
+    sl_memory_clear();
+    uint8_t *large = calloc(1, 8 << 20);
+    put("m/large", large, 8 << 20);
+    plan = expect_plan("", &specs);
+    ck_assert_uint_eq(plan->connections, 4);
+    sl_plan_free(plan);
+    sl_specs_release(&specs);
+    free(large);
+}
+END_TEST
+
 START_TEST(json_is_json)
 {
     struct sl_specs specs;
@@ -579,6 +606,7 @@ int main(void)
     tcase_add_test(all, encrypted_tensors_are_data_without_a_key);
     tcase_add_test(all, meta_tensors_are_holes);
     tcase_add_test(all, identity_follows_versions_and_wishes_but_not_cutting);
+    tcase_add_test(all, small_objects_begin_with_more_connections);
     tcase_add_test(all, json_is_json);
     tcase_add_test(all, every_failing_allocation_and_read_is_survived);
     tcase_add_test(all, gguf_models_are_loaded_as_they_are);

@@ -17,6 +17,7 @@ enum {
     SMALL_OBJECT_BYTES =
         1024 * 1024, /* fetched first: engines read config.json long before weights */
     CONNECTIONS_AUTO = 4,
+    CONNECTIONS_AUTO_SMALL = 16,
     CONNECTIONS_AUTO_LOCAL = 2,
     CONNECTIONS_MAX = 64,
     CONNECTIONS_MAX_LOCAL = 8,
@@ -49,12 +50,20 @@ static uint64_t choose_range_bytes(const struct sl_plan *plan, uint64_t total)
     return SL_MAX((wanted + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES, (uint64_t)PAGE_BYTES);
 }
 
+/* A small request is mostly waited for: the rate of requests counts, and that is of connections. */
+static bool are_small(const struct sl_plan *plan)
+{
+    return plan->range_count && plan->fetch_bytes / plan->range_count < SMALL_OBJECT_BYTES;
+}
+
 static void choose_connections(struct sl_plan *plan)
 {
     uint64_t wanted = plan->own->spec->readers.connections;
     bool local = strcmp(sl_store_kind(plan->own->store), "file") == 0;
     if (wanted == SL_AUTO_VALUE || wanted == 0) {
-        plan->connections = local ? CONNECTIONS_AUTO_LOCAL : CONNECTIONS_AUTO;
+        plan->connections = local             ? CONNECTIONS_AUTO_LOCAL
+                            : are_small(plan) ? CONNECTIONS_AUTO_SMALL
+                                              : CONNECTIONS_AUTO;
         plan->connections_max = local ? CONNECTIONS_MAX_LOCAL : CONNECTIONS_MAX;
     } else {
         plan->connections = plan->connections_max = (unsigned)wanted;
