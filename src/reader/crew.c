@@ -108,8 +108,10 @@ static int employ(struct crew *crew, unsigned number, struct sl_err *err)
     set_idle(crew, berth, wanted && !found && !sl_reader_finished(crew->reader));
     if (found)
         return sl_reader_lane_start(berth->lane, &job, err);
-    if (berth->idle)
+    if (berth->idle) {
+        sl_reader_lane_rest(berth->lane);
         return 0;
+    }
     dismiss(crew, number);
     return 1;
 }

@@ -1,5 +1,5 @@
-/* How many connections: begin with a few, add while the goodput rises, halve when the server is too
- * busy. */
+/* How many connections: begin with a few, add while the goodput rises and there are processors left
+ * for them, do with fewer where these bring the same, halve when the server is too busy. */
 #ifndef SL_GROWTH_H
 #define SL_GROWTH_H
 
@@ -11,6 +11,8 @@ struct sl_growth {
     unsigned maximum;
     /* the rest is its own */
     unsigned before;         /* the step on trial began here; 0: none */
+    unsigned least;          /* no step goes below */
+    bool down;               /* the step on trial, or the next one, goes down */
     unsigned ceiling;        /* a server said that more is too many; 0: none */
     uint64_t window_ns;      /* when this window began; 0: not yet */
     uint64_t window_bytes;   /* bytes landed until then */
@@ -18,6 +20,9 @@ struct sl_growth {
     double rate;             /* bytes/s before the step on trial */
     uint64_t settle_ns;      /* until connections that were added have got going */
     bool distance_known;
+    uint64_t (*cpu_ns)(void); /* that the process has used so far; NULL: not known */
+    uint64_t window_cpu_ns;
+    double processors;
 };
 
 /** maximum >= connections >= 1. A maximum equal to connections never changes. */
@@ -29,6 +34,11 @@ void sl_growth_init(struct sl_growth *growth, unsigned connections, unsigned max
  */
 void sl_growth_know_distance(struct sl_growth *growth, uint64_t first_byte_ns,
                              uint64_t request_bytes);
+/** Let it see how busy the process is: cpu_ns is called a few times a second; processors: those
+ * that the process may use. */
+void sl_growth_watch_cpu(struct sl_growth *growth, uint64_t (*cpu_ns)(void), double processors);
+/** CPU time of this process. */
+uint64_t sl_growth_process_cpu_ns(void);
 /**
  * Call often. now_ns: sl_now_ns() scale; bytes: landed since the beginning; throttled: answers 429
  * and 503 since the last call. Returns the connections wanted.

@@ -220,6 +220,12 @@ enum sl_lane_state sl_reader_lane_step(struct sl_reader_lane *lane, bool insist,
     return sl_lane_close_window(lane, insist, err);
 }
 
+void sl_reader_lane_rest(struct sl_reader_lane *lane)
+{
+    if (lane->fetch)
+        sl_fetch_rest(lane->fetch);
+}
+
 int sl_reader_lane_poll(struct sl_reader_lane *lane, struct pollfd fds[SL_FETCH_POLL_MAX],
                         uint64_t *deadline_ns)
 {

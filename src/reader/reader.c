@@ -6,6 +6,7 @@
  */
 #include "reader.h"
 
+#include "cgroup.h"
 #include "metrics.h"
 #include "reader_parts.h"
 
@@ -14,7 +15,6 @@ enum {
     BUFFER_BYTES_MIN = 64 * 1024,
     MEMORY_BYTES = 48 * 1024 * 1024,
     THREADS_MAX = 64,
-    AUTO_THREADS_MAX = 8,
     CONNECTIONS_MAX = 1024,
     BAD_CHECKS_MAX = 4096,
 };
@@ -81,6 +81,15 @@ static void strike_bad(struct sl_reader *reader)
     }
 }
 
+/* More than the process may have to one host would wait for each other. */
+static unsigned host_connections(const struct sl_plan *plan)
+{
+    unsigned most = 0;
+    if (plan->source_count)
+        most = sl_store_host_connections(sl_source_store(plan->sources[0].source));
+    return most ? most : CONNECTIONS_MAX;
+}
+
 /* Buffers shrink before connections do; the bound holds in the worst case. */
 static void fit_memory(struct sl_reader *reader)
 {
@@ -94,10 +103,13 @@ static void fit_memory(struct sl_reader *reader)
            most * buffers * reader->buffer_bytes > memory)
         reader->buffer_bytes /= 2;
     most = SL_MIN(most, SL_MAX(memory / (buffers * reader->buffer_bytes), 1u));
-    reader->connections_max = (unsigned)most;
+    reader->connections_max = SL_MIN((unsigned)most, host_connections(reader->plan));
     unsigned first = config->connections ? reader->connections_max : reader->plan->connections;
     first = SL_MIN(SL_MAX(first, 1u), reader->connections_max);
     sl_growth_init(&reader->locked.growth, first, reader->connections_max);
+    double limit = sl_cgroup_cpus(), processors = sl_cpu_count();
+    sl_growth_watch_cpu(&reader->locked.growth, sl_growth_process_cpu_ns,
+                        limit > 0 ? SL_MIN(limit, processors) : processors);
     reader->locked.wanted = sl_reader_know_distance(reader);
 }
 
@@ -112,16 +124,12 @@ unsigned sl_reader_know_distance(struct sl_reader *reader)
     return reader->locked.growth.connections;
 }
 
-/* A thread for each processor, with two connections or more: while one writes, another reads. */
+/* Two connections a thread, or more: while one writes, another reads. */
 static unsigned choose_threads(const struct sl_reader *reader)
 {
-    unsigned threads = reader->config->threads;
-    if (!threads) {
-        threads = SL_MIN(sl_cpu_count(), (unsigned)AUTO_THREADS_MAX);
-        threads = SL_MIN(threads, SL_MAX(reader->connections_max / 2, 1u));
-    }
-    threads = SL_MIN(threads, (unsigned)THREADS_MAX);
-    return SL_MIN(threads, reader->connections_max);
+    unsigned given = SL_MIN(reader->config->threads, (unsigned)THREADS_MAX);
+    return sl_reader_take_threads(SL_MIN(given, reader->connections_max),
+                                  SL_MAX(reader->connections_max / 2, 1u));
 }
 
 struct crew_start {
@@ -172,13 +180,14 @@ static int read_all(struct sl_reader *reader, struct sl_err *err)
         return -1;
     sl_progress_add_resumed(progress, reader->work.resumed_bytes);
     sl_metric_add(SL_M_RESUMED_BYTES, (int64_t)reader->work.resumed_bytes);
-    reader->threads = choose_threads(reader);
     reader->given_max = reader->connections_max;
     reader->locked.given = sl_alloc_array(reader->given_max, sizeof(*reader->locked.given), err);
     if (!reader->locked.given)
         return -1;
+    reader->threads = choose_threads(reader);
     if (reader->work.range_count || sl_reader_composes(plan))
         run_crews(reader);
+    sl_reader_return_threads(reader->threads);
     if (reader->locked.err.kind) {
         *err = reader->locked.err;
         return -1;

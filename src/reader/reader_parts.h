@@ -119,6 +119,15 @@ struct sl_reader {
 /** The first failure counts and stops everyone. */
 void sl_reader_fail(struct sl_reader *reader, const struct sl_err *err);
 
+/* ---- threads: of all loads of the process (threads.c) ---------------------------------------- */
+
+/**
+ * How many threads a load may have, its own included: `given`, or, if that is 0, its part of the
+ * processors as far as other loads have left some, at least 1 and at most `useful`. Any thread.
+ */
+unsigned sl_reader_take_threads(unsigned given, unsigned useful);
+void sl_reader_return_threads(unsigned count);
+
 /* ---- jobs: who reads what (any thread) ------------------------------------------------------ */
 
 /** Something to read, to be followed by sl_reader_ended() or sl_reader_give_back(). False if there
@@ -255,6 +264,8 @@ enum sl_lane_state sl_reader_lane_step(struct sl_reader_lane *lane, bool insist,
                                        struct sl_err *err);
 /** Give an idle lane something to read. */
 int sl_reader_lane_start(struct sl_reader_lane *lane, const struct sl_job *job, struct sl_err *err);
+/** An idle lane: whoever needs its connection, or its place at the host, may have it. */
+void sl_reader_lane_rest(struct sl_reader_lane *lane);
 int sl_reader_lane_poll(struct sl_reader_lane *lane, struct pollfd fds[SL_FETCH_POLL_MAX],
                         uint64_t *deadline_ns);
 /** Bytes of its range that no window has begun to read. */

@@ -84,9 +84,11 @@ void sl_fetch_free(struct sl_fetch *fetch)
 
 void sl_fetch_rest(struct sl_fetch *fetch)
 {
-    if (fetch->phase != ACTIVE && fetch->phase != IN_BACKOFF && fetch->lane &&
-        keep_idle_lane(fetch->store, fetch->lane))
-        fetch->lane = NULL;
+    if (fetch->phase == ACTIVE || fetch->phase == IN_BACKOFF || !fetch->lane)
+        return;
+    if (!keep_idle_lane(fetch->store, fetch->lane))
+        fetch->store->backend->lane_free(fetch->lane);
+    fetch->lane = NULL;
 }
 
 static int take_lane(struct sl_fetch *fetch, struct sl_err *err)
