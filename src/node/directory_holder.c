@@ -1,0 +1,318 @@
+/*
+ * A version is loaded into its own folder, so whoever reads the files of an older one is not
+ * disturbed. The folder's name says which version it is, and the manifest in it must agree, before
+ * it counts for whole after a restart. A version that goes loses its marker `ready` first: a kill
+ * in between leaves something that counts for partial.
+ */
+#include "directory_holder.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "log.h"
+#include "tree.h"
+
+enum { FOLDER = O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW };
+#define CURRENT     "current"
+#define CURRENT_NEW ".current.new"
+#define MODEL_SPEC  "model.yaml"
+#define LOCK_FILE   ".lock"
+
+struct sl_directory_holder {
+    char *path;
+    int fd, lock_fd;
+    struct sl_holder ops;
+};
+
+/* ---- names ---------------------------------------------------------------------------------- */
+
+static bool is_version(const char *name)
+{
+    return strlen(name) == SL_VERSION_TEXT - 1 &&
+           strspn(name, "0123456789abcdef") == SL_VERSION_TEXT - 1;
+}
+
+/* As metadata.name of a spec: no dot in front, no slash. */
+static bool is_model_name(const char *name)
+{
+    size_t bytes = strlen(name);
+    return bytes >= 1 && bytes <= 63 && *name != '.' && *name != '-' &&
+           strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789.-") == bytes;
+}
+
+static void where(void *self, const char *name, const char *version, char path[SL_PUBLISH_PATH_MAX])
+{
+    const struct sl_directory_holder *holder = self;
+    snprintf(path, SL_PUBLISH_PATH_MAX, "%s/%s/%s", holder->path, name, version);
+}
+
+/* ---- loading -------------------------------------------------------------------------------- */
+
+struct loading {
+    struct sl_directory_holder *holder;
+    const struct sl_holder_job *job;
+    char version[SL_VERSION_TEXT];
+};
+
+static int choose(void *arg, const struct sl_plan *plan, char path[SL_PUBLISH_PATH_MAX],
+                  struct sl_err *err)
+{
+    struct loading *loading = arg;
+    const struct sl_holder_job *job = loading->job;
+    if (job->admit(job->arg, plan->identity, plan->sink_bytes, loading->version, err) < 0)
+        return -1;
+    where(loading->holder, job->name, loading->version, path);
+    return 0;
+}
+
+/* Never absent on the way: a link under another name is renamed over it. */
+static int point_current(struct sl_directory_holder *holder, const char *name, const char *version,
+                         struct sl_err *err)
+{
+    sl_autoclose int fd = openat(holder->fd, name, FOLDER);
+    if (fd < 0)
+        return sl_tree_fail(err, errno, "open the folder of", name);
+    unlinkat(fd, CURRENT_NEW, 0);
+    if (symlinkat(version, fd, CURRENT_NEW) < 0 || renameat(fd, CURRENT_NEW, fd, CURRENT) < 0)
+        return sl_tree_fail(err, errno, "make the link " CURRENT " of", name);
+    return 0;
+}
+
+static int load(void *self, const struct sl_holder_job *job, void **body, struct sl_err *err)
+{
+    struct sl_load_result result;
+    struct loading loading = {.holder = self, .job = job};
+    const struct sl_load_place place = {choose, &loading};
+    char text[512];
+    *body = NULL;
+    if (sl_load_run_placed(job->spec, &place, job->cancel, job->progress, &result, err) < 0)
+        return -1;
+    if (point_current(self, job->name, loading.version, err) < 0)
+        return -1;
+    sl_log(SL_LOG_INFO, "'%s' is in %s: %s", job->name, result.path,
+           sl_load_summary(&result, text));
+    return 0;
+}
+
+/* ---- dropping ------------------------------------------------------------------------------- */
+
+static void unlink_current(int fd, const char *version)
+{
+    char target[SL_VERSION_TEXT + 1] = "";
+    ssize_t bytes = readlinkat(fd, CURRENT, target, sizeof(target));
+    if (bytes == SL_VERSION_TEXT - 1 && memcmp(target, version, (size_t)bytes) == 0)
+        unlinkat(fd, CURRENT, 0);
+}
+
+static int drop(void *self, const char *name, const char *version, void *body, struct sl_err *err)
+{
+    struct sl_directory_holder *holder = self;
+    char ready[SL_VERSION_TEXT + 16];
+    (void)body;
+    sl_autoclose int fd = openat(holder->fd, name, FOLDER);
+    if (fd < 0)
+        return errno == ENOENT ? 0 : sl_tree_fail(err, errno, "open the folder of", name);
+    unlink_current(fd, version);
+    snprintf(ready, sizeof(ready), "%s/.sluice/ready", version);
+    unlinkat(fd, ready, 0);
+    if (sl_tree_remove(fd, version) < 0)
+        return sl_tree_fail(err, errno, "remove a version of", name);
+    unlinkat(holder->fd, name, AT_REMOVEDIR); /* if nothing else is in it */
+    return 0;
+}
+
+/* ---- after a restart ------------------------------------------------------------------------ */
+
+static DIR *open_folder(int parent_fd, const char *name)
+{
+    int fd = openat(parent_fd, name, FOLDER);
+    DIR *folder = fd < 0 ? NULL : fdopendir(fd);
+    if (!folder && fd >= 0)
+        close(fd);
+    return folder;
+}
+
+static int survey_at_once(const char *path, struct sl_publish_facts *facts, struct sl_err *err)
+{
+    struct sl_cancel *at_once = sl_cancel_new(err);
+    if (!at_once)
+        return -1;
+    sl_cancel_raise(at_once, 0); /* who else has it locked is not waited for */
+    SL_AUTO(sl_publish) publish = sl_publish_open(path, at_once, NULL, NULL, err);
+    int done = publish ? sl_publish_survey(publish, facts, err) : -1;
+    sl_cancel_free(at_once);
+    return done;
+}
+
+/* Is a whole version there, and how many bytes. A commit that was interrupted is completed on the
+ * way. */
+static bool survey(const char *path, const char *version, uint64_t *bytes)
+{
+    struct sl_err why = SL_ERR_INIT;
+    struct sl_publish_facts facts = {.bytes = 0};
+    bool whole = survey_at_once(path, &facts, &why) == 0 &&
+                 strncmp(facts.identity, version, SL_VERSION_TEXT - 1) == 0;
+    *bytes = facts.bytes;
+    if (why.kind && why.kind != SL_E_NOT_FOUND)
+        sl_log(SL_LOG_WARN, "'%s' does not count as loaded: %s", path, why.message);
+    return whole;
+}
+
+static int scan_version(struct sl_directory_holder *holder, struct sl_registry *registry,
+                        int model_fd, const char *name, const char *version, bool current,
+                        struct sl_err *err)
+{
+    char path[SL_PUBLISH_PATH_MAX];
+    uint64_t bytes;
+    where(holder, name, version, path);
+    bool ready = survey(path, version, &bytes);
+    if (!ready) {
+        sl_autoclose int fd = openat(model_fd, version, FOLDER);
+        bytes = fd < 0 ? 0 : sl_tree_bytes(fd);
+    }
+    return sl_registry_adopt(registry, name, &holder->ops, version, bytes, ready, current, err);
+}
+
+static int scan_model(struct sl_directory_holder *holder, struct sl_registry *registry,
+                      const char *name, struct sl_err *err)
+{
+    DIR *folder = open_folder(holder->fd, name);
+    char current[SL_VERSION_TEXT] = "";
+    int done = 0;
+    if (!folder)
+        return 0;
+    if (readlinkat(dirfd(folder), CURRENT, current, sizeof(current)) != SL_VERSION_TEXT - 1)
+        *current = 0;
+    for (struct dirent *entry; done == 0 && (entry = readdir(folder));) {
+        struct stat status;
+        if (is_version(entry->d_name) &&
+            fstatat(dirfd(folder), entry->d_name, &status, AT_SYMLINK_NOFOLLOW) == 0 &&
+            S_ISDIR(status.st_mode))
+            done = scan_version(holder, registry, dirfd(folder), name, entry->d_name,
+                                strncmp(current, entry->d_name, sizeof(current)) == 0, err);
+    }
+    closedir(folder);
+    return done;
+}
+
+int sl_directory_holder_scan(struct sl_directory_holder *holder, struct sl_registry *registry,
+                             struct sl_err *err)
+{
+    DIR *folder = open_folder(holder->fd, ".");
+    int done = 0;
+    if (!folder)
+        return sl_tree_fail(err, errno, "read", holder->path);
+    for (struct dirent *entry; done == 0 && (entry = readdir(folder));)
+        if (is_model_name(entry->d_name))
+            done = scan_model(holder, registry, entry->d_name, err);
+    closedir(folder);
+    return done;
+}
+
+/* ---- specs that callers brought ------------------------------------------------------------- */
+
+int sl_directory_holder_remember(struct sl_directory_holder *holder, const char *name,
+                                 const char *text, struct sl_err *err)
+{
+    if (text && mkdirat(holder->fd, name, 0755) < 0 && errno != EEXIST)
+        return sl_tree_fail(err, errno, "make the folder of", name);
+    sl_autoclose int fd = openat(holder->fd, name, FOLDER);
+    if (fd < 0)
+        return !text && errno == ENOENT ? 0 : sl_tree_fail(err, errno, "open the folder of", name);
+    if (text)
+        return sl_tree_write(fd, MODEL_SPEC, text, strlen(text), err);
+    if (sl_tree_remove(fd, MODEL_SPEC) < 0)
+        return sl_tree_fail(err, errno, "remove the spec of", name);
+    unlinkat(holder->fd, name, AT_REMOVEDIR);
+    return 0;
+}
+
+void sl_directory_holder_each_spec(struct sl_directory_holder *holder,
+                                   void (*call)(void *arg, const char *name, const char *text,
+                                                size_t bytes),
+                                   void *arg)
+{
+    DIR *folder = open_folder(holder->fd, ".");
+    for (struct dirent *entry; folder && (entry = readdir(folder));) {
+        if (!is_model_name(entry->d_name))
+            continue;
+        sl_autobuf text = SL_BUF_INIT(SL_SPEC_BYTES_MAX);
+        struct sl_err why = SL_ERR_INIT;
+        sl_autoclose int fd = openat(holder->fd, entry->d_name, FOLDER);
+        if (fd >= 0 && sl_tree_read(fd, MODEL_SPEC, &text, &why) == 0)
+            call(arg, entry->d_name, sl_buf_string(&text), text.used);
+        else if (fd >= 0 && why.kind != SL_E_NOT_FOUND)
+            sl_log(SL_LOG_WARN, "the kept spec of '%s' cannot be read: %s", entry->d_name,
+                   why.message);
+    }
+    if (folder)
+        closedir(folder);
+}
+
+/* ---- the holder ----------------------------------------------------------------------------- */
+
+static int take_lock(struct sl_directory_holder *holder, struct sl_err *err)
+{
+    holder->lock_fd =
+        openat(holder->fd, LOCK_FILE, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (holder->lock_fd < 0)
+        return sl_tree_fail(err, errno, "open the lock of", holder->path);
+    if (flock(holder->lock_fd, LOCK_EX | LOCK_NB) == 0)
+        return 0;
+    if (errno != EWOULDBLOCK)
+        return sl_tree_fail(err, errno, "lock", holder->path);
+    return sl_fail(err, SL_E_NO_SPACE,
+                   "another node daemon has the directory '%s': end it, or give this one another",
+                   holder->path);
+}
+
+struct sl_directory_holder *sl_directory_holder_open(const char *path, struct sl_err *err)
+{
+    SL_AUTO(sl_directory_holder) holder = sl_alloc(sizeof(*holder), err);
+    if (!holder)
+        return NULL;
+    holder->fd = holder->lock_fd = -1;
+    holder->ops = (struct sl_holder){.name = "directory",
+                                     .keeps_partial = true,
+                                     .self = holder,
+                                     .load = load,
+                                     .drop = drop,
+                                     .where = where};
+    if (strlen(path) + 64 + SL_VERSION_TEXT + 2 >= SL_PUBLISH_PATH_MAX) {
+        sl_fail(err, SL_E_USAGE, "the path '%.100s…' is too long", path);
+        return NULL;
+    }
+    holder->path = sl_strdup(path, err);
+    if (!holder->path || sl_publish_make_path(path, err) < 0)
+        return NULL;
+    size_t bytes = strlen(holder->path);
+    while (bytes > 1 && holder->path[bytes - 1] == '/')
+        holder->path[--bytes] = 0;
+    holder->fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (holder->fd < 0) {
+        sl_tree_fail(err, errno, "open directory", path);
+        return NULL;
+    }
+    return take_lock(holder, err) < 0 ? NULL : sl_steal(&holder);
+}
+
+void sl_directory_holder_free(struct sl_directory_holder *holder)
+{
+    if (!holder)
+        return;
+    sl_autoclose_(&holder->fd);
+    sl_autoclose_(&holder->lock_fd);
+    free(holder->path);
+    free(holder);
+}
+
+const struct sl_holder *sl_directory_holder_ops(struct sl_directory_holder *holder)
+{
+    return &holder->ops;
+}

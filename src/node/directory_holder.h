@@ -1,0 +1,37 @@
+/*
+ * Models as published files on a tmpfs: DIR/NAME/VERSION holds one version, as `sluice load` would
+ * publish it, DIR/NAME/current is a link to the one that is asked for by name, and
+ * DIR/NAME/model.yaml the spec of a model that a caller brought, so that a new daemon knows it.
+ */
+#ifndef SL_DIRECTORY_HOLDER_H
+#define SL_DIRECTORY_HOLDER_H
+
+#include "registry.h"
+
+struct sl_directory_holder;
+/**
+ * Make the directory, and lock it as long as this process lives. SL_E_NO_SPACE if it cannot be
+ * written, or if another node daemon has it.
+ */
+struct sl_directory_holder *sl_directory_holder_open(const char *path, struct sl_err *err);
+void sl_directory_holder_free(struct sl_directory_holder *holder);
+SL_AUTO_DEFINE(sl_directory_holder)
+/** For the registry; lives as long as the holder. Its functions are called by many threads. */
+const struct sl_holder *sl_directory_holder_ops(struct sl_directory_holder *holder);
+/**
+ * Tell the registry of every version that is there: whole ones are looked at file by file (size,
+ * time, inode; no byte is read), the rest is what interrupted loads left. Links and names that are
+ * none of ours are left alone.
+ */
+int sl_directory_holder_scan(struct sl_directory_holder *holder, struct sl_registry *registry,
+                             struct sl_err *err);
+/** Keep, or remove (text NULL), the spec of a model that a caller brought. */
+int sl_directory_holder_remember(struct sl_directory_holder *holder, const char *name,
+                                 const char *text, struct sl_err *err);
+/** Every kept spec. Goes on after a call that fails. */
+void sl_directory_holder_each_spec(struct sl_directory_holder *holder,
+                                   void (*call)(void *arg, const char *name, const char *text,
+                                                size_t bytes),
+                                   void *arg);
+
+#endif

@@ -1,0 +1,51 @@
+/*
+ * What holds the bytes of a model: a published directory on a tmpfs, or slabs of the pool. The
+ * registry decides what is loaded and what goes; a holder does it, and knows nothing of budgets.
+ */
+#ifndef SL_HOLDER_H
+#define SL_HOLDER_H
+
+#include "load.h"
+
+enum { SL_VERSION_TEXT = 17 }; /* of a version: 16 hex digits of the plan's identity */
+
+/** One load, as the holder sees it; borrowed for the call. */
+struct sl_holder_job {
+    const char *name;
+    const struct sl_spec *spec;
+    struct sl_cancel *cancel;
+    struct sl_progress *progress; /* finished by the load */
+    void *arg;
+    /**
+     * To be called when the version and its size are known and nothing is allocated; again when the
+     * load begins anew. 0: go on. 1: this version is there and ready. -1: refused. version is
+     * filled in. It may take time: others are evicted meanwhile.
+     */
+    int (*admit)(void *arg, const uint8_t identity[32], uint64_t bytes,
+                 char version[SL_VERSION_TEXT], struct sl_err *err);
+    /** Callers can use it from now on, although it is not complete. May be left out. Returns what
+     * was opened before for this version and is not used for new callers any more, or NULL. */
+    void *(*opened)(void *arg, void *body);
+};
+
+struct sl_holder {
+    const char *name;   /* "directory", "pool" */
+    bool keeps_partial; /* what a load brought before it broke off is good for the next one */
+    void *self;
+    /**
+     * Blocks until the model is complete. *body: what callers get, handed over, the same if it was
+     * opened; NULL where the version says it all, and where admit said that it is there. On failure
+     * drop() follows, unless what it brought is kept.
+     */
+    int (*load)(void *self, const struct sl_holder_job *job, void **body, struct sl_err *err);
+    /** Give the memory back, if there is any; nobody uses it. Blocks; body may be NULL. */
+    int (*drop)(void *self, const char *name, const char *version, void *body, struct sl_err *err);
+    /** Where a version can be found, for people and callers; "" if in no file. */
+    void (*where)(void *self, const char *name, const char *version,
+                  char path[SL_PUBLISH_PATH_MAX]);
+};
+
+/** The version of an identity. */
+const char *sl_version_text(const uint8_t identity[32], char version[SL_VERSION_TEXT]);
+
+#endif

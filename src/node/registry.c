@@ -1,0 +1,485 @@
+/*
+ * Models, holdings and references, under one lock that is never held while something is loaded,
+ * dropped or answered.
+ *
+ * Single flight: a model has at most one load, queued or running, and a list of those who wait for
+ * its end. A load works on one holding, chosen when the plan says which version it is
+ * (registry_work.c); others find the holding, not the load. Who asks brings the memory of its
+ * reference along, so nothing can fail when a load ends.
+ *
+ * A holding goes when there is no reference to it: by eviction (registry_budget.c), or because its
+ * model is forgotten, which the janitor carries out.
+ */
+#include "registry.h"
+
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "metrics.h"
+#include "registry_parts.h"
+#include "spec_digest.h"
+
+const char *sl_version_text(const uint8_t identity[32], char version[SL_VERSION_TEXT])
+{
+    sl_hex(identity, (SL_VERSION_TEXT - 1) / 2, version);
+    return version;
+}
+
+/* ---- models and holdings -------------------------------------------------------------------- */
+
+struct model *registry_find(struct sl_registry *registry, const char *name)
+{
+    for (struct model *model = registry->locked.models; model; model = model->next)
+        if (strcmp(model->name, name) == 0 && !model->forgotten)
+            return model;
+    return NULL;
+}
+
+struct holding *registry_holding(struct model *model, const char *version)
+{
+    for (struct holding *at = model->holdings; at; at = at->next)
+        if (at->state != HOLDING_GONE && strcmp(at->version, version) == 0)
+            return at;
+    return NULL;
+}
+
+struct holding *registry_new_holding(struct model *model, const char *version, struct sl_err *err)
+{
+    struct holding *holding = sl_alloc(sizeof(*holding), err);
+    if (!holding)
+        return NULL;
+    holding->model = model;
+    holding->holder = model->holder;
+    snprintf(holding->version, sizeof(holding->version), "%s", version);
+    holding->used_ns = sl_now_ns();
+    holding->next = model->holdings;
+    model->holdings = holding;
+    return holding;
+}
+
+void registry_remove_holding(struct holding *holding)
+{
+    struct model *model = holding->model;
+    struct holding **at = &model->holdings;
+    while (*at != holding)
+        at = &(*at)->next;
+    *at = holding->next;
+    if (model->current == holding)
+        model->current = NULL;
+    free(holding);
+}
+
+void registry_box_free(struct spec_box *box)
+{
+    if (!box || --box->count)
+        return;
+    sl_options_release(&sl_spec_table, &box->spec);
+    free(box);
+}
+
+static struct model *new_model(struct sl_registry *registry, const char *name, struct sl_err *err)
+{
+    if (registry->locked.model_count >= SL_REGISTRY_MODELS_MAX) {
+        sl_fail_code(err, SL_E_USAGE, "full",
+                     "no more than %d models at a time: forget one that is not needed",
+                     SL_REGISTRY_MODELS_MAX);
+        return NULL;
+    }
+    struct model *model = sl_alloc(sizeof(*model), err);
+    if (!model)
+        return NULL;
+    snprintf(model->name, sizeof(model->name), "%s", name);
+    model->next = registry->locked.models;
+    registry->locked.models = model;
+    registry->locked.model_count++;
+    return model;
+}
+
+/* Nothing works with it, and it has no holdings. */
+void registry_free_model(struct sl_registry *registry, struct model *model)
+{
+    struct model **at = &registry->locked.models;
+    while (*at != model)
+        at = &(*at)->next;
+    *at = model->next;
+    registry->locked.model_count--;
+    registry_box_free(model->box);
+    sl_progress_free(model->progress);
+    free(model);
+}
+
+/* ---- definitions ---------------------------------------------------------------------------- */
+
+static struct spec_box *new_box(struct sl_spec *spec, struct sl_err *err)
+{
+    struct spec_box *box = sl_alloc(sizeof(*box), err);
+    if (!box || sl_spec_digest(spec, box->digest, err) < 0) {
+        free(box);
+        sl_options_release(&sl_spec_table, spec);
+        return NULL;
+    }
+    box->spec = *spec;
+    box->count = 1;
+    memset(spec, 0, sizeof(*spec));
+    return box;
+}
+
+static int take_definition(struct sl_registry *registry, struct spec_box *box,
+                           const struct sl_holder *holder, const struct sl_model_wish *wish,
+                           struct sl_err *err)
+{
+    const char *name = box->spec.metadata.name;
+    struct model *model = registry_find(registry, name);
+    bool of_config = wish->origin == SL_MODEL_OF_CONFIG;
+    if (model && model->of_config && !model->retired && !of_config &&
+        memcmp(model->box->digest, box->digest, 32) != 0)
+        return sl_fail_code(err, SL_E_USAGE, "exists",
+                            "the model '%s' is in the config, with another spec: change it there, "
+                            "or give this one another name",
+                            name);
+    if (!model && !(model = new_model(registry, name, err)))
+        return -1;
+    bool same = model->box && memcmp(model->box->digest, box->digest, 32) == 0;
+    if (!same) {
+        registry_box_free(model->box);
+        model->box = box;
+        box->count++;
+        model->holder = holder;
+        model->failures = 0;
+    }
+    model->of_config = model->of_config && !model->retired ? true : of_config;
+    model->retired = false;
+    if (of_config)
+        model->pinned_by_config = wish->pin;
+    model->wanted = model->wanted || wish->load;
+    model->again = model->again || (wish->load && !same && model->work == WORK_RUNNING);
+    if (wish->load && (!same || !of_config || !model->current))
+        registry_queue(registry, model);
+    return 0;
+}
+
+int sl_registry_define(struct sl_registry *registry, struct sl_spec *spec,
+                       const struct sl_holder *holder, const struct sl_model_wish *wish,
+                       struct sl_err *err)
+{
+    struct spec_box *box = new_box(spec, err);
+    if (!box)
+        return -1;
+    SL_LOCKED(&registry->lock);
+    int done = take_definition(registry, box, holder, wish, err);
+    registry_box_free(box);
+    registry_tell(registry);
+    return done;
+}
+
+int sl_registry_adopt(struct sl_registry *registry, const char *name,
+                      const struct sl_holder *holder, const char *version, uint64_t bytes,
+                      bool ready, bool current, struct sl_err *err)
+{
+    SL_LOCKED(&registry->lock);
+    struct model *model = registry_find(registry, name);
+    if (!model && !(model = new_model(registry, name, err)))
+        return -1;
+    if (registry_holding(model, version))
+        return sl_fail_code(err, SL_E_USAGE, "exists", "version %s of '%s' was adopted already",
+                            version, name);
+    struct holding *holding = registry_new_holding(model, version, err);
+    if (!holding)
+        return -1;
+    model->holder = model->holder ? model->holder : holder;
+    holding->holder = holder;
+    holding->state = ready ? HOLDING_READY : HOLDING_PARTIAL;
+    holding->bytes = bytes;
+    holding->ready_seconds = ready ? sl_wall_seconds() : 0;
+    if (ready && (current || !model->current))
+        model->current = holding;
+    model->was_ready = model->was_ready || ready;
+    registry_tell(registry);
+    return 0;
+}
+
+static bool is_named(const char *name, const char *const *names, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (strcmp(names[i], name) == 0)
+            return true;
+    return false;
+}
+
+void sl_registry_keep_only(struct sl_registry *registry, const char *const *names, size_t count)
+{
+    SL_LOCKED(&registry->lock);
+    for (struct model *model = registry->locked.models; model; model = model->next) {
+        bool gone = model->of_config || !model->box;
+        if (!gone || is_named(model->name, names, count))
+            continue;
+        model->retired = true;
+        model->wanted = model->again = model->pinned_by_config = model->pinned_by_hand = false;
+        if (model->cancel)
+            sl_cancel_raise(model->cancel, 0);
+    }
+    registry_tell(registry);
+    pthread_cond_signal(&registry->clean);
+}
+
+/* ---- asking --------------------------------------------------------------------------------- */
+
+static void link_ref(struct sl_model_ref *ref, struct holding *holding)
+{
+    ref->holding = holding;
+    ref->since_ns = sl_now_ns();
+    ref->next = holding->refs;
+    holding->refs = ref;
+    holding->ref_count++;
+    holding->used_ns = ref->since_ns;
+}
+
+struct waiter *registry_take_waiters(struct model *model, bool early, struct holding *holding,
+                                     const struct sl_err *err)
+{
+    struct waiter *taken = NULL, **end = &taken, **at = &model->waiters;
+    while (*at) {
+        struct waiter *waiter = *at;
+        if (early && !waiter->early) {
+            at = &waiter->next;
+            continue;
+        }
+        *at = waiter->next;
+        waiter->next = NULL;
+        if (holding)
+            link_ref(waiter->ref, holding);
+        else
+            waiter->err = *err;
+        *end = waiter;
+        end = &waiter->next;
+    }
+    return taken;
+}
+
+void registry_answer(struct waiter *waiters)
+{
+    while (waiters) {
+        struct waiter *waiter = waiters;
+        waiters = waiter->next;
+        if (waiter->err.kind)
+            free(waiter->ref);
+        waiter->answer(waiter->arg, waiter->err.kind ? NULL : waiter->ref,
+                       waiter->err.kind ? &waiter->err : NULL);
+        free(waiter);
+    }
+}
+
+static struct waiter *new_waiter(struct sl_registry *registry, const struct sl_ask *ask,
+                                 struct sl_err *err)
+{
+    struct waiter *waiter = sl_alloc(sizeof(*waiter), err);
+    struct sl_model_ref *ref = waiter ? sl_alloc(sizeof(*ref), err) : NULL;
+    if (!ref) {
+        free(waiter);
+        return NULL;
+    }
+    ref->registry = registry;
+    ref->kind = ask->kind;
+    snprintf(ref->who, sizeof(ref->who), "%s", ask->who ? ask->who : "");
+    *waiter =
+        (struct waiter){.ref = ref, .early = ask->early, .answer = ask->answer, .arg = ask->arg};
+    return waiter;
+}
+
+/* A model that failed is not tried again at once, however many ask. */
+static int refuse_ask(struct sl_registry *registry, const struct model *model,
+                      const struct sl_ask *ask, struct sl_err *err)
+{
+    uint64_t now = sl_now_ns();
+    if (registry->locked.stopping)
+        return sl_fail(err, SL_E_CANCELED, "the node daemon is about to end");
+    if (!model || model->retired)
+        return sl_fail(err, SL_E_NOT_FOUND,
+                       "no model is called '%.100s' here: define it in the config, or load it",
+                       ask->name);
+    if (model->current || model->work != WORK_NONE)
+        return 0;
+    if (!model->box || ask->present)
+        return sl_fail_code(err, SL_E_NOT_FOUND, "absent", "the model '%s' is not in memory",
+                            model->name);
+    if (!model->err.kind || now >= model->retry_ns)
+        return 0;
+    *err = model->err;
+    err->retry_after_ms = (uint32_t)((model->retry_ns - now) / SL_NS_PER_MS + 1);
+    return sl_wrap(err, "a moment ago");
+}
+
+/* The holding that will do at once, or NULL. */
+static struct holding *at_hand(const struct model *model, const struct sl_ask *ask)
+{
+    if (model->current && model->current->state == HOLDING_READY)
+        return model->current;
+    for (struct holding *at = model->holdings; ask->early && at; at = at->next)
+        if (at->state == HOLDING_LOADING && at->body)
+            return at;
+    return NULL;
+}
+
+static struct waiter *place_ask(struct sl_registry *registry, struct waiter *waiter,
+                                const struct sl_ask *ask)
+{
+    SL_LOCKED(&registry->lock);
+    struct model *model = registry_find(registry, ask->name);
+    if (refuse_ask(registry, model, ask, &waiter->err) < 0)
+        return waiter;
+    struct holding *holding = at_hand(model, ask);
+    if (holding) {
+        link_ref(waiter->ref, holding);
+        registry_tell(registry);
+        return waiter;
+    }
+    struct waiter **end = &model->waiters;
+    while (*end)
+        end = &(*end)->next;
+    *end = waiter;
+    if (model->work == WORK_NONE)
+        registry_queue(registry, model);
+    else
+        registry->locked.counts.joined++;
+    registry_tell(registry);
+    return NULL;
+}
+
+int sl_registry_ask(struct sl_registry *registry, const struct sl_ask *ask, struct sl_err *err)
+{
+    struct waiter *waiter = new_waiter(registry, ask, err);
+    if (!waiter)
+        return -1;
+    registry_answer(place_ask(registry, waiter, ask));
+    return 0;
+}
+
+/* One who waits and the answer share this; the second to leave frees it. */
+struct waiting {
+    struct sl_registry *registry;
+    pthread_mutex_t lock;
+    int event_fd;
+    struct {
+        bool answered, left;
+        struct sl_model_ref *ref;
+        struct sl_err err;
+    } locked;
+};
+
+static void waiting_free(struct waiting *waiting)
+{
+    close(waiting->event_fd);
+    pthread_mutex_destroy(&waiting->lock);
+    free(waiting);
+}
+
+static void on_answer(void *arg, struct sl_model_ref *ref, const struct sl_err *err)
+{
+    struct waiting *waiting = arg;
+    bool left;
+    {
+        SL_LOCKED(&waiting->lock);
+        left = waiting->locked.left;
+        waiting->locked.answered = true;
+        waiting->locked.ref = ref;
+        if (err)
+            waiting->locked.err = *err;
+        if (!left)
+            eventfd_write(waiting->event_fd, 1);
+    }
+    if (!left)
+        return;
+    sl_registry_release(waiting->registry, ref);
+    waiting_free(waiting);
+}
+
+static struct sl_model_ref *await(struct waiting *waiting, struct sl_cancel *cancel,
+                                  struct sl_err *err)
+{
+    struct pollfd fds[] = {{waiting->event_fd, POLLIN, 0}, {sl_cancel_fd(cancel), POLLIN, 0}};
+    while (poll(fds, 2, -1) < 0)
+        continue;
+    struct sl_model_ref *ref;
+    {
+        SL_LOCKED(&waiting->lock);
+        if (!waiting->locked.answered) {
+            waiting->locked.left = true;
+            sl_fail(err, SL_E_CANCELED, "canceled while a load was awaited");
+            return NULL;
+        }
+        ref = waiting->locked.ref;
+        if (!ref && err)
+            *err = waiting->locked.err;
+    }
+    waiting_free(waiting);
+    return ref;
+}
+
+struct sl_model_ref *sl_registry_wait(struct sl_registry *registry, const char *name,
+                                      enum sl_ref_kind kind, const char *who,
+                                      struct sl_cancel *cancel, struct sl_err *err)
+{
+    struct waiting *waiting = sl_alloc(sizeof(*waiting), err);
+    if (!waiting)
+        return NULL;
+    waiting->registry = registry;
+    pthread_mutex_init(&waiting->lock, NULL);
+    waiting->event_fd = eventfd(0, EFD_CLOEXEC);
+    struct sl_ask ask = {
+        .name = name, .kind = kind, .who = who, .answer = on_answer, .arg = waiting};
+    if (waiting->event_fd < 0)
+        sl_fail(err, SL_E_NO_SPACE, "no descriptors are left to wait for the model '%s'", name);
+    if (waiting->event_fd < 0 || sl_registry_ask(registry, &ask, err) < 0) {
+        waiting_free(waiting);
+        return NULL;
+    }
+    return await(waiting, cancel, err);
+}
+
+void sl_registry_release(struct sl_registry *registry, struct sl_model_ref *ref)
+{
+    if (!ref)
+        return;
+    struct holding *holding = ref->holding;
+    SL_LOCKED(&registry->lock);
+    struct sl_model_ref **at = &holding->refs;
+    while (*at != ref)
+        at = &(*at)->next;
+    *at = ref->next;
+    holding->ref_count--;
+    holding->used_ns = sl_now_ns();
+    sl_metric_observe(SL_M_NODE_REFERENCE_SECONDS,
+                      (double)(holding->used_ns - ref->since_ns) / (double)SL_NS_PER_S);
+    free(ref);
+    registry_tell(registry);
+    if (!holding->ref_count)
+        pthread_cond_signal(&registry->clean);
+}
+
+const char *sl_model_ref_name(const struct sl_model_ref *ref)
+{
+    return ref->holding->model->name;
+}
+
+const char *sl_model_ref_version(const struct sl_model_ref *ref)
+{
+    return ref->holding->version;
+}
+
+void *sl_model_ref_body(const struct sl_model_ref *ref)
+{
+    SL_LOCKED(&ref->registry->lock);
+    return ref->holding->body;
+}
+
+void sl_model_ref_path(const struct sl_model_ref *ref, char path[SL_PUBLISH_PATH_MAX])
+{
+    const struct holding *holding = ref->holding;
+    const struct sl_holder *holder = holding->holder;
+    *path = 0;
+    if (holder->where)
+        holder->where(holder->self, holding->model->name, holding->version, path);
+}

@@ -1,0 +1,138 @@
+/*
+ * The models of one machine: one load of each version whoever asks, references, pins, a memory
+ * budget, eviction of what nobody uses, least recently used first.
+ *
+ * A model has a name and a spec; each version of it that lies in memory is a holding. What callers
+ * hold are references: while there is one, its holding stays. Every function may be called from any
+ * thread, and none blocks for longer than a lock but where it says so.
+ */
+#ifndef SL_REGISTRY_H
+#define SL_REGISTRY_H
+
+#include "holder.h"
+#include "json.h"
+
+enum {
+    SL_REGISTRY_MODELS_MAX = 4096,
+    SL_REF_WHO_BYTES = 96,
+};
+
+struct sl_registry_config {
+    uint64_t budget_bytes; /* of all holdings, those being loaded included */
+    unsigned loads_at_once;
+    unsigned retry_ms, retry_max_ms; /* before the first next try, doubled each time; 0: defaults */
+};
+
+struct sl_registry;
+/** Starts its threads. */
+struct sl_registry *sl_registry_new(const struct sl_registry_config *config, struct sl_err *err);
+/**
+ * Cancel all loads (they resume later), answer all who wait, end the threads. Blocks. Holdings stay
+ * where they are; bodies are dropped. References must have been released.
+ */
+void sl_registry_free(struct sl_registry *registry);
+SL_AUTO_DEFINE(sl_registry)
+/** The first half of it: nothing begins any more, and who waits is answered. Blocks. */
+void sl_registry_stop(struct sl_registry *registry);
+void sl_registry_set_budget(struct sl_registry *registry, uint64_t budget_bytes);
+
+/* ---- which models there are ----------------------------------------------------------------- */
+
+enum sl_model_origin { SL_MODEL_OF_CONFIG, SL_MODEL_OF_REQUEST };
+struct sl_model_wish {
+    enum sl_model_origin origin;
+    bool pin;  /* of the config */
+    bool load; /* begin now, and try again if it fails */
+};
+/**
+ * Say what a name means. The spec is moved out of *spec, also on failure. With another spec than
+ * before the model is loaded again, and the versions that are in memory stay until they are
+ * evicted. SL_E_USAGE, code "exists", if a request means to change a model of the config.
+ */
+int sl_registry_define(struct sl_registry *registry, struct sl_spec *spec,
+                       const struct sl_holder *holder, const struct sl_model_wish *wish,
+                       struct sl_err *err);
+/**
+ * A version was found in memory after a restart. ready: whole; else it is what an interrupted load
+ * left. current: the one that is asked for by name. Before or after the name is defined.
+ */
+int sl_registry_adopt(struct sl_registry *registry, const char *name,
+                      const struct sl_holder *holder, const char *version, uint64_t bytes,
+                      bool ready, bool current, struct sl_err *err);
+/**
+ * The config was read: of its models those that are not in names go: no pin, no new references,
+ * forgotten when their memory is needed. So do models that were found and that nobody defined.
+ */
+void sl_registry_keep_only(struct sl_registry *registry, const char *const *names, size_t count);
+
+/* ---- references ----------------------------------------------------------------------------- */
+
+enum sl_ref_kind { SL_REF_CALLER, SL_REF_LEASE, SL_REF_DIRECTORY, SL_REF_KIND_COUNT };
+struct sl_model_ref;
+struct sl_ask {
+    const char *name;
+    enum sl_ref_kind kind;
+    const char *who; /* for people: "pid 12 uid 1000"; copied */
+    bool early;      /* a model that is still being loaded will do, where it can be used */
+    bool present;    /* do not begin a load: SL_E_NOT_FOUND, code "absent" */
+    /** Called once: with a reference, to be released, or NULL and the reason. From this call or
+     * from a thread of the registry; must be quick, and may call the registry. */
+    void (*answer)(void *arg, struct sl_model_ref *ref, const struct sl_err *err);
+    void *arg;
+};
+/**
+ * Ask for a model. Joins a load that is under way, begins one if there is none; a model that failed
+ * a moment ago fails with the same error until it may be tried again (err->retry_after_ms).
+ * SL_E_NOT_FOUND for a name that is not defined. The answer comes also on failure; -1 only if there
+ * is no memory to ask, and then no answer comes.
+ */
+int sl_registry_ask(struct sl_registry *registry, const struct sl_ask *ask, struct sl_err *err);
+/** The same, waiting for the answer; SL_E_CANCELED leaves the load to others. */
+struct sl_model_ref *sl_registry_wait(struct sl_registry *registry, const char *name,
+                                      enum sl_ref_kind kind, const char *who,
+                                      struct sl_cancel *cancel, struct sl_err *err);
+void sl_registry_release(struct sl_registry *registry, struct sl_model_ref *ref);
+/** Of a reference; borrowed until it is released. */
+const char *sl_model_ref_name(const struct sl_model_ref *ref);
+const char *sl_model_ref_version(const struct sl_model_ref *ref);
+void *sl_model_ref_body(const struct sl_model_ref *ref);
+void sl_model_ref_path(const struct sl_model_ref *ref, char path[SL_PUBLISH_PATH_MAX]);
+
+/* ---- what people may do --------------------------------------------------------------------- */
+
+/* Each: SL_E_NOT_FOUND for an unknown name, SL_E_USAGE with a code for what is not possible now. */
+
+/** Look at the source again, and load a new version if there is one. */
+int sl_registry_load(struct sl_registry *registry, const char *name, struct sl_err *err);
+int sl_registry_pin(struct sl_registry *registry, const char *name, bool pin, struct sl_err *err);
+/** Begin to take every version out of memory; *bytes (may be NULL): how much. Codes "busy",
+ * "pinned", "loading". */
+int sl_registry_evict(struct sl_registry *registry, const char *name, uint64_t *bytes,
+                      struct sl_err *err);
+/** As evict, a load under way ends, and the name goes too. Codes "busy", "config". */
+int sl_registry_forget(struct sl_registry *registry, const char *name, struct sl_err *err);
+
+/* ---- looking -------------------------------------------------------------------------------- */
+
+struct sl_registry_counts {
+    uint64_t models, ready, loading, queued, failed; /* by state */
+    uint64_t holdings, partial, references, pinned;
+    uint64_t held_bytes, budget_bytes;
+    uint64_t loads, joined, evictions, refusals; /* ever */
+};
+void sl_registry_counts(struct sl_registry *registry, struct sl_registry_counts *counts);
+/** One model as JSON; false if there is none. */
+bool sl_registry_model_json(struct sl_registry *registry, const char *name, struct sl_json *json);
+/** Members of an open object: "models", budget, bytes. */
+void sl_registry_json(struct sl_registry *registry, struct sl_json *json);
+/**
+ * Was everything that the config preloads there once? Tells each reason why not, at most `max`;
+ * *published of *expected.
+ */
+bool sl_registry_is_ready(struct sl_registry *registry, unsigned max,
+                          void (*reason)(void *arg, const char *text), void *arg,
+                          uint64_t *published, uint64_t *expected);
+/** Block until nothing is queued, loaded or dropped. For tests and orderly ends. */
+void sl_registry_settle(struct sl_registry *registry);
+
+#endif

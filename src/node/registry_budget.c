@@ -1,0 +1,309 @@
+/*
+ * The budget is held before memory is taken: a load says how much it will need when its plan is
+ * made, and counts with that from then on. What has to go for it is first what interrupted loads
+ * left, then versions that are not current any more, then models that nobody uses, least recently
+ * used first. What is referenced, pinned or worked with never goes; if the rest is not enough,
+ * nothing goes and the load is refused.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "log.h"
+#include "registry_parts.h"
+
+enum { TELL_BYTES = 480 };
+
+static uint64_t counted(const struct holding *holding)
+{
+    return holding->state == HOLDING_DROPPING || holding->state == HOLDING_GONE ? 0
+                                                                                : holding->bytes;
+}
+
+uint64_t registry_held(const struct sl_registry *registry)
+{
+    uint64_t bytes = 0;
+    for (const struct model *model = registry->locked.models; model; model = model->next)
+        for (const struct holding *at = model->holdings; at; at = at->next)
+            bytes += counted(at);
+    return bytes;
+}
+
+bool registry_pinned(const struct model *model)
+{
+    return model->pinned_by_config || model->pinned_by_hand;
+}
+
+/* The lower, the sooner it goes; -1: it stays. */
+static int rank(const struct holding *holding, const struct holding *wanting)
+{
+    const struct model *model = holding->model;
+    if (holding->ref_count || holding->busy || holding == wanting)
+        return -1;
+    if (holding->state == HOLDING_PARTIAL)
+        return 0;
+    if (holding->state != HOLDING_READY)
+        return -1;
+    if (model->current != holding || model->retired)
+        return 1;
+    bool replaced = wanting && wanting->model == model && model->box &&
+                    model->box->spec.sink.tmpfs.replace == 1;
+    if (replaced)
+        return 1;
+    return registry_pinned(model) ? -1 : 2;
+}
+
+static bool is_chosen(const struct victims *victims, const struct holding *holding)
+{
+    for (size_t i = 0; i < victims->count; i++)
+        if (victims->items[i] == holding)
+            return true;
+    return false;
+}
+
+static struct holding *next_victim(const struct sl_registry *registry,
+                                   const struct holding *wanting, const struct victims *victims)
+{
+    struct holding *best = NULL;
+    int best_rank = 0;
+    for (struct model *model = registry->locked.models; model; model = model->next)
+        for (struct holding *at = model->holdings; at; at = at->next) {
+            int own = rank(at, wanting);
+            if (own < 0 || is_chosen(victims, at))
+                continue;
+            if (!best || own < best_rank || (own == best_rank && at->used_ns < best->used_ns)) {
+                best = at;
+                best_rank = own;
+            }
+        }
+    return best;
+}
+
+/* ---- refusals ------------------------------------------------------------------------------- */
+
+static void tell_holding(const struct holding *holding, char *text, size_t capacity)
+{
+    char bytes[32], why[48];
+    size_t used = strlen(text);
+    if (holding->busy)
+        snprintf(why, sizeof(why), "being loaded");
+    else if (holding->ref_count)
+        snprintf(why, sizeof(why), "%u %s", holding->ref_count,
+                 holding->ref_count == 1 ? "reference" : "references");
+    else
+        snprintf(why, sizeof(why), "pinned");
+    snprintf(text + used, capacity - used, "%s'%s' %s (%s)", used ? ", " : "", holding->model->name,
+             sl_human_bytes(holding->bytes, bytes), why);
+}
+
+static int refuse(const struct sl_registry *registry, const struct holding *wanting, uint64_t bytes,
+                  struct sl_err *err)
+{
+    char text[TELL_BYTES] = "", need[32], budget[32];
+    sl_human_bytes(bytes, need);
+    sl_human_bytes(registry->locked.budget_bytes, budget);
+    if (bytes > registry->locked.budget_bytes)
+        return sl_fail_code(err, SL_E_NO_SPACE, "budget",
+                            "the model '%s' needs %s, and the budget of all models is %s: raise "
+                            "budgetBytes",
+                            wanting->model->name, need, budget);
+    for (struct model *model = registry->locked.models; model; model = model->next)
+        for (struct holding *at = model->holdings; at; at = at->next)
+            if (at != wanting && counted(at) && rank(at, wanting) < 0)
+                tell_holding(at, text, sizeof(text));
+    return sl_fail_code(err, SL_E_NO_SPACE, "budget",
+                        "the model '%s' needs %s, of a budget of %s these cannot be evicted: %s; "
+                        "unpin or release one, or raise budgetBytes",
+                        wanting->model->name, need, budget, text);
+}
+
+/* ---- making room ---------------------------------------------------------------------------- */
+
+void registry_mark(struct sl_registry *registry, struct holding *holding, bool for_janitor)
+{
+    if (holding->state == HOLDING_READY)
+        registry->locked.counts.evictions++;
+    holding->state = HOLDING_DROPPING;
+    holding->for_janitor = for_janitor;
+    registry->locked.dropping++;
+    if (holding->model->current == holding)
+        holding->model->current = NULL;
+    if (for_janitor)
+        pthread_cond_signal(&registry->clean);
+}
+
+int registry_make_room(struct sl_registry *registry, struct holding *holding, uint64_t bytes,
+                       struct victims *victims, struct sl_err *err)
+{
+    uint64_t budget = registry->locked.budget_bytes;
+    uint64_t others = registry_held(registry) - counted(holding);
+    victims->count = 0;
+    while (bytes <= budget && others > budget - bytes && victims->count < VICTIMS_MAX) {
+        struct holding *victim = next_victim(registry, holding, victims);
+        if (!victim)
+            break;
+        victims->items[victims->count++] = victim;
+        others -= counted(victim);
+    }
+    if (bytes > budget || others > budget - bytes) {
+        victims->count = 0;
+        registry->locked.counts.refusals++;
+        return refuse(registry, holding, bytes, err);
+    }
+    for (size_t i = 0; i < victims->count; i++)
+        registry_mark(registry, victims->items[i], false);
+    return 0;
+}
+
+int registry_drop(struct sl_registry *registry, struct holding *holding, struct sl_err *err)
+{
+    const struct sl_holder *holder = holding->holder;
+    struct sl_err why = SL_ERR_INIT;
+    char name[64];
+    snprintf(name, sizeof(name), "%s", holding->model->name);
+    int done = holder->drop(holder->self, name, holding->version, holding->body, &why);
+    if (done < 0)
+        sl_log(SL_LOG_WARN, "version %s of '%s' cannot be taken out of memory: %s",
+               holding->version, name, why.message);
+    SL_LOCKED(&registry->lock);
+    registry->locked.dropping--;
+    if (done == 0) {
+        registry_remove_holding(holding);
+    } else {
+        holding->body = NULL;
+        holding->stuck = true;
+        holding->state = HOLDING_PARTIAL;
+        holding->used_ns = sl_now_ns();
+        if (err)
+            *err = why;
+    }
+    registry_tell(registry);
+    pthread_cond_broadcast(&registry->changed);
+    pthread_cond_signal(&registry->clean);
+    return done;
+}
+
+void registry_enforce(struct sl_registry *registry)
+{
+    const struct victims none = {.count = 0};
+    while (registry_held(registry) > registry->locked.budget_bytes) {
+        struct holding *victim = next_victim(registry, NULL, &none);
+        if (!victim)
+            return;
+        registry_mark(registry, victim, true);
+    }
+}
+
+/* ---- by hand -------------------------------------------------------------------------------- */
+
+static int find_named(struct sl_registry *registry, const char *name, struct model **model,
+                      struct sl_err *err)
+{
+    *model = registry_find(registry, name);
+    if (*model)
+        return 0;
+    return sl_fail(err, SL_E_NOT_FOUND, "no model is called '%.100s' here", name);
+}
+
+static unsigned references(const struct model *model)
+{
+    unsigned count = 0;
+    for (const struct holding *at = model->holdings; at; at = at->next)
+        count += at->ref_count;
+    return count;
+}
+
+/* Every holding that is not on its way out; the bytes of all. */
+static uint64_t mark_all(struct sl_registry *registry, struct model *model)
+{
+    uint64_t bytes = 0;
+    for (struct holding *at = model->holdings; at; at = at->next)
+        if ((at->state == HOLDING_READY || at->state == HOLDING_PARTIAL) && !at->busy &&
+            !at->ref_count) {
+            bytes += at->bytes;
+            registry_mark(registry, at, true);
+        }
+    return bytes;
+}
+
+int sl_registry_evict(struct sl_registry *registry, const char *name, uint64_t *bytes,
+                      struct sl_err *err)
+{
+    struct model *model;
+    SL_LOCKED(&registry->lock);
+    if (find_named(registry, name, &model, err) < 0)
+        return -1;
+    if (references(model))
+        return sl_fail_code(err, SL_E_USAGE, "busy",
+                            "the model '%s' is in use (%u references): it goes when they are gone",
+                            name, references(model));
+    if (registry_pinned(model))
+        return sl_fail_code(err, SL_E_USAGE, "pinned", "the model '%s' is pinned%s: unpin it first",
+                            name, model->pinned_by_config ? " by the config" : "");
+    if (model->work != WORK_NONE)
+        return sl_fail_code(err, SL_E_USAGE, "loading", "the model '%s' is being loaded", name);
+    uint64_t freed = mark_all(registry, model);
+    if (bytes)
+        *bytes = freed;
+    registry_tell(registry);
+    return 0;
+}
+
+int sl_registry_forget(struct sl_registry *registry, const char *name, struct sl_err *err)
+{
+    struct model *model;
+    SL_LOCKED(&registry->lock);
+    if (find_named(registry, name, &model, err) < 0)
+        return -1;
+    if (model->of_config && !model->retired)
+        return sl_fail_code(err, SL_E_USAGE, "config",
+                            "the model '%s' is in the config: take it out there", name);
+    if (references(model))
+        return sl_fail_code(err, SL_E_USAGE, "busy", "the model '%s' is in use (%u references)",
+                            name, references(model));
+    model->forgotten = true;
+    model->wanted = model->again = false;
+    if (model->cancel)
+        sl_cancel_raise(model->cancel, 0);
+    mark_all(registry, model);
+    registry_tell(registry);
+    pthread_cond_signal(&registry->clean);
+    return 0;
+}
+
+int sl_registry_pin(struct sl_registry *registry, const char *name, bool pin, struct sl_err *err)
+{
+    struct model *model;
+    SL_LOCKED(&registry->lock);
+    if (find_named(registry, name, &model, err) < 0)
+        return -1;
+    if (!pin && model->pinned_by_config)
+        return sl_fail_code(err, SL_E_USAGE, "config",
+                            "the model '%s' is pinned by the config: change it there", name);
+    if (pin && model->retired)
+        return sl_fail(err, SL_E_NOT_FOUND, "the model '%s' was taken out of the config", name);
+    model->pinned_by_hand = pin;
+    registry_tell(registry);
+    return 0;
+}
+
+int sl_registry_load(struct sl_registry *registry, const char *name, struct sl_err *err)
+{
+    struct model *model;
+    SL_LOCKED(&registry->lock);
+    if (find_named(registry, name, &model, err) < 0)
+        return -1;
+    if (model->retired || !model->box)
+        return sl_fail(err, SL_E_NOT_FOUND, "the model '%s' was taken out of the config", name);
+    registry_queue(registry, model);
+    registry_tell(registry);
+    return 0;
+}
+
+void sl_registry_set_budget(struct sl_registry *registry, uint64_t budget_bytes)
+{
+    SL_LOCKED(&registry->lock);
+    registry->locked.budget_bytes = budget_bytes;
+    registry_enforce(registry);
+    registry_tell(registry);
+}

@@ -1,0 +1,147 @@
+/* What the files of the registry share. Not for others. */
+#ifndef SL_REGISTRY_PARTS_H
+#define SL_REGISTRY_PARTS_H
+
+#include <pthread.h>
+
+#include "registry.h"
+#include "thread.h"
+
+enum { RETRY_MS = 1000, RETRY_MAX_MS = 60000, LOADS_MAX = 64 };
+
+/* A spec outlives its definition while a load works with it. Count: under the lock. */
+struct spec_box {
+    struct sl_spec spec;
+    uint8_t digest[32];
+    unsigned count;
+};
+
+enum holding_state {
+    HOLDING_LOADING,
+    HOLDING_READY,
+    HOLDING_PARTIAL,  /* what an interrupted load left */
+    HOLDING_DROPPING, /* somebody gives its memory back */
+    HOLDING_GONE,     /* its load failed; it waits for its last reference */
+};
+struct holding {
+    struct model *model;
+    const struct sl_holder *holder;
+    char version[SL_VERSION_TEXT];
+    enum holding_state state;
+    unsigned busy;    /* jobs that work with it */
+    bool for_janitor; /* DROPPING: not yet begun */
+    bool stuck;       /* it could not be dropped */
+    uint64_t bytes, used_ns;
+    int64_t ready_seconds; /* wall clock */
+    void *body;
+    struct sl_model_ref *refs;
+    unsigned ref_count;
+    struct holding *next;
+};
+
+struct sl_model_ref {
+    struct sl_registry *registry;
+    struct holding *holding;
+    enum sl_ref_kind kind;
+    char who[SL_REF_WHO_BYTES];
+    uint64_t since_ns;
+    struct sl_model_ref *next;
+};
+
+/* Somebody who waits; the reference that it will get is there already. */
+struct waiter {
+    struct waiter *next;
+    struct sl_model_ref *ref;
+    struct sl_err err; /* when it is answered without a reference */
+    bool early;
+    void (*answer)(void *arg, struct sl_model_ref *ref, const struct sl_err *err);
+    void *arg;
+};
+
+enum work { WORK_NONE, WORK_QUEUED, WORK_RUNNING };
+struct model {
+    char name[64];
+    struct spec_box *box; /* NULL: found in memory, not defined */
+    const struct sl_holder *holder;
+    bool of_config, pinned_by_config, pinned_by_hand;
+    bool wanted;    /* tried again after a failure */
+    bool retired;   /* takes no new references */
+    bool forgotten; /* goes as soon as nothing works with it */
+    bool was_ready;
+    enum work work;
+    bool again;        /* once more, when the running load ends */
+    struct sl_err err; /* of the last load; SL_OK: it went well, or there was none */
+    unsigned failures;
+    uint64_t retry_ns;
+    struct sl_cancel *cancel;     /* of the running load */
+    struct sl_progress *progress; /* of the latest */
+    struct holding *holdings, *current;
+    struct waiter *waiters;
+    struct model *next, *queue_next;
+};
+
+struct sl_registry {
+    unsigned loads_at_once, retry_ms, retry_max_ms;
+    pthread_t workers[LOADS_MAX], janitor;
+    unsigned worker_count;
+    bool has_janitor;
+    pthread_mutex_t lock;
+    pthread_cond_t work, clean, changed; /* for workers; for the janitor; for who waits */
+    struct {
+        struct model *models;
+        size_t model_count;
+        struct model *queue, **queue_end;
+        uint64_t budget_bytes;
+        bool stopping;
+        unsigned dropping;                /* drops under way */
+        struct sl_registry_counts counts; /* what has ever been … */
+        struct sl_registry_counts told;   /* … and what the gauges show */
+    } locked;
+};
+
+/* All of these: with the lock held, unless they say otherwise. */
+
+/** registry.c */
+struct model *registry_find(struct sl_registry *registry, const char *name);
+struct holding *registry_holding(struct model *model, const char *version);
+struct holding *registry_new_holding(struct model *model, const char *version, struct sl_err *err);
+void registry_remove_holding(struct holding *holding);
+void registry_free_model(struct sl_registry *registry, struct model *model);
+void registry_box_free(struct spec_box *box);
+/** Any number of waiters, without the lock; frees them. */
+void registry_answer(struct waiter *waiters);
+/** Take all waiters (only the early ones) out of the model; they get references to the holding, or
+ * err. */
+struct waiter *registry_take_waiters(struct model *model, bool early, struct holding *holding,
+                                     const struct sl_err *err);
+
+/** registry_work.c */
+void registry_queue(struct sl_registry *registry, struct model *model);
+void *registry_worker(void *registry);
+void *registry_janitor(void *registry);
+
+/** registry_budget.c */
+uint64_t registry_held(const struct sl_registry *registry);
+bool registry_pinned(const struct model *model);
+enum { VICTIMS_MAX = 256 };
+struct victims {
+    struct holding *items[VICTIMS_MAX];
+    size_t count;
+};
+/**
+ * Make room for the `bytes` that `holding` will have in all: marks what must go as DROPPING, for
+ * the caller to drop without the lock. -1: refused, nothing marked.
+ */
+int registry_make_room(struct sl_registry *registry, struct holding *holding, uint64_t bytes,
+                       struct victims *victims, struct sl_err *err);
+/** Mark a holding as DROPPING: for the janitor, or for the caller to drop. */
+void registry_mark(struct sl_registry *registry, struct holding *holding, bool for_janitor);
+/** Without the lock: drop a DROPPING holding, then remove it; kept as PARTIAL on failure. */
+int registry_drop(struct sl_registry *registry, struct holding *holding, struct sl_err *err);
+/** Over the budget, because it became smaller: mark for the janitor what may go. */
+void registry_enforce(struct sl_registry *registry);
+
+/** registry_view.c: after every change. */
+void registry_tell(struct sl_registry *registry);
+
+#endif

@@ -1,0 +1,268 @@
+/*
+ * What the registry shows: gauges, told after every change as differences, and JSON, written with
+ * the lock held into a buffer with a limit.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "metrics.h"
+#include "registry_parts.h"
+
+enum { REFS_SHOWN_MAX = 64, REASON_BYTES = 1024 };
+
+static const char *const kind_names[SL_REF_KIND_COUNT] = {"caller", "lease", "directory"};
+static const char *const state_names[] = {"loading", "ready", "partial", "leaving", "failed"};
+
+static bool is_ready(const struct model *model)
+{
+    return model->current && model->current->state == HOLDING_READY;
+}
+
+static const char *state_name(const struct model *model)
+{
+    if (is_ready(model))
+        return "ready";
+    if (model->work == WORK_RUNNING)
+        return "loading";
+    if (model->work == WORK_QUEUED)
+        return "queued";
+    return model->err.kind ? "failed" : "absent";
+}
+
+/* ---- counts --------------------------------------------------------------------------------- */
+
+static void count_model(const struct model *model, struct sl_registry_counts *counts)
+{
+    counts->models++;
+    counts->ready += is_ready(model);
+    counts->loading += model->work == WORK_RUNNING;
+    counts->queued += model->work == WORK_QUEUED;
+    counts->failed += model->err.kind != SL_OK;
+    counts->pinned += registry_pinned(model);
+    for (const struct holding *at = model->holdings; at; at = at->next) {
+        counts->holdings++;
+        counts->partial += at->state == HOLDING_PARTIAL;
+        counts->references += at->ref_count;
+    }
+}
+
+static void count_all(struct sl_registry *registry, struct sl_registry_counts *counts)
+{
+    const struct sl_registry_counts *ever = &registry->locked.counts;
+    *counts = (struct sl_registry_counts){.held_bytes = registry_held(registry),
+                                          .budget_bytes = registry->locked.budget_bytes,
+                                          .loads = ever->loads,
+                                          .joined = ever->joined,
+                                          .evictions = ever->evictions,
+                                          .refusals = ever->refusals};
+    for (struct model *model = registry->locked.models; model; model = model->next)
+        count_model(model, counts);
+}
+
+void sl_registry_counts(struct sl_registry *registry, struct sl_registry_counts *counts)
+{
+    SL_LOCKED(&registry->lock);
+    count_all(registry, counts);
+}
+
+void registry_tell(struct sl_registry *registry)
+{
+    static const struct {
+        enum sl_metric metric;
+        size_t offset;
+    } gauges[] = {
+#define GAUGE(metric, member) {SL_M_NODE_##metric, offsetof(struct sl_registry_counts, member)}
+        GAUGE(MODELS, models),         GAUGE(READY, ready),
+        GAUGE(LOADING, loading),       GAUGE(QUEUED, queued),
+        GAUGE(FAILED, failed),         GAUGE(PINNED, pinned),
+        GAUGE(HELD_BYTES, held_bytes), GAUGE(BUDGET_BYTES, budget_bytes),
+        GAUGE(REFERENCES, references), GAUGE(LOADS, loads),
+        GAUGE(JOINED, joined),         GAUGE(EVICTIONS, evictions),
+        GAUGE(REFUSALS, refusals),
+#undef GAUGE
+    };
+    struct sl_registry_counts now;
+    count_all(registry, &now);
+    for (size_t i = 0; i < SL_COUNT(gauges); i++) {
+        uint64_t new, old;
+        memcpy(&new, (const char *)&now + gauges[i].offset, sizeof(new));
+        memcpy(&old, (const char *)&registry->locked.told + gauges[i].offset, sizeof(old));
+        if (new != old)
+            sl_metric_add(gauges[i].metric, (int64_t)(new - old));
+    }
+    registry->locked.told = now;
+}
+
+/* ---- JSON ----------------------------------------------------------------------------------- */
+
+static double seconds_since(uint64_t then_ns)
+{
+    return (double)(sl_now_ns() - then_ns) / (double)SL_NS_PER_S;
+}
+
+static void write_refs(struct sl_json *json, const struct holding *holding)
+{
+    unsigned shown = 0;
+    sl_json_key_uint(json, "reference_count", holding->ref_count);
+    sl_json_key(json, "references");
+    sl_json_array(json);
+    for (const struct sl_model_ref *ref = holding->refs; ref && shown++ < REFS_SHOWN_MAX;
+         ref = ref->next) {
+        sl_json_object(json);
+        sl_json_key_string(json, "kind", kind_names[ref->kind]);
+        sl_json_key_string(json, "who", ref->who);
+        sl_json_key_double(json, "age_seconds", seconds_since(ref->since_ns));
+        sl_json_end(json);
+    }
+    sl_json_end(json);
+}
+
+static void write_holding(struct sl_json *json, const struct holding *holding)
+{
+    char path[SL_PUBLISH_PATH_MAX] = "";
+    const struct sl_holder *holder = holding->holder;
+    if (holder->where)
+        holder->where(holder->self, holding->model->name, holding->version, path);
+    sl_json_object(json);
+    sl_json_key_string(json, "version", holding->version);
+    sl_json_key_string(json, "state", state_names[holding->state]);
+    sl_json_key_bool(json, "current", holding->model->current == holding);
+    sl_json_key_uint(json, "bytes", holding->bytes);
+    sl_json_key_string(json, "holder", holder->name);
+    if (*path)
+        sl_json_key_string(json, "path", path);
+    sl_json_key_double(json, "idle_seconds",
+                       holding->ref_count ? 0 : seconds_since(holding->used_ns));
+    write_refs(json, holding);
+    sl_json_end(json);
+}
+
+static void write_error(struct sl_json *json, const struct model *model)
+{
+    uint64_t now = sl_now_ns();
+    sl_json_key(json, "error");
+    sl_json_object(json);
+    sl_json_key_string(json, "kind", sl_err_row(model->err.kind)->name);
+    sl_json_key_string(json, "code", model->err.code);
+    sl_json_key_string(json, "message", model->err.message);
+    if (model->wanted)
+        sl_json_key_double(json, "retry_in_seconds",
+                           model->retry_ns > now ? (double)(model->retry_ns - now) / 1e9 : 0);
+    sl_json_end(json);
+}
+
+static void write_model(struct sl_json *json, const struct model *model)
+{
+    uint64_t waiting = 0, bytes = 0;
+    for (const struct waiter *at = model->waiters; at; at = at->next)
+        waiting++;
+    for (const struct holding *at = model->holdings; at; at = at->next)
+        bytes += at->bytes;
+    sl_json_object(json);
+    sl_json_key_string(json, "name", model->name);
+    sl_json_key_string(json, "state", state_name(model));
+    sl_json_key_string(json, "origin",
+                       model->retired     ? "removed"
+                       : model->of_config ? "config"
+                                          : "request");
+    sl_json_key_bool(json, "pinned", registry_pinned(model));
+    sl_json_key_bool(json, "busy", model->work != WORK_NONE);
+    sl_json_key_uint(json, "waiting", waiting);
+    sl_json_key_uint(json, "bytes", bytes);
+    if (model->progress) {
+        struct sl_progress_view view;
+        sl_progress_view(model->progress, &view);
+        sl_json_key_string(json, "uri", view.uri);
+        sl_json_key_uint(json, "load", view.id);
+    }
+    if (model->current) {
+        char path[SL_PUBLISH_PATH_MAX] = "";
+        const struct sl_holder *holder = model->current->holder;
+        if (holder->where)
+            holder->where(holder->self, model->name, model->current->version, path);
+        sl_json_key_string(json, "version", model->current->version);
+        sl_json_key_string(json, "path", path);
+    }
+    if (model->err.kind)
+        write_error(json, model);
+    sl_json_key(json, "versions");
+    sl_json_array(json);
+    for (const struct holding *at = model->holdings; at; at = at->next)
+        write_holding(json, at);
+    sl_json_end(json);
+    sl_json_end(json);
+}
+
+bool sl_registry_model_json(struct sl_registry *registry, const char *name, struct sl_json *json)
+{
+    SL_LOCKED(&registry->lock);
+    const struct model *model = registry_find(registry, name);
+    if (model)
+        write_model(json, model);
+    return model;
+}
+
+static int compare_models(const void *a, const void *b)
+{
+    const struct model *const *left = a, *const *right = b;
+    return strcmp((*left)->name, (*right)->name);
+}
+
+void sl_registry_json(struct sl_registry *registry, struct sl_json *json)
+{
+    SL_LOCKED(&registry->lock);
+    size_t count = 0;
+    sl_autofree const struct model **sorted =
+        sl_alloc_array(registry->locked.model_count, sizeof(*sorted), &json->err);
+    for (struct model *model = registry->locked.models; sorted && model; model = model->next)
+        if (!model->forgotten)
+            sorted[count++] = model;
+    if (sorted)
+        qsort(sorted, count, sizeof(*sorted), compare_models);
+    sl_json_key_uint(json, "held_bytes", registry_held(registry));
+    sl_json_key_uint(json, "budget_bytes", registry->locked.budget_bytes);
+    sl_json_key(json, "models");
+    sl_json_array(json);
+    for (size_t i = 0; i < count; i++)
+        write_model(json, sorted[i]);
+    sl_json_end(json);
+}
+
+/* ---- readiness ------------------------------------------------------------------------------ */
+
+static void tell_reason(const struct model *model, char text[REASON_BYTES])
+{
+    struct sl_progress_view view = {0};
+    if (model->progress)
+        sl_progress_view(model->progress, &view);
+    if (model->err.kind)
+        snprintf(text, REASON_BYTES, "'%s' failed: %s", model->name, model->err.message);
+    else if (view.bytes_total)
+        snprintf(text, REASON_BYTES, "'%s' is %s: %" PRIu64 " of %" PRIu64 " bytes", model->name,
+                 sl_load_state_name(view.state), view.bytes_done, view.bytes_total);
+    else
+        snprintf(text, REASON_BYTES, "'%s' is %s", model->name, state_name(model));
+}
+
+bool sl_registry_is_ready(struct sl_registry *registry, unsigned max,
+                          void (*reason)(void *arg, const char *text), void *arg,
+                          uint64_t *published, uint64_t *expected)
+{
+    SL_LOCKED(&registry->lock);
+    *published = *expected = 0;
+    for (const struct model *model = registry->locked.models; model; model = model->next) {
+        if (!model->of_config || model->retired)
+            continue;
+        ++*expected;
+        if (model->was_ready) {
+            ++*published;
+            continue;
+        }
+        char text[REASON_BYTES];
+        tell_reason(model, text);
+        if (max && max--)
+            reason(arg, text);
+    }
+    return *published == *expected;
+}

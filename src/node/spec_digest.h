@@ -1,0 +1,12 @@
+/* Do two specs say the same? */
+#ifndef SL_SPEC_DIGEST_H
+#define SL_SPEC_DIGEST_H
+
+#include <stdint.h>
+
+#include "spec.h"
+
+/** SHA-256 over every value of a spec, by the rows that parse it. SL_E_NO_SPACE. */
+int sl_spec_digest(const struct sl_spec *spec, uint8_t digest[32], struct sl_err *err);
+
+#endif

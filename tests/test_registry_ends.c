@@ -1,0 +1,254 @@
+/* The registry when loads fail, when the config changes, when it ends, when memory is short. */
+#include <stdio.h>
+#include <string.h>
+
+#include "registry_case.h"
+
+/* ---- failures ------------------------------------------------------------------------------- */
+
+START_TEST(a_failed_load_leaves_nothing_and_is_not_tried_at_once)
+{
+    define("m", 30, 1);
+    fake.fail = SL_E_NOT_FOUND;
+    refused("m", SL_E_NOT_FOUND, "the fake fails");
+    ck_assert_uint_eq(counts().holdings, 0);
+    ck_assert_uint_eq(fake.dropped, 1);
+    fake.fail = SL_OK;
+    refused("m", SL_E_NOT_FOUND, "a moment ago: the fake fails");
+    ck_assert_uint_gt(err.retry_after_ms, 1000);
+    ck_assert_uint_eq(fake.begun, 1);
+    ck_assert_int_eq(sl_registry_load(registry, "m", &err), 0); /* by hand: now */
+    touch("m");
+}
+END_TEST
+
+START_TEST(the_next_ask_tries_again_when_the_time_has_come)
+{
+    reopen_with(100, 1);
+    define("m", 30, 1);
+    fake.fail = SL_E_NET;
+    refused("m", SL_E_NET, "the fake fails");
+    {
+        SL_LOCKED(&lock);
+        fake.fail = SL_OK;
+    }
+    struct sl_model_ref *ref;
+    while (!(ref = ask("m")))
+        ck_assert_int_eq(err.kind, SL_E_NET);
+    sl_registry_release(registry, ref);
+}
+END_TEST
+
+START_TEST(a_model_of_the_config_is_tried_again_by_itself)
+{
+    reopen_with(100, 1);
+    fake.fail = SL_E_NET;
+    define_config("m", 30, 1, true, true);
+    await_admitted(3);
+    {
+        SL_LOCKED(&lock);
+        fake.fail = SL_OK;
+    }
+    while (!counts().ready)
+        sched_yield();
+}
+END_TEST
+
+START_TEST(what_a_broken_load_left_is_used_by_the_next_one)
+{
+    holder.keeps_partial = true;
+    define("m", 30, 1);
+    fake.fail = SL_E_NET;
+    refused("m", SL_E_NET, "the fake fails");
+    ck_assert_uint_eq(counts().partial, 1);
+    ck_assert_uint_eq(counts().held_bytes, 30);
+    fake.fail = SL_OK;
+    ck_assert_int_eq(sl_registry_load(registry, "m", &err), 0);
+    touch("m");
+    ck_assert_uint_eq(counts().held_bytes, 30);
+    ck_assert_uint_eq(fake.dropped, 0);
+}
+END_TEST
+
+static void *ask_in_thread(void *arg)
+{
+    struct sl_err why = SL_ERR_INIT;
+    (void)arg;
+    return sl_registry_wait(registry, "m", SL_REF_LEASE, "thread", NULL, &why);
+}
+
+START_TEST(the_end_answers_who_waits)
+{
+    pthread_t thread;
+    void *ref;
+    fake.gated = true;
+    define("m", 10, 1);
+    ck_assert_int_eq(sl_thread_start(&thread, "ask", ask_in_thread, NULL, &err), 0);
+    await_admitted(1);
+    sl_registry_stop(registry);
+    pthread_join(thread, &ref);
+    ck_assert_ptr_null(ref);
+    refused("m", SL_E_CANCELED, "about to end");
+}
+END_TEST
+
+/* ---- the config changes --------------------------------------------------------------------- */
+
+START_TEST(what_left_the_config_keeps_its_leases_and_gets_no_new_ones)
+{
+    const char *names[] = {"b"};
+    define_config("a", 40, 1, true, true);
+    define_config("b", 40, 1, true, true);
+    struct sl_model_ref *ref = must("a");
+    touch("b");
+    sl_registry_keep_only(registry, names, 1);
+    refused("a", SL_E_NOT_FOUND, "'a'");
+    define("c", 60, 1);
+    refused("c", SL_E_NO_SPACE, "'a' 40 bytes (1 reference)");
+    sl_registry_release(registry, ref);
+    ck_assert_int_eq(sl_registry_load(registry, "c", &err), 0);
+    touch("c");
+    ck_assert_str_eq(fake.gone, "a ");
+    while (counts().models > 2) /* and its name goes with its memory */
+        sched_yield();
+}
+END_TEST
+
+START_TEST(a_model_that_comes_back_to_the_config_is_not_loaded_again)
+{
+    define_config("a", 40, 1, true, true);
+    touch("a");
+    sl_registry_keep_only(registry, NULL, 0);
+    define_config("a", 40, 1, true, true);
+    touch("a");
+    sl_registry_settle(registry);
+    ck_assert_uint_eq(counts().loads, 1);
+}
+END_TEST
+
+START_TEST(a_request_cannot_change_a_model_of_the_config)
+{
+    const struct sl_model_wish wish = {SL_MODEL_OF_REQUEST, false, true};
+    define_config("a", 40, 1, true, true);
+    touch("a");
+    ck_assert_int_eq(define_as("a", 40, 2, &wish, "keep-old"), -1);
+    ck_assert_str_eq(err.code, "exists");
+    ck_assert_int_eq(define_as("a", 40, 1, &wish, "keep-old"), 0);
+    ck_assert_int_eq(sl_registry_forget(registry, "a", &err), -1);
+    ck_assert_str_eq(err.code, "config");
+}
+END_TEST
+
+START_TEST(a_forgotten_model_is_gone_with_its_load)
+{
+    define("a", 40, 1);
+    touch("a");
+    ck_assert_int_eq(sl_registry_forget(registry, "a", &err), 0);
+    sl_registry_settle(registry);
+    ck_assert_str_eq(fake.gone, "a ");
+    fake.gated = true;
+    define("b", 40, 1);
+    ck_assert_int_eq(sl_registry_load(registry, "b", &err), 0);
+    await_admitted(2);
+    ck_assert_int_eq(sl_registry_forget(registry, "b", &err), 0);
+    refused("b", SL_E_NOT_FOUND, "'b'");
+    while (counts().models)
+        sched_yield();
+    ck_assert_uint_eq(counts().held_bytes, 0);
+}
+END_TEST
+
+static void count_reason(void *arg, const char *text)
+{
+    (void)text;
+    ++*(unsigned *)arg;
+}
+
+START_TEST(it_is_ready_when_every_model_of_the_config_was_there)
+{
+    uint64_t published, expected;
+    unsigned reasons = 0;
+    fake.gated = true;
+    define_config("a", 40, 1, false, true);
+    define("b", 70, 1);
+    ck_assert(!sl_registry_is_ready(registry, 8, count_reason, &reasons, &published, &expected));
+    ck_assert_uint_eq(reasons, 1);
+    permit(8);
+    touch("a");
+    ck_assert(sl_registry_is_ready(registry, 8, count_reason, &reasons, &published, &expected));
+    touch("b"); /* evicts a, which had its time */
+    ck_assert(sl_registry_is_ready(registry, 8, count_reason, &reasons, &published, &expected));
+    ck_assert_uint_eq(expected, 1);
+}
+END_TEST
+
+START_TEST(what_people_see_is_json)
+{
+    struct sl_json json;
+    sl_json_init(&json, 1 << 20);
+    define("a", 40, 1);
+    struct sl_model_ref *ref = must("a");
+    sl_json_object(&json);
+    sl_registry_json(registry, &json);
+    sl_json_end(&json);
+    const char *text = sl_json_text(&json, &err);
+    ck_assert_ptr_nonnull(text);
+    ck_assert_ptr_nonnull(strstr(text, "\"state\":\"ready\""));
+    ck_assert_ptr_nonnull(strstr(text, "{\"kind\":\"lease\",\"who\":\"a test\""));
+    sl_json_release(&json);
+    sl_registry_release(registry, ref);
+}
+END_TEST
+
+START_TEST(every_failing_allocation_is_told)
+{
+    const struct sl_model_wish wish = {SL_MODEL_OF_REQUEST, false, false};
+    reopen_with(100, 1);
+    for (unsigned n = 1;; n++) {
+        char text[512];
+        snprintf(text, sizeof(text),
+                 "apiVersion: sluice/v1alpha1\nkind: Model\nmetadata: {name: m%u}\n"
+                 "source: {uri: memory://m/1/%u}\nsink: {tmpfs: {path: /t}}\n",
+                 n, n);
+        ck_assert_int_eq(parse(text), 0);
+        char name[16];
+        snprintf(name, sizeof(name), "m%u", n);
+        struct sl_model_ref *ref = NULL;
+        err = (struct sl_err)SL_ERR_INIT;
+        sl_alloc_fail_at(n);
+        int done = sl_registry_define(registry, &specs.items[0], &holder, &wish, &err);
+        if (done == 0)
+            ref = ask(name);
+        unsigned used = sl_alloc_count();
+        sl_alloc_fail_at(0);
+        if (!ref)
+            ck_assert_msg(err.kind == SL_E_NO_SPACE, "%u: %s", n, err.message);
+        if (ref)
+            sl_registry_release(registry, ref);
+        sl_registry_settle(registry);
+        ck_assert_uint_eq(counts().references, 0);
+        if (ref && used < n)
+            break;
+        ck_assert_uint_lt(n, 200);
+    }
+}
+END_TEST
+
+int main(void)
+{
+    const TTest *const tests[] = {
+        a_failed_load_leaves_nothing_and_is_not_tried_at_once,
+        the_next_ask_tries_again_when_the_time_has_come,
+        a_model_of_the_config_is_tried_again_by_itself,
+        what_a_broken_load_left_is_used_by_the_next_one,
+        the_end_answers_who_waits,
+        what_left_the_config_keeps_its_leases_and_gets_no_new_ones,
+        a_model_that_comes_back_to_the_config_is_not_loaded_again,
+        a_request_cannot_change_a_model_of_the_config,
+        a_forgotten_model_is_gone_with_its_load,
+        it_is_ready_when_every_model_of_the_config_was_there,
+        what_people_see_is_json,
+        every_failing_allocation_is_told,
+    };
+    return registry_case_main("registry_ends", tests, SL_COUNT(tests));
+}
