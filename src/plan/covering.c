@@ -1,0 +1,198 @@
+/*
+ * Ranges of sidecars where only tensors are read. A range is checked like one of a whole object if
+ * all of its bytes are read and lie in one file as they lie in the object: then it is hashed as it
+ * lands, read back after a break and fetched again alone without anybody knowing of tensors. Of the
+ * first ranges the object's head may be a part, which the index was made of and which lands
+ * nowhere: its bytes are still held, so they are hashed in front of the others, and a range that is
+ * nothing else is checked at once.
+ *
+ * What is cast, cut, decrypted, put together or written in another order, and what shares its range
+ * with bytes that are not read, is not checked by the sidecar.
+ */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "hash.h"
+#include "mapping.h"
+#include "plan_parts.h"
+#include "sidecar.h"
+#include "verify.h"
+
+/* Bytes that land as they came, one after the other. */
+struct run {
+    uint64_t begin, end, file_offset;
+    uint32_t file;
+};
+struct covering {
+    struct sl_plan *plan;
+    struct sl_check check; /* what all of them have in common */
+    const struct sl_sidecar *sidecar;
+    struct run *runs;
+    size_t run_count;
+    uint64_t covered; /* bytes of extents */
+};
+
+static int by_begin(const void *a, const void *b)
+{
+    const struct sl_extent *x = a, *y = b;
+    return (x->begin > y->begin) - (x->begin < y->begin);
+}
+
+/* The extents of a source, sorted; NULL: no memory. */
+static struct sl_extent *extents_of(const struct sl_plan *plan, uint32_t source, size_t *count,
+                                    struct sl_err *err)
+{
+    struct sl_extent *found = sl_alloc_array(plan->extent_count + 1, sizeof(*found), err);
+    *count = 0;
+    for (size_t i = 0; found && i < plan->extent_count; i++)
+        if (plan->extents[i].source == source)
+            found[(*count)++] = plan->extents[i];
+    if (found)
+        qsort(found, *count, sizeof(*found), by_begin);
+    return found;
+}
+
+static void add_run(struct covering *covering, const struct sl_extent *extent)
+{
+    struct run *last = covering->run_count ? &covering->runs[covering->run_count - 1] : NULL;
+    if (last && last->end == extent->begin && last->file == extent->file &&
+        last->file_offset + (last->end - last->begin) == extent->file_offset) {
+        last->end = extent->end;
+        return;
+    }
+    covering->runs[covering->run_count++] =
+        (struct run){extent->begin, extent->end, extent->file_offset, extent->file};
+}
+
+/* Bytes that several tensors share come more than once: a check would see them so often. */
+static int find_runs(struct covering *covering, struct sl_err *err)
+{
+    size_t count;
+    sl_autofree struct sl_extent *extents =
+        extents_of(covering->plan, covering->check.source, &count, err);
+    covering->runs = extents ? sl_alloc_array(count + 1, sizeof(*covering->runs), err) : NULL;
+    if (!covering->runs)
+        return -1;
+    uint64_t end = 0;
+    for (size_t i = 0; i < count; i++) {
+        const struct sl_extent *extent = &extents[i];
+        bool shared = extent->begin < end || (i + 1 < count && extents[i + 1].begin < extent->end);
+        end = SL_MAX(end, extent->end);
+        if (!extent->target && !shared)
+            add_run(covering, extent);
+    }
+    return 0;
+}
+
+/* Bytes [begin, end) of the object's head, owned by the index. */
+static const uint8_t *head_bytes(const struct covering *covering, uint64_t begin, uint64_t end,
+                                 struct sl_err *err)
+{
+    const struct sl_plan_source *from = &covering->plan->sources[covering->check.source];
+    size_t bytes = (size_t)(end - begin);
+    uint8_t *copy = sl_index_alloc(from->index, bytes, err);
+    return copy && sl_source_read(from->source, begin, copy, bytes, err) == 0 ? copy : NULL;
+}
+
+/* A range that is nothing but head. */
+static int check_head(const struct covering *covering, const struct sl_check *check,
+                      struct sl_err *err)
+{
+    uint8_t digest[SL_HASH_BYTES_MAX] = {0};
+    const uint8_t *data = head_bytes(covering, check->begin, check->end, err);
+    size_t bytes = (size_t)(check->end - check->begin);
+    if (!data)
+        return -1;
+    if (sl_hash_is_ordered(check->kind)) {
+        SL_AUTO(sl_hasher) hasher = sl_hasher_new(check->kind, err);
+        if (!hasher)
+            return -1;
+        sl_hasher_update(hasher, data, bytes);
+        sl_hasher_finish(hasher, digest);
+    } else {
+        sl_crc_digest(check->kind, sl_crc_of(check->kind, 0, data, bytes), digest);
+    }
+    return sl_verify_agrees(check, digest) ? 0 : sl_verify_mismatch(check, digest, err);
+}
+
+/* The run that brings the range, all of it but what is held of its beginning; else NULL. */
+static const struct run *run_of(const struct covering *covering, uint64_t begin, uint64_t end,
+                                uint64_t held)
+{
+    size_t low = 0, high = covering->run_count; /* the first run that ends at `end` or later */
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (covering->runs[middle].end < end)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    const struct run *run = &covering->runs[low];
+    bool whole = low < covering->run_count && run->begin < end;
+    return whole && (run->begin <= begin || run->begin <= held) ? run : NULL;
+}
+
+static int cover_range(struct covering *covering, size_t number, struct sl_err *err)
+{
+    const struct sl_plan_source *from = &covering->plan->sources[covering->check.source];
+    uint64_t held = from->index ? sl_source_held(from->source) : 0;
+    struct sl_check check = covering->check;
+    check.begin = number * covering->sidecar->range_bytes;
+    check.end = sl_sidecar_range_end(covering->sidecar, number);
+    sl_sidecar_expect(&covering->sidecar->ranges[number], &check);
+    const struct run *run = run_of(covering, check.begin, check.end, held);
+    if (!run)
+        return check.end <= held ? check_head(covering, &check, err) : 0;
+    if (run->begin > check.begin) {
+        check.prefix_bytes = (size_t)(run->begin - check.begin);
+        check.prefix = head_bytes(covering, check.begin, run->begin, err);
+        if (!check.prefix)
+            return -1;
+        check.begin = run->begin;
+    }
+    check.file = run->file;
+    check.file_offset = run->file_offset + (check.begin - run->begin);
+    covering->covered += check.end - check.begin;
+    return sl_plan_add_check(covering->plan, &check, err);
+}
+
+/* All that is read of the source, in any way. */
+static uint64_t bytes_read(const struct sl_plan *plan, uint32_t source)
+{
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < plan->extent_count; i++)
+        if (plan->extents[i].source == source)
+            bytes += sl_extent_bytes(plan, &plan->extents[i]);
+    for (size_t t = 0; plan->mappings && t < plan->target_count; t++)
+        if (plan->mappings[t].source == source)
+            bytes += sl_mapping_composed(&plan->mappings[t]);
+    return bytes;
+}
+
+static int must_cover(const struct covering *covering, struct sl_err *err)
+{
+    const struct sl_plan *plan = covering->plan;
+    uint32_t source = covering->check.source;
+    uint64_t bytes = bytes_read(plan, source);
+    if (plan->own->spec->verify.sidecar != SL_SIDECAR_REQUIRE || bytes <= covering->covered)
+        return 0;
+    return sl_fail_code(err, SL_E_INTEGRITY, "E_SIDECAR",
+                        "the sidecar of '%s' cannot check %" PRIu64 " of %" PRIu64
+                        " bytes that are read of it, since they are changed or moved on their way "
+                        "or share a range with bytes that are not read, and verify.sidecar is "
+                        "'require': use 'layout: verbatim', or 'auto' and `sluice verify` before",
+                        plan->sources[source].name, bytes - covering->covered, bytes);
+}
+
+int sl_plan_cover(struct sl_plan *plan, const struct sl_sidecar *sidecar,
+                  const struct sl_check *check, uint64_t *covered, struct sl_err *err)
+{
+    struct covering covering = {.plan = plan, .check = *check, .sidecar = sidecar};
+    int done = find_runs(&covering, err);
+    for (size_t i = 0; done == 0 && i < sidecar->range_count; i++)
+        done = cover_range(&covering, i, err);
+    free(covering.runs);
+    *covered = covering.covered;
+    return done < 0 ? -1 : must_cover(&covering, err);
+}

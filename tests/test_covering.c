@@ -1,0 +1,347 @@
+/* Sidecars of objects of which only tensors are read, from a server that sends wrong bytes: which
+ * ranges are checked, that those alone are fetched again, and that what cannot be checked is told.
+ */
+#include <check.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "buf.h"
+#include "hash.h"
+#include "load.h"
+#include "log.h"
+#include "model_maker.h"
+#include "range_server.h"
+#include "scratch.h"
+#include "sidecar.h"
+#include "thread.h"
+
+enum { RANGE = 64 * 1024, ITEMS = 50000, MODEL_MAX = 4 * 1024 * 1024 };
+#define PICK    "sink: {tmpfs: {path: \"%s\", layout: safetensors}}\n"
+#define REQUIRE PICK "verify: {sidecar: require}\n"
+static const char ETAG[] = "\"v1\"";
+
+static char scratch[SL_SCRATCH_PATH_BYTES], path[SL_SCRATCH_PATH_BYTES + 16];
+static int scratch_fd;
+static struct sl_server *server;
+static uint8_t *data;
+static size_t bytes;
+static struct sl_err err;
+static struct sl_load_result result;
+static unsigned fail_at;
+
+static pthread_mutex_t flip_lock = PTHREAD_MUTEX_INITIALIZER;
+static uint64_t flip_at; /* one bit, wrong in the next flip_times answers that hold it */
+static unsigned flip_times;
+
+static void flip(uint64_t at, unsigned times)
+{
+    SL_LOCKED(&flip_lock);
+    flip_at = at;
+    flip_times = times;
+}
+
+static bool flip_bit(const struct sl_server_request *request, struct sl_server_reply *reply,
+                     void *arg)
+{
+    char text[128];
+    uint64_t begin, end;
+    (void)arg;
+    if (strcmp(request->target, "/m.safetensors") != 0 ||
+        !sl_server_header(request, "Range", text, sizeof(text)) ||
+        sscanf(text, "bytes=%" SCNu64 "-%" SCNu64, &begin, &end) != 2)
+        return false;
+    end = SL_MIN(end + 1, (uint64_t)bytes);
+    SL_LOCKED(&flip_lock);
+    if (!flip_times || flip_at < begin || flip_at >= end)
+        return false;
+    flip_times--;
+    reply->status = 206;
+    reply->body_bytes = (size_t)(end - begin);
+    reply->body = malloc(reply->body_bytes);
+    memcpy(reply->body, data + begin, reply->body_bytes);
+    reply->body[flip_at - begin] ^= 4;
+    snprintf(reply->headers, sizeof(reply->headers),
+             "ETag: %s\r\nContent-Range: bytes %" PRIu64 "-%" PRIu64 "/%zu\r\n", ETAG, begin,
+             end - 1, bytes);
+    return true;
+}
+
+/* Of these bytes, which need not be those that are served. */
+static void put_sidecar(const uint8_t *of)
+{
+    sl_autobuf text = SL_BUF_INIT(1024 * 1024);
+    struct sl_sidecar *sidecar = sl_sidecar_new("m.safetensors", bytes, RANGE, &err);
+    for (size_t i = 0; i < sidecar->range_count; i++) {
+        uint64_t begin = i * RANGE, end = sl_sidecar_range_end(sidecar, i);
+        sidecar->ranges[i].crc32c = sl_crc32c(0, of + begin, (size_t)(end - begin));
+        struct sl_sha256 *one = sl_sha256_new(&err);
+        sl_sha256_update(one, of + begin, (size_t)(end - begin));
+        sl_sha256_finish(one, sidecar->ranges[i].sha256);
+        sl_sha256_free(one);
+    }
+    sl_sidecar_tree(sidecar, sidecar->tree);
+    ck_assert_int_eq(sl_sidecar_write(sidecar, &text, &err), 0);
+    sl_server_put(server, "/m.safetensors.sluice.json", text.data, text.used, "\"s\"");
+    sl_sidecar_free(sidecar);
+}
+
+/* Serve a model of F32 vectors with its sidecar. */
+static void put_model(const char *names, unsigned items)
+{
+    free(data);
+    data = sl_model_safetensors(names, items, &bytes);
+    ck_assert_uint_le(bytes, MODEL_MAX);
+    sl_server_put(server, "/m.safetensors", data, bytes, ETAG);
+    put_sidecar(data);
+}
+
+static void remove_model(void)
+{
+    if (scratch_fd >= 0)
+        sl_scratch_close(scratch_fd, scratch);
+    scratch_fd = sl_scratch_open(scratch);
+    snprintf(path, sizeof(path), "%s/model", scratch);
+}
+
+static void setup(void)
+{
+    sl_log_setup(SL_LOG_ERROR, false);
+    err = (struct sl_err)SL_ERR_INIT;
+    scratch_fd = -1;
+    fail_at = 0;
+    flip(0, 0);
+    remove_model();
+    server = sl_server_start();
+    put_model("a,b,c,d", ITEMS);
+    sl_server_handle(server, flip_bit, NULL);
+}
+
+static void teardown(void)
+{
+    sl_alloc_fail_at(0);
+    sl_server_stop(server);
+    sl_scratch_close(scratch_fd, scratch);
+    free(data);
+    data = NULL;
+}
+
+/* more: a format for the path. */
+static int load(const char *more)
+{
+    struct sl_specs specs;
+    char yaml[2048];
+    err = (struct sl_err)SL_ERR_INIT;
+    ck_assert_int_lt(snprintf(yaml, sizeof(yaml), more, path), (int)sizeof(yaml));
+    sl_model_spec(&specs, sl_server_url(server, "/m.safetensors"), path, yaml);
+    sl_alloc_fail_at(fail_at);
+    int done = sl_load_run(&specs.items[0], NULL, NULL, &result, &err);
+    sl_specs_release(&specs);
+    return done;
+}
+
+/* All tensors, in the order in which they lay: the data of the new file are those of the old. */
+static bool same_data(void)
+{
+    size_t found, count;
+    uint8_t *file = sl_model_read(path, "model.safetensors", &found);
+    if (!file)
+        return false;
+    count = bytes - 8 - (size_t)sl_get_le64(data);
+    bool same = found > count && memcmp(file + found - count, data + bytes - count, count) == 0;
+    free(file);
+    return same;
+}
+
+static void must_load(const char *more)
+{
+    ck_assert_msg(load(more) == 0, "%s: %s", more, err.message);
+    ck_assert_uint_eq(result.sidecars, 1);
+}
+
+static void must_not_load(const char *more, enum sl_err_kind kind, const char *word)
+{
+    ck_assert_msg(load(more) < 0, "%s loads", more);
+    ck_assert_msg(err.kind == kind && strstr(err.message, word), "%d: %s", err.kind, err.message);
+    ck_assert(!sl_model_exists(path, ".sluice/ready"));
+}
+
+START_TEST(a_wrong_bit_of_a_tensor_has_its_range_fetched_again)
+{
+    static const char *const more[] = {
+        REQUIRE,
+        REQUIRE "readers: {connections: 1}\n",
+        REQUIRE "readers: {connections: 3, rangeBytes: 64Ki}\n",
+        PICK "verify: {sidecar: require, hashes: all}\n",
+        PICK "verify: {sidecar: require, hashes: off}\n",
+        PICK "verify: {sidecar: require, hashes: require}\n",
+    };
+    for (size_t i = 0; i < SL_COUNT(more); i++)
+        for (uint64_t at = bytes - 1; at > 3 * RANGE; at -= 5 * RANGE + 1000) {
+            flip(at, 1);
+            must_load(more[i]);
+            ck_assert_uint_eq(result.refetched_ranges, 1);
+            ck_assert_uint_eq(result.unhashed, 0);
+            ck_assert_uint_eq(result.checks, (bytes + RANGE - 1) / RANGE);
+            ck_assert_uint_le(result.fetched, bytes + 2 * RANGE + 256 * 1024);
+            ck_assert(same_data());
+            remove_model();
+        }
+}
+END_TEST
+
+START_TEST(one_that_stays_wrong_fails_the_load)
+{
+    flip(bytes - 100, 1000);
+    must_not_load(REQUIRE, SL_E_INTEGRITY, "bytes ");
+    ck_assert_str_eq(err.code, "E_HASH_CRC32C");
+}
+END_TEST
+
+/* The head lands nowhere, and the index is made of it: a name could be another. */
+START_TEST(a_wrong_head_is_found)
+{
+    uint8_t *right = malloc(bytes);
+    memcpy(right, data, bytes);
+    uint8_t *name = memmem(right, 200, "\"b\"", 3);
+    ck_assert_ptr_nonnull(name);
+    name[1] = 'e';
+    put_sidecar(right);
+    free(right);
+    must_not_load(REQUIRE, SL_E_INTEGRITY, "bytes ");
+}
+END_TEST
+
+START_TEST(a_head_of_several_ranges_is_checked)
+{
+    enum { NAMES = 1300 };
+    char *names = calloc(NAMES, 10);
+    for (unsigned i = 0; i < NAMES; i++)
+        snprintf(names + strlen(names), 10, "%sn%05u", i ? "," : "", i);
+    put_model(names, 40);
+    uint64_t head = 8 + sl_get_le64(data);
+    ck_assert_uint_gt(head, RANGE);
+    ck_assert_uint_lt(head, 2 * RANGE);
+    must_load(REQUIRE);
+    ck_assert(same_data());
+    remove_model();
+    uint64_t places[] = {RANGE / 2, head - 3};
+    for (size_t i = 0; i < SL_COUNT(places); i++) {
+        data[places[i]] ^= 1;
+        put_sidecar(data);
+        data[places[i]] ^= 1;
+        must_not_load(REQUIRE, SL_E_INTEGRITY, "expected");
+    }
+    free(names);
+}
+END_TEST
+
+START_TEST(what_cannot_be_checked_is_refused_where_it_must_be)
+{
+    static const char *const more[] = {
+        REQUIRE "tensors: {include: [a, c]}\n",
+        REQUIRE "tensors: {cast: {F32: BF16}}\n",
+        REQUIRE "tensors: {rename: [{match: ^a$, to: z}]}\n", /* another order */
+    };
+    for (size_t i = 0; i < SL_COUNT(more); i++) {
+        must_not_load(more[i], SL_E_INTEGRITY, "cannot check");
+        ck_assert_str_eq(err.code, "E_SIDECAR");
+    }
+}
+END_TEST
+
+/* Of a listing they are used as far as they go. */
+START_TEST(ranges_within_picked_tensors_are_checked)
+{
+    struct sl_specs specs;
+    char yaml[1024];
+    sl_autobuf sidecar = SL_BUF_INIT(1024 * 1024);
+    struct sl_sidecar *made = sl_sidecar_new("m.safetensors", bytes, RANGE, &err);
+    for (size_t i = 0; i < made->range_count; i++)
+        made->ranges[i].crc32c =
+            sl_crc32c(0, data + i * RANGE, (size_t)(sl_sidecar_range_end(made, i) - i * RANGE));
+    sl_sidecar_tree(made, made->tree);
+    ck_assert_int_eq(sl_memory_put("p/m.safetensors", data, bytes, NULL), 0);
+    for (int wrong = 0; wrong < 2; wrong++) {
+        made->ranges[8].crc32c ^= (uint32_t)wrong; /* within c */
+        sl_sidecar_tree(made, made->tree);
+        sl_buf_release(&sidecar);
+        sidecar = (struct sl_buf)SL_BUF_INIT(1024 * 1024);
+        ck_assert_int_eq(sl_sidecar_write(made, &sidecar, &err), 0);
+        ck_assert_int_eq(
+            sl_memory_put("p/m.safetensors.sluice.json", sidecar.data, sidecar.used, NULL), 0);
+        snprintf(yaml, sizeof(yaml), PICK "tensors: {include: [a, c]}\n", path);
+        sl_model_spec(&specs, "memory://p/", path, yaml);
+        int done = sl_load_run(&specs.items[0], NULL, NULL, &result, &err);
+        sl_specs_release(&specs);
+        ck_assert_msg((done < 0) == wrong, "%s", err.message);
+        if (!wrong) {
+            /* 400,000 bytes of data, less the ends of both tensors */
+            ck_assert_uint_gt(result.unhashed, 0);
+            ck_assert_uint_lt(result.unhashed, 3 * RANGE);
+            ck_assert_uint_eq(result.sidecars, 1);
+            ck_assert(!sl_model_exists(path, "m.safetensors.sluice.json"));
+        }
+        remove_model();
+    }
+    ck_assert_str_eq(err.code, "E_HASH_CRC32C");
+    sl_sidecar_free(made);
+    sl_memory_clear();
+}
+END_TEST
+
+/* What an interrupted load left is read back by its place in the new file. */
+START_TEST(a_load_that_was_broken_off_checks_what_it_keeps)
+{
+    flip(bytes - 100, 1000);
+    must_not_load(REQUIRE "readers: {connections: 1}\n", SL_E_INTEGRITY, "expected");
+    flip(0, 0);
+    must_load(REQUIRE);
+    ck_assert_uint_eq(result.unhashed, 0);
+    ck_assert(same_data());
+}
+END_TEST
+
+START_TEST(every_failing_allocation_ends_cleanly)
+{
+    unsigned step = 1;
+    for (unsigned nth = 1;; nth += step) {
+        flip(bytes - 100, 1);
+        fail_at = nth;
+        int done = load(REQUIRE);
+        bool reached = sl_alloc_count() >= nth;
+        sl_alloc_fail_at(fail_at = 0);
+        if (done == 0)
+            ck_assert(same_data());
+        else
+            ck_assert(!sl_model_exists(path, ".sluice/ready"));
+        if (!reached)
+            break;
+        remove_model();
+        step = 1 + nth / 12; /* those of the server, the index and the reader have their tests */
+    }
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("covering");
+    TCase *tests = tcase_create("covering");
+    tcase_set_timeout(tests, 120);
+    tcase_add_checked_fixture(tests, setup, teardown);
+    tcase_add_test(tests, a_wrong_bit_of_a_tensor_has_its_range_fetched_again);
+    tcase_add_test(tests, one_that_stays_wrong_fails_the_load);
+    tcase_add_test(tests, a_wrong_head_is_found);
+    tcase_add_test(tests, a_head_of_several_ranges_is_checked);
+    tcase_add_test(tests, what_cannot_be_checked_is_refused_where_it_must_be);
+    tcase_add_test(tests, ranges_within_picked_tensors_are_checked);
+    tcase_add_test(tests, a_load_that_was_broken_off_checks_what_it_keeps);
+    tcase_add_test(tests, every_failing_allocation_ends_cleanly);
+    suite_add_tcase(suite, tests);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    int failures = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failures ? 1 : 0;
+}
