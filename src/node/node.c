@@ -1,0 +1,194 @@
+/*
+ * After a restart, in this order: what lies in memory is told to the registry, then what callers
+ * had brought and what the config says get their specs, and what is left without one is not asked
+ * for any more. So nothing of a model that is whole is loaded again: its source is only asked
+ * whether there is a newer version.
+ */
+#include "node.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/statfs.h>
+#include <unistd.h>
+
+#include "cgroup.h"
+#include "log.h"
+
+enum {
+    READER_MEMORY_BYTES = 48 * 1024 * 1024, /* of all loads together, where a spec does not say */
+    BUDGET_PERCENT = 80,
+};
+
+/* ---- the budget ----------------------------------------------------------------------------- */
+
+static void narrow(const struct sl_cgroup *group, void *arg)
+{
+    uint64_t *bytes = arg;
+    const char *file = group->version == 2 ? "memory.max" : "memory.limit_in_bytes";
+    *bytes = SL_MIN(*bytes, sl_cgroup_number(group, file));
+}
+
+uint64_t sl_node_auto_budget(const char *directory)
+{
+    struct statfs status;
+    uint64_t bytes = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+    if (statfs(directory, &status) == 0 && status.f_blocks)
+        bytes = SL_MIN(bytes, (uint64_t)status.f_blocks * (uint64_t)status.f_bsize);
+    sl_cgroup_each("memory", narrow, &bytes);
+    return bytes / 100 * BUDGET_PERCENT;
+}
+
+static uint64_t budget_of(const struct sl_node_spec *spec)
+{
+    return spec->budget_bytes == SL_AUTO_VALUE ? sl_node_auto_budget(spec->directory)
+                                               : spec->budget_bytes;
+}
+
+/* ---- models --------------------------------------------------------------------------------- */
+
+static int define(struct sl_node *node, struct sl_spec *spec, const struct sl_model_wish *wish,
+                  struct sl_err *err)
+{
+    if (spec->has_pool) {
+        sl_fail(err, SL_E_USAGE, "the model '%s' goes to the pool, which is not served here",
+                spec->metadata.name);
+        sl_options_release(&sl_spec_table, spec);
+        return -1;
+    }
+    if (spec->readers.memory_bytes == SL_AUTO_VALUE && node->loads_at_once > 1)
+        spec->readers.memory_bytes =
+            SL_MAX(READER_MEMORY_BYTES / node->loads_at_once, 1024u * 1024u);
+    return sl_registry_define(node->registry, spec, sl_directory_holder_ops(node->directory), wish,
+                              err);
+}
+
+static void take_config(struct sl_node *node, struct sl_node_config *config)
+{
+    struct sl_err err = SL_ERR_INIT;
+    sl_autofree const char **names = sl_alloc_array(config->count, sizeof(*names), &err);
+    sl_autofree char(*copies)[64] = sl_alloc_array(config->count, sizeof(*copies), &err);
+    if (!names || !copies) {
+        sl_log(SL_LOG_ERROR, "the models of the config cannot be taken: %s", err.message);
+        return;
+    }
+    for (size_t i = 0; i < config->count; i++) {
+        const struct sl_model_wish wish = {SL_MODEL_OF_CONFIG, config->models[i].pin, true};
+        struct sl_err why = SL_ERR_INIT;
+        snprintf(copies[i], sizeof(copies[i]), "%s", config->models[i].spec.metadata.name);
+        names[i] = copies[i];
+        if (define(node, &config->models[i].spec, &wish, &why) < 0)
+            sl_log(SL_LOG_ERROR, "model '%s': %s", names[i], why.message);
+    }
+    sl_registry_keep_only(node->registry, names, config->count);
+}
+
+/* ---- what callers bring --------------------------------------------------------------------- */
+
+static int parse_request(const char *text, size_t bytes, struct sl_specs *specs, struct sl_err *err)
+{
+    sl_autobuf complaints = SL_BUF_INIT(128 * 1024);
+    if (sl_spec_parse_placed(text, bytes, "request", false, specs, &complaints, err) < 0)
+        return -1;
+    if (specs->count <= SL_NODE_REQUEST_MODELS_MAX)
+        return 0;
+    sl_fail(err, SL_E_USAGE, "%zu models in one request, at most %d are taken", specs->count,
+            SL_NODE_REQUEST_MODELS_MAX);
+    sl_specs_release(specs);
+    return -1;
+}
+
+static void define_kept(void *arg, const char *name, const char *text, size_t bytes)
+{
+    const struct sl_model_wish wish = {SL_MODEL_OF_REQUEST, false, false};
+    struct sl_node *node = arg;
+    struct sl_specs specs = {0};
+    struct sl_err why = SL_ERR_INIT;
+    bool good = parse_request(text, bytes, &specs, &why) == 0;
+    for (size_t i = 0; i < specs.count; i++)
+        if (strcmp(specs.items[i].metadata.name, name) == 0 &&
+            define(node, &specs.items[i], &wish, &why) < 0)
+            good = false;
+    sl_specs_release(&specs);
+    if (!good)
+        sl_log(SL_LOG_WARN, "the kept spec of '%s' is not good any more: %s", name, why.message);
+}
+
+int sl_node_request(struct sl_node *node, const char *text, size_t bytes,
+                    char names[SL_NODE_REQUEST_MODELS_MAX][64], size_t *count, struct sl_err *err)
+{
+    const struct sl_model_wish wish = {SL_MODEL_OF_REQUEST, false, true};
+    struct sl_specs specs = {0};
+    int done = parse_request(text, bytes, &specs, err);
+    *count = 0;
+    for (size_t i = 0; done == 0 && i < specs.count; i++) {
+        char *name = names[*count];
+        snprintf(name, 64, "%s", specs.items[i].metadata.name);
+        done = define(node, &specs.items[i], &wish, err);
+        if (done == 0)
+            done = sl_directory_holder_remember(node->directory, name, text, err);
+        *count += done == 0;
+    }
+    sl_specs_release(&specs);
+    return done;
+}
+
+int sl_node_forget(struct sl_node *node, const char *name, struct sl_err *err)
+{
+    if (sl_registry_forget(node->registry, name, err) < 0)
+        return -1;
+    return sl_directory_holder_remember(node->directory, name, NULL, err);
+}
+
+/* ---- the node ------------------------------------------------------------------------------- */
+
+static void warn_of_disk(const char *directory)
+{
+    enum { TMPFS = 0x01021994, RAMFS = (int)0x858458f6, HUGETLBFS = (int)0x958458f6 };
+    struct statfs status;
+    if (statfs(directory, &status) < 0)
+        return;
+    int type = (int)status.f_type;
+    if (type != TMPFS && type != RAMFS && type != HUGETLBFS)
+        sl_log(SL_LOG_WARN, "'%s' is not on a tmpfs: models will lie on a disk, not in memory",
+               directory);
+}
+
+struct sl_node *sl_node_open(struct sl_node_config *config, struct sl_err *err)
+{
+    SL_AUTO(sl_node) node = sl_alloc(sizeof(*node), err);
+    if (!node)
+        return NULL;
+    sl_node_rights_init(&node->rights);
+    node->loads_at_once = (unsigned)config->spec.loads_at_once;
+    if (sl_node_rights_set(&node->rights, &config->spec.control, err) < 0 ||
+        !(node->directory = sl_directory_holder_open(config->spec.directory, err)))
+        return NULL;
+    warn_of_disk(config->spec.directory);
+    const struct sl_registry_config registry = {.budget_bytes = budget_of(&config->spec),
+                                                .loads_at_once = node->loads_at_once};
+    node->registry = sl_registry_new(&registry, err);
+    if (!node->registry || sl_directory_holder_scan(node->directory, node->registry, err) < 0)
+        return NULL;
+    sl_directory_holder_each_spec(node->directory, define_kept, node);
+    take_config(node, config);
+    return sl_steal(&node);
+}
+
+void sl_node_free(struct sl_node *node)
+{
+    if (!node)
+        return;
+    sl_registry_free(node->registry);
+    sl_directory_holder_free(node->directory);
+    sl_node_rights_release(&node->rights);
+    free(node);
+}
+
+void sl_node_reload(struct sl_node *node, struct sl_node_config *config)
+{
+    struct sl_err why = SL_ERR_INIT;
+    if (sl_node_rights_set(&node->rights, &config->spec.control, &why) < 0)
+        sl_log(SL_LOG_ERROR, "the rights of the new config are not taken: %s", why.message);
+    take_config(node, config);
+    sl_registry_set_budget(node->registry, budget_of(&config->spec));
+}

@@ -1,0 +1,25 @@
+/* The config of the node daemon with every model that it names, read from all its files. */
+#ifndef SL_NODE_CONFIG_H
+#define SL_NODE_CONFIG_H
+
+#include "node_spec.h"
+
+struct sl_node_model {
+    struct sl_spec spec;
+    bool pin;
+};
+struct sl_node_config {
+    struct sl_node_spec spec;
+    struct sl_node_model *models;
+    size_t count, capacity;
+};
+/**
+ * Read a config and the specs of its `models`, files and folders (their *.yaml and *.yml, in the
+ * order of their names, none that begins with a dot). Every mistake of every file is a line in
+ * complaints; err has the first, SL_E_USAGE. Release the config in either case.
+ */
+int sl_node_config_read(const char *path, struct sl_node_config *config, struct sl_buf *complaints,
+                        struct sl_err *err);
+void sl_node_config_release(struct sl_node_config *config);
+
+#endif
