@@ -80,13 +80,11 @@ struct sl_wire_welcome {
 
 enum {
     SL_WIRE_PRESENT_ONLY = 1, /* do not begin a load: an error if it is not in memory or loading */
-    SL_WIRE_WHEN_READY = 2,   /* answer when all of it is in place */
 };
-#define SL_WIRE_FOREVER 0xffffffffu
 struct sl_wire_attach {
     struct sl_wire_head head;
     uint32_t flags;
-    uint32_t timeout_ms; /* for the answer; SL_WIRE_FOREVER: none */
+    uint32_t reserved2;
     uint16_t model_bytes, key_bytes, device_bytes, reserved;
     /* model, key, device */
 };

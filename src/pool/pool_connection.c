@@ -1,0 +1,402 @@
+/*
+ * One client. It is read from only while nothing of it is pending: neither an answer that it has
+ * not taken nor a request that its owner is still at work on. So a client can make the server hold
+ * one packet and one request, and whatever it sends meanwhile waits in its own socket.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "log.h"
+#include "pool_server_parts.h"
+
+enum { HELLO_SECONDS = 10, TAKE_SECONDS = 30 };
+
+static void set_deadline(struct sl_pool_connection *connection, unsigned seconds)
+{
+    connection->deadline_ns = seconds ? sl_now_ns() + seconds * SL_NS_PER_S : 0;
+}
+
+static void watch(struct sl_pool_connection *connection)
+{
+    uint32_t events = EPOLLRDHUP;
+    if (connection->out.data)
+        events |= connection->retry ? 0 : EPOLLOUT;
+    else if (!connection->request)
+        events |= EPOLLIN;
+    sl_pool_server_watch(connection, events);
+}
+
+/* ---- its end --------------------------------------------------------------------------------- */
+
+static void end_lease(struct sl_pool_connection *connection, size_t number)
+{
+    struct sl_pool_server *server = connection->server;
+    struct sl_pool_model *model = connection->leases[number].model;
+    {
+        SL_LOCKED(&server->lock);
+        connection->leases[number] = connection->leases[--connection->lease_count];
+        server->locked.counts.leases--;
+    }
+    if (server->handler.released)
+        server->handler.released(server->arg, model, &connection->peer);
+    sl_pool_model_free(model);
+}
+
+static void drop_request(struct sl_pool_connection *connection)
+{
+    struct sl_pool_server *server = connection->server;
+    struct sl_pool_request *request = sl_steal(&connection->request);
+    if (!request)
+        return;
+    if (!sl_pool_request_leave(request)) {
+        if (server->handler.withdrawn)
+            server->handler.withdrawn(server->arg, request);
+        return;
+    }
+    if (request->model && server->handler.released)
+        server->handler.released(server->arg, request->model, &connection->peer);
+    sl_pool_model_free(request->model);
+    sl_pool_request_end(request);
+}
+
+void sl_pool_connection_close(struct sl_pool_connection *connection)
+{
+    struct sl_pool_server *server = connection->server;
+    if (connection->dead)
+        return;
+    connection->dead = true;
+    close(connection->fd);
+    free(sl_steal(&connection->out.data));
+    drop_request(connection);
+    sl_pool_deposit_drop(connection, true);
+    while (connection->lease_count)
+        end_lease(connection, connection->lease_count - 1);
+    SL_LOCKED(&server->lock);
+    *(connection->previous ? &connection->previous->next : &server->locked.first) =
+        connection->next;
+    if (connection->next)
+        connection->next->previous = connection->previous;
+    connection->next = server->dead;
+    server->dead = connection;
+    server->locked.counts.clients--;
+}
+
+/* ---- sending --------------------------------------------------------------------------------- */
+
+/* 1: sent. 0: later. -1: the client is lost. */
+static int try_send(struct sl_pool_connection *connection)
+{
+    union {
+        char bytes[CMSG_SPACE(sizeof(int) * SL_WIRE_FDS_MAX)];
+        struct cmsghdr aligned;
+    } control;
+    struct iovec part = {connection->out.data, connection->out.bytes};
+    struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
+    size_t fd_bytes = connection->out.fd_count * sizeof(int);
+    connection->retry = false;
+    if (fd_bytes) {
+        memset(&control, 0, sizeof(control));
+        message.msg_control = control.bytes;
+        message.msg_controllen = CMSG_SPACE(fd_bytes);
+        struct cmsghdr *header = CMSG_FIRSTHDR(&message);
+        header->cmsg_level = SOL_SOCKET;
+        header->cmsg_type = SCM_RIGHTS;
+        header->cmsg_len = CMSG_LEN(fd_bytes);
+        memcpy(CMSG_DATA(header), connection->out.fds, fd_bytes);
+    }
+    if (sendmsg(connection->fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0)
+        return 1;
+    /* ETOOMANYREFS: descriptors that clients have not received yet are too many; they will. */
+    connection->retry = errno == ETOOMANYREFS;
+    return errno == EAGAIN || errno == EINTR || errno == ENOBUFS || errno == ETOOMANYREFS ? 0 : -1;
+}
+
+/* The slabs that did not fit the packets before. */
+static void send_more(struct sl_pool_connection *connection)
+{
+    struct sl_pool_model *model = connection->sending;
+    size_t first = connection->next_slab;
+    size_t count = SL_MIN(model->slab_count - first, (size_t)SL_WIRE_FDS_MAX);
+    struct sl_wire_slabs slabs = {
+        .id = connection->sending_lease, .first = (uint32_t)first, .count = (uint32_t)count};
+    int fds[SL_WIRE_FDS_MAX];
+    for (size_t i = 0; i < count; i++)
+        fds[i] = model->slabs[first + i].reader_fd;
+    connection->next_slab += count;
+    if (connection->next_slab == model->slab_count)
+        connection->sending = NULL;
+    sl_pool_send(connection, SL_WIRE_ANSWER | SL_WIRE_SLABS, &slabs, sizeof(slabs), fds, count);
+}
+
+static void flush(struct sl_pool_connection *connection)
+{
+    int sent = try_send(connection);
+    if (sent < 0) {
+        sl_pool_connection_close(connection);
+        return;
+    }
+    if (sent) {
+        free(sl_steal(&connection->out.data));
+        set_deadline(connection, 0);
+        if (connection->closing)
+            sl_pool_connection_close(connection);
+        else if (connection->sending)
+            send_more(connection);
+    } else if (!connection->deadline_ns) {
+        set_deadline(connection, TAKE_SECONDS);
+    }
+}
+
+void sl_pool_send(struct sl_pool_connection *connection, uint16_t type, void *packet, size_t bytes,
+                  const int *fds, size_t fd_count)
+{
+    struct sl_wire_head *head = packet;
+    if (connection->dead)
+        return;
+    head->bytes = (uint32_t)bytes;
+    head->type = type;
+    head->serial = connection->serial;
+    connection->out.data = sl_alloc(bytes, NULL);
+    if (!connection->out.data) {
+        sl_pool_connection_close(connection);
+        return;
+    }
+    memcpy(connection->out.data, packet, bytes);
+    connection->out.bytes = bytes;
+    connection->out.fd_count = fd_count;
+    if (fd_count)
+        memcpy(connection->out.fds, fds, fd_count * sizeof(*fds));
+    flush(connection);
+}
+
+void sl_pool_send_error(struct sl_pool_connection *connection, const struct sl_err *err)
+{
+    struct {
+        struct sl_wire_error error;
+        char text[SL_WIRE_TEXT_BYTES];
+    } packet = {0};
+    size_t bytes = strlen(err->message);
+    packet.error.kind = (uint32_t)sl_err_exit(err);
+    packet.error.text_bytes = (uint32_t)bytes;
+    memcpy(packet.error.code, err->code, strnlen(err->code, sizeof(packet.error.code) - 1));
+    memcpy(packet.text, err->message, bytes);
+    {
+        SL_LOCKED(&connection->server->lock);
+        connection->server->locked.counts.refusals++;
+    }
+    sl_pool_send(connection, SL_WIRE_ERROR, &packet, sizeof(packet.error) + bytes, NULL, 0);
+}
+
+void sl_pool_send_id(struct sl_pool_connection *connection, uint16_t type, uint64_t id)
+{
+    struct sl_wire_id packet = {.id = id};
+    sl_pool_send(connection, type, &packet, sizeof(packet), NULL, 0);
+}
+
+/* ---- leases ---------------------------------------------------------------------------------- */
+
+/* Index, page and the first slabs; the rest follows. */
+static void send_model(struct sl_pool_connection *connection, struct sl_pool_model *model,
+                       uint64_t lease)
+{
+    struct sl_pool_view view;
+    int fds[SL_WIRE_FDS_MAX] = {model->index_fd, model->page_fd};
+    size_t here = SL_MIN(model->slab_count, (size_t)SL_WIRE_FDS_MAX - 2);
+    sl_pool_model_view(model, &view);
+    struct sl_wire_attached attached = {.lease = lease,
+                                        .index_bytes = model->index_bytes,
+                                        .page_bytes = model->page_bytes,
+                                        .tensor_count = (uint32_t)model->tensor_count,
+                                        .slab_count = (uint32_t)model->slab_count,
+                                        .slabs_here = (uint32_t)here,
+                                        .state = view.state};
+    memcpy(attached.identity, model->identity, sizeof(attached.identity));
+    for (size_t i = 0; i < here; i++)
+        fds[2 + i] = model->slabs[i].reader_fd;
+    if (here < model->slab_count) {
+        connection->sending = model;
+        connection->sending_lease = lease;
+        connection->next_slab = here;
+    }
+    sl_pool_send(connection, SL_WIRE_ANSWER | SL_WIRE_ATTACH, &attached, sizeof(attached), fds,
+                 2 + here);
+}
+
+void sl_pool_connection_answer(struct sl_pool_connection *connection,
+                               struct sl_pool_request *request)
+{
+    struct sl_pool_server *server = connection->server;
+    struct sl_pool_model *model = request->model; /* its count becomes the lease's */
+    connection->request = NULL;
+    if (!model) {
+        sl_pool_send_error(connection, &request->err);
+    } else {
+        uint64_t id = ++server->next_id;
+        {
+            SL_LOCKED(&server->lock);
+            connection->leases[connection->lease_count++] =
+                (struct sl_pool_own_lease){id, sl_now_ns(), model};
+            server->locked.counts.leases++;
+            server->locked.counts.attaches++;
+        }
+        send_model(connection, model, id);
+    }
+    sl_pool_request_end(request);
+    if (!connection->dead)
+        watch(connection);
+}
+
+int sl_pool_serve_detach(struct sl_pool_connection *connection, const struct sl_pool_packet *packet,
+                         struct sl_err *err)
+{
+    for (size_t i = 0; i < connection->lease_count; i++) {
+        if (connection->leases[i].id != packet->id)
+            continue;
+        end_lease(connection, i);
+        sl_pool_send_id(connection, SL_WIRE_ANSWER | SL_WIRE_DETACH, packet->id);
+        return 0;
+    }
+    return sl_fail(err, SL_E_NOT_FOUND, "this connection has no lease %llu",
+                   (unsigned long long)packet->id);
+}
+
+/* ---- receiving ------------------------------------------------------------------------------- */
+
+struct received {
+    uint8_t data[SL_WIRE_PACKET_BYTES];
+    ssize_t bytes;
+    int fds[SL_WIRE_FDS_MAX];
+    size_t fd_count;
+    bool cut; /* larger than any packet may be */
+};
+
+static void take_fds(struct msghdr *message, struct received *received)
+{
+    for (struct cmsghdr *header = CMSG_FIRSTHDR(message); header;
+         header = CMSG_NXTHDR(message, header)) {
+        if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS)
+            continue;
+        size_t count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+        count = SL_MIN(count, (size_t)SL_WIRE_FDS_MAX - received->fd_count);
+        memcpy(received->fds + received->fd_count, CMSG_DATA(header), count * sizeof(int));
+        received->fd_count += count;
+    }
+}
+
+static void receive(struct sl_pool_connection *connection, struct received *received)
+{
+    union {
+        char bytes[CMSG_SPACE(sizeof(int) * SL_WIRE_FDS_MAX)];
+        struct cmsghdr aligned;
+    } control;
+    struct iovec part = {received->data, sizeof(received->data)};
+    struct msghdr message = {.msg_iov = &part,
+                             .msg_iovlen = 1,
+                             .msg_control = control.bytes,
+                             .msg_controllen = sizeof(control.bytes)};
+    received->fd_count = 0;
+    received->bytes = recvmsg(connection->fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    if (received->bytes >= 0)
+        take_fds(&message, received);
+    received->cut = message.msg_flags & (MSG_TRUNC | MSG_CTRUNC);
+}
+
+/* What breaks the protocol is told so, and then it is over. */
+static void refuse(struct sl_pool_connection *connection, const struct sl_err *err)
+{
+    bool malformed = strcmp(err->code, "protocol") == 0;
+    if (malformed) {
+        sl_log(SL_LOG_WARN, "pool: client %d (uid %u): %s", connection->peer.pid,
+               connection->peer.uid, err->message);
+        connection->closing = true;
+        SL_LOCKED(&connection->server->lock);
+        connection->server->locked.counts.protocol_errors++;
+    }
+    sl_pool_send_error(connection, err);
+}
+
+static void serve(struct sl_pool_connection *connection, struct received *received)
+{
+    struct sl_pool_packet packet;
+    struct sl_err err = SL_ERR_INIT;
+    int done = received->cut ? sl_fail_code(&err, SL_E_USAGE, "protocol",
+                                            "a request to the pool is malformed: it is larger than "
+                                            "%d bytes or has more than %d descriptors",
+                                            SL_WIRE_PACKET_BYTES, SL_WIRE_FDS_MAX)
+                             : sl_pool_packet_parse(received->data, (size_t)received->bytes,
+                                                    received->fd_count, &packet, &err);
+    connection->serial = received->cut ? 0 : packet.serial;
+    if (done == 0)
+        done = sl_pool_serve(connection, &packet, received->fds, &err);
+    if (done < 0)
+        refuse(connection, &err);
+}
+
+static void read_one(struct sl_pool_connection *connection)
+{
+    struct received received;
+    receive(connection, &received);
+    if (received.bytes < 0 && (errno == EAGAIN || errno == EINTR))
+        return;
+    if (received.bytes <= 0) { /* an empty packet reads like the end, and is as good as it */
+        for (size_t i = 0; i < received.fd_count; i++)
+            close(received.fds[i]);
+        sl_pool_connection_close(connection);
+        return;
+    }
+    serve(connection, &received);
+    for (size_t i = 0; i < received.fd_count; i++)
+        if (received.fds[i] >= 0)
+            close(received.fds[i]);
+}
+
+void sl_pool_connection_turn(struct sl_pool_connection *connection, uint32_t events)
+{
+    if (connection->dead)
+        return;
+    if (events & (EPOLLHUP | EPOLLERR | EPOLLRDHUP)) {
+        sl_pool_connection_close(connection);
+        return;
+    }
+    if (connection->out.data)
+        flush(connection);
+    else if ((events & EPOLLIN) && !connection->request)
+        read_one(connection);
+    if (!connection->dead)
+        watch(connection);
+}
+
+/* ---- its begin ------------------------------------------------------------------------------- */
+
+int sl_pool_connection_open(struct sl_pool_server *server, int fd, struct sl_err *err)
+{
+    struct sl_pool_connection *connection = sl_alloc(sizeof(*connection), err);
+    if (!connection) {
+        close(fd);
+        return -1;
+    }
+    connection->server = server;
+    connection->fd = fd;
+    struct epoll_event event = {.events = EPOLLIN | EPOLLRDHUP, .data.ptr = connection};
+    if (sl_pool_peer_find(connection, err) < 0 ||
+        (epoll_ctl(server->epoll_fd, EPOLL_CTL_ADD, fd, &event) < 0 &&
+         sl_fail_errno(err, SL_E_NO_SPACE, errno, "cannot watch a client of the pool") < 0)) {
+        close(fd);
+        free(connection->groups);
+        free(connection);
+        return -1;
+    }
+    set_deadline(connection, HELLO_SECONDS);
+    SL_LOCKED(&server->lock);
+    connection->next = server->locked.first;
+    if (connection->next)
+        connection->next->previous = connection;
+    server->locked.first = connection;
+    server->locked.counts.clients++;
+    server->locked.counts.connects++;
+    return 0;
+}

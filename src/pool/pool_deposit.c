@@ -1,0 +1,151 @@
+/*
+ * Deposits. A client announces what it has, hands over its slabs, which it has sealed, and commits
+ * them with an index. Nothing of it is believed before it was checked, and nothing is visible
+ * before the commit; if the client goes before, it is as if it had never begun.
+ */
+#include <string.h>
+#include <unistd.h>
+
+#include "pool_server_parts.h"
+
+enum { INDEX_BYTES_MAX = 16 * 1024 * 1024 }; /* of a stranger's: it is read while others wait */
+
+void sl_pool_deposit_drop(struct sl_pool_connection *connection, bool tell)
+{
+    struct sl_pool_server *server = connection->server;
+    struct sl_pool_deposit *deposit = sl_steal(&connection->deposit);
+    if (!deposit)
+        return;
+    for (size_t i = 0; i < deposit->fd_count; i++)
+        close(deposit->fds[i]);
+    if (tell && server->handler.deposit_abort)
+        server->handler.deposit_abort(server->arg, &deposit->offer);
+    free(deposit);
+    SL_LOCKED(&server->lock);
+    server->locked.counts.deposits--;
+}
+
+static void fill_offer(struct sl_pool_connection *connection, struct sl_pool_deposit *deposit)
+{
+    const struct sl_pool_packet *begun = &deposit->begun;
+    deposit->offer = (struct sl_pool_offer){.peer = connection->peer,
+                                            .model = begun->model,
+                                            .key = begun->key,
+                                            .device = begun->device[0] ? begun->device : "host",
+                                            .bytes = begun->bytes,
+                                            .id = ++connection->server->next_id};
+    memcpy(deposit->offer.identity, begun->identity, sizeof(begun->identity));
+}
+
+int sl_pool_serve_deposit(struct sl_pool_connection *connection,
+                          const struct sl_pool_packet *packet, struct sl_err *err)
+{
+    struct sl_pool_server *server = connection->server;
+    if (!server->handler.deposit_begin || !server->handler.deposit_commit)
+        return sl_fail(err, SL_E_USAGE, "this pool takes no deposits");
+    if (connection->deposit)
+        return sl_fail(err, SL_E_USAGE,
+                       "a deposit is open on this connection: commit or abort it first");
+    sl_autofree struct sl_pool_deposit *deposit = sl_alloc(sizeof(*deposit), err);
+    if (!deposit)
+        return -1;
+    deposit->begun = *packet;
+    fill_offer(connection, deposit);
+    if (server->handler.deposit_begin(server->arg, &deposit->offer, err) < 0)
+        return -1;
+    uint64_t id = deposit->offer.id;
+    connection->deposit = sl_steal(&deposit);
+    {
+        SL_LOCKED(&server->lock);
+        server->locked.counts.deposits++;
+    }
+    sl_pool_send_id(connection, SL_WIRE_ANSWER | SL_WIRE_DEPOSIT, id);
+    return 0;
+}
+
+static int find(const struct sl_pool_connection *connection, uint64_t id, struct sl_err *err)
+{
+    if (connection->deposit && connection->deposit->offer.id == id)
+        return 0;
+    return sl_fail(err, SL_E_NOT_FOUND, "this connection has no deposit %llu",
+                   (unsigned long long)id);
+}
+
+int sl_pool_serve_deposit_slabs(struct sl_pool_connection *connection,
+                                const struct sl_pool_packet *packet, int *fds, struct sl_err *err)
+{
+    if (find(connection, packet->id, err) < 0)
+        return -1;
+    struct sl_pool_deposit *deposit = connection->deposit;
+    if (packet->first != deposit->fd_count || packet->count > SL_WIRE_SLABS_MAX - deposit->fd_count)
+        return sl_fail(err, SL_E_USAGE, "slab %u comes after %zu others, of at most %d",
+                       packet->first, deposit->fd_count, SL_WIRE_SLABS_MAX);
+    for (uint32_t i = 0; i < packet->count; i++) {
+        deposit->fds[deposit->fd_count++] = fds[i];
+        fds[i] = -1;
+    }
+    sl_pool_send_id(connection, SL_WIRE_ANSWER | SL_WIRE_DEPOSIT_SLABS, packet->id);
+    return 0;
+}
+
+/* Is this what was announced? */
+static int check_promise(const struct sl_pool_offer *offer, const struct sl_pool_model *model,
+                         struct sl_err *err)
+{
+    if (strcmp(sl_pool_model_key(model), offer->key) != 0)
+        return sl_fail(err, SL_E_INTEGRITY, "the deposit's index has another key than announced");
+    if (memcmp(model->identity, offer->identity, sizeof(offer->identity)) != 0)
+        return sl_fail(err, SL_E_INTEGRITY,
+                       "the deposit's index is of another source than announced");
+    if (model->bytes > offer->bytes)
+        return sl_fail(err, SL_E_NO_SPACE, "the deposit has %llu bytes, and %llu were announced",
+                       (unsigned long long)model->bytes, (unsigned long long)offer->bytes);
+    return 0;
+}
+
+static struct sl_pool_model *adopt(struct sl_pool_deposit *deposit,
+                                   const struct sl_pool_packet *packet, int *fds,
+                                   struct sl_err *err)
+{
+    if (packet->bytes > INDEX_BYTES_MAX) {
+        sl_fail(err, SL_E_USAGE, "a deposit's index has at most %d bytes", INDEX_BYTES_MAX);
+        return NULL;
+    }
+    int index_fd = fds[0];
+    size_t count = deposit->fd_count;
+    fds[0] = -1;
+    deposit->fd_count = 0; /* the model's from here on */
+    SL_AUTO(sl_pool_model)
+    model = sl_pool_model_adopt(deposit->offer.model, index_fd, deposit->fds, count, err);
+    if (!model || check_promise(&deposit->offer, model, err) < 0)
+        return NULL;
+    return sl_steal(&model);
+}
+
+int sl_pool_serve_commit(struct sl_pool_connection *connection, const struct sl_pool_packet *packet,
+                         int *fds, struct sl_err *err)
+{
+    struct sl_pool_server *server = connection->server;
+    if (find(connection, packet->id, err) < 0)
+        return -1;
+    SL_AUTO(sl_pool_model) model = adopt(connection->deposit, packet, fds, err);
+    if (!model) {
+        sl_pool_deposit_drop(connection, true);
+        return -1;
+    }
+    int done = server->handler.deposit_commit(server->arg, &connection->deposit->offer, model, err);
+    sl_pool_deposit_drop(connection, false);
+    if (done == 0)
+        sl_pool_send_id(connection, SL_WIRE_ANSWER | SL_WIRE_COMMIT, packet->id);
+    return done;
+}
+
+int sl_pool_serve_abort(struct sl_pool_connection *connection, const struct sl_pool_packet *packet,
+                        struct sl_err *err)
+{
+    if (find(connection, packet->id, err) < 0)
+        return -1;
+    sl_pool_deposit_drop(connection, true);
+    sl_pool_send_id(connection, SL_WIRE_ANSWER | SL_WIRE_ABORT, packet->id);
+    return 0;
+}

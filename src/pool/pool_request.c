@@ -1,0 +1,141 @@
+/*
+ * A request is answered by whatever thread has the answer, perhaps long after its client, or even
+ * the server, has gone. So the two meet in a mailbox that lives as long as either: the answer is
+ * put there under its lock, where it is also decided whether anybody still waits for it.
+ */
+#include <errno.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "pool_server_parts.h"
+
+struct sl_pool_mailbox *sl_pool_mailbox_new(struct sl_err *err)
+{
+    struct sl_pool_mailbox *mailbox = sl_alloc(sizeof(*mailbox), err);
+    if (!mailbox)
+        return NULL;
+    mailbox->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (mailbox->wake_fd < 0) {
+        sl_fail_errno(err, SL_E_NO_SPACE, errno, "cannot make a descriptor for the pool");
+        free(mailbox);
+        return NULL;
+    }
+    pthread_mutex_init(&mailbox->lock, NULL);
+    mailbox->locked.count = 1;
+    return mailbox;
+}
+
+static bool was_last(struct sl_pool_mailbox *mailbox)
+{
+    SL_LOCKED(&mailbox->lock);
+    return --mailbox->locked.count == 0;
+}
+
+void sl_pool_mailbox_free(struct sl_pool_mailbox *mailbox)
+{
+    if (!mailbox || !was_last(mailbox))
+        return;
+    close(mailbox->wake_fd);
+    pthread_mutex_destroy(&mailbox->lock);
+    free(mailbox);
+}
+
+/* Text of the wish, in the memory behind the request. */
+static const char *keep(char **at, const char *text)
+{
+    size_t bytes = strlen(text) + 1;
+    char *copy = memcpy(*at, text, bytes);
+    *at += bytes;
+    return copy;
+}
+
+struct sl_pool_request *sl_pool_request_new(struct sl_pool_mailbox *mailbox,
+                                            const struct sl_pool_packet *packet,
+                                            const struct sl_pool_peer *peer, struct sl_err *err)
+{
+    const char *device = packet->device[0] ? packet->device : "host";
+    size_t texts = strlen(packet->model) + strlen(packet->key) + strlen(device) + 3;
+    struct sl_pool_request *request = sl_alloc(sizeof(*request) + texts, err);
+    if (!request)
+        return NULL;
+    char *at = (char *)(request + 1);
+    request->mailbox = mailbox;
+    request->wish = (struct sl_pool_wish){.peer = *peer,
+                                          .model = keep(&at, packet->model),
+                                          .key = keep(&at, packet->key),
+                                          .device = keep(&at, device),
+                                          .present_only = packet->flags & SL_WIRE_PRESENT_ONLY};
+    SL_LOCKED(&mailbox->lock);
+    mailbox->locked.count++;
+    return request;
+}
+
+void sl_pool_request_end(struct sl_pool_request *request)
+{
+    sl_pool_mailbox_free(request->mailbox);
+    free(request);
+}
+
+const struct sl_pool_wish *sl_pool_request_wish(const struct sl_pool_request *request)
+{
+    return &request->wish;
+}
+
+/* True if somebody will find the answer. */
+static bool post(struct sl_pool_request *request, struct sl_pool_model *model,
+                 const struct sl_err *why)
+{
+    struct sl_pool_mailbox *mailbox = request->mailbox;
+    uint64_t one = 1;
+    SL_LOCKED(&mailbox->lock);
+    if (request->gone)
+        return false;
+    request->model = sl_pool_model_hold(model);
+    if (why)
+        request->err = *why;
+    request->answered = true;
+    request->next = mailbox->locked.answered;
+    mailbox->locked.answered = request;
+    ssize_t wrote = write(mailbox->wake_fd, &one, sizeof(one)); /* full: it is awake */
+    (void)wrote;
+    return true;
+}
+
+bool sl_pool_request_grant(struct sl_pool_request *request, struct sl_pool_model *model)
+{
+    bool posted = post(request, model, NULL);
+    if (!posted)
+        sl_pool_request_end(request);
+    return posted;
+}
+
+void sl_pool_request_refuse(struct sl_pool_request *request, const struct sl_err *why)
+{
+    if (!post(request, NULL, why))
+        sl_pool_request_end(request);
+}
+
+struct sl_pool_request *sl_pool_mailbox_take(struct sl_pool_mailbox *mailbox)
+{
+    SL_LOCKED(&mailbox->lock);
+    struct sl_pool_request *request = mailbox->locked.answered;
+    if (request)
+        mailbox->locked.answered = request->next;
+    return request;
+}
+
+bool sl_pool_request_leave(struct sl_pool_request *request)
+{
+    struct sl_pool_mailbox *mailbox = request->mailbox;
+    SL_LOCKED(&mailbox->lock);
+    if (!request->answered) {
+        request->gone = true;
+        return false;
+    }
+    struct sl_pool_request **at = &mailbox->locked.answered;
+    while (*at != request)
+        at = &(*at)->next;
+    *at = request->next;
+    return true;
+}

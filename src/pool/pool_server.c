@@ -1,0 +1,330 @@
+/*
+ * The server's thread: one epoll for the listening socket, the mailbox and all clients. Nothing in
+ * it blocks. A tick of a tenth of a second is only there while something is timed: a client that
+ * has not greeted, one that does not take its answer, a listener that ran out of descriptors.
+ */
+#include "pool_server.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "log.h"
+#include "pool_server_parts.h"
+
+enum { BACKLOG = 512, EVENTS_MAX = 64, TICK_MS = 100 };
+
+/* ---- accepting ------------------------------------------------------------------------------- */
+
+static void watch_listener(struct sl_pool_server *server, bool accepting)
+{
+    struct epoll_event event = {.events = accepting ? EPOLLIN : 0, .data.ptr = &server->listen_fd};
+    epoll_ctl(server->epoll_fd, EPOLL_CTL_MOD, server->listen_fd, &event);
+    server->accepting = accepting;
+}
+
+static bool is_full(struct sl_pool_server *server)
+{
+    SL_LOCKED(&server->lock);
+    return server->locked.counts.clients >= server->clients_max;
+}
+
+/* Clients beyond the limit wait in the backlog until others leave. */
+static void accept_some(struct sl_pool_server *server)
+{
+    struct sl_err err = SL_ERR_INIT;
+    for (int i = 0; i < EVENTS_MAX; i++) {
+        if (is_full(server)) {
+            watch_listener(server, false);
+            return;
+        }
+        int fd = accept4(server->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        if (fd >= 0) {
+            if (sl_pool_connection_open(server, fd, &err) < 0)
+                sl_log(SL_LOG_WARN, "pool: %s", err.message);
+            continue;
+        }
+        if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) {
+            sl_log(SL_LOG_WARN, "pool: cannot accept a client: %s", strerror(errno));
+            watch_listener(server, false); /* until the next tick */
+        }
+        if (errno != EINTR && errno != ECONNABORTED)
+            return;
+    }
+}
+
+/* ---- the thread ------------------------------------------------------------------------------ */
+
+void sl_pool_server_watch(struct sl_pool_connection *connection, uint32_t events)
+{
+    struct epoll_event event = {.events = events, .data.ptr = connection};
+    if (epoll_ctl(connection->server->epoll_fd, EPOLL_CTL_MOD, connection->fd, &event) < 0)
+        sl_pool_connection_close(connection);
+}
+
+static void take_answers(struct sl_pool_server *server)
+{
+    uint64_t count;
+    struct sl_pool_request *request;
+    ssize_t got = read(server->mailbox->wake_fd, &count, sizeof(count));
+    (void)got;
+    while ((request = sl_pool_mailbox_take(server->mailbox)))
+        sl_pool_connection_answer(request->connection, request);
+}
+
+/* Only this thread changes the list, so it may read it without the lock. */
+static bool tick(struct sl_pool_server *server)
+{
+    uint64_t now = sl_now_ns();
+    bool timed = !server->accepting;
+    struct sl_pool_connection *next;
+    if (!server->accepting && !is_full(server))
+        watch_listener(server, true);
+    for (struct sl_pool_connection *connection = server->locked.first; connection;
+         connection = next) {
+        next = connection->next;
+        timed = timed || connection->deadline_ns;
+        if (connection->deadline_ns && connection->deadline_ns <= now)
+            sl_pool_connection_close(connection);
+        else if (connection->retry)
+            sl_pool_connection_turn(connection, 0);
+    }
+    return timed;
+}
+
+static void bury(struct sl_pool_server *server)
+{
+    while (server->dead) {
+        struct sl_pool_connection *connection = server->dead;
+        server->dead = connection->next;
+        free(connection->groups);
+        free(connection);
+    }
+}
+
+static bool is_stopped(struct sl_pool_server *server)
+{
+    SL_LOCKED(&server->lock);
+    return server->locked.stop;
+}
+
+static void *run(void *arg)
+{
+    struct sl_pool_server *server = arg;
+    struct epoll_event events[EVENTS_MAX];
+    bool timed = true;
+    while (!is_stopped(server)) {
+        int count = epoll_wait(server->epoll_fd, events, EVENTS_MAX, timed ? TICK_MS : -1);
+        for (int i = 0; i < count; i++) {
+            if (events[i].data.ptr == &server->listen_fd)
+                accept_some(server);
+            else if (events[i].data.ptr == &server->mailbox)
+                take_answers(server);
+            else
+                sl_pool_connection_turn(events[i].data.ptr, events[i].events);
+        }
+        timed = tick(server);
+        bury(server);
+    }
+    while (server->locked.first)
+        sl_pool_connection_close(server->locked.first);
+    bury(server);
+    return NULL;
+}
+
+/* ---- the socket ------------------------------------------------------------------------------ */
+
+static int fill_address(const char *path, struct sockaddr_un *address, struct sl_err *err)
+{
+    *address = (struct sockaddr_un){.sun_family = AF_UNIX};
+    if (!path || !*path || strlen(path) >= sizeof(address->sun_path))
+        return sl_fail(err, SL_E_USAGE, "the pool's socket '%s' is no path of 1 to %zu bytes",
+                       path ? path : "", sizeof(address->sun_path) - 1);
+    memcpy(address->sun_path, path, strlen(path));
+    return 0;
+}
+
+/* A socket that nobody listens on was left behind; anything else is not ours to remove. */
+static int clear_way(const struct sockaddr_un *address, struct sl_err *err)
+{
+    struct stat status;
+    if (lstat(address->sun_path, &status) < 0)
+        return 0;
+    if (!S_ISSOCK(status.st_mode))
+        return sl_fail(err, SL_E_USAGE, "'%s' is there and is no socket: choose another path",
+                       address->sun_path);
+    sl_autoclose int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0 || connect(fd, (const struct sockaddr *)address, sizeof(*address)) == 0 ||
+        errno != ECONNREFUSED)
+        return sl_fail(err, SL_E_USAGE, "another process listens on '%s'", address->sun_path);
+    unlink(address->sun_path);
+    return 0;
+}
+
+/* Nobody can connect before listen(), so nobody does with wrong rights. */
+static int bind_socket(const struct sl_pool_server_config *config,
+                       const struct sockaddr_un *address, struct sl_err *err)
+{
+    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0)
+        return sl_fail_errno(err, SL_E_NO_SPACE, errno, "cannot make the pool's socket");
+    if (bind(fd, (const struct sockaddr *)address, sizeof(*address)) == 0) {
+        mode_t mode = config->mode ? (mode_t)config->mode : 0660;
+        if ((config->gid == UINT32_MAX || chown(address->sun_path, (uid_t)-1, config->gid) == 0) &&
+            chmod(address->sun_path, mode) == 0 && listen(fd, BACKLOG) == 0)
+            return fd;
+    }
+    sl_fail_errno(err, SL_E_NO_SPACE, errno,
+                  "cannot listen on '%s': see that its directory is there and can be written",
+                  address->sun_path);
+    close(fd);
+    return -1;
+}
+
+static int open_socket(struct sl_pool_server *server, const struct sl_pool_server_config *config,
+                       struct sl_err *err)
+{
+    struct sockaddr_un address;
+    struct stat status;
+    if (config->listen_fd >= 0) {
+        server->listen_fd = config->listen_fd;
+        return 0;
+    }
+    if (fill_address(config->path, &address, err) < 0 || clear_way(&address, err) < 0)
+        return -1;
+    server->listen_fd = bind_socket(config, &address, err);
+    if (server->listen_fd < 0)
+        return -1;
+    if (lstat(config->path, &status) == 0)
+        server->socket_inode = status.st_ino;
+    server->path = sl_strdup(config->path, err);
+    return server->path ? 0 : -1;
+}
+
+static void remove_socket(const struct sl_pool_server *server)
+{
+    struct stat status;
+    if (server->path && lstat(server->path, &status) == 0 && S_ISSOCK(status.st_mode) &&
+        status.st_ino == server->socket_inode)
+        unlink(server->path);
+}
+
+/* ---- life ------------------------------------------------------------------------------------ */
+
+static int add_to_epoll(struct sl_pool_server *server, int fd, void *mark, struct sl_err *err)
+{
+    struct epoll_event event = {.events = EPOLLIN, .data.ptr = mark};
+    if (epoll_ctl(server->epoll_fd, EPOLL_CTL_ADD, fd, &event) == 0)
+        return 0;
+    return sl_fail_errno(err, SL_E_NO_SPACE, errno, "cannot watch the pool's socket");
+}
+
+static int start(struct sl_pool_server *server, const struct sl_pool_server_config *config,
+                 struct sl_err *err)
+{
+    server->clients_max = config->clients_max ? config->clients_max : SL_POOL_CLIENTS_MAX;
+    server->accepting = true;
+    sl_pool_server_set_rights(server, config);
+    server->mailbox = sl_pool_mailbox_new(err);
+    if (!server->mailbox)
+        return -1;
+    server->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    if (server->epoll_fd < 0)
+        return sl_fail_errno(err, SL_E_NO_SPACE, errno, "cannot watch the pool's socket");
+    if (open_socket(server, config, err) < 0 ||
+        add_to_epoll(server, server->listen_fd, &server->listen_fd, err) < 0 ||
+        add_to_epoll(server, server->mailbox->wake_fd, &server->mailbox, err) < 0 ||
+        sl_thread_start(&server->thread, "sluice-pool", run, server, err) < 0)
+        return -1;
+    server->started = true;
+    return 0;
+}
+
+struct sl_pool_server *sl_pool_server_start(const struct sl_pool_server_config *config,
+                                            const struct sl_pool_handler *handler, void *arg,
+                                            struct sl_err *err)
+{
+    struct sl_pool_server *server = sl_alloc(sizeof(*server), err);
+    if (!server) {
+        if (config->listen_fd >= 0)
+            close(config->listen_fd);
+        return NULL;
+    }
+    server->handler = *handler;
+    server->arg = arg;
+    server->listen_fd = server->epoll_fd = -1;
+    pthread_mutex_init(&server->lock, NULL);
+    if (config->listen_fd >= 0)
+        server->listen_fd = config->listen_fd;
+    if (start(server, config, err) == 0)
+        return server;
+    sl_pool_server_free(server);
+    return NULL;
+}
+
+static void stop(struct sl_pool_server *server)
+{
+    uint64_t one = 1;
+    {
+        SL_LOCKED(&server->lock);
+        server->locked.stop = true;
+    }
+    ssize_t wrote = write(server->mailbox->wake_fd, &one, sizeof(one));
+    (void)wrote;
+    pthread_join(server->thread, NULL);
+}
+
+void sl_pool_server_free(struct sl_pool_server *server)
+{
+    if (!server)
+        return;
+    if (server->started)
+        stop(server);
+    remove_socket(server);
+    if (server->listen_fd >= 0)
+        close(server->listen_fd);
+    if (server->epoll_fd >= 0)
+        close(server->epoll_fd);
+    sl_pool_mailbox_free(server->mailbox);
+    pthread_mutex_destroy(&server->lock);
+    free(server->path);
+    free(server);
+}
+
+void sl_pool_server_set_rights(struct sl_pool_server *server,
+                               const struct sl_pool_server_config *config)
+{
+    SL_LOCKED(&server->lock);
+    server->locked.attach = config->attach;
+    server->locked.deposit = config->deposit;
+    server->locked.evict = config->evict;
+}
+
+void sl_pool_server_counts(struct sl_pool_server *server, struct sl_pool_counts *counts)
+{
+    SL_LOCKED(&server->lock);
+    *counts = server->locked.counts;
+}
+
+void sl_pool_server_leases(struct sl_pool_server *server, const struct sl_pool_model *model,
+                           void (*each)(void *arg, const struct sl_pool_lease *lease), void *arg)
+{
+    SL_LOCKED(&server->lock);
+    for (const struct sl_pool_connection *connection = server->locked.first; connection;
+         connection = connection->next)
+        for (size_t i = 0; i < connection->lease_count; i++) {
+            const struct sl_pool_own_lease *own = &connection->leases[i];
+            if (model && own->model != model)
+                continue;
+            struct sl_pool_lease lease = {.id = own->id,
+                                          .peer = connection->peer,
+                                          .model = own->model,
+                                          .age_ms = (sl_now_ns() - own->since_ns) / SL_NS_PER_MS};
+            each(arg, &lease);
+        }
+}
