@@ -14,6 +14,16 @@ die() {
     exit 1
 }
 
+# retry COMMAND …: for what the network has a part in; up to three times, with pauses.
+retry() {
+    local pause
+    for pause in 5 20; do
+        if "$@"; then return 0; fi
+        sleep "$pause"
+    done
+    "$@"
+}
+
 # as_root COMMAND …: run it as root, directly or through sudo.
 as_root() {
     if [ "$(id -u)" -eq 0 ]; then
