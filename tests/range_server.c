@@ -409,21 +409,35 @@ static void *run_accept(void *arg)
 
 /* ---- setting up ------------------------------------------------------------------------------ */
 
-struct sl_server *sl_server_start(void)
+struct sl_server *sl_server_start_at(const char *name, unsigned port)
 {
     struct sl_server *server = calloc(1, sizeof(*server));
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
     socklen_t bytes = sizeof(address);
-    pthread_mutex_init(&server->locked.mutex, NULL);
+    inet_pton(AF_INET, name, &address.sin_addr);
     server->fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (server->fd < 0 || bind(server->fd, (struct sockaddr *)&address, bytes) < 0 ||
-        listen(server->fd, 256) < 0 ||
+    if (server->fd < 0)
+        die("range server");
+    if (bind(server->fd, (struct sockaddr *)&address, bytes) < 0) {
+        if (!port)
+            die("range server");
+        close(server->fd);
+        free(server);
+        return NULL;
+    }
+    pthread_mutex_init(&server->locked.mutex, NULL);
+    if (listen(server->fd, 256) < 0 ||
         getsockname(server->fd, (struct sockaddr *)&address, &bytes) < 0)
         die("range server");
     server->port = ntohs(address.sin_port);
     if (pthread_create(&server->thread, NULL, run_accept, server) != 0)
         die("thread of the range server");
     return server;
+}
+
+struct sl_server *sl_server_start(void)
+{
+    return sl_server_start_at("127.0.0.1", 0);
 }
 
 struct sl_server *sl_server_start_tls(void)

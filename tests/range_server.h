@@ -16,6 +16,9 @@ struct sl_server;
 
 /** Listens on a free port; never NULL (aborts the test if it cannot). */
 struct sl_server *sl_server_start(void);
+/** The same on another address of this machine ("127.0.0.2") and, unless it is 0, on this port.
+ * NULL if somebody else has that port. */
+struct sl_server *sl_server_start_at(const char *address, unsigned port);
 /** The same with TLS and a certificate of its own for 127.0.0.1 and localhost; its PEM is at
  * sl_server_ca(). */
 struct sl_server *sl_server_start_tls(void);

@@ -27,6 +27,7 @@ enum {
     STALL_SECONDS_DEFAULT = 30,
     REQUEST_BYTES_MAX = 64 * 1024 * 1024,
 };
+#define SILENT_NS (250 * SL_NS_PER_MS)
 
 struct sl_exchange *sl_exchange_new(const struct sl_connect *connect, struct sl_err *err)
 {
@@ -232,9 +233,11 @@ int sl_exchange_start(struct sl_exchange *exchange, const struct sl_request *req
 /* How fast the answer was, for choosing among the addresses of a host. */
 void sl_exchange_note_answer(struct sl_exchange *exchange, bool whole)
 {
-    uint64_t ns = sl_now_ns() - exchange->asked_ns;
-    if (exchange->away_ns)
-        ns -= SL_MIN(sl_now_ns() - exchange->away_ns, ns);
+    uint64_t now = exchange->away_ns ? exchange->away_ns : sl_now_ns();
+    uint64_t ns = now - exchange->asked_ns,
+             moved_ns = SL_MAX(exchange->moved_ns, exchange->asked_ns);
+    if (!whole && now >= moved_ns + SILENT_NS)
+        sl_link_note_silence(exchange->link);
     ns -= SL_MIN(exchange->absent_ns, ns);
     if (whole && exchange->head.status >= 500)
         sl_link_note_trouble(exchange->link);

@@ -35,8 +35,9 @@ static enum sl_fetch_state end_body(struct sl_exchange *exchange)
 static void count_body(struct sl_exchange *exchange, size_t bytes)
 {
     exchange->came += bytes;
+    exchange->moved_ns = sl_now_ns();
     if (exchange->connect.bandwidth)
-        sl_bandwidth_used(exchange->connect.bandwidth, bytes, sl_now_ns());
+        sl_bandwidth_used(exchange->connect.bandwidth, bytes, exchange->moved_ns);
 }
 
 /* Body bytes as they lie on the wire, at most `bytes`: from the buffer first, then from the link. 0

@@ -63,6 +63,7 @@ struct sl_exchange {
     struct sl_err pending;            /* the body failed behind bytes that were delivered */
     uint64_t window_ns, window_bytes; /* stall */
     uint64_t away_ns;                 /* when the caller was given data, 0: not */
+    uint64_t moved_ns;                /* when bytes of the answer came last */
     uint64_t came,
         absent_ns; /* of this request: bytes of the body; time that was not the server's */
     struct sl_bandwidth pace; /* turn_ns: nothing is read before */

@@ -74,6 +74,9 @@ void sl_host_refused(struct sl_seat *seat, int address);
 void sl_host_troubled(struct sl_seat *seat);
 /** A request was answered, or given up after so many bytes and so much time. */
 void sl_host_answered(struct sl_seat *seat, uint64_t bytes, uint64_t ns, bool whole);
+/** A request was given up after it had fallen silent: the next connections had better go elsewhere.
+ */
+void sl_host_doubted(struct sl_seat *seat);
 /** The seat's address is out of favour, and another does well: the next request is better off on a
  * new connection. */
 bool sl_host_outdone(const struct sl_seat *seat);

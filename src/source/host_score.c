@@ -23,6 +23,7 @@ enum {
     SHOWN_MAX = 64,               /* addresses in the metrics */
     ANSWER_BYTES_MIN = 64 * 1024, /* a smaller answer tells nothing of the rate */
 };
+#define DOUBT_NS    (5 * SL_NS_PER_S)
 #define BAD_NS      (5 * SL_NS_PER_S)
 #define BAD_NS_MAX  (300 * SL_NS_PER_S)
 #define GIVEN_UP_NS (500 * SL_NS_PER_MS) /* a request that is given up later was too slow */
@@ -87,7 +88,8 @@ static struct rank rank_of(const struct sl_host *host, unsigned number, uint32_t
         worth *= 0.5;
     worth = SL_MIN(SL_MAX(worth, WORTH_MIN), 1.0);
     bool bad = address->bad_until_ns > now_ns;
-    return (struct rank){(avoid >> number & 1) * 2 + bad,
+    bool doubted = address->doubted_until_ns > now_ns;
+    return (struct rank){(avoid >> number & 1) * 4 + bad * 2 + doubted,
                          bad ? (double)address->bad_until_ns
                              : (double)(address->links + 1) / worth};
 }
@@ -246,6 +248,14 @@ void sl_host_answered(struct sl_seat *seat, uint64_t bytes, uint64_t ns, bool wh
     address->seconds = address->seconds * MEMORY + (double)ns / (double)SL_NS_PER_S;
     address->samples++;
     judge_rate(seat->host, address);
+}
+
+void sl_host_doubted(struct sl_seat *seat)
+{
+    if (!seat->host || seat->address < 0)
+        return;
+    SL_LOCKED(&sl_hosts_lock);
+    seat->host->addresses[seat->address].doubted_until_ns = sl_now_ns() + DOUBT_NS;
 }
 
 bool sl_host_outdone(const struct sl_seat *seat)

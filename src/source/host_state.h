@@ -17,12 +17,13 @@ union sl_host_place {
 struct sl_host_address {
     union sl_host_place place;
     char text[INET6_ADDRSTRLEN];
-    bool gone;             /* the last look-up did not tell of it */
-    unsigned links;        /* connections there, or on their way */
-    unsigned strikes;      /* troubles in a row */
-    unsigned refusals;     /* connections in a row that did not come about */
-    uint64_t bad_until_ns; /* out of favour */
-    double bytes, seconds; /* of answers, those of long ago less */
+    bool gone;                 /* the last look-up did not tell of it */
+    unsigned links;            /* connections there, or on their way */
+    unsigned strikes;          /* troubles in a row */
+    unsigned refusals;         /* connections in a row that did not come about */
+    uint64_t bad_until_ns;     /* out of favour */
+    uint64_t doubted_until_ns; /* a request fell silent there lately: others come first */
+    double bytes, seconds;     /* of answers, those of long ago less */
     unsigned samples;
     uint64_t connects, errors, received; /* for metrics */
 };

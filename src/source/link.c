@@ -124,6 +124,11 @@ void sl_link_note_answer(struct sl_link *link, uint64_t bytes, uint64_t ns, bool
     sl_host_answered(&link->seat, bytes, ns, whole);
 }
 
+void sl_link_note_silence(struct sl_link *link)
+{
+    sl_host_doubted(&link->seat);
+}
+
 void sl_link_note_trouble(struct sl_link *link)
 {
     sl_host_troubled(&link->seat);

@@ -44,6 +44,8 @@ void sl_link_expect(struct sl_link *link, size_t bytes);
 
 /** A request was answered, or given up, after so many bytes of its answer and so much time. */
 void sl_link_note_answer(struct sl_link *link, uint64_t bytes, uint64_t ns, bool whole);
+/** It is given up after it had fallen silent: others may be on other addresses. */
+void sl_link_note_silence(struct sl_link *link);
 /** Its answer broke off, stalled, or was that of a server that is ill. */
 void sl_link_note_trouble(struct sl_link *link);
 /** The next request is better sent on a new connection: its address is out of favour and another

@@ -1,0 +1,155 @@
+/* The cap on bandwidth: how exact it is, who gets what, and that waiting for it is no stall. */
+#include "bandwidth.h"
+
+#include <check.h>
+#include <stdlib.h>
+
+#include "range_blob.h"
+#include "thread.h"
+
+enum { READERS_MAX = 64, WANTED = 256 * 1024, RUN_MS = 2000 };
+
+/* Readers that come whenever it is their turn, on a clock of our own. */
+struct crowd {
+    unsigned count;
+    unsigned idle;    /* so many of them never have anything to read */
+    unsigned step_ms; /* they come no more often */
+    uint64_t rate;
+    struct sl_bandwidth readers[READERS_MAX];
+    double bytes[READERS_MAX], all;
+};
+
+static void run_crowd(struct crowd *crowd, unsigned begin_ms, unsigned end_ms)
+{
+    for (unsigned ms = begin_ms; ms < end_ms; ms += crowd->step_ms) {
+        uint64_t now_ns = SL_NS_PER_S + ms * SL_NS_PER_MS;
+        for (unsigned i = 0; i < crowd->count; i++) {
+            size_t given = sl_bandwidth_ask(&crowd->readers[i], crowd->rate, WANTED, now_ns);
+            if (!given || i < crowd->idle)
+                continue;
+            ck_assert_uint_le(given, WANTED);
+            sl_bandwidth_used(crowd->rate, given, now_ns);
+            crowd->bytes[i] += (double)given;
+            crowd->all += (double)given;
+        }
+    }
+}
+
+START_TEST(it_is_kept_within_five_percent_over_two_seconds)
+{
+    static const struct {
+        unsigned count, idle, step_ms;
+        uint64_t rate;
+    } rows[] = {
+        {1, 0, 1, 1000000},      {4, 0, 1, 100000000},   {64, 0, 1, 100000000},
+        {64, 0, 1, 5000000},     {64, 0, 1, 2000000000}, {16, 0, 30, 50000000},
+        {64, 32, 1, 1000000000}, {8, 4, 10, 20000000},
+    };
+    for (size_t i = 0; i < SL_COUNT(rows); i++) {
+        struct crowd crowd = {rows[i].count, rows[i].idle, rows[i].step_ms, rows[i].rate};
+        sl_bandwidth_reset();
+        run_crowd(&crowd, 0, RUN_MS);
+        double share = crowd.all / ((double)crowd.rate * RUN_MS / 1000);
+        ck_assert_msg(share > 0.95 && share < 1.05, "row %zu: %.3f", i, share);
+    }
+}
+END_TEST
+
+START_TEST(every_reader_has_its_part)
+{
+    struct crowd crowd = {.count = 32, .step_ms = 1, .rate = 20000000};
+    sl_bandwidth_reset();
+    run_crowd(&crowd, 0, RUN_MS);
+    for (unsigned i = 0; i < crowd.count; i++)
+        ck_assert_msg(crowd.bytes[i] > crowd.all / crowd.count / 2 &&
+                          crowd.bytes[i] < crowd.all / crowd.count * 2,
+                      "reader %u has %.0f of %.0f bytes", i, crowd.bytes[i], crowd.all);
+}
+END_TEST
+
+/* Each keeps to its own rate, and together they take no more than the link has time for. */
+START_TEST(loads_with_other_rates_share_the_time)
+{
+    struct crowd fast = {.count = 4, .step_ms = 1, .rate = 100000000},
+                 slow = {.count = 4, .step_ms = 1, .rate = 10000000};
+    sl_bandwidth_reset();
+    for (unsigned ms = 0; ms < RUN_MS; ms++) {
+        run_crowd(&fast, ms, ms + 1);
+        run_crowd(&slow, ms, ms + 1);
+    }
+    double time = fast.all / (double)fast.rate + slow.all / (double)slow.rate;
+    ck_assert_double_gt(time, RUN_MS / 1000.0 * 0.95);
+    ck_assert_double_lt(time, RUN_MS / 1000.0 * 1.05);
+    ck_assert_double_gt(slow.all, 0);
+}
+END_TEST
+
+START_TEST(what_was_not_used_for_long_is_lost)
+{
+    struct crowd crowd = {.count = 1, .step_ms = 1, .rate = 10000000};
+    sl_bandwidth_reset();
+    run_crowd(&crowd, 0, 1);
+    crowd.all = 0;
+    run_crowd(&crowd, 60000, 60001);
+    ck_assert_double_le(crowd.all, 10000000 * 0.04 + 1);
+}
+END_TEST
+
+/* As slow as it should be, not slower than the server for ever: the other bound is above. */
+START_TEST(a_read_takes_the_time_that_the_cap_asks_for)
+{
+    struct sl_err err = SL_ERR_INIT;
+    const struct sl_source_config config = {.bandwidth = 1000 * 1000};
+    struct sl_server *server = sl_server_start();
+    sl_server_put(server, "/blob", sl_blob(), SL_BLOB_BYTES, "\"v1\"");
+    sl_bandwidth_reset();
+    uint64_t began_ns = sl_now_ns();
+    ck_assert_msg(sl_read_blob(sl_server_url(server, "/blob"), &config, 1000, 300000, &err) == 0,
+                  "%s", err.message);
+    ck_assert_double_ge((double)(sl_now_ns() - began_ns) / 1e9, 0.95);
+    sl_server_stop(server);
+}
+END_TEST
+
+/* 64 KiB take longer than stallSeconds here. */
+START_TEST(waiting_for_the_cap_is_no_stall)
+{
+    enum { BYTES = 120 * 1000 };
+    struct sl_err err = SL_ERR_INIT;
+    const struct sl_source_config config = {
+        .bandwidth = 50 * 1000, .stall_seconds = 1, .attempts = 1};
+    struct sl_server *server = sl_server_start();
+    struct sl_store *store;
+    struct sl_source *source;
+    char *key;
+    sl_server_put(server, "/blob", sl_blob(), BYTES, "\"v1\"");
+    sl_bandwidth_reset();
+    ck_assert_int_eq(sl_store_open(sl_server_url(server, "/blob"), &config, &store, &key, &err), 0);
+    ck_assert_msg(sl_source_open(store, key, BYTES, &source, &err) == 0, "%s", err.message);
+    ck_assert_uint_eq(sl_source_bytes(source), BYTES);
+    sl_source_free(source);
+    sl_store_free(store);
+    free(key);
+    sl_server_stop(server);
+}
+END_TEST
+
+int main(void)
+{
+    sl_test_environment();
+    Suite *suite = suite_create("bandwidth");
+    TCase *tcase = tcase_create("cap");
+    tcase_set_timeout(tcase, 30);
+    tcase_add_test(tcase, it_is_kept_within_five_percent_over_two_seconds);
+    tcase_add_test(tcase, every_reader_has_its_part);
+    tcase_add_test(tcase, loads_with_other_rates_share_the_time);
+    tcase_add_test(tcase, what_was_not_used_for_long_is_lost);
+    tcase_add_test(tcase, a_read_takes_the_time_that_the_cap_asks_for);
+    tcase_add_test(tcase, waiting_for_the_cap_is_no_stall);
+    suite_add_tcase(suite, tcase);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    int failures = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failures ? 1 : 0;
+}
