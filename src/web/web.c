@@ -10,9 +10,7 @@
  */
 #include "web.h"
 
-#include <errno.h>
 #include <linux/tcp.h> /* its tcp_info knows more than that of the C library */
-#include <netdb.h>
 #include <netinet/in.h>
 #include <signal.h>
 #include <stdio.h>
@@ -27,13 +25,7 @@
 #include "web_http.h"
 #include "web_parts.h"
 
-enum {
-    LISTEN_BACKLOG = 1024,
-    WEB_THREADS = 2,
-    TICK_MS = 100,
-    IDLE_TICK_MS = 1000,
-    DRAIN_STEP_MS = 10
-};
+enum { WEB_THREADS = 2, TICK_MS = 100, IDLE_TICK_MS = 1000, DRAIN_STEP_MS = 10 };
 /*
  * What the kernel may hold of an answer beyond what is on the wire: without this, megabytes a
  * connection, which count as ours. Files do without: it costs their sender a third more time.
@@ -46,6 +38,7 @@ struct connection {
     uint64_t since_ns;               /* when it entered its state */
     bool file;                       /* STREAMING: what it takes; judged anew from then on … */
     uint64_t judged_ns, acked_bytes; /* … when and how much it had taken by then */
+    struct sl_buf body;              /* of a request that changes something */
     int unsent_bytes;                /* what the socket is set to; only its own thread looks */
     struct connection *newer, *older;
 };
@@ -176,6 +169,7 @@ static void on_connection(void *arg, struct MHD_Connection *mhd, void **context,
         list_remove(web, connection);
         web->locked.connection_count--;
     }
+    sl_buf_release(&connection->body);
     free(connection);
     *context = NULL;
 }
@@ -244,10 +238,39 @@ static bool has_body(const struct request *request)
     return web_header(request, "Transfer-Encoding") || (length && strcmp(length, "0") != 0);
 }
 
+static enum MHD_Result answer_reading(const struct request *request)
+{
+    struct sl_web *web = request->web;
+    bool found = false;
+    enum MHD_Result result = MHD_NO;
+    if (web->share_fd >= 0)
+        result = web_share_answer(request, false, &found);
+    if (!found)
+        result = web_api_answer(request, &found);
+    if (!found && web->share_fd >= 0)
+        result = web_share_answer(request, true, &found);
+    if (!found)
+        result = web_send_error(request, 404, SL_E_NOT_FOUND, 0, "there is no '%.200s' here",
+                                request->url);
+    return result;
+}
+
+/* The body of a request that was let in comes in pieces, then once more with none. */
+static enum MHD_Result take_body(const struct request *request, struct connection *connection,
+                                 const char *upload, size_t *upload_bytes)
+{
+    if (!*upload_bytes)
+        return web_control_answer(request, &connection->body);
+    if (sl_buf_append(&connection->body, upload, *upload_bytes, NULL) < 0)
+        return MHD_NO;
+    *upload_bytes = 0;
+    return MHD_YES;
+}
+
 /*
  * Called first when the headers are there. An answer then leaves a body unread and ends the
- * connection, which is right for whoever sends one; any other request is answered in the second
- * call, which keeps the connection.
+ * connection, which is right for whoever sends one unasked or may not; any other request is
+ * answered in the last call, which keeps the connection.
  */
 static enum MHD_Result on_request(void *arg, struct MHD_Connection *mhd, const char *url,
                                   const char *method, const char *version, const char *upload,
@@ -255,33 +278,26 @@ static enum MHD_Result on_request(void *arg, struct MHD_Connection *mhd, const c
 {
     struct sl_web *web = arg;
     struct connection *connection = connection_of(mhd);
-    struct request request = {.web = web, .connection = mhd, .url = url};
+    struct request request = {.web = web, .connection = mhd, .url = url, .method = method};
     (void)version;
-    (void)upload;
-    (void)upload_bytes;
     if (!connection)
         return MHD_NO;
+    request.head = strcmp(method, "HEAD") == 0;
+    bool reading = request.head || strcmp(method, "GET") == 0;
     if (!*context) {
         enter(web, connection, CONNECTION_ANSWERING);
         *context = connection;
+        connection->body = (struct sl_buf)SL_BUF_INIT(WEB_BODY_BYTES_MAX);
+        if (!reading && web->node)
+            return web_control_begin(&request);
         if (!has_body(&request))
             return MHD_YES;
     }
-    request.head = strcmp(method, "HEAD") == 0;
-    if (!request.head && strcmp(method, "GET") != 0)
-        return web_send_error(&request, 405, SL_E_USAGE, 0,
-                              "this server only answers GET and HEAD");
-    bool found = false;
-    enum MHD_Result result = MHD_NO;
-    if (web->share_fd >= 0)
-        result = web_share_answer(&request, false, &found);
-    if (!found)
-        result = web_api_answer(&request, &found);
-    if (!found && web->share_fd >= 0)
-        result = web_share_answer(&request, true, &found);
-    if (!found)
-        result = web_send_error(&request, 404, SL_E_NOT_FOUND, 0, "there is no '%.200s' here", url);
-    return result;
+    if (reading)
+        return answer_reading(&request);
+    if (web->node)
+        return take_body(&request, connection, upload, upload_bytes);
+    return web_send_error(&request, 405, SL_E_USAGE, 0, "this server only answers GET and HEAD");
 }
 
 /* Paths are decoded by us, strictly: the library's own decoding would let NUL through. */
@@ -316,71 +332,6 @@ static void *tick(void *arg)
     return NULL;
 }
 
-/* ---- listening ------------------------------------------------------------------------------ */
-
-static int fail_listen(struct sl_err *err, int number, const char *text)
-{
-    const char *next = number == EADDRINUSE      ? "another process has it: give another port"
-                       : number == EADDRNOTAVAIL ? "no interface here has this address"
-                       : number == EACCES ? "ports below 1024 are for root: give a higher one"
-                                          : "give another address";
-    return sl_fail_errno(err, SL_E_NET, number, "cannot listen on '%s': %s", text, next);
-}
-
-static int listen_at(const struct addrinfo *address, const char *text, struct sl_err *err)
-{
-    int one = 1, zero = 0;
-    int fd = socket(address->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (fd < 0)
-        return fail_listen(err, errno, text);
-    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
-    if (address->ai_family == AF_INET6)
-        setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &zero, sizeof(zero));
-    if (bind(fd, address->ai_addr, address->ai_addrlen) < 0 || listen(fd, LISTEN_BACKLOG) < 0) {
-        int number = errno;
-        close(fd);
-        fail_listen(err, number, text);
-        errno = number;
-        return -1;
-    }
-    return fd;
-}
-
-static int open_listener(const char *text, struct sl_err *err)
-{
-    char host[256], service[8];
-    unsigned port;
-    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE}, *found = NULL;
-    if (sl_web_address_parse(text, host, &port, err) < 0)
-        return -1;
-    snprintf(service, sizeof(service), "%u", port);
-    /* Every address: the IPv6 wildcard takes IPv4 too, but a kernel without IPv6 has only the
-     * other. */
-    int failed = getaddrinfo(*host ? host : "::", service, &hints, &found);
-    if (failed)
-        return sl_fail(err, SL_E_USAGE, "cannot listen on '%s': host '%s': %s", text, host,
-                       gai_strerror(failed));
-    int fd = listen_at(found, text, err);
-    freeaddrinfo(found);
-    if (fd >= 0 || *host || (errno != EAFNOSUPPORT && errno != EADDRNOTAVAIL))
-        return fd;
-    if (getaddrinfo("0.0.0.0", service, &hints, &found) != 0)
-        return -1;
-    fd = listen_at(found, text, err);
-    freeaddrinfo(found);
-    return fd;
-}
-
-static unsigned port_of(int fd)
-{
-    struct sockaddr_storage address;
-    socklen_t bytes = sizeof(address);
-    if (getsockname(fd, (struct sockaddr *)&address, &bytes) < 0)
-        return 0;
-    return ntohs(address.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&address)->sin6_port
-                                               : ((struct sockaddr_in *)&address)->sin_port);
-}
-
 /* ---- start and stop ------------------------------------------------------------------------- */
 
 static unsigned connections_max(bool share)
@@ -393,12 +344,11 @@ static unsigned connections_max(bool share)
     return SL_MAX(wanted, 4u * WEB_SPARE_CONNECTIONS);
 }
 
-static int start_daemon(struct sl_web *web, const char *listen_text, struct sl_err *err)
+static int start_daemon(struct sl_web *web, const struct sl_web_config *config, struct sl_err *err)
 {
-    int fd = open_listener(listen_text, err);
+    int fd = web_listen(config, &web->port, err);
     if (fd < 0)
         return -1;
-    web->port = port_of(fd);
     unsigned threads = web->share_fd >= 0 ? SL_MAX(sl_cpu_count(), 2u) : WEB_THREADS;
     threads = SL_MIN(threads, 64u);
     sigset_t all, old; /* signals are for the threads that we start ourselves and for main */
@@ -416,7 +366,8 @@ static int start_daemon(struct sl_web *web, const char *listen_text, struct sl_e
     if (web->daemon)
         return 0;
     close(fd);
-    return sl_fail(err, SL_E_NET, "cannot start the HTTP server on '%s'", listen_text);
+    return sl_fail(err, SL_E_NET, "cannot start the HTTP server on '%s'",
+                   web->is_control ? config->control->path : config->listen);
 }
 
 struct sl_web *sl_web_start(const struct sl_web_config *config, struct sl_err *err)
@@ -426,14 +377,19 @@ struct sl_web *sl_web_start(const struct sl_web_config *config, struct sl_err *e
         return NULL;
     web->share_fd = -1;
     web->expected_loads = config->expected_loads;
+    web->node = config->node;
+    web->is_control = config->control;
     web->idle_seconds = config->idle_seconds ? config->idle_seconds : WEB_IDLE_SECONDS;
     pthread_mutex_init(&web->lock, NULL);
     web_page_policy(web->page_policy, sizeof(web->page_policy));
+    if (config->control && !config->listen_fd &&
+        !(web->control_path = sl_strdup(config->control->path, err)))
+        return NULL;
     if (config->share_directory && web_share_open(web, config, err) < 0)
         return NULL;
     web->connections_max = connections_max(web->share_fd >= 0);
     if (!(web->stop = sl_cancel_new(err)) || !(web->events = events_new(err)) ||
-        start_daemon(web, config->listen, err) < 0 ||
+        start_daemon(web, config, err) < 0 ||
         sl_thread_start(&web->ticker, "web", tick, web, err) < 0)
         return NULL;
     web->ticking = true;
@@ -471,6 +427,8 @@ void sl_web_free(struct sl_web *web)
     events_stop(web->events);
     if (web->daemon)
         MHD_stop_daemon(web->daemon);
+    web_listen_end(web->control_path);
+    free(web->control_path);
     events_free(web->events);
     sl_cancel_free(web->stop);
     if (web->share_fd >= 0)

@@ -1,5 +1,5 @@
-/* Health, metrics, progress and the page over HTTP, read only; and ranges of published files for
- * `sluice share`. */
+/* Health, metrics, progress and the page over HTTP; ranges of published files for `sluice share`;
+ * requests that change something for `sluice serve`. */
 #ifndef SL_WEB_H
 #define SL_WEB_H
 
@@ -7,13 +7,24 @@
 #include "progress.h"
 
 struct sl_web;
+struct sl_node;
+/** A unix socket. Whoever the node's rights name may change something there. */
+struct sl_web_socket {
+    const char *path;
+    unsigned mode;
+    uint32_t group; /* UINT32_MAX leaves it */
+};
 /** What /readyz and /startupz answer from. */
 struct sl_web_config {
     const char *listen;          /* "0.0.0.0:9464", "[::]:9464", ":9464", "127.0.0.1:0" */
     unsigned expected_loads;     /* ready when so many are published */
     const char *share_directory; /* not NULL: serve files below it, read only */
     const char *share_prefix;    /* URL path below which they lie, "/" */
-    unsigned idle_seconds;       /* for a client to send its next request; 0 is 30 */
+    struct sl_node *node; /* of `sluice serve`: its models, and requests that change something;
+                             NULL: those of loads in this process, read only */
+    const struct sl_web_socket *control; /* not NULL: listen there instead */
+    int listen_fd;         /* > 0: a socket that listens already, taken, whatever comes of it */
+    unsigned idle_seconds; /* for a client to send its next request; 0 is 30 */
 };
 /** Starts its threads. SL_E_USAGE for a bad address, SL_E_NET if it cannot bind. */
 struct sl_web *sl_web_start(const struct sl_web_config *config, struct sl_err *err);

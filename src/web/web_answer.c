@@ -100,22 +100,16 @@ enum MHD_Result web_send_json(const struct request *request, int status, struct 
     return result;
 }
 
-enum MHD_Result web_send_error(const struct request *request, int status, enum sl_err_kind kind,
-                               unsigned retry_seconds, const char *format, ...)
+static struct MHD_Response *error_response(const struct sl_err *err)
 {
-    char message[512], seconds[16];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(message, sizeof(message), format, args);
-    va_end(args);
     struct sl_json json;
     sl_json_init(&json, 8192);
     sl_json_object(&json);
     sl_json_key(&json, "error");
     sl_json_object(&json);
-    sl_json_key_string(&json, "kind", sl_err_row(kind)->name);
-    sl_json_key_string(&json, "code", "");
-    sl_json_key_string(&json, "message", message);
+    sl_json_key_string(&json, "kind", sl_err_row(err->kind)->name);
+    sl_json_key_string(&json, "code", err->code);
+    sl_json_key_string(&json, "message", err->message);
     sl_json_end(&json);
     sl_json_end(&json);
     const char *text = sl_json_text(&json, NULL);
@@ -124,14 +118,35 @@ enum MHD_Result web_send_error(const struct request *request, int status, enum s
         response =
             MHD_create_response_from_buffer(json.buf.used, json.buf.data, MHD_RESPMEM_MUST_COPY);
     sl_json_release(&json);
+    return response;
+}
+
+enum MHD_Result web_send_failure(const struct request *request, int status,
+                                 const struct sl_err *err)
+{
+    char seconds[16];
+    struct MHD_Response *response = error_response(err);
     if (!response)
         return MHD_NO;
     MHD_add_response_header(response, "Content-Type", "application/json");
     if (status == 405)
-        MHD_add_response_header(response, "Allow", "GET, HEAD");
-    if (retry_seconds) {
-        snprintf(seconds, sizeof(seconds), "%u", retry_seconds);
+        MHD_add_response_header(response, "Allow", request->allow ? request->allow : "GET, HEAD");
+    if (status == 401)
+        MHD_add_response_header(response, "WWW-Authenticate", "Bearer realm=\"sluice\"");
+    if (err->retry_after_ms) {
+        snprintf(seconds, sizeof(seconds), "%u", (err->retry_after_ms + 999) / 1000);
         MHD_add_response_header(response, "Retry-After", seconds);
     }
     return web_queue(request, status, response);
+}
+
+enum MHD_Result web_send_error(const struct request *request, int status, enum sl_err_kind kind,
+                               unsigned retry_seconds, const char *format, ...)
+{
+    struct sl_err err = {.kind = kind, .retry_after_ms = retry_seconds * 1000};
+    va_list args;
+    va_start(args, format);
+    vsnprintf(err.message, 512, format, args);
+    va_end(args);
+    return web_send_failure(request, status, &err);
 }

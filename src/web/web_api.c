@@ -67,6 +67,8 @@ static void judge(const struct sl_progress_view *view, void *arg)
 bool web_readiness(struct sl_web *web, struct sl_json *json)
 {
     struct readiness readiness = {.json = json};
+    if (web->node)
+        return web_node_readiness(web, json);
     sl_json_object(json);
     sl_json_key(json, "reasons");
     sl_json_array(json);
@@ -272,6 +274,8 @@ static enum MHD_Result list_models(const struct request *request)
     struct sl_err err = SL_ERR_INIT;
     struct sl_json json;
     struct models found = {.json = &json};
+    if (request->web->node)
+        return web_node_models(request);
     found.items = sl_alloc_array(MODELS_MAX, sizeof(*found.items), &err);
     if (!found.items)
         return send_failed(request, &err);
@@ -290,6 +294,8 @@ static enum MHD_Result list_models(const struct request *request)
 static enum MHD_Result one_model(const struct request *request, const char *name)
 {
     struct search search = {.name = name};
+    if (request->web->node)
+        return web_node_model(request, 200, name);
     sl_progress_each(match, &search);
     if (!search.found)
         return web_send_error(request, 404, SL_E_NOT_FOUND, 0,

@@ -26,8 +26,9 @@ enum {
     WEB_EVENT_CLIENTS_MAX = 32,
     WEB_ANSWER_BYTES_MAX = 4 << 20,
     WEB_UNREAD_BYTES_MAX =
-        32 << 20,        /* of all answers that are not yet taken; files take no memory */
-    WEB_LOADS_MAX = 256, /* loads shown, the latest */
+        32 << 20,                 /* of all answers that are not yet taken; files take no memory */
+    WEB_LOADS_MAX = 256,          /* loads shown, the latest */
+    WEB_BODY_BYTES_MAX = 1 << 20, /* of a request that changes something */
 };
 
 enum connection_state { CONNECTION_READING, CONNECTION_ANSWERING, CONNECTION_STREAMING };
@@ -38,6 +39,9 @@ struct sl_web {
     struct MHD_Daemon *daemon;
     unsigned port, connections_max, idle_seconds;
     unsigned expected_loads;
+    struct sl_node *node;   /* borrowed; NULL: nothing can be changed */
+    bool is_control;        /* the unix socket */
+    char *control_path;     /* to be taken away at the end */
     int share_fd;           /* the shared directory, -1 if none */
     char share_prefix[256]; /* begins and ends with a slash */
     char page_policy[320];  /* Content-Security-Policy of the page */
@@ -59,6 +63,8 @@ struct request {
     struct sl_web *web;
     struct MHD_Connection *connection;
     const char *url; /* path as sent, without the query */
+    const char *method;
+    const char *allow; /* of an answer 405; NULL: GET, HEAD */
     bool head;
 };
 
@@ -86,6 +92,26 @@ enum MHD_Result web_send_json(const struct request *request, int status, struct 
 enum MHD_Result web_send_error(const struct request *request, int status, enum sl_err_kind kind,
                                unsigned retry_seconds, const char *format, ...)
     __attribute__((format(printf, 5, 6)));
+
+/** The same for an error that says more: its status, code and the time to come back. */
+enum MHD_Result web_send_failure(const struct request *request, int status,
+                                 const struct sl_err *err);
+
+/** web_listen.c: a socket that listens, as the config says; port 0 for one at a path. */
+int web_listen(const struct sl_web_config *config, unsigned *port, struct sl_err *err);
+void web_listen_end(const char *path);
+
+/**
+ * web_control.c: a request that is to change something. begin() sees the headers: it answers (the
+ * body is not wanted) or lets the body come; then answer() gets it.
+ */
+enum MHD_Result web_control_begin(const struct request *request);
+enum MHD_Result web_control_answer(const struct request *request, const struct sl_buf *body);
+
+/** web_node.c: the models of the node. */
+enum MHD_Result web_node_models(const struct request *request);
+enum MHD_Result web_node_model(const struct request *request, int status, const char *name);
+bool web_node_readiness(struct sl_web *web, struct sl_json *json);
 
 /** web_api.c. Is the path ours; answer it. `found` false: nothing was answered. */
 enum MHD_Result web_api_answer(const struct request *request, bool *found);

@@ -1,0 +1,333 @@
+/*
+ * sluice serve: the node daemon. One thread, this one, waits for signals and for the watchdog's
+ * time; everything else is done by the threads of the registry and of the servers. SIGHUP reads the
+ * config again; what it says about models, rights and the budget counts from then on, and where the
+ * daemon listens stays as it was.
+ */
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "cli.h"
+#include "log.h"
+#include "node.h"
+#include "systemd.h"
+#include "web.h"
+
+enum {
+    DRAIN_MS = 700, /* of the second that SIGTERM leaves */
+    STATUS_MS = 1000,
+    COMPLAINTS_MAX = 1024 * 1024,
+    FILES_WANTED = 65536,
+};
+
+struct serve_options {
+    char *listen;
+    bool check;
+};
+static const struct sl_option rows[] = {
+    SL_OPTION(serve_options, listen, STRING, "",
+              "address of health, metrics and the page; wins over the config", .flag = "listen",
+              .value = "ADDR:PORT"),
+    SL_OPTION(serve_options, check, BOOL, "false",
+              "read the config and the specs it names, tell every mistake, and end"),
+    SL_OPTION_END,
+};
+static const struct sl_option_table table = {"serve", sizeof(struct serve_options), rows};
+
+struct server {
+    struct sl_cli *cli;
+    struct sl_node_config config; /* in force; its specs are the node's */
+    struct sl_systemd_sockets sockets;
+    struct sl_node *node;
+    struct sl_web *web, *control;
+    char status[160]; /* told to the service manager */
+};
+
+/* ---- SIGHUP --------------------------------------------------------------------------------- */
+
+static int hangup_fd = -1;
+
+static void on_hangup(int number)
+{
+    int saved = errno;
+    (void)number;
+    eventfd_write(hangup_fd, 1);
+    errno = saved;
+}
+
+static int catch_hangup(struct sl_err *err)
+{
+    struct sigaction action = {.sa_handler = on_hangup, .sa_flags = SA_RESTART};
+    sigemptyset(&action.sa_mask);
+    hangup_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (hangup_fd < 0 || sigaction(SIGHUP, &action, NULL) < 0)
+        return sl_fail_errno(err, SL_E_NO_SPACE, errno, "cannot wait for SIGHUP");
+    return 0;
+}
+
+/* ---- the config ----------------------------------------------------------------------------- */
+
+static void log_complaints(const struct sl_buf *complaints)
+{
+    for (const char *line = sl_buf_string(complaints); *line;) {
+        int bytes = (int)strcspn(line, "\n");
+        sl_log(SL_LOG_ERROR, "%.*s", bytes, line);
+        line += bytes + (line[bytes] == '\n');
+    }
+}
+
+/* One mistake is the error itself; of several each is logged, and the error counts them. */
+static int read_config(const char *path, struct sl_node_config *config, struct sl_err *err)
+{
+    sl_autobuf complaints = SL_BUF_INIT(COMPLAINTS_MAX);
+    if (sl_node_config_read(path, config, &complaints, err) == 0)
+        return 0;
+    sl_node_config_release(config);
+    size_t count = 0;
+    for (const char *p = sl_buf_string(&complaints); *p; p++)
+        count += *p == '\n';
+    if (count < 2)
+        return -1;
+    log_complaints(&complaints);
+    char first[512];
+    snprintf(first, sizeof(first), "%.511s", err->message);
+    return sl_fail(err, SL_E_USAGE,
+                   "%zu mistakes in the config: see `sluice docs node`; the first is: %s", count,
+                   first);
+}
+
+static bool same_text(const char *a, const char *b)
+{
+    return strcmp(a ? a : "", b ? b : "") == 0;
+}
+
+/* What takes a restart; said, and left as it is. */
+static void warn_of_restart(const struct sl_node_spec *old, const struct sl_node_spec *new)
+{
+    const struct {
+        const char *key;
+        bool same;
+    } keys[] = {
+        {"directory", same_text(old->directory, new->directory)},
+        {"loadsAtOnce", old->loads_at_once == new->loads_at_once},
+        {"listen", same_text(old->listen, new->listen)},
+        {"control.socket", same_text(old->control.socket, new->control.socket)},
+        {"pool.socket", same_text(old->pool.socket, new->pool.socket)},
+    };
+    for (size_t i = 0; i < SL_COUNT(keys); i++)
+        if (!keys[i].same)
+            sl_log(SL_LOG_WARN, "'%s' has changed in the config: that takes a restart",
+                   keys[i].key);
+}
+
+static void reload(struct server *server)
+{
+    struct sl_node_config config;
+    struct sl_err err = SL_ERR_INIT;
+    sl_systemd_reloading();
+    if (read_config(server->cli->operands[0], &config, &err) < 0) {
+        sl_log(SL_LOG_ERROR, "the config stays as it was: %s", err.message);
+    } else {
+        warn_of_restart(&server->config.spec, &config.spec);
+        sl_node_reload(server->node, &config);
+        sl_log(SL_LOG_INFO, "the config was read again: %zu models", config.count);
+        sl_node_config_release(&config);
+    }
+    sl_systemd_notify("READY=1");
+}
+
+/* ---- serving -------------------------------------------------------------------------------- */
+
+/* Each client of a pool and each connection of a load takes descriptors. */
+static void raise_file_limit(void)
+{
+    struct rlimit files;
+    if (getrlimit(RLIMIT_NOFILE, &files) < 0 || files.rlim_cur >= FILES_WANTED)
+        return;
+    files.rlim_cur = SL_MIN(files.rlim_max, (rlim_t)FILES_WANTED);
+    setrlimit(RLIMIT_NOFILE, &files);
+}
+
+static const char *listen_address(const struct server *server)
+{
+    const struct serve_options *options = server->cli->options;
+    const char *usual = getenv("SLUICE_LISTEN");
+    if (options->listen)
+        return options->listen;
+    if (server->config.spec.listen)
+        return server->config.spec.listen;
+    return usual && *usual ? usual : "0.0.0.0:9464";
+}
+
+static int start_control(struct server *server, struct sl_err *err)
+{
+    const struct sl_node_spec_control *control = &server->config.spec.control;
+    struct sl_web_socket at = {control->socket, 0600, UINT32_MAX};
+    int fd = sl_systemd_take(&server->sockets, "control");
+    if (fd < 0 && !control->socket)
+        return 0;
+    if (!at.path)
+        at.path = "control"; /* the service manager's */
+    if (sl_node_spec_mode(control->mode, &at.mode, err) < 0 ||
+        (control->group && sl_node_spec_id(control->group, &at.group, err) < 0))
+        return -1;
+    const struct sl_web_config config = {
+        .control = &at, .node = server->node, .listen_fd = SL_MAX(fd, 0)};
+    server->control = sl_web_start(&config, err);
+    return server->control ? 0 : -1;
+}
+
+static int start_web(struct server *server, struct sl_err *err)
+{
+    int fd = sl_systemd_take(&server->sockets, "http");
+    const struct sl_web_config config = {
+        .listen = listen_address(server), .node = server->node, .listen_fd = SL_MAX(fd, 0)};
+    server->web = sl_web_start(&config, err);
+    return server->web ? 0 : -1;
+}
+
+static int announce(const struct server *server, struct sl_err *err)
+{
+    const struct sl_node_spec *spec = &server->config.spec;
+    struct sl_registry_counts counts;
+    char budget[32];
+    sl_registry_counts(server->node->registry, &counts);
+    sl_log(SL_LOG_INFO, "the node daemon serves %llu models in '%s', at most %s, on port %u",
+           (unsigned long long)counts.models, spec->directory,
+           sl_human_bytes(counts.budget_bytes, budget), sl_web_port(server->web));
+    if (!server->cli->json)
+        return 0;
+    struct sl_json json;
+    sl_json_init(&json, 8192);
+    sl_json_object(&json);
+    sl_json_key_uint(&json, "port", sl_web_port(server->web));
+    sl_json_key_string(&json, "directory", spec->directory);
+    sl_json_key_uint(&json, "budget_bytes", counts.budget_bytes);
+    if (spec->control.socket)
+        sl_json_key_string(&json, "control", spec->control.socket);
+    sl_json_end(&json);
+    int done = sl_cli_print_json(&json, err);
+    sl_json_release(&json);
+    return fflush(stdout) == 0 ? done : sl_fail(err, SL_E_NO_SPACE, "cannot write to stdout");
+}
+
+static void tell_status(struct server *server)
+{
+    struct sl_registry_counts counts;
+    char text[sizeof(server->status)], held[32];
+    sl_registry_counts(server->node->registry, &counts);
+    snprintf(text, sizeof(text), "STATUS=%llu of %llu models in memory, %s, %llu references",
+             (unsigned long long)counts.ready, (unsigned long long)counts.models,
+             sl_human_bytes(counts.held_bytes, held), (unsigned long long)counts.references);
+    if (strcmp(text, server->status) == 0)
+        return;
+    memcpy(server->status, text, sizeof(text));
+    sl_systemd_notify(text);
+}
+
+/* Until SIGTERM. */
+static void serve(struct server *server)
+{
+    struct sl_cancel *cancel = server->cli->cancel;
+    unsigned watchdog_ms = sl_systemd_watchdog_ms();
+    bool managed = getenv("NOTIFY_SOCKET");
+    int wait_ms = !managed      ? -1
+                  : watchdog_ms ? (int)SL_MIN(watchdog_ms, (unsigned)STATUS_MS)
+                                : STATUS_MS;
+    while (!sl_cancel_raised(cancel)) {
+        struct pollfd fds[] = {{sl_cancel_fd(cancel), POLLIN, 0}, {hangup_fd, POLLIN, 0}};
+        eventfd_t times;
+        poll(fds, SL_COUNT(fds), wait_ms);
+        if (eventfd_read(hangup_fd, &times) == 0)
+            reload(server);
+        if (managed)
+            tell_status(server);
+        if (watchdog_ms)
+            sl_systemd_notify("WATCHDOG=1");
+    }
+}
+
+static void end(struct server *server)
+{
+    if (server->node)
+        sl_systemd_notify("STOPPING=1");
+    if (server->web)
+        sl_web_drain(server->web, DRAIN_MS);
+    if (server->control)
+        sl_web_drain(server->control, DRAIN_MS);
+    if (server->node)
+        sl_registry_stop(server->node->registry);
+    sl_web_free(server->control);
+    sl_web_free(server->web);
+    sl_node_free(server->node);
+    sl_systemd_close(&server->sockets);
+    sl_node_config_release(&server->config);
+    sl_autoclose_(&hangup_fd);
+}
+
+static int start(struct server *server, struct sl_err *err)
+{
+    raise_file_limit();
+    server->node = sl_node_open(&server->config, err);
+    if (!server->node || start_control(server, err) < 0 || start_web(server, err) < 0)
+        return -1;
+    unsigned unused = sl_systemd_close(&server->sockets);
+    if (unused)
+        sl_log(SL_LOG_WARN,
+               "%u sockets of the service manager have another name than 'http' and 'control'",
+               unused);
+    return announce(server, err);
+}
+
+static int run(struct sl_cli *cli, struct sl_err *err)
+{
+    const struct serve_options *options = cli->options;
+    struct server server = {.cli = cli};
+    sl_systemd_sockets(&server.sockets);
+    if (read_config(cli->operands[0], &server.config, err) < 0)
+        return -1;
+    int done = 0;
+    if (!options->check) {
+        done = catch_hangup(err) < 0 ? -1 : start(&server, err);
+        if (done == 0) {
+            sl_systemd_notify("READY=1");
+            serve(&server);
+        }
+    }
+    end(&server);
+    return done;
+}
+
+const struct sl_command sl_cmd_serve = {
+    .name = "serve",
+    .usage = "sluice serve CONFIG",
+    .summary = "keep the models of a machine: the node daemon",
+    .description =
+        "CONFIG is a YAML file of `kind: Node`; see `sluice docs node`. The models that it names "
+        "are loaded into its directory, a folder for each version, and stay there when the daemon "
+        "ends: the next one finds them and reads nothing again. All of them together stay below "
+        "the budget; what nobody uses goes when room is needed, the least recently used first, and "
+        "what is pinned or in use never does.\n\n"
+        "Health, metrics and the page are served as `sluice load --stay` does. Requests that load, "
+        "pin, evict or forget models are answered at the control socket, or with a token.\n\n"
+        "SIGHUP reads the config again: new models are loaded, those that left it are not pinned "
+        "any more, and nobody loses what he uses. A config with mistakes changes nothing. SIGTERM "
+        "ends the daemon with exit code 0; loads under way resume with the next one.\n\n"
+        "Under systemd it tells when it is ready, reloading and ending (Type=notify-reload), what "
+        "it does, and that it lives (WatchdogSec), and takes sockets with the names http and "
+        "control.",
+    .examples = "sluice serve /etc/sluice/node.yaml\n"
+                "sluice serve --check /etc/sluice/node.yaml   # tell every mistake, and end\n"
+                "curl --unix-socket /run/sluice/control.sock --data-binary @model.yaml "
+                "http://localhost/v1/loads",
+    .options = &table,
+    .operand_min = 1,
+    .operand_max = 1,
+    .run = run,
+};

@@ -1,0 +1,257 @@
+/*
+ * Requests that change something. Who may is decided from the headers alone, before a byte of a
+ * body is read: at the unix socket by the kernel's word on who has connected, elsewhere by a bearer
+ * token, so a page in a browser, which has none, can do nothing. Nothing here waits: loads and
+ * evictions are begun, and the answer 202 says where to look.
+ */
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/socket.h>
+
+#include "log.h"
+#include "node.h"
+#include "web_http.h"
+#include "web_parts.h"
+
+struct control {
+    const char *verb; /* of the path, behind the name; "" for the name itself */
+    const char *method;
+    const char *allow;
+    bool body;
+    enum MHD_Result (*run)(const struct request *request, const char *name,
+                           const struct sl_buf *body);
+};
+
+/* ---- what can be done ----------------------------------------------------------------------- */
+
+static int status_of(const struct sl_err *err)
+{
+    if (err->kind == SL_E_USAGE && err->code[0])
+        return 409;
+    return sl_err_row(err->kind)->http_status;
+}
+
+static enum MHD_Result send_models(const struct request *request,
+                                   char names[SL_NODE_REQUEST_MODELS_MAX][64], size_t count)
+{
+    struct sl_json json;
+    sl_json_init(&json, WEB_ANSWER_BYTES_MAX);
+    sl_json_object(&json);
+    sl_json_key(&json, "models");
+    sl_json_array(&json);
+    for (size_t i = 0; i < count; i++)
+        sl_registry_model_json(request->web->node->registry, names[i], &json);
+    sl_json_end(&json);
+    sl_json_end(&json);
+    return web_send_json(request, 202, &json);
+}
+
+static enum MHD_Result load_new(const struct request *request, const char *name,
+                                const struct sl_buf *body)
+{
+    char names[SL_NODE_REQUEST_MODELS_MAX][64];
+    struct sl_err err = SL_ERR_INIT;
+    size_t count;
+    (void)name;
+    if (sl_node_request(request->web->node, sl_buf_string(body), body->used, names, &count, &err) <
+        0)
+        return web_send_failure(request, status_of(&err), &err);
+    return send_models(request, names, count);
+}
+
+/* 202 and the model, or what was wrong. */
+static enum MHD_Result tell(const struct request *request, int done, const char *name,
+                            const struct sl_err *err)
+{
+    if (done < 0)
+        return web_send_failure(request, status_of(err), err);
+    return web_node_model(request, 202, name);
+}
+
+static enum MHD_Result load_again(const struct request *request, const char *name,
+                                  const struct sl_buf *body)
+{
+    struct sl_err err = SL_ERR_INIT;
+    (void)body;
+    return tell(request, sl_registry_load(request->web->node->registry, name, &err), name, &err);
+}
+
+static enum MHD_Result evict(const struct request *request, const char *name,
+                             const struct sl_buf *body)
+{
+    struct sl_err err = SL_ERR_INIT;
+    (void)body;
+    return tell(request, sl_registry_evict(request->web->node->registry, name, NULL, &err), name,
+                &err);
+}
+
+static enum MHD_Result pin(const struct request *request, const char *name,
+                           const struct sl_buf *body)
+{
+    struct sl_err err = SL_ERR_INIT;
+    (void)body;
+    return tell(request, sl_registry_pin(request->web->node->registry, name, true, &err), name,
+                &err);
+}
+
+static enum MHD_Result unpin(const struct request *request, const char *name,
+                             const struct sl_buf *body)
+{
+    struct sl_err err = SL_ERR_INIT;
+    (void)body;
+    return tell(request, sl_registry_pin(request->web->node->registry, name, false, &err), name,
+                &err);
+}
+
+static enum MHD_Result forget(const struct request *request, const char *name,
+                              const struct sl_buf *body)
+{
+    struct sl_err err = SL_ERR_INIT;
+    struct sl_json json;
+    (void)body;
+    if (sl_node_forget(request->web->node, name, &err) < 0)
+        return web_send_failure(request, status_of(&err), &err);
+    sl_json_init(&json, 1024);
+    sl_json_object(&json);
+    sl_json_key_string(&json, "forgotten", name);
+    sl_json_end(&json);
+    return web_send_json(request, 202, &json);
+}
+
+/* ---- routes --------------------------------------------------------------------------------- */
+
+static const struct control loads = {"", "POST", "GET, HEAD, POST", true, load_new};
+static const struct control verbs[] = {
+    {"", "DELETE", "DELETE, GET, HEAD", false, forget},
+    {"load", "POST", "POST", false, load_again},
+    {"evict", "POST", "POST", false, evict},
+    {"pin", "POST", "POST", false, pin},
+    {"unpin", "POST", "POST", false, unpin},
+};
+
+/* NULL: no such path. name: of the model, "" for a path without one. */
+static const struct control *find_route(const char *url, char name[64])
+{
+    static const char models[] = "v1/models/";
+    char path[SL_WEB_PATH_BYTES];
+    *name = 0;
+    if (sl_web_path_decode(url, path) != 0)
+        return NULL;
+    if (strcmp(path, "v1/loads") == 0 || strcmp(path, "v1/models") == 0)
+        return &loads;
+    if (strncmp(path, models, sizeof(models) - 1) != 0)
+        return NULL;
+    const char *rest = path + sizeof(models) - 1;
+    size_t bytes = strcspn(rest, "/");
+    if (!bytes || bytes >= 64)
+        return NULL;
+    snprintf(name, 64, "%.*s", (int)bytes, rest);
+    const char *verb = rest[bytes] ? rest + bytes + 1 : "";
+    for (size_t i = 0; i < SL_COUNT(verbs); i++)
+        if (strcmp(verb, verbs[i].verb) == 0)
+            return &verbs[i];
+    return NULL;
+}
+
+/* ---- rights --------------------------------------------------------------------------------- */
+
+static enum MHD_Result refuse_peer(const struct request *request, bool *refused)
+{
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(request->connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+    struct ucred peer;
+    socklen_t bytes = sizeof(peer);
+    if (!info || getsockopt(info->connect_fd, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) < 0)
+        return web_send_error(request, 403, SL_E_AUTH, 0, "the kernel does not say who you are");
+    if (!sl_node_rights_user(&request->web->node->rights, peer.uid, peer.gid))
+        return web_send_error(request, 403, SL_E_AUTH, 0,
+                              "user %u may look, but not change anything: 'control.uids' and "
+                              "'control.gids' of the config say who may",
+                              peer.uid);
+    *refused = false;
+    return MHD_YES;
+}
+
+static enum MHD_Result refuse_token(const struct request *request, bool *refused)
+{
+    const char *header = web_header(request, "Authorization");
+    bool bearer = header && strncasecmp(header, "Bearer ", 7) == 0;
+    switch (sl_node_rights_token(&request->web->node->rights, bearer ? header + 7 : "")) {
+    case SL_NODE_TOKEN_GOOD:
+        *refused = false;
+        return MHD_YES;
+    case SL_NODE_TOKEN_NONE:
+        return web_send_error(request, 403, SL_E_AUTH, 0,
+                              "nothing can be changed through this address: use the control "
+                              "socket, or name a 'control.tokenFile' in the config");
+    case SL_NODE_TOKEN_BROKEN:
+        return web_send_error(request, 503, SL_E_AUTH, 5,
+                              "no token can be checked: the log says why");
+    default:
+        return web_send_error(request, 401, SL_E_AUTH, 0,
+                              bearer ? "this token is not the right one"
+                                     : "a bearer token is needed to change something");
+    }
+}
+
+/* Answers if the request may not be carried out. */
+static enum MHD_Result refuse(const struct request *request, bool *refused)
+{
+    *refused = true;
+    return request->web->is_control ? refuse_peer(request, refused)
+                                    : refuse_token(request, refused);
+}
+
+/* ---- the request ---------------------------------------------------------------------------- */
+
+static enum MHD_Result judge_body(const struct request *request)
+{
+    const char *length = web_header(request, "Content-Length");
+    size_t digits = length ? strspn(length, "0123456789") : 0;
+    if (web_header(request, "Transfer-Encoding") || !length)
+        return web_send_error(request, 411, SL_E_USAGE, 0,
+                              "a request with a model needs its Content-Length");
+    if (length[digits] || digits > 18 || strtoull(length, NULL, 10) > WEB_BODY_BYTES_MAX)
+        return web_send_error(request, 413, SL_E_USAGE, 0,
+                              "a request may bring at most %d bytes, this has %.20s",
+                              WEB_BODY_BYTES_MAX, length);
+    return MHD_YES;
+}
+
+static bool brings_body(const struct request *request)
+{
+    const char *length = web_header(request, "Content-Length");
+    return web_header(request, "Transfer-Encoding") || (length && strcmp(length, "0") != 0);
+}
+
+enum MHD_Result web_control_begin(const struct request *request)
+{
+    char name[64];
+    bool refused;
+    const struct control *control = find_route(request->url, name);
+    struct request answer = *request;
+    if (!control || strcmp(request->method, control->method) != 0) {
+        answer.allow = control ? control->allow : NULL;
+        return web_send_error(
+            &answer, control ? 405 : 404, control ? SL_E_USAGE : SL_E_NOT_FOUND, 0,
+            control ? "'%.200s' does not answer %.20s" : "there is no '%.200s' to change here",
+            request->url, request->method);
+    }
+    enum MHD_Result result = refuse(request, &refused);
+    if (refused)
+        return result;
+    if (control->body)
+        return judge_body(request);
+    if (brings_body(request))
+        return web_send_error(request, 413, SL_E_USAGE, 0, "'%.200s' takes no body", request->url);
+    return MHD_YES;
+}
+
+enum MHD_Result web_control_answer(const struct request *request, const struct sl_buf *body)
+{
+    char name[64];
+    const struct control *control = find_route(request->url, name);
+    sl_log(SL_LOG_INFO, "%s %.200s", request->method, request->url);
+    return control->run(request, name, body);
+}

@@ -1,0 +1,158 @@
+/*
+ * Sockets that listen: at an address, at a path, or one that the service manager has opened. A unix
+ * socket gets its mode and group before it listens, so nobody comes in between; one that a dead
+ * process left is taken away, one that somebody serves is not.
+ */
+#include <errno.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "publish.h"
+#include "web_http.h"
+#include "web_parts.h"
+
+enum { LISTEN_BACKLOG = 1024 };
+
+static int fail_listen(struct sl_err *err, int number, const char *text)
+{
+    const char *next = number == EADDRINUSE      ? "another process has it: give another port"
+                       : number == EADDRNOTAVAIL ? "no interface here has this address"
+                       : number == EACCES ? "ports below 1024 are for root: give a higher one"
+                                          : "give another address";
+    return sl_fail_errno(err, SL_E_NET, number, "cannot listen on '%s': %s", text, next);
+}
+
+static int listen_at(const struct addrinfo *address, const char *text, struct sl_err *err)
+{
+    int one = 1, zero = 0;
+    int fd = socket(address->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0)
+        return fail_listen(err, errno, text);
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
+    if (address->ai_family == AF_INET6)
+        setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &zero, sizeof(zero));
+    if (bind(fd, address->ai_addr, address->ai_addrlen) < 0 || listen(fd, LISTEN_BACKLOG) < 0) {
+        int number = errno;
+        close(fd);
+        fail_listen(err, number, text);
+        errno = number;
+        return -1;
+    }
+    return fd;
+}
+
+static int open_listener(const char *text, struct sl_err *err)
+{
+    char host[256], service[8];
+    unsigned port;
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE}, *found = NULL;
+    if (sl_web_address_parse(text, host, &port, err) < 0)
+        return -1;
+    snprintf(service, sizeof(service), "%u", port);
+    /* Every address: the IPv6 wildcard takes IPv4 too, but a kernel without IPv6 has only the
+     * other. */
+    int failed = getaddrinfo(*host ? host : "::", service, &hints, &found);
+    if (failed)
+        return sl_fail(err, SL_E_USAGE, "cannot listen on '%s': host '%s': %s", text, host,
+                       gai_strerror(failed));
+    int fd = listen_at(found, text, err);
+    freeaddrinfo(found);
+    if (fd >= 0 || *host || (errno != EAFNOSUPPORT && errno != EADDRNOTAVAIL))
+        return fd;
+    if (getaddrinfo("0.0.0.0", service, &hints, &found) != 0)
+        return -1;
+    fd = listen_at(found, text, err);
+    freeaddrinfo(found);
+    return fd;
+}
+
+static unsigned port_of(int fd)
+{
+    struct sockaddr_storage address;
+    socklen_t bytes = sizeof(address);
+    if (getsockname(fd, (struct sockaddr *)&address, &bytes) < 0)
+        return 0;
+    return ntohs(address.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&address)->sin6_port
+                                               : ((struct sockaddr_in *)&address)->sin_port);
+}
+
+/* ---- unix sockets --------------------------------------------------------------------------- */
+
+static int fail_path(struct sl_err *err, int number, const char *path)
+{
+    return sl_fail_errno(err, SL_E_NET, number, "cannot listen on the socket '%s'", path);
+}
+
+/* Does somebody answer there? */
+static bool is_served(const struct sockaddr_un *address)
+{
+    sl_autoclose int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    return fd >= 0 && connect(fd, (const struct sockaddr *)address, sizeof(*address)) == 0;
+}
+
+static int clear_place(const struct sockaddr_un *address, struct sl_err *err)
+{
+    const char *path = address->sun_path;
+    struct stat status;
+    if (lstat(path, &status) < 0)
+        return 0;
+    if (!S_ISSOCK(status.st_mode))
+        return sl_fail(err, SL_E_NET, "cannot listen on '%s': something else is there", path);
+    if (is_served(address))
+        return sl_fail(err, SL_E_NET, "cannot listen on '%s': another process serves it", path);
+    return unlink(path) < 0 ? fail_path(err, errno, path) : 0;
+}
+
+static int make_parent(const char *path, struct sl_err *err)
+{
+    const char *slash = strrchr(path, '/');
+    sl_autofree char *parent =
+        slash && slash > path ? sl_strndup(path, (size_t)(slash - path), err) : NULL;
+    if (!slash || slash == path)
+        return 0;
+    return parent ? sl_publish_make_path(parent, err) : -1;
+}
+
+static int listen_unix(const struct sl_web_socket *at, struct sl_err *err)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    if (strlen(at->path) >= sizeof(address.sun_path))
+        return sl_fail(err, SL_E_USAGE, "the path of the socket '%.200s' is too long", at->path);
+    memcpy(address.sun_path, at->path, strlen(at->path) + 1);
+    if (make_parent(at->path, err) < 0 || clear_place(&address, err) < 0)
+        return -1;
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0)
+        return fail_path(err, errno, at->path);
+    if (bind(fd, (struct sockaddr *)&address, sizeof(address)) < 0 ||
+        (at->group != UINT32_MAX && chown(at->path, UINT32_MAX, at->group) < 0) ||
+        chmod(at->path, at->mode) < 0 || listen(fd, LISTEN_BACKLOG) < 0) {
+        fail_path(err, errno, at->path);
+        close(fd);
+        return -1;
+    }
+    return fd;
+}
+
+void web_listen_end(const char *path)
+{
+    if (path)
+        unlink(path);
+}
+
+int web_listen(const struct sl_web_config *config, unsigned *port, struct sl_err *err)
+{
+    *port = 0;
+    int fd = config->listen_fd > 0 ? config->listen_fd
+             : config->control     ? listen_unix(config->control, err)
+                                   : open_listener(config->listen, err);
+    if (fd >= 0 && !config->control)
+        *port = port_of(fd);
+    return fd;
+}

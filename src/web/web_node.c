@@ -1,0 +1,58 @@
+/* What the node has, for /v1/models and /readyz: the registry writes it, under its own lock and
+ * into a buffer with a limit. */
+#include "node.h"
+#include "web_parts.h"
+
+enum { REASONS_MAX = 32 };
+
+enum MHD_Result web_node_models(const struct request *request)
+{
+    struct sl_json json;
+    sl_json_init(&json, WEB_ANSWER_BYTES_MAX);
+    sl_json_object(&json);
+    sl_registry_json(request->web->node->registry, &json);
+    sl_json_end(&json);
+    return web_send_json(request, 200, &json);
+}
+
+enum MHD_Result web_node_model(const struct request *request, int status, const char *name)
+{
+    struct sl_json json;
+    sl_json_init(&json, WEB_ANSWER_BYTES_MAX);
+    if (sl_registry_model_json(request->web->node->registry, name, &json))
+        return web_send_json(request, status, &json);
+    sl_json_release(&json);
+    return web_send_error(request, 404, SL_E_NOT_FOUND, 0, "no model is called '%.100s' here",
+                          name);
+}
+
+static void add_reason(void *arg, const char *text)
+{
+    sl_json_string(arg, text);
+}
+
+bool web_node_readiness(struct sl_web *web, struct sl_json *json)
+{
+    uint64_t published, expected;
+    bool draining;
+    sl_json_object(json);
+    sl_json_key(json, "reasons");
+    sl_json_array(json);
+    bool ready = sl_registry_is_ready(web->node->registry, REASONS_MAX, add_reason, json,
+                                      &published, &expected);
+    {
+        SL_LOCKED(&web->lock);
+        draining = web->locked.draining;
+    }
+    if (draining)
+        add_reason(json, "this process is about to end");
+    ready = ready && !draining;
+    sl_json_end(json);
+    sl_json_key_bool(json, "ready", ready);
+    sl_json_key_uint(json, "expected", expected);
+    sl_json_key_uint(json, "published", published);
+    sl_json_end(json);
+    SL_LOCKED(&web->lock);
+    web->locked.was_ready = web->locked.was_ready || ready;
+    return ready;
+}
