@@ -292,6 +292,7 @@ static struct sl_server *start_instance(const char *mode)
     sl_server_handle(server, instance, (void *)mode);
     setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", sl_server_url(server, "/"), 1);
     setenv("AWS_EC2_METADATA_DISABLED", "false", 1);
+    setenv("AWS_METADATA_SERVICE_TIMEOUT", "20", 1); /* the second that is usual is short here */
     setenv("http_proxy", "http://127.0.0.1:9", 1);
     return server;
 }
