@@ -11,7 +11,7 @@
 #include "plan_parts.h"
 
 enum {
-    OBJECTS_MAX = 50000,           /* of one load; a source costs about 1 KiB */
+    OBJECTS_MAX = 100000,          /* of one load; each costs about 2 KiB */
     PROBE_BYTES_MIN = 1024 * 1024, /* smaller objects of other names are data, see needs_probe() */
 };
 

@@ -1,0 +1,122 @@
+"""Listings of 100,000 objects: they stream, so what is not wanted costs no memory, and what is wanted little."""
+import http.server
+import os
+import subprocess
+import threading
+import urllib.parse
+
+from harness import check
+
+KEYS, PAGE, FOLDERS = 100_000, 1000, 100
+# Peak resident memory beyond that of the same work on a hundredth of the keys.
+STREAMED_KIB, KEPT_KIB = 4 << 10, 4 * KEYS
+
+
+def name_of(number):
+    return f"model/part-{number % FOLDERS:02}/tensor-of-a-large-model-{number:06}.bin"
+
+
+def key_of(place, count):
+    """As S3 lists them: in the order of their bytes."""
+    each = count // FOLDERS
+    return name_of(place % each * FOLDERS + place // each)
+
+
+class Listing(http.server.BaseHTTPRequestHandler):
+    """ListObjectsV2 of a bucket whose name is the count of its keys, and their (equal) bytes."""
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self):
+        url = urllib.parse.urlsplit(self.path)
+        query = dict(urllib.parse.parse_qsl(url.query))
+        bucket, _, key = url.path.lstrip("/").partition("/")
+        if key:
+            return self.answer(b"0123456789abcdef", 206 if "Range" in self.headers else 200,
+                               [("ETag", '"one"'), ("Content-Range", "bytes 0-15/16")])
+        begin = int(query.get("continuation-token", "0"))
+        end, count = min(begin + PAGE, int(bucket)), int(bucket)
+        rows = "".join(f"<Contents><Key>{key_of(i, count)}</Key><LastModified>2026-11-21T00:00:00.000Z</LastModified>"
+                       f"<ETag>&quot;one&quot;</ETag><Size>16</Size><StorageClass>STANDARD</StorageClass></Contents>" for i in range(begin, end))
+        more = f"<IsTruncated>true</IsTruncated><NextContinuationToken>{end}</NextContinuationToken>" if end < count else "<IsTruncated>false</IsTruncated>"
+        text = f'<?xml version="1.0" encoding="UTF-8"?><ListBucketResult><Name>{bucket}</Name>{more}{rows}</ListBucketResult>'
+        self.answer(text.encode(), 200, [("Content-Type", "application/xml")])
+
+    def answer(self, body, status, headers):
+        self.send_response(status)
+        for name, value in headers:
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_):
+        pass
+
+
+def start_listing():
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Listing)
+    server.daemon_threads = True
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    return server, {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b", "AWS_REGION": "us-east-1",
+                    "AWS_ENDPOINT_URL": f"http://127.0.0.1:{server.server_address[1]}"}
+
+
+def high_water_kib(pid):
+    """VmHWM, which begins anew with the program; that of getrusage() would be ours."""
+    try:
+        with open(f"/proc/{pid}/status") as file:
+            return max([int(line.split()[1]) for line in file if line.startswith("VmHWM")], default=0)
+    except OSError:
+        return 0
+
+
+def peak_kib(h, *arguments, env=None):
+    """(largest resident memory, output) of a sluice that ends well. It cannot end before its output is taken, and at that time has
+    read and planned everything."""
+    process = subprocess.Popen([h.program, *arguments], env=h.environment(env), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+    out, peak = [], 0
+    while piece := os.read(process.stdout.fileno(), 4096):
+        peak = max(peak, high_water_kib(process.pid))
+        out.append(piece)
+    text = b"".join(out).decode()
+    process.stdout.close()
+    assert process.wait() == 0, f"exit code {process.returncode}: {text[-300:]}"
+    return peak, text
+
+
+def compare(h, few, many, env):
+    """Memory of picking some of the keys, and of planning all of them, beside that of a hundredth."""
+    notes = []
+    for what, flags, bound in (("some", ["--set", "source.include=*/tensor-of-a-large-model-0000?7.bin"], STREAMED_KIB), ("all", [], KEPT_KIB)):
+        small, _ = peak_kib(h, "plan", few, "--json", *flags, env=env)
+        large, out = peak_kib(h, "plan", many, "--json", *flags, env=env)
+        wanted = KEYS if what == "all" else 10
+        found = out.count('"etag"')
+        assert found == wanted, f"{found} objects, not {wanted}"
+        assert large - small <= bound, f"{what}: {large} KiB for {KEYS} keys, {small} for {KEYS // 100}"
+        notes.append(f"{what}: {small >> 10} to {large >> 10} MiB")
+    return "; ".join(notes)
+
+
+@check()
+def a_listing_of_many_keys_streams(h):
+    """100,000 keys on S3: those that are left out cost no memory, those that are taken at most 4 KiB each."""
+    server, env = start_listing()
+    try:
+        return compare(h, f"s3://{KEYS // 100}/model/", f"s3://{KEYS}/model/", env)
+    finally:
+        server.shutdown()
+
+
+@check()
+def a_directory_of_many_files_streams(h):
+    """100,000 files below a directory: the same."""
+    roots = {}
+    for count in (KEYS // 100, KEYS):
+        roots[count] = h.directory(f"many-{count}")
+        for folder in range(FOLDERS):
+            os.makedirs(os.path.join(roots[count], "model", f"part-{folder:02}"), exist_ok=True)
+        for number in range(count):
+            with open(os.path.join(roots[count], name_of(number)), "wb", buffering=0) as file:
+                file.write(b"0123456789abcdef")
+    return compare(h, roots[KEYS // 100] + "/", roots[KEYS] + "/", None)
