@@ -133,15 +133,13 @@ void sl_host_leave(struct sl_seat *seat)
     *seat = (struct sl_seat){.address = -1};
 }
 
-/* Someone who came before could take a place now. */
-static bool has_precedence(const struct sl_seat *seat, uint64_t now_ns)
+/* Those who came before and wait for a place, too. */
+static unsigned count_before(const struct sl_seat *seat, uint64_t now_ns)
 {
-    const struct sl_host *host = seat->host;
-    for (const struct sl_seat *other = host->seats; other != seat; other = other->next)
-        if (!other->held && (!other->limit || host->held < other->limit) &&
-            now_ns - other->asked_ns < PASSED_OVER_NS)
-            return true;
-    return false;
+    unsigned count = 0;
+    for (const struct sl_seat *other = seat->host->seats; other != seat; other = other->next)
+        count += !other->held && now_ns - other->asked_ns < PASSED_OVER_NS;
+    return count;
 }
 
 bool sl_host_seated(struct sl_seat *seat)
@@ -153,7 +151,8 @@ bool sl_host_seated(struct sl_seat *seat)
         uint64_t now_ns = seat->asked_ns = sl_now_ns();
         if (seat->held)
             return true;
-        if (!seat->limit || (host->held < seat->limit && !has_precedence(seat, now_ns))) {
+        if (!seat->limit || host->held + host->waiting <= seat->limit ||
+            host->held + count_before(seat, now_ns) < seat->limit) {
             seat->held = true;
             host->waiting--;
             host->held++;
