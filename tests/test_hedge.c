@@ -96,7 +96,7 @@ static const struct sl_step slow_steps[] = {
 
 START_TEST(a_slow_request_is_sent_again)
 {
-    int64_t before = (int64_t)sl_metric_get(SL_M_SOURCE_HEDGES);
+    int64_t before = (int64_t)sl_metric_get(SL_M_SOURCE_HEDGES), requests = 0;
     struct scene scenes[SL_COUNT(slow_steps)] = {0};
     pthread_t threads[SL_COUNT(slow_steps)];
     for (size_t i = 0; i < SL_COUNT(slow_steps); i++) {
@@ -113,12 +113,12 @@ START_TEST(a_slow_request_is_sent_again)
         must_be_right(&scenes[i]);
         ck_assert_msg(scenes[i].seconds < 25, "step %zu took %.1f s", i, scenes[i].seconds);
         ck_assert_uint_ge(sl_server_request_count(scenes[i].server), RANGES + 2);
-        ck_assert_uint_le(sl_server_request_count(scenes[i].server), RANGES + 5);
+        requests += sl_server_request_count(scenes[i].server);
         close_scene(&scenes[i]);
     }
     int64_t hedges = (int64_t)sl_metric_get(SL_M_SOURCE_HEDGES) - before;
     ck_assert_int_ge(hedges, SL_COUNT(slow_steps));
-    ck_assert_int_le(hedges, 2 * (SL_COUNT(slow_steps) + 1));
+    ck_assert_int_eq(requests, (RANGES + 1) * (int64_t)SL_COUNT(slow_steps) + hedges);
 }
 END_TEST
 
@@ -188,13 +188,16 @@ END_TEST
 
 START_TEST(a_lone_connection_helps_itself)
 {
+    uint64_t hedges = sl_metric_get(SL_M_SOURCE_HEDGES);
     struct scene scene = {.connections = 1, .threads = 1};
     open_scene(&scene);
     SL_SCRIPT(scene.server, {.first = RANGES + 1, .fault = SL_FAULT_STALL, .after = 1000});
     load_scene(&scene);
     must_be_right(&scene);
-    ck_assert(scene.seconds > 2.5 && scene.seconds < 25);
-    ck_assert_uint_eq(sl_server_request_count(scene.server), RANGES + 2);
+    ck_assert(scene.seconds < 25);
+    hedges = sl_metric_get(SL_M_SOURCE_HEDGES) - hedges;
+    ck_assert_uint_ge(hedges, 1);
+    ck_assert_uint_eq(sl_server_request_count(scene.server), RANGES + 1 + hedges);
     close_scene(&scene);
 }
 END_TEST

@@ -443,6 +443,8 @@ static void note_end(struct load *load)
     result->verified = view.bytes_verified;
     result->retries = view.retries;
     result->refetched_ranges = view.refetched;
+    result->hedged = view.hedged;
+    result->wasted = view.wasted;
     if (view.connections)
         result->connections = view.connections;
 }

@@ -13,6 +13,7 @@ struct sl_load_result {
     uint64_t tensors, objects, files;
     uint64_t decrypted, cast, sliced; /* of the tensors */
     uint64_t checks, sidecars, index_requests, retries, refetched_ranges;
+    uint64_t hedged, wasted; /* slow requests sent again; bytes that came and were thrown away */
     unsigned connections;
     double seconds, plan_seconds, key_seconds, read_seconds, publish_seconds;
     char path[512], uri[512]; /* without secrets */

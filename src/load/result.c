@@ -28,6 +28,8 @@ void sl_load_result_json(struct sl_json *json, const struct sl_load_result *resu
     sl_json_key_uint(json, "index_requests", result->index_requests);
     sl_json_key_uint(json, "retries", result->retries);
     sl_json_key_uint(json, "refetched_ranges", result->refetched_ranges);
+    sl_json_key_uint(json, "hedged", result->hedged);
+    sl_json_key_uint(json, "wasted_bytes", result->wasted);
     sl_json_key_uint(json, "connections", result->connections);
     sl_json_key_double(json, "seconds", result->seconds);
     sl_json_key_double(json, "plan_seconds", result->plan_seconds);

@@ -29,7 +29,7 @@ struct sl_progress {
     _Atomic int state;
     _Atomic uint64_t bytes_total, bytes_resumed, bytes_fetched, bytes_verified;
     _Atomic int64_t bytes_done;
-    _Atomic uint64_t tensors_total, objects_total, retries, refetched;
+    _Atomic uint64_t tensors_total, objects_total, retries, refetched, hedged, wasted;
     _Atomic uint64_t first_byte_ns; /* when the first byte landed; 0 before */
     _Atomic unsigned connections;
     struct slot slots[SLOT_COUNT];
@@ -201,6 +201,18 @@ void sl_progress_add_refetched(struct sl_progress *progress)
         add(&progress->refetched, 1);
 }
 
+void sl_progress_add_hedge(struct sl_progress *progress)
+{
+    if (progress)
+        add(&progress->hedged, 1);
+}
+
+void sl_progress_add_wasted(struct sl_progress *progress, uint64_t bytes)
+{
+    if (progress)
+        add(&progress->wasted, bytes);
+}
+
 void sl_progress_add_retry(struct sl_progress *progress)
 {
     if (progress)
@@ -281,6 +293,8 @@ static void view_counters(struct sl_progress *progress, struct sl_progress_view 
     view->objects_total = atomic_load(&progress->objects_total);
     view->retries = atomic_load(&progress->retries);
     view->refetched = atomic_load(&progress->refetched);
+    view->hedged = atomic_load(&progress->hedged);
+    view->wasted = atomic_load(&progress->wasted);
     view->connections = atomic_load(&progress->connections);
     view->state = (enum sl_load_state)atomic_load(&progress->state);
 }
@@ -365,6 +379,8 @@ void sl_progress_json(struct sl_json *json, const struct sl_progress_view *view)
     sl_json_key_uint(json, "objects_total", view->objects_total);
     sl_json_key_uint(json, "retries", view->retries);
     sl_json_key_uint(json, "refetched_ranges", view->refetched);
+    sl_json_key_uint(json, "hedged", view->hedged);
+    sl_json_key_uint(json, "wasted_bytes", view->wasted);
     sl_json_key_uint(json, "connections", view->connections);
     sl_json_key_double(json, "seconds", view->seconds);
     sl_json_key_double(json, "bytes_per_second", view->bytes_per_second);

@@ -46,6 +46,9 @@ void sl_progress_add_verified(struct sl_progress *progress, uint64_t bytes);
 void sl_progress_add_retry(struct sl_progress *progress);
 /** A range came wrong and is fetched again. */
 void sl_progress_add_refetched(struct sl_progress *progress);
+/** A slow request was sent again; bytes came and were thrown away. */
+void sl_progress_add_hedge(struct sl_progress *progress);
+void sl_progress_add_wasted(struct sl_progress *progress, uint64_t bytes);
 void sl_progress_set_connections(struct sl_progress *progress, unsigned count);
 /** Ends it: PUBLISHED (err NULL) or FAILED with a copy of err. */
 void sl_progress_finish(struct sl_progress *progress, const struct sl_err *err);
@@ -56,7 +59,7 @@ struct sl_progress_view {
     char name[64], uri[512], path[512];
     enum sl_load_state state;
     uint64_t bytes_total, bytes_done, bytes_resumed, bytes_fetched, bytes_verified;
-    uint64_t tensors_total, objects_total, retries, refetched;
+    uint64_t tensors_total, objects_total, retries, refetched, hedged, wasted;
     unsigned connections;
     double seconds;          /* since it began, until it ended */
     double bytes_per_second; /* over the last few seconds */

@@ -3,20 +3,25 @@
  * several keeps their concurrency for half the CPU, because fewer writers meet at the page cache's
  * locks. A round steps every lane that may move; poll() blocks only when none can.
  *
- * At the end of a load, lanes that find no range stay, idle, until the last has ended: every thread
- * looks at its own lanes now and then and gives parts of large ranges, and what slow requests have
- * left, to those that are idle, here or in other threads.
+ * Every thread looks at its own lanes now and then. One whose request seems to stall blocks its
+ * place: another lane stands in for it until that is settled (slow.c), so that a request in a
+ * hundred that stalls costs the load next to nothing. At the end of a load, lanes that find no
+ * range stay, idle, until the last has ended, and are given parts of large ranges, here or in other
+ * threads.
  */
 #include <errno.h>
+#include <limits.h>
 
 #include "metrics.h"
 #include "reader_parts.h"
 
 enum {
     FIXED_FDS = 3 /* cancel, stop, done */,
-    LONGEST_MS = 250, /* so soon a thread learns that the plan is used up */
-    LOOK_AGAIN_MS = 20,
+    LOOK_PART = 4, /* so often within the patience for a first byte */
+    STAND_IN_PART = 4,
 };
+#define LOOK_NS_MIN   (6 * SL_NS_PER_MS)
+#define LOOK_AGAIN_NS (20 * SL_NS_PER_MS)
 
 struct berth {
     struct sl_reader_lane *lane;
@@ -31,11 +36,12 @@ struct crew {
     struct sl_reader *reader;
     unsigned thread;
     struct berth *berths;
-    unsigned count, capacity;
+    unsigned count, capacity; /* of berths */
+    unsigned most, stand_ins; /* lanes; and beyond these, while as many are in doubt */
     struct pollfd *fds;
-    bool used_up;       /* lanes are looked at: no range of the plan is left */
-    unsigned doubtful;  /* lanes, when they were looked at last */
-    uint64_t looked_ns; /* when */
+    bool used_up;                /* no range of the plan is left: lanes help each other */
+    unsigned doubtful;           /* lanes, when they were looked at last */
+    uint64_t looked_ns, look_ns; /* when; when again */
 };
 
 static void tell_connections(struct sl_reader *reader, int change)
@@ -49,13 +55,18 @@ static void tell_connections(struct sl_reader *reader, int change)
     sl_progress_set_connections(reader->config->progress, lanes);
 }
 
-/* This thread's part of the connections wanted. */
+/* This thread's part of the connections wanted, and a few that stand in for those in doubt, unless
+ * most are or the server said that it has too many. */
 static unsigned share(const struct crew *crew)
 {
     struct sl_reader *reader = crew->reader;
     SL_LOCKED(&reader->lock);
     unsigned wanted = reader->locked.wanted, threads = reader->threads;
-    return SL_MIN(wanted / threads + (crew->thread < wanted % threads), crew->capacity);
+    unsigned mine = SL_MIN(wanted / threads + (crew->thread < wanted % threads), crew->most);
+    bool most_do_well = reader->locked.doubtful * 2 <= reader->locked.lanes;
+    if (!crew->doubtful || !most_do_well || reader->locked.growth.ceiling)
+        return mine;
+    return mine + SL_MIN(crew->doubtful, crew->stand_ins);
 }
 
 static void set_idle(struct crew *crew, struct berth *berth, bool idle)
@@ -154,7 +165,7 @@ static int timeout_ms(uint64_t deadline_ns)
     if (deadline_ns <= now)
         return 0;
     uint64_t ms = (deadline_ns - now + SL_NS_PER_MS - 1) / SL_NS_PER_MS;
-    return (int)SL_MIN(ms, (uint64_t)LONGEST_MS);
+    return (int)SL_MIN(ms, (uint64_t)INT_MAX);
 }
 
 static unsigned gather_fds(struct crew *crew, uint64_t *deadline_ns)
@@ -164,7 +175,7 @@ static unsigned gather_fds(struct crew *crew, uint64_t *deadline_ns)
         struct berth *berth = &crew->berths[i];
         if (!berth->waits)
             continue;
-        berth->deadline_ns = berth->idle ? sl_now_ns() + LOOK_AGAIN_MS * SL_NS_PER_MS : UINT64_MAX;
+        berth->deadline_ns = berth->idle ? sl_now_ns() + LOOK_AGAIN_NS : UINT64_MAX;
         berth->first_fd = (int)used;
         berth->fd_count = 0;
         if (!berth->idle)
@@ -193,9 +204,8 @@ static void wake(struct crew *crew)
 
 static int wait_for_lanes(struct crew *crew, bool moving, struct sl_err *err)
 {
-    /* Without a lane, or with lanes that others may help, look again soon. */
-    bool soon = !crew->count || crew->used_up;
-    uint64_t deadline_ns = soon ? sl_now_ns() + LOOK_AGAIN_MS * SL_NS_PER_MS : UINT64_MAX;
+    /* Whatever comes or does not, lanes are looked at again soon. */
+    uint64_t deadline_ns = moving ? 0 : sl_now_ns() + crew->look_ns;
     unsigned used = gather_fds(crew, &deadline_ns);
     int ready = poll(crew->fds, used, moving ? 0 : timeout_ms(deadline_ns));
     if (ready < 0 && errno != EINTR)
@@ -246,41 +256,49 @@ static void wake_idle(struct crew *crew)
 }
 
 /* All doubts are told before any is acted upon: where most are slow, none is sent again. */
-static void send_again(struct crew *crew)
+static int send_again(struct crew *crew, struct sl_err *err)
 {
     unsigned doubtful = 0;
+    struct sl_patience patience = sl_reader_patience(crew->reader);
+    crew->look_ns = SL_MIN(SL_MAX(patience.first_ns / LOOK_PART, LOOK_NS_MIN), LOOK_AGAIN_NS);
     for (unsigned i = 0; i < crew->count; i++) {
         struct berth *berth = &crew->berths[i];
-        berth->pace = sl_reader_lane_pace(berth->lane, berth->quiet);
+        berth->pace = sl_reader_lane_pace(berth->lane, berth->quiet, &patience);
         doubtful += berth->pace != SL_PACE_FINE;
     }
-    sl_reader_count_doubtful(crew->reader, (int)doubtful - (int)crew->doubtful);
+    if (doubtful != crew->doubtful)
+        sl_reader_count_doubtful(crew->reader, (int)doubtful - (int)crew->doubtful);
     crew->doubtful = doubtful;
     for (unsigned i = 0; i < crew->count; i++) {
         struct berth *berth = &crew->berths[i];
-        if (berth->pace >= SL_PACE_SLOW && sl_reader_lane_hedge(berth->lane, berth->pace)) {
-            berth->waits = false;
-            wake_idle(crew);
-        }
+        if (berth->pace < SL_PACE_SLOW)
+            continue;
+        int sent = sl_reader_lane_hedge(berth->lane, berth->pace, err);
+        if (sent < 0)
+            return -1;
+        berth->waits = berth->waits && !sent;
     }
+    return 0;
 }
 
-/* When the plan is used up: let those who are idle help. */
-static void help_out(struct crew *crew)
+/* Now and then: what is slow is sent again; when the plan is used up, those who are idle help. */
+static int look_after(struct crew *crew, struct sl_err *err)
 {
     uint64_t now = sl_now_ns();
-    if (now - crew->looked_ns < LOOK_AGAIN_MS * SL_NS_PER_MS)
-        return;
+    if (now - crew->looked_ns < crew->look_ns)
+        return 0;
     crew->looked_ns = now;
+    if (send_again(crew, err) < 0)
+        return -1;
     if (!crew->used_up && !(crew->used_up = sl_reader_used_up(crew->reader)))
-        return;
-    send_again(crew);
+        return 0;
     while (sl_reader_hungry(crew->reader)) {
         struct sl_reader_lane *lane = busiest(crew);
         if (!lane || !sl_reader_lane_split(lane))
             break;
         wake_idle(crew);
     }
+    return 0;
 }
 
 static int run_crew(struct crew *crew, struct sl_err *err)
@@ -295,15 +313,23 @@ static int run_crew(struct crew *crew, struct sl_err *err)
             return -1;
         insist = round.full && !round.moving;
         steer(crew);
-        help_out(crew);
+        if (look_after(crew, err) < 0)
+            return -1;
     }
 }
 
 void sl_crew_run(struct sl_reader *reader, unsigned thread)
 {
     struct sl_err err = SL_ERR_INIT;
-    unsigned capacity = reader->connections_max / reader->threads + 1;
-    struct crew crew = {.reader = reader, .thread = thread, .capacity = capacity};
+    unsigned most = reader->connections_max / reader->threads + 1;
+    unsigned stand_ins = SL_MIN(most / STAND_IN_PART + 1, reader->stand_ins_max / reader->threads);
+    unsigned capacity = most + stand_ins;
+    struct crew crew = {.reader = reader,
+                        .thread = thread,
+                        .capacity = capacity,
+                        .most = most,
+                        .stand_ins = stand_ins,
+                        .look_ns = LOOK_NS_MIN};
     crew.berths = sl_alloc_array(capacity, sizeof(*crew.berths), &err);
     if (crew.berths)
         crew.fds = sl_alloc_array(FIXED_FDS + (size_t)capacity * SL_FETCH_POLL_MAX,

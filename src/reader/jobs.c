@@ -4,10 +4,22 @@
  * gives, when it sees that others are idle. So a byte is in one range at any moment, and the load
  * has ended when no range waits and none is being read.
  *
- * Sending a slow request again: only when the plan is used up (before, a slow lane holds nobody up)
- * and only while most lanes do well, since then it is the request that is slow and not the link.
+ * Sending a slow request again (slow.c): only where it is the request that is slow and not the
+ * link. A link, a server or this process that stops stops everyone at about the same time; so what
+ * counts is that others landed bytes after the request fell into doubt, or have nothing left to do.
+ * It works without clocks that agree, on machines however busy. How often is bounded by a bucket
+ * that ranges fill: a server whose answers are slow for good is not burdened with more requests.
  */
 #include "reader_parts.h"
+
+enum { HEDGE_RANGES = 16, HEDGE_CREDIT_MAX = 32 * HEDGE_RANGES };
+_Static_assert((int)SL_HEDGE_CREDIT >= HEDGE_RANGES, "a load begins with some");
+enum {
+    WASTE_PART = 50, /* of what the load fetches may come in vain */
+    WASTE_TIMES = 3, /* the buffers of both ends are about as full, and the way between them */
+    WASTE_LEAST = 64 * 1024,
+    WASTE_FREE = 256 * 1024 * WASTE_PART, /* small loads, too, may help themselves */
+};
 
 static bool has_work(const struct sl_reader *reader)
 {
@@ -24,15 +36,25 @@ bool sl_reader_take(struct sl_reader *reader, struct sl_job *job)
     else
         *job = (struct sl_job){.range = reader->work.ranges[reader->locked.next_range++]};
     reader->locked.busy++;
+    if (reader->locked.hedge_credit < HEDGE_CREDIT_MAX)
+        reader->locked.hedge_credit++;
     return true;
 }
 
-void sl_reader_ended(struct sl_reader *reader, uint64_t bytes, uint64_t ns)
+void sl_reader_began(struct sl_reader *reader, uint64_t first_ns)
+{
+    SL_LOCKED(&reader->lock);
+    sl_waits_add(&reader->locked.pace.first, first_ns);
+}
+
+void sl_reader_ended(struct sl_reader *reader, uint64_t bytes, uint64_t ns, uint64_t gap_ns)
 {
     bool last;
     {
         SL_LOCKED(&reader->lock);
         sl_pace_add(&reader->locked.pace, bytes, ns);
+        if (gap_ns)
+            sl_waits_add(&reader->locked.pace.gaps, gap_ns);
         last = --reader->locked.busy == 0 && !has_work(reader);
     }
     if (last)
@@ -60,19 +82,53 @@ bool sl_reader_give(struct sl_reader *reader, const struct sl_job *job)
     return true;
 }
 
-bool sl_reader_give_back(struct sl_reader *reader, const struct sl_job *job, bool stuck)
+/* With the lock. */
+static bool is_it_the_request(const struct sl_reader *reader, const struct sl_slow *slow)
+{
+    unsigned lanes = reader->locked.lanes, doubtful = reader->locked.doubtful;
+    if (lanes == 1)
+        return slow->stuck;
+    if (doubtful * 2 > lanes)
+        return false;
+    bool others = lanes > reader->locked.idle + doubtful;
+    return !others || sl_counter_get(&reader->landed) > slow->landed_then;
+}
+
+/* With the lock. */
+static bool take_waste(struct sl_reader *reader, uint64_t unread)
+{
+    uint64_t bytes = WASTE_TIMES * unread + WASTE_LEAST;
+    if ((reader->locked.waste + bytes) * WASTE_PART > reader->plan->fetch_bytes + WASTE_FREE)
+        return false;
+    reader->locked.waste += bytes;
+    return true;
+}
+
+bool sl_reader_may_waste(struct sl_reader *reader, uint64_t unread)
 {
     SL_LOCKED(&reader->lock);
-    bool alone = reader->locked.lanes == 1;
-    bool most_do_well = reader->locked.doubtful * 2 <= reader->locked.lanes;
-    if (alone ? !stuck : !most_do_well)
+    return take_waste(reader, unread);
+}
+
+bool sl_reader_may_hedge(struct sl_reader *reader, const struct sl_slow *slow)
+{
+    SL_LOCKED(&reader->lock);
+    if (reader->locked.hedge_credit < HEDGE_RANGES || !is_it_the_request(reader, slow) ||
+        (slow->unread && !take_waste(reader, slow->unread)))
         return false;
-    if (reader->locked.next_range < reader->work.range_count ||
-        reader->locked.given_count == reader->given_max)
-        return false;
-    reader->locked.given[reader->locked.given_count++] = *job;
-    reader->locked.busy--;
+    reader->locked.hedge_credit -= HEDGE_RANGES;
+    struct sl_pace *pace = &reader->locked.pace;
+    sl_waits_add(slow->begun ? &pace->gaps : &pace->first, slow->quiet_ns);
     return true;
+}
+
+struct sl_patience sl_reader_patience(struct sl_reader *reader)
+{
+    const struct sl_plan *plan = reader->plan;
+    uint64_t first_ns =
+        plan->source_count ? sl_store_first_byte_ns(sl_source_store(plan->sources[0].source)) : 0;
+    SL_LOCKED(&reader->lock);
+    return sl_pace_patience(&reader->locked.pace, first_ns);
 }
 
 bool sl_reader_hungry(struct sl_reader *reader)

@@ -1,14 +1,18 @@
 /*
  * One connection. Its range is read in windows (window.c), each filled completely, then landed.
  *
- * A lane gives away from the end of its range (split.c), which so comes nearer, or all of it but
- * what has landed (slow.c): an open window is thrown away then, which is all that is ever read
- * twice. What changes on its way (forming.c) is parted only where its mapping allows.
+ * A lane gives away from the end of its range (split.c), which so comes nearer, and asks for the
+ * rest of it again where its request is slow (slow.c), from the first byte that has not come. What
+ * comes twice is only what an answer brought beyond the new end, or on a connection given up, and
+ * that is counted. What changes on its way (forming.c) is parted only where its mapping allows.
  *
  * Of a comb a window holds only teeth, one behind another, and each is a request of its own on the
  * same connection.
  */
+#include <sys/ioctl.h>
+
 #include "lane_parts.h"
+#include "metrics.h"
 
 enum { REQUEST_BYTES = 64 * 1024 /* that a request costs as much as */ };
 
@@ -66,6 +70,39 @@ void sl_lane_start_clock(struct sl_reader_lane *lane, uint64_t now_ns)
     lane->lags = 0;
 }
 
+void sl_lane_asks(struct sl_reader_lane *lane, uint64_t now_ns)
+{
+    lane->asked_ns = now_ns;
+    lane->begun = lane->doubted = false;
+}
+
+uint64_t sl_lane_awaits(const struct sl_reader_lane *lane)
+{
+    if (sl_lane_comb(lane))
+        return lane->fetch_end - lane->tooth_left;
+    return lane->at == lane->window_end ? lane->at : lane->at + lane->filled;
+}
+
+uint64_t sl_lane_unread(const struct sl_reader_lane *lane)
+{
+    struct pollfd fds[SL_FETCH_POLL_MAX];
+    uint64_t deadline_ns, bytes = 0;
+    int count = sl_fetch_poll(lane->fetch, fds, &deadline_ns), unread;
+    for (int i = 0; i < count; i++)
+        if (ioctl(fds[i].fd, FIONREAD, &unread) == 0 && unread > 0)
+            bytes += (uint64_t)unread;
+    return bytes;
+}
+
+void sl_lane_waste(struct sl_reader_lane *lane)
+{
+    uint64_t wasted = sl_lane_unread(lane);
+    if (!wasted)
+        return;
+    sl_metric_add(SL_M_SOURCE_WASTED_BYTES, (int64_t)wasted);
+    sl_progress_add_wasted(lane->reader->config->progress, wasted);
+}
+
 /* Fetch what is left of the tooth at this place, or the next one. */
 static int start_tooth(struct sl_reader_lane *lane, uint64_t place, struct sl_err *err)
 {
@@ -74,6 +111,7 @@ static int start_tooth(struct sl_reader_lane *lane, uint64_t place, struct sl_er
     uint64_t begin = comb->begin + sl_runs_at(&comb->fetched, taken, &left);
     lane->fetch_end = begin + left;
     lane->tooth_left = (size_t)left;
+    sl_lane_asks(lane, sl_now_ns());
     return sl_fetch_start(lane->fetch, lane->reader->plan->sources[lane->range.source].source,
                           begin, begin + left, err);
 }
@@ -87,17 +125,21 @@ int sl_reader_lane_start(struct sl_reader_lane *lane, const struct sl_job *job, 
         sl_fetch_free(sl_steal(&lane->fetch));
         lane->store = sl_source_store(source);
     }
-    if (!lane->fetch && !(lane->fetch = sl_fetch_new(lane->store, err)))
+    if (!lane->fetch) {
+        lane->fresh = true;
+        lane->fetch = sl_fetch_new(lane->store, err);
+    }
+    if (!lane->fetch)
         return -1;
     lane->busy = true;
     lane->range = *range;
     lane->fetch_end = range->end;
-    lane->hedges = job->hedges;
-    lane->wrongs = 0;
+    lane->hedges = lane->wrongs = 0;
     lane->started_ns = sl_now_ns();
-    lane->got = 0;
+    lane->got = lane->longest_gap_ns = 0;
     lane->backs_off = false;
     sl_lane_start_clock(lane, lane->started_ns);
+    sl_lane_asks(lane, lane->started_ns);
     lane->first_extent = lane->extent = reader->work.extents + range->extent_first;
     lane->extents_end = lane->extent + range->extent_count;
     lane->at = lane->window_end = range->begin;
@@ -127,12 +169,15 @@ uint64_t sl_lane_unfinished(const struct sl_reader_lane *lane)
 
 /* ---- moves ---------------------------------------------------------------------------------- */
 
-static enum sl_lane_state leave_range(struct sl_reader_lane *lane)
+/* The journal learns what landed before something else is asked for: a kill costs no more than the
+ * ranges that are being read. */
+static enum sl_lane_state leave_range(struct sl_reader_lane *lane, struct sl_err *err)
 {
     lane->busy = false;
+    int failed = sl_landing_flush(&lane->landing, err);
     sl_reader_ended(lane->reader, sl_lane_weight(lane, lane->range.begin, lane->range.end),
-                    sl_now_ns() - lane->started_ns);
-    return SL_LANE_IDLE;
+                    sl_now_ns() - lane->started_ns, lane->longest_gap_ns);
+    return failed ? SL_LANE_FAILED : SL_LANE_IDLE;
 }
 
 /* All bytes are there; the answer may have an end of its own. */
@@ -141,14 +186,16 @@ static enum sl_lane_state end_range(struct sl_reader_lane *lane, struct sl_err *
     uint8_t none[1];
     size_t got;
     if (lane->range.end < lane->fetch_end) { /* the rest is another lane's */
+        sl_lane_waste(lane);
         sl_fetch_abort(lane->fetch);
-        return leave_range(lane);
+        lane->fresh = true;
+        return leave_range(lane, err);
     }
     switch (sl_fetch_read(lane->fetch, none, sizeof(none), &got, err)) {
     case SL_FETCH_WAIT:
         return SL_LANE_WAIT;
     case SL_FETCH_END:
-        return leave_range(lane);
+        return leave_range(lane, err);
     case SL_FETCH_DATA:
         sl_fail(err, SL_E_INTERNAL, "a range brought more bytes than were asked for");
         break;
@@ -177,6 +224,18 @@ static enum sl_lane_state next_tooth(struct sl_reader_lane *lane, struct sl_err 
     return SL_LANE_FAILED;
 }
 
+/* Bytes came: how long were they waited for? */
+static void note_wait(struct sl_reader_lane *lane, uint64_t now_ns)
+{
+    if (!lane->begun && !lane->fresh)
+        sl_reader_began(lane->reader, now_ns - lane->asked_ns);
+    else if (lane->begun)
+        lane->longest_gap_ns = SL_MAX(lane->longest_gap_ns, now_ns - lane->moved_ns);
+    lane->begun = true;
+    lane->fresh = false;
+    lane->moved_ns = now_ns;
+}
+
 static enum sl_lane_state fill_window(struct sl_reader_lane *lane, struct sl_err *err)
 {
     uint8_t *data = lane->place.memory ? lane->place.memory : lane->buffer;
@@ -193,7 +252,7 @@ static enum sl_lane_state fill_window(struct sl_reader_lane *lane, struct sl_err
         lane->tooth_left -= SL_MIN(got, lane->tooth_left);
         lane->filled += got;
         lane->got += got;
-        lane->moved_ns = sl_now_ns();
+        note_wait(lane, sl_now_ns());
         return SL_LANE_RUN;
     case SL_FETCH_END:
         sl_fail(err, SL_E_INTERNAL, "a range ended before its last byte");
@@ -224,6 +283,7 @@ void sl_reader_lane_rest(struct sl_reader_lane *lane)
 {
     if (lane->fetch)
         sl_fetch_rest(lane->fetch);
+    lane->fresh = true;
 }
 
 int sl_reader_lane_poll(struct sl_reader_lane *lane, struct pollfd fds[SL_FETCH_POLL_MAX],
@@ -231,6 +291,10 @@ int sl_reader_lane_poll(struct sl_reader_lane *lane, struct pollfd fds[SL_FETCH_
 {
     int count = sl_fetch_poll(lane->fetch, fds, deadline_ns);
     lane->backs_off = count == 0;
+    if (lane->backs_off) { /* its next request is another one */
+        lane->begun = false;
+        lane->fresh = true;
+    }
     return count;
 }
 

@@ -16,8 +16,12 @@ struct sl_reader_lane {
     uint8_t *buffer;
     bool busy;               /* with range */
     struct sl_range range;   /* its end may come nearer: sl_reader_lane_split() */
-    unsigned hedges, wrongs; /* wrongs: how often its bytes did not open */
+    unsigned hedges, wrongs; /* requests sent again; how often its bytes did not open */
     uint64_t fetch_end, started_ns;
+    uint64_t asked_ns, longest_gap_ns; /* when its request was sent; within its answer */
+    bool begun, fresh; /* this request has brought bytes; its connection may have to be made */
+    bool doubted;      /* it may be slow, since `landed_then` bytes had landed */
+    uint64_t landed_then;
     size_t tooth_left;          /* of a comb: bytes of this request that have not come */
     uint64_t got, moved_ns;     /* bytes of the range so far; when the last came */
     uint64_t mark_got, mark_ns; /* where its rate is measured from */
@@ -42,6 +46,14 @@ uint64_t sl_lane_weight(const struct sl_reader_lane *lane, uint64_t begin, uint6
 const struct sl_extent *sl_lane_extent_around(const struct sl_reader_lane *lane, uint64_t place);
 /** From where on another lane must read: what changes on its way begins with its unit. */
 uint64_t sl_lane_unfinished(const struct sl_reader_lane *lane);
+/** The first byte that has not come. */
+uint64_t sl_lane_awaits(const struct sl_reader_lane *lane);
+/** What has come and was not read yet; costs a system call. */
+uint64_t sl_lane_unread(const struct sl_reader_lane *lane);
+/** Its connection is about to be given up: count that. */
+void sl_lane_waste(struct sl_reader_lane *lane);
+/** A request is about to be sent. */
+void sl_lane_asks(struct sl_reader_lane *lane, uint64_t now_ns);
 /** Its pace is measured from here on. */
 void sl_lane_start_clock(struct sl_reader_lane *lane, uint64_t now_ns);
 

@@ -103,9 +103,14 @@ static void fit_memory(struct sl_reader *reader)
            most * buffers * reader->buffer_bytes > memory)
         reader->buffer_bytes /= 2;
     most = SL_MIN(most, SL_MAX(memory / (buffers * reader->buffer_bytes), 1u));
-    reader->connections_max = SL_MIN((unsigned)most, host_connections(reader->plan));
+    unsigned host = host_connections(reader->plan);
+    unsigned fit = (unsigned)SL_MIN(memory / (buffers * reader->buffer_bytes), (uint64_t)host);
+    reader->connections_max = SL_MIN((unsigned)most, host);
+    reader->stand_ins_max =
+        fit > most ? SL_MIN(fit - (unsigned)most, (unsigned)most + THREADS_MAX) : 0;
     unsigned first = config->connections ? reader->connections_max : reader->plan->connections;
     first = SL_MIN(SL_MAX(first, 1u), reader->connections_max);
+    reader->locked.hedge_credit = SL_HEDGE_CREDIT;
     sl_growth_init(&reader->locked.growth, first, reader->connections_max);
     double limit = sl_cgroup_cpus(), processors = sl_cpu_count();
     sl_growth_watch_cpu(&reader->locked.growth, sl_growth_process_cpu_ns,

@@ -40,10 +40,9 @@ bool sl_work_keeps(const struct sl_work *work, uint32_t file, uint64_t begin, ui
 /** A range, or a part of one, for a lane. */
 struct sl_job {
     struct sl_range range;
-    unsigned hedges; /* how often it was given back by a slow lane */
 };
 
-enum { SL_WRITE_TURNS = 64 };
+enum { SL_WRITE_TURNS = 64, SL_HEDGE_CREDIT = 128 /* of a load that begins */ };
 
 /* ---- refetch: what came wrong, once more (refetch.c) ----------------------------------------- */
 
@@ -87,6 +86,7 @@ struct sl_reader {
     struct sl_cancel *done; /* raised when the last range has ended */
     size_t buffer_bytes;    /* of a lane */
     unsigned threads, connections_max, given_max;
+    unsigned stand_ins_max;   /* lanes beyond connections_max while requests stall */
     bool forms, grows;        /* some bytes change on their way; and become more */
     struct sl_counter landed; /* bytes of this run */
     struct sl_counter opened; /* encrypted pieces whose MAC agreed */
@@ -103,9 +103,11 @@ struct sl_reader {
         uint64_t composed_bytes; /* of it: taken */
         struct sl_job *given;    /* what lanes gave away, at most given_max */
         unsigned given_count;
-        unsigned busy;     /* ranges that are being read */
-        unsigned idle;     /* lanes that would take one */
-        unsigned doubtful; /* lanes that may be slow */
+        unsigned busy;         /* ranges that are being read */
+        unsigned idle;         /* lanes that would take one */
+        unsigned doubtful;     /* lanes that may be slow */
+        uint64_t waste;        /* bytes that answers broken off may cost */
+        unsigned hedge_credit; /* each range adds 1, a request sent again takes many */
         struct sl_pace pace;
         unsigned lanes;     /* open now */
         unsigned wanted;    /* connections that the growth asks for */
@@ -130,20 +132,35 @@ void sl_reader_return_threads(unsigned count);
 
 /* ---- jobs: who reads what (any thread) ------------------------------------------------------ */
 
-/** Something to read, to be followed by sl_reader_ended() or sl_reader_give_back(). False if there
- * is nothing now or the load has failed. */
+/** Something to read, to be followed by sl_reader_ended(). False if there is nothing now or the
+ * load has failed. */
 bool sl_reader_take(struct sl_reader *reader, struct sl_job *job);
-/** What was taken has been read: so many bytes, in so much time. */
-void sl_reader_ended(struct sl_reader *reader, uint64_t bytes, uint64_t ns);
+/** An answer began, so long after its request. */
+void sl_reader_began(struct sl_reader *reader, uint64_t first_ns);
+/** What was taken has been read: so many bytes, in so much time; gap_ns: longest between two reads,
+ * 0 if all came in one. */
+void sl_reader_ended(struct sl_reader *reader, uint64_t bytes, uint64_t ns, uint64_t gap_ns);
 /** Nothing is left to read and nobody reads, or the load has failed. */
 bool sl_reader_finished(struct sl_reader *reader);
 /** Only what lanes give away is left to take. */
 bool sl_reader_used_up(struct sl_reader *reader);
 /** Give a part away: true if someone idle will have it. */
 bool sl_reader_give(struct sl_reader *reader, const struct sl_job *job);
-/** Give back all that is left of what a slow lane took: true if it may. stuck: it would even if it
- * were the only lane. */
-bool sl_reader_give_back(struct sl_reader *reader, const struct sl_job *job, bool stuck);
+/** A request that is slow. */
+struct sl_slow {
+    uint64_t landed_then; /* reader->landed when it fell into doubt */
+    uint64_t quiet_ns;    /* so long nothing came */
+    uint64_t unread;      /* sl_lane_unread() */
+    bool begun;           /* its answer has */
+    bool stuck;           /* it would be slow even if it were the only one */
+};
+/** Whether it may be sent again; if so it is counted. */
+bool sl_reader_may_hedge(struct sl_reader *reader, const struct sl_slow *slow);
+/** May an answer be broken off, of which so many bytes came and would not be read? If so more are
+ * on their way, and all are counted against what a load may waste. */
+bool sl_reader_may_waste(struct sl_reader *reader, uint64_t unread);
+/** sl_pace_patience() of this load. */
+struct sl_patience sl_reader_patience(struct sl_reader *reader);
 /** Whether sl_reader_give() would find someone. */
 bool sl_reader_hungry(struct sl_reader *reader);
 void sl_reader_count_idle(struct sl_reader *reader, int change);
@@ -277,10 +294,11 @@ bool sl_reader_lane_split(struct sl_reader_lane *lane);
 
 enum sl_lane_pace { SL_PACE_FINE, SL_PACE_DOUBTFUL, SL_PACE_SLOW, SL_PACE_STUCK };
 /** How it does beside the ranges before. quiet: poll() just found nothing for it. */
-enum sl_lane_pace sl_reader_lane_pace(struct sl_reader_lane *lane, bool quiet);
-/** Give back what is left of a lane that is SLOW or STUCK, and drop its connection; false if it may
- * not. The lane is idle then. */
-bool sl_reader_lane_hedge(struct sl_reader_lane *lane, enum sl_lane_pace pace);
+enum sl_lane_pace sl_reader_lane_pace(struct sl_reader_lane *lane, bool quiet,
+                                      const struct sl_patience *patience);
+/** Drop the connection of a lane that is SLOW or STUCK and ask for what has not come on another
+ * one: 1, or 0 if it may not. */
+int sl_reader_lane_hedge(struct sl_reader_lane *lane, enum sl_lane_pace pace, struct sl_err *err);
 unsigned sl_reader_lane_take_throttled(struct sl_reader_lane *lane);
 
 /* ---- crew: the lanes of one thread ---------------------------------------------------------- */

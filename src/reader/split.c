@@ -1,6 +1,7 @@
 /*
  * What a lane gives away to one that is idle: half of what it has not begun to read, from the end,
- * so that its own request goes on. It stops there and leaves the rest of the answer.
+ * so that its own request goes on. It stops there and leaves the rest of the answer, of which some
+ * is on its way then and comes in vain: the fuller the socket the more, and the less does it help.
  */
 #include "lane_parts.h"
 
@@ -43,9 +44,11 @@ static uint64_t part_at(const struct sl_reader_lane *lane)
 
 bool sl_reader_lane_split(struct sl_reader_lane *lane)
 {
-    struct sl_job rest = {lane->range, lane->hedges};
+    struct sl_job rest = {lane->range};
     rest.range.begin = part_at(lane);
-    if (rest.range.begin >= lane->range.end || !sl_reader_give(lane->reader, &rest))
+    if (rest.range.begin >= lane->range.end || !sl_reader_hungry(lane->reader) ||
+        !sl_reader_may_waste(lane->reader, sl_lane_unread(lane)) ||
+        !sl_reader_give(lane->reader, &rest))
         return false;
     lane->range.end = rest.range.begin;
     return true;

@@ -146,6 +146,8 @@ static int start_again(struct sl_reader_lane *lane, struct sl_err *err)
     sl_forming_drop(&lane->forming);
     sl_fetch_free(sl_steal(&lane->fetch));
     lane->fetch = sl_fetch_new_apart(lane->store, err);
+    lane->fresh = true;
+    sl_lane_asks(lane, sl_now_ns());
     return lane->fetch ? sl_fetch_start(lane->fetch, source, lane->at, lane->fetch_end, err) : -1;
 }
 
