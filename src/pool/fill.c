@@ -48,8 +48,10 @@ static int fill(void *arg, const struct sl_plan *plan, const struct sl_reader_co
 {
     struct fill *fill = arg;
     const struct sl_fill_config *config = fill->config;
-    if (config->admit && config->admit(config->arg, plan->sink_bytes, plan->identity, err) < 0)
-        return -1;
+    int there =
+        config->admit ? config->admit(config->arg, plan->sink_bytes, plan->identity, err) : 0;
+    if (there)
+        return there < 0 ? -1 : 0;
     SL_AUTO(sl_pool_model) model = sl_pool_model_plan(config->name, plan, config->place, err);
     if (!model)
         return -1;

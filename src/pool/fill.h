@@ -17,7 +17,8 @@ struct sl_fill_config {
                                           larger only for a tensor that is */
     /**
      * The plan is made and nothing allocated: bytes that the slabs will take. -1 (err filled) to
-     * refuse, e.g. for a budget. May be called again (another mirror, a source that changed): only
+     * refuse, e.g. for a budget; 1 if the caller has exactly this already: the load ends well, with
+     * *model NULL. May be called again (another mirror, a source that changed): only
      * the last amount counts. May be NULL.
      */
     int (*admit)(void *arg, uint64_t bytes, const uint8_t identity[32], struct sl_err *err);

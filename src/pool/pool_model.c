@@ -255,7 +255,7 @@ static int take_over(struct sl_pool_model *model, const struct sl_pool_index *in
         if (index->slabs[i].kind != SL_SLAB_MEMFD)
             return sl_fail(err, SL_E_FORMAT, "slab %zu is of kind %u, not a memfd", i,
                            index->slabs[i].kind);
-        if (sl_slab_adopt(slab_fds[i], index->slabs[i].bytes, &model->slabs[i], err) < 0)
+        if (sl_slab_adopt(&slab_fds[i], index->slabs[i].bytes, &model->slabs[i], err) < 0)
             return sl_wrap(err, "slab %zu", i);
         slab_fds[i] = -1;
         model->slab_count = i + 1;
@@ -286,13 +286,13 @@ static struct sl_pool_model *adopt_mapped(const char *name, const void *map, siz
     return sl_steal(&model);
 }
 
-static struct sl_pool_model *adopt(const char *name, int index_fd, int *slab_fds, size_t slab_count,
-                                   struct sl_err *err)
+static struct sl_pool_model *adopt(const char *name, int *index_fd, int *slab_fds,
+                                   size_t slab_count, struct sl_err *err)
 {
     uint64_t bytes = 0;
-    if (check_index_fd(index_fd, &bytes, err) < 0)
+    if (check_index_fd(*index_fd, &bytes, err) < 0 || sl_memfd_make_reader(index_fd, err) < 0)
         return NULL;
-    void *map = bytes ? mmap(NULL, bytes, PROT_READ, MAP_SHARED, index_fd, 0) : MAP_FAILED;
+    void *map = bytes ? mmap(NULL, bytes, PROT_READ, MAP_SHARED, *index_fd, 0) : MAP_FAILED;
     if (map == MAP_FAILED) {
         sl_fail(err, SL_E_FORMAT, "the index cannot be read");
         return NULL;
@@ -312,7 +312,7 @@ struct sl_pool_model *sl_pool_model_adopt(const char *name, int index_fd, const 
     if (fds) {
         if (slab_count)
             memcpy(fds, slab_fds, slab_count * sizeof(*fds));
-        model = adopt(name, index_fd, fds, slab_count, err);
+        model = adopt(name, &index_fd, fds, slab_count, err);
     }
     if (model)
         model->index_fd = index_fd;

@@ -142,6 +142,21 @@ int sl_memfd_reader(int fd, struct sl_err *err)
     return reader >= 0 ? reader : fail(err, errno, "open a slab for readers");
 }
 
+int sl_memfd_make_reader(int *fd, struct sl_err *err)
+{
+    int flags = fcntl(*fd, F_GETFL);
+    if (flags >= 0 && (flags & O_ACCMODE) == O_RDONLY)
+        return 0;
+    int reader = sl_memfd_reader(*fd, NULL);
+    if (reader < 0)
+        return sl_fail(err, SL_E_INTEGRITY,
+                       "a file was handed over that can be written: open it again read-only, "
+                       "through /proc/self/fd, before");
+    close(*fd);
+    *fd = reader;
+    return 0;
+}
+
 static int write_all(int fd, const uint8_t *data, size_t bytes, struct sl_err *err)
 {
     for (size_t done = 0; done < bytes;) {
@@ -200,10 +215,10 @@ int sl_slab_make(const struct sl_slab_place *place, uint64_t bytes, struct sl_sl
     return 0;
 }
 
-int sl_slab_adopt(int fd, uint64_t bytes, struct sl_slab *slab, struct sl_err *err)
+int sl_slab_adopt(int *fd, uint64_t bytes, struct sl_slab *slab, struct sl_err *err)
 {
     struct stat status;
-    int seals = fcntl(fd, F_GET_SEALS);
+    int seals = fcntl(*fd, F_GET_SEALS);
     if (seals < 0)
         return sl_fail(err, SL_E_INTEGRITY,
                        "what was handed over as a slab is no memfd that can be sealed");
@@ -214,11 +229,13 @@ int sl_slab_adopt(int fd, uint64_t bytes, struct sl_slab *slab, struct sl_err *e
                        "a slab is not sealed against %s: seal it with F_SEAL_WRITE, F_SEAL_SHRINK "
                        "and F_SEAL_GROW before it is handed over",
                        read_only ? "resizing or its writer's own mapping" : "writing");
-    if (fstat(fd, &status) < 0 || (uint64_t)status.st_size != bytes)
+    if (fstat(*fd, &status) < 0 || (uint64_t)status.st_size != bytes)
         return sl_fail(err, SL_E_INTEGRITY, "a slab has %llu bytes, and its index says %llu",
                        (unsigned long long)status.st_size, (unsigned long long)bytes);
+    if (sl_memfd_make_reader(fd, err) < 0)
+        return -1;
     *slab = (struct sl_slab){
-        .fd = -1, .reader_fd = fd, .bytes = bytes, .kind = SL_SLAB_MEMFD, .sealed = true};
+        .fd = -1, .reader_fd = *fd, .bytes = bytes, .kind = SL_SLAB_MEMFD, .sealed = true};
     return 0;
 }
 

@@ -46,11 +46,11 @@ struct sl_slab {
 int sl_slab_make(const struct sl_slab_place *place, uint64_t bytes, struct sl_slab *slab,
                  struct sl_err *err);
 /**
- * A slab that another process made and hands over: the descriptor is owned by the slab then, and
- * stays the caller's on failure. SL_E_INTEGRITY unless it is a memfd that is sealed against
- * writing, growing and shrinking, of exactly this size.
+ * A slab that another process made and hands over: *fd is owned by the slab then, and stays the
+ * caller's on failure (it may be another then). SL_E_INTEGRITY unless it is a memfd that is sealed
+ * against writing, growing and shrinking, of exactly this size.
  */
-int sl_slab_adopt(int fd, uint64_t bytes, struct sl_slab *slab, struct sl_err *err);
+int sl_slab_adopt(int *fd, uint64_t bytes, struct sl_slab *slab, struct sl_err *err);
 /** No more writing. Memory that a reader has pinned meanwhile (a GPU driver does) is no failure. */
 int sl_slab_seal(struct sl_slab *slab, struct sl_err *err);
 /** Closes both; the memory lives on as long as somebody maps it. */
@@ -58,6 +58,9 @@ void sl_slab_release(struct sl_slab *slab);
 
 /** Any memfd of ours, 0400, closed on exec, not yet sealed. -1 with SL_E_NO_SPACE. */
 int sl_memfd_make(const char *name, uint64_t bytes, struct sl_err *err);
+/** *fd, a sealed file of another process, becomes a read-only descriptor of it if it is not: before
+ * Linux 6.7 nothing else can be mapped. */
+int sl_memfd_make_reader(int *fd, struct sl_err *err);
 /** The same file again, read-only. */
 int sl_memfd_reader(int fd, struct sl_err *err);
 /** A sealed memfd with these bytes; what is returned is read-only. */

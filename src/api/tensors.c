@@ -1,0 +1,132 @@
+/* What a model holds: numbers, names, places. Names are sorted when the first is looked for. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "api_parts.h"
+#include "pool_words.h"
+
+/* Copy what the caller's struct has room for; its size stays. */
+static void give(void *to, size_t room, const void *from, size_t bytes)
+{
+    size_t own = room < bytes ? room : bytes;
+    memcpy((char *)to + sizeof(size_t), (const char *)from + sizeof(size_t),
+           own > sizeof(size_t) ? own - sizeof(size_t) : 0);
+}
+
+void sluice_model_info(const struct sluice_model *model, struct sluice_model_info *info)
+{
+    const struct sl_wire_index *head = model->index.head;
+    struct sluice_model_info own = {
+        .name = sl_pool_index_text(&model->index, head->name_at),
+        .key = sl_pool_index_text(&model->index, head->key_at),
+        .tensor_count = head->tensor_count,
+        .ready_count = sl_word_get(&model->page->ready_count),
+        .slab_count = model->slab_count,
+        .state = (int32_t)sl_word_get(&model->page->state),
+    };
+    memcpy(own.identity, model->identity, sizeof(own.identity));
+    for (size_t i = 0; i < model->slab_count; i++)
+        own.bytes += model->slabs[i].bytes;
+    give(info, info->size, &own, sizeof(own));
+}
+
+static void describe(const struct sluice_model *model, uint32_t number,
+                     struct sluice_tensor *tensor)
+{
+    const struct sl_wire_index_tensor *row = sl_pool_index_tensor(&model->index, number);
+    struct sluice_tensor own = {
+        .number = number,
+        .name = sl_pool_index_text(&model->index, row->name_at),
+        .name_bytes = row->name_bytes,
+        .dtype = sl_pool_index_text(&model->index, row->dtype_at),
+        .shape = sl_pool_index_shape(&model->index, row),
+        .strides = sl_pool_index_strides(&model->index, row),
+        .rank = row->rank,
+        .kind = row->kind,
+        .dlpack_code = row->dlpack_code,
+        .dlpack_bits = row->dlpack_bits,
+        .dlpack_lanes = row->dlpack_lanes,
+        .block_elements = row->block_elements,
+        .block_bytes = row->block_bytes,
+        .slab = row->slab,
+        .offset = row->offset,
+        .bytes = row->bytes,
+    };
+    if (row->bytes)
+        own.data = (const char *)model->slabs[row->slab].map + row->offset;
+    give(tensor, tensor->size, &own, sizeof(own));
+}
+
+int sluice_tensor_at(const struct sluice_model *model, uint64_t number,
+                     struct sluice_tensor *tensor, struct sluice_error *error)
+{
+    if (number >= model->index.head->tensor_count)
+        return sl_api_fail(error, SLUICE_USAGE, "there is no tensor %llu, only %u",
+                           (unsigned long long)number, model->index.head->tensor_count);
+    describe(model, (uint32_t)number, tensor);
+    return 0;
+}
+
+static const char *name_of(const struct sl_pool_index *index, uint32_t number)
+{
+    return sl_pool_index_text(index, sl_pool_index_tensor(index, number)->name_at);
+}
+
+static int by_name(const void *a, const void *b, void *arg)
+{
+    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+    int order = strcmp(name_of(arg, x), name_of(arg, y));
+    return order ? order : x < y ? -1 : x > y;
+}
+
+/* The order by name; NULL without memory. */
+static const uint32_t *sort(struct sluice_model *model)
+{
+    uint32_t count = model->index.head->tensor_count;
+    pthread_mutex_lock(&model->lock);
+    if (!model->by_name && (model->by_name = malloc(count * sizeof(uint32_t) + 1))) {
+        for (uint32_t i = 0; i < count; i++)
+            model->by_name[i] = i;
+        qsort_r(model->by_name, count, sizeof(uint32_t), by_name, &model->index);
+    }
+    pthread_mutex_unlock(&model->lock);
+    return model->by_name;
+}
+
+int sluice_find(struct sluice_model *model, const char *name, struct sluice_tensor *tensor,
+                struct sluice_error *error)
+{
+    const uint32_t *order = sort(model);
+    uint32_t low = 0, high = model->index.head->tensor_count;
+    if (!order)
+        return sl_api_fail(error, SLUICE_NO_SPACE, "out of memory");
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        if (strcmp(name_of(&model->index, order[middle]), name) < 0)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    if (low == model->index.head->tensor_count ||
+        strcmp(name_of(&model->index, order[low]), name) != 0)
+        return sl_api_fail(error, SLUICE_NOT_FOUND, "the model has no tensor '%s'", name);
+    describe(model, order[low], tensor);
+    return 0;
+}
+
+int sluice_slab(const struct sluice_model *model, uint64_t number, const void **data,
+                uint64_t *bytes, int *fd, struct sluice_error *error)
+{
+    if (number >= model->slab_count)
+        return sl_api_fail(error, SLUICE_USAGE, "there is no slab %llu, only %zu",
+                           (unsigned long long)number, model->slab_count);
+    *data = model->slabs[number].map;
+    *bytes = model->slabs[number].bytes;
+    *fd = model->slabs[number].fd;
+    return 0;
+}
+
+int sluice_lease_fd(const struct sluice_model *model)
+{
+    return model->link.fd;
+}

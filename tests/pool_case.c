@@ -1,0 +1,296 @@
+/* Models are planned from a memory source and filled by hand, so that a test decides what is ready
+ * when. */
+#include "pool_case.h"
+
+#include <check.h>
+#include <dirent.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "model_maker.h"
+#include "pool_index.h"
+#include "scratch.h"
+
+static char directory[SL_SCRATCH_PATH_BYTES];
+static int directory_fd = -1;
+
+/* ---- the owner ------------------------------------------------------------------------------- */
+
+static struct sl_pool_model *find(struct pool_case *pool, const char *name, const char *key)
+{
+    for (int i = 0; i < POOL_CASE_MODELS; i++) {
+        struct sl_pool_model *model = pool->locked.models[i];
+        if (model && strcmp(sl_pool_model_name(model), name) == 0 &&
+            strcmp(sl_pool_model_key(model), key) == 0)
+            return model;
+    }
+    return NULL;
+}
+
+static void on_attach(void *arg, struct sl_pool_request *request)
+{
+    struct pool_case *pool = arg;
+    const struct sl_pool_wish *wish = sl_pool_request_wish(request);
+    struct sl_err err = SL_ERR_INIT;
+    SL_LOCKED(&pool->lock);
+    if (pool->locked.hold) {
+        ck_assert_uint_lt(pool->locked.held_count, SL_COUNT(pool->locked.held));
+        pool->locked.held[pool->locked.held_count++] = request;
+        return;
+    }
+    struct sl_pool_model *model = find(pool, wish->model, wish->key);
+    if (model) {
+        pool->locked.granted += sl_pool_request_grant(request, model);
+        return;
+    }
+    sl_fail(&err, SL_E_NOT_FOUND, "no model '%s'", wish->model);
+    sl_pool_request_refuse(request, &err);
+}
+
+static void on_withdrawn(void *arg, struct sl_pool_request *request)
+{
+    struct pool_case *pool = arg;
+    (void)request;
+    SL_LOCKED(&pool->lock);
+    pool->locked.withdrawn++;
+}
+
+static void on_released(void *arg, struct sl_pool_model *model, const struct sl_pool_peer *peer)
+{
+    struct pool_case *pool = arg;
+    (void)model, (void)peer;
+    SL_LOCKED(&pool->lock);
+    pool->locked.released++;
+}
+
+static void on_list(void *arg, struct sl_pool_listing *listing)
+{
+    struct pool_case *pool = arg;
+    SL_LOCKED(&pool->lock);
+    for (int i = 0; i < POOL_CASE_MODELS; i++) {
+        struct sl_pool_model *model = pool->locked.models[i];
+        struct sl_pool_entry entry = {.device = "host", .model = model, .pinned = i == 0};
+        if (!model)
+            continue;
+        entry.name = sl_pool_model_name(model);
+        entry.key = sl_pool_model_key(model);
+        if (sl_pool_listing_add(listing, &entry) < 0)
+            return;
+    }
+}
+
+static int on_evict(void *arg, const char *name, const char *key, uint64_t *bytes,
+                    struct sl_err *err)
+{
+    struct pool_case *pool = arg;
+    SL_LOCKED(&pool->lock);
+    struct sl_pool_model *model = find(pool, name, key);
+    if (!model)
+        return sl_fail(err, SL_E_NOT_FOUND, "no model '%s'", name);
+    *bytes = sl_pool_model_bytes(model);
+    for (int i = 0; i < POOL_CASE_MODELS; i++)
+        if (pool->locked.models[i] == model)
+            pool->locked.models[i] = NULL;
+    sl_pool_model_free(model);
+    pool->locked.evicted++;
+    return 0;
+}
+
+static int on_begin(void *arg, const struct sl_pool_offer *offer, struct sl_err *err)
+{
+    struct pool_case *pool = arg;
+    SL_LOCKED(&pool->lock);
+    if (pool->locked.refuse_deposits)
+        return sl_fail(err, SL_E_NO_SPACE, "the budget is used up");
+    if (find(pool, offer->model, offer->key))
+        return sl_fail_code(err, SL_E_INTEGRITY, "exists", "there is one");
+    pool->locked.begun++;
+    return 0;
+}
+
+static void keep(struct pool_case *pool, struct sl_pool_model *model)
+{
+    for (int i = 0; i < POOL_CASE_MODELS; i++)
+        if (!pool->locked.models[i]) {
+            pool->locked.models[i] = model;
+            return;
+        }
+    ck_abort_msg("too many models");
+}
+
+static int on_commit(void *arg, const struct sl_pool_offer *offer, struct sl_pool_model *model,
+                     struct sl_err *err)
+{
+    struct pool_case *pool = arg;
+    (void)offer, (void)err;
+    SL_LOCKED(&pool->lock);
+    keep(pool, sl_pool_model_hold(model));
+    pool->locked.committed++;
+    return 0;
+}
+
+static void on_abort(void *arg, const struct sl_pool_offer *offer)
+{
+    struct pool_case *pool = arg;
+    (void)offer;
+    SL_LOCKED(&pool->lock);
+    pool->locked.aborted++;
+}
+
+/* ---- life ------------------------------------------------------------------------------------ */
+
+void pool_case_init(struct pool_case *pool)
+{
+    memset(pool, 0, sizeof(*pool));
+    pthread_mutex_init(&pool->lock, NULL);
+    directory_fd = sl_scratch_open(directory);
+    snprintf(pool->socket, sizeof(pool->socket), "%s/pool.sock", directory);
+    pool->config = (struct sl_pool_server_config){
+        .path = pool->socket, .listen_fd = -1, .gid = UINT32_MAX, .mode = 0666};
+}
+
+void pool_case_start(struct pool_case *pool)
+{
+    static const struct sl_pool_handler handler = {.attach = on_attach,
+                                                   .withdrawn = on_withdrawn,
+                                                   .released = on_released,
+                                                   .list = on_list,
+                                                   .evict = on_evict,
+                                                   .deposit_begin = on_begin,
+                                                   .deposit_commit = on_commit,
+                                                   .deposit_abort = on_abort};
+    struct sl_err err = SL_ERR_INIT;
+    pool->server = sl_pool_server_start(&pool->config, &handler, pool, &err);
+    ck_assert_msg(pool->server != NULL, "%s", err.message);
+}
+
+void pool_case_stop(struct pool_case *pool)
+{
+    sl_pool_server_free(sl_steal(&pool->server));
+}
+
+void pool_case_release(struct pool_case *pool)
+{
+    struct sl_err gone = {.kind = SL_E_CANCELED};
+    pool_case_stop(pool);
+    for (unsigned i = 0; i < pool->locked.held_count; i++)
+        sl_pool_request_refuse(pool->locked.held[i], &gone);
+    for (int i = 0; i < POOL_CASE_MODELS; i++)
+        sl_pool_model_free(pool->locked.models[i]);
+    pthread_mutex_destroy(&pool->lock);
+    sl_scratch_close(directory_fd, directory);
+}
+
+/* ---- models ---------------------------------------------------------------------------------- */
+
+struct sl_pool_model *pool_case_add(struct pool_case *pool, const char *name, const char *tensors,
+                                    unsigned items, uint64_t slab_bytes)
+{
+    struct sl_specs specs;
+    struct sl_slab_place place;
+    struct sl_err err = SL_ERR_INIT;
+    size_t bytes;
+    uint8_t *blob = sl_model_safetensors(tensors, items, &bytes);
+    ck_assert_int_eq(sl_memory_put("m.safetensors", blob, bytes, NULL), 0);
+    sl_model_spec(&specs, "memory://m.safetensors", "/t", "");
+    specs.items[0].sink.tmpfs.layout = SL_LAYOUT_SLABS;
+    specs.items[0].sink.tmpfs.shard_bytes = slab_bytes;
+    SL_AUTO(sl_plan) plan = NULL;
+    ck_assert_int_eq(sl_model_plan(&specs, &plan, &err), 0);
+    sl_slab_place_probe(-1, &place);
+    struct sl_pool_model *model = sl_pool_model_plan(name, plan, &place, &err);
+    ck_assert_msg(model != NULL, "%s", err.message);
+    {
+        SL_LOCKED(&pool->lock);
+        keep(pool, model);
+    }
+    sl_plan_free(sl_steal(&plan));
+    sl_specs_release(&specs);
+    sl_memory_clear();
+    free(blob);
+    return model;
+}
+
+void pool_case_fill(struct sl_pool_model *model, size_t number, float value)
+{
+    char why[SL_POOL_WHY_BYTES];
+    struct sl_pool_index index;
+    sl_autofree uint64_t *data = malloc(model->index_bytes);
+    ck_assert_int_eq(pread(model->index_fd, data, model->index_bytes, 0),
+                     (ssize_t)model->index_bytes);
+    ck_assert_int_eq(sl_pool_index_check(data, model->index_bytes, &index, why), 0);
+    const struct sl_wire_index_tensor *tensor = sl_pool_index_tensor(&index, (uint32_t)number);
+    for (uint64_t at = 0; at < tensor->bytes; at += sizeof(value))
+        ck_assert_int_eq(pwrite(model->slabs[tensor->slab].fd, &value, sizeof(value),
+                                (off_t)(tensor->offset + at)),
+                         sizeof(value));
+    sl_pool_model_tell(model, number);
+}
+
+void pool_case_fill_all(struct sl_pool_model *model)
+{
+    struct sl_err err = SL_ERR_INIT;
+    for (size_t i = 0; i < model->tensor_count; i++)
+        pool_case_fill(model, i, (float)(i + 1));
+    ck_assert_int_eq(sl_pool_model_finish(model, &err), 0);
+}
+
+/* ---- waiting --------------------------------------------------------------------------------- */
+
+void pool_case_await(struct pool_case *pool, const unsigned *counter, unsigned value)
+{
+    for (int i = 0; i < 60000; i++) {
+        {
+            SL_LOCKED(&pool->lock);
+            if (*counter == value)
+                return;
+        }
+        usleep(1000);
+    }
+    ck_abort_msg("a counter is %u, not %u", *counter, value);
+}
+
+void pool_case_settle(struct pool_case *pool, uint64_t clients, uint64_t leases)
+{
+    struct sl_pool_counts counts;
+    for (int i = 0; i < 60000; i++) {
+        sl_pool_server_counts(pool->server, &counts);
+        if (counts.clients == clients && counts.leases == leases)
+            return;
+        usleep(1000);
+    }
+    ck_abort_msg("%llu clients and %llu leases", (unsigned long long)counts.clients,
+                 (unsigned long long)counts.leases);
+}
+
+unsigned pool_case_count_fds(void)
+{
+    unsigned count = 0;
+    DIR *fds = opendir("/proc/self/fd");
+    ck_assert_ptr_nonnull(fds);
+    while (readdir(fds))
+        count++;
+    closedir(fds);
+    return count;
+}
+
+int pool_case_try(struct pool_case *pool, const char *name, struct sluice_model **model,
+                  struct sluice_error *error)
+{
+    const struct sluice_attach_options options = {.size = sizeof(options),
+                                                  .model = name,
+                                                  .socket = pool->socket,
+                                                  .client = "test",
+                                                  .timeout_ms = 60000};
+    return sluice_attach(&options, model, error);
+}
+
+struct sluice_model *pool_case_attach(struct pool_case *pool, const char *name)
+{
+    struct sluice_error error = {0};
+    struct sluice_model *model = NULL;
+    int done = pool_case_try(pool, name, &model, &error);
+    ck_assert_msg(done == 0, "%s", error.message);
+    return model;
+}
