@@ -208,7 +208,8 @@ START_TEST(impossible_combinations_are_refused)
     expect(HEAD "source: {uri: /m}\nsink: {}\n",
            "m.yaml:5:1: 'sink' names no place: give it 'tmpfs: {path: DIRECTORY}'\n");
     expect(HEAD "source: {uri: /m}\nsink: {tmpfs: {path: /t}, pool: {device: host}}\n",
-           "m.yaml:5:27: 'pool' is not offered yet: load into 'tmpfs'\n"
+           "m.yaml:5:27: 'pool' is not offered yet: the pool is the node daemon's, `sluice serve`: "
+           "load into 'tmpfs'\n"
            "m.yaml:5:27: 'sink' takes either 'tmpfs' or 'pool', not both\n");
     expect(HEAD "source: {uri: s3://m/, mirrors: ['s3://n']}\nsink: {tmpfs: {path: /t}}\n",
            "m.yaml:4:24: the mirror 's3://n' must end with '/', as 'uri' does\n");
@@ -324,7 +325,8 @@ START_TEST(what_is_for_later_is_checked_then_refused)
     expect(GOOD "verify: {minisign: {publicKey: RWx}}\n",
            "m.yaml:6:32: 'publicKey': a minisign public key is 56 characters that start with RW\n");
     expect(HEAD "source: {uri: /m}\nsink: {pool: {device: tpu}}\n",
-           "m.yaml:5:8: 'pool' is not offered yet: load into 'tmpfs'\n"
+           "m.yaml:5:8: 'pool' is not offered yet: the pool is the node daemon's, `sluice serve`: "
+           "load into 'tmpfs'\n"
            "m.yaml:5:23: 'device': a device is host, cuda:0 or cuda:all, not 'tpu'\n");
     ck_assert_int_eq(parse(GOOD "decrypt: {keyFile: , passphraseFile: }\nverify: {minisign: }\n"),
                      0);

@@ -16,6 +16,7 @@
 #include "cli.h"
 #include "log.h"
 #include "node.h"
+#include "node_pool.h"
 #include "systemd.h"
 #include "web.h"
 
@@ -45,6 +46,7 @@ struct server {
     struct sl_node_config config; /* in force; its specs are the node's */
     struct sl_systemd_sockets sockets;
     struct sl_node *node;
+    struct sl_node_pool *pool;
     struct sl_web *web, *control;
     char status[160]; /* told to the service manager */
 };
@@ -135,6 +137,8 @@ static void reload(struct server *server)
         sl_log(SL_LOG_ERROR, "the config stays as it was: %s", err.message);
     } else {
         warn_of_restart(&server->config.spec, &config.spec);
+        if (server->pool)
+            sl_node_pool_reload(server->pool, &config.spec);
         sl_node_reload(server->node, &config);
         sl_log(SL_LOG_INFO, "the config was read again: %zu models", config.count);
         sl_node_config_release(&config);
@@ -181,6 +185,15 @@ static int start_control(struct server *server, struct sl_err *err)
         .control = &at, .node = server->node, .listen_fd = SL_MAX(fd, 0)};
     server->control = sl_web_start(&config, err);
     return server->control ? 0 : -1;
+}
+
+static int start_pool(struct server *server, struct sl_err *err)
+{
+    int fd = sl_systemd_take(&server->sockets, "pool");
+    if (fd < 0 && !server->config.spec.pool.socket)
+        return 0;
+    server->pool = sl_node_pool_start(server->node->registry, &server->config.spec, fd, err);
+    return server->pool ? 0 : -1;
 }
 
 static int start_web(struct server *server, struct sl_err *err)
@@ -263,6 +276,7 @@ static void end(struct server *server)
         sl_web_drain(server->control, DRAIN_MS);
     if (server->node)
         sl_registry_stop(server->node->registry);
+    sl_node_pool_free(server->pool);
     sl_web_free(server->control);
     sl_web_free(server->web);
     sl_node_free(server->node);
@@ -275,13 +289,15 @@ static int start(struct server *server, struct sl_err *err)
 {
     raise_file_limit();
     server->node = sl_node_open(&server->config, err);
-    if (!server->node || start_control(server, err) < 0 || start_web(server, err) < 0)
+    if (!server->node || start_control(server, err) < 0 || start_pool(server, err) < 0 ||
+        start_web(server, err) < 0)
         return -1;
     unsigned unused = sl_systemd_close(&server->sockets);
     if (unused)
-        sl_log(SL_LOG_WARN,
-               "%u sockets of the service manager have another name than 'http' and 'control'",
-               unused);
+        sl_log(
+            SL_LOG_WARN,
+            "%u sockets of the service manager have another name than 'http', 'control' and 'pool'",
+            unused);
     return announce(server, err);
 }
 
@@ -320,8 +336,8 @@ const struct sl_command sl_cmd_serve = {
         "any more, and nobody loses what he uses. A config with mistakes changes nothing. SIGTERM "
         "ends the daemon with exit code 0; loads under way resume with the next one.\n\n"
         "Under systemd it tells when it is ready, reloading and ending (Type=notify-reload), what "
-        "it does, and that it lives (WatchdogSec), and takes sockets with the names http and "
-        "control.",
+        "it does, and that it lives (WatchdogSec), and takes sockets with the names http, control "
+        "and pool.",
     .examples = "sluice serve /etc/sluice/node.yaml\n"
                 "sluice serve --check /etc/sluice/node.yaml   # tell every mistake, and end\n"
                 "curl --unix-socket /run/sluice/control.sock --data-binary @model.yaml "

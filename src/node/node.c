@@ -49,17 +49,12 @@ static uint64_t budget_of(const struct sl_node_spec *spec)
 static int define(struct sl_node *node, struct sl_spec *spec, const struct sl_model_wish *wish,
                   struct sl_err *err)
 {
-    if (spec->has_pool) {
-        sl_fail(err, SL_E_USAGE, "the model '%s' goes to the pool, which is not served here",
-                spec->metadata.name);
-        sl_options_release(&sl_spec_table, spec);
-        return -1;
-    }
+    const struct sl_holder *holder =
+        spec->has_pool ? sl_pool_holder_ops(node->pool) : sl_directory_holder_ops(node->directory);
     if (spec->readers.memory_bytes == SL_AUTO_VALUE && node->loads_at_once > 1)
         spec->readers.memory_bytes =
             SL_MAX(READER_MEMORY_BYTES / node->loads_at_once, 1024u * 1024u);
-    return sl_registry_define(node->registry, spec, sl_directory_holder_ops(node->directory), wish,
-                              err);
+    return sl_registry_define(node->registry, spec, holder, wish, err);
 }
 
 static void take_config(struct sl_node *node, struct sl_node_config *config)
@@ -161,7 +156,8 @@ struct sl_node *sl_node_open(struct sl_node_config *config, struct sl_err *err)
     sl_node_rights_init(&node->rights);
     node->loads_at_once = (unsigned)config->spec.loads_at_once;
     if (sl_node_rights_set(&node->rights, &config->spec.control, err) < 0 ||
-        !(node->directory = sl_directory_holder_open(config->spec.directory, err)))
+        !(node->directory = sl_directory_holder_open(config->spec.directory, err)) ||
+        !(node->pool = sl_pool_holder_new(config->spec.pool.huge_directory, err)))
         return NULL;
     warn_of_disk(config->spec.directory);
     const struct sl_registry_config registry = {.budget_bytes = budget_of(&config->spec),
@@ -180,6 +176,7 @@ void sl_node_free(struct sl_node *node)
         return;
     sl_registry_free(node->registry);
     sl_directory_holder_free(node->directory);
+    sl_pool_holder_free(node->pool);
     sl_node_rights_release(&node->rights);
     free(node);
 }

@@ -8,11 +8,13 @@
 #include "directory_holder.h"
 #include "node_config.h"
 #include "node_rights.h"
+#include "pool_holder.h"
 #include "registry.h"
 
 struct sl_node {
     struct sl_registry *registry;
     struct sl_directory_holder *directory;
+    struct sl_pool_holder *pool;
     struct sl_node_rights rights;
     unsigned loads_at_once;
 };

@@ -121,6 +121,17 @@ struct sl_registry_counts {
     uint64_t loads, joined, evictions, refusals; /* ever */
 };
 void sl_registry_counts(struct sl_registry *registry, struct sl_registry_counts *counts);
+/** A model and what callers would get of it. */
+struct sl_registry_entry {
+    const char *name;
+    void *body; /* NULL: not in memory */
+    bool pinned;
+    int64_t used_seconds; /* wall clock; 0: never */
+};
+/** Every model of a holder of this name, with the lock held: `each` must be quick, and must not
+ * call the registry. Ends where it does not return 0. */
+void sl_registry_each(struct sl_registry *registry, const char *holder,
+                      int (*each)(void *arg, const struct sl_registry_entry *entry), void *arg);
 /** One model as JSON; false if there is none. */
 bool sl_registry_model_json(struct sl_registry *registry, const char *name, struct sl_json *json);
 /** Members of an open object: "models", budget, bytes. */

@@ -229,6 +229,32 @@ void sl_registry_json(struct sl_registry *registry, struct sl_json *json)
     sl_json_end(json);
 }
 
+static const struct holding *shown_holding(const struct model *model)
+{
+    for (const struct holding *at = model->holdings; !model->current && at; at = at->next)
+        if (at->state == HOLDING_LOADING && at->body)
+            return at;
+    return model->current;
+}
+
+void sl_registry_each(struct sl_registry *registry, const char *holder,
+                      int (*each)(void *arg, const struct sl_registry_entry *entry), void *arg)
+{
+    SL_LOCKED(&registry->lock);
+    int done = 0;
+    for (struct model *model = registry->locked.models; model && done == 0; model = model->next) {
+        if (!model->holder || strcmp(model->holder->name, holder) != 0 || model->forgotten)
+            continue;
+        const struct holding *holding = shown_holding(model);
+        struct sl_registry_entry entry = {.name = model->name, .pinned = registry_pinned(model)};
+        if (holding) {
+            entry.body = holding->body;
+            entry.used_seconds = sl_wall_seconds() - (int64_t)seconds_since(holding->used_ns);
+        }
+        done = each(arg, &entry);
+    }
+}
+
 /* ---- readiness ------------------------------------------------------------------------------ */
 
 static void tell_reason(const struct model *model, char text[REASON_BYTES])

@@ -107,9 +107,15 @@ static const struct sl_option pool_rows[] = {
     SL_OPTION(sl_node_spec_socket, group, STRING, "", "numeric group that the socket is given to",
               .check = check_id, .value = "GID"),
     SL_OPTION(sl_node_spec_socket, uids, LIST, "",
-              "users who may attach, besides root and the daemon's own", .check = check_id),
+              "users who may attach, besides root and the daemon's own; with neither users nor "
+              "groups here, whoever the socket's mode lets in",
+              .check = check_id),
     SL_OPTION(sl_node_spec_socket, gids, LIST, "",
               "groups whose members may attach, by primary group", .check = check_id),
+    SL_OPTION(sl_node_spec_socket, huge_directory, STRING, "",
+              "a tmpfs of the daemon's own, mounted with huge=always, for slabs with huge pages; "
+              "without it slabs are sealed memfds",
+              .check = check_absolute, .value = "DIR"),
     SL_OPTION_END,
 };
 static const struct sl_option_table pool_table = {"pool", sizeof(struct sl_node_spec_socket),

@@ -14,12 +14,13 @@ struct sl_node_spec_models {
     char *file; /* a spec, or a folder of them; relative to the config */
     bool pin;
 };
-/** Who may do something at a unix socket, besides root and the daemon's own user. */
+/** Where clients attach, and who may, besides root and the daemon's own user. */
 struct sl_node_spec_socket {
     char *socket; /* path; NULL: none */
     char *mode;   /* octal */
     char *group;  /* numeric id that the socket is given to; NULL: leave */
     struct sl_list uids, gids;
+    char *huge_directory;
 };
 struct sl_node_spec_control {
     char *socket, *mode, *group;

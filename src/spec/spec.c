@@ -162,7 +162,7 @@ static int read_document(struct reading *reading, struct sl_tree *tree, struct s
         return -1;
     const struct sl_node_pair *pool = sl_node_find(tree->root, "sink.pool");
     spec->has_pool = pool && pool->value->kind != SL_NODE_NULL;
-    sl_spec_check(tree->root, spec, &reading->complaints);
+    sl_spec_check(tree->root, spec, reading->placed, &reading->complaints);
     check_twins(reading, tree->root);
     return 0;
 }

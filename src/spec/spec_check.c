@@ -156,7 +156,16 @@ static void check_minisign(const struct sl_node *root, const struct sl_spec *spe
                     "'verify.minisign' needs layout verbatim: signatures are of whole objects");
 }
 
-void sl_spec_check(const struct sl_node *root, const struct sl_spec *spec,
+static void check_device(const struct sl_node *root, const struct sl_spec *spec,
+                         struct sl_complaints *complaints)
+{
+    const char *device = spec->sink.pool.device;
+    if (device && strcmp(device, "host") != 0)
+        sl_complain(complaints, mark_at(root, "sink.pool.device"),
+                    "'device: %.64s' is not offered yet: slabs lie on the host", device);
+}
+
+void sl_spec_check(const struct sl_node *root, const struct sl_spec *spec, bool placed,
                    struct sl_complaints *complaints)
 {
     check_head(root, spec, complaints);
@@ -166,5 +175,8 @@ void sl_spec_check(const struct sl_node *root, const struct sl_spec *spec,
     check_sink(root, spec, complaints);
     check_decrypt(root, spec, complaints);
     check_minisign(root, spec, complaints);
-    complain_later(&sl_spec_table, root, complaints);
+    if (placed)
+        check_device(root, spec, complaints);
+    else
+        complain_later(&sl_spec_table, root, complaints);
 }

@@ -230,7 +230,7 @@ static const struct sl_option sink_rows[] = {
     SL_OPTION(sl_spec_sink, tmpfs, SECTION, "", "files below a directory, published together",
               .section = &sl_tmpfs_table),
     SL_OPTION(sl_spec_sink, pool, SECTION, "", "shareable memory handles", .section = &pool_table,
-              .later = "load into 'tmpfs'"),
+              .later = "the pool is the node daemon's, `sluice serve`: load into 'tmpfs'"),
     SL_OPTION_END,
 };
 static const struct sl_option_table sink_table = {"sink", sizeof(struct sl_spec_sink), sink_rows};

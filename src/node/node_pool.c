@@ -1,0 +1,249 @@
+/*
+ * Every grant makes a lease here before the client learns of it, since the client may be gone, and
+ * the lease ended, before the grant has returned. Leases of one model to one process are alike:
+ * whichever ends, one of them goes.
+ */
+#include "node_pool.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "node_rights.h"
+
+struct lease {
+    struct sl_model_ref *ref;
+    struct sl_pool_model *model; /* to compare; the reference keeps it */
+    int32_t pid;
+    uint32_t uid;
+    struct lease *next;
+};
+struct sl_node_pool {
+    struct sl_registry *registry;
+    struct sl_pool_server *server;
+    pthread_mutex_t lock;
+    struct {
+        struct lease *leases;
+    } locked;
+};
+/* An attach that waits. */
+struct wish {
+    struct sl_node_pool *pool;
+    struct sl_pool_request *request;
+    struct lease *lease; /* made ahead, so that an answer cannot fail */
+};
+
+/* ---- leases --------------------------------------------------------------------------------- */
+
+static void add_lease(struct sl_node_pool *pool, struct lease *lease)
+{
+    SL_LOCKED(&pool->lock);
+    lease->next = pool->locked.leases;
+    pool->locked.leases = lease;
+}
+
+/* Take out that lease, or, with lease NULL, one of the model to the peer. */
+static struct lease *take_lease(struct sl_node_pool *pool, const struct lease *lease,
+                                const struct sl_pool_model *model, const struct sl_pool_peer *peer)
+{
+    SL_LOCKED(&pool->lock);
+    for (struct lease **at = &pool->locked.leases; *at; at = &(*at)->next) {
+        struct lease *found = *at;
+        bool fits =
+            lease ? found == lease
+                  : found->model == model && found->pid == peer->pid && found->uid == peer->uid;
+        if (!fits)
+            continue;
+        *at = found->next;
+        return found;
+    }
+    return NULL;
+}
+
+static void end_lease(struct sl_node_pool *pool, struct lease *lease)
+{
+    if (!lease)
+        return;
+    sl_registry_release(pool->registry, lease->ref);
+    free(lease);
+}
+
+/* ---- attach --------------------------------------------------------------------------------- */
+
+static void refuse(struct wish *wish, const struct sl_err *why)
+{
+    sl_pool_request_refuse(wish->request, why);
+    free(wish->lease);
+    free(wish);
+}
+
+static void on_answer(void *arg, struct sl_model_ref *ref, const struct sl_err *why)
+{
+    struct wish *wish = arg;
+    struct sl_node_pool *pool = wish->pool;
+    struct sl_err err = SL_ERR_INIT;
+    char path[SL_PUBLISH_PATH_MAX];
+    if (!ref) {
+        refuse(wish, why);
+        return;
+    }
+    struct sl_pool_model *model = sl_model_ref_body(ref);
+    if (!model) {
+        sl_model_ref_path(ref, path);
+        sl_fail_code(&err, SL_E_USAGE, "files",
+                     "the model '%s' is held as files in '%.300s', not in the pool: give its spec "
+                     "'sink: {pool: {}}'",
+                     sl_model_ref_name(ref), path);
+        sl_registry_release(pool->registry, ref);
+        refuse(wish, &err);
+        return;
+    }
+    struct lease *lease = wish->lease;
+    lease->ref = ref;
+    lease->model = model;
+    add_lease(pool, lease);
+    if (!sl_pool_request_grant(wish->request, model))
+        end_lease(pool, take_lease(pool, lease, NULL, NULL));
+    free(wish);
+}
+
+static struct wish *new_wish(struct sl_node_pool *pool, struct sl_pool_request *request,
+                             const struct sl_pool_peer *peer, struct sl_err *err)
+{
+    struct wish *wish = sl_alloc(sizeof(*wish), err);
+    struct lease *lease = wish ? sl_alloc(sizeof(*lease), err) : NULL;
+    if (!lease) {
+        free(wish);
+        return NULL;
+    }
+    lease->pid = peer->pid;
+    lease->uid = peer->uid;
+    *wish = (struct wish){pool, request, lease};
+    return wish;
+}
+
+static void attach(void *arg, struct sl_pool_request *request)
+{
+    struct sl_node_pool *pool = arg;
+    const struct sl_pool_wish *wanted = sl_pool_request_wish(request);
+    struct sl_err err = SL_ERR_INIT;
+    char who[SL_REF_WHO_BYTES];
+    snprintf(who, sizeof(who), "pid %d uid %u %.40s", wanted->peer.pid, wanted->peer.uid,
+             wanted->peer.name);
+    if (strcmp(wanted->device, "host") != 0 || *wanted->key) {
+        sl_fail_code(&err, SL_E_NOT_FOUND, "absent", "the pool has no '%.100s' on '%.40s'%s",
+                     wanted->model, wanted->device, *wanted->key ? " with this key" : "");
+        sl_pool_request_refuse(request, &err);
+        return;
+    }
+    struct wish *wish = new_wish(pool, request, &wanted->peer, &err);
+    const struct sl_ask ask = {.name = wanted->model,
+                               .kind = SL_REF_LEASE,
+                               .who = who,
+                               .early = true,
+                               .present = wanted->present_only,
+                               .answer = on_answer,
+                               .arg = wish};
+    if (!wish)
+        sl_pool_request_refuse(request, &err);
+    else if (sl_registry_ask(pool->registry, &ask, &err) < 0)
+        refuse(wish, &err);
+}
+
+static void released(void *arg, struct sl_pool_model *model, const struct sl_pool_peer *peer)
+{
+    end_lease(arg, take_lease(arg, NULL, model, peer));
+}
+
+/* ---- lists and eviction --------------------------------------------------------------------- */
+
+static int add_entry(void *arg, const struct sl_registry_entry *entry)
+{
+    const struct sl_pool_entry listed = {.name = entry->name,
+                                         .key = "",
+                                         .device = "host",
+                                         .model = entry->body,
+                                         .pinned = entry->pinned,
+                                         .used_seconds = entry->used_seconds};
+    return sl_pool_listing_add(arg, &listed);
+}
+
+static void list(void *arg, struct sl_pool_listing *listing)
+{
+    const struct sl_node_pool *pool = arg;
+    sl_registry_each(pool->registry, "pool", add_entry, listing);
+}
+
+static int evict(void *arg, const char *model, const char *key, uint64_t *bytes, struct sl_err *err)
+{
+    const struct sl_node_pool *pool = arg;
+    if (*key)
+        return sl_fail_code(err, SL_E_NOT_FOUND, "absent", "'%.100s' has no version with this key",
+                            model);
+    return sl_registry_evict(pool->registry, model, bytes, err);
+}
+
+/* ---- the server ----------------------------------------------------------------------------- */
+
+static unsigned take_ids(const struct sl_list *list, uint32_t ids[SL_POOL_RIGHTS_MAX])
+{
+    unsigned count = 0;
+    for (size_t i = 0; i < list->count && count < SL_POOL_RIGHTS_MAX; i++)
+        count += sl_node_spec_id(list->items[i], &ids[count], NULL) == 0;
+    return count;
+}
+
+static void take_right(const struct sl_list *uids, const struct sl_list *gids,
+                       struct sl_pool_right *right)
+{
+    right->uid_count = take_ids(uids, right->uids);
+    right->gid_count = take_ids(gids, right->gids);
+}
+
+static void take_rights(const struct sl_node_spec *spec, struct sl_pool_server_config *config)
+{
+    take_right(&spec->pool.uids, &spec->pool.gids, &config->attach);
+    config->attach.all = !spec->pool.uids.count && !spec->pool.gids.count;
+    take_right(&spec->control.uids, &spec->control.gids, &config->evict);
+}
+
+struct sl_node_pool *sl_node_pool_start(struct sl_registry *registry,
+                                        const struct sl_node_spec *spec, int listen_fd,
+                                        struct sl_err *err)
+{
+    static const struct sl_pool_handler handler = {
+        .attach = attach, .released = released, .list = list, .evict = evict};
+    struct sl_pool_server_config config = {
+        .path = spec->pool.socket ? spec->pool.socket : "pool", /* the service manager's */
+        .listen_fd = listen_fd,
+        .gid = UINT32_MAX};
+    if (sl_node_spec_mode(spec->pool.mode, &config.mode, err) < 0 ||
+        (spec->pool.group && sl_node_spec_id(spec->pool.group, &config.gid, err) < 0))
+        return NULL;
+    struct sl_node_pool *pool = sl_alloc(sizeof(*pool), err);
+    if (!pool)
+        return NULL;
+    take_rights(spec, &config);
+    pool->registry = registry;
+    pthread_mutex_init(&pool->lock, NULL);
+    pool->server = sl_pool_server_start(&config, &handler, pool, err);
+    if (pool->server)
+        return pool;
+    sl_node_pool_free(pool);
+    return NULL;
+}
+
+void sl_node_pool_free(struct sl_node_pool *pool)
+{
+    if (!pool)
+        return;
+    sl_pool_server_free(pool->server);
+    pthread_mutex_destroy(&pool->lock);
+    free(pool);
+}
+
+void sl_node_pool_reload(struct sl_node_pool *pool, const struct sl_node_spec *spec)
+{
+    struct sl_pool_server_config config = {.listen_fd = -1};
+    take_rights(spec, &config);
+    sl_pool_server_set_rights(pool->server, &config);
+}

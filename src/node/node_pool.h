@@ -1,0 +1,24 @@
+/* The pool's socket in front of the registry: an attach is an ask, a lease is a reference. */
+#ifndef SL_NODE_POOL_H
+#define SL_NODE_POOL_H
+
+#include "node_spec.h"
+#include "pool_server.h"
+#include "registry.h"
+
+struct sl_node_pool;
+/**
+ * Serve the pool as the config says; listen_fd >= 0 is a socket that listens already, owned from
+ * now on. The registry is borrowed, and must be stopped before the pool is freed: then every
+ * request that waits has its answer.
+ */
+struct sl_node_pool *sl_node_pool_start(struct sl_registry *registry,
+                                        const struct sl_node_spec *spec, int listen_fd,
+                                        struct sl_err *err);
+/** Closes every connection: their leases end. */
+void sl_node_pool_free(struct sl_node_pool *pool);
+SL_AUTO_DEFINE(sl_node_pool)
+/** The rights of a new config, for requests from now on. */
+void sl_node_pool_reload(struct sl_node_pool *pool, const struct sl_node_spec *spec);
+
+#endif
