@@ -11,7 +11,7 @@ import threading
 import time
 
 from checks_stores import BUCKET, big_url
-from harness import Skip, check, free_port, sha256_file, wait_for
+from harness import Skip, bytes_done, catches_sigterm, check, free_port, sha256_file, soonest, wait_for
 
 
 def nothing_published(to):
@@ -104,7 +104,7 @@ def code_destination_too_small(h, nginx, minilm):
     before = nginx.sent_bytes("/room.safetensors")
     run = h.load(nginx.http + "/room.safetensors", to).expect(6)
     nothing_published(to)
-    wait_for("the log", lambda: nginx.sent_bytes("/room.safetensors") >= before, 5)
+    wait_for("the log", lambda: nginx.sent_bytes("/room.safetensors") >= before)
     fetched = nginx.sent_bytes("/room.safetensors") - before
     assert fetched < 4 << 20, f"{fetched} bytes were fetched for a destination that cannot hold them"
     return run.err.strip().splitlines()[-1][:160]
@@ -128,18 +128,19 @@ def killed_ten_times(h, nginx, big):
     """kill -9 at ten moments of a 2 GiB load; the next one resumes and fetches few bytes twice (by nginx's count)."""
     big_url(nginx, big)
     url, paced = nginx.http + "/paced/big.safetensors", "/paced/big.safetensors"
-    whole = big.bytes / (4 * (128 << 20))  # 4 connections at the pace of /paced/
     worst = resumed_most = kills = 0
     for moment in range(10):
         to, sent = h.fresh(), nginx.sent_bytes(paced)
-        process = h.start("load", url, "--to", to, "--progress", "none", "--connections", "4")
-        time.sleep(whole * (moment + 0.5) / 11)
+        own = f"127.0.0.1:{free_port()}"
+        process = h.start("load", url, "--to", to, "--progress", "none", "--connections", "4", "--listen", own)
+        there = big.bytes * (moment + 0.5) / 11
+        wait_for("enough bytes", lambda: bytes_done("http://" + own) >= there or process.poll() is not None)
         process.send_signal(signal.SIGKILL)
         kills += process.wait() == -signal.SIGKILL
         result = h.load(url, to, "--connections", "4").expect(0).json()
         big.compare(os.path.join(to, "big.safetensors"))
         h.remove(to)
-        wait_for("nginx's log", lambda: nginx.sent_bytes(paced) - sent >= big.bytes, 5)
+        wait_for("nginx's log", lambda: nginx.sent_bytes(paced) - sent >= big.bytes)
         time.sleep(0.1)  # answers that were cut off are logged a moment later
         again = nginx.sent_bytes(paced) - sent - big.bytes
         worst = max(worst, again)
@@ -155,16 +156,19 @@ def sigterm_ends_within_a_second(h, nginx, big):
     """SIGTERM in mid-load: 143 within a second, resumable."""
     url, to = nginx.http + "/slow/big.safetensors", h.fresh()
     big_url(nginx, big)
-    process = h.start("load", url, "--to", to, "--progress", "none")
-    wait_for("staging", lambda: os.path.isdir(os.path.join(to, ".sluice", "staging")), 10)
-    time.sleep(0.5)
-    start = time.monotonic()
-    process.send_signal(signal.SIGTERM)
-    code = process.wait(10)
-    seconds = time.monotonic() - start
-    assert code == 143, f"exit code {code}"
-    assert seconds < 1, f"it took {seconds:.2f} s"
-    nothing_published(to)
+
+    def stop_load():
+        process = h.start("load", url, "--to", to, "--progress", "none")
+        wait_for("its handler", lambda: catches_sigterm(process))
+        wait_for("staging", lambda: os.path.isdir(os.path.join(to, ".sluice", "staging")))
+        time.sleep(0.5)
+        start = time.monotonic()
+        process.send_signal(signal.SIGTERM)
+        code = process.wait(60)
+        assert code == 143, f"exit code {code}"
+        nothing_published(to)
+        return time.monotonic() - start
+    seconds = soonest(1, stop_load)
     h.load(big_url(nginx, big), to).expect(0)
     h.remove(to)
     return f"{seconds * 1000:.0f} ms"
@@ -178,14 +182,14 @@ def second_load_is_a_no_op(h, store, minilm):
     to, uri = h.fresh(), f"s3://{BUCKET}/minilm/"
     h.load(uri, to, env=store.env()).expect(0)
     before = os.stat(os.path.join(to, "model.safetensors"))
-    best = 9.0
-    for _ in range(3):
+
+    def load_again():
         run = h.load(uri, to, env=store.env()).expect(0)
         assert run.json()["already"] is True, run.out
-        best = min(best, run.seconds)
+        return run.seconds
+    best = soonest(0.1, load_again, 20)
     after = os.stat(os.path.join(to, "model.safetensors"))
     assert (before.st_ino, before.st_mtime_ns) == (after.st_ino, after.st_mtime_ns)
-    assert best < 0.1, f"{best * 1000:.0f} ms"
     return f"{best * 1000:.0f} ms"
 
 
@@ -197,7 +201,7 @@ def two_loads_at_once(h, nginx, minilm):
     command = [h.program, "load", nginx.http + "/both.safetensors", "--to", to, "--json", "--progress", "none"]
     both = [subprocess.Popen(command, env=h.environment(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                              stderr=subprocess.PIPE) for _ in range(2)]
-    results = [process.communicate(timeout=60) for process in both]
+    results = [process.communicate(timeout=300) for process in both]
     assert [process.returncode for process in both] == [0, 0], results
     already = sorted(b'"already":true' in out.replace(b" ", b"") for out, _ in results)
     assert already == [False, True], results

@@ -13,7 +13,7 @@ import threading
 import urllib.parse
 import zipfile
 
-from harness import CACHE, ROOT, Skip, check, free_port, sha256_file, wait_for
+from harness import CACHE, ROOT, Skip, check, free_port, run_client, sha256_file, wait_for
 
 BUCKET = "kserve"
 USER = 65532
@@ -144,7 +144,7 @@ def kserve_python(h):
         return python
     for command in ([sys.executable, "-m", "venv", own], [python, "-m", "pip", "install", "-q", *PACKAGES],
                     [python, "-m", "pip", "install", "-q", "--no-deps", PEER]):
-        done = subprocess.run(command, capture_output=True, text=True, timeout=600, stdin=subprocess.DEVNULL)
+        done = run_client(command, timeout=600)
         if done.returncode:
             raise Skip(f"{' '.join(command[:4])}: {(done.stderr or done.stdout).strip()[-200:]}")
     return python
@@ -210,7 +210,7 @@ class Pod:
                 "SLUICE_TERMINATION_LOG": self.message, **extra}
 
     def run(self, environment, *arguments):
-        return subprocess.run(self.command(*arguments), env=self.environment(environment), cwd="/", timeout=120,
+        return subprocess.run(self.command(*arguments), env=self.environment(environment), cwd="/", timeout=300,
                               stdin=subprocess.DEVNULL, capture_output=True, text=True)
 
     def ok(self, environment, *arguments):
@@ -397,7 +397,7 @@ def kserve_resumes_after_a_kill(h, nginx, store):
     arguments = ("--connections", "2", url, pod.mount)
     process = subprocess.Popen(pod.command(*arguments), env=pod.environment({}), cwd="/", stdin=subprocess.DEVNULL,
                                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    wait_for("a third of the file", lambda: nginx.sent_bytes("/slow/resumed.bin") > 32 << 20, 30)
+    wait_for("a third of the file", lambda: nginx.sent_bytes("/slow/resumed.bin") > 32 << 20)
     process.send_signal(signal.SIGKILL)
     assert process.wait() == -signal.SIGKILL
     assert os.listdir(pod.mount) == [".sluice"], os.listdir(pod.mount)
@@ -466,4 +466,4 @@ def kserve_decrypts_and_lays_out(h, store, model):
     first = h.sluice("inspect", "--json", "--digest", source).expect(0).json()["tensors"]
     second = h.sluice("inspect", "--json", "--digest", os.path.join(pod.mount, "model.safetensors")).expect(0).json()["tensors"]
     assert {t["name"]: t["sha256"] for t in first} == {t["name"]: t["sha256"] for t in second}
-    wait_for("the model", lambda: os.listdir(pod.mount) == ["model.safetensors"], 1)
+    wait_for("the model", lambda: os.listdir(pod.mount) == ["model.safetensors"])

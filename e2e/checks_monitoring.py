@@ -64,7 +64,7 @@ def prometheus_takes_rules_and_dashboard(h):
             empty.pop(name)
         return set(empty) <= QUIET
     try:
-        wait_for("a value in every panel", all_shown, 20)
+        wait_for("a value in every panel", all_shown)
     except AssertionError as error:
         raise AssertionError(f"{error}; empty: {empty}") from None
     rules = [rule for group in ask(origin, "rules")["groups"] for rule in group["rules"]]

@@ -167,7 +167,7 @@ def redis_dies_in_a_load(h, redis):
     load = h.start("load", server.uri("m"), "--to", to, "--attempts", "2")
     wait_for("the first bytes", lambda: os.path.isdir(os.path.join(to, ".sluice", "staging")) or load.poll() is not None)
     server.process.kill()
-    assert load.wait(60) == 7, load.returncode
+    assert load.wait(300) == 7, load.returncode
     assert not os.path.exists(os.path.join(to, ".sluice", "ready"))
     server.start()
     convert(h, path, server.uri("m")).expect(0)

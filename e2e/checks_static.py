@@ -41,7 +41,7 @@ def needed(program):
 def run_program(h, command, env=None):
     start = time.monotonic()
     done = subprocess.run(command, env=h.environment(env), stdin=subprocess.DEVNULL, capture_output=True, text=True,
-                          timeout=60)
+                          timeout=300)
     return Run(done.returncode, done.stdout, done.stderr, time.monotonic() - start)
 
 

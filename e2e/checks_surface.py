@@ -44,7 +44,7 @@ def stay_serves_health_and_metrics(h, minilm):
     status, metrics, headers = http_get(url + "/metrics")
     assert status == 200 and "text/plain" in headers["Content-Type"], headers
     process.send_signal(signal.SIGTERM)
-    assert process.wait(5) in (0, 143), process.returncode
+    assert process.wait(60) in (0, 143), process.returncode
     done = subprocess.run([need_program("promtool"), "check", "metrics"], input=metrics, capture_output=True)
     assert done.returncode == 0, (done.stdout + done.stderr).decode()[-800:]
     loaded = re.search(rb"^sluice_loads_published_total ([0-9.e+]+)", metrics, re.MULTILINE)
@@ -125,7 +125,7 @@ def schema_and_parser_agree(h, python):
         path = os.path.join(h.disk, f"spec-{number}.yaml")
         with open(path, "w") as file:
             file.write(HEAD + body)
-        run = h.sluice("plan", path, "--attempts", "1", timeout=60)
+        run = h.sluice("plan", path, "--attempts", "1", timeout=300)
         assert (run.code == 2) == (code == 2), f"{body}: {run.code} {run.err[-300:]}"
 
 

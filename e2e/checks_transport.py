@@ -86,7 +86,7 @@ class Proxy(socketserver.StreamRequestHandler):
             return
         url = urllib.parse.urlsplit(line.split()[1])
         Proxy.seen.append(url.path)
-        onward = http.client.HTTPConnection(url.hostname, url.port, timeout=10)
+        onward = http.client.HTTPConnection(url.hostname, url.port, timeout=60)
         onward.request("GET", url.path, headers={key: value for key, value in headers.items()
                                                  if not key.startswith("proxy-") and key != "connection"})
         answer = onward.getresponse()

@@ -153,15 +153,15 @@ class Pod:
             except OSError:
                 pass
             return process.poll() is not None  # a short run may be over by now
-        wait_for("the container's start", found, 10)
+        wait_for("the container's start", found)
         return process
 
-    def run(self, *arguments, timeout=120, **options):
+    def run(self, *arguments, timeout=300, **options):
         begin = time.monotonic()
         process = self.start(*arguments, **options)
         return self.finish(process, begin, timeout)
 
-    def finish(self, process, begin=None, timeout=120):
+    def finish(self, process, begin=None, timeout=300):
         out, err = process.communicate(timeout=timeout)
         return Run(process.returncode, out.decode(errors="replace"), err.decode(errors="replace"),
                    time.monotonic() - (begin or time.monotonic()))
@@ -248,7 +248,7 @@ class ControlGroup:
     def close(self):
         if not self.path:
             return
-        for _ in range(100):
+        for _ in range(600):
             try:
                 os.rmdir(self.path)
                 return

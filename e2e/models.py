@@ -6,7 +6,7 @@ import shutil
 import subprocess
 import sys
 
-from harness import CACHE, ROOT, Skip, sha256_file
+from harness import CACHE, ROOT, Skip, run_client, sha256_file
 
 BIG_BYTES = 2 << 30
 SMALL_COUNT = 2000
@@ -117,7 +117,7 @@ def python(h):
             return program
     for command in ([sys.executable, "-m", "venv", os.path.join(CACHE, "venv")],
                     [own, "-m", "pip", "install", "-q", "safetensors==0.8.0", "numpy", "jsonschema"]):
-        done = subprocess.run(command, capture_output=True, text=True, timeout=600, stdin=subprocess.DEVNULL)
+        done = run_client(command, timeout=600)
         if done.returncode:
             raise Skip(f"{' '.join(command[:4])}: {(done.stderr or done.stdout).strip()[-200:]}")
     return own

@@ -7,7 +7,7 @@ import secrets
 import subprocess
 import textwrap
 
-from harness import CACHE, Skip, free_port, need_program, wait_for, http_get
+from harness import CACHE, Skip, free_port, need_program, run_client, wait_for, http_get
 from s3client import S3
 
 VERSITYGW = "github.com/versity/versitygw/cmd/versitygw@v1.7.0"
@@ -25,7 +25,7 @@ def versitygw_program():
     except Skip:
         raise Skip("no versitygw and no go to build it") from None
     env = dict(os.environ, GOBIN=os.path.join(CACHE, "bin"), GOFLAGS="-buildvcs=false")
-    done = subprocess.run([go, "install", VERSITYGW], env=env, capture_output=True, text=True, timeout=900)
+    done = run_client([go, "install", VERSITYGW], env=env, timeout=900)
     if done.returncode:
         raise Skip(f"go install {VERSITYGW}: {done.stderr.strip()[-200:]}")
     return own
@@ -104,7 +104,7 @@ class Ceph:
         self.env = dict(os.environ, CEPH_CONF=self.conf)
 
     def call(self, *command):
-        done = subprocess.run(command, env=self.env, cwd=self.dir, capture_output=True, text=True, timeout=90)
+        done = subprocess.run(command, env=self.env, cwd=self.dir, capture_output=True, text=True, timeout=300)
         assert done.returncode == 0, f"{' '.join(command)}: {done.stderr[-800:]}"
         return done.stdout
 
@@ -126,7 +126,7 @@ class Ceph:
         self.call("ceph-osd", "-i", "0", "--mkfs", "--osd-uuid", uuid)
         self.h.spawn("ceph-osd", ["ceph-osd", "-f", "-i", "0"], env=self.env, cwd=self.dir)
         wait_for("the OSD", lambda: '"num_up_osds":1' in self.call("ceph", "osd", "stat", "-f", "json")
-                 .replace(" ", ""), 60)
+                 .replace(" ", ""), 300)
         self.gateway(store, [])
 
     def gateway(self, store, options, name="radosgw"):
@@ -134,7 +134,7 @@ class Ceph:
                    "--access-key=" + store.access, "--secret=" + store.secret]
         self.call(*command)
         store.process = self.h.serve(name, ["radosgw", "-f", "-n", "client.admin", *options, "--rgw-frontends",
-                                            f"beast endpoint=127.0.0.1:{store.port}"], store.port, 60,
+                                            f"beast endpoint=127.0.0.1:{store.port}"], store.port, 300,
                                      env=self.env, cwd=self.dir)
 
 
