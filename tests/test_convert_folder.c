@@ -33,6 +33,7 @@ START_TEST(a_pipeline_keeps_its_folders)
     put_file("in/unet/config.json", "{\"u\":1}", 7);
     put_file("in/unet/diffusion_pytorch_model.safetensors.minisig", "old", 3);
     put_file("in/te[x]t/model.safetensors", data, bytes);
+    put_file("in/te[x]t/pytorch_model.bin.sluice.json", "{}", 2); /* of what is left out */
     size_t rival_bytes;
     uint8_t *rival = golden_read("pytorch/dtypes.pt", &rival_bytes);
     put_file("in/te[x]t/pytorch_model.bin", rival,

@@ -99,7 +99,8 @@ static int open_component(struct sl_job *job, struct sl_component *component, st
 
 static int lay_out_component(struct sl_job *job, struct sl_component *component, struct sl_err *err)
 {
-    if (open_component(job, component, err) < 0 || check_encryption(job, component, err) < 0)
+    if (open_component(job, component, err) < 0 || sl_component_guard(job, component, err) < 0 ||
+        check_encryption(job, component, err) < 0)
         return -1;
     const struct sl_plan *plan = component->plan;
     sl_autofree const struct sl_tensor **tensors =

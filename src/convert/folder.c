@@ -10,6 +10,7 @@
 
 #include "format.h"
 #include "job.h"
+#include "sidecar.h"
 #include "sink.h"
 #include "url.h"
 
@@ -36,17 +37,21 @@ static bool is_model_name(const char *name)
     return sl_format_name_says(name) >= SL_SAYS_LIKELY;
 }
 
-/* A signature is of the bytes of a model that is written anew: it would be of nothing. */
+/* A signature or a sidecar is of the bytes of a model that is written anew: it would be of nothing.
+ */
 static int is_signature(const char *name, bool *signature, struct sl_err *err)
 {
-    static const char suffix[] = ".minisig";
-    size_t bytes = strlen(name), tail = sizeof(suffix) - 1;
+    static const char *const suffixes[] = {".minisig", SL_SIDECAR_SUFFIX};
     *signature = false;
-    if (bytes <= tail || strcmp(name + bytes - tail, suffix) != 0)
-        return 0;
-    sl_autofree char *of = sl_strndup(name, bytes - tail, err);
-    *signature = of && is_model_name(of);
-    return of ? 0 : -1;
+    for (size_t i = 0; i < SL_COUNT(suffixes); i++) {
+        size_t bytes = strlen(name), tail = strlen(suffixes[i]);
+        if (bytes <= tail || strcmp(name + bytes - tail, suffixes[i]) != 0)
+            continue;
+        sl_autofree char *of = sl_strndup(name, bytes - tail, err);
+        *signature = of && is_model_name(of);
+        return of ? 0 : -1;
+    }
+    return 0;
 }
 
 /* "model-00001-of-00003": without the number. */

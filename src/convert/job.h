@@ -28,6 +28,8 @@ struct sl_component {
     struct sl_list include;
     struct sl_plan *plan;
     struct sl_layout *layout;
+    struct sl_guard **guards; /* one a source of the plan; NULL: it has no sidecar */
+    size_t guard_count;
 };
 
 /** A new object. */
@@ -137,6 +139,13 @@ struct sl_block {
 int sl_job_find(struct sl_job *job, struct sl_err *err);
 /** An object of the folder that goes along as it is; opened here. */
 int sl_job_add_data_file(struct sl_job *job, const char *name, struct sl_err *err);
+
+/* ---- guarding.c ------------------------------------------------------------------------------ */
+
+/** Sources of the open plan that have a sidecar are checked by it. SL_E_INTEGRITY. */
+int sl_component_guard(struct sl_job *job, struct sl_component *component, struct sl_err *err);
+/** When their sources are gone. */
+void sl_component_release_guards(struct sl_component *component);
 
 /* ---- convert_layout.c ------------------------------------------------------------------------ */
 

@@ -252,7 +252,7 @@ int sl_plan_make_targets(const struct sl_spec *spec, const struct sl_source_conf
     SL_AUTO(sl_plan) plan = plan_new(spec, err);
     if (!plan)
         return -1;
-    plan->own->picks = plan->own->targets_only = true;
+    plan->own->picks = true;
     if (prepare(plan, config, err) < 0 || sl_plan_begin_keys(plan, err) < 0 ||
         sl_plan_await_keys(plan, err) < 0)
         return -1;

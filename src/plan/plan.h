@@ -137,6 +137,9 @@ SL_AUTO_DEFINE(sl_plan)
 int sl_plan_begin_keys(const struct sl_plan *plan, struct sl_err *err);
 bool sl_plan_keys_busy(const struct sl_plan *plan);
 int sl_plan_await_keys(const struct sl_plan *plan, struct sl_err *err);
+/** The sidecar of a source as it was found and judged, owned by the plan; NULL: none. */
+struct sl_sidecar;
+const struct sl_sidecar *sl_plan_sidecar(const struct sl_plan *plan, uint32_t source);
 /** The object's or the prefix's URI without secrets; borrowed. */
 const char *sl_plan_uri(const struct sl_plan *plan);
 /** True if the list is empty (and empty_matches) or one of its patterns matches. */

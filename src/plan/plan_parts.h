@@ -30,7 +30,6 @@ struct sl_plan_own {
     bool single;       /* the URI names an object, not a prefix */
     bool ruled;        /* tensors are picked from what an index names */
     bool first_choice; /* there are objects whose format is no second choice */
-    bool targets_only; /* who asks reads by itself: no extents, no checks */
     bool picks; /* single tensors are read: the layout is not verbatim, or targets were asked for */
     struct sl_layout *layout;
     struct sl_minisign_key *signer;
@@ -119,11 +118,6 @@ int sl_plan_check_ranges(struct sl_plan *plan, struct sl_err *err);
  * all are; or what is read already is wrong. */
 int sl_plan_cover(struct sl_plan *plan, const struct sl_sidecar *sidecar,
                   const struct sl_check *check, uint64_t *covered, struct sl_err *err);
-/** sidecars.c: the hash of a range, of the check's kind, into what it expects. */
-struct sl_sidecar_range;
-void sl_sidecar_expect(const struct sl_sidecar_range *range, struct sl_check *check);
-/** sidecars.c: the sidecar of a source, or NULL. */
-const struct sl_sidecar *sl_plan_sidecar(const struct sl_plan *plan, uint32_t source);
 void sl_plan_free_sidecars(struct sl_plan_own *own);
 /** signatures.c: own->signer from the spec. */
 int sl_plan_read_signer(struct sl_plan *plan, struct sl_err *err);

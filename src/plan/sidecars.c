@@ -296,11 +296,7 @@ int sl_plan_read_sidecars(struct sl_plan *plan, struct sl_err *err)
     uint64_t bytes;
     if (sl_plan_read_signer(plan, err) < 0)
         return -1;
-    if (own->targets_only && own->spec->verify.sidecar == SL_SIDECAR_REQUIRE)
-        return sl_fail(err, SL_E_USAGE,
-                       "'verify.sidecar: require' is for loads: leave it out, and check the "
-                       "objects before with `sluice verify`");
-    if (own->targets_only || !wanted(plan))
+    if (!wanted(plan))
         return 0;
     for (uint32_t i = 0; i < plan->source_count; i++)
         count += is_asked_for(plan, i, &bytes);
@@ -318,16 +314,6 @@ int sl_plan_read_sidecars(struct sl_plan *plan, struct sl_err *err)
 }
 
 /* ---- checks ---------------------------------------------------------------------------------- */
-
-void sl_sidecar_expect(const struct sl_sidecar_range *range, struct sl_check *check)
-{
-    if (check->kind == SL_HASH_SHA256) {
-        memcpy(check->expected, range->sha256, sizeof(range->sha256));
-        return;
-    }
-    for (int i = 0; i < 4; i++)
-        check->expected[i] = (uint8_t)(range->crc32c >> (24 - 8 * i));
-}
 
 /* Layout verbatim: each object is the file of its number. */
 static int check_whole(struct sl_plan *plan, const struct sl_sidecar *sidecar,

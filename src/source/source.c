@@ -411,11 +411,28 @@ int sl_source_read(struct sl_source *source, uint64_t offset, void *data, size_t
     }
     if (!bytes)
         return 0;
+    return source->guard ? source->guard->read(source->guard, source, offset, at, bytes, err)
+                         : sl_source_read_past(source, offset, at, bytes, err);
+}
+
+int sl_source_read_past(struct sl_source *source, uint64_t offset, void *data, size_t bytes,
+                        struct sl_err *err)
+{
     if (sl_cancel_check(source->store->config.cancel, err) < 0)
         return -1;
     SL_AUTO(sl_fetch) fetch = sl_fetch_new(source->store, err);
     size_t got;
     if (!fetch || sl_fetch_start(fetch, source, offset, offset + bytes, err) < 0)
         return -1;
-    return drain(source->store, fetch, at, bytes, &got, err);
+    return drain(source->store, fetch, data, bytes, &got, err);
+}
+
+void sl_source_set_guard(struct sl_source *source, struct sl_source_guard *guard)
+{
+    source->guard = guard;
+}
+
+struct sl_source_guard *sl_source_guard(const struct sl_source *source)
+{
+    return source->guard;
 }

@@ -164,6 +164,20 @@ uint64_t sl_source_held(const struct sl_source *source);
  */
 int sl_source_read(struct sl_source *source, uint64_t offset, void *data, size_t bytes,
                    struct sl_err *err);
+/**
+ * Somebody who answers reads of a source instead, and checks them: what sl_source_read() has not
+ * held since the opening. Fetches pass it by.
+ */
+struct sl_source_guard {
+    int (*read)(struct sl_source_guard *guard, struct sl_source *source, uint64_t offset,
+                void *data, size_t bytes, struct sl_err *err);
+};
+/** Borrowed; NULL: none. Before other threads read. */
+void sl_source_set_guard(struct sl_source *source, struct sl_source_guard *guard);
+struct sl_source_guard *sl_source_guard(const struct sl_source *source);
+/** As sl_source_read(), past guard and head; within the object. */
+int sl_source_read_past(struct sl_source *source, uint64_t offset, void *data, size_t bytes,
+                        struct sl_err *err);
 
 /** What a store keeps of the bytes of a whole object. */
 enum { SL_CHECKSUMS_MAX = 4 };

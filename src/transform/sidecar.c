@@ -10,6 +10,7 @@
 #include <sodium.h>
 #include <stdio.h>
 
+#include "check.h"
 #include "hash.h"
 #include "json.h"
 #include "json_pull.h"
@@ -455,4 +456,14 @@ const char *sl_sidecar_stale(const struct sl_sidecar *sidecar, uint64_t bytes,
     snprintf(text, 256, "it was made from version %.80s, the object is of version %.80s",
              etags ? from->etag : from->version_id, etags ? version->etag : version->version_id);
     return text;
+}
+
+void sl_sidecar_expect(const struct sl_sidecar_range *range, struct sl_check *check)
+{
+    if (check->kind == SL_HASH_SHA256) {
+        memcpy(check->expected, range->sha256, sizeof(range->sha256));
+        return;
+    }
+    for (int i = 0; i < 4; i++)
+        check->expected[i] = (uint8_t)(range->crc32c >> (24 - 8 * i));
 }

@@ -45,6 +45,9 @@ void sl_sidecar_free(struct sl_sidecar *sidecar);
 SL_AUTO_DEFINE(sl_sidecar)
 /** The range's end; its begin is i * range_bytes. */
 uint64_t sl_sidecar_range_end(const struct sl_sidecar *sidecar, size_t i);
+/** The hash of a range, of the check's kind (SHA-256 or CRC32C), into what the check expects. */
+struct sl_check;
+void sl_sidecar_expect(const struct sl_sidecar_range *range, struct sl_check *check);
 /** The hash over all ranges, from `ranges`. */
 void sl_sidecar_tree(const struct sl_sidecar *sidecar, uint8_t tree[32]);
 /** What is signed: a few lines that hold name, sizes and `tree`. */

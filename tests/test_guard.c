@@ -1,0 +1,244 @@
+/* Conversions of objects that have a sidecar, from a server that sends wrong bytes: nothing that
+ * was not found right is written, and a wrong range is fetched again. */
+#include <check.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "buf.h"
+#include "convert_case.h"
+#include "hash.h"
+#include "log.h"
+#include "metrics.h"
+#include "model_maker.h"
+#include "range_server.h"
+#include "sidecar.h"
+#include "thread.h"
+
+enum { RANGE = 64 * 1024, ITEMS = 100000, RANGES = 25, MODEL_MAX = 4 * 1024 * 1024 };
+static const char ETAG[] = "\"v1\"";
+static const char *const required[] = {"verify.sidecar=require", NULL};
+
+static struct sl_server *server;
+static uint8_t *data;
+static size_t bytes;
+static struct sl_err err;
+
+static pthread_mutex_t flip_lock = PTHREAD_MUTEX_INITIALIZER;
+static uint64_t flip_at; /* one bit, wrong in the next flip_times answers that hold it */
+static unsigned flip_times;
+
+static void flip(uint64_t at, unsigned times)
+{
+    SL_LOCKED(&flip_lock);
+    flip_at = at;
+    flip_times = times;
+}
+
+static bool flip_bit(const struct sl_server_request *request, struct sl_server_reply *reply,
+                     void *arg)
+{
+    char text[128];
+    uint64_t begin, end;
+    (void)arg;
+    if (strcmp(request->target, "/m.safetensors") != 0 ||
+        !sl_server_header(request, "Range", text, sizeof(text)) ||
+        sscanf(text, "bytes=%" SCNu64 "-%" SCNu64, &begin, &end) != 2)
+        return false;
+    end = SL_MIN(end + 1, (uint64_t)bytes);
+    SL_LOCKED(&flip_lock);
+    if (!flip_times || flip_at < begin || flip_at >= end)
+        return false;
+    flip_times--;
+    reply->status = 206;
+    reply->body_bytes = (size_t)(end - begin);
+    reply->body = malloc(reply->body_bytes);
+    memcpy(reply->body, data + begin, reply->body_bytes);
+    reply->body[flip_at - begin] ^= 4;
+    snprintf(reply->headers, sizeof(reply->headers),
+             "ETag: %s\r\nContent-Range: bytes %" PRIu64 "-%" PRIu64 "/%zu\r\n", ETAG, begin,
+             end - 1, bytes);
+    return true;
+}
+
+/* Of these bytes, which need not be those that are served. */
+static void put_sidecar(const uint8_t *of)
+{
+    sl_autobuf text = SL_BUF_INIT(1024 * 1024);
+    struct sl_sidecar *sidecar = sl_sidecar_new("m.safetensors", bytes, RANGE, &err);
+    for (size_t i = 0; i < sidecar->range_count; i++) {
+        uint64_t begin = i * RANGE, end = sl_sidecar_range_end(sidecar, i);
+        sidecar->ranges[i].crc32c = sl_crc32c(0, of + begin, (size_t)(end - begin));
+        struct sl_sha256 *one = sl_sha256_new(&err);
+        sl_sha256_update(one, of + begin, (size_t)(end - begin));
+        sl_sha256_finish(one, sidecar->ranges[i].sha256);
+        sl_sha256_free(one);
+    }
+    sl_sidecar_tree(sidecar, sidecar->tree);
+    ck_assert_int_eq(sl_sidecar_write(sidecar, &text, &err), 0);
+    sl_server_put(server, "/m.safetensors.sluice.json", text.data, text.used, "\"s\"");
+    sl_sidecar_free(sidecar);
+}
+
+/* Serve a model of F32 vectors with its sidecar. */
+static void put_model(const char *names, unsigned items)
+{
+    free(data);
+    data = sl_model_safetensors(names, items, &bytes);
+    ck_assert_uint_le(bytes, MODEL_MAX);
+    sl_server_put(server, "/m.safetensors", data, bytes, ETAG);
+    put_sidecar(data);
+}
+
+static void setup(void)
+{
+    sl_log_setup(SL_LOG_ERROR, false);
+    err = (struct sl_err)SL_ERR_INIT;
+    flip(0, 0);
+    sl_case_setup();
+    server = sl_server_start();
+    put_model("a,b,c,d", ITEMS);
+    sl_server_handle(server, flip_bit, NULL);
+}
+
+static void teardown(void)
+{
+    sl_server_stop(server);
+    sl_case_teardown();
+    free(data);
+    data = NULL;
+}
+
+static int convert(const char *const *words)
+{
+    char path[SL_CASE_PATH_BYTES];
+    struct sl_convert_config config = sl_case_safetensors;
+    config.block_bytes = 48 * 1024; /* ranges are met by halves */
+    err = (struct sl_err)SL_ERR_INIT;
+    return sl_case_convert(sl_server_url(server, "/m.safetensors"),
+                           sl_case_path("new.safetensors", path), &config, words, NULL, &err);
+}
+
+/* The tensors keep their order. */
+static bool is_right(void)
+{
+    size_t found, count = bytes - 8 - (size_t)sl_get_le64(data);
+    uint8_t *file = sl_model_read(sl_case_scratch, "new.safetensors", &found);
+    bool same =
+        file && found > count && memcmp(file + found - count, data + bytes - count, count) == 0;
+    free(file);
+    return same;
+}
+
+START_TEST(a_wrong_bit_is_fetched_again)
+{
+    static const char *const all[] = {"verify.sidecar=require", "verify.hashes=all", NULL};
+    for (uint64_t at = bytes - 1; at > 3 * RANGE; at -= 4 * RANGE + 1000) {
+        uint64_t before = (uint64_t)sl_metric_get(SL_M_REFETCHED_RANGES);
+        flip(at, at % 2 ? 1 : 3);
+        ck_assert_msg(convert(at % 3 ? required : all) == 0, "%s", err.message);
+        ck_assert(is_right());
+        ck_assert_uint_eq((uint64_t)sl_metric_get(SL_M_REFETCHED_RANGES) - before, at % 2 ? 1 : 3);
+    }
+}
+END_TEST
+
+START_TEST(each_range_is_fetched_once)
+{
+    unsigned before = sl_server_request_count(server);
+    ck_assert_msg(convert(required) == 0, "%s", err.message);
+    /* beside them: the object's head, its sidecar */
+    ck_assert_uint_le(sl_server_request_count(server) - before, RANGES + 3);
+    ck_assert(is_right());
+}
+END_TEST
+
+START_TEST(one_that_stays_wrong_is_never_written)
+{
+    char path[SL_CASE_PATH_BYTES];
+    flip(bytes - 100, 1000);
+    ck_assert_int_lt(convert(required), 0);
+    ck_assert_int_eq(err.kind, SL_E_INTEGRITY);
+    ck_assert_msg(strstr(err.message, "fetched 4 times") && strstr(err.message, "bytes "), "%s",
+                  err.message);
+    ck_assert_int_ne(access(sl_case_path("new.safetensors", path), F_OK), 0);
+}
+END_TEST
+
+/* The first answer, of which the index is made, was wrong; or the sidecar is of another head. */
+START_TEST(a_wrong_head_is_found)
+{
+    uint8_t *name = memmem(data, 200, "\"b\"", 3);
+    ck_assert_ptr_nonnull(name);
+    flip((uint64_t)(name + 1 - data), 1);
+    ck_assert_int_lt(convert(required), 0);
+    ck_assert_msg(err.kind == SL_E_INTEGRITY || err.kind == SL_E_FORMAT, "%s", err.message);
+    name[1] = 'f';
+    put_sidecar(data);
+    name[1] = 'b';
+    ck_assert_int_lt(convert(required), 0);
+    ck_assert_int_eq(err.kind, SL_E_INTEGRITY);
+}
+END_TEST
+
+START_TEST(where_none_is_there_it_is_required_or_not_asked_for)
+{
+    sl_server_put(server, "/n.safetensors", data, bytes, ETAG);
+    char path[SL_CASE_PATH_BYTES];
+    const char *uri = sl_server_url(server, "/n.safetensors");
+    ck_assert_int_lt(sl_case_convert(uri, sl_case_path("n.safetensors", path), &sl_case_safetensors,
+                                     required, NULL, &err),
+                     0);
+    ck_assert_str_eq(err.code, "E_SIDECAR");
+    sl_case_expect(uri, path, &sl_case_safetensors, NULL);
+}
+END_TEST
+
+START_TEST(every_failing_allocation_ends_cleanly)
+{
+    unsigned step = 1;
+    char path[SL_CASE_PATH_BYTES];
+    struct sl_specs specs;
+    struct sl_convert_config config = sl_case_safetensors;
+    sl_case_spec(&specs, sl_server_url(server, "/m.safetensors"), required);
+    config.spec = &specs.items[0];
+    config.to = sl_case_path("new.safetensors", path);
+    config.block_bytes = 48 * 1024;
+    for (unsigned nth = 1;; nth += step) {
+        err = (struct sl_err)SL_ERR_INIT;
+        sl_alloc_fail_at(nth);
+        int done = sl_convert_run(&config, NULL, &err);
+        bool reached = sl_alloc_count() >= nth;
+        sl_alloc_fail_at(0);
+        if (done == 0)
+            ck_assert(is_right());
+        if (!reached)
+            break;
+        ck_assert(done == 0 || err.kind != SL_OK);
+        step = 1 + nth / 12; /* those of the conversion itself have their tests */
+    }
+    sl_specs_release(&specs);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("guard");
+    TCase *tests = tcase_create("guard");
+    tcase_set_timeout(tests, 120);
+    tcase_add_checked_fixture(tests, setup, teardown);
+    tcase_add_test(tests, a_wrong_bit_is_fetched_again);
+    tcase_add_test(tests, each_range_is_fetched_once);
+    tcase_add_test(tests, one_that_stays_wrong_is_never_written);
+    tcase_add_test(tests, a_wrong_head_is_found);
+    tcase_add_test(tests, where_none_is_there_it_is_required_or_not_asked_for);
+    tcase_add_test(tests, every_failing_allocation_ends_cleanly);
+    suite_add_tcase(suite, tests);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    int failures = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failures ? 1 : 0;
+}
