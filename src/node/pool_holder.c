@@ -78,7 +78,7 @@ struct sl_pool_holder *sl_pool_holder_new(const char *huge_directory, struct sl_
     holder->directory_fd =
         huge_directory ? open(huge_directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
     sl_slab_place_probe(holder->directory_fd, &holder->place);
-    sl_log(SL_LOG_INFO, "the pool's memory: %s", holder->place.why);
+    sl_log(SL_LOG_DEBUG, "the pool's memory: %s", holder->place.why);
     holder->ops = (struct sl_holder){.name = "pool", .self = holder, .load = load, .drop = drop};
     return holder;
 }

@@ -346,9 +346,14 @@ static unsigned connections_max(bool share)
 
 static int start_daemon(struct sl_web *web, const struct sl_web_config *config, struct sl_err *err)
 {
+    sl_autofree char *path =
+        config->control && !config->listen_fd ? sl_strdup(config->control->path, err) : NULL;
+    if (config->control && !config->listen_fd && !path)
+        return -1;
     int fd = web_listen(config, &web->port, err);
     if (fd < 0)
         return -1;
+    web->control_path = sl_steal(&path); /* ours from now on */
     unsigned threads = web->share_fd >= 0 ? SL_MAX(sl_cpu_count(), 2u) : WEB_THREADS;
     threads = SL_MIN(threads, 64u);
     sigset_t all, old; /* signals are for the threads that we start ourselves and for main */
@@ -382,9 +387,6 @@ struct sl_web *sl_web_start(const struct sl_web_config *config, struct sl_err *e
     web->idle_seconds = config->idle_seconds ? config->idle_seconds : WEB_IDLE_SECONDS;
     pthread_mutex_init(&web->lock, NULL);
     web_page_policy(web->page_policy, sizeof(web->page_policy));
-    if (config->control && !config->listen_fd &&
-        !(web->control_path = sl_strdup(config->control->path, err)))
-        return NULL;
     if (config->share_directory && web_share_open(web, config, err) < 0)
         return NULL;
     web->connections_max = connections_max(web->share_fd >= 0);
