@@ -27,7 +27,7 @@
 #define REST_NS   (5 * SL_NS_PER_S)
 #define BUSY_NS   (2 * SL_NS_PER_S)
 static const double NOISE = 1.08, SAME = 0.97, CPU_FULL = 0.92;
-enum { LONG_WINDOWS = 3 /* for a step down */ };
+enum { LONG_WINDOWS = 3 /* for a step down */, EVEN_TURNS_MAX = 4 };
 #define DISTANT_NS (8 * SL_NS_PER_MS)
 static const double LINK_BYTES_PER_S = 1.25e9, CONNECTION_BYTES_PER_S = 40e6; /* 10 Gbit/s */
 
@@ -52,6 +52,24 @@ uint64_t sl_growth_process_cpu_ns(void)
     return (uint64_t)time.tv_sec * SL_NS_PER_S + (uint64_t)time.tv_nsec;
 }
 
+void sl_growth_know_requests(struct sl_growth *growth, size_t requests)
+{
+    growth->requests = requests;
+}
+
+/*
+ * 40 connections for 64 requests need two turns, and in the second 16 of them have nothing to do:
+ * 64 need one, and 32 the same two. One turn if so many are allowed, else as few as the turns need.
+ */
+static unsigned even_out(const struct sl_growth *growth, unsigned wanted)
+{
+    size_t turns = (growth->requests + wanted - 1) / wanted;
+    if (turns == 2 && growth->requests <= growth->maximum)
+        return (unsigned)growth->requests;
+    return turns > 1 && turns <= EVEN_TURNS_MAX ? (unsigned)((growth->requests + turns - 1) / turns)
+                                                : wanted;
+}
+
 void sl_growth_know_distance(struct sl_growth *growth, uint64_t first_byte_ns,
                              uint64_t request_bytes)
 {
@@ -64,9 +82,10 @@ void sl_growth_know_distance(struct sl_growth *growth, uint64_t first_byte_ns,
     double takes = waits + (double)request_bytes / CONNECTION_BYTES_PER_S;
     double fill = LINK_BYTES_PER_S * takes / (double)(request_bytes ? request_bytes : 1);
     unsigned wanted = fill < growth->maximum ? (unsigned)fill + 1 : growth->maximum;
+    wanted = even_out(growth, wanted < growth->maximum ? wanted : growth->maximum);
     if (wanted <= growth->connections)
         return;
-    growth->connections = wanted < growth->maximum ? wanted : growth->maximum;
+    growth->connections = wanted;
     growth->before = 0;
     growth->window_ns = 0;
     if (growth->settle_ns < 3 * first_byte_ns)

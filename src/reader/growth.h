@@ -4,6 +4,7 @@
 #define SL_GROWTH_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 struct sl_growth {
@@ -20,6 +21,7 @@ struct sl_growth {
     double rate;             /* bytes/s before the step on trial */
     uint64_t settle_ns;      /* until connections that were added have got going */
     bool distance_known;
+    size_t requests;          /* that the load will make, 0: not known */
     uint64_t (*cpu_ns)(void); /* that the process has used so far; NULL: not known */
     uint64_t window_cpu_ns;
     double processors;
@@ -27,6 +29,9 @@ struct sl_growth {
 
 /** maximum >= connections >= 1. A maximum equal to connections never changes. */
 void sl_growth_init(struct sl_growth *growth, unsigned connections, unsigned maximum);
+/** How many requests the load will make: none of the connections that it begins with shall be left
+ * over in the last turn. Before sl_growth_know_distance(). */
+void sl_growth_know_requests(struct sl_growth *growth, size_t requests);
 /**
  * How long the server takes to begin an answer (0: not known yet), and how large requests are on
  * average. Far from a server every connection waits more than it brings, so a load begins with as

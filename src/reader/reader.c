@@ -123,6 +123,7 @@ unsigned sl_reader_know_distance(struct sl_reader *reader)
     const struct sl_plan *plan = reader->plan;
     if (!plan->source_count || !plan->range_count)
         return reader->locked.growth.connections;
+    sl_growth_know_requests(&reader->locked.growth, plan->range_count);
     uint64_t first_ns = sl_store_first_byte_ns(sl_source_store(plan->sources[0].source));
     sl_growth_know_distance(&reader->locked.growth, first_ns,
                             plan->fetch_bytes / plan->range_count);

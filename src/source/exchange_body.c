@@ -16,7 +16,7 @@
 enum {
     CHUNK_LINE_MAX = 4 * 1024,
     TRAILER_BYTES_MAX = 16 * 1024,
-    EXPECT_BYTES = 128 * 1024,
+    EXPECT_BYTES = 256 * 1024,
 };
 
 static enum sl_fetch_state end_body(struct sl_exchange *exchange)
