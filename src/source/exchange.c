@@ -6,7 +6,7 @@
  * When it is older than stall_seconds and nothing is waiting in the socket, the answer has stalled;
  * a trickle is no progress. Time in which the caller was busy elsewhere does not count.
  *
- * While a plain connection is in the middle of a body, poll() wakes only for 128 KiB or the rest
+ * While a plain connection is in the middle of a body, poll() wakes only for 256 KiB or the rest
  * (SO_RCVLOWAT): fewer, fuller reads.
  */
 #include "exchange.h"
