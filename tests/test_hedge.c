@@ -118,7 +118,7 @@ START_TEST(a_slow_request_is_sent_again)
     }
     int64_t hedges = (int64_t)sl_metric_get(SL_M_SOURCE_HEDGES) - before;
     ck_assert_int_ge(hedges, SL_COUNT(slow_steps));
-    ck_assert_int_eq(requests, (RANGES + 1) * (int64_t)SL_COUNT(slow_steps) + hedges);
+    ck_assert_int_le(requests, (RANGES + 1) * (int64_t)SL_COUNT(slow_steps) + hedges);
 }
 END_TEST
 
@@ -197,7 +197,8 @@ START_TEST(a_lone_connection_helps_itself)
     ck_assert(scene.seconds < 25);
     hedges = sl_metric_get(SL_M_SOURCE_HEDGES) - hedges;
     ck_assert_uint_ge(hedges, 1);
-    ck_assert_uint_eq(sl_server_request_count(scene.server), RANGES + 1 + hedges);
+    ck_assert_uint_ge(sl_server_request_count(scene.server), RANGES + 2);
+    ck_assert_uint_le(sl_server_request_count(scene.server), RANGES + 1 + hedges);
     close_scene(&scene);
 }
 END_TEST

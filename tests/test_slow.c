@@ -40,8 +40,11 @@ START_TEST(patience_follows_the_link)
     struct sl_pace near = paced(MS / 2, MS), far = paced(30 * MS, 40 * MS);
     struct sl_patience patience = sl_pace_patience(&near, MS);
     ck_assert_uint_eq(patience.first_ns, 25 * MS);
-    ck_assert_uint_eq(patience.fresh_ns, 150 * MS);
+    ck_assert_uint_eq(patience.fresh_ns, 250 * MS);
     ck_assert_uint_eq(patience.gap_ns, 100 * MS);
+    for (int i = 0; i < SL_PACE_SAMPLES; i++)
+        sl_waits_add(&near.fresh, 2 * MS);
+    ck_assert_uint_eq(sl_pace_patience(&near, MS).fresh_ns, 150 * MS);
     patience = sl_pace_patience(&far, 30 * MS);
     ck_assert_uint_eq(patience.first_ns / MS, 120);
     ck_assert_uint_eq(patience.fresh_ns / MS, 360);
@@ -230,7 +233,7 @@ static void agreed(void *arg, const struct sl_check *check)
 }
 
 /* Not a byte of the answer, some of it, and the same with TLS. */
-static const int64_t stall_after[] = {-1, 0, 5000, 5000};
+static const int64_t stall_after[] = {-1, 0, 100, 100};
 
 START_TEST(a_stall_in_mid_load_holds_nobody_up)
 {
@@ -272,7 +275,9 @@ START_TEST(a_stall_in_mid_load_holds_nobody_up)
                       stalls_at[i], middle.again[i]);
     }
     ck_assert_uint_ge(hedges, STALLS);
-    ck_assert_uint_eq(middle.requests, 1 + RANGES + hedges + retries);
+    /* One that was given up may not have reached the server. */
+    ck_assert_uint_ge(middle.requests, 1 + RANGES + STALLS);
+    ck_assert_uint_le(middle.requests, 1 + RANGES + hedges + retries);
     ck_assert_uint_le(wasted, hedges * RANGE_BYTES);
     sl_sink_free(sink);
     sl_made_free(made);

@@ -41,10 +41,11 @@ bool sl_reader_take(struct sl_reader *reader, struct sl_job *job)
     return true;
 }
 
-void sl_reader_began(struct sl_reader *reader, uint64_t first_ns)
+void sl_reader_began(struct sl_reader *reader, uint64_t first_ns, bool fresh)
 {
     SL_LOCKED(&reader->lock);
-    sl_waits_add(&reader->locked.pace.first, first_ns);
+    struct sl_pace *pace = &reader->locked.pace;
+    sl_waits_add(fresh ? &pace->fresh : &pace->first, first_ns);
 }
 
 void sl_reader_ended(struct sl_reader *reader, uint64_t bytes, uint64_t ns, uint64_t gap_ns)
@@ -118,7 +119,10 @@ bool sl_reader_may_hedge(struct sl_reader *reader, const struct sl_slow *slow)
         return false;
     reader->locked.hedge_credit -= HEDGE_RANGES;
     struct sl_pace *pace = &reader->locked.pace;
-    sl_waits_add(slow->begun ? &pace->gaps : &pace->first, slow->quiet_ns);
+    sl_waits_add(slow->begun   ? &pace->gaps
+                 : slow->fresh ? &pace->fresh
+                               : &pace->first,
+                 slow->quiet_ns);
     return true;
 }
 

@@ -227,9 +227,9 @@ static enum sl_lane_state next_tooth(struct sl_reader_lane *lane, struct sl_err 
 /* Bytes came: how long were they waited for? */
 static void note_wait(struct sl_reader_lane *lane, uint64_t now_ns)
 {
-    if (!lane->begun && !lane->fresh)
-        sl_reader_began(lane->reader, now_ns - lane->asked_ns);
-    else if (lane->begun)
+    if (!lane->begun)
+        sl_reader_began(lane->reader, now_ns - lane->asked_ns, lane->fresh);
+    else
         lane->longest_gap_ns = SL_MAX(lane->longest_gap_ns, now_ns - lane->moved_ns);
     lane->begun = true;
     lane->fresh = false;

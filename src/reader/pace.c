@@ -75,11 +75,19 @@ uint64_t sl_pace_expect(const struct sl_pace *pace, uint64_t bytes)
 
 struct sl_patience sl_pace_patience(const struct sl_pace *pace, uint64_t store_first_ns)
 {
-    uint64_t first = sl_waits_usual(&pace->first), gap = sl_waits_usual(&pace->gaps);
-    uint64_t first_ns = first ? SL_MAX(FIRST_NS, PATIENT_TIMES * first)
-                              : SL_MAX(UNSURE_NS, UNSURE_TIMES * store_first_ns);
-    uint64_t gap_ns = gap ? PATIENT_TIMES * gap : UNSURE_NS;
-    return (struct sl_patience){.first_ns = first_ns,
-                                .fresh_ns = SL_MAX(FRESH_NS, FRESH_TIMES * first_ns),
-                                .gap_ns = SL_MAX(GAP_NS, SL_MAX(gap_ns, first_ns))};
+    uint64_t first = sl_waits_usual(&pace->first), fresh = sl_waits_usual(&pace->fresh);
+    uint64_t gap = sl_waits_usual(&pace->gaps);
+    uint64_t unsure_ns = SL_MAX(UNSURE_NS, UNSURE_TIMES * store_first_ns);
+    struct sl_patience patience = {.first_ns = unsure_ns, .fresh_ns = unsure_ns};
+    if (first)
+        patience.first_ns = SL_MAX(FIRST_NS, PATIENT_TIMES * first);
+    if (fresh)
+        patience.fresh_ns = SL_MAX(FRESH_NS, PATIENT_TIMES * fresh);
+    else if (first)
+        patience.fresh_ns = SL_MAX(unsure_ns, FRESH_TIMES * patience.first_ns);
+    if (!first)
+        patience.first_ns = patience.fresh_ns;
+    patience.gap_ns =
+        SL_MAX(SL_MAX(GAP_NS, gap ? PATIENT_TIMES * gap : UNSURE_NS), patience.first_ns);
+    return patience;
 }

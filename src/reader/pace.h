@@ -19,9 +19,11 @@ uint64_t sl_waits_usual(const struct sl_waits *waits);
 struct sl_pace {
     struct {
         uint64_t bytes, ns;
-    } samples[SL_PACE_SAMPLES];  /* the last ranges that ended */
-    unsigned count;              /* of all that ended */
-    struct sl_waits first, gaps; /* for the first byte of an answer; within one, the longest */
+    } samples[SL_PACE_SAMPLES]; /* the last ranges that ended */
+    unsigned count;             /* of all that ended */
+    /* For the first byte of an answer, on a connection that was there, and on a new one; within an
+     * answer, the longest. */
+    struct sl_waits first, fresh, gaps;
 };
 
 /** A range of so many bytes (0 is ignored) took ns. */

@@ -135,8 +135,8 @@ void sl_reader_return_threads(unsigned count);
 /** Something to read, to be followed by sl_reader_ended(). False if there is nothing now or the
  * load has failed. */
 bool sl_reader_take(struct sl_reader *reader, struct sl_job *job);
-/** An answer began, so long after its request. */
-void sl_reader_began(struct sl_reader *reader, uint64_t first_ns);
+/** An answer began, so long after its request; fresh: on a connection that may be new. */
+void sl_reader_began(struct sl_reader *reader, uint64_t first_ns, bool fresh);
 /** What was taken has been read: so many bytes, in so much time; gap_ns: longest between two reads,
  * 0 if all came in one. */
 void sl_reader_ended(struct sl_reader *reader, uint64_t bytes, uint64_t ns, uint64_t gap_ns);
@@ -151,7 +151,7 @@ struct sl_slow {
     uint64_t landed_then; /* reader->landed when it fell into doubt */
     uint64_t quiet_ns;    /* so long nothing came */
     uint64_t unread;      /* sl_lane_unread() */
-    bool begun;           /* its answer has */
+    bool begun, fresh;    /* its answer; its connection may be new */
     bool stuck;           /* it would be slow even if it were the only one */
 };
 /** Whether it may be sent again; if so it is counted. */

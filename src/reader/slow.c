@@ -96,6 +96,7 @@ int sl_reader_lane_hedge(struct sl_reader_lane *lane, enum sl_lane_pace pace, st
                            .quiet_ns = now_ns - lane->moved_ns,
                            .unread = sl_lane_unread(lane),
                            .begun = lane->begun,
+                           .fresh = lane->fresh,
                            .stuck = pace == SL_PACE_STUCK};
     if (!sl_reader_may_hedge(reader, &slow))
         return 0;
