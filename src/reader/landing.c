@@ -1,7 +1,9 @@
 /*
  * Bytes that have come are written, committed, hashed while they are hot, and noted for the
  * journal, in this order: what the journal knows is always written. A stretch of neighbouring
- * writes becomes one record.
+ * writes becomes one record, told when it has grown to STRETCH_BYTES and when its range ends: what
+ * a kill costs is that much of each lane and the window that it reads. A record is one small write,
+ * a thousandth of the work that its stretch was.
  */
 #include <errno.h>
 #include <unistd.h>
@@ -10,7 +12,7 @@
 #include "metrics.h"
 #include "reader_parts.h"
 
-enum { STRETCH_BYTES = 4 * 1024 * 1024, LITERAL_CHUNK_BYTES = 1024 * 1024 };
+enum { STRETCH_BYTES = 1024 * 1024, LITERAL_CHUNK_BYTES = 1024 * 1024 };
 
 static int write_file(const struct sl_place *place, const char *name, const uint8_t *data,
                       struct sl_err *err)
@@ -54,12 +56,16 @@ int sl_landing_flush(struct sl_landing *landing, struct sl_err *err)
                           landing->crc, err);
 }
 
+static int flush_long(struct sl_landing *landing, struct sl_err *err)
+{
+    return landing->end - landing->begin < STRETCH_BYTES ? 0 : sl_landing_flush(landing, err);
+}
+
 /* The lane's stretch, or a new one, is to take the next bytes at this place. */
 static int open_stretch(struct sl_landing *landing, uint32_t file, uint64_t offset,
                         struct sl_err *err)
 {
-    if (landing->begin < landing->end && landing->file == file && landing->end == offset &&
-        landing->end - landing->begin < STRETCH_BYTES)
+    if (landing->begin < landing->end && landing->file == file && landing->end == offset)
         return 0;
     if (sl_landing_flush(landing, err) < 0)
         return -1;
@@ -93,7 +99,7 @@ int sl_landing_note(struct sl_landing *landing, uint32_t file, uint64_t begin, u
     landing->crc =
         landing->begin == begin ? crc : sl_crc32c_combine(landing->crc, crc, end - begin);
     landing->end = end;
-    return 0;
+    return flush_long(landing, err);
 }
 
 /* What a check needs, too, is computed once. */
@@ -107,6 +113,8 @@ static int note_and_check(struct sl_landing *landing, const struct sl_extent *ex
         return -1;
     landing->crc = landing->begin == offset ? crc : sl_crc32c_combine(landing->crc, crc, bytes);
     landing->end = offset + bytes;
+    if (flush_long(landing, err) < 0)
+        return -1;
     if (sl_heads_feed(reader->heads, extent->file, offset, data, bytes, err) < 0)
         return -1;
     return sl_verify_feed_known(reader->verify, extent->source, begin, data, bytes, crc, err);
