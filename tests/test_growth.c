@@ -1,9 +1,11 @@
-/* What the distance to a server does to the number of connections. (Climbing: test_reader.c.) */
+/* What the distance to a server does to the number of connections. Steps down. (Climbing:
+ * test_reader.c.) */
 #include "growth.h"
 
 #include <check.h>
 #include <stdlib.h>
 
+#include "mem.h"
 #include "thread.h"
 
 #define MIB UINT64_C(1048576)
@@ -83,6 +85,96 @@ START_TEST(from_there_it_climbs_as_ever)
 }
 END_TEST
 
+/* 64 requests, and 36 connections would do: one turn of 64. 100: three turns of 34. */
+START_TEST(none_is_left_over_in_the_last_turn)
+{
+    static const struct {
+        size_t requests;
+        unsigned wanted;
+    } rows[] = {{64, 64}, {66, 33}, {100, 34}, {38, 38}, {20, 36}, {1000, 36}, {0, 36}};
+    for (size_t i = 0; i < SL_COUNT(rows); i++) {
+        struct sl_growth growth;
+        sl_growth_init(&growth, 4, 64);
+        sl_growth_know_requests(&growth, rows[i].requests);
+        sl_growth_know_distance(&growth, 30 * SL_NS_PER_MS, 8 * MIB);
+        ck_assert_msg(growth.connections == rows[i].wanted, "%zu requests: %u connections",
+                      rows[i].requests, growth.connections);
+    }
+}
+END_TEST
+
+/* ---- steps down ------------------------------------------------------------------------------ */
+
+/* A load on a link where each connection brings 40 MB/s and all together at most 400; what it would
+ * have brought with any number of connections, less what it brought, in seconds. */
+static double run_full_link(struct sl_growth *growth, unsigned seconds)
+{
+    double bytes = 1, missed = 0;
+    for (uint64_t ms = 1; ms < seconds * UINT64_C(1000); ms++) {
+        unsigned now = sl_growth_tick(growth, ms * SL_NS_PER_MS, (uint64_t)bytes, 0);
+        double rate = now < 10 ? 40e6 * now : 400e6;
+        bytes += rate / 1000;
+        missed += (400e6 - rate) / 400e6 / 1000;
+    }
+    return missed;
+}
+
+START_TEST(fewer_are_kept_where_they_bring_the_same)
+{
+    struct sl_growth growth;
+    sl_growth_init(&growth, 4, 64);
+    run_full_link(&growth, 4);
+    ck_assert_uint_ge(growth.connections, 10);
+    unsigned climbed = growth.connections;
+    sl_growth_init(&growth, 4, 64);
+    double missed = run_full_link(&growth, 120);
+    ck_assert_uint_ge(growth.connections, 10);
+    ck_assert_uint_lt(growth.connections, climbed);
+    ck_assert_double_lt(missed, 3);
+}
+END_TEST
+
+START_TEST(it_never_goes_below_what_it_began_with)
+{
+    struct sl_growth growth;
+    double bytes = 1;
+    sl_growth_init(&growth, 4, 64);
+    for (uint64_t ms = 1; ms < 60000; ms++) {
+        ck_assert_uint_ge(sl_growth_tick(&growth, ms * SL_NS_PER_MS, (uint64_t)bytes, 0), 4);
+        bytes += 100e3;
+    }
+}
+END_TEST
+
+static uint64_t cpu_ns;
+static uint64_t used_cpu(void)
+{
+    return cpu_ns;
+}
+
+/* Two processors; a part of them is used all the time. */
+static unsigned grow_busy(double part)
+{
+    struct sl_growth growth;
+    double bytes = 1;
+    cpu_ns = 0;
+    sl_growth_init(&growth, 4, 64);
+    sl_growth_watch_cpu(&growth, used_cpu, 2);
+    for (uint64_t ms = 1; ms < 3000; ms++) {
+        unsigned now = sl_growth_tick(&growth, ms * SL_NS_PER_MS, (uint64_t)bytes, 0);
+        bytes += 40e3 * now;
+        cpu_ns += (uint64_t)(part * 2 * SL_NS_PER_MS);
+    }
+    return growth.connections;
+}
+
+START_TEST(without_a_free_processor_none_are_added)
+{
+    ck_assert_uint_eq(grow_busy(1), 4);
+    ck_assert_uint_eq(grow_busy(0.5), 64);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("growth");
@@ -93,6 +185,10 @@ int main(void)
     tcase_add_test(tcase, only_the_first_answer_counts);
     tcase_add_test(tcase, a_server_that_is_too_busy_is_not_asked_for_more);
     tcase_add_test(tcase, from_there_it_climbs_as_ever);
+    tcase_add_test(tcase, none_is_left_over_in_the_last_turn);
+    tcase_add_test(tcase, fewer_are_kept_where_they_bring_the_same);
+    tcase_add_test(tcase, it_never_goes_below_what_it_began_with);
+    tcase_add_test(tcase, without_a_free_processor_none_are_added);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);

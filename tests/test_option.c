@@ -119,6 +119,27 @@ START_TEST(a_size_is_read_exactly_or_not_at_all)
 }
 END_TEST
 
+START_TEST(rates_are_bytes_or_bits_in_a_second)
+{
+    static const struct {
+        const char *text;
+        uint64_t bytes;
+    } good[] = {{"2GB/s", 2000000000},    {"500MiB/s", 500ull << 20}, {"16Gbit/s", 2000000000},
+                {"10Gbps", 1250000000},   {"1.5G/s", 1500000000},     {"1000", 1000},
+                {"3GB", 3000000000},      {"800bit/s", 100},          {"0", 0},
+                {"64 KiB/s", 64ull << 10}};
+    static const char *const bad[] = {"",     "/s",    "bit/s",  "2GBps",  "2GBbit/s",
+                                      "2G/h", "-1B/s", "2 /s/s", "fast/s", "2GB//s"};
+    uint64_t bytes;
+    for (size_t i = 0; i < SL_COUNT(good); i++) {
+        ck_assert_msg(sl_parse_rate(good[i].text, &bytes) == 0, "%s", good[i].text);
+        ck_assert_uint_eq(bytes, good[i].bytes);
+    }
+    for (size_t i = 0; i < SL_COUNT(bad); i++)
+        ck_assert_msg(sl_parse_rate(bad[i], &bytes) < 0, "%s", bad[i]);
+}
+END_TEST
+
 START_TEST(a_number_outside_its_bounds_is_refused)
 {
     ck_assert_int_eq(set("number", "1"), 0);
@@ -335,6 +356,7 @@ int main(void)
     tcase_add_checked_fixture(tcase, setup, teardown);
     tcase_add_test(tcase, defaults_fill_every_member);
     tcase_add_test(tcase, a_size_is_read_exactly_or_not_at_all);
+    tcase_add_test(tcase, rates_are_bytes_or_bits_in_a_second);
     tcase_add_test(tcase, a_number_outside_its_bounds_is_refused);
     tcase_add_test(tcase, a_number_is_whole_and_decimal);
     tcase_add_test(tcase, yaml_spellings_of_truth_are_good);
