@@ -61,6 +61,12 @@ struct sl_redis_server {
         const char *verb, *key, *data;
         unsigned nth;
     } meddle;
+    struct {
+        const char *verb;
+        unsigned nth;
+        void (*call)(void *arg);
+        void *arg;
+    } pause;
     bool stopping;
 };
 
@@ -361,6 +367,20 @@ static bool send_all(int fd, const char *data, size_t bytes)
     return true;
 }
 
+static void pause_before(struct sl_redis_server *server, const char *verb)
+{
+    void (*call)(void *) = NULL;
+    void *arg = NULL;
+    pthread_mutex_lock(&server->mutex);
+    if (server->pause.call && strcmp(server->pause.verb, verb) == 0 && --server->pause.nth == 0) {
+        call = server->pause.call, arg = server->pause.arg;
+        server->pause.call = NULL;
+    }
+    pthread_mutex_unlock(&server->mutex);
+    if (call)
+        call(arg);
+}
+
 static void *serve(void *arg)
 {
     struct client *client = arg;
@@ -370,6 +390,7 @@ static void *serve(void *arg)
     while (going && read_words(in, &words)) {
         struct reply reply = {0};
         long cut;
+        pause_before(client->server, words.data[0]);
         pthread_mutex_lock(&client->server->mutex);
         answer(client, &words, &reply, &cut);
         pthread_mutex_unlock(&client->server->mutex);
@@ -558,5 +579,16 @@ void sl_redis_server_meddle(struct sl_redis_server *server, const char *verb, un
     server->meddle.nth = nth;
     server->meddle.key = key;
     server->meddle.data = data;
+    pthread_mutex_unlock(&server->mutex);
+}
+
+void sl_redis_server_pause(struct sl_redis_server *server, const char *verb, unsigned nth,
+                           void (*pause)(void *arg), void *arg)
+{
+    pthread_mutex_lock(&server->mutex);
+    server->pause.verb = verb;
+    server->pause.nth = nth;
+    server->pause.call = pause;
+    server->pause.arg = arg;
     pthread_mutex_unlock(&server->mutex);
 }

@@ -44,4 +44,8 @@ void sl_redis_server_fault(struct sl_redis_server *server, const char *verb, uns
 void sl_redis_server_meddle(struct sl_redis_server *server, const char *verb, unsigned nth,
                             const char *key, const char *data);
 
+/** Before the nth `verb` is carried out, call this in its connection's thread. */
+void sl_redis_server_pause(struct sl_redis_server *server, const char *verb, unsigned nth,
+                           void (*pause)(void *arg), void *arg);
+
 #endif

@@ -9,6 +9,7 @@
 #include "golden.h"
 #include "redis_model_maker.h"
 #include "redis_server.h"
+#include "thread.h"
 #include "upload.h"
 
 enum { BLOCK_BYTES = 300000, TENSOR_BYTES = 1000000 };
@@ -206,6 +207,37 @@ START_TEST(values_beyond_the_servers_limit_are_refused)
 }
 END_TEST
 
+/* The server is slow with a block, the program is told to end, and another connection's commands
+ * are faster. */
+static void cancel_and_dawdle(void *cancel)
+{
+    sl_cancel_raise(cancel, 15);
+    for (int i = 0; i < 60 && !sl_redis_server_count(server, "UNLINK"); i++)
+        sl_sleep_ms(10, NULL, NULL);
+}
+
+START_TEST(what_comes_late_of_a_canceled_upload_is_not_left)
+{
+    struct sl_err err = SL_ERR_INIT;
+    struct sl_cancel *cancel = sl_cancel_new(&err);
+    const struct sl_source_config own = {.attempts = 2, .stall_seconds = 20, .cancel = cancel};
+    const struct sl_upload_config config = {.source = &own};
+    SL_AUTO(sl_upload) upload = NULL;
+    ck_assert_int_eq(
+        sl_upload_open(sl_redis_server_url(server, "m"), model_bytes, &config, &upload, &err), 0);
+    sl_redis_server_pause(server, "SETRANGE", 3, cancel_and_dawdle, cancel);
+    ck_assert_int_eq(write_all(upload, &err), -1);
+    ck_assert_int_eq(err.kind, SL_E_CANCELED);
+    sl_upload_free(sl_steal(&upload));
+    ck_assert_uint_gt(sl_redis_server_count(server, "UNLINK"), 0);
+    for (int i = 0; i < 10; i++) { /* not a moment later either */
+        ck_assert_uint_eq(sl_redis_server_key_count(server), 0);
+        sl_sleep_ms(10, NULL, NULL);
+    }
+    sl_cancel_free(cancel);
+}
+END_TEST
+
 START_TEST(only_tensors_files_are_taken)
 {
     memcpy(model, "{\"a\":", 5);
@@ -277,6 +309,7 @@ int main(void)
     tcase_add_test(tcase, a_transaction_that_fails_takes_the_model_away);
     tcase_add_loop_test(tcase, refusals_come_before_the_first_byte, 0, 4);
     tcase_add_test(tcase, values_beyond_the_servers_limit_are_refused);
+    tcase_add_test(tcase, what_comes_late_of_a_canceled_upload_is_not_left);
     tcase_add_test(tcase, only_tensors_files_are_taken);
     tcase_add_test(tcase, every_failing_allocation_is_told);
     tcase_add_test(tcase, several_threads_write_one_model);

@@ -12,10 +12,12 @@
  */
 #include "redis_link.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 
 #include "link.h"
 #include "thread.h"
@@ -82,6 +84,26 @@ void sl_redis_link_close(struct sl_redis_link *link)
     link->left = 0;
     link->lent = (struct sl_redis_word){0};
     link->lent_sent = 0;
+}
+
+void sl_redis_link_hang_up(struct sl_redis_link *link, unsigned seconds)
+{
+    struct pollfd fds[SL_FETCH_POLL_MAX];
+    uint64_t end_ns = sl_now_ns() + seconds * SL_NS_PER_S, now, ignored;
+    char taken[4096];
+    ssize_t got = -1;
+    bool open = link->phase == GREETING || link->phase == READY;
+    if (open && sl_link_poll(link->link, false, fds, &ignored) > 0 &&
+        shutdown(fds[0].fd, SHUT_WR) == 0) {
+        fds[0].events = POLLIN;
+        while ((now = sl_now_ns()) < end_ns && got != 0) {
+            if (poll(fds, 1, (int)((end_ns - now) / SL_NS_PER_MS) + 1) > 0)
+                got = recv(fds[0].fd, taken, sizeof(taken), MSG_DONTWAIT);
+            if (got < 0 && errno != EAGAIN && errno != EINTR)
+                break;
+        }
+    }
+    sl_redis_link_close(link);
 }
 
 void sl_redis_link_free(struct sl_redis_link *link)

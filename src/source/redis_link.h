@@ -37,6 +37,11 @@ SL_AUTO_DEFINE(sl_redis_link)
 /** Connect, unless there is a connection that is idle and alive. Does not block. */
 int sl_redis_link_open(struct sl_redis_link *link, struct sl_err *err);
 void sl_redis_link_close(struct sl_redis_link *link);
+/**
+ * End the connection, and wait (at most so long) until the server has ended it, too: what was sent
+ * is carried out by then, and nothing later. Blocks, and is not canceled.
+ */
+void sl_redis_link_hang_up(struct sl_redis_link *link, unsigned seconds);
 /** WAIT until DATA: connected, logged in, the database selected. */
 enum sl_fetch_state sl_redis_link_ready(struct sl_redis_link *link, struct sl_err *err);
 

@@ -334,26 +334,33 @@ static void note(struct sl_redis_upload *redis, size_t part, bool good)
     pthread_cond_broadcast(&redis->locked.changed);
 }
 
-static int try_block(struct sl_redis_upload *redis, const struct block *block, bool *begin,
-                     struct sl_err *err)
+static int store(struct sl_redis_upload *redis, struct sl_redis_link *link,
+                 const struct block *block, bool *begin, struct sl_err *err)
 {
     const struct sl_redis_part *part = &redis->table.parts[block->part];
     char key[SL_REDIS_TEMPORARY_BYTES + 24];
     sl_redis_temporary(redis, block->part, key);
+    if (block->bytes == part->end - part->begin)
+        return store_whole(redis, link, key, block, err);
+    if (*begin && store_room(redis, link, key, part->end - part->begin, err) < 0)
+        return -1;
+    if (*begin)
+        note(redis, block->part, true);
+    *begin = false;
+    return store_block(redis, link, key, block, err);
+}
+
+static int try_block(struct sl_redis_upload *redis, const struct block *block, bool *begin,
+                     struct sl_err *err)
+{
     SL_AUTO(sl_redis_link) link = sl_redis_borrow(redis, err);
     if (!link)
         return -1;
-    if (block->bytes == part->end - part->begin) {
-        if (store_whole(redis, link, key, block, err) < 0)
-            return -1;
-    } else {
-        if (*begin && store_room(redis, link, key, part->end - part->begin, err) < 0)
-            return -1;
-        if (*begin)
-            note(redis, block->part, true);
-        *begin = false;
-        if (store_block(redis, link, key, block, err) < 0)
-            return -1;
+    if (store(redis, link, block, begin, err) < 0) {
+        /* A block that is carried out after the keys were removed would make one, for ever. */
+        if (err->kind == SL_E_CANCELED)
+            sl_redis_link_hang_up(link, CLEAN_UP_SECONDS);
+        return -1;
     }
     sl_redis_give_back(redis, sl_steal(&link));
     return 0;
