@@ -208,14 +208,14 @@ START_TEST(bash_completes_flags_and_choices)
     char *script = strdup(ran.out), command[400000];
     snprintf(
         command, sizeof(command),
-        "%s\nCOMP_WORDS=(sluice load --conn) COMP_CWORD=2; _sluice; echo \"${COMPREPLY[@]}\"\n"
+        "%s\nCOMP_WORDS=(sluice load --memo) COMP_CWORD=2; _sluice; echo \"${COMPREPLY[@]}\"\n"
         "COMP_WORDS=(sluice load --log-format '') COMP_CWORD=3; _sluice; echo \"${COMPREPLY[@]}\"\n"
         "COMP_WORDS=(sluice comp) COMP_CWORD=1; _sluice; echo \"${COMPREPLY[@]}\"\n",
         script);
     free(script);
     run_program(&ran, "bash", (const char *const[]){"-c", command, NULL});
     if (ran.exit_code != 127)
-        ck_assert_str_eq(ran.out, "--connections\nauto text json\ncompletion\n");
+        ck_assert_str_eq(ran.out, "--memory-bytes\nauto text json\ncompletion\n");
 }
 END_TEST
 
