@@ -1,0 +1,125 @@
+"""What a load leaves to others: bandwidth and connections, of one process with several loads."""
+import http.server
+import os
+import threading
+import time
+
+from harness import check, sha256_file, soonest, wait_for
+
+RATE = 10_000_000
+CONTENT = os.urandom(24_000_000)
+OBJECT = "network.bin"
+
+
+class Counting(http.server.ThreadingHTTPServer):
+    """Serves CONTENT by ranges and counts how often a connection came that was one too many."""
+    daemon_threads = True
+
+    def __init__(self, allowed, pause=0.0):
+        self.lock, self.open, self.allowed, self.excess, self.pause = threading.Lock(), 0, allowed, 0, pause
+        super().__init__(("127.0.0.1", 0), Ranges)
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+
+    def url(self):
+        return f"http://127.0.0.1:{self.server_address[1]}/{OBJECT}"
+
+    def count(self, change):
+        with self.lock:
+            self.open += change
+
+    def welcome(self):
+        """The end of an older connection may be heard of later than the beginning of this one."""
+        self.count(1)
+        try:
+            wait_for("the end of another connection", lambda: self.open <= self.allowed, 20)
+        except AssertionError:
+            self.excess += 1
+
+
+class Ranges(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def setup(self):
+        super().setup()
+        self.server.welcome()
+
+    def finish(self):
+        self.server.count(-1)
+        super().finish()
+
+    def do_GET(self):
+        first, last = self.headers["Range"].removeprefix("bytes=").split("-")
+        body = CONTENT[int(first):int(last) + 1]
+        time.sleep(self.server.pause)
+        self.send_response(206)
+        self.send_header("Content-Range", f"bytes {first}-{int(first) + len(body) - 1}/{len(CONTENT)}")
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("ETag", '"one"')
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_):
+        pass
+
+
+def spec_of(h, urls):
+    """A file with a model for each URL, and where they go."""
+    places = [h.fresh() for _ in urls]
+    path = os.path.join(h.directory("network-spec"), "models.yaml")
+    with open(path, "w") as file:
+        for number, (url, to) in enumerate(zip(urls, places)):
+            file.write(f"---\napiVersion: sluice/v1alpha1\nkind: Model\nmetadata: {{name: m{number}}}\n"
+                       f"source: {{uri: '{url}'}}\nsink: {{tmpfs: {{path: '{to}'}}}}\n")
+    return path, places
+
+
+def published(h, places):
+    digests = {sha256_file(os.path.join(to, OBJECT)) for to in places}
+    for to in places:
+        h.remove(to)
+    return len(digests) == 1
+
+
+@check("nginx")
+def bandwidth_is_kept(h, nginx):
+    """10 MB/s are kept within 5 % by one load, and by two of a process together; waiting for them costs no CPU."""
+    with open(os.path.join(nginx.root, OBJECT), "wb") as file:
+        file.write(CONTENT)
+    for models in (1, 2):
+        seconds = models * len(CONTENT) / RATE
+
+        def attempt(models=models, seconds=seconds):
+            path, places = spec_of(h, [f"{nginx.http}/{OBJECT}"] * models)
+            before = os.times()
+            run = h.sluice("load", path, "--bandwidth", "10MB/s").expect(0)
+            after = os.times()
+            assert run.seconds >= 0.95 * seconds, f"{models} models in {run.seconds:.2f} s, allowed are {seconds:.2f}"
+            assert published(h, places)
+            used = after.children_user + after.children_system - before.children_user - before.children_system
+            assert used < 0.5 * run.seconds, f"{used:.2f} s of CPU in {run.seconds:.2f} s"
+            return run.seconds
+
+        soonest(1.05 * seconds + 0.2, attempt)
+
+
+@check()
+def connections_per_host_are_kept(h):
+    """Three loads of a process have three connections to their host together, wait for each other, and all end."""
+    server = Counting(3, pause=0.02)
+    path, places = spec_of(h, [server.url()] * 3)
+    h.sluice("load", path, "--connections", "8", "--connections-per-host", "3", "--range-bytes", "1MiB").expect(0)
+    assert published(h, places)
+    assert not server.excess, f"{server.excess} connections too many"
+    server.shutdown()
+
+
+@check()
+def loads_of_two_hosts_do_not_wait_in_a_circle(h):
+    """One connection to each host and two loads at each: all end, and no connection was one too many."""
+    servers = [Counting(1), Counting(1)]
+    path, places = spec_of(h, [servers[number % 2].url() for number in range(4)])
+    h.sluice("load", path, "--connections", "4", "--connections-per-host", "1", "--range-bytes", "1MiB").expect(0)
+    assert published(h, places)
+    for server in servers:
+        assert not server.excess, f"{server.excess} connections too many"
+        server.shutdown()
