@@ -20,16 +20,18 @@ FIRST_BYTES = 64 << 10  # that a load asks for to learn what an object is
 WINDOW_BYTES, UNTOLD_BYTES = 256 << 10, 1 << 20  # of a connection: read, not written; written, not told (reader/landing.c)
 STAND_INS = 2  # connections that stand in for those that seem to stall
 WASTE_BYTES = OBJECT_BYTES // 50  # that a load may fetch in vain (reader/jobs.c), killed or not
-STALL_TRIES = 5
+STALL_TRIES, STALL_EVERY = 5, 30
+BEFORE, WITHIN = "before", "within"
 
 
 class PacedServer:
-    """One object by ranges, at a pace for each connection. Counts the bytes of bodies that it sent, and stalls by chance."""
+    """One object by ranges, at a pace for each connection. Counts the bytes of bodies that it sent; of its answers one in
+    stall_every stalls, in turn before its head and within its body."""
 
-    def __init__(self, data, bytes_per_second, stall_share=0.0, stall_seconds=5.0, seed=1):
+    def __init__(self, data, bytes_per_second, stall_every=0, stall_seconds=5.0):
         self.data, self.pace = data, bytes_per_second
-        self.stall_share, self.stall_seconds = stall_share, stall_seconds
-        self.random, self.lock, self.sent, self.stalled, self.open = random.Random(seed), threading.Lock(), 0, 0, 0
+        self.stall_every, self.stall_seconds = stall_every, stall_seconds
+        self.lock, self.sent, self.answers, self.stalled, self.open = threading.Lock(), 0, 0, 0, 0
         self.listener = socket.create_server(("127.0.0.1", 0), backlog=128)
         self.url = f"http://127.0.0.1:{self.listener.getsockname()[1]}/big.bin"
         threading.Thread(target=self.accept, daemon=True).start()
@@ -79,7 +81,9 @@ class PacedServer:
             head += more
         found = re.search(rb"[Rr]ange: bytes=(\d+)-(\d+)", head)
         begin, end = int(found[1]), min(int(found[2]) + 1, len(self.data))
-        self.maybe_stall(begin)
+        stall = self.stalls(begin)
+        if stall == BEFORE:
+            time.sleep(self.stall_seconds)
         peer.sendall(f"HTTP/1.1 206 Partial Content\r\nContent-Range: bytes {begin}-{end - 1}/{len(self.data)}\r\n"
                      f"Content-Length: {end - begin}\r\nETag: \"one\"\r\n\r\n".encode())
         started = time.monotonic()
@@ -88,17 +92,21 @@ class PacedServer:
             peer.sendall(piece)
             with self.lock:
                 self.sent += len(piece)
+            if stall == WITHIN and at == begin:
+                time.sleep(self.stall_seconds)
             early = (at + len(piece) - begin) / self.pace - (time.monotonic() - started)
             if early > 0:
                 time.sleep(early)
         return True
 
-    def maybe_stall(self, begin):
+    def stalls(self, begin):
+        """None, BEFORE or WITHIN; the first bytes of the object, with nothing to be compared with, do not."""
         with self.lock:
-            stall = begin and self.random.random() < self.stall_share
-            self.stalled += bool(stall)
-        if stall:
-            time.sleep(self.stall_seconds)
+            self.answers += bool(begin)
+            if not begin or not self.stall_every or self.answers % self.stall_every != self.stall_every // 2:
+                return None
+            self.stalled += 1
+            return (BEFORE, WITHIN)[self.stalled % 2]
 
     def close(self):
         self.listener.close()
@@ -183,9 +191,9 @@ def killed_at_random_points(h):
     return f"{kills} kills in {loads} loads; at most {worst / 1e6:.1f} MB a kill fetched again, {most / 1e6:.1f} in flight"
 
 
-def stalling_load(h, share, *more):
+def stalling_load(h, every, *more):
     """(seconds, bytes that came twice, stalls) of one load."""
-    server, digest = paced(16 << 20, stall_share=share, seed=5)
+    server, digest = paced(16 << 20, stall_every=every)
     to, started = h.fresh(), time.monotonic()
     h.load(server.url, to, "--range-bytes", str(RANGE_BYTES), *more).expect(0)
     seconds = time.monotonic() - started
@@ -197,12 +205,12 @@ def stalling_load(h, share, *more):
 
 @check()
 def stalls_by_chance_cost_little(h):
-    """1 % of the responses stall for 5 s: the load takes at most 0.3 s longer, and few bytes come twice. Where the
+    """3 % of the responses stall for 5 s: the load takes at most 0.3 s longer, and few bytes come twice. Where the
     machine is busy otherwise it has a few tries, and at the end it is enough that no stall was waited for."""
     told = []
     for more in ((), ("--connections", "4"), ("--connections", "16")):
         for _ in range(STALL_TRIES):
-            calm, stalling = stalling_load(h, 0.0, *more), stalling_load(h, 0.02, *more)
+            calm, stalling = stalling_load(h, 0, *more), stalling_load(h, STALL_EVERY, *more)
             assert stalling[2], "nothing stalled"
             assert stalling[1] <= 0.02 * OBJECT_BYTES, f"{stalling[1]} bytes came twice"
             if stalling[0] < calm[0] + 0.3:
