@@ -236,6 +236,7 @@ START_TEST(an_endless_line_ends)
     static char line[70000];
     memset(line, 'x', sizeof(line) - 1);
     line[0] = _i ? '$' : '+';
+    config.stall_seconds = 1;
     sl_redis_server_fault(server, "GET", 1, 1000, line, -1);
     expect_refused("m", SL_E_NET, "");
 }
