@@ -86,16 +86,20 @@ def run(command, env, servers, stdin=None, timeout=180):
     sampler.start()
     guard = threading.Timer(timeout, process.kill)
     guard.start()
-    if stdin is not None:
-        process.stdin.write(stdin.encode())
-        process.stdin.close()
-    out = process.stdout.read()
-    _, status, usage = os.wait4(process.pid, 0)
-    seconds = time.monotonic() - start
-    process.returncode = os.waitstatus_to_exitcode(status)
-    guard.cancel()
-    sampler.stopped.set()
-    sampler.join()
+    try:
+        if stdin is not None:
+            process.stdin.write(stdin.encode())
+            process.stdin.close()
+        out = process.stdout.read()
+        _, status, usage = os.wait4(process.pid, 0)
+        seconds = time.monotonic() - start
+        process.returncode = os.waitstatus_to_exitcode(status)
+    finally:
+        if process.returncode is None:
+            process.kill()
+        guard.cancel()
+        sampler.stopped.set()
+        sampler.join()
     cpu = usage.ru_utime + usage.ru_stime
     server = sum(map(process_seconds, servers)) - server_before
     other = max(0.0, busy_seconds() - busy_before - server - cpu) / (seconds * os.cpu_count())
