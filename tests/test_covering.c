@@ -240,8 +240,7 @@ END_TEST
 START_TEST(what_cannot_be_checked_is_refused_where_it_must_be)
 {
     static const char *const more[] = {
-        REQUIRE "tensors: {include: [a, c]}\n",
-        REQUIRE "tensors: {cast: {F32: BF16}}\n",
+        REQUIRE "tensors: {include: [a, c]}\n", REQUIRE "tensors: {cast: {F32: BF16}}\n",
         REQUIRE "tensors: {rename: [{match: ^a$, to: z}]}\n", /* another order */
     };
     for (size_t i = 0; i < SL_COUNT(more); i++) {

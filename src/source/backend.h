@@ -49,7 +49,7 @@ struct sl_source {
     uint8_t *head; /* the first bytes, kept */
     size_t head_bytes;
     struct sl_source_guard *guard; /* NULL: none; borrowed */
-    bool opened; /* the first answer came: bytes and version are known */
+    bool opened;                   /* the first answer came: bytes and version are known */
     struct sl_counter requests, received;
     void *impl; /* the backend's: a resolved URL, an open descriptor */
 };
