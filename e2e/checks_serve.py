@@ -1,0 +1,262 @@
+"""The node daemon: one load for many callers, restarts, SIGHUP, the service manager, the end."""
+import http.client
+import json
+import os
+import signal
+import socket
+import threading
+
+from checks_resilience import CONNECTIONS, OBJECT_BYTES, RANGE_BYTES, paced
+from harness import check, free_port, http_get, sha256_file, wait_for
+
+TOKEN = "a token of the checks"
+
+
+class UnixConnection(http.client.HTTPConnection):
+    """HTTP to a path instead of an address."""
+
+    def __init__(self, path):
+        super().__init__("localhost", timeout=60)
+        self.path = path
+
+    def connect(self):
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(60)
+        self.sock.connect(self.path)
+
+
+def model(name, url):
+    return f"""---
+apiVersion: sluice/v1alpha1
+kind: Model
+metadata: {{name: {name}}}
+source: {{uri: "{url}"}}
+readers: {{connections: {CONNECTIONS}, rangeBytes: {RANGE_BYTES}}}
+"""
+
+
+class Node:
+    """A daemon with its own directory; start it as often as you like."""
+
+    def __init__(self, h):
+        self.h, self.port = h, free_port()
+        self.directory = h.fresh("node")
+        self.place = h.directory(f"node-{h.serial}")
+        self.config = os.path.join(self.place, "node.yaml")
+        self.control = os.path.join(self.place, "run", "control.sock")
+        self.log = f"node-{h.serial}"
+        self.process = None
+
+    def configure(self, models="", budget="1GiB"):
+        with open(os.path.join(self.place, "token"), "w") as file:
+            file.write(TOKEN + "\n")
+        with open(self.config + ".new", "w") as file:
+            file.write(f"""apiVersion: sluice/v1alpha1
+kind: Node
+directory: {self.directory}
+budgetBytes: {budget}
+listen: 127.0.0.1:{self.port}
+control: {{socket: {self.control}, tokenFile: {self.place}/token}}
+{models}""")
+        os.replace(self.config + ".new", self.config)
+
+    def start(self, command=None, env=None, **options):
+        self.process = self.h.serve(self.log, command or [self.h.program, "serve", self.config], self.port,
+                                    env=self.h.environment(env), **options)
+
+    def end(self, number=signal.SIGTERM):
+        self.process.send_signal(number)
+        return self.process.wait(180)
+
+    def ask(self, method, path, body=None):
+        connection = UnixConnection(self.control)
+        connection.request(method, path, body)
+        answer = connection.getresponse()
+        text = answer.read()
+        connection.close()
+        return answer.status, json.loads(text)
+
+    def get(self, path):
+        status, body, _ = http_get(f"http://127.0.0.1:{self.port}{path}")
+        return status, json.loads(body)
+
+    def model(self, name):
+        return self.get(f"/v1/models/{name}")[1]
+
+    def await_state(self, name, state="ready"):
+        wait_for(f"'{name}' {state}", lambda: self.model(name).get("state") == state)
+        return self.model(name)
+
+    def said(self, words):
+        with open(os.path.join(self.h.logs, self.log + ".log"), errors="replace") as file:
+            return words in file.read()
+
+
+@check()
+def eight_callers_of_a_node_make_one_load(h):
+    """Eight requests for one model at once: its bytes come from the source once."""
+    server, digest = paced(64 << 20)
+    node = Node(h)
+    node.configure()
+    node.start()
+    answers = []
+    threads = [threading.Thread(target=lambda: answers.append(node.ask("POST", "/v1/loads", model("m", server.url))))
+               for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [status for status, _ in answers] == [202] * 8, answers
+    found = node.await_state("m")
+    assert sha256_file(os.path.join(found["path"], "big.bin")) == digest, "wrong bytes"
+    assert sha256_file(os.path.join(node.directory, "m", "current", "big.bin")) == digest, "wrong bytes by the link"
+    assert node.end() == 0
+    server.close()
+    share = server.sent / OBJECT_BYTES
+    assert share < 1.2, f"{share:.2f} times the object"
+    return f"{share:.3f} times the object's bytes"
+
+
+@check()
+def a_node_goes_on_after_kills(h):
+    """kill -9 in mid-load and when all is there: the next daemon resumes, then reads nothing again."""
+    server, digest = paced(16 << 20)
+    node = Node(h)
+    node.configure(model("m", server.url))
+    node.start()
+    wait_for("half of it", lambda: server.sent > OBJECT_BYTES // 2)
+    assert node.end(signal.SIGKILL) == -signal.SIGKILL
+    node.start()
+    path = node.await_state("m")["path"]
+    assert sha256_file(os.path.join(path, "big.bin")) == digest, "wrong bytes"
+    again = server.sent - OBJECT_BYTES
+    assert again <= 3 * CONNECTIONS * RANGE_BYTES, f"{again} bytes came again after a kill"
+    assert node.end(signal.SIGKILL) == -signal.SIGKILL
+    sent = server.sent
+    node.start()
+    assert node.get("/readyz")[0] == 200, "not ready at once, although all is there"
+    wait_for("the look at the source", lambda: not node.model("m")["busy"])
+    assert node.model("m")["path"] == path
+    assert server.sent - sent < RANGE_BYTES, f"{server.sent - sent} bytes were read for what was there"
+    server.close()
+    assert node.end() == 0
+    node.start()
+    assert node.get("/readyz")[0] == 200, "not ready without its source"
+    assert node.end() == 0
+    return f"{again / 1e6:.1f} MB came again after the kill in mid-load"
+
+
+@check()
+def a_node_takes_a_new_config_at_sighup(h):
+    """SIGHUP loads what is new, unpins what left, and leaves everything as it was if the config has a mistake."""
+    server, _ = paced(256 << 20)
+    node = Node(h)
+    node.configure(model("a", server.url))
+    node.start()
+    old = node.await_state("a")
+    node.configure(model("b", server.url))
+    node.process.send_signal(signal.SIGHUP)
+    wait_for("the new config", lambda: node.said("the config was read again: 1 models"))
+    node.await_state("b")
+    assert node.model("a")["origin"] == "removed" and not node.model("a")["pinned"], node.model("a")
+    assert os.path.exists(os.path.join(old["path"], "big.bin")), "what left the config went at once"
+    node.configure("budgetByte: 1GiB\n" + model("c", server.url))
+    node.process.send_signal(signal.SIGHUP)
+    wait_for("the refusal", lambda: node.said("the config stays as it was"))
+    assert node.said("unknown key 'budgetByte', did you mean 'budgetBytes'?"), h.log_tail(node.log)
+    assert node.get("/readyz")[0] == 200 and node.get("/v1/models/c")[0] == 404
+    assert node.end() == 0
+    server.close()
+
+
+@check()
+def a_node_refuses_what_does_not_fit(h):
+    """What does not fit beside what is pinned is refused before a byte of it is read, and says what is in the way."""
+    server, _ = paced(256 << 20)
+    node = Node(h)
+    node.configure(model("a", server.url), budget="100MiB")
+    node.start()
+    node.await_state("a")
+    sent = server.sent
+    assert node.ask("POST", "/v1/loads", model("b", server.url))[0] == 202
+    why = node.await_state("b", "failed")["error"]
+    assert why["code"] == "budget" and "'a' 64.0 MiB (pinned)" in why["message"], why
+    assert server.sent - sent < RANGE_BYTES, f"{server.sent - sent} bytes of what was refused"
+    assert node.ask("DELETE", "/v1/models/b")[0] == 202
+    assert node.ask("POST", "/v1/models/a/evict")[0] == 409
+    assert os.listdir(node.directory) != [], "the pinned model went"
+    assert node.end() == 0
+    server.close()
+
+
+@check()
+def a_node_ends_in_mid_load(h):
+    """SIGTERM in mid-load: exit code 0, and the next daemon resumes."""
+    server, digest = paced(8 << 20)
+    node = Node(h)
+    node.configure(model("m", server.url))
+    node.start()
+    wait_for("a part of it", lambda: server.sent > OBJECT_BYTES // 4)
+    assert node.end() == 0
+    node.start()
+    path = node.await_state("m")["path"]
+    assert sha256_file(os.path.join(path, "big.bin")) == digest, "wrong bytes"
+    again = server.sent - OBJECT_BYTES
+    assert again <= 3 * CONNECTIONS * RANGE_BYTES, f"{again} bytes came again"
+    assert node.end() == 0
+    server.close()
+
+
+@check()
+def a_node_talks_with_systemd(h):
+    """sd_notify: ready, reloading with its time, status, watchdog, stopping; and a socket that systemd opened."""
+    node = Node(h)
+    node.configure()
+    told = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    told.settimeout(180)
+    told.bind(os.path.join(node.place, "notify"))
+    opened = socket.socket(socket.AF_UNIX)
+    path = os.path.join(node.place, "activated.sock")
+    opened.bind(path)
+    opened.listen(16)
+    number = opened.fileno()
+    command = ["sh", "-c", f'LISTEN_PID=$$ exec "$0" "$@" 3<&{number}', h.program, "serve", node.config]
+    node.start(command, {"NOTIFY_SOCKET": told.getsockname(), "WATCHDOG_USEC": "200000", "LISTEN_FDS": "1",
+                         "LISTEN_FDNAMES": "control"}, pass_fds=[number])
+    opened.close()
+    seen = []
+
+    def await_word(word):
+        while not any(word in line for line in seen):
+            seen.append(told.recv(4096).decode())
+        seen.clear()
+
+    await_word("READY=1")
+    await_word("STATUS=0 of 0 models")
+    await_word("WATCHDOG=1")
+    node.control = path
+    assert node.ask("GET", "/v1/models")[0] == 200, "the socket that was opened for it is not served"
+    node.process.send_signal(signal.SIGHUP)
+    await_word("RELOADING=1\nMONOTONIC_USEC=")
+    await_word("READY=1")
+    node.process.send_signal(signal.SIGTERM)
+    await_word("STOPPING=1")
+    assert node.process.wait(180) == 0
+    assert os.path.exists(path), "a socket of systemd was taken away"
+    told.close()
+
+
+@check()
+def a_config_with_mistakes_starts_nothing(h):
+    """Every mistake of the config and of the specs it names, with file and place, and exit code 2."""
+    node = Node(h)
+    with open(os.path.join(node.place, "m.yaml"), "w") as file:
+        file.write("apiVersion: sluice/v1alpha1\nkind: Model\nmetadata: {name: m}\nsource: {urii: /x}\n")
+    node.configure("models: [{file: m.yaml}, {file: none}]\n")
+    for more in ([], ["--check"]):
+        h.sluice("serve", node.config, *more).expect(
+            2, "m.yaml:4:10: unknown key 'urii'", f"{node.config}: cannot read the models of '{node.place}/none'")
+    node.configure("loadsAtOnce: 1000\npoool: {}\n")
+    h.sluice("serve", node.config).expect(
+        2, f"{node.config}:7:14: 'loadsAtOnce': expected a number from 1 to 64", "did you mean 'pool'?")
+    assert not os.path.exists(node.directory), "something was made for a config with mistakes"
