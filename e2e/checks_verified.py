@@ -122,6 +122,41 @@ def a_bit_that_stays_wrong_is_never_published(h):
     h.remove(to)
 
 
+@check()
+def picked_tensors_are_checked_by_sidecars(h):
+    """One wrong bit on its way into `layout: safetensors` and into a conversion: found by the sidecar, its range alone fetched
+    again, what is written is right; one that stays wrong is never written."""
+    folder = h.directory("picked")
+    source, size = os.path.join(folder, "big.bin"), 48_000_000
+    header = json.dumps({f"t{i}": {"dtype": "F32", "shape": [size // 24], "data_offsets": [i * size // 6, (i + 1) * size // 6]}
+                         for i in range(6)}).encode()
+    header += b" " * (-len(header) % 8)
+    with open(source, "wb") as file:
+        file.write(len(header).to_bytes(8, "little") + header + os.urandom(size))
+    h.sluice("sign", source, "--range-bytes", "1MiB").expect(0)
+    with open(source, "rb") as data, open(source + ".sluice.json", "rb") as sidecar:
+        data, sidecar = data.read(), sidecar.read()
+    digest = hashlib.sha256(data[8 + len(header):]).digest()
+
+    def is_right(path):
+        with open(path, "rb") as file:
+            return hashlib.sha256(file.read()[-size:]).digest() == digest
+    server, to = FlippingServer(data, sidecar, [size // 2], 1), h.fresh()
+    picks = ("--set", "sink.tmpfs.layout=safetensors", "--set", "verify.sidecar=require")
+    result = h.load(server.url, to, *picks).expect(0, "came wrong").json()
+    assert (result["refetched_ranges"], result["sidecars"], result["unhashed"]) == (1, 1, 0), result
+    assert is_right(os.path.join(to, "model.safetensors"))
+    h.remove(to)
+    new = os.path.join(folder, "new.safetensors")
+    server = FlippingServer(data, sidecar, [size // 3], 1)
+    h.sluice("convert", server.url, new, "--set", "verify.sidecar=require").expect(0, "came wrong")
+    assert is_right(new) and server.sent < len(data) + (4 << 20), f"{server.sent} bytes were sent"
+    server, newer = FlippingServer(data, sidecar, [size // 3], 1 << 30), os.path.join(folder, "newer.safetensors")
+    h.sluice("convert", server.url, newer, "--set", "verify.sidecar=require").expect(5, "'big.bin'")
+    assert not os.path.exists(newer)
+    shutil.rmtree(folder)
+
+
 def tensors_file(h):
     """A .tensors file of 8 tensors of 8 MB, and the same encrypted, with its key."""
     folder = h.directory("tensors")

@@ -33,7 +33,7 @@ static int guard_one(struct sl_job *job, struct sl_component *component, uint32_
         return 0;
     component->guards[number] =
         sl_guard_new(component->plan->sources[number].source, sidecar,
-                     verify->hashes == SL_HASHES_ALL, job->config->progress, &why);
+                     verify->hashes == SL_HASHES_ALL, 0, job->config->progress, &why);
     if (component->guards[number])
         return 0;
     if (why.kind != SL_E_USAGE || verify->sidecar == SL_SIDECAR_REQUIRE) {

@@ -1,7 +1,9 @@
 /*
- * A few slots of a range each. Who needs a range that is in none takes the slot that was used the
- * longest time ago, fetches and checks without the lock, and tells those who waited for it. A
- * thread holds one slot at a time, so two are enough for none to wait for ever.
+ * Slots of a range each: as many as hold what the threads of a conversion work at, since the blocks
+ * that they take begin and end within ranges, and neighbours are read by another thread. Who needs
+ * a range that is in none takes the slot that was used the longest time ago, fetches and checks
+ * without the lock, and tells those who waited for it. A thread holds one slot at a time, so two
+ * are enough for none to wait for ever.
  */
 #include "guard.h"
 
@@ -14,7 +16,7 @@
 #include "thread.h"
 #include "verify.h"
 
-enum { SLOTS_MIN = 2, SLOTS_MAX = 16, TRIES_MAX = 4 };
+enum { SLOTS_MIN = 2, SLOTS_MAX = 1024, TRIES_MAX = 4 };
 
 enum state { EMPTY, LOADING, READY };
 struct slot {
@@ -198,7 +200,8 @@ static int check_held(struct sl_guard *guard, struct sl_source *source, struct s
 }
 
 struct sl_guard *sl_guard_new(struct sl_source *source, const struct sl_sidecar *sidecar,
-                              bool strong, struct sl_progress *progress, struct sl_err *err)
+                              bool strong, uint64_t memory_bytes, struct sl_progress *progress,
+                              struct sl_err *err)
 {
     if (sidecar->range_bytes > SL_GUARD_RANGE_BYTES_MAX) {
         sl_fail(err, SL_E_USAGE,
@@ -210,7 +213,7 @@ struct sl_guard *sl_guard_new(struct sl_source *source, const struct sl_sidecar 
     SL_AUTO(sl_guard) guard = sl_alloc(sizeof(*guard), err);
     if (!guard)
         return NULL;
-    uint64_t slots = SL_GUARD_BYTES_MAX / sidecar->range_bytes;
+    uint64_t slots = (memory_bytes ? memory_bytes : SL_GUARD_BYTES_MAX) / sidecar->range_bytes;
     guard->base.read = guarded_read;
     guard->sidecar = sidecar;
     guard->progress = progress;
