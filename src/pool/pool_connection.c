@@ -69,6 +69,9 @@ void sl_pool_connection_close(struct sl_pool_connection *connection)
     if (connection->dead)
         return;
     connection->dead = true;
+    /* A process that was forked meanwhile may hold the descriptor, too: closing it here would not
+     * end its events. */
+    epoll_ctl(server->epoll_fd, EPOLL_CTL_DEL, connection->fd, NULL);
     close(connection->fd);
     free(sl_steal(&connection->out.data));
     drop_request(connection);

@@ -1,0 +1,451 @@
+/*
+ * Deposits and hostile clients: what was not sealed, does not fit its index or was not announced is
+ * refused, whoever dies leaves nothing, and no packet does more than end its own connection.
+ */
+#include <check.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "log.h"
+#include "pool_case.h"
+#include "pool_index.h"
+#include "pool_index_write.h"
+#include "pool_link.h"
+
+static struct pool_case pool;
+static const uint8_t identity[32] = {1, 2, 3};
+
+static void setup(void)
+{
+    sl_log_setup(SL_LOG_ERROR, false);
+    pool_case_init(&pool);
+    pool_case_start(&pool);
+}
+
+static void teardown(void)
+{
+    pool_case_release(&pool);
+}
+
+/* ---- deposits -------------------------------------------------------------------------------- */
+
+static int begin(uint64_t bytes, struct sluice_deposit **deposit, struct sluice_error *error)
+{
+    struct sluice_deposit_options options = {.size = sizeof(options),
+                                             .model = "m",
+                                             .key = "engine=test;rank=0",
+                                             .socket = pool.socket,
+                                             .bytes = bytes,
+                                             .timeout_ms = 60000};
+    memcpy(options.identity, identity, sizeof(identity));
+    return sluice_deposit_begin(&options, deposit, error);
+}
+
+static void add(struct sluice_deposit *deposit, const char *name, uint64_t count, float value)
+{
+    struct sluice_error error = {0};
+    float *data = NULL;
+    int done = sluice_deposit_add(deposit, name, "F32", 1, &count, NULL, count * sizeof(float),
+                                  (void **)&data, &error);
+    ck_assert_msg(done == 0, "%s", error.message);
+    ck_assert_uint_eq((uintptr_t)data % 256, 0);
+    for (uint64_t i = 0; i < count; i++)
+        data[i] = value;
+}
+
+static struct sluice_model *attach_derived(const char *key, struct sluice_error *error)
+{
+    struct sluice_model *model = NULL;
+    const struct sluice_attach_options options = {.size = sizeof(options),
+                                                  .model = "m",
+                                                  .key = key,
+                                                  .socket = pool.socket,
+                                                  .timeout_ms = 60000};
+    return sluice_attach(&options, &model, error) < 0 ? NULL : model;
+}
+
+START_TEST(what_one_deposits_another_attaches_to)
+{
+    struct sluice_error error = {0};
+    struct sluice_deposit *deposit = NULL;
+    struct sluice_tensor tensor = {.size = sizeof(tensor)};
+    struct sluice_model_info info = {.size = sizeof(info)};
+    uint64_t shape[2] = {2, 3}, strides[2] = {1, 2};
+    void *data;
+    ck_assert_int_eq(begin(100000, &deposit, &error), 0);
+    add(deposit, "a", 1000, 1);
+    add(deposit, "b", 0, 0);
+    ck_assert_int_eq(sluice_deposit_add(deposit, "t", "BF16", 2, shape, strides, 12, &data, &error),
+                     0);
+    ck_assert_ptr_null(attach_derived("engine=test;rank=0", &error));
+    int done = sluice_deposit_commit(deposit, &error);
+    ck_assert_msg(done == 0, "%s", error.message);
+    ck_assert_uint_eq(pool.locked.committed, 1);
+    struct sluice_model *model = attach_derived("engine=test;rank=0", &error);
+    ck_assert_ptr_nonnull(model);
+    sluice_deposit_end(deposit);
+    sluice_model_info(model, &info);
+    ck_assert_int_eq(info.state, 1);
+    ck_assert_int_eq(memcmp(info.identity, identity, sizeof(identity)), 0);
+    ck_assert_int_eq(sluice_find(model, "a", &tensor, &error), 0);
+    ck_assert_float_eq(((const float *)tensor.data)[999], 1);
+    ck_assert_int_eq(sluice_find(model, "t", &tensor, &error), 0);
+    ck_assert_ptr_nonnull(tensor.strides);
+    ck_assert_uint_eq(tensor.strides[1], 2);
+    ck_assert_ptr_null(attach_derived("engine=test;rank=1", &error));
+    ck_assert_int_eq(begin(1000, &deposit, &error), -1);
+    ck_assert_str_eq(error.code, "exists");
+    sluice_detach(model);
+    pool_case_settle(&pool, 0, 0);
+}
+END_TEST
+
+START_TEST(a_deposit_keeps_to_what_it_announced)
+{
+    struct sluice_error error = {0};
+    struct sluice_deposit *deposit = NULL;
+    uint64_t shape = 1000;
+    void *data;
+    ck_assert_int_eq(begin(4096, &deposit, &error), 0);
+    ck_assert_int_eq(sluice_deposit_add(deposit, "a", "F32", 1, &shape, NULL, 4001, &data, &error),
+                     -1);
+    ck_assert_int_eq(error.kind, SLUICE_USAGE);
+    ck_assert_int_eq(sluice_deposit_add(deposit, "a", "F99", 1, &shape, NULL, 4000, &data, &error),
+                     -1);
+    add(deposit, "a", 1000, 1);
+    ck_assert_int_eq(sluice_deposit_add(deposit, "b", "F32", 1, &shape, NULL, 4000, &data, &error),
+                     -1);
+    ck_assert_int_eq(error.kind, SLUICE_NO_SPACE);
+    sluice_deposit_end(deposit);
+    pool_case_await(&pool, &pool.locked.aborted, 1);
+    pool.locked.refuse_deposits = true;
+    ck_assert_int_eq(begin(4096, &deposit, &error), -1);
+    ck_assert_int_eq(error.kind, SLUICE_NO_SPACE);
+    pool_case_settle(&pool, 0, 0);
+}
+END_TEST
+
+START_TEST(what_was_deposited_cannot_be_written_any_more)
+{
+    struct sluice_error error = {0};
+    struct sluice_deposit *deposit = NULL;
+    uint64_t shape = 1000;
+    void *data;
+    int status;
+    ck_assert_int_eq(begin(4096, &deposit, &error), 0);
+    ck_assert_int_eq(sluice_deposit_add(deposit, "a", "F32", 1, &shape, NULL, 4000, &data, &error),
+                     0);
+    ck_assert_int_eq(sluice_deposit_commit(deposit, &error), 0);
+    ck_assert_float_eq(((const float *)data)[0], 0); /* but read */
+    pid_t child = fork();
+    if (child == 0) {
+        signal(SIGSEGV, SIG_DFL);
+        *(volatile float *)data = 1;
+        _exit(0);
+    }
+    ck_assert_int_eq(waitpid(child, &status, 0), child);
+    ck_assert(WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV);
+    sluice_deposit_end(deposit);
+}
+END_TEST
+
+/* ---- by hand --------------------------------------------------------------------------------- */
+
+static void open_link(struct sl_pool_link *link)
+{
+    struct sluice_error error = {0};
+    int done = sl_pool_link_open(link, pool.socket, "raw", sl_limit_make(60000, -1), &error);
+    ck_assert_msg(done == 0, "%s", error.message);
+}
+
+/* A memfd with so many seals. */
+static int make_fd(uint64_t bytes, int seals, const void *data)
+{
+    int fd = memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    ck_assert_int_ge(fd, 0);
+    ck_assert_int_eq(ftruncate(fd, (off_t)bytes), 0);
+    if (data)
+        ck_assert_int_eq(pwrite(fd, data, bytes, 0), (ssize_t)bytes);
+    ck_assert_int_eq(fcntl(fd, F_ADD_SEALS, seals), 0);
+    return fd;
+}
+
+enum { SEALED = F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW };
+
+/* One tensor in one slab of 4096 bytes. */
+static size_t make_index(const char *key, uint64_t *index, uint64_t slab_bytes)
+{
+    static const uint64_t shape = 1000;
+    const struct sl_wire_index_slab slab = {.bytes = slab_bytes, .kind = 1};
+    const struct sl_pool_item item = {.name = "a",
+                                      .name_bytes = 1,
+                                      .dtype = "F32",
+                                      .kind = SL_WIRE_TENSOR,
+                                      .rank = 1,
+                                      .shape = &shape,
+                                      .block_elements = 1,
+                                      .block_bytes = 4,
+                                      .bytes = 4000};
+    struct sl_pool_contents contents = {
+        .name = "m", .key = key, .slabs = &slab, .slab_count = 1, .items = &item, .item_count = 1};
+    memcpy(contents.identity, identity, sizeof(identity));
+    sl_pool_index_write(&contents, index);
+    return sl_pool_index_size(&contents);
+}
+
+/* Its id. */
+static uint64_t begin_by_hand(struct sl_pool_link *link, uint64_t announced)
+{
+    struct sluice_error error = {0};
+    struct sl_pool_reply reply;
+    struct {
+        struct sl_wire_deposit deposit;
+        char texts[2];
+    } ask = {.deposit = {.bytes = announced, .model_bytes = 1, .key_bytes = 1}, .texts = "mk"};
+    memcpy(ask.deposit.identity, identity, sizeof(identity));
+    open_link(link);
+    int done = sl_pool_link_ask(link, SL_WIRE_DEPOSIT, &ask, sizeof(ask.deposit) + 2, NULL, 0,
+                                sizeof(struct sl_wire_id), &reply, &error);
+    ck_assert_msg(done == 0, "%s", error.message);
+    return ((const struct sl_wire_id *)sl_pool_reply_data(&reply))->id;
+}
+
+/* A deposit of these files; 0 or the kind of the error. */
+static int deposit_by_hand(int slab_fd, int index_fd, uint64_t index_bytes, uint64_t announced)
+{
+    struct sl_pool_link link;
+    struct sluice_error error = {0};
+    struct sl_pool_reply reply;
+    uint64_t id = begin_by_hand(&link, announced);
+    struct sl_wire_slabs slabs = {.id = id, .count = 1};
+    struct sl_wire_commit commit = {.id = id, .index_bytes = index_bytes};
+    ck_assert_int_eq(sl_pool_link_ask(&link, SL_WIRE_DEPOSIT_SLABS, &slabs, sizeof(slabs), &slab_fd,
+                                      1, sizeof(struct sl_wire_id), &reply, &error),
+                     0);
+    int done = sl_pool_link_ask(&link, SL_WIRE_COMMIT, &commit, sizeof(commit), &index_fd, 1,
+                                sizeof(struct sl_wire_id), &reply, &error);
+    sl_pool_link_close(&link);
+    close(slab_fd);
+    close(index_fd);
+    pool_case_settle(&pool, 0, 0);
+    return done < 0 ? error.kind : 0;
+}
+
+START_TEST(only_sealed_files_that_fit_are_taken)
+{
+    uint64_t index[64], other[64];
+    size_t bytes = make_index("k", index, 4096);
+    unsigned before = pool_case_count_fds();
+    ck_assert_uint_le(bytes, sizeof(index));
+    const struct {
+        int slab_seals, index_seals;
+        uint64_t slab_bytes, announced;
+        int kind;
+    } cases[] = {
+        {0, SEALED, 4096, 4096, SLUICE_INTEGRITY},
+        {F_SEAL_WRITE, SEALED, 4096, 4096, SLUICE_INTEGRITY},
+        {F_SEAL_SHRINK | F_SEAL_GROW, SEALED, 4096, 4096, SLUICE_INTEGRITY},
+        {SEALED, F_SEAL_WRITE, 4096, 4096, SLUICE_INTEGRITY},
+        {SEALED, SEALED, 8192, 8192, SLUICE_INTEGRITY},
+        {SEALED, SEALED, 4096, 4095, SLUICE_NO_SPACE},
+        {SEALED, SEALED, 4096, 4096, 0},
+    };
+    for (size_t i = 0; i < SL_COUNT(cases); i++)
+        ck_assert_int_eq(deposit_by_hand(make_fd(cases[i].slab_bytes, cases[i].slab_seals, NULL),
+                                         make_fd(bytes, cases[i].index_seals, index), bytes,
+                                         cases[i].announced),
+                         cases[i].kind);
+    ck_assert_uint_eq(pool.locked.aborted, SL_COUNT(cases) - 1);
+    sluice_evict(pool.socket, "m", "k", NULL, NULL);
+    size_t other_bytes = make_index("j", other, 4096); /* not the key that was announced */
+    ck_assert_int_eq(deposit_by_hand(make_fd(4096, SEALED, NULL),
+                                     make_fd(other_bytes, SEALED, other), other_bytes, 4096),
+                     SLUICE_INTEGRITY);
+    int null_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    ck_assert_int_eq(deposit_by_hand(null_fd, make_fd(bytes, SEALED, index), bytes, 4096),
+                     SLUICE_INTEGRITY);
+    pool_case_settle(&pool, 0, 0);
+    ck_assert_uint_eq(pool_case_count_fds(), before);
+}
+END_TEST
+
+START_TEST(no_byte_of_an_index_can_be_wrong_unnoticed)
+{
+    uint64_t index[64], broken[64];
+    size_t bytes = make_index("k", index, 4096);
+    struct sl_pool_index view;
+    char why[SL_POOL_WHY_BYTES];
+    for (size_t cut = 0; cut < bytes; cut += 8)
+        ck_assert_int_eq(sl_pool_index_check(index, cut, &view, why), -1);
+    for (size_t at = 0; at < bytes; at++)
+        for (int value = 0; value < 256; value += 51) {
+            memcpy(broken, index, sizeof(index));
+            ((uint8_t *)broken)[at] = (uint8_t)value;
+            if (sl_pool_index_check(broken, bytes, &view, why) < 0)
+                continue; /* else every place must still lie within */
+            const struct sl_wire_index_tensor *tensor = sl_pool_index_tensor(&view, 0);
+            ck_assert_uint_le(tensor->offset + tensor->bytes, view.slabs[0].bytes);
+            ck_assert_uint_le(strlen(sl_pool_index_text(&view, tensor->name_at)), bytes);
+        }
+}
+END_TEST
+
+/* A depositor that comes so far, says so, and waits to be killed. */
+static void be_depositor(int step, int told)
+{
+    struct sluice_error error = {0};
+    struct sluice_deposit *deposit = NULL;
+    struct sl_pool_link link;
+    struct sl_pool_reply reply;
+    if (step < 2 && begin(4096, &deposit, &error) < 0)
+        _exit(1);
+    if (step == 1)
+        add(deposit, "a", 1000, 1);
+    if (step == 2) { /* slabs without an index */
+        struct sl_wire_slabs slabs = {.id = begin_by_hand(&link, 4096), .count = 1};
+        int fd = make_fd(4096, SEALED, NULL);
+        if (sl_pool_link_ask(&link, SL_WIRE_DEPOSIT_SLABS, &slabs, sizeof(slabs), &fd, 1,
+                             sizeof(struct sl_wire_id), &reply, &error) < 0)
+            _exit(1);
+    }
+    if (write(told, "x", 1) != 1)
+        _exit(1);
+    for (;;)
+        pause();
+}
+
+START_TEST(a_depositor_that_dies_leaves_nothing)
+{
+    unsigned before = pool_case_count_fds();
+    for (int step = 0; step < 3; step++) {
+        int told[2], status;
+        char byte;
+        ck_assert_int_eq(pipe(told), 0);
+        pid_t child = fork();
+        if (child == 0)
+            be_depositor(step, told[1]);
+        close(told[1]);
+        ck_assert_int_eq(read(told[0], &byte, 1), 1);
+        close(told[0]);
+        kill(child, SIGKILL);
+        ck_assert_int_eq(waitpid(child, &status, 0), child);
+        pool_case_await(&pool, &pool.locked.aborted, (unsigned)step + 1);
+    }
+    pool_case_settle(&pool, 0, 0);
+    ck_assert_uint_eq(pool_case_count_fds(), before);
+    ck_assert_uint_eq(pool.locked.committed, 0);
+}
+END_TEST
+
+/* ---- hostile packets ------------------------------------------------------------------------- */
+
+static int connect_raw(void)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    memcpy(address.sun_path, pool.socket, strlen(pool.socket));
+    ck_assert_int_eq(connect(fd, (struct sockaddr *)&address, sizeof(address)), 0);
+    return fd;
+}
+
+/* The server must end the connection; what it says before is an error or nothing. */
+static void expect_end(int fd)
+{
+    uint64_t answer[SL_WIRE_PACKET_BYTES / 8];
+    const struct sl_wire_head *head = (const void *)answer;
+    ssize_t got = recv(fd, answer, sizeof(answer), 0);
+    if (got > 0) {
+        ck_assert_uint_eq(head->type, SL_WIRE_ERROR);
+        got = recv(fd, answer, sizeof(answer), 0);
+    }
+    ck_assert_int_le(got, 0);
+    close(fd);
+}
+
+START_TEST(what_breaks_the_protocol_ends_its_connection_alone)
+{
+    static uint8_t large[SL_WIRE_PACKET_BYTES + 100];
+    const struct sl_wire_attach early = {.head = {.bytes = sizeof(early), .type = SL_WIRE_ATTACH}};
+    struct sl_wire_hello hello = {.head = {.bytes = sizeof(hello), .type = SL_WIRE_HELLO},
+                                  .magic = SL_WIRE_MAGIC,
+                                  .version_min = 1,
+                                  .version_max = 1};
+    int fd;
+    unsigned before = pool_case_count_fds();
+    pool_case_fill_all(pool_case_add(&pool, "m", "a", 10, 1 << 20));
+    struct sluice_model *model = pool_case_attach(&pool, "m");
+    for (size_t bytes = 1; bytes < sizeof(hello); bytes++) {
+        fd = connect_raw();
+        ck_assert_int_eq(send(fd, &hello, bytes, MSG_NOSIGNAL), (ssize_t)bytes);
+        expect_end(fd);
+    }
+    fd = connect_raw();
+    send(fd, &early, sizeof(early), MSG_NOSIGNAL);
+    expect_end(fd);
+    fd = connect_raw();
+    send(fd, large, sizeof(large), MSG_NOSIGNAL);
+    expect_end(fd);
+    hello.version_min = hello.version_max = 2;
+    fd = connect_raw();
+    send(fd, &hello, sizeof(hello), MSG_NOSIGNAL);
+    expect_end(fd);
+    hello.version_min = 1;
+    hello.name_bytes = 1000;
+    fd = connect_raw();
+    send(fd, &hello, sizeof(hello), MSG_NOSIGNAL);
+    expect_end(fd);
+    pool_case_settle(&pool, 1, 1);
+    sluice_detach(model);
+    sluice_detach(pool_case_attach(&pool, "m"));
+    pool_case_settle(&pool, 0, 0);
+    ck_assert_uint_le(pool_case_count_fds(), before + 3); /* the model: index, page, slab */
+}
+END_TEST
+
+START_TEST(descriptors_that_nobody_asked_for_are_closed)
+{
+    unsigned before = pool_case_count_fds();
+    for (int i = 0; i < 50; i++) {
+        struct sl_pool_link link;
+        struct sl_wire_id list = {0};
+        int fds[20];
+        open_link(&link);
+        for (size_t f = 0; f < SL_COUNT(fds); f++)
+            fds[f] = 0;
+        ck_assert_int_eq(
+            sl_pool_link_send(&link, SL_WIRE_LIST, &list, sizeof(list), fds, SL_COUNT(fds), NULL),
+            0);
+        expect_end(link.fd);
+    }
+    pool_case_settle(&pool, 0, 0);
+    ck_assert_uint_eq(pool_case_count_fds(), before);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("pool_deposit");
+    TCase *tests = tcase_create("pool_deposit");
+    tcase_add_checked_fixture(tests, setup, teardown);
+    tcase_add_test(tests, what_one_deposits_another_attaches_to);
+    tcase_add_test(tests, a_deposit_keeps_to_what_it_announced);
+    tcase_add_test(tests, what_was_deposited_cannot_be_written_any_more);
+    tcase_add_test(tests, only_sealed_files_that_fit_are_taken);
+    tcase_add_test(tests, no_byte_of_an_index_can_be_wrong_unnoticed);
+    tcase_add_test(tests, a_depositor_that_dies_leaves_nothing);
+    tcase_add_test(tests, what_breaks_the_protocol_ends_its_connection_alone);
+    tcase_add_test(tests, descriptors_that_nobody_asked_for_are_closed);
+    suite_add_tcase(suite, tests);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    int failures = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failures ? 1 : 0;
+}
