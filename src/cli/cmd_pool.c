@@ -1,0 +1,346 @@
+/*
+ * sluice pool: what a node's daemon keeps in memory, for people. It is a client like any other, on
+ * libsluice: `attach` shows that a model can be had, and holds it for as long as a command runs.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "buf.h"
+#include "cli.h"
+#include "json.h"
+#include "sluice.h"
+
+enum { OUTPUT_BYTES_MAX = 16 * 1024 * 1024, STATES = 4 };
+
+struct pool_options {
+    char *socket, *key;
+    uint64_t timeout_seconds;
+    bool present;
+};
+static const struct sl_option rows[] = {
+    SL_OPTION(pool_options, socket, STRING, "",
+              "the daemon's socket; $SLUICE_POOL_SOCKET, else /run/sluice/pool.sock, unless given",
+              .value = "PATH"),
+    SL_OPTION(pool_options, key, STRING, "", "of a derived model, as it was deposited",
+              .value = "KEY"),
+    SL_OPTION(pool_options, timeout_seconds, UINT, "0",
+              "attach: give up after this time with exit code 8; 0 waits for ever",
+              .maximum = 2000000, .value = "SECONDS"),
+    SL_OPTION(pool_options, present, BOOL, "false", "attach: do not begin a load"),
+    SL_OPTION_END,
+};
+static const struct sl_option_table table = {"pool", sizeof(struct pool_options), rows};
+
+static const char *const states[STATES] = {"loading", "ready", "failed", "absent"};
+
+static const char *state_name(int32_t state)
+{
+    return state >= 0 && state < STATES ? states[state] : "unknown";
+}
+
+/* The library's error as one of ours. */
+static int fail_as(const struct sluice_error *error, struct sl_err *err)
+{
+    enum sl_err_kind kind = SL_E_INTERNAL;
+    for (int i = 1; i < SL_ERR_KIND_COUNT; i++)
+        if (sl_err_row((enum sl_err_kind)i)->exit_code == error->kind)
+            kind = (enum sl_err_kind)i;
+    return sl_fail_code(err, kind, error->code, "%s", error->message);
+}
+
+static const char *socket_of(const struct pool_options *options)
+{
+    return options->socket && *options->socket ? options->socket : NULL;
+}
+static const char *key_of(const struct pool_options *options)
+{
+    return options->key ? options->key : "";
+}
+
+/* ---- lists ----------------------------------------------------------------------------------- */
+
+struct listing {
+    struct sl_json json;
+    struct sl_buf text;
+    struct sl_err err;
+    unsigned count;
+};
+
+static void add_json(struct sl_json *json, const struct sluice_row *row)
+{
+    char identity[65];
+    sl_hex(row->identity, sizeof(row->identity), identity);
+    sl_json_key_string(json, "name", row->name);
+    if (*row->key)
+        sl_json_key_string(json, "key", row->key);
+    sl_json_key_string(json, "device", row->device);
+    sl_json_key_string(json, "state", state_name(row->state));
+    if (*row->error)
+        sl_json_key_string(json, "error", row->error);
+    sl_json_key_string(json, "memory", row->memory);
+    sl_json_key_string(json, "identity", identity);
+    sl_json_key_uint(json, "bytes", row->bytes);
+    sl_json_key_uint(json, "bytes_done", row->bytes_done);
+    sl_json_key_uint(json, "tensors", row->tensor_count);
+    sl_json_key_uint(json, "ready_tensors", row->ready_count);
+    sl_json_key_uint(json, "slabs", row->slab_count);
+    sl_json_key_uint(json, "leases", row->lease_count);
+    sl_json_key_bool(json, "pinned", row->pinned);
+    sl_json_key_uint(json, "age_seconds", row->age_seconds);
+    if (row->idle_seconds != UINT64_MAX)
+        sl_json_key_uint(json, "idle_seconds", row->idle_seconds);
+}
+
+static int add_row(void *arg, const struct sluice_row *row)
+{
+    struct listing *listing = arg;
+    char size[32], name[256];
+    snprintf(name, sizeof(name), "%s%s%s", row->name, *row->key ? " " : "", row->key);
+    sl_tame(name);
+    if (listing->count++ == 0)
+        sl_buf_printf(&listing->text, &listing->err, "%-32s %-8s %-8s %10s %8s %8s\n", "NAME",
+                      "DEVICE", "STATE", "MEMORY", "TENSORS", "LEASES");
+    sl_buf_printf(&listing->text, &listing->err, "%-32s %-8s %-8s %10s %8u %8u\n", name,
+                  row->device, state_name(row->state), sl_human_bytes(row->bytes, size),
+                  row->tensor_count, row->lease_count);
+    sl_json_object(&listing->json);
+    add_json(&listing->json, row);
+    sl_json_end(&listing->json);
+    return 0;
+}
+
+static void listing_init(struct listing *listing)
+{
+    memset(listing, 0, sizeof(*listing));
+    sl_json_init(&listing->json, OUTPUT_BYTES_MAX);
+    listing->text = (struct sl_buf)SL_BUF_INIT(OUTPUT_BYTES_MAX);
+}
+
+/* Whatever the command is for, unless it failed. */
+static int listing_end(struct listing *listing, struct sl_cli *cli, int done, struct sl_err *err)
+{
+    if (done == 0 && listing->err.kind) {
+        *err = listing->err;
+        done = -1;
+    }
+    if (done == 0 && cli->json)
+        done = sl_cli_print_json(&listing->json, err);
+    else if (done == 0)
+        fputs(sl_buf_string(&listing->text), stdout);
+    sl_json_release(&listing->json);
+    sl_buf_release(&listing->text);
+    return done;
+}
+
+static int run_ls(struct sl_cli *cli, const struct pool_options *options, struct sl_err *err)
+{
+    struct listing listing;
+    struct sluice_error error = {0};
+    listing_init(&listing);
+    sl_json_array(&listing.json);
+    int done = sluice_list(socket_of(options), add_row, &listing, &error);
+    sl_json_end(&listing.json);
+    if (done < 0)
+        fail_as(&error, err);
+    else if (!listing.count)
+        sl_buf_text(&listing.text, "the pool is empty\n", &listing.err);
+    return listing_end(&listing, cli, done, err);
+}
+
+static int stat_row(void *arg, const struct sluice_row *row)
+{
+    struct listing *listing = arg;
+    char size[32], done[32];
+    struct sl_buf *text = &listing->text;
+    add_json(&listing->json, row);
+    sl_json_key(&listing->json, "holders");
+    sl_json_array(&listing->json);
+    sl_buf_printf(text, &listing->err, "%s on %s: %s, %u of %u tensors, %s of %s\n", row->name,
+                  row->device, state_name(row->state), row->ready_count, row->tensor_count,
+                  sl_human_bytes(row->bytes_done, done), sl_human_bytes(row->bytes, size));
+    sl_buf_printf(text, &listing->err, "%u slabs, %s; %" PRIu64 " s old; %u leases\n",
+                  row->slab_count, row->memory, row->age_seconds, row->lease_count);
+    if (*row->error)
+        sl_buf_printf(text, &listing->err, "%s\n", row->error);
+    return 0;
+}
+
+static int stat_holder(void *arg, const struct sluice_holder *holder)
+{
+    struct listing *listing = arg;
+    struct sl_json *json = &listing->json;
+    sl_json_object(json);
+    sl_json_key_uint(json, "pid", holder->pid > 0 ? (uint64_t)holder->pid : 0);
+    sl_json_key_uint(json, "uid", holder->uid);
+    sl_json_key_uint(json, "gid", holder->gid);
+    sl_json_key_string(json, "name", holder->name);
+    sl_json_key_uint(json, "age_ms", holder->age_ms);
+    sl_json_end(json);
+    sl_buf_printf(&listing->text, &listing->err, "  pid %d, uid %u, '%s', for %" PRIu64 " s\n",
+                  holder->pid, holder->uid, holder->name, holder->age_ms / 1000);
+    return 0;
+}
+
+static int run_stat(struct sl_cli *cli, const struct pool_options *options, struct sl_err *err)
+{
+    struct listing listing;
+    struct sluice_error error = {0};
+    listing_init(&listing);
+    sl_json_object(&listing.json);
+    int done = sluice_stat(socket_of(options), cli->operands[1], key_of(options), stat_row,
+                           stat_holder, &listing, &error);
+    if (done < 0) {
+        fail_as(&error, err);
+    } else {
+        sl_json_end(&listing.json);
+        sl_json_end(&listing.json);
+    }
+    return listing_end(&listing, cli, done, err);
+}
+
+static int run_evict(struct sl_cli *cli, const struct pool_options *options, struct sl_err *err)
+{
+    struct listing listing;
+    struct sluice_error error = {0};
+    uint64_t bytes = 0;
+    char size[32];
+    listing_init(&listing);
+    int done = sluice_evict(socket_of(options), cli->operands[1], key_of(options), &bytes, &error);
+    if (done < 0)
+        fail_as(&error, err);
+    sl_json_object(&listing.json);
+    sl_json_key_uint(&listing.json, "bytes", bytes);
+    sl_json_end(&listing.json);
+    sl_buf_printf(&listing.text, &listing.err, "evicted %s: %s\n", cli->operands[1],
+                  sl_human_bytes(bytes, size));
+    return listing_end(&listing, cli, done, err);
+}
+
+/* ---- attach ---------------------------------------------------------------------------------- */
+
+static int attach(struct sl_cli *cli, const struct pool_options *options,
+                  struct sluice_model **model, struct sl_err *err)
+{
+    struct sluice_error error = {0};
+    struct sluice_attach_options wish = {
+        .size = sizeof(wish),
+        .model = cli->operands[1],
+        .socket = socket_of(options),
+        .key = key_of(options),
+        .client = cli->after_dashes ? cli->after_dashes[0] : "sluice pool attach",
+        .flags = options->present ? SLUICE_PRESENT_ONLY : 0,
+        .timeout_ms = (int32_t)(options->timeout_seconds * 1000),
+        .cancel_fd = sl_cancel_fd(cli->cancel),
+    };
+    if (sluice_attach(&wish, model, &error) < 0)
+        return fail_as(&error, err);
+    int patience = wish.timeout_ms ? wish.timeout_ms : -1;
+    if (sluice_wait_all(*model, patience, wish.cancel_fd, &error) == 0)
+        return 0;
+    sluice_detach(*model);
+    return fail_as(&error, err);
+}
+
+/* The command runs beside us, so that the lease lasts exactly as long as it does. */
+static int run_command(struct sl_cli *cli, struct sl_err *err)
+{
+    int status;
+    pid_t child = fork();
+    if (child == 0) {
+        sl_cli_restore_signals();
+        execvp(cli->after_dashes[0], cli->after_dashes);
+        fprintf(stderr, "sluice: cannot run '%s': %s\n", cli->after_dashes[0], strerror(errno));
+        _exit(127);
+    }
+    if (child < 0)
+        return sl_fail_errno(err, SL_E_NO_SPACE, errno, "cannot start '%s'", cli->after_dashes[0]);
+    while (waitpid(child, &status, 0) < 0)
+        if (errno != EINTR)
+            return sl_fail_errno(err, SL_E_INTERNAL, errno, "cannot wait for '%s'",
+                                 cli->after_dashes[0]);
+    int code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    if (code)
+        return sl_fail(err, SL_E_INTERNAL, "'%s' ended with code %d", cli->after_dashes[0], code);
+    return 0;
+}
+
+static int run_attach(struct sl_cli *cli, const struct pool_options *options, struct sl_err *err)
+{
+    struct listing listing;
+    struct sluice_model *model = NULL;
+    struct sluice_model_info info = {.size = sizeof(info)};
+    char size[32];
+    if (attach(cli, options, &model, err) < 0)
+        return -1;
+    sluice_model_info(model, &info);
+    listing_init(&listing);
+    sl_json_object(&listing.json);
+    sl_json_key_string(&listing.json, "name", info.name);
+    sl_json_key_uint(&listing.json, "tensors", info.tensor_count);
+    sl_json_key_uint(&listing.json, "bytes", info.bytes);
+    sl_json_key_uint(&listing.json, "slabs", info.slab_count);
+    sl_json_end(&listing.json);
+    sl_buf_printf(&listing.text, &listing.err, "%s: %" PRIu64 " tensors, %s in %" PRIu64 " slabs\n",
+                  info.name, info.tensor_count, sl_human_bytes(info.bytes, size), info.slab_count);
+    int done = cli->after_dashes ? run_command(cli, err) : 0;
+    if (cli->after_dashes && done == 0) {
+        sl_json_release(&listing.json);
+        sl_buf_release(&listing.text);
+    } else {
+        done = listing_end(&listing, cli, done, err);
+    }
+    sluice_detach(model);
+    return done;
+}
+
+/* ---- the command ----------------------------------------------------------------------------- */
+
+static const struct {
+    const char *name;
+    int operands;
+    int (*run)(struct sl_cli *cli, const struct pool_options *options, struct sl_err *err);
+} verbs[] = {
+    {"ls", 1, run_ls},
+    {"stat", 2, run_stat},
+    {"attach", 2, run_attach},
+    {"evict", 2, run_evict},
+};
+
+static int run(struct sl_cli *cli, struct sl_err *err)
+{
+    for (size_t i = 0; i < SL_COUNT(verbs); i++) {
+        if (strcmp(cli->operands[0], verbs[i].name) != 0)
+            continue;
+        if (cli->operand_count != verbs[i].operands)
+            return sl_fail(err, SL_E_USAGE, "`sluice pool %s` takes %s", verbs[i].name,
+                           verbs[i].operands == 1 ? "no name" : "one model's name");
+        return verbs[i].run(cli, cli->options, err);
+    }
+    return sl_fail(err, SL_E_USAGE,
+                   "'%s' is nothing that can be done with a pool: use ls, stat, "
+                   "attach or evict",
+                   cli->operands[0]);
+}
+
+const struct sl_command sl_cmd_pool = {
+    .name = "pool",
+    .usage = "sluice pool ls | stat NAME | attach NAME [-- COMMAND …] | evict NAME",
+    .summary = "look into the memory that `sluice serve` shares on this machine",
+    .description =
+        "`ls` lists the models of the pool, `stat` shows one and who holds it. `attach` has it "
+        "loaded if need be, waits until all of it is there, and holds it while COMMAND runs; "
+        "without a command it tells what there is and lets go. `evict` takes a model that nobody "
+        "holds out of memory.",
+    .examples =
+        "sluice pool ls\n"
+        "sluice pool stat gpt-j-6b --json                  # with every process that holds it\n"
+        "sluice pool attach gpt-j-6b -- python serve.py    # held while it runs",
+    .options = &table,
+    .operand_min = 1,
+    .operand_max = 2,
+    .run = run,
+};
