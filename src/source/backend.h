@@ -41,6 +41,12 @@ struct sl_connect sl_store_connect(const struct sl_store *store);
 /** A request was answered after so long. */
 void sl_store_note_first_byte(struct sl_store *store, uint64_t ns);
 
+/** A lane for other requests than ranges: one that is idle, with its connection, or a new one. */
+struct sl_lane;
+struct sl_lane *sl_store_take_lane(struct sl_store *store, struct sl_err *err);
+/** Back, between two requests: it is kept for the next, or freed. */
+void sl_store_give_lane(struct sl_store *store, struct sl_lane *lane);
+
 struct sl_source {
     struct sl_store *store;
     char *name, *uri;

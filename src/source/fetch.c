@@ -47,15 +47,25 @@ static bool keep_idle_lane(struct sl_store *store, struct sl_lane *lane)
     return true;
 }
 
+struct sl_lane *sl_store_take_lane(struct sl_store *store, struct sl_err *err)
+{
+    struct sl_lane *lane = take_idle_lane(store);
+    return lane ? lane : store->backend->lane_new(store, err);
+}
+
+void sl_store_give_lane(struct sl_store *store, struct sl_lane *lane)
+{
+    if (lane && !keep_idle_lane(store, lane))
+        store->backend->lane_free(lane);
+}
+
 static struct sl_fetch *make(struct sl_store *store, bool apart, struct sl_err *err)
 {
     struct sl_fetch *fetch = sl_alloc(sizeof(*fetch), err);
     if (!fetch)
         return NULL;
     fetch->store = store;
-    fetch->lane = apart ? NULL : take_idle_lane(store);
-    if (!fetch->lane)
-        fetch->lane = store->backend->lane_new(store, err);
+    fetch->lane = apart ? store->backend->lane_new(store, err) : sl_store_take_lane(store, err);
     if (!fetch->lane) {
         free(fetch);
         return NULL;
@@ -77,8 +87,10 @@ void sl_fetch_free(struct sl_fetch *fetch)
 {
     if (!fetch)
         return;
-    if (fetch->lane && (fetch->phase == ACTIVE || !keep_idle_lane(fetch->store, fetch->lane)))
+    if (fetch->phase == ACTIVE)
         fetch->store->backend->lane_free(fetch->lane);
+    else
+        sl_store_give_lane(fetch->store, fetch->lane);
     free(fetch);
 }
 
@@ -86,17 +98,13 @@ void sl_fetch_rest(struct sl_fetch *fetch)
 {
     if (fetch->phase == ACTIVE || fetch->phase == IN_BACKOFF || !fetch->lane)
         return;
-    if (!keep_idle_lane(fetch->store, fetch->lane))
-        fetch->store->backend->lane_free(fetch->lane);
-    fetch->lane = NULL;
+    sl_store_give_lane(fetch->store, sl_steal(&fetch->lane));
 }
 
 static int take_lane(struct sl_fetch *fetch, struct sl_err *err)
 {
     if (!fetch->lane)
-        fetch->lane = take_idle_lane(fetch->store);
-    if (!fetch->lane)
-        fetch->lane = fetch->store->backend->lane_new(fetch->store, err);
+        fetch->lane = sl_store_take_lane(fetch->store, err);
     return fetch->lane ? 0 : -1;
 }
 

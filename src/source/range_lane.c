@@ -50,6 +50,11 @@ struct sl_lane *sl_range_lane_new(struct sl_store *store, const struct sl_range_
     return lane;
 }
 
+struct sl_exchange *sl_range_lane_exchange(struct sl_lane *lane)
+{
+    return lane->exchange;
+}
+
 void sl_range_lane_free(struct sl_lane *lane)
 {
     if (!lane)

@@ -54,6 +54,8 @@ struct sl_range_ops {
 
 struct sl_lane *sl_range_lane_new(struct sl_store *store, const struct sl_range_ops *ops,
                                   struct sl_err *err);
+/** For requests of another kind, while it has none of its own; borrowed. */
+struct sl_exchange *sl_range_lane_exchange(struct sl_lane *lane);
 void sl_range_lane_free(struct sl_lane *lane);
 int sl_range_lane_start(struct sl_lane *lane, struct sl_source *source, uint64_t begin,
                         uint64_t end, bool first, struct sl_err *err);

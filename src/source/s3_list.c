@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "range_lane.h"
 #include "s3_store.h"
 #include "s3_xml.h"
 
@@ -259,16 +260,16 @@ int sl_s3_list_begin(struct sl_store *store, const char *begin,
                      int (*each)(const struct sl_entry *entry, void *arg, struct sl_err *err),
                      void *arg, struct sl_err *err)
 {
-    const struct sl_connect connect = sl_store_connect(store);
     struct listing listing = {.s3 = store->impl, .begin = begin};
     struct loop_watch loop = {.next = 1};
     uint64_t total = 0;
     snprintf(listing.what, sizeof(listing.what), "cannot list '%.300s%.70s'", store->uri, begin);
-    SL_AUTO(sl_exchange) exchange = sl_exchange_new(&connect, err);
-    if (!exchange)
+    struct sl_lane *lane = sl_store_take_lane(store, err);
+    if (!lane)
         return -1;
-    listing.exchange = exchange;
+    listing.exchange = sl_range_lane_exchange(lane);
     int result = list_pages(&listing, &loop, each, arg, &total, err);
+    sl_store_give_lane(store, lane); /* the first object is fetched on the same connection */
     free(loop.kept);
     if (result < 0)
         return -1;
