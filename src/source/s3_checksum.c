@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "hash.h"
+#include "range_lane.h"
 #include "s3_store.h"
 
 enum { ANSWER_BYTES_MAX = 64 * 1024, VALUE_BYTES_MAX = 64 };
@@ -62,7 +63,6 @@ static void take(const struct sl_answer *answer, bool whole, struct sl_checksums
 int sl_s3_checksums(struct sl_s3 *s3, const char *key, const struct sl_source *source,
                     struct sl_checksums *sums, struct sl_err *err)
 {
-    const struct sl_connect connect = sl_store_connect(s3->store);
     static const struct sl_sigv4_header mode = {"x-amz-checksum-mode", "ENABLED"};
     const struct sl_s3_call call = {.what = "cannot ask for checksums",
                                     .verb = SL_S3_READ,
@@ -75,8 +75,12 @@ int sl_s3_checksums(struct sl_s3 *s3, const char *key, const struct sl_source *s
                                     .attempts = 2};
     struct sl_answer answer = {0};
     char etag[SL_VERSION_TEXT_MAX] = "";
-    SL_AUTO(sl_exchange) exchange = sl_exchange_new(&connect, err);
-    if (!exchange || sl_s3_call(s3, exchange, &call, &answer, NULL, err) < 0)
+    struct sl_lane *lane = sl_store_take_lane(s3->store, err);
+    if (!lane)
+        return -1;
+    int asked = sl_s3_call(s3, sl_range_lane_exchange(lane), &call, &answer, NULL, err);
+    sl_store_give_lane(s3->store, lane);
+    if (asked < 0)
         return -1;
     sl_answer_header(&answer, "ETag", etag, sizeof(etag));
     if (strcmp(etag, source->version.etag) == 0) /* else the load finds out by itself */
