@@ -182,7 +182,8 @@ static void write_model(struct sl_json *json, const struct model *model)
         if (holder->where)
             holder->where(holder->self, model->name, model->current->version, path);
         sl_json_key_string(json, "version", model->current->version);
-        sl_json_key_string(json, "path", path);
+        if (*path)
+            sl_json_key_string(json, "path", path);
     }
     if (model->err.kind)
         write_error(json, model);
