@@ -64,6 +64,11 @@ GOALS = (
 TRIAL_FIGURES = ("extra_s", "wasted", "missed", "again", "wrong", "beyond")
 
 
+def is_peer(client):
+    """Another program that does the same work; the limit and the bare way of writing a file do less."""
+    return client not in ("limit", "bare") and not client.startswith("sluice")
+
+
 def reached(goal, summary, figures):
     """(best, median, the best peer's name and figure) of a goal; best is None where nothing was measured.
 
@@ -85,7 +90,7 @@ def reached(goal, summary, figures):
             return None, None, None
         return tuple(100 * (ours[key] / without[key] - 1) for key in ("cpu_best", "cpu_median")) + (None,)
     best, median = KEYS[goal.figure]
-    peers = [(row[best], name) for name, row in clients.items() if name != "limit" and not name.startswith("sluice")]
+    peers = [(row[best], name) for name, row in clients.items() if is_peer(name)]
     peer = (max if goal.sense == LEAST else min)(peers) if peers else None
     return ours[best], ours[median], peer
 

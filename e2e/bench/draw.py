@@ -44,7 +44,7 @@ class Svg:
 
 
 def color_of(client):
-    return "" if client == "limit" else OURS if client.startswith("sluice") else PEER
+    return "" if client in ("limit", "bare") else OURS if client.startswith("sluice") else PEER
 
 
 def step_of(full):

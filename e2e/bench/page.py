@@ -40,7 +40,7 @@ def measured_text(facts):
 def behind(table):
     """What a peer does better than sluice in one workload, as sentences without their subject."""
     ours = table.get("sluice")
-    peers = {name: row for name, row in table.items() if name != "limit" and not name.startswith("sluice")}
+    peers = {name: row for name, row in table.items() if bar.is_peer(name)}
     if not ours or not peers:
         return []
     found = []
