@@ -467,6 +467,7 @@ void sl_registry_free(struct sl_registry *registry)
         free_holdings(registry->locked.models);
         registry_free_model(registry, registry->locked.models);
     }
+    registry->locked.budget_bytes = 0; /* the gauges show nothing any more */
     registry_tell(registry);
     pthread_cond_destroy(&registry->work);
     pthread_cond_destroy(&registry->clean);
