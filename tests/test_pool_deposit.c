@@ -31,6 +31,7 @@ static void setup(void)
 
 static void teardown(void)
 {
+    sl_alloc_fail_at(0);
     pool_case_release(&pool);
 }
 
@@ -429,6 +430,28 @@ START_TEST(descriptors_that_nobody_asked_for_are_closed)
 }
 END_TEST
 
+/* ---- failing allocations --------------------------------------------------------------------- */
+
+START_TEST(a_server_without_memory_refuses_and_goes_on)
+{
+    struct sluice_error error;
+    pool_case_fill_all(pool_case_add(&pool, "m", "a", 10, 1 << 20));
+    unsigned before = pool_case_count_fds();
+    for (unsigned nth = 1; nth < 12; nth++) {
+        struct sluice_model *model = NULL;
+        unsigned rows = 0;
+        sl_alloc_fail_at(nth);
+        if (pool_case_try(&pool, "m", &model, &error) == 0)
+            sluice_detach(model);
+        sluice_list(pool.socket, NULL, &rows, &error);
+        sl_alloc_fail_at(0);
+        pool_case_settle(&pool, 0, 0);
+        ck_assert_uint_eq(pool_case_count_fds(), before);
+    }
+    sluice_detach(pool_case_attach(&pool, "m"));
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("pool_deposit");
@@ -442,6 +465,7 @@ int main(void)
     tcase_add_test(tests, a_depositor_that_dies_leaves_nothing);
     tcase_add_test(tests, what_breaks_the_protocol_ends_its_connection_alone);
     tcase_add_test(tests, descriptors_that_nobody_asked_for_are_closed);
+    tcase_add_test(tests, a_server_without_memory_refuses_and_goes_on);
     suite_add_tcase(suite, tests);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);

@@ -1,0 +1,130 @@
+/* The pool's clients for people and for Python, against a pool of the test: `sluice pool`, and the
+ * module in python/ on the shared library of this build. */
+#include <check.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "log.h"
+#include "pool_case.h"
+#include "run_sluice.h"
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+enum { SANITIZED = 1 }; /* such a library cannot be opened by a program that is not */
+#else
+enum { SANITIZED = 0 };
+#endif
+
+enum { OUTPUT_BYTES = 8192 };
+
+static struct pool_case pool;
+static char output[OUTPUT_BYTES];
+
+static void setup(void)
+{
+    sl_log_setup(SL_LOG_ERROR, false);
+    pool_case_init(&pool);
+    pool_case_fill_all(pool_case_add(&pool, "m", "a,b,c", 1000, 1 << 20));
+    pool_case_fill(pool_case_add(&pool, "loading", "a,b", 1000, 1 << 20), 0, 1);
+    pool_case_start(&pool);
+}
+
+static void teardown(void)
+{
+    pool_case_release(&pool);
+}
+
+/* Its exit code; what it printed is in output. */
+static int run(const char *program, const char *const *arguments)
+{
+    struct ran ran = {0};
+    run_program(&ran, program, arguments);
+    int code = ran.exit_code;
+    snprintf(output, sizeof(output), "%s%s", ran.out ? ran.out : "", ran.err ? ran.err : "");
+    ran_release(&ran);
+    return code;
+}
+
+static int run_pool(const char *verb, const char *name, const char *more)
+{
+    const char *const words[] = {"pool", "--socket", pool.socket, verb, name, more, NULL};
+    return run(getenv("SLUICE"), words);
+}
+
+static void expect_output(const char *text)
+{
+    ck_assert_msg(strstr(output, text) != NULL, "'%s' is not in: %s", text, output);
+}
+
+START_TEST(people_see_what_is_there)
+{
+    if (!getenv("SLUICE"))
+        return;
+    ck_assert_int_eq(run_pool("ls", NULL, NULL), 0);
+    expect_output("loading");
+    expect_output("ready");
+    ck_assert_int_eq(run_pool("stat", "m", NULL), 0);
+    expect_output("3 of 3 tensors");
+    ck_assert_int_eq(run_pool("stat", "m", "--json"), 0);
+    expect_output("\"holders\"");
+    ck_assert_int_eq(run_pool("attach", "m", NULL), 0);
+    expect_output("3 tensors");
+    ck_assert_int_eq(run_pool("evict", "m", NULL), 0);
+    ck_assert_int_eq(run_pool("stat", "m", NULL), 4);
+    ck_assert_int_eq(run_pool("hug", "m", NULL), 2);
+    pool_case_settle(&pool, 0, 0);
+}
+END_TEST
+
+START_TEST(a_command_holds_the_model_while_it_runs)
+{
+    const char *sluice = getenv("SLUICE");
+    if (!sluice)
+        return;
+    const char *words[] = {"pool", "--socket", pool.socket, "attach", "m", "--", sluice,
+                           "pool", "--socket", pool.socket, "stat",   "m", NULL};
+    ck_assert_int_eq(run(sluice, words), 0);
+    expect_output("1 leases");
+    words[10] = "hug";
+    ck_assert_int_ne(run(sluice, words), 0);
+    pool_case_settle(&pool, 0, 0);
+}
+END_TEST
+
+START_TEST(python_sees_the_same_memory)
+{
+    char library[600];
+    const char *sluice = getenv("SLUICE"), *slash = sluice ? strrchr(sluice, '/') : NULL;
+    const char *const words[] = {SL_SOURCE_ROOT "/tests/pool_client.py", pool.socket, NULL};
+    if (!slash || SANITIZED)
+        return;
+    snprintf(library, sizeof(library), "%.*s/lib/libsluice.so.0", (int)(slash - sluice), sluice);
+    if (access(library, R_OK) < 0)
+        return;
+    setenv("SLUICE_LIBRARY", library, 1);
+    setenv("PYTHONPATH", SL_SOURCE_ROOT "/python", 1);
+    setenv("PYTHONDONTWRITEBYTECODE", "1", 1);
+    int code = run("python3", words);
+    if (code == 127)
+        return; /* no Python here */
+    ck_assert_msg(code == 0, "%s", output);
+    expect_output("ok");
+    pool_case_settle(&pool, 0, 0);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("pool_clients");
+    TCase *tests = tcase_create("pool_clients");
+    tcase_add_checked_fixture(tests, setup, teardown);
+    tcase_add_test(tests, people_see_what_is_there);
+    tcase_add_test(tests, a_command_holds_the_model_while_it_runs);
+    tcase_add_test(tests, python_sees_the_same_memory);
+    suite_add_tcase(suite, tests);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    int failures = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failures ? 1 : 0;
+}
