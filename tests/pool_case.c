@@ -294,3 +294,9 @@ struct sluice_model *pool_case_attach(struct pool_case *pool, const char *name)
     ck_assert_msg(done == 0, "%s", error.message);
     return model;
 }
+
+unsigned pool_case_count(struct pool_case *pool, const unsigned *count)
+{
+    SL_LOCKED(&pool->lock);
+    return *count;
+}

@@ -47,4 +47,7 @@ struct sluice_model *pool_case_attach(struct pool_case *pool, const char *name);
 int pool_case_try(struct pool_case *pool, const char *name, struct sluice_model **model,
                   struct sluice_error *error);
 
+/** One of its counts, under its lock. */
+unsigned pool_case_count(struct pool_case *pool, const unsigned *count);
+
 #endif

@@ -315,7 +315,8 @@ START_TEST(broken_answers_are_resumed)
 }
 END_TEST
 
-START_TEST(an_idle_connection_takes_over_from_a_slow_one)
+/* How many requests two connections make of two ranges, one of which is slow to come. */
+static unsigned requests_beside_a_slow_one(void)
 {
     struct sl_err err;
     char path[SL_SCRATCH_PATH_BYTES];
@@ -337,12 +338,21 @@ START_TEST(an_idle_connection_takes_over_from_a_slow_one)
     struct sl_sink *sink = open_sink(made, directory);
     ck_assert_msg(run(made, sink, NULL, 2, 1, &err) == 0, "%s", err.message);
     ck_assert_int_eq(sl_made_compare(made, sink), 0);
-    ck_assert_uint_gt(sl_server_request_count(server), 3);
+    unsigned requests = sl_server_request_count(server);
     sl_sink_free(sink);
     sl_made_free(made);
     free(data);
     sl_server_stop(server);
     sl_scratch_close(directory, path);
+    return requests;
+}
+
+START_TEST(an_idle_connection_takes_over_from_a_slow_one)
+{
+    unsigned requests = 0;
+    for (int tries = 0; tries < 5 && requests <= 3; tries++) /* a busy machine may look too late */
+        requests = requests_beside_a_slow_one();
+    ck_assert_uint_gt(requests, 3);
 }
 END_TEST
 
