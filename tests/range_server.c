@@ -6,8 +6,8 @@
 #include "range_server.h"
 
 #undef NDEBUG
-#include <arpa/inet.h>
 #include <assert.h>
+#include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <openssl/err.h>
 #include <openssl/ssl.h>
@@ -21,8 +21,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "listen_at.h"
 #include "range_answer.h"
 #include "range_certificate.h"
+#include "range_script.h"
 
 enum {
     REQUESTS_MAX = 16384,
@@ -30,31 +32,6 @@ enum {
     STEPS_MAX = 64,
     SLOW_MS = 800, /* a connection that looks every 250 ms sees it */
     TRICKLE_MS = 20
-};
-
-/* What a blob holds or held: a connection may be sending it until the server stops. */
-struct copy {
-    struct copy *older;
-    uint8_t data[];
-};
-struct blob {
-    struct blob *next;
-    char *path, *etag;
-    struct copy *copies; /* the newest is served */
-    size_t bytes;
-    unsigned hits;
-};
-
-struct step {
-    struct sl_step step;
-    char *path, *headers, *text;
-};
-
-/* Kept until the server stops: an answer that is being sent may still point into an old one. */
-struct script {
-    struct script *older;
-    size_t count;
-    struct step steps[];
 };
 
 struct connection {
@@ -409,27 +386,15 @@ static void *run_accept(void *arg)
 
 /* ---- setting up ------------------------------------------------------------------------------ */
 
-struct sl_server *sl_server_start_at(const char *name, unsigned port)
+struct sl_server *sl_server_start_at(const char *address, unsigned port)
 {
-    struct sl_server *server = calloc(1, sizeof(*server));
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
-    socklen_t bytes = sizeof(address);
-    inet_pton(AF_INET, name, &address.sin_addr);
-    server->fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (server->fd < 0)
-        die("range server");
-    if (bind(server->fd, (struct sockaddr *)&address, bytes) < 0) {
-        if (!port)
-            die("range server");
-        close(server->fd);
-        free(server);
+    int fd = sl_listen_at(address, &port);
+    if (fd < 0)
         return NULL;
-    }
+    struct sl_server *server = calloc(1, sizeof(*server));
     pthread_mutex_init(&server->locked.mutex, NULL);
-    if (listen(server->fd, 256) < 0 ||
-        getsockname(server->fd, (struct sockaddr *)&address, &bytes) < 0)
-        die("range server");
-    server->port = ntohs(address.sin_port);
+    server->fd = fd;
+    server->port = port;
     if (pthread_create(&server->thread, NULL, run_accept, server) != 0)
         die("thread of the range server");
     return server;
@@ -437,7 +402,10 @@ struct sl_server *sl_server_start_at(const char *name, unsigned port)
 
 struct sl_server *sl_server_start(void)
 {
-    return sl_server_start_at("127.0.0.1", 0);
+    struct sl_server *server = sl_server_start_at("127.0.0.1", 0);
+    if (!server)
+        die("range server");
+    return server;
 }
 
 struct sl_server *sl_server_start_tls(void)

@@ -1,0 +1,23 @@
+/* All of 127.0.0.0/8 is this machine's, so a test can have as many addresses as it likes. */
+#include "listen_at.h"
+
+#include <arpa/inet.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+int sl_listen_at(const char *name, unsigned *port)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((in_port_t)*port)};
+    socklen_t bytes = sizeof(address);
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0)
+        return -1;
+    if (inet_pton(AF_INET, name, &address.sin_addr) != 1 ||
+        bind(fd, (struct sockaddr *)&address, bytes) < 0 || listen(fd, 256) < 0 ||
+        getsockname(fd, (struct sockaddr *)&address, &bytes) < 0) {
+        close(fd);
+        return -1;
+    }
+    *port = ntohs(address.sin_port);
+    return fd;
+}
