@@ -46,6 +46,32 @@ static struct sl_plan *expect_plan(const char *more, struct sl_specs *specs)
     return plan;
 }
 
+/* Every extent lies in one range of its source; every byte of every file comes from an extent, a
+ * literal or is zero. */
+static inline void check_shape(const struct sl_plan *plan)
+{
+    uint32_t seen = 0;
+    for (size_t r = 0; r < plan->range_count; r++) {
+        const struct sl_range *range = &plan->ranges[r];
+        uint64_t at = range->begin;
+        ck_assert_uint_gt(range->extent_count, 0);
+        seen += range->extent_count;
+        for (uint32_t e = 0; e < range->extent_count; e++) {
+            const struct sl_extent *extent = &plan->extents[range->extent_first + e];
+            ck_assert_uint_eq(extent->source, range->source);
+            ck_assert_uint_ge(extent->begin, at);
+            ck_assert_uint_lt(extent->begin, extent->end);
+            ck_assert_uint_le(extent->file_offset + (extent->end - extent->begin),
+                              plan->files[extent->file].bytes);
+            at = extent->end;
+        }
+        ck_assert_uint_eq(at, range->end);
+        ck_assert_uint_le(range->end, sl_source_bytes(plan->sources[range->source].source));
+        ck_assert_uint_le(range->end - range->begin, plan->range_bytes + plan->range_bytes / 8);
+    }
+    ck_assert_uint_eq(seen, plan->extent_count);
+}
+
 static void clear(void)
 {
     sl_alloc_fail_at(0);
