@@ -21,6 +21,7 @@ class Bench:
     def __init__(self, h, flags):
         self.h, self.sluice_flags, self.objects = h, flags, {}
         self.limit, self.shape = self.compile("limit", "-lssl", "-lcrypto"), self.compile("shape")
+        self.bare = self.compile("bare")
         self.distant, self.huge, self.made = {}, None, {}
         self.store = servers.versitygw(h)
         self.store.make_bucket(workloads.BUCKET)

@@ -84,6 +84,11 @@ class Workload:
             lines.append(f"{size} {url}\n")
         return [bench.limit, str(self.connections), str(self.range_bytes)], {}, "".join(lines)
 
+    def bare(self, bench, directory):
+        """The least that a new file costs (bare.c): it takes the limit's job."""
+        _, env, job = self.limit(bench, directory)
+        return [bench.bare, str(self.connections), str(self.range_bytes), os.path.join(directory, self.files[0][0])], env, job
+
     def sluice(self, bench, directory):
         uri = f"s3://{BUCKET}/{self.prefix}" if self.transport == "s3" else f"{self.origin(bench)}/{self.prefix}"
         if len(self.files) == 1:
@@ -133,6 +138,8 @@ class Workload:
     def clients(self):
         """Names in the order of a round, the limit first."""
         ours = ["limit", "sluice"] + (["sluice_static"] if self.bytes < 10_000_000 else [])
+        if self.name in ("w1", "w2", "w1huge", "w2huge"):
+            ours.insert(1, "bare")
         if self.transport == "s3":
             return ours + ["rclone", "s5cmd"]
         return ours + ["curl", "rclone", "hf_transfer"]
