@@ -143,7 +143,12 @@ class Tensor:
         writes to it."""
         import torch
 
-        return torch.from_dlpack(self)
+        short = _ML_DTYPES.get(self.dtype, "") if self._dlpack[1] == 8 else ""
+        if not short:
+            return torch.from_dlpack(self)
+        if not hasattr(torch, short):
+            raise TypeError(f"this torch has no {short}: use memoryview()")
+        return torch.from_dlpack(_Bytes(self)).view(getattr(torch, short))  # not every torch takes them through DLPack
 
     def __dlpack_device__(self) -> tuple:
         return (_dlpack.CPU, 0)
@@ -157,6 +162,21 @@ class Tensor:
         return _dlpack.capsule(
             self._lease, self._address, self.shape, self.strides, self._dlpack, not self._writable, max_version
         )
+
+
+class _Bytes:
+    """A tensor of one-byte elements, seen as unsigned integers."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        self._tensor = tensor
+
+    def __dlpack_device__(self) -> tuple:
+        return (_dlpack.CPU, 0)
+
+    def __dlpack__(self, *, max_version: Any = None, **_: Any) -> Any:
+        own = self._tensor
+        own.wait()
+        return _dlpack.capsule(own._lease, own._address, own.shape, own.strides, (1, 8, 1), not own._writable, max_version)
 
 
 class Model(Mapping):
