@@ -1,4 +1,4 @@
-"""The node daemon: one load for many callers, restarts, SIGHUP, the service manager, the end."""
+"""The node daemon: one load for many callers, restarts, SIGHUP, the service manager, the pool, the end."""
 import http.client
 import json
 import os
@@ -260,3 +260,53 @@ def a_config_with_mistakes_starts_nothing(h):
     h.sluice("serve", node.config).expect(
         2, f"{node.config}:7:14: 'loadsAtOnce': expected a number from 1 to 64", "did you mean 'pool'?")
     assert not os.path.exists(node.directory), "something was made for a config with mistakes"
+
+
+def tensors(h, count, floats):
+    """A safetensors file of vectors."""
+    head, at = {}, 0
+    for number in range(count):
+        head[f"t{number}"] = {"dtype": "F32", "shape": [floats], "data_offsets": [at, at + 4 * floats]}
+        at += 4 * floats
+    text = json.dumps(head).encode()
+    path = os.path.join(h.directory("pooled"), "model.safetensors")
+    with open(path, "wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text + os.urandom(at))
+    return path
+
+
+@check()
+def clients_of_a_pool_share_a_load_and_outlive_the_daemon(h):
+    """Eight processes attach at once: one load, eight leases; a kill of one frees its own; kill -9 of the daemon ends
+    none, and the next daemon loads again."""
+    node = Node(h)
+    path = os.path.join(node.place, "pool.sock")
+    node.configure(f"pool: {{socket: {path}}}\n" + model("m", tensors(h, 16, 1 << 18)) + "sink: {pool: {}}\n")
+    node.start()
+    attach = [h.program, "pool", "attach", "m", "--socket", path, "--", "sleep", "1000"]
+    clients = [h.spawn("pool-clients", attach, env=h.environment(), start_new_session=True) for _ in range(8)]
+    try:
+        share_a_pool(h, node, path, clients)
+    finally:
+        for client in clients:  # with the command that each of them runs
+            os.killpg(client.pid, signal.SIGKILL)
+            client.wait()
+
+
+def share_a_pool(h, node, path, clients):
+    def references():
+        return sum(version["reference_count"] for version in node.model("m").get("versions", []))
+
+    wait_for("eight leases", lambda: references() == 8)
+    assert node.model("m")["versions"][0]["holder"] == "pool", node.model("m")
+    assert node.get("/v1/loads")[1]["load_count"] == 1, "more than one load"
+    clients[0].send_signal(signal.SIGKILL)
+    wait_for("the end of the lease of a client that was killed", lambda: references() == 7)
+    status, answer = node.ask("POST", "/v1/models/m/evict")
+    assert status == 409 and answer["error"]["code"] == "busy", answer
+    node.end(signal.SIGKILL)
+    assert all(client.poll() is None for client in clients[1:]), "a client ended with the daemon"
+    node.start()
+    node.await_state("m")
+    h.sluice("pool", "attach", "m", "--socket", path, "--json").expect(0, '"m"')
+    assert node.end() == 0
