@@ -428,6 +428,11 @@ static int attach_as(uid_t uid, gid_t gid)
 {
     struct sluice_error error = {0};
     struct sluice_model *model = NULL;
+    char *name = strrchr(pool.socket, '/');
+    *name++ = 0;
+    if (chdir(pool.socket) < 0) /* the folders above it may be closed to others */
+        return 77;
+    memmove(pool.socket, name, strlen(name) + 1);
     if (setgid(gid) < 0 || setuid(uid) < 0)
         return 77;
     if (pool_case_try(&pool, "m", &model, &error) < 0)
