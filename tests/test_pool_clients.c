@@ -1,6 +1,7 @@
 /* The pool's clients for people and for Python, against a pool of the test: `sluice pool`, and the
  * module in python/ on the shared library of this build. */
 #include <check.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -91,6 +92,31 @@ START_TEST(a_command_holds_the_model_while_it_runs)
 }
 END_TEST
 
+START_TEST(a_command_ends_as_it_would_alone)
+{
+    static const struct {
+        const char *script;
+        int code;
+    } cases[] = {
+        {"exit 7", 7},
+        {"kill -KILL $$", 128 + SIGKILL},
+        {"trap 'exit 5' TERM; kill -TERM $PPID; while :; do sleep 0.01; done", 5},
+        {"trap 'exit 6' INT; kill -INT $PPID; while :; do sleep 0.01; done", 6},
+        {"kill -HUP $PPID; exec sleep 60", 128 + SIGHUP},
+        {"trap 'exit 8' TERM; trap : HUP; kill -HUP $PPID; kill -HUP $PPID; kill -TERM $PPID; "
+         "while :; do sleep 0.01; done",
+         8},
+    };
+    for (size_t i = 0; getenv("SLUICE") && i < SL_COUNT(cases); i++) {
+        const char *const words[] = {"pool", "--socket", pool.socket, "attach",        "m",
+                                     "--",   "sh",       "-c",        cases[i].script, NULL};
+        ck_assert_int_eq(run(getenv("SLUICE"), words), cases[i].code);
+        ck_assert_str_eq(output, "");
+        pool_case_settle(&pool, 0, 0);
+    }
+}
+END_TEST
+
 START_TEST(python_sees_the_same_memory)
 {
     char library[600];
@@ -120,6 +146,7 @@ int main(void)
     tcase_add_checked_fixture(tests, setup, teardown);
     tcase_add_test(tests, people_see_what_is_there);
     tcase_add_test(tests, a_command_holds_the_model_while_it_runs);
+    tcase_add_test(tests, a_command_ends_as_it_would_alone);
     tcase_add_test(tests, python_sees_the_same_memory);
     suite_add_tcase(suite, tests);
     SRunner *runner = srunner_create(suite);

@@ -268,7 +268,7 @@ int sl_cli_main(int argc, char **argv)
     if (cancel)
         catch_signals(cancel);
     done = cancel ? run(&line, cancel, &err) : -1;
-    int exit_code = 0;
+    int exit_code = line.cli.exit_code;
     if (done < 0)
         exit_code = end_badly(&line, cancel, &err);
     struct sl_err lost = SL_ERR_INIT;

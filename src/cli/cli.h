@@ -21,6 +21,8 @@ struct sl_cli {
     struct sl_spec_setting *settings; /* flags that are spec keys, and --set */
     size_t setting_count;
     void *options; /* the command's own struct, filled from its rows */
+    int exit_code; /* set by a command whose run() succeeds, but whose status is another program's
+                    */
 };
 
 struct sl_command {

@@ -4,6 +4,8 @@
  */
 #include <errno.h>
 #include <inttypes.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -245,27 +247,73 @@ static int attach(struct sl_cli *cli, const struct pool_options *options,
     return fail_as(&error, err);
 }
 
-/* The command runs beside us, so that the lease lasts exactly as long as it does. */
-static int run_command(struct sl_cli *cli, struct sl_err *err)
+/* Signals that are passed on. One of a terminal (SI_KERNEL) has reached the command already: it is
+ * in our process group. */
+static const int passed_on[] = {SIGTERM, SIGINT, SIGHUP};
+
+/* They wait from now on, with SIGCHLD, so that none is lost between two looks at the command. */
+static void hold_signals(sigset_t *held, sigset_t *before)
 {
-    int status;
+    sigemptyset(held);
+    sigaddset(held, SIGCHLD);
+    for (size_t i = 0; i < SL_COUNT(passed_on); i++) {
+        struct sigaction action;
+        if (sigaction(passed_on[i], NULL, &action) == 0 && action.sa_handler != SIG_IGN)
+            sigaddset(held, passed_on[i]);
+    }
+    signal(SIGCHLD, SIG_DFL); /* one that is ignored takes the status with it */
+    pthread_sigmask(SIG_BLOCK, held, before);
+}
+
+static pid_t start_command(char **command, const sigset_t *before, struct sl_err *err)
+{
     pid_t child = fork();
     if (child == 0) {
         sl_cli_restore_signals();
-        execvp(cli->after_dashes[0], cli->after_dashes);
-        fprintf(stderr, "sluice: cannot run '%s': %s\n", cli->after_dashes[0], strerror(errno));
+        pthread_sigmask(SIG_SETMASK, before, NULL);
+        execvp(command[0], command);
+        fprintf(stderr, "sluice: cannot run '%s': %s\n", command[0], strerror(errno));
         _exit(127);
     }
     if (child < 0)
-        return sl_fail_errno(err, SL_E_NO_SPACE, errno, "cannot start '%s'", cli->after_dashes[0]);
-    while (waitpid(child, &status, 0) < 0)
-        if (errno != EINTR)
-            return sl_fail_errno(err, SL_E_INTERNAL, errno, "cannot wait for '%s'",
-                                 cli->after_dashes[0]);
-    int code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-    if (code)
-        return sl_fail(err, SL_E_INTERNAL, "'%s' ended with code %d", cli->after_dashes[0], code);
-    return 0;
+        sl_fail_errno(err, SL_E_NO_SPACE, errno, "cannot start '%s'", command[0]);
+    return child;
+}
+
+static int await_command(pid_t child, const sigset_t *held, int *status)
+{
+    for (;;) {
+        pid_t ended = waitpid(child, status, WNOHANG);
+        if (ended == child)
+            return 0;
+        if (ended < 0 && errno != EINTR)
+            return -1;
+        siginfo_t info;
+        int number = sigwaitinfo(held, &info);
+        if (number > 0 && number != SIGCHLD && info.si_code != SI_KERNEL)
+            kill(child, number);
+    }
+}
+
+/* The command runs beside us, so that the lease lasts exactly as long as it does; its status is
+ * ours, as a shell would tell it. */
+static int run_command(struct sl_cli *cli, struct sl_err *err)
+{
+    sigset_t held, before;
+    int status = 0, done = -1;
+    char **command = cli->after_dashes;
+    hold_signals(&held, &before);
+    pid_t child = -1;
+    if (sl_cancel_check(cli->cancel, err) == 0)
+        child = start_command(command, &before, err);
+    if (child > 0) {
+        done = await_command(child, &held, &status);
+        if (done < 0)
+            sl_fail_errno(err, SL_E_INTERNAL, errno, "cannot wait for '%s'", command[0]);
+    }
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    cli->exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    return done;
 }
 
 static int run_attach(struct sl_cli *cli, const struct pool_options *options, struct sl_err *err)
@@ -332,8 +380,11 @@ const struct sl_command sl_cmd_pool = {
     .summary = "look into the memory that `sluice serve` shares on this machine",
     .description =
         "`ls` lists the models of the pool, `stat` shows one and who holds it. `attach` has it "
-        "loaded if need be, waits until all of it is there, and holds it while COMMAND runs; "
-        "without a command it tells what there is and lets go. `evict` takes a model that nobody "
+        "loaded if need be, waits until all of it is there, and holds it while COMMAND runs: "
+        "SIGTERM, "
+        "SIGINT and SIGHUP are passed on to it, and its exit code is that of sluice (128 and the "
+        "number if a signal ended it). Without a command it tells what there is and lets go. "
+        "`evict` takes a model that nobody "
         "holds out of memory.",
     .examples =
         "sluice pool ls\n"
