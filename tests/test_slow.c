@@ -117,6 +117,23 @@ START_TEST(only_where_others_land_is_it_the_request)
 }
 END_TEST
 
+START_TEST(where_most_stall_a_whole_range_must_have_landed)
+{
+    struct desk *desk = open_desk(4);
+    struct sl_slow stuck = slow;
+    stuck.range_bytes = 1000;
+    sl_reader_count_doubtful(&desk->reader, 3);
+    sl_counter_add(&desk->reader.landed, 1000);
+    stuck.stuck = true;
+    ck_assert(!sl_reader_may_hedge(&desk->reader, &stuck));
+    sl_counter_add(&desk->reader.landed, 1);
+    ck_assert(sl_reader_may_hedge(&desk->reader, &stuck));
+    stuck.stuck = false;
+    ck_assert_msg(!sl_reader_may_hedge(&desk->reader, &stuck), "it is only slow");
+    close_desk(desk);
+}
+END_TEST
+
 START_TEST(those_who_have_ended_speak_for_the_link)
 {
     struct desk *desk = open_desk(4);
@@ -188,7 +205,7 @@ END_TEST
 
 /* ---- a stall in the middle of a load -------------------------------------------------------- */
 
-enum { RANGE_BYTES = 8 * 1024, RANGES = 512, BYTES = RANGES * RANGE_BYTES, STALLS = 3 };
+enum { RANGE_BYTES = 8 * 1024, RANGES = 768, BYTES = RANGES * RANGE_BYTES, STALLS = 3 };
 
 /* Some answers stall for good. Their ranges must be asked for again before the load is through, and
  * until all have been it goes on slowly, so that there is a middle. */
@@ -296,6 +313,7 @@ int main(void)
     tcase_add_test(t, a_load_that_begins_is_patient);
     tcase_add_test(t, one_that_stalls_changes_nothing_and_many_make_patient);
     tcase_add_test(t, only_where_others_land_is_it_the_request);
+    tcase_add_test(t, where_most_stall_a_whole_range_must_have_landed);
     tcase_add_test(t, those_who_have_ended_speak_for_the_link);
     tcase_add_test(t, alone_it_must_be_stuck);
     tcase_add_test(t, requests_sent_again_are_few_beside_ranges);

@@ -7,6 +7,7 @@
  * Sending a slow request again (slow.c): only where it is the request that is slow and not the
  * link. A link, a server or this process that stops stops everyone at about the same time; so what
  * counts is that others landed bytes after the request fell into doubt, or have nothing left to do.
+ * Where most are in doubt that is not enough: others must have landed a whole range since.
  * It works without clocks that agree, on machines however busy. How often is bounded by a bucket
  * that ranges fill: a server whose answers are slow for good is not burdened with more requests.
  */
@@ -89,10 +90,11 @@ static bool is_it_the_request(const struct sl_reader *reader, const struct sl_sl
     unsigned lanes = reader->locked.lanes, doubtful = reader->locked.doubtful;
     if (lanes == 1)
         return slow->stuck;
-    if (doubtful * 2 > lanes)
-        return false;
+    uint64_t landed = sl_counter_get(&reader->landed) - slow->landed_then;
+    if (doubtful * 2 > lanes) /* a link that wakes up brings them all their bytes sooner */
+        return slow->stuck && landed > slow->range_bytes;
     bool others = lanes > reader->locked.idle + doubtful;
-    return !others || sl_counter_get(&reader->landed) > slow->landed_then;
+    return !others || landed > 0;
 }
 
 /* With the lock. */

@@ -151,6 +151,7 @@ struct sl_slow {
     uint64_t landed_then; /* reader->landed when it fell into doubt */
     uint64_t quiet_ns;    /* so long nothing came */
     uint64_t unread;      /* sl_lane_unread() */
+    uint64_t range_bytes; /* of its range */
     bool begun, fresh;    /* its answer; its connection may be new */
     bool stuck;           /* it would be slow even if it were the only one */
 };

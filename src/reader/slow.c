@@ -95,6 +95,7 @@ int sl_reader_lane_hedge(struct sl_reader_lane *lane, enum sl_lane_pace pace, st
     struct sl_slow slow = {.landed_then = lane->landed_then,
                            .quiet_ns = now_ns - lane->moved_ns,
                            .unread = sl_lane_unread(lane),
+                           .range_bytes = lane->range.end - lane->range.begin,
                            .begun = lane->begun,
                            .fresh = lane->fresh,
                            .stuck = pace == SL_PACE_STUCK};
