@@ -220,7 +220,7 @@ def a_node_talks_with_systemd(h):
     opened.bind(path)
     opened.listen(16)
     number = opened.fileno()
-    command = ["sh", "-c", f'LISTEN_PID=$$ exec "$0" "$@" 3<&{number}', h.program, "serve", node.config]
+    command = ["bash", "-c", f'LISTEN_PID=$$ exec "$0" "$@" 3<&{number}', h.program, "serve", node.config]
     node.start(command, {"NOTIFY_SOCKET": told.getsockname(), "WATCHDOG_USEC": "200000", "LISTEN_FDS": "1",
                          "LISTEN_FDNAMES": "control"}, pass_fds=[number])
     opened.close()
