@@ -121,6 +121,14 @@ static struct wish *new_wish(struct sl_node_pool *pool, struct sl_pool_request *
     return wish;
 }
 
+static void attach_derived(struct wish *wish, const struct sl_pool_wish *wanted, const char *who)
+{
+    struct sl_err err = SL_ERR_INIT;
+    struct sl_model_ref *ref =
+        sl_registry_hold_derived(wish->pool->registry, wanted->model, wanted->key, who, &err);
+    on_answer(wish, ref, &err);
+}
+
 static void attach(void *arg, struct sl_pool_request *request)
 {
     struct sl_node_pool *pool = arg;
@@ -129,9 +137,9 @@ static void attach(void *arg, struct sl_pool_request *request)
     char who[SL_REF_WHO_BYTES];
     snprintf(who, sizeof(who), "pid %d uid %u %.40s", wanted->peer.pid, wanted->peer.uid,
              wanted->peer.name);
-    if (strcmp(wanted->device, "host") != 0 || *wanted->key) {
-        sl_fail_code(&err, SL_E_NOT_FOUND, "absent", "the pool has no '%.100s' on '%.40s'%s",
-                     wanted->model, wanted->device, *wanted->key ? " with this key" : "");
+    if (strcmp(wanted->device, "host") != 0) {
+        sl_fail_code(&err, SL_E_NOT_FOUND, "absent", "the pool has no '%.100s' on '%.40s'",
+                     wanted->model, wanted->device);
         sl_pool_request_refuse(request, &err);
         return;
     }
@@ -145,6 +153,8 @@ static void attach(void *arg, struct sl_pool_request *request)
                                .arg = wish};
     if (!wish)
         sl_pool_request_refuse(request, &err);
+    else if (*wanted->key)
+        attach_derived(wish, wanted, who);
     else if (sl_registry_ask(pool->registry, &ask, &err) < 0)
         refuse(wish, &err);
 }
@@ -154,12 +164,49 @@ static void released(void *arg, struct sl_pool_model *model, const struct sl_poo
     end_lease(arg, take_lease(arg, NULL, model, peer));
 }
 
+/* ---- deposits ------------------------------------------------------------------------------- */
+
+static int begin_deposit(void *arg, const struct sl_pool_offer *offer, struct sl_err *err)
+{
+    const struct sl_node_pool *pool = arg;
+    struct sl_derived_offer derived = {.name = offer->model,
+                                       .key = offer->key,
+                                       .holder = "pool",
+                                       .bytes = offer->bytes,
+                                       .id = offer->id};
+    memcpy(derived.identity, offer->identity, sizeof(derived.identity));
+    if (strcmp(offer->device, "host") != 0)
+        return sl_fail(err, SL_E_USAGE, "this pool takes no deposits on '%.40s', only on 'host'",
+                       offer->device);
+    if (!*offer->key)
+        return sl_fail(err, SL_E_USAGE, "a deposit needs a key that says how it was made");
+    return sl_registry_deposit_begin(pool->registry, &derived, err);
+}
+
+static int commit_deposit(void *arg, const struct sl_pool_offer *offer, struct sl_pool_model *model,
+                          struct sl_err *err)
+{
+    const struct sl_node_pool *pool = arg;
+    struct sl_pool_model *held = sl_pool_model_hold(model);
+    int done =
+        sl_registry_deposit_commit(pool->registry, offer->id, held, sl_pool_model_bytes(held), err);
+    if (done < 0)
+        sl_pool_model_free(held);
+    return done;
+}
+
+static void abort_deposit(void *arg, const struct sl_pool_offer *offer)
+{
+    const struct sl_node_pool *pool = arg;
+    sl_registry_deposit_abort(pool->registry, offer->id);
+}
+
 /* ---- lists and eviction --------------------------------------------------------------------- */
 
 static int add_entry(void *arg, const struct sl_registry_entry *entry)
 {
     const struct sl_pool_entry listed = {.name = entry->name,
-                                         .key = "",
+                                         .key = entry->key,
                                          .device = "host",
                                          .model = entry->body,
                                          .pinned = entry->pinned,
@@ -177,8 +224,7 @@ static int evict(void *arg, const char *model, const char *key, uint64_t *bytes,
 {
     const struct sl_node_pool *pool = arg;
     if (*key)
-        return sl_fail_code(err, SL_E_NOT_FOUND, "absent", "'%.100s' has no version with this key",
-                            model);
+        return sl_registry_evict_derived(pool->registry, model, key, bytes, err);
     return sl_registry_evict(pool->registry, model, bytes, err);
 }
 
@@ -203,6 +249,7 @@ static void take_rights(const struct sl_node_spec *spec, struct sl_pool_server_c
 {
     take_right(&spec->pool.uids, &spec->pool.gids, &config->attach);
     config->attach.all = !spec->pool.uids.count && !spec->pool.gids.count;
+    take_right(&spec->pool.deposit_uids, &spec->pool.deposit_gids, &config->deposit);
     take_right(&spec->control.uids, &spec->control.gids, &config->evict);
 }
 
@@ -210,8 +257,13 @@ struct sl_node_pool *sl_node_pool_start(struct sl_registry *registry,
                                         const struct sl_node_spec *spec, int listen_fd,
                                         struct sl_err *err)
 {
-    static const struct sl_pool_handler handler = {
-        .attach = attach, .released = released, .list = list, .evict = evict};
+    static const struct sl_pool_handler handler = {.attach = attach,
+                                                   .released = released,
+                                                   .list = list,
+                                                   .evict = evict,
+                                                   .deposit_begin = begin_deposit,
+                                                   .deposit_commit = commit_deposit,
+                                                   .deposit_abort = abort_deposit};
     struct sl_pool_server_config config = {
         .path = spec->pool.socket ? spec->pool.socket : "pool", /* the service manager's */
         .listen_fd = listen_fd,

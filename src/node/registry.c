@@ -41,7 +41,7 @@ struct model *registry_find(struct sl_registry *registry, const char *name)
 struct holding *registry_holding(struct model *model, const char *version)
 {
     for (struct holding *at = model->holdings; at; at = at->next)
-        if (at->state != HOLDING_GONE && strcmp(at->version, version) == 0)
+        if (!at->key && at->state != HOLDING_GONE && strcmp(at->version, version) == 0)
             return at;
     return NULL;
 }
@@ -69,6 +69,7 @@ void registry_remove_holding(struct holding *holding)
     *at = holding->next;
     if (model->current == holding)
         model->current = NULL;
+    free(holding->key);
     free(holding);
 }
 
@@ -227,7 +228,19 @@ void sl_registry_keep_only(struct sl_registry *registry, const char *const *name
 
 /* ---- asking --------------------------------------------------------------------------------- */
 
-static void link_ref(struct sl_model_ref *ref, struct holding *holding)
+struct sl_model_ref *registry_new_ref(struct sl_registry *registry, enum sl_ref_kind kind,
+                                      const char *who, struct sl_err *err)
+{
+    struct sl_model_ref *ref = sl_alloc(sizeof(*ref), err);
+    if (!ref)
+        return NULL;
+    ref->registry = registry;
+    ref->kind = kind;
+    snprintf(ref->who, sizeof(ref->who), "%s", who ? who : "");
+    return ref;
+}
+
+void registry_link_ref(struct sl_model_ref *ref, struct holding *holding)
 {
     ref->holding = holding;
     ref->since_ns = sl_now_ns();
@@ -250,7 +263,7 @@ struct waiter *registry_take_waiters(struct model *model, bool early, struct hol
         *at = waiter->next;
         waiter->next = NULL;
         if (holding)
-            link_ref(waiter->ref, holding);
+            registry_link_ref(waiter->ref, holding);
         else
             waiter->err = *err;
         *end = waiter;
@@ -276,14 +289,11 @@ static struct waiter *new_waiter(struct sl_registry *registry, const struct sl_a
                                  struct sl_err *err)
 {
     struct waiter *waiter = sl_alloc(sizeof(*waiter), err);
-    struct sl_model_ref *ref = waiter ? sl_alloc(sizeof(*ref), err) : NULL;
+    struct sl_model_ref *ref = waiter ? registry_new_ref(registry, ask->kind, ask->who, err) : NULL;
     if (!ref) {
         free(waiter);
         return NULL;
     }
-    ref->registry = registry;
-    ref->kind = ask->kind;
-    snprintf(ref->who, sizeof(ref->who), "%s", ask->who ? ask->who : "");
     *waiter =
         (struct waiter){.ref = ref, .early = ask->early, .answer = ask->answer, .arg = ask->arg};
     return waiter;
@@ -332,7 +342,7 @@ static struct waiter *place_ask(struct sl_registry *registry, struct waiter *wai
         return waiter;
     struct holding *holding = at_hand(model, ask);
     if (holding) {
-        link_ref(waiter->ref, holding);
+        registry_link_ref(waiter->ref, holding);
         registry_tell(registry);
         return waiter;
     }

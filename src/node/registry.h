@@ -14,6 +14,7 @@
 
 enum {
     SL_REGISTRY_MODELS_MAX = 4096,
+    SL_REGISTRY_DERIVED_MAX = 256, /* of a model */
     SL_REF_WHO_BYTES = 96,
 };
 
@@ -98,6 +99,36 @@ const char *sl_model_ref_version(const struct sl_model_ref *ref);
 void *sl_model_ref_body(const struct sl_model_ref *ref);
 void sl_model_ref_path(const struct sl_model_ref *ref, char path[SL_PUBLISH_PATH_MAX]);
 
+/* ---- derived models ------------------------------------------------------------------------- */
+
+/** What a client wants to deposit: tensors that it made from a version of a model. */
+struct sl_derived_offer {
+    const char *name, *key; /* copied */
+    const char *holder;     /* the model must be held by one of this name, which gets the body */
+    uint8_t identity[32];   /* of what it was made from */
+    uint64_t bytes;
+    uint64_t id; /* of the caller's choice, unique */
+};
+/**
+ * Reserve its bytes in the budget; may block while what goes for them is dropped. SL_E_INTEGRITY,
+ * code "stale", if the model is of another version; SL_E_USAGE, codes "exists", "busy" (somebody
+ * else is at it), "full", "files"; SL_E_NO_SPACE, code "budget".
+ */
+int sl_registry_deposit_begin(struct sl_registry *registry, const struct sl_derived_offer *offer,
+                              struct sl_err *err);
+/** The body is the holder's from now on, and whoever knows the key finds it; bytes: what it has.
+ * -1: as if aborted, and the body remains the caller's; code "stale", as above. */
+int sl_registry_deposit_commit(struct sl_registry *registry, uint64_t id, void *body,
+                               uint64_t bytes, struct sl_err *err);
+void sl_registry_deposit_abort(struct sl_registry *registry, uint64_t id);
+/** A lease of a derived model. SL_E_NOT_FOUND, codes "absent", "busy" (it is being deposited),
+ * "stale" (the one that there is was made from another version). */
+struct sl_model_ref *sl_registry_hold_derived(struct sl_registry *registry, const char *name,
+                                              const char *key, const char *who, struct sl_err *err);
+/** As sl_registry_evict(), of what has this key alone. */
+int sl_registry_evict_derived(struct sl_registry *registry, const char *name, const char *key,
+                              uint64_t *bytes, struct sl_err *err);
+
 /* ---- what people may do --------------------------------------------------------------------- */
 
 /* Each: SL_E_NOT_FOUND for an unknown name, SL_E_USAGE with a code for what is not possible now. */
@@ -105,8 +136,8 @@ void sl_model_ref_path(const struct sl_model_ref *ref, char path[SL_PUBLISH_PATH
 /** Look at the source again, and load a new version if there is one. */
 int sl_registry_load(struct sl_registry *registry, const char *name, struct sl_err *err);
 int sl_registry_pin(struct sl_registry *registry, const char *name, bool pin, struct sl_err *err);
-/** Begin to take every version out of memory; *bytes (may be NULL): how much. Codes "busy",
- * "pinned", "loading". */
+/** Begin to take every version that was loaded out of memory; *bytes (may be NULL): how much. Codes
+ * "busy", "pinned", "loading". */
 int sl_registry_evict(struct sl_registry *registry, const char *name, uint64_t *bytes,
                       struct sl_err *err);
 /** As evict, a load under way ends, and the name goes too. Codes "busy", "config". */
@@ -121,10 +152,11 @@ struct sl_registry_counts {
     uint64_t loads, joined, evictions, refusals; /* ever */
 };
 void sl_registry_counts(struct sl_registry *registry, struct sl_registry_counts *counts);
-/** A model and what callers would get of it. */
+/** A model, or a derived one, and what callers would get of it. */
 struct sl_registry_entry {
     const char *name;
-    void *body; /* NULL: not in memory */
+    const char *key; /* of a derived model; else "" */
+    void *body;      /* NULL: not in memory */
     bool pinned;
     int64_t used_seconds; /* wall clock; 0: never */
 };

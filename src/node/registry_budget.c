@@ -44,6 +44,8 @@ static int rank(const struct holding *holding, const struct holding *wanting)
         return 0;
     if (holding->state != HOLDING_READY)
         return -1;
+    if (holding->key && !model->retired && registry_is_source(model, holding->version))
+        return 2;
     if (model->current != holding || model->retired)
         return 1;
     bool replaced = wanting && wanting->model == model && model->box &&
@@ -86,7 +88,7 @@ static void tell_holding(const struct holding *holding, char *text, size_t capac
     char bytes[32], why[48];
     size_t used = strlen(text);
     if (holding->busy)
-        snprintf(why, sizeof(why), "being loaded");
+        snprintf(why, sizeof(why), holding->key ? "being deposited" : "being loaded");
     else if (holding->ref_count)
         snprintf(why, sizeof(why), "%u %s", holding->ref_count,
                  holding->ref_count == 1 ? "reference" : "references");
@@ -205,21 +207,21 @@ static int find_named(struct sl_registry *registry, const char *name, struct mod
     return sl_fail(err, SL_E_NOT_FOUND, "no model is called '%.100s' here", name);
 }
 
-static unsigned references(const struct model *model)
+static unsigned references(const struct model *model, bool derived)
 {
     unsigned count = 0;
     for (const struct holding *at = model->holdings; at; at = at->next)
-        count += at->ref_count;
+        count += derived || !at->key ? at->ref_count : 0;
     return count;
 }
 
 /* Every holding that is not on its way out; the bytes of all. */
-static uint64_t mark_all(struct sl_registry *registry, struct model *model)
+static uint64_t mark_all(struct sl_registry *registry, struct model *model, bool derived)
 {
     uint64_t bytes = 0;
     for (struct holding *at = model->holdings; at; at = at->next)
         if ((at->state == HOLDING_READY || at->state == HOLDING_PARTIAL) && !at->busy &&
-            !at->ref_count) {
+            !at->ref_count && (derived || !at->key)) {
             bytes += at->bytes;
             registry_mark(registry, at, true);
         }
@@ -233,16 +235,16 @@ int sl_registry_evict(struct sl_registry *registry, const char *name, uint64_t *
     SL_LOCKED(&registry->lock);
     if (find_named(registry, name, &model, err) < 0)
         return -1;
-    if (references(model))
+    if (references(model, false))
         return sl_fail_code(err, SL_E_USAGE, "busy",
                             "the model '%s' is in use (%u references): it goes when they are gone",
-                            name, references(model));
+                            name, references(model, false));
     if (registry_pinned(model))
         return sl_fail_code(err, SL_E_USAGE, "pinned", "the model '%s' is pinned%s: unpin it first",
                             name, model->pinned_by_config ? " by the config" : "");
     if (model->work != WORK_NONE)
         return sl_fail_code(err, SL_E_USAGE, "loading", "the model '%s' is being loaded", name);
-    uint64_t freed = mark_all(registry, model);
+    uint64_t freed = mark_all(registry, model, false);
     if (bytes)
         *bytes = freed;
     registry_tell(registry);
@@ -258,14 +260,14 @@ int sl_registry_forget(struct sl_registry *registry, const char *name, struct sl
     if (model->of_config && !model->retired)
         return sl_fail_code(err, SL_E_USAGE, "config",
                             "the model '%s' is in the config: take it out there", name);
-    if (references(model))
+    if (references(model, true))
         return sl_fail_code(err, SL_E_USAGE, "busy", "the model '%s' is in use (%u references)",
-                            name, references(model));
+                            name, references(model, true));
     model->forgotten = true;
     model->wanted = model->again = false;
     if (model->cancel)
         sl_cancel_raise(model->cancel, 0);
-    mark_all(registry, model);
+    mark_all(registry, model, true);
     registry_tell(registry);
     pthread_cond_signal(&registry->clean);
     return 0;

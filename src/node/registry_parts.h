@@ -27,6 +27,8 @@ struct holding {
     struct model *model;
     const struct sl_holder *holder;
     char version[SL_VERSION_TEXT];
+    char *key;        /* of a derived model; NULL: a version that was loaded */
+    uint64_t deposit; /* of a derived model, until it is committed: which */
     enum holding_state state;
     unsigned busy;    /* jobs that work with it */
     bool for_janitor; /* DROPPING: not yet begun */
@@ -76,6 +78,7 @@ struct model {
     struct sl_cancel *cancel;     /* of the running load */
     struct sl_progress *progress; /* of the latest */
     struct holding *holdings, *current;
+    char version[SL_VERSION_TEXT]; /* of the last load that went well */
     struct waiter *waiters;
     struct model *next, *queue_next;
 };
@@ -106,6 +109,10 @@ struct model *registry_find(struct sl_registry *registry, const char *name);
 struct holding *registry_holding(struct model *model, const char *version);
 struct holding *registry_new_holding(struct model *model, const char *version, struct sl_err *err);
 void registry_remove_holding(struct holding *holding);
+/** A reference to nothing yet; without the lock too. */
+struct sl_model_ref *registry_new_ref(struct sl_registry *registry, enum sl_ref_kind kind,
+                                      const char *who, struct sl_err *err);
+void registry_link_ref(struct sl_model_ref *ref, struct holding *holding);
 void registry_free_model(struct sl_registry *registry, struct model *model);
 void registry_box_free(struct spec_box *box);
 /** Any number of waiters, without the lock; frees them. */
@@ -140,6 +147,9 @@ void registry_mark(struct sl_registry *registry, struct holding *holding, bool f
 int registry_drop(struct sl_registry *registry, struct holding *holding, struct sl_err *err);
 /** Over the budget, because it became smaller: mark for the janitor what may go. */
 void registry_enforce(struct sl_registry *registry);
+
+/** registry_derived.c: is this what the model's name stands for, or soon will? */
+bool registry_is_source(const struct model *model, const char *version);
 
 /** registry_view.c: after every change. */
 void registry_tell(struct sl_registry *registry);

@@ -126,6 +126,8 @@ static void write_holding(struct sl_json *json, const struct holding *holding)
         holder->where(holder->self, holding->model->name, holding->version, path);
     sl_json_object(json);
     sl_json_key_string(json, "version", holding->version);
+    if (holding->key)
+        sl_json_key_string(json, "key", holding->key);
     sl_json_key_string(json, "state", state_names[holding->state]);
     sl_json_key_bool(json, "current", holding->model->current == holding);
     sl_json_key_uint(json, "bytes", holding->bytes);
@@ -238,6 +240,29 @@ static const struct holding *shown_holding(const struct model *model)
     return model->current;
 }
 
+static void fill_entry(struct sl_registry_entry *entry, const struct holding *holding)
+{
+    if (!holding)
+        return;
+    entry->body = holding->body;
+    entry->used_seconds = sl_wall_seconds() - (int64_t)seconds_since(holding->used_ns);
+}
+
+/* Stale ones too, as long as they take memory. */
+static int each_derived(const struct model *model, const char *holder,
+                        int (*each)(void *arg, const struct sl_registry_entry *entry), void *arg)
+{
+    int done = 0;
+    for (const struct holding *at = model->holdings; at && done == 0; at = at->next) {
+        if (!at->key || at->state != HOLDING_READY || strcmp(at->holder->name, holder) != 0)
+            continue;
+        struct sl_registry_entry entry = {.name = model->name, .key = at->key};
+        fill_entry(&entry, at);
+        done = each(arg, &entry);
+    }
+    return done;
+}
+
 void sl_registry_each(struct sl_registry *registry, const char *holder,
                       int (*each)(void *arg, const struct sl_registry_entry *entry), void *arg)
 {
@@ -246,13 +271,12 @@ void sl_registry_each(struct sl_registry *registry, const char *holder,
     for (struct model *model = registry->locked.models; model && done == 0; model = model->next) {
         if (!model->holder || strcmp(model->holder->name, holder) != 0 || model->forgotten)
             continue;
-        const struct holding *holding = shown_holding(model);
-        struct sl_registry_entry entry = {.name = model->name, .pinned = registry_pinned(model)};
-        if (holding) {
-            entry.body = holding->body;
-            entry.used_seconds = sl_wall_seconds() - (int64_t)seconds_since(holding->used_ns);
-        }
+        struct sl_registry_entry entry = {
+            .name = model->name, .key = "", .pinned = registry_pinned(model)};
+        fill_entry(&entry, shown_holding(model));
         done = each(arg, &entry);
+        if (done == 0)
+            done = each_derived(model, holder, each, arg);
     }
 }
 

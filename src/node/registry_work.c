@@ -142,6 +142,7 @@ static void note_success(struct job *job, void *body)
         holding->body = body;
     holding->used_ns = sl_now_ns();
     model->current = holding;
+    memcpy(model->version, holding->version, sizeof(model->version));
     model->was_ready = true;
     model->failures = 0;
     model->err = (struct sl_err)SL_ERR_INIT;

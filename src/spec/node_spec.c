@@ -112,6 +112,11 @@ static const struct sl_option pool_rows[] = {
               .check = check_id),
     SL_OPTION(sl_node_spec_socket, gids, LIST, "",
               "groups whose members may attach, by primary group", .check = check_id),
+    SL_OPTION(sl_node_spec_socket, deposit_uids, LIST, "",
+              "users who may deposit derived models, besides root and the daemon's own",
+              .check = check_id),
+    SL_OPTION(sl_node_spec_socket, deposit_gids, LIST, "",
+              "groups whose members may deposit, by primary group", .check = check_id),
     SL_OPTION(sl_node_spec_socket, huge_directory, STRING, "",
               "a tmpfs of the daemon's own, mounted with huge=always, for slabs with huge pages; "
               "without it slabs are sealed memfds",

@@ -20,6 +20,7 @@ struct sl_node_spec_socket {
     char *mode;   /* octal */
     char *group;  /* numeric id that the socket is given to; NULL: leave */
     struct sl_list uids, gids;
+    struct sl_list deposit_uids, deposit_gids;
     char *huge_directory;
 };
 struct sl_node_spec_control {

@@ -1,0 +1,445 @@
+/* Derived models of a node: deposits through real clients, held by the registry within its budget.
+ */
+#include <check.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "log.h"
+#include "model_maker.h"
+#include "node.h"
+#include "node_pool.h"
+#include "pool_link.h"
+#include "scratch.h"
+#include "sluice.h"
+#include "tree.h"
+
+enum { BUDGET = 1 << 20, TIMEOUT_MS = 300000 };
+
+static char path[SL_SCRATCH_PATH_BYTES], socket_path[SL_SCRATCH_PATH_BYTES + 16];
+static int scratch;
+static struct sl_err err;
+static struct sl_node *node;
+static struct sl_node_pool *pool;
+static struct sluice_error error;
+static uint8_t identity[32]; /* of the source */
+static uint8_t *sources[2];  /* as the store lends them */
+
+static void put_source(int which, unsigned items)
+{
+    size_t bytes;
+    sources[which] = sl_model_safetensors("a,b", items, &bytes);
+    ck_assert_int_eq(sl_memory_put("m/model.safetensors", sources[which], bytes, NULL), 0);
+}
+
+static struct sl_registry_counts counts(void)
+{
+    struct sl_registry_counts found;
+    sl_registry_counts(node->registry, &found);
+    return found;
+}
+
+/* The server learns of a client's end by itself, some time after it. */
+static void await_references(uint64_t wanted)
+{
+    while (counts().references != wanted)
+        sched_yield();
+}
+static void await_holdings(uint64_t wanted)
+{
+    while (counts().holdings != wanted)
+        sched_yield();
+}
+
+static struct sluice_model *attach(const char *key)
+{
+    struct sluice_model *model = NULL;
+    const struct sluice_attach_options options = {.size = sizeof(options),
+                                                  .model = "source",
+                                                  .key = key,
+                                                  .socket = socket_path,
+                                                  .timeout_ms = TIMEOUT_MS};
+    memset(&error, 0, sizeof(error));
+    return sluice_attach(&options, &model, &error) < 0 ? NULL : model;
+}
+
+static void learn_identity(void)
+{
+    struct sluice_model_info info = {.size = sizeof(info)};
+    struct sluice_model *model = attach(NULL);
+    ck_assert_msg(model != NULL, "%s", error.message);
+    sluice_model_info(model, &info);
+    memcpy(identity, info.identity, sizeof(identity));
+    sluice_detach(model);
+    sl_registry_settle(node->registry);
+    await_references(0);
+}
+
+static void setup(void)
+{
+    char text[2048];
+    struct sl_node_config config;
+    sl_autobuf complaints = SL_BUF_INIT(1 << 20);
+    sl_log_setup(SL_LOG_ERROR, false);
+    scratch = sl_scratch_open(path);
+    put_source(0, 1000);
+    snprintf(socket_path, sizeof(socket_path), "%s/pool.sock", path);
+    snprintf(text, sizeof(text),
+             "apiVersion: sluice/v1alpha1\nkind: Node\ndirectory: %s/models\nbudgetBytes: 1MiB\n"
+             "pool: {socket: %s}\n---\napiVersion: sluice/v1alpha1\nkind: Model\n"
+             "metadata: {name: source}\nsource: {uri: \"memory://m/model.safetensors\"}\n"
+             "sink: {pool: {}}\n",
+             path, socket_path);
+    ck_assert_int_eq(sl_tree_write(scratch, "node.yaml", text, strlen(text), &err), 0);
+    snprintf(text, sizeof(text), "%s/node.yaml", path);
+    ck_assert_msg(sl_node_config_read(text, &config, &complaints, &err) == 0, "%s", err.message);
+    node = sl_node_open(&config, &err);
+    ck_assert_msg(node != NULL, "%s", err.message);
+    pool = sl_node_pool_start(node->registry, &config.spec, -1, &err);
+    ck_assert_msg(pool != NULL, "%s", err.message);
+    sl_node_config_release(&config);
+    learn_identity();
+}
+
+static void teardown(void)
+{
+    sl_alloc_fail_at(0);
+    sl_registry_stop(node->registry);
+    sl_node_pool_free(pool);
+    sl_node_free(node);
+    sl_memory_clear();
+    free(sources[0]);
+    free(sources[1]);
+    sl_scratch_close(scratch, path);
+}
+
+static struct sluice_deposit *begin(const char *key, uint64_t bytes)
+{
+    struct sluice_deposit *deposit = NULL;
+    struct sluice_deposit_options options = {.size = sizeof(options),
+                                             .model = "source",
+                                             .key = key,
+                                             .socket = socket_path,
+                                             .bytes = bytes,
+                                             .timeout_ms = TIMEOUT_MS};
+    memcpy(options.identity, identity, sizeof(identity));
+    memset(&error, 0, sizeof(error));
+    return sluice_deposit_begin(&options, &deposit, &error) < 0 ? NULL : deposit;
+}
+
+static int add(struct sluice_deposit *deposit, uint64_t count)
+{
+    void *data;
+    return sluice_deposit_add(deposit, "t", "F32", 1, &count, NULL, count * sizeof(float), &data,
+                              &error);
+}
+
+static void deposit_whole(const char *key, uint64_t bytes)
+{
+    struct sluice_deposit *deposit = begin(key, bytes);
+    ck_assert_msg(deposit != NULL, "%s", error.message);
+    ck_assert_msg(add(deposit, bytes / sizeof(float)) == 0, "%s", error.message);
+    ck_assert_msg(sluice_deposit_commit(deposit, &error) == 0, "%s", error.message);
+    sluice_deposit_end(deposit);
+}
+
+static void expect_refusal(const struct sluice_model *model, const char *code)
+{
+    ck_assert_ptr_null(model);
+    ck_assert_int_eq(error.kind, SLUICE_NOT_FOUND);
+    ck_assert_str_eq(error.code, code);
+}
+
+START_TEST(who_knows_the_key_attaches_to_what_was_deposited)
+{
+    struct sluice_tensor tensor = {.size = sizeof(tensor)};
+    uint64_t before = counts().held_bytes, bytes;
+    expect_refusal(attach("k"), "absent");
+    deposit_whole("k", 4096);
+    ck_assert_uint_ge(counts().held_bytes, before + 4096);
+    struct sluice_model *model = attach("k");
+    ck_assert_msg(model != NULL, "%s", error.message);
+    ck_assert_int_eq(sluice_find(model, "t", &tensor, &error), 0);
+    ck_assert_uint_eq(tensor.bytes, 4096);
+    expect_refusal(attach("other"), "absent");
+    ck_assert_uint_eq(counts().references, 1);
+    ck_assert_int_eq(sluice_evict(socket_path, "source", "k", &bytes, &error), -1);
+    ck_assert_str_eq(error.code, "busy");
+    sluice_detach(model);
+    await_references(0);
+    ck_assert_int_eq(sluice_evict(socket_path, "source", "k", &bytes, &error), 0);
+    ck_assert_uint_ge(bytes, 4096);
+    await_holdings(1);
+    ck_assert_uint_eq(counts().held_bytes, before);
+    expect_refusal(attach("k"), "absent");
+}
+END_TEST
+
+static int see_row(void *arg, const struct sluice_row *row)
+{
+    if (strcmp(row->key, "k") == 0) {
+        ck_assert_uint_ge(row->bytes, 4096);
+        ck_assert_uint_eq(row->lease_count, 1);
+        ++*(int *)arg;
+    }
+    return 0;
+}
+
+START_TEST(lists_and_pages_show_it)
+{
+    int seen = 0;
+    struct sl_json json;
+    deposit_whole("k", 4096);
+    struct sluice_model *model = attach("k");
+    ck_assert_ptr_nonnull(model);
+    ck_assert_int_eq(sluice_list(socket_path, see_row, &seen, &error), 0);
+    ck_assert_int_eq(seen, 1);
+    sl_json_init(&json, 1 << 20);
+    ck_assert(sl_registry_model_json(node->registry, "source", &json));
+    const char *text = sl_json_text(&json, &err);
+    ck_assert_msg(text && strstr(text, "\"key\":\"k\""), "%s", text ? text : err.message);
+    sl_json_release(&json);
+    sluice_detach(model);
+}
+END_TEST
+
+START_TEST(one_key_has_one_depositor)
+{
+    struct sluice_deposit *deposit = begin("k", 4096);
+    ck_assert_ptr_nonnull(deposit);
+    ck_assert_ptr_null(begin("k", 4096));
+    ck_assert_str_eq(error.code, "busy");
+    expect_refusal(attach("k"), "busy");
+    ck_assert_int_eq(add(deposit, 1000), 0);
+    ck_assert_int_eq(sluice_deposit_commit(deposit, &error), 0);
+    sluice_deposit_end(deposit);
+    ck_assert_ptr_null(begin("k", 4096));
+    ck_assert_str_eq(error.code, "exists");
+}
+END_TEST
+
+/* The model is loaded again, as another version. */
+static void change_source(void)
+{
+    put_source(1, 2000);
+    ck_assert_int_eq(sl_registry_load(node->registry, "source", &err), 0);
+    sl_registry_settle(node->registry);
+}
+
+START_TEST(what_was_made_from_another_version_is_stale)
+{
+    deposit_whole("old", 4096);
+    struct sluice_deposit *deposit = begin("late", 4096);
+    ck_assert_ptr_nonnull(deposit);
+    ck_assert_int_eq(add(deposit, 1000), 0);
+    change_source();
+    expect_refusal(attach("old"), "stale");
+    ck_assert_int_eq(sluice_deposit_commit(deposit, &error), -1);
+    ck_assert_str_eq(error.code, "stale");
+    sluice_deposit_end(deposit);
+    ck_assert_ptr_null(begin("new", 4096));
+    ck_assert_int_eq(error.kind, SLUICE_INTEGRITY);
+    ck_assert_str_eq(error.code, "stale");
+    expect_refusal(attach("late"), "absent");
+    learn_identity();
+    deposit_whole("old", 8192);
+    struct sluice_model *model = attach("old");
+    ck_assert_msg(model != NULL, "%s", error.message);
+    sluice_detach(model);
+}
+END_TEST
+
+START_TEST(a_deposit_is_refused_before_the_budget_is_exceeded)
+{
+    uint64_t before = counts().held_bytes;
+    ck_assert_ptr_null(begin("k", 2 * BUDGET));
+    ck_assert_int_eq(error.kind, SLUICE_NO_SPACE);
+    ck_assert_str_eq(error.code, "budget");
+    ck_assert_ptr_null(begin("k", BUDGET - 4096)); /* the source is pinned */
+    ck_assert_int_eq(error.kind, SLUICE_NO_SPACE);
+    ck_assert_uint_eq(counts().held_bytes, before);
+    struct sluice_deposit *deposit = begin("k", BUDGET / 2);
+    ck_assert_ptr_nonnull(deposit);
+    ck_assert_uint_eq(counts().held_bytes, before + BUDGET / 2);
+    ck_assert_ptr_null(begin("j", BUDGET / 2));
+    ck_assert_ptr_nonnull(strstr(error.message, "being deposited"));
+    sluice_deposit_end(deposit);
+    await_holdings(1);
+    ck_assert_uint_eq(counts().held_bytes, before);
+}
+END_TEST
+
+START_TEST(the_least_recently_used_goes_for_another)
+{
+    deposit_whole("first", BUDGET / 4);
+    deposit_whole("second", BUDGET / 4);
+    deposit_whole("held", BUDGET / 4);
+    struct sluice_model *held = attach("held"), *first = attach("first");
+    ck_assert(held && first);
+    sluice_detach(first);
+    await_references(1);
+    deposit_whole("fourth", BUDGET / 4);
+    expect_refusal(attach("second"), "absent");
+    first = attach("first");
+    ck_assert_ptr_nonnull(first);
+    sluice_detach(first);
+    sluice_detach(held);
+    ck_assert_uint_le(counts().held_bytes, BUDGET);
+}
+END_TEST
+
+START_TEST(what_is_forgotten_takes_its_derived_models_along)
+{
+    deposit_whole("k", 4096);
+    struct sluice_deposit *deposit = begin("late", 4096);
+    ck_assert_ptr_nonnull(deposit);
+    ck_assert_int_eq(add(deposit, 1000), 0);
+    sl_registry_keep_only(node->registry, NULL, 0);
+    ck_assert_int_eq(sl_registry_forget(node->registry, "source", &err), 0);
+    ck_assert_int_eq(sluice_deposit_commit(deposit, &error), -1);
+    ck_assert_str_eq(error.code, "stale");
+    sluice_deposit_end(deposit);
+    await_holdings(0);
+    ck_assert_uint_eq(counts().held_bytes, 0);
+}
+END_TEST
+
+/* ---- the dead ------------------------------------------------------------------------------- */
+
+/* Begun; written; slabs handed over; committed. Says so, and waits to be killed. */
+static void be_depositor(int step, int told)
+{
+    struct sluice_deposit *deposit = begin("k", 4096);
+    if (!deposit || (step > 0 && add(deposit, 1000) < 0))
+        _exit(1);
+    if (step > 1 && sluice_deposit_commit(deposit, &error) < 0)
+        _exit(1);
+    if (write(told, "x", 1) != 1)
+        _exit(1);
+    for (;;)
+        pause();
+}
+
+static void kill_depositor(int step)
+{
+    int told[2], status;
+    char byte;
+    ck_assert_int_eq(pipe(told), 0);
+    pid_t child = fork();
+    if (child == 0)
+        be_depositor(step, told[1]);
+    close(told[1]);
+    ck_assert_int_eq(read(told[0], &byte, 1), 1);
+    close(told[0]);
+    ck_assert_uint_eq(counts().holdings, 2);
+    kill(child, SIGKILL);
+    ck_assert_int_eq(waitpid(child, &status, 0), child);
+}
+
+START_TEST(a_depositor_that_dies_leaves_nothing_but_what_it_committed)
+{
+    uint64_t before = counts().held_bytes;
+    for (int step = 0; step < 2; step++) {
+        kill_depositor(step);
+        await_holdings(1);
+        ck_assert_uint_eq(counts().held_bytes, before);
+    }
+    kill_depositor(2);
+    struct sluice_model *model = attach("k");
+    ck_assert_msg(model != NULL, "%s", error.message);
+    sluice_detach(model);
+}
+END_TEST
+
+START_TEST(slabs_without_a_commit_go_with_their_depositor)
+{
+    struct sl_pool_link link;
+    struct sl_pool_reply reply;
+    struct {
+        struct sl_wire_deposit deposit;
+        char texts[7];
+    } ask = {.deposit = {.bytes = 4096, .model_bytes = 6, .key_bytes = 1}, .texts = "sourcek"};
+    memcpy(ask.deposit.identity, identity, sizeof(identity));
+    ck_assert_int_eq(
+        sl_pool_link_open(&link, socket_path, "raw", sl_limit_make(TIMEOUT_MS, -1), &error), 0);
+    ck_assert_int_eq(sl_pool_link_ask(&link, SL_WIRE_DEPOSIT, &ask, sizeof(ask.deposit) + 7, NULL,
+                                      0, sizeof(struct sl_wire_id), &reply, &error),
+                     0);
+    struct sl_wire_slabs slabs = {.id = ((const struct sl_wire_id *)sl_pool_reply_data(&reply))->id,
+                                  .count = 1};
+    sl_autoclose int fd = memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    ck_assert_int_eq(sl_pool_link_ask(&link, SL_WIRE_DEPOSIT_SLABS, &slabs, sizeof(slabs), &fd, 1,
+                                      sizeof(struct sl_wire_id), &reply, &error),
+                     0);
+    ck_assert_uint_eq(counts().holdings, 2);
+    sl_pool_link_close(&link);
+    await_holdings(1);
+}
+END_TEST
+
+/* ---- failing allocations -------------------------------------------------------------------- */
+
+static int reserve_once(uint64_t id)
+{
+    struct sl_derived_offer offer = {
+        .name = "source", .key = "k", .holder = "pool", .bytes = 4096, .id = id};
+    memcpy(offer.identity, identity, sizeof(identity));
+    return sl_registry_deposit_begin(node->registry, &offer, &err);
+}
+
+START_TEST(a_registry_without_memory_refuses_and_keeps_nothing)
+{
+    int done = -1;
+    for (unsigned nth = 1; done < 0; nth++) {
+        ck_assert_uint_lt(nth, 100);
+        sl_alloc_fail_at(nth);
+        done = reserve_once(nth);
+        sl_alloc_fail_at(0);
+        ck_assert_uint_eq(counts().holdings, done < 0 ? 1 : 2);
+        if (done == 0)
+            sl_registry_deposit_abort(node->registry, nth);
+    }
+    deposit_whole("k", 4096);
+    struct sl_model_ref *ref = NULL;
+    for (unsigned nth = 1; !ref; nth++) {
+        ck_assert_uint_lt(nth, 100);
+        sl_alloc_fail_at(nth);
+        ref = sl_registry_hold_derived(node->registry, "source", "k", "test", &err);
+        sl_alloc_fail_at(0);
+    }
+    ck_assert_uint_eq(counts().references, 1);
+    sl_registry_release(node->registry, ref);
+}
+END_TEST
+
+int main(void)
+{
+    const TTest *const tests[] = {
+        who_knows_the_key_attaches_to_what_was_deposited,
+        lists_and_pages_show_it,
+        one_key_has_one_depositor,
+        what_was_made_from_another_version_is_stale,
+        a_deposit_is_refused_before_the_budget_is_exceeded,
+        the_least_recently_used_goes_for_another,
+        what_is_forgotten_takes_its_derived_models_along,
+        a_depositor_that_dies_leaves_nothing_but_what_it_committed,
+        slabs_without_a_commit_go_with_their_depositor,
+        a_registry_without_memory_refuses_and_keeps_nothing,
+    };
+    Suite *suite = suite_create("node_deposit");
+    TCase *cases = tcase_create("all");
+    tcase_add_checked_fixture(cases, setup, teardown);
+    tcase_set_timeout(cases, 300);
+    for (size_t i = 0; i < SL_COUNT(tests); i++)
+        tcase_add_test(cases, tests[i]);
+    suite_add_tcase(suite, cases);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    int failures = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failures ? 1 : 0;
+}
