@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -90,7 +91,8 @@ static void setup(void)
     snprintf(socket_path, sizeof(socket_path), "%s/pool.sock", path);
     snprintf(text, sizeof(text),
              "apiVersion: sluice/v1alpha1\nkind: Node\ndirectory: %s/models\nbudgetBytes: 1MiB\n"
-             "pool: {socket: %s}\n---\napiVersion: sluice/v1alpha1\nkind: Model\n"
+             "pool: {socket: %s, mode: \"0666\", depositUids: [4001]}\n---\napiVersion: "
+             "sluice/v1alpha1\nkind: Model\n"
              "metadata: {name: source}\nsource: {uri: \"memory://m/model.safetensors\"}\n"
              "sink: {pool: {}}\n",
              path, socket_path);
@@ -381,6 +383,39 @@ START_TEST(slabs_without_a_commit_go_with_their_depositor)
 }
 END_TEST
 
+/* ---- rights --------------------------------------------------------------------------------- */
+
+/* 0: it may; 1: it may not; 77: this cannot be tried here. */
+static int deposit_as(uid_t uid)
+{
+    int status;
+    pid_t child = fork();
+    if (child == 0) {
+        if (chdir(path) < 0) /* the folders above it may be closed to others */
+            _exit(77);
+        snprintf(socket_path, sizeof(socket_path), "pool.sock");
+        if (setgid(4000) < 0 || setuid(uid) < 0)
+            _exit(77);
+        _exit(begin("k", 4096) ? 0 : strstr(error.message, "deposit into") ? 1 : 2);
+    }
+    ck_assert_int_eq(waitpid(child, &status, 0), child);
+    ck_assert(WIFEXITED(status));
+    return WEXITSTATUS(status);
+}
+
+START_TEST(only_who_the_config_names_may_deposit)
+{
+    if (geteuid() != 0 || fchmod(scratch, 0755) < 0)
+        return;
+    int named = deposit_as(4001);
+    if (named == 77)
+        return;
+    ck_assert_int_eq(named, 0);
+    ck_assert_int_eq(deposit_as(4002), 1);
+    await_holdings(1);
+}
+END_TEST
+
 /* ---- failing allocations -------------------------------------------------------------------- */
 
 static int reserve_once(uint64_t id)
@@ -428,6 +463,7 @@ int main(void)
         what_is_forgotten_takes_its_derived_models_along,
         a_depositor_that_dies_leaves_nothing_but_what_it_committed,
         slabs_without_a_commit_go_with_their_depositor,
+        only_who_the_config_names_may_deposit,
         a_registry_without_memory_refuses_and_keeps_nothing,
     };
     Suite *suite = suite_create("node_deposit");
