@@ -21,7 +21,10 @@
  *     convert/    from a model in any format to a new object
  *     initializer/  KServe's contract: its environment, its choice of objects, archives
  *     bench/      how fast a server can be read, and the results of many nodes
- *     web/        health, metrics, the page
+ *     api/        libsluice, for other programs: attach to the pool; the pool's wire format
+ *     pool/       models in slabs of shareable memory, and the server that hands them out
+ *     node/       the models of one machine: one load each, references, budget, eviction
+ *     web/        health, metrics, the page, requests to the node
  *     cli/        commands (commands.def), one file each
  */
 #include "cli.h"
