@@ -161,7 +161,7 @@ def sigterm_ends_within_a_second(h, nginx, big):
         process = h.start("load", url, "--to", to, "--progress", "none")
         wait_for("its handler", lambda: catches_sigterm(process))
         wait_for("staging", lambda: os.path.isdir(os.path.join(to, ".sluice", "staging")))
-        time.sleep(0.5)
+        wait_for("bytes", lambda: any(entry.stat().st_blocks for entry in os.scandir(os.path.join(to, ".sluice", "staging"))))
         start = time.monotonic()
         process.send_signal(signal.SIGTERM)
         code = process.wait(60)
