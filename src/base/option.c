@@ -139,7 +139,7 @@ static int set_number(const struct sl_option *row, uint64_t *value, const char *
         if (sl_parse_bytes(text, &number) < 0)
             return sl_fail(err, SL_E_USAGE,
                            "expected a size such as 4096, 64Mi or 1.5GiB%s, not '%.64s'",
-                           sl_option_takes_auto(row) ? ", or 'auto'," : "", text);
+                           sl_option_takes_auto(row) ? " or 'auto'" : "", text);
     } else {
         char *end = NULL;
         errno = 0;
