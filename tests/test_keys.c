@@ -2,10 +2,12 @@
 #include "keys.h"
 
 #include <check.h>
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <pty.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -312,7 +314,8 @@ END_TEST
 
 /* ---- a terminal ------------------------------------------------------------------------------ */
 
-/* Type `typed` when the question has come; what the terminal showed. The child's status. */
+/* Type `typed` (NULL: nothing) when the question has come; what the terminal showed. The child's
+ * status. */
 static int at_terminal(const char *typed, char *shown, size_t room, void (*child)(void))
 {
     int master;
@@ -331,7 +334,7 @@ static int at_terminal(const char *typed, char *shown, size_t room, void (*child
         used += (size_t)got;
         shown[used] = 0;
         struct termios modes;
-        if (!told && strchr(shown, ':')) {
+        if (typed && !told && strchr(shown, ':')) {
             while (tcgetattr(master, &modes) == 0 && modes.c_lflag & ECHO) /* not yet silent */
                 usleep(1000);
             ck_assert_int_eq(write(master, typed, strlen(typed)), (ssize_t)strlen(typed));
@@ -384,6 +387,19 @@ static void on_interrupt(int number)
     (void)number;
 }
 
+static bool interrupt_silence;
+
+/* libc's, with a signal that comes when the echo is off and nobody reads yet. */
+int tcsetattr(int fd, int actions, const struct termios *modes)
+{
+    int (*real)(int, int, const struct termios *) =
+        (int (*)(int, int, const struct termios *))dlsym(RTLD_NEXT, "tcsetattr");
+    int result = real(fd, actions, modes);
+    if (interrupt_silence && !(modes->c_lflag & ECHO))
+        kill(getpid(), SIGINT);
+    return result;
+}
+
 static void interrupted_child(void)
 {
     struct sigaction action = {.sa_handler = on_interrupt};
@@ -395,6 +411,21 @@ START_TEST(a_signal_ends_the_question_and_brings_the_echo_back)
 {
     char shown[1000] = "";
     int status = at_terminal("\x03", shown, sizeof(shown), interrupted_child);
+    ck_assert(WIFEXITED(status));
+    ck_assert_int_eq(WEXITSTATUS(status), SL_E_CANCELED);
+}
+END_TEST
+
+static void early_interrupted_child(void)
+{
+    interrupt_silence = true;
+    interrupted_child();
+}
+
+START_TEST(a_signal_between_question_and_reading_is_not_missed)
+{
+    char shown[1000] = "";
+    int status = at_terminal(NULL, shown, sizeof(shown), early_interrupted_child);
     ck_assert(WIFEXITED(status));
     ck_assert_int_eq(WEXITSTATUS(status), SL_E_CANCELED);
 }
@@ -436,6 +467,7 @@ int main(void)
     tcase_add_test(tcase, a_terminal_asks_without_echo);
     tcase_add_test(tcase, nothing_typed_is_no_passphrase);
     tcase_add_test(tcase, a_signal_ends_the_question_and_brings_the_echo_back);
+    tcase_add_test(tcase, a_signal_between_question_and_reading_is_not_missed);
     tcase_add_test(tcase, without_a_terminal_nobody_is_asked);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);

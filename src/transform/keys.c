@@ -15,6 +15,7 @@
 #include <inttypes.h>
 #include <poll.h>
 #include <pthread.h>
+#include <signal.h>
 #include <sodium.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -220,13 +221,14 @@ static ssize_t trim(const uint8_t *text, size_t bytes, const char *from, struct 
 
 /* ---- the terminal ---------------------------------------------------------------------------- */
 
-/* A line without echo. A signal ends it: handlers without SA_RESTART, and poll() never restarts. */
-static ssize_t read_line(int tty, uint8_t *secret, size_t limit, struct sl_err *err)
+/* A line without echo. A signal ends it, and none is missed: all are blocked but in ppoll(). */
+static ssize_t read_line(int tty, const sigset_t *open, uint8_t *secret, size_t limit,
+                         struct sl_err *err)
 {
     size_t used = 0;
     while (used < limit && (used == 0 || secret[used - 1] != '\n')) {
         struct pollfd wait = {tty, POLLIN, 0};
-        ssize_t got = poll(&wait, 1, -1) < 0 ? -1 : read(tty, secret + used, limit - used);
+        ssize_t got = ppoll(&wait, 1, NULL, open) < 0 ? -1 : read(tty, secret + used, limit - used);
         if (got < 0 && errno == EINTR)
             return sl_fail(err, SL_E_CANCELED, "canceled while asking for the passphrase");
         if (got < 0)
@@ -238,7 +240,8 @@ static ssize_t read_line(int tty, uint8_t *secret, size_t limit, struct sl_err *
     return (ssize_t)used;
 }
 
-static ssize_t ask(int tty, uint8_t *secret, size_t limit, struct sl_err *err)
+static ssize_t ask_unbroken(int tty, const sigset_t *open, uint8_t *secret, size_t limit,
+                            struct sl_err *err)
 {
     static const char prompt[] = "passphrase: ", newline[] = "\n";
     struct termios old, silent;
@@ -249,9 +252,21 @@ static ssize_t ask(int tty, uint8_t *secret, size_t limit, struct sl_err *err)
     silent.c_lflag |= ICANON;
     if (write(tty, prompt, sizeof(prompt) - 1) < 0 || tcsetattr(tty, TCSAFLUSH, &silent) < 0)
         return sl_fail_errno(err, SL_E_AUTH, errno, "cannot ask for the passphrase at /dev/tty");
-    ssize_t got = read_line(tty, secret, limit, err);
+    ssize_t got = read_line(tty, open, secret, limit, err);
     tcsetattr(tty, TCSAFLUSH, &old);
     (void)!write(tty, newline, 1);
+    return got;
+}
+
+/* A signal that comes after the question waits until somebody looks for it: between the terminal's
+ * change and the reading it would be handled and forgotten. */
+static ssize_t ask(int tty, uint8_t *secret, size_t limit, struct sl_err *err)
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    ssize_t got = ask_unbroken(tty, &before, secret, limit, err);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
     return got;
 }
 
