@@ -10,6 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "early_child.h"
 #include "log.h"
 #include "model_maker.h"
 #include "node.h"
@@ -19,7 +20,7 @@
 #include "sluice.h"
 #include "tree.h"
 
-enum { BUDGET = 1 << 20, TIMEOUT_MS = 300000 };
+enum { BUDGET = 1 << 20, TIMEOUT_MS = 300000, CHILDREN = 3 };
 
 static char path[SL_SCRATCH_PATH_BYTES], socket_path[SL_SCRATCH_PATH_BYTES + 16];
 static int scratch;
@@ -29,6 +30,17 @@ static struct sl_node_pool *pool;
 static struct sluice_error error;
 static uint8_t identity[32]; /* of the source */
 static uint8_t *sources[2];  /* as the store lends them */
+/* Made by every test, before the node's threads; those that a test has used are NULL. */
+static struct sl_early_child *children[CHILDREN];
+
+/* What a child does: for a step above 0 deposit so far and wait to be killed, else try to begin one
+ * as another user. */
+struct order {
+    int step;
+    uid_t uid;
+    uint8_t identity[32];
+};
+static int run_child(struct sl_early_child *self, const void *order);
 
 static void put_source(int which, unsigned items)
 {
@@ -99,6 +111,8 @@ static void setup(void)
     ck_assert_int_eq(sl_tree_write(scratch, "node.yaml", text, strlen(text), &err), 0);
     snprintf(text, sizeof(text), "%s/node.yaml", path);
     ck_assert_msg(sl_node_config_read(text, &config, &complaints, &err) == 0, "%s", err.message);
+    for (int i = 0; i < CHILDREN; i++)
+        children[i] = sl_early_child_start(run_child);
     node = sl_node_open(&config, &err);
     ck_assert_msg(node != NULL, "%s", err.message);
     pool = sl_node_pool_start(node->registry, &config.spec, -1, &err);
@@ -110,6 +124,9 @@ static void setup(void)
 static void teardown(void)
 {
     sl_alloc_fail_at(0);
+    for (int i = 0; i < CHILDREN; i++)
+        if (children[i])
+            sl_early_child_kill(children[i]);
     sl_registry_stop(node->registry);
     sl_node_pool_free(pool);
     sl_node_free(node);
@@ -312,45 +329,37 @@ END_TEST
 
 /* ---- the dead ------------------------------------------------------------------------------- */
 
-/* Begun; written; slabs handed over; committed. Says so, and waits to be killed. */
-static void be_depositor(int step, int told)
+enum step { BEGUN = 1, WRITTEN, COMMITTED };
+
+static int be_depositor(struct sl_early_child *self, enum step last)
 {
     struct sluice_deposit *deposit = begin("k", 4096);
-    if (!deposit || (step > 0 && add(deposit, 1000) < 0))
-        _exit(1);
-    if (step > 1 && sluice_deposit_commit(deposit, &error) < 0)
-        _exit(1);
-    if (write(told, "x", 1) != 1)
-        _exit(1);
-    for (;;)
-        pause();
+    if (!deposit || (last >= WRITTEN && add(deposit, 1000) < 0) ||
+        (last >= COMMITTED && sluice_deposit_commit(deposit, &error) < 0))
+        return 1;
+    sl_early_child_arrive(self);
 }
 
-static void kill_depositor(int step)
+static void kill_depositor(enum step last)
 {
-    int told[2], status;
-    char byte;
-    ck_assert_int_eq(pipe(told), 0);
-    pid_t child = fork();
-    if (child == 0)
-        be_depositor(step, told[1]);
-    close(told[1]);
-    ck_assert_int_eq(read(told[0], &byte, 1), 1);
-    close(told[0]);
+    struct sl_early_child *child = sl_steal(&children[last - BEGUN]);
+    struct order order = {.step = last};
+    memcpy(order.identity, identity, sizeof(identity));
+    sl_early_child_go(child, &order, sizeof(order));
+    sl_early_child_await(child);
     ck_assert_uint_eq(counts().holdings, 2);
-    kill(child, SIGKILL);
-    ck_assert_int_eq(waitpid(child, &status, 0), child);
+    sl_early_child_kill(child);
 }
 
 START_TEST(a_depositor_that_dies_leaves_nothing_but_what_it_committed)
 {
     uint64_t before = counts().held_bytes;
-    for (int step = 0; step < 2; step++) {
-        kill_depositor(step);
+    for (enum step last = BEGUN; last < COMMITTED; last++) {
+        kill_depositor(last);
         await_holdings(1);
         ck_assert_uint_eq(counts().held_bytes, before);
     }
-    kill_depositor(2);
+    kill_depositor(COMMITTED);
     struct sluice_model *model = attach("k");
     ck_assert_msg(model != NULL, "%s", error.message);
     sluice_detach(model);
@@ -385,20 +394,32 @@ END_TEST
 
 /* ---- rights --------------------------------------------------------------------------------- */
 
-/* 0: it may; 1: it may not; 77: this cannot be tried here. */
-static int deposit_as(uid_t uid)
+enum { MAY = 0, MAY_NOT = 1, OTHER = 2, CANNOT_TRY = 77 };
+
+static int try_as(uid_t uid)
 {
-    int status;
-    pid_t child = fork();
-    if (child == 0) {
-        if (chdir(path) < 0) /* the folders above it may be closed to others */
-            _exit(77);
-        snprintf(socket_path, sizeof(socket_path), "pool.sock");
-        if (setgid(4000) < 0 || setuid(uid) < 0)
-            _exit(77);
-        _exit(begin("k", 4096) ? 0 : strstr(error.message, "deposit into") ? 1 : 2);
-    }
-    ck_assert_int_eq(waitpid(child, &status, 0), child);
+    if (chdir(path) < 0) /* the folders above it may be closed to others */
+        return CANNOT_TRY;
+    snprintf(socket_path, sizeof(socket_path), "pool.sock");
+    if (setgid(4000) < 0 || setuid(uid) < 0)
+        return CANNOT_TRY;
+    return begin("k", 4096) ? MAY : strstr(error.message, "deposit into") ? MAY_NOT : OTHER;
+}
+
+static int run_child(struct sl_early_child *self, const void *data)
+{
+    const struct order *order = data;
+    memcpy(identity, order->identity, sizeof(identity));
+    return order->step ? be_depositor(self, (enum step)order->step) : try_as(order->uid);
+}
+
+static int deposit_as(int which, uid_t uid)
+{
+    struct sl_early_child *child = sl_steal(&children[which]);
+    struct order order = {.uid = uid};
+    memcpy(order.identity, identity, sizeof(identity));
+    sl_early_child_go(child, &order, sizeof(order));
+    int status = sl_early_child_end(child);
     ck_assert(WIFEXITED(status));
     return WEXITSTATUS(status);
 }
@@ -407,11 +428,11 @@ START_TEST(only_who_the_config_names_may_deposit)
 {
     if (geteuid() != 0 || fchmod(scratch, 0755) < 0)
         return;
-    int named = deposit_as(4001);
-    if (named == 77)
+    int named = deposit_as(0, 4001);
+    if (named == CANNOT_TRY)
         return;
-    ck_assert_int_eq(named, 0);
-    ck_assert_int_eq(deposit_as(4002), 1);
+    ck_assert_int_eq(named, MAY);
+    ck_assert_int_eq(deposit_as(1, 4002), MAY_NOT);
     await_holdings(1);
 }
 END_TEST

@@ -15,6 +15,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "early_child.h"
 #include "log.h"
 #include "pool_case.h"
 #include "pool_link.h"
@@ -327,8 +328,9 @@ END_TEST
 enum step { CONNECTED, GREETED, ASKED, ANSWERED, STEPS };
 
 /* A client by hand, which says when it has come this far, and then waits to be killed. */
-static void be_client(enum step last, int told)
+static int be_client(struct sl_early_child *self, const void *order)
 {
+    enum step last = *(const enum step *)order;
     struct sl_pool_link link;
     struct sl_limit limit = sl_limit_make(60000, -1);
     struct sockaddr_un address = {.sun_family = AF_UNIX};
@@ -341,39 +343,31 @@ static void be_client(enum step last, int told)
     if (last == CONNECTED) {
         int fd = socket(AF_UNIX, SOCK_SEQPACKET, 0);
         if (connect(fd, (struct sockaddr *)&address, sizeof(address)) < 0)
-            _exit(1);
+            return 1;
     } else if (sl_pool_link_open(&link, pool.socket, "victim", limit, NULL) < 0) {
-        _exit(1);
+        return 1;
     }
     size_t bytes = sizeof(ask.attach) + 1;
     if (last >= ASKED && sl_pool_link_send(&link, SL_WIRE_ATTACH, &ask, bytes, NULL, 0, NULL) < 0)
-        _exit(1);
+        return 1;
     if (last >= ANSWERED &&
         sl_pool_link_receive(&link, SL_WIRE_ANSWER | SL_WIRE_ATTACH, 16, &reply, NULL) < 0)
-        _exit(1);
-    if (write(told, "x", 1) != 1)
-        _exit(1);
-    for (;;)
-        pause();
+        return 1;
+    sl_early_child_arrive(self);
 }
 
 START_TEST(a_client_killed_at_any_step_leaves_nothing)
 {
+    struct sl_early_child *children[STEPS];
+    for (enum step step = CONNECTED; step < STEPS; step++)
+        children[step] = sl_early_child_start(be_client);
     pool_case_fill_all(pool_case_add(&pool, "m", "a,b", 1000, 1 << 20));
     pool_case_start(&pool);
     unsigned before = pool_case_count_fds();
     for (enum step step = CONNECTED; step < STEPS; step++) {
-        int told[2], status;
-        char byte;
-        ck_assert_int_eq(pipe(told), 0);
-        pid_t child = fork();
-        if (child == 0)
-            be_client(step, told[1]);
-        close(told[1]);
-        ck_assert_int_eq(read(told[0], &byte, 1), 1);
-        close(told[0]);
-        kill(child, SIGKILL);
-        ck_assert_int_eq(waitpid(child, &status, 0), child);
+        sl_early_child_go(children[step], &step, sizeof(step));
+        sl_early_child_await(children[step]);
+        sl_early_child_kill(children[step]);
         pool_case_settle(&pool, 0, 0);
         ck_assert_uint_eq(pool_case_count(&pool, &pool.locked.granted),
                           pool_case_count(&pool, &pool.locked.released));
@@ -423,9 +417,15 @@ END_TEST
 
 /* ---- who, and from where --------------------------------------------------------------------- */
 
+struct who {
+    uid_t uid;
+    gid_t gid;
+};
+
 /* 0, or the kind of the error. */
-static int attach_as(uid_t uid, gid_t gid)
+static int attach_as(struct sl_early_child *self, const void *order)
 {
+    const struct who *who = order;
     struct sluice_error error = {0};
     struct sluice_model *model = NULL;
     char *name = strrchr(pool.socket, '/');
@@ -433,7 +433,8 @@ static int attach_as(uid_t uid, gid_t gid)
     if (chdir(pool.socket) < 0) /* the folders above it may be closed to others */
         return 77;
     memmove(pool.socket, name, strlen(name) + 1);
-    if (setgid(gid) < 0 || setuid(uid) < 0)
+    (void)self;
+    if (setgid(who->gid) < 0 || setuid(who->uid) < 0)
         return 77;
     if (pool_case_try(&pool, "m", &model, &error) < 0)
         return error.kind;
@@ -441,15 +442,12 @@ static int attach_as(uid_t uid, gid_t gid)
     return 0;
 }
 
-static int in_child(uid_t uid, gid_t gid)
+static void expect_attach(struct sl_early_child *child, uid_t uid, gid_t gid, int kind)
 {
-    int status;
-    pid_t child = fork();
-    if (child == 0)
-        _exit(attach_as(uid, gid));
-    ck_assert_int_eq(waitpid(child, &status, 0), child);
+    sl_early_child_go(child, &(struct who){uid, gid}, sizeof(struct who));
+    int status = sl_early_child_end(child);
     ck_assert(WIFEXITED(status));
-    return WEXITSTATUS(status);
+    ck_assert_int_eq(WEXITSTATUS(status), kind);
 }
 
 START_TEST(only_who_is_listed_may_attach)
@@ -457,6 +455,9 @@ START_TEST(only_who_is_listed_may_attach)
     char directory[300];
     if (getuid() != 0)
         return; /* nobody else to be */
+    struct sl_early_child *child[6];
+    for (size_t i = 0; i < SL_COUNT(child); i++)
+        child[i] = sl_early_child_start(attach_as);
     pool_case_fill_all(pool_case_add(&pool, "m", "a", 10, 1 << 20));
     pool.config.attach =
         (struct sl_pool_right){.uids = {4001}, .uid_count = 1, .gids = {4002}, .gid_count = 1};
@@ -464,41 +465,46 @@ START_TEST(only_who_is_listed_may_attach)
     snprintf(directory, sizeof(directory), "%.*s", (int)(strrchr(pool.socket, '/') - pool.socket),
              pool.socket);
     ck_assert_int_eq(chmod(directory, 0755), 0);
-    ck_assert_int_eq(in_child(0, 0), 0);
-    ck_assert_int_eq(in_child(4001, 1), 0);
-    ck_assert_int_eq(in_child(1, 4002), 0);
-    ck_assert_int_eq(in_child(1, 1), SLUICE_AUTH);
+    expect_attach(child[0], 0, 0, 0);
+    expect_attach(child[1], 4001, 1, 0);
+    expect_attach(child[2], 1, 4002, 0);
+    expect_attach(child[3], 1, 1, SLUICE_AUTH);
     pool.config.attach = (struct sl_pool_right){.all = true};
     sl_pool_server_set_rights(pool.server, &pool.config);
-    ck_assert_int_eq(in_child(1, 1), 0);
+    expect_attach(child[4], 1, 1, 0);
     ck_assert_int_eq(chmod(pool.socket, 0600), 0);
-    ck_assert_int_eq(in_child(1, 1), SLUICE_AUTH); /* by the socket's mode */
+    expect_attach(child[5], 1, 1, SLUICE_AUTH); /* by the socket's mode */
 }
 END_TEST
 
-START_TEST(namespaces_make_no_difference)
+/* 0, the kind of the error, or 77: this cannot be tried here. */
+static int attach_in_namespaces(struct sl_early_child *self, const void *order)
 {
     int status;
+    (void)self, (void)order;
+    if (unshare(CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNS | CLONE_NEWNET | CLONE_NEWIPC) < 0)
+        return 77;
+    pid_t inner = fork(); /* the first process of the new PID namespace */
+    if (inner == 0) {
+        struct sluice_error error = {0};
+        struct sluice_model *model = NULL;
+        if (pool_case_try(&pool, "m", &model, &error) < 0)
+            _exit(error.kind);
+        expect_value(model, "a", 1);
+        sluice_detach(model);
+        _exit(0);
+    }
+    return waitpid(inner, &status, 0) == inner && WIFEXITED(status) ? WEXITSTATUS(status) : 99;
+}
+
+START_TEST(namespaces_make_no_difference)
+{
+    struct sl_early_child *child = sl_early_child_start(attach_in_namespaces);
     pool_case_fill_all(pool_case_add(&pool, "m", "a", 10, 1 << 20));
     pool.config.attach.all = true; /* of an unmapped user, as it may be in there */
     pool_case_start(&pool);
-    pid_t child = fork();
-    if (child == 0) {
-        if (unshare(CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNS | CLONE_NEWNET | CLONE_NEWIPC) < 0)
-            _exit(77);
-        pid_t inner = fork(); /* the first process of the new PID namespace */
-        if (inner == 0) {
-            struct sluice_error error = {0};
-            struct sluice_model *model = NULL;
-            if (pool_case_try(&pool, "m", &model, &error) < 0)
-                _exit(error.kind);
-            expect_value(model, "a", 1);
-            sluice_detach(model);
-            _exit(0);
-        }
-        _exit(waitpid(inner, &status, 0) == inner && WIFEXITED(status) ? WEXITSTATUS(status) : 99);
-    }
-    ck_assert_int_eq(waitpid(child, &status, 0), child);
+    sl_early_child_go(child, NULL, 0);
+    int status = sl_early_child_end(child);
     ck_assert(WIFEXITED(status));
     ck_assert_msg(WEXITSTATUS(status) == 0 || WEXITSTATUS(status) == 77, "exit code %d",
                   WEXITSTATUS(status));

@@ -13,6 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "early_child.h"
 #include "log.h"
 #include "pool_case.h"
 #include "pool_index.h"
@@ -299,14 +300,15 @@ START_TEST(no_byte_of_an_index_can_be_wrong_unnoticed)
 END_TEST
 
 /* A depositor that comes so far, says so, and waits to be killed. */
-static void be_depositor(int step, int told)
+static int be_depositor(struct sl_early_child *self, const void *order)
 {
+    int step = *(const int *)order;
     struct sluice_error error = {0};
     struct sluice_deposit *deposit = NULL;
     struct sl_pool_link link;
     struct sl_pool_reply reply;
     if (step < 2 && begin(4096, &deposit, &error) < 0)
-        _exit(1);
+        return 1;
     if (step == 1)
         add(deposit, "a", 1000, 1);
     if (step == 2) { /* slabs without an index */
@@ -314,29 +316,24 @@ static void be_depositor(int step, int told)
         int fd = make_fd(4096, SEALED, NULL);
         if (sl_pool_link_ask(&link, SL_WIRE_DEPOSIT_SLABS, &slabs, sizeof(slabs), &fd, 1,
                              sizeof(struct sl_wire_id), &reply, &error) < 0)
-            _exit(1);
+            return 1;
     }
-    if (write(told, "x", 1) != 1)
-        _exit(1);
-    for (;;)
-        pause();
+    sl_early_child_arrive(self);
 }
 
 START_TEST(a_depositor_that_dies_leaves_nothing)
 {
+    enum { STEPS = 3 };
+    struct sl_early_child *child[STEPS];
+    pool_case_stop(&pool); /* its threads */
+    for (int step = 0; step < STEPS; step++)
+        child[step] = sl_early_child_start(be_depositor);
+    pool_case_start(&pool);
     unsigned before = pool_case_count_fds();
-    for (int step = 0; step < 3; step++) {
-        int told[2], status;
-        char byte;
-        ck_assert_int_eq(pipe(told), 0);
-        pid_t child = fork();
-        if (child == 0)
-            be_depositor(step, told[1]);
-        close(told[1]);
-        ck_assert_int_eq(read(told[0], &byte, 1), 1);
-        close(told[0]);
-        kill(child, SIGKILL);
-        ck_assert_int_eq(waitpid(child, &status, 0), child);
+    for (int step = 0; step < STEPS; step++) {
+        sl_early_child_go(child[step], &step, sizeof(step));
+        sl_early_child_await(child[step]);
+        sl_early_child_kill(child[step]);
         pool_case_await(&pool, &pool.locked.aborted, (unsigned)step + 1);
     }
     pool_case_settle(&pool, 0, 0);
