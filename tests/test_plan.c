@@ -348,12 +348,13 @@ START_TEST(small_objects_begin_with_more_connections)
 {
     struct sl_specs specs;
     char name[32];
-    for (int i = 0; i < 40; i++) {
+    for (int i = 0; i < 200; i++) {
         snprintf(name, sizeof(name), "m/%d", i);
         put_text(name, "x");
     }
     struct sl_plan *plan = expect_plan("", &specs);
     ck_assert_uint_eq(plan->connections, 16);
+    ck_assert_uint_eq(plan->connections_max, 128);
     sl_plan_free(plan);
     sl_specs_release(&specs);
     plan = expect_plan("readers: {connections: 3}\n", &specs);

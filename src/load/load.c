@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <sys/stat.h>
 
+#include "ahead.h"
 #include "deadline.h"
 #include "log.h"
 #include "mapping.h"
@@ -93,16 +94,14 @@ static int read_plan(struct load *load, const struct sl_plan *plan, struct sl_si
                      struct sl_journal *journal, struct sl_err *err)
 {
     struct sl_reader_config config = reader_config(load);
+    struct sl_ahead ahead;
     uint64_t begin_ns = sl_now_ns();
     sl_progress_set_state(load->progress, SL_LOAD_READING);
+    sl_ahead_start(&ahead, sink, plan);
     int done = sl_reader_run(plan, sink, journal, &config, err);
+    sl_ahead_end(&ahead);
     load->result->read_seconds = seconds_since(begin_ns);
     return done;
-}
-
-static bool keys_busy(const void *plan)
-{
-    return sl_plan_keys_busy(plan);
 }
 
 /* A key is derived on one processor: meanwhile another can find the memory to write into. */
@@ -110,8 +109,7 @@ static int await_keys(struct load *load, const struct sl_plan *plan, struct sl_s
                       struct sl_err *err)
 {
     uint64_t begin_ns = sl_now_ns();
-    if (sl_cpu_count() > 1)
-        sl_tmpfs_allocate(sink, keys_busy, plan);
+    sl_ahead_of_key(sink, plan);
     if (sl_plan_await_keys(plan, err) < 0 || sl_cancel_check(load->cancel, err) < 0)
         return -1;
     load->result->key_seconds = seconds_since(begin_ns);

@@ -20,6 +20,7 @@ enum {
     CONNECTIONS_AUTO_SMALL = 16,
     CONNECTIONS_AUTO_LOCAL = 2,
     CONNECTIONS_MAX = 64,
+    CONNECTIONS_MAX_SMALL = 128, /* 30 ms away that is 4,000 requests/s: a store allows them */
     CONNECTIONS_MAX_LOCAL = 8,
 };
 static const uint64_t MIB = 1024 * 1024;
@@ -64,7 +65,9 @@ static void choose_connections(struct sl_plan *plan)
         plan->connections = local             ? CONNECTIONS_AUTO_LOCAL
                             : are_small(plan) ? CONNECTIONS_AUTO_SMALL
                                               : CONNECTIONS_AUTO;
-        plan->connections_max = local ? CONNECTIONS_MAX_LOCAL : CONNECTIONS_MAX;
+        plan->connections_max = local             ? CONNECTIONS_MAX_LOCAL
+                                : are_small(plan) ? CONNECTIONS_MAX_SMALL
+                                                  : CONNECTIONS_MAX;
     } else {
         plan->connections = plan->connections_max = (unsigned)wanted;
     }

@@ -90,6 +90,12 @@ static unsigned host_connections(const struct sl_plan *plan)
     return most ? most : CONNECTIONS_MAX;
 }
 
+/* They fill no larger buffer, and need more connections than larger ones leave room for. */
+static bool are_requests_small(const struct sl_plan *plan)
+{
+    return plan->range_count && plan->fetch_bytes / plan->range_count <= BUFFER_BYTES_MIN;
+}
+
 /* Buffers shrink before connections do; the bound holds in the worst case. */
 static void fit_memory(struct sl_reader *reader)
 {
@@ -98,7 +104,7 @@ static void fit_memory(struct sl_reader *reader)
     uint64_t most = config->connections ? config->connections : reader->plan->connections_max;
     most = SL_MIN(SL_MAX(most, 1u), (uint64_t)CONNECTIONS_MAX);
     uint64_t buffers = reader->grows ? 2 : 1;
-    reader->buffer_bytes = BUFFER_BYTES;
+    reader->buffer_bytes = are_requests_small(reader->plan) ? BUFFER_BYTES_MIN : BUFFER_BYTES;
     while (config->connections && reader->buffer_bytes > BUFFER_BYTES_MIN &&
            most * buffers * reader->buffer_bytes > memory)
         reader->buffer_bytes /= 2;

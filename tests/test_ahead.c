@@ -1,0 +1,89 @@
+/* When the destination's memory is found before there is anything to write into it. */
+#include "ahead.h"
+
+#include <check.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+
+#include "backend.h"
+#include "model_maker.h"
+#include "scratch.h"
+#include "thread.h"
+
+enum { LARGE = 24 * 1024 * 1024, SMALL = 64 * 1024, TRIES = 1000 };
+
+static char path[SL_SCRATCH_PATH_BYTES];
+static int directory;
+
+static void setup(void)
+{
+    directory = sl_scratch_open(path);
+}
+
+static void teardown(void)
+{
+    sl_memory_clear();
+    sl_scratch_close(directory, path);
+}
+
+/* Bytes that the system has found for the one file of a load, whose server begins its answers after
+ * so long. */
+static uint64_t found(size_t bytes, uint64_t first_byte_ns)
+{
+    struct sl_specs specs;
+    struct sl_err err = SL_ERR_INIT;
+    struct sl_ahead ahead;
+    struct stat status;
+    uint8_t *data = calloc(1, bytes);
+    ck_assert_int_eq(sl_memory_put("model.bin", data, bytes, NULL), 0);
+    sl_model_spec(&specs, "memory://model.bin", "/t", "");
+    SL_AUTO(sl_plan) plan = NULL;
+    ck_assert_int_eq(sl_model_plan(&specs, &plan, &err), 0);
+    sl_source_store(plan->sources[0].source)->locked.first_byte_ns = first_byte_ns;
+    const struct sl_sink_file file = {plan->files[0].name, plan->files[0].bytes};
+    SL_AUTO(sl_sink) sink = sl_tmpfs_open(directory, &file, 1, &err);
+    ck_assert_msg(sink != NULL, "%s", err.message);
+    sl_ahead_start(&ahead, sink, plan);
+    sl_ahead_end(&ahead);
+    ck_assert_int_eq(fstatat(directory, file.name, &status, 0), 0);
+    ck_assert_uint_eq((uint64_t)status.st_size, bytes);
+    sl_specs_release(&specs);
+    sl_memory_clear();
+    free(data);
+    return (uint64_t)status.st_blocks * 512;
+}
+
+START_TEST(a_distant_server_leaves_time_for_it)
+{
+    uint64_t bytes = 0;
+    if (sl_cpu_count() < 2)
+        return;                                   /* no processor is free */
+    for (int i = 0; i < TRIES && bytes == 0; i++) /* the thread may begin too late */
+        bytes = found(LARGE, 50 * SL_NS_PER_MS);
+    ck_assert_uint_ge(bytes, 8 * 1024 * 1024);
+    ck_assert_uint_le(bytes, LARGE);
+}
+END_TEST
+
+START_TEST(a_near_one_or_small_files_do_not)
+{
+    ck_assert_uint_eq(found(LARGE, 0), 0);
+    ck_assert_uint_eq(found(LARGE, 2 * SL_NS_PER_MS), 0);
+    ck_assert_uint_eq(found(SMALL, 50 * SL_NS_PER_MS), 0);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("ahead");
+    TCase *tests = tcase_create("ahead");
+    tcase_add_checked_fixture(tests, setup, teardown);
+    tcase_add_test(tests, a_distant_server_leaves_time_for_it);
+    tcase_add_test(tests, a_near_one_or_small_files_do_not);
+    suite_add_tcase(suite, tests);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    int failures = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failures ? 1 : 0;
+}
