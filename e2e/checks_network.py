@@ -1,10 +1,12 @@
 """What a load leaves to others: bandwidth and connections, of one process with several loads."""
+import hashlib
 import http.server
 import os
+import subprocess
 import threading
 import time
 
-from harness import check, sha256_file, soonest, wait_for
+from harness import Skip, check, sha256_file, soonest, wait_for
 
 RATE = 10_000_000
 CONTENT = os.urandom(24_000_000)
@@ -15,9 +17,10 @@ class Counting(http.server.ThreadingHTTPServer):
     """Serves CONTENT by ranges and counts how often a connection came that was one too many."""
     daemon_threads = True
 
-    def __init__(self, allowed, pause=0.0):
+    def __init__(self, allowed, pause=0.0, address="127.0.0.1", port=0):
         self.lock, self.open, self.allowed, self.excess, self.pause = threading.Lock(), 0, allowed, 0, pause
-        super().__init__(("127.0.0.1", 0), Ranges)
+        self.came = 0
+        super().__init__((address, port), Ranges)
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
     def url(self):
@@ -29,6 +32,7 @@ class Counting(http.server.ThreadingHTTPServer):
 
     def welcome(self):
         """The end of an older connection may be heard of later than the beginning of this one."""
+        self.came += 1
         self.count(1)
         try:
             wait_for("the end of another connection", lambda: self.open <= self.allowed, 20)
@@ -123,3 +127,37 @@ def loads_of_two_hosts_do_not_wait_in_a_circle(h):
     for server in servers:
         assert not server.excess, f"{server.excess} connections too many"
         server.shutdown()
+
+
+def load_by_name(h, addresses, port):
+    """A load from store.test, which the system's resolver finds at these addresses."""
+    hosts, to = os.path.join(h.directory("hosts"), "hosts"), h.fresh()
+    with open(hosts, "w") as file:
+        file.writelines(f"{address} store.test\n" for address in addresses)
+    inside = 'mount --bind "$0" /etc/hosts && exec "$@"'
+    if os.geteuid() != 0 or subprocess.run(["unshare", "-m", "sh", "-c", inside, hosts, "true"], capture_output=True).returncode:
+        raise Skip("needs a mount namespace of its own for another /etc/hosts")
+    done = subprocess.run(["unshare", "-m", "sh", "-c", inside, hosts, h.program, "load", f"http://store.test:{port}/{OBJECT}", "--to", to,
+                           "--connections", "8", "--range-bytes", "1MiB", "--progress", "none"],
+                          env=h.environment(), capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert sha256_file(os.path.join(to, OBJECT)) == hashlib.sha256(CONTENT).hexdigest()
+    h.remove(to)
+
+
+@check()
+def all_addresses_of_a_name_are_used(h):
+    """Two servers behind one name both get connections; one that is gone, or never was there, costs nothing but its share."""
+    first = Counting(99, 0.02, "127.0.0.2")
+    port = first.server_address[1]
+    try:
+        second = Counting(99, 0.02, "127.0.0.3", port)
+    except OSError as error:
+        raise Skip(f"port {port} of another address: {error}") from error
+    load_by_name(h, ["127.0.0.2", "127.0.0.3"], port)
+    assert first.came and second.came, f"{first.came} and {second.came} connections"
+    second.shutdown()
+    second.server_close()
+    load_by_name(h, ["127.0.0.3", "127.0.0.4", "127.0.0.2"], port)
+    first.shutdown()
+    return f"{first.came} and {second.came} connections"
