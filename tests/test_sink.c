@@ -228,6 +228,34 @@ START_TEST(thousands_of_files_need_few_descriptors)
 }
 END_TEST
 
+/* Making them takes a while, in which nothing is read. */
+START_TEST(most_of_many_files_are_made_when_they_are_used_or_at_the_end)
+{
+    enum { FILES = 1500 };
+    struct sl_err err = SL_ERR_INIT;
+    struct stat status;
+    static struct sl_sink_file many[FILES];
+    static char names[FILES][16];
+    for (int i = 0; i < FILES; i++) {
+        snprintf(names[i], sizeof(names[i]), "%d/%d", i % 7, i);
+        many[i] = (struct sl_sink_file){names[i], i % 5 ? 4 : 0};
+    }
+    struct sl_sink *sink = sl_tmpfs_open(directory, many, FILES, &err);
+    ck_assert_msg(sink != NULL, "%s", err.message);
+    ck_assert_int_eq(fstatat(directory, names[0], &status, 0), 0);
+    ck_assert_int_eq(fstatat(directory, names[FILES - 1], &status, 0), -1);
+    ck_assert_int_eq(write_place(sink, FILES - 1, 0, "abcd", 4, &err), 0);
+    ck_assert_int_eq(fstatat(directory, names[FILES - 1], &status, 0), 0);
+    ck_assert_int_eq(sl_sink_finish(sink, &err), 0);
+    for (int i = 0; i < FILES; i++) {
+        ck_assert_int_eq(fstatat(directory, names[i], &status, 0), 0);
+        ck_assert_int_eq(status.st_size, i % 5 ? 4 : 0);
+        ck_assert_int_eq(status.st_mode & 0777, 0444);
+    }
+    sl_sink_free(sink);
+}
+END_TEST
+
 START_TEST(more_places_than_descriptors_kept_are_lent)
 {
     enum { FILES = 150 };
@@ -265,8 +293,10 @@ START_TEST(a_file_that_was_taken_away_is_not_made_again)
         many[i] = (struct sl_sink_file){names[i], 4};
     }
     struct sl_sink *sink = sl_tmpfs_open(directory, many, FILES, &err);
+    for (uint32_t i = 0; i < FILES; i++)
+        ck_assert_int_eq(write_place(sink, i, 0, &i, 4, &err), 0);
     for (int i = 0; i < FILES; i++)
-        unlinkat(directory, names[i], 0);
+        ck_assert_int_eq(unlinkat(directory, names[i], 0), 0);
     int failed = 0;
     for (uint32_t i = 0; !failed && i < FILES; i++)
         failed = write_place(sink, i, 0, &i, 4, &err);
@@ -312,6 +342,7 @@ int main(void)
     tcase_add_test(tmpfs, other_things_in_the_way_are_refused);
     tcase_add_test(tmpfs, a_file_beyond_the_limit_is_refused_with_advice);
     tcase_add_test(tmpfs, thousands_of_files_need_few_descriptors);
+    tcase_add_test(tmpfs, most_of_many_files_are_made_when_they_are_used_or_at_the_end);
     tcase_add_test(tmpfs, more_places_than_descriptors_kept_are_lent);
     tcase_add_test(tmpfs, a_file_that_was_taken_away_is_not_made_again);
     tcase_add_test(tmpfs, owners_are_numbers);

@@ -90,7 +90,15 @@ START_TEST(missing_folders_are_made_only_when_asked)
     ck_assert_int_eq(sl_tree_enter(&walk, "a/x", &leaf), -1);
     ck_assert_int_eq(errno, ENOENT);
     ck_assert_int_eq(mkdirat(root_fd, "a", 0755), 0);
+    ck_assert_int_eq(sl_tree_enter(&walk, "a/y", &leaf), -1); /* asked once for all neighbours */
+    ck_assert_int_eq(errno, ENOENT);
+    ck_assert_int_eq(sl_tree_enter(&walk, "a/b/x", &leaf), -1);
+    ck_assert_int_eq(errno, ENOENT);
     expect_in(&walk, "a/x", "x", "a");
+    ck_assert_int_eq(sl_tree_enter(&walk, "b/x", &leaf), -1);
+    ck_assert_int_eq(mkdirat(root_fd, "b", 0755), 0);
+    sl_tree_walk_end(&walk);
+    expect_in(&walk, "b/x", "x", "b");
 }
 END_TEST
 

@@ -87,7 +87,8 @@ extern const struct sl_option_table sl_tmpfs_table;
 
 /**
  * Files below directory_fd (the staging directory, borrowed): made or opened (a resumed load)
- * without following links, set to their full size. SL_E_NO_SPACE with what to do.
+ * without following links, set to their full size; the first of many now, the others when they are
+ * used or finished. SL_E_NO_SPACE with what to do.
  */
 struct sl_sink *sl_tmpfs_open(int directory_fd, const struct sl_sink_file *files, size_t count,
                               struct sl_err *err);

@@ -2,10 +2,10 @@
  * Files of a staging directory. A place is a file range: whole pages written from a buffer that is
  * hot in cache are the cheapest way to fill new pages of a tmpfs, cheaper than faults on a mapping.
  *
- * Every file is made with its full size before the first byte, so that a limit shows at once and
- * readers may write in any order. A model may have more files than a process may have descriptors:
- * only OPEN_FILES_MAX stay open, the least lucky one without users is closed when another is
- * needed.
+ * A file is made with its full size before its first byte, so that readers may write in any order:
+ * OPEN_FILES_MAX of them before any byte, so that a limit shows at once, the others with their
+ * first use. A model may have more files than a process may have descriptors: only OPEN_FILES_MAX
+ * stay open, the least lucky one without users is closed when another is needed.
  */
 #include <assert.h>
 #include <errno.h>
@@ -269,7 +269,7 @@ struct sl_sink *sl_tmpfs_open(int directory_fd, const struct sl_sink_file *files
         return NULL;
     for (size_t i = 0; i < count; i++)
         tmpfs->locked.files[i].fd = -1;
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < count && i < OPEN_FILES_MAX; i++) {
         if (use(tmpfs, (uint32_t)i, err) < 0)
             return NULL;
         drop(tmpfs, (uint32_t)i);

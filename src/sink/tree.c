@@ -94,6 +94,7 @@ void sl_tree_walk_end(struct sl_tree_walk *walk)
 {
     sl_autoclose_(&walk->fd);
     walk->fd = -1;
+    walk->missing = false;
 }
 
 /* Of the name's folder with its slash; 0 for none. */
@@ -113,14 +114,18 @@ int sl_tree_enter(struct sl_tree_walk *walk, const char *name, const char **leaf
 {
     size_t bytes = folder_bytes(name);
     *leaf = name + bytes;
-    if (walk->fd >= 0 && bytes == walk->bytes && memcmp(name, walk->folder, bytes) == 0)
+    if ((walk->fd >= 0 || walk->missing) && bytes == walk->bytes &&
+        memcmp(name, walk->folder, bytes) == 0) {
+        errno = ENOENT; /* if it is missing */
         return walk->fd;
+    }
     sl_tree_walk_end(walk);
     if (bytes > sizeof(walk->folder)) {
         errno = ENAMETOOLONG;
         return -1;
     }
     walk->fd = sl_tree_parent(walk->root_fd, name, walk->make, leaf);
+    walk->missing = walk->fd < 0 && errno == ENOENT;
     walk->bytes = bytes;
     memcpy(walk->folder, name, bytes);
     return walk->fd;

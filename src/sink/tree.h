@@ -16,12 +16,14 @@
 int sl_tree_parent(int root_fd, const char *name, bool make, const char **leaf);
 /**
  * A walk over many names below a folder: the one that was entered last stays open, since neighbours
- * share it. Zero but root_fd (borrowed), make (as above) and fd, which is -1. One thread at a time.
+ * share it; one that was missing stays so until another is entered. Zero but root_fd (borrowed),
+ * make (as above) and fd, which is -1. One thread at a time.
  */
 struct sl_tree_walk {
     int root_fd;
     bool make;
     int fd;            /* of the folder; -1: none */
+    bool missing;      /* there is none of this name */
     size_t bytes;      /* of its name */
     char folder[1025]; /* with its last slash, not terminated */
 };
