@@ -8,6 +8,7 @@
  */
 #include <errno.h>
 #include <netinet/in.h>
+#include <openssl/ssl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +18,7 @@
 #include "link_local.h"
 #include "link_state.h"
 
-enum { NUDGE_MS = 100 };
+enum { NUDGE_MS = 100, TLS_READ_BYTES = 128 * 1024 };
 
 /* ---- once per process ------------------------------------------------------------------------ */
 
@@ -27,7 +28,7 @@ static struct {
     pthread_mutex_t mutexes[CURL_LOCK_DATA_LAST];
 } caches[2];
 static pthread_once_t setup_once = PTHREAD_ONCE_INIT;
-static bool setup_good;
+static bool setup_good, uses_openssl;
 
 static void lock_cache(CURL *easy, curl_lock_data data, curl_lock_access access, void *mutexes)
 {
@@ -45,6 +46,8 @@ static void setup(void)
 {
     if (curl_global_init(CURL_GLOBAL_ALL) != CURLE_OK)
         return;
+    const char *tls = curl_version_info(CURLVERSION_NOW)->ssl_version;
+    uses_openssl = tls && strncmp(tls, "OpenSSL/", 8) == 0;
     for (unsigned i = 0; i < SL_COUNT(caches); i++) {
         for (unsigned k = 0; k < CURL_LOCK_DATA_LAST; k++)
             pthread_mutex_init(&caches[i].mutexes[k], NULL);
@@ -136,6 +139,16 @@ static int note_socket(CURL *easy, curl_socket_t fd, int what, void *arg, void *
     return 0;
 }
 
+/* OpenSSL asks the socket for a record's head and for its rest, 16 KiB, one by one: let it take
+ * what is there. Whoever reads goes on until nothing comes, so nothing is forgotten in its buffer.
+ */
+static CURLcode read_ahead(CURL *easy, void *context, void *unused)
+{
+    (void)easy, (void)unused;
+    SSL_CTX_set_read_ahead(context, 1);
+    return CURLE_OK;
+}
+
 static int note_timer(CURLM *multi, long ms, void *arg)
 {
     struct sl_link *link = arg;
@@ -191,6 +204,8 @@ static bool set_options(struct sl_link *link, uint64_t left_ms)
     }
     SET(CURLOPT_ERRORBUFFER, link->trouble);
     SET(CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_2);
+    if (uses_openssl)
+        SET(CURLOPT_SSL_CTX_FUNCTION, read_ahead);
     if (connect->tls && !connect->tls->verify) {
         SET(CURLOPT_SSL_VERIFYPEER, 0L);
         SET(CURLOPT_SSL_VERIFYHOST, 0L);
