@@ -92,6 +92,26 @@ START_TEST(a_command_holds_the_model_while_it_runs)
 }
 END_TEST
 
+START_TEST(a_command_may_be_one_text_for_the_shell)
+{
+    const char *sluice = getenv("SLUICE");
+    char text[600];
+    if (!sluice)
+        return;
+    snprintf(text, sizeof(text), "'%s' pool --socket '%s' stat m && exit 3", sluice, pool.socket);
+    const char *words[] = {"pool",   "--socket", pool.socket, "attach", "m",
+                           "--exec", text,       NULL,        "true",   NULL};
+    ck_assert_int_eq(run(sluice, words), 3);
+    expect_output("1 leases");
+    words[7] = "--";
+    ck_assert_int_eq(run(sluice, words), 2);
+    expect_output("exclude each other");
+    const char *idle[] = {"pool", "--socket", pool.socket, "ls", "--exec", "true", NULL};
+    ck_assert_int_eq(run(sluice, idle), 2);
+    pool_case_settle(&pool, 0, 0);
+}
+END_TEST
+
 START_TEST(a_command_ends_as_it_would_alone)
 {
     static const struct {
@@ -146,6 +166,7 @@ int main(void)
     tcase_add_checked_fixture(tests, setup, teardown);
     tcase_add_test(tests, people_see_what_is_there);
     tcase_add_test(tests, a_command_holds_the_model_while_it_runs);
+    tcase_add_test(tests, a_command_may_be_one_text_for_the_shell);
     tcase_add_test(tests, a_command_ends_as_it_would_alone);
     tcase_add_test(tests, python_sees_the_same_memory);
     suite_add_tcase(suite, tests);
