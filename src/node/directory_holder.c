@@ -176,7 +176,9 @@ static int scan_version(struct sl_directory_holder *holder, struct sl_registry *
         sl_autoclose int fd = openat(model_fd, version, FOLDER);
         bytes = fd < 0 ? 0 : sl_tree_bytes(fd);
     }
-    return sl_registry_adopt(registry, name, &holder->ops, version, bytes, ready, current, err);
+    const struct sl_registry_found found = {
+        .name = name, .version = version, .bytes = bytes, .ready = ready, .current = current};
+    return sl_registry_adopt(registry, &holder->ops, &found, err);
 }
 
 static int scan_model(struct sl_directory_holder *holder, struct sl_registry *registry,

@@ -176,30 +176,65 @@ int sl_registry_define(struct sl_registry *registry, struct sl_spec *spec,
     return done;
 }
 
-int sl_registry_adopt(struct sl_registry *registry, const char *name,
-                      const struct sl_holder *holder, const char *version, uint64_t bytes,
-                      bool ready, bool current, struct sl_err *err)
+static bool is_there(struct model *model, const struct sl_registry_found *found)
 {
-    SL_LOCKED(&registry->lock);
-    struct model *model = registry_find(registry, name);
-    if (!model && !(model = new_model(registry, name, err)))
+    if (!found->key)
+        return registry_holding(model, found->version);
+    for (const struct holding *at = model->holdings; at; at = at->next)
+        if (at->key && strcmp(at->key, found->key) == 0 &&
+            memcmp(at->identity, found->identity, sizeof(at->identity)) == 0)
+            return true;
+    return false;
+}
+
+static void make_current(struct model *model, struct holding *holding,
+                         const struct sl_registry_found *found)
+{
+    model->was_ready = true;
+    if (!found->current && model->current)
+        return;
+    model->current = holding;
+    model->has_identity = found->identity;
+    if (found->identity)
+        memcpy(model->identity, found->identity, sizeof(model->identity));
+}
+
+static int take_found(struct sl_registry *registry, const struct sl_holder *holder,
+                      const struct sl_registry_found *found, struct sl_err *err)
+{
+    struct model *model = registry_find(registry, found->name);
+    if (!model && !(model = new_model(registry, found->name, err)))
         return -1;
-    if (registry_holding(model, version))
+    if (is_there(model, found))
         return sl_fail_code(err, SL_E_USAGE, "exists", "version %s of '%s' was adopted already",
-                            version, name);
-    struct holding *holding = registry_new_holding(model, version, err);
+                            found->version, found->name);
+    struct holding *holding = registry_new_holding(model, found->version, err);
     if (!holding)
         return -1;
+    if (found->key && !(holding->key = sl_strdup(found->key, err))) {
+        registry_remove_holding(holding);
+        return -1;
+    }
     model->holder = model->holder ? model->holder : holder;
     holding->holder = holder;
-    holding->state = ready ? HOLDING_READY : HOLDING_PARTIAL;
-    holding->bytes = bytes;
-    holding->ready_seconds = ready ? sl_wall_seconds() : 0;
-    if (ready && (current || !model->current))
-        model->current = holding;
-    model->was_ready = model->was_ready || ready;
-    registry_tell(registry);
+    holding->state = found->ready ? HOLDING_READY : HOLDING_PARTIAL;
+    holding->bytes = found->bytes;
+    holding->body = found->body;
+    holding->ready_seconds = found->ready ? sl_wall_seconds() : 0;
+    if (found->identity)
+        memcpy(holding->identity, found->identity, sizeof(holding->identity));
+    if (found->ready && !found->key)
+        make_current(model, holding, found);
     return 0;
+}
+
+int sl_registry_adopt(struct sl_registry *registry, const struct sl_holder *holder,
+                      const struct sl_registry_found *found, struct sl_err *err)
+{
+    SL_LOCKED(&registry->lock);
+    int done = take_found(registry, holder, found, err);
+    registry_tell(registry);
+    return done;
 }
 
 static bool is_named(const char *name, const char *const *names, size_t count)

@@ -53,13 +53,19 @@ struct sl_model_wish {
 int sl_registry_define(struct sl_registry *registry, struct sl_spec *spec,
                        const struct sl_holder *holder, const struct sl_model_wish *wish,
                        struct sl_err *err);
-/**
- * A version was found in memory after a restart. ready: whole; else it is what an interrupted load
- * left. current: the one that is asked for by name. Before or after the name is defined.
- */
-int sl_registry_adopt(struct sl_registry *registry, const char *name,
-                      const struct sl_holder *holder, const char *version, uint64_t bytes,
-                      bool ready, bool current, struct sl_err *err);
+/** A version that lies in memory after a restart. */
+struct sl_registry_found {
+    const char *name, *version;
+    const char *key; /* of a derived model, which is whole; NULL: a version that was loaded */
+    const uint8_t *identity; /* 32 bytes; NULL: not known beyond the version */
+    uint64_t bytes;
+    bool ready;   /* whole; else it is what an interrupted load left */
+    bool current; /* the one that is asked for by name */
+    void *body;   /* handed over, not on failure; or NULL */
+};
+/** Take it over, before or after the name is defined. SL_E_USAGE, code "exists". */
+int sl_registry_adopt(struct sl_registry *registry, const struct sl_holder *holder,
+                      const struct sl_registry_found *found, struct sl_err *err);
 /**
  * The config was read: of its models those that are not in names go: no pin, no new references,
  * forgotten when their memory is needed. So do models that were found and that nobody defined.

@@ -44,7 +44,7 @@ static int rank(const struct holding *holding, const struct holding *wanting)
         return 0;
     if (holding->state != HOLDING_READY)
         return -1;
-    if (holding->key && !model->retired && registry_is_source(model, holding->version))
+    if (holding->key && !model->retired && registry_is_source(model, holding->identity))
         return 2;
     if (model->current != holding || model->retired)
         return 1;

@@ -11,13 +11,13 @@
 
 #include "registry_parts.h"
 
-bool registry_is_source(const struct model *model, const char *version)
+bool registry_is_source(const struct model *model, const uint8_t identity[32])
 {
-    if (strcmp(model->version, version) == 0)
+    if (model->has_identity && memcmp(model->identity, identity, 32) == 0)
         return true;
     for (const struct holding *at = model->holdings; at; at = at->next)
         if (!at->key && at->state == HOLDING_LOADING && at->body &&
-            strcmp(at->version, version) == 0)
+            memcmp(at->identity, identity, 32) == 0)
             return true;
     return false;
 }
@@ -28,7 +28,7 @@ static struct holding *find_key(const struct model *model, const char *key, bool
     for (struct holding *at = model->holdings; at; at = at->next) {
         bool there = at->state == HOLDING_READY || at->state == HOLDING_LOADING;
         if (at->key && there && strcmp(at->key, key) == 0 &&
-            registry_is_source(model, at->version) != stale)
+            registry_is_source(model, at->identity) != stale)
             return at;
     }
     return NULL;
@@ -66,7 +66,7 @@ static int refuse_stale(const struct model *model, struct sl_err *err)
 }
 
 static int check_offer(const struct model *model, const struct sl_derived_offer *offer,
-                       const char *version, struct sl_err *err)
+                       struct sl_err *err)
 {
     unsigned count = 0;
     for (const struct holding *at = model->holdings; at; at = at->next)
@@ -74,7 +74,7 @@ static int check_offer(const struct model *model, const struct sl_derived_offer 
     if (!model->holder || strcmp(model->holder->name, offer->holder) != 0)
         return sl_fail_code(err, SL_E_USAGE, "files", "the model '%s' is not held in the %s",
                             model->name, offer->holder);
-    if (!registry_is_source(model, version))
+    if (!registry_is_source(model, offer->identity))
         return refuse_stale(model, err);
     const struct holding *other = find_key(model, offer->key, false);
     if (other && other->state == HOLDING_READY)
@@ -99,7 +99,7 @@ static struct holding *reserve(struct sl_registry *registry, const struct sl_der
     char version[SL_VERSION_TEXT];
     struct model *model = find_model(registry, offer->name, err);
     sl_version_text(offer->identity, version);
-    if (!model || check_offer(model, offer, version, err) < 0)
+    if (!model || check_offer(model, offer, err) < 0)
         return NULL;
     struct holding *holding = registry_new_holding(model, version, err);
     if (!holding)
@@ -113,6 +113,7 @@ static struct holding *reserve(struct sl_registry *registry, const struct sl_der
     holding->busy = 1;
     holding->bytes = offer->bytes;
     holding->deposit = offer->id;
+    memcpy(holding->identity, offer->identity, sizeof(holding->identity));
     registry_tell(registry);
     return holding;
 }
@@ -155,7 +156,7 @@ static int accept(struct sl_registry *registry, struct holding *holding, uint64_
                   struct victims *victims, struct sl_err *err)
 {
     const struct model *model = holding->model;
-    if (model->forgotten || model->retired || !registry_is_source(model, holding->version))
+    if (model->forgotten || model->retired || !registry_is_source(model, holding->identity))
         return refuse_stale(model, err);
     if (registry_make_room(registry, holding, bytes, victims, err) < 0)
         return -1;

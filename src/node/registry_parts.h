@@ -27,8 +27,9 @@ struct holding {
     struct model *model;
     const struct sl_holder *holder;
     char version[SL_VERSION_TEXT];
-    char *key;        /* of a derived model; NULL: a version that was loaded */
-    uint64_t deposit; /* of a derived model, until it is committed: which */
+    uint8_t identity[32]; /* zeros: found as files, not known */
+    char *key;            /* of a derived model; NULL: a version that was loaded */
+    uint64_t deposit;     /* of a derived model, until it is committed: which */
     enum holding_state state;
     unsigned busy;    /* jobs that work with it */
     bool for_janitor; /* DROPPING: not yet begun */
@@ -78,7 +79,8 @@ struct model {
     struct sl_cancel *cancel;     /* of the running load */
     struct sl_progress *progress; /* of the latest */
     struct holding *holdings, *current;
-    char version[SL_VERSION_TEXT]; /* of the last load that went well */
+    uint8_t identity[32]; /* of the last load that went well, or of what was found */
+    bool has_identity;
     struct waiter *waiters;
     struct model *next, *queue_next;
 };
@@ -149,7 +151,7 @@ int registry_drop(struct sl_registry *registry, struct holding *holding, struct 
 void registry_enforce(struct sl_registry *registry);
 
 /** registry_derived.c: is this what the model's name stands for, or soon will? */
-bool registry_is_source(const struct model *model, const char *version);
+bool registry_is_source(const struct model *model, const uint8_t identity[32]);
 
 /** registry_view.c: after every change. */
 void registry_tell(struct sl_registry *registry);

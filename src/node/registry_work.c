@@ -61,8 +61,8 @@ static void leave_holding(struct job *job)
         registry_mark(job->registry, holding, true);
 }
 
-static int take_holding(struct job *job, const char *version, uint64_t bytes,
-                        struct victims *victims, struct sl_err *err)
+static int take_holding(struct job *job, const char *version, const uint8_t identity[32],
+                        uint64_t bytes, struct victims *victims, struct sl_err *err)
 {
     struct sl_registry *registry = job->registry;
     struct model *model = job->model;
@@ -79,6 +79,7 @@ static int take_holding(struct job *job, const char *version, uint64_t bytes,
     if (new && !(holding = registry_new_holding(model, version, err)))
         return -1;
     holding->holder = job->holder;
+    memcpy(holding->identity, identity, sizeof(holding->identity));
     if (!job->found && registry_make_room(registry, holding, bytes, victims, err) < 0) {
         if (new)
             registry_remove_holding(holding);
@@ -103,7 +104,7 @@ static int admit(void *arg, const uint8_t identity[32], uint64_t bytes,
     sl_version_text(identity, version);
     {
         SL_LOCKED(&job->registry->lock);
-        done = take_holding(job, version, bytes, &victims, err);
+        done = take_holding(job, version, identity, bytes, &victims, err);
     }
     for (size_t i = 0; i < victims.count; i++)
         if (registry_drop(job->registry, victims.items[i], err) < 0)
@@ -142,7 +143,8 @@ static void note_success(struct job *job, void *body)
         holding->body = body;
     holding->used_ns = sl_now_ns();
     model->current = holding;
-    memcpy(model->version, holding->version, sizeof(model->version));
+    memcpy(model->identity, holding->identity, sizeof(model->identity));
+    model->has_identity = true;
     model->was_ready = true;
     model->failures = 0;
     model->err = (struct sl_err)SL_ERR_INIT;
