@@ -8,7 +8,7 @@ from __future__ import annotations
 import ctypes
 from ctypes import CFUNCTYPE, POINTER, Structure, c_char_p, c_int32, c_int64, c_uint8, c_uint16, c_uint32, c_uint64, c_void_p, py_object
 
-CPU = 1
+CPU, CUDA = 1, 2  # kDLCPU, kDLCUDA
 READ_ONLY = 1
 
 
@@ -68,15 +68,17 @@ def _drop(capsule: int) -> None:
             _alive.pop(_pointer(capsule, name), None)
 
 
-def capsule(owner: object, address: int, shape: tuple, strides: tuple, dtype: tuple, read_only: bool, version: object) -> object:
-    """owner is kept alive; strides are in elements; version is the consumer's max_version."""
+def capsule(
+    owner: object, address: int, device: tuple, shape: tuple, strides: tuple, dtype: tuple, read_only: bool, version: object
+) -> object:
+    """owner is kept alive; device is (type, number); strides are in elements; version is the consumer's max_version."""
     rank = len(shape)
     shape_array = (c_int64 * max(rank, 1))(*shape)
     strides_array = (c_int64 * max(rank, 1))(*strides)
     versioned = version is not None and version[0] >= 1
     managed = ManagedVersioned() if versioned else Managed()
     managed.deleter = _delete
-    managed.tensor = DLTensor(address, Device(CPU, 0), rank, DataType(*dtype), shape_array, strides_array, 0)
+    managed.tensor = DLTensor(address, Device(*device), rank, DataType(*dtype), shape_array, strides_array, 0)
     if versioned:
         managed.major, managed.minor = 1, 0
         managed.flags = READ_ONLY if read_only else 0

@@ -13,6 +13,18 @@ static void give(void *to, size_t room, const void *from, size_t bytes)
            own > sizeof(size_t) ? own - sizeof(size_t) : 0);
 }
 
+static int32_t ordinal_of(const struct sluice_model *model, bool on_device)
+{
+    return on_device ? model->device.info.ordinal : -1;
+}
+static bool has_device_slab(const struct sluice_model *model)
+{
+    for (size_t i = 0; i < model->slab_count; i++)
+        if (model->slabs[i].on_device)
+            return true;
+    return false;
+}
+
 void sluice_model_info(const struct sluice_model *model, struct sluice_model_info *info)
 {
     const struct sl_wire_index *head = model->index.head;
@@ -23,11 +35,19 @@ void sluice_model_info(const struct sluice_model *model, struct sluice_model_inf
         .ready_count = sl_word_get(&model->page->ready_count),
         .slab_count = model->slab_count,
         .state = (int32_t)sl_word_get(&model->page->state),
+        .device = ordinal_of(model, has_device_slab(model)),
     };
     memcpy(own.identity, model->identity, sizeof(own.identity));
     for (size_t i = 0; i < model->slab_count; i++)
         own.bytes += model->slabs[i].bytes;
     give(info, info->size, &own, sizeof(own));
+}
+
+/* One without bytes is where the others are. */
+static bool is_on_device(const struct sluice_model *model, const struct sl_wire_index_tensor *row)
+{
+    return row->bytes ? model->slabs[row->slab].on_device
+                      : row->kind == SL_WIRE_TENSOR && has_device_slab(model);
 }
 
 static void describe(const struct sluice_model *model, uint32_t number,
@@ -51,6 +71,7 @@ static void describe(const struct sluice_model *model, uint32_t number,
         .slab = row->slab,
         .offset = row->offset,
         .bytes = row->bytes,
+        .device = ordinal_of(model, is_on_device(model, row)),
     };
     if (row->bytes)
         own.data = (const char *)model->slabs[row->slab].map + row->offset;
