@@ -341,7 +341,7 @@ static int run_attach(struct sl_cli *cli, const struct pool_options *options, st
     struct listing listing;
     struct sluice_model *model = NULL;
     struct sluice_model_info info = {.size = sizeof(info)};
-    char size[32], *shell[SHELL_WORDS], **command;
+    char size[32], *shell[SHELL_WORDS], **command = NULL;
     if (choose_command(cli, options, shell, &command, err) < 0 ||
         attach(cli, options, command ? command[0] : "sluice pool attach", &model, err) < 0)
         return -1;
