@@ -57,10 +57,11 @@ struct fake_cuda_control {
  * of the sizes that the row says; device pointers can be used as they are. It runs on a stream's
  * thread, alone: loop over grid and block.
  */
+enum { FAKE_PARAMS_MAX = 2, FAKE_PARAM_BYTES_MAX = 2048 };
 struct fake_kernel {
     const char *name; /* as cuModuleGetFunction is asked for it */
     unsigned param_count;
-    uint8_t param_bytes[16];
+    uint16_t param_bytes[FAKE_PARAMS_MAX];
     void (*run)(const unsigned grid[3], const unsigned block[3], unsigned shared_bytes,
                 void **params);
 };

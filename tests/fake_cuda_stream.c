@@ -27,7 +27,7 @@ struct work {
     uint64_t record;
     const struct fake_kernel *kernel;
     unsigned grid[3], block[3], shared_bytes;
-    uint64_t params[16][8];
+    uint64_t params[FAKE_PARAMS_MAX][FAKE_PARAM_BYTES_MAX / 8];
     struct work *next;
 };
 struct sl_cuda_stream {
@@ -51,7 +51,7 @@ static pthread_cond_t moved = PTHREAD_COND_INITIALIZER; /* anything of any strea
 
 static void launch(struct work *work)
 {
-    void *params[16];
+    void *params[FAKE_PARAMS_MAX];
     for (unsigned i = 0; i < work->kernel->param_count; i++)
         params[i] = work->params[i];
     work->kernel->run(work->grid, work->block, work->shared_bytes, params);

@@ -37,25 +37,31 @@ typedef unsigned long long uintptr_t;
 #define SL_UNROLL
 #endif
 
+#if defined(__CUDACC__)
+#define SL_COPY_BITS memcpy /* which these compilers know */
+#else
+#define SL_COPY_BITS __builtin_memcpy
+#endif
+
 /** A number of bytes of the same bits; nothing at all in machine code. */
 SL_INLINE float sl_float_of(uint32_t bits)
 {
     float value;
-    __builtin_memcpy(&value, &bits, sizeof(value));
+    SL_COPY_BITS(&value, &bits, sizeof(value));
     return value;
 }
 
 SL_INLINE uint32_t sl_bits_of(float value)
 {
     uint32_t bits;
-    __builtin_memcpy(&bits, &value, sizeof(bits));
+    SL_COPY_BITS(&bits, &value, sizeof(bits));
     return bits;
 }
 
 SL_INLINE uint64_t sl_bits_of_double(double value)
 {
     uint64_t bits;
-    __builtin_memcpy(&bits, &value, sizeof(bits));
+    SL_COPY_BITS(&bits, &value, sizeof(bits));
     return bits;
 }
 
