@@ -376,6 +376,22 @@ int cuCtxGetCurrent(struct sl_cuda_context **context)
     return 0;
 }
 
+int cuCtxGetDevice(int *device)
+{
+    FAKE_ENTER("cuCtxGetDevice", FAKE_CONTEXT);
+    for (int ordinal = 0; ordinal < fake.visible_count; ordinal++)
+        if (fake.visible[ordinal] == current->device)
+            *device = ordinal;
+    return 0;
+}
+
+int cuCtxSynchronize(void)
+{
+    FAKE_ENTER("cuCtxSynchronize", FAKE_CONTEXT);
+    fake_drain();
+    return 0;
+}
+
 /* ---- control -------------------------------------------------------------------------------- */
 
 static void control_reset(void)
