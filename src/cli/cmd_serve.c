@@ -288,7 +288,7 @@ static void end(struct server *server)
 static int start(struct server *server, struct sl_err *err)
 {
     raise_file_limit();
-    server->node = sl_node_open(&server->config, err);
+    server->node = sl_node_open_with(&server->config, &server->sockets, err);
     if (!server->node || start_control(server, err) < 0 || start_pool(server, err) < 0 ||
         start_web(server, err) < 0)
         return -1;

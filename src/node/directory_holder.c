@@ -11,18 +11,17 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "log.h"
+#include "node_lock.h"
 #include "tree.h"
 
 enum { FOLDER = O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW };
 #define CURRENT     "current"
 #define CURRENT_NEW ".current.new"
 #define MODEL_SPEC  "model.yaml"
-#define LOCK_FILE   ".lock"
 
 struct sl_directory_holder {
     char *path;
@@ -36,14 +35,6 @@ static bool is_version(const char *name)
 {
     return strlen(name) == SL_VERSION_TEXT - 1 &&
            strspn(name, "0123456789abcdef") == SL_VERSION_TEXT - 1;
-}
-
-/* As metadata.name of a spec: no dot in front, no slash. */
-static bool is_model_name(const char *name)
-{
-    size_t bytes = strlen(name);
-    return bytes >= 1 && bytes <= 63 && *name != '.' && *name != '-' &&
-           strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789.-") == bytes;
 }
 
 static void where(void *self, const char *name, const char *version, char path[SL_PUBLISH_PATH_MAX])
@@ -211,7 +202,7 @@ int sl_directory_holder_scan(struct sl_directory_holder *holder, struct sl_regis
     if (!folder)
         return sl_tree_fail(err, errno, "read", holder->path);
     for (struct dirent *entry; done == 0 && (entry = readdir(folder));)
-        if (is_model_name(entry->d_name))
+        if (sl_is_model_name(entry->d_name))
             done = scan_model(holder, registry, entry->d_name, err);
     closedir(folder);
     return done;
@@ -242,7 +233,7 @@ void sl_directory_holder_each_spec(struct sl_directory_holder *holder,
 {
     DIR *folder = open_folder(holder->fd, ".");
     for (struct dirent *entry; folder && (entry = readdir(folder));) {
-        if (!is_model_name(entry->d_name))
+        if (!sl_is_model_name(entry->d_name))
             continue;
         sl_autobuf text = SL_BUF_INIT(SL_SPEC_BYTES_MAX);
         struct sl_err why = SL_ERR_INIT;
@@ -258,21 +249,6 @@ void sl_directory_holder_each_spec(struct sl_directory_holder *holder,
 }
 
 /* ---- the holder ----------------------------------------------------------------------------- */
-
-static int take_lock(struct sl_directory_holder *holder, struct sl_err *err)
-{
-    holder->lock_fd =
-        openat(holder->fd, LOCK_FILE, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
-    if (holder->lock_fd < 0)
-        return sl_tree_fail(err, errno, "open the lock of", holder->path);
-    if (flock(holder->lock_fd, LOCK_EX | LOCK_NB) == 0)
-        return 0;
-    if (errno != EWOULDBLOCK)
-        return sl_tree_fail(err, errno, "lock", holder->path);
-    return sl_fail(err, SL_E_NO_SPACE,
-                   "another node daemon has the directory '%s': end it, or give this one another",
-                   holder->path);
-}
 
 struct sl_directory_holder *sl_directory_holder_open(const char *path, struct sl_err *err)
 {
@@ -301,7 +277,8 @@ struct sl_directory_holder *sl_directory_holder_open(const char *path, struct sl
         sl_tree_fail(err, errno, "open directory", path);
         return NULL;
     }
-    return take_lock(holder, err) < 0 ? NULL : sl_steal(&holder);
+    holder->lock_fd = sl_node_lock(holder->fd, holder->path, err);
+    return holder->lock_fd < 0 ? NULL : sl_steal(&holder);
 }
 
 void sl_directory_holder_free(struct sl_directory_holder *holder)

@@ -150,6 +150,12 @@ static void warn_of_disk(const char *directory)
 
 struct sl_node *sl_node_open(struct sl_node_config *config, struct sl_err *err)
 {
+    return sl_node_open_with(config, NULL, err);
+}
+
+struct sl_node *sl_node_open_with(struct sl_node_config *config, struct sl_systemd_sockets *given,
+                                  struct sl_err *err)
+{
     SL_AUTO(sl_node) node = sl_alloc(sizeof(*node), err);
     if (!node)
         return NULL;
@@ -157,7 +163,7 @@ struct sl_node *sl_node_open(struct sl_node_config *config, struct sl_err *err)
     node->loads_at_once = (unsigned)config->spec.loads_at_once;
     if (sl_node_rights_set(&node->rights, &config->spec.control, err) < 0 ||
         !(node->directory = sl_directory_holder_open(config->spec.directory, err)) ||
-        !(node->pool = sl_pool_holder_new(config->spec.pool.huge_directory, err)))
+        !(node->pool = sl_pool_holder_new(config->spec.pool.directory, err)))
         return NULL;
     warn_of_disk(config->spec.directory);
     const struct sl_registry_config registry = {.budget_bytes = budget_of(&config->spec),
@@ -165,8 +171,10 @@ struct sl_node *sl_node_open(struct sl_node_config *config, struct sl_err *err)
     node->registry = sl_registry_new(&registry, err);
     if (!node->registry || sl_directory_holder_scan(node->directory, node->registry, err) < 0)
         return NULL;
+    sl_pool_holder_scan(node->pool, node->registry, given);
     sl_directory_holder_each_spec(node->directory, define_kept, node);
     take_config(node, config);
+    sl_registry_set_budget(node->registry, registry.budget_bytes); /* it may be less than before */
     return sl_steal(&node);
 }
 

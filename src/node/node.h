@@ -23,6 +23,9 @@ struct sl_node {
  * the look. SL_E_NO_SPACE, SL_E_USAGE. The specs of the config are moved out of it.
  */
 struct sl_node *sl_node_open(struct sl_node_config *config, struct sl_err *err);
+/** The same, with what the service manager gave: models among it are taken out. */
+struct sl_node *sl_node_open_with(struct sl_node_config *config, struct sl_systemd_sockets *given,
+                                  struct sl_err *err);
 /** Loads end and can be resumed; every reference must have been released. */
 void sl_node_free(struct sl_node *node);
 SL_AUTO_DEFINE(sl_node)

@@ -166,6 +166,14 @@ static void released(void *arg, struct sl_pool_model *model, const struct sl_poo
 
 /* ---- deposits ------------------------------------------------------------------------------- */
 
+static void on_room(void *arg, const struct sl_err *why)
+{
+    if (why)
+        sl_pool_request_refuse(arg, why);
+    else
+        sl_pool_request_accept(arg);
+}
+
 static int begin_deposit(void *arg, const struct sl_pool_offer *offer, struct sl_err *err)
 {
     const struct sl_node_pool *pool = arg;
@@ -173,7 +181,9 @@ static int begin_deposit(void *arg, const struct sl_pool_offer *offer, struct sl
                                        .key = offer->key,
                                        .holder = "pool",
                                        .bytes = offer->bytes,
-                                       .id = offer->id};
+                                       .id = offer->id,
+                                       .answer = on_room,
+                                       .arg = offer->request};
     memcpy(derived.identity, offer->identity, sizeof(derived.identity));
     if (strcmp(offer->device, "host") != 0)
         return sl_fail(err, SL_E_USAGE, "this pool takes no deposits on '%.40s', only on 'host'",

@@ -28,6 +28,13 @@ const char *sl_version_text(const uint8_t identity[32], char version[SL_VERSION_
     return version;
 }
 
+bool sl_is_model_name(const char *name)
+{
+    size_t bytes = strlen(name);
+    return bytes >= 1 && bytes <= 63 && *name != '.' && *name != '-' &&
+           strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789.-") == bytes;
+}
+
 /* ---- models and holdings -------------------------------------------------------------------- */
 
 struct model *registry_find(struct sl_registry *registry, const char *name)

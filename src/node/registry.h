@@ -114,9 +114,14 @@ struct sl_derived_offer {
     uint8_t identity[32];   /* of what it was made from */
     uint64_t bytes;
     uint64_t id; /* of the caller's choice, unique */
+    /** Called once, from another thread, where 1 was returned: err is NULL, or why it is refused
+     * after all. NULL: nothing is answered later, sl_registry_deposit_begin() blocks instead. */
+    void (*answer)(void *arg, const struct sl_err *err);
+    void *arg;
 };
 /**
- * Reserve its bytes in the budget; may block while what goes for them is dropped. SL_E_INTEGRITY,
+ * Reserve its bytes in the budget. 1: what goes for them is still being dropped, which may take
+ * seconds; offer->answer() follows, from sl_registry_deposit_abort() at the latest. SL_E_INTEGRITY,
  * code "stale", if the model is of another version; SL_E_USAGE, codes "exists", "busy" (somebody
  * else is at it), "full", "files"; SL_E_NO_SPACE, code "budget".
  */

@@ -157,6 +157,20 @@ int registry_make_room(struct sl_registry *registry, struct holding *holding, ui
     return 0;
 }
 
+static void note_dropped(struct sl_registry *registry, struct holding *holding, int done)
+{
+    registry->locked.dropping--;
+    if (done == 0) {
+        registry_remove_holding(holding);
+        return;
+    }
+    holding->body = NULL;
+    holding->stuck = true;
+    holding->makes_room_for = NULL;
+    holding->state = HOLDING_PARTIAL;
+    holding->used_ns = sl_now_ns();
+}
+
 int registry_drop(struct sl_registry *registry, struct holding *holding, struct sl_err *err)
 {
     const struct sl_holder *holder = holding->holder;
@@ -167,21 +181,20 @@ int registry_drop(struct sl_registry *registry, struct holding *holding, struct 
     if (done < 0)
         sl_log(SL_LOG_WARN, "version %s of '%s' cannot be taken out of memory: %s",
                holding->version, name, why.message);
-    SL_LOCKED(&registry->lock);
-    registry->locked.dropping--;
-    if (done == 0) {
-        registry_remove_holding(holding);
-    } else {
-        holding->body = NULL;
-        holding->stuck = true;
-        holding->state = HOLDING_PARTIAL;
-        holding->used_ns = sl_now_ns();
-        if (err)
-            *err = why;
+    struct deposit_answer answer = {NULL};
+    {
+        SL_LOCKED(&registry->lock);
+        struct holding *deposit = holding->makes_room_for;
+        note_dropped(registry, holding, done);
+        if (deposit)
+            answer = registry_room_made(deposit, done < 0 ? &why : NULL);
+        registry_tell(registry);
+        pthread_cond_broadcast(&registry->changed);
+        pthread_cond_signal(&registry->clean);
     }
-    registry_tell(registry);
-    pthread_cond_broadcast(&registry->changed);
-    pthread_cond_signal(&registry->clean);
+    registry_tell_deposit(&answer);
+    if (done < 0 && err)
+        *err = why;
     return done;
 }
 

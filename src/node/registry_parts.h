@@ -31,9 +31,17 @@ struct holding {
     char *key;            /* of a derived model; NULL: a version that was loaded */
     uint64_t deposit;     /* of a derived model, until it is committed: which */
     enum holding_state state;
-    unsigned busy;    /* jobs that work with it */
-    bool for_janitor; /* DROPPING: not yet begun */
-    bool stuck;       /* it could not be dropped */
+    unsigned busy;                  /* jobs that work with it */
+    bool for_janitor;               /* DROPPING: not yet begun */
+    bool stuck;                     /* it could not be dropped */
+    bool to_keep;                   /* READY: its holder is to keep it for the next process */
+    struct holding *makes_room_for; /* DROPPING: a deposit that waits for it */
+    struct {                        /* of such a deposit: for how many, and how it went */
+        unsigned count;
+        struct sl_err err;
+        void (*answer)(void *arg, const struct sl_err *err);
+        void *arg;
+    } awaits;
     uint64_t bytes, used_ns;
     int64_t ready_seconds; /* wall clock */
     void *body;
@@ -152,6 +160,15 @@ void registry_enforce(struct sl_registry *registry);
 
 /** registry_derived.c: is this what the model's name stands for, or soon will? */
 bool registry_is_source(const struct model *model, const uint8_t identity[32]);
+/** How a deposit that waited for room goes on; to be told without the lock. */
+struct deposit_answer {
+    void (*answer)(void *arg, const struct sl_err *err); /* NULL: nobody waits */
+    void *arg;
+    struct sl_err err;
+};
+/** One that it waited for is not there any more, or stays (why). */
+struct deposit_answer registry_room_made(struct holding *deposit, const struct sl_err *why);
+void registry_tell_deposit(const struct deposit_answer *answer);
 
 /** registry_view.c: after every change. */
 void registry_tell(struct sl_registry *registry);

@@ -1,11 +1,7 @@
-/*
- * Loads, on a bounded number of threads, and the janitor: it drops what was evicted by hand, frees
- * what is forgotten, and queues again what failed and is wanted.
- */
+/* Loads, on a bounded number of threads; the begin and the end of all threads. */
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 #include "log.h"
 #include "registry_parts.h"
@@ -291,86 +287,6 @@ void *registry_worker(void *arg)
     }
 }
 
-/* ---- the janitor ---------------------------------------------------------------------------- */
-
-/* Nobody will ask for it again, and nobody has it any more. */
-static bool is_abandoned(const struct holding *holding)
-{
-    bool wanted = holding->state != HOLDING_GONE && !holding->model->forgotten;
-    return !wanted && !holding->stuck && !holding->ref_count && !holding->busy &&
-           holding->state != HOLDING_DROPPING;
-}
-
-/* A holding whose memory is to be given back now; it is the caller's from now on. */
-static struct holding *take_dropping(struct sl_registry *registry)
-{
-    for (struct model *model = registry->locked.models; model; model = model->next)
-        for (struct holding *at = model->holdings; at; at = at->next) {
-            if (is_abandoned(at))
-                registry_mark(registry, at, true);
-            if (at->state != HOLDING_DROPPING || !at->for_janitor)
-                continue;
-            at->for_janitor = false;
-            return at;
-        }
-    return NULL;
-}
-
-static void free_forgotten(struct sl_registry *registry)
-{
-    struct model *next;
-    for (struct model *model = registry->locked.models; model; model = next) {
-        next = model->next;
-        bool goes = model->forgotten || model->retired;
-        if (goes && model->work == WORK_NONE && !model->holdings && !model->waiters)
-            registry_free_model(registry, model);
-    }
-}
-
-/* Queue what is due; when the next one is, 0 if none. */
-static uint64_t queue_due(struct sl_registry *registry)
-{
-    uint64_t now = sl_now_ns(), next = 0;
-    for (struct model *model = registry->locked.models; model; model = model->next) {
-        if (!model->wanted || !model->err.kind || model->work != WORK_NONE)
-            continue;
-        if (model->retry_ns <= now)
-            registry_queue(registry, model);
-        else
-            next = next ? SL_MIN(next, model->retry_ns) : model->retry_ns;
-    }
-    return next;
-}
-
-static void wait_until(struct sl_registry *registry, uint64_t when_ns)
-{
-    struct timespec at = {(time_t)(when_ns / SL_NS_PER_S), (long)(when_ns % SL_NS_PER_S)};
-    if (when_ns)
-        pthread_cond_timedwait(&registry->clean, &registry->lock, &at);
-    else
-        pthread_cond_wait(&registry->clean, &registry->lock);
-}
-
-void *registry_janitor(void *arg)
-{
-    struct sl_registry *registry = arg;
-    for (;;) {
-        struct holding *holding;
-        {
-            SL_LOCKED(&registry->lock);
-            while (!registry->locked.stopping && !(holding = take_dropping(registry))) {
-                free_forgotten(registry);
-                uint64_t next = queue_due(registry);
-                registry_tell(registry);
-                wait_until(registry, next);
-            }
-            if (registry->locked.stopping)
-                return NULL;
-        }
-        registry_drop(registry, holding, NULL);
-    }
-}
-
 /* ---- the whole ------------------------------------------------------------------------------ */
 
 static int start(struct sl_registry *registry, struct sl_err *err)
@@ -449,14 +365,16 @@ void sl_registry_stop(struct sl_registry *registry)
     }
 }
 
-/* Bodies are dropped, files stay for the next daemon. */
+/* What is whole stays for the next daemon where its holder can. */
 static void free_holdings(struct model *model)
 {
     while (model->holdings) {
         struct holding *holding = model->holdings;
-        if (holding->body)
-            holding->holder->drop(holding->holder->self, model->name, holding->version,
-                                  holding->body, NULL);
+        const struct sl_holder *holder = holding->holder;
+        if (holding->body && holder->leave && holding->state == HOLDING_READY)
+            holder->leave(holder->self, holding->body);
+        else if (holding->body)
+            holder->drop(holder->self, model->name, holding->version, holding->body, NULL);
         registry_remove_holding(holding);
     }
 }
@@ -477,29 +395,4 @@ void sl_registry_free(struct sl_registry *registry)
     pthread_cond_destroy(&registry->changed);
     pthread_mutex_destroy(&registry->lock);
     free(registry);
-}
-
-static bool has_abandoned(const struct model *model)
-{
-    for (const struct holding *at = model->holdings; at; at = at->next)
-        if (is_abandoned(at))
-            return true;
-    return false;
-}
-
-static bool is_settled(const struct sl_registry *registry)
-{
-    if (registry->locked.dropping)
-        return false;
-    for (const struct model *model = registry->locked.models; model; model = model->next)
-        if (model->work != WORK_NONE || has_abandoned(model))
-            return false;
-    return true;
-}
-
-void sl_registry_settle(struct sl_registry *registry)
-{
-    SL_LOCKED(&registry->lock);
-    while (!registry->locked.stopping && !is_settled(registry))
-        pthread_cond_wait(&registry->changed, &registry->lock);
 }

@@ -51,16 +51,42 @@ int sl_pool_serve_deposit(struct sl_pool_connection *connection,
         return -1;
     deposit->begun = *packet;
     fill_offer(connection, deposit);
-    if (server->handler.deposit_begin(server->arg, &deposit->offer, err) < 0)
+    struct sl_pool_request *request =
+        sl_pool_request_new(server->mailbox, packet, &connection->peer, err);
+    if (!request)
+        return -1;
+    request->connection = connection;
+    deposit->offer.request = request;
+    int begun = server->handler.deposit_begin(server->arg, &deposit->offer, err);
+    if (begun <= 0)
+        sl_pool_request_end(request);
+    if (begun < 0)
         return -1;
     uint64_t id = deposit->offer.id;
+    deposit->waiting = begun;
     connection->deposit = sl_steal(&deposit);
     {
         SL_LOCKED(&server->lock);
         server->locked.counts.deposits++;
     }
-    sl_pool_send_id(connection, SL_WIRE_ANSWER | SL_WIRE_DEPOSIT, id);
+    if (begun)
+        connection->request = request; /* it may be answered already, by the mailbox */
+    else
+        sl_pool_send_id(connection, SL_WIRE_ANSWER | SL_WIRE_DEPOSIT, id);
     return 0;
+}
+
+void sl_pool_deposit_answer(struct sl_pool_connection *connection,
+                            const struct sl_pool_request *request)
+{
+    connection->deposit->waiting = false;
+    if (!request->err.kind) {
+        sl_pool_send_id(connection, SL_WIRE_ANSWER | SL_WIRE_DEPOSIT,
+                        connection->deposit->offer.id);
+        return;
+    }
+    sl_pool_deposit_drop(connection, false);
+    sl_pool_send_error(connection, &request->err);
 }
 
 static int find(const struct sl_pool_connection *connection, uint64_t id, struct sl_err *err)

@@ -140,9 +140,18 @@ size_t sl_pool_model_tensor_count(const struct sl_pool_model *model)
 {
     return model->tensor_count;
 }
+enum sl_slab_kind sl_pool_model_kind(const struct sl_pool_model *model)
+{
+    return model->slab_count ? model->slabs[0].kind : SL_SLAB_MEMFD;
+}
 const char *sl_pool_model_memory(const struct sl_pool_model *model)
 {
     return model->memory;
+}
+
+void sl_pool_model_set_made(struct sl_pool_model *model, int64_t made_seconds)
+{
+    model->made_seconds = made_seconds;
 }
 
 void sl_pool_model_fds(const struct sl_pool_model *model, int *fds, size_t *count)

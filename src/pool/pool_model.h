@@ -46,6 +46,8 @@ const uint8_t *sl_pool_model_identity(const struct sl_pool_model *model);
 uint64_t sl_pool_model_bytes(const struct sl_pool_model *model);
 size_t sl_pool_model_slab_count(const struct sl_pool_model *model);
 size_t sl_pool_model_tensor_count(const struct sl_pool_model *model);
+/** Of all its slabs; SL_SLAB_MEMFD if it has none. */
+enum sl_slab_kind sl_pool_model_kind(const struct sl_pool_model *model);
 /** Which kind of memory: the `why` of struct sl_slab_place. */
 const char *sl_pool_model_memory(const struct sl_pool_model *model);
 
@@ -62,6 +64,9 @@ void sl_pool_model_view(const struct sl_pool_model *model, struct sl_pool_view *
 /** Tell everybody who has it that it will not become ready. Only the first call counts, and none
  * after it is ready. */
 void sl_pool_model_fail(struct sl_pool_model *model, const struct sl_err *why);
+
+/** A model that was taken over was made earlier: wall clock. Before others have it. */
+void sl_pool_model_set_made(struct sl_pool_model *model, int64_t made_seconds);
 
 /* ---- hand over to another process ----------------------------------------------------------- */
 

@@ -116,6 +116,12 @@ void sl_pool_request_refuse(struct sl_pool_request *request, const struct sl_err
         sl_pool_request_end(request);
 }
 
+void sl_pool_request_accept(struct sl_pool_request *request)
+{
+    if (!post(request, NULL, NULL))
+        sl_pool_request_end(request);
+}
+
 struct sl_pool_request *sl_pool_mailbox_take(struct sl_pool_mailbox *mailbox)
 {
     SL_LOCKED(&mailbox->lock);

@@ -50,6 +50,7 @@ struct sl_pool_own_lease {
 struct sl_pool_deposit {
     struct sl_pool_packet begun;
     struct sl_pool_offer offer; /* borrows from begun */
+    bool waiting;               /* for room */
     int fds[SL_WIRE_SLABS_MAX];
     size_t fd_count;
 };
@@ -118,6 +119,9 @@ int sl_pool_serve_commit(struct sl_pool_connection *connection, const struct sl_
                          int *fds, struct sl_err *err);
 int sl_pool_serve_abort(struct sl_pool_connection *connection, const struct sl_pool_packet *packet,
                         struct sl_err *err);
+/** Whether there is room for it in the end. */
+void sl_pool_deposit_answer(struct sl_pool_connection *connection,
+                            const struct sl_pool_request *request);
 /** A deposit that was begun and will not be committed. */
 void sl_pool_deposit_drop(struct sl_pool_connection *connection, bool tell);
 

@@ -117,10 +117,12 @@ static const struct sl_option pool_rows[] = {
               .check = check_id),
     SL_OPTION(sl_node_spec_socket, deposit_gids, LIST, "",
               "groups whose members may deposit, by primary group", .check = check_id),
-    SL_OPTION(sl_node_spec_socket, huge_directory, STRING, "",
-              "a tmpfs of the daemon's own, mounted with huge=always, for slabs with huge pages; "
-              "without it slabs are sealed memfds",
-              .check = check_absolute, .value = "DIR"),
+    SL_OPTION(
+        sl_node_spec_socket, directory, STRING, "",
+        "a tmpfs folder of the daemon's own for slabs, which the next daemon finds there; they "
+        "have huge pages if it is mounted with huge=always. Without it slabs are sealed memfds, "
+        "which end with the daemon unless the service manager keeps them",
+        .check = check_absolute, .value = "DIR"),
     SL_OPTION_END,
 };
 static const struct sl_option_table pool_table = {"pool", sizeof(struct sl_node_spec_socket),
@@ -172,6 +174,11 @@ void sl_node_spec_check(const struct sl_node *root, const struct sl_node_spec *n
     if (pair && node->pool.socket && node->control.socket &&
         strcmp(node->pool.socket, node->control.socket) == 0)
         sl_complain(complaints, pair->mark, "'pool' and 'control' need a socket each");
+    pair = sl_node_find(root, "pool.directory");
+    if (pair && node->pool.directory && node->directory &&
+        strcmp(node->pool.directory, node->directory) == 0)
+        sl_complain(complaints, pair->mark,
+                    "'pool.directory' and 'directory' must be a folder each");
     pair = sl_node_find(root, "directory");
     if (pair && node->directory && strspn(node->directory, "/") == strlen(node->directory))
         sl_complain(complaints, pair->mark, "'directory' must be a folder of its own, not '/'");
