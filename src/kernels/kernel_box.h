@@ -249,7 +249,7 @@ SL_INLINE void sl_box_mac(const struct sl_box_args *args, uint64_t number,
                           const struct sl_box_piece *piece, uint32_t *mac)
 {
     const struct sl_box_key *key = sl_box_key_of(args, number);
-    const struct sl_box_sum *sums = sl_box_sums_of(args, number);
+    struct sl_box_sum *sums = sl_box_sums_of(args, number);
     uint32_t sum[SL_BOX_LIMBS];
     sl_poly_zero(sum);
     for (uint64_t segment = 0; segment < piece->segments; segment++) {
@@ -259,6 +259,7 @@ SL_INLINE void sl_box_mac(const struct sl_box_args *args, uint64_t number,
             if (segment > 0 && blocks >> k & 1)
                 sl_poly_multiply(sum, key->power[k]);
         sl_poly_add(sum, sums[segment].limb);
+        sl_poly_zero(sums[segment].limb); /* with the data it would tell r */
     }
     sl_poly_multiply(sum, key->power[0]);
     sl_poly_mac(sum, key->pad, mac);

@@ -100,6 +100,8 @@ static int check_box(const struct sl_gather_box *box, struct sl_err *err)
     if (bad_item || box->rank > SL_GATHER_RANK_MAX)
         return sl_fail(err, SL_E_INTERNAL, "gather of items of %u bytes in %u dimensions",
                        box->item_bytes, box->rank);
+    if (box->count == 0)
+        return 0;
     for (unsigned i = 0; i < box->rank; i++) {
         uint64_t width = box->widths[i];
         if (__builtin_mul_overflow(items, width, &items))
@@ -112,7 +114,7 @@ static int check_box(const struct sl_gather_box *box, struct sl_err *err)
         __builtin_mul_overflow(box->count, (uint64_t)box->item_bytes, &bytes) ||
         bytes > box->out_bytes)
         return out_of_bounds(box, err);
-    if (box->count && (last > box->in_bytes || box->in_bytes - last < box->item_bytes))
+    if (last > box->in_bytes || box->in_bytes - last < box->item_bytes)
         return out_of_bounds(box, err);
     if (sl_kernel_overlap(box->in, box->in_bytes, box->out, bytes))
         return sl_fail(err, SL_E_INTERNAL, "gather into its own source");
