@@ -50,11 +50,12 @@ def _delete(address: int) -> None:
     _alive.pop(address, None)
 
 
-_new = ctypes.pythonapi.PyCapsule_New
+_python = ctypes.PyDLL(None)  # not ctypes.pythonapi: its functions are everybody's, and what types they take too
+_new = _python.PyCapsule_New
 _new.restype, _new.argtypes = py_object, [c_void_p, c_char_p, c_void_p]
-_valid = ctypes.pythonapi.PyCapsule_IsValid
+_valid = _python.PyCapsule_IsValid
 _valid.restype, _valid.argtypes = ctypes.c_int, [c_void_p, c_char_p]
-_pointer = ctypes.pythonapi.PyCapsule_GetPointer
+_pointer = _python.PyCapsule_GetPointer
 _pointer.restype, _pointer.argtypes = c_void_p, [c_void_p, c_char_p]
 
 _OLD, _VERSIONED = b"dltensor", b"dltensor_versioned"
