@@ -160,6 +160,21 @@ START_TEST(python_sees_memory_of_a_gpu)
 }
 END_TEST
 
+START_TEST(people_attach_to_a_gpu)
+{
+    struct ran ran = {0};
+    gpu_script_start(&script, cuda, 0);
+    if (!getenv("SLUICE"))
+        return;
+    RUN(&ran, "pool", "--socket", script.socket, "attach", "m", "--device", "cuda:0");
+    ck_assert_msg(ran.exit_code == 0 && strstr(ran.out, "m: 6 tensors"), "%s%s", ran.out, ran.err);
+    RUN(&ran, "pool", "--socket", script.socket, "attach", "m", "--device", "cuda:9");
+    ck_assert_int_eq(ran.exit_code, 9);
+    ck_assert_msg(strstr(ran.err, "there is no cuda:9"), "%s", ran.err);
+    ran_release(&ran);
+}
+END_TEST
+
 START_TEST(contexts_of_callers_stay)
 {
     struct sl_cuda_context *own, *now;
@@ -297,6 +312,7 @@ int main(void)
     tcase_add_test(tests, what_cannot_be_had_is_told);
     tcase_add_test(tests, tensors_of_a_gpu_are_waited_for_as_others);
     tcase_add_test(tests, python_sees_memory_of_a_gpu);
+    tcase_add_test(tests, people_attach_to_a_gpu);
     tcase_add_test(tests, contexts_of_callers_stay);
     tcase_add_test(tests, a_failing_call_of_the_driver_leaves_nothing);
     tcase_add_test(tests, memory_of_the_host_is_pinned_for_copies);

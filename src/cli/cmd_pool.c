@@ -19,7 +19,7 @@
 enum { OUTPUT_BYTES_MAX = 16 * 1024 * 1024, STATES = 4 };
 
 struct pool_options {
-    char *socket, *key, *exec;
+    char *socket, *key, *device, *exec;
     uint64_t timeout_seconds;
     bool present;
 };
@@ -29,6 +29,9 @@ static const struct sl_option rows[] = {
               .value = "PATH"),
     SL_OPTION(pool_options, key, STRING, "", "of a derived model, as it was deposited",
               .value = "KEY"),
+    SL_OPTION(pool_options, device, STRING, "host",
+              "attach: where the daemon keeps it; `cuda:0`: a GPU, as this process counts them",
+              .value = "DEVICE"),
     SL_OPTION(pool_options, timeout_seconds, UINT, "0",
               "attach: give up after this time with exit code 8; 0 waits for ever",
               .maximum = 2000000, .value = "SECONDS"),
@@ -254,6 +257,7 @@ static int attach(struct sl_cli *cli, const struct pool_options *options, const 
         .model = cli->operands[1],
         .socket = socket_of(options),
         .key = key_of(options),
+        .device = options->device,
         .client = client,
         .flags = options->present ? SLUICE_PRESENT_ONLY : 0,
         .timeout_ms = (int32_t)(options->timeout_seconds * 1000),
