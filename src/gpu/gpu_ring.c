@@ -46,7 +46,7 @@ struct waiting_note {
 struct sl_gpu_ring {
     struct sl_gpu_chore chore; /* first */
     struct sl_gpu *gpu;
-    const uint64_t *addresses;
+    const uint64_t *addresses, *zeroed;
     size_t file_count;
     struct sl_cancel *cancel;
     unsigned count;
@@ -234,12 +234,20 @@ static int add_note(struct sl_gpu_ring *ring, const struct sl_gpu_note *note, st
     return 0;
 }
 
-int sl_gpu_ring_note(struct sl_gpu_ring *ring, const struct sl_gpu_note *note, struct sl_err *err)
+static void fail_ring(struct sl_gpu_ring *ring, const struct sl_err *why)
 {
-    if (add_note(ring, note, err) < 0)
-        return -1;
+    SL_LOCKED(&ring->lock);
+    if (!ring->locked.err.kind)
+        ring->locked.err = *why;
+    pthread_cond_broadcast(&ring->moved);
+}
+
+void sl_gpu_ring_note(struct sl_gpu_ring *ring, const struct sl_gpu_note *note)
+{
+    struct sl_err err = SL_ERR_INIT;
+    if (add_note(ring, note, &err) < 0)
+        fail_ring(ring, &err);
     sl_gpu_poke(ring->gpu);
-    return 0;
 }
 
 /* The lowest number of what is not on the device yet; with the lock. */
@@ -277,14 +285,6 @@ static void tell_notes(struct sl_gpu_ring *ring)
 }
 
 /* ---- copies: the GPU's thread --------------------------------------------------------------- */
-
-static void fail_ring(struct sl_gpu_ring *ring, const struct sl_err *why)
-{
-    SL_LOCKED(&ring->lock);
-    if (!ring->locked.err.kind)
-        ring->locked.err = *why;
-    pthread_cond_broadcast(&ring->moved);
-}
 
 static bool has_failed(struct sl_gpu_ring *ring)
 {
@@ -440,6 +440,20 @@ int sl_gpu_ring_read(struct sl_gpu_ring *ring, uint32_t file, uint64_t offset, v
 
 /* ---- life: the GPU's thread ----------------------------------------------------------------- */
 
+/* Nobody is to see what was in the memory before, between tensors and in those without bytes. */
+static int zero_files(struct sl_gpu_ring *ring, struct sl_err *err)
+{
+    for (size_t i = 0; ring->zeroed && i < ring->file_count; i++)
+        if (ring->addresses[i] && ring->zeroed[i] &&
+            sl_gpu_check(
+                ring->gpu,
+                ring->gpu->cuda->set_bytes(ring->addresses[i], 0, ring->zeroed[i], ring->stream),
+                err, "zero %llu bytes", (unsigned long long)ring->zeroed[i]) < 0)
+            return -1;
+    ring->zeroed = NULL;
+    return 0;
+}
+
 static int make_task(struct sl_gpu *gpu, void *arg, struct sl_err *err)
 {
     struct sl_gpu_ring *ring = arg;
@@ -464,6 +478,8 @@ static int make_task(struct sl_gpu *gpu, void *arg, struct sl_err *err)
         if (sl_gpu_check(gpu, cuda->event_create(&buffer->event, EVENT), err, "make an event") < 0)
             return -1;
     }
+    if (zero_files(ring, err) < 0)
+        return -1;
     sl_gpu_add_chore(gpu, &ring->chore);
     return 0;
 }
@@ -503,6 +519,7 @@ struct sl_gpu_ring *sl_gpu_ring_new(struct sl_gpu *gpu, const struct sl_gpu_ring
     ring->chore.turn = turn;
     ring->gpu = gpu;
     ring->addresses = config->addresses;
+    ring->zeroed = config->bytes;
     ring->file_count = config->file_count;
     ring->cancel = config->cancel;
     ring->count =

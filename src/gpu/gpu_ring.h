@@ -14,6 +14,7 @@
 struct sl_gpu_ring;
 struct sl_gpu_ring_config {
     const uint64_t *addresses; /* where each file begins on the device; borrowed for its life */
+    const uint64_t *bytes; /* of each, zeroed first; only read by sl_gpu_ring_new(). NULL: not */
     size_t file_count;
     unsigned buffers;         /* 0: 16 */
     uint64_t buffer_bytes;    /* 0: 4 MiB. What is put at once is never more */
@@ -39,7 +40,8 @@ void sl_gpu_ring_commit(struct sl_gpu_ring *ring, const uint8_t *data);
 /**
  * Have `tell` called when everything that was committed until now is on the device: from the GPU's
  * thread, in the order of these calls; must be quick. Never if a copy fails. A note like the one
- * before it that continues it becomes one with it. Any thread. -1 without memory.
+ * before it that continues it becomes one with it. Any thread. Without memory for it the ring
+ * fails.
  */
 struct sl_gpu_note {
     void (*tell)(void *arg, const struct sl_gpu_note *note);
@@ -48,7 +50,7 @@ struct sl_gpu_note {
     uint32_t file;
     uint64_t offset, bytes;
 };
-int sl_gpu_ring_note(struct sl_gpu_ring *ring, const struct sl_gpu_note *note, struct sl_err *err);
+void sl_gpu_ring_note(struct sl_gpu_ring *ring, const struct sl_gpu_note *note);
 
 /** What the device has there, committed bytes included. Any thread; blocks. */
 int sl_gpu_ring_read(struct sl_gpu_ring *ring, uint32_t file, uint64_t offset, void *data,
