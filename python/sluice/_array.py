@@ -22,7 +22,7 @@ _ML_DTYPES = {
 }
 
 
-def row_by_row(shape: tuple) -> tuple:
+def row_by_row(shape: tuple[int, ...]) -> tuple[int, ...]:
     """The strides, in elements, of a tensor that lies so."""
     strides, step = [], 1
     for extent in reversed(shape):
@@ -36,15 +36,15 @@ class Array:
 
     name: str
     dtype: str  # "BF16"; "" of files
-    shape: tuple
-    strides: tuple  # in elements
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]  # in elements
     nbytes: int
     device: str  # "cpu", "cuda:0"
     is_file: bool
 
     def __init__(
-        self, owner: object, address: int, nbytes: int, name: str, dtype: str, dlpack: tuple, shape: tuple,
-        strides: Optional[tuple], ordinal: int, writable: bool, is_file: bool = False,
+        self, owner: Any, address: int, nbytes: int, name: str, dtype: str, dlpack: tuple[int, int, int],
+        shape: tuple[int, ...], strides: Optional[tuple[int, ...]], ordinal: int, writable: bool, is_file: bool = False,
     ) -> None:
         self._owner, self._address, self.nbytes = owner, address, nbytes
         self.name, self.dtype, self.shape, self.is_file = name, dtype, shape, is_file
@@ -70,7 +70,7 @@ class Array:
         self._host()
         self._ready()
         array = (ctypes.c_uint8 * self.nbytes).from_address(self._address) if self.nbytes else (ctypes.c_uint8 * 0)()
-        array._sluice_owner = self._owner  # as long as anybody looks at it
+        array._sluice_owner = self._owner  # type: ignore[attr-defined]  # as long as anybody looks at it
         view = memoryview(array).cast("B")
         return view if self._writable else view.toreadonly()
 
@@ -131,14 +131,14 @@ class Array:
             raise TypeError(f"this torch has no {short}: use memoryview()")
         return torch.from_dlpack(_Bytes(self)).view(getattr(torch, short))  # not every torch takes them through DLPack
 
-    def __dlpack_device__(self) -> tuple:
+    def __dlpack_device__(self) -> tuple[int, int]:
         return (_dlpack.CPU, 0) if self._ordinal < 0 else (_dlpack.CUDA, self._ordinal)
 
     def __dlpack__(self, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: Any = None) -> Any:
         """stream: whichever; what a model holds was complete before it could be had, so nothing is waited for."""
         return self._capsule(self._dlpack, stream, max_version, dl_device, copy)
 
-    def _capsule(self, dtype: tuple, stream: Any, max_version: Any, dl_device: Any, copy: Any) -> Any:
+    def _capsule(self, dtype: tuple[int, int, int], stream: Any, max_version: Any, dl_device: Any, copy: Any) -> Any:
         if not dtype[1]:
             raise BufferError(f"DLPack has no type for {self.dtype or 'files'}: use memoryview()")
         if copy or (dl_device is not None and tuple(dl_device) != self.__dlpack_device__()):
@@ -152,7 +152,7 @@ class Array:
         )
 
     @property
-    def __cuda_array_interface__(self) -> dict:
+    def __cuda_array_interface__(self) -> dict[str, Any]:
         """Version 3. There is none on the host, and none for types that NumPy lacks: those go by DLPack."""
         if self._ordinal < 0 or self.dtype not in _NUMPY:
             raise AttributeError("__cuda_array_interface__")
@@ -171,7 +171,7 @@ class _Bytes:
     def __init__(self, array: Array) -> None:
         self._array = array
 
-    def __dlpack_device__(self) -> tuple:
+    def __dlpack_device__(self) -> tuple[int, int]:
         return self._array.__dlpack_device__()
 
     def __dlpack__(self, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: Any = None) -> Any:

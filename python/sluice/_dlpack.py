@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 from ctypes import CFUNCTYPE, POINTER, Structure, c_char_p, c_int32, c_int64, c_uint8, c_uint16, c_uint32, c_uint64, c_void_p, py_object
+from typing import Any
 
 CPU, CUDA = 1, 2  # kDLCPU, kDLCUDA
 READ_ONLY = 1
@@ -42,10 +43,10 @@ class ManagedVersioned(Structure):
     ]
 
 
-_alive: dict[int, tuple] = {}  # by address: what must not be collected yet
+_alive: dict[int, tuple[Any, ...]] = {}  # by address: what must not be collected yet
 
 
-@Deleter
+@Deleter  # type: ignore[untyped-decorator]
 def _delete(address: int) -> None:
     _alive.pop(address, None)
 
@@ -61,7 +62,7 @@ _pointer.restype, _pointer.argtypes = c_void_p, [c_void_p, c_char_p]
 _OLD, _VERSIONED = b"dltensor", b"dltensor_versioned"
 
 
-@CFUNCTYPE(None, c_void_p)
+@CFUNCTYPE(None, c_void_p)  # type: ignore[untyped-decorator]
 def _drop(capsule: int) -> None:
     """A capsule that was consumed has another name, and its consumer calls the deleter."""
     for name in (_OLD, _VERSIONED):
@@ -70,8 +71,9 @@ def _drop(capsule: int) -> None:
 
 
 def capsule(
-    owner: object, address: int, device: tuple, shape: tuple, strides: tuple, dtype: tuple, read_only: bool, version: object
-) -> object:
+    owner: object, address: int, device: tuple[int, int], shape: tuple[int, ...], strides: tuple[int, ...],
+    dtype: tuple[int, int, int], read_only: bool, version: Any,
+) -> Any:
     """owner is kept alive; device is (type, number); strides are in elements; version is the consumer's max_version."""
     rank = len(shape)
     shape_array = (c_int64 * max(rank, 1))(*shape)

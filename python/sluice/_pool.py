@@ -38,7 +38,7 @@ class Tensor(Array):
 
     @property
     def ready(self) -> bool:
-        return library.sluice_ready(self._owner.handle, self._number) == 1
+        return bool(library.sluice_ready(self._owner.handle, self._number) == 1)
 
     def wait(self, timeout: Optional[float] = None) -> "Tensor":
         """Until it is in place and checked; timeout in seconds. An interrupt (Ctrl-C) ends it within a second."""
@@ -56,7 +56,7 @@ class Tensor(Array):
         self.wait()
 
 
-class Model(Mapping):
+class Model(Mapping[str, Tensor]):
     """Names to tensors; files such as config.json are in `files`. The lease lasts as long as anything of it is in use."""
 
     def __init__(self, lease: _Lease, writable: bool) -> None:
@@ -90,7 +90,7 @@ class Model(Mapping):
 
     @property
     def nbytes(self) -> int:
-        return self._info().bytes
+        return int(self._info().bytes)
 
     @property
     def device(self) -> str:
@@ -100,7 +100,7 @@ class Model(Mapping):
 
     @property
     def ready(self) -> bool:
-        return self._info().state == 1
+        return bool(self._info().state == 1)
 
     def wait(self, timeout: Optional[float] = None) -> "Model":
         """Until all of it is there; timeout in seconds, for each tensor."""
@@ -187,13 +187,13 @@ class Deposit:
         return self._memory
 
     @staticmethod
-    def _nbytes(dtype: str, shape: tuple, strides: Optional[tuple]) -> int:
+    def _nbytes(dtype: str, shape: tuple[int, ...], strides: Optional[tuple[int, ...]]) -> int:
         bits = _DLPACK.get(dtype, (0, 8, 1))[1]  # the library refuses what it does not know
         if strides is None or 0 in shape:
             return bits // 8 * math.prod(shape)
         return bits // 8 * (1 + sum((size - 1) * step for size, step in zip(shape, strides)))
 
-    def room(self, name: str, dtype: str, shape: tuple, strides: Optional[tuple] = None) -> Room:
+    def room(self, name: str, dtype: str, shape: tuple[int, ...], strides: Optional[tuple[int, ...]] = None) -> Room:
         """Room for a tensor, for you to fill: `deposit.room("w", "BF16", w.shape).torch().copy_(w)`. strides are in elements."""
         memory, error, place = self._open(), Error(), c_void_p()
         sizes = (c_uint64 * max(len(shape), 1))(*shape)
@@ -208,7 +208,7 @@ class Deposit:
         ordinal = library.sluice_deposit_device(memory.handle)
         return Room(memory, place.value or 0, nbytes, name, dtype, _DLPACK[dtype], tuple(shape), strides, ordinal, True)
 
-    def add(self, name: str, dtype: str, shape: tuple, data: Any) -> None:
+    def add(self, name: str, dtype: str, shape: tuple[int, ...], data: Any) -> None:
         """data: any contiguous buffer with the bytes of the tensor, row by row. On a GPU use room()."""
         view = memoryview(data).cast("B")
         if self._device not in ("cpu", "host"):
