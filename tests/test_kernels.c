@@ -415,6 +415,29 @@ START_TEST(images_of_the_build_are_what_their_names_say)
 }
 END_TEST
 
+/* A cubin in a form that came after the driver. */
+START_TEST(a_refused_cubin_gives_way_to_ptx)
+{
+    static const uint8_t none[] = "\177ELF";
+    static const struct sl_kernel_image images[] = {{"sm_80", 80, false, none, none + 4},
+                                                    {"sm_90", 90, false, none, none + 4},
+                                                    {"compute_80", 80, true, none, none + 4}};
+    struct gpu_case gpu;
+    struct sl_err err = SL_ERR_INIT;
+    gpu_open_bare(&gpu);
+    sl_kernel_images_replace(images, SL_COUNT(images));
+    fake->fail_call("cuModuleLoadData", 1, SL_CUDA_NO_BINARY_FOR_GPU);
+    gpu.kernels = sl_kernels_load(gpu.cuda, &gpu.device, &err);
+    ck_assert_msg(gpu.kernels != NULL, "%s", err.message);
+    ck_assert_uint_eq(fake->calls("cuModuleLoadData"), 2);
+    fake->fail_call("cuModuleLoadData", 1, SL_CUDA_OUT_OF_MEMORY); /* which PTX would not mend */
+    ck_assert_ptr_null(sl_kernels_load(gpu.cuda, &gpu.device, &err));
+    ck_assert_uint_eq(fake->calls("cuModuleLoadData"), 3);
+    gpu_close(&gpu);
+    check_no_cuda_left(fake);
+}
+END_TEST
+
 START_TEST(a_gpu_without_an_image_is_told)
 {
     static const uint8_t none[1];
@@ -442,7 +465,7 @@ START_TEST(every_failing_call_of_the_driver_is_an_error_and_leaves_nothing)
     for (unsigned c = 0; c < SL_COUNT(calls); c++)
         for (unsigned nth = 1; nth <= (c ? 7 : 1); nth++) {
             struct sl_err err = SL_ERR_INIT;
-            fake->fail_call(calls[c], nth, SL_CUDA_NO_BINARY_FOR_GPU);
+            fake->fail_call(calls[c], nth, SL_CUDA_OUT_OF_MEMORY);
             ck_assert_ptr_null(sl_kernels_load(gpu.cuda, &gpu.device, &err));
             ck_assert_int_eq(err.kind, SL_E_GPU);
             ck_assert_ptr_nonnull(strstr(err.message, "kernel"));
@@ -483,6 +506,7 @@ int main(void)
     tcase_add_test(tests, a_transposed_slice_equals_what_the_reader_gives);
     tcase_add_test(tests, the_image_of_the_same_family_is_taken_else_the_newest_ptx);
     tcase_add_test(tests, images_of_the_build_are_what_their_names_say);
+    tcase_add_test(tests, a_refused_cubin_gives_way_to_ptx);
     tcase_add_test(tests, a_gpu_without_an_image_is_told);
     tcase_add_test(tests, every_failing_call_of_the_driver_is_an_error_and_leaves_nothing);
     suite_add_tcase(suite, tests);

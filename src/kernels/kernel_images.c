@@ -36,23 +36,30 @@ const char *sl_kernel_images_text(void)
     return SL_IMAGES_TEXT;
 }
 
-/* A cubin runs on its own major version, of the same minor or a later one; PTX on all later ones.
- */
-const struct sl_kernel_image *sl_kernel_image_for(int major, int minor)
+/* Of one kind, the newest that is not newer than the GPU; cubins only of its own family, which is
+ * the major version. */
+static const struct sl_kernel_image *newest(bool ptx, int major, int minor)
 {
     size_t count;
     const struct sl_kernel_image *images = sl_kernel_images(&count), *best = NULL;
-    int arch = 10 * major + minor;
     for (size_t i = 0; i < count; i++) {
         const struct sl_kernel_image *image = &images[i];
-        if (image->arch > arch || (!image->ptx && image->arch / 10 != major))
-            continue;
-        bool better = !best || (best->ptx && !image->ptx) ||
-                      (best->ptx == image->ptx && image->arch > best->arch);
-        if (better)
+        bool fits = image->arch <= 10 * major + minor && (ptx || image->arch / 10 == major);
+        if (image->ptx == ptx && fits && (!best || image->arch > best->arch))
             best = image;
     }
     return best;
+}
+
+const struct sl_kernel_image *sl_kernel_image_for(int major, int minor)
+{
+    const struct sl_kernel_image *cubin = newest(false, major, minor);
+    return cubin ? cubin : sl_kernel_ptx_for(major, minor);
+}
+
+const struct sl_kernel_image *sl_kernel_ptx_for(int major, int minor)
+{
+    return newest(true, major, minor);
 }
 
 void sl_kernel_images_replace(const struct sl_kernel_image *images, size_t count)

@@ -23,6 +23,8 @@ const struct sl_kernel_image *sl_kernel_images(size_t *count);
 const char *sl_kernel_images_text(void);
 /** The one for a GPU of this compute capability; NULL: there is none. */
 const struct sl_kernel_image *sl_kernel_image_for(int major, int minor);
+/** The newest PTX that such a GPU's driver can compile; NULL: there is none. */
+const struct sl_kernel_image *sl_kernel_ptx_for(int major, int minor);
 /** Tests, without threads: other images instead, borrowed; NULL: those of the build again. */
 void sl_kernel_images_replace(const struct sl_kernel_image *images, size_t count);
 

@@ -44,16 +44,28 @@ int sl_kernels_check(const struct sl_cuda_device *device, struct sl_err *err)
 
 /* ---- loading --------------------------------------------------------------------------------- */
 
+/* An image that this driver does not know the form of: PTX may still do. */
+static bool is_refused(int result)
+{
+    return result == SL_CUDA_INVALID_IMAGE || result == SL_CUDA_NO_BINARY_FOR_GPU;
+}
+
 static int load(struct sl_kernels *kernels, const struct sl_cuda_device *device, struct sl_err *err)
 {
     const struct sl_cuda *cuda = kernels->cuda;
     const struct sl_kernel_image *image = sl_kernel_image_for(device->major, device->minor);
+    const struct sl_kernel_image *ptx = sl_kernel_ptx_for(device->major, device->minor);
     struct sl_cuda_err driver;
-    if (sl_cuda_check(cuda, cuda->module_load(&kernels->module, image->data), &driver,
-                      "load the kernels for %s on '%s'", image->name, device->name) < 0)
+    int result = cuda->module_load(&kernels->module, image->data);
+    if (is_refused(result) && ptx && ptx != image) {
+        image = ptx;
+        result = cuda->module_load(&kernels->module, image->data);
+    }
+    if (sl_cuda_check(cuda, result, &driver, "load the kernels for %s on '%s'", image->name,
+                      device->name) < 0)
         return from_driver(&driver, err);
     for (unsigned i = 0; i < SL_KERNEL_COUNT; i++) {
-        int result = cuda->module_function(&kernels->functions[i], kernels->module, rows[i].name);
+        result = cuda->module_function(&kernels->functions[i], kernels->module, rows[i].name);
         if (sl_cuda_check(cuda, result, &driver, "find the kernel '%s' for %s", rows[i].name,
                           image->name) < 0)
             return from_driver(&driver, err);
