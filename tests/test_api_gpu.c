@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api_memory.h"
 #include "gpu_script.h"
 #include "pool_words.h"
 #include "run_sluice.h"
@@ -227,6 +228,31 @@ static void fail_every_call(const char *device, uint32_t flags, int result)
     ck_assert_uint_gt(count, 10);
 }
 
+static void fail_every_allocation(const char *device, uint32_t flags)
+{
+    struct sluice_tensor tensor = {.size = sizeof(tensor)};
+    uint64_t failed = 0;
+    for (uint64_t nth = 1; nth <= failed + 1; nth++) {
+        sl_api_alloc_fail_at(nth);
+        struct sluice_model *model = attach(device, flags);
+        if (!model || sluice_find(model, "a", &tensor, &error) < 0) {
+            ck_assert_str_eq(error.message, "out of memory");
+            failed = nth;
+        }
+        sl_api_alloc_fail_at(0);
+        sluice_detach(model);
+        gpu_script_check_held(fake);
+    }
+    ck_assert_uint_eq(failed, 3); /* the model, its slabs, their order by name */
+}
+
+START_TEST(a_failing_allocation_leaves_nothing)
+{
+    gpu_script_start(&script, cuda, 0);
+    fail_every_allocation("cuda:0", 0);
+}
+END_TEST
+
 START_TEST(a_failing_call_of_the_driver_leaves_nothing)
 {
     gpu_script_start(&script, cuda, 0);
@@ -314,6 +340,7 @@ int main(void)
     tcase_add_test(tests, python_sees_memory_of_a_gpu);
     tcase_add_test(tests, people_attach_to_a_gpu);
     tcase_add_test(tests, contexts_of_callers_stay);
+    tcase_add_test(tests, a_failing_allocation_leaves_nothing);
     tcase_add_test(tests, a_failing_call_of_the_driver_leaves_nothing);
     tcase_add_test(tests, memory_of_the_host_is_pinned_for_copies);
     tcase_add_test(tests, the_gpu_that_pins_is_the_callers);

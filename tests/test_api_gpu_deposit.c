@@ -7,6 +7,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "api_memory.h"
 #include "gpu_script.h"
 #include "mem.h"
 #include "pool_index.h"
@@ -41,18 +42,23 @@ static void renew(void)
     fake->set_devices(2);
 }
 
-static struct sluice_deposit *begin(uint64_t bytes)
+static struct sluice_deposit *begin_on(const char *device, uint64_t bytes)
 {
     struct sluice_deposit *deposit = NULL;
     const struct sluice_deposit_options options = {.size = sizeof(options),
                                                    .model = "m",
                                                    .key = "k",
                                                    .socket = script.socket,
-                                                   .device = "cuda:1",
+                                                   .device = device,
                                                    .bytes = bytes,
                                                    .timeout_ms = 60000};
     memset(&error, 0, sizeof(error));
     return sluice_deposit_begin(&options, &deposit, &error) < 0 ? NULL : deposit;
+}
+
+static struct sluice_deposit *begin(uint64_t bytes)
+{
+    return begin_on("cuda:1", bytes);
 }
 
 static float *add(struct sluice_deposit *deposit, const char *name)
@@ -179,6 +185,34 @@ static void forget_deposit(void)
     script.locked.deposited_index = -1;
 }
 
+static bool deposit_without_memory(const char *device, uint64_t nth)
+{
+    sl_api_alloc_fail_at(nth);
+    struct sluice_deposit *deposit = begin_on(device, 2 * 4096);
+    bool done = deposit && add(deposit, "a") && add(deposit, "b") &&
+                sluice_deposit_commit(deposit, &error) == 0;
+    sl_api_alloc_fail_at(0);
+    if (!done)
+        ck_assert_str_eq(error.message, "out of memory");
+    sluice_deposit_end(deposit);
+    gpu_script_check_held(fake);
+    forget_deposit();
+    return done;
+}
+
+START_TEST(a_deposit_without_memory_leaves_nothing)
+{
+    static const char *const devices[] = {"host", "cuda:1"};
+    pool_script_start(&script);
+    for (size_t i = 0; i < SL_COUNT(devices); i++) {
+        uint64_t nth = 1;
+        while (!deposit_without_memory(devices[i], nth))
+            ck_assert_uint_lt(nth++, 100);
+        ck_assert_uint_eq(nth, 9);
+    }
+}
+END_TEST
+
 START_TEST(a_deposit_whose_call_fails_leaves_nothing)
 {
     pool_script_start(&script);
@@ -196,6 +230,7 @@ int main(void)
     tcase_add_checked_fixture(tests, setup, teardown);
     tcase_add_test(tests, a_deposit_of_a_gpu_is_complete_when_it_is_committed);
     tcase_add_test(tests, a_deposit_that_does_not_fit_the_gpu_is_refused);
+    tcase_add_test(tests, a_deposit_without_memory_leaves_nothing);
     tcase_add_test(tests, a_deposit_whose_call_fails_leaves_nothing);
     suite_add_tcase(suite, tests);
     SRunner *runner = srunner_create(suite);

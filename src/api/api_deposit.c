@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "api_device.h"
+#include "api_memory.h"
 #include "api_parts.h"
 #include "pool_index_write.h"
 
@@ -102,8 +103,8 @@ static int begin(struct sluice_deposit *deposit, struct sluice_deposit_options *
     char device[SL_API_DEVICE_TEXT_BYTES];
     struct sl_limit limit = sl_limit_make(options->timeout_ms > 0 ? options->timeout_ms : -1,
                                           options->cancel_fd > 0 ? options->cancel_fd : -1);
-    deposit->model = strdup(options->model);
-    deposit->key = strdup(options->key);
+    deposit->model = sl_api_copy(options->model);
+    deposit->key = sl_api_copy(options->key);
     if (!deposit->model || !deposit->key)
         return no_memory(error);
     memcpy(deposit->identity, options->identity, sizeof(deposit->identity));
@@ -124,7 +125,7 @@ int sluice_deposit_begin(const struct sluice_deposit_options *given, struct slui
         return -1;
     if (!*options.key)
         return sl_api_fail(error, SLUICE_USAGE, "a derived model needs a key");
-    struct sluice_deposit *deposit = calloc(1, sizeof(*deposit));
+    struct sluice_deposit *deposit = sl_api_alloc(sizeof(*deposit));
     if (!deposit)
         return no_memory(error);
     deposit->link.fd = -1;
@@ -212,7 +213,7 @@ static int make_slab(struct sluice_deposit *deposit, uint64_t least, struct slui
     if (deposit->slab_count == SL_WIRE_SLABS_MAX)
         return sl_api_fail(error, SLUICE_NO_SPACE, "a deposit has at most %d slabs",
                            SL_WIRE_SLABS_MAX);
-    struct slab *slabs = realloc(deposit->slabs, (deposit->slab_count + 1) * sizeof(*slabs));
+    struct slab *slabs = sl_api_grow(deposit->slabs, (deposit->slab_count + 1) * sizeof(*slabs));
     if (!slabs)
         return no_memory(error);
     deposit->slabs = slabs;
@@ -256,7 +257,7 @@ static int copy_texts(struct sl_pool_item *item, const char *name, const char *d
                       const uint64_t *shape, const uint64_t *strides, struct sluice_error *error)
 {
     size_t numbers = item->rank * sizeof(uint64_t), length = strlen(name);
-    char *memory = malloc(2 * numbers + length + strlen(dtype) + 2);
+    char *memory = sl_api_alloc(2 * numbers + length + strlen(dtype) + 2);
     if (!memory)
         return no_memory(error);
     if (numbers)
@@ -300,7 +301,7 @@ static int grow_items(struct sluice_deposit *deposit, struct sluice_error *error
     if (deposit->item_count < deposit->item_capacity)
         return 0;
     uint32_t capacity = deposit->item_capacity ? 2 * deposit->item_capacity : 64;
-    struct sl_pool_item *items = realloc(deposit->items, capacity * sizeof(*items));
+    struct sl_pool_item *items = sl_api_grow(deposit->items, capacity * sizeof(*items));
     if (!items)
         return no_memory(error);
     deposit->items = items;
@@ -433,7 +434,7 @@ static int send_index(struct sluice_deposit *deposit, struct sluice_error *error
 {
     struct sl_wire_commit commit = {.id = deposit->id};
     struct sl_pool_reply reply;
-    struct sl_wire_index_slab *slabs = calloc(deposit->slab_count + 1, sizeof(*slabs));
+    struct sl_wire_index_slab *slabs = sl_api_alloc((deposit->slab_count + 1) * sizeof(*slabs));
     if (!slabs)
         return no_memory(error);
     for (uint32_t i = 0; i < deposit->slab_count; i++)

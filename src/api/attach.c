@@ -15,6 +15,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "api_memory.h"
 #include "api_parts.h"
 #include "pool_words.h"
 
@@ -186,7 +187,7 @@ static int take_answer(struct sluice_model *model, struct sl_pool_reply *reply,
     if (map_index(model, attached, reply->fds[0], error) < 0 ||
         map_page(model, attached, reply->fds[1], error) < 0)
         return -1;
-    model->slabs = calloc(attached->slab_count + 1, sizeof(*model->slabs));
+    model->slabs = sl_api_alloc((attached->slab_count + 1) * sizeof(*model->slabs));
     if (!model->slabs)
         return sl_api_fail(error, SLUICE_NO_SPACE, "out of memory");
     if (map_slabs(model, reply, 2, error) < 0)
@@ -263,7 +264,7 @@ int sluice_attach(const struct sluice_attach_options *given, struct sluice_model
     copy_options(given, &options);
     if (sl_pool_check_texts(options.model, options.key, options.device, error) < 0)
         return -1;
-    struct sluice_model *model = calloc(1, sizeof(*model));
+    struct sluice_model *model = sl_api_alloc(sizeof(*model));
     if (!model)
         return sl_api_fail(error, SLUICE_NO_SPACE, "out of memory");
     model->flags = options.flags;

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api_memory.h"
 #include "api_parts.h"
 #include "pool_words.h"
 
@@ -105,7 +106,7 @@ static const uint32_t *sort(struct sluice_model *model)
 {
     uint32_t count = model->index.head->tensor_count;
     pthread_mutex_lock(&model->lock);
-    if (!model->by_name && (model->by_name = malloc(count * sizeof(uint32_t) + 1))) {
+    if (!model->by_name && (model->by_name = sl_api_alloc(count * sizeof(uint32_t) + 1))) {
         for (uint32_t i = 0; i < count; i++)
             model->by_name[i] = i;
         qsort_r(model->by_name, count, sizeof(uint32_t), by_name, &model->index);
