@@ -1,3 +1,4 @@
+/* Memory of the fake driver is memfds, so a test fills it without a copy of the driver's. */
 #include "gpu_script.h"
 
 #include <check.h>

@@ -1,3 +1,5 @@
+/* One thread polls the listener and every client; a packet is answered before the next is read, so
+ * nothing waits for anything but the clients. */
 #include "pool_script.h"
 
 #include <check.h>
