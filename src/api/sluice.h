@@ -150,8 +150,8 @@ SLUICE_API int sluice_wait(const struct sluice_model *model, uint64_t number, in
 SLUICE_API int sluice_wait_all(const struct sluice_model *model, int timeout_ms, int cancel_fd,
                                struct sluice_error *error);
 
-/** A slab: to register it with a GPU's driver whole, say. fd is -1 without SLUICE_KEEP_FDS; both
- * are the model's. */
+/** A slab: to register it with a driver in a way of one's own, say; on a GPU a device pointer. fd
+ * is -1 without SLUICE_KEEP_FDS; both are the model's. */
 SLUICE_API int sluice_slab(const struct sluice_model *model, uint64_t number, const void **data,
                            uint64_t *bytes, int *fd, struct sluice_error *error);
 /** The descriptor whose closing ends the lease: for who hands the lease on to another program. */
