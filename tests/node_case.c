@@ -65,6 +65,8 @@ int node_case_try(struct node_case *c, const char *keys, const char *models,
     }
     c->node = sl_node_open_with(&config, given, err);
     c->pool = c->node ? sl_node_pool_start(c->node->registry, &config.spec, -1, err) : NULL;
+    if (c->pool)
+        sl_node_pool_allow_uris(c->pool, c->node);
     sl_node_config_release(&config);
     if (given)
         sl_systemd_close(given);
@@ -94,17 +96,28 @@ struct sl_registry_counts node_case_counts(struct node_case *c)
     return found;
 }
 
-struct sluice_model *node_case_attach(struct node_case *c, const char *name, const char *key)
+static struct sluice_model *attach(struct node_case *c, const char *name, const char *key,
+                                   unsigned flags)
 {
     struct sluice_model *model = NULL;
     const struct sluice_attach_options options = {.size = sizeof(options),
                                                   .model = name,
                                                   .key = key,
                                                   .socket = c->socket,
-                                                  .flags = SLUICE_PRESENT_ONLY | SLUICE_KEEP_FDS,
+                                                  .flags = flags | SLUICE_KEEP_FDS,
                                                   .timeout_ms = TIMEOUT_MS};
     memset(&c->error, 0, sizeof(c->error));
     return sluice_attach(&options, &model, &c->error) < 0 ? NULL : model;
+}
+
+struct sluice_model *node_case_load(struct node_case *c, const char *name)
+{
+    return attach(c, name, NULL, 0);
+}
+
+struct sluice_model *node_case_attach(struct node_case *c, const char *name, const char *key)
+{
+    return attach(c, name, key, SLUICE_PRESENT_ONLY);
 }
 
 uint64_t node_case_inode(struct node_case *c, const char *name, const char *key)

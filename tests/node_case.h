@@ -37,6 +37,8 @@ void node_case_end(struct node_case *c);
     "}\nsource: {uri: \"memory://m/" object "\"}\nsink: {pool: {}}\n"
 
 struct sl_registry_counts node_case_counts(struct node_case *c);
+/** Attach; NULL with c->error. */
+struct sluice_model *node_case_load(struct node_case *c, const char *name);
 /** Attach without beginning a load; key may be NULL. NULL with c->error. */
 struct sluice_model *node_case_attach(struct node_case *c, const char *name, const char *key);
 /** … and the inode of its first slab; 0: it cannot be attached to. */

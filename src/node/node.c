@@ -127,6 +127,34 @@ int sl_node_request(struct sl_node *node, const char *text, size_t bytes,
     return done;
 }
 
+static int check_uri(struct sl_node *node, const char *uri, struct sl_err *err)
+{
+    SL_LOCKED(&node->lock);
+    return sl_node_uri_check(&node->locked.uri_prefixes, uri, err);
+}
+
+int sl_node_define_uri(struct sl_node *node, const char *uri, char name[SL_NODE_URI_NAME],
+                       struct sl_err *err)
+{
+    const struct sl_model_wish wish = {.origin = SL_MODEL_OF_REQUEST, .passing = true};
+    struct sl_specs specs = {0};
+    if (check_uri(node, uri, err) < 0 || sl_node_uri_name(uri, name, err) < 0 ||
+        sl_node_uri_spec(uri, name, &specs, err) < 0)
+        return -1;
+    int done = define(node, &specs.items[0], &wish, err);
+    sl_specs_release(&specs);
+    return done;
+}
+
+/* The list of a config becomes the node's; the old one goes with the config. */
+static void take_prefixes(struct sl_node *node, struct sl_list *prefixes)
+{
+    SL_LOCKED(&node->lock);
+    struct sl_list old = node->locked.uri_prefixes;
+    node->locked.uri_prefixes = *prefixes;
+    *prefixes = old;
+}
+
 int sl_node_forget(struct sl_node *node, const char *name, struct sl_err *err)
 {
     if (sl_registry_forget(node->registry, name, err) < 0)
@@ -160,6 +188,8 @@ struct sl_node *sl_node_open_with(struct sl_node_config *config, struct sl_syste
     if (!node)
         return NULL;
     sl_node_rights_init(&node->rights);
+    pthread_mutex_init(&node->lock, NULL);
+    take_prefixes(node, &config->spec.pool.uri_prefixes);
     node->loads_at_once = (unsigned)config->spec.loads_at_once;
     if (sl_node_rights_set(&node->rights, &config->spec.control, err) < 0 ||
         !(node->directory = sl_directory_holder_open(config->spec.directory, err)) ||
@@ -186,6 +216,10 @@ void sl_node_free(struct sl_node *node)
     sl_directory_holder_free(node->directory);
     sl_pool_holder_free(node->pool);
     sl_node_rights_release(&node->rights);
+    for (size_t i = 0; i < node->locked.uri_prefixes.count; i++)
+        free(node->locked.uri_prefixes.items[i]);
+    free(node->locked.uri_prefixes.items);
+    pthread_mutex_destroy(&node->lock);
     free(node);
 }
 
@@ -194,6 +228,7 @@ void sl_node_reload(struct sl_node *node, struct sl_node_config *config)
     struct sl_err why = SL_ERR_INIT;
     if (sl_node_rights_set(&node->rights, &config->spec.control, &why) < 0)
         sl_log(SL_LOG_ERROR, "the rights of the new config are not taken: %s", why.message);
+    take_prefixes(node, &config->spec.pool.uri_prefixes);
     take_config(node, config);
     sl_registry_set_budget(node->registry, budget_of(&config->spec));
 }

@@ -8,6 +8,7 @@
 #include "directory_holder.h"
 #include "node_config.h"
 #include "node_rights.h"
+#include "node_uri.h"
 #include "pool_holder.h"
 #include "registry.h"
 
@@ -17,6 +18,10 @@ struct sl_node {
     struct sl_pool_holder *pool;
     struct sl_node_rights rights;
     unsigned loads_at_once;
+    pthread_mutex_t lock;
+    struct {
+        struct sl_list uri_prefixes;
+    } locked;
 };
 /**
  * Take the directory, look at what lies in it, begin to load what the config names. Blocks only for
@@ -42,6 +47,12 @@ void sl_node_reload(struct sl_node *node, struct sl_node_config *config);
 enum { SL_NODE_REQUEST_MODELS_MAX = 16 };
 int sl_node_request(struct sl_node *node, const char *text, size_t bytes,
                     char names[SL_NODE_REQUEST_MODELS_MAX][64], size_t *count, struct sl_err *err);
+/**
+ * A client asks for a URI: is it allowed, and what is it called? It is known from now on, for as
+ * long as something of it is in memory. Any thread. Errors as sl_node_uri_check().
+ */
+int sl_node_define_uri(struct sl_node *node, const char *uri, char name[SL_NODE_URI_NAME],
+                       struct sl_err *err);
 /** As sl_registry_forget(), after a restart, too. */
 int sl_node_forget(struct sl_node *node, const char *name, struct sl_err *err);
 /** What `auto` means for a directory: 80 % of the smaller of its file system and our cgroups. */

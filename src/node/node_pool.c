@@ -23,6 +23,7 @@ struct sl_node_pool {
     pthread_mutex_t lock;
     struct {
         struct lease *leases;
+        struct sl_node *node; /* that knows of URIs; NULL: none are taken */
     } locked;
 };
 /* An attach that waits. */
@@ -121,11 +122,27 @@ static struct wish *new_wish(struct sl_node_pool *pool, struct sl_pool_request *
     return wish;
 }
 
-static void attach_derived(struct wish *wish, const struct sl_pool_wish *wanted, const char *who)
+/* The name of what a client means: as it is, or that of a URI, which is known from now on. */
+static int find_name(struct sl_node_pool *pool, const char *model, char name[SL_NODE_URI_NAME],
+                     const char **found, struct sl_err *err)
+{
+    struct sl_node *node;
+    *found = model;
+    if (!sl_node_is_uri(model))
+        return 0;
+    {
+        SL_LOCKED(&pool->lock);
+        node = pool->locked.node;
+    }
+    *found = name;
+    return node ? sl_node_define_uri(node, model, name, err)
+                : sl_fail(err, SL_E_AUTH, "this pool takes no URIs: ask for a model by its name");
+}
+
+static void attach_derived(struct wish *wish, const char *name, const char *key, const char *who)
 {
     struct sl_err err = SL_ERR_INIT;
-    struct sl_model_ref *ref =
-        sl_registry_hold_derived(wish->pool->registry, wanted->model, wanted->key, who, &err);
+    struct sl_model_ref *ref = sl_registry_hold_derived(wish->pool->registry, name, key, who, &err);
     on_answer(wish, ref, &err);
 }
 
@@ -134,7 +151,8 @@ static void attach(void *arg, struct sl_pool_request *request)
     struct sl_node_pool *pool = arg;
     const struct sl_pool_wish *wanted = sl_pool_request_wish(request);
     struct sl_err err = SL_ERR_INIT;
-    char who[SL_REF_WHO_BYTES];
+    char who[SL_REF_WHO_BYTES], of_uri[SL_NODE_URI_NAME];
+    const char *name;
     snprintf(who, sizeof(who), "pid %d uid %u %.40s", wanted->peer.pid, wanted->peer.uid,
              wanted->peer.name);
     if (strcmp(wanted->device, "host") != 0) {
@@ -143,8 +161,10 @@ static void attach(void *arg, struct sl_pool_request *request)
         sl_pool_request_refuse(request, &err);
         return;
     }
-    struct wish *wish = new_wish(pool, request, &wanted->peer, &err);
-    const struct sl_ask ask = {.name = wanted->model,
+    struct wish *wish = find_name(pool, wanted->model, of_uri, &name, &err) < 0
+                            ? NULL
+                            : new_wish(pool, request, &wanted->peer, &err);
+    const struct sl_ask ask = {.name = name,
                                .kind = SL_REF_LEASE,
                                .who = who,
                                .early = true,
@@ -154,7 +174,7 @@ static void attach(void *arg, struct sl_pool_request *request)
     if (!wish)
         sl_pool_request_refuse(request, &err);
     else if (*wanted->key)
-        attach_derived(wish, wanted, who);
+        attach_derived(wish, name, wanted->key, who);
     else if (sl_registry_ask(pool->registry, &ask, &err) < 0)
         refuse(wish, &err);
 }
@@ -301,6 +321,12 @@ void sl_node_pool_free(struct sl_node_pool *pool)
     sl_pool_server_free(pool->server);
     pthread_mutex_destroy(&pool->lock);
     free(pool);
+}
+
+void sl_node_pool_allow_uris(struct sl_node_pool *pool, struct sl_node *node)
+{
+    SL_LOCKED(&pool->lock);
+    pool->locked.node = node;
 }
 
 void sl_node_pool_reload(struct sl_node_pool *pool, const struct sl_node_spec *spec)

@@ -2,7 +2,7 @@
 #ifndef SL_NODE_POOL_H
 #define SL_NODE_POOL_H
 
-#include "node_spec.h"
+#include "node.h"
 #include "pool_server.h"
 #include "registry.h"
 
@@ -15,6 +15,8 @@ struct sl_node_pool;
 struct sl_node_pool *sl_node_pool_start(struct sl_registry *registry,
                                         const struct sl_node_spec *spec, int listen_fd,
                                         struct sl_err *err);
+/** Clients may ask for URIs, as far as the node allows them; until then none may. */
+void sl_node_pool_allow_uris(struct sl_node_pool *pool, struct sl_node *node);
 /** Closes every connection: their leases end. */
 void sl_node_pool_free(struct sl_node_pool *pool);
 SL_AUTO_DEFINE(sl_node_pool)

@@ -135,6 +135,14 @@ static struct spec_box *new_box(struct sl_spec *spec, struct sl_err *err)
     return box;
 }
 
+static unsigned count_passing(const struct sl_registry *registry)
+{
+    unsigned count = 0;
+    for (const struct model *model = registry->locked.models; model; model = model->next)
+        count += model->passing;
+    return count;
+}
+
 static int take_definition(struct sl_registry *registry, struct spec_box *box,
                            const struct sl_holder *holder, const struct sl_model_wish *wish,
                            struct sl_err *err)
@@ -142,14 +150,21 @@ static int take_definition(struct sl_registry *registry, struct spec_box *box,
     const char *name = box->spec.metadata.name;
     struct model *model = registry_find(registry, name);
     bool of_config = wish->origin == SL_MODEL_OF_CONFIG;
+    bool passing = wish->passing && (!model || !model->box || model->passing);
     if (model && model->of_config && !model->retired && !of_config &&
         memcmp(model->box->digest, box->digest, 32) != 0)
         return sl_fail_code(err, SL_E_USAGE, "exists",
                             "the model '%s' is in the config, with another spec: change it there, "
                             "or give this one another name",
                             name);
+    if (passing && !model && count_passing(registry) >= SL_REGISTRY_PASSING_MAX)
+        return sl_fail_code(err, SL_E_USAGE, "full",
+                            "no more than %d models at a time can be asked for by URI",
+                            SL_REGISTRY_PASSING_MAX);
     if (!model && !(model = new_model(registry, name, err)))
         return -1;
+    model->passing = passing;
+    model->passing_ns = sl_now_ns() + PASSING_MS * SL_NS_PER_MS; /* until it is asked for */
     bool same = model->box && memcmp(model->box->digest, box->digest, 32) == 0;
     if (!same) {
         registry_box_free(model->box);

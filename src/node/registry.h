@@ -14,7 +14,8 @@
 
 enum {
     SL_REGISTRY_MODELS_MAX = 4096,
-    SL_REGISTRY_DERIVED_MAX = 256, /* of a model */
+    SL_REGISTRY_DERIVED_MAX = 256,  /* of a model */
+    SL_REGISTRY_PASSING_MAX = 1024, /* models that are forgotten by themselves */
     SL_REF_WHO_BYTES = 96,
 };
 
@@ -42,8 +43,9 @@ void sl_registry_set_budget(struct sl_registry *registry, uint64_t budget_bytes)
 enum sl_model_origin { SL_MODEL_OF_CONFIG, SL_MODEL_OF_REQUEST };
 struct sl_model_wish {
     enum sl_model_origin origin;
-    bool pin;  /* of the config */
-    bool load; /* begin now, and try again if it fails */
+    bool pin;     /* of the config */
+    bool load;    /* begin now, and try again if it fails */
+    bool passing; /* forgotten as soon as nothing of it is in memory */
 };
 /**
  * Say what a name means. The spec is moved out of *spec, also on failure. With another spec than

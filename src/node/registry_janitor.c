@@ -52,36 +52,52 @@ static void keep(struct sl_registry *registry, struct holding *holding)
     pthread_cond_broadcast(&registry->changed);
 }
 
-static void free_forgotten(struct sl_registry *registry)
+/* 0: goes now. Else when it may, UINT64_MAX if that is no question of time. */
+static uint64_t stays_until(const struct model *model, uint64_t now)
 {
+    uint64_t until = SL_MAX(model->passing_ns, model->err.kind ? model->retry_ns : 0);
+    if (model->work != WORK_NONE || model->holdings || model->waiters)
+        return UINT64_MAX;
+    if (model->forgotten || model->retired || (model->passing && until <= now))
+        return 0;
+    return model->passing ? until : UINT64_MAX;
+}
+
+/* When the next one can go, UINT64_MAX if none. */
+static uint64_t free_forgotten(struct sl_registry *registry)
+{
+    uint64_t now = sl_now_ns(), soonest = UINT64_MAX;
     struct model *next;
     for (struct model *model = registry->locked.models; model; model = next) {
         next = model->next;
-        bool goes = model->forgotten || model->retired;
-        if (goes && model->work == WORK_NONE && !model->holdings && !model->waiters)
+        uint64_t until = stays_until(model, now);
+        if (until)
+            soonest = SL_MIN(soonest, until);
+        else
             registry_free_model(registry, model);
     }
+    return soonest;
 }
 
-/* Queue what is due; when the next one is, 0 if none. */
+/* Queue what is due; when the next one is, UINT64_MAX if none. */
 static uint64_t queue_due(struct sl_registry *registry)
 {
-    uint64_t now = sl_now_ns(), next = 0;
+    uint64_t now = sl_now_ns(), soonest = UINT64_MAX;
     for (struct model *model = registry->locked.models; model; model = model->next) {
         if (!model->wanted || !model->err.kind || model->work != WORK_NONE)
             continue;
         if (model->retry_ns <= now)
             registry_queue(registry, model);
         else
-            next = next ? SL_MIN(next, model->retry_ns) : model->retry_ns;
+            soonest = SL_MIN(soonest, model->retry_ns);
     }
-    return next;
+    return soonest;
 }
 
 static void wait_until(struct sl_registry *registry, uint64_t when_ns)
 {
     struct timespec at = {(time_t)(when_ns / SL_NS_PER_S), (long)(when_ns % SL_NS_PER_S)};
-    if (when_ns)
+    if (when_ns != UINT64_MAX)
         pthread_cond_timedwait(&registry->clean, &registry->lock, &at);
     else
         pthread_cond_wait(&registry->clean, &registry->lock);
@@ -96,10 +112,9 @@ void *registry_janitor(void *arg)
             SL_LOCKED(&registry->lock);
             while (!(keeping = take_keeping(registry)) && !registry->locked.stopping &&
                    !(holding = take_dropping(registry))) {
-                free_forgotten(registry);
-                uint64_t next = queue_due(registry);
+                uint64_t due = queue_due(registry), free_at = free_forgotten(registry);
                 registry_tell(registry);
-                wait_until(registry, next);
+                wait_until(registry, SL_MIN(due, free_at));
             }
             if (!keeping && registry->locked.stopping)
                 return NULL;

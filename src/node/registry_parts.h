@@ -7,7 +7,7 @@
 #include "registry.h"
 #include "thread.h"
 
-enum { RETRY_MS = 1000, RETRY_MAX_MS = 60000, LOADS_MAX = 64 };
+enum { RETRY_MS = 1000, RETRY_MAX_MS = 60000, PASSING_MS = 1000, LOADS_MAX = 64 };
 
 /* A spec outlives its definition while a load works with it. Count: under the lock. */
 struct spec_box {
@@ -78,6 +78,8 @@ struct model {
     bool wanted;    /* tried again after a failure */
     bool retired;   /* takes no new references */
     bool forgotten; /* goes as soon as nothing works with it */
+    bool passing;   /* … as soon as nothing of it is in memory, and this time has come */
+    uint64_t passing_ns;
     bool was_ready;
     enum work work;
     bool again;        /* once more, when the running load ends */

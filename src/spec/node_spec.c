@@ -59,6 +59,20 @@ static int check_socket(const char *text, struct sl_err *err)
                    SOCKET_PATH_MAX, strlen(text));
 }
 
+/* A scheme alone would allow every host. */
+static int check_prefix(const char *text, struct sl_err *err)
+{
+    const char *scheme = strstr(text, "://");
+    bool file = strncmp(text, "file:///", 8) == 0;
+    if (file || (scheme && scheme > text && scheme[3] && scheme[3] != '/') ||
+        (*text == '/' && text[1]))
+        return 0;
+    return sl_fail(err, SL_E_USAGE,
+                   "'%.200s' must be a URI with a host or bucket, such as s3://models/, or an "
+                   "absolute path",
+                   text);
+}
+
 /* ---- rows ----------------------------------------------------------------------------------- */
 
 static const struct sl_option models_rows[] = {
@@ -123,6 +137,11 @@ static const struct sl_option pool_rows[] = {
         "have huge pages if it is mounted with huge=always. Without it slabs are sealed memfds, "
         "which end with the daemon unless the service manager keeps them",
         .check = check_absolute, .value = "DIR"),
+    SL_OPTION(sl_node_spec_socket, uri_prefixes, LIST, "",
+              "clients may ask for any URI below one of these instead of a name, such as "
+              "`s3://models/`: it is loaded with the daemon's credentials and may be evicted; none "
+              "unless given",
+              .check = check_prefix),
     SL_OPTION_END,
 };
 static const struct sl_option_table pool_table = {"pool", sizeof(struct sl_node_spec_socket),
