@@ -192,7 +192,8 @@ static int start_pool(struct server *server, struct sl_err *err)
     int fd = sl_systemd_take(&server->sockets, "pool");
     if (fd < 0 && !server->config.spec.pool.socket)
         return 0;
-    server->pool = sl_node_pool_start(server->node->registry, &server->config.spec, fd, err);
+    server->pool = sl_node_pool_start_with(server->node->registry, server->node->gpus,
+                                           &server->config.spec, fd, err);
     if (server->pool)
         sl_node_pool_allow_uris(server->pool, server->node);
     return server->pool ? 0 : -1;

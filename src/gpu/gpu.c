@@ -74,6 +74,29 @@ void sl_gpu_release(struct sl_gpu *gpu)
     gpu->context = NULL;
 }
 
+static int hold_task(struct sl_gpu *gpu, void *arg, struct sl_err *err)
+{
+    (void)arg;
+    return sl_gpu_acquire(gpu, err);
+}
+
+int sl_gpu_hold(struct sl_gpu *gpu, struct sl_err *err)
+{
+    return sl_gpu_call(gpu, hold_task, NULL, false, err);
+}
+
+static int unhold_task(struct sl_gpu *gpu, void *arg, struct sl_err *err)
+{
+    (void)arg, (void)err;
+    sl_gpu_release(gpu);
+    return 0;
+}
+
+void sl_gpu_unhold(struct sl_gpu *gpu)
+{
+    sl_gpu_call(gpu, unhold_task, NULL, true, NULL);
+}
+
 /* ---- the thread ----------------------------------------------------------------------------- */
 
 void sl_gpu_add_chore(struct sl_gpu *gpu, struct sl_gpu_chore *chore)

@@ -37,6 +37,10 @@ uint64_t sl_gpu_round(const struct sl_gpu *gpu, uint64_t bytes);
 int sl_gpu_memory(struct sl_gpu *gpu, uint64_t *free_bytes, uint64_t *total_bytes,
                   struct sl_err *err);
 
+/** Keep the context for more than one thing, which is quicker, and let go of it. */
+int sl_gpu_hold(struct sl_gpu *gpu, struct sl_err *err);
+void sl_gpu_unhold(struct sl_gpu *gpu);
+
 /* ---- memory that others can have ------------------------------------------------------------ */
 
 /** A piece of device memory, mapped for writing here, and its descriptor. */

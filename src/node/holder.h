@@ -28,8 +28,12 @@ struct sl_holder_job {
     void *(*opened)(void *arg, void *body);
 };
 
+/** Each kind of memory has a budget of its own. */
+enum { SL_SPACE_HOST = 0, SL_SPACE_GPU = 1, SL_SPACES_MAX = 17 };
+
 struct sl_holder {
     const char *name;   /* "directory", "pool" */
+    unsigned space;     /* whose memory it takes: the host's, or SL_SPACE_GPU + N of cuda:N */
     bool keeps_partial; /* what a load brought before it broke off is good for the next one */
     void *self;
     /**

@@ -46,11 +46,20 @@ static uint64_t budget_of(const struct sl_node_spec *spec)
 
 /* ---- models --------------------------------------------------------------------------------- */
 
+static const struct sl_holder *holder_of(struct sl_node *node, const struct sl_spec *spec)
+{
+    unsigned ordinal;
+    if (!spec->has_pool)
+        return sl_directory_holder_ops(node->directory);
+    if (spec->sink.pool.device && sl_gpu_ordinal(spec->sink.pool.device, &ordinal))
+        return sl_gpu_holders_ops(node->gpus, ordinal);
+    return sl_pool_holder_ops(node->pool);
+}
+
 static int define(struct sl_node *node, struct sl_spec *spec, const struct sl_model_wish *wish,
                   struct sl_err *err)
 {
-    const struct sl_holder *holder =
-        spec->has_pool ? sl_pool_holder_ops(node->pool) : sl_directory_holder_ops(node->directory);
+    const struct sl_holder *holder = holder_of(node, spec);
     if (spec->readers.memory_bytes == SL_AUTO_VALUE && node->loads_at_once > 1)
         spec->readers.memory_bytes =
             SL_MAX(READER_MEMORY_BYTES / node->loads_at_once, 1024u * 1024u);
@@ -193,7 +202,8 @@ struct sl_node *sl_node_open_with(struct sl_node_config *config, struct sl_syste
     node->loads_at_once = (unsigned)config->spec.loads_at_once;
     if (sl_node_rights_set(&node->rights, &config->spec.control, err) < 0 ||
         !(node->directory = sl_directory_holder_open(config->spec.directory, err)) ||
-        !(node->pool = sl_pool_holder_new(config->spec.pool.directory, err)))
+        !(node->pool = sl_pool_holder_new(config->spec.pool.directory, err)) ||
+        !(node->gpus = sl_gpu_holders_new(err)))
         return NULL;
     warn_of_disk(config->spec.directory);
     const struct sl_registry_config registry = {.budget_bytes = budget_of(&config->spec),
@@ -201,6 +211,8 @@ struct sl_node *sl_node_open_with(struct sl_node_config *config, struct sl_syste
     node->registry = sl_registry_new(&registry, err);
     if (!node->registry || sl_directory_holder_scan(node->directory, node->registry, err) < 0)
         return NULL;
+    sl_gpu_holders_bind(node->gpus, node->registry);
+    sl_gpu_holders_set_budget(node->gpus, config->spec.pool.gpu_budget_bytes);
     sl_pool_holder_scan(node->pool, node->registry, given);
     sl_directory_holder_each_spec(node->directory, define_kept, node);
     take_config(node, config);
@@ -215,6 +227,7 @@ void sl_node_free(struct sl_node *node)
     sl_registry_free(node->registry);
     sl_directory_holder_free(node->directory);
     sl_pool_holder_free(node->pool);
+    sl_gpu_holders_free(node->gpus);
     sl_node_rights_release(&node->rights);
     for (size_t i = 0; i < node->locked.uri_prefixes.count; i++)
         free(node->locked.uri_prefixes.items[i]);
@@ -231,4 +244,5 @@ void sl_node_reload(struct sl_node *node, struct sl_node_config *config)
     take_prefixes(node, &config->spec.pool.uri_prefixes);
     take_config(node, config);
     sl_registry_set_budget(node->registry, budget_of(&config->spec));
+    sl_gpu_holders_set_budget(node->gpus, config->spec.pool.gpu_budget_bytes);
 }

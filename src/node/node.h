@@ -6,6 +6,7 @@
 #define SL_NODE_H
 
 #include "directory_holder.h"
+#include "gpu_holder.h"
 #include "node_config.h"
 #include "node_rights.h"
 #include "node_uri.h"
@@ -16,6 +17,7 @@ struct sl_node {
     struct sl_registry *registry;
     struct sl_directory_holder *directory;
     struct sl_pool_holder *pool;
+    struct sl_gpu_holders *gpus;
     struct sl_node_rights rights;
     unsigned loads_at_once;
     pthread_mutex_t lock;

@@ -2,6 +2,8 @@
 #ifndef SL_NODE_POOL_H
 #define SL_NODE_POOL_H
 
+#include "gpu_holder.h"
+#include "node_spec.h"
 #include "node.h"
 #include "pool_server.h"
 #include "registry.h"
@@ -9,9 +11,15 @@
 struct sl_node_pool;
 /**
  * Serve the pool as the config says; listen_fd >= 0 is a socket that listens already, owned from
- * now on. The registry is borrowed, and must be stopped before the pool is freed: then every
+ * now on. The registry and the GPUs' holders (may be
+ * NULL) are borrowed, and the registry must be stopped before the pool is freed: then every
  * request that waits has its answer.
  */
+struct sl_node_pool *sl_node_pool_start_with(struct sl_registry *registry,
+                                             struct sl_gpu_holders *gpus,
+                                             const struct sl_node_spec *spec, int listen_fd,
+                                             struct sl_err *err);
+/** The same without GPUs. */
 struct sl_node_pool *sl_node_pool_start(struct sl_registry *registry,
                                         const struct sl_node_spec *spec, int listen_fd,
                                         struct sl_err *err);

@@ -541,6 +541,10 @@ void *sl_model_ref_body(const struct sl_model_ref *ref)
     SL_LOCKED(&ref->registry->lock);
     return ref->holding->body;
 }
+unsigned sl_model_ref_space(const struct sl_model_ref *ref)
+{
+    return ref->holding->holder->space;
+}
 
 void sl_model_ref_path(const struct sl_model_ref *ref, char path[SL_PUBLISH_PATH_MAX])
 {

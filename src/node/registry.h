@@ -20,7 +20,7 @@ enum {
 };
 
 struct sl_registry_config {
-    uint64_t budget_bytes; /* of all holdings, those being loaded included */
+    uint64_t budget_bytes; /* of all holdings on the host, those being loaded included */
     unsigned loads_at_once;
     unsigned retry_ms, retry_max_ms; /* before the first next try, doubled each time; 0: defaults */
 };
@@ -37,6 +37,11 @@ SL_AUTO_DEFINE(sl_registry)
 /** The first half of it: nothing begins any more, and who waits is answered. Blocks. */
 void sl_registry_stop(struct sl_registry *registry);
 void sl_registry_set_budget(struct sl_registry *registry, uint64_t budget_bytes);
+/** Of holdings on cuda:`ordinal`; 0 unless set. */
+void sl_registry_set_gpu_budget(struct sl_registry *registry, unsigned ordinal,
+                                uint64_t budget_bytes);
+void sl_registry_gpu_bytes(struct sl_registry *registry, unsigned ordinal, uint64_t *held_bytes,
+                           uint64_t *budget_bytes);
 
 /* ---- which models there are ----------------------------------------------------------------- */
 
@@ -105,15 +110,18 @@ void sl_registry_release(struct sl_registry *registry, struct sl_model_ref *ref)
 const char *sl_model_ref_name(const struct sl_model_ref *ref);
 const char *sl_model_ref_version(const struct sl_model_ref *ref);
 void *sl_model_ref_body(const struct sl_model_ref *ref);
+/** Whose memory it is in. */
+unsigned sl_model_ref_space(const struct sl_model_ref *ref);
 void sl_model_ref_path(const struct sl_model_ref *ref, char path[SL_PUBLISH_PATH_MAX]);
 
 /* ---- derived models ------------------------------------------------------------------------- */
 
 /** What a client wants to deposit: tensors that it made from a version of a model. */
 struct sl_derived_offer {
-    const char *name, *key; /* copied */
-    const char *holder;     /* the model must be held by one of this name, which gets the body */
-    uint8_t identity[32];   /* of what it was made from */
+    const char *name, *key;     /* copied */
+    const char *holder;         /* the model must be held by one of this name */
+    const struct sl_holder *on; /* which gets the body, of this name, too; NULL: the model's own */
+    uint8_t identity[32];       /* of what it was made from */
     uint64_t bytes;
     uint64_t id; /* of the caller's choice, unique */
     /** Called once, from another thread, where 1 was returned: err is NULL, or why it is refused
@@ -171,8 +179,11 @@ struct sl_registry_entry {
     const char *key; /* of a derived model; else "" */
     void *body;      /* NULL: not in memory */
     bool pinned;
+    unsigned space;       /* of its holder */
     int64_t used_seconds; /* wall clock; 0: never */
 };
+/** Which memory the model of this name is for; false: there is none. */
+bool sl_registry_space(struct sl_registry *registry, const char *name, unsigned *space);
 /** Every model of a holder of this name, with the lock held: `each` must be quick, and must not
  * call the registry. Ends where it does not return 0. */
 void sl_registry_each(struct sl_registry *registry, const char *holder,

@@ -104,6 +104,8 @@ static struct holding *reserve(struct sl_registry *registry, const struct sl_der
     struct holding *holding = registry_new_holding(model, version, err);
     if (!holding)
         return NULL;
+    if (offer->on)
+        holding->holder = offer->on;
     holding->key = sl_strdup(offer->key, err);
     if (!holding->key || registry_make_room(registry, holding, offer->bytes, victims, err) < 0) {
         registry_remove_holding(holding);

@@ -106,7 +106,7 @@ struct sl_registry {
         struct model *models;
         size_t model_count;
         struct model *queue, **queue_end;
-        uint64_t budget_bytes;
+        uint64_t budgets[SL_SPACES_MAX]; /* of the spaces of holders */
         bool stopping;
         unsigned dropping;                /* drops under way */
         struct sl_registry_counts counts; /* what has ever been … */
@@ -140,7 +140,8 @@ void *registry_worker(void *registry);
 void *registry_janitor(void *registry);
 
 /** registry_budget.c */
-uint64_t registry_held(const struct sl_registry *registry);
+/** Bytes of all holdings in a space. */
+uint64_t registry_held(const struct sl_registry *registry, unsigned space);
 bool registry_pinned(const struct model *model);
 enum { VICTIMS_MAX = 256 };
 struct victims {

@@ -50,8 +50,8 @@ static void count_model(const struct model *model, struct sl_registry_counts *co
 static void count_all(struct sl_registry *registry, struct sl_registry_counts *counts)
 {
     const struct sl_registry_counts *ever = &registry->locked.counts;
-    *counts = (struct sl_registry_counts){.held_bytes = registry_held(registry),
-                                          .budget_bytes = registry->locked.budget_bytes,
+    *counts = (struct sl_registry_counts){.held_bytes = registry_held(registry, SL_SPACE_HOST),
+                                          .budget_bytes = registry->locked.budgets[SL_SPACE_HOST],
                                           .loads = ever->loads,
                                           .joined = ever->joined,
                                           .evictions = ever->evictions,
@@ -223,13 +223,22 @@ void sl_registry_json(struct sl_registry *registry, struct sl_json *json)
             sorted[count++] = model;
     if (sorted)
         qsort(sorted, count, sizeof(*sorted), compare_models);
-    sl_json_key_uint(json, "held_bytes", registry_held(registry));
-    sl_json_key_uint(json, "budget_bytes", registry->locked.budget_bytes);
+    sl_json_key_uint(json, "held_bytes", registry_held(registry, SL_SPACE_HOST));
+    sl_json_key_uint(json, "budget_bytes", registry->locked.budgets[SL_SPACE_HOST]);
     sl_json_key(json, "models");
     sl_json_array(json);
     for (size_t i = 0; i < count; i++)
         write_model(json, sorted[i]);
     sl_json_end(json);
+}
+
+bool sl_registry_space(struct sl_registry *registry, const char *name, unsigned *space)
+{
+    SL_LOCKED(&registry->lock);
+    const struct model *model = registry_find(registry, name);
+    if (model && model->holder)
+        *space = model->holder->space;
+    return model && model->holder;
 }
 
 static const struct holding *shown_holding(const struct model *model)
@@ -256,7 +265,8 @@ static int each_derived(const struct model *model, const char *holder,
     for (const struct holding *at = model->holdings; at && done == 0; at = at->next) {
         if (!at->key || at->state != HOLDING_READY || strcmp(at->holder->name, holder) != 0)
             continue;
-        struct sl_registry_entry entry = {.name = model->name, .key = at->key};
+        struct sl_registry_entry entry = {
+            .name = model->name, .key = at->key, .space = at->holder->space};
         fill_entry(&entry, at);
         done = each(arg, &entry);
     }
@@ -271,8 +281,10 @@ void sl_registry_each(struct sl_registry *registry, const char *holder,
     for (struct model *model = registry->locked.models; model && done == 0; model = model->next) {
         if (!model->holder || strcmp(model->holder->name, holder) != 0 || model->forgotten)
             continue;
-        struct sl_registry_entry entry = {
-            .name = model->name, .key = "", .pinned = registry_pinned(model)};
+        struct sl_registry_entry entry = {.name = model->name,
+                                          .key = "",
+                                          .pinned = registry_pinned(model),
+                                          .space = model->holder->space};
         fill_entry(&entry, shown_holding(model));
         done = each(arg, &entry);
         if (done == 0)

@@ -317,7 +317,7 @@ struct sl_registry *sl_registry_new(const struct sl_registry_config *config, str
     registry->loads_at_once = SL_MAX(1u, SL_MIN(config->loads_at_once, (unsigned)LOADS_MAX));
     registry->retry_ms = config->retry_ms ? config->retry_ms : RETRY_MS;
     registry->retry_max_ms = config->retry_max_ms ? config->retry_max_ms : RETRY_MAX_MS;
-    registry->locked.budget_bytes = config->budget_bytes;
+    registry->locked.budgets[SL_SPACE_HOST] = config->budget_bytes;
     registry->locked.queue_end = &registry->locked.queue;
     if (start(registry, err) < 0)
         return NULL;
@@ -388,7 +388,7 @@ void sl_registry_free(struct sl_registry *registry)
         free_holdings(registry->locked.models);
         registry_free_model(registry, registry->locked.models);
     }
-    registry->locked.budget_bytes = 0; /* the gauges show nothing any more */
+    registry->locked.budgets[SL_SPACE_HOST] = 0; /* the gauges show nothing any more */
     registry_tell(registry);
     pthread_cond_destroy(&registry->work);
     pthread_cond_destroy(&registry->clean);

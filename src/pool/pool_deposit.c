@@ -129,7 +129,8 @@ static int check_promise(const struct sl_pool_offer *offer, const struct sl_pool
     return 0;
 }
 
-static struct sl_pool_model *adopt(struct sl_pool_deposit *deposit,
+static struct sl_pool_model *adopt(const struct sl_pool_server *server,
+                                   struct sl_pool_deposit *deposit,
                                    const struct sl_pool_packet *packet, int *fds,
                                    struct sl_err *err)
 {
@@ -137,12 +138,15 @@ static struct sl_pool_model *adopt(struct sl_pool_deposit *deposit,
         sl_fail(err, SL_E_USAGE, "a deposit's index has at most %d bytes", INDEX_BYTES_MAX);
         return NULL;
     }
+    struct sl_gpu *gpu = NULL;
+    if (server->handler.deposit_gpu)
+        gpu = server->handler.deposit_gpu(server->arg, &deposit->offer);
     int index_fd = fds[0];
     size_t count = deposit->fd_count;
     fds[0] = -1;
     deposit->fd_count = 0; /* the model's from here on */
     SL_AUTO(sl_pool_model)
-    model = sl_pool_model_adopt(deposit->offer.model, index_fd, deposit->fds, count, err);
+    model = sl_pool_model_adopt_on(gpu, deposit->offer.model, index_fd, deposit->fds, count, err);
     if (!model || check_promise(&deposit->offer, model, err) < 0)
         return NULL;
     return sl_steal(&model);
@@ -154,7 +158,7 @@ int sl_pool_serve_commit(struct sl_pool_connection *connection, const struct sl_
     struct sl_pool_server *server = connection->server;
     if (find(connection, packet->id, err) < 0)
         return -1;
-    SL_AUTO(sl_pool_model) model = adopt(connection->deposit, packet, fds, err);
+    SL_AUTO(sl_pool_model) model = adopt(server, connection->deposit, packet, fds, err);
     if (!model) {
         sl_pool_deposit_drop(connection, true);
         return -1;

@@ -116,6 +116,8 @@ struct sl_pool_handler {
      * may come before.
      */
     int (*deposit_begin)(void *arg, const struct sl_pool_offer *offer, struct sl_err *err);
+    /** On which GPU its slabs are; NULL: on the host, or there is no such GPU. May be left out. */
+    struct sl_gpu *(*deposit_gpu)(void *arg, const struct sl_pool_offer *offer);
     /** It is there: the callee takes a count of its own. -1 refuses it; then no abort follows. */
     int (*deposit_commit)(void *arg, const struct sl_pool_offer *offer, struct sl_pool_model *model,
                           struct sl_err *err);

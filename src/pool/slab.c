@@ -264,6 +264,21 @@ int sl_slab_adopt(int *fd, uint64_t bytes, struct sl_slab *slab, struct sl_err *
     return 0;
 }
 
+int sl_slab_adopt_gpu(struct sl_gpu *gpu, int *fd, uint64_t bytes, struct sl_slab *slab,
+                      struct sl_err *err)
+{
+    struct sl_slab adopted = SL_SLAB_INIT;
+    if (sl_gpu_memory_check(gpu, *fd, bytes, err) < 0)
+        return -1;
+    adopted.kind = SL_SLAB_GPU;
+    adopted.gpu = gpu;
+    adopted.reader_fd = *fd;
+    adopted.bytes = bytes;
+    adopted.sealed = true;
+    *slab = adopted;
+    return 0;
+}
+
 int sl_slab_seal(struct sl_slab *slab, struct sl_err *err)
 {
     sl_slab_give_up(slab);

@@ -56,6 +56,9 @@ int sl_slab_make(const struct sl_slab_place *place, uint64_t bytes, struct sl_sl
  * against writing, growing and shrinking, of exactly this size.
  */
 int sl_slab_adopt(int *fd, uint64_t bytes, struct sl_slab *slab, struct sl_err *err);
+/** The same of memory of this GPU, at least so much. */
+int sl_slab_adopt_gpu(struct sl_gpu *gpu, int *fd, uint64_t bytes, struct sl_slab *slab,
+                      struct sl_err *err);
 /** No more writing. Memory that a reader has pinned meanwhile (a GPU driver does) is no failure. */
 int sl_slab_seal(struct sl_slab *slab, struct sl_err *err);
 /** Nobody writes into it any more, and it is not to be read: what a GPU's takes beside its memory

@@ -137,6 +137,9 @@ static const struct sl_option pool_rows[] = {
         "have huge pages if it is mounted with huge=always. Without it slabs are sealed memfds, "
         "which end with the daemon unless the service manager keeps them",
         .check = check_absolute, .value = "DIR"),
+    SL_OPTION(sl_node_spec_socket, gpu_budget_bytes, BYTES, "auto",
+              "limit for all models on one GPU, on each; auto is 90 % of its memory",
+              .minimum = 1 << 20, .maximum = 1ull << 50),
     SL_OPTION(sl_node_spec_socket, uri_prefixes, LIST, "",
               "clients may ask for any URI below one of these instead of a name, such as "
               "`s3://models/`: it is loaded with the daemon's credentials and may be evicted; none "

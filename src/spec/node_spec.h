@@ -22,6 +22,7 @@ struct sl_node_spec_socket {
     struct sl_list uids, gids;
     struct sl_list deposit_uids, deposit_gids;
     char *directory;
+    uint64_t gpu_budget_bytes;
     struct sl_list uri_prefixes;
 };
 struct sl_node_spec_control {

@@ -67,8 +67,9 @@ struct sl_spec_verify {
 struct sl_spec_decrypt {
     char *key_file, *passphrase_file;
 };
+enum { SL_SPEC_GPUS_MAX = 16 };
 struct sl_spec_pool {
-    char *device; /* later */
+    char *device; /* "host", "cuda:N" */
 };
 struct sl_spec_sink {
     struct sl_tmpfs_options tmpfs;
