@@ -64,7 +64,9 @@ int node_case_try(struct node_case *c, const char *keys, const char *models,
         return -1;
     }
     c->node = sl_node_open_with(&config, given, err);
-    c->pool = c->node ? sl_node_pool_start(c->node->registry, &config.spec, -1, err) : NULL;
+    c->pool = c->node
+                  ? sl_node_pool_start_with(c->node->registry, c->node->gpus, &config.spec, -1, err)
+                  : NULL;
     if (c->pool)
         sl_node_pool_allow_uris(c->pool, c->node);
     sl_node_config_release(&config);
