@@ -20,8 +20,8 @@ PATIENCE = 180
 class FilePool:
     """A daemon whose one model, m, is a directory of files, in its pool."""
 
-    def __init__(self, h, uri):
-        self.h, self.node = h, Node(h)
+    def __init__(self, h, uri, device="host", env=None):
+        self.h, self.node, self.device = h, Node(h), device
         self.path = os.path.join(self.node.place, "pool.sock")
         self.node.configure(f"""pool: {{socket: {self.path}}}
 ---
@@ -29,9 +29,9 @@ apiVersion: sluice/v1alpha1
 kind: Model
 metadata: {{name: m}}
 source: {{uri: "{uri}"}}
-sink: {{pool: {{}}}}
+sink: {{pool: {{device: "{device}"}}}}
 """, budget="2GiB")
-        self.node.start()
+        self.node.start(env=env)
         self.node.await_state("m")
 
     def environment(self):
@@ -46,7 +46,8 @@ sink: {{pool: {{}}}}
         return done.stdout + done.stderr
 
     def held(self):
-        return self.node.get("/v1/models")[1]["held_bytes"]
+        """Bytes of all versions of the model, derived ones and those that are being deposited included."""
+        return sum(version["bytes"] for version in self.node.model("m")["versions"])
 
     def keys(self):
         return [version["key"] for version in self.node.model("m")["versions"] if version.get("key")]
@@ -67,25 +68,28 @@ def need_torch():
         raise Skip("no torch: install python3-torch")
 
 
-def kill_in_mid_deposit(pool):
+def attach_half(pool, env, device):
+    """The exit code of who attaches to the deposit of kill_in_mid_deposit()."""
+    return pool.h.sluice("pool", "--socket", pool.path, "attach", "m", "--key", "half", "--device", device, env=env).code
+
+
+def kill_in_mid_deposit(pool, more=None, device="cpu"):
     """A depositor that is killed with half of it written: nothing is left, and the next one may begin."""
+    env, place = {**pool.environment(), **(more or {})}, "host" if device == "cpu" else device
+    deposit = [TORCH, DEPOSITOR, pool.path, "m", "half", device]
     before = pool.held()
-    process = subprocess.Popen([TORCH, DEPOSITOR, pool.path, "m", "half"], env=pool.environment(), stdin=subprocess.PIPE,
-                               stdout=subprocess.PIPE)
+    process = subprocess.Popen(deposit, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     pool.h.processes.append(process)
     assert process.stdout.readline() == b"half\n"
     assert pool.held() == before + (2 << 20), "what is announced counts"
-    busy = pool.h.sluice("pool", "--socket", pool.path, "attach", "m", "--key", "half")
-    assert busy.code == 4, busy.err
+    assert attach_half(pool, more, place) == 4, "it is being deposited"
     process.kill()
     process.wait()
     wait_for("an end of the deposit", lambda: pool.held() == before)
-    gone = pool.h.sluice("pool", "--socket", pool.path, "attach", "m", "--key", "half")
-    assert gone.code == 4 and "half" not in pool.keys(), gone.err
-    again = subprocess.run([TORCH, DEPOSITOR, pool.path, "m", "half"], env=pool.environment(), input=b"commit\n",
-                           capture_output=True)
+    assert attach_half(pool, more, place) == 4 and "half" not in pool.keys(), "half a deposit"
+    again = subprocess.run(deposit, env=env, input=b"commit\n", capture_output=True)
     assert again.returncode == 0 and "half" in pool.keys(), again.stderr
-    assert pool.h.sluice("pool", "--socket", pool.path, "attach", "m", "--key", "half").code == 0
+    assert attach_half(pool, more, place) == 0
 
 
 @check()
@@ -127,6 +131,51 @@ def change(pool, source):
     assert pool.node.ask("POST", "/v1/models/m/load", "")[0] == 202
     wait_for("another version", lambda: pool.node.model("m")["version"] != before)
     pool.node.await_state("m")
+
+
+# ---- a GPU ----------------------------------------------------------------------------------------
+
+ON_GPU = """
+import ctypes, sys, sluice
+socket, device, key = sys.argv[1:]
+model = sluice.attach("m", device, key=key or None, socket=socket, timeout=120)
+def look(tensor):
+    interface = tensor.__cuda_array_interface__
+    return bytes((ctypes.c_uint8 * tensor.nbytes).from_address(interface["data"][0]))
+if key:
+    assert set(look(model["first"])) == {1} and set(look(model["second"])) == {2}
+else:
+    assert look(model["F16"]).hex() == "0000003c00c000380044004c" and look(model["scalar"]).hex() == "00002040"
+    capsule = model["BF16"].__dlpack__(stream=1)
+assert model.device == device and all(tensor.device == device for tensor in model.values())
+print("right")
+"""
+
+
+def fake_driver(h):
+    """The environment of a process that sees two GPUs of the tests' driver."""
+    place = os.path.join(os.path.dirname(h.program), "tests", "fake_cuda")
+    if not os.path.exists(os.path.join(place, "libcuda.so.1")):
+        raise Skip("no fake driver beside the program: the tests are not built")
+    return {"LD_LIBRARY_PATH": place, "FAKE_CUDA_DEVICES": "2"}
+
+
+@check()
+def python_uses_a_model_on_a_gpu_of_a_daemon(h):
+    """A daemon that keeps a model on its second GPU (the fake driver's): a client to which that is the first GPU reads it, with
+    DLPack and __cuda_array_interface__; deposits on the GPU, one killed half way; a GPU that the model is not on."""
+    source = h.directory("types")
+    write_types(source)
+    driver = fake_driver(h)
+    pool = FilePool(h, f"file://{source}/", "cuda:1", driver)
+    other = {**driver, "FAKE_CUDA_VISIBLE": "1,0"}
+    assert "right" in pool.python("-c", ON_GPU, pool.path, "cuda:1", "", env={**pool.environment(), **driver})
+    assert "right" in pool.python("-c", ON_GPU, pool.path, "cuda:0", "", env={**pool.environment(), **other})
+    wrong = h.sluice("pool", "--socket", pool.path, "attach", "m", "--device", "cuda:0", env=driver)
+    wrong.expect(2, "the model 'm' is in memory of 'cuda:1'")
+    kill_in_mid_deposit(pool, other, "cuda:0")
+    assert "right" in pool.python("-c", ON_GPU, pool.path, "cuda:1", "half", env={**pool.environment(), **driver})
+    pool.end()
 
 
 # ---- the wheel -------------------------------------------------------------------------------------
