@@ -151,6 +151,8 @@ START_TEST(what_is_not_in_memory_is_forgotten)
     sluice_detach(model);
     sl_registry_settle(c.node->registry);
     ck_assert_uint_eq(node_case_counts(&c).models, 1);
+    while (node_case_counts(&c).references)
+        sched_yield();
     sl_registry_set_budget(c.node->registry, 1000);
     while (node_case_counts(&c).models)
         sched_yield();

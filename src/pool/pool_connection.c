@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "log.h"
+#include "metrics.h"
 #include "pool_server_parts.h"
 
 enum { HELLO_SECONDS = 10, TAKE_SECONDS = 30 };
@@ -249,6 +250,8 @@ void sl_pool_connection_answer(struct sl_pool_connection *connection,
             server->locked.counts.attaches++;
         }
         send_model(connection, model, id);
+        sl_metric_observe(SL_M_POOL_ATTACH_SECONDS,
+                          (double)(sl_now_ns() - request->since_ns) / (double)SL_NS_PER_S);
     }
     sl_pool_request_end(request);
     if (!connection->dead)

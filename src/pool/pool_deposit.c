@@ -165,9 +165,14 @@ int sl_pool_serve_commit(struct sl_pool_connection *connection, const struct sl_
     }
     int done = server->handler.deposit_commit(server->arg, &connection->deposit->offer, model, err);
     sl_pool_deposit_drop(connection, false);
-    if (done == 0)
-        sl_pool_send_id(connection, SL_WIRE_ANSWER | SL_WIRE_COMMIT, packet->id);
-    return done;
+    if (done < 0)
+        return -1;
+    {
+        SL_LOCKED(&server->lock);
+        server->locked.counts.commits++;
+    }
+    sl_pool_send_id(connection, SL_WIRE_ANSWER | SL_WIRE_COMMIT, packet->id);
+    return 0;
 }
 
 int sl_pool_serve_abort(struct sl_pool_connection *connection, const struct sl_pool_packet *packet,

@@ -13,6 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "metrics.h"
 #include "pool_index.h"
 #include "pool_parts.h"
 #include "pool_words.h"
@@ -55,10 +56,20 @@ static bool was_last(struct sl_pool_model *model)
     return --model->locked.count == 0;
 }
 
+static void count(struct sl_pool_model *model, int sign)
+{
+    model->counted = sign > 0;
+    sl_metric_add(SL_M_POOL_MODELS, sign);
+    sl_metric_add(SL_M_POOL_SLABS, sign * (int64_t)model->slab_count);
+    sl_metric_add(SL_M_POOL_BYTES, sign * (int64_t)model->bytes);
+}
+
 void sl_pool_model_free(struct sl_pool_model *model)
 {
     if (!model || !was_last(model))
         return;
+    if (model->counted)
+        count(model, -1);
     for (size_t i = 0; model->slabs && i < model->slab_count; i++)
         sl_slab_release(&model->slabs[i]);
     if (model->page)
@@ -111,7 +122,10 @@ int sl_pool_model_make_page(struct sl_pool_model *model, uint32_t word, enum sl_
     fill_page(model, word, state);
     fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE);
     model->page_fd = sl_memfd_reader(fd, err);
-    return model->page_fd < 0 ? -1 : 0;
+    if (model->page_fd < 0)
+        return -1;
+    count(model, 1); /* its slabs are there: the page comes last */
+    return 0;
 }
 
 /* ---- what it is ------------------------------------------------------------------------------ */

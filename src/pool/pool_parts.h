@@ -21,6 +21,7 @@ struct sl_pool_model {
     size_t page_bytes;
     size_t tensor_count; /* data files included */
     uint64_t bytes;
+    bool counted; /* in the metrics */
     char memory[160];
     int64_t made_seconds;
     pthread_mutex_t lock;

@@ -61,6 +61,7 @@ struct sl_pool_request *sl_pool_request_new(struct sl_pool_mailbox *mailbox,
         return NULL;
     char *at = (char *)(request + 1);
     request->mailbox = mailbox;
+    request->since_ns = sl_now_ns();
     request->wish = (struct sl_pool_wish){.peer = *peer,
                                           .model = keep(&at, packet->model),
                                           .key = keep(&at, packet->key),

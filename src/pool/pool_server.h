@@ -143,8 +143,9 @@ void sl_pool_server_set_rights(struct sl_pool_server *server,
                                const struct sl_pool_server_config *config);
 
 struct sl_pool_counts {
-    uint64_t clients, leases, deposits;                     /* now */
-    uint64_t connects, attaches, refusals, protocol_errors; /* ever */
+    uint64_t clients, leases, deposits;                              /* now */
+    uint64_t connects, attaches, commits, refusals, protocol_errors; /* ever */
+    uint64_t oldest_lease_seconds; /* wall clock of its begin; 0: there is none */
 };
 /** Any thread. */
 void sl_pool_server_counts(struct sl_pool_server *server, struct sl_pool_counts *counts);

@@ -24,6 +24,7 @@ struct sl_pool_connection;
 struct sl_pool_request {
     struct sl_pool_mailbox *mailbox;
     struct sl_pool_wish wish; /* its texts follow the struct */
+    uint64_t since_ns;
     struct sl_pool_connection *connection;
     /* Guarded by the mailbox: */
     struct sl_pool_request *next; /* answered */
@@ -153,8 +154,11 @@ struct sl_pool_server {
         struct sl_pool_right attach, deposit, evict;
         struct sl_pool_connection *first;
         struct sl_pool_counts counts;
+        struct sl_pool_counts told; /* what the metrics show */
     } locked;
 };
+/** pool_counts.c: after every turn. */
+void sl_pool_server_tell(struct sl_pool_server *server);
 /** What is waited for on a connection's descriptor. */
 void sl_pool_server_watch(struct sl_pool_connection *connection, uint32_t events);
 
