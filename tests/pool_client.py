@@ -44,6 +44,8 @@ loading = sluice.attach("loading", socket=socket, timeout=60)
 assert loading["a"].ready and not loading["b"].ready and not loading.ready
 assert loading["a"].memoryview().cast("f")[999] == 1.0
 refused("TIMEOUT", loading["b"].wait, 0.05)
+refused("TIMEOUT", loading.wait, 0.05)
+assert model.wait(60) is model and model["a"] is model["a"] and "d" not in model and model.get("d") is None
 refused("NOT_FOUND", sluice.attach, "none", socket=socket)
 
 with sluice.Deposit(model, "key", 4096, socket=socket) as deposit:

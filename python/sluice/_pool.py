@@ -3,8 +3,9 @@ from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from ctypes import byref, c_uint64, c_void_p, sizeof
+from functools import cached_property
 from typing import Any, Optional
 
 from ._array import Array
@@ -25,14 +26,27 @@ class _Lease:
         library.sluice_detach(self.handle)
 
 
+def _wait(call: Callable[[int, Error], int], timeout: Optional[float]) -> None:
+    """Until call(ms, error) is 0; in slices, so that an interrupt (Ctrl-C) ends it within a second."""
+    left = None if timeout is None else max(int(timeout * 1000), 0)
+    while True:
+        error = Error()
+        slice_ms = 1000 if left is None else min(left, 1000)
+        if call(slice_ms, error) == 0:
+            return
+        left = None if left is None else left - slice_ms
+        if error.kind != 8 or (left is not None and left <= 0):
+            raise SluiceError(error)
+
+
 class Tensor(Array):
     """One tensor of a model. Its memory can be had once it is ready: every way to it waits for that."""
 
     def __init__(self, lease: _Lease, raw: RawTensor, writable: bool) -> None:
         self._number = raw.number
         super().__init__(
-            lease, raw.data or 0, raw.bytes, ctypes.string_at(raw.name, raw.name_bytes).decode("utf-8", "surrogateescape"),
-            raw.dtype.decode(), (raw.dlpack_code, raw.dlpack_bits, raw.dlpack_lanes), tuple(raw.shape[i] for i in range(raw.rank)),
+            lease, raw.data or 0, raw.bytes, _name(raw), raw.dtype.decode(),
+            (raw.dlpack_code, raw.dlpack_bits, raw.dlpack_lanes), tuple(raw.shape[i] for i in range(raw.rank)),
             tuple(raw.strides[i] for i in range(raw.rank)) if raw.strides else None, raw.device, writable, raw.kind == KIND_FILE,
         )
 
@@ -42,48 +56,68 @@ class Tensor(Array):
 
     def wait(self, timeout: Optional[float] = None) -> "Tensor":
         """Until it is in place and checked; timeout in seconds. An interrupt (Ctrl-C) ends it within a second."""
-        left = None if timeout is None else max(int(timeout * 1000), 0)
-        while True:
-            error = Error()
-            slice_ms = 1000 if left is None else min(left, 1000)
-            if library.sluice_wait(self._owner.handle, self._number, slice_ms, -1, byref(error)) == 0:
-                return self
-            left = None if left is None else left - slice_ms
-            if error.kind != 8 or (left is not None and left <= 0):
-                raise SluiceError(error)
+        _wait(lambda ms, error: library.sluice_wait(self._owner.handle, self._number, ms, -1, byref(error)), timeout)
+        return self
 
     def _ready(self) -> None:
         self.wait()
 
 
+def _name(raw: RawTensor) -> str:
+    return ctypes.string_at(raw.name, raw.name_bytes).decode("utf-8", "surrogateescape")
+
+
 class Model(Mapping[str, Tensor]):
-    """Names to tensors; files such as config.json are in `files`. The lease lasts as long as anything of it is in use."""
+    """Names to tensors; files such as config.json are in `files`. The lease lasts as long as anything of it is in use.
+
+    Names are read when they are asked for, since a model may have tens of thousands.
+    """
 
     def __init__(self, lease: _Lease, writable: bool) -> None:
-        self._lease = lease
+        self._lease, self._writable = lease, writable
         info = self._info()
         self.name, self.key, self.identity = info.name.decode(), info.key.decode(), bytes(info.identity)
-        self._tensors: dict[str, Tensor] = {}
-        self.files: dict[str, Tensor] = {}
-        for number in range(info.tensor_count):
-            raw, error = RawTensor(size=sizeof(RawTensor)), Error()
-            _check(library.sluice_tensor_at(lease.handle, number, byref(raw), byref(error)), error)
-            tensor = Tensor(lease, raw, writable)
-            (self.files if tensor.is_file else self._tensors).setdefault(tensor.name, tensor)
+        self._made: dict[int, Tensor] = {}
 
     def _info(self) -> ModelInfo:
         info = ModelInfo(size=sizeof(ModelInfo))
         library.sluice_model_info(self._lease.handle, byref(info))
         return info
 
+    def _tensor(self, number: int) -> Tensor:
+        if number not in self._made:
+            raw, error = RawTensor(size=sizeof(RawTensor)), Error()
+            _check(library.sluice_tensor_at(self._lease.handle, number, byref(raw), byref(error)), error)
+            self._made[number] = Tensor(self._lease, raw, self._writable)
+        return self._made[number]
+
+    @cached_property
+    def _numbers(self) -> tuple[dict[str, int], dict[str, int]]:
+        """{name: number} of tensors and of files; of two with one name the first."""
+        tensors: dict[str, int] = {}
+        files: dict[str, int] = {}
+        raw = RawTensor(size=sizeof(RawTensor))
+        at, handle, place = library.sluice_tensor_at, self._lease.handle, byref(raw)
+        for number in range(self._info().tensor_count):
+            at(handle, number, place, None)
+            (files if raw.kind == KIND_FILE else tensors).setdefault(_name(raw), number)
+        return tensors, files
+
+    @cached_property
+    def files(self) -> dict[str, Tensor]:
+        return {name: self._tensor(number) for name, number in self._numbers[1].items()}
+
     def __getitem__(self, name: str) -> Tensor:
-        return self._tensors[name]
+        return self._tensor(self._numbers[0][name])
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._numbers[0]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._tensors)
+        return iter(self._numbers[0])
 
     def __len__(self) -> int:
-        return len(self._tensors)
+        return len(self._numbers[0])
 
     def __repr__(self) -> str:
         return f"<sluice.Model {self.name!r} {len(self)} tensors>"
@@ -103,9 +137,8 @@ class Model(Mapping[str, Tensor]):
         return bool(self._info().state == 1)
 
     def wait(self, timeout: Optional[float] = None) -> "Model":
-        """Until all of it is there; timeout in seconds, for each tensor."""
-        for tensor in (*self._tensors.values(), *self.files.values()):
-            tensor.wait(timeout)
+        """Until all of it is there; timeout in seconds."""
+        _wait(lambda ms, error: library.sluice_wait_all(self._lease.handle, ms, -1, byref(error)), timeout)
         return self
 
 
