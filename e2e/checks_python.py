@@ -6,7 +6,7 @@ import re
 import subprocess
 import sys
 
-from checks_pool import library_of
+from checks_pool import SMALL_BYTES, TENSORS, GatedServer, library_of
 from checks_serve import Node
 from harness import ROOT, Skip, check, run_client, soonest, wait_for
 
@@ -20,7 +20,7 @@ PATIENCE = 180
 class FilePool:
     """A daemon whose one model, m, is a directory of files, in its pool."""
 
-    def __init__(self, h, uri, device="host", env=None):
+    def __init__(self, h, uri, device="host", env=None, ready=True):
         self.h, self.node, self.device = h, Node(h), device
         self.path = os.path.join(self.node.place, "pool.sock")
         self.node.configure(f"""pool: {{socket: {self.path}}}
@@ -32,7 +32,8 @@ source: {{uri: "{uri}"}}
 sink: {{pool: {{device: "{device}"}}}}
 """, budget="2GiB")
         self.node.start(env=env)
-        self.node.await_state("m")
+        if ready:
+            self.node.await_state("m")
 
     def environment(self):
         return self.h.environment({"SLUICE_LIBRARY": library_of(self.h), "PYTHONPATH": os.path.join(ROOT, "python"),
@@ -176,6 +177,37 @@ def python_uses_a_model_on_a_gpu_of_a_daemon(h):
     kill_in_mid_deposit(pool, other, "cuda:0")
     assert "right" in pool.python("-c", ON_GPU, pool.path, "cuda:1", "half", env={**pool.environment(), **driver})
     pool.end()
+
+
+IN_MID_LOAD = """
+import ctypes, hashlib, json, sys, sluice
+socket, last = sys.argv[1:]
+model = sluice.attach("m", "cuda:0", socket=socket, timeout=120)
+def digest(name):
+    tensor = model[name]
+    place = tensor.__cuda_array_interface__["data"][0]  # waits for this tensor alone
+    return hashlib.sha256((ctypes.c_uint8 * tensor.nbytes).from_address(place)).hexdigest()
+print(digest("t0"), model.ready, model[last].ready, flush=True)
+sys.stdin.readline()
+print(digest(last), flush=True)
+"""
+
+
+@check()
+def tensors_of_a_gpu_can_be_used_in_mid_load(h):
+    """A client attaches to a model on its way into a GPU (the fake driver's) and uses its first tensor before its last has come."""
+    driver, server = fake_driver(h), GatedServer(SMALL_BYTES)
+    pool = FilePool(h, server.url, "cuda:0", driver, ready=False)
+    last = TENSORS - 1
+    client = subprocess.Popen([TORCH, "-c", IN_MID_LOAD, pool.path, f"t{last}"], env={**pool.environment(), **driver},
+                              stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    h.processes.append(client)
+    assert client.stdout.readline().split() == [server.digests[0], "False", "False"]
+    server.gate.set()
+    rest, _ = client.communicate("go\n", timeout=PATIENCE)
+    assert rest.strip() == server.digests[last] and client.returncode == 0, "wrong bytes"
+    pool.end()
+    server.close()
 
 
 # ---- the wheel -------------------------------------------------------------------------------------
