@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import ctypes
+import operator
 import sys
 from typing import Any, Optional
 
@@ -29,6 +30,16 @@ def row_by_row(shape: tuple[int, ...]) -> tuple[int, ...]:
         strides.append(step)
         step *= max(extent, 1)
     return tuple(reversed(strides))
+
+
+def _check_stream(stream: Any) -> None:
+    """0 could be two streams, and is none."""
+    try:
+        number = operator.index(stream)
+    except TypeError:
+        number = 0
+    if number == 0 or number < -1:
+        raise BufferError(f"{stream!r} is no stream: None, -1, 1, 2 or the address of one")
 
 
 class Array:
@@ -143,8 +154,8 @@ class Array:
             raise BufferError(f"DLPack has no type for {self.dtype or 'files'}: use memoryview()")
         if copy or (dl_device is not None and tuple(dl_device) != self.__dlpack_device__()):
             raise BufferError("sluice gives its own memory only: copy it afterwards")
-        if self._ordinal >= 0 and stream is not None and (type(stream) is not int or stream == 0 or stream < -1):
-            raise BufferError(f"{stream!r} is no stream: None, -1, 1, 2 or the address of one")
+        if self._ordinal >= 0 and stream is not None:
+            _check_stream(stream)
         self._ready()
         return _dlpack.capsule(
             self._owner, self._address, self.__dlpack_device__(), self.shape, self.strides, dtype, not self._writable,
