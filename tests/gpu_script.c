@@ -29,9 +29,8 @@ static const struct sl_pool_item files[] = {
     {"two", "", 3, SL_WIRE_FILE, 1, two, NULL, 1, 1, 1, 0, 2},
 };
 
-/* Memory of the fake driver is a file. */
-static void add_device_slab(struct pool_script *script, const struct sl_cuda *cuda, int ordinal,
-                            uint64_t bytes, uint64_t at, float value)
+void gpu_script_add(struct pool_script *script, const struct sl_cuda *cuda, int ordinal,
+                    uint64_t bytes)
 {
     struct sl_cuda_device device;
     struct sl_wire_index_slab *slab = &script->slabs[script->slab_count];
@@ -42,11 +41,19 @@ static void add_device_slab(struct pool_script *script, const struct sl_cuda *cu
     ck_assert_int_eq(cuda->mem_create(&handle, bytes, &prop, 0), 0);
     ck_assert_int_eq(cuda->mem_export(fd, handle, SL_CUDA_HANDLE_FD, 0), 0);
     ck_assert_int_eq(cuda->mem_release(handle), 0);
-    for (uint64_t i = 0; i < COUNT; i++)
-        ck_assert_int_eq(pwrite(*fd, &value, sizeof(value), (off_t)(at + i * sizeof(value))),
-                         sizeof(value));
     *slab = (struct sl_wire_index_slab){.bytes = bytes, .kind = SL_WIRE_SLAB_DEVICE};
     memcpy(slab->device, device.uuid, sizeof(slab->device));
+}
+
+/* Memory of the fake driver is a file. */
+static void add_device_slab(struct pool_script *script, const struct sl_cuda *cuda, int ordinal,
+                            uint64_t bytes, uint64_t at, float value)
+{
+    gpu_script_add(script, cuda, ordinal, bytes);
+    int fd = script->fds[script->slab_count - 1];
+    for (uint64_t i = 0; i < COUNT; i++)
+        ck_assert_int_eq(pwrite(fd, &value, sizeof(value), (off_t)(at + i * sizeof(value))),
+                         sizeof(value));
 }
 
 static void add_host_slab(struct pool_script *script, const char *text)

@@ -17,6 +17,9 @@ enum { GPU_SCRIPT_GRANULE = 2 << 20, GPU_SCRIPT_COUNT = 1000 };
  * in a slab of the host; `none` without bytes. All of it is ready.
  */
 void gpu_script_start(struct pool_script *script, const struct sl_cuda *cuda, int ordinal);
+/** A slab of this GPU, not filled. */
+void gpu_script_add(struct pool_script *script, const struct sl_cuda *cuda, int ordinal,
+                    uint64_t bytes);
 /** Two files of the host, "{}" and "[]". */
 void gpu_script_start_on_host(struct pool_script *script);
 /** Abort unless there are GPU_SCRIPT_COUNT floats of this value. */

@@ -7,9 +7,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "api_memory.h"
 #include "gpu_script.h"
+#include "mem.h"
 #include "pool_words.h"
 #include "run_sluice.h"
 #include "sluice.h"
@@ -115,6 +118,35 @@ START_TEST(what_cannot_be_had_is_told)
     refused("cuda:0", SLUICE_REGISTER, SLUICE_USAGE, "of the host");
     refused(NULL, SLUICE_REGISTER | SLUICE_PRIVATE, SLUICE_USAGE, "read-only");
     refused(NULL, SLUICE_REGISTER, SLUICE_USAGE, "in memory of a GPU");
+}
+END_TEST
+
+START_TEST(slabs_that_are_not_what_they_are_said_to_be_are_refused)
+{
+    static const struct {
+        uint32_t kind;
+        bool file; /* instead of what it is */
+        const char *device;
+        int error;
+        const char *words;
+    } cases[] = {
+        {SL_WIRE_SLAB_DEVICE, true, "cuda:0", SLUICE_GPU, "cannot import a slab"},
+        {SL_WIRE_SLAB_DEVICE, false, "cuda:0", SLUICE_GPU, "cannot map 4194304 bytes"},
+        {4, true, NULL, SLUICE_FORMAT, "the unknown kind 4"},
+    };
+    for (size_t i = 0; i < SL_COUNT(cases); i++) {
+        gpu_script_add(&script, cuda, 0, GPU_SCRIPT_GRANULE);
+        script.slabs[0].kind = cases[i].kind;
+        script.slabs[0].bytes = 2 * GPU_SCRIPT_GRANULE;
+        if (cases[i].file) {
+            close(script.fds[0]);
+            script.fds[0] = memfd_create("a file", MFD_CLOEXEC);
+        }
+        pool_script_start(&script);
+        refused(cases[i].device, 0, cases[i].error, cases[i].words);
+        pool_script_release(&script);
+        pool_script_init(&script);
+    }
 }
 END_TEST
 
@@ -336,6 +368,7 @@ int main(void)
     tcase_add_test(tests, tensors_of_a_gpu_are_mapped_to_be_read);
     tcase_add_test(tests, the_daemon_is_asked_for_the_gpu_by_its_uuid);
     tcase_add_test(tests, what_cannot_be_had_is_told);
+    tcase_add_test(tests, slabs_that_are_not_what_they_are_said_to_be_are_refused);
     tcase_add_test(tests, tensors_of_a_gpu_are_waited_for_as_others);
     tcase_add_test(tests, python_sees_memory_of_a_gpu);
     tcase_add_test(tests, people_attach_to_a_gpu);

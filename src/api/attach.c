@@ -125,6 +125,9 @@ static int map_slab(struct sluice_model *model, int fd, struct sluice_error *err
     *slab = (struct sl_api_slab){.bytes = told->bytes, .fd = fd};
     if (told->kind == SL_WIRE_SLAB_DEVICE)
         done = map_on_device(model, told, fd, slab, error);
+    else if (told->kind != SL_WIRE_SLAB_MEMFD && told->kind != SL_WIRE_SLAB_TMPFS)
+        done = sl_api_fail(error, SLUICE_FORMAT, "the pool has memory of the unknown kind %u",
+                           told->kind);
     else
         slab->map = map_fd(fd, told->bytes, model->flags & SLUICE_PRIVATE, "a slab", error);
     if (done < 0 || !slab->map) {
