@@ -17,8 +17,8 @@
  * the 17th call of all with 700, from 1 on FAKE_CUDA_REPORT    a file to which a line of counts is
  * added when the process ends
  */
-#ifndef FAKE_CUDA_H
-#define FAKE_CUDA_H
+#ifndef SL_FAKE_CUDA_H
+#define SL_FAKE_CUDA_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,6 +1,6 @@
 /* Inside the fake driver. */
-#ifndef FAKE_CUDA_PARTS_H
-#define FAKE_CUDA_PARTS_H
+#ifndef SL_FAKE_CUDA_PARTS_H
+#define SL_FAKE_CUDA_PARTS_H
 
 #include <pthread.h>
 

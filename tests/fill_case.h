@@ -1,7 +1,7 @@
 /* What tests of loads into slabs share: objects of the memory source, models that are mapped and
  * compared with their source. Whatever fails here aborts the test. */
-#ifndef FILL_CASE_H
-#define FILL_CASE_H
+#ifndef SL_FILL_CASE_H
+#define SL_FILL_CASE_H
 
 #include "fill.h"
 #include "pool_index.h"

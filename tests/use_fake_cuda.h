@@ -1,6 +1,6 @@
 /* Tests run against the fake driver of fake_cuda.h. */
-#ifndef USE_FAKE_CUDA_H
-#define USE_FAKE_CUDA_H
+#ifndef SL_USE_FAKE_CUDA_H
+#define SL_USE_FAKE_CUDA_H
 
 #include "fake_cuda.h"
 

@@ -297,14 +297,17 @@ static int write_metrics(struct sl_buf *out, int openmetrics, struct sl_err *err
     return 0;
 }
 
+static void add_writer(void)
+{
+    sl_metrics_add_writer(write_metrics);
+}
+
 static void tell_of(struct sl_gpu_holders *holders)
 {
-    static bool added;
+    static pthread_once_t added = PTHREAD_ONCE_INIT;
+    pthread_once(&added, add_writer);
     SL_LOCKED(&told_lock);
     told = holders;
-    if (!added)
-        sl_metrics_add_writer(write_metrics);
-    added = true;
 }
 
 /* ---- life ----------------------------------------------------------------------------------- */
