@@ -64,13 +64,13 @@ def library_of(h):
 class User:
     """A client of the pool in a process of its own (pool_user.py)."""
 
-    def __init__(self, h, path, number=0, around=()):
+    def __init__(self, h, path, number=0, around=(), name="m"):
         env = h.environment({"SLUICE_LIBRARY": library_of(h), "PYTHONPATH": os.path.join(ROOT, "python"),
                              "PYTHONDONTWRITEBYTECODE": "1"})
         script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "pool_user.py")
         self.h, self.said = h, b""
         with open(os.path.join(h.logs, "pool-users.log"), "ab") as log:
-            self.process = subprocess.Popen([*around, sys.executable, script, path, "m", str(number)], bufsize=0,
+            self.process = subprocess.Popen([*around, sys.executable, script, path, name, str(number)], bufsize=0,
                                             env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log)
         h.processes.append(self.process)
 
