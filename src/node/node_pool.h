@@ -3,8 +3,8 @@
 #define SL_NODE_POOL_H
 
 #include "gpu_holder.h"
-#include "node_spec.h"
 #include "node.h"
+#include "node_spec.h"
 #include "pool_server.h"
 #include "registry.h"
 
