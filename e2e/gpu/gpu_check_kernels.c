@@ -285,6 +285,24 @@ static void time_open(const struct gpu_check *check, void *arg)
     must(sl_kernels_open(trial->kernels, check->stream, &box, &err), &err);
 }
 
+/* What the host does alone: how many cores would it take to keep up with the link? */
+static void host_rate(const struct gpu_check *check, struct trial *trial)
+{
+    struct sl_opening opening;
+    unsigned rounds = check->quick ? 1 : 200;
+    double begin = gpu_now();
+    for (unsigned i = 0; i < rounds; i++) {
+        sl_opening_begin(&opening, trial->key, trial->nonce, i);
+        sl_opening_update(&opening, trial->host, trial->wanted, SL_PIECE_BYTES);
+        sl_opening_release(&opening);
+    }
+    double rate = (double)rounds * SL_PIECE_BYTES / (gpu_now() - begin) / 1e9;
+    gpu_row("kernels", "decrypt and check on one core of the host", rate, "GB/s", "", GPU_MEASURED);
+    if (check->peak > 0)
+        gpu_row("kernels", "cores that decrypt as fast as the link copies", check->peak / rate, "",
+                "", GPU_MEASURED);
+}
+
 static void rates(const struct gpu_check *check, struct trial *trial)
 {
     static const struct {
@@ -346,6 +364,7 @@ void gpu_check_kernels(struct gpu_check *check)
     check_crcs(check, &trial);
     check_boxes(check, &trial);
     rates(check, &trial);
+    host_rate(check, &trial);
     gpu_area_free(check, &trial.a);
     gpu_area_free(check, &trial.b);
     gpu_area_free(check, &trial.c);
