@@ -121,6 +121,7 @@ static void warn_of_restart(const struct sl_node_spec *old, const struct sl_node
         {"listen", same_text(old->listen, new->listen)},
         {"control.socket", same_text(old->control.socket, new->control.socket)},
         {"pool.socket", same_text(old->pool.socket, new->pool.socket)},
+        {"pool.directory", same_text(old->pool.directory, new->pool.directory)},
     };
     for (size_t i = 0; i < SL_COUNT(keys); i++)
         if (!keys[i].same)
@@ -339,8 +340,8 @@ const struct sl_command sl_cmd_serve = {
         "any more, and nobody loses what he uses. A config with mistakes changes nothing. SIGTERM "
         "ends the daemon with exit code 0; loads under way resume with the next one.\n\n"
         "Under systemd it tells when it is ready, reloading and ending (Type=notify-reload), what "
-        "it does, and that it lives (WatchdogSec), and takes sockets with the names http, control "
-        "and pool.",
+        "it does, and that it lives (WatchdogSec), takes sockets with the names http, control and "
+        "pool, and keeps models of the pool in its descriptor store (FileDescriptorStoreMax).",
     .examples = "sluice serve /etc/sluice/node.yaml\n"
                 "sluice serve --check /etc/sluice/node.yaml   # tell every mistake, and end\n"
                 "curl --unix-socket /run/sluice/control.sock --data-binary @model.yaml "
