@@ -13,6 +13,7 @@
 
 #include "fill_case.h"
 #include "golden.h"
+#include "kernel_images.h"
 #include "model_maker.h"
 #include "pool_words.h"
 #include "range_server.h"
@@ -21,6 +22,9 @@
 
 static const struct fake_cuda_control *fake;
 static struct sl_gpu *gpu;
+/* The fake driver has doubles of the kernels, and looks at no more than an image's begin. */
+static const uint8_t image_data[] = "// none";
+static const struct sl_kernel_image image = {"compute_80", 80, true, image_data, image_data + 8};
 
 static void setup(void)
 {
@@ -54,7 +58,7 @@ static void compare_golden(const char *name, const char *more)
     sl_memory_clear();
 }
 
-START_TEST(every_tensor_of_reference_files_lies_on_the_device)
+static uint64_t compare_all(const char *how)
 {
     char directory[SL_SCRATCH_PATH_BYTES], more[SL_SCRATCH_PATH_BYTES + 64];
     int scratch = sl_scratch_open(directory);
@@ -69,7 +73,7 @@ START_TEST(every_tensor_of_reference_files_lies_on_the_device)
             continue;
         fill_case_decrypt(name, directory, more, sizeof(more));
         encrypted += more[0] != 0;
-        strncat(more, "verify: {hashes: all}\n", sizeof(more) - strlen(more) - 1);
+        strncat(more, how, sizeof(more) - strlen(more) - 1);
         compare_golden(name, more);
     }
     json_decref(manifest);
@@ -78,6 +82,111 @@ START_TEST(every_tensor_of_reference_files_lies_on_the_device)
     fake->counts(&counts);
     ck_assert_uint_eq(counts.unpinned, 0);
     ck_assert_uint_gt(encrypted, 4);
+    return counts.launches;
+}
+
+START_TEST(every_tensor_of_reference_files_lies_on_the_device)
+{
+    ck_assert_uint_eq(compare_all("verify: {hashes: all}\n"), 0);
+}
+END_TEST
+
+START_TEST(encrypted_tensors_are_decrypted_where_they_land)
+{
+    sl_kernel_images_replace(&image, 1);
+    ck_assert_uint_gt(compare_all(""), 0);
+    sl_kernel_images_replace(NULL, 0);
+}
+END_TEST
+
+/* A golden file with its key, into slabs; words: it fails so. */
+static void fill_sealed(const char *name, int decrypt, const char *words, bool on_device)
+{
+    char directory[SL_SCRATCH_PATH_BYTES], more[SL_SCRATCH_PATH_BYTES + 64], file[300];
+    int scratch = sl_scratch_open(directory);
+    struct sl_err err = SL_ERR_INIT;
+    struct sl_pool_model *model = NULL;
+    struct sl_fill_config config = {.name = "m", .place = &fill_case_place};
+    struct fake_cuda_counts counts;
+    struct sl_specs specs;
+    size_t bytes;
+    fake->reset();
+    snprintf(file, sizeof(file), "tensorizer/%s.tensors.gz", name);
+    uint8_t *golden = golden_read(file, &bytes);
+    fill_case_put("m.tensors", golden, bytes);
+    free(golden);
+    fill_case_decrypt(name, directory, more, sizeof(more));
+    fill_case_spec(&specs, "memory://m.tensors", more);
+    specs.items[0].sink.pool.decrypt = decrypt;
+    int done = sl_fill_run(&specs.items[0], &config, &model, NULL, &err);
+    ck_assert_msg(done == (words ? -1 : 0), "%s", err.message);
+    if (words)
+        ck_assert_msg(strstr(err.message, words), "%s", err.message);
+    sl_pool_model_free(model);
+    fake->counts(&counts);
+    ck_assert_int_eq(counts.launches > 0, on_device);
+    check_no_cuda_left(fake);
+    sl_specs_release(&specs);
+    sl_memory_clear();
+    sl_scratch_close(scratch, directory);
+}
+
+START_TEST(the_spec_says_where_to_decrypt)
+{
+    sl_kernel_images_replace(&image, 1);
+    fill_sealed("v5-long-encrypted", SL_DECRYPT_AUTO, NULL, true);
+    fill_sealed("v5-long-encrypted", SL_DECRYPT_GPU, NULL, true);
+    fill_sealed("v5-long-encrypted", SL_DECRYPT_HOST, NULL, false);
+    sl_kernel_images_replace(&image, 0);
+    size_t count;
+    sl_kernel_images(&count);
+    if (count == 0) {
+        fill_sealed("v5-long-encrypted", SL_DECRYPT_AUTO, NULL, false);
+        fill_sealed("v5-long-encrypted", SL_DECRYPT_GPU, "kernels", false);
+    }
+    sl_kernel_images_replace(NULL, 0);
+}
+END_TEST
+
+START_TEST(a_wrong_mac_on_the_device_fails_the_load)
+{
+    sl_kernel_images_replace(&image, 1);
+    fill_sealed("bad-mac", SL_DECRYPT_GPU, "does not match its MAC", true);
+    sl_kernel_images_replace(NULL, 0);
+}
+END_TEST
+
+/* With kernels the driver is asked for more. */
+START_TEST(every_call_that_fails_in_decrypting_leaves_nothing)
+{
+    static const char *const calls[] = {"cuModuleLoadData",  "cuModuleGetFunction",
+                                        "cuLaunchKernel",    "cuStreamSynchronize",
+                                        "cuMemcpyDtoHAsync", "cuMemHostAlloc"};
+    sl_kernel_images_replace(&image, 1);
+    for (size_t i = 0; i < SL_COUNT(calls); i++) {
+        char directory[SL_SCRATCH_PATH_BYTES], more[SL_SCRATCH_PATH_BYTES + 64];
+        int scratch = sl_scratch_open(directory);
+        struct sl_err err = SL_ERR_INIT;
+        struct sl_pool_model *model = NULL;
+        struct sl_fill_config config = {.name = "m", .place = &fill_case_place};
+        struct sl_specs specs;
+        size_t bytes;
+        uint8_t *golden = golden_read("tensorizer/v5-long-encrypted.tensors.gz", &bytes);
+        fake->reset();
+        fill_case_put("m.tensors", golden, bytes);
+        free(golden);
+        fill_case_decrypt("v5-long-encrypted", directory, more, sizeof(more));
+        fill_case_spec(&specs, "memory://m.tensors", more);
+        specs.items[0].sink.pool.decrypt = SL_DECRYPT_GPU;
+        fake->fail_call(calls[i], 1, SL_CUDA_UNKNOWN);
+        ck_assert_int_eq(sl_fill_run(&specs.items[0], &config, &model, NULL, &err), -1);
+        ck_assert_msg(err.kind == SL_E_GPU, "%s: %s", calls[i], err.message);
+        check_no_cuda_left(fake);
+        sl_specs_release(&specs);
+        sl_memory_clear();
+        sl_scratch_close(scratch, directory);
+    }
+    sl_kernel_images_replace(NULL, 0);
 }
 END_TEST
 
@@ -364,6 +473,10 @@ int main(void)
     TCase *tests = tcase_create("gpu_fill");
     tcase_add_checked_fixture(tests, setup, teardown);
     tcase_add_test(tests, every_tensor_of_reference_files_lies_on_the_device);
+    tcase_add_test(tests, encrypted_tensors_are_decrypted_where_they_land);
+    tcase_add_test(tests, the_spec_says_where_to_decrypt);
+    tcase_add_test(tests, a_wrong_mac_on_the_device_fails_the_load);
+    tcase_add_test(tests, every_call_that_fails_in_decrypting_leaves_nothing);
     tcase_add_test(tests, data_files_lie_on_the_host);
     tcase_add_test(tests, a_ready_model_needs_no_context);
     tcase_add_test(tests, casts_land_as_wanted);

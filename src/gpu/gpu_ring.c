@@ -234,7 +234,7 @@ static int add_note(struct sl_gpu_ring *ring, const struct sl_gpu_note *note, st
     return 0;
 }
 
-static void fail_ring(struct sl_gpu_ring *ring, const struct sl_err *why)
+void sl_gpu_ring_fail(struct sl_gpu_ring *ring, const struct sl_err *why)
 {
     SL_LOCKED(&ring->lock);
     if (!ring->locked.err.kind)
@@ -246,7 +246,7 @@ void sl_gpu_ring_note(struct sl_gpu_ring *ring, const struct sl_gpu_note *note)
 {
     struct sl_err err = SL_ERR_INIT;
     if (add_note(ring, note, &err) < 0)
-        fail_ring(ring, &err);
+        sl_gpu_ring_fail(ring, &err);
     sl_gpu_poke(ring->gpu);
 }
 
@@ -373,7 +373,7 @@ static uint64_t turn(struct sl_gpu_chore *chore)
     uint64_t next = close_old(ring);
     int going = begin_copies(ring, &err) < 0 ? -1 : end_copies(ring, &err);
     if (going < 0) {
-        fail_ring(ring, &err);
+        sl_gpu_ring_fail(ring, &err);
         return SL_GPU_IDLE;
     }
     tell_notes(ring);

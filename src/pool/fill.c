@@ -9,6 +9,7 @@
 
 struct fill {
     const struct sl_fill_config *config;
+    enum sl_pool_decrypt decrypt;
     struct sl_pool_model *model; /* of the last attempt that succeeded */
 };
 
@@ -21,9 +22,11 @@ static struct sl_sink_file *sink_files(const struct sl_plan *plan, struct sl_err
 }
 
 static int read_into(struct sl_pool_model *model, const struct sl_plan *plan,
-                     const struct sl_reader_config *given, struct sl_gpu *gpu, struct sl_err *err)
+                     const struct sl_reader_config *given, const struct fill *fill,
+                     struct sl_err *err)
 {
     struct sl_reader_config config = *given;
+    struct sl_gpu *gpu = fill->config->place->gpu;
     sl_autofree struct sl_sink_file *files = sink_files(plan, err);
     if (!files)
         return -1;
@@ -32,11 +35,12 @@ static int read_into(struct sl_pool_model *model, const struct sl_plan *plan,
         return -1;
     config.watch = sl_readiness_watch(readiness);
     SL_AUTO(sl_gpu_fill) device = NULL;
-    if (gpu &&
-        !(device = sl_gpu_fill_new(gpu, model, plan->file_count, config.watch, config.cancel, err)))
+    if (gpu && !(device = sl_gpu_fill_new(gpu, model, plan, fill->decrypt, config.watch,
+                                          config.cancel, err)))
         return -1;
     if (device)
         config.watch = sl_gpu_fill_watch(device);
+    config.sealed_bytes = device ? sl_gpu_fill_sealed_bytes(device) : 0;
     struct sl_gpu_ring *ring = device ? sl_gpu_fill_ring(device) : NULL;
     SL_AUTO(sl_sink) sink = sl_slab_sink_open(model, files, plan->file_count, ring, err);
     if (!sink)
@@ -79,7 +83,7 @@ static int fill(void *arg, const struct sl_plan *plan, const struct sl_reader_co
     if (config->planned)
         config->planned(config->arg, model);
     struct sl_err why = SL_ERR_INIT;
-    if (read_into(model, plan, given, config->place->gpu, &why) < 0) {
+    if (read_into(model, plan, given, fill, &why) < 0) {
         sl_pool_model_fail(model, &why);
         for (size_t i = 0; i < model->slab_count; i++)
             sl_slab_give_up(&model->slabs[i]); /* clients may keep the rest for long */
@@ -94,7 +98,8 @@ int sl_fill_run(const struct sl_spec *spec, const struct sl_fill_config *config,
                 struct sl_pool_model **model, struct sl_load_result *result, struct sl_err *err)
 {
     struct sl_spec own = *spec; /* its strings are borrowed */
-    struct fill state = {.config = config};
+    struct fill state = {.config = config,
+                         .decrypt = (enum sl_pool_decrypt)spec->sink.pool.decrypt};
     struct sl_load_fill into = {fill, &state};
     own.sink.tmpfs.path = NULL;
     own.sink.tmpfs.layout = SL_LAYOUT_SLABS;

@@ -61,8 +61,11 @@ struct sl_sink *sl_slab_sink_open(struct sl_pool_model *model, const struct sl_s
 /** gpu_fill.c: the way of a model's files into memory of a GPU. */
 struct sl_gpu_fill;
 struct sl_gpu_fill *sl_gpu_fill_new(struct sl_gpu *gpu, const struct sl_pool_model *model,
-                                    size_t file_count, const struct sl_reader_watch *watch,
-                                    struct sl_cancel *cancel, struct sl_err *err);
+                                    const struct sl_plan *plan, enum sl_pool_decrypt decrypt,
+                                    const struct sl_reader_watch *watch, struct sl_cancel *cancel,
+                                    struct sl_err *err);
+/** For sl_reader_config.sealed_bytes: 0, or pieces that are opened on the device. */
+uint64_t sl_gpu_fill_sealed_bytes(const struct sl_gpu_fill *fill);
 void sl_gpu_fill_free(struct sl_gpu_fill *fill);
 SL_AUTO_DEFINE(sl_gpu_fill)
 struct sl_gpu_ring *sl_gpu_fill_ring(const struct sl_gpu_fill *fill);
