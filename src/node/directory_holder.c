@@ -16,6 +16,7 @@
 
 #include "log.h"
 #include "node_lock.h"
+#include "thread.h"
 #include "tree.h"
 
 enum { FOLDER = O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW };
@@ -26,6 +27,7 @@ enum { FOLDER = O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW };
 struct sl_directory_holder {
     char *path;
     int fd, lock_fd;
+    pthread_mutex_t lock; /* of specs that are written or removed: callers may bring the same one */
     struct sl_holder ops;
 };
 
@@ -213,6 +215,7 @@ int sl_directory_holder_scan(struct sl_directory_holder *holder, struct sl_regis
 int sl_directory_holder_remember(struct sl_directory_holder *holder, const char *name,
                                  const char *text, struct sl_err *err)
 {
+    SL_LOCKED(&holder->lock);
     if (text && mkdirat(holder->fd, name, 0755) < 0 && errno != EEXIST)
         return sl_tree_fail(err, errno, "make the folder of", name);
     sl_autoclose int fd = openat(holder->fd, name, FOLDER);
@@ -256,6 +259,7 @@ struct sl_directory_holder *sl_directory_holder_open(const char *path, struct sl
     if (!holder)
         return NULL;
     holder->fd = holder->lock_fd = -1;
+    pthread_mutex_init(&holder->lock, NULL);
     holder->ops = (struct sl_holder){.name = "directory",
                                      .keeps_partial = true,
                                      .self = holder,
@@ -287,6 +291,7 @@ void sl_directory_holder_free(struct sl_directory_holder *holder)
         return;
     sl_autoclose_(&holder->fd);
     sl_autoclose_(&holder->lock_fd);
+    pthread_mutex_destroy(&holder->lock);
     free(holder->path);
     free(holder);
 }
