@@ -134,6 +134,10 @@ int sl_spec_parse(const char *text, size_t bytes, const char *file_name,
 /** Read a file ("-" is stdin) and parse it. */
 int sl_spec_read(const char *path, const struct sl_spec_setting *settings, size_t setting_count,
                  struct sl_specs *specs, struct sl_buf *complaints, struct sl_err *err);
+/** The same where a node's models will do, too: with `sink.pool`. */
+int sl_spec_read_pooled(const char *path, const struct sl_spec_setting *settings,
+                        size_t setting_count, struct sl_specs *specs, struct sl_buf *complaints,
+                        struct sl_err *err);
 /** A spec without a file: `sluice load URI --to DIR`. The name is made from the URI. */
 int sl_spec_from_uri(const char *uri, const char *to, const struct sl_spec_setting *settings,
                      size_t setting_count, struct sl_specs *specs, struct sl_buf *complaints,
