@@ -1,5 +1,6 @@
 """What sharing costs and who keeps what: the control group's bill, clients that are killed at any moment, evictions."""
 import os
+import signal
 import subprocess
 import sys
 
@@ -129,3 +130,27 @@ def what_a_client_has_is_never_evicted(h):
     assert node.end() == 0
     server.close()
     return f"{2 * ROUNDS} loads beside it"
+
+
+@check()
+def clients_ask_for_uris_that_the_config_allows(h):
+    """A URI below a prefix of the config is loaded once for two clients; others are refused with a sentence, and SIGHUP
+    changes which."""
+    server, node = GatedServer(SMALL_BYTES), Node(h)
+    server.gate.set()
+    path, below = os.path.join(node.place, "pool.sock"), server.url.rsplit("/", 1)[0]
+    node.configure(f"pool: {{socket: {path}, uriPrefixes: [\"{below}/\"]}}\n")
+    node.start()
+    users = [User(h, path, number, name=server.url) for number in range(2)]
+    assert [user.hear() for user in users] == ["attached"] * 2
+    assert [user.ask("hash") for user in users] == server.digests[:2], "wrong bytes"
+    assert node.get("/v1/loads")[1]["load_count"] == 1
+    for uri in (below + "-other/model.safetensors", below + "/../x", "/etc/passwd", "file:///etc/passwd"):
+        h.sluice("pool", "attach", uri, "--socket", path, "--", "true").expect(3 if ".." not in uri else 2, uri)
+    node.configure(f"pool: {{socket: {path}}}\n")
+    node.process.send_signal(signal.SIGHUP)
+    wait_for("the new config", lambda: node.said("the config was read again"))
+    h.sluice("pool", "attach", server.url, "--socket", path, "--", "true").expect(3, "pool.uriPrefixes")
+    assert users[0].ask("hash") == server.digests[0] and [user.end() for user in users] == [0, 0]
+    assert node.end() == 0
+    server.close()
