@@ -160,6 +160,15 @@ START_TEST(each_device_has_a_budget_of_its_own)
     ck_assert_uint_le(held, 6 * MIB);
     sl_autobuf text = SL_BUF_INIT(1 << 20);
     ck_assert_int_eq(sl_metrics_write(&text, 1, NULL), 0);
+    struct sl_json json;
+    sl_json_init(&json, 64 * 1024);
+    sl_json_object(&json);
+    sl_registry_json(c.node->registry, &json);
+    sl_json_end(&json);
+    const char *shown = sl_json_text(&json, NULL);
+    ck_assert_msg(strstr(shown, "{\"device\":\"cuda:1\",\"held_bytes\":6291456,"), "%s", shown);
+    ck_assert_msg(strstr(shown, "\"holder\":\"pool\",\"device\":\"cuda:0\""), "%s", shown);
+    sl_json_release(&json);
     const char *metrics = sl_buf_string(&text);
     ck_assert_ptr_nonnull(strstr(metrics, "sluice_gpu_budget_bytes{device=\"cuda:1\"} 6291456\n"));
     ck_assert_ptr_nonnull(strstr(metrics, "sluice_gpu_memory_bytes{device=\"cuda:0\"} 1073741824"));

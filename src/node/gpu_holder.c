@@ -37,15 +37,6 @@ struct filling {
 
 /* ---- names ---------------------------------------------------------------------------------- */
 
-const char *sl_space_name(unsigned space, char name[16])
-{
-    if (space == SL_SPACE_HOST)
-        snprintf(name, 16, "host");
-    else
-        snprintf(name, 16, "cuda:%u", space - SL_SPACE_GPU);
-    return name;
-}
-
 bool sl_gpu_ordinal(const char *device, unsigned *ordinal)
 {
     if (strncmp(device, "cuda:", 5) != 0)

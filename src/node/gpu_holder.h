@@ -32,8 +32,6 @@ struct sl_gpu *sl_gpu_holders_open(struct sl_gpu_holders *holders, unsigned ordi
  */
 int sl_gpu_holders_find(struct sl_gpu_holders *holders, const char *device, unsigned *space,
                         struct sl_err *err);
-/** "host", "cuda:0". */
-const char *sl_space_name(unsigned space, char name[16]);
 /** "cuda:12": its number; false: it is no such name, or there are never so many. */
 bool sl_gpu_ordinal(const char *device, unsigned *ordinal);
 

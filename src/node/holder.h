@@ -57,6 +57,8 @@ struct sl_holder {
 
 /** As metadata.name of a spec: no dot in front, no slash. */
 bool sl_is_model_name(const char *name);
+/** "host", "cuda:0". */
+const char *sl_space_name(unsigned space, char name[16]);
 /** The version of an identity. */
 const char *sl_version_text(const uint8_t identity[32], char version[SL_VERSION_TEXT]);
 

@@ -28,6 +28,15 @@ const char *sl_version_text(const uint8_t identity[32], char version[SL_VERSION_
     return version;
 }
 
+const char *sl_space_name(unsigned space, char name[16])
+{
+    if (space == SL_SPACE_HOST)
+        snprintf(name, 16, "host");
+    else
+        snprintf(name, 16, "cuda:%u", space - SL_SPACE_GPU);
+    return name;
+}
+
 bool sl_is_model_name(const char *name)
 {
     size_t bytes = strlen(name);

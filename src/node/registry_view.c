@@ -121,6 +121,7 @@ static void write_refs(struct sl_json *json, const struct holding *holding)
 static void write_holding(struct sl_json *json, const struct holding *holding)
 {
     char path[SL_PUBLISH_PATH_MAX] = "";
+    char device[16];
     const struct sl_holder *holder = holding->holder;
     if (holder->where)
         holder->where(holder->self, holding->model->name, holding->version, path);
@@ -132,6 +133,7 @@ static void write_holding(struct sl_json *json, const struct holding *holding)
     sl_json_key_bool(json, "current", holding->model->current == holding);
     sl_json_key_uint(json, "bytes", holding->bytes);
     sl_json_key_string(json, "holder", holder->name);
+    sl_json_key_string(json, "device", sl_space_name(holder->space, device));
     if (*path)
         sl_json_key_string(json, "path", path);
     sl_json_key_double(json, "idle_seconds",
@@ -206,6 +208,24 @@ bool sl_registry_model_json(struct sl_registry *registry, const char *name, stru
     return model;
 }
 
+/* Those that were opened. */
+static void write_gpus(struct sl_json *json, const struct sl_registry *registry)
+{
+    char device[16];
+    sl_json_key(json, "gpus");
+    sl_json_array(json);
+    for (unsigned space = SL_SPACE_GPU; space < SL_SPACES_MAX; space++) {
+        if (!registry->locked.budgets[space])
+            continue;
+        sl_json_object(json);
+        sl_json_key_string(json, "device", sl_space_name(space, device));
+        sl_json_key_uint(json, "held_bytes", registry_held(registry, space));
+        sl_json_key_uint(json, "budget_bytes", registry->locked.budgets[space]);
+        sl_json_end(json);
+    }
+    sl_json_end(json);
+}
+
 static int compare_models(const void *a, const void *b)
 {
     const struct model *const *left = a, *const *right = b;
@@ -225,6 +245,7 @@ void sl_registry_json(struct sl_registry *registry, struct sl_json *json)
         qsort(sorted, count, sizeof(*sorted), compare_models);
     sl_json_key_uint(json, "held_bytes", registry_held(registry, SL_SPACE_HOST));
     sl_json_key_uint(json, "budget_bytes", registry->locked.budgets[SL_SPACE_HOST]);
+    write_gpus(json, registry);
     sl_json_key(json, "models");
     sl_json_array(json);
     for (size_t i = 0; i < count; i++)
