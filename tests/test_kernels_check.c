@@ -195,10 +195,11 @@ static void check_opening(struct gpu_case *gpu, uint64_t bytes, uint64_t piece_b
 
 START_TEST(what_secretbox_sealed_is_opened)
 {
-    static const uint64_t sizes[] = {1000,      1024,   65503,     65504,         65505,
-                                     65535,     65536,  65567,     65568,         65569,
-                                     131040,    131041, 300001,    PIECE - 33,    PIECE - 32,
-                                     PIECE - 1, PIECE,  PIECE + 1, 2 * PIECE + 32};
+    static const uint64_t sizes[] = {
+        1000,       1024,       32735,     32736, 32737,     32767,         32768,
+        32799,      32800,      32801,     65503, 65504,     65505,         65535,
+        65536,      65567,      65568,     65569, 131040,    131041,        300001,
+        PIECE - 33, PIECE - 32, PIECE - 1, PIECE, PIECE + 1, 2 * PIECE + 32};
     struct gpu_case gpu;
     gpu_open(&gpu);
     gpu_memory(&gpu, 6 * MIB), gpu_memory(&gpu, MIB);

@@ -87,10 +87,11 @@ struct sl_crc_join_args {
 
 enum {
     SL_BOX_THREADS = 256,
-    SL_BOX_UNIT = 64,            /* bytes: a block of Salsa20, four of Poly1305 */
-    SL_BOX_SEGMENT_UNITS = 1024, /* units that a block of threads takes */
+    SL_BOX_UNIT = 64,           /* bytes: a block of Salsa20, four of Poly1305 */
+    SL_BOX_SEGMENT_UNITS = 512, /* units that a block of threads takes: few, so that two pieces
+                                   already keep a large GPU busy */
     SL_BOX_LIMBS = 5,
-    SL_BOX_POWERS = 13, /* r^(2^k), up to that of a segment: 4096 blocks of Poly1305 */
+    SL_BOX_POWERS = 12, /* r^(2^k), up to that of a segment: 2048 blocks of Poly1305 */
 };
 
 /** What is derived from key and nonce for one piece; scratch memory, wiped in the end. */
