@@ -8,6 +8,7 @@
 #include "metrics.h"
 #include "model_maker.h"
 #include "node_case.h"
+#include "tree.h"
 #include "use_fake_cuda.h"
 
 enum { ITEMS = 1000, MIB = 1024 * 1024 };
@@ -203,6 +204,44 @@ START_TEST(eviction_gives_the_memory_back)
 }
 END_TEST
 
+static void reload(const char *models)
+{
+    struct sl_node_config config;
+    sl_autobuf complaints = SL_BUF_INIT(1 << 20);
+    struct sl_err err = SL_ERR_INIT;
+    char text[4096], path[SL_SCRATCH_PATH_BYTES + 16];
+    snprintf(text, sizeof(text),
+             "apiVersion: sluice/v1alpha1\nkind: Node\ndirectory: %s/models\nbudgetBytes: 1MiB\n"
+             "pool: {socket: %s}\n%s",
+             c.path, c.socket, models);
+    ck_assert_int_eq(sl_tree_write(c.scratch, "node.yaml", text, strlen(text), &err), 0);
+    snprintf(path, sizeof(path), "%s/node.yaml", c.path);
+    ck_assert_int_eq(sl_node_config_read(path, &config, &complaints, &err), 0);
+    sl_node_reload(c.node, &config);
+    sl_node_config_release(&config);
+    sl_registry_settle(c.node->registry);
+}
+
+START_TEST(a_model_that_moves_to_another_device_is_loaded_there)
+{
+    node_case_open(&c, "", ON("m", "small", "host"), NULL);
+    struct sluice_model *before = attach("m", NULL, "host");
+    ck_assert_msg(before, "%s", error.message);
+    reload(ON("m", "small", "cuda:0"));
+    struct sluice_model *after = attach("m", NULL, "cuda:0");
+    ck_assert_msg(after, "%s", error.message);
+    check_bytes(after);
+    check_bytes(before); /* who has it keeps it */
+    sluice_detach(before);
+    sluice_detach(after);
+    reload(ON("m", "small", "host"));
+    before = attach("m", NULL, "host");
+    ck_assert_msg(before, "%s", error.message);
+    check_bytes(before);
+    sluice_detach(before);
+}
+END_TEST
+
 /* ---- deposits -------------------------------------------------------------------------------- */
 
 static int deposit(const char *key, const char *device, struct sluice_model *source)
@@ -277,6 +316,7 @@ int main(void)
     tcase_add_test(tests, each_device_has_a_budget_of_its_own);
     tcase_add_test(tests, memory_that_others_use_is_not_taken);
     tcase_add_test(tests, eviction_gives_the_memory_back);
+    tcase_add_test(tests, a_model_that_moves_to_another_device_is_loaded_there);
     tcase_add_test(tests, a_deposit_lies_where_its_maker_put_it);
     tcase_add_test(tests, a_deposit_on_a_full_device_is_refused);
     suite_add_tcase(suite, tests);

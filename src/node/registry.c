@@ -54,10 +54,11 @@ struct model *registry_find(struct sl_registry *registry, const char *name)
     return NULL;
 }
 
-struct holding *registry_holding(struct model *model, const char *version)
+struct holding *registry_holding(struct model *model, const char *version, unsigned space)
 {
     for (struct holding *at = model->holdings; at; at = at->next)
-        if (!at->key && at->state != HOLDING_GONE && strcmp(at->version, version) == 0)
+        if (!at->key && at->state != HOLDING_GONE && at->holder->space == space &&
+            strcmp(at->version, version) == 0)
             return at;
     return NULL;
 }
@@ -207,10 +208,10 @@ int sl_registry_define(struct sl_registry *registry, struct sl_spec *spec,
     return done;
 }
 
-static bool is_there(struct model *model, const struct sl_registry_found *found)
+static bool is_there(struct model *model, const struct sl_registry_found *found, unsigned space)
 {
     if (!found->key)
-        return registry_holding(model, found->version);
+        return registry_holding(model, found->version, space);
     for (const struct holding *at = model->holdings; at; at = at->next)
         if (at->key && strcmp(at->key, found->key) == 0 &&
             memcmp(at->identity, found->identity, sizeof(at->identity)) == 0)
@@ -236,7 +237,7 @@ static int take_found(struct sl_registry *registry, const struct sl_holder *hold
     struct model *model = registry_find(registry, found->name);
     if (!model && !(model = new_model(registry, found->name, err)))
         return -1;
-    if (is_there(model, found))
+    if (is_there(model, found, holder->space))
         return sl_fail_code(err, SL_E_USAGE, "exists", "version %s of '%s' was adopted already",
                             found->version, found->name);
     struct holding *holding = registry_new_holding(model, found->version, err);

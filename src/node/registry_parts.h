@@ -118,7 +118,7 @@ struct sl_registry {
 
 /** registry.c */
 struct model *registry_find(struct sl_registry *registry, const char *name);
-struct holding *registry_holding(struct model *model, const char *version);
+struct holding *registry_holding(struct model *model, const char *version, unsigned space);
 struct holding *registry_new_holding(struct model *model, const char *version, struct sl_err *err);
 void registry_remove_holding(struct holding *holding);
 /** A reference to nothing yet; without the lock too. */
