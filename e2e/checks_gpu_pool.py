@@ -75,8 +75,8 @@ class GpuUser:
 
 @check("sealed")
 def an_encrypted_model_on_s3_ends_on_a_gpu(h, sealed):
-    """Encrypted .tensors on S3 → a daemon → memory of a GPU (the fake driver's), every copy from pinned memory → two clients, one in
-    user, PID and mount namespaces of its own, read the right bytes of one copy; the daemon leaves nothing of the driver's."""
+    """Encrypted .tensors on S3 → a daemon → memory of a GPU (the fake driver's), every copy from pinned memory → decrypted there, if the build
+    has kernels → two clients, one in user, PID and mount namespaces of its own, read the right bytes of one copy; the daemon leaves nothing of the driver's."""
     gpu = GpuNode(h, sealed)
     gpu.start()
     around = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--kill-child", "--mount"]
@@ -93,7 +93,10 @@ def an_encrypted_model_on_s3_ends_on_a_gpu(h, sealed):
     gpu.nothing_is_left()
     counts = gpu.counts()
     assert counts["unpinned"] == 0 and counts["copied_bytes"] >= sealed.bytes, counts
-    return "one client in namespaces of its own" if apart else "no namespaces here"
+    kernels = "GPU kernels    none" not in h.sluice("version").expect(0).out
+    assert (counts["launches"] > 0) == kernels, counts
+    return f"{'one client in namespaces of its own' if apart else 'no namespaces here'}; decrypted on " \
+           f"{'the GPU' if kernels else 'the host: no kernels in this build'}"
 
 
 @check("sealed")
