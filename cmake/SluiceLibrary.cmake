@@ -1,6 +1,6 @@
-# libsluice for other programs: src/api alone, which needs libc and nothing else. What it exports,
+# libsluice for other programs: src/api and src/cuda, which need libc and nothing else. What it exports,
 # and with which version, src/api/sluice.map says; a symbol never leaves it.
-file(GLOB api_files CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/api/*.c)
+file(GLOB api_files CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/api/*.c ${CMAKE_SOURCE_DIR}/src/cuda/*.c)
 set(kinds static)
 if(NOT SLUICE_STATIC)
     list(APPEND kinds shared)
@@ -11,8 +11,9 @@ foreach(kind ${kinds})
     set_target_properties(libsluice_${kind} PROPERTIES OUTPUT_NAME sluice C_VISIBILITY_PRESET hidden
         POSITION_INDEPENDENT_CODE ON ARCHIVE_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib
         LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib)
-    target_compile_options(libsluice_${kind} PRIVATE "SHELL:-iquote \"${CMAKE_SOURCE_DIR}/src/api\"")
-    target_link_libraries(libsluice_${kind} PRIVATE Threads::Threads)
+    target_compile_options(libsluice_${kind} PRIVATE "SHELL:-iquote \"${CMAKE_SOURCE_DIR}/src/api\""
+        "SHELL:-iquote \"${CMAKE_SOURCE_DIR}/src/cuda\"")
+    target_link_libraries(libsluice_${kind} PRIVATE Threads::Threads ${CMAKE_DL_LIBS})
     install(TARGETS libsluice_${kind} LIBRARY DESTINATION lib ARCHIVE DESTINATION lib)
 endforeach()
 if(NOT SLUICE_STATIC)

@@ -15,7 +15,7 @@ import time
 
 from checks_resilience import PacedServer
 from checks_serve import Node, model
-from harness import ROOT, Skip, check, run_client, soonest, wait_for
+from harness import ROOT, Skip, check, soonest, wait_for
 
 TENSORS = 16
 CLIENTS = 16
@@ -64,13 +64,13 @@ def library_of(h):
 class User:
     """A client of the pool in a process of its own (pool_user.py)."""
 
-    def __init__(self, h, path, number=0, around=()):
+    def __init__(self, h, path, number=0, around=(), name="m"):
         env = h.environment({"SLUICE_LIBRARY": library_of(h), "PYTHONPATH": os.path.join(ROOT, "python"),
                              "PYTHONDONTWRITEBYTECODE": "1"})
         script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "pool_user.py")
         self.h, self.said = h, b""
         with open(os.path.join(h.logs, "pool-users.log"), "ab") as log:
-            self.process = subprocess.Popen([*around, sys.executable, script, path, "m", str(number)], bufsize=0,
+            self.process = subprocess.Popen([*around, sys.executable, script, path, name, str(number)], bufsize=0,
                                             env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log)
         h.processes.append(self.process)
 
@@ -284,25 +284,3 @@ def ten_thousand_connections_leave_nothing_in_a_pool(h):
     assert user.end() == 0
     pool.end()
     return f"{CONNECTS} in {seconds:.1f} s; {held} descriptors before, {after} after, {grown >> 10} KiB more memory"
-
-
-@check()
-def the_python_module_installs_without_a_compiler(h):
-    """pip install ./python in a fresh environment, with no compiler: types are in it, and the version is the program's."""
-    place = os.path.join(h.directory("python"), "venv")
-    if subprocess.run([sys.executable, "-m", "venv", place], capture_output=True).returncode:
-        raise Skip("this Python makes no environments")
-    env = {**os.environ, "CC": "false", "CXX": "false", "PYTHONDONTWRITEBYTECODE": "1"}
-    done = run_client([os.path.join(place, "bin", "pip"), "install", "--quiet", os.path.join(ROOT, "python")], env=env)
-    if done.returncode and "No matching distribution found for hatchling" in done.stderr:
-        raise Skip("no package registry can be reached")
-    assert done.returncode == 0, done.stderr[-800:]
-    show = ("import os, sluice; place = os.path.dirname(sluice.__file__); "
-            "from importlib.metadata import version; "
-            "print(version('sluice'), sluice.__version__, os.path.exists(os.path.join(place, 'py.typed')), place)")
-    done = subprocess.run([os.path.join(place, "bin", "python"), "-c", show], capture_output=True, text=True,
-                          env=h.environment({"SLUICE_LIBRARY": library_of(h)}), cwd=h.disk)
-    assert done.returncode == 0, done.stderr
-    packaged, built, typed, where = done.stdout.split()
-    assert packaged == built and typed == "True" and where.startswith(place), done.stdout
-    return f"version {packaged}"

@@ -72,6 +72,10 @@ static int fake_drop(void *self, const char *name, const char *version, void *bo
     (void)version;
     (void)body;
     SL_LOCKED(&lock);
+    while (fake.drops_gated && !fake.permits)
+        pthread_cond_wait(&moved, &lock);
+    if (fake.drops_gated)
+        fake.permits--;
     if (fake.drop_fails)
         return sl_fail(why, SL_E_NO_SPACE, "the fake keeps it");
     size_t used = strlen(fake.gone);
@@ -80,7 +84,15 @@ static int fake_drop(void *self, const char *name, const char *version, void *bo
     return 0;
 }
 
-struct sl_holder holder = {.name = "fake", .load = fake_load, .drop = fake_drop};
+static void fake_keep(void *self, void *body)
+{
+    (void)self;
+    (void)body;
+    SL_LOCKED(&lock);
+    fake.kept++;
+}
+
+struct sl_holder holder = {.name = "fake", .load = fake_load, .drop = fake_drop, .keep = fake_keep};
 struct sl_registry *registry;
 
 /* ---- a test's words ------------------------------------------------------------------------- */

@@ -15,7 +15,9 @@ struct registry_fake {
     enum sl_err_kind fail; /* of loads, once admitted */
     bool open;             /* callers may have them early */
     bool drop_fails;
-    char gone[256]; /* names of what was dropped, in order */
+    bool drops_gated; /* drops wait for a permit, too */
+    unsigned kept;    /* bodies that were to be kept */
+    char gone[256];   /* names of what was dropped, in order */
 };
 extern struct registry_fake fake;
 extern pthread_mutex_t lock;

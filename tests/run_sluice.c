@@ -101,6 +101,30 @@ void run_sluice(struct ran *ran, const char *const *arguments)
     run_program(ran, sluice_path(), arguments);
 }
 
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+enum { SANITIZED = 1 }; /* such a library cannot be opened by a program that is not */
+#else
+enum { SANITIZED = 0 };
+#endif
+
+int run_python(struct ran *ran, const char *script, const char *argument)
+{
+    char library[600], path[600];
+    const char *sluice = getenv("SLUICE"), *slash = sluice ? strrchr(sluice, '/') : NULL;
+    const char *const words[] = {path, argument, NULL};
+    if (!slash || SANITIZED)
+        return -1;
+    snprintf(path, sizeof(path), "%s/tests/%s", SL_SOURCE_ROOT, script);
+    snprintf(library, sizeof(library), "%.*s/lib/libsluice.so.0", (int)(slash - sluice), sluice);
+    if (access(library, R_OK) < 0)
+        return -1;
+    setenv("SLUICE_LIBRARY", library, 1);
+    setenv("PYTHONPATH", SL_SOURCE_ROOT "/python", 1);
+    setenv("PYTHONDONTWRITEBYTECODE", "1", 1);
+    run_program(ran, "python3", words);
+    return ran->exit_code == 127 ? -1 : 0;
+}
+
 pid_t start_sluice(const char *const *arguments, const char *out_path, const char *err_path)
 {
     int out = open(out_path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);

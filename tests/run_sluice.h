@@ -20,6 +20,12 @@ void run_sluice(struct ran *ran, const char *const *arguments);
 /** As run_sluice, any program. */
 void run_program(struct ran *ran, const char *program, const char *const *arguments);
 
+/**
+ * Run a script of tests/ by Python, with the module of python/ on this build's libsluice. -1: there
+ * is no Python, no library, or a library that Python cannot open since it is sanitized.
+ */
+int run_python(struct ran *ran, const char *script, const char *argument);
+
 /** Start it and leave it running; stdout and stderr go to the files of these names. */
 pid_t start_sluice(const char *const *arguments, const char *out_path, const char *err_path);
 /** As start_sluice, any program, with its output thrown away. */

@@ -393,9 +393,33 @@ START_TEST(only_those_who_are_named_may_change_something)
 }
 END_TEST
 
+static void *keep_saying(void *holder)
+{
+    struct sl_err why = SL_ERR_INIT;
+    for (int i = 0; i < 200 && !why.kind; i++)
+        sl_directory_holder_remember(holder, "m", "a spec", &why);
+    return why.kind ? holder : NULL;
+}
+
+START_TEST(callers_may_bring_the_same_spec_at_once)
+{
+    pthread_t threads[4];
+    void *failed[SL_COUNT(threads)];
+    SL_AUTO(sl_directory_holder) holder = sl_directory_holder_open(place, &err);
+    ck_assert_msg(holder != NULL, "%s", err.message);
+    for (size_t i = 0; i < SL_COUNT(threads); i++)
+        ck_assert_int_eq(pthread_create(&threads[i], NULL, keep_saying, holder), 0);
+    for (size_t i = 0; i < SL_COUNT(threads); i++)
+        pthread_join(threads[i], &failed[i]);
+    for (size_t i = 0; i < SL_COUNT(threads); i++)
+        ck_assert_ptr_null(failed[i]);
+}
+END_TEST
+
 int main(void)
 {
     const TTest *const tests[] = {
+        callers_may_bring_the_same_spec_at_once,
         what_lies_in_memory_is_not_loaded_again,
         it_is_there_although_the_source_is_gone,
         files_that_were_touched_do_not_count,

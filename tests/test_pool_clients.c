@@ -4,17 +4,10 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "log.h"
 #include "pool_case.h"
 #include "run_sluice.h"
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-enum { SANITIZED = 1 }; /* such a library cannot be opened by a program that is not */
-#else
-enum { SANITIZED = 0 };
-#endif
 
 enum { OUTPUT_BYTES = 8192 };
 
@@ -92,6 +85,26 @@ START_TEST(a_command_holds_the_model_while_it_runs)
 }
 END_TEST
 
+START_TEST(a_command_may_be_one_text_for_the_shell)
+{
+    const char *sluice = getenv("SLUICE");
+    char text[600];
+    if (!sluice)
+        return;
+    snprintf(text, sizeof(text), "'%s' pool --socket '%s' stat m && exit 3", sluice, pool.socket);
+    const char *words[] = {"pool",   "--socket", pool.socket, "attach", "m",
+                           "--exec", text,       NULL,        "true",   NULL};
+    ck_assert_int_eq(run(sluice, words), 3);
+    expect_output("1 leases");
+    words[7] = "--";
+    ck_assert_int_eq(run(sluice, words), 2);
+    expect_output("exclude each other");
+    const char *idle[] = {"pool", "--socket", pool.socket, "ls", "--exec", "true", NULL};
+    ck_assert_int_eq(run(sluice, idle), 2);
+    pool_case_settle(&pool, 0, 0);
+}
+END_TEST
+
 START_TEST(a_command_ends_as_it_would_alone)
 {
     static const struct {
@@ -119,22 +132,12 @@ END_TEST
 
 START_TEST(python_sees_the_same_memory)
 {
-    char library[600];
-    const char *sluice = getenv("SLUICE"), *slash = sluice ? strrchr(sluice, '/') : NULL;
-    const char *const words[] = {SL_SOURCE_ROOT "/tests/pool_client.py", pool.socket, NULL};
-    if (!slash || SANITIZED)
+    struct ran ran = {0};
+    if (run_python(&ran, "pool_client.py", pool.socket) < 0)
         return;
-    snprintf(library, sizeof(library), "%.*s/lib/libsluice.so.0", (int)(slash - sluice), sluice);
-    if (access(library, R_OK) < 0)
-        return;
-    setenv("SLUICE_LIBRARY", library, 1);
-    setenv("PYTHONPATH", SL_SOURCE_ROOT "/python", 1);
-    setenv("PYTHONDONTWRITEBYTECODE", "1", 1);
-    int code = run("python3", words);
-    if (code == 127)
-        return; /* no Python here */
-    ck_assert_msg(code == 0, "%s", output);
-    expect_output("ok");
+    ck_assert_msg(ran.exit_code == 0 && strcmp(ran.out, "ok\n") == 0 && !*ran.err, "%s%s", ran.out,
+                  ran.err);
+    ran_release(&ran);
     pool_case_settle(&pool, 0, 0);
 }
 END_TEST
@@ -146,6 +149,7 @@ int main(void)
     tcase_add_checked_fixture(tests, setup, teardown);
     tcase_add_test(tests, people_see_what_is_there);
     tcase_add_test(tests, a_command_holds_the_model_while_it_runs);
+    tcase_add_test(tests, a_command_may_be_one_text_for_the_shell);
     tcase_add_test(tests, a_command_ends_as_it_would_alone);
     tcase_add_test(tests, python_sees_the_same_memory);
     suite_add_tcase(suite, tests);

@@ -278,14 +278,18 @@ START_TEST(the_same_version_again_loads_nothing)
 }
 END_TEST
 
+static void found(const char *name, const char *version, uint64_t bytes, bool whole)
+{
+    const struct sl_registry_found version_found = {
+        .name = name, .version = version, .bytes = bytes, .ready = whole, .current = whole};
+    ck_assert_int_eq(sl_registry_adopt(registry, &holder, &version_found, &err), 0);
+}
+
 START_TEST(what_was_found_after_a_restart_is_there_at_once)
 {
-    ck_assert_int_eq(
-        sl_registry_adopt(registry, "m", &holder, "0100000000000000", 30, true, true, &err), 0);
-    ck_assert_int_eq(
-        sl_registry_adopt(registry, "lost", &holder, "0100000000000000", 20, true, true, &err), 0);
-    ck_assert_int_eq(
-        sl_registry_adopt(registry, "m", &holder, "0300000000000000", 10, false, false, &err), 0);
+    found("m", "0100000000000000", 30, true);
+    found("lost", "0100000000000000", 20, true);
+    found("m", "0300000000000000", 10, false);
     fake.gated = true;
     define_config("m", 30, 1, true, true);
     const char *names[] = {"m"};
@@ -301,9 +305,42 @@ START_TEST(what_was_found_after_a_restart_is_there_at_once)
 }
 END_TEST
 
+/* 64 bits of an identity are its version; they can be made equal on purpose. */
+START_TEST(a_derived_model_belongs_to_all_bytes_of_an_identity)
+{
+    struct sl_registry_found version_found = {.name = "m",
+                                              .version = "0100000000000000",
+                                              .identity = (const uint8_t[32]){1},
+                                              .bytes = 30,
+                                              .ready = true,
+                                              .current = true};
+    struct sl_derived_offer offer = {
+        .name = "m", .key = "k", .holder = "fake", .identity = {[0] = 1, [31] = 1}, .bytes = 10};
+    ck_assert_int_eq(sl_registry_adopt(registry, &holder, &version_found, &err), 0);
+    ck_assert_int_eq(sl_registry_deposit_begin(registry, &offer, &err), -1);
+    ck_assert_str_eq(err.code, "stale");
+    offer.identity[31] = 0;
+    ck_assert_int_eq(sl_registry_deposit_begin(registry, &offer, &err), 0);
+    ck_assert_int_eq(sl_registry_deposit_commit(registry, 0, NULL, 10, &err), 0);
+    version_found.version = "0100000000000001";
+    version_found.identity = (const uint8_t[32]){[0] = 1, [31] = 2};
+    ck_assert_int_eq(sl_registry_adopt(registry, &holder, &version_found, &err), 0);
+    ck_assert_ptr_null(sl_registry_hold_derived(registry, "m", "k", "a test", &err));
+    ck_assert_str_eq(err.code, "stale");
+    version_found.key = "k";
+    ck_assert_int_eq(sl_registry_adopt(registry, &holder, &version_found, &err), 0);
+    ck_assert_int_eq(sl_registry_adopt(registry, &holder, &version_found, &err), -1);
+    ck_assert_str_eq(err.code, "exists");
+    struct sl_model_ref *ref = sl_registry_hold_derived(registry, "m", "k", "a test", &err);
+    ck_assert_msg(ref != NULL, "%s", err.message);
+    sl_registry_release(registry, ref);
+}
+END_TEST
+
 int main(void)
 {
     const TTest *const tests[] = {
+        a_derived_model_belongs_to_all_bytes_of_an_identity,
         eight_callers_make_one_load,
         who_waits_may_leave_and_the_load_goes_on,
         names_that_nobody_defined_are_not_found,

@@ -7,8 +7,9 @@
 
 Nothing is copied, and no framework is imported unless it is used.
 """
+from ._error import SluiceError
 from ._library import library as _library
-from ._pool import Deposit, Model, SluiceError, Tensor, attach
+from ._pool import Deposit, Model, Room, Tensor, attach
 
 __version__ = _library.sluice_version().decode()
-__all__ = ["Deposit", "Model", "SluiceError", "Tensor", "attach"]
+__all__ = ["Deposit", "Model", "Room", "SluiceError", "Tensor", "attach"]

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import ctypes
 from ctypes import CFUNCTYPE, POINTER, Structure, c_char_p, c_int32, c_int64, c_uint8, c_uint16, c_uint32, c_uint64, c_void_p, py_object
+from typing import Any
 
-CPU = 1
+CPU, CUDA = 1, 2  # kDLCPU, kDLCUDA
 READ_ONLY = 1
 
 
@@ -42,25 +43,26 @@ class ManagedVersioned(Structure):
     ]
 
 
-_alive: dict[int, tuple] = {}  # by address: what must not be collected yet
+_alive: dict[int, tuple[Any, ...]] = {}  # by address: what must not be collected yet
 
 
-@Deleter
+@Deleter  # type: ignore[untyped-decorator]
 def _delete(address: int) -> None:
     _alive.pop(address, None)
 
 
-_new = ctypes.pythonapi.PyCapsule_New
+_python = ctypes.PyDLL(None)  # not ctypes.pythonapi: its functions are everybody's, and what types they take too
+_new = _python.PyCapsule_New
 _new.restype, _new.argtypes = py_object, [c_void_p, c_char_p, c_void_p]
-_valid = ctypes.pythonapi.PyCapsule_IsValid
+_valid = _python.PyCapsule_IsValid
 _valid.restype, _valid.argtypes = ctypes.c_int, [c_void_p, c_char_p]
-_pointer = ctypes.pythonapi.PyCapsule_GetPointer
+_pointer = _python.PyCapsule_GetPointer
 _pointer.restype, _pointer.argtypes = c_void_p, [c_void_p, c_char_p]
 
 _OLD, _VERSIONED = b"dltensor", b"dltensor_versioned"
 
 
-@CFUNCTYPE(None, c_void_p)
+@CFUNCTYPE(None, c_void_p)  # type: ignore[untyped-decorator]
 def _drop(capsule: int) -> None:
     """A capsule that was consumed has another name, and its consumer calls the deleter."""
     for name in (_OLD, _VERSIONED):
@@ -68,15 +70,18 @@ def _drop(capsule: int) -> None:
             _alive.pop(_pointer(capsule, name), None)
 
 
-def capsule(owner: object, address: int, shape: tuple, strides: tuple, dtype: tuple, read_only: bool, version: object) -> object:
-    """owner is kept alive; strides are in elements; version is the consumer's max_version."""
+def capsule(
+    owner: object, address: int, device: tuple[int, int], shape: tuple[int, ...], strides: tuple[int, ...],
+    dtype: tuple[int, int, int], read_only: bool, version: Any,
+) -> Any:
+    """owner is kept alive; device is (type, number); strides are in elements; version is the consumer's max_version."""
     rank = len(shape)
     shape_array = (c_int64 * max(rank, 1))(*shape)
     strides_array = (c_int64 * max(rank, 1))(*strides)
     versioned = version is not None and version[0] >= 1
     managed = ManagedVersioned() if versioned else Managed()
     managed.deleter = _delete
-    managed.tensor = DLTensor(address, Device(CPU, 0), rank, DataType(*dtype), shape_array, strides_array, 0)
+    managed.tensor = DLTensor(address, Device(*device), rank, DataType(*dtype), shape_array, strides_array, 0)
     if versioned:
         managed.major, managed.minor = 1, 0
         managed.flags = READ_ONLY if read_only else 0

@@ -24,7 +24,7 @@ class ModelInfo(Structure):
     _fields_ = [
         ("size", c_size_t), ("name", c_char_p), ("key", c_char_p), ("identity", c_uint8 * 32),
         ("tensor_count", c_uint64), ("ready_count", c_uint64), ("bytes", c_uint64), ("slab_count", c_uint64),
-        ("state", c_int32),
+        ("state", c_int32), ("device", c_int32),
     ]
 
 
@@ -34,7 +34,7 @@ class Tensor(Structure):
         ("shape", POINTER(c_uint64)), ("strides", POINTER(c_uint64)), ("rank", c_uint32), ("kind", c_uint32),
         ("dlpack_code", c_uint8), ("dlpack_bits", c_uint8), ("dlpack_lanes", c_uint16),
         ("block_elements", c_uint32), ("block_bytes", c_uint32), ("slab", c_uint32), ("offset", c_uint64),
-        ("bytes", c_uint64), ("data", c_void_p),
+        ("bytes", c_uint64), ("data", c_void_p), ("device", c_int32),
     ]
 
 
@@ -46,7 +46,7 @@ class DepositOptions(Structure):
     ]
 
 
-PRESENT_ONLY, PRIVATE, KEEP_FDS = 1, 2, 4
+PRESENT_ONLY, PRIVATE, KEEP_FDS, REGISTER = 1, 2, 4, 8
 KIND_TENSOR, KIND_FILE = 1, 2
 
 NAMES = ("libsluice.so.0", "libsluice.so")
@@ -66,7 +66,9 @@ def _open() -> ctypes.CDLL:
             return ctypes.CDLL(name)
         except OSError:
             continue
-    raise ImportError("libsluice.so.0 is not found: install it, or set SLUICE_LIBRARY to its path")
+    raise ImportError(
+        "libsluice.so.0 is not found: build sluice before `pip install ./python`, or set SLUICE_LIBRARY to its path"
+    )
 
 
 library = _open()
@@ -88,7 +90,9 @@ _declare("sluice_wait_all", c_int, c_void_p, c_int, c_int, POINTER(Error))
 _declare("sluice_deposit_begin", c_int, POINTER(DepositOptions), POINTER(c_void_p), POINTER(Error))
 _declare("sluice_deposit_add", c_int, c_void_p, c_char_p, c_char_p, c_uint32, POINTER(c_uint64), POINTER(c_uint64),
          c_uint64, POINTER(c_void_p), POINTER(Error))
+_declare("sluice_deposit_device", c_int, c_void_p)
 _declare("sluice_deposit_commit", c_int, c_void_p, POINTER(Error))
+_declare("sluice_deposit_abort", None, c_void_p)
 _declare("sluice_deposit_end", None, c_void_p)
 
 __all__ = ["library", "byref", "sizeof", "c_void_p", "c_uint64"]

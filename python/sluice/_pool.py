@@ -2,47 +2,17 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping
 from ctypes import byref, c_uint64, c_void_p, sizeof
+from functools import cached_property
 from typing import Any, Optional
 
-from . import _dlpack
+from ._array import Array
+from ._error import SluiceError, check as _check
 from ._library import (
-    KIND_FILE, PRESENT_ONLY, PRIVATE, AttachOptions, DepositOptions, Error, ModelInfo, Tensor as RawTensor, library,
+    KIND_FILE, PRESENT_ONLY, PRIVATE, REGISTER, AttachOptions, DepositOptions, Error, ModelInfo, Tensor as RawTensor, library,
 )
-
-_KINDS = {
-    1: "INTERNAL", 2: "USAGE", 3: "AUTH", 4: "NOT_FOUND", 5: "INTEGRITY", 6: "NO_SPACE", 7: "NET", 8: "TIMEOUT", 9: "GPU",
-    10: "FORMAT", 11: "CANCELED",
-}
-# struct codes for memoryviews, and what NumPy calls them; other types are seen as bytes or as 16-bit numbers.
-_FORMATS = {
-    "BOOL": "?", "U8": "B", "I8": "b", "U16": "H", "I16": "h", "U32": "I", "I32": "i", "U64": "Q", "I64": "q", "F16": "e",
-    "F32": "f", "F64": "d",
-}
-_NUMPY = {
-    "BOOL": "?", "U8": "u1", "I8": "i1", "U16": "<u2", "I16": "<i2", "U32": "<u4", "I32": "<i4", "U64": "<u8", "I64": "<i8",
-    "F16": "<f2", "F32": "<f4", "F64": "<f8", "C64": "<c8", "C128": "<c16",
-}
-_ML_DTYPES = {
-    "BF16": "bfloat16", "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2", "F8_E8M0": "float8_e8m0fnu",
-    "F8_E4M3FNUZ": "float8_e4m3fnuz", "F8_E5M2FNUZ": "float8_e5m2fnuz",
-}
-
-
-class SluiceError(Exception):
-    """kind is one of docs/reference/errors.md; code says more, or is empty."""
-
-    def __init__(self, error: Error) -> None:
-        super().__init__(error.message.decode("utf-8", "replace"))
-        self.kind = _KINDS.get(error.kind, "INTERNAL")
-        self.code = error.code.decode("utf-8", "replace")
-
-
-def _check(result: int, error: Error) -> None:
-    if result < 0:
-        raise SluiceError(error)
-
 
 class _Lease:
     """What is mapped, until the last tensor of it is gone."""
@@ -56,173 +26,119 @@ class _Lease:
         library.sluice_detach(self.handle)
 
 
-class Tensor:
-    """One tensor. Its memory can be had once it is ready: every way to it waits for that."""
+def _wait(call: Callable[[int, Error], int], timeout: Optional[float]) -> None:
+    """Until call(ms, error) is 0; in slices, so that an interrupt (Ctrl-C) ends it within a second."""
+    left = None if timeout is None else max(int(timeout * 1000), 0)
+    while True:
+        error = Error()
+        slice_ms = 1000 if left is None else min(left, 1000)
+        if call(slice_ms, error) == 0:
+            return
+        left = None if left is None else left - slice_ms
+        if error.kind != 8 or (left is not None and left <= 0):
+            raise SluiceError(error)
+
+
+class Tensor(Array):
+    """One tensor of a model. Its memory can be had once it is ready: every way to it waits for that."""
 
     def __init__(self, lease: _Lease, raw: RawTensor, writable: bool) -> None:
-        self._lease = lease
-        self._number, self._address, self.nbytes = raw.number, raw.data or 0, raw.bytes
-        self._writable = writable
-        self._dlpack = (raw.dlpack_code, raw.dlpack_bits, raw.dlpack_lanes)
-        self.name = ctypes.string_at(raw.name, raw.name_bytes).decode("utf-8", "surrogateescape")
-        self.dtype = raw.dtype.decode()
-        self.is_file = raw.kind == KIND_FILE
-        self.shape = tuple(raw.shape[i] for i in range(raw.rank))
-        self.strides = tuple(raw.strides[i] for i in range(raw.rank)) if raw.strides else self._row_by_row()
-
-    def _row_by_row(self) -> tuple:
-        strides, step = [], 1
-        for extent in reversed(self.shape):
-            strides.append(step)
-            step *= max(extent, 1)
-        return tuple(reversed(strides))
-
-    def __repr__(self) -> str:
-        return f"<sluice.Tensor {self.name!r} {self.dtype or 'file'} {list(self.shape)}>"
+        self._number = raw.number
+        super().__init__(
+            lease, raw.data or 0, raw.bytes, _name(raw), raw.dtype.decode(),
+            (raw.dlpack_code, raw.dlpack_bits, raw.dlpack_lanes), tuple(raw.shape[i] for i in range(raw.rank)),
+            tuple(raw.strides[i] for i in range(raw.rank)) if raw.strides else None, raw.device, writable, raw.kind == KIND_FILE,
+        )
 
     @property
     def ready(self) -> bool:
-        return library.sluice_ready(self._lease.handle, self._number) == 1
+        return bool(library.sluice_ready(self._owner.handle, self._number) == 1)
 
     def wait(self, timeout: Optional[float] = None) -> "Tensor":
         """Until it is in place and checked; timeout in seconds. An interrupt (Ctrl-C) ends it within a second."""
-        left = None if timeout is None else max(int(timeout * 1000), 0)
-        while True:
-            error = Error()
-            slice_ms = 1000 if left is None else min(left, 1000)
-            if library.sluice_wait(self._lease.handle, self._number, slice_ms, -1, byref(error)) == 0:
-                return self
-            left = None if left is None else left - slice_ms
-            if error.kind != 8 or (left is not None and left <= 0):
-                raise SluiceError(error)
+        _wait(lambda ms, error: library.sluice_wait(self._owner.handle, self._number, ms, -1, byref(error)), timeout)
+        return self
 
-    def _bytes(self) -> Any:
+    def _ready(self) -> None:
         self.wait()
-        array = (ctypes.c_uint8 * self.nbytes).from_address(self._address) if self.nbytes else (ctypes.c_uint8 * 0)()
-        array._sluice_lease = self._lease  # as long as anybody looks at it
-        return array
-
-    def memoryview(self) -> memoryview:
-        """Its bytes; read-only unless attached with writable=True."""
-        view = memoryview(self._bytes()).cast("B")
-        return view if self._writable else view.toreadonly()
-
-    def tobytes(self) -> bytes:
-        return bytes(self.memoryview())
-
-    def numpy(self) -> Any:
-        """A NumPy array on the same memory. bfloat16 and float8 need ml_dtypes; without it they are unsigned integers."""
-        import numpy
-
-        kind = _NUMPY.get(self.dtype) or ("u1" if self.is_file else None)
-        view = numpy.frombuffer(self.memoryview(), dtype="u1")
-        if kind is None and self.dtype in _ML_DTYPES:
-            kind = "<u2" if self._dlpack[1] == 16 else "u1"
-            try:
-                import ml_dtypes
-
-                kind = getattr(ml_dtypes, _ML_DTYPES[self.dtype])
-            except (ImportError, AttributeError):
-                pass
-        if kind is None:
-            raise TypeError(f"NumPy has no type for {self.dtype}: use memoryview()")
-        array = view.view(kind) if self.nbytes else numpy.empty(0, dtype=kind)
-        item = array.dtype.itemsize
-        return numpy.lib.stride_tricks.as_strided(
-            array, self.shape, tuple(step * item for step in self.strides), writeable=self._writable
-        )
-
-    def __array__(self, dtype: Any = None, copy: Optional[bool] = None) -> Any:
-        array = self.numpy()
-        if dtype is not None and array.dtype != dtype:
-            return array.astype(dtype)
-        return array.copy() if copy else array
-
-    def torch(self) -> Any:
-        """A torch tensor on the same memory. torch knows no read-only tensors: attach with writable=True unless nothing
-        writes to it."""
-        import torch
-
-        short = _ML_DTYPES.get(self.dtype, "") if self._dlpack[1] == 8 else ""
-        if not short:
-            return torch.from_dlpack(self)
-        if not hasattr(torch, short):
-            raise TypeError(f"this torch has no {short}: use memoryview()")
-        return torch.from_dlpack(_Bytes(self)).view(getattr(torch, short))  # not every torch takes them through DLPack
-
-    def __dlpack_device__(self) -> tuple:
-        return (_dlpack.CPU, 0)
-
-    def __dlpack__(self, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: Any = None) -> Any:
-        if not self._dlpack[1]:
-            raise BufferError(f"DLPack has no type for {self.dtype}")
-        if copy or (dl_device is not None and tuple(dl_device) != (_dlpack.CPU, 0)):
-            raise BufferError("sluice gives its own memory only: copy it afterwards")
-        self.wait()
-        return _dlpack.capsule(
-            self._lease, self._address, self.shape, self.strides, self._dlpack, not self._writable, max_version
-        )
 
 
-class _Bytes:
-    """A tensor of one-byte elements, seen as unsigned integers."""
-
-    def __init__(self, tensor: Tensor) -> None:
-        self._tensor = tensor
-
-    def __dlpack_device__(self) -> tuple:
-        return (_dlpack.CPU, 0)
-
-    def __dlpack__(self, *, max_version: Any = None, **_: Any) -> Any:
-        own = self._tensor
-        own.wait()
-        return _dlpack.capsule(own._lease, own._address, own.shape, own.strides, (1, 8, 1), not own._writable, max_version)
+def _name(raw: RawTensor) -> str:
+    return ctypes.string_at(raw.name, raw.name_bytes).decode("utf-8", "surrogateescape")
 
 
-class Model(Mapping):
-    """Names to tensors; files such as config.json are in `files`. The lease lasts as long as anything of it is in use."""
+class Model(Mapping[str, Tensor]):
+    """Names to tensors; files such as config.json are in `files`. The lease lasts as long as anything of it is in use.
+
+    Names are read when they are asked for, since a model may have tens of thousands.
+    """
 
     def __init__(self, lease: _Lease, writable: bool) -> None:
-        self._lease = lease
+        self._lease, self._writable = lease, writable
         info = self._info()
         self.name, self.key, self.identity = info.name.decode(), info.key.decode(), bytes(info.identity)
-        self._tensors: dict[str, Tensor] = {}
-        self.files: dict[str, Tensor] = {}
-        for number in range(info.tensor_count):
-            raw, error = RawTensor(size=sizeof(RawTensor)), Error()
-            _check(library.sluice_tensor_at(lease.handle, number, byref(raw), byref(error)), error)
-            tensor = Tensor(lease, raw, writable)
-            (self.files if tensor.is_file else self._tensors).setdefault(tensor.name, tensor)
+        self._made: dict[int, Tensor] = {}
 
     def _info(self) -> ModelInfo:
         info = ModelInfo(size=sizeof(ModelInfo))
         library.sluice_model_info(self._lease.handle, byref(info))
         return info
 
+    def _tensor(self, number: int) -> Tensor:
+        if number not in self._made:
+            raw, error = RawTensor(size=sizeof(RawTensor)), Error()
+            _check(library.sluice_tensor_at(self._lease.handle, number, byref(raw), byref(error)), error)
+            self._made[number] = Tensor(self._lease, raw, self._writable)
+        return self._made[number]
+
+    @cached_property
+    def _numbers(self) -> tuple[dict[str, int], dict[str, int]]:
+        """{name: number} of tensors and of files; of two with one name the first."""
+        tensors: dict[str, int] = {}
+        files: dict[str, int] = {}
+        raw = RawTensor(size=sizeof(RawTensor))
+        at, handle, place = library.sluice_tensor_at, self._lease.handle, byref(raw)
+        for number in range(self._info().tensor_count):
+            at(handle, number, place, None)
+            (files if raw.kind == KIND_FILE else tensors).setdefault(_name(raw), number)
+        return tensors, files
+
+    @cached_property
+    def files(self) -> dict[str, Tensor]:
+        return {name: self._tensor(number) for name, number in self._numbers[1].items()}
+
     def __getitem__(self, name: str) -> Tensor:
-        return self._tensors[name]
+        return self._tensor(self._numbers[0][name])
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._numbers[0]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._tensors)
+        return iter(self._numbers[0])
 
     def __len__(self) -> int:
-        return len(self._tensors)
+        return len(self._numbers[0])
 
     def __repr__(self) -> str:
         return f"<sluice.Model {self.name!r} {len(self)} tensors>"
 
     @property
     def nbytes(self) -> int:
-        return self._info().bytes
+        return int(self._info().bytes)
+
+    @property
+    def device(self) -> str:
+        """Where its tensors are, as this process counts: "cpu", "cuda:0"."""
+        ordinal = self._info().device
+        return "cpu" if ordinal < 0 else f"cuda:{ordinal}"
 
     @property
     def ready(self) -> bool:
-        return self._info().state == 1
+        return bool(self._info().state == 1)
 
     def wait(self, timeout: Optional[float] = None) -> "Model":
-        """Until all of it is there; timeout in seconds, for each tensor."""
-        for tensor in (*self._tensors.values(), *self.files.values()):
-            tensor.wait(timeout)
+        """Until all of it is there; timeout in seconds."""
+        _wait(lambda ms, error: library.sluice_wait_all(self._lease.handle, ms, -1, byref(error)), timeout)
         return self
 
 
@@ -230,59 +146,120 @@ def _text(value: Optional[str]) -> Optional[bytes]:
     return None if value is None else value.encode()
 
 
+def _device(name: str) -> bytes:
+    return {"cpu": b"host", "cuda": b"cuda:0"}.get(name) or name.encode()
+
+
 def attach(
     name: str, device: str = "cpu", *, key: Optional[str] = None, socket: Optional[str] = None, load: bool = True,
-    writable: bool = False, timeout: Optional[float] = None,
+    writable: bool = False, register: bool = False, timeout: Optional[float] = None,
 ) -> Model:
     """Attach to a model of the pool, which may still be loading.
 
-    device    "cpu" only, so far.
+    device    "cpu", or a GPU as this process counts them: "cuda:0". The daemon must keep the model there.
     key       of a derived model, as it was deposited.
     load      begin a load if it is not in memory; else that is an error.
     writable  a private view: a page that is written to is copied, and nobody else sees it. torch does not know read-only
-              tensors, and a write to one ends the process.
+              tensors, and a write to one ends the process. Not on a GPU.
+    register  pin the host's memory with the GPU's driver, so that copies to a GPU run at full speed and asynchronously.
     timeout   seconds until the daemon knows what is in the model; None waits for ever.
     """
-    flags = (PRIVATE if writable else 0) | (0 if load else PRESENT_ONLY)
+    flags = (PRIVATE if writable else 0) | (0 if load else PRESENT_ONLY) | (REGISTER if register else 0)
     options = AttachOptions(
-        size=sizeof(AttachOptions), model=_text(name), socket=_text(socket), key=_text(key),
-        device=b"host" if device == "cpu" else _text(device), flags=flags,
+        size=sizeof(AttachOptions), model=_text(name), socket=_text(socket), key=_text(key), device=_device(device), flags=flags,
         timeout_ms=0 if timeout is None else max(int(timeout * 1000), 1),
     )
     return Model(_Lease(options), writable)
 
 
-class Deposit:
-    """A derived model in the making; as a context manager it is committed at the end, unless something failed."""
+# How DLPack calls what can be deposited.
+_DLPACK = {
+    "BOOL": (6, 8, 1), "U8": (1, 8, 1), "I8": (0, 8, 1), "U16": (1, 16, 1), "I16": (0, 16, 1), "U32": (1, 32, 1),
+    "I32": (0, 32, 1), "U64": (1, 64, 1), "I64": (0, 64, 1), "F16": (2, 16, 1), "BF16": (4, 16, 1), "F32": (2, 32, 1),
+    "F64": (2, 64, 1), "C32": (5, 32, 1), "C64": (5, 64, 1), "C128": (5, 128, 1), "F8_E4M3": (10, 8, 1),
+    "F8_E5M2": (12, 8, 1), "F8_E8M0": (14, 8, 1), "F8_E4M3FNUZ": (11, 8, 1), "F8_E5M2FNUZ": (13, 8, 1),
+}
 
-    def __init__(self, source: Model, key: str, nbytes: int, *, socket: Optional[str] = None) -> None:
-        self._handle, error = c_void_p(), Error()
+
+class _Deposited:
+    """The memory of a deposit, until the last array on it is gone."""
+
+    def __init__(self, options: DepositOptions) -> None:
+        self.handle = c_void_p()
+        error = Error()
+        _check(library.sluice_deposit_begin(byref(options), byref(self.handle), byref(error)), error)
+
+    def __del__(self) -> None:
+        library.sluice_deposit_end(self.handle)
+
+
+class Room(Array):
+    """Where a tensor of a deposit goes: writable until the commit, read-only from then on."""
+
+
+class Deposit:
+    """A derived model in the making; as a context manager it is committed at the end, unless something failed.
+
+    device  where its memory is: that of the source, unless given.
+    """
+
+    def __init__(
+        self, source: Model, key: str, nbytes: int, *, socket: Optional[str] = None, device: Optional[str] = None
+    ) -> None:
+        self._device = source.device if device is None else device
         options = DepositOptions(
-            size=sizeof(DepositOptions), model=_text(source.name), key=_text(key), socket=_text(socket), bytes=nbytes
+            size=sizeof(DepositOptions), model=_text(source.name), key=_text(key), socket=_text(socket),
+            device=_device(self._device), bytes=nbytes,
         )
         ctypes.memmove(options.identity, source.identity, 32)
-        _check(library.sluice_deposit_begin(byref(options), byref(self._handle), byref(error)), error)
+        self._memory: Optional[_Deposited] = _Deposited(options)
 
-    def add(self, name: str, dtype: str, shape: tuple, data: Any) -> None:
-        """data: any contiguous buffer with the bytes of the tensor, row by row."""
-        view, error, place = memoryview(data).cast("B"), Error(), c_void_p()
+    def _open(self) -> _Deposited:
+        if self._memory is None:
+            raise ValueError("the deposit is over")
+        return self._memory
+
+    @staticmethod
+    def _nbytes(dtype: str, shape: tuple[int, ...], strides: Optional[tuple[int, ...]]) -> int:
+        bits = _DLPACK.get(dtype, (0, 8, 1))[1]  # the library refuses what it does not know
+        if strides is None or 0 in shape:
+            return bits // 8 * math.prod(shape)
+        return bits // 8 * (1 + sum((size - 1) * step for size, step in zip(shape, strides)))
+
+    def room(self, name: str, dtype: str, shape: tuple[int, ...], strides: Optional[tuple[int, ...]] = None) -> Room:
+        """Room for a tensor, for you to fill: `deposit.room("w", "BF16", w.shape).torch().copy_(w)`. strides are in elements."""
+        memory, error, place = self._open(), Error(), c_void_p()
         sizes = (c_uint64 * max(len(shape), 1))(*shape)
+        steps = None if strides is None else (c_uint64 * max(len(strides), 1))(*strides)
+        nbytes = self._nbytes(dtype, shape, strides)
         _check(
             library.sluice_deposit_add(
-                self._handle, name.encode(), dtype.encode(), len(shape), sizes, None, view.nbytes, byref(place), byref(error)
+                memory.handle, name.encode(), dtype.encode(), len(shape), sizes, steps, nbytes, byref(place), byref(error)
             ),
             error,
         )
-        if view.nbytes:
-            memoryview((ctypes.c_uint8 * view.nbytes).from_address(place.value)).cast("B")[:] = view
+        ordinal = library.sluice_deposit_device(memory.handle)
+        return Room(memory, place.value or 0, nbytes, name, dtype, _DLPACK[dtype], tuple(shape), strides, ordinal, True)
+
+    def add(self, name: str, dtype: str, shape: tuple[int, ...], data: Any) -> None:
+        """data: any contiguous buffer with the bytes of the tensor, row by row. On a GPU use room()."""
+        view = memoryview(data).cast("B")
+        if self._device not in ("cpu", "host"):
+            raise TypeError(f"memory of {self._device} cannot be filled from a buffer: use room()")
+        if view.nbytes != self._nbytes(dtype, shape, None):
+            raise ValueError(f"{list(shape)} of {dtype} are no {view.nbytes} bytes")
+        self.room(name, dtype, shape).memoryview()[:] = view
 
     def commit(self) -> None:
+        """Publish what was added. On a GPU all that writes to it must have been enqueued: it is waited for."""
         error = Error()
-        _check(library.sluice_deposit_commit(self._handle, byref(error)), error)
+        _check(library.sluice_deposit_commit(self._open().handle, byref(error)), error)
 
     def close(self) -> None:
-        handle, self._handle = self._handle, c_void_p()
-        library.sluice_deposit_end(handle)
+        """What is not committed is dropped. Arrays on its memory stay good."""
+        memory, self._memory = self._memory, None
+        if memory is not None:
+            library.sluice_deposit_abort(memory.handle)
 
     def __enter__(self) -> "Deposit":
         return self

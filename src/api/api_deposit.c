@@ -3,6 +3,10 @@
  * mapped writable: at the commit each mapping is replaced, in its place, by a read-only one of a
  * descriptor that was opened read-only. So pointers stay good, and a stray write crashes here
  * instead of changing what others use.
+ *
+ * On a GPU there are no seals: the depositor maps its memory read-only and so does everybody who
+ * attaches. All of it is one slab, taken when the first tensor is added, since it cannot be cut
+ * down at the end as a memfd can.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -12,6 +16,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "api_device.h"
+#include "api_memory.h"
 #include "api_parts.h"
 #include "pool_index_write.h"
 
@@ -24,14 +30,16 @@
 struct slab {
     uint8_t *map;
     uint64_t bytes, used; /* mapped; taken by tensors */
-    int fd;
+    int fd;               /* on a GPU -1 until the commit */
+    uint64_t handle;      /* on a GPU */
 };
 struct sluice_deposit {
     struct sl_pool_link link;
     uint64_t id;
     char *model, *key;
     uint8_t identity[32];
-    uint64_t left; /* of what was announced */
+    struct sl_api_device device; /* closed: the host */
+    uint64_t left;               /* of what was announced */
     struct slab *slabs;
     uint32_t slab_count;
     struct sl_pool_item *items; /* name, dtype, shape and strides are one allocation each: name's */
@@ -55,7 +63,7 @@ static int announce(struct sluice_deposit *deposit, const struct sluice_deposit_
                    SL_WIRE_DEVICE_BYTES];
     } packet = {0};
     struct sl_pool_reply reply;
-    packet.deposit.bytes = options->bytes;
+    packet.deposit.bytes = deposit->left;
     memcpy(packet.deposit.identity, options->identity, sizeof(options->identity));
     packet.deposit.model_bytes = (uint16_t)strlen(options->model);
     packet.deposit.key_bytes = (uint16_t)strlen(options->key);
@@ -71,18 +79,37 @@ static int announce(struct sluice_deposit *deposit, const struct sluice_deposit_
     return 0;
 }
 
-static int begin(struct sluice_deposit *deposit, const struct sluice_deposit_options *options,
+static int open_device(struct sluice_deposit *deposit, struct sluice_deposit_options *options,
+                       char text[SL_API_DEVICE_TEXT_BYTES], struct sluice_error *error)
+{
+    int ordinal;
+    deposit->left = options->bytes;
+    if (!sl_api_device_named(options->device, &ordinal))
+        return 0;
+    if (sl_api_device_open(&deposit->device, ordinal, error) < 0)
+        return -1;
+    deposit->left = sl_api_device_round(&deposit->device, options->bytes);
+    if (options->bytes && !deposit->left)
+        return sl_api_fail(error, SLUICE_USAGE, "a GPU has no %llu bytes",
+                           (unsigned long long)options->bytes);
+    sl_api_device_text(&deposit->device, text);
+    options->device = text;
+    return 0;
+}
+
+static int begin(struct sluice_deposit *deposit, struct sluice_deposit_options *options,
                  struct sluice_error *error)
 {
+    char device[SL_API_DEVICE_TEXT_BYTES];
     struct sl_limit limit = sl_limit_make(options->timeout_ms > 0 ? options->timeout_ms : -1,
                                           options->cancel_fd > 0 ? options->cancel_fd : -1);
-    deposit->model = strdup(options->model);
-    deposit->key = strdup(options->key);
+    deposit->model = sl_api_copy(options->model);
+    deposit->key = sl_api_copy(options->key);
     if (!deposit->model || !deposit->key)
         return no_memory(error);
     memcpy(deposit->identity, options->identity, sizeof(deposit->identity));
-    deposit->left = options->bytes;
-    if (sl_pool_link_open(&deposit->link, options->socket, options->client, limit, error) < 0)
+    if (open_device(deposit, options, device, error) < 0 ||
+        sl_pool_link_open(&deposit->link, options->socket, options->client, limit, error) < 0)
         return -1;
     return announce(deposit, options, error);
 }
@@ -98,7 +125,7 @@ int sluice_deposit_begin(const struct sluice_deposit_options *given, struct slui
         return -1;
     if (!*options.key)
         return sl_api_fail(error, SLUICE_USAGE, "a derived model needs a key");
-    struct sluice_deposit *deposit = calloc(1, sizeof(*deposit));
+    struct sluice_deposit *deposit = sl_api_alloc(sizeof(*deposit));
     if (!deposit)
         return no_memory(error);
     deposit->link.fd = -1;
@@ -110,15 +137,38 @@ int sluice_deposit_begin(const struct sluice_deposit_options *given, struct slui
     return 0;
 }
 
+static void release_slab(const struct sluice_deposit *deposit, struct slab *slab)
+{
+    if (deposit->device.cuda) {
+        sl_api_device_unmap(&deposit->device, slab->map, slab->bytes);
+        sl_api_device_drop(&deposit->device, slab->handle);
+    } else {
+        munmap(slab->map, slab->bytes);
+    }
+    if (slab->fd >= 0)
+        close(slab->fd);
+}
+
+void sluice_deposit_abort(struct sluice_deposit *deposit)
+{
+    if (!deposit->committed)
+        deposit->broken = true;
+    sl_pool_link_close(&deposit->link);
+}
+
+int sluice_deposit_device(const struct sluice_deposit *deposit)
+{
+    return deposit->device.cuda ? deposit->device.info.ordinal : -1;
+}
+
 void sluice_deposit_end(struct sluice_deposit *deposit)
 {
     if (!deposit)
         return;
     sl_pool_link_close(&deposit->link); /* what is not committed goes with it */
-    for (uint32_t i = 0; i < deposit->slab_count; i++) {
-        munmap(deposit->slabs[i].map, deposit->slabs[i].bytes);
-        close(deposit->slabs[i].fd);
-    }
+    for (uint32_t i = 0; i < deposit->slab_count; i++)
+        release_slab(deposit, &deposit->slabs[i]);
+    sl_api_device_close(&deposit->device);
     for (uint32_t i = 0; i < deposit->item_count; i++)
         free((void *)(uintptr_t)deposit->items[i].shape);
     free(deposit->slabs);
@@ -135,17 +185,9 @@ static uint64_t pad(uint64_t bytes)
     return (bytes + SL_WIRE_ALIGN - 1) & ~(uint64_t)(SL_WIRE_ALIGN - 1);
 }
 
-static int make_slab(struct sluice_deposit *deposit, uint64_t least, struct sluice_error *error)
+static int make_on_host(struct slab *slab, struct sluice_error *error)
 {
-    uint64_t bytes = deposit->left < SLAB_BYTES ? deposit->left : SLAB_BYTES;
-    bytes = bytes < least ? least : bytes;
-    if (deposit->slab_count == SL_WIRE_SLABS_MAX)
-        return sl_api_fail(error, SLUICE_NO_SPACE, "a deposit has at most %d slabs",
-                           SL_WIRE_SLABS_MAX);
-    struct slab *slabs = realloc(deposit->slabs, (deposit->slab_count + 1) * sizeof(*slabs));
-    if (!slabs)
-        return no_memory(error);
-    deposit->slabs = slabs;
+    uint64_t bytes = slab->bytes;
     int fd = memfd_create("sluice-deposit", MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL);
     if (fd < 0 && errno == EINVAL)
         fd = memfd_create("sluice-deposit", MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -159,7 +201,31 @@ static int make_slab(struct sluice_deposit *deposit, uint64_t least, struct slui
             close(fd);
         return -1;
     }
-    slabs[deposit->slab_count++] = (struct slab){.map = map, .bytes = bytes, .fd = fd};
+    slab->map = map;
+    slab->fd = fd;
+    return 0;
+}
+
+static int make_slab(struct sluice_deposit *deposit, uint64_t least, struct sluice_error *error)
+{
+    bool host = !deposit->device.cuda;
+    uint64_t bytes = host && deposit->left > SLAB_BYTES ? SLAB_BYTES : deposit->left;
+    if (deposit->slab_count == SL_WIRE_SLABS_MAX)
+        return sl_api_fail(error, SLUICE_NO_SPACE, "a deposit has at most %d slabs",
+                           SL_WIRE_SLABS_MAX);
+    struct slab *slabs = sl_api_grow(deposit->slabs, (deposit->slab_count + 1) * sizeof(*slabs));
+    if (!slabs)
+        return no_memory(error);
+    deposit->slabs = slabs;
+    struct slab *slab = &slabs[deposit->slab_count];
+    *slab = (struct slab){.bytes = bytes < least ? least : bytes, .fd = -1};
+    void *map = NULL;
+    int done = host ? make_on_host(slab, error)
+                    : sl_api_device_make(&deposit->device, slab->bytes, &slab->handle, &map, error);
+    if (done < 0)
+        return -1;
+    slab->map = host ? slab->map : map;
+    deposit->slab_count++;
     return 0;
 }
 
@@ -191,7 +257,7 @@ static int copy_texts(struct sl_pool_item *item, const char *name, const char *d
                       const uint64_t *shape, const uint64_t *strides, struct sluice_error *error)
 {
     size_t numbers = item->rank * sizeof(uint64_t), length = strlen(name);
-    char *memory = malloc(2 * numbers + length + strlen(dtype) + 2);
+    char *memory = sl_api_alloc(2 * numbers + length + strlen(dtype) + 2);
     if (!memory)
         return no_memory(error);
     if (numbers)
@@ -235,7 +301,7 @@ static int grow_items(struct sluice_deposit *deposit, struct sluice_error *error
     if (deposit->item_count < deposit->item_capacity)
         return 0;
     uint32_t capacity = deposit->item_capacity ? 2 * deposit->item_capacity : 64;
-    struct sl_pool_item *items = realloc(deposit->items, capacity * sizeof(*items));
+    struct sl_pool_item *items = sl_api_grow(deposit->items, capacity * sizeof(*items));
     if (!items)
         return no_memory(error);
     deposit->items = items;
@@ -279,7 +345,7 @@ static int open_reader(int fd)
 }
 
 /* From now on nobody can write it; slab->fd becomes a read-only one. */
-static int seal(struct slab *slab, struct sluice_error *error)
+static int seal_on_host(struct slab *slab, struct sluice_error *error)
 {
     enum { SEALS = F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL };
     int reader = open_reader(slab->fd);
@@ -294,6 +360,26 @@ static int seal(struct slab *slab, struct sluice_error *error)
     if (reader >= 0)
         close(reader);
     return -1;
+}
+
+static int seal(const struct sluice_deposit *deposit, struct slab *slab, struct sluice_error *error)
+{
+    if (!deposit->device.cuda)
+        return seal_on_host(slab, error);
+    return sl_api_device_share(&deposit->device, slab->handle, slab->map, slab->bytes, &slab->fd,
+                               error);
+}
+
+static struct sl_wire_index_slab row_of(const struct sluice_deposit *deposit,
+                                        const struct slab *slab)
+{
+    struct sl_wire_index_slab row = {.bytes = slab->used, .kind = SL_WIRE_SLAB_MEMFD};
+    if (deposit->device.cuda) {
+        row.bytes = slab->bytes;
+        row.kind = SL_WIRE_SLAB_DEVICE;
+        memcpy(row.device, deposit->device.info.uuid, sizeof(row.device));
+    }
+    return row;
 }
 
 /* A sealed memfd with the index; read-only. */
@@ -348,11 +434,11 @@ static int send_index(struct sluice_deposit *deposit, struct sluice_error *error
 {
     struct sl_wire_commit commit = {.id = deposit->id};
     struct sl_pool_reply reply;
-    struct sl_wire_index_slab *slabs = calloc(deposit->slab_count + 1, sizeof(*slabs));
+    struct sl_wire_index_slab *slabs = sl_api_alloc((deposit->slab_count + 1) * sizeof(*slabs));
     if (!slabs)
         return no_memory(error);
     for (uint32_t i = 0; i < deposit->slab_count; i++)
-        slabs[i] = (struct sl_wire_index_slab){.bytes = deposit->slabs[i].used, .kind = 1};
+        slabs[i] = row_of(deposit, &deposit->slabs[i]);
     int fd = write_index(deposit, slabs, &commit.index_bytes, error), done = -1;
     free(slabs);
     if (fd < 0)
@@ -372,7 +458,7 @@ int sluice_deposit_commit(struct sluice_deposit *deposit, struct sluice_error *e
         return sl_api_fail(error, SLUICE_USAGE, "the deposit is over");
     deposit->broken = true; /* until all of it has gone well */
     for (uint32_t i = 0; i < deposit->slab_count; i++)
-        if (seal(&deposit->slabs[i], error) < 0)
+        if (seal(deposit, &deposit->slabs[i], error) < 0)
             return -1;
     if (send_slabs(deposit, error) < 0 || send_index(deposit, error) < 0)
         return -1;

@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <stdbool.h>
 
+#include "api_device.h"
 #include "pool_index.h"
 #include "pool_link.h"
 
@@ -12,11 +13,14 @@ struct sl_api_slab {
     void *map;
     uint64_t bytes;
     int fd; /* -1: closed */
+    bool on_device;
 };
 struct sluice_model {
     struct sl_pool_link link;
     uint64_t lease;
     uint32_t flags;
+    struct sl_api_device device; /* that was asked for; of SLUICE_REGISTER: that registers */
+    size_t registered;           /* slabs, the first ones */
     uint8_t identity[32];
     void *index_map;
     size_t index_bytes;

@@ -1,7 +1,10 @@
 /*
  * Attaching maps index, progress page and every slab whole, once; nothing is mapped later, so what
  * a tensor points to never moves. Everything that the daemon sends is checked as if it came from a
- * stranger: sizes of files against what is said of them, the index by sl_pool_index_check().
+ * stranger: sizes of files against what is said of them, the index by sl_pool_index_check(). A slab
+ * on a GPU has no size that can be asked for: its driver refuses to map more than there is.
+ *
+ * A model on a GPU may have slabs on the host, too: of data files.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -12,6 +15,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "api_memory.h"
 #include "api_parts.h"
 #include "pool_words.h"
 
@@ -97,17 +101,39 @@ static int map_page(struct sluice_model *model, const struct sl_wire_attached *a
     return 0;
 }
 
+static int map_on_device(const struct sluice_model *model, const struct sl_wire_index_slab *told,
+                         int fd, struct sl_api_slab *slab, struct sluice_error *error)
+{
+    const struct sl_api_device *device = &model->device;
+    if (!device->cuda || model->flags & SLUICE_REGISTER)
+        return sl_api_fail(error, SLUICE_USAGE,
+                           "the model is in memory of a GPU: name it as the device");
+    if (memcmp(told->device, device->info.uuid, sizeof(told->device)) != 0)
+        return sl_api_fail(error, SLUICE_GPU, "the model is on another GPU than cuda:%d",
+                           device->info.ordinal);
+    slab->bytes = sl_api_device_round(device, told->bytes);
+    slab->on_device = true;
+    return sl_api_device_map(device, fd, slab->bytes, &slab->map, error);
+}
+
 /* Takes the descriptor. */
 static int map_slab(struct sluice_model *model, int fd, struct sluice_error *error)
 {
+    const struct sl_wire_index_slab *told = &model->index.slabs[model->slab_count];
     struct sl_api_slab *slab = &model->slabs[model->slab_count];
-    uint64_t bytes = model->index.slabs[model->slab_count].bytes;
-    void *map = map_fd(fd, bytes, model->flags & SLUICE_PRIVATE, "a slab", error);
-    if (!map) {
+    int done = 0;
+    *slab = (struct sl_api_slab){.bytes = told->bytes, .fd = fd};
+    if (told->kind == SL_WIRE_SLAB_DEVICE)
+        done = map_on_device(model, told, fd, slab, error);
+    else if (told->kind != SL_WIRE_SLAB_MEMFD && told->kind != SL_WIRE_SLAB_TMPFS)
+        done = sl_api_fail(error, SLUICE_FORMAT, "the pool has memory of the unknown kind %u",
+                           told->kind);
+    else
+        slab->map = map_fd(fd, told->bytes, model->flags & SLUICE_PRIVATE, "a slab", error);
+    if (done < 0 || !slab->map) {
         close(fd);
         return -1;
     }
-    *slab = (struct sl_api_slab){.map = map, .bytes = bytes, .fd = fd};
     if (!(model->flags & SLUICE_KEEP_FDS)) {
         close(fd);
         slab->fd = -1;
@@ -164,7 +190,7 @@ static int take_answer(struct sluice_model *model, struct sl_pool_reply *reply,
     if (map_index(model, attached, reply->fds[0], error) < 0 ||
         map_page(model, attached, reply->fds[1], error) < 0)
         return -1;
-    model->slabs = calloc(attached->slab_count + 1, sizeof(*model->slabs));
+    model->slabs = sl_api_alloc((attached->slab_count + 1) * sizeof(*model->slabs));
     if (!model->slabs)
         return sl_api_fail(error, SLUICE_NO_SPACE, "out of memory");
     if (map_slabs(model, reply, 2, error) < 0)
@@ -198,14 +224,50 @@ static int ask(struct sluice_model *model, const struct sluice_attach_options *o
     return done;
 }
 
+/* The GPU that is asked for, by the name that every process knows it by. */
+static int open_device(struct sluice_model *model, struct sluice_attach_options *options,
+                       char text[SL_API_DEVICE_TEXT_BYTES], struct sluice_error *error)
+{
+    int ordinal;
+    bool registers = options->flags & SLUICE_REGISTER, private = options->flags & SLUICE_PRIVATE;
+    bool named = sl_api_device_named(options->device, &ordinal);
+    if (registers && (named || private))
+        return sl_api_fail(error, SLUICE_USAGE,
+                           "only memory of the host that is attached to read-only can be "
+                           "registered with a GPU's driver");
+    if (registers)
+        return sl_api_device_open_current(&model->device, error);
+    if (!named)
+        return 0;
+    if (private)
+        return sl_api_fail(error, SLUICE_USAGE, "memory of a GPU has no private views");
+    if (sl_api_device_open(&model->device, ordinal, error) < 0)
+        return -1;
+    sl_api_device_text(&model->device, text);
+    options->device = text;
+    return 0;
+}
+
+static int register_slabs(struct sluice_model *model, struct sluice_error *error)
+{
+    if (!(model->flags & SLUICE_REGISTER))
+        return 0;
+    for (; model->registered < model->slab_count; model->registered++)
+        if (sl_api_device_register(&model->device, model->slabs[model->registered].map,
+                                   model->slabs[model->registered].bytes, error) < 0)
+            return -1;
+    return 0;
+}
+
 int sluice_attach(const struct sluice_attach_options *given, struct sluice_model **out,
                   struct sluice_error *error)
 {
     struct sluice_attach_options options;
+    char device[SL_API_DEVICE_TEXT_BYTES];
     copy_options(given, &options);
     if (sl_pool_check_texts(options.model, options.key, options.device, error) < 0)
         return -1;
-    struct sluice_model *model = calloc(1, sizeof(*model));
+    struct sluice_model *model = sl_api_alloc(sizeof(*model));
     if (!model)
         return sl_api_fail(error, SLUICE_NO_SPACE, "out of memory");
     model->flags = options.flags;
@@ -213,8 +275,9 @@ int sluice_attach(const struct sluice_attach_options *given, struct sluice_model
     pthread_mutex_init(&model->lock, NULL);
     struct sl_limit limit = sl_limit_make(options.timeout_ms > 0 ? options.timeout_ms : -1,
                                           options.cancel_fd > 0 ? options.cancel_fd : -1);
-    if (sl_pool_link_open(&model->link, options.socket, options.client, limit, error) < 0 ||
-        ask(model, &options, error) < 0) {
+    if (open_device(model, &options, device, error) < 0 ||
+        sl_pool_link_open(&model->link, options.socket, options.client, limit, error) < 0 ||
+        ask(model, &options, error) < 0 || register_slabs(model, error) < 0) {
         sluice_detach(model);
         return -1;
     }
@@ -222,15 +285,26 @@ int sluice_attach(const struct sluice_attach_options *given, struct sluice_model
     return 0;
 }
 
+static void release_slab(struct sluice_model *model, size_t number)
+{
+    struct sl_api_slab *slab = &model->slabs[number];
+    if (number < model->registered)
+        sl_api_device_unregister(&model->device, slab->map);
+    if (slab->on_device)
+        sl_api_device_unmap(&model->device, slab->map, slab->bytes);
+    else
+        munmap(slab->map, slab->bytes);
+    if (slab->fd >= 0)
+        close(slab->fd);
+}
+
 void sluice_detach(struct sluice_model *model)
 {
     if (!model)
         return;
-    for (size_t i = 0; i < model->slab_count; i++) {
-        munmap(model->slabs[i].map, model->slabs[i].bytes);
-        if (model->slabs[i].fd >= 0)
-            close(model->slabs[i].fd);
-    }
+    for (size_t i = 0; i < model->slab_count; i++)
+        release_slab(model, i);
+    sl_api_device_close(&model->device);
     if (model->page)
         munmap((void *)(uintptr_t)model->page, model->page_bytes);
     if (model->index_map)

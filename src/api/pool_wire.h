@@ -206,9 +206,10 @@ struct sl_wire_index {
     uint8_t identity[32];
     uint32_t name_at, name_bytes, key_at, key_bytes; /* in the texts */
 };
+enum { SL_WIRE_SLAB_MEMFD = 1, SL_WIRE_SLAB_TMPFS = 2, SL_WIRE_SLAB_DEVICE = 3 };
 struct sl_wire_index_slab {
     uint64_t bytes;
-    uint32_t kind; /* 1 sealed memfd, 2 file of a tmpfs, 3 memory of a GPU */
+    uint32_t kind; /* sealed memfd, file of a tmpfs, memory of a GPU */
     uint32_t reserved;
     uint8_t device[16]; /* UUID of the GPU, else zeros */
 };

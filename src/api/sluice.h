@@ -16,6 +16,11 @@
  * can be attached to while it is still being loaded: sluice_wait() returns as soon as a tensor is
  * in place and checked. The memory is shared and read-only.
  *
+ * Memory of a GPU is had in the same way, with .device = "cuda:0": NVIDIA's driver is opened at run
+ * time then, and a process that names no GPU never touches it. The GPU's primary context, which
+ * CUDA's runtime uses too, is retained until sluice_detach(); whichever context a caller has
+ * current stays so. Call it first after a fork(), as everything of CUDA.
+ *
  * Functions return 0, or -1 with an error; error may be NULL. A struct whose first member is `size`
  * is set to its own sizeof by the caller: members are only ever added at its end. Different models
  * and deposits may be used by different threads at once; of one model, everything but
@@ -69,19 +74,24 @@ enum {
     SLUICE_PRIVATE = 2,      /* the memory may be written: what is written is copied, page by page,
                                 and seen by nobody else */
     SLUICE_KEEP_FDS = 4,     /* keep the slabs' descriptors, for sluice_slab() */
+    SLUICE_REGISTER = 8,     /* of memory of the host: pin it, read-only, with the driver of the GPU
+                                whose context is current, else of the first one, so that copies to
+                                any GPU are asynchronous and as fast as the link. Costs time for each
+                                GiB, and memory that cannot be moved. Not with SLUICE_PRIVATE */
 };
 struct sluice_attach_options {
     size_t size;
     const char *model;  /* its name in the pool, or a URI that the daemon allows */
     const char *socket; /* NULL: $SLUICE_POOL_SOCKET, else /run/sluice/pool.sock */
     const char *key;    /* of a derived model; NULL: the model as it was loaded */
-    const char *device; /* NULL: "host" */
+    const char *device; /* NULL: "host"; "cuda:0": a GPU, as this process counts them */
     const char *client; /* who asks, for people; NULL: the program's name */
     uint32_t flags;
     int32_t timeout_ms; /* until the daemon knows what is in the model; 0 or less: no limit */
     int32_t cancel_fd;  /* becomes readable: SLUICE_CANCELED; 0 or less: none */
 };
-/** Blocks until the daemon has read the model's index. The lease lasts until sluice_detach(). */
+/** Blocks until the daemon has read the model's index. The lease lasts until sluice_detach().
+ * SLUICE_GPU: no driver, no such GPU, the model is on another one, or the driver fails. */
 SLUICE_API int sluice_attach(const struct sluice_attach_options *options,
                              struct sluice_model **model, struct sluice_error *error);
 /** Unmap everything and end the lease; NULL is fine. What tensors pointed to is gone. */
@@ -94,7 +104,8 @@ struct sluice_model_info {
     uint64_t tensor_count;  /* data files included */
     uint64_t ready_count;
     uint64_t bytes, slab_count;
-    int32_t state; /* 0 loading, 1 ready, 2 failed */
+    int32_t state;  /* 0 loading, 1 ready, 2 failed */
+    int32_t device; /* of its tensors: the GPU's ordinal in this process; -1: the host */
 };
 SLUICE_API void sluice_model_info(const struct sluice_model *model, struct sluice_model_info *info);
 
@@ -116,7 +127,10 @@ struct sluice_tensor {
     uint32_t slab;
     uint64_t offset; /* in its slab: a multiple of 256 */
     uint64_t bytes;
-    const void *data; /* NULL if it has no bytes. Not to be read before it is ready */
+    const void *data; /* NULL if it has no bytes. Not to be read before it is ready. On a GPU it is
+                         a device pointer: for kernels and copies on any stream, as soon as it is
+                         ready; a write is an error of the GPU, which ends the context */
+    int32_t device;   /* the GPU's ordinal in this process; -1: the host, as data files always */
 };
 SLUICE_API int sluice_tensor_at(const struct sluice_model *model, uint64_t number,
                                 struct sluice_tensor *tensor, struct sluice_error *error);
@@ -136,8 +150,8 @@ SLUICE_API int sluice_wait(const struct sluice_model *model, uint64_t number, in
 SLUICE_API int sluice_wait_all(const struct sluice_model *model, int timeout_ms, int cancel_fd,
                                struct sluice_error *error);
 
-/** A slab: to register it with a GPU's driver whole, say. fd is -1 without SLUICE_KEEP_FDS; both
- * are the model's. */
+/** A slab: to register it with a driver in a way of one's own, say; on a GPU a device pointer. fd
+ * is -1 without SLUICE_KEEP_FDS; both are the model's. */
 SLUICE_API int sluice_slab(const struct sluice_model *model, uint64_t number, const void **data,
                            uint64_t *bytes, int *fd, struct sluice_error *error);
 /** The descriptor whose closing ends the lease: for who hands the lease on to another program. */
@@ -154,7 +168,8 @@ struct sluice_deposit_options {
     const char *key;   /* everything that must be equal for the tensors to be of use */
     const char *socket, *device, *client;
     uint8_t identity[32]; /* of the model that it was made from: sluice_model_info */
-    uint64_t bytes;       /* of all tensors, at most; each is rounded up to 256 */
+    uint64_t bytes;       /* of all tensors, at most; each is rounded up to 256. On a GPU so much is
+                             taken at once, rounded up to what its memory comes in (2 MiB) */
     int32_t timeout_ms;
     int32_t cancel_fd;
 };
@@ -165,15 +180,24 @@ struct sluice_deposit_options {
 SLUICE_API int sluice_deposit_begin(const struct sluice_deposit_options *options,
                                     struct sluice_deposit **deposit, struct sluice_error *error);
 /**
- * Room for a tensor, zeroed: *data has `bytes` writable bytes, 256-byte aligned, until the commit,
- * and readable ones from then on until sluice_deposit_end(). strides may be NULL.
+ * Room for a tensor: *data has `bytes` writable bytes, 256-byte aligned, until the commit, and
+ * readable ones from then on until sluice_deposit_end(). On the host they are zeroed; on a GPU it
+ * is a device pointer to who knows what. strides may be NULL.
  */
 SLUICE_API int sluice_deposit_add(struct sluice_deposit *deposit, const char *name,
                                   const char *dtype, uint32_t rank, const uint64_t *shape,
                                   const uint64_t *strides, uint64_t bytes, void **data,
                                   struct sluice_error *error);
-/** Seal what was written and publish it: others can attach when this returns. */
+/** Where its memory is: the GPU's ordinal in this process; -1: the host. */
+SLUICE_API int sluice_deposit_device(const struct sluice_deposit *deposit);
+/**
+ * Seal what was written and publish it: others can attach when this returns. On a GPU it waits for
+ * everything that was enqueued before, and the tensors are mapped read-only from then on, here and
+ * by who attaches with this library; nothing keeps another program from writing to them.
+ */
 SLUICE_API int sluice_deposit_commit(struct sluice_deposit *deposit, struct sluice_error *error);
+/** Withdraw what was not committed; the memory stays until sluice_deposit_end(). */
+SLUICE_API void sluice_deposit_abort(struct sluice_deposit *deposit);
 /** Free everything; what was not committed is dropped. NULL is fine. */
 SLUICE_API void sluice_deposit_end(struct sluice_deposit *deposit);
 

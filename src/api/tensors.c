@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api_memory.h"
 #include "api_parts.h"
 #include "pool_words.h"
 
@@ -11,6 +12,18 @@ static void give(void *to, size_t room, const void *from, size_t bytes)
     size_t own = room < bytes ? room : bytes;
     memcpy((char *)to + sizeof(size_t), (const char *)from + sizeof(size_t),
            own > sizeof(size_t) ? own - sizeof(size_t) : 0);
+}
+
+static int32_t ordinal_of(const struct sluice_model *model, bool on_device)
+{
+    return on_device ? model->device.info.ordinal : -1;
+}
+static bool has_device_slab(const struct sluice_model *model)
+{
+    for (size_t i = 0; i < model->slab_count; i++)
+        if (model->slabs[i].on_device)
+            return true;
+    return false;
 }
 
 void sluice_model_info(const struct sluice_model *model, struct sluice_model_info *info)
@@ -23,11 +36,19 @@ void sluice_model_info(const struct sluice_model *model, struct sluice_model_inf
         .ready_count = sl_word_get(&model->page->ready_count),
         .slab_count = model->slab_count,
         .state = (int32_t)sl_word_get(&model->page->state),
+        .device = ordinal_of(model, has_device_slab(model)),
     };
     memcpy(own.identity, model->identity, sizeof(own.identity));
     for (size_t i = 0; i < model->slab_count; i++)
         own.bytes += model->slabs[i].bytes;
     give(info, info->size, &own, sizeof(own));
+}
+
+/* One without bytes is where the others are. */
+static bool is_on_device(const struct sluice_model *model, const struct sl_wire_index_tensor *row)
+{
+    return row->bytes ? model->slabs[row->slab].on_device
+                      : row->kind == SL_WIRE_TENSOR && has_device_slab(model);
 }
 
 static void describe(const struct sluice_model *model, uint32_t number,
@@ -51,6 +72,7 @@ static void describe(const struct sluice_model *model, uint32_t number,
         .slab = row->slab,
         .offset = row->offset,
         .bytes = row->bytes,
+        .device = ordinal_of(model, is_on_device(model, row)),
     };
     if (row->bytes)
         own.data = (const char *)model->slabs[row->slab].map + row->offset;
@@ -84,7 +106,7 @@ static const uint32_t *sort(struct sluice_model *model)
 {
     uint32_t count = model->index.head->tensor_count;
     pthread_mutex_lock(&model->lock);
-    if (!model->by_name && (model->by_name = malloc(count * sizeof(uint32_t) + 1))) {
+    if (!model->by_name && (model->by_name = sl_api_alloc(count * sizeof(uint32_t) + 1))) {
         for (uint32_t i = 0; i < count; i++)
             model->by_name[i] = i;
         qsort_r(model->by_name, count, sizeof(uint32_t), by_name, &model->index);

@@ -208,7 +208,10 @@ int sl_cli_read_specs(struct sl_cli *cli, const char *path, struct sl_specs *spe
     if (strcmp(path, "-") == 0 && await_stdin(cli, err) < 0)
         return -1;
     sl_autobuf complaints = SL_BUF_INIT(COMPLAINTS_MAX);
-    if (sl_spec_read(path, cli->settings, cli->setting_count, specs, &complaints, err) == 0)
+    int (*read)(const char *, const struct sl_spec_setting *, size_t, struct sl_specs *,
+                struct sl_buf *, struct sl_err *) =
+        cli->pooled ? sl_spec_read_pooled : sl_spec_read;
+    if (read(path, cli->settings, cli->setting_count, specs, &complaints, err) == 0)
         return 0;
     return report_complaints(&complaints, "the model spec", err);
 }

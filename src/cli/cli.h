@@ -20,6 +20,7 @@ struct sl_cli {
     char **after_dashes;              /* after "--", NULL-terminated; NULL if there is no "--" */
     struct sl_spec_setting *settings; /* flags that are spec keys, and --set */
     size_t setting_count;
+    bool pooled;   /* specs of a node's models will do, too: set by a command's run() */
     void *options; /* the command's own struct, filled from its rows */
     int exit_code; /* set by a command whose run() succeeds, but whose status is another program's
                     */

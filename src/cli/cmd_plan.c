@@ -2,11 +2,16 @@
  * is large enough. */
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "cli.h"
+#include "fill.h"
+#include "gpu.h"
+#include "gpu_holder.h"
 #include "load.h"
 #include "mapping.h"
 #include "operand.h"
+#include "pool_parts.h"
 
 enum { PLAN_JSON_MAX = 256 * 1024 * 1024, ROWS_SHOWN = 20, NAME_BYTES = 1100 };
 
@@ -53,11 +58,12 @@ static void print_room(const struct sl_room *room)
                sl_human_bytes(room->limits[i].limit, limit));
 }
 
-static void print_plan(const struct sl_spec *spec, const struct sl_plan *plan,
-                       const struct sl_room *room)
+static void print_plan(const struct sl_spec *spec, const struct sl_plan *plan, const char *device,
+                       uint64_t bytes, const struct sl_room *room)
 {
     char more[160], range[32];
-    printf("%s: %s to %s\n", spec->metadata.name, sl_plan_uri(plan), spec->sink.tmpfs.path);
+    printf("%s: %s to %s%s\n", spec->metadata.name, sl_plan_uri(plan), device ? "the pool on " : "",
+           device ? device : spec->sink.tmpfs.path);
     snprintf(more, sizeof(more), "in %zu ranges of up to %s, %zu extents, %u to %u connections",
              plan->range_count, sl_human_bytes(plan->range_bytes, range), plan->extent_count,
              plan->connections, plan->connections_max);
@@ -65,7 +71,7 @@ static void print_plan(const struct sl_spec *spec, const struct sl_plan *plan,
     snprintf(more, sizeof(more), "of %zu objects", plan->source_count);
     print_row("skipped", plan->skipped_bytes, more);
     snprintf(more, sizeof(more), "in %zu files, %zu tensors", plan->file_count, plan->tensor_count);
-    print_row("destination", plan->sink_bytes, more);
+    print_row("destination", bytes, more);
     struct sl_plan_changes changes = sl_plan_changes(plan);
     if (changes.decrypted || changes.cast || changes.sliced)
         printf("  %-14s %12s  %" PRIu64 " tensors decrypted, %" PRIu64 " cast, %" PRIu64
@@ -80,6 +86,50 @@ static void print_plan(const struct sl_spec *spec, const struct sl_plan *plan,
     print_room(room);
 }
 
+/* ---- the pool -------------------------------------------------------------------------------- */
+
+/* What limits memory of a GPU: what is free on it now. */
+static int check_gpu(const char *device, const struct sl_plan *plan, struct sl_room *room,
+                     uint64_t *bytes, struct sl_err *err)
+{
+    unsigned ordinal = 0;
+    struct sl_room_limit *limit = &room->limits[0];
+    sl_gpu_ordinal(device, &ordinal);
+    SL_AUTO(sl_gpu) gpu = sl_gpu_open((int)ordinal, err);
+    if (!gpu || sl_gpu_memory(gpu, &limit->available, &limit->limit, err) < 0)
+        return -1;
+    snprintf(limit->what, sizeof(limit->what), "memory of %s, %s", device,
+             sl_gpu_device(gpu)->name);
+    *bytes = 0;
+    for (size_t i = 0; i < sl_pool_first_data_file(plan); i++)
+        *bytes += sl_gpu_round(gpu, plan->files[i].bytes);
+    room->needed = *bytes;
+    room->count = 1;
+    if (*bytes <= limit->available)
+        return 0;
+    return sl_fail(err, SL_E_NO_SPACE,
+                   "needs %" PRIu64 " bytes of memory of %s, and %" PRIu64 " are free", *bytes,
+                   device, limit->available);
+}
+
+/* As the node daemon would plan it: into slabs. */
+static void make_slabs(struct sl_spec *spec)
+{
+    spec->sink.tmpfs.path = NULL;
+    spec->sink.tmpfs.layout = SL_LAYOUT_SLABS;
+    spec->sink.tmpfs.shard_bytes = SL_SLAB_BYTES;
+}
+
+/* path: where a load would publish, NULL in the pool; device: NULL, or a GPU. */
+static int check_place(const char *path, const char *device, const struct sl_plan *plan,
+                       struct sl_room *room, uint64_t *bytes, struct sl_err *err)
+{
+    *bytes = plan->sink_bytes;
+    if (device)
+        return check_gpu(device, plan, room, bytes, err);
+    return sl_room_check(path ? path : "/dev/shm", plan->sink_bytes, 0, room, err);
+}
+
 static int plan_one(struct sl_cli *cli, const struct sl_spec *spec, struct sl_json *json,
                     struct sl_err *err)
 {
@@ -87,21 +137,32 @@ static int plan_one(struct sl_cli *cli, const struct sl_spec *spec, struct sl_js
     struct sl_room room = {0};
     SL_AUTO(sl_plan) plan = NULL;
     sl_load_source_config(spec, cli->cancel, NULL, &config);
-    if (sl_plan_make(spec, &config, &plan, err) < 0)
+    struct sl_spec own = *spec; /* its strings are borrowed */
+    if (spec->has_pool)
+        make_slabs(&own);
+    if (sl_plan_make(&own, &config, &plan, err) < 0)
         return sl_wrap(err, "model '%s'", spec->metadata.name);
-    const char *path = spec->sink.tmpfs.path;
-    if (!path)
+    const char *path = spec->sink.tmpfs.path, *device = NULL;
+    if (spec->has_pool)
+        device = spec->sink.pool.device ? spec->sink.pool.device : "host";
+    if (!path && !device)
         return sl_fail(err, SL_E_USAGE,
                        "the model '%s' has no destination: set sink.tmpfs.path, or give --to DIR",
                        spec->metadata.name);
-    int fits = sl_room_check(path, plan->sink_bytes, 0, &room, err);
+    const char *gpu = device && strcmp(device, "host") != 0 ? device : NULL;
+    uint64_t bytes;
+    int fits = check_place(path, gpu, plan, &room, &bytes, err);
     if (!cli->json) {
-        print_plan(spec, plan, &room);
+        print_plan(spec, plan, device, bytes, &room);
         return fits;
     }
     sl_json_object(json);
     sl_json_key_string(json, "name", spec->metadata.name);
-    sl_json_key_string(json, "path", path);
+    if (device)
+        sl_json_key_string(json, "device", device);
+    else
+        sl_json_key_string(json, "path", path);
+    sl_json_key_uint(json, "destination_bytes", bytes);
     sl_json_key(json, "plan");
     sl_plan_json(json, plan);
     sl_json_key(json, "room");
@@ -142,6 +203,7 @@ static int run(struct sl_cli *cli, struct sl_err *err)
     struct sl_specs specs = {0};
     struct sl_json json;
     sl_json_init(&json, PLAN_JSON_MAX);
+    cli->pooled = true;
     int done = sl_operand_specs(cli, options->to, NULL, "/dev/shm", &specs, err);
     if (done == 0)
         done = run_specs(cli, &specs, &json, err);
@@ -157,7 +219,8 @@ const struct sl_command sl_cmd_plan = {
     .description = "Reads listings and the headers of model files, no tensor data, and shows "
                    "objects, ranges, bytes to fetch and to skip, the room "
                    "needed at the destination and what limits it: the file system, every cgroup "
-                   "above this process, the machine's memory. Exits with "
+                   "above this process, the machine's memory, and for a node's model on a GPU the "
+                   "GPU's. Exits with "
                    "6 if the destination is too small.",
     .examples = "sluice plan model.yaml\n"
                 "sluice plan s3://bucket/model/ --to /models --json   # for scripts",

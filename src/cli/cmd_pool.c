@@ -19,7 +19,7 @@
 enum { OUTPUT_BYTES_MAX = 16 * 1024 * 1024, STATES = 4 };
 
 struct pool_options {
-    char *socket, *key;
+    char *socket, *key, *device, *exec;
     uint64_t timeout_seconds;
     bool present;
 };
@@ -29,10 +29,16 @@ static const struct sl_option rows[] = {
               .value = "PATH"),
     SL_OPTION(pool_options, key, STRING, "", "of a derived model, as it was deposited",
               .value = "KEY"),
+    SL_OPTION(pool_options, device, STRING, "host",
+              "attach: where the daemon keeps it; `cuda:0`: a GPU, as this process counts them",
+              .value = "DEVICE"),
     SL_OPTION(pool_options, timeout_seconds, UINT, "0",
               "attach: give up after this time with exit code 8; 0 waits for ever",
               .maximum = 2000000, .value = "SECONDS"),
     SL_OPTION(pool_options, present, BOOL, "false", "attach: do not begin a load"),
+    SL_OPTION(pool_options, exec, STRING, "",
+              "attach: a command for sh that runs while the model is held, as one after `--` does",
+              .value = "COMMAND"),
     SL_OPTION_END,
 };
 static const struct sl_option_table table = {"pool", sizeof(struct pool_options), rows};
@@ -224,7 +230,25 @@ static int run_evict(struct sl_cli *cli, const struct pool_options *options, str
 
 /* ---- attach ---------------------------------------------------------------------------------- */
 
-static int attach(struct sl_cli *cli, const struct pool_options *options,
+enum { SHELL_WORDS = 4 };
+
+/* What is to run while the model is held; NULL: nothing. `shell` has room for words of it. */
+static int choose_command(struct sl_cli *cli, const struct pool_options *options,
+                          char *shell[SHELL_WORDS], char ***command, struct sl_err *err)
+{
+    static char sh[] = "sh", dash_c[] = "-c";
+    bool given = options->exec && *options->exec;
+    if (given && cli->after_dashes)
+        return sl_fail(err, SL_E_USAGE, "--exec and a command after `--` exclude each other");
+    shell[0] = sh;
+    shell[1] = dash_c;
+    shell[2] = options->exec;
+    shell[3] = NULL;
+    *command = given ? shell : cli->after_dashes;
+    return 0;
+}
+
+static int attach(struct sl_cli *cli, const struct pool_options *options, const char *client,
                   struct sluice_model **model, struct sl_err *err)
 {
     struct sluice_error error = {0};
@@ -233,7 +257,8 @@ static int attach(struct sl_cli *cli, const struct pool_options *options,
         .model = cli->operands[1],
         .socket = socket_of(options),
         .key = key_of(options),
-        .client = cli->after_dashes ? cli->after_dashes[0] : "sluice pool attach",
+        .device = options->device,
+        .client = client,
         .flags = options->present ? SLUICE_PRESENT_ONLY : 0,
         .timeout_ms = (int32_t)(options->timeout_seconds * 1000),
         .cancel_fd = sl_cancel_fd(cli->cancel),
@@ -297,11 +322,10 @@ static int await_command(pid_t child, const sigset_t *held, int *status)
 
 /* The command runs beside us, so that the lease lasts exactly as long as it does; its status is
  * ours, as a shell would tell it. */
-static int run_command(struct sl_cli *cli, struct sl_err *err)
+static int run_command(struct sl_cli *cli, char **command, struct sl_err *err)
 {
     sigset_t held, before;
     int status = 0, done = -1;
-    char **command = cli->after_dashes;
     hold_signals(&held, &before);
     pid_t child = -1;
     if (sl_cancel_check(cli->cancel, err) == 0)
@@ -321,8 +345,9 @@ static int run_attach(struct sl_cli *cli, const struct pool_options *options, st
     struct listing listing;
     struct sluice_model *model = NULL;
     struct sluice_model_info info = {.size = sizeof(info)};
-    char size[32];
-    if (attach(cli, options, &model, err) < 0)
+    char size[32], *shell[SHELL_WORDS], **command = NULL;
+    if (choose_command(cli, options, shell, &command, err) < 0 ||
+        attach(cli, options, command ? command[0] : "sluice pool attach", &model, err) < 0)
         return -1;
     sluice_model_info(model, &info);
     listing_init(&listing);
@@ -334,8 +359,8 @@ static int run_attach(struct sl_cli *cli, const struct pool_options *options, st
     sl_json_end(&listing.json);
     sl_buf_printf(&listing.text, &listing.err, "%s: %" PRIu64 " tensors, %s in %" PRIu64 " slabs\n",
                   info.name, info.tensor_count, sl_human_bytes(info.bytes, size), info.slab_count);
-    int done = cli->after_dashes ? run_command(cli, err) : 0;
-    if (cli->after_dashes && done == 0) {
+    int done = command ? run_command(cli, command, err) : 0;
+    if (command && done == 0) {
         sl_json_release(&listing.json);
         sl_buf_release(&listing.text);
     } else {
@@ -360,13 +385,16 @@ static const struct {
 
 static int run(struct sl_cli *cli, struct sl_err *err)
 {
+    const struct pool_options *options = cli->options;
     for (size_t i = 0; i < SL_COUNT(verbs); i++) {
         if (strcmp(cli->operands[0], verbs[i].name) != 0)
             continue;
+        if (verbs[i].run != run_attach && options->exec && *options->exec)
+            return sl_fail(err, SL_E_USAGE, "--exec is for `sluice pool attach`");
         if (cli->operand_count != verbs[i].operands)
             return sl_fail(err, SL_E_USAGE, "`sluice pool %s` takes %s", verbs[i].name,
                            verbs[i].operands == 1 ? "no name" : "one model's name");
-        return verbs[i].run(cli, cli->options, err);
+        return verbs[i].run(cli, options, err);
     }
     return sl_fail(err, SL_E_USAGE,
                    "'%s' is nothing that can be done with a pool: use ls, stat, "
@@ -376,14 +404,16 @@ static int run(struct sl_cli *cli, struct sl_err *err)
 
 const struct sl_command sl_cmd_pool = {
     .name = "pool",
-    .usage = "sluice pool ls | stat NAME | attach NAME [-- COMMAND …] | evict NAME",
+    .usage =
+        "sluice pool ls | stat NAME | attach NAME [--exec COMMAND] [-- COMMAND …] | evict NAME",
     .summary = "look into the memory that `sluice serve` shares on this machine",
     .description =
         "`ls` lists the models of the pool, `stat` shows one and who holds it. `attach` has it "
         "loaded if need be, waits until all of it is there, and holds it while COMMAND runs: "
         "SIGTERM, "
         "SIGINT and SIGHUP are passed on to it, and its exit code is that of sluice (128 and the "
-        "number if a signal ended it). Without a command it tells what there is and lets go. "
+        "number if a signal ended it). The command is given after `--`, word by word, or as one "
+        "text for sh with --exec. Without a command it tells what there is and lets go. "
         "`evict` takes a model that nobody "
         "holds out of memory.",
     .examples =

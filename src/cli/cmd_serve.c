@@ -121,6 +121,7 @@ static void warn_of_restart(const struct sl_node_spec *old, const struct sl_node
         {"listen", same_text(old->listen, new->listen)},
         {"control.socket", same_text(old->control.socket, new->control.socket)},
         {"pool.socket", same_text(old->pool.socket, new->pool.socket)},
+        {"pool.directory", same_text(old->pool.directory, new->pool.directory)},
     };
     for (size_t i = 0; i < SL_COUNT(keys); i++)
         if (!keys[i].same)
@@ -192,7 +193,10 @@ static int start_pool(struct server *server, struct sl_err *err)
     int fd = sl_systemd_take(&server->sockets, "pool");
     if (fd < 0 && !server->config.spec.pool.socket)
         return 0;
-    server->pool = sl_node_pool_start(server->node->registry, &server->config.spec, fd, err);
+    server->pool = sl_node_pool_start_with(server->node->registry, server->node->gpus,
+                                           &server->config.spec, fd, err);
+    if (server->pool)
+        sl_node_pool_allow_uris(server->pool, server->node);
     return server->pool ? 0 : -1;
 }
 
@@ -288,7 +292,7 @@ static void end(struct server *server)
 static int start(struct server *server, struct sl_err *err)
 {
     raise_file_limit();
-    server->node = sl_node_open(&server->config, err);
+    server->node = sl_node_open_with(&server->config, &server->sockets, err);
     if (!server->node || start_control(server, err) < 0 || start_pool(server, err) < 0 ||
         start_web(server, err) < 0)
         return -1;
@@ -336,8 +340,8 @@ const struct sl_command sl_cmd_serve = {
         "any more, and nobody loses what he uses. A config with mistakes changes nothing. SIGTERM "
         "ends the daemon with exit code 0; loads under way resume with the next one.\n\n"
         "Under systemd it tells when it is ready, reloading and ending (Type=notify-reload), what "
-        "it does, and that it lives (WatchdogSec), and takes sockets with the names http, control "
-        "and pool.",
+        "it does, and that it lives (WatchdogSec), takes sockets with the names http, control and "
+        "pool, and keeps models of the pool in its descriptor store (FileDescriptorStoreMax).",
     .examples = "sluice serve /etc/sluice/node.yaml\n"
                 "sluice serve --check /etc/sluice/node.yaml   # tell every mistake, and end\n"
                 "curl --unix-socket /run/sluice/control.sock --data-binary @model.yaml "

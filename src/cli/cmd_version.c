@@ -1,4 +1,5 @@
-/* sluice version: ours and that of every library that handles bytes from outside. */
+/* sluice version: ours, that of every library that handles bytes from outside, and for which GPUs
+ * there are kernels. */
 #include <curl/curl.h>
 #include <expat.h>
 #include <microhttpd.h>
@@ -9,6 +10,7 @@
 
 #include "cli.h"
 #include "json.h"
+#include "kernel_images.h"
 
 enum { LIBRARIES_MAX = 8, VERSION_JSON_MAX = 4096 };
 
@@ -37,6 +39,7 @@ static int run(struct sl_cli *cli, struct sl_err *err)
         printf("sluice %s\n", SLUICE_VERSION);
         for (size_t i = 0; i < count; i++)
             printf("  %-14s %s\n", libraries[i].name, libraries[i].version);
+        printf("  %-14s %s\n", "GPU kernels", sl_kernel_images_text());
         return 0;
     }
     struct sl_json json;
@@ -48,6 +51,7 @@ static int run(struct sl_cli *cli, struct sl_err *err)
     for (size_t i = 0; i < count; i++)
         sl_json_key_string(&json, libraries[i].name, libraries[i].version);
     sl_json_end(&json);
+    sl_json_key_string(&json, "gpu_kernels", sl_kernel_images_text());
     sl_json_end(&json);
     int done = sl_cli_print_json(&json, err);
     sl_json_release(&json);
@@ -58,8 +62,10 @@ const struct sl_command sl_cmd_version = {
     .name = "version",
     .usage = "sluice version",
     .summary = "print the version of sluice and of its libraries",
-    .description = "Prints the version of sluice, and below it the versions of the libraries that "
-                   "it was started with.",
+    .description =
+        "Prints the version of sluice, below it the versions of the libraries that it was "
+        "started with, and for which GPUs it has kernels (casts, slices, checksums and "
+        "decryption on the GPU itself).",
     .examples = "sluice version --json   # for scripts",
     .operand_min = 0,
     .operand_max = 0,

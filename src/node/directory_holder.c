@@ -11,22 +11,23 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "log.h"
+#include "node_lock.h"
+#include "thread.h"
 #include "tree.h"
 
 enum { FOLDER = O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW };
 #define CURRENT     "current"
 #define CURRENT_NEW ".current.new"
 #define MODEL_SPEC  "model.yaml"
-#define LOCK_FILE   ".lock"
 
 struct sl_directory_holder {
     char *path;
     int fd, lock_fd;
+    pthread_mutex_t lock; /* of specs that are written or removed: callers may bring the same one */
     struct sl_holder ops;
 };
 
@@ -36,14 +37,6 @@ static bool is_version(const char *name)
 {
     return strlen(name) == SL_VERSION_TEXT - 1 &&
            strspn(name, "0123456789abcdef") == SL_VERSION_TEXT - 1;
-}
-
-/* As metadata.name of a spec: no dot in front, no slash. */
-static bool is_model_name(const char *name)
-{
-    size_t bytes = strlen(name);
-    return bytes >= 1 && bytes <= 63 && *name != '.' && *name != '-' &&
-           strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789.-") == bytes;
 }
 
 static void where(void *self, const char *name, const char *version, char path[SL_PUBLISH_PATH_MAX])
@@ -176,7 +169,9 @@ static int scan_version(struct sl_directory_holder *holder, struct sl_registry *
         sl_autoclose int fd = openat(model_fd, version, FOLDER);
         bytes = fd < 0 ? 0 : sl_tree_bytes(fd);
     }
-    return sl_registry_adopt(registry, name, &holder->ops, version, bytes, ready, current, err);
+    const struct sl_registry_found found = {
+        .name = name, .version = version, .bytes = bytes, .ready = ready, .current = current};
+    return sl_registry_adopt(registry, &holder->ops, &found, err);
 }
 
 static int scan_model(struct sl_directory_holder *holder, struct sl_registry *registry,
@@ -209,7 +204,7 @@ int sl_directory_holder_scan(struct sl_directory_holder *holder, struct sl_regis
     if (!folder)
         return sl_tree_fail(err, errno, "read", holder->path);
     for (struct dirent *entry; done == 0 && (entry = readdir(folder));)
-        if (is_model_name(entry->d_name))
+        if (sl_is_model_name(entry->d_name))
             done = scan_model(holder, registry, entry->d_name, err);
     closedir(folder);
     return done;
@@ -220,6 +215,7 @@ int sl_directory_holder_scan(struct sl_directory_holder *holder, struct sl_regis
 int sl_directory_holder_remember(struct sl_directory_holder *holder, const char *name,
                                  const char *text, struct sl_err *err)
 {
+    SL_LOCKED(&holder->lock);
     if (text && mkdirat(holder->fd, name, 0755) < 0 && errno != EEXIST)
         return sl_tree_fail(err, errno, "make the folder of", name);
     sl_autoclose int fd = openat(holder->fd, name, FOLDER);
@@ -240,7 +236,7 @@ void sl_directory_holder_each_spec(struct sl_directory_holder *holder,
 {
     DIR *folder = open_folder(holder->fd, ".");
     for (struct dirent *entry; folder && (entry = readdir(folder));) {
-        if (!is_model_name(entry->d_name))
+        if (!sl_is_model_name(entry->d_name))
             continue;
         sl_autobuf text = SL_BUF_INIT(SL_SPEC_BYTES_MAX);
         struct sl_err why = SL_ERR_INIT;
@@ -257,27 +253,13 @@ void sl_directory_holder_each_spec(struct sl_directory_holder *holder,
 
 /* ---- the holder ----------------------------------------------------------------------------- */
 
-static int take_lock(struct sl_directory_holder *holder, struct sl_err *err)
-{
-    holder->lock_fd =
-        openat(holder->fd, LOCK_FILE, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
-    if (holder->lock_fd < 0)
-        return sl_tree_fail(err, errno, "open the lock of", holder->path);
-    if (flock(holder->lock_fd, LOCK_EX | LOCK_NB) == 0)
-        return 0;
-    if (errno != EWOULDBLOCK)
-        return sl_tree_fail(err, errno, "lock", holder->path);
-    return sl_fail(err, SL_E_NO_SPACE,
-                   "another node daemon has the directory '%s': end it, or give this one another",
-                   holder->path);
-}
-
 struct sl_directory_holder *sl_directory_holder_open(const char *path, struct sl_err *err)
 {
     SL_AUTO(sl_directory_holder) holder = sl_alloc(sizeof(*holder), err);
     if (!holder)
         return NULL;
     holder->fd = holder->lock_fd = -1;
+    pthread_mutex_init(&holder->lock, NULL);
     holder->ops = (struct sl_holder){.name = "directory",
                                      .keeps_partial = true,
                                      .self = holder,
@@ -299,7 +281,8 @@ struct sl_directory_holder *sl_directory_holder_open(const char *path, struct sl
         sl_tree_fail(err, errno, "open directory", path);
         return NULL;
     }
-    return take_lock(holder, err) < 0 ? NULL : sl_steal(&holder);
+    holder->lock_fd = sl_node_lock(holder->fd, holder->path, err);
+    return holder->lock_fd < 0 ? NULL : sl_steal(&holder);
 }
 
 void sl_directory_holder_free(struct sl_directory_holder *holder)
@@ -308,6 +291,7 @@ void sl_directory_holder_free(struct sl_directory_holder *holder)
         return;
     sl_autoclose_(&holder->fd);
     sl_autoclose_(&holder->lock_fd);
+    pthread_mutex_destroy(&holder->lock);
     free(holder->path);
     free(holder);
 }

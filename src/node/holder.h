@@ -28,8 +28,12 @@ struct sl_holder_job {
     void *(*opened)(void *arg, void *body);
 };
 
+/** Each kind of memory has a budget of its own. */
+enum { SL_SPACE_HOST = 0, SL_SPACE_GPU = 1, SL_SPACES_MAX = 17 };
+
 struct sl_holder {
     const char *name;   /* "directory", "pool" */
+    unsigned space;     /* whose memory it takes: the host's, or SL_SPACE_GPU + N of cuda:N */
     bool keeps_partial; /* what a load brought before it broke off is good for the next one */
     void *self;
     /**
@@ -40,11 +44,21 @@ struct sl_holder {
     int (*load)(void *self, const struct sl_holder_job *job, void **body, struct sl_err *err);
     /** Give the memory back, if there is any; nobody uses it. Blocks; body may be NULL. */
     int (*drop)(void *self, const char *name, const char *version, void *body, struct sl_err *err);
+    /** The process ends, and a whole version stays for the next one where that is possible: let go
+     * of its body. May be left out: then it is dropped. */
+    void (*leave)(void *self, void *body);
+    /** Keep a body that a caller brought for the next process, if that is possible. Blocks; may be
+     * left out. */
+    void (*keep)(void *self, void *body);
     /** Where a version can be found, for people and callers; "" if in no file. */
     void (*where)(void *self, const char *name, const char *version,
                   char path[SL_PUBLISH_PATH_MAX]);
 };
 
+/** As metadata.name of a spec: no dot in front, no slash. */
+bool sl_is_model_name(const char *name);
+/** "host", "cuda:0". */
+const char *sl_space_name(unsigned space, char name[16]);
 /** The version of an identity. */
 const char *sl_version_text(const uint8_t identity[32], char version[SL_VERSION_TEXT]);
 

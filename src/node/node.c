@@ -46,11 +46,20 @@ static uint64_t budget_of(const struct sl_node_spec *spec)
 
 /* ---- models --------------------------------------------------------------------------------- */
 
+static const struct sl_holder *holder_of(struct sl_node *node, const struct sl_spec *spec)
+{
+    unsigned ordinal;
+    if (!spec->has_pool)
+        return sl_directory_holder_ops(node->directory);
+    if (spec->sink.pool.device && sl_gpu_ordinal(spec->sink.pool.device, &ordinal))
+        return sl_gpu_holders_ops(node->gpus, ordinal);
+    return sl_pool_holder_ops(node->pool);
+}
+
 static int define(struct sl_node *node, struct sl_spec *spec, const struct sl_model_wish *wish,
                   struct sl_err *err)
 {
-    const struct sl_holder *holder =
-        spec->has_pool ? sl_pool_holder_ops(node->pool) : sl_directory_holder_ops(node->directory);
+    const struct sl_holder *holder = holder_of(node, spec);
     if (spec->readers.memory_bytes == SL_AUTO_VALUE && node->loads_at_once > 1)
         spec->readers.memory_bytes =
             SL_MAX(READER_MEMORY_BYTES / node->loads_at_once, 1024u * 1024u);
@@ -127,6 +136,34 @@ int sl_node_request(struct sl_node *node, const char *text, size_t bytes,
     return done;
 }
 
+static int check_uri(struct sl_node *node, const char *uri, struct sl_err *err)
+{
+    SL_LOCKED(&node->lock);
+    return sl_node_uri_check(&node->locked.uri_prefixes, uri, err);
+}
+
+int sl_node_define_uri(struct sl_node *node, const char *uri, char name[SL_NODE_URI_NAME],
+                       struct sl_err *err)
+{
+    const struct sl_model_wish wish = {.origin = SL_MODEL_OF_REQUEST, .passing = true};
+    struct sl_specs specs = {0};
+    if (check_uri(node, uri, err) < 0 || sl_node_uri_name(uri, name, err) < 0 ||
+        sl_node_uri_spec(uri, name, &specs, err) < 0)
+        return -1;
+    int done = define(node, &specs.items[0], &wish, err);
+    sl_specs_release(&specs);
+    return done;
+}
+
+/* The list of a config becomes the node's; the old one goes with the config. */
+static void take_prefixes(struct sl_node *node, struct sl_list *prefixes)
+{
+    SL_LOCKED(&node->lock);
+    struct sl_list old = node->locked.uri_prefixes;
+    node->locked.uri_prefixes = *prefixes;
+    *prefixes = old;
+}
+
 int sl_node_forget(struct sl_node *node, const char *name, struct sl_err *err)
 {
     if (sl_registry_forget(node->registry, name, err) < 0)
@@ -150,14 +187,23 @@ static void warn_of_disk(const char *directory)
 
 struct sl_node *sl_node_open(struct sl_node_config *config, struct sl_err *err)
 {
+    return sl_node_open_with(config, NULL, err);
+}
+
+struct sl_node *sl_node_open_with(struct sl_node_config *config, struct sl_systemd_sockets *given,
+                                  struct sl_err *err)
+{
     SL_AUTO(sl_node) node = sl_alloc(sizeof(*node), err);
     if (!node)
         return NULL;
     sl_node_rights_init(&node->rights);
+    pthread_mutex_init(&node->lock, NULL);
+    take_prefixes(node, &config->spec.pool.uri_prefixes);
     node->loads_at_once = (unsigned)config->spec.loads_at_once;
     if (sl_node_rights_set(&node->rights, &config->spec.control, err) < 0 ||
         !(node->directory = sl_directory_holder_open(config->spec.directory, err)) ||
-        !(node->pool = sl_pool_holder_new(config->spec.pool.huge_directory, err)))
+        !(node->pool = sl_pool_holder_new(config->spec.pool.directory, err)) ||
+        !(node->gpus = sl_gpu_holders_new(err)))
         return NULL;
     warn_of_disk(config->spec.directory);
     const struct sl_registry_config registry = {.budget_bytes = budget_of(&config->spec),
@@ -165,8 +211,12 @@ struct sl_node *sl_node_open(struct sl_node_config *config, struct sl_err *err)
     node->registry = sl_registry_new(&registry, err);
     if (!node->registry || sl_directory_holder_scan(node->directory, node->registry, err) < 0)
         return NULL;
+    sl_gpu_holders_bind(node->gpus, node->registry);
+    sl_gpu_holders_set_budget(node->gpus, config->spec.pool.gpu_budget_bytes);
+    sl_pool_holder_scan(node->pool, node->registry, given);
     sl_directory_holder_each_spec(node->directory, define_kept, node);
     take_config(node, config);
+    sl_registry_set_budget(node->registry, registry.budget_bytes); /* it may be less than before */
     return sl_steal(&node);
 }
 
@@ -177,7 +227,12 @@ void sl_node_free(struct sl_node *node)
     sl_registry_free(node->registry);
     sl_directory_holder_free(node->directory);
     sl_pool_holder_free(node->pool);
+    sl_gpu_holders_free(node->gpus);
     sl_node_rights_release(&node->rights);
+    for (size_t i = 0; i < node->locked.uri_prefixes.count; i++)
+        free(node->locked.uri_prefixes.items[i]);
+    free(node->locked.uri_prefixes.items);
+    pthread_mutex_destroy(&node->lock);
     free(node);
 }
 
@@ -186,6 +241,8 @@ void sl_node_reload(struct sl_node *node, struct sl_node_config *config)
     struct sl_err why = SL_ERR_INIT;
     if (sl_node_rights_set(&node->rights, &config->spec.control, &why) < 0)
         sl_log(SL_LOG_ERROR, "the rights of the new config are not taken: %s", why.message);
+    take_prefixes(node, &config->spec.pool.uri_prefixes);
     take_config(node, config);
     sl_registry_set_budget(node->registry, budget_of(&config->spec));
+    sl_gpu_holders_set_budget(node->gpus, config->spec.pool.gpu_budget_bytes);
 }

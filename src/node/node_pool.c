@@ -19,10 +19,12 @@ struct lease {
 };
 struct sl_node_pool {
     struct sl_registry *registry;
+    struct sl_gpu_holders *gpus; /* NULL: none */
     struct sl_pool_server *server;
     pthread_mutex_t lock;
     struct {
         struct lease *leases;
+        struct sl_node *node; /* that knows of URIs; NULL: none are taken */
     } locked;
 };
 /* An attach that waits. */
@@ -30,6 +32,7 @@ struct wish {
     struct sl_node_pool *pool;
     struct sl_pool_request *request;
     struct lease *lease; /* made ahead, so that an answer cannot fail */
+    unsigned space;      /* where it is wanted */
 };
 
 /* ---- leases --------------------------------------------------------------------------------- */
@@ -76,6 +79,14 @@ static void refuse(struct wish *wish, const struct sl_err *why)
     free(wish);
 }
 
+static void refuse_place(const char *name, unsigned space, struct sl_err *err)
+{
+    char place[16];
+    sl_space_name(space, place);
+    sl_fail_code(err, SL_E_USAGE, "device",
+                 "the model '%.100s' is in memory of '%s': attach to it there", name, place);
+}
+
 static void on_answer(void *arg, struct sl_model_ref *ref, const struct sl_err *why)
 {
     struct wish *wish = arg;
@@ -93,6 +104,12 @@ static void on_answer(void *arg, struct sl_model_ref *ref, const struct sl_err *
                      "the model '%s' is held as files in '%.300s', not in the pool: give its spec "
                      "'sink: {pool: {}}'",
                      sl_model_ref_name(ref), path);
+        sl_registry_release(pool->registry, ref);
+        refuse(wish, &err);
+        return;
+    }
+    if (sl_model_ref_space(ref) != wish->space) {
+        refuse_place(sl_model_ref_name(ref), sl_model_ref_space(ref), &err);
         sl_registry_release(pool->registry, ref);
         refuse(wish, &err);
         return;
@@ -117,16 +134,56 @@ static struct wish *new_wish(struct sl_node_pool *pool, struct sl_pool_request *
     }
     lease->pid = peer->pid;
     lease->uid = peer->uid;
-    *wish = (struct wish){pool, request, lease};
+    *wish = (struct wish){pool, request, lease, SL_SPACE_HOST};
     return wish;
 }
 
-static void attach_derived(struct wish *wish, const struct sl_pool_wish *wanted, const char *who)
+/* The name of what a client means: as it is, or that of a URI, which is known from now on. */
+static int find_name(struct sl_node_pool *pool, const char *model, char name[SL_NODE_URI_NAME],
+                     const char **found, struct sl_err *err)
+{
+    struct sl_node *node;
+    *found = model;
+    if (!sl_node_is_uri(model))
+        return 0;
+    {
+        SL_LOCKED(&pool->lock);
+        node = pool->locked.node;
+    }
+    *found = name;
+    return node ? sl_node_define_uri(node, model, name, err)
+                : sl_fail(err, SL_E_AUTH, "this pool takes no URIs: ask for a model by its name");
+}
+
+static void attach_derived(struct wish *wish, const char *name, const char *key, const char *who)
 {
     struct sl_err err = SL_ERR_INIT;
-    struct sl_model_ref *ref =
-        sl_registry_hold_derived(wish->pool->registry, wanted->model, wanted->key, who, &err);
+    struct sl_model_ref *ref = sl_registry_hold_derived(wish->pool->registry, name, key, who, &err);
     on_answer(wish, ref, &err);
+}
+
+static int find_device(struct sl_gpu_holders *gpus, const char *device, unsigned *space,
+                       struct sl_err *err)
+{
+    *space = SL_SPACE_HOST;
+    if (gpus)
+        return sl_gpu_holders_find(gpus, device, space, err);
+    if (!*device || strcmp(device, "host") == 0)
+        return 0;
+    return sl_fail_code(err, SL_E_NOT_FOUND, "absent", "the pool has nothing on '%.40s'", device);
+}
+
+/* Where it is wanted. A load is not begun only to find that it is elsewhere. */
+static int find_space(struct sl_node_pool *pool, const struct sl_pool_wish *wanted, unsigned *space,
+                      struct sl_err *err)
+{
+    unsigned own;
+    if (find_device(pool->gpus, wanted->device, space, err) < 0)
+        return -1;
+    if (*wanted->key || !sl_registry_space(pool->registry, wanted->model, &own) || own == *space)
+        return 0;
+    refuse_place(wanted->model, own, err);
+    return -1;
 }
 
 static void attach(void *arg, struct sl_pool_request *request)
@@ -134,17 +191,21 @@ static void attach(void *arg, struct sl_pool_request *request)
     struct sl_node_pool *pool = arg;
     const struct sl_pool_wish *wanted = sl_pool_request_wish(request);
     struct sl_err err = SL_ERR_INIT;
-    char who[SL_REF_WHO_BYTES];
+    char who[SL_REF_WHO_BYTES], of_uri[SL_NODE_URI_NAME];
+    const char *name;
     snprintf(who, sizeof(who), "pid %d uid %u %.40s", wanted->peer.pid, wanted->peer.uid,
              wanted->peer.name);
-    if (strcmp(wanted->device, "host") != 0) {
-        sl_fail_code(&err, SL_E_NOT_FOUND, "absent", "the pool has no '%.100s' on '%.40s'",
-                     wanted->model, wanted->device);
+    unsigned space = SL_SPACE_HOST;
+    if (find_space(pool, wanted, &space, &err) < 0) {
         sl_pool_request_refuse(request, &err);
         return;
     }
-    struct wish *wish = new_wish(pool, request, &wanted->peer, &err);
-    const struct sl_ask ask = {.name = wanted->model,
+    struct wish *wish = find_name(pool, wanted->model, of_uri, &name, &err) < 0
+                            ? NULL
+                            : new_wish(pool, request, &wanted->peer, &err);
+    if (wish)
+        wish->space = space;
+    const struct sl_ask ask = {.name = name,
                                .kind = SL_REF_LEASE,
                                .who = who,
                                .early = true,
@@ -154,7 +215,7 @@ static void attach(void *arg, struct sl_pool_request *request)
     if (!wish)
         sl_pool_request_refuse(request, &err);
     else if (*wanted->key)
-        attach_derived(wish, wanted, who);
+        attach_derived(wish, name, wanted->key, who);
     else if (sl_registry_ask(pool->registry, &ask, &err) < 0)
         refuse(wish, &err);
 }
@@ -166,6 +227,14 @@ static void released(void *arg, struct sl_pool_model *model, const struct sl_poo
 
 /* ---- deposits ------------------------------------------------------------------------------- */
 
+static void on_room(void *arg, const struct sl_err *why)
+{
+    if (why)
+        sl_pool_request_refuse(arg, why);
+    else
+        sl_pool_request_accept(arg);
+}
+
 static int begin_deposit(void *arg, const struct sl_pool_offer *offer, struct sl_err *err)
 {
     const struct sl_node_pool *pool = arg;
@@ -173,14 +242,30 @@ static int begin_deposit(void *arg, const struct sl_pool_offer *offer, struct sl
                                        .key = offer->key,
                                        .holder = "pool",
                                        .bytes = offer->bytes,
-                                       .id = offer->id};
+                                       .id = offer->id,
+                                       .answer = on_room,
+                                       .arg = offer->request};
     memcpy(derived.identity, offer->identity, sizeof(derived.identity));
-    if (strcmp(offer->device, "host") != 0)
-        return sl_fail(err, SL_E_USAGE, "this pool takes no deposits on '%.40s', only on 'host'",
-                       offer->device);
+    unsigned space;
+    if (find_device(pool->gpus, offer->device, &space, err) < 0)
+        return -1;
+    if (space != SL_SPACE_HOST) {
+        derived.on = sl_gpu_holders_ops(pool->gpus, space - SL_SPACE_GPU);
+        if (!sl_gpu_holders_open(pool->gpus, space - SL_SPACE_GPU, err))
+            return -1;
+    }
     if (!*offer->key)
         return sl_fail(err, SL_E_USAGE, "a deposit needs a key that says how it was made");
     return sl_registry_deposit_begin(pool->registry, &derived, err);
+}
+
+static struct sl_gpu *deposit_gpu(void *arg, const struct sl_pool_offer *offer)
+{
+    const struct sl_node_pool *pool = arg;
+    unsigned space;
+    if (find_device(pool->gpus, offer->device, &space, NULL) < 0 || space == SL_SPACE_HOST)
+        return NULL;
+    return sl_gpu_holders_open(pool->gpus, space - SL_SPACE_GPU, NULL);
 }
 
 static int commit_deposit(void *arg, const struct sl_pool_offer *offer, struct sl_pool_model *model,
@@ -205,9 +290,10 @@ static void abort_deposit(void *arg, const struct sl_pool_offer *offer)
 
 static int add_entry(void *arg, const struct sl_registry_entry *entry)
 {
+    char device[16];
     const struct sl_pool_entry listed = {.name = entry->name,
                                          .key = entry->key,
-                                         .device = "host",
+                                         .device = sl_space_name(entry->space, device),
                                          .model = entry->body,
                                          .pinned = entry->pinned,
                                          .used_seconds = entry->used_seconds};
@@ -257,11 +343,20 @@ struct sl_node_pool *sl_node_pool_start(struct sl_registry *registry,
                                         const struct sl_node_spec *spec, int listen_fd,
                                         struct sl_err *err)
 {
+    return sl_node_pool_start_with(registry, NULL, spec, listen_fd, err);
+}
+
+struct sl_node_pool *sl_node_pool_start_with(struct sl_registry *registry,
+                                             struct sl_gpu_holders *gpus,
+                                             const struct sl_node_spec *spec, int listen_fd,
+                                             struct sl_err *err)
+{
     static const struct sl_pool_handler handler = {.attach = attach,
                                                    .released = released,
                                                    .list = list,
                                                    .evict = evict,
                                                    .deposit_begin = begin_deposit,
+                                                   .deposit_gpu = deposit_gpu,
                                                    .deposit_commit = commit_deposit,
                                                    .deposit_abort = abort_deposit};
     struct sl_pool_server_config config = {
@@ -276,6 +371,7 @@ struct sl_node_pool *sl_node_pool_start(struct sl_registry *registry,
         return NULL;
     take_rights(spec, &config);
     pool->registry = registry;
+    pool->gpus = gpus;
     pthread_mutex_init(&pool->lock, NULL);
     pool->server = sl_pool_server_start(&config, &handler, pool, err);
     if (pool->server)
@@ -291,6 +387,12 @@ void sl_node_pool_free(struct sl_node_pool *pool)
     sl_pool_server_free(pool->server);
     pthread_mutex_destroy(&pool->lock);
     free(pool);
+}
+
+void sl_node_pool_allow_uris(struct sl_node_pool *pool, struct sl_node *node)
+{
+    SL_LOCKED(&pool->lock);
+    pool->locked.node = node;
 }
 
 void sl_node_pool_reload(struct sl_node_pool *pool, const struct sl_node_spec *spec)

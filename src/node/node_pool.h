@@ -2,6 +2,8 @@
 #ifndef SL_NODE_POOL_H
 #define SL_NODE_POOL_H
 
+#include "gpu_holder.h"
+#include "node.h"
 #include "node_spec.h"
 #include "pool_server.h"
 #include "registry.h"
@@ -9,12 +11,20 @@
 struct sl_node_pool;
 /**
  * Serve the pool as the config says; listen_fd >= 0 is a socket that listens already, owned from
- * now on. The registry is borrowed, and must be stopped before the pool is freed: then every
+ * now on. The registry and the GPUs' holders (may be
+ * NULL) are borrowed, and the registry must be stopped before the pool is freed: then every
  * request that waits has its answer.
  */
+struct sl_node_pool *sl_node_pool_start_with(struct sl_registry *registry,
+                                             struct sl_gpu_holders *gpus,
+                                             const struct sl_node_spec *spec, int listen_fd,
+                                             struct sl_err *err);
+/** The same without GPUs. */
 struct sl_node_pool *sl_node_pool_start(struct sl_registry *registry,
                                         const struct sl_node_spec *spec, int listen_fd,
                                         struct sl_err *err);
+/** Clients may ask for URIs, as far as the node allows them; until then none may. */
+void sl_node_pool_allow_uris(struct sl_node_pool *pool, struct sl_node *node);
 /** Closes every connection: their leases end. */
 void sl_node_pool_free(struct sl_node_pool *pool);
 SL_AUTO_DEFINE(sl_node_pool)

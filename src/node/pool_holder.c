@@ -4,14 +4,21 @@
  */
 #include "pool_holder.h"
 
+#include <errno.h>
 #include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "fill.h"
 #include "log.h"
+#include "node_lock.h"
+#include "pool_files.h"
+#include "pool_store.h"
+#include "publish.h"
 
 struct sl_pool_holder {
-    int directory_fd;
+    int directory_fd, lock_fd;
     struct sl_slab_place place;
     struct sl_holder ops;
 };
@@ -35,6 +42,47 @@ static void planned(void *arg, struct sl_pool_model *model)
     sl_pool_model_free(filling->job->opened(filling->job->arg, filling->opened));
 }
 
+/* ---- for the next process ------------------------------------------------------------------- */
+
+static void keep(void *self, void *body)
+{
+    const struct sl_pool_holder *holder = self;
+    struct sl_err why = SL_ERR_INIT;
+    int done = 0;
+    if (sl_pool_model_kind(body) == SL_SLAB_TMPFS)
+        done = sl_pool_files_keep(holder->directory_fd, body, &why);
+    else if (sl_pool_model_kind(body) == SL_SLAB_MEMFD && sl_pool_store_exists())
+        done = sl_pool_store_keep(body, &why);
+    if (done < 0)
+        sl_log(SL_LOG_WARN, "'%s' will not outlive this daemon: %s", sl_pool_model_name(body),
+               why.message);
+}
+
+static void leave(void *self, void *body)
+{
+    (void)self;
+    sl_pool_model_free(body);
+}
+
+static int drop(void *self, const char *name, const char *version, void *body, struct sl_err *err)
+{
+    const struct sl_pool_holder *holder = self;
+    struct sl_pool_view view = {.state = SL_POOL_FAILED};
+    (void)name;
+    (void)version;
+    (void)err;
+    if (body)
+        sl_pool_model_view(body, &view);
+    if (view.state == SL_POOL_READY && sl_pool_model_kind(body) == SL_SLAB_TMPFS)
+        sl_pool_files_drop(holder->directory_fd, body);
+    else if (view.state == SL_POOL_READY && sl_pool_model_kind(body) == SL_SLAB_MEMFD)
+        sl_pool_store_drop(body);
+    sl_pool_model_free(body);
+    return 0;
+}
+
+/* ---- loading -------------------------------------------------------------------------------- */
+
 static int load(void *self, const struct sl_holder_job *job, void **body, struct sl_err *err)
 {
     const struct sl_pool_holder *holder = self;
@@ -55,32 +103,117 @@ static int load(void *self, const struct sl_holder_job *job, void **body, struct
     if (!model)
         return 0; /* it was there */
     *body = model == filling.opened ? (void *)model : (void *)sl_pool_model_hold(model);
+    keep(self, model);
     sl_log(SL_LOG_INFO, "'%s' is in the pool (%s): %s", job->name, sl_pool_model_memory(model),
            sl_load_summary(&result, text));
     return 0;
 }
 
-static int drop(void *self, const char *name, const char *version, void *body, struct sl_err *err)
+/* ---- after a restart ------------------------------------------------------------------------ */
+
+struct found {
+    struct sl_pool_model **models; /* one count each */
+    size_t count, capacity;
+};
+
+static void note(void *arg, struct sl_pool_model *model)
 {
-    (void)self;
-    (void)name;
-    (void)version;
-    (void)err;
-    sl_pool_model_free(body);
+    struct found *found = arg;
+    if (sl_grow(&found->models, &found->capacity, found->count + 1, sizeof(*found->models), NULL) <
+        0) {
+        sl_log(SL_LOG_ERROR, "'%s' is not taken over: out of memory", sl_pool_model_name(model));
+        sl_pool_model_free(model);
+        return;
+    }
+    found->models[found->count++] = model;
+}
+
+static int64_t made_seconds(const struct sl_pool_model *model)
+{
+    struct sl_pool_view view;
+    sl_pool_model_view(model, &view);
+    return view.made_seconds;
+}
+
+static int by_age(const void *a, const void *b)
+{
+    int64_t x = made_seconds(*(struct sl_pool_model *const *)a);
+    int64_t y = made_seconds(*(struct sl_pool_model *const *)b);
+    return x < y ? -1 : x > y;
+}
+
+static int adopt(struct sl_pool_holder *holder, struct sl_registry *registry,
+                 struct sl_pool_model *model, struct sl_err *err)
+{
+    char version[SL_VERSION_TEXT];
+    const char *key = sl_pool_model_key(model);
+    const struct sl_registry_found found = {
+        .name = sl_pool_model_name(model),
+        .version = sl_version_text(sl_pool_model_identity(model), version),
+        .key = *key ? key : NULL,
+        .identity = sl_pool_model_identity(model),
+        .bytes = sl_pool_model_bytes(model),
+        .ready = true,
+        .current = true, /* the one that was made last stays so */
+        .body = model};
+    if (!sl_is_model_name(found.name))
+        return sl_fail(err, SL_E_FORMAT, "'%.80s' is no name of a model", found.name);
+    if (sl_registry_adopt(registry, &holder->ops, &found, err) < 0)
+        return -1;
+    sl_log(SL_LOG_INFO, "'%s' is in the pool (%s), as the daemon before left it", found.name,
+           sl_pool_model_memory(model));
     return 0;
 }
 
-struct sl_pool_holder *sl_pool_holder_new(const char *huge_directory, struct sl_err *err)
+void sl_pool_holder_scan(struct sl_pool_holder *holder, struct sl_registry *registry,
+                         struct sl_systemd_sockets *given)
 {
-    struct sl_pool_holder *holder = sl_alloc(sizeof(*holder), err);
+    struct found found = {NULL};
+    if (holder->place.kind == SL_SLAB_TMPFS)
+        sl_pool_files_scan(&holder->place, note, &found);
+    if (given)
+        sl_pool_store_scan(given, note, &found);
+    if (found.count)
+        qsort(found.models, found.count, sizeof(*found.models), by_age);
+    for (size_t i = 0; i < found.count; i++) {
+        struct sl_pool_model *model = found.models[i];
+        struct sl_err why = SL_ERR_INIT;
+        if (adopt(holder, registry, model, &why) == 0)
+            continue;
+        sl_log(SL_LOG_WARN, "a model of the daemon before is not taken over: %s", why.message);
+        drop(holder, NULL, NULL, model, NULL);
+    }
+    free(found.models);
+}
+
+/* ---- the holder ----------------------------------------------------------------------------- */
+
+static int open_directory(struct sl_pool_holder *holder, const char *path, struct sl_err *err)
+{
+    if (sl_publish_make_path(path, err) < 0)
+        return -1;
+    holder->directory_fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (holder->directory_fd < 0)
+        return sl_fail_errno(err, SL_E_NO_SPACE, errno, "cannot open the pool's directory '%s'",
+                             path);
+    holder->lock_fd = sl_node_lock(holder->directory_fd, path, err);
+    return holder->lock_fd < 0 ? -1 : 0;
+}
+
+struct sl_pool_holder *sl_pool_holder_new(const char *directory, struct sl_err *err)
+{
+    SL_AUTO(sl_pool_holder) holder = sl_alloc(sizeof(*holder), err);
     if (!holder)
         return NULL;
-    holder->directory_fd =
-        huge_directory ? open(huge_directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+    holder->directory_fd = holder->lock_fd = -1;
+    if (directory && open_directory(holder, directory, err) < 0)
+        return NULL;
     sl_slab_place_probe(holder->directory_fd, &holder->place);
-    sl_log(SL_LOG_DEBUG, "the pool's memory: %s", holder->place.why);
-    holder->ops = (struct sl_holder){.name = "pool", .self = holder, .load = load, .drop = drop};
-    return holder;
+    sl_log(directory && holder->place.kind != SL_SLAB_TMPFS ? SL_LOG_WARN : SL_LOG_DEBUG,
+           "the pool's memory: %s", holder->place.why);
+    holder->ops = (struct sl_holder){
+        .name = "pool", .self = holder, .load = load, .drop = drop, .leave = leave, .keep = keep};
+    return sl_steal(&holder);
 }
 
 void sl_pool_holder_free(struct sl_pool_holder *holder)
@@ -88,6 +221,7 @@ void sl_pool_holder_free(struct sl_pool_holder *holder)
     if (!holder)
         return;
     sl_autoclose_(&holder->directory_fd);
+    sl_autoclose_(&holder->lock_fd);
     free(holder);
 }
 

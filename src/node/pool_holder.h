@@ -1,16 +1,28 @@
-/* Models as slabs of shareable memory: a model that is held is a struct sl_pool_model. What a load
- * brought goes with it if it fails, and everything goes with the process. */
+/*
+ * Models as slabs of shareable memory: a model that is held is a struct sl_pool_model. What a load
+ * brought goes with it if it fails. What is whole outlives the process: slabs in files of a tmpfs
+ * have their names there, sealed memfds are in the service manager's descriptor store; where there
+ * is neither, they go with the process.
+ */
 #ifndef SL_POOL_HOLDER_H
 #define SL_POOL_HOLDER_H
 
-#include "holder.h"
+#include "registry.h"
+#include "systemd.h"
 
 struct sl_pool_holder;
-/** huge_directory: a tmpfs with huge pages for slabs, or NULL: memfds. SL_E_NO_SPACE. */
-struct sl_pool_holder *sl_pool_holder_new(const char *huge_directory, struct sl_err *err);
+/** directory: a tmpfs of ours for slabs, made if it is missing and locked as long as this lives; or
+ * NULL: memfds. SL_E_NO_SPACE, also if another daemon has it. */
+struct sl_pool_holder *sl_pool_holder_new(const char *directory, struct sl_err *err);
 void sl_pool_holder_free(struct sl_pool_holder *holder);
 SL_AUTO_DEFINE(sl_pool_holder)
 /** As long as the holder lives. Bodies are counts of struct sl_pool_model. */
 const struct sl_holder *sl_pool_holder_ops(struct sl_pool_holder *holder);
+/**
+ * Tell the registry of every whole model that is left of the process before: in the directory, and
+ * among what the service manager gave (may be NULL). What is of no use is removed.
+ */
+void sl_pool_holder_scan(struct sl_pool_holder *holder, struct sl_registry *registry,
+                         struct sl_systemd_sockets *given);
 
 #endif

@@ -28,6 +28,22 @@ const char *sl_version_text(const uint8_t identity[32], char version[SL_VERSION_
     return version;
 }
 
+const char *sl_space_name(unsigned space, char name[16])
+{
+    if (space == SL_SPACE_HOST)
+        snprintf(name, 16, "host");
+    else
+        snprintf(name, 16, "cuda:%u", space - SL_SPACE_GPU);
+    return name;
+}
+
+bool sl_is_model_name(const char *name)
+{
+    size_t bytes = strlen(name);
+    return bytes >= 1 && bytes <= 63 && *name != '.' && *name != '-' &&
+           strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789.-") == bytes;
+}
+
 /* ---- models and holdings -------------------------------------------------------------------- */
 
 struct model *registry_find(struct sl_registry *registry, const char *name)
@@ -38,10 +54,11 @@ struct model *registry_find(struct sl_registry *registry, const char *name)
     return NULL;
 }
 
-struct holding *registry_holding(struct model *model, const char *version)
+struct holding *registry_holding(struct model *model, const char *version, unsigned space)
 {
     for (struct holding *at = model->holdings; at; at = at->next)
-        if (!at->key && at->state != HOLDING_GONE && strcmp(at->version, version) == 0)
+        if (!at->key && at->state != HOLDING_GONE && at->holder->space == space &&
+            strcmp(at->version, version) == 0)
             return at;
     return NULL;
 }
@@ -128,6 +145,14 @@ static struct spec_box *new_box(struct sl_spec *spec, struct sl_err *err)
     return box;
 }
 
+static unsigned count_passing(const struct sl_registry *registry)
+{
+    unsigned count = 0;
+    for (const struct model *model = registry->locked.models; model; model = model->next)
+        count += model->passing;
+    return count;
+}
+
 static int take_definition(struct sl_registry *registry, struct spec_box *box,
                            const struct sl_holder *holder, const struct sl_model_wish *wish,
                            struct sl_err *err)
@@ -135,14 +160,21 @@ static int take_definition(struct sl_registry *registry, struct spec_box *box,
     const char *name = box->spec.metadata.name;
     struct model *model = registry_find(registry, name);
     bool of_config = wish->origin == SL_MODEL_OF_CONFIG;
+    bool passing = wish->passing && (!model || !model->box || model->passing);
     if (model && model->of_config && !model->retired && !of_config &&
         memcmp(model->box->digest, box->digest, 32) != 0)
         return sl_fail_code(err, SL_E_USAGE, "exists",
                             "the model '%s' is in the config, with another spec: change it there, "
                             "or give this one another name",
                             name);
+    if (passing && !model && count_passing(registry) >= SL_REGISTRY_PASSING_MAX)
+        return sl_fail_code(err, SL_E_USAGE, "full",
+                            "no more than %d models at a time can be asked for by URI",
+                            SL_REGISTRY_PASSING_MAX);
     if (!model && !(model = new_model(registry, name, err)))
         return -1;
+    model->passing = passing;
+    model->passing_ns = sl_now_ns() + PASSING_MS * SL_NS_PER_MS; /* until it is asked for */
     bool same = model->box && memcmp(model->box->digest, box->digest, 32) == 0;
     if (!same) {
         registry_box_free(model->box);
@@ -176,30 +208,65 @@ int sl_registry_define(struct sl_registry *registry, struct sl_spec *spec,
     return done;
 }
 
-int sl_registry_adopt(struct sl_registry *registry, const char *name,
-                      const struct sl_holder *holder, const char *version, uint64_t bytes,
-                      bool ready, bool current, struct sl_err *err)
+static bool is_there(struct model *model, const struct sl_registry_found *found, unsigned space)
 {
-    SL_LOCKED(&registry->lock);
-    struct model *model = registry_find(registry, name);
-    if (!model && !(model = new_model(registry, name, err)))
+    if (!found->key)
+        return registry_holding(model, found->version, space);
+    for (const struct holding *at = model->holdings; at; at = at->next)
+        if (at->key && strcmp(at->key, found->key) == 0 &&
+            memcmp(at->identity, found->identity, sizeof(at->identity)) == 0)
+            return true;
+    return false;
+}
+
+static void make_current(struct model *model, struct holding *holding,
+                         const struct sl_registry_found *found)
+{
+    model->was_ready = true;
+    if (!found->current && model->current)
+        return;
+    model->current = holding;
+    model->has_identity = found->identity;
+    if (found->identity)
+        memcpy(model->identity, found->identity, sizeof(model->identity));
+}
+
+static int take_found(struct sl_registry *registry, const struct sl_holder *holder,
+                      const struct sl_registry_found *found, struct sl_err *err)
+{
+    struct model *model = registry_find(registry, found->name);
+    if (!model && !(model = new_model(registry, found->name, err)))
         return -1;
-    if (registry_holding(model, version))
+    if (is_there(model, found, holder->space))
         return sl_fail_code(err, SL_E_USAGE, "exists", "version %s of '%s' was adopted already",
-                            version, name);
-    struct holding *holding = registry_new_holding(model, version, err);
+                            found->version, found->name);
+    struct holding *holding = registry_new_holding(model, found->version, err);
     if (!holding)
         return -1;
+    if (found->key && !(holding->key = sl_strdup(found->key, err))) {
+        registry_remove_holding(holding);
+        return -1;
+    }
     model->holder = model->holder ? model->holder : holder;
     holding->holder = holder;
-    holding->state = ready ? HOLDING_READY : HOLDING_PARTIAL;
-    holding->bytes = bytes;
-    holding->ready_seconds = ready ? sl_wall_seconds() : 0;
-    if (ready && (current || !model->current))
-        model->current = holding;
-    model->was_ready = model->was_ready || ready;
-    registry_tell(registry);
+    holding->state = found->ready ? HOLDING_READY : HOLDING_PARTIAL;
+    holding->bytes = found->bytes;
+    holding->body = found->body;
+    holding->ready_seconds = found->ready ? sl_wall_seconds() : 0;
+    if (found->identity)
+        memcpy(holding->identity, found->identity, sizeof(holding->identity));
+    if (found->ready && !found->key)
+        make_current(model, holding, found);
     return 0;
+}
+
+int sl_registry_adopt(struct sl_registry *registry, const struct sl_holder *holder,
+                      const struct sl_registry_found *found, struct sl_err *err)
+{
+    SL_LOCKED(&registry->lock);
+    int done = take_found(registry, holder, found, err);
+    registry_tell(registry);
+    return done;
 }
 
 static bool is_named(const char *name, const char *const *names, size_t count)
@@ -483,6 +550,10 @@ void *sl_model_ref_body(const struct sl_model_ref *ref)
 {
     SL_LOCKED(&ref->registry->lock);
     return ref->holding->body;
+}
+unsigned sl_model_ref_space(const struct sl_model_ref *ref)
+{
+    return ref->holding->holder->space;
 }
 
 void sl_model_ref_path(const struct sl_model_ref *ref, char path[SL_PUBLISH_PATH_MAX])

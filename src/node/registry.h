@@ -14,12 +14,13 @@
 
 enum {
     SL_REGISTRY_MODELS_MAX = 4096,
-    SL_REGISTRY_DERIVED_MAX = 256, /* of a model */
+    SL_REGISTRY_DERIVED_MAX = 256,  /* of a model */
+    SL_REGISTRY_PASSING_MAX = 1024, /* models that are forgotten by themselves */
     SL_REF_WHO_BYTES = 96,
 };
 
 struct sl_registry_config {
-    uint64_t budget_bytes; /* of all holdings, those being loaded included */
+    uint64_t budget_bytes; /* of all holdings on the host, those being loaded included */
     unsigned loads_at_once;
     unsigned retry_ms, retry_max_ms; /* before the first next try, doubled each time; 0: defaults */
 };
@@ -36,14 +37,20 @@ SL_AUTO_DEFINE(sl_registry)
 /** The first half of it: nothing begins any more, and who waits is answered. Blocks. */
 void sl_registry_stop(struct sl_registry *registry);
 void sl_registry_set_budget(struct sl_registry *registry, uint64_t budget_bytes);
+/** Of holdings on cuda:`ordinal`; 0 unless set. */
+void sl_registry_set_gpu_budget(struct sl_registry *registry, unsigned ordinal,
+                                uint64_t budget_bytes);
+void sl_registry_gpu_bytes(struct sl_registry *registry, unsigned ordinal, uint64_t *held_bytes,
+                           uint64_t *budget_bytes);
 
 /* ---- which models there are ----------------------------------------------------------------- */
 
 enum sl_model_origin { SL_MODEL_OF_CONFIG, SL_MODEL_OF_REQUEST };
 struct sl_model_wish {
     enum sl_model_origin origin;
-    bool pin;  /* of the config */
-    bool load; /* begin now, and try again if it fails */
+    bool pin;     /* of the config */
+    bool load;    /* begin now, and try again if it fails */
+    bool passing; /* forgotten as soon as nothing of it is in memory */
 };
 /**
  * Say what a name means. The spec is moved out of *spec, also on failure. With another spec than
@@ -53,13 +60,19 @@ struct sl_model_wish {
 int sl_registry_define(struct sl_registry *registry, struct sl_spec *spec,
                        const struct sl_holder *holder, const struct sl_model_wish *wish,
                        struct sl_err *err);
-/**
- * A version was found in memory after a restart. ready: whole; else it is what an interrupted load
- * left. current: the one that is asked for by name. Before or after the name is defined.
- */
-int sl_registry_adopt(struct sl_registry *registry, const char *name,
-                      const struct sl_holder *holder, const char *version, uint64_t bytes,
-                      bool ready, bool current, struct sl_err *err);
+/** A version that lies in memory after a restart. */
+struct sl_registry_found {
+    const char *name, *version;
+    const char *key; /* of a derived model, which is whole; NULL: a version that was loaded */
+    const uint8_t *identity; /* 32 bytes; NULL: not known beyond the version */
+    uint64_t bytes;
+    bool ready;   /* whole; else it is what an interrupted load left */
+    bool current; /* the one that is asked for by name */
+    void *body;   /* handed over, not on failure; or NULL */
+};
+/** Take it over, before or after the name is defined. SL_E_USAGE, code "exists". */
+int sl_registry_adopt(struct sl_registry *registry, const struct sl_holder *holder,
+                      const struct sl_registry_found *found, struct sl_err *err);
 /**
  * The config was read: of its models those that are not in names go: no pin, no new references,
  * forgotten when their memory is needed. So do models that were found and that nobody defined.
@@ -97,20 +110,28 @@ void sl_registry_release(struct sl_registry *registry, struct sl_model_ref *ref)
 const char *sl_model_ref_name(const struct sl_model_ref *ref);
 const char *sl_model_ref_version(const struct sl_model_ref *ref);
 void *sl_model_ref_body(const struct sl_model_ref *ref);
+/** Whose memory it is in. */
+unsigned sl_model_ref_space(const struct sl_model_ref *ref);
 void sl_model_ref_path(const struct sl_model_ref *ref, char path[SL_PUBLISH_PATH_MAX]);
 
 /* ---- derived models ------------------------------------------------------------------------- */
 
 /** What a client wants to deposit: tensors that it made from a version of a model. */
 struct sl_derived_offer {
-    const char *name, *key; /* copied */
-    const char *holder;     /* the model must be held by one of this name, which gets the body */
-    uint8_t identity[32];   /* of what it was made from */
+    const char *name, *key;     /* copied */
+    const char *holder;         /* the model must be held by one of this name */
+    const struct sl_holder *on; /* which gets the body, of this name, too; NULL: the model's own */
+    uint8_t identity[32];       /* of what it was made from */
     uint64_t bytes;
     uint64_t id; /* of the caller's choice, unique */
+    /** Called once, from another thread, where 1 was returned: err is NULL, or why it is refused
+     * after all. NULL: nothing is answered later, sl_registry_deposit_begin() blocks instead. */
+    void (*answer)(void *arg, const struct sl_err *err);
+    void *arg;
 };
 /**
- * Reserve its bytes in the budget; may block while what goes for them is dropped. SL_E_INTEGRITY,
+ * Reserve its bytes in the budget. 1: what goes for them is still being dropped, which may take
+ * seconds; offer->answer() follows, from sl_registry_deposit_abort() at the latest. SL_E_INTEGRITY,
  * code "stale", if the model is of another version; SL_E_USAGE, codes "exists", "busy" (somebody
  * else is at it), "full", "files"; SL_E_NO_SPACE, code "budget".
  */
@@ -158,8 +179,11 @@ struct sl_registry_entry {
     const char *key; /* of a derived model; else "" */
     void *body;      /* NULL: not in memory */
     bool pinned;
+    unsigned space;       /* of its holder */
     int64_t used_seconds; /* wall clock; 0: never */
 };
+/** Which memory the model of this name is for; false: there is none. */
+bool sl_registry_space(struct sl_registry *registry, const char *name, unsigned *space);
 /** Every model of a holder of this name, with the lock held: `each` must be quick, and must not
  * call the registry. Ends where it does not return 0. */
 void sl_registry_each(struct sl_registry *registry, const char *holder,

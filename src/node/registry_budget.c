@@ -20,18 +20,23 @@ static uint64_t counted(const struct holding *holding)
                                                                                 : holding->bytes;
 }
 
-uint64_t registry_held(const struct sl_registry *registry)
+uint64_t registry_held(const struct sl_registry *registry, unsigned space)
 {
     uint64_t bytes = 0;
     for (const struct model *model = registry->locked.models; model; model = model->next)
         for (const struct holding *at = model->holdings; at; at = at->next)
-            bytes += counted(at);
+            bytes += at->holder->space == space ? counted(at) : 0;
     return bytes;
 }
 
 bool registry_pinned(const struct model *model)
 {
     return model->pinned_by_config || model->pinned_by_hand;
+}
+
+static unsigned space_of(const struct holding *holding)
+{
+    return holding->holder->space;
 }
 
 /* The lower, the sooner it goes; -1: it stays. */
@@ -44,7 +49,7 @@ static int rank(const struct holding *holding, const struct holding *wanting)
         return 0;
     if (holding->state != HOLDING_READY)
         return -1;
-    if (holding->key && !model->retired && registry_is_source(model, holding->version))
+    if (holding->key && !model->retired && registry_is_source(model, holding->identity))
         return 2;
     if (model->current != holding || model->retired)
         return 1;
@@ -63,7 +68,7 @@ static bool is_chosen(const struct victims *victims, const struct holding *holdi
     return false;
 }
 
-static struct holding *next_victim(const struct sl_registry *registry,
+static struct holding *next_victim(const struct sl_registry *registry, unsigned space,
                                    const struct holding *wanting, const struct victims *victims)
 {
     struct holding *best = NULL;
@@ -71,7 +76,7 @@ static struct holding *next_victim(const struct sl_registry *registry,
     for (struct model *model = registry->locked.models; model; model = model->next)
         for (struct holding *at = model->holdings; at; at = at->next) {
             int own = rank(at, wanting);
-            if (own < 0 || is_chosen(victims, at))
+            if (own < 0 || space_of(at) != space || is_chosen(victims, at))
                 continue;
             if (!best || own < best_rank || (own == best_rank && at->used_ns < best->used_ns)) {
                 best = at;
@@ -101,22 +106,26 @@ static void tell_holding(const struct holding *holding, char *text, size_t capac
 static int refuse(const struct sl_registry *registry, const struct holding *wanting, uint64_t bytes,
                   struct sl_err *err)
 {
-    char text[TELL_BYTES] = "", need[32], budget[32];
+    char text[TELL_BYTES] = "", need[32], budget[32], where[32] = "";
+    unsigned space = space_of(wanting);
+    const char *key = space == SL_SPACE_HOST ? "budgetBytes" : "pool.gpuBudgetBytes";
     sl_human_bytes(bytes, need);
-    sl_human_bytes(registry->locked.budget_bytes, budget);
-    if (bytes > registry->locked.budget_bytes)
+    sl_human_bytes(registry->locked.budgets[space], budget);
+    if (space != SL_SPACE_HOST)
+        snprintf(where, sizeof(where), " on cuda:%u", space - SL_SPACE_GPU);
+    if (bytes > registry->locked.budgets[space])
         return sl_fail_code(err, SL_E_NO_SPACE, "budget",
-                            "the model '%s' needs %s, and the budget of all models is %s: raise "
-                            "budgetBytes",
-                            wanting->model->name, need, budget);
+                            "the model '%s' needs %s, and the budget of all models%s is %s: raise "
+                            "%s",
+                            wanting->model->name, need, where, budget, key);
     for (struct model *model = registry->locked.models; model; model = model->next)
         for (struct holding *at = model->holdings; at; at = at->next)
-            if (at != wanting && counted(at) && rank(at, wanting) < 0)
+            if (at != wanting && space_of(at) == space && counted(at) && rank(at, wanting) < 0)
                 tell_holding(at, text, sizeof(text));
     return sl_fail_code(err, SL_E_NO_SPACE, "budget",
-                        "the model '%s' needs %s, of a budget of %s these cannot be evicted: %s; "
-                        "unpin or release one, or raise budgetBytes",
-                        wanting->model->name, need, budget, text);
+                        "the model '%s' needs %s, of a budget of %s%s these cannot be evicted: %s; "
+                        "unpin or release one, or raise %s",
+                        wanting->model->name, need, budget, where, text, key);
 }
 
 /* ---- making room ---------------------------------------------------------------------------- */
@@ -137,11 +146,12 @@ void registry_mark(struct sl_registry *registry, struct holding *holding, bool f
 int registry_make_room(struct sl_registry *registry, struct holding *holding, uint64_t bytes,
                        struct victims *victims, struct sl_err *err)
 {
-    uint64_t budget = registry->locked.budget_bytes;
-    uint64_t others = registry_held(registry) - counted(holding);
+    unsigned space = space_of(holding);
+    uint64_t budget = registry->locked.budgets[space];
+    uint64_t others = registry_held(registry, space) - counted(holding);
     victims->count = 0;
     while (bytes <= budget && others > budget - bytes && victims->count < VICTIMS_MAX) {
-        struct holding *victim = next_victim(registry, holding, victims);
+        struct holding *victim = next_victim(registry, space, holding, victims);
         if (!victim)
             break;
         victims->items[victims->count++] = victim;
@@ -157,6 +167,20 @@ int registry_make_room(struct sl_registry *registry, struct holding *holding, ui
     return 0;
 }
 
+static void note_dropped(struct sl_registry *registry, struct holding *holding, int done)
+{
+    registry->locked.dropping--;
+    if (done == 0) {
+        registry_remove_holding(holding);
+        return;
+    }
+    holding->body = NULL;
+    holding->stuck = true;
+    holding->makes_room_for = NULL;
+    holding->state = HOLDING_PARTIAL;
+    holding->used_ns = sl_now_ns();
+}
+
 int registry_drop(struct sl_registry *registry, struct holding *holding, struct sl_err *err)
 {
     const struct sl_holder *holder = holding->holder;
@@ -167,33 +191,38 @@ int registry_drop(struct sl_registry *registry, struct holding *holding, struct 
     if (done < 0)
         sl_log(SL_LOG_WARN, "version %s of '%s' cannot be taken out of memory: %s",
                holding->version, name, why.message);
-    SL_LOCKED(&registry->lock);
-    registry->locked.dropping--;
-    if (done == 0) {
-        registry_remove_holding(holding);
-    } else {
-        holding->body = NULL;
-        holding->stuck = true;
-        holding->state = HOLDING_PARTIAL;
-        holding->used_ns = sl_now_ns();
-        if (err)
-            *err = why;
+    struct deposit_answer answer = {NULL};
+    {
+        SL_LOCKED(&registry->lock);
+        struct holding *deposit = holding->makes_room_for;
+        note_dropped(registry, holding, done);
+        if (deposit)
+            answer = registry_room_made(deposit, done < 0 ? &why : NULL);
+        registry_tell(registry);
+        pthread_cond_broadcast(&registry->changed);
+        pthread_cond_signal(&registry->clean);
     }
-    registry_tell(registry);
-    pthread_cond_broadcast(&registry->changed);
-    pthread_cond_signal(&registry->clean);
+    registry_tell_deposit(&answer);
+    if (done < 0 && err)
+        *err = why;
     return done;
 }
 
-void registry_enforce(struct sl_registry *registry)
+static void enforce(struct sl_registry *registry, unsigned space)
 {
     const struct victims none = {.count = 0};
-    while (registry_held(registry) > registry->locked.budget_bytes) {
-        struct holding *victim = next_victim(registry, NULL, &none);
+    while (registry_held(registry, space) > registry->locked.budgets[space]) {
+        struct holding *victim = next_victim(registry, space, NULL, &none);
         if (!victim)
             return;
         registry_mark(registry, victim, true);
     }
+}
+
+void registry_enforce(struct sl_registry *registry)
+{
+    for (unsigned space = 0; space < SL_SPACES_MAX; space++)
+        enforce(registry, space);
 }
 
 /* ---- by hand -------------------------------------------------------------------------------- */
@@ -305,7 +334,23 @@ int sl_registry_load(struct sl_registry *registry, const char *name, struct sl_e
 void sl_registry_set_budget(struct sl_registry *registry, uint64_t budget_bytes)
 {
     SL_LOCKED(&registry->lock);
-    registry->locked.budget_bytes = budget_bytes;
+    registry->locked.budgets[SL_SPACE_HOST] = budget_bytes;
     registry_enforce(registry);
     registry_tell(registry);
+}
+
+void sl_registry_set_gpu_budget(struct sl_registry *registry, unsigned ordinal,
+                                uint64_t budget_bytes)
+{
+    SL_LOCKED(&registry->lock);
+    registry->locked.budgets[SL_SPACE_GPU + ordinal] = budget_bytes;
+    registry_enforce(registry);
+}
+
+void sl_registry_gpu_bytes(struct sl_registry *registry, unsigned ordinal, uint64_t *held_bytes,
+                           uint64_t *budget_bytes)
+{
+    SL_LOCKED(&registry->lock);
+    *held_bytes = registry_held(registry, SL_SPACE_GPU + ordinal);
+    *budget_bytes = registry->locked.budgets[SL_SPACE_GPU + ordinal];
 }

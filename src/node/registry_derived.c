@@ -11,13 +11,13 @@
 
 #include "registry_parts.h"
 
-bool registry_is_source(const struct model *model, const char *version)
+bool registry_is_source(const struct model *model, const uint8_t identity[32])
 {
-    if (strcmp(model->version, version) == 0)
+    if (model->has_identity && memcmp(model->identity, identity, 32) == 0)
         return true;
     for (const struct holding *at = model->holdings; at; at = at->next)
         if (!at->key && at->state == HOLDING_LOADING && at->body &&
-            strcmp(at->version, version) == 0)
+            memcmp(at->identity, identity, 32) == 0)
             return true;
     return false;
 }
@@ -28,7 +28,7 @@ static struct holding *find_key(const struct model *model, const char *key, bool
     for (struct holding *at = model->holdings; at; at = at->next) {
         bool there = at->state == HOLDING_READY || at->state == HOLDING_LOADING;
         if (at->key && there && strcmp(at->key, key) == 0 &&
-            registry_is_source(model, at->version) != stale)
+            registry_is_source(model, at->identity) != stale)
             return at;
     }
     return NULL;
@@ -66,7 +66,7 @@ static int refuse_stale(const struct model *model, struct sl_err *err)
 }
 
 static int check_offer(const struct model *model, const struct sl_derived_offer *offer,
-                       const char *version, struct sl_err *err)
+                       struct sl_err *err)
 {
     unsigned count = 0;
     for (const struct holding *at = model->holdings; at; at = at->next)
@@ -74,7 +74,7 @@ static int check_offer(const struct model *model, const struct sl_derived_offer 
     if (!model->holder || strcmp(model->holder->name, offer->holder) != 0)
         return sl_fail_code(err, SL_E_USAGE, "files", "the model '%s' is not held in the %s",
                             model->name, offer->holder);
-    if (!registry_is_source(model, version))
+    if (!registry_is_source(model, offer->identity))
         return refuse_stale(model, err);
     const struct holding *other = find_key(model, offer->key, false);
     if (other && other->state == HOLDING_READY)
@@ -99,11 +99,13 @@ static struct holding *reserve(struct sl_registry *registry, const struct sl_der
     char version[SL_VERSION_TEXT];
     struct model *model = find_model(registry, offer->name, err);
     sl_version_text(offer->identity, version);
-    if (!model || check_offer(model, offer, version, err) < 0)
+    if (!model || check_offer(model, offer, err) < 0)
         return NULL;
     struct holding *holding = registry_new_holding(model, version, err);
     if (!holding)
         return NULL;
+    if (offer->on)
+        holding->holder = offer->on;
     holding->key = sl_strdup(offer->key, err);
     if (!holding->key || registry_make_room(registry, holding, offer->bytes, victims, err) < 0) {
         registry_remove_holding(holding);
@@ -113,6 +115,7 @@ static struct holding *reserve(struct sl_registry *registry, const struct sl_der
     holding->busy = 1;
     holding->bytes = offer->bytes;
     holding->deposit = offer->id;
+    memcpy(holding->identity, offer->identity, sizeof(holding->identity));
     registry_tell(registry);
     return holding;
 }
@@ -126,14 +129,33 @@ static int drop_all(struct sl_registry *registry, const struct victims *victims,
     return done;
 }
 
+/* The janitor drops them; the deposit is answered after the last. */
+static void await_room(struct sl_registry *registry, struct holding *holding,
+                       const struct sl_derived_offer *offer, const struct victims *victims)
+{
+    for (size_t i = 0; i < victims->count; i++) {
+        victims->items[i]->makes_room_for = holding;
+        victims->items[i]->for_janitor = true;
+    }
+    holding->awaits.count = (unsigned)victims->count;
+    holding->awaits.answer = offer->answer;
+    holding->awaits.arg = offer->arg;
+    pthread_cond_signal(&registry->clean);
+}
+
 int sl_registry_deposit_begin(struct sl_registry *registry, const struct sl_derived_offer *offer,
                               struct sl_err *err)
 {
     struct victims victims = {.count = 0};
     {
         SL_LOCKED(&registry->lock);
-        if (!reserve(registry, offer, &victims, err))
+        struct holding *holding = reserve(registry, offer, &victims, err);
+        if (!holding)
             return -1;
+        if (victims.count && offer->answer) {
+            await_room(registry, holding, offer, &victims);
+            return 1;
+        }
     }
     if (drop_all(registry, &victims, err) == 0)
         return 0;
@@ -142,6 +164,40 @@ int sl_registry_deposit_begin(struct sl_registry *registry, const struct sl_deri
 }
 
 /* ---- its end -------------------------------------------------------------------------------- */
+
+static struct deposit_answer take_answer(struct holding *deposit, const struct sl_err *why)
+{
+    struct deposit_answer answer = {deposit->awaits.answer, deposit->awaits.arg, *why};
+    deposit->awaits.answer = NULL;
+    deposit->awaits.count = 0;
+    return answer;
+}
+
+struct deposit_answer registry_room_made(struct holding *deposit, const struct sl_err *why)
+{
+    if (why)
+        deposit->awaits.err = *why;
+    if (--deposit->awaits.count)
+        return (struct deposit_answer){NULL};
+    struct deposit_answer answer = take_answer(deposit, &deposit->awaits.err);
+    if (answer.err.kind)
+        registry_remove_holding(deposit);
+    return answer;
+}
+
+void registry_tell_deposit(const struct deposit_answer *answer)
+{
+    if (answer->answer)
+        answer->answer(answer->arg, answer->err.kind ? &answer->err : NULL);
+}
+
+static void forget_room(struct sl_registry *registry, const struct holding *deposit)
+{
+    for (struct model *model = registry->locked.models; model; model = model->next)
+        for (struct holding *at = model->holdings; at; at = at->next)
+            if (at->makes_room_for == deposit)
+                at->makes_room_for = NULL;
+}
 
 /* Its model may have waited for this to go. */
 static void tell_end(struct sl_registry *registry)
@@ -152,37 +208,35 @@ static void tell_end(struct sl_registry *registry)
 }
 
 static int accept(struct sl_registry *registry, struct holding *holding, uint64_t bytes,
-                  struct victims *victims, struct sl_err *err)
+                  struct sl_err *err)
 {
     const struct model *model = holding->model;
-    if (model->forgotten || model->retired || !registry_is_source(model, holding->version))
+    struct victims victims;
+    if (model->forgotten || model->retired || !registry_is_source(model, holding->identity))
         return refuse_stale(model, err);
-    if (registry_make_room(registry, holding, bytes, victims, err) < 0)
+    /* More than announced is no more than its index, whose memory has been taken already: nothing
+     * is gained by waiting until what goes for it is dropped. */
+    if (registry_make_room(registry, holding, bytes, &victims, err) < 0)
         return -1;
-    holding->bytes = bytes;
+    for (size_t i = 0; i < victims.count; i++)
+        victims.items[i]->for_janitor = true;
     return 0;
 }
 
 int sl_registry_deposit_commit(struct sl_registry *registry, uint64_t id, void *body,
                                uint64_t bytes, struct sl_err *err)
 {
-    struct victims victims = {.count = 0};
-    struct holding *holding; /* it is busy, so it stays */
-    int done;
-    {
-        SL_LOCKED(&registry->lock);
-        holding = find_deposit(registry, id);
-        if (!holding)
-            return sl_fail(err, SL_E_NOT_FOUND, "there is no such deposit");
-        done = accept(registry, holding, bytes, &victims, err);
-    }
-    if (drop_all(registry, &victims, err) < 0)
-        done = -1;
     SL_LOCKED(&registry->lock);
+    struct holding *holding = find_deposit(registry, id);
+    if (!holding)
+        return sl_fail(err, SL_E_NOT_FOUND, "there is no such deposit");
+    int done = accept(registry, holding, bytes, err);
     if (done == 0) {
         holding->busy = 0;
         holding->state = HOLDING_READY;
+        holding->bytes = bytes;
         holding->body = body;
+        holding->to_keep = holding->holder->keep != NULL;
         holding->ready_seconds = sl_wall_seconds();
         holding->used_ns = sl_now_ns();
     } else {
@@ -194,12 +248,19 @@ int sl_registry_deposit_commit(struct sl_registry *registry, uint64_t id, void *
 
 void sl_registry_deposit_abort(struct sl_registry *registry, uint64_t id)
 {
-    SL_LOCKED(&registry->lock);
-    struct holding *holding = find_deposit(registry, id);
-    if (!holding)
-        return;
-    registry_remove_holding(holding);
-    tell_end(registry);
+    const struct sl_err why = {.kind = SL_E_CANCELED, .message = "the deposit was aborted"};
+    struct deposit_answer answer;
+    {
+        SL_LOCKED(&registry->lock);
+        struct holding *holding = find_deposit(registry, id);
+        if (!holding)
+            return;
+        answer = take_answer(holding, &why);
+        forget_room(registry, holding);
+        registry_remove_holding(holding);
+        tell_end(registry);
+    }
+    registry_tell_deposit(&answer);
 }
 
 /* ---- use ------------------------------------------------------------------------------------ */
@@ -256,6 +317,11 @@ int sl_registry_evict_derived(struct sl_registry *registry, const char *name, co
     const struct model *model = registry_find(registry, name);
     for (const struct holding *at = model ? model->holdings : NULL; at; at = at->next) {
         found += is_of_key(at, key);
+        if (is_of_key(at, key) && at->busy)
+            return sl_fail_code(err, SL_E_USAGE, "busy",
+                                "the model '%s' with this key is being given to the service "
+                                "manager: evict it in a moment",
+                                name);
         if (is_of_key(at, key) && at->ref_count)
             return sl_fail_code(err, SL_E_USAGE, "busy",
                                 "the model '%s' with this key is in use (%u references): it goes "

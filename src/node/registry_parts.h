@@ -7,7 +7,7 @@
 #include "registry.h"
 #include "thread.h"
 
-enum { RETRY_MS = 1000, RETRY_MAX_MS = 60000, LOADS_MAX = 64 };
+enum { RETRY_MS = 1000, RETRY_MAX_MS = 60000, PASSING_MS = 1000, LOADS_MAX = 64 };
 
 /* A spec outlives its definition while a load works with it. Count: under the lock. */
 struct spec_box {
@@ -27,12 +27,21 @@ struct holding {
     struct model *model;
     const struct sl_holder *holder;
     char version[SL_VERSION_TEXT];
-    char *key;        /* of a derived model; NULL: a version that was loaded */
-    uint64_t deposit; /* of a derived model, until it is committed: which */
+    uint8_t identity[32]; /* zeros: found as files, not known */
+    char *key;            /* of a derived model; NULL: a version that was loaded */
+    uint64_t deposit;     /* of a derived model, until it is committed: which */
     enum holding_state state;
-    unsigned busy;    /* jobs that work with it */
-    bool for_janitor; /* DROPPING: not yet begun */
-    bool stuck;       /* it could not be dropped */
+    unsigned busy;                  /* jobs that work with it */
+    bool for_janitor;               /* DROPPING: not yet begun */
+    bool stuck;                     /* it could not be dropped */
+    bool to_keep;                   /* READY: its holder is to keep it for the next process */
+    struct holding *makes_room_for; /* DROPPING: a deposit that waits for it */
+    struct {                        /* of such a deposit: for how many, and how it went */
+        unsigned count;
+        struct sl_err err;
+        void (*answer)(void *arg, const struct sl_err *err);
+        void *arg;
+    } awaits;
     uint64_t bytes, used_ns;
     int64_t ready_seconds; /* wall clock */
     void *body;
@@ -69,6 +78,8 @@ struct model {
     bool wanted;    /* tried again after a failure */
     bool retired;   /* takes no new references */
     bool forgotten; /* goes as soon as nothing works with it */
+    bool passing;   /* … as soon as nothing of it is in memory, and this time has come */
+    uint64_t passing_ns;
     bool was_ready;
     enum work work;
     bool again;        /* once more, when the running load ends */
@@ -78,7 +89,8 @@ struct model {
     struct sl_cancel *cancel;     /* of the running load */
     struct sl_progress *progress; /* of the latest */
     struct holding *holdings, *current;
-    char version[SL_VERSION_TEXT]; /* of the last load that went well */
+    uint8_t identity[32]; /* of the last load that went well, or of what was found */
+    bool has_identity;
     struct waiter *waiters;
     struct model *next, *queue_next;
 };
@@ -94,7 +106,7 @@ struct sl_registry {
         struct model *models;
         size_t model_count;
         struct model *queue, **queue_end;
-        uint64_t budget_bytes;
+        uint64_t budgets[SL_SPACES_MAX]; /* of the spaces of holders */
         bool stopping;
         unsigned dropping;                /* drops under way */
         struct sl_registry_counts counts; /* what has ever been … */
@@ -106,7 +118,7 @@ struct sl_registry {
 
 /** registry.c */
 struct model *registry_find(struct sl_registry *registry, const char *name);
-struct holding *registry_holding(struct model *model, const char *version);
+struct holding *registry_holding(struct model *model, const char *version, unsigned space);
 struct holding *registry_new_holding(struct model *model, const char *version, struct sl_err *err);
 void registry_remove_holding(struct holding *holding);
 /** A reference to nothing yet; without the lock too. */
@@ -128,7 +140,8 @@ void *registry_worker(void *registry);
 void *registry_janitor(void *registry);
 
 /** registry_budget.c */
-uint64_t registry_held(const struct sl_registry *registry);
+/** Bytes of all holdings in a space. */
+uint64_t registry_held(const struct sl_registry *registry, unsigned space);
 bool registry_pinned(const struct model *model);
 enum { VICTIMS_MAX = 256 };
 struct victims {
@@ -149,7 +162,16 @@ int registry_drop(struct sl_registry *registry, struct holding *holding, struct 
 void registry_enforce(struct sl_registry *registry);
 
 /** registry_derived.c: is this what the model's name stands for, or soon will? */
-bool registry_is_source(const struct model *model, const char *version);
+bool registry_is_source(const struct model *model, const uint8_t identity[32]);
+/** How a deposit that waited for room goes on; to be told without the lock. */
+struct deposit_answer {
+    void (*answer)(void *arg, const struct sl_err *err); /* NULL: nobody waits */
+    void *arg;
+    struct sl_err err;
+};
+/** One that it waited for is not there any more, or stays (why). */
+struct deposit_answer registry_room_made(struct holding *deposit, const struct sl_err *why);
+void registry_tell_deposit(const struct deposit_answer *answer);
 
 /** registry_view.c: after every change. */
 void registry_tell(struct sl_registry *registry);

@@ -50,8 +50,8 @@ static void count_model(const struct model *model, struct sl_registry_counts *co
 static void count_all(struct sl_registry *registry, struct sl_registry_counts *counts)
 {
     const struct sl_registry_counts *ever = &registry->locked.counts;
-    *counts = (struct sl_registry_counts){.held_bytes = registry_held(registry),
-                                          .budget_bytes = registry->locked.budget_bytes,
+    *counts = (struct sl_registry_counts){.held_bytes = registry_held(registry, SL_SPACE_HOST),
+                                          .budget_bytes = registry->locked.budgets[SL_SPACE_HOST],
                                           .loads = ever->loads,
                                           .joined = ever->joined,
                                           .evictions = ever->evictions,
@@ -121,6 +121,7 @@ static void write_refs(struct sl_json *json, const struct holding *holding)
 static void write_holding(struct sl_json *json, const struct holding *holding)
 {
     char path[SL_PUBLISH_PATH_MAX] = "";
+    char device[16];
     const struct sl_holder *holder = holding->holder;
     if (holder->where)
         holder->where(holder->self, holding->model->name, holding->version, path);
@@ -132,6 +133,7 @@ static void write_holding(struct sl_json *json, const struct holding *holding)
     sl_json_key_bool(json, "current", holding->model->current == holding);
     sl_json_key_uint(json, "bytes", holding->bytes);
     sl_json_key_string(json, "holder", holder->name);
+    sl_json_key_string(json, "device", sl_space_name(holder->space, device));
     if (*path)
         sl_json_key_string(json, "path", path);
     sl_json_key_double(json, "idle_seconds",
@@ -206,6 +208,24 @@ bool sl_registry_model_json(struct sl_registry *registry, const char *name, stru
     return model;
 }
 
+/* Those that were opened. */
+static void write_gpus(struct sl_json *json, const struct sl_registry *registry)
+{
+    char device[16];
+    sl_json_key(json, "gpus");
+    sl_json_array(json);
+    for (unsigned space = SL_SPACE_GPU; space < SL_SPACES_MAX; space++) {
+        if (!registry->locked.budgets[space])
+            continue;
+        sl_json_object(json);
+        sl_json_key_string(json, "device", sl_space_name(space, device));
+        sl_json_key_uint(json, "held_bytes", registry_held(registry, space));
+        sl_json_key_uint(json, "budget_bytes", registry->locked.budgets[space]);
+        sl_json_end(json);
+    }
+    sl_json_end(json);
+}
+
 static int compare_models(const void *a, const void *b)
 {
     const struct model *const *left = a, *const *right = b;
@@ -223,13 +243,23 @@ void sl_registry_json(struct sl_registry *registry, struct sl_json *json)
             sorted[count++] = model;
     if (sorted)
         qsort(sorted, count, sizeof(*sorted), compare_models);
-    sl_json_key_uint(json, "held_bytes", registry_held(registry));
-    sl_json_key_uint(json, "budget_bytes", registry->locked.budget_bytes);
+    sl_json_key_uint(json, "held_bytes", registry_held(registry, SL_SPACE_HOST));
+    sl_json_key_uint(json, "budget_bytes", registry->locked.budgets[SL_SPACE_HOST]);
+    write_gpus(json, registry);
     sl_json_key(json, "models");
     sl_json_array(json);
     for (size_t i = 0; i < count; i++)
         write_model(json, sorted[i]);
     sl_json_end(json);
+}
+
+bool sl_registry_space(struct sl_registry *registry, const char *name, unsigned *space)
+{
+    SL_LOCKED(&registry->lock);
+    const struct model *model = registry_find(registry, name);
+    if (model && model->holder)
+        *space = model->holder->space;
+    return model && model->holder;
 }
 
 static const struct holding *shown_holding(const struct model *model)
@@ -256,7 +286,8 @@ static int each_derived(const struct model *model, const char *holder,
     for (const struct holding *at = model->holdings; at && done == 0; at = at->next) {
         if (!at->key || at->state != HOLDING_READY || strcmp(at->holder->name, holder) != 0)
             continue;
-        struct sl_registry_entry entry = {.name = model->name, .key = at->key};
+        struct sl_registry_entry entry = {
+            .name = model->name, .key = at->key, .space = at->holder->space};
         fill_entry(&entry, at);
         done = each(arg, &entry);
     }
@@ -271,8 +302,10 @@ void sl_registry_each(struct sl_registry *registry, const char *holder,
     for (struct model *model = registry->locked.models; model && done == 0; model = model->next) {
         if (!model->holder || strcmp(model->holder->name, holder) != 0 || model->forgotten)
             continue;
-        struct sl_registry_entry entry = {
-            .name = model->name, .key = "", .pinned = registry_pinned(model)};
+        struct sl_registry_entry entry = {.name = model->name,
+                                          .key = "",
+                                          .pinned = registry_pinned(model),
+                                          .space = model->holder->space};
         fill_entry(&entry, shown_holding(model));
         done = each(arg, &entry);
         if (done == 0)

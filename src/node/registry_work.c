@@ -1,11 +1,7 @@
-/*
- * Loads, on a bounded number of threads, and the janitor: it drops what was evicted by hand, frees
- * what is forgotten, and queues again what failed and is wanted.
- */
+/* Loads, on a bounded number of threads; the begin and the end of all threads. */
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 #include "log.h"
 #include "registry_parts.h"
@@ -61,16 +57,16 @@ static void leave_holding(struct job *job)
         registry_mark(job->registry, holding, true);
 }
 
-static int take_holding(struct job *job, const char *version, uint64_t bytes,
-                        struct victims *victims, struct sl_err *err)
+static int take_holding(struct job *job, const char *version, const uint8_t identity[32],
+                        uint64_t bytes, struct victims *victims, struct sl_err *err)
 {
     struct sl_registry *registry = job->registry;
     struct model *model = job->model;
     struct holding *holding;
     if (job->holding && strcmp(job->holding->version, version) != 0)
         leave_holding(job);
-    while ((holding = registry_holding(model, version)) && holding->state == HOLDING_DROPPING &&
-           !registry->locked.stopping)
+    while ((holding = registry_holding(model, version, job->holder->space)) &&
+           holding->state == HOLDING_DROPPING && !registry->locked.stopping)
         pthread_cond_wait(&registry->changed, &registry->lock);
     if (sl_cancel_check(model->cancel, err) < 0)
         return -1;
@@ -79,6 +75,7 @@ static int take_holding(struct job *job, const char *version, uint64_t bytes,
     if (new && !(holding = registry_new_holding(model, version, err)))
         return -1;
     holding->holder = job->holder;
+    memcpy(holding->identity, identity, sizeof(holding->identity));
     if (!job->found && registry_make_room(registry, holding, bytes, victims, err) < 0) {
         if (new)
             registry_remove_holding(holding);
@@ -103,7 +100,7 @@ static int admit(void *arg, const uint8_t identity[32], uint64_t bytes,
     sl_version_text(identity, version);
     {
         SL_LOCKED(&job->registry->lock);
-        done = take_holding(job, version, bytes, &victims, err);
+        done = take_holding(job, version, identity, bytes, &victims, err);
     }
     for (size_t i = 0; i < victims.count; i++)
         if (registry_drop(job->registry, victims.items[i], err) < 0)
@@ -142,7 +139,8 @@ static void note_success(struct job *job, void *body)
         holding->body = body;
     holding->used_ns = sl_now_ns();
     model->current = holding;
-    memcpy(model->version, holding->version, sizeof(model->version));
+    memcpy(model->identity, holding->identity, sizeof(model->identity));
+    model->has_identity = true;
     model->was_ready = true;
     model->failures = 0;
     model->err = (struct sl_err)SL_ERR_INIT;
@@ -289,86 +287,6 @@ void *registry_worker(void *arg)
     }
 }
 
-/* ---- the janitor ---------------------------------------------------------------------------- */
-
-/* Nobody will ask for it again, and nobody has it any more. */
-static bool is_abandoned(const struct holding *holding)
-{
-    bool wanted = holding->state != HOLDING_GONE && !holding->model->forgotten;
-    return !wanted && !holding->stuck && !holding->ref_count && !holding->busy &&
-           holding->state != HOLDING_DROPPING;
-}
-
-/* A holding whose memory is to be given back now; it is the caller's from now on. */
-static struct holding *take_dropping(struct sl_registry *registry)
-{
-    for (struct model *model = registry->locked.models; model; model = model->next)
-        for (struct holding *at = model->holdings; at; at = at->next) {
-            if (is_abandoned(at))
-                registry_mark(registry, at, true);
-            if (at->state != HOLDING_DROPPING || !at->for_janitor)
-                continue;
-            at->for_janitor = false;
-            return at;
-        }
-    return NULL;
-}
-
-static void free_forgotten(struct sl_registry *registry)
-{
-    struct model *next;
-    for (struct model *model = registry->locked.models; model; model = next) {
-        next = model->next;
-        bool goes = model->forgotten || model->retired;
-        if (goes && model->work == WORK_NONE && !model->holdings && !model->waiters)
-            registry_free_model(registry, model);
-    }
-}
-
-/* Queue what is due; when the next one is, 0 if none. */
-static uint64_t queue_due(struct sl_registry *registry)
-{
-    uint64_t now = sl_now_ns(), next = 0;
-    for (struct model *model = registry->locked.models; model; model = model->next) {
-        if (!model->wanted || !model->err.kind || model->work != WORK_NONE)
-            continue;
-        if (model->retry_ns <= now)
-            registry_queue(registry, model);
-        else
-            next = next ? SL_MIN(next, model->retry_ns) : model->retry_ns;
-    }
-    return next;
-}
-
-static void wait_until(struct sl_registry *registry, uint64_t when_ns)
-{
-    struct timespec at = {(time_t)(when_ns / SL_NS_PER_S), (long)(when_ns % SL_NS_PER_S)};
-    if (when_ns)
-        pthread_cond_timedwait(&registry->clean, &registry->lock, &at);
-    else
-        pthread_cond_wait(&registry->clean, &registry->lock);
-}
-
-void *registry_janitor(void *arg)
-{
-    struct sl_registry *registry = arg;
-    for (;;) {
-        struct holding *holding;
-        {
-            SL_LOCKED(&registry->lock);
-            while (!registry->locked.stopping && !(holding = take_dropping(registry))) {
-                free_forgotten(registry);
-                uint64_t next = queue_due(registry);
-                registry_tell(registry);
-                wait_until(registry, next);
-            }
-            if (registry->locked.stopping)
-                return NULL;
-        }
-        registry_drop(registry, holding, NULL);
-    }
-}
-
 /* ---- the whole ------------------------------------------------------------------------------ */
 
 static int start(struct sl_registry *registry, struct sl_err *err)
@@ -399,7 +317,7 @@ struct sl_registry *sl_registry_new(const struct sl_registry_config *config, str
     registry->loads_at_once = SL_MAX(1u, SL_MIN(config->loads_at_once, (unsigned)LOADS_MAX));
     registry->retry_ms = config->retry_ms ? config->retry_ms : RETRY_MS;
     registry->retry_max_ms = config->retry_max_ms ? config->retry_max_ms : RETRY_MAX_MS;
-    registry->locked.budget_bytes = config->budget_bytes;
+    registry->locked.budgets[SL_SPACE_HOST] = config->budget_bytes;
     registry->locked.queue_end = &registry->locked.queue;
     if (start(registry, err) < 0)
         return NULL;
@@ -447,14 +365,16 @@ void sl_registry_stop(struct sl_registry *registry)
     }
 }
 
-/* Bodies are dropped, files stay for the next daemon. */
+/* What is whole stays for the next daemon where its holder can. */
 static void free_holdings(struct model *model)
 {
     while (model->holdings) {
         struct holding *holding = model->holdings;
-        if (holding->body)
-            holding->holder->drop(holding->holder->self, model->name, holding->version,
-                                  holding->body, NULL);
+        const struct sl_holder *holder = holding->holder;
+        if (holding->body && holder->leave && holding->state == HOLDING_READY)
+            holder->leave(holder->self, holding->body);
+        else if (holding->body)
+            holder->drop(holder->self, model->name, holding->version, holding->body, NULL);
         registry_remove_holding(holding);
     }
 }
@@ -468,36 +388,11 @@ void sl_registry_free(struct sl_registry *registry)
         free_holdings(registry->locked.models);
         registry_free_model(registry, registry->locked.models);
     }
-    registry->locked.budget_bytes = 0; /* the gauges show nothing any more */
+    registry->locked.budgets[SL_SPACE_HOST] = 0; /* the gauges show nothing any more */
     registry_tell(registry);
     pthread_cond_destroy(&registry->work);
     pthread_cond_destroy(&registry->clean);
     pthread_cond_destroy(&registry->changed);
     pthread_mutex_destroy(&registry->lock);
     free(registry);
-}
-
-static bool has_abandoned(const struct model *model)
-{
-    for (const struct holding *at = model->holdings; at; at = at->next)
-        if (is_abandoned(at))
-            return true;
-    return false;
-}
-
-static bool is_settled(const struct sl_registry *registry)
-{
-    if (registry->locked.dropping)
-        return false;
-    for (const struct model *model = registry->locked.models; model; model = model->next)
-        if (model->work != WORK_NONE || has_abandoned(model))
-            return false;
-    return true;
-}
-
-void sl_registry_settle(struct sl_registry *registry)
-{
-    SL_LOCKED(&registry->lock);
-    while (!registry->locked.stopping && !is_settled(registry))
-        pthread_cond_wait(&registry->changed, &registry->lock);
 }

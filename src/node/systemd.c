@@ -1,6 +1,6 @@
-/* A few lines instead of a library: one datagram to the socket that NOTIFY_SOCKET names, and
- * descriptors from 3 on. Variables meant for another process (LISTEN_PID, WATCHDOG_PID) do not
- * count. */
+/* A few lines instead of a library: a datagram to the socket that NOTIFY_SOCKET names, a descriptor
+ * to be kept beside it, and descriptors from 3 on. Variables meant for another process (LISTEN_PID,
+ * WATCHDOG_PID) do not count. */
 #include "systemd.h"
 
 #include <errno.h>
@@ -33,18 +33,60 @@ static int notify_address(const char *path, struct sockaddr_un *address, socklen
     return 0;
 }
 
-void sl_systemd_notify(const char *text)
+/* fd: sent along, if there is one. 1: there is no manager. */
+static int tell(const char *text, int fd, struct sl_err *err)
 {
     const char *path = getenv("NOTIFY_SOCKET");
+    union {
+        char bytes[CMSG_SPACE(sizeof(int))];
+        struct cmsghdr aligned;
+    } control;
     struct sockaddr_un address;
-    socklen_t bytes;
+    struct iovec part = {(char *)text, strlen(text)};
+    struct msghdr message = {.msg_name = &address, .msg_iov = &part, .msg_iovlen = 1};
     if (!path || !*path)
-        return;
-    sl_autoclose int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    if (notify_address(path, &address, &bytes) < 0 || fd < 0 ||
-        sendto(fd, text, strlen(text), MSG_NOSIGNAL, (struct sockaddr *)&address, bytes) < 0)
-        sl_log(SL_LOG_WARN, "the service manager at '%s' cannot be told '%s': %s", path, text,
-               strerror(errno));
+        return 1;
+    if (fd >= 0) {
+        memset(&control, 0, sizeof(control));
+        message.msg_control = control.bytes;
+        message.msg_controllen = sizeof(control.bytes);
+        struct cmsghdr *header = CMSG_FIRSTHDR(&message);
+        header->cmsg_level = SOL_SOCKET;
+        header->cmsg_type = SCM_RIGHTS;
+        header->cmsg_len = CMSG_LEN(sizeof(int));
+        memcpy(CMSG_DATA(header), &fd, sizeof(int));
+    }
+    sl_autoclose int own = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (notify_address(path, &address, &message.msg_namelen) < 0 || own < 0 ||
+        sendmsg(own, &message, MSG_NOSIGNAL) < 0)
+        return sl_fail_errno(err, SL_E_NO_SPACE, errno,
+                             "the service manager at '%.100s' cannot be told '%.100s'", path, text);
+    return 0;
+}
+
+void sl_systemd_notify(const char *text)
+{
+    struct sl_err why = SL_ERR_INIT;
+    if (tell(text, -1, &why) < 0)
+        sl_log(SL_LOG_WARN, "%s", why.message);
+}
+
+static int tell_store(const char *verb, const char *name, int fd, struct sl_err *err)
+{
+    char text[128 + SL_SYSTEMD_NAME_BYTES];
+    snprintf(text, sizeof(text), "%s\nFDNAME=%s", verb, name);
+    int told = tell(text, fd, err);
+    return told > 0 ? sl_fail(err, SL_E_NOT_FOUND, "there is no service manager") : told;
+}
+
+int sl_systemd_store(const char *name, int fd, struct sl_err *err)
+{
+    return tell_store("FDSTORE=1\nFDPOLL=0", name, fd, err);
+}
+
+int sl_systemd_unstore(const char *name, struct sl_err *err)
+{
+    return tell_store("FDSTOREREMOVE=1", name, -1, err);
 }
 
 void sl_systemd_reloading(void)
@@ -69,22 +111,35 @@ unsigned sl_systemd_watchdog_ms(void)
     return (unsigned)SL_MAX(1u, SL_MIN(microseconds / 2000, (uint64_t)600000));
 }
 
-void sl_systemd_sockets(struct sl_systemd_sockets *sockets)
+static void take_fds(struct sl_systemd_sockets *sockets, long count, const char *name)
 {
-    const char *count_text = getenv("LISTEN_FDS"), *name = getenv("LISTEN_FDNAMES");
-    long count = count_text && is_ours("LISTEN_PID") ? strtol(count_text, NULL, 10) : 0;
-    sockets->count = 0;
-    for (long i = 0; i < count && i < SL_SYSTEMD_SOCKETS_MAX; i++) {
+    struct sl_err why = SL_ERR_INIT;
+    sockets->items = sl_alloc_array((size_t)count, sizeof(*sockets->items), &why);
+    if (!sockets->items) {
+        sl_log(SL_LOG_ERROR, "what the service manager gives cannot be taken: %s", why.message);
+        return;
+    }
+    for (long i = 0; i < count; i++) {
         size_t bytes = name ? strcspn(name, ":") : 0;
         int fd = FIRST_FD + (int)i;
         if (fcntl(fd, F_SETFD, FD_CLOEXEC) == 0) {
-            sockets->items[sockets->count].fd = fd;
-            snprintf(sockets->items[sockets->count++].name, sizeof(sockets->items[0].name), "%.*s",
-                     (int)SL_MIN(bytes, (size_t)63), name ? name : "");
+            struct sl_systemd_fd *item = &sockets->items[sockets->count++];
+            item->fd = fd;
+            snprintf(item->name, sizeof(item->name), "%.*s",
+                     (int)SL_MIN(bytes, sizeof(item->name) - 1), name ? name : "");
         }
         if (name)
             name += bytes + (name[bytes] == ':');
     }
+}
+
+void sl_systemd_sockets(struct sl_systemd_sockets *sockets)
+{
+    const char *text = getenv("LISTEN_FDS");
+    long count = text && is_ours("LISTEN_PID") ? strtol(text, NULL, 10) : 0;
+    *sockets = (struct sl_systemd_sockets){.count = 0};
+    if (count > 0)
+        take_fds(sockets, SL_MIN(count, (long)SL_SYSTEMD_FDS_MAX), getenv("LISTEN_FDNAMES"));
     unsetenv("LISTEN_FDS");
     unsetenv("LISTEN_PID");
     unsetenv("LISTEN_FDNAMES");
@@ -109,6 +164,7 @@ unsigned sl_systemd_close(struct sl_systemd_sockets *sockets)
         closed += sockets->items[i].fd >= 0;
         sl_autoclose_(&sockets->items[i].fd);
     }
+    free(sl_steal(&sockets->items));
     sockets->count = 0;
     return closed;
 }

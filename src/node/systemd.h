@@ -4,7 +4,9 @@
 
 #include <stdbool.h>
 
-enum { SL_SYSTEMD_SOCKETS_MAX = 16 };
+#include "err.h"
+
+enum { SL_SYSTEMD_FDS_MAX = 16384, SL_SYSTEMD_NAME_BYTES = 64 };
 
 /** "READY=1", lines. Without a manager nothing happens; a failure is logged as a warning. */
 void sl_systemd_notify(const char *text);
@@ -13,19 +15,31 @@ void sl_systemd_reloading(void);
 /** How often the manager wants to hear WATCHDOG=1, half its limit; 0: it does not. */
 unsigned sl_systemd_watchdog_ms(void);
 
-/** Sockets that the manager opened for us. */
+/**
+ * Give the manager a descriptor to keep over a restart (its descriptor store), under a name of
+ * letters, digits, '.' and '-'. It is not told whether the manager does: its unit must allow enough
+ * (FileDescriptorStoreMax=). May block while the manager is busy. SL_E_NOT_FOUND: there is no
+ * manager; SL_E_NO_SPACE: it cannot be told.
+ */
+int sl_systemd_store(const char *name, int fd, struct sl_err *err);
+/** It keeps what has this name no more. */
+int sl_systemd_unstore(const char *name, struct sl_err *err);
+
+/** Descriptors that the manager gives us: sockets that it opened, and what it kept. */
+struct sl_systemd_fd {
+    int fd; /* closed on exec; -1 once it was taken */
+    char name[SL_SYSTEMD_NAME_BYTES];
+};
 struct sl_systemd_sockets {
-    struct {
-        int fd; /* closed on exec; -1 once it was taken */
-        char name[64];
-    } items[SL_SYSTEMD_SOCKETS_MAX];
+    struct sl_systemd_fd *items;
     unsigned count;
 };
-/** Find them, and take the variables out of the environment. Call it before threads start. */
+/** Find them, and take the variables out of the environment. Call it before threads start. Release
+ * them with sl_systemd_close(). */
 void sl_systemd_sockets(struct sl_systemd_sockets *sockets);
 /** The one of this name (FileDescriptorName=), or -1; the caller owns it then. */
 int sl_systemd_take(struct sl_systemd_sockets *sockets, const char *name);
-/** Closes what nobody took; how many those were. */
+/** Closes what nobody took, and frees the list; how many those were. */
 unsigned sl_systemd_close(struct sl_systemd_sockets *sockets);
 
 #endif

@@ -242,3 +242,12 @@ struct sl_plan_changes sl_plan_changes(const struct sl_plan *plan)
     }
     return changes;
 }
+
+bool sl_mapping_keeps_pieces(const struct sl_mapping *mapping)
+{
+    const struct sl_target *target = mapping->target;
+    return mapping->piece_bytes && !mapping->check_count && !mapping->composed &&
+           !mapping->swap_bytes && !mapping->fetched.total && !target->slice &&
+           target->from->dtype == target->out.dtype && mapping->in_item == mapping->out_item &&
+           mapping->taken.total == mapping->end - mapping->begin;
+}

@@ -45,6 +45,10 @@ struct sl_mapping {
     bool ordered;                      /* they must see them in order: the tensor is one unit */
 };
 
+/** Does its plaintext lie as its ciphertext does, with no hash that wants to see it? Then it can be
+ * decrypted where it lands. */
+bool sl_mapping_keeps_pieces(const struct sl_mapping *mapping);
+
 /** Where a target goes. Nothing is to be released: what is not in *mapping is in the index. */
 int sl_mapping_init(struct sl_mapping *mapping, const struct sl_target *target, uint32_t file,
                     uint64_t file_offset, struct sl_err *err);

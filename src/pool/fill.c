@@ -9,6 +9,7 @@
 
 struct fill {
     const struct sl_fill_config *config;
+    enum sl_pool_decrypt decrypt;
     struct sl_pool_model *model; /* of the last attempt that succeeded */
 };
 
@@ -21,20 +22,32 @@ static struct sl_sink_file *sink_files(const struct sl_plan *plan, struct sl_err
 }
 
 static int read_into(struct sl_pool_model *model, const struct sl_plan *plan,
-                     const struct sl_reader_config *given, struct sl_err *err)
+                     const struct sl_reader_config *given, const struct fill *fill,
+                     struct sl_err *err)
 {
     struct sl_reader_config config = *given;
+    struct sl_gpu *gpu = fill->config->place->gpu;
     sl_autofree struct sl_sink_file *files = sink_files(plan, err);
     if (!files)
         return -1;
     SL_AUTO(sl_readiness) readiness = sl_readiness_new(plan, model, err);
-    SL_AUTO(sl_sink)
-    sink = readiness ? sl_slab_sink_open(model, files, plan->file_count, err) : NULL;
-    if (!sink)
+    if (!readiness)
         return -1;
     config.watch = sl_readiness_watch(readiness);
+    SL_AUTO(sl_gpu_fill) device = NULL;
+    if (gpu && !(device = sl_gpu_fill_new(gpu, model, plan, fill->decrypt, config.watch,
+                                          config.cancel, err)))
+        return -1;
+    if (device)
+        config.watch = sl_gpu_fill_watch(device);
+    config.sealed_bytes = device ? sl_gpu_fill_sealed_bytes(device) : 0;
+    struct sl_gpu_ring *ring = device ? sl_gpu_fill_ring(device) : NULL;
+    SL_AUTO(sl_sink) sink = sl_slab_sink_open(model, files, plan->file_count, ring, err);
+    if (!sink)
+        return -1;
     sl_progress_set_state(config.progress, SL_LOAD_READING);
-    if (sl_reader_run(plan, sink, NULL, &config, err) < 0)
+    if (sl_reader_run(plan, sink, NULL, &config, err) < 0 ||
+        (ring && sl_gpu_ring_finish(ring, err) < 0))
         return -1;
     if (sl_readiness_left(readiness))
         return sl_fail(err, SL_E_INTERNAL,
@@ -43,13 +56,25 @@ static int read_into(struct sl_pool_model *model, const struct sl_plan *plan,
     return sl_pool_model_finish(model, err);
 }
 
+/* What the slabs take. */
+static uint64_t needed(const struct sl_plan *plan, const struct sl_slab_place *place)
+{
+    uint64_t bytes = 0;
+    if (place->kind != SL_SLAB_GPU)
+        return plan->sink_bytes;
+    for (size_t i = 0; i < sl_pool_first_data_file(plan); i++)
+        bytes += sl_gpu_round(place->gpu, plan->files[i].bytes);
+    return bytes;
+}
+
 static int fill(void *arg, const struct sl_plan *plan, const struct sl_reader_config *given,
                 struct sl_err *err)
 {
     struct fill *fill = arg;
     const struct sl_fill_config *config = fill->config;
-    int there =
-        config->admit ? config->admit(config->arg, plan->sink_bytes, plan->identity, err) : 0;
+    int there = config->admit
+                    ? config->admit(config->arg, needed(plan, config->place), plan->identity, err)
+                    : 0;
     if (there)
         return there < 0 ? -1 : 0;
     SL_AUTO(sl_pool_model) model = sl_pool_model_plan(config->name, plan, config->place, err);
@@ -58,8 +83,10 @@ static int fill(void *arg, const struct sl_plan *plan, const struct sl_reader_co
     if (config->planned)
         config->planned(config->arg, model);
     struct sl_err why = SL_ERR_INIT;
-    if (read_into(model, plan, given, &why) < 0) {
+    if (read_into(model, plan, given, fill, &why) < 0) {
         sl_pool_model_fail(model, &why);
+        for (size_t i = 0; i < model->slab_count; i++)
+            sl_slab_give_up(&model->slabs[i]); /* clients may keep the rest for long */
         *err = why;
         return -1;
     }
@@ -71,7 +98,8 @@ int sl_fill_run(const struct sl_spec *spec, const struct sl_fill_config *config,
                 struct sl_pool_model **model, struct sl_load_result *result, struct sl_err *err)
 {
     struct sl_spec own = *spec; /* its strings are borrowed */
-    struct fill state = {.config = config};
+    struct fill state = {.config = config,
+                         .decrypt = (enum sl_pool_decrypt)spec->sink.pool.decrypt};
     struct sl_load_fill into = {fill, &state};
     own.sink.tmpfs.path = NULL;
     own.sink.tmpfs.layout = SL_LAYOUT_SLABS;

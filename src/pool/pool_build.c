@@ -22,6 +22,8 @@ static int make_slabs(struct sl_pool_model *model, const struct sl_plan *plan,
     model->slabs = sl_alloc_array(plan->file_count, sizeof(*model->slabs), err);
     if (!model->slab_of_file || !model->slabs)
         return -1;
+    const struct sl_slab_place host = {.kind = SL_SLAB_MEMFD, .directory_fd = -1};
+    size_t first_data = sl_pool_first_data_file(plan);
     snprintf(model->memory, sizeof(model->memory), "%s", place->why);
     for (size_t i = 0; i < plan->file_count; i++) {
         model->slab_of_file[i] = UINT32_MAX;
@@ -31,9 +33,12 @@ static int make_slabs(struct sl_pool_model *model, const struct sl_plan *plan,
             return sl_fail(err, SL_E_NO_SPACE,
                            "the model takes more than %d slabs: give the pool larger ones",
                            SL_POOL_SLABS_MAX);
-        if (sl_slab_make(place, plan->files[i].bytes, &model->slabs[model->slab_count], err) < 0)
+        /* Data files are for processors: of a model on a GPU, too, they lie on the host. */
+        bool on_host = place->kind == SL_SLAB_GPU && i >= first_data;
+        struct sl_slab *slab = &model->slabs[model->slab_count];
+        if (sl_slab_make(on_host ? &host : place, plan->files[i].bytes, slab, err) < 0)
             return -1;
-        model->bytes += plan->files[i].bytes;
+        model->bytes += slab->bytes;
         model->slab_of_file[i] = (uint32_t)model->slab_count++;
     }
     return 0;
@@ -85,6 +90,13 @@ static void put_items(const struct sl_pool_model *model, const struct sl_plan *p
                                         .bytes = plan->files[i].bytes};
 }
 
+static void put_slab(const struct sl_slab *from, struct sl_wire_index_slab *slab)
+{
+    *slab = (struct sl_wire_index_slab){.bytes = from->bytes, .kind = from->kind};
+    if (from->gpu)
+        memcpy(slab->device, sl_gpu_device(from->gpu)->uuid, sizeof(slab->device));
+}
+
 /* Everything that the index is made of; items, slabs and pairs have room. */
 static int write_index(struct sl_pool_model *model, const struct sl_plan *plan,
                        struct sl_pool_item *items, struct sl_wire_index_slab *slabs,
@@ -100,8 +112,7 @@ static int write_index(struct sl_pool_model *model, const struct sl_plan *plan,
                                         .meta_count = (uint32_t)plan->metadata_count};
     put_items(model, plan, items);
     for (size_t i = 0; i < model->slab_count; i++)
-        slabs[i] = (struct sl_wire_index_slab){.bytes = model->slabs[i].bytes,
-                                               .kind = model->slabs[i].kind};
+        put_slab(&model->slabs[i], &slabs[i]);
     for (size_t i = 0; i < plan->metadata_count; i++)
         pairs[i] = (struct sl_pool_pair){plan->metadata[i].key, plan->metadata[i].value};
     memcpy(contents.identity, model->identity, sizeof(contents.identity));

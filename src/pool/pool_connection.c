@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "log.h"
+#include "metrics.h"
 #include "pool_server_parts.h"
 
 enum { HELLO_SECONDS = 10, TAKE_SECONDS = 30 };
@@ -41,9 +42,9 @@ static void end_lease(struct sl_pool_connection *connection, size_t number)
         connection->leases[number] = connection->leases[--connection->lease_count];
         server->locked.counts.leases--;
     }
+    sl_pool_model_free(model); /* before its owner may drop it, too: the last one frees memory */
     if (server->handler.released)
         server->handler.released(server->arg, model, &connection->peer);
-    sl_pool_model_free(model);
 }
 
 static void drop_request(struct sl_pool_connection *connection)
@@ -57,9 +58,9 @@ static void drop_request(struct sl_pool_connection *connection)
             server->handler.withdrawn(server->arg, request);
         return;
     }
+    sl_pool_model_free(request->model);
     if (request->model && server->handler.released)
         server->handler.released(server->arg, request->model, &connection->peer);
-    sl_pool_model_free(request->model);
     sl_pool_request_end(request);
 }
 
@@ -235,7 +236,9 @@ void sl_pool_connection_answer(struct sl_pool_connection *connection,
     struct sl_pool_server *server = connection->server;
     struct sl_pool_model *model = request->model; /* its count becomes the lease's */
     connection->request = NULL;
-    if (!model) {
+    if (connection->deposit && connection->deposit->waiting) {
+        sl_pool_deposit_answer(connection, request);
+    } else if (!model) {
         sl_pool_send_error(connection, &request->err);
     } else {
         uint64_t id = ++server->next_id;
@@ -247,6 +250,8 @@ void sl_pool_connection_answer(struct sl_pool_connection *connection,
             server->locked.counts.attaches++;
         }
         send_model(connection, model, id);
+        sl_metric_observe(SL_M_POOL_ATTACH_SECONDS,
+                          (double)(sl_now_ns() - request->since_ns) / (double)SL_NS_PER_S);
     }
     sl_pool_request_end(request);
     if (!connection->dead)

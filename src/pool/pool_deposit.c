@@ -51,16 +51,42 @@ int sl_pool_serve_deposit(struct sl_pool_connection *connection,
         return -1;
     deposit->begun = *packet;
     fill_offer(connection, deposit);
-    if (server->handler.deposit_begin(server->arg, &deposit->offer, err) < 0)
+    struct sl_pool_request *request =
+        sl_pool_request_new(server->mailbox, packet, &connection->peer, err);
+    if (!request)
+        return -1;
+    request->connection = connection;
+    deposit->offer.request = request;
+    int begun = server->handler.deposit_begin(server->arg, &deposit->offer, err);
+    if (begun <= 0)
+        sl_pool_request_end(request);
+    if (begun < 0)
         return -1;
     uint64_t id = deposit->offer.id;
+    deposit->waiting = begun;
     connection->deposit = sl_steal(&deposit);
     {
         SL_LOCKED(&server->lock);
         server->locked.counts.deposits++;
     }
-    sl_pool_send_id(connection, SL_WIRE_ANSWER | SL_WIRE_DEPOSIT, id);
+    if (begun)
+        connection->request = request; /* it may be answered already, by the mailbox */
+    else
+        sl_pool_send_id(connection, SL_WIRE_ANSWER | SL_WIRE_DEPOSIT, id);
     return 0;
+}
+
+void sl_pool_deposit_answer(struct sl_pool_connection *connection,
+                            const struct sl_pool_request *request)
+{
+    connection->deposit->waiting = false;
+    if (!request->err.kind) {
+        sl_pool_send_id(connection, SL_WIRE_ANSWER | SL_WIRE_DEPOSIT,
+                        connection->deposit->offer.id);
+        return;
+    }
+    sl_pool_deposit_drop(connection, false);
+    sl_pool_send_error(connection, &request->err);
 }
 
 static int find(const struct sl_pool_connection *connection, uint64_t id, struct sl_err *err)
@@ -103,7 +129,8 @@ static int check_promise(const struct sl_pool_offer *offer, const struct sl_pool
     return 0;
 }
 
-static struct sl_pool_model *adopt(struct sl_pool_deposit *deposit,
+static struct sl_pool_model *adopt(const struct sl_pool_server *server,
+                                   struct sl_pool_deposit *deposit,
                                    const struct sl_pool_packet *packet, int *fds,
                                    struct sl_err *err)
 {
@@ -111,12 +138,15 @@ static struct sl_pool_model *adopt(struct sl_pool_deposit *deposit,
         sl_fail(err, SL_E_USAGE, "a deposit's index has at most %d bytes", INDEX_BYTES_MAX);
         return NULL;
     }
+    struct sl_gpu *gpu = NULL;
+    if (server->handler.deposit_gpu)
+        gpu = server->handler.deposit_gpu(server->arg, &deposit->offer);
     int index_fd = fds[0];
     size_t count = deposit->fd_count;
     fds[0] = -1;
     deposit->fd_count = 0; /* the model's from here on */
     SL_AUTO(sl_pool_model)
-    model = sl_pool_model_adopt(deposit->offer.model, index_fd, deposit->fds, count, err);
+    model = sl_pool_model_adopt_on(gpu, deposit->offer.model, index_fd, deposit->fds, count, err);
     if (!model || check_promise(&deposit->offer, model, err) < 0)
         return NULL;
     return sl_steal(&model);
@@ -128,16 +158,21 @@ int sl_pool_serve_commit(struct sl_pool_connection *connection, const struct sl_
     struct sl_pool_server *server = connection->server;
     if (find(connection, packet->id, err) < 0)
         return -1;
-    SL_AUTO(sl_pool_model) model = adopt(connection->deposit, packet, fds, err);
+    SL_AUTO(sl_pool_model) model = adopt(server, connection->deposit, packet, fds, err);
     if (!model) {
         sl_pool_deposit_drop(connection, true);
         return -1;
     }
     int done = server->handler.deposit_commit(server->arg, &connection->deposit->offer, model, err);
     sl_pool_deposit_drop(connection, false);
-    if (done == 0)
-        sl_pool_send_id(connection, SL_WIRE_ANSWER | SL_WIRE_COMMIT, packet->id);
-    return done;
+    if (done < 0)
+        return -1;
+    {
+        SL_LOCKED(&server->lock);
+        server->locked.counts.commits++;
+    }
+    sl_pool_send_id(connection, SL_WIRE_ANSWER | SL_WIRE_COMMIT, packet->id);
+    return 0;
 }
 
 int sl_pool_serve_abort(struct sl_pool_connection *connection, const struct sl_pool_packet *packet,

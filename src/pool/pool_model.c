@@ -13,6 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "metrics.h"
 #include "pool_index.h"
 #include "pool_parts.h"
 #include "pool_words.h"
@@ -55,10 +56,20 @@ static bool was_last(struct sl_pool_model *model)
     return --model->locked.count == 0;
 }
 
+static void count(struct sl_pool_model *model, int sign)
+{
+    model->counted = sign > 0;
+    sl_metric_add(SL_M_POOL_MODELS, sign);
+    sl_metric_add(SL_M_POOL_SLABS, sign * (int64_t)model->slab_count);
+    sl_metric_add(SL_M_POOL_BYTES, sign * (int64_t)model->bytes);
+}
+
 void sl_pool_model_free(struct sl_pool_model *model)
 {
     if (!model || !was_last(model))
         return;
+    if (model->counted)
+        count(model, -1);
     for (size_t i = 0; model->slabs && i < model->slab_count; i++)
         sl_slab_release(&model->slabs[i]);
     if (model->page)
@@ -111,7 +122,10 @@ int sl_pool_model_make_page(struct sl_pool_model *model, uint32_t word, enum sl_
     fill_page(model, word, state);
     fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE);
     model->page_fd = sl_memfd_reader(fd, err);
-    return model->page_fd < 0 ? -1 : 0;
+    if (model->page_fd < 0)
+        return -1;
+    count(model, 1); /* its slabs are there: the page comes last */
+    return 0;
 }
 
 /* ---- what it is ------------------------------------------------------------------------------ */
@@ -140,9 +154,25 @@ size_t sl_pool_model_tensor_count(const struct sl_pool_model *model)
 {
     return model->tensor_count;
 }
+enum sl_slab_kind sl_pool_model_kind(const struct sl_pool_model *model)
+{
+    return model->slab_count ? model->slabs[0].kind : SL_SLAB_MEMFD;
+}
+const struct sl_cuda_device *sl_pool_model_device(const struct sl_pool_model *model)
+{
+    for (size_t i = 0; i < model->slab_count; i++)
+        if (model->slabs[i].gpu)
+            return sl_gpu_device(model->slabs[i].gpu);
+    return NULL;
+}
 const char *sl_pool_model_memory(const struct sl_pool_model *model)
 {
     return model->memory;
+}
+
+void sl_pool_model_set_made(struct sl_pool_model *model, int64_t made_seconds)
+{
+    model->made_seconds = made_seconds;
 }
 
 void sl_pool_model_fds(const struct sl_pool_model *model, int *fds, size_t *count)
@@ -239,9 +269,22 @@ static int check_index_fd(int fd, uint64_t *bytes, struct sl_err *err)
     return 0;
 }
 
+static int adopt_slab(const struct sl_wire_index_slab *told, struct sl_gpu *gpu, int *fd,
+                      struct sl_slab *slab, struct sl_err *err)
+{
+    if (told->kind == SL_SLAB_MEMFD)
+        return sl_slab_adopt(fd, told->bytes, slab, err);
+    if (told->kind != SL_SLAB_GPU || !gpu)
+        return sl_fail(err, SL_E_FORMAT, "it is of kind %u, not a memfd%s", told->kind,
+                       gpu ? " or memory of a GPU" : "");
+    if (memcmp(told->device, sl_gpu_device(gpu)->uuid, sizeof(told->device)) != 0)
+        return sl_fail(err, SL_E_INTEGRITY, "it is of another GPU than the model");
+    return sl_slab_adopt_gpu(gpu, fd, told->bytes, slab, err);
+}
+
 /* What the checked index says of the whole model. */
-static int take_over(struct sl_pool_model *model, const struct sl_pool_index *index, int *slab_fds,
-                     size_t slab_count, struct sl_err *err)
+static int take_over(struct sl_pool_model *model, const struct sl_pool_index *index,
+                     struct sl_gpu *gpu, int *slab_fds, size_t slab_count, struct sl_err *err)
 {
     if (index->head->slab_count != slab_count)
         return sl_fail(err, SL_E_FORMAT, "the index has %u slabs, and %zu were handed over",
@@ -252,21 +295,22 @@ static int take_over(struct sl_pool_model *model, const struct sl_pool_index *in
     if (!model->slabs)
         return -1;
     for (size_t i = 0; i < slab_count; i++) {
-        if (index->slabs[i].kind != SL_SLAB_MEMFD)
-            return sl_fail(err, SL_E_FORMAT, "slab %zu is of kind %u, not a memfd", i,
-                           index->slabs[i].kind);
-        if (sl_slab_adopt(&slab_fds[i], index->slabs[i].bytes, &model->slabs[i], err) < 0)
+        if (adopt_slab(&index->slabs[i], gpu, &slab_fds[i], &model->slabs[i], err) < 0)
             return sl_wrap(err, "slab %zu", i);
         slab_fds[i] = -1;
         model->slab_count = i + 1;
         model->bytes += index->slabs[i].bytes;
     }
-    snprintf(model->memory, sizeof(model->memory), "sealed memfds");
+    struct sl_slab_place place = {.why = "sealed memfds"};
+    if (gpu)
+        sl_slab_place_gpu(gpu, &place);
+    snprintf(model->memory, sizeof(model->memory), "%s", place.why);
     return sl_pool_model_make_page(model, SL_WORD_READY, SL_POOL_READY, err);
 }
 
-static struct sl_pool_model *adopt_mapped(const char *name, const void *map, size_t bytes,
-                                          int *slab_fds, size_t slab_count, struct sl_err *err)
+static struct sl_pool_model *adopt_mapped(struct sl_gpu *gpu, const char *name, const void *map,
+                                          size_t bytes, int *slab_fds, size_t slab_count,
+                                          struct sl_err *err)
 {
     struct sl_pool_index index;
     char why[SL_POOL_WHY_BYTES];
@@ -281,13 +325,13 @@ static struct sl_pool_model *adopt_mapped(const char *name, const void *map, siz
     }
     SL_AUTO(sl_pool_model)
     model = sl_pool_model_new(own, sl_pool_index_text(&index, index.head->key_at), err);
-    if (!model || take_over(model, &index, slab_fds, slab_count, err) < 0)
+    if (!model || take_over(model, &index, gpu, slab_fds, slab_count, err) < 0)
         return NULL;
     return sl_steal(&model);
 }
 
-static struct sl_pool_model *adopt(const char *name, int *index_fd, int *slab_fds,
-                                   size_t slab_count, struct sl_err *err)
+static struct sl_pool_model *adopt(struct sl_gpu *gpu, const char *name, int *index_fd,
+                                   int *slab_fds, size_t slab_count, struct sl_err *err)
 {
     uint64_t bytes = 0;
     if (check_index_fd(*index_fd, &bytes, err) < 0 || sl_memfd_make_reader(index_fd, err) < 0)
@@ -297,7 +341,7 @@ static struct sl_pool_model *adopt(const char *name, int *index_fd, int *slab_fd
         sl_fail(err, SL_E_FORMAT, "the index cannot be read");
         return NULL;
     }
-    struct sl_pool_model *model = adopt_mapped(name, map, bytes, slab_fds, slab_count, err);
+    struct sl_pool_model *model = adopt_mapped(gpu, name, map, bytes, slab_fds, slab_count, err);
     munmap(map, bytes);
     if (model)
         model->index_bytes = bytes;
@@ -307,12 +351,19 @@ static struct sl_pool_model *adopt(const char *name, int *index_fd, int *slab_fd
 struct sl_pool_model *sl_pool_model_adopt(const char *name, int index_fd, const int *slab_fds,
                                           size_t slab_count, struct sl_err *err)
 {
+    return sl_pool_model_adopt_on(NULL, name, index_fd, slab_fds, slab_count, err);
+}
+
+struct sl_pool_model *sl_pool_model_adopt_on(struct sl_gpu *gpu, const char *name, int index_fd,
+                                             const int *slab_fds, size_t slab_count,
+                                             struct sl_err *err)
+{
     struct sl_pool_model *model = NULL;
     sl_autofree int *fds = sl_alloc_array(slab_count, sizeof(*fds), err);
     if (fds) {
         if (slab_count)
             memcpy(fds, slab_fds, slab_count * sizeof(*fds));
-        model = adopt(name, &index_fd, fds, slab_count, err);
+        model = adopt(gpu, name, &index_fd, fds, slab_count, err);
     }
     if (model)
         model->index_fd = index_fd;

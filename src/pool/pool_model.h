@@ -46,6 +46,10 @@ const uint8_t *sl_pool_model_identity(const struct sl_pool_model *model);
 uint64_t sl_pool_model_bytes(const struct sl_pool_model *model);
 size_t sl_pool_model_slab_count(const struct sl_pool_model *model);
 size_t sl_pool_model_tensor_count(const struct sl_pool_model *model);
+/** Of all its slabs; SL_SLAB_MEMFD if it has none. */
+enum sl_slab_kind sl_pool_model_kind(const struct sl_pool_model *model);
+/** The GPU whose memory it is in; NULL: all on the host. */
+const struct sl_cuda_device *sl_pool_model_device(const struct sl_pool_model *model);
 /** Which kind of memory: the `why` of struct sl_slab_place. */
 const char *sl_pool_model_memory(const struct sl_pool_model *model);
 
@@ -63,6 +67,9 @@ void sl_pool_model_view(const struct sl_pool_model *model, struct sl_pool_view *
  * after it is ready. */
 void sl_pool_model_fail(struct sl_pool_model *model, const struct sl_err *why);
 
+/** A model that was taken over was made earlier: wall clock. Before others have it. */
+void sl_pool_model_set_made(struct sl_pool_model *model, int64_t made_seconds);
+
 /* ---- hand over to another process ----------------------------------------------------------- */
 
 /**
@@ -75,8 +82,13 @@ void sl_pool_model_fds(const struct sl_pool_model *model, int *fds, size_t *coun
  * The way back, and the way of a deposit: an index that a stranger wrote and slabs that it filled
  * and sealed. Everything is checked: seals, sizes, every place, name and number of the index. The
  * descriptors are owned by the model then; on failure all of them are closed. identity and key are
- * taken from the index. The model is ready. SL_E_INTEGRITY, SL_E_FORMAT, SL_E_NO_SPACE.
+ * taken from the index. Slabs may be memory of this GPU, too, which outlives the model; NULL: none.
+ * The model is ready. SL_E_INTEGRITY, SL_E_FORMAT, SL_E_NO_SPACE.
  */
+struct sl_pool_model *sl_pool_model_adopt_on(struct sl_gpu *gpu, const char *name, int index_fd,
+                                             const int *slab_fds, size_t slab_count,
+                                             struct sl_err *err);
+/** The same of slabs that are all on the host. */
 struct sl_pool_model *sl_pool_model_adopt(const char *name, int index_fd, const int *slab_fds,
                                           size_t slab_count, struct sl_err *err);
 

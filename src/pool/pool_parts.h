@@ -2,6 +2,7 @@
 #ifndef SL_POOL_PARTS_H
 #define SL_POOL_PARTS_H
 
+#include "gpu_ring.h"
 #include "pool_model.h"
 #include "pool_wire.h"
 #include "reader.h"
@@ -20,6 +21,7 @@ struct sl_pool_model {
     size_t page_bytes;
     size_t tensor_count; /* data files included */
     uint64_t bytes;
+    bool counted; /* in the metrics */
     char memory[160];
     int64_t made_seconds;
     pthread_mutex_t lock;
@@ -51,9 +53,24 @@ void sl_pool_model_landed(struct sl_pool_model *model, uint64_t bytes);
 /** Everything can be used: seal the slabs, and tell. */
 int sl_pool_model_finish(struct sl_pool_model *model, struct sl_err *err);
 
-/** slab_sink.c: the files of a plan in the slabs of a model; both borrowed. */
+/** slab_sink.c: the files of a plan in the slabs of a model; all borrowed. ring: through which
+ * those on a GPU are filled. */
 struct sl_sink *sl_slab_sink_open(struct sl_pool_model *model, const struct sl_sink_file *files,
-                                  size_t count, struct sl_err *err);
+                                  size_t count, struct sl_gpu_ring *ring, struct sl_err *err);
+
+/** gpu_fill.c: the way of a model's files into memory of a GPU. */
+struct sl_gpu_fill;
+struct sl_gpu_fill *sl_gpu_fill_new(struct sl_gpu *gpu, const struct sl_pool_model *model,
+                                    const struct sl_plan *plan, enum sl_pool_decrypt decrypt,
+                                    const struct sl_reader_watch *watch, struct sl_cancel *cancel,
+                                    struct sl_err *err);
+/** For sl_reader_config.sealed_bytes: 0, or pieces that are opened on the device. */
+uint64_t sl_gpu_fill_sealed_bytes(const struct sl_gpu_fill *fill);
+void sl_gpu_fill_free(struct sl_gpu_fill *fill);
+SL_AUTO_DEFINE(sl_gpu_fill)
+struct sl_gpu_ring *sl_gpu_fill_ring(const struct sl_gpu_fill *fill);
+/** Tells `watch` what it is told, once the bytes are on the device. */
+const struct sl_reader_watch *sl_gpu_fill_watch(const struct sl_gpu_fill *fill);
 
 /** readiness.c: which tensors are complete; watch is for the reader. */
 struct sl_readiness;

@@ -61,6 +61,7 @@ struct sl_pool_request *sl_pool_request_new(struct sl_pool_mailbox *mailbox,
         return NULL;
     char *at = (char *)(request + 1);
     request->mailbox = mailbox;
+    request->since_ns = sl_now_ns();
     request->wish = (struct sl_pool_wish){.peer = *peer,
                                           .model = keep(&at, packet->model),
                                           .key = keep(&at, packet->key),
@@ -113,6 +114,12 @@ bool sl_pool_request_grant(struct sl_pool_request *request, struct sl_pool_model
 void sl_pool_request_refuse(struct sl_pool_request *request, const struct sl_err *why)
 {
     if (!post(request, NULL, why))
+        sl_pool_request_end(request);
+}
+
+void sl_pool_request_accept(struct sl_pool_request *request)
+{
+    if (!post(request, NULL, NULL))
         sl_pool_request_end(request);
 }
 

@@ -130,10 +130,12 @@ static void *run(void *arg)
         }
         timed = tick(server);
         bury(server);
+        sl_pool_server_tell(server);
     }
     while (server->locked.first)
         sl_pool_connection_close(server->locked.first);
     bury(server);
+    sl_pool_server_tell(server);
     return NULL;
 }
 
@@ -303,12 +305,6 @@ void sl_pool_server_set_rights(struct sl_pool_server *server,
     server->locked.attach = config->attach;
     server->locked.deposit = config->deposit;
     server->locked.evict = config->evict;
-}
-
-void sl_pool_server_counts(struct sl_pool_server *server, struct sl_pool_counts *counts)
-{
-    SL_LOCKED(&server->lock);
-    *counts = server->locked.counts;
 }
 
 void sl_pool_server_leases(struct sl_pool_server *server, const struct sl_pool_model *model,

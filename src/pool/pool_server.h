@@ -62,6 +62,8 @@ const struct sl_pool_wish *sl_pool_request_wish(const struct sl_pool_request *re
  */
 bool sl_pool_request_grant(struct sl_pool_request *request, struct sl_pool_model *model);
 void sl_pool_request_refuse(struct sl_pool_request *request, const struct sl_err *why);
+/** A deposit may go on. */
+void sl_pool_request_accept(struct sl_pool_request *request);
 
 /* ---- deposits -------------------------------------------------------------------------------- */
 
@@ -69,9 +71,10 @@ void sl_pool_request_refuse(struct sl_pool_request *request, const struct sl_err
 struct sl_pool_offer {
     struct sl_pool_peer peer;
     const char *model, *key, *device;
-    uint8_t identity[32]; /* of the model that it was made from */
-    uint64_t bytes;       /* at most, of all slabs */
-    uint64_t id;          /* the same in begin and in commit or abort */
+    uint8_t identity[32];            /* of the model that it was made from */
+    uint64_t bytes;                  /* at most, of all slabs */
+    uint64_t id;                     /* the same in begin and in commit or abort */
+    struct sl_pool_request *request; /* of deposit_begin(): to be answered where it returns 1 */
 };
 
 /* ---- lists ----------------------------------------------------------------------------------- */
@@ -97,7 +100,8 @@ struct sl_pool_handler {
     /** The client of a request that is not answered yet has gone, or its time is up. The request
      * still wants its answer, which nobody gets. */
     void (*withdrawn)(void *arg, struct sl_pool_request *request);
-    /** A lease ended, which a grant began. */
+    /** A lease ended, which a grant began. Its count of the model has gone already, so that memory
+     * is not freed on the server's thread: the owner still has its own. */
     void (*released)(void *arg, struct sl_pool_model *model, const struct sl_pool_peer *peer);
     /** sl_pool_listing_add() for every model. */
     void (*list)(void *arg, struct sl_pool_listing *listing);
@@ -108,8 +112,12 @@ struct sl_pool_handler {
      * May this be deposited: is there room, is the key new, is the source the one that we have?
      * Keep room until commit or abort. -1: code "exists" if there is one with this key already
      * (attach to it), "busy" if somebody else is depositing it, "stale" if the source has changed.
+     * 1: room is still being made; offer->request wants its answer, in any case, and deposit_abort
+     * may come before.
      */
     int (*deposit_begin)(void *arg, const struct sl_pool_offer *offer, struct sl_err *err);
+    /** On which GPU its slabs are; NULL: on the host, or there is no such GPU. May be left out. */
+    struct sl_gpu *(*deposit_gpu)(void *arg, const struct sl_pool_offer *offer);
     /** It is there: the callee takes a count of its own. -1 refuses it; then no abort follows. */
     int (*deposit_commit)(void *arg, const struct sl_pool_offer *offer, struct sl_pool_model *model,
                           struct sl_err *err);
@@ -135,8 +143,9 @@ void sl_pool_server_set_rights(struct sl_pool_server *server,
                                const struct sl_pool_server_config *config);
 
 struct sl_pool_counts {
-    uint64_t clients, leases, deposits;                     /* now */
-    uint64_t connects, attaches, refusals, protocol_errors; /* ever */
+    uint64_t clients, leases, deposits;                              /* now */
+    uint64_t connects, attaches, commits, refusals, protocol_errors; /* ever */
+    uint64_t oldest_lease_seconds; /* wall clock of its begin; 0: there is none */
 };
 /** Any thread. */
 void sl_pool_server_counts(struct sl_pool_server *server, struct sl_pool_counts *counts);

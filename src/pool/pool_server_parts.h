@@ -24,6 +24,7 @@ struct sl_pool_connection;
 struct sl_pool_request {
     struct sl_pool_mailbox *mailbox;
     struct sl_pool_wish wish; /* its texts follow the struct */
+    uint64_t since_ns;
     struct sl_pool_connection *connection;
     /* Guarded by the mailbox: */
     struct sl_pool_request *next; /* answered */
@@ -50,6 +51,7 @@ struct sl_pool_own_lease {
 struct sl_pool_deposit {
     struct sl_pool_packet begun;
     struct sl_pool_offer offer; /* borrows from begun */
+    bool waiting;               /* for room */
     int fds[SL_WIRE_SLABS_MAX];
     size_t fd_count;
 };
@@ -118,6 +120,9 @@ int sl_pool_serve_commit(struct sl_pool_connection *connection, const struct sl_
                          int *fds, struct sl_err *err);
 int sl_pool_serve_abort(struct sl_pool_connection *connection, const struct sl_pool_packet *packet,
                         struct sl_err *err);
+/** Whether there is room for it in the end. */
+void sl_pool_deposit_answer(struct sl_pool_connection *connection,
+                            const struct sl_pool_request *request);
 /** A deposit that was begun and will not be committed. */
 void sl_pool_deposit_drop(struct sl_pool_connection *connection, bool tell);
 
@@ -149,8 +154,11 @@ struct sl_pool_server {
         struct sl_pool_right attach, deposit, evict;
         struct sl_pool_connection *first;
         struct sl_pool_counts counts;
+        struct sl_pool_counts told; /* what the metrics show */
     } locked;
 };
+/** pool_counts.c: after every turn. */
+void sl_pool_server_tell(struct sl_pool_server *server);
 /** What is waited for on a connection's descriptor. */
 void sl_pool_server_watch(struct sl_pool_connection *connection, uint32_t events);
 

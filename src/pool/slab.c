@@ -2,7 +2,8 @@
  * Readers get a descriptor that /proc/self/fd/N was opened for, read-only: a mapping of it can
  * never be made writable, and so does not stand in the way of F_SEAL_WRITE either. While a slab is
  * filled it is written with pwrite() and never mapped here, which costs half of what page faults
- * do. A tmpfs file has no name (O_TMPFILE): nothing is left behind however the process ends.
+ * do. A tmpfs file has no name (O_TMPFILE) until its model is kept (pool_files.c): nothing that is
+ * not whole is left behind however the process ends.
  */
 #include "slab.h"
 
@@ -90,16 +91,15 @@ void sl_slab_place_probe(int directory_fd, struct sl_slab_place *place)
         int fd = -1;
         if (fstatfs(directory_fd, &system) < 0 || system.f_type != TMPFS_MAGIC)
             why = "the directory is no tmpfs";
-        else if (!is_huge(directory_fd))
-            why = "the tmpfs is not mounted with huge pages";
         else if ((fd = open_unnamed(directory_fd)) < 0)
             why = "the tmpfs takes no files";
         if (fd >= 0) {
             close(fd);
             place->kind = SL_SLAB_TMPFS;
             place->directory_fd = directory_fd;
-            place->huge = true;
-            snprintf(place->why, sizeof(place->why), "tmpfs files, huge pages, read-only");
+            place->huge = is_huge(directory_fd);
+            snprintf(place->why, sizeof(place->why), "tmpfs files, %s pages, read-only",
+                     place->huge ? "huge" : "4 KiB");
             return;
         }
     }
@@ -108,6 +108,14 @@ void sl_slab_place_probe(int directory_fd, struct sl_slab_place *place)
         snprintf(place->why, sizeof(place->why), "sealed memfds, huge pages");
     else
         snprintf(place->why, sizeof(place->why), "sealed memfds, 4 KiB pages: %s", why);
+}
+
+void sl_slab_place_gpu(struct sl_gpu *gpu, struct sl_slab_place *place)
+{
+    const struct sl_cuda_device *device = sl_gpu_device(gpu);
+    *place = (struct sl_slab_place){.kind = SL_SLAB_GPU, .directory_fd = -1, .gpu = gpu};
+    snprintf(place->why, sizeof(place->why), "memory of cuda:%d, %s", device->ordinal,
+             device->name);
 }
 
 /* ---- files ----------------------------------------------------------------------------------- */
@@ -194,10 +202,27 @@ static int make_tmpfs(const struct sl_slab_place *place, uint64_t bytes, struct 
     return fd;
 }
 
+static int make_gpu(const struct sl_slab_place *place, uint64_t bytes, struct sl_slab *slab,
+                    struct sl_err *err)
+{
+    struct sl_slab made = SL_SLAB_INIT;
+    made.kind = SL_SLAB_GPU;
+    made.gpu = place->gpu;
+    made.bytes = sl_gpu_round(place->gpu, bytes);
+    if (sl_gpu_memory_make(place->gpu, made.bytes, &made.memory, err) < 0)
+        return -1;
+    made.reader_fd = made.memory.fd;
+    made.memory.fd = -1;
+    *slab = made;
+    return 0;
+}
+
 int sl_slab_make(const struct sl_slab_place *place, uint64_t bytes, struct sl_slab *slab,
                  struct sl_err *err)
 {
     struct sl_slab made = SL_SLAB_INIT;
+    if (place->kind == SL_SLAB_GPU)
+        return make_gpu(place, bytes, slab, err);
     made.bytes = bytes;
     made.kind = place->kind;
     made.fd = place->kind == SL_SLAB_TMPFS ? make_tmpfs(place, bytes, err)
@@ -239,8 +264,24 @@ int sl_slab_adopt(int *fd, uint64_t bytes, struct sl_slab *slab, struct sl_err *
     return 0;
 }
 
+int sl_slab_adopt_gpu(struct sl_gpu *gpu, int *fd, uint64_t bytes, struct sl_slab *slab,
+                      struct sl_err *err)
+{
+    struct sl_slab adopted = SL_SLAB_INIT;
+    if (sl_gpu_memory_check(gpu, *fd, bytes, err) < 0)
+        return -1;
+    adopted.kind = SL_SLAB_GPU;
+    adopted.gpu = gpu;
+    adopted.reader_fd = *fd;
+    adopted.bytes = bytes;
+    adopted.sealed = true;
+    *slab = adopted;
+    return 0;
+}
+
 int sl_slab_seal(struct sl_slab *slab, struct sl_err *err)
 {
+    sl_slab_give_up(slab);
     if (slab->sealed || slab->kind != SL_SLAB_MEMFD) {
         slab->sealed = true;
         return 0;
@@ -256,8 +297,15 @@ int sl_slab_seal(struct sl_slab *slab, struct sl_err *err)
     return 0;
 }
 
+void sl_slab_give_up(struct sl_slab *slab)
+{
+    if (slab->gpu)
+        sl_gpu_memory_unmap(slab->gpu, &slab->memory);
+}
+
 void sl_slab_release(struct sl_slab *slab)
 {
+    sl_slab_give_up(slab);
     if (slab->fd >= 0)
         close(slab->fd);
     if (slab->reader_fd >= 0)

@@ -13,21 +13,23 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "gpu.h"
 #include "mem.h"
 
 /** The numbers are those of the protocol. */
-enum sl_slab_kind { SL_SLAB_MEMFD = 1, SL_SLAB_TMPFS = 2 };
+enum sl_slab_kind { SL_SLAB_MEMFD = 1, SL_SLAB_TMPFS = 2, SL_SLAB_GPU = 3 };
 
 /** Where slabs are made; decided once, by sl_slab_place_probe(). */
 struct sl_slab_place {
     enum sl_slab_kind kind;
-    bool huge;        /* the kernel is asked for huge pages there */
-    int directory_fd; /* SL_SLAB_TMPFS: borrowed; else -1 */
-    char why[160];    /* for logs: "memfd, 4 KiB pages: no directory with huge pages was given" */
+    bool huge;          /* the kernel is asked for huge pages there */
+    int directory_fd;   /* SL_SLAB_TMPFS: borrowed; else -1 */
+    struct sl_gpu *gpu; /* SL_SLAB_GPU: borrowed, and outlives every slab; else NULL */
+    char why[160];      /* for logs: "sealed memfds, 4 KiB pages: no directory was given" */
 };
 /**
- * directory_fd: a tmpfs that is ours, or -1. It is used if it is a tmpfs with huge pages (mount
- * option huge=always, within_size or advise); else slabs are memfds. Never fails.
+ * directory_fd: a tmpfs that is ours, or -1: then, and if it is no tmpfs, slabs are memfds. It has
+ * huge pages with the mount option huge=always, within_size or advise. Never fails.
  */
 void sl_slab_place_probe(int directory_fd, struct sl_slab_place *place);
 
@@ -37,12 +39,15 @@ struct sl_slab {
     uint64_t bytes;
     enum sl_slab_kind kind;
     bool sealed;
+    struct sl_gpu *gpu;          /* SL_SLAB_GPU */
+    struct sl_gpu_memory memory; /* while it is filled; its descriptor is reader_fd */
 };
 /* clang-format off */
-#define SL_SLAB_INIT {.fd = -1, .reader_fd = -1}
+#define SL_SLAB_INIT {.fd = -1, .reader_fd = -1, .memory = SL_GPU_MEMORY_INIT}
 /* clang-format on */
 
-/** A slab of zeros; memory is taken as it is written. SL_E_NO_SPACE. bytes at least 1. */
+/** A slab of zeros, of a GPU of anything; memory of the host is taken as it is written. A GPU's is
+ * at least `bytes`. SL_E_GPU. SL_E_NO_SPACE. bytes at least 1. */
 int sl_slab_make(const struct sl_slab_place *place, uint64_t bytes, struct sl_slab *slab,
                  struct sl_err *err);
 /**
@@ -51,8 +56,16 @@ int sl_slab_make(const struct sl_slab_place *place, uint64_t bytes, struct sl_sl
  * against writing, growing and shrinking, of exactly this size.
  */
 int sl_slab_adopt(int *fd, uint64_t bytes, struct sl_slab *slab, struct sl_err *err);
+/** The same of memory of this GPU, at least so much. */
+int sl_slab_adopt_gpu(struct sl_gpu *gpu, int *fd, uint64_t bytes, struct sl_slab *slab,
+                      struct sl_err *err);
 /** No more writing. Memory that a reader has pinned meanwhile (a GPU driver does) is no failure. */
 int sl_slab_seal(struct sl_slab *slab, struct sl_err *err);
+/** Nobody writes into it any more, and it is not to be read: what a GPU's takes beside its memory
+ * is given back. */
+void sl_slab_give_up(struct sl_slab *slab);
+/** Where slabs of a GPU are made: `why` says which one. */
+void sl_slab_place_gpu(struct sl_gpu *gpu, struct sl_slab_place *place);
 /** Closes both; the memory lives on as long as somebody maps it. */
 void sl_slab_release(struct sl_slab *slab);
 

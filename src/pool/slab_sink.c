@@ -1,6 +1,9 @@
 /*
- * Slabs as a sink: each file of the plan is a slab of its own, written like a file. They are not
- * mapped meanwhile, so nothing stands in the way of sealing them, which is the model's affair.
+ * Slabs as a sink: each file of the plan is a slab of its own. On the host it is written like a
+ * file, and not mapped meanwhile, so nothing stands in the way of sealing it, which is the model's
+ * affair. On a GPU bytes are copied into its staging ring: readers keep to their own small buffers,
+ * which are hot in cache when they are hashed, and hold a place of the ring no longer than a copy
+ * takes; so a ring of any size serves any number of them.
  */
 #include <errno.h>
 #include <unistd.h>
@@ -11,6 +14,7 @@
 struct slab_sink {
     struct sl_sink base;
     struct sl_pool_model *model;
+    struct sl_gpu_ring *ring; /* borrowed; NULL: all on the host */
 };
 
 static const struct sl_slab *slab_of(const struct sl_sink *sink, uint32_t file)
@@ -22,27 +26,36 @@ static const struct sl_slab *slab_of(const struct sl_sink *sink, uint32_t file)
 static int slab_reserve(struct sl_sink *sink, uint32_t file, uint64_t offset, uint64_t bytes,
                         struct sl_place *place, struct sl_err *err)
 {
-    (void)offset, (void)bytes, (void)err;
-    place->fd = slab_of(sink, file)->fd;
-    return 0;
+    const struct sl_slab *slab = slab_of(sink, file);
+    place->fd = slab->fd;
+    if (slab->kind != SL_SLAB_GPU)
+        return 0;
+    return sl_gpu_ring_reserve(((struct slab_sink *)sink)->ring, file, offset, bytes,
+                               &place->memory, err);
 }
 
 static int slab_commit(struct sl_sink *sink, const struct sl_place *place, struct sl_err *err)
 {
+    struct slab_sink *slabs = (struct slab_sink *)sink;
     (void)err;
-    sl_pool_model_landed(((struct slab_sink *)sink)->model, place->bytes);
+    if (place->memory)
+        sl_gpu_ring_commit(slabs->ring, place->memory);
+    sl_pool_model_landed(slabs->model, place->bytes);
     return 0;
 }
 
 static void slab_abandon(struct sl_sink *sink, const struct sl_place *place)
 {
-    (void)sink, (void)place;
+    if (place->memory) /* what is in it is of no use, and the load fails */
+        sl_gpu_ring_commit(((struct slab_sink *)sink)->ring, place->memory);
 }
 
 static int slab_read(struct sl_sink *sink, uint32_t file, uint64_t offset, void *data, size_t bytes,
                      struct sl_err *err)
 {
     int fd = slab_of(sink, file)->fd;
+    if (slab_of(sink, file)->kind == SL_SLAB_GPU)
+        return sl_gpu_ring_read(((struct slab_sink *)sink)->ring, file, offset, data, bytes, err);
     for (size_t done = 0; done < bytes;) {
         ssize_t got = pread(fd, (uint8_t *)data + done, bytes - done, (off_t)(offset + done));
         if (got > 0)
@@ -75,12 +88,13 @@ static const struct sl_sink_ops slab_ops = {
 };
 
 struct sl_sink *sl_slab_sink_open(struct sl_pool_model *model, const struct sl_sink_file *files,
-                                  size_t count, struct sl_err *err)
+                                  size_t count, struct sl_gpu_ring *ring, struct sl_err *err)
 {
     struct slab_sink *sink = sl_alloc(sizeof(*sink), err);
     if (!sink)
         return NULL;
     sink->base = (struct sl_sink){.ops = &slab_ops, .files = files, .file_count = count};
     sink->model = model;
+    sink->ring = ring;
     return &sink->base;
 }

@@ -115,6 +115,21 @@ static int decrypt(struct sl_forming *forming, uint64_t begin, uint64_t end, uin
     return 0;
 }
 
+/* It lands as it came: whoever takes it opens whole pieces. */
+static bool stays_sealed(const struct sl_forming *forming)
+{
+    const struct sl_mapping *mapping = forming->mapping;
+    return mapping->piece_bytes && mapping->piece_bytes <= forming->reader->config->sealed_bytes &&
+           sl_mapping_keeps_pieces(mapping);
+}
+
+static void pass_sealed(struct sl_forming *forming, uint64_t end)
+{
+    const struct sl_mapping *mapping = forming->mapping;
+    uint64_t ragged = end == mapping->end ? 0 : (end - mapping->begin) % mapping->piece_bytes;
+    forming->sure = SL_MAX(forming->sure, end - SL_MIN(ragged, end - mapping->begin));
+}
+
 /* ---- hashes over the stored plaintext -------------------------------------------------------- */
 
 static int begin_hashes(struct sl_forming *forming, struct sl_err *err)
@@ -263,7 +278,9 @@ int sl_forming_add(struct sl_forming *forming, const struct sl_extent *extent, u
     bool goes_on = forming->mapping == mapping && forming->at == begin && begin > extent->begin;
     if (!goes_on && begin_unit(forming, mapping, begin, err) < 0)
         return -1;
-    if (mapping->piece_bytes) {
+    if (stays_sealed(forming)) {
+        pass_sealed(forming, end);
+    } else if (mapping->piece_bytes) {
         if (decrypt(forming, begin, end, data, err) < 0)
             return -1;
     } else if (!mapping->ordered) {

@@ -31,6 +31,9 @@ struct sl_reader_config {
     struct sl_cancel *cancel;
     struct sl_progress *progress;
     const struct sl_reader_watch *watch; /* may be NULL */
+    uint64_t sealed_bytes; /* tensors with pieces of at most so many bytes whose plaintext lies as
+                              their ciphertext does (sl_mapping_keeps_pieces()) land encrypted, told
+                              in whole pieces, for the watch to open and check; 0: none */
 };
 
 /**

@@ -59,6 +59,20 @@ static int check_socket(const char *text, struct sl_err *err)
                    SOCKET_PATH_MAX, strlen(text));
 }
 
+/* A scheme alone would allow every host. */
+static int check_prefix(const char *text, struct sl_err *err)
+{
+    const char *scheme = strstr(text, "://");
+    bool file = strncmp(text, "file:///", 8) == 0;
+    if (file || (scheme && scheme > text && scheme[3] && scheme[3] != '/') ||
+        (*text == '/' && text[1]))
+        return 0;
+    return sl_fail(err, SL_E_USAGE,
+                   "'%.200s' must be a URI with a host or bucket, such as s3://models/, or an "
+                   "absolute path",
+                   text);
+}
+
 /* ---- rows ----------------------------------------------------------------------------------- */
 
 static const struct sl_option models_rows[] = {
@@ -117,10 +131,20 @@ static const struct sl_option pool_rows[] = {
               .check = check_id),
     SL_OPTION(sl_node_spec_socket, deposit_gids, LIST, "",
               "groups whose members may deposit, by primary group", .check = check_id),
-    SL_OPTION(sl_node_spec_socket, huge_directory, STRING, "",
-              "a tmpfs of the daemon's own, mounted with huge=always, for slabs with huge pages; "
-              "without it slabs are sealed memfds",
-              .check = check_absolute, .value = "DIR"),
+    SL_OPTION(
+        sl_node_spec_socket, directory, STRING, "",
+        "a tmpfs folder of the daemon's own for slabs, which the next daemon finds there; they "
+        "have huge pages if it is mounted with huge=always. Without it slabs are sealed memfds, "
+        "which end with the daemon unless the service manager keeps them",
+        .check = check_absolute, .value = "DIR"),
+    SL_OPTION(sl_node_spec_socket, gpu_budget_bytes, BYTES, "auto",
+              "limit for all models on one GPU, on each; auto is 90 % of its memory",
+              .minimum = 1 << 20, .maximum = 1ull << 50),
+    SL_OPTION(sl_node_spec_socket, uri_prefixes, LIST, "",
+              "clients may ask for any URI below one of these instead of a name, such as "
+              "`s3://models/`: it is loaded with the daemon's credentials and may be evicted; none "
+              "unless given",
+              .check = check_prefix),
     SL_OPTION_END,
 };
 static const struct sl_option_table pool_table = {"pool", sizeof(struct sl_node_spec_socket),
@@ -172,6 +196,11 @@ void sl_node_spec_check(const struct sl_node *root, const struct sl_node_spec *n
     if (pair && node->pool.socket && node->control.socket &&
         strcmp(node->pool.socket, node->control.socket) == 0)
         sl_complain(complaints, pair->mark, "'pool' and 'control' need a socket each");
+    pair = sl_node_find(root, "pool.directory");
+    if (pair && node->pool.directory && node->directory &&
+        strcmp(node->pool.directory, node->directory) == 0)
+        sl_complain(complaints, pair->mark,
+                    "'pool.directory' and 'directory' must be a folder each");
     pair = sl_node_find(root, "directory");
     if (pair && node->directory && strspn(node->directory, "/") == strlen(node->directory))
         sl_complain(complaints, pair->mark, "'directory' must be a folder of its own, not '/'");

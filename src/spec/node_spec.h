@@ -21,7 +21,9 @@ struct sl_node_spec_socket {
     char *group;  /* numeric id that the socket is given to; NULL: leave */
     struct sl_list uids, gids;
     struct sl_list deposit_uids, deposit_gids;
-    char *huge_directory;
+    char *directory;
+    uint64_t gpu_budget_bytes;
+    struct sl_list uri_prefixes;
 };
 struct sl_node_spec_control {
     char *socket, *mode, *group;

@@ -19,6 +19,7 @@ struct reading {
     const struct sl_spec_setting *settings;
     size_t setting_count;
     bool placed, variables;    /* for a node; ${VAR} is replaced */
+    bool pooled;               /* the pool is a place, too */
     struct sl_node_spec *node; /* the document that must come first; NULL: none may come */
     unsigned node_count;
     struct sl_specs specs;
@@ -162,7 +163,7 @@ static int read_document(struct reading *reading, struct sl_tree *tree, struct s
         return -1;
     const struct sl_node_pair *pool = sl_node_find(tree->root, "sink.pool");
     spec->has_pool = pool && pool->value->kind != SL_NODE_NULL;
-    sl_spec_check(tree->root, spec, reading->placed, &reading->complaints);
+    sl_spec_check(tree->root, spec, reading->placed || reading->pooled, &reading->complaints);
     check_twins(reading, tree->root);
     return 0;
 }
@@ -301,15 +302,23 @@ static int check_size(size_t bytes, const char *file_name, struct sl_err *err)
     return sl_fail(err, SL_E_USAGE, "'%s' is larger than %u bytes", file_name, SL_SPEC_BYTES_MAX);
 }
 
-int sl_spec_parse(const char *text, size_t bytes, const char *file_name,
-                  const struct sl_spec_setting *settings, size_t setting_count,
-                  struct sl_specs *specs, struct sl_buf *complaints, struct sl_err *err)
+static int parse(const char *text, size_t bytes, const char *file_name, bool pooled,
+                 const struct sl_spec_setting *settings, size_t setting_count,
+                 struct sl_specs *specs, struct sl_buf *complaints, struct sl_err *err)
 {
     struct reading reading;
     if (check_size(bytes, file_name, err) < 0 ||
         begin(&reading, file_name, settings, setting_count, err) < 0)
         return -1;
+    reading.pooled = pooled;
     return parse_text(&reading, text, bytes, specs, complaints, err);
+}
+
+int sl_spec_parse(const char *text, size_t bytes, const char *file_name,
+                  const struct sl_spec_setting *settings, size_t setting_count,
+                  struct sl_specs *specs, struct sl_buf *complaints, struct sl_err *err)
+{
+    return parse(text, bytes, file_name, false, settings, setting_count, specs, complaints, err);
 }
 
 int sl_spec_parse_placed(const char *text, size_t bytes, const char *file_name, bool variables,
@@ -339,8 +348,9 @@ int sl_node_spec_parse(const char *text, size_t bytes, const char *file_name,
     return done;
 }
 
-int sl_spec_read(const char *path, const struct sl_spec_setting *settings, size_t setting_count,
-                 struct sl_specs *specs, struct sl_buf *complaints, struct sl_err *err)
+static int read_spec(const char *path, bool pooled, const struct sl_spec_setting *settings,
+                     size_t setting_count, struct sl_specs *specs, struct sl_buf *complaints,
+                     struct sl_err *err)
 {
     bool standard = strcmp(path, "-") == 0;
     sl_autobuf text = SL_BUF_INIT(SL_SPEC_BYTES_MAX);
@@ -351,8 +361,21 @@ int sl_spec_read(const char *path, const struct sl_spec_setting *settings, size_
                        path, S_ISDIR(status.st_mode) ? "directory" : "pipe or a device");
     if (sl_buf_read_file(&text, standard ? "/dev/stdin" : path, err) < 0)
         return sl_wrap(err, "the model spec must be a file that can be read");
-    return sl_spec_parse(sl_buf_string(&text), text.used, standard ? "stdin" : path, settings,
-                         setting_count, specs, complaints, err);
+    return parse(sl_buf_string(&text), text.used, standard ? "stdin" : path, pooled, settings,
+                 setting_count, specs, complaints, err);
+}
+
+int sl_spec_read(const char *path, const struct sl_spec_setting *settings, size_t setting_count,
+                 struct sl_specs *specs, struct sl_buf *complaints, struct sl_err *err)
+{
+    return read_spec(path, false, settings, setting_count, specs, complaints, err);
+}
+
+int sl_spec_read_pooled(const char *path, const struct sl_spec_setting *settings,
+                        size_t setting_count, struct sl_specs *specs, struct sl_buf *complaints,
+                        struct sl_err *err)
+{
+    return read_spec(path, true, settings, setting_count, specs, complaints, err);
 }
 
 /* "s3://models/GPT-J_6B/" is gpt-j-6b; "…/model.safetensors" is model. */

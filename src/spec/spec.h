@@ -67,8 +67,12 @@ struct sl_spec_verify {
 struct sl_spec_decrypt {
     char *key_file, *passphrase_file;
 };
+enum { SL_SPEC_GPUS_MAX = 16 };
+/** Where what goes to a GPU is decrypted. */
+enum sl_pool_decrypt { SL_DECRYPT_AUTO, SL_DECRYPT_HOST, SL_DECRYPT_GPU };
 struct sl_spec_pool {
-    char *device; /* later */
+    char *device; /* "host", "cuda:N" */
+    int decrypt;  /* enum sl_pool_decrypt */
 };
 struct sl_spec_sink {
     struct sl_tmpfs_options tmpfs;
@@ -130,6 +134,10 @@ int sl_spec_parse(const char *text, size_t bytes, const char *file_name,
 /** Read a file ("-" is stdin) and parse it. */
 int sl_spec_read(const char *path, const struct sl_spec_setting *settings, size_t setting_count,
                  struct sl_specs *specs, struct sl_buf *complaints, struct sl_err *err);
+/** The same where a node's models will do, too: with `sink.pool`. */
+int sl_spec_read_pooled(const char *path, const struct sl_spec_setting *settings,
+                        size_t setting_count, struct sl_specs *specs, struct sl_buf *complaints,
+                        struct sl_err *err);
 /** A spec without a file: `sluice load URI --to DIR`. The name is made from the URI. */
 int sl_spec_from_uri(const char *uri, const char *to, const struct sl_spec_setting *settings,
                      size_t setting_count, struct sl_specs *specs, struct sl_buf *complaints,

@@ -160,9 +160,13 @@ static void check_device(const struct sl_node *root, const struct sl_spec *spec,
                          struct sl_complaints *complaints)
 {
     const char *device = spec->sink.pool.device;
-    if (device && strcmp(device, "host") != 0)
+    const char *number = device && strncmp(device, "cuda:", 5) == 0 ? device + 5 : NULL;
+    if (number && strcmp(number, "all") != 0 && strtoul(number, NULL, 10) >= SL_SPEC_GPUS_MAX)
         sl_complain(complaints, mark_at(root, "sink.pool.device"),
-                    "'device: %.64s' is not offered yet: slabs lie on the host", device);
+                    "'device: %.64s': GPUs are counted from 0 to %d", device, SL_SPEC_GPUS_MAX - 1);
+    if (number && strcmp(number, "all") == 0)
+        sl_complain(complaints, mark_at(root, "sink.pool.device"),
+                    "'device: %.64s' is not offered yet: name one GPU", device);
 }
 
 void sl_spec_check(const struct sl_node *root, const struct sl_spec *spec, bool placed,

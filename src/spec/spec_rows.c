@@ -222,6 +222,12 @@ static const struct sl_option pool_rows[] = {
     SL_OPTION(sl_spec_pool, device, STRING, "host", "where the slabs lie: host, cuda:0, cuda:all",
               .check = check_device, .pattern = "^(host|cuda:all|cuda:[0-9]{1,3})$",
               .value = "DEVICE"),
+    SL_OPTION(
+        sl_spec_pool, decrypt, CHOICE, "auto",
+        "where encrypted tensors on their way to a GPU are decrypted and checked; auto is the "
+        "GPU, or the host if this build has no kernels for it. Tensors that are cast or cut, or "
+        "have hashes that are wanted, are decrypted on the host in any case",
+        .choices = "auto|host|gpu"),
     SL_OPTION_END,
 };
 static const struct sl_option_table pool_table = {"pool", sizeof(struct sl_spec_pool), pool_rows};

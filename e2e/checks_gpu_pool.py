@@ -1,0 +1,136 @@
+"""A daemon that keeps models in memory of GPUs, the fake driver's: the whole path, other namespaces, kills, what is missing."""
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+
+from checks_pool import PATIENCE, library_of
+from checks_python import fake_driver
+from checks_serve import Node
+from harness import ROOT, check, wait_for
+
+HOLDINGS = ("handles", "mappings", "reservations", "contexts", "streams", "events", "modules", "host_buffers", "left")
+
+
+class GpuNode:
+    """A daemon with one model on a GPU, from a store that has it encrypted."""
+
+    def __init__(self, h, sealed, env=None):
+        self.h, self.sealed, self.node = h, sealed, Node(h)
+        self.report = os.path.join(self.node.place, "driver.json")
+        self.env = {**fake_driver(h), **sealed.store.env(), "FAKE_CUDA_REPORT": self.report, **(env or {})}
+        self.path = os.path.join(self.node.place, "pool.sock")
+        self.node.configure(f"""pool: {{socket: {self.path}}}
+---
+apiVersion: sluice/v1alpha1
+kind: Model
+metadata: {{name: m}}
+source: {{uri: "{sealed.uri}"}}
+decrypt: {{keyFile: {sealed.key}}}
+sink: {{pool: {{device: "cuda:0"}}}}
+""")
+
+    def start(self):
+        self.node.start(env=self.env)
+
+    def counts(self):
+        """What the daemon's process had of the driver at its end."""
+        with open(self.report) as file:
+            return [row for row in map(json.loads, file) if row["pid"] == self.node.process.pid][-1]
+
+    def nothing_is_left(self):
+        left = {name: count for name, count in self.counts().items() if name in HOLDINGS and count}
+        assert not left, left
+
+
+class GpuUser:
+    """A client in a process of its own (gpu_user.py)."""
+
+    def __init__(self, gpu, around=()):
+        env = gpu.h.environment({**gpu.env, "SLUICE_LIBRARY": library_of(gpu.h), "PYTHONPATH": os.path.join(ROOT, "python"),
+                                 "PYTHONDONTWRITEBYTECODE": "1"})
+        script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "gpu_user.py")
+        self.process = subprocess.Popen([*around, sys.executable, script, gpu.path, "cuda:0"], env=env, bufsize=0,
+                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        gpu.h.processes.append(self.process)
+
+    def digests(self):
+        """Its next line: what it read."""
+        assert select.select([self.process.stdout], [], [], PATIENCE)[0], "a client says nothing"
+        line = self.process.stdout.readline()
+        assert line, "a client ended"
+        return json.loads(line)
+
+    def again(self):
+        self.process.stdin.write(b"\n")
+        return self.digests()
+
+    def end(self):
+        self.process.stdin.close()
+        assert self.process.wait(PATIENCE) == 0
+        self.process.stdout.close()
+
+
+@check("sealed")
+def an_encrypted_model_on_s3_ends_on_a_gpu(h, sealed):
+    """Encrypted .tensors on S3 → a daemon → memory of a GPU (the fake driver's), every copy from pinned memory → decrypted there, if the build
+    has kernels → two clients, one in user, PID and mount namespaces of its own, read the right bytes of one copy; the daemon leaves nothing of the driver's."""
+    gpu = GpuNode(h, sealed)
+    gpu.start()
+    around = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--kill-child", "--mount"]
+    apart = subprocess.run([*around, "true"], capture_output=True).returncode == 0
+    users = [GpuUser(gpu), GpuUser(gpu, around if apart else ())]
+    for user in users:
+        assert user.digests() == sealed.sha256
+    versions = gpu.node.await_state("m")["versions"]
+    assert len(versions) == 1 and versions[0]["reference_count"] == 2, versions
+    for user in users:
+        user.end()
+    wait_for("no leases", lambda: gpu.node.model("m")["versions"][0]["reference_count"] == 0)
+    assert gpu.node.end() == 0
+    gpu.nothing_is_left()
+    counts = gpu.counts()
+    assert counts["unpinned"] == 0 and counts["copied_bytes"] >= sealed.bytes, counts
+    kernels = "GPU kernels    none" not in h.sluice("version").expect(0).out
+    assert (counts["launches"] > 0) == kernels, counts
+    return f"{'one client in namespaces of its own' if apart else 'no namespaces here'}; decrypted on " \
+           f"{'the GPU' if kernels else 'the host: no kernels in this build'}"
+
+
+@check("sealed")
+def clients_of_a_gpu_outlive_the_daemon(h, sealed):
+    """The daemon killed with SIGKILL while a client is attached: its memory stays, and the next daemon loads the model again."""
+    gpu = GpuNode(h, sealed)
+    gpu.start()
+    user = GpuUser(gpu)
+    assert user.digests() == sealed.sha256
+    assert gpu.node.end(signal.SIGKILL) == -signal.SIGKILL
+    assert user.again() == sealed.sha256
+    gpu.start()
+    later = GpuUser(gpu)
+    assert later.digests() == sealed.sha256 and user.again() == sealed.sha256
+    for each in (user, later):
+        each.end()
+    assert gpu.node.end() == 0
+
+
+@check("sealed")
+def a_daemon_says_what_a_gpu_lacks(h, sealed):
+    """No driver, an old one, no GPU, one that is too small: the model's error says what to do, and the daemon goes on. A copy that fails
+    in mid-load: the same, nothing is left, and the next try succeeds by itself."""
+    cases = (({"LD_LIBRARY_PATH": "/nowhere"}, "no NVIDIA driver"), ({"FAKE_CUDA_VERSION": "11020"}, "update it"),
+             ({"FAKE_CUDA_DEVICES": "0"}, "CUDA_ERROR_NO_DEVICE"), ({"FAKE_CUDA_BYTES": str(32 << 20)}, "pool.gpuBudgetBytes"))
+    for env, words in cases:
+        gpu = GpuNode(h, sealed, env)
+        gpu.start()
+        wait_for(words, lambda: gpu.node.said(words))
+        assert gpu.node.model("m")["state"] != "ready"
+        assert gpu.node.end() == 0
+    gpu = GpuNode(h, sealed, {"FAKE_CUDA_FAIL": "cuMemcpyHtoDAsync:3:999"})
+    gpu.start()
+    wait_for("a failure", lambda: gpu.node.said("CUDA_ERROR_UNKNOWN"))
+    gpu.node.await_state("m")
+    assert gpu.node.end() == 0
+    gpu.nothing_is_left()

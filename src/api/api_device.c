@@ -1,0 +1,265 @@
+/*
+ * Memory of a GPU has no address of its own: what was imported or made is mapped into a range that
+ * was reserved, and may be used once access to it was set. A mapping holds its own reference to the
+ * memory, so an imported handle is released as soon as it is mapped.
+ *
+ * The driver asks for a context here and there, and a library must not change the one that its
+ * caller has current: each function below borrows the thread for the device's primary context.
+ */
+#include "api_device.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "pool_link.h"
+
+static int fail_as(const struct sl_cuda_err *err, struct sluice_error *error)
+{
+    bool full = err->result == SL_CUDA_OUT_OF_MEMORY;
+    return sl_api_fail(error, full ? SLUICE_NO_SPACE : SLUICE_GPU, "%s", err->message);
+}
+
+/* ---- contexts -------------------------------------------------------------------------------- */
+
+/* What the thread had. Its failure leaves the thread as it was. */
+static int enter(const struct sl_api_device *device, struct sl_cuda_context **before,
+                 struct sl_cuda_err *err)
+{
+    const struct sl_cuda *cuda = device->cuda;
+    *before = NULL;
+    if (cuda->get_current(before) != 0)
+        *before = NULL;
+    return sl_cuda_check(cuda, cuda->set_current(device->context), err, "use cuda:%d",
+                         device->info.ordinal);
+}
+
+static void leave(const struct sl_api_device *device, struct sl_cuda_context *before)
+{
+    device->cuda->set_current(before);
+}
+
+/* ---- devices --------------------------------------------------------------------------------- */
+
+bool sl_api_device_named(const char *name, int *ordinal)
+{
+    char *end;
+    if (strncmp(name, "cuda:", 5) != 0 || name[5] < '0' || name[5] > '9')
+        return false;
+    unsigned long number = strtoul(name + 5, &end, 10);
+    *ordinal = number < 1000 ? (int)number : 1000; /* which there is not */
+    return *end == 0;
+}
+
+static int open_with(struct sl_api_device *device, const struct sl_cuda *cuda, int ordinal,
+                     struct sl_cuda_err *err)
+{
+    struct sl_cuda_context *context = NULL;
+    if (sl_cuda_device(cuda, ordinal, &device->info, err) < 0 ||
+        sl_cuda_check(cuda, cuda->primary_retain(&context, device->info.handle), err,
+                      "open a context on cuda:%d", ordinal) < 0)
+        return -1;
+    device->context = context;
+    device->cuda = cuda;
+    return 0;
+}
+
+int sl_api_device_open(struct sl_api_device *device, int ordinal, struct sluice_error *error)
+{
+    struct sl_cuda_err err = {0};
+    const struct sl_cuda *cuda = sl_cuda_open(&err);
+    memset(device, 0, sizeof(*device));
+    return cuda && open_with(device, cuda, ordinal, &err) == 0 ? 0 : fail_as(&err, error);
+}
+
+int sl_api_device_open_current(struct sl_api_device *device, struct sluice_error *error)
+{
+    struct sl_cuda_err err = {0};
+    struct sl_cuda_context *current = NULL;
+    int handle = 0, found = 0, count = 0;
+    const struct sl_cuda *cuda = sl_cuda_open(&err);
+    memset(device, 0, sizeof(*device));
+    if (!cuda || sl_cuda_device_count(cuda, &count, &err) < 0)
+        return fail_as(&err, error);
+    bool has = cuda->get_current(&current) == 0 && current && cuda->current_device &&
+               cuda->current_device(&handle) == 0;
+    for (int ordinal = 0; has && ordinal < count; ordinal++) {
+        int other;
+        if (cuda->device_get(&other, ordinal) == 0 && other == handle)
+            found = ordinal;
+    }
+    return open_with(device, cuda, found, &err) == 0 ? 0 : fail_as(&err, error);
+}
+
+void sl_api_device_close(struct sl_api_device *device)
+{
+    if (device->cuda)
+        device->cuda->primary_release(device->info.handle);
+    device->cuda = NULL;
+}
+
+void sl_api_device_text(const struct sl_api_device *device, char text[SL_API_DEVICE_TEXT_BYTES])
+{
+    size_t used = (size_t)snprintf(text, SL_API_DEVICE_TEXT_BYTES, "GPU");
+    for (int i = 0; i < 16; i++) {
+        bool dash = i == 0 || i == 4 || i == 6 || i == 8 || i == 10;
+        used += (size_t)snprintf(text + used, SL_API_DEVICE_TEXT_BYTES - used, "%s%02x",
+                                 dash ? "-" : "", device->info.uuid[i]);
+    }
+}
+
+uint64_t sl_api_device_round(const struct sl_api_device *device, uint64_t bytes)
+{
+    uint64_t mask = device->info.granularity - 1;
+    return bytes > INT64_MAX - mask ? 0 : (bytes + mask) & ~mask;
+}
+
+/* ---- mapping --------------------------------------------------------------------------------- */
+
+/* Addresses for this memory, with access to it. */
+static int place(const struct sl_api_device *device, uint64_t handle, uint64_t bytes, int flags,
+                 uint64_t *address, struct sl_cuda_err *err)
+{
+    const struct sl_cuda *cuda = device->cuda;
+    const struct sl_cuda_access access = {{SL_CUDA_LOCATION_DEVICE, device->info.ordinal}, flags};
+    unsigned long long many = bytes;
+    *address = 0;
+    if (sl_cuda_check(cuda, cuda->address_reserve(address, bytes, 0, 0, 0), err,
+                      "reserve addresses for %llu bytes of cuda:%d", many,
+                      device->info.ordinal) < 0)
+        return -1;
+    if (sl_cuda_check(cuda, cuda->mem_map(*address, bytes, 0, handle, 0), err,
+                      "map %llu bytes of cuda:%d", many, device->info.ordinal) == 0) {
+        if (sl_cuda_check(cuda, cuda->mem_set_access(*address, bytes, &access, 1), err,
+                          "get access to %llu bytes of cuda:%d", many, device->info.ordinal) == 0)
+            return 0;
+        cuda->mem_unmap(*address, bytes);
+    }
+    cuda->address_free(*address, bytes);
+    return -1;
+}
+
+static int import(const struct sl_api_device *device, int fd, uint64_t bytes, uint64_t *address,
+                  struct sl_cuda_err *err)
+{
+    const struct sl_cuda *cuda = device->cuda;
+    uint64_t handle;
+    if (sl_cuda_check(cuda, cuda->mem_import(&handle, (void *)(uintptr_t)fd, SL_CUDA_HANDLE_FD),
+                      err, "import a slab of the pool on cuda:%d", device->info.ordinal) < 0)
+        return -1;
+    int done = place(device, handle, bytes, SL_CUDA_READ, address, err);
+    cuda->mem_release(handle);
+    return done;
+}
+
+int sl_api_device_map(const struct sl_api_device *device, int fd, uint64_t bytes, void **map,
+                      struct sluice_error *error)
+{
+    struct sl_cuda_err err = {0};
+    struct sl_cuda_context *before;
+    uint64_t address = 0;
+    if (enter(device, &before, &err) < 0)
+        return fail_as(&err, error);
+    int done = import(device, fd, bytes, &address, &err);
+    leave(device, before);
+    *map = (void *)(uintptr_t)address;
+    return done < 0 ? fail_as(&err, error) : 0;
+}
+
+static int make(const struct sl_api_device *device, uint64_t bytes, uint64_t *handle,
+                uint64_t *address, struct sl_cuda_err *err)
+{
+    const struct sl_cuda *cuda = device->cuda;
+    const struct sl_cuda_prop prop = sl_cuda_shareable(device->info.ordinal);
+    if (sl_cuda_check(cuda, cuda->mem_create(handle, bytes, &prop, 0), err,
+                      "take %llu bytes of cuda:%d", (unsigned long long)bytes,
+                      device->info.ordinal) < 0)
+        return -1;
+    if (place(device, *handle, bytes, SL_CUDA_READ_WRITE, address, err) == 0)
+        return 0;
+    cuda->mem_release(*handle);
+    return -1;
+}
+
+int sl_api_device_make(const struct sl_api_device *device, uint64_t bytes, uint64_t *handle,
+                       void **map, struct sluice_error *error)
+{
+    struct sl_cuda_err err = {0};
+    struct sl_cuda_context *before;
+    uint64_t address = 0;
+    if (enter(device, &before, &err) < 0)
+        return fail_as(&err, error);
+    int done = make(device, bytes, handle, &address, &err);
+    leave(device, before);
+    *map = (void *)(uintptr_t)address;
+    return done < 0 ? fail_as(&err, error) : 0;
+}
+
+static int share(const struct sl_api_device *device, uint64_t handle, void *map, uint64_t bytes,
+                 int *fd, struct sl_cuda_err *err)
+{
+    const struct sl_cuda *cuda = device->cuda;
+    const struct sl_cuda_access access = {{SL_CUDA_LOCATION_DEVICE, device->info.ordinal},
+                                          SL_CUDA_READ};
+    int waited = cuda->synchronize ? cuda->synchronize() : cuda->stream_synchronize(NULL);
+    if (sl_cuda_check(cuda, waited, err, "wait for what cuda:%d is doing", device->info.ordinal) <
+            0 ||
+        sl_cuda_check(cuda, cuda->mem_set_access((uintptr_t)map, bytes, &access, 1), err,
+                      "make memory of cuda:%d read-only", device->info.ordinal) < 0)
+        return -1;
+    return sl_cuda_check(cuda, cuda->mem_export(fd, handle, SL_CUDA_HANDLE_FD, 0), err,
+                         "export memory of cuda:%d", device->info.ordinal);
+}
+
+int sl_api_device_share(const struct sl_api_device *device, uint64_t handle, void *map,
+                        uint64_t bytes, int *fd, struct sluice_error *error)
+{
+    struct sl_cuda_err err = {0};
+    struct sl_cuda_context *before;
+    if (enter(device, &before, &err) < 0)
+        return fail_as(&err, error);
+    int done = share(device, handle, map, bytes, fd, &err);
+    leave(device, before);
+    return done < 0 ? fail_as(&err, error) : 0;
+}
+
+void sl_api_device_unmap(const struct sl_api_device *device, void *map, uint64_t bytes)
+{
+    struct sl_cuda_context *before;
+    bool entered = enter(device, &before, NULL) == 0;
+    device->cuda->mem_unmap((uintptr_t)map, bytes);
+    device->cuda->address_free((uintptr_t)map, bytes);
+    if (entered)
+        leave(device, before);
+}
+
+void sl_api_device_drop(const struct sl_api_device *device, uint64_t handle)
+{
+    device->cuda->mem_release(handle);
+}
+
+/* ---- the host's memory ----------------------------------------------------------------------- */
+
+int sl_api_device_register(const struct sl_api_device *device, void *map, uint64_t bytes,
+                           struct sluice_error *error)
+{
+    enum { FLAGS = SL_CUDA_HOST_PORTABLE | SL_CUDA_HOST_REGISTER_READ_ONLY };
+    struct sl_cuda_err err = {0};
+    struct sl_cuda_context *before;
+    if (enter(device, &before, &err) < 0)
+        return fail_as(&err, error);
+    int done = sl_cuda_check(device->cuda, device->cuda->host_register(map, bytes, FLAGS), &err,
+                             "register %llu bytes of the host with cuda:%d",
+                             (unsigned long long)bytes, device->info.ordinal);
+    leave(device, before);
+    return done < 0 ? fail_as(&err, error) : 0;
+}
+
+void sl_api_device_unregister(const struct sl_api_device *device, void *map)
+{
+    struct sl_cuda_context *before;
+    bool entered = enter(device, &before, NULL) == 0;
+    device->cuda->host_unregister(map);
+    if (entered)
+        leave(device, before);
+}

@@ -1,0 +1,58 @@
+/*
+ * A GPU as a client of the pool uses it: somebody else's memory mapped, memory of its own made for
+ * a deposit, the host's registered. Not for several threads at once. Contexts that callers have
+ * current on their threads stay so. Nothing here allocates.
+ */
+#ifndef SL_API_DEVICE_H
+#define SL_API_DEVICE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "cuda.h"
+#include "sluice.h"
+
+enum { SL_API_DEVICE_TEXT_BYTES = 48 };
+
+struct sl_api_device {
+    const struct sl_cuda *cuda; /* NULL: closed */
+    struct sl_cuda_device info;
+    struct sl_cuda_context *context; /* the device's primary one, retained */
+};
+
+/** Is it the name of a GPU, "cuda:0"? *ordinal: of which. */
+bool sl_api_device_named(const char *name, int *ordinal);
+/** Open the GPU with this ordinal, as this process counts; SLUICE_GPU. */
+int sl_api_device_open(struct sl_api_device *device, int ordinal, struct sluice_error *error);
+/** The GPU whose context the thread has, else the first. */
+int sl_api_device_open_current(struct sl_api_device *device, struct sluice_error *error);
+void sl_api_device_close(struct sl_api_device *device);
+/** "GPU-1c8a2b9e-…": what the daemon is asked for. */
+void sl_api_device_text(const struct sl_api_device *device, char text[SL_API_DEVICE_TEXT_BYTES]);
+
+/** So many bytes at least, a multiple of what the GPU's memory comes in; 0: there is no such
+ * number. */
+uint64_t sl_api_device_round(const struct sl_api_device *device, uint64_t bytes);
+
+/** Map memory that another process exported, to be read; fd stays the caller's. Ended by
+ * sl_api_device_unmap(). */
+int sl_api_device_map(const struct sl_api_device *device, int fd, uint64_t bytes, void **map,
+                      struct sluice_error *error);
+/** Memory of our own, mapped to be written; bytes as sl_api_device_round() gives them. *handle:
+ * what sl_api_device_share() takes. */
+int sl_api_device_make(const struct sl_api_device *device, uint64_t bytes, uint64_t *handle,
+                       void **map, struct sluice_error *error);
+/** Wait for everything that writes to it, map it read-only, and export it: *fd is the caller's. */
+int sl_api_device_share(const struct sl_api_device *device, uint64_t handle, void *map,
+                        uint64_t bytes, int *fd, struct sluice_error *error);
+/** The same bytes as when it was mapped. */
+void sl_api_device_unmap(const struct sl_api_device *device, void *map, uint64_t bytes);
+/** Of sl_api_device_make(): the memory goes with its last mapping and descriptor. */
+void sl_api_device_drop(const struct sl_api_device *device, uint64_t handle);
+
+/** Pin memory of the host that is mapped read-only, for fast copies by any context. */
+int sl_api_device_register(const struct sl_api_device *device, void *map, uint64_t bytes,
+                           struct sluice_error *error);
+void sl_api_device_unregister(const struct sl_api_device *device, void *map);
+
+#endif

@@ -1,0 +1,165 @@
+/*
+ * NVIDIA's driver, found at run time: libcuda.so.1 is opened when somebody wants a GPU, and a
+ * machine without it is a normal state with an error that says so. Nothing of NVIDIA's is needed to
+ * build; names, numbers and layouts below are those of its driver API, cited from CUDA 11.8
+ * to 13.0. Needs libc alone, so that libsluice can have it too.
+ *
+ *     struct sl_cuda_err err;
+ *     const struct sl_cuda *cuda = sl_cuda_open(&err);
+ *     if (cuda && sl_cuda_check(cuda, cuda->mem_release(handle), &err, "release %d bytes", n) == 0)
+ *
+ * Whoever calls anything but VMM and device functions has a context current on its thread
+ * (set_current of primary_retain). Errors: 0, or -1 with err filled; err may be NULL.
+ */
+#ifndef SL_CUDA_H
+#define SL_CUDA_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { SL_CUDA_VERSION_MIN = 11040 }; /* driver 470 */
+
+/** The results that sluice tells apart (CUresult). */
+enum sl_cuda_result {
+    SL_CUDA_SUCCESS = 0,
+    SL_CUDA_INVALID_VALUE = 1,
+    SL_CUDA_OUT_OF_MEMORY = 2,
+    SL_CUDA_NOT_INITIALIZED = 3,
+    SL_CUDA_STUB_LIBRARY = 34,
+    SL_CUDA_INSUFFICIENT_DRIVER = 35,
+    SL_CUDA_CALL_REQUIRES_NEWER_DRIVER = 36,
+    SL_CUDA_DEVICE_UNAVAILABLE = 46,
+    SL_CUDA_NO_DEVICE = 100,
+    SL_CUDA_INVALID_DEVICE = 101,
+    SL_CUDA_INVALID_IMAGE = 200,
+    SL_CUDA_INVALID_CONTEXT = 201,
+    SL_CUDA_NO_BINARY_FOR_GPU = 209,
+    SL_CUDA_ECC_UNCORRECTABLE = 214,
+    SL_CUDA_NVLINK_UNCORRECTABLE = 220,
+    SL_CUDA_UNSUPPORTED_PTX_VERSION = 222,
+    SL_CUDA_OPERATING_SYSTEM = 304,
+    SL_CUDA_INVALID_HANDLE = 400,
+    SL_CUDA_NOT_FOUND = 500,
+    SL_CUDA_NOT_READY = 600, /* not an error: of event_query */
+    SL_CUDA_ILLEGAL_ADDRESS = 700,
+    SL_CUDA_CONTEXT_IS_DESTROYED = 709,
+    SL_CUDA_HOST_MEMORY_ALREADY_REGISTERED = 712,
+    SL_CUDA_LAUNCH_FAILED = 719,
+    SL_CUDA_SYSTEM_NOT_READY = 802,
+    SL_CUDA_SYSTEM_DRIVER_MISMATCH = 803,
+    SL_CUDA_UNKNOWN = 999,
+};
+
+/** Attributes of a device (CUdevice_attribute). */
+enum sl_cuda_attribute {
+    SL_CUDA_MULTIPROCESSORS = 16,
+    SL_CUDA_COMPUTE_MODE = 20, /* 2: prohibited */
+    SL_CUDA_COMPUTE_MAJOR = 75,
+    SL_CUDA_COMPUTE_MINOR = 76,
+    SL_CUDA_VMM = 102,
+    SL_CUDA_FD_HANDLES = 103,
+    SL_CUDA_READ_ONLY_HOST_REGISTER = 113,
+};
+
+struct sl_cuda_context;
+struct sl_cuda_stream;
+struct sl_cuda_event;
+struct sl_cuda_module;
+struct sl_cuda_function;
+
+struct sl_cuda_uuid {
+    uint8_t bytes[16];
+};
+enum { SL_CUDA_LOCATION_DEVICE = 1 };
+struct sl_cuda_location {
+    int32_t type, id; /* id: the device's ordinal */
+};
+enum { SL_CUDA_PINNED = 1, SL_CUDA_HANDLE_FD = 1, SL_CUDA_GRANULARITY_MINIMUM = 0 };
+/** CUmemAllocationProp */
+struct sl_cuda_prop {
+    int32_t type;         /* SL_CUDA_PINNED */
+    int32_t handle_types; /* SL_CUDA_HANDLE_FD: it can be exported as a descriptor */
+    struct sl_cuda_location location;
+    void *win32;
+    uint8_t flags[8];
+};
+enum { SL_CUDA_READ = 1, SL_CUDA_READ_WRITE = 3 };
+/** CUmemAccessDesc */
+struct sl_cuda_access {
+    struct sl_cuda_location location;
+    int32_t flags;
+};
+_Static_assert(sizeof(struct sl_cuda_prop) == 32 && sizeof(struct sl_cuda_access) == 12 &&
+                   sizeof(struct sl_cuda_uuid) == 16 && sizeof(void *) == 8,
+               "layouts are those of the driver's 64-bit ABI");
+
+enum {
+    SL_CUDA_HOST_PORTABLE = 1,           /* of host_alloc, host_register */
+    SL_CUDA_HOST_REGISTER_READ_ONLY = 8, /* of host_register, for memory mapped read-only */
+    SL_CUDA_STREAM_NON_BLOCKING = 1,     /* does not wait for the legacy default stream */
+    SL_CUDA_EVENT_BLOCKING_SYNC = 1,
+    SL_CUDA_EVENT_DISABLE_TIMING = 2,
+};
+
+/** The driver: its functions by the rows of cuda.def. One that is OPTIONAL may be NULL. */
+struct sl_cuda {
+    int version; /* what the driver can do: 12040 is CUDA 12.4 */
+#define SL_CUDA(member, name, symbol, since, need, arguments) int(*member) arguments;
+#include "cuda.def"
+#undef SL_CUDA
+};
+
+struct sl_cuda_err {
+    int result;        /* enum sl_cuda_result; 0: the driver was never asked (there is none) */
+    char message[480]; /* one line, says what to do */
+};
+
+/**
+ * The driver, opened and initialised; the same for everybody, never closed. NULL: there is none, it
+ * is too old, it sees no GPU, or it fails; asked again later it is tried anew. Any thread; not in a
+ * process that forked after it was opened.
+ */
+const struct sl_cuda *sl_cuda_open(struct sl_cuda_err *err);
+/** Will this build ever have a driver? Fully static ones have not. */
+bool sl_cuda_built_in(void);
+/**
+ * Of a call's result: 0 for success, else -1 with "cannot WHAT: NAME (text): what to do". Also of
+ * SL_CUDA_NOT_READY, which the caller handles before.
+ */
+int sl_cuda_check(const struct sl_cuda *cuda, int result, struct sl_cuda_err *err, const char *what,
+                  ...) __attribute__((format(printf, 4, 5)));
+/** A failure that the driver had no part in. Returns -1. */
+int sl_cuda_fail(struct sl_cuda_err *err, int result, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+/** After such a result every later call of the process fails in the same way. */
+bool sl_cuda_is_sticky(int result);
+
+/* ---- devices -------------------------------------------------------------------------------- */
+
+struct sl_cuda_device {
+    int ordinal, handle; /* as this process sees it; CUdevice */
+    uint8_t uuid[16];    /* the same in every process */
+    char name[96];
+    uint64_t total_bytes;
+    uint64_t granularity; /* of sizes and addresses of shareable memory */
+    int major, minor;     /* compute capability */
+    int multiprocessors;
+};
+/** SL_CUDA_INVALID_DEVICE: there is none with this ordinal; 0 without VMM or descriptors. */
+int sl_cuda_device(const struct sl_cuda *cuda, int ordinal, struct sl_cuda_device *device,
+                   struct sl_cuda_err *err);
+/** The one with this UUID, which may have another ordinal in every process. */
+int sl_cuda_device_by_uuid(const struct sl_cuda *cuda, const uint8_t uuid[16],
+                           struct sl_cuda_device *device, struct sl_cuda_err *err);
+int sl_cuda_device_count(const struct sl_cuda *cuda, int *count, struct sl_cuda_err *err);
+
+/** What every allocation that is to be shared is made with. */
+static inline struct sl_cuda_prop sl_cuda_shareable(int ordinal)
+{
+    return (struct sl_cuda_prop){.type = SL_CUDA_PINNED,
+                                 .handle_types = SL_CUDA_HANDLE_FD,
+                                 .location = {SL_CUDA_LOCATION_DEVICE, ordinal}};
+}
+
+#endif

@@ -1,0 +1,265 @@
+/*
+ * The thread of a GPU takes tasks one after another and, between them, gives each chore (a staging
+ * ring with copies under way) its turn. It sleeps until it is poked or the soonest chore wants to
+ * come again: completion is asked for, not waited for, so that a device that hangs holds up neither
+ * tasks nor the process's end.
+ */
+#include "gpu_parts.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "log.h"
+
+/* ---- errors --------------------------------------------------------------------------------- */
+
+int sl_gpu_fail(struct sl_err *err, const struct sl_cuda_err *why)
+{
+    bool full = why->result == SL_CUDA_OUT_OF_MEMORY;
+    return sl_fail(err, full ? SL_E_NO_SPACE : SL_E_GPU, "%s", why->message);
+}
+
+static void lose(struct sl_gpu *gpu, const struct sl_cuda_err *why)
+{
+    SL_LOCKED(&gpu->lock);
+    if (gpu->locked.lost.kind)
+        return;
+    sl_fail(&gpu->locked.lost, SL_E_GPU,
+            "cuda:%d is lost for this process: %s; what is loaded stays with its users",
+            gpu->device.ordinal, why->message);
+    sl_log(SL_LOG_ERROR, "%s", gpu->locked.lost.message);
+}
+
+int sl_gpu_check(struct sl_gpu *gpu, int result, struct sl_err *err, const char *what, ...)
+{
+    struct sl_cuda_err why;
+    char text[160];
+    va_list list;
+    if (result == SL_CUDA_SUCCESS)
+        return 0;
+    va_start(list, what);
+    vsnprintf(text, sizeof(text), what, list);
+    va_end(list);
+    sl_cuda_check(gpu->cuda, result, &why, "%s on cuda:%d", text, gpu->device.ordinal);
+    if (sl_cuda_is_sticky(result))
+        lose(gpu, &why);
+    return sl_gpu_fail(err, &why);
+}
+
+/* ---- context -------------------------------------------------------------------------------- */
+
+int sl_gpu_acquire(struct sl_gpu *gpu, struct sl_err *err)
+{
+    const struct sl_cuda *cuda = gpu->cuda;
+    if (gpu->users++)
+        return 0;
+    if (sl_gpu_check(gpu, cuda->primary_retain(&gpu->context, gpu->device.handle), err,
+                     "make a context") == 0) {
+        if (sl_gpu_check(gpu, cuda->set_current(gpu->context), err, "use a context") == 0)
+            return 0;
+        cuda->primary_release(gpu->device.handle);
+    }
+    gpu->context = NULL;
+    gpu->users--;
+    return -1;
+}
+
+void sl_gpu_release(struct sl_gpu *gpu)
+{
+    if (--gpu->users)
+        return;
+    gpu->cuda->set_current(NULL);
+    gpu->cuda->primary_release(gpu->device.handle);
+    gpu->context = NULL;
+}
+
+static int hold_task(struct sl_gpu *gpu, void *arg, struct sl_err *err)
+{
+    (void)arg;
+    return sl_gpu_acquire(gpu, err);
+}
+
+int sl_gpu_hold(struct sl_gpu *gpu, struct sl_err *err)
+{
+    return sl_gpu_call(gpu, hold_task, NULL, false, err);
+}
+
+static int unhold_task(struct sl_gpu *gpu, void *arg, struct sl_err *err)
+{
+    (void)arg, (void)err;
+    sl_gpu_release(gpu);
+    return 0;
+}
+
+void sl_gpu_unhold(struct sl_gpu *gpu)
+{
+    sl_gpu_call(gpu, unhold_task, NULL, true, NULL);
+}
+
+/* ---- the thread ----------------------------------------------------------------------------- */
+
+void sl_gpu_add_chore(struct sl_gpu *gpu, struct sl_gpu_chore *chore)
+{
+    chore->next = gpu->chores;
+    gpu->chores = chore;
+}
+
+void sl_gpu_remove_chore(struct sl_gpu *gpu, const struct sl_gpu_chore *chore)
+{
+    struct sl_gpu_chore **at = &gpu->chores;
+    while (*at && *at != chore)
+        at = &(*at)->next;
+    if (*at)
+        *at = chore->next;
+}
+
+static struct sl_gpu_task *take_task(struct sl_gpu *gpu)
+{
+    SL_LOCKED(&gpu->lock);
+    struct sl_gpu_task *task = gpu->locked.first;
+    if (task && !(gpu->locked.first = task->next))
+        gpu->locked.last = &gpu->locked.first;
+    return task;
+}
+
+static void run_task(struct sl_gpu *gpu, struct sl_gpu_task *task)
+{
+    int result = task->run(gpu, task->arg, task->err);
+    SL_LOCKED(&gpu->lock);
+    task->result = result;
+    task->done = true;
+    pthread_cond_broadcast(&gpu->finished);
+}
+
+/* When the soonest chore wants to come again. */
+static uint64_t do_chores(struct sl_gpu *gpu)
+{
+    uint64_t soonest = SL_GPU_IDLE;
+    for (struct sl_gpu_chore *at = gpu->chores; at; at = at->next) {
+        uint64_t wish = at->turn(at);
+        soonest = SL_MIN(soonest, wish);
+    }
+    return soonest;
+}
+
+/* False: the end. */
+static bool wait_for_work(struct sl_gpu *gpu, uint64_t most_ns)
+{
+    uint64_t when = sl_now_ns() + most_ns;
+    struct timespec at = {(time_t)(when / SL_NS_PER_S), (long)(when % SL_NS_PER_S)};
+    int timed_out = 0;
+    SL_LOCKED(&gpu->lock);
+    while (!gpu->locked.first && !gpu->locked.poked && !gpu->locked.ends && !timed_out)
+        timed_out = most_ns == SL_GPU_IDLE ? pthread_cond_wait(&gpu->wake, &gpu->lock)
+                                           : pthread_cond_timedwait(&gpu->wake, &gpu->lock, &at);
+    gpu->locked.poked = false;
+    return gpu->locked.first || !gpu->locked.ends;
+}
+
+static void *run_gpu(void *arg)
+{
+    struct sl_gpu *gpu = arg;
+    uint64_t next = SL_GPU_IDLE;
+    while (wait_for_work(gpu, next)) {
+        struct sl_gpu_task *task;
+        while ((task = take_task(gpu)))
+            run_task(gpu, task);
+        next = do_chores(gpu);
+    }
+    return NULL;
+}
+
+void sl_gpu_poke(struct sl_gpu *gpu)
+{
+    SL_LOCKED(&gpu->lock);
+    gpu->locked.poked = true;
+    pthread_cond_signal(&gpu->wake);
+}
+
+int sl_gpu_call(struct sl_gpu *gpu, int (*run)(struct sl_gpu *gpu, void *arg, struct sl_err *err),
+                void *arg, bool always, struct sl_err *err)
+{
+    struct sl_err why = SL_ERR_INIT;
+    struct sl_gpu_task task = {.run = run, .arg = arg, .err = &why};
+    {
+        SL_LOCKED(&gpu->lock);
+        if (gpu->locked.lost.kind && !always) {
+            if (err)
+                *err = gpu->locked.lost;
+            return -1;
+        }
+        *gpu->locked.last = &task;
+        gpu->locked.last = &task.next;
+        pthread_cond_signal(&gpu->wake);
+        while (!task.done)
+            pthread_cond_wait(&gpu->finished, &gpu->lock);
+    }
+    if (task.result < 0 && err)
+        *err = why;
+    return task.result;
+}
+
+/* ---- life ----------------------------------------------------------------------------------- */
+
+int sl_gpu_count(int *count, struct sl_err *err)
+{
+    struct sl_cuda_err why;
+    const struct sl_cuda *cuda = sl_cuda_open(&why);
+    return cuda && sl_cuda_device_count(cuda, count, &why) == 0 ? 0 : sl_gpu_fail(err, &why);
+}
+
+static void init_locks(struct sl_gpu *gpu)
+{
+    pthread_condattr_t clock; /* as sl_now_ns() */
+    pthread_condattr_init(&clock);
+    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
+    pthread_mutex_init(&gpu->lock, NULL);
+    pthread_cond_init(&gpu->wake, &clock);
+    pthread_cond_init(&gpu->finished, NULL);
+    pthread_condattr_destroy(&clock);
+    gpu->locked.last = &gpu->locked.first;
+}
+
+struct sl_gpu *sl_gpu_open(int ordinal, struct sl_err *err)
+{
+    struct sl_cuda_err why;
+    char name[16];
+    SL_AUTO(sl_gpu) gpu = sl_alloc(sizeof(*gpu), err);
+    if (!gpu)
+        return NULL;
+    init_locks(gpu);
+    gpu->cuda = sl_cuda_open(&why);
+    if (!gpu->cuda || sl_cuda_device(gpu->cuda, ordinal, &gpu->device, &why) < 0) {
+        sl_gpu_fail(err, &why);
+        return NULL;
+    }
+    snprintf(name, sizeof(name), "sluice-cuda%d", ordinal);
+    if (sl_thread_start(&gpu->thread, name, run_gpu, gpu, err) < 0)
+        return NULL;
+    gpu->has_thread = true;
+    return sl_steal(&gpu);
+}
+
+void sl_gpu_free(struct sl_gpu *gpu)
+{
+    if (!gpu)
+        return;
+    if (gpu->has_thread) {
+        {
+            SL_LOCKED(&gpu->lock);
+            gpu->locked.ends = true;
+            pthread_cond_signal(&gpu->wake);
+        }
+        pthread_join(gpu->thread, NULL);
+    }
+    pthread_mutex_destroy(&gpu->lock);
+    pthread_cond_destroy(&gpu->wake);
+    pthread_cond_destroy(&gpu->finished);
+    free(gpu);
+}
+
+const struct sl_cuda_device *sl_gpu_device(const struct sl_gpu *gpu)
+{
+    return &gpu->device;
+}

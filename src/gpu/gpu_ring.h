@@ -1,0 +1,64 @@
+/*
+ * A bounded ring of pinned buffers through which a model's files get into device memory.
+ *
+ * Readers put bytes into it (reserve, write, commit); bytes that follow one another in a file are
+ * gathered in one buffer, and each buffer is one asynchronous copy. When the copy's event has come
+ * the buffer is free again. Who puts bytes waits only for copies, which end without its help.
+ */
+#ifndef SL_GPU_RING_H
+#define SL_GPU_RING_H
+
+#include "gpu.h"
+#include "thread.h"
+
+struct sl_gpu_ring;
+struct sl_gpu_ring_config {
+    const uint64_t *addresses; /* where each file begins on the device; borrowed for its life */
+    const uint64_t *bytes; /* of each, zeroed first; only read by sl_gpu_ring_new(). NULL: not */
+    size_t file_count;
+    unsigned buffers;         /* 0: 16 */
+    uint64_t buffer_bytes;    /* 0: 4 MiB. What is put at once is never more */
+    unsigned age_ms;          /* after so long a buffer goes though it is not full; 0: 5 */
+    struct sl_cancel *cancel; /* borrowed; may be NULL */
+};
+/** Pins its memory, which takes a moment. SL_E_NO_SPACE, SL_E_GPU. */
+struct sl_gpu_ring *sl_gpu_ring_new(struct sl_gpu *gpu, const struct sl_gpu_ring_config *config,
+                                    struct sl_err *err);
+/** Copies under way are waited for, others are dropped. NULL is fine. */
+void sl_gpu_ring_free(struct sl_gpu_ring *ring);
+SL_AUTO_DEFINE(sl_gpu_ring)
+
+/**
+ * Pinned memory for bytes [offset, offset + bytes) of a file, to be written and committed by this
+ * thread before it reserves again. Any thread. Blocks while every buffer is on its way. Fails once
+ * any copy has failed, and when canceled.
+ */
+int sl_gpu_ring_reserve(struct sl_gpu_ring *ring, uint32_t file, uint64_t offset, uint64_t bytes,
+                        uint8_t **data, struct sl_err *err);
+void sl_gpu_ring_commit(struct sl_gpu_ring *ring, const uint8_t *data);
+
+/**
+ * Have `tell` called when everything that was committed until now is on the device: from the GPU's
+ * thread, in the order of these calls; must be quick. Never if a copy fails. A note like the one
+ * before it that continues it becomes one with it. Any thread. Without memory for it the ring
+ * fails.
+ */
+struct sl_gpu_note {
+    void (*tell)(void *arg, const struct sl_gpu_note *note);
+    void *arg;
+    const void *subject; /* the caller's; not NULL: a note for itself */
+    uint32_t file;
+    uint64_t offset, bytes;
+};
+void sl_gpu_ring_note(struct sl_gpu_ring *ring, const struct sl_gpu_note *note);
+
+/** End it with this failure: for notes that cannot be carried out. Any thread. */
+void sl_gpu_ring_fail(struct sl_gpu_ring *ring, const struct sl_err *why);
+
+/** What the device has there, committed bytes included. Any thread; blocks. */
+int sl_gpu_ring_read(struct sl_gpu_ring *ring, uint32_t file, uint64_t offset, void *data,
+                     size_t bytes, struct sl_err *err);
+/** Everything is on the device and every note told; or the first failure. Blocks. */
+int sl_gpu_ring_finish(struct sl_gpu_ring *ring, struct sl_err *err);
+
+#endif

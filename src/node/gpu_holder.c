@@ -1,0 +1,351 @@
+/*
+ * The budget of a GPU is what the registry counts with; beyond it, before anything is taken, the
+ * driver is asked what is free, since other processes use the GPU as well. A context is held from
+ * there to the load's end: making one takes longer than many a load.
+ */
+#include "gpu_holder.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "fill.h"
+#include "log.h"
+#include "metrics.h"
+
+enum { AUTO_PERCENT = 90, UUID_TEXT_BYTES = 41 };
+
+struct one {
+    struct sl_gpu_holders *holders;
+    unsigned ordinal;
+    struct sl_holder ops;
+};
+struct sl_gpu_holders {
+    struct one ones[SL_GPUS_MAX];
+    pthread_mutex_t lock;
+    struct {
+        struct sl_registry *registry;
+        uint64_t budget_bytes;
+        struct sl_gpu *gpus[SL_GPUS_MAX]; /* NULL: not opened */
+    } locked;
+};
+struct filling {
+    struct sl_gpu *gpu;
+    const struct sl_holder_job *job;
+    struct sl_pool_model *opened; /* the registry's count */
+    bool held;                    /* the context */
+};
+
+/* ---- names ---------------------------------------------------------------------------------- */
+
+bool sl_gpu_ordinal(const char *device, unsigned *ordinal)
+{
+    if (strncmp(device, "cuda:", 5) != 0)
+        return false;
+    const char *digits = device + 5;
+    size_t count = strspn(digits, "0123456789");
+    if (count < 1 || count > 2 || digits[count] || (count == 2 && *digits == '0'))
+        return false;
+    *ordinal = (unsigned)strtoul(digits, NULL, 10);
+    return *ordinal < SL_GPUS_MAX;
+}
+
+static void write_uuid(const uint8_t uuid[16], char text[UUID_TEXT_BYTES])
+{
+    size_t used = (size_t)snprintf(text, UUID_TEXT_BYTES, "GPU");
+    for (int i = 0; i < 16; i++)
+        used += (size_t)snprintf(text + used, UUID_TEXT_BYTES - used, "%s%02x",
+                                 i == 0 || (i >= 4 && i <= 10 && i % 2 == 0) ? "-" : "", uuid[i]);
+}
+
+static bool is_known_as(struct sl_gpu_holders *holders, unsigned ordinal, const char *device)
+{
+    char text[UUID_TEXT_BYTES];
+    SL_LOCKED(&holders->lock);
+    const struct sl_gpu *gpu = holders->locked.gpus[ordinal];
+    if (!gpu)
+        return false;
+    write_uuid(sl_gpu_device(gpu)->uuid, text);
+    return strcasecmp(text, device) == 0;
+}
+
+static unsigned find_known(struct sl_gpu_holders *holders, const char *device)
+{
+    unsigned ordinal = 0;
+    while (ordinal < SL_GPUS_MAX && !is_known_as(holders, ordinal, device))
+        ordinal++;
+    return ordinal;
+}
+
+static void open_all(struct sl_gpu_holders *holders, int count)
+{
+    for (int i = 0; i < count && i < SL_GPUS_MAX; i++)
+        sl_gpu_holders_open(holders, (unsigned)i, NULL);
+}
+
+int sl_gpu_holders_find(struct sl_gpu_holders *holders, const char *device, unsigned *space,
+                        struct sl_err *err)
+{
+    unsigned ordinal = 0;
+    int count = 0;
+    *space = SL_SPACE_HOST;
+    if (!*device || strcmp(device, "host") == 0)
+        return 0;
+    if (!sl_gpu_ordinal(device, &ordinal)) {
+        ordinal = find_known(holders, device);
+        if (ordinal == SL_GPUS_MAX && strncasecmp(device, "GPU-", 4) == 0 &&
+            sl_gpu_count(&count, NULL) == 0) {
+            open_all(holders, count);
+            ordinal = find_known(holders, device);
+        }
+    }
+    *space = SL_SPACE_GPU + ordinal;
+    if (ordinal < SL_GPUS_MAX)
+        return 0;
+    return sl_fail_code(err, SL_E_NOT_FOUND, "absent",
+                        "'%.48s' is no memory that this pool sees: it takes 'host', and GPUs as "
+                        "'cuda:N' or by UUID",
+                        device);
+}
+
+/* ---- opening -------------------------------------------------------------------------------- */
+
+static uint64_t budget_of(uint64_t given_bytes, const struct sl_gpu *gpu)
+{
+    uint64_t total = sl_gpu_device(gpu)->total_bytes;
+    return given_bytes == SL_AUTO_VALUE ? total / 100 * AUTO_PERCENT : given_bytes;
+}
+
+struct sl_gpu *sl_gpu_holders_open(struct sl_gpu_holders *holders, unsigned ordinal,
+                                   struct sl_err *err)
+{
+    SL_LOCKED(&holders->lock);
+    if (holders->locked.gpus[ordinal])
+        return holders->locked.gpus[ordinal];
+    struct sl_gpu *gpu = sl_gpu_open((int)ordinal, err);
+    if (!gpu)
+        return NULL;
+    holders->locked.gpus[ordinal] = gpu;
+    sl_registry_set_gpu_budget(holders->locked.registry, ordinal,
+                               budget_of(holders->locked.budget_bytes, gpu));
+    sl_log(SL_LOG_INFO, "cuda:%u is %s", ordinal, sl_gpu_device(gpu)->name);
+    return gpu;
+}
+
+void sl_gpu_holders_set_budget(struct sl_gpu_holders *holders, uint64_t budget_bytes)
+{
+    SL_LOCKED(&holders->lock);
+    holders->locked.budget_bytes = budget_bytes;
+    for (unsigned i = 0; i < SL_GPUS_MAX; i++)
+        if (holders->locked.gpus[i])
+            sl_registry_set_gpu_budget(holders->locked.registry, i,
+                                       budget_of(budget_bytes, holders->locked.gpus[i]));
+}
+
+/* ---- loading -------------------------------------------------------------------------------- */
+
+static int check_free(struct filling *filling, uint64_t bytes, struct sl_err *err)
+{
+    uint64_t free_bytes, total_bytes;
+    char need[32], have[32];
+    int ordinal = sl_gpu_device(filling->gpu)->ordinal;
+    if (!filling->held && sl_gpu_hold(filling->gpu, err) < 0)
+        return -1;
+    filling->held = true;
+    if (sl_gpu_memory(filling->gpu, &free_bytes, &total_bytes, err) < 0)
+        return -1;
+    if (bytes <= free_bytes)
+        return 0;
+    return sl_fail_code(err, SL_E_NO_SPACE, "full",
+                        "the model '%s' needs %s, and %s are free on cuda:%d: other processes use "
+                        "it (see nvidia-smi); lower pool.gpuBudgetBytes so that models go in time",
+                        filling->job->name, sl_human_bytes(bytes, need),
+                        sl_human_bytes(free_bytes, have), ordinal);
+}
+
+static int admit(void *arg, uint64_t bytes, const uint8_t identity[32], struct sl_err *err)
+{
+    struct filling *filling = arg;
+    char version[SL_VERSION_TEXT];
+    int there = filling->job->admit(filling->job->arg, identity, bytes, version, err);
+    return there ? there : check_free(filling, bytes, err);
+}
+
+static void planned(void *arg, struct sl_pool_model *model)
+{
+    struct filling *filling = arg;
+    filling->opened = sl_pool_model_hold(model);
+    sl_pool_model_free(filling->job->opened(filling->job->arg, filling->opened));
+}
+
+static int load(void *self, const struct sl_holder_job *job, void **body, struct sl_err *err)
+{
+    const struct one *one = self;
+    struct filling filling = {.job = job};
+    struct sl_slab_place place;
+    struct sl_load_result result;
+    SL_AUTO(sl_pool_model) model = NULL;
+    char text[512];
+    *body = NULL;
+    filling.gpu = sl_gpu_holders_open(one->holders, one->ordinal, err);
+    if (!filling.gpu) {
+        sl_progress_finish(job->progress, err);
+        return -1;
+    }
+    sl_slab_place_gpu(filling.gpu, &place);
+    const struct sl_fill_config config = {.name = job->name,
+                                          .place = &place,
+                                          .admit = admit,
+                                          .planned = planned,
+                                          .arg = &filling,
+                                          .cancel = job->cancel,
+                                          .progress = job->progress};
+    int done = sl_fill_run(job->spec, &config, &model, &result, err);
+    if (filling.held)
+        sl_gpu_unhold(filling.gpu);
+    if (done < 0)
+        return -1;
+    if (!model)
+        return 0; /* it was there */
+    *body = model == filling.opened ? (void *)model : (void *)sl_pool_model_hold(model);
+    sl_log(SL_LOG_INFO, "'%s' is in the pool (%s): %s", job->name, sl_pool_model_memory(model),
+           sl_load_summary(&result, text));
+    return 0;
+}
+
+static int drop(void *self, const char *name, const char *version, void *body, struct sl_err *err)
+{
+    (void)self;
+    (void)name;
+    (void)version;
+    (void)err;
+    sl_pool_model_free(body);
+    return 0;
+}
+
+/* ---- metrics -------------------------------------------------------------------------------- */
+
+static pthread_mutex_t told_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct sl_gpu_holders *told; /* guarded by it: the node's, of which there is one */
+
+struct numbers {
+    bool opened;
+    uint64_t total, held, budget;
+};
+
+static void take_numbers(struct sl_gpu_holders *holders, struct numbers numbers[SL_GPUS_MAX])
+{
+    SL_LOCKED(&holders->lock);
+    for (unsigned i = 0; i < SL_GPUS_MAX; i++) {
+        const struct sl_gpu *gpu = holders->locked.gpus[i];
+        if (!gpu)
+            continue;
+        numbers[i].opened = true;
+        numbers[i].total = sl_gpu_device(gpu)->total_bytes;
+        sl_registry_gpu_bytes(holders->locked.registry, i, &numbers[i].held, &numbers[i].budget);
+    }
+}
+
+static int write_family(struct sl_buf *out, const struct numbers *numbers, const char *name,
+                        const char *help, size_t offset, int openmetrics, struct sl_err *err)
+{
+    if (sl_buf_printf(out, err, "# HELP %s %s\n# TYPE %s gauge\n", name, help, name) < 0 ||
+        (openmetrics && sl_buf_printf(out, err, "# UNIT %s bytes\n", name) < 0))
+        return -1;
+    for (unsigned i = 0; i < SL_GPUS_MAX; i++) {
+        uint64_t value;
+        memcpy(&value, (const char *)&numbers[i] + offset, sizeof(value));
+        if (numbers[i].opened && sl_buf_printf(out, err, "%s{device=\"cuda:%u\"} %llu\n", name, i,
+                                               (unsigned long long)value) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int write_metrics(struct sl_buf *out, int openmetrics, struct sl_err *err)
+{
+    static const struct {
+        const char *name, *help;
+        size_t offset;
+    } families[] = {
+        {"sluice_gpu_memory_bytes", "Memory of a GPU that the node has opened",
+         offsetof(struct numbers, total)},
+        {"sluice_gpu_held_bytes", "Memory of a GPU that models of the node take, loads included",
+         offsetof(struct numbers, held)},
+        {"sluice_gpu_budget_bytes", "Limit for sluice_gpu_held_bytes",
+         offsetof(struct numbers, budget)},
+    };
+    struct numbers numbers[SL_GPUS_MAX] = {{0}};
+    bool any = false;
+    SL_LOCKED(&told_lock);
+    if (told)
+        take_numbers(told, numbers);
+    for (unsigned i = 0; i < SL_GPUS_MAX; i++)
+        any |= numbers[i].opened;
+    for (size_t i = 0; any && i < SL_COUNT(families); i++)
+        if (write_family(out, numbers, families[i].name, families[i].help, families[i].offset,
+                         openmetrics, err) < 0)
+            return -1;
+    return 0;
+}
+
+static void add_writer(void)
+{
+    sl_metrics_add_writer(write_metrics);
+}
+
+static void tell_of(struct sl_gpu_holders *holders)
+{
+    static pthread_once_t added = PTHREAD_ONCE_INIT;
+    pthread_once(&added, add_writer);
+    SL_LOCKED(&told_lock);
+    told = holders;
+}
+
+/* ---- life ----------------------------------------------------------------------------------- */
+
+struct sl_gpu_holders *sl_gpu_holders_new(struct sl_err *err)
+{
+    struct sl_gpu_holders *holders = sl_alloc(sizeof(*holders), err);
+    if (!holders)
+        return NULL;
+    pthread_mutex_init(&holders->lock, NULL);
+    holders->locked.budget_bytes = SL_AUTO_VALUE;
+    for (unsigned i = 0; i < SL_GPUS_MAX; i++)
+        holders->ones[i] = (struct one){.holders = holders,
+                                        .ordinal = i,
+                                        .ops = {.name = "pool",
+                                                .space = SL_SPACE_GPU + i,
+                                                .self = &holders->ones[i],
+                                                .load = load,
+                                                .drop = drop}};
+    return holders;
+}
+
+void sl_gpu_holders_free(struct sl_gpu_holders *holders)
+{
+    if (!holders)
+        return;
+    {
+        SL_LOCKED(&told_lock);
+        if (told == holders)
+            told = NULL;
+    }
+    for (unsigned i = 0; i < SL_GPUS_MAX; i++)
+        sl_gpu_free(holders->locked.gpus[i]);
+    pthread_mutex_destroy(&holders->lock);
+    free(holders);
+}
+
+void sl_gpu_holders_bind(struct sl_gpu_holders *holders, struct sl_registry *registry)
+{
+    {
+        SL_LOCKED(&holders->lock);
+        holders->locked.registry = registry;
+    }
+    tell_of(holders);
+}
+
+const struct sl_holder *sl_gpu_holders_ops(struct sl_gpu_holders *holders, unsigned ordinal)
+{
+    return &holders->ones[ordinal].ops;
+}

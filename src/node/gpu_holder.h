@@ -1,0 +1,38 @@
+/*
+ * Models in memory of GPUs: a holder for each GPU, which is opened by its first load. So a daemon
+ * starts without a driver, too: loads fail then, and are tried again. Bodies are counts of struct
+ * sl_pool_model; they go with the process.
+ */
+#ifndef SL_GPU_HOLDER_H
+#define SL_GPU_HOLDER_H
+
+#include "gpu.h"
+#include "registry.h"
+
+enum { SL_GPUS_MAX = SL_SPACES_MAX - SL_SPACE_GPU };
+
+struct sl_gpu_holders;
+struct sl_gpu_holders *sl_gpu_holders_new(struct sl_err *err);
+/** No model is left. */
+void sl_gpu_holders_free(struct sl_gpu_holders *holders);
+SL_AUTO_DEFINE(sl_gpu_holders)
+/** Whose budgets are to be set as GPUs are opened; before any load. Metrics tell of it until the
+ * holders are freed. */
+void sl_gpu_holders_bind(struct sl_gpu_holders *holders, struct sl_registry *registry);
+/** For each GPU; SL_AUTO_VALUE: nine tenths of its memory. */
+void sl_gpu_holders_set_budget(struct sl_gpu_holders *holders, uint64_t budget_bytes);
+/** The holder of cuda:`ordinal`, below SL_GPUS_MAX, as long as these live. */
+const struct sl_holder *sl_gpu_holders_ops(struct sl_gpu_holders *holders, unsigned ordinal);
+/** The GPU with this ordinal, opened if it is not. Blocks. SL_E_GPU. */
+struct sl_gpu *sl_gpu_holders_open(struct sl_gpu_holders *holders, unsigned ordinal,
+                                   struct sl_err *err);
+/**
+ * What a client calls a place of memory: "host", "cuda:0" as this process counts, "GPU-1c8a2b9e-…".
+ * GPUs are opened to look for a UUID. SL_E_NOT_FOUND, code "absent".
+ */
+int sl_gpu_holders_find(struct sl_gpu_holders *holders, const char *device, unsigned *space,
+                        struct sl_err *err);
+/** "cuda:12": its number; false: it is no such name, or there are never so many. */
+bool sl_gpu_ordinal(const char *device, unsigned *ordinal);
+
+#endif

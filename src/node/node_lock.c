@@ -1,0 +1,32 @@
+/* A lock of a file in the directory: the kernel drops it with the process, so there is no stale
+ * one. */
+#include "node_lock.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include "mem.h"
+#include "tree.h"
+
+#define LOCK_FILE ".lock"
+
+int sl_node_lock(int fd, const char *path, struct sl_err *err)
+{
+    sl_autoclose int lock_fd =
+        openat(fd, LOCK_FILE, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (lock_fd < 0)
+        return sl_tree_fail(err, errno, "open the lock of", path);
+    if (flock(lock_fd, LOCK_EX | LOCK_NB) < 0) {
+        if (errno != EWOULDBLOCK)
+            return sl_tree_fail(err, errno, "lock", path);
+        return sl_fail(err, SL_E_NO_SPACE,
+                       "another node daemon has the directory '%s': end it, or give this one "
+                       "another",
+                       path);
+    }
+    int locked = lock_fd;
+    lock_fd = -1;
+    return locked;
+}

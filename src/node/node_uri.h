@@ -1,0 +1,21 @@
+/* Models that clients ask for by URI instead of by a name that the config or a request gave them.
+ */
+#ifndef SL_NODE_URI_H
+#define SL_NODE_URI_H
+
+#include "node_spec.h"
+
+enum { SL_NODE_URI_NAME = 64 };
+/** "s3://…" or an absolute path; anything else is a name. */
+bool sl_node_is_uri(const char *text);
+/**
+ * May callers ask for it? It must be one of the prefixes, or go on behind a slash of one, and have
+ * nothing that could lead out of it. SL_E_AUTH: no prefix fits; SL_E_USAGE.
+ */
+int sl_node_uri_check(const struct sl_list *prefixes, const char *uri, struct sl_err *err);
+/** The name that a model has which was asked for by its URI: "uri-" and 32 hex digits. */
+int sl_node_uri_name(const char *uri, char name[SL_NODE_URI_NAME], struct sl_err *err);
+/** A spec of this name: all that the URI has, into the pool. Release specs. SL_E_USAGE. */
+int sl_node_uri_spec(const char *uri, const char *name, struct sl_specs *specs, struct sl_err *err);
+
+#endif

@@ -1,0 +1,210 @@
+/*
+ * Every descriptor has a name of its own, since the store keeps no order: when the model was made,
+ * which it is, and the number of the file in it, 0 for the index. The names come back with the
+ * descriptors in one variable of the environment, which may have 128 KiB: so they are short.
+ *
+ * What comes back is believed as little as a deposit is: the index is checked byte by byte, and
+ * every file must be a memfd that is sealed and of the size that the index tells. Sealed memory
+ * cannot have changed.
+ */
+#include "pool_store.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "log.h"
+#include "pool_files.h"
+
+#define PREFIX "slab."
+enum { ID_DIGITS = 16, GROUP_BYTES = 48 };
+
+/* ---- keeping -------------------------------------------------------------------------------- */
+
+bool sl_pool_store_exists(void)
+{
+    const char *socket = getenv("NOTIFY_SOCKET");
+    return socket && *socket;
+}
+
+/* What all names of a model begin with. */
+static int group_of(const struct sl_pool_model *model, char group[GROUP_BYTES], struct sl_err *err)
+{
+    char id[SL_POOL_ID_TEXT];
+    struct sl_pool_view view;
+    sl_pool_model_view(model, &view);
+    if (!sl_pool_model_id(model, id, err))
+        return -1;
+    snprintf(group, GROUP_BYTES, PREFIX "%" PRIx64 ".%.*s.", (uint64_t)view.made_seconds, ID_DIGITS,
+             id);
+    return 0;
+}
+
+static const char *name_of(const char *group, size_t number, char name[SL_SYSTEMD_NAME_BYTES])
+{
+    snprintf(name, SL_SYSTEMD_NAME_BYTES, "%.*s%u", GROUP_BYTES - 1, group, (unsigned)number);
+    return name;
+}
+
+static void forget(const char *group, size_t count)
+{
+    char name[SL_SYSTEMD_NAME_BYTES];
+    struct sl_err why = SL_ERR_INIT;
+    for (size_t i = 0; i < count; i++)
+        if (sl_systemd_unstore(name_of(group, i, name), &why) < 0 && why.kind != SL_E_NOT_FOUND) {
+            sl_log(SL_LOG_WARN, "memory stays in the descriptor store: %s", why.message);
+            return;
+        }
+}
+
+/* Index, then slabs: the page is made anew. */
+static int store(const char *group, const int *fds, size_t count, struct sl_err *err)
+{
+    char name[SL_SYSTEMD_NAME_BYTES];
+    for (size_t i = 0; i < count; i++)
+        if (i != 1 && sl_systemd_store(name_of(group, i ? i - 1 : 0, name), fds[i], err) < 0)
+            return -1;
+    return 0;
+}
+
+int sl_pool_store_keep(const struct sl_pool_model *model, struct sl_err *err)
+{
+    char group[GROUP_BYTES];
+    size_t count;
+    sl_pool_model_fds(model, NULL, &count);
+    sl_autofree int *fds = sl_alloc_array(count, sizeof(*fds), err);
+    if (!fds || group_of(model, group, err) < 0)
+        return -1;
+    sl_pool_model_fds(model, fds, &count);
+    if (store(group, fds, count, err) == 0)
+        return 0;
+    forget(group, count - 1);
+    return -1;
+}
+
+void sl_pool_store_drop(const struct sl_pool_model *model)
+{
+    char group[GROUP_BYTES];
+    struct sl_err why = SL_ERR_INIT;
+    if (!sl_pool_store_exists())
+        return;
+    if (group_of(model, group, &why) == 0)
+        forget(group, 1 + sl_pool_model_slab_count(model));
+    else
+        sl_log(SL_LOG_WARN, "memory of '%s' stays in the descriptor store: %s",
+               sl_pool_model_name(model), why.message);
+}
+
+/* ---- taking back ---------------------------------------------------------------------------- */
+
+/* The number behind the last dot; group: what is before it, with the dot. -1: not a name of ours.
+ */
+static long parse_name(const char *name, char group[GROUP_BYTES])
+{
+    const char *dot = strrchr(name, '.');
+    size_t bytes = dot ? (size_t)(dot - name) + 1 : 0;
+    size_t digits = dot ? strspn(dot + 1, "0123456789") : 0;
+    if (strncmp(name, PREFIX, sizeof(PREFIX) - 1) != 0 || bytes < sizeof(PREFIX) ||
+        bytes >= GROUP_BYTES || !digits || digits > 5 || dot[1 + digits])
+        return -1;
+    memcpy(group, name, bytes);
+    group[bytes] = 0;
+    return strtol(dot + 1, NULL, 10);
+}
+
+/* Descriptors of one group, in their order; taken out of what was given. */
+struct group {
+    char name[GROUP_BYTES];
+    int fds[1 + SL_POOL_SLABS_MAX];
+    size_t count; /* the highest number and one */
+    const char *why;
+};
+
+static void add(struct group *group, struct sl_systemd_fd *item, long number)
+{
+    int fd = item->fd;
+    item->fd = -1;
+    if (number <= SL_POOL_SLABS_MAX && group->fds[number] < 0) {
+        group->fds[number] = fd;
+        group->count = SL_MAX(group->count, (size_t)number + 1);
+        return;
+    }
+    group->why = "it has a part too many";
+    close(fd);
+}
+
+static void collect(struct sl_systemd_sockets *given, unsigned first, struct group *group)
+{
+    char name[GROUP_BYTES];
+    for (unsigned i = first; i < given->count; i++) {
+        long number = given->items[i].fd < 0 ? -1 : parse_name(given->items[i].name, name);
+        if (number >= 0 && strcmp(name, group->name) == 0)
+            add(group, &given->items[i], number);
+    }
+    for (size_t i = 0; i < group->count && !group->why; i++)
+        if (group->fds[i] < 0)
+            group->why = "a part of it is missing";
+}
+
+static struct sl_pool_model *adopt(struct group *group, struct sl_err *err)
+{
+    char own[GROUP_BYTES] = "";
+    if (group->why) {
+        sl_fail(err, SL_E_INTEGRITY, "%s", group->why);
+        return NULL;
+    }
+    int index_fd = group->fds[0];
+    size_t slabs = group->count - 1;
+    group->count = 0; /* theirs from here on */
+    SL_AUTO(sl_pool_model)
+    model = sl_pool_model_adopt(NULL, index_fd, group->fds + 1, slabs, err);
+    if (!model)
+        return NULL;
+    sl_pool_model_set_made(model, (int64_t)strtoull(group->name + sizeof(PREFIX) - 1, NULL, 16));
+    if (group_of(model, own, err) < 0)
+        return NULL;
+    if (strcmp(own, group->name) != 0) {
+        sl_fail(err, SL_E_INTEGRITY, "it is another model than its name says");
+        return NULL;
+    }
+    return sl_steal(&model);
+}
+
+static void take_group(struct group *group, void (*found)(void *arg, struct sl_pool_model *model),
+                       void *arg)
+{
+    struct sl_err why = SL_ERR_INIT;
+    size_t count = group->count;
+    struct sl_pool_model *model = adopt(group, &why);
+    if (model) {
+        found(arg, model);
+        return;
+    }
+    for (size_t i = 0; i < group->count; i++)
+        sl_autoclose_(&group->fds[i]);
+    sl_log(SL_LOG_WARN, "'%s' of the descriptor store is not used: %s", group->name, why.message);
+    forget(group->name, count);
+}
+
+void sl_pool_store_scan(struct sl_systemd_sockets *given,
+                        void (*found)(void *arg, struct sl_pool_model *model), void *arg)
+{
+    struct sl_err why = SL_ERR_INIT;
+    sl_autofree struct group *group = sl_alloc(sizeof(*group), &why);
+    if (!group) {
+        sl_log(SL_LOG_ERROR, "the descriptor store cannot be read: %s", why.message);
+        return;
+    }
+    for (unsigned i = 0; i < given->count; i++) {
+        if (given->items[i].fd < 0 || parse_name(given->items[i].name, group->name) < 0)
+            continue;
+        for (size_t n = 0; n < SL_COUNT(group->fds); n++)
+            group->fds[n] = -1;
+        group->count = 0;
+        group->why = NULL;
+        collect(given, i, group);
+        take_group(group, found, arg);
+    }
+}

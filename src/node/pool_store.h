@@ -1,0 +1,25 @@
+/*
+ * Models of the pool in the service manager's descriptor store: it has the descriptors of index and
+ * slabs while the daemon is not there, and gives them to the next one. Memory stays as long as
+ * somebody has it open, so nothing else is needed to find it again.
+ */
+#ifndef SL_POOL_STORE_H
+#define SL_POOL_STORE_H
+
+#include "pool_model.h"
+#include "systemd.h"
+
+/** Is there a service manager that could keep something? */
+bool sl_pool_store_exists(void);
+/** Give it a ready model of sealed memfds. May block while the manager is busy. SL_E_NO_SPACE. */
+int sl_pool_store_keep(const struct sl_pool_model *model, struct sl_err *err);
+/** It keeps this model no more; one that it never had is fine. */
+void sl_pool_store_drop(const struct sl_pool_model *model);
+/**
+ * Take every model out of what the manager gave, one count each. What is not whole, not sealed or
+ * not ours goes, from the store too, and is logged.
+ */
+void sl_pool_store_scan(struct sl_systemd_sockets *given,
+                        void (*found)(void *arg, struct sl_pool_model *model), void *arg);
+
+#endif

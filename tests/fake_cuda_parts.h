@@ -1,0 +1,62 @@
+/* Inside the fake driver. */
+#ifndef SL_FAKE_CUDA_PARTS_H
+#define SL_FAKE_CUDA_PARTS_H
+
+#include <pthread.h>
+
+#include "cuda.h"
+#include "fake_cuda.h"
+
+enum {
+    FAKE_DEVICES_MAX = 16,
+    FAKE_GRANULARITY = 2 * 1024 * 1024,
+    FAKE_REGISTER_MAX_GIB = 512,
+};
+
+struct sl_cuda_context {
+    int device; /* the physical one */
+    unsigned refs;
+    uint64_t things; /* streams, events, modules and host buffers that belong to it */
+};
+
+struct fake {
+    pthread_mutex_t lock; /* of everything here */
+    bool initialised;
+    int device_count, version;
+    int visible[FAKE_DEVICES_MAX], visible_count;
+    uint64_t bytes_each;
+    unsigned delay_us;
+    bool held;
+    pthread_cond_t unheld;
+    int sticky; /* the result that every call has from now on */
+    struct sl_cuda_context contexts[FAKE_DEVICES_MAX];
+    struct fake_cuda_counts counts;
+};
+extern struct fake fake;
+
+enum { FAKE_EARLY = 1, FAKE_CONTEXT = 2 }; /* before cuInit, too; needs a context */
+
+/** At the begin of every function, without the lock: 0, or the result that the call has. */
+int fake_enter(const char *name, int needs);
+#define FAKE_ENTER(name, needs)                                                                    \
+    do {                                                                                           \
+        int entered = fake_enter(name, needs);                                                     \
+        if (entered)                                                                               \
+            return entered;                                                                        \
+    } while (0)
+
+/** This thread's; NULL: none. */
+struct sl_cuda_context *fake_current(void);
+/** The physical device with this ordinal, -1: there is none. With the lock. */
+int fake_device(int ordinal);
+
+/** fake_cuda_memory.c: is all of it mapped, with at least this access? With the lock. */
+bool fake_is_mapped(uint64_t address, size_t bytes, int access);
+uint64_t fake_used(int device);
+void fake_memory_counts(struct fake_cuda_counts *counts);
+/** fake_cuda_host.c: is all of it pinned? With the lock. */
+bool fake_is_pinned(const void *data, size_t bytes);
+/** fake_cuda_stream.c: wait until nothing is on its way. Without the lock. */
+void fake_drain(void);
+
+#endif

@@ -1,0 +1,169 @@
+/* Room for deposits: what goes for one is dropped by another thread, and nobody waits for it but
+ * the depositor. */
+#include <check.h>
+#include <sched.h>
+#include <string.h>
+
+#include "registry_case.h"
+
+static struct {
+    unsigned count;
+    struct sl_err err;
+} answered; /* guarded by lock */
+
+static void on_answer(void *arg, const struct sl_err *why)
+{
+    (void)arg;
+    SL_LOCKED(&lock);
+    answered.count++;
+    answered.err = why ? *why : (struct sl_err)SL_ERR_INIT;
+    pthread_cond_broadcast(&moved);
+}
+
+static void await_answer(void)
+{
+    SL_LOCKED(&lock);
+    while (!answered.count)
+        pthread_cond_wait(&moved, &lock);
+    ck_assert_uint_eq(answered.count, 1);
+}
+
+static unsigned answers(void)
+{
+    SL_LOCKED(&lock);
+    return answered.count;
+}
+
+static const struct sl_derived_offer offer = {.name = "m",
+                                              .key = "k",
+                                              .holder = "fake",
+                                              .identity = {1},
+                                              .bytes = 50,
+                                              .id = 7,
+                                              .answer = on_answer};
+
+/* m is in use, a and b are not: one of them has to go for the offer. */
+static struct sl_model_ref *fill(void)
+{
+    memset(&answered, 0, sizeof(answered));
+    define("m", 20, 1);
+    define("a", 30, 2);
+    define("b", 30, 3);
+    struct sl_model_ref *ref = must("m");
+    touch("a");
+    touch("b");
+    return ref;
+}
+
+START_TEST(a_deposit_is_answered_when_there_is_room)
+{
+    struct sl_model_ref *ref = fill();
+    fake.drops_gated = true;
+    ck_assert_int_eq(sl_registry_deposit_begin(registry, &offer, &err), 1);
+    ck_assert_uint_eq(answers(), 0);
+    touch("m"); /* others are served meanwhile */
+    touch("b");
+    ck_assert_uint_eq(counts().held_bytes, 100);
+    permit(1);
+    await_answer();
+    ck_assert_int_eq(answered.err.kind, SL_OK);
+    ck_assert_str_eq(fake.gone, "a ");
+    ck_assert_int_eq(sl_registry_deposit_commit(registry, 7, NULL, 50, &err), 0);
+    sl_registry_settle(registry);
+    ck_assert_uint_eq(fake.kept, 1);
+    sl_registry_release(registry, ref);
+}
+END_TEST
+
+START_TEST(one_that_ends_meanwhile_is_answered_at_once)
+{
+    struct sl_model_ref *ref = fill();
+    fake.drops_gated = true;
+    ck_assert_int_eq(sl_registry_deposit_begin(registry, &offer, &err), 1);
+    sl_registry_deposit_abort(registry, 7);
+    await_answer();
+    ck_assert_int_eq(answered.err.kind, SL_E_CANCELED);
+    permit(1);
+    sl_registry_settle(registry);
+    ck_assert_uint_eq(answers(), 1);
+    ck_assert_uint_eq(counts().held_bytes, 50);
+    ck_assert_int_eq(sl_registry_deposit_commit(registry, 7, NULL, 50, &err), -1);
+    sl_registry_release(registry, ref);
+}
+END_TEST
+
+START_TEST(what_cannot_be_dropped_refuses_it)
+{
+    struct sl_model_ref *ref = fill();
+    fake.drop_fails = true;
+    ck_assert_int_eq(sl_registry_deposit_begin(registry, &offer, &err), 1);
+    await_answer();
+    ck_assert_int_eq(answered.err.kind, SL_E_NO_SPACE);
+    sl_registry_settle(registry);
+    ck_assert_int_eq(sl_registry_deposit_commit(registry, 7, NULL, 50, &err), -1);
+    ck_assert_uint_eq(counts().held_bytes, 80);
+    sl_registry_release(registry, ref);
+}
+END_TEST
+
+START_TEST(several_that_go_are_awaited_together)
+{
+    struct sl_model_ref *ref = fill();
+    struct sl_derived_offer large = offer;
+    large.bytes = 75;
+    fake.drops_gated = true;
+    ck_assert_int_eq(sl_registry_deposit_begin(registry, &large, &err), 1);
+    permit(1);
+    while (counts().holdings != 3) /* m, one of the two, and the deposit */
+        sched_yield();
+    ck_assert_uint_eq(answers(), 0);
+    permit(1);
+    await_answer();
+    ck_assert_uint_eq(fake.dropped, 2);
+    sl_registry_deposit_abort(registry, 7);
+    ck_assert_uint_eq(answers(), 1);
+    sl_registry_release(registry, ref);
+}
+END_TEST
+
+START_TEST(the_end_of_the_registry_leaves_the_answer_to_the_abort)
+{
+    struct sl_model_ref *ref = fill();
+    fake.drops_gated = true;
+    ck_assert_int_eq(sl_registry_deposit_begin(registry, &offer, &err), 1);
+    permit(1);
+    sl_registry_stop(registry);
+    sl_registry_deposit_abort(registry, 7);
+    ck_assert_uint_eq(answers(), 1);
+    sl_registry_release(registry, ref);
+}
+END_TEST
+
+START_TEST(who_needs_no_room_is_not_answered_later)
+{
+    struct sl_derived_offer small = offer;
+    struct sl_model_ref *ref = fill();
+    small.bytes = 20;
+    ck_assert_int_eq(sl_registry_deposit_begin(registry, &small, &err), 0);
+    sl_registry_deposit_abort(registry, 7);
+    ck_assert_uint_eq(answers(), 0);
+    small.bytes = 101;
+    ck_assert_int_eq(sl_registry_deposit_begin(registry, &small, &err), -1);
+    ck_assert_str_eq(err.code, "budget");
+    ck_assert_uint_eq(answers(), 0);
+    sl_registry_release(registry, ref);
+}
+END_TEST
+
+int main(void)
+{
+    const TTest *const tests[] = {
+        a_deposit_is_answered_when_there_is_room,
+        one_that_ends_meanwhile_is_answered_at_once,
+        what_cannot_be_dropped_refuses_it,
+        several_that_go_are_awaited_together,
+        the_end_of_the_registry_leaves_the_answer_to_the_abort,
+        who_needs_no_room_is_not_answered_later,
+    };
+    return registry_case_main("registry_room", tests, SL_COUNT(tests));
+}
