@@ -21,6 +21,9 @@
  *     convert/    from a model in any format to a new object
  *     initializer/  KServe's contract: its environment, its choice of objects, archives
  *     bench/      how fast a server can be read, and the results of many nodes
+ *     cuda/       NVIDIA's driver, found at run time
+ *     kernels/    what GPUs compute, from one source for them and for the host, and its launching
+ *     gpu/        a GPU's thread, its shareable memory, the ring that fills it
  *     api/        libsluice, for other programs: attach to the pool; the pool's wire format
  *     pool/       models in slabs of shareable memory, and the server that hands them out
  *     node/       the models of one machine: one load each, references, budget, eviction
