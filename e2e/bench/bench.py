@@ -162,12 +162,19 @@ def one_run(bench, workload, client, hashed):
     return row
 
 
+def in_turn(clients, number):
+    """The order of a round."""
+    first = [client for client in clients if client == "limit"]
+    others = [client for client in clients if client != "limit"]
+    return first + (others[::-1] if number % 2 else others)
+
+
 def rounds_of(bench, workload, count, wanted):
-    """Rows of all rounds: clients in turn, the limit first."""
+    """Rows of all rounds: clients in turn, the limit first; every other round backwards, since what ran before leaves its memory."""
     rows = []
     chosen = [client for client in workload.clients() if not wanted or client == "limit" or client in wanted]
     for number in range(count):
-        for client in list(chosen):
+        for client in in_turn(chosen, number):
             row = one_run(bench, workload, client, number == 0)
             if row is None:
                 chosen.remove(client)
