@@ -221,3 +221,17 @@ void fill_case_put_model(const char *name, const char *names, unsigned items)
     fill_case_put(name, model, bytes);
     free(model);
 }
+
+void fill_case_compare_golden(const char *name, const char *more)
+{
+    char file[300];
+    size_t bytes;
+    snprintf(file, sizeof(file), "tensorizer/%s.tensors.gz", name);
+    uint8_t *golden = golden_read(file, &bytes);
+    fill_case_put("m/any.tensors", golden, bytes);
+    free(golden);
+    struct sl_pool_model *model = fill_case_load("memory://m/any.tensors", more);
+    fill_case_compare("memory://m/any.tensors", more, model);
+    sl_pool_model_free(model);
+    sl_memory_clear();
+}

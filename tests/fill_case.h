@@ -37,6 +37,8 @@ struct sl_pool_model *fill_case_try(const char *uri, const char *more,
 struct sl_pool_model *fill_case_load(const char *uri, const char *more);
 /** Everything of the source lies in the pool, ready, and nothing else does. */
 void fill_case_compare(const char *uri, const char *more, const struct sl_pool_model *model);
+/** The same of a golden .tensors file. */
+void fill_case_compare_golden(const char *name, const char *more);
 /** `decrypt` for a golden file, or nothing. */
 void fill_case_decrypt(const char *name, const char *directory, char *more, size_t room);
 void fill_case_digest(const uint8_t *data, size_t bytes, const uint8_t digest[32],

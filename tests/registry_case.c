@@ -1,5 +1,6 @@
 /* A registry for each test, and a holder whose loads end when the test says so. */
 #include "registry_case.h"
+#include "case_main.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -185,15 +186,5 @@ void reopen_with(uint64_t budget, unsigned retry_ms)
 
 int registry_case_main(const char *name, const TTest *const *tests, size_t count)
 {
-    Suite *suite = suite_create(name);
-    TCase *cases = tcase_create("all");
-    tcase_add_checked_fixture(cases, setup, teardown);
-    for (size_t i = 0; i < count; i++)
-        tcase_add_test(cases, tests[i]);
-    suite_add_tcase(suite, cases);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failures = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failures ? 1 : 0;
+    return sl_case_main(name, setup, teardown, tests, count);
 }

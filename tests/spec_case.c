@@ -1,5 +1,6 @@
 /* See spec_case.h. */
 #include "spec_case.h"
+#include "case_main.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -69,15 +70,5 @@ void expect(const char *text, const char *wanted)
 
 int spec_case_main(const char *name, const TTest *const *tests, size_t count)
 {
-    Suite *suite = suite_create(name);
-    TCase *tcase = tcase_create(name);
-    tcase_add_checked_fixture(tcase, setup, spec_case_reset);
-    for (size_t i = 0; i < count; i++)
-        tcase_add_test(tcase, tests[i]);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failures = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failures ? 1 : 0;
+    return sl_case_main(name, setup, spec_case_reset, tests, count);
 }

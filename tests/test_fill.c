@@ -23,20 +23,6 @@
 
 /* ---- what lands ------------------------------------------------------------------------------ */
 
-static void compare_golden(const char *name, const char *more)
-{
-    char file[300];
-    size_t bytes;
-    snprintf(file, sizeof(file), "tensorizer/%s.tensors.gz", name);
-    uint8_t *golden = golden_read(file, &bytes);
-    fill_case_put("m/any.tensors", golden, bytes);
-    free(golden);
-    struct sl_pool_model *model = fill_case_load("memory://m/any.tensors", more);
-    fill_case_compare("memory://m/any.tensors", more, model);
-    sl_pool_model_free(model);
-    sl_memory_clear();
-}
-
 START_TEST(every_tensor_of_reference_files_lies_in_slabs)
 {
     char directory[SL_SCRATCH_PATH_BYTES], more[SL_SCRATCH_PATH_BYTES + 64];
@@ -51,10 +37,10 @@ START_TEST(every_tensor_of_reference_files_lies_in_slabs)
             strcmp(name, "v4-meta-0d") == 0) /* no layout but verbatim takes it */
             continue;
         fill_case_decrypt(name, directory, more, sizeof(more));
-        compare_golden(name, more);
+        fill_case_compare_golden(name, more);
         encrypted += more[0] != 0;
         strncat(more, "verify: {hashes: all}\n", sizeof(more) - strlen(more) - 1);
-        compare_golden(name, more);
+        fill_case_compare_golden(name, more);
         loaded++;
     }
     json_decref(manifest);

@@ -43,21 +43,6 @@ static void teardown(void)
     check_no_cuda_left(fake);
 }
 
-static void compare_golden(const char *name, const char *more)
-{
-    char file[300];
-    size_t bytes;
-    snprintf(file, sizeof(file), "tensorizer/%s.tensors.gz", name);
-    uint8_t *golden = golden_read(file, &bytes);
-    fill_case_put("m/any.tensors", golden, bytes);
-    free(golden);
-    struct sl_pool_model *model = fill_case_load("memory://m/any.tensors", more);
-    fill_case_compare("memory://m/any.tensors", more, model);
-    sl_pool_model_free(model);
-    check_no_cuda_left(fake);
-    sl_memory_clear();
-}
-
 static uint64_t compare_all(const char *how)
 {
     char directory[SL_SCRATCH_PATH_BYTES], more[SL_SCRATCH_PATH_BYTES + 64];
@@ -74,7 +59,8 @@ static uint64_t compare_all(const char *how)
         fill_case_decrypt(name, directory, more, sizeof(more));
         encrypted += more[0] != 0;
         strncat(more, how, sizeof(more) - strlen(more) - 1);
-        compare_golden(name, more);
+        fill_case_compare_golden(name, more);
+        check_no_cuda_left(fake);
     }
     json_decref(manifest);
     sl_scratch_close(scratch, directory);

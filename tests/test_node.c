@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "case_main.h"
 #include "metrics.h"
 #include "model_maker.h"
 #include "node_pool.h"
@@ -436,15 +437,5 @@ int main(void)
         a_token_is_good_as_long_as_it_is_in_the_file,
         only_those_who_are_named_may_change_something,
     };
-    Suite *suite = suite_create("node");
-    TCase *cases = tcase_create("all");
-    tcase_add_checked_fixture(cases, setup, teardown);
-    for (size_t i = 0; i < SL_COUNT(tests); i++)
-        tcase_add_test(cases, tests[i]);
-    suite_add_tcase(suite, cases);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failures = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failures ? 1 : 0;
+    return sl_case_main("node", setup, teardown, tests, SL_COUNT(tests));
 }

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "case_main.h"
 #include "model_maker.h"
 #include "node.h"
 #include "scratch.h"
@@ -159,15 +160,5 @@ int main(void)
         a_lease_keeps_a_model_that_left_the_config,
         a_refused_client_learns_of_the_budget,
     };
-    Suite *suite = suite_create("node_pool");
-    TCase *cases = tcase_create("all");
-    tcase_add_checked_fixture(cases, setup, teardown);
-    for (size_t i = 0; i < SL_COUNT(tests); i++)
-        tcase_add_test(cases, tests[i]);
-    suite_add_tcase(suite, cases);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failures = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failures ? 1 : 0;
+    return sl_case_main("node_pool", setup, teardown, tests, SL_COUNT(tests));
 }

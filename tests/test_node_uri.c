@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "case_main.h"
 #include "node_case.h"
 
 static struct node_case c;
@@ -186,15 +187,5 @@ int main(void)
         what_is_not_in_memory_is_forgotten,
         a_new_config_changes_what_is_allowed,
     };
-    Suite *suite = suite_create("node_uri");
-    TCase *cases = tcase_create("all");
-    tcase_add_checked_fixture(cases, setup, teardown);
-    for (size_t i = 0; i < SL_COUNT(tests); i++)
-        tcase_add_test(cases, tests[i]);
-    suite_add_tcase(suite, cases);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failures = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failures ? 1 : 0;
+    return sl_case_main("node_uri", setup, teardown, tests, SL_COUNT(tests));
 }

@@ -2,6 +2,7 @@
 #include <check.h>
 #include <sched.h>
 
+#include "case_main.h"
 #include "metrics.h"
 #include "pool_case.h"
 
@@ -86,15 +87,5 @@ int main(void)
         what_goes_is_counted_no_more,
         refusals_are_counted,
     };
-    Suite *suite = suite_create("pool_counts");
-    TCase *cases = tcase_create("all");
-    tcase_add_checked_fixture(cases, setup, teardown);
-    for (size_t i = 0; i < SL_COUNT(tests); i++)
-        tcase_add_test(cases, tests[i]);
-    suite_add_tcase(suite, cases);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failures = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failures ? 1 : 0;
+    return sl_case_main("pool_counts", setup, teardown, tests, SL_COUNT(tests));
 }

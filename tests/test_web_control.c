@@ -7,6 +7,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "case_main.h"
 #include "http_client.h"
 #include "model_maker.h"
 #include "node.h"
@@ -297,15 +298,5 @@ int main(void)
         a_socket_that_somebody_serves_is_left_alone,
         readiness_is_that_of_the_config,
     };
-    Suite *suite = suite_create("web_control");
-    TCase *cases = tcase_create("all");
-    tcase_add_checked_fixture(cases, setup, teardown);
-    for (size_t i = 0; i < SL_COUNT(tests); i++)
-        tcase_add_test(cases, tests[i]);
-    suite_add_tcase(suite, cases);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failures = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failures ? 1 : 0;
+    return sl_case_main("web_control", setup, teardown, tests, SL_COUNT(tests));
 }
