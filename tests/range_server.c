@@ -419,6 +419,14 @@ struct sl_server *sl_server_start_tls(void)
     return server;
 }
 
+void sl_server_tls_suite(struct sl_server *server, int version, const char *suite)
+{
+    bool old = version == TLS1_2_VERSION;
+    if (SSL_CTX_set_max_proto_version(server->tls, version) != 1 ||
+        (old ? SSL_CTX_set_cipher_list : SSL_CTX_set_ciphersuites)(server->tls, suite) != 1)
+        die("cipher suite");
+}
+
 static void free_scripts(struct script *script)
 {
     while (script) {

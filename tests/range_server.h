@@ -22,6 +22,9 @@ struct sl_server *sl_server_start_at(const char *address, unsigned port);
 /** The same with TLS and a certificate of its own for 127.0.0.1 and localhost; its PEM is at
  * sl_server_ca(). */
 struct sl_server *sl_server_start_tls(void);
+/** The newest version (TLS1_2_VERSION, TLS1_3_VERSION) and its only cipher suite, in OpenSSL's
+ * terms, of connections from now on. */
+void sl_server_tls_suite(struct sl_server *server, int version, const char *suite);
 void sl_server_stop(struct sl_server *server);
 unsigned sl_server_port(const struct sl_server *server);
 /** Path of a file with the certificate; removed by sl_server_stop(). */

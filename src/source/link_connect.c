@@ -30,6 +30,10 @@ static const struct sl_option tls_rows[] = {
               "file of certificates (PEM) that servers are trusted by, instead of the system's"),
     SL_OPTION(sl_tls_options, verify, BOOL, "true",
               "check the server's certificate; without it anyone on the way can change the model"),
+    SL_OPTION(sl_tls_options, kernel, CHOICE, "auto",
+              "let the kernel open what TLS brings, where it can: auto while that takes no more "
+              "processor time than the process itself",
+              .choices = "auto|on|off"),
     SL_OPTION_END,
 };
 const struct sl_option_table sl_tls_table = {"tls", sizeof(struct sl_tls_options), tls_rows};

@@ -109,6 +109,7 @@ void sl_link_curl_end(struct sl_link *link)
     curl_easy_cleanup(link->easy);
     if (link->multi)
         curl_multi_cleanup(link->multi);
+    sl_kernel_tls_end(&link->kernel);
     curl_slist_free_all(link->resolved);
     link->resolved = NULL;
     link->easy = NULL;
@@ -139,13 +140,27 @@ static int note_socket(CURL *easy, curl_socket_t fd, int what, void *arg, void *
     return 0;
 }
 
+static enum sl_tls_kernel kernel_wish(const struct sl_link *link)
+{
+    return link->connect->tls ? (enum sl_tls_kernel)link->connect->tls->kernel : SL_TLS_KERNEL_AUTO;
+}
+
+void sl_link_between(struct sl_link *link)
+{
+    sl_kernel_tls_take(&link->kernel, kernel_wish(link), link->fd);
+}
+
 /* OpenSSL asks the socket for a record's head and for its rest, 16 KiB, one by one: let it take
  * what is there. Whoever reads goes on until nothing comes, so nothing is forgotten in its buffer.
+ * Below a proxy's own TLS there is no socket of ours for the kernel to open.
  */
-static CURLcode read_ahead(CURL *easy, void *context, void *unused)
+static CURLcode set_context(CURL *easy, void *context, void *arg)
 {
-    (void)easy, (void)unused;
+    struct sl_link *link = arg;
+    (void)easy;
     SSL_CTX_set_read_ahead(context, 1);
+    if (strncmp(link->proxy, "https:", 6) != 0 && kernel_wish(link) != SL_TLS_KERNEL_OFF)
+        sl_kernel_tls_watch(&link->kernel, context);
     return CURLE_OK;
 }
 
@@ -204,8 +219,10 @@ static bool set_options(struct sl_link *link, uint64_t left_ms)
     }
     SET(CURLOPT_ERRORBUFFER, link->trouble);
     SET(CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_2);
-    if (uses_openssl)
-        SET(CURLOPT_SSL_CTX_FUNCTION, read_ahead);
+    if (uses_openssl) {
+        SET(CURLOPT_SSL_CTX_FUNCTION, set_context);
+        SET(CURLOPT_SSL_CTX_DATA, link);
+    }
     if (connect->tls && !connect->tls->verify) {
         SET(CURLOPT_SSL_VERIFYPEER, 0L);
         SET(CURLOPT_SSL_VERIFYHOST, 0L);

@@ -47,6 +47,7 @@ struct sl_redis_options {
 struct sl_tls_options {
     char *ca_file;
     bool verify;
+    int kernel; /* enum sl_tls_kernel */
 };
 extern const struct sl_option_table sl_s3_table, sl_http_table, sl_redis_table, sl_tls_table;
 

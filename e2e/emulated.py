@@ -1,0 +1,118 @@
+"""Another kernel than this machine's: Debian's own, in an emulated processor (qemu), over this machine's files.
+
+The files are seen read-only where they are, the run's own directory below /tmp among them; /tmp, /run and /dev/shm are
+its own memory. It is slow, some twenty times,
+so it shows that something works, and never how fast.
+"""
+import os
+import re
+import shutil
+import subprocess
+
+from harness import CACHE, Skip, need_program, run_client
+
+# What the initial files need for the 9p share, and what a kernel's TLS needs.
+MODULES = ("virtio_pci", "9pnet_virtio", "9p", "tls", "gcm", "ghash_generic", "ctr", "aesni_intel", "chacha20poly1305", "chacha_generic",
+           "poly1305_generic")
+MEMORY_MIB, PROCESSORS, SECONDS = 1024, 2, 900
+INIT = """#!/bin/busybox sh
+b=/bin/busybox
+$b mount -t proc none /proc
+$b mount -t devtmpfs none /dev
+for module in /modules/*; do $b insmod $module; done
+$b mount -t 9p -o trans=virtio,version=9p2000.L,ro,msize=524288,cache=loose machine /machine
+$b mount -t proc none /machine/proc
+$b mount --bind /dev /machine/dev
+$b mount --bind /machine/tmp /disk
+for directory in /machine/tmp /machine/run; do $b mount -t tmpfs none $directory; done
+$b mkdir -p /machine/tmp/$DISK
+$b mount --bind /disk/$DISK /machine/tmp/$DISK
+$b mkdir /dev/shm
+$b mount -t tmpfs none /machine/dev/shm
+$b ip link set lo up
+$b mount --bind /task /machine/run
+$b chroot /machine /bin/bash /run/task
+$b echo "TASK ENDED WITH $?"
+$b poweroff -f
+"""
+
+
+def unpacked_kernel():
+    """A directory with /boot/vmlinuz-VERSION and /lib/modules/VERSION, got from the distribution once."""
+    place = os.path.join(CACHE, "kernel")
+    if os.path.exists(os.path.join(place, "done")):
+        return place
+    found = subprocess.run(["apt-cache", "depends", "linux-image-amd64"], capture_output=True, text=True)
+    name = re.search(r"Depends: (linux-image-\S+-amd64)", found.stdout)
+    if not name:
+        raise Skip("apt knows no linux-image-amd64")
+    shutil.rmtree(place, ignore_errors=True)
+    os.makedirs(place)
+    got = run_client(["apt-get", "-q", "download", name[1]], cwd=place)
+    if got.returncode:
+        raise Skip(f"{name[1]} cannot be had: {got.stderr[-200:]}")
+    package = next(entry for entry in os.listdir(place) if entry.endswith(".deb"))
+    subprocess.run(["dpkg-deb", "-x", package, "."], cwd=place, check=True)
+    os.unlink(os.path.join(place, package))
+    version = os.listdir(os.path.join(place, "lib", "modules"))[0]
+    subprocess.run([need_program("depmod", "/sbin/depmod"), "-b", place, version], check=True)
+    open(os.path.join(place, "done"), "w").close()
+    return place
+
+
+class Emulated:
+    """.run(script) runs a bash script there, as root."""
+
+    def __init__(self, h):
+        self.h = h
+        self.qemu = need_program("qemu-system-x86_64")
+        self.busybox = need_program("busybox")
+        need_program("cpio")
+        if os.path.dirname(h.disk) != "/tmp":
+            raise Skip("the run's directory is not in /tmp")
+        self.place = unpacked_kernel()
+        self.version = os.listdir(os.path.join(self.place, "lib", "modules"))[0]
+
+    def module_files(self):
+        """Those of MODULES and what they need, in the order of loading."""
+        modprobe = need_program("modprobe", "/sbin/modprobe")
+        for module in MODULES:
+            shown = subprocess.run([modprobe, "-d", self.place, "-S", self.version, "--show-depends", module],
+                                   capture_output=True, text=True, check=True)
+            for line in shown.stdout.splitlines():
+                if line.startswith("insmod "):
+                    yield line.split()[1]
+
+    def initial_files(self, script):
+        """The archive that the kernel unpacks and starts."""
+        root = self.h.fresh("initial")
+        for directory in ("bin", "proc", "dev", "disk", "modules", "machine", "task"):
+            os.makedirs(os.path.join(root, directory))
+        shutil.copy(self.busybox, os.path.join(root, "bin", "busybox"))
+        for number, path in enumerate(dict.fromkeys(self.module_files())):
+            shutil.copy(path, os.path.join(root, "modules", f"{number:02}-{os.path.basename(path)}"))
+        for name, text in (("init", INIT.replace("$DISK", os.path.relpath(self.h.disk, "/tmp"))), ("task/task", script)):
+            with open(os.path.join(root, name), "w") as file:
+                file.write(text)
+        os.chmod(os.path.join(root, "init"), 0o755)
+        archive = os.path.join(self.h.disk, "initial.cpio")
+        names = subprocess.run(["find", "."], cwd=root, capture_output=True, check=True)
+        with open(archive, "wb") as file:
+            subprocess.run(["cpio", "-o", "-H", "newc", "--quiet"], cwd=root, input=names.stdout, stdout=file, check=True)
+        self.h.remove(root)
+        return archive
+
+    def run(self, script):
+        """What the script printed; its failure is the caller's."""
+        command = [self.qemu, "-accel", "tcg,thread=multi", "-cpu", "max", "-smp", str(PROCESSORS), "-m", str(MEMORY_MIB),
+                   "-nographic", "-no-reboot", "-net", "none", "-kernel", os.path.join(self.place, "boot", f"vmlinuz-{self.version}"),
+                   "-initrd", self.initial_files(script),
+                   "-virtfs", "local,path=/,mount_tag=machine,security_model=none,readonly=on,multidevs=remap",
+                   "-append", "console=ttyS0 quiet"]
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=SECONDS)
+        out = done.stdout.decode(errors="replace").replace("\r", "")
+        assert "TASK ENDED WITH 0" in out, out[-2000:]
+        return out
+
+
+FIXTURES = {"debian_kernel": Emulated}
