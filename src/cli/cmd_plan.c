@@ -11,6 +11,7 @@
 #include "load.h"
 #include "mapping.h"
 #include "operand.h"
+#include "pages.h"
 #include "pool_parts.h"
 
 enum { PLAN_JSON_MAX = 256 * 1024 * 1024, ROWS_SHOWN = 20, NAME_BYTES = 1100 };
@@ -70,7 +71,9 @@ static void print_plan(const struct sl_spec *spec, const struct sl_plan *plan, c
     print_row("to fetch", plan->fetch_bytes, more);
     snprintf(more, sizeof(more), "of %zu objects", plan->source_count);
     print_row("skipped", plan->skipped_bytes, more);
-    snprintf(more, sizeof(more), "in %zu files, %zu tensors", plan->file_count, plan->tensor_count);
+    snprintf(more, sizeof(more), "in %zu files, %zu tensors%s%s", plan->file_count,
+             plan->tensor_count, device ? "" : ", on ",
+             device ? "" : sl_pages_of_path(spec->sink.tmpfs.path));
     print_row("destination", bytes, more);
     struct sl_plan_changes changes = sl_plan_changes(plan);
     if (changes.decrypted || changes.cast || changes.sliced)

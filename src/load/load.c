@@ -15,9 +15,11 @@
 
 #include "ahead.h"
 #include "deadline.h"
+#include "link_kernel.h"
 #include "log.h"
 #include "mapping.h"
 #include "metrics.h"
+#include "pages.h"
 #include "reader.h"
 
 struct load {
@@ -445,6 +447,8 @@ static void note_end(struct load *load)
     result->wasted = view.wasted;
     if (view.connections)
         result->connections = view.connections;
+    result->kernel_tls = sl_kernel_tls_used();
+    result->destination = *result->path ? sl_pages_of_path(result->path) : "";
 }
 
 static int run_load(const struct load *wanted, struct sl_err *err)
@@ -456,7 +460,7 @@ static int run_load(const struct load *wanted, struct sl_err *err)
     struct sl_progress *own = NULL;
     load.result = load.result ? load.result : &own_result;
     load.began_ns = sl_now_ns();
-    *load.result = (struct sl_load_result){0};
+    *load.result = (struct sl_load_result){.destination = ""};
     if (spec->sink.tmpfs.path && !load.place && !load.fill)
         snprintf(load.result->path, sizeof(load.result->path), "%s", spec->sink.tmpfs.path);
     if (!load.progress) {

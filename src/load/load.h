@@ -15,6 +15,8 @@ struct sl_load_result {
     uint64_t checks, sidecars, index_requests, retries, refetched_ranges;
     uint64_t hedged, wasted; /* slow requests sent again; bytes that came and were thrown away */
     unsigned connections;
+    bool kernel_tls;         /* the kernel opened TLS records */
+    const char *destination; /* kind of its pages (pages.h); "" for none */
     double seconds, plan_seconds, key_seconds, read_seconds, publish_seconds;
     char path[512], uri[512]; /* without secrets */
 };

@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "buf.h"
+#include "pages.h"
 
 #ifndef MFD_NOEXEC_SEAL
 #define MFD_NOEXEC_SEAL 0x0008U
@@ -27,44 +28,9 @@
 #define F_SEAL_FUTURE_WRITE 0x0010
 #endif
 
-enum { SHAPE_SEALS = F_SEAL_SHRINK | F_SEAL_GROW, MOUNTS_BYTES_MAX = 4 * 1024 * 1024 };
+enum { SHAPE_SEALS = F_SEAL_SHRINK | F_SEAL_GROW };
 
 /* ---- where ----------------------------------------------------------------------------------- */
-
-/* The options of the mount with this device number, in /proc/self/mountinfo: "… - tmpfs NAME
- * OPTIONS". NULL if it is not found. */
-static const char *mount_options(char *text, const char *device)
-{
-    char *rest = text, *line;
-    while ((line = strsep(&rest, "\n"))) {
-        char *fields[3] = {line};
-        for (int i = 0; i < 2 && fields[i]; i++)
-            if ((fields[i + 1] = strchr(fields[i], ' ')))
-                fields[i + 1]++;
-        size_t bytes = strlen(device);
-        if (!fields[2] || strncmp(fields[2], device, bytes) != 0 || fields[2][bytes] != ' ')
-            continue;
-        char *type = strstr(line, " - ");
-        char *name = type ? strchr(type + 3, ' ') : NULL;
-        char *options = name ? strchr(name + 1, ' ') : NULL;
-        return options ? options + 1 : "";
-    }
-    return NULL;
-}
-
-static bool is_huge(int directory_fd)
-{
-    struct stat status;
-    sl_autobuf mounts = SL_BUF_INIT(MOUNTS_BYTES_MAX);
-    char device[32];
-    if (fstat(directory_fd, &status) < 0 ||
-        sl_buf_read_file(&mounts, "/proc/self/mountinfo", NULL) < 0 || !mounts.data)
-        return false;
-    snprintf(device, sizeof(device), "%u:%u", major(status.st_dev), minor(status.st_dev));
-    const char *options = mount_options(mounts.data, device);
-    const char *huge = options ? strstr(options, "huge=") : NULL;
-    return huge && strncmp(huge, "huge=never", 10) != 0;
-}
 
 /* memfds follow this switch: "always within_size advise [never] deny force". */
 static bool memfds_are_huge(void)
@@ -97,7 +63,7 @@ void sl_slab_place_probe(int directory_fd, struct sl_slab_place *place)
             close(fd);
             place->kind = SL_SLAB_TMPFS;
             place->directory_fd = directory_fd;
-            place->huge = is_huge(directory_fd);
+            place->huge = sl_pages_of(directory_fd) == SL_PAGES_HUGE;
             snprintf(place->why, sizeof(place->why), "tmpfs files, %s pages, read-only",
                      place->huge ? "huge" : "4 KiB");
             return;

@@ -1,0 +1,94 @@
+/* What a destination's pages are, on mounts of the test's own. */
+#include <check.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "case_main.h"
+#include "pages.h"
+
+static char directory[] = "/tmp/sluice-test-pages-XXXXXX";
+
+static void setup(void)
+{
+    ck_assert_ptr_nonnull(mkdtemp(directory));
+}
+
+static void teardown(void)
+{
+    umount2(directory, MNT_DETACH);
+    rmdir(directory);
+}
+
+/* A tmpfs that only this process sees; false where mounting is not allowed. */
+static bool have_tmpfs(const char *options)
+{
+    if (unshare(CLONE_NEWNS) < 0 && (unshare(CLONE_NEWUSER | CLONE_NEWNS) < 0))
+        return false;
+    mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL);
+    return mount("tmpfs", directory, "tmpfs", 0, options) == 0;
+}
+
+static void assert_kind(const char *options, const char *kind)
+{
+    char below[128];
+    if (!have_tmpfs(options))
+        return;
+    ck_assert_str_eq(sl_pages_of_path(directory), kind);
+    snprintf(below, sizeof(below), "%s/not/there", directory);
+    ck_assert_str_eq(sl_pages_of_path(below), kind);
+}
+
+START_TEST(a_tmpfs_has_small_pages_unless_it_is_mounted_otherwise)
+{
+    assert_kind("size=1m", "tmpfs with 4 KiB pages");
+}
+END_TEST
+
+START_TEST(huge_never_is_small)
+{
+    assert_kind("size=1m,huge=never", "tmpfs with 4 KiB pages");
+}
+END_TEST
+
+START_TEST(huge_within_size_is_huge)
+{
+    assert_kind("huge=within_size,size=8m", "tmpfs with huge pages");
+}
+END_TEST
+
+START_TEST(what_is_no_tmpfs_is_a_disk)
+{
+    ck_assert_str_eq(sl_pages_of_path("/proc"), "disk");
+    ck_assert_str_eq(sl_pages_of_path("/proc/self/not/there"), "disk");
+    ck_assert_int_eq(sl_pages_of(-1), SL_PAGES_NONE);
+}
+END_TEST
+
+START_TEST(names_without_an_end_are_nothing)
+{
+    char name[5000];
+    memset(name, 'a', sizeof(name) - 1);
+    name[sizeof(name) - 1] = 0;
+    ck_assert_str_eq(sl_pages_of_path(name), "");
+    ck_assert_str_eq(sl_pages_of_path("not-there-and-relative"), "");
+}
+END_TEST
+
+int main(void)
+{
+    const TTest *const tests[] = {
+        a_tmpfs_has_small_pages_unless_it_is_mounted_otherwise,
+        huge_never_is_small,
+        huge_within_size_is_huge,
+        what_is_no_tmpfs_is_a_disk,
+        names_without_an_end_are_nothing,
+    };
+    return sl_case_main("pages", setup, teardown, tests, sizeof(tests) / sizeof(*tests));
+}
