@@ -148,7 +148,7 @@ def one_run(bench, workload, client, hashed):
         return None
     env = h.environment({**workload.store(bench).env(), **extra})
     env.pop("AWS_CA_BUNDLE", None)
-    measure.warm(memory, 2 * workload.bytes + workload.more_memory)
+    measure.warm(memory, workload.warmed * workload.bytes + workload.more_memory)
     row = measure.run(command, env, bench.pids, stdin)
     out = row.pop("out")
     if row["code"]:
