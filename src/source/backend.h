@@ -99,6 +99,8 @@ struct sl_backend {
                      uint64_t *deadline_ns);
     /** Drop the request and its connection. */
     void (*lane_abort)(struct sl_lane *lane);
+    /** How its next requests are sent: sl_request.hurry. NULL: there is no such thing. */
+    void (*lane_hurry)(struct sl_lane *lane, unsigned hurry);
     /** Whether it has a connection to this host. NULL: it has none to any. */
     bool (*lane_leads_to)(const struct sl_lane *lane, const struct sl_host *host);
     /**

@@ -25,6 +25,7 @@ struct sl_connect {
     const void *owner;         /* whose load it serves: places at a host are shared among loads */
     unsigned host_connections; /* of this process to one host; 0: any number */
     uint64_t bandwidth;        /* bytes/s of all loads of the process; 0: no limit */
+    struct sl_progress *progress; /* may be NULL: requests sent twice are counted there */
     struct sl_cancel *stop; /* ends sl_exchange_simple() as cancel does: the caller's own reason */
 };
 
@@ -37,7 +38,10 @@ struct sl_request {
                                    Accept-Encoding: identity and Content-Length are added */
     const void *body;
     size_t body_bytes;
-    bool lent; /* the body is not copied: it stays where it is until the answer's head came */
+    bool lent;      /* the body is not copied: it stays where it is until the answer's head came */
+    unsigned hurry; /* of GET and HEAD: without an answer for so many times the host's usual it is
+                       sent once more, on a connection of its own, and what answers first is taken;
+                       a body that falls silent as long is a stall. 0: never */
     uint64_t stream_bytes; /* instead of body: so many bytes follow by sl_exchange_send() */
 };
 

@@ -74,6 +74,10 @@ void sl_host_refused(struct sl_seat *seat, int address);
 void sl_host_troubled(struct sl_seat *seat);
 /** A request was answered, or given up after so many bytes and so much time. */
 void sl_host_answered(struct sl_seat *seat, uint64_t bytes, uint64_t ns, bool whole);
+/** A request that was not to be sent twice in vain took so long until its answer began. */
+void sl_host_waited(struct sl_seat *seat, uint64_t ns);
+/** Twice what such requests take here; what they took long ago counts less. 0: nothing is known. */
+uint64_t sl_host_patience(const struct sl_seat *seat);
 /** A request was given up after it had fallen silent: the next connections had better go elsewhere.
  */
 void sl_host_doubted(struct sl_seat *seat);

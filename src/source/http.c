@@ -373,6 +373,7 @@ const struct sl_backend sl_http_backend = {
     .lane_read = sl_range_lane_read,
     .lane_poll = sl_range_lane_poll,
     .lane_abort = sl_range_lane_abort,
+    .lane_hurry = sl_range_lane_hurry,
     .lane_leads_to = sl_range_lane_leads_to,
     .mend = http_mend,
     .prepare = sl_http_prepare,

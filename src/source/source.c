@@ -217,6 +217,7 @@ struct sl_connect sl_store_connect(const struct sl_store *store)
         .owner = &store->config,
         .host_connections = store->config.host_connections,
         .bandwidth = store->config.bandwidth,
+        .progress = store->config.progress,
     };
 }
 
@@ -305,6 +306,7 @@ static int read_head(struct sl_source *source, uint64_t head_bytes, struct sl_er
     SL_AUTO(sl_fetch) fetch = sl_fetch_new(source->store, err);
     if (!fetch)
         return -1;
+    sl_fetch_hurry(fetch);
     source->head = sl_alloc(head_bytes, err);
     if (!source->head || sl_fetch_start(fetch, source, 0, head_bytes, err) < 0)
         return -1;
@@ -422,7 +424,10 @@ int sl_source_read_past(struct sl_source *source, uint64_t offset, void *data, s
         return -1;
     SL_AUTO(sl_fetch) fetch = sl_fetch_new(source->store, err);
     size_t got;
-    if (!fetch || sl_fetch_start(fetch, source, offset, offset + bytes, err) < 0)
+    if (!fetch)
+        return -1;
+    sl_fetch_hurry(fetch);
+    if (sl_fetch_start(fetch, source, offset, offset + bytes, err) < 0)
         return -1;
     return drain(source->store, fetch, data, bytes, &got, err);
 }
