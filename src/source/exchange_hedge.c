@@ -10,8 +10,8 @@
  * sent once. A range is not raced, since its bytes would come twice; a head is small.
  *
  * The clock begins when the request is sent, so places at the host, names and the cap on bandwidth
- * do not count. Where the host has no place for a second connection the first one is given up for
- * it.
+ * do not count. Where the host has no place for a second connection, or there is no memory for it,
+ * the first one makes room.
  *
  * A body that falls silent is not raced: it fails as a stall does, only earlier, and who fetches
  * goes on at the first missing byte.
@@ -110,16 +110,14 @@ static bool find_place(struct sl_exchange *twin)
 static enum sl_fetch_state send_twice(struct sl_exchange *exchange, struct sl_err *err)
 {
     exchange->twice = true;
-    exchange->twin = make_twin(exchange);
-    if (!exchange->twin)
-        return SL_FETCH_WAIT;
     sl_metric_add(SL_M_SOURCE_HEDGES, 1);
     sl_metric_add(SL_M_SOURCE_REQUESTS, 1);
     sl_progress_add_hedge(exchange->connect.progress);
     sl_link_note_silence(exchange->link);
-    sl_log(SL_LOG_DEBUG, "%s: no answer for %" PRIu64 " ms, sending it on another connection, too",
+    sl_log(SL_LOG_DEBUG, "%s: no answer for %" PRIu64 " ms, sending it on another connection",
            exchange->subject, exchange->patience_ns / (uint64_t)SL_NS_PER_MS);
-    if (find_place(exchange->twin))
+    exchange->twin = make_twin(exchange);
+    if (exchange->twin && find_place(exchange->twin))
         return SL_FETCH_WAIT;
     sl_exchange_free(sl_steal(&exchange->twin));
     sl_exchange_drop(exchange);

@@ -48,6 +48,8 @@ void sl_link_note_answer(struct sl_link *link, uint64_t bytes, uint64_t ns, bool
 /** How long an answer may take to begin, or to go on, before it is asked for once more: several
  * times what connecting took, and what the host needed lately; never less than a second. */
 uint64_t sl_link_patience(const struct sl_link *link);
+/** Tests: no less than this instead; 0: as it was. */
+void sl_link_set_patience(uint64_t least_ns);
 /** It took so long to begin. */
 void sl_link_note_wait(struct sl_link *link, uint64_t ns);
 /** It waits for a place at the host. */
