@@ -83,7 +83,7 @@ class PacedServer:
             head += more
         found = re.search(rb"[Rr]ange: bytes=(\d+)-(\d+)", head)
         begin, end = int(found[1]), min(int(found[2]) + 1, len(self.data))
-        stall = self.stalls(begin, end)
+        stall = self.opens(begin, end) or self.stalls(begin)
         if stall == BEFORE:
             time.sleep(self.stall_seconds)
         peer.sendall(f"HTTP/1.1 206 Partial Content\r\nContent-Range: bytes {begin}-{end - 1}/{len(self.data)}\r\n"
@@ -101,15 +101,18 @@ class PacedServer:
                 time.sleep(early)
         return True
 
-    def stalls(self, begin, end):
-        """None, BEFORE or WITHIN."""
+    def opens(self, begin, end):
+        """BEFORE, if it is one of the first requests to learn what the object is."""
+        with self.lock:
+            opening = not begin and end < RANGE_BYTES
+            self.openings += opening
+            self.stalled += opening and self.openings <= self.silent_openings
+            return BEFORE if opening and self.openings <= self.silent_openings else None
+
+    def stalls(self, begin):
+        """None, BEFORE or WITHIN; the first bytes of the object do not."""
         with self.lock:
             self.answers += bool(begin)
-            opening = not begin and end == FIRST_BYTES
-            self.openings += opening
-            if opening and self.openings <= self.silent_openings:
-                self.stalled += 1
-                return BEFORE
             if not begin or not self.stall_every or self.answers % self.stall_every != self.stall_every // 2:
                 return None
             self.stalled += 1
