@@ -1,5 +1,5 @@
-/* Requests without siblings, which a whole load waits for: when they are sent twice, and when not.
- */
+/* Requests without siblings, which a whole load waits for: when they are sent twice, when not, and
+ * what is done meanwhile. */
 #include <check.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -212,8 +212,116 @@ START_TEST(what_changes_something_is_never_sent_twice)
 }
 END_TEST
 
+/* ---- connections ahead ----------------------------------------------------------------------- */
+
+enum { AHEAD = 3 };
+
+struct reading {
+    struct sl_store *store;
+    struct sl_source *source;
+};
+
+/* The first answer takes as long as that of a distant server. */
+static void open_distant(struct reading *reading)
+{
+    sl_autofree char *key = NULL;
+    sl_link_set_patience(0);
+    config.ahead = AHEAD;
+    SL_SCRIPT(server, {.path = "/m", .first = 1, .fault = SL_FAULT_SLOW, .after = 200});
+    ck_assert_int_eq(
+        sl_store_open(sl_server_url(server, "/m"), &config, &reading->store, &key, &err), 0);
+    int result = sl_source_open(reading->store, key, HEAD_BYTES, &reading->source, &err);
+    ck_assert_msg(result == 0, "%s", err.message);
+}
+
+static void close_reading(struct reading *reading)
+{
+    sl_source_free(reading->source);
+    sl_store_free(reading->store);
+}
+
+static void drain(struct sl_fetch *fetch)
+{
+    uint8_t piece[HEAD_BYTES];
+    enum sl_fetch_state state;
+    size_t got;
+    while ((state = sl_fetch_read(fetch, piece, sizeof(piece), &got, &err)) != SL_FETCH_END) {
+        struct pollfd fds[SL_FETCH_POLL_MAX];
+        uint64_t deadline_ns;
+        ck_assert_msg(state != SL_FETCH_FAILED, "%s", err.message);
+        if (state == SL_FETCH_WAIT)
+            poll(fds, (nfds_t)sl_fetch_poll(fetch, fds, &deadline_ns), 10);
+    }
+}
+
+/* As many fetches at once as there are connections, or more. */
+static void fetch_at_once(struct reading *reading, size_t count)
+{
+    struct sl_fetch *fetches[2 * AHEAD];
+    for (size_t i = 0; i < count; i++) {
+        fetches[i] = sl_fetch_new(reading->store, &err);
+        int result =
+            sl_fetch_start(fetches[i], reading->source, i * HEAD_BYTES, (i + 1) * HEAD_BYTES, &err);
+        ck_assert_msg(result == 0, "%s", err.message);
+    }
+    for (size_t i = 0; i < count; i++)
+        drain(fetches[i]);
+    for (size_t i = 0; i < count; i++)
+        sl_fetch_free(fetches[i]);
+}
+
+START_TEST(connections_are_made_while_a_distant_answer_is_on_its_way)
+{
+    struct reading reading;
+    open_distant(&reading);
+    fetch_at_once(&reading, 1 + AHEAD);
+    ck_assert_uint_eq(sl_server_request_count(server), 2 + AHEAD + hedges());
+    ck_assert_uint_eq(sl_server_connection_count(server), 1 + AHEAD + hedges());
+    close_reading(&reading);
+}
+END_TEST
+
+START_TEST(no_more_of_them_than_the_host_may_have)
+{
+    struct reading reading;
+    config.host_connections = 2;
+    open_distant(&reading);
+    fetch_at_once(&reading, 2);
+    ck_assert_uint_le(sl_server_connection_count(server), 2 + hedges());
+    close_reading(&reading);
+}
+END_TEST
+
+START_TEST(those_that_nobody_needs_are_closed)
+{
+    struct reading reading;
+    open_distant(&reading);
+    close_reading(&reading);
+}
+END_TEST
+
+START_TEST(those_that_died_meanwhile_cost_no_try)
+{
+    struct reading reading;
+    config.attempts = 1;
+    open_distant(&reading);
+    unsigned port = sl_server_port(server);
+    sl_server_stop(server);
+    server = sl_server_start_at("127.0.0.1", port);
+    if (!server) { /* somebody else was quicker */
+        server = sl_server_start();
+        close_reading(&reading);
+        return;
+    }
+    sl_server_put(server, "/m", sl_blob(), SL_BLOB_BYTES, "\"v1\"");
+    fetch_at_once(&reading, 2 * AHEAD);
+    close_reading(&reading);
+}
+END_TEST
+
 START_TEST(every_failing_allocation_is_survived)
 {
+    config.ahead = 2;
     sl_link_set_patience(20 * SL_NS_PER_MS);
     config.stall_seconds = 1;
     for (unsigned nth = 1, reached = 1; reached; nth++) {
@@ -251,6 +359,10 @@ int main(void)
     tcase_add_test(tcase, where_the_host_has_no_second_place_the_first_makes_room);
     tcase_add_loop_test(tcase, a_page_of_a_listing_is_asked_for_once_more, 0, 2);
     tcase_add_test(tcase, what_changes_something_is_never_sent_twice);
+    tcase_add_test(tcase, connections_are_made_while_a_distant_answer_is_on_its_way);
+    tcase_add_test(tcase, no_more_of_them_than_the_host_may_have);
+    tcase_add_test(tcase, those_that_nobody_needs_are_closed);
+    tcase_add_test(tcase, those_that_died_meanwhile_cost_no_try);
     tcase_add_test(tcase, every_failing_allocation_is_survived);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);

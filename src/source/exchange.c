@@ -32,6 +32,8 @@ enum {
     REQUEST_BYTES_MAX = 64 * 1024 * 1024,
 };
 #define SILENT_NS (250 * SL_NS_PER_MS)
+/* A connection that was made ahead longer ago may be near its time to connect, or forgotten. */
+#define AHEAD_NS_MAX (5 * SL_NS_PER_S)
 
 struct sl_exchange *sl_exchange_new(const struct sl_connect *connect, struct sl_err *err)
 {
@@ -178,6 +180,7 @@ static int choose_route(struct sl_exchange *exchange, const struct sl_url *url,
 int sl_exchange_reconnect(struct sl_exchange *exchange, struct sl_err *err)
 {
     exchange->answers = 0;
+    exchange->ahead = false;
     exchange->in_begin = exchange->in_end = 0;
     exchange->sent = 0;
     exchange->phase = SL_X_CONNECTING;
@@ -204,17 +207,21 @@ static int start(struct sl_exchange *exchange, const struct sl_request *request,
     bool same = exchange->route && strcmp(exchange->route, route) == 0;
     bool reuse = same && exchange->phase == SL_X_DRAINED && sl_link_idle(exchange->link) &&
                  !sl_link_is_past(exchange->link);
+    bool ahead = same && exchange->ahead && exchange->phase == SL_X_CONNECTING &&
+                 sl_now_ns() - exchange->ahead_ns < AHEAD_NS_MAX;
     exchange->answered = exchange->wanted = false;
     exchange->interim = 0;
     exchange->streamed = 0;
     bool repeatable = exchange->bodiless || strcmp(request->method, "GET") == 0;
     exchange->hurry = repeatable ? request->hurry : 0;
-    exchange->twice = false;
+    exchange->twice = exchange->distant = false;
     exchange->patience_ns = 0;
     exchange->away_ns = exchange->came = exchange->absent_ns = 0;
     exchange->pace.turn_ns = 0;
     free(exchange->route);
     exchange->route = sl_steal(&route);
+    if (ahead)
+        return 0;
     if (!reuse)
         return sl_exchange_reconnect(exchange, err);
     sl_link_expect(exchange->link, 1);
@@ -228,7 +235,8 @@ static int start(struct sl_exchange *exchange, const struct sl_request *request,
 int sl_exchange_start(struct sl_exchange *exchange, const struct sl_request *request,
                       struct sl_err *err)
 {
-    if (exchange->phase != SL_X_DRAINED)
+    bool ahead = exchange->phase == SL_X_CONNECTING && exchange->ahead;
+    if (exchange->phase != SL_X_DRAINED && !ahead)
         sl_exchange_abort(exchange);
     free(sl_steal(&exchange->head_text));
     exchange->head_bytes = 0;
@@ -259,6 +267,7 @@ void sl_exchange_drop(struct sl_exchange *exchange)
         sl_exchange_note_answer(exchange, false);
     sl_link_close(exchange->link);
     exchange->in_begin = exchange->in_end = 0;
+    exchange->ahead = false;
     exchange->pending.kind = SL_OK;
     exchange->phase = SL_X_IDLE;
 }
@@ -328,7 +337,8 @@ enum sl_fetch_state sl_exchange_stay(struct sl_exchange *exchange, struct sl_err
  * once. */
 enum sl_fetch_state sl_exchange_broken(struct sl_exchange *exchange, struct sl_err *err)
 {
-    if (exchange->answered || exchange->answers == 0 || exchange->streamed) {
+    bool idle = exchange->answers || exchange->ahead;
+    if (exchange->answered || !idle || exchange->streamed) {
         sl_wrap(err, "%s", exchange->subject);
         return sl_exchange_fail(exchange);
     }
@@ -471,10 +481,8 @@ enum sl_fetch_state sl_exchange_begin(struct sl_exchange *exchange, struct sl_er
 {
     if (exchange->phase == SL_X_CONNECTING) {
         enum sl_fetch_state state = sl_link_connect(exchange->link, err);
-        if (state == SL_FETCH_FAILED) {
-            sl_wrap(err, "%s", exchange->subject);
-            return sl_exchange_fail(exchange);
-        }
+        if (state == SL_FETCH_FAILED)
+            return sl_exchange_broken(exchange, err);
         if (state == SL_FETCH_WAIT)
             return state;
         exchange->phase = SL_X_SENDING;
@@ -558,8 +566,9 @@ static int poll_own(const struct sl_exchange *exchange, struct pollfd fds[SL_LIN
     if (offered)
         *deadline_ns = exchange->asked_ns + SL_X_OFFER_NS;
     else if (exchange->phase != SL_X_CONNECTING)
-        *deadline_ns = SL_MIN(exchange->window_ns + stall_seconds(exchange) * SL_NS_PER_S,
-                              sl_exchange_patience_end(exchange));
+        *deadline_ns = SL_MIN(SL_MIN(exchange->window_ns + stall_seconds(exchange) * SL_NS_PER_S,
+                                     sl_exchange_patience_end(exchange)),
+                              sl_exchange_distance_end(exchange));
     return count;
 }
 

@@ -26,6 +26,10 @@ struct sl_connect {
     unsigned host_connections; /* of this process to one host; 0: any number */
     uint64_t bandwidth;        /* bytes/s of all loads of the process; 0: no limit */
     struct sl_progress *progress; /* may be NULL: requests sent twice are counted there */
+    /* Called once for a request in a hurry whose server turns out to be far away, while its answer
+     * is on its way: time to sl_exchange_connect() others. May be NULL */
+    void (*distant)(void *arg, const struct sl_exchange *exchange);
+    void *distant_arg;
     struct sl_cancel *stop; /* ends sl_exchange_simple() as cancel does: the caller's own reason */
 };
 
@@ -57,6 +61,13 @@ SL_AUTO_DEFINE(sl_exchange)
  */
 int sl_exchange_start(struct sl_exchange *exchange, const struct sl_request *request,
                       struct sl_err *err);
+
+/**
+ * Begin to connect to where another one leads, without a request: the next sl_exchange_start()
+ * goes on with it. -1: there is no place at the host, or nothing answers. Does not block.
+ */
+int sl_exchange_connect(struct sl_exchange *exchange, const struct sl_exchange *like,
+                        struct sl_err *err);
 
 /**
  * Progress until the answer's head is complete: DATA when it is, WAIT, or FAILED (SL_E_NET: cannot

@@ -83,14 +83,10 @@ static struct sl_exchange *make_twin(const struct sl_exchange *exchange)
     SL_AUTO(sl_exchange) twin = sl_exchange_new(&exchange->connect, NULL);
     if (!twin)
         return NULL;
-    twin->route = sl_strdup(exchange->route, NULL);
-    twin->open_url = sl_strdup(exchange->open_url, NULL);
-    twin->open_proxy = sl_strdup(exchange->open_proxy, NULL);
-    twin->subject = sl_strdup(exchange->subject, NULL);
     twin->bodiless = exchange->bodiless;
     twin->hurry = exchange->hurry;
-    twin->twice = true;
-    if (!twin->route || !twin->open_url || !twin->open_proxy || !twin->subject ||
+    twin->twice = twin->distant = true;
+    if (sl_exchange_follow(twin, exchange, NULL) < 0 ||
         sl_buf_append(&twin->out, exchange->out.data, exchange->out.used, NULL) < 0 ||
         sl_exchange_reconnect(twin, NULL) < 0)
         return NULL;
@@ -146,6 +142,8 @@ enum sl_fetch_state sl_exchange_race(struct sl_exchange *exchange, enum sl_fetch
                                      const struct sl_err *why, struct sl_err *err)
 {
     struct sl_err trouble = *why;
+    if (state == SL_FETCH_WAIT)
+        sl_exchange_tell_distance(exchange);
     if (state == SL_FETCH_WAIT && sl_now_ns() >= sl_exchange_patience_end(exchange))
         state = send_twice(exchange, &trouble);
     else if (state != SL_FETCH_DATA && exchange->twin)

@@ -40,6 +40,8 @@ int sl_host_sit(struct sl_seat *seat, const char *name, unsigned port, const voi
                 unsigned limit, struct sl_err *err);
 /** Whether the place is given: ask again every 20 ms. First come, first served. */
 bool sl_host_seated(struct sl_seat *seat);
+/** Whether it would be, and nobody has to make room or wait. */
+bool sl_host_has_room(const struct sl_seat *seat);
 void sl_host_leave(struct sl_seat *seat);
 /** Another load waits for a place here and has far fewer: between two requests this one should
  * close its connection. */

@@ -124,6 +124,11 @@ void sl_link_note_answer(struct sl_link *link, uint64_t bytes, uint64_t ns, bool
     sl_host_answered(&link->seat, bytes, ns, whole);
 }
 
+uint64_t sl_link_connect_ns(const struct sl_link *link)
+{
+    return link->connect_ns;
+}
+
 /* An answer that takes longer than this would, on most machines, not have taken so long if it came
  * from elsewhere; one that is asked for needlessly costs its server a request. Below it lie garbage
  * collections, cold caches, a lost packet or two, and what a busy machine does to us. */
@@ -149,6 +154,11 @@ uint64_t sl_link_patience(const struct sl_link *link)
 void sl_link_note_wait(struct sl_link *link, uint64_t ns)
 {
     sl_host_waited(&link->seat, ns);
+}
+
+bool sl_link_has_room(const struct sl_link *link)
+{
+    return sl_host_has_room(&link->seat);
 }
 
 bool sl_link_is_seating(const struct sl_link *link)

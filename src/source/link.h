@@ -45,6 +45,8 @@ void sl_link_expect(struct sl_link *link, size_t bytes);
 
 /** A request was answered, or given up, after so many bytes of its answer and so much time. */
 void sl_link_note_answer(struct sl_link *link, uint64_t bytes, uint64_t ns, bool whole);
+/** How long it took to connect. */
+uint64_t sl_link_connect_ns(const struct sl_link *link);
 /** How long an answer may take to begin, or to go on, before it is asked for once more: several
  * times what connecting took, and what the host needed lately; never less than a second. */
 uint64_t sl_link_patience(const struct sl_link *link);
@@ -52,6 +54,8 @@ uint64_t sl_link_patience(const struct sl_link *link);
 void sl_link_set_patience(uint64_t least_ns);
 /** It took so long to begin. */
 void sl_link_note_wait(struct sl_link *link, uint64_t ns);
+/** A place at the host is there, and nobody has to make room for it. */
+bool sl_link_has_room(const struct sl_link *link);
 /** It waits for a place at the host. */
 bool sl_link_is_seating(const struct sl_link *link);
 /** It is given up after it had fallen silent: others may be on other addresses. */

@@ -208,9 +208,34 @@ unsigned sl_store_host_connections(const struct sl_store *store)
     return store->config.host_connections;
 }
 
-struct sl_connect sl_store_connect(const struct sl_store *store)
+/* Lanes for whoever will read: the store keeps them until they are taken. */
+static void connect_ahead(void *arg, const struct sl_exchange *like)
 {
+    struct sl_store *store = arg;
+    {
+        SL_LOCKED(&store->locked.mutex);
+        if (store->locked.connected_ahead)
+            return;
+        store->locked.connected_ahead = true;
+    }
+    for (unsigned i = 0; i < store->config.ahead; i++) {
+        struct sl_lane *lane = store->backend->lane_new(store, NULL);
+        if (!lane)
+            return;
+        if (store->backend->lane_connect(lane, like, NULL) < 0) {
+            store->backend->lane_free(lane);
+            return;
+        }
+        sl_store_give_lane(store, lane);
+    }
+}
+
+struct sl_connect sl_store_connect(struct sl_store *store)
+{
+    bool ahead = store->config.ahead && store->backend->lane_connect;
     return (struct sl_connect){
+        .distant = ahead ? connect_ahead : NULL,
+        .distant_arg = store,
         .tls = store->config.tls,
         .cancel = store->config.cancel,
         .stall_seconds = store->config.stall_seconds,
