@@ -322,6 +322,7 @@ enum sl_fetch_state sl_exchange_stay(struct sl_exchange *exchange, struct sl_err
     if (exchange->phase == SL_X_BODY && now >= sl_exchange_patience_end(exchange)) {
         sl_metric_add(SL_M_SOURCE_HEDGES, 1);
         sl_progress_add_hedge(exchange->connect.progress);
+        sl_link_note_wait(exchange->link, exchange->patience_ns); /* it may have been usual */
         sl_fail_code(err, SL_E_NET, "stall", "%s stalled: no byte for %" PRIu64 " ms",
                      exchange->subject, exchange->patience_ns / (uint64_t)SL_NS_PER_MS);
         return sl_exchange_fail(exchange);
