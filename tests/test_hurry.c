@@ -51,21 +51,39 @@ static void must_be_sent_again(void)
     ck_assert_uint_eq(sl_server_request_count(server), 1 + hedges());
 }
 
+struct reading {
+    struct sl_store *store;
+    struct sl_source *source;
+};
+
+static void open_reading(struct reading *reading)
+{
+    sl_autofree char *key = NULL;
+    ck_assert_int_eq(
+        sl_store_open(sl_server_url(server, "/m"), &config, &reading->store, &key, &err), 0);
+    int result = sl_source_open(reading->store, key, HEAD_BYTES, &reading->source, &err);
+    ck_assert_msg(result == 0, "%s", err.message);
+}
+
+static void close_reading(struct reading *reading)
+{
+    sl_source_free(reading->source);
+    sl_store_free(reading->store);
+}
+
 /* Open the object, compare its head; what it took in ms. */
 static uint64_t open_blob(void)
 {
-    SL_AUTO(sl_store) store = NULL;
-    SL_AUTO(sl_source) source = NULL;
-    sl_autofree char *key = NULL;
+    struct reading reading;
     uint8_t head[HEAD_BYTES];
     uint64_t begin_ns = sl_now_ns();
-    ck_assert_int_eq(sl_store_open(sl_server_url(server, "/m"), &config, &store, &key, &err), 0);
-    int result = sl_source_open(store, key, HEAD_BYTES, &source, &err);
-    ck_assert_msg(result == 0, "%s", err.message);
-    ck_assert_uint_eq(sl_source_bytes(source), SL_BLOB_BYTES);
-    ck_assert_int_eq(sl_source_read(source, 0, head, HEAD_BYTES, &err), 0);
+    open_reading(&reading);
+    uint64_t took_ns = sl_now_ns() - begin_ns;
+    ck_assert_uint_eq(sl_source_bytes(reading.source), SL_BLOB_BYTES);
+    ck_assert_int_eq(sl_source_read(reading.source, 0, head, HEAD_BYTES, &err), 0);
     ck_assert_mem_eq(head, sl_blob(), HEAD_BYTES);
-    return (sl_now_ns() - begin_ns) / SL_NS_PER_MS;
+    close_reading(&reading);
+    return took_ns / SL_NS_PER_MS;
 }
 
 START_TEST(a_silent_first_answer_is_asked_for_once_more)
@@ -84,6 +102,21 @@ START_TEST(by_itself_it_is_not_sooner_than_after_a_second)
     SL_SCRIPT(server, {.path = "/m", .first = 1, .fault = SL_FAULT_STALL, .after = -1});
     ck_assert_uint_ge(open_blob(), 1000);
     must_be_sent_again();
+}
+END_TEST
+
+/* Else a load would take its server for one that is a second away. */
+START_TEST(it_tells_nothing_of_the_distance)
+{
+    struct reading reading;
+    uint64_t requests, bytes;
+    SL_SCRIPT(server, {.path = "/m", .first = 1, .fault = SL_FAULT_STALL, .after = -1});
+    open_reading(&reading);
+    sl_source_counts(reading.source, &requests, &bytes);
+    ck_assert_uint_eq(requests, sl_server_request_count(server));
+    if (hedges() == 1) /* nothing else was late */
+        ck_assert_uint_eq(sl_store_first_byte_ns(reading.store), 0);
+    close_reading(&reading);
 }
 END_TEST
 
@@ -222,28 +255,13 @@ END_TEST
 
 enum { AHEAD = 3 };
 
-struct reading {
-    struct sl_store *store;
-    struct sl_source *source;
-};
-
 /* The first answer takes as long as that of a distant server. */
 static void open_distant(struct reading *reading)
 {
-    sl_autofree char *key = NULL;
     sl_link_set_patience(0);
     config.ahead = AHEAD;
     SL_SCRIPT(server, {.path = "/m", .first = 1, .fault = SL_FAULT_SLOW, .after = 200});
-    ck_assert_int_eq(
-        sl_store_open(sl_server_url(server, "/m"), &config, &reading->store, &key, &err), 0);
-    int result = sl_source_open(reading->store, key, HEAD_BYTES, &reading->source, &err);
-    ck_assert_msg(result == 0, "%s", err.message);
-}
-
-static void close_reading(struct reading *reading)
-{
-    sl_source_free(reading->source);
-    sl_store_free(reading->store);
+    open_reading(reading);
 }
 
 static void drain(struct sl_fetch *fetch)
@@ -356,6 +374,7 @@ int main(void)
     tcase_add_checked_fixture(tcase, setup, teardown);
     tcase_add_test(tcase, a_silent_first_answer_is_asked_for_once_more);
     tcase_add_test(tcase, by_itself_it_is_not_sooner_than_after_a_second);
+    tcase_add_test(tcase, it_tells_nothing_of_the_distance);
     tcase_add_test(tcase, it_is_counted_in_the_result);
     tcase_add_test(tcase, where_both_are_silent_it_is_a_stall_and_tried_again);
     tcase_add_test(tcase, where_the_first_breaks_off_the_second_is_waited_for);

@@ -102,6 +102,8 @@ struct sl_backend {
     void (*lane_abort)(struct sl_lane *lane);
     /** How its next requests are sent: sl_request.hurry. NULL: there is no such thing. */
     void (*lane_hurry)(struct sl_lane *lane, unsigned hurry);
+    /** Whether its request was sent twice. NULL: none ever is. */
+    bool (*lane_sent_twice)(const struct sl_lane *lane);
     /** Connect a new one to where this leads, as sl_exchange_connect(). NULL: there is no such
      * thing. */
     int (*lane_connect)(struct sl_lane *lane, const struct sl_exchange *like, struct sl_err *err);

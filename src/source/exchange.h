@@ -87,6 +87,8 @@ enum sl_fetch_state sl_exchange_ready(struct sl_exchange *exchange, struct sl_er
  */
 enum sl_fetch_state sl_exchange_send(struct sl_exchange *exchange, const void *data, size_t bytes,
                                      size_t *taken, struct sl_err *err);
+/** Whether the request in hand, or the last one, was sent twice. */
+bool sl_exchange_sent_twice(const struct sl_exchange *exchange);
 int sl_exchange_status(const struct sl_exchange *exchange);
 /**
  * The header's value, trimmed; the first of several; NULL if absent. Borrowed until the next start.

@@ -44,6 +44,11 @@ uint64_t sl_exchange_patience_end(const struct sl_exchange *exchange)
     return UINT64_MAX;
 }
 
+bool sl_exchange_sent_twice(const struct sl_exchange *exchange)
+{
+    return exchange->twice;
+}
+
 /* ---- the twin -------------------------------------------------------------------------------- */
 
 /* What came of an answer that nobody will take. */

@@ -212,13 +212,22 @@ int sl_fetch_start(struct sl_fetch *fetch, struct sl_source *source, uint64_t be
     return 0;
 }
 
+/* The first bytes of a try: one that was sent twice tells nothing of the distance. */
+static void note_first(struct sl_fetch *fetch)
+{
+    const struct sl_backend *backend = fetch->store->backend;
+    uint64_t ns = sl_now_ns() - fetch->try_started_ns;
+    sl_metric_observe(SL_M_FIRST_BYTE_SECONDS, (double)ns / 1e9);
+    if (backend->lane_sent_twice && backend->lane_sent_twice(fetch->lane))
+        sl_counter_add(&fetch->source->requests, 1);
+    else
+        sl_store_note_first_byte(fetch->store, ns);
+}
+
 static void count_bytes(struct sl_fetch *fetch, size_t bytes)
 {
-    if (fetch->at == fetch->try_begin) {
-        uint64_t ns = sl_now_ns() - fetch->try_started_ns;
-        sl_metric_observe(SL_M_FIRST_BYTE_SECONDS, (double)ns / 1e9);
-        sl_store_note_first_byte(fetch->store, ns);
-    }
+    if (fetch->at == fetch->try_begin)
+        note_first(fetch);
     fetch->at += bytes;
     sl_counter_add(&fetch->source->received, bytes);
     sl_metric_add(SL_M_SOURCE_BYTES, (int64_t)bytes);

@@ -77,6 +77,11 @@ bool sl_range_lane_leads_to(const struct sl_lane *lane, const struct sl_host *ho
     return sl_exchange_leads_to(lane->exchange, host);
 }
 
+bool sl_range_lane_sent_twice(const struct sl_lane *lane)
+{
+    return sl_exchange_sent_twice(lane->exchange);
+}
+
 int sl_range_lane_connect(struct sl_lane *lane, const struct sl_exchange *like, struct sl_err *err)
 {
     return sl_exchange_connect(lane->exchange, like, err);

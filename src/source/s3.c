@@ -259,6 +259,7 @@ const struct sl_backend sl_s3_backend = {
     .lane_poll = sl_range_lane_poll,
     .lane_abort = sl_range_lane_abort,
     .lane_hurry = sl_range_lane_hurry,
+    .lane_sent_twice = sl_range_lane_sent_twice,
     .lane_connect = sl_range_lane_connect,
     .lane_leads_to = sl_range_lane_leads_to,
     .mend = s3_mend,
