@@ -26,10 +26,12 @@ BEFORE, WITHIN = "before", "within"
 
 class PacedServer:
     """One object by ranges, at a pace for each connection. Counts the bytes of bodies that it sent; of its answers one in
-    stall_every stalls, in turn before its head and within its body."""
+    stall_every stalls, in turn before its head and within its body, and so do the first silent_openings that ask for
+    the object's first bytes."""
 
-    def __init__(self, data, bytes_per_second, stall_every=0, stall_seconds=5.0):
+    def __init__(self, data, bytes_per_second, stall_every=0, stall_seconds=5.0, silent_openings=0):
         self.data, self.pace = data, bytes_per_second
+        self.openings, self.silent_openings = 0, silent_openings
         self.stall_every, self.stall_seconds = stall_every, stall_seconds
         self.lock, self.sent, self.answers, self.stalled, self.open = threading.Lock(), 0, 0, 0, 0
         self.listener = socket.create_server(("127.0.0.1", 0), backlog=128)
@@ -81,7 +83,7 @@ class PacedServer:
             head += more
         found = re.search(rb"[Rr]ange: bytes=(\d+)-(\d+)", head)
         begin, end = int(found[1]), min(int(found[2]) + 1, len(self.data))
-        stall = self.stalls(begin)
+        stall = self.opens(begin, end) or self.stalls(begin)
         if stall == BEFORE:
             time.sleep(self.stall_seconds)
         peer.sendall(f"HTTP/1.1 206 Partial Content\r\nContent-Range: bytes {begin}-{end - 1}/{len(self.data)}\r\n"
@@ -99,8 +101,16 @@ class PacedServer:
                 time.sleep(early)
         return True
 
+    def opens(self, begin, end):
+        """BEFORE, if it is one of the first requests to learn what the object is."""
+        with self.lock:
+            opening = not begin and end < RANGE_BYTES
+            self.openings += opening
+            self.stalled += opening and self.openings <= self.silent_openings
+            return BEFORE if opening and self.openings <= self.silent_openings else None
+
     def stalls(self, begin):
-        """None, BEFORE or WITHIN; the first bytes of the object, with nothing to be compared with, do not."""
+        """None, BEFORE or WITHIN; the first bytes of the object do not."""
         with self.lock:
             self.answers += bool(begin)
             if not begin or not self.stall_every or self.answers % self.stall_every != self.stall_every // 2:
@@ -219,6 +229,22 @@ def stalls_by_chance_cost_little(h):
         told.append(f"{' '.join(more) or 'auto'}: {calm[0]:.2f} s without, {stalling[0]:.2f} s with {stalling[2]} stalls, "
                     f"{100 * stalling[1] / OBJECT_BYTES:.2f} % came twice")
     return "; ".join(told)
+
+
+@check()
+def a_silent_opening_costs_a_second(h):
+    """The first request of a load, which has no siblings, is not answered: it is sent once more on another connection,
+    long before that is a stall (30 s), and counted."""
+    server, digest = paced(64 << 20, stall_seconds=60.0, silent_openings=1)
+    to, started = h.fresh(), time.monotonic()
+    result = h.load(server.url, to, *arguments()).expect(0).json()
+    seconds = time.monotonic() - started
+    assert sha256_file(os.path.join(to, "big.bin")) == digest
+    assert server.openings == 2, f"{server.openings} requests for the first bytes"
+    assert result["hedged"] >= 1, "it is not counted"
+    assert 1 <= seconds < 25, f"{seconds:.1f} s"
+    server.close()
+    return f"{seconds:.2f} s with a first answer that never came"
 
 
 @check()

@@ -37,6 +37,9 @@ class FlippingServer:
                 return
             threading.Thread(target=self.talk, args=(peer,), daemon=True).start()
 
+    def close(self):
+        self.listener.close()
+
     def talk(self, peer):
         try:
             with peer:

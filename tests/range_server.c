@@ -235,7 +235,7 @@ static bool give_answer(struct connection *c, const struct sl_server_request *re
     enum sl_fault fault = answer->step.fault;
     bool bodiless = strcmp(request->method, "HEAD") == 0;
     if (fault == SL_FAULT_SLOW)
-        pause_ms(c, SLOW_MS);
+        pause_ms(c, answer->step.after > 0 ? (int)answer->step.after : SLOW_MS);
     if (fault == SL_FAULT_STATUS) {
         const char *text = answer->step.text ? answer->step.text : "";
         return give_status(c, answer->step.status, answer->step.headers, text, strlen(text),

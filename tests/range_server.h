@@ -59,7 +59,7 @@ enum sl_fault {
     SL_FAULT_DROP_AFTER,  /* the right answer, promising to keep the connection, then close */
     SL_FAULT_HEAD,        /* `text` instead of an answer's head, then close */
     SL_FAULT_STATUS,      /* `status`, `headers`, `text` as body */
-    SL_FAULT_SLOW,        /* the right answer after 300 ms */
+    SL_FAULT_SLOW,        /* the right answer after 800 ms, or `after` ms */
 };
 
 /** One line of the script. The first line that matches a request is used. */

@@ -432,6 +432,38 @@ START_TEST(a_request_that_falls_silent_is_sent_again_elsewhere)
 }
 END_TEST
 
+/* Nothing else is known of the addresses: either may be the one that is asked first. */
+START_TEST(a_silent_opening_is_asked_for_elsewhere)
+{
+    const struct sl_source_config config = {.attempts = 2, .stall_seconds = 600};
+    struct reading reading;
+    open_pair();
+    SL_SCRIPT(pair[_i], {.fault = SL_FAULT_STALL, .after = -1});
+    open_reading(&reading, &config);
+    ck_assert_uint_le(sl_server_request_count(pair[_i]), 1);
+    ck_assert_uint_eq(sl_server_request_count(pair[!_i]), 1);
+    close_reading(&reading);
+    close_pair();
+}
+END_TEST
+
+START_TEST(patience_follows_what_answers_take)
+{
+    sit(0, "127.0.0.1", &load_a, 0);
+    ck_assert_uint_eq(sl_host_patience(&seats[0]), 0);
+    sl_host_waited(&seats[0], 3 * SL_NS_PER_S);
+    ck_assert_uint_eq(sl_host_patience(&seats[0]), 6 * SL_NS_PER_S);
+    sit(1, "127.0.0.1", &load_b, 0); /* another load knows it, too */
+    ck_assert_uint_eq(sl_host_patience(&seats[1]), 6 * SL_NS_PER_S);
+    for (int i = 0; i < 20; i++)
+        sl_host_waited(&seats[1], 3 * SL_NS_PER_S);
+    ck_assert_uint_eq(sl_host_patience(&seats[0]), 6 * SL_NS_PER_S);
+    for (int i = 0; i < 40; i++)
+        sl_host_waited(&seats[1], SL_NS_PER_MS);
+    ck_assert_uint_eq(sl_host_patience(&seats[0]), 2 * SL_NS_PER_MS);
+}
+END_TEST
+
 START_TEST(a_connection_to_an_ill_address_is_left)
 {
     const struct sl_source_config config = {.attempts = 8};
@@ -498,6 +530,8 @@ int main(void)
     tcase_add_loop_test(tcase, a_dead_address_among_two_costs_no_try, 0, 2);
     tcase_add_test(tcase, when_all_are_dead_they_are_named);
     tcase_add_test(tcase, a_request_that_falls_silent_is_sent_again_elsewhere);
+    tcase_add_loop_test(tcase, a_silent_opening_is_asked_for_elsewhere, 0, 2);
+    tcase_add_test(tcase, patience_follows_what_answers_take);
     tcase_add_test(tcase, a_connection_to_an_ill_address_is_left);
     tcase_add_test(tcase, idle_connections_make_room_for_another_load);
     suite_add_tcase(suite, tcase);

@@ -3,10 +3,13 @@
  *
  *     shape LISTEN_PORT SERVER_PORT DELAY_MS BYTES_PER_SECOND [STALL_EVERY STALL_MS COUNTERS]
  *
- * Both on 127.0.0.1. The first request of a connection waits twice DELAY_MS, as if it had to
- * connect first, each other one DELAY_MS; answers of a connection come at most at BYTES_PER_SECOND.
- * A connection is a thread; answers go through a pipe by splice(), so that the proxy costs little.
- * Clients must not send a request before the last answer has come.
+ * Both on 127.0.0.1. Each request waits DELAY_MS, a round trip. The first of a connection waits
+ * until two have passed since it was accepted, if that is later: over a distance a client may send
+ * only when its connection stands, a round trip after it began; here it stands at once. So who
+ * connects before there is anything to ask gains by it what it would gain over a distance. Answers
+ * of a connection come at most at BYTES_PER_SECOND. A connection is a thread; answers go through a
+ * pipe by splice(), so that the proxy costs little. Clients must not send a request before the last
+ * answer has come.
  *
  * Every STALL_EVERY-th request (0: none) is held back for STALL_MS, in turn before its answer and
  * in the middle of it. COUNTERS is a file of three 64-bit numbers: bytes sent to clients, requests,
@@ -87,15 +90,17 @@ static enum stall stall_of(uint64_t request)
     return request / stall_every % 2 ? STALL_WITHIN : STALL_BEFORE;
 }
 
-/* A request, or a part of one, goes on after its delay. 0 at the end. */
-static int pass_request(int client, int server, uint64_t wait_ns, enum stall *stall)
+/* A request, or a part of one, goes on after its delay, not before this time. 0 at the end. */
+static int pass_request(int client, int server, uint64_t earliest_ns, enum stall *stall)
 {
     char data[65536];
     ssize_t got = recv(client, data, sizeof(data), 0);
     if (got <= 0)
         return 0;
     *stall = stall_of(atomic_fetch_add(&counters->requests, 1));
-    sleep_until(now_ns() + wait_ns + (*stall == STALL_BEFORE ? stall_ns : 0));
+    uint64_t at_ns = now_ns() + delay_ns;
+    sleep_until((at_ns > earliest_ns ? at_ns : earliest_ns) +
+                (*stall == STALL_BEFORE ? stall_ns : 0));
     return send(server, data, (size_t)got, MSG_NOSIGNAL) == got;
 }
 
@@ -123,11 +128,17 @@ static int pass_answer(int server, int client, int ends[2], uint64_t *free_ns, e
     return 1;
 }
 
+struct accepted {
+    int client;
+    uint64_t ns;
+};
+
 static void *serve(void *arg)
 {
-    int client = (int)(intptr_t)arg, server = socket_to(server_port, 0), ends[2] = {-1, -1},
-        one = 1;
-    uint64_t wait_ns = 2 * delay_ns, free_ns = 0;
+    struct accepted accepted = *(struct accepted *)arg;
+    free(arg);
+    int client = accepted.client, server = socket_to(server_port, 0), ends[2] = {-1, -1}, one = 1;
+    uint64_t free_ns = 0;
     enum stall stall = NO_STALL;
     int going = server >= 0 && pipe2(ends, O_CLOEXEC) == 0;
     if (going)
@@ -137,10 +148,8 @@ static void *serve(void *arg)
         struct pollfd fds[2] = {{client, POLLIN, 0}, {server, POLLIN, 0}};
         if (poll(fds, 2, -1) < 0)
             break;
-        if (fds[0].revents) {
-            going = pass_request(client, server, wait_ns, &stall);
-            wait_ns = delay_ns;
-        }
+        if (fds[0].revents)
+            going = pass_request(client, server, accepted.ns + 2 * delay_ns, &stall);
         if (going && fds[1].revents)
             going = pass_answer(server, client, ends, &free_ns, &stall);
     }
@@ -191,7 +200,12 @@ int main(int argc, char **argv)
         int client = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
         if (client < 0)
             continue;
-        if (pthread_create(&thread, &attributes, serve, (void *)(intptr_t)client) != 0)
+        struct accepted *accepted = malloc(sizeof(*accepted));
+        if (accepted)
+            *accepted = (struct accepted){client, now_ns()};
+        if (!accepted || pthread_create(&thread, &attributes, serve, accepted) != 0) {
+            free(accepted);
             close(client);
+        }
     }
 }

@@ -22,6 +22,10 @@
 #include "pages.h"
 #include "reader.h"
 
+/* Connections made to a distant server while its first answer is on its way: what a load far from
+ * its store begins with, if it is of some size (reader/growth.c). */
+enum { AHEAD_AUTO = 32, AHEAD_MAX = 63 };
+
 struct load {
     const struct sl_spec *spec;
     struct sl_cancel *cancel;
@@ -307,6 +311,15 @@ static int hand_over(struct load *load, const struct sl_plan *plan, struct sl_er
     return done;
 }
 
+/* One is there, that of the opening. */
+static unsigned connections_ahead(const struct sl_spec *spec)
+{
+    uint64_t wanted = spec->readers.connections;
+    if (wanted == SL_AUTO_VALUE || wanted == 0)
+        return AHEAD_AUTO;
+    return (unsigned)SL_MIN(wanted - 1, (uint64_t)AHEAD_MAX);
+}
+
 /* publish NULL: whoever called decides about the directory, now that the version is known. */
 static int load_from(struct load *load, struct sl_publish *publish, const char *uri,
                      struct sl_err *err)
@@ -318,6 +331,7 @@ static int load_from(struct load *load, struct sl_publish *publish, const char *
     spec.source.uri = (char *)(uintptr_t)uri;
     attempt.spec = &spec;
     sl_load_source_config(&spec, load->cancel, load->progress, &config);
+    config.ahead = connections_ahead(&spec);
     sl_progress_set_state(load->progress, SL_LOAD_PLANNING);
     SL_AUTO(sl_plan) plan = NULL;
     if (sl_plan_make(&spec, &config, &plan, err) < 0)

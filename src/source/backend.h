@@ -32,12 +32,13 @@ struct sl_store {
         /* connected and without a request, for the next fetch */
         struct sl_lane *lanes[SL_IDLE_LANES_MAX];
         unsigned lane_count;
+        bool connected_ahead;
         uint64_t first_byte_ns; /* the shortest so far, 0: none */
     } locked;
     struct sl_store *next; /* of all that are open */
 };
 /** How connections of a store are made; borrowed from it. */
-struct sl_connect sl_store_connect(const struct sl_store *store);
+struct sl_connect sl_store_connect(struct sl_store *store);
 /** A request was answered after so long. */
 void sl_store_note_first_byte(struct sl_store *store, uint64_t ns);
 
@@ -99,6 +100,13 @@ struct sl_backend {
                      uint64_t *deadline_ns);
     /** Drop the request and its connection. */
     void (*lane_abort)(struct sl_lane *lane);
+    /** How its next requests are sent: sl_request.hurry. NULL: there is no such thing. */
+    void (*lane_hurry)(struct sl_lane *lane, unsigned hurry);
+    /** Whether its request was sent twice. NULL: none ever is. */
+    bool (*lane_sent_twice)(const struct sl_lane *lane);
+    /** Connect a new one to where this leads, as sl_exchange_connect(). NULL: there is no such
+     * thing. */
+    int (*lane_connect)(struct sl_lane *lane, const struct sl_exchange *like, struct sl_err *err);
     /** Whether it has a connection to this host. NULL: it has none to any. */
     bool (*lane_leads_to)(const struct sl_lane *lane, const struct sl_host *host);
     /**

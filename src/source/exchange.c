@@ -6,6 +6,8 @@
  * When it is older than stall_seconds and nothing is waiting in the socket, the answer has stalled;
  * a trickle is no progress. Time in which the caller was busy elsewhere does not count.
  *
+ * A request in a hurry that is silent may be sent twice: exchange_hedge.c.
+ *
  * While a plain connection is in the middle of a body, poll() wakes only for 256 KiB or the rest
  * (SO_RCVLOWAT): fewer, fuller reads.
  */
@@ -16,6 +18,8 @@
 #include <string.h>
 
 #include "exchange_state.h"
+#include "metrics.h"
+#include "progress.h"
 #include "proxy.h"
 #include "retry.h"
 #include "url.h"
@@ -28,6 +32,8 @@ enum {
     REQUEST_BYTES_MAX = 64 * 1024 * 1024,
 };
 #define SILENT_NS (250 * SL_NS_PER_MS)
+/* A connection that was made ahead longer ago may be near its time to connect, or forgotten. */
+#define AHEAD_NS_MAX (5 * SL_NS_PER_S)
 
 struct sl_exchange *sl_exchange_new(const struct sl_connect *connect, struct sl_err *err)
 {
@@ -171,9 +177,10 @@ static int choose_route(struct sl_exchange *exchange, const struct sl_url *url,
     return *route ? 0 : -1;
 }
 
-static int reconnect(struct sl_exchange *exchange, struct sl_err *err)
+int sl_exchange_reconnect(struct sl_exchange *exchange, struct sl_err *err)
 {
     exchange->answers = 0;
+    exchange->ahead = false;
     exchange->in_begin = exchange->in_end = 0;
     exchange->sent = 0;
     exchange->phase = SL_X_CONNECTING;
@@ -200,15 +207,23 @@ static int start(struct sl_exchange *exchange, const struct sl_request *request,
     bool same = exchange->route && strcmp(exchange->route, route) == 0;
     bool reuse = same && exchange->phase == SL_X_DRAINED && sl_link_idle(exchange->link) &&
                  !sl_link_is_past(exchange->link);
+    bool ahead = same && exchange->ahead && exchange->phase == SL_X_CONNECTING &&
+                 sl_now_ns() - exchange->ahead_ns < AHEAD_NS_MAX;
     exchange->answered = exchange->wanted = false;
     exchange->interim = 0;
     exchange->streamed = 0;
+    bool repeatable = exchange->bodiless || strcmp(request->method, "GET") == 0;
+    exchange->hurry = repeatable ? request->hurry : 0;
+    exchange->twice = exchange->distant = false;
+    exchange->patience_ns = 0;
     exchange->away_ns = exchange->came = exchange->absent_ns = 0;
     exchange->pace.turn_ns = 0;
     free(exchange->route);
     exchange->route = sl_steal(&route);
+    if (ahead)
+        return 0;
     if (!reuse)
-        return reconnect(exchange, err);
+        return sl_exchange_reconnect(exchange, err);
     sl_link_expect(exchange->link, 1);
     exchange->sent = 0;
     exchange->phase = SL_X_SENDING;
@@ -220,7 +235,8 @@ static int start(struct sl_exchange *exchange, const struct sl_request *request,
 int sl_exchange_start(struct sl_exchange *exchange, const struct sl_request *request,
                       struct sl_err *err)
 {
-    if (exchange->phase != SL_X_DRAINED)
+    bool ahead = exchange->phase == SL_X_CONNECTING && exchange->ahead;
+    if (exchange->phase != SL_X_DRAINED && !ahead)
         sl_exchange_abort(exchange);
     free(sl_steal(&exchange->head_text));
     exchange->head_bytes = 0;
@@ -245,14 +261,21 @@ void sl_exchange_note_answer(struct sl_exchange *exchange, bool whole)
         sl_link_note_answer(exchange->link, exchange->came, ns, whole);
 }
 
-void sl_exchange_abort(struct sl_exchange *exchange)
+void sl_exchange_drop(struct sl_exchange *exchange)
 {
     if (exchange->phase == SL_X_HEAD || exchange->phase == SL_X_BODY)
         sl_exchange_note_answer(exchange, false);
     sl_link_close(exchange->link);
     exchange->in_begin = exchange->in_end = 0;
+    exchange->ahead = false;
     exchange->pending.kind = SL_OK;
     exchange->phase = SL_X_IDLE;
+}
+
+void sl_exchange_abort(struct sl_exchange *exchange)
+{
+    sl_exchange_drop_twin(exchange);
+    sl_exchange_drop(exchange);
 }
 
 /* ---- progress -------------------------------------------------------------------------------- */
@@ -271,6 +294,7 @@ void sl_exchange_enter(struct sl_exchange *exchange)
     uint64_t ns = sl_now_ns() - exchange->away_ns;
     exchange->window_ns += ns;
     exchange->absent_ns += ns;
+    exchange->moved_ns += ns;
     exchange->away_ns = 0;
 }
 
@@ -287,14 +311,23 @@ enum sl_fetch_state sl_exchange_fail(struct sl_exchange *exchange)
 {
     if (exchange->phase > SL_X_CONNECTING && exchange->phase < SL_X_DRAINED)
         sl_link_note_trouble(exchange->link);
-    sl_exchange_abort(exchange);
+    sl_exchange_drop(exchange);
     return SL_FETCH_FAILED;
 }
 
 /* Nothing is there now: wait, unless it has been too little for too long. */
 enum sl_fetch_state sl_exchange_stay(struct sl_exchange *exchange, struct sl_err *err)
 {
-    if (sl_now_ns() < exchange->window_ns + stall_seconds(exchange) * SL_NS_PER_S)
+    uint64_t now = sl_now_ns();
+    if (exchange->phase == SL_X_BODY && now >= sl_exchange_patience_end(exchange)) {
+        sl_metric_add(SL_M_SOURCE_HEDGES, 1);
+        sl_progress_add_hedge(exchange->connect.progress);
+        sl_link_note_wait(exchange->link, exchange->patience_ns); /* it may have been usual */
+        sl_fail_code(err, SL_E_NET, "stall", "%s stalled: no byte for %" PRIu64 " ms",
+                     exchange->subject, exchange->patience_ns / (uint64_t)SL_NS_PER_MS);
+        return sl_exchange_fail(exchange);
+    }
+    if (now < exchange->window_ns + stall_seconds(exchange) * SL_NS_PER_S)
         return SL_FETCH_WAIT;
     sl_fail_code(err, SL_E_NET, "stall", "%s stalled: %" PRIu64 " bytes in %u s", exchange->subject,
                  exchange->window_bytes, stall_seconds(exchange));
@@ -305,13 +338,14 @@ enum sl_fetch_state sl_exchange_stay(struct sl_exchange *exchange, struct sl_err
  * once. */
 enum sl_fetch_state sl_exchange_broken(struct sl_exchange *exchange, struct sl_err *err)
 {
-    if (exchange->answered || exchange->answers == 0 || exchange->streamed) {
+    bool idle = exchange->answers || exchange->ahead;
+    if (exchange->answered || !idle || exchange->streamed) {
         sl_wrap(err, "%s", exchange->subject);
         return sl_exchange_fail(exchange);
     }
     if (err)
         *err = (struct sl_err)SL_ERR_INIT;
-    return reconnect(exchange, err) == 0 ? SL_FETCH_WAIT : sl_exchange_fail(exchange);
+    return sl_exchange_reconnect(exchange, err) == 0 ? SL_FETCH_WAIT : sl_exchange_fail(exchange);
 }
 
 /* More bytes behind in_end: DATA if any came; the end of the stream sets *ended. */
@@ -361,6 +395,7 @@ static void begin_body(struct sl_exchange *exchange)
 {
     struct sl_head *head = &exchange->head;
     exchange->phase = SL_X_BODY;
+    exchange->moved_ns = sl_now_ns();
     exchange->chunk = SL_X_CHUNK_SIZE;
     exchange->left = 0;
     exchange->trailer_bytes = 0;
@@ -447,10 +482,8 @@ enum sl_fetch_state sl_exchange_begin(struct sl_exchange *exchange, struct sl_er
 {
     if (exchange->phase == SL_X_CONNECTING) {
         enum sl_fetch_state state = sl_link_connect(exchange->link, err);
-        if (state == SL_FETCH_FAILED) {
-            sl_wrap(err, "%s", exchange->subject);
-            return sl_exchange_fail(exchange);
-        }
+        if (state == SL_FETCH_FAILED)
+            return sl_exchange_broken(exchange, err);
         if (state == SL_FETCH_WAIT)
             return state;
         exchange->phase = SL_X_SENDING;
@@ -460,7 +493,7 @@ enum sl_fetch_state sl_exchange_begin(struct sl_exchange *exchange, struct sl_er
     return exchange->phase == SL_X_SENDING ? sl_exchange_send_start(exchange, err) : SL_FETCH_DATA;
 }
 
-enum sl_fetch_state sl_exchange_head(struct sl_exchange *exchange, struct sl_err *err)
+enum sl_fetch_state sl_exchange_own_head(struct sl_exchange *exchange, struct sl_err *err)
 {
     sl_exchange_enter(exchange);
     for (;;) {
@@ -480,6 +513,13 @@ enum sl_fetch_state sl_exchange_head(struct sl_exchange *exchange, struct sl_err
             return sl_exchange_refuse(exchange, false, "no request was begun", err);
         return state;
     }
+}
+
+enum sl_fetch_state sl_exchange_head(struct sl_exchange *exchange, struct sl_err *err)
+{
+    struct sl_err why = SL_ERR_INIT;
+    enum sl_fetch_state state = sl_exchange_own_head(exchange, &why);
+    return sl_exchange_race(exchange, state, &why, err);
 }
 
 int sl_exchange_status(const struct sl_exchange *exchange)
@@ -510,8 +550,8 @@ char *sl_exchange_head_lines(const struct sl_exchange *exchange, struct sl_err *
     return lines;
 }
 
-int sl_exchange_poll(struct sl_exchange *exchange, struct pollfd fds[SL_FETCH_POLL_MAX],
-                     uint64_t *deadline_ns)
+static int poll_own(const struct sl_exchange *exchange, struct pollfd fds[SL_LINK_POLL_MAX],
+                    uint64_t *deadline_ns)
 {
     if (exchange->phase == SL_X_IDLE || exchange->phase == SL_X_DRAINED) {
         *deadline_ns = 0;
@@ -527,6 +567,20 @@ int sl_exchange_poll(struct sl_exchange *exchange, struct pollfd fds[SL_FETCH_PO
     if (offered)
         *deadline_ns = exchange->asked_ns + SL_X_OFFER_NS;
     else if (exchange->phase != SL_X_CONNECTING)
-        *deadline_ns = exchange->window_ns + stall_seconds(exchange) * SL_NS_PER_S;
+        *deadline_ns = SL_MIN(SL_MIN(exchange->window_ns + stall_seconds(exchange) * SL_NS_PER_S,
+                                     sl_exchange_patience_end(exchange)),
+                              sl_exchange_distance_end(exchange));
+    return count;
+}
+
+int sl_exchange_poll(struct sl_exchange *exchange, struct pollfd fds[SL_FETCH_POLL_MAX],
+                     uint64_t *deadline_ns)
+{
+    uint64_t twin_ns;
+    int count = poll_own(exchange, fds, deadline_ns);
+    if (exchange->twin) {
+        count += poll_own(exchange->twin, fds + count, &twin_ns);
+        *deadline_ns = SL_MIN(*deadline_ns, twin_ns);
+    }
     return count;
 }

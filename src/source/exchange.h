@@ -25,6 +25,11 @@ struct sl_connect {
     const void *owner;         /* whose load it serves: places at a host are shared among loads */
     unsigned host_connections; /* of this process to one host; 0: any number */
     uint64_t bandwidth;        /* bytes/s of all loads of the process; 0: no limit */
+    struct sl_progress *progress; /* may be NULL: requests sent twice are counted there */
+    /* Called once for a request in a hurry whose server turns out to be far away, while its answer
+     * is on its way: time to sl_exchange_connect() others. May be NULL */
+    void (*distant)(void *arg, const struct sl_exchange *exchange);
+    void *distant_arg;
     struct sl_cancel *stop; /* ends sl_exchange_simple() as cancel does: the caller's own reason */
 };
 
@@ -37,7 +42,10 @@ struct sl_request {
                                    Accept-Encoding: identity and Content-Length are added */
     const void *body;
     size_t body_bytes;
-    bool lent; /* the body is not copied: it stays where it is until the answer's head came */
+    bool lent;      /* the body is not copied: it stays where it is until the answer's head came */
+    unsigned hurry; /* of GET and HEAD: without an answer for so many times the host's usual it is
+                       sent once more, on a connection of its own, and what answers first is taken;
+                       a body that falls silent as long is a stall. 0: never */
     uint64_t stream_bytes; /* instead of body: so many bytes follow by sl_exchange_send() */
 };
 
@@ -53,6 +61,13 @@ SL_AUTO_DEFINE(sl_exchange)
  */
 int sl_exchange_start(struct sl_exchange *exchange, const struct sl_request *request,
                       struct sl_err *err);
+
+/**
+ * Begin to connect to where another one leads, without a request: the next sl_exchange_start()
+ * goes on with it. -1: there is no place at the host, or nothing answers. Does not block.
+ */
+int sl_exchange_connect(struct sl_exchange *exchange, const struct sl_exchange *like,
+                        struct sl_err *err);
 
 /**
  * Progress until the answer's head is complete: DATA when it is, WAIT, or FAILED (SL_E_NET: cannot
@@ -72,6 +87,8 @@ enum sl_fetch_state sl_exchange_ready(struct sl_exchange *exchange, struct sl_er
  */
 enum sl_fetch_state sl_exchange_send(struct sl_exchange *exchange, const void *data, size_t bytes,
                                      size_t *taken, struct sl_err *err);
+/** Whether the request in hand, or the last one, was sent twice. */
+bool sl_exchange_sent_twice(const struct sl_exchange *exchange);
 int sl_exchange_status(const struct sl_exchange *exchange);
 /**
  * The header's value, trimmed; the first of several; NULL if absent. Borrowed until the next start.

@@ -17,7 +17,10 @@
 #include "progress.h"
 #include "retry.h"
 
-enum { ATTEMPTS_DEFAULT = 8 };
+enum {
+    ATTEMPTS_DEFAULT = 8,
+    HURRIES_MAX = 3, /* tries: an answer that simply takes long is waited for in the end */
+};
 
 struct sl_fetch {
     struct sl_store *store;
@@ -30,6 +33,7 @@ struct sl_fetch {
     uint64_t wake_ns;        /* IN_BACKOFF */
     struct sl_retry retry;
     unsigned throttled;
+    bool hurried;
 };
 
 static struct sl_lane *take_idle_lane(struct sl_store *store)
@@ -101,6 +105,21 @@ void sl_fetch_rest(struct sl_fetch *fetch)
     sl_store_give_lane(fetch->store, sl_steal(&fetch->lane));
 }
 
+void sl_fetch_hurry(struct sl_fetch *fetch)
+{
+    fetch->hurried = true;
+}
+
+/* Each time twice as patient; the last try waits as long as it may. */
+static void set_hurry(struct sl_fetch *fetch)
+{
+    const struct sl_backend *backend = fetch->store->backend;
+    unsigned failed = fetch->retry.failed;
+    bool last = failed + 1 >= fetch->retry.limit || failed >= HURRIES_MAX;
+    if (backend->lane_hurry)
+        backend->lane_hurry(fetch->lane, fetch->hurried && !last ? 1u << failed : 0);
+}
+
 static int take_lane(struct sl_fetch *fetch, struct sl_err *err)
 {
     if (!fetch->lane)
@@ -161,6 +180,7 @@ static int start_try(struct sl_fetch *fetch, struct sl_err *err)
     fetch->try_started_ns = sl_now_ns();
     sl_counter_add(&source->requests, 1);
     sl_metric_add(SL_M_SOURCE_REQUESTS, 1);
+    set_hurry(fetch);
     if (fetch->store->backend->lane_start(fetch->lane, source, fetch->at, fetch->end,
                                           !source->opened, err) < 0)
         return fail_try(fetch, err);
@@ -192,13 +212,22 @@ int sl_fetch_start(struct sl_fetch *fetch, struct sl_source *source, uint64_t be
     return 0;
 }
 
+/* The first bytes of a try: one that was sent twice tells nothing of the distance. */
+static void note_first(struct sl_fetch *fetch)
+{
+    const struct sl_backend *backend = fetch->store->backend;
+    uint64_t ns = sl_now_ns() - fetch->try_started_ns;
+    sl_metric_observe(SL_M_FIRST_BYTE_SECONDS, (double)ns / 1e9);
+    if (backend->lane_sent_twice && backend->lane_sent_twice(fetch->lane))
+        sl_counter_add(&fetch->source->requests, 1);
+    else
+        sl_store_note_first_byte(fetch->store, ns);
+}
+
 static void count_bytes(struct sl_fetch *fetch, size_t bytes)
 {
-    if (fetch->at == fetch->try_begin) {
-        uint64_t ns = sl_now_ns() - fetch->try_started_ns;
-        sl_metric_observe(SL_M_FIRST_BYTE_SECONDS, (double)ns / 1e9);
-        sl_store_note_first_byte(fetch->store, ns);
-    }
+    if (fetch->at == fetch->try_begin)
+        note_first(fetch);
     fetch->at += bytes;
     sl_counter_add(&fetch->source->received, bytes);
     sl_metric_add(SL_M_SOURCE_BYTES, (int64_t)bytes);

@@ -25,6 +25,12 @@ struct sl_fetch;
 struct sl_fetch *sl_fetch_new(struct sl_store *store, struct sl_err *err);
 /** As sl_fetch_new(), on a connection that nobody has used before. */
 struct sl_fetch *sl_fetch_new_apart(struct sl_store *store, struct sl_err *err);
+/**
+ * Its requests have no siblings that would tell how long an answer takes, and somebody waits for
+ * them: one that is not answered in time is sent once more on another connection, and what answers
+ * first is taken (exchange_hedge.c). Before the first range.
+ */
+void sl_fetch_hurry(struct sl_fetch *fetch);
 /** Closes the connection, in mid-answer too. */
 void sl_fetch_free(struct sl_fetch *fetch);
 SL_AUTO_DEFINE(sl_fetch)
@@ -50,7 +56,7 @@ enum sl_fetch_state {
 enum sl_fetch_state sl_fetch_read(struct sl_fetch *fetch, void *data, size_t bytes, size_t *got,
                                   struct sl_err *err);
 
-enum { SL_FETCH_POLL_MAX = 4 };
+enum { SL_FETCH_POLL_MAX = 8 }; /* two connections, while a request is asked twice */
 /**
  * What a fetch that answered WAIT waits for: descriptors (their count is returned, at most
  * SL_FETCH_POLL_MAX) and *deadline_ns (sl_now_ns() scale, UINT64_MAX for none). After poll() call

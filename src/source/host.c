@@ -165,6 +165,15 @@ bool sl_host_seated(struct sl_seat *seat)
     return false;
 }
 
+bool sl_host_has_room(const struct sl_seat *seat)
+{
+    const struct sl_host *host = seat->host;
+    if (!host || !seat->limit)
+        return true;
+    SL_LOCKED(&sl_hosts_lock);
+    return host->held + host->waiting <= seat->limit;
+}
+
 static unsigned held_by(const struct sl_host *host, const void *owner)
 {
     unsigned count = 0;

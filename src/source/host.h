@@ -40,6 +40,8 @@ int sl_host_sit(struct sl_seat *seat, const char *name, unsigned port, const voi
                 unsigned limit, struct sl_err *err);
 /** Whether the place is given: ask again every 20 ms. First come, first served. */
 bool sl_host_seated(struct sl_seat *seat);
+/** Whether it would be, and nobody has to make room or wait. */
+bool sl_host_has_room(const struct sl_seat *seat);
 void sl_host_leave(struct sl_seat *seat);
 /** Another load waits for a place here and has far fewer: between two requests this one should
  * close its connection. */
@@ -74,6 +76,10 @@ void sl_host_refused(struct sl_seat *seat, int address);
 void sl_host_troubled(struct sl_seat *seat);
 /** A request was answered, or given up after so many bytes and so much time. */
 void sl_host_answered(struct sl_seat *seat, uint64_t bytes, uint64_t ns, bool whole);
+/** A request that was not to be sent twice in vain took so long until its answer began. */
+void sl_host_waited(struct sl_seat *seat, uint64_t ns);
+/** Twice what such requests take here; what they took long ago counts less. 0: nothing is known. */
+uint64_t sl_host_patience(const struct sl_seat *seat);
 /** A request was given up after it had fallen silent: the next connections had better go elsewhere.
  */
 void sl_host_doubted(struct sl_seat *seat);

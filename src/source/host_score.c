@@ -250,6 +250,23 @@ void sl_host_answered(struct sl_seat *seat, uint64_t bytes, uint64_t ns, bool wh
     judge_rate(seat->host, address);
 }
 
+void sl_host_waited(struct sl_seat *seat, uint64_t ns)
+{
+    if (!seat->host)
+        return;
+    SL_LOCKED(&sl_hosts_lock);
+    uint64_t *patience_ns = &seat->host->patience_ns;
+    *patience_ns = SL_MAX(2 * ns, *patience_ns - *patience_ns / 4);
+}
+
+uint64_t sl_host_patience(const struct sl_seat *seat)
+{
+    if (!seat->host)
+        return 0;
+    SL_LOCKED(&sl_hosts_lock);
+    return seat->host->patience_ns;
+}
+
 void sl_host_doubted(struct sl_seat *seat)
 {
     if (!seat->host || seat->address < 0)

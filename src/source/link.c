@@ -20,7 +20,7 @@ struct sl_link *sl_link_new(const struct sl_connect *connect, struct sl_err *err
     struct sl_link *link = sl_alloc(sizeof(*link), err);
     if (!link)
         return NULL;
-    link->connect = connect;
+    link->connect = *connect;
     link->fd = -1;
     return link;
 }
@@ -155,6 +155,48 @@ void sl_link_expect(struct sl_link *link, size_t bytes)
 void sl_link_note_answer(struct sl_link *link, uint64_t bytes, uint64_t ns, bool whole)
 {
     sl_host_answered(&link->seat, bytes, ns, whole);
+}
+
+uint64_t sl_link_connect_ns(const struct sl_link *link)
+{
+    return link->connect_ns;
+}
+
+/* An answer that takes longer than this would, on most machines, not have taken so long if it came
+ * from elsewhere; one that is asked for needlessly costs its server a request. Below it lie garbage
+ * collections, cold caches, a lost packet or two, and what a busy machine does to us. */
+#define PATIENCE_LEAST_NS SL_NS_PER_S
+enum { PATIENCE_CONNECTS = 8 /* far away everything takes longer */ };
+
+static struct sl_counter shortened; /* by tests: the least, in ns; 0: not */
+
+void sl_link_set_patience(uint64_t least_ns)
+{
+    sl_counter_add(&shortened, least_ns - sl_counter_get(&shortened));
+}
+
+uint64_t sl_link_patience(const struct sl_link *link)
+{
+    uint64_t least_ns = sl_counter_get(&shortened);
+    if (!least_ns)
+        least_ns = PATIENCE_LEAST_NS;
+    return SL_MAX(SL_MAX(least_ns, PATIENCE_CONNECTS * link->connect_ns),
+                  sl_host_patience(&link->seat));
+}
+
+void sl_link_note_wait(struct sl_link *link, uint64_t ns)
+{
+    sl_host_waited(&link->seat, ns);
+}
+
+bool sl_link_has_room(const struct sl_link *link)
+{
+    return sl_host_has_room(&link->seat);
+}
+
+bool sl_link_is_seating(const struct sl_link *link)
+{
+    return link->stage == SL_LINK_SEATING;
 }
 
 void sl_link_note_silence(struct sl_link *link)

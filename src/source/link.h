@@ -11,8 +11,9 @@
 #include "fetch.h"
 
 struct sl_link;
+enum { SL_LINK_POLL_MAX = 4 };
 
-/** connect is borrowed until the link is freed. No network. */
+/** connect is copied; what it points to is borrowed until the link is freed. No network. */
 struct sl_link *sl_link_new(const struct sl_connect *connect, struct sl_err *err);
 void sl_link_free(struct sl_link *link);
 SL_AUTO_DEFINE(sl_link)
@@ -28,7 +29,7 @@ int sl_link_open(struct sl_link *link, const char *url, const char *proxy, struc
  */
 enum sl_fetch_state sl_link_connect(struct sl_link *link, struct sl_err *err);
 /** What to wait for; want_write: for room to send too, once connected. */
-int sl_link_poll(const struct sl_link *link, bool want_write, struct pollfd fds[SL_FETCH_POLL_MAX],
+int sl_link_poll(const struct sl_link *link, bool want_write, struct pollfd fds[SL_LINK_POLL_MAX],
                  uint64_t *deadline_ns);
 /** Connected, and the peer has neither closed nor sent anything since the last answer. */
 bool sl_link_idle(struct sl_link *link);
@@ -44,6 +45,19 @@ void sl_link_expect(struct sl_link *link, size_t bytes);
 
 /** A request was answered, or given up, after so many bytes of its answer and so much time. */
 void sl_link_note_answer(struct sl_link *link, uint64_t bytes, uint64_t ns, bool whole);
+/** How long it took to connect. */
+uint64_t sl_link_connect_ns(const struct sl_link *link);
+/** How long an answer may take to begin, or to go on, before it is asked for once more: several
+ * times what connecting took, and what the host needed lately; never less than a second. */
+uint64_t sl_link_patience(const struct sl_link *link);
+/** Tests: no less than this instead; 0: as it was. */
+void sl_link_set_patience(uint64_t least_ns);
+/** It took so long to begin. */
+void sl_link_note_wait(struct sl_link *link, uint64_t ns);
+/** A place at the host is there, and nobody has to make room for it. */
+bool sl_link_has_room(const struct sl_link *link);
+/** It waits for a place at the host. */
+bool sl_link_is_seating(const struct sl_link *link);
 /** It is given up after it had fallen silent: others may be on other addresses. */
 void sl_link_note_silence(struct sl_link *link);
 /** Its answer broke off, stalled, or was that of a server that is ill. */

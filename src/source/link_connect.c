@@ -40,7 +40,7 @@ const struct sl_option_table sl_tls_table = {"tls", sizeof(struct sl_tls_options
 
 static uint64_t connect_ns(const struct sl_link *link)
 {
-    unsigned seconds = link->connect->connect_seconds;
+    unsigned seconds = link->connect.connect_seconds;
     return (seconds ? seconds : CONNECT_SECONDS_DEFAULT) * SL_NS_PER_S;
 }
 
@@ -66,8 +66,8 @@ int sl_link_open(struct sl_link *link, const char *url, const char *proxy, struc
     link->url = sl_strdup(url, err);
     link->proxy = link->url ? sl_strdup(proxy, err) : NULL;
     if (!link->proxy ||
-        (!*proxy && sl_host_sit(&link->seat, link->host, link->port, link->connect->owner,
-                                link->connect->host_connections, err) < 0))
+        (!*proxy && sl_host_sit(&link->seat, link->host, link->port, link->connect.owner,
+                                link->connect.host_connections, err) < 0))
         return -1;
     link->stage = SL_LINK_SEATING;
     link->ask_ns = 0;
@@ -221,6 +221,7 @@ static void settle(struct sl_link *link, int fd)
     socklen_t bytes = sizeof(peer);
     link->fd = fd;
     link->stage = SL_LINK_OPEN;
+    link->connect_ns = sl_now_ns() - link->dialed_ns;
     if (!link->seat.host || getpeername(fd, (struct sockaddr *)&peer, &bytes) != 0)
         return;
     int number = sl_host_number(&link->seat, (struct sockaddr *)&peer);
@@ -279,7 +280,7 @@ enum sl_fetch_state sl_link_connect(struct sl_link *link, struct sl_err *err)
     return lose_patience(link, err) < 0 ? SL_FETCH_FAILED : SL_FETCH_WAIT;
 }
 
-int sl_link_poll(const struct sl_link *link, bool want_write, struct pollfd fds[SL_FETCH_POLL_MAX],
+int sl_link_poll(const struct sl_link *link, bool want_write, struct pollfd fds[SL_LINK_POLL_MAX],
                  uint64_t *deadline_ns)
 {
     *deadline_ns = UINT64_MAX;

@@ -131,7 +131,7 @@ static int note_socket(CURL *easy, curl_socket_t fd, int what, void *arg, void *
             link->wanted[i] = link->wanted[--link->wanted_count];
         return 0;
     }
-    if (i == SL_FETCH_POLL_MAX)
+    if (i == SL_LINK_POLL_MAX)
         return 0;
     link->wanted_count = SL_MAX(link->wanted_count, i + 1);
     link->wanted[i].fd = fd;
@@ -142,7 +142,7 @@ static int note_socket(CURL *easy, curl_socket_t fd, int what, void *arg, void *
 
 static enum sl_tls_kernel kernel_wish(const struct sl_link *link)
 {
-    return link->connect->tls ? (enum sl_tls_kernel)link->connect->tls->kernel : SL_TLS_KERNEL_AUTO;
+    return link->connect.tls ? (enum sl_tls_kernel)link->connect.tls->kernel : SL_TLS_KERNEL_AUTO;
 }
 
 void sl_link_between(struct sl_link *link)
@@ -177,7 +177,7 @@ static int note_timer(CURLM *multi, long ms, void *arg)
 static curl_socket_t open_socket(void *arg, curlsocktype purpose, struct curl_sockaddr *address)
 {
     struct sl_link *link = arg;
-    if (purpose == CURLSOCKTYPE_IPCXN && !link->connect->direct &&
+    if (purpose == CURLSOCKTYPE_IPCXN && !link->connect.direct &&
         sl_link_local_refused(link->host, &address->addr)) {
         link->refused = true;
         return CURL_SOCKET_BAD;
@@ -192,7 +192,7 @@ static bool set_options(struct sl_link *link, uint64_t left_ms)
 {
     CURL *easy = link->easy;
     const char *proxy = link->proxy;
-    const struct sl_connect *connect = link->connect;
+    const struct sl_connect *connect = &link->connect;
     CURLcode bad = CURLE_OK;
 #define SET(option, value) (bad = bad ? bad : curl_easy_setopt(easy, option, value))
     SET(CURLOPT_URL, link->url);
@@ -280,7 +280,7 @@ static void nudge(struct sl_link *link)
 /* One round of curl's work; true if there was any. */
 bool sl_link_curl_drive(struct sl_link *link)
 {
-    struct pollfd fds[SL_FETCH_POLL_MAX];
+    struct pollfd fds[SL_LINK_POLL_MAX];
     int count = link->wanted_count, running;
     bool worked = false;
     memcpy(fds, link->wanted, sizeof(fds));

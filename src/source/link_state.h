@@ -12,7 +12,7 @@
 #include "url.h"
 
 struct sl_link {
-    const struct sl_connect *connect;
+    struct sl_connect connect;
     char *url, *proxy; /* where it leads */
     enum {
         SL_LINK_CLOSED,
@@ -25,6 +25,7 @@ struct sl_link {
     uint64_t ask_ns;                  /* SEATING: when to ask again */
     uint64_t opened_ns;               /* when connecting began: it has connect_seconds */
     uint64_t dialed_ns;               /* when curl began with these addresses */
+    uint64_t connect_ns;              /* how long it took then */
     uint32_t avoided;                 /* bits of addresses that were waited for long enough */
     int tried[SL_HOST_ADDRESSES_MAX]; /* by curl, in order */
     unsigned tried_count;
@@ -32,7 +33,7 @@ struct sl_link {
     CURLM *multi;
     CURL *easy;
     struct curl_slist *resolved;
-    struct pollfd wanted[SL_FETCH_POLL_MAX]; /* what curl waits for while it connects */
+    struct pollfd wanted[SL_LINK_POLL_MAX]; /* what curl waits for while it connects */
     int wanted_count;
     uint64_t timer_ns, nudge_ns;
     int fd; /* of the connection, -1 until connected */

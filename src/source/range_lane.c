@@ -26,6 +26,7 @@ struct sl_lane {
     uint64_t begin, end; /* asked for */
     uint64_t left;       /* of the answer's body */
     bool first;
+    unsigned hurry; /* as of a request */
     unsigned redirects;
     enum { IDLE, HEAD, BODY, REFUSING, EMPTY } phase;
     char *url; /* of the request in hand */
@@ -74,6 +75,21 @@ void sl_range_lane_abort(struct sl_lane *lane)
 bool sl_range_lane_leads_to(const struct sl_lane *lane, const struct sl_host *host)
 {
     return sl_exchange_leads_to(lane->exchange, host);
+}
+
+bool sl_range_lane_sent_twice(const struct sl_lane *lane)
+{
+    return sl_exchange_sent_twice(lane->exchange);
+}
+
+int sl_range_lane_connect(struct sl_lane *lane, const struct sl_exchange *like, struct sl_err *err)
+{
+    return sl_exchange_connect(lane->exchange, like, err);
+}
+
+void sl_range_lane_hurry(struct sl_lane *lane, unsigned hurry)
+{
+    lane->hurry = hurry;
 }
 
 int sl_range_lane_poll(struct sl_lane *lane, struct pollfd fds[SL_FETCH_POLL_MAX],
@@ -141,7 +157,8 @@ static int send_request(struct sl_lane *lane, struct sl_err *err)
             sl_exchange_start(lane->exchange,
                               &(struct sl_request){.method = "GET",
                                                    .url = request.url,
-                                                   .headers = (const char *const *)request.headers},
+                                                   .headers = (const char *const *)request.headers,
+                                                   .hurry = lane->hurry},
                               err);
     }
     free(lane->url);

@@ -4,8 +4,8 @@
  * It adds Range and the version's precondition to every request, holds the answer to the range
  * contract (206, Content-Range, total, version, encoding, length), fills source->bytes and
  * source->version from the first answer, and hands everything else to the backend's hooks. A
- * backend names sl_range_lane_start, _read, _poll, _abort, _leads_to and _free in its table and
- * makes lanes by sl_range_lane_new().
+ * backend names sl_range_lane_start, _read, _poll, _abort, _hurry, _sent_twice, _connect, _leads_to
+ * and _free in its table and makes lanes by sl_range_lane_new().
  */
 #ifndef SL_RANGE_LANE_H
 #define SL_RANGE_LANE_H
@@ -64,6 +64,9 @@ enum sl_fetch_state sl_range_lane_read(struct sl_lane *lane, void *data, size_t 
 int sl_range_lane_poll(struct sl_lane *lane, struct pollfd fds[SL_FETCH_POLL_MAX],
                        uint64_t *deadline_ns);
 void sl_range_lane_abort(struct sl_lane *lane);
+bool sl_range_lane_sent_twice(const struct sl_lane *lane);
+int sl_range_lane_connect(struct sl_lane *lane, const struct sl_exchange *like, struct sl_err *err);
+void sl_range_lane_hurry(struct sl_lane *lane, unsigned hurry);
 bool sl_range_lane_leads_to(const struct sl_lane *lane, const struct sl_host *host);
 
 #endif

@@ -9,7 +9,7 @@
 #include "s3_store.h"
 #include "s3_xml.h"
 
-enum { ATTEMPTS_DEFAULT = 8 };
+enum { ATTEMPTS_DEFAULT = 8, HURRIES_MAX = 3 };
 
 /* The body without the white space that a store may send while it works. */
 static const char *body_of(const struct sl_answer *answer, size_t *bytes)
@@ -62,9 +62,9 @@ static bool is_success(const struct sl_s3_call *call, const struct sl_answer *an
     return sl_s3_xml_parse(body, bytes, "answer", on_root, &root, NULL) == 0 && root.found;
 }
 
-/* One try; *keys says what it was signed with. */
+/* One try; hurry: as of a request; *keys says what it was signed with. */
 static int try_once(struct sl_s3 *s3, struct sl_exchange *exchange, const struct sl_s3_call *call,
-                    struct sl_answer *answer, unsigned *keys, struct sl_err *err)
+                    unsigned hurry, struct sl_answer *answer, unsigned *keys, struct sl_err *err)
 {
     struct sl_s3_signed made = {0};
     if (sl_s3_sign_more(s3, call->method, call->key, call->query,
@@ -79,7 +79,8 @@ static int try_once(struct sl_s3 *s3, struct sl_exchange *exchange, const struct
                                        .headers = headers,
                                        .body = call->body,
                                        .body_bytes = call->body_bytes,
-                                       .lent = call->body_bytes > 0};
+                                       .lent = call->body_bytes > 0,
+                                       .hurry = hurry};
     int result = sl_exchange_simple(exchange, &request, call->answer_limit, answer, err);
     sl_s3_signed_release(&made);
     if (result < 0)
@@ -101,7 +102,9 @@ int sl_s3_call(struct sl_s3 *s3, struct sl_exchange *exchange, const struct sl_s
         struct sl_err why = SL_ERR_INIT;
         uint64_t wait_ms = 0;
         unsigned keys = 0;
-        int result = try_once(s3, exchange, call, answer, &keys, &why);
+        bool last = retry.failed + 1 >= retry.limit || retry.failed >= HURRIES_MAX;
+        int result =
+            try_once(s3, exchange, call, last ? 0 : 1u << retry.failed, answer, &keys, &why);
         tries++;
         if (tried)
             *tried = tries;

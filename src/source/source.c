@@ -208,15 +208,41 @@ unsigned sl_store_host_connections(const struct sl_store *store)
     return store->config.host_connections;
 }
 
-struct sl_connect sl_store_connect(const struct sl_store *store)
+/* Lanes for whoever will read: the store keeps them until they are taken. */
+static void connect_ahead(void *arg, const struct sl_exchange *like)
 {
+    struct sl_store *store = arg;
+    {
+        SL_LOCKED(&store->locked.mutex);
+        if (store->locked.connected_ahead)
+            return;
+        store->locked.connected_ahead = true;
+    }
+    for (unsigned i = 0; i < store->config.ahead; i++) {
+        struct sl_lane *lane = store->backend->lane_new(store, NULL);
+        if (!lane)
+            return;
+        if (store->backend->lane_connect(lane, like, NULL) < 0) {
+            store->backend->lane_free(lane);
+            return;
+        }
+        sl_store_give_lane(store, lane);
+    }
+}
+
+struct sl_connect sl_store_connect(struct sl_store *store)
+{
+    bool ahead = store->config.ahead && store->backend->lane_connect;
     return (struct sl_connect){
+        .distant = ahead ? connect_ahead : NULL,
+        .distant_arg = store,
         .tls = store->config.tls,
         .cancel = store->config.cancel,
         .stall_seconds = store->config.stall_seconds,
         .owner = &store->config,
         .host_connections = store->config.host_connections,
         .bandwidth = store->config.bandwidth,
+        .progress = store->config.progress,
     };
 }
 
@@ -305,6 +331,7 @@ static int read_head(struct sl_source *source, uint64_t head_bytes, struct sl_er
     SL_AUTO(sl_fetch) fetch = sl_fetch_new(source->store, err);
     if (!fetch)
         return -1;
+    sl_fetch_hurry(fetch);
     source->head = sl_alloc(head_bytes, err);
     if (!source->head || sl_fetch_start(fetch, source, 0, head_bytes, err) < 0)
         return -1;
@@ -422,7 +449,10 @@ int sl_source_read_past(struct sl_source *source, uint64_t offset, void *data, s
         return -1;
     SL_AUTO(sl_fetch) fetch = sl_fetch_new(source->store, err);
     size_t got;
-    if (!fetch || sl_fetch_start(fetch, source, offset, offset + bytes, err) < 0)
+    if (!fetch)
+        return -1;
+    sl_fetch_hurry(fetch);
+    if (sl_fetch_start(fetch, source, offset, offset + bytes, err) < 0)
         return -1;
     return drain(source->store, fetch, data, bytes, &got, err);
 }

@@ -60,6 +60,8 @@ struct sl_source_config {
     unsigned stall_seconds;               /* 0: 30. Less than 64 KiB in that time is a stall */
     unsigned attempts;                    /* 0: 8. Per range, first try included */
     unsigned host_connections;            /* of this process to one host; 0: any number */
+    unsigned ahead; /* connections made at once to a server that turns out to be far away, while the
+                       store's first request is out; 0: none */
     uint64_t bandwidth;       /* bytes/s that loads of this process read together; 0: no limit */
     struct sl_cancel *cancel; /* may be NULL */
     struct sl_progress *progress; /* may be NULL; fetched bytes and retries are counted there */
