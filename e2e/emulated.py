@@ -1,7 +1,6 @@
 """Another kernel than this machine's: Debian's own, in an emulated processor (qemu), over this machine's files.
 
-The files are seen read-only where they are, the run's own directory below /tmp among them; /tmp, /run and /dev/shm are
-its own memory. It is slow, some twenty times,
+The files are seen where they are; what it changes is in its own memory. It is slow, some twenty times,
 so it shows that something works, and never how fast.
 """
 import os
@@ -12,8 +11,8 @@ import subprocess
 from harness import CACHE, Skip, need_program, run_client
 
 # What the initial files need for the 9p share, and what a kernel's TLS needs.
-MODULES = ("virtio_pci", "9pnet_virtio", "9p", "tls", "gcm", "ghash_generic", "ctr", "aesni_intel", "chacha20poly1305", "chacha_generic",
-           "poly1305_generic")
+MODULES = ("virtio_pci", "9pnet_virtio", "9p", "overlay", "tls", "gcm", "ghash_generic", "ctr", "aesni_intel",
+           "chacha20poly1305", "chacha_generic", "poly1305_generic")
 MEMORY_MIB, PROCESSORS, SECONDS = 1024, 2, 900
 INIT = """#!/bin/busybox sh
 b=/bin/busybox
@@ -21,17 +20,15 @@ $b mount -t proc none /proc
 $b mount -t devtmpfs none /dev
 for module in /modules/*; do $b insmod $module; done
 $b mount -t 9p -o trans=virtio,version=9p2000.L,ro,msize=524288,cache=loose machine /machine
-$b mount -t proc none /machine/proc
-$b mount --bind /dev /machine/dev
-$b mount --bind /machine/tmp /disk
-for directory in /machine/tmp /machine/run; do $b mount -t tmpfs none $directory; done
-$b mkdir -p /machine/tmp/$DISK
-$b mount --bind /disk/$DISK /machine/tmp/$DISK
+$b mount -t tmpfs none /changes
+$b mkdir /changes/files /changes/work
+$b mount -t overlay -o lowerdir=/machine,upperdir=/changes/files,workdir=/changes/work none /root
+$b mount -t proc none /root/proc
+$b mount --bind /dev /root/dev
 $b mkdir /dev/shm
-$b mount -t tmpfs none /machine/dev/shm
+$b mount -t tmpfs none /root/dev/shm
 $b ip link set lo up
-$b mount --bind /task /machine/run
-$b chroot /machine /bin/bash /run/task
+$b chroot /root /bin/bash </task/task
 $b echo "TASK ENDED WITH $?"
 $b poweroff -f
 """
@@ -68,8 +65,6 @@ class Emulated:
         self.qemu = need_program("qemu-system-x86_64")
         self.busybox = need_program("busybox")
         need_program("cpio")
-        if os.path.dirname(h.disk) != "/tmp":
-            raise Skip("the run's directory is not in /tmp")
         self.place = unpacked_kernel()
         self.version = os.listdir(os.path.join(self.place, "lib", "modules"))[0]
 
@@ -86,12 +81,12 @@ class Emulated:
     def initial_files(self, script):
         """The archive that the kernel unpacks and starts."""
         root = self.h.fresh("initial")
-        for directory in ("bin", "proc", "dev", "disk", "modules", "machine", "task"):
+        for directory in ("bin", "proc", "dev", "modules", "machine", "changes", "root", "task"):
             os.makedirs(os.path.join(root, directory))
         shutil.copy(self.busybox, os.path.join(root, "bin", "busybox"))
         for number, path in enumerate(dict.fromkeys(self.module_files())):
             shutil.copy(path, os.path.join(root, "modules", f"{number:02}-{os.path.basename(path)}"))
-        for name, text in (("init", INIT.replace("$DISK", os.path.relpath(self.h.disk, "/tmp"))), ("task/task", script)):
+        for name, text in (("init", INIT), ("task/task", script)):
             with open(os.path.join(root, name), "w") as file:
                 file.write(text)
         os.chmod(os.path.join(root, "init"), 0o755)
