@@ -156,6 +156,12 @@ static int check_going(struct sl_gpu_ring *ring, struct sl_err *err)
     return sl_cancel_check(ring->cancel, err);
 }
 
+int sl_gpu_ring_check(struct sl_gpu_ring *ring, struct sl_err *err)
+{
+    SL_LOCKED(&ring->lock);
+    return check_going(ring, err);
+}
+
 static void wait_a_while(struct sl_gpu_ring *ring)
 {
     uint64_t when = sl_now_ns() + WAIT_SLICE_MS * SL_NS_PER_MS;

@@ -55,6 +55,9 @@ void sl_gpu_ring_note(struct sl_gpu_ring *ring, const struct sl_gpu_note *note);
 /** End it with this failure: for notes that cannot be carried out. Any thread. */
 void sl_gpu_ring_fail(struct sl_gpu_ring *ring, const struct sl_err *why);
 
+/** 0 while it works; else its failure, or SL_E_CANCELED. Any thread. */
+int sl_gpu_ring_check(struct sl_gpu_ring *ring, struct sl_err *err);
+
 /** What the device has there, committed bytes included. Any thread; blocks. */
 int sl_gpu_ring_read(struct sl_gpu_ring *ring, uint32_t file, uint64_t offset, void *data,
                      size_t bytes, struct sl_err *err);

@@ -35,8 +35,7 @@ static int read_into(struct sl_pool_model *model, const struct sl_plan *plan,
         return -1;
     config.watch = sl_readiness_watch(readiness);
     SL_AUTO(sl_gpu_fill) device = NULL;
-    if (gpu && !(device = sl_gpu_fill_new(gpu, model, plan, fill->decrypt, config.watch,
-                                          config.cancel, err)))
+    if (gpu && !(device = sl_gpu_fill_new(gpu, model, plan, fill->decrypt, &config, err)))
         return -1;
     if (device)
         config.watch = sl_gpu_fill_watch(device);
@@ -47,7 +46,7 @@ static int read_into(struct sl_pool_model *model, const struct sl_plan *plan,
         return -1;
     sl_progress_set_state(config.progress, SL_LOAD_READING);
     if (sl_reader_run(plan, sink, NULL, &config, err) < 0 ||
-        (ring && sl_gpu_ring_finish(ring, err) < 0))
+        (device && sl_gpu_fill_finish(device, err) < 0))
         return -1;
     if (sl_readiness_left(readiness))
         return sl_fail(err, SL_E_INTERNAL,

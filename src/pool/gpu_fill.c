@@ -4,11 +4,16 @@
  * done.
  *
  * Where the device decrypts, a note of whole pieces has them opened before it is told. They are
- * found by their place: sealed tensors, sorted by file and offset, as the plan has them.
+ * found by their place: sealed tensors, sorted by file and offset, as the plan has them. Pieces
+ * that do not open are fetched again (gpu_mend.h) and told when they did.
  */
+#include <inttypes.h>
+
+#include "gpu_mend.h"
 #include "gpu_opener.h"
 #include "log.h"
 #include "mapping.h"
+#include "metrics.h"
 #include "pool_parts.h"
 
 struct sl_gpu_fill {
@@ -17,6 +22,7 @@ struct sl_gpu_fill {
     uint64_t *addresses; /* one a file; 0: on the host, or no bytes */
     struct sl_gpu_ring *ring;
     struct sl_gpu_opener *opener;     /* NULL: nothing is opened here */
+    struct sl_gpu_mend *mend;         /* the same */
     const struct sl_mapping **sealed; /* opened here, by file and offset */
     size_t sealed_count;
     uint64_t sealed_bytes; /* of their largest piece */
@@ -97,26 +103,72 @@ static const struct sl_mapping *next_sealed(const struct sl_gpu_fill *fill, uint
 /* ---- notes; the GPU's thread ------------------------------------------------------------------
  */
 
-static int open_part(struct sl_gpu_fill *fill, const struct sl_mapping *mapping, uint64_t begin,
-                     uint64_t end, struct sl_err *err)
+static void tell(struct sl_gpu_fill *fill, uint32_t file, uint64_t begin, uint64_t end)
 {
-    uint64_t at = begin - mapping->file_offset;
-    return sl_gpu_opener_open(fill->opener, mapping->target->from, at / mapping->piece_bytes,
-                              fill->addresses[mapping->file] + begin, end - begin, err);
+    if (begin < end)
+        fill->told->landed(fill->told->arg, file, begin, end - begin);
 }
 
+/* Pieces of a sealed tensor that are being opened. */
+struct opened {
+    struct sl_gpu_fill *fill;
+    const struct sl_mapping *mapping;
+    bool mended; /* they were bad before */
+};
+
+static int take_bad(const struct opened *opened, uint64_t first, uint64_t count, struct sl_err *err)
+{
+    const struct sl_mapping *mapping = opened->mapping;
+    if (opened->mended)
+        return sl_fail(err, SL_E_GPU,
+                       "piece %" PRIu64 " of tensor '%s' opens on the host, but not on the GPU: "
+                       "look for its errors (nvidia-smi -q), or set sink.pool.decrypt to host",
+                       first + 1, mapping->target->from->name);
+    sl_metric_add(SL_M_VERIFY_FAILURES, (int64_t)count);
+    for (uint64_t i = 0; i < count; i++)
+        if (sl_gpu_mend_add(opened->fill->mend, mapping, first + i, err) < 0)
+            return -1;
+    return 0;
+}
+
+static int take_verdicts(void *arg, uint64_t first, uint64_t count, bool good, struct sl_err *err)
+{
+    const struct opened *opened = arg;
+    const struct sl_mapping *mapping = opened->mapping;
+    if (!good)
+        return take_bad(opened, first, count, err);
+    uint64_t begin = first * mapping->piece_bytes, whole = mapping->end - mapping->begin;
+    uint64_t end = SL_MIN(begin + count * mapping->piece_bytes, whole);
+    sl_gpu_mend_opened(opened->fill->mend, count);
+    tell(opened->fill, mapping->file, mapping->file_offset + begin, mapping->file_offset + end);
+    return 0;
+}
+
+static int open_part(struct sl_gpu_fill *fill, const struct sl_mapping *mapping, uint64_t begin,
+                     uint64_t end, bool mended, struct sl_err *err)
+{
+    struct opened opened = {fill, mapping, mended};
+    const struct sl_opener_verdicts verdicts = {take_verdicts, &opened};
+    uint64_t at = begin - mapping->file_offset;
+    return sl_gpu_opener_open(fill->opener, mapping->target->from, at / mapping->piece_bytes,
+                              fill->addresses[mapping->file] + begin, end - begin, &verdicts, err);
+}
+
+/* What is not sealed is told as it is. */
 static int open_all(struct sl_gpu_fill *fill, const struct sl_gpu_note *note, struct sl_err *err)
 {
     uint64_t at = note->offset, end = note->offset + note->bytes;
     const struct sl_mapping *mapping;
     while (at < end && (mapping = next_sealed(fill, note->file, at)) &&
            mapping->file_offset < end) {
-        uint64_t stop = mapping->file_offset + (mapping->end - mapping->begin);
         uint64_t begin = SL_MAX(at, mapping->file_offset);
-        if (open_part(fill, mapping, begin, SL_MIN(stop, end), err) < 0)
+        uint64_t stop = SL_MIN(mapping->file_offset + (mapping->end - mapping->begin), end);
+        tell(fill, note->file, at, begin);
+        if (open_part(fill, mapping, begin, stop, false, err) < 0)
             return -1;
         at = stop;
     }
+    tell(fill, note->file, at, end);
     return 0;
 }
 
@@ -126,8 +178,17 @@ static void tell_landed(void *arg, const struct sl_gpu_note *note)
     struct sl_err err = SL_ERR_INIT;
     if (open_all(fill, note, &err) < 0)
         sl_gpu_ring_fail(fill->ring, &err);
+}
+
+static void tell_mended(void *arg, const struct sl_gpu_note *note)
+{
+    struct sl_gpu_fill *fill = arg;
+    const struct sl_gpu_bad *bad = note->subject;
+    struct sl_err err = SL_ERR_INIT;
+    if (open_part(fill, bad->mapping, note->offset, note->offset + note->bytes, true, &err) < 0)
+        sl_gpu_ring_fail(fill->ring, &err);
     else
-        fill->told->landed(fill->told->arg, note->file, note->offset, note->bytes);
+        sl_gpu_mend_done(fill->mend);
 }
 
 static void tell_agreed(void *arg, const struct sl_gpu_note *note)
@@ -178,18 +239,33 @@ static int open_ring(struct sl_gpu_fill *fill, struct sl_gpu *gpu,
     return fill->ring ? 0 : -1;
 }
 
+static int open_mend(struct sl_gpu_fill *fill, const struct sl_plan *plan,
+                     const struct sl_reader_config *reader, struct sl_err *err)
+{
+    const struct sl_gpu_mend_config config = {.plan = plan,
+                                              .ring = fill->ring,
+                                              .cancel = reader->cancel,
+                                              .progress = reader->progress,
+                                              .tell = tell_mended,
+                                              .arg = fill};
+    if (!fill->opener)
+        return 0;
+    fill->mend = sl_gpu_mend_new(&config, err);
+    return fill->mend ? 0 : -1;
+}
+
 struct sl_gpu_fill *sl_gpu_fill_new(struct sl_gpu *gpu, const struct sl_pool_model *model,
                                     const struct sl_plan *plan, enum sl_pool_decrypt decrypt,
-                                    const struct sl_reader_watch *watch, struct sl_cancel *cancel,
-                                    struct sl_err *err)
+                                    const struct sl_reader_config *config, struct sl_err *err)
 {
     SL_AUTO(sl_gpu_fill) fill = sl_alloc(sizeof(*fill), err);
     if (!fill)
         return NULL;
-    fill->told = watch;
+    fill->told = config->watch;
     fill->watch = (struct sl_reader_watch){.landed = on_landed, .agreed = on_agreed, .arg = fill};
     if (open_opener(fill, gpu, plan, decrypt, err) < 0 ||
-        open_ring(fill, gpu, model, plan->file_count, cancel, err) < 0)
+        open_ring(fill, gpu, model, plan->file_count, config->cancel, err) < 0 ||
+        open_mend(fill, plan, config, err) < 0)
         return NULL;
     return sl_steal(&fill);
 }
@@ -198,11 +274,21 @@ void sl_gpu_fill_free(struct sl_gpu_fill *fill)
 {
     if (!fill)
         return;
+    if (fill->mend)
+        sl_gpu_mend_stop(fill->mend);
     sl_gpu_ring_free(fill->ring); /* no note comes after it */
+    sl_gpu_mend_free(fill->mend);
     sl_gpu_opener_free(fill->opener);
     free(fill->sealed);
     free(fill->addresses);
     free(fill);
+}
+
+int sl_gpu_fill_finish(struct sl_gpu_fill *fill, struct sl_err *err)
+{
+    if (sl_gpu_ring_finish(fill->ring, err) < 0)
+        return -1;
+    return fill->mend ? sl_gpu_mend_wait(fill->mend, err) : 0;
 }
 
 struct sl_gpu_ring *sl_gpu_fill_ring(const struct sl_gpu_fill *fill)

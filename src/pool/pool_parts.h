@@ -58,18 +58,20 @@ int sl_pool_model_finish(struct sl_pool_model *model, struct sl_err *err);
 struct sl_sink *sl_slab_sink_open(struct sl_pool_model *model, const struct sl_sink_file *files,
                                   size_t count, struct sl_gpu_ring *ring, struct sl_err *err);
 
-/** gpu_fill.c: the way of a model's files into memory of a GPU. */
+/** gpu_fill.c: the way of a model's files into memory of a GPU. config: of whose run it is part;
+ * its watch is told. */
 struct sl_gpu_fill;
 struct sl_gpu_fill *sl_gpu_fill_new(struct sl_gpu *gpu, const struct sl_pool_model *model,
                                     const struct sl_plan *plan, enum sl_pool_decrypt decrypt,
-                                    const struct sl_reader_watch *watch, struct sl_cancel *cancel,
-                                    struct sl_err *err);
+                                    const struct sl_reader_config *config, struct sl_err *err);
 /** For sl_reader_config.sealed_bytes: 0, or pieces that are opened on the device. */
 uint64_t sl_gpu_fill_sealed_bytes(const struct sl_gpu_fill *fill);
 void sl_gpu_fill_free(struct sl_gpu_fill *fill);
 SL_AUTO_DEFINE(sl_gpu_fill)
 struct sl_gpu_ring *sl_gpu_fill_ring(const struct sl_gpu_fill *fill);
-/** Tells `watch` what it is told, once the bytes are on the device. */
+/** The run has ended: wait until everything is on the device and right. */
+int sl_gpu_fill_finish(struct sl_gpu_fill *fill, struct sl_err *err);
+/** Tells the other watch what it is told, once the bytes are on the device. */
 const struct sl_reader_watch *sl_gpu_fill_watch(const struct sl_gpu_fill *fill);
 
 /** readiness.c: which tensors are complete; watch is for the reader. */

@@ -11,10 +11,10 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "again.h"
 #include "cast.h"
 #include "metrics.h"
 #include "reader_parts.h"
-#include "tensor_reader.h"
 
 int sl_forming_init(struct sl_forming *forming, struct sl_reader *reader, struct sl_err *err)
 {
@@ -55,18 +55,11 @@ void sl_forming_turn(struct sl_forming *forming)
 
 /* ---- pieces ---------------------------------------------------------------------------------- */
 
-/* As long as nothing has opened, the key may be to blame. */
 static int fail_to_open(struct sl_forming *forming, uint64_t number, struct sl_err *err)
 {
-    const struct sl_target *target = forming->mapping->target;
     sl_metric_add(SL_M_VERIFY_FAILURES, 1);
-    if (sl_counter_get(&forming->reader->opened) == 0)
-        return sl_tensor_blame(target->index, target->from, number, err);
-    return sl_fail_code(err, SL_E_INTEGRITY, "E_DECRYPT",
-                        "tensor '%s' cannot be decrypted: piece %" PRIu64 " of %" PRIu64
-                        " does not match its MAC; others open with this key, so the data or their "
-                        "headers are damaged",
-                        target->from->name, number + 1, target->from->crypt->mac_count);
+    return sl_again_blame(forming->mapping->target, number,
+                          sl_counter_get(&forming->reader->opened) > 0, err);
 }
 
 static void begin_piece(struct sl_forming *forming, uint64_t at)
