@@ -90,7 +90,7 @@ static void take_knobs(void)
     fake.version = (int)number_of("FAKE_CUDA_VERSION", 12080);
     fake.bytes_each = number_of("FAKE_CUDA_BYTES", 1024ull * 1024 * 1024);
     fake.delay_us = (unsigned)number_of("FAKE_CUDA_DELAY_US", 20);
-    fake.elapsed_ms = (float)number_of("FAKE_CUDA_ELAPSED_US", 1000) / 1000;
+    fake.elapsed_ms = (float)number_of("FAKE_CUDA_ELAPSED_US", 1) / 1000;
     fake.spoil_times = 0;
     take_faults(getenv("FAKE_CUDA_FAIL"));
     fake.sticky = 0;

@@ -21,7 +21,6 @@
 enum {
     BUFFERS = 16,
     BUFFERS_MAX = 256,
-    BUFFER_BYTES = 4 * 1024 * 1024,
     AGE_MS = 5,
     POLL_NS = 50 * 1000,
     WAIT_SLICE_MS = 100,
@@ -36,7 +35,8 @@ struct buffer {
     bool closes; /* as soon as nobody writes into it */
     unsigned writers;
     uint32_t file;
-    uint64_t offset, used;
+    const struct sl_gpu_shape *shape;  /* NULL: bytes stay as they are */
+    uint64_t offset, used;             /* in the file; bytes here */
     uint64_t number, opened_ns, order; /* order: of closing, of copying */
 };
 struct waiting_note {
@@ -50,7 +50,7 @@ struct sl_gpu_ring {
     size_t file_count;
     struct sl_cancel *cancel;
     unsigned count;
-    uint64_t buffer_bytes, age_ns;
+    uint64_t buffer_bytes, age_ns, scratch;
     uint8_t *pinned, *bounce; /* one piece: the buffers, then what reading back takes */
     struct sl_cuda_stream *stream;
     struct sl_cuda_event *read_event;
@@ -82,24 +82,34 @@ static void close_buffer(struct sl_gpu_ring *ring, struct buffer *buffer)
     buffer->order = ++ring->locked.last_order;
 }
 
+/* What so many bytes of a buffer are on the device. */
+static uint64_t bytes_there(const struct sl_gpu_shape *shape, uint64_t bytes)
+{
+    return shape ? bytes / shape->in_bytes * shape->out_bytes : bytes;
+}
+
+static uint64_t end_of(const struct buffer *buffer)
+{
+    return buffer->offset + bytes_there(buffer->shape, buffer->used);
+}
+
 static bool overlaps(const struct buffer *buffer, uint32_t file, uint64_t offset, uint64_t bytes)
 {
-    return buffer->file == file && buffer->offset < offset + bytes &&
-           offset < buffer->offset + buffer->used;
+    return buffer->file == file && buffer->offset < offset + bytes && offset < end_of(buffer);
 }
 
 /* One that these bytes continue; others that have the same bytes go before. */
-static struct buffer *find_open(struct sl_gpu_ring *ring, uint32_t file, uint64_t offset,
-                                uint64_t bytes)
+static struct buffer *find_open(struct sl_gpu_ring *ring, const struct sl_gpu_shape *shape,
+                                uint32_t file, uint64_t offset, uint64_t bytes)
 {
     struct buffer *found = NULL;
     for (unsigned i = 0; i < ring->count; i++) {
         struct buffer *buffer = &ring->locked.buffers[i];
         if (buffer->state != OPEN || buffer->file != file)
             continue;
-        if (overlaps(buffer, file, offset, bytes))
+        if (overlaps(buffer, file, offset, bytes_there(shape, bytes)))
             close_buffer(ring, buffer);
-        else if (!buffer->closes && buffer->offset + buffer->used == offset &&
+        else if (!buffer->closes && buffer->shape == shape && end_of(buffer) == offset &&
                  bytes <= ring->buffer_bytes - buffer->used)
             found = buffer;
     }
@@ -130,7 +140,8 @@ static void close_oldest(struct sl_gpu_ring *ring)
         close_buffer(ring, oldest);
 }
 
-static struct buffer *open_buffer(struct sl_gpu_ring *ring, uint32_t file, uint64_t offset)
+static struct buffer *open_buffer(struct sl_gpu_ring *ring, const struct sl_gpu_shape *shape,
+                                  uint32_t file, uint64_t offset)
 {
     struct buffer *buffer = take_free(ring);
     if (!buffer)
@@ -138,6 +149,7 @@ static struct buffer *open_buffer(struct sl_gpu_ring *ring, uint32_t file, uint6
     buffer->state = OPEN;
     buffer->closes = false;
     buffer->file = file;
+    buffer->shape = shape;
     buffer->offset = offset;
     buffer->used = 0;
     buffer->number = ++ring->locked.last_number;
@@ -172,13 +184,20 @@ static void wait_a_while(struct sl_gpu_ring *ring)
 int sl_gpu_ring_reserve(struct sl_gpu_ring *ring, uint32_t file, uint64_t offset, uint64_t bytes,
                         uint8_t **data, struct sl_err *err)
 {
+    return sl_gpu_ring_reserve_shaped(ring, NULL, file, offset, bytes, data, err);
+}
+
+int sl_gpu_ring_reserve_shaped(struct sl_gpu_ring *ring, const struct sl_gpu_shape *shape,
+                               uint32_t file, uint64_t offset, uint64_t bytes, uint8_t **data,
+                               struct sl_err *err)
+{
     if (file >= ring->file_count || bytes > ring->buffer_bytes)
         return sl_fail(err, SL_E_INTERNAL, "%llu bytes of file %u do not fit the staging ring",
                        (unsigned long long)bytes, file);
     SL_LOCKED(&ring->lock);
     struct buffer *buffer;
-    while (!(buffer = find_open(ring, file, offset, bytes)) &&
-           !(buffer = open_buffer(ring, file, offset))) {
+    while (!(buffer = find_open(ring, shape, file, offset, bytes)) &&
+           !(buffer = open_buffer(ring, shape, file, offset))) {
         if (check_going(ring, err) < 0)
             return -1;
         close_oldest(ring);
@@ -337,15 +356,28 @@ static uint64_t close_old(struct sl_gpu_ring *ring)
     return next;
 }
 
+/* What has a shape goes by way of scratch memory; one piece of that is enough, since the next copy
+ * into it comes behind the work in the same stream. */
+static int begin_copy(struct sl_gpu_ring *ring, const struct buffer *buffer, struct sl_err *err)
+{
+    const struct sl_gpu_shape *shape = buffer->shape;
+    uint64_t place = ring->addresses[buffer->file] + buffer->offset;
+    uint64_t to = shape ? ring->scratch : place;
+    if (sl_gpu_check(ring->gpu,
+                     ring->gpu->cuda->copy_to_device(to, buffer->data, buffer->used, ring->stream),
+                     err, "copy %llu bytes", (unsigned long long)buffer->used) < 0)
+        return -1;
+    return shape ? shape->start(shape->arg, shape, ring->stream, to, place,
+                                buffer->used / shape->in_bytes, err)
+                 : 0;
+}
+
 static int begin_copies(struct sl_gpu_ring *ring, struct sl_err *err)
 {
     const struct sl_cuda *cuda = ring->gpu->cuda;
     struct buffer *buffer;
     while ((buffer = first_of(ring, CLOSED))) {
-        uint64_t to = ring->addresses[buffer->file] + buffer->offset;
-        if (sl_gpu_check(ring->gpu,
-                         cuda->copy_to_device(to, buffer->data, buffer->used, ring->stream), err,
-                         "copy %llu bytes", (unsigned long long)buffer->used) < 0 ||
+        if (begin_copy(ring, buffer, err) < 0 ||
             sl_gpu_check(ring->gpu, cuda->event_record(buffer->event, ring->stream), err,
                          "record an event") < 0)
             return -1;
@@ -530,7 +562,9 @@ struct sl_gpu_ring *sl_gpu_ring_new(struct sl_gpu *gpu, const struct sl_gpu_ring
     ring->cancel = config->cancel;
     ring->count =
         SL_MIN(config->buffers ? config->buffers : (unsigned)BUFFERS, (unsigned)BUFFERS_MAX);
-    ring->buffer_bytes = config->buffer_bytes ? config->buffer_bytes : BUFFER_BYTES;
+    ring->buffer_bytes =
+        config->buffer_bytes ? config->buffer_bytes : (uint64_t)SL_GPU_RING_BUFFER_BYTES;
+    ring->scratch = config->scratch;
     ring->age_ns = (config->age_ms ? config->age_ms : AGE_MS) * SL_NS_PER_MS;
     if (sl_gpu_call(gpu, make_task, ring, false, err) == 0)
         return ring;

@@ -11,15 +11,27 @@
 #include "gpu.h"
 #include "thread.h"
 
+enum { SL_GPU_RING_BUFFER_BYTES = 4 * 1024 * 1024 };
+
 struct sl_gpu_ring;
+/** What becomes of bytes on their way: each item of in_bytes is one of out_bytes on the device. */
+struct sl_gpu_shape {
+    unsigned in_bytes, out_bytes;
+    /** Have `count` items made; done in the stream's order. The GPU's thread. */
+    int (*start)(void *arg, const struct sl_gpu_shape *shape, struct sl_cuda_stream *stream,
+                 uint64_t in, uint64_t out, uint64_t count, struct sl_err *err);
+    void *arg;
+};
 struct sl_gpu_ring_config {
     const uint64_t *addresses; /* where each file begins on the device; borrowed for its life */
     const uint64_t *bytes; /* of each, zeroed first; only read by sl_gpu_ring_new(). NULL: not */
     size_t file_count;
     unsigned buffers;         /* 0: 16 */
-    uint64_t buffer_bytes;    /* 0: 4 MiB. What is put at once is never more */
+    uint64_t buffer_bytes;    /* 0: SL_GPU_RING_BUFFER_BYTES. What is put at once is never more */
     unsigned age_ms;          /* after so long a buffer goes though it is not full; 0: 5 */
     struct sl_cancel *cancel; /* borrowed; may be NULL */
+    uint64_t scratch; /* buffer_bytes of the device, aligned to 16, for what has a shape; 0: nothing
+                         has */
 };
 /** Pins its memory, which takes a moment. SL_E_NO_SPACE, SL_E_GPU. */
 struct sl_gpu_ring *sl_gpu_ring_new(struct sl_gpu *gpu, const struct sl_gpu_ring_config *config,
@@ -36,6 +48,11 @@ SL_AUTO_DEFINE(sl_gpu_ring)
 int sl_gpu_ring_reserve(struct sl_gpu_ring *ring, uint32_t file, uint64_t offset, uint64_t bytes,
                         uint8_t **data, struct sl_err *err);
 void sl_gpu_ring_commit(struct sl_gpu_ring *ring, const uint8_t *data);
+/** The same for whole items of a shape (which stays until the ring ends), the first of which
+ * becomes what lies at `offset`. bytes: of what is written here. */
+int sl_gpu_ring_reserve_shaped(struct sl_gpu_ring *ring, const struct sl_gpu_shape *shape,
+                               uint32_t file, uint64_t offset, uint64_t bytes, uint8_t **data,
+                               struct sl_err *err);
 
 /**
  * Have `tell` called when everything that was committed until now is on the device: from the GPU's

@@ -9,8 +9,9 @@
 
 struct fill {
     const struct sl_fill_config *config;
-    enum sl_pool_decrypt decrypt;
+    const struct sl_spec_pool *wishes;
     struct sl_pool_model *model; /* of the last attempt that succeeded */
+    uint64_t decrypted, cast;    /* tensors, on a GPU */
 };
 
 static struct sl_sink_file *sink_files(const struct sl_plan *plan, struct sl_err *err)
@@ -22,8 +23,7 @@ static struct sl_sink_file *sink_files(const struct sl_plan *plan, struct sl_err
 }
 
 static int read_into(struct sl_pool_model *model, const struct sl_plan *plan,
-                     const struct sl_reader_config *given, const struct fill *fill,
-                     struct sl_err *err)
+                     const struct sl_reader_config *given, struct fill *fill, struct sl_err *err)
 {
     struct sl_reader_config config = *given;
     struct sl_gpu *gpu = fill->config->place->gpu;
@@ -35,11 +35,12 @@ static int read_into(struct sl_pool_model *model, const struct sl_plan *plan,
         return -1;
     config.watch = sl_readiness_watch(readiness);
     SL_AUTO(sl_gpu_fill) device = NULL;
-    if (gpu && !(device = sl_gpu_fill_new(gpu, model, plan, fill->decrypt, &config, err)))
+    if (gpu && !(device = sl_gpu_fill_new(gpu, model, plan, fill->wishes, &config, err)))
         return -1;
-    if (device)
-        config.watch = sl_gpu_fill_watch(device);
-    config.sealed_bytes = device ? sl_gpu_fill_sealed_bytes(device) : 0;
+    if (device) {
+        sl_gpu_fill_config(device, &config);
+        sl_gpu_fill_counts(device, &fill->decrypted, &fill->cast);
+    }
     struct sl_gpu_ring *ring = device ? sl_gpu_fill_ring(device) : NULL;
     SL_AUTO(sl_sink) sink = sl_slab_sink_open(model, files, plan->file_count, ring, err);
     if (!sink)
@@ -97,8 +98,7 @@ int sl_fill_run(const struct sl_spec *spec, const struct sl_fill_config *config,
                 struct sl_pool_model **model, struct sl_load_result *result, struct sl_err *err)
 {
     struct sl_spec own = *spec; /* its strings are borrowed */
-    struct fill state = {.config = config,
-                         .decrypt = (enum sl_pool_decrypt)spec->sink.pool.decrypt};
+    struct fill state = {.config = config, .wishes = &spec->sink.pool};
     struct sl_load_fill into = {fill, &state};
     own.sink.tmpfs.path = NULL;
     own.sink.tmpfs.layout = SL_LAYOUT_SLABS;
@@ -106,6 +106,10 @@ int sl_fill_run(const struct sl_spec *spec, const struct sl_fill_config *config,
     if (sl_load_run_into(&own, &into, config->cancel, config->progress, result, err) < 0) {
         sl_pool_model_free(state.model);
         return -1;
+    }
+    if (result) {
+        result->gpu_decrypted = state.decrypted;
+        result->gpu_cast = state.cast;
     }
     *model = state.model;
     return 0;

@@ -9,9 +9,10 @@
  */
 #include <inttypes.h>
 
+#include "gpu_caster.h"
 #include "gpu_mend.h"
 #include "gpu_opener.h"
-#include "log.h"
+#include "gpu_rates.h"
 #include "mapping.h"
 #include "metrics.h"
 #include "pool_parts.h"
@@ -23,6 +24,7 @@ struct sl_gpu_fill {
     struct sl_gpu_ring *ring;
     struct sl_gpu_opener *opener;     /* NULL: nothing is opened here */
     struct sl_gpu_mend *mend;         /* the same */
+    struct sl_gpu_caster *caster;     /* NULL: nothing is cast here */
     const struct sl_mapping **sealed; /* opened here, by file and offset */
     size_t sealed_count;
     uint64_t sealed_bytes; /* of their largest piece */
@@ -56,28 +58,34 @@ static int find_sealed(struct sl_gpu_fill *fill, const struct sl_plan *plan, str
     return 0;
 }
 
+/* As long as the GPU is to decrypt, and can. */
 static int open_opener(struct sl_gpu_fill *fill, struct sl_gpu *gpu, const struct sl_plan *plan,
-                       enum sl_pool_decrypt decrypt, struct sl_err *err)
+                       enum sl_pool_decrypt wish, struct sl_err *err)
 {
-    struct sl_err why = SL_ERR_INIT;
-    if (decrypt == SL_DECRYPT_HOST)
-        return 0;
+    bool on_gpu = false;
     if (find_sealed(fill, plan, err) < 0)
         return -1;
-    if (!fill->sealed_count)
-        return 0;
-    fill->opener = sl_gpu_opener_new(gpu, fill->sealed_bytes, &why);
-    if (fill->opener)
-        return 0;
-    fill->sealed_count = 0;
-    fill->sealed_bytes = 0;
-    if (decrypt == SL_DECRYPT_AUTO && why.kind == SL_E_GPU) {
-        sl_log(SL_LOG_INFO, "decrypting on the host: %s", why.message);
+    if (fill->sealed_count && sl_gpu_rates_choose(gpu, SL_GPU_DECRYPT, wish, &on_gpu, err) < 0)
+        return -1;
+    if (!on_gpu) {
+        fill->sealed_count = 0;
+        fill->sealed_bytes = 0;
         return 0;
     }
-    if (err)
-        *err = why;
-    return -1;
+    fill->opener = sl_gpu_opener_new(gpu, fill->sealed_bytes, err);
+    return fill->opener ? 0 : -1;
+}
+
+static int open_caster(struct sl_gpu_fill *fill, struct sl_gpu *gpu, struct sl_pool_model *model,
+                       const struct sl_plan *plan, enum sl_pool_decrypt wish, struct sl_err *err)
+{
+    bool on_gpu = false;
+    if (sl_gpu_caster_wanted(plan) && sl_gpu_rates_choose(gpu, SL_GPU_CAST, wish, &on_gpu, err) < 0)
+        return -1;
+    if (!on_gpu)
+        return 0;
+    fill->caster = sl_gpu_caster_new(gpu, plan, model, err);
+    return fill->caster ? 0 : -1;
 }
 
 /* The first that ends after this place; NULL: none of this file does. */
@@ -140,6 +148,7 @@ static int take_verdicts(void *arg, uint64_t first, uint64_t count, bool good, s
     uint64_t begin = first * mapping->piece_bytes, whole = mapping->end - mapping->begin;
     uint64_t end = SL_MIN(begin + count * mapping->piece_bytes, whole);
     sl_gpu_mend_opened(opened->fill->mend, count);
+    sl_metric_add(SL_M_GPU_OPENED_BYTES, (int64_t)(end - begin));
     tell(opened->fill, mapping->file, mapping->file_offset + begin, mapping->file_offset + end);
     return 0;
 }
@@ -234,8 +243,14 @@ static int open_ring(struct sl_gpu_fill *fill, struct sl_gpu *gpu,
         bytes[i] = slab->bytes;
     }
     const struct sl_gpu_ring_config config = {
-        .addresses = fill->addresses, .bytes = bytes, .file_count = file_count, .cancel = cancel};
+        .addresses = fill->addresses,
+        .bytes = bytes,
+        .file_count = file_count,
+        .cancel = cancel,
+        .scratch = fill->caster ? sl_gpu_caster_scratch(fill->caster) : 0};
     fill->ring = sl_gpu_ring_new(gpu, &config, err);
+    if (fill->ring && fill->caster)
+        sl_gpu_caster_bind(fill->caster, fill->ring);
     return fill->ring ? 0 : -1;
 }
 
@@ -254,8 +269,8 @@ static int open_mend(struct sl_gpu_fill *fill, const struct sl_plan *plan,
     return fill->mend ? 0 : -1;
 }
 
-struct sl_gpu_fill *sl_gpu_fill_new(struct sl_gpu *gpu, const struct sl_pool_model *model,
-                                    const struct sl_plan *plan, enum sl_pool_decrypt decrypt,
+struct sl_gpu_fill *sl_gpu_fill_new(struct sl_gpu *gpu, struct sl_pool_model *model,
+                                    const struct sl_plan *plan, const struct sl_spec_pool *wishes,
                                     const struct sl_reader_config *config, struct sl_err *err)
 {
     SL_AUTO(sl_gpu_fill) fill = sl_alloc(sizeof(*fill), err);
@@ -263,7 +278,8 @@ struct sl_gpu_fill *sl_gpu_fill_new(struct sl_gpu *gpu, const struct sl_pool_mod
         return NULL;
     fill->told = config->watch;
     fill->watch = (struct sl_reader_watch){.landed = on_landed, .agreed = on_agreed, .arg = fill};
-    if (open_opener(fill, gpu, plan, decrypt, err) < 0 ||
+    if (open_opener(fill, gpu, plan, (enum sl_pool_decrypt)wishes->decrypt, err) < 0 ||
+        open_caster(fill, gpu, model, plan, (enum sl_pool_decrypt)wishes->cast, err) < 0 ||
         open_ring(fill, gpu, model, plan->file_count, config->cancel, err) < 0 ||
         open_mend(fill, plan, config, err) < 0)
         return NULL;
@@ -279,6 +295,7 @@ void sl_gpu_fill_free(struct sl_gpu_fill *fill)
     sl_gpu_ring_free(fill->ring); /* no note comes after it */
     sl_gpu_mend_free(fill->mend);
     sl_gpu_opener_free(fill->opener);
+    sl_gpu_caster_free(fill->caster);
     free(fill->sealed);
     free(fill->addresses);
     free(fill);
@@ -296,12 +313,15 @@ struct sl_gpu_ring *sl_gpu_fill_ring(const struct sl_gpu_fill *fill)
     return fill->ring;
 }
 
-const struct sl_reader_watch *sl_gpu_fill_watch(const struct sl_gpu_fill *fill)
+void sl_gpu_fill_config(const struct sl_gpu_fill *fill, struct sl_reader_config *config)
 {
-    return &fill->watch;
+    config->watch = &fill->watch;
+    config->sealed_bytes = fill->sealed_bytes;
+    config->caster = fill->caster ? sl_gpu_caster_ops(fill->caster) : NULL;
 }
 
-uint64_t sl_gpu_fill_sealed_bytes(const struct sl_gpu_fill *fill)
+void sl_gpu_fill_counts(const struct sl_gpu_fill *fill, uint64_t *decrypted, uint64_t *cast)
 {
-    return fill->sealed_bytes;
+    *decrypted = fill->sealed_count;
+    *cast = fill->caster ? sl_gpu_caster_count(fill->caster) : 0;
 }

@@ -58,21 +58,21 @@ int sl_pool_model_finish(struct sl_pool_model *model, struct sl_err *err);
 struct sl_sink *sl_slab_sink_open(struct sl_pool_model *model, const struct sl_sink_file *files,
                                   size_t count, struct sl_gpu_ring *ring, struct sl_err *err);
 
-/** gpu_fill.c: the way of a model's files into memory of a GPU. config: of whose run it is part;
- * its watch is told. */
+/** gpu_fill.c: the way of a model's files into memory of a GPU. wishes: of the spec. config: of
+ * whose run it is part; its watch is told. */
 struct sl_gpu_fill;
-struct sl_gpu_fill *sl_gpu_fill_new(struct sl_gpu *gpu, const struct sl_pool_model *model,
-                                    const struct sl_plan *plan, enum sl_pool_decrypt decrypt,
+struct sl_gpu_fill *sl_gpu_fill_new(struct sl_gpu *gpu, struct sl_pool_model *model,
+                                    const struct sl_plan *plan, const struct sl_spec_pool *wishes,
                                     const struct sl_reader_config *config, struct sl_err *err);
-/** For sl_reader_config.sealed_bytes: 0, or pieces that are opened on the device. */
-uint64_t sl_gpu_fill_sealed_bytes(const struct sl_gpu_fill *fill);
+/** For the run's config: its watch, who casts, what lands encrypted. */
+void sl_gpu_fill_config(const struct sl_gpu_fill *fill, struct sl_reader_config *config);
+/** How many tensors are decrypted, and cast, on the device. */
+void sl_gpu_fill_counts(const struct sl_gpu_fill *fill, uint64_t *decrypted, uint64_t *cast);
 void sl_gpu_fill_free(struct sl_gpu_fill *fill);
 SL_AUTO_DEFINE(sl_gpu_fill)
 struct sl_gpu_ring *sl_gpu_fill_ring(const struct sl_gpu_fill *fill);
 /** The run has ended: wait until everything is on the device and right. */
 int sl_gpu_fill_finish(struct sl_gpu_fill *fill, struct sl_err *err);
-/** Tells the other watch what it is told, once the bytes are on the device. */
-const struct sl_reader_watch *sl_gpu_fill_watch(const struct sl_gpu_fill *fill);
 
 /** readiness.c: which tensors are complete; watch is for the reader. */
 struct sl_readiness;

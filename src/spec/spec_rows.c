@@ -224,10 +224,15 @@ static const struct sl_option pool_rows[] = {
               .value = "DEVICE"),
     SL_OPTION(
         sl_spec_pool, decrypt, CHOICE, "auto",
-        "where encrypted tensors on their way to a GPU are decrypted and checked; auto is the "
-        "GPU, or the host if this build has no kernels for it. Tensors that are cast or cut, or "
-        "have hashes that are wanted, are decrypted on the host in any case",
+        "where encrypted tensors on their way to a GPU are decrypted and checked; auto is where "
+        "it is faster, which is measured once for each GPU, or the host if this build has no "
+        "kernels for it. Tensors that are cast or cut, or have hashes that are wanted, are "
+        "decrypted on the host in any case",
         .choices = "auto|host|gpu"),
+    SL_OPTION(sl_spec_pool, cast, CHOICE, "auto",
+              "where tensors on their way to a GPU are cast; auto as with decrypt. Views whose "
+              "elements do not lie one after another are cast on the host in any case",
+              .choices = "auto|host|gpu"),
     SL_OPTION_END,
 };
 static const struct sl_option_table pool_table = {"pool", sizeof(struct sl_spec_pool), pool_rows};
