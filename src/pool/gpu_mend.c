@@ -175,7 +175,8 @@ int sl_gpu_mend_add(struct sl_gpu_mend *mend, const struct sl_mapping *mapping, 
                     struct sl_err *err)
 {
     SL_LOCKED(&mend->lock);
-    if (mend->locked.waiting == WAITING_MAX)
+    /* With a wrong key all are bad, which is found out before long. */
+    if (mend->locked.waiting >= WAITING_MAX && sl_counter_get(&mend->opened) > 0)
         return sl_fail(err, SL_E_INTEGRITY,
                        "more than %d pieces of '%s' came wrong: the store or the way to it is "
                        "broken",
