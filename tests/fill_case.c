@@ -119,7 +119,8 @@ struct sl_pool_model *fill_case_try(const char *uri, const char *more,
     struct sl_specs specs;
     struct sl_pool_model *model = NULL;
     fill_case_spec(&specs, uri, more);
-    specs.items[0].sink.pool.decrypt = specs.items[0].sink.pool.cast = fill_case_where;
+    struct sl_spec_pool *pool = &specs.items[0].sink.pool;
+    pool->decrypt = pool->cast = pool->crc = fill_case_where;
     config->name = "m";
     config->place = &fill_case_place;
     config->slab_bytes = config->slab_bytes ? config->slab_bytes : FILL_CASE_SLAB_BYTES;

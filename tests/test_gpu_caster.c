@@ -112,13 +112,13 @@ START_TEST(what_the_gpu_casts_is_what_the_host_casts)
         "readers: {connections: 3, rangeBytes: 65536, memoryBytes: 1048576}\n"};
     fill_case_put_model("m.safetensors", "a,b,c", 100 * 1000);
     fill_case_put_model("s.safetensors", "a,b,c,d,e,f,g,h,i,j,k", 7);
-    for (size_t i = 0; i < SL_COUNT(types); i++)
-        for (size_t k = 0; k < SL_COUNT(rests); k++) {
-            char more[300];
-            snprintf(more, sizeof(more), "tensors: {cast: {F32: %s}}\n%s", types[i], rests[k]);
-            compare_casts("memory://m.safetensors", more);
-            compare_casts("memory://s.safetensors", more);
-        }
+    for (size_t i = 0; i < SL_COUNT(types); i++) {
+        char more[300];
+        snprintf(more, sizeof(more), "tensors: {cast: {F32: %s}}\n%s", types[i],
+                 rests[i % SL_COUNT(rests)]);
+        compare_casts("memory://m.safetensors", more);
+        compare_casts("memory://s.safetensors", more);
+    }
 }
 END_TEST
 
@@ -191,11 +191,18 @@ START_TEST(auto_is_where_it_was_measured_to_be_faster)
 {
     static const float elapsed_ms[] = {FAST, SLOW};
     char more[SL_SCRATCH_PATH_BYTES + 300];
+    size_t bytes;
+    uint8_t *plain = golden_read("tensorizer/v1-many.tensors.gz", &bytes);
+    fill_case_put("plain.tensors", plain, bytes);
+    free(plain);
     put_golden("v5-long-encrypted", more, sizeof(more));
     fill_case_put_model("m.safetensors", "a,b", 1000);
     for (int i = 0; i < 2; i++) {
         reopen(elapsed_ms[i]);
         uint64_t opened = opened_bytes(), cast = cast_bytes();
+        uint64_t crcs = (uint64_t)sl_metric_get(SL_M_GPU_CRC_BYTES);
+        sl_pool_model_free(fill_case_load("memory://plain.tensors", ""));
+        ck_assert_int_eq((uint64_t)sl_metric_get(SL_M_GPU_CRC_BYTES) > crcs, i == 0);
         sl_pool_model_free(fill_case_load("memory://m.tensors", more));
         uint64_t launches = fake->calls("cuLaunchKernel"),
                  timed = fake->calls("cuEventElapsedTime");

@@ -22,10 +22,10 @@ struct sl_gpu_chore {
 };
 #define SL_GPU_IDLE UINT64_MAX
 
-/** Bytes a second that were measured (pool/gpu_rates.c): of the host, of the GPU. */
+/** Bytes a second that were measured (pool/gpu_rates.c, which knows what of). */
 struct sl_gpu_rates {
     bool measured;
-    double decrypt[2], cast[2];
+    double host[4], gpu[4];
 };
 
 struct sl_gpu {

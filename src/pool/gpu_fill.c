@@ -10,6 +10,7 @@
 #include <inttypes.h>
 
 #include "gpu_caster.h"
+#include "gpu_crcs.h"
 #include "gpu_mend.h"
 #include "gpu_opener.h"
 #include "gpu_rates.h"
@@ -25,6 +26,7 @@ struct sl_gpu_fill {
     struct sl_gpu_opener *opener;     /* NULL: nothing is opened here */
     struct sl_gpu_mend *mend;         /* the same */
     struct sl_gpu_caster *caster;     /* NULL: nothing is cast here */
+    struct sl_gpu_crcs *crcs;         /* NULL: no CRC is computed here */
     const struct sl_mapping **sealed; /* opened here, by file and offset */
     size_t sealed_count;
     uint64_t sealed_bytes; /* of their largest piece */
@@ -86,6 +88,19 @@ static int open_caster(struct sl_gpu_fill *fill, struct sl_gpu *gpu, struct sl_p
         return 0;
     fill->caster = sl_gpu_caster_new(gpu, plan, model, err);
     return fill->caster ? 0 : -1;
+}
+
+/* Addresses are known. */
+static int open_crcs(struct sl_gpu_fill *fill, struct sl_gpu *gpu, const struct sl_plan *plan,
+                     enum sl_pool_decrypt wish, struct sl_err *err)
+{
+    bool on_gpu = false;
+    if (sl_gpu_crcs_wanted(plan) && sl_gpu_rates_choose(gpu, SL_GPU_CRC, wish, &on_gpu, err) < 0)
+        return -1;
+    if (!on_gpu)
+        return 0;
+    fill->crcs = sl_gpu_crcs_new(gpu, plan, fill->addresses, err);
+    return fill->crcs ? 0 : -1;
 }
 
 /* The first that ends after this place; NULL: none of this file does. */
@@ -163,7 +178,17 @@ static int open_part(struct sl_gpu_fill *fill, const struct sl_mapping *mapping,
                               fill->addresses[mapping->file] + begin, end - begin, &verdicts, err);
 }
 
-/* What is not sealed is told as it is. */
+/* What is not sealed. */
+static int take_plain(struct sl_gpu_fill *fill, uint32_t file, uint64_t begin, uint64_t end,
+                      struct sl_err *err)
+{
+    if (begin < end && fill->crcs &&
+        sl_gpu_crcs_landed(fill->crcs, file, begin, end - begin, err) < 0)
+        return -1;
+    tell(fill, file, begin, end);
+    return 0;
+}
+
 static int open_all(struct sl_gpu_fill *fill, const struct sl_gpu_note *note, struct sl_err *err)
 {
     uint64_t at = note->offset, end = note->offset + note->bytes;
@@ -172,13 +197,12 @@ static int open_all(struct sl_gpu_fill *fill, const struct sl_gpu_note *note, st
            mapping->file_offset < end) {
         uint64_t begin = SL_MAX(at, mapping->file_offset);
         uint64_t stop = SL_MIN(mapping->file_offset + (mapping->end - mapping->begin), end);
-        tell(fill, note->file, at, begin);
-        if (open_part(fill, mapping, begin, stop, false, err) < 0)
+        if (take_plain(fill, note->file, at, begin, err) < 0 ||
+            open_part(fill, mapping, begin, stop, false, err) < 0)
             return -1;
         at = stop;
     }
-    tell(fill, note->file, at, end);
-    return 0;
+    return take_plain(fill, note->file, at, end, err);
 }
 
 static void tell_landed(void *arg, const struct sl_gpu_note *note)
@@ -227,21 +251,28 @@ static void on_agreed(void *arg, const struct sl_check *check)
 /* ---- life -------------------------------------------------------------------------------------
  */
 
+static int find_addresses(struct sl_gpu_fill *fill, const struct sl_pool_model *model,
+                          size_t file_count, struct sl_err *err)
+{
+    fill->addresses = sl_alloc_array(file_count, sizeof(*fill->addresses), err);
+    if (!fill->addresses)
+        return -1;
+    for (size_t i = 0; i < file_count; i++)
+        if (model->slab_of_file[i] != UINT32_MAX)
+            fill->addresses[i] = model->slabs[model->slab_of_file[i]].memory.address;
+    return 0;
+}
+
 static int open_ring(struct sl_gpu_fill *fill, struct sl_gpu *gpu,
                      const struct sl_pool_model *model, size_t file_count, struct sl_cancel *cancel,
                      struct sl_err *err)
 {
-    fill->addresses = sl_alloc_array(file_count, sizeof(*fill->addresses), err);
     sl_autofree uint64_t *bytes = sl_alloc_array(file_count, sizeof(*bytes), err);
-    if (!fill->addresses || !bytes)
+    if (!bytes)
         return -1;
-    for (size_t i = 0; i < file_count; i++) {
-        if (model->slab_of_file[i] == UINT32_MAX)
-            continue;
-        const struct sl_slab *slab = &model->slabs[model->slab_of_file[i]];
-        fill->addresses[i] = slab->memory.address;
-        bytes[i] = slab->bytes;
-    }
+    for (size_t i = 0; i < file_count; i++)
+        if (model->slab_of_file[i] != UINT32_MAX)
+            bytes[i] = model->slabs[model->slab_of_file[i]].bytes;
     const struct sl_gpu_ring_config config = {
         .addresses = fill->addresses,
         .bytes = bytes,
@@ -251,6 +282,8 @@ static int open_ring(struct sl_gpu_fill *fill, struct sl_gpu *gpu,
     fill->ring = sl_gpu_ring_new(gpu, &config, err);
     if (fill->ring && fill->caster)
         sl_gpu_caster_bind(fill->caster, fill->ring);
+    if (fill->ring && fill->crcs)
+        sl_gpu_crcs_bind(fill->crcs, fill->ring);
     return fill->ring ? 0 : -1;
 }
 
@@ -280,6 +313,8 @@ struct sl_gpu_fill *sl_gpu_fill_new(struct sl_gpu *gpu, struct sl_pool_model *mo
     fill->watch = (struct sl_reader_watch){.landed = on_landed, .agreed = on_agreed, .arg = fill};
     if (open_opener(fill, gpu, plan, (enum sl_pool_decrypt)wishes->decrypt, err) < 0 ||
         open_caster(fill, gpu, model, plan, (enum sl_pool_decrypt)wishes->cast, err) < 0 ||
+        find_addresses(fill, model, plan->file_count, err) < 0 ||
+        open_crcs(fill, gpu, plan, (enum sl_pool_decrypt)wishes->crc, err) < 0 ||
         open_ring(fill, gpu, model, plan->file_count, config->cancel, err) < 0 ||
         open_mend(fill, plan, config, err) < 0)
         return NULL;
@@ -296,6 +331,7 @@ void sl_gpu_fill_free(struct sl_gpu_fill *fill)
     sl_gpu_mend_free(fill->mend);
     sl_gpu_opener_free(fill->opener);
     sl_gpu_caster_free(fill->caster);
+    sl_gpu_crcs_free(fill->crcs);
     free(fill->sealed);
     free(fill->addresses);
     free(fill);
@@ -318,6 +354,7 @@ void sl_gpu_fill_config(const struct sl_gpu_fill *fill, struct sl_reader_config 
     config->watch = &fill->watch;
     config->sealed_bytes = fill->sealed_bytes;
     config->caster = fill->caster ? sl_gpu_caster_ops(fill->caster) : NULL;
+    config->crcs = fill->crcs ? sl_gpu_crcs_ops(fill->crcs) : NULL;
 }
 
 void sl_gpu_fill_counts(const struct sl_gpu_fill *fill, uint64_t *decrypted, uint64_t *cast)

@@ -10,11 +10,13 @@
  */
 #include "gpu_rates.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "cast.h"
 #include "crypt.h"
 #include "gpu_parts.h"
+#include "hash.h"
 #include "kernels.h"
 #include "log.h"
 
@@ -50,6 +52,12 @@ static void cast_once(uint8_t *data)
     sl_cast(SL_DTYPE_F32, SL_DTYPE_BF16, SL_CAST_IEEE, data, data, HOST_BYTES / 4);
 }
 
+static void crc_once(uint8_t *data)
+{
+    uint32_t crc = sl_crc32(0, data, HOST_BYTES);
+    memcpy(data, &crc, sizeof(crc)); /* it must be computed */
+}
+
 /* Bytes a second of all processors. */
 static double measure_host(void (*work)(uint8_t *data), uint8_t *data)
 {
@@ -71,7 +79,7 @@ struct trial {
     struct sl_cuda_stream *stream;
     struct sl_cuda_event *begin, *end;
     bool acquired;
-    double rate[2]; /* enum sl_gpu_work */
+    double rate[SL_GPU_WORKS];
 };
 
 static int start_work(struct trial *trial, enum sl_gpu_work work, struct sl_err *err)
@@ -88,6 +96,9 @@ static int start_work(struct trial *trial, enum sl_gpu_work work, struct sl_err 
                                       .scratch = at + SCRATCH_AT};
     if (work == SL_GPU_DECRYPT)
         return sl_kernels_open(trial->kernels, trial->stream, &box, err);
+    if (work == SL_GPU_CRC)
+        return sl_kernels_crc(trial->kernels, trial->stream, SL_HASH_CRC32, at, GPU_BYTES,
+                              at + GPU_BYTES, at + VERDICTS_AT, err);
     return sl_kernels_cast(trial->kernels, trial->stream, SL_DTYPE_F32, SL_DTYPE_BF16, SL_CAST_IEEE,
                            at, at + GPU_BYTES, GPU_BYTES / 4, err);
 }
@@ -127,8 +138,8 @@ static int trial_task(struct sl_gpu *gpu, void *arg, struct sl_err *err)
         sl_gpu_check(gpu, cuda->set_bytes(trial->memory.address, 0, SCRATCH_AT, trial->stream), err,
                      "zero memory") < 0)
         return -1;
-    for (int i = 0; i < 2 * ROUNDS; i++)
-        if (measure_round(gpu, trial, i % 2 ? SL_GPU_CAST : SL_GPU_DECRYPT, err) < 0)
+    for (int i = 0; i < SL_GPU_WORKS * ROUNDS; i++)
+        if (measure_round(gpu, trial, (enum sl_gpu_work)(i % SL_GPU_WORKS), err) < 0)
             return -1;
     return 0;
 }
@@ -161,25 +172,24 @@ static int measure_gpu(struct sl_gpu *gpu, struct sl_gpu_rates *rates, struct sl
     int failed = sl_gpu_call(gpu, trial_task, &trial, false, err);
     sl_gpu_call(gpu, end_task, &trial, true, NULL);
     sl_gpu_memory_release(gpu, &trial.memory);
-    rates->decrypt[1] = trial.rate[SL_GPU_DECRYPT];
-    rates->cast[1] = trial.rate[SL_GPU_CAST];
+    memcpy(rates->gpu, trial.rate, sizeof(trial.rate));
     return failed;
 }
 
 /* ---- what was found -------------------------------------------------------------------------- */
 
+static const char *const names[SL_GPU_WORKS] = {"decrypting", "casting", "computing CRCs"};
+
 static void tell(const struct sl_gpu *gpu, const struct sl_gpu_rates *rates)
 {
-    char text[4][32];
-    const double values[4] = {rates->decrypt[1], rates->decrypt[0], rates->cast[1], rates->cast[0]};
-    for (int i = 0; i < 4; i++)
-        sl_human_bytes((uint64_t)values[i], text[i]);
-    sl_log(SL_LOG_INFO,
-           "cuda:%d decrypts %s/s and this machine's processors %s/s, casts %s/s and %s/s: unless "
-           "specs say otherwise the %s decrypts and the %s casts",
-           gpu->device.ordinal, text[0], text[1], text[2], text[3],
-           rates->decrypt[1] > rates->decrypt[0] ? "GPU" : "host",
-           rates->cast[1] > rates->cast[0] ? "GPU" : "host");
+    char text[400], host[32], device[32];
+    int used = 0;
+    for (int i = 0; i < SL_GPU_WORKS; i++)
+        used += snprintf(text + used, sizeof(text) - (size_t)used, "%s %s %s/s, %s/s: the %s does",
+                         i ? ";" : "", names[i], sl_human_bytes((uint64_t)rates->gpu[i], device),
+                         sl_human_bytes((uint64_t)rates->host[i], host),
+                         rates->gpu[i] > rates->host[i] ? "GPU" : "host");
+    sl_log(SL_LOG_INFO, "measured of cuda:%d, of all processors:%s", gpu->device.ordinal, text);
 }
 
 static bool find(struct sl_gpu *gpu, struct sl_gpu_rates *rates)
@@ -192,13 +202,14 @@ static bool find(struct sl_gpu *gpu, struct sl_gpu_rates *rates)
 /* Two loads that ask at once measure both. */
 static int measure(struct sl_gpu *gpu, struct sl_gpu_rates *rates, struct sl_err *err)
 {
+    static void (*const works[SL_GPU_WORKS])(uint8_t * data) = {decrypt_once, cast_once, crc_once};
     sl_autofree uint8_t *data = sl_alloc_aligned(4096, HOST_BYTES, err);
     if (!data || sl_crypt_init(err) < 0)
         return -1;
-    memset(data, 0, HOST_BYTES);
-    rates->decrypt[0] = measure_host(decrypt_once, data);
-    memset(data, 0, HOST_BYTES);
-    rates->cast[0] = measure_host(cast_once, data);
+    for (int i = 0; i < SL_GPU_WORKS; i++) {
+        memset(data, 0, HOST_BYTES);
+        rates->host[i] = measure_host(works[i], data);
+    }
     if (measure_gpu(gpu, rates, err) < 0)
         return -1;
     rates->measured = true;
@@ -207,8 +218,6 @@ static int measure(struct sl_gpu *gpu, struct sl_gpu_rates *rates, struct sl_err
     gpu->locked.rates = *rates;
     return 0;
 }
-
-static const char *const names[] = {"decrypting", "casting"}; /* enum sl_gpu_work */
 
 int sl_gpu_rates_choose(struct sl_gpu *gpu, enum sl_gpu_work work, enum sl_pool_decrypt wish,
                         bool *on_gpu, struct sl_err *err)
@@ -225,7 +234,6 @@ int sl_gpu_rates_choose(struct sl_gpu *gpu, enum sl_gpu_work work, enum sl_pool_
         sl_log(SL_LOG_INFO, "%s on the host: %s", names[work], why.message);
         return 0;
     }
-    const double *rate = work == SL_GPU_DECRYPT ? rates.decrypt : rates.cast;
-    *on_gpu = rate[1] > rate[0];
+    *on_gpu = rates.gpu[work] > rates.host[work];
     return 0;
 }

@@ -8,7 +8,7 @@
 #include "gpu.h"
 #include "spec.h"
 
-enum sl_gpu_work { SL_GPU_DECRYPT, SL_GPU_CAST };
+enum sl_gpu_work { SL_GPU_DECRYPT, SL_GPU_CAST, SL_GPU_CRC, SL_GPU_WORKS };
 
 /**
  * Does the GPU do it? As the spec says; for auto it does where it is faster than all processors

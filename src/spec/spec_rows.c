@@ -233,6 +233,10 @@ static const struct sl_option pool_rows[] = {
               "where tensors on their way to a GPU are cast; auto as with decrypt. Views whose "
               "elements do not lie one after another are cast on the host in any case",
               .choices = "auto|host|gpu"),
+    SL_OPTION(sl_spec_pool, crc, CHOICE, "auto",
+              "where CRC32 and CRC32C of what lands on a GPU as it came are computed; auto as with "
+              "decrypt. Other hashes are computed on the host in any case",
+              .choices = "auto|host|gpu"),
     SL_OPTION_END,
 };
 static const struct sl_option_table pool_table = {"pool", sizeof(struct sl_spec_pool), pool_rows};
