@@ -1,5 +1,6 @@
 /*
- * A bounded ring of pinned buffers through which a model's files get into device memory.
+ * A bounded ring of pinned buffers through which a model's files get into memory of a GPU, or of
+ * several: each buffer is filled once and copied to all.
  *
  * Readers put bytes into it (reserve, write, commit); bytes that follow one another in a file are
  * gathered in one buffer, and each buffer is one asynchronous copy. When the copy's event has come
@@ -24,6 +25,15 @@ struct sl_gpu_ring_config {
 /** Pins its memory, which takes a moment. SL_E_NO_SPACE, SL_E_GPU. */
 struct sl_gpu_ring *sl_gpu_ring_new(struct sl_gpu *gpu, const struct sl_gpu_ring_config *config,
                                     struct sl_err *err);
+/**
+ * The same bytes to this GPU, too, before anything is put: to these addresses of the same files.
+ * Both are borrowed as those of the config. The number of its lane, for notes, from 1 on; or -1, as
+ * sl_gpu_ring_new(), and the ring is good for nothing then. A copy that fails on one GPU fails the
+ * ring.
+ */
+enum { SL_GPU_RING_LANES_MAX = 16 };
+int sl_gpu_ring_add(struct sl_gpu_ring *ring, struct sl_gpu *gpu, const uint64_t *addresses,
+                    const uint64_t *bytes, struct sl_err *err);
 /** Copies under way are waited for, others are dropped. NULL is fine. */
 void sl_gpu_ring_free(struct sl_gpu_ring *ring);
 SL_AUTO_DEFINE(sl_gpu_ring)
@@ -49,16 +59,17 @@ struct sl_gpu_note {
     const void *subject; /* the caller's; not NULL: a note for itself */
     uint32_t file;
     uint64_t offset, bytes;
+    unsigned lane; /* whose device and thread are meant; 0: that of the ring's first GPU */
 };
 void sl_gpu_ring_note(struct sl_gpu_ring *ring, const struct sl_gpu_note *note);
 
 /** End it with this failure: for notes that cannot be carried out. Any thread. */
 void sl_gpu_ring_fail(struct sl_gpu_ring *ring, const struct sl_err *why);
 
-/** What the device has there, committed bytes included. Any thread; blocks. */
+/** What the first GPU has there, committed bytes included. Any thread; blocks. */
 int sl_gpu_ring_read(struct sl_gpu_ring *ring, uint32_t file, uint64_t offset, void *data,
                      size_t bytes, struct sl_err *err);
-/** Everything is on the device and every note told; or the first failure. Blocks. */
+/** Everything is on every device and every note told; or the first failure. Blocks. */
 int sl_gpu_ring_finish(struct sl_gpu_ring *ring, struct sl_err *err);
 
 #endif
