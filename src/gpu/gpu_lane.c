@@ -102,6 +102,15 @@ int sl_gpu_ring_add(struct sl_gpu_ring *ring, struct sl_gpu *gpu, const uint64_t
     return sl_gpu_call(gpu, make_task, lane, false, err) < 0 ? -1 : (int)number;
 }
 
+void sl_gpu_ring_leave(struct sl_gpu_ring *ring, unsigned lane)
+{
+    struct sl_gpu_lane *leaving = &ring->lanes[lane];
+    if (!leaving->gpu)
+        return;
+    sl_gpu_call(leaving->gpu, free_task, leaving, true, NULL);
+    leaving->gpu = NULL;
+}
+
 /* ---- the ring -------------------------------------------------------------------------------- */
 
 struct sl_gpu_ring *sl_gpu_ring_new(struct sl_gpu *gpu, const struct sl_gpu_ring_config *config,
@@ -133,7 +142,7 @@ void sl_gpu_ring_free(struct sl_gpu_ring *ring)
     if (!ring)
         return;
     for (unsigned i = ring->lane_count; i-- > 0;) {
-        sl_gpu_call(ring->lanes[i].gpu, free_task, &ring->lanes[i], true, NULL);
+        sl_gpu_ring_leave(ring, i);
         free(ring->lanes[i].locked.notes);
     }
     pthread_mutex_destroy(&ring->lock);

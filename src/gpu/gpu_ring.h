@@ -34,6 +34,9 @@ struct sl_gpu_ring *sl_gpu_ring_new(struct sl_gpu *gpu, const struct sl_gpu_ring
 enum { SL_GPU_RING_LANES_MAX = 16 };
 int sl_gpu_ring_add(struct sl_gpu_ring *ring, struct sl_gpu *gpu, const uint64_t *addresses,
                     const uint64_t *bytes, struct sl_err *err);
+/** This lane ends, as with sl_gpu_ring_free(): no note of it is told any more. The ring can only be
+ * freed then. */
+void sl_gpu_ring_leave(struct sl_gpu_ring *ring, unsigned lane);
 /** Copies under way are waited for, others are dropped. NULL is fine. */
 void sl_gpu_ring_free(struct sl_gpu_ring *ring);
 SL_AUTO_DEFINE(sl_gpu_ring)

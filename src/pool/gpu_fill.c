@@ -16,6 +16,7 @@ struct sl_gpu_fill {
     struct sl_reader_watch watch;
     uint64_t *addresses; /* one a file; 0: on the host, or no bytes */
     struct sl_gpu_ring *ring;
+    unsigned lane;                    /* of the ring; above 0 the ring is another's */
     struct sl_gpu_opener *opener;     /* NULL: nothing is opened here */
     const struct sl_mapping **sealed; /* opened here, by file and offset */
     size_t sealed_count;
@@ -142,15 +143,20 @@ static void tell_agreed(void *arg, const struct sl_gpu_note *note)
 static void on_landed(void *arg, uint32_t file, uint64_t offset, uint64_t bytes)
 {
     struct sl_gpu_fill *fill = arg;
-    const struct sl_gpu_note note = {
-        .tell = tell_landed, .arg = fill, .file = file, .offset = offset, .bytes = bytes};
+    const struct sl_gpu_note note = {.tell = tell_landed,
+                                     .arg = fill,
+                                     .file = file,
+                                     .offset = offset,
+                                     .bytes = bytes,
+                                     .lane = fill->lane};
     sl_gpu_ring_note(fill->ring, &note);
 }
 
 static void on_agreed(void *arg, const struct sl_check *check)
 {
     struct sl_gpu_fill *fill = arg;
-    const struct sl_gpu_note note = {.tell = tell_agreed, .arg = fill, .subject = check};
+    const struct sl_gpu_note note = {
+        .tell = tell_agreed, .arg = fill, .subject = check, .lane = fill->lane};
     sl_gpu_ring_note(fill->ring, &note);
 }
 
@@ -159,7 +165,7 @@ static void on_agreed(void *arg, const struct sl_check *check)
 
 static int open_ring(struct sl_gpu_fill *fill, struct sl_gpu *gpu,
                      const struct sl_pool_model *model, size_t file_count, struct sl_cancel *cancel,
-                     struct sl_err *err)
+                     struct sl_gpu_ring *with, struct sl_err *err)
 {
     fill->addresses = sl_alloc_array(file_count, sizeof(*fill->addresses), err);
     sl_autofree uint64_t *bytes = sl_alloc_array(file_count, sizeof(*bytes), err);
@@ -172,16 +178,22 @@ static int open_ring(struct sl_gpu_fill *fill, struct sl_gpu *gpu,
         fill->addresses[i] = slab->memory.address;
         bytes[i] = slab->bytes;
     }
+    if (with) {
+        int lane = sl_gpu_ring_add(with, gpu, fill->addresses, bytes, err);
+        fill->lane = lane < 0 ? 0 : (unsigned)lane;
+        fill->ring = lane < 0 ? NULL : with;
+        return lane < 0 ? -1 : 0;
+    }
     const struct sl_gpu_ring_config config = {
         .addresses = fill->addresses, .bytes = bytes, .file_count = file_count, .cancel = cancel};
     fill->ring = sl_gpu_ring_new(gpu, &config, err);
     return fill->ring ? 0 : -1;
 }
 
-struct sl_gpu_fill *sl_gpu_fill_new(struct sl_gpu *gpu, const struct sl_pool_model *model,
-                                    const struct sl_plan *plan, enum sl_pool_decrypt decrypt,
-                                    const struct sl_reader_watch *watch, struct sl_cancel *cancel,
-                                    struct sl_err *err)
+static struct sl_gpu_fill *make(struct sl_gpu *gpu, const struct sl_pool_model *model,
+                                const struct sl_plan *plan, enum sl_pool_decrypt decrypt,
+                                const struct sl_reader_watch *watch, struct sl_cancel *cancel,
+                                struct sl_gpu_ring *with, struct sl_err *err)
 {
     SL_AUTO(sl_gpu_fill) fill = sl_alloc(sizeof(*fill), err);
     if (!fill)
@@ -189,16 +201,36 @@ struct sl_gpu_fill *sl_gpu_fill_new(struct sl_gpu *gpu, const struct sl_pool_mod
     fill->told = watch;
     fill->watch = (struct sl_reader_watch){.landed = on_landed, .agreed = on_agreed, .arg = fill};
     if (open_opener(fill, gpu, plan, decrypt, err) < 0 ||
-        open_ring(fill, gpu, model, plan->file_count, cancel, err) < 0)
+        open_ring(fill, gpu, model, plan->file_count, cancel, with, err) < 0)
         return NULL;
     return sl_steal(&fill);
+}
+
+struct sl_gpu_fill *sl_gpu_fill_new(struct sl_gpu *gpu, const struct sl_pool_model *model,
+                                    const struct sl_plan *plan, enum sl_pool_decrypt decrypt,
+                                    const struct sl_reader_watch *watch, struct sl_cancel *cancel,
+                                    struct sl_err *err)
+{
+    return make(gpu, model, plan, decrypt, watch, cancel, NULL, err);
+}
+
+struct sl_gpu_fill *sl_gpu_fill_follow(const struct sl_gpu_fill *first, struct sl_gpu *gpu,
+                                       const struct sl_pool_model *model,
+                                       const struct sl_plan *plan,
+                                       const struct sl_reader_watch *watch, struct sl_err *err)
+{
+    enum sl_pool_decrypt decrypt = first->sealed_count ? SL_DECRYPT_GPU : SL_DECRYPT_HOST;
+    return make(gpu, model, plan, decrypt, watch, NULL, first->ring, err);
 }
 
 void sl_gpu_fill_free(struct sl_gpu_fill *fill)
 {
     if (!fill)
         return;
-    sl_gpu_ring_free(fill->ring); /* no note comes after it */
+    if (fill->lane) /* no note comes after either */
+        sl_gpu_ring_leave(fill->ring, fill->lane);
+    else
+        sl_gpu_ring_free(fill->ring);
     sl_gpu_opener_free(fill->opener);
     free(fill->sealed);
     free(fill->addresses);
