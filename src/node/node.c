@@ -51,6 +51,8 @@ static const struct sl_holder *holder_of(struct sl_node *node, const struct sl_s
     unsigned ordinal;
     if (!spec->has_pool)
         return sl_directory_holder_ops(node->directory);
+    if (spec->sink.pool.device && sl_gpu_is_all(spec->sink.pool.device))
+        return sl_gpu_holders_all(node->gpus);
     if (spec->sink.pool.device && sl_gpu_ordinal(spec->sink.pool.device, &ordinal))
         return sl_gpu_holders_ops(node->gpus, ordinal);
     return sl_pool_holder_ops(node->pool);
