@@ -96,20 +96,6 @@ START_TEST(a_gpu_that_cannot_be_opened_is_not_left_out)
 }
 END_TEST
 
-START_TEST(the_budget_of_each_gpu_is_kept)
-{
-    node_case_put(&gpu_case, "large", 600 * 1024); /* 6 MiB of a GPU */
-    node_case_open(&gpu_case, ", gpuBudgetBytes: 7MiB", GPU_CASE_ON("one", "small", "cuda:1"),
-                   NULL);
-    uint64_t taken = gpu_case_fake->calls("cuMemCreate");
-    gpu_case_reload(GPU_CASE_ON("one", "small", "cuda:1") GPU_CASE_ON("g", "large", "cuda:all"));
-    gpu_case_failure("g", "of a budget of 7.00 MiB on cuda:1 these cannot be evicted: 'one'");
-    ck_assert_uint_eq(gpu_case_fake->calls("cuMemCreate"), taken);
-    ck_assert_uint_eq(held(0), 0);
-    check_on("one", 1);
-}
-END_TEST
-
 /* As a caller of the API would: not pinned. */
 static void bring(const char *model)
 {
@@ -120,6 +106,20 @@ static void bring(const char *model)
     ck_assert_msg(done == 0, "%s", err.message);
     sl_registry_settle(gpu_case.node->registry);
 }
+
+START_TEST(the_budget_of_each_gpu_is_kept)
+{
+    node_case_put(&gpu_case, "large", 600 * 1024); /* 6 MiB of a GPU */
+    node_case_open(&gpu_case, ", gpuBudgetBytes: 7MiB", GPU_CASE_ON("one", "small", "cuda:1"),
+                   NULL);
+    uint64_t taken = gpu_case_fake->calls("cuMemCreate");
+    bring(GPU_CASE_ON("g", "large", "cuda:all"));
+    gpu_case_failure("g", "of a budget of 7.00 MiB on cuda:1 these cannot be evicted: 'one'");
+    ck_assert_uint_eq(gpu_case_fake->calls("cuMemCreate"), taken);
+    ck_assert_uint_eq(held(0), 0);
+    check_on("one", 1);
+}
+END_TEST
 
 START_TEST(what_is_on_one_gpu_goes_for_all_and_the_other_way)
 {

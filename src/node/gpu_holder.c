@@ -10,7 +10,7 @@
 #include "gpu_loading.h"
 #include "log.h"
 #include "metrics.h"
-#include "pool_model.h"
+#include "pool_store.h"
 
 enum { AUTO_PERCENT = 90, UUID_TEXT_BYTES = 41 };
 
@@ -144,6 +144,57 @@ void sl_gpu_holders_set_budget(struct sl_gpu_holders *holders, uint64_t budget_b
                                        budget_of(budget_bytes, holders->locked.gpus[i]));
 }
 
+/* ---- for the next process -------------------------------------------------------------------- */
+
+static void keep(void *self, void *body)
+{
+    struct sl_err why = SL_ERR_INIT;
+    (void)self;
+    if (sl_pool_store_exists() && sl_pool_store_keep(body, &why) < 0)
+        sl_log(SL_LOG_WARN, "'%s' will not outlive this daemon: %s", sl_pool_model_name(body),
+               why.message);
+}
+
+static void leave(void *self, void *body)
+{
+    (void)self;
+    sl_pool_model_free(body);
+}
+
+static int drop(void *self, const char *name, const char *version, void *body, struct sl_err *err)
+{
+    struct sl_pool_view view = {.state = SL_POOL_FAILED};
+    (void)self;
+    (void)name;
+    (void)version;
+    (void)err;
+    if (body)
+        sl_pool_model_view(body, &view);
+    if (view.state == SL_POOL_READY)
+        sl_pool_store_drop(body);
+    sl_pool_model_free(body);
+    return 0;
+}
+
+struct sl_gpu *sl_gpu_holders_by_uuid(struct sl_gpu_holders *holders, const uint8_t uuid[16],
+                                      struct sl_err *err)
+{
+    char text[UUID_TEXT_BYTES];
+    int count = 0;
+    write_uuid(uuid, text);
+    unsigned ordinal = find_known(holders, text);
+    if (ordinal == SL_GPUS_MAX) {
+        if (sl_gpu_count(&count, err) < 0)
+            return NULL;
+        open_all(holders, count);
+        ordinal = find_known(holders, text);
+    }
+    if (ordinal < SL_GPUS_MAX)
+        return sl_gpu_holders_open(holders, ordinal, err);
+    sl_fail(err, SL_E_GPU, "this process does not see %s", text);
+    return NULL;
+}
+
 /* ---- loading -------------------------------------------------------------------------------- */
 
 /* For models that go everywhere: GPUs that cannot be opened are not left out. */
@@ -183,16 +234,10 @@ static int load(void *self, const struct sl_holder_job *job, void **body, struct
         sl_progress_finish(job->progress, err);
         return -1;
     }
-    return sl_gpu_load(&targets, job, body, err);
-}
-
-static int drop(void *self, const char *name, const char *version, void *body, struct sl_err *err)
-{
-    (void)self;
-    (void)name;
-    (void)version;
-    (void)err;
-    sl_pool_model_free(body);
+    if (sl_gpu_load(&targets, job, body, err) < 0)
+        return -1;
+    if (*body)
+        keep(self, *body);
     return 0;
 }
 
@@ -291,7 +336,9 @@ struct sl_gpu_holders *sl_gpu_holders_new(struct sl_err *err)
                                                 .space = SL_SPACE_GPU + i,
                                                 .self = &holders->ones[i],
                                                 .load = load,
-                                                .drop = drop}};
+                                                .drop = drop,
+                                                .leave = leave,
+                                                .keep = keep}};
     return holders;
 }
 

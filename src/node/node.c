@@ -215,7 +215,7 @@ struct sl_node *sl_node_open_with(struct sl_node_config *config, struct sl_syste
         return NULL;
     sl_gpu_holders_bind(node->gpus, node->registry);
     sl_gpu_holders_set_budget(node->gpus, config->spec.pool.gpu_budget_bytes);
-    sl_pool_holder_scan(node->pool, node->registry, given);
+    sl_pool_holder_scan(node->pool, node->gpus, node->registry, given);
     sl_directory_holder_each_spec(node->directory, define_kept, node);
     take_config(node, config);
     sl_registry_set_budget(node->registry, registry.budget_bytes); /* it may be less than before */

@@ -357,10 +357,32 @@ static int take_over(struct sl_pool_model *model, const struct sl_pool_index *in
     return sl_pool_model_make_page(model, SL_WORD_READY, SL_POOL_READY, err);
 }
 
-static struct sl_pool_model *adopt_mapped(struct sl_gpu *gpu, const char *name, const void *map,
-                                          size_t bytes, int *slab_fds, size_t slab_count,
-                                          struct sl_err *err)
+/* Where a model that is handed over may lie. */
+struct where {
+    struct sl_gpu *gpu;              /* there, or on the host; NULL: */
+    const struct sl_pool_gpus *gpus; /* wherever this finds it; NULL: on the host */
+};
+
+static int find_gpu(const struct where *where, const struct sl_pool_index *index,
+                    struct sl_gpu **gpu, struct sl_err *err)
 {
+    *gpu = where->gpu;
+    for (uint32_t i = 0; !*gpu && where->gpus && i < index->head->slab_count; i++) {
+        const struct sl_wire_index_slab *slab = &index->slabs[i];
+        if (slab->kind != SL_SLAB_GPU)
+            continue;
+        *gpu = where->gpus->find(where->gpus->arg, slab->device, err);
+        if (!*gpu)
+            return -1;
+    }
+    return 0;
+}
+
+static struct sl_pool_model *adopt_mapped(const struct where *where, const char *name,
+                                          const void *map, size_t bytes, int *slab_fds,
+                                          size_t slab_count, struct sl_err *err)
+{
+    struct sl_gpu *gpu;
     struct sl_pool_index index;
     char why[SL_POOL_WHY_BYTES];
     if (sl_pool_index_check(map, bytes, &index, why) < 0) {
@@ -374,12 +396,13 @@ static struct sl_pool_model *adopt_mapped(struct sl_gpu *gpu, const char *name, 
     }
     SL_AUTO(sl_pool_model)
     model = sl_pool_model_new(own, sl_pool_index_text(&index, index.head->key_at), err);
-    if (!model || take_over(model, &index, gpu, slab_fds, slab_count, err) < 0)
+    if (!model || find_gpu(where, &index, &gpu, err) < 0 ||
+        take_over(model, &index, gpu, slab_fds, slab_count, err) < 0)
         return NULL;
     return sl_steal(&model);
 }
 
-static struct sl_pool_model *adopt(struct sl_gpu *gpu, const char *name, int *index_fd,
+static struct sl_pool_model *adopt(const struct where *where, const char *name, int *index_fd,
                                    int *slab_fds, size_t slab_count, struct sl_err *err)
 {
     uint64_t bytes = 0;
@@ -390,10 +413,31 @@ static struct sl_pool_model *adopt(struct sl_gpu *gpu, const char *name, int *in
         sl_fail(err, SL_E_FORMAT, "the index cannot be read");
         return NULL;
     }
-    struct sl_pool_model *model = adopt_mapped(gpu, name, map, bytes, slab_fds, slab_count, err);
+    struct sl_pool_model *model = adopt_mapped(where, name, map, bytes, slab_fds, slab_count, err);
     munmap(map, bytes);
     if (model)
         model->index_bytes = bytes;
+    return model;
+}
+
+static struct sl_pool_model *adopt_from(const struct where *where, const char *name, int index_fd,
+                                        const int *slab_fds, size_t slab_count, struct sl_err *err)
+{
+    struct sl_pool_model *model = NULL;
+    sl_autofree int *fds = sl_alloc_array(slab_count, sizeof(*fds), err);
+    if (fds) {
+        if (slab_count)
+            memcpy(fds, slab_fds, slab_count * sizeof(*fds));
+        model = adopt(where, name, &index_fd, fds, slab_count, err);
+    }
+    if (model)
+        model->index_fd = index_fd;
+    else
+        close(index_fd);
+    const int *left = fds ? fds : slab_fds;
+    for (size_t i = 0; i < slab_count; i++)
+        if (left[i] >= 0)
+            close(left[i]);
     return model;
 }
 
@@ -407,20 +451,14 @@ struct sl_pool_model *sl_pool_model_adopt_on(struct sl_gpu *gpu, const char *nam
                                              const int *slab_fds, size_t slab_count,
                                              struct sl_err *err)
 {
-    struct sl_pool_model *model = NULL;
-    sl_autofree int *fds = sl_alloc_array(slab_count, sizeof(*fds), err);
-    if (fds) {
-        if (slab_count)
-            memcpy(fds, slab_fds, slab_count * sizeof(*fds));
-        model = adopt(gpu, name, &index_fd, fds, slab_count, err);
-    }
-    if (model)
-        model->index_fd = index_fd;
-    else
-        close(index_fd);
-    const int *left = fds ? fds : slab_fds;
-    for (size_t i = 0; i < slab_count; i++)
-        if (left[i] >= 0)
-            close(left[i]);
-    return model;
+    const struct where where = {.gpu = gpu};
+    return adopt_from(&where, name, index_fd, slab_fds, slab_count, err);
+}
+
+struct sl_pool_model *sl_pool_model_adopt_where(const struct sl_pool_gpus *gpus, const char *name,
+                                                int index_fd, const int *slab_fds,
+                                                size_t slab_count, struct sl_err *err)
+{
+    const struct where where = {.gpus = gpus};
+    return adopt_from(&where, name, index_fd, slab_fds, slab_count, err);
 }

@@ -101,6 +101,15 @@ void sl_pool_model_fds(const struct sl_pool_model *model, int *fds, size_t *coun
 struct sl_pool_model *sl_pool_model_adopt_on(struct sl_gpu *gpu, const char *name, int index_fd,
                                              const int *slab_fds, size_t slab_count,
                                              struct sl_err *err);
+/** The same where the slabs may be memory of any GPU, which `find` tells by its UUID: it outlives
+ * the model, too. NULL with err refuses it. */
+struct sl_pool_gpus {
+    struct sl_gpu *(*find)(void *arg, const uint8_t uuid[16], struct sl_err *err);
+    void *arg;
+};
+struct sl_pool_model *sl_pool_model_adopt_where(const struct sl_pool_gpus *gpus, const char *name,
+                                                int index_fd, const int *slab_fds,
+                                                size_t slab_count, struct sl_err *err);
 /** The same of slabs that are all on the host. */
 struct sl_pool_model *sl_pool_model_adopt(const char *name, int index_fd, const int *slab_fds,
                                           size_t slab_count, struct sl_err *err);
