@@ -133,6 +133,7 @@ START_TEST(what_is_evicted_leaves_the_store)
     come_back("");
     sl_registry_set_gpu_budget(gpu_case.node->registry, 1, 1000);
     manager_await(&manager, 0);
+    sl_registry_settle(gpu_case.node->registry);
     struct fake_cuda_counts counts;
     gpu_case_fake->counts(&counts);
     ck_assert_uint_eq(counts.bytes, 0);

@@ -20,8 +20,9 @@
 #include "pool_files.h"
 
 #define PREFIX "slab."
-#define ALL    "all." /* behind the rest: it has copies on every GPU, which have names of their own \
-                       */
+#define ALL                                                                                        \
+    "all." /* behind the rest: it has copies on every GPU, which have names of their own           \
+            */
 enum { ID_DIGITS = 16, GROUP_BYTES = 48 };
 
 /* ---- keeping -------------------------------------------------------------------------------- */
