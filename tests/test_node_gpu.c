@@ -198,6 +198,69 @@ START_TEST(a_deposit_on_a_full_device_is_refused)
 }
 END_TEST
 
+/* ---- URIs ------------------------------------------------------------------------------------ */
+
+#define URI "memory://m/small"
+
+START_TEST(a_uri_is_loaded_where_it_is_wanted)
+{
+    gpu_case_fake->set_devices(2);
+    node_case_open(&gpu_case, ", uriPrefixes: [\"memory://m/\"]", "", NULL);
+    struct sluice_model *first = gpu_case_attach(URI, NULL, "cuda:1");
+    ck_assert_msg(first, "%s", gpu_case_error.message);
+    gpu_case_bytes(first);
+    ck_assert_uint_eq(node_case_counts(&gpu_case).held_bytes, 0); /* nothing on the host */
+    struct sluice_model *second = gpu_case_attach(URI, NULL, "cuda:1");
+    ck_assert_msg(second, "%s", gpu_case_error.message);
+    sl_registry_settle(gpu_case.node->registry);
+    ck_assert_uint_eq(node_case_counts(&gpu_case).loads, 1);
+    struct sluice_model *host = gpu_case_attach(URI, NULL, "host");
+    ck_assert_msg(host, "%s", gpu_case_error.message);
+    gpu_case_bytes(host);
+    sl_registry_settle(gpu_case.node->registry);
+    ck_assert_uint_eq(node_case_counts(&gpu_case).loads, 2);
+    sluice_detach(first);
+    sluice_detach(second);
+    sluice_detach(host);
+}
+END_TEST
+
+START_TEST(a_uri_on_a_gpu_needs_the_same_rights_and_room)
+{
+    node_case_put(&gpu_case, "large", 600 * 1024);
+    node_case_open(&gpu_case,
+                   ", gpuBudgetBytes: 3MiB, uriPrefixes: [\"memory://m/large\", \"" URI "\"]", "",
+                   NULL);
+    gpu_case_refused("memory://n/small", "cuda:0", SLUICE_AUTH, "", "pool.uriPrefixes");
+    gpu_case_refused(URI, "cuda:5", SLUICE_GPU, "", "");
+    gpu_case_refused(URI, "cuda:all", SLUICE_USAGE, "device", "memory of one GPU");
+    gpu_case_refused("memory://m/large", "cuda:0", SLUICE_NO_SPACE, "budget",
+                     "pool.gpuBudgetBytes");
+    ck_assert_uint_eq(node_case_counts(&gpu_case).loads, 0);
+    ck_assert_uint_eq(gpu_case_fake->calls("cuMemCreate"), 0);
+}
+END_TEST
+
+START_TEST(what_was_made_from_a_uri_is_found_on_the_gpu)
+{
+    node_case_open(&gpu_case, ", uriPrefixes: [\"" URI "\"]", "", NULL);
+    struct sluice_model *host = gpu_case_attach(URI, NULL, "host");
+    struct sluice_model *gpu = gpu_case_attach(URI, NULL, "cuda:0");
+    ck_assert_msg(host && gpu, "%s", gpu_case_error.message);
+    ck_assert_msg(gpu_case_deposit("h", "cuda:0", host) == 0, "%s", gpu_case_error.message);
+    ck_assert_msg(gpu_case_deposit("g", "cuda:0", gpu) == 0, "%s", gpu_case_error.message);
+    sluice_detach(host);
+    sluice_detach(gpu);
+    host = gpu_case_attach(URI, "h", "cuda:0");
+    gpu = gpu_case_attach(URI, "g", "cuda:0");
+    ck_assert_msg(host && gpu, "%s", gpu_case_error.message);
+    ck_assert_ptr_null(gpu_case_attach(URI, "x", "cuda:0"));
+    ck_assert_str_eq(gpu_case_error.code, "absent");
+    sluice_detach(host);
+    sluice_detach(gpu);
+}
+END_TEST
+
 int main(void)
 {
     const TTest *const tests[] = {a_client_reads_what_the_node_loaded,
@@ -210,7 +273,10 @@ int main(void)
                                   eviction_gives_the_memory_back,
                                   a_model_that_moves_to_another_device_is_loaded_there,
                                   a_deposit_lies_where_its_maker_put_it,
-                                  a_deposit_on_a_full_device_is_refused};
+                                  a_deposit_on_a_full_device_is_refused,
+                                  a_uri_is_loaded_where_it_is_wanted,
+                                  a_uri_on_a_gpu_needs_the_same_rights_and_room,
+                                  what_was_made_from_a_uri_is_found_on_the_gpu};
     gpu_case_fake = use_fake_cuda();
     return sl_case_main("node_gpu", gpu_case_setup, gpu_case_teardown, tests, SL_COUNT(tests));
 }

@@ -144,13 +144,13 @@ static int check_uri(struct sl_node *node, const char *uri, struct sl_err *err)
     return sl_node_uri_check(&node->locked.uri_prefixes, uri, err);
 }
 
-int sl_node_define_uri(struct sl_node *node, const char *uri, char name[SL_NODE_URI_NAME],
-                       struct sl_err *err)
+int sl_node_define_uri(struct sl_node *node, const char *uri, const char *device,
+                       char name[SL_NODE_URI_NAME], struct sl_err *err)
 {
     const struct sl_model_wish wish = {.origin = SL_MODEL_OF_REQUEST, .passing = true};
     struct sl_specs specs = {0};
-    if (check_uri(node, uri, err) < 0 || sl_node_uri_name(uri, name, err) < 0 ||
-        sl_node_uri_spec(uri, name, &specs, err) < 0)
+    if (check_uri(node, uri, err) < 0 || sl_node_uri_name(uri, device, name, err) < 0 ||
+        sl_node_uri_spec(uri, device, name, &specs, err) < 0)
         return -1;
     int done = define(node, &specs.items[0], &wish, err);
     sl_specs_release(&specs);

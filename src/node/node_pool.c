@@ -157,11 +157,13 @@ static struct wish *new_wish(struct sl_node_pool *pool, struct sl_pool_request *
     return wish;
 }
 
-/* The name of what a client means: as it is, or that of a URI, which is known from now on. */
-static int find_name(struct sl_node_pool *pool, const char *model, char name[SL_NODE_URI_NAME],
-                     const char **found, struct sl_err *err)
+/* The name of what a client means: as it is, or that of a URI, which is known from now on, there.
+ */
+static int find_name(struct sl_node_pool *pool, const char *model, unsigned space,
+                     char name[SL_NODE_URI_NAME], const char **found, struct sl_err *err)
 {
     struct sl_node *node;
+    char device[16];
     *found = model;
     if (!sl_node_is_uri(model))
         return 0;
@@ -170,14 +172,22 @@ static int find_name(struct sl_node_pool *pool, const char *model, char name[SL_
         node = pool->locked.node;
     }
     *found = name;
-    return node ? sl_node_define_uri(node, model, name, err)
+    return node ? sl_node_define_uri(node, model, sl_space_name(space, device), name, err)
                 : sl_fail(err, SL_E_AUTH, "this pool takes no URIs: ask for a model by its name");
 }
 
-static void attach_derived(struct wish *wish, const char *name, const char *key, const char *who)
+/* On a GPU there may be what was made from the same URI on the host, too. */
+static void attach_derived(struct wish *wish, const struct sl_pool_wish *wanted, const char *name,
+                           const char *who)
 {
-    struct sl_err err = SL_ERR_INIT;
-    struct sl_model_ref *ref = sl_registry_hold_derived(wish->pool->registry, name, key, who, &err);
+    struct sl_node_pool *pool = wish->pool;
+    struct sl_err err = SL_ERR_INIT, why = SL_ERR_INIT;
+    char on_host[SL_NODE_URI_NAME];
+    struct sl_model_ref *ref =
+        sl_registry_hold_derived(pool->registry, name, wanted->key, who, &err);
+    if (!ref && err.kind == SL_E_NOT_FOUND && wish->space != SL_SPACE_HOST &&
+        find_name(pool, wanted->model, SL_SPACE_HOST, on_host, &name, &why) == 0)
+        ref = sl_registry_hold_derived(pool->registry, name, wanted->key, who, &err);
     on_answer(wish, ref, &err);
 }
 
@@ -220,7 +230,7 @@ static void attach(void *arg, struct sl_pool_request *request)
         sl_pool_request_refuse(request, &err);
         return;
     }
-    struct wish *wish = find_name(pool, wanted->model, of_uri, &name, &err) < 0
+    struct wish *wish = find_name(pool, wanted->model, space, of_uri, &name, &err) < 0
                             ? NULL
                             : new_wish(pool, request, &wanted->peer, &err);
     if (wish)
@@ -235,7 +245,7 @@ static void attach(void *arg, struct sl_pool_request *request)
     if (!wish)
         sl_pool_request_refuse(request, &err);
     else if (*wanted->key)
-        attach_derived(wish, name, wanted->key, who);
+        attach_derived(wish, wanted, name, who);
     else if (sl_registry_ask(pool->registry, &ask, &err) < 0)
         refuse(wish, &err);
 }
