@@ -325,6 +325,12 @@ static void abort_deposit(void *arg, const struct sl_pool_offer *offer)
     sl_registry_deposit_abort(pool->registry, offer->id);
 }
 
+static void later(void *arg, struct sl_later *what)
+{
+    const struct sl_node_pool *pool = arg;
+    sl_registry_later(pool->registry, what);
+}
+
 /* ---- lists and eviction --------------------------------------------------------------------- */
 
 static int add_copy(struct sl_pool_listing *listing, const struct sl_registry_entry *entry,
@@ -409,7 +415,8 @@ struct sl_node_pool *sl_node_pool_start_with(struct sl_registry *registry,
                                                    .deposit_begin = begin_deposit,
                                                    .deposit_gpu = deposit_gpu,
                                                    .deposit_commit = commit_deposit,
-                                                   .deposit_abort = abort_deposit};
+                                                   .deposit_abort = abort_deposit,
+                                                   .later = later};
     struct sl_pool_server_config config = {
         .path = spec->pool.socket ? spec->pool.socket : "pool", /* the service manager's */
         .listen_fd = listen_fd,

@@ -109,7 +109,9 @@ struct sl_registry {
         uint64_t budgets[SL_SPACES_MAX]; /* of the spaces of holders */
         uint32_t gpus_opened;            /* a bit each: those whose budget was set */
         bool stopping;
-        unsigned dropping;                /* drops under way */
+        unsigned dropping; /* drops under way */
+        struct sl_later *laters, **laters_end;
+        unsigned later_count;             /* queued or running */
         struct sl_registry_counts counts; /* what has ever been … */
         struct sl_registry_counts told;   /* … and what the gauges show */
     } locked;
@@ -139,6 +141,8 @@ struct waiter *registry_take_waiters(struct model *model, bool early, struct hol
 void registry_queue(struct sl_registry *registry, struct model *model);
 void *registry_worker(void *registry);
 void *registry_janitor(void *registry);
+/** registry_janitor.c: without the lock: whatever it was left and has not done. */
+void registry_run_laters(struct sl_registry *registry);
 
 /** registry_budget.c */
 /** Bytes of all holdings in a space. */
