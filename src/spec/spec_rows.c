@@ -219,7 +219,8 @@ static const struct sl_option_table decrypt_table = {"decrypt", sizeof(struct sl
                                                      decrypt_rows};
 
 static const struct sl_option pool_rows[] = {
-    SL_OPTION(sl_spec_pool, device, STRING, "host", "where the slabs lie: host, cuda:0, cuda:all",
+    SL_OPTION(sl_spec_pool, device, STRING, "host",
+              "where the slabs lie: host, cuda:0, cuda:all (the same on every GPU)",
               .check = check_device, .pattern = "^(host|cuda:all|cuda:[0-9]{1,3})$",
               .value = "DEVICE"),
     SL_OPTION(
