@@ -37,9 +37,13 @@ static int read_into(struct sl_pool_model *model, const struct sl_plan *plan,
     SL_AUTO(sl_gpu_fill) device = NULL;
     if (gpu && !(device = sl_gpu_fill_new(gpu, model, plan, fill->wishes, &config, err)))
         return -1;
+    SL_AUTO(sl_gpu_followers) twins = NULL;
+    if (device && !(twins = sl_gpu_followers_new(device, model, plan, err)))
+        return -1;
     if (device) {
         sl_gpu_fill_config(device, &config);
         sl_gpu_fill_counts(device, &fill->decrypted, &fill->cast);
+        config.watch = sl_gpu_followers_watch(twins);
     }
     struct sl_gpu_ring *ring = device ? sl_gpu_fill_ring(device) : NULL;
     SL_AUTO(sl_sink) sink = sl_slab_sink_open(model, files, plan->file_count, ring, err);
@@ -47,17 +51,19 @@ static int read_into(struct sl_pool_model *model, const struct sl_plan *plan,
         return -1;
     sl_progress_set_state(config.progress, SL_LOAD_READING);
     if (sl_reader_run(plan, sink, NULL, &config, err) < 0 ||
-        (device && sl_gpu_fill_finish(device, err) < 0))
+        (device &&
+         (sl_gpu_fill_finish(device, err) < 0 || sl_gpu_followers_finish(twins, err) < 0)))
         return -1;
-    if (sl_readiness_left(readiness))
+    size_t left = sl_readiness_left(readiness) + (twins ? sl_gpu_followers_left(twins) : 0);
+    if (left)
         return sl_fail(err, SL_E_INTERNAL,
                        "%zu tensors of '%s' were read and checked, but not counted as complete",
-                       sl_readiness_left(readiness), sl_plan_uri(plan));
+                       left, sl_plan_uri(plan));
     return sl_pool_model_finish(model, err);
 }
 
-/* What the slabs take. */
-static uint64_t needed(const struct sl_plan *plan, const struct sl_slab_place *place)
+/* What the slabs take in one place. */
+static uint64_t needed_in(const struct sl_plan *plan, const struct sl_slab_place *place)
 {
     uint64_t bytes = 0;
     if (place->kind != SL_SLAB_GPU)
@@ -67,17 +73,44 @@ static uint64_t needed(const struct sl_plan *plan, const struct sl_slab_place *p
     return bytes;
 }
 
+static uint64_t needed(const struct sl_plan *plan, const struct sl_fill_config *config)
+{
+    uint64_t bytes = needed_in(plan, config->place);
+    for (size_t i = 0; i < config->more_count; i++) {
+        uint64_t there = needed_in(plan, &config->more[i]);
+        bytes = SL_MAX(bytes, there);
+    }
+    return bytes;
+}
+
+static struct sl_pool_model *plan_model(const struct sl_fill_config *config,
+                                        const struct sl_plan *plan, struct sl_err *err)
+{
+    SL_AUTO(sl_pool_model) model = sl_pool_model_plan(config->name, plan, config->place, err);
+    for (size_t i = 0; model && i < config->more_count; i++)
+        if (sl_pool_model_plan_twin(model, plan, &config->more[i], err) < 0)
+            return NULL;
+    if (model)
+        model->everywhere = config->everywhere;
+    return sl_steal(&model);
+}
+
+static void give_up(const struct sl_pool_model *model)
+{
+    for (size_t i = 0; i < model->slab_count; i++)
+        sl_slab_give_up(&model->slabs[i]); /* clients may keep the rest for long */
+}
+
 static int fill(void *arg, const struct sl_plan *plan, const struct sl_reader_config *given,
                 struct sl_err *err)
 {
     struct fill *fill = arg;
     const struct sl_fill_config *config = fill->config;
-    int there = config->admit
-                    ? config->admit(config->arg, needed(plan, config->place), plan->identity, err)
-                    : 0;
+    int there =
+        config->admit ? config->admit(config->arg, needed(plan, config), plan->identity, err) : 0;
     if (there)
         return there < 0 ? -1 : 0;
-    SL_AUTO(sl_pool_model) model = sl_pool_model_plan(config->name, plan, config->place, err);
+    SL_AUTO(sl_pool_model) model = plan_model(config, plan, err);
     if (!model)
         return -1;
     if (config->planned)
@@ -85,8 +118,8 @@ static int fill(void *arg, const struct sl_plan *plan, const struct sl_reader_co
     struct sl_err why = SL_ERR_INIT;
     if (read_into(model, plan, given, fill, &why) < 0) {
         sl_pool_model_fail(model, &why);
-        for (size_t i = 0; i < model->slab_count; i++)
-            sl_slab_give_up(&model->slabs[i]); /* clients may keep the rest for long */
+        for (size_t i = 0; i < sl_pool_model_copies(model); i++)
+            give_up(sl_pool_model_copy(model, i));
         *err = why;
         return -1;
     }

@@ -23,11 +23,13 @@ struct sl_gpu_fill {
     struct sl_reader_watch watch;
     uint64_t *addresses; /* one a file; 0: on the host, or no bytes */
     struct sl_gpu_ring *ring;
-    struct sl_gpu_opener *opener;     /* NULL: nothing is opened here */
-    struct sl_gpu_mend *mend;         /* the same */
-    struct sl_gpu_caster *caster;     /* NULL: nothing is cast here */
-    struct sl_gpu_crcs *crcs;         /* NULL: no CRC is computed here */
-    const struct sl_mapping **sealed; /* opened here, by file and offset */
+    unsigned lane;                         /* of the ring; above 0 the ring is another's */
+    const struct sl_reader_config *config; /* borrowed; of the run */
+    struct sl_gpu_opener *opener;          /* NULL: nothing is opened here */
+    struct sl_gpu_mend *mend;              /* the same */
+    struct sl_gpu_caster *caster;          /* NULL: nothing is cast here */
+    struct sl_gpu_crcs *crcs;              /* NULL: no CRC is computed here */
+    const struct sl_mapping **sealed;      /* opened here, by file and offset */
     size_t sealed_count;
     uint64_t sealed_bytes; /* of their largest piece */
 };
@@ -236,15 +238,20 @@ static void tell_agreed(void *arg, const struct sl_gpu_note *note)
 static void on_landed(void *arg, uint32_t file, uint64_t offset, uint64_t bytes)
 {
     struct sl_gpu_fill *fill = arg;
-    const struct sl_gpu_note note = {
-        .tell = tell_landed, .arg = fill, .file = file, .offset = offset, .bytes = bytes};
+    const struct sl_gpu_note note = {.tell = tell_landed,
+                                     .arg = fill,
+                                     .file = file,
+                                     .offset = offset,
+                                     .bytes = bytes,
+                                     .lane = fill->lane};
     sl_gpu_ring_note(fill->ring, &note);
 }
 
 static void on_agreed(void *arg, const struct sl_check *check)
 {
     struct sl_gpu_fill *fill = arg;
-    const struct sl_gpu_note note = {.tell = tell_agreed, .arg = fill, .subject = check};
+    const struct sl_gpu_note note = {
+        .tell = tell_agreed, .arg = fill, .subject = check, .lane = fill->lane};
     sl_gpu_ring_note(fill->ring, &note);
 }
 
@@ -264,7 +271,7 @@ static int find_addresses(struct sl_gpu_fill *fill, const struct sl_pool_model *
 }
 
 static int open_ring(struct sl_gpu_fill *fill, struct sl_gpu *gpu,
-                     const struct sl_pool_model *model, size_t file_count, struct sl_cancel *cancel,
+                     const struct sl_pool_model *model, size_t file_count, struct sl_gpu_ring *with,
                      struct sl_err *err)
 {
     sl_autofree uint64_t *bytes = sl_alloc_array(file_count, sizeof(*bytes), err);
@@ -273,11 +280,17 @@ static int open_ring(struct sl_gpu_fill *fill, struct sl_gpu *gpu,
     for (size_t i = 0; i < file_count; i++)
         if (model->slab_of_file[i] != UINT32_MAX)
             bytes[i] = model->slabs[model->slab_of_file[i]].bytes;
+    if (with) {
+        int lane = sl_gpu_ring_add(with, gpu, fill->addresses, bytes, err);
+        fill->lane = lane < 0 ? 0 : (unsigned)lane;
+        fill->ring = lane < 0 ? NULL : with;
+        return lane < 0 ? -1 : 0;
+    }
     const struct sl_gpu_ring_config config = {
         .addresses = fill->addresses,
         .bytes = bytes,
         .file_count = file_count,
-        .cancel = cancel,
+        .cancel = fill->config->cancel,
         .scratch = fill->caster ? sl_gpu_caster_scratch(fill->caster) : 0};
     fill->ring = sl_gpu_ring_new(gpu, &config, err);
     if (fill->ring && fill->caster)
@@ -287,13 +300,13 @@ static int open_ring(struct sl_gpu_fill *fill, struct sl_gpu *gpu,
     return fill->ring ? 0 : -1;
 }
 
-static int open_mend(struct sl_gpu_fill *fill, const struct sl_plan *plan,
-                     const struct sl_reader_config *reader, struct sl_err *err)
+static int open_mend(struct sl_gpu_fill *fill, const struct sl_plan *plan, struct sl_err *err)
 {
     const struct sl_gpu_mend_config config = {.plan = plan,
                                               .ring = fill->ring,
-                                              .cancel = reader->cancel,
-                                              .progress = reader->progress,
+                                              .lane = fill->lane,
+                                              .cancel = fill->config->cancel,
+                                              .progress = fill->config->progress,
                                               .tell = tell_mended,
                                               .arg = fill};
     if (!fill->opener)
@@ -302,23 +315,54 @@ static int open_mend(struct sl_gpu_fill *fill, const struct sl_plan *plan,
     return fill->mend ? 0 : -1;
 }
 
-struct sl_gpu_fill *sl_gpu_fill_new(struct sl_gpu *gpu, struct sl_pool_model *model,
-                                    const struct sl_plan *plan, const struct sl_spec_pool *wishes,
-                                    const struct sl_reader_config *config, struct sl_err *err)
+/* Casts and CRCs are of one GPU; what goes to several is made on the host, once. */
+static int open_work(struct sl_gpu_fill *fill, struct sl_gpu *gpu, struct sl_pool_model *model,
+                     const struct sl_plan *plan, const struct sl_spec_pool *wishes,
+                     struct sl_err *err)
+{
+    if (model->twin_count || model->is_twin)
+        return 0;
+    if (open_caster(fill, gpu, model, plan, (enum sl_pool_decrypt)wishes->cast, err) < 0)
+        return -1;
+    return open_crcs(fill, gpu, plan, (enum sl_pool_decrypt)wishes->crc, err);
+}
+
+/* with: NULL, or the ring of another. */
+static struct sl_gpu_fill *make(struct sl_gpu *gpu, struct sl_pool_model *model,
+                                const struct sl_plan *plan, const struct sl_spec_pool *wishes,
+                                const struct sl_reader_config *config,
+                                const struct sl_reader_watch *told, struct sl_gpu_ring *with,
+                                struct sl_err *err)
 {
     SL_AUTO(sl_gpu_fill) fill = sl_alloc(sizeof(*fill), err);
     if (!fill)
         return NULL;
-    fill->told = config->watch;
+    fill->config = config;
+    fill->told = told;
     fill->watch = (struct sl_reader_watch){.landed = on_landed, .agreed = on_agreed, .arg = fill};
     if (open_opener(fill, gpu, plan, (enum sl_pool_decrypt)wishes->decrypt, err) < 0 ||
-        open_caster(fill, gpu, model, plan, (enum sl_pool_decrypt)wishes->cast, err) < 0 ||
         find_addresses(fill, model, plan->file_count, err) < 0 ||
-        open_crcs(fill, gpu, plan, (enum sl_pool_decrypt)wishes->crc, err) < 0 ||
-        open_ring(fill, gpu, model, plan->file_count, config->cancel, err) < 0 ||
-        open_mend(fill, plan, config, err) < 0)
+        open_work(fill, gpu, model, plan, wishes, err) < 0 ||
+        open_ring(fill, gpu, model, plan->file_count, with, err) < 0 ||
+        open_mend(fill, plan, err) < 0)
         return NULL;
     return sl_steal(&fill);
+}
+
+struct sl_gpu_fill *sl_gpu_fill_new(struct sl_gpu *gpu, struct sl_pool_model *model,
+                                    const struct sl_plan *plan, const struct sl_spec_pool *wishes,
+                                    const struct sl_reader_config *config, struct sl_err *err)
+{
+    return make(gpu, model, plan, wishes, config, config->watch, NULL, err);
+}
+
+struct sl_gpu_fill *sl_gpu_fill_follow(const struct sl_gpu_fill *first, struct sl_gpu *gpu,
+                                       struct sl_pool_model *model, const struct sl_plan *plan,
+                                       const struct sl_reader_watch *told, struct sl_err *err)
+{
+    const struct sl_spec_pool wishes = {.decrypt =
+                                            first->opener ? SL_DECRYPT_GPU : SL_DECRYPT_HOST};
+    return make(gpu, model, plan, &wishes, first->config, told, first->ring, err);
 }
 
 void sl_gpu_fill_free(struct sl_gpu_fill *fill)
@@ -327,7 +371,10 @@ void sl_gpu_fill_free(struct sl_gpu_fill *fill)
         return;
     if (fill->mend)
         sl_gpu_mend_stop(fill->mend);
-    sl_gpu_ring_free(fill->ring); /* no note comes after it */
+    if (fill->lane) /* no note comes after either */
+        sl_gpu_ring_leave(fill->ring, fill->lane);
+    else
+        sl_gpu_ring_free(fill->ring);
     sl_gpu_mend_free(fill->mend);
     sl_gpu_opener_free(fill->opener);
     sl_gpu_caster_free(fill->caster);
@@ -361,4 +408,9 @@ void sl_gpu_fill_counts(const struct sl_gpu_fill *fill, uint64_t *decrypted, uin
 {
     *decrypted = fill->sealed_count;
     *cast = fill->caster ? sl_gpu_caster_count(fill->caster) : 0;
+}
+
+const struct sl_reader_watch *sl_gpu_fill_watch(const struct sl_gpu_fill *fill)
+{
+    return &fill->watch;
 }

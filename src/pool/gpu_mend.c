@@ -107,8 +107,8 @@ static int put(struct sl_gpu_mend *mend, const struct sl_gpu_bad *bad, const str
     for (uint64_t done = 0; done < piece->bytes;) {
         uint64_t bytes = SL_MIN(piece->bytes - done, (uint64_t)PUT_BYTES);
         uint8_t *to;
-        if (sl_gpu_ring_reserve(mend->config.ring, mapping->file, offset + done, bytes, &to, err) <
-            0)
+        if (sl_gpu_ring_reserve_alone(mend->config.ring, mend->config.lane, mapping->file,
+                                      offset + done, bytes, &to, err) < 0)
             return -1;
         memcpy(to, piece->data + done, (size_t)bytes);
         sl_gpu_ring_commit(mend->config.ring, to);
@@ -119,7 +119,8 @@ static int put(struct sl_gpu_mend *mend, const struct sl_gpu_bad *bad, const str
                                      .subject = bad,
                                      .file = mapping->file,
                                      .offset = offset,
-                                     .bytes = piece->bytes};
+                                     .bytes = piece->bytes,
+                                     .lane = mend->config.lane};
     sl_gpu_ring_note(mend->config.ring, &note);
     return 0;
 }

@@ -20,6 +20,7 @@ struct sl_gpu_mend;
 struct sl_gpu_mend_config {
     const struct sl_plan *plan;
     struct sl_gpu_ring *ring;
+    unsigned lane;                /* of the ring: the GPU on which pieces are bad */
     struct sl_cancel *cancel;     /* may be NULL */
     struct sl_progress *progress; /* may be NULL */
     /** Ring note, with the struct sl_gpu_bad as its subject: new bytes are on the device. */

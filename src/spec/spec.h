@@ -71,7 +71,7 @@ enum { SL_SPEC_GPUS_MAX = 16 };
 /** Where what goes to a GPU is decrypted, cast, and hashed by CRCs. */
 enum sl_pool_decrypt { SL_DECRYPT_AUTO, SL_DECRYPT_HOST, SL_DECRYPT_GPU };
 struct sl_spec_pool {
-    char *device;  /* "host", "cuda:N" */
+    char *device;  /* "host", "cuda:N", "cuda:all" */
     int decrypt;   /* enum sl_pool_decrypt */
     int cast, crc; /* the same */
 };

@@ -219,7 +219,8 @@ static const struct sl_option_table decrypt_table = {"decrypt", sizeof(struct sl
                                                      decrypt_rows};
 
 static const struct sl_option pool_rows[] = {
-    SL_OPTION(sl_spec_pool, device, STRING, "host", "where the slabs lie: host, cuda:0, cuda:all",
+    SL_OPTION(sl_spec_pool, device, STRING, "host",
+              "where the slabs lie: host, cuda:0, cuda:all (the same on every GPU)",
               .check = check_device, .pattern = "^(host|cuda:all|cuda:[0-9]{1,3})$",
               .value = "DEVICE"),
     SL_OPTION(
@@ -231,11 +232,13 @@ static const struct sl_option pool_rows[] = {
         .choices = "auto|host|gpu"),
     SL_OPTION(sl_spec_pool, cast, CHOICE, "auto",
               "where tensors on their way to a GPU are cast; auto as with decrypt. Views whose "
-              "elements do not lie one after another are cast on the host in any case",
+              "elements do not lie one after another, and what goes to cuda:all, are cast on the "
+              "host in any case",
               .choices = "auto|host|gpu"),
     SL_OPTION(sl_spec_pool, crc, CHOICE, "auto",
               "where CRC32 and CRC32C of what lands on a GPU as it came are computed; auto as with "
-              "decrypt. Other hashes are computed on the host in any case",
+              "decrypt. Other hashes, and those of what goes to cuda:all, are computed on the host "
+              "in any case",
               .choices = "auto|host|gpu"),
     SL_OPTION_END,
 };
