@@ -15,6 +15,7 @@
 #include "golden.h"
 #include "gpu_ring.h"
 #include "kernel_images.h"
+#include "metrics.h"
 #include "scratch.h"
 #include "use_fake_cuda.h"
 
@@ -310,15 +311,64 @@ START_TEST(every_failing_allocation_leaves_nothing)
 }
 END_TEST
 
+/* Others have theirs, and clients may be using it. */
+START_TEST(a_piece_that_breaks_on_its_way_to_one_gpu_is_fetched_again_for_it_alone)
+{
+    char directory[SL_SCRATCH_PATH_BYTES], more[SL_SCRATCH_PATH_BYTES + 64];
+    int scratch = sl_scratch_open(directory);
+    size_t bytes;
+    uint8_t *golden = golden_read("tensorizer/v5-long-encrypted.tensors.gz", &bytes);
+    sl_kernel_images_replace(&image, 1);
+    fill_case_put("m.tensors", golden, bytes);
+    free(golden);
+    fill_case_decrypt("v5-long-encrypted", directory, more, sizeof(more));
+    fill_case_where = SL_DECRYPT_GPU;
+    for (unsigned spoiled = 1; spoiled <= GPUS; spoiled++) {
+        uint64_t again = (uint64_t)sl_metric_get(SL_M_REFETCHED_RANGES);
+        fake->spoil(spoiled, 2000); /* smaller copies bring MACs, and pieces again */
+        struct sl_pool_model *model = load("memory://m.tensors", more);
+        ck_assert_uint_eq((uint64_t)sl_metric_get(SL_M_REFETCHED_RANGES) - again, spoiled);
+        check_copies("memory://m.tensors", more, model);
+        sl_pool_model_free(model);
+    }
+    sl_kernel_images_replace(NULL, 0);
+    sl_scratch_close(scratch, directory);
+}
+END_TEST
+
+START_TEST(casts_and_crcs_for_several_are_the_hosts)
+{
+    size_t bytes;
+    uint8_t *golden = golden_read("tensorizer/v1-many.tensors.gz", &bytes);
+    uint64_t cast = (uint64_t)sl_metric_get(SL_M_GPU_CAST_BYTES);
+    uint64_t crc = (uint64_t)sl_metric_get(SL_M_GPU_CRC_BYTES);
+    sl_kernel_images_replace(&image, 1);
+    fill_case_put("m.tensors", golden, bytes);
+    free(golden);
+    fill_case_put_model("m.safetensors", "a,b", 1000);
+    fill_case_where = SL_DECRYPT_GPU;
+    struct sl_pool_model *model = load("memory://m.tensors", "");
+    check_copies("memory://m.tensors", "", model);
+    sl_pool_model_free(model);
+    sl_pool_model_free(load("memory://m.safetensors", "tensors: {cast: {F32: F16}}\n"));
+    ck_assert_uint_eq((uint64_t)sl_metric_get(SL_M_GPU_CAST_BYTES), cast);
+    ck_assert_uint_eq((uint64_t)sl_metric_get(SL_M_GPU_CRC_BYTES), crc);
+    sl_kernel_images_replace(NULL, 0);
+}
+END_TEST
+
 int main(void)
 {
-    const TTest *const tests[] = {every_gpu_has_the_same_and_the_source_is_read_once,
-                                  copies_have_one_set_of_data_files,
-                                  encrypted_tensors_are_decrypted_on_each,
-                                  each_lane_tells_of_its_own_copies,
-                                  a_buffer_is_free_when_the_last_gpu_has_it,
-                                  what_fails_on_one_gpu_fails_the_load_and_leaves_nothing,
-                                  every_failing_allocation_leaves_nothing};
+    const TTest *const tests[] = {
+        every_gpu_has_the_same_and_the_source_is_read_once,
+        copies_have_one_set_of_data_files,
+        encrypted_tensors_are_decrypted_on_each,
+        a_piece_that_breaks_on_its_way_to_one_gpu_is_fetched_again_for_it_alone,
+        casts_and_crcs_for_several_are_the_hosts,
+        each_lane_tells_of_its_own_copies,
+        a_buffer_is_free_when_the_last_gpu_has_it,
+        what_fails_on_one_gpu_fails_the_load_and_leaves_nothing,
+        every_failing_allocation_leaves_nothing};
     fake = use_fake_cuda();
     return sl_case_main("gpu_copies", setup, teardown, tests, SL_COUNT(tests));
 }
