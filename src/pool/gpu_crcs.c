@@ -124,9 +124,15 @@ static void bind_verify(void *arg, struct sl_verify *verify)
     crcs->locked.verify = verify;
 }
 
+/* Asked when all has been read: an idle ring has nothing to tell any more. */
 static int going(void *arg, struct sl_err *err)
 {
-    return sl_gpu_ring_check(((struct sl_gpu_crcs *)arg)->ring, err);
+    struct sl_gpu_ring *ring = ((struct sl_gpu_crcs *)arg)->ring;
+    if (sl_gpu_ring_check(ring, err) < 0)
+        return -1;
+    if (sl_gpu_ring_is_idle(ring))
+        return sl_fail(err, SL_E_INTERNAL, "hashes never got all their bytes on the GPU");
+    return 0;
 }
 
 /* ---- computing; the GPU's thread ------------------------------------------------------------- */

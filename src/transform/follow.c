@@ -164,7 +164,8 @@ static void wait_a_moment(struct sl_verify *verify)
 /* The lock is held. */
 static int check_elsewhere(struct sl_verify *verify, struct sl_err *err)
 {
-    return verify->locked.elsewhere ? verify->config.going(verify->config.arg, err) : 0;
+    bool awaited = verify->locked.elsewhere && !verify->locked.doubtful;
+    return awaited ? verify->config.going(verify->config.arg, err) : 0;
 }
 
 /* Wait until what remains is to be judged later. */

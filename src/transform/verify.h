@@ -36,7 +36,8 @@ struct sl_verify_config {
                     struct sl_err *err);
     /** Does someone else compute the CRC of this check, and call sl_verify_tell()? NULL: nobody. */
     bool (*elsewhere)(void *arg, const struct sl_check *check);
-    /** While such are awaited: -1 with err if they will never be told. NULL if `elsewhere` is. */
+    /** All was fed and such are awaited: -1 with err if they will never be told. With the lock of
+     * verify. NULL if `elsewhere` is. */
     int (*going)(void *arg, struct sl_err *err);
     void *arg;
     struct sl_progress *progress; /* may be NULL */
