@@ -34,9 +34,10 @@ static int read_into(struct sl_pool_model *model, const struct sl_plan *plan,
     if (!readiness)
         return -1;
     config.watch = sl_readiness_watch(readiness);
+    enum sl_pool_decrypt decrypt = sl_gpu_followers_decrypt(model, fill->decrypt);
     SL_AUTO(sl_gpu_fill) device = NULL;
-    if (gpu && !(device = sl_gpu_fill_new(gpu, model, plan, fill->decrypt, config.watch,
-                                          config.cancel, err)))
+    if (gpu &&
+        !(device = sl_gpu_fill_new(gpu, model, plan, decrypt, config.watch, config.cancel, err)))
         return -1;
     SL_AUTO(sl_gpu_followers) twins = NULL;
     if (device && !(twins = sl_gpu_followers_new(device, model, plan, err)))
