@@ -254,7 +254,7 @@ START_TEST(what_fails_on_one_gpu_fails_the_load_and_leaves_nothing)
 {
     fill_case_put_model("m.safetensors", "a,b,c", 8000); /* two slabs */
     for (size_t i = 0; i < SL_COUNT(names); i++)
-        for (uint64_t nth = 1; nth <= 7; nth += 2) {
+        for (uint64_t nth = 1; nth <= 7; nth += 3) {
             struct sl_err err = SL_ERR_INIT;
             struct sl_pool_model *planned = NULL;
             struct sl_fill_config config = everywhere();
@@ -293,6 +293,7 @@ START_TEST(every_failing_allocation_leaves_nothing)
         struct sl_specs specs;
         fill_case_spec(&specs, "memory://m/", "readers: {connections: 1}\n");
         struct sl_fill_config config = everywhere();
+        config.more_count = 1;
         config.name = "m";
         config.place = &fill_case_place;
         sl_alloc_fail_at(++nth);

@@ -34,8 +34,10 @@ static int read_into(struct sl_pool_model *model, const struct sl_plan *plan,
     if (!readiness)
         return -1;
     config.watch = sl_readiness_watch(readiness);
+    struct sl_spec_pool wishes = *fill->wishes;
+    wishes.decrypt = sl_gpu_followers_decrypt(model, (enum sl_pool_decrypt)wishes.decrypt);
     SL_AUTO(sl_gpu_fill) device = NULL;
-    if (gpu && !(device = sl_gpu_fill_new(gpu, model, plan, fill->wishes, &config, err)))
+    if (gpu && !(device = sl_gpu_fill_new(gpu, model, plan, &wishes, &config, err)))
         return -1;
     SL_AUTO(sl_gpu_followers) twins = NULL;
     if (device && !(twins = sl_gpu_followers_new(device, model, plan, err)))

@@ -4,6 +4,8 @@
  * a readiness of its own, told by its own GPU's copies: so a tensor can be used on one GPU while it
  * is still on its way to another.
  */
+#include "kernels.h"
+#include "log.h"
 #include "pool_parts.h"
 
 struct follower {
@@ -47,6 +49,21 @@ static int add(struct sl_gpu_followers *followers, const struct sl_gpu_fill *fir
     const struct sl_reader_watch *told = sl_readiness_watch(follower->readiness);
     follower->fill = sl_gpu_fill_follow(first, twin->gpu, twin, plan, told, err);
     return follower->fill ? 0 : -1;
+}
+
+enum sl_pool_decrypt sl_gpu_followers_decrypt(const struct sl_pool_model *model,
+                                              enum sl_pool_decrypt decrypt)
+{
+    struct sl_err why = SL_ERR_INIT;
+    for (size_t i = 0; decrypt == SL_DECRYPT_AUTO && i < model->twin_count; i++) {
+        const struct sl_cuda_device *device = sl_gpu_device(model->twins[i]->gpu);
+        if (sl_kernels_check(device, &why) == 0)
+            continue;
+        sl_log(SL_LOG_INFO, "decrypting on the host, for all GPUs, since of cuda:%d: %s",
+               device->ordinal, why.message);
+        return SL_DECRYPT_HOST;
+    }
+    return decrypt;
 }
 
 struct sl_gpu_followers *sl_gpu_followers_new(const struct sl_gpu_fill *first,

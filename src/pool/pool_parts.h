@@ -93,6 +93,10 @@ struct sl_gpu_followers;
 struct sl_gpu_followers *sl_gpu_followers_new(const struct sl_gpu_fill *first,
                                               const struct sl_pool_model *model,
                                               const struct sl_plan *plan, struct sl_err *err);
+/** Where to decrypt, so that every GPU of the model can: the host if one has no kernels and the
+ * spec leaves it to us. */
+enum sl_pool_decrypt sl_gpu_followers_decrypt(const struct sl_pool_model *model,
+                                              enum sl_pool_decrypt decrypt);
 /** Before the first fill is freed. */
 void sl_gpu_followers_free(struct sl_gpu_followers *followers);
 SL_AUTO_DEFINE(sl_gpu_followers)
