@@ -34,7 +34,12 @@ ENTRYPOINT ["/sluice"]
 CMD ["--help"]
 
 FROM build AS build-most
-RUN ./scripts/build --static most --target sluice \
+# Kernels for GPUs: as scripts/image compiled them on the machine that it ran on, or else by a compiler from the network.
+ARG CUDA=ON
+RUN if [ "$CUDA" = OFF ]; then compiler=; \
+    elif [ -d build-kernels ]; then compiler=/src/build-kernels; \
+    else ./scripts/cuda-compiler && compiler=$(./scripts/cuda-compiler --path); fi \
+    && ./scripts/build --static most "-DSLUICE_CUDA=$CUDA" "-DSLUICE_CUDA_COMPILER=$compiler" --target sluice \
     && ./scripts/image-root --kind most --program build-static-most/sluice /image-most
 
 FROM ${BASE} AS gpu

@@ -8,20 +8,22 @@ import sys
 
 from checks_pool import PATIENCE, library_of
 from checks_python import fake_driver
+from checks_restart import Manager
 from checks_serve import Node
-from harness import ROOT, check, wait_for
+from harness import ROOT, check, http_get, wait_for
 
 HOLDINGS = ("handles", "mappings", "reservations", "contexts", "streams", "events", "modules", "host_buffers", "left")
 
 
 class GpuNode:
-    """A daemon with one model on a GPU, from a store that has it encrypted."""
+    """A daemon with one model on a GPU, from a store that has it encrypted; managed: with a service manager that keeps descriptors."""
 
-    def __init__(self, h, sealed, env=None):
+    def __init__(self, h, sealed, env=None, device="cuda:0", managed=False):
         self.h, self.sealed, self.node = h, sealed, Node(h)
         self.report = os.path.join(self.node.place, "driver.json")
         self.env = {**fake_driver(h), **sealed.store.env(), "FAKE_CUDA_REPORT": self.report, **(env or {})}
         self.path = os.path.join(self.node.place, "pool.sock")
+        self.manager = Manager(os.path.join(self.node.place, "notify")) if managed else None
         self.node.configure(f"""pool: {{socket: {self.path}}}
 ---
 apiVersion: sluice/v1alpha1
@@ -29,11 +31,19 @@ kind: Model
 metadata: {{name: m}}
 source: {{uri: "{sealed.uri}"}}
 decrypt: {{keyFile: {sealed.key}}}
-sink: {{pool: {{device: "cuda:0"}}}}
+sink: {{pool: {{device: "{device}"}}}}
 """)
 
     def start(self):
-        self.node.start(env=self.env)
+        if not self.manager:
+            self.node.start(env=self.env)
+            return
+        command, fds = self.manager.around([self.h.program, "serve", self.node.config])
+        self.node.start(command, {**self.env, "NOTIFY_SOCKET": self.manager.path}, pass_fds=fds)
+
+    def metric(self, name):
+        text = http_get(f"http://127.0.0.1:{self.node.port}/metrics")[1].decode()
+        return sum(float(line.split()[1]) for line in text.splitlines() if line.startswith((name + " ", name + "{")))
 
     def counts(self):
         """What the daemon's process had of the driver at its end."""
@@ -48,11 +58,11 @@ sink: {{pool: {{device: "cuda:0"}}}}
 class GpuUser:
     """A client in a process of its own (gpu_user.py)."""
 
-    def __init__(self, gpu, around=()):
+    def __init__(self, gpu, around=(), device="cuda:0"):
         env = gpu.h.environment({**gpu.env, "SLUICE_LIBRARY": library_of(gpu.h), "PYTHONPATH": os.path.join(ROOT, "python"),
                                  "PYTHONDONTWRITEBYTECODE": "1"})
         script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "gpu_user.py")
-        self.process = subprocess.Popen([*around, sys.executable, script, gpu.path, "cuda:0"], env=env, bufsize=0,
+        self.process = subprocess.Popen([*around, sys.executable, script, gpu.path, device], env=env, bufsize=0,
                                         stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         gpu.h.processes.append(self.process)
 
@@ -101,7 +111,8 @@ def an_encrypted_model_on_s3_ends_on_a_gpu(h, sealed):
 
 @check("sealed")
 def clients_of_a_gpu_outlive_the_daemon(h, sealed):
-    """The daemon killed with SIGKILL while a client is attached: its memory stays, and the next daemon loads the model again."""
+    """The daemon killed with SIGKILL while a client is attached: its memory stays, and the next daemon, for which nobody kept anything, loads
+    the model again."""
     gpu = GpuNode(h, sealed)
     gpu.start()
     user = GpuUser(gpu)
@@ -114,6 +125,63 @@ def clients_of_a_gpu_outlive_the_daemon(h, sealed):
     for each in (user, later):
         each.end()
     assert gpu.node.end() == 0
+
+
+def use(gpu, *devices):
+    """Clients on these GPUs read what was sealed, and go."""
+    for device in devices:
+        user = GpuUser(gpu, device=device)
+        assert user.digests() == gpu.sealed.sha256
+        user.end()
+
+
+@check("sealed")
+def models_on_a_gpu_outlive_the_daemon(h, sealed):
+    """A service manager keeps descriptors of GPU memory (the fake driver's): daemons are killed, and end, without a client at that time; the
+    next one copies nothing, and its clients read the same bytes. Without what it kept the model is loaded again."""
+    gpu = GpuNode(h, sealed, managed=True)
+    gpu.start()
+    use(gpu, "cuda:0")
+    wait_for("index and slabs in the store", lambda: gpu.manager.count() >= 2)
+    kept = gpu.manager.count()
+    for number in (signal.SIGKILL, signal.SIGTERM):
+        assert gpu.node.end(number) == (0 if number == signal.SIGTERM else -number)
+        assert gpu.manager.count() == kept
+        gpu.start()
+        use(gpu, "cuda:0")
+        assert gpu.metric("sluice_gpu_copied_bytes_total") == 0
+        assert gpu.node.said("as the daemon before left it")
+    assert gpu.node.end() == 0
+    gpu.nothing_is_left()
+    assert gpu.counts()["copied_bytes"] == 0
+    gpu.manager.end()
+
+
+@check("sealed")
+def a_model_is_on_every_gpu(h, sealed):
+    """`device: cuda:all` with two GPUs: the source is read once, both get every byte, clients attach on either; one that fails fails the load
+    and is named, and the next try succeeds; the daemon killed: the service manager has kept both copies."""
+    gpu = GpuNode(h, sealed, {"FAKE_CUDA_FAIL": "cuMemCreate:2:999"}, device="cuda:all", managed=True)
+    gpu.start()
+    wait_for("a failure", lambda: gpu.node.said("on cuda:1"))
+    version = gpu.node.await_state("m")["versions"][0]
+    use(gpu, "cuda:0", "cuda:1")
+    assert (version["device"], version["copies"]) == ("cuda:all", 2), version
+    copied, read = gpu.metric("sluice_gpu_copied_bytes_total"), gpu.metric("sluice_source_bytes_total")
+    assert copied >= 2 * sealed.bytes and read < 1.5 * sealed.bytes, (copied, read, sealed.bytes)
+    rows = h.sluice("pool", "ls", "--json", "--socket", gpu.path).expect(0).json()
+    assert sorted(row["device"] for row in rows) == ["cuda:0", "cuda:1"], rows
+    refused = h.sluice("pool", "attach", "m", "--device", "host", "--socket", gpu.path, "--", "true")
+    assert refused.code != 0 and "on each GPU" in refused.err, refused.err
+    wait_for("both copies in the store", lambda: gpu.manager.count() >= 4)
+    assert gpu.node.end(signal.SIGKILL) == -signal.SIGKILL
+    gpu.env.pop("FAKE_CUDA_FAIL")
+    gpu.start()
+    use(gpu, "cuda:1", "cuda:0")
+    assert gpu.metric("sluice_gpu_copied_bytes_total") == 0
+    assert gpu.node.end() == 0
+    gpu.nothing_is_left()
+    gpu.manager.end()
 
 
 @check("sealed")

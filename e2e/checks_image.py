@@ -107,6 +107,14 @@ def mirrors():
     return known
 
 
+def need_kernels():
+    """The compiler for GPUs."""
+    path = subprocess.run([os.path.join(ROOT, "scripts", "cuda-compiler"), "--path"], capture_output=True, text=True).stdout.strip()
+    if not path:
+        raise Skip("no compiler for GPUs: scripts/cuda-compiler gets it")
+    return path
+
+
 # ---- an engine --------------------------------------------------------------------------------------
 
 class Engine:
@@ -280,12 +288,31 @@ def image_stops_at_sigterm(h, image, docker, nginx, minilm):
 
 @check("engine")
 def image_gpu_is_built(h, docker):
-    """The target gpu: a libc, the same program otherwise; it starts as any uid."""
+    """The target gpu: a libc, the same program otherwise, with kernels for GPUs; it starts as any uid."""
+    need_kernels()
     tag, seconds = docker.build("gpu")
-    run = docker.run(tag, "version", "--json").expect(0)
-    assert json.loads(run.out), run.out
+    kernels = docker.run(tag, "version", "--json").expect(0).json()["gpu_kernels"]
+    for arch in ("sm_80", "sm_90", "sm_100", "compute_80"):
+        assert arch in kernels, kernels
     size = int(json.loads(docker.call("image", "inspect", tag))[0]["Size"])
-    return f"{seconds:.0f} s, {size / 1e6:.0f} MB"
+    return f"{seconds:.0f} s, {size / 1e6:.0f} MB, kernels: {kernels}"
+
+
+@check()
+def image_gpu_takes_kernels_of_its_own_sources_alone(h):
+    """What is compiled for the target gpu beside the sources is refused when one of them has changed since."""
+    compiler, script = need_kernels(), os.path.join(ROOT, "scripts", "cuda-compile")
+    root, made, out = h.directory("kernels"), h.fresh("made"), h.fresh("image")
+    shutil.copytree(os.path.join(ROOT, "src"), os.path.join(root, "src"))
+
+    def call(*arguments):
+        return subprocess.run([script, "--root", root, *arguments], capture_output=True, text=True)
+    assert call("--compiler", compiler, "--make", made).returncode == 0
+    assert call("--compiler", made, "--arch", "sm_90", "--out", out).returncode == 0
+    with open(os.path.join(root, "src", "kernels", "kernel_args.h"), "a") as file:
+        file.write("\n")
+    done = call("--compiler", made, "--arch", "sm_90", "--out", out)
+    assert done.returncode == 1 and "other sources" in done.stderr, done.stderr
 
 
 FIXTURES = {"engine": engine}

@@ -90,6 +90,8 @@ static void take_knobs(void)
     fake.version = (int)number_of("FAKE_CUDA_VERSION", 12080);
     fake.bytes_each = number_of("FAKE_CUDA_BYTES", 1024ull * 1024 * 1024);
     fake.delay_us = (unsigned)number_of("FAKE_CUDA_DELAY_US", 20);
+    fake.elapsed_ms = (float)number_of("FAKE_CUDA_ELAPSED_US", 1) / 1000;
+    fake.spoil_times = 0;
     take_faults(getenv("FAKE_CUDA_FAIL"));
     fake.sticky = 0;
     fake.held = false;
@@ -473,6 +475,23 @@ static void control_hold(bool hold)
     pthread_mutex_unlock(&fake.lock);
 }
 
+static void control_spoil(unsigned times, size_t bytes)
+{
+    pthread_once(&began, begin);
+    pthread_mutex_lock(&fake.lock);
+    fake.spoil_times = times;
+    fake.spoil_bytes = bytes;
+    pthread_mutex_unlock(&fake.lock);
+}
+
+static void control_elapsed(float ms)
+{
+    pthread_once(&began, begin);
+    pthread_mutex_lock(&fake.lock);
+    fake.elapsed_ms = ms;
+    pthread_mutex_unlock(&fake.lock);
+}
+
 __attribute__((visibility("default"))) const struct fake_cuda_control fake_cuda_control = {
     .reset = control_reset,
     .counts = control_counts,
@@ -483,6 +502,8 @@ __attribute__((visibility("default"))) const struct fake_cuda_control fake_cuda_
     .set_bytes = control_bytes,
     .set_delay_us = control_delay,
     .hold = control_hold,
+    .spoil = control_spoil,
+    .set_elapsed_ms = control_elapsed,
 };
 
 __attribute__((destructor)) static void report(void)

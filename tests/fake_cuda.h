@@ -13,6 +13,7 @@
  *    FAKE_CUDA_LACKS     "cuMemCreate,…": functions that this driver has not
  *    FAKE_CUDA_BYTES     of memory on each GPU, 1 GiB
  *    FAKE_CUDA_DELAY_US  how long a copy or kernel takes beside its work, 20
+ *    FAKE_CUDA_ELAPSED_US what the driver says that anything between two events took, 1
  *    FAKE_CUDA_FAIL      "cuMemCreate:3:2,*:17:700": the third call of that fails with result 2,
  * the 17th call of all with 700, from 1 on FAKE_CUDA_REPORT    a file to which a line of counts is
  * added when the process ends
@@ -50,6 +51,11 @@ struct fake_cuda_control {
     void (*set_delay_us)(unsigned us);
     /** Copies and kernels that were asked for stay undone until false. */
     void (*hold)(bool hold);
+    /** The next so many copies to the device of at least so many bytes bring their first byte
+     * wrong. */
+    void (*spoil)(unsigned times, size_t bytes);
+    /** What cuEventElapsedTime says, whatever was between; 0.001. */
+    void (*set_elapsed_ms)(float ms);
 };
 
 /**

@@ -26,6 +26,9 @@ struct fake {
     int visible[FAKE_DEVICES_MAX], visible_count;
     uint64_t bytes_each;
     unsigned delay_us;
+    float elapsed_ms;
+    unsigned spoil_times;
+    size_t spoil_bytes;
     bool held;
     pthread_cond_t unheld;
     int sticky; /* the result that every call has from now on */

@@ -22,6 +22,7 @@ struct work {
     void *to;
     const void *from;
     size_t bytes;
+    bool spoiled;
     int value;
     struct sl_cuda_event *event;
     uint64_t record;
@@ -74,6 +75,8 @@ static void carry_out(struct work *work)
         memset(work->to, work->value, work->bytes);
     else if (work->kind == LAUNCH)
         launch(work);
+    if (work->spoiled)
+        *(uint8_t *)work->to ^= 1;
 }
 
 /* With the lock. */
@@ -243,11 +246,23 @@ static int copy(struct sl_cuda_stream *stream, const struct work *work, uint64_t
     return result;
 }
 
+static bool is_to_be_spoiled(size_t bytes)
+{
+    pthread_mutex_lock(&fake.lock);
+    bool spoiled = fake.spoil_times && bytes >= fake.spoil_bytes;
+    fake.spoil_times -= spoiled;
+    pthread_mutex_unlock(&fake.lock);
+    return spoiled;
+}
+
 int cuMemcpyHtoDAsync_v2(uint64_t to, const void *from, size_t bytes, struct sl_cuda_stream *stream)
 {
     FAKE_ENTER("cuMemcpyHtoDAsync", FAKE_CONTEXT);
-    const struct work work = {
-        .kind = COPY, .to = (void *)(uintptr_t)to, .from = from, .bytes = bytes};
+    const struct work work = {.kind = COPY,
+                              .to = (void *)(uintptr_t)to,
+                              .from = from,
+                              .bytes = bytes,
+                              .spoiled = is_to_be_spoiled(bytes)};
     return to && from ? copy(stream, &work, to, 0) : SL_CUDA_INVALID_VALUE;
 }
 
@@ -347,8 +362,8 @@ int cuEventElapsedTime(float *ms, struct sl_cuda_event *begin, struct sl_cuda_ev
     FAKE_ENTER("cuEventElapsedTime", FAKE_CONTEXT);
     pthread_mutex_lock(&fake.lock);
     bool ready = begin->done == begin->wanted && end->done == end->wanted;
+    *ms = fake.elapsed_ms;
     pthread_mutex_unlock(&fake.lock);
-    *ms = 1;
     return ready ? 0 : SL_CUDA_NOT_READY;
 }
 

@@ -15,6 +15,7 @@
 #include "scratch.h"
 
 struct sl_slab_place fill_case_place;
+int fill_case_where;
 static uint8_t *blobs[128]; /* what the memory source serves */
 static unsigned blob_count;
 
@@ -22,6 +23,7 @@ void fill_case_setup(void)
 {
     sl_log_setup(SL_LOG_ERROR, false);
     sl_slab_place_probe(-1, &fill_case_place);
+    fill_case_where = SL_DECRYPT_AUTO;
 }
 
 void fill_case_teardown(void)
@@ -117,6 +119,8 @@ struct sl_pool_model *fill_case_try(const char *uri, const char *more,
     struct sl_specs specs;
     struct sl_pool_model *model = NULL;
     fill_case_spec(&specs, uri, more);
+    struct sl_spec_pool *pool = &specs.items[0].sink.pool;
+    pool->decrypt = pool->cast = pool->crc = fill_case_where;
     config->name = "m";
     config->place = &fill_case_place;
     config->slab_bytes = config->slab_bytes ? config->slab_bytes : FILL_CASE_SLAB_BYTES;

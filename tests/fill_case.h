@@ -10,6 +10,8 @@ enum { FILL_CASE_SLAB_BYTES = 64 * 1024 };
 
 /** Where fill_case_load() makes slabs: memfds, after setup. */
 extern struct sl_slab_place fill_case_place;
+/** Where its loads decrypt, cast and hash: enum sl_pool_decrypt, auto after setup. */
+extern int fill_case_where;
 void fill_case_setup(void);
 void fill_case_teardown(void);
 unsigned fill_case_fds(void);

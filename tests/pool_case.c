@@ -138,6 +138,35 @@ static void on_abort(void *arg, const struct sl_pool_offer *offer)
     pool->locked.aborted++;
 }
 
+static void on_later(void *arg, struct sl_later *later)
+{
+    struct pool_case *pool = arg;
+    bool hold;
+    {
+        SL_LOCKED(&pool->lock);
+        hold = pool->locked.hold_laters;
+        if (hold) {
+            later->next = pool->locked.laters;
+            pool->locked.laters = later;
+        }
+    }
+    if (!hold)
+        later->run(later);
+}
+
+unsigned pool_case_run_laters(struct pool_case *pool)
+{
+    unsigned count = 0;
+    SL_LOCKED(&pool->lock);
+    while (pool->locked.laters) {
+        struct sl_later *later = pool->locked.laters;
+        pool->locked.laters = later->next;
+        later->run(later);
+        count++;
+    }
+    return count;
+}
+
 /* ---- life ------------------------------------------------------------------------------------ */
 
 void pool_case_init(struct pool_case *pool)
@@ -159,7 +188,8 @@ void pool_case_start(struct pool_case *pool)
                                                    .evict = on_evict,
                                                    .deposit_begin = on_begin,
                                                    .deposit_commit = on_commit,
-                                                   .deposit_abort = on_abort};
+                                                   .deposit_abort = on_abort,
+                                                   .later = on_later};
     struct sl_err err = SL_ERR_INIT;
     pool->server = sl_pool_server_start(&pool->config, &handler, pool, &err);
     ck_assert_msg(pool->server != NULL, "%s", err.message);

@@ -21,6 +21,8 @@ struct pool_case {
         unsigned held_count;
         unsigned granted, released, withdrawn, begun, committed, aborted, evicted;
         bool refuse_deposits;
+        bool hold_laters; /* keep what is left to another thread, for pool_case_run_laters() */
+        struct sl_later *laters;
     } locked;
 };
 
@@ -37,6 +39,8 @@ struct sl_pool_model *pool_case_add(struct pool_case *pool, const char *name, co
 void pool_case_fill(struct sl_pool_model *model, size_t number, float value);
 /** All of it: tensor i holds i + 1. */
 void pool_case_fill_all(struct sl_pool_model *model);
+/** How many there were. */
+unsigned pool_case_run_laters(struct pool_case *pool);
 /** Wait until a counter has this value; a minute at most. */
 void pool_case_await(struct pool_case *pool, const unsigned *counter, unsigned value);
 /** Wait until the server has so many clients and leases. */

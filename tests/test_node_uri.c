@@ -93,8 +93,8 @@ START_TEST(a_uri_is_a_text_and_nothing_more)
     char name[SL_NODE_URI_NAME];
     for (size_t i = 0; i < SL_COUNT(hostile); i++) {
         struct sl_specs specs = {0};
-        ck_assert_int_eq(sl_node_uri_name(hostile[i], name, &err), 0);
-        if (sl_node_uri_spec(hostile[i], name, &specs, &err) == 0) {
+        ck_assert_int_eq(sl_node_uri_name(hostile[i], "host", name, &err), 0);
+        if (sl_node_uri_spec(hostile[i], "host", name, &specs, &err) == 0) {
             ck_assert_uint_eq(specs.count, 1);
             ck_assert(specs.items[0].has_pool);
             ck_assert_str_eq(specs.items[0].metadata.name, name);

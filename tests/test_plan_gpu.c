@@ -57,6 +57,36 @@ START_TEST(a_plan_tells_what_is_free_on_the_gpu)
 }
 END_TEST
 
+static void write_for_all(const char *more)
+{
+    struct sl_err err = SL_ERR_INIT;
+    char text[1024];
+    snprintf(text, sizeof(text),
+             "apiVersion: sluice/v1alpha1\nkind: Model\nmetadata: {name: m}\nsource: {uri: "
+             "\"file://%s/m.safetensors\"}\nsink: {pool: {device: \"cuda:all\"}}\n%s",
+             directory, more);
+    ck_assert_int_eq(sl_tree_write(scratch, "spec.yaml", text, strlen(text), &err), 0);
+}
+
+START_TEST(a_plan_for_all_gpus_tells_of_each)
+{
+    setenv("FAKE_CUDA_DEVICES", "3", 1);
+    setenv("FAKE_CUDA_BYTES", "8388608", 1);
+    write_for_all("");
+    RUN(&ran, "plan", spec);
+    check_said(0, ran.out, "to the pool on cuda:all");
+    check_said(0, ran.out, "destination        12.0 MiB");
+    check_said(0, ran.out, "memory of cuda:0, Fake 0");
+    check_said(0, ran.out, "memory of cuda:2, Fake 2");
+    setenv("FAKE_CUDA_BYTES", "2097152", 1);
+    RUN(&ran, "plan", spec);
+    check_said(6, ran.err, "needs 4194304 bytes of memory of cuda:0, and 2097152 are free");
+    write_for_all("tensors: {shard: {rank: 0, of: 2}}\n");
+    RUN(&ran, "plan", spec);
+    check_said(2, ran.err, "'shard' does not go with 'device: cuda:all'");
+}
+END_TEST
+
 START_TEST(a_gpu_that_is_too_small_is_6)
 {
     setenv("FAKE_CUDA_BYTES", "2097152", 1);
@@ -90,6 +120,7 @@ int main(void)
     TCase *tests = tcase_create("plan_gpu");
     tcase_add_checked_fixture(tests, setup, teardown);
     tcase_add_test(tests, a_plan_tells_what_is_free_on_the_gpu);
+    tcase_add_test(tests, a_plan_for_all_gpus_tells_of_each);
     tcase_add_test(tests, a_gpu_that_is_too_small_is_6);
     tcase_add_test(tests, what_is_missing_is_9);
     tcase_add_test(tests, a_load_into_the_pool_is_the_daemons);

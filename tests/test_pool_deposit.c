@@ -4,6 +4,7 @@
  */
 #include <check.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -13,6 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "case_main.h"
 #include "early_child.h"
 #include "log.h"
 #include "pool_case.h"
@@ -342,6 +344,120 @@ START_TEST(a_depositor_that_dies_leaves_nothing)
 }
 END_TEST
 
+/* ---- what frees memory ------------------------------------------------------------------------
+ */
+
+/* A descriptor that tells when its last holder has closed it: the other end of a pipe. */
+static int make_watched(int *watch)
+{
+    int ends[2];
+    ck_assert_int_eq(pipe2(ends, O_CLOEXEC), 0);
+    *watch = ends[0];
+    return ends[1];
+}
+
+static bool is_open(int watch)
+{
+    struct pollfd poller = {.fd = watch, .events = POLLIN};
+    return poll(&poller, 1, 0) == 0;
+}
+
+/* It is open as long as the server's thread alone is at work, and not any more then. */
+static void expect_later(int watch)
+{
+    pool_case_settle(&pool, 0, 0);
+    ck_assert(is_open(watch));
+    ck_assert_uint_ge(pool_case_run_laters(&pool), 1);
+    ck_assert(!is_open(watch));
+    close(watch);
+}
+
+static void send_slab(struct sl_pool_link *link, uint64_t id, int fd)
+{
+    struct sl_wire_slabs slabs = {.id = id, .count = 1};
+    struct sl_pool_reply reply;
+    struct sluice_error error = {0};
+    ck_assert_int_eq(sl_pool_link_ask(link, SL_WIRE_DEPOSIT_SLABS, &slabs, sizeof(slabs), &fd, 1,
+                                      sizeof(struct sl_wire_id), &reply, &error),
+                     0);
+    close(fd);
+}
+
+START_TEST(what_a_dead_depositor_had_is_closed_by_another_thread)
+{
+    struct sl_pool_link link;
+    int watch;
+    pool.locked.hold_laters = true;
+    uint64_t id = begin_by_hand(&link, 4096);
+    send_slab(&link, id, make_watched(&watch));
+    sl_pool_link_close(&link);
+    pool_case_await(&pool, &pool.locked.aborted, 1);
+    expect_later(watch);
+}
+END_TEST
+
+START_TEST(what_is_refused_is_closed_by_another_thread)
+{
+    uint64_t index[64];
+    size_t bytes = make_index("k", index, 4096);
+    struct sl_pool_link link;
+    struct sl_pool_reply reply;
+    struct sluice_error error = {0};
+    int watch, index_fd = make_fd(bytes, SEALED, index);
+    pool.locked.hold_laters = true;
+    uint64_t id = begin_by_hand(&link, 4096);
+    struct sl_wire_commit commit = {.id = id, .index_bytes = bytes};
+    send_slab(&link, id, make_watched(&watch));
+    ck_assert_int_eq(sl_pool_link_ask(&link, SL_WIRE_COMMIT, &commit, sizeof(commit), &index_fd, 1,
+                                      sizeof(struct sl_wire_id), &reply, &error),
+                     -1);
+    ck_assert(is_open(watch));
+    close(index_fd);
+    sl_pool_link_close(&link);
+    expect_later(watch);
+}
+END_TEST
+
+START_TEST(what_nobody_asked_for_is_closed_by_another_thread)
+{
+    struct sl_pool_link link;
+    struct sl_wire_id list = {0};
+    struct sluice_error error = {0};
+    int watch, fd = make_watched(&watch);
+    pool.locked.hold_laters = true;
+    open_link(&link);
+    ck_assert_int_eq(sl_pool_link_send(&link, SL_WIRE_LIST, &list, sizeof(list), &fd, 1, &error),
+                     0);
+    close(fd);
+    sl_pool_link_close(&link);
+    expect_later(watch);
+}
+END_TEST
+
+START_TEST(what_was_not_even_read_is_closed_by_another_thread)
+{
+    struct sl_pool_link link;
+    struct sl_wire_id list = {0};
+    struct sluice_error error = {0};
+    struct {
+        struct sl_wire_attach attach;
+        char texts[8];
+    } ask = {.attach = {.model_bytes = 1}, .texts = "m"};
+    int watch, fd = make_watched(&watch);
+    pool.locked.hold = pool.locked.hold_laters = true;
+    open_link(&link);
+    ck_assert_int_eq(
+        sl_pool_link_send(&link, SL_WIRE_ATTACH, &ask, sizeof(ask.attach) + 1, NULL, 0, &error), 0);
+    pool_case_await(&pool, &pool.locked.held_count, 1); /* it reads no more meanwhile */
+    ck_assert_int_eq(sl_pool_link_send(&link, SL_WIRE_LIST, &list, sizeof(list), &fd, 1, &error),
+                     0);
+    close(fd);
+    sl_pool_link_close(&link);
+    pool_case_await(&pool, &pool.locked.withdrawn, 1);
+    expect_later(watch);
+}
+END_TEST
+
 /* ---- hostile packets ------------------------------------------------------------------------- */
 
 static int connect_raw(void)
@@ -451,22 +567,20 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("pool_deposit");
-    TCase *tests = tcase_create("pool_deposit");
-    tcase_add_checked_fixture(tests, setup, teardown);
-    tcase_add_test(tests, what_one_deposits_another_attaches_to);
-    tcase_add_test(tests, a_deposit_keeps_to_what_it_announced);
-    tcase_add_test(tests, what_was_deposited_cannot_be_written_any_more);
-    tcase_add_test(tests, only_sealed_files_that_fit_are_taken);
-    tcase_add_test(tests, no_byte_of_an_index_can_be_wrong_unnoticed);
-    tcase_add_test(tests, a_depositor_that_dies_leaves_nothing);
-    tcase_add_test(tests, what_breaks_the_protocol_ends_its_connection_alone);
-    tcase_add_test(tests, descriptors_that_nobody_asked_for_are_closed);
-    tcase_add_test(tests, a_server_without_memory_refuses_and_goes_on);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failures = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failures ? 1 : 0;
+    const TTest *const tests[] = {
+        what_one_deposits_another_attaches_to,
+        a_deposit_keeps_to_what_it_announced,
+        what_was_deposited_cannot_be_written_any_more,
+        only_sealed_files_that_fit_are_taken,
+        no_byte_of_an_index_can_be_wrong_unnoticed,
+        a_depositor_that_dies_leaves_nothing,
+        what_a_dead_depositor_had_is_closed_by_another_thread,
+        what_is_refused_is_closed_by_another_thread,
+        what_nobody_asked_for_is_closed_by_another_thread,
+        what_was_not_even_read_is_closed_by_another_thread,
+        what_breaks_the_protocol_ends_its_connection_alone,
+        descriptors_that_nobody_asked_for_are_closed,
+        a_server_without_memory_refuses_and_goes_on,
+    };
+    return sl_case_main("pool_deposit", setup, teardown, tests, SL_COUNT(tests));
 }

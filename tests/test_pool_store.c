@@ -291,7 +291,7 @@ START_TEST(a_scan_without_memory_leaks_nothing)
         manager_give(&manager, &given);
         unsetenv("NOTIFY_SOCKET"); /* what is not used would be forgotten */
         sl_alloc_fail_at(at);
-        sl_pool_store_scan(&given, found, &whole);
+        sl_pool_store_scan(&given, NULL, found, &whole);
         sl_alloc_fail_at(0);
         setenv("NOTIFY_SOCKET", manager.path, 1);
         sl_systemd_close(&given);

@@ -234,9 +234,53 @@ START_TEST(every_failing_allocation_is_told)
 }
 END_TEST
 
+/* ---- what is left to the janitor --------------------------------------------------------------
+ */
+
+struct errand {
+    struct sl_later later; /* first */
+    pthread_t by;
+    bool done;
+};
+
+static void run_errand(struct sl_later *later)
+{
+    struct errand *errand = (struct errand *)later;
+    errand->by = pthread_self();
+    errand->done = true;
+}
+
+START_TEST(what_is_left_to_the_janitor_is_done_by_it)
+{
+    struct errand errands[3] = {{.later.run = run_errand}};
+    for (int i = 0; i < 3; i++) {
+        errands[i].later.run = run_errand;
+        sl_registry_later(registry, &errands[i].later);
+    }
+    sl_registry_settle(registry);
+    for (int i = 0; i < 3; i++) {
+        ck_assert(errands[i].done);
+        ck_assert(!pthread_equal(errands[i].by, pthread_self()));
+    }
+}
+END_TEST
+
+START_TEST(what_comes_at_the_end_is_done_at_once)
+{
+    struct errand before = {.later.run = run_errand}, after = {.later.run = run_errand};
+    sl_registry_later(registry, &before.later);
+    sl_registry_stop(registry);
+    ck_assert(before.done);
+    sl_registry_later(registry, &after.later);
+    ck_assert(after.done);
+}
+END_TEST
+
 int main(void)
 {
     const TTest *const tests[] = {
+        what_is_left_to_the_janitor_is_done_by_it,
+        what_comes_at_the_end_is_done_at_once,
         a_failed_load_leaves_nothing_and_is_not_tried_at_once,
         the_next_ask_tries_again_when_the_time_has_come,
         a_model_of_the_config_is_tried_again_by_itself,

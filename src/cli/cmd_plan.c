@@ -92,27 +92,47 @@ static void print_plan(const struct sl_spec *spec, const struct sl_plan *plan, c
 /* ---- the pool -------------------------------------------------------------------------------- */
 
 /* What limits memory of a GPU: what is free on it now. */
-static int check_gpu(const char *device, const struct sl_plan *plan, struct sl_room *room,
+static int check_gpu(unsigned ordinal, const struct sl_plan *plan, struct sl_room *room,
                      uint64_t *bytes, struct sl_err *err)
 {
-    unsigned ordinal = 0;
-    struct sl_room_limit *limit = &room->limits[0];
-    sl_gpu_ordinal(device, &ordinal);
+    uint64_t needed = 0;
+    struct sl_room_limit *limit = &room->limits[room->count];
     SL_AUTO(sl_gpu) gpu = sl_gpu_open((int)ordinal, err);
     if (!gpu || sl_gpu_memory(gpu, &limit->available, &limit->limit, err) < 0)
         return -1;
-    snprintf(limit->what, sizeof(limit->what), "memory of %s, %s", device,
+    snprintf(limit->what, sizeof(limit->what), "memory of cuda:%u, %s", ordinal,
              sl_gpu_device(gpu)->name);
-    *bytes = 0;
     for (size_t i = 0; i < sl_pool_first_data_file(plan); i++)
-        *bytes += sl_gpu_round(gpu, plan->files[i].bytes);
-    room->needed = *bytes;
-    room->count = 1;
-    if (*bytes <= limit->available)
+        needed += sl_gpu_round(gpu, plan->files[i].bytes);
+    *bytes += needed;
+    room->needed = SL_MAX(room->needed, needed); /* on each */
+    room->count++;
+    if (needed <= limit->available)
         return 0;
     return sl_fail(err, SL_E_NO_SPACE,
-                   "needs %" PRIu64 " bytes of memory of %s, and %" PRIu64 " are free", *bytes,
-                   device, limit->available);
+                   "needs %" PRIu64 " bytes of memory of cuda:%u, and %" PRIu64 " are free", needed,
+                   ordinal, limit->available);
+}
+
+static int check_gpus(const char *device, const struct sl_plan *plan, struct sl_room *room,
+                      uint64_t *bytes, struct sl_err *err)
+{
+    unsigned first = 0;
+    int count = 1, done = 0;
+    *bytes = 0;
+    if (!sl_gpu_ordinal(device, &first) && sl_gpu_count(&count, err) < 0)
+        return -1;
+    for (unsigned i = 0; i < (unsigned)count && i < SL_GPUS_MAX; i++) {
+        struct sl_err why = SL_ERR_INIT;
+        if (check_gpu(first + i, plan, room, bytes, &why) == 0)
+            continue;
+        if (done == 0)
+            *err = why;
+        done = -1;
+        if (why.kind != SL_E_NO_SPACE)
+            return -1;
+    }
+    return done;
 }
 
 /* As the node daemon would plan it: into slabs. */
@@ -129,7 +149,7 @@ static int check_place(const char *path, const char *device, const struct sl_pla
 {
     *bytes = plan->sink_bytes;
     if (device)
-        return check_gpu(device, plan, room, bytes, err);
+        return check_gpus(device, plan, room, bytes, err);
     return sl_room_check(path ? path : "/dev/shm", plan->sink_bytes, 0, room, err);
 }
 

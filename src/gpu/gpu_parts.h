@@ -22,6 +22,12 @@ struct sl_gpu_chore {
 };
 #define SL_GPU_IDLE UINT64_MAX
 
+/** Bytes a second that were measured (pool/gpu_rates.c, which knows what of). */
+struct sl_gpu_rates {
+    bool measured;
+    double host[4], gpu[4];
+};
+
 struct sl_gpu {
     const struct sl_cuda *cuda;
     struct sl_cuda_device device;
@@ -36,6 +42,7 @@ struct sl_gpu {
     struct {
         struct sl_gpu_task *first, **last;
         bool poked, ends;
+        struct sl_gpu_rates rates;
         struct sl_err lost; /* kind not 0: the context is lost */
     } locked;
 };

@@ -1,115 +1,100 @@
 /*
- * A buffer is FREE, OPEN (bytes of one stretch of a file are put into it), CLOSED (to be copied) or
- * BUSY (being copied). It closes when it is full, when it is old, when somebody needs one and none
- * is free, or when its bytes are put again elsewhere: copies begin in the order of closing, in one
- * stream, so what was put later lands later.
+ * A buffer is FREE, OPEN (bytes of one stretch of a file are put into it) or CLOSED: each lane
+ * copies it to its GPU, and it is free again when the last of them has. It closes when it is full,
+ * when it is old, when somebody needs one and none is free, or when its bytes are put again
+ * elsewhere: copies begin in the order of closing, in one stream a lane, so what was put later
+ * lands later.
  *
- * Buffers are numbered as they open, and a note waits for all with a number up to the highest of
- * its time. A buffer is closed a few milliseconds after it was opened however few bytes it has, so
- * no note waits long for a reader that is slow.
+ * Buffers are numbered as they open, and a note of a lane waits for all with a number up to the
+ * highest of its time. A buffer is closed a few milliseconds after it was opened however few bytes
+ * it has, so no note waits long for a reader that is slow. Lanes do not wait for each other but for
+ * buffers: the slowest GPU sets the pace.
  *
  * All calls to the driver are in this file's second half, and made by the GPU's thread.
  */
-#include "gpu_ring.h"
-
 #include <errno.h>
 #include <string.h>
 
-#include "gpu_parts.h"
+#include "gpu_ring_parts.h"
 #include "metrics.h"
 
 enum {
-    BUFFERS = 16,
-    BUFFERS_MAX = 256,
-    BUFFER_BYTES = 4 * 1024 * 1024,
-    AGE_MS = 5,
     POLL_NS = 50 * 1000,
     WAIT_SLICE_MS = 100,
-    BOUNCE_BYTES = 1024 * 1024,
 };
-enum buffer_state { FREE, OPEN, CLOSED, BUSY };
 
-struct buffer {
-    uint8_t *data;
-    struct sl_cuda_event *event;
-    enum buffer_state state;
-    bool closes; /* as soon as nobody writes into it */
-    unsigned writers;
-    uint32_t file;
-    uint64_t offset, used;
-    uint64_t number, opened_ns, order; /* order: of closing, of copying */
-};
-struct waiting_note {
-    struct sl_gpu_note note;
-    uint64_t upto; /* number */
-};
-struct sl_gpu_ring {
-    struct sl_gpu_chore chore; /* first */
-    struct sl_gpu *gpu;
-    const uint64_t *addresses, *zeroed;
-    size_t file_count;
-    struct sl_cancel *cancel;
-    unsigned count;
-    uint64_t buffer_bytes, age_ns;
-    uint8_t *pinned, *bounce; /* one piece: the buffers, then what reading back takes */
-    struct sl_cuda_stream *stream;
-    struct sl_cuda_event *read_event;
-    bool acquired;
-    pthread_mutex_t lock;
-    pthread_cond_t moved; /* a buffer is free, a note told, or it failed */
-    struct {
-        struct buffer buffers[BUFFERS_MAX];
-        uint64_t last_number, last_order;
-        struct waiting_note *notes;
-        size_t first_note, note_count, note_capacity;
-        bool telling; /* one that was taken from the list */
-        struct sl_err err;
-    } locked;
-};
+static void poke(const struct sl_gpu_ring *ring)
+{
+    for (unsigned i = 0; i < ring->lane_count; i++)
+        sl_gpu_poke(ring->lanes[i].gpu);
+}
 
 /* ---- buffers; with the lock ----------------------------------------------------------------- */
 
-static void close_buffer(struct sl_gpu_ring *ring, struct buffer *buffer)
+static void close_buffer(struct sl_gpu_ring *ring, struct sl_gpu_buffer *buffer)
 {
-    if (buffer->state != OPEN)
+    if (buffer->state != SL_BUFFER_OPEN)
         return;
     if (buffer->writers) {
         buffer->closes = true;
         return;
     }
-    buffer->state = CLOSED;
+    buffer->state = SL_BUFFER_CLOSED;
     buffer->closes = false;
     buffer->order = ++ring->locked.last_order;
 }
 
-static bool overlaps(const struct buffer *buffer, uint32_t file, uint64_t offset, uint64_t bytes)
+/* What is to be put. */
+struct putting {
+    const struct sl_gpu_shape *shape;
+    uint32_t lanes, file;
+    uint64_t offset, bytes;
+};
+
+/* What so many bytes of a buffer are on the device. */
+static uint64_t bytes_there(const struct sl_gpu_shape *shape, uint64_t bytes)
 {
-    return buffer->file == file && buffer->offset < offset + bytes &&
-           offset < buffer->offset + buffer->used;
+    return shape ? bytes / shape->in_bytes * shape->out_bytes : bytes;
+}
+
+static uint64_t end_of(const struct sl_gpu_buffer *buffer)
+{
+    return buffer->offset + bytes_there(buffer->shape, buffer->used);
+}
+
+static bool overlaps(const struct sl_gpu_buffer *buffer, const struct putting *putting)
+{
+    return buffer->offset < putting->offset + bytes_there(putting->shape, putting->bytes) &&
+           putting->offset < end_of(buffer);
+}
+
+static bool continues_in(const struct sl_gpu_buffer *buffer, const struct putting *putting)
+{
+    return buffer->shape == putting->shape && buffer->lanes == putting->lanes &&
+           end_of(buffer) == putting->offset;
 }
 
 /* One that these bytes continue; others that have the same bytes go before. */
-static struct buffer *find_open(struct sl_gpu_ring *ring, uint32_t file, uint64_t offset,
-                                uint64_t bytes)
+static struct sl_gpu_buffer *find_open(struct sl_gpu_ring *ring, const struct putting *putting)
 {
-    struct buffer *found = NULL;
+    struct sl_gpu_buffer *found = NULL;
     for (unsigned i = 0; i < ring->count; i++) {
-        struct buffer *buffer = &ring->locked.buffers[i];
-        if (buffer->state != OPEN || buffer->file != file)
+        struct sl_gpu_buffer *buffer = &ring->locked.buffers[i];
+        if (buffer->state != SL_BUFFER_OPEN || buffer->file != putting->file)
             continue;
-        if (overlaps(buffer, file, offset, bytes))
+        if (overlaps(buffer, putting))
             close_buffer(ring, buffer);
-        else if (!buffer->closes && buffer->offset + buffer->used == offset &&
-                 bytes <= ring->buffer_bytes - buffer->used)
+        else if (!buffer->closes && continues_in(buffer, putting) &&
+                 putting->bytes <= ring->buffer_bytes - buffer->used)
             found = buffer;
     }
     return found;
 }
 
-static struct buffer *take_free(struct sl_gpu_ring *ring)
+static struct sl_gpu_buffer *take_free(struct sl_gpu_ring *ring)
 {
     for (unsigned i = 0; i < ring->count; i++)
-        if (ring->locked.buffers[i].state == FREE)
+        if (ring->locked.buffers[i].state == SL_BUFFER_FREE)
             return &ring->locked.buffers[i];
     return NULL;
 }
@@ -117,12 +102,12 @@ static struct buffer *take_free(struct sl_gpu_ring *ring)
 /* Nothing is free: the oldest that is open goes. */
 static void close_oldest(struct sl_gpu_ring *ring)
 {
-    struct buffer *oldest = NULL;
+    struct sl_gpu_buffer *oldest = NULL;
     for (unsigned i = 0; i < ring->count; i++) {
-        struct buffer *buffer = &ring->locked.buffers[i];
-        if (buffer->state == CLOSED)
+        struct sl_gpu_buffer *buffer = &ring->locked.buffers[i];
+        if (buffer->state == SL_BUFFER_CLOSED && !buffer->begun)
             return; /* one is about to go */
-        if (buffer->state == OPEN && !buffer->closes &&
+        if (buffer->state == SL_BUFFER_OPEN && !buffer->closes &&
             (!oldest || buffer->number < oldest->number))
             oldest = buffer;
     }
@@ -130,19 +115,21 @@ static void close_oldest(struct sl_gpu_ring *ring)
         close_buffer(ring, oldest);
 }
 
-static struct buffer *open_buffer(struct sl_gpu_ring *ring, uint32_t file, uint64_t offset)
+static struct sl_gpu_buffer *open_buffer(struct sl_gpu_ring *ring, const struct putting *putting)
 {
-    struct buffer *buffer = take_free(ring);
+    struct sl_gpu_buffer *buffer = take_free(ring);
     if (!buffer)
         return NULL;
-    buffer->state = OPEN;
+    buffer->state = SL_BUFFER_OPEN;
     buffer->closes = false;
-    buffer->file = file;
-    buffer->offset = offset;
+    buffer->file = putting->file;
+    buffer->shape = putting->shape;
+    buffer->lanes = putting->lanes;
+    buffer->offset = putting->offset;
     buffer->used = 0;
     buffer->number = ++ring->locked.last_number;
     buffer->opened_ns = sl_now_ns();
-    sl_gpu_poke(ring->gpu); /* it will be old once */
+    poke(ring); /* it will be old once */
     return buffer;
 }
 
@@ -156,6 +143,12 @@ static int check_going(struct sl_gpu_ring *ring, struct sl_err *err)
     return sl_cancel_check(ring->cancel, err);
 }
 
+int sl_gpu_ring_check(struct sl_gpu_ring *ring, struct sl_err *err)
+{
+    SL_LOCKED(&ring->lock);
+    return check_going(ring, err);
+}
+
 static void wait_a_while(struct sl_gpu_ring *ring)
 {
     uint64_t when = sl_now_ns() + WAIT_SLICE_MS * SL_NS_PER_MS;
@@ -163,28 +156,54 @@ static void wait_a_while(struct sl_gpu_ring *ring)
     pthread_cond_timedwait(&ring->moved, &ring->lock, &at);
 }
 
-int sl_gpu_ring_reserve(struct sl_gpu_ring *ring, uint32_t file, uint64_t offset, uint64_t bytes,
-                        uint8_t **data, struct sl_err *err)
+static int reserve(struct sl_gpu_ring *ring, const struct putting *putting, uint8_t **data,
+                   struct sl_err *err)
 {
-    if (file >= ring->file_count || bytes > ring->buffer_bytes)
+    if (putting->file >= ring->file_count || putting->bytes > ring->buffer_bytes)
         return sl_fail(err, SL_E_INTERNAL, "%llu bytes of file %u do not fit the staging ring",
-                       (unsigned long long)bytes, file);
+                       (unsigned long long)putting->bytes, putting->file);
     SL_LOCKED(&ring->lock);
-    struct buffer *buffer;
-    while (!(buffer = find_open(ring, file, offset, bytes)) &&
-           !(buffer = open_buffer(ring, file, offset))) {
+    struct sl_gpu_buffer *buffer;
+    while (!(buffer = find_open(ring, putting)) && !(buffer = open_buffer(ring, putting))) {
         if (check_going(ring, err) < 0)
             return -1;
         close_oldest(ring);
-        sl_gpu_poke(ring->gpu);
+        poke(ring);
         wait_a_while(ring);
     }
     if (check_going(ring, err) < 0)
         return -1;
     *data = buffer->data + buffer->used;
-    buffer->used += bytes;
+    buffer->used += putting->bytes;
     buffer->writers++;
     return 0;
+}
+
+static uint32_t all_lanes(const struct sl_gpu_ring *ring)
+{
+    return (uint32_t)((1ull << ring->lane_count) - 1);
+}
+
+int sl_gpu_ring_reserve(struct sl_gpu_ring *ring, uint32_t file, uint64_t offset, uint64_t bytes,
+                        uint8_t **data, struct sl_err *err)
+{
+    const struct putting putting = {NULL, all_lanes(ring), file, offset, bytes};
+    return reserve(ring, &putting, data, err);
+}
+
+int sl_gpu_ring_reserve_shaped(struct sl_gpu_ring *ring, const struct sl_gpu_shape *shape,
+                               uint32_t file, uint64_t offset, uint64_t bytes, uint8_t **data,
+                               struct sl_err *err)
+{
+    const struct putting putting = {shape, all_lanes(ring), file, offset, bytes};
+    return reserve(ring, &putting, data, err);
+}
+
+int sl_gpu_ring_reserve_alone(struct sl_gpu_ring *ring, unsigned lane, uint32_t file,
+                              uint64_t offset, uint64_t bytes, uint8_t **data, struct sl_err *err)
+{
+    const struct putting putting = {NULL, ring->lanes[lane].bit, file, offset, bytes};
+    return reserve(ring, &putting, data, err);
 }
 
 void sl_gpu_ring_commit(struct sl_gpu_ring *ring, const uint8_t *data)
@@ -192,19 +211,20 @@ void sl_gpu_ring_commit(struct sl_gpu_ring *ring, const uint8_t *data)
     bool closed;
     {
         SL_LOCKED(&ring->lock);
-        struct buffer *buffer = &ring->locked.buffers[(data - ring->pinned) / ring->buffer_bytes];
+        struct sl_gpu_buffer *buffer =
+            &ring->locked.buffers[(data - ring->pinned) / ring->buffer_bytes];
         buffer->writers--;
         if (buffer->closes || buffer->used == ring->buffer_bytes)
             close_buffer(ring, buffer);
-        closed = buffer->state == CLOSED;
+        closed = buffer->state == SL_BUFFER_CLOSED;
     }
     if (closed)
-        sl_gpu_poke(ring->gpu);
+        poke(ring);
 }
 
 /* ---- notes ---------------------------------------------------------------------------------- */
 
-static bool continues(const struct waiting_note *before, const struct sl_gpu_note *note)
+static bool continues(const struct sl_gpu_waiting_note *before, const struct sl_gpu_note *note)
 {
     return !note->subject && !before->note.subject && before->note.tell == note->tell &&
            before->note.arg == note->arg && before->note.file == note->file &&
@@ -213,24 +233,25 @@ static bool continues(const struct waiting_note *before, const struct sl_gpu_not
 
 static int add_note(struct sl_gpu_ring *ring, const struct sl_gpu_note *note, struct sl_err *err)
 {
+    struct sl_gpu_lane *lane = &ring->lanes[note->lane];
     SL_LOCKED(&ring->lock);
-    size_t end = ring->locked.first_note + ring->locked.note_count;
-    if (ring->locked.note_count && continues(&ring->locked.notes[end - 1], note)) {
-        ring->locked.notes[end - 1].note.bytes += note->bytes;
-        ring->locked.notes[end - 1].upto = ring->locked.last_number;
+    size_t end = lane->locked.first_note + lane->locked.note_count;
+    if (lane->locked.note_count && continues(&lane->locked.notes[end - 1], note)) {
+        lane->locked.notes[end - 1].note.bytes += note->bytes;
+        lane->locked.notes[end - 1].upto = ring->locked.last_number;
         return 0;
     }
-    if (ring->locked.first_note && end == ring->locked.note_capacity) {
-        memmove(ring->locked.notes, ring->locked.notes + ring->locked.first_note,
-                ring->locked.note_count * sizeof(*ring->locked.notes));
-        ring->locked.first_note = 0;
-        end = ring->locked.note_count;
+    if (lane->locked.first_note && end == lane->locked.note_capacity) {
+        memmove(lane->locked.notes, lane->locked.notes + lane->locked.first_note,
+                lane->locked.note_count * sizeof(*lane->locked.notes));
+        lane->locked.first_note = 0;
+        end = lane->locked.note_count;
     }
-    if (sl_grow(&ring->locked.notes, &ring->locked.note_capacity, end + 1,
-                sizeof(*ring->locked.notes), err) < 0)
+    if (sl_grow(&lane->locked.notes, &lane->locked.note_capacity, end + 1,
+                sizeof(*lane->locked.notes), err) < 0)
         return -1;
-    ring->locked.notes[end] = (struct waiting_note){*note, ring->locked.last_number};
-    ring->locked.note_count++;
+    lane->locked.notes[end] = (struct sl_gpu_waiting_note){*note, ring->locked.last_number};
+    lane->locked.note_count++;
     return 0;
 }
 
@@ -247,40 +268,46 @@ void sl_gpu_ring_note(struct sl_gpu_ring *ring, const struct sl_gpu_note *note)
     struct sl_err err = SL_ERR_INIT;
     if (add_note(ring, note, &err) < 0)
         sl_gpu_ring_fail(ring, &err);
-    sl_gpu_poke(ring->gpu);
+    sl_gpu_poke(ring->lanes[note->lane].gpu);
+}
+
+/* Is it on its way to this lane's GPU? With the lock. */
+static bool is_outstanding(const struct sl_gpu_buffer *buffer, const struct sl_gpu_lane *lane)
+{
+    return buffer->state != SL_BUFFER_FREE && (buffer->lanes & ~buffer->landed & lane->bit);
 }
 
 /* The lowest number of what is not on the device yet; with the lock. */
-static uint64_t lowest_outstanding(const struct sl_gpu_ring *ring)
+static uint64_t lowest_outstanding(const struct sl_gpu_lane *lane)
 {
     uint64_t lowest = UINT64_MAX;
-    for (unsigned i = 0; i < ring->count; i++)
-        if (ring->locked.buffers[i].state != FREE)
-            lowest = SL_MIN(lowest, ring->locked.buffers[i].number);
+    for (unsigned i = 0; i < lane->ring->count; i++)
+        if (is_outstanding(&lane->ring->locked.buffers[i], lane))
+            lowest = SL_MIN(lowest, lane->ring->locked.buffers[i].number);
     return lowest;
 }
 
-static bool take_note(struct sl_gpu_ring *ring, struct sl_gpu_note *note)
+static bool take_note(struct sl_gpu_lane *lane, struct sl_gpu_note *note)
 {
-    SL_LOCKED(&ring->lock);
-    if (!ring->locked.note_count || ring->locked.err.kind ||
-        ring->locked.notes[ring->locked.first_note].upto >= lowest_outstanding(ring))
+    SL_LOCKED(&lane->ring->lock);
+    if (!lane->locked.note_count || lane->ring->locked.err.kind ||
+        lane->locked.notes[lane->locked.first_note].upto >= lowest_outstanding(lane))
         return false;
-    *note = ring->locked.notes[ring->locked.first_note++].note;
-    if (--ring->locked.note_count == 0)
-        ring->locked.first_note = 0;
-    ring->locked.telling = true;
+    *note = lane->locked.notes[lane->locked.first_note++].note;
+    if (--lane->locked.note_count == 0)
+        lane->locked.first_note = 0;
+    lane->locked.telling = true;
     return true;
 }
 
-static void tell_notes(struct sl_gpu_ring *ring)
+static void tell_notes(struct sl_gpu_lane *lane)
 {
     struct sl_gpu_note note;
-    while (take_note(ring, &note)) {
+    while (take_note(lane, &note)) {
         note.tell(note.arg, &note);
-        SL_LOCKED(&ring->lock);
-        ring->locked.telling = false;
-        pthread_cond_broadcast(&ring->moved);
+        SL_LOCKED(&lane->ring->lock);
+        lane->locked.telling = false;
+        pthread_cond_broadcast(&lane->ring->moved);
     }
 }
 
@@ -292,25 +319,42 @@ static bool has_failed(struct sl_gpu_ring *ring)
     return ring->locked.err.kind != SL_OK;
 }
 
-/* The one of this state that comes first; NULL: none. */
-static struct buffer *first_of(struct sl_gpu_ring *ring, enum buffer_state state)
+/* The CLOSED one that comes first of those whose copy has begun, or has not; NULL: none. */
+static struct sl_gpu_buffer *first_of(const struct sl_gpu_lane *lane, bool begun)
 {
-    struct buffer *first = NULL;
+    struct sl_gpu_ring *ring = lane->ring;
+    struct sl_gpu_buffer *first = NULL;
     SL_LOCKED(&ring->lock);
     for (unsigned i = 0; i < ring->count; i++) {
-        struct buffer *buffer = &ring->locked.buffers[i];
-        if (buffer->state == state && (!first || buffer->order < first->order))
+        struct sl_gpu_buffer *buffer = &ring->locked.buffers[i];
+        if (buffer->state == SL_BUFFER_CLOSED && is_outstanding(buffer, lane) &&
+            (bool)(buffer->begun & lane->bit) == begun && (!first || buffer->order < first->order))
             first = buffer;
     }
     return first;
 }
 
-static void set_state(struct sl_gpu_ring *ring, struct buffer *buffer, enum buffer_state state)
+static struct sl_cuda_event *event_of(const struct sl_gpu_lane *lane,
+                                      const struct sl_gpu_buffer *buffer)
 {
-    SL_LOCKED(&ring->lock);
-    buffer->state = state;
-    if (state == FREE)
-        pthread_cond_broadcast(&ring->moved);
+    return lane->events[buffer - lane->ring->locked.buffers];
+}
+
+static void note_begun(struct sl_gpu_lane *lane, struct sl_gpu_buffer *buffer)
+{
+    SL_LOCKED(&lane->ring->lock);
+    buffer->begun |= lane->bit;
+}
+
+static void note_landed(struct sl_gpu_lane *lane, struct sl_gpu_buffer *buffer)
+{
+    SL_LOCKED(&lane->ring->lock);
+    buffer->landed |= lane->bit;
+    if (buffer->landed != buffer->lanes)
+        return;
+    buffer->state = SL_BUFFER_FREE;
+    buffer->begun = buffer->landed = 0;
+    pthread_cond_broadcast(&lane->ring->moved);
 }
 
 /* What is old closes. Nanoseconds until the next is. */
@@ -319,8 +363,8 @@ static uint64_t close_old(struct sl_gpu_ring *ring)
     uint64_t now = sl_now_ns(), next = SL_GPU_IDLE;
     SL_LOCKED(&ring->lock);
     for (unsigned i = 0; i < ring->count; i++) {
-        struct buffer *buffer = &ring->locked.buffers[i];
-        if (buffer->state != OPEN || buffer->closes)
+        struct sl_gpu_buffer *buffer = &ring->locked.buffers[i];
+        if (buffer->state != SL_BUFFER_OPEN || buffer->closes)
             continue;
         uint64_t age = now - buffer->opened_ns;
         if (age >= ring->age_ns)
@@ -331,68 +375,99 @@ static uint64_t close_old(struct sl_gpu_ring *ring)
     return next;
 }
 
-static int begin_copies(struct sl_gpu_ring *ring, struct sl_err *err)
+/* What has a shape goes by way of scratch memory; one piece of that is enough, since the next copy
+ * into it comes behind the work in the same stream. */
+static int begin_copy(struct sl_gpu_lane *lane, const struct sl_gpu_buffer *buffer,
+                      struct sl_err *err)
 {
-    const struct sl_cuda *cuda = ring->gpu->cuda;
-    struct buffer *buffer;
-    while ((buffer = first_of(ring, CLOSED))) {
-        uint64_t to = ring->addresses[buffer->file] + buffer->offset;
-        if (sl_gpu_check(ring->gpu,
-                         cuda->copy_to_device(to, buffer->data, buffer->used, ring->stream), err,
-                         "copy %llu bytes", (unsigned long long)buffer->used) < 0 ||
-            sl_gpu_check(ring->gpu, cuda->event_record(buffer->event, ring->stream), err,
+    const struct sl_gpu_shape *shape = buffer->shape;
+    uint64_t place = lane->addresses[buffer->file] + buffer->offset;
+    uint64_t to = shape ? lane->ring->scratch : place;
+    if (sl_gpu_check(lane->gpu,
+                     lane->gpu->cuda->copy_to_device(to, buffer->data, buffer->used, lane->stream),
+                     err, "copy %llu bytes", (unsigned long long)buffer->used) < 0)
+        return -1;
+    return shape ? shape->start(shape->arg, shape, lane->stream, to, place,
+                                buffer->used / shape->in_bytes, err)
+                 : 0;
+}
+
+static int begin_copies(struct sl_gpu_lane *lane, struct sl_err *err)
+{
+    const struct sl_cuda *cuda = lane->gpu->cuda;
+    struct sl_gpu_buffer *buffer;
+    while ((buffer = first_of(lane, false))) {
+        if (begin_copy(lane, buffer, err) < 0 ||
+            sl_gpu_check(lane->gpu, cuda->event_record(event_of(lane, buffer), lane->stream), err,
                          "record an event") < 0)
             return -1;
-        set_state(ring, buffer, BUSY);
+        note_begun(lane, buffer);
     }
     return 0;
 }
 
 /* 1: copies are still under way. */
-static int end_copies(struct sl_gpu_ring *ring, struct sl_err *err)
+static int end_copies(struct sl_gpu_lane *lane, struct sl_err *err)
 {
-    struct buffer *buffer;
-    while ((buffer = first_of(ring, BUSY))) {
-        int result = ring->gpu->cuda->event_query(buffer->event);
+    struct sl_gpu_buffer *buffer;
+    while ((buffer = first_of(lane, true))) {
+        int result = lane->gpu->cuda->event_query(event_of(lane, buffer));
         if (result == SL_CUDA_NOT_READY)
             return 1;
-        if (sl_gpu_check(ring->gpu, result, err, "finish a copy") < 0)
+        if (sl_gpu_check(lane->gpu, result, err, "finish a copy") < 0)
             return -1;
         sl_metric_add(SL_M_GPU_COPIED_BYTES, (int64_t)buffer->used);
-        set_state(ring, buffer, FREE);
+        note_landed(lane, buffer);
     }
     return 0;
 }
 
-static uint64_t turn(struct sl_gpu_chore *chore)
+uint64_t sl_gpu_lane_turn(struct sl_gpu_chore *chore)
 {
-    struct sl_gpu_ring *ring = (struct sl_gpu_ring *)chore;
+    struct sl_gpu_lane *lane = (struct sl_gpu_lane *)chore;
     struct sl_err err = SL_ERR_INIT;
-    if (has_failed(ring))
+    if (has_failed(lane->ring))
         return SL_GPU_IDLE;
-    uint64_t next = close_old(ring);
-    int going = begin_copies(ring, &err) < 0 ? -1 : end_copies(ring, &err);
+    uint64_t next = close_old(lane->ring);
+    int going = begin_copies(lane, &err) < 0 ? -1 : end_copies(lane, &err);
     if (going < 0) {
-        sl_gpu_ring_fail(ring, &err);
+        sl_gpu_ring_fail(lane->ring, &err);
         return SL_GPU_IDLE;
     }
-    tell_notes(ring);
+    tell_notes(lane);
     return going ? SL_MIN(next, (uint64_t)POLL_NS) : next;
 }
 
 /* ---- waiting -------------------------------------------------------------------------------- */
 
+/* With the lock. */
+static bool is_drained(const struct sl_gpu_ring *ring, bool notes)
+{
+    for (unsigned i = 0; i < ring->lane_count; i++) {
+        const struct sl_gpu_lane *lane = &ring->lanes[i];
+        if (lowest_outstanding(lane) != UINT64_MAX ||
+            (notes && (lane->locked.note_count || lane->locked.telling)))
+            return false;
+    }
+    return true;
+}
+
+bool sl_gpu_ring_is_idle(struct sl_gpu_ring *ring)
+{
+    SL_LOCKED(&ring->lock);
+    return is_drained(ring, true);
+}
+
 /* Everything that is open closes, and nothing is left but notes. */
 static int drain(struct sl_gpu_ring *ring, bool notes, struct sl_err *err)
 {
     SL_LOCKED(&ring->lock);
-    while (lowest_outstanding(ring) != UINT64_MAX ||
-           (notes && (ring->locked.note_count || ring->locked.telling))) {
+    while (!is_drained(ring, notes)) {
         if (check_going(ring, err) < 0)
             return -1;
         for (unsigned i = 0; i < ring->count; i++)
             close_buffer(ring, &ring->locked.buffers[i]);
-        sl_gpu_poke(ring->gpu);
+        poke(ring);
         wait_a_while(ring);
     }
     return check_going(ring, err);
@@ -413,14 +488,15 @@ struct reading {
 static int read_task(struct sl_gpu *gpu, void *arg, struct sl_err *err)
 {
     const struct reading *reading = arg;
-    struct sl_gpu_ring *ring = reading->ring;
+    const struct sl_gpu_ring *ring = reading->ring;
+    const struct sl_gpu_lane *lane = ring->lanes;
     for (size_t done = 0; done < reading->bytes;) {
-        size_t bytes = SL_MIN(reading->bytes - done, (size_t)BOUNCE_BYTES);
+        size_t bytes = SL_MIN(reading->bytes - done, (size_t)SL_RING_BOUNCE_BYTES);
         if (sl_gpu_check(
                 gpu,
-                gpu->cuda->copy_to_host(ring->bounce, reading->address + done, bytes, ring->stream),
+                gpu->cuda->copy_to_host(ring->bounce, reading->address + done, bytes, lane->stream),
                 err, "read %zu bytes back", bytes) < 0 ||
-            sl_gpu_check(gpu, gpu->cuda->stream_synchronize(ring->stream), err,
+            sl_gpu_check(gpu, gpu->cuda->stream_synchronize(lane->stream), err,
                          "wait for %zu bytes", bytes) < 0)
             return -1;
         memcpy(reading->data + done, ring->bounce, bytes);
@@ -432,113 +508,8 @@ static int read_task(struct sl_gpu *gpu, void *arg, struct sl_err *err)
 int sl_gpu_ring_read(struct sl_gpu_ring *ring, uint32_t file, uint64_t offset, void *data,
                      size_t bytes, struct sl_err *err)
 {
-    struct reading reading = {ring, ring->addresses[file] + offset, data, bytes};
+    struct reading reading = {ring, ring->lanes->addresses[file] + offset, data, bytes};
     if (drain(ring, false, err) < 0)
         return -1;
-    return sl_gpu_call(ring->gpu, read_task, &reading, false, err);
-}
-
-/* ---- life: the GPU's thread ----------------------------------------------------------------- */
-
-/* Nobody is to see what was in the memory before, between tensors and in those without bytes. */
-static int zero_files(struct sl_gpu_ring *ring, struct sl_err *err)
-{
-    for (size_t i = 0; ring->zeroed && i < ring->file_count; i++)
-        if (ring->addresses[i] && ring->zeroed[i] &&
-            sl_gpu_check(
-                ring->gpu,
-                ring->gpu->cuda->set_bytes(ring->addresses[i], 0, ring->zeroed[i], ring->stream),
-                err, "zero %llu bytes", (unsigned long long)ring->zeroed[i]) < 0)
-            return -1;
-    ring->zeroed = NULL;
-    return 0;
-}
-
-static int make_task(struct sl_gpu *gpu, void *arg, struct sl_err *err)
-{
-    struct sl_gpu_ring *ring = arg;
-    const struct sl_cuda *cuda = gpu->cuda;
-    enum { EVENT = SL_CUDA_EVENT_DISABLE_TIMING | SL_CUDA_EVENT_BLOCKING_SYNC };
-    size_t bytes = ring->count * ring->buffer_bytes + BOUNCE_BYTES;
-    void *pinned = NULL;
-    if (sl_gpu_acquire(gpu, err) < 0)
-        return -1;
-    ring->acquired = true;
-    if (sl_gpu_check(gpu, cuda->host_alloc(&pinned, bytes, SL_CUDA_HOST_PORTABLE), err,
-                     "pin %zu bytes of host memory", bytes) < 0)
-        return -1;
-    ring->pinned = pinned;
-    ring->bounce = ring->pinned + ring->count * ring->buffer_bytes;
-    if (sl_gpu_check(gpu, cuda->stream_create(&ring->stream, SL_CUDA_STREAM_NON_BLOCKING), err,
-                     "make a stream") < 0)
-        return -1;
-    for (unsigned i = 0; i < ring->count; i++) {
-        struct buffer *buffer = &ring->locked.buffers[i];
-        buffer->data = ring->pinned + i * ring->buffer_bytes;
-        if (sl_gpu_check(gpu, cuda->event_create(&buffer->event, EVENT), err, "make an event") < 0)
-            return -1;
-    }
-    if (zero_files(ring, err) < 0)
-        return -1;
-    sl_gpu_add_chore(gpu, &ring->chore);
-    return 0;
-}
-
-static int free_task(struct sl_gpu *gpu, void *arg, struct sl_err *err)
-{
-    struct sl_gpu_ring *ring = arg;
-    const struct sl_cuda *cuda = gpu->cuda;
-    (void)err;
-    sl_gpu_remove_chore(gpu, &ring->chore);
-    if (ring->stream) {
-        cuda->stream_synchronize(ring->stream);
-        cuda->stream_destroy(ring->stream);
-    }
-    for (unsigned i = 0; i < ring->count; i++)
-        if (ring->locked.buffers[i].event)
-            cuda->event_destroy(ring->locked.buffers[i].event);
-    if (ring->pinned)
-        cuda->host_free(ring->pinned);
-    if (ring->acquired)
-        sl_gpu_release(gpu);
-    return 0;
-}
-
-struct sl_gpu_ring *sl_gpu_ring_new(struct sl_gpu *gpu, const struct sl_gpu_ring_config *config,
-                                    struct sl_err *err)
-{
-    pthread_condattr_t clock; /* as sl_now_ns() */
-    struct sl_gpu_ring *ring = sl_alloc(sizeof(*ring), err);
-    if (!ring)
-        return NULL;
-    pthread_condattr_init(&clock);
-    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
-    pthread_mutex_init(&ring->lock, NULL);
-    pthread_cond_init(&ring->moved, &clock);
-    pthread_condattr_destroy(&clock);
-    ring->chore.turn = turn;
-    ring->gpu = gpu;
-    ring->addresses = config->addresses;
-    ring->zeroed = config->bytes;
-    ring->file_count = config->file_count;
-    ring->cancel = config->cancel;
-    ring->count =
-        SL_MIN(config->buffers ? config->buffers : (unsigned)BUFFERS, (unsigned)BUFFERS_MAX);
-    ring->buffer_bytes = config->buffer_bytes ? config->buffer_bytes : BUFFER_BYTES;
-    ring->age_ns = (config->age_ms ? config->age_ms : AGE_MS) * SL_NS_PER_MS;
-    if (sl_gpu_call(gpu, make_task, ring, false, err) == 0)
-        return ring;
-    sl_gpu_ring_free(ring);
-    return NULL;
-}
-
-void sl_gpu_ring_free(struct sl_gpu_ring *ring)
-{
-    if (!ring)
-        return;
-    sl_gpu_call(ring->gpu, free_task, ring, true, NULL);
-    pthread_mutex_destroy(&ring->lock);
-    pthread_cond_destroy(&ring->moved);
-    free(ring->locked.notes);
-    free(ring);
+    return sl_gpu_call(ring->lanes->gpu, read_task, &reading, false, err);
 }

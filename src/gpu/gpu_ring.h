@@ -1,5 +1,6 @@
 /*
- * A bounded ring of pinned buffers through which a model's files get into device memory.
+ * A bounded ring of pinned buffers through which a model's files get into memory of a GPU, or of
+ * several: each buffer is filled once and copied to all.
  *
  * Readers put bytes into it (reserve, write, commit); bytes that follow one another in a file are
  * gathered in one buffer, and each buffer is one asynchronous copy. When the copy's event has come
@@ -11,19 +12,43 @@
 #include "gpu.h"
 #include "thread.h"
 
+enum { SL_GPU_RING_BUFFER_BYTES = 4 * 1024 * 1024 };
+
 struct sl_gpu_ring;
+/** What becomes of bytes on their way: each item of in_bytes is one of out_bytes on the device. */
+struct sl_gpu_shape {
+    unsigned in_bytes, out_bytes;
+    /** Have `count` items made; done in the stream's order. The GPU's thread. */
+    int (*start)(void *arg, const struct sl_gpu_shape *shape, struct sl_cuda_stream *stream,
+                 uint64_t in, uint64_t out, uint64_t count, struct sl_err *err);
+    void *arg;
+};
 struct sl_gpu_ring_config {
     const uint64_t *addresses; /* where each file begins on the device; borrowed for its life */
     const uint64_t *bytes; /* of each, zeroed first; only read by sl_gpu_ring_new(). NULL: not */
     size_t file_count;
     unsigned buffers;         /* 0: 16 */
-    uint64_t buffer_bytes;    /* 0: 4 MiB. What is put at once is never more */
+    uint64_t buffer_bytes;    /* 0: SL_GPU_RING_BUFFER_BYTES. What is put at once is never more */
     unsigned age_ms;          /* after so long a buffer goes though it is not full; 0: 5 */
     struct sl_cancel *cancel; /* borrowed; may be NULL */
+    uint64_t scratch; /* buffer_bytes of the device, aligned to 16, for what has a shape; 0: nothing
+                         has. Only for a ring of one GPU */
 };
 /** Pins its memory, which takes a moment. SL_E_NO_SPACE, SL_E_GPU. */
 struct sl_gpu_ring *sl_gpu_ring_new(struct sl_gpu *gpu, const struct sl_gpu_ring_config *config,
                                     struct sl_err *err);
+/**
+ * The same bytes to this GPU, too, before anything is put: to these addresses of the same files.
+ * Both are borrowed as those of the config. The number of its lane, for notes, from 1 on; or -1, as
+ * sl_gpu_ring_new(), and the ring is good for nothing then. A copy that fails on one GPU fails the
+ * ring.
+ */
+enum { SL_GPU_RING_LANES_MAX = 16 };
+int sl_gpu_ring_add(struct sl_gpu_ring *ring, struct sl_gpu *gpu, const uint64_t *addresses,
+                    const uint64_t *bytes, struct sl_err *err);
+/** This lane ends, as with sl_gpu_ring_free(): no note of it is told any more. The ring can only be
+ * freed then. */
+void sl_gpu_ring_leave(struct sl_gpu_ring *ring, unsigned lane);
 /** Copies under way are waited for, others are dropped. NULL is fine. */
 void sl_gpu_ring_free(struct sl_gpu_ring *ring);
 SL_AUTO_DEFINE(sl_gpu_ring)
@@ -36,6 +61,14 @@ SL_AUTO_DEFINE(sl_gpu_ring)
 int sl_gpu_ring_reserve(struct sl_gpu_ring *ring, uint32_t file, uint64_t offset, uint64_t bytes,
                         uint8_t **data, struct sl_err *err);
 void sl_gpu_ring_commit(struct sl_gpu_ring *ring, const uint8_t *data);
+/** The same for whole items of a shape (which stays until the ring ends), the first of which
+ * becomes what lies at `offset`. bytes: of what is written here. */
+int sl_gpu_ring_reserve_shaped(struct sl_gpu_ring *ring, const struct sl_gpu_shape *shape,
+                               uint32_t file, uint64_t offset, uint64_t bytes, uint8_t **data,
+                               struct sl_err *err);
+/** The same for one GPU alone, over what it has there. */
+int sl_gpu_ring_reserve_alone(struct sl_gpu_ring *ring, unsigned lane, uint32_t file,
+                              uint64_t offset, uint64_t bytes, uint8_t **data, struct sl_err *err);
 
 /**
  * Have `tell` called when everything that was committed until now is on the device: from the GPU's
@@ -49,16 +82,22 @@ struct sl_gpu_note {
     const void *subject; /* the caller's; not NULL: a note for itself */
     uint32_t file;
     uint64_t offset, bytes;
+    unsigned lane; /* whose device and thread are meant; 0: that of the ring's first GPU */
 };
 void sl_gpu_ring_note(struct sl_gpu_ring *ring, const struct sl_gpu_note *note);
 
 /** End it with this failure: for notes that cannot be carried out. Any thread. */
 void sl_gpu_ring_fail(struct sl_gpu_ring *ring, const struct sl_err *why);
 
-/** What the device has there, committed bytes included. Any thread; blocks. */
+/** Everything that was put is on every device and every note told: now. Any thread. */
+bool sl_gpu_ring_is_idle(struct sl_gpu_ring *ring);
+/** 0 while it works; else its failure, or SL_E_CANCELED. Any thread. */
+int sl_gpu_ring_check(struct sl_gpu_ring *ring, struct sl_err *err);
+
+/** What the first GPU has there, committed bytes included. Any thread; blocks. */
 int sl_gpu_ring_read(struct sl_gpu_ring *ring, uint32_t file, uint64_t offset, void *data,
                      size_t bytes, struct sl_err *err);
-/** Everything is on the device and every note told; or the first failure. Blocks. */
+/** Everything is on every device and every note told; or the first failure. Blocks. */
 int sl_gpu_ring_finish(struct sl_gpu_ring *ring, struct sl_err *err);
 
 #endif

@@ -12,6 +12,7 @@ struct sl_load_result {
     uint64_t bytes, fetched, resumed, verified, unhashed;
     uint64_t tensors, objects, files;
     uint64_t decrypted, cast, sliced; /* of the tensors */
+    uint64_t gpu_decrypted, gpu_cast; /* of these, by a GPU (whoever fills it sets them) */
     uint64_t checks, sidecars, index_requests, retries, refetched_ranges;
     uint64_t hedged, wasted; /* slow requests sent again; bytes that came and were thrown away */
     unsigned connections;

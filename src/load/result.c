@@ -61,12 +61,18 @@ const char *sl_load_summary(const struct sl_load_result *result, char text[512])
     const struct {
         uint64_t count;
         const char *what;
-    } changes[] = {
-        {result->decrypted, "decrypted"}, {result->cast, "cast"}, {result->sliced, "sliced"}};
-    for (size_t i = 0; i < SL_COUNT(changes); i++)
+        uint64_t by_gpu;
+    } changes[] = {{result->decrypted, "decrypted", result->gpu_decrypted},
+                   {result->cast, "cast", result->gpu_cast},
+                   {result->sliced, "sliced", 0}};
+    for (size_t i = 0; i < SL_COUNT(changes); i++) {
         if (changes[i].count)
             used += snprintf(text + used, 512 - (size_t)used, ", %" PRIu64 " %s", changes[i].count,
                              changes[i].what);
+        if (changes[i].by_gpu)
+            used += snprintf(text + used, 512 - (size_t)used, " (%" PRIu64 " by the GPU)",
+                             changes[i].by_gpu);
+    }
     if (result->resumed)
         used += snprintf(text + used, 512 - (size_t)used, ", %s kept from an earlier run",
                          sl_human_bytes(result->resumed, unhashed));

@@ -1,16 +1,16 @@
 /*
- * The budget of a GPU is what the registry counts with; beyond it, before anything is taken, the
- * driver is asked what is free, since other processes use the GPU as well. A context is held from
- * there to the load's end: making one takes longer than many a load.
+ * Which GPUs there are and what they are called; each is opened once, by whoever needs it first.
+ * The way of a model's bytes into them is gpu_loading.c.
  */
 #include "gpu_holder.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#include "fill.h"
+#include "gpu_loading.h"
 #include "log.h"
 #include "metrics.h"
+#include "pool_store.h"
 
 enum { AUTO_PERCENT = 90, UUID_TEXT_BYTES = 41 };
 
@@ -20,19 +20,13 @@ struct one {
     struct sl_holder ops;
 };
 struct sl_gpu_holders {
-    struct one ones[SL_GPUS_MAX];
+    struct one ones[SL_GPUS_MAX + 1]; /* the last: all of them */
     pthread_mutex_t lock;
     struct {
         struct sl_registry *registry;
         uint64_t budget_bytes;
         struct sl_gpu *gpus[SL_GPUS_MAX]; /* NULL: not opened */
     } locked;
-};
-struct filling {
-    struct sl_gpu *gpu;
-    const struct sl_holder_job *job;
-    struct sl_pool_model *opened; /* the registry's count */
-    bool held;                    /* the context */
 };
 
 /* ---- names ---------------------------------------------------------------------------------- */
@@ -47,6 +41,11 @@ bool sl_gpu_ordinal(const char *device, unsigned *ordinal)
         return false;
     *ordinal = (unsigned)strtoul(digits, NULL, 10);
     return *ordinal < SL_GPUS_MAX;
+}
+
+bool sl_gpu_is_all(const char *device)
+{
+    return strcmp(device, "cuda:all") == 0;
 }
 
 static void write_uuid(const uint8_t uuid[16], char text[UUID_TEXT_BYTES])
@@ -90,6 +89,10 @@ int sl_gpu_holders_find(struct sl_gpu_holders *holders, const char *device, unsi
     *space = SL_SPACE_HOST;
     if (!*device || strcmp(device, "host") == 0)
         return 0;
+    if (sl_gpu_is_all(device))
+        return sl_fail_code(err, SL_E_USAGE, "device",
+                            "a client maps memory of one GPU: ask for 'cuda:0', or another one of "
+                            "'cuda:all'");
     if (!sl_gpu_ordinal(device, &ordinal)) {
         ordinal = find_known(holders, device);
         if (ordinal == SL_GPUS_MAX && strncasecmp(device, "GPU-", 4) == 0 &&
@@ -141,84 +144,100 @@ void sl_gpu_holders_set_budget(struct sl_gpu_holders *holders, uint64_t budget_b
                                        budget_of(budget_bytes, holders->locked.gpus[i]));
 }
 
-/* ---- loading -------------------------------------------------------------------------------- */
+/* ---- for the next process -------------------------------------------------------------------- */
 
-static int check_free(struct filling *filling, uint64_t bytes, struct sl_err *err)
+static void keep(void *self, void *body)
 {
-    uint64_t free_bytes, total_bytes;
-    char need[32], have[32];
-    int ordinal = sl_gpu_device(filling->gpu)->ordinal;
-    if (!filling->held && sl_gpu_hold(filling->gpu, err) < 0)
-        return -1;
-    filling->held = true;
-    if (sl_gpu_memory(filling->gpu, &free_bytes, &total_bytes, err) < 0)
-        return -1;
-    if (bytes <= free_bytes)
-        return 0;
-    return sl_fail_code(err, SL_E_NO_SPACE, "full",
-                        "the model '%s' needs %s, and %s are free on cuda:%d: other processes use "
-                        "it (see nvidia-smi); lower pool.gpuBudgetBytes so that models go in time",
-                        filling->job->name, sl_human_bytes(bytes, need),
-                        sl_human_bytes(free_bytes, have), ordinal);
+    struct sl_err why = SL_ERR_INIT;
+    (void)self;
+    if (sl_pool_store_exists() && sl_pool_store_keep(body, &why) < 0)
+        sl_log(SL_LOG_WARN, "'%s' will not outlive this daemon: %s", sl_pool_model_name(body),
+               why.message);
 }
 
-static int admit(void *arg, uint64_t bytes, const uint8_t identity[32], struct sl_err *err)
+static void leave(void *self, void *body)
 {
-    struct filling *filling = arg;
-    char version[SL_VERSION_TEXT];
-    int there = filling->job->admit(filling->job->arg, identity, bytes, version, err);
-    return there ? there : check_free(filling, bytes, err);
-}
-
-static void planned(void *arg, struct sl_pool_model *model)
-{
-    struct filling *filling = arg;
-    filling->opened = sl_pool_model_hold(model);
-    sl_pool_model_free(filling->job->opened(filling->job->arg, filling->opened));
-}
-
-static int load(void *self, const struct sl_holder_job *job, void **body, struct sl_err *err)
-{
-    const struct one *one = self;
-    struct filling filling = {.job = job};
-    struct sl_slab_place place;
-    struct sl_load_result result;
-    SL_AUTO(sl_pool_model) model = NULL;
-    char text[512];
-    *body = NULL;
-    filling.gpu = sl_gpu_holders_open(one->holders, one->ordinal, err);
-    if (!filling.gpu) {
-        sl_progress_finish(job->progress, err);
-        return -1;
-    }
-    sl_slab_place_gpu(filling.gpu, &place);
-    const struct sl_fill_config config = {.name = job->name,
-                                          .place = &place,
-                                          .admit = admit,
-                                          .planned = planned,
-                                          .arg = &filling,
-                                          .cancel = job->cancel,
-                                          .progress = job->progress};
-    int done = sl_fill_run(job->spec, &config, &model, &result, err);
-    if (filling.held)
-        sl_gpu_unhold(filling.gpu);
-    if (done < 0)
-        return -1;
-    if (!model)
-        return 0; /* it was there */
-    *body = model == filling.opened ? (void *)model : (void *)sl_pool_model_hold(model);
-    sl_log(SL_LOG_INFO, "'%s' is in the pool (%s): %s", job->name, sl_pool_model_memory(model),
-           sl_load_summary(&result, text));
-    return 0;
+    (void)self;
+    sl_pool_model_free(body);
 }
 
 static int drop(void *self, const char *name, const char *version, void *body, struct sl_err *err)
 {
+    struct sl_pool_view view = {.state = SL_POOL_FAILED};
     (void)self;
     (void)name;
     (void)version;
     (void)err;
+    if (body)
+        sl_pool_model_view(body, &view);
+    if (view.state == SL_POOL_READY)
+        sl_pool_store_drop(body);
     sl_pool_model_free(body);
+    return 0;
+}
+
+struct sl_gpu *sl_gpu_holders_by_uuid(struct sl_gpu_holders *holders, const uint8_t uuid[16],
+                                      struct sl_err *err)
+{
+    char text[UUID_TEXT_BYTES];
+    int count = 0;
+    write_uuid(uuid, text);
+    unsigned ordinal = find_known(holders, text);
+    if (ordinal == SL_GPUS_MAX) {
+        if (sl_gpu_count(&count, err) < 0)
+            return NULL;
+        open_all(holders, count);
+        ordinal = find_known(holders, text);
+    }
+    if (ordinal < SL_GPUS_MAX)
+        return sl_gpu_holders_open(holders, ordinal, err);
+    sl_fail(err, SL_E_GPU, "this process does not see %s", text);
+    return NULL;
+}
+
+/* ---- loading -------------------------------------------------------------------------------- */
+
+/* For models that go everywhere: GPUs that cannot be opened are not left out. */
+static int open_each(struct sl_gpu_holders *holders, struct sl_gpu_targets *targets,
+                     struct sl_err *err)
+{
+    int count;
+    if (sl_gpu_count(&count, err) < 0)
+        return -1;
+    if (count > SL_GPUS_MAX)
+        return sl_fail(err, SL_E_GPU,
+                       "'cuda:all' would be %d GPUs, and a pool has %d at most: let the daemon see "
+                       "fewer, by CUDA_VISIBLE_DEVICES",
+                       count, SL_GPUS_MAX);
+    for (unsigned i = 0; i < (unsigned)count; i++)
+        if (!(targets->gpus[i] = sl_gpu_holders_open(holders, i, err)))
+            return -1;
+    targets->count = (unsigned)count;
+    targets->everywhere = true;
+    return 0;
+}
+
+static int open_targets(const struct one *one, struct sl_gpu_targets *targets, struct sl_err *err)
+{
+    if (one->ops.space == SL_SPACE_GPUS)
+        return open_each(one->holders, targets, err);
+    targets->gpus[0] = sl_gpu_holders_open(one->holders, one->ordinal, err);
+    targets->count = 1;
+    return targets->gpus[0] ? 0 : -1;
+}
+
+static int load(void *self, const struct sl_holder_job *job, void **body, struct sl_err *err)
+{
+    struct sl_gpu_targets targets = {.count = 0};
+    *body = NULL;
+    if (open_targets(self, &targets, err) < 0) {
+        sl_progress_finish(job->progress, err);
+        return -1;
+    }
+    if (sl_gpu_load(&targets, job, body, err) < 0)
+        return -1;
+    if (*body)
+        keep(self, *body);
     return 0;
 }
 
@@ -310,14 +329,16 @@ struct sl_gpu_holders *sl_gpu_holders_new(struct sl_err *err)
         return NULL;
     pthread_mutex_init(&holders->lock, NULL);
     holders->locked.budget_bytes = SL_AUTO_VALUE;
-    for (unsigned i = 0; i < SL_GPUS_MAX; i++)
+    for (unsigned i = 0; i <= SL_GPUS_MAX; i++)
         holders->ones[i] = (struct one){.holders = holders,
                                         .ordinal = i,
                                         .ops = {.name = "pool",
                                                 .space = SL_SPACE_GPU + i,
                                                 .self = &holders->ones[i],
                                                 .load = load,
-                                                .drop = drop}};
+                                                .drop = drop,
+                                                .leave = leave,
+                                                .keep = keep}};
     return holders;
 }
 
@@ -348,4 +369,9 @@ void sl_gpu_holders_bind(struct sl_gpu_holders *holders, struct sl_registry *reg
 const struct sl_holder *sl_gpu_holders_ops(struct sl_gpu_holders *holders, unsigned ordinal)
 {
     return &holders->ones[ordinal].ops;
+}
+
+const struct sl_holder *sl_gpu_holders_all(struct sl_gpu_holders *holders)
+{
+    return &holders->ones[SL_GPUS_MAX].ops;
 }

@@ -1,7 +1,8 @@
 /*
  * Models in memory of GPUs: a holder for each GPU, which is opened by its first load. So a daemon
  * starts without a driver, too: loads fail then, and are tried again. Bodies are counts of struct
- * sl_pool_model; they go with the process.
+ * sl_pool_model. Like those on the host they outlive the process in the service manager's
+ * descriptor store, where there is one.
  */
 #ifndef SL_GPU_HOLDER_H
 #define SL_GPU_HOLDER_H
@@ -23,16 +24,27 @@ void sl_gpu_holders_bind(struct sl_gpu_holders *holders, struct sl_registry *reg
 void sl_gpu_holders_set_budget(struct sl_gpu_holders *holders, uint64_t budget_bytes);
 /** The holder of cuda:`ordinal`, below SL_GPUS_MAX, as long as these live. */
 const struct sl_holder *sl_gpu_holders_ops(struct sl_gpu_holders *holders, unsigned ordinal);
+/** The holder of models that are on each GPU that this process sees: bodies are the model on the
+ * first, with its twins. One GPU that fails fails the load. */
+const struct sl_holder *sl_gpu_holders_all(struct sl_gpu_holders *holders);
 /** The GPU with this ordinal, opened if it is not. Blocks. SL_E_GPU. */
 struct sl_gpu *sl_gpu_holders_open(struct sl_gpu_holders *holders, unsigned ordinal,
                                    struct sl_err *err);
+/** The GPU with this UUID, opened if it is not: others may be, too, to look for it. Blocks.
+ * SL_E_GPU.
+ */
+struct sl_gpu *sl_gpu_holders_by_uuid(struct sl_gpu_holders *holders, const uint8_t uuid[16],
+                                      struct sl_err *err);
 /**
  * What a client calls a place of memory: "host", "cuda:0" as this process counts, "GPU-1c8a2b9e-…".
- * GPUs are opened to look for a UUID. SL_E_NOT_FOUND, code "absent".
+ * GPUs are opened to look for a UUID. SL_E_NOT_FOUND, code "absent"; SL_E_USAGE, code "device", for
+ * "cuda:all", which is no place for a client.
  */
 int sl_gpu_holders_find(struct sl_gpu_holders *holders, const char *device, unsigned *space,
                         struct sl_err *err);
 /** "cuda:12": its number; false: it is no such name, or there are never so many. */
 bool sl_gpu_ordinal(const char *device, unsigned *ordinal);
+/** Is it "cuda:all"? */
+bool sl_gpu_is_all(const char *device);
 
 #endif

@@ -28,12 +28,13 @@ struct sl_holder_job {
     void *(*opened)(void *arg, void *body);
 };
 
-/** Each kind of memory has a budget of its own. */
-enum { SL_SPACE_HOST = 0, SL_SPACE_GPU = 1, SL_SPACES_MAX = 17 };
+/** Each kind of memory has a budget of its own. What is on all GPUs takes of each one's. */
+enum { SL_SPACE_HOST = 0, SL_SPACE_GPU = 1, SL_SPACES_MAX = 17, SL_SPACE_GPUS = SL_SPACES_MAX };
 
 struct sl_holder {
     const char *name;   /* "directory", "pool" */
-    unsigned space;     /* whose memory it takes: the host's, or SL_SPACE_GPU + N of cuda:N */
+    unsigned space;     /* whose memory it takes: the host's, or SL_SPACE_GPU + N of cuda:N, or
+                           SL_SPACE_GPUS: the same on each GPU that was opened */
     bool keeps_partial; /* what a load brought before it broke off is good for the next one */
     void *self;
     /**
@@ -57,7 +58,7 @@ struct sl_holder {
 
 /** As metadata.name of a spec: no dot in front, no slash. */
 bool sl_is_model_name(const char *name);
-/** "host", "cuda:0". */
+/** "host", "cuda:0", "cuda:all". */
 const char *sl_space_name(unsigned space, char name[16]);
 /** The version of an identity. */
 const char *sl_version_text(const uint8_t identity[32], char version[SL_VERSION_TEXT]);

@@ -51,6 +51,8 @@ static const struct sl_holder *holder_of(struct sl_node *node, const struct sl_s
     unsigned ordinal;
     if (!spec->has_pool)
         return sl_directory_holder_ops(node->directory);
+    if (spec->sink.pool.device && sl_gpu_is_all(spec->sink.pool.device))
+        return sl_gpu_holders_all(node->gpus);
     if (spec->sink.pool.device && sl_gpu_ordinal(spec->sink.pool.device, &ordinal))
         return sl_gpu_holders_ops(node->gpus, ordinal);
     return sl_pool_holder_ops(node->pool);
@@ -142,13 +144,13 @@ static int check_uri(struct sl_node *node, const char *uri, struct sl_err *err)
     return sl_node_uri_check(&node->locked.uri_prefixes, uri, err);
 }
 
-int sl_node_define_uri(struct sl_node *node, const char *uri, char name[SL_NODE_URI_NAME],
-                       struct sl_err *err)
+int sl_node_define_uri(struct sl_node *node, const char *uri, const char *device,
+                       char name[SL_NODE_URI_NAME], struct sl_err *err)
 {
     const struct sl_model_wish wish = {.origin = SL_MODEL_OF_REQUEST, .passing = true};
     struct sl_specs specs = {0};
-    if (check_uri(node, uri, err) < 0 || sl_node_uri_name(uri, name, err) < 0 ||
-        sl_node_uri_spec(uri, name, &specs, err) < 0)
+    if (check_uri(node, uri, err) < 0 || sl_node_uri_name(uri, device, name, err) < 0 ||
+        sl_node_uri_spec(uri, device, name, &specs, err) < 0)
         return -1;
     int done = define(node, &specs.items[0], &wish, err);
     sl_specs_release(&specs);
@@ -213,7 +215,7 @@ struct sl_node *sl_node_open_with(struct sl_node_config *config, struct sl_syste
         return NULL;
     sl_gpu_holders_bind(node->gpus, node->registry);
     sl_gpu_holders_set_budget(node->gpus, config->spec.pool.gpu_budget_bytes);
-    sl_pool_holder_scan(node->pool, node->registry, given);
+    sl_pool_holder_scan(node->pool, node->gpus, node->registry, given);
     sl_directory_holder_each_spec(node->directory, define_kept, node);
     take_config(node, config);
     sl_registry_set_budget(node->registry, registry.budget_bytes); /* it may be less than before */

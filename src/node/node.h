@@ -50,11 +50,12 @@ enum { SL_NODE_REQUEST_MODELS_MAX = 16 };
 int sl_node_request(struct sl_node *node, const char *text, size_t bytes,
                     char names[SL_NODE_REQUEST_MODELS_MAX][64], size_t *count, struct sl_err *err);
 /**
- * A client asks for a URI: is it allowed, and what is it called? It is known from now on, for as
- * long as something of it is in memory. Any thread. Errors as sl_node_uri_check().
+ * A client asks for a URI on a device ("host", "cuda:0"): is it allowed, and what is it called? It
+ * is known from now on, for as long as something of it is in memory. Any thread. Errors as
+ * sl_node_uri_check().
  */
-int sl_node_define_uri(struct sl_node *node, const char *uri, char name[SL_NODE_URI_NAME],
-                       struct sl_err *err);
+int sl_node_define_uri(struct sl_node *node, const char *uri, const char *device,
+                       char name[SL_NODE_URI_NAME], struct sl_err *err);
 /** As sl_registry_forget(), after a restart, too. */
 int sl_node_forget(struct sl_node *node, const char *name, struct sl_err *err);
 /** What `auto` means for a directory: 80 % of the smaller of its file system and our cgroups. */

@@ -83,8 +83,25 @@ static void refuse_place(const char *name, unsigned space, struct sl_err *err)
 {
     char place[16];
     sl_space_name(space, place);
+    if (space == SL_SPACE_GPUS) {
+        sl_fail_code(err, SL_E_USAGE, "device",
+                     "the model '%.100s' is on each GPU that the pool sees ('%s'), and not there: "
+                     "attach to it on one of them",
+                     name, place);
+        return;
+    }
     sl_fail_code(err, SL_E_USAGE, "device",
                  "the model '%.100s' is in memory of '%s': attach to it there", name, place);
+}
+
+/* The copy that a client gets who wants it there; NULL: there is none. */
+static struct sl_pool_model *copy_in(struct sl_pool_model *model, unsigned space, unsigned wanted)
+{
+    if (space == wanted)
+        return model;
+    if (space != SL_SPACE_GPUS || wanted < SL_SPACE_GPU)
+        return NULL;
+    return sl_pool_model_copy(model, wanted - SL_SPACE_GPU);
 }
 
 static void on_answer(void *arg, struct sl_model_ref *ref, const struct sl_err *why)
@@ -108,8 +125,10 @@ static void on_answer(void *arg, struct sl_model_ref *ref, const struct sl_err *
         refuse(wish, &err);
         return;
     }
-    if (sl_model_ref_space(ref) != wish->space) {
-        refuse_place(sl_model_ref_name(ref), sl_model_ref_space(ref), &err);
+    unsigned space = sl_model_ref_space(ref);
+    model = copy_in(model, space, wish->space);
+    if (!model) {
+        refuse_place(sl_model_ref_name(ref), space, &err);
         sl_registry_release(pool->registry, ref);
         refuse(wish, &err);
         return;
@@ -138,11 +157,13 @@ static struct wish *new_wish(struct sl_node_pool *pool, struct sl_pool_request *
     return wish;
 }
 
-/* The name of what a client means: as it is, or that of a URI, which is known from now on. */
-static int find_name(struct sl_node_pool *pool, const char *model, char name[SL_NODE_URI_NAME],
-                     const char **found, struct sl_err *err)
+/* The name of what a client means: as it is, or that of a URI, which is known from now on, there.
+ */
+static int find_name(struct sl_node_pool *pool, const char *model, unsigned space,
+                     char name[SL_NODE_URI_NAME], const char **found, struct sl_err *err)
 {
     struct sl_node *node;
+    char device[16];
     *found = model;
     if (!sl_node_is_uri(model))
         return 0;
@@ -151,14 +172,22 @@ static int find_name(struct sl_node_pool *pool, const char *model, char name[SL_
         node = pool->locked.node;
     }
     *found = name;
-    return node ? sl_node_define_uri(node, model, name, err)
+    return node ? sl_node_define_uri(node, model, sl_space_name(space, device), name, err)
                 : sl_fail(err, SL_E_AUTH, "this pool takes no URIs: ask for a model by its name");
 }
 
-static void attach_derived(struct wish *wish, const char *name, const char *key, const char *who)
+/* On a GPU there may be what was made from the same URI on the host, too. */
+static void attach_derived(struct wish *wish, const struct sl_pool_wish *wanted, const char *name,
+                           const char *who)
 {
-    struct sl_err err = SL_ERR_INIT;
-    struct sl_model_ref *ref = sl_registry_hold_derived(wish->pool->registry, name, key, who, &err);
+    struct sl_node_pool *pool = wish->pool;
+    struct sl_err err = SL_ERR_INIT, why = SL_ERR_INIT;
+    char on_host[SL_NODE_URI_NAME];
+    struct sl_model_ref *ref =
+        sl_registry_hold_derived(pool->registry, name, wanted->key, who, &err);
+    if (!ref && err.kind == SL_E_NOT_FOUND && wish->space != SL_SPACE_HOST &&
+        find_name(pool, wanted->model, SL_SPACE_HOST, on_host, &name, &why) == 0)
+        ref = sl_registry_hold_derived(pool->registry, name, wanted->key, who, &err);
     on_answer(wish, ref, &err);
 }
 
@@ -180,7 +209,8 @@ static int find_space(struct sl_node_pool *pool, const struct sl_pool_wish *want
     unsigned own;
     if (find_device(pool->gpus, wanted->device, space, err) < 0)
         return -1;
-    if (*wanted->key || !sl_registry_space(pool->registry, wanted->model, &own) || own == *space)
+    if (*wanted->key || !sl_registry_space(pool->registry, wanted->model, &own) || own == *space ||
+        (own == SL_SPACE_GPUS && *space >= SL_SPACE_GPU))
         return 0;
     refuse_place(wanted->model, own, err);
     return -1;
@@ -200,7 +230,7 @@ static void attach(void *arg, struct sl_pool_request *request)
         sl_pool_request_refuse(request, &err);
         return;
     }
-    struct wish *wish = find_name(pool, wanted->model, of_uri, &name, &err) < 0
+    struct wish *wish = find_name(pool, wanted->model, space, of_uri, &name, &err) < 0
                             ? NULL
                             : new_wish(pool, request, &wanted->peer, &err);
     if (wish)
@@ -215,7 +245,7 @@ static void attach(void *arg, struct sl_pool_request *request)
     if (!wish)
         sl_pool_request_refuse(request, &err);
     else if (*wanted->key)
-        attach_derived(wish, name, wanted->key, who);
+        attach_derived(wish, wanted, name, who);
     else if (sl_registry_ask(pool->registry, &ask, &err) < 0)
         refuse(wish, &err);
 }
@@ -235,9 +265,17 @@ static void on_room(void *arg, const struct sl_err *why)
         sl_pool_request_accept(arg);
 }
 
+/* What is deposited on the host is held there, wherever the model is that it was made from. NULL:
+ * there is no node, only a registry. */
+static const struct sl_holder *host_holder(struct sl_node_pool *pool)
+{
+    SL_LOCKED(&pool->lock);
+    return pool->locked.node ? sl_pool_holder_ops(pool->locked.node->pool) : NULL;
+}
+
 static int begin_deposit(void *arg, const struct sl_pool_offer *offer, struct sl_err *err)
 {
-    const struct sl_node_pool *pool = arg;
+    struct sl_node_pool *pool = arg;
     struct sl_derived_offer derived = {.name = offer->model,
                                        .key = offer->key,
                                        .holder = "pool",
@@ -249,6 +287,7 @@ static int begin_deposit(void *arg, const struct sl_pool_offer *offer, struct sl
     unsigned space;
     if (find_device(pool->gpus, offer->device, &space, err) < 0)
         return -1;
+    derived.on = host_holder(pool);
     if (space != SL_SPACE_HOST) {
         derived.on = sl_gpu_holders_ops(pool->gpus, space - SL_SPACE_GPU);
         if (!sl_gpu_holders_open(pool->gpus, space - SL_SPACE_GPU, err))
@@ -286,18 +325,36 @@ static void abort_deposit(void *arg, const struct sl_pool_offer *offer)
     sl_registry_deposit_abort(pool->registry, offer->id);
 }
 
+static void later(void *arg, struct sl_later *what)
+{
+    const struct sl_node_pool *pool = arg;
+    sl_registry_later(pool->registry, what);
+}
+
 /* ---- lists and eviction --------------------------------------------------------------------- */
 
-static int add_entry(void *arg, const struct sl_registry_entry *entry)
+static int add_copy(struct sl_pool_listing *listing, const struct sl_registry_entry *entry,
+                    unsigned space, struct sl_pool_model *model)
 {
     char device[16];
     const struct sl_pool_entry listed = {.name = entry->name,
                                          .key = entry->key,
-                                         .device = sl_space_name(entry->space, device),
-                                         .model = entry->body,
+                                         .device = sl_space_name(space, device),
+                                         .model = model,
                                          .pinned = entry->pinned,
                                          .used_seconds = entry->used_seconds};
-    return sl_pool_listing_add(arg, &listed);
+    return sl_pool_listing_add(listing, &listed);
+}
+
+/* What is on all GPUs is a row for each, once it is there. */
+static int add_entry(void *arg, const struct sl_registry_entry *entry)
+{
+    if (!entry->body || entry->space != SL_SPACE_GPUS)
+        return add_copy(arg, entry, entry->space, entry->body);
+    int done = 0;
+    for (unsigned i = 0; done == 0 && i < sl_pool_model_copies(entry->body); i++)
+        done = add_copy(arg, entry, SL_SPACE_GPU + i, sl_pool_model_copy(entry->body, i));
+    return done;
 }
 
 static void list(void *arg, struct sl_pool_listing *listing)
@@ -358,7 +415,8 @@ struct sl_node_pool *sl_node_pool_start_with(struct sl_registry *registry,
                                                    .deposit_begin = begin_deposit,
                                                    .deposit_gpu = deposit_gpu,
                                                    .deposit_commit = commit_deposit,
-                                                   .deposit_abort = abort_deposit};
+                                                   .deposit_abort = abort_deposit,
+                                                   .later = later};
     struct sl_pool_server_config config = {
         .path = spec->pool.socket ? spec->pool.socket : "pool", /* the service manager's */
         .listen_fd = listen_fd,

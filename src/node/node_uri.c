@@ -68,7 +68,8 @@ int sl_node_uri_check(const struct sl_list *prefixes, const char *uri, struct sl
                    uri);
 }
 
-int sl_node_uri_name(const char *uri, char name[SL_NODE_URI_NAME], struct sl_err *err)
+int sl_node_uri_name(const char *uri, const char *device, char name[SL_NODE_URI_NAME],
+                     struct sl_err *err)
 {
     uint8_t digest[32];
     char hex[2 * ID_BYTES + 1];
@@ -76,6 +77,8 @@ int sl_node_uri_name(const char *uri, char name[SL_NODE_URI_NAME], struct sl_err
     if (!sha)
         return -1;
     sl_sha256_update(sha, uri, strlen(uri));
+    if (strcmp(device, "host") != 0)
+        sl_sha256_update(sha, device, strlen(device) + 1); /* no URI has a NUL */
     sl_sha256_finish(sha, digest);
     sl_hex(digest, ID_BYTES, hex);
     snprintf(name, SL_NODE_URI_NAME, "uri-%s", hex);
@@ -83,8 +86,8 @@ int sl_node_uri_name(const char *uri, char name[SL_NODE_URI_NAME], struct sl_err
 }
 
 /* JSON is YAML, and its strings leave nothing of a URI to be read as anything else. */
-static const char *write_spec(struct sl_json *json, const char *uri, const char *name,
-                              struct sl_err *err)
+static const char *write_spec(struct sl_json *json, const char *uri, const char *device,
+                              const char *name, struct sl_err *err)
 {
     sl_json_object(json);
     sl_json_key_string(json, "apiVersion", "sluice/v1alpha1");
@@ -101,18 +104,20 @@ static const char *write_spec(struct sl_json *json, const char *uri, const char 
     sl_json_object(json);
     sl_json_key(json, "pool");
     sl_json_object(json);
+    sl_json_key_string(json, "device", device);
     sl_json_end(json);
     sl_json_end(json);
     sl_json_end(json);
     return sl_json_text(json, err);
 }
 
-int sl_node_uri_spec(const char *uri, const char *name, struct sl_specs *specs, struct sl_err *err)
+int sl_node_uri_spec(const char *uri, const char *device, const char *name, struct sl_specs *specs,
+                     struct sl_err *err)
 {
     struct sl_json json;
     sl_autobuf complaints = SL_BUF_INIT(SPEC_BYTES_MAX);
     sl_json_init(&json, SPEC_BYTES_MAX);
-    const char *text = write_spec(&json, uri, name, err);
+    const char *text = write_spec(&json, uri, device, name, err);
     int done =
         text ? sl_spec_parse_placed(text, strlen(text), "URI", false, specs, &complaints, err) : -1;
     sl_json_release(&json);

@@ -13,9 +13,13 @@ bool sl_node_is_uri(const char *text);
  * nothing that could lead out of it. SL_E_AUTH: no prefix fits; SL_E_USAGE.
  */
 int sl_node_uri_check(const struct sl_list *prefixes, const char *uri, struct sl_err *err);
-/** The name that a model has which was asked for by its URI: "uri-" and 32 hex digits. */
-int sl_node_uri_name(const char *uri, char name[SL_NODE_URI_NAME], struct sl_err *err);
-/** A spec of this name: all that the URI has, into the pool. Release specs. SL_E_USAGE. */
-int sl_node_uri_spec(const char *uri, const char *name, struct sl_specs *specs, struct sl_err *err);
+/** The name that a model has which was asked for by its URI: "uri-" and 32 hex digits, others for
+ * each device: "host", "cuda:0". */
+int sl_node_uri_name(const char *uri, const char *device, char name[SL_NODE_URI_NAME],
+                     struct sl_err *err);
+/** A spec of this name: all that the URI has, into the pool on this device. Release specs.
+ * SL_E_USAGE. */
+int sl_node_uri_spec(const char *uri, const char *device, const char *name, struct sl_specs *specs,
+                     struct sl_err *err);
 
 #endif

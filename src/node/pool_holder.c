@@ -16,6 +16,7 @@
 #include "pool_files.h"
 #include "pool_store.h"
 #include "publish.h"
+#include "rejoin.h"
 
 struct sl_pool_holder {
     int directory_fd, lock_fd;
@@ -142,7 +143,22 @@ static int by_age(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-static int adopt(struct sl_pool_holder *holder, struct sl_registry *registry,
+static struct sl_gpu *find_gpu(void *arg, const uint8_t uuid[16], struct sl_err *err)
+{
+    return sl_gpu_holders_by_uuid(arg, uuid, err);
+}
+
+/* Whose it is now. */
+static const struct sl_holder *holder_of(struct sl_pool_holder *holder, struct sl_gpu_holders *gpus,
+                                         const struct sl_pool_model *model)
+{
+    const struct sl_cuda_device *device = sl_pool_model_device(model);
+    if (sl_pool_model_everywhere(model))
+        return sl_gpu_holders_all(gpus);
+    return device ? sl_gpu_holders_ops(gpus, (unsigned)device->ordinal) : &holder->ops;
+}
+
+static int adopt(const struct sl_holder *holder, struct sl_registry *registry,
                  struct sl_pool_model *model, struct sl_err *err)
 {
     char version[SL_VERSION_TEXT];
@@ -158,31 +174,52 @@ static int adopt(struct sl_pool_holder *holder, struct sl_registry *registry,
         .body = model};
     if (!sl_is_model_name(found.name))
         return sl_fail(err, SL_E_FORMAT, "'%.80s' is no name of a model", found.name);
-    if (sl_registry_adopt(registry, &holder->ops, &found, err) < 0)
+    if (sl_registry_adopt(registry, holder, &found, err) < 0)
         return -1;
     sl_log(SL_LOG_INFO, "'%s' is in the pool (%s), as the daemon before left it", found.name,
            sl_pool_model_memory(model));
     return 0;
 }
 
-void sl_pool_holder_scan(struct sl_pool_holder *holder, struct sl_registry *registry,
-                         struct sl_systemd_sockets *given)
+static void take(struct sl_pool_holder *holder, struct sl_gpu_holders *gpus,
+                 struct sl_registry *registry, struct sl_pool_model *model, unsigned gpu_count)
 {
+    struct sl_err why = SL_ERR_INIT;
+    const struct sl_holder *own = holder_of(holder, gpus, model);
+    if (sl_pool_model_everywhere(model) && !sl_rejoin_is_whole(model, gpu_count))
+        sl_fail(&why, SL_E_INTEGRITY, "'%.80s' was on every GPU, and is not on each of %u now",
+                sl_pool_model_name(model), gpu_count);
+    else if (adopt(own, registry, model, &why) == 0)
+        return;
+    sl_log(SL_LOG_WARN, "a model of the daemon before is not taken over: %s", why.message);
+    own->drop(own->self, NULL, NULL, model, NULL);
+}
+
+static unsigned count_gpus(const struct found *found)
+{
+    int count = 0;
+    for (size_t i = 0; i < found->count; i++)
+        if (sl_pool_model_everywhere(found->models[i]))
+            return sl_gpu_count(&count, NULL) < 0 ? 0 : (unsigned)count;
+    return 0;
+}
+
+void sl_pool_holder_scan(struct sl_pool_holder *holder, struct sl_gpu_holders *gpus,
+                         struct sl_registry *registry, struct sl_systemd_sockets *given)
+{
+    const struct sl_pool_gpus where = {find_gpu, gpus};
     struct found found = {NULL};
     if (holder->place.kind == SL_SLAB_TMPFS)
         sl_pool_files_scan(&holder->place, note, &found);
     if (given)
-        sl_pool_store_scan(given, note, &found);
+        sl_pool_store_scan(given, &where, note, &found);
     if (found.count)
         qsort(found.models, found.count, sizeof(*found.models), by_age);
-    for (size_t i = 0; i < found.count; i++) {
-        struct sl_pool_model *model = found.models[i];
-        struct sl_err why = SL_ERR_INIT;
-        if (adopt(holder, registry, model, &why) == 0)
-            continue;
-        sl_log(SL_LOG_WARN, "a model of the daemon before is not taken over: %s", why.message);
-        drop(holder, NULL, NULL, model, NULL);
-    }
+    unsigned gpu_count = count_gpus(&found);
+    sl_rejoin(found.models, found.count, gpu_count);
+    for (size_t i = 0; i < found.count; i++)
+        if (found.models[i])
+            take(holder, gpus, registry, found.models[i], gpu_count);
     free(found.models);
 }
 

@@ -7,6 +7,7 @@
 #ifndef SL_POOL_HOLDER_H
 #define SL_POOL_HOLDER_H
 
+#include "gpu_holder.h"
 #include "registry.h"
 #include "systemd.h"
 
@@ -20,9 +21,10 @@ SL_AUTO_DEFINE(sl_pool_holder)
 const struct sl_holder *sl_pool_holder_ops(struct sl_pool_holder *holder);
 /**
  * Tell the registry of every whole model that is left of the process before: in the directory, and
- * among what the service manager gave (may be NULL). What is of no use is removed.
+ * among what the service manager gave (may be NULL), those on GPUs for their holders. What is of no
+ * use is removed. Where there are models on GPUs it blocks for the driver's start.
  */
-void sl_pool_holder_scan(struct sl_pool_holder *holder, struct sl_registry *registry,
-                         struct sl_systemd_sockets *given);
+void sl_pool_holder_scan(struct sl_pool_holder *holder, struct sl_gpu_holders *gpus,
+                         struct sl_registry *registry, struct sl_systemd_sockets *given);
 
 #endif

@@ -4,8 +4,9 @@
  * descriptors in one variable of the environment, which may have 128 KiB: so they are short.
  *
  * What comes back is believed as little as a deposit is: the index is checked byte by byte, and
- * every file must be a memfd that is sealed and of the size that the index tells. Sealed memory
- * cannot have changed.
+ * every file must be a memfd that is sealed and of the size that the index tells, or memory of a
+ * GPU that the driver knows, at least so large. Sealed memory cannot have changed; memory of a GPU
+ * is as safe as it was before, from clients that map it for writing against their promise.
  */
 #include "pool_store.h"
 
@@ -19,6 +20,9 @@
 #include "pool_files.h"
 
 #define PREFIX "slab."
+#define ALL                                                                                        \
+    "all." /* behind the rest: it has copies on every GPU, which have names of their own           \
+            */
 enum { ID_DIGITS = 16, GROUP_BYTES = 48 };
 
 /* ---- keeping -------------------------------------------------------------------------------- */
@@ -37,8 +41,8 @@ static int group_of(const struct sl_pool_model *model, char group[GROUP_BYTES], 
     sl_pool_model_view(model, &view);
     if (!sl_pool_model_id(model, id, err))
         return -1;
-    snprintf(group, GROUP_BYTES, PREFIX "%" PRIx64 ".%.*s.", (uint64_t)view.made_seconds, ID_DIGITS,
-             id);
+    snprintf(group, GROUP_BYTES, PREFIX "%" PRIx64 ".%.*s.%s", (uint64_t)view.made_seconds,
+             ID_DIGITS, id, sl_pool_model_everywhere(model) ? ALL : "");
     return 0;
 }
 
@@ -69,7 +73,7 @@ static int store(const char *group, const int *fds, size_t count, struct sl_err 
     return 0;
 }
 
-int sl_pool_store_keep(const struct sl_pool_model *model, struct sl_err *err)
+static int keep(const struct sl_pool_model *model, struct sl_err *err)
 {
     char group[GROUP_BYTES];
     size_t count;
@@ -84,17 +88,33 @@ int sl_pool_store_keep(const struct sl_pool_model *model, struct sl_err *err)
     return -1;
 }
 
-void sl_pool_store_drop(const struct sl_pool_model *model)
+static void drop(const struct sl_pool_model *model)
 {
     char group[GROUP_BYTES];
     struct sl_err why = SL_ERR_INIT;
-    if (!sl_pool_store_exists())
-        return;
     if (group_of(model, group, &why) == 0)
         forget(group, 1 + sl_pool_model_slab_count(model));
     else
         sl_log(SL_LOG_WARN, "memory of '%s' stays in the descriptor store: %s",
                sl_pool_model_name(model), why.message);
+}
+
+int sl_pool_store_keep(struct sl_pool_model *model, struct sl_err *err)
+{
+    for (size_t i = 0; i < sl_pool_model_copies(model); i++) {
+        if (keep(sl_pool_model_copy(model, i), err) == 0)
+            continue;
+        while (i--)
+            drop(sl_pool_model_copy(model, i));
+        return -1;
+    }
+    return 0;
+}
+
+void sl_pool_store_drop(struct sl_pool_model *model)
+{
+    for (size_t i = 0; sl_pool_store_exists() && i < sl_pool_model_copies(model); i++)
+        drop(sl_pool_model_copy(model, i));
 }
 
 /* ---- taking back ---------------------------------------------------------------------------- */
@@ -148,7 +168,14 @@ static void collect(struct sl_systemd_sockets *given, unsigned first, struct gro
             group->why = "a part of it is missing";
 }
 
-static struct sl_pool_model *adopt(struct group *group, struct sl_err *err)
+static bool is_of_all(const char *name)
+{
+    size_t bytes = strlen(name), suffix = sizeof(ALL) - 1;
+    return bytes > suffix && strcmp(name + bytes - suffix, ALL) == 0;
+}
+
+static struct sl_pool_model *adopt(struct group *group, const struct sl_pool_gpus *gpus,
+                                   struct sl_err *err)
 {
     char own[GROUP_BYTES] = "";
     if (group->why) {
@@ -159,8 +186,8 @@ static struct sl_pool_model *adopt(struct group *group, struct sl_err *err)
     size_t slabs = group->count - 1;
     group->count = 0; /* theirs from here on */
     SL_AUTO(sl_pool_model)
-    model = sl_pool_model_adopt(NULL, index_fd, group->fds + 1, slabs, err);
-    if (!model)
+    model = sl_pool_model_adopt_where(gpus, NULL, index_fd, group->fds + 1, slabs, err);
+    if (!model || (is_of_all(group->name) && sl_pool_model_join(model, NULL, err) < 0))
         return NULL;
     sl_pool_model_set_made(model, (int64_t)strtoull(group->name + sizeof(PREFIX) - 1, NULL, 16));
     if (group_of(model, own, err) < 0)
@@ -172,12 +199,12 @@ static struct sl_pool_model *adopt(struct group *group, struct sl_err *err)
     return sl_steal(&model);
 }
 
-static void take_group(struct group *group, void (*found)(void *arg, struct sl_pool_model *model),
-                       void *arg)
+static void take_group(struct group *group, const struct sl_pool_gpus *gpus,
+                       void (*found)(void *arg, struct sl_pool_model *model), void *arg)
 {
     struct sl_err why = SL_ERR_INIT;
     size_t count = group->count;
-    struct sl_pool_model *model = adopt(group, &why);
+    struct sl_pool_model *model = adopt(group, gpus, &why);
     if (model) {
         found(arg, model);
         return;
@@ -188,7 +215,7 @@ static void take_group(struct group *group, void (*found)(void *arg, struct sl_p
     forget(group->name, count);
 }
 
-void sl_pool_store_scan(struct sl_systemd_sockets *given,
+void sl_pool_store_scan(struct sl_systemd_sockets *given, const struct sl_pool_gpus *gpus,
                         void (*found)(void *arg, struct sl_pool_model *model), void *arg)
 {
     struct sl_err why = SL_ERR_INIT;
@@ -205,6 +232,6 @@ void sl_pool_store_scan(struct sl_systemd_sockets *given,
         group->count = 0;
         group->why = NULL;
         collect(given, i, group);
-        take_group(group, found, arg);
+        take_group(group, gpus, found, arg);
     }
 }

@@ -30,8 +30,8 @@ const char *sl_version_text(const uint8_t identity[32], char version[SL_VERSION_
 
 const char *sl_space_name(unsigned space, char name[16])
 {
-    if (space == SL_SPACE_HOST)
-        snprintf(name, 16, "host");
+    if (space == SL_SPACE_HOST || space == SL_SPACE_GPUS)
+        snprintf(name, 16, "%s", space == SL_SPACE_HOST ? "host" : "cuda:all");
     else
         snprintf(name, 16, "cuda:%u", space - SL_SPACE_GPU);
     return name;

@@ -11,6 +11,7 @@
 
 #include "holder.h"
 #include "json.h"
+#include "later.h"
 
 enum {
     SL_REGISTRY_MODELS_MAX = 4096,
@@ -199,6 +200,9 @@ void sl_registry_json(struct sl_registry *registry, struct sl_json *json);
 bool sl_registry_is_ready(struct sl_registry *registry, unsigned max,
                           void (*reason)(void *arg, const char *text), void *arg,
                           uint64_t *published, uint64_t *expected);
+/** Have later->run(later) called soon, by the thread that gives memory back. Any thread; never
+ * blocks but at the registry's end, when it is done at once. */
+void sl_registry_later(struct sl_registry *registry, struct sl_later *later);
 /** Block until nothing is queued, loaded or dropped. For tests and orderly ends. */
 void sl_registry_settle(struct sl_registry *registry);
 

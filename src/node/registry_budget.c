@@ -20,23 +20,37 @@ static uint64_t counted(const struct holding *holding)
                                                                                 : holding->bytes;
 }
 
+/* Does it take memory of this space? */
+static bool lies_in(const struct sl_registry *registry, const struct holding *holding,
+                    unsigned space)
+{
+    unsigned own = holding->holder->space;
+    if (own != SL_SPACE_GPUS)
+        return own == space;
+    return space >= SL_SPACE_GPU && space < SL_SPACES_MAX &&
+           (registry->locked.gpus_opened & 1u << (space - SL_SPACE_GPU));
+}
+
+unsigned registry_copies(const struct sl_registry *registry, const struct holding *holding)
+{
+    unsigned copies = 0;
+    for (unsigned space = 0; space < SL_SPACES_MAX; space++)
+        copies += lies_in(registry, holding, space);
+    return SL_MAX(copies, 1u);
+}
+
 uint64_t registry_held(const struct sl_registry *registry, unsigned space)
 {
     uint64_t bytes = 0;
     for (const struct model *model = registry->locked.models; model; model = model->next)
         for (const struct holding *at = model->holdings; at; at = at->next)
-            bytes += at->holder->space == space ? counted(at) : 0;
+            bytes += lies_in(registry, at, space) ? counted(at) : 0;
     return bytes;
 }
 
 bool registry_pinned(const struct model *model)
 {
     return model->pinned_by_config || model->pinned_by_hand;
-}
-
-static unsigned space_of(const struct holding *holding)
-{
-    return holding->holder->space;
 }
 
 /* The lower, the sooner it goes; -1: it stays. */
@@ -76,7 +90,7 @@ static struct holding *next_victim(const struct sl_registry *registry, unsigned 
     for (struct model *model = registry->locked.models; model; model = model->next)
         for (struct holding *at = model->holdings; at; at = at->next) {
             int own = rank(at, wanting);
-            if (own < 0 || space_of(at) != space || is_chosen(victims, at))
+            if (own < 0 || !lies_in(registry, at, space) || is_chosen(victims, at))
                 continue;
             if (!best || own < best_rank || (own == best_rank && at->used_ns < best->used_ns)) {
                 best = at;
@@ -104,10 +118,9 @@ static void tell_holding(const struct holding *holding, char *text, size_t capac
 }
 
 static int refuse(const struct sl_registry *registry, const struct holding *wanting, uint64_t bytes,
-                  struct sl_err *err)
+                  unsigned space, struct sl_err *err)
 {
     char text[TELL_BYTES] = "", need[32], budget[32], where[32] = "";
-    unsigned space = space_of(wanting);
     const char *key = space == SL_SPACE_HOST ? "budgetBytes" : "pool.gpuBudgetBytes";
     sl_human_bytes(bytes, need);
     sl_human_bytes(registry->locked.budgets[space], budget);
@@ -120,7 +133,8 @@ static int refuse(const struct sl_registry *registry, const struct holding *want
                             wanting->model->name, need, where, budget, key);
     for (struct model *model = registry->locked.models; model; model = model->next)
         for (struct holding *at = model->holdings; at; at = at->next)
-            if (at != wanting && space_of(at) == space && counted(at) && rank(at, wanting) < 0)
+            if (at != wanting && lies_in(registry, at, space) && counted(at) &&
+                rank(at, wanting) < 0)
                 tell_holding(at, text, sizeof(text));
     return sl_fail_code(err, SL_E_NO_SPACE, "budget",
                         "the model '%s' needs %s, of a budget of %s%s these cannot be evicted: %s; "
@@ -143,13 +157,15 @@ void registry_mark(struct sl_registry *registry, struct holding *holding, bool f
         pthread_cond_signal(&registry->clean);
 }
 
-int registry_make_room(struct sl_registry *registry, struct holding *holding, uint64_t bytes,
-                       struct victims *victims, struct sl_err *err)
+/* What must go in one space, beside what goes already. */
+static int choose_victims(const struct sl_registry *registry, const struct holding *holding,
+                          uint64_t bytes, unsigned space, struct victims *victims,
+                          struct sl_err *err)
 {
-    unsigned space = space_of(holding);
     uint64_t budget = registry->locked.budgets[space];
     uint64_t others = registry_held(registry, space) - counted(holding);
-    victims->count = 0;
+    for (size_t i = 0; i < victims->count; i++)
+        others -= lies_in(registry, victims->items[i], space) ? counted(victims->items[i]) : 0;
     while (bytes <= budget && others > budget - bytes && victims->count < VICTIMS_MAX) {
         struct holding *victim = next_victim(registry, space, holding, victims);
         if (!victim)
@@ -157,10 +173,22 @@ int registry_make_room(struct sl_registry *registry, struct holding *holding, ui
         victims->items[victims->count++] = victim;
         others -= counted(victim);
     }
-    if (bytes > budget || others > budget - bytes) {
+    if (bytes > budget || others > budget - bytes)
+        return refuse(registry, holding, bytes, space, err);
+    return 0;
+}
+
+int registry_make_room(struct sl_registry *registry, struct holding *holding, uint64_t bytes,
+                       struct victims *victims, struct sl_err *err)
+{
+    victims->count = 0;
+    for (unsigned space = 0; space < SL_SPACES_MAX; space++) {
+        if (!lies_in(registry, holding, space) ||
+            choose_victims(registry, holding, bytes, space, victims, err) == 0)
+            continue;
         victims->count = 0;
         registry->locked.counts.refusals++;
-        return refuse(registry, holding, bytes, err);
+        return -1;
     }
     for (size_t i = 0; i < victims->count; i++)
         registry_mark(registry, victims->items[i], false);
@@ -251,7 +279,7 @@ static uint64_t mark_all(struct sl_registry *registry, struct model *model, bool
     for (struct holding *at = model->holdings; at; at = at->next)
         if ((at->state == HOLDING_READY || at->state == HOLDING_PARTIAL) && !at->busy &&
             !at->ref_count && (derived || !at->key)) {
-            bytes += at->bytes;
+            bytes += registry_copies(registry, at) * at->bytes;
             registry_mark(registry, at, true);
         }
     return bytes;
@@ -344,6 +372,7 @@ void sl_registry_set_gpu_budget(struct sl_registry *registry, unsigned ordinal,
 {
     SL_LOCKED(&registry->lock);
     registry->locked.budgets[SL_SPACE_GPU + ordinal] = budget_bytes;
+    registry->locked.gpus_opened |= 1u << ordinal;
     registry_enforce(registry);
 }
 

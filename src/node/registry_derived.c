@@ -334,7 +334,7 @@ int sl_registry_evict_derived(struct sl_registry *registry, const char *name, co
     *bytes = 0;
     for (struct holding *at = model->holdings; at; at = at->next)
         if (is_of_key(at, key)) {
-            *bytes += at->bytes;
+            *bytes += registry_copies(registry, at) * at->bytes;
             registry_mark(registry, at, true);
         }
     registry_tell(registry);

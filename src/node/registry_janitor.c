@@ -1,7 +1,7 @@
 /*
- * The janitor: one thread for what others must not wait for. It drops what was evicted by hand or
- * goes for a deposit, keeps deposits for the next daemon, frees what is forgotten, and queues again
- * what failed and is wanted.
+ * The janitor: one thread for what others must not wait for. It does what it was left, drops what
+ * was evicted by hand or goes for a deposit, keeps deposits for the next daemon, frees what is
+ * forgotten, and queues again what failed and is wanted.
  */
 #include <time.h>
 
@@ -51,6 +51,61 @@ static void keep(struct sl_registry *registry, struct holding *holding)
     holding->busy--;
     pthread_cond_broadcast(&registry->changed);
 }
+
+/* ---- what others leave to it ------------------------------------------------------------------
+ */
+
+static struct sl_later *take_later(struct sl_registry *registry)
+{
+    struct sl_later *later = registry->locked.laters;
+    if (later && !(registry->locked.laters = later->next))
+        registry->locked.laters_end = &registry->locked.laters;
+    return later;
+}
+
+static void run_later(struct sl_registry *registry, struct sl_later *later)
+{
+    later->run(later);
+    SL_LOCKED(&registry->lock);
+    registry->locked.later_count--;
+    pthread_cond_broadcast(&registry->changed);
+}
+
+void registry_run_laters(struct sl_registry *registry)
+{
+    for (;;) {
+        struct sl_later *later;
+        {
+            SL_LOCKED(&registry->lock);
+            later = take_later(registry);
+        }
+        if (!later)
+            return;
+        run_later(registry, later);
+    }
+}
+
+static bool put_later(struct sl_registry *registry, struct sl_later *later)
+{
+    SL_LOCKED(&registry->lock);
+    if (registry->locked.stopping)
+        return false;
+    later->next = NULL;
+    *registry->locked.laters_end = later;
+    registry->locked.laters_end = &later->next;
+    registry->locked.later_count++;
+    pthread_cond_signal(&registry->clean);
+    return true;
+}
+
+void sl_registry_later(struct sl_registry *registry, struct sl_later *later)
+{
+    if (!put_later(registry, later))
+        later->run(later);
+}
+
+/* ---- models -----------------------------------------------------------------------------------
+ */
 
 /* 0: goes now. Else when it may, UINT64_MAX if that is no question of time. */
 static uint64_t stays_until(const struct model *model, uint64_t now)
@@ -108,10 +163,11 @@ void *registry_janitor(void *arg)
     struct sl_registry *registry = arg;
     for (;;) {
         struct holding *keeping, *holding = NULL;
+        struct sl_later *later = NULL;
         {
             SL_LOCKED(&registry->lock);
             while (!(keeping = take_keeping(registry)) && !registry->locked.stopping &&
-                   !(holding = take_dropping(registry))) {
+                   !(later = take_later(registry)) && !(holding = take_dropping(registry))) {
                 uint64_t due = queue_due(registry), free_at = free_forgotten(registry);
                 registry_tell(registry);
                 wait_until(registry, SL_MIN(due, free_at));
@@ -121,6 +177,8 @@ void *registry_janitor(void *arg)
         }
         if (keeping)
             keep(registry, keeping);
+        else if (later)
+            run_later(registry, later);
         else
             registry_drop(registry, holding, NULL);
     }
@@ -138,7 +196,7 @@ static bool has_work(const struct model *model)
 
 static bool is_settled(const struct sl_registry *registry)
 {
-    if (registry->locked.dropping)
+    if (registry->locked.dropping || registry->locked.later_count)
         return false;
     for (const struct model *model = registry->locked.models; model; model = model->next)
         if (model->work != WORK_NONE || has_work(model))

@@ -107,8 +107,11 @@ struct sl_registry {
         size_t model_count;
         struct model *queue, **queue_end;
         uint64_t budgets[SL_SPACES_MAX]; /* of the spaces of holders */
+        uint32_t gpus_opened;            /* a bit each: those whose budget was set */
         bool stopping;
-        unsigned dropping;                /* drops under way */
+        unsigned dropping; /* drops under way */
+        struct sl_later *laters, **laters_end;
+        unsigned later_count;             /* queued or running */
         struct sl_registry_counts counts; /* what has ever been … */
         struct sl_registry_counts told;   /* … and what the gauges show */
     } locked;
@@ -138,10 +141,14 @@ struct waiter *registry_take_waiters(struct model *model, bool early, struct hol
 void registry_queue(struct sl_registry *registry, struct model *model);
 void *registry_worker(void *registry);
 void *registry_janitor(void *registry);
+/** registry_janitor.c: without the lock: whatever it was left and has not done. */
+void registry_run_laters(struct sl_registry *registry);
 
 /** registry_budget.c */
 /** Bytes of all holdings in a space. */
 uint64_t registry_held(const struct sl_registry *registry, unsigned space);
+/** In how many places a holding takes its bytes: one on all GPUs does so on each. */
+unsigned registry_copies(const struct sl_registry *registry, const struct holding *holding);
 bool registry_pinned(const struct model *model);
 enum { VICTIMS_MAX = 256 };
 struct victims {

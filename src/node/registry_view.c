@@ -118,8 +118,10 @@ static void write_refs(struct sl_json *json, const struct holding *holding)
     sl_json_end(json);
 }
 
-static void write_holding(struct sl_json *json, const struct holding *holding)
+static void write_holding(struct sl_json *json, const struct sl_registry *registry,
+                          const struct holding *holding)
 {
+    unsigned copies = registry_copies(registry, holding);
     char path[SL_PUBLISH_PATH_MAX] = "";
     char device[16];
     const struct sl_holder *holder = holding->holder;
@@ -131,9 +133,11 @@ static void write_holding(struct sl_json *json, const struct holding *holding)
         sl_json_key_string(json, "key", holding->key);
     sl_json_key_string(json, "state", state_names[holding->state]);
     sl_json_key_bool(json, "current", holding->model->current == holding);
-    sl_json_key_uint(json, "bytes", holding->bytes);
+    sl_json_key_uint(json, "bytes", copies * holding->bytes);
     sl_json_key_string(json, "holder", holder->name);
     sl_json_key_string(json, "device", sl_space_name(holder->space, device));
+    if (holder->space == SL_SPACE_GPUS)
+        sl_json_key_uint(json, "copies", copies);
     if (*path)
         sl_json_key_string(json, "path", path);
     sl_json_key_double(json, "idle_seconds",
@@ -156,13 +160,14 @@ static void write_error(struct sl_json *json, const struct model *model)
     sl_json_end(json);
 }
 
-static void write_model(struct sl_json *json, const struct model *model)
+static void write_model(struct sl_json *json, const struct sl_registry *registry,
+                        const struct model *model)
 {
     uint64_t waiting = 0, bytes = 0;
     for (const struct waiter *at = model->waiters; at; at = at->next)
         waiting++;
     for (const struct holding *at = model->holdings; at; at = at->next)
-        bytes += at->bytes;
+        bytes += registry_copies(registry, at) * at->bytes;
     sl_json_object(json);
     sl_json_key_string(json, "name", model->name);
     sl_json_key_string(json, "state", state_name(model));
@@ -194,7 +199,7 @@ static void write_model(struct sl_json *json, const struct model *model)
     sl_json_key(json, "versions");
     sl_json_array(json);
     for (const struct holding *at = model->holdings; at; at = at->next)
-        write_holding(json, at);
+        write_holding(json, registry, at);
     sl_json_end(json);
     sl_json_end(json);
 }
@@ -204,7 +209,7 @@ bool sl_registry_model_json(struct sl_registry *registry, const char *name, stru
     SL_LOCKED(&registry->lock);
     const struct model *model = registry_find(registry, name);
     if (model)
-        write_model(json, model);
+        write_model(json, registry, model);
     return model;
 }
 
@@ -215,7 +220,7 @@ static void write_gpus(struct sl_json *json, const struct sl_registry *registry)
     sl_json_key(json, "gpus");
     sl_json_array(json);
     for (unsigned space = SL_SPACE_GPU; space < SL_SPACES_MAX; space++) {
-        if (!registry->locked.budgets[space])
+        if (!(registry->locked.gpus_opened & 1u << (space - SL_SPACE_GPU)))
             continue;
         sl_json_object(json);
         sl_json_key_string(json, "device", sl_space_name(space, device));
@@ -249,7 +254,7 @@ void sl_registry_json(struct sl_registry *registry, struct sl_json *json)
     sl_json_key(json, "models");
     sl_json_array(json);
     for (size_t i = 0; i < count; i++)
-        write_model(json, sorted[i]);
+        write_model(json, registry, sorted[i]);
     sl_json_end(json);
 }
 
@@ -275,6 +280,7 @@ static void fill_entry(struct sl_registry_entry *entry, const struct holding *ho
     if (!holding)
         return;
     entry->body = holding->body;
+    entry->space = holding->holder->space;
     entry->used_seconds = sl_wall_seconds() - (int64_t)seconds_since(holding->used_ns);
 }
 

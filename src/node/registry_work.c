@@ -319,6 +319,7 @@ struct sl_registry *sl_registry_new(const struct sl_registry_config *config, str
     registry->retry_max_ms = config->retry_max_ms ? config->retry_max_ms : RETRY_MAX_MS;
     registry->locked.budgets[SL_SPACE_HOST] = config->budget_bytes;
     registry->locked.queue_end = &registry->locked.queue;
+    registry->locked.laters_end = &registry->locked.laters;
     if (start(registry, err) < 0)
         return NULL;
     {
@@ -351,6 +352,7 @@ void sl_registry_stop(struct sl_registry *registry)
     if (registry->has_janitor)
         pthread_join(registry->janitor, NULL);
     registry->has_janitor = false;
+    registry_run_laters(registry);
     for (;;) {
         struct waiter *waiters = NULL;
         {

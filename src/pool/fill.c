@@ -9,8 +9,9 @@
 
 struct fill {
     const struct sl_fill_config *config;
-    enum sl_pool_decrypt decrypt;
+    const struct sl_spec_pool *wishes;
     struct sl_pool_model *model; /* of the last attempt that succeeded */
+    uint64_t decrypted, cast;    /* tensors, on a GPU */
 };
 
 static struct sl_sink_file *sink_files(const struct sl_plan *plan, struct sl_err *err)
@@ -22,8 +23,7 @@ static struct sl_sink_file *sink_files(const struct sl_plan *plan, struct sl_err
 }
 
 static int read_into(struct sl_pool_model *model, const struct sl_plan *plan,
-                     const struct sl_reader_config *given, const struct fill *fill,
-                     struct sl_err *err)
+                     const struct sl_reader_config *given, struct fill *fill, struct sl_err *err)
 {
     struct sl_reader_config config = *given;
     struct sl_gpu *gpu = fill->config->place->gpu;
@@ -34,30 +34,38 @@ static int read_into(struct sl_pool_model *model, const struct sl_plan *plan,
     if (!readiness)
         return -1;
     config.watch = sl_readiness_watch(readiness);
+    struct sl_spec_pool wishes = *fill->wishes;
+    wishes.decrypt = sl_gpu_followers_decrypt(model, (enum sl_pool_decrypt)wishes.decrypt);
     SL_AUTO(sl_gpu_fill) device = NULL;
-    if (gpu && !(device = sl_gpu_fill_new(gpu, model, plan, fill->decrypt, config.watch,
-                                          config.cancel, err)))
+    if (gpu && !(device = sl_gpu_fill_new(gpu, model, plan, &wishes, &config, err)))
         return -1;
-    if (device)
-        config.watch = sl_gpu_fill_watch(device);
-    config.sealed_bytes = device ? sl_gpu_fill_sealed_bytes(device) : 0;
+    SL_AUTO(sl_gpu_followers) twins = NULL;
+    if (device && !(twins = sl_gpu_followers_new(device, model, plan, err)))
+        return -1;
+    if (device) {
+        sl_gpu_fill_config(device, &config);
+        sl_gpu_fill_counts(device, &fill->decrypted, &fill->cast);
+        config.watch = sl_gpu_followers_watch(twins);
+    }
     struct sl_gpu_ring *ring = device ? sl_gpu_fill_ring(device) : NULL;
     SL_AUTO(sl_sink) sink = sl_slab_sink_open(model, files, plan->file_count, ring, err);
     if (!sink)
         return -1;
     sl_progress_set_state(config.progress, SL_LOAD_READING);
     if (sl_reader_run(plan, sink, NULL, &config, err) < 0 ||
-        (ring && sl_gpu_ring_finish(ring, err) < 0))
+        (device &&
+         (sl_gpu_fill_finish(device, err) < 0 || sl_gpu_followers_finish(twins, err) < 0)))
         return -1;
-    if (sl_readiness_left(readiness))
+    size_t left = sl_readiness_left(readiness) + (twins ? sl_gpu_followers_left(twins) : 0);
+    if (left)
         return sl_fail(err, SL_E_INTERNAL,
                        "%zu tensors of '%s' were read and checked, but not counted as complete",
-                       sl_readiness_left(readiness), sl_plan_uri(plan));
+                       left, sl_plan_uri(plan));
     return sl_pool_model_finish(model, err);
 }
 
-/* What the slabs take. */
-static uint64_t needed(const struct sl_plan *plan, const struct sl_slab_place *place)
+/* What the slabs take in one place. */
+static uint64_t needed_in(const struct sl_plan *plan, const struct sl_slab_place *place)
 {
     uint64_t bytes = 0;
     if (place->kind != SL_SLAB_GPU)
@@ -67,17 +75,44 @@ static uint64_t needed(const struct sl_plan *plan, const struct sl_slab_place *p
     return bytes;
 }
 
+static uint64_t needed(const struct sl_plan *plan, const struct sl_fill_config *config)
+{
+    uint64_t bytes = needed_in(plan, config->place);
+    for (size_t i = 0; i < config->more_count; i++) {
+        uint64_t there = needed_in(plan, &config->more[i]);
+        bytes = SL_MAX(bytes, there);
+    }
+    return bytes;
+}
+
+static struct sl_pool_model *plan_model(const struct sl_fill_config *config,
+                                        const struct sl_plan *plan, struct sl_err *err)
+{
+    SL_AUTO(sl_pool_model) model = sl_pool_model_plan(config->name, plan, config->place, err);
+    for (size_t i = 0; model && i < config->more_count; i++)
+        if (sl_pool_model_plan_twin(model, plan, &config->more[i], err) < 0)
+            return NULL;
+    if (model)
+        model->everywhere = config->everywhere;
+    return sl_steal(&model);
+}
+
+static void give_up(const struct sl_pool_model *model)
+{
+    for (size_t i = 0; i < model->slab_count; i++)
+        sl_slab_give_up(&model->slabs[i]); /* clients may keep the rest for long */
+}
+
 static int fill(void *arg, const struct sl_plan *plan, const struct sl_reader_config *given,
                 struct sl_err *err)
 {
     struct fill *fill = arg;
     const struct sl_fill_config *config = fill->config;
-    int there = config->admit
-                    ? config->admit(config->arg, needed(plan, config->place), plan->identity, err)
-                    : 0;
+    int there =
+        config->admit ? config->admit(config->arg, needed(plan, config), plan->identity, err) : 0;
     if (there)
         return there < 0 ? -1 : 0;
-    SL_AUTO(sl_pool_model) model = sl_pool_model_plan(config->name, plan, config->place, err);
+    SL_AUTO(sl_pool_model) model = plan_model(config, plan, err);
     if (!model)
         return -1;
     if (config->planned)
@@ -85,8 +120,8 @@ static int fill(void *arg, const struct sl_plan *plan, const struct sl_reader_co
     struct sl_err why = SL_ERR_INIT;
     if (read_into(model, plan, given, fill, &why) < 0) {
         sl_pool_model_fail(model, &why);
-        for (size_t i = 0; i < model->slab_count; i++)
-            sl_slab_give_up(&model->slabs[i]); /* clients may keep the rest for long */
+        for (size_t i = 0; i < sl_pool_model_copies(model); i++)
+            give_up(sl_pool_model_copy(model, i));
         *err = why;
         return -1;
     }
@@ -98,8 +133,7 @@ int sl_fill_run(const struct sl_spec *spec, const struct sl_fill_config *config,
                 struct sl_pool_model **model, struct sl_load_result *result, struct sl_err *err)
 {
     struct sl_spec own = *spec; /* its strings are borrowed */
-    struct fill state = {.config = config,
-                         .decrypt = (enum sl_pool_decrypt)spec->sink.pool.decrypt};
+    struct fill state = {.config = config, .wishes = &spec->sink.pool};
     struct sl_load_fill into = {fill, &state};
     own.sink.tmpfs.path = NULL;
     own.sink.tmpfs.layout = SL_LAYOUT_SLABS;
@@ -107,6 +141,10 @@ int sl_fill_run(const struct sl_spec *spec, const struct sl_fill_config *config,
     if (sl_load_run_into(&own, &into, config->cancel, config->progress, result, err) < 0) {
         sl_pool_model_free(state.model);
         return -1;
+    }
+    if (result) {
+        result->gpu_decrypted = state.decrypted;
+        result->gpu_cast = state.cast;
     }
     *model = state.model;
     return 0;

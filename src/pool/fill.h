@@ -13,13 +13,17 @@ enum { SL_SLAB_BYTES = 512 * 1024 * 1024 };
 struct sl_fill_config {
     const char *name;                  /* of the model in the pool */
     const struct sl_slab_place *place; /* borrowed for the call */
-    uint64_t slab_bytes;               /* 0: SL_SLAB_BYTES. A slab holds whole tensors, and is
-                                          larger only for a tensor that is */
+    const struct sl_slab_place *more;  /* further GPUs, which get the same: a twin of the model on
+                                          each. Borrowed; NULL: none */
+    size_t more_count;
+    bool everywhere;     /* these are all the GPUs there are */
+    uint64_t slab_bytes; /* 0: SL_SLAB_BYTES. A slab holds whole tensors, and is
+                            larger only for a tensor that is */
     /**
-     * The plan is made and nothing allocated: bytes that the slabs will take. -1 (err filled) to
-     * refuse, e.g. for a budget; 1 if the caller has exactly this already: the load ends well, with
-     * *model NULL. May be called again (another mirror, a source that changed): only
-     * the last amount counts. May be NULL.
+     * The plan is made and nothing allocated: bytes that the slabs will take, on each GPU. -1 (err
+     * filled) to refuse, e.g. for a budget; 1 if the caller has exactly this already: the load ends
+     * well, with *model NULL. May be called again (another mirror, a source that changed): only the
+     * last amount counts. May be NULL.
      */
     int (*admit)(void *arg, uint64_t bytes, const uint8_t identity[32], struct sl_err *err);
     /**

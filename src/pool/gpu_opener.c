@@ -5,13 +5,11 @@
  */
 #include "gpu_opener.h"
 
-#include <inttypes.h>
 #include <string.h>
 
 #include "crypt.h"
 #include "gpu_parts.h"
 #include "kernels.h"
-#include "metrics.h"
 
 enum {
     RUN_PIECES = 32,
@@ -31,18 +29,26 @@ struct sl_gpu_opener {
 
 /* ---- opening; the GPU's thread --------------------------------------------------------------- */
 
-static int fail_to_open(const struct sl_tensor *tensor, uint64_t number, struct sl_err *err)
+static int tell(const struct sl_gpu_opener *opener, uint64_t first, uint64_t count,
+                const struct sl_opener_verdicts *verdicts, struct sl_err *err)
 {
-    sl_metric_add(SL_M_VERIFY_FAILURES, 1);
-    return sl_fail_code(err, SL_E_INTEGRITY, "E_DECRYPT",
-                        "tensor '%s' cannot be decrypted: piece %" PRIu64 " of %" PRIu64
-                        " does not match its MAC: the key is another one, or the data are damaged",
-                        tensor->name, number + 1, tensor->crypt->mac_count);
+    const uint32_t *found = (const uint32_t *)(const void *)(opener->pinned + VERDICTS_AT);
+    for (uint64_t done = 0; done < count;) {
+        uint64_t end = done + 1;
+        bool good = found[done] == SL_KERNEL_BOX_GOOD;
+        while (end < count && (found[end] == SL_KERNEL_BOX_GOOD) == good)
+            end++;
+        if (verdicts->told(verdicts->arg, first + done, end - done, good, err) < 0)
+            return -1;
+        done = end;
+    }
+    return 0;
 }
 
 /* At most RUN_PIECES. */
 static int open_run(struct sl_gpu_opener *opener, const struct sl_tensor *tensor, uint64_t first,
-                    uint64_t address, uint64_t bytes, uint64_t count, struct sl_err *err)
+                    uint64_t address, uint64_t bytes, uint64_t count,
+                    const struct sl_opener_verdicts *verdicts, struct sl_err *err)
 {
     struct sl_gpu *gpu = opener->gpu;
     const struct sl_cuda *cuda = gpu->cuda;
@@ -70,18 +76,19 @@ static int open_run(struct sl_gpu_opener *opener, const struct sl_tensor *tensor
                      err, "copy verdicts") < 0 ||
         sl_gpu_check(gpu, cuda->stream_synchronize(opener->stream), err, "decrypt") < 0)
         return -1;
-    uint64_t bad = sl_kernels_first_bad((const uint32_t *)(const void *)opener->pinned, count);
-    return bad == count ? 0 : fail_to_open(tensor, first + bad, err);
+    return tell(opener, first, count, verdicts, err);
 }
 
 int sl_gpu_opener_open(struct sl_gpu_opener *opener, const struct sl_tensor *tensor, uint64_t first,
-                       uint64_t address, uint64_t bytes, struct sl_err *err)
+                       uint64_t address, uint64_t bytes, const struct sl_opener_verdicts *verdicts,
+                       struct sl_err *err)
 {
     uint64_t piece = tensor->crypt->piece_bytes;
     for (uint64_t done = 0; done < bytes;) {
         uint64_t part = SL_MIN(bytes - done, RUN_PIECES * piece);
         uint64_t count = part / piece + (part % piece != 0);
-        if (open_run(opener, tensor, first + done / piece, address + done, part, count, err) < 0)
+        if (open_run(opener, tensor, first + done / piece, address + done, part, count, verdicts,
+                     err) < 0)
             return -1;
         done += part;
     }

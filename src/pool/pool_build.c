@@ -15,14 +15,25 @@ size_t sl_pool_first_data_file(const struct sl_plan *plan)
     return plan->file_count - data;
 }
 
+/* Data files are for processors: of a model on a GPU, too, they lie on the host, and its twins have
+ * the same. */
+static int make_data_slab(const struct sl_pool_model *twin, uint64_t bytes, size_t number,
+                          struct sl_slab *slab, struct sl_err *err)
+{
+    const struct sl_slab_place host = {.kind = SL_SLAB_MEMFD, .directory_fd = -1};
+    return twin ? sl_slab_share(&twin->slabs[number], slab, err)
+                : sl_slab_make(&host, bytes, slab, err);
+}
+
+/* twin: a model that was planned before it, elsewhere; or NULL. */
 static int make_slabs(struct sl_pool_model *model, const struct sl_plan *plan,
-                      const struct sl_slab_place *place, struct sl_err *err)
+                      const struct sl_slab_place *place, const struct sl_pool_model *twin,
+                      struct sl_err *err)
 {
     model->slab_of_file = sl_alloc_array(plan->file_count, sizeof(*model->slab_of_file), err);
     model->slabs = sl_alloc_array(plan->file_count, sizeof(*model->slabs), err);
     if (!model->slab_of_file || !model->slabs)
         return -1;
-    const struct sl_slab_place host = {.kind = SL_SLAB_MEMFD, .directory_fd = -1};
     size_t first_data = sl_pool_first_data_file(plan);
     snprintf(model->memory, sizeof(model->memory), "%s", place->why);
     for (size_t i = 0; i < plan->file_count; i++) {
@@ -33,10 +44,11 @@ static int make_slabs(struct sl_pool_model *model, const struct sl_plan *plan,
             return sl_fail(err, SL_E_NO_SPACE,
                            "the model takes more than %d slabs: give the pool larger ones",
                            SL_POOL_SLABS_MAX);
-        /* Data files are for processors: of a model on a GPU, too, they lie on the host. */
-        bool on_host = place->kind == SL_SLAB_GPU && i >= first_data;
         struct sl_slab *slab = &model->slabs[model->slab_count];
-        if (sl_slab_make(on_host ? &host : place, plan->files[i].bytes, slab, err) < 0)
+        uint64_t bytes = plan->files[i].bytes;
+        if (place->kind == SL_SLAB_GPU && i >= first_data
+                ? make_data_slab(twin, bytes, model->slab_count, slab, err) < 0
+                : sl_slab_make(place, bytes, slab, err) < 0)
             return -1;
         model->bytes += slab->bytes;
         model->slab_of_file[i] = (uint32_t)model->slab_count++;
@@ -140,20 +152,39 @@ static int make_index(struct sl_pool_model *model, const struct sl_plan *plan, s
     return write_index(model, plan, items, slabs, pairs, err);
 }
 
-struct sl_pool_model *sl_pool_model_plan(const char *name, const struct sl_plan *plan,
-                                         const struct sl_slab_place *place, struct sl_err *err)
+static struct sl_pool_model *plan_in(const char *name, const struct sl_plan *plan,
+                                     const struct sl_slab_place *place,
+                                     const struct sl_pool_model *twin, struct sl_err *err)
 {
     SL_AUTO(sl_pool_model) model = sl_pool_model_new(name, "", err);
     if (!model)
         return NULL;
+    model->is_twin = twin;
+    model->gpu = place->gpu;
     memcpy(model->identity, plan->identity, sizeof(model->identity));
     model->tensor_count = plan->tensor_count + plan->file_count - sl_pool_first_data_file(plan);
     if (model->tensor_count > UINT32_MAX / 2) {
         sl_fail(err, SL_E_NO_SPACE, "the model has too many tensors for the pool");
         return NULL;
     }
-    if (make_slabs(model, plan, place, err) < 0 || make_index(model, plan, err) < 0 ||
+    if (make_slabs(model, plan, place, twin, err) < 0 || make_index(model, plan, err) < 0 ||
         sl_pool_model_make_page(model, SL_WORD_LOADING, SL_POOL_LOADING, err) < 0)
         return NULL;
     return sl_steal(&model);
+}
+
+struct sl_pool_model *sl_pool_model_plan(const char *name, const struct sl_plan *plan,
+                                         const struct sl_slab_place *place, struct sl_err *err)
+{
+    return plan_in(name, plan, place, NULL, err);
+}
+
+int sl_pool_model_plan_twin(struct sl_pool_model *model, const struct sl_plan *plan,
+                            const struct sl_slab_place *place, struct sl_err *err)
+{
+    SL_AUTO(sl_pool_model) twin = plan_in(model->name, plan, place, model, err);
+    if (!twin || sl_pool_model_join(model, twin, err) < 0)
+        return -1;
+    twin = NULL; /* the model's */
+    return 0;
 }

@@ -73,7 +73,7 @@ void sl_pool_connection_close(struct sl_pool_connection *connection)
     /* A process that was forked meanwhile may hold the descriptor, too: closing it here would not
      * end its events. */
     epoll_ctl(server->epoll_fd, EPOLL_CTL_DEL, connection->fd, NULL);
-    close(connection->fd);
+    sl_pool_close_socket(server, connection->fd);
     free(sl_steal(&connection->out.data));
     drop_request(connection);
     sl_pool_deposit_drop(connection, true);
@@ -351,15 +351,12 @@ static void read_one(struct sl_pool_connection *connection)
     if (received.bytes < 0 && (errno == EAGAIN || errno == EINTR))
         return;
     if (received.bytes <= 0) { /* an empty packet reads like the end, and is as good as it */
-        for (size_t i = 0; i < received.fd_count; i++)
-            close(received.fds[i]);
+        sl_pool_close_later(connection->server, received.fds, received.fd_count);
         sl_pool_connection_close(connection);
         return;
     }
     serve(connection, &received);
-    for (size_t i = 0; i < received.fd_count; i++)
-        if (received.fds[i] >= 0)
-            close(received.fds[i]);
+    sl_pool_close_later(connection->server, received.fds, received.fd_count);
 }
 
 void sl_pool_connection_turn(struct sl_pool_connection *connection, uint32_t events)

@@ -3,6 +3,7 @@
  * them with an index. Nothing of it is believed before it was checked, and nothing is visible
  * before the commit; if the client goes before, it is as if it had never begun.
  */
+#include <fcntl.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -10,17 +11,29 @@
 
 enum { INDEX_BYTES_MAX = 16 * 1024 * 1024 }; /* of a stranger's: it is read while others wait */
 
+static void end_deposit(struct sl_later *later)
+{
+    struct sl_pool_deposit *deposit = (struct sl_pool_deposit *)later;
+    for (size_t i = 0; i < deposit->fd_count; i++)
+        close(deposit->fds[i]);
+    for (size_t i = 0; i < deposit->kept_count; i++)
+        close(deposit->kept[i]);
+    free(deposit);
+}
+
 void sl_pool_deposit_drop(struct sl_pool_connection *connection, bool tell)
 {
     struct sl_pool_server *server = connection->server;
     struct sl_pool_deposit *deposit = sl_steal(&connection->deposit);
     if (!deposit)
         return;
-    for (size_t i = 0; i < deposit->fd_count; i++)
-        close(deposit->fds[i]);
     if (tell && server->handler.deposit_abort)
         server->handler.deposit_abort(server->arg, &deposit->offer);
-    free(deposit);
+    deposit->later.run = end_deposit;
+    if (deposit->fd_count || deposit->kept_count)
+        sl_pool_later(server, &deposit->later);
+    else
+        free(deposit);
     SL_LOCKED(&server->lock);
     server->locked.counts.deposits--;
 }
@@ -129,6 +142,16 @@ static int check_promise(const struct sl_pool_offer *offer, const struct sl_pool
     return 0;
 }
 
+/* One that cannot be kept may go here: better than to refuse the deposit. */
+static void keep_all(struct sl_pool_deposit *deposit, int index_fd)
+{
+    for (size_t i = 0; i <= deposit->fd_count; i++) {
+        int fd = fcntl(i ? deposit->fds[i - 1] : index_fd, F_DUPFD_CLOEXEC, 0);
+        if (fd >= 0)
+            deposit->kept[deposit->kept_count++] = fd;
+    }
+}
+
 static struct sl_pool_model *adopt(const struct sl_pool_server *server,
                                    struct sl_pool_deposit *deposit,
                                    const struct sl_pool_packet *packet, int *fds,
@@ -143,6 +166,7 @@ static struct sl_pool_model *adopt(const struct sl_pool_server *server,
         gpu = server->handler.deposit_gpu(server->arg, &deposit->offer);
     int index_fd = fds[0];
     size_t count = deposit->fd_count;
+    keep_all(deposit, index_fd);
     fds[0] = -1;
     deposit->fd_count = 0; /* the model's from here on */
     SL_AUTO(sl_pool_model)

@@ -39,6 +39,8 @@ const char *sl_pool_model_id(const struct sl_pool_model *model, char text[SL_POO
     sl_sha256_update(sha, model->name, strlen(model->name) + 1);
     sl_sha256_update(sha, model->key, strlen(model->key) + 1);
     sl_sha256_update(sha, model->identity, sizeof(model->identity));
+    if (model->gpu)
+        sl_sha256_update(sha, sl_gpu_device(model->gpu)->uuid, 16);
     sl_sha256_finish(sha, digest);
     sl_hex(digest, (SL_POOL_ID_TEXT - 1) / 2, text);
     return text;

@@ -9,7 +9,7 @@
 #include "pool_model.h"
 
 enum { SL_POOL_ID_TEXT = 33 };
-/** What tells one model from others: its name, key and identity, as 32 hex digits. */
+/** What tells one model from others: its name, key, identity and GPU, as 32 hex digits. */
 const char *sl_pool_model_id(const struct sl_pool_model *model, char text[SL_POOL_ID_TEXT],
                              struct sl_err *err);
 

@@ -14,8 +14,9 @@ struct sl_pool_listing {
     uint64_t skip, seen; /* rows before the first that is wanted; rows so far */
     uint32_t count;
     bool full;
-    const struct sl_pool_packet *only; /* stat: the one model */
-    struct sl_pool_model *found;       /* of it; borrowed */
+    const struct sl_pool_packet *only;                  /* stat: the one model */
+    struct sl_pool_model *found[SL_GPU_RING_LANES_MAX]; /* its copies; borrowed */
+    size_t found_count;
 };
 
 static uint32_t count_leases(struct sl_pool_server *server, const struct sl_pool_model *model)
@@ -97,13 +98,35 @@ static int put_row(struct sl_pool_listing *listing, const struct sl_pool_entry *
     return 0;
 }
 
+/* The one model, on a further GPU: its row, of the first, counts all. */
+static int add_copy(struct sl_pool_listing *listing, struct sl_pool_model *model)
+{
+    struct sl_wire_row row;
+    struct sl_pool_view view;
+    if (!model || listing->found_count == SL_COUNT(listing->found))
+        return 0;
+    uint8_t *at = listing->data + sizeof(struct sl_wire_stated);
+    memcpy(&row, at, sizeof(row));
+    sl_pool_model_view(model, &view);
+    row.lease_count += count_leases(listing->server, model);
+    row.slab_count += (uint32_t)model->slab_count;
+    row.memory_bytes += sl_pool_model_bytes(model);
+    row.bytes_done += view.bytes_done;
+    memcpy(at, &row, sizeof(row));
+    listing->found[listing->found_count++] = model;
+    return 0;
+}
+
 int sl_pool_listing_add(struct sl_pool_listing *listing, const struct sl_pool_entry *entry)
 {
     if (listing->full)
         return -1;
     if (!is_wanted(listing->only, entry) || listing->seen++ < listing->skip)
         return 0;
-    listing->found = entry->model;
+    if (listing->only && listing->count)
+        return add_copy(listing, entry->model);
+    listing->found[0] = entry->model;
+    listing->found_count = entry->model != NULL;
     return put_row(listing, entry);
 }
 
@@ -133,6 +156,14 @@ int sl_pool_serve_list(struct sl_pool_connection *connection, const struct sl_po
     return 0;
 }
 
+static bool is_found(const struct sl_pool_listing *listing, const struct sl_pool_model *model)
+{
+    for (size_t i = 0; i < listing->found_count; i++)
+        if (listing->found[i] == model)
+            return true;
+    return false;
+}
+
 /* Who has it. */
 static uint32_t put_holders(struct sl_pool_listing *listing)
 {
@@ -140,10 +171,10 @@ static uint32_t put_holders(struct sl_pool_listing *listing)
     uint32_t count = 0;
     SL_LOCKED(&server->lock);
     for (const struct sl_pool_connection *connection = server->locked.first;
-         connection && listing->found; connection = connection->next) {
+         connection && listing->found_count; connection = connection->next) {
         for (size_t i = 0; i < connection->lease_count && count < SL_WIRE_HOLDERS_MAX; i++) {
             const struct sl_pool_own_lease *lease = &connection->leases[i];
-            if (lease->model != listing->found)
+            if (!is_found(listing, lease->model))
                 continue;
             struct sl_wire_holder holder = {.lease = lease->id,
                                             .age_ms =

@@ -59,7 +59,7 @@ static bool was_last(struct sl_pool_model *model)
 static void count(struct sl_pool_model *model, int sign)
 {
     model->counted = sign > 0;
-    sl_metric_add(SL_M_POOL_MODELS, sign);
+    sl_metric_add(SL_M_POOL_MODELS, model->is_twin ? 0 : sign);
     sl_metric_add(SL_M_POOL_SLABS, sign * (int64_t)model->slab_count);
     sl_metric_add(SL_M_POOL_BYTES, sign * (int64_t)model->bytes);
 }
@@ -70,6 +70,8 @@ void sl_pool_model_free(struct sl_pool_model *model)
         return;
     if (model->counted)
         count(model, -1);
+    for (size_t i = 0; i < model->twin_count; i++)
+        sl_pool_model_free(model->twins[i]);
     for (size_t i = 0; model->slabs && i < model->slab_count; i++)
         sl_slab_release(&model->slabs[i]);
     if (model->page)
@@ -165,6 +167,37 @@ const struct sl_cuda_device *sl_pool_model_device(const struct sl_pool_model *mo
             return sl_gpu_device(model->slabs[i].gpu);
     return NULL;
 }
+bool sl_pool_model_everywhere(const struct sl_pool_model *model)
+{
+    return model->everywhere;
+}
+size_t sl_pool_model_copies(const struct sl_pool_model *model)
+{
+    return 1 + model->twin_count;
+}
+struct sl_pool_model *sl_pool_model_copy(struct sl_pool_model *model, size_t number)
+{
+    if (number == 0)
+        return model;
+    return number <= model->twin_count ? model->twins[number - 1] : NULL;
+}
+
+int sl_pool_model_join(struct sl_pool_model *model, struct sl_pool_model *twin, struct sl_err *err)
+{
+    model->everywhere = true;
+    if (!twin)
+        return 0;
+    if (model->twin_count == SL_COUNT(model->twins))
+        return sl_fail(err, SL_E_NO_SPACE, "a model has no more than %d copies",
+                       SL_GPU_RING_LANES_MAX);
+    if (twin->counted && !twin->is_twin)
+        sl_metric_add(SL_M_POOL_MODELS, -1);
+    twin->is_twin = twin->everywhere = true;
+    twin->made_seconds = model->made_seconds;
+    model->twins[model->twin_count++] = twin;
+    return 0;
+}
+
 const char *sl_pool_model_memory(const struct sl_pool_model *model)
 {
     return model->memory;
@@ -213,19 +246,32 @@ void sl_pool_model_tell(struct sl_pool_model *model, size_t number)
 
 void sl_pool_model_landed(struct sl_pool_model *model, uint64_t bytes)
 {
+    for (size_t i = 0; i < model->twin_count; i++)
+        sl_pool_model_landed(model->twins[i], bytes);
     SL_LOCKED(&model->lock);
     uint64_t done = model->page->bytes_done + bytes; /* bytes that came wrong land twice */
     sl_number_set(&model->page->bytes_done, SL_MIN(done, model->bytes));
 }
 
-int sl_pool_model_finish(struct sl_pool_model *model, struct sl_err *err)
+static int seal(struct sl_pool_model *model, struct sl_err *err)
 {
     for (size_t i = 0; i < model->slab_count; i++)
         if (sl_slab_seal(&model->slabs[i], err) < 0)
             return -1;
-    SL_LOCKED(&model->lock);
-    if (model->page->state == SL_WIRE_LOADING)
-        sl_word_set(&model->page->state, SL_WIRE_READY);
+    return 0;
+}
+
+int sl_pool_model_finish(struct sl_pool_model *model, struct sl_err *err)
+{
+    for (size_t i = 0; i <= model->twin_count; i++)
+        if (seal(sl_pool_model_copy(model, i), err) < 0)
+            return -1;
+    for (size_t i = 0; i <= model->twin_count; i++) {
+        struct sl_pool_model *copy = sl_pool_model_copy(model, i);
+        SL_LOCKED(&copy->lock);
+        if (copy->page->state == SL_WIRE_LOADING)
+            sl_word_set(&copy->page->state, SL_WIRE_READY);
+    }
     return 0;
 }
 
@@ -240,6 +286,8 @@ static void write_error(struct sl_wire_page *page, const struct sl_err *why)
 void sl_pool_model_fail(struct sl_pool_model *model, const struct sl_err *why)
 {
     struct sl_wire_page *page = model->page;
+    for (size_t i = 0; i < model->twin_count; i++)
+        sl_pool_model_fail(model->twins[i], why);
     SL_LOCKED(&model->lock);
     if (page->state != SL_WIRE_LOADING)
         return;
@@ -301,6 +349,7 @@ static int take_over(struct sl_pool_model *model, const struct sl_pool_index *in
         model->slab_count = i + 1;
         model->bytes += index->slabs[i].bytes;
     }
+    model->gpu = gpu;
     struct sl_slab_place place = {.why = "sealed memfds"};
     if (gpu)
         sl_slab_place_gpu(gpu, &place);
@@ -308,10 +357,32 @@ static int take_over(struct sl_pool_model *model, const struct sl_pool_index *in
     return sl_pool_model_make_page(model, SL_WORD_READY, SL_POOL_READY, err);
 }
 
-static struct sl_pool_model *adopt_mapped(struct sl_gpu *gpu, const char *name, const void *map,
-                                          size_t bytes, int *slab_fds, size_t slab_count,
-                                          struct sl_err *err)
+/* Where a model that is handed over may lie. */
+struct where {
+    struct sl_gpu *gpu;              /* there, or on the host; NULL: */
+    const struct sl_pool_gpus *gpus; /* wherever this finds it; NULL: on the host */
+};
+
+static int find_gpu(const struct where *where, const struct sl_pool_index *index,
+                    struct sl_gpu **gpu, struct sl_err *err)
 {
+    *gpu = where->gpu;
+    for (uint32_t i = 0; !*gpu && where->gpus && i < index->head->slab_count; i++) {
+        const struct sl_wire_index_slab *slab = &index->slabs[i];
+        if (slab->kind != SL_SLAB_GPU)
+            continue;
+        *gpu = where->gpus->find(where->gpus->arg, slab->device, err);
+        if (!*gpu)
+            return -1;
+    }
+    return 0;
+}
+
+static struct sl_pool_model *adopt_mapped(const struct where *where, const char *name,
+                                          const void *map, size_t bytes, int *slab_fds,
+                                          size_t slab_count, struct sl_err *err)
+{
+    struct sl_gpu *gpu;
     struct sl_pool_index index;
     char why[SL_POOL_WHY_BYTES];
     if (sl_pool_index_check(map, bytes, &index, why) < 0) {
@@ -325,12 +396,13 @@ static struct sl_pool_model *adopt_mapped(struct sl_gpu *gpu, const char *name, 
     }
     SL_AUTO(sl_pool_model)
     model = sl_pool_model_new(own, sl_pool_index_text(&index, index.head->key_at), err);
-    if (!model || take_over(model, &index, gpu, slab_fds, slab_count, err) < 0)
+    if (!model || find_gpu(where, &index, &gpu, err) < 0 ||
+        take_over(model, &index, gpu, slab_fds, slab_count, err) < 0)
         return NULL;
     return sl_steal(&model);
 }
 
-static struct sl_pool_model *adopt(struct sl_gpu *gpu, const char *name, int *index_fd,
+static struct sl_pool_model *adopt(const struct where *where, const char *name, int *index_fd,
                                    int *slab_fds, size_t slab_count, struct sl_err *err)
 {
     uint64_t bytes = 0;
@@ -341,10 +413,31 @@ static struct sl_pool_model *adopt(struct sl_gpu *gpu, const char *name, int *in
         sl_fail(err, SL_E_FORMAT, "the index cannot be read");
         return NULL;
     }
-    struct sl_pool_model *model = adopt_mapped(gpu, name, map, bytes, slab_fds, slab_count, err);
+    struct sl_pool_model *model = adopt_mapped(where, name, map, bytes, slab_fds, slab_count, err);
     munmap(map, bytes);
     if (model)
         model->index_bytes = bytes;
+    return model;
+}
+
+static struct sl_pool_model *adopt_from(const struct where *where, const char *name, int index_fd,
+                                        const int *slab_fds, size_t slab_count, struct sl_err *err)
+{
+    struct sl_pool_model *model = NULL;
+    sl_autofree int *fds = sl_alloc_array(slab_count, sizeof(*fds), err);
+    if (fds) {
+        if (slab_count)
+            memcpy(fds, slab_fds, slab_count * sizeof(*fds));
+        model = adopt(where, name, &index_fd, fds, slab_count, err);
+    }
+    if (model)
+        model->index_fd = index_fd;
+    else
+        close(index_fd);
+    const int *left = fds ? fds : slab_fds;
+    for (size_t i = 0; i < slab_count; i++)
+        if (left[i] >= 0)
+            close(left[i]);
     return model;
 }
 
@@ -358,20 +451,14 @@ struct sl_pool_model *sl_pool_model_adopt_on(struct sl_gpu *gpu, const char *nam
                                              const int *slab_fds, size_t slab_count,
                                              struct sl_err *err)
 {
-    struct sl_pool_model *model = NULL;
-    sl_autofree int *fds = sl_alloc_array(slab_count, sizeof(*fds), err);
-    if (fds) {
-        if (slab_count)
-            memcpy(fds, slab_fds, slab_count * sizeof(*fds));
-        model = adopt(gpu, name, &index_fd, fds, slab_count, err);
-    }
-    if (model)
-        model->index_fd = index_fd;
-    else
-        close(index_fd);
-    const int *left = fds ? fds : slab_fds;
-    for (size_t i = 0; i < slab_count; i++)
-        if (left[i] >= 0)
-            close(left[i]);
-    return model;
+    const struct where where = {.gpu = gpu};
+    return adopt_from(&where, name, index_fd, slab_fds, slab_count, err);
+}
+
+struct sl_pool_model *sl_pool_model_adopt_where(const struct sl_pool_gpus *gpus, const char *name,
+                                                int index_fd, const int *slab_fds,
+                                                size_t slab_count, struct sl_err *err)
+{
+    const struct where where = {.gpus = gpus};
+    return adopt_from(&where, name, index_fd, slab_fds, slab_count, err);
 }

@@ -50,6 +50,19 @@ size_t sl_pool_model_tensor_count(const struct sl_pool_model *model);
 enum sl_slab_kind sl_pool_model_kind(const struct sl_pool_model *model);
 /** The GPU whose memory it is in; NULL: all on the host. */
 const struct sl_cuda_device *sl_pool_model_device(const struct sl_pool_model *model);
+/**
+ * A model that was brought to every GPU is the one on the first, and has a twin on each of the
+ * others: a model of its own, with its own index, slabs and page, which clients of that GPU get.
+ * They are loaded, fail and go together.
+ */
+bool sl_pool_model_everywhere(const struct sl_pool_model *model);
+/** How many copies there are, itself included. */
+size_t sl_pool_model_copies(const struct sl_pool_model *model);
+/** The copy on cuda:`number` of a model that is everywhere; 0: itself. Borrowed; NULL: none. */
+struct sl_pool_model *sl_pool_model_copy(struct sl_pool_model *model, size_t number);
+/** After a restart: the model is everywhere, and this is its next twin, whose count is the model's
+ * then; NULL: it has none. SL_E_NO_SPACE: it has too many. */
+int sl_pool_model_join(struct sl_pool_model *model, struct sl_pool_model *twin, struct sl_err *err);
 /** Which kind of memory: the `why` of struct sl_slab_place. */
 const char *sl_pool_model_memory(const struct sl_pool_model *model);
 
@@ -63,8 +76,8 @@ struct sl_pool_view {
     struct sl_err err;    /* SL_POOL_FAILED: why */
 };
 void sl_pool_model_view(const struct sl_pool_model *model, struct sl_pool_view *view);
-/** Tell everybody who has it that it will not become ready. Only the first call counts, and none
- * after it is ready. */
+/** Tell everybody who has it, or one of its twins, that it will not become ready. Only the first
+ * call counts, and none after it is ready. */
 void sl_pool_model_fail(struct sl_pool_model *model, const struct sl_err *why);
 
 /** A model that was taken over was made earlier: wall clock. Before others have it. */
@@ -88,6 +101,15 @@ void sl_pool_model_fds(const struct sl_pool_model *model, int *fds, size_t *coun
 struct sl_pool_model *sl_pool_model_adopt_on(struct sl_gpu *gpu, const char *name, int index_fd,
                                              const int *slab_fds, size_t slab_count,
                                              struct sl_err *err);
+/** The same where the slabs may be memory of any GPU, which `find` tells by its UUID: it outlives
+ * the model, too. NULL with err refuses it. */
+struct sl_pool_gpus {
+    struct sl_gpu *(*find)(void *arg, const uint8_t uuid[16], struct sl_err *err);
+    void *arg;
+};
+struct sl_pool_model *sl_pool_model_adopt_where(const struct sl_pool_gpus *gpus, const char *name,
+                                                int index_fd, const int *slab_fds,
+                                                size_t slab_count, struct sl_err *err);
 /** The same of slabs that are all on the host. */
 struct sl_pool_model *sl_pool_model_adopt(const char *name, int index_fd, const int *slab_fds,
                                           size_t slab_count, struct sl_err *err);

@@ -24,6 +24,10 @@ struct sl_pool_model {
     bool counted; /* in the metrics */
     char memory[160];
     int64_t made_seconds;
+    struct sl_gpu *gpu; /* that it is on; NULL: the host */
+    bool everywhere, is_twin;
+    struct sl_pool_model *twins[SL_GPU_RING_LANES_MAX - 1]; /* on further GPUs; a count of each */
+    size_t twin_count;
     pthread_mutex_t lock;
     struct {
         unsigned count;
@@ -44,13 +48,16 @@ int sl_pool_model_make_page(struct sl_pool_model *model, uint32_t word, enum sl_
  * plan->tensors; data files follow. */
 struct sl_pool_model *sl_pool_model_plan(const char *name, const struct sl_plan *plan,
                                          const struct sl_slab_place *place, struct sl_err *err);
+/** A copy of it in another place, with the same data files: it becomes one of the model's twins. */
+int sl_pool_model_plan_twin(struct sl_pool_model *model, const struct sl_plan *plan,
+                            const struct sl_slab_place *place, struct sl_err *err);
 /** The first file of such a plan that is a data file. */
 size_t sl_pool_first_data_file(const struct sl_plan *plan);
 
 /** Tensor `number` can be used. Any thread, once for each. */
 void sl_pool_model_tell(struct sl_pool_model *model, size_t number);
 void sl_pool_model_landed(struct sl_pool_model *model, uint64_t bytes);
-/** Everything can be used: seal the slabs, and tell. */
+/** Everything can be used, of its twins, too: seal the slabs, and tell. */
 int sl_pool_model_finish(struct sl_pool_model *model, struct sl_err *err);
 
 /** slab_sink.c: the files of a plan in the slabs of a model; all borrowed. ring: through which
@@ -58,19 +65,47 @@ int sl_pool_model_finish(struct sl_pool_model *model, struct sl_err *err);
 struct sl_sink *sl_slab_sink_open(struct sl_pool_model *model, const struct sl_sink_file *files,
                                   size_t count, struct sl_gpu_ring *ring, struct sl_err *err);
 
-/** gpu_fill.c: the way of a model's files into memory of a GPU. */
+/** gpu_fill.c: the way of a model's files into memory of a GPU. wishes: of the spec. config: of
+ * whose run it is part; its watch is told. */
 struct sl_gpu_fill;
-struct sl_gpu_fill *sl_gpu_fill_new(struct sl_gpu *gpu, const struct sl_pool_model *model,
-                                    const struct sl_plan *plan, enum sl_pool_decrypt decrypt,
-                                    const struct sl_reader_watch *watch, struct sl_cancel *cancel,
-                                    struct sl_err *err);
-/** For sl_reader_config.sealed_bytes: 0, or pieces that are opened on the device. */
-uint64_t sl_gpu_fill_sealed_bytes(const struct sl_gpu_fill *fill);
+struct sl_gpu_fill *sl_gpu_fill_new(struct sl_gpu *gpu, struct sl_pool_model *model,
+                                    const struct sl_plan *plan, const struct sl_spec_pool *wishes,
+                                    const struct sl_reader_config *config, struct sl_err *err);
+/** The same bytes into another GPU: what lands in the ring of the first fill goes to its model,
+ * too, and is opened on it if it is on the first. `told` is told. Freed before the first. */
+struct sl_gpu_fill *sl_gpu_fill_follow(const struct sl_gpu_fill *first, struct sl_gpu *gpu,
+                                       struct sl_pool_model *model, const struct sl_plan *plan,
+                                       const struct sl_reader_watch *told, struct sl_err *err);
+/** For the run's config: its watch, who casts and computes CRCs, what lands encrypted. */
+void sl_gpu_fill_config(const struct sl_gpu_fill *fill, struct sl_reader_config *config);
+/** How many tensors are decrypted, and cast, on the device. */
+void sl_gpu_fill_counts(const struct sl_gpu_fill *fill, uint64_t *decrypted, uint64_t *cast);
 void sl_gpu_fill_free(struct sl_gpu_fill *fill);
 SL_AUTO_DEFINE(sl_gpu_fill)
 struct sl_gpu_ring *sl_gpu_fill_ring(const struct sl_gpu_fill *fill);
-/** Tells `watch` what it is told, once the bytes are on the device. */
+/** The run has ended: wait until everything is on the device and right. */
+int sl_gpu_fill_finish(struct sl_gpu_fill *fill, struct sl_err *err);
+/** Tells the other watch what it is told, once the bytes are on the device. */
 const struct sl_reader_watch *sl_gpu_fill_watch(const struct sl_gpu_fill *fill);
+
+/** gpu_followers.c: the twins of a model, filled with what `first` gets; a readiness for each. */
+struct sl_gpu_followers;
+struct sl_gpu_followers *sl_gpu_followers_new(const struct sl_gpu_fill *first,
+                                              const struct sl_pool_model *model,
+                                              const struct sl_plan *plan, struct sl_err *err);
+/** Where to decrypt, so that every GPU of the model can: the host if one has no kernels and the
+ * spec leaves it to us. */
+enum sl_pool_decrypt sl_gpu_followers_decrypt(const struct sl_pool_model *model,
+                                              enum sl_pool_decrypt decrypt);
+/** Before the first fill is freed. */
+void sl_gpu_followers_free(struct sl_gpu_followers *followers);
+SL_AUTO_DEFINE(sl_gpu_followers)
+/** For the reader: tells the first fill, and all of these. */
+const struct sl_reader_watch *sl_gpu_followers_watch(const struct sl_gpu_followers *followers);
+/** As sl_gpu_fill_finish(), of all, after that of the first. */
+int sl_gpu_followers_finish(struct sl_gpu_followers *followers, struct sl_err *err);
+/** As sl_readiness_left(), of all. */
+size_t sl_gpu_followers_left(const struct sl_gpu_followers *followers);
 
 /** readiness.c: which tensors are complete; watch is for the reader. */
 struct sl_readiness;

@@ -7,6 +7,7 @@
 #ifndef SL_POOL_SERVER_H
 #define SL_POOL_SERVER_H
 
+#include "later.h"
 #include "pool_model.h"
 #include "thread.h"
 
@@ -122,6 +123,9 @@ struct sl_pool_handler {
     int (*deposit_commit)(void *arg, const struct sl_pool_offer *offer, struct sl_pool_model *model,
                           struct sl_err *err);
     void (*deposit_abort)(void *arg, const struct sl_pool_offer *offer);
+    /** Have later->run(later) called soon by another thread: it gives back memory of clients, which
+     * takes the kernel a while. NULL: the server's thread does it itself. */
+    void (*later)(void *arg, struct sl_later *later);
 };
 
 /* ---- the server ------------------------------------------------------------------------------ */

@@ -49,11 +49,16 @@ struct sl_pool_own_lease {
     struct sl_pool_model *model; /* one count */
 };
 struct sl_pool_deposit {
+    struct sl_later later; /* first: its end */
     struct sl_pool_packet begun;
     struct sl_pool_offer offer; /* borrows from begun */
     bool waiting;               /* for room */
     int fds[SL_WIRE_SLABS_MAX];
     size_t fd_count;
+    /* While it is being committed: the same once more, and its index, so that nothing of it goes
+     * here if it is refused. */
+    int kept[SL_WIRE_SLABS_MAX + 1];
+    size_t kept_count;
 };
 struct sl_pool_connection {
     struct sl_pool_server *server;
@@ -125,6 +130,15 @@ void sl_pool_deposit_answer(struct sl_pool_connection *connection,
                             const struct sl_pool_request *request);
 /** A deposit that was begun and will not be committed. */
 void sl_pool_deposit_drop(struct sl_pool_connection *connection, bool tell);
+
+/* ---- what takes a while ---------------------------------------------------------------------- */
+
+/** By the handler, or at once. */
+void sl_pool_later(struct sl_pool_server *server, struct sl_later *later);
+/** Close those that are not -1, which they are then. */
+void sl_pool_close_later(struct sl_pool_server *server, int *fds, size_t count);
+/** Close a client's socket, in which there may still be descriptors. */
+void sl_pool_close_socket(struct sl_pool_server *server, int fd);
 
 /* ---- rights ---------------------------------------------------------------------------------- */
 

@@ -230,6 +230,16 @@ int sl_slab_adopt(int *fd, uint64_t bytes, struct sl_slab *slab, struct sl_err *
     return 0;
 }
 
+int sl_slab_share(const struct sl_slab *of, struct sl_slab *slab, struct sl_err *err)
+{
+    int fd = fcntl(of->reader_fd, F_DUPFD_CLOEXEC, 0);
+    if (fd < 0)
+        return fail(err, errno, "share a slab");
+    *slab = (struct sl_slab){
+        .fd = -1, .reader_fd = fd, .bytes = of->bytes, .kind = of->kind, .sealed = true};
+    return 0;
+}
+
 int sl_slab_adopt_gpu(struct sl_gpu *gpu, int *fd, uint64_t bytes, struct sl_slab *slab,
                       struct sl_err *err)
 {

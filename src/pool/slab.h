@@ -59,6 +59,8 @@ int sl_slab_adopt(int *fd, uint64_t bytes, struct sl_slab *slab, struct sl_err *
 /** The same of memory of this GPU, at least so much. */
 int sl_slab_adopt_gpu(struct sl_gpu *gpu, int *fd, uint64_t bytes, struct sl_slab *slab,
                       struct sl_err *err);
+/** Another descriptor of the same memory of the host, which `of` goes on writing and seals. */
+int sl_slab_share(const struct sl_slab *of, struct sl_slab *slab, struct sl_err *err);
 /** No more writing. Memory that a reader has pinned meanwhile (a GPU driver does) is no failure. */
 int sl_slab_seal(struct sl_slab *slab, struct sl_err *err);
 /** Nobody writes into it any more, and it is not to be read: what a GPU's takes beside its memory

@@ -11,10 +11,10 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "again.h"
 #include "cast.h"
 #include "metrics.h"
 #include "reader_parts.h"
-#include "tensor_reader.h"
 
 int sl_forming_init(struct sl_forming *forming, struct sl_reader *reader, struct sl_err *err)
 {
@@ -55,18 +55,11 @@ void sl_forming_turn(struct sl_forming *forming)
 
 /* ---- pieces ---------------------------------------------------------------------------------- */
 
-/* As long as nothing has opened, the key may be to blame. */
 static int fail_to_open(struct sl_forming *forming, uint64_t number, struct sl_err *err)
 {
-    const struct sl_target *target = forming->mapping->target;
     sl_metric_add(SL_M_VERIFY_FAILURES, 1);
-    if (sl_counter_get(&forming->reader->opened) == 0)
-        return sl_tensor_blame(target->index, target->from, number, err);
-    return sl_fail_code(err, SL_E_INTEGRITY, "E_DECRYPT",
-                        "tensor '%s' cannot be decrypted: piece %" PRIu64 " of %" PRIu64
-                        " does not match its MAC; others open with this key, so the data or their "
-                        "headers are damaged",
-                        target->from->name, number + 1, target->from->crypt->mac_count);
+    return sl_again_blame(forming->mapping->target, number,
+                          sl_counter_get(&forming->reader->opened) > 0, err);
 }
 
 static void begin_piece(struct sl_forming *forming, uint64_t at)
@@ -130,6 +123,19 @@ static void pass_sealed(struct sl_forming *forming, uint64_t end)
     forming->sure = SL_MAX(forming->sure, end - SL_MIN(ragged, end - mapping->begin));
 }
 
+static bool casts(const struct sl_mapping *mapping)
+{
+    return mapping->target->from->dtype != mapping->target->out.dtype;
+}
+
+/* Someone else casts it, later. Hashes over its plaintext must have been made before. */
+static bool stays_uncast(const struct sl_forming *forming, const struct sl_mapping *mapping)
+{
+    const struct sl_reader_caster *caster = forming->reader->config->caster;
+    bool hashed_late = mapping->check_count && mapping->piece_bytes && !mapping->ordered;
+    return caster && casts(mapping) && !hashed_late && caster->takes(caster->arg, mapping);
+}
+
 /* ---- hashes over the stored plaintext -------------------------------------------------------- */
 
 static int begin_hashes(struct sl_forming *forming, struct sl_err *err)
@@ -168,11 +174,6 @@ static int compare_hashes(struct sl_forming *forming, struct sl_err *err)
     sl_progress_add_verified(forming->reader->config->progress, mapping->end - mapping->begin);
     sl_metric_add(SL_M_VERIFIED_BYTES, (int64_t)(mapping->end - mapping->begin));
     return 0;
-}
-
-static bool casts(const struct sl_mapping *mapping)
-{
-    return mapping->target->from->dtype != mapping->target->out.dtype;
 }
 
 static int hash(struct sl_forming *forming, uint64_t begin, uint64_t end, const uint8_t *data,
@@ -245,7 +246,7 @@ static void shape(struct sl_forming *forming, uint64_t begin, uint64_t end, uint
         bytes = gather(&mapping->taken, begin, end, data, data);
     if (mapping->swap_bytes)
         sl_swap_bytes(data, mapping->swap_bytes, bytes / mapping->swap_bytes);
-    if (!casts(mapping))
+    if (!casts(mapping) || stays_uncast(forming, mapping))
         return;
     size_t count = bytes / mapping->in_item;
     uint8_t *out = data;
@@ -310,14 +311,17 @@ static int feed(struct sl_forming *forming, const struct sl_mapping *mapping, ui
                 : sl_verify_feed_landed(reader->verify, mapping->source, place, bytes, err);
 }
 
-/* What is pending and the bytes after it, up to offset `end`, have become sure. */
+/* What is pending and the bytes after it, up to offset `end`, have become sure. data: NULL if what
+ * is written is made elsewhere. */
 static int settle(struct sl_forming *forming, struct sl_landing *landing,
                   const struct sl_mapping *mapping, uint64_t end, const uint8_t *data,
                   struct sl_err *err)
 {
     uint64_t begin = forming->pending.begin;
     bool hot = begin == forming->pending.end;
-    uint32_t crc = sl_crc32c(forming->pending.crc, data, (size_t)(end - forming->pending.end));
+    uint32_t crc = data
+                       ? sl_crc32c(forming->pending.crc, data, (size_t)(end - forming->pending.end))
+                       : 0; /* there is no journal */
     forming->pending.open = false;
     if (mapping->piece_bytes && !mapping->check_count) { /* by its MACs */
         sl_progress_add_verified(forming->reader->config->progress, forming->pending.fetched);
@@ -346,19 +350,32 @@ static void wait_with(struct sl_forming *forming, const struct sl_extent *extent
     forming->pending.fetched += sl_extent_bytes(forming->reader->plan, &part);
 }
 
+/* bytes: that it takes in the file. */
+static int put_formed(struct sl_forming *forming, const struct sl_mapping *mapping, uint64_t offset,
+                      uint64_t bytes, const uint8_t *data, bool uncast, struct sl_err *err)
+{
+    const struct sl_reader_caster *caster = forming->reader->config->caster;
+    if (!uncast)
+        return sl_landing_put(forming->reader, mapping->file, offset, data, bytes, err);
+    return caster->put(caster->arg, mapping, offset, data,
+                       bytes / mapping->out_item * mapping->in_item, err);
+}
+
 int sl_forming_land(struct sl_forming *forming, struct sl_landing *landing,
                     const struct sl_extent *extent, uint64_t begin, uint64_t end,
                     const uint8_t *data, struct sl_err *err)
 {
     const struct sl_mapping *mapping = sl_extent_mapping(forming->reader->plan, extent);
     uint64_t offset = sl_mapping_place(mapping, begin), stop = sl_mapping_place(mapping, end);
-    if (mapping->out_item > mapping->in_item) {
+    bool uncast = stays_uncast(forming, mapping);
+    if (mapping->out_item > mapping->in_item && !uncast) {
         data = forming->grown + forming->put;
         forming->put += stop - offset;
     }
-    if (stop > offset &&
-        sl_landing_put(forming->reader, mapping->file, offset, data, stop - offset, err) < 0)
+    if (stop > offset && put_formed(forming, mapping, offset, stop - offset, data, uncast, err) < 0)
         return -1;
+    if (uncast)
+        data = NULL;
     /* An extent ends where a unit does, and only a window's last can be open. */
     uint64_t sure = end == extent->end ? end : SL_MAX(forming->sure, begin);
     uint64_t settled = sl_mapping_place(mapping, sure);
@@ -370,8 +387,9 @@ int sl_forming_land(struct sl_forming *forming, struct sl_landing *landing,
     if (sure == end)
         return 0;
     wait_with(forming, extent, sure, end, settled);
-    forming->pending.crc =
-        sl_crc32c(forming->pending.crc, data + (settled - offset), (size_t)(stop - settled));
+    if (data)
+        forming->pending.crc =
+            sl_crc32c(forming->pending.crc, data + (settled - offset), (size_t)(stop - settled));
     forming->pending.end = stop;
     return 0;
 }

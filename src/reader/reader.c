@@ -60,6 +60,20 @@ static int on_doubt(void *arg, const struct sl_check *check, struct sl_err *err)
     return sl_refetch_add(arg, check, err);
 }
 
+static bool is_elsewhere(void *arg, const struct sl_check *check)
+{
+    const struct sl_reader_crcs *crcs = ((struct sl_reader *)arg)->config->crcs;
+    bool may = check->again == SL_AGAIN_FETCH && !check->computed && check->begin < check->end &&
+               (check->kind == SL_HASH_CRC32 || check->kind == SL_HASH_CRC32C);
+    return may && crcs->takes(crcs->arg, check);
+}
+
+static int check_going(void *arg, struct sl_err *err)
+{
+    const struct sl_reader_crcs *crcs = ((struct sl_reader *)arg)->config->crcs;
+    return crcs->going(crcs->arg, err);
+}
+
 /* What was fetched again is noted anew: nothing that was noted of it before counts. */
 static void note_mended(struct sl_reader *reader)
 {
@@ -226,14 +240,23 @@ static int run_reader(struct sl_reader *reader, struct sl_err *err)
                                       .again = on_doubt,
                                       .arg = reader,
                                       .progress = reader->config->progress};
+    const struct sl_reader_crcs *crcs = reader->config->crcs;
+    if (crcs) {
+        config.elsewhere = is_elsewhere;
+        config.going = check_going;
+    }
     reader->verify = sl_verify_new(reader->plan->checks, reader->plan->check_count, &config, err);
     if (!reader->verify)
         return -1;
+    if (crcs)
+        crcs->bind(crcs->arg, reader->verify);
     int failed = sl_heads_new(&reader->heads, reader, err);
     if (!failed)
         failed = read_all(reader, err);
     if (failed)
         sl_cancel_raise(reader->stop, 0);
+    if (crcs)
+        crcs->bind(crcs->arg, NULL);
     sl_refetch_stop(&reader->refetch);
     sl_heads_free(reader->heads);
     sl_verify_free(reader->verify);

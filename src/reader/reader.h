@@ -22,6 +22,32 @@ struct sl_reader_watch {
     void *arg;
 };
 
+struct sl_mapping;
+/** Who casts what a reader would have cast. Any thread of it. */
+struct sl_reader_caster {
+    /** Of a tensor that is cast: is it this one's? The same every time. */
+    bool (*takes)(void *arg, const struct sl_mapping *mapping);
+    /** Bytes of whole elements, as they are before the cast (their own order, decrypted, cut); the
+     * first becomes what lies at `offset` of the mapping's file. Instead of the sink. */
+    int (*put)(void *arg, const struct sl_mapping *mapping, uint64_t offset, const uint8_t *data,
+               uint64_t bytes, struct sl_err *err);
+    void *arg;
+};
+
+struct sl_verify;
+/** Who computes CRCs over what has landed, instead of the readers. */
+struct sl_reader_crcs {
+    /** Asked once for each check; it may take those that are CRC32 or CRC32C, SL_AGAIN_FETCH and
+     * not empty. */
+    bool (*takes)(void *arg, const struct sl_check *check);
+    /** sl_verify_tell() this one, from any thread; or NULL: nobody any more, and when it returns no
+     * call is under way. */
+    void (*bind)(void *arg, struct sl_verify *verify);
+    /** As sl_verify_config.going. */
+    int (*going)(void *arg, struct sl_err *err);
+    void *arg;
+};
+
 struct sl_reader_config {
     unsigned connections;  /* fixed number, or 0: grow by feedback from plan->connections to
                               plan->connections_max */
@@ -34,6 +60,8 @@ struct sl_reader_config {
     uint64_t sealed_bytes; /* tensors with pieces of at most so many bytes whose plaintext lies as
                               their ciphertext does (sl_mapping_keeps_pieces()) land encrypted, told
                               in whole pieces, for the watch to open and check; 0: none */
+    const struct sl_reader_crcs *crcs;     /* NULL: readers compute them; only without a journal */
+    const struct sl_reader_caster *caster; /* NULL: readers cast; only without a journal */
 };
 
 /**

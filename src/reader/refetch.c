@@ -11,6 +11,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "again.h"
 #include "hash.h"
 #include "log.h"
 #include "metrics.h"
@@ -18,10 +19,7 @@
 #include "source.h"
 
 enum {
-    TRIES_MAX = 3,
     WAITING_MAX = 4096, /* a store that breaks more than this at a time is broken */
-    CHUNK_BYTES = 256 * 1024,
-    LOOK_AGAIN_MS = 50,
 };
 
 void sl_refetch_init(struct sl_refetch *refetch)
@@ -56,9 +54,7 @@ void sl_refetch_release(struct sl_refetch *refetch)
 struct again {
     struct sl_reader *reader;
     const struct sl_check *check;
-    struct sl_fetch *fetch;
     struct sl_hasher *hasher; /* NULL: a CRC */
-    uint8_t *chunk;
     uint64_t at;
     uint64_t crc;    /* of the check's kind */
     uint32_t crc32c; /* of the file's bytes */
@@ -81,78 +77,31 @@ static void finish_hash(struct again *again, uint8_t digest[SL_HASH_BYTES_MAX])
     sl_crc_digest(again->check->kind, again->crc, digest);
 }
 
-static int wait_for_bytes(struct again *again, struct sl_err *err)
+static int take_bytes(void *arg, const uint8_t *data, size_t bytes, struct sl_err *err)
 {
-    struct pollfd fds[SL_FETCH_POLL_MAX + 2];
-    struct sl_reader *reader = again->reader;
-    uint64_t deadline_ns, now = sl_now_ns();
-    int count = sl_fetch_poll(again->fetch, fds, &deadline_ns), timeout_ms = LOOK_AGAIN_MS;
-    fds[count++] = (struct pollfd){sl_cancel_fd(reader->config->cancel), POLLIN, 0};
-    fds[count++] = (struct pollfd){sl_cancel_fd(reader->stop), POLLIN, 0};
-    if (deadline_ns <= now)
-        timeout_ms = 0;
-    else if (deadline_ns - now < LOOK_AGAIN_MS * SL_NS_PER_MS)
-        timeout_ms = (int)((deadline_ns - now) / SL_NS_PER_MS) + 1;
-    poll(fds, (nfds_t)count, timeout_ms);
-    if (sl_cancel_check(reader->config->cancel, err) < 0)
-        return -1;
-    return sl_cancel_check(reader->stop, err);
-}
-
-static int take_bytes(struct again *again, size_t bytes, struct sl_err *err)
-{
+    struct again *again = arg;
     const struct sl_check *check = again->check;
-    hash(again, again->chunk, bytes);
-    again->crc32c = sl_crc32c(again->crc32c, again->chunk, bytes);
+    hash(again, data, bytes);
+    again->crc32c = sl_crc32c(again->crc32c, data, bytes);
     uint64_t offset = check->file_offset + (again->at - check->begin);
     again->at += bytes;
-    return sl_landing_put(again->reader, check->file, offset, again->chunk, bytes, err);
-}
-
-static int read_range(struct again *again, struct sl_err *err)
-{
-    struct sl_source *source = again->reader->plan->sources[again->check->source].source;
-    if (sl_fetch_start(again->fetch, source, again->check->begin, again->check->end, err) < 0)
-        return -1;
-    for (;;) {
-        size_t got = 0;
-        switch (sl_fetch_read(again->fetch, again->chunk, CHUNK_BYTES, &got, err)) {
-        case SL_FETCH_WAIT:
-            if (wait_for_bytes(again, err) < 0)
-                return -1;
-            break;
-        case SL_FETCH_DATA:
-            if (take_bytes(again, got, err) < 0)
-                return -1;
-            break;
-        case SL_FETCH_END:
-            return 0;
-        case SL_FETCH_FAILED:
-            return -1;
-        }
-    }
+    return sl_landing_put(again->reader, check->file, offset, data, bytes, err);
 }
 
 /* 1: the bytes are right now. 0: they are not; *err says how. */
 static int try_once(struct sl_reader *reader, const struct sl_check *check, uint32_t *crc32c,
                     struct sl_err *err)
 {
-    struct sl_store *store = sl_source_store(reader->plan->sources[check->source].source);
+    struct sl_source *source = reader->plan->sources[check->source].source;
     uint8_t digest[SL_HASH_BYTES_MAX] = {0};
-    sl_autofree uint8_t *chunk = sl_alloc_aligned(4096, CHUNK_BYTES, err);
-    SL_AUTO(sl_fetch) fetch = chunk ? sl_fetch_new_apart(store, err) : NULL;
     bool ordered = sl_hash_is_ordered(check->kind);
-    SL_AUTO(sl_hasher) hasher = fetch && ordered ? sl_hasher_new(check->kind, err) : NULL;
-    if (!fetch || (ordered && !hasher))
+    SL_AUTO(sl_hasher) hasher = ordered ? sl_hasher_new(check->kind, err) : NULL;
+    if (ordered && !hasher)
         return -1;
-    struct again again = {.reader = reader,
-                          .check = check,
-                          .fetch = fetch,
-                          .hasher = hasher,
-                          .chunk = chunk,
-                          .at = check->begin};
+    struct again again = {.reader = reader, .check = check, .hasher = hasher, .at = check->begin};
+    const struct sl_again how = {reader->config->cancel, reader->stop, take_bytes, &again};
     hash(&again, check->prefix, check->prefix_bytes);
-    if (read_range(&again, err) < 0)
+    if (sl_again_read(source, check->begin, check->end, &how, err) < 0)
         return -1;
     finish_hash(&again, digest);
     *crc32c = again.crc32c;
@@ -177,7 +126,7 @@ static int note_mended(struct sl_reader *reader, const struct sl_check *check, u
 static int fetch_again(struct sl_reader *reader, const struct sl_check *check, struct sl_err *err)
 {
     const char *uri = sl_source_uri(reader->plan->sources[check->source].source);
-    for (unsigned tries = 1; tries <= TRIES_MAX; tries++) {
+    for (unsigned tries = 1; tries <= SL_AGAIN_TRIES_MAX; tries++) {
         uint32_t crc32c;
         struct sl_err why = SL_ERR_INIT;
         sl_log(SL_LOG_WARN,
@@ -193,7 +142,7 @@ static int fetch_again(struct sl_reader *reader, const struct sl_check *check, s
             return -1;
         sl_metric_add(SL_M_VERIFY_FAILURES, 1);
     }
-    return sl_wrap(err, "fetched %d times", TRIES_MAX + 1);
+    return sl_wrap(err, "fetched %d times", SL_AGAIN_TRIES_MAX + 1);
 }
 
 /* ---- the thread ------------------------------------------------------------------------------ */

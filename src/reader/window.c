@@ -4,13 +4,13 @@
  * extents and the gaps between them; small tensors do not cost a read each. Where the sink lends
  * memory, large extents are read straight into it.
  */
+#include "again.h"
 #include "lane_parts.h"
 #include "log.h"
 #include "metrics.h"
 
 enum {
     DIRECT_BYTES_MIN = 32 * 1024, /* smaller extents share a window and are copied */
-    AGAIN_MAX = 3,                /* that a range is fetched because bytes came wrong */
 };
 
 /* The same for what changes on its way; a cut must be between elements. */
@@ -124,7 +124,7 @@ static int doubt(struct sl_reader_lane *lane, uint64_t place, struct sl_err *err
     struct sl_reader *reader = lane->reader;
     if (err->kind != SL_E_INTEGRITY || sl_lane_comb(lane))
         return -1;
-    if (++lane->wrongs > (sl_counter_get(&reader->opened) ? AGAIN_MAX : 1u))
+    if (++lane->wrongs > (sl_counter_get(&reader->opened) ? SL_AGAIN_TRIES_MAX : 1u))
         return sl_wrap(err, "fetched %u times", lane->wrongs);
     sl_log(SL_LOG_WARN, "bytes came wrong: fetching them again: %s", err->message);
     sl_metric_add(SL_M_REFETCHED_RANGES, 1);

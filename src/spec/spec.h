@@ -68,11 +68,12 @@ struct sl_spec_decrypt {
     char *key_file, *passphrase_file;
 };
 enum { SL_SPEC_GPUS_MAX = 16 };
-/** Where what goes to a GPU is decrypted. */
+/** Where what goes to a GPU is decrypted, cast, and hashed by CRCs. */
 enum sl_pool_decrypt { SL_DECRYPT_AUTO, SL_DECRYPT_HOST, SL_DECRYPT_GPU };
 struct sl_spec_pool {
-    char *device; /* "host", "cuda:N" */
-    int decrypt;  /* enum sl_pool_decrypt */
+    char *device;  /* "host", "cuda:N", "cuda:all" */
+    int decrypt;   /* enum sl_pool_decrypt */
+    int cast, crc; /* the same */
 };
 struct sl_spec_sink {
     struct sl_tmpfs_options tmpfs;

@@ -164,9 +164,10 @@ static void check_device(const struct sl_node *root, const struct sl_spec *spec,
     if (number && strcmp(number, "all") != 0 && strtoul(number, NULL, 10) >= SL_SPEC_GPUS_MAX)
         sl_complain(complaints, mark_at(root, "sink.pool.device"),
                     "'device: %.64s': GPUs are counted from 0 to %d", device, SL_SPEC_GPUS_MAX - 1);
-    if (number && strcmp(number, "all") == 0)
-        sl_complain(complaints, mark_at(root, "sink.pool.device"),
-                    "'device: %.64s' is not offered yet: name one GPU", device);
+    if (number && strcmp(number, "all") == 0 && sl_node_find(root, "tensors.shard"))
+        sl_complain(complaints, mark_at(root, "tensors.shard"),
+                    "'shard' does not go with 'device: cuda:all', which brings the same to every "
+                    "GPU: write a model for each rank, with the 'device' of its GPU");
 }
 
 void sl_spec_check(const struct sl_node *root, const struct sl_spec *spec, bool placed,

@@ -219,15 +219,27 @@ static const struct sl_option_table decrypt_table = {"decrypt", sizeof(struct sl
                                                      decrypt_rows};
 
 static const struct sl_option pool_rows[] = {
-    SL_OPTION(sl_spec_pool, device, STRING, "host", "where the slabs lie: host, cuda:0, cuda:all",
+    SL_OPTION(sl_spec_pool, device, STRING, "host",
+              "where the slabs lie: host, cuda:0, cuda:all (the same on every GPU)",
               .check = check_device, .pattern = "^(host|cuda:all|cuda:[0-9]{1,3})$",
               .value = "DEVICE"),
     SL_OPTION(
         sl_spec_pool, decrypt, CHOICE, "auto",
-        "where encrypted tensors on their way to a GPU are decrypted and checked; auto is the "
-        "GPU, or the host if this build has no kernels for it. Tensors that are cast or cut, or "
-        "have hashes that are wanted, are decrypted on the host in any case",
+        "where encrypted tensors on their way to a GPU are decrypted and checked; auto is where "
+        "it is faster, which is measured once for each GPU, or the host if this build has no "
+        "kernels for it. Tensors that are cast or cut, or have hashes that are wanted, are "
+        "decrypted on the host in any case",
         .choices = "auto|host|gpu"),
+    SL_OPTION(sl_spec_pool, cast, CHOICE, "auto",
+              "where tensors on their way to a GPU are cast; auto as with decrypt. Views whose "
+              "elements do not lie one after another, and what goes to cuda:all, are cast on the "
+              "host in any case",
+              .choices = "auto|host|gpu"),
+    SL_OPTION(sl_spec_pool, crc, CHOICE, "auto",
+              "where CRC32 and CRC32C of what lands on a GPU as it came are computed; auto as with "
+              "decrypt. Other hashes, and those of what goes to cuda:all, are computed on the host "
+              "in any case",
+              .choices = "auto|host|gpu"),
     SL_OPTION_END,
 };
 static const struct sl_option_table pool_table = {"pool", sizeof(struct sl_spec_pool), pool_rows};

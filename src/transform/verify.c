@@ -164,13 +164,26 @@ static bool put_off(struct sl_verify *verify, struct sl_verify_item *item, struc
     return false;
 }
 
+static struct sl_verify_item *item_of(struct sl_verify *verify, const struct sl_check *check)
+{
+    const struct sl_verify_item key = {.check = check};
+    size_t low = 0, high = verify->item_count;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (by_begin(&verify->items[middle], &key) < 0)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    while (verify->items[low].check != check)
+        low++;
+    return &verify->items[low];
+}
+
 void sl_verify_settle(struct sl_verify *verify, const struct sl_check *check,
                       const struct sl_err *why)
 {
-    size_t i = 0;
-    while (verify->items[i].check != check)
-        i++;
-    conclude(verify, &verify->items[i], why);
+    conclude(verify, item_of(verify, check), why);
     SL_LOCKED(&verify->lock);
     verify->locked.doubtful--;
     pthread_cond_broadcast(&verify->idle);
@@ -217,6 +230,14 @@ static int complete_crc(struct sl_verify *verify, struct sl_verify_item *item, u
     }
     sl_crc_digest(check->kind, crc, digest);
     return sl_verify_complete(verify, item, digest, err);
+}
+
+void sl_verify_tell(struct sl_verify *verify, const struct sl_check *check, uint32_t crc)
+{
+    complete_crc(verify, item_of(verify, check), crc, NULL); /* what is wrong is remembered */
+    SL_LOCKED(&verify->lock);
+    verify->locked.elsewhere--;
+    pthread_cond_broadcast(&verify->idle);
 }
 
 /* The whole check lies in memory. */
@@ -315,7 +336,7 @@ static int feed_item(struct sl_verify *verify, struct sl_verify_item *item, cons
 {
     const struct sl_check *check = item->check;
     uint64_t begin = SL_MAX(feed->begin, check->begin), end = SL_MIN(feed->end, check->end);
-    if (begin >= end)
+    if (begin >= end || item->elsewhere)
         return 0;
     if (!feed->data)
         return land_from_sink(verify, item, begin, end, feed->buffer, err);
@@ -465,6 +486,8 @@ struct sl_verify *sl_verify_new(const struct sl_check *checks, size_t count,
         if (checks[i].ordered)
             continue;
         item->check = &checks[i];
+        item->elsewhere = config->elsewhere && config->elsewhere(config->arg, &checks[i]);
+        verify->locked.elsewhere += item->elsewhere;
         sorted = sorted && (verify->item_count == 0 || by_begin(item - 1, item) <= 0);
         verify->item_count++;
     }

@@ -9,6 +9,7 @@
 #ifndef SL_VERIFY_H
 #define SL_VERIFY_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "check.h"
@@ -33,6 +34,11 @@ struct sl_verify_config {
      */
     int (*computed)(void *arg, const struct sl_check *check, const uint8_t *digest,
                     struct sl_err *err);
+    /** Does someone else compute the CRC of this check, and call sl_verify_tell()? NULL: nobody. */
+    bool (*elsewhere)(void *arg, const struct sl_check *check);
+    /** All was fed and such are awaited: -1 with err if they will never be told. With the lock of
+     * verify. NULL if `elsewhere` is. */
+    int (*going)(void *arg, struct sl_err *err);
     void *arg;
     struct sl_progress *progress; /* may be NULL */
     unsigned threads;             /* hashing threads at most; 0: one a processor, at most 8 */
@@ -59,6 +65,9 @@ int sl_verify_feed_landed(struct sl_verify *verify, uint32_t source, uint64_t be
 /** What config.again began has ended: why is NULL if the check is right now. Any thread. */
 void sl_verify_settle(struct sl_verify *verify, const struct sl_check *check,
                       const struct sl_err *why);
+/** The CRC of all bytes of a check that is computed elsewhere, without its prefix: as if they had
+ * been fed. Once for each; any thread. */
+void sl_verify_tell(struct sl_verify *verify, const struct sl_check *check, uint32_t crc);
 /** As sl_verify_feed() where the CRC32C of all these bytes is known. */
 int sl_verify_feed_known(struct sl_verify *verify, uint32_t source, uint64_t begin,
                          const void *data, size_t bytes, uint32_t crc32c, struct sl_err *err);

@@ -1,0 +1,17 @@
+/* One load into memory of a GPU, or of all. Inside node/. */
+#ifndef SL_GPU_LOADING_H
+#define SL_GPU_LOADING_H
+
+#include "gpu.h"
+#include "holder.h"
+
+struct sl_gpu_targets {
+    struct sl_gpu *gpus[SL_SPACES_MAX - SL_SPACE_GPU];
+    unsigned count;
+    bool everywhere; /* these are all there are: the model gets a twin on each but the first */
+};
+/** As sl_holder.load; *body is a count of a struct sl_pool_model. */
+int sl_gpu_load(const struct sl_gpu_targets *targets, const struct sl_holder_job *job, void **body,
+                struct sl_err *err);
+
+#endif

@@ -1,0 +1,194 @@
+/*
+ * Each pair of types (with what becomes of too large numbers) is a shape of the ring, so small
+ * tensors that lie behind one another and are cast alike are one copy and one kernel. Copies, casts
+ * and events share the ring's stream: what an event says of a copy it says of the cast as well.
+ */
+#include "gpu_caster.h"
+
+#include <string.h>
+
+#include "cast.h"
+#include "gpu_parts.h"
+#include "kernels.h"
+#include "mapping.h"
+#include "metrics.h"
+#include "pool_parts.h"
+
+enum { SHAPES_MAX = 64, NONE = UINT8_MAX };
+
+struct pair {
+    enum sl_dtype from, to;
+    enum sl_cast_overflow overflow;
+    struct sl_gpu_shape shape;
+};
+struct sl_gpu_caster {
+    struct sl_gpu *gpu;
+    const struct sl_plan *plan;
+    struct sl_pool_model *model;
+    struct sl_gpu_ring *ring;
+    struct sl_kernels *kernels;
+    struct sl_gpu_memory scratch;
+    bool acquired;
+    struct pair pairs[SHAPES_MAX];
+    unsigned pair_count;
+    uint8_t *pair_of; /* one a mapping; NONE: the reader's */
+    uint64_t count;
+    struct sl_reader_caster ops;
+};
+
+/* ---- what is cast ---------------------------------------------------------------------------- */
+
+static bool is_cast(const struct sl_mapping *mapping)
+{
+    return !mapping->composed && mapping->target->from->dtype != mapping->target->out.dtype;
+}
+
+bool sl_gpu_caster_wanted(const struct sl_plan *plan)
+{
+    for (size_t i = 0; plan->mappings && i < plan->target_count; i++)
+        if (is_cast(&plan->mappings[i]))
+            return true;
+    return false;
+}
+
+static bool takes(void *arg, const struct sl_mapping *mapping)
+{
+    const struct sl_gpu_caster *caster = arg;
+    return caster->pair_of[mapping - caster->plan->mappings] != NONE;
+}
+
+/* ---- the reader's threads -------------------------------------------------------------------- */
+
+static int put(void *arg, const struct sl_mapping *mapping, uint64_t offset, const uint8_t *data,
+               uint64_t bytes, struct sl_err *err)
+{
+    struct sl_gpu_caster *caster = arg;
+    const struct sl_gpu_shape *shape =
+        &caster->pairs[caster->pair_of[mapping - caster->plan->mappings]].shape;
+    uint8_t *to;
+    if (sl_gpu_ring_reserve_shaped(caster->ring, shape, mapping->file, offset, bytes, &to, err) < 0)
+        return -1;
+    memcpy(to, data, (size_t)bytes);
+    sl_gpu_ring_commit(caster->ring, to);
+    sl_pool_model_landed(caster->model, bytes / shape->in_bytes * shape->out_bytes);
+    return 0;
+}
+
+/* ---- the GPU's thread ------------------------------------------------------------------------ */
+
+static int start(void *arg, const struct sl_gpu_shape *shape, struct sl_cuda_stream *stream,
+                 uint64_t in, uint64_t out, uint64_t count, struct sl_err *err)
+{
+    struct sl_gpu_caster *caster = arg;
+    const struct pair *pair =
+        (const struct pair *)(const void *)((const char *)shape - offsetof(struct pair, shape));
+    sl_metric_add(SL_M_GPU_CAST_BYTES, (int64_t)(count * shape->in_bytes));
+    return sl_kernels_cast(caster->kernels, stream, pair->from, pair->to, pair->overflow, in, out,
+                           count, err);
+}
+
+/* ---- life ------------------------------------------------------------------------------------ */
+
+/* NONE if there are too many, which is the reader's then. */
+static uint8_t find_pair(struct sl_gpu_caster *caster, const struct sl_mapping *mapping)
+{
+    const struct sl_target *target = mapping->target;
+    const struct pair wanted = {.from = target->from->dtype,
+                                .to = target->out.dtype,
+                                .overflow = (enum sl_cast_overflow)target->overflow,
+                                .shape = {.in_bytes = mapping->in_item,
+                                          .out_bytes = mapping->out_item,
+                                          .start = start,
+                                          .arg = caster}};
+    for (unsigned i = 0; i < caster->pair_count; i++)
+        if (caster->pairs[i].from == wanted.from && caster->pairs[i].to == wanted.to &&
+            caster->pairs[i].overflow == wanted.overflow)
+            return (uint8_t)i;
+    if (caster->pair_count == SHAPES_MAX)
+        return NONE;
+    caster->pairs[caster->pair_count] = wanted;
+    return (uint8_t)caster->pair_count++;
+}
+
+static int find_all(struct sl_gpu_caster *caster, struct sl_err *err)
+{
+    const struct sl_plan *plan = caster->plan;
+    caster->pair_of = sl_alloc_array(plan->target_count, sizeof(*caster->pair_of), err);
+    if (!caster->pair_of)
+        return -1;
+    for (size_t i = 0; i < plan->target_count; i++) {
+        const struct sl_mapping *mapping = &plan->mappings[i];
+        caster->pair_of[i] = is_cast(mapping) ? find_pair(caster, mapping) : NONE;
+        caster->count += caster->pair_of[i] != NONE;
+    }
+    return 0;
+}
+
+static int make_task(struct sl_gpu *gpu, void *arg, struct sl_err *err)
+{
+    struct sl_gpu_caster *caster = arg;
+    if (sl_gpu_acquire(gpu, err) < 0)
+        return -1;
+    caster->acquired = true;
+    caster->kernels = sl_kernels_load(gpu->cuda, &gpu->device, err);
+    return caster->kernels ? 0 : -1;
+}
+
+static int free_task(struct sl_gpu *gpu, void *arg, struct sl_err *err)
+{
+    struct sl_gpu_caster *caster = arg;
+    (void)err;
+    sl_kernels_free(caster->kernels);
+    if (caster->acquired)
+        sl_gpu_release(gpu);
+    return 0;
+}
+
+struct sl_gpu_caster *sl_gpu_caster_new(struct sl_gpu *gpu, const struct sl_plan *plan,
+                                        struct sl_pool_model *model, struct sl_err *err)
+{
+    SL_AUTO(sl_gpu_caster) caster = sl_alloc(sizeof(*caster), err);
+    if (!caster)
+        return NULL;
+    caster->gpu = gpu;
+    caster->plan = plan;
+    caster->model = model;
+    caster->scratch = (struct sl_gpu_memory)SL_GPU_MEMORY_INIT;
+    caster->ops = (struct sl_reader_caster){takes, put, caster};
+    if (find_all(caster, err) < 0 ||
+        sl_gpu_memory_make(gpu, sl_gpu_round(gpu, SL_GPU_RING_BUFFER_BYTES), &caster->scratch,
+                           err) < 0 ||
+        sl_gpu_call(gpu, make_task, caster, false, err) < 0)
+        return NULL;
+    return sl_steal(&caster);
+}
+
+void sl_gpu_caster_free(struct sl_gpu_caster *caster)
+{
+    if (!caster)
+        return;
+    sl_gpu_call(caster->gpu, free_task, caster, true, NULL);
+    sl_gpu_memory_release(caster->gpu, &caster->scratch);
+    free(caster->pair_of);
+    free(caster);
+}
+
+uint64_t sl_gpu_caster_scratch(const struct sl_gpu_caster *caster)
+{
+    return caster->scratch.address;
+}
+
+void sl_gpu_caster_bind(struct sl_gpu_caster *caster, struct sl_gpu_ring *ring)
+{
+    caster->ring = ring;
+}
+
+const struct sl_reader_caster *sl_gpu_caster_ops(const struct sl_gpu_caster *caster)
+{
+    return &caster->ops;
+}
+
+uint64_t sl_gpu_caster_count(const struct sl_gpu_caster *caster)
+{
+    return caster->count;
+}

@@ -1,0 +1,351 @@
+/*
+ * Work of a load that a GPU may do, and who decides: what kernels cast is what the host casts, bit
+ * for bit, and auto is where it was measured to be faster. Against the fake driver, whose events
+ * say that anything took as long as the test wishes.
+ */
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "case_main.h"
+#include "fill_case.h"
+#include "golden.h"
+#include "kernel_images.h"
+#include "metrics.h"
+#include "scratch.h"
+#include "use_fake_cuda.h"
+
+#define FAST 0.000001f
+#define SLOW 1000000.0f
+
+static const struct fake_cuda_control *fake;
+static struct sl_gpu *gpu;
+static const uint8_t image_data[] = "// none";
+static const struct sl_kernel_image image = {"compute_80", 80, true, image_data, image_data + 8};
+static char directory[SL_SCRATCH_PATH_BYTES];
+static int scratch;
+
+static void setup(void)
+{
+    struct sl_err err = SL_ERR_INIT;
+    fill_case_setup();
+    fake->reset();
+    gpu = sl_gpu_open(0, &err);
+    ck_assert_msg(gpu, "%s", err.message);
+    sl_slab_place_gpu(gpu, &fill_case_place);
+    sl_kernel_images_replace(&image, 1);
+    scratch = sl_scratch_open(directory);
+}
+
+static void teardown(void)
+{
+    sl_scratch_close(scratch, directory);
+    sl_kernel_images_replace(NULL, 0);
+    fill_case_teardown();
+    sl_gpu_free(gpu);
+    check_no_cuda_left(fake);
+}
+
+/* The GPU is forgotten, with what was measured of it. */
+static void reopen(float elapsed_ms)
+{
+    struct sl_err err = SL_ERR_INIT;
+    sl_gpu_free(gpu);
+    fake->reset();
+    fake->set_elapsed_ms(elapsed_ms);
+    gpu = sl_gpu_open(0, &err);
+    ck_assert_msg(gpu, "%s", err.message);
+    sl_slab_place_gpu(gpu, &fill_case_place);
+}
+
+static uint64_t cast_bytes(void)
+{
+    return (uint64_t)sl_metric_get(SL_M_GPU_CAST_BYTES);
+}
+
+static uint64_t opened_bytes(void)
+{
+    return (uint64_t)sl_metric_get(SL_M_GPU_OPENED_BYTES);
+}
+
+static void compare(const struct sl_pool_model *a, const struct sl_pool_model *b)
+{
+    struct fill_view x, y;
+    fill_view_open(a, &x);
+    fill_view_open(b, &y);
+    ck_assert_uint_eq(x.index.head->tensor_count, y.index.head->tensor_count);
+    ck_assert_uint_eq(x.page->ready_count, x.page->count);
+    for (uint32_t i = 0; i < x.index.head->tensor_count; i++) {
+        const struct sl_wire_index_tensor *tensor = sl_pool_index_tensor(&x.index, i);
+        ck_assert_uint_eq(tensor->bytes, sl_pool_index_tensor(&y.index, i)->bytes);
+        if (tensor->bytes)
+            ck_assert_int_eq(
+                memcmp(fill_view_data(&x, i), fill_view_data(&y, i), (size_t)tensor->bytes), 0);
+    }
+    fill_view_close(&x);
+    fill_view_close(&y);
+}
+
+/* The same load with casts here and there. */
+static void compare_casts(const char *uri, const char *more)
+{
+    uint64_t before = cast_bytes();
+    fill_case_where = SL_DECRYPT_HOST;
+    struct sl_pool_model *host = fill_case_load(uri, more);
+    ck_assert_uint_eq(cast_bytes(), before);
+    fill_case_where = SL_DECRYPT_GPU;
+    struct sl_pool_model *device = fill_case_load(uri, more);
+    ck_assert_uint_gt(cast_bytes(), before);
+    compare(host, device);
+    sl_pool_model_free(host);
+    sl_pool_model_free(device);
+}
+
+/* ---- casts ----------------------------------------------------------------------------------- */
+
+START_TEST(what_the_gpu_casts_is_what_the_host_casts)
+{
+    static const char *const types[] = {"F16", "BF16", "F64", "F8_E4M3", "F8_E5M2"};
+    static const char *const rests[] = {
+        "", "verify: {hashes: all}\n",
+        "readers: {connections: 3, rangeBytes: 65536, memoryBytes: 1048576}\n"};
+    fill_case_put_model("m.safetensors", "a,b,c", 100 * 1000);
+    fill_case_put_model("s.safetensors", "a,b,c,d,e,f,g,h,i,j,k", 7);
+    for (size_t i = 0; i < SL_COUNT(types); i++) {
+        char more[300];
+        snprintf(more, sizeof(more), "tensors: {cast: {F32: %s}}\n%s", types[i],
+                 rests[i % SL_COUNT(rests)]);
+        compare_casts("memory://m.safetensors", more);
+        compare_casts("memory://s.safetensors", more);
+    }
+}
+END_TEST
+
+/* Each is a copy into the same scratch memory. */
+START_TEST(neighbours_are_one_copy_and_one_kernel)
+{
+    struct fake_cuda_counts counts;
+    fill_case_put_model("m.safetensors", "a,b,c,d,e,f,g,h", 512);
+    fill_case_where = SL_DECRYPT_GPU;
+    sl_pool_model_free(fill_case_load("memory://m.safetensors", "tensors: {cast: {F32: F16}}\n"));
+    fake->counts(&counts);
+    ck_assert_uint_eq(counts.launches, 1);
+    ck_assert_uint_eq(counts.copied_bytes, 8 * 512 * 4);
+}
+END_TEST
+
+START_TEST(only_some_are_cast)
+{
+    struct sl_err err = SL_ERR_INIT;
+    size_t bytes;
+    char more[SL_SCRATCH_PATH_BYTES + 300];
+    json_t *manifest = golden_json("tensorizer/MANIFEST.json");
+    const json_t *files = json_object_get(manifest, "files");
+    unsigned compared = 0;
+    for (size_t i = 0; i < json_array_size(files); i++) {
+        const char *name = json_string_value(json_object_get(json_array_get(files, i), "name"));
+        const char *category =
+            json_string_value(json_object_get(json_array_get(files, i), "category"));
+        char file[300];
+        if (strcmp(category, "valid") != 0 || strstr(name, "meta") || i % 3)
+            continue;
+        snprintf(file, sizeof(file), "tensorizer/%s.tensors.gz", name);
+        uint8_t *golden = golden_read(file, &bytes);
+        fill_case_put("m.tensors", golden, bytes);
+        free(golden);
+        fill_case_decrypt(name, directory, more, sizeof(more));
+        strncat(more, "tensors: {cast: {F32: BF16, F16: F32}}\n", 64);
+        struct sl_fill_config config = {0};
+        fill_case_where = SL_DECRYPT_HOST;
+        struct sl_pool_model *host = fill_case_try("memory://m.tensors", more, &config, &err);
+        fill_case_where = SL_DECRYPT_GPU;
+        struct sl_pool_model *device = host ? fill_case_load("memory://m.tensors", more) : NULL;
+        if (host)
+            compare(host, device);
+        compared += host != NULL;
+        sl_pool_model_free(host);
+        sl_pool_model_free(device);
+        sl_memory_clear();
+    }
+    json_decref(manifest);
+    ck_assert_uint_gt(compared, 5);
+    ck_assert_uint_gt(cast_bytes(), 0);
+}
+END_TEST
+
+/* ---- who decides ----------------------------------------------------------------------------- */
+
+static void put_golden(const char *name, char *more, size_t room)
+{
+    char file[300];
+    size_t bytes;
+    snprintf(file, sizeof(file), "tensorizer/%s.tensors.gz", name);
+    uint8_t *golden = golden_read(file, &bytes);
+    fill_case_put("m.tensors", golden, bytes);
+    free(golden);
+    fill_case_decrypt(name, directory, more, room);
+}
+
+START_TEST(auto_is_where_it_was_measured_to_be_faster)
+{
+    static const float elapsed_ms[] = {FAST, SLOW};
+    char more[SL_SCRATCH_PATH_BYTES + 300];
+    size_t bytes;
+    uint8_t *plain = golden_read("tensorizer/v1-many.tensors.gz", &bytes);
+    fill_case_put("plain.tensors", plain, bytes);
+    free(plain);
+    put_golden("v5-long-encrypted", more, sizeof(more));
+    fill_case_put_model("m.safetensors", "a,b", 1000);
+    for (int i = 0; i < 2; i++) {
+        reopen(elapsed_ms[i]);
+        uint64_t opened = opened_bytes(), cast = cast_bytes();
+        uint64_t crcs = (uint64_t)sl_metric_get(SL_M_GPU_CRC_BYTES);
+        sl_pool_model_free(fill_case_load("memory://plain.tensors", ""));
+        ck_assert_int_eq((uint64_t)sl_metric_get(SL_M_GPU_CRC_BYTES) > crcs, i == 0);
+        sl_pool_model_free(fill_case_load("memory://m.tensors", more));
+        uint64_t launches = fake->calls("cuLaunchKernel"),
+                 timed = fake->calls("cuEventElapsedTime");
+        ck_assert_uint_gt(timed, 0);
+        ck_assert_int_eq(opened_bytes() > opened, i == 0);
+        sl_pool_model_free(
+            fill_case_load("memory://m.safetensors", "tensors: {cast: {F32: F16}}\n"));
+        ck_assert_int_eq(cast_bytes() > cast, i == 0);
+        ck_assert_uint_eq(fake->calls("cuEventElapsedTime"), timed); /* once */
+        ck_assert_int_eq(fake->calls("cuLaunchKernel") > launches, i == 0);
+    }
+}
+END_TEST
+
+START_TEST(nothing_is_measured_that_nobody_asks_for)
+{
+    char more[SL_SCRATCH_PATH_BYTES + 300];
+    put_golden("v5-long-encrypted", more, sizeof(more));
+    fill_case_put_model("m.safetensors", "a,b", 1000);
+    sl_pool_model_free(fill_case_load("memory://m.safetensors", ""));
+    fill_case_where = SL_DECRYPT_GPU;
+    sl_pool_model_free(fill_case_load("memory://m.tensors", more));
+    fill_case_where = SL_DECRYPT_HOST;
+    sl_pool_model_free(fill_case_load("memory://m.tensors", more));
+    ck_assert_uint_eq(fake->calls("cuEventElapsedTime"), 0);
+}
+END_TEST
+
+START_TEST(without_kernels_the_host_casts_unless_it_must_not)
+{
+    struct sl_err err = SL_ERR_INIT;
+    struct sl_fill_config config = {0};
+    const char *more = "tensors: {cast: {F32: F16}}\n";
+    uint64_t before = cast_bytes();
+    fill_case_put_model("m.safetensors", "a,b", 1000);
+    static const struct sl_kernel_image other = {"sm_20", 20, false, image_data, image_data + 8};
+    sl_kernel_images_replace(&other, 1);
+    sl_pool_model_free(fill_case_load("memory://m.safetensors", more));
+    fill_case_where = SL_DECRYPT_GPU;
+    ck_assert_ptr_null(fill_case_try("memory://m.safetensors", more, &config, &err));
+    ck_assert_msg(err.kind == SL_E_GPU && strstr(err.message, "no kernels"), "%s", err.message);
+    ck_assert_uint_eq(cast_bytes(), before);
+}
+END_TEST
+
+/* ---- what fails ------------------------------------------------------------------------------ */
+
+START_TEST(a_measurement_that_fails_leaves_the_host)
+{
+    static const char *const calls[] = {"cuModuleLoadData",
+                                        "cuModuleGetFunction",
+                                        "cuLaunchKernel",
+                                        "cuEventCreate",
+                                        "cuEventRecord",
+                                        "cuEventSynchronize",
+                                        "cuEventElapsedTime",
+                                        "cuMemsetD8Async",
+                                        "cuMemCreate",
+                                        "cuMemAddressReserve",
+                                        "cuMemExportToShareableHandle"};
+    fill_case_put_model("m.safetensors", "a,b", 1000);
+    for (size_t i = 0; i < SL_COUNT(calls); i++) {
+        struct sl_err err = SL_ERR_INIT;
+        struct sl_fill_config config = {0};
+        uint64_t before = cast_bytes(), nth = 1;
+        reopen(FAST);
+        if (strncmp(calls[i], "cuMem", 5) == 0 && calls[i][5] != 's') {
+            /* Slabs come first: the one that is measured with is the second. */
+            nth = 2;
+        }
+        fake->fail_call(calls[i], nth, SL_CUDA_UNKNOWN);
+        struct sl_pool_model *model =
+            fill_case_try("memory://m.safetensors", "tensors: {cast: {F32: F16}}\n", &config, &err);
+        ck_assert_msg(model, "%s: %s", calls[i], err.message);
+        ck_assert_uint_eq(cast_bytes(), before);
+        sl_pool_model_free(model);
+        check_no_cuda_left(fake);
+    }
+}
+END_TEST
+
+START_TEST(every_call_that_fails_in_casting_leaves_nothing)
+{
+    static const char *const calls[] = {
+        "cuModuleLoadData", "cuModuleGetFunction", "cuLaunchKernel",      "cuMemcpyHtoDAsync",
+        "cuEventRecord",    "cuEventQuery",        "cuMemAddressReserve", "cuMemMap"};
+    fill_case_put_model("m.safetensors", "a,b", 100 * 1000);
+    fill_case_where = SL_DECRYPT_GPU;
+    for (size_t i = 0; i < SL_COUNT(calls); i++)
+        for (uint64_t nth = 1; nth <= 3; nth++) {
+            struct sl_err err = SL_ERR_INIT;
+            struct sl_fill_config config = {0};
+            fake->reset();
+            fake->fail_call(calls[i], nth, SL_CUDA_UNKNOWN);
+            struct sl_pool_model *model = fill_case_try(
+                "memory://m.safetensors", "tensors: {cast: {F32: F64}}\n", &config, &err);
+            ck_assert_msg((fake->calls(calls[i]) >= nth) == !model, "%s %d: %s", calls[i], (int)nth,
+                          err.message);
+            ck_assert_msg(model || err.kind == SL_E_GPU, "%s", err.message);
+            sl_pool_model_free(model);
+            check_no_cuda_left(fake);
+        }
+}
+END_TEST
+
+START_TEST(every_failing_allocation_leaves_nothing)
+{
+    static const int where[] = {SL_DECRYPT_AUTO, SL_DECRYPT_GPU};
+    fill_case_put_model("m.safetensors", "a,b", 1000);
+    for (int i = 0; i < 2; i++) {
+        struct sl_pool_model *model = NULL;
+        for (unsigned nth = 1; !model; nth++) {
+            struct sl_err err = SL_ERR_INIT;
+            struct sl_specs specs;
+            struct sl_fill_config config = {.name = "m", .place = &fill_case_place};
+            fill_case_spec(&specs, "memory://m.safetensors",
+                           "readers: {connections: 1}\ntensors: {cast: {F32: F16}}\n");
+            specs.items[0].sink.pool.cast = where[i];
+            sl_alloc_fail_at(nth);
+            int done = sl_fill_run(&specs.items[0], &config, &model, NULL, &err);
+            sl_alloc_fail_at(0);
+            ck_assert(done == 0 || model == NULL);
+            sl_specs_release(&specs);
+            ck_assert_uint_lt(nth, 5000);
+            if (!model)
+                check_no_cuda_left(fake);
+        }
+        sl_pool_model_free(model);
+    }
+}
+END_TEST
+
+int main(void)
+{
+    const TTest *const tests[] = {what_the_gpu_casts_is_what_the_host_casts,
+                                  neighbours_are_one_copy_and_one_kernel,
+                                  only_some_are_cast,
+                                  auto_is_where_it_was_measured_to_be_faster,
+                                  nothing_is_measured_that_nobody_asks_for,
+                                  without_kernels_the_host_casts_unless_it_must_not,
+                                  a_measurement_that_fails_leaves_the_host,
+                                  every_call_that_fails_in_casting_leaves_nothing,
+                                  every_failing_allocation_leaves_nothing};
+    fake = use_fake_cuda();
+    return sl_case_main("gpu_caster", setup, teardown, tests, SL_COUNT(tests));
+}

@@ -1,0 +1,371 @@
+/*
+ * Encrypted pieces that do not open on a device, because they came wrong over the network or on
+ * their way to it: fetched again alone, a few times, and told when they are right. Against the fake
+ * driver.
+ */
+#include <check.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "case_main.h"
+#include "fill_case.h"
+#include "golden.h"
+#include "kernel_images.h"
+#include "load.h"
+#include "log.h"
+#include "metrics.h"
+#include "pool_words.h"
+#include "range_server.h"
+#include "scratch.h"
+#include "use_fake_cuda.h"
+
+enum { MACS_BYTES = 1000 /* smaller copies bring MACs */ };
+#define GOLDEN "v5-long-encrypted" /* one tensor of three pieces, one of one */
+
+static const struct fake_cuda_control *fake;
+static struct sl_gpu *gpu;
+static const uint8_t image_data[] = "// none";
+static const struct sl_kernel_image image = {"compute_80", 80, true, image_data, image_data + 8};
+static char directory[SL_SCRATCH_PATH_BYTES], more[SL_SCRATCH_PATH_BYTES + 64];
+static int scratch;
+
+static void setup(void)
+{
+    struct sl_err err = SL_ERR_INIT;
+    fill_case_setup();
+    fake->reset();
+    gpu = sl_gpu_open(0, &err);
+    ck_assert_msg(gpu, "%s", err.message);
+    sl_slab_place_gpu(gpu, &fill_case_place);
+    sl_kernel_images_replace(&image, 1);
+    scratch = sl_scratch_open(directory);
+    fill_case_decrypt(GOLDEN, directory, more, sizeof(more));
+    fill_case_where = SL_DECRYPT_GPU;
+}
+
+static void teardown(void)
+{
+    sl_scratch_close(scratch, directory);
+    sl_kernel_images_replace(NULL, 0);
+    fill_case_teardown();
+    sl_gpu_free(gpu);
+    check_no_cuda_left(fake);
+}
+
+/* ---- a store whose bytes come wrong ---------------------------------------------------------- */
+
+struct store {
+    struct sl_server *server;
+    uint8_t *object;
+    size_t bytes;
+    char uri[300];
+    pthread_mutex_t lock; /* of the rest: the server's threads */
+    uint64_t flip;        /* this byte is wrong in the first `planned` answers after planning */
+    unsigned planned, times, requests;
+    uint64_t last_begin, last_end; /* of the last request */
+};
+
+static bool flip_byte(const struct sl_server_request *request, struct sl_server_reply *reply,
+                      void *arg)
+{
+    struct store *store = arg;
+    uint64_t begin, end;
+    char range[128];
+    if (!sl_server_header(request, "Range", range, sizeof(range)) ||
+        sscanf(range, "bytes=%" SCNu64 "-%" SCNu64, &begin, &end) != 2)
+        return false;
+    end = SL_MIN(end + 1, (uint64_t)store->bytes);
+    SL_LOCKED(&store->lock);
+    store->requests++;
+    store->last_begin = begin;
+    store->last_end = end;
+    if (!store->times || begin > store->flip || end <= store->flip)
+        return false;
+    store->times--;
+    reply->status = 206;
+    reply->body_bytes = (size_t)(end - begin);
+    reply->body = malloc(reply->body_bytes);
+    memcpy(reply->body, store->object + begin, reply->body_bytes);
+    reply->body[store->flip - begin] ^= 0x40;
+    snprintf(reply->headers, sizeof(reply->headers),
+             "ETag: \"1\"\r\nContent-Range: bytes %" PRIu64 "-%" PRIu64 "/%zu\r\n", begin, end - 1,
+             store->bytes);
+    return true;
+}
+
+static void on_planned(void *arg, struct sl_pool_model *model)
+{
+    struct store *store = arg;
+    (void)model;
+    SL_LOCKED(&store->lock);
+    store->times = store->planned;
+    store->requests = 0;
+}
+
+static struct sl_pool_model *load_from(struct store *store, struct sl_cancel *cancel,
+                                       struct sl_err *err)
+{
+    struct sl_fill_config config = {.cancel = cancel, .planned = on_planned, .arg = store};
+    store->times = 0;
+    return fill_case_try(store->uri, more, &config, err);
+}
+
+static void open_store(struct store *store)
+{
+    *store = (struct store){.lock = PTHREAD_MUTEX_INITIALIZER};
+    store->object = golden_read("tensorizer/" GOLDEN ".tensors.gz", &store->bytes);
+    store->server = sl_server_start();
+    sl_server_put(store->server, "/m.tensors", store->object, store->bytes, "\"1\"");
+    sl_server_handle(store->server, flip_byte, store);
+    snprintf(store->uri, sizeof(store->uri), "%s", sl_server_url(store->server, "/m.tensors"));
+}
+
+static void close_store(struct store *store)
+{
+    sl_server_stop(store->server);
+    free(store->object);
+}
+
+/* Where the pieces of tensor 'x' lie in the object, and how large they are. */
+static uint64_t find_x(const char *uri, uint64_t *piece_bytes)
+{
+    struct sl_specs specs;
+    struct sl_source_config config;
+    struct sl_err err = SL_ERR_INIT;
+    uint64_t begin = 0;
+    fill_case_spec(&specs, uri, more);
+    sl_load_source_config(&specs.items[0], NULL, NULL, &config);
+    SL_AUTO(sl_plan) plan = NULL;
+    ck_assert_int_eq(sl_plan_make_targets(&specs.items[0], &config, &plan, &err), 0);
+    for (size_t i = 0; i < plan->target_count; i++)
+        if (strcmp(plan->targets[i].from->name, "x") == 0) {
+            begin = plan->targets[i].from->begin;
+            *piece_bytes = plan->targets[i].from->crypt->piece_bytes;
+        }
+    ck_assert_uint_gt(begin, 0);
+    sl_plan_free(sl_steal(&plan));
+    sl_specs_release(&specs);
+    return begin;
+}
+
+static uint64_t again(void)
+{
+    return (uint64_t)sl_metric_get(SL_M_REFETCHED_RANGES);
+}
+
+/* ---- claims ---------------------------------------------------------------------------------- */
+
+START_TEST(a_piece_that_comes_wrong_is_fetched_again_alone)
+{
+    struct store store;
+    uint64_t piece = 0, begin;
+    open_store(&store);
+    begin = find_x(store.uri, &piece);
+    for (unsigned number = 0; number < 3; number++)
+        for (unsigned times = 1; times <= (number ? 3 : 1); times++) {
+            uint64_t before = again(), failures = sl_metric_get(SL_M_VERIFY_FAILURES);
+            struct sl_err err = SL_ERR_INIT;
+            store.flip = begin + number * piece + 7;
+            store.planned = times;
+            struct sl_pool_model *model = load_from(&store, NULL, &err);
+            ck_assert_msg(model, "%s", err.message);
+            ck_assert_uint_eq(again() - before, times);
+            ck_assert_uint_eq(sl_metric_get(SL_M_VERIFY_FAILURES) - failures, times);
+            ck_assert_uint_eq(store.last_begin, begin + number * piece);
+            ck_assert_uint_eq(store.last_end, SL_MIN(begin + (number + 1) * piece, begin + 2400));
+            fill_case_compare(store.uri, more, model);
+            sl_pool_model_free(model);
+        }
+    close_store(&store);
+}
+END_TEST
+
+START_TEST(a_piece_that_stays_wrong_ends_the_load_after_a_few_tries)
+{
+    struct store store;
+    struct sl_err err = SL_ERR_INIT;
+    uint64_t piece = 0, begin, before = again();
+    open_store(&store);
+    begin = find_x(store.uri, &piece);
+    store.flip = begin + 2 * piece;
+    store.planned = UINT32_MAX;
+    ck_assert_ptr_null(load_from(&store, NULL, &err));
+    ck_assert_int_eq(err.kind, SL_E_INTEGRITY);
+    ck_assert_str_eq(err.code, "E_DECRYPT");
+    ck_assert_msg(strstr(err.message, "fetched 4 times") && strstr(err.message, "'x'") &&
+                      strstr(err.message, "piece 3 of 3") &&
+                      strstr(err.message, "others open with this key"),
+                  "%s", err.message);
+    ck_assert_uint_eq(again() - before, 3);
+    close_store(&store);
+}
+END_TEST
+
+START_TEST(a_wrong_key_is_told_from_damaged_data)
+{
+    struct store store;
+    struct sl_err err = SL_ERR_INIT;
+    struct sl_fill_config config = {0};
+    char path[SL_SCRATCH_PATH_BYTES + 8], wrong[sizeof(more)];
+    const uint8_t key[32] = {1, 2, 3};
+    uint64_t before = again();
+    open_store(&store);
+    snprintf(path, sizeof(path), "%s/wrong", directory);
+    FILE *file = fopen(path, "w");
+    ck_assert_uint_eq(fwrite(key, 1, sizeof(key), file), sizeof(key));
+    fclose(file);
+    ck_assert_int_eq(chmod(path, 0600), 0);
+    snprintf(wrong, sizeof(wrong), "decrypt: {keyFile: \"%s\"}\n", path);
+    ck_assert_ptr_null(fill_case_try(store.uri, wrong, &config, &err));
+    ck_assert_int_eq(err.kind, SL_E_INTEGRITY);
+    ck_assert_msg(strstr(err.message, "fetched 2 times") &&
+                      strstr(err.message, "the key or passphrase is probably wrong"),
+                  "%s", err.message);
+    ck_assert_uint_eq(again() - before, 1);
+    close_store(&store);
+}
+END_TEST
+
+static void put_golden(void)
+{
+    size_t bytes;
+    uint8_t *golden = golden_read("tensorizer/" GOLDEN ".tensors.gz", &bytes);
+    fill_case_put("m.tensors", golden, bytes);
+    free(golden);
+}
+
+START_TEST(what_breaks_on_its_way_to_the_device_is_mended)
+{
+    uint64_t before = again();
+    put_golden();
+    fake->spoil(1, MACS_BYTES);
+    struct sl_pool_model *model = fill_case_load("memory://m.tensors", more);
+    ck_assert_uint_eq(again() - before, 1);
+    fill_case_compare("memory://m.tensors", more, model);
+    sl_pool_model_free(model);
+}
+END_TEST
+
+START_TEST(a_device_that_opens_nothing_right_is_named)
+{
+    struct sl_err err = SL_ERR_INIT;
+    struct sl_fill_config config = {0};
+    put_golden();
+    fake->spoil(UINT32_MAX, MACS_BYTES);
+    ck_assert_ptr_null(fill_case_try("memory://m.tensors", more, &config, &err));
+    ck_assert_int_eq(err.kind, SL_E_GPU);
+    ck_assert_msg(strstr(err.message, "opens on the host, but not on the GPU"), "%s", err.message);
+}
+END_TEST
+
+/* A load in a thread. */
+struct run {
+    struct store *store;
+    struct sl_cancel *cancel;
+    struct sl_pool_model *model;
+    struct sl_err err;
+};
+
+static void *run_load(void *arg)
+{
+    struct run *run = arg;
+    run->model = load_from(run->store, run->cancel, &run->err);
+    return NULL;
+}
+
+START_TEST(a_load_that_waits_for_a_piece_can_be_canceled)
+{
+    struct store store;
+    struct run run = {.store = &store, .cancel = sl_cancel_new(NULL)};
+    uint64_t piece = 0;
+    pthread_t thread;
+    open_store(&store);
+    store.flip = find_x(store.uri, &piece);
+    store.planned = 1;
+    unsigned before = sl_server_request_count(store.server);
+    sl_pool_model_free(load_from(&store, NULL, &run.err));
+    unsigned all = sl_server_request_count(store.server) - before, last = store.requests;
+    struct sl_step stall = {.path = "/m.tensors", .fault = SL_FAULT_STALL, .after = 10};
+    stall.first = before + 2 * all; /* the one for the piece */
+    sl_server_script(store.server, &stall, 1);
+    store.requests = 0;
+    ck_assert_int_eq(pthread_create(&thread, NULL, run_load, &run), 0);
+    for (unsigned came = 0; came < before + 2 * all;) {
+        sched_yield();
+        came = sl_server_request_count(store.server);
+    }
+    sl_cancel_raise(run.cancel, 0);
+    pthread_join(thread, NULL);
+    ck_assert_ptr_null(run.model);
+    ck_assert_uint_eq(store.requests, last);
+    ck_assert_msg(run.err.kind == SL_E_CANCELED, "%s", run.err.message);
+    sl_cancel_free(run.cancel);
+    close_store(&store);
+}
+END_TEST
+
+START_TEST(every_call_that_fails_in_mending_leaves_nothing)
+{
+    static const char *const calls[] = {"cuLaunchKernel",    "cuStreamSynchronize",
+                                        "cuMemcpyDtoHAsync", "cuMemcpyHtoDAsync",
+                                        "cuEventRecord",     "cuEventQuery"};
+    put_golden();
+    for (size_t i = 0; i < SL_COUNT(calls); i++)
+        for (uint64_t nth = 1; nth <= 4; nth++) {
+            struct sl_err err = SL_ERR_INIT;
+            struct sl_fill_config config = {0};
+            fake->reset();
+            fake->spoil(1, MACS_BYTES);
+            fake->fail_call(calls[i], nth, SL_CUDA_UNKNOWN);
+            struct sl_pool_model *model = fill_case_try("memory://m.tensors", more, &config, &err);
+            ck_assert_msg(fake->calls(calls[i]) >= nth || model, "%s: %s", calls[i], err.message);
+            ck_assert_msg(nth > 1 || !model, "%s", calls[i]); /* some are the way back later */
+            ck_assert_msg(model || err.kind == SL_E_GPU, "%s", err.message);
+            sl_pool_model_free(model);
+            check_no_cuda_left(fake);
+        }
+}
+END_TEST
+
+START_TEST(every_failing_allocation_in_mending_leaves_nothing)
+{
+    struct sl_pool_model *model = NULL;
+    put_golden();
+    for (unsigned nth = 1; !model; nth++) {
+        struct sl_err err = SL_ERR_INIT;
+        struct sl_specs specs;
+        struct sl_fill_config config = {.name = "m", .place = &fill_case_place};
+        fill_case_spec(&specs, "memory://m.tensors", more);
+        specs.items[0].sink.pool.decrypt = SL_DECRYPT_GPU;
+        fake->spoil(1, MACS_BYTES);
+        sl_alloc_fail_at(nth);
+        int done = sl_fill_run(&specs.items[0], &config, &model, NULL, &err);
+        sl_alloc_fail_at(0);
+        ck_assert(done == 0 || model == NULL);
+        sl_specs_release(&specs);
+        ck_assert_uint_lt(nth, 5000);
+        if (!model)
+            check_no_cuda_left(fake);
+    }
+    sl_pool_model_free(model);
+}
+END_TEST
+
+int main(void)
+{
+    const TTest *const tests[] = {a_piece_that_comes_wrong_is_fetched_again_alone,
+                                  a_piece_that_stays_wrong_ends_the_load_after_a_few_tries,
+                                  a_wrong_key_is_told_from_damaged_data,
+                                  what_breaks_on_its_way_to_the_device_is_mended,
+                                  a_device_that_opens_nothing_right_is_named,
+                                  a_load_that_waits_for_a_piece_can_be_canceled,
+                                  every_call_that_fails_in_mending_leaves_nothing,
+                                  every_failing_allocation_in_mending_leaves_nothing};
+    fake = use_fake_cuda();
+    return sl_case_main("gpu_mend", setup, teardown, tests, SL_COUNT(tests));
+}
