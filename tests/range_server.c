@@ -31,7 +31,8 @@ enum {
     CONNECTIONS_MAX = 4096,
     STEPS_MAX = 64,
     SLOW_MS = 800, /* a connection that looks every 250 ms sees it */
-    TRICKLE_MS = 20
+    TRICKLE_MS = 20,
+    LATE_MS = 50
 };
 
 struct connection {
@@ -198,6 +199,12 @@ static bool give_body(struct connection *c, const struct answer *answer)
     enum sl_fault fault = answer->step.fault;
     if (fault == SL_FAULT_CHUNKED)
         return give_chunked(c, data, bytes);
+    if (fault == SL_FAULT_LATE_STALL) {
+        size_t wanted = (size_t)answer->step.after, before = wanted < bytes ? wanted : bytes;
+        if (give(c, data, 1) && pause_ms(c, LATE_MS) && give(c, data + 1, before - 1))
+            wait_gone(c);
+        return false;
+    }
     if (fault == SL_FAULT_RESET || fault == SL_FAULT_SHORT || fault == SL_FAULT_STALL ||
         fault == SL_FAULT_TRICKLE) {
         size_t before = (size_t)answer->step.after < bytes ? (size_t)answer->step.after : bytes;

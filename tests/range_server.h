@@ -43,6 +43,7 @@ enum sl_fault {
     SL_FAULT_SHORT, /* close in order after `after` body bytes (-1: before the head) */
     SL_FAULT_STALL, /* nothing more after `after` body bytes (-1: before the head), until the client
                        goes */
+    SL_FAULT_LATE_STALL,  /* a byte, after 50 ms the others of `after`, then as SL_FAULT_STALL */
     SL_FAULT_TRICKLE,     /* after `after` bytes one byte every 20 ms */
     SL_FAULT_WRONG_RANGE, /* Content-Range shifted by one */
     SL_FAULT_WRONG_TOTAL, /* Content-Range with another total */

@@ -92,6 +92,8 @@ static const struct sl_step slow_steps[] = {
     {.first = 3, .last = 4, .fault = SL_FAULT_STALL, .after = 0},
     {.first = 5, .fault = SL_FAULT_TRICKLE, .after = 70000},
     {.first = 2, .fault = SL_FAULT_TRICKLE, .after = 0},
+    /* What lies in the socket, below what poll() tells of, is more than may be thrown away. */
+    {.first = 5, .fault = SL_FAULT_LATE_STALL, .after = 200000},
 };
 
 START_TEST(a_slow_request_is_sent_again)

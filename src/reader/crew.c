@@ -276,7 +276,9 @@ static int send_again(struct crew *crew, struct sl_err *err)
         int sent = sl_reader_lane_hedge(berth->lane, berth->pace, err);
         if (sent < 0)
             return -1;
-        berth->waits = berth->waits && !sent;
+        /* What came but is less than poll() tells of is in the way, if it is too much to waste. */
+        bool takes = !sent && sl_reader_lane_unread(berth->lane);
+        berth->waits = berth->waits && !sent && !takes;
     }
     return 0;
 }

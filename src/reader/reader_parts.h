@@ -300,6 +300,8 @@ enum sl_lane_pace sl_reader_lane_pace(struct sl_reader_lane *lane, bool quiet,
 /** Drop the connection of a lane that is SLOW or STUCK and ask for what has not come on another
  * one: 1, or 0 if it may not. */
 int sl_reader_lane_hedge(struct sl_reader_lane *lane, enum sl_lane_pace pace, struct sl_err *err);
+/** Bytes have come that poll() does not tell of (SO_RCVLOWAT): a step takes them. */
+bool sl_reader_lane_unread(const struct sl_reader_lane *lane);
 unsigned sl_reader_lane_take_throttled(struct sl_reader_lane *lane);
 
 /* ---- crew: the lanes of one thread ---------------------------------------------------------- */

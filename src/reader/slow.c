@@ -85,6 +85,11 @@ enum sl_lane_pace sl_reader_lane_pace(struct sl_reader_lane *lane, bool quiet,
     return pace;
 }
 
+bool sl_reader_lane_unread(const struct sl_reader_lane *lane)
+{
+    return awaits_bytes(lane) && sl_lane_unread(lane) > 0;
+}
+
 int sl_reader_lane_hedge(struct sl_reader_lane *lane, enum sl_lane_pace pace, struct sl_err *err)
 {
     struct sl_reader *reader = lane->reader;
