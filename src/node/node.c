@@ -244,7 +244,12 @@ void sl_node_reload(struct sl_node *node, struct sl_node_config *config)
     if (sl_node_rights_set(&node->rights, &config->spec.control, &why) < 0)
         sl_log(SL_LOG_ERROR, "the rights of the new config are not taken: %s", why.message);
     take_prefixes(node, &config->spec.pool.uri_prefixes);
+    uint64_t budget = budget_of(&config->spec);
+    struct sl_registry_counts before;
+    sl_registry_counts(node->registry, &before);
+    if (budget > before.budget_bytes)
+        sl_registry_set_budget(node->registry, budget); /* the new models may need it */
     take_config(node, config);
-    sl_registry_set_budget(node->registry, budget_of(&config->spec));
+    sl_registry_set_budget(node->registry, budget); /* now it is known what is pinned */
     sl_gpu_holders_set_budget(node->gpus, config->spec.pool.gpu_budget_bytes);
 }

@@ -531,6 +531,8 @@ void sl_registry_release(struct sl_registry *registry, struct sl_model_ref *ref)
     sl_metric_observe(SL_M_NODE_REFERENCE_SECONDS,
                       (double)(holding->used_ns - ref->since_ns) / (double)SL_NS_PER_S);
     free(ref);
+    if (!holding->ref_count)
+        registry_enforce(registry); /* a budget that shrank has waited for it */
     registry_tell(registry);
     if (!holding->ref_count)
         pthread_cond_signal(&registry->clean);
