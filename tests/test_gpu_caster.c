@@ -9,54 +9,21 @@
 #include <string.h>
 
 #include "case_main.h"
-#include "fill_case.h"
 #include "golden.h"
+#include "gpu_fill_case.h"
 #include "kernel_images.h"
 #include "metrics.h"
-#include "scratch.h"
-#include "use_fake_cuda.h"
 
 #define FAST 0.000001f
 #define SLOW 1000000.0f
 
-static const struct fake_cuda_control *fake;
-static struct sl_gpu *gpu;
-static const uint8_t image_data[] = "// none";
-static const struct sl_kernel_image image = {"compute_80", 80, true, image_data, image_data + 8};
-static char directory[SL_SCRATCH_PATH_BYTES];
-static int scratch;
-
-static void setup(void)
-{
-    struct sl_err err = SL_ERR_INIT;
-    fill_case_setup();
-    fake->reset();
-    gpu = sl_gpu_open(0, &err);
-    ck_assert_msg(gpu, "%s", err.message);
-    sl_slab_place_gpu(gpu, &fill_case_place);
-    sl_kernel_images_replace(&image, 1);
-    scratch = sl_scratch_open(directory);
-}
-
-static void teardown(void)
-{
-    sl_scratch_close(scratch, directory);
-    sl_kernel_images_replace(NULL, 0);
-    fill_case_teardown();
-    sl_gpu_free(gpu);
-    check_no_cuda_left(fake);
-}
-
 /* The GPU is forgotten, with what was measured of it. */
 static void reopen(float elapsed_ms)
 {
-    struct sl_err err = SL_ERR_INIT;
-    sl_gpu_free(gpu);
-    fake->reset();
-    fake->set_elapsed_ms(elapsed_ms);
-    gpu = sl_gpu_open(0, &err);
-    ck_assert_msg(gpu, "%s", err.message);
-    sl_slab_place_gpu(gpu, &fill_case_place);
+    sl_gpu_free(gpu_fill.gpu);
+    gpu_fill.fake->reset();
+    gpu_fill.fake->set_elapsed_ms(elapsed_ms);
+    gpu_fill_open();
 }
 
 static uint64_t cast_bytes(void)
@@ -129,7 +96,7 @@ START_TEST(neighbours_are_one_copy_and_one_kernel)
     fill_case_put_model("m.safetensors", "a,b,c,d,e,f,g,h", 512);
     fill_case_where = SL_DECRYPT_GPU;
     sl_pool_model_free(fill_case_load("memory://m.safetensors", "tensors: {cast: {F32: F16}}\n"));
-    fake->counts(&counts);
+    gpu_fill.fake->counts(&counts);
     ck_assert_uint_eq(counts.launches, 1);
     ck_assert_uint_eq(counts.copied_bytes, 8 * 512 * 4);
 }
@@ -154,7 +121,7 @@ START_TEST(only_some_are_cast)
         uint8_t *golden = golden_read(file, &bytes);
         fill_case_put("m.tensors", golden, bytes);
         free(golden);
-        fill_case_decrypt(name, directory, more, sizeof(more));
+        fill_case_decrypt(name, gpu_fill.directory, more, sizeof(more));
         strncat(more, "tensors: {cast: {F32: BF16, F16: F32}}\n", 64);
         struct sl_fill_config config = {0};
         fill_case_where = SL_DECRYPT_HOST;
@@ -184,7 +151,7 @@ static void put_golden(const char *name, char *more, size_t room)
     uint8_t *golden = golden_read(file, &bytes);
     fill_case_put("m.tensors", golden, bytes);
     free(golden);
-    fill_case_decrypt(name, directory, more, room);
+    fill_case_decrypt(name, gpu_fill.directory, more, room);
 }
 
 START_TEST(auto_is_where_it_was_measured_to_be_faster)
@@ -204,15 +171,15 @@ START_TEST(auto_is_where_it_was_measured_to_be_faster)
         sl_pool_model_free(fill_case_load("memory://plain.tensors", ""));
         ck_assert_int_eq((uint64_t)sl_metric_get(SL_M_GPU_CRC_BYTES) > crcs, i == 0);
         sl_pool_model_free(fill_case_load("memory://m.tensors", more));
-        uint64_t launches = fake->calls("cuLaunchKernel"),
-                 timed = fake->calls("cuEventElapsedTime");
+        uint64_t launches = gpu_fill.fake->calls("cuLaunchKernel"),
+                 timed = gpu_fill.fake->calls("cuEventElapsedTime");
         ck_assert_uint_gt(timed, 0);
         ck_assert_int_eq(opened_bytes() > opened, i == 0);
         sl_pool_model_free(
             fill_case_load("memory://m.safetensors", "tensors: {cast: {F32: F16}}\n"));
         ck_assert_int_eq(cast_bytes() > cast, i == 0);
-        ck_assert_uint_eq(fake->calls("cuEventElapsedTime"), timed); /* once */
-        ck_assert_int_eq(fake->calls("cuLaunchKernel") > launches, i == 0);
+        ck_assert_uint_eq(gpu_fill.fake->calls("cuEventElapsedTime"), timed); /* once */
+        ck_assert_int_eq(gpu_fill.fake->calls("cuLaunchKernel") > launches, i == 0);
     }
 }
 END_TEST
@@ -227,7 +194,7 @@ START_TEST(nothing_is_measured_that_nobody_asks_for)
     sl_pool_model_free(fill_case_load("memory://m.tensors", more));
     fill_case_where = SL_DECRYPT_HOST;
     sl_pool_model_free(fill_case_load("memory://m.tensors", more));
-    ck_assert_uint_eq(fake->calls("cuEventElapsedTime"), 0);
+    ck_assert_uint_eq(gpu_fill.fake->calls("cuEventElapsedTime"), 0);
 }
 END_TEST
 
@@ -238,7 +205,8 @@ START_TEST(without_kernels_the_host_casts_unless_it_must_not)
     const char *more = "tensors: {cast: {F32: F16}}\n";
     uint64_t before = cast_bytes();
     fill_case_put_model("m.safetensors", "a,b", 1000);
-    static const struct sl_kernel_image other = {"sm_20", 20, false, image_data, image_data + 8};
+    static const uint8_t data[] = "// none";
+    static const struct sl_kernel_image other = {"sm_20", 20, false, data, data + 8};
     sl_kernel_images_replace(&other, 1);
     sl_pool_model_free(fill_case_load("memory://m.safetensors", more));
     fill_case_where = SL_DECRYPT_GPU;
@@ -273,13 +241,13 @@ START_TEST(a_measurement_that_fails_leaves_the_host)
             /* Slabs come first: the one that is measured with is the second. */
             nth = 2;
         }
-        fake->fail_call(calls[i], nth, SL_CUDA_UNKNOWN);
+        gpu_fill.fake->fail_call(calls[i], nth, SL_CUDA_UNKNOWN);
         struct sl_pool_model *model =
             fill_case_try("memory://m.safetensors", "tensors: {cast: {F32: F16}}\n", &config, &err);
         ck_assert_msg(model, "%s: %s", calls[i], err.message);
         ck_assert_uint_eq(cast_bytes(), before);
         sl_pool_model_free(model);
-        check_no_cuda_left(fake);
+        check_no_cuda_left(gpu_fill.fake);
     }
 }
 END_TEST
@@ -295,43 +263,35 @@ START_TEST(every_call_that_fails_in_casting_leaves_nothing)
         for (uint64_t nth = 1; nth <= 3; nth++) {
             struct sl_err err = SL_ERR_INIT;
             struct sl_fill_config config = {0};
-            fake->reset();
-            fake->fail_call(calls[i], nth, SL_CUDA_UNKNOWN);
+            gpu_fill.fake->reset();
+            gpu_fill.fake->fail_call(calls[i], nth, SL_CUDA_UNKNOWN);
             struct sl_pool_model *model = fill_case_try(
                 "memory://m.safetensors", "tensors: {cast: {F32: F64}}\n", &config, &err);
-            ck_assert_msg((fake->calls(calls[i]) >= nth) == !model, "%s %d: %s", calls[i], (int)nth,
-                          err.message);
+            ck_assert_msg((gpu_fill.fake->calls(calls[i]) >= nth) == !model, "%s %d: %s", calls[i],
+                          (int)nth, err.message);
             ck_assert_msg(model || err.kind == SL_E_GPU, "%s", err.message);
             sl_pool_model_free(model);
-            check_no_cuda_left(fake);
+            check_no_cuda_left(gpu_fill.fake);
         }
 }
 END_TEST
 
+static void measure(struct sl_spec *spec)
+{
+    spec->sink.pool.cast = SL_DECRYPT_AUTO;
+}
+
+static void insist(struct sl_spec *spec)
+{
+    spec->sink.pool.cast = SL_DECRYPT_GPU;
+}
+
 START_TEST(every_failing_allocation_leaves_nothing)
 {
-    static const int where[] = {SL_DECRYPT_AUTO, SL_DECRYPT_GPU};
+    static const char more[] = "readers: {connections: 1}\ntensors: {cast: {F32: F16}}\n";
     fill_case_put_model("m.safetensors", "a,b", 1000);
-    for (int i = 0; i < 2; i++) {
-        struct sl_pool_model *model = NULL;
-        for (unsigned nth = 1; !model; nth++) {
-            struct sl_err err = SL_ERR_INIT;
-            struct sl_specs specs;
-            struct sl_fill_config config = {.name = "m", .place = &fill_case_place};
-            fill_case_spec(&specs, "memory://m.safetensors",
-                           "readers: {connections: 1}\ntensors: {cast: {F32: F16}}\n");
-            specs.items[0].sink.pool.cast = where[i];
-            sl_alloc_fail_at(nth);
-            int done = sl_fill_run(&specs.items[0], &config, &model, NULL, &err);
-            sl_alloc_fail_at(0);
-            ck_assert(done == 0 || model == NULL);
-            sl_specs_release(&specs);
-            ck_assert_uint_lt(nth, 5000);
-            if (!model)
-                check_no_cuda_left(fake);
-        }
-        sl_pool_model_free(model);
-    }
+    gpu_fill_fail_allocations("memory://m.safetensors", more, measure);
+    gpu_fill_fail_allocations("memory://m.safetensors", more, insist);
 }
 END_TEST
 
@@ -346,6 +306,6 @@ int main(void)
                                   a_measurement_that_fails_leaves_the_host,
                                   every_call_that_fails_in_casting_leaves_nothing,
                                   every_failing_allocation_leaves_nothing};
-    fake = use_fake_cuda();
-    return sl_case_main("gpu_caster", setup, teardown, tests, SL_COUNT(tests));
+    gpu_fill.fake = use_fake_cuda();
+    return sl_case_main("gpu_caster", gpu_fill_setup, gpu_fill_teardown, tests, SL_COUNT(tests));
 }

@@ -10,44 +10,18 @@
 #include <string.h>
 
 #include "case_main.h"
-#include "fill_case.h"
 #include "golden.h"
-#include "kernel_images.h"
+#include "gpu_fill_case.h"
 #include "load.h"
 #include "metrics.h"
 #include "pool_words.h"
-#include "scratch.h"
-#include "use_fake_cuda.h"
 
 #define GOLDEN "v1-many"
 
-static const struct fake_cuda_control *fake;
-static struct sl_gpu *gpu;
-static const uint8_t image_data[] = "// none";
-static const struct sl_kernel_image image = {"compute_80", 80, true, image_data, image_data + 8};
-static char directory[SL_SCRATCH_PATH_BYTES];
-static int scratch;
-
 static void setup(void)
 {
-    struct sl_err err = SL_ERR_INIT;
-    fill_case_setup();
-    fake->reset();
-    gpu = sl_gpu_open(0, &err);
-    ck_assert_msg(gpu, "%s", err.message);
-    sl_slab_place_gpu(gpu, &fill_case_place);
-    sl_kernel_images_replace(&image, 1);
-    scratch = sl_scratch_open(directory);
+    gpu_fill_setup();
     fill_case_where = SL_DECRYPT_GPU;
-}
-
-static void teardown(void)
-{
-    sl_scratch_close(scratch, directory);
-    sl_kernel_images_replace(NULL, 0);
-    fill_case_teardown();
-    sl_gpu_free(gpu);
-    check_no_cuda_left(fake);
 }
 
 static uint64_t crc_bytes(void)
@@ -107,7 +81,7 @@ START_TEST(the_same_is_checked_as_on_the_host)
             continue;
         uint64_t checks[2];
         put_golden(name);
-        fill_case_decrypt(name, directory, more, sizeof(more));
+        fill_case_decrypt(name, gpu_fill.directory, more, sizeof(more));
         strncat(more, rests[i % SL_COUNT(rests)], 100);
         uint64_t host = verified(SL_DECRYPT_HOST, more, &checks[0]);
         ck_assert_uint_eq(host, verified(SL_DECRYPT_GPU, more, &checks[1]));
@@ -123,7 +97,7 @@ START_TEST(what_breaks_on_its_way_to_the_device_is_noticed)
 {
     uint64_t before = again(), computed = crc_bytes();
     put_golden(GOLDEN);
-    fake->spoil(1, 1);
+    gpu_fill.fake->spoil(1, 1);
     struct sl_pool_model *model = fill_case_load("memory://m.tensors", "");
     ck_assert_uint_gt(crc_bytes(), computed);
     ck_assert_uint_eq(again() - before, 1);
@@ -180,14 +154,14 @@ START_TEST(a_load_that_waits_for_the_device_can_be_canceled)
     struct run run = {.cancel = sl_cancel_new(NULL)};
     pthread_t thread;
     put_golden(GOLDEN);
-    fake->hold(true);
+    gpu_fill.fake->hold(true);
     ck_assert_int_eq(pthread_create(&thread, NULL, run_load, &run), 0);
-    while (fake->calls("cuEventQuery") < 5)
+    while (gpu_fill.fake->calls("cuEventQuery") < 5)
         sched_yield();
     sl_cancel_raise(run.cancel, 0);
     while (!sl_cancel_raised(run.cancel))
         sched_yield();
-    fake->hold(false);
+    gpu_fill.fake->hold(false);
     pthread_join(thread, NULL);
     ck_assert(run.model || run.err.kind == SL_E_CANCELED);
     sl_pool_model_free(run.model);
@@ -206,38 +180,27 @@ START_TEST(every_call_that_fails_leaves_nothing)
         for (uint64_t nth = 1; nth <= 2; nth++) {
             struct sl_err err = SL_ERR_INIT;
             struct sl_fill_config config = {0};
-            fake->reset();
-            fake->fail_call(calls[i], nth, SL_CUDA_UNKNOWN);
+            gpu_fill.fake->reset();
+            gpu_fill.fake->fail_call(calls[i], nth, SL_CUDA_UNKNOWN);
             struct sl_pool_model *model = fill_case_try("memory://m.tensors", "", &config, &err);
             ck_assert_msg(nth > 1 || !model, "%s", calls[i]); /* some are the way back later */
             ck_assert_msg(model || err.kind == SL_E_GPU, "%s: %s", calls[i], err.message);
             sl_pool_model_free(model);
-            check_no_cuda_left(fake);
+            check_no_cuda_left(gpu_fill.fake);
         }
 }
 END_TEST
 
+static void spoil_one(struct sl_spec *spec)
+{
+    spec->sink.pool.crc = SL_DECRYPT_GPU;
+    gpu_fill.fake->spoil(1, 1);
+}
+
 START_TEST(every_failing_allocation_leaves_nothing)
 {
-    struct sl_pool_model *model = NULL;
     put_golden(GOLDEN);
-    for (unsigned nth = 1; !model; nth++) {
-        struct sl_err err = SL_ERR_INIT;
-        struct sl_specs specs;
-        struct sl_fill_config config = {.name = "m", .place = &fill_case_place};
-        fill_case_spec(&specs, "memory://m.tensors", "readers: {connections: 1}\n");
-        specs.items[0].sink.pool.crc = SL_DECRYPT_GPU;
-        fake->spoil(1, 1);
-        sl_alloc_fail_at(nth);
-        int done = sl_fill_run(&specs.items[0], &config, &model, NULL, &err);
-        sl_alloc_fail_at(0);
-        ck_assert(done == 0 || model == NULL);
-        sl_specs_release(&specs);
-        ck_assert_uint_lt(nth, 5000);
-        if (!model)
-            check_no_cuda_left(fake);
-    }
-    sl_pool_model_free(model);
+    gpu_fill_fail_allocations("memory://m.tensors", "readers: {connections: 1}\n", spoil_one);
 }
 END_TEST
 
@@ -247,6 +210,6 @@ int main(void)
         the_same_is_checked_as_on_the_host,       what_breaks_on_its_way_to_the_device_is_noticed,
         a_tensor_with_a_wrong_hash_is_never_told, a_load_that_waits_for_the_device_can_be_canceled,
         every_call_that_fails_leaves_nothing,     every_failing_allocation_leaves_nothing};
-    fake = use_fake_cuda();
-    return sl_case_main("gpu_crcs", setup, teardown, tests, SL_COUNT(tests));
+    gpu_fill.fake = use_fake_cuda();
+    return sl_case_main("gpu_crcs", setup, gpu_fill_teardown, tests, SL_COUNT(tests));
 }

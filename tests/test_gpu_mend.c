@@ -13,48 +13,24 @@
 #include <sys/stat.h>
 
 #include "case_main.h"
-#include "fill_case.h"
 #include "golden.h"
-#include "kernel_images.h"
+#include "gpu_fill_case.h"
 #include "load.h"
 #include "log.h"
 #include "metrics.h"
 #include "pool_words.h"
 #include "range_server.h"
-#include "scratch.h"
-#include "use_fake_cuda.h"
 
 enum { MACS_BYTES = 1000 /* smaller copies bring MACs */ };
 #define GOLDEN "v5-long-encrypted" /* one tensor of three pieces, one of one */
 
-static const struct fake_cuda_control *fake;
-static struct sl_gpu *gpu;
-static const uint8_t image_data[] = "// none";
-static const struct sl_kernel_image image = {"compute_80", 80, true, image_data, image_data + 8};
-static char directory[SL_SCRATCH_PATH_BYTES], more[SL_SCRATCH_PATH_BYTES + 64];
-static int scratch;
+static char more[SL_SCRATCH_PATH_BYTES + 64];
 
 static void setup(void)
 {
-    struct sl_err err = SL_ERR_INIT;
-    fill_case_setup();
-    fake->reset();
-    gpu = sl_gpu_open(0, &err);
-    ck_assert_msg(gpu, "%s", err.message);
-    sl_slab_place_gpu(gpu, &fill_case_place);
-    sl_kernel_images_replace(&image, 1);
-    scratch = sl_scratch_open(directory);
-    fill_case_decrypt(GOLDEN, directory, more, sizeof(more));
+    gpu_fill_setup();
+    fill_case_decrypt(GOLDEN, gpu_fill.directory, more, sizeof(more));
     fill_case_where = SL_DECRYPT_GPU;
-}
-
-static void teardown(void)
-{
-    sl_scratch_close(scratch, directory);
-    sl_kernel_images_replace(NULL, 0);
-    fill_case_teardown();
-    sl_gpu_free(gpu);
-    check_no_cuda_left(fake);
 }
 
 /* ---- a store whose bytes come wrong ---------------------------------------------------------- */
@@ -215,7 +191,7 @@ START_TEST(a_wrong_key_is_told_from_damaged_data)
     const uint8_t key[32] = {1, 2, 3};
     uint64_t before = again();
     open_store(&store);
-    snprintf(path, sizeof(path), "%s/wrong", directory);
+    snprintf(path, sizeof(path), "%s/wrong", gpu_fill.directory);
     FILE *file = fopen(path, "w");
     ck_assert_uint_eq(fwrite(key, 1, sizeof(key), file), sizeof(key));
     fclose(file);
@@ -243,7 +219,7 @@ START_TEST(what_breaks_on_its_way_to_the_device_is_mended)
 {
     uint64_t before = again();
     put_golden();
-    fake->spoil(1, MACS_BYTES);
+    gpu_fill.fake->spoil(1, MACS_BYTES);
     struct sl_pool_model *model = fill_case_load("memory://m.tensors", more);
     ck_assert_uint_eq(again() - before, 1);
     fill_case_compare("memory://m.tensors", more, model);
@@ -256,7 +232,7 @@ START_TEST(a_device_that_opens_nothing_right_is_named)
     struct sl_err err = SL_ERR_INIT;
     struct sl_fill_config config = {0};
     put_golden();
-    fake->spoil(UINT32_MAX, MACS_BYTES);
+    gpu_fill.fake->spoil(UINT32_MAX, MACS_BYTES);
     ck_assert_ptr_null(fill_case_try("memory://m.tensors", more, &config, &err));
     ck_assert_int_eq(err.kind, SL_E_GPU);
     ck_assert_msg(strstr(err.message, "opens on the host, but not on the GPU"), "%s", err.message);
@@ -319,40 +295,30 @@ START_TEST(every_call_that_fails_in_mending_leaves_nothing)
         for (uint64_t nth = 1; nth <= 4; nth++) {
             struct sl_err err = SL_ERR_INIT;
             struct sl_fill_config config = {0};
-            fake->reset();
-            fake->spoil(1, MACS_BYTES);
-            fake->fail_call(calls[i], nth, SL_CUDA_UNKNOWN);
+            gpu_fill.fake->reset();
+            gpu_fill.fake->spoil(1, MACS_BYTES);
+            gpu_fill.fake->fail_call(calls[i], nth, SL_CUDA_UNKNOWN);
             struct sl_pool_model *model = fill_case_try("memory://m.tensors", more, &config, &err);
-            ck_assert_msg(fake->calls(calls[i]) >= nth || model, "%s: %s", calls[i], err.message);
+            ck_assert_msg(gpu_fill.fake->calls(calls[i]) >= nth || model, "%s: %s", calls[i],
+                          err.message);
             ck_assert_msg(nth > 1 || !model, "%s", calls[i]); /* some are the way back later */
             ck_assert_msg(model || err.kind == SL_E_GPU, "%s", err.message);
             sl_pool_model_free(model);
-            check_no_cuda_left(fake);
+            check_no_cuda_left(gpu_fill.fake);
         }
 }
 END_TEST
 
+static void spoil_one(struct sl_spec *spec)
+{
+    spec->sink.pool.decrypt = SL_DECRYPT_GPU;
+    gpu_fill.fake->spoil(1, MACS_BYTES);
+}
+
 START_TEST(every_failing_allocation_in_mending_leaves_nothing)
 {
-    struct sl_pool_model *model = NULL;
     put_golden();
-    for (unsigned nth = 1; !model; nth++) {
-        struct sl_err err = SL_ERR_INIT;
-        struct sl_specs specs;
-        struct sl_fill_config config = {.name = "m", .place = &fill_case_place};
-        fill_case_spec(&specs, "memory://m.tensors", more);
-        specs.items[0].sink.pool.decrypt = SL_DECRYPT_GPU;
-        fake->spoil(1, MACS_BYTES);
-        sl_alloc_fail_at(nth);
-        int done = sl_fill_run(&specs.items[0], &config, &model, NULL, &err);
-        sl_alloc_fail_at(0);
-        ck_assert(done == 0 || model == NULL);
-        sl_specs_release(&specs);
-        ck_assert_uint_lt(nth, 5000);
-        if (!model)
-            check_no_cuda_left(fake);
-    }
-    sl_pool_model_free(model);
+    gpu_fill_fail_allocations("memory://m.tensors", more, spoil_one);
 }
 END_TEST
 
@@ -366,6 +332,6 @@ int main(void)
                                   a_load_that_waits_for_a_piece_can_be_canceled,
                                   every_call_that_fails_in_mending_leaves_nothing,
                                   every_failing_allocation_in_mending_leaves_nothing};
-    fake = use_fake_cuda();
-    return sl_case_main("gpu_mend", setup, teardown, tests, SL_COUNT(tests));
+    gpu_fill.fake = use_fake_cuda();
+    return sl_case_main("gpu_mend", setup, gpu_fill_teardown, tests, SL_COUNT(tests));
 }
