@@ -82,7 +82,8 @@ static void file_close(struct sl_store *store)
 static int fail_open(struct sl_err *err, int number, const char *path)
 {
     if (number == ENOENT || number == ENOTDIR)
-        return sl_fail(err, SL_E_NOT_FOUND, "there is no file '%s'", path);
+        return sl_fail(err, SL_E_NOT_FOUND,
+                       "there is no file '%s': check the path, and that it is mounted here", path);
     if (number == EACCES || number == EPERM)
         return sl_fail_errno(err, SL_E_AUTH, number, "cannot read '%s'", path);
     if (number == EMFILE || number == ENFILE || number == ENOMEM)
