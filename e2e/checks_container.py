@@ -6,7 +6,7 @@ import threading
 import time
 
 from containers import USER, VOLUME_GROUP, ControlGroup, Pod
-from harness import Skip, bytes_done, check, free_port, http_get, port_open, sha256_file, soonest, wait_for
+from harness import SECOND, Skip, bytes_done, check, free_port, http_get, in_starts, port_open, sha256_file, wait_for
 
 MODEL = "model.safetensors"
 MIB = 1 << 20
@@ -130,7 +130,7 @@ def container_sigterm(h, image, nginx, minilm):
         assert message.startswith("error CANCELED: ") and "resumes" in message, message
         assert log_lines(run)[-1]["kind"] == "CANCELED", run.err
         return seconds
-    seconds = soonest(1, stop_load)
+    seconds = in_starts(h, SECOND, stop_load)
     again = pod.run("load", url, "--to", "/models/m", "--json").expect(0)
     assert again.json()["resumed"] > 4 * MIB, again.out
     assert published(pod, minilm)
@@ -253,7 +253,7 @@ def container_cpu_limit(h, image, nginx, minilm):
 def container_sidecar(h, image, nginx, minilm):
     """--stay: /startupz 503 until published, then 200; SIGTERM: 0 within a second; a second container does without the port."""
     pod, model = new_pod(h, image, minilm), served(nginx, minilm)
-    seconds = soonest(1, lambda: sidecar_ends(pod, nginx, minilm, model), 3)
+    seconds = in_starts(h, SECOND, lambda: sidecar_ends(pod, nginx, minilm, model))
     return f"{seconds * 1000:.0f} ms from SIGTERM to 0"
 
 

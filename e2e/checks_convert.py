@@ -9,7 +9,7 @@ import sys
 import time
 import zipfile
 
-from harness import CACHE, ROOT, Skip, catches_sigterm, check, run_client, sha256_file, soonest, wait_for
+from harness import CACHE, ROOT, SECOND, Skip, catches_sigterm, check, in_starts, run_client, sha256_file, wait_for
 
 PEER = os.path.join(ROOT, "e2e", "reference_peer.py")
 TENSORIZER = ["tensorizer==2.12.1", "libnacl", "redis", "hiredis", "psutil", "boto3", "botocore", "jmespath", "s3transfer", "async_timeout"]
@@ -245,4 +245,4 @@ def a_killed_conversion_leaves_nothing(h, big):
         assert os.listdir(to) == [], os.listdir(to)
         return time.monotonic() - start
     for delay in (0, 0.1, 0.3, 0.6):
-        soonest(1, lambda delay=delay: kill_after(delay))
+        in_starts(h, SECOND, lambda delay=delay: kill_after(delay))

@@ -11,7 +11,9 @@ import threading
 import time
 
 from checks_stores import BUCKET, big_url
-from harness import Skip, bytes_done, catches_sigterm, check, free_port, sha256_file, soonest, wait_for
+from harness import SECOND, Skip, bytes_done, catches_sigterm, check, free_port, in_starts, sha256_file, wait_for
+
+NO_OP_STARTS = 12  # a load that finds everything there, in starts of the program: 100 ms where one takes 8
 
 
 def nothing_published(to):
@@ -168,7 +170,7 @@ def sigterm_ends_within_a_second(h, nginx, big):
         assert code == 143, f"exit code {code}"
         nothing_published(to)
         return time.monotonic() - start
-    seconds = soonest(1, stop_load)
+    seconds = in_starts(h, SECOND, stop_load)
     h.load(big_url(nginx, big), to).expect(0)
     h.remove(to)
     return f"{seconds * 1000:.0f} ms"
@@ -176,7 +178,7 @@ def sigterm_ends_within_a_second(h, nginx, big):
 
 @check("versitygw", "minilm")
 def second_load_is_a_no_op(h, store, minilm):
-    """The same version again: under 100 ms, nothing read, nothing touched."""
+    """The same version again: a few starts of the program, nothing read, nothing touched."""
     store.make_bucket(BUCKET)
     minilm.put(store, BUCKET, "minilm/")
     to, uri = h.fresh(), f"s3://{BUCKET}/minilm/"
@@ -187,10 +189,10 @@ def second_load_is_a_no_op(h, store, minilm):
         run = h.load(uri, to, env=store.env()).expect(0)
         assert run.json()["already"] is True, run.out
         return run.seconds
-    best = soonest(0.1, load_again, 20)
+    median = in_starts(h, NO_OP_STARTS, load_again, 7)
     after = os.stat(os.path.join(to, "model.safetensors"))
     assert (before.st_ino, before.st_mtime_ns) == (after.st_ino, after.st_mtime_ns)
-    return f"{best * 1000:.0f} ms"
+    return f"{median * 1000:.0f} ms"
 
 
 @check("nginx", "minilm")

@@ -60,6 +60,8 @@ OBJECTS = {
     "broken-tar/model.tar.gz": b"\x1f\x8b not gzip", "evil/model.tar": tar_of({"../../escaped": b"out"}, "w"),
     "evil-link/model.tar": tar_of({"l": ("link", "/etc"), "l/passwd": b"out"}, "w"),
     "not-archive/model.tar.bin": b"bytes", "nothing/empty": b"",
+    "packed/model.zip": zip_of({"model-config.json": b"{}", "model../x": b"x", "mod/y": b"y"}),
+    "packed-tar/model.tar.gz": tar_of({"config.json": b"{}", "mod-el": b"1", "model/t.json": ("link", "../config.json")}),
 }
 
 
@@ -231,7 +233,8 @@ def peer_cases(store, web, local):
     wrong = dict(config, secret_access_key="wrong")
     cases = [s3(path) for path in (
         "model/", "model", "mod", "/model/", "single", "odd", "odd/", "tgz", "tgz/model.tar.gz", "tgz-alone", "tar", "xz/none",
-        "zip", "pax", "mixed", "mixed/model.tar.gz", "broken", "broken-tar", "evil", "nothing", "none", "not-archive")]
+        "zip", "pax", "mixed", "mixed/model.tar.gz", "broken", "broken-tar", "evil", "nothing", "none", "not-archive",
+        "packed/mod", "packed-tar/mod")]
     cases += [
         s3("model/", STORAGE_ALLOW_PATTERNS='["*.json"]'), s3("model/", STORAGE_IGNORE_PATTERNS="*.bin, sub/*"),
         s3("model", STORAGE_ALLOW_PATTERNS="*[!b]in,-v2/*", STORAGE_IGNORE_PATTERNS='["[ab].json"]'),
@@ -429,9 +432,9 @@ def kserve_volume_that_holds_the_model_once(h, store, nginx):
     pod.ok({}, nginx.http + "/weights.bin", pod.mount)
     assert sha256_file(os.path.join(pod.mount, "weights.bin")) == sha256_file(os.path.join(nginx.root, "weights.bin"))
     os.unlink(os.path.join(pod.mount, "weights.bin"))
-    store.put(BUCKET, "packed/model.tar", tar_of({f"{n}.bin": os.urandom(1 << 20) for n in range(9)}, "w"))
-    packed = pod.ok(kserve_env(store), f"s3://{BUCKET}/packed", pod.mount)
-    assert pod.ok(kserve_env(store), f"s3://{BUCKET}/packed", pod.mount) == packed and len(packed) == 9
+    store.put(BUCKET, "volume-packed/model.tar", tar_of({f"{n}.bin": os.urandom(1 << 20) for n in range(9)}, "w"))
+    packed = pod.ok(kserve_env(store), f"s3://{BUCKET}/volume-packed", pod.mount)
+    assert pod.ok(kserve_env(store), f"s3://{BUCKET}/volume-packed", pod.mount) == packed and len(packed) == 9
     # archive and content together are larger than the volume
     for name, data in (("model.tar", tar_of({f"{n}.bin": os.urandom(5 << 20) for n in range(3)}, "w")),
                        ("model.zip", zip_of({f"{n}.bin": os.urandom(size) for n, size in enumerate((1 << 20, 14 << 20, 1))}))):

@@ -6,7 +6,7 @@ import subprocess
 import threading
 import time
 
-from harness import Skip, check, sha256_file, soonest, wait_for
+from harness import Skip, check, sha256_file, wait_for
 
 RATE = 10_000_000
 CONTENT = os.urandom(24_000_000)
@@ -91,19 +91,17 @@ def bandwidth_is_kept(h, nginx):
         file.write(CONTENT)
     for models in (1, 2):
         seconds = models * len(CONTENT) / RATE
-
-        def attempt(models=models, seconds=seconds):
-            path, places = spec_of(h, [f"{nginx.http}/{OBJECT}"] * models)
-            before = os.times()
-            run = h.sluice("load", path, "--bandwidth", "10MB/s").expect(0)
-            after = os.times()
-            assert run.seconds >= 0.95 * seconds, f"{models} models in {run.seconds:.2f} s, allowed are {seconds:.2f}"
-            assert published(h, places)
-            used = after.children_user + after.children_system - before.children_user - before.children_system
-            assert used < 0.5 * run.seconds, f"{used:.2f} s of CPU in {run.seconds:.2f} s"
-            return run.seconds
-
-        soonest(1.05 * seconds + 0.2, attempt)
+        path, places = spec_of(h, [f"{nginx.http}/{OBJECT}"] * models)
+        free = h.sluice("load", path).expect(0).seconds  # what all but the waiting takes, on this machine now
+        assert published(h, places)
+        before = os.times()
+        run = h.sluice("load", path, "--bandwidth", "10MB/s").expect(0)
+        after = os.times()
+        assert 0.95 * seconds <= run.seconds <= 1.05 * seconds + 2 * free + 0.2, \
+            f"{models} models in {run.seconds:.2f} s, allowed are {seconds:.2f}, without a limit {free:.2f}"
+        assert published(h, places)
+        used = after.children_user + after.children_system - before.children_user - before.children_system
+        assert used < 0.5 * run.seconds, f"{used:.2f} s of CPU in {run.seconds:.2f} s"
 
 
 @check()

@@ -20,7 +20,7 @@ FIRST_BYTES = 64 << 10  # that a load asks for to learn what an object is
 WINDOW_BYTES, UNTOLD_BYTES = 256 << 10, 1 << 20  # of a connection: read, not written; written, not told (reader/landing.c)
 STAND_INS = 2  # connections that stand in for those that seem to stall
 WASTE_BYTES = OBJECT_BYTES // 50  # that a load may fetch in vain (reader/jobs.c), killed or not
-STALL_TRIES, STALL_EVERY = 5, 30
+STALL_EVERY = 30
 BEFORE, WITHIN = "before", "within"
 
 
@@ -215,16 +215,13 @@ def stalling_load(h, every, *more):
 
 @check()
 def stalls_by_chance_cost_little(h):
-    """3 % of the responses stall for 5 s: the load takes at most 0.3 s longer, and few bytes come twice. Where the
-    machine is busy otherwise it has a few tries, and at the end it is enough that no stall was waited for."""
+    """3 % of the responses stall for 5 s: no stall is waited for, and few bytes come twice. How little it costs is the
+    benchmark's to say (its trials)."""
     told = []
     for more in ((), ("--connections", "4"), ("--connections", "16")):
-        for _ in range(STALL_TRIES):
-            calm, stalling = stalling_load(h, 0, *more), stalling_load(h, STALL_EVERY, *more)
-            assert stalling[2], "nothing stalled"
-            assert stalling[1] <= 0.02 * OBJECT_BYTES, f"{stalling[1]} bytes came twice"
-            if stalling[0] < calm[0] + 0.3:
-                break
+        calm, stalling = stalling_load(h, 0, *more), stalling_load(h, STALL_EVERY, *more)
+        assert stalling[2], "nothing stalled"
+        assert stalling[1] <= 0.02 * OBJECT_BYTES, f"{stalling[1]} bytes came twice"
         assert stalling[0] < calm[0] + 3, f"{stalling[0]:.2f} s beside {calm[0]:.2f} s"
         told.append(f"{' '.join(more) or 'auto'}: {calm[0]:.2f} s without, {stalling[0]:.2f} s with {stalling[2]} stalls, "
                     f"{100 * stalling[1] / OBJECT_BYTES:.2f} % came twice")

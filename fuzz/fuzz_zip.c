@@ -20,7 +20,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
             zip.entries[i].wanted = true;
             zip.entries[i].begin = 0;
         }
-        sl_zip_locate(&zip, &err);
+        sl_zip_locate(&zip, true, &err);
     }
     sl_zip_release(&zip);
     free(key);

@@ -40,8 +40,8 @@ static void begin(struct sl_buf *file, uint64_t tensors, uint64_t keys)
     put_number(file, keys, 8);
 }
 
-static void put_key(struct sl_buf *file, const char *name, uint32_t type, uint64_t value,
-                    size_t bytes)
+__attribute__((unused)) static void put_key(struct sl_buf *file, const char *name, uint32_t type,
+                                            uint64_t value, size_t bytes)
 {
     put_string(file, name);
     put_number(file, type, 4);

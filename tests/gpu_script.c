@@ -2,6 +2,7 @@
 #include "gpu_script.h"
 
 #include <check.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -58,8 +59,9 @@ static void add_device_slab(struct pool_script *script, const struct sl_cuda *cu
 
 static void add_host_slab(struct pool_script *script, const char *text)
 {
-    int fd = memfd_create("slab", MFD_CLOEXEC);
+    int fd = memfd_create("slab", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     ck_assert_int_eq(write(fd, text, strlen(text)), (ssize_t)strlen(text));
+    ck_assert_int_eq(fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW), 0);
     script->fds[script->slab_count] = fd;
     script->slabs[script->slab_count++] =
         (struct sl_wire_index_slab){.bytes = strlen(text), .kind = SL_WIRE_SLAB_MEMFD};

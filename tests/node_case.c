@@ -12,6 +12,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "await.h"
 #include "log.h"
 #include "model_maker.h"
 #include "tree.h"
@@ -134,8 +135,7 @@ uint64_t node_case_inode(struct node_case *c, const char *name, const char *key)
     ck_assert_int_eq(sluice_slab(model, 0, &data, &bytes, &fd, &c->error), 0);
     ck_assert_int_eq(fstat(fd, &status), 0);
     sluice_detach(model);
-    while (node_case_counts(c).references)
-        sched_yield();
+    SL_AWAIT(!node_case_counts(c).references, "the end of the last reference");
     return status.st_ino;
 }
 

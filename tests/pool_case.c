@@ -6,6 +6,7 @@
 #include <dirent.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "model_maker.h"
@@ -175,8 +176,8 @@ void pool_case_init(struct pool_case *pool)
     pthread_mutex_init(&pool->lock, NULL);
     directory_fd = sl_scratch_open(directory);
     snprintf(pool->socket, sizeof(pool->socket), "%s/pool.sock", directory);
-    pool->config = (struct sl_pool_server_config){
-        .path = pool->socket, .listen_fd = -1, .gid = UINT32_MAX, .mode = 0666};
+    pool->config = (struct sl_pool_server_config){.listen_fd = -1};
+    pool->listening.fd = pool->listening.folder_fd = -1;
 }
 
 void pool_case_start(struct pool_case *pool)
@@ -191,6 +192,10 @@ void pool_case_start(struct pool_case *pool)
                                                    .deposit_abort = on_abort,
                                                    .later = on_later};
     struct sl_err err = SL_ERR_INIT;
+    const struct sl_node_socket_wish wish = {pool->socket, SOCK_SEQPACKET, 512, 0666, UINT32_MAX};
+    ck_assert_msg(sl_node_socket_open(&wish, &pool->listening, &err) == 0, "%s", err.message);
+    pool->config.listen_fd = pool->listening.fd;
+    pool->listening.fd = -1;
     pool->server = sl_pool_server_start(&pool->config, &handler, pool, &err);
     ck_assert_msg(pool->server != NULL, "%s", err.message);
 }
@@ -198,6 +203,7 @@ void pool_case_start(struct pool_case *pool)
 void pool_case_stop(struct pool_case *pool)
 {
     sl_pool_server_free(sl_steal(&pool->server));
+    sl_node_socket_release(&pool->listening);
 }
 
 void pool_case_release(struct pool_case *pool)
@@ -251,10 +257,14 @@ void pool_case_fill(struct sl_pool_model *model, size_t number, float value)
                      (ssize_t)model->index_bytes);
     ck_assert_int_eq(sl_pool_index_check(data, model->index_bytes, &index, why), 0);
     const struct sl_wire_index_tensor *tensor = sl_pool_index_tensor(&index, (uint32_t)number);
+    const struct sl_slab *slab = &model->slabs[tensor->slab];
+    uint8_t *map = sl_pool_model_map(model, slab);
     for (uint64_t at = 0; at < tensor->bytes; at += sizeof(value))
-        ck_assert_int_eq(pwrite(model->slabs[tensor->slab].fd, &value, sizeof(value),
-                                (off_t)(tensor->offset + at)),
-                         sizeof(value));
+        if (map)
+            memcpy(map + tensor->offset + at, &value, sizeof(value));
+        else
+            ck_assert_int_eq(pwrite(slab->fd, &value, sizeof(value), (off_t)(tensor->offset + at)),
+                             sizeof(value));
     sl_pool_model_tell(model, number);
 }
 

@@ -3,6 +3,7 @@
 #ifndef SL_POOL_CASE_H
 #define SL_POOL_CASE_H
 
+#include "node_socket.h"
 #include "pool_parts.h"
 #include "pool_server.h"
 #include "sluice.h"
@@ -13,6 +14,7 @@ struct pool_case {
     struct sl_pool_server *server;
     struct sl_pool_server_config config; /* set before pool_case_start() */
     char socket[300];
+    struct sl_node_socket listening; /* there; its fd is the server's */
     pthread_mutex_t lock;
     struct {
         struct sl_pool_model *models[POOL_CASE_MODELS]; /* one count each */

@@ -3,6 +3,7 @@
 #include "pool_script.h"
 
 #include <check.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,6 +14,7 @@
 #include <unistd.h>
 
 #include "mem.h"
+#include "slab.h"
 #include "thread.h"
 
 enum { DEPOSIT_ID = 77 };
@@ -193,7 +195,7 @@ void pool_script_init(struct pool_script *script)
 
 static void *make_file(const char *name, size_t bytes, int *fd)
 {
-    *fd = memfd_create(name, MFD_CLOEXEC);
+    *fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
     ck_assert(*fd >= 0 && ftruncate(*fd, (off_t)bytes) == 0);
     void *map = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, *fd, 0);
     ck_assert(map != MAP_FAILED);
@@ -212,12 +214,16 @@ static void make_files(struct pool_script *script)
     void *index = make_file("index", script->index_bytes, &script->index_fd);
     sl_pool_index_write(&contents, index);
     munmap(index, script->index_bytes);
+    ck_assert_int_eq(
+        fcntl(script->index_fd, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW), 0);
     script->page_bytes = sizeof(struct sl_wire_page) + script->item_count * sizeof(uint32_t);
     script->page = make_file("page", script->page_bytes, &script->page_fd);
     script->page->magic = SL_WIRE_PAGE_MAGIC;
     script->page->version = SL_WIRE_INDEX_VERSION;
     script->page->header_bytes = sizeof(struct sl_wire_page);
     script->page->count = script->item_count;
+    ck_assert_int_eq(
+        fcntl(script->page_fd, F_ADD_SEALS, F_SEAL_FUTURE_WRITE | F_SEAL_SHRINK | F_SEAL_GROW), 0);
 }
 
 void pool_script_start(struct pool_script *script)

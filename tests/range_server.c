@@ -10,8 +10,6 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <openssl/err.h>
-#include <openssl/ssl.h>
-#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -24,26 +22,10 @@
 #include "listen_at.h"
 #include "range_answer.h"
 #include "range_certificate.h"
+#include "range_give.h"
 #include "range_script.h"
 
-enum {
-    REQUESTS_MAX = 16384,
-    CONNECTIONS_MAX = 4096,
-    STEPS_MAX = 64,
-    SLOW_MS = 800, /* a connection that looks every 250 ms sees it */
-    TRICKLE_MS = 20,
-    LATE_MS = 50
-};
-
-struct connection {
-    struct sl_server *server;
-    pthread_t thread;
-    unsigned number;
-    int fd;
-    SSL *tls;
-    char in[65536];
-    size_t in_bytes;
-};
+enum { REQUESTS_MAX = 16384, CONNECTIONS_MAX = 4096, STEPS_MAX = 64 };
 
 struct sl_server {
     int fd;
@@ -75,48 +57,6 @@ static void die(const char *what)
     abort();
 }
 
-static ssize_t take(struct connection *c, void *data, size_t bytes)
-{
-    return c->tls ? SSL_read(c->tls, data, (int)bytes) : recv(c->fd, data, bytes, 0);
-}
-
-static bool give(struct connection *c, const void *data, size_t bytes)
-{
-    const char *at = data;
-    while (bytes) {
-        ssize_t sent = c->tls ? SSL_write(c->tls, at, (int)(bytes > 16384 ? 16384 : bytes))
-                              : send(c->fd, at, bytes, MSG_NOSIGNAL);
-        if (sent <= 0)
-            return false;
-        at += sent;
-        bytes -= (size_t)sent;
-    }
-    return true;
-}
-
-#define GIVE_TEXT(c, text) give(c, text, strlen(text))
-
-/* Wait until the client goes away or the server stops. */
-static void wait_gone(struct connection *c)
-{
-    char byte[512];
-    while (take(c, byte, sizeof(byte)) > 0)
-        ;
-}
-
-/* false: the client went away meanwhile. */
-static bool pause_ms(struct connection *c, int ms)
-{
-    struct pollfd fd = {c->fd, POLLRDHUP, 0};
-    return poll(&fd, 1, ms) == 0;
-}
-
-static void reset(struct connection *c)
-{
-    struct linger linger = {1, 0};
-    setsockopt(c->fd, SOL_SOCKET, SO_LINGER, &linger, sizeof(linger));
-}
-
 /* false: the body is not wanted. */
 static bool meet_expectation(struct connection *c, const struct sl_server_request *request)
 {
@@ -129,7 +69,7 @@ static bool meet_expectation(struct connection *c, const struct sl_server_reques
         c->server->locked.expect = SL_EXPECT_CONTINUE;
     pthread_mutex_unlock(&c->server->locked.mutex);
     if (expect == SL_EXPECT_CONTINUE || expect == SL_EXPECT_EARLY)
-        GIVE_TEXT(c, "HTTP/1.1 100 Continue\r\n\r\n");
+        SL_GIVE_TEXT(c, "HTTP/1.1 100 Continue\r\n\r\n");
     return expect == SL_EXPECT_CONTINUE || expect == SL_EXPECT_SILENT;
 }
 
@@ -139,7 +79,7 @@ static struct sl_server_request *read_request(struct connection *c)
     char *end = NULL;
     while (!(end = memmem(c->in, c->in_bytes, "\r\n\r\n", 4))) {
         ssize_t came = c->in_bytes < sizeof(c->in)
-                           ? take(c, c->in + c->in_bytes, sizeof(c->in) - c->in_bytes)
+                           ? sl_take(c, c->in + c->in_bytes, sizeof(c->in) - c->in_bytes)
                            : 0;
         if (came <= 0)
             return NULL;
@@ -163,7 +103,7 @@ static struct sl_server_request *read_request(struct connection *c)
     memmove(c->in, c->in + head + body, kept - body);
     c->in_bytes = kept - body;
     while (body < request->body_bytes) {
-        ssize_t came = take(c, request->body + body, request->body_bytes - body);
+        ssize_t came = sl_take(c, request->body + body, request->body_bytes - body);
         if (came <= 0) { /* cut off: no request */
             free(request->body);
             free(request);
@@ -176,104 +116,6 @@ static struct sl_server_request *read_request(struct connection *c)
 }
 
 /* ---- answers --------------------------------------------------------------------------------- */
-
-static bool give_chunked(struct connection *c, const uint8_t *data, size_t bytes)
-{
-    char line[32];
-    while (bytes) {
-        size_t piece = bytes < 1000 ? bytes : 1000;
-        snprintf(line, sizeof(line), "%zX;x=y\r\n", piece);
-        if (!GIVE_TEXT(c, line) || !give(c, data, piece) || !GIVE_TEXT(c, "\r\n"))
-            return false;
-        data += piece;
-        bytes -= piece;
-    }
-    return GIVE_TEXT(c, "0\r\nX-Trailer: 1\r\n\r\n");
-}
-
-/* The body, cut, slowed or stopped as the step says. true: the connection can go on. */
-static bool give_body(struct connection *c, const struct answer *answer)
-{
-    const uint8_t *data = answer->data + answer->begin;
-    size_t bytes = answer->end - answer->begin;
-    enum sl_fault fault = answer->step.fault;
-    if (fault == SL_FAULT_CHUNKED)
-        return give_chunked(c, data, bytes);
-    if (fault == SL_FAULT_LATE_STALL) {
-        size_t wanted = (size_t)answer->step.after, before = wanted < bytes ? wanted : bytes;
-        if (give(c, data, 1) && pause_ms(c, LATE_MS) && give(c, data + 1, before - 1))
-            wait_gone(c);
-        return false;
-    }
-    if (fault == SL_FAULT_RESET || fault == SL_FAULT_SHORT || fault == SL_FAULT_STALL ||
-        fault == SL_FAULT_TRICKLE) {
-        size_t before = (size_t)answer->step.after < bytes ? (size_t)answer->step.after : bytes;
-        if (!give(c, data, before))
-            return false;
-        for (size_t i = before; fault == SL_FAULT_TRICKLE && i < bytes; i++)
-            if (!pause_ms(c, TRICKLE_MS) || !give(c, data + i, 1))
-                return false;
-        if (fault == SL_FAULT_TRICKLE)
-            return true;
-        if (fault == SL_FAULT_STALL)
-            wait_gone(c);
-        if (fault == SL_FAULT_RESET)
-            reset(c);
-        return false;
-    }
-    if (!give(c, data, bytes) || (fault == SL_FAULT_LONG && !give(c, "!", 1)))
-        return false;
-    return fault != SL_FAULT_CLOSE && fault != SL_FAULT_UNTIL_CLOSE && fault != SL_FAULT_DROP_AFTER;
-}
-
-static bool give_status(struct connection *c, int status, const char *headers, const char *body,
-                        size_t bytes, bool bodiless)
-{
-    char head[8192];
-    snprintf(head, sizeof(head), "HTTP/1.1 %d Status\r\nContent-Length: %zu\r\n%s\r\n", status,
-             bytes, headers ? headers : "");
-    return GIVE_TEXT(c, head) && (bodiless || give(c, body ? body : "", bytes));
-}
-
-static bool give_answer(struct connection *c, const struct sl_server_request *request,
-                        struct answer *answer)
-{
-    char head[8192], match[256];
-    enum sl_fault fault = answer->step.fault;
-    bool bodiless = strcmp(request->method, "HEAD") == 0;
-    if (fault == SL_FAULT_SLOW)
-        pause_ms(c, answer->step.after > 0 ? (int)answer->step.after : SLOW_MS);
-    if (fault == SL_FAULT_STATUS) {
-        const char *text = answer->step.text ? answer->step.text : "";
-        return give_status(c, answer->step.status, answer->step.headers, text, strlen(text),
-                           bodiless);
-    }
-    if (fault == SL_FAULT_HEAD)
-        return GIVE_TEXT(c, answer->step.text) && false;
-    if ((fault == SL_FAULT_RESET || fault == SL_FAULT_SHORT || fault == SL_FAULT_STALL) &&
-        answer->step.after < 0) {
-        if (fault == SL_FAULT_STALL)
-            wait_gone(c);
-        if (fault == SL_FAULT_RESET)
-            reset(c);
-        return false;
-    }
-    if (!answer->data)
-        return give_status(c, 404, "Content-Type: text/plain\r\n", "no such thing", 13, bodiless);
-    bool stale = sl_server_header(request, "If-Match", match, sizeof(match)) &&
-                 strcmp(match, answer->etag) != 0;
-    if (fault == SL_FAULT_CHANGED || (stale && fault != SL_FAULT_WRONG_ETAG))
-        return give_status(c, 412, "", "", 0, bodiless);
-    if (fault == SL_FAULT_WHOLE)
-        answer->begin = 0, answer->end = answer->bytes;
-    else if (!answer->satisfiable) {
-        snprintf(head, sizeof(head), "Content-Range: bytes */%zu\r\n%s", answer->bytes,
-                 answer->step.headers ? answer->step.headers : "");
-        return give_status(c, 416, head, "", 0, bodiless);
-    }
-    sl_answer_write_head(answer, head, sizeof(head));
-    return GIVE_TEXT(c, head) && (bodiless || give_body(c, answer));
-}
 
 /* Under the lock: which blob, which step. */
 static void choose(struct sl_server *server, const struct sl_server_request *request,
@@ -294,6 +136,8 @@ static void choose(struct sl_server *server, const struct sl_server_request *req
         hit +=
             strcspn(old->target, "?") == path && strncmp(old->target, request->target, path) == 0;
     }
+    struct answer range = {.bytes = SIZE_MAX};
+    sl_answer_parse_range(request, &range);
     const struct script *script = server->locked.script;
     for (size_t i = 0; script && i < script->count; i++) {
         const struct sl_step *step = &script->steps[i].step;
@@ -302,11 +146,30 @@ static void choose(struct sl_server *server, const struct sl_server_request *req
             continue;
         unsigned number = step->path ? hit : server->locked.request_count,
                  last = step->last ? step->last : step->first;
+        if (step->begin && step->begin != range.begin)
+            continue;
         if (!step->first || (number >= step->first && number <= last)) {
             answer->step = *step;
             return;
         }
     }
+}
+
+unsigned sl_server_over_since(struct sl_server *server, const struct sl_server_request *request)
+{
+    unsigned over = 0;
+    pthread_mutex_lock(&server->locked.mutex);
+    for (unsigned i = server->locked.request_count; server->locked.requests[i - 1] != request; i--)
+        over += server->locked.requests[i - 1]->over;
+    pthread_mutex_unlock(&server->locked.mutex);
+    return over;
+}
+
+static void set_over(struct sl_server *server, struct sl_server_request *request)
+{
+    pthread_mutex_lock(&server->locked.mutex);
+    request->over = true;
+    pthread_mutex_unlock(&server->locked.mutex);
 }
 
 static bool serve(struct connection *c, struct sl_server_request *request)
@@ -323,33 +186,36 @@ static bool serve(struct connection *c, struct sl_server_request *request)
         choose(server, request, &answer);
     pthread_mutex_unlock(&server->locked.mutex);
     if (handled) {
-        bool good = give_status(c, reply.status, reply.headers, reply.body, reply.body_bytes,
-                                strcmp(request->method, "HEAD") == 0);
+        bool good = sl_give_status(c, reply.status, reply.headers, reply.body, reply.body_bytes,
+                                   strcmp(request->method, "HEAD") == 0);
         free(reply.body);
         if (good && request->unread)
-            wait_gone(c); /* a reset would overtake the answer */
+            sl_wait_gone(c); /* a reset would overtake the answer */
         return good && !request->unread && !strcasestr(reply.headers, "Connection: close");
     }
     sl_answer_parse_range(request, &answer);
-    return give_answer(c, request, &answer);
+    return sl_give_answer(c, request, &answer);
 }
 
 static void *run_connection(void *arg)
 {
     struct connection *c = arg;
-    struct sl_server_request *request;
+    struct sl_server_request *request = NULL;
     sigset_t pipe; /* OpenSSL writes without MSG_NOSIGNAL */
     sigemptyset(&pipe);
     sigaddset(&pipe, SIGPIPE);
     pthread_sigmask(SIG_BLOCK, &pipe, NULL);
     if (c->server->tls) {
         c->tls = SSL_new(c->server->tls);
-        SSL_set_fd(c->tls, c->fd);
+        /* SSL_set_fd() would ask the kernel for TLS where OpenSSL was built for it (Ubuntu's), and
+         * test_link_kernel.c count that as the client's. */
+        BIO *plain = BIO_new_fd(c->fd, BIO_NOCLOSE);
+        SSL_set_bio(c->tls, plain, plain);
         if (SSL_accept(c->tls) != 1)
             goto end;
     }
     while ((request = read_request(c)) && serve(c, request))
-        ;
+        set_over(c->server, request);
 end:
     if (c->tls) {
         SSL_shutdown(c->tls);
@@ -359,6 +225,8 @@ end:
     pthread_mutex_lock(&c->server->locked.mutex);
     close(c->fd);
     c->fd = -1;
+    if (request)
+        request->over = true;
     pthread_mutex_unlock(&c->server->locked.mutex);
     return NULL;
 }

@@ -61,6 +61,9 @@ enum sl_fault {
     SL_FAULT_HEAD,        /* `text` instead of an answer's head, then close */
     SL_FAULT_STATUS,      /* `status`, `headers`, `text` as body */
     SL_FAULT_SLOW,        /* the right answer after 800 ms, or `after` ms */
+    SL_FAULT_BEHIND,      /* the right answer, from byte `after` of its body on (0: with its head)
+                             behind those of `others` requests that come later: when these have been
+                             answered, or broken off. Ends the test when they do not come */
 };
 
 /** One line of the script. The first line that matches a request is used. */
@@ -73,6 +76,8 @@ struct sl_step {
     int status;
     const char *headers; /* extra lines "Name: value\r\n"; also added to right answers */
     const char *text;
+    unsigned others; /* SL_FAULT_BEHIND */
+    uint64_t begin;  /* only for ranges that begin there; 0: any */
 };
 void sl_server_script(struct sl_server *server, const struct sl_step *steps, size_t count);
 #define SL_SCRIPT(server, ...)                                                                     \
@@ -88,6 +93,7 @@ struct sl_server_request {
     size_t body_bytes;
     unsigned connection; /* number of its connection, from 1 */
     bool unread;         /* its body was not read: SL_EXPECT_ANSWER */
+    bool over;           /* the server is done with it; under the server's lock */
 };
 /** The value of a header of the request copied to text; false if absent. */
 bool sl_server_header(const struct sl_server_request *request, const char *name, char *text,

@@ -13,6 +13,7 @@ struct registry_fake {
     bool gated;            /* loads wait before they end … */
     unsigned permits;      /* … for one of these */
     enum sl_err_kind fail; /* of loads, once admitted */
+    bool unversioned;      /* the source gives loads no version */
     bool open;             /* callers may have them early */
     bool drop_fails;
     bool drops_gated; /* drops wait for a permit, too */

@@ -15,6 +15,7 @@
 #include "mem.h"
 #include "pool_words.h"
 #include "run_sluice.h"
+#include "skip.h"
 #include "sluice.h"
 
 static const struct fake_cuda_control *fake;
@@ -187,8 +188,10 @@ START_TEST(python_sees_memory_of_a_gpu)
     int done = run_python(&ran, "pool_gpu_client.py", script.socket);
     unsetenv("FAKE_CUDA_DEVICES");
     unsetenv("FAKE_CUDA_VISIBLE");
-    ck_assert_msg(done < 0 || (ran.exit_code == 0 && strcmp(ran.out, "ok\n") == 0 && !*ran.err),
-                  "%s%s", ran.out, ran.err);
+    if (done < 0)
+        SL_SKIP("no Python that can open this build's library");
+    ck_assert_msg(ran.exit_code == 0 && strcmp(ran.out, "ok\n") == 0 && !*ran.err, "%s%s", ran.out,
+                  ran.err);
     ran_release(&ran);
 }
 END_TEST
@@ -198,7 +201,7 @@ START_TEST(people_attach_to_a_gpu)
     struct ran ran = {0};
     gpu_script_start(&script, cuda, 0);
     if (!getenv("SLUICE"))
-        return;
+        SL_SKIP("SLUICE does not name the program");
     RUN(&ran, "pool", "--socket", script.socket, "attach", "m", "--device", "cuda:0");
     ck_assert_msg(ran.exit_code == 0 && strstr(ran.out, "m: 6 tensors"), "%s%s", ran.out, ran.err);
     RUN(&ran, "pool", "--socket", script.socket, "attach", "m", "--device", "cuda:9");

@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "await.h"
 #include "json.h"
 #include "model_maker.h"
 #include "range_server.h"
@@ -253,8 +254,7 @@ START_TEST(sigterm_ends_it_with_143_and_leaves_nothing)
     const char *arguments[] = {
         "convert", sl_server_url(server, "/m.safetensors"), tensors, "--progress", "none", NULL};
     pid_t pid = start_sluice(arguments, "/dev/null", "/dev/null");
-    while (sl_server_request_count(server) < 2)
-        sl_sleep_ms(2, NULL, NULL);
+    SL_AWAIT(sl_server_request_count(server) >= 2, "the second request");
     uint64_t begin = sl_now_ns();
     kill(pid, SIGTERM);
     ck_assert_int_eq(wait_sluice(pid), 143);

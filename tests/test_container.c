@@ -8,12 +8,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "await.h"
 #include "http_client.h"
 #include "mem.h"
 #include "model_maker.h"
 #include "range_server.h"
 #include "run_sluice.h"
 #include "scratch.h"
+#include "skip.h"
 #include "thread.h"
 
 enum { PATH_BYTES = 512, VOLUME_GROUP = 4242 };
@@ -167,8 +169,7 @@ static int status_of(unsigned port, const char *path)
 
 static void await_status(unsigned port, const char *path, int status)
 {
-    while (status_of(port, path) != status)
-        sl_sleep_ms(2, NULL, NULL);
+    SL_AWAIT(status_of(port, path) == status, path);
 }
 
 START_TEST(a_sidecar_is_started_when_published_and_ends_well)
@@ -199,8 +200,7 @@ START_TEST(a_sidecar_is_started_when_published_and_ends_well)
                                NULL};
     pid_t pid = start_sluice(arguments, "/dev/null", log_);
     await_status(port, "/healthz", 200);
-    while (sl_server_request_count(server) < 5)
-        sl_sleep_ms(2, NULL, NULL);
+    SL_AWAIT(sl_server_request_count(server) >= 5, "the fifth request");
     ck_assert_int_eq(status_of(port, "/startupz"), 503);
     ck_assert_int_eq(status_of(port, "/readyz"), 503);
     sl_server_script(server, NULL, 0);
@@ -220,8 +220,10 @@ END_TEST
 
 int main(void)
 {
-    if (!getenv("SLUICE"))
+    if (!getenv("SLUICE")) {
+        sl_skipped("container", "SLUICE does not name the program");
         return 77;
+    }
     Suite *suite = suite_create("container");
     TCase *all = tcase_create("container");
     tcase_set_timeout(all, 60);

@@ -81,6 +81,21 @@ static struct sl_ready ready(const char *kind, const char *strip)
     return what;
 }
 
+static int moved_or(struct sl_destination *destination, const struct sl_ready *what,
+                    struct sl_err *why)
+{
+    if (sl_destination_list(destination, 3, what, why) < 0 ||
+        sl_destination_judge(destination, why) < 0 || sl_destination_look(destination, why) < 0)
+        return -1;
+    return sl_destination_move(destination, why);
+}
+
+static int moved(struct sl_destination *destination, const struct sl_ready *what)
+{
+    err = (struct sl_err)SL_ERR_INIT;
+    return moved_or(destination, what, &err);
+}
+
 START_TEST(what_is_ready_is_moved_and_nothing_else_stays)
 {
     SL_AUTO(sl_destination) destination = opened();
@@ -89,7 +104,7 @@ START_TEST(what_is_ready_is_moved_and_nothing_else_stays)
     make_file(destination, SL_WORK_LOAD, "sub/deep/y", 0555);
     make_file(destination, SL_WORK_LOAD, ".sluice/manifest.json", 0444);
     ck_assert_int_eq(sl_destination_mark(destination, 3, &what, &err), 0);
-    ck_assert_msg(sl_destination_move(destination, 3, &what, &err) == 0, "%s", err.message);
+    ck_assert_msg(moved(destination, &what) == 0, "%s", err.message);
     ck_assert_int_eq(sl_destination_clean(destination, &err), 0);
     ck_assert_str_eq(content("x"), "x");
     ck_assert_str_eq(content("sub/deep/y"), "sub/deep/y");
@@ -108,11 +123,45 @@ START_TEST(names_are_cut_as_the_choice_says)
     make_file(destination, SL_WORK_LOAD, "model/model/y", 0444);
     make_file(destination, SL_WORK_LOAD, "model-v2/z", 0444);
     make_file(destination, SL_WORK_LOAD, "model.json", 0444);
-    ck_assert_msg(sl_destination_move(destination, 3, &what, &err) == 0, "%s", err.message);
+    ck_assert_msg(moved(destination, &what) == 0, "%s", err.message);
     ck_assert_str_eq(content("x"), "model/x");
     ck_assert_str_eq(content("model/y"), "model/model/y");
     ck_assert_str_eq(content("-v2/z"), "model-v2/z");
     ck_assert_str_eq(content(".json"), "model.json");
+}
+END_TEST
+
+/* As a mark of an earlier version may have it. */
+START_TEST(nothing_is_cut_off_what_came_out_of_an_archive)
+{
+    SL_AUTO(sl_destination) destination = opened();
+    const struct sl_ready what = ready(SL_WORK_FILES, "model");
+    make_file(destination, SL_WORK_FILES, "model../x", 0444);
+    make_file(destination, SL_WORK_FILES, "model-config.json", 0444);
+    ck_assert_msg(moved(destination, &what) == 0, "%s", err.message);
+    ck_assert_str_eq(content("model../x"), "model../x");
+    ck_assert_str_eq(content("model-config.json"), "model-config.json");
+}
+END_TEST
+
+START_TEST(a_name_that_a_cut_makes_hostile_moves_nothing)
+{
+    static const char *const names[] = {"model../x", "model..", "model.sluice/ready", "modelx"};
+    const struct sl_ready what = ready(SL_WORK_LOAD, "model");
+    SL_AUTO(sl_destination) destination = opened();
+    struct sl_ready found = {0};
+    for (size_t i = 0; i < SL_COUNT(names); i++) {
+        make_file(destination, SL_WORK_LOAD, "model/x", 0444);
+        make_file(destination, SL_WORK_LOAD, names[i], 0444);
+        ck_assert_int_eq(sl_destination_mark(destination, 3, &what, &err), 0);
+        ck_assert_int_eq(moved(destination, &what), -1);
+        ck_assert_msg(err.kind == SL_E_FORMAT && strcmp(err.code, "E_NAME") == 0, "%s: %s",
+                      names[i], err.message);
+        ck_assert_uint_eq(mode_of("x"), 0);
+        sl_destination_unmark(destination, 3);
+        ck_assert(!sl_destination_marked(destination, 3, wish, &found));
+        ck_assert_int_eq(sl_destination_discard(destination, 3, SL_WORK_LOAD, &err), 0);
+    }
 }
 END_TEST
 
@@ -122,7 +171,7 @@ START_TEST(what_is_there_is_replaced_and_strangers_stay)
     const struct sl_ready what = ready(SL_WORK_FILES, "");
     for (int round = 0; round < 2; round++) {
         make_file(destination, SL_WORK_FILES, "sub/x", 0444);
-        ck_assert_msg(sl_destination_move(destination, 3, &what, &err) == 0, "%s", err.message);
+        ck_assert_msg(moved(destination, &what) == 0, "%s", err.message);
         char stranger[1024];
         snprintf(stranger, sizeof(stranger), "%s/sub/own", path);
         if (round == 0)
@@ -130,7 +179,7 @@ START_TEST(what_is_there_is_replaced_and_strangers_stay)
         ck_assert_uint_ne(mode_of("sub/own"), 0);
     }
     make_file(destination, SL_WORK_FILES, "sub", 0444); /* a folder is in the way */
-    ck_assert_int_eq(sl_destination_move(destination, 3, &what, &err), -1);
+    ck_assert_int_eq(moved(destination, &what), -1);
     ck_assert_int_eq(err.kind, SL_E_NO_SPACE);
 }
 END_TEST
@@ -145,7 +194,7 @@ START_TEST(links_in_the_way_are_not_followed)
     ck_assert_int_eq(mkdir(outside, 0755), 0);
     ck_assert_int_eq(symlink(outside, link), 0);
     make_file(destination, SL_WORK_LOAD, "sub/x", 0444);
-    ck_assert_int_eq(sl_destination_move(destination, 3, &what, &err), -1);
+    ck_assert_int_eq(moved(destination, &what), -1);
     ck_assert_int_eq(rmdir(outside), 0); /* nothing came into it */
     snprintf(link, sizeof(link), "%s/.sluice", path);
     ck_assert_int_eq(sl_destination_clean(destination, &err), 0);
@@ -219,7 +268,7 @@ static int whole_once(void *arg, struct sl_err *why)
     sl_autofree char *work =
         destination ? sl_destination_work(destination, 3, SL_WORK_LOAD, why) : NULL;
     if (!work || sl_destination_mark(destination, 3, &what, why) < 0 ||
-        sl_destination_move(destination, 3, &what, why) < 0)
+        moved_or(destination, &what, why) < 0)
         return -1;
     return sl_destination_clean(destination, why);
 }
@@ -237,6 +286,8 @@ int main(void)
     tcase_add_checked_fixture(tests, setup, teardown);
     tcase_add_test(tests, what_is_ready_is_moved_and_nothing_else_stays);
     tcase_add_test(tests, names_are_cut_as_the_choice_says);
+    tcase_add_test(tests, nothing_is_cut_off_what_came_out_of_an_archive);
+    tcase_add_test(tests, a_name_that_a_cut_makes_hostile_moves_nothing);
     tcase_add_test(tests, what_is_there_is_replaced_and_strangers_stay);
     tcase_add_test(tests, links_in_the_way_are_not_followed);
     tcase_add_test(tests, a_mark_is_for_its_wish_alone);

@@ -10,6 +10,7 @@
 
 #include "buf.h"
 #include "run_sluice.h"
+#include "skip.h"
 
 static char directory[] = "/tmp/sluice-docs-XXXXXX";
 static struct ran ran;
@@ -104,9 +105,9 @@ START_TEST(a_validator_takes_the_schema)
     snprintf(schema, sizeof(schema), "%s/reference/spec.schema.json", directory);
     snprintf(script, sizeof(script), "%s/tests/schema_check.py", SL_SOURCE_ROOT);
     run_program(&ran, "python3", (const char *const[]){script, schema, NULL});
-    /* 77: no validator on this machine; e2e has one. */
-    if (ran.exit_code != 127 && ran.exit_code != 77)
-        ck_assert_msg(ran.exit_code == 0, "%s%s", ran.out, ran.err);
+    if (ran.exit_code == 127 || ran.exit_code == 77)
+        SL_SKIP("no validator; e2e has one");
+    ck_assert_msg(ran.exit_code == 0, "%s%s", ran.out, ran.err);
 }
 END_TEST
 

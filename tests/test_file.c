@@ -144,6 +144,30 @@ START_TEST(a_changed_file_is_noticed)
 }
 END_TEST
 
+/* Written over at once, the same length, with the old mtime set back: only ctime tells, and only
+ * because the opening waited for its tick to pass. */
+START_TEST(a_change_right_after_the_opening_is_noticed)
+{
+    struct sl_err err;
+    uint8_t data[100];
+    for (int tries = 0; tries < 20; tries++) {
+        struct stat info;
+        write_file("m", sl_blob(), SL_BLOB_BYTES);
+        ck_assert_int_eq(open_uri(path_of("m"), &err), 0);
+        ck_assert(sl_version_is_known(sl_source_version(source)));
+        ck_assert_int_eq(stat(path_of("m"), &info), 0);
+        struct timespec times[2] = {info.st_atim, info.st_mtim};
+        int fd = open(path_of("m"), O_WRONLY);
+        ck_assert_int_eq(pwrite(fd, "other", 5, 250), 5);
+        ck_assert_int_eq(futimens(fd, times), 0);
+        close(fd);
+        ck_assert_int_eq(sl_source_read(source, 200, data, 100, &err), -1);
+        ck_assert_str_eq(err.code, "changed");
+        close_both();
+    }
+}
+END_TEST
+
 START_TEST(what_is_no_file_is_refused_with_the_reason)
 {
     struct sl_err err;
@@ -331,6 +355,7 @@ int main(void)
     tcase_add_test(tcase, the_head_is_served_without_another_request);
     tcase_add_test(tcase, an_empty_file_is_fine);
     tcase_add_loop_test(tcase, a_changed_file_is_noticed, 0, 3);
+    tcase_add_test(tcase, a_change_right_after_the_opening_is_noticed);
     tcase_add_test(tcase, what_is_no_file_is_refused_with_the_reason);
     tcase_add_test(tcase, a_directory_is_listed_sorted_and_without_strangers);
     tcase_add_test(tcase, an_empty_directory_is_not_found);

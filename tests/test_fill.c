@@ -20,6 +20,7 @@
 #include "pool_words.h"
 #include "range_server.h"
 #include "scratch.h"
+#include "skip.h"
 
 /* ---- what lands ------------------------------------------------------------------------------ */
 
@@ -178,8 +179,9 @@ START_TEST(huge_pages_come_from_a_tmpfs_of_ours)
     ck_assert_int_eq(waitpid(child, &status, 0), child);
     sl_scratch_close(scratch, directory);
     ck_assert(WIFEXITED(status));
-    ck_assert_msg(WEXITSTATUS(status) == 0 || WEXITSTATUS(status) == 77, "exit code %d",
-                  WEXITSTATUS(status));
+    if (WEXITSTATUS(status) == 77)
+        SL_SKIP("no tmpfs of its own can be mounted");
+    ck_assert_int_eq(WEXITSTATUS(status), 0);
 }
 END_TEST
 

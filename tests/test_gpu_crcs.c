@@ -4,11 +4,11 @@
  */
 #include <check.h>
 #include <pthread.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "await.h"
 #include "case_main.h"
 #include "golden.h"
 #include "gpu_fill_case.h"
@@ -156,11 +156,9 @@ START_TEST(a_load_that_waits_for_the_device_can_be_canceled)
     put_golden(GOLDEN);
     gpu_fill.fake->hold(true);
     ck_assert_int_eq(pthread_create(&thread, NULL, run_load, &run), 0);
-    while (gpu_fill.fake->calls("cuEventQuery") < 5)
-        sched_yield();
+    SL_AWAIT(gpu_fill.fake->calls("cuEventQuery") >= 5, "the fifth look at a copy");
     sl_cancel_raise(run.cancel, 0);
-    while (!sl_cancel_raised(run.cancel))
-        sched_yield();
+    SL_AWAIT(sl_cancel_raised(run.cancel), "the cancellation");
     gpu_fill.fake->hold(false);
     pthread_join(thread, NULL);
     ck_assert(run.model || run.err.kind == SL_E_CANCELED);

@@ -5,12 +5,12 @@
  */
 #include <check.h>
 #include <pthread.h>
-#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "await.h"
 #include "fill_case.h"
 #include "golden.h"
 #include "kernel_images.h"
@@ -282,8 +282,7 @@ START_TEST(no_tensor_is_told_before_its_copy_is_done)
     fill_case_put_model("m.safetensors", "a,b,c", 1000);
     fake->hold(true);
     ck_assert_int_eq(pthread_create(&run.thread, NULL, run_load, &run), 0);
-    while (fake->calls("cuEventQuery") < 5)
-        sched_yield();
+    SL_AWAIT(fake->calls("cuEventQuery") >= 5, "the fifth look at a copy");
     sl_pool_model_view(run.planned, &view);
     ck_assert_uint_eq(view.ready_count, 0);
     ck_assert_int_eq(view.state, SL_POOL_LOADING);
@@ -298,6 +297,16 @@ START_TEST(no_tensor_is_told_before_its_copy_is_done)
 }
 END_TEST
 
+static uint32_t told_count(struct run *run)
+{
+    struct sl_pool_view view = {.ready_count = 0};
+    struct sl_pool_model *planned = take_planned(run);
+    if (planned)
+        sl_pool_model_view(planned, &view);
+    sl_pool_model_free(planned);
+    return view.ready_count;
+}
+
 START_TEST(tensors_are_told_while_the_load_goes_on)
 {
     struct sl_server *server = sl_server_start();
@@ -310,13 +319,7 @@ START_TEST(tensors_are_told_while_the_load_goes_on)
     snprintf(run.uri, sizeof(run.uri), "%s", sl_server_url(server, "/m.safetensors"));
     run.more = "readers: {connections: 1, rangeBytes: 16777216}\n";
     ck_assert_int_eq(pthread_create(&run.thread, NULL, run_load, &run), 0);
-    while (view.ready_count < 2) { /* of four: the rest of the body never comes */
-        struct sl_pool_model *planned = take_planned(&run);
-        if (planned)
-            sl_pool_model_view(planned, &view);
-        sl_pool_model_free(planned);
-        sched_yield();
-    }
+    SL_AWAIT(told_count(&run) >= 2, "the second of four tensors"); /* no more ever comes */
     sl_cancel_raise(run.cancel, 0);
     pthread_join(run.thread, NULL);
     ck_assert_ptr_null(run.model);

@@ -6,12 +6,12 @@
 #include <check.h>
 #include <inttypes.h>
 #include <pthread.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
+#include "await.h"
 #include "case_main.h"
 #include "golden.h"
 #include "gpu_fill_case.h"
@@ -271,10 +271,7 @@ START_TEST(a_load_that_waits_for_a_piece_can_be_canceled)
     sl_server_script(store.server, &stall, 1);
     store.requests = 0;
     ck_assert_int_eq(pthread_create(&thread, NULL, run_load, &run), 0);
-    for (unsigned came = 0; came < before + 2 * all;) {
-        sched_yield();
-        came = sl_server_request_count(store.server);
-    }
+    SL_AWAIT(sl_server_request_count(store.server) >= before + 2 * all, "the piece's request");
     sl_cancel_raise(run.cancel, 0);
     pthread_join(thread, NULL);
     ck_assert_ptr_null(run.model);

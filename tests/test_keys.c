@@ -1,4 +1,5 @@
 /* Keys and passphrases from files, memory and a terminal; derivation, its limits and its cache. */
+#include "await.h"
 #include "keys.h"
 
 #include <check.h>
@@ -335,8 +336,7 @@ static int at_terminal(const char *typed, char *shown, size_t room, void (*child
         shown[used] = 0;
         struct termios modes;
         if (typed && !told && strchr(shown, ':')) {
-            while (tcgetattr(master, &modes) == 0 && modes.c_lflag & ECHO) /* not yet silent */
-                usleep(1000);
+            SL_AWAIT(tcgetattr(master, &modes) < 0 || !(modes.c_lflag & ECHO), "a silent prompt");
             ck_assert_int_eq(write(master, typed, strlen(typed)), (ssize_t)strlen(typed));
             told = true;
         }

@@ -5,6 +5,7 @@
 #include <dlfcn.h>
 #include <netdb.h>
 #include <poll.h>
+#include <pthread.h>
 #include <semaphore.h>
 #include <signal.h>
 #include <stdio.h>
@@ -13,7 +14,6 @@
 #include <unistd.h>
 
 #include "exchange.h"
-#include "link_local.h"
 #include "range_blob.h"
 
 static int listener;
@@ -21,9 +21,10 @@ static char url[64];
 static struct sl_exchange *exchange;
 static const struct sl_connect config = {.stall_seconds = 20, .connect_seconds = 1};
 
-/* A name server that does not answer for one name, tells of two addresses for another, and leads a
- * third to where clouds keep keys. */
+/* A name server that does not answer for one name, tells of two addresses for another, and leads
+ * others to where clouds keep keys. */
 static sem_t answers;
+static bool asked_for_localhost;
 int getaddrinfo(const char *node, const char *service, const struct addrinfo *hints,
                 struct addrinfo **list)
 {
@@ -35,6 +36,10 @@ int getaddrinfo(const char *node, const char *service, const struct addrinfo *hi
     *(void **)&next = dlsym(RTLD_NEXT, "getaddrinfo");
     if (node && strcmp(node, "astray.test") == 0)
         return next("169.254.169.254", service, hints, list);
+    if (node && strcmp(node, "alibaba.test") == 0)
+        return next("100.100.100.200", service, hints, list);
+    if (node && strstr(node, "localhost"))
+        asked_for_localhost = true;
     if (!node || strcmp(node, "two.test") != 0)
         return next(node, service, hints, list);
     int failed = next("127.0.0.2", service, hints, list);
@@ -161,30 +166,53 @@ START_TEST(a_silent_name_server_holds_nobody_up)
 }
 END_TEST
 
-START_TEST(a_name_does_not_lead_to_link_local_addresses)
+START_TEST(a_name_does_not_lead_to_metadata_services)
 {
-    static const struct {
-        const char *host, *address;
-        bool refused;
-    } rows[] = {
-        {"astray.test", "169.254.169.254", true},
-        {"astray.test", "127.0.0.1", false},
-        {"169.254.169.254", "169.254.169.254", false},
-        {"2852039166", "169.254.169.254", false},
-        {"astray.test", "fd00:ec2::254", true},
-        {"astray.test", "::ffff:169.254.1.1", true},
-        {"astray.test", "fe80::1", true},
-        {"fe80::1%eth0", "fe80::1", false},
-        {"astray.test", "2001:db8::1", false},
-    };
-    for (size_t i = 0; i < SL_COUNT(rows); i++) {
-        struct addrinfo hints = {.ai_flags = AI_NUMERICHOST}, *found;
-        ck_assert_int_eq(getaddrinfo(rows[i].address, NULL, &hints, &found), 0);
-        ck_assert_msg(sl_link_local_refused(rows[i].host, found->ai_addr) == rows[i].refused,
-                      "%s at %s", rows[i].host, rows[i].address);
-        freeaddrinfo(found);
+    assert_gives_up("http://astray.test/", "where clouds keep the keys of machines");
+    assert_gives_up("http://alibaba.test/", "where clouds keep the keys of machines");
+}
+END_TEST
+
+static void answer_one(int number)
+{
+    static const char answer[] = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
+    char request[4096];
+    ck_assert_int_gt(recv(number, request, sizeof(request), 0), 0);
+    ck_assert_int_gt(send(number, answer, sizeof(answer) - 1, MSG_NOSIGNAL), 0);
+}
+
+static void *serve_one(void *arg)
+{
+    int number = accept(listener, NULL, NULL);
+    (void)arg;
+    ck_assert_int_ge(number, 0);
+    answer_one(number);
+    close(number);
+    return NULL;
+}
+
+/* RFC 6761 section 6.3 */
+START_TEST(names_below_localhost_are_this_machine_without_a_name_server)
+{
+    static const char *const names[] = {"store.localhost", "localhost", "a.b.localhost",
+                                        "store.localhost."};
+    struct sl_err err = SL_ERR_INIT;
+    unsigned port = 0;
+    ck_assert_int_eq(sscanf(url, "http://127.0.0.1:%u/", &port), 1);
+    for (size_t i = 0; i < SL_COUNT(names); i++) {
+        char at[100];
+        pthread_t thread;
+        struct sl_answer answer = {0};
+        snprintf(at, sizeof(at), "http://%s:%u/", names[i], port);
+        const struct sl_request request = {.method = "GET", .url = at};
+        ck_assert_int_eq(pthread_create(&thread, NULL, serve_one, NULL), 0);
+        int done = sl_exchange_simple(exchange, &request, 100, &answer, &err);
+        ck_assert_msg(done == 0, "%s: %s", names[i], err.message);
+        ck_assert_int_eq(pthread_join(thread, NULL), 0);
+        sl_answer_release(&answer);
     }
-    assert_gives_up("http://astray.test/", "link-local");
+    ck_assert(!asked_for_localhost);
+    assert_gives_up("http://silentlocalhost.test/", "cannot be resolved");
 }
 END_TEST
 
@@ -283,7 +311,8 @@ int main(void)
     tcase_add_test(tcase, stray_bytes_are_not_taken_for_the_next_answer);
     tcase_add_test(tcase, a_port_that_is_silent_to_tls_is_given_up);
     tcase_add_test(tcase, a_silent_name_server_holds_nobody_up);
-    tcase_add_test(tcase, a_name_does_not_lead_to_link_local_addresses);
+    tcase_add_test(tcase, a_name_does_not_lead_to_metadata_services);
+    tcase_add_test(tcase, names_below_localhost_are_this_machine_without_a_name_server);
     tcase_add_loop_test(tcase, a_silent_address_among_two_is_left_before_the_time_to_connect, 0, 2);
     tcase_add_loop_test(tcase, a_proxy_that_is_gone_is_a_network_error, 0, 2);
     tcase_add_loop_test(tcase, signals_of_the_program_are_left_alone, 0, 3);

@@ -383,13 +383,13 @@ START_TEST(only_those_who_are_named_may_change_something)
     struct sl_node_rights rights;
     const struct sl_node_spec_control control = {.uids = {uids, 1}, .gids = {gids, 1}};
     sl_node_rights_init(&rights);
-    ck_assert(sl_node_rights_user(&rights, 0, 0));
-    ck_assert(sl_node_rights_user(&rights, geteuid(), 77));
-    ck_assert(!sl_node_rights_user(&rights, 4001, 4001));
+    ck_assert(sl_node_rights_user(&rights, &(struct sl_peer){.uid = 0, .gid = 0}));
+    ck_assert(sl_node_rights_user(&rights, &(struct sl_peer){.uid = geteuid(), .gid = 77}));
+    ck_assert(!sl_node_rights_user(&rights, &(struct sl_peer){.uid = 4001, .gid = 4001}));
     ck_assert_int_eq(sl_node_rights_set(&rights, &control, &err), 0);
-    ck_assert(sl_node_rights_user(&rights, 4001, 77));
-    ck_assert(sl_node_rights_user(&rights, 77, 4002));
-    ck_assert(!sl_node_rights_user(&rights, 4002, 4001));
+    ck_assert(sl_node_rights_user(&rights, &(struct sl_peer){.uid = 4001, .gid = 77}));
+    ck_assert(sl_node_rights_user(&rights, &(struct sl_peer){.uid = 77, .gid = 4002}));
+    ck_assert(!sl_node_rights_user(&rights, &(struct sl_peer){.uid = 4002, .gid = 4001}));
     sl_node_rights_release(&rights);
 }
 END_TEST

@@ -1,9 +1,9 @@
 /* The node with memory of GPUs, against the fake driver: real loads, real clients. */
 #include <check.h>
-#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "await.h"
 #include "case_main.h"
 #include "gpu_case.h"
 #include "metrics.h"
@@ -130,8 +130,7 @@ START_TEST(eviction_gives_the_memory_back)
     gpu_case_bytes(model);
     ck_assert_int_eq(sluice_evict(gpu_case.socket, "g", NULL, NULL, &gpu_case_error), -1);
     sluice_detach(model);
-    while (node_case_counts(&gpu_case).references)
-        sched_yield();
+    SL_AWAIT(!node_case_counts(&gpu_case).references, "the end of the last reference");
     ck_assert_int_eq(sl_registry_pin(gpu_case.node->registry, "g", false, NULL),
                      -1); /* by the config */
     node_case_end(&gpu_case);

@@ -1,4 +1,5 @@
 /* The pool's socket in front of the registry, with real loads and real clients. */
+#include "await.h"
 #include "node_pool.h"
 
 #include <check.h>
@@ -74,8 +75,7 @@ static struct sl_registry_counts counts(void)
 /* The server learns of a client's end by itself, some time after it. */
 static void await_references(uint64_t wanted)
 {
-    while (counts().references != wanted)
-        sched_yield();
+    SL_AWAIT(counts().references == wanted, "the number of references");
 }
 
 START_TEST(clients_share_one_load_and_each_has_its_reference)

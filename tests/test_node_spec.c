@@ -43,7 +43,7 @@ START_TEST(what_is_not_said_has_a_default)
     ck_assert_uint_eq(node.budget_bytes, SL_AUTO_VALUE);
     ck_assert_uint_eq(node.loads_at_once, 2);
     ck_assert_ptr_null(node.control.socket);
-    ck_assert_str_eq(node.control.mode, "0600");
+    ck_assert_str_eq(node.control.mode, "auto");
     ck_assert_uint_eq(specs.count, 0);
 }
 END_TEST

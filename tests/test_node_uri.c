@@ -1,9 +1,9 @@
 /* Models that clients ask for by URI: only those that the config allows, and only while something
  * of them is in memory. */
+#include "await.h"
 #include "node_uri.h"
 
 #include <check.h>
-#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -29,8 +29,9 @@ static int check(const char *prefix, const char *uri)
 {
     char *items[] = {(char *)prefix};
     const struct sl_list prefixes = {items, *prefix ? 1 : 0};
+    size_t prefix_bytes;
     err = (struct sl_err)SL_ERR_INIT;
-    return sl_node_uri_check(&prefixes, uri, &err);
+    return sl_node_uri_check(&prefixes, uri, &prefix_bytes, &err);
 }
 
 START_TEST(what_is_below_a_prefix_is_allowed)
@@ -94,7 +95,7 @@ START_TEST(a_uri_is_a_text_and_nothing_more)
     for (size_t i = 0; i < SL_COUNT(hostile); i++) {
         struct sl_specs specs = {0};
         ck_assert_int_eq(sl_node_uri_name(hostile[i], "host", name, &err), 0);
-        if (sl_node_uri_spec(hostile[i], "host", name, &specs, &err) == 0) {
+        if (sl_node_uri_spec(hostile[i], 0, "host", name, &specs, &err) == 0) {
             ck_assert_uint_eq(specs.count, 1);
             ck_assert(specs.items[0].has_pool);
             ck_assert_str_eq(specs.items[0].metadata.name, name);
@@ -145,18 +146,15 @@ START_TEST(what_is_not_in_memory_is_forgotten)
     ck_assert_ptr_null(node_case_load(&c, "memory://m/none.safetensors"));
     ck_assert_int_eq(c.error.kind, SLUICE_NOT_FOUND);
     ck_assert_uint_ne(node_case_inode(&c, "memory://m/object.safetensors", NULL), 1);
-    while (node_case_counts(&c).models) /* after a second */
-        sched_yield();
+    SL_AWAIT(!node_case_counts(&c).models, "the end of a model that failed"); /* after a second */
     struct sluice_model *model = node_case_load(&c, "memory://m/object.safetensors");
     ck_assert_msg(model != NULL, "%s", c.error.message);
     sluice_detach(model);
     sl_registry_settle(c.node->registry);
     ck_assert_uint_eq(node_case_counts(&c).models, 1);
-    while (node_case_counts(&c).references)
-        sched_yield();
+    SL_AWAIT(!node_case_counts(&c).references, "the end of the last reference");
     sl_registry_set_budget(c.node->registry, 1000);
-    while (node_case_counts(&c).models)
-        sched_yield();
+    SL_AWAIT(!node_case_counts(&c).models, "the end of a model beyond the budget");
 }
 END_TEST
 

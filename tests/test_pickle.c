@@ -1,7 +1,12 @@
 /* The pickle machine: stacks, marks, memo, lengths, numbers. */
 #include <check.h>
+#include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include "buf.h"
 #include "pytorch.h"
 
 /* The code that a pickle is refused with, "" if it is read. */
@@ -69,6 +74,245 @@ START_TEST(nothing_is_called)
 }
 END_TEST
 
+/* ---- memory ---------------------------------------------------------------------------------- */
+
+static void put(struct sl_buf *to, const char *text, size_t bytes)
+{
+    struct sl_err err = SL_ERR_INIT;
+    ck_assert_int_eq(sl_buf_append(to, text, bytes, &err), 0);
+}
+#define PUT(to, text) put(to, text, sizeof(text) - 1)
+
+static void repeat(struct sl_buf *to, const char *text, size_t bytes, unsigned times)
+{
+    while (times-- > 0)
+        put(to, text, bytes);
+}
+#define REPEAT(to, text, times) repeat(to, text, sizeof(text) - 1, times)
+
+static uint64_t address_space(void)
+{
+    unsigned long pages = 0;
+    FILE *file = fopen("/proc/self/statm", "r");
+    ck_assert_ptr_nonnull(file);
+    ck_assert_int_eq(fscanf(file, "%lu", &pages), 1);
+    fclose(file);
+    return (uint64_t)pages * (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
+/* Values, storages and tensors; the error is kept. */
+static struct sl_err whole;
+static void read_all(const void *data, size_t bytes)
+{
+    struct sl_err err = SL_ERR_INIT;
+    struct sl_pytorch torch = {.index = sl_index_new("pytorch", &err)};
+    struct sl_pickle_rules rules = sl_pytorch_rules;
+    size_t used = 0;
+    rules.arg = &torch;
+    torch.pickle = sl_pickle_new(&rules, &err);
+    struct sl_pickle_node *root = sl_pickle_read(torch.pickle, data, bytes, &used, &err);
+    if (root && sl_pytorch_storages(&torch, &err) == 0)
+        sl_pytorch_tensors(&torch, root, &err);
+    sl_pytorch_release(&torch);
+    sl_index_free(torch.index);
+    whole = err;
+}
+
+/* 0: read; 1: refused with pkl.limit; 2: with something else, such as no memory. */
+static int read_whole(const void *data, size_t bytes)
+{
+    read_all(data, bytes);
+    return !whole.kind ? 0 : strcmp(whole.code, "pkl.limit") == 0 ? 1 : 2;
+}
+
+/* The same in a process that can have only so much more memory. */
+static int read_within(const struct sl_buf *pickle, uint64_t room)
+{
+    pid_t child = fork();
+    ck_assert_int_ge(child, 0);
+    if (child == 0) {
+        struct rlimit limit = {address_space() + room, address_space() + room};
+        if (setrlimit(RLIMIT_AS, &limit) < 0)
+            _exit(3);
+        _exit(read_whole(pickle->data, pickle->used));
+    }
+    int status = 0;
+    ck_assert_int_eq(waitpid(child, &status, 0), child);
+    ck_assert_msg(WIFEXITED(status), "the reader was ended by signal %d", WTERMSIG(status));
+    return WEXITSTATUS(status);
+}
+
+/* What a pickle of so many bytes may take, and what the allocator takes beside it. */
+static uint64_t room_for(const struct sl_buf *pickle)
+{
+    uint64_t room = SL_PICKLE_MEMORY_BASE + pickle->used * SL_PICKLE_MEMORY_PER_BYTE;
+    return SL_MIN(room, (uint64_t)SL_PICKLE_MEMORY_MAX) + (64 << 20);
+}
+
+static bool can_limit_memory(const char *test)
+{
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    printf("skipped: %s: a sanitizer reserves more address space than the limit\n", test);
+    return false;
+#else
+    (void)test;
+    return true;
+#endif
+}
+
+#define NEW_PICKLE SL_BUF_INIT(256 << 20)
+#define CALLEE                                                                                     \
+    "ccollections\nOrderedDict\nq\1"                                                               \
+    "0"
+
+/* A list of 100,000 references to one pair, and a call that copies it for every 7 bytes. */
+static struct sl_buf repeated_calls(unsigned calls)
+{
+    struct sl_buf pickle = NEW_PICKLE;
+    PUT(&pickle, CALLEE "X\1\0\0\0aN\x86q\2"
+                        "0](");
+    for (unsigned i = 0; i < 100; i++) {
+        REPEAT(&pickle, "h\2", 1000);
+        PUT(&pickle, "e(");
+    }
+    PUT(&pickle, "1\x85q\3"
+                 "0");
+    for (unsigned i = 0; i < calls; i++)
+        PUT(&pickle, "h\1h\3R0");
+    PUT(&pickle, "N.");
+    return pickle;
+}
+
+START_TEST(calls_that_copy_a_list_of_references_are_refused)
+{
+    static const unsigned calls[] = {1400, 70000};
+    if (!can_limit_memory("calls_that_copy_a_list_of_references_are_refused"))
+        return;
+    for (size_t i = 0; i < SL_COUNT(calls); i++) {
+        struct sl_buf pickle = repeated_calls(calls[i]);
+        ck_assert_int_eq(read_within(&pickle, room_for(&pickle)), 1);
+        sl_buf_release(&pickle);
+    }
+    struct sl_buf pickle = repeated_calls(3); /* that many are no harm */
+    ck_assert_int_eq(read_within(&pickle, room_for(&pickle)), 0);
+    sl_buf_release(&pickle);
+}
+END_TEST
+
+/* A thousand lists of a thousand times the same tensor, with a shape of 64 numbers. */
+START_TEST(a_tensor_that_is_repeated_a_million_times_is_refused)
+{
+    struct sl_buf pickle = NEW_PICKLE;
+    if (!can_limit_memory("a_tensor_that_is_repeated_a_million_times_is_refused"))
+        return;
+    PUT(&pickle, "(");
+    REPEAT(&pickle, "K\1", 64);
+    PUT(&pickle, "tq\5"
+                 "0ctorch._utils\n_rebuild_tensor_v2\n((X\7\0\0\0storagectorch\n"
+                 "FloatStorage\nX\1\0\0\0"
+                 "0X\3\0\0\0cpuK\1tQK\0h\5h\5\x89}tRq\2"
+                 "0](");
+    REPEAT(&pickle, "h\2", 1000);
+    PUT(&pickle, "eq\3"
+                 "0](");
+    REPEAT(&pickle, "h\3", 1000);
+    PUT(&pickle, "e.");
+    ck_assert_int_eq(read_within(&pickle, 64 << 20), 1);
+    sl_buf_release(&pickle);
+}
+END_TEST
+
+/* Each put may leave a gap of 65,536 slots. */
+START_TEST(a_memo_with_gaps_stays_within_its_memory)
+{
+    struct sl_buf pickle = NEW_PICKLE;
+    if (!can_limit_memory("a_memo_with_gaps_stays_within_its_memory"))
+        return;
+    PUT(&pickle, "N");
+    for (uint32_t slot = 65000; slot < 1 << 22; slot += 65000) {
+        char put_at[5] = {'r', (char)slot, (char)(slot >> 8), (char)(slot >> 16), 0};
+        put(&pickle, put_at, sizeof(put_at));
+    }
+    PUT(&pickle, ".");
+    ck_assert_int_eq(read_within(&pickle, room_for(&pickle)), 1);
+    sl_buf_release(&pickle);
+}
+END_TEST
+
+/* One byte makes an empty tuple, list or dict; two of them, pushed and dropped. */
+START_TEST(the_densest_pickles_stay_within_their_memory)
+{
+    static const char *const parts[] = {")0",
+                                        "]0",
+                                        "}0",
+                                        "(t0",
+                                        "I1\n0",
+                                        "h\1)R0",
+                                        "h\2h\1)R\x86"
+                                        "0"};
+    if (!can_limit_memory("the_densest_pickles_stay_within_their_memory"))
+        return;
+    for (size_t i = 0; i < SL_COUNT(parts); i++) {
+        struct sl_buf pickle = NEW_PICKLE;
+        PUT(&pickle, CALLEE "]q\2"
+                            "0");
+        repeat(&pickle, parts[i], strlen(parts[i]), 1000000);
+        PUT(&pickle, "N.");
+        int verdict = read_within(&pickle, room_for(&pickle));
+        ck_assert_msg(verdict < 2, "part %zu: %d", i, verdict);
+        sl_buf_release(&pickle);
+    }
+}
+END_TEST
+
+/* Each call looks through them. */
+START_TEST(metadata_of_more_than_two_flags_are_refused)
+{
+    ck_assert_str_eq(
+        CODE("ctorch._utils\n_rebuild_tensor_v2\n((X\7\0\0\0storagectorch\nFloatStorage\n"
+             "X\1\0\0\0"
+             "0X\3\0\0\0cpuK\1tQK\0))\x89}}(X\4\0\0\0conj\x89X\3\0\0\0neg\x89utR."),
+        "");
+    ck_assert_str_eq(
+        CODE("ctorch._utils\n_rebuild_tensor_v2\n((X\7\0\0\0storagectorch\nFloatStorage\n"
+             "X\1\0\0\0"
+             "0X\3\0\0\0cpuK\1tQK\0))\x89}}(X\4\0\0\0conj\x89X\3\0\0\0neg\x89X\3\0\0\0neg\x89utR."),
+        "pkl.call");
+}
+END_TEST
+
+#define STORAGE                                                                                    \
+    "ctorch._utils\n_rebuild_tensor_v2\n((X\7\0\0\0storagectorch\nFloatStorage\nX\1\0\0\0"         \
+    "0X\3\0\0\0cpuK\1tQK\0"
+
+static void expect_error(const char *data, size_t bytes, const char *code, const char *word)
+{
+    read_all(data, bytes);
+    ck_assert_msg(strcmp(whole.code, code) == 0 && strstr(whole.message, word), "%s: %s",
+                  whole.code, whole.message);
+}
+#define EXPECT_ERROR(text, code, word) expect_error(text, sizeof(text) - 1, code, word)
+
+/* 2^29 times one number of four bytes: 2 GiB to hash, to load and to convert. */
+START_TEST(views_that_repeat_a_few_bytes_are_refused_before_any_work)
+{
+    EXPECT_ERROR("}X\1\0\0\0w" STORAGE "J\0\0\0\x20\x85K\0\x85\x89}tRs.", "pt.limit",
+                 "up to tensor 'w' they are 2147483648 bytes");
+    EXPECT_ERROR("}X\1\0\0\0w" STORAGE "J\0\0\0\x02\x85K\0\x85\x89}tRs.", "", "");
+}
+END_TEST
+
+START_TEST(a_refusal_names_the_key_it_stumbled_over)
+{
+    EXPECT_ERROR("}X\5\0\0\0layercos\nsystem\n.", "pkl.global", "opcode at byte 11, after 'layer'");
+    EXPECT_ERROR("}X\5\0\0\0layerNQs.", "pkl.persid", "after 'layer'");
+    EXPECT_ERROR("}X\5\0\0\0layer}(X\1\0\0\0aNX\1\0\0\0aNus.", "pt.duplicate-name",
+                 "at 'layer': key 'a' is set twice");
+    EXPECT_ERROR("}X\5\0\0\0layer}q\1h\1Nh\1su0.", "pkl.stack", "after 'layer'");
+    EXPECT_ERROR("}X\1\0\0\0w" STORAGE "K\2\x85K\1\x85\x89}tRs.", "pt.bounds", "tensor 'w'");
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("pickle");
@@ -76,6 +320,14 @@ int main(void)
     tcase_add_test(tcase, values_are_taken_from_where_they_are);
     tcase_add_test(tcase, every_length_is_checked);
     tcase_add_test(tcase, nothing_is_called);
+    tcase_add_test(tcase, calls_that_copy_a_list_of_references_are_refused);
+    tcase_add_test(tcase, a_tensor_that_is_repeated_a_million_times_is_refused);
+    tcase_add_test(tcase, a_memo_with_gaps_stays_within_its_memory);
+    tcase_add_test(tcase, the_densest_pickles_stay_within_their_memory);
+    tcase_add_test(tcase, metadata_of_more_than_two_flags_are_refused);
+    tcase_add_test(tcase, views_that_repeat_a_few_bytes_are_refused_before_any_work);
+    tcase_add_test(tcase, a_refusal_names_the_key_it_stumbled_over);
+    tcase_set_timeout(tcase, 120);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);

@@ -4,8 +4,10 @@
  */
 #include <check.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "buf.h"
 #include "format.h"
 #include "golden.h"
 #include "model_maker.h"
@@ -16,6 +18,7 @@ static const char layout[] = "sink: {tmpfs: {path: /n, layout: safetensors}}\n";
 /* Golden files that are objects, freed by drop_objects(). */
 static uint8_t *objects[16];
 static unsigned object_count;
+static uint8_t *shards[3000];
 
 static void put_golden(const char *name, const char *golden)
 {
@@ -208,6 +211,87 @@ START_TEST(a_large_index_below_a_prefix_is_data)
 }
 END_TEST
 
+/* A safetensors object of one empty tensor of so many dimensions. */
+static void put_rank(const char *name, unsigned rank)
+{
+    size_t room = 8 + 200 + 2 * (size_t)rank;
+    char *data = calloc(1, room), *at = data + 8;
+    at += snprintf(at, 100, "{\"wide.weight\":{\"dtype\":\"F32\",\"shape\":[0");
+    for (unsigned i = 1; i < rank; i++)
+        at += snprintf(at, 3, ",1");
+    at += snprintf(at, 100, "],\"data_offsets\":[0,0]}}");
+    uint64_t bytes = (uint64_t)(at - data) - 8;
+    for (unsigned i = 0; i < 8; i++)
+        data[i] = (char)(bytes >> 8 * i);
+    put(name, data, 8 + bytes);
+    objects[object_count++] = (uint8_t *)data;
+}
+
+static int plan_slabs(struct sl_err *err)
+{
+    struct sl_specs specs;
+    struct sl_plan *plan = NULL;
+    *err = (struct sl_err)SL_ERR_INIT;
+    sl_model_spec(&specs, "memory://m/", "/nowhere", "");
+    specs.items[0].sink.tmpfs.layout = SL_LAYOUT_SLABS;
+    int done = sl_model_plan(&specs, &plan, err);
+    sl_plan_free(plan);
+    sl_specs_release(&specs);
+    return done;
+}
+
+/* 65,536 wrapped to 0 in the pool's index. */
+START_TEST(more_dimensions_than_the_pool_tells_are_refused_in_the_plan)
+{
+    static const unsigned ranks[] = {64, 65, 255, 256, 65535, 65536};
+    for (size_t i = 0; i < SL_COUNT(ranks); i++) {
+        struct sl_err err;
+        char word[60];
+        put_rank("m/a.safetensors", ranks[i]);
+        int done = plan_slabs(&err);
+        snprintf(word, sizeof(word), "'wide.weight' has %u dimensions", ranks[i]);
+        ck_assert_msg(ranks[i] <= 64 ? done == 0 : done < 0 && strstr(err.message, word), "%u: %s",
+                      ranks[i], err.message);
+        drop_objects();
+    }
+}
+END_TEST
+
+/* Each shard was looked for among all objects. */
+START_TEST(many_shards_leave_the_listing_together)
+{
+    enum { SHARDS = 3000 };
+    struct sl_buf map = SL_BUF_INIT(1 << 20);
+    struct sl_specs specs;
+    struct sl_err err = SL_ERR_INIT;
+    sl_buf_text(&map, "{\"weight_map\":{", &err);
+    for (unsigned i = 0; i < SHARDS; i++) {
+        char name[40], tensor[20];
+        size_t bytes;
+        snprintf(name, sizeof(name), "m/s-%05u.safetensors", i);
+        snprintf(tensor, sizeof(tensor), "t%u", i);
+        uint8_t *data = sl_model_safetensors(tensor, 1, &bytes);
+        put(name, data, bytes);
+        shards[i] = data;
+        sl_buf_printf(&map, &err, "%s\"%s\":\"%s\"", i ? "," : "", tensor, name + 2);
+    }
+    sl_buf_text(&map, "}}", &err);
+    put("m/model.safetensors.index.json", map.data, map.used);
+    put_text("m/config.json", "{}");
+    struct sl_plan *plan = expect_plan(layout, &specs);
+    ck_assert_uint_eq(plan->tensor_count, SHARDS);
+    ck_assert(has_file(plan, "config.json"));
+    ck_assert(!has_file(plan, "s-00000.safetensors"));
+    ck_assert_uint_eq(plan->file_count, 2);
+    sl_plan_free(plan);
+    sl_specs_release(&specs);
+    clear();
+    sl_buf_release(&map);
+    for (unsigned i = 0; i < SHARDS; i++)
+        free(shards[i]);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("plan_formats");
@@ -222,6 +306,8 @@ int main(void)
     tcase_add_test(tcase, a_checkpoint_alone_is_the_model);
     tcase_add_test(tcase, a_broken_checkpoint_is_refused_with_advice);
     tcase_add_test(tcase, a_large_index_below_a_prefix_is_data);
+    tcase_add_test(tcase, more_dimensions_than_the_pool_tells_are_refused_in_the_plan);
+    tcase_add_test(tcase, many_shards_leave_the_listing_together);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);

@@ -19,6 +19,7 @@
 #include "log.h"
 #include "pool_case.h"
 #include "pool_link.h"
+#include "skip.h"
 
 static struct pool_case pool;
 
@@ -454,7 +455,7 @@ START_TEST(only_who_is_listed_may_attach)
 {
     char directory[300];
     if (getuid() != 0)
-        return; /* nobody else to be */
+        SL_SKIP("only root can become another user");
     struct sl_early_child *child[6];
     for (size_t i = 0; i < SL_COUNT(child); i++)
         child[i] = sl_early_child_start(attach_as);
@@ -506,8 +507,9 @@ START_TEST(namespaces_make_no_difference)
     sl_early_child_go(child, NULL, 0);
     int status = sl_early_child_end(child);
     ck_assert(WIFEXITED(status));
-    ck_assert_msg(WEXITSTATUS(status) == 0 || WEXITSTATUS(status) == 77, "exit code %d",
-                  WEXITSTATUS(status));
+    if (WEXITSTATUS(status) == 77)
+        SL_SKIP("no namespaces can be made");
+    ck_assert_int_eq(WEXITSTATUS(status), 0);
 }
 END_TEST
 

@@ -1,7 +1,7 @@
 /* What the metrics tell of a pool. */
 #include <check.h>
-#include <sched.h>
 
+#include "await.h"
 #include "case_main.h"
 #include "metrics.h"
 #include "pool_case.h"
@@ -23,8 +23,7 @@ static void teardown(void)
 /* The server tells after its turn, which may be after the client has its answer. */
 static void await(enum sl_metric metric, uint64_t value)
 {
-    while (sl_metric_get(metric) != value)
-        sched_yield();
+    SL_AWAIT(sl_metric_get(metric) == value, "the metric's value");
 }
 
 START_TEST(models_clients_and_leases_are_counted_while_they_are_there)

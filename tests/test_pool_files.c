@@ -14,6 +14,7 @@
 #include "fill.h"
 #include "model_maker.h"
 #include "node_case.h"
+#include "skip.h"
 #include "tree.h"
 
 enum { PATH_BYTES = SL_SCRATCH_PATH_BYTES + 128, TMPFS = 0x01021994 };
@@ -367,8 +368,10 @@ int main(void)
     int scratch = sl_scratch_open(path);
     bool tmpfs = fstatfs(scratch, &status) == 0 && status.f_type == TMPFS;
     sl_scratch_close(scratch, path);
-    if (!tmpfs)
+    if (!tmpfs) {
+        sl_skipped("pool_files", "TMPDIR is not on a tmpfs");
         return 77;
+    }
     Suite *suite = suite_create("pool_files");
     TCase *cases = tcase_create("all");
     tcase_add_checked_fixture(cases, setup, teardown);

@@ -39,6 +39,11 @@ static unsigned columns(const char *text)
 
 START_TEST(nothing_is_a_progress_too)
 {
+    struct sl_progress *progress = make("m");
+    struct sl_progress_view before, after;
+    sl_progress_set_total(progress, 1000, 7, 2);
+    sl_progress_view(progress, &before);
+    uint64_t generation = sl_progress_generation();
     sl_progress_set_state(NULL, SL_LOAD_READING);
     sl_progress_set_total(NULL, 1, 1, 1);
     sl_progress_add_bytes(NULL, 1);
@@ -50,6 +55,12 @@ START_TEST(nothing_is_a_progress_too)
     sl_progress_set_connections(NULL, 1);
     sl_progress_finish(NULL, NULL);
     sl_progress_free(NULL);
+    ck_assert_uint_eq(sl_progress_generation(), generation); /* it is nobody's news */
+    sl_progress_view(progress, &after);
+    ck_assert_uint_eq(after.bytes_total, 1000);
+    ck_assert_uint_eq(after.bytes_done, before.bytes_done);
+    ck_assert_int_eq(after.state, before.state);
+    sl_progress_free(progress);
 }
 END_TEST
 

@@ -25,6 +25,7 @@ static void setup(void)
 static void teardown(void)
 {
     sl_commit_set_hook(NULL);
+    sl_publish_pretend_boot(NULL, false);
     sl_scratch_close(scratch_fd, scratch);
     sl_memory_clear();
 }
@@ -449,6 +450,98 @@ START_TEST(every_failing_allocation_leaves_old_or_new)
 }
 END_TEST
 
+/* ---- another boot ---------------------------------------------------------------------------- */
+
+static void overwrite(const char *name, const char *content)
+{
+    struct stat status;
+    struct timespec times[2];
+    const char *leaf;
+    int root = open(path, O_RDONLY | O_DIRECTORY);
+    int folder = sl_tree_parent(root, name, false, &leaf);
+    ck_assert_int_eq(fstatat(folder, leaf, &status, 0), 0);
+    ck_assert_int_eq(fchmodat(folder, leaf, 0644, 0), 0);
+    int fd = openat(folder, leaf, O_WRONLY);
+    ck_assert_int_eq(pwrite(fd, content, strlen(content), 0), (ssize_t)strlen(content));
+    times[0] = status.st_atim;
+    times[1] = status.st_mtim;
+    ck_assert_int_eq(futimens(fd, times), 0);
+    close(fd);
+    close(folder);
+    close(root);
+}
+
+START_TEST(what_another_boot_left_on_a_disk_is_read_before_it_is_believed)
+{
+    static const char *const names[] = {"a", "b", NULL};
+    struct version version;
+    struct sl_err err = SL_ERR_INIT;
+    version_make(&version, names, "content");
+    sl_publish_pretend_boot("one", true);
+    ck_assert_int_eq(publish_version(&version, "content", &err), 0);
+    overwrite("b", "\0ontent"); /* as a crash leaves it: nothing that stat tells is different */
+    overwrite("b", "zontent");
+    ck_assert(is_current(&version)); /* the same boot: times and sizes are enough */
+    sl_publish_pretend_boot("two", false);
+    ck_assert(is_current(&version)); /* memory does not outlive a boot */
+    sl_publish_pretend_boot("two", true);
+    ck_assert(!is_current(&version));
+    overwrite("b", "content");
+    ck_assert(is_current(&version)); /* read, and noted for this boot */
+    overwrite("b", "zontent");
+    ck_assert(is_current(&version));
+    sl_publish_pretend_boot("", true); /* not known: read each time */
+    ck_assert(!is_current(&version));
+    ck_assert_int_eq(sl_publish_wait(path, 1, NULL, &err), -1);
+    ck_assert_int_eq(err.kind, SL_E_TIMEOUT);
+    overwrite("b", "content");
+    ck_assert_int_eq(sl_publish_wait(path, 1, NULL, &err), 0);
+    version_release(&version);
+}
+END_TEST
+
+static const char *stop_at;
+
+static void stop_there(const char *what)
+{
+    if (strcmp(what, stop_at) == 0)
+        _exit(0);
+}
+
+START_TEST(a_commit_of_another_boot_is_completed_only_if_its_files_are_whole)
+{
+    static const char *const names[] = {"a", "b", NULL}, *const stops[] = {"ready goes",
+                                                                           "manifest"};
+    for (size_t s = 0; s < SL_COUNT(stops); s++) {
+        for (int torn = 0; torn < 2; torn++) {
+            struct version version;
+            struct sl_err err = SL_ERR_INIT;
+            version_make(&version, names, "content");
+            sl_publish_pretend_boot("one", true);
+            pid_t child = fork();
+            if (child == 0) {
+                stop_at = stops[s];
+                sl_commit_set_hook(stop_there);
+                publish_version(&version, "content", &err);
+                _exit(1);
+            }
+            int status;
+            ck_assert_int_eq(waitpid(child, &status, 0), child);
+            ck_assert_int_eq(WEXITSTATUS(status), 0);
+            if (torn)
+                overwrite(s == 0 ? ".sluice/staging/b" : "b", "zontent");
+            sl_publish_pretend_boot("two", true);
+            ck_assert_int_eq(is_current(&version), !torn);
+            version_release(&version);
+            sl_publish_pretend_boot(NULL, false);
+            int parent = open(scratch, O_RDONLY | O_DIRECTORY);
+            ck_assert_int_eq(sl_tree_remove(parent, "model"), 0);
+            close(parent);
+        }
+    }
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("publish");
@@ -457,6 +550,8 @@ int main(void)
     tcase_add_test(all, what_is_published_is_there_read_only_and_current);
     tcase_add_test(all, touched_files_are_not_current);
     tcase_add_test(all, a_kill_at_any_step_leaves_old_or_new);
+    tcase_add_test(all, what_another_boot_left_on_a_disk_is_read_before_it_is_believed);
+    tcase_add_test(all, a_commit_of_another_boot_is_completed_only_if_its_files_are_whole);
     tcase_add_test(all, what_vanished_from_a_marked_commit_is_loaded_again);
     tcase_add_test(all, links_are_not_followed);
     tcase_add_test(all, a_folder_of_somebody_else_in_the_way_leaves_the_old_version);

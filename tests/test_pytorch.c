@@ -248,7 +248,7 @@ START_TEST(every_damaged_byte_is_survived)
             struct sl_err err = SL_ERR_INIT;
             data[i] = values[i % SL_COUNT(values)];
             if (index_and_digest(data, bytes, &err) < 0)
-                ck_assert_int_eq(err.kind, SL_E_FORMAT);
+                ck_assert(err.kind == SL_E_FORMAT || err.kind == SL_E_INTEGRITY);
             data[i] = kept;
         }
         free(data);
@@ -293,6 +293,7 @@ END_TEST
 START_TEST(verbatim_loads_do_not_look_inside)
 {
     static const char *const files[] = {"records_2_7.pt", "mal_os_system.pt", "legacy_0_4.pt"};
+    static const size_t parts[] = {8, 3, 0}; /* entries with a checksum */
     for (size_t i = 0; i < SL_COUNT(files); i++) {
         size_t bytes;
         uint8_t *data = read_checkpoint(files[i], &bytes);
@@ -305,7 +306,11 @@ START_TEST(verbatim_loads_do_not_look_inside)
         ck_assert_int_eq(sl_store_open("memory:x.bin", NULL, &store, &key, &err), 0);
         ck_assert_int_eq(sl_source_open(store, key, SL_INDEX_HEAD_BYTES, &source, &err), 0);
         ck_assert_int_eq(sl_format_index_files(source, &index, &err), 0);
-        ck_assert_ptr_null(index);
+        ck_assert_int_eq(index != NULL, parts[i] > 0);
+        for (size_t k = 0; index && k < index->tensor_count; k++)
+            ck_assert(index->tensors[k].part && index->tensors[k].hash_count == 1);
+        ck_assert_uint_eq(index ? index->tensor_count : 0, parts[i]);
+        sl_index_free(index);
         free(key);
         free(data);
     }

@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -58,21 +59,6 @@ START_TEST(random_plans_arrive_whole)
         every_byte_arrives(directory, seed, count, 1 + seed % 3);
         sl_scratch_close(directory, path);
     }
-}
-END_TEST
-
-START_TEST(connections_grow_by_themselves)
-{
-    struct sl_err err;
-    struct sl_made *made = sl_made_random(7);
-    struct sl_sink *sink = open_sink(made, -1);
-    made->plan.connections = 2;
-    made->plan.connections_max = 16;
-    ck_assert_int_eq(run(made, sink, NULL, 0, 0, &err), 0);
-    ck_assert_int_eq(sl_made_compare(made, sink), 0);
-    sl_sink_free(sink);
-    sl_made_free(made);
-    sl_memory_clear();
 }
 END_TEST
 
@@ -315,10 +301,13 @@ START_TEST(broken_answers_are_resumed)
 }
 END_TEST
 
-/* How many requests two connections make of two ranges, one of which is slow to come. */
-static unsigned requests_beside_a_slow_one(void)
+/* Of two ranges one comes only behind the other and behind what is taken over of it: if nothing
+ * were, this would wait in vain. */
+START_TEST(an_idle_connection_takes_over_from_a_slow_one)
 {
-    struct sl_err err;
+    const struct sl_reader_config config = {.connections = 2, .threads = 1, .hedge = SL_HEDGE_OFF};
+    const struct sl_source_config patient = {.stall_seconds = 600};
+    struct sl_err err = SL_ERR_INIT;
     char path[SL_SCRATCH_PATH_BYTES];
     int directory = sl_scratch_open(path);
     enum { BYTES = 8 * 1024 * 1024, CUT = BYTES / 2 }; /* either may be the slow one */
@@ -326,9 +315,10 @@ static unsigned requests_beside_a_slow_one(void)
     uint8_t *data = malloc(BYTES);
     sl_made_noise(data, BYTES, 5);
     sl_server_put(server, "/object", data, BYTES, "\"v1\"");
-    SL_SCRIPT(server, {.first = 2, .last = 2, .fault = SL_FAULT_SLOW});
+    SL_SCRIPT(server,
+              {.first = 2, .fault = SL_FAULT_BEHIND, .after = _i ? 100000 : 0, .others = 2});
     struct sl_made *made = sl_made_new();
-    uint32_t source = sl_made_source(made, sl_server_url(server, "/object"), NULL);
+    uint32_t source = sl_made_source(made, sl_server_url(server, "/object"), &patient);
     uint32_t file = sl_made_file(made, "object", BYTES);
     sl_made_extent(made, source, 0, CUT, file, 0, data);
     sl_made_range(made);
@@ -336,23 +326,53 @@ static unsigned requests_beside_a_slow_one(void)
     sl_made_range(made);
     sl_made_check(made, SL_HASH_CRC32, source, 0, BYTES, 0, 0, data);
     struct sl_sink *sink = open_sink(made, directory);
-    ck_assert_msg(run(made, sink, NULL, 2, 1, &err) == 0, "%s", err.message);
+    ck_assert_msg(sl_reader_run(&made->plan, sink, NULL, &config, &err) == 0, "%s", err.message);
     ck_assert_int_eq(sl_made_compare(made, sink), 0);
-    unsigned requests = sl_server_request_count(server);
+    ck_assert_uint_gt(sl_server_request_count(server), 3);
     sl_sink_free(sink);
     sl_made_free(made);
     free(data);
     sl_server_stop(server);
     sl_scratch_close(directory, path);
-    return requests;
+}
+END_TEST
+
+enum { GROW_FROM = 2, GROW_TO = 8, PACED_RANGE = 16 * 1024, PACED_RANGES = 1600 };
+
+/* Those that made so many requests: one that stands in for another makes a few. */
+static unsigned busy_connections(struct sl_server *server, unsigned requests)
+{
+    unsigned of[256] = {0}, busy = 0;
+    for (unsigned i = 0; i < sl_server_request_count(server); i++)
+        of[sl_server_request_at(server, i)->connection % SL_COUNT(of)]++;
+    for (size_t i = 0; i < SL_COUNT(of); i++)
+        busy += of[i] >= requests;
+    return busy;
 }
 
-START_TEST(an_idle_connection_takes_over_from_a_slow_one)
+/* Nearby, but every answer takes a while, so that twice the connections bring twice as much. */
+START_TEST(connections_grow_by_themselves)
 {
-    unsigned requests = 0;
-    for (int tries = 0; tries < 5 && requests <= 3; tries++) /* a busy machine may look too late */
-        requests = requests_beside_a_slow_one();
-    ck_assert_uint_gt(requests, 3);
+    struct sl_err err;
+    struct sl_server *server = sl_server_start();
+    size_t bytes = (size_t)PACED_RANGES * PACED_RANGE;
+    uint8_t *data = malloc(bytes);
+    sl_made_noise(data, bytes, 4);
+    sl_server_put(server, "/m", data, bytes, "\"1\"");
+    struct sl_made *made = sl_made_new();
+    uint32_t source = sl_made_source(made, sl_server_url(server, "/m"), NULL);
+    sl_made_whole(made, source, "m", PACED_RANGE, data);
+    made->plan.connections = GROW_FROM;
+    made->plan.connections_max = GROW_TO;
+    SL_SCRIPT(server, {.fault = SL_FAULT_SLOW, .after = 4});
+    struct sl_sink *sink = open_sink(made, -1);
+    ck_assert_msg(run(made, sink, NULL, 0, 0, &err) == 0, "%s", err.message);
+    ck_assert_int_eq(sl_made_compare(made, sink), 0);
+    ck_assert_uint_ge(busy_connections(server, 50), 2 * GROW_FROM);
+    sl_sink_free(sink);
+    sl_made_free(made);
+    sl_server_stop(server);
+    free(data);
 }
 END_TEST
 
@@ -417,7 +437,6 @@ int main(void)
     TCase *plans = tcase_create("plans"), *served = tcase_create("served");
     TCase *growth = tcase_create("growth");
     tcase_add_test(plans, random_plans_arrive_whole);
-    tcase_add_test(plans, connections_grow_by_themselves);
     tcase_add_test(plans, a_plan_of_literals_needs_no_source);
     tcase_add_test(plans, every_wrong_hash_is_found);
     tcase_add_test(plans, a_read_that_fails_ends_the_load);
@@ -427,7 +446,8 @@ int main(void)
     tcase_add_test(plans, bytes_of_a_wrong_hash_are_read_again);
     tcase_add_test(plans, cancellation_ends_it);
     tcase_add_test(served, broken_answers_are_resumed);
-    tcase_add_test(served, an_idle_connection_takes_over_from_a_slow_one);
+    tcase_add_loop_test(served, an_idle_connection_takes_over_from_a_slow_one, 0, 2);
+    tcase_add_test(served, connections_grow_by_themselves);
     tcase_add_test(served, an_object_that_changes_ends_the_load);
     tcase_add_test(growth, growth_stops_where_the_link_is_full);
     tcase_add_test(growth, growth_halves_for_a_busy_server);

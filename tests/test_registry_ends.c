@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "await.h"
 #include "registry_case.h"
 
 /* ---- failures ------------------------------------------------------------------------------- */
@@ -49,8 +50,7 @@ START_TEST(a_model_of_the_config_is_tried_again_by_itself)
         SL_LOCKED(&lock);
         fake.fail = SL_OK;
     }
-    while (!counts().ready)
-        sched_yield();
+    SL_AWAIT(counts().ready, "the load that works");
 }
 END_TEST
 
@@ -67,6 +67,19 @@ START_TEST(what_a_broken_load_left_is_used_by_the_next_one)
     touch("m");
     ck_assert_uint_eq(counts().held_bytes, 30);
     ck_assert_uint_eq(fake.dropped, 0);
+}
+END_TEST
+
+START_TEST(what_a_broken_load_without_a_version_left_is_dropped)
+{
+    holder.keeps_partial = fake.unversioned = true;
+    define("m", 30, 1);
+    fake.fail = SL_E_NET;
+    refused("m", SL_E_NET, "the fake fails");
+    sl_registry_settle(registry);
+    ck_assert_uint_eq(counts().partial, 0);
+    ck_assert_uint_eq(counts().held_bytes, 0);
+    ck_assert_uint_eq(fake.dropped, 1);
 }
 END_TEST
 
@@ -109,8 +122,7 @@ START_TEST(what_left_the_config_keeps_its_leases_and_gets_no_new_ones)
     ck_assert_int_eq(sl_registry_load(registry, "c", &err), 0);
     touch("c");
     ck_assert_str_eq(fake.gone, "a ");
-    while (counts().models > 2) /* and its name goes with its memory */
-        sched_yield();
+    SL_AWAIT(counts().models <= 2, "the end of its name"); /* it goes with its memory */
 }
 END_TEST
 
@@ -152,8 +164,7 @@ START_TEST(a_forgotten_model_is_gone_with_its_load)
     await_admitted(2);
     ck_assert_int_eq(sl_registry_forget(registry, "b", &err), 0);
     refused("b", SL_E_NOT_FOUND, "'b'");
-    while (counts().models)
-        sched_yield();
+    SL_AWAIT(!counts().models, "the end of a model that was forgotten");
     ck_assert_uint_eq(counts().held_bytes, 0);
 }
 END_TEST
@@ -284,6 +295,7 @@ int main(void)
         a_failed_load_leaves_nothing_and_is_not_tried_at_once,
         the_next_ask_tries_again_when_the_time_has_come,
         a_model_of_the_config_is_tried_again_by_itself,
+        what_a_broken_load_without_a_version_left_is_dropped,
         what_a_broken_load_left_is_used_by_the_next_one,
         the_end_answers_who_waits,
         what_left_the_config_keeps_its_leases_and_gets_no_new_ones,

@@ -1,9 +1,9 @@
 /* Room for deposits: what goes for one is dropped by another thread, and nobody waits for it but
  * the depositor. */
 #include <check.h>
-#include <sched.h>
 #include <string.h>
 
+#include "await.h"
 #include "registry_case.h"
 
 static struct {
@@ -63,9 +63,10 @@ START_TEST(a_deposit_is_answered_when_there_is_room)
     ck_assert_uint_eq(answers(), 0);
     touch("m"); /* others are served meanwhile */
     touch("b");
-    ck_assert_uint_eq(counts().held_bytes, 100);
+    ck_assert_uint_eq(counts().held_bytes, 130); /* what goes is still there */
     permit(1);
     await_answer();
+    ck_assert_uint_eq(counts().held_bytes, 100);
     ck_assert_int_eq(answered.err.kind, SL_OK);
     ck_assert_str_eq(fake.gone, "a ");
     ck_assert_int_eq(sl_registry_deposit_commit(registry, 7, NULL, 50, &err), 0);
@@ -114,14 +115,31 @@ START_TEST(several_that_go_are_awaited_together)
     fake.drops_gated = true;
     ck_assert_int_eq(sl_registry_deposit_begin(registry, &large, &err), 1);
     permit(1);
-    while (counts().holdings != 3) /* m, one of the two, and the deposit */
-        sched_yield();
+    SL_AWAIT(counts().holdings == 3, "the end of one"); /* m, the other, and the deposit stay */
     ck_assert_uint_eq(answers(), 0);
     permit(1);
     await_answer();
     ck_assert_uint_eq(fake.dropped, 2);
     sl_registry_deposit_abort(registry, 7);
     ck_assert_uint_eq(answers(), 1);
+    sl_registry_release(registry, ref);
+}
+END_TEST
+
+/* It needs nobody to go, but its room is still being given back. */
+START_TEST(what_others_drop_is_awaited_too)
+{
+    struct sl_model_ref *ref = fill();
+    fake.drops_gated = true;
+    ck_assert_int_eq(sl_registry_evict(registry, "a", NULL, &err), 0);
+    ck_assert_int_eq(sl_registry_deposit_begin(registry, &offer, &err), 1);
+    ck_assert_uint_eq(answers(), 0);
+    ck_assert_uint_eq(counts().held_bytes, 130);
+    permit(1);
+    await_answer();
+    ck_assert_int_eq(answered.err.kind, SL_OK);
+    ck_assert_uint_eq(counts().held_bytes, 100);
+    sl_registry_deposit_abort(registry, 7);
     sl_registry_release(registry, ref);
 }
 END_TEST
@@ -162,6 +180,7 @@ int main(void)
         one_that_ends_meanwhile_is_answered_at_once,
         what_cannot_be_dropped_refuses_it,
         several_that_go_are_awaited_together,
+        what_others_drop_is_awaited_too,
         the_end_of_the_registry_leaves_the_answer_to_the_abort,
         who_needs_no_room_is_not_answered_later,
     };

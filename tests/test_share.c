@@ -19,6 +19,7 @@
 #include "cli.h"
 #include "http_client.h"
 #include "json.h"
+#include "thread.h"
 #include "web.h"
 #include "web_http.h"
 

@@ -362,6 +362,45 @@ START_TEST(the_first_fifty_mistakes_are_shown)
 }
 END_TEST
 
+#define AT(uri) HEAD "source: {uri: '" uri "'}\nsink: {tmpfs: {path: /t}}\n"
+
+START_TEST(a_uri_without_a_bucket_or_a_host_is_told_with_its_place)
+{
+    static const char redis[] = "m.yaml:4:15: 'uri': the Redis URI names no host: write "
+                                "redis://[user[:password]@]host[:port]/PREFIX\n";
+    expect(AT("s3://"), "m.yaml:4:15: 'uri': 's3://' names no bucket: expected s3://BUCKET/KEY or "
+                        "s3://BUCKET/PREFIX/\n");
+    expect(AT("s3:///k"), "m.yaml:4:15: 'uri': 's3:///k' names no bucket: expected "
+                          "s3://BUCKET/KEY or s3://BUCKET/PREFIX/\n");
+    expect(AT("http://"), "m.yaml:4:15: 'uri': bad URL 'http://': it names no host\n");
+    expect(AT("https://u:p@:80/x"), "m.yaml:4:15: 'uri': bad URL 'https://:80/x': it names no "
+                                    "host\n");
+    expect(AT("redis://"), redis);
+    expect(AT("rediss://u:secret@:6379/p"), redis);
+    expect(HEAD "source: {uri: /m, mirrors: ['s3://']}\nsink: {tmpfs: {path: /t}}\n",
+           "m.yaml:4:29: 'mirrors': 's3://' names no bucket: expected s3://BUCKET/KEY or "
+           "s3://BUCKET/PREFIX/\n");
+    ck_assert_int_eq(parse(AT("http://[::1]:80/x")), 0);
+    ck_assert_int_eq(parse(AT("redis://:secret@h:1/p")), 0);
+}
+END_TEST
+
+START_TEST(a_byte_that_is_no_text_is_told_with_its_place)
+{
+    expect("kind: Model\nmetadata:\n  name: x\xff\n",
+           "m.yaml:3:10: invalid leading UTF-8 octet (byte 0xff): the file must be UTF-8 text\n");
+    expect("kind: Model\n# \xc3\xa4\xc3\xa4\xff\n",
+           "m.yaml:2:5: invalid leading UTF-8 octet (byte 0xff): the file must be UTF-8 text\n");
+    expect("kind: Model\r\nmetadata: \x01\n",
+           "m.yaml:2:11: control characters are not allowed (byte 0x01): the file must be UTF-8 "
+           "text\n");
+    expect("kind: \"\xe2\x82x\"\n",
+           "m.yaml:1:9: invalid trailing UTF-8 octet (byte 0x78): the file must be UTF-8 text\n");
+    expect("kind: Model\nmetadata:\n\tname: x\n",
+           "m.yaml:3:1: a tab: YAML is indented with spaces\n");
+}
+END_TEST
+
 int main(void)
 {
     const TTest *const tests[] = {
@@ -385,6 +424,8 @@ int main(void)
         what_is_for_later_is_checked_then_refused,
         hashes_and_schemes_are_checked,
         the_first_fifty_mistakes_are_shown,
+        a_uri_without_a_bucket_or_a_host_is_told_with_its_place,
+        a_byte_that_is_no_text_is_told_with_its_place,
     };
     return spec_case_main("spec", tests, SL_COUNT(tests));
 }

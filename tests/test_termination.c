@@ -1,4 +1,6 @@
 /* The container's message: one clean line, at every end, and in no wrong place. */
+#include "await.h"
+#include "skip.h"
 #include "termination.h"
 
 #include <check.h>
@@ -194,8 +196,7 @@ START_TEST(a_stopped_load_says_what_is_kept)
     const char *arguments[] = {"load",          url, "--to", target, "--range-bytes", "128Ki",
                                "--connections", "1", NULL};
     pid_t pid = start_sluice(arguments, "/dev/null", "/dev/null");
-    while (sl_server_request_count(server) < 5)
-        sl_sleep_ms(2, NULL, NULL);
+    SL_AWAIT(sl_server_request_count(server) >= 5, "the fifth request");
     kill(pid, SIGTERM);
     ran.exit_code = wait_sluice(pid);
     expect_message(143, "error CANCELED: model ", "the next load resumes there");
@@ -261,8 +262,10 @@ END_TEST
 
 int main(void)
 {
-    if (!getenv("SLUICE"))
+    if (!getenv("SLUICE")) {
+        sl_skipped("termination", "SLUICE does not name the program");
         return 77;
+    }
     Suite *suite = suite_create("termination");
     TCase *all = tcase_create("termination");
     tcase_set_timeout(all, 60);

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "await.h"
 #include "fake_s3.h"
 #include "upload.h"
 
@@ -396,8 +397,7 @@ START_TEST(giving_up_ends_long_waits)
     fake.faults[0] =
         (struct sl_fake_fault){"PUT", "partNumber", 100, 503, "SlowDown", "Retry-After: 50\r\n"};
     ck_assert_int_eq(sl_upload_write(to, 0, data, LARGE / 2, &err), 0);
-    while (sl_server_request_count(fake.server) < 3)
-        usleep(1000);
+    SL_AWAIT(sl_server_request_count(fake.server) >= 3, "the third request");
     sl_upload_free(sl_steal(&to));
     ck_assert_uint_eq(fake.aborts, 1);
     ck_assert_uint_lt(sl_now_ns() - begin, 20 * SL_NS_PER_S);

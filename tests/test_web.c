@@ -12,6 +12,7 @@
 #include "http_client.h"
 #include "mem.h"
 #include "metrics.h"
+#include "skip.h"
 #include "thread.h"
 #include "web.h"
 #include "web_http.h"
@@ -370,7 +371,7 @@ START_TEST(a_thousand_slow_clients_keep_no_probe_out)
     files.rlim_cur = SL_MIN(files.rlim_max, (rlim_t)4096);
     setrlimit(RLIMIT_NOFILE, &files);
     if (files.rlim_cur < 4096)
-        return;
+        SL_SKIP("fewer than 4096 descriptors are allowed");
     stop();
     start(1);
     for (int i = 0; i < CLIENTS; i++) {

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "await.h"
 #include "http_client.h"
 #include "mem.h"
 #include "scratch.h"
@@ -73,8 +74,7 @@ START_TEST(an_end_is_not_ready_and_answers_what_has_begun)
     int fd = begin("/big");
     pthread_t thread;
     ck_assert_int_eq(pthread_create(&thread, NULL, drain, NULL), 0);
-    while (status_of("/readyz") != 503)
-        sl_sleep_ms(2, NULL, NULL);
+    SL_AWAIT(status_of("/readyz") == 503, "the end of readiness");
     ck_assert_int_eq(status_of("/startupz"), 200);
     ck_assert_int_eq(status_of("/healthz"), 200);
     struct http_reply reply;

@@ -26,7 +26,7 @@ static const char *code_of(const uint8_t *data, size_t bytes)
         for (size_t i = 0; i < zip.count; i++)
             zip.entries[i].wanted = true;
         struct sl_zip_entry *entry = sl_zip_find(&zip, "data/0", 6);
-        if (sl_zip_locate(&zip, &err) == 0 && entry)
+        if (sl_zip_locate(&zip, true, &err) == 0 && entry)
             opened_begin = entry->begin;
     }
     sl_zip_release(&zip);

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "buf.h"
+#include "hash.h"
 
 enum { BYTES_MAX = 1 << 30, FLAGS = 0x0808, PAIRS_MAX = 1000 /* that Python sets at once */ };
 
@@ -38,12 +39,15 @@ static void put_number(struct sl_buf *to, uint64_t value, unsigned bytes)
 struct archive {
     struct sl_buf file, directory;
     unsigned count, alignment;
+    bool unchecked;
 };
 
-static void put_fields(struct sl_buf *to, uint64_t flags, uint64_t bytes, size_t name_bytes)
+static void put_fields(struct sl_buf *to, uint64_t flags, uint32_t crc, uint64_t bytes,
+                       size_t name_bytes)
 {
     put_number(to, flags, 2);
-    put_number(to, 0, 2 + 4 + 4); /* method, time, checksum */
+    put_number(to, 0, 2 + 4); /* method, time */
+    put_number(to, crc, 4);
     put_number(to, bytes, 4);
     put_number(to, bytes, 4);
     put_number(to, name_bytes, 2);
@@ -54,11 +58,12 @@ static void add_entry(struct archive *archive, const char *entry, const void *da
     char name[64];
     size_t name_bytes = (size_t)snprintf(name, sizeof(name), "m/%s", entry);
     struct sl_buf *file = &archive->file, *directory = &archive->directory;
+    uint32_t crc = archive->unchecked ? 0 : sl_crc32(0, data, bytes);
     uint64_t header = file->used, begin = header + 30 + name_bytes + 4;
     uint64_t padding = (archive->alignment - begin % archive->alignment) % archive->alignment;
     put_number(file, 0x04034b50, 4);
     put_number(file, 0, 2);
-    put_fields(file, FLAGS, 0, name_bytes);
+    put_fields(file, FLAGS, 0, 0, name_bytes);
     put_number(file, padding + 4, 2);
     put(file, name, name_bytes);
     put_number(file, 0x4246, 2);
@@ -67,12 +72,12 @@ static void add_entry(struct archive *archive, const char *entry, const void *da
         put(file, "Z", 1);
     put(file, data, bytes);
     put_number(file, 0x08074b50, 4);
-    put_number(file, 0, 4);
+    put_number(file, crc, 4);
     put_number(file, bytes, 4);
     put_number(file, bytes, 4);
     put_number(directory, 0x02014b50, 4);
     put_number(directory, 0, 4);
-    put_fields(directory, FLAGS, bytes, name_bytes);
+    put_fields(directory, FLAGS, crc, bytes, name_bytes);
     put_number(directory, 0, 2 + 2 + 2 + 2 + 4); /* extra, comment, disk, attributes */
     put_number(directory, header, 4);
     put(directory, name, name_bytes);
@@ -126,7 +131,7 @@ static void put_tensor(struct sl_buf *to, unsigned number, const struct torch_wi
     while ((unsigned)used < wish->name_bytes && used < (int)sizeof(name) - 1)
         name[used++] = '_';
     name[used] = 0;
-    snprintf(key, sizeof(key), "%u", number);
+    snprintf(key, sizeof(key), "%u", wish->tied ? 0 : number);
     put_string(to, name);
     put_text(to, "h\1((h\4h\2"); /* _rebuild_tensor_v2 of ('storage', FloatStorage, */
     put_string(to, key);
@@ -168,7 +173,8 @@ uint8_t *torch_make(const struct torch_wish *wish, size_t *bytes)
 {
     struct archive archive = {.file = SL_BUF_INIT(BYTES_MAX),
                               .directory = SL_BUF_INIT(BYTES_MAX),
-                              .alignment = wish->alignment ? wish->alignment : 64};
+                              .alignment = wish->alignment ? wish->alignment : 64,
+                              .unchecked = wish->unchecked};
     struct sl_buf pickle = SL_BUF_INIT(BYTES_MAX);
     char text[32];
     float *items = calloc(wish->items, sizeof(*items));
@@ -179,7 +185,7 @@ uint8_t *torch_make(const struct torch_wish *wish, size_t *bytes)
         add_entry(&archive, ".storage_alignment", text, strlen(text));
     }
     add_entry(&archive, "byteorder", "little", 6);
-    for (unsigned i = 0; i < wish->tensors; i++) {
+    for (unsigned i = 0; i < (wish->tied ? 1 : wish->tensors); i++) {
         snprintf(text, sizeof(text), "data/%u", i);
         for (unsigned k = 0; k < wish->items; k++)
             items[k] = (float)i;

@@ -67,7 +67,8 @@ int sl_pool_row_take(const uint8_t *data, size_t left, size_t *used,
                              .bytes = row.memory_bytes,
                              .bytes_done = row.bytes_done,
                              .age_seconds = row.age_seconds,
-                             .idle_seconds = row.idle_seconds};
+                             .idle_seconds = row.idle_seconds,
+                             .owner = row.flags & SL_WIRE_OWNED ? (int64_t)row.owner : -1};
     memcpy(own.identity, row.identity, sizeof(own.identity));
     *used = row.bytes;
     return each && each(arg, &own) ? 1 : 0;

@@ -1,8 +1,9 @@
 /*
  * Attaching maps index, progress page and every slab whole, once; nothing is mapped later, so what
  * a tensor points to never moves. Everything that the daemon sends is checked as if it came from a
- * stranger: sizes of files against what is said of them, the index by sl_pool_index_check(). A slab
- * on a GPU has no size that can be asked for: its driver refuses to map more than there is.
+ * stranger: seals and sizes of files against what is said of them, the index by
+ * sl_pool_index_check(). A slab on a GPU has no size that can be asked for: its driver refuses to
+ * map more than there is.
  *
  * A model on a GPU may have slabs on the host, too: of data files.
  */
@@ -19,7 +20,11 @@
 #include "api_parts.h"
 #include "pool_words.h"
 
-enum { WAIT_SLICE_MS = 100 };
+#ifndef F_SEAL_FUTURE_WRITE
+#define F_SEAL_FUTURE_WRITE 0x0010
+#endif
+
+enum { WAIT_SLICE_MS = 100, ANY_WRITE = F_SEAL_WRITE | F_SEAL_FUTURE_WRITE };
 
 const char *sluice_version(void)
 {
@@ -51,6 +56,21 @@ static int size_is(int fd, uint64_t bytes, const char *what, struct sluice_error
     return 0;
 }
 
+/* What is mapped must not change, nor shrink, which would be SIGBUS. F_SEAL_FUTURE_WRITE leaves the
+ * daemon the mapping that it fills the memory through. */
+static int check_seals(int fd, int against_writing, const char *what, struct sluice_error *error)
+{
+    enum { SHAPE = F_SEAL_SHRINK | F_SEAL_GROW };
+    int seals = fcntl(fd, F_GET_SEALS);
+    bool has_shape = seals >= 0 && (seals & SHAPE) == SHAPE;
+    if (has_shape && seals & against_writing)
+        return 0;
+    return sl_api_fail(error, SLUICE_INTEGRITY,
+                       "%s of the pool is not sealed against %s, so it could change while it is "
+                       "read: is the daemon of another version?",
+                       what, has_shape ? "writing" : "resizing");
+}
+
 static void *map_fd(int fd, uint64_t bytes, bool private, const char *what,
                     struct sluice_error *error)
 {
@@ -71,6 +91,8 @@ static int map_index(struct sluice_model *model, const struct sl_wire_attached *
     char why[SL_POOL_WHY_BYTES];
     if (attached->index_bytes > SL_WIRE_INDEX_BYTES_MAX)
         return sl_api_fail(error, SLUICE_FORMAT, "the index of the pool is too large");
+    if (check_seals(fd, F_SEAL_WRITE, "the index", error) < 0)
+        return -1;
     model->index_map = map_fd(fd, attached->index_bytes, false, "the index", error);
     if (!model->index_map)
         return -1;
@@ -90,6 +112,8 @@ static int map_page(struct sluice_model *model, const struct sl_wire_attached *a
         sizeof(struct sl_wire_page) + (uint64_t)attached->tensor_count * sizeof(uint32_t);
     if (attached->page_bytes < least)
         return sl_api_fail(error, SLUICE_FORMAT, "the progress page of the pool is too short");
+    if (check_seals(fd, ANY_WRITE, "the progress page", error) < 0)
+        return -1;
     model->page = map_fd(fd, attached->page_bytes, false, "the progress page", error);
     if (!model->page)
         return -1;
@@ -128,7 +152,7 @@ static int map_slab(struct sluice_model *model, int fd, struct sluice_error *err
     else if (told->kind != SL_WIRE_SLAB_MEMFD && told->kind != SL_WIRE_SLAB_TMPFS)
         done = sl_api_fail(error, SLUICE_FORMAT, "the pool has memory of the unknown kind %u",
                            told->kind);
-    else
+    else if (told->kind == SL_WIRE_SLAB_TMPFS || check_seals(fd, ANY_WRITE, "a slab", error) == 0)
         slab->map = map_fd(fd, told->bytes, model->flags & SLUICE_PRIVATE, "a slab", error);
     if (done < 0 || !slab->map) {
         close(fd);

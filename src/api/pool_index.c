@@ -147,9 +147,14 @@ int sl_pool_index_check(const void *data, size_t bytes, struct sl_pool_index *in
     index->texts = (const char *)(index->data + index->head->texts_at);
     if (check_texts(index, why) < 0)
         return -1;
-    for (uint32_t i = 0; i < index->head->slab_count; i++)
-        if (index->slabs[i].bytes == 0 || index->slabs[i].bytes > INT64_MAX)
+    for (uint32_t i = 0; i < index->head->slab_count; i++) {
+        uint64_t slab = index->slabs[i].bytes;
+        if (slab == 0 || slab > INT64_MAX)
             return refuse(why, "slab %u has no size", i);
+        if (slab > INT64_MAX - index->slab_bytes)
+            return refuse(why, "its slabs have more bytes together than can be counted");
+        index->slab_bytes += slab;
+    }
     for (uint32_t i = 0; i < index->head->tensor_count; i++)
         if (check_tensor(index, i, why) < 0)
             return -1;

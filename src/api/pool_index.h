@@ -17,6 +17,7 @@ struct sl_pool_index {
     const struct sl_wire_index_meta *metas;
     const uint64_t *numbers;
     const char *texts;
+    uint64_t slab_bytes; /* of all slabs */
 };
 
 enum { SL_POOL_WHY_BYTES = 200 };

@@ -5,6 +5,7 @@
  */
 #include "pool_index_write.h"
 
+#include <assert.h>
 #include <stdbool.h>
 #include <string.h>
 
@@ -93,6 +94,7 @@ struct texts {
 static uint32_t put_text(struct texts *texts, const char *text, uint32_t bytes)
 {
     uint32_t at = texts->used;
+    assert(bytes < SL_WIRE_INDEX_BYTES_MAX && at < SL_WIRE_INDEX_BYTES_MAX);
     memcpy(texts->begin + at, text, bytes);
     texts->begin[at + bytes] = 0;
     texts->used += bytes + 1;
@@ -113,6 +115,7 @@ static void put_item(const struct sl_pool_item *item, struct sl_wire_index_tenso
         row->dlpack_bits = dtype->dlpack_bits;
         row->dlpack_lanes = dtype->dlpack_lanes;
     }
+    assert(item->rank <= SL_WIRE_RANK_MAX); /* plans and deposits refuse more */
     row->rank = (uint16_t)item->rank;
     row->slab = item->slab;
     row->block_elements = item->block_elements;

@@ -124,14 +124,14 @@ enum sl_wire_state {
     SL_WIRE_FAILED = 2,
     SL_WIRE_ABSENT = 3
 };
-enum { SL_WIRE_PINNED = 1 };
+enum { SL_WIRE_PINNED = 1, SL_WIRE_OWNED = 2 };
 struct sl_wire_row {
     uint32_t bytes; /* of the row with its texts and padding to 8 */
     uint32_t state;
-    uint32_t flags; /* SL_WIRE_PINNED */
+    uint32_t flags; /* SL_WIRE_PINNED, SL_WIRE_OWNED */
     uint32_t tensor_count, ready_count;
     uint32_t slab_count, lease_count;
-    uint32_t reserved;
+    uint32_t owner; /* with SL_WIRE_OWNED: the user who deposited it */
     uint64_t memory_bytes, bytes_done;
     uint64_t age_seconds;  /* since it was made */
     uint64_t idle_seconds; /* since a lease began or ended; UINT64_MAX: none did */

@@ -212,6 +212,7 @@ struct sluice_row {
     uint64_t bytes, bytes_done, age_seconds;
     uint64_t idle_seconds; /* UINT64_MAX: never used */
     uint8_t identity[32];
+    int64_t owner; /* of a derived model: the user who deposited it; else -1 */
 };
 struct sluice_holder {
     size_t size;

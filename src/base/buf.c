@@ -176,3 +176,13 @@ int sl_is_utf8(const void *data, size_t bytes)
     }
     return 1;
 }
+
+bool sl_take_digits(const char **text, uint64_t *value)
+{
+    const char *begin = *text;
+    for (*value = 0; **text >= '0' && **text <= '9'; ++*text)
+        if (__builtin_mul_overflow(*value, 10, value) ||
+            __builtin_add_overflow(*value, (uint64_t)(**text - '0'), value))
+            *value = UINT64_MAX;
+    return *text > begin;
+}

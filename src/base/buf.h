@@ -82,4 +82,8 @@ const char *sl_human_bytes(uint64_t bytes, char text[32]);
 /** 1 if the bytes are UTF-8 without overlong forms and surrogates (RFC 3629). */
 int sl_is_utf8(const void *data, size_t bytes);
 
+/** The digits at *text, which moves behind them. What does not fit is UINT64_MAX, beyond every
+ * limit. False if there are none. */
+bool sl_take_digits(const char **text, uint64_t *value);
+
 #endif

@@ -34,6 +34,8 @@ struct sl_check {
                               this public key of 32 bytes, owned by the plan; else NULL */
     const char *what;      /* "tensor 'a.b'" or "object 'model.tensors'": owned by the plan */
     bool given;            /* the user gave it: checked even with hashes off */
+    bool placed;           /* other tensors may be made of the same bytes: only what lands in this
+                              file, as far behind file_offset as behind begin, is part of it */
     bool ordered; /* its bytes change before they land: whoever changes them hashes them, in
                      order, and verify passes it over */
     enum sl_check_again again;

@@ -61,6 +61,12 @@ static inline void sl_autofree_(void *pointer)
 void sl_autoclose_(int *fd);
 #define sl_autoclose __attribute__((cleanup(sl_autoclose_)))
 
+/** a + b, or UINT64_MAX if that is more: sums of what strangers claim. */
+static inline uint64_t sl_add_capped(uint64_t a, uint64_t b)
+{
+    return a > UINT64_MAX - b ? UINT64_MAX : a + b;
+}
+
 #define SL_COUNT(array) (sizeof(array) / sizeof((array)[0]))
 #define SL_MIN(a, b)    ((a) < (b) ? (a) : (b))
 #define SL_MAX(a, b)    ((a) > (b) ? (a) : (b))

@@ -49,6 +49,7 @@ int sl_bench_memory_load(struct sl_bench_memory *memory, const struct sl_spec *s
     struct sl_reader_config config = {
         .connections = readers->connections == SL_AUTO_VALUE ? 0 : (unsigned)readers->connections,
         .memory_bytes = readers->memory_bytes == SL_AUTO_VALUE ? 0 : readers->memory_bytes,
+        .hedge = (enum sl_hedge)readers->hedge,
         .hashes = spec->verify.hashes,
         .cancel = cancel,
     };

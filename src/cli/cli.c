@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "cli_flags.h"
+#include "descriptors.h"
 #include "json.h"
 #include "log.h"
 #include "termination.h"
@@ -76,6 +77,7 @@ void sl_cli_restore_signals(void)
             signal(numbers[i], SIG_DFL);
     }
     signal(SIGPIPE, SIG_DFL);
+    sl_descriptors_restore();
 }
 
 /* ---- how it ended --------------------------------------------------------------------------- */
@@ -261,6 +263,7 @@ int sl_cli_main(int argc, char **argv)
 {
     struct sl_command_line line;
     struct sl_err err = SL_ERR_INIT;
+    sl_descriptors_raise();
     /* `sluice --version` is what people try first. */
     char word[] = "version", *version[] = {argv[0], word, NULL};
     bool asks_version = argc == 2 && strcmp(argv[1], "--version") == 0;

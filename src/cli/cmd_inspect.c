@@ -54,7 +54,8 @@ static int keep_digest(void *arg, const struct sl_tensor *tensor, const uint8_t 
 {
     struct digesting *digesting = arg;
     size_t number = (size_t)(tensor - digesting->report->index->tensors);
-    memcpy(digesting->report->digests[number], digest, 32);
+    if (digest) /* those of meta tensors are never shown */
+        memcpy(digesting->report->digests[number], digest, 32);
     return sl_cancel_check(digesting->cancel, err);
 }
 

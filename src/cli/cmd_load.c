@@ -184,9 +184,11 @@ static void tell_kept(const struct job *job, struct sl_err *err)
     if (err->kind != SL_E_CANCELED || !view.bytes_done)
         return;
     snprintf(why, sizeof(why), "%s", err->message);
-    sl_fail(err, SL_E_CANCELED, "%s with %s of %s in %s: the next load resumes there", why,
+    sl_fail(err, SL_E_CANCELED, "%s with %s of %s in %s: the next load %s", why,
             sl_human_bytes(view.bytes_done, done), sl_human_bytes(view.bytes_total, total),
-            job->result.path);
+            job->result.path,
+            job->result.unversioned ? "begins anew, since the source gives no version"
+                                    : "resumes there");
 }
 
 /* Every model's end is told; the first failure is the command's. */

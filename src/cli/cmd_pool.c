@@ -85,6 +85,8 @@ static void add_json(struct sl_json *json, const struct sluice_row *row)
     sl_json_key_string(json, "name", row->name);
     if (*row->key)
         sl_json_key_string(json, "key", row->key);
+    if (row->owner >= 0)
+        sl_json_key_uint(json, "owner", (uint64_t)row->owner);
     sl_json_key_string(json, "device", row->device);
     sl_json_key_string(json, "state", state_name(row->state));
     if (*row->error)
@@ -106,8 +108,10 @@ static void add_json(struct sl_json *json, const struct sluice_row *row)
 static int add_row(void *arg, const struct sluice_row *row)
 {
     struct listing *listing = arg;
-    char size[32], name[256];
-    snprintf(name, sizeof(name), "%s%s%s", row->name, *row->key ? " " : "", row->key);
+    char size[32], name[256], owner[32] = "";
+    if (row->owner >= 0)
+        snprintf(owner, sizeof(owner), " (user %u)", (unsigned)row->owner);
+    snprintf(name, sizeof(name), "%s%s%.180s%s", row->name, *row->key ? " " : "", row->key, owner);
     sl_tame(name);
     if (listing->count++ == 0)
         sl_buf_printf(&listing->text, &listing->err, "%-32s %-8s %-8s %10s %8s %8s\n", "NAME",
@@ -115,6 +119,8 @@ static int add_row(void *arg, const struct sluice_row *row)
     sl_buf_printf(&listing->text, &listing->err, "%-32s %-8s %-8s %10s %8u %8u\n", name,
                   row->device, state_name(row->state), sl_human_bytes(row->bytes, size),
                   row->tensor_count, row->lease_count);
+    if (*row->error && row->bytes && strcmp(state_name(row->state), "absent") == 0)
+        sl_buf_printf(&listing->text, &listing->err, "  %s\n", row->error);
     sl_json_object(&listing->json);
     add_json(&listing->json, row);
     sl_json_end(&listing->json);

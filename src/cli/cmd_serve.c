@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -159,6 +160,19 @@ static void raise_file_limit(void)
     setrlimit(RLIMIT_NOFILE, &files);
 }
 
+/*
+ * Other processes of this user are not to look into our memory and descriptors (/proc/PID/mem,
+ * /proc/PID/fd, pidfd_getfd, ptrace): there are keys, and slabs that can still be written. It takes
+ * CAP_SYS_PTRACE then, and there is no core dump.
+ */
+static void shut_others_out(void)
+{
+    if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0)
+        sl_log(SL_LOG_WARN,
+               "processes of this user may look into this one's memory: PR_SET_DUMPABLE: %s",
+               strerror(errno));
+}
+
 static const char *listen_address(const struct server *server)
 {
     const struct serve_options *options = server->cli->options;
@@ -179,7 +193,7 @@ static int start_control(struct server *server, struct sl_err *err)
         return 0;
     if (!at.path)
         at.path = "control"; /* the service manager's */
-    if (sl_node_spec_mode(control->mode, &at.mode, err) < 0 ||
+    if (sl_node_spec_control_mode(control, &at.mode, err) < 0 ||
         (control->group && sl_node_spec_id(control->group, &at.group, err) < 0))
         return -1;
     const struct sl_web_config config = {
@@ -216,7 +230,7 @@ static int announce(const struct server *server, struct sl_err *err)
     char budget[32];
     sl_registry_counts(server->node->registry, &counts);
     sl_log(SL_LOG_INFO, "the node daemon serves %llu models in '%s', at most %s, on port %u",
-           (unsigned long long)counts.models, spec->directory,
+           (unsigned long long)counts.models, sl_directory_holder_path(server->node->directory),
            sl_human_bytes(counts.budget_bytes, budget), sl_web_port(server->web));
     if (!server->cli->json)
         return 0;
@@ -224,7 +238,7 @@ static int announce(const struct server *server, struct sl_err *err)
     sl_json_init(&json, 8192);
     sl_json_object(&json);
     sl_json_key_uint(&json, "port", sl_web_port(server->web));
-    sl_json_key_string(&json, "directory", spec->directory);
+    sl_json_key_string(&json, "directory", sl_directory_holder_path(server->node->directory));
     sl_json_key_uint(&json, "budget_bytes", counts.budget_bytes);
     if (spec->control.socket)
         sl_json_key_string(&json, "control", spec->control.socket);
@@ -292,6 +306,7 @@ static void end(struct server *server)
 static int start(struct server *server, struct sl_err *err)
 {
     raise_file_limit();
+    shut_others_out();
     server->node = sl_node_open_with(&server->config, &server->sockets, err);
     if (!server->node || start_control(server, err) < 0 || start_pool(server, err) < 0 ||
         start_web(server, err) < 0)

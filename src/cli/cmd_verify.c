@@ -102,12 +102,17 @@ struct checking {
     bool *done;
 };
 
+static const char *kind_of(const struct sl_tensor *tensor)
+{
+    return tensor->part ? "entry" : "tensor";
+}
+
 static int tell_right(void *arg, const struct sl_tensor *tensor, const uint8_t digest[32],
                       struct sl_err *err)
 {
     struct checking *checking = arg;
     (void)digest;
-    tell(checking->report, "tensor", tensor->name, GOOD, NULL);
+    tell(checking->report, kind_of(tensor), tensor->name, GOOD, NULL);
     checking->done[tensor - checking->view.tensors] = true;
     return sl_cancel_check(checking->cancel, err);
 }
@@ -129,7 +134,7 @@ static int check_view(struct checking *checking, struct sl_err *first)
             continue;
         why = (struct sl_err)SL_ERR_INIT;
         if (sl_tensor_digest(&checking->view, tensor, true, digest, &why) < 0) {
-            if (judge(checking->report, "tensor", tensor->name, &why, first) < 0)
+            if (judge(checking->report, kind_of(tensor), tensor->name, &why, first) < 0)
                 return -1;
         } else if (tell_right(checking, tensor, digest, first) < 0) {
             return -1;
@@ -153,7 +158,8 @@ static int check_index(struct report *report, struct sl_index *index, struct sl_
     for (size_t i = 0; i < index->tensor_count; i++) {
         const char *why = why_bare(&index->tensors[i]);
         if (why) {
-            tell(report, "tensor", index->tensors[i].name, BARE, *why ? why : NULL);
+            tell(report, kind_of(&index->tensors[i]), index->tensors[i].name, BARE,
+                 *why ? why : NULL);
             continue;
         }
         struct sl_tensor *tensor = &tensors[checking.view.tensor_count++];
@@ -269,7 +275,8 @@ static int unlock_all(const struct sl_plan *plan, struct sl_keys *keys, struct s
 {
     for (size_t i = 0; i < plan->source_count && keys; i++) {
         struct sl_index *index = plan->sources[i].index;
-        if (index && (i == 0 || plan->sources[i - 1].index != index) &&
+        bool parts = index && index->tensor_count && index->tensors[0].part; /* never encrypted */
+        if (index && !parts && (i == 0 || plan->sources[i - 1].index != index) &&
             sl_index_unlock(index, keys, err) < 0)
             return -1;
     }

@@ -1,9 +1,10 @@
 /*
  * Kubernetes mounts a regular file of its own at /dev/termination-log and reads its first 4096
  * bytes when the container has ended. It is opened without following a link and only ever written
- * if it is a regular file, so that nothing else can be put in its place; a file that is missing or
- * may not be written is no failure, since most runs are not in a container. The text is cleaned
- * here once more, whoever made it: the message is shown in events, dashboards and chats.
+ * if it is a regular file without another name, and, where the environment named it, one of this
+ * user or root, so that nothing else can be put in its place; a file that is missing or may not be
+ * written is no failure, since most runs are not in a container. The text is cleaned here once
+ * more, whoever made it: the message is shown in events, dashboards and chats.
  */
 #include "termination.h"
 
@@ -125,14 +126,15 @@ static const char *choose_path(bool *named)
 }
 
 /* Kubernetes has made its file; only one that was asked for by name is created. */
-static int open_regular(const char *path, bool create)
+static int open_regular(const char *path, bool named)
 {
     struct stat status;
     int flags = O_WRONLY | O_CLOEXEC | O_NOCTTY | O_NOFOLLOW | O_NONBLOCK;
-    int fd = open(path, flags | (create ? O_CREAT : 0), 0644);
+    int fd = open(path, flags | (named ? O_CREAT : 0), 0644);
     if (fd < 0)
         return -1;
-    if (fstat(fd, &status) == 0 && S_ISREG(status.st_mode))
+    if (fstat(fd, &status) == 0 && S_ISREG(status.st_mode) && status.st_nlink <= 1 &&
+        (!named || status.st_uid == 0 || status.st_uid == geteuid()))
         return fd;
     close(fd);
     errno = EINVAL;

@@ -51,6 +51,7 @@ static void set_source_config(struct sl_job *job)
         .redis = &spec->source.redis,
         .stall_seconds = (unsigned)spec->readers.stall_seconds,
         .attempts = (unsigned)spec->readers.attempts,
+        .hedge = (enum sl_hedge)spec->readers.hedge,
         .host_connections = sl_spec_host_connections(&spec->readers),
         .bandwidth = spec->readers.bandwidth,
         .cancel = job->config->cancel,

@@ -89,8 +89,10 @@ static int lay_out_tensors(const struct sl_job *job, struct sl_component *compon
 static int open_component(struct sl_job *job, struct sl_component *component, struct sl_err *err)
 {
     struct sl_err why = SL_ERR_INIT;
-    if (sl_plan_make_targets(&component->spec, &job->source_config, &component->plan, &why) == 0)
+    if (sl_plan_make_targets(&component->spec, &job->source_config, &component->plan, &why) == 0) {
+        sl_plan_warn_of_versions(component->plan, "and what is written may be of two versions");
         return 0;
+    }
     if (job->config->plain_only && strcmp(why.code, "E_KEY_REQUIRED") == 0)
         return refuse_encrypted(component->spec.source.uri, err);
     *err = why;
@@ -99,8 +101,9 @@ static int open_component(struct sl_job *job, struct sl_component *component, st
 
 static int lay_out_component(struct sl_job *job, struct sl_component *component, struct sl_err *err)
 {
-    if (open_component(job, component, err) < 0 || sl_component_guard(job, component, err) < 0 ||
-        check_encryption(job, component, err) < 0)
+    if (open_component(job, component, err) < 0 ||
+        sl_job_check_room(job, component->plan, err) < 0 ||
+        sl_component_guard(job, component, err) < 0 || check_encryption(job, component, err) < 0)
         return -1;
     const struct sl_plan *plan = component->plan;
     sl_autofree const struct sl_tensor **tensors =
@@ -181,7 +184,7 @@ static int add_outputs(struct sl_job *job, struct sl_err *err)
                                "source.exclude=NAME, or use --no-data-files",
                                job->outputs[i].name);
     job->in_order = is_web(to);
-    return 0;
+    return sl_job_check_descriptors(job, err);
 }
 
 /* ---- items ----------------------------------------------------------------------------------- */

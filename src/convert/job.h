@@ -84,6 +84,7 @@ struct sl_job {
     const uint8_t *key; /* borrowed from config->seal; NULL: plain */
     uint64_t block_bytes, piece_bytes;
     uint64_t window_bytes;
+    uint64_t wanted_bytes; /* of the tensors of all components so far */
     bool in_order;
     enum sl_pass pass;
     pthread_mutex_t lock;
@@ -146,6 +147,14 @@ int sl_job_add_data_file(struct sl_job *job, const char *name, struct sl_err *er
 int sl_component_guard(struct sl_job *job, struct sl_component *component, struct sl_err *err);
 /** When their sources are gone. */
 void sl_component_release_guards(struct sl_component *component);
+
+/* ---- convert_room.c -------------------------------------------------------------------------- */
+
+/** Before the tensors of one more plan are laid out: do they and those before fit? SL_E_NO_SPACE;
+ * SL_E_FORMAT: sealed they would be more than anybody has. */
+int sl_job_check_room(struct sl_job *job, const struct sl_plan *plan, struct sl_err *err);
+/** May as many files be open as are written side by side? SL_E_NO_SPACE. */
+int sl_job_check_descriptors(const struct sl_job *job, struct sl_err *err);
 
 /* ---- convert_layout.c ------------------------------------------------------------------------ */
 

@@ -176,10 +176,12 @@ static int compare_hash(const struct sl_item *item, const struct sl_index_hash *
         return 0;
     sl_hex(hash->expected, bytes, expected_hex);
     sl_hex(actual, bytes, actual_hex);
-    return sl_fail_code(err, SL_E_INTEGRITY, hash->sha256 ? "E_HASH_SHA256" : "E_HASH_CRC32",
-                        "tensor '%.*s': its %s is %s, the file says %s",
-                        SL_NAME_ARGS(from->name, from->name_bytes),
-                        hash->sha256 ? "SHA-256" : "CRC32", actual_hex, expected_hex);
+    return sl_fail_code(
+        err, SL_E_INTEGRITY, hash->sha256 ? "E_HASH_SHA256" : "E_HASH_CRC32",
+        "tensor '%.*s': its %s is %s, the file says %s: the bytes are damaged; store the "
+        "file again",
+        SL_NAME_ARGS(from->name, from->name_bytes), hash->sha256 ? "SHA-256" : "CRC32", actual_hex,
+        expected_hex);
 }
 
 static int check_crc(const struct sl_item *item, struct sl_err *err)

@@ -16,7 +16,6 @@
 #include "tensor_reader.h"
 
 enum { ZERO_BYTES = 64 * 1024, PLAIN_BYTES = 64 * 1024 };
-static const uint64_t META_BYTES_MAX = UINT64_C(64) << 30;
 
 /* One tensor on its way. */
 struct digester {
@@ -114,7 +113,9 @@ static int check_hash(const struct sl_tensor *tensor, const struct sl_index_hash
     sl_hex(hash->expected, bytes, expected_hex);
     sl_hex(actual, bytes, actual_hex);
     return sl_fail_code(err, SL_E_INTEGRITY, hash->sha256 ? "E_HASH_SHA256" : "E_HASH_CRC32",
-                        "tensor '%.*s': its %s is %s, the file says %s",
+                        "%s '%.*s': its %s is %s, the file says %s: the bytes are damaged; store "
+                        "the file again",
+                        tensor->part ? "entry" : "tensor",
                         SL_NAME_ARGS(tensor->name, tensor->name_bytes),
                         hash->sha256 ? "SHA-256" : "CRC32", actual_hex, expected_hex);
 }
@@ -124,9 +125,10 @@ static int add_zeros(struct digester *digester, struct sl_cancel *cancel, struct
 {
     static const uint8_t zeros[ZERO_BYTES];
     const struct sl_tensor *tensor = digester->tensor;
-    if (tensor->bytes > META_BYTES_MAX)
+    if (tensor->bytes > SL_META_DIGEST_BYTES_MAX)
         return sl_fail_code(err, SL_E_FORMAT, "E_LENGTH",
-                            "tensor '%.*s' has no data and stands for more than 64 GiB of zeros",
+                            "tensor '%.*s' has no data and stands for more than 1 GiB of zeros, "
+                            "which are not hashed",
                             SL_NAME_ARGS(tensor->name, tensor->name_bytes));
     for (uint64_t left = tensor->bytes; left > 0;) {
         if (sl_cancel_check(cancel, err) < 0)
@@ -138,8 +140,8 @@ static int add_zeros(struct digester *digester, struct sl_cancel *cancel, struct
     return 0;
 }
 
-static int digester_end(struct digester *digester, bool verify, struct sl_cancel *cancel,
-                        uint8_t digest[32], struct sl_err *err)
+static int digester_end(struct digester *digester, bool verify, bool zeros,
+                        struct sl_cancel *cancel, uint8_t digest[32], struct sl_err *err)
 {
     const struct sl_tensor *tensor = digester->tensor;
     uint8_t sha[32], crc[4] = {digester->crc >> 24 & 0xff, digester->crc >> 16 & 0xff,
@@ -149,7 +151,7 @@ static int digester_end(struct digester *digester, bool verify, struct sl_cancel
     for (unsigned i = 0; i < tensor->hash_count && verify; i++)
         if (check_hash(tensor, &tensor->hashes[i], tensor->hashes[i].sha256 ? sha : crc, err) < 0)
             return -1;
-    if (tensor->meta && add_zeros(digester, cancel, err) < 0)
+    if (tensor->meta && zeros && add_zeros(digester, cancel, err) < 0)
         return -1;
     sl_sha256_finish(digester->sha, digest);
     return 0;
@@ -164,7 +166,7 @@ struct walk {
     size_t count, next;
     uint64_t at;
     struct sl_cancel *cancel;
-    bool verify, open; /* open: digester holds sorted[next] */
+    bool verify, zeros, open; /* zeros: of meta tensors; open: digester holds sorted[next] */
     struct digester digester;
     int (*each)(void *arg, const struct sl_tensor *tensor, const uint8_t digest[32],
                 struct sl_err *err);
@@ -174,9 +176,11 @@ struct walk {
 static int finish_tensor(struct walk *walk, struct sl_err *err)
 {
     uint8_t digest[32];
-    int result = digester_end(&walk->digester, walk->verify, walk->cancel, digest, err);
+    const struct sl_tensor *tensor = walk->sorted[walk->next];
+    int result =
+        digester_end(&walk->digester, walk->verify, walk->zeros, walk->cancel, digest, err);
     if (result == 0)
-        result = walk->each(walk->arg, walk->sorted[walk->next], digest, err);
+        result = walk->each(walk->arg, tensor, tensor->meta && !walk->zeros ? NULL : digest, err);
     digester_release(&walk->digester);
     walk->open = false;
     walk->next++;
@@ -220,10 +224,35 @@ static int finish_empty(struct walk *walk, struct sl_err *err)
     return 0;
 }
 
-/* One whose stored bytes are not its plaintext; its format has no hashes. */
+static int add_stored(void *arg, const uint8_t *data, size_t bytes, struct sl_err *err)
+{
+    (void)err;
+    digester_add(arg, data, bytes);
+    return 0;
+}
+
+/* The hashes of such a tensor are over its bytes as they lie: they are read for that alone. */
+static int check_stored(struct sl_index *index, const struct sl_tensor *tensor, struct sl_err *err)
+{
+    uint8_t unused[32];
+    struct digester digester;
+    struct sl_source *source = index->sources[tensor->source];
+    int done = digester_begin(&digester, tensor, true, err);
+    if (done == 0)
+        done = sl_gather_stream(source, tensor->begin, tensor->end, add_stored, &digester, err);
+    if (done == 0)
+        done = digester_end(&digester, true, true, NULL, unused, err);
+    digester_release(&digester);
+    return done;
+}
+
+/* One whose stored bytes are not its plaintext. */
 static int digest_strided(struct sl_index *index, struct walk *walk, struct sl_err *err)
 {
     uint8_t digest[32];
+    const struct sl_tensor *tensor = walk->sorted[0];
+    if (walk->verify && tensor->hash_count && check_stored(index, tensor, err) < 0)
+        return -1;
     SL_AUTO(sl_sha256) sha = sl_sha256_new(err);
     if (!sha || sl_strided_hash(index, walk->sorted[0], NULL, sha, err) < 0)
         return -1;
@@ -321,6 +350,7 @@ int sl_tensor_digest(struct sl_index *index, const struct sl_tensor *tensor, boo
                         .sorted = &tensor,
                         .count = 1,
                         .verify = verify,
+                        .zeros = true,
                         .each = keep_digest,
                         .arg = digest};
     return digest_run(index, &walk, err);

@@ -122,6 +122,16 @@ enum sl_format_says sl_format_name_says(const char *name)
 
 /* ---- indexing -------------------------------------------------------------------------------- */
 
+static int index_parts(const struct sl_format *format, struct sl_source *source,
+                       struct sl_index **index, struct sl_err *err)
+{
+    if (format->parts(source, index, err) < 0)
+        return -1;
+    if ((*index)->tensor_count == 0)
+        sl_index_free(sl_steal(index));
+    return 0;
+}
+
 static int index_known(bool files, struct sl_source *source, struct sl_index **index,
                        struct sl_err *err)
 {
@@ -134,10 +144,10 @@ static int index_known(bool files, struct sl_source *source, struct sl_index **i
             *err = failure;
         return failure.kind == SL_OK ? 0 : -1;
     }
-    if (files && format->tensors_only)
-        return 0;
     if (files && format->index_files)
         return format->index_files(sl_steal(&held), index, err);
+    if (files && format->tensors_only)
+        return index_parts(format, sl_steal(&held), index, err);
     return format->index(sl_steal(&held), index, err);
 }
 

@@ -25,8 +25,8 @@ struct sl_format {
     const char *states[SL_FORMAT_SUFFIXES_MAX + 1]; /* how files begin that are saved in this format
                                                        beside a model and are none; up to a NULL */
     const char *stem;   /* what its writers call a model, where that is not "model" */
-    bool tensors_only;  /* loads of whole files do not look inside: no hashes to be had, and what is
-                           refused there may be fine for whoever wants the file */
+    bool tensors_only;  /* loads of whole files do not look for tensors: what is refused there may
+                           be fine for whoever wants the file */
     bool second_choice; /* left out where the same weights lie beside in another format */
     bool encrypts;      /* its tensors may be encrypted */
     const char *index_suffix; /* of an index of such objects (shard_index.c); NULL: none */
@@ -40,6 +40,8 @@ struct sl_format {
     /** The same for who only shows what there is, where that may take fewer requests
      * (index->outline tells); else NULL. */
     int (*outline)(struct sl_source *source, struct sl_index **index, struct sl_err *err);
+    /** With tensors_only: an index of the object's parts that have hashes, or of no tensors. */
+    int (*parts)(struct sl_source *source, struct sl_index **index, struct sl_err *err);
     /** The same for loads of whole files, where that differs; else NULL. */
     int (*index_files)(struct sl_source *source, struct sl_index **index, struct sl_err *err);
     /** For objects that say themselves which part of a set they are (index->part); else NULL. As

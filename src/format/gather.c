@@ -130,6 +130,8 @@ static int advance(struct gather *gather, struct run *run, struct sl_err *err)
         switch (sl_fetch_read(run->fetch, run->piece, PIECE_BYTES, &got, err)) {
         case SL_FETCH_DATA:
             scatter(gather, run, got);
+            if (sl_cancel_check(sl_store_cancel(sl_source_store(gather->source)), err) < 0)
+                return -1;
             break;
         case SL_FETCH_END:
             run->busy = false;
@@ -195,8 +197,9 @@ static int stream_fetch(struct sl_source *source, struct sl_fetch *fetch, uint8_
     for (;;) {
         size_t got = 0;
         switch (sl_fetch_read(fetch, piece, STREAM_PIECE_BYTES, &got, err)) {
-        case SL_FETCH_DATA:
-            if (each(arg, piece, got, err) < 0)
+        case SL_FETCH_DATA: /* a fast one never waits */
+            if (each(arg, piece, got, err) < 0 ||
+                sl_cancel_check(sl_store_cancel(sl_source_store(source)), err) < 0)
                 return -1;
             break;
         case SL_FETCH_WAIT:

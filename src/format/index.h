@@ -54,6 +54,7 @@ struct sl_tensor {
     enum sl_tensor_role role;
     uint16_t module_index; /* .tensors: number of the module; else 0 */
     bool meta;             /* no stored bytes although bytes > 0: reads as zeros */
+    bool part;             /* no tensor of a model: bytes of the object that may have a hash */
     bool encrypted;        /* [begin, end) holds ciphertext of the same length; its hashes are over
                               the plaintext */
     const struct sl_crypt *crypt; /* encrypted: how; else NULL */
@@ -142,8 +143,8 @@ void sl_index_counts(const struct sl_index *index, uint64_t *object_bytes, uint6
  * code for a file that is of a format but breaks its rules.
  */
 int sl_format_index(struct sl_source *source, struct sl_index **index, struct sl_err *err);
-/** As sl_format_index() for loads of whole files: NULL also for formats of which those gain nothing
- * (PyTorch: no hashes). */
+/** As sl_format_index() for loads of whole files, whose hashes count. PyTorch: of parts, NULL
+ * where nothing has a hash, or rules are broken that matter only to who wants tensors. */
 int sl_format_index_files(struct sl_source *source, struct sl_index **index, struct sl_err *err);
 /** As sl_format_index() but refuses unknown bytes too: SL_E_FORMAT, code "E_UNKNOWN". name_hint
  * (may be NULL) decides between formats for files too short to have a magic: golden cut-off files
@@ -178,18 +179,21 @@ enum sl_format_says {
 };
 enum sl_format_says sl_format_name_says(const char *name);
 
+enum { SL_META_DIGEST_BYTES_MAX = 1024 * 1024 * 1024 };
+
 /**
- * SHA-256 of a tensor's plaintext, row-major, little-endian (zeros for meta tensors, at most 64 GiB
- * of them), checking the hashes it came with first if verify: SL_E_INTEGRITY, code E_HASH_CRC32 or
- * E_HASH_SHA256, naming the tensor. A refused tensor fails with its own kind and code. Reads in
- * bounded memory.
+ * SHA-256 of a tensor's plaintext, row-major, little-endian (zeros for meta tensors, at most
+ * SL_META_DIGEST_BYTES_MAX of them), checking the hashes it came with first if verify:
+ * SL_E_INTEGRITY, code E_HASH_CRC32 or E_HASH_SHA256, naming the tensor. A refused tensor fails
+ * with its own kind and code. Reads in bounded memory.
  */
 int sl_tensor_digest(struct sl_index *index, const struct sl_tensor *tensor, bool verify,
                      uint8_t digest[32], struct sl_err *err);
 
 /**
  * The same of every tensor that is not refused, in the order of the bytes, with few requests:
- * `each` gets one after another and returns -1 (err filled) to stop.
+ * `each` gets one after another and returns -1 (err filled) to stop. A meta tensor, of which a file
+ * of a few bytes may have any number of any size, has no digest: NULL; its hashes are checked.
  */
 int sl_index_digest(struct sl_index *index, bool verify,
                     int (*each)(void *arg, const struct sl_tensor *tensor, const uint8_t digest[32],

@@ -72,7 +72,10 @@ int sl_safetensors_layout_named(const struct sl_tensor *const *tensors, size_t c
                                 uint64_t shard_bytes, const char *stem, struct sl_layout **layout,
                                 struct sl_err *err);
 
-enum { SL_TENSORIZER_ALIGN_MAX = 1024 * 1024 };
+enum {
+    SL_TENSORIZER_ALIGN_MAX = 1024 * 1024,
+    SL_TENSORIZER_HEADERS_BYTES_MAX = 512 * 1024 * 1024, /* of all tensors; they are kept */
+};
 struct sl_tensorizer_options {
     bool encrypt;
     const struct sl_kdf *kdf; /* encrypt with a passphrase: stored in every header; else NULL */

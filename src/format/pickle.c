@@ -14,14 +14,15 @@
 #include <string.h>
 
 #include "buf.h"
+#include "names.h"
 #include "pickle_parts.h"
 
 enum {
     STACK_MAX = 65536,
     MEMO_MAX = 1 << 22,
     MEMO_GAP_MAX = 65536, /* writers number slots as they come */
-    NODES_MAX = 1 << 22,
     PROTOCOL_MAX = 5,
+    TEXT_SHOWN_MAX = 80,
     LINE_BYTES_MAX = 65536,
 };
 
@@ -53,11 +54,6 @@ void sl_pickle_free(struct sl_pickle *pickle)
 void *sl_pickle_arg(const struct sl_pickle *pickle)
 {
     return pickle->rules->arg;
-}
-
-struct sl_arena *sl_pickle_arena(const struct sl_pickle *pickle)
-{
-    return pickle->arena;
 }
 
 bool sl_pickle_is_text(const struct sl_pickle_node *node, const char *text)
@@ -123,33 +119,14 @@ const char *sl_pickle_take_line(struct sl_pickle *pickle, size_t *bytes, struct 
 
 /* ---- nodes and stack ------------------------------------------------------------------------- */
 
-struct sl_pickle_node *sl_pickle_node(struct sl_pickle *pickle, enum sl_pickle_kind kind,
-                                      struct sl_err *err)
-{
-    if (pickle->nodes++ >= NODES_MAX) {
-        sl_pickle_limit(pickle, "more than 4194304 values", err);
-        return NULL;
-    }
-    struct sl_pickle_node *node = sl_arena_alloc(pickle->arena, sizeof(*node), err);
-    if (!node)
-        return NULL;
-    node->kind = kind;
-    if (kind >= SL_PICKLE_LIST && kind <= SL_PICKLE_SET) {
-        node->depth = 1;
-        node->next_container = pickle->containers;
-        pickle->containers = node;
-    }
-    return node;
-}
-
 int sl_pickle_push(struct sl_pickle *pickle, struct sl_pickle_node *node, struct sl_err *err)
 {
     if (!node)
         return -1;
     if (pickle->height == STACK_MAX)
         return sl_pickle_limit(pickle, "more than 65536 values on the stack", err);
-    if (sl_grow(&pickle->stack, &pickle->stack_capacity, pickle->height + 1,
-                sizeof(struct sl_pickle_node *), err) < 0)
+    if (sl_pickle_grow(pickle, &pickle->stack, &pickle->stack_capacity, pickle->height + 1,
+                       sizeof(struct sl_pickle_node *), err) < 0)
         return -1;
     pickle->stack[pickle->height++] = node;
     return 0;
@@ -186,19 +163,6 @@ static int pop_mark(struct sl_pickle *pickle, size_t *first, struct sl_err *err)
     return 0;
 }
 
-static int add_item(struct sl_pickle *pickle, struct sl_pickle_node *into,
-                    struct sl_pickle_node *item, struct sl_err *err)
-{
-    if (sl_grow(&into->items, &into->capacity, into->count + 1, sizeof(*into->items), err) < 0)
-        return -1;
-    into->items[into->count++] = item;
-    if (into->depth <= item->depth)
-        into->depth = item->depth + 1;
-    return into->depth > SL_PICKLE_DEPTH_MAX
-               ? sl_pickle_limit(pickle, "containers are nested more than 1000 deep", err)
-               : 0;
-}
-
 static bool is_key(const struct sl_pickle_node *node)
 {
     if (node->kind == SL_PICKLE_LIST || node->kind == SL_PICKLE_DICT || node->kind == SL_PICKLE_SET)
@@ -215,11 +179,22 @@ static int fill(struct sl_pickle *pickle, struct sl_pickle_node *into, size_t fi
     for (size_t i = first; i < pickle->height; i++) {
         if (into->kind == SL_PICKLE_DICT && (i - first) % 2 == 0 && !is_key(pickle->stack[i]))
             return sl_pickle_fail(pickle, "pkl.type", "a container is the key of a dict", err);
-        if (into->kind != SL_PICKLE_SET && add_item(pickle, into, pickle->stack[i], err) < 0)
+        if (into->kind != SL_PICKLE_SET && sl_pickle_add(pickle, into, pickle->stack[i], err) < 0)
             return -1;
     }
     pickle->height = first;
     return 0;
+}
+
+/* A tuple never grows: its items lie in the arena. */
+static int make_room(struct sl_pickle *pickle, struct sl_pickle_node *tuple, size_t first,
+                     struct sl_err *err)
+{
+    tuple->capacity = pickle->height - first;
+    if (tuple->capacity == 0)
+        return 0;
+    tuple->items = sl_pickle_alloc(pickle, tuple->capacity * sizeof(*tuple->items), err);
+    return tuple->items ? 0 : -1;
 }
 
 /* A new container of the stack's last values. */
@@ -227,7 +202,8 @@ static int collect(struct sl_pickle *pickle, enum sl_pickle_kind kind, size_t fi
                    struct sl_err *err)
 {
     struct sl_pickle_node *node = sl_pickle_node(pickle, kind, err);
-    if (!node || fill(pickle, node, first, err) < 0)
+    if (!node || (kind == SL_PICKLE_TUPLE && make_room(pickle, node, first, err) < 0) ||
+        fill(pickle, node, first, err) < 0)
         return -1;
     return sl_pickle_push(pickle, node, err);
 }
@@ -269,7 +245,8 @@ static int put(struct sl_pickle *pickle, uint64_t slot, struct sl_err *err)
         return -1;
     if (slot >= MEMO_MAX || slot > pickle->memo_end + MEMO_GAP_MAX)
         return sl_pickle_limit(pickle, "a memo slot beyond all others", err);
-    if (sl_grow(&pickle->memo, &pickle->memo_capacity, slot + 1, sizeof(*pickle->memo), err) < 0)
+    if (sl_pickle_grow(pickle, &pickle->memo, &pickle->memo_capacity, slot + 1,
+                       sizeof(struct sl_pickle_node *), err) < 0)
         return -1;
     while (pickle->memo_end <= slot)
         pickle->memo[pickle->memo_end++] = NULL;
@@ -532,6 +509,18 @@ static int step(struct sl_pickle *pickle, uint8_t op, struct sl_err *err)
     }
 }
 
+/* Keys are texts: the last one says more than a number. */
+static void say_where(const struct sl_pickle *pickle, size_t begin, struct sl_err *err)
+{
+    const struct sl_pickle_node *text = pickle->text;
+    if (text)
+        sl_wrap(err, "opcode at byte %zu, after '%.*s'", begin,
+                sl_names_shown(text->text, SL_MIN(text->bytes, (size_t)TEXT_SHOWN_MAX)),
+                text->text);
+    else
+        sl_wrap(err, "opcode at byte %zu", begin);
+}
+
 struct sl_pickle_node *sl_pickle_read(struct sl_pickle *pickle, const void *data, size_t bytes,
                                       size_t *used, struct sl_err *err)
 {
@@ -539,10 +528,14 @@ struct sl_pickle_node *sl_pickle_read(struct sl_pickle *pickle, const void *data
     pickle->bytes = bytes;
     pickle->at = pickle->height = pickle->mark_count = pickle->memo_end = pickle->memo_used = 0;
     pickle->stopped = false;
+    pickle->text = NULL;
     while (!pickle->stopped) {
+        size_t begin = pickle->at;
         const uint8_t *op = sl_pickle_take(pickle, 1, err);
-        if (!op || step(pickle, *op, err) < 0)
+        if (!op || step(pickle, *op, err) < 0) {
+            say_where(pickle, begin, err);
             return NULL;
+        }
     }
     struct sl_pickle_node *result = pop(pickle, err);
     if (!result)
@@ -552,5 +545,7 @@ struct sl_pickle_node *sl_pickle_read(struct sl_pickle *pickle, const void *data
         return NULL;
     }
     *used = pickle->at;
+    pickle->read += pickle->at;
+    pickle->at = 0;
     return result;
 }

@@ -20,7 +20,16 @@ enum sl_pickle_kind {
     SL_PICKLE_OTHER,  /* made by the rules: what and data are theirs */
 };
 
-enum { SL_PICKLE_INT_BYTES_MAX = 32, SL_PICKLE_DEPTH_MAX = 1000 };
+enum {
+    SL_PICKLE_INT_BYTES_MAX = 32,
+    SL_PICKLE_DEPTH_MAX = 1000,
+    /* Memory for all that is made of pickles: so much, and so much for each byte that was read. A
+     * checkpoint of torch.save takes about 15 bytes a byte, the densest pickle without references
+     * 110. */
+    SL_PICKLE_MEMORY_BASE = 16 * 1024 * 1024,
+    SL_PICKLE_MEMORY_PER_BYTE = 256,
+    SL_PICKLE_MEMORY_MAX = 768 * 1024 * 1024,
+};
 
 struct sl_pickle_node {
     enum sl_pickle_kind kind;
@@ -58,7 +67,22 @@ struct sl_pickle *sl_pickle_new(const struct sl_pickle_rules *rules, struct sl_e
 void sl_pickle_free(struct sl_pickle *pickle);
 SL_AUTO_DEFINE(sl_pickle)
 void *sl_pickle_arg(const struct sl_pickle *pickle);
-struct sl_arena *sl_pickle_arena(const struct sl_pickle *pickle);
+/**
+ * Take so many bytes from the memory that its length allows a pickle. References to one value cost
+ * a byte or two each, so whatever grows with them is counted here before it is allocated: -1 with
+ * pkl.limit.
+ */
+int sl_pickle_charge(struct sl_pickle *pickle, uint64_t bytes, struct sl_err *err);
+/** Memory of its own, counted, that lives as long as the pickle; zeroed. */
+void *sl_pickle_alloc(struct sl_pickle *pickle, size_t bytes, struct sl_err *err);
+/** As sl_grow(), counted. */
+int sl_pickle_grow(struct sl_pickle *pickle, void *array_pointer, size_t *capacity, size_t need,
+                   size_t size, struct sl_err *err);
+/** Values that were put into containers so far. */
+uint64_t sl_pickle_items(const struct sl_pickle *pickle);
+/** Put an item at the end of a list or dict. -1 with pkl.limit: nested too deep, or no memory. */
+int sl_pickle_add(struct sl_pickle *pickle, struct sl_pickle_node *into,
+                  struct sl_pickle_node *item, struct sl_err *err);
 /** A new node of a kind, for rules. */
 struct sl_pickle_node *sl_pickle_node(struct sl_pickle *pickle, enum sl_pickle_kind kind,
                                       struct sl_err *err);

@@ -11,6 +11,8 @@ struct sl_pickle {
     struct sl_arena *arena;
     struct sl_pickle_node *containers;
     size_t nodes;
+    uint64_t charged, items; /* bytes of memory; values in containers */
+    uint64_t read;           /* bytes of the pickles before this one */
     struct sl_pickle_node none, yes, no;
     /* one pickle */
     const uint8_t *data;
@@ -19,6 +21,7 @@ struct sl_pickle {
     size_t height, stack_capacity, memo_end, memo_capacity, memo_used;
     size_t marks[SL_PICKLE_MARKS_MAX], mark_count;
     bool stopped;
+    const struct sl_pickle_node *text; /* the last that was read: most are keys */
 };
 
 /** Fail with a code and where the machine stands; -1. */

@@ -42,7 +42,7 @@ static int push_decimal(struct sl_pickle *pickle, const char *text, size_t bytes
                         struct sl_err *err)
 {
     bool negative = bytes && text[0] == '-';
-    uint8_t *value = sl_arena_alloc(pickle->arena, SL_PICKLE_INT_BYTES_MAX, err);
+    uint8_t *value = sl_pickle_alloc(pickle, SL_PICKLE_INT_BYTES_MAX, err);
     if (!value)
         return -1;
     if (bytes == (size_t)negative)
@@ -153,5 +153,7 @@ int sl_pickle_op_string(struct sl_pickle *pickle, uint8_t kind, unsigned length_
         return -1;
     node->text = (const char *)data;
     node->bytes = bytes;
+    if (text)
+        pickle->text = node;
     return sl_pickle_push(pickle, node, err);
 }

@@ -4,7 +4,7 @@
  * is read by a machine that only makes values (pickle.c, pytorch_rules.c); nothing in a file is
  * ever executed. From the values come tensors (pytorch_tensors.c).
  *
- * Files without hashes that begin like many others: a verbatim load does not look inside.
+ * A verbatim load does not look into the pickle: it takes the entries' checksums (pytorch_parts.c).
  */
 #include "pytorch.h"
 
@@ -118,10 +118,12 @@ static int take_alignment(struct sl_zip *zip, struct sl_err *err)
     return 0;
 }
 
-/* torch writes the pickle first and small entries behind it: one request for all of them. */
+/* torch writes the pickle first and small entries behind it: one request for all of them. Where the
+ * next entry begins is a claim: holes behind a pickle are not read. */
 static int keep_head(struct sl_zip *zip, const struct sl_zip_entry *pickle, struct sl_err *err)
 {
-    if (pickle->header != 0 || pickle->bytes > SL_PYTORCH_PICKLE_BYTES_MAX)
+    if (pickle->header != 0 || pickle->bytes > SL_PYTORCH_PICKLE_BYTES_MAX ||
+        pickle->next - pickle->bytes > ALIGNMENT_MAX + SMALL_ENTRIES_BYTES_MAX)
         return 0;
     uint64_t end = pickle->next;
     for (size_t i = 1; i < zip->count && zip->entries[i].bytes <= SMALL_ENTRY_BYTES_MAX &&
@@ -169,10 +171,17 @@ static int place_storages(struct sl_zip *zip, struct sl_pytorch *torch, struct s
                                 sl_pytorch_storage_bytes(storage));
         entries[i]->wanted = true;
     }
-    if (sl_zip_locate(zip, err) < 0)
+    if (sl_zip_locate(zip, torch->quick, err) < 0)
         return -1;
-    for (size_t i = 0; i < torch->storage_count; i++)
+    for (size_t i = 0; i < torch->storage_count; i++) {
+        struct sl_err why = SL_ERR_INIT;
         torch->storages[i]->begin = entries[i]->begin;
+        torch->storages[i]->hash = sl_pytorch_entry_hash(torch->index, entries[i], &why);
+        if (why.kind) {
+            *err = why;
+            return -1;
+        }
+    }
     return 0;
 }
 
@@ -182,10 +191,10 @@ static int read_object(struct sl_zip *zip, struct sl_pytorch *torch, const char 
     size_t used = 0;
     struct sl_pickle_node *root = sl_pickle_read(torch->pickle, data, bytes, &used, err);
     if (!root)
-        return -1;
+        return sl_wrap(err, "entry 'data.pkl'");
     if (used != bytes)
-        return sl_fail_code(err, SL_E_FORMAT, "pkl.trailing", "%zu bytes follow the pickle's end",
-                            bytes - used);
+        return sl_fail_code(err, SL_E_FORMAT, "pkl.trailing",
+                            "entry 'data.pkl': %zu bytes follow the pickle's end", bytes - used);
     if (place_storages(zip, torch, err) < 0)
         return -1;
     return sl_pytorch_tensors(torch, root, err);
@@ -218,13 +227,13 @@ static int not_zip(struct sl_err *err)
                         "git-lfs pointer or another format");
 }
 
-static int read_index(struct sl_index *index, struct sl_err *err)
+static int read_index(struct sl_index *index, bool quick, struct sl_err *err)
 {
     struct sl_source *source = index->sources[0];
     uint8_t data[SL_FORMAT_PROBE_BYTES];
     struct sl_format_head head = {.data = data,
                                   .bytes = SL_MIN(sl_source_bytes(source), (uint64_t)sizeof(data))};
-    struct sl_pytorch torch = {.index = index};
+    struct sl_pytorch torch = {.index = index, .quick = quick};
     struct sl_zip zip = {0};
     int result;
     if (head.bytes > 0 && sl_source_read(source, 0, data, head.bytes, err) < 0)
@@ -244,16 +253,27 @@ static int read_index(struct sl_index *index, struct sl_err *err)
     return result;
 }
 
-static int pytorch_index(struct sl_source *source, struct sl_index **out, struct sl_err *err)
+static int open_index(struct sl_source *source, bool quick, struct sl_index **out,
+                      struct sl_err *err)
 {
     SL_AUTO(sl_index) index = sl_format_begin(sl_pytorch_format.name, source, err);
     if (!index)
         return -1;
-    if (read_index(index, err) < 0)
+    if (read_index(index, quick, err) < 0)
         return sl_wrap(err, "cannot read '%s' as a PyTorch checkpoint",
                        sl_source_uri(index->sources[0]));
     *out = sl_steal(&index);
     return 0;
+}
+
+static int pytorch_index(struct sl_source *source, struct sl_index **out, struct sl_err *err)
+{
+    return open_index(source, false, out, err);
+}
+
+static int pytorch_outline(struct sl_source *source, struct sl_index **out, struct sl_err *err)
+{
+    return open_index(source, true, out, err);
 }
 
 const struct sl_format sl_pytorch_format = {
@@ -269,4 +289,6 @@ const struct sl_format sl_pytorch_format = {
     .index_suffix = ".bin.index.json",
     .probe = probe,
     .index = pytorch_index,
+    .outline = pytorch_outline,
+    .parts = sl_pytorch_parts,
 };

@@ -23,7 +23,8 @@ struct sl_pytorch_storage {
     const char *class_name;
     enum sl_dtype dtype; /* NONE: untyped bytes, or quantized */
     unsigned item_bytes;
-    uint64_t count, begin; /* begin: in the object, once it is known */
+    uint64_t count, begin;            /* begin: in the object, once it is known */
+    const struct sl_index_hash *hash; /* of all its bytes; NULL: none came with it */
 };
 
 /** A tensor over a storage; the numbers are checked when its name is known. */
@@ -32,6 +33,8 @@ struct sl_pytorch_tensor {
     enum sl_dtype dtype; /* NONE: refused, for its kind */
     const char *kind;
     const struct sl_pickle_node *offset, *shape, *strides;
+    const uint64_t *sizes,
+        *steps; /* shape and strides once they were read: it may have many names */
 };
 
 /** All of a file while it is read. */
@@ -41,6 +44,7 @@ struct sl_pytorch {
     struct sl_pytorch_storage **storages; /* as they come; sorted by sl_pytorch_storages() */
     size_t storage_count, storage_capacity;
     bool legacy, big_endian;
+    bool quick; /* places are computed where they can be; nobody reads the tensors */
 };
 void sl_pytorch_release(struct sl_pytorch *torch);
 
@@ -57,6 +61,15 @@ uint64_t sl_pytorch_storage_bytes(const struct sl_pytorch_storage *storage);
 
 /** Walk the result and add every tensor to the index (sections 7 and 8). */
 int sl_pytorch_tensors(struct sl_pytorch *torch, struct sl_pickle_node *root, struct sl_err *err);
+
+/** The checksum that the directory has of an entry, owned by the index. NULL: it has none, or with
+ * err filled no memory. */
+struct sl_zip_entry;
+const struct sl_index_hash *
+sl_pytorch_entry_hash(struct sl_index *index, const struct sl_zip_entry *entry, struct sl_err *err);
+/** For loads of whole files: the entries of an archive, with the checksums that they have; of no
+ * tensors where nothing has one. Consumes the source. */
+int sl_pytorch_parts(struct sl_source *source, struct sl_index **index, struct sl_err *err);
 
 /** The stream of five pickles before 1.6 (section 10). */
 int sl_pytorch_legacy(struct sl_pytorch *torch, struct sl_err *err);

@@ -10,6 +10,7 @@
 #include "buf.h"
 #include "format.h"
 #include "gather.h"
+#include "names.h"
 #include "pytorch.h"
 
 enum { COUNT_BYTES = 8, PROTOCOL = 1001 };
@@ -21,15 +22,22 @@ struct stream {
     struct sl_pytorch *torch;
     const uint8_t *data;
     size_t bytes, at;
+    unsigned number; /* of the pickle that is read, from 1 */
     struct sl_pickle_node *object, *keys;
 };
 
 static struct sl_pickle_node *next(struct stream *stream, struct sl_err *err)
 {
+    static const char *const names[] = {"magic number", "version", "byte order", "object",
+                                        "list of storages"};
     size_t used = 0;
     struct sl_pickle_node *node = sl_pickle_read(stream->torch->pickle, stream->data + stream->at,
                                                  stream->bytes - stream->at, &used, err);
     stream->at += used;
+    if (!node)
+        sl_wrap(err, "%s, from byte %zu of the file on",
+                names[SL_MIN(stream->number, (unsigned)SL_COUNT(names) - 1)], stream->at);
+    stream->number++;
     return node;
 }
 
@@ -88,7 +96,9 @@ static int read_pickles(struct stream *stream, struct sl_err *err)
     if (!stream->keys)
         return -1;
     if (stream->keys->kind != SL_PICKLE_LIST)
-        return sl_fail_code(err, SL_E_FORMAT, "pkl.type", "the keys of the storages are no list");
+        return sl_fail_code(err, SL_E_FORMAT, "pkl.type",
+                            "what ends before byte %zu of the file is not a list of storages",
+                            stream->at);
     return 0;
 }
 
@@ -111,28 +121,38 @@ static size_t find_storage(const struct sl_pytorch *torch, const struct sl_pickl
     return found ? low : SIZE_MAX;
 }
 
-static int truncated(uint64_t have, struct sl_err *err)
+static int truncated(uint64_t have, const char *what, uint64_t at, struct sl_err *err)
 {
     return sl_fail_code(err, SL_E_FORMAT, "lg.truncated",
-                        "the storages do not fit the %" PRIu64
+                        "storage '%s', which begins at byte %" PRIu64
+                        ", and those behind it do not fit the %" PRIu64
                         " bytes of the file: it is cut off, store it again",
-                        have);
+                        what, at, have);
+}
+
+static int bad_key(const struct sl_pickle_node *key, size_t item, bool unknown, struct sl_err *err)
+{
+    bool text = key->kind == SL_PICKLE_TEXT;
+    return sl_fail_code(err, SL_E_FORMAT, "lg.storage-size",
+                        "item %zu of the list of storages, '%.*s', %s: do not use the file", item,
+                        text ? sl_names_shown(key->text, key->bytes) : 1, text ? key->text : "?",
+                        unknown ? "is the key of no tensor's storage" : "is there twice");
 }
 
 /* Place one storage of the list at `at`, for all that share it. */
-static int place_storage(struct sl_pytorch *torch, const struct sl_pickle_node *key, uint64_t have,
-                         uint64_t *at, struct sl_pytorch_storage **out, struct sl_err *err)
+static int place_storage(struct sl_pytorch *torch, const struct sl_pickle_node *key, size_t item,
+                         uint64_t have, uint64_t *at, struct sl_pytorch_storage **out,
+                         struct sl_err *err)
 {
     bool text = key->kind == SL_PICKLE_TEXT && key->bytes &&
                 key->bytes <= SL_PYTORCH_KEY_BYTES_MAX && !memchr(key->text, 0, key->bytes);
     size_t number = text ? find_storage(torch, key) : SIZE_MAX;
     if (number == SIZE_MAX || torch->storages[number]->begin)
-        return sl_fail_code(err, SL_E_FORMAT, "lg.storage-size",
-                            "the list of storages holds a key that no tensor has, or one twice");
+        return bad_key(key, item, number == SIZE_MAX, err);
     struct sl_pytorch_storage *storage = torch->storages[number];
     uint64_t bytes = sl_pytorch_storage_bytes(storage);
     if (have - *at < COUNT_BYTES || have - *at - COUNT_BYTES < bytes)
-        return truncated(have, err);
+        return truncated(have, storage->key, *at, err);
     for (size_t i = number;
          i < torch->storage_count && strcmp(torch->storages[i]->key, storage->key) == 0; i++)
         torch->storages[i]->begin = *at + COUNT_BYTES;
@@ -175,7 +195,7 @@ static int place_storages(struct stream *stream, struct sl_source *source, struc
     if (!placed)
         return -1;
     for (size_t i = 0; i < count; i++)
-        if (place_storage(torch, stream->keys->items[i], have, &at, &placed[i], err) < 0)
+        if (place_storage(torch, stream->keys->items[i], i, have, &at, &placed[i], err) < 0)
             return -1;
     for (size_t i = 0; i < torch->storage_count; i++)
         if (!torch->storages[i]->begin)
@@ -228,7 +248,11 @@ int sl_pytorch_legacy(struct sl_pytorch *torch, struct sl_err *err)
         if (more && bytes < most)
             continue;
         if (more && bytes == sl_source_bytes(source))
-            return truncated(bytes, err);
+            return sl_fail_code(
+                err, SL_E_FORMAT, "lg.truncated",
+                "the file ends at byte %" PRIu64
+                ", inside the pickles before its storages: it is cut off, store it again",
+                bytes);
         if (result < 0 && err)
             *err = why;
         return result;

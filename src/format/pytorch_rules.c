@@ -10,6 +10,8 @@
 #include "names.h"
 #include "pytorch.h"
 
+enum { METADATA_ITEMS_MAX = 4 /* conj and neg: looked through by every call */ };
+
 enum meaning {
     ORDERED_DICT,
     COUNTER,
@@ -204,17 +206,15 @@ static struct sl_pickle_node *make_dict(struct sl_pickle *pickle, const struct r
     const struct sl_pickle_node *list = args->count ? args->items[0] : NULL;
     if (!list)
         return dict;
-    dict->depth = list->depth;
     for (size_t i = 0; i < list->count; i++) {
         const struct sl_pickle_node *pair = list->items[i];
         bool fine = (pair->kind == SL_PICKLE_LIST || pair->kind == SL_PICKLE_TUPLE) &&
                     pair->count == 2 && pair->items[0]->kind < SL_PICKLE_LIST;
         if (!fine)
             return bad_call(row, err);
-        if (sl_grow(&dict->items, &dict->capacity, dict->count + 2, sizeof(*dict->items), err) < 0)
+        if (sl_pickle_add(pickle, dict, pair->items[0], err) < 0 ||
+            sl_pickle_add(pickle, dict, pair->items[1], err) < 0)
             return NULL;
-        dict->items[dict->count++] = pair->items[0];
-        dict->items[dict->count++] = pair->items[1];
     }
     return dict;
 }
@@ -225,7 +225,7 @@ static const char *metadata_kind(const struct sl_pickle_node *metadata)
     const char *kind = NULL;
     if (metadata->kind == SL_PICKLE_NONE)
         return NULL;
-    if (metadata->kind != SL_PICKLE_DICT)
+    if (metadata->kind != SL_PICKLE_DICT || metadata->count > METADATA_ITEMS_MAX)
         return "";
     for (size_t i = 0; i < metadata->count; i += 2) {
         const struct sl_pickle_node *key = metadata->items[i], *value = metadata->items[i + 1];
@@ -249,8 +249,7 @@ static struct sl_pickle_node *make_tensor(struct sl_pickle *pickle, const struct
     const struct row *dtype = row->meaning == REBUILD_V3 ? row_of(args->items[6]) : NULL;
     if ((kind && !*kind) || (row->meaning == REBUILD_V3 && (!dtype || dtype->meaning != DTYPE)))
         return bad_call(row, err);
-    struct sl_pytorch_tensor *tensor =
-        sl_arena_alloc(sl_pickle_arena(pickle), sizeof(*tensor), err);
+    struct sl_pytorch_tensor *tensor = sl_pickle_alloc(pickle, sizeof(*tensor), err);
     struct sl_pickle_node *node = sl_pickle_node(pickle, SL_PICKLE_OTHER, err);
     if (!tensor || !node)
         return NULL;
@@ -401,12 +400,11 @@ static struct sl_pickle_node *persistent(struct sl_pickle *pickle, struct sl_pic
         (torch->legacy && id->items[5]->kind != SL_PICKLE_NONE))
         return bad_id("has a location, size or view that cannot be", NULL, err);
 
-    struct sl_pytorch_storage *storage =
-        sl_arena_alloc(sl_pickle_arena(pickle), sizeof(*storage), err);
+    struct sl_pytorch_storage *storage = sl_pickle_alloc(pickle, sizeof(*storage), err);
     struct sl_pickle_node *node = sl_pickle_node(pickle, SL_PICKLE_OTHER, err);
     if (!storage || !node ||
-        sl_grow(&torch->storages, &torch->storage_capacity, torch->storage_count + 1,
-                sizeof(struct sl_pytorch_storage *), err) < 0)
+        sl_pickle_grow(pickle, &torch->storages, &torch->storage_capacity, torch->storage_count + 1,
+                       sizeof(struct sl_pytorch_storage *), err) < 0)
         return NULL;
     memcpy(storage->key, id->items[2]->text, id->items[2]->bytes);
     storage->class_name = class->name;

@@ -14,19 +14,24 @@
 
 enum {
     NODES_MAX = 1000000, /* shared ones count each time: stops "billion laughs" */
+    NODES_SPARE = 65536, /* so many more, and twice as many, as the pickle put into containers */
     RANK_MAX = 64,
     DEPTH_MAX = SL_PICKLE_DEPTH_MAX,
     NAME_BYTES_MAX = 65536,
     NUMBER_BYTES = 24, /* a 64-bit number, its sign and the 0 */
+    PATH_SHOWN_MAX = 160,
 };
 static const uint64_t NAMES_BYTES_MAX = UINT64_C(256) << 20, /* of all names and paths */
-    TENSOR_BYTES_MAX = UINT64_C(1) << 40;
+    TENSOR_BYTES_MAX = UINT64_C(1) << 40,
+                      REPEATED_BYTES_MAX = UINT64_C(1)
+                                           << 30; /* of all tensors, beside 16 times the object's */
+enum { REPEATED_TIMES_MAX = 16 };
 
 struct walk {
     struct sl_pytorch *torch;
     struct sl_path_part path[DEPTH_MAX + 1];
     unsigned depth, bad_keys; /* bad: neither text nor integer */
-    uint64_t nodes, name_bytes;
+    uint64_t nodes, nodes_max, name_bytes, tensor_bytes;
 };
 
 #define TENSOR_NAME(tensor) SL_NAME_ARGS((tensor)->name, (tensor)->name_bytes)
@@ -40,22 +45,29 @@ static int bad_tensor(const struct sl_tensor *tensor, const char *why, struct sl
 }
 
 /* A tuple of numbers from 0 on into memory of the index. */
-static int take_sizes(struct sl_index *index, const struct sl_tensor *tensor,
-                      const struct sl_pickle_node *from, uint64_t **sizes, struct sl_err *err)
+static int take_sizes(struct walk *walk, const struct sl_tensor *tensor,
+                      const struct sl_pickle_node *from, const uint64_t **out, struct sl_err *err)
 {
+    uint64_t *sizes;
+    if (*out)
+        return 0;
     if (from->kind != SL_PICKLE_TUPLE && from->kind != SL_PICKLE_LIST)
         return bad_tensor(tensor, "its shape or strides are no tuple", err);
     if (from->count > RANK_MAX)
         return bad_tensor(tensor, "it has more than 64 dimensions", err);
-    *sizes = sl_index_alloc(index, SL_MAX(from->count, (size_t)1) * sizeof(**sizes), err);
-    if (!*sizes)
+    size_t bytes = SL_MAX(from->count, (size_t)1) * sizeof(*sizes);
+    if (sl_pickle_charge(walk->torch->pickle, bytes, err) < 0)
+        return -1;
+    sizes = sl_index_alloc(walk->torch->index, bytes, err);
+    if (!sizes)
         return -1;
     for (size_t i = 0; i < from->count; i++) {
         const struct sl_pickle_node *item = from->items[i];
         if (item->kind != SL_PICKLE_INT || item->wide || item->number < 0)
             return bad_tensor(tensor, "a size or stride is no whole number from 0 on", err);
-        (*sizes)[i] = (uint64_t)item->number;
+        sizes[i] = (uint64_t)item->number;
     }
+    *out = sizes;
     return 0;
 }
 
@@ -106,9 +118,27 @@ static int place(struct sl_tensor *tensor, const struct sl_pytorch_tensor *from,
     tensor->bytes = elements * item;
     tensor->begin = from->storage->begin + (uint64_t)from->offset->number * item;
     tensor->end = from->storage->begin + ((uint64_t)last + 1) * item;
+    bool whole = tensor->begin == from->storage->begin && tensor->end == tensor->begin + have;
+    tensor->hashes = whole ? from->storage->hash : NULL;
+    tensor->hash_count = tensor->hashes != NULL;
     if (!is_contiguous(tensor, strides))
         tensor->strides = strides;
     return 0;
+}
+
+/* Views may repeat a few bytes without end: whoever hashes or converts them would work for ever. */
+static int count_bytes(struct walk *walk, const struct sl_tensor *tensor, struct sl_err *err)
+{
+    const struct sl_index *index = walk->torch->index; /* without an object in tests of pickles */
+    uint64_t have = index->source_count ? sl_source_bytes(index->sources[0]) : 0;
+    walk->tensor_bytes += tensor->bytes; /* at most a million of at most 1 TiB */
+    if (walk->tensor_bytes <= REPEATED_BYTES_MAX ||
+        (walk->tensor_bytes - REPEATED_BYTES_MAX) / REPEATED_TIMES_MAX <= have)
+        return 0;
+    return sl_fail_code(err, SL_E_FORMAT, "pt.limit",
+                        "up to tensor '%.*s' they are %" PRIu64 " bytes, made of a file of %" PRIu64
+                        ", which repeats what it has: save contiguous() tensors, not expanded ones",
+                        TENSOR_NAME(tensor), walk->tensor_bytes, have);
 }
 
 static int refuse_kind(struct sl_index *index, struct sl_tensor *tensor, const char *kind,
@@ -126,20 +156,20 @@ static int refuse_kind(struct sl_index *index, struct sl_tensor *tensor, const c
     return 0;
 }
 
-static int fill_tensor(struct walk *walk, struct sl_tensor *tensor,
-                       const struct sl_pytorch_tensor *from, struct sl_err *err)
+static int fill_tensor(struct walk *walk, struct sl_tensor *tensor, struct sl_pytorch_tensor *from,
+                       struct sl_err *err)
 {
     struct sl_index *index = walk->torch->index;
-    uint64_t *shape, *strides, elements = 0;
-    if (take_sizes(index, tensor, from->shape, &shape, err) < 0 ||
-        take_sizes(index, tensor, from->strides, &strides, err) < 0)
+    uint64_t elements = 0;
+    if (take_sizes(walk, tensor, from->shape, &from->sizes, err) < 0 ||
+        take_sizes(walk, tensor, from->strides, &from->steps, err) < 0)
         return -1;
     if (from->shape->count != from->strides->count)
         return bad_tensor(tensor, "it has not as many strides as dimensions", err);
     if (from->offset->kind != SL_PICKLE_INT || from->offset->wide || from->offset->number < 0)
         return bad_tensor(tensor, "its offset is no whole number from 0 on", err);
     tensor->rank = (unsigned)from->shape->count;
-    tensor->shape = shape;
+    tensor->shape = from->sizes;
     if (count_elements(tensor, &elements, err) < 0)
         return -1;
     if (from->kind)
@@ -150,7 +180,8 @@ static int fill_tensor(struct walk *walk, struct sl_tensor *tensor,
         from->dtype == SL_DTYPE_C64 || from->dtype == SL_DTYPE_C128 || from->dtype == SL_DTYPE_C32;
     if (walk->torch->big_endian)
         tensor->swap_bytes = sl_dtype_row(from->dtype)->bits / 8 / (complex ? 2 : 1);
-    return place(tensor, from, strides, elements, err);
+    return place(tensor, from, from->steps, elements, err) < 0 ? -1
+                                                               : count_bytes(walk, tensor, err);
 }
 
 /* ---- names ----------------------------------------------------------------------------------- */
@@ -163,6 +194,9 @@ static int name_tensor(struct walk *walk, struct sl_tensor *tensor, struct sl_er
     for (unsigned i = 0; i < walk->depth; i++)
         bytes += walk->path[i].text_bytes + NUMBER_BYTES + 1;
     walk->name_bytes += bytes + walk->depth * sizeof(*walk->path);
+    if (sl_pickle_charge(walk->torch->pickle,
+                         bytes + walk->depth * sizeof(*walk->path) + 2 * sizeof(*tensor), err) < 0)
+        return -1;
     if (bytes > NAME_BYTES_MAX || walk->name_bytes > NAMES_BYTES_MAX)
         return sl_fail_code(err, SL_E_FORMAT, "pkl.limit",
                             "a name of %zu bytes, limits %d, and 256 MiB for all", bytes,
@@ -273,13 +307,30 @@ static bool take_key(const struct sl_pickle_node *key, struct sl_path_part *part
     return true;
 }
 
+/* What is wrong has no name of its own: where it is found. */
+static int below_path(const struct walk *walk, struct sl_err *err)
+{
+    char text[PATH_SHOWN_MAX + 1];
+    size_t used = 0;
+    for (unsigned i = 0; i < walk->depth && used < PATH_SHOWN_MAX; i++) {
+        const struct sl_path_part *part = &walk->path[i];
+        int wrote = part->text ? snprintf(text + used, sizeof(text) - used, "%s%.*s", i ? "." : "",
+                                          SL_NAME_ARGS(part->text, part->text_bytes))
+                               : snprintf(text + used, sizeof(text) - used, "%s%" PRIu64,
+                                          i ? "." : "", part->number);
+        used += wrote > 0 ? (size_t)wrote : 0;
+    }
+    text[SL_MIN(used, (size_t)PATH_SHOWN_MAX)] = 0;
+    return walk->depth ? sl_wrap(err, "at '%.*s'", sl_names_shown(text, strlen(text)), text) : -1;
+}
+
 static int visit(struct walk *walk, struct sl_pickle_node *node, struct sl_err *err);
 
 static int visit_items(struct walk *walk, struct sl_pickle_node *node, struct sl_err *err)
 {
     bool dict = node->kind == SL_PICKLE_DICT;
     if (dict && check_keys(node, err) < 0)
-        return -1;
+        return below_path(walk, err);
     for (size_t i = 0; i < node->count; i += dict ? 2 : 1) {
         char number[NUMBER_BYTES];
         struct sl_path_part *part = &walk->path[walk->depth];
@@ -301,18 +352,27 @@ static int visit_items(struct walk *walk, struct sl_pickle_node *node, struct sl
 
 static int visit(struct walk *walk, struct sl_pickle_node *node, struct sl_err *err)
 {
-    if (++walk->nodes > NODES_MAX)
-        return sl_fail_code(err, SL_E_FORMAT, "pkl.limit", "more than %d values in the result",
-                            NODES_MAX);
+    if (++walk->nodes > walk->nodes_max) {
+        sl_fail_code(err, SL_E_FORMAT, "pkl.limit",
+                     "more than %" PRIu64
+                     " values in the result, since it repeats what it refers to: save a "
+                     "state_dict()",
+                     walk->nodes_max);
+        return below_path(walk, err);
+    }
     if (node->kind == SL_PICKLE_OTHER)
         return add_tensor(walk, node, err);
     if (node->kind != SL_PICKLE_DICT && node->kind != SL_PICKLE_LIST &&
         node->kind != SL_PICKLE_TUPLE)
         return 0;
-    if (node->busy)
-        return sl_fail_code(err, SL_E_FORMAT, "pkl.cycle", "a container holds itself");
-    if (walk->depth == DEPTH_MAX)
-        return sl_fail_code(err, SL_E_FORMAT, "pkl.limit", "containers are nested too deep");
+    if (node->busy) {
+        sl_fail_code(err, SL_E_FORMAT, "pkl.cycle", "a container holds itself");
+        return below_path(walk, err);
+    }
+    if (walk->depth == DEPTH_MAX) {
+        sl_fail_code(err, SL_E_FORMAT, "pkl.limit", "containers are nested too deep");
+        return below_path(walk, err);
+    }
     node->busy = true;
     int result = visit_items(walk, node, err);
     node->busy = false;
@@ -337,6 +397,7 @@ int sl_pytorch_tensors(struct sl_pytorch *torch, struct sl_pickle_node *root, st
     if (!walk)
         return -1;
     walk->torch = torch;
+    walk->nodes_max = SL_MIN(2 * sl_pickle_items(torch->pickle) + NODES_SPARE, (uint64_t)NODES_MAX);
     if (visit(walk, root, err) < 0)
         return -1;
     return check_names(torch->index, err);

@@ -227,6 +227,9 @@ static int index_shard(struct sl_source *source, bool files, struct shard *shard
     const struct sl_format *format = sl_format_recognise(source, &why);
     if (format && !format->tensors_only)
         return sl_format_index_files(source, &shard->index, err);
+    shard->data = format || why.kind == SL_OK;
+    if (format)
+        return format->parts(source, &shard->index, err);
     if (why.kind == SL_OK)
         return take_data(source, shard, err);
     sl_source_free(source);
@@ -327,15 +330,17 @@ static int merge_shard(struct sl_index *index, struct map *map, uint32_t number,
     if (source_number < 0)
         return -1;
     for (size_t i = 0; i < shard->tensor_count; i++) {
-        struct place *place = find_place(map, &shard->tensors[i]);
-        if (!place || place->shard_number != number)
+        bool part = shard->tensors[i].part;
+        struct place *place = part ? NULL : find_place(map, &shard->tensors[i]);
+        if (!part && (!place || place->shard_number != number))
             continue;
         struct sl_tensor *tensor = sl_index_add_tensor(index, err);
         if (!tensor)
             return -1;
         *tensor = shard->tensors[i];
         tensor->source = (uint32_t)source_number;
-        place->found = true;
+        if (place)
+            place->found = true;
     }
     for (size_t i = 0; number == 0 && i < shard->metadata_count; i++)
         if (sl_index_add_meta(index, shard->metadata[i].key, shard->metadata[i].value, err) < 0)

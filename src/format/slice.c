@@ -135,8 +135,9 @@ static int read_slice(struct sl_index *index, const struct sl_slice_runs *runs,
                       struct sl_sha256 *sha, struct sl_err *err)
 {
     uint64_t bytes = runs->run_bits / 8 * runs->count;
-    if (runs->tensor->meta && bytes > UINT64_C(64) << 30)
-        return sl_fail_code(err, SL_E_FORMAT, "E_LENGTH", "a slice of more than 64 GiB of zeros");
+    if (runs->tensor->meta && bytes > SL_META_DIGEST_BYTES_MAX)
+        return sl_fail_code(err, SL_E_FORMAT, "E_LENGTH",
+                            "a slice of more than 1 GiB of zeros, which are not hashed");
     SL_AUTO(sl_tensor_reader) reader = sl_tensor_reader_own(index, err);
     sl_autofree uint8_t *data = sl_alloc(SL_MIN(bytes, (uint64_t)STEP_BYTES), err);
     if (!reader || !data)

@@ -12,6 +12,9 @@ enum {
     SL_TZR_METADATA_AT = 73, /* magic 5, version 4, flags 32, sizes 3 * 8, metadata_length 8, ... */
     SL_TZR_METADATA_BYTES_MAX = 1 << 30, /* section 14 */
     SL_TZR_HEADER_BYTES_MIN = 30,
+    /* Section 14 allows 64 MiB; the longest fields and the widest alignment that we write need 1.2.
+     * Encrypted: and a thousandth of the data. */
+    SL_TZR_HEADER_BYTES_MAX = 4 * 1024 * 1024,
     SL_TZR_TYPE_STATE_DICT = 2,
     SL_TZR_RECORD_SEPARATOR = 0x1e, /* begins names that are JSON */
 };

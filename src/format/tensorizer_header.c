@@ -42,8 +42,9 @@ static int check_length(const struct header *header, const uint8_t *data, size_t
                            "its header does not end where the metadata say that its data begin",
                            err);
     if (length != bytes)
-        return header_fail(header, "E_HEADER",
-                           "its header is larger than 64 MiB and a thousandth of its data", err);
+        return header_fail(
+            header, "E_HEADER",
+            "its header is larger than 4 MiB (encrypted: and a thousandth of its data)", err);
     return 0;
 }
 

@@ -5,18 +5,19 @@
  *
  * Tensors are taken in windows of a few MiB of headers, in the order of the metadata, so that
  * memory is bounded and the first broken tensor is the one that is named. A header that could not
- * belong to its tensor is not read beyond its length field.
+ * belong to its tensor is not read beyond its length field. Their lengths are claims of the file,
+ * which may be holes: they are added up before the first is read.
  */
 #include <stdlib.h>
 #include <string.h>
 
 #include "gather.h"
+#include "layout.h"
 #include "tensorizer.h"
 
 enum {
     WINDOW_BYTES = 8 * 1024 * 1024,
     WINDOW_TENSORS = 65536,
-    HEADER_BYTES_MAX = 64 * 1024 * 1024, /* and a thousandth of the data, section 14 */
     LENGTH_FIELD_BYTES = 8,
 };
 
@@ -60,10 +61,10 @@ static int check_place(const struct sl_tzr_file *file, const struct sl_tzr_entry
 }
 
 /* How much of a header is read. */
-static size_t wanted_bytes(const struct sl_tzr_entry *entry)
+static size_t wanted_bytes(const struct sl_tzr_file *file, const struct sl_tzr_entry *entry)
 {
     uint64_t bytes = entry->data_offset - entry->header_offset;
-    if (bytes > HEADER_BYTES_MAX + entry->data_length / 1000)
+    if (bytes > SL_TZR_HEADER_BYTES_MAX + (file->encrypted ? entry->data_length / 1000 : 0))
         return LENGTH_FIELD_BYTES;
     return SL_MAX(bytes, (uint64_t)LENGTH_FIELD_BYTES);
 }
@@ -73,7 +74,7 @@ static size_t size_window(struct window *window, size_t limit)
 {
     size_t total = 0;
     for (window->last = window->first; window->last < limit; window->last++) {
-        size_t bytes = wanted_bytes(&window->entries[window->last]);
+        size_t bytes = wanted_bytes(window->file, &window->entries[window->last]);
         bool full = total + bytes > WINDOW_BYTES || window->last - window->first == WINDOW_TENSORS;
         if (window->last > window->first && full)
             break;
@@ -93,7 +94,7 @@ static int fetch_window(struct window *window, size_t total, struct sl_err *err)
     uint8_t *data = window->data;
     for (size_t i = 0; i < count; i++) {
         const struct sl_tzr_entry *entry = &window->entries[window->first + i];
-        window->bytes[i] = wanted_bytes(entry);
+        window->bytes[i] = wanted_bytes(window->file, entry);
         window->items[i] = (struct sl_gather_item){entry->header_offset,
                                                    entry->header_offset + window->bytes[i], data};
         data += window->bytes[i];
@@ -178,6 +179,21 @@ int sl_tzr_outline(struct sl_index *index, struct sl_tzr_file *file,
     return check_overlaps(entries, count, err);
 }
 
+/* What all of them together would keep. */
+static int check_total(const struct sl_tzr_file *file, const struct sl_tzr_entry *entries,
+                       size_t count, struct sl_err *err)
+{
+    uint64_t total = 0;
+    for (size_t i = 0; i < count; i++)
+        total = sl_add_capped(total, wanted_bytes(file, &entries[i]));
+    if (total <= SL_TENSORIZER_HEADERS_BYTES_MAX)
+        return 0;
+    return sl_fail_code(err, SL_E_FORMAT, "E_HEADER",
+                        "its %zu tensor headers have %" PRIu64
+                        " bytes together, limit %d: write it with less alignment",
+                        count, total, SL_TENSORIZER_HEADERS_BYTES_MAX);
+}
+
 /* ---- all of it ------------------------------------------------------------------------------- */
 
 int sl_tzr_headers(struct sl_index *index, struct sl_tzr_file *file,
@@ -187,6 +203,8 @@ int sl_tzr_headers(struct sl_index *index, struct sl_tzr_file *file,
     size_t possible = 0; /* tensors before the first impossible one: their errors come first */
     while (possible < count && check_place(file, &entries[possible], &place_error) == 0)
         possible++;
+    if (check_total(file, entries, possible, err) < 0)
+        return -1;
     struct window window = {.index = index, .file = file, .entries = entries};
     while (window.first < possible)
         if (do_window(&window, possible, err) < 0)

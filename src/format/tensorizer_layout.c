@@ -146,17 +146,29 @@ static int size_metadata(struct sl_tzr_draft *draft, struct sl_err *err)
     return 0;
 }
 
+/* A reader adds them up likewise, and would refuse the file. */
+static int too_many_headers(struct sl_err *err)
+{
+    return sl_fail_code(err, SL_E_FORMAT, "E_HEADER",
+                        "the tensor headers are longer than %d bytes together: choose a smaller "
+                        "--align, or fewer tensors with --include",
+                        SL_TENSORIZER_HEADERS_BYTES_MAX);
+}
+
 /* Headers and places in order; the file's length. */
 static int place_tensors(struct sl_tzr_draft *draft, struct sl_err *err)
 {
     struct sl_layout *layout = draft->layout;
-    uint64_t at = SL_TZR_METADATA_AT + draft->metadata_bytes;
+    uint64_t at = SL_TZR_METADATA_AT + draft->metadata_bytes, headers = 0;
     for (size_t i = 0; i < layout->place_count; i++) {
         struct sl_layout_place *place = &layout->places[i];
         struct sl_tzr_entry *entry = &draft->entries[i];
         entry->header_offset = at;
         if (!(place->header = sl_tzr_compose_header(draft, place->tensor, entry, err)))
             return -1;
+        headers = sl_add_capped(headers, place->header->bytes);
+        if (headers > SL_TENSORIZER_HEADERS_BYTES_MAX)
+            return too_many_headers(err);
         place->offset = entry->data_offset;
         place->bytes = entry->data_length;
         if (__builtin_add_overflow(place->offset, place->bytes, &at) || at > INT64_MAX)

@@ -16,11 +16,13 @@
 #include "buf.h"
 #include "format.h"
 #include "gather.h"
+#include "hash.h"
 #include "names.h"
 
 enum {
     LOCAL_BYTES = 30,
     CENTRAL_BYTES = 46,
+    ROW_BYTES_MAX = CENTRAL_BYTES + 3 * 65535, /* with name, extra field and comment */
     END_BYTES = 22,
     END64_BYTES = 56,
     LOCATOR_BYTES = 20,
@@ -30,6 +32,7 @@ enum {
     FRONT_BYTES = 8 * 1024, /* fetched in front of a directory: torch's last entries are small */
     FLAG_ENCRYPTED = 1,
     FLAG_DESCRIPTOR = 8,
+    ATTRIBUTE_FOLDER = 0x10, /* of DOS; torch reads no byte of such an entry */
 };
 static const uint32_t LOCAL_MAGIC = 0x04034b50, CENTRAL_MAGIC = 0x02014b50, END_MAGIC = 0x06054b50,
                       END64_MAGIC = 0x06064b50, LOCATOR_MAGIC = 0x07064b50;
@@ -135,6 +138,10 @@ static int read_ends(const struct sl_zip *zip, struct ends *ends, struct sl_err 
         return sl_fail_code(err, SL_E_FORMAT, "zip.cd",
                             "%" PRIu64 " entries do not fit a directory of %" PRIu64 " bytes",
                             ends->count, ends->directory_bytes);
+    if (ends->directory_bytes > ends->count * ROW_BYTES_MAX)
+        return sl_fail_code(err, SL_E_FORMAT, "zip.cd",
+                            "%" PRIu64 " entries cannot fill a directory of %" PRIu64 " bytes",
+                            ends->count, ends->directory_bytes);
     return 0;
 }
 
@@ -207,6 +214,11 @@ static int check_entry(struct sl_zip *zip, const struct sl_zip_entry *entry, con
         return sl_fail_code(err, SL_E_FORMAT, "zip.compressed",
                             "entry '%.*s' is compressed: save it again with torch.save",
                             ENTRY_NAME(entry));
+    if (sl_get_le32(row + 38) & ATTRIBUTE_FOLDER && entry->bytes)
+        return sl_fail_code(err, SL_E_FORMAT, "zip.cd",
+                            "entry '%.*s' is marked as a folder, but has %" PRIu64
+                            " bytes: torch would not read them; ask who made the file",
+                            ENTRY_NAME(entry), entry->bytes);
     if (sl_get_le16(row + 34) != 0)
         return sl_fail_code(err, SL_E_FORMAT, "zip.multidisk", "entry '%.*s' is on another disk",
                             ENTRY_NAME(entry));
@@ -237,6 +249,7 @@ static int read_directory(struct sl_zip *zip, size_t bytes, struct sl_err *err)
         *entry = (struct sl_zip_entry){.name = (const char *)row + CENTRAL_BYTES,
                                        .name_bytes = name,
                                        .header = values[2],
+                                       .crc = sl_get_le32(row + 16),
                                        .bytes = values[0]};
         if (check_entry(zip, entry, row, values[1], err) < 0)
             return -1;
@@ -461,20 +474,36 @@ static int read_locals(struct sl_zip *zip, size_t count, size_t bytes, struct sl
     return 0;
 }
 
-int sl_zip_locate(struct sl_zip *zip, struct sl_err *err)
+bool sl_zip_has_crc(const struct sl_zip_entry *entry)
+{
+    return entry->crc && entry->bytes;
+}
+
+int sl_zip_locate(struct sl_zip *zip, bool quick, struct sl_err *err)
 {
     size_t count = 0, bytes = 0;
     for (size_t i = 0; i < zip->count; i++) {
         struct sl_zip_entry *entry = &zip->entries[i];
         if (!entry->wanted || entry->begin)
             continue;
-        entry->begin = predict(entry, zip->alignment);
+        entry->begin = quick ? predict(entry, zip->alignment) : 0;
         if (entry->begin)
             continue;
         count++;
         bytes += LOCAL_BYTES + entry->name_bytes;
     }
     return count ? read_locals(zip, count, bytes, err) : 0;
+}
+
+static int check_crc(const struct sl_zip_entry *entry, const char *data, struct sl_err *err)
+{
+    uint32_t crc = sl_crc32(0, data, entry->bytes);
+    if (crc == entry->crc || !sl_zip_has_crc(entry))
+        return 0;
+    return sl_fail_code(err, SL_E_INTEGRITY, "E_HASH_CRC32",
+                        "entry '%.*s' is damaged: its CRC32 is %08" PRIx32
+                        ", the archive's directory says %08" PRIx32 ": store the file again",
+                        ENTRY_NAME(entry), crc, entry->crc);
 }
 
 char *sl_zip_read(struct sl_zip *zip, struct sl_zip_entry *entry, uint64_t bytes_max,
@@ -494,5 +523,5 @@ char *sl_zip_read(struct sl_zip *zip, struct sl_zip_entry *entry, uint64_t bytes
     sl_autofree char *data = sl_alloc(entry->bytes + 1, err);
     if (!data || (entry->bytes && read_bytes(zip, entry->begin, data, entry->bytes, err) < 0))
         return NULL;
-    return sl_steal(&data);
+    return check_crc(entry, data, err) < 0 ? NULL : sl_steal(&data);
 }

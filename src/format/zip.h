@@ -15,6 +15,7 @@ struct sl_zip_entry {
     uint64_t header, bytes; /* of the local header; of the payload */
     uint64_t next;          /* where the next header or the directory begins */
     uint64_t begin;         /* of the payload, once it was located */
+    uint32_t crc;           /* CRC32 of the payload, by the directory */
     bool wanted;            /* for sl_zip_locate() */
 };
 
@@ -47,12 +48,23 @@ struct sl_zip_entry *sl_zip_find(struct sl_zip *zip, const char *name, size_t na
 int sl_zip_keep_head(struct sl_zip *zip, uint64_t end, struct sl_err *err);
 
 /**
- * Find the payloads of all entries that are `wanted`. What torch wrote is computed from the
- * directory alone; local headers of the others are read, with few requests, and checked.
+ * Find the payloads of all entries that are `wanted`, and check their local headers, which are read
+ * side by side. torch finds a payload by its local header alone, so what is read must be found so
+ * too. quick: for who only shows or copies; where torch put the payloads is computed from the
+ * directory, and only local headers of others are read.
  */
-int sl_zip_locate(struct sl_zip *zip, struct sl_err *err);
+int sl_zip_locate(struct sl_zip *zip, bool quick, struct sl_err *err);
+/**
+ * Is the checksum of the entry known? The directory says 0 where torch.save was told not to compute
+ * it (torch.serialization.set_crc32_options, skip_data); that other payloads have this one happens
+ * once in 2^32.
+ */
+bool sl_zip_has_crc(const struct sl_zip_entry *entry);
 
-/** An entry's payload, its local header checked; one byte more, 0, follows. NULL on failure. */
+/**
+ * An entry's payload, its local header and checksum checked; one byte more, 0, follows. NULL on
+ * failure: SL_E_INTEGRITY, code E_HASH_CRC32, if it is damaged.
+ */
 char *sl_zip_read(struct sl_zip *zip, struct sl_zip_entry *entry, uint64_t bytes_max,
                   struct sl_err *err);
 

@@ -112,6 +112,13 @@ void sl_gpu_ring_leave(struct sl_gpu_ring *ring, unsigned lane)
 
 /* ---- the ring -------------------------------------------------------------------------------- */
 
+static unsigned usual_age_ms = AGE_MS;
+
+void sl_gpu_ring_set_age(unsigned ms)
+{
+    usual_age_ms = ms ? ms : (unsigned)AGE_MS;
+}
+
 struct sl_gpu_ring *sl_gpu_ring_new(struct sl_gpu *gpu, const struct sl_gpu_ring_config *config,
                                     struct sl_err *err)
 {
@@ -131,7 +138,7 @@ struct sl_gpu_ring *sl_gpu_ring_new(struct sl_gpu *gpu, const struct sl_gpu_ring
     ring->buffer_bytes =
         config->buffer_bytes ? config->buffer_bytes : (uint64_t)SL_GPU_RING_BUFFER_BYTES;
     ring->scratch = config->scratch;
-    ring->age_ns = (config->age_ms ? config->age_ms : AGE_MS) * SL_NS_PER_MS;
+    ring->age_ns = (config->age_ms ? config->age_ms : usual_age_ms) * SL_NS_PER_MS;
     if (sl_gpu_ring_add(ring, gpu, config->addresses, config->bytes, err) == 0)
         return ring;
     sl_gpu_ring_free(ring);

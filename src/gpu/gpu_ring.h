@@ -49,6 +49,8 @@ int sl_gpu_ring_add(struct sl_gpu_ring *ring, struct sl_gpu *gpu, const uint64_t
 /** This lane ends, as with sl_gpu_ring_free(): no note of it is told any more. The ring can only be
  * freed then. */
 void sl_gpu_ring_leave(struct sl_gpu_ring *ring, unsigned lane);
+/** Tests: how old bytes get before they are sent alone, where no age_ms is given; 0: as usual. */
+void sl_gpu_ring_set_age(unsigned ms);
 /** Copies under way are waited for, others are dropped. NULL is fine. */
 void sl_gpu_ring_free(struct sl_gpu_ring *ring);
 SL_AUTO_DEFINE(sl_gpu_ring)

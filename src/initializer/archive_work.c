@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "owners.h"
 #include "tree.h"
 #include "unpack.h"
 
@@ -62,7 +63,10 @@ static int attempt_sparing(const struct sl_archive_work *work, const struct sl_a
     what->spare = true;
     if (!file->own)
         return attempt(work, file, what, err);
-    if (sl_destination_spoil(work->destination, work->number, err) < 0)
+    sl_autoclose int into =
+        sl_destination_open_work(work->destination, work->number, SL_WORK_LOAD, err);
+    if (into < 0 || sl_owners_check_file(into, file->fd, file->name, err) < 0 ||
+        sl_destination_spoil(work->destination, work->number, err) < 0)
         return -1;
     (void)fchmod(file->fd, 0600);
     snprintf(path, sizeof(path), "/proc/self/fd/%d", file->fd);

@@ -2,13 +2,12 @@
  * Names below .sluice/initializer: NUMBER.load and NUMBER.files are folders, NUMBER.mark holds
  * three lines: the hash of the wish, the kind, what is cut off names.
  *
- * Moving is a rename for each file, so a file is wholly old or wholly new and no byte is copied.
- * Files get mode 0644 or 0755 and folders 0755, as KServe's own initializer leaves them: other
- * users read them, and their owner may remove them.
+ * Moving (moving.c) is a rename for each file, so a file is wholly old or wholly new and no byte is
+ * copied. Files get mode 0644 or 0755 and folders 0755, as KServe's own initializer leaves them:
+ * other users read them, and their owner may remove them.
  */
 #include "destination.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -18,21 +17,19 @@
 #include <unistd.h>
 
 #include "log.h"
+#include "moving.h"
+#include "owners.h"
 #include "publish.h"
 #include "tree.h"
 
-enum {
-    LOCK_POLL_MS = 20,
-    FOLDER_DEPTH_MAX = 600,
-    MARK_BYTES_MAX = 2048,
-    FOLDER = O_RDONLY | O_DIRECTORY | O_CLOEXEC
-};
+enum { LOCK_POLL_MS = 20, MARK_BYTES_MAX = 2048, FOLDER = O_RDONLY | O_DIRECTORY | O_CLOEXEC };
 #define STATE ".sluice"
 #define WORK  "initializer"
 
 struct sl_destination {
     char *path;
-    int fd, work_fd; /* work_fd: -1 until it is needed */
+    int fd, work_fd;          /* work_fd: -1 until it is needed */
+    struct sl_moving *moving; /* NULL until something is listed */
 };
 
 /* ---- the directory -------------------------------------------------------------------------- */
@@ -41,6 +38,7 @@ void sl_destination_free(struct sl_destination *destination)
 {
     if (!destination)
         return;
+    sl_moving_free(destination->moving);
     sl_autoclose_(&destination->work_fd);
     sl_autoclose_(&destination->fd);
     free(destination->path);
@@ -62,6 +60,18 @@ static int take_lock(struct sl_destination *destination, struct sl_cancel *cance
     return 0;
 }
 
+/* What somebody else made may hold their work: names, marks and links to anywhere. */
+static int refuse_foreign(struct sl_destination *destination, struct sl_err *err)
+{
+    static const char below[] = STATE "/" WORK "/x";
+    uint32_t owner;
+    size_t bytes = sl_owners_foreign_folder(destination->fd, below, &owner);
+    if (bytes == 0)
+        return 0;
+    sl_owners_fail_folder(err, below, bytes, owner);
+    return sl_wrap(err, "cannot work in '%s'", destination->path);
+}
+
 struct sl_destination *sl_destination_open(const char *path, struct sl_cancel *cancel,
                                            struct sl_err *err)
 {
@@ -70,14 +80,15 @@ struct sl_destination *sl_destination_open(const char *path, struct sl_cancel *c
         return NULL;
     destination->fd = destination->work_fd = -1;
     destination->path = sl_strdup(path, err);
-    if (!destination->path || sl_publish_make_path(path, err) < 0)
+    if (!destination->path || sl_owners_check_path(path, err) < 0 ||
+        sl_publish_make_path(path, err) < 0)
         return NULL;
     destination->fd = open(path, FOLDER);
     if (destination->fd < 0) {
         sl_tree_fail(err, errno, "open directory", path);
         return NULL;
     }
-    if (take_lock(destination, cancel, err) < 0)
+    if (refuse_foreign(destination, err) < 0 || take_lock(destination, cancel, err) < 0)
         return NULL;
     return sl_steal(&destination);
 }
@@ -124,8 +135,15 @@ int sl_destination_open_work(struct sl_destination *destination, unsigned number
     char name[32];
     work_name(name, number, kind);
     int work = open_work(destination, true);
-    int fd = work < 0 ? -1 : open_below(work, name, true);
-    return fd < 0 ? work_fail(destination, err) : fd;
+    sl_autoclose int fd = work < 0 ? -1 : open_below(work, name, true);
+    if (fd < 0)
+        return work_fail(destination, err);
+    sl_autofree char *path = sl_asprintf(err, "%s/" STATE "/" WORK "/%s", destination->path, name);
+    if (!path || sl_owners_check_folder(fd, path, err) < 0)
+        return -1;
+    int own = fd;
+    fd = -1;
+    return own;
 }
 
 char *sl_destination_work(struct sl_destination *destination, unsigned number, const char *kind,
@@ -242,88 +260,69 @@ bool sl_destination_marked(struct sl_destination *destination, unsigned number, 
     return true;
 }
 
+void sl_destination_unmark(struct sl_destination *destination, unsigned number)
+{
+    char name[32];
+    work_name(name, number, "mark");
+    int work = open_work(destination, false);
+    if (work >= 0)
+        (void)unlinkat(work, name, 0);
+}
+
 /* ---- moving --------------------------------------------------------------------------------- */
 
-static int move_entries(int from, int to, const char *strip, unsigned depth, struct sl_err *err);
-
-/* A folder becomes one with the folder of that name, "" is `to` itself; fine if that is there. */
-static int move_folder(int from, const char *name, int to, const char *new_name, unsigned depth,
-                       struct sl_err *err)
+/* What was listed is forgotten. */
+static int forget(struct sl_destination *destination)
 {
-    sl_autoclose int inside = openat(from, name, FOLDER | O_NOFOLLOW);
-    if (inside < 0)
-        return sl_tree_fail(err, errno, "open", name);
-    (void)fchmod(inside, 0755); /* a load seals its folders */
-    sl_autoclose int place = *new_name ? open_below(to, new_name, true) : dup(to);
-    if (place < 0)
-        return sl_tree_fail(err, errno, "make the folder", *new_name ? new_name : name);
-    struct stat status;
-    if (*new_name && fstat(place, &status) == 0 && !(status.st_mode & S_IWUSR))
-        (void)fchmod(place, (status.st_mode & 07777) | S_IWUSR); /* sealed by an earlier load */
-    if (move_entries(inside, place, "", depth + 1, err) < 0)
-        return -1;
-    return unlinkat(from, name, AT_REMOVEDIR) < 0 ? sl_tree_fail(err, errno, "remove", name) : 0;
+    sl_moving_free(destination->moving);
+    destination->moving = NULL;
+    return -1;
 }
 
-static int move_file(int from, const char *name, const struct stat *status, int to,
-                     const char *new_name, struct sl_err *err)
+static struct sl_moving *moving_of(struct sl_destination *destination, struct sl_err *err)
 {
-    if (S_ISREG(status->st_mode) &&
-        fchmodat(from, name, status->st_mode & 0100 ? 0755 : 0644, 0) < 0)
-        return sl_tree_fail(err, errno, "set the mode of", name);
-    return renameat(from, name, to, new_name) < 0 ? sl_tree_fail(err, errno, "put into place", name)
-                                                  : 0;
+    if (!destination->moving)
+        destination->moving = sl_moving_new(destination->fd, destination->path, err);
+    return destination->moving;
 }
 
-static int move_entry(int from, const char *name, int to, const char *strip, unsigned depth,
-                      struct sl_err *err)
-{
-    struct stat status;
-    size_t cut = strlen(strip);
-    const char *new_name = strncmp(name, strip, cut) == 0 ? name + cut : name;
-    if (fstatat(from, name, &status, AT_SYMLINK_NOFOLLOW) < 0)
-        return errno == ENOENT ? 0 : sl_tree_fail(err, errno, "look at", name);
-    if (S_ISDIR(status.st_mode))
-        return move_folder(from, name, to, new_name, depth, err);
-    return move_file(from, name, &status, to, *new_name ? new_name : name, err);
-}
-
-static int move_entries(int from, int to, const char *strip, unsigned depth, struct sl_err *err)
-{
-    int own = openat(from, ".", FOLDER), done = 0;
-    DIR *folder = own < 0 ? NULL : fdopendir(own);
-    if (!folder || depth > FOLDER_DEPTH_MAX) {
-        done = sl_tree_fail(err, folder ? ELOOP : errno, "list", "a folder of the model");
-        if (folder)
-            closedir(folder);
-        else if (own >= 0)
-            close(own);
-        return done;
-    }
-    /* Again until a round finds nothing: what readdir tells of a folder that shrinks is open. */
-    for (bool moved = true; done == 0 && moved; rewinddir(folder)) {
-        moved = false;
-        for (struct dirent *entry; done == 0 && (entry = readdir(folder));) {
-            if ((depth == 0 && strcmp(entry->d_name, STATE) == 0) ||
-                strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
-                continue;
-            done = move_entry(from, entry->d_name, to, strip, depth, err);
-            moved = true;
-        }
-    }
-    closedir(folder);
-    return done;
-}
-
-int sl_destination_move(struct sl_destination *destination, unsigned number,
+int sl_destination_list(struct sl_destination *destination, unsigned number,
                         const struct sl_ready *ready, struct sl_err *err)
 {
-    sl_autoclose int from = sl_destination_open_work(destination, number, ready->kind, err);
-    if (from < 0)
-        return -1;
-    if (move_entries(from, destination->fd, ready->strip, 0, err) < 0)
-        return sl_wrap(err, "cannot put the model into '%s'", destination->path);
+    bool files = strcmp(ready->kind, SL_WORK_FILES) == 0; /* an archive's names are no keys */
+    struct sl_moving *moving = moving_of(destination, err);
+    int from = moving ? sl_destination_open_work(destination, number, ready->kind, err) : -1;
+    if (from < 0 || sl_moving_add(moving, from, files ? "" : ready->strip, err) < 0)
+        return forget(destination);
     return 0;
+}
+
+int sl_destination_list_link(struct sl_destination *destination, const char *name,
+                             struct sl_err *err)
+{
+    struct sl_moving *moving = moving_of(destination, err);
+    return moving && sl_moving_add_local(moving, name, err) == 0 ? 0 : forget(destination);
+}
+
+int sl_destination_judge(struct sl_destination *destination, struct sl_err *err)
+{
+    if (destination->moving && sl_moving_judge(destination->moving, err) < 0)
+        return forget(destination);
+    return 0;
+}
+
+int sl_destination_look(struct sl_destination *destination, struct sl_err *err)
+{
+    if (destination->moving && sl_moving_look(destination->moving, err) < 0)
+        return forget(destination);
+    return 0;
+}
+
+int sl_destination_move(struct sl_destination *destination, struct sl_err *err)
+{
+    int done = destination->moving ? sl_moving_carry_out(destination->moving, err) : 0;
+    forget(destination);
+    return done;
 }
 
 int sl_destination_link(struct sl_destination *destination, const char *name, const char *target,

@@ -63,9 +63,25 @@ int sl_destination_mark(struct sl_destination *destination, unsigned number,
 /** The mark of an earlier run that was to fulfil the same wish; false: there is none. */
 bool sl_destination_marked(struct sl_destination *destination, unsigned number, const char *wish,
                            struct sl_ready *ready);
-/** Move what is marked to its place, over what is there. Good at any point. */
-int sl_destination_move(struct sl_destination *destination, unsigned number,
+/** The mark is of something that must not be moved: the next run begins anew. */
+void sl_destination_unmark(struct sl_destination *destination, unsigned number);
+
+/*
+ * Moving to final places, as moving.h has it: everything is listed, then judged, then marked, then
+ * nothing is in the way, then it is moved. Good at any point: what was moved before a kill is not
+ * listed any more. After a failure nothing is listed.
+ */
+
+/** What is ready in a work place. */
+int sl_destination_list(struct sl_destination *destination, unsigned number,
                         const struct sl_ready *ready, struct sl_err *err);
+/** A link that sl_destination_link() will make. */
+int sl_destination_list_link(struct sl_destination *destination, const char *name,
+                             struct sl_err *err);
+int sl_destination_judge(struct sl_destination *destination, struct sl_err *err);
+int sl_destination_look(struct sl_destination *destination, struct sl_err *err);
+/** Over what is there. */
+int sl_destination_move(struct sl_destination *destination, struct sl_err *err);
 /** Make a link to something local, unless something of this name is there. */
 int sl_destination_link(struct sl_destination *destination, const char *name, const char *target,
                         struct sl_err *err);

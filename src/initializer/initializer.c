@@ -94,8 +94,15 @@ static int make_wish(const struct run *run, struct pair *pair, struct sl_err *er
 
 /* ---- an archive ----------------------------------------------------------------------------- */
 
-/* The one file that a load published: its folder and name; -1 with errno. */
-static int find_only_file(int fd, char name[256])
+static bool is_passed(const char *name, bool top)
+{
+    return strcmp(name, ".") == 0 || strcmp(name, "..") == 0 ||
+           (top && strcmp(name, ".sluice") == 0);
+}
+
+/* The one file that a load published, below a folder (taken): itself and its name; -1 with errno.
+ */
+static int find_only_file(int fd, bool top, char name[256])
 {
     DIR *folder = fdopendir(fd);
     if (!folder) {
@@ -106,14 +113,14 @@ static int find_only_file(int fd, char name[256])
     struct stat status;
     errno = ENOENT;
     for (struct dirent *entry; found < 0 && (entry = readdir(folder));) {
-        if (*entry->d_name == '.' ||
+        if (is_passed(entry->d_name, top) ||
             fstatat(dirfd(folder), entry->d_name, &status, AT_SYMLINK_NOFOLLOW) < 0)
             continue;
         int next = openat(dirfd(folder), entry->d_name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
         if (next < 0)
             break;
         snprintf(name, 256, "%s", entry->d_name);
-        found = S_ISDIR(status.st_mode) ? find_only_file(next, name) : next;
+        found = S_ISDIR(status.st_mode) ? find_only_file(next, false, name) : next;
     }
     closedir(folder);
     return found;
@@ -129,6 +136,7 @@ static int unpack(struct run *run, struct pair *pair, int from, enum sl_archive 
         return -1;
     pair->done->unpacked = true;
     snprintf(pair->ready.kind, sizeof(pair->ready.kind), SL_WORK_FILES);
+    *pair->ready.strip = 0; /* what is in an archive are no keys of the bucket */
     return 0;
 }
 
@@ -162,7 +170,7 @@ static int unpack_loaded(struct run *run, struct pair *pair, enum sl_archive kin
     int folder = sl_destination_open_work(pair->destination, pair->number, SL_WORK_LOAD, err);
     if (folder < 0)
         return -1;
-    sl_autoclose int from = find_only_file(folder, name);
+    sl_autoclose int from = find_only_file(folder, true, name);
     if (from < 0)
         return sl_tree_fail(err, errno, "open the archive in", pair->to);
     if (pair->uri.kind == SL_STORAGE_HTTP && !is_page_by_name(name) &&
@@ -368,22 +376,61 @@ static int wrap(const struct run *run, const struct pair *pair, struct sl_err *e
     return tame ? sl_wrap(err, "'%.200s'", tame) : -1;
 }
 
+/* A name or a link that must not be put there: nothing was, and the next run asks the source again.
+ */
+static int refuse(struct run *run, struct pair *failed, struct sl_err *err)
+{
+    for (size_t i = 0; i < run->pair_count; i++)
+        if (err->kind == SL_E_FORMAT)
+            sl_destination_unmark(run->pairs[i].destination, run->pairs[i].number);
+    return failed ? wrap(run, failed, err) : -1;
+}
+
+/* What goes where, as a whole, before anything moves. */
+static int judge_all(struct run *run, struct sl_err *err)
+{
+    for (size_t i = 0; i < run->pair_count; i++) {
+        struct pair *pair = &run->pairs[i];
+        int done = *pair->ready.kind
+                       ? sl_destination_list(pair->destination, pair->number, &pair->ready, err)
+                       : sl_local_links_list(&pair->links, pair->destination, err);
+        if (done < 0)
+            return refuse(run, pair, err);
+    }
+    for (size_t i = 0; i < run->destination_count; i++)
+        if (sl_destination_judge(run->destinations[i], err) < 0)
+            return refuse(run, NULL, err);
+    return 0;
+}
+
+static int move_all(struct run *run, struct sl_err *err)
+{
+    for (size_t i = 0; i < run->destination_count; i++)
+        if (sl_destination_look(run->destinations[i], err) < 0)
+            return -1;
+    for (size_t i = 0; i < run->destination_count; i++)
+        if (sl_destination_move(run->destinations[i], err) < 0)
+            return -1;
+    for (size_t i = 0; i < run->pair_count; i++) {
+        struct pair *pair = &run->pairs[i];
+        if (!*pair->ready.kind && sl_local_links_make(&pair->links, pair->destination, err) < 0)
+            return wrap(run, pair, err);
+    }
+    return 0;
+}
+
 static int put_in_place(struct run *run, struct sl_err *err)
 {
+    if (judge_all(run, err) < 0)
+        return -1;
     for (size_t i = 0; i < run->pair_count; i++) {
         struct pair *pair = &run->pairs[i];
         if (*pair->ready.kind &&
             sl_destination_mark(pair->destination, pair->number, &pair->ready, err) < 0)
             return wrap(run, pair, err);
     }
-    for (size_t i = 0; i < run->pair_count; i++) {
-        struct pair *pair = &run->pairs[i];
-        int done = *pair->ready.kind
-                       ? sl_destination_move(pair->destination, pair->number, &pair->ready, err)
-                       : sl_local_links_make(&pair->links, pair->destination, err);
-        if (done < 0)
-            return wrap(run, pair, err);
-    }
+    if (move_all(run, err) < 0)
+        return -1;
     for (size_t i = 0; i < run->destination_count; i++)
         if (sl_destination_clean(run->destinations[i], err) < 0)
             return -1;

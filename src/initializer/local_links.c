@@ -57,12 +57,27 @@ int sl_local_links_find(struct sl_local_links *links, const char *path,
     return done;
 }
 
+static const char *name_of(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+int sl_local_links_list(const struct sl_local_links *links, struct sl_destination *destination,
+                        struct sl_err *err)
+{
+    for (size_t i = 0; i < links->paths.count; i++)
+        if (sl_destination_list_link(destination, name_of(links->paths.items[i]), err) < 0)
+            return -1;
+    return 0;
+}
+
 int sl_local_links_make(const struct sl_local_links *links, struct sl_destination *destination,
                         struct sl_err *err)
 {
     for (size_t i = 0; i < links->paths.count; i++) {
-        const char *path = links->paths.items[i], *slash = strrchr(path, '/');
-        if (sl_destination_link(destination, slash ? slash + 1 : path, path, err) < 0)
+        const char *path = links->paths.items[i];
+        if (sl_destination_link(destination, name_of(path), path, err) < 0)
             return -1;
     }
     return 0;

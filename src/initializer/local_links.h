@@ -16,6 +16,9 @@ struct sl_local_links {
 int sl_local_links_find(struct sl_local_links *links, const char *path,
                         const struct sl_patterns *patterns, struct sl_err *err);
 void sl_local_links_release(struct sl_local_links *links);
+/** List them in the destination, where they will be. */
+int sl_local_links_list(const struct sl_local_links *links, struct sl_destination *destination,
+                        struct sl_err *err);
 /** Make them in the destination; what is there already stays. */
 int sl_local_links_make(const struct sl_local_links *links, struct sl_destination *destination,
                         struct sl_err *err);

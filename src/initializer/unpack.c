@@ -217,7 +217,9 @@ static int make_file(struct sl_unpack *unpack, bool executable, struct sl_err *e
     unpack->fd = openat(parent, leaf, FLAGS, mode);
     if (unpack->fd < 0 && errno == EEXIST && unlinkat(parent, leaf, 0) == 0)
         unpack->fd = openat(parent, leaf, FLAGS, mode);
-    return unpack->fd < 0 ? sl_tree_fail(err, errno, "make", unpack->name) : 0;
+    if (unpack->fd < 0 || fchmod(unpack->fd, mode) < 0) /* whatever the umask is */
+        return sl_tree_fail(err, errno, "make", unpack->name);
+    return 0;
 }
 
 int sl_unpack_begin(struct sl_unpack *unpack, const char *name, size_t name_bytes, uint64_t bytes,

@@ -17,6 +17,13 @@ enum {
 #define NEAR_NS (8 * SL_NS_PER_MS)
 #define MOST_NS (200 * SL_NS_PER_MS)
 
+static struct sl_counter lengthened; /* by tests: the least, in ns */
+
+void sl_ahead_set_least(uint64_t ns)
+{
+    sl_counter_add(&lengthened, ns - sl_counter_get(&lengthened));
+}
+
 static bool is_early(const void *arg)
 {
     return sl_now_ns() < ((const struct sl_ahead *)arg)->until_ns;
@@ -39,7 +46,8 @@ void sl_ahead_start(struct sl_ahead *ahead, struct sl_sink *sink, const struct s
     uint64_t first_ns = sl_store_first_byte_ns(sl_source_store(plan->sources[0].source));
     if (first_ns < NEAR_NS)
         return;
-    ahead->until_ns = sl_now_ns() + SL_MIN(WAITS * first_ns, (uint64_t)MOST_NS);
+    uint64_t most_ns = SL_MIN(WAITS * first_ns, (uint64_t)MOST_NS);
+    ahead->until_ns = sl_now_ns() + SL_MAX(most_ns, sl_counter_get(&lengthened));
     ahead->started = sl_thread_start(&ahead->thread, "sluice-ahead", allocate, ahead, NULL) == 0;
 }
 

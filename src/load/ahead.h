@@ -21,6 +21,8 @@ struct sl_ahead {
  * live until sl_ahead_end(). Never fails: without it the writing finds the memory. */
 void sl_ahead_start(struct sl_ahead *ahead, struct sl_sink *sink, const struct sl_plan *plan);
 void sl_ahead_end(struct sl_ahead *ahead);
+/** Tests: it ends no sooner than after so long; 0: as it was. */
+void sl_ahead_set_least(uint64_t ns);
 
 /** On the calling thread, until the plan's key is there. */
 void sl_ahead_of_key(struct sl_sink *sink, const struct sl_plan *plan);

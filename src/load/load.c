@@ -2,11 +2,12 @@
  * One load: take the directory's lock, plan (which asks the source for its versions), stop here if
  * exactly that is published, see that it fits, read, publish. The journal is bound to the plan's
  * identity: a killed load goes on where it was, one of another version or with other wishes begins
- * anew.
+ * anew, and so does every load of an object without a version (plan/versions.c).
  *
  * An object that changes in mid-load is noticed by the source (SL_E_INTEGRITY, code "changed"); the
- * load then starts once more from a clean state. A mirror is tried when a source cannot be reached,
- * refuses or lacks the objects; never after a wrong hash.
+ * load then starts once more from a clean state. When a hash does not match bytes that may be of
+ * two versions (some were kept, or the source gives no version), they are read once more. A mirror
+ * is tried when a source cannot be reached, refuses or lacks the objects; never after a wrong hash.
  */
 #include "load.h"
 
@@ -19,6 +20,7 @@
 #include "log.h"
 #include "mapping.h"
 #include "metrics.h"
+#include "owners.h"
 #include "pages.h"
 #include "reader.h"
 
@@ -34,6 +36,7 @@ struct load {
     uint64_t began_ns;
     const struct sl_load_place *place; /* NULL: the spec names the directory */
     const struct sl_load_fill *fill;   /* not NULL: into no directory at all */
+    bool doubtful;                     /* of the plan in hand */
 };
 
 static double seconds_since(uint64_t begin_ns)
@@ -51,10 +54,12 @@ void sl_load_source_config(const struct sl_spec *spec, struct sl_cancel *cancel,
                                   .redis = &spec->source.redis,
                                   .stall_seconds = (unsigned)spec->readers.stall_seconds,
                                   .attempts = (unsigned)spec->readers.attempts,
+                                  .hedge = (enum sl_hedge)spec->readers.hedge,
                                   .host_connections = sl_spec_host_connections(&spec->readers),
                                   .bandwidth = spec->readers.bandwidth,
                                   .cancel = cancel,
-                                  .progress = progress};
+                                  .progress = progress,
+                                  .beneath_bytes = spec->source.beneath_bytes};
 }
 
 /* ---- one attempt ---------------------------------------------------------------------------- */
@@ -90,6 +95,7 @@ static struct sl_reader_config reader_config(const struct load *load)
     return (struct sl_reader_config){
         .connections = readers->connections == SL_AUTO_VALUE ? 0 : (unsigned)readers->connections,
         .memory_bytes = readers->memory_bytes == SL_AUTO_VALUE ? 0 : readers->memory_bytes,
+        .hedge = (enum sl_hedge)readers->hedge,
         .hashes = load->spec->verify.hashes,
         .cancel = load->cancel,
         .progress = load->progress,
@@ -148,27 +154,13 @@ static void note_plan(struct load *load, const struct sl_plan *plan)
     result->unhashed = plan->unhashed_bytes;
     result->tensors = plan->tensor_count;
     result->objects = plan->source_count;
+    result->unversioned = plan->unversioned;
     result->files = plan->file_count;
     result->connections = plan->connections;
     result->checks = plan->check_count;
     result->sidecars = plan->sidecar_count;
     result->index_requests = plan->index_requests;
     snprintf(result->uri, sizeof(result->uri), "%s", sl_plan_uri(plan));
-}
-
-/* Nothing tells one version of such an object from the next, but its length. */
-static void warn_unversioned(const struct sl_plan *plan)
-{
-    size_t bare = 0;
-    for (size_t i = 0; i < plan->source_count; i++) {
-        const struct sl_version *version = sl_source_version(plan->sources[i].source);
-        bare += !version->etag[0] && !version->version_id[0] && !version->last_modified[0];
-    }
-    if (bare)
-        sl_log(SL_LOG_WARN,
-               "%zu of %zu objects come with neither ETag nor Last-Modified: a change in mid-load "
-               "is noticed by their length alone; give verify.sha256 or sign them",
-               bare, plan->source_count);
 }
 
 /* What there is to read; nothing if the version is there already. */
@@ -186,6 +178,17 @@ static void set_total(struct load *load, const struct sl_plan *plan)
     sl_progress_set_total(load->progress, landing, plan->tensor_count, plan->source_count);
 }
 
+/* The old version goes first, unless even without it there is too little room. */
+static int make_place(struct sl_publish *publish, const struct sl_plan *plan, const char *path,
+                      struct sl_err *err)
+{
+    uint64_t freed =
+        sl_add_capped(sl_publish_staged_bytes(publish), sl_publish_published_bytes(publish));
+    if (sl_room_check(path, plan->sink_bytes, freed, NULL, err) < 0)
+        return -1;
+    return sl_publish_withdraw(publish, err);
+}
+
 static int fill(struct load *load, struct sl_publish *publish, const struct sl_plan *plan,
                 struct sl_err *err)
 {
@@ -197,7 +200,7 @@ static int fill(struct load *load, struct sl_publish *publish, const struct sl_p
         return -1;
     if (sl_publish_look_ahead(publish, plan, err) < 0)
         return -1;
-    if (tmpfs->replace == 1 && sl_publish_withdraw(publish, err) < 0)
+    if (tmpfs->replace == 1 && make_place(publish, plan, tmpfs->path, err) < 0)
         return -1;
     if (sl_room_check(tmpfs->path, plan->sink_bytes, sl_publish_staged_bytes(publish), NULL, err) <
         0)
@@ -283,6 +286,11 @@ static void on_waiting(void *arg)
     sl_log(SL_LOG_INFO, "another load holds '%s': waiting for it", load->spec->sink.tmpfs.path);
 }
 
+static bool has_changed(const struct sl_err *err)
+{
+    return err->kind == SL_E_INTEGRITY && strcmp(err->code, "changed") == 0;
+}
+
 static int carry_out(struct load *load, struct sl_publish *publish, const struct sl_plan *plan,
                      struct sl_err *err)
 {
@@ -290,8 +298,16 @@ static int carry_out(struct load *load, struct sl_publish *publish, const struct
     set_total(load, plan);
     if (load->result->already)
         return keep(load, publish, plan, err);
-    warn_unversioned(plan);
-    return fill(load, publish, plan, err);
+    sl_plan_warn_of_versions(plan,
+                             "and no later load can resume this one or know that it is current");
+    if (fill(load, publish, plan, err) == 0)
+        return 0;
+    if (has_changed(err)) {
+        struct sl_err worse = SL_ERR_INIT;
+        if (sl_publish_discard(publish, false, &worse) < 0)
+            sl_log(SL_LOG_WARN, "%s", worse.message);
+    }
+    return -1;
 }
 
 /* Into what the caller has made of the plan. */
@@ -300,7 +316,7 @@ static int hand_over(struct load *load, const struct sl_plan *plan, struct sl_er
     struct sl_reader_config config = reader_config(load);
     uint64_t begin_ns = sl_now_ns();
     set_total(load, plan);
-    warn_unversioned(plan);
+    sl_plan_warn_of_versions(plan, "and every load reads all of it");
     if (sl_plan_begin_keys(plan, err) < 0 || sl_plan_await_keys(plan, err) < 0 ||
         sl_cancel_check(load->cancel, err) < 0)
         return -1;
@@ -337,6 +353,7 @@ static int load_from(struct load *load, struct sl_publish *publish, const char *
     if (sl_plan_make(&spec, &config, &plan, err) < 0)
         return -1;
     note_plan(load, plan);
+    load->doubtful = plan->doubtful;
     load->result->plan_seconds = seconds_since(begin_ns);
     if (load->fill)
         return hand_over(&attempt, plan, err);
@@ -355,29 +372,45 @@ static int load_from(struct load *load, struct sl_publish *publish, const char *
 
 /* ---- again, and elsewhere ------------------------------------------------------------------- */
 
-static bool has_changed(const struct sl_err *err)
+/* A hash does not match, and it is not of bytes that were fetched alone again and stayed wrong. The
+ * journal vouches for its bytes no more. */
+static bool has_wrong_whole(const struct load *load, const struct sl_progress_view *before,
+                            const struct sl_err *err)
 {
-    return err->kind == SL_E_INTEGRITY && strcmp(err->code, "changed") == 0;
+    struct sl_progress_view now;
+    sl_progress_view(load->progress, &now);
+    return err->kind == SL_E_INTEGRITY && now.refetched == before->refetched &&
+           (strncmp(err->code, "E_HASH_", 7) == 0 || strcmp(err->code, "E_SIGNATURE") == 0);
+}
+
+/* Would another try do better? */
+static bool may_help(const struct load *load, const struct sl_progress_view *before,
+                     const struct sl_err *err)
+{
+    struct sl_progress_view now;
+    sl_progress_view(load->progress, &now);
+    bool mixed = load->doubtful || now.bytes_resumed > 0;
+    return has_changed(err) || (mixed && has_wrong_whole(load, before, err));
 }
 
 static int load_restarting(struct load *load, struct sl_publish *publish, const char *uri,
                            struct sl_err *err)
 {
     struct sl_err why = SL_ERR_INIT;
+    struct sl_progress_view before;
+    sl_progress_view(load->progress, &before);
     if (load_from(load, publish, uri, &why) == 0)
         return 0;
-    if (!has_changed(&why)) {
+    if (!may_help(load, &before, &why)) {
         *err = why;
         return -1;
     }
-    sl_log(SL_LOG_WARN, "%s: the load starts again from a clean state", why.message);
-    if (publish && sl_publish_discard(publish, false, err) < 0)
+    sl_log(SL_LOG_WARN, "%s: %s", why.message,
+           has_changed(&why) ? "the load starts again from a clean state"
+                             : "these bytes may be of two versions, and are read again");
+    if (has_changed(&why) && publish && sl_publish_discard(publish, false, err) < 0)
         return -1;
-    struct sl_progress_view view;
-    if (load->progress) {
-        sl_progress_view(load->progress, &view);
-        sl_progress_sub_bytes(load->progress, view.bytes_done);
-    }
+    sl_progress_begin_again(load->progress);
     if (load_from(load, publish, uri, err) == 0)
         return 0;
     return has_changed(err) ? sl_wrap(err, "the object changed twice during one load") : -1;
@@ -398,6 +431,7 @@ static int load_anywhere(struct load *load, struct sl_publish *publish, struct s
         struct sl_err why = SL_ERR_INIT;
         sl_log(SL_LOG_WARN, "%s; trying mirror %zu of %zu", first.message, i + 1,
                source->mirrors.count);
+        sl_progress_begin_again(load->progress);
         if (load_restarting(load, publish, source->mirrors.items[i], &why) == 0)
             return 0;
         first = why;
@@ -415,7 +449,8 @@ static int run(struct load *load, struct sl_err *err)
         return sl_fail(err, SL_E_USAGE,
                        "the model '%s' has no destination: set sink.tmpfs.path, or give --to DIR",
                        load->spec->metadata.name ? load->spec->metadata.name : "");
-    if (refuse_overlap(load->spec->source.uri, path, err) < 0)
+    if (refuse_overlap(load->spec->source.uri, path, err) < 0 ||
+        sl_owners_check_path(path, err) < 0)
         return -1;
     SL_AUTO(sl_publish) publish = sl_publish_open(path, load->cancel, on_waiting, load, err);
     return publish ? load_anywhere(load, publish, err) : -1;
@@ -437,10 +472,11 @@ static int run_within(struct load *load, uint64_t seconds, struct sl_err *err)
 {
     int done = sl_deadline_run(seconds, load->cancel, run_with, load, err);
     if (done < 0 && err->kind == SL_E_TIMEOUT)
-        sl_fail(err, SL_E_TIMEOUT,
-                "the load took longer than readers.timeoutSeconds (%llu s); the next one resumes "
-                "it",
-                (unsigned long long)seconds);
+        sl_fail(err, SL_E_TIMEOUT, "the load took longer than readers.timeoutSeconds (%llu s); %s",
+                (unsigned long long)seconds,
+                load->result->unversioned
+                    ? "the next one begins anew, since the source gives no version"
+                    : "the next one resumes it");
     return done;
 }
 

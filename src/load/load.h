@@ -15,6 +15,7 @@ struct sl_load_result {
     uint64_t gpu_decrypted, gpu_cast; /* of these, by a GPU (whoever fills it sets them) */
     uint64_t checks, sidecars, index_requests, retries, refetched_ranges;
     uint64_t hedged, wasted; /* slow requests sent again; bytes that came and were thrown away */
+    uint64_t unversioned; /* of the objects: nothing tells their versions apart, sl_plan_version */
     unsigned connections;
     bool kernel_tls;         /* the kernel opened TLS records */
     const char *destination; /* kind of its pages (pages.h); "" for none */

@@ -24,6 +24,7 @@ void sl_load_result_json(struct sl_json *json, const struct sl_load_result *resu
     sl_json_key_uint(json, "cast", result->cast);
     sl_json_key_uint(json, "sliced", result->sliced);
     sl_json_key_uint(json, "objects", result->objects);
+    sl_json_key_uint(json, "unversioned", result->unversioned);
     sl_json_key_uint(json, "files", result->files);
     sl_json_key_uint(json, "index_requests", result->index_requests);
     sl_json_key_uint(json, "retries", result->retries);

@@ -3,6 +3,9 @@
  * disturbed. The folder's name says which version it is, and the manifest in it must agree, before
  * it counts for whole after a restart. A version that goes loses its marker `ready` first: a kill
  * in between leaves something that counts for partial.
+ *
+ * Nothing counts that somebody else made, or could write: a folder, a link or a spec of another
+ * user was there before the daemon, or before its folder was closed to others, and is left alone.
  */
 #include "directory_holder.h"
 
@@ -15,6 +18,7 @@
 #include <unistd.h>
 
 #include "log.h"
+#include "node_folder.h"
 #include "node_lock.h"
 #include "thread.h"
 #include "tree.h"
@@ -23,10 +27,11 @@ enum { FOLDER = O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW };
 #define CURRENT     "current"
 #define CURRENT_NEW ".current.new"
 #define MODEL_SPEC  "model.yaml"
+#define STATE       ".sluice"
 
 struct sl_directory_holder {
-    char *path;
-    int fd, lock_fd;
+    struct sl_node_folder folder;
+    int lock_fd;
     pthread_mutex_t lock; /* of specs that are written or removed: callers may bring the same one */
     struct sl_holder ops;
 };
@@ -42,7 +47,48 @@ static bool is_version(const char *name)
 static void where(void *self, const char *name, const char *version, char path[SL_PUBLISH_PATH_MAX])
 {
     const struct sl_directory_holder *holder = self;
-    snprintf(path, SL_PUBLISH_PATH_MAX, "%s/%s/%s", holder->path, name, version);
+    snprintf(path, SL_PUBLISH_PATH_MAX, "%s/%s/%s", holder->folder.path, name, version);
+}
+
+/* The same for what takes a path and must not be led elsewhere. */
+static void work_path(const struct sl_directory_holder *holder, const char *name,
+                      const char *version, char path[SL_PUBLISH_PATH_MAX])
+{
+    snprintf(path, SL_PUBLISH_PATH_MAX, "%s/%s/%s", holder->folder.work, name, version);
+}
+
+/* ---- whose it is ---------------------------------------------------------------------------- */
+
+static int open_model(const struct sl_directory_holder *holder, const char *name, bool make,
+                      struct sl_err *err)
+{
+    char path[SL_PUBLISH_PATH_MAX];
+    snprintf(path, sizeof(path), "%s/%s", holder->folder.path, name);
+    return sl_node_open_own(holder->folder.fd, name, make, path, err);
+}
+
+/* The folder of a version, with what tells its state in it; SL_E_NOT_FOUND. */
+static int open_version(const struct sl_directory_holder *holder, int model_fd, const char *name,
+                        const char *version, bool make, struct sl_err *err)
+{
+    char path[SL_PUBLISH_PATH_MAX];
+    struct sl_err why = SL_ERR_INIT;
+    where((void *)(uintptr_t)holder, name, version, path);
+    sl_autoclose int fd = sl_node_open_own(model_fd, version, make, path, err);
+    if (fd < 0)
+        return -1;
+    sl_autoclose int state_fd = sl_node_open_own(fd, STATE, false, path, &why);
+    if (state_fd < 0 && why.kind != SL_E_NOT_FOUND) {
+        if (err)
+            *err = why;
+        return -1;
+    }
+    if (state_fd >= 0 && !sl_node_holds_own(state_fd))
+        return sl_fail_code(err, SL_E_NO_SPACE, "owner",
+                            "'%s/" STATE "' holds files of other users: remove '%s'", path, path);
+    int whole = fd;
+    fd = -1;
+    return whole;
 }
 
 /* ---- loading -------------------------------------------------------------------------------- */
@@ -58,9 +104,16 @@ static int choose(void *arg, const struct sl_plan *plan, char path[SL_PUBLISH_PA
 {
     struct loading *loading = arg;
     const struct sl_holder_job *job = loading->job;
+    *job->unversioned = plan->unversioned > 0;
     if (job->admit(job->arg, plan->identity, plan->sink_bytes, loading->version, err) < 0)
         return -1;
-    where(loading->holder, job->name, loading->version, path);
+    sl_autoclose int model_fd = open_model(loading->holder, job->name, true, err);
+    sl_autoclose int fd = model_fd < 0 ? -1
+                                       : open_version(loading->holder, model_fd, job->name,
+                                                      loading->version, true, err);
+    if (fd < 0)
+        return -1;
+    work_path(loading->holder, job->name, loading->version, path);
     return 0;
 }
 
@@ -68,9 +121,9 @@ static int choose(void *arg, const struct sl_plan *plan, char path[SL_PUBLISH_PA
 static int point_current(struct sl_directory_holder *holder, const char *name, const char *version,
                          struct sl_err *err)
 {
-    sl_autoclose int fd = openat(holder->fd, name, FOLDER);
+    sl_autoclose int fd = open_model(holder, name, false, err);
     if (fd < 0)
-        return sl_tree_fail(err, errno, "open the folder of", name);
+        return -1;
     unlinkat(fd, CURRENT_NEW, 0);
     if (symlinkat(version, fd, CURRENT_NEW) < 0 || renameat(fd, CURRENT_NEW, fd, CURRENT) < 0)
         return sl_tree_fail(err, errno, "make the link " CURRENT " of", name);
@@ -82,14 +135,16 @@ static int load(void *self, const struct sl_holder_job *job, void **body, struct
     struct sl_load_result result;
     struct loading loading = {.holder = self, .job = job};
     const struct sl_load_place place = {choose, &loading};
-    char text[512];
+    char text[512], path[SL_PUBLISH_PATH_MAX];
     *body = NULL;
-    if (sl_load_run_placed(job->spec, &place, job->cancel, job->progress, &result, err) < 0)
+    if (sl_load_run_placed(job->spec, &place, job->cancel, job->progress, &result, err) < 0) {
+        sl_node_folder_tell(&loading.holder->folder, err);
         return -1;
+    }
     if (point_current(self, job->name, loading.version, err) < 0)
         return -1;
-    sl_log(SL_LOG_INFO, "'%s' is in %s: %s", job->name, result.path,
-           sl_load_summary(&result, text));
+    where(self, job->name, loading.version, path);
+    sl_log(SL_LOG_INFO, "'%s' is in %s: %s", job->name, path, sl_load_summary(&result, text));
     return 0;
 }
 
@@ -107,24 +162,28 @@ static int drop(void *self, const char *name, const char *version, void *body, s
 {
     struct sl_directory_holder *holder = self;
     char ready[SL_VERSION_TEXT + 16];
+    struct sl_err why = SL_ERR_INIT;
     (void)body;
-    sl_autoclose int fd = openat(holder->fd, name, FOLDER);
-    if (fd < 0)
-        return errno == ENOENT ? 0 : sl_tree_fail(err, errno, "open the folder of", name);
+    sl_autoclose int fd = open_model(holder, name, false, &why);
+    if (fd < 0) {
+        if (err && why.kind != SL_E_NOT_FOUND)
+            *err = why;
+        return why.kind == SL_E_NOT_FOUND ? 0 : -1;
+    }
     unlink_current(fd, version);
     snprintf(ready, sizeof(ready), "%s/.sluice/ready", version);
     unlinkat(fd, ready, 0);
     if (sl_tree_remove(fd, version) < 0)
         return sl_tree_fail(err, errno, "remove a version of", name);
-    unlinkat(holder->fd, name, AT_REMOVEDIR); /* if nothing else is in it */
+    unlinkat(holder->folder.fd, name, AT_REMOVEDIR); /* if nothing else is in it */
     return 0;
 }
 
 /* ---- after a restart ------------------------------------------------------------------------ */
 
-static DIR *open_folder(int parent_fd, const char *name)
+/* Takes fd. */
+static DIR *read_folder(int fd)
 {
-    int fd = openat(parent_fd, name, FOLDER);
     DIR *folder = fd < 0 ? NULL : fdopendir(fd);
     if (!folder && fd >= 0)
         close(fd);
@@ -145,13 +204,18 @@ static int survey_at_once(const char *path, struct sl_publish_facts *facts, stru
 
 /* Is a whole version there, and how many bytes. A commit that was interrupted is completed on the
  * way. */
-static bool survey(const char *path, const char *version, uint64_t *bytes)
+static bool survey(const struct sl_directory_holder *holder, const char *name, const char *version,
+                   uint64_t *bytes)
 {
+    char path[SL_PUBLISH_PATH_MAX], work[SL_PUBLISH_PATH_MAX];
     struct sl_err why = SL_ERR_INIT;
     struct sl_publish_facts facts = {.bytes = 0};
-    bool whole = survey_at_once(path, &facts, &why) == 0 &&
+    where((void *)(uintptr_t)holder, name, version, path);
+    work_path(holder, name, version, work);
+    bool whole = survey_at_once(work, &facts, &why) == 0 &&
                  strncmp(facts.identity, version, SL_VERSION_TEXT - 1) == 0;
     *bytes = facts.bytes;
+    sl_node_folder_tell(&holder->folder, &why);
     if (why.kind && why.kind != SL_E_NOT_FOUND)
         sl_log(SL_LOG_WARN, "'%s' does not count as loaded: %s", path, why.message);
     return whole;
@@ -161,36 +225,53 @@ static int scan_version(struct sl_directory_holder *holder, struct sl_registry *
                         int model_fd, const char *name, const char *version, bool current,
                         struct sl_err *err)
 {
-    char path[SL_PUBLISH_PATH_MAX];
     uint64_t bytes;
-    where(holder, name, version, path);
-    bool ready = survey(path, version, &bytes);
-    if (!ready) {
-        sl_autoclose int fd = openat(model_fd, version, FOLDER);
-        bytes = fd < 0 ? 0 : sl_tree_bytes(fd);
+    struct sl_err why = SL_ERR_INIT;
+    sl_autoclose int fd = open_version(holder, model_fd, name, version, false, &why);
+    if (fd < 0) {
+        sl_log(SL_LOG_WARN, "a version of '%s' is left alone: %s", name, why.message);
+        return 0;
     }
+    bool ready = survey(holder, name, version, &bytes);
+    if (!ready)
+        bytes = sl_tree_bytes(fd);
     const struct sl_registry_found found = {
         .name = name, .version = version, .bytes = bytes, .ready = ready, .current = current};
     return sl_registry_adopt(registry, &holder->ops, &found, err);
 }
 
+/* The version that the link names; "" if there is none of ours. */
+static void read_current(int model_fd, char current[SL_VERSION_TEXT])
+{
+    struct stat status;
+    char target[SL_VERSION_TEXT] = "";
+    *current = 0;
+    if (fstatat(model_fd, CURRENT, &status, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISLNK(status.st_mode) ||
+        !sl_node_is_own(&status) ||
+        readlinkat(model_fd, CURRENT, target, sizeof(target)) != SL_VERSION_TEXT - 1)
+        return;
+    memcpy(current, target, SL_VERSION_TEXT);
+}
+
 static int scan_model(struct sl_directory_holder *holder, struct sl_registry *registry,
                       const char *name, struct sl_err *err)
 {
-    DIR *folder = open_folder(holder->fd, name);
-    char current[SL_VERSION_TEXT] = "";
+    struct sl_err why = SL_ERR_INIT;
+    DIR *folder = read_folder(open_model(holder, name, false, &why));
+    char current[SL_VERSION_TEXT];
     int done = 0;
-    if (!folder)
+    if (!folder) {
+        sl_log(SL_LOG_WARN, "'%s' is left alone: %s", name, why.message);
         return 0;
-    if (readlinkat(dirfd(folder), CURRENT, current, sizeof(current)) != SL_VERSION_TEXT - 1)
-        *current = 0;
+    }
+    read_current(dirfd(folder), current);
     for (struct dirent *entry; done == 0 && (entry = readdir(folder));) {
         struct stat status;
         if (is_version(entry->d_name) &&
             fstatat(dirfd(folder), entry->d_name, &status, AT_SYMLINK_NOFOLLOW) == 0 &&
             S_ISDIR(status.st_mode))
             done = scan_version(holder, registry, dirfd(folder), name, entry->d_name,
-                                strncmp(current, entry->d_name, sizeof(current)) == 0, err);
+                                strcmp(current, entry->d_name) == 0, err);
     }
     closedir(folder);
     return done;
@@ -199,10 +280,10 @@ static int scan_model(struct sl_directory_holder *holder, struct sl_registry *re
 int sl_directory_holder_scan(struct sl_directory_holder *holder, struct sl_registry *registry,
                              struct sl_err *err)
 {
-    DIR *folder = open_folder(holder->fd, ".");
+    DIR *folder = read_folder(openat(holder->folder.fd, ".", FOLDER));
     int done = 0;
     if (!folder)
-        return sl_tree_fail(err, errno, "read", holder->path);
+        return sl_tree_fail(err, errno, "read", holder->folder.path);
     for (struct dirent *entry; done == 0 && (entry = readdir(folder));)
         if (sl_is_model_name(entry->d_name))
             done = scan_model(holder, registry, entry->d_name, err);
@@ -216,16 +297,22 @@ int sl_directory_holder_remember(struct sl_directory_holder *holder, const char 
                                  const char *text, struct sl_err *err)
 {
     SL_LOCKED(&holder->lock);
-    if (text && mkdirat(holder->fd, name, 0755) < 0 && errno != EEXIST)
-        return sl_tree_fail(err, errno, "make the folder of", name);
-    sl_autoclose int fd = openat(holder->fd, name, FOLDER);
-    if (fd < 0)
-        return !text && errno == ENOENT ? 0 : sl_tree_fail(err, errno, "open the folder of", name);
+    struct sl_err why = SL_ERR_INIT;
+    if (text && holder->folder.exposed)
+        return 0; /* the next daemon could not tell whose it is */
+    sl_autoclose int fd = open_model(holder, name, text, &why);
+    if (fd < 0 && !text && why.kind == SL_E_NOT_FOUND)
+        return 0;
+    if (fd < 0) {
+        if (err)
+            *err = why;
+        return -1;
+    }
     if (text)
         return sl_tree_write(fd, MODEL_SPEC, text, strlen(text), err);
     if (sl_tree_remove(fd, MODEL_SPEC) < 0)
         return sl_tree_fail(err, errno, "remove the spec of", name);
-    unlinkat(holder->fd, name, AT_REMOVEDIR);
+    unlinkat(holder->folder.fd, name, AT_REMOVEDIR);
     return 0;
 }
 
@@ -234,14 +321,15 @@ void sl_directory_holder_each_spec(struct sl_directory_holder *holder,
                                                 size_t bytes),
                                    void *arg)
 {
-    DIR *folder = open_folder(holder->fd, ".");
+    DIR *folder =
+        holder->folder.exposed ? NULL : read_folder(openat(holder->folder.fd, ".", FOLDER));
     for (struct dirent *entry; folder && (entry = readdir(folder));) {
         if (!sl_is_model_name(entry->d_name))
             continue;
         sl_autobuf text = SL_BUF_INIT(SL_SPEC_BYTES_MAX);
         struct sl_err why = SL_ERR_INIT;
-        sl_autoclose int fd = openat(holder->fd, entry->d_name, FOLDER);
-        if (fd >= 0 && sl_tree_read(fd, MODEL_SPEC, &text, &why) == 0)
+        sl_autoclose int fd = open_model(holder, entry->d_name, false, NULL);
+        if (fd >= 0 && sl_node_read_own(fd, MODEL_SPEC, &text, &why) == 0)
             call(arg, entry->d_name, sl_buf_string(&text), text.used);
         else if (fd >= 0 && why.kind != SL_E_NOT_FOUND)
             sl_log(SL_LOG_WARN, "the kept spec of '%s' cannot be read: %s", entry->d_name,
@@ -258,7 +346,7 @@ struct sl_directory_holder *sl_directory_holder_open(const char *path, struct sl
     SL_AUTO(sl_directory_holder) holder = sl_alloc(sizeof(*holder), err);
     if (!holder)
         return NULL;
-    holder->fd = holder->lock_fd = -1;
+    holder->folder.fd = holder->lock_fd = -1;
     pthread_mutex_init(&holder->lock, NULL);
     holder->ops = (struct sl_holder){.name = "directory",
                                      .keeps_partial = true,
@@ -266,22 +354,13 @@ struct sl_directory_holder *sl_directory_holder_open(const char *path, struct sl
                                      .load = load,
                                      .drop = drop,
                                      .where = where};
-    if (strlen(path) + 64 + SL_VERSION_TEXT + 2 >= SL_PUBLISH_PATH_MAX) {
+    if (strlen(path) + 32 + 64 + SL_VERSION_TEXT + 2 >= SL_PUBLISH_PATH_MAX) {
         sl_fail(err, SL_E_USAGE, "the path '%.100s…' is too long", path);
         return NULL;
     }
-    holder->path = sl_strdup(path, err);
-    if (!holder->path || sl_publish_make_path(path, err) < 0)
+    if (sl_node_folder_open(path, &holder->folder, err) < 0)
         return NULL;
-    size_t bytes = strlen(holder->path);
-    while (bytes > 1 && holder->path[bytes - 1] == '/')
-        holder->path[--bytes] = 0;
-    holder->fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (holder->fd < 0) {
-        sl_tree_fail(err, errno, "open directory", path);
-        return NULL;
-    }
-    holder->lock_fd = sl_node_lock(holder->fd, holder->path, err);
+    holder->lock_fd = sl_node_lock(holder->folder.fd, holder->folder.path, err);
     return holder->lock_fd < 0 ? NULL : sl_steal(&holder);
 }
 
@@ -289,14 +368,18 @@ void sl_directory_holder_free(struct sl_directory_holder *holder)
 {
     if (!holder)
         return;
-    sl_autoclose_(&holder->fd);
+    sl_node_folder_release(&holder->folder);
     sl_autoclose_(&holder->lock_fd);
     pthread_mutex_destroy(&holder->lock);
-    free(holder->path);
     free(holder);
 }
 
 const struct sl_holder *sl_directory_holder_ops(struct sl_directory_holder *holder)
 {
     return &holder->ops;
+}
+
+const char *sl_directory_holder_path(const struct sl_directory_holder *holder)
+{
+    return holder->folder.path;
 }

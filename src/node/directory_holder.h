@@ -10,22 +10,26 @@
 
 struct sl_directory_holder;
 /**
- * Make the directory, and lock it as long as this process lives. SL_E_NO_SPACE if it cannot be
- * written, or if another node daemon has it.
+ * Make the directory, and lock it as long as this process lives; where others may write to it, a
+ * folder of our own in it (node_folder.h). SL_E_NO_SPACE if it cannot be written, if it is somebody
+ * else's, or if another node daemon has it.
  */
 struct sl_directory_holder *sl_directory_holder_open(const char *path, struct sl_err *err);
 void sl_directory_holder_free(struct sl_directory_holder *holder);
 SL_AUTO_DEFINE(sl_directory_holder)
+/** Where models are found: DIR above; borrowed. */
+const char *sl_directory_holder_path(const struct sl_directory_holder *holder);
 /** For the registry; lives as long as the holder. Its functions are called by many threads. */
 const struct sl_holder *sl_directory_holder_ops(struct sl_directory_holder *holder);
 /**
  * Tell the registry of every version that is there: whole ones are looked at file by file (size,
- * time, inode; no byte is read), the rest is what interrupted loads left. Links and names that are
- * none of ours are left alone.
+ * time, inode; no byte is read), the rest is what interrupted loads left. Links, names that are
+ * none of ours, and what another user made or could write are left alone.
  */
 int sl_directory_holder_scan(struct sl_directory_holder *holder, struct sl_registry *registry,
                              struct sl_err *err);
-/** Keep, or remove (text NULL), the spec of a model that a caller brought. */
+/** Keep, or remove (text NULL), the spec of a model that a caller brought. Where others may
+ * exchange the directory none is kept. */
 int sl_directory_holder_remember(struct sl_directory_holder *holder, const char *name,
                                  const char *text, struct sl_err *err);
 /** Every kept spec. Goes on after a call that fails. */

@@ -23,6 +23,8 @@ struct sl_holder_job {
      */
     int (*admit)(void *arg, const uint8_t identity[32], uint64_t bytes,
                  char version[SL_VERSION_TEXT], struct sl_err *err);
+    bool *unversioned; /* the source gives no version: set it, and what a load that breaks off
+                          leaves is not kept */
     /** Callers can use it from now on, although it is not complete. May be left out. Returns what
      * was opened before for this version and is not used for new callers any more, or NULL. */
     void *(*opened)(void *arg, void *body);
@@ -30,6 +32,13 @@ struct sl_holder_job {
 
 /** Each kind of memory has a budget of its own. What is on all GPUs takes of each one's. */
 enum { SL_SPACE_HOST = 0, SL_SPACE_GPU = 1, SL_SPACES_MAX = 17, SL_SPACE_GPUS = SL_SPACES_MAX };
+
+/** Memory that was let go of and that somebody may still have. */
+struct sl_left_memory {
+    /** How much of it is: 0 for ever once it is 0. May block; by one thread at a time. */
+    uint64_t (*look)(struct sl_left_memory *left);
+    void (*free)(struct sl_left_memory *left);
+};
 
 struct sl_holder {
     const char *name;   /* "directory", "pool" */
@@ -45,6 +54,9 @@ struct sl_holder {
     int (*load)(void *self, const struct sl_holder_job *job, void **body, struct sl_err *err);
     /** Give the memory back, if there is any; nobody uses it. Blocks; body may be NULL. */
     int (*drop)(void *self, const char *name, const char *version, void *body, struct sl_err *err);
+    /** Before drop(), or before an opened body is replaced: what tells when its memory has really
+     * gone. NULL, or left out: it goes with drop(), or cannot be watched. */
+    struct sl_left_memory *(*watch)(void *self, void *body);
     /** The process ends, and a whole version stays for the next one where that is possible: let go
      * of its body. May be left out: then it is dropped. */
     void (*leave)(void *self, void *body);

@@ -138,19 +138,25 @@ int sl_node_request(struct sl_node *node, const char *text, size_t bytes,
     return done;
 }
 
-static int check_uri(struct sl_node *node, const char *uri, struct sl_err *err)
+static int check_uri(struct sl_node *node, const char *uri, size_t *prefix_bytes,
+                     struct sl_err *err)
 {
     SL_LOCKED(&node->lock);
-    return sl_node_uri_check(&node->locked.uri_prefixes, uri, err);
+    return sl_node_uri_check(&node->locked.uri_prefixes, uri, prefix_bytes, err);
 }
 
-int sl_node_define_uri(struct sl_node *node, const char *uri, const char *device,
+int sl_node_define_uri(struct sl_node *node, const char *uri, const char *device, uint32_t uid,
                        char name[SL_NODE_URI_NAME], struct sl_err *err)
 {
-    const struct sl_model_wish wish = {.origin = SL_MODEL_OF_REQUEST, .passing = true};
+    const struct sl_model_wish wish = {.origin = SL_MODEL_OF_REQUEST,
+                                       .passing = true,
+                                       .limited = uid != 0 && uid != geteuid(),
+                                       .uid = uid};
     struct sl_specs specs = {0};
-    if (check_uri(node, uri, err) < 0 || sl_node_uri_name(uri, device, name, err) < 0 ||
-        sl_node_uri_spec(uri, device, name, &specs, err) < 0)
+    size_t prefix_bytes;
+    if (check_uri(node, uri, &prefix_bytes, err) < 0 ||
+        sl_node_uri_name(uri, device, name, err) < 0 ||
+        sl_node_uri_spec(uri, prefix_bytes, device, name, &specs, err) < 0)
         return -1;
     int done = define(node, &specs.items[0], &wish, err);
     sl_specs_release(&specs);

@@ -54,7 +54,7 @@ int sl_node_request(struct sl_node *node, const char *text, size_t bytes,
  * is known from now on, for as long as something of it is in memory. Any thread. Errors as
  * sl_node_uri_check().
  */
-int sl_node_define_uri(struct sl_node *node, const char *uri, const char *device,
+int sl_node_define_uri(struct sl_node *node, const char *uri, const char *device, uint32_t uid,
                        char name[SL_NODE_URI_NAME], struct sl_err *err);
 /** As sl_registry_forget(), after a restart, too. */
 int sl_node_forget(struct sl_node *node, const char *name, struct sl_err *err);

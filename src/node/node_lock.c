@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "mem.h"
+#include "node_folder.h"
 #include "tree.h"
 
 #define LOCK_FILE ".lock"
@@ -15,9 +16,13 @@
 int sl_node_lock(int fd, const char *path, struct sl_err *err)
 {
     sl_autoclose int lock_fd =
-        openat(fd, LOCK_FILE, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+        openat(fd, LOCK_FILE, O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600);
     if (lock_fd < 0)
         return sl_tree_fail(err, errno, "open the lock of", path);
+    struct stat status;
+    if (fstat(lock_fd, &status) < 0 || !S_ISREG(status.st_mode) || !sl_node_is_own(&status))
+        return sl_fail_code(err, SL_E_NO_SPACE, "owner",
+                            "'" LOCK_FILE "' in '%s' is not the daemon's own: remove it", path);
     if (flock(lock_fd, LOCK_EX | LOCK_NB) < 0) {
         if (errno != EWOULDBLOCK)
             return sl_tree_fail(err, errno, "lock", path);

@@ -7,8 +7,12 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
-#include "node_rights.h"
+#include "log.h"
+#include "node_pool_rights.h"
+#include "node_socket.h"
 
 struct lease {
     struct sl_model_ref *ref;
@@ -21,18 +25,26 @@ struct sl_node_pool {
     struct sl_registry *registry;
     struct sl_gpu_holders *gpus; /* NULL: none */
     struct sl_pool_server *server;
+    struct sl_node_pool_door door; /* guarded by whoever reloads, one at a time */
+    struct sl_node_socket socket;  /* at a path, to be taken away at the end */
     pthread_mutex_t lock;
     struct {
         struct lease *leases;
-        struct sl_node *node; /* that knows of URIs; NULL: none are taken */
+        struct wish *wishes;                      /* that were not answered yet */
+        struct sl_node *node;                     /* that knows of URIs; NULL: none are taken */
+        uint32_t trusted[2 + SL_POOL_RIGHTS_MAX]; /* whose deposits everybody finds */
+        size_t trusted_count;
+        uint64_t deposit_bytes; /* of one user */
     } locked;
 };
+enum { POOL_BACKLOG = 512 };
 /* An attach that waits. */
 struct wish {
     struct sl_node_pool *pool;
     struct sl_pool_request *request;
     struct lease *lease; /* made ahead, so that an answer cannot fail */
     unsigned space;      /* where it is wanted */
+    struct wish *next;   /* guarded by the pool */
 };
 
 /* ---- leases --------------------------------------------------------------------------------- */
@@ -72,6 +84,22 @@ static void end_lease(struct sl_node_pool *pool, struct lease *lease)
 
 /* ---- attach --------------------------------------------------------------------------------- */
 
+/* With the lock held: it is about to be answered. */
+static void take_wish(struct sl_node_pool *pool, const struct wish *wish)
+{
+    struct wish **at = &pool->locked.wishes;
+    while (*at && *at != wish)
+        at = &(*at)->next;
+    if (*at)
+        *at = wish->next;
+}
+
+static void leave_list(struct wish *wish)
+{
+    SL_LOCKED(&wish->pool->lock);
+    take_wish(wish->pool, wish);
+}
+
 static void refuse(struct wish *wish, const struct sl_err *why)
 {
     sl_pool_request_refuse(wish->request, why);
@@ -110,6 +138,7 @@ static void on_answer(void *arg, struct sl_model_ref *ref, const struct sl_err *
     struct sl_node_pool *pool = wish->pool;
     struct sl_err err = SL_ERR_INIT;
     char path[SL_PUBLISH_PATH_MAX];
+    leave_list(wish);
     if (!ref) {
         refuse(wish, why);
         return;
@@ -153,13 +182,16 @@ static struct wish *new_wish(struct sl_node_pool *pool, struct sl_pool_request *
     }
     lease->pid = peer->pid;
     lease->uid = peer->uid;
-    *wish = (struct wish){pool, request, lease, SL_SPACE_HOST};
+    *wish = (struct wish){pool, request, lease, SL_SPACE_HOST, NULL};
+    SL_LOCKED(&pool->lock);
+    wish->next = pool->locked.wishes;
+    pool->locked.wishes = wish;
     return wish;
 }
 
 /* The name of what a client means: as it is, or that of a URI, which is known from now on, there.
  */
-static int find_name(struct sl_node_pool *pool, const char *model, unsigned space,
+static int find_name(struct sl_node_pool *pool, const char *model, unsigned space, uint32_t uid,
                      char name[SL_NODE_URI_NAME], const char **found, struct sl_err *err)
 {
     struct sl_node *node;
@@ -172,8 +204,21 @@ static int find_name(struct sl_node_pool *pool, const char *model, unsigned spac
         node = pool->locked.node;
     }
     *found = name;
-    return node ? sl_node_define_uri(node, model, sl_space_name(space, device), name, err)
+    return node ? sl_node_define_uri(node, model, sl_space_name(space, device), uid, name, err)
                 : sl_fail(err, SL_E_AUTH, "this pool takes no URIs: ask for a model by its name");
+}
+
+/* Whose deposits a user finds. */
+struct view {
+    struct sl_derived_view view; /* borrows from the rest */
+    uint32_t trusted[2 + SL_POOL_RIGHTS_MAX];
+};
+
+static void find_view(struct sl_node_pool *pool, uint32_t uid, struct view *view)
+{
+    SL_LOCKED(&pool->lock);
+    memcpy(view->trusted, pool->locked.trusted, sizeof(view->trusted));
+    view->view = (struct sl_derived_view){uid, view->trusted, pool->locked.trusted_count};
 }
 
 /* On a GPU there may be what was made from the same URI on the host, too. */
@@ -183,11 +228,13 @@ static void attach_derived(struct wish *wish, const struct sl_pool_wish *wanted,
     struct sl_node_pool *pool = wish->pool;
     struct sl_err err = SL_ERR_INIT, why = SL_ERR_INIT;
     char on_host[SL_NODE_URI_NAME];
+    struct view view;
+    find_view(pool, wanted->peer.uid, &view);
     struct sl_model_ref *ref =
-        sl_registry_hold_derived(pool->registry, name, wanted->key, who, &err);
+        sl_registry_hold_derived(pool->registry, name, wanted->key, &view.view, who, &err);
     if (!ref && err.kind == SL_E_NOT_FOUND && wish->space != SL_SPACE_HOST &&
-        find_name(pool, wanted->model, SL_SPACE_HOST, on_host, &name, &why) == 0)
-        ref = sl_registry_hold_derived(pool->registry, name, wanted->key, who, &err);
+        find_name(pool, wanted->model, SL_SPACE_HOST, wanted->peer.uid, on_host, &name, &why) == 0)
+        ref = sl_registry_hold_derived(pool->registry, name, wanted->key, &view.view, who, &err);
     on_answer(wish, ref, &err);
 }
 
@@ -230,9 +277,10 @@ static void attach(void *arg, struct sl_pool_request *request)
         sl_pool_request_refuse(request, &err);
         return;
     }
-    struct wish *wish = find_name(pool, wanted->model, space, of_uri, &name, &err) < 0
-                            ? NULL
-                            : new_wish(pool, request, &wanted->peer, &err);
+    struct wish *wish =
+        find_name(pool, wanted->model, space, wanted->peer.uid, of_uri, &name, &err) < 0
+            ? NULL
+            : new_wish(pool, request, &wanted->peer, &err);
     if (wish)
         wish->space = space;
     const struct sl_ask ask = {.name = name,
@@ -246,8 +294,31 @@ static void attach(void *arg, struct sl_pool_request *request)
         sl_pool_request_refuse(request, &err);
     else if (*wanted->key)
         attach_derived(wish, wanted, name, who);
-    else if (sl_registry_ask(pool->registry, &ask, &err) < 0)
+    else if (sl_registry_ask(pool->registry, &ask, &err) < 0) {
+        leave_list(wish);
         refuse(wish, &err);
+    }
+}
+
+/* While the lock is held no answer frees the wish. */
+static struct wish *withdraw(struct sl_node_pool *pool, const struct sl_pool_request *request)
+{
+    SL_LOCKED(&pool->lock);
+    struct wish *wish = pool->locked.wishes;
+    while (wish && wish->request != request)
+        wish = wish->next;
+    if (!wish || !sl_registry_withdraw(pool->registry, wish))
+        return NULL; /* its answer is on its way */
+    take_wish(pool, wish);
+    return wish;
+}
+
+static void withdrawn(void *arg, struct sl_pool_request *request)
+{
+    static const struct sl_err why = {.kind = SL_E_CANCELED, .message = "its client has gone"};
+    struct wish *wish = withdraw(arg, request);
+    if (wish)
+        refuse(wish, &why);
 }
 
 static void released(void *arg, struct sl_pool_model *model, const struct sl_pool_peer *peer)
@@ -273,6 +344,13 @@ static const struct sl_holder *host_holder(struct sl_node_pool *pool)
     return pool->locked.node ? sl_pool_holder_ops(pool->locked.node->pool) : NULL;
 }
 
+/* What one user may deposit; 0: there is no limit but the budget. */
+static uint64_t owner_bytes(struct sl_node_pool *pool, uint32_t uid)
+{
+    SL_LOCKED(&pool->lock);
+    return uid == 0 || uid == geteuid() ? 0 : pool->locked.deposit_bytes;
+}
+
 static int begin_deposit(void *arg, const struct sl_pool_offer *offer, struct sl_err *err)
 {
     struct sl_node_pool *pool = arg;
@@ -284,6 +362,14 @@ static int begin_deposit(void *arg, const struct sl_pool_offer *offer, struct sl
                                        .answer = on_room,
                                        .arg = offer->request};
     memcpy(derived.identity, offer->identity, sizeof(derived.identity));
+    struct view view;
+    find_view(pool, offer->peer.uid, &view);
+    derived.view = view.view;
+    derived.owner_bytes_max = owner_bytes(pool, offer->peer.uid);
+    char who[SL_REF_WHO_BYTES];
+    snprintf(who, sizeof(who), "pid %d uid %u %.40s", offer->peer.pid, offer->peer.uid,
+             offer->peer.name);
+    derived.who = who;
     unsigned space;
     if (find_device(pool->gpus, offer->device, &space, err) < 0)
         return -1;
@@ -325,6 +411,27 @@ static void abort_deposit(void *arg, const struct sl_pool_offer *offer)
     sl_registry_deposit_abort(pool->registry, offer->id);
 }
 
+struct counting {
+    uint32_t uid;
+    size_t fds;
+};
+
+static int count_fds(void *arg, const struct sl_registry_entry *entry)
+{
+    struct counting *counting = arg;
+    if (*entry->key && entry->body && entry->owner == counting->uid)
+        counting->fds += 2 + sl_pool_model_slab_count(entry->body);
+    return 0;
+}
+
+static size_t deposited_fds(void *arg, uint32_t uid)
+{
+    const struct sl_node_pool *pool = arg;
+    struct counting counting = {.uid = uid};
+    sl_registry_each(pool->registry, "pool", count_fds, &counting);
+    return counting.fds;
+}
+
 static void later(void *arg, struct sl_later *what)
 {
     const struct sl_node_pool *pool = arg;
@@ -341,8 +448,11 @@ static int add_copy(struct sl_pool_listing *listing, const struct sl_registry_en
                                          .key = entry->key,
                                          .device = sl_space_name(space, device),
                                          .model = model,
+                                         .owner = entry->owner,
                                          .pinned = entry->pinned,
-                                         .used_seconds = entry->used_seconds};
+                                         .used_seconds = entry->used_seconds,
+                                         .left_bytes = entry->left_bytes,
+                                         .left_text = entry->left_text};
     return sl_pool_listing_add(listing, &listed);
 }
 
@@ -373,27 +483,45 @@ static int evict(void *arg, const char *model, const char *key, uint64_t *bytes,
 
 /* ---- the server ----------------------------------------------------------------------------- */
 
-static unsigned take_ids(const struct sl_list *list, uint32_t ids[SL_POOL_RIGHTS_MAX])
+/* What is said of deposits beside the right to make them. */
+static void take_deposits(struct sl_node_pool *pool, const struct sl_node_spec *spec)
 {
-    unsigned count = 0;
-    for (size_t i = 0; i < list->count && count < SL_POOL_RIGHTS_MAX; i++)
-        count += sl_node_spec_id(list->items[i], &ids[count], NULL) == 0;
-    return count;
+    SL_LOCKED(&pool->lock);
+    pool->locked.trusted[0] = 0;
+    pool->locked.trusted[1] = geteuid();
+    pool->locked.trusted_count =
+        2 + sl_node_pool_ids(&spec->pool.shared_uids, pool->locked.trusted + 2);
+    pool->locked.deposit_bytes = spec->pool.deposit_bytes;
 }
 
-static void take_right(const struct sl_list *uids, const struct sl_list *gids,
-                       struct sl_pool_right *right)
+static int listen_at_path(struct sl_node_pool *pool, const struct sl_node_spec *spec, int *fd,
+                          struct sl_err *err)
 {
-    right->uid_count = take_ids(uids, right->uids);
-    right->gid_count = take_ids(gids, right->gids);
+    const struct sl_node_socket_wish wish = {spec->pool.socket, SOCK_SEQPACKET, POOL_BACKLOG,
+                                             pool->door.mode,
+                                             spec->pool.group ? pool->door.gid : UINT32_MAX};
+    if (sl_node_socket_open(&wish, &pool->socket, err) < 0)
+        return -1;
+    *fd = pool->socket.fd;
+    pool->socket.fd = -1;
+    return 0;
 }
 
-static void take_rights(const struct sl_node_spec *spec, struct sl_pool_server_config *config)
+/* All but its server. */
+static struct sl_node_pool *new_pool(const struct sl_node_spec *spec, bool own_socket,
+                                     struct sl_pool_server_config *config, struct sl_err *err)
 {
-    take_right(&spec->pool.uids, &spec->pool.gids, &config->attach);
-    config->attach.all = !spec->pool.uids.count && !spec->pool.gids.count;
-    take_right(&spec->pool.deposit_uids, &spec->pool.deposit_gids, &config->deposit);
-    take_right(&spec->control.uids, &spec->control.gids, &config->evict);
+    sl_autofree struct sl_node_pool *pool = sl_alloc(sizeof(*pool), err);
+    if (!pool)
+        return NULL;
+    pool->door = (struct sl_node_pool_door){.own = own_socket, .gid = (uint32_t)getegid()};
+    if ((spec->pool.group && sl_node_spec_id(spec->pool.group, &pool->door.gid, err) < 0) ||
+        sl_node_pool_rights(spec, &pool->door, config, err) < 0)
+        return NULL;
+    pool->socket.fd = pool->socket.folder_fd = -1;
+    pthread_mutex_init(&pool->lock, NULL);
+    take_deposits(pool, spec);
+    return sl_steal(&pool);
 }
 
 struct sl_node_pool *sl_node_pool_start(struct sl_registry *registry,
@@ -409,6 +537,7 @@ struct sl_node_pool *sl_node_pool_start_with(struct sl_registry *registry,
                                              struct sl_err *err)
 {
     static const struct sl_pool_handler handler = {.attach = attach,
+                                                   .withdrawn = withdrawn,
                                                    .released = released,
                                                    .list = list,
                                                    .evict = evict,
@@ -416,26 +545,18 @@ struct sl_node_pool *sl_node_pool_start_with(struct sl_registry *registry,
                                                    .deposit_gpu = deposit_gpu,
                                                    .deposit_commit = commit_deposit,
                                                    .deposit_abort = abort_deposit,
+                                                   .deposited_fds = deposited_fds,
                                                    .later = later};
-    struct sl_pool_server_config config = {
-        .path = spec->pool.socket ? spec->pool.socket : "pool", /* the service manager's */
-        .listen_fd = listen_fd,
-        .gid = UINT32_MAX};
-    if (sl_node_spec_mode(spec->pool.mode, &config.mode, err) < 0 ||
-        (spec->pool.group && sl_node_spec_id(spec->pool.group, &config.gid, err) < 0))
+    struct sl_pool_server_config config = {.listen_fd = listen_fd};
+    SL_AUTO(sl_node_pool) pool = new_pool(spec, listen_fd < 0, &config, err);
+    if (!pool || (listen_fd < 0 && listen_at_path(pool, spec, &config.listen_fd, err) < 0)) {
+        sl_autoclose_(&listen_fd);
         return NULL;
-    struct sl_node_pool *pool = sl_alloc(sizeof(*pool), err);
-    if (!pool)
-        return NULL;
-    take_rights(spec, &config);
+    }
     pool->registry = registry;
     pool->gpus = gpus;
-    pthread_mutex_init(&pool->lock, NULL);
     pool->server = sl_pool_server_start(&config, &handler, pool, err);
-    if (pool->server)
-        return pool;
-    sl_node_pool_free(pool);
-    return NULL;
+    return pool->server ? sl_steal(&pool) : NULL;
 }
 
 void sl_node_pool_free(struct sl_node_pool *pool)
@@ -443,6 +564,7 @@ void sl_node_pool_free(struct sl_node_pool *pool)
     if (!pool)
         return;
     sl_pool_server_free(pool->server);
+    sl_node_socket_release(&pool->socket);
     pthread_mutex_destroy(&pool->lock);
     free(pool);
 }
@@ -456,6 +578,13 @@ void sl_node_pool_allow_uris(struct sl_node_pool *pool, struct sl_node *node)
 void sl_node_pool_reload(struct sl_node_pool *pool, const struct sl_node_spec *spec)
 {
     struct sl_pool_server_config config = {.listen_fd = -1};
-    take_rights(spec, &config);
+    struct sl_err why = SL_ERR_INIT;
+    if (sl_node_pool_rights(spec, &pool->door, &config, &why) < 0) {
+        sl_log(SL_LOG_ERROR, "the rights of the new config are not taken: %s", why.message);
+        return;
+    }
+    take_deposits(pool, spec);
     sl_pool_server_set_rights(pool->server, &config);
+    if (sl_node_socket_set_mode(&pool->socket, pool->door.mode, &why) < 0)
+        sl_log(SL_LOG_WARN, "%s: it stays as it was", why.message);
 }

@@ -60,13 +60,17 @@ static bool is_listed(const uint32_t *ids, size_t count, uint32_t id)
     return false;
 }
 
-bool sl_node_rights_user(struct sl_node_rights *rights, uint32_t uid, uint32_t gid)
+bool sl_node_rights_user(struct sl_node_rights *rights, const struct sl_peer *peer)
 {
-    if (uid == 0 || uid == geteuid())
+    if (peer->uid == 0 || peer->uid == geteuid())
         return true;
     SL_LOCKED(&rights->lock);
-    return is_listed(rights->locked.uids, rights->locked.uid_count, uid) ||
-           is_listed(rights->locked.gids, rights->locked.gid_count, gid);
+    if (is_listed(rights->locked.uids, rights->locked.uid_count, peer->uid))
+        return true;
+    for (size_t i = 0; i < rights->locked.gid_count; i++)
+        if (sl_peer_is_in(peer, rights->locked.gids[i]))
+            return true;
+    return false;
 }
 
 static int digest_of(const char *text, size_t bytes, uint8_t digest[32], struct sl_err *err)

@@ -6,6 +6,7 @@
 #include <pthread.h>
 
 #include "node_spec.h"
+#include "peer.h"
 
 enum { SL_NODE_TOKEN_MIN = 16, SL_NODE_TOKEN_MAX = 4096, SL_NODE_IDS_MAX = 256 };
 
@@ -23,7 +24,7 @@ void sl_node_rights_release(struct sl_node_rights *rights);
 int sl_node_rights_set(struct sl_node_rights *rights, const struct sl_node_spec_control *control,
                        struct sl_err *err);
 /** Root and the daemon's own user always may. */
-bool sl_node_rights_user(struct sl_node_rights *rights, uint32_t uid, uint32_t gid);
+bool sl_node_rights_user(struct sl_node_rights *rights, const struct sl_peer *peer);
 
 enum sl_node_token {
     SL_NODE_TOKEN_GOOD,

@@ -1,7 +1,9 @@
 /*
  * A prefix is compared as text, so what a server or a file system would read as another place than
  * it looks like is refused before: dots that lead upwards, also written as %2e, backslashes, and
- * queries, with which some servers choose files.
+ * queries, with which some servers choose files. In a file system links lead elsewhere, too, and
+ * may be exchanged at any time: so a local model is read through a descriptor of the prefix's
+ * folder.
  */
 #include "node_uri.h"
 
@@ -48,7 +50,8 @@ static bool is_below(const char *prefix, const char *uri)
            (prefix[bytes - 1] == '/' || !uri[bytes] || uri[bytes] == '/');
 }
 
-int sl_node_uri_check(const struct sl_list *prefixes, const char *uri, struct sl_err *err)
+int sl_node_uri_check(const struct sl_list *prefixes, const char *uri, size_t *prefix_bytes,
+                      struct sl_err *err)
 {
     static const char *const hidden[] = {"%2e", "%2f", "%5c"};
     bool odd = has_odd_part(uri) || uri[strcspn(uri, "?#\\")];
@@ -59,9 +62,14 @@ int sl_node_uri_check(const struct sl_list *prefixes, const char *uri, struct sl
                        "a pool's client may not ask for '%.300s': '.', '..' and empty parts, "
                        "'?', '#', '\\', and %%2e, %%2f, %%5c are not taken there",
                        uri);
-    for (size_t i = 0; i < prefixes->count; i++)
-        if (is_below(prefixes->items[i], uri))
-            return 0;
+    *prefix_bytes = 0;
+    for (size_t i = 0; i < prefixes->count; i++) {
+        size_t bytes = strlen(prefixes->items[i]);
+        if (is_below(prefixes->items[i], uri) && (!*prefix_bytes || bytes < *prefix_bytes))
+            *prefix_bytes = bytes;
+    }
+    if (*prefix_bytes)
+        return 0;
     return sl_fail(err, SL_E_AUTH,
                    "this pool does not load '%.300s' for its clients: ask for a model by name, or "
                    "let its config allow the URI with pool.uriPrefixes",
@@ -111,8 +119,8 @@ static const char *write_spec(struct sl_json *json, const char *uri, const char 
     return sl_json_text(json, err);
 }
 
-int sl_node_uri_spec(const char *uri, const char *device, const char *name, struct sl_specs *specs,
-                     struct sl_err *err)
+int sl_node_uri_spec(const char *uri, size_t prefix_bytes, const char *device, const char *name,
+                     struct sl_specs *specs, struct sl_err *err)
 {
     struct sl_json json;
     sl_autobuf complaints = SL_BUF_INIT(SPEC_BYTES_MAX);
@@ -121,5 +129,7 @@ int sl_node_uri_spec(const char *uri, const char *device, const char *name, stru
     int done =
         text ? sl_spec_parse_placed(text, strlen(text), "URI", false, specs, &complaints, err) : -1;
     sl_json_release(&json);
+    for (size_t i = 0; done == 0 && i < specs->count; i++)
+        specs->items[i].source.beneath_bytes = prefix_bytes;
     return done;
 }

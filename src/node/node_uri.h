@@ -10,16 +10,18 @@ enum { SL_NODE_URI_NAME = 64 };
 bool sl_node_is_uri(const char *text);
 /**
  * May callers ask for it? It must be one of the prefixes, or go on behind a slash of one, and have
- * nothing that could lead out of it. SL_E_AUTH: no prefix fits; SL_E_USAGE.
+ * nothing that could lead out of it. *prefix_bytes: how much of it the widest prefix is. SL_E_AUTH:
+ * no prefix fits; SL_E_USAGE.
  */
-int sl_node_uri_check(const struct sl_list *prefixes, const char *uri, struct sl_err *err);
+int sl_node_uri_check(const struct sl_list *prefixes, const char *uri, size_t *prefix_bytes,
+                      struct sl_err *err);
 /** The name that a model has which was asked for by its URI: "uri-" and 32 hex digits, others for
  * each device: "host", "cuda:0". */
 int sl_node_uri_name(const char *uri, const char *device, char name[SL_NODE_URI_NAME],
                      struct sl_err *err);
-/** A spec of this name: all that the URI has, into the pool on this device. Release specs.
- * SL_E_USAGE. */
-int sl_node_uri_spec(const char *uri, const char *device, const char *name, struct sl_specs *specs,
-                     struct sl_err *err);
+/** A spec of this name: all that the URI has, into the pool on this device; of local files nothing
+ * outside of what its first prefix_bytes name. Release specs. SL_E_USAGE. */
+int sl_node_uri_spec(const char *uri, size_t prefix_bytes, const char *device, const char *name,
+                     struct sl_specs *specs, struct sl_err *err);
 
 #endif

@@ -4,22 +4,28 @@
  */
 #include "pool_holder.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "fill.h"
+#include "held_memory.h"
 #include "log.h"
+#include "node_folder.h"
 #include "node_lock.h"
 #include "pool_files.h"
 #include "pool_store.h"
-#include "publish.h"
 #include "rejoin.h"
+#include "tree.h"
 
 struct sl_pool_holder {
-    int directory_fd, lock_fd;
+    struct sl_node_folder folder; /* fd -1: there is none */
+    int lock_fd;
+    struct sl_held_watcher *watcher;
     struct sl_slab_place place;
     struct sl_holder ops;
 };
@@ -51,7 +57,7 @@ static void keep(void *self, void *body)
     struct sl_err why = SL_ERR_INIT;
     int done = 0;
     if (sl_pool_model_kind(body) == SL_SLAB_TMPFS)
-        done = sl_pool_files_keep(holder->directory_fd, body, &why);
+        done = sl_pool_files_keep(holder->folder.fd, body, &why);
     else if (sl_pool_model_kind(body) == SL_SLAB_MEMFD && sl_pool_store_exists())
         done = sl_pool_store_keep(body, &why);
     if (done < 0)
@@ -65,6 +71,37 @@ static void leave(void *self, void *body)
     sl_pool_model_free(body);
 }
 
+/* ---- what clients keep ---------------------------------------------------------------------- */
+
+struct kept_by_others {
+    struct sl_left_memory base; /* first */
+    struct sl_held_memory *memory;
+};
+
+static uint64_t look(struct sl_left_memory *left)
+{
+    return sl_held_memory_look(((struct kept_by_others *)left)->memory);
+}
+
+static void free_watched(struct sl_left_memory *left)
+{
+    sl_held_memory_free(((struct kept_by_others *)left)->memory);
+    free(left);
+}
+
+static struct sl_left_memory *watch(void *self, void *body)
+{
+    const struct sl_pool_holder *holder = self;
+    struct kept_by_others *kept = sl_alloc(sizeof(*kept), NULL);
+    if (kept && !(kept->memory = sl_held_memory_watch(holder->watcher, body))) {
+        free(kept);
+        return NULL;
+    }
+    if (kept)
+        kept->base = (struct sl_left_memory){.look = look, .free = free_watched};
+    return kept ? &kept->base : NULL;
+}
+
 static int drop(void *self, const char *name, const char *version, void *body, struct sl_err *err)
 {
     const struct sl_pool_holder *holder = self;
@@ -75,7 +112,7 @@ static int drop(void *self, const char *name, const char *version, void *body, s
     if (body)
         sl_pool_model_view(body, &view);
     if (view.state == SL_POOL_READY && sl_pool_model_kind(body) == SL_SLAB_TMPFS)
-        sl_pool_files_drop(holder->directory_fd, body);
+        sl_pool_files_drop(holder->folder.fd, body);
     else if (view.state == SL_POOL_READY && sl_pool_model_kind(body) == SL_SLAB_MEMFD)
         sl_pool_store_drop(body);
     sl_pool_model_free(body);
@@ -163,10 +200,15 @@ static int adopt(const struct sl_holder *holder, struct sl_registry *registry,
 {
     char version[SL_VERSION_TEXT];
     const char *key = sl_pool_model_key(model);
+    uint32_t owner = 0;
+    if (!sl_pool_model_owner(model, &owner) && *key)
+        return sl_fail(err, SL_E_INTEGRITY, "a deposit of '%.80s' has no owner",
+                       sl_pool_model_name(model));
     const struct sl_registry_found found = {
         .name = sl_pool_model_name(model),
         .version = sl_version_text(sl_pool_model_identity(model), version),
         .key = *key ? key : NULL,
+        .owner = owner,
         .identity = sl_pool_model_identity(model),
         .bytes = sl_pool_model_bytes(model),
         .ready = true,
@@ -225,16 +267,56 @@ void sl_pool_holder_scan(struct sl_pool_holder *holder, struct sl_gpu_holders *g
 
 /* ---- the holder ----------------------------------------------------------------------------- */
 
+static bool is_id(const char *name)
+{
+    return strlen(name) == SL_POOL_ID_TEXT - 1 &&
+           strspn(name, "0123456789abcdef") == SL_POOL_ID_TEXT - 1;
+}
+
+/* Under a name that no scan looks at. */
+static void set_aside(int directory_fd, const char *name)
+{
+    char hidden[300];
+    snprintf(hidden, sizeof(hidden), ".foreign-%.255s", name);
+    if (renameat(directory_fd, name, directory_fd, hidden) < 0)
+        sl_log(SL_LOG_ERROR, "'%.100s' in the pool's directory cannot be removed: %s", name,
+               strerror(errno));
+}
+
+/* Only what others planted before the folder was closed to them: nobody can now. */
+static bool is_own_model(int directory_fd, const char *id)
+{
+    sl_autoclose int fd = sl_node_open_own(directory_fd, id, false, id, NULL);
+    return fd >= 0 && sl_node_holds_own(fd);
+}
+
+static void remove_foreign(const struct sl_node_folder *folder)
+{
+    int fd = openat(folder->fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *entries = fd < 0 ? NULL : fdopendir(fd);
+    if (!entries)
+        sl_autoclose_(&fd);
+    for (struct dirent *entry; entries && (entry = readdir(entries));) {
+        if (!is_id(entry->d_name) || is_own_model(folder->fd, entry->d_name))
+            continue;
+        sl_log(SL_LOG_WARN, "'%.100s' in the pool's directory was made by another user: removed",
+               entry->d_name);
+        if (sl_tree_remove(folder->fd, entry->d_name) < 0)
+            set_aside(folder->fd, entry->d_name);
+    }
+    if (entries)
+        closedir(entries);
+}
+
 static int open_directory(struct sl_pool_holder *holder, const char *path, struct sl_err *err)
 {
-    if (sl_publish_make_path(path, err) < 0)
+    if (sl_node_folder_open(path, &holder->folder, err) < 0)
         return -1;
-    holder->directory_fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (holder->directory_fd < 0)
-        return sl_fail_errno(err, SL_E_NO_SPACE, errno, "cannot open the pool's directory '%s'",
-                             path);
-    holder->lock_fd = sl_node_lock(holder->directory_fd, path, err);
-    return holder->lock_fd < 0 ? -1 : 0;
+    holder->lock_fd = sl_node_lock(holder->folder.fd, holder->folder.path, err);
+    if (holder->lock_fd < 0)
+        return -1;
+    remove_foreign(&holder->folder);
+    return 0;
 }
 
 struct sl_pool_holder *sl_pool_holder_new(const char *directory, struct sl_err *err)
@@ -242,14 +324,18 @@ struct sl_pool_holder *sl_pool_holder_new(const char *directory, struct sl_err *
     SL_AUTO(sl_pool_holder) holder = sl_alloc(sizeof(*holder), err);
     if (!holder)
         return NULL;
-    holder->directory_fd = holder->lock_fd = -1;
+    holder->folder.fd = holder->lock_fd = -1;
+    holder->watcher = sl_held_watcher_new(err);
+    if (!holder->watcher)
+        return NULL;
     if (directory && open_directory(holder, directory, err) < 0)
         return NULL;
-    sl_slab_place_probe(holder->directory_fd, &holder->place);
+    sl_slab_place_probe(holder->folder.fd, &holder->place);
     sl_log(directory && holder->place.kind != SL_SLAB_TMPFS ? SL_LOG_WARN : SL_LOG_DEBUG,
            "the pool's memory: %s", holder->place.why);
     holder->ops = (struct sl_holder){
         .name = "pool", .self = holder, .load = load, .drop = drop, .leave = leave, .keep = keep};
+    holder->ops.watch = watch;
     return sl_steal(&holder);
 }
 
@@ -257,8 +343,9 @@ void sl_pool_holder_free(struct sl_pool_holder *holder)
 {
     if (!holder)
         return;
-    sl_autoclose_(&holder->directory_fd);
+    sl_node_folder_release(&holder->folder);
     sl_autoclose_(&holder->lock_fd);
+    sl_held_watcher_free(holder->watcher);
     free(holder);
 }
 

@@ -20,10 +20,11 @@
 #include "pool_files.h"
 
 #define PREFIX "slab."
+#define OWNER  "u" /* of a deposit, and its number: behind the rest, too */
 #define ALL                                                                                        \
     "all." /* behind the rest: it has copies on every GPU, which have names of their own           \
             */
-enum { ID_DIGITS = 16, GROUP_BYTES = 48 };
+enum { ID_DIGITS = 16, GROUP_BYTES = 58 };
 
 /* ---- keeping -------------------------------------------------------------------------------- */
 
@@ -36,13 +37,16 @@ bool sl_pool_store_exists(void)
 /* What all names of a model begin with. */
 static int group_of(const struct sl_pool_model *model, char group[GROUP_BYTES], struct sl_err *err)
 {
-    char id[SL_POOL_ID_TEXT];
+    char id[SL_POOL_ID_TEXT], owner[16] = "";
     struct sl_pool_view view;
+    uint32_t uid;
     sl_pool_model_view(model, &view);
     if (!sl_pool_model_id(model, id, err))
         return -1;
-    snprintf(group, GROUP_BYTES, PREFIX "%" PRIx64 ".%.*s.%s", (uint64_t)view.made_seconds,
-             ID_DIGITS, id, sl_pool_model_everywhere(model) ? ALL : "");
+    if (sl_pool_model_owner(model, &uid))
+        snprintf(owner, sizeof(owner), OWNER "%" PRIu32 ".", uid);
+    snprintf(group, GROUP_BYTES, PREFIX "%" PRIx64 ".%.*s.%s%s", (uint64_t)view.made_seconds,
+             ID_DIGITS, id, owner, sl_pool_model_everywhere(model) ? ALL : "");
     return 0;
 }
 
@@ -174,6 +178,18 @@ static bool is_of_all(const char *name)
     return bytes > suffix && strcmp(name + bytes - suffix, ALL) == 0;
 }
 
+/* A deposit is its owner's, whom the name tells. */
+static int take_owner(struct sl_pool_model *model, const char *group, struct sl_err *err)
+{
+    const char *at = strstr(group, "." OWNER);
+    if (at)
+        sl_pool_model_set_owner(model, (uint32_t)strtoul(at + sizeof("." OWNER) - 1, NULL, 10));
+    else if (*sl_pool_model_key(model))
+        return sl_fail(err, SL_E_INTEGRITY,
+                       "it is a deposit of nobody knows whom: it has to be deposited again");
+    return 0;
+}
+
 static struct sl_pool_model *adopt(struct group *group, const struct sl_pool_gpus *gpus,
                                    struct sl_err *err)
 {
@@ -190,7 +206,7 @@ static struct sl_pool_model *adopt(struct group *group, const struct sl_pool_gpu
     if (!model || (is_of_all(group->name) && sl_pool_model_join(model, NULL, err) < 0))
         return NULL;
     sl_pool_model_set_made(model, (int64_t)strtoull(group->name + sizeof(PREFIX) - 1, NULL, 16));
-    if (group_of(model, own, err) < 0)
+    if (take_owner(model, group->name, err) < 0 || group_of(model, own, err) < 0)
         return NULL;
     if (strcmp(own, group->name) != 0) {
         sl_fail(err, SL_E_INTEGRITY, "it is another model than its name says");

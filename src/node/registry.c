@@ -12,11 +12,8 @@
  */
 #include "registry.h"
 
-#include <poll.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
 
 #include "metrics.h"
 #include "registry_parts.h"
@@ -145,12 +142,32 @@ static struct spec_box *new_box(struct sl_spec *spec, struct sl_err *err)
     return box;
 }
 
-static unsigned count_passing(const struct sl_registry *registry)
+/* How many there are, and how many of this user. */
+static unsigned count_passing(const struct sl_registry *registry, uint32_t uid, unsigned *own)
 {
     unsigned count = 0;
-    for (const struct model *model = registry->locked.models; model; model = model->next)
+    *own = 0;
+    for (const struct model *model = registry->locked.models; model; model = model->next) {
         count += model->passing;
+        *own += model->passing && model->limited && model->asked_by == uid;
+    }
     return count;
+}
+
+static int check_passing(const struct sl_registry *registry, const struct sl_model_wish *wish,
+                         struct sl_err *err)
+{
+    unsigned own, all = count_passing(registry, wish->uid, &own);
+    if (wish->limited && own >= SL_REGISTRY_PASSING_SHARE)
+        return sl_fail_code(err, SL_E_USAGE, "full",
+                            "user %u has asked for %u models by URI, the most that one user may at "
+                            "a time: let some be forgotten, which takes a second after they failed",
+                            wish->uid, own);
+    if (all >= SL_REGISTRY_PASSING_MAX)
+        return sl_fail_code(err, SL_E_USAGE, "full",
+                            "no more than %d models at a time can be asked for by URI",
+                            SL_REGISTRY_PASSING_MAX);
+    return 0;
 }
 
 static int take_definition(struct sl_registry *registry, struct spec_box *box,
@@ -167,13 +184,16 @@ static int take_definition(struct sl_registry *registry, struct spec_box *box,
                             "the model '%s' is in the config, with another spec: change it there, "
                             "or give this one another name",
                             name);
-    if (passing && !model && count_passing(registry) >= SL_REGISTRY_PASSING_MAX)
-        return sl_fail_code(err, SL_E_USAGE, "full",
-                            "no more than %d models at a time can be asked for by URI",
-                            SL_REGISTRY_PASSING_MAX);
-    if (!model && !(model = new_model(registry, name, err)))
+    if (passing && !model && check_passing(registry, wish, err) < 0)
+        return -1;
+    bool new = !model;
+    if (new && !(model = new_model(registry, name, err)))
         return -1;
     model->passing = passing;
+    if (new) {
+        model->limited = wish->limited;
+        model->asked_by = wish->uid;
+    }
     model->passing_ns = sl_now_ns() + PASSING_MS * SL_NS_PER_MS; /* until it is asked for */
     bool same = model->box && memcmp(model->box->digest, box->digest, 32) == 0;
     if (!same) {
@@ -213,7 +233,7 @@ static bool is_there(struct model *model, const struct sl_registry_found *found,
     if (!found->key)
         return registry_holding(model, found->version, space);
     for (const struct holding *at = model->holdings; at; at = at->next)
-        if (at->key && strcmp(at->key, found->key) == 0 &&
+        if (at->key && strcmp(at->key, found->key) == 0 && at->owner == found->owner &&
             memcmp(at->identity, found->identity, sizeof(at->identity)) == 0)
             return true;
     return false;
@@ -251,6 +271,7 @@ static int take_found(struct sl_registry *registry, const struct sl_holder *hold
     holding->holder = holder;
     holding->state = found->ready ? HOLDING_READY : HOLDING_PARTIAL;
     holding->bytes = found->bytes;
+    holding->owner = found->owner;
     holding->body = found->body;
     holding->ready_seconds = found->ready ? sl_wall_seconds() : 0;
     if (found->identity)
@@ -417,6 +438,8 @@ static struct waiter *place_ask(struct sl_registry *registry, struct waiter *wai
     while (*end)
         end = &(*end)->next;
     *end = waiter;
+    model->again = model->again || (model->abandoned && model->work == WORK_RUNNING);
+    model->abandoned = false;
     if (model->work == WORK_NONE)
         registry_queue(registry, model);
     else
@@ -434,86 +457,46 @@ int sl_registry_ask(struct sl_registry *registry, const struct sl_ask *ask, stru
     return 0;
 }
 
-/* One who waits and the answer share this; the second to leave frees it. */
-struct waiting {
-    struct sl_registry *registry;
-    pthread_mutex_t lock;
-    int event_fd;
-    struct {
-        bool answered, left;
-        struct sl_model_ref *ref;
-        struct sl_err err;
-    } locked;
-};
-
-static void waiting_free(struct waiting *waiting)
+/* Take it out of those who wait for one of the models; NULL: it is not among them. */
+static struct waiter *take_waiter(struct sl_registry *registry, const void *arg,
+                                  struct model **model)
 {
-    close(waiting->event_fd);
-    pthread_mutex_destroy(&waiting->lock);
-    free(waiting);
-}
-
-static void on_answer(void *arg, struct sl_model_ref *ref, const struct sl_err *err)
-{
-    struct waiting *waiting = arg;
-    bool left;
-    {
-        SL_LOCKED(&waiting->lock);
-        left = waiting->locked.left;
-        waiting->locked.answered = true;
-        waiting->locked.ref = ref;
-        if (err)
-            waiting->locked.err = *err;
-        if (!left)
-            eventfd_write(waiting->event_fd, 1);
-    }
-    if (!left)
-        return;
-    sl_registry_release(waiting->registry, ref);
-    waiting_free(waiting);
-}
-
-static struct sl_model_ref *await(struct waiting *waiting, struct sl_cancel *cancel,
-                                  struct sl_err *err)
-{
-    struct pollfd fds[] = {{waiting->event_fd, POLLIN, 0}, {sl_cancel_fd(cancel), POLLIN, 0}};
-    while (poll(fds, 2, -1) < 0)
-        continue;
-    struct sl_model_ref *ref;
-    {
-        SL_LOCKED(&waiting->lock);
-        if (!waiting->locked.answered) {
-            waiting->locked.left = true;
-            sl_fail(err, SL_E_CANCELED, "canceled while a load was awaited");
-            return NULL;
+    for (*model = registry->locked.models; *model; *model = (*model)->next)
+        for (struct waiter **at = &(*model)->waiters; *at; at = &(*at)->next) {
+            struct waiter *waiter = *at;
+            if (waiter->arg != arg)
+                continue;
+            *at = waiter->next;
+            return waiter;
         }
-        ref = waiting->locked.ref;
-        if (!ref && err)
-            *err = waiting->locked.err;
-    }
-    waiting_free(waiting);
-    return ref;
+    return NULL;
 }
 
-struct sl_model_ref *sl_registry_wait(struct sl_registry *registry, const char *name,
-                                      enum sl_ref_kind kind, const char *who,
-                                      struct sl_cancel *cancel, struct sl_err *err)
+/* While its plan is made: after that it may be of use to the next one. */
+static void abandon(struct model *model)
 {
-    struct waiting *waiting = sl_alloc(sizeof(*waiting), err);
-    if (!waiting)
-        return NULL;
-    waiting->registry = registry;
-    pthread_mutex_init(&waiting->lock, NULL);
-    waiting->event_fd = eventfd(0, EFD_CLOEXEC);
-    struct sl_ask ask = {
-        .name = name, .kind = kind, .who = who, .answer = on_answer, .arg = waiting};
-    if (waiting->event_fd < 0)
-        sl_fail(err, SL_E_NO_SPACE, "no descriptors are left to wait for the model '%s'", name);
-    if (waiting->event_fd < 0 || sl_registry_ask(registry, &ask, err) < 0) {
-        waiting_free(waiting);
-        return NULL;
-    }
-    return await(waiting, cancel, err);
+    for (const struct holding *at = model->holdings; at; at = at->next)
+        if (at->state == HOLDING_LOADING && at->body)
+            return;
+    if (!model->passing || model->waiters || model->wanted || model->work == WORK_NONE)
+        return;
+    model->abandoned = true;
+    if (model->cancel)
+        sl_cancel_raise(model->cancel, 0);
+}
+
+bool sl_registry_withdraw(struct sl_registry *registry, const void *arg)
+{
+    struct model *model;
+    SL_LOCKED(&registry->lock);
+    struct waiter *waiter = take_waiter(registry, arg, &model);
+    if (!waiter)
+        return false;
+    free(waiter->ref);
+    free(waiter);
+    abandon(model);
+    registry_tell(registry);
+    return true;
 }
 
 void sl_registry_release(struct sl_registry *registry, struct sl_model_ref *ref)
@@ -527,6 +510,8 @@ void sl_registry_release(struct sl_registry *registry, struct sl_model_ref *ref)
         at = &(*at)->next;
     *at = ref->next;
     holding->ref_count--;
+    if (ref->kind == SL_REF_LEASE)
+        registry_note_had(holding, ref->who);
     holding->used_ns = sl_now_ns();
     sl_metric_observe(SL_M_NODE_REFERENCE_SECONDS,
                       (double)(holding->used_ns - ref->since_ns) / (double)SL_NS_PER_S);

@@ -15,8 +15,10 @@
 
 enum {
     SL_REGISTRY_MODELS_MAX = 4096,
-    SL_REGISTRY_DERIVED_MAX = 256,  /* of a model */
-    SL_REGISTRY_PASSING_MAX = 1024, /* models that are forgotten by themselves */
+    SL_REGISTRY_DERIVED_MAX = 256,   /* of a model */
+    SL_REGISTRY_DERIVED_SHARE = 64,  /* of these, of one user */
+    SL_REGISTRY_PASSING_MAX = 1024,  /* models that are forgotten by themselves */
+    SL_REGISTRY_PASSING_SHARE = 256, /* of these, of one user */
     SL_REF_WHO_BYTES = 96,
 };
 
@@ -52,6 +54,9 @@ struct sl_model_wish {
     bool pin;     /* of the config */
     bool load;    /* begin now, and try again if it fails */
     bool passing; /* forgotten as soon as nothing of it is in memory */
+    /** Of a passing model, which some user asked for: it counts in the share of this one. */
+    bool limited;
+    uint32_t uid;
 };
 /**
  * Say what a name means. The spec is moved out of *spec, also on failure. With another spec than
@@ -65,6 +70,7 @@ int sl_registry_define(struct sl_registry *registry, struct sl_spec *spec,
 struct sl_registry_found {
     const char *name, *version;
     const char *key; /* of a derived model, which is whole; NULL: a version that was loaded */
+    uint32_t owner;  /* of a derived model: the user who deposited it */
     const uint8_t *identity; /* 32 bytes; NULL: not known beyond the version */
     uint64_t bytes;
     bool ready;   /* whole; else it is what an interrupted load left */
@@ -102,6 +108,12 @@ struct sl_ask {
  * is no memory to ask, and then no answer comes.
  */
 int sl_registry_ask(struct sl_registry *registry, const struct sl_ask *ask, struct sl_err *err);
+/**
+ * Who asked with this arg does not want an answer any more. True: none comes. Where nobody else
+ * waits for a passing model of which nothing is known yet, its load ends, so that a source that
+ * does not answer holds up nobody.
+ */
+bool sl_registry_withdraw(struct sl_registry *registry, const void *arg);
 /** The same, waiting for the answer; SL_E_CANCELED leaves the load to others. */
 struct sl_model_ref *sl_registry_wait(struct sl_registry *registry, const char *name,
                                       enum sl_ref_kind kind, const char *who,
@@ -117,14 +129,30 @@ void sl_model_ref_path(const struct sl_model_ref *ref, char path[SL_PUBLISH_PATH
 
 /* ---- derived models ------------------------------------------------------------------------- */
 
+/**
+ * Whose derived models somebody finds by a key: its own, and those of users who are trusted. Others
+ * may have some with the same key, which are nothing to it: so nobody gets bytes of a stranger, and
+ * no stranger takes a key first.
+ */
+struct sl_derived_view {
+    uint32_t uid;
+    const uint32_t *trusted; /* borrowed for the call */
+    size_t trusted_count;
+};
 /** What a client wants to deposit: tensors that it made from a version of a model. */
 struct sl_derived_offer {
-    const char *name, *key;     /* copied */
+    const char *name, *key;      /* copied */
+    struct sl_derived_view view; /* of its owner: what it finds already is not deposited again */
+    /** For what its owner has in this memory, this one included: SL_AUTO_VALUE is half of the
+     * budget; 0: no limit, also none for how many there are. What it has itself and does not use
+     * goes for it, the least recently used first. */
+    uint64_t owner_bytes_max;
     const char *holder;         /* the model must be held by one of this name */
     const struct sl_holder *on; /* which gets the body, of this name, too; NULL: the model's own */
     uint8_t identity[32];       /* of what it was made from */
     uint64_t bytes;
-    uint64_t id; /* of the caller's choice, unique */
+    const char *who; /* deposits it, for people; copied; may be NULL */
+    uint64_t id;     /* of the caller's choice, unique */
     /** Called once, from another thread, where 1 was returned: err is NULL, or why it is refused
      * after all. NULL: nothing is answered later, sl_registry_deposit_begin() blocks instead. */
     void (*answer)(void *arg, const struct sl_err *err);
@@ -134,7 +162,7 @@ struct sl_derived_offer {
  * Reserve its bytes in the budget. 1: what goes for them is still being dropped, which may take
  * seconds; offer->answer() follows, from sl_registry_deposit_abort() at the latest. SL_E_INTEGRITY,
  * code "stale", if the model is of another version; SL_E_USAGE, codes "exists", "busy" (somebody
- * else is at it), "full", "files"; SL_E_NO_SPACE, code "budget".
+ * else is at it), "full", "files"; SL_E_NO_SPACE, codes "budget", "share" (of its owner).
  */
 int sl_registry_deposit_begin(struct sl_registry *registry, const struct sl_derived_offer *offer,
                               struct sl_err *err);
@@ -146,8 +174,9 @@ void sl_registry_deposit_abort(struct sl_registry *registry, uint64_t id);
 /** A lease of a derived model. SL_E_NOT_FOUND, codes "absent", "busy" (it is being deposited),
  * "stale" (the one that there is was made from another version). */
 struct sl_model_ref *sl_registry_hold_derived(struct sl_registry *registry, const char *name,
-                                              const char *key, const char *who, struct sl_err *err);
-/** As sl_registry_evict(), of what has this key alone. */
+                                              const char *key, const struct sl_derived_view *view,
+                                              const char *who, struct sl_err *err);
+/** As sl_registry_evict(), of what has this key alone, whoever deposited it. */
 int sl_registry_evict_derived(struct sl_registry *registry, const char *name, const char *key,
                               uint64_t *bytes, struct sl_err *err);
 
@@ -171,6 +200,7 @@ struct sl_registry_counts {
     uint64_t models, ready, loading, queued, failed; /* by state */
     uint64_t holdings, partial, references, pinned;
     uint64_t held_bytes, budget_bytes;
+    uint64_t left_bytes; /* of held_bytes: was dropped, and somebody still has it */
     uint64_t loads, joined, evictions, refusals; /* ever */
 };
 void sl_registry_counts(struct sl_registry *registry, struct sl_registry_counts *counts);
@@ -178,10 +208,13 @@ void sl_registry_counts(struct sl_registry *registry, struct sl_registry_counts 
 struct sl_registry_entry {
     const char *name;
     const char *key; /* of a derived model; else "" */
+    uint32_t owner;  /* of a derived model */
     void *body;      /* NULL: not in memory */
     bool pinned;
-    unsigned space;       /* of its holder */
-    int64_t used_seconds; /* wall clock; 0: never */
+    unsigned space;        /* of its holder */
+    int64_t used_seconds;  /* wall clock; 0: never */
+    uint64_t left_bytes;   /* it was dropped, and somebody still has so much … */
+    const char *left_text; /* … which this tells; else NULL */
 };
 /** Which memory the model of this name is for; false: there is none. */
 bool sl_registry_space(struct sl_registry *registry, const char *name, unsigned *space);

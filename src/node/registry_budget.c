@@ -14,10 +14,10 @@
 
 enum { TELL_BYTES = 480 };
 
+/* Room is made from what will be there: what is being dropped is not. */
 static uint64_t counted(const struct holding *holding)
 {
-    return holding->state == HOLDING_DROPPING || holding->state == HOLDING_GONE ? 0
-                                                                                : holding->bytes;
+    return holding->state == HOLDING_DROPPING ? 0 : holding->bytes;
 }
 
 /* Does it take memory of this space? */
@@ -39,13 +39,19 @@ unsigned registry_copies(const struct sl_registry *registry, const struct holdin
     return SL_MAX(copies, 1u);
 }
 
-uint64_t registry_held(const struct sl_registry *registry, unsigned space)
+static uint64_t add_up(const struct sl_registry *registry, unsigned space, bool dropping)
 {
-    uint64_t bytes = 0;
+    uint64_t bytes = registry_left(registry, space);
     for (const struct model *model = registry->locked.models; model; model = model->next)
         for (const struct holding *at = model->holdings; at; at = at->next)
-            bytes += lies_in(registry, at, space) ? counted(at) : 0;
+            if (lies_in(registry, at, space))
+                bytes += dropping ? at->bytes : counted(at);
     return bytes;
+}
+
+uint64_t registry_held(const struct sl_registry *registry, unsigned space)
+{
+    return add_up(registry, space, true);
 }
 
 bool registry_pinned(const struct model *model)
@@ -106,7 +112,10 @@ static void tell_holding(const struct holding *holding, char *text, size_t capac
 {
     char bytes[32], why[48];
     size_t used = strlen(text);
-    if (holding->busy)
+    if (holding->state == HOLDING_GONE)
+        snprintf(why, sizeof(why), "its load failed; %u %s", holding->ref_count,
+                 holding->ref_count == 1 ? "reference" : "references");
+    else if (holding->busy)
         snprintf(why, sizeof(why), holding->key ? "being deposited" : "being loaded");
     else if (holding->ref_count)
         snprintf(why, sizeof(why), "%u %s", holding->ref_count,
@@ -136,6 +145,9 @@ static int refuse(const struct sl_registry *registry, const struct holding *want
             if (at != wanting && lies_in(registry, at, space) && counted(at) &&
                 rank(at, wanting) < 0)
                 tell_holding(at, text, sizeof(text));
+    for (const struct left *at = registry->locked.left; at; at = at->next)
+        if (at->holder->space == space)
+            registry_tell_left(at, text, sizeof(text));
     return sl_fail_code(err, SL_E_NO_SPACE, "budget",
                         "the model '%s' needs %s, of a budget of %s%s these cannot be evicted: %s; "
                         "unpin or release one, or raise %s",
@@ -163,7 +175,7 @@ static int choose_victims(const struct sl_registry *registry, const struct holdi
                           struct sl_err *err)
 {
     uint64_t budget = registry->locked.budgets[space];
-    uint64_t others = registry_held(registry, space) - counted(holding);
+    uint64_t others = add_up(registry, space, false) - counted(holding);
     for (size_t i = 0; i < victims->count; i++)
         others -= lies_in(registry, victims->items[i], space) ? counted(victims->items[i]) : 0;
     while (bytes <= budget && others > budget - bytes && victims->count < VICTIMS_MAX) {
@@ -195,6 +207,24 @@ int registry_make_room(struct sl_registry *registry, struct holding *holding, ui
     return 0;
 }
 
+bool registry_has_room(const struct sl_registry *registry, const struct holding *holding)
+{
+    for (unsigned space = 0; space < SL_SPACES_MAX; space++)
+        if (lies_in(registry, holding, space) &&
+            registry_held(registry, space) > registry->locked.budgets[space])
+            return false;
+    return true;
+}
+
+int registry_check_room(struct sl_registry *registry, struct holding *holding, struct sl_err *err)
+{
+    for (unsigned space = 0; space < SL_SPACES_MAX; space++)
+        if (lies_in(registry, holding, space) && registry_left(registry, space) &&
+            add_up(registry, space, false) > registry->locked.budgets[space])
+            return refuse(registry, holding, holding->bytes, space, err);
+    return 0;
+}
+
 static void note_dropped(struct sl_registry *registry, struct holding *holding, int done)
 {
     registry->locked.dropping--;
@@ -204,7 +234,6 @@ static void note_dropped(struct sl_registry *registry, struct holding *holding, 
     }
     holding->body = NULL;
     holding->stuck = true;
-    holding->makes_room_for = NULL;
     holding->state = HOLDING_PARTIAL;
     holding->used_ns = sl_now_ns();
 }
@@ -215,22 +244,22 @@ int registry_drop(struct sl_registry *registry, struct holding *holding, struct 
     struct sl_err why = SL_ERR_INIT;
     char name[64];
     snprintf(name, sizeof(name), "%s", holding->model->name);
+    struct left *left = registry_watch(holding, holding->body);
     int done = holder->drop(holder->self, name, holding->version, holding->body, &why);
     if (done < 0)
         sl_log(SL_LOG_WARN, "version %s of '%s' cannot be taken out of memory: %s",
                holding->version, name, why.message);
-    struct deposit_answer answer = {NULL};
+    registry_leave(registry, left); /* counted twice for a moment, rather than not at all */
     {
         SL_LOCKED(&registry->lock);
-        struct holding *deposit = holding->makes_room_for;
         note_dropped(registry, holding, done);
-        if (deposit)
-            answer = registry_room_made(deposit, done < 0 ? &why : NULL);
+        if (done < 0)
+            registry_note_stuck(registry, &why);
         registry_tell(registry);
         pthread_cond_broadcast(&registry->changed);
         pthread_cond_signal(&registry->clean);
     }
-    registry_tell_deposit(&answer);
+    registry_answer_deposits(registry);
     if (done < 0 && err)
         *err = why;
     return done;
@@ -239,7 +268,7 @@ int registry_drop(struct sl_registry *registry, struct holding *holding, struct 
 static void enforce(struct sl_registry *registry, unsigned space)
 {
     const struct victims none = {.count = 0};
-    while (registry_held(registry, space) > registry->locked.budgets[space]) {
+    while (add_up(registry, space, false) > registry->locked.budgets[space]) {
         struct holding *victim = next_victim(registry, space, NULL, &none);
         if (!victim)
             return;
@@ -354,6 +383,7 @@ int sl_registry_load(struct sl_registry *registry, const char *name, struct sl_e
         return -1;
     if (model->retired || !model->box)
         return sl_fail(err, SL_E_NOT_FOUND, "the model '%s' was taken out of the config", name);
+    model->abandoned = false;
     registry_queue(registry, model);
     registry_tell(registry);
     return 0;

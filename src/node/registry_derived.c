@@ -4,6 +4,9 @@
  * From its begin to its commit a deposit is a holding that is being loaded and counts with what was
  * announced; nobody finds it before the commit, and an abort takes it away.
  *
+ * A key belongs to who deposited it. Others with the same key may stand beside it: whoever asks
+ * finds its own, else one of a user whom the config trusts.
+ *
  * It fits its name as long as the model is of the version that it was made from: after that it is
  * stale, found by nobody new, and among the first to go.
  */
@@ -22,16 +25,32 @@ bool registry_is_source(const struct model *model, const uint8_t identity[32])
     return false;
 }
 
-/* With this key, there or being deposited; stale: only of what the model was before. */
-static struct holding *find_key(const struct model *model, const char *key, bool stale)
+static bool is_trusted(const struct sl_derived_view *view, uint32_t uid)
 {
+    for (size_t i = 0; i < view->trusted_count; i++)
+        if (view->trusted[i] == uid)
+            return true;
+    return false;
+}
+
+/* With this key, there or being deposited; stale: only of what the model was before. Its own comes
+ * before that of another, what is there before what is being deposited. */
+static struct holding *find_key(const struct model *model, const char *key,
+                                const struct sl_derived_view *view, bool stale)
+{
+    struct holding *best = NULL;
+    int best_rank = 0;
     for (struct holding *at = model->holdings; at; at = at->next) {
-        bool there = at->state == HOLDING_READY || at->state == HOLDING_LOADING;
-        if (at->key && there && strcmp(at->key, key) == 0 &&
-            registry_is_source(model, at->identity) != stale)
-            return at;
+        bool ready = at->state == HOLDING_READY, own = at->owner == view->uid;
+        int rank = 1 + 2 * ready + own;
+        if (at->key && (ready || at->state == HOLDING_LOADING) && strcmp(at->key, key) == 0 &&
+            (own || is_trusted(view, at->owner)) &&
+            registry_is_source(model, at->identity) != stale && rank > best_rank) {
+            best = at;
+            best_rank = rank;
+        }
     }
-    return NULL;
+    return best;
 }
 
 static struct holding *find_deposit(const struct sl_registry *registry, uint64_t id)
@@ -76,7 +95,7 @@ static int check_offer(const struct model *model, const struct sl_derived_offer 
                             model->name, offer->holder);
     if (!registry_is_source(model, offer->identity))
         return refuse_stale(model, err);
-    const struct holding *other = find_key(model, offer->key, false);
+    const struct holding *other = find_key(model, offer->key, &offer->view, false);
     if (other && other->state == HOLDING_READY)
         return sl_fail_code(err, SL_E_USAGE, "exists",
                             "the model '%s' has a version with this key: attach to it",
@@ -93,6 +112,88 @@ static int check_offer(const struct model *model, const struct sl_derived_offer 
     return 0;
 }
 
+/* ---- the owner's share ----------------------------------------------------------------------- */
+
+/* What one user has deposited: bytes in a space, how many of a model, and of both what is in use.
+ */
+struct owned {
+    uint64_t bytes, used_bytes;
+    unsigned count, used_count;
+    struct holding *oldest_here, *oldest_of_model; /* not in use, the least recently used */
+};
+
+static bool is_owned(const struct holding *at, uint32_t owner)
+{
+    return at->key && at->owner == owner &&
+           (at->state == HOLDING_READY || at->state == HOLDING_LOADING);
+}
+
+static void note_oldest(struct holding **oldest, struct holding *at)
+{
+    if (!*oldest || at->used_ns < (*oldest)->used_ns)
+        *oldest = at;
+}
+
+static struct owned find_owned(const struct sl_registry *registry, const struct model *of,
+                               unsigned space, uint32_t owner)
+{
+    struct owned owned = {0};
+    for (struct model *model = registry->locked.models; model; model = model->next)
+        for (struct holding *at = model->holdings; at; at = at->next) {
+            bool here = at->holder->space == space, counts = model == of;
+            if (!is_owned(at, owner))
+                continue;
+            bool used = at->state != HOLDING_READY || at->ref_count || at->busy;
+            owned.bytes += here ? at->bytes : 0;
+            owned.used_bytes += here && used ? at->bytes : 0;
+            owned.count += counts;
+            owned.used_count += counts && used;
+            if (here && !used)
+                note_oldest(&owned.oldest_here, at);
+            if (counts && !used)
+                note_oldest(&owned.oldest_of_model, at);
+        }
+    return owned;
+}
+
+static int refuse_share(const struct sl_derived_offer *offer, const struct owned *owned,
+                        uint64_t most, struct sl_err *err)
+{
+    char has[32], needs[32], limit[32];
+    return sl_fail_code(err, SL_E_NO_SPACE, "share",
+                        "user %u may have %s in derived models (pool.depositBytes): %s are in use, "
+                        "and this one is announced with %s",
+                        offer->view.uid, sl_human_bytes(most, limit),
+                        sl_human_bytes(owned->used_bytes, has),
+                        sl_human_bytes(offer->bytes, needs));
+}
+
+/* One user cannot fill the budget, nor a model's list: what it has itself goes first, if that is
+ * enough. */
+static int make_share(struct sl_registry *registry, struct model *model, unsigned space,
+                      const struct sl_derived_offer *offer, struct sl_err *err)
+{
+    uint64_t most = offer->owner_bytes_max;
+    if (!most)
+        return 0;
+    if (most == SL_AUTO_VALUE)
+        most = registry->locked.budgets[space] / 2;
+    struct owned owned = find_owned(registry, model, space, offer->view.uid);
+    if (offer->bytes > most || owned.used_bytes > most - offer->bytes)
+        return refuse_share(offer, &owned, most, err);
+    if (owned.used_count >= SL_REGISTRY_DERIVED_SHARE)
+        return sl_fail_code(err, SL_E_USAGE, "full",
+                            "the model '%s' has %u versions with keys of user %u in use, the most "
+                            "that one user may have",
+                            model->name, owned.used_count, offer->view.uid);
+    while (owned.bytes > most - offer->bytes || owned.count >= SL_REGISTRY_DERIVED_SHARE) {
+        bool for_bytes = owned.bytes > most - offer->bytes;
+        registry_mark(registry, for_bytes ? owned.oldest_here : owned.oldest_of_model, true);
+        owned = find_owned(registry, model, space, offer->view.uid);
+    }
+    return 0;
+}
+
 static struct holding *reserve(struct sl_registry *registry, const struct sl_derived_offer *offer,
                                struct victims *victims, struct sl_err *err)
 {
@@ -101,11 +202,14 @@ static struct holding *reserve(struct sl_registry *registry, const struct sl_der
     sl_version_text(offer->identity, version);
     if (!model || check_offer(model, offer, err) < 0)
         return NULL;
+    const struct sl_holder *holder = offer->on ? offer->on : model->holder;
+    if (make_share(registry, model, holder->space, offer, err) < 0)
+        return NULL;
     struct holding *holding = registry_new_holding(model, version, err);
     if (!holding)
         return NULL;
-    if (offer->on)
-        holding->holder = offer->on;
+    holding->holder = holder;
+    holding->owner = offer->view.uid;
     holding->key = sl_strdup(offer->key, err);
     if (!holding->key || registry_make_room(registry, holding, offer->bytes, victims, err) < 0) {
         registry_remove_holding(holding);
@@ -115,6 +219,8 @@ static struct holding *reserve(struct sl_registry *registry, const struct sl_der
     holding->busy = 1;
     holding->bytes = offer->bytes;
     holding->deposit = offer->id;
+    if (offer->who)
+        registry_note_had(holding, offer->who);
     memcpy(holding->identity, offer->identity, sizeof(holding->identity));
     registry_tell(registry);
     return holding;
@@ -129,18 +235,29 @@ static int drop_all(struct sl_registry *registry, const struct victims *victims,
     return done;
 }
 
-/* The janitor drops them; the deposit is answered after the last. */
+/* The janitor drops what goes for it; others may be dropping, too, and it was given their room. */
 static void await_room(struct sl_registry *registry, struct holding *holding,
                        const struct sl_derived_offer *offer, const struct victims *victims)
 {
-    for (size_t i = 0; i < victims->count; i++) {
-        victims->items[i]->makes_room_for = holding;
+    for (size_t i = 0; i < victims->count; i++)
         victims->items[i]->for_janitor = true;
-    }
-    holding->awaits.count = (unsigned)victims->count;
     holding->awaits.answer = offer->answer;
     holding->awaits.arg = offer->arg;
     pthread_cond_signal(&registry->clean);
+}
+
+/* For who does not want to be answered later. */
+static bool has_room(struct sl_registry *registry, uint64_t id, struct sl_err *err)
+{
+    SL_LOCKED(&registry->lock);
+    for (struct holding *holding; (holding = find_deposit(registry, id));) {
+        if (registry_has_room(registry, holding))
+            return true;
+        if (!registry->locked.dropping || registry->locked.stopping)
+            return registry_check_room(registry, holding, err) == 0;
+        pthread_cond_wait(&registry->changed, &registry->lock);
+    }
+    return true;
 }
 
 int sl_registry_deposit_begin(struct sl_registry *registry, const struct sl_derived_offer *offer,
@@ -152,12 +269,13 @@ int sl_registry_deposit_begin(struct sl_registry *registry, const struct sl_deri
         struct holding *holding = reserve(registry, offer, &victims, err);
         if (!holding)
             return -1;
-        if (victims.count && offer->answer) {
+        bool dropping = registry->locked.dropping && !registry_has_room(registry, holding);
+        if (dropping && offer->answer) {
             await_room(registry, holding, offer, &victims);
             return 1;
         }
     }
-    if (drop_all(registry, &victims, err) == 0)
+    if (drop_all(registry, &victims, err) == 0 && has_room(registry, offer->id, err))
         return 0;
     sl_registry_deposit_abort(registry, offer->id);
     return -1;
@@ -165,38 +283,66 @@ int sl_registry_deposit_begin(struct sl_registry *registry, const struct sl_deri
 
 /* ---- its end -------------------------------------------------------------------------------- */
 
+/* How a deposit that waited for room goes on; to be told without the lock. */
+struct deposit_answer {
+    void (*answer)(void *arg, const struct sl_err *err); /* NULL: nobody waits */
+    void *arg;
+    struct sl_err err;
+};
+
 static struct deposit_answer take_answer(struct holding *deposit, const struct sl_err *why)
 {
     struct deposit_answer answer = {deposit->awaits.answer, deposit->awaits.arg, *why};
     deposit->awaits.answer = NULL;
-    deposit->awaits.count = 0;
     return answer;
 }
 
-struct deposit_answer registry_room_made(struct holding *deposit, const struct sl_err *why)
+static void tell(const struct deposit_answer *answer)
 {
-    if (why)
-        deposit->awaits.err = *why;
-    if (--deposit->awaits.count)
+    if (answer->answer)
+        answer->answer(answer->arg, answer->err.kind ? &answer->err : NULL);
+}
+
+/* One that waits, and can be answered. */
+static struct holding *find_waiting(const struct sl_registry *registry)
+{
+    for (struct model *model = registry->locked.models; model; model = model->next)
+        for (struct holding *at = model->holdings; at; at = at->next)
+            if (at->awaits.answer &&
+                (!registry->locked.dropping || registry_has_room(registry, at)))
+                return at;
+    return NULL;
+}
+
+void registry_note_stuck(struct sl_registry *registry, const struct sl_err *why)
+{
+    for (struct model *model = registry->locked.models; model; model = model->next)
+        for (struct holding *at = model->holdings; at; at = at->next)
+            if (at->awaits.answer)
+                at->awaits.err = *why;
+}
+
+static struct deposit_answer next_answer(struct sl_registry *registry)
+{
+    const struct sl_err fine = SL_ERR_INIT;
+    SL_LOCKED(&registry->lock);
+    struct holding *deposit = find_waiting(registry);
+    if (!deposit)
         return (struct deposit_answer){NULL};
+    if (registry_has_room(registry, deposit))
+        return take_answer(deposit, &fine);
+    if (!deposit->awaits.err.kind)
+        registry_check_room(registry, deposit, &deposit->awaits.err);
     struct deposit_answer answer = take_answer(deposit, &deposit->awaits.err);
     if (answer.err.kind)
         registry_remove_holding(deposit);
     return answer;
 }
 
-void registry_tell_deposit(const struct deposit_answer *answer)
+void registry_answer_deposits(struct sl_registry *registry)
 {
-    if (answer->answer)
-        answer->answer(answer->arg, answer->err.kind ? &answer->err : NULL);
-}
-
-static void forget_room(struct sl_registry *registry, const struct holding *deposit)
-{
-    for (struct model *model = registry->locked.models; model; model = model->next)
-        for (struct holding *at = model->holdings; at; at = at->next)
-            if (at->makes_room_for == deposit)
-                at->makes_room_for = NULL;
+    for (struct deposit_answer answer; (answer = next_answer(registry)).answer;)
+        tell(&answer);
 }
 
 /* Its model may have waited for this to go. */
@@ -256,29 +402,28 @@ void sl_registry_deposit_abort(struct sl_registry *registry, uint64_t id)
         if (!holding)
             return;
         answer = take_answer(holding, &why);
-        forget_room(registry, holding);
         registry_remove_holding(holding);
         tell_end(registry);
     }
-    registry_tell_deposit(&answer);
+    tell(&answer);
 }
 
 /* ---- use ------------------------------------------------------------------------------------ */
 
 static struct holding *find_derived(struct sl_registry *registry, const char *name, const char *key,
-                                    struct sl_err *err)
+                                    const struct sl_derived_view *view, struct sl_err *err)
 {
     struct model *model = find_model(registry, name, err);
     if (!model)
         return NULL;
-    struct holding *holding = find_key(model, key, false);
+    struct holding *holding = find_key(model, key, view, false);
     if (holding && holding->state == HOLDING_READY)
         return holding;
     if (holding)
         sl_fail_code(err, SL_E_NOT_FOUND, "busy",
                      "the version of '%s' with this key is being deposited: attach in a while",
                      name);
-    else if (find_key(model, key, true))
+    else if (find_key(model, key, view, true))
         sl_fail_code(err, SL_E_NOT_FOUND, "stale",
                      "the version of '%s' with this key was made from another version of the "
                      "model: deposit it anew",
@@ -290,13 +435,14 @@ static struct holding *find_derived(struct sl_registry *registry, const char *na
 }
 
 struct sl_model_ref *sl_registry_hold_derived(struct sl_registry *registry, const char *name,
-                                              const char *key, const char *who, struct sl_err *err)
+                                              const char *key, const struct sl_derived_view *view,
+                                              const char *who, struct sl_err *err)
 {
     sl_autofree struct sl_model_ref *ref = registry_new_ref(registry, SL_REF_LEASE, who, err);
     if (!ref)
         return NULL;
     SL_LOCKED(&registry->lock);
-    struct holding *holding = find_derived(registry, name, key, err);
+    struct holding *holding = find_derived(registry, name, key, view, err);
     if (!holding)
         return NULL;
     registry_link_ref(ref, holding);

@@ -164,12 +164,15 @@ void *registry_janitor(void *arg)
     for (;;) {
         struct holding *keeping, *holding = NULL;
         struct sl_later *later = NULL;
+        bool look = false;
         {
             SL_LOCKED(&registry->lock);
             while (!(keeping = take_keeping(registry)) && !registry->locked.stopping &&
-                   !(later = take_later(registry)) && !(holding = take_dropping(registry))) {
+                   !(later = take_later(registry)) && !(holding = take_dropping(registry)) &&
+                   !(look = registry_next_look(registry) <= sl_now_ns())) {
                 uint64_t due = queue_due(registry), free_at = free_forgotten(registry);
                 registry_tell(registry);
+                due = SL_MIN(due, registry_next_look(registry));
                 wait_until(registry, SL_MIN(due, free_at));
             }
             if (!keeping && registry->locked.stopping)
@@ -177,6 +180,8 @@ void *registry_janitor(void *arg)
         }
         if (keeping)
             keep(registry, keeping);
+        else if (look)
+            registry_look_at_left(registry);
         else if (later)
             run_later(registry, later);
         else

@@ -16,6 +16,13 @@ struct spec_box {
     unsigned count;
 };
 
+/* Who had references, for people: the last few. */
+enum { HAD_MAX = 4, LEFT_LOOK_MS = 100, LEFT_GRACE_MS = 500 };
+struct had {
+    char who[HAD_MAX][SL_REF_WHO_BYTES];
+    unsigned count; /* the next takes the place count % HAD_MAX */
+};
+
 enum holding_state {
     HOLDING_LOADING,
     HOLDING_READY,
@@ -29,15 +36,14 @@ struct holding {
     char version[SL_VERSION_TEXT];
     uint8_t identity[32]; /* zeros: found as files, not known */
     char *key;            /* of a derived model; NULL: a version that was loaded */
+    uint32_t owner;       /* of a derived model: who deposited it */
     uint64_t deposit;     /* of a derived model, until it is committed: which */
     enum holding_state state;
-    unsigned busy;                  /* jobs that work with it */
-    bool for_janitor;               /* DROPPING: not yet begun */
-    bool stuck;                     /* it could not be dropped */
-    bool to_keep;                   /* READY: its holder is to keep it for the next process */
-    struct holding *makes_room_for; /* DROPPING: a deposit that waits for it */
-    struct {                        /* of such a deposit: for how many, and how it went */
-        unsigned count;
+    unsigned busy;    /* jobs that work with it */
+    bool for_janitor; /* DROPPING: not yet begun */
+    bool stuck;       /* it could not be dropped */
+    bool to_keep;     /* READY: its holder is to keep it for the next process */
+    struct { /* of a deposit that waits for what is being dropped; err: what could not be */
         struct sl_err err;
         void (*answer)(void *arg, const struct sl_err *err);
         void *arg;
@@ -47,7 +53,19 @@ struct holding {
     void *body;
     struct sl_model_ref *refs;
     unsigned ref_count;
+    struct had had;
     struct holding *next;
+};
+
+/* What was dropped, and is still held by somebody. Only the janitor takes it out of the list. */
+struct left {
+    struct left *next;
+    struct sl_left_memory *memory;
+    char name[64], version[SL_VERSION_TEXT];
+    bool derived;
+    const struct sl_holder *holder;
+    uint64_t bytes, since_ns;
+    struct had had;
 };
 
 struct sl_model_ref {
@@ -80,6 +98,9 @@ struct model {
     bool forgotten; /* goes as soon as nothing works with it */
     bool passing;   /* … as soon as nothing of it is in memory, and this time has come */
     uint64_t passing_ns;
+    bool limited;      /* passing: in the share of this user */
+    uint32_t asked_by; /* … */
+    bool abandoned;    /* its load ends, since nobody waits for it */
     bool was_ready;
     enum work work;
     bool again;        /* once more, when the running load ends */
@@ -110,6 +131,9 @@ struct sl_registry {
         uint32_t gpus_opened;            /* a bit each: those whose budget was set */
         bool stopping;
         unsigned dropping; /* drops under way */
+        struct left *left;
+        bool look_at_left; /* now */
+        uint64_t looked_ns;
         struct sl_later *laters, **laters_end;
         unsigned later_count;             /* queued or running */
         struct sl_registry_counts counts; /* what has ever been … */
@@ -144,8 +168,28 @@ void *registry_janitor(void *registry);
 /** registry_janitor.c: without the lock: whatever it was left and has not done. */
 void registry_run_laters(struct sl_registry *registry);
 
+/** registry_left.c */
+/** Without the lock: how the memory of a holding that is to be dropped is watched, or NULL. */
+struct left *registry_watch(struct holding *holding, void *body);
+/** Without the lock: it was dropped. What nobody has any more is freed, the rest is counted. */
+void registry_leave(struct sl_registry *registry, struct left *left);
+/** The registry ends. */
+void registry_free_left(struct sl_registry *registry);
+/** Of a space. */
+uint64_t registry_left(const struct sl_registry *registry, unsigned space);
+void registry_note_had(struct holding *holding, const char *who);
+/** "'m' 64.0 MiB (evicted, but …)", behind what is in text. */
+void registry_tell_left(const struct left *left, char *text, size_t capacity);
+/** The janitor, without the lock: look at what is left, if it is time. */
+void registry_look_at_left(struct sl_registry *registry);
+/** When it is time again; UINT64_MAX: nothing is left. */
+uint64_t registry_next_look(const struct sl_registry *registry);
+/** With the lock, which is given up meanwhile: have everything that is left looked at; false once
+ * it is later than until_ns, or there is nothing. */
+bool registry_await_left(struct sl_registry *registry, uint64_t until_ns);
+
 /** registry_budget.c */
-/** Bytes of all holdings in a space. */
+/** Bytes of all holdings in a space, what is being dropped and what is left of others included. */
 uint64_t registry_held(const struct sl_registry *registry, unsigned space);
 /** In how many places a holding takes its bytes: one on all GPUs does so on each. */
 unsigned registry_copies(const struct sl_registry *registry, const struct holding *holding);
@@ -161,6 +205,10 @@ struct victims {
  */
 int registry_make_room(struct sl_registry *registry, struct holding *holding, uint64_t bytes,
                        struct victims *victims, struct sl_err *err);
+/** Is what lies where it lies within the budget, what is being dropped included? */
+bool registry_has_room(const struct sl_registry *registry, const struct holding *holding);
+/** What was dropped for a holding has gone: is there room, or does somebody keep it? */
+int registry_check_room(struct sl_registry *registry, struct holding *holding, struct sl_err *err);
 /** Mark a holding as DROPPING: for the janitor, or for the caller to drop. */
 void registry_mark(struct sl_registry *registry, struct holding *holding, bool for_janitor);
 /** Without the lock: drop a DROPPING holding, then remove it; kept as PARTIAL on failure. */
@@ -170,15 +218,11 @@ void registry_enforce(struct sl_registry *registry);
 
 /** registry_derived.c: is this what the model's name stands for, or soon will? */
 bool registry_is_source(const struct model *model, const uint8_t identity[32]);
-/** How a deposit that waited for room goes on; to be told without the lock. */
-struct deposit_answer {
-    void (*answer)(void *arg, const struct sl_err *err); /* NULL: nobody waits */
-    void *arg;
-    struct sl_err err;
-};
-/** One that it waited for is not there any more, or stays (why). */
-struct deposit_answer registry_room_made(struct holding *deposit, const struct sl_err *why);
-void registry_tell_deposit(const struct deposit_answer *answer);
+/** With the lock: something that deposits may wait for could not be dropped. */
+void registry_note_stuck(struct sl_registry *registry, const struct sl_err *why);
+/** Without the lock, after every drop: answer the deposits for which there is room now, and all if
+ * nothing is being dropped any more. */
+void registry_answer_deposits(struct sl_registry *registry);
 
 /** registry_view.c: after every change. */
 void registry_tell(struct sl_registry *registry);

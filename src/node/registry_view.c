@@ -9,7 +9,7 @@
 #include "metrics.h"
 #include "registry_parts.h"
 
-enum { REFS_SHOWN_MAX = 64, REASON_BYTES = 1024 };
+enum { REFS_SHOWN_MAX = 64, REASON_BYTES = 1024, LEFT_TEXT_BYTES = 600 };
 
 static const char *const kind_names[SL_REF_KIND_COUNT] = {"caller", "lease", "directory"};
 static const char *const state_names[] = {"loading", "ready", "partial", "leaving", "failed"};
@@ -51,6 +51,7 @@ static void count_all(struct sl_registry *registry, struct sl_registry_counts *c
 {
     const struct sl_registry_counts *ever = &registry->locked.counts;
     *counts = (struct sl_registry_counts){.held_bytes = registry_held(registry, SL_SPACE_HOST),
+                                          .left_bytes = registry_left(registry, SL_SPACE_HOST),
                                           .budget_bytes = registry->locked.budgets[SL_SPACE_HOST],
                                           .loads = ever->loads,
                                           .joined = ever->joined,
@@ -73,12 +74,19 @@ void registry_tell(struct sl_registry *registry)
         size_t offset;
     } gauges[] = {
 #define GAUGE(metric, member) {SL_M_NODE_##metric, offsetof(struct sl_registry_counts, member)}
-        GAUGE(MODELS, models),         GAUGE(READY, ready),
-        GAUGE(LOADING, loading),       GAUGE(QUEUED, queued),
-        GAUGE(FAILED, failed),         GAUGE(PINNED, pinned),
-        GAUGE(HELD_BYTES, held_bytes), GAUGE(BUDGET_BYTES, budget_bytes),
-        GAUGE(REFERENCES, references), GAUGE(LOADS, loads),
-        GAUGE(JOINED, joined),         GAUGE(EVICTIONS, evictions),
+        GAUGE(MODELS, models),
+        GAUGE(READY, ready),
+        GAUGE(LOADING, loading),
+        GAUGE(QUEUED, queued),
+        GAUGE(FAILED, failed),
+        GAUGE(PINNED, pinned),
+        GAUGE(HELD_BYTES, held_bytes),
+        GAUGE(LEFT_BYTES, left_bytes),
+        GAUGE(BUDGET_BYTES, budget_bytes),
+        GAUGE(REFERENCES, references),
+        GAUGE(LOADS, loads),
+        GAUGE(JOINED, joined),
+        GAUGE(EVICTIONS, evictions),
         GAUGE(REFUSALS, refusals),
 #undef GAUGE
     };
@@ -131,6 +139,8 @@ static void write_holding(struct sl_json *json, const struct sl_registry *regist
     sl_json_key_string(json, "version", holding->version);
     if (holding->key)
         sl_json_key_string(json, "key", holding->key);
+    if (holding->key)
+        sl_json_key_uint(json, "owner", holding->owner);
     sl_json_key_string(json, "state", state_names[holding->state]);
     sl_json_key_bool(json, "current", holding->model->current == holding);
     sl_json_key_uint(json, "bytes", copies * holding->bytes);
@@ -143,6 +153,29 @@ static void write_holding(struct sl_json *json, const struct sl_registry *regist
     sl_json_key_double(json, "idle_seconds",
                        holding->ref_count ? 0 : seconds_since(holding->used_ns));
     write_refs(json, holding);
+    sl_json_end(json);
+}
+
+static void write_left(struct sl_json *json, const struct sl_registry *registry)
+{
+    char device[16];
+    sl_json_key(json, "left");
+    sl_json_array(json);
+    for (const struct left *at = registry->locked.left; at; at = at->next) {
+        sl_json_object(json);
+        sl_json_key_string(json, "name", at->name);
+        sl_json_key_string(json, "version", at->version);
+        sl_json_key_bool(json, "derived", at->derived);
+        sl_json_key_string(json, "device", sl_space_name(at->holder->space, device));
+        sl_json_key_uint(json, "bytes", at->bytes);
+        sl_json_key_double(json, "seconds", seconds_since(at->since_ns));
+        sl_json_key(json, "had");
+        sl_json_array(json);
+        for (unsigned i = 0; i < HAD_MAX && i < at->had.count; i++)
+            sl_json_string(json, at->had.who[i]);
+        sl_json_end(json);
+        sl_json_end(json);
+    }
     sl_json_end(json);
 }
 
@@ -249,8 +282,10 @@ void sl_registry_json(struct sl_registry *registry, struct sl_json *json)
     if (sorted)
         qsort(sorted, count, sizeof(*sorted), compare_models);
     sl_json_key_uint(json, "held_bytes", registry_held(registry, SL_SPACE_HOST));
+    sl_json_key_uint(json, "left_bytes", registry_left(registry, SL_SPACE_HOST));
     sl_json_key_uint(json, "budget_bytes", registry->locked.budgets[SL_SPACE_HOST]);
     write_gpus(json, registry);
+    write_left(json, registry);
     sl_json_key(json, "models");
     sl_json_array(json);
     for (size_t i = 0; i < count; i++)
@@ -293,11 +328,29 @@ static int each_derived(const struct model *model, const char *holder,
         if (!at->key || at->state != HOLDING_READY || strcmp(at->holder->name, holder) != 0)
             continue;
         struct sl_registry_entry entry = {
-            .name = model->name, .key = at->key, .space = at->holder->space};
+            .name = model->name, .key = at->key, .owner = at->owner, .space = at->holder->space};
         fill_entry(&entry, at);
         done = each(arg, &entry);
     }
     return done;
+}
+
+static void each_left(const struct sl_registry *registry, const char *holder,
+                      int (*each)(void *arg, const struct sl_registry_entry *entry), void *arg)
+{
+    int done = 0;
+    for (const struct left *at = registry->locked.left; at && done == 0; at = at->next) {
+        char text[LEFT_TEXT_BYTES] = "";
+        if (strcmp(at->holder->name, holder) != 0)
+            continue;
+        registry_tell_left(at, text, sizeof(text));
+        const struct sl_registry_entry entry = {.name = at->name,
+                                                .key = "",
+                                                .space = at->holder->space,
+                                                .left_bytes = at->bytes,
+                                                .left_text = text};
+        done = each(arg, &entry);
+    }
 }
 
 void sl_registry_each(struct sl_registry *registry, const char *holder,
@@ -317,6 +370,8 @@ void sl_registry_each(struct sl_registry *registry, const char *holder,
         if (done == 0)
             done = each_derived(model, holder, each, arg);
     }
+    if (done == 0)
+        each_left(registry, holder, each, arg);
 }
 
 /* ---- readiness ------------------------------------------------------------------------------ */

@@ -21,14 +21,33 @@ void registry_queue(struct sl_registry *registry, struct model *model)
     pthread_cond_signal(&registry->work);
 }
 
+/* One user has half of the places for what it asks for by URI, and all users leave one for models
+ * that have names, so that sources which do not answer hold up nobody else. */
+static bool has_place(const struct sl_registry *registry, const struct model *wanting)
+{
+    unsigned own = 0, all = 0, places = registry->loads_at_once;
+    if (!wanting->passing || !wanting->limited)
+        return true;
+    for (const struct model *model = registry->locked.models; model; model = model->next) {
+        bool counts = model->work == WORK_RUNNING && model->passing && model->limited;
+        all += counts;
+        own += counts && model->asked_by == wanting->asked_by;
+    }
+    return own < SL_MAX(places / 2, 1u) && all < SL_MAX(places - 1, 1u);
+}
+
+/* The first that may begin. */
 static struct model *take_queued(struct sl_registry *registry)
 {
-    struct model *model = registry->locked.queue;
+    struct model **at = &registry->locked.queue;
+    while (*at && !has_place(registry, *at))
+        at = &(*at)->queue_next;
+    struct model *model = *at;
     if (!model)
         return NULL;
-    registry->locked.queue = model->queue_next;
-    if (!registry->locked.queue)
-        registry->locked.queue_end = &registry->locked.queue;
+    *at = model->queue_next;
+    if (!*at)
+        registry->locked.queue_end = at;
     return model;
 }
 
@@ -41,6 +60,7 @@ struct job {
     const struct sl_holder *holder;
     struct holding *holding; /* what it works on, once the version is known */
     bool found;              /* it was ready before */
+    bool unversioned;        /* no later load can go on with what this one has */
 };
 
 /* The load begins anew with another version: what it had of the first is worth nothing. */
@@ -55,6 +75,37 @@ static void leave_holding(struct job *job)
         holding->state = HOLDING_GONE;
     else
         registry_mark(job->registry, holding, true);
+}
+
+/* What somebody keeps may go any moment: its descriptors are on their way, or its process ends. */
+static int find_room(struct job *job, struct holding *holding, uint64_t bytes,
+                     struct victims *victims, struct sl_err *err)
+{
+    struct sl_registry *registry = job->registry;
+    uint64_t until = sl_now_ns() + LEFT_GRACE_MS * SL_NS_PER_MS;
+    int done;
+    holding->busy++; /* nobody drops it while the lock is given up */
+    while ((done = registry_make_room(registry, holding, bytes, victims, err)) < 0 &&
+           sl_cancel_check(job->model->cancel, NULL) == 0)
+        if (!registry_await_left(registry, until))
+            break;
+    holding->busy--;
+    return done;
+}
+
+/* Of what was dropped for it. */
+static int await_room(struct job *job, struct victims *victims, struct sl_err *err)
+{
+    struct sl_registry *registry = job->registry;
+    struct holding *holding = job->holding;
+    SL_LOCKED(&registry->lock);
+    victims->count = 0;
+    while (registry->locked.dropping && !registry->locked.stopping &&
+           !registry_has_room(registry, holding))
+        pthread_cond_wait(&registry->changed, &registry->lock);
+    if (registry_has_room(registry, holding))
+        return 0;
+    return find_room(job, holding, holding->bytes, victims, err);
 }
 
 static int take_holding(struct job *job, const char *version, const uint8_t identity[32],
@@ -76,7 +127,7 @@ static int take_holding(struct job *job, const char *version, const uint8_t iden
         return -1;
     holding->holder = job->holder;
     memcpy(holding->identity, identity, sizeof(holding->identity));
-    if (!job->found && registry_make_room(registry, holding, bytes, victims, err) < 0) {
+    if (!job->found && find_room(job, holding, bytes, victims, err) < 0) {
         if (new)
             registry_remove_holding(holding);
         return -1;
@@ -102,9 +153,15 @@ static int admit(void *arg, const uint8_t identity[32], uint64_t bytes,
         SL_LOCKED(&job->registry->lock);
         done = take_holding(job, version, identity, bytes, &victims, err);
     }
-    for (size_t i = 0; i < victims.count; i++)
-        if (registry_drop(job->registry, victims.items[i], err) < 0)
+    for (bool again = done == 0; again || victims.count;) {
+        again = false; /* others may be dropping what it counts on */
+        for (size_t i = 0; i < victims.count; i++)
+            if (registry_drop(job->registry, victims.items[i], err) < 0)
+                done = -1;
+        victims.count = 0;
+        if (done == 0 && await_room(job, &victims, err) < 0)
             done = -1;
+    }
     return done;
 }
 
@@ -112,10 +169,11 @@ static void *opened(void *arg, void *body)
 {
     struct job *job = arg;
     struct waiter *waiters;
-    void *before;
+    void *before = job->holding->body; /* only we set it as long as the load goes on */
+    if (before)
+        registry_leave(job->registry, registry_watch(job->holding, before));
     {
         SL_LOCKED(&job->registry->lock);
-        before = job->holding->body;
         job->holding->body = body;
         waiters = registry_take_waiters(job->model, true, job->holding, NULL);
         registry_tell(job->registry);
@@ -125,6 +183,12 @@ static void *opened(void *arg, void *body)
 }
 
 /* ---- its end -------------------------------------------------------------------------------- */
+
+static void forget_failure(struct model *model)
+{
+    model->err = (struct sl_err)SL_ERR_INIT;
+    model->failures = 0;
+}
 
 static void note_success(struct job *job, void *body)
 {
@@ -142,13 +206,12 @@ static void note_success(struct job *job, void *body)
     memcpy(model->identity, holding->identity, sizeof(model->identity));
     model->has_identity = true;
     model->was_ready = true;
-    model->failures = 0;
-    model->err = (struct sl_err)SL_ERR_INIT;
+    forget_failure(model);
 }
 
 static bool can_resume(const struct job *job, const struct sl_err *err)
 {
-    return job->holder->keeps_partial &&
+    return job->holder->keeps_partial && !job->unversioned &&
            (err->kind == SL_E_NET || err->kind == SL_E_TIMEOUT || err->kind == SL_E_CANCELED) &&
            !job->model->forgotten;
 }
@@ -198,6 +261,9 @@ static void end_job(struct job *job, int done, void *body, const struct sl_err *
             note_success(job, body);
         else
             drop = note_failure(job, err);
+        if (model->abandoned) /* whoever asks next begins anew */
+            forget_failure(model);
+        model->abandoned = false;
         again = model->wanted;
         if (!model->again)
             waiters = registry_take_waiters(model, false, done == 0 ? job->holding : NULL, err);
@@ -211,7 +277,7 @@ static void end_job(struct job *job, int done, void *body, const struct sl_err *
         SL_LOCKED(&registry->lock); /* the model stays until it is not at work any more */
         model->work = WORK_NONE;
         registry_box_free(job->box);
-        if (model->again)
+        if (model->again || model->waiters) /* who asked since the others were taken */
             registry_queue(registry, model);
         model->again = false;
         registry_tell(registry);
@@ -244,6 +310,8 @@ static int begin_job(struct job *job, struct sl_err *err)
         return -1;
     if (model->retired || model->forgotten)
         return sl_fail(err, SL_E_CANCELED, "the model '%s' was taken away", model->name);
+    if (model->abandoned)
+        return sl_fail(err, SL_E_CANCELED, "nobody waits for the model '%s'", model->name);
     return 0;
 }
 
@@ -258,6 +326,7 @@ static void run_job(struct job *job, int begun, struct sl_err *err)
                                             .progress = job->model->progress,
                                             .arg = job,
                                             .admit = admit,
+                                            .unversioned = &job->unversioned,
                                             .opened = opened};
         done = job->holder->load(job->holder->self, &asked, &body, err);
     } else {
@@ -275,11 +344,10 @@ void *registry_worker(void *arg)
         int begun;
         {
             SL_LOCKED(&registry->lock);
-            while (!registry->locked.stopping && !registry->locked.queue)
+            while (!registry->locked.stopping && !(job.model = take_queued(registry)))
                 pthread_cond_wait(&registry->work, &registry->lock);
             if (registry->locked.stopping)
                 return NULL;
-            job.model = take_queued(registry);
             begun = begin_job(&job, &err);
             registry_tell(registry);
         }
@@ -312,7 +380,7 @@ struct sl_registry *sl_registry_new(const struct sl_registry_config *config, str
     pthread_mutex_init(&registry->lock, NULL);
     pthread_cond_init(&registry->work, NULL);
     pthread_cond_init(&registry->clean, &clock);
-    pthread_cond_init(&registry->changed, NULL);
+    pthread_cond_init(&registry->changed, &clock);
     pthread_condattr_destroy(&clock);
     registry->loads_at_once = SL_MAX(1u, SL_MIN(config->loads_at_once, (unsigned)LOADS_MAX));
     registry->retry_ms = config->retry_ms ? config->retry_ms : RETRY_MS;
@@ -386,6 +454,7 @@ void sl_registry_free(struct sl_registry *registry)
     if (!registry)
         return;
     sl_registry_stop(registry);
+    registry_free_left(registry);
     while (registry->locked.models) {
         free_holdings(registry->locked.models);
         registry_free_model(registry, registry->locked.models);

@@ -80,6 +80,8 @@ int sl_spec_digest(const struct sl_spec *spec, uint8_t digest[32], struct sl_err
     if (!sha)
         return -1;
     put_number(sha, spec->has_pool);
+    if (spec->source.beneath_bytes)
+        put_number(sha, spec->source.beneath_bytes);
     put_table(sha, &sl_spec_table, spec);
     sl_sha256_finish(sha, digest);
     return 0;

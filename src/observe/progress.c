@@ -175,6 +175,15 @@ void sl_progress_sub_bytes(struct sl_progress *progress, uint64_t bytes)
     count_rate(progress, -(int64_t)bytes);
 }
 
+void sl_progress_begin_again(struct sl_progress *progress)
+{
+    if (!progress)
+        return;
+    count_rate(progress, -atomic_exchange(&progress->bytes_done, 0));
+    atomic_store(&progress->bytes_resumed, 0);
+    atomic_store(&progress->bytes_verified, 0);
+}
+
 void sl_progress_add_resumed(struct sl_progress *progress, uint64_t bytes)
 {
     if (!progress)

@@ -38,6 +38,8 @@ void sl_progress_set_total(struct sl_progress *progress, uint64_t bytes, uint64_
 void sl_progress_add_bytes(struct sl_progress *progress, uint64_t bytes);
 /** A range is read again: its bytes have not landed after all. */
 void sl_progress_sub_bytes(struct sl_progress *progress, uint64_t bytes);
+/** The load begins anew: nothing has landed, was kept or is verified. */
+void sl_progress_begin_again(struct sl_progress *progress);
 /** Found from an earlier load; counted as landed too. */
 void sl_progress_add_resumed(struct sl_progress *progress, uint64_t bytes);
 /** Received from the source, retries included. */

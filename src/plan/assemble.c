@@ -7,6 +7,17 @@
 #include "mapping.h"
 #include "plan_parts.h"
 
+int sl_plan_add_bytes(uint64_t *sum, uint64_t bytes, const struct sl_plan *plan, struct sl_err *err)
+{
+    *sum = sl_add_capped(*sum, bytes);
+    if (*sum <= SL_PLAN_BYTES_MAX)
+        return 0;
+    return sl_fail_code(err, SL_E_FORMAT, "size",
+                        "'%s' would be more than 1 EiB, which no model is: look at the sizes that "
+                        "the store and its files claim",
+                        sl_plan_uri(plan));
+}
+
 static int add_file(struct sl_plan *plan, const char *name, uint64_t bytes, struct sl_err *err)
 {
     struct sl_plan_own *own = plan->own;
@@ -17,8 +28,7 @@ static int add_file(struct sl_plan *plan, const char *name, uint64_t bytes, stru
     if (!copy)
         return -1;
     plan->files[plan->file_count++] = (struct sl_plan_file){copy, bytes};
-    plan->sink_bytes += bytes;
-    return 0;
+    return sl_plan_add_bytes(&plan->sink_bytes, bytes, plan, err);
 }
 
 static int add_extent(struct sl_plan *plan, uint32_t source, uint64_t begin, uint64_t end,
@@ -65,7 +75,8 @@ static int assemble_verbatim(struct sl_plan *plan, struct sl_err *err)
             continue;
         for (size_t t = 0; t < index->tensor_count; t++) {
             const struct sl_tensor *tensor = &index->tensors[t];
-            if (add_tensor(plan, tensor, i + tensor->source, tensor->begin, err) < 0)
+            if (!tensor->part &&
+                add_tensor(plan, tensor, i + tensor->source, tensor->begin, err) < 0)
                 return -1;
         }
     }

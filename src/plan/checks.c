@@ -38,10 +38,11 @@ static const struct sl_index_hash *cheapest(const struct sl_tensor *tensor)
 static const char *tensor_text(struct sl_index *index, const struct sl_tensor *tensor,
                                struct sl_err *err)
 {
-    size_t bytes = tensor->name_bytes + sizeof("tensor ''");
+    const char *kind = tensor->part ? "entry" : "tensor";
+    size_t bytes = tensor->name_bytes + strlen(kind) + sizeof(" ''");
     char *text = sl_index_alloc(index, bytes, err);
     if (text)
-        snprintf(text, bytes, "tensor '%s'", tensor->name);
+        snprintf(text, bytes, "%s '%s'", kind, tensor->name);
     return text;
 }
 
@@ -65,6 +66,7 @@ static int add_tensor_hash(struct sl_plan *plan, const struct spot *spot,
         .file_offset = spot->file_offset,
         .prefix = hash->prefix,
         .prefix_bytes = hash->prefix_bytes,
+        .placed = plan->mappings != NULL,
         .what = what,
     };
     memcpy(check.expected, hash->expected, sizeof(hash->expected));
@@ -92,6 +94,12 @@ static bool has_hashes(const struct sl_plan *plan, const struct sl_tensor *tenso
            plan->own->spec->verify.hashes != SL_HASHES_OFF;
 }
 
+/* Tensors may share their bytes, so the sum may be more than the object is. */
+static void cover(struct sl_plan *plan, uint32_t source, uint64_t bytes)
+{
+    plan->own->covered[source] = sl_add_capped(plan->own->covered[source], bytes);
+}
+
 /* ---- layout verbatim: every tensor lies where it lay ----------------------------------------- */
 
 static int check_index(struct sl_plan *plan, uint32_t first, struct sl_err *err)
@@ -105,7 +113,7 @@ static int check_index(struct sl_plan *plan, uint32_t first, struct sl_err *err)
             continue;
         if (sl_plan_sidecar(plan, source) && plan->own->spec->verify.hashes != SL_HASHES_ALL)
             continue; /* its ranges have hashes as cheap */
-        plan->own->covered[source] += tensor->end - tensor->begin;
+        cover(plan, source, tensor->end - tensor->begin);
         if (add_tensor_hashes(plan, &spot, err) < 0)
             return -1;
     }
@@ -149,6 +157,12 @@ static int require_hash(const struct sl_plan *plan, const struct sl_mapping *map
         (sl_plan_sidecar(plan, mapping->source) && !mapping->composed) || mapping->check_count ||
         from->begin >= from->end || from->meta || mapping->taken.total == 0)
         return 0;
+    if (from->hash_count && mapping->composed)
+        return sl_fail(err, SL_E_INTEGRITY,
+                       "tensor '%s' is put together from bytes that lie in another order, so its "
+                       "hash cannot be checked on the way, and verify.hashes is 'require': use "
+                       "'auto', and `sluice verify` before",
+                       from->name);
     if (from->hash_count)
         return sl_fail(err, SL_E_INTEGRITY,
                        "only a part of tensor '%s' is read, so its hash cannot be checked, and "
@@ -174,7 +188,7 @@ static int check_target(struct sl_plan *plan, struct sl_mapping *mapping, struct
             return -1;
         mapping->check_count = (uint32_t)plan->check_count - mapping->check_first;
         if (!from->encrypted)
-            plan->own->covered[mapping->source] += from->end - from->begin;
+            cover(plan, mapping->source, from->end - from->begin);
         put_in_order(plan, mapping);
     }
     return require_hash(plan, mapping, err);
@@ -185,12 +199,13 @@ static int check_targets(struct sl_plan *plan, struct sl_err *err)
     for (size_t i = 0; i < plan->target_count; i++) {
         if (check_target(plan, &plan->mappings[i], err) < 0)
             return -1;
-        plan->unhashed_bytes += sl_mapping_composed(&plan->mappings[i]);
+        plan->unhashed_bytes =
+            sl_add_capped(plan->unhashed_bytes, sl_mapping_composed(&plan->mappings[i]));
     }
     for (size_t i = 0; i < plan->extent_count; i++) {
         const struct sl_mapping *mapping = sl_extent_mapping(plan, &plan->extents[i]);
         if (mapping && mapping->piece_bytes)
-            plan->own->covered[mapping->source] += sl_extent_bytes(plan, &plan->extents[i]);
+            cover(plan, mapping->source, sl_extent_bytes(plan, &plan->extents[i]));
     }
     return 0;
 }
@@ -283,7 +298,7 @@ static uint64_t missing_bytes(const struct sl_plan *plan, uint32_t source, uint6
     for (size_t t = 0; t < from->index->tensor_count; t++) {
         const struct sl_tensor *tensor = &from->index->tensors[t];
         if (first + tensor->source == source)
-            data += tensor->end - tensor->begin;
+            data = sl_add_capped(data, tensor->end - tensor->begin);
     }
     data = SL_MIN(data, fetched);
     return data - SL_MIN(data, plan->own->covered[source]);
@@ -295,10 +310,12 @@ static int count_unhashed(struct sl_plan *plan, struct sl_err *err)
     if (!fetched)
         return -1;
     for (size_t i = 0; i < plan->extent_count; i++)
-        fetched[plan->extents[i].source] += sl_extent_bytes(plan, &plan->extents[i]);
+        fetched[plan->extents[i].source] = sl_add_capped(fetched[plan->extents[i].source],
+                                                         sl_extent_bytes(plan, &plan->extents[i]));
     for (uint32_t i = 0; i < plan->source_count; i++) {
         uint64_t missing = missing_bytes(plan, i, fetched[i]);
-        plan->unhashed_bytes += fetched[i] - SL_MIN(fetched[i], plan->own->covered[i]);
+        plan->unhashed_bytes = sl_add_capped(
+            plan->unhashed_bytes, fetched[i] - SL_MIN(fetched[i], plan->own->covered[i]));
         if (plan->own->spec->verify.hashes == SL_HASHES_REQUIRE && missing)
             return sl_fail(
                 err, SL_E_INTEGRITY,

@@ -81,7 +81,7 @@ static int take_entry(const struct sl_entry *entry, void *arg, struct sl_err *er
     listing->seen++;
     if (!sl_plan_matches(&spec->source.include, entry->name, true) ||
         sl_plan_matches(&spec->source.exclude, entry->name, false)) {
-        own->left_out_bytes += entry->bytes;
+        own->left_out_bytes = sl_add_capped(own->left_out_bytes, entry->bytes);
         return own->listed_count < OBJECTS_MAX
                    ? sl_plan_note_sidecar(own, entry->name, entry->bytes, err)
                    : 0;

@@ -189,27 +189,42 @@ static void run_threads(struct opener *opener)
         pthread_join(threads[i], NULL);
 }
 
-static void drop_candidate(struct sl_plan_own *own, size_t i, bool read)
+/* What it holds, before it leaves the candidates. */
+static void release_candidate(struct sl_plan_own *own, struct sl_candidate *candidate, bool read)
 {
-    struct sl_candidate *candidate = &own->candidates[i];
     if (!read)
-        own->left_out_bytes += candidate->bytes;
+        own->left_out_bytes = sl_add_capped(own->left_out_bytes, candidate->bytes);
     free(candidate->name);
     free(candidate->etag);
     sl_source_free(candidate->source);
     sl_index_free(candidate->index);
-    memmove(candidate, candidate + 1, (--own->candidate_count - i) * sizeof(*candidate));
 }
 
-/* The shards that the index names come with it. */
-static void drop_shards(struct sl_plan_own *own, const struct sl_index *index)
+static int by_text(const void *a, const void *b)
 {
-    for (size_t s = 1; s < index->source_count; s++)
-        for (size_t i = 0; i < own->candidate_count; i++)
-            if (strcmp(own->candidates[i].name, index->source_names[s]) == 0) {
-                drop_candidate(own, i, true);
-                break;
-            }
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+/* The shards that the index names come with it: all are sorted, so that hundreds of thousands of
+ * objects cost one look each. */
+static int drop_shards(struct sl_plan_own *own, const struct sl_index *index, struct sl_err *err)
+{
+    size_t count = index->source_count - 1, kept = 0;
+    sl_autofree char **names = sl_alloc_array(count + 1, sizeof(*names), err);
+    if (!names)
+        return -1;
+    if (count)
+        memcpy(names, index->source_names + 1, count * sizeof(*names));
+    qsort(names, count, sizeof(*names), by_text);
+    for (size_t i = 0; i < own->candidate_count; i++) {
+        struct sl_candidate *candidate = &own->candidates[i];
+        if (count && bsearch(&candidate->name, names, count, sizeof(*names), by_text))
+            release_candidate(own, candidate, true);
+        else
+            own->candidates[kept++] = *candidate;
+    }
+    own->candidate_count = kept;
+    return 0;
 }
 
 static bool has_first_choice(const struct sl_plan_own *own)
@@ -253,15 +268,19 @@ static struct sl_index *open_ruling(struct opener *opener, struct sl_err *err)
 /* The same weights in other files. */
 static void drop_rivals(struct sl_plan_own *own)
 {
-    for (size_t i = own->candidate_count; i-- > 0;) {
+    size_t kept = 0;
+    for (size_t i = 0; i < own->candidate_count; i++) {
         struct sl_candidate *candidate = &own->candidates[i];
-        if (!candidate->left_out)
+        if (!candidate->left_out) {
+            own->candidates[kept++] = *candidate;
             continue;
+        }
         sl_log(SL_LOG_INFO, "'%s' is left out: %s", candidate->name,
                own->ruled ? "the model's index does not name it"
                           : "the weights lie beside it in another format");
-        drop_candidate(own, i, false);
+        release_candidate(own, candidate, false);
     }
+    own->candidate_count = kept;
 }
 
 /* Open what is not open yet. */
@@ -305,8 +324,8 @@ int sl_plan_open(struct sl_plan *plan, struct sl_err *err)
             return -1;
         }
         own->ruled = ruling != NULL;
-        if (ruling)
-            drop_shards(own, ruling);
+        if (ruling && drop_shards(own, ruling, err) < 0)
+            return -1;
     }
     if (open_all(plan, &opener, err) < 0)
         return -1;

@@ -7,11 +7,14 @@
  * own; a list of them would outgrow the model's index. Gaps that cost less than a request's own
  * bytes, or a fiftieth of what lies around them, are fetched with their neighbours.
  */
+#include <inttypes.h>
+
 #include "mapping.h"
 #include "plan_parts.h"
 
 enum {
     TOOTH_BYTES_MAX = 64 * 1024, /* longer runs are extents of their own */
+    TEETH_MAX = 512 * 1024,      /* of them, 32 GiB or more, beside one extent a tensor */
 };
 
 static int add_extent(struct sl_plan *plan, const struct sl_mapping *mapping, uint64_t begin,
@@ -94,6 +97,11 @@ static int add_teeth(struct sl_plan *plan, const struct sl_mapping *mapping,
                      const struct sl_runs *teeth, struct sl_err *err)
 {
     bool plain = !mapping->changes && teeth->bytes == mapping->taken.bytes;
+    if (teeth->total / teeth->bytes + plan->extent_count > TEETH_MAX + plan->target_count)
+        return sl_fail_code(err, SL_E_FORMAT, "size",
+                            "slices of the model would lie in more than %d places of its objects, "
+                            "that of tensor '%s' in %" PRIu64 ": take more of its last dimensions",
+                            TEETH_MAX, mapping->target->from->name, teeth->total / teeth->bytes);
     for (uint64_t taken = 0; taken < teeth->total; taken += teeth->bytes) {
         uint64_t left, begin = mapping->begin + sl_runs_at(teeth, taken, &left);
         if (add_extent(plan, mapping, begin, begin + left, plain, err) < 0)

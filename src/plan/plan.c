@@ -17,6 +17,7 @@
 #include "hash.h"
 #include "mapping.h"
 #include "plan_parts.h"
+#include "sidecar.h"
 
 static void candidate_release(struct sl_candidate *candidate)
 {
@@ -80,13 +81,21 @@ static void mix_sources(struct sl_sha256 *sha, const struct sl_plan *plan)
 {
     mix_number(sha, plan->source_count);
     for (size_t i = 0; i < plan->source_count; i++) {
-        const struct sl_version *version = sl_source_version(plan->sources[i].source);
-        mix_text(sha, plan->sources[i].name);
-        mix_number(sha, sl_source_bytes(plan->sources[i].source));
+        const struct sl_plan_source *source = &plan->sources[i];
+        const struct sl_version *version = sl_source_version(source->source);
+        const struct sl_sidecar *sidecar = sl_plan_sidecar(plan, (uint32_t)i);
+        mix_text(sha, source->name);
+        mix_number(sha, sl_source_bytes(source->source));
+        mix_number(sha, source->version);
+        if (sidecar) /* the checks may be of its CRCs alone */
+            sl_sha256_update(sha, sidecar->tree, sizeof(sidecar->tree));
+        if (source->version == SL_PLAN_VERSION_HASH)
+            continue; /* it stands among the checks, and what the store says counts for nothing */
         mix_text(sha, version->etag);
         mix_text(sha, version->version_id);
         mix_text(sha, version->last_modified);
     }
+    sl_sha256_update(sha, plan->own->nonce, sizeof(plan->own->nonce));
 }
 
 static void mix_destination(struct sl_sha256 *sha, const struct sl_plan *plan)
@@ -160,7 +169,7 @@ static int identify(struct sl_plan *plan, struct sl_err *err)
     SL_AUTO(sl_sha256) sha = sl_sha256_new(err);
     if (!sha)
         return -1;
-    mix_text(sha, "sluice plan 1");
+    mix_text(sha, "sluice plan 2");
     mix_text(sha, sl_store_uri(plan->own->store));
     mix_sources(sha, plan);
     mix_destination(sha, plan);
@@ -253,8 +262,8 @@ int sl_plan_make_targets(const struct sl_spec *spec, const struct sl_source_conf
     if (!plan)
         return -1;
     plan->own->picks = true;
-    if (prepare(plan, config, err) < 0 || sl_plan_begin_keys(plan, err) < 0 ||
-        sl_plan_await_keys(plan, err) < 0)
+    if (prepare(plan, config, err) < 0 || sl_plan_judge_versions(plan, err) < 0 ||
+        sl_plan_begin_keys(plan, err) < 0 || sl_plan_await_keys(plan, err) < 0)
         return -1;
     *out = sl_steal(&plan);
     return 0;
@@ -267,7 +276,8 @@ int sl_plan_make(const struct sl_spec *spec, const struct sl_source_config *conf
     if (!plan)
         return -1;
     if (prepare(plan, config, err) < 0 || sl_plan_assemble(plan, err) < 0 ||
-        sl_plan_check(plan, err) < 0 || identify(plan, err) < 0 || sl_plan_cut(plan, err) < 0)
+        sl_plan_check(plan, err) < 0 || sl_plan_judge_versions(plan, err) < 0 ||
+        identify(plan, err) < 0 || sl_plan_cut(plan, err) < 0)
         return -1;
     *out = sl_steal(&plan);
     return 0;

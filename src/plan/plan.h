@@ -51,10 +51,17 @@ struct sl_plan_file {
     char *name;
     uint64_t bytes;
 };
+/** What tells the bytes of an object from those of another version. */
+enum sl_plan_version {
+    SL_PLAN_VERSION_NONE, /* nothing: no plan is like this one */
+    SL_PLAN_VERSION_TOLD, /* the store */
+    SL_PLAN_VERSION_HASH, /* hashes that the user gave, over all that is read */
+};
 struct sl_plan_source {
     struct sl_source *source;
     struct sl_index *index; /* NULL: verbatim bytes only */
     const char *name;
+    enum sl_plan_version version;
 };
 /** A tensor as it will lie in the published files, for the manifest. */
 struct sl_plan_tensor {
@@ -75,6 +82,12 @@ struct sl_target {
     const struct sl_slice *slice; /* NULL: the whole tensor */
     int overflow;                 /* enum sl_cast_overflow, of a cast */
 };
+
+/** What a plan may put into its files, 1 EiB as of one object: sums of such numbers fit in 64 bits.
+ */
+static const uint64_t SL_PLAN_BYTES_MAX = 1152921504606846976;
+/** Limits of the pool's index, which tells clients of slabs (docs/pool-protocol.md). */
+enum { SL_SLABS_RANK_MAX = 64, SL_SLABS_FILES_MAX = 4096, SL_SLABS_INDEX_BYTES_MAX = 256 << 20 };
 
 struct sl_mapping;
 struct sl_plan {
@@ -108,7 +121,10 @@ struct sl_plan {
     uint64_t range_bytes; /* chosen */
     unsigned connections; /* to begin with */
     unsigned connections_max;
-    uint8_t identity[32]; /* SHA-256 over versions, extents, files: equal plans give equal bytes */
+    size_t unversioned;   /* sources of SL_PLAN_VERSION_NONE */
+    bool doubtful;        /* the store gives some source no version */
+    uint8_t identity[32]; /* SHA-256 over versions, extents, files: equal plans give equal bytes;
+                             with unversioned sources no two plans are equal */
     struct sl_plan_own *own;
 };
 
@@ -140,6 +156,8 @@ int sl_plan_await_keys(const struct sl_plan *plan, struct sl_err *err);
 /** The sidecar of a source as it was found and judged, owned by the plan; NULL: none. */
 struct sl_sidecar;
 const struct sl_sidecar *sl_plan_sidecar(const struct sl_plan *plan, uint32_t source);
+/** Say so if there are unversioned sources; `so`: what follows for the caller, for people. */
+void sl_plan_warn_of_versions(const struct sl_plan *plan, const char *so);
 /** The object's or the prefix's URI without secrets; borrowed. */
 const char *sl_plan_uri(const struct sl_plan *plan);
 /** True if the list is empty (and empty_matches) or one of its patterns matches. */

@@ -43,6 +43,7 @@ struct sl_plan_own {
     uint64_t *covered;            /* per source: bytes below a check */
     size_t source_capacity, covered_capacity, file_capacity, extent_capacity, range_capacity,
         literal_capacity, check_capacity, tensor_capacity;
+    uint8_t nonce[16];       /* of the identity, if there are unversioned sources; else zeros */
     uint64_t left_out_bytes; /* of objects that the plan does not read at all */
 };
 
@@ -82,6 +83,9 @@ SL_AUTO_DEFINE(sl_reshaping)
 int sl_reshape(struct sl_reshaping *reshaping, struct sl_target *target, struct sl_err *err);
 /** Warn of rules and casts that nothing fell under. */
 void sl_reshaping_warn(const struct sl_reshaping *reshaping);
+/** assemble.c: *sum += bytes. SL_E_FORMAT: that is more than SL_PLAN_BYTES_MAX. */
+int sl_plan_add_bytes(uint64_t *sum, uint64_t bytes, const struct sl_plan *plan,
+                      struct sl_err *err);
 /** assemble.c: files, extents (uncut), literals and tensors, for either layout. */
 int sl_plan_assemble(struct sl_plan *plan, struct sl_err *err);
 /** placing.c: the mapping of a target that goes here, and the extents that bring it; composed
@@ -97,7 +101,8 @@ enum {
 /** assemble_tensorizer.c: the targets as one .tensors file, into own->layout. */
 int sl_plan_lay_tensorizer(struct sl_plan *plan, const struct sl_tensor *const *tensors,
                            struct sl_err *err);
-/** assemble_slabs.c: the targets in slabs, into own->layout. */
+/** assemble_slabs.c: the targets in slabs, into own->layout. SL_E_FORMAT for what the pool's index
+ * cannot say. */
 int sl_plan_lay_slabs(struct sl_plan *plan, const struct sl_tensor *const *tensors,
                       struct sl_err *err);
 /** assemble_tensorizer.c: what of that file is neither data nor the head of the layout. */
@@ -133,6 +138,8 @@ bool sl_plan_is_signed(const struct sl_spec *spec);
 int sl_plan_check_signatures(struct sl_plan *plan, struct sl_err *err);
 /** checks.c: which hashes are checked, and what remains unhashed. */
 int sl_plan_check(struct sl_plan *plan, struct sl_err *err);
+/** versions.c: sources[].version and what follows; after the checks. */
+int sl_plan_judge_versions(struct sl_plan *plan, struct sl_err *err);
 /** ranges.c: choose sizes, cut and merge extents into ranges, order them. */
 int sl_plan_cut(struct sl_plan *plan, struct sl_err *err);
 

@@ -8,6 +8,10 @@
  * is to be fetched in parts that add up to hardly more than the model: there a fiftieth of a range
  * may be gaps. A comb's ranges are its own, counted in requests.
  */
+#include <inttypes.h>
+
+#include "descriptors.h"
+#include "log.h"
 #include "mapping.h"
 #include "plan_parts.h"
 
@@ -15,7 +19,9 @@ enum {
     GAP_BYTES_MAX = 64 * 1024,
     PAGE_BYTES = 4096,
     SMALL_OBJECT_BYTES =
-        1024 * 1024, /* fetched first: engines read config.json long before weights */
+        1024 * 1024,             /* fetched first: engines read config.json long before weights */
+    RANGES_BETWEEN_LOOKS = 4096, /* at whether the load is canceled */
+    RANGES_MAX = 256 * 1024,     /* about 80 bytes each: larger models have larger ranges */
     CONNECTIONS_AUTO = 4,
     CONNECTIONS_AUTO_SMALL = 16,
     CONNECTIONS_AUTO_LOCAL = 2,
@@ -35,6 +41,24 @@ static int by_place(const void *a, const void *b)
     return 0;
 }
 
+/* With so large ones there are not many more than RANGES_MAX of them and of the extents uncut,
+ * whatever sizes are claimed. A tooth of a comb costs as if it was longer by a gap, see cut_comb().
+ */
+static uint64_t least_range_bytes(const struct sl_plan *plan)
+{
+    uint64_t total = 0;
+    for (size_t i = 0; i < plan->extent_count; i++) {
+        const struct sl_extent *extent = &plan->extents[i];
+        uint64_t bytes = sl_extent_bytes(plan, extent), gaps = 0;
+        if (sl_extent_comb(plan, extent) &&
+            __builtin_mul_overflow(bytes / sl_extent_mapping(plan, extent)->fetched.bytes,
+                                   (uint64_t)GAP_BYTES_MAX, &gaps))
+            gaps = UINT64_MAX;
+        total = sl_add_capped(total, sl_add_capped(bytes, gaps));
+    }
+    return total / RANGES_MAX;
+}
+
 /*
  * 8 MiB suit an object of 0.5 to 4 GiB (facts of S3 and of caches in front of it: below 1 MB a
  * request is mostly latency); smaller totals give every connection something, larger ones need
@@ -42,12 +66,18 @@ static int by_place(const void *a, const void *b)
  */
 static uint64_t choose_range_bytes(const struct sl_plan *plan, uint64_t total)
 {
-    uint64_t wanted = plan->own->spec->readers.range_bytes;
+    uint64_t wanted = plan->own->spec->readers.range_bytes, least = least_range_bytes(plan);
     if (wanted == SL_AUTO_VALUE || wanted == 0) {
         wanted = SL_MIN(SL_MAX(total / 64, MIB), 8 * MIB);
         if (total / 512 > wanted)
             wanted = SL_MIN(total / 512, 64 * MIB);
+    } else if (wanted < least) {
+        sl_log(SL_LOG_WARN,
+               "readers.rangeBytes is %" PRIu64 " for this load, and not %" PRIu64
+               ": a model has at most %d ranges",
+               least, wanted, RANGES_MAX);
     }
+    wanted = SL_MAX(wanted, least);
     return SL_MAX((wanted + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES, (uint64_t)PAGE_BYTES);
 }
 
@@ -75,6 +105,7 @@ static void choose_connections(struct sl_plan *plan)
     for (size_t i = 0; plan->mappings && i < plan->target_count; i++)
         parts += plan->mappings[i].composed;
     unsigned useful = (unsigned)SL_MAX(SL_MIN(parts, (size_t)4096), (size_t)1);
+    useful = SL_MIN(useful, sl_descriptors_for_connections());
     plan->connections_max = SL_MIN(plan->connections_max, useful);
     plan->connections = SL_MIN(plan->connections, plan->connections_max);
 }
@@ -91,6 +122,9 @@ struct cutter {
 static int open_range(struct cutter *cutter, const struct sl_extent *extent, struct sl_err *err)
 {
     struct sl_plan *plan = cutter->plan;
+    if (plan->range_count % RANGES_BETWEEN_LOOKS == 0 &&
+        sl_cancel_check(sl_store_cancel(plan->own->store), err) < 0)
+        return -1;
     if (sl_grow(&plan->ranges, &plan->own->range_capacity, plan->range_count + 1,
                 sizeof(*plan->ranges), err) < 0)
         return -1;
@@ -232,7 +266,7 @@ int sl_plan_cut(struct sl_plan *plan, struct sl_err *err)
 {
     uint64_t total = 0, objects = 0;
     for (size_t i = 0; i < plan->extent_count; i++)
-        total += sl_extent_bytes(plan, &plan->extents[i]);
+        total = sl_add_capped(total, sl_extent_bytes(plan, &plan->extents[i]));
     plan->range_bytes = choose_range_bytes(plan, total);
     if (plan->extent_count)
         qsort(plan->extents, plan->extent_count, sizeof(*plan->extents), by_place);
@@ -253,12 +287,14 @@ int sl_plan_cut(struct sl_plan *plan, struct sl_err *err)
         qsort_r(plan->ranges, plan->range_count, sizeof(*plan->ranges), by_turn, plan);
 
     for (size_t i = 0; i < plan->range_count; i++)
-        plan->fetch_bytes += range_bytes(plan, &plan->ranges[i]);
+        plan->fetch_bytes = sl_add_capped(plan->fetch_bytes, range_bytes(plan, &plan->ranges[i]));
     for (size_t i = 0; plan->mappings && i < plan->target_count; i++)
-        plan->fetch_bytes += sl_mapping_composed(&plan->mappings[i]);
+        plan->fetch_bytes =
+            sl_add_capped(plan->fetch_bytes, sl_mapping_composed(&plan->mappings[i]));
     for (size_t i = 0; i < plan->source_count; i++)
-        objects += sl_source_bytes(plan->sources[i].source);
-    plan->skipped_bytes = plan->own->left_out_bytes + objects - SL_MIN(objects, plan->fetch_bytes);
+        objects = sl_add_capped(objects, sl_source_bytes(plan->sources[i].source));
+    plan->skipped_bytes =
+        sl_add_capped(plan->own->left_out_bytes, objects - SL_MIN(objects, plan->fetch_bytes));
     choose_connections(plan);
     return 0;
 }

@@ -128,6 +128,15 @@ static bool begins_index(const struct sl_plan *plan, uint32_t i)
     return index && (i == 0 || plan->sources[i - 1].index != index);
 }
 
+static int check_sum(const struct sl_plan *plan, struct sl_err *err)
+{
+    uint64_t sum = 0;
+    for (size_t i = 0; i < plan->target_count; i++)
+        if (sl_plan_add_bytes(&sum, plan->targets[i].out.bytes, plan, err) < 0)
+            return -1;
+    return 0;
+}
+
 static int select_all(struct sl_plan *plan, const struct changes *changes, size_t total,
                       struct sl_err *err)
 {
@@ -139,7 +148,7 @@ static int select_all(struct sl_plan *plan, const struct changes *changes, size_
                        "none of the %zu tensors passes tensors.include and tensors.exclude", total);
     sl_renaming_warn(changes->renaming);
     sl_reshaping_warn(changes->reshaping);
-    return sl_plan_check_names(plan, err);
+    return check_sum(plan, err) < 0 ? -1 : sl_plan_check_names(plan, err);
 }
 
 static int fail_without_tensors(const struct sl_plan *plan, struct sl_err *err)

@@ -97,12 +97,6 @@ static struct sl_pool_model *plan_model(const struct sl_fill_config *config,
     return sl_steal(&model);
 }
 
-static void give_up(const struct sl_pool_model *model)
-{
-    for (size_t i = 0; i < model->slab_count; i++)
-        sl_slab_give_up(&model->slabs[i]); /* clients may keep the rest for long */
-}
-
 static int fill(void *arg, const struct sl_plan *plan, const struct sl_reader_config *given,
                 struct sl_err *err)
 {
@@ -121,7 +115,7 @@ static int fill(void *arg, const struct sl_plan *plan, const struct sl_reader_co
     if (read_into(model, plan, given, fill, &why) < 0) {
         sl_pool_model_fail(model, &why);
         for (size_t i = 0; i < sl_pool_model_copies(model); i++)
-            give_up(sl_pool_model_copy(model, i));
+            sl_pool_model_give_up(sl_pool_model_copy(model, i));
         *err = why;
         return -1;
     }

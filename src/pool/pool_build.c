@@ -7,6 +7,11 @@
 #include "pool_index_write.h"
 #include "pool_parts.h"
 
+_Static_assert((int)SL_SLABS_RANK_MAX == (int)SL_WIRE_RANK_MAX &&
+                   (int)SL_SLABS_INDEX_BYTES_MAX == (int)SL_WIRE_INDEX_BYTES_MAX &&
+                   (int)SL_SLABS_FILES_MAX == (int)SL_WIRE_SLABS_MAX,
+               "plans refuse what the index cannot hold");
+
 size_t sl_pool_first_data_file(const struct sl_plan *plan)
 {
     size_t data = 0;
@@ -17,7 +22,7 @@ size_t sl_pool_first_data_file(const struct sl_plan *plan)
 
 /* Data files are for processors: of a model on a GPU, too, they lie on the host, and its twins have
  * the same. */
-static int make_data_slab(const struct sl_pool_model *twin, uint64_t bytes, size_t number,
+static int make_data_slab(struct sl_pool_model *twin, uint64_t bytes, size_t number,
                           struct sl_slab *slab, struct sl_err *err)
 {
     const struct sl_slab_place host = {.kind = SL_SLAB_MEMFD, .directory_fd = -1};
@@ -27,7 +32,7 @@ static int make_data_slab(const struct sl_pool_model *twin, uint64_t bytes, size
 
 /* twin: a model that was planned before it, elsewhere; or NULL. */
 static int make_slabs(struct sl_pool_model *model, const struct sl_plan *plan,
-                      const struct sl_slab_place *place, const struct sl_pool_model *twin,
+                      const struct sl_slab_place *place, struct sl_pool_model *twin,
                       struct sl_err *err)
 {
     model->slab_of_file = sl_alloc_array(plan->file_count, sizeof(*model->slab_of_file), err);
@@ -153,8 +158,8 @@ static int make_index(struct sl_pool_model *model, const struct sl_plan *plan, s
 }
 
 static struct sl_pool_model *plan_in(const char *name, const struct sl_plan *plan,
-                                     const struct sl_slab_place *place,
-                                     const struct sl_pool_model *twin, struct sl_err *err)
+                                     const struct sl_slab_place *place, struct sl_pool_model *twin,
+                                     struct sl_err *err)
 {
     SL_AUTO(sl_pool_model) model = sl_pool_model_new(name, "", err);
     if (!model)

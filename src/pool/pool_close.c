@@ -2,7 +2,8 @@
  * Memory that clients hand over goes with its last descriptor, and the kernel takes its time, a
  * second for some gigabytes: so whatever may be the last is closed by another thread, while this
  * one serves the others. Where that cannot be, without memory or without another thread, it is
- * closed here.
+ * closed here; so it is while too many wait for that thread, which may be at work for seconds:
+ * clients could hand over descriptors faster than it closes them.
  */
 #include <sys/ioctl.h>
 #include <sys/socket.h>
@@ -14,6 +15,7 @@
 
 struct closing {
     struct sl_later later; /* first */
+    struct sl_pool_mailbox *mailbox;
     size_t count;
     int fds[];
 };
@@ -23,12 +25,21 @@ static void run_closing(struct sl_later *later)
     struct closing *closing = (struct closing *)later;
     for (size_t i = 0; i < closing->count; i++)
         close(closing->fds[i]);
+    if (closing->mailbox)
+        sl_pool_mailbox_closed(closing->mailbox, closing->count);
     free(closing);
 }
 
-void sl_pool_later(struct sl_pool_server *server, struct sl_later *later)
+struct sl_pool_mailbox *sl_pool_later(struct sl_pool_server *server, size_t fds)
 {
-    if (server->handler.later)
+    bool later = server->handler.later &&
+                 sl_pool_mailbox_defer(server->mailbox, fds, server->shares.user_fds);
+    return later ? server->mailbox : NULL;
+}
+
+void sl_pool_leave_later(struct sl_pool_server *server, struct sl_later *later, bool to_other)
+{
+    if (to_other)
         server->handler.later(server->arg, later);
     else
         later->run(later);
@@ -52,7 +63,8 @@ void sl_pool_close_later(struct sl_pool_server *server, int *fds, size_t count)
     if (!closing)
         return;
     closing->later.run = run_closing;
-    sl_pool_later(server, &closing->later);
+    closing->mailbox = sl_pool_later(server, closing->count);
+    sl_pool_leave_later(server, &closing->later, closing->mailbox != NULL);
 }
 
 void sl_pool_close_socket(struct sl_pool_server *server, int fd)

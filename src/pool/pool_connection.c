@@ -7,28 +7,44 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
+
+#include <linux/sockios.h>
 
 #include "log.h"
 #include "metrics.h"
 #include "pool_server_parts.h"
 
-enum { HELLO_SECONDS = 10, TAKE_SECONDS = 30 };
-
-static void set_deadline(struct sl_pool_connection *connection, unsigned seconds)
-{
-    connection->deadline_ns = seconds ? sl_now_ns() + seconds * SL_NS_PER_S : 0;
-}
+enum { HELLO_SECONDS = 10 };
 
 static void watch(struct sl_pool_connection *connection)
 {
     uint32_t events = EPOLLRDHUP;
+    if (connection->left)
+        return;
     if (connection->out.data)
         events |= connection->retry ? 0 : EPOLLOUT;
-    else if (!connection->request)
+    else if (!connection->request && !connection->held)
         events |= EPOLLIN;
     sl_pool_server_watch(connection, events);
+}
+
+/* Has the client taken every answer? What is in its socket is counted here until it is read. */
+static bool has_taken(struct sl_pool_connection *connection)
+{
+    int bytes = 0;
+    if (!connection->untaken)
+        return true;
+    if (ioctl(connection->fd, SIOCOUTQ, &bytes) == 0 && bytes > 0)
+        return false;
+    connection->untaken = connection->held = false;
+    connection->idle_ns = sl_now_ns();
+    sl_pool_share_arrived(connection);
+    if (!connection->out.data && connection->greeted)
+        connection->deadline_ns = 0;
+    return true;
 }
 
 /* ---- its end --------------------------------------------------------------------------------- */
@@ -64,6 +80,17 @@ static void drop_request(struct sl_pool_connection *connection)
     sl_pool_request_end(request);
 }
 
+/* Whatever it has. */
+static void drop_all(struct sl_pool_connection *connection)
+{
+    free(sl_steal(&connection->out.data));
+    connection->sending = NULL;
+    drop_request(connection);
+    sl_pool_deposit_drop(connection, true);
+    while (connection->lease_count)
+        end_lease(connection, connection->lease_count - 1);
+}
+
 void sl_pool_connection_close(struct sl_pool_connection *connection)
 {
     struct sl_pool_server *server = connection->server;
@@ -74,11 +101,7 @@ void sl_pool_connection_close(struct sl_pool_connection *connection)
      * end its events. */
     epoll_ctl(server->epoll_fd, EPOLL_CTL_DEL, connection->fd, NULL);
     sl_pool_close_socket(server, connection->fd);
-    free(sl_steal(&connection->out.data));
-    drop_request(connection);
-    sl_pool_deposit_drop(connection, true);
-    while (connection->lease_count)
-        end_lease(connection, connection->lease_count - 1);
+    drop_all(connection);
     SL_LOCKED(&server->lock);
     *(connection->previous ? &connection->previous->next : &server->locked.first) =
         connection->next;
@@ -87,6 +110,21 @@ void sl_pool_connection_close(struct sl_pool_connection *connection)
     connection->next = server->dead;
     server->dead = connection;
     server->locked.counts.clients--;
+}
+
+/* It does not take its answer. What is its goes; but descriptors in an answer stay on their way,
+ * and count for its user, until it reads them or ends, so its place stays, too. */
+static void leave(struct sl_pool_connection *connection)
+{
+    if (!connection->sent_fds) {
+        sl_pool_connection_close(connection);
+        return;
+    }
+    connection->left = true;
+    connection->deadline_ns = 0;
+    epoll_ctl(connection->server->epoll_fd, EPOLL_CTL_DEL, connection->fd, NULL);
+    shutdown(connection->fd, SHUT_RDWR);
+    drop_all(connection);
 }
 
 /* ---- sending --------------------------------------------------------------------------------- */
@@ -101,7 +139,9 @@ static int try_send(struct sl_pool_connection *connection)
     struct iovec part = {connection->out.data, connection->out.bytes};
     struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
     size_t fd_bytes = connection->out.fd_count * sizeof(int);
-    connection->retry = false;
+    connection->retry = fd_bytes && !sl_pool_share_may_send(connection, connection->out.fd_count);
+    if (connection->retry)
+        return 0;
     if (fd_bytes) {
         memset(&control, 0, sizeof(control));
         message.msg_control = control.bytes;
@@ -143,16 +183,18 @@ static void flush(struct sl_pool_connection *connection)
         sl_pool_connection_close(connection);
         return;
     }
-    if (sent) {
-        free(sl_steal(&connection->out.data));
-        set_deadline(connection, 0);
-        if (connection->closing)
-            sl_pool_connection_close(connection);
-        else if (connection->sending)
-            send_more(connection);
-    } else if (!connection->deadline_ns) {
-        set_deadline(connection, TAKE_SECONDS);
-    }
+    if (!connection->deadline_ns)
+        connection->deadline_ns = sl_now_ns() + connection->server->take_ns;
+    if (!sent)
+        return;
+    free(sl_steal(&connection->out.data));
+    connection->untaken = true;
+    connection->sent_fds += connection->out.fd_count;
+    connection->user->sent_fds += connection->out.fd_count;
+    if (connection->closing)
+        sl_pool_connection_close(connection);
+    else if (connection->sending)
+        send_more(connection);
 }
 
 void sl_pool_send(struct sl_pool_connection *connection, uint16_t type, void *packet, size_t bytes,
@@ -221,13 +263,58 @@ static void send_model(struct sl_pool_connection *connection, struct sl_pool_mod
     memcpy(attached.identity, model->identity, sizeof(attached.identity));
     for (size_t i = 0; i < here; i++)
         fds[2 + i] = model->slabs[i].reader_fd;
+    connection->sending_lease = lease;
     if (here < model->slab_count) {
         connection->sending = model;
-        connection->sending_lease = lease;
         connection->next_slab = here;
     }
     sl_pool_send(connection, SL_WIRE_ANSWER | SL_WIRE_ATTACH, &attached, sizeof(attached), fds,
                  2 + here);
+}
+
+/* Others have not taken what they were sent, so nothing could be sent to this one: it is told. */
+static void give_up_sending(struct sl_pool_connection *connection)
+{
+    struct sl_err err = SL_ERR_INIT;
+    sl_pool_share_explain(connection, &err);
+    free(sl_steal(&connection->out.data));
+    connection->sending = NULL;
+    connection->retry = false;
+    connection->deadline_ns = 0;
+    for (size_t i = connection->lease_count; i--;)
+        if (connection->leases[i].id == connection->sending_lease)
+            end_lease(connection, i);
+    {
+        SL_LOCKED(&connection->server->lock);
+        connection->server->locked.counts.limited++;
+    }
+    sl_pool_send_error(connection, &err);
+    if (!connection->dead)
+        watch(connection);
+}
+
+bool sl_pool_connection_tick(struct sl_pool_connection *connection, uint64_t now)
+{
+    bool held = connection->held;
+    if (connection->untaken && has_taken(connection) && (connection->left || held)) {
+        if (connection->left)
+            sl_pool_connection_close(connection);
+        else
+            watch(connection);
+    }
+    if (connection->dead)
+        return false;
+    if (connection->retry)
+        sl_pool_connection_turn(connection, 0);
+    if (connection->dead || !connection->deadline_ns || connection->deadline_ns > now)
+        return !connection->dead && (connection->deadline_ns || connection->left);
+    if (!connection->greeted)
+        sl_pool_connection_close(connection);
+    else if (connection->retry)
+        give_up_sending(connection);
+    else
+        leave(connection);
+    return true;
 }
 
 void sl_pool_connection_answer(struct sl_pool_connection *connection,
@@ -318,8 +405,11 @@ static void refuse(struct sl_pool_connection *connection, const struct sl_err *e
 {
     bool malformed = strcmp(err->code, "protocol") == 0;
     if (malformed) {
-        sl_log(SL_LOG_WARN, "pool: client %d (uid %u): %s", connection->peer.pid,
-               connection->peer.uid, err->message);
+        char text[sizeof(err->message) + 64];
+        snprintf(text, sizeof(text), "client %d (uid %u): %s", connection->peer.pid,
+                 connection->peer.uid, err->message);
+        sl_pool_quiet_warn(&connection->server->quiet, connection->peer.uid, SL_POOL_SAID_MALFORMED,
+                           text);
         connection->closing = true;
         SL_LOCKED(&connection->server->lock);
         connection->server->locked.counts.protocol_errors++;
@@ -338,6 +428,10 @@ static void serve(struct sl_pool_connection *connection, struct received *receiv
                              : sl_pool_packet_parse(received->data, (size_t)received->bytes,
                                                     received->fd_count, &packet, &err);
     connection->serial = received->cut ? 0 : packet.serial;
+    if (done == 0 && connection->over) {
+        connection->closing = true;
+        done = sl_pool_share_refuse(connection, &err);
+    }
     if (done == 0)
         done = sl_pool_serve(connection, &packet, received->fds, &err);
     if (done < 0)
@@ -359,9 +453,19 @@ static void read_one(struct sl_pool_connection *connection)
     sl_pool_close_later(connection->server, received.fds, received.fd_count);
 }
 
+/* A client that asks on without taking its answers would fill its socket with them. */
+static void read_next(struct sl_pool_connection *connection)
+{
+    connection->held = !has_taken(connection);
+    if (connection->held)
+        return;
+    connection->idle_ns = sl_now_ns();
+    read_one(connection);
+}
+
 void sl_pool_connection_turn(struct sl_pool_connection *connection, uint32_t events)
 {
-    if (connection->dead)
+    if (connection->dead || connection->left)
         return;
     if (events & (EPOLLHUP | EPOLLERR | EPOLLRDHUP)) {
         sl_pool_connection_close(connection);
@@ -370,14 +474,15 @@ void sl_pool_connection_turn(struct sl_pool_connection *connection, uint32_t eve
     if (connection->out.data)
         flush(connection);
     else if ((events & EPOLLIN) && !connection->request)
-        read_one(connection);
+        read_next(connection);
     if (!connection->dead)
         watch(connection);
 }
 
 /* ---- its begin ------------------------------------------------------------------------------- */
 
-int sl_pool_connection_open(struct sl_pool_server *server, int fd, struct sl_err *err)
+int sl_pool_connection_open(struct sl_pool_server *server, int fd, uint32_t *who,
+                            struct sl_err *err)
 {
     struct sl_pool_connection *connection = sl_alloc(sizeof(*connection), err);
     if (!connection) {
@@ -386,16 +491,19 @@ int sl_pool_connection_open(struct sl_pool_server *server, int fd, struct sl_err
     }
     connection->server = server;
     connection->fd = fd;
+    connection->idle_ns = sl_now_ns();
+    connection->deadline_ns = connection->idle_ns + HELLO_SECONDS * SL_NS_PER_S;
     struct epoll_event event = {.events = EPOLLIN | EPOLLRDHUP, .data.ptr = connection};
-    if (sl_pool_peer_find(connection, err) < 0 ||
+    if (sl_pool_peer_find(connection, err) < 0 || sl_pool_share_enter(connection, err) < 0 ||
         (epoll_ctl(server->epoll_fd, EPOLL_CTL_ADD, fd, &event) < 0 &&
          sl_fail_errno(err, SL_E_NO_SPACE, errno, "cannot watch a client of the pool") < 0)) {
         close(fd);
-        free(connection->groups);
+        *who = connection->peer.uid;
+        sl_pool_share_leave(connection);
+        sl_peer_release(&connection->who);
         free(connection);
         return -1;
     }
-    set_deadline(connection, HELLO_SECONDS);
     SL_LOCKED(&server->lock);
     connection->next = server->locked.first;
     if (connection->next)

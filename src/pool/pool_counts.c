@@ -47,6 +47,7 @@ void sl_pool_server_tell(struct sl_pool_server *server)
         ROW(DEPOSITS, commits),
         ROW(REFUSALS, refusals),
         ROW(PROTOCOL_ERRORS, protocol_errors),
+        ROW(LIMITED, limited),
 #undef ROW
     };
     SL_LOCKED(&server->lock);

@@ -5,11 +5,15 @@
  */
 #include <fcntl.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "pool_server_parts.h"
 
-enum { INDEX_BYTES_MAX = 16 * 1024 * 1024 }; /* of a stranger's: it is read while others wait */
+enum {
+    INDEX_BYTES_MAX = 16 * 1024 * 1024, /* of a stranger's: it is read while others wait */
+    SLACK_BYTES = 2 * 1024 * 1024,      /* beyond a file's end: its last page may be a huge one */
+};
 
 static void end_deposit(struct sl_later *later)
 {
@@ -18,6 +22,8 @@ static void end_deposit(struct sl_later *later)
         close(deposit->fds[i]);
     for (size_t i = 0; i < deposit->kept_count; i++)
         close(deposit->kept[i]);
+    if (deposit->mailbox)
+        sl_pool_mailbox_closed(deposit->mailbox, deposit->fd_count + deposit->kept_count);
     free(deposit);
 }
 
@@ -29,11 +35,11 @@ void sl_pool_deposit_drop(struct sl_pool_connection *connection, bool tell)
         return;
     if (tell && server->handler.deposit_abort)
         server->handler.deposit_abort(server->arg, &deposit->offer);
+    sl_pool_share_give_back(connection, deposit->charged);
     deposit->later.run = end_deposit;
-    if (deposit->fd_count || deposit->kept_count)
-        sl_pool_later(server, &deposit->later);
-    else
-        free(deposit);
+    size_t fds = deposit->fd_count + deposit->kept_count;
+    deposit->mailbox = fds ? sl_pool_later(server, fds) : NULL;
+    sl_pool_leave_later(server, &deposit->later, deposit->mailbox != NULL);
     SL_LOCKED(&server->lock);
     server->locked.counts.deposits--;
 }
@@ -119,11 +125,59 @@ int sl_pool_serve_deposit_slabs(struct sl_pool_connection *connection,
     if (packet->first != deposit->fd_count || packet->count > SL_WIRE_SLABS_MAX - deposit->fd_count)
         return sl_fail(err, SL_E_USAGE, "slab %u comes after %zu others, of at most %d",
                        packet->first, deposit->fd_count, SL_WIRE_SLABS_MAX);
+    if (sl_pool_share_take(connection, packet->count, err) < 0)
+        return -1;
+    deposit->charged += packet->count;
     for (uint32_t i = 0; i < packet->count; i++) {
         deposit->fds[deposit->fd_count++] = fds[i];
         fds[i] = -1;
     }
     sl_pool_send_id(connection, SL_WIRE_ANSWER | SL_WIRE_DEPOSIT_SLABS, packet->id);
+    return 0;
+}
+
+static int refuse_bytes(const struct sl_pool_offer *offer, struct sl_err *err)
+{
+    return sl_fail(err, SL_E_NO_SPACE,
+                   "the deposit has more bytes than the %llu that were announced: announce the sum "
+                   "of its slabs",
+                   (unsigned long long)offer->bytes);
+}
+
+/* What the files say themselves, before anything is made of them. What lies beyond a file's end
+ * would be memory that nobody counts. Memory of a GPU says nothing here, and other files are
+ * refused later. */
+static int check_files(const struct sl_pool_deposit *deposit, struct sl_err *err)
+{
+    const struct sl_pool_offer *offer = &deposit->offer;
+    uint64_t sum = 0;
+    for (size_t i = 0; i < deposit->fd_count; i++) {
+        struct stat status;
+        if (fcntl(deposit->fds[i], F_GET_SEALS) < 0)
+            continue;
+        if (fstat(deposit->fds[i], &status) < 0 || status.st_size < 1)
+            return sl_fail(err, SL_E_INTEGRITY, "slab %zu of the deposit has no bytes", i);
+        uint64_t bytes = (uint64_t)status.st_size;
+        if (__builtin_add_overflow(sum, bytes, &sum) || sum > offer->bytes)
+            return refuse_bytes(offer, err);
+        if ((uint64_t)status.st_blocks > (bytes + SLACK_BYTES) / 512)
+            return sl_fail(err, SL_E_INTEGRITY,
+                           "slab %zu of the deposit has memory beyond its end: give it back before "
+                           "it is sealed",
+                           i);
+    }
+    return 0;
+}
+
+/* The index is looked at while others wait, so it is as large as it was said to be, or nothing. */
+static int check_index(int fd, uint64_t announced, struct sl_err *err)
+{
+    struct stat status;
+    if (announced > INDEX_BYTES_MAX)
+        return sl_fail(err, SL_E_USAGE, "a deposit's index has at most %d bytes", INDEX_BYTES_MAX);
+    if (fstat(fd, &status) < 0 || status.st_size < 0 || (uint64_t)status.st_size != announced)
+        return sl_fail(err, SL_E_FORMAT, "the index has %lld bytes, and %llu were announced",
+                       (long long)status.st_size, (unsigned long long)announced);
     return 0;
 }
 
@@ -136,9 +190,6 @@ static int check_promise(const struct sl_pool_offer *offer, const struct sl_pool
     if (memcmp(model->identity, offer->identity, sizeof(offer->identity)) != 0)
         return sl_fail(err, SL_E_INTEGRITY,
                        "the deposit's index is of another source than announced");
-    if (model->bytes > offer->bytes)
-        return sl_fail(err, SL_E_NO_SPACE, "the deposit has %llu bytes, and %llu were announced",
-                       (unsigned long long)model->bytes, (unsigned long long)offer->bytes);
     return 0;
 }
 
@@ -157,10 +208,8 @@ static struct sl_pool_model *adopt(const struct sl_pool_server *server,
                                    const struct sl_pool_packet *packet, int *fds,
                                    struct sl_err *err)
 {
-    if (packet->bytes > INDEX_BYTES_MAX) {
-        sl_fail(err, SL_E_USAGE, "a deposit's index has at most %d bytes", INDEX_BYTES_MAX);
+    if (check_index(fds[0], packet->bytes, err) < 0 || check_files(deposit, err) < 0)
         return NULL;
-    }
     struct sl_gpu *gpu = NULL;
     if (server->handler.deposit_gpu)
         gpu = server->handler.deposit_gpu(server->arg, &deposit->offer);
@@ -170,9 +219,11 @@ static struct sl_pool_model *adopt(const struct sl_pool_server *server,
     fds[0] = -1;
     deposit->fd_count = 0; /* the model's from here on */
     SL_AUTO(sl_pool_model)
-    model = sl_pool_model_adopt_on(gpu, deposit->offer.model, index_fd, deposit->fds, count, err);
+    model = sl_pool_model_adopt_offer(gpu, deposit->offer.model, deposit->offer.bytes, index_fd,
+                                      deposit->fds, count, err);
     if (!model || check_promise(&deposit->offer, model, err) < 0)
         return NULL;
+    sl_pool_model_set_owner(model, deposit->offer.peer.uid);
     return sl_steal(&model);
 }
 

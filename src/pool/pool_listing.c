@@ -17,6 +17,7 @@ struct sl_pool_listing {
     const struct sl_pool_packet *only;                  /* stat: the one model */
     struct sl_pool_model *found[SL_GPU_RING_LANES_MAX]; /* its copies; borrowed */
     size_t found_count;
+    uint32_t owner; /* of what was found */
 };
 
 static uint32_t count_leases(struct sl_pool_server *server, const struct sl_pool_model *model)
@@ -66,11 +67,16 @@ static int put_row(struct sl_pool_listing *listing, const struct sl_pool_entry *
 {
     struct sl_pool_view view = {.state = (enum sl_pool_state)SL_WIRE_ABSENT};
     struct sl_wire_row row = {.state = SL_WIRE_ABSENT,
-                              .flags = entry->pinned ? SL_WIRE_PINNED : 0,
+                              .flags = (entry->pinned ? SL_WIRE_PINNED : 0u) |
+                                       (*entry->key ? SL_WIRE_OWNED : 0u),
+                              .owner = *entry->key ? entry->owner : 0,
                               .idle_seconds = UINT64_MAX};
     const char *memory = entry->model ? entry->model->memory : "";
+    const char *error = entry->left_text ? entry->left_text : view.err.message;
     if (entry->model)
         describe(entry->model, &row, &view);
+    else
+        row.memory_bytes = entry->left_bytes;
     if (entry->used_seconds)
         row.idle_seconds = seconds_since(entry->used_seconds);
     row.lease_count = count_leases(listing->server, entry->model);
@@ -78,7 +84,7 @@ static int put_row(struct sl_pool_listing *listing, const struct sl_pool_entry *
     row.key_bytes = (uint16_t)strnlen(entry->key, SL_WIRE_KEY_BYTES);
     row.device_bytes = (uint16_t)strnlen(entry->device, SL_WIRE_DEVICE_BYTES);
     row.memory_text_bytes = (uint16_t)strlen(memory);
-    row.error_bytes = (uint16_t)strlen(view.err.message);
+    row.error_bytes = (uint16_t)strlen(error);
     size_t bytes = sizeof(row) + row.name_bytes + row.key_bytes + row.device_bytes +
                    row.memory_text_bytes + row.error_bytes;
     row.bytes = (uint32_t)((bytes + 7) & ~(size_t)7);
@@ -92,7 +98,7 @@ static int put_row(struct sl_pool_listing *listing, const struct sl_pool_entry *
     at = put_text(listing, at, entry->key, row.key_bytes);
     at = put_text(listing, at, entry->device, row.device_bytes);
     at = put_text(listing, at, memory, row.memory_text_bytes);
-    put_text(listing, at, view.err.message, row.error_bytes);
+    put_text(listing, at, error, row.error_bytes);
     listing->used += row.bytes;
     listing->count++;
     return 0;
@@ -124,7 +130,8 @@ int sl_pool_listing_add(struct sl_pool_listing *listing, const struct sl_pool_en
     if (!is_wanted(listing->only, entry) || listing->seen++ < listing->skip)
         return 0;
     if (listing->only && listing->count)
-        return add_copy(listing, entry->model);
+        return entry->owner == listing->owner ? add_copy(listing, entry->model) : 0;
+    listing->owner = entry->owner;
     listing->found[0] = entry->model;
     listing->found_count = entry->model != NULL;
     return put_row(listing, entry);

@@ -18,10 +18,6 @@
 #include "pool_parts.h"
 #include "pool_words.h"
 
-#ifndef F_SEAL_FUTURE_WRITE
-#define F_SEAL_FUTURE_WRITE 0x0010
-#endif
-
 /* ---- life ------------------------------------------------------------------------------------ */
 
 struct sl_pool_model *sl_pool_model_new(const char *name, const char *key, struct sl_err *err)
@@ -122,7 +118,9 @@ int sl_pool_model_make_page(struct sl_pool_model *model, uint32_t word, enum sl_
     model->page = page;
     model->page_bytes = bytes;
     fill_page(model, word, state);
-    fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE);
+    if (sl_memfd_seal(fd, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE, "a progress page",
+                      err) < 0)
+        return -1;
     model->page_fd = sl_memfd_reader(fd, err);
     if (model->page_fd < 0)
         return -1;
@@ -208,6 +206,18 @@ void sl_pool_model_set_made(struct sl_pool_model *model, int64_t made_seconds)
     model->made_seconds = made_seconds;
 }
 
+bool sl_pool_model_owner(const struct sl_pool_model *model, uint32_t *uid)
+{
+    *uid = model->owner;
+    return model->has_owner;
+}
+
+void sl_pool_model_set_owner(struct sl_pool_model *model, uint32_t uid)
+{
+    model->owner = uid;
+    model->has_owner = true;
+}
+
 void sl_pool_model_fds(const struct sl_pool_model *model, int *fds, size_t *count)
 {
     *count = 2 + model->slab_count;
@@ -253,8 +263,24 @@ void sl_pool_model_landed(struct sl_pool_model *model, uint64_t bytes)
     sl_number_set(&model->page->bytes_done, SL_MIN(done, model->bytes));
 }
 
+int sl_pool_model_give_out(struct sl_pool_model *model, struct sl_err *err)
+{
+    SL_LOCKED(&model->lock);
+    for (size_t i = 0; i < model->slab_count; i++)
+        if (sl_slab_give_out(&model->slabs[i], err) < 0)
+            return sl_wrap(err, "slab %zu of '%s'", i, model->name);
+    return 0;
+}
+
+uint8_t *sl_pool_model_map(struct sl_pool_model *model, const struct sl_slab *slab)
+{
+    SL_LOCKED(&model->lock);
+    return slab->map;
+}
+
 static int seal(struct sl_pool_model *model, struct sl_err *err)
 {
+    SL_LOCKED(&model->lock);
     for (size_t i = 0; i < model->slab_count; i++)
         if (sl_slab_seal(&model->slabs[i], err) < 0)
             return -1;
@@ -298,6 +324,13 @@ void sl_pool_model_fail(struct sl_pool_model *model, const struct sl_err *why)
         if (page->words[i] == SL_WORD_LOADING)
             sl_word_set(&page->words[i], SL_WORD_FAILED);
     sl_word_set(&page->ready_count, page->ready_count); /* whoever waits for any of them */
+}
+
+void sl_pool_model_give_up(struct sl_pool_model *model)
+{
+    SL_LOCKED(&model->lock);
+    for (size_t i = 0; i < model->slab_count; i++)
+        sl_slab_give_up(&model->slabs[i]);
 }
 
 /* ---- from another process -------------------------------------------------------------------- */
@@ -361,6 +394,7 @@ static int take_over(struct sl_pool_model *model, const struct sl_pool_index *in
 struct where {
     struct sl_gpu *gpu;              /* there, or on the host; NULL: */
     const struct sl_pool_gpus *gpus; /* wherever this finds it; NULL: on the host */
+    uint64_t most_bytes;             /* of all slabs; 0: no matter */
 };
 
 static int find_gpu(const struct where *where, const struct sl_pool_index *index,
@@ -392,6 +426,11 @@ static struct sl_pool_model *adopt_mapped(const struct where *where, const char 
     const char *own = sl_pool_index_text(&index, index.head->name_at);
     if (name && strcmp(name, own) != 0) {
         sl_fail(err, SL_E_FORMAT, "the index is of the model '%.200s', not '%.200s'", own, name);
+        return NULL;
+    }
+    if (where->most_bytes && index.slab_bytes > where->most_bytes) {
+        sl_fail(err, SL_E_NO_SPACE, "the slabs have %llu bytes, and %llu were announced",
+                (unsigned long long)index.slab_bytes, (unsigned long long)where->most_bytes);
         return NULL;
     }
     SL_AUTO(sl_pool_model)
@@ -452,6 +491,15 @@ struct sl_pool_model *sl_pool_model_adopt_on(struct sl_gpu *gpu, const char *nam
                                              struct sl_err *err)
 {
     const struct where where = {.gpu = gpu};
+    return adopt_from(&where, name, index_fd, slab_fds, slab_count, err);
+}
+
+struct sl_pool_model *sl_pool_model_adopt_offer(struct sl_gpu *gpu, const char *name,
+                                                uint64_t most_bytes, int index_fd,
+                                                const int *slab_fds, size_t slab_count,
+                                                struct sl_err *err)
+{
+    const struct where where = {.gpu = gpu, .most_bytes = SL_MAX(most_bytes, 1u)};
     return adopt_from(&where, name, index_fd, slab_fds, slab_count, err);
 }
 

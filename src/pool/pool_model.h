@@ -80,10 +80,21 @@ void sl_pool_model_view(const struct sl_pool_model *model, struct sl_pool_view *
  * call counts, and none after it is ready. */
 void sl_pool_model_fail(struct sl_pool_model *model, const struct sl_err *why);
 
+/** The user who deposited it; false: nobody did, it was loaded. */
+bool sl_pool_model_owner(const struct sl_pool_model *model, uint32_t *uid);
+/** Before others have it. */
+void sl_pool_model_set_owner(struct sl_pool_model *model, uint32_t uid);
 /** A model that was taken over was made earlier: wall clock. Before others have it. */
 void sl_pool_model_set_made(struct sl_pool_model *model, int64_t made_seconds);
 
 /* ---- hand over to another process ----------------------------------------------------------- */
+
+/**
+ * Before its descriptors leave the process, in whatever state it is: from now on nobody else can
+ * write to what can be sealed. Any thread; may be called again. SL_E_INTEGRITY, SL_E_NO_SPACE; then
+ * they are not to leave.
+ */
+int sl_pool_model_give_out(struct sl_pool_model *model, struct sl_err *err);
 
 /**
  * What it takes to keep a ready model over a restart (in a service manager's descriptor store): the
@@ -101,6 +112,12 @@ void sl_pool_model_fds(const struct sl_pool_model *model, int *fds, size_t *coun
 struct sl_pool_model *sl_pool_model_adopt_on(struct sl_gpu *gpu, const char *name, int index_fd,
                                              const int *slab_fds, size_t slab_count,
                                              struct sl_err *err);
+/** The same of a deposit, whose slabs may have so many bytes: SL_E_NO_SPACE before any of them is
+ * looked at. */
+struct sl_pool_model *sl_pool_model_adopt_offer(struct sl_gpu *gpu, const char *name,
+                                                uint64_t most_bytes, int index_fd,
+                                                const int *slab_fds, size_t slab_count,
+                                                struct sl_err *err);
 /** The same where the slabs may be memory of any GPU, which `find` tells by its UUID: it outlives
  * the model, too. NULL with err refuses it. */
 struct sl_pool_gpus {

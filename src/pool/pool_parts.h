@@ -11,6 +11,8 @@
 struct sl_pool_model {
     char *name, *key;
     uint8_t identity[32];
+    uint32_t owner; /* of a deposit: its user */
+    bool has_owner;
     struct sl_slab *slabs;
     size_t slab_count;
     uint32_t *slab_of_file; /* one a file of the plan; UINT32_MAX: it has no bytes */
@@ -56,9 +58,15 @@ size_t sl_pool_first_data_file(const struct sl_plan *plan);
 
 /** Tensor `number` can be used. Any thread, once for each. */
 void sl_pool_model_tell(struct sl_pool_model *model, size_t number);
+/** Where a slab of the model is written that was given out; NULL: as a file. Any thread. */
+uint8_t *sl_pool_model_map(struct sl_pool_model *model, const struct sl_slab *slab);
 void sl_pool_model_landed(struct sl_pool_model *model, uint64_t bytes);
 /** Everything can be used, of its twins, too: seal the slabs, and tell. */
 int sl_pool_model_finish(struct sl_pool_model *model, struct sl_err *err);
+
+/** It has failed, and nobody writes to it any more: clients may keep its memory for long, the rest
+ * goes. */
+void sl_pool_model_give_up(struct sl_pool_model *model);
 
 /** slab_sink.c: the files of a plan in the slabs of a model; all borrowed. ring: through which
  * those on a GPU are filled. */

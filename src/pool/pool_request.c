@@ -41,6 +41,25 @@ void sl_pool_mailbox_free(struct sl_pool_mailbox *mailbox)
     free(mailbox);
 }
 
+bool sl_pool_mailbox_defer(struct sl_pool_mailbox *mailbox, size_t fds, size_t most)
+{
+    SL_LOCKED(&mailbox->lock);
+    if (mailbox->locked.closing_fds > most)
+        return false;
+    mailbox->locked.closing_fds += fds;
+    mailbox->locked.count++;
+    return true;
+}
+
+void sl_pool_mailbox_closed(struct sl_pool_mailbox *mailbox, size_t fds)
+{
+    {
+        SL_LOCKED(&mailbox->lock);
+        mailbox->locked.closing_fds -= fds;
+    }
+    sl_pool_mailbox_free(mailbox);
+}
+
 /* Text of the wish, in the memory behind the request. */
 static const char *keep(char **at, const char *text)
 {
@@ -105,6 +124,11 @@ static bool post(struct sl_pool_request *request, struct sl_pool_model *model,
 
 bool sl_pool_request_grant(struct sl_pool_request *request, struct sl_pool_model *model)
 {
+    struct sl_err err = SL_ERR_INIT;
+    if (sl_pool_model_give_out(model, &err) < 0) {
+        sl_pool_request_refuse(request, &err);
+        return false;
+    }
     bool posted = post(request, model, NULL);
     if (!posted)
         sl_pool_request_end(request);

@@ -1,52 +1,17 @@
-/* Who a client is, as the kernel says it (SO_PEERCRED, SO_PEERGROUPS), and what it may do. */
-#include <errno.h>
-#include <sys/socket.h>
+/* What a client may do: by its user, or by any group that it is in. */
 #include <unistd.h>
 
 #include "pool_server_parts.h"
 #include "pool_wire.h"
 
-#ifndef SO_PEERGROUPS
-#define SO_PEERGROUPS 59
-#endif
-
-enum { GROUPS_MAX = 65536 };
-
-/* The supplementary groups; none if the kernel does not tell. */
-static int find_groups(struct sl_pool_connection *connection, struct sl_err *err)
-{
-    socklen_t bytes = 0;
-    if (getsockopt(connection->fd, SOL_SOCKET, SO_PEERGROUPS, NULL, &bytes) == 0 ||
-        errno != ERANGE || bytes > GROUPS_MAX * sizeof(uint32_t))
-        return 0;
-    connection->groups = sl_alloc(bytes, err);
-    if (!connection->groups)
-        return -1;
-    if (getsockopt(connection->fd, SOL_SOCKET, SO_PEERGROUPS, connection->groups, &bytes) == 0)
-        connection->group_count = bytes / sizeof(uint32_t);
-    return 0;
-}
-
 int sl_pool_peer_find(struct sl_pool_connection *connection, struct sl_err *err)
 {
-    struct ucred credentials;
-    socklen_t bytes = sizeof(credentials);
-    if (getsockopt(connection->fd, SOL_SOCKET, SO_PEERCRED, &credentials, &bytes) < 0)
-        return sl_fail_errno(err, SL_E_AUTH, errno, "cannot see who a client of the pool is");
-    connection->peer.pid = credentials.pid;
-    connection->peer.uid = credentials.uid;
-    connection->peer.gid = credentials.gid;
-    return find_groups(connection, err);
-}
-
-static bool has_group(const struct sl_pool_connection *connection, uint32_t gid)
-{
-    if (connection->peer.gid == gid)
-        return true;
-    for (size_t i = 0; i < connection->group_count; i++)
-        if (connection->groups[i] == gid)
-            return true;
-    return false;
+    if (sl_peer_find(connection->fd, &connection->who, err) < 0)
+        return sl_wrap(err, "a client of the pool");
+    connection->peer.pid = connection->who.pid;
+    connection->peer.uid = connection->who.uid;
+    connection->peer.gid = connection->who.gid;
+    return 0;
 }
 
 static bool may(const struct sl_pool_connection *connection, const struct sl_pool_right *right)
@@ -58,7 +23,7 @@ static bool may(const struct sl_pool_connection *connection, const struct sl_poo
         if (right->uids[i] == uid)
             return true;
     for (unsigned i = 0; i < right->gid_count; i++)
-        if (has_group(connection, right->gids[i]))
+        if (sl_peer_is_in(&connection->who, right->gids[i]))
             return true;
     return false;
 }

@@ -100,9 +100,13 @@ static int serve_greeted(struct sl_pool_connection *connection, const struct sl_
                    ? -1
                    : sl_pool_serve_deposit(connection, packet, err);
     case SL_WIRE_DEPOSIT_SLABS:
-        return sl_pool_serve_deposit_slabs(connection, packet, fds, err);
+        return demand(connection, SL_WIRE_MAY_DEPOSIT, "deposit into", err) < 0
+                   ? -1
+                   : sl_pool_serve_deposit_slabs(connection, packet, fds, err);
     case SL_WIRE_COMMIT:
-        return sl_pool_serve_commit(connection, packet, fds, err);
+        return demand(connection, SL_WIRE_MAY_DEPOSIT, "deposit into", err) < 0
+                   ? -1
+                   : sl_pool_serve_commit(connection, packet, fds, err);
     default:
         return sl_pool_serve_abort(connection, packet, err);
     }

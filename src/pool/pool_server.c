@@ -10,14 +10,12 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include "log.h"
 #include "pool_server_parts.h"
 
-enum { BACKLOG = 512, EVENTS_MAX = 64, TICK_MS = 100 };
+enum { EVENTS_MAX = 64, TICK_MS = 100, TAKE_MS = 30000 };
 
 /* ---- accepting ------------------------------------------------------------------------------- */
 
@@ -28,29 +26,25 @@ static void watch_listener(struct sl_pool_server *server, bool accepting)
     server->accepting = accepting;
 }
 
-static bool is_full(struct sl_pool_server *server)
-{
-    SL_LOCKED(&server->lock);
-    return server->locked.counts.clients >= server->clients_max;
-}
-
-/* Clients beyond the limit wait in the backlog until others leave. */
+/* While not even root finds a place, clients wait in the backlog until others leave. */
 static void accept_some(struct sl_pool_server *server)
 {
     struct sl_err err = SL_ERR_INIT;
     for (int i = 0; i < EVENTS_MAX; i++) {
-        if (is_full(server)) {
+        uint32_t who = 0;
+        if (!sl_pool_share_is_open(server)) {
             watch_listener(server, false);
             return;
         }
         int fd = accept4(server->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (fd >= 0) {
-            if (sl_pool_connection_open(server, fd, &err) < 0)
-                sl_log(SL_LOG_WARN, "pool: %s", err.message);
+            if (sl_pool_connection_open(server, fd, &who, &err) < 0)
+                sl_pool_quiet_warn(&server->quiet, who, SL_POOL_SAID_ACCEPT, err.message);
             continue;
         }
         if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) {
-            sl_log(SL_LOG_WARN, "pool: cannot accept a client: %s", strerror(errno));
+            sl_fail_errno(&err, SL_E_NO_SPACE, errno, "cannot accept a client");
+            sl_pool_quiet_warn(&server->quiet, 0, SL_POOL_SAID_ACCEPT, err.message);
             watch_listener(server, false); /* until the next tick */
         }
         if (errno != EINTR && errno != ECONNABORTED)
@@ -83,16 +77,12 @@ static bool tick(struct sl_pool_server *server)
     uint64_t now = sl_now_ns();
     bool timed = !server->accepting;
     struct sl_pool_connection *next;
-    if (!server->accepting && !is_full(server))
+    if (!server->accepting && sl_pool_share_is_open(server))
         watch_listener(server, true);
     for (struct sl_pool_connection *connection = server->locked.first; connection;
          connection = next) {
         next = connection->next;
-        timed = timed || connection->deadline_ns;
-        if (connection->deadline_ns && connection->deadline_ns <= now)
-            sl_pool_connection_close(connection);
-        else if (connection->retry)
-            sl_pool_connection_turn(connection, 0);
+        timed = sl_pool_connection_tick(connection, now) || timed;
     }
     return timed;
 }
@@ -102,7 +92,8 @@ static void bury(struct sl_pool_server *server)
     while (server->dead) {
         struct sl_pool_connection *connection = server->dead;
         server->dead = connection->next;
-        free(connection->groups);
+        sl_pool_share_leave(connection);
+        sl_peer_release(&connection->who);
         free(connection);
     }
 }
@@ -135,85 +126,9 @@ static void *run(void *arg)
     while (server->locked.first)
         sl_pool_connection_close(server->locked.first);
     bury(server);
+    sl_pool_quiet_end(&server->quiet);
     sl_pool_server_tell(server);
     return NULL;
-}
-
-/* ---- the socket ------------------------------------------------------------------------------ */
-
-static int fill_address(const char *path, struct sockaddr_un *address, struct sl_err *err)
-{
-    *address = (struct sockaddr_un){.sun_family = AF_UNIX};
-    if (!path || !*path || strlen(path) >= sizeof(address->sun_path))
-        return sl_fail(err, SL_E_USAGE, "the pool's socket '%s' is no path of 1 to %zu bytes",
-                       path ? path : "", sizeof(address->sun_path) - 1);
-    memcpy(address->sun_path, path, strlen(path));
-    return 0;
-}
-
-/* A socket that nobody listens on was left behind; anything else is not ours to remove. */
-static int clear_way(const struct sockaddr_un *address, struct sl_err *err)
-{
-    struct stat status;
-    if (lstat(address->sun_path, &status) < 0)
-        return 0;
-    if (!S_ISSOCK(status.st_mode))
-        return sl_fail(err, SL_E_USAGE, "'%s' is there and is no socket: choose another path",
-                       address->sun_path);
-    sl_autoclose int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (fd < 0 || connect(fd, (const struct sockaddr *)address, sizeof(*address)) == 0 ||
-        errno != ECONNREFUSED)
-        return sl_fail(err, SL_E_USAGE, "another process listens on '%s'", address->sun_path);
-    unlink(address->sun_path);
-    return 0;
-}
-
-/* Nobody can connect before listen(), so nobody does with wrong rights. */
-static int bind_socket(const struct sl_pool_server_config *config,
-                       const struct sockaddr_un *address, struct sl_err *err)
-{
-    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (fd < 0)
-        return sl_fail_errno(err, SL_E_NO_SPACE, errno, "cannot make the pool's socket");
-    if (bind(fd, (const struct sockaddr *)address, sizeof(*address)) == 0) {
-        mode_t mode = config->mode ? (mode_t)config->mode : 0660;
-        if ((config->gid == UINT32_MAX || chown(address->sun_path, (uid_t)-1, config->gid) == 0) &&
-            chmod(address->sun_path, mode) == 0 && listen(fd, BACKLOG) == 0)
-            return fd;
-    }
-    sl_fail_errno(err, SL_E_NO_SPACE, errno,
-                  "cannot listen on '%s': see that its directory is there and can be written",
-                  address->sun_path);
-    close(fd);
-    return -1;
-}
-
-static int open_socket(struct sl_pool_server *server, const struct sl_pool_server_config *config,
-                       struct sl_err *err)
-{
-    struct sockaddr_un address;
-    struct stat status;
-    if (config->listen_fd >= 0) {
-        server->listen_fd = config->listen_fd;
-        return 0;
-    }
-    if (fill_address(config->path, &address, err) < 0 || clear_way(&address, err) < 0)
-        return -1;
-    server->listen_fd = bind_socket(config, &address, err);
-    if (server->listen_fd < 0)
-        return -1;
-    if (lstat(config->path, &status) == 0)
-        server->socket_inode = status.st_ino;
-    server->path = sl_strdup(config->path, err);
-    return server->path ? 0 : -1;
-}
-
-static void remove_socket(const struct sl_pool_server *server)
-{
-    struct stat status;
-    if (server->path && lstat(server->path, &status) == 0 && S_ISSOCK(status.st_mode) &&
-        status.st_ino == server->socket_inode)
-        unlink(server->path);
 }
 
 /* ---- life ------------------------------------------------------------------------------------ */
@@ -229,7 +144,8 @@ static int add_to_epoll(struct sl_pool_server *server, int fd, void *mark, struc
 static int start(struct sl_pool_server *server, const struct sl_pool_server_config *config,
                  struct sl_err *err)
 {
-    server->clients_max = config->clients_max ? config->clients_max : SL_POOL_CLIENTS_MAX;
+    server->shares = sl_pool_shares_find(config);
+    server->take_ns = (config->take_ms ? config->take_ms : TAKE_MS) * SL_NS_PER_MS;
     server->accepting = true;
     sl_pool_server_set_rights(server, config);
     server->mailbox = sl_pool_mailbox_new(err);
@@ -238,8 +154,7 @@ static int start(struct sl_pool_server *server, const struct sl_pool_server_conf
     server->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     if (server->epoll_fd < 0)
         return sl_fail_errno(err, SL_E_NO_SPACE, errno, "cannot watch the pool's socket");
-    if (open_socket(server, config, err) < 0 ||
-        add_to_epoll(server, server->listen_fd, &server->listen_fd, err) < 0 ||
+    if (add_to_epoll(server, server->listen_fd, &server->listen_fd, err) < 0 ||
         add_to_epoll(server, server->mailbox->wake_fd, &server->mailbox, err) < 0 ||
         sl_thread_start(&server->thread, "sluice-pool", run, server, err) < 0)
         return -1;
@@ -253,16 +168,14 @@ struct sl_pool_server *sl_pool_server_start(const struct sl_pool_server_config *
 {
     struct sl_pool_server *server = sl_alloc(sizeof(*server), err);
     if (!server) {
-        if (config->listen_fd >= 0)
-            close(config->listen_fd);
+        close(config->listen_fd);
         return NULL;
     }
     server->handler = *handler;
     server->arg = arg;
-    server->listen_fd = server->epoll_fd = -1;
+    server->listen_fd = config->listen_fd;
+    server->epoll_fd = -1;
     pthread_mutex_init(&server->lock, NULL);
-    if (config->listen_fd >= 0)
-        server->listen_fd = config->listen_fd;
     if (start(server, config, err) == 0)
         return server;
     sl_pool_server_free(server);
@@ -287,14 +200,11 @@ void sl_pool_server_free(struct sl_pool_server *server)
         return;
     if (server->started)
         stop(server);
-    remove_socket(server);
-    if (server->listen_fd >= 0)
-        close(server->listen_fd);
+    close(server->listen_fd);
     if (server->epoll_fd >= 0)
         close(server->epoll_fd);
     sl_pool_mailbox_free(server->mailbox);
     pthread_mutex_destroy(&server->lock);
-    free(server->path);
     free(server);
 }
 

@@ -13,8 +13,8 @@
 
 enum {
     SL_POOL_CLIENTS_MAX = 1024,
-    SL_POOL_LEASES_MAX = 64, /* of one connection */
-    SL_POOL_RIGHTS_MAX = 64, /* ids in a list */
+    SL_POOL_LEASES_MAX = 64,  /* of one connection */
+    SL_POOL_RIGHTS_MAX = 256, /* ids in a list */
     SL_POOL_CLIENT_NAME_BYTES = 64,
 };
 
@@ -29,17 +29,14 @@ struct sl_pool_peer {
  * socket's mode lets in. Root and the server's own user always may. */
 struct sl_pool_right {
     bool all;
-    uint32_t uids[SL_POOL_RIGHTS_MAX], gids[SL_POOL_RIGHTS_MAX];
+    uint32_t uids[SL_POOL_RIGHTS_MAX], gids[SL_POOL_RIGHTS_MAX + 1]; /* one: the socket's own */
     unsigned uid_count, gid_count;
 };
 
 struct sl_pool_server_config {
-    const char *path; /* of the socket; an old one there is taken away if nobody listens on it */
-    int listen_fd;    /* >= 0: a listening socket that is there already (socket activation), owned
-                         by the server from then on; path is then only for messages */
-    uint32_t mode;    /* of the socket; 0: 0660 */
-    uint32_t gid;     /* group of the socket; UINT32_MAX leaves it */
-    unsigned clients_max; /* 0: SL_POOL_CLIENTS_MAX */
+    int listen_fd; /* listens, SOCK_SEQPACKET; the server's from then on, whatever comes of it */
+    unsigned clients_max; /* 0: SL_POOL_CLIENTS_MAX, or less if few files may be open */
+    unsigned take_ms;     /* for taking an answer; 0: 30 s */
     struct sl_pool_right attach, deposit, evict;
 };
 
@@ -59,7 +56,8 @@ const struct sl_pool_wish *sl_pool_request_wish(const struct sl_pool_request *re
 /**
  * Answer with a model (loading ones are fine; the lease takes a count of its own), or with an
  * error. Any thread; never blocks; the request is gone then. grant: true if there is a lease now,
- * which released() will end; false if the client has left meanwhile.
+ * which released() will end; false if the client has left meanwhile, or was refused a model that
+ * cannot be sealed.
  */
 bool sl_pool_request_grant(struct sl_pool_request *request, struct sl_pool_model *model);
 void sl_pool_request_refuse(struct sl_pool_request *request, const struct sl_err *why);
@@ -84,8 +82,11 @@ struct sl_pool_offer {
 struct sl_pool_entry {
     const char *name, *key, *device;
     struct sl_pool_model *model; /* NULL: known, not in memory (yet) */
+    uint32_t owner;              /* of a derived model */
     bool pinned;
-    int64_t used_seconds; /* wall clock of the last lease's end or begin; 0: never */
+    int64_t used_seconds;  /* wall clock of the last lease's end or begin; 0: never */
+    uint64_t left_bytes;   /* model NULL: it was evicted, and clients still keep so much … */
+    const char *left_text; /* … which this tells; NULL: none */
 };
 struct sl_pool_listing;
 /** From within list() only. -1: the answer is full, stop. */
@@ -123,6 +124,8 @@ struct sl_pool_handler {
     int (*deposit_commit)(void *arg, const struct sl_pool_offer *offer, struct sl_pool_model *model,
                           struct sl_err *err);
     void (*deposit_abort)(void *arg, const struct sl_pool_offer *offer);
+    /** Descriptors that models have which this user deposited. May be left out. */
+    size_t (*deposited_fds)(void *arg, uint32_t uid);
     /** Have later->run(later) called soon by another thread: it gives back memory of clients, which
      * takes the kernel a while. NULL: the server's thread does it itself. */
     void (*later)(void *arg, struct sl_later *later);
@@ -142,13 +145,14 @@ struct sl_pool_server *sl_pool_server_start(const struct sl_pool_server_config *
  */
 void sl_pool_server_free(struct sl_pool_server *server);
 SL_AUTO_DEFINE(sl_pool_server)
-/** New rights (a config was read again): for requests from now on; leases stay. Any thread. */
+/** New rights, and a mode of the socket (0: as it is), for requests from now on (a config was read
+ * again); leases stay. Any thread. */
 void sl_pool_server_set_rights(struct sl_pool_server *server,
                                const struct sl_pool_server_config *config);
 
 struct sl_pool_counts {
-    uint64_t clients, leases, deposits;                              /* now */
-    uint64_t connects, attaches, commits, refusals, protocol_errors; /* ever */
+    uint64_t clients, leases, deposits;                                       /* now */
+    uint64_t connects, attaches, commits, refusals, protocol_errors, limited; /* ever */
     uint64_t oldest_lease_seconds; /* wall clock of its begin; 0: there is none */
 };
 /** Any thread. */

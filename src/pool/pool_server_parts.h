@@ -2,6 +2,7 @@
 #ifndef SL_POOL_SERVER_PARTS_H
 #define SL_POOL_SERVER_PARTS_H
 
+#include "peer.h"
 #include "pool_packet.h"
 #include "pool_parts.h"
 #include "pool_server.h"
@@ -13,12 +14,18 @@ struct sl_pool_mailbox {
     pthread_mutex_t lock;
     int wake_fd; /* an eventfd */
     struct {
-        unsigned count; /* who holds it: the server and every request */
+        unsigned count; /* who holds it: the server, every request, what is still to be closed */
         struct sl_pool_request *answered;
+        size_t closing_fds; /* left to another thread, and not closed yet */
     } locked;
 };
 struct sl_pool_mailbox *sl_pool_mailbox_new(struct sl_err *err);
 void sl_pool_mailbox_free(struct sl_pool_mailbox *mailbox);
+/** So many descriptors are to be closed by another thread; false: too many are already, and this
+ * one has to. */
+bool sl_pool_mailbox_defer(struct sl_pool_mailbox *mailbox, size_t fds, size_t most);
+/** They are closed; any thread, the server may have gone. */
+void sl_pool_mailbox_closed(struct sl_pool_mailbox *mailbox, size_t fds);
 
 struct sl_pool_connection;
 struct sl_pool_request {
@@ -51,8 +58,11 @@ struct sl_pool_own_lease {
 struct sl_pool_deposit {
     struct sl_later later; /* first: its end */
     struct sl_pool_packet begun;
-    struct sl_pool_offer offer; /* borrows from begun */
-    bool waiting;               /* for room */
+    struct sl_pool_offer offer;      /* borrows from begun */
+    bool waiting;                    /* for room */
+    struct sl_pool_mailbox *mailbox; /* that counts what is to be closed; NULL: closed here */
+    uint64_t slab_bytes;             /* of the slabs so far */
+    size_t charged;                  /* descriptors that its user's share has given */
     int fds[SL_WIRE_SLABS_MAX];
     size_t fd_count;
     /* While it is being committed: the same once more, and its index, so that nothing of it goes
@@ -60,16 +70,32 @@ struct sl_pool_deposit {
     int kept[SL_WIRE_SLABS_MAX + 1];
     size_t kept_count;
 };
+/* What all connections of one user have together. */
+struct sl_pool_user {
+    struct sl_pool_user *next;
+    uint32_t uid;
+    bool privileged;      /* root, or the daemon's own user */
+    unsigned connections; /* those that only wait to be refused included */
+    unsigned places;      /* those that count */
+    size_t sent_fds;      /* in answers that were not taken yet */
+    size_t given_fds;     /* of deposits that are open */
+};
 struct sl_pool_connection {
     struct sl_pool_server *server;
     struct sl_pool_connection *next, *previous;
+    struct sl_pool_user *user;
     int fd;
     bool greeted, closing; /* closing: once what is to be sent has been sent */
+    bool over;             /* beyond its user's share: its first request is refused */
     bool retry;            /* too many descriptors are on their way: try again at the tick */
+    bool untaken;          /* the last answer is still in the socket */
+    bool held;             /* so the next request, which is there, is not read */
+    bool left;             /* nothing is its any more, but its answer holds descriptors */
     bool dead;             /* closed, to be freed at the end of the turn */
+    size_t sent_fds;       /* of the answers that are in the socket */
+    uint64_t idle_ns;      /* since when it asks for nothing */
     struct sl_pool_peer peer;
-    uint32_t *groups; /* of the peer, beside its first */
-    size_t group_count;
+    struct sl_peer who;   /* with its groups */
     uint64_t deadline_ns; /* for its hello, for taking an answer; 0: none */
     struct sl_pool_request *request;
     uint32_t serial; /* of the request that is being answered */
@@ -80,15 +106,18 @@ struct sl_pool_connection {
         size_t fd_count;
     } out;
     struct sl_pool_model *sending; /* its slabs from next_slab on are still to be sent; borrowed */
-    uint64_t sending_lease;
+    uint64_t sending_lease;        /* that the packet with descriptors is for */
     size_t next_slab;
     struct sl_pool_own_lease leases[SL_POOL_LEASES_MAX]; /* guarded by the server's lock */
     size_t lease_count;
     struct sl_pool_deposit *deposit;
 };
 
-/** Take over a connection that was accepted; it closes fd on failure. */
-int sl_pool_connection_open(struct sl_pool_server *server, int fd, struct sl_err *err);
+/** Take over a connection that was accepted; it closes fd on failure, and tells of which user. */
+int sl_pool_connection_open(struct sl_pool_server *server, int fd, uint32_t *who,
+                            struct sl_err *err);
+/** A while has passed. True: it is to be called again. */
+bool sl_pool_connection_tick(struct sl_pool_connection *connection, uint64_t now);
 /** Something has happened on it. */
 void sl_pool_connection_turn(struct sl_pool_connection *connection, uint32_t events);
 /** End it: leases, request and deposit with it. It is freed by the server after the turn. */
@@ -133,8 +162,10 @@ void sl_pool_deposit_drop(struct sl_pool_connection *connection, bool tell);
 
 /* ---- what takes a while ---------------------------------------------------------------------- */
 
-/** By the handler, or at once. */
-void sl_pool_later(struct sl_pool_server *server, struct sl_later *later);
+/** So many descriptors are to be closed. By another thread: the mailbox, which is told when they
+ * are; NULL: here. */
+struct sl_pool_mailbox *sl_pool_later(struct sl_pool_server *server, size_t fds);
+void sl_pool_leave_later(struct sl_pool_server *server, struct sl_later *later, bool to_other);
 /** Close those that are not -1, which they are then. */
 void sl_pool_close_later(struct sl_pool_server *server, int *fds, size_t count);
 /** Close a client's socket, in which there may still be descriptors. */
@@ -147,15 +178,68 @@ int sl_pool_peer_find(struct sl_pool_connection *connection, struct sl_err *err)
 /** SL_WIRE_MAY_… of this client. */
 uint32_t sl_pool_rights(const struct sl_pool_connection *connection);
 
+/* ---- shares: pool_shares.c --------------------------------------------------------------------
+ */
+
+/** Of the server, and of one user of it who is neither root nor the server's own. */
+struct sl_pool_shares {
+    unsigned clients, others_clients, user_clients; /* all; all but the privileged; one user */
+    size_t fds, others_fds, user_fds;               /* the same, of descriptors of each kind */
+};
+/** From the config and the limit of open files. */
+struct sl_pool_shares sl_pool_shares_find(const struct sl_pool_server_config *config);
+/** The connection counts for its user from now on, or, if its share is used up and no idle
+ * connection can go for it, is `over`. -1: there is no memory, or too many wait to be refused. */
+int sl_pool_share_enter(struct sl_pool_connection *connection, struct sl_err *err);
+/** It is freed. */
+void sl_pool_share_leave(struct sl_pool_connection *connection);
+/** May another be accepted? False: even root has to wait. */
+bool sl_pool_share_is_open(struct sl_pool_server *server);
+/** Why the first request of one that is `over` is refused. */
+int sl_pool_share_refuse(const struct sl_pool_connection *connection, struct sl_err *err);
+/** May so many descriptors be sent on it now? */
+bool sl_pool_share_may_send(const struct sl_pool_connection *connection, size_t fds);
+/** Nobody took what others were sent, for too long. */
+void sl_pool_share_explain(const struct sl_pool_connection *connection, struct sl_err *err);
+/** May its deposit have so many more? SL_E_NO_SPACE, code "descriptors". */
+int sl_pool_share_take(struct sl_pool_connection *connection, size_t fds, struct sl_err *err);
+void sl_pool_share_give_back(struct sl_pool_connection *connection, size_t fds);
+/** Its answers have been taken, all of them. */
+void sl_pool_share_arrived(struct sl_pool_connection *connection);
+
+/* ---- what is said of clients: pool_quiet.c
+ * ------------------------------------------------------- */
+
+enum sl_pool_said { SL_POOL_SAID_MALFORMED, SL_POOL_SAID_OVER, SL_POOL_SAID_ACCEPT };
+enum { SL_POOL_QUIET_SLOTS = 32 };
+/** Who could write the log full: a few lines a minute for each user and kind, then a count. */
+struct sl_pool_quiet {
+    struct {
+        bool used;
+        uint32_t uid;
+        enum sl_pool_said said;
+        uint64_t since_ns;
+        unsigned lines;
+        uint64_t left_out;
+    } slots[SL_POOL_QUIET_SLOTS];
+};
+/** Log a warning, unless there were enough of this kind. */
+void sl_pool_quiet_warn(struct sl_pool_quiet *quiet, uint32_t uid, enum sl_pool_said said,
+                        const char *text);
+/** Tell what was left out so far. */
+void sl_pool_quiet_end(struct sl_pool_quiet *quiet);
+
 /* ---- the server ------------------------------------------------------------------------------ */
 
 struct sl_pool_server {
     struct sl_pool_handler handler;
     void *arg;
-    char *path; /* NULL: the socket is not ours to take away */
-    unsigned clients_max;
+    struct sl_pool_shares shares;
+    struct sl_pool_user *users;
+    unsigned over_count; /* connections that only wait to be refused */
+    uint64_t take_ns;    /* for taking an answer */
+    struct sl_pool_quiet quiet;
     int listen_fd, epoll_fd;
-    uint64_t socket_inode;
     bool accepting;
     pthread_t thread;
     bool started;

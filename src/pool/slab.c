@@ -1,9 +1,14 @@
 /*
  * Readers get a descriptor that /proc/self/fd/N was opened for, read-only: a mapping of it can
- * never be made writable, and so does not stand in the way of F_SEAL_WRITE either. While a slab is
- * filled it is written with pwrite() and never mapped here, which costs half of what page faults
- * do. A tmpfs file has no name (O_TMPFILE) until its model is kept (pool_files.c): nothing that is
- * not whole is left behind however the process ends.
+ * never be made writable. But root, and processes of our own user, can open it anew for writing:
+ * so before anybody has it a memfd is sealed with F_SEAL_FUTURE_WRITE, which leaves one way of
+ * writing, the mapping that was made here just before. As long as nobody has it, it is written with
+ * pwrite() and not mapped, which costs half of what page faults do. A pwrite() that the seal
+ * overtakes is EPERM as a whole, since the kernel looks at seals with the inode locked, and is done
+ * again through the mapping.
+ *
+ * A tmpfs file cannot be sealed. It has no name (O_TMPFILE) until its model is kept
+ * (pool_files.c): nothing that is not whole is left behind however the process ends.
  */
 #include "slab.h"
 
@@ -23,9 +28,6 @@
 
 #ifndef MFD_NOEXEC_SEAL
 #define MFD_NOEXEC_SEAL 0x0008U
-#endif
-#ifndef F_SEAL_FUTURE_WRITE
-#define F_SEAL_FUTURE_WRITE 0x0010
 #endif
 
 enum { SHAPE_SEALS = F_SEAL_SHRINK | F_SEAL_GROW };
@@ -108,6 +110,21 @@ int sl_memfd_make(const char *name, uint64_t bytes, struct sl_err *err)
     return fd;
 }
 
+int sl_memfd_seal(int fd, int seals, const char *what, struct sl_err *err)
+{
+    if (fcntl(fd, F_ADD_SEALS, seals) == 0)
+        return 0;
+    if (errno == EINVAL && seals & F_SEAL_FUTURE_WRITE)
+        return sl_fail(err, SL_E_INTEGRITY,
+                       "cannot seal %s of the pool, so others could change it: the pool takes "
+                       "Linux 5.1 or newer",
+                       what);
+    return sl_fail_errno(err, SL_E_INTEGRITY, errno,
+                         "cannot seal %s of the pool, so others could change it: see which "
+                         "process had it for writing",
+                         what);
+}
+
 int sl_memfd_reader(int fd, struct sl_err *err)
 {
     char path[64];
@@ -148,8 +165,8 @@ int sl_memfd_of(const char *name, const void *data, size_t bytes, struct sl_err 
     sl_autoclose int fd = sl_memfd_make(name, bytes, err);
     if (fd < 0 || write_all(fd, data, bytes, err) < 0)
         return -1;
-    if (fcntl(fd, F_ADD_SEALS, SHAPE_SEALS | F_SEAL_WRITE | F_SEAL_SEAL) < 0)
-        return fail(err, errno, "seal a memfd");
+    if (sl_memfd_seal(fd, SHAPE_SEALS | F_SEAL_WRITE | F_SEAL_SEAL, "a memfd", err) < 0)
+        return -1;
     return sl_memfd_reader(fd, err);
 }
 
@@ -193,10 +210,9 @@ int sl_slab_make(const struct sl_slab_place *place, uint64_t bytes, struct sl_sl
     made.kind = place->kind;
     made.fd = place->kind == SL_SLAB_TMPFS ? make_tmpfs(place, bytes, err)
                                            : sl_memfd_make("sluice-slab", bytes, err);
-    if (made.fd >= 0 && place->kind == SL_SLAB_MEMFD &&
-        fcntl(made.fd, F_ADD_SEALS, SHAPE_SEALS) < 0)
-        fail(err, errno, "seal a slab");
-    else if (made.fd >= 0)
+    bool sealed = made.fd >= 0 && (place->kind != SL_SLAB_MEMFD ||
+                                   sl_memfd_seal(made.fd, SHAPE_SEALS, "a slab", err) == 0);
+    if (sealed)
         made.reader_fd = sl_memfd_reader(made.fd, err);
     if (made.reader_fd < 0) {
         sl_slab_release(&made);
@@ -230,8 +246,10 @@ int sl_slab_adopt(int *fd, uint64_t bytes, struct sl_slab *slab, struct sl_err *
     return 0;
 }
 
-int sl_slab_share(const struct sl_slab *of, struct sl_slab *slab, struct sl_err *err)
+int sl_slab_share(struct sl_slab *of, struct sl_slab *slab, struct sl_err *err)
 {
+    if (sl_slab_give_out(of, err) < 0)
+        return -1;
     int fd = fcntl(of->reader_fd, F_DUPFD_CLOEXEC, 0);
     if (fd < 0)
         return fail(err, errno, "share a slab");
@@ -255,20 +273,59 @@ int sl_slab_adopt_gpu(struct sl_gpu *gpu, int *fd, uint64_t bytes, struct sl_sla
     return 0;
 }
 
-int sl_slab_seal(struct sl_slab *slab, struct sl_err *err)
+int sl_slab_give_out(struct sl_slab *slab, struct sl_err *err)
 {
-    sl_slab_give_up(slab);
-    if (slab->sealed || slab->kind != SL_SLAB_MEMFD) {
-        slab->sealed = true;
+    if (slab->kind != SL_SLAB_MEMFD || slab->sealed || slab->map)
         return 0;
+    void *map = mmap(NULL, (size_t)slab->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, slab->fd, 0);
+    if (map == MAP_FAILED)
+        return fail(err, errno, "map a slab");
+    if (sl_memfd_seal(slab->fd, F_SEAL_FUTURE_WRITE, "a slab", err) < 0) {
+        munmap(map, (size_t)slab->bytes);
+        return -1;
     }
-    /* Pinned pages are EBUSY; nobody maps it for writing, so this seal is worth the same. */
-    if (fcntl(slab->fd, F_ADD_SEALS, F_SEAL_WRITE) < 0 &&
-        (errno != EBUSY || fcntl(slab->fd, F_ADD_SEALS, F_SEAL_FUTURE_WRITE) < 0))
-        return fail(err, errno, "seal a slab");
-    fcntl(slab->fd, F_ADD_SEALS, F_SEAL_SEAL);
+    slab->map = map;
+    return 0;
+}
+
+int sl_slab_find_room(const struct sl_slab *slab, uint64_t offset, uint64_t bytes,
+                      struct sl_err *err)
+{
+    while (fallocate(slab->fd, 0, (off_t)offset, (off_t)bytes) < 0)
+        if (errno != EINTR)
+            return fail(err, errno, "find memory for a slab");
+    return 0;
+}
+
+static void unmap(struct sl_slab *slab)
+{
+    if (slab->map)
+        munmap(slab->map, (size_t)slab->bytes);
+    slab->map = NULL;
+}
+
+/* What was mapped here was given out, and nobody could map it for writing since: then only pages
+ * that a reader has pinned (a GPU's driver does) are EBUSY, and the seal that it has is enough. */
+static int seal_memfd(struct sl_slab *slab, struct sl_err *err)
+{
+    bool was_given = slab->map;
+    unmap(slab);
+    bool pinned = was_given && fcntl(slab->fd, F_ADD_SEALS, F_SEAL_WRITE) < 0 && errno == EBUSY;
+    if (!pinned && sl_memfd_seal(slab->fd, F_SEAL_WRITE, "a slab", err) < 0)
+        return -1;
+    if (sl_memfd_seal(slab->fd, F_SEAL_SEAL, "a slab", err) < 0)
+        return -1;
     close(slab->fd);
     slab->fd = -1;
+    return 0;
+}
+
+int sl_slab_seal(struct sl_slab *slab, struct sl_err *err)
+{
+    if (slab->gpu)
+        sl_gpu_memory_unmap(slab->gpu, &slab->memory);
+    if (!slab->sealed && slab->kind == SL_SLAB_MEMFD && seal_memfd(slab, err) < 0)
+        return -1;
     slab->sealed = true;
     return 0;
 }
@@ -277,11 +334,15 @@ void sl_slab_give_up(struct sl_slab *slab)
 {
     if (slab->gpu)
         sl_gpu_memory_unmap(slab->gpu, &slab->memory);
+    if (slab->map)
+        slab->sealed = seal_memfd(slab, NULL) == 0; /* it is sealed for writing in any case */
 }
 
 void sl_slab_release(struct sl_slab *slab)
 {
-    sl_slab_give_up(slab);
+    if (slab->gpu)
+        sl_gpu_memory_unmap(slab->gpu, &slab->memory);
+    unmap(slab);
     if (slab->fd >= 0)
         close(slab->fd);
     if (slab->reader_fd >= 0)

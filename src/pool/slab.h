@@ -1,20 +1,25 @@
 /*
  * A slab: one allocation of host memory behind a descriptor that other processes map.
  *
- * Two kinds. A sealed memfd: from its sealing on nobody, not even root, can change or shrink it. A
- * file without a name on a tmpfs of our own: it may have huge pages, which a memfd has not on a
- * default kernel, but cannot be sealed. Of both, others only ever get a descriptor that was opened
- * read-only, and the file's mode (0400) keeps other users from opening it anew; a process of the
- * same user or root could write to a memfd before it is sealed, and to a tmpfs file always.
+ * Two kinds. A sealed memfd: from before its descriptor leaves the process nobody else, not even
+ * root, can change or shrink it. A file without a name on a tmpfs of our own: it may have huge
+ * pages, which a memfd has not on a default kernel, but cannot be sealed. Of both, others only ever
+ * get a descriptor that was opened read-only, and the file's mode (0400) keeps other users from
+ * opening it anew; root, and a process of the same user, could write to a tmpfs file always.
  */
 #ifndef SL_SLAB_H
 #define SL_SLAB_H
 
+#include <fcntl.h>
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "gpu.h"
 #include "mem.h"
+
+#ifndef F_SEAL_FUTURE_WRITE
+#define F_SEAL_FUTURE_WRITE 0x0010 /* Linux 5.1 */
+#endif
 
 /** The numbers are those of the protocol. */
 enum sl_slab_kind { SL_SLAB_MEMFD = 1, SL_SLAB_TMPFS = 2, SL_SLAB_GPU = 3 };
@@ -36,6 +41,7 @@ void sl_slab_place_probe(int directory_fd, struct sl_slab_place *place);
 struct sl_slab {
     int fd;        /* opened for writing; never leaves the process */
     int reader_fd; /* opened read-only: what others get */
+    uint8_t *map;  /* given out while it is filled: the only way to write it; else NULL */
     uint64_t bytes;
     enum sl_slab_kind kind;
     bool sealed;
@@ -59,12 +65,24 @@ int sl_slab_adopt(int *fd, uint64_t bytes, struct sl_slab *slab, struct sl_err *
 /** The same of memory of this GPU, at least so much. */
 int sl_slab_adopt_gpu(struct sl_gpu *gpu, int *fd, uint64_t bytes, struct sl_slab *slab,
                       struct sl_err *err);
-/** Another descriptor of the same memory of the host, which `of` goes on writing and seals. */
-int sl_slab_share(const struct sl_slab *of, struct sl_slab *slab, struct sl_err *err);
-/** No more writing. Memory that a reader has pinned meanwhile (a GPU driver does) is no failure. */
+/** Another descriptor of the same memory of the host, which `of` goes on writing and seals; it can
+ * be given out at once. */
+int sl_slab_share(struct sl_slab *of, struct sl_slab *slab, struct sl_err *err);
+/**
+ * Before reader_fd leaves the process: from now on nobody else can write to it, and it is written
+ * through slab->map. One of a tmpfs, or of a GPU, stays as it is. SL_E_INTEGRITY if it cannot be
+ * sealed, SL_E_NO_SPACE if it cannot be mapped; then it is not to be given.
+ */
+int sl_slab_give_out(struct sl_slab *slab, struct sl_err *err);
+/** Before it is written through slab->map: memory for these bytes, whose lack would end the process
+ * there. SL_E_NO_SPACE. */
+int sl_slab_find_room(const struct sl_slab *slab, uint64_t offset, uint64_t bytes,
+                      struct sl_err *err);
+/** No more writing. Memory that a reader has pinned meanwhile (a GPU driver does) is no failure. A
+ * seal that cannot be set is: SL_E_INTEGRITY. */
 int sl_slab_seal(struct sl_slab *slab, struct sl_err *err);
-/** Nobody writes into it any more, and it is not to be read: what a GPU's takes beside its memory
- * is given back. */
+/** Nobody writes into it any more, and it is not to be read: what it takes beside its memory is
+ * given back. */
 void sl_slab_give_up(struct sl_slab *slab);
 /** Where slabs of a GPU are made: `why` says which one. */
 void sl_slab_place_gpu(struct sl_gpu *gpu, struct sl_slab_place *place);
@@ -73,6 +91,8 @@ void sl_slab_release(struct sl_slab *slab);
 
 /** Any memfd of ours, 0400, closed on exec, not yet sealed. -1 with SL_E_NO_SPACE. */
 int sl_memfd_make(const char *name, uint64_t bytes, struct sl_err *err);
+/** Add these seals; `what` is "a slab". SL_E_INTEGRITY. */
+int sl_memfd_seal(int fd, int seals, const char *what, struct sl_err *err);
 /** *fd, a sealed file of another process, becomes a read-only descriptor of it if it is not: before
  * Linux 6.7 nothing else can be mapped. */
 int sl_memfd_make_reader(int *fd, struct sl_err *err);

@@ -1,9 +1,9 @@
 /*
  * Slabs as a sink: each file of the plan is a slab of its own. On the host it is written like a
- * file, and not mapped meanwhile, so nothing stands in the way of sealing it, which is the model's
- * affair. On a GPU bytes are copied into its staging ring: readers keep to their own small buffers,
- * which are hot in cache when they are hashed, and hold a place of the ring no longer than a copy
- * takes; so a ring of any size serves any number of them.
+ * file as long as nobody has it, and through the model's mapping from then on (slab.c). On a GPU
+ * bytes are copied into its staging ring: readers keep to their own small buffers, which are hot in
+ * cache when they are hashed, and hold a place of the ring no longer than a copy takes; so a ring
+ * of any size serves any number of them.
  */
 #include <errno.h>
 #include <unistd.h>
@@ -27,9 +27,12 @@ static int slab_reserve(struct sl_sink *sink, uint32_t file, uint64_t offset, ui
                         struct sl_place *place, struct sl_err *err)
 {
     const struct sl_slab *slab = slab_of(sink, file);
-    place->fd = slab->fd;
-    if (slab->kind != SL_SLAB_GPU)
-        return 0;
+    if (slab->kind != SL_SLAB_GPU) {
+        uint8_t *map = sl_pool_model_map(((struct slab_sink *)sink)->model, slab);
+        place->fd = slab->fd;
+        place->memory = map ? map + offset : NULL;
+        return map ? sl_slab_find_room(slab, offset, bytes, err) : 0;
+    }
     return sl_gpu_ring_reserve(((struct slab_sink *)sink)->ring, file, offset, bytes,
                                &place->memory, err);
 }
@@ -38,7 +41,7 @@ static int slab_commit(struct sl_sink *sink, const struct sl_place *place, struc
 {
     struct slab_sink *slabs = (struct slab_sink *)sink;
     (void)err;
-    if (place->memory)
+    if (place->memory && place->fd < 0)
         sl_gpu_ring_commit(slabs->ring, place->memory);
     sl_pool_model_landed(slabs->model, place->bytes);
     return 0;
@@ -46,7 +49,7 @@ static int slab_commit(struct sl_sink *sink, const struct sl_place *place, struc
 
 static void slab_abandon(struct sl_sink *sink, const struct sl_place *place)
 {
-    if (place->memory) /* what is in it is of no use, and the load fails */
+    if (place->memory && place->fd < 0) /* what is in it is of no use, and the load fails */
         sl_gpu_ring_commit(((struct slab_sink *)sink)->ring, place->memory);
 }
 

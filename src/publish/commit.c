@@ -20,6 +20,7 @@
 
 #include "hash.h"
 #include "log.h"
+#include "owners.h"
 #include "publish_parts.h"
 
 enum { READ_BUFFER_BYTES = 256 * 1024, FOLDER_DEPTH_MAX = 600 };
@@ -137,8 +138,8 @@ static const char *published_name(const void *arg, size_t i)
     return ((const struct sl_published *)arg)->files[i].name;
 }
 
-static int write_ready(struct sl_publish *publish, const struct sl_published *new,
-                       struct sl_err *err)
+int sl_commit_write_ready(struct sl_publish *publish, const struct sl_published *new,
+                          struct sl_err *err)
 {
     char stamp[65], time_text[SL_TIME_TEXT];
     if (sl_published_stamp(publish->root_fd, published_name, new, new->count, stamp, err) < 0)
@@ -148,6 +149,7 @@ static int write_ready(struct sl_publish *publish, const struct sl_published *ne
     sl_json_object(&json);
     sl_json_key_string(&json, "identity", new->identity);
     sl_json_key_string(&json, "stamp", stamp);
+    sl_json_key_string(&json, "boot", sl_boot_id());
     sl_json_key_string(&json, "time", sl_json_time(time_text));
     sl_json_end(&json);
     const char *text = sl_json_text(&json, err);
@@ -171,7 +173,7 @@ static int carry_out(struct sl_publish *publish, const struct sl_published *new,
         renameat(publish->state_fd, SL_MANIFEST_NEW, publish->state_fd, SL_MANIFEST) < 0)
         return sl_tree_fail(err, errno, "write", SL_MANIFEST);
     step("ready");
-    if (write_ready(publish, new, err) < 0)
+    if (sl_commit_write_ready(publish, new, err) < 0)
         return -1;
     step("marker goes");
     if (sl_tree_remove(publish->state_fd, SL_COMMIT) < 0)
@@ -193,6 +195,18 @@ static int give_up(struct sl_publish *publish, const struct sl_err *why, struct 
     return sl_publish_discard(publish, false, err);
 }
 
+/* What another boot of the machine began to publish on a disk may never have reached it. */
+static int check_outlived(struct sl_publish *publish, const struct sl_published *new,
+                          struct sl_err *err)
+{
+    if (!sl_boot_is_past(publish->root_fd, new->document))
+        return 0;
+    int staging_fd = sl_publish_staging(publish, err);
+    if (staging_fd < 0)
+        return -1;
+    return sl_published_check(publish->root_fd, staging_fd, new, publish->cancel, err);
+}
+
 int sl_commit_finish(struct sl_publish *publish, struct sl_err *err)
 {
     struct stat status;
@@ -210,10 +224,12 @@ int sl_commit_finish(struct sl_publish *publish, struct sl_err *err)
         done = sl_published_read(publish->state_fd, SL_MANIFEST, &new, &why);
     }
     if (done == 0)
+        done = check_outlived(publish, &new, &why);
+    if (done == 0)
         done = carry_out(publish, &new, manifest_is_new, &why);
     if (done == 0)
         return 0;
-    if (why.kind == SL_E_NO_SPACE) {
+    if (why.kind == SL_E_NO_SPACE || why.kind == SL_E_CANCELED) {
         *err = why;
         return -1;
     }
@@ -303,6 +319,19 @@ static bool parent_goes(const char *name, const struct sl_published *old)
     return false;
 }
 
+/* A folder of somebody else, who could exchange what is put into it; not one that an earlier load
+ * gave away with the files in it. */
+static int refuse_foreign(struct sl_publish *publish, const char *name,
+                          const struct sl_published *old, struct sl_err *err)
+{
+    uint32_t owner;
+    size_t bytes = sl_owners_foreign_folder(publish->root_fd, name, &owner);
+    for (size_t i = 0; bytes && i < old->count; i++)
+        if (strncmp(old->files[i].name, name, bytes + 1) == 0) /* with its slash */
+            bytes = 0;
+    return bytes ? sl_owners_fail_folder(err, name, bytes, owner) : 0;
+}
+
 static int look_at(struct sl_tree_walk *root, const char *name, const struct sl_published *old,
                    struct sl_err *err)
 {
@@ -327,9 +356,13 @@ int sl_publish_look_ahead(struct sl_publish *publish, const struct sl_plan *plan
     struct sl_err unreadable = SL_ERR_INIT; /* then nothing is known to be ours */
     sl_published_read(publish->state_fd, SL_MANIFEST, &old, &unreadable);
     SL_AUTO_WALK root = {.root_fd = publish->root_fd, .fd = -1};
-    for (size_t i = 0; i < plan->file_count; i++)
-        if (look_at(&root, plan->files[i].name, &old, err) < 0)
+    for (size_t i = 0; i < plan->file_count; i++) {
+        const char *name = plan->files[i].name;
+        bool same = i && sl_tree_siblings(plan->files[i - 1].name, name);
+        if ((!same && refuse_foreign(publish, name, &old, err) < 0) ||
+            look_at(&root, name, &old, err) < 0)
             return -1;
+    }
     return 0;
 }
 

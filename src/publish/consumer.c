@@ -11,9 +11,10 @@
 #include <unistd.h>
 
 #include "hash.h"
+#include "log.h"
 #include "publish_parts.h"
 
-enum { LOOK_AGAIN_MS = 1000, READ_BUFFER_BYTES = 256 * 1024 };
+enum { LOOK_AGAIN_MS = 1000, READY_BYTES_MAX = 4096 };
 
 static int watch_deepest(int notify, const char *ready, struct sl_err *err)
 {
@@ -39,6 +40,35 @@ static void sleep_until_event(int notify, struct sl_cancel *cancel, unsigned ms)
         ;
 }
 
+/* On a disk, after another boot, files are read before ready is believed; nothing is written, since
+ * who waits may not. *doubted: the ready that was not. */
+static bool is_believed(const char *path, const struct stat *ready, struct stat *doubted,
+                        struct sl_cancel *cancel)
+{
+    __attribute__((cleanup(sl_published_release))) struct sl_published published = {0};
+    sl_autobuf text = SL_BUF_INIT(READY_BYTES_MAX);
+    struct sl_err why = SL_ERR_INIT;
+    if (ready->st_ino == doubted->st_ino && ready->st_mtim.tv_sec == doubted->st_mtim.tv_sec &&
+        ready->st_mtim.tv_nsec == doubted->st_mtim.tv_nsec)
+        return false;
+    sl_autoclose int root_fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    sl_autoclose int state_fd =
+        root_fd < 0 ? -1 : openat(root_fd, SL_STATE_DIRECTORY, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (state_fd < 0 || sl_tree_read(state_fd, SL_READY, &text, &why) < 0)
+        return true; /* it is there, and nothing more may be known of it */
+    json_t *document = sl_json_parse(sl_buf_string(&text), text.used, SL_READY, NULL);
+    bool past = sl_boot_is_past(root_fd, document);
+    json_decref(document);
+    if (!past || (sl_published_read(state_fd, SL_MANIFEST, &published, &why) == 0 &&
+                  sl_published_check(root_fd, -1, &published, cancel, &why) == 0))
+        return true;
+    *doubted = *ready;
+    if (why.kind != SL_E_CANCELED)
+        sl_log(SL_LOG_WARN, "what is published in '%s' does not count: %s; load it again", path,
+               why.message);
+    return false;
+}
+
 int sl_publish_wait(const char *path, unsigned timeout_seconds, struct sl_cancel *cancel,
                     struct sl_err *err)
 {
@@ -46,12 +76,14 @@ int sl_publish_wait(const char *path, unsigned timeout_seconds, struct sl_cancel
     sl_autofree char *ready = sl_asprintf(err, "%s/" SL_STATE_DIRECTORY "/" SL_READY, path);
     if (!ready)
         return -1;
+    struct stat doubted = {.st_ino = 0};
     for (;;) {
         struct stat status;
         sl_autoclose int notify = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
         if (notify >= 0 && watch_deepest(notify, ready, err) < 0)
             return -1;
-        if (stat(ready, &status) == 0 && S_ISREG(status.st_mode))
+        if (stat(ready, &status) == 0 && S_ISREG(status.st_mode) &&
+            is_believed(path, &status, &doubted, cancel))
             return 0;
         if (sl_cancel_check(cancel, err) < 0)
             return -1;
@@ -67,8 +99,8 @@ int sl_publish_wait(const char *path, unsigned timeout_seconds, struct sl_cancel
     }
 }
 
-static int hash_published(int root_fd, const struct sl_published_file *file, uint8_t *buffer,
-                          struct sl_cancel *cancel, bool *good, struct sl_err *err)
+int sl_published_hash(int root_fd, const struct sl_published_file *file, uint8_t *buffer,
+                      struct sl_cancel *cancel, bool *good, struct sl_err *err)
 {
     const char *leaf;
     sl_autoclose int folder = sl_tree_parent(root_fd, file->name, false, &leaf);
@@ -83,7 +115,7 @@ static int hash_published(int root_fd, const struct sl_published_file *file, uin
     for (uint64_t at = 0; at < file->bytes;) {
         if (sl_cancel_check(cancel, err) < 0)
             return -1;
-        ssize_t got = pread(fd, buffer, READ_BUFFER_BYTES, (off_t)at);
+        ssize_t got = pread(fd, buffer, SL_HASH_BUFFER_BYTES, (off_t)at);
         if (got < 0 && errno == EINTR)
             continue;
         if (got <= 0)
@@ -108,13 +140,13 @@ int sl_publish_verify(const char *path, void (*each)(const char *name, bool good
         return sl_fail_errno(err, SL_E_NOT_FOUND, errno, "'%s' holds no published model", path);
     if (sl_published_read(state_fd, SL_MANIFEST, &published, err) < 0)
         return sl_wrap(err, "'%s' holds no published model", path);
-    sl_autofree uint8_t *buffer = sl_alloc_aligned(4096, READ_BUFFER_BYTES, err);
+    sl_autofree uint8_t *buffer = sl_alloc_aligned(4096, SL_HASH_BUFFER_BYTES, err);
     if (!buffer)
         return -1;
     int done = 0;
     for (size_t i = 0; i < published.count; i++) {
         bool good;
-        if (hash_published(root_fd, &published.files[i], buffer, cancel, &good, err) < 0)
+        if (sl_published_hash(root_fd, &published.files[i], buffer, cancel, &good, err) < 0)
             return -1;
         if (each)
             each(published.files[i].name, good, arg);

@@ -111,6 +111,7 @@ static void write_objects(struct sl_json *json, const struct sl_plan *plan)
             sl_json_key_string(json, "version_id", version->version_id);
         if (version->last_modified[0])
             sl_json_key_string(json, "last_modified", version->last_modified);
+        sl_json_key_bool(json, "versioned", source->version != SL_PLAN_VERSION_NONE);
         for (size_t c = 0; c < plan->check_count; c++)
             if (plan->checks[c].given && plan->checks[c].source == i &&
                 plan->checks[c].kind == SL_HASH_SHA256) {
@@ -182,6 +183,7 @@ int sl_manifest_write(struct sl_json *json, const struct sl_plan *plan, const st
     sl_json_key_string(json, "identity", published->identity);
     sl_json_key_string(json, "sluice", SLUICE_VERSION);
     sl_json_key_string(json, "time", sl_json_time(time_text));
+    sl_json_key_string(json, "boot", sl_boot_id());
     sl_json_key(json, "verified");
     sl_json_object(json);
     sl_json_key_uint(json, "checks", plan->check_count);

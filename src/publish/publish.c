@@ -13,6 +13,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "log.h"
+#include "owners.h"
 #include "publish_parts.h"
 
 enum { LOCK_POLL_MS = 20, READY_BYTES_MAX = 4096, FOLDER = O_RDONLY | O_DIRECTORY | O_CLOEXEC };
@@ -53,6 +55,14 @@ int sl_publish_make_path(const char *path, struct sl_err *err)
     return 0;
 }
 
+/* A folder of the state: `below` begins with a slash, or is "" for the state itself. */
+static int check_own(const struct sl_publish *publish, int fd, const char *below,
+                     struct sl_err *err)
+{
+    sl_autofree char *path = sl_asprintf(err, "%s/" SL_STATE_DIRECTORY "%s", publish->path, below);
+    return path ? sl_owners_check_folder(fd, path, err) : -1;
+}
+
 static int open_state(struct sl_publish *publish, struct sl_err *err)
 {
     publish->root_fd = open(publish->path, FOLDER);
@@ -64,6 +74,8 @@ static int open_state(struct sl_publish *publish, struct sl_err *err)
     publish->state_fd = openat(publish->root_fd, SL_STATE_DIRECTORY, FOLDER | O_NOFOLLOW);
     if (publish->state_fd < 0)
         return sl_tree_fail(err, errno, "open " SL_STATE_DIRECTORY " in", publish->path);
+    if (!made && check_own(publish, publish->state_fd, "", err) < 0)
+        return -1;
     struct stat status;
     if (made && fstat(publish->state_fd, &status) == 0) /* whatever the umask is */
         (void)fchmod(publish->state_fd, 0755 | (status.st_mode & S_ISGID));
@@ -88,6 +100,9 @@ static int take_lock(struct sl_publish *publish, struct sl_cancel *cancel,
                               O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0600);
     if (publish->lock_fd < 0)
         return sl_tree_fail(err, errno, "open the lock of", publish->path);
+    if (sl_owners_check_file(publish->state_fd, publish->lock_fd, SL_STATE_DIRECTORY "/lock", err) <
+        0)
+        return sl_wrap(err, "'%s'", publish->path);
     while (flock(publish->lock_fd, LOCK_EX | LOCK_NB) < 0) {
         if (errno != EWOULDBLOCK && errno != EINTR)
             return sl_tree_fail(err, errno, "lock", publish->path);
@@ -121,6 +136,7 @@ struct sl_publish *sl_publish_open(const char *path, struct sl_cancel *cancel,
         sl_fail(err, SL_E_USAGE, "'%s' is no path of a directory", path);
         return NULL;
     }
+    publish->cancel = cancel;
     publish->path = sl_strdup(path, err);
     if (!publish->path)
         return NULL;
@@ -161,6 +177,12 @@ bool sl_publish_is_current(struct sl_publish *publish, const struct sl_plan *pla
                    sl_published_stamp(publish->root_fd, plan_file_name, plan, plan->file_count,
                                       stamp, NULL) == 0 &&
                    is_text(ready, "stamp", stamp);
+    struct sl_err why = SL_ERR_INIT;
+    if (current && sl_publish_outlived(publish, ready, identity, publish->cancel, &why) < 0) {
+        sl_log(SL_LOG_WARN, "what is published in '%s' is loaded again: %s", publish->path,
+               why.message);
+        current = false;
+    }
     json_decref(ready);
     return current;
 }
@@ -193,10 +215,14 @@ int sl_publish_survey(struct sl_publish *publish, struct sl_publish_facts *facts
     if (!ready)
         return -1;
     bool same = is_text(ready, "identity", published.identity) && is_text(ready, "stamp", stamp);
+    /* The caller's cancel may have been there to keep the opening from waiting. */
+    int outlived = same ? sl_publish_outlived(publish, ready, published.identity, NULL, err) : 0;
     json_decref(ready);
     if (!same)
         return sl_fail(err, SL_E_INTEGRITY, "the files in '%s' are not those that were published",
                        publish->path);
+    if (outlived < 0)
+        return -1;
     copy_text(published.document, "name", facts->name, sizeof(facts->name));
     copy_text(published.document, "uri", facts->uri, sizeof(facts->uri));
     copy_text(published.document, "time", facts->time, sizeof(facts->time));
@@ -219,7 +245,15 @@ static int give_file(int root_fd, const char *name, uint32_t owner, uint32_t gro
     if ((owner == UINT32_MAX || status.st_uid == owner) &&
         (group == UINT32_MAX || status.st_gid == group))
         return 0;
-    if (fchownat(folder, leaf, owner, group, AT_SYMLINK_NOFOLLOW) < 0)
+    sl_autoclose int fd = openat(folder, leaf, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0)
+        return sl_tree_fail(err, errno, "open", name);
+    if (fstat(fd, &status) < 0 || !S_ISREG(status.st_mode) || status.st_nlink > 1)
+        return sl_fail(err, SL_E_NO_SPACE,
+                       "cannot give away '%s': it is a hard link, so that another file would go "
+                       "with it: remove it and load again",
+                       name);
+    if (fchown(fd, owner, group) < 0)
         return sl_tree_fail(err, errno, "give away", name);
     sl_tree_seal(root_fd, name);
     return 0;
@@ -249,13 +283,27 @@ int sl_publish_staging(struct sl_publish *publish, struct sl_err *err)
     publish->staging_fd = openat(publish->state_fd, SL_STAGING, FOLDER | O_NOFOLLOW);
     if (publish->staging_fd < 0)
         return sl_tree_fail(err, errno, "open the staging directory in", publish->path);
-    return publish->staging_fd;
+    if (check_own(publish, publish->staging_fd, "/" SL_STAGING, err) == 0)
+        return publish->staging_fd;
+    sl_autoclose_(&publish->staging_fd);
+    publish->staging_fd = -1;
+    return -1;
 }
 
 uint64_t sl_publish_staged_bytes(struct sl_publish *publish)
 {
     sl_autoclose int fd = openat(publish->state_fd, SL_STAGING, FOLDER | O_NOFOLLOW);
     return fd < 0 ? 0 : sl_tree_bytes(fd);
+}
+
+uint64_t sl_publish_published_bytes(const struct sl_publish *publish)
+{
+    __attribute__((cleanup(sl_published_release))) struct sl_published old = {0};
+    uint64_t bytes = 0;
+    if (sl_published_old(publish, &old))
+        for (size_t i = 0; i < old.count; i++)
+            bytes = sl_add_capped(bytes, old.files[i].bytes);
+    return bytes;
 }
 
 int sl_publish_discard(struct sl_publish *publish, bool keep_journal, struct sl_err *err)

@@ -42,6 +42,8 @@ enum { SL_PUBLISH_PATH_MAX = 4096 };
 #define SL_JOURNAL_NAME "journal"
 /** Bytes that the staging directory holds in memory or on disk now. */
 uint64_t sl_publish_staged_bytes(struct sl_publish *publish);
+/** Bytes of the version that is published, which withdraw() would give back; 0 if there is none. */
+uint64_t sl_publish_published_bytes(const struct sl_publish *publish);
 /** Throw the staged files away; keep_journal: not the journal, which was just begun anew. */
 int sl_publish_discard(struct sl_publish *publish, bool keep_journal, struct sl_err *err);
 /** replace: free-first: take the published version away before reading. */

@@ -15,6 +15,7 @@ enum { SL_MANIFEST_BYTES_MAX = 512 * 1024 * 1024 };
 
 struct sl_publish {
     char *path;
+    struct sl_cancel *cancel; /* may be NULL; borrowed */
     int root_fd, state_fd, lock_fd, staging_fd;
 };
 
@@ -47,6 +48,27 @@ int sl_manifest_write(struct sl_json *json, const struct sl_plan *plan, const st
 int sl_published_stamp(int root_fd, const char *(*name)(const void *arg, size_t i), const void *arg,
                        size_t count, char stamp[65], struct sl_err *err);
 
+enum { SL_BOOT_BYTES = 64, SL_HASH_BUFFER_BYTES = 256 * 1024 };
+/** boot.c: this boot of the machine, borrowed; "": it cannot be told. */
+const char *sl_boot_id(void);
+/** Tests: another boot (NULL: the real one), and that every directory is on a disk. */
+void sl_publish_pretend_boot(const char *id, bool disk);
+/** Does the document (a manifest, ready) tell of files on a disk that this boot has not written? */
+bool sl_boot_is_past(int directory_fd, const json_t *document);
+/** Hash one file below a directory. *good: it is there, as long as it should be, and matches. */
+int sl_published_hash(int root_fd, const struct sl_published_file *file, uint8_t *buffer,
+                      struct sl_cancel *cancel, bool *good, struct sl_err *err);
+/** Hash them all, in staging (-1: none) or, where they do not lie there, in the root.
+ * SL_E_INTEGRITY. */
+int sl_published_check(int root_fd, int staging_fd, const struct sl_published *published,
+                       struct sl_cancel *cancel, struct sl_err *err);
+/** If ready is of another boot, hash what the manifest of this identity names and write ready anew.
+ * 0: it can be believed. */
+int sl_publish_outlived(struct sl_publish *publish, const json_t *ready, const char *identity,
+                        struct sl_cancel *cancel, struct sl_err *err);
+/** commit.c: ready, of files that are in their places. */
+int sl_commit_write_ready(struct sl_publish *publish, const struct sl_published *published,
+                          struct sl_err *err);
 /** commit.c: carry a marked commit to its end; fine at any point. */
 int sl_commit_finish(struct sl_publish *publish, struct sl_err *err);
 /** Tests: called before every step of a commit. */

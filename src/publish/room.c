@@ -149,7 +149,7 @@ int sl_room_check(const char *path, uint64_t bytes, uint64_t already, struct sl_
         look_at_memory(room);
     for (unsigned i = 0; room->needed && i < room->count; i++) {
         bool group = strncmp(room->limits[i].what, "cgroup", 6) == 0;
-        uint64_t wanted = room->needed + (group ? OVERHEAD_BYTES : 0);
+        uint64_t wanted = sl_add_capped(room->needed, group ? OVERHEAD_BYTES : 0);
         if (room->limits[i].available < wanted)
             return refuse(room, &room->limits[i], path, err);
     }

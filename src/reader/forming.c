@@ -176,6 +176,20 @@ static int compare_hashes(struct sl_forming *forming, struct sl_err *err)
     return 0;
 }
 
+/* Its own checks alone: other tensors may be made of the same bytes. data NULL: read back. */
+static int feed_checks(const struct sl_forming *forming, const struct sl_mapping *mapping,
+                       uint64_t begin, const uint8_t *data, uint64_t bytes, struct sl_err *err)
+{
+    struct sl_verify_bytes fed = {.source = mapping->source,
+                                  .begin = begin,
+                                  .bytes = bytes,
+                                  .data = data,
+                                  .placed = true,
+                                  .file = mapping->file,
+                                  .file_offset = mapping->file_offset + (begin - mapping->begin)};
+    return bytes ? sl_verify_take(forming->reader->verify, &fed, err) : 0;
+}
+
 static int hash(struct sl_forming *forming, uint64_t begin, uint64_t end, const uint8_t *data,
                 struct sl_err *err)
 {
@@ -191,7 +205,7 @@ static int hash(struct sl_forming *forming, uint64_t begin, uint64_t end, const 
     }
     if (mapping->piece_bytes)
         return 0; /* once it is sure */
-    return sl_verify_feed(forming->reader->verify, mapping->source, begin, data, bytes, err);
+    return feed_checks(forming, mapping, begin, data, bytes, err);
 }
 
 /* ---- cut and cast ---------------------------------------------------------------------------- */
@@ -307,8 +321,7 @@ static int feed(struct sl_forming *forming, const struct sl_mapping *mapping, ui
                       : sl_heads_feed_landed(reader->heads, mapping->file, begin, bytes, err);
     if (failed || !verified)
         return failed;
-    return data ? sl_verify_feed(reader->verify, mapping->source, place, data, bytes, err)
-                : sl_verify_feed_landed(reader->verify, mapping->source, place, bytes, err);
+    return feed_checks(forming, mapping, place, data, bytes, err);
 }
 
 /* What is pending and the bytes after it, up to offset `end`, have become sure. data: NULL if what

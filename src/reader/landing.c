@@ -6,6 +6,7 @@
  * a thousandth of the work that its stretch was.
  */
 #include <errno.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "hash.h"
@@ -14,8 +15,8 @@
 
 enum { STRETCH_BYTES = 1024 * 1024, LITERAL_CHUNK_BYTES = 1024 * 1024 };
 
-static int write_file(const struct sl_place *place, const char *name, const uint8_t *data,
-                      struct sl_err *err)
+/* 0, or the number of what went wrong. */
+static int write_file(const struct sl_place *place, const uint8_t *data)
 {
     for (uint64_t done = 0; done < place->bytes;) {
         ssize_t wrote = pwrite(place->fd, data + done, (size_t)(place->bytes - done),
@@ -23,27 +24,33 @@ static int write_file(const struct sl_place *place, const char *name, const uint
         if (wrote > 0)
             done += (uint64_t)wrote;
         else if (wrote == 0 || errno != EINTR)
-            return sl_fail_errno(err, SL_E_NO_SPACE, wrote ? errno : ENOSPC,
-                                 "cannot write '%s': give the destination more space or memory",
-                                 name);
+            return wrote ? errno : ENOSPC;
     }
     return 0;
 }
 
-/* Into the sink's memory (a copy: the bytes came in one read with their neighbours) or its file. */
+/* Into the sink's memory (a copy: the bytes came in one read with their neighbours) or its file. A
+ * file that was sealed meanwhile (EPERM) has memory instead from then on. */
 int sl_landing_put(struct sl_reader *reader, uint32_t file, uint64_t offset, const uint8_t *data,
                    uint64_t bytes, struct sl_err *err)
 {
     struct sl_place place;
-    if (sl_sink_reserve(reader->sink, file, offset, bytes, &place, err) < 0)
-        return -1;
-    if (place.memory)
-        memcpy(place.memory, data, (size_t)bytes);
-    else if (write_file(&place, reader->plan->files[file].name, data, err) < 0) {
+    int number = 0;
+    for (bool was_sealed = false;; was_sealed = true) {
+        if (sl_sink_reserve(reader->sink, file, offset, bytes, &place, err) < 0)
+            return -1;
+        if (place.memory)
+            memcpy(place.memory, data, (size_t)bytes);
+        else
+            number = write_file(&place, data);
+        if (place.memory || !number)
+            return sl_sink_commit(reader->sink, &place, err);
         sl_sink_abandon(reader->sink, &place);
-        return -1;
+        if (number != EPERM || was_sealed)
+            return sl_fail_errno(err, SL_E_NO_SPACE, number,
+                                 "cannot write '%s': give the destination more space or memory",
+                                 reader->plan->files[file].name);
     }
-    return sl_sink_commit(reader->sink, &place, err);
 }
 
 int sl_landing_flush(struct sl_landing *landing, struct sl_err *err)
@@ -102,6 +109,18 @@ int sl_landing_note(struct sl_landing *landing, uint32_t file, uint64_t begin, u
     return flush_long(landing, err);
 }
 
+static struct sl_verify_bytes landed_bytes(const struct sl_extent *extent, uint64_t begin,
+                                           uint64_t offset, const uint8_t *data, size_t bytes)
+{
+    return (struct sl_verify_bytes){.source = extent->source,
+                                    .begin = begin,
+                                    .bytes = bytes,
+                                    .data = data,
+                                    .placed = true,
+                                    .file = extent->file,
+                                    .file_offset = offset};
+}
+
 /* What a check needs, too, is computed once. */
 static int note_and_check(struct sl_landing *landing, const struct sl_extent *extent,
                           uint64_t begin, uint64_t offset, const uint8_t *data, size_t bytes,
@@ -117,7 +136,9 @@ static int note_and_check(struct sl_landing *landing, const struct sl_extent *ex
         return -1;
     if (sl_heads_feed(reader->heads, extent->file, offset, data, bytes, err) < 0)
         return -1;
-    return sl_verify_feed_known(reader->verify, extent->source, begin, data, bytes, crc, err);
+    struct sl_verify_bytes fed = landed_bytes(extent, begin, offset, data, bytes);
+    fed.crc32c = &crc;
+    return sl_verify_take(reader->verify, &fed, err);
 }
 
 /* The bytes are in the sink: count, note, check. */
@@ -132,7 +153,8 @@ static int landed(struct sl_landing *landing, const struct sl_extent *extent, ui
         return note_and_check(landing, extent, begin, offset, data, bytes, err);
     if (sl_heads_feed(reader->heads, extent->file, offset, data, bytes, err) < 0)
         return -1;
-    return sl_verify_feed(reader->verify, extent->source, begin, data, bytes, err);
+    struct sl_verify_bytes fed = landed_bytes(extent, begin, offset, data, bytes);
+    return sl_verify_take(reader->verify, &fed, err);
 }
 
 int sl_landing_write(struct sl_landing *landing, const struct sl_extent *extent, uint64_t begin,

@@ -53,6 +53,7 @@ struct sl_reader_config {
                               plan->connections_max */
     unsigned threads;      /* 0: chosen from processors, connections and hashes */
     uint64_t memory_bytes; /* bound on all staging buffers; 0: 48 MiB */
+    enum sl_hedge hedge;   /* whether slow ranges are asked for again on another connection */
     int hashes;            /* enum sl_verify_hashes, already applied by the plan */
     struct sl_cancel *cancel;
     struct sl_progress *progress;

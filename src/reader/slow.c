@@ -95,7 +95,7 @@ int sl_reader_lane_hedge(struct sl_reader_lane *lane, enum sl_lane_pace pace, st
     struct sl_reader *reader = lane->reader;
     struct sl_source *source = reader->plan->sources[lane->range.source].source;
     uint64_t now_ns = sl_now_ns(), awaited = sl_lane_awaits(lane);
-    if (lane->hedges == HEDGES_MAX)
+    if (lane->hedges == HEDGES_MAX || reader->config->hedge == SL_HEDGE_OFF)
         return 0;
     struct sl_slow slow = {.landed_then = lane->landed_then,
                            .quiet_ns = now_ns - lane->moved_ns,

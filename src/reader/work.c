@@ -88,9 +88,17 @@ static int keep_formed(struct keeper *keeper, uint32_t number, uint64_t begin, u
     keeper->bytes += sl_extent_bytes(keeper->plan, extent);
     if (sl_heads_feed_landed(keeper->heads, extent->file, extent->file_offset, bytes, err) < 0)
         return -1;
-    if (!sl_extent_mapping(keeper->plan, extent)->check_count)
+    const struct sl_mapping *mapping = sl_extent_mapping(keeper->plan, extent);
+    if (!mapping->check_count)
         return 0;
-    return sl_verify_feed_landed(keeper->verify, extent->source, extent->begin, bytes, err);
+    struct sl_verify_bytes fed = {.source = extent->source,
+                                  .begin = extent->begin,
+                                  .bytes = bytes,
+                                  .placed = true,
+                                  .file = mapping->file,
+                                  .file_offset =
+                                      mapping->file_offset + (extent->begin - mapping->begin)};
+    return sl_verify_take(keeper->verify, &fed, err);
 }
 
 static int keep_part(struct keeper *keeper, uint32_t number, uint64_t begin, uint64_t end,
@@ -107,7 +115,13 @@ static int keep_part(struct keeper *keeper, uint32_t number, uint64_t begin, uin
     keeper->bytes += end - begin;
     if (sl_heads_feed_landed(keeper->heads, extent->file, begin, end - begin, err) < 0)
         return -1;
-    return sl_verify_feed_landed(keeper->verify, extent->source, kept->begin, end - begin, err);
+    struct sl_verify_bytes fed = {.source = extent->source,
+                                  .begin = kept->begin,
+                                  .bytes = end - begin,
+                                  .placed = true,
+                                  .file = extent->file,
+                                  .file_offset = begin};
+    return sl_verify_take(keeper->verify, &fed, err);
 }
 
 static int keep_stretch(struct sl_work *work, uint32_t file, uint64_t begin, uint64_t end,

@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "hash.h"
+#include "owners.h"
 #include "thread.h"
 
 enum {
@@ -117,7 +118,8 @@ struct sl_journal *sl_journal_open(int directory_fd, const char *name, const uin
         sl_fail_errno(err, SL_E_NO_SPACE, errno, "cannot open the journal of the load '%s'", name);
         return NULL;
     }
-    if (adopt_or_begin(journal, identity, resumed, err) < 0)
+    if (sl_owners_check_file(directory_fd, journal->fd, name, err) < 0 ||
+        adopt_or_begin(journal, identity, resumed, err) < 0)
         return NULL;
     return sl_steal(&journal);
 }

@@ -3,9 +3,10 @@
  * hot in cache are the cheapest way to fill new pages of a tmpfs, cheaper than faults on a mapping.
  *
  * A file is made with its full size before its first byte, so that readers may write in any order:
- * OPEN_FILES_MAX of them before any byte, so that a limit shows at once, the others with their
- * first use. A model may have more files than a process may have descriptors: only OPEN_FILES_MAX
- * stay open, the least lucky one without users is closed when another is needed.
+ * so many of them as may stay open before any byte, so that a limit shows at once, the others with
+ * their first use. A model may have more files than a process may have descriptors: only
+ * OPEN_FILES_MAX stay open, or fewer where the limit of descriptors is small, the least lucky one
+ * without users is closed when another is needed.
  */
 #include <assert.h>
 #include <errno.h>
@@ -13,7 +14,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "descriptors.h"
 #include "option.h"
+#include "owners.h"
 #include "sink.h"
 #include "thread.h"
 #include "tree.h"
@@ -57,6 +60,7 @@ struct tmpfs {
     struct sl_sink base;
     uid_t owner; /* (uid_t)-1: leave */
     gid_t group;
+    size_t open_max; /* files that stay open, at most OPEN_FILES_MAX */
     pthread_mutex_t lock;
     struct {
         struct tmpfs_file *files;
@@ -66,19 +70,28 @@ struct tmpfs {
     } locked;
 };
 
-static int open_leaf(int parent, const char *leaf, bool made)
+enum { OPEN_FLAGS = O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK };
+
+/* A load that was killed in finish() left it read-only. */
+static int open_again(int parent, const char *leaf, const char *name, struct sl_err *err)
 {
-    enum { FLAGS = O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK };
-    int fd = openat(parent, leaf, O_RDWR | FLAGS | (made ? 0 : O_CREAT), 0644);
-    if (fd >= 0 || errno != EACCES)
-        return fd;
-    /* A load that was killed in finish() left it read-only. */
-    sl_autoclose int own = openat(parent, leaf, O_RDONLY | FLAGS);
-    if (own < 0 || fchmod(own, 0644) < 0) {
-        errno = EACCES;
+    sl_autoclose int own = openat(parent, leaf, O_RDONLY | OPEN_FLAGS);
+    if (own >= 0 && sl_owners_check_file(parent, own, name, err) < 0)
         return -1;
-    }
-    return openat(parent, leaf, O_RDWR | FLAGS);
+    int fd = own < 0 || fchmod(own, 0644) < 0 ? -1 : openat(parent, leaf, O_RDWR | OPEN_FLAGS);
+    return fd < 0 ? sl_tree_fail(err, EACCES, "open", name) : fd;
+}
+
+static int open_leaf(int parent, const char *leaf, bool made, const char *name, struct sl_err *err)
+{
+    int fd = openat(parent, leaf, O_RDWR | OPEN_FLAGS | (made ? 0 : O_CREAT), 0644);
+    if (fd < 0)
+        return errno == EACCES ? open_again(parent, leaf, name, err)
+                               : sl_tree_fail(err, errno, "open", name);
+    if (sl_owners_check_file(parent, fd, name, err) == 0)
+        return fd;
+    close(fd);
+    return -1;
 }
 
 /* The first time the file gets its size; afterwards it must still be the same one, or bytes would
@@ -86,8 +99,12 @@ static int open_leaf(int parent, const char *leaf, bool made)
 static int settle_file(int fd, const struct sl_sink_file *file, ino_t *inode, struct sl_err *err)
 {
     struct stat status;
-    if (fstat(fd, &status) < 0 || !S_ISREG(status.st_mode))
-        return sl_fail(err, SL_E_NO_SPACE, "cannot write '%s': it is not a regular file: remove it",
+    if (fstat(fd, &status) < 0)
+        return sl_tree_fail(err, errno, "look at", file->name);
+    if (status.st_nlink > 1)
+        return sl_fail(err, SL_E_NO_SPACE,
+                       "cannot write '%s': it became a hard link: keep others out of the "
+                       "destination and load again",
                        file->name);
     bool sized = (uint64_t)status.st_size == file->bytes;
     if (*inode && (*inode != status.st_ino || !sized))
@@ -109,9 +126,9 @@ static int open_file(struct tmpfs *tmpfs, uint32_t number, ino_t *inode, struct 
     int parent = sl_tree_enter(&tmpfs->locked.walk, file->name, &leaf);
     if (parent < 0)
         return sl_tree_fail(err, errno, "make the directory of", file->name);
-    int fd = open_leaf(parent, leaf, *inode != 0);
+    int fd = open_leaf(parent, leaf, *inode != 0, file->name, err);
     if (fd < 0)
-        return sl_tree_fail(err, errno, "open", file->name);
+        return -1;
     if (settle_file(fd, file, inode, err) < 0) {
         close(fd);
         return -1;
@@ -122,8 +139,8 @@ static int open_file(struct tmpfs *tmpfs, uint32_t number, ino_t *inode, struct 
 /* Room for one more open file: close one that nobody uses; none if every one is in use. */
 static void make_room(struct tmpfs *tmpfs)
 {
-    for (size_t tries = 0; tries < OPEN_FILES_MAX; tries++) {
-        size_t hand = tmpfs->locked.hand++ % OPEN_FILES_MAX;
+    for (size_t tries = 0; tries < tmpfs->locked.open_count; tries++) {
+        size_t hand = tmpfs->locked.hand++ % tmpfs->locked.open_count;
         struct tmpfs_file *file = &tmpfs->locked.files[tmpfs->locked.open[hand]];
         if (file->users)
             continue;
@@ -140,12 +157,12 @@ static int use(struct tmpfs *tmpfs, uint32_t number, struct sl_err *err)
     SL_LOCKED(&tmpfs->lock);
     struct tmpfs_file *file = &tmpfs->locked.files[number];
     if (file->fd < 0) {
-        if (tmpfs->locked.open_count == OPEN_FILES_MAX)
+        if (tmpfs->locked.open_count == tmpfs->open_max)
             make_room(tmpfs);
         file->fd = open_file(tmpfs, number, &file->inode, err);
         if (file->fd < 0)
             return -1;
-        file->passing = tmpfs->locked.open_count == OPEN_FILES_MAX;
+        file->passing = tmpfs->locked.open_count == tmpfs->open_max;
         if (!file->passing)
             tmpfs->locked.open[tmpfs->locked.open_count++] = number;
     }
@@ -260,6 +277,7 @@ struct sl_sink *sl_tmpfs_open(int directory_fd, const struct sl_sink_file *files
         return NULL;
     tmpfs->base = (struct sl_sink){.ops = &tmpfs_ops, .files = files, .file_count = count};
     tmpfs->locked.walk = (struct sl_tree_walk){.root_fd = directory_fd, .make = true, .fd = -1};
+    tmpfs->open_max = sl_descriptors_for_files(OPEN_FILES_MAX);
     tmpfs->owner = (uid_t)-1;
     tmpfs->group = (gid_t)-1;
     pthread_mutex_init(&tmpfs->lock, NULL);
@@ -269,7 +287,7 @@ struct sl_sink *sl_tmpfs_open(int directory_fd, const struct sl_sink_file *files
         return NULL;
     for (size_t i = 0; i < count; i++)
         tmpfs->locked.files[i].fd = -1;
-    for (size_t i = 0; i < count && i < OPEN_FILES_MAX; i++) {
+    for (size_t i = 0; i < count && i < tmpfs->open_max; i++) {
         if (use(tmpfs, (uint32_t)i, err) < 0)
             return NULL;
         drop(tmpfs, (uint32_t)i);

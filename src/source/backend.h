@@ -22,6 +22,14 @@ bool sl_source_scheme(const char *uri, char name[SL_SCHEME_BYTES]);
 /** The path of a file:// URI: file:///a%20b is /a b; a path is itself. free() it. */
 char *sl_file_path(const char *uri, struct sl_err *err);
 
+/** version.c: neither weak nor empty. */
+bool sl_etag_is_strong(const char *etag);
+/** Is it of one version, and not S3's "null"? */
+bool sl_version_id_counts(const char *version_id);
+/** Is a Last-Modified older than the resolution of dates, by the answer's Date ("": by our clock)?
+ */
+bool sl_version_date_settled(const char *last_modified, const char *date);
+
 struct sl_store {
     const struct sl_backend *backend;
     char *uri; /* of the base, without secrets */
@@ -69,6 +77,8 @@ struct sl_lane;
 struct sl_backend {
     const char *name; /* of the row */
 
+    /** Is the URI one, as far as its text tells? SL_E_USAGE. NULL: only open() knows. */
+    int (*check)(const char *uri, struct sl_err *err);
     /** Split the URI: fill store->uri and store->impl, set *key (malloc'ed). No network. */
     int (*open)(struct sl_store *store, const char *uri, char **key, struct sl_err *err);
     void (*close)(struct sl_store *store);

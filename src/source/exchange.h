@@ -21,6 +21,7 @@ struct sl_connect {
     struct sl_cancel *cancel;
     unsigned stall_seconds;    /* 0: 30; also bounds connecting and waiting for the answer's head */
     unsigned connect_seconds;  /* 0: 10 */
+    bool once;                 /* requests in a hurry are waited for like others */
     bool direct;               /* never through a proxy: metadata services */
     const void *owner;         /* whose load it serves: places at a host are shared among loads */
     unsigned host_connections; /* of this process to one host; 0: any number */

@@ -28,7 +28,8 @@
 void sl_exchange_begin_patience(struct sl_exchange *exchange)
 {
     unsigned seconds = exchange->connect.stall_seconds;
-    exchange->patience_ns = exchange->hurry * sl_link_patience(exchange->link);
+    exchange->patience_ns =
+        exchange->connect.once ? 0 : exchange->hurry * sl_link_patience(exchange->link);
     if (seconds && exchange->patience_ns >= seconds * SL_NS_PER_S)
         exchange->patience_ns = 0;
 }

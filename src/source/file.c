@@ -1,10 +1,14 @@
 /*
  * Local files: a path or file:// URI.
  *
- * A range is opened, checked against the version (mtime, inode, length), read with pread() and
- * checked once more at its end, so neither a file that is replaced nor one that is written while it
- * is read goes unnoticed; no descriptor is held between ranges, since a model may have thousands of
- * files.
+ * A range is opened, checked against the version (mtime, ctime, inode, length), read with pread()
+ * and checked once more at its end, so neither a file that is replaced nor one that is written
+ * while it is read goes unnoticed. Times are as fine as the kernel's tick: two changes within one
+ * look like one, so a file that has just changed is opened only after the tick. No descriptor is
+ * held between ranges, since a model may have thousands of files.
+ *
+ * A store that somebody else named may be bound to a folder (config.beneath_bytes): then everything
+ * is opened through a descriptor of that folder, and nothing leads out of it.
  *
  * Listings follow links to regular files, wherever they lead, because hub caches keep their files
  * as links into a store of blobs and the user named this directory; links to directories are not
@@ -14,18 +18,29 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <linux/magic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statfs.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "backend.h"
+#include "beneath.h"
 #include "buf.h"
 #include "log.h"
 #include "url.h"
 
-enum { DIRECTORY_DEPTH_MAX = 32, DIRECTORY_ENTRIES_MAX = 1000000, PATH_BYTES_MAX = 4096 };
+enum {
+    DIRECTORY_DEPTH_MAX = 32,
+    DIRECTORY_ENTRIES_MAX = 1000000,
+    PATH_BYTES_MAX = 4096,
+    TICK_MS = 20, /* two of the slowest kernel's */
+    FAR_MS = 2000,
+    SETTLE_TRIES = 5, /* then somebody writes all the time */
+};
 
 char *sl_file_path(const char *uri, struct sl_err *err)
 {
@@ -44,41 +59,6 @@ char *sl_file_path(const char *uri, struct sl_err *err)
     return sl_url_decode(path, strlen(path), err);
 }
 
-static bool is_directory(const char *path)
-{
-    struct stat info;
-    return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
-}
-
-static int file_open(struct sl_store *store, const char *uri, char **key, struct sl_err *err)
-{
-    sl_autofree char *path = sl_file_path(uri, err);
-    if (!path)
-        return -1;
-    size_t bytes = strlen(path);
-    if (bytes == 0 || strcmp(path, "-") == 0)
-        return sl_fail(err, SL_E_USAGE,
-                       "cannot load from '%s': ranges are read in any order, so the source must be "
-                       "a file or a directory",
-                       uri);
-    const char *slash = strrchr(path, '/');
-    size_t base_bytes = slash ? (size_t)(slash - path) + 1 : 0;
-    if (base_bytes != bytes && is_directory(path)) {
-        store->impl = sl_asprintf(err, "%s/", path);
-        base_bytes = bytes;
-    } else {
-        store->impl = base_bytes ? sl_strndup(path, base_bytes, err) : sl_strdup("./", err);
-    }
-    store->uri = store->impl ? sl_strdup(store->impl, err) : NULL;
-    *key = store->uri ? sl_strdup(path + base_bytes, err) : NULL;
-    return *key ? 0 : -1;
-}
-
-static void file_close(struct sl_store *store)
-{
-    free(store->impl);
-}
-
 static int fail_open(struct sl_err *err, int number, const char *path)
 {
     if (number == ENOENT || number == ENOTDIR)
@@ -91,6 +71,111 @@ static int fail_open(struct sl_err *err, int number, const char *path)
     if (number == ENAMETOOLONG || number == ELOOP || number == EINVAL)
         return sl_fail_errno(err, SL_E_USAGE, number, "cannot open '%s'", path);
     return sl_fail_errno(err, SL_E_NET, number, "cannot read '%s'", path);
+}
+
+/* ---- the place ------------------------------------------------------------------------------ */
+
+struct place {
+    char *base;        /* with its last slash */
+    int root_fd;       /* nothing outside of this folder is opened; -1: anything may be */
+    size_t root_bytes; /* of its path, which all paths begin with */
+};
+
+/* Whatever a path of this store means, over links where those may be followed. */
+static int open_at(const struct place *place, const char *path, int flags)
+{
+    if (place->root_fd < 0)
+        return open(path, flags | O_CLOEXEC);
+    path += place->root_bytes;
+    return sl_beneath_open(place->root_fd, path + strspn(path, "/"), flags);
+}
+
+static int fail_at(const struct place *place, struct sl_err *err, int number, const char *path)
+{
+    if (place->root_fd >= 0 && (number == EXDEV || number == ELOOP))
+        return sl_fail_code(err, SL_E_AUTH, "beneath",
+                            "'%s' is behind a link that leads out of '%.*s', or that is not "
+                            "followed here: put the file itself below that folder",
+                            path, (int)place->root_bytes, path);
+    return fail_open(err, number, path);
+}
+
+static bool is_directory(const struct place *place, const char *path)
+{
+    struct stat info;
+    sl_autoclose int fd = open_at(place, path, O_PATH);
+    return fd >= 0 && fstat(fd, &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+/* The folder that the first bytes of the URI name, or that holds the file which they name. Links on
+ * the way to it are of whoever wrote the prefix. */
+static int bind_place(struct place *place, const char *uri, size_t bytes, const char *path,
+                      struct sl_err *err)
+{
+    sl_autofree char *prefix = sl_strndup(uri, bytes, err);
+    sl_autofree char *root = prefix ? sl_file_path(prefix, err) : NULL;
+    if (!root)
+        return -1;
+    place->root_bytes = strlen(root);
+    if (strncmp(path, root, place->root_bytes) != 0)
+        return sl_fail(err, SL_E_USAGE, "'%s' is not below '%s'", path, root);
+    place->root_fd = open(root, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (place->root_fd < 0 && errno == ENOTDIR && strcmp(path, root) == 0) {
+        const char *slash = strrchr(root, '/');
+        place->root_bytes = slash ? (size_t)(slash - root) + 1 : 0;
+        root[place->root_bytes] = 0;
+        place->root_fd = open(slash ? root : ".", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    }
+    return place->root_fd < 0 ? fail_open(err, errno, root) : 0;
+}
+
+static void file_close(struct sl_store *store)
+{
+    struct place *place = store->impl;
+    if (!place)
+        return;
+    sl_autoclose_(&place->root_fd);
+    free(place->base);
+    free(place);
+}
+
+static int open_place(struct sl_store *store, const char *uri, const char *path, char **key,
+                      struct sl_err *err)
+{
+    struct place *place = store->impl;
+    size_t bytes = strlen(path);
+    if (store->config.beneath_bytes &&
+        bind_place(place, uri, store->config.beneath_bytes, path, err) < 0)
+        return -1;
+    const char *slash = strrchr(path, '/');
+    size_t base_bytes = slash ? (size_t)(slash - path) + 1 : 0;
+    if (base_bytes != bytes && is_directory(place, path)) {
+        place->base = sl_asprintf(err, "%s/", path);
+        base_bytes = bytes;
+    } else {
+        place->base = base_bytes ? sl_strndup(path, base_bytes, err) : sl_strdup("./", err);
+    }
+    store->uri = place->base ? sl_strdup(place->base, err) : NULL;
+    *key = store->uri ? sl_strdup(path + base_bytes, err) : NULL;
+    return *key ? 0 : -1;
+}
+
+static int file_open(struct sl_store *store, const char *uri, char **key, struct sl_err *err)
+{
+    sl_autofree char *path = sl_file_path(uri, err);
+    if (!path)
+        return -1;
+    if (!*path || strcmp(path, "-") == 0)
+        return sl_fail(err, SL_E_USAGE,
+                       "cannot load from '%s': ranges are read in any order, so the source must be "
+                       "a file or a directory",
+                       uri);
+    struct place *place = sl_alloc(sizeof(*place), err);
+    if (!place)
+        return -1;
+    place->root_fd = -1;
+    store->impl = place;
+    return open_place(store, uri, path, key, err);
 }
 
 /* ---- listing -------------------------------------------------------------------------------- */
@@ -145,6 +230,21 @@ static int read_names(DIR *directory, struct names *names, struct sl_err *err)
 
 static int walk_directory(struct walk *walk, int fd, unsigned depth, struct sl_err *err);
 
+static int look_behind(struct walk *walk, const char *name, struct stat *info, struct sl_err *err)
+{
+    const struct place *place = walk->store->impl;
+    sl_autofree char *path =
+        sl_asprintf(err, "%s%s%s", place->base, sl_buf_string(&walk->name), name);
+    if (!path)
+        return -1;
+    sl_autoclose int fd = open_at(place, path, O_PATH);
+    if (fd >= 0 && fstat(fd, info) == 0)
+        return 0;
+    if (place->root_fd >= 0)
+        return fail_at(place, err, errno, path);
+    return sl_fail_errno(err, SL_E_NOT_FOUND, errno, "cannot follow the link '%s'", path);
+}
+
 /* One name of a directory: a file is told, a directory entered, anything else passed over. */
 static int walk_entry(struct walk *walk, int parent, const char *name, unsigned depth,
                       struct sl_err *err)
@@ -156,9 +256,8 @@ static int walk_entry(struct walk *walk, int parent, const char *name, unsigned 
     if (fstatat(parent, name, &info, AT_SYMLINK_NOFOLLOW) < 0)
         return errno == ENOENT ? 0 : fail_open(err, errno, name);
     bool link = S_ISLNK(info.st_mode);
-    if (link && fstatat(parent, name, &info, 0) < 0)
-        return sl_fail_errno(err, SL_E_NOT_FOUND, errno, "cannot follow the link '%s%s%s'",
-                             (char *)walk->store->impl, sl_buf_string(&walk->name), name);
+    if (link && look_behind(walk, name, &info, err) < 0)
+        return -1;
     if (sl_buf_text(&walk->name, name, err) < 0)
         return -1;
 
@@ -177,7 +276,7 @@ static int walk_entry(struct walk *walk, int parent, const char *name, unsigned 
             result = walk_directory(walk, fd, depth + 1, err);
     } else {
         sl_log(SL_LOG_WARN, "left out '%s%s': neither a file nor a directory of its own",
-               (char *)walk->store->impl, sl_buf_string(&walk->name));
+               ((struct place *)walk->store->impl)->base, sl_buf_string(&walk->name));
     }
     walk->name.used = before;
     walk->name.data[before] = 0;
@@ -213,9 +312,10 @@ static int file_list(struct sl_store *store,
                      void *arg, struct sl_err *err)
 {
     struct walk walk = {store, each, arg, SL_BUF_INIT(PATH_BYTES_MAX), 0};
-    int fd = open(store->impl, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    const struct place *place = store->impl;
+    int fd = open_at(place, place->base, O_RDONLY | O_DIRECTORY);
     if (fd < 0)
-        return fail_open(err, errno, store->impl);
+        return fail_at(place, err, errno, place->base);
     int result = walk_directory(&walk, fd, 0, err);
     sl_buf_release(&walk.name);
     if (result == 0 && walk.found == 0)
@@ -227,7 +327,8 @@ static int file_list(struct sl_store *store,
 
 static int file_locate(struct sl_source *source, struct sl_err *err)
 {
-    source->impl = sl_asprintf(err, "%s%s", (char *)source->store->impl, source->name);
+    const struct place *place = source->store->impl;
+    source->impl = sl_asprintf(err, "%s%s", place->base, source->name);
     source->uri = source->impl ? sl_strdup(source->impl, err) : NULL;
     return source->uri ? 0 : -1;
 }
@@ -274,18 +375,69 @@ static const char *special_kind(mode_t mode)
                             : "a device, not a file";
 }
 
+static int look(const struct sl_lane *lane, struct stat *info, struct sl_err *err)
+{
+    const char *uri = lane->source->uri;
+    if (fstat(lane->fd, info) < 0)
+        return sl_fail_errno(err, SL_E_NET, errno, "cannot read '%s'", uri);
+    if (!S_ISREG(info->st_mode))
+        return sl_fail(err, SL_E_USAGE, "'%s' is %s", uri, special_kind(info->st_mode));
+    return 0;
+}
+
+/* The resolution of its times: of file systems elsewhere, and of those that keep whole seconds,
+ * more than a tick. */
+static int64_t resolution_ms(int fd, const struct stat *info)
+{
+    struct statfs system;
+    if (info->st_ctim.tv_nsec == 0 || fstatfs(fd, &system) < 0)
+        return FAR_MS;
+    switch ((uint32_t)system.f_type) {
+    case NFS_SUPER_MAGIC:
+    case SMB_SUPER_MAGIC:
+    case SMB2_SUPER_MAGIC:
+    case CIFS_SUPER_MAGIC:
+    case CEPH_SUPER_MAGIC:
+    case V9FS_MAGIC:
+    case FUSE_SUPER_MAGIC:
+        return FAR_MS;
+    default:
+        return TICK_MS;
+    }
+}
+
+/* ctime counts: nobody can set it back. *dated: a change from now on has another one. */
+static int settle(struct sl_lane *lane, struct stat *info, bool *dated, struct sl_err *err)
+{
+    for (int tries = 0; tries < SETTLE_TRIES; tries++) {
+        struct timespec now;
+        clock_gettime(CLOCK_REALTIME, &now);
+        int64_t resolution = resolution_ms(lane->fd, info);
+        int64_t age = (now.tv_sec - info->st_ctim.tv_sec) * 1000 +
+                      (now.tv_nsec - info->st_ctim.tv_nsec) / 1000000;
+        *dated = age >= resolution;
+        if (*dated || age < 0 || resolution > TICK_MS)
+            return 0;
+        if (sl_sleep_ms((unsigned)(resolution - age), lane->source->store->config.cancel, err) < 0)
+            return -1;
+        if (look(lane, info, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
 /* Learn the version from the first range, or hold the file to it. */
 static int check_version(struct sl_lane *lane, bool first, struct sl_err *err)
 {
     struct sl_source *source = lane->source;
     struct stat info;
-    if (fstat(lane->fd, &info) < 0)
-        return sl_fail_errno(err, SL_E_NET, errno, "cannot read '%s'", source->uri);
-    if (!S_ISREG(info.st_mode))
-        return sl_fail(err, SL_E_USAGE, "'%s' is %s", source->uri, special_kind(info.st_mode));
-    struct sl_version now = {0};
-    snprintf(now.last_modified, sizeof(now.last_modified), "%" PRId64 ".%09ld inode %" PRIu64,
-             (int64_t)info.st_mtim.tv_sec, info.st_mtim.tv_nsec, (uint64_t)info.st_ino);
+    struct sl_version now = {.etag = ""};
+    if (look(lane, &info, err) < 0 || (first && settle(lane, &info, &now.dated, err) < 0))
+        return -1;
+    snprintf(now.last_modified, sizeof(now.last_modified),
+             "%" PRId64 ".%09ld ctime %" PRId64 ".%09ld inode %" PRIu64,
+             (int64_t)info.st_mtim.tv_sec, info.st_mtim.tv_nsec, (int64_t)info.st_ctim.tv_sec,
+             info.st_ctim.tv_nsec, (uint64_t)info.st_ino);
     if (first) {
         source->version = now;
         source->bytes = (uint64_t)info.st_size;
@@ -300,11 +452,12 @@ static int check_version(struct sl_lane *lane, bool first, struct sl_err *err)
 static int file_lane_start(struct sl_lane *lane, struct sl_source *source, uint64_t begin,
                            uint64_t end, bool first, struct sl_err *err)
 {
+    const struct place *place = source->store->impl;
     file_lane_abort(lane);
     lane->source = source;
-    lane->fd = open(source->impl, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    lane->fd = open_at(place, source->impl, O_RDONLY | O_NONBLOCK | O_NOCTTY);
     if (lane->fd < 0)
-        return fail_open(err, errno, source->impl);
+        return fail_at(place, err, errno, source->impl);
     if (check_version(lane, first, err) < 0) {
         file_lane_abort(lane);
         return -1;

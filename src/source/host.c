@@ -16,6 +16,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "descriptors.h"
 #include "host_state.h"
 
 enum { HOSTS_KEPT = 64 };
@@ -107,13 +108,17 @@ static void unlink_seat(struct sl_host *host, struct sl_seat *seat)
 int sl_host_sit(struct sl_seat *seat, const char *name, unsigned port, const void *owner,
                 unsigned limit, struct sl_err *err)
 {
+    unsigned most = sl_descriptors_for_connections();
     sl_host_leave(seat);
     SL_LOCKED(&sl_hosts_lock);
     struct sl_host *host = find(name, port, err);
     if (!host)
         return -1;
-    *seat = (struct sl_seat){
-        .host = host, .owner = owner, .limit = limit, .address = -1, .asked_ns = sl_now_ns()};
+    *seat = (struct sl_seat){.host = host,
+                             .owner = owner,
+                             .limit = limit ? SL_MIN(limit, most) : most,
+                             .address = -1,
+                             .asked_ns = sl_now_ns()};
     append(host, seat);
     host->users++;
     host->waiting++;

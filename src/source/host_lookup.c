@@ -9,6 +9,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -87,6 +88,35 @@ static bool is_spelled_address(const char *name)
     return strchr(name, ':') || strchr(name, '%') || inet_aton(name, &ignored);
 }
 
+static bool has_v6(void)
+{
+    int fd = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd >= 0)
+        close(fd);
+    return fd >= 0;
+}
+
+/* RFC 6761 section 6.3: such names are this machine, and no name server is asked. */
+static bool is_localhost(const char *name)
+{
+    static const char word[] = "localhost";
+    size_t bytes = strlen(name), wanted = sizeof(word) - 1;
+    if (bytes && name[bytes - 1] == '.')
+        bytes--;
+    if (bytes < wanted || strncasecmp(name + bytes - wanted, word, wanted) != 0)
+        return false;
+    return bytes == wanted || name[bytes - wanted - 1] == '.';
+}
+
+static void add_loopback(struct sl_host *host)
+{
+    union sl_host_place place;
+    host->loopback = parse_address("127.0.0.1", &place);
+    add_address(host, &place.any);
+    if (has_v6() && parse_address("::1", &place))
+        add_address(host, &place.any);
+}
+
 int sl_host_prepare(struct sl_host *host, struct sl_err *err)
 {
     union sl_host_place place;
@@ -96,19 +126,15 @@ int sl_host_prepare(struct sl_host *host, struct sl_err *err)
             add_address(host, &place.any);
         return 0;
     }
+    if (is_localhost(host->name)) {
+        add_loopback(host);
+        return 0;
+    }
     host->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     return host->fd < 0 ? sl_fail(err, SL_E_NO_SPACE, "too many open files: raise ulimit -n") : 0;
 }
 
 /* ---- looking up ----------------------------------------------------------------------------- */
-
-static bool has_v6(void)
-{
-    int fd = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (fd >= 0)
-        close(fd);
-    return fd >= 0;
-}
 
 static uint64_t next_random(uint64_t *state)
 {
@@ -194,7 +220,7 @@ enum sl_host_state sl_host_look_up(struct sl_seat *seat, struct sl_err *err)
 {
     struct sl_host *host = seat->host;
     SL_LOCKED(&sl_hosts_lock);
-    if (host->numeric)
+    if (host->numeric || host->loopback)
         return SL_HOST_KNOWN;
     if (host->looked_ns) {
         if (!host->looking && is_stale(host, sl_now_ns())) {

@@ -32,7 +32,8 @@ struct sl_host {
     struct sl_host *next;
     char *name;
     unsigned port;
-    bool numeric; /* the name is an address */
+    bool numeric;  /* the name is an address */
+    bool loopback; /* localhost, or a name below it: its addresses are known */
     unsigned users, held, waiting;
     struct sl_seat *seats, *seats_last;
 

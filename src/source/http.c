@@ -15,7 +15,8 @@
 #include <strings.h>
 
 #include "http_store.h"
-#include "link_local.h"
+#include "imds.h"
+#include "log.h"
 #include "netrc.h"
 #include "url.h"
 
@@ -53,17 +54,30 @@ struct http_source {
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
-static int find_login(struct http_store *http, struct sl_err *err)
+/* The default entry is for whichever host comes: without TLS whoever is on the way would have it.
+ */
+static int find_in_netrc(struct http_store *http, struct sl_err *err)
 {
     struct sl_netrc_login netrc;
-    const char *userinfo = http->base.userinfo;
-    if (!userinfo) {
-        if (!sl_netrc_find(http->base.host, &netrc))
-            return 0;
+    if (!sl_netrc_find(http->base.host, &netrc))
+        return 0;
+    bool sent = http->base.tls || !netrc.by_default;
+    if (sent)
         http->login = sl_http_basic(netrc.login, netrc.password, err);
-        explicit_bzero(&netrc, sizeof(netrc));
-        return http->login ? 0 : -1;
-    }
+    else
+        sl_log(SL_LOG_WARN,
+               "the default entry of .netrc is not sent to '%s', which is without TLS: use https, "
+               "or name the host in an entry 'machine %s'",
+               http->base.host, http->base.host);
+    explicit_bzero(&netrc, sizeof(netrc));
+    return !sent || http->login ? 0 : -1;
+}
+
+static int find_login(struct http_store *http, struct sl_err *err)
+{
+    const char *userinfo = http->base.userinfo;
+    if (!userinfo)
+        return find_in_netrc(http, err);
     size_t colon = strcspn(userinfo, ":");
     const char *rest = userinfo + colon + (userinfo[colon] == ':');
     sl_autofree char *user = sl_url_decode(userinfo, colon, err);
@@ -95,6 +109,12 @@ static int split_target(struct http_store *http, char **key, struct sl_err *err)
     target[folder] = 0;
     *key = http->key ? sl_strdup(http->key, err) : NULL;
     return *key ? 0 : -1;
+}
+
+static int http_check(const char *uri, struct sl_err *err)
+{
+    sl_autourl url = {0};
+    return sl_url_parse(uri, &url, err);
 }
 
 static int http_open(struct sl_store *store, const char *uri, char **key, struct sl_err *err)
@@ -289,9 +309,11 @@ static int check_place(struct sl_source *source, const char *to, struct sl_err *
     sl_autourl url = {0};
     if (sl_url_parse(to, &url, err) < 0)
         return -1;
-    if (!sl_link_local_host(url.host) || sl_link_local_host(http->base.host))
+    if (!sl_imds_redirect_refused(http->base.host, url.host))
         return 0;
-    sl_fail(err, SL_E_NET, "redirected to the link-local address '%.100s', which is not followed",
+    sl_fail(err, SL_E_NET,
+            "redirected to '%.100s', an address where clouds keep the keys of machines, which is "
+            "not followed",
             url.host);
     if (err)
         err->retryable = false;
@@ -362,6 +384,7 @@ static struct sl_lane *http_lane_new(struct sl_store *store, struct sl_err *err)
 
 const struct sl_backend sl_http_backend = {
     .name = "http",
+    .check = http_check,
     .open = http_open,
     .close = http_close,
     .list = http_list,

@@ -104,7 +104,9 @@ static int parse_status_line(const char *line, size_t bytes, struct sl_head *hea
 static int parse_length(const char *value, size_t bytes, struct sl_head *head, struct sl_err *err)
 {
     int64_t length = 0;
-    if (bytes == 0 || bytes > 18)
+    if (bytes > 18)
+        return refuse(err, "a Content-Length longer than any object");
+    if (bytes == 0)
         return refuse(err, "bad Content-Length");
     for (size_t i = 0; i < bytes; i++) {
         if (!isdigit((unsigned char)value[i]))

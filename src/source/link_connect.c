@@ -121,8 +121,8 @@ static int fail_connect(struct sl_link *link, CURLcode code, struct sl_err *err)
     bool broken_off = strstr(reason, "SYSCALL") || strstr(reason, "reset");
     if (link->refused && code == CURLE_COULDNT_CONNECT) {
         sl_fail(err, SL_E_NET,
-                "'%s' leads to a link-local address, where clouds keep the keys of machines: name "
-                "the address itself if it is meant",
+                "'%s' leads to an address where clouds keep the keys of machines: name the address "
+                "itself if it is meant",
                 link->authority);
     } else if (code == CURLE_PEER_FAILED_VERIFICATION || code == CURLE_SSL_CACERT_BADFILE ||
                code == CURLE_SSL_ISSUER_ERROR) {

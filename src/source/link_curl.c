@@ -15,7 +15,7 @@
 #include <sys/socket.h>
 
 #include "ca.h"
-#include "link_local.h"
+#include "imds.h"
 #include "link_state.h"
 
 enum { NUDGE_MS = 100, TLS_READ_BYTES = 128 * 1024 };
@@ -178,7 +178,7 @@ static curl_socket_t open_socket(void *arg, curlsocktype purpose, struct curl_so
 {
     struct sl_link *link = arg;
     if (purpose == CURLSOCKTYPE_IPCXN && !link->connect.direct &&
-        sl_link_local_refused(link->host, &address->addr)) {
+        sl_imds_refused(link->host, &address->addr)) {
         link->refused = true;
         return CURL_SOCKET_BAD;
     }

@@ -70,8 +70,8 @@ bool sl_netrc_parse(const char *text, size_t bytes, const char *host, struct sl_
         if (strcasecmp(word, "machine") == 0 || strcasecmp(word, "default") == 0) {
             if (found)
                 return true;
-            inside = strcasecmp(word, "default") == 0 ||
-                     (next_word(&words, word) && strcasecmp(word, host) == 0);
+            login->by_default = strcasecmp(word, "default") == 0;
+            inside = login->by_default || (next_word(&words, word) && strcasecmp(word, host) == 0);
         } else if (strcasecmp(word, "login") == 0) {
             if (next_word(&words, word) && inside) {
                 memcpy(login->login, word, sizeof(word));

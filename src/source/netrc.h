@@ -11,6 +11,7 @@ enum { SL_NETRC_BYTES_MAX = 256 * 1024, SL_NETRC_WORD_MAX = 1024 };
 
 struct sl_netrc_login {
     char login[SL_NETRC_WORD_MAX], password[SL_NETRC_WORD_MAX];
+    bool by_default; /* of the default entry: the file does not name the host */
 };
 
 /** The first machine entry for host, or the default entry. false if neither is there. Values may be

@@ -14,6 +14,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "buf.h"
 #include "url.h"
 
 enum { REDIRECTS_MAX = 10 };
@@ -122,11 +123,6 @@ void sl_range_request_release(struct sl_range_request *request)
         free(request->headers[i]);
 }
 
-static bool is_weak(const char *etag)
-{
-    return strncmp(etag, "W/", 2) == 0;
-}
-
 /* A weak ETag never matches in If-Match (RFC 9110 section 13.1.1): the date stands in, and the
  * answer is compared. */
 static int add_preconditions(const struct sl_lane *lane, struct sl_range_request *request,
@@ -135,7 +131,7 @@ static int add_preconditions(const struct sl_lane *lane, struct sl_range_request
     const struct sl_version *version = &lane->source->version;
     if (lane->first)
         return 0;
-    if (version->etag[0] && !is_weak(version->etag))
+    if (sl_etag_is_strong(version->etag))
         return sl_range_add_header(request, err, "If-Match: %s", version->etag);
     if (version->last_modified[0] && !request->dates_compared)
         return sl_range_add_header(request, err, "If-Unmodified-Since: %s", version->last_modified);
@@ -230,14 +226,45 @@ static void copy_version(char *to, size_t bytes, const char *value)
         memcpy(to, value, strlen(value) + 1);
 }
 
+static void read_version(const struct sl_lane *lane, struct sl_version *version)
+{
+    *version = (struct sl_version){.etag = ""};
+    copy_version(version->etag, sizeof(version->etag), header(lane, "ETag"));
+    copy_version(version->last_modified, sizeof(version->last_modified),
+                 header(lane, "Last-Modified"));
+    copy_version(version->version_id, sizeof(version->version_id),
+                 header(lane, "x-amz-version-id"));
+    version->dated = sl_version_date_settled(version->last_modified, header(lane, "Date"));
+}
+
+static const char *or_missing(const char *text)
+{
+    return *text ? text : "missing";
+}
+
+/* A text that comes, goes or changes is a change, unless a strong ETag says that it is not. */
+static enum sl_fetch_state compare_versions(struct sl_lane *lane, const struct sl_version *known,
+                                            const struct sl_version *now, struct sl_err *err)
+{
+    bool strong = sl_etag_is_strong(known->etag);
+    bool ids = strong ? known->version_id[0] && now->version_id[0] : true;
+    if (strcmp(known->etag, now->etag) != 0)
+        return changed(lane, err, "ETag", or_missing(known->etag), or_missing(now->etag));
+    if (!strong && strcmp(known->last_modified, now->last_modified) != 0)
+        return changed(lane, err, "Last-Modified", or_missing(known->last_modified),
+                       or_missing(now->last_modified));
+    if (ids && strcmp(known->version_id, now->version_id) != 0)
+        return changed(lane, err, "version id", or_missing(known->version_id),
+                       or_missing(now->version_id));
+    return SL_FETCH_DATA;
+}
+
 /* Learn the version from the first answer; hold every other to it. DATA if it is right. */
 static enum sl_fetch_state judge_version(struct sl_lane *lane, uint64_t total, struct sl_err *err)
 {
     struct sl_source *source = lane->source;
-    struct sl_version now = {0}, *known = &source->version;
-    copy_version(now.etag, sizeof(now.etag), header(lane, "ETag"));
-    copy_version(now.last_modified, sizeof(now.last_modified), header(lane, "Last-Modified"));
-    copy_version(now.version_id, sizeof(now.version_id), header(lane, "x-amz-version-id"));
+    struct sl_version now;
+    read_version(lane, &now);
     if (lane->first) {
         source->version = now;
         source->bytes = total;
@@ -249,23 +276,7 @@ static enum sl_fetch_state judge_version(struct sl_lane *lane, uint64_t total, s
         snprintf(is, sizeof(is), "%" PRIu64, total);
         return changed(lane, err, "its length", was, is);
     }
-    if (strcmp(known->etag, now.etag) != 0)
-        return changed(lane, err, "ETag", known->etag, now.etag[0] ? now.etag : "missing");
-    if ((!known->etag[0] || is_weak(known->etag)) &&
-        strcmp(known->last_modified, now.last_modified) != 0)
-        return changed(lane, err, "Last-Modified", known->last_modified,
-                       now.last_modified[0] ? now.last_modified : "missing");
-    if (known->version_id[0] && now.version_id[0] && strcmp(known->version_id, now.version_id) != 0)
-        return changed(lane, err, "version id", known->version_id, now.version_id);
-    return SL_FETCH_DATA;
-}
-
-static bool take_number(const char **text, uint64_t *value)
-{
-    unsigned digits = 0;
-    for (*value = 0; **text >= '0' && **text <= '9'; ++*text, digits++)
-        *value = *value * 10 + (uint64_t)(**text - '0');
-    return digits > 0 && digits <= 18;
+    return compare_versions(lane, &source->version, &now, err);
 }
 
 /* "bytes a-b/total", *known false for a total of '*'; or, with unsatisfied, "bytes * /total". */
@@ -278,7 +289,8 @@ static bool parse_content_range(const char *text, bool unsatisfied, uint64_t *a,
     if (unsatisfied) {
         if (*text++ != '*')
             return false;
-    } else if (!take_number(&text, a) || *text++ != '-' || !take_number(&text, b) || *a > *b) {
+    } else if (!sl_take_digits(&text, a) || *text++ != '-' || !sl_take_digits(&text, b) ||
+               *a > *b) {
         return false;
     }
     if (*text++ != '/')
@@ -286,7 +298,7 @@ static bool parse_content_range(const char *text, bool unsatisfied, uint64_t *a,
     *known = *text != '*';
     if (!*known)
         return text[1] == 0;
-    return take_number(&text, total) && *text == 0;
+    return sl_take_digits(&text, total) && *text == 0;
 }
 
 static enum sl_fetch_state judge_partial(struct sl_lane *lane, struct sl_err *err)

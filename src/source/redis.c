@@ -18,6 +18,7 @@
 #include <string.h>
 
 #include "redis_lane.h"
+#include "url.h"
 
 enum {
     /* One GETRANGE. The server copies it whole before it sends: 8 MiB cost it twice the CPU. */
@@ -44,6 +45,12 @@ static int redis_open(struct sl_store *store, const char *uri, char **key, struc
     store->uri = redis->base ? sl_asprintf(err, "%s/%s", redis->place.label, redis->base) : NULL;
     *key = store->uri ? sl_strdup(prefix + base, err) : NULL;
     return *key ? 0 : -1;
+}
+
+static int redis_check(const char *uri, struct sl_err *err)
+{
+    sl_autourl url = {0};
+    return sl_redis_uri_parse(uri, &url, err);
 }
 
 static void redis_close(struct sl_store *store)
@@ -372,6 +379,7 @@ static int redis_lane_poll(struct sl_lane *lane, struct pollfd fds[SL_FETCH_POLL
 
 const struct sl_backend sl_redis_backend = {
     .name = "redis",
+    .check = redis_check,
     .open = redis_open,
     .close = redis_close,
     .list = redis_list,

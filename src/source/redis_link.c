@@ -20,6 +20,7 @@
 #include <sys/socket.h>
 
 #include "link.h"
+#include "redis_reader.h"
 #include "thread.h"
 
 enum {
@@ -264,14 +265,12 @@ static int greet(struct sl_redis_link *link, struct sl_err *err)
 
 int sl_redis_link_open(struct sl_redis_link *link, struct sl_err *err)
 {
-    if (link->phase == READY && !link->waiting && !link->left && link->in_begin == link->in_end &&
-        sl_link_idle(link->link)) {
-        begin_window(link);
-        return 0;
-    }
-    sl_redis_link_close(link);
     begin_window(link);
-    link->reader = redisReaderCreate();
+    if (link->phase == READY && !link->waiting && !link->left && link->in_begin == link->in_end &&
+        sl_link_idle(link->link))
+        return 0;
+    sl_redis_link_close(link);
+    link->reader = sl_redis_reader_new();
     if (!link->reader)
         return sl_fail(err, SL_E_NO_SPACE, "out of memory");
     if (sl_link_open(link->link, link->place->url, "", err) < 0 || greet(link, err) < 0) {

@@ -24,6 +24,9 @@ struct sl_redis_place {
  * from source.redis.passwordFile, else from REDIS_PASSWORD. *prefix is percent-decoded; free() it;
  * "" if there is none. SL_E_USAGE quotes nothing secret. Release the place either way.
  */
+/** The URI as one of http, with Redis' port; SL_E_USAGE. */
+struct sl_url;
+int sl_redis_uri_parse(const char *uri, struct sl_url *url, struct sl_err *err);
 int sl_redis_place_parse(const char *uri, const struct sl_redis_options *options,
                          struct sl_redis_place *place, char **prefix, struct sl_err *err);
 void sl_redis_place_release(struct sl_redis_place *place);

@@ -47,7 +47,7 @@ static bool has_port(const char *authority, size_t bytes)
 }
 
 /* The parser of http URLs does the work: they differ in the scheme and the port that is meant. */
-static int parse(const char *uri, struct sl_url *url, struct sl_err *err)
+int sl_redis_uri_parse(const char *uri, struct sl_url *url, struct sl_err *err)
 {
     bool tls = strncasecmp(uri, "rediss:", 7) == 0;
     const char *rest = uri + (tls ? 9 : 8);
@@ -61,7 +61,11 @@ static int parse(const char *uri, struct sl_url *url, struct sl_err *err)
     if (!text)
         return -1;
     int result = 0;
-    if (strpbrk(rest + authority, "?#"))
+    if (userinfo == authority || rest[userinfo] == ':')
+        result = sl_fail(err, SL_E_USAGE,
+                         "the Redis URI names no host: write redis://[user[:password]@]host[:port]/"
+                         "PREFIX");
+    else if (strpbrk(rest + authority, "?#"))
         result = sl_fail(err, SL_E_USAGE,
                          "a Redis URI is redis://[user[:password]@]host[:port]/PREFIX: write ? and "
                          "# of a prefix as %%3F and %%23, and set source.redis.database for "
@@ -129,7 +133,7 @@ int sl_redis_place_parse(const char *uri, const struct sl_redis_options *options
     char authority[SL_URL_AUTHORITY_MAX];
     *place = (struct sl_redis_place){0};
     *prefix = NULL;
-    if (parse(uri, &url, err) < 0 || find_login(&url, options, place, err) < 0)
+    if (sl_redis_uri_parse(uri, &url, err) < 0 || find_login(&url, options, place, err) < 0)
         return -1;
     place->database = options ? options->database : 0;
     sl_url_authority(&url, authority);

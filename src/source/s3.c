@@ -58,6 +58,12 @@ static int check_bucket(const char *bucket, size_t bytes, const char *uri, struc
     return 0;
 }
 
+static int s3_check(const char *uri, struct sl_err *err)
+{
+    const char *bucket = strncasecmp(uri, "s3://", 5) == 0 ? uri + 5 : "";
+    return check_bucket(bucket, strcspn(bucket, "/"), uri, err);
+}
+
 /* s3://bucket/folders/key: the key's last segment is *key, what is before it the prefix. */
 static int split_uri(struct sl_s3 *s3, const char *uri, char **key, struct sl_err *err)
 {
@@ -246,6 +252,7 @@ static struct sl_lane *s3_lane_new(struct sl_store *store, struct sl_err *err)
 
 const struct sl_backend sl_s3_backend = {
     .name = "s3",
+    .check = s3_check,
     .open = s3_open,
     .close = s3_close,
     .list = sl_s3_list,

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "buf.h"
 #include "range_lane.h"
 #include "s3_store.h"
 #include "s3_xml.h"
@@ -95,13 +96,10 @@ static int take_key(struct page *page, const char *value, struct sl_err *err)
 
 static int take_size(struct page *page, const char *value, struct sl_err *err)
 {
-    uint64_t bytes = 0;
-    size_t digits = strspn(value, "0123456789");
-    if (!digits || digits > 18 || value[digits])
+    if (!sl_take_digits(&value, &page->bytes) || *value)
         return hostile(page, err, "the size of an object is no number");
-    for (; *value; value++)
-        bytes = bytes * 10 + (uint64_t)(*value - '0');
-    page->bytes = bytes;
+    if (page->bytes > SL_OBJECT_BYTES_MAX)
+        return hostile(page, err, "an object is said to have more than 1 EiB, which none has");
     page->has_bytes = true;
     return 0;
 }

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "backend.h"
+#include "descriptors.h"
 #include "fetch.h"
 #include "log.h"
 #include "metrics.h"
@@ -67,6 +68,14 @@ static const struct sl_backend *find_backend(const char *uri, struct sl_err *err
     sl_fail(err, SL_E_USAGE, "no source reads '%.*s://': use a path or one of %s",
             (int)SL_MIN(scheme_bytes(uri), 64), uri, known_schemes);
     return NULL;
+}
+
+int sl_source_check_uri(const char *uri, struct sl_err *err)
+{
+    const struct sl_backend *backend = find_backend(uri, err);
+    if (!backend)
+        return -1;
+    return backend->check ? backend->check(uri, err) : 0;
 }
 
 /* The spec may ask for it, or an .s3cfg, which the backend has read by now. */
@@ -218,7 +227,8 @@ static void connect_ahead(void *arg, const struct sl_exchange *like)
             return;
         store->locked.connected_ahead = true;
     }
-    for (unsigned i = 0; i < store->config.ahead; i++) {
+    unsigned wanted = SL_MIN(store->config.ahead, sl_descriptors_for_connections() - 1);
+    for (unsigned i = 0; i < wanted; i++) {
         struct sl_lane *lane = store->backend->lane_new(store, NULL);
         if (!lane)
             return;
@@ -239,6 +249,7 @@ struct sl_connect sl_store_connect(struct sl_store *store)
         .tls = store->config.tls,
         .cancel = store->config.cancel,
         .stall_seconds = store->config.stall_seconds,
+        .once = store->config.hedge == SL_HEDGE_OFF,
         .owner = &store->config,
         .host_connections = store->config.host_connections,
         .bandwidth = store->config.bandwidth,
@@ -251,40 +262,55 @@ struct sl_cancel *sl_store_cancel(const struct sl_store *store)
     return store->config.cancel;
 }
 
-int sl_store_list(struct sl_store *store,
-                  int (*each)(const struct sl_entry *entry, void *arg, struct sl_err *err),
-                  void *arg, struct sl_err *err)
+static int check_size(const char *place, const char *name, uint64_t bytes, struct sl_err *err)
 {
-    if (sl_cancel_check(store->config.cancel, err) < 0)
-        return -1;
-    return store->backend->list(store, each, arg, err);
+    if (bytes <= SL_OBJECT_BYTES_MAX)
+        return 0;
+    return sl_fail_code(err, SL_E_FORMAT, "size",
+                        "'%s%s' is said to have %" PRIu64
+                        " bytes, and no object has more than 1 EiB: look at what the store says of "
+                        "it",
+                        place, name, bytes);
 }
 
-struct beginning {
+struct wanted {
+    const struct sl_store *store;
     const char *begin;
     int (*each)(const struct sl_entry *entry, void *arg, struct sl_err *err);
     void *arg;
 };
 
 /* What a store lists beside what it was asked for is passed over. */
-static int take_beginning(const struct sl_entry *entry, void *arg, struct sl_err *err)
+static int take_wanted(const struct sl_entry *entry, void *arg, struct sl_err *err)
 {
-    const struct beginning *wanted = arg;
+    const struct wanted *wanted = arg;
     if (strncmp(entry->name, wanted->begin, strlen(wanted->begin)) != 0)
         return 0;
+    if (check_size(wanted->store->uri, entry->name, entry->bytes, err) < 0)
+        return -1;
     return wanted->each(entry, wanted->arg, err);
+}
+
+int sl_store_list(struct sl_store *store,
+                  int (*each)(const struct sl_entry *entry, void *arg, struct sl_err *err),
+                  void *arg, struct sl_err *err)
+{
+    struct wanted wanted = {store, "", each, arg};
+    if (sl_cancel_check(store->config.cancel, err) < 0)
+        return -1;
+    return store->backend->list(store, take_wanted, &wanted, err);
 }
 
 int sl_store_list_begin(struct sl_store *store, const char *begin,
                         int (*each)(const struct sl_entry *entry, void *arg, struct sl_err *err),
                         void *arg, struct sl_err *err)
 {
-    struct beginning wanted = {begin, each, arg};
-    if (!store->backend->list_begin)
-        return sl_store_list(store, take_beginning, &wanted, err);
+    struct wanted wanted = {store, begin, each, arg};
     if (sl_cancel_check(store->config.cancel, err) < 0)
         return -1;
-    return store->backend->list_begin(store, begin, take_beginning, &wanted, err);
+    return store->backend->list_begin
+               ? store->backend->list_begin(store, begin, take_wanted, &wanted, err)
+               : store->backend->list(store, take_wanted, &wanted, err);
 }
 
 /* Wait until the fetch may go on, or the load is canceled. */
@@ -321,7 +347,8 @@ static int drain(struct sl_store *store, struct sl_fetch *fetch, uint8_t *data, 
         if (state == SL_FETCH_DATA && !room)
             return sl_fail(err, SL_E_INTERNAL, "a range brought more bytes than were asked for");
         *got += came;
-        if (state == SL_FETCH_WAIT && wait_for(store, fetch, err) < 0)
+        if (state == SL_FETCH_WAIT ? wait_for(store, fetch, err) < 0
+                                   : sl_cancel_check(store->config.cancel, err) < 0)
             return -1;
     }
 }
@@ -351,7 +378,8 @@ int sl_source_open(struct sl_store *store, const char *name, uint64_t head_bytes
     source->name = sl_strdup(name, err);
     if (!source->name || store->backend->locate(source, err) < 0)
         return -1;
-    if (read_head(source, SL_MAX(head_bytes, 1), err) < 0)
+    if (read_head(source, SL_MAX(head_bytes, 1), err) < 0 ||
+        check_size(source->uri, "", source->bytes, err) < 0)
         return -1;
     if (source->head_bytes < head_bytes) {
         uint8_t *shorter = realloc(source->head, source->head_bytes + 1);

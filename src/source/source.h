@@ -51,6 +51,9 @@ struct sl_tls_options {
 };
 extern const struct sl_option_table sl_s3_table, sl_http_table, sl_redis_table, sl_tls_table;
 
+/** `readers.hedge`: whether a request that is slow is sent again while its answer may yet come. */
+enum sl_hedge { SL_HEDGE_AUTO, SL_HEDGE_OFF };
+
 /** What a store is opened with. Borrowed until the store is freed. */
 struct sl_source_config {
     const struct sl_s3_options *s3;       /* NULL: defaults */
@@ -63,8 +66,11 @@ struct sl_source_config {
     unsigned ahead; /* connections made at once to a server that turns out to be far away, while the
                        store's first request is out; 0: none */
     uint64_t bandwidth;       /* bytes/s that loads of this process read together; 0: no limit */
+    enum sl_hedge hedge;      /* of what comes before the ranges; theirs is sl_reader_config's */
     struct sl_cancel *cancel; /* may be NULL */
     struct sl_progress *progress; /* may be NULL; fetched bytes and retries are counted there */
+    size_t beneath_bytes; /* local files: nothing outside of what the first bytes of the URI name is
+                             opened, whatever links there are; 0: anything may be */
 };
 
 /* ---- stores --------------------------------------------------------------------------------- */
@@ -124,12 +130,27 @@ int sl_store_list_begin(struct sl_store *store, const char *begin,
 
 enum { SL_VERSION_TEXT_MAX = 512 };
 
-/** Which version of an object: equal strings mean equal bytes as far as the store can tell. */
+/** What a store said of an object. Texts that differ mean another version. */
 struct sl_version {
     char etag[SL_VERSION_TEXT_MAX];       /* with quotes and W/, or "" */
     char version_id[SL_VERSION_TEXT_MAX]; /* S3, or "" */
-    char last_modified[64]; /* as sent (file: mtime in nanoseconds and inode), or "" */
+    char last_modified[96];               /* as sent (file: mtime, ctime and inode), or "" */
+    bool dated; /* last_modified was old when it was told: a change since has another one */
 };
+/**
+ * Do equal texts mean equal bytes? By a version id, a strong ETag, or else a date that was old when
+ * it was told. Without that nothing that was read before can be kept: another version may look the
+ * same.
+ */
+bool sl_version_is_known(const struct sl_version *version);
+
+/** Bytes of one object, 1 EiB: whoever claims more is believed nothing. Every sum of a few such
+ * numbers fits in 64 bits. */
+static const uint64_t SL_OBJECT_BYTES_MAX = 1152921504606846976;
+
+/** Does the URI name a place, as far as its text tells: a bucket, a host? SL_E_USAGE if not, or if
+ * no source reads such. */
+int sl_source_check_uri(const char *uri, struct sl_err *err);
 
 /**
  * Open one object: one request for its first head_bytes (at least 1; fewer come if it is shorter),

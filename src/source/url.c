@@ -89,10 +89,11 @@ static int parse_host(const char *text, size_t bytes, struct sl_url *url, struct
         if (port)
             host_bytes = (size_t)(port - text);
     }
+    if (host_bytes == 0)
+        return fail_url(err, whole, "it names no host");
     if (!host_ok(host, host_bytes, url->ipv6))
-        return fail_url(
-            err, whole,
-            "the host name has characters that host names do not have, is empty or too long");
+        return fail_url(err, whole,
+                        "the host name has characters that host names do not have, or is too long");
     if (port && port + 1 < text + bytes &&
         parse_port(port + 1, (size_t)(text + bytes - port - 1), &url->port) < 0)
         return fail_url(err, whole, "the port is not a number from 1 to 65535");

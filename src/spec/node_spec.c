@@ -36,10 +36,33 @@ int sl_node_spec_mode(const char *text, unsigned *mode, struct sl_err *err)
     return 0;
 }
 
+static bool is_auto(const char *text)
+{
+    return !text || strcmp(text, "auto") == 0;
+}
+
 static int check_mode(const char *text, struct sl_err *err)
 {
     unsigned mode;
-    return sl_node_spec_mode(text, &mode, err);
+    return is_auto(text) ? 0 : sl_node_spec_mode(text, &mode, err);
+}
+
+int sl_node_spec_pool_mode(const struct sl_node_spec *node, unsigned *mode, bool *opened,
+                           struct sl_err *err)
+{
+    const struct sl_node_spec_socket *pool = &node->pool;
+    *opened = is_auto(pool->mode) &&
+              (pool->uids.count || pool->gids.count || pool->deposit_uids.count ||
+               pool->deposit_gids.count || node->control.uids.count || node->control.gids.count);
+    *mode = *opened ? 0666 : 0660;
+    return is_auto(pool->mode) ? 0 : sl_node_spec_mode(pool->mode, mode, err);
+}
+
+int sl_node_spec_control_mode(const struct sl_node_spec_control *control, unsigned *mode,
+                              struct sl_err *err)
+{
+    *mode = control->uids.count || control->gids.count ? 0666 : 0600;
+    return is_auto(control->mode) ? 0 : sl_node_spec_mode(control->mode, mode, err);
 }
 
 static int check_absolute(const char *text, struct sl_err *err)
@@ -94,15 +117,17 @@ static const struct sl_option control_rows[] = {
               "unix socket that answers all that `listen` answers, and requests that change "
               "something; none unless given",
               .check = check_socket, .value = "FILE"),
-    SL_OPTION(sl_node_spec_control, mode, STRING, "0600", "mode of the socket", .check = check_mode,
-              .value = "MODE"),
+    SL_OPTION(
+        sl_node_spec_control, mode, STRING, "auto",
+        "mode of the socket; auto is 0600, and 0666 where `uids` or `gids` say who may change "
+        "something: whoever connects may look, as at `listen`",
+        .check = check_mode, .value = "MODE"),
     SL_OPTION(sl_node_spec_control, group, STRING, "", "numeric group that the socket is given to",
               .check = check_id, .value = "GID"),
     SL_OPTION(sl_node_spec_control, uids, LIST, "",
               "users who may change something, besides root and the daemon's own",
               .check = check_id),
-    SL_OPTION(sl_node_spec_control, gids, LIST, "", "groups whose members may, by primary group",
-              .check = check_id),
+    SL_OPTION(sl_node_spec_control, gids, LIST, "", "groups whose members may", .check = check_id),
     SL_OPTION(sl_node_spec_control, token_file, STRING, "",
               "a file that holds a token of at least 16 characters: who sends it as bearer token "
               "may change something through `listen`; read anew for every such request",
@@ -116,21 +141,32 @@ static const struct sl_option pool_rows[] = {
     SL_OPTION(sl_node_spec_socket, socket, STRING, "",
               "unix socket where clients attach to models; none unless given",
               .check = check_socket, .value = "FILE"),
-    SL_OPTION(sl_node_spec_socket, mode, STRING, "0660", "mode of the socket", .check = check_mode,
-              .value = "MODE"),
+    SL_OPTION(sl_node_spec_socket, mode, STRING, "auto",
+              "mode of the socket; auto is 0660, and 0666 where the lists here or in `control` say "
+              "who may: then they decide alone",
+              .check = check_mode, .value = "MODE"),
     SL_OPTION(sl_node_spec_socket, group, STRING, "", "numeric group that the socket is given to",
               .check = check_id, .value = "GID"),
     SL_OPTION(sl_node_spec_socket, uids, LIST, "",
               "users who may attach, besides root and the daemon's own; with neither users nor "
-              "groups here, whoever the socket's mode lets in",
+              "groups here, the socket's group and who may deposit, or whoever a `mode` that is "
+              "given lets in",
               .check = check_id),
-    SL_OPTION(sl_node_spec_socket, gids, LIST, "",
-              "groups whose members may attach, by primary group", .check = check_id),
+    SL_OPTION(sl_node_spec_socket, gids, LIST, "", "groups whose members may attach",
+              .check = check_id),
     SL_OPTION(sl_node_spec_socket, deposit_uids, LIST, "",
               "users who may deposit derived models, besides root and the daemon's own",
               .check = check_id),
-    SL_OPTION(sl_node_spec_socket, deposit_gids, LIST, "",
-              "groups whose members may deposit, by primary group", .check = check_id),
+    SL_OPTION(sl_node_spec_socket, deposit_gids, LIST, "", "groups whose members may deposit",
+              .check = check_id),
+    SL_OPTION(sl_node_spec_socket, shared_uids, LIST, "",
+              "users whose deposits everybody who may attach finds, as those of root and of the "
+              "daemon's own user; deposits of others are found by their own user alone",
+              .check = check_id),
+    SL_OPTION(sl_node_spec_socket, deposit_bytes, BYTES, "auto",
+              "limit for the derived models of one user who is neither root nor the daemon's own, "
+              "on the host and on each GPU; auto is half of the budget there",
+              .minimum = 1 << 12, .maximum = 1ull << 50),
     SL_OPTION(
         sl_node_spec_socket, directory, STRING, "",
         "a tmpfs folder of the daemon's own for slabs, which the next daemon finds there; they "
@@ -142,8 +178,8 @@ static const struct sl_option pool_rows[] = {
               .minimum = 1 << 20, .maximum = 1ull << 50),
     SL_OPTION(sl_node_spec_socket, uri_prefixes, LIST, "",
               "clients may ask for any URI below one of these instead of a name, such as "
-              "`s3://models/`: it is loaded with the daemon's credentials and may be evicted; none "
-              "unless given",
+              "`s3://models/`: it is loaded with the daemon's credentials and may be evicted; of a "
+              "folder, such as `/srv/models/`, links that lead out are refused; none unless given",
               .check = check_prefix),
     SL_OPTION_END,
 };
@@ -184,6 +220,30 @@ void sl_node_spec_release(struct sl_node_spec *node)
     sl_options_release(&sl_node_spec_table, node);
 }
 
+/* What is not taken from a list would be refused later, without a word. */
+static void check_lists(const struct sl_node *root, const struct sl_node_spec *node,
+                        struct sl_complaints *complaints)
+{
+    const struct {
+        const char *key;
+        const struct sl_list *list;
+    } lists[] = {
+        {"pool.uids", &node->pool.uids},
+        {"pool.gids", &node->pool.gids},
+        {"pool.depositUids", &node->pool.deposit_uids},
+        {"pool.depositGids", &node->pool.deposit_gids},
+        {"pool.sharedUids", &node->pool.shared_uids},
+        {"control.uids", &node->control.uids},
+        {"control.gids", &node->control.gids},
+    };
+    for (size_t i = 0; i < SL_COUNT(lists); i++) {
+        const struct sl_node_pair *pair = sl_node_find(root, lists[i].key);
+        if (pair && lists[i].list->count > SL_NODE_LIST_MAX)
+            sl_complain(complaints, pair->mark, "'%s' has %zu ids, at most %d are taken",
+                        lists[i].key, lists[i].list->count, SL_NODE_LIST_MAX);
+    }
+}
+
 void sl_node_spec_check(const struct sl_node *root, const struct sl_node_spec *node,
                         struct sl_complaints *complaints)
 {
@@ -196,6 +256,7 @@ void sl_node_spec_check(const struct sl_node *root, const struct sl_node_spec *n
     if (pair && node->pool.socket && node->control.socket &&
         strcmp(node->pool.socket, node->control.socket) == 0)
         sl_complain(complaints, pair->mark, "'pool' and 'control' need a socket each");
+    check_lists(root, node, complaints);
     pair = sl_node_find(root, "pool.directory");
     if (pair && node->pool.directory && node->directory &&
         strcmp(node->pool.directory, node->directory) == 0)
@@ -223,7 +284,7 @@ int sl_node_spec_write_reference(struct sl_buf *out, struct sl_err *err)
             "```yaml\n"
             "apiVersion: sluice/v1alpha1\n"
             "kind: Node\n"
-            "directory: /dev/shm/sluice\n"
+            "directory: /run/sluice/models\n"
             "budgetBytes: 200GiB\n"
             "models:\n"
             "  - file: models/           # every *.yaml in it\n"

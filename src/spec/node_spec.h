@@ -7,7 +7,7 @@
 
 #include "spec.h"
 
-enum { SL_NODE_LOADS_MAX = 64 };
+enum { SL_NODE_LOADS_MAX = 64, SL_NODE_LIST_MAX = 256 /* ids in a list */ };
 
 /** One entry of `models`. */
 struct sl_node_spec_models {
@@ -21,6 +21,8 @@ struct sl_node_spec_socket {
     char *group;  /* numeric id that the socket is given to; NULL: leave */
     struct sl_list uids, gids;
     struct sl_list deposit_uids, deposit_gids;
+    struct sl_list shared_uids; /* whose deposits others find, too */
+    uint64_t deposit_bytes;     /* of one user; SL_AUTO_VALUE: half of the budget */
     char *directory;
     uint64_t gpu_budget_bytes;
     struct sl_list uri_prefixes;
@@ -58,6 +60,11 @@ int sl_spec_parse_placed(const char *text, size_t bytes, const char *file_name, 
                          struct sl_specs *specs, struct sl_buf *complaints, struct sl_err *err);
 /** The octal digits of a mode, as 660 for 0660; SL_E_USAGE. */
 int sl_node_spec_mode(const char *text, unsigned *mode, struct sl_err *err);
+/** Of a socket whose `mode` may be auto. opened: it is for everybody, since the lists decide. */
+int sl_node_spec_pool_mode(const struct sl_node_spec *node, unsigned *mode, bool *opened,
+                           struct sl_err *err);
+int sl_node_spec_control_mode(const struct sl_node_spec_control *control, unsigned *mode,
+                              struct sl_err *err);
 /** A numeric id below UINT32_MAX; SL_E_USAGE. */
 int sl_node_spec_id(const char *text, uint32_t *id, struct sl_err *err);
 /** The reference page. */

@@ -27,6 +27,7 @@ struct sl_chosen {
 struct sl_spec_source {
     char *uri;
     const struct sl_chosen *chosen;  /* not of the document: instead of a listing; borrowed */
+    size_t beneath_bytes;            /* not of the document: sl_source_config has it */
     struct sl_list include, exclude; /* objects below a prefix, fnmatch */
     struct sl_list mirrors;
     struct sl_s3_options s3;
@@ -84,6 +85,7 @@ struct sl_spec_readers {
     uint64_t range_bytes;  /* SL_AUTO_VALUE or 64 KiB..5 GiB */
     uint64_t memory_bytes; /* SL_AUTO_VALUE: bound on staging buffers of one load */
     uint64_t stall_seconds, attempts;
+    int hedge;                     /* enum sl_hedge */
     uint64_t bandwidth;            /* bytes/s, 0 none: of the process */
     uint64_t connections_per_host; /* SL_AUTO_VALUE or 1..4096: of the process */
     uint64_t timeout_seconds;      /* of the whole load; 0 none. SL_E_TIMEOUT */

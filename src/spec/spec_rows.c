@@ -54,7 +54,7 @@ static int check_uri(const char *text, struct sl_err *err)
     memcpy(scheme, text, length < sizeof(scheme) ? length : 0);
     for (size_t i = 0; i < SL_COUNT(schemes); i++)
         if (strcmp(scheme, schemes[i]) == 0)
-            return 0;
+            return sl_source_check_uri(text, err);
     const char *near = sl_nearest(scheme, schemes, SL_COUNT(schemes));
     if (near)
         return sl_fail(err, SL_E_USAGE, "no source is called '%s', did you mean '%s://'?", scheme,
@@ -269,6 +269,12 @@ static const struct sl_option readers_rows[] = {
               .minimum = 1, .maximum = 3600, .flag = "stall-seconds"),
     SL_OPTION(sl_spec_readers, attempts, UINT, "8", "tries of one range, the first included",
               .minimum = 1, .maximum = 1000, .flag = "attempts"),
+    SL_OPTION(sl_spec_readers, hedge, CHOICE, "auto",
+              "requests that are silent or slow beside others: auto sends them again on another "
+              "connection, off waits for them until 'stallSeconds', for stores where each request "
+              "is billed. Either way a connection with nothing left to do takes over part of a "
+              "large range, and what fails is tried again",
+              .choices = "auto|off", .flag = "hedge"),
     SL_OPTION(sl_spec_readers, bandwidth, RATE, "0",
               "limit for what all loads of this process read from the network, such as 500MB/s, "
               "2GiB/s or 16Gbit/s; 0 is none",

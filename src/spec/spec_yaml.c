@@ -25,6 +25,8 @@ struct anchor {
 };
 
 struct sl_yaml {
+    const uint8_t *text; /* borrowed */
+    size_t bytes;
     yaml_parser_t parser;
     bool variables;
     struct sl_complaints *complaints;
@@ -61,6 +63,8 @@ struct sl_yaml *sl_yaml_open(const char *text, size_t bytes, bool variables,
         return NULL;
     }
     yaml_parser_set_input_string(&yaml->parser, (const unsigned char *)text, bytes);
+    yaml->text = (const uint8_t *)text;
+    yaml->bytes = bytes;
     yaml->variables = variables;
     yaml->complaints = complaints;
     return yaml;
@@ -78,6 +82,38 @@ static int stop(struct sl_yaml *yaml, yaml_mark_t mark, struct sl_err *err, cons
     return sl_fail(err, SL_E_USAGE, "%s", why);
 }
 
+/* The parser tells of bytes that are no text by their offset alone. Columns count characters. */
+static yaml_mark_t mark_at_byte(const struct sl_yaml *yaml, size_t offset)
+{
+    yaml_mark_t mark = {0};
+    for (size_t i = 0; i < offset && i < yaml->bytes; i++) {
+        bool newline = yaml->text[i] == '\n';
+        mark.line += newline;
+        mark.column = newline ? 0 : mark.column + ((yaml->text[i] & 0xc0) != 0x80);
+    }
+    return mark;
+}
+
+static int refuse_byte(struct sl_yaml *yaml, struct sl_err *err)
+{
+    char why[256];
+    size_t offset = yaml->parser.problem_offset;
+    unsigned byte = offset < yaml->bytes ? yaml->text[offset] : 0;
+    snprintf(why, sizeof(why), "%s (byte 0x%02x): the file must be UTF-8 text",
+             yaml->parser.problem ? yaml->parser.problem : "no text", byte);
+    return stop(yaml, mark_at_byte(yaml, offset), err, why);
+}
+
+/* Marks count characters; a tab where a token should begin has nothing but blanks before it. */
+static bool is_tab(const struct sl_yaml *yaml, yaml_mark_t mark)
+{
+    const uint8_t *at = yaml->text, *end = yaml->text + yaml->bytes;
+    for (size_t line = 0; at && line < mark.line; line++)
+        if ((at = memchr(at, '\n', (size_t)(end - at))))
+            at++;
+    return at && (size_t)(end - at) > mark.column && at[mark.column] == '\t';
+}
+
 static int next_event(struct sl_yaml *yaml, yaml_event_t *event, struct sl_err *err)
 {
     yaml_parser_t *parser = &yaml->parser;
@@ -85,14 +121,13 @@ static int next_event(struct sl_yaml *yaml, yaml_event_t *event, struct sl_err *
         return 0;
     if (parser->error == YAML_MEMORY_ERROR)
         return sl_fail(err, SL_E_NO_SPACE, "out of memory while reading YAML");
-    char why[256];
-    const char *problem = parser->problem ? parser->problem : "no YAML";
     if (parser->error == YAML_READER_ERROR)
-        snprintf(why, sizeof(why), "%s at byte %zu: the file must be UTF-8 text", problem,
-                 parser->problem_offset);
-    else
-        snprintf(why, sizeof(why), "%s%s%s", problem, parser->context ? ", " : "",
-                 parser->context ? parser->context : "");
+        return refuse_byte(yaml, err);
+    char why[256];
+    snprintf(why, sizeof(why), "%s%s%s", parser->problem ? parser->problem : "no YAML",
+             parser->context ? ", " : "", parser->context ? parser->context : "");
+    if (parser->error == YAML_SCANNER_ERROR && is_tab(yaml, parser->problem_mark))
+        snprintf(why, sizeof(why), "a tab: YAML is indented with spaces");
     return stop(yaml, parser->problem_mark, err, why);
 }
 

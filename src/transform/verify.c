@@ -21,6 +21,7 @@ enum { READ_BACK_BYTES = 256 * 1024 };
 
 /* What is fed: bytes [begin, end) of a source, and where they can be seen. */
 struct feed {
+    const struct sl_verify_bytes *landed;
     uint64_t begin, end;
     const uint8_t *data;    /* NULL: read them back through buffer */
     const uint32_t *crc32c; /* of all of them; NULL: not known */
@@ -331,12 +332,21 @@ static int land_from_sink(struct sl_verify *verify, struct sl_verify_item *item,
     return land(verify, item, begin, end, crc, err);
 }
 
+/* Bytes that several tensors share land several times, for each check in its own place. */
+static bool is_elsewhere(const struct sl_check *check, const struct feed *feed)
+{
+    const struct sl_verify_bytes *landed = feed->landed;
+    return check->placed && landed->placed &&
+           (landed->file != check->file ||
+            landed->file_offset + check->begin != check->file_offset + landed->begin);
+}
+
 static int feed_item(struct sl_verify *verify, struct sl_verify_item *item, const struct feed *feed,
                      struct sl_err *err)
 {
     const struct sl_check *check = item->check;
     uint64_t begin = SL_MAX(feed->begin, check->begin), end = SL_MIN(feed->end, check->end);
-    if (begin >= end || item->elsewhere)
+    if (begin >= end || item->elsewhere || is_elsewhere(check, feed))
         return 0;
     if (!feed->data)
         return land_from_sink(verify, item, begin, end, feed->buffer, err);
@@ -384,30 +394,36 @@ static int feed_source(struct sl_verify *verify, uint32_t source, const struct f
     return -1;
 }
 
+int sl_verify_take(struct sl_verify *verify, const struct sl_verify_bytes *landed,
+                   struct sl_err *err)
+{
+    struct feed feed = {.landed = landed,
+                        .begin = landed->begin,
+                        .end = landed->begin + landed->bytes,
+                        .data = landed->data,
+                        .crc32c = landed->crc32c};
+    if (landed->data || !verify->item_count)
+        return feed_source(verify, landed->source, &feed, err);
+    sl_autofree uint8_t *buffer = sl_alloc_aligned(4096, READ_BACK_BYTES, err);
+    if (!buffer)
+        return -1;
+    feed.buffer = buffer;
+    return feed_source(verify, landed->source, &feed, err);
+}
+
 int sl_verify_feed(struct sl_verify *verify, uint32_t source, uint64_t begin, const void *data,
                    size_t bytes, struct sl_err *err)
 {
-    struct feed feed = {.begin = begin, .end = begin + bytes, .data = data};
-    return feed_source(verify, source, &feed, err);
-}
-
-int sl_verify_feed_known(struct sl_verify *verify, uint32_t source, uint64_t begin,
-                         const void *data, size_t bytes, uint32_t crc32c, struct sl_err *err)
-{
-    struct feed feed = {.begin = begin, .end = begin + bytes, .data = data, .crc32c = &crc32c};
-    return feed_source(verify, source, &feed, err);
+    struct sl_verify_bytes landed = {
+        .source = source, .begin = begin, .bytes = bytes, .data = data};
+    return bytes ? sl_verify_take(verify, &landed, err) : 0;
 }
 
 int sl_verify_feed_landed(struct sl_verify *verify, uint32_t source, uint64_t begin, uint64_t bytes,
                           struct sl_err *err)
 {
-    if (!verify->item_count)
-        return 0;
-    sl_autofree uint8_t *buffer = sl_alloc_aligned(4096, READ_BACK_BYTES, err);
-    if (!buffer)
-        return -1;
-    struct feed feed = {.begin = begin, .end = begin + bytes, .buffer = buffer};
-    return feed_source(verify, source, &feed, err);
+    struct sl_verify_bytes landed = {.source = source, .begin = begin, .bytes = bytes};
+    return sl_verify_take(verify, &landed, err);
 }
 
 /* ---- once more ------------------------------------------------------------------------------ */

@@ -44,6 +44,17 @@ struct sl_verify_config {
     unsigned threads;             /* hashing threads at most; 0: one a processor, at most 8 */
 };
 
+/** Bytes that have landed, and all that is known of them. */
+struct sl_verify_bytes {
+    uint32_t source;
+    uint64_t begin, bytes;
+    const void *data;       /* NULL: what checks need is read back */
+    const uint32_t *crc32c; /* of all of them; NULL: not known */
+    bool placed;            /* the next two say where the first landed, or would without a cast */
+    uint32_t file;
+    uint64_t file_offset;
+};
+
 struct sl_verify;
 /** checks (borrowed until free) may overlap. */
 struct sl_verify *sl_verify_new(const struct sl_check *checks, size_t count,
@@ -68,9 +79,10 @@ void sl_verify_settle(struct sl_verify *verify, const struct sl_check *check,
 /** The CRC of all bytes of a check that is computed elsewhere, without its prefix: as if they had
  * been fed. Once for each; any thread. */
 void sl_verify_tell(struct sl_verify *verify, const struct sl_check *check, uint32_t crc);
-/** As sl_verify_feed() where the CRC32C of all these bytes is known. */
-int sl_verify_feed_known(struct sl_verify *verify, uint32_t source, uint64_t begin,
-                         const void *data, size_t bytes, uint32_t crc32c, struct sl_err *err);
+/** As these two for bytes of which more is known. Checks that are `placed` see only such that
+ * landed in their place. */
+int sl_verify_take(struct sl_verify *verify, const struct sl_verify_bytes *landed,
+                   struct sl_err *err);
 /** For a check that is done elsewhere: is this the hash, or one that its signature is of? */
 bool sl_verify_agrees(const struct sl_check *check, const uint8_t digest[SL_HASH_BYTES_MAX]);
 /** Its failure: -1. */

@@ -12,9 +12,11 @@
 
 #include <linux/tcp.h> /* its tcp_info knows more than that of the C library */
 #include <netinet/in.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -39,6 +41,7 @@ struct connection {
     bool file;                       /* STREAMING: what it takes; judged anew from then on … */
     uint64_t judged_ns, acked_bytes; /* … when and how much it had taken by then */
     struct sl_buf body;              /* of a request that changes something */
+    bool receiving, ended;           /* it is not whole; nor will it be, as of the last look */
     int unsent_bytes;                /* what the socket is set to; only its own thread looks */
     struct connection *newer, *older;
 };
@@ -115,6 +118,23 @@ static void reset_connection(struct connection *connection)
     connection->fd = -1;
 }
 
+/*
+ * The library may miss the end of a connection that comes with the last bytes of an upload, and
+ * would hold what had come until the time for it is over. Seen twice, since it may be about to call
+ * us with the whole of it.
+ */
+static bool broke_off(struct connection *connection)
+{
+    struct pollfd end = {connection->fd, POLLRDHUP, 0};
+    int unread = 0;
+    if (!connection->receiving || connection->fd < 0)
+        return false;
+    bool before = connection->ended;
+    connection->ended = poll(&end, 1, 0) > 0 && (end.revents & (POLLRDHUP | POLLHUP | POLLERR)) &&
+                        ioctl(connection->fd, FIONREAD, &unread) == 0 && !unread;
+    return before && connection->ended;
+}
+
 static void drop_late(struct sl_web *web)
 {
     SL_LOCKED(&web->lock);
@@ -125,7 +145,8 @@ static void drop_late(struct sl_web *web)
                                                                : UINT32_MAX;
         if (takes_too_little(web, at, now))
             reset_connection(at);
-        if (now - at->since_ns < seconds * SL_NS_PER_S || at->fd < 0)
+        bool late = now - at->since_ns >= seconds * SL_NS_PER_S || broke_off(at);
+        if (!late || at->fd < 0)
             continue;
         shutdown(at->fd, SHUT_RDWR);
         at->fd = -1;
@@ -217,6 +238,13 @@ void web_bound_socket(const struct request *request, bool file)
     connection->unsent_bytes = bytes;
 }
 
+static void note_receiving(struct sl_web *web, struct connection *connection, bool receiving)
+{
+    SL_LOCKED(&web->lock);
+    connection->receiving = receiving;
+    connection->ended = false;
+}
+
 static void on_completed(void *arg, struct MHD_Connection *mhd, void **context,
                          enum MHD_RequestTerminationCode code)
 {
@@ -225,6 +253,8 @@ static void on_completed(void *arg, struct MHD_Connection *mhd, void **context,
     (void)context;
     if (!connection)
         return;
+    sl_buf_release(&connection->body); /* of an upload that broke off */
+    note_receiving(web, connection, false);
     if (code == MHD_REQUEST_TERMINATED_COMPLETED_OK)
         limit_library(mhd, web->idle_seconds);
     enter(web, connection, CONNECTION_READING);
@@ -259,8 +289,12 @@ static enum MHD_Result answer_reading(const struct request *request)
 static enum MHD_Result take_body(const struct request *request, struct connection *connection,
                                  const char *upload, size_t *upload_bytes)
 {
-    if (!*upload_bytes)
-        return web_control_answer(request, &connection->body);
+    note_receiving(request->web, connection, *upload_bytes);
+    if (!*upload_bytes) {
+        enum MHD_Result result = web_control_answer(request, &connection->body);
+        sl_buf_release(&connection->body); /* not only when the answer was taken */
+        return result;
+    }
     if (sl_buf_append(&connection->body, upload, *upload_bytes, NULL) < 0)
         return MHD_NO;
     *upload_bytes = 0;
@@ -287,6 +321,7 @@ static enum MHD_Result on_request(void *arg, struct MHD_Connection *mhd, const c
     if (!*context) {
         enter(web, connection, CONNECTION_ANSWERING);
         *context = connection;
+        sl_buf_release(&connection->body);
         connection->body = (struct sl_buf)SL_BUF_INIT(WEB_BODY_BYTES_MAX);
         if (!reading && web->node)
             return web_control_begin(&request);
@@ -346,14 +381,9 @@ static unsigned connections_max(bool share)
 
 static int start_daemon(struct sl_web *web, const struct sl_web_config *config, struct sl_err *err)
 {
-    sl_autofree char *path =
-        config->control && !config->listen_fd ? sl_strdup(config->control->path, err) : NULL;
-    if (config->control && !config->listen_fd && !path)
-        return -1;
-    int fd = web_listen(config, &web->port, err);
+    int fd = web_listen(config, &web->socket, &web->port, err);
     if (fd < 0)
         return -1;
-    web->control_path = sl_steal(&path); /* ours from now on */
     unsigned threads = web->share_fd >= 0 ? SL_MAX(sl_cpu_count(), 2u) : WEB_THREADS;
     threads = SL_MIN(threads, 64u);
     sigset_t all, old; /* signals are for the threads that we start ourselves and for main */
@@ -380,7 +410,7 @@ struct sl_web *sl_web_start(const struct sl_web_config *config, struct sl_err *e
     SL_AUTO(sl_web) web = sl_alloc(sizeof(*web), err);
     if (!web)
         return NULL;
-    web->share_fd = -1;
+    web->share_fd = web->socket.fd = web->socket.folder_fd = -1;
     web->expected_loads = config->expected_loads;
     web->node = config->node;
     web->is_control = config->control;
@@ -429,8 +459,7 @@ void sl_web_free(struct sl_web *web)
     events_stop(web->events);
     if (web->daemon)
         MHD_stop_daemon(web->daemon);
-    web_listen_end(web->control_path);
-    free(web->control_path);
+    sl_node_socket_release(&web->socket);
     events_free(web->events);
     sl_cancel_free(web->stop);
     if (web->share_fd >= 0)

@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
-#include <sys/socket.h>
 
 #include "log.h"
 #include "node.h"
@@ -160,15 +159,18 @@ static enum MHD_Result refuse_peer(const struct request *request, bool *refused)
 {
     const union MHD_ConnectionInfo *info =
         MHD_get_connection_info(request->connection, MHD_CONNECTION_INFO_CONNECTION_FD);
-    struct ucred peer;
-    socklen_t bytes = sizeof(peer);
-    if (!info || getsockopt(info->connect_fd, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) < 0)
+    struct sl_peer peer = {0};
+    bool known = info && sl_peer_find(info->connect_fd, &peer, NULL) == 0;
+    bool may = known && sl_node_rights_user(&request->web->node->rights, &peer);
+    uint32_t uid = peer.uid;
+    sl_peer_release(&peer);
+    if (!known)
         return web_send_error(request, 403, SL_E_AUTH, 0, "the kernel does not say who you are");
-    if (!sl_node_rights_user(&request->web->node->rights, peer.uid, peer.gid))
+    if (!may)
         return web_send_error(request, 403, SL_E_AUTH, 0,
                               "user %u may look, but not change anything: 'control.uids' and "
                               "'control.gids' of the config say who may",
-                              peer.uid);
+                              uid);
     *refused = false;
     return MHD_YES;
 }

@@ -1,7 +1,5 @@
 /*
- * Sockets that listen: at an address, at a path, or one that the service manager has opened. A unix
- * socket gets its mode and group before it listens, so nobody comes in between; one that a dead
- * process left is taken away, one that somebody serves is not.
+ * Sockets that listen: at an address, at a path, or one that the service manager has opened.
  */
 #include <errno.h>
 #include <netdb.h>
@@ -9,11 +7,9 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
 
-#include "publish.h"
+#include "node_socket.h"
 #include "web_http.h"
 #include "web_parts.h"
 
@@ -82,75 +78,26 @@ static unsigned port_of(int fd)
                                                : ((struct sockaddr_in *)&address)->sin_port);
 }
 
-/* ---- unix sockets --------------------------------------------------------------------------- */
+/* ---- what the config asks for --------------------------------------------------------------- */
 
-static int fail_path(struct sl_err *err, int number, const char *path)
+static int listen_unix(const struct sl_web_socket *at, struct sl_node_socket *socket,
+                       struct sl_err *err)
 {
-    return sl_fail_errno(err, SL_E_NET, number, "cannot listen on the socket '%s'", path);
-}
-
-/* Does somebody answer there? */
-static bool is_served(const struct sockaddr_un *address)
-{
-    sl_autoclose int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    return fd >= 0 && connect(fd, (const struct sockaddr *)address, sizeof(*address)) == 0;
-}
-
-static int clear_place(const struct sockaddr_un *address, struct sl_err *err)
-{
-    const char *path = address->sun_path;
-    struct stat status;
-    if (lstat(path, &status) < 0)
-        return 0;
-    if (!S_ISSOCK(status.st_mode))
-        return sl_fail(err, SL_E_NET, "cannot listen on '%s': something else is there", path);
-    if (is_served(address))
-        return sl_fail(err, SL_E_NET, "cannot listen on '%s': another process serves it", path);
-    return unlink(path) < 0 ? fail_path(err, errno, path) : 0;
-}
-
-static int make_parent(const char *path, struct sl_err *err)
-{
-    const char *slash = strrchr(path, '/');
-    sl_autofree char *parent =
-        slash && slash > path ? sl_strndup(path, (size_t)(slash - path), err) : NULL;
-    if (!slash || slash == path)
-        return 0;
-    return parent ? sl_publish_make_path(parent, err) : -1;
-}
-
-static int listen_unix(const struct sl_web_socket *at, struct sl_err *err)
-{
-    struct sockaddr_un address = {.sun_family = AF_UNIX};
-    if (strlen(at->path) >= sizeof(address.sun_path))
-        return sl_fail(err, SL_E_USAGE, "the path of the socket '%.200s' is too long", at->path);
-    memcpy(address.sun_path, at->path, strlen(at->path) + 1);
-    if (make_parent(at->path, err) < 0 || clear_place(&address, err) < 0)
+    const struct sl_node_socket_wish wish = {at->path, SOCK_STREAM, LISTEN_BACKLOG, at->mode,
+                                             at->group};
+    if (sl_node_socket_open(&wish, socket, err) < 0)
         return -1;
-    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (fd < 0)
-        return fail_path(err, errno, at->path);
-    if (bind(fd, (struct sockaddr *)&address, sizeof(address)) < 0 ||
-        (at->group != UINT32_MAX && chown(at->path, UINT32_MAX, at->group) < 0) ||
-        chmod(at->path, at->mode) < 0 || listen(fd, LISTEN_BACKLOG) < 0) {
-        fail_path(err, errno, at->path);
-        close(fd);
-        return -1;
-    }
+    int fd = socket->fd;
+    socket->fd = -1;
     return fd;
 }
 
-void web_listen_end(const char *path)
-{
-    if (path)
-        unlink(path);
-}
-
-int web_listen(const struct sl_web_config *config, unsigned *port, struct sl_err *err)
+int web_listen(const struct sl_web_config *config, struct sl_node_socket *socket, unsigned *port,
+               struct sl_err *err)
 {
     *port = 0;
     int fd = config->listen_fd > 0 ? config->listen_fd
-             : config->control     ? listen_unix(config->control, err)
+             : config->control     ? listen_unix(config->control, socket, err)
                                    : open_listener(config->listen, err);
     if (fd >= 0 && !config->control)
         *port = port_of(fd);

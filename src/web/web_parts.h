@@ -9,6 +9,7 @@
 
 #include "buf.h"
 #include "json.h"
+#include "node_socket.h"
 #include "thread.h"
 #include "web.h"
 
@@ -39,12 +40,12 @@ struct sl_web {
     struct MHD_Daemon *daemon;
     unsigned port, connections_max, idle_seconds;
     unsigned expected_loads;
-    struct sl_node *node;   /* borrowed; NULL: nothing can be changed */
-    bool is_control;        /* the unix socket */
-    char *control_path;     /* to be taken away at the end */
-    int share_fd;           /* the shared directory, -1 if none */
-    char share_prefix[256]; /* begins and ends with a slash */
-    char page_policy[320];  /* Content-Security-Policy of the page */
+    struct sl_node *node;         /* borrowed; NULL: nothing can be changed */
+    bool is_control;              /* the unix socket */
+    struct sl_node_socket socket; /* at a path, to be taken away at the end */
+    int share_fd;                 /* the shared directory, -1 if none */
+    char share_prefix[256];       /* begins and ends with a slash */
+    char page_policy[320];        /* Content-Security-Policy of the page */
     struct events *events;
     struct sl_cancel *stop;
     pthread_t ticker;
@@ -97,9 +98,10 @@ enum MHD_Result web_send_error(const struct request *request, int status, enum s
 enum MHD_Result web_send_failure(const struct request *request, int status,
                                  const struct sl_err *err);
 
-/** web_listen.c: a socket that listens, as the config says; port 0 for one at a path. */
-int web_listen(const struct sl_web_config *config, unsigned *port, struct sl_err *err);
-void web_listen_end(const char *path);
+/** web_listen.c: a socket that listens, as the config says; for one at a path port is 0, and socket
+ * is what to release at the end. */
+int web_listen(const struct sl_web_config *config, struct sl_node_socket *socket, unsigned *port,
+               struct sl_err *err);
 
 /**
  * web_control.c: a request that is to change something. begin() sees the headers: it answers (the

@@ -16,14 +16,20 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "mem.h"
 #include "metrics.h"
+#include "thread.h"
 #include "web_http.h"
 #include "web_parts.h"
 
-enum { OPEN_FLAGS = O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, RACES_MAX = 8 };
+enum {
+    OPEN_FLAGS = O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY,
+    RACES_MAX = 8,
+    TICK_MS = 20, /* two of the slowest kernel's */
+};
 
 int web_share_open(struct sl_web *web, const struct sl_web_config *config, struct sl_err *err)
 {
@@ -110,16 +116,45 @@ struct file {
     int fd;
     uint64_t bytes, begin, end;
     int64_t modified;
-    char etag[64];
+    bool weak; /* its ETag, while it may change without another one */
+    char etag[96];
 };
+
+static uint64_t in_ns(const struct timespec *time)
+{
+    return (uint64_t)time->tv_sec * SL_NS_PER_S + (uint64_t)time->tv_nsec;
+}
+
+/* Within the kernel's tick a file can change again and keep its times. ctime: nobody can set it.
+ * For how long from now; 0: it changed before. */
+static uint64_t unsettled_ns(const struct stat *stat)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    uint64_t tick_ns = TICK_MS * SL_NS_PER_MS, end_ns = in_ns(&stat->st_ctim) + tick_ns;
+    return in_ns(&now) < end_ns ? SL_MIN(end_ns - in_ns(&now), tick_ns) : 0;
+}
+
+/* A file that has just changed is looked at after the tick, so that its readers have a version from
+ * the first answer on. Once: somebody may be writing all the time. */
+static int settle(int fd, struct stat *stat)
+{
+    uint64_t wait_ns = unsettled_ns(stat);
+    if (!wait_ns)
+        return 0;
+    const struct timespec wait = {.tv_nsec = (long)wait_ns};
+    nanosleep(&wait, NULL);
+    return fstat(fd, stat);
+}
 
 static void describe(struct file *file, const struct stat *stat)
 {
     file->bytes = file->end = (uint64_t)stat->st_size;
     file->modified = (int64_t)stat->st_mtim.tv_sec;
-    snprintf(file->etag, sizeof(file->etag), "\"%" PRIx64 "-%" PRIx64 "-%" PRIx64 "\"", file->bytes,
-             (uint64_t)stat->st_mtim.tv_sec * 1000000000u + (uint64_t)stat->st_mtim.tv_nsec,
-             (uint64_t)stat->st_ino);
+    file->weak = unsettled_ns(stat) > 0;
+    snprintf(file->etag, sizeof(file->etag),
+             "%s\"%" PRIx64 "-%" PRIx64 "-%" PRIx64 "-%" PRIx64 "\"", file->weak ? "W/" : "",
+             file->bytes, in_ns(&stat->st_mtim), in_ns(&stat->st_ctim), (uint64_t)stat->st_ino);
 }
 
 static void add_validators(struct MHD_Response *response, const struct file *file)
@@ -186,6 +221,8 @@ static enum MHD_Result answer_file(const struct request *request, struct file *f
     if (status)
         return answer_empty(request, file, status);
     enum sl_web_range range = SL_WEB_RANGE_NONE;
+    if (conditions.if_range && file->weak)
+        use_range = false;
     if (use_range)
         range =
             sl_web_range_parse(web_header(request, "Range"), file->bytes, &file->begin, &file->end);
@@ -222,6 +259,8 @@ static enum MHD_Result answer_open(const struct request *request, const char *pa
         return web_listing_answer(request, listed);
     }
     struct file file = {.fd = *fd};
+    if (settle(*fd, &stat) < 0)
+        return MHD_NO;
     describe(&file, &stat);
     enum MHD_Result result = answer_file(request, &file);
     *fd = file.fd;

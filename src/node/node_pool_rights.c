@@ -1,0 +1,43 @@
+/*
+ * Without any list the socket's mode of 0660 decides who attaches. With a list for something else
+ * the socket is open to all, so that those who are listed reach it; then attaching stays with the
+ * socket's group, as that mode would have it, and with those who deposit, since they attach first.
+ */
+#include "node_pool_rights.h"
+
+unsigned sl_node_pool_ids(const struct sl_list *list, uint32_t ids[SL_POOL_RIGHTS_MAX])
+{
+    unsigned count = 0;
+    for (size_t i = 0; i < list->count && count < SL_POOL_RIGHTS_MAX; i++)
+        count += sl_node_spec_id(list->items[i], &ids[count], NULL) == 0;
+    return count;
+}
+
+static void take_right(const struct sl_list *uids, const struct sl_list *gids,
+                       struct sl_pool_right *right)
+{
+    right->uid_count = sl_node_pool_ids(uids, right->uids);
+    right->gid_count = sl_node_pool_ids(gids, right->gids);
+}
+
+static void keep_to_group(uint32_t socket_gid, struct sl_pool_server_config *config)
+{
+    struct sl_pool_right *attach = &config->attach;
+    *attach = config->deposit;
+    attach->gids[attach->gid_count++] = socket_gid;
+}
+
+int sl_node_pool_rights(const struct sl_node_spec *spec, struct sl_node_pool_door *door,
+                        struct sl_pool_server_config *config, struct sl_err *err)
+{
+    bool opened;
+    if (sl_node_spec_pool_mode(spec, &door->mode, &opened, err) < 0)
+        return -1;
+    take_right(&spec->pool.uids, &spec->pool.gids, &config->attach);
+    config->attach.all = !spec->pool.uids.count && !spec->pool.gids.count;
+    take_right(&spec->pool.deposit_uids, &spec->pool.deposit_gids, &config->deposit);
+    take_right(&spec->control.uids, &spec->control.gids, &config->evict);
+    if (opened && config->attach.all && door->own)
+        keep_to_group(door->gid, config);
+    return 0;
+}

@@ -1,0 +1,88 @@
+/* Asking for a model and waiting for the answer: for callers that have a thread of their own. */
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "registry_parts.h"
+
+/* One who waits and the answer share this; the second to leave frees it. */
+struct waiting {
+    struct sl_registry *registry;
+    pthread_mutex_t lock;
+    int event_fd;
+    struct {
+        bool answered, left;
+        struct sl_model_ref *ref;
+        struct sl_err err;
+    } locked;
+};
+
+static void waiting_free(struct waiting *waiting)
+{
+    close(waiting->event_fd);
+    pthread_mutex_destroy(&waiting->lock);
+    free(waiting);
+}
+
+static void on_answer(void *arg, struct sl_model_ref *ref, const struct sl_err *err)
+{
+    struct waiting *waiting = arg;
+    bool left;
+    {
+        SL_LOCKED(&waiting->lock);
+        left = waiting->locked.left;
+        waiting->locked.answered = true;
+        waiting->locked.ref = ref;
+        if (err)
+            waiting->locked.err = *err;
+        if (!left)
+            eventfd_write(waiting->event_fd, 1);
+    }
+    if (!left)
+        return;
+    sl_registry_release(waiting->registry, ref);
+    waiting_free(waiting);
+}
+
+static struct sl_model_ref *await(struct waiting *waiting, struct sl_cancel *cancel,
+                                  struct sl_err *err)
+{
+    struct pollfd fds[] = {{waiting->event_fd, POLLIN, 0}, {sl_cancel_fd(cancel), POLLIN, 0}};
+    while (poll(fds, 2, -1) < 0)
+        continue;
+    struct sl_model_ref *ref;
+    {
+        SL_LOCKED(&waiting->lock);
+        if (!waiting->locked.answered) {
+            waiting->locked.left = true;
+            sl_fail(err, SL_E_CANCELED, "canceled while a load was awaited");
+            return NULL;
+        }
+        ref = waiting->locked.ref;
+        if (!ref && err)
+            *err = waiting->locked.err;
+    }
+    waiting_free(waiting);
+    return ref;
+}
+
+struct sl_model_ref *sl_registry_wait(struct sl_registry *registry, const char *name,
+                                      enum sl_ref_kind kind, const char *who,
+                                      struct sl_cancel *cancel, struct sl_err *err)
+{
+    struct waiting *waiting = sl_alloc(sizeof(*waiting), err);
+    if (!waiting)
+        return NULL;
+    waiting->registry = registry;
+    pthread_mutex_init(&waiting->lock, NULL);
+    waiting->event_fd = eventfd(0, EFD_CLOEXEC);
+    struct sl_ask ask = {
+        .name = name, .kind = kind, .who = who, .answer = on_answer, .arg = waiting};
+    if (waiting->event_fd < 0)
+        sl_fail(err, SL_E_NO_SPACE, "no descriptors are left to wait for the model '%s'", name);
+    if (waiting->event_fd < 0 || sl_registry_ask(registry, &ask, err) < 0) {
+        waiting_free(waiting);
+        return NULL;
+    }
+    return await(waiting, cancel, err);
+}

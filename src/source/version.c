@@ -1,0 +1,55 @@
+/*
+ * What makes a version: something of which equal texts mean equal bytes. A version id does, and a
+ * strong ETag. A weak ETag says that bytes may differ beneath it, whatever stands beside it. A date
+ * has a resolution: what was told within it can change again without another date (RFC 9110 section
+ * 8.8.2.2), so it counts only if it was old by then.
+ */
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+#include <time.h>
+
+#include "backend.h"
+
+enum {
+    DATE_AGE_SECONDS = 2,       /* by the server's own clock; dates are cut to seconds */
+    DATE_AGE_SECONDS_OURS = 60, /* by ours, which may differ from the server's */
+};
+
+bool sl_etag_is_strong(const char *etag)
+{
+    return *etag && strncasecmp(etag, "W/", 2) != 0 && strcmp(etag, "\"\"") != 0;
+}
+
+/* Where versions are not kept, every object is of version "null". */
+bool sl_version_id_counts(const char *version_id)
+{
+    return *version_id && strcmp(version_id, "null") != 0;
+}
+
+bool sl_version_is_known(const struct sl_version *version)
+{
+    if (sl_version_id_counts(version->version_id) || sl_etag_is_strong(version->etag))
+        return true;
+    return !version->etag[0] && version->last_modified[0] && version->dated;
+}
+
+static bool parse_date(const char *text, int64_t *seconds)
+{
+    struct tm tm = {0};
+    const char *rest = strptime(text, "%a, %d %b %Y %H:%M:%S GMT", &tm);
+    if (!rest || *rest)
+        return false;
+    *seconds = (int64_t)timegm(&tm);
+    return true;
+}
+
+bool sl_version_date_settled(const char *last_modified, const char *date)
+{
+    int64_t modified, told;
+    if (!parse_date(last_modified, &modified))
+        return false;
+    if (*date)
+        return parse_date(date, &told) && told - modified >= DATE_AGE_SECONDS;
+    return (int64_t)time(NULL) - modified >= DATE_AGE_SECONDS_OURS;
+}

@@ -1,0 +1,210 @@
+/*
+ * What a depositor says of sizes, and what its files say: sums that wrap, files without bytes,
+ * memory behind a file's end, an index that is larger than was said. Nothing of it is believed.
+ */
+#include <check.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "case_main.h"
+#include "log.h"
+#include "pool_case.h"
+#include "pool_index.h"
+#include "pool_index_write.h"
+#include "pool_link.h"
+
+static struct pool_case pool;
+static const uint8_t identity[32] = {1, 2, 3};
+
+static void setup(void)
+{
+    sl_log_setup(SL_LOG_ERROR, false);
+    pool_case_init(&pool);
+    pool_case_start(&pool);
+}
+
+static void teardown(void)
+{
+    pool_case_release(&pool);
+}
+
+static void open_link(struct sl_pool_link *link)
+{
+    struct sluice_error error = {0};
+    int done = sl_pool_link_open(link, pool.socket, "raw", sl_limit_make(60000, -1), &error);
+    ck_assert_msg(done == 0, "%s", error.message);
+}
+
+/* A memfd with so many seals. */
+static int make_fd(uint64_t bytes, int seals, const void *data)
+{
+    int fd = memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    ck_assert_int_ge(fd, 0);
+    ck_assert_int_eq(ftruncate(fd, (off_t)bytes), 0);
+    if (data)
+        ck_assert_int_eq(pwrite(fd, data, bytes, 0), (ssize_t)bytes);
+    ck_assert_int_eq(fcntl(fd, F_ADD_SEALS, seals), 0);
+    return fd;
+}
+
+enum { SEALED = F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW };
+
+/* One tensor in one slab of 4096 bytes. */
+static size_t make_index(const char *key, uint64_t *index, uint64_t slab_bytes)
+{
+    static const uint64_t shape = 1000;
+    const struct sl_wire_index_slab slab = {.bytes = slab_bytes, .kind = 1};
+    const struct sl_pool_item item = {.name = "a",
+                                      .name_bytes = 1,
+                                      .dtype = "F32",
+                                      .kind = SL_WIRE_TENSOR,
+                                      .rank = 1,
+                                      .shape = &shape,
+                                      .block_elements = 1,
+                                      .block_bytes = 4,
+                                      .bytes = 4000};
+    struct sl_pool_contents contents = {
+        .name = "m", .key = key, .slabs = &slab, .slab_count = 1, .items = &item, .item_count = 1};
+    memcpy(contents.identity, identity, sizeof(identity));
+    sl_pool_index_write(&contents, index);
+    return sl_pool_index_size(&contents);
+}
+
+/* Its id. */
+static uint64_t begin_by_hand(struct sl_pool_link *link, uint64_t announced)
+{
+    struct sluice_error error = {0};
+    struct sl_pool_reply reply;
+    struct {
+        struct sl_wire_deposit deposit;
+        char texts[2];
+    } ask = {.deposit = {.bytes = announced, .model_bytes = 1, .key_bytes = 1}, .texts = "mk"};
+    memcpy(ask.deposit.identity, identity, sizeof(identity));
+    open_link(link);
+    int done = sl_pool_link_ask(link, SL_WIRE_DEPOSIT, &ask, sizeof(ask.deposit) + 2, NULL, 0,
+                                sizeof(struct sl_wire_id), &reply, &error);
+    ck_assert_msg(done == 0, "%s", error.message);
+    return ((const struct sl_wire_id *)sl_pool_reply_data(&reply))->id;
+}
+
+/* A deposit of these files; 0 or the kind of the error. */
+static int deposit_by_hand(int slab_fd, int index_fd, uint64_t index_bytes, uint64_t announced)
+{
+    struct sl_pool_link link;
+    struct sluice_error error = {0};
+    struct sl_pool_reply reply;
+    uint64_t id = begin_by_hand(&link, announced);
+    struct sl_wire_slabs slabs = {.id = id, .count = 1};
+    struct sl_wire_commit commit = {.id = id, .index_bytes = index_bytes};
+    ck_assert_int_eq(sl_pool_link_ask(&link, SL_WIRE_DEPOSIT_SLABS, &slabs, sizeof(slabs), &slab_fd,
+                                      1, sizeof(struct sl_wire_id), &reply, &error),
+                     0);
+    int done = sl_pool_link_ask(&link, SL_WIRE_COMMIT, &commit, sizeof(commit), &index_fd, 1,
+                                sizeof(struct sl_wire_id), &reply, &error);
+    sl_pool_link_close(&link);
+    close(slab_fd);
+    close(index_fd);
+    pool_case_settle(&pool, 0, 0);
+    return done < 0 ? error.kind : 0;
+}
+
+/* Slabs of these sizes, sealed, with an index that says the same. 0, or the kind of the error. */
+static int deposit_sizes(const uint64_t *sizes, uint32_t count, uint64_t announced,
+                         struct sluice_error *error)
+{
+    uint64_t index[1024];
+    int fds[8], index_fd;
+    struct sl_pool_link link;
+    struct sl_pool_reply reply;
+    struct sl_wire_index_slab slabs[8] = {{0}};
+    struct sl_pool_contents contents = {
+        .name = "m", .key = "k", .slabs = slabs, .slab_count = count};
+    for (uint32_t i = 0; i < count; i++) {
+        slabs[i] = (struct sl_wire_index_slab){.bytes = sizes[i], .kind = 1};
+        fds[i] = make_fd(sizes[i], SEALED, NULL);
+    }
+    memcpy(contents.identity, identity, sizeof(identity));
+    sl_pool_index_write(&contents, index);
+    index_fd = make_fd(sl_pool_index_size(&contents), SEALED, index);
+    struct sl_wire_slabs given = {.id = begin_by_hand(&link, announced), .count = count};
+    struct sl_wire_commit commit = {.id = given.id, .index_bytes = sl_pool_index_size(&contents)};
+    int done = sl_pool_link_ask(&link, SL_WIRE_DEPOSIT_SLABS, &given, sizeof(given), fds, count,
+                                sizeof(struct sl_wire_id), &reply, error);
+    if (done == 0)
+        done = sl_pool_link_ask(&link, SL_WIRE_COMMIT, &commit, sizeof(commit), &index_fd, 1,
+                                sizeof(struct sl_wire_id), &reply, error);
+    sl_pool_link_close(&link);
+    close(index_fd);
+    for (uint32_t i = 0; i < count; i++)
+        close(fds[i]);
+    pool_case_settle(&pool, 0, 0);
+    return done < 0 ? error->kind : 0;
+}
+
+START_TEST(the_sum_of_the_slabs_cannot_wrap)
+{
+    const uint64_t huge = (1ull << 63) - 4096;
+    const uint64_t wraps[] = {huge, huge, 3 * 4096}, three[] = {huge, huge, huge};
+    const uint64_t fits[] = {4096, 4096, 3 * 4096};
+    struct sluice_error error = {0};
+    ck_assert_int_eq(deposit_sizes(wraps, 3, 4096, &error), SLUICE_NO_SPACE);
+    ck_assert_ptr_nonnull(strstr(error.message, "more bytes than the 4096 that were announced"));
+    ck_assert_int_eq(deposit_sizes(wraps, 3, huge, &error), SLUICE_NO_SPACE);
+    ck_assert_int_eq(deposit_sizes(wraps, 3, UINT64_MAX, &error), SLUICE_NO_SPACE);
+    ck_assert_int_eq(deposit_sizes(three, 3, huge, &error), SLUICE_NO_SPACE);
+    ck_assert_int_eq(deposit_sizes(three, 3, UINT64_MAX, &error), SLUICE_NO_SPACE);
+    ck_assert_int_eq(deposit_sizes(fits, 3, 5 * 4096 - 1, &error), SLUICE_NO_SPACE);
+    ck_assert_uint_eq(pool.locked.committed, 0);
+    ck_assert_int_eq(deposit_sizes(fits, 3, 5 * 4096, &error), 0);
+    ck_assert_uint_eq(pool.locked.committed, 1);
+}
+END_TEST
+
+START_TEST(an_index_cannot_wrap_either)
+{
+    uint64_t data[1024];
+    char why[SL_POOL_WHY_BYTES];
+    struct sl_pool_index index;
+    struct sl_wire_index_slab slabs[] = {
+        {.bytes = INT64_MAX - 1, .kind = 1}, {.bytes = 1, .kind = 1}, {.bytes = 1, .kind = 1}};
+    struct sl_pool_contents contents = {.name = "m", .key = "", .slabs = slabs, .slab_count = 2};
+    sl_pool_index_write(&contents, data);
+    ck_assert_int_eq(sl_pool_index_check(data, sl_pool_index_size(&contents), &index, why), 0);
+    ck_assert_uint_eq(index.slab_bytes, INT64_MAX);
+    contents.slab_count = 3;
+    sl_pool_index_write(&contents, data);
+    ck_assert_int_eq(sl_pool_index_check(data, sl_pool_index_size(&contents), &index, why), -1);
+}
+END_TEST
+
+START_TEST(files_say_themselves_how_large_they_are)
+{
+    uint64_t index[1024];
+    struct sluice_error error = {0};
+    const uint64_t none[] = {4096, 0};
+    size_t bytes = make_index("k", index, 4096);
+    ck_assert_int_ne(deposit_sizes(none, 2, 1 << 20, &error), 0);
+    ck_assert_int_eq(deposit_by_hand(make_fd(4096, SEALED, NULL), make_fd(bytes, SEALED, index),
+                                     bytes - 8, 4096),
+                     SLUICE_FORMAT); /* an index that is larger than was said */
+    int fd = memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    ck_assert_int_eq(ftruncate(fd, 4096), 0);
+    ck_assert_int_eq(fallocate(fd, FALLOC_FL_KEEP_SIZE, 0, 8 << 20), 0);
+    ck_assert_int_eq(fcntl(fd, F_ADD_SEALS, SEALED), 0);
+    ck_assert_int_eq(deposit_by_hand(fd, make_fd(bytes, SEALED, index), bytes, 4096),
+                     SLUICE_INTEGRITY); /* memory that no budget would know of */
+    ck_assert_uint_eq(pool.locked.committed, 0);
+}
+END_TEST
+
+int main(void)
+{
+    const TTest *const tests[] = {
+        the_sum_of_the_slabs_cannot_wrap,
+        an_index_cannot_wrap_either,
+        files_say_themselves_how_large_they_are,
+    };
+    return sl_case_main("pool_sizes", setup, teardown, tests, SL_COUNT(tests));
+}
