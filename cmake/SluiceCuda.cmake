@@ -1,11 +1,11 @@
-# Kernels for GPUs, compiled from src/kernels/kernels.cu and carried in the program. SLUICE_CUDA:
+# Kernels for GPUs, compiled from src/device/kernels/kernels.cu and carried in the program. SLUICE_CUDA:
 #
 #   AUTO  with a compiler for GPUs if there is one, else without kernels (sluice version says so)
 #   ON    a compiler must be there: scripts/cuda-compiler gets one
 #   OFF   no kernels
 #
 # A compiler is NVRTC (libnvrtc.so), nvcc or clang, see scripts/cuda-compile. Nothing of NVIDIA's is
-# linked; a driver is opened at run time (src/cuda). Static programs cannot, and have no kernels.
+# linked; a driver is opened at run time (src/device/cuda). Static programs cannot, and have no kernels.
 set(SLUICE_CUDA AUTO CACHE STRING "Kernels for GPUs: AUTO, ON or OFF")
 set_property(CACHE SLUICE_CUDA PROPERTY STRINGS AUTO ON OFF)
 if(NOT SLUICE_CUDA MATCHES "^(AUTO|ON|OFF)$")
@@ -52,8 +52,8 @@ if(SLUICE_CUDA_COMPILER AND SLUICE_PYTHON AND NOT cuda_wanted STREQUAL "OFF")
     else()
         string(REPLACE "\n" ";" cuda_list "${cuda_list}")
         list(POP_FRONT cuda_list cuda_compiler_name)
-        file(GLOB cuda_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/kernels/kernel*.h
-            ${CMAKE_SOURCE_DIR}/src/kernels/kernels.*)
+        file(GLOB cuda_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/device/kernels/kernel*.h
+            ${CMAKE_SOURCE_DIR}/src/device/kernels/kernels.*)
         foreach(arch ${cuda_list})
             string(REGEX REPLACE "^[a-z]+_" "" number ${arch})
             set(ptx 0)
@@ -64,7 +64,7 @@ if(SLUICE_CUDA_COMPILER AND SLUICE_PYTHON AND NOT cuda_wanted STREQUAL "OFF")
             add_custom_command(OUTPUT ${file} VERBATIM
                 COMMAND ${compile} --root ${CMAKE_SOURCE_DIR} --arch ${arch} --out ${file} --log ${file}.log
                 DEPENDS ${cuda_sources} ${CMAKE_SOURCE_DIR}/scripts/cuda-compile
-                    ${CMAKE_SOURCE_DIR}/src/base/device.h ${CMAKE_SOURCE_DIR}/src/transform/cast_element.h
+                    ${CMAKE_SOURCE_DIR}/src/core/base/device.h ${CMAKE_SOURCE_DIR}/src/model/transform/cast_element.h
                 COMMENT "Compiling kernels for ${arch}")
             list(APPEND image_files ${file})
             string(APPEND images " SL_IMAGE(${arch}, ${number}, ${ptx}, \"kernels_${arch}.image\")")
@@ -81,5 +81,5 @@ file(CONFIGURE OUTPUT ${images_header} CONTENT
 " @ONLY)
 
 target_compile_options(sluice_kernels PRIVATE "SHELL:-iquote \"${CMAKE_BINARY_DIR}/generated\"")
-set_source_files_properties(src/kernels/kernel_images.c PROPERTIES OBJECT_DEPENDS "${image_files}"
+set_source_files_properties(src/device/kernels/kernel_images.c PROPERTIES OBJECT_DEPENDS "${image_files}"
     COMPILE_OPTIONS "-Wa,-I${CMAKE_BINARY_DIR}/generated")

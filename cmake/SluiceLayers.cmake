@@ -1,20 +1,32 @@
-# sluice_layer(NAME [LAYER ...] [LIBS TARGET ...])
+# sluice_layer(ROOM/NAME [LAYER ...] [LIBS TARGET ...])
 #
-# One folder of src/ is one static library made of every .c file in it. It may include the headers of
-# its own folder and of the layers it names, with theirs: an include that points upwards does not compile.
-function(sluice_layer name)
+# One folder src/ROOM/NAME is one static library made of every .c file in it. It may include its own headers and the
+# public ones of the layers it names, with theirs: an include that points upwards does not compile. Headers in its
+# folder in/ are its own: no other layer can include them. Tests see them all (sluice_insides).
+define_property(GLOBAL PROPERTY SLUICE_INSIDES BRIEF_DOCS "folders of private headers" FULL_DOCS "for tests")
+function(sluice_layer place)
     cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "LIBS")
-    file(GLOB files CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${name}/*.c)
-    if(NOT files)
-        file(WRITE ${CMAKE_BINARY_DIR}/empty_${name}.c "extern int sl_empty_${name};\n")
-        set(files ${CMAKE_BINARY_DIR}/empty_${name}.c)
-    endif()
+    get_filename_component(name ${place} NAME)
+    set(folder ${CMAKE_SOURCE_DIR}/src/${place})
+    file(GLOB files CONFIGURE_DEPENDS ${folder}/*.c)
     add_library(sluice_${name} STATIC ${files})
-    target_compile_options(sluice_${name} PUBLIC "SHELL:-iquote \"${CMAKE_SOURCE_DIR}/src/${name}\"")
+    target_compile_options(sluice_${name} PUBLIC "SHELL:-iquote \"${folder}\"")
+    if(IS_DIRECTORY ${folder}/in)
+        target_compile_options(sluice_${name} PRIVATE "SHELL:-iquote \"${folder}/in\"")
+        set_property(GLOBAL APPEND PROPERTY SLUICE_INSIDES ${folder}/in)
+    endif()
     foreach(layer ${arg_UNPARSED_ARGUMENTS})
         target_link_libraries(sluice_${name} PUBLIC sluice_${layer})
     endforeach()
     if(arg_LIBS)
         target_link_libraries(sluice_${name} PUBLIC ${arg_LIBS})
     endif()
+endfunction()
+
+# sluice_insides(TARGET): it may include private headers, too, as tests and fuzzers do.
+function(sluice_insides target)
+    get_property(insides GLOBAL PROPERTY SLUICE_INSIDES)
+    foreach(folder ${insides})
+        target_compile_options(${target} PUBLIC "SHELL:-iquote \"${folder}\"")
+    endforeach()
 endfunction()

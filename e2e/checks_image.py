@@ -309,7 +309,7 @@ def image_gpu_takes_kernels_of_its_own_sources_alone(h):
         return subprocess.run([script, "--root", root, *arguments], capture_output=True, text=True)
     assert call("--compiler", compiler, "--make", made).returncode == 0
     assert call("--compiler", made, "--arch", "sm_90", "--out", out).returncode == 0
-    with open(os.path.join(root, "src", "kernels", "kernel_args.h"), "a") as file:
+    with open(os.path.join(root, "src", "device", "kernels", "kernel_args.h"), "a") as file:
         file.write("\n")
     done = call("--compiler", made, "--arch", "sm_90", "--out", out)
     assert done.returncode == 1 and "other sources" in done.stderr, done.stderr

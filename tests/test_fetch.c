@@ -211,16 +211,16 @@ START_TEST(a_busy_server_is_told)
     ck_assert_int_eq(sl_fetch_start(fetch, source, 10, 5000, &err), 0);
     uint8_t data[5000];
     size_t got = 0, used = 0;
-    enum sl_fetch_state state;
+    enum sl_io_state state;
     while ((state = sl_fetch_read(fetch, data + used, sizeof(data) - used, &got, &err)) !=
-           SL_FETCH_END) {
-        ck_assert_int_ne(state, SL_FETCH_FAILED);
+           SL_IO_END) {
+        ck_assert_int_ne(state, SL_IO_FAILED);
         used += got;
-        struct pollfd fds[SL_FETCH_POLL_MAX];
+        struct pollfd fds[SL_IO_POLL_MAX];
         uint64_t deadline;
-        if (state == SL_FETCH_WAIT) {
+        if (state == SL_IO_WAIT) {
             int count = sl_fetch_poll(fetch, fds, &deadline);
-            ck_assert_int_le(count, SL_FETCH_POLL_MAX);
+            ck_assert_int_le(count, SL_IO_POLL_MAX);
             poll(fds, (nfds_t)count, 5);
         }
     }
@@ -243,7 +243,7 @@ START_TEST(an_abandoned_range_harms_no_other)
     uint8_t data[100];
     size_t got = 0;
     ck_assert_int_eq(sl_fetch_start(fetch, source, 10, SL_BLOB_BYTES, &err), 0);
-    while (sl_fetch_read(fetch, data, sizeof(data), &got, &err) == SL_FETCH_WAIT)
+    while (sl_fetch_read(fetch, data, sizeof(data), &got, &err) == SL_IO_WAIT)
         ;
     sl_fetch_abort(fetch);
     ck_assert_int_eq(sl_fetch_start(fetch, source, 500, 600, &err), 0);
@@ -308,10 +308,10 @@ static void *read_much(void *arg)
             sl_fetch_start(fetch, reader->shared, i * 1000, i * 1000 + 50000, &reader->err) < 0)
             break;
         size_t used = 0, got;
-        enum sl_fetch_state state;
+        enum sl_io_state state;
         while ((state = sl_fetch_read(fetch, data + used, 100000 - used, &got, &reader->err)) !=
-               SL_FETCH_END) {
-            if (state == SL_FETCH_FAILED)
+               SL_IO_END) {
+            if (state == SL_IO_FAILED)
                 return NULL;
             used += got;
         }

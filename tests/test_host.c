@@ -346,12 +346,12 @@ static bool drive(struct sl_fetch *fetch, unsigned ms)
     uint64_t end_ns = sl_now_ns() + ms * SL_NS_PER_MS, deadline_ns;
     for (;;) {
         size_t got;
-        struct pollfd fds[SL_FETCH_POLL_MAX];
-        enum sl_fetch_state state = sl_fetch_read(fetch, data, sizeof(data), &got, &err);
-        ck_assert_msg(state != SL_FETCH_FAILED, "%s", err.message);
-        if (state == SL_FETCH_END)
+        struct pollfd fds[SL_IO_POLL_MAX];
+        enum sl_io_state state = sl_fetch_read(fetch, data, sizeof(data), &got, &err);
+        ck_assert_msg(state != SL_IO_FAILED, "%s", err.message);
+        if (state == SL_IO_END)
             return true;
-        if (state == SL_FETCH_DATA)
+        if (state == SL_IO_DATA)
             continue;
         if (sl_now_ns() >= end_ns)
             return false;

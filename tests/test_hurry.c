@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "exchange.h"
+#include "fetch.h"
 #include "link.h"
 #include "log.h"
 #include "metrics.h"
@@ -288,13 +289,13 @@ static void open_distant(struct reading *reading)
 static void drain(struct sl_fetch *fetch)
 {
     uint8_t piece[HEAD_BYTES];
-    enum sl_fetch_state state;
+    enum sl_io_state state;
     size_t got;
-    while ((state = sl_fetch_read(fetch, piece, sizeof(piece), &got, &err)) != SL_FETCH_END) {
-        struct pollfd fds[SL_FETCH_POLL_MAX];
+    while ((state = sl_fetch_read(fetch, piece, sizeof(piece), &got, &err)) != SL_IO_END) {
+        struct pollfd fds[SL_IO_POLL_MAX];
         uint64_t deadline_ns;
-        ck_assert_msg(state != SL_FETCH_FAILED, "%s", err.message);
-        if (state == SL_FETCH_WAIT)
+        ck_assert_msg(state != SL_IO_FAILED, "%s", err.message);
+        if (state == SL_IO_WAIT)
             poll(fds, (nfds_t)sl_fetch_poll(fetch, fds, &deadline_ns), 10);
     }
 }

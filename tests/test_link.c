@@ -82,7 +82,7 @@ static void until_readable(int fd)
     struct sl_err err = SL_ERR_INIT;
     struct pollfd peer = {fd, POLLIN, 0};
     for (int i = 0; i < 3000 && poll(&peer, 1, 10) == 0; i++)
-        ck_assert_msg(sl_exchange_head(exchange, &err) == SL_FETCH_WAIT, "%s", err.message);
+        ck_assert_msg(sl_exchange_head(exchange, &err) == SL_IO_WAIT, "%s", err.message);
     ck_assert_msg(peer.revents & POLLIN, "nothing came");
 }
 
@@ -105,12 +105,12 @@ static void say(int peer, const char *text)
 static void assert_head(void)
 {
     struct sl_err err = SL_ERR_INIT;
-    enum sl_fetch_state state;
-    struct pollfd fds[SL_FETCH_POLL_MAX];
+    enum sl_io_state state;
+    struct pollfd fds[SL_IO_POLL_MAX];
     uint64_t deadline_ns;
-    while ((state = sl_exchange_head(exchange, &err)) == SL_FETCH_WAIT)
+    while ((state = sl_exchange_head(exchange, &err)) == SL_IO_WAIT)
         poll(fds, (nfds_t)sl_exchange_poll(exchange, fds, &deadline_ns), 100);
-    ck_assert_msg(state == SL_FETCH_DATA, "%s", err.message);
+    ck_assert_msg(state == SL_IO_DATA, "%s", err.message);
 }
 
 START_TEST(stray_bytes_are_not_taken_for_the_next_answer)
@@ -122,11 +122,11 @@ START_TEST(stray_bytes_are_not_taken_for_the_next_answer)
     int peer = accept_request();
     say(peer, "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n");
     assert_head();
-    ck_assert_int_eq(sl_exchange_body(exchange, data, sizeof(data), &got, &err), SL_FETCH_WAIT);
+    ck_assert_int_eq(sl_exchange_body(exchange, data, sizeof(data), &got, &err), SL_IO_WAIT);
     say(peer, "0123456789");
-    ck_assert_int_eq(sl_exchange_body(exchange, data, sizeof(data), &got, &err), SL_FETCH_DATA);
+    ck_assert_int_eq(sl_exchange_body(exchange, data, sizeof(data), &got, &err), SL_IO_DATA);
     ck_assert_uint_eq(got, 10);
-    ck_assert_int_eq(sl_exchange_body(exchange, data, sizeof(data), &got, &err), SL_FETCH_END);
+    ck_assert_int_eq(sl_exchange_body(exchange, data, sizeof(data), &got, &err), SL_IO_END);
     say(peer, "stray");
     begin();
     int second = accept_request();

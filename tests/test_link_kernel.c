@@ -178,10 +178,10 @@ END_TEST
 /* Drive the exchange until the answer's head is there. */
 static void until_head(struct sl_err *err)
 {
-    enum sl_fetch_state state;
-    while ((state = sl_exchange_head(exchange, err)) == SL_FETCH_WAIT)
+    enum sl_io_state state;
+    while ((state = sl_exchange_head(exchange, err)) == SL_IO_WAIT)
         sl_exchange_wait(exchange, err);
-    ck_assert_msg(state == SL_FETCH_DATA, "%s", err->message);
+    ck_assert_msg(state == SL_IO_DATA, "%s", err->message);
 }
 
 static void assert_fails(enum sl_fake_record next, const char *says)

@@ -3,7 +3,8 @@
  * SHA-256, on the same buffers, in turns. Prints a table of GB/s (10^9 bytes), the best of the
  * rounds. By hand, after a build:
  *
- *   cc -O2 -D_GNU_SOURCE -iquote src/transform -iquote src/base e2e/bench/crypt_speed.c \
+ *   cc -O2 -D_GNU_SOURCE -iquote src/model/transform -iquote src/core/base e2e/bench/crypt_speed.c
+ * \
  *      BUILD/libsluice_transform.a BUILD/libsluice_base.a -lsodium -lcrypto -ljansson -lisal \
  *      -lpthread -o crypt_speed && taskset -c 1 ./crypt_speed
  */

@@ -1,5 +1,5 @@
 """Results as SVG: one file each, no script, no font, no link; it follows the reader's light or dark setting and looks like
-the drawings of `sluice bench` (src/bench/bench_draw.c), whose colours people with any colour vision tell apart.
+the drawings of `sluice bench` (src/tools/bench/bench_draw.c), whose colours people with any colour vision tell apart.
 """
 import math
 from xml.sax.saxutils import escape

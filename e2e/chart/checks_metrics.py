@@ -19,7 +19,7 @@ FOREIGN_METRICS = {"kube_pod_init_container_status_restarts_total", "kube_job_fa
 def known_metrics():
     """Every name that the program's source gives to a metric; histograms have three series each."""
     found = set()
-    for path in glob.glob(os.path.join(ROOT, "src", "observe", "*.[cd]*")):
+    for path in glob.glob(os.path.join(ROOT, "src", "core", "observe", "*.[cd]*")):
         text = read(path)
         found |= set(re.findall(r'"((?:sluice|process)_[a-z_]+)"', text))
     return found | {name + end for name in found if name.endswith("_seconds") for end in ("_bucket", "_sum", "_count")}

@@ -1,0 +1,315 @@
+/* Inside the reader: what its threads share, and the pieces they are made of. */
+#ifndef SL_READER_PARTS_H
+#define SL_READER_PARTS_H
+
+#include "crypt.h"
+#include "fetch.h"
+#include "growth.h"
+#include "hash.h"
+#include "mapping.h"
+#include "pace.h"
+#include "reader.h"
+#include "thread.h"
+#include "verify.h"
+
+/* ---- work: the ranges that are left to read ------------------------------------------------- */
+
+struct sl_work {
+    const struct sl_range *ranges;
+    size_t range_count;
+    const struct sl_extent *extents;
+    struct sl_range *own_ranges; /* not NULL: a resumed load reads only what is missing */
+    struct sl_extent *own_extents;
+    struct sl_stretch *kept; /* stretches of files, sorted: only if the plan composes */
+    size_t kept_count, kept_capacity;
+    uint64_t resumed_bytes;
+};
+struct sl_stretch {
+    uint32_t file;
+    uint64_t begin, end;
+};
+/** The plan's ranges less what the journal vouches for; kept bytes are fed to verify and heads. */
+struct sl_heads;
+int sl_work_make(struct sl_work *work, const struct sl_plan *plan, struct sl_sink *sink,
+                 struct sl_journal *journal, struct sl_verify *verify, struct sl_heads *heads,
+                 struct sl_err *err);
+void sl_work_release(struct sl_work *work);
+/** Does the journal vouch for these bytes of a file? Only for what is composed. */
+bool sl_work_keeps(const struct sl_work *work, uint32_t file, uint64_t begin, uint64_t end);
+
+/** A range, or a part of one, for a lane. */
+struct sl_job {
+    struct sl_range range;
+};
+
+enum { SL_WRITE_TURNS = 64, SL_HEDGE_CREDIT = 128 /* of a load that begins */ };
+
+/* ---- refetch: what came wrong, once more (refetch.c) ----------------------------------------- */
+
+/** Bytes of a file that were replaced by right ones. */
+struct sl_mended {
+    uint32_t file, crc32c;
+    uint64_t begin, end;
+};
+struct sl_refetch {
+    pthread_mutex_t lock;
+    pthread_cond_t more; /* checks or stop changed */
+    pthread_t thread;
+    struct {
+        const struct sl_check **checks; /* next of them are done or in work */
+        size_t count, capacity, next;
+        bool started, stop;
+    } locked;
+    struct sl_mended *mended; /* the thread's own until it is gone */
+    size_t mended_count, mended_capacity;
+};
+struct sl_reader;
+void sl_refetch_init(struct sl_refetch *refetch);
+/** As sl_verify_config.again: a few tries, then sl_verify_settle(). Any thread. */
+int sl_refetch_add(struct sl_reader *reader, const struct sl_check *check, struct sl_err *err);
+/** End the thread; before verify is freed. */
+void sl_refetch_stop(struct sl_refetch *refetch);
+void sl_refetch_release(struct sl_refetch *refetch);
+
+/* ---- what the threads share ----------------------------------------------------------------- */
+
+struct sl_reader {
+    const struct sl_plan *plan;
+    struct sl_sink *sink;
+    struct sl_journal *journal; /* may be NULL */
+    const struct sl_reader_config *config;
+    struct sl_verify *verify;
+    struct sl_heads *heads; /* NULL: none */
+    struct sl_work work;
+    struct sl_refetch refetch;
+    struct sl_cancel *stop; /* raised by the first failure */
+    struct sl_cancel *done; /* raised when the last range has ended */
+    size_t buffer_bytes;    /* of a lane */
+    unsigned threads, connections_max, given_max;
+    unsigned stand_ins_max;   /* lanes beyond connections_max while requests stall */
+    bool forms, grows;        /* some bytes change on their way; and become more */
+    struct sl_counter landed; /* bytes of this run */
+    struct sl_counter opened; /* encrypted pieces whose MAC agreed */
+    /*
+     * Whose turn it is to write to a file (number modulo SL_WRITE_TURNS): writers that meet at the
+     * page cache's lock of one file spin and burn CPU, so a thread that finds it taken goes on with
+     * its other lanes.
+     */
+    pthread_mutex_t turns[SL_WRITE_TURNS];
+    pthread_mutex_t lock;
+    struct {
+        size_t next_range;
+        size_t composed;         /* the target whose blocks are taken */
+        uint64_t composed_bytes; /* of it: taken */
+        struct sl_job *given;    /* what lanes gave away, at most given_max */
+        unsigned given_count;
+        unsigned busy;         /* ranges that are being read */
+        unsigned idle;         /* lanes that would take one */
+        unsigned doubtful;     /* lanes that may be slow */
+        uint64_t waste;        /* bytes that answers broken off may cost */
+        unsigned hedge_credit; /* each range adds 1, a request sent again takes many */
+        struct sl_pace pace;
+        unsigned lanes;     /* open now */
+        unsigned wanted;    /* connections that the growth asks for */
+        unsigned throttled; /* answers since the last tick */
+        struct sl_growth growth;
+        const struct sl_check **bad; /* checks that did not match */
+        size_t bad_count, bad_capacity;
+        struct sl_err err; /* the first */
+    } locked;
+};
+/** The first failure counts and stops everyone. */
+void sl_reader_fail(struct sl_reader *reader, const struct sl_err *err);
+
+/* ---- threads: of all loads of the process (threads.c) ---------------------------------------- */
+
+/**
+ * How many threads a load may have, its own included: `given`, or, if that is 0, its part of the
+ * processors as far as other loads have left some, at least 1 and at most `useful`. Any thread.
+ */
+unsigned sl_reader_take_threads(unsigned given, unsigned useful);
+void sl_reader_return_threads(unsigned count);
+
+/* ---- jobs: who reads what (any thread) ------------------------------------------------------ */
+
+/** Something to read, to be followed by sl_reader_ended(). False if there is nothing now or the
+ * load has failed. */
+bool sl_reader_take(struct sl_reader *reader, struct sl_job *job);
+/** An answer began, so long after its request; fresh: on a connection that may be new. */
+void sl_reader_began(struct sl_reader *reader, uint64_t first_ns, bool fresh);
+/** What was taken has been read: so many bytes, in so much time; gap_ns: longest between two reads,
+ * 0 if all came in one. */
+void sl_reader_ended(struct sl_reader *reader, uint64_t bytes, uint64_t ns, uint64_t gap_ns);
+/** Nothing is left to read and nobody reads, or the load has failed. */
+bool sl_reader_finished(struct sl_reader *reader);
+/** Only what lanes give away is left to take. */
+bool sl_reader_used_up(struct sl_reader *reader);
+/** Give a part away: true if someone idle will have it. */
+bool sl_reader_give(struct sl_reader *reader, const struct sl_job *job);
+/** A request that is slow. */
+struct sl_slow {
+    uint64_t landed_then; /* reader->landed when it fell into doubt */
+    uint64_t quiet_ns;    /* so long nothing came */
+    uint64_t unread;      /* sl_lane_unread() */
+    uint64_t range_bytes; /* of its range */
+    bool begun, fresh;    /* its answer; its connection may be new */
+    bool stuck;           /* it would be slow even if it were the only one */
+};
+/** Whether it may be sent again; if so it is counted. */
+bool sl_reader_may_hedge(struct sl_reader *reader, const struct sl_slow *slow);
+/** May an answer be broken off, of which so many bytes came and would not be read? If so more are
+ * on their way, and all are counted against what a load may waste. */
+bool sl_reader_may_waste(struct sl_reader *reader, uint64_t unread);
+/** sl_pace_patience() of this load. */
+struct sl_patience sl_reader_patience(struct sl_reader *reader);
+/** Whether sl_reader_give() would find someone. */
+bool sl_reader_hungry(struct sl_reader *reader);
+void sl_reader_count_idle(struct sl_reader *reader, int change);
+void sl_reader_count_doubtful(struct sl_reader *reader, int change);
+/** sl_pace_expect() of this load. */
+uint64_t sl_reader_expect(struct sl_reader *reader, uint64_t bytes);
+
+/* ---- landing: bytes go to the sink, the hashes and the journal ------------------------------ */
+
+/** One lane's stretch of written bytes that the journal has not got yet. */
+struct sl_landing {
+    struct sl_reader *reader;
+    uint32_t file, crc;
+    uint64_t begin, end; /* equal: none */
+};
+/** Write source bytes [begin, begin + bytes) of the extent. */
+int sl_landing_write(struct sl_landing *landing, const struct sl_extent *extent, uint64_t begin,
+                     const uint8_t *data, size_t bytes, struct sl_err *err);
+/** As above for bytes that were read straight into the place. */
+int sl_landing_commit(struct sl_landing *landing, const struct sl_extent *extent,
+                      const struct sl_place *place, struct sl_err *err);
+/** Tell the journal what it has not got yet. */
+int sl_landing_flush(struct sl_landing *landing, struct sl_err *err);
+/** Bytes of a file are in the sink and as they should be: count, by what was fetched for them, and
+ * note. */
+int sl_landing_note(struct sl_landing *landing, uint32_t file, uint64_t begin, uint64_t end,
+                    uint32_t crc, uint64_t fetched, struct sl_err *err);
+/** Tell the watch of what landed. */
+void sl_landing_tell(struct sl_reader *reader, uint32_t file, uint64_t offset, uint64_t bytes);
+/** Into the sink, and no more. */
+int sl_landing_put(struct sl_reader *reader, uint32_t file, uint64_t offset, const uint8_t *data,
+                   uint64_t bytes, struct sl_err *err);
+/** The plan's own bytes. */
+int sl_landing_literal(struct sl_reader *reader, const struct sl_literal *literal,
+                       struct sl_err *err);
+
+/* ---- heads: headers that hold the hashes of what follows them (heads.c) ---------------------- */
+
+struct sl_heads;
+/** *heads is NULL if the plan has none; the functions below take that. */
+int sl_heads_new(struct sl_heads **heads, struct sl_reader *reader, struct sl_err *err);
+void sl_heads_free(struct sl_heads *heads);
+SL_AUTO_DEFINE(sl_heads)
+/**
+ * These bytes of a file are final and in the sink (each byte once, in any order): whoever commits
+ * what is to be published calls this. Writes headers that are complete now. Any thread.
+ */
+int sl_heads_feed(struct sl_heads *heads, uint32_t file, uint64_t offset, const void *data,
+                  size_t bytes, struct sl_err *err);
+/** As above for what the journal keeps: it is read back. */
+int sl_heads_feed_landed(struct sl_heads *heads, uint32_t file, uint64_t offset, uint64_t bytes,
+                         struct sl_err *err);
+/** These bytes of a file were others when they were fed: headers over them are made anew. Every
+ * header is written. */
+int sl_heads_redo(struct sl_heads *heads, uint32_t file, uint64_t begin, uint64_t end,
+                  struct sl_err *err);
+/** Everything was fed: wait until every header is written. */
+int sl_heads_finish(struct sl_heads *heads, struct sl_err *err);
+
+/* ---- forming: stored bytes become what is written (forming.c) -------------------------------- */
+
+/** One lane's tensor in the making, from the begin of one of its units on. */
+struct sl_forming {
+    struct sl_reader *reader;
+    const struct sl_mapping *mapping; /* NULL: none */
+    uint64_t at;                      /* the place that comes next */
+    uint64_t sure;                    /* before this place every piece has opened */
+    uint64_t piece_begin, piece_end;  /* of the piece that is open; end 0: none */
+    struct sl_opening opening;
+    uint32_t crc;          /* ordered checks */
+    struct sl_sha256 *sha; /* the same; NULL: not wanted */
+    struct {
+        bool open;             /* there is something, perhaps only bytes that nobody takes */
+        uint64_t place, begin; /* of its first byte in the source, in the file */
+        uint64_t end, fetched;
+        uint32_t crc;
+    } pending;        /* written, but not sure */
+    uint8_t *grown;   /* what became more than it was; NULL unless reader->grows */
+    size_t used, put; /* of it: made; written */
+};
+int sl_forming_init(struct sl_forming *forming, struct sl_reader *reader, struct sl_err *err);
+void sl_forming_release(struct sl_forming *forming);
+/** Forget what is unfinished: the next extent begins at a unit. */
+void sl_forming_drop(struct sl_forming *forming);
+/**
+ * Decrypt, hash, cut and cast source bytes [begin, end) of an extent with a target, in place. They
+ * begin where the last ones ended or at a unit, and end at whole elements. data: what was fetched.
+ */
+int sl_forming_add(struct sl_forming *forming, const struct sl_extent *extent, uint64_t begin,
+                   uint64_t end, uint8_t *data, struct sl_err *err);
+/** Write them: called for each sl_forming_add() of a window, in the same order. */
+int sl_forming_land(struct sl_forming *forming, struct sl_landing *landing,
+                    const struct sl_extent *extent, uint64_t begin, uint64_t end,
+                    const uint8_t *data, struct sl_err *err);
+/** A new window begins. */
+void sl_forming_turn(struct sl_forming *forming);
+
+/* ---- composing: what no range of bytes gives (composing.c) ----------------------------------- */
+
+bool sl_reader_composes(const struct sl_plan *plan);
+/** Take block after block until none is left or the load fails. Any thread. */
+void sl_reader_compose(struct sl_reader *reader);
+
+/* ---- lane: one connection, range after range ------------------------------------------------ */
+
+struct sl_reader_lane;
+struct sl_reader_lane *sl_reader_lane_new(struct sl_reader *reader, struct sl_err *err);
+/** The journal learns what the lane has written. */
+void sl_reader_lane_free(struct sl_reader_lane *lane);
+
+enum sl_lane_state { SL_LANE_FAILED = -1, SL_LANE_WAIT, SL_LANE_RUN, SL_LANE_FULL, SL_LANE_IDLE };
+/**
+ * One move, without blocking. WAIT: sl_reader_lane_poll() says for what; RUN: call again; IDLE:
+ * between two ranges; FULL: another thread writes to the file: call again when the other lanes have
+ * moved, with `insist` to wait for the turn.
+ */
+enum sl_lane_state sl_reader_lane_step(struct sl_reader_lane *lane, bool insist,
+                                       struct sl_err *err);
+/** Give an idle lane something to read. */
+int sl_reader_lane_start(struct sl_reader_lane *lane, const struct sl_job *job, struct sl_err *err);
+/** An idle lane: whoever needs its connection, or its place at the host, may have it. */
+void sl_reader_lane_rest(struct sl_reader_lane *lane);
+int sl_reader_lane_poll(struct sl_reader_lane *lane, struct pollfd fds[SL_IO_POLL_MAX],
+                        uint64_t *deadline_ns);
+/** Bytes of its range that no window has begun to read. */
+uint64_t sl_reader_lane_left(const struct sl_reader_lane *lane);
+/** Whether so much is left, and so far off, that a part is worth another request. */
+bool sl_reader_lane_may_split(const struct sl_reader_lane *lane);
+/** Give half of what is left to someone idle; false if nobody is. */
+bool sl_reader_lane_split(struct sl_reader_lane *lane);
+
+enum sl_lane_pace { SL_PACE_FINE, SL_PACE_DOUBTFUL, SL_PACE_SLOW, SL_PACE_STUCK };
+/** How it does beside the ranges before. quiet: poll() just found nothing for it. */
+enum sl_lane_pace sl_reader_lane_pace(struct sl_reader_lane *lane, bool quiet,
+                                      const struct sl_patience *patience);
+/** Drop the connection of a lane that is SLOW or STUCK and ask for what has not come on another
+ * one: 1, or 0 if it may not. */
+int sl_reader_lane_hedge(struct sl_reader_lane *lane, enum sl_lane_pace pace, struct sl_err *err);
+/** Bytes have come that poll() does not tell of (SO_RCVLOWAT): a step takes them. */
+bool sl_reader_lane_unread(const struct sl_reader_lane *lane);
+unsigned sl_reader_lane_take_throttled(struct sl_reader_lane *lane);
+
+/* ---- crew: the lanes of one thread ---------------------------------------------------------- */
+
+/** Drive the share of this thread until there is nothing left to read or the load fails. */
+void sl_crew_run(struct sl_reader *reader, unsigned thread);
+/** What the store's answers have shown so far goes into the growth, which says how many connections
+ * are wanted. With the lock, or before there are threads. */
+unsigned sl_reader_know_distance(struct sl_reader *reader);
+
+#endif

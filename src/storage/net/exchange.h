@@ -1,0 +1,154 @@
+/*
+ * HTTP/1.1 over one connection: one request and its answer at a time, without blocking.
+ *
+ * http.c and s3.c put their ranges through it, listings, credential services and probes use the
+ * blocking sl_exchange_simple(). The connection (DNS, proxy, TLS) is libcurl's in CONNECT_ONLY
+ * mode; head parsing, body framing (Content-Length, chunked, close) and keep-alive are ours.
+ */
+#ifndef SL_EXCHANGE_H
+#define SL_EXCHANGE_H
+
+#include "buf.h"
+#include "io.h"
+
+struct sl_exchange;
+
+enum { SL_HEADERS_BYTES_MAX = 64 * 1024 };
+
+/** How to connect. Borrowed until the exchange is freed. */
+struct sl_connect {
+    const struct sl_tls_options *tls; /* NULL: system store, verify */
+    struct sl_cancel *cancel;
+    unsigned stall_seconds;    /* 0: 30; also bounds connecting and waiting for the answer's head */
+    unsigned connect_seconds;  /* 0: 10 */
+    bool once;                 /* requests in a hurry are waited for like others */
+    bool direct;               /* never through a proxy: metadata services */
+    const void *owner;         /* whose load it serves: places at a host are shared among loads */
+    unsigned host_connections; /* of this process to one host; 0: any number */
+    uint64_t bandwidth;        /* bytes/s of all loads of the process; 0: no limit */
+    struct sl_progress *progress; /* may be NULL: requests sent twice are counted there */
+    /* Called once for a request in a hurry whose server turns out to be far away, while its answer
+     * is on its way: time to sl_exchange_connect() others. May be NULL */
+    void (*distant)(void *arg, const struct sl_exchange *exchange);
+    void *distant_arg;
+    struct sl_cancel *stop; /* ends sl_exchange_simple() as cancel does: the caller's own reason */
+};
+
+/** One request. Everything is copied by sl_exchange_start(), but for a body that is lent. */
+struct sl_request {
+    const char *method; /* GET, HEAD, PUT, POST, DELETE */
+    const char *url;    /* absolute, http or https, percent-encoded, without fragment; sent as it is
+                           (no dot squashing) */
+    const char *const *headers; /* "Name: value", NULL-terminated; NULL for none. Host, Connection,
+                                   Accept-Encoding: identity and Content-Length are added */
+    const void *body;
+    size_t body_bytes;
+    bool lent;      /* the body is not copied: it stays where it is until the answer's head came */
+    unsigned hurry; /* of GET and HEAD: without an answer for so many times the host's usual it is
+                       sent once more, on a connection of its own, and what answers first is taken;
+                       a body that falls silent as long is a stall. 0: never */
+    uint64_t stream_bytes; /* instead of body: so many bytes follow by sl_exchange_send() */
+};
+
+struct sl_exchange *sl_exchange_new(const struct sl_connect *connect, struct sl_err *err);
+void sl_exchange_free(struct sl_exchange *exchange);
+SL_AUTO_DEFINE(sl_exchange)
+
+/**
+ * Begin a request. A live connection to the same origin (scheme, host, port, proxy) is used again,
+ * else it is closed and a new one made. A reset before the first byte of the answer on a connection
+ * that was used before is tried once on a new connection, uncounted. The previous answer must be
+ * drained or aborted.
+ */
+int sl_exchange_start(struct sl_exchange *exchange, const struct sl_request *request,
+                      struct sl_err *err);
+
+/**
+ * Begin to connect to where another one leads, without a request: the next sl_exchange_start()
+ * goes on with it. -1: there is no place at the host, or nothing answers. Does not block.
+ */
+int sl_exchange_connect(struct sl_exchange *exchange, const struct sl_exchange *like,
+                        struct sl_err *err);
+
+/**
+ * Progress until the answer's head is complete: DATA when it is, WAIT, or FAILED (SL_E_NET: cannot
+ * connect, reset, bad head, stall). 1xx answers are skipped.
+ */
+enum sl_io_state sl_exchange_head(struct sl_exchange *exchange, struct sl_err *err);
+/**
+ * With stream_bytes, before the first of them: DATA when the server wants the body (100 Continue,
+ * or three seconds without a word, where the caller sent Expect: 100-continue), END when it has
+ * answered already: sl_exchange_head() has it. WAIT, FAILED.
+ */
+enum sl_io_state sl_exchange_ready(struct sl_exchange *exchange, struct sl_err *err);
+/**
+ * Send of the body what the socket takes: DATA with at least 1 byte taken, END when the server has
+ * answered before it got all of it, WAIT, FAILED. After the last byte comes sl_exchange_head(). A
+ * connection that breaks off after the first byte is never made anew.
+ */
+enum sl_io_state sl_exchange_send(struct sl_exchange *exchange, const void *data, size_t bytes,
+                                  size_t *taken, struct sl_err *err);
+/** Whether the request in hand, or the last one, was sent twice. */
+bool sl_exchange_sent_twice(const struct sl_exchange *exchange);
+int sl_exchange_status(const struct sl_exchange *exchange);
+/**
+ * The header's value, trimmed; the first of several; NULL if absent. Borrowed until the next start.
+ */
+const char *sl_exchange_header(const struct sl_exchange *exchange, const char *name);
+/** The body's length as announced, -1 if not. */
+int64_t sl_exchange_content_length(const struct sl_exchange *exchange);
+/**
+ * Body bytes, as sl_fetch_read(); END when the body is complete; a body that ends early is FAILED,
+ * SL_E_NET.
+ */
+enum sl_io_state sl_exchange_body(struct sl_exchange *exchange, void *data, size_t bytes,
+                                  size_t *got, struct sl_err *err);
+int sl_exchange_poll(struct sl_exchange *exchange, struct pollfd fds[SL_IO_POLL_MAX],
+                     uint64_t *deadline_ns);
+void sl_exchange_abort(struct sl_exchange *exchange);
+struct sl_host;
+/** Whether it holds a connection to this host, or a place for one. */
+bool sl_exchange_leads_to(const struct sl_exchange *exchange, const struct sl_host *host);
+/** The cancellation it was made with; may be NULL. */
+struct sl_cancel *sl_exchange_cancel(const struct sl_exchange *exchange);
+/** Sleep, unless cancel or stop ends it: -1 with SL_E_CANCELED. */
+int sl_exchange_pause(struct sl_exchange *exchange, unsigned ms, struct sl_err *err);
+/** Block until there is something to do; -1 with SL_E_CANCELED. */
+int sl_exchange_wait(struct sl_exchange *exchange, struct sl_err *err);
+
+/** All header lines of the answer, each ended by "\r\n", the status line first. free() it. */
+char *sl_exchange_head_lines(const struct sl_exchange *exchange, struct sl_err *err);
+
+/** A small answer read whole. */
+struct sl_answer {
+    int status;
+    struct sl_buf body;
+    char *head; /* raw header lines, for sl_answer_header() */
+};
+void sl_answer_release(struct sl_answer *answer);
+/** Value copied into text (cut to bytes - 1); false if absent. */
+bool sl_answer_header(const struct sl_answer *answer, const char *name, char *text, size_t bytes);
+/**
+ * Send and read the answer, blocking, body at most body_limit bytes. No retry and no redirect: any
+ * status is a success here; only transport failures are errors.
+ */
+int sl_exchange_simple(struct sl_exchange *exchange, const struct sl_request *request,
+                       size_t body_limit, struct sl_answer *answer, struct sl_err *err);
+/** The same for a request that was started (and its stream sent) before. */
+int sl_exchange_answer(struct sl_exchange *exchange, size_t body_limit, struct sl_answer *answer,
+                       struct sl_err *err);
+
+/** Parse and validate a status line and headers (fuzzed). Shared with the tests; see exchange.c. */
+int sl_http_head_parse(const char *text, size_t bytes, int *status, struct sl_err *err);
+
+/**
+ * Map an HTTP status to an error kind and retryability; `what` is the subject: "cannot read
+ * 's3://…'". detail may be "".
+ */
+int sl_http_fail(struct sl_err *err, int status, const char *retry_after, const char *what,
+                 const char *detail);
+
+/** "Basic …" for user and password; free() it. */
+char *sl_http_basic(const char *user, const char *password, struct sl_err *err);
+
+#endif

@@ -1,0 +1,174 @@
+/* What is done with whole small answers: reading them in one blocking call, finding headers,
+ * turning statuses into errors. */
+#include <openssl/evp.h>
+#include <string.h>
+
+#include "exchange_state.h"
+#include "http_head.h"
+#include "retry.h"
+
+enum { READ_BYTES = 16 * 1024 };
+
+static int check_end(struct sl_exchange *exchange, struct sl_err *err)
+{
+    struct sl_cancel *cancel = sl_exchange_cancel(exchange);
+    if (sl_cancel_check(cancel, err) < 0)
+        return -1;
+    return sl_cancel_check(exchange->connect.stop, err);
+}
+
+int sl_exchange_pause(struct sl_exchange *exchange, unsigned ms, struct sl_err *err)
+{
+    struct pollfd fds[] = {{sl_cancel_fd(exchange->connect.cancel), POLLIN, 0},
+                           {sl_cancel_fd(exchange->connect.stop), POLLIN, 0}};
+    uint64_t end = sl_now_ns() + ms * SL_NS_PER_MS;
+    for (uint64_t now; check_end(exchange, NULL) == 0 && (now = sl_now_ns()) < end;)
+        poll(fds, SL_COUNT(fds), (int)((end - now) / SL_NS_PER_MS + 1));
+    return check_end(exchange, err);
+}
+
+int sl_exchange_wait(struct sl_exchange *exchange, struct sl_err *err)
+{
+    struct pollfd fds[SL_IO_POLL_MAX + 2];
+    uint64_t deadline_ns, now = sl_now_ns();
+    int count = sl_exchange_poll(exchange, fds, &deadline_ns), timeout_ms = -1;
+    fds[count++] = (struct pollfd){sl_cancel_fd(exchange->connect.cancel), POLLIN, 0};
+    fds[count++] = (struct pollfd){sl_cancel_fd(exchange->connect.stop), POLLIN, 0};
+    if (deadline_ns <= now)
+        timeout_ms = 0;
+    else if (deadline_ns != UINT64_MAX)
+        timeout_ms = (int)SL_MIN((deadline_ns - now) / SL_NS_PER_MS + 1, 60000);
+    poll(fds, (nfds_t)count, timeout_ms);
+    return check_end(exchange, err);
+}
+
+static int read_body(struct sl_exchange *exchange, struct sl_buf *body, struct sl_err *err)
+{
+    sl_autofree char *chunk = sl_alloc(READ_BYTES, err);
+    enum sl_io_state state = chunk ? SL_IO_WAIT : SL_IO_FAILED;
+    while (state != SL_IO_END && state != SL_IO_FAILED) {
+        size_t got;
+        state = sl_exchange_body(exchange, chunk, READ_BYTES, &got, err);
+        if (state == SL_IO_DATA && sl_buf_append(body, chunk, got, err) < 0)
+            return sl_wrap(err, "the answer is too large");
+        if (state == SL_IO_WAIT && sl_exchange_wait(exchange, err) < 0)
+            return -1;
+    }
+    return state == SL_IO_END ? 0 : -1;
+}
+
+int sl_exchange_answer(struct sl_exchange *exchange, size_t body_limit, struct sl_answer *answer,
+                       struct sl_err *err)
+{
+    enum sl_io_state state;
+    *answer = (struct sl_answer){.body = SL_BUF_INIT(body_limit)};
+    while ((state = sl_exchange_head(exchange, err)) == SL_IO_WAIT)
+        if (sl_exchange_wait(exchange, err) < 0)
+            break;
+    if (state == SL_IO_DATA) {
+        answer->status = sl_exchange_status(exchange);
+        answer->head = sl_exchange_head_lines(exchange, err);
+        if (answer->head && read_body(exchange, &answer->body, err) == 0)
+            return 0;
+    }
+    sl_exchange_abort(exchange);
+    sl_answer_release(answer);
+    return -1;
+}
+
+int sl_exchange_simple(struct sl_exchange *exchange, const struct sl_request *request,
+                       size_t body_limit, struct sl_answer *answer, struct sl_err *err)
+{
+    *answer = (struct sl_answer){.body = SL_BUF_INIT(body_limit)};
+    if (check_end(exchange, err) < 0 || sl_exchange_start(exchange, request, err) < 0)
+        return -1;
+    return sl_exchange_answer(exchange, body_limit, answer, err);
+}
+
+void sl_answer_release(struct sl_answer *answer)
+{
+    sl_buf_release(&answer->body);
+    free(answer->head);
+    answer->head = NULL;
+}
+
+bool sl_answer_header(const struct sl_answer *answer, const char *name, char *text, size_t bytes)
+{
+    size_t value_bytes;
+    const char *value =
+        answer->head ? sl_head_find(answer->head, strlen(answer->head), name, 0, &value_bytes)
+                     : NULL;
+    if (!value)
+        return false;
+    value_bytes = SL_MIN(value_bytes, bytes - 1);
+    memcpy(text, value, value_bytes);
+    text[value_bytes] = 0;
+    return true;
+}
+
+int sl_http_head_parse(const char *text, size_t bytes, int *status, struct sl_err *err)
+{
+    struct sl_head head;
+    size_t end = sl_head_end(text, bytes);
+    if (!end || end > SL_HEADERS_BYTES_MAX)
+        return sl_fail(err, SL_E_NET, "the head of the answer is cut off or too large");
+    if (sl_head_parse(text, end, &head, err) < 0)
+        return -1;
+    *status = head.status;
+    return 0;
+}
+
+char *sl_http_basic(const char *user, const char *password, struct sl_err *err)
+{
+    sl_autofree char *plain = sl_asprintf(err, "%s:%s", user, password);
+    if (!plain)
+        return NULL;
+    size_t bytes = strlen(plain);
+    char *text = sl_alloc(6 + (bytes + 2) / 3 * 4 + 1, err);
+    if (!text)
+        return NULL;
+    memcpy(text, "Basic ", 6);
+    EVP_EncodeBlock((unsigned char *)text + 6, (const unsigned char *)plain, (int)bytes);
+    return text;
+}
+
+static const char *advice(int status)
+{
+    switch (status) {
+    case 401:
+    case 403:
+        return "the server refuses the credentials, or there are none: check them and their rights";
+    case 404:
+    case 410:
+        return "it does not exist: check the name";
+    case 412:
+        return "it changed while it was read";
+    case 429:
+    case 503:
+        return "the server is too busy";
+    default:
+        return "";
+    }
+}
+
+int sl_http_fail(struct sl_err *err, int status, const char *retry_after, const char *what,
+                 const char *detail)
+{
+    enum sl_err_kind kind = SL_E_NET;
+    const char *next = advice(status);
+    if (status == 401 || status == 403)
+        kind = SL_E_AUTH;
+    else if (status == 404 || status == 410)
+        kind = SL_E_NOT_FOUND;
+    else if (status == 412)
+        kind = SL_E_INTEGRITY;
+    sl_fail_code(err, kind, status == 412 ? "changed" : "", "%s: the server answered %d%s%s%s%s",
+                 what, status, detail && *detail ? " " : "", detail ? detail : "",
+                 *next ? "; " : "", next);
+    if (!err)
+        return -1;
+    err->http_status = status;
+    err->retryable = sl_retry_status(status);
+    err->retry_after_ms = retry_after ? sl_retry_after_ms(retry_after, sl_wall_seconds()) : 0;
+    return -1;
+}

@@ -1,0 +1,77 @@
+/* The inside of a link, shared by link.c (its bytes), link_connect.c (from a place at the host to a
+ * connection) and link_curl.c (what libcurl wants). */
+#ifndef SL_LINK_STATE_H
+#define SL_LINK_STATE_H
+
+#include <curl/curl.h>
+#include <signal.h>
+
+#include "host.h"
+#include "link.h"
+#include "link_kernel.h"
+#include "thread.h"
+#include "tls.h"
+#include "url.h"
+
+struct sl_link {
+    struct sl_connect connect;
+    char *url, *proxy; /* where it leads */
+    enum {
+        SL_LINK_CLOSED,
+        SL_LINK_SEATING, /* waits for a place at the host */
+        SL_LINK_LOOKING, /* for the host's addresses */
+        SL_LINK_DIALING,
+        SL_LINK_OPEN
+    } stage;
+    struct sl_seat seat;
+    uint64_t ask_ns;                  /* SEATING: when to ask again */
+    uint64_t opened_ns;               /* when connecting began: it has connect_seconds */
+    uint64_t dialed_ns;               /* when curl began with these addresses */
+    uint64_t connect_ns;              /* how long it took then */
+    uint32_t avoided;                 /* bits of addresses that were waited for long enough */
+    int tried[SL_HOST_ADDRESSES_MAX]; /* by curl, in order */
+    unsigned tried_count;
+
+    CURLM *multi;
+    CURL *easy;
+    struct curl_slist *resolved;
+    struct pollfd wanted[SL_LINK_POLL_MAX]; /* what curl waits for while it connects */
+    int wanted_count;
+    uint64_t timer_ns, nudge_ns;
+    int fd; /* of the connection, -1 until connected */
+    bool tls;
+    struct sl_kernel_tls kernel;
+    size_t expected; /* SO_RCVLOWAT as it is set */
+    char authority[SL_URL_AUTHORITY_MAX];
+    char host[SL_URL_AUTHORITY_MAX];
+    uint16_t port;
+    bool refused; /* an address that its name led to */
+    char trouble[CURL_ERROR_SIZE];
+};
+
+/** Make the handles and begin; left_ms: to connect. -1: no memory. */
+int sl_link_curl_begin(struct sl_link *link, uint64_t left_ms);
+/** One round of curl's work; true if there was any. */
+bool sl_link_curl_drive(struct sl_link *link);
+/** Drop the handles, and the connection with them. */
+void sl_link_curl_end(struct sl_link *link);
+
+/** Between two answers, when nothing is under way: let the kernel open TLS from here on, if it is
+ * to (link_kernel.h). */
+void sl_link_between(struct sl_link *link);
+
+/*
+ * A TLS library may write() to a connection that the peer has closed, and the SIGPIPE would end a
+ * process that does not ignore it; its disposition is the program's business, not ours. So the
+ * signal is blocked in this thread while libcurl works, and one that came of it is taken away.
+ */
+struct sl_quiet {
+    sigset_t before;
+    bool pending; /* one was there before us: it stays */
+};
+struct sl_quiet sl_quiet_begin(void);
+void sl_quiet_end(struct sl_quiet *quiet);
+#define SL_QUIET_PIPE                                                                              \
+    __attribute__((cleanup(sl_quiet_end), unused)) struct sl_quiet quiet = sl_quiet_begin()
+
+#endif

@@ -1,0 +1,75 @@
+/*
+ * One connection: name, proxy and TLS by libcurl, bytes by us. Non-blocking, one thread at a time.
+ */
+#ifndef SL_LINK_H
+#define SL_LINK_H
+
+#include <stddef.h>
+#include <sys/types.h>
+
+#include "exchange.h"
+#include "io.h"
+
+struct sl_link;
+enum { SL_LINK_POLL_MAX = 4 };
+
+/** connect is copied; what it points to is borrowed until the link is freed. No network. */
+struct sl_link *sl_link_new(const struct sl_connect *connect, struct sl_err *err);
+void sl_link_free(struct sl_link *link);
+SL_AUTO_DEFINE(sl_link)
+
+/**
+ * Begin to connect to the origin of a URL ("https://host:port/"); proxy is a URL, or "" for none,
+ * and tunnels (CONNECT or SOCKS). An open connection is closed first.
+ */
+int sl_link_open(struct sl_link *link, const char *url, const char *proxy, struct sl_err *err);
+/**
+ * WAIT until DATA: connected. FAILED is SL_E_NET; a certificate that was refused is not retryable
+ * and says how to name a CA.
+ */
+enum sl_io_state sl_link_connect(struct sl_link *link, struct sl_err *err);
+/** What to wait for; want_write: for room to send too, once connected. */
+int sl_link_poll(const struct sl_link *link, bool want_write, struct pollfd fds[SL_LINK_POLL_MAX],
+                 uint64_t *deadline_ns);
+/** Connected, and the peer has neither closed nor sent anything since the last answer. */
+bool sl_link_idle(struct sl_link *link);
+void sl_link_close(struct sl_link *link);
+
+enum { SL_LINK_AGAIN = -2 };
+/** Bytes taken (at least 1), SL_LINK_AGAIN, or -1 with SL_E_NET. */
+ssize_t sl_link_send(struct sl_link *link, const void *data, size_t bytes, struct sl_err *err);
+/** Bytes that came, 0 at the end of the stream, SL_LINK_AGAIN, or -1 with SL_E_NET. */
+ssize_t sl_link_recv(struct sl_link *link, void *data, size_t bytes, struct sl_err *err);
+/** Wake poll() only when so many bytes are there (or the end is); a hint, 0 and 1 for any. */
+void sl_link_expect(struct sl_link *link, size_t bytes);
+
+/** A request was answered, or given up, after so many bytes of its answer and so much time. */
+void sl_link_note_answer(struct sl_link *link, uint64_t bytes, uint64_t ns, bool whole);
+/** How long it took to connect. */
+uint64_t sl_link_connect_ns(const struct sl_link *link);
+/** How long an answer may take to begin, or to go on, before it is asked for once more: several
+ * times what connecting took, and what the host needed lately; never less than a second. */
+uint64_t sl_link_patience(const struct sl_link *link);
+/** Tests: no less than this instead; 0: as it was. */
+void sl_link_set_patience(uint64_t least_ns);
+/** It took so long to begin. */
+void sl_link_note_wait(struct sl_link *link, uint64_t ns);
+/** A place at the host is there, and nobody has to make room for it. */
+bool sl_link_has_room(const struct sl_link *link);
+/** It waits for a place at the host. */
+bool sl_link_is_seating(const struct sl_link *link);
+/** It is given up after it had fallen silent: others may be on other addresses. */
+void sl_link_note_silence(struct sl_link *link);
+/** Its answer broke off, stalled, or was that of a server that is ill. */
+void sl_link_note_trouble(struct sl_link *link);
+/** The next request is better sent on a new connection: its address is out of favour and another
+ * does well, or another load waits for a place at the host and has far fewer. */
+bool sl_link_is_past(const struct sl_link *link);
+struct sl_host;
+/** Whether it holds a connection there. */
+bool sl_link_leads_to(const struct sl_link *link, const struct sl_host *host);
+
+/** curl_global_init and the shared caches, once per process; any thread. */
+int sl_link_setup(struct sl_err *err);
+
+#endif

@@ -1,0 +1,302 @@
+/*
+ * From a URL to a connection: a place at the host, its addresses, curl.
+ *
+ * curl tries the addresses in the order that it is given, and leaves one that is silent after half
+ * of the time to connect. Where another address does well that is long: after a fifth of the time
+ * we begin again with that one. Whichever was tried in vain is told to the host (host.h), so that
+ * the next connections go elsewhere at once.
+ */
+#include <errno.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "link_state.h"
+#include "metrics.h"
+#include "retry.h"
+
+enum {
+    CONNECT_SECONDS_DEFAULT = 10,
+    DRIVE_ROUNDS_MAX = 64,
+    PATIENCE_PARTS = 5, /* of the time to connect */
+    NAMES_BYTES = 200,
+};
+#define ASK_NS (20 * SL_NS_PER_MS)
+
+static const struct sl_option tls_rows[] = {
+    SL_OPTION(sl_tls_options, ca_file, STRING, "",
+              "file of certificates (PEM) that servers are trusted by, instead of the system's"),
+    SL_OPTION(sl_tls_options, verify, BOOL, "true",
+              "check the server's certificate; without it anyone on the way can change the model"),
+    SL_OPTION(sl_tls_options, kernel, CHOICE, "auto",
+              "let the kernel open what TLS brings, where it can: auto while that takes no more "
+              "processor time than the process itself",
+              .choices = "auto|on|off"),
+    SL_OPTION_END,
+};
+const struct sl_option_table sl_tls_table = {"tls", sizeof(struct sl_tls_options), tls_rows};
+
+static uint64_t connect_ns(const struct sl_link *link)
+{
+    unsigned seconds = link->connect.connect_seconds;
+    return (seconds ? seconds : CONNECT_SECONDS_DEFAULT) * SL_NS_PER_S;
+}
+
+static uint64_t patience_ns(const struct sl_link *link)
+{
+    return connect_ns(link) / PATIENCE_PARTS;
+}
+
+/* ---- opening and closing --------------------------------------------------------------------- */
+
+int sl_link_open(struct sl_link *link, const char *url, const char *proxy, struct sl_err *err)
+{
+    sl_link_close(link);
+    sl_autourl parsed = {0};
+    if (sl_url_parse(url, &parsed, err) < 0)
+        return -1;
+    sl_url_authority(&parsed, link->authority);
+    snprintf(link->host, sizeof(link->host), "%s", parsed.host);
+    link->port = parsed.port;
+    link->tls = parsed.tls;
+    free(link->url);
+    free(link->proxy);
+    link->url = sl_strdup(url, err);
+    link->proxy = link->url ? sl_strdup(proxy, err) : NULL;
+    if (!link->proxy ||
+        (!*proxy && sl_host_sit(&link->seat, link->host, link->port, link->connect.owner,
+                                link->connect.host_connections, err) < 0))
+        return -1;
+    link->stage = SL_LINK_SEATING;
+    link->ask_ns = 0;
+    link->avoided = 0;
+    return 0;
+}
+
+static uint32_t tried_bits(const struct sl_link *link)
+{
+    uint32_t bits = link->avoided;
+    for (unsigned i = 0; i < link->tried_count; i++)
+        bits |= UINT32_C(1) << link->tried[i];
+    return bits;
+}
+
+/* Those that were tried before this one in vain; -1: all. */
+static void refuse_tried(struct sl_link *link, int winner)
+{
+    for (unsigned i = 0; i < link->tried_count && link->tried[i] != winner; i++)
+        sl_host_refused(&link->seat, link->tried[i]);
+}
+
+void sl_link_close(struct sl_link *link)
+{
+    if (link->stage == SL_LINK_DIALING && sl_now_ns() - link->dialed_ns >= patience_ns(link))
+        refuse_tried(link, -1);
+    sl_link_curl_end(link);
+    sl_host_leave(&link->seat);
+    link->stage = SL_LINK_CLOSED;
+}
+
+/* ---- failing --------------------------------------------------------------------------------- */
+
+/* " (127.0.0.2, 127.0.0.3)", or nothing where the name is an address. */
+static void tried_names(const struct sl_link *link, char text[NAMES_BYTES])
+{
+    char names[NAMES_BYTES - 4];
+    text[0] = 0;
+    if (*sl_host_names(&link->seat, tried_bits(link), names, sizeof(names)))
+        snprintf(text, NAMES_BYTES, " (%s)", names);
+}
+
+/* What curl could not do, in our terms. */
+static int fail_connect(struct sl_link *link, CURLcode code, struct sl_err *err)
+{
+    const char *reason = link->trouble[0] ? link->trouble : curl_easy_strerror(code);
+    char names[NAMES_BYTES];
+    long answered = 0;
+    tried_names(link, names);
+    curl_easy_getinfo(link->easy, CURLINFO_HTTP_CONNECTCODE, &answered);
+    bool broken_off = strstr(reason, "SYSCALL") || strstr(reason, "reset");
+    if (link->refused && code == CURLE_COULDNT_CONNECT) {
+        sl_fail(err, SL_E_NET,
+                "'%s' leads to an address where clouds keep the keys of machines: name the address "
+                "itself if it is meant",
+                link->authority);
+    } else if (code == CURLE_PEER_FAILED_VERIFICATION || code == CURLE_SSL_CACERT_BADFILE ||
+               code == CURLE_SSL_ISSUER_ERROR) {
+        sl_fail(err, SL_E_NET,
+                "cannot trust '%s': %s; set source.tls.caFile to a file with the certificate of "
+                "its issuer",
+                link->authority, reason);
+    } else if (code == CURLE_SSL_CONNECT_ERROR && !broken_off) {
+        sl_fail(err, SL_E_NET, "'%s' refuses TLS: %s; is the port right, and is it https?",
+                link->authority, reason);
+    } else if (code == CURLE_OPERATION_TIMEDOUT && strstr(reason, "SSL")) {
+        sl_fail_code(err, SL_E_NET, SL_NET_UNREACHED,
+                     "'%s' takes the connection but does not answer to TLS: %s; is the port right, "
+                     "and is it https?",
+                     link->authority, reason);
+        return -1;
+    } else if (answered == 407) {
+        sl_fail(err, SL_E_AUTH,
+                "the proxy for '%s' wants credentials: put user:password@ into its URL",
+                link->authority);
+    } else {
+        sl_fail_code(err, code == CURLE_OUT_OF_MEMORY ? SL_E_NO_SPACE : SL_E_NET, SL_NET_UNREACHED,
+                     "cannot connect to '%s'%s: %s; check the name, the port, the network and the "
+                     "proxy settings",
+                     link->authority, names, reason);
+        if (err)
+            err->retryable = answered < 400 || sl_retry_status((int)answered);
+        return -1;
+    }
+    if (err)
+        err->retryable = false;
+    return -1;
+}
+
+/* A name that leads nowhere, or takes too long. */
+static enum sl_io_state fail_lookup(struct sl_link *link, const char *why, struct sl_err *err)
+{
+    sl_fail_code(err, SL_E_NET, SL_NET_UNREACHED,
+                 "cannot connect to '%s': %s; check the name, the port, the network and the proxy "
+                 "settings",
+                 link->authority, why);
+    if (err)
+        err->retryable = true;
+    sl_link_close(link);
+    return SL_IO_FAILED;
+}
+
+/* ---- connecting ------------------------------------------------------------------------------ */
+
+static int dial(struct sl_link *link, struct sl_err *err)
+{
+    uint64_t now = sl_now_ns(), end = link->opened_ns + connect_ns(link);
+    uint64_t left_ms = end > now ? (end - now) / SL_NS_PER_MS + 1 : 1;
+    if (sl_link_curl_begin(link, left_ms) < 0) {
+        sl_fail(err, SL_E_NO_SPACE, "cannot prepare a connection to '%s'", link->authority);
+        sl_link_close(link);
+        return -1;
+    }
+    link->dialed_ns = now;
+    link->stage = SL_LINK_DIALING;
+    sl_metric_add(SL_M_SOURCE_CONNECTS, 1);
+    return 0;
+}
+
+/* Up to the point where curl connects: DATA. */
+static enum sl_io_state prepare(struct sl_link *link, struct sl_err *err)
+{
+    uint64_t now = sl_now_ns();
+    if (link->stage == SL_LINK_SEATING) {
+        link->ask_ns = now + ASK_NS;
+        if (link->seat.host && !sl_host_seated(&link->seat))
+            return SL_IO_WAIT;
+        link->stage = SL_LINK_LOOKING;
+        link->opened_ns = now;
+    }
+    if (link->stage == SL_LINK_LOOKING) {
+        struct sl_err why = SL_ERR_INIT;
+        enum sl_host_state state =
+            link->seat.host ? sl_host_look_up(&link->seat, &why) : SL_HOST_KNOWN;
+        if (state == SL_HOST_FAILED)
+            return fail_lookup(link, why.message, err);
+        if (state == SL_HOST_WAIT && now - link->opened_ns >= connect_ns(link))
+            return fail_lookup(link, "the name server does not answer", err);
+        if (state == SL_HOST_WAIT)
+            return SL_IO_WAIT;
+        if (dial(link, err) < 0)
+            return SL_IO_FAILED;
+    }
+    return SL_IO_DATA;
+}
+
+static void settle(struct sl_link *link, int fd)
+{
+    struct sockaddr_storage peer;
+    socklen_t bytes = sizeof(peer);
+    link->fd = fd;
+    link->stage = SL_LINK_OPEN;
+    link->connect_ns = sl_now_ns() - link->dialed_ns;
+    if (!link->seat.host || getpeername(fd, (struct sockaddr *)&peer, &bytes) != 0)
+        return;
+    int number = sl_host_number(&link->seat, (struct sockaddr *)&peer);
+    refuse_tried(link, number);
+    sl_host_connected(&link->seat, number);
+}
+
+/* curl has come to an end, one way or the other. */
+static enum sl_io_state take_result(struct sl_link *link, CURLcode code, struct sl_err *err)
+{
+    curl_socket_t fd = CURL_SOCKET_BAD;
+    if (code == CURLE_OK)
+        code = curl_easy_getinfo(link->easy, CURLINFO_ACTIVESOCKET, &fd);
+    if (code == CURLE_OK && fd == CURL_SOCKET_BAD)
+        code = CURLE_COULDNT_CONNECT;
+    if (code == CURLE_OK) {
+        settle(link, fd);
+        return SL_IO_DATA;
+    }
+    fail_connect(link, code, err);
+    refuse_tried(link, -1);
+    sl_link_close(link);
+    return SL_IO_FAILED;
+}
+
+/* An address takes its time, and another does well: begin again with that one. */
+static int lose_patience(struct sl_link *link, struct sl_err *err)
+{
+    uint32_t bits = tried_bits(link);
+    if (!link->tried_count || sl_now_ns() - link->dialed_ns < patience_ns(link) ||
+        !sl_host_has_other(&link->seat, bits))
+        return 0;
+    refuse_tried(link, -1);
+    link->avoided = bits;
+    sl_link_curl_end(link);
+    return dial(link, err);
+}
+
+enum sl_io_state sl_link_connect(struct sl_link *link, struct sl_err *err)
+{
+    if (link->fd >= 0)
+        return SL_IO_DATA;
+    SL_QUIET_PIPE;
+    enum sl_io_state state = prepare(link, err);
+    if (state != SL_IO_DATA)
+        return state;
+    for (int round = 0; round < DRIVE_ROUNDS_MAX; round++) {
+        bool worked = sl_link_curl_drive(link);
+        int left;
+        CURLMsg *message = curl_multi_info_read(link->multi, &left);
+        if (message && message->msg == CURLMSG_DONE)
+            return take_result(link, message->data.result, err);
+        if (!worked)
+            break;
+    }
+    return lose_patience(link, err) < 0 ? SL_IO_FAILED : SL_IO_WAIT;
+}
+
+int sl_link_poll(const struct sl_link *link, bool want_write, struct pollfd fds[SL_LINK_POLL_MAX],
+                 uint64_t *deadline_ns)
+{
+    *deadline_ns = UINT64_MAX;
+    if (link->fd >= 0) {
+        fds[0] = (struct pollfd){link->fd, want_write ? POLLOUT | POLLIN : POLLIN, 0};
+        return 1;
+    }
+    if (link->stage == SL_LINK_SEATING) {
+        *deadline_ns = link->ask_ns;
+        return 0;
+    }
+    if (link->stage == SL_LINK_LOOKING) {
+        fds[0] = (struct pollfd){sl_host_fd(&link->seat), POLLIN, 0};
+        *deadline_ns = link->opened_ns + connect_ns(link);
+        return 1;
+    }
+    memcpy(fds, link->wanted, sizeof(link->wanted));
+    *deadline_ns = SL_MIN(link->timer_ns, link->nudge_ns);
+    return link->wanted_count;
+}

@@ -1,0 +1,86 @@
+/* The inside of Redis' sources, shared by redis.c (stores, lanes, ranges) and redis_model.c
+ * (reading the table of a model's keys). */
+#ifndef SL_REDIS_LANE_H
+#define SL_REDIS_LANE_H
+
+#include "backend.h"
+#include "redis_link.h"
+#include "redis_table.h"
+
+enum { SL_REDIS_PIECES_MAX = 64 }; /* that are asked for ahead */
+
+struct sl_redis_store {
+    struct sl_redis_place place;
+    char *base; /* of prefixes: up to the last '/' */
+};
+
+/* A table with its bytes; unchanged once it stands in a source. */
+struct sl_redis_model {
+    struct sl_redis_table table;
+    uint8_t *head, *kept;
+    size_t head_bytes;
+};
+
+struct sl_redis_source {
+    char *prefix;
+    struct {
+        pthread_mutex_t mutex;
+        struct sl_redis_model *model; /* NULL until a lane has read it; then it stays */
+    } locked;
+};
+
+struct sl_redis_piece {
+    uint64_t begin, end;
+    size_t part;
+};
+
+struct sl_lane {
+    struct sl_store *store;
+    struct sl_redis_link *link;
+    struct sl_source *source;
+    uint64_t at, end; /* to deliver */
+    bool first;
+    enum {
+        SL_REDIS_IDLE,
+        SL_REDIS_CONNECT,
+        SL_REDIS_HEAD,
+        SL_REDIS_HEAD_BYTES,
+        SL_REDIS_HEADERS,
+        SL_REDIS_RANGE
+    } phase;
+    struct sl_buf key;
+    struct sl_redis_model *made;        /* the table in the making */
+    size_t made_asked, made_taken;      /* parts */
+    const struct sl_redis_model *model; /* of the source */
+    uint64_t asked;                     /* SL_REDIS_RANGE: up to here */
+    struct sl_redis_piece pieces[SL_REDIS_PIECES_MAX];
+    unsigned piece_first, piece_count;
+    enum {
+        SL_REDIS_MEASURE,
+        SL_REDIS_OPEN_VALUE,
+        SL_REDIS_VALUE
+    } step;            /* SL_REDIS_HEADERS, SL_REDIS_RANGE: of the piece in hand */
+    uint64_t value_at; /* of the kept bytes that come */
+};
+
+void sl_redis_model_free(struct sl_redis_model *model);
+/** Drop what the lane has read of a table that is not complete. */
+void sl_redis_drop_made(struct sl_lane *lane);
+/** The key of a part into lane->key. */
+int sl_redis_make_key(struct sl_lane *lane, const struct sl_redis_part *part, struct sl_err *err);
+/** Queue a command whose only argument is lane->key. */
+int sl_redis_ask_key(struct sl_lane *lane, const char *verb, struct sl_err *err);
+/** End the lane's request and its connection; FAILED. */
+enum sl_io_state sl_redis_lane_fail(struct sl_lane *lane);
+
+/** Begin to read the table; then sl_redis_model_read() until DATA: lane->model is the source's. */
+int sl_redis_model_ask(struct sl_lane *lane, struct sl_err *err);
+enum sl_io_state sl_redis_model_read(struct sl_lane *lane, struct sl_err *err);
+/** The reply to STRLEN of a part, which must be its length. */
+enum sl_io_state sl_redis_take_length(struct sl_lane *lane, const struct sl_redis_part *part,
+                                      struct sl_err *err);
+/** SL_E_NOT_FOUND about the key of a part; FAILED. */
+enum sl_io_state sl_redis_fail_missing(struct sl_lane *lane, const struct sl_redis_part *part,
+                                       struct sl_err *err);
+
+#endif

@@ -1,0 +1,322 @@
+/*
+ * One range at a time over one lane of the backend, with retry.
+ *
+ * A failed try becomes a deadline in the future (IN_BACKOFF), so a thread that drives several
+ * fetches never sleeps for one of them; when it has passed, the lane starts again at the first byte
+ * that has not been delivered. Lanes of fetches that end between ranges go back to the store with
+ * their connection, and the next fetch takes one from there.
+ */
+#include "fetch.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "backend.h"
+#include "log.h"
+#include "metrics.h"
+#include "progress.h"
+#include "retry.h"
+
+enum {
+    ATTEMPTS_DEFAULT = 8,
+    HURRIES_MAX = 3, /* tries: an answer that simply takes long is waited for in the end */
+};
+
+struct sl_fetch {
+    struct sl_store *store;
+    struct sl_lane *lane;
+    struct sl_source *source;
+    enum { IDLE, ACTIVE, IN_BACKOFF, DONE } phase;
+    uint64_t at, end;        /* still to come */
+    uint64_t try_begin;      /* where this try began */
+    uint64_t try_started_ns; /* when */
+    uint64_t wake_ns;        /* IN_BACKOFF */
+    struct sl_retry retry;
+    unsigned throttled;
+    bool hurried;
+};
+
+static struct sl_lane *take_idle_lane(struct sl_store *store)
+{
+    SL_LOCKED(&store->locked.mutex);
+    return store->locked.lane_count ? store->locked.lanes[--store->locked.lane_count] : NULL;
+}
+
+static bool keep_idle_lane(struct sl_store *store, struct sl_lane *lane)
+{
+    SL_LOCKED(&store->locked.mutex);
+    if (store->locked.lane_count == SL_IDLE_LANES_MAX)
+        return false;
+    store->locked.lanes[store->locked.lane_count++] = lane;
+    return true;
+}
+
+struct sl_lane *sl_store_take_lane(struct sl_store *store, struct sl_err *err)
+{
+    struct sl_lane *lane = take_idle_lane(store);
+    return lane ? lane : store->backend->lane_new(store, err);
+}
+
+void sl_store_give_lane(struct sl_store *store, struct sl_lane *lane)
+{
+    if (lane && !keep_idle_lane(store, lane))
+        store->backend->lane_free(lane);
+}
+
+static struct sl_fetch *make(struct sl_store *store, bool apart, struct sl_err *err)
+{
+    struct sl_fetch *fetch = sl_alloc(sizeof(*fetch), err);
+    if (!fetch)
+        return NULL;
+    fetch->store = store;
+    fetch->lane = apart ? store->backend->lane_new(store, err) : sl_store_take_lane(store, err);
+    if (!fetch->lane) {
+        free(fetch);
+        return NULL;
+    }
+    return fetch;
+}
+
+struct sl_fetch *sl_fetch_new(struct sl_store *store, struct sl_err *err)
+{
+    return make(store, false, err);
+}
+
+struct sl_fetch *sl_fetch_new_apart(struct sl_store *store, struct sl_err *err)
+{
+    return make(store, true, err);
+}
+
+void sl_fetch_free(struct sl_fetch *fetch)
+{
+    if (!fetch)
+        return;
+    if (fetch->phase == ACTIVE)
+        fetch->store->backend->lane_free(fetch->lane);
+    else
+        sl_store_give_lane(fetch->store, fetch->lane);
+    free(fetch);
+}
+
+void sl_fetch_rest(struct sl_fetch *fetch)
+{
+    if (fetch->phase == ACTIVE || fetch->phase == IN_BACKOFF || !fetch->lane)
+        return;
+    sl_store_give_lane(fetch->store, sl_steal(&fetch->lane));
+}
+
+void sl_fetch_hurry(struct sl_fetch *fetch)
+{
+    fetch->hurried = true;
+}
+
+/* Each time twice as patient; the last try waits as long as it may. */
+static void set_hurry(struct sl_fetch *fetch)
+{
+    const struct sl_backend *backend = fetch->store->backend;
+    unsigned failed = fetch->retry.failed;
+    bool last = failed + 1 >= fetch->retry.limit || failed >= HURRIES_MAX;
+    if (backend->lane_hurry)
+        backend->lane_hurry(fetch->lane, fetch->hurried && !last ? 1u << failed : 0);
+}
+
+static int take_lane(struct sl_fetch *fetch, struct sl_err *err)
+{
+    if (!fetch->lane)
+        fetch->lane = sl_store_take_lane(fetch->store, err);
+    return fetch->lane ? 0 : -1;
+}
+
+/* Once a range: what waiting does not help may be mended, and so may a place that moved away. */
+static bool try_mending(struct sl_fetch *fetch, struct sl_err *err)
+{
+    const struct sl_backend *backend = fetch->store->backend;
+    bool unreached = strcmp(err->code, SL_NET_UNREACHED) == 0;
+    if (fetch->retry.mended || !backend->mend || (err->retryable && !unreached))
+        return false;
+    struct sl_err mending = SL_ERR_INIT;
+    fetch->retry.mended = backend->mend(fetch->source, err, &mending);
+    if (!fetch->retry.mended && mending.kind != SL_OK) {
+        *err = mending;
+        err->retryable = false;
+    }
+    return fetch->retry.mended;
+}
+
+/* A try ended in *err: back off and go on (0), or give up the range (-1). */
+static int fail_try(struct sl_fetch *fetch, struct sl_err *err)
+{
+    struct sl_source *source = fetch->source;
+    uint64_t wait_ms = 0;
+
+    sl_metric_add(SL_M_SOURCE_ERRORS, 1);
+    if (strcmp(err->code, "stall") == 0)
+        sl_metric_add(SL_M_SOURCE_STALLS, 1);
+    if (err->http_status == 429 || err->http_status == 503)
+        fetch->throttled++;
+
+    bool again = try_mending(fetch, err) ||
+                 sl_retry_again(&fetch->retry, err, fetch->at - fetch->try_begin, &wait_ms);
+    if (!again) {
+        fetch->phase = IDLE;
+        if (err->retryable && fetch->retry.limit > 1)
+            sl_wrap(err, "gave up after %u tries", fetch->retry.failed);
+        return -1;
+    }
+    sl_metric_add(SL_M_SOURCE_RETRIES, 1);
+    sl_progress_add_retry(fetch->store->config.progress);
+    sl_log(SL_LOG_DEBUG, "trying '%s' again from byte %" PRIu64 " in %" PRIu64 " ms: %s",
+           source->uri, fetch->at, wait_ms, err->message);
+    memset(err, 0, sizeof(*err));
+    fetch->phase = IN_BACKOFF;
+    fetch->wake_ns = sl_now_ns() + wait_ms * SL_NS_PER_MS;
+    return 0;
+}
+
+static int start_try(struct sl_fetch *fetch, struct sl_err *err)
+{
+    struct sl_source *source = fetch->source;
+    fetch->try_begin = fetch->at;
+    fetch->try_started_ns = sl_now_ns();
+    sl_counter_add(&source->requests, 1);
+    sl_metric_add(SL_M_SOURCE_REQUESTS, 1);
+    set_hurry(fetch);
+    if (fetch->store->backend->lane_start(fetch->lane, source, fetch->at, fetch->end,
+                                          !source->opened, err) < 0)
+        return fail_try(fetch, err);
+    fetch->phase = ACTIVE;
+    return 0;
+}
+
+int sl_fetch_start(struct sl_fetch *fetch, struct sl_source *source, uint64_t begin, uint64_t end,
+                   struct sl_err *err)
+{
+    if (fetch->phase == ACTIVE || fetch->phase == IN_BACKOFF || source->store != fetch->store ||
+        begin >= end || (source->opened && end > source->bytes))
+        return sl_fail(err, SL_E_INTERNAL, "bad fetch of bytes %" PRIu64 " to %" PRIu64 " of '%s'",
+                       begin, end, source->uri);
+    unsigned attempts = fetch->store->config.attempts;
+    fetch->retry = (struct sl_retry){.limit = attempts ? attempts : ATTEMPTS_DEFAULT,
+                                     .random = fetch->retry.random};
+    fetch->source = source;
+    fetch->at = begin;
+    fetch->end = end;
+    struct sl_err problem = SL_ERR_INIT;
+    if (take_lane(fetch, err) < 0)
+        return -1;
+    if (start_try(fetch, &problem) < 0) {
+        if (err)
+            *err = problem;
+        return -1;
+    }
+    return 0;
+}
+
+/* The first bytes of a try: one that was sent twice tells nothing of the distance. */
+static void note_first(struct sl_fetch *fetch)
+{
+    const struct sl_backend *backend = fetch->store->backend;
+    uint64_t ns = sl_now_ns() - fetch->try_started_ns;
+    sl_metric_observe(SL_M_FIRST_BYTE_SECONDS, (double)ns / 1e9);
+    if (backend->lane_sent_twice && backend->lane_sent_twice(fetch->lane))
+        sl_counter_add(&fetch->source->requests, 1);
+    else
+        sl_store_note_first_byte(fetch->store, ns);
+}
+
+static void count_bytes(struct sl_fetch *fetch, size_t bytes)
+{
+    if (fetch->at == fetch->try_begin)
+        note_first(fetch);
+    fetch->at += bytes;
+    sl_counter_add(&fetch->source->received, bytes);
+    sl_metric_add(SL_M_SOURCE_BYTES, (int64_t)bytes);
+    sl_progress_add_fetched(fetch->store->config.progress, bytes);
+}
+
+/* Every byte of the range came, and only the answer's end did not: the last chunk, the close. There
+ * is nothing left to ask for. */
+static bool complete_anyway(const struct sl_fetch *fetch, const struct sl_err *why)
+{
+    return why->retryable && fetch->source->opened && fetch->at == fetch->end;
+}
+
+/* The first answer told how long the object is: the range that was asked for may be longer. */
+static void learn_length(struct sl_fetch *fetch)
+{
+    if (fetch->source->opened)
+        return;
+    fetch->source->opened = true;
+    fetch->end = SL_MIN(fetch->end, fetch->source->bytes);
+}
+
+enum sl_io_state sl_fetch_read(struct sl_fetch *fetch, void *data, size_t bytes, size_t *got,
+                               struct sl_err *err)
+{
+    *got = 0;
+    struct sl_err problem = SL_ERR_INIT;
+    if (fetch->phase == IN_BACKOFF) {
+        if (sl_now_ns() < fetch->wake_ns)
+            return SL_IO_WAIT;
+        if (start_try(fetch, &problem) < 0)
+            goto failed;
+    }
+    if (fetch->phase == IN_BACKOFF)
+        return SL_IO_WAIT;
+    if (fetch->phase != ACTIVE)
+        return SL_IO_END;
+
+    enum sl_io_state state =
+        fetch->store->backend->lane_read(fetch->lane, data, bytes, got, &problem);
+    if (state == SL_IO_DATA) {
+        learn_length(fetch);
+        count_bytes(fetch, *got);
+    } else if (state == SL_IO_END) {
+        learn_length(fetch);
+        fetch->phase = DONE;
+        sl_metric_observe(SL_M_REQUEST_SECONDS,
+                          (double)(sl_now_ns() - fetch->try_started_ns) / 1e9);
+        if (fetch->at != fetch->end) {
+            sl_fail(&problem, SL_E_INTERNAL,
+                    "range of '%s' ended at byte %" PRIu64 " instead of %" PRIu64,
+                    fetch->source->uri, fetch->at, fetch->end);
+            goto failed;
+        }
+    } else if (state == SL_IO_FAILED && complete_anyway(fetch, &problem)) {
+        fetch->phase = DONE;
+        state = SL_IO_END;
+    } else if (state == SL_IO_FAILED) {
+        fetch->phase = IDLE;
+        if (fail_try(fetch, &problem) < 0)
+            goto failed;
+        state = SL_IO_WAIT;
+    }
+    return state;
+
+failed:
+    if (err)
+        *err = problem;
+    return SL_IO_FAILED;
+}
+
+int sl_fetch_poll(struct sl_fetch *fetch, struct pollfd fds[SL_IO_POLL_MAX], uint64_t *deadline_ns)
+{
+    if (fetch->phase == ACTIVE)
+        return fetch->store->backend->lane_poll(fetch->lane, fds, deadline_ns);
+    *deadline_ns = fetch->phase == IN_BACKOFF ? fetch->wake_ns : 0;
+    return 0;
+}
+
+void sl_fetch_abort(struct sl_fetch *fetch)
+{
+    if (fetch->phase == ACTIVE)
+        fetch->store->backend->lane_abort(fetch->lane);
+    fetch->phase = IDLE;
+}
+
+unsigned sl_fetch_take_throttled(struct sl_fetch *fetch)
+{
+    unsigned count = fetch->throttled;
+    fetch->throttled = 0;
+    return count;
+}

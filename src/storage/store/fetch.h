@@ -1,0 +1,70 @@
+/*
+ * A fetch brings one range of one source after another, without blocking, on a connection of its
+ * own.
+ *
+ * It owns retry: connection errors, stalls, short bodies and the statuses of retry.h are tried
+ * again with back-off and full jitter, Retry-After obeyed up to a limit, from the first
+ * missing byte, so a caller sees each byte of the range once and in order. What cannot pass (404,
+ * 403, 412, a broken range contract) comes out as -1.
+ *
+ * A fetch belongs to one thread. Connections stay open between ranges, also of different sources of
+ * one store.
+ */
+#ifndef SL_FETCH_H
+#define SL_FETCH_H
+
+#include <poll.h>
+#include <stdint.h>
+
+#include "io.h"
+#include "source.h"
+
+struct sl_fetch;
+struct sl_fetch *sl_fetch_new(struct sl_store *store, struct sl_err *err);
+/** As sl_fetch_new(), on a connection that nobody has used before. */
+struct sl_fetch *sl_fetch_new_apart(struct sl_store *store, struct sl_err *err);
+/**
+ * Its requests have no siblings that would tell how long an answer takes, and somebody waits for
+ * them: one that is not answered in time is sent once more on another connection, and what answers
+ * first is taken (exchange_hedge.c). Before the first range.
+ */
+void sl_fetch_hurry(struct sl_fetch *fetch);
+/** Closes the connection, in mid-answer too. */
+void sl_fetch_free(struct sl_fetch *fetch);
+SL_AUTO_DEFINE(sl_fetch)
+
+/**
+ * Begin [begin, end) of source (begin < end, end <= its length). The previous range must have
+ * ended. Does not block.
+ */
+int sl_fetch_start(struct sl_fetch *fetch, struct sl_source *source, uint64_t begin, uint64_t end,
+                   struct sl_err *err);
+
+/**
+ * Take what has come, at most `bytes` (at least 1) into data: *got of them. Large buffers save
+ * system calls: up to `bytes` are read before it returns as long as they are there. Never blocks
+ * (file sources read from page cache or disk).
+ */
+enum sl_io_state sl_fetch_read(struct sl_fetch *fetch, void *data, size_t bytes, size_t *got,
+                               struct sl_err *err);
+
+/**
+ * What a fetch that answered WAIT waits for: descriptors (their count is returned, at most
+ * SL_IO_POLL_MAX) and *deadline_ns (sl_now_ns() scale, UINT64_MAX for none). After poll() call
+ * sl_fetch_read() again, whatever came.
+ */
+int sl_fetch_poll(struct sl_fetch *fetch, struct pollfd fds[SL_IO_POLL_MAX], uint64_t *deadline_ns);
+
+/** Between ranges, for a while: its connection may serve another fetch, or be closed where another
+ * load wants the place. The next start takes one again. */
+void sl_fetch_rest(struct sl_fetch *fetch);
+/** Give up the range in progress; the next start may use a new connection. */
+void sl_fetch_abort(struct sl_fetch *fetch);
+
+/**
+ * Told by servers that are too busy (429, 503) since the last call; the reader then uses fewer
+ * connections.
+ */
+unsigned sl_fetch_take_throttled(struct sl_fetch *fetch);
+
+#endif

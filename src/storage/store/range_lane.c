@@ -1,0 +1,505 @@
+/*
+ * The range contract (RFC 9110 sections 13 to 15), once for http and s3.
+ *
+ * What a request gets back is either exactly the bytes that were asked for, of the version that was
+ * opened, or an error that names the answer. Nothing of an answer is delivered before its head has
+ * been judged; a body longer than its range is an error although its first bytes were right,
+ * because such a server cannot be trusted with the rest.
+ */
+#include "range_lane.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+#include "buf.h"
+#include "url.h"
+
+enum { REDIRECTS_MAX = 10 };
+
+struct sl_lane {
+    struct sl_store *store;
+    const struct sl_range_ops *ops;
+    struct sl_exchange *exchange;
+    struct sl_source *source;
+    uint64_t begin, end; /* asked for */
+    uint64_t left;       /* of the answer's body */
+    bool first;
+    unsigned hurry; /* as of a request */
+    unsigned redirects;
+    enum { IDLE, HEAD, BODY, REFUSING, EMPTY } phase;
+    char *url; /* of the request in hand */
+    struct sl_buf detail;
+};
+
+struct sl_lane *sl_range_lane_new(struct sl_store *store, const struct sl_range_ops *ops,
+                                  struct sl_err *err)
+{
+    struct sl_connect connect = sl_store_connect(store);
+    struct sl_lane *lane = sl_alloc(sizeof(*lane), err);
+    if (!lane)
+        return NULL;
+    lane->store = store;
+    lane->ops = ops;
+    lane->detail.limit = SL_RANGE_DETAIL_MAX;
+    lane->exchange = sl_exchange_new(&connect, err);
+    if (!lane->exchange) {
+        free(lane);
+        return NULL;
+    }
+    return lane;
+}
+
+struct sl_exchange *sl_range_lane_exchange(struct sl_lane *lane)
+{
+    return lane->exchange;
+}
+
+void sl_range_lane_free(struct sl_lane *lane)
+{
+    if (!lane)
+        return;
+    sl_exchange_free(lane->exchange);
+    sl_buf_release(&lane->detail);
+    free(lane->url);
+    free(lane);
+}
+
+void sl_range_lane_abort(struct sl_lane *lane)
+{
+    sl_exchange_abort(lane->exchange);
+    lane->phase = IDLE;
+}
+
+bool sl_range_lane_leads_to(const struct sl_lane *lane, const struct sl_host *host)
+{
+    return sl_exchange_leads_to(lane->exchange, host);
+}
+
+bool sl_range_lane_sent_twice(const struct sl_lane *lane)
+{
+    return sl_exchange_sent_twice(lane->exchange);
+}
+
+int sl_range_lane_connect(struct sl_lane *lane, const struct sl_exchange *like, struct sl_err *err)
+{
+    return sl_exchange_connect(lane->exchange, like, err);
+}
+
+void sl_range_lane_hurry(struct sl_lane *lane, unsigned hurry)
+{
+    lane->hurry = hurry;
+}
+
+int sl_range_lane_poll(struct sl_lane *lane, struct pollfd fds[SL_IO_POLL_MAX],
+                       uint64_t *deadline_ns)
+{
+    return sl_exchange_poll(lane->exchange, fds, deadline_ns);
+}
+
+/* ---- the request ----------------------------------------------------------------------------- */
+
+int sl_range_add_header(struct sl_range_request *request, struct sl_err *err, const char *format,
+                        ...)
+{
+    char text[8192];
+    va_list args;
+    va_start(args, format);
+    int bytes = vsnprintf(text, sizeof(text), format, args);
+    va_end(args);
+    if (bytes < 0 || (size_t)bytes >= sizeof(text) ||
+        request->header_count + 1 >= SL_RANGE_HEADERS_MAX)
+        return sl_fail(err, SL_E_USAGE, "too many or too large request headers");
+    request->headers[request->header_count] = sl_strdup(text, err);
+    return request->headers[request->header_count++] ? 0 : -1;
+}
+
+void sl_range_request_release(struct sl_range_request *request)
+{
+    free(request->url);
+    for (unsigned i = 0; i < request->header_count; i++)
+        free(request->headers[i]);
+}
+
+/* A weak ETag never matches in If-Match (RFC 9110 section 13.1.1): the date stands in, and the
+ * answer is compared. */
+static int add_preconditions(const struct sl_lane *lane, struct sl_range_request *request,
+                             struct sl_err *err)
+{
+    const struct sl_version *version = &lane->source->version;
+    if (lane->first)
+        return 0;
+    if (sl_etag_is_strong(version->etag))
+        return sl_range_add_header(request, err, "If-Match: %s", version->etag);
+    if (version->last_modified[0] && !request->dates_compared)
+        return sl_range_add_header(request, err, "If-Unmodified-Since: %s", version->last_modified);
+    return 0;
+}
+
+static int send_request(struct sl_lane *lane, struct sl_err *err)
+{
+    struct sl_range_request request = {0};
+    int result = lane->ops->prepare(lane->source, &request, err);
+    if (result == 0 && !request.whole)
+        result = sl_range_add_header(&request, err, "Range: bytes=%" PRIu64 "-%" PRIu64,
+                                     lane->begin, lane->end - 1);
+    if (result == 0)
+        result = add_preconditions(lane, &request, err);
+    if (result == 0) {
+        request.headers[request.header_count] = NULL;
+        result =
+            sl_exchange_start(lane->exchange,
+                              &(struct sl_request){.method = "GET",
+                                                   .url = request.url,
+                                                   .headers = (const char *const *)request.headers,
+                                                   .hurry = lane->hurry},
+                              err);
+    }
+    free(lane->url);
+    lane->url = sl_steal(&request.url);
+    sl_range_request_release(&request);
+    lane->phase = result == 0 ? HEAD : IDLE;
+    return result;
+}
+
+int sl_range_lane_start(struct sl_lane *lane, struct sl_source *source, uint64_t begin,
+                        uint64_t end, bool first, struct sl_err *err)
+{
+    lane->source = source;
+    lane->begin = begin;
+    lane->end = end;
+    lane->first = first;
+    lane->redirects = 0;
+    return send_request(lane, err);
+}
+
+/* ---- the answer ------------------------------------------------------------------------------ */
+
+/* The server breaks the contract: no retry makes that better. */
+static enum sl_io_state break_contract(struct sl_lane *lane, struct sl_err *err, const char *format,
+                                       ...) __attribute__((format(printf, 3, 4)));
+static enum sl_io_state break_contract(struct sl_lane *lane, struct sl_err *err, const char *format,
+                                       ...)
+{
+    char why[256];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(why, sizeof(why), format, args);
+    va_end(args);
+    int status = sl_exchange_status(lane->exchange);
+    sl_fail_code(err, SL_E_NET, "range",
+                 "cannot read bytes %" PRIu64 "-%" PRIu64 " of '%s': the server answered %d %s",
+                 lane->begin, lane->end - 1, lane->source->uri, status, why);
+    if (err) {
+        err->retryable = false;
+        err->http_status = status;
+    }
+    sl_range_lane_abort(lane);
+    return SL_IO_FAILED;
+}
+
+static enum sl_io_state changed(struct sl_lane *lane, struct sl_err *err, const char *what,
+                                const char *was, const char *is)
+{
+    sl_fail_code(err, SL_E_INTEGRITY, "changed",
+                 "'%s' changed while it was read: %s was %.80s, is %.80s", lane->source->uri, what,
+                 was, is);
+    if (err)
+        err->http_status = sl_exchange_status(lane->exchange);
+    sl_range_lane_abort(lane);
+    return SL_IO_FAILED;
+}
+
+static const char *header(const struct sl_lane *lane, const char *name)
+{
+    const char *value = sl_exchange_header(lane->exchange, name);
+    return value ? value : "";
+}
+
+/* A value that does not fit is no version. */
+static void copy_version(char *to, size_t bytes, const char *value)
+{
+    if (strlen(value) < bytes)
+        memcpy(to, value, strlen(value) + 1);
+}
+
+static void read_version(const struct sl_lane *lane, struct sl_version *version)
+{
+    *version = (struct sl_version){.etag = ""};
+    copy_version(version->etag, sizeof(version->etag), header(lane, "ETag"));
+    copy_version(version->last_modified, sizeof(version->last_modified),
+                 header(lane, "Last-Modified"));
+    copy_version(version->version_id, sizeof(version->version_id),
+                 header(lane, "x-amz-version-id"));
+    version->dated = sl_version_date_settled(version->last_modified, header(lane, "Date"));
+}
+
+static const char *or_missing(const char *text)
+{
+    return *text ? text : "missing";
+}
+
+/* A text that comes, goes or changes is a change, unless a strong ETag says that it is not. */
+static enum sl_io_state compare_versions(struct sl_lane *lane, const struct sl_version *known,
+                                         const struct sl_version *now, struct sl_err *err)
+{
+    bool strong = sl_etag_is_strong(known->etag);
+    bool ids = strong ? known->version_id[0] && now->version_id[0] : true;
+    if (strcmp(known->etag, now->etag) != 0)
+        return changed(lane, err, "ETag", or_missing(known->etag), or_missing(now->etag));
+    if (!strong && strcmp(known->last_modified, now->last_modified) != 0)
+        return changed(lane, err, "Last-Modified", or_missing(known->last_modified),
+                       or_missing(now->last_modified));
+    if (ids && strcmp(known->version_id, now->version_id) != 0)
+        return changed(lane, err, "version id", or_missing(known->version_id),
+                       or_missing(now->version_id));
+    return SL_IO_DATA;
+}
+
+/* Learn the version from the first answer; hold every other to it. DATA if it is right. */
+static enum sl_io_state judge_version(struct sl_lane *lane, uint64_t total, struct sl_err *err)
+{
+    struct sl_source *source = lane->source;
+    struct sl_version now;
+    read_version(lane, &now);
+    if (lane->first) {
+        source->version = now;
+        source->bytes = total;
+        return SL_IO_DATA;
+    }
+    if (total != source->bytes) {
+        char was[24], is[24];
+        snprintf(was, sizeof(was), "%" PRIu64, source->bytes);
+        snprintf(is, sizeof(is), "%" PRIu64, total);
+        return changed(lane, err, "its length", was, is);
+    }
+    return compare_versions(lane, &source->version, &now, err);
+}
+
+/* "bytes a-b/total", *known false for a total of '*'; or, with unsatisfied, "bytes * /total". */
+static bool parse_content_range(const char *text, bool unsatisfied, uint64_t *a, uint64_t *b,
+                                uint64_t *total, bool *known)
+{
+    if (strncasecmp(text, "bytes", 5) != 0 || (text[5] != ' ' && text[5] != '='))
+        return false;
+    text += 6;
+    if (unsatisfied) {
+        if (*text++ != '*')
+            return false;
+    } else if (!sl_take_digits(&text, a) || *text++ != '-' || !sl_take_digits(&text, b) ||
+               *a > *b) {
+        return false;
+    }
+    if (*text++ != '/')
+        return false;
+    *known = *text != '*';
+    if (!*known)
+        return text[1] == 0;
+    return sl_take_digits(&text, total) && *text == 0;
+}
+
+static enum sl_io_state judge_partial(struct sl_lane *lane, struct sl_err *err)
+{
+    const char *range = header(lane, "Content-Range");
+    uint64_t a, b, total = lane->source->bytes;
+    bool known;
+    if (strncasecmp(header(lane, "Content-Type"), "multipart/byteranges", 20) == 0)
+        return break_contract(lane, err, "with multipart/byteranges to one range");
+    if (!*range)
+        return break_contract(lane, err, "without Content-Range");
+    if (!parse_content_range(range, false, &a, &b, &total, &known))
+        return break_contract(lane, err, "with a Content-Range '%.100s' that makes no sense",
+                              range);
+    if (!known && lane->first)
+        return break_contract(
+            lane, err, "with a Content-Range '%.100s' that does not tell the object's length",
+            range);
+    uint64_t end = lane->first ? SL_MIN(lane->end, total) : lane->end;
+    if (judge_version(lane, total, err) != SL_IO_DATA)
+        return SL_IO_FAILED;
+    if (a != lane->begin || b + 1 != end)
+        return break_contract(lane, err, "with another range: '%.100s'", range);
+    lane->left = end - lane->begin;
+    int64_t length = sl_exchange_content_length(lane->exchange);
+    if (length >= 0 && (uint64_t)length != lane->left)
+        return break_contract(
+            lane, err, "with a body of %" PRId64 " bytes to Content-Range '%.100s'", length, range);
+    lane->phase = BODY;
+    return SL_IO_DATA;
+}
+
+/* 200 to a range request is good only if the whole object was wanted. */
+static enum sl_io_state judge_whole(struct sl_lane *lane, struct sl_err *err)
+{
+    int64_t length = sl_exchange_content_length(lane->exchange);
+    bool wanted = lane->first ? length >= 0 && (uint64_t)length <= lane->end
+                              : lane->begin == 0 && lane->end == lane->source->bytes && length >= 0;
+    if (!wanted)
+        return break_contract(
+            lane, err,
+            "instead of 206 Partial Content: the server does not support range requests");
+    if (judge_version(lane, (uint64_t)length, err) != SL_IO_DATA)
+        return SL_IO_FAILED;
+    lane->left = (uint64_t)length;
+    lane->phase = BODY;
+    return SL_IO_DATA;
+}
+
+/* 416: an empty object has no satisfiable range; of another one it has shrunk. DATA: it is neither.
+ */
+static enum sl_io_state judge_unsatisfied(struct sl_lane *lane, struct sl_err *err)
+{
+    uint64_t a, b, total = 0;
+    bool known = false;
+    bool told =
+        parse_content_range(header(lane, "Content-Range"), true, &a, &b, &total, &known) && known;
+    if (lane->first && told && total == 0) {
+        if (judge_version(lane, 0, err) != SL_IO_DATA)
+            return SL_IO_FAILED;
+        sl_exchange_abort(lane->exchange);
+        lane->phase = EMPTY;
+        return SL_IO_END;
+    }
+    if (!lane->first)
+        return changed(lane, err, "its length", "longer",
+                       told ? "shorter than the range" : "unknown");
+    return SL_IO_DATA;
+}
+
+/* A redirect that the backend follows: WAIT, the next request is under way. DATA: it is not
+ * followed. */
+static enum sl_io_state judge_redirect(struct sl_lane *lane, int status, struct sl_err *err)
+{
+    const char *location = sl_exchange_header(lane->exchange, "Location");
+    if (!lane->ops->redirect || !location || !lane->url)
+        return SL_IO_DATA;
+    if (++lane->redirects > REDIRECTS_MAX)
+        return break_contract(lane, err, "the %dth time in a row: the redirects go in a circle",
+                              REDIRECTS_MAX + 1);
+    sl_autofree char *to = sl_url_resolve(lane->url, location, err);
+    if (!to || lane->ops->redirect(lane->source, lane->url, to, status, err) < 0) {
+        sl_wrap(err, "cannot read '%s'", lane->source->uri);
+        sl_range_lane_abort(lane);
+        return SL_IO_FAILED;
+    }
+    sl_exchange_abort(lane->exchange);
+    return send_request(lane, err) < 0 ? SL_IO_FAILED : SL_IO_WAIT;
+}
+
+/* DATA: the body is the range. WAIT: another request is under way. END: the object is empty. */
+static enum sl_io_state judge(struct sl_lane *lane, struct sl_err *err)
+{
+    int status = sl_exchange_status(lane->exchange);
+    enum sl_io_state state = SL_IO_DATA;
+    const char *encoding = header(lane, "Content-Encoding");
+    if ((status == 200 || status == 206) && *encoding && strcasecmp(encoding, "identity") != 0)
+        return break_contract(
+            lane, err, "with Content-Encoding '%.60s', although none was accepted", encoding);
+    if (status == 206)
+        return judge_partial(lane, err);
+    if (status == 200)
+        return judge_whole(lane, err);
+    if (status == 412 && !lane->first)
+        return changed(lane, err, "its version",
+                       lane->source->version.etag[0] ? lane->source->version.etag
+                                                     : lane->source->version.last_modified,
+                       "another (412 Precondition Failed)");
+    if (status == 416)
+        state = judge_unsatisfied(lane, err);
+    else if (status == 301 || status == 302 || status == 303 || status == 307 || status == 308)
+        state = judge_redirect(lane, status, err);
+    if (state == SL_IO_DATA) {
+        lane->detail.used = 0;
+        lane->phase = REFUSING;
+    }
+    return state;
+}
+
+/* Read what the server says about its refusal, as far as it fits, and make the error. DATA: there
+ * is more to read. */
+static enum sl_io_state refuse(struct sl_lane *lane, struct sl_err *err)
+{
+    char text[2048];
+    size_t got;
+    enum sl_io_state state = sl_exchange_body(lane->exchange, text, sizeof(text), &got, NULL);
+    if (state == SL_IO_WAIT)
+        return state;
+    if (state == SL_IO_DATA && lane->detail.used + got <= SL_RANGE_DETAIL_MAX)
+        return sl_buf_append(&lane->detail, text, got, err) < 0 ? SL_IO_FAILED : SL_IO_DATA;
+    struct sl_source *source = lane->source;
+    int status = sl_exchange_status(lane->exchange);
+    if (lane->ops->refuse) {
+        lane->ops->refuse(source, lane->exchange, sl_buf_string(&lane->detail), lane->detail.used,
+                          err);
+    } else {
+        char what[300];
+        snprintf(what, sizeof(what), "cannot read '%.256s'", source->uri);
+        sl_http_fail(err, status, sl_exchange_header(lane->exchange, "Retry-After"), what, "");
+    }
+    if (err && !err->http_status)
+        err->http_status = status;
+    if (state == SL_IO_END)
+        lane->phase = IDLE;
+    else
+        sl_range_lane_abort(lane);
+    return SL_IO_FAILED;
+}
+
+static enum sl_io_state read_range(struct sl_lane *lane, void *data, size_t bytes, size_t *got,
+                                   struct sl_err *err)
+{
+    uint8_t beyond;
+    if (lane->left) {
+        enum sl_io_state state =
+            sl_exchange_body(lane->exchange, data, (size_t)SL_MIN(bytes, lane->left), got, err);
+        lane->left -= *got;
+        if (state != SL_IO_END)
+            return state;
+        sl_fail(err, SL_E_NET,
+                "the answer to bytes %" PRIu64 "-%" PRIu64 " of '%s' ended %" PRIu64 " bytes early",
+                lane->begin, lane->end - 1, lane->source->uri, lane->left);
+        sl_range_lane_abort(lane);
+        return SL_IO_FAILED;
+    }
+    size_t more;
+    enum sl_io_state state = sl_exchange_body(lane->exchange, &beyond, 1, &more, err);
+    if (state == SL_IO_DATA)
+        return break_contract(lane, err, "with more bytes than the range has");
+    if (state == SL_IO_END)
+        lane->phase = IDLE;
+    return state;
+}
+
+enum sl_io_state sl_range_lane_read(struct sl_lane *lane, void *data, size_t bytes, size_t *got,
+                                    struct sl_err *err)
+{
+    enum sl_io_state state = SL_IO_DATA;
+    *got = 0;
+    while (lane->phase == HEAD || lane->phase == REFUSING) {
+        if (lane->phase == REFUSING) {
+            state = refuse(lane, err);
+        } else {
+            state = sl_exchange_head(lane->exchange, err);
+            if (state == SL_IO_WAIT)
+                return state;
+            if (state == SL_IO_DATA)
+                state = judge(lane, err);
+        }
+        if (state == SL_IO_FAILED) {
+            lane->phase = IDLE;
+            return state;
+        }
+        if (state == SL_IO_WAIT && lane->phase == REFUSING)
+            return state;
+    }
+    if (lane->phase == BODY) {
+        state = read_range(lane, data, bytes, got, err);
+        if (state == SL_IO_FAILED)
+            lane->phase = IDLE;
+        return state;
+    }
+    lane->phase = IDLE;
+    return SL_IO_END;
+}

@@ -1,0 +1,496 @@
+/*
+ * Stores and sources for every backend: the registry, opening, blocking reads, counting.
+ *
+ * Opening is the first range request: its answer tells length and version, and its bytes are kept,
+ * since indexes and small files need them again. Blocking reads drive a fetch with poll(), so retry
+ * and cancellation are those of fetch.c.
+ */
+#include "source.h"
+
+#include <ctype.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "backend.h"
+#include "descriptors.h"
+#include "fetch.h"
+#include "log.h"
+#include "metrics.h"
+
+static const struct sl_backend *const backends[] = {
+#define SL_SOURCE(name, example, help) &sl_##name##_backend,
+#include "sources.def"
+#undef SL_SOURCE
+};
+
+static const char known_schemes[] =
+#define SL_SOURCE(name, example, help) #name " "
+#include "sources.def"
+#undef SL_SOURCE
+    "https rediss";
+
+/* Bytes of the scheme, 0 for a path. "memory:x" and "file:x" need no slashes; "a:b" alone is a
+ * file's name. */
+static size_t scheme_bytes(const char *uri)
+{
+    size_t used = 0;
+    while (isalnum((unsigned char)uri[used]) || (used && strchr("+-.", uri[used]) && uri[used]))
+        used++;
+    if (used == 0 || uri[used] != ':')
+        return 0;
+    bool bare = strncmp(uri, "memory:", 7) == 0 || strncasecmp(uri, "file:", 5) == 0;
+    return bare || strncmp(uri + used, "://", 3) == 0 ? used : 0;
+}
+
+bool sl_source_scheme(const char *uri, char name[SL_SCHEME_BYTES])
+{
+    size_t bytes = scheme_bytes(uri);
+    if (bytes >= SL_SCHEME_BYTES)
+        return false;
+    memcpy(name, "file", 5);
+    for (size_t i = 0; i < bytes; i++)
+        name[i] = (char)tolower((unsigned char)uri[i]);
+    if (bytes)
+        name[bytes] = 0;
+    if (strcmp(name, "https") == 0 || strcmp(name, "rediss") == 0)
+        name[strlen(name) - 1] = 0;
+    return true;
+}
+
+static const struct sl_backend *find_backend(const char *uri, struct sl_err *err)
+{
+    char name[SL_SCHEME_BYTES];
+    if (sl_source_scheme(uri, name))
+        for (size_t i = 0; i < SL_COUNT(backends); i++)
+            if (strcmp(name, backends[i]->name) == 0)
+                return backends[i];
+    sl_fail(err, SL_E_USAGE, "no source reads '%.*s://': use a path or one of %s",
+            (int)SL_MIN(scheme_bytes(uri), 64), uri, known_schemes);
+    return NULL;
+}
+
+int sl_source_check_uri(const char *uri, struct sl_err *err)
+{
+    const struct sl_backend *backend = find_backend(uri, err);
+    if (!backend)
+        return -1;
+    return backend->check ? backend->check(uri, err) : 0;
+}
+
+/* The spec may ask for it, or an .s3cfg, which the backend has read by now. */
+static void warn_of_unverified(const struct sl_store *store)
+{
+    const struct sl_tls_options *tls = store->config.tls;
+    if (tls && !tls->verify && strcmp(store->backend->name, "file") != 0)
+        sl_log(SL_LOG_WARN,
+               "certificates are not verified (source.tls.verify, or an .s3cfg): anyone "
+               "on the way to the source can read and change the model");
+}
+
+/* ---- connections that nobody uses ------------------------------------------------------------ */
+
+static struct {
+    pthread_mutex_t mutex;
+    struct sl_store *first;
+} open_stores = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+static pthread_once_t wired_once = PTHREAD_ONCE_INIT;
+
+static struct sl_lane *take_leading_to(struct sl_store *store, const struct sl_host *host)
+{
+    SL_LOCKED(&store->locked.mutex);
+    for (unsigned i = 0; store->backend->lane_leads_to && i < store->locked.lane_count; i++) {
+        struct sl_lane *lane = store->locked.lanes[i];
+        if (store->backend->lane_leads_to(lane, host)) {
+            store->locked.lanes[i] = store->locked.lanes[--store->locked.lane_count];
+            return lane;
+        }
+    }
+    return NULL;
+}
+
+/* Somebody waits for a place at this host: close one that is idle, whichever load it is of. */
+static void shed_idle(const struct sl_host *host)
+{
+    SL_LOCKED(&open_stores.mutex);
+    for (struct sl_store *store = open_stores.first; store; store = store->next) {
+        struct sl_lane *lane = take_leading_to(store, host);
+        if (lane) {
+            store->backend->lane_free(lane);
+            return;
+        }
+    }
+}
+
+static void wire(void)
+{
+    sl_host_on_want(shed_idle);
+    sl_metrics_add_writer(sl_host_metrics);
+}
+
+static void enter_store(struct sl_store *store)
+{
+    pthread_once(&wired_once, wire);
+    SL_LOCKED(&open_stores.mutex);
+    store->next = open_stores.first;
+    open_stores.first = store;
+}
+
+static void remove_store(struct sl_store *store)
+{
+    SL_LOCKED(&open_stores.mutex);
+    for (struct sl_store **at = &open_stores.first; *at; at = &(*at)->next)
+        if (*at == store) {
+            *at = store->next;
+            return;
+        }
+}
+
+/* ---- stores ---------------------------------------------------------------------------------- */
+
+int sl_store_open(const char *uri, const struct sl_source_config *config, struct sl_store **out,
+                  char **key, struct sl_err *err)
+{
+    *out = NULL;
+    *key = NULL;
+    if (!uri || !*uri)
+        return sl_fail(err, SL_E_USAGE, "the source has no URI: name a path, https://… or s3://…");
+    const struct sl_backend *backend = find_backend(uri, err);
+    if (!backend)
+        return -1;
+    SL_AUTO(sl_store) store = sl_alloc(sizeof(*store), err);
+    if (!store)
+        return -1;
+    store->backend = backend;
+    pthread_mutex_init(&store->locked.mutex, NULL);
+    if (config)
+        store->config = *config;
+    if (backend->open(store, uri, key, err) < 0) {
+        free(*key);
+        *key = NULL;
+        return -1;
+    }
+    warn_of_unverified(store);
+    enter_store(store);
+    *out = sl_steal(&store);
+    return 0;
+}
+
+void sl_store_free(struct sl_store *store)
+{
+    if (!store)
+        return;
+    remove_store(store);
+    for (unsigned i = 0; i < store->locked.lane_count; i++)
+        store->backend->lane_free(store->locked.lanes[i]);
+    store->backend->close(store);
+    pthread_mutex_destroy(&store->locked.mutex);
+    free(store->uri);
+    free(store);
+}
+
+const char *sl_store_uri(const struct sl_store *store)
+{
+    return store->uri;
+}
+
+const char *sl_store_kind(const struct sl_store *store)
+{
+    return store->backend->name;
+}
+
+uint64_t sl_store_first_byte_ns(struct sl_store *store)
+{
+    SL_LOCKED(&store->locked.mutex);
+    return store->locked.first_byte_ns;
+}
+
+void sl_store_note_first_byte(struct sl_store *store, uint64_t ns)
+{
+    SL_LOCKED(&store->locked.mutex);
+    if (!store->locked.first_byte_ns || ns < store->locked.first_byte_ns)
+        store->locked.first_byte_ns = SL_MAX(ns, UINT64_C(1));
+}
+
+unsigned sl_store_host_connections(const struct sl_store *store)
+{
+    return store->config.host_connections;
+}
+
+/* Lanes for whoever will read: the store keeps them until they are taken. */
+static void connect_ahead(void *arg, const struct sl_exchange *like)
+{
+    struct sl_store *store = arg;
+    {
+        SL_LOCKED(&store->locked.mutex);
+        if (store->locked.connected_ahead)
+            return;
+        store->locked.connected_ahead = true;
+    }
+    unsigned wanted = SL_MIN(store->config.ahead, sl_descriptors_for_connections() - 1);
+    for (unsigned i = 0; i < wanted; i++) {
+        struct sl_lane *lane = store->backend->lane_new(store, NULL);
+        if (!lane)
+            return;
+        if (store->backend->lane_connect(lane, like, NULL) < 0) {
+            store->backend->lane_free(lane);
+            return;
+        }
+        sl_store_give_lane(store, lane);
+    }
+}
+
+struct sl_connect sl_store_connect(struct sl_store *store)
+{
+    bool ahead = store->config.ahead && store->backend->lane_connect;
+    return (struct sl_connect){
+        .distant = ahead ? connect_ahead : NULL,
+        .distant_arg = store,
+        .tls = store->config.tls,
+        .cancel = store->config.cancel,
+        .stall_seconds = store->config.stall_seconds,
+        .once = store->config.hedge == SL_HEDGE_OFF,
+        .owner = &store->config,
+        .host_connections = store->config.host_connections,
+        .bandwidth = store->config.bandwidth,
+        .progress = store->config.progress,
+    };
+}
+
+struct sl_cancel *sl_store_cancel(const struct sl_store *store)
+{
+    return store->config.cancel;
+}
+
+static int check_size(const char *place, const char *name, uint64_t bytes, struct sl_err *err)
+{
+    if (bytes <= SL_OBJECT_BYTES_MAX)
+        return 0;
+    return sl_fail_code(err, SL_E_FORMAT, "size",
+                        "'%s%s' is said to have %" PRIu64
+                        " bytes, and no object has more than 1 EiB: look at what the store says of "
+                        "it",
+                        place, name, bytes);
+}
+
+struct wanted {
+    const struct sl_store *store;
+    const char *begin;
+    int (*each)(const struct sl_entry *entry, void *arg, struct sl_err *err);
+    void *arg;
+};
+
+/* What a store lists beside what it was asked for is passed over. */
+static int take_wanted(const struct sl_entry *entry, void *arg, struct sl_err *err)
+{
+    const struct wanted *wanted = arg;
+    if (strncmp(entry->name, wanted->begin, strlen(wanted->begin)) != 0)
+        return 0;
+    if (check_size(wanted->store->uri, entry->name, entry->bytes, err) < 0)
+        return -1;
+    return wanted->each(entry, wanted->arg, err);
+}
+
+int sl_store_list(struct sl_store *store,
+                  int (*each)(const struct sl_entry *entry, void *arg, struct sl_err *err),
+                  void *arg, struct sl_err *err)
+{
+    struct wanted wanted = {store, "", each, arg};
+    if (sl_cancel_check(store->config.cancel, err) < 0)
+        return -1;
+    return store->backend->list(store, take_wanted, &wanted, err);
+}
+
+int sl_store_list_begin(struct sl_store *store, const char *begin,
+                        int (*each)(const struct sl_entry *entry, void *arg, struct sl_err *err),
+                        void *arg, struct sl_err *err)
+{
+    struct wanted wanted = {store, begin, each, arg};
+    if (sl_cancel_check(store->config.cancel, err) < 0)
+        return -1;
+    return store->backend->list_begin
+               ? store->backend->list_begin(store, begin, take_wanted, &wanted, err)
+               : store->backend->list(store, take_wanted, &wanted, err);
+}
+
+/* Wait until the fetch may go on, or the load is canceled. */
+static int wait_for(struct sl_store *store, struct sl_fetch *fetch, struct sl_err *err)
+{
+    struct pollfd fds[SL_IO_POLL_MAX + 1];
+    uint64_t deadline_ns, now = sl_now_ns();
+    int count = sl_fetch_poll(fetch, fds, &deadline_ns);
+    fds[count] = (struct pollfd){sl_cancel_fd(store->config.cancel), POLLIN, 0};
+    int timeout_ms = -1;
+    if (deadline_ns <= now)
+        timeout_ms = 0;
+    else if (deadline_ns != UINT64_MAX)
+        timeout_ms = (int)SL_MIN((deadline_ns - now) / SL_NS_PER_MS + 1, 60000);
+    if (timeout_ms != 0)
+        poll(fds, (nfds_t)count + 1, timeout_ms);
+    return sl_cancel_check(store->config.cancel, err);
+}
+
+/* Drive the fetch to the end of its range; data takes limit bytes, *got came. */
+static int drain(struct sl_store *store, struct sl_fetch *fetch, uint8_t *data, size_t limit,
+                 size_t *got, struct sl_err *err)
+{
+    uint8_t beyond;
+    *got = 0;
+    for (;;) {
+        size_t came = 0, room = limit - *got;
+        enum sl_io_state state = room ? sl_fetch_read(fetch, data + *got, room, &came, err)
+                                      : sl_fetch_read(fetch, &beyond, 1, &came, err);
+        if (state == SL_IO_FAILED)
+            return -1;
+        if (state == SL_IO_END)
+            return 0;
+        if (state == SL_IO_DATA && !room)
+            return sl_fail(err, SL_E_INTERNAL, "a range brought more bytes than were asked for");
+        *got += came;
+        if (state == SL_IO_WAIT ? wait_for(store, fetch, err) < 0
+                                : sl_cancel_check(store->config.cancel, err) < 0)
+            return -1;
+    }
+}
+
+static int read_head(struct sl_source *source, uint64_t head_bytes, struct sl_err *err)
+{
+    SL_AUTO(sl_fetch) fetch = sl_fetch_new(source->store, err);
+    if (!fetch)
+        return -1;
+    sl_fetch_hurry(fetch);
+    source->head = sl_alloc(head_bytes, err);
+    if (!source->head || sl_fetch_start(fetch, source, 0, head_bytes, err) < 0)
+        return -1;
+    return drain(source->store, fetch, source->head, head_bytes, &source->head_bytes, err);
+}
+
+int sl_source_open(struct sl_store *store, const char *name, uint64_t head_bytes,
+                   struct sl_source **out, struct sl_err *err)
+{
+    *out = NULL;
+    if (sl_cancel_check(store->config.cancel, err) < 0)
+        return -1;
+    SL_AUTO(sl_source) source = sl_alloc(sizeof(*source), err);
+    if (!source)
+        return -1;
+    source->store = store;
+    source->name = sl_strdup(name, err);
+    if (!source->name || store->backend->locate(source, err) < 0)
+        return -1;
+    if (read_head(source, SL_MAX(head_bytes, 1), err) < 0 ||
+        check_size(source->uri, "", source->bytes, err) < 0)
+        return -1;
+    if (source->head_bytes < head_bytes) {
+        uint8_t *shorter = realloc(source->head, source->head_bytes + 1);
+        source->head = shorter ? shorter : source->head;
+    }
+    sl_log(SL_LOG_TRACE, "opened '%s': %" PRIu64 " bytes, ETag %s", source->uri, source->bytes,
+           source->version.etag[0] ? source->version.etag : "none");
+    *out = sl_steal(&source);
+    return 0;
+}
+
+void sl_source_free(struct sl_source *source)
+{
+    if (!source)
+        return;
+    if (source->store->backend->forget)
+        source->store->backend->forget(source);
+    free(source->name);
+    free(source->uri);
+    free(source->head);
+    free(source);
+}
+
+const char *sl_source_name(const struct sl_source *source)
+{
+    return source->name;
+}
+
+const char *sl_source_uri(const struct sl_source *source)
+{
+    return source->uri;
+}
+
+uint64_t sl_source_bytes(const struct sl_source *source)
+{
+    return source->bytes;
+}
+
+const struct sl_version *sl_source_version(const struct sl_source *source)
+{
+    return &source->version;
+}
+
+struct sl_store *sl_source_store(const struct sl_source *source)
+{
+    return source->store;
+}
+
+void sl_source_counts(const struct sl_source *source, uint64_t *requests, uint64_t *bytes)
+{
+    *requests = sl_counter_get(&source->requests);
+    *bytes = sl_counter_get(&source->received);
+}
+
+int sl_source_checksums(struct sl_source *source, struct sl_checksums *sums, struct sl_err *err)
+{
+    const struct sl_backend *backend = source->store->backend;
+    memset(sums, 0, sizeof(*sums));
+    if (!backend->checksums)
+        return 0;
+    sl_counter_add(&source->requests, 1);
+    sl_metric_add(SL_M_SOURCE_REQUESTS, 1);
+    return backend->checksums(source, sums, err);
+}
+
+uint64_t sl_source_held(const struct sl_source *source)
+{
+    return source->head_bytes;
+}
+
+int sl_source_read(struct sl_source *source, uint64_t offset, void *data, size_t bytes,
+                   struct sl_err *err)
+{
+    if (offset > source->bytes || bytes > source->bytes - offset)
+        return sl_fail_code(err, SL_E_FORMAT, "truncated",
+                            "'%s' ends at byte %" PRIu64 ", but bytes %" PRIu64 " to %" PRIu64
+                            " are needed",
+                            source->uri, source->bytes, offset, offset + bytes);
+    uint8_t *at = data;
+    if (offset < source->head_bytes) {
+        size_t kept = SL_MIN(bytes, source->head_bytes - offset);
+        memcpy(at, source->head + offset, kept);
+        at += kept, offset += kept, bytes -= kept;
+    }
+    if (!bytes)
+        return 0;
+    return source->guard ? source->guard->read(source->guard, source, offset, at, bytes, err)
+                         : sl_source_read_past(source, offset, at, bytes, err);
+}
+
+int sl_source_read_past(struct sl_source *source, uint64_t offset, void *data, size_t bytes,
+                        struct sl_err *err)
+{
+    if (sl_cancel_check(source->store->config.cancel, err) < 0)
+        return -1;
+    SL_AUTO(sl_fetch) fetch = sl_fetch_new(source->store, err);
+    size_t got;
+    if (!fetch)
+        return -1;
+    sl_fetch_hurry(fetch);
+    if (sl_fetch_start(fetch, source, offset, offset + bytes, err) < 0)
+        return -1;
+    return drain(source->store, fetch, data, bytes, &got, err);
+}
+
+void sl_source_set_guard(struct sl_source *source, struct sl_source_guard *guard)
+{
+    source->guard = guard;
+}
+
+struct sl_source_guard *sl_source_guard(const struct sl_source *source)
+{
+    return source->guard;
+}

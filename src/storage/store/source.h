@@ -1,0 +1,228 @@
+/*
+ * Where bytes come from.
+ *
+ * A *store* is a place that holds objects: a directory, a web server, a bucket, with its
+ * configuration, credentials and what was learned about it. A *source* is one object of a store at
+ * one version: its length, its version, its bytes [begin, end). Every range read afterwards carries
+ * that version and fails with SL_E_INTEGRITY, code "changed", if the object is not the same any
+ * more.
+ *
+ * Backends (sources.def) are silent: this layer checks arguments, counts bytes, time, retries and
+ * errors, and traces, once, for all of them.
+ */
+#ifndef SL_SOURCE_H
+#define SL_SOURCE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "err.h"
+#include "hash_kind.h"
+#include "mem.h"
+#include "option.h"
+#include "thread.h"
+#include "tls.h"
+
+struct sl_progress;
+
+/* ---- configuration -------------------------------------------------------------------------- */
+
+enum sl_s3_addressing { SL_S3_ADDRESSING_AUTO, SL_S3_ADDRESSING_PATH, SL_S3_ADDRESSING_VIRTUAL };
+
+/** `source.s3`; rows in s3.c. */
+struct sl_s3_options {
+    char *region, *endpoint, *profile, *config_file;
+    int addressing; /* enum sl_s3_addressing */
+    bool anonymous;
+};
+/** `source.http`; rows in http.c. Files are read anew when a connection answers 401. */
+struct sl_http_options {
+    char *bearer_token_file, *headers_file;
+};
+/** `source.redis`; rows in redis_place.c. */
+struct sl_redis_options {
+    char *username, *password_file;
+    uint64_t database;
+};
+extern const struct sl_option_table sl_s3_table, sl_http_table, sl_redis_table;
+
+/** `readers.hedge`: whether a request that is slow is sent again while its answer may yet come. */
+enum sl_hedge { SL_HEDGE_AUTO, SL_HEDGE_OFF };
+
+/** What a store is opened with. Borrowed until the store is freed. */
+struct sl_source_config {
+    const struct sl_s3_options *s3;       /* NULL: defaults */
+    const struct sl_http_options *http;   /* NULL: defaults */
+    const struct sl_tls_options *tls;     /* NULL: defaults */
+    const struct sl_redis_options *redis; /* NULL: defaults */
+    unsigned stall_seconds;               /* 0: 30. Less than 64 KiB in that time is a stall */
+    unsigned attempts;                    /* 0: 8. Per range, first try included */
+    unsigned host_connections;            /* of this process to one host; 0: any number */
+    unsigned ahead; /* connections made at once to a server that turns out to be far away, while the
+                       store's first request is out; 0: none */
+    uint64_t bandwidth;       /* bytes/s that loads of this process read together; 0: no limit */
+    enum sl_hedge hedge;      /* of what comes before the ranges; theirs is sl_reader_config's */
+    struct sl_cancel *cancel; /* may be NULL */
+    struct sl_progress *progress; /* may be NULL; fetched bytes and retries are counted there */
+    size_t beneath_bytes; /* local files: nothing outside of what the first bytes of the URI name is
+                             opened, whatever links there are; 0: anything may be */
+};
+
+/* ---- stores --------------------------------------------------------------------------------- */
+
+struct sl_store;
+struct sl_source;
+
+/**
+ * Open the store that a URI points into: /path, file:///path, http(s)://host/…, s3://bucket/…,
+ * redis(s)://host/….
+ * A URI with a trailing slash (or an existing local directory) is a prefix; *key is then "" and the
+ * store's names are relative to it; else the URI's last path segment is *key and its folder the
+ * store's base, so that siblings (the shards of an index) can be opened. *key is malloc'ed
+ * (percent-decoded for http only as far as the path segment needs), free() it. SL_E_USAGE for a
+ * scheme that is not in sources.def. Touches no network.
+ */
+int sl_store_open(const char *uri, const struct sl_source_config *config, struct sl_store **store,
+                  char **key, struct sl_err *err);
+void sl_store_free(struct sl_store *store);
+SL_AUTO_DEFINE(sl_store)
+/** The URI without user, password and query, for people, manifests and logs; borrowed. */
+const char *sl_store_uri(const struct sl_store *store);
+/** The scheme's row name: "file", "http", "s3", "redis". */
+const char *sl_store_kind(const struct sl_store *store);
+/** The shortest time from a request to the first byte of its answer so far, connecting included
+ * where it had to; 0: no answer yet. Any thread. */
+uint64_t sl_store_first_byte_ns(struct sl_store *store);
+/** How many connections to one host this process may have; 0: any number. */
+unsigned sl_store_host_connections(const struct sl_store *store);
+/** What ends its waits, for callers that drive fetches themselves; may be NULL. */
+struct sl_cancel *sl_store_cancel(const struct sl_store *store);
+
+/** One object of a listing; name is relative to the store's base and not yet trusted. */
+struct sl_entry {
+    const char *name;
+    uint64_t bytes;
+    const char *etag; /* as the listing gives it, or "" */
+};
+/**
+ * Every object below the base, in the order of the store, page by page in bounded memory. The
+ * callback returns 0 to go on, -1 (err filled) to stop. Folder markers are left out. SL_E_NOT_FOUND
+ * if there is none. http, redis: SL_E_USAGE ("has no listing; name an object or an index").
+ */
+int sl_store_list(struct sl_store *store,
+                  int (*each)(const struct sl_entry *entry, void *arg, struct sl_err *err),
+                  void *arg, struct sl_err *err);
+
+/**
+ * As sl_store_list, of the objects whose names begin with `begin` alone; the store is asked for no
+ * others where it can tell, as S3 can.
+ */
+int sl_store_list_begin(struct sl_store *store, const char *begin,
+                        int (*each)(const struct sl_entry *entry, void *arg, struct sl_err *err),
+                        void *arg, struct sl_err *err);
+
+/* ---- sources -------------------------------------------------------------------------------- */
+
+enum { SL_VERSION_TEXT_MAX = 512 };
+
+/** What a store said of an object. Texts that differ mean another version. */
+struct sl_version {
+    char etag[SL_VERSION_TEXT_MAX];       /* with quotes and W/, or "" */
+    char version_id[SL_VERSION_TEXT_MAX]; /* S3, or "" */
+    char last_modified[96];               /* as sent (file: mtime, ctime and inode), or "" */
+    bool dated; /* last_modified was old when it was told: a change since has another one */
+};
+/**
+ * Do equal texts mean equal bytes? By a version id, a strong ETag, or else a date that was old when
+ * it was told. Without that nothing that was read before can be kept: another version may look the
+ * same.
+ */
+bool sl_version_is_known(const struct sl_version *version);
+
+/** Bytes of one object, 1 EiB: whoever claims more is believed nothing. Every sum of a few such
+ * numbers fits in 64 bits. */
+static const uint64_t SL_OBJECT_BYTES_MAX = 1152921504606846976;
+
+/** Does the URI name a place, as far as its text tells: a bucket, a host? SL_E_USAGE if not, or if
+ * no source reads such. */
+int sl_source_check_uri(const char *uri, struct sl_err *err);
+
+/**
+ * Open one object: one request for its first head_bytes (at least 1; fewer come if it is shorter),
+ * which also tells length and version. The head is kept and served by sl_source_read() without
+ * another request. Empty objects are fine. Retries as sl_fetch does. Several threads may open
+ * sources of one store.
+ */
+int sl_source_open(struct sl_store *store, const char *name, uint64_t head_bytes,
+                   struct sl_source **source, struct sl_err *err);
+/**
+ * A source whose length and version are known, from a listing with strong ETags or from an earlier
+ * opening of the same object: no request is made. Its head is empty. Any thread.
+ */
+int sl_source_known(struct sl_store *store, const char *name, uint64_t bytes,
+                    const struct sl_version *version, struct sl_source **source,
+                    struct sl_err *err);
+/** The store must outlive its sources. */
+void sl_source_free(struct sl_source *source);
+SL_AUTO_DEFINE(sl_source)
+
+const char *sl_source_name(const struct sl_source *source); /* relative to the base; borrowed */
+const char *sl_source_uri(const struct sl_source *source);  /* for people; borrowed */
+uint64_t sl_source_bytes(const struct sl_source *source);
+const struct sl_version *sl_source_version(const struct sl_source *source);
+struct sl_store *sl_source_store(const struct sl_source *source);
+/** Requests made and bytes received for this source so far, opening included. */
+void sl_source_counts(const struct sl_source *source, uint64_t *requests, uint64_t *bytes);
+/** How many of its first bytes it keeps, which cost no request. */
+uint64_t sl_source_held(const struct sl_source *source);
+
+/**
+ * Read [offset, offset + bytes) into data; all of it or -1. Beyond the end is SL_E_FORMAT, code
+ * "truncated" (the caller took the numbers from the object). Blocks, retries, ends on cancel. One
+ * thread per source.
+ */
+int sl_source_read(struct sl_source *source, uint64_t offset, void *data, size_t bytes,
+                   struct sl_err *err);
+/**
+ * Somebody who answers reads of a source instead, and checks them: what sl_source_read() has not
+ * held since the opening. Fetches pass it by.
+ */
+struct sl_source_guard {
+    int (*read)(struct sl_source_guard *guard, struct sl_source *source, uint64_t offset,
+                void *data, size_t bytes, struct sl_err *err);
+};
+/** Borrowed; NULL: none. Before other threads read. */
+void sl_source_set_guard(struct sl_source *source, struct sl_source_guard *guard);
+struct sl_source_guard *sl_source_guard(const struct sl_source *source);
+/** As sl_source_read(), past guard and head; within the object. */
+int sl_source_read_past(struct sl_source *source, uint64_t offset, void *data, size_t bytes,
+                        struct sl_err *err);
+
+/** What a store keeps of the bytes of a whole object. */
+enum { SL_CHECKSUMS_MAX = 4 };
+struct sl_checksum {
+    enum sl_hash_kind kind;
+    uint8_t value[SL_HASH_BYTES_MAX];
+};
+struct sl_checksums {
+    struct sl_checksum items[SL_CHECKSUMS_MAX];
+    unsigned count;
+    bool composite; /* there are some that are hashes of hashes of parts, which are left out */
+};
+/**
+ * Ask for them: one request where the store keeps any (s3), none elsewhere. None at all (count 0)
+ * is no error. Any thread; blocks.
+ */
+int sl_source_checksums(struct sl_source *source, struct sl_checksums *sums, struct sl_err *err);
+
+/* ---- tests ---------------------------------------------------------------------------------- */
+
+/**
+ * Register bytes as memory:NAME (memory://NAME/ lists them all); data is borrowed until
+ * sl_memory_clear(). fail_at: the nth read from now on fails with SL_E_NET not retryable, 0 never.
+ */
+int sl_memory_put(const char *name, const void *data, size_t bytes, struct sl_err *err);
+void sl_memory_fail_at(unsigned nth);
+void sl_memory_clear(void);
+
+#endif
