@@ -29,6 +29,16 @@ void sl_reader_fail(struct sl_reader *reader, const struct sl_err *err)
     sl_cancel_raise(reader->stop, 0);
 }
 
+/* What came wrong may still be fetched again, by a thread that fails the load when it likes. */
+static int check_failed(struct sl_reader *reader, struct sl_err *err)
+{
+    SL_LOCKED(&reader->lock);
+    if (!reader->locked.err.kind)
+        return 0;
+    *err = reader->locked.err;
+    return -1;
+}
+
 static int read_back(void *arg, uint32_t file, uint64_t offset, void *data, size_t bytes,
                      struct sl_err *err)
 {
@@ -214,10 +224,8 @@ static int read_all(struct sl_reader *reader, struct sl_err *err)
     if (reader->work.range_count || sl_reader_composes(plan))
         run_crews(reader);
     sl_reader_return_threads(reader->threads);
-    if (reader->locked.err.kind) {
-        *err = reader->locked.err;
+    if (check_failed(reader, err) < 0)
         return -1;
-    }
     sl_progress_set_state(progress, SL_LOAD_CHECKING);
     if (sl_verify_finish(reader->verify, reader->config->cancel, err) < 0)
         return -1;
