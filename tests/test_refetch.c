@@ -9,7 +9,7 @@
 #include "form_maker.h"
 #include "metrics.h"
 #include "range_server.h"
-#include "reader.h"
+#include "reader_parts.h"
 #include "scratch.h"
 
 enum { TENSORS = 6 };
@@ -221,6 +221,20 @@ START_TEST(what_stays_wrong_after_the_last_range_fails_the_load)
 }
 END_TEST
 
+/* Nobody would await the thread. */
+START_TEST(nothing_is_fetched_again_for_a_load_that_ends)
+{
+    struct sl_reader reader = {0};
+    const struct sl_check check = {.what = "tensor 'late'"};
+    struct sl_err err = SL_ERR_INIT;
+    sl_refetch_init(&reader.refetch);
+    sl_refetch_stop(&reader.refetch);
+    ck_assert_int_eq(sl_refetch_add(&reader, &check, &err), -1);
+    ck_assert_int_eq(err.kind, SL_E_CANCELED);
+    sl_refetch_release(&reader.refetch);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("refetch");
@@ -230,6 +244,7 @@ int main(void)
     tcase_add_test(tests, a_tensor_that_is_hashed_in_order_is_read_again_from_its_begin);
     tcase_add_test(tests, what_stays_wrong_ends_the_load_after_a_few_tries);
     tcase_add_test(tests, what_stays_wrong_after_the_last_range_fails_the_load);
+    tcase_add_test(tests, nothing_is_fetched_again_for_a_load_that_ends);
     suite_add_tcase(suite, tests);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);
