@@ -283,7 +283,7 @@ static void drop_rivals(struct sl_plan_own *own)
     own->candidate_count = kept;
 }
 
-/* Open what is not open yet. */
+/* Open what is not open yet. Behind run_threads() there is no other thread. */
 static int open_all(struct sl_plan *plan, struct opener *opener, struct sl_err *err)
 {
     run_threads(opener);
