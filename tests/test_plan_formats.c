@@ -12,6 +12,7 @@
 #include "golden.h"
 #include "model_maker.h"
 #include "plan_case.h"
+#include "plan_parts.h"
 
 static const char layout[] = "sink: {tmpfs: {path: /n, layout: safetensors}}\n";
 
@@ -292,6 +293,36 @@ START_TEST(many_shards_leave_the_listing_together)
 }
 END_TEST
 
+/* As many as three looks: the first one ends it. */
+START_TEST(a_canceled_load_drops_no_shards)
+{
+    enum { SHARDS = 10000 };
+    static char names[SHARDS][16];
+    static char *named[SHARDS];
+    static struct sl_candidate candidates[SHARDS];
+    struct sl_err err = SL_ERR_INIT;
+    struct sl_cancel *cancel = sl_cancel_new(&err);
+    const struct sl_source_config config = {.cancel = cancel};
+    struct sl_plan_own own = {.candidates = candidates, .candidate_count = SHARDS};
+    const struct sl_index index = {.source_names = named, .source_count = SHARDS};
+    char *key;
+    ck_assert_int_eq(sl_store_open("memory:m/", &config, &own.store, &key, &err), 0);
+    for (unsigned i = 0; i < SHARDS; i++) {
+        snprintf(names[i], sizeof(names[i]), "s-%05u", i);
+        named[i] = candidates[i].name = names[i];
+    }
+    sl_cancel_raise(cancel, 0);
+    ck_assert_int_eq(sl_plan_drop_shards(&own, &index, &err), -1);
+    ck_assert_int_eq(err.kind, SL_E_CANCELED);
+    ck_assert_uint_eq(own.candidate_count, SHARDS);
+    for (unsigned i = 0; i < SHARDS; i++)
+        ck_assert(!candidates[i].named && candidates[i].name == names[i]);
+    free(key);
+    sl_store_free(own.store);
+    sl_cancel_free(cancel);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("plan_formats");
@@ -308,6 +339,7 @@ int main(void)
     tcase_add_test(tcase, a_large_index_below_a_prefix_is_data);
     tcase_add_test(tcase, more_dimensions_than_the_pool_tells_are_refused_in_the_plan);
     tcase_add_test(tcase, many_shards_leave_the_listing_together);
+    tcase_add_test(tcase, a_canceled_load_drops_no_shards);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);

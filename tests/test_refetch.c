@@ -5,10 +5,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "await.h"
 #include "form_maker.h"
 #include "metrics.h"
 #include "range_server.h"
-#include "reader.h"
+#include "reader_parts.h"
 #include "scratch.h"
 
 enum { TENSORS = 6 };
@@ -21,8 +22,18 @@ struct scene {
     size_t bytes;
     uint64_t flip; /* this byte is wrong in the next `times` answers */
     unsigned times;
+    struct sl_progress *progress; /* NULL: none */
+    bool late;                    /* wrong answers but the first come when every range was read */
+    unsigned answered;            /* wrongly */
     struct sl_err err;
 };
+
+static bool is_checking(const struct scene *scene)
+{
+    struct sl_progress_view view;
+    sl_progress_view(scene->progress, &view);
+    return view.state == SL_LOAD_CHECKING;
+}
 
 static bool flip_byte(const struct sl_server_request *request, struct sl_server_reply *reply,
                       void *arg)
@@ -35,6 +46,8 @@ static bool flip_byte(const struct sl_server_request *request, struct sl_server_
         end < scene->flip)
         return false;
     end = SL_MIN(end + 1, (uint64_t)scene->bytes);
+    if (scene->answered++ && scene->late)
+        SL_AWAIT(is_checking(scene), "the end of the last range");
     scene->times--;
     reply->status = 206;
     reply->body_bytes = (size_t)(end - begin);
@@ -99,8 +112,10 @@ static int load(struct scene *scene, int hashes, unsigned connections, uint64_t 
     bool resumed;
     int directory = sl_scratch_open(path), failed = -1;
     /* Another request for the same bytes would take the wrong ones to nobody. */
-    struct sl_reader_config reader = {
-        .connections = connections, .threads = 1 + connections / 3, .hedge = SL_HEDGE_OFF};
+    struct sl_reader_config reader = {.connections = connections,
+                                      .threads = 1 + connections / 3,
+                                      .hedge = SL_HEDGE_OFF,
+                                      .progress = scene->progress};
     struct sl_form_wish wish = {.uri = sl_server_url(scene->server, "/object"),
                                 .config = &config,
                                 .hashes = hashes,
@@ -190,6 +205,36 @@ START_TEST(what_stays_wrong_ends_the_load_after_a_few_tries)
 }
 END_TEST
 
+/* No connection is left that could tell. */
+START_TEST(what_stays_wrong_after_the_last_range_fails_the_load)
+{
+    struct scene scene = {.times = UINT32_MAX, .late = true};
+    scene.progress = sl_progress_new("late", "", "", NULL);
+    open_scene(&scene);
+    scene.flip = sl_form_begin(scene.form, TENSORS - 1) + 1199999;
+    ck_assert_int_eq(load(&scene, SL_HASHES_AUTO, 1, 1 << 20), -1);
+    ck_assert_int_eq(scene.err.kind, SL_E_INTEGRITY);
+    ck_assert_msg(strstr(scene.err.message, "'t5'") && strstr(scene.err.message, "fetched 4 times"),
+                  "%s", scene.err.message);
+    close_scene(&scene);
+    sl_progress_free(scene.progress);
+}
+END_TEST
+
+/* Nobody would await the thread. */
+START_TEST(nothing_is_fetched_again_for_a_load_that_ends)
+{
+    struct sl_reader reader = {0};
+    const struct sl_check check = {.what = "tensor 'late'"};
+    struct sl_err err = SL_ERR_INIT;
+    sl_refetch_init(&reader.refetch);
+    sl_refetch_stop(&reader.refetch);
+    ck_assert_int_eq(sl_refetch_add(&reader, &check, &err), -1);
+    ck_assert_int_eq(err.kind, SL_E_CANCELED);
+    sl_refetch_release(&reader.refetch);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("refetch");
@@ -198,6 +243,8 @@ int main(void)
     tcase_add_test(tests, what_comes_wrong_once_is_fetched_again);
     tcase_add_test(tests, a_tensor_that_is_hashed_in_order_is_read_again_from_its_begin);
     tcase_add_test(tests, what_stays_wrong_ends_the_load_after_a_few_tries);
+    tcase_add_test(tests, what_stays_wrong_after_the_last_range_fails_the_load);
+    tcase_add_test(tests, nothing_is_fetched_again_for_a_load_that_ends);
     suite_add_tcase(suite, tests);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);

@@ -209,6 +209,7 @@ int sl_gpu_count(int *count, struct sl_err *err)
     return cuda && sl_cuda_device_count(cuda, count, &why) == 0 ? 0 : sl_gpu_fail(err, &why);
 }
 
+/* There is no other thread yet. */
 static void init_locks(struct sl_gpu *gpu)
 {
     pthread_condattr_t clock; /* as sl_now_ns() */

@@ -29,6 +29,16 @@ void sl_reader_fail(struct sl_reader *reader, const struct sl_err *err)
     sl_cancel_raise(reader->stop, 0);
 }
 
+/* What came wrong may still be fetched again, by a thread that fails the load when it likes. */
+static int check_failed(struct sl_reader *reader, struct sl_err *err)
+{
+    SL_LOCKED(&reader->lock);
+    if (!reader->locked.err.kind)
+        return 0;
+    *err = reader->locked.err;
+    return -1;
+}
+
 static int read_back(void *arg, uint32_t file, uint64_t offset, void *data, size_t bytes,
                      struct sl_err *err)
 {
@@ -86,6 +96,7 @@ static void note_mended(struct sl_reader *reader)
     }
 }
 
+/* At the end: no other thread is left. */
 static void strike_bad(struct sl_reader *reader)
 {
     for (size_t i = 0; reader->journal && i < reader->locked.bad_count; i++) {
@@ -110,7 +121,8 @@ static bool are_requests_small(const struct sl_plan *plan)
     return plan->range_count && plan->fetch_bytes / plan->range_count <= BUFFER_BYTES_MIN;
 }
 
-/* Buffers shrink before connections do; the bound holds in the worst case. */
+/* Buffers shrink before connections do; the bound holds in the worst case. There is no other thread
+ * yet. */
 static void fit_memory(struct sl_reader *reader)
 {
     const struct sl_reader_config *config = reader->config;
@@ -156,6 +168,14 @@ static unsigned choose_threads(const struct sl_reader *reader)
     unsigned given = SL_MIN(reader->config->threads, (unsigned)THREADS_MAX);
     return sl_reader_take_threads(SL_MIN(given, reader->connections_max),
                                   SL_MAX(reader->connections_max / 2, 1u));
+}
+
+static int make_given(struct sl_reader *reader, struct sl_err *err)
+{
+    reader->given_max = reader->connections_max;
+    SL_LOCKED(&reader->lock);
+    reader->locked.given = sl_alloc_array(reader->given_max, sizeof(*reader->locked.given), err);
+    return reader->locked.given ? 0 : -1;
 }
 
 struct crew_start {
@@ -206,18 +226,14 @@ static int read_all(struct sl_reader *reader, struct sl_err *err)
         return -1;
     sl_progress_add_resumed(progress, reader->work.resumed_bytes);
     sl_metric_add(SL_M_RESUMED_BYTES, (int64_t)reader->work.resumed_bytes);
-    reader->given_max = reader->connections_max;
-    reader->locked.given = sl_alloc_array(reader->given_max, sizeof(*reader->locked.given), err);
-    if (!reader->locked.given)
+    if (make_given(reader, err) < 0)
         return -1;
     reader->threads = choose_threads(reader);
     if (reader->work.range_count || sl_reader_composes(plan))
         run_crews(reader);
     sl_reader_return_threads(reader->threads);
-    if (reader->locked.err.kind) {
-        *err = reader->locked.err;
+    if (check_failed(reader, err) < 0)
         return -1;
-    }
     sl_progress_set_state(progress, SL_LOAD_CHECKING);
     if (sl_verify_finish(reader->verify, reader->config->cancel, err) < 0)
         return -1;
@@ -289,7 +305,7 @@ int sl_reader_run(const struct sl_plan *plan, struct sl_sink *sink, struct sl_jo
     fit_memory(&reader);
     int failed = run_reader(&reader, &why);
     sl_refetch_release(&reader.refetch);
-    free(reader.locked.bad);
+    free(reader.locked.bad); /* no other thread is left */
     free(reader.locked.given);
     for (int i = 0; i < SL_WRITE_TURNS; i++)
         pthread_mutex_destroy(&reader.turns[i]);

@@ -30,14 +30,16 @@ void sl_refetch_init(struct sl_refetch *refetch)
 
 void sl_refetch_stop(struct sl_refetch *refetch)
 {
+    bool started;
     {
         SL_LOCKED(&refetch->lock);
+        started = refetch->locked.started;
+        refetch->locked.started = false;
         refetch->locked.stop = true;
         pthread_cond_signal(&refetch->more);
     }
-    if (refetch->locked.started)
+    if (started)
         pthread_join(refetch->thread, NULL);
-    refetch->locked.started = false;
 }
 
 void sl_refetch_release(struct sl_refetch *refetch)
@@ -175,6 +177,8 @@ int sl_refetch_add(struct sl_reader *reader, const struct sl_check *check, struc
 {
     struct sl_refetch *refetch = &reader->refetch;
     SL_LOCKED(&refetch->lock);
+    if (refetch->locked.stop)
+        return sl_fail(err, SL_E_CANCELED, "the load has ended");
     if (refetch->locked.count - refetch->locked.next == WAITING_MAX)
         return sl_fail(err, SL_E_INTEGRITY,
                        "more than %d ranges of '%s' came wrong: the store or the way to it is "

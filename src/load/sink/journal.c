@@ -88,6 +88,7 @@ static size_t read_some(int fd, void *data, size_t bytes, uint64_t offset)
     return done;
 }
 
+/* There is no other thread yet. */
 static int adopt_or_begin(struct sl_journal *journal, const uint8_t identity[32], bool *resumed,
                           struct sl_err *err)
 {
@@ -196,7 +197,7 @@ static size_t strike(struct record *records, size_t count, const struct record *
 }
 
 /* The records that count, in the order of writing; NULL with *count 0 if there are too many to be
- * ours. */
+ * ours. Before and after a load: no other thread adds any. */
 static struct record *load_records(struct sl_journal *journal, const struct sl_sink *sink,
                                    size_t *count, struct sl_err *err)
 {
@@ -351,6 +352,7 @@ static int file_crc(struct sl_sink *sink, uint32_t file, const struct record *re
     return *known ? add_gap(sink, file, at, sink->files[file].bytes, buffer, crc, err) : 0;
 }
 
+/* The load has ended: no other thread notes anything. */
 int sl_journal_file_crcs(struct sl_journal *journal, struct sl_sink *sink, uint32_t *crcs,
                          bool *known, struct sl_err *err)
 {

@@ -227,7 +227,7 @@ static int finish_file(struct tmpfs *tmpfs, uint32_t number, struct sl_err *err)
     if (fd < 0)
         return -1;
     const char *name = tmpfs->base.files[number].name;
-    ino_t inode = tmpfs->locked.files[number].inode;
+    ino_t inode = tmpfs->locked.files[number].inode; /* in use: no other thread opens it anew */
     bool given = tmpfs->owner != (uid_t)-1 || tmpfs->group != (gid_t)-1;
     if (settle_file(fd, &tmpfs->base.files[number], &inode, err) < 0)
         failed = -1;

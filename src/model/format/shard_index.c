@@ -302,7 +302,7 @@ static int read_all_shards(struct sl_store *store, struct map *map, struct sl_er
     read_shards(&work); /* this thread works too, so none needs to start */
     for (size_t i = 0; i < started; i++)
         pthread_join(threads[i], NULL);
-    pthread_mutex_destroy(&work.mutex);
+    pthread_mutex_destroy(&work.mutex); /* no other thread is left */
     if (work.locked.failed == SIZE_MAX)
         return 0;
     if (err)

@@ -12,7 +12,7 @@
 #include "log.h"
 #include "plan_parts.h"
 
-enum { OPEN_THREADS = 16 };
+enum { OPEN_THREADS = 16, NAMES_BETWEEN_LOOKS = 4096 /* at whether the load is canceled */ };
 
 struct opener {
     struct sl_plan *plan;
@@ -205,9 +205,20 @@ static int by_text(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* The shards that the index names come with it: all are sorted, so that hundreds of thousands of
- * objects cost one look each. */
-static int drop_shards(struct sl_plan_own *own, const struct sl_index *index, struct sl_err *err)
+static int find_named(struct sl_plan_own *own, char *const *names, size_t count, struct sl_err *err)
+{
+    for (size_t i = 0; i < own->candidate_count; i++) {
+        if (i % NAMES_BETWEEN_LOOKS == 0 && sl_cancel_check(sl_store_cancel(own->store), err) < 0)
+            return -1;
+        struct sl_candidate *candidate = &own->candidates[i];
+        candidate->named =
+            count && bsearch(&candidate->name, names, count, sizeof(*names), by_text);
+    }
+    return 0;
+}
+
+/* All names are sorted, so that hundreds of thousands of objects cost one look each. */
+int sl_plan_drop_shards(struct sl_plan_own *own, const struct sl_index *index, struct sl_err *err)
 {
     size_t count = index->source_count - 1, kept = 0;
     sl_autofree char **names = sl_alloc_array(count + 1, sizeof(*names), err);
@@ -216,9 +227,11 @@ static int drop_shards(struct sl_plan_own *own, const struct sl_index *index, st
     if (count)
         memcpy(names, index->source_names + 1, count * sizeof(*names));
     qsort(names, count, sizeof(*names), by_text);
+    if (find_named(own, names, count, err) < 0)
+        return -1;
     for (size_t i = 0; i < own->candidate_count; i++) {
         struct sl_candidate *candidate = &own->candidates[i];
-        if (count && bsearch(&candidate->name, names, count, sizeof(*names), by_text))
+        if (candidate->named)
             release_candidate(own, candidate, true);
         else
             own->candidates[kept++] = *candidate;
@@ -283,7 +296,7 @@ static void drop_rivals(struct sl_plan_own *own)
     own->candidate_count = kept;
 }
 
-/* Open what is not open yet. */
+/* Open what is not open yet. Behind run_threads() there is no other thread. */
 static int open_all(struct sl_plan *plan, struct opener *opener, struct sl_err *err)
 {
     run_threads(opener);
@@ -324,7 +337,7 @@ int sl_plan_open(struct sl_plan *plan, struct sl_err *err)
             return -1;
         }
         own->ruled = ruling != NULL;
-        if (ruling && drop_shards(own, ruling, err) < 0)
+        if (ruling && sl_plan_drop_shards(own, ruling, err) < 0)
             return -1;
     }
     if (open_all(plan, &opener, err) < 0)

@@ -233,7 +233,7 @@ static int read_all(struct sl_plan *plan, size_t count, struct sl_err *err)
     read_many(&readers);
     for (size_t i = 0; i < started; i++)
         pthread_join(threads[i], NULL);
-    if (!readers.locked.failed)
+    if (!readers.locked.failed) /* no other thread is left */
         return 0;
     *err = readers.locked.err;
     return -1;

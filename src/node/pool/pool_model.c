@@ -241,7 +241,7 @@ void sl_pool_model_view(const struct sl_pool_model *model, struct sl_pool_view *
         .made_seconds = model->made_seconds,
     };
     if (view->state == SL_POOL_FAILED)
-        view->err = model->locked.err; /* set before the state, never changed */
+        view->err = model->locked.err; /* set before the state: no other thread changes it */
 }
 
 void sl_pool_model_tell(struct sl_pool_model *model, size_t number)

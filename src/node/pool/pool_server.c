@@ -71,7 +71,7 @@ static void take_answers(struct sl_pool_server *server)
         sl_pool_connection_answer(request->connection, request);
 }
 
-/* Only this thread changes the list, so it may read it without the lock. */
+/* No other thread changes the list, so this one may read it without the lock. */
 static bool tick(struct sl_pool_server *server)
 {
     uint64_t now = sl_now_ns();
@@ -123,7 +123,7 @@ static void *run(void *arg)
         bury(server);
         sl_pool_server_tell(server);
     }
-    while (server->locked.first)
+    while (server->locked.first) /* as in tick(): no other thread changes it */
         sl_pool_connection_close(server->locked.first);
     bury(server);
     sl_pool_quiet_end(&server->quiet);

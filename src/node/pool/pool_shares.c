@@ -101,7 +101,8 @@ static bool can_go(const struct sl_pool_connection *connection, uint64_t now)
            !connection->out.data && now - connection->idle_ns >= IDLE_MS * SL_NS_PER_MS;
 }
 
-/* The longest idle one, of this user or of all but the privileged, goes. */
+/* The longest idle one, of this user or of all but the privileged, goes. No other thread changes
+ * the list. */
 static bool make_place(struct sl_pool_server *server, const struct sl_pool_user *user)
 {
     struct sl_pool_connection *idlest = NULL;

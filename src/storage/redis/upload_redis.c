@@ -216,7 +216,8 @@ static int check_values(const struct sl_redis_upload *redis, struct sl_err *err)
     return 0;
 }
 
-/* The head, or as much of the file as came with it, tells all keys. */
+/* The head, or as much of the file as came with it, tells all keys. It comes first, while no other
+ * thread writes. */
 static int take_head(struct sl_redis_upload *redis, const uint8_t *data, size_t bytes,
                      struct sl_err *err)
 {
@@ -393,6 +394,7 @@ static int send_block(struct sl_redis_upload *redis, const struct block *block, 
     }
 }
 
+/* `values` is there since the head came, when no other thread wrote. */
 static int redis_write(struct sl_upload *upload, uint64_t offset, const void *data, size_t bytes,
                        struct sl_err *err)
 {

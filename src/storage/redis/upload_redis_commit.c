@@ -79,6 +79,7 @@ static int add_key(struct batch *batch, const char *verb, const void *key, size_
     return add(batch, (struct sl_redis_word[]){SL_REDIS_WORD(verb), {key, bytes}}, 2, err);
 }
 
+/* No other thread writes any more. */
 int sl_redis_discard(struct sl_redis_upload *redis, struct sl_redis_link *link, struct sl_err *err)
 {
     struct batch batch = {redis, link};
@@ -315,6 +316,7 @@ static int commit_once(struct sl_redis_upload *redis, bool *sent, struct sl_err 
     return result;
 }
 
+/* No other thread writes any more. */
 int sl_redis_commit(struct sl_redis_upload *redis, struct sl_err *err)
 {
     enum { TRIES = 3 };

@@ -399,8 +399,8 @@ static bool reread(struct sl_creds *creds)
     SL_AUTO(sl_creds) anew = sl_creds_new(creds->config, NULL);
     if (!anew || anew->kind != KIND_STATIC)
         return false;
-    struct sl_key *a = &anew->locked.key, *b = &creds->locked.key;
     SL_LOCKED(&creds->locked.mutex);
+    struct sl_key *a = &anew->locked.key, *b = &creds->locked.key;
     const char *old_token = b->session_token ? b->session_token : "";
     const char *new_token = a->session_token ? a->session_token : "";
     if (strcmp(a->secret_key, b->secret_key) == 0 && strcmp(old_token, new_token) == 0)

@@ -279,6 +279,7 @@ static int open_store(struct sl_s3_upload *s3u, const char *uri, struct sl_err *
     if (!upload->uri)
         return -1;
     snprintf(s3u->what, sizeof(s3u->what), "cannot write '%.380s'", upload->uri);
+    /* A store of our own: no other thread has it yet. */
     s3u->tls = strncmp(s3u->s3->locked.endpoint.origin, "https:", 6) == 0;
     return 0;
 }

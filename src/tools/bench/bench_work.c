@@ -75,7 +75,7 @@ int sl_bench_work_run(struct sl_bench_work *work, unsigned threads,
     }
     for (unsigned i = 0; i < count; i++)
         pthread_join(started[i], NULL);
-    pthread_mutex_destroy(&work->mutex);
+    pthread_mutex_destroy(&work->mutex); /* no other thread is left */
     if (!work->locked.stopped)
         return 0;
     if (err)

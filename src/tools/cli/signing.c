@@ -101,7 +101,7 @@ static int hash_all(struct sl_signing *signing, const struct sl_source *source,
     run(&hashing);
     for (size_t i = 0; i < started; i++)
         pthread_join(threads[i], NULL);
-    if (hashing.locked.err.kind) {
+    if (hashing.locked.err.kind) { /* no other thread is left */
         *err = hashing.locked.err;
         return -1;
     }

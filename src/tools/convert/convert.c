@@ -144,7 +144,7 @@ static int run(struct sl_job *job, struct sl_convert_result *result, struct sl_e
     sl_progress_set_state(progress, SL_LOAD_READING);
     if (sl_outputs_run(job, err) < 0)
         return -1;
-    result->checks = job->locked.checks;
+    result->checks = job->locked.checks; /* no other thread is left */
     result->bytes_read = job->locked.bytes_read;
     return 0;
 }

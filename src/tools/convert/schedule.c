@@ -155,6 +155,7 @@ void sl_job_take(struct sl_job *job, struct sl_worker *worker, struct sl_block *
         leave_item(worker);
 }
 
+/* Between two passes: no other thread works. */
 void sl_job_rewind(struct sl_job *job)
 {
     job->locked.next = job->locked.first_open = 0;

@@ -99,19 +99,19 @@ static int begin_sha(struct sl_sha256 **sha, const uint8_t *prefix, size_t bytes
 int sl_item_begin(struct sl_item *item, struct sl_err *err)
 {
     if (header_wants_sha(item) &&
-        begin_sha(&item->locked.sha, item->header->prefix, item->header->prefix_bytes, err) < 0)
+        begin_sha(&item->sha, item->header->prefix, item->header->prefix_bytes, err) < 0)
         return -1;
-    if (source_wants_sha(item) && begin_sha(&item->locked.raw_sha, item->sha_check->prefix,
-                                            item->sha_check->prefix_bytes, err) < 0)
+    if (source_wants_sha(item) &&
+        begin_sha(&item->raw_sha, item->sha_check->prefix, item->sha_check->prefix_bytes, err) < 0)
         return -1;
     return 0;
 }
 
 void sl_item_release(struct sl_item *item)
 {
-    sl_sha256_free(item->locked.sha);
-    sl_sha256_free(item->locked.raw_sha);
-    item->locked.sha = item->locked.raw_sha = NULL;
+    sl_sha256_free(item->sha);
+    sl_sha256_free(item->raw_sha);
+    item->sha = item->raw_sha = NULL;
 }
 
 int sl_item_await_turn(struct sl_job *job, struct sl_item *item, uint64_t begin, struct sl_err *err)
@@ -128,14 +128,14 @@ int sl_item_await_turn(struct sl_job *job, struct sl_item *item, uint64_t begin,
 
 void sl_item_hash_raw(struct sl_item *item, const uint8_t *data, size_t bytes)
 {
-    if (item->locked.raw_sha)
-        sl_sha256_update(item->locked.raw_sha, data, bytes);
+    if (item->raw_sha)
+        sl_sha256_update(item->raw_sha, data, bytes);
 }
 
 void sl_item_hash(struct sl_job *job, struct sl_item *item, const uint8_t *data, size_t bytes)
 {
-    if (item->locked.sha)
-        sl_sha256_update(item->locked.sha, data, bytes);
+    if (item->sha)
+        sl_sha256_update(item->sha, data, bytes);
     if (!is_cast(item))
         sl_item_hash_raw(item, data, bytes);
     SL_LOCKED(&job->lock);
@@ -201,10 +201,9 @@ static int check_sha(struct sl_item *item, struct sl_err *err)
 {
     const struct sl_index_hash *hash = item->sha_check;
     uint8_t digest[32];
-    if (!item->locked.raw_sha &&
-        begin_sha(&item->locked.raw_sha, hash->prefix, hash->prefix_bytes, err) < 0)
+    if (!item->raw_sha && begin_sha(&item->raw_sha, hash->prefix, hash->prefix_bytes, err) < 0)
         return -1;
-    sl_sha256_finish(item->locked.raw_sha, digest);
+    sl_sha256_finish(item->raw_sha, digest);
     return compare_hash(item, hash, digest, err);
 }
 
@@ -227,8 +226,8 @@ static int fill_header(struct sl_job *job, struct sl_item *item, struct sl_err *
     uint8_t digest[32] = {0}, crc_bytes[4];
     uint32_t crc = sl_crc32(0, header->prefix, header->prefix_bytes);
     crc = sl_crc32_combine(crc, item->locked.crc, item->data_bytes);
-    if (item->locked.sha)
-        sl_sha256_finish(item->locked.sha, digest);
+    if (item->sha)
+        sl_sha256_finish(item->sha, digest);
     for (int i = 0; i < 4; i++)
         crc_bytes[i] = (uint8_t)(crc >> (8 * i));
     uint8_t *crc_place = header->data + header->crc32_at,
@@ -245,6 +244,7 @@ static int fill_header(struct sl_job *job, struct sl_item *item, struct sl_err *
     return 0;
 }
 
+/* Every block was counted: no other thread has the tensor. */
 int sl_item_complete(struct sl_job *job, struct sl_item *item, struct sl_err *err)
 {
     bool first_reading = job->pass != SL_PASS_ORDER || !item->header;

@@ -65,7 +65,8 @@ struct sl_refetch {
 };
 struct sl_reader;
 void sl_refetch_init(struct sl_refetch *refetch);
-/** As sl_verify_config.again: a few tries, then sl_verify_settle(). Any thread. */
+/** As sl_verify_config.again: a few tries, then sl_verify_settle(). Any thread; SL_E_CANCELED after
+ * sl_refetch_stop(). */
 int sl_refetch_add(struct sl_reader *reader, const struct sl_check *check, struct sl_err *err);
 /** End the thread; before verify is freed. */
 void sl_refetch_stop(struct sl_refetch *refetch);

@@ -12,6 +12,7 @@ struct sl_candidate {
     char *etag;    /* strong and quoted, from a listing; NULL: ask the object */
     bool probe;    /* read its first bytes to find its format */
     bool left_out; /* once opened: the weights in it are there in another object too */
+    bool named;    /* the ruling index brings it */
     struct sl_source *source;
     struct sl_index *index;
 };
@@ -58,6 +59,9 @@ int sl_plan_add_parts(struct sl_plan *plan, struct sl_err *err);
 int sl_plan_check_sets(const struct sl_plan *plan, struct sl_err *err);
 /** opener.c: every candidate opened, and indexed where it is probed, several at a time. */
 int sl_plan_open(struct sl_plan *plan, struct sl_err *err);
+/** opener.c: the shards that the index names leave the candidates, since they come with it;
+ * canceled, all of them stay. */
+int sl_plan_drop_shards(struct sl_plan_own *own, const struct sl_index *index, struct sl_err *err);
 /** select.c: plan->sources from the candidates. */
 int sl_plan_add_sources(struct sl_plan *plan, struct sl_err *err);
 /** select.c: plan->targets and metadata, as the spec's `tensors` says. */

@@ -60,9 +60,10 @@ struct sl_item {
     struct {
         uint64_t assigned, hashed, done;
         unsigned workers;
-        uint32_t crc, raw_crc;           /* see tally.c */
-        struct sl_sha256 *sha, *raw_sha; /* only their block's turn may use them */
-    } locked;                            /* by the job's lock */
+        uint32_t crc, raw_crc; /* see tally.c */
+    } locked;                  /* by the job's lock */
+    /* For who begins the tensor, then for whose turn it is: sl_item_await_turn(). */
+    struct sl_sha256 *sha, *raw_sha;
 };
 
 enum sl_pass {
