@@ -1,12 +1,12 @@
 /* Every fault that lies in the bytes of an answer, or in their time, is made here. */
 #include "range_give.h"
 
-#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 
 #include "await.h"
+#include "fake_clock.h"
 
 enum {
     SLOW_MS = 800, /* a connection that looks every 250 ms sees it */
@@ -44,7 +44,7 @@ void sl_wait_gone(struct connection *c)
 static bool pause_ms(struct connection *c, int ms)
 {
     struct pollfd fd = {c->fd, POLLRDHUP, 0};
-    return poll(&fd, 1, ms) == 0;
+    return fake_clock_poll(&fd, 1, ms) == 0;
 }
 
 static void reset(struct connection *c)

@@ -1,0 +1,52 @@
+/*
+ * The clock in a test's hand: sl_now_ns() and sl_wall_seconds() for all threads of its process.
+ *
+ * A test whose subject is time holds the clock, so that nothing is late because the machine is, and
+ * turns it by what is to pass:
+ *
+ *     fake_clock_hold();
+ *     start(work);                             in another thread
+ *     fake_clock_await(5 * SL_NS_PER_S);       somebody waits for five seconds, not more or less
+ *     fake_clock_turn(5 * SL_NS_PER_S - 1);
+ *     fake_clock_settle(1);                    whoever waits has looked, and waits again
+ *     ck_assert(nothing has come of it);
+ *     fake_clock_turn(1);
+ *
+ * Waits go by this clock once it is in hand: poll() with a time-out, sl_sleep_ms() and
+ * pthread_cond_timedwait() end when it was turned far enough. What else they wait for comes as
+ * ever. Each turn makes those who wait look again: poll() tells of nothing, a condition wakes
+ * without a reason. A wait that began before the clock was in hand knows nothing of it, so hold the
+ * clock first.
+ *
+ * Not in hand: sockets, other processes, epoll_wait(), what curl and libmicrohttpd measure
+ * themselves, libsluice's own deadlines, and SL_AWAIT(), whose end is a real one.
+ *
+ * tests/CMakeLists.txt links every test program with --wrap, so the program itself has no hook. A
+ * test that does not take the clock has the machine's. Any thread may call any of these.
+ */
+#ifndef SL_FAKE_CLOCK_H
+#define SL_FAKE_CLOCK_H
+
+#include <poll.h>
+#include <stdint.h>
+
+/** Stand still, at the time that it is. */
+void fake_clock_hold(void);
+/** Let it go on from where it stands. */
+void fake_clock_release(void);
+/** So much later from now on, held or not. */
+void fake_clock_turn(uint64_t ns);
+
+/** Until so many threads have read the time that it is since the last turn, gone once more through
+ * what they do, and wait for a later one. */
+void fake_clock_settle(unsigned threads);
+/** Until a thread waits for what comes in so many ns. Waits are whole milliseconds: up to one more
+ * is the same. */
+void fake_clock_await(uint64_t ns);
+
+/** The machine's clock, whatever this one shows. */
+uint64_t fake_clock_real_ns(void);
+/** For servers of tests: as poll(), but a turn alone does not end it, and it does not settle. */
+int fake_clock_poll(struct pollfd *fds, nfds_t count, int ms);
+
+#endif
