@@ -7,6 +7,7 @@
  */
 #include "fake_clock.h"
 
+#include <check.h>
 #include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -15,7 +16,6 @@
 
 #include "await.h"
 #include "mem.h"
-#include "thread.h"
 
 enum { SLICE_MS = 1 };
 
@@ -106,6 +106,13 @@ void fake_clock_turn(uint64_t ns)
 
 /* ---- waits ----------------------------------------------------------------------------------- */
 
+static void list_wait(struct wait *wait)
+{
+    SL_LOCKED(&hand.mutex);
+    wait->next = hand.waits;
+    hand.waits = wait;
+}
+
 /* false: look again first. */
 static bool begin_wait(struct wait *wait, uint64_t end_ns)
 {
@@ -161,12 +168,14 @@ int __wrap___poll_chk(struct pollfd *fds, nfds_t count, int ms, size_t bytes)
 
 int fake_clock_poll(struct pollfd *fds, nfds_t count, int ms)
 {
-    uint64_t end_ns = now_ns() + (uint64_t)(ms > 0 ? ms : 0) * SL_NS_PER_MS;
+    struct wait wait = {.end_ns = now_ns() + (uint64_t)(ms > 0 ? ms : 0) * SL_NS_PER_MS};
     int ready;
     if (ms <= 0)
         return __real_poll(fds, count, ms);
-    while (!(ready = __real_poll(fds, count, SLICE_MS)) && now_ns() < end_ns)
+    list_wait(&wait);
+    while (!(ready = __real_poll(fds, count, SLICE_MS)) && now_ns() < wait.end_ns)
         ;
+    end_wait(&wait);
     return ready;
 }
 
@@ -220,19 +229,66 @@ void fake_clock_settle(unsigned threads)
     SL_AWAIT(is_settled(threads), what);
 }
 
-static bool is_awaited(uint64_t ns)
+static bool is_awaited(uint64_t least, uint64_t most)
 {
     SL_LOCKED(&hand.mutex);
-    uint64_t least = now_ns() + ns;
+    uint64_t now = now_ns();
     for (const struct wait *wait = hand.waits; wait; wait = wait->next)
-        if (wait->end_ns >= least && wait->end_ns <= least + SL_NS_PER_MS)
+        if (wait->end_ns >= now + least && wait->end_ns <= now + most)
             return true;
     return false;
 }
 
-void fake_clock_await(uint64_t ns)
+void fake_clock_await_between(uint64_t least, uint64_t most)
 {
     char what[64];
-    snprintf(what, sizeof(what), "a wait of %llu ms", (unsigned long long)(ns / SL_NS_PER_MS));
-    SL_AWAIT(is_awaited(ns), what);
+    snprintf(what, sizeof(what), "a wait of %llu to %llu ms",
+             (unsigned long long)(least / SL_NS_PER_MS), (unsigned long long)(most / SL_NS_PER_MS));
+    SL_AWAIT(is_awaited(least, most), what);
+}
+
+void fake_clock_await(uint64_t ns)
+{
+    fake_clock_await_between(ns, ns + SL_NS_PER_MS);
+}
+
+void fake_clock_turn_until(const struct sl_counter *done, uint64_t step, unsigned threads)
+{
+    while (!sl_counter_get(done)) {
+        fake_clock_turn(step);
+        SL_AWAIT(is_settled(threads) || sl_counter_get(done), "those who wait, or their end");
+    }
+}
+
+/* ---- work ------------------------------------------------------------------------------------ */
+
+static void *run_work(void *arg)
+{
+    struct fake_clock_work *work = arg;
+    uint64_t begin_ns = now_ns();
+    work->run(work->arg);
+    work->took_ns = now_ns() - begin_ns;
+    sl_counter_add(&work->done, 1);
+    return NULL;
+}
+
+void fake_clock_begin(struct fake_clock_work *work, void (*run)(void *arg), void *arg)
+{
+    struct sl_err err = SL_ERR_INIT;
+    *work = (struct fake_clock_work){.run = run, .arg = arg};
+    ck_assert_int_eq(sl_thread_start(&work->thread, "work", run_work, work, &err), 0);
+}
+
+void fake_clock_end(struct fake_clock_work *work)
+{
+    pthread_join(work->thread, NULL);
+}
+
+void fake_clock_pass(const struct fake_clock_work *work, uint64_t ns)
+{
+    fake_clock_await(ns);
+    fake_clock_turn(ns - 1);
+    fake_clock_settle(1);
+    ck_assert_uint_eq(sl_counter_get(&work->done), 0);
+    fake_clock_turn(1);
 }

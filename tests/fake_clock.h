@@ -30,6 +30,8 @@
 #include <poll.h>
 #include <stdint.h>
 
+#include "thread.h"
+
 /** Stand still, at the time that it is. */
 void fake_clock_hold(void);
 /** Let it go on from where it stands. */
@@ -43,10 +45,31 @@ void fake_clock_settle(unsigned threads);
 /** Until a thread waits for what comes in so many ns. Waits are whole milliseconds: up to one more
  * is the same. */
 void fake_clock_await(uint64_t ns);
+/** As before, for what comes in `least` to `most` ns. */
+void fake_clock_await_between(uint64_t least, uint64_t most);
+/** Turn it by `step`, again and again, until `done` is not 0; each time when so many threads have
+ * settled. */
+void fake_clock_turn_until(const struct sl_counter *done, uint64_t step, unsigned threads);
+
+/** Work in a thread of its own, while the test turns the clock for it. */
+struct fake_clock_work {
+    void (*run)(void *arg);
+    void *arg;
+    pthread_t thread;
+    struct sl_counter done;
+    uint64_t took_ns; /* by this clock; set when it has ended */
+};
+void fake_clock_begin(struct fake_clock_work *work, void (*run)(void *arg), void *arg);
+/** It ends without another turn. */
+void fake_clock_end(struct fake_clock_work *work);
+/** The work, or what it started, waits for what comes in so many ns: let them pass. Just before, it
+ * has looked, and not ended. */
+void fake_clock_pass(const struct fake_clock_work *work, uint64_t ns);
 
 /** The machine's clock, whatever this one shows. */
 uint64_t fake_clock_real_ns(void);
-/** For servers of tests: as poll(), but a turn alone does not end it, and it does not settle. */
+/** For servers of tests: as poll(), but a turn alone does not end it, and it does not settle. It
+ * can be awaited. */
 int fake_clock_poll(struct pollfd *fds, nfds_t count, int ms);
 
 #endif
