@@ -229,27 +229,37 @@ void fake_clock_settle(unsigned threads)
     SL_AWAIT(is_settled(threads), what);
 }
 
-static bool is_awaited(uint64_t least, uint64_t most)
+static unsigned count_waits(uint64_t least, uint64_t most)
 {
     SL_LOCKED(&hand.mutex);
+    unsigned count = 0;
     uint64_t now = now_ns();
     for (const struct wait *wait = hand.waits; wait; wait = wait->next)
-        if (wait->end_ns >= now + least && wait->end_ns <= now + most)
-            return true;
-    return false;
+        count += wait->end_ns >= now + least && wait->end_ns <= now + most;
+    return count;
 }
 
-void fake_clock_await_between(uint64_t least, uint64_t most)
+static void await_waits(unsigned count, uint64_t least, uint64_t most)
 {
-    char what[64];
-    snprintf(what, sizeof(what), "a wait of %llu to %llu ms",
+    char what[80];
+    snprintf(what, sizeof(what), "%u waits of %llu to %llu ms", count,
              (unsigned long long)(least / SL_NS_PER_MS), (unsigned long long)(most / SL_NS_PER_MS));
-    SL_AWAIT(is_awaited(least, most), what);
+    SL_AWAIT(count_waits(least, most) >= count, what);
 }
 
 void fake_clock_await(uint64_t ns)
 {
-    fake_clock_await_between(ns, ns + SL_NS_PER_MS);
+    await_waits(1, ns, ns + SL_NS_PER_MS);
+}
+
+void fake_clock_await_between(uint64_t least, uint64_t most)
+{
+    await_waits(1, least, most);
+}
+
+void fake_clock_await_all(unsigned waits, uint64_t ns)
+{
+    await_waits(waits, ns, ns + SL_NS_PER_MS);
 }
 
 void fake_clock_turn_until(const struct sl_counter *done, uint64_t step, unsigned threads)

@@ -45,8 +45,9 @@ void fake_clock_settle(unsigned threads);
 /** Until a thread waits for what comes in so many ns. Waits are whole milliseconds: up to one more
  * is the same. */
 void fake_clock_await(uint64_t ns);
-/** As before, for what comes in `least` to `most` ns. */
+/** As before, for what comes in `least` to `most` ns, and for so many waits. */
 void fake_clock_await_between(uint64_t least, uint64_t most);
+void fake_clock_await_all(unsigned waits, uint64_t ns);
 /** Turn it by `step`, again and again, until `done` is not 0; each time when so many threads have
  * settled. */
 void fake_clock_turn_until(const struct sl_counter *done, uint64_t step, unsigned threads);
