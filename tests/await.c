@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "thread.h"
+#include "fake_clock.h"
 
 static uint64_t number_of(const char *name, uint64_t otherwise)
 {
@@ -22,7 +22,7 @@ static uint64_t limit_seconds(void)
 void sl_waiting_step(struct sl_waiting *waiting, const char *what, const char *file, int line)
 {
     const struct timespec pause = {.tv_nsec = 200 * 1000};
-    uint64_t now = sl_now_ns();
+    uint64_t now = fake_clock_real_ns();
     if (!waiting->since)
         waiting->since = now;
     uint64_t seconds = (now - waiting->since) / 1000000000u;

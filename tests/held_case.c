@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "await.h"
 #include "registry.h"
 #include "tree.h"
 
@@ -76,22 +77,23 @@ int held_slab_of(struct sluice_model *model, unsigned number)
 
 /* ---- waiting --------------------------------------------------------------------------------- */
 
-void held_await_left(uint64_t least, uint64_t most, unsigned limit_ms)
+static bool is_left(uint64_t least, uint64_t most)
 {
-    uint64_t until = sl_now_ns() + limit_ms * SL_NS_PER_MS, left;
-    while ((left = node_case_counts(&held_node).left_bytes) < least || left > most) {
-        ck_assert_msg(sl_now_ns() < until, "%llu bytes are left", (unsigned long long)left);
-        usleep(1000);
-    }
+    uint64_t left = node_case_counts(&held_node).left_bytes;
+    return left >= least && left <= most;
+}
+
+void held_await_left(uint64_t least, uint64_t most)
+{
+    char what[80];
+    snprintf(what, sizeof(what), "memory to be left, %llu to %llu bytes", (unsigned long long)least,
+             (unsigned long long)most);
+    SL_AWAIT(is_left(least, most), what);
 }
 
 void held_await_no_references(void)
 {
-    uint64_t until = sl_now_ns() + HELD_WAIT_MS * SL_NS_PER_MS;
-    while (node_case_counts(&held_node).references) {
-        ck_assert(sl_now_ns() < until);
-        usleep(200);
-    }
+    SL_AWAIT(!node_case_counts(&held_node).references, "the end of the last lease");
 }
 
 struct sluice_model *held_must_load(const char *name)

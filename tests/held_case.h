@@ -11,7 +11,7 @@ enum {
     HELD_BUDGET = 1 << 20,
     HELD_SLAB = HELD_MODEL_BYTES
 };
-enum { HELD_ROOM_MS = 1000, HELD_WAIT_MS = 60000 };
+enum { HELD_WAIT_MS = 60000 };
 
 enum held_how { BY_DESCRIPTOR, BY_MAPPING, BY_REOPENING, BY_PATH, BY_SOCKET, HOW_COUNT };
 struct held_kept {
@@ -42,7 +42,7 @@ void held_let_go(struct held_kept *kept);
 /** A slab's descriptor, borrowed. */
 int held_slab_of(struct sluice_model *model, unsigned number);
 /** Until so much is left of what was dropped. */
-void held_await_left(uint64_t least, uint64_t most, unsigned limit_ms);
+void held_await_left(uint64_t least, uint64_t most);
 void held_await_no_references(void);
 struct sluice_model *held_must_load(const char *name);
 /** Until nobody has a lease of it, and it was dropped. */

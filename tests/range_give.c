@@ -1,12 +1,12 @@
 /* Every fault that lies in the bytes of an answer, or in their time, is made here. */
 #include "range_give.h"
 
-#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 
 #include "await.h"
+#include "fake_clock.h"
 
 enum {
     SLOW_MS = 800, /* a connection that looks every 250 ms sees it */
@@ -40,11 +40,11 @@ void sl_wait_gone(struct connection *c)
         ;
 }
 
-/* false: the client went away meanwhile. */
+/* false: the client went away meanwhile. 0: no time at all. */
 static bool pause_ms(struct connection *c, int ms)
 {
     struct pollfd fd = {c->fd, POLLRDHUP, 0};
-    return poll(&fd, 1, ms) == 0;
+    return fake_clock_poll(&fd, 1, ms) == 0;
 }
 
 static void reset(struct connection *c)
@@ -59,7 +59,7 @@ static bool wait_for_others(struct connection *c, const struct sl_server_request
 {
     struct sl_waiting waiting = {0};
     while (sl_server_over_since(c->server, request) < others) {
-        if (!pause_ms(c, 1))
+        if (!pause_ms(c, 0))
             return false;
         sl_waiting_step(&waiting, "what an answer is to come behind", __FILE__, __LINE__);
     }

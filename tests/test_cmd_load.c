@@ -232,18 +232,8 @@ START_TEST(the_process_becomes_the_command)
 }
 END_TEST
 
-/* What a start of the program takes here and now. */
-static uint64_t start_ns(void)
-{
-    struct ran ran = {0};
-    uint64_t begin = sl_now_ns();
-    RUN(&ran, "version");
-    ck_assert_int_eq(ran.exit_code, 0);
-    ran_release(&ran);
-    return sl_now_ns() - begin;
-}
-
-START_TEST(sigterm_ends_a_load_with_143_within_a_second)
+/* While a request stalls that nothing but the signal ends. */
+START_TEST(sigterm_ends_a_load_with_143)
 {
     struct sl_server *server = sl_server_start();
     size_t bytes = 1024 * 1024;
@@ -262,15 +252,15 @@ START_TEST(sigterm_ends_a_load_with_143_within_a_second)
                                "1",
                                "--progress",
                                "none",
+                               "--stall-seconds",
+                               "3600",
+                               "--hedge",
+                               "off",
                                NULL};
     pid_t pid = start_sluice(arguments, out, log_);
     SL_AWAIT(sl_server_request_count(server) >= 5, "the request that stalls");
-    uint64_t begin = sl_now_ns();
     kill(pid, SIGTERM);
     ck_assert_int_eq(wait_sluice(pid), 143);
-    uint64_t took = sl_now_ns() - begin, start = start_ns();
-    ck_assert_msg(took < SL_MAX(SL_NS_PER_S, 100 * start), "%.3f s, a start takes %.3f s",
-                  (double)took / SL_NS_PER_S, (double)start / SL_NS_PER_S);
     ck_assert(!sl_model_exists(path, ".sluice/ready"));
     ck_assert(sl_model_exists(path, ".sluice/staging/w.bin"));
     sl_server_script(server, NULL, 0);
@@ -459,7 +449,7 @@ int main(void)
     tcase_add_test(all, a_spec_that_is_no_file_is_refused_at_once);
     tcase_add_test(all, several_models_are_loaded_together);
     tcase_add_test(all, the_process_becomes_the_command);
-    tcase_add_test(all, sigterm_ends_a_load_with_143_within_a_second);
+    tcase_add_test(all, sigterm_ends_a_load_with_143);
     tcase_add_test(all, a_sidecar_stays_until_sigterm_and_ends_well);
     tcase_add_test(all, plan_shows_figures_and_loads_nothing);
     tcase_add_test(all, verify_reads_directories_and_objects);

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "await.h"
+#include "fake_clock.h"
 #include "fetch.h"
 #include "metrics.h"
 #include "range_blob.h"
@@ -28,6 +30,14 @@ static int load(struct sl_err *err)
 {
     *err = (struct sl_err)SL_ERR_INIT;
     return sl_read_blob(sl_server_url(server, "/m"), &config, 1000, SL_BLOB_BYTES, err);
+}
+
+static void load_anyway(void *ignored)
+{
+    struct sl_err err;
+    (void)ignored;
+    int result = load(&err);
+    ck_assert_msg(result == 0, "%s", err.message);
 }
 
 static void assert_loads(void)
@@ -178,9 +188,16 @@ START_TEST(retry_after_is_obeyed)
                        .fault = SL_FAULT_STATUS,
                        .status = 503,
                        .headers = "Retry-After: 1\r\n"});
-    uint64_t begin = sl_now_ns();
-    assert_loads();
-    ck_assert_uint_ge(sl_now_ns() - begin, SL_NS_PER_S);
+    const uint64_t jitter_ns = SL_RETRY_BASE_MS * SL_NS_PER_MS;
+    struct fake_clock_work work;
+    fake_clock_hold();
+    fake_clock_begin(&work, load_anyway, NULL);
+    fake_clock_await_between(SL_NS_PER_S, SL_NS_PER_S + jitter_ns + SL_NS_PER_MS);
+    fake_clock_turn(SL_NS_PER_S - 1);
+    fake_clock_settle(1);
+    ck_assert_uint_eq(sl_server_request_count(server), 1);
+    fake_clock_turn(1 + jitter_ns);
+    fake_clock_end(&work);
 }
 END_TEST
 
@@ -253,27 +270,25 @@ START_TEST(an_abandoned_range_harms_no_other)
 }
 END_TEST
 
-static void *raise_soon(void *cancel)
+static void read_until_canceled(void *cancel)
 {
-    struct timespec soon = {0, 50 * 1000 * 1000};
-    nanosleep(&soon, NULL);
-    sl_cancel_raise(cancel, 15);
-    return NULL;
+    struct sl_err err = SL_ERR_INIT;
+    struct sl_source_config own = {.cancel = cancel};
+    ck_assert_int_eq(sl_read_blob(sl_server_url(server, "/m"), &own, 10, 1000, &err), -1);
+    ck_assert_int_eq(err.kind, SL_E_CANCELED);
 }
 
 START_TEST(cancel_ends_a_stalled_read)
 {
     struct sl_err err = SL_ERR_INIT;
-    pthread_t thread;
+    struct fake_clock_work work;
     struct sl_cancel *cancel = sl_cancel_new(&err);
-    struct sl_source_config own = {.cancel = cancel};
     SL_SCRIPT(server, {.fault = SL_FAULT_STALL, .after = -1});
-    ck_assert_int_eq(sl_thread_start(&thread, "cancel", raise_soon, cancel, &err), 0);
-    uint64_t begin = sl_now_ns();
-    ck_assert_int_eq(sl_read_blob(sl_server_url(server, "/m"), &own, 10, 1000, &err), -1);
-    ck_assert_int_eq(err.kind, SL_E_CANCELED);
-    ck_assert_uint_lt(sl_now_ns() - begin, 20 * SL_NS_PER_S); /* long before a stall is one */
-    pthread_join(thread, NULL);
+    fake_clock_hold(); /* nothing else can end it */
+    fake_clock_begin(&work, read_until_canceled, cancel);
+    SL_AWAIT(sl_server_request_count(server), "the request that stalls");
+    sl_cancel_raise(cancel, 15);
+    fake_clock_end(&work);
     sl_cancel_free(cancel);
 }
 END_TEST

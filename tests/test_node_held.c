@@ -15,11 +15,14 @@
 #include <unistd.h>
 
 #include "early_child.h"
+#include "fake_clock.h"
 #include "held_case.h"
 #include "held_memory.h"
 #include "pool_parts.h"
 #include "registry.h"
 enum { KEPT_MAX = 24 };
+#define RETRY_NS SL_NS_PER_S       /* before what failed is tried again */
+#define GRACE_NS (SL_NS_PER_S / 2) /* that a load waits for room */
 
 static struct manager manager;
 static struct sl_systemd_sockets given;
@@ -37,7 +40,7 @@ START_TEST(what_is_kept_after_the_lease_counts_until_it_goes)
     ck_assert_uint_eq(node_case_counts(&held_node).left_bytes, kept.bytes);
     ck_assert_uint_eq(node_case_counts(&held_node).held_bytes, kept.bytes);
     held_let_go(&kept);
-    held_await_left(0, 0, HELD_ROOM_MS);
+    held_await_left(0, 0);
     ck_assert_uint_eq(node_case_counts(&held_node).held_bytes, 0);
 }
 END_TEST
@@ -86,25 +89,24 @@ START_TEST(keeping_again_and_again_ends_at_the_budget)
     sl_json_release(&json);
     while (count)
         held_let_go(&kept[--count]);
-    held_await_left(0, 0, HELD_ROOM_MS);
-    usleep(1100 * 1000); /* until what was refused may be tried again */
+    held_await_left(0, 0);
+    fake_clock_turn(RETRY_NS); /* what was refused may be tried again */
     sluice_detach(held_must_load("m1"));
 }
 END_TEST
 
-/* Who begins just as the last descriptor goes is not refused. */
-static void *let_go_later(void *arg)
+static void load_another(void *ignored)
 {
-    usleep(100 * 1000);
-    held_let_go(arg);
-    return NULL;
+    (void)ignored;
+    sluice_detach(held_must_load("m1"));
 }
+
+/* Who begins just as the last descriptor goes is not refused: half a second is waited for it. */
 
 START_TEST(a_load_waits_a_moment_for_room_that_comes)
 {
     struct held_kept kept[3];
-    struct sl_err err = SL_ERR_INIT;
-    pthread_t thread;
+    struct fake_clock_work work;
     held_open_node("");
     for (int i = 0; i < 3; i++) {
         struct sluice_model *model = held_must_load("m0");
@@ -112,9 +114,16 @@ START_TEST(a_load_waits_a_moment_for_room_that_comes)
         sluice_detach(model);
         held_evict("m0");
     }
-    ck_assert_int_eq(sl_thread_start(&thread, "let-go", let_go_later, &kept[1], &err), 0);
-    sluice_detach(held_must_load("m1"));
-    pthread_join(thread, NULL);
+    fake_clock_hold();
+    fake_clock_begin(&work, load_another, NULL);
+    fake_clock_await(GRACE_NS);
+    fake_clock_turn(GRACE_NS / 2);
+    fake_clock_settle(1);
+    ck_assert_uint_eq(sl_counter_get(&work.done), 0);
+    held_let_go(&kept[1]);
+    fake_clock_turn(GRACE_NS / 4); /* somebody looks what has gone */
+    fake_clock_end(&work);
+    fake_clock_release();
     held_let_go(&kept[0]);
     held_let_go(&kept[2]);
 }
@@ -155,7 +164,7 @@ START_TEST(what_a_killed_client_kept_comes_back)
     held_evict("m0");
     ck_assert_uint_ge(node_case_counts(&held_node).left_bytes, HELD_MODEL_BYTES);
     sl_early_child_kill(child);
-    held_await_left(0, 0, HELD_ROOM_MS);
+    held_await_left(0, 0);
 }
 END_TEST
 
@@ -228,7 +237,7 @@ START_TEST(a_client_of_the_daemon_before_counts)
         manager_await(&manager, 2 * 2);
     ck_assert_uint_ge(node_case_counts(&held_node).left_bytes, kept.bytes);
     held_let_go(&kept);
-    held_await_left(0, 0, HELD_ROOM_MS);
+    held_await_left(0, 0);
     node_case_end(&held_node);
     if (!files)
         manager_stop(&manager);

@@ -9,6 +9,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "await.h"
 #include "http_client.h"
 #include "mem.h"
 #include "metrics.h"
@@ -23,7 +24,8 @@ static unsigned port;
 static void start(unsigned expected)
 {
     struct sl_err err = SL_ERR_INIT;
-    const struct sl_web_config config = {.listen = "127.0.0.1:0", .expected_loads = expected};
+    const struct sl_web_config config = {
+        .listen = "127.0.0.1:0", .expected_loads = expected, .idle_seconds = 3600};
     web = sl_web_start(&config, &err);
     ck_assert_msg(web != NULL, "%s", err.message);
     port = sl_web_port(web);
@@ -270,9 +272,7 @@ START_TEST(readers_of_events_are_counted_and_leave_when_told)
     }
     ck_assert_int_eq(status_of("GET", "/v1/events"), 503);
     ck_assert_int_eq(status_of("GET", "/healthz"), 200);
-    uint64_t before = sl_now_ns();
     stop();
-    ck_assert_uint_lt(sl_now_ns() - before, 20 * SL_NS_PER_S);
     for (int i = 0; i < 32; i++)
         close(fds[i]);
 }
@@ -391,6 +391,13 @@ START_TEST(a_thousand_slow_clients_keep_no_probe_out)
 }
 END_TEST
 
+static bool is_cut_off(int fd)
+{
+    struct pollfd wait = {fd, POLLIN, 0};
+    http_send(fd, "G");
+    return poll(&wait, 1, 100) == 1;
+}
+
 /* A byte now and then keeps a connection busy; it is the whole time that counts. */
 START_TEST(a_client_that_trickles_is_cut_off)
 {
@@ -399,14 +406,8 @@ START_TEST(a_client_that_trickles_is_cut_off)
     stop();
     web = sl_web_start(&config, &err);
     ck_assert_ptr_nonnull(web);
-    int fd = http_connect(sl_web_port(web)), ended = 0;
-    uint64_t began = sl_now_ns();
-    while (!ended && sl_now_ns() - began < 30 * SL_NS_PER_S) {
-        struct pollfd wait = {fd, POLLIN, 0};
-        http_send(fd, "G");
-        ended = poll(&wait, 1, 100) == 1;
-    }
-    ck_assert(ended);
+    int fd = http_connect(sl_web_port(web));
+    SL_AWAIT(is_cut_off(fd), "the end of the connection");
     close(fd);
 }
 END_TEST

@@ -12,8 +12,9 @@
 #include "http_client.h"
 #include "mem.h"
 #include "scratch.h"
-#include "thread.h"
 #include "web.h"
+
+enum { HOUR_MS = 3600 * 1000 }; /* longer than a test may take */
 
 static struct sl_web *web;
 static unsigned port;
@@ -24,8 +25,10 @@ static void setup(void)
 {
     struct sl_err err = SL_ERR_INIT;
     scratch_fd = sl_scratch_open(scratch);
-    const struct sl_web_config config = {
-        .listen = "127.0.0.1:0", .share_directory = scratch, .share_prefix = "/"};
+    const struct sl_web_config config = {.listen = "127.0.0.1:0",
+                                         .share_directory = scratch,
+                                         .share_prefix = "/",
+                                         .idle_seconds = 3600};
     web = sl_web_start(&config, &err);
     ck_assert_msg(web != NULL, "%s", err.message);
     port = sl_web_port(web);
@@ -60,7 +63,7 @@ static int begin(const char *path)
 static void *drain(void *arg)
 {
     (void)arg;
-    sl_web_drain(web, 60000);
+    sl_web_drain(web, HOUR_MS);
     return NULL;
 }
 
@@ -80,7 +83,7 @@ START_TEST(an_end_is_not_ready_and_answers_what_has_begun)
     struct http_reply reply;
     ck_assert_int_eq(http_receive(fd, 0, &reply), 0);
     ck_assert_uint_eq(reply.bytes, bytes);
-    pthread_join(thread, NULL); /* long before its minute */
+    pthread_join(thread, NULL); /* long before its hour */
     http_release(&reply);
     close(fd);
 }
@@ -89,9 +92,7 @@ END_TEST
 START_TEST(an_end_lets_readers_of_events_go)
 {
     int fd = begin("/v1/events");
-    uint64_t before = sl_now_ns();
-    sl_web_drain(web, 60000);
-    ck_assert_uint_lt(sl_now_ns() - before, 20 * SL_NS_PER_S);
+    sl_web_drain(web, HOUR_MS);
     ck_assert_int_eq(status_of("/readyz"), 503);
     close(fd);
 }
@@ -111,9 +112,7 @@ END_TEST
 START_TEST(an_idle_server_ends_at_once)
 {
     int fd = http_connect(port); /* a connection that asks nothing keeps nobody */
-    uint64_t before = sl_now_ns();
-    sl_web_drain(web, 60000);
-    ck_assert_uint_lt(sl_now_ns() - before, 20 * SL_NS_PER_S);
+    sl_web_drain(web, HOUR_MS);
     close(fd);
 }
 END_TEST

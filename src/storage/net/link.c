@@ -168,19 +168,9 @@ uint64_t sl_link_connect_ns(const struct sl_link *link)
 #define PATIENCE_LEAST_NS SL_NS_PER_S
 enum { PATIENCE_CONNECTS = 8 /* far away everything takes longer */ };
 
-static struct sl_counter shortened; /* by tests: the least, in ns; 0: not */
-
-void sl_link_set_patience(uint64_t least_ns)
-{
-    sl_counter_add(&shortened, least_ns - sl_counter_get(&shortened));
-}
-
 uint64_t sl_link_patience(const struct sl_link *link)
 {
-    uint64_t least_ns = sl_counter_get(&shortened);
-    if (!least_ns)
-        least_ns = PATIENCE_LEAST_NS;
-    return SL_MAX(SL_MAX(least_ns, PATIENCE_CONNECTS * link->connect_ns),
+    return SL_MAX(SL_MAX(PATIENCE_LEAST_NS, PATIENCE_CONNECTS * link->connect_ns),
                   sl_host_patience(&link->seat));
 }
 

@@ -50,8 +50,6 @@ uint64_t sl_link_connect_ns(const struct sl_link *link);
 /** How long an answer may take to begin, or to go on, before it is asked for once more: several
  * times what connecting took, and what the host needed lately; never less than a second. */
 uint64_t sl_link_patience(const struct sl_link *link);
-/** Tests: no less than this instead; 0: as it was. */
-void sl_link_set_patience(uint64_t least_ns);
 /** It took so long to begin. */
 void sl_link_note_wait(struct sl_link *link, uint64_t ns);
 /** A place at the host is there, and nobody has to make room for it. */

@@ -1,0 +1,245 @@
+/* The clock in a test's hand: what it shows, and what waits by it. */
+#include "fake_clock.h"
+
+#include <check.h>
+#include <unistd.h>
+
+#include "await.h"
+#include "deadline.h"
+#include "thread.h"
+
+enum { SECONDS = 5 };
+#define LONG_NS (SECONDS * SL_NS_PER_S)
+
+/* A thread that waits once, in one of several ways. */
+struct waiter {
+    pthread_t thread;
+    int pipe[2];
+    struct sl_cancel *cancel;
+    pthread_mutex_t mutex;
+    pthread_cond_t condition;
+    struct sl_counter looks; /* how often it read the time */
+    struct sl_counter over;
+    int result;
+    uint64_t took_ns;
+};
+
+static uint64_t look(struct waiter *waiter)
+{
+    sl_counter_add(&waiter->looks, 1);
+    return sl_now_ns();
+}
+
+static void wait_by_poll(struct waiter *waiter)
+{
+    uint64_t end_ns = look(waiter) + LONG_NS, now_ns;
+    while (!waiter->result && (now_ns = look(waiter)) < end_ns) {
+        struct pollfd fd = {waiter->pipe[0], POLLIN, 0};
+        waiter->result = poll(&fd, 1, (int)((end_ns - now_ns + SL_NS_PER_MS - 1) / SL_NS_PER_MS));
+    }
+}
+
+static void wait_by_condition(struct waiter *waiter)
+{
+    uint64_t end_ns = look(waiter) + LONG_NS;
+    struct timespec end = {(time_t)(end_ns / SL_NS_PER_S), (long)(end_ns % SL_NS_PER_S)};
+    SL_LOCKED(&waiter->mutex);
+    while (look(waiter) < end_ns)
+        waiter->result = pthread_cond_timedwait(&waiter->condition, &waiter->mutex, &end);
+}
+
+static void wait_by_sleep(struct waiter *waiter)
+{
+    waiter->result = sl_sleep_ms(SECONDS * 1000, waiter->cancel, NULL);
+}
+
+static int wait_for_cancel(void *arg, struct sl_cancel *cancel, struct sl_err *err)
+{
+    struct pollfd fd = {sl_cancel_fd(cancel), POLLIN, 0};
+    (void)arg;
+    while (poll(&fd, 1, -1) < 1)
+        ;
+    return sl_cancel_check(cancel, err);
+}
+
+static void wait_by_deadline(struct waiter *waiter)
+{
+    struct sl_err err = SL_ERR_INIT;
+    waiter->result = sl_deadline_run(SECONDS, NULL, wait_for_cancel, NULL, &err);
+    ck_assert_int_eq(err.kind, SL_E_TIMEOUT);
+}
+
+static void (*const ways[])(struct waiter *) = {wait_by_poll, wait_by_sleep, wait_by_condition,
+                                                wait_by_deadline};
+static void (*way)(struct waiter *);
+
+static void *run(void *arg)
+{
+    struct waiter *waiter = arg;
+    uint64_t begin_ns = sl_now_ns();
+    way(waiter);
+    waiter->took_ns = sl_now_ns() - begin_ns;
+    sl_counter_add(&waiter->over, 1);
+    return NULL;
+}
+
+static void begin(struct waiter *waiter, void (*how)(struct waiter *))
+{
+    struct sl_err err = SL_ERR_INIT;
+    *waiter = (struct waiter){.mutex = PTHREAD_MUTEX_INITIALIZER,
+                              .condition = PTHREAD_COND_INITIALIZER,
+                              .cancel = sl_cancel_new(&err)};
+    ck_assert_int_eq(pipe(waiter->pipe), 0);
+    way = how;
+    ck_assert_int_eq(sl_thread_start(&waiter->thread, "waiter", run, waiter, &err), 0);
+}
+
+static void end(struct waiter *waiter)
+{
+    pthread_join(waiter->thread, NULL);
+    close(waiter->pipe[0]);
+    close(waiter->pipe[1]);
+    sl_cancel_free(waiter->cancel);
+}
+
+START_TEST(it_goes_until_it_is_held)
+{
+    uint64_t then_ns = sl_now_ns();
+    SL_AWAIT(sl_now_ns() > then_ns, "a later time");
+    fake_clock_hold();
+    then_ns = sl_now_ns();
+    uint64_t real_ns = fake_clock_real_ns();
+    SL_AWAIT(fake_clock_real_ns() > real_ns + 20 * SL_NS_PER_MS, "a later time of the machine");
+    ck_assert_uint_eq(sl_now_ns(), then_ns);
+    fake_clock_release();
+    SL_AWAIT(sl_now_ns() > then_ns, "a later time");
+}
+END_TEST
+
+START_TEST(it_is_turned_by_what_is_asked_for)
+{
+    fake_clock_hold();
+    uint64_t then_ns = sl_now_ns();
+    int64_t then = sl_wall_seconds();
+    fake_clock_turn(1);
+    ck_assert_uint_eq(sl_now_ns(), then_ns + 1);
+    fake_clock_turn(3600 * SL_NS_PER_S);
+    ck_assert_uint_eq(sl_now_ns(), then_ns + 3600 * SL_NS_PER_S + 1);
+    ck_assert_int_ge(sl_wall_seconds(), then + 3599);
+    fake_clock_release();
+    ck_assert_uint_ge(sl_now_ns(), then_ns + 3600 * SL_NS_PER_S + 1);
+    fake_clock_turn(3600 * SL_NS_PER_S);
+    ck_assert_uint_ge(sl_now_ns(), then_ns + 7200 * SL_NS_PER_S + 1);
+    ck_assert_int_ge(sl_wall_seconds(), then + 7199);
+}
+END_TEST
+
+START_TEST(a_wait_ends_when_its_time_has_come_and_not_before)
+{
+    struct waiter waiter;
+    fake_clock_hold();
+    begin(&waiter, ways[_i]);
+    fake_clock_await(LONG_NS);
+    fake_clock_turn(LONG_NS - 1);
+    fake_clock_settle(1);
+    ck_assert_uint_eq(sl_counter_get(&waiter.over), 0);
+    fake_clock_turn(1);
+    end(&waiter);
+    ck_assert_uint_eq(waiter.took_ns, LONG_NS);
+}
+END_TEST
+
+START_TEST(what_comes_ends_a_wait_without_a_turn)
+{
+    struct waiter waiter;
+    fake_clock_hold();
+    begin(&waiter, _i ? wait_by_sleep : wait_by_poll);
+    fake_clock_await(LONG_NS);
+    if (_i)
+        sl_cancel_raise(waiter.cancel, 0);
+    else
+        ck_assert_int_eq((int)write(waiter.pipe[1], "x", 1), 1);
+    end(&waiter);
+    ck_assert_int_eq(waiter.result, _i ? -1 : 1);
+    ck_assert_uint_eq(waiter.took_ns, 0);
+}
+END_TEST
+
+START_TEST(a_turn_makes_those_who_wait_look_again)
+{
+    struct waiter waiters[3];
+    fake_clock_hold();
+    for (int i = 0; i < 3; i++)
+        begin(&waiters[i], wait_by_poll);
+    fake_clock_settle(3);
+    for (int i = 0; i < 100; i++) {
+        uint64_t looks = sl_counter_get(&waiters[i % 3].looks);
+        fake_clock_turn(1);
+        fake_clock_settle(3);
+        ck_assert_uint_gt(sl_counter_get(&waiters[i % 3].looks), looks);
+    }
+    fake_clock_turn(LONG_NS);
+    for (int i = 0; i < 3; i++) {
+        end(&waiters[i]);
+        ck_assert_uint_eq(waiters[i].took_ns, LONG_NS + 100);
+    }
+}
+END_TEST
+
+START_TEST(a_wait_goes_by_a_clock_that_was_put_forward)
+{
+    struct waiter waiter;
+    fake_clock_turn(SL_NS_PER_MS);
+    begin(&waiter, ways[_i]);
+    fake_clock_settle(1);
+    fake_clock_turn(LONG_NS);
+    end(&waiter);
+    ck_assert_uint_ge(waiter.took_ns, LONG_NS);
+}
+END_TEST
+
+static void *pause_five_seconds(void *over)
+{
+    ck_assert_int_eq(fake_clock_poll(NULL, 0, SECONDS * 1000), 0);
+    sl_counter_add(over, 1);
+    return NULL;
+}
+
+START_TEST(a_server_s_pause_lasts_as_long_as_the_clock_says)
+{
+    pthread_t thread;
+    struct sl_counter over = {0};
+    struct waiter waiter;
+    struct sl_err err = SL_ERR_INIT;
+    fake_clock_hold();
+    ck_assert_int_eq(sl_thread_start(&thread, "pause", pause_five_seconds, &over, &err), 0);
+    begin(&waiter, wait_by_poll);
+    fake_clock_turn(SL_NS_PER_S);
+    fake_clock_settle(1); /* the waiter alone */
+    ck_assert_uint_eq(sl_counter_get(&over), 0);
+    fake_clock_turn(LONG_NS);
+    end(&waiter);
+    SL_AWAIT(sl_counter_get(&over), "the end of the pause");
+    pthread_join(thread, NULL);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("fake_clock");
+    TCase *tests = tcase_create("fake_clock");
+    tcase_set_timeout(tests, 60);
+    tcase_add_test(tests, it_goes_until_it_is_held);
+    tcase_add_test(tests, it_is_turned_by_what_is_asked_for);
+    tcase_add_loop_test(tests, a_wait_ends_when_its_time_has_come_and_not_before, 0, 4);
+    tcase_add_loop_test(tests, what_comes_ends_a_wait_without_a_turn, 0, 2);
+    tcase_add_test(tests, a_turn_makes_those_who_wait_look_again);
+    tcase_add_loop_test(tests, a_wait_goes_by_a_clock_that_was_put_forward, 0, 4);
+    tcase_add_test(tests, a_server_s_pause_lasts_as_long_as_the_clock_says);
+    suite_add_tcase(suite, tests);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    int failures = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failures ? 1 : 0;
+}
