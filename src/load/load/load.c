@@ -209,8 +209,8 @@ static int fill(struct load *load, struct sl_publish *publish, const struct sl_p
     int staging_fd = files ? sl_publish_staging(publish, err) : -1;
     if (staging_fd < 0)
         return -1;
-    SL_AUTO(sl_sink) sink = sl_tmpfs_open(staging_fd, files, plan->file_count, err);
-    if (!sink || sl_tmpfs_set_owner(sink, tmpfs, err) < 0)
+    SL_AUTO(sl_sink) sink = sl_tmpfs_open(staging_fd, files, plan->file_count, tmpfs, err);
+    if (!sink)
         return -1;
     if (await_keys(load, plan, sink, err) < 0 || read_plan(load, plan, sink, journal, err) < 0)
         return -1;
