@@ -350,7 +350,8 @@ static int load_from(struct load *load, struct sl_publish *publish, const char *
     config.ahead = connections_ahead(&spec);
     sl_progress_set_state(load->progress, SL_LOAD_PLANNING);
     SL_AUTO(sl_plan) plan = NULL;
-    if (sl_plan_make(&spec, &config, &plan, err) < 0)
+    const struct sl_plan_wish wish = load->fill ? load->fill->wish : sl_plan_wish_of_spec(&spec);
+    if (sl_plan_make(&spec, &wish, &config, &plan, err) < 0)
         return -1;
     note_plan(load, plan);
     load->doubtful = plan->doubtful;

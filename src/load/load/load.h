@@ -51,6 +51,7 @@ int sl_load_run_placed(const struct sl_spec *spec, const struct sl_load_place *p
  */
 struct sl_reader_config;
 struct sl_load_fill {
+    struct sl_plan_wish wish;
     int (*fill)(void *arg, const struct sl_plan *plan, const struct sl_reader_config *config,
                 struct sl_err *err);
     void *arg;

@@ -83,7 +83,7 @@ struct sl_tmpfs_options {
     int replace;         /* 0 keep-old (default), 1 free-first */
     char *owner, *group; /* numeric ids; NULL: leave */
 };
-/** SL_LAYOUT_SLABS is no choice of a spec: the pool asks for it, shard_bytes is then a slab's. */
+/** How a plan's files are made. SL_LAYOUT_SLABS is no choice of a spec: the pool asks for it. */
 enum sl_sink_layout {
     SL_LAYOUT_VERBATIM,
     SL_LAYOUT_SAFETENSORS,

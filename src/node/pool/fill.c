@@ -64,8 +64,13 @@ static int read_into(struct sl_pool_model *model, const struct sl_plan *plan,
     return sl_pool_model_finish(model, err);
 }
 
-/* What the slabs take in one place. */
-static uint64_t needed_in(const struct sl_plan *plan, const struct sl_slab_place *place)
+struct sl_plan_wish sl_slabs_wish(uint64_t slab_bytes)
+{
+    return (struct sl_plan_wish){.layout = SL_LAYOUT_SLABS,
+                                 .part_bytes = slab_bytes ? slab_bytes : SL_SLAB_BYTES};
+}
+
+uint64_t sl_slabs_needed(const struct sl_plan *plan, const struct sl_slab_place *place)
 {
     uint64_t bytes = 0;
     if (place->kind != SL_SLAB_GPU)
@@ -77,9 +82,9 @@ static uint64_t needed_in(const struct sl_plan *plan, const struct sl_slab_place
 
 static uint64_t needed(const struct sl_plan *plan, const struct sl_fill_config *config)
 {
-    uint64_t bytes = needed_in(plan, config->place);
+    uint64_t bytes = sl_slabs_needed(plan, config->place);
     for (size_t i = 0; i < config->more_count; i++) {
-        uint64_t there = needed_in(plan, &config->more[i]);
+        uint64_t there = sl_slabs_needed(plan, &config->more[i]);
         bytes = SL_MAX(bytes, there);
     }
     return bytes;
@@ -126,13 +131,9 @@ static int fill(void *arg, const struct sl_plan *plan, const struct sl_reader_co
 int sl_fill_run(const struct sl_spec *spec, const struct sl_fill_config *config,
                 struct sl_pool_model **model, struct sl_load_result *result, struct sl_err *err)
 {
-    struct sl_spec own = *spec; /* its strings are borrowed */
     struct fill state = {.config = config, .wishes = &spec->sink.pool};
-    struct sl_load_fill into = {fill, &state};
-    own.sink.tmpfs.path = NULL;
-    own.sink.tmpfs.layout = SL_LAYOUT_SLABS;
-    own.sink.tmpfs.shard_bytes = config->slab_bytes ? config->slab_bytes : SL_SLAB_BYTES;
-    if (sl_load_run_into(&own, &into, config->cancel, config->progress, result, err) < 0) {
+    struct sl_load_fill into = {sl_slabs_wish(config->slab_bytes), fill, &state};
+    if (sl_load_run_into(spec, &into, config->cancel, config->progress, result, err) < 0) {
         sl_pool_model_free(state.model);
         return -1;
     }
