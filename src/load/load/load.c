@@ -44,24 +44,6 @@ static double seconds_since(uint64_t begin_ns)
     return (double)(sl_now_ns() - begin_ns) / (double)SL_NS_PER_S;
 }
 
-void sl_load_source_config(const struct sl_spec *spec, struct sl_cancel *cancel,
-                           struct sl_progress *progress, struct sl_source_config *config)
-{
-    *config =
-        (struct sl_source_config){.s3 = &spec->source.s3,
-                                  .http = &spec->source.http,
-                                  .tls = &spec->source.tls,
-                                  .redis = &spec->source.redis,
-                                  .stall_seconds = (unsigned)spec->readers.stall_seconds,
-                                  .attempts = (unsigned)spec->readers.attempts,
-                                  .hedge = (enum sl_hedge)spec->readers.hedge,
-                                  .host_connections = sl_spec_host_connections(&spec->readers),
-                                  .bandwidth = spec->readers.bandwidth,
-                                  .cancel = cancel,
-                                  .progress = progress,
-                                  .beneath_bytes = spec->source.beneath_bytes};
-}
-
 /* ---- one attempt ---------------------------------------------------------------------------- */
 
 /* Files of the sink; names belong to the plan. */
@@ -346,7 +328,7 @@ static int load_from(struct load *load, struct sl_publish *publish, const char *
     uint64_t begin_ns = sl_now_ns();
     spec.source.uri = (char *)(uintptr_t)uri;
     attempt.spec = &spec;
-    sl_load_source_config(&spec, load->cancel, load->progress, &config);
+    sl_spec_source_config(&spec, load->cancel, load->progress, &config);
     config.ahead = connections_ahead(&spec);
     sl_progress_set_state(load->progress, SL_LOAD_PLANNING);
     SL_AUTO(sl_plan) plan = NULL;

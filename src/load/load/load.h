@@ -64,8 +64,5 @@ void sl_load_result_json(struct sl_json *json, const struct sl_load_result *resu
                          const char *name);
 /** "verified by CRC32 (104 tensors), 1.38 GB/s": the summary line for people; text holds 512. */
 const char *sl_load_summary(const struct sl_load_result *result, char text[512]);
-/** Source configuration from a spec. */
-void sl_load_source_config(const struct sl_spec *spec, struct sl_cancel *cancel,
-                           struct sl_progress *progress, struct sl_source_config *config);
 
 #endif

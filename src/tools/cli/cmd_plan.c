@@ -149,7 +149,7 @@ static int plan_one(struct sl_cli *cli, const struct sl_spec *spec, struct sl_js
     struct sl_source_config config;
     struct sl_room room = {0};
     SL_AUTO(sl_plan) plan = NULL;
-    sl_load_source_config(spec, cli->cancel, NULL, &config);
+    sl_spec_source_config(spec, cli->cancel, NULL, &config);
     const struct sl_plan_wish wish = spec->has_pool ? sl_slabs_wish(0) : sl_plan_wish_of_spec(spec);
     if (sl_plan_make(spec, &wish, &config, &plan, err) < 0)
         return sl_wrap(err, "model '%s'", spec->metadata.name);

@@ -298,7 +298,7 @@ static int verify_model(struct sl_cli *cli, struct sl_spec *spec, struct report 
         return -1;
     spec->verify.hashes = SL_HASHES_ALL;
     spec->decrypt = (struct sl_spec_decrypt){NULL, NULL}; /* whole objects stay encrypted */
-    sl_load_source_config(spec, cli->cancel, NULL, &config);
+    sl_spec_source_config(spec, cli->cancel, NULL, &config);
     int done = sl_plan_make(spec, &whole, &config, &plan, first);
     spec->decrypt = decrypt;
     if (done < 0 || unlock_all(plan, keys, first) < 0)
