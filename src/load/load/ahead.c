@@ -39,7 +39,7 @@ static void *allocate(void *arg)
 void sl_ahead_start(struct sl_ahead *ahead, struct sl_sink *sink, const struct sl_plan *plan)
 {
     *ahead = (struct sl_ahead){.sink = sink};
-    if (!plan->source_count ||
+    if (!sink->ops->allocate || !plan->source_count ||
         plan->sink_bytes / SL_MAX(plan->file_count, (size_t)1) < FILE_BYTES_MIN ||
         sl_cpu_count() < 2)
         return;

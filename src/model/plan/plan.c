@@ -294,6 +294,14 @@ int sl_plan_make(const struct sl_spec *spec, const struct sl_plan_wish *wish,
     return 0;
 }
 
+struct sl_sink_file *sl_plan_sink_files(const struct sl_plan *plan, struct sl_err *err)
+{
+    struct sl_sink_file *files = sl_alloc_array(plan->file_count, sizeof(*files), err);
+    for (size_t i = 0; files && i < plan->file_count; i++)
+        files[i] = (struct sl_sink_file){plan->files[i].name, plan->files[i].bytes};
+    return files;
+}
+
 const char *sl_plan_uri(const struct sl_plan *plan)
 {
     if (plan->own->single && plan->source_count)

@@ -169,6 +169,8 @@ struct sl_sidecar;
 const struct sl_sidecar *sl_plan_sidecar(const struct sl_plan *plan, uint32_t source);
 /** Say so if there are unversioned sources; `so`: what follows for the caller, for people. */
 void sl_plan_warn_of_versions(const struct sl_plan *plan, const char *so);
+/** The files for a sink, to be freed; their names belong to the plan. */
+struct sl_sink_file *sl_plan_sink_files(const struct sl_plan *plan, struct sl_err *err);
 /** The object's or the prefix's URI without secrets; borrowed. */
 const char *sl_plan_uri(const struct sl_plan *plan);
 /** True if the list is empty (and empty_matches) or one of its patterns matches. */

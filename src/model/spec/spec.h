@@ -77,8 +77,11 @@ struct sl_spec_pool {
     int cast, crc; /* the same */
 };
 struct sl_spec_sink {
-    struct sl_tmpfs_options tmpfs;
-    struct sl_spec_pool pool;
+#define SL_DESTINATION(name, key, options, table, text, refusal) options key; /* tmpfs, pool */
+#define SL_DESTINATION_OF_CALLER(name)
+#include "destinations.def"
+#undef SL_DESTINATION
+#undef SL_DESTINATION_OF_CALLER
 };
 struct sl_spec_readers {
     uint64_t connections;  /* SL_AUTO_VALUE or 1..1024 */

@@ -245,10 +245,12 @@ static const struct sl_option pool_rows[] = {
 static const struct sl_option_table pool_table = {"pool", sizeof(struct sl_spec_pool), pool_rows};
 
 static const struct sl_option sink_rows[] = {
-    SL_OPTION(sl_spec_sink, tmpfs, SECTION, "", "files below a directory, published together",
-              .section = &sl_tmpfs_table),
-    SL_OPTION(sl_spec_sink, pool, SECTION, "", "shareable memory handles", .section = &pool_table,
-              .later = "the pool is the node daemon's, `sluice serve`: load into 'tmpfs'"),
+#define SL_DESTINATION(name, key, options, table, text, refusal)                                   \
+    SL_OPTION(sl_spec_sink, key, SECTION, "", text, .section = &(table), .later = (refusal)),
+#define SL_DESTINATION_OF_CALLER(name)
+#include "destinations.def"
+#undef SL_DESTINATION
+#undef SL_DESTINATION_OF_CALLER
     SL_OPTION_END,
 };
 static const struct sl_option_table sink_table = {"sink", sizeof(struct sl_spec_sink), sink_rows};
