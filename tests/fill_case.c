@@ -159,7 +159,7 @@ void fill_case_compare(const char *uri, const char *more, const struct sl_pool_m
     struct fill_view view;
     fill_view_open(model, &view);
     fill_case_spec(&specs, uri, more);
-    sl_load_source_config(&specs.items[0], NULL, NULL, &config);
+    sl_spec_source_config(&specs.items[0], NULL, NULL, &config);
     SL_AUTO(sl_plan) plan = NULL;
     ck_assert_int_eq(sl_plan_make_targets(&specs.items[0], &config, &plan, &err), 0);
     ck_assert_uint_eq(view.index.head->tensor_count, plan->target_count);

@@ -332,7 +332,7 @@ int sl_form_plan(struct sl_form *form, const struct sl_form_wish *wish, struct s
     form->plan->own->spec = &form->spec;
     form->spec.verify.hashes = wish->hashes;
     form->spec.readers.range_bytes = wish->range_bytes;
-    form->spec.sink.tmpfs.layout = SL_LAYOUT_SAFETENSORS;
+    form->plan->own->wish.layout = SL_LAYOUT_SAFETENSORS;
     fill_plan(form, wish);
     for (unsigned i = 0; i < form->count; i++)
         if (sl_plan_place(form->plan, &form->plan->targets[i], 0, form->tensors[i]->out_offset,

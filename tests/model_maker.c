@@ -73,8 +73,15 @@ void sl_model_spec(struct sl_specs *specs, const char *uri, const char *path, co
 
 int sl_model_plan(const struct sl_specs *specs, struct sl_plan **plan, struct sl_err *err)
 {
+    const struct sl_plan_wish wish = sl_plan_wish_of_spec(&specs->items[0]);
+    return sl_model_plan_as(specs, &wish, plan, err);
+}
+
+int sl_model_plan_as(const struct sl_specs *specs, const struct sl_plan_wish *wish,
+                     struct sl_plan **plan, struct sl_err *err)
+{
     static const struct sl_source_config config;
-    return sl_plan_make(&specs->items[0], &config, plan, err);
+    return sl_plan_make(&specs->items[0], wish, &config, plan, err);
 }
 
 uint8_t *sl_model_read(const char *directory, const char *name, size_t *bytes)

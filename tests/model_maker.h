@@ -16,6 +16,9 @@ uint8_t *sl_model_noise(size_t bytes, unsigned seed);
 void sl_model_spec(struct sl_specs *specs, const char *uri, const char *path, const char *more);
 /** Plan it without a source configuration. 0 or -1. */
 int sl_model_plan(const struct sl_specs *specs, struct sl_plan **plan, struct sl_err *err);
+/** The same in a layout that is not the spec's. */
+int sl_model_plan_as(const struct sl_specs *specs, const struct sl_plan_wish *wish,
+                     struct sl_plan **plan, struct sl_err *err);
 /** The whole file DIRECTORY/NAME, NULL if absent. free() it. */
 uint8_t *sl_model_read(const char *directory, const char *name, size_t *bytes);
 /** 1 if the file holds exactly these bytes. */

@@ -230,10 +230,9 @@ struct sl_pool_model *pool_case_add(struct pool_case *pool, const char *name, co
     uint8_t *blob = sl_model_safetensors(tensors, items, &bytes);
     ck_assert_int_eq(sl_memory_put("m.safetensors", blob, bytes, NULL), 0);
     sl_model_spec(&specs, "memory://m.safetensors", "/t", "");
-    specs.items[0].sink.tmpfs.layout = SL_LAYOUT_SLABS;
-    specs.items[0].sink.tmpfs.shard_bytes = slab_bytes;
+    const struct sl_plan_wish wish = sl_slabs_wish(slab_bytes);
     SL_AUTO(sl_plan) plan = NULL;
-    ck_assert_int_eq(sl_model_plan(&specs, &plan, &err), 0);
+    ck_assert_int_eq(sl_model_plan_as(&specs, &wish, &plan, &err), 0);
     sl_slab_place_probe(-1, &place);
     struct sl_pool_model *model = sl_pool_model_plan(name, plan, &place, &err);
     ck_assert_msg(model != NULL, "%s", err.message);

@@ -3,6 +3,7 @@
 #ifndef SL_POOL_CASE_H
 #define SL_POOL_CASE_H
 
+#include "fill.h"
 #include "node_socket.h"
 #include "pool_parts.h"
 #include "pool_server.h"

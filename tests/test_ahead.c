@@ -44,7 +44,7 @@ static uint64_t found(size_t bytes, uint64_t first_byte_ns)
     ck_assert_int_eq(sl_model_plan(&specs, &plan, &err), 0);
     sl_source_store(plan->sources[0].source)->locked.first_byte_ns = first_byte_ns;
     const struct sl_sink_file file = {plan->files[0].name, plan->files[0].bytes};
-    SL_AUTO(sl_sink) sink = sl_tmpfs_open(directory, &file, 1, &err);
+    SL_AUTO(sl_sink) sink = sl_tmpfs_open(directory, &file, 1, NULL, &err);
     ck_assert_msg(sink != NULL, "%s", err.message);
     sl_ahead_start(&ahead, sink, plan);
     sl_ahead_end(&ahead);

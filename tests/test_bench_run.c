@@ -32,8 +32,10 @@ static void open_plan(const char *uri, const char *more)
     struct sl_source_config source;
     struct sl_err err = SL_ERR_INIT;
     sl_model_spec(&specs, uri, scratch, more);
-    sl_load_source_config(&specs.items[0], NULL, NULL, &source);
-    ck_assert_msg(sl_plan_make(&specs.items[0], &source, &plan, &err) == 0, "%s", err.message);
+    sl_spec_source_config(&specs.items[0], NULL, NULL, &source);
+    const struct sl_plan_wish wish = sl_plan_wish_of_spec(&specs.items[0]);
+    ck_assert_msg(sl_plan_make(&specs.items[0], &wish, &source, &plan, &err) == 0, "%s",
+                  err.message);
 }
 
 static void setup(void)

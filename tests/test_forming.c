@@ -33,8 +33,9 @@ static int run(struct sl_form *form, struct sl_sink *sink, struct sl_journal *jo
 static struct sl_sink *open_sink(const struct sl_form *form, int directory)
 {
     struct sl_err err = SL_ERR_INIT;
-    struct sl_sink *sink = directory < 0 ? sl_heap_open(sl_form_file(form), 1, &err)
-                                         : sl_tmpfs_open(directory, sl_form_file(form), 1, &err);
+    struct sl_sink *sink = directory < 0
+                               ? sl_heap_open(sl_form_file(form), 1, &err)
+                               : sl_tmpfs_open(directory, sl_form_file(form), 1, NULL, &err);
     ck_assert_msg(sink != NULL, "%s", err.message);
     return sink;
 }

@@ -115,7 +115,7 @@ static uint64_t find_x(const char *uri, uint64_t *piece_bytes)
     struct sl_err err = SL_ERR_INIT;
     uint64_t begin = 0;
     fill_case_spec(&specs, uri, more);
-    sl_load_source_config(&specs.items[0], NULL, NULL, &config);
+    sl_spec_source_config(&specs.items[0], NULL, NULL, &config);
     SL_AUTO(sl_plan) plan = NULL;
     ck_assert_int_eq(sl_plan_make_targets(&specs.items[0], &config, &plan, &err), 0);
     for (size_t i = 0; i < plan->target_count; i++)

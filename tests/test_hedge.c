@@ -64,8 +64,9 @@ static void load_made(struct scene *scene, struct sl_made *made)
                                       .threads = scene->threads,
                                       .hedge = scene->hedge,
                                       .cancel = scene->cancel};
-    struct sl_sink *sink = scene->on_files ? sl_tmpfs_open(directory, made->files, 1, &scene->err)
-                                           : sl_heap_open(made->files, 1, &scene->err);
+    struct sl_sink *sink = scene->on_files
+                               ? sl_tmpfs_open(directory, made->files, 1, NULL, &scene->err)
+                               : sl_heap_open(made->files, 1, &scene->err);
     struct sl_journal *journal =
         scene->on_files ? sl_journal_open(directory, "journal", identity, &resumed, &scene->err)
                         : NULL;

@@ -264,7 +264,8 @@ static int once(void *arg, struct sl_err *why)
 {
     static const struct sl_source_config config;
     struct sl_plan *plan = NULL;
-    int done = sl_plan_make(arg, &config, &plan, why);
+    const struct sl_plan_wish wish = sl_plan_wish_of_spec(arg);
+    int done = sl_plan_make(arg, &wish, &config, &plan, why);
     sl_plan_free(plan);
     return done;
 }

@@ -117,7 +117,7 @@ START_TEST(a_hard_link_is_no_staged_file)
     make_canary();
     link_canary(below, "weights.bin");
     struct sl_err err = SL_ERR_INIT;
-    ck_assert_ptr_null(sl_tmpfs_open(fd, &file, 1, &err));
+    ck_assert_ptr_null(sl_tmpfs_open(fd, &file, 1, NULL, &err));
     REFUSED("hard link");
     check_canary(2);
 }
@@ -129,7 +129,7 @@ START_TEST(a_staged_file_that_becomes_a_hard_link_gets_no_mode)
     static const struct sl_sink_file file = {"weights.bin", sizeof(secret)};
     struct sl_err err = SL_ERR_INIT;
     sl_autoclose int fd = folder("staging");
-    SL_AUTO(sl_sink) sink = sl_tmpfs_open(fd, &file, 1, &err);
+    SL_AUTO(sl_sink) sink = sl_tmpfs_open(fd, &file, 1, NULL, &err);
     ck_assert_ptr_nonnull(sink);
     ck_assert_int_eq(linkat(fd, "weights.bin", scratch_fd, "canary", 0), 0);
     ck_assert_int_eq(fchmodat(scratch_fd, "canary", 0640, 0), 0);
@@ -241,7 +241,7 @@ START_TEST(files_of_another_user_are_not_written)
     ck_assert_int_eq(fchownat(fd, "weights.bin", STRANGER, STRANGER, 0), 0);
     ck_assert_ptr_null(sl_journal_open(fd, "journal", identity, &resumed, &err));
     REFUSED("belongs to user 54321");
-    ck_assert_ptr_null(sl_tmpfs_open(fd, &file, 1, &err));
+    ck_assert_ptr_null(sl_tmpfs_open(fd, &file, 1, NULL, &err));
     REFUSED("belongs to user 54321");
     ck_assert_int_eq(fstatat(fd, "journal", &status, 0), 0);
     ck_assert_uint_eq(status.st_size, 6);
@@ -260,7 +260,7 @@ START_TEST(a_staged_file_that_was_given_away_is_gone_on_with)
     sl_autoclose int fd = folder("staging");
     make_file(fd, "weights.bin", 0444);
     ck_assert_int_eq(fchownat(fd, "weights.bin", STRANGER, STRANGER, 0), 0);
-    SL_AUTO(sl_sink) sink = sl_tmpfs_open(fd, &file, 1, &err);
+    SL_AUTO(sl_sink) sink = sl_tmpfs_open(fd, &file, 1, NULL, &err);
     ck_assert_msg(sink != NULL, "%s", err.message);
 }
 END_TEST

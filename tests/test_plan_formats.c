@@ -234,8 +234,8 @@ static int plan_slabs(struct sl_err *err)
     struct sl_plan *plan = NULL;
     *err = (struct sl_err)SL_ERR_INIT;
     sl_model_spec(&specs, "memory://m/", "/nowhere", "");
-    specs.items[0].sink.tmpfs.layout = SL_LAYOUT_SLABS;
-    int done = sl_model_plan(&specs, &plan, err);
+    const struct sl_plan_wish wish = {SL_LAYOUT_SLABS, .part_bytes = 512 << 20};
+    int done = sl_model_plan_as(&specs, &wish, &plan, err);
     sl_plan_free(plan);
     sl_specs_release(&specs);
     return done;

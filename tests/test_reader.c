@@ -30,7 +30,7 @@ static struct sl_sink *open_sink(const struct sl_made *made, int directory)
     struct sl_err err = SL_ERR_INIT;
     size_t count = made->plan.file_count;
     struct sl_sink *sink = directory < 0 ? sl_heap_open(made->files, count, &err)
-                                         : sl_tmpfs_open(directory, made->files, count, &err);
+                                         : sl_tmpfs_open(directory, made->files, count, NULL, &err);
     ck_assert_msg(sink != NULL, "%s", err.message);
     return sink;
 }
@@ -128,7 +128,8 @@ START_TEST(an_allocation_that_fails_ends_the_load)
     for (unsigned nth = 1; failed; nth++) {
         memset(&err, 0, sizeof(err));
         sl_alloc_fail_at(nth);
-        struct sl_sink *sink = sl_tmpfs_open(directory, made->files, made->plan.file_count, &err);
+        struct sl_sink *sink =
+            sl_tmpfs_open(directory, made->files, made->plan.file_count, NULL, &err);
         struct sl_journal *journal =
             sink ? sl_journal_open(directory, "journal", identity, &resumed, &err) : NULL;
         failed = journal ? run(made, sink, journal, 3, 2, &err) : -1;

@@ -125,7 +125,8 @@ static int load(struct scene *scene, int hashes, unsigned connections, uint64_t 
     scene->err = (struct sl_err)SL_ERR_INIT;
     ck_assert_int_eq(sl_form_plan(scene->form, &wish, &scene->err), 0);
     scene->times = times;
-    struct sl_sink *sink = sl_tmpfs_open(directory, sl_form_file(scene->form), 1, &scene->err);
+    struct sl_sink *sink =
+        sl_tmpfs_open(directory, sl_form_file(scene->form), 1, NULL, &scene->err);
     struct sl_journal *journal =
         sl_journal_open(directory, "journal", identity, &resumed, &scene->err);
     if (sink && journal)

@@ -48,7 +48,8 @@ static const struct sl_sink_file few[] = {{"a", 10}, {"d/e/b", 3}, {"empty", 0},
 static struct sl_sink *open_one(int kind, const struct sl_sink_file *files, size_t count,
                                 struct sl_err *err)
 {
-    return kind ? sl_tmpfs_open(directory, files, count, err) : sl_heap_open(files, count, err);
+    return kind ? sl_tmpfs_open(directory, files, count, NULL, err)
+                : sl_heap_open(files, count, err);
 }
 
 START_TEST(what_is_written_is_read_back)
@@ -108,7 +109,7 @@ START_TEST(files_have_their_size_at_once_and_are_read_only_in_the_end)
 {
     struct sl_err err = SL_ERR_INIT;
     struct stat status;
-    struct sl_sink *sink = sl_tmpfs_open(directory, few, SL_COUNT(few), &err);
+    struct sl_sink *sink = sl_tmpfs_open(directory, few, SL_COUNT(few), NULL, &err);
     ck_assert_int_eq(fstatat(directory, "d/c", &status, 0), 0);
     ck_assert_int_eq(status.st_size, 70000);
     ck_assert_int_eq(sl_sink_finish(sink, &err), 0);
@@ -132,9 +133,9 @@ START_TEST(memory_is_found_piece_by_piece_and_bytes_stay)
     struct stat status;
     char back[3];
     int pieces = 3;
-    struct sl_sink *sink = sl_tmpfs_open(directory, large, SL_COUNT(large), &err);
+    struct sl_sink *sink = sl_tmpfs_open(directory, large, SL_COUNT(large), NULL, &err);
     ck_assert_int_eq(write_place(sink, 2, 100, "xyz", 3, &err), 0);
-    sl_tmpfs_allocate(sink, count_down, &pieces);
+    sl_sink_allocate(sink, count_down, &pieces);
     ck_assert_int_eq(pieces, -1);
     ck_assert_int_eq(fstatat(directory, "a", &status, 0), 0);
     ck_assert_int_ge(status.st_blocks * 512, 9 << 20);
@@ -151,11 +152,11 @@ START_TEST(an_interrupted_load_finds_its_files)
 {
     struct sl_err err = SL_ERR_INIT;
     char back[3];
-    struct sl_sink *sink = sl_tmpfs_open(directory, few, SL_COUNT(few), &err);
+    struct sl_sink *sink = sl_tmpfs_open(directory, few, SL_COUNT(few), NULL, &err);
     ck_assert_int_eq(write_place(sink, 1, 0, "xyz", 3, &err), 0);
     ck_assert_int_eq(sl_sink_finish(sink, &err), 0);
     sl_sink_free(sink);
-    sink = sl_tmpfs_open(directory, few, SL_COUNT(few), &err);
+    sink = sl_tmpfs_open(directory, few, SL_COUNT(few), NULL, &err);
     ck_assert_msg(sink != NULL, "%s", err.message);
     ck_assert_int_eq(sl_sink_read(sink, 1, 0, back, 3, &err), 0);
     ck_assert_int_eq(memcmp(back, "xyz", 3), 0);
@@ -166,7 +167,7 @@ END_TEST
 static void refuse(const char *advice)
 {
     struct sl_err err = SL_ERR_INIT;
-    ck_assert_ptr_null(sl_tmpfs_open(directory, few, SL_COUNT(few), &err));
+    ck_assert_ptr_null(sl_tmpfs_open(directory, few, SL_COUNT(few), NULL, &err));
     ck_assert_int_eq(err.kind, SL_E_NO_SPACE);
     ck_assert_msg(strstr(err.message, advice) != NULL, "%s", err.message);
 }
@@ -215,7 +216,7 @@ START_TEST(thousands_of_files_need_few_descriptors)
         many[i] = (struct sl_sink_file){names[i], 4};
     }
     ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &limit), 0);
-    struct sl_sink *sink = sl_tmpfs_open(directory, many, FILES, &err);
+    struct sl_sink *sink = sl_tmpfs_open(directory, many, FILES, NULL, &err);
     ck_assert_msg(sink != NULL, "%s", err.message);
     for (uint32_t i = 0; i < FILES; i++)
         ck_assert_int_eq(write_place(sink, i * 7 % FILES, 0, &i, 4, &err), 0);
@@ -240,7 +241,7 @@ START_TEST(most_of_many_files_are_made_when_they_are_used_or_at_the_end)
         snprintf(names[i], sizeof(names[i]), "%d/%d", i % 7, i);
         many[i] = (struct sl_sink_file){names[i], i % 5 ? 4 : 0};
     }
-    struct sl_sink *sink = sl_tmpfs_open(directory, many, FILES, &err);
+    struct sl_sink *sink = sl_tmpfs_open(directory, many, FILES, NULL, &err);
     ck_assert_msg(sink != NULL, "%s", err.message);
     ck_assert_int_eq(fstatat(directory, names[0], &status, 0), 0);
     ck_assert_int_eq(fstatat(directory, names[FILES - 1], &status, 0), -1);
@@ -267,7 +268,7 @@ START_TEST(more_places_than_descriptors_kept_are_lent)
         snprintf(names[i], sizeof(names[i]), "%d", i);
         many[i] = (struct sl_sink_file){names[i], 4};
     }
-    struct sl_sink *sink = sl_tmpfs_open(directory, many, FILES, &err);
+    struct sl_sink *sink = sl_tmpfs_open(directory, many, FILES, NULL, &err);
     for (uint32_t i = 0; i < FILES; i++)
         ck_assert_int_eq(sl_sink_reserve(sink, i, 0, 4, &places[i], &err), 0);
     for (uint32_t i = 0; i < FILES; i++) {
@@ -292,7 +293,7 @@ START_TEST(a_file_that_was_taken_away_is_not_made_again)
         snprintf(names[i], sizeof(names[i]), "%d", i);
         many[i] = (struct sl_sink_file){names[i], 4};
     }
-    struct sl_sink *sink = sl_tmpfs_open(directory, many, FILES, &err);
+    struct sl_sink *sink = sl_tmpfs_open(directory, many, FILES, NULL, &err);
     for (uint32_t i = 0; i < FILES; i++)
         ck_assert_int_eq(write_place(sink, i, 0, &i, 4, &err), 0);
     for (int i = 0; i < FILES; i++)
@@ -310,15 +311,15 @@ START_TEST(owners_are_numbers)
 {
     struct sl_err err = SL_ERR_INIT;
     struct stat status;
-    struct sl_sink *sink = sl_tmpfs_open(directory, few, SL_COUNT(few), &err);
     char owner[] = "root";
     struct sl_tmpfs_options options = {.owner = owner};
-    ck_assert_int_eq(sl_tmpfs_set_owner(sink, &options, &err), -1);
+    ck_assert_ptr_null(sl_tmpfs_open(directory, few, SL_COUNT(few), &options, &err));
     ck_assert_int_eq(err.kind, SL_E_USAGE);
     char own[16];
     snprintf(own, sizeof(own), "%u", getgid());
     options = (struct sl_tmpfs_options){.group = own};
-    ck_assert_int_eq(sl_tmpfs_set_owner(sink, &options, &err), 0);
+    struct sl_sink *sink = sl_tmpfs_open(directory, few, SL_COUNT(few), &options, &err);
+    ck_assert_ptr_nonnull(sink);
     ck_assert_int_eq(sl_sink_finish(sink, &err), 0);
     ck_assert_int_eq(fstatat(directory, "a", &status, 0), 0);
     ck_assert_uint_eq(status.st_gid, getgid());

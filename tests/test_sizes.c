@@ -347,7 +347,8 @@ static int plan_shaped(const char *more, struct sl_plan **plan, struct sl_err *w
     *plan = NULL;
     *why = (struct sl_err)SL_ERR_INIT;
     ck_assert_msg(parse(text) == 0, "%s", sl_buf_string(&complaints));
-    return sl_plan_make(specs.items, &config, plan, why);
+    const struct sl_plan_wish wish = sl_plan_wish_of_spec(specs.items);
+    return sl_plan_make(specs.items, &wish, &config, plan, why);
 }
 
 #define HALF                                                                                       \

@@ -32,14 +32,14 @@ static bool is_early(const void *arg)
 static void *allocate(void *arg)
 {
     struct sl_ahead *ahead = arg;
-    sl_tmpfs_allocate(ahead->sink, is_early, ahead);
+    sl_sink_allocate(ahead->sink, is_early, ahead);
     return NULL;
 }
 
 void sl_ahead_start(struct sl_ahead *ahead, struct sl_sink *sink, const struct sl_plan *plan)
 {
     *ahead = (struct sl_ahead){.sink = sink};
-    if (!plan->source_count ||
+    if (!sink->ops->allocate || !plan->source_count ||
         plan->sink_bytes / SL_MAX(plan->file_count, (size_t)1) < FILE_BYTES_MIN ||
         sl_cpu_count() < 2)
         return;
@@ -66,5 +66,5 @@ static bool is_key_awaited(const void *plan)
 void sl_ahead_of_key(struct sl_sink *sink, const struct sl_plan *plan)
 {
     if (sl_cpu_count() > 1)
-        sl_tmpfs_allocate(sink, is_key_awaited, plan);
+        sl_sink_allocate(sink, is_key_awaited, plan);
 }

@@ -44,27 +44,15 @@ struct sl_load_place {
 int sl_load_run_placed(const struct sl_spec *spec, const struct sl_load_place *place,
                        struct sl_cancel *cancel, struct sl_progress *progress,
                        struct sl_load_result *result, struct sl_err *err);
-/**
- * Where a model goes that goes into no directory. fill reads the plan into a sink of its own, with
- * config (which it may copy and add to), and leaves nothing behind if it fails; it runs on the
- * load's thread, and once more where a load begins anew. Keys are ready.
- */
-struct sl_reader_config;
-struct sl_load_fill {
-    int (*fill)(void *arg, const struct sl_plan *plan, const struct sl_reader_config *config,
-                struct sl_err *err);
-    void *arg;
-};
-/** As sl_load_run, into that. */
-int sl_load_run_into(const struct sl_spec *spec, const struct sl_load_fill *fill,
-                     struct sl_cancel *cancel, struct sl_progress *progress,
-                     struct sl_load_result *result, struct sl_err *err);
+/** As sl_load_run, to any destination (load_destination.h), which lives until it returns. The
+ * spec's own sink is not looked at. */
+struct sl_load_destination;
+int sl_load_run_to(const struct sl_spec *spec, struct sl_load_destination *to,
+                   struct sl_cancel *cancel, struct sl_progress *progress,
+                   struct sl_load_result *result, struct sl_err *err);
 void sl_load_result_json(struct sl_json *json, const struct sl_load_result *result,
                          const char *name);
 /** "verified by CRC32 (104 tensors), 1.38 GB/s": the summary line for people; text holds 512. */
 const char *sl_load_summary(const struct sl_load_result *result, char text[512]);
-/** Source configuration from a spec. */
-void sl_load_source_config(const struct sl_spec *spec, struct sl_cancel *cancel,
-                           struct sl_progress *progress, struct sl_source_config *config);
 
 #endif

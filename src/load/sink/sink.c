@@ -53,6 +53,12 @@ int sl_sink_read(struct sl_sink *sink, uint32_t file, uint64_t offset, void *dat
     return bytes ? sink->ops->read(sink, file, offset, data, bytes, err) : 0;
 }
 
+void sl_sink_allocate(struct sl_sink *sink, bool (*more)(const void *arg), const void *arg)
+{
+    if (sink->ops->allocate)
+        sink->ops->allocate(sink, more, arg);
+}
+
 int sl_sink_finish(struct sl_sink *sink, struct sl_err *err)
 {
     return sink->ops->finish(sink, err);

@@ -47,6 +47,12 @@ struct sl_sink_ops {
     /** Read committed bytes back, for hashes that follow the commits and for resume. */
     int (*read)(struct sl_sink *sink, uint32_t file, uint64_t offset, void *data, size_t bytes,
                 struct sl_err *err);
+    /**
+     * Have the system find the files' memory, in their order, a piece at a time and as long as
+     * more(arg) says so: time that writing need not take later. Where it cannot, nothing happens:
+     * writing will tell. Any one thread beside the readers. NULL: there is nothing to find.
+     */
+    void (*allocate)(struct sl_sink *sink, bool (*more)(const void *arg), const void *arg);
     /** Everything is committed: make it final (modes, times), still under its staging name. */
     int (*finish)(struct sl_sink *sink, struct sl_err *err);
     void (*close)(struct sl_sink *sink);
@@ -63,6 +69,7 @@ int sl_sink_commit(struct sl_sink *sink, const struct sl_place *place, struct sl
 void sl_sink_abandon(struct sl_sink *sink, const struct sl_place *place);
 int sl_sink_read(struct sl_sink *sink, uint32_t file, uint64_t offset, void *data, size_t bytes,
                  struct sl_err *err);
+void sl_sink_allocate(struct sl_sink *sink, bool (*more)(const void *arg), const void *arg);
 int sl_sink_finish(struct sl_sink *sink, struct sl_err *err);
 void sl_sink_free(struct sl_sink *sink);
 SL_AUTO_DEFINE(sl_sink)
@@ -76,7 +83,7 @@ struct sl_tmpfs_options {
     int replace;         /* 0 keep-old (default), 1 free-first */
     char *owner, *group; /* numeric ids; NULL: leave */
 };
-/** SL_LAYOUT_SLABS is no choice of a spec: the pool asks for it, shard_bytes is then a slab's. */
+/** How a plan's files are made. SL_LAYOUT_SLABS is no choice of a spec: the pool asks for it. */
 enum sl_sink_layout {
     SL_LAYOUT_VERBATIM,
     SL_LAYOUT_SAFETENSORS,
@@ -88,25 +95,14 @@ extern const struct sl_option_table sl_tmpfs_table;
 /**
  * Files below directory_fd (the staging directory, borrowed): made or opened (a resumed load)
  * without following links, set to their full size; the first of many now, the others when they are
- * used or finished. SL_E_NO_SPACE with what to do.
+ * used or finished. finish() gives them to the owner and group of the options (NULL: leaves them).
+ * SL_E_NO_SPACE with what to do; SL_E_USAGE for an id that is no number.
  */
 struct sl_sink *sl_tmpfs_open(int directory_fd, const struct sl_sink_file *files, size_t count,
-                              struct sl_err *err);
-/**
- * The owner and group that finish() gives the files; numeric ids, NULL leaves them. SL_E_USAGE if
- * it is no number.
- */
-int sl_tmpfs_set_owner(struct sl_sink *sink, const struct sl_tmpfs_options *options,
-                       struct sl_err *err);
-/** The same as numbers; UINT32_MAX leaves as it is. */
+                              const struct sl_tmpfs_options *options, struct sl_err *err);
+/** Owner and group as numbers; UINT32_MAX leaves as it is. SL_E_USAGE if one is no number. */
 int sl_tmpfs_owner(const struct sl_tmpfs_options *options, uint32_t *owner, uint32_t *group,
                    struct sl_err *err);
-/**
- * Have the system find the files' memory, in their order, a piece at a time and as long as
- * more(arg) says so: time that writing need not take later. Where it cannot, nothing happens:
- * writing will tell.
- */
-void sl_tmpfs_allocate(struct sl_sink *sink, bool (*more)(const void *arg), const void *arg);
 /** Files as memory of this process: the sink's suite of tests and digests. Place is memory. */
 struct sl_sink *sl_heap_open(const struct sl_sink_file *files, size_t count, struct sl_err *err);
 const uint8_t *sl_heap_data(const struct sl_sink *sink, uint32_t file);

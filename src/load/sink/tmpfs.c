@@ -8,7 +8,6 @@
  * OPEN_FILES_MAX stay open, or fewer where the limit of descriptors is small, the least lucky one
  * without users is closed when another is needed.
  */
-#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -247,6 +246,28 @@ static int tmpfs_finish(struct sl_sink *sink, struct sl_err *err)
     return 0;
 }
 
+static bool allocate_file(int fd, uint64_t bytes, bool (*more)(const void *arg), const void *arg)
+{
+    for (uint64_t at = 0; at < bytes; at += ALLOCATE_BYTES)
+        if (!more(arg) ||
+            fallocate(fd, 0, (off_t)at, (off_t)SL_MIN(ALLOCATE_BYTES, bytes - at)) < 0)
+            return false;
+    return true;
+}
+
+static void tmpfs_allocate(struct sl_sink *sink, bool (*more)(const void *arg), const void *arg)
+{
+    struct tmpfs *tmpfs = (struct tmpfs *)sink;
+    bool went = true;
+    for (size_t i = 0; went && i < sink->file_count; i++) {
+        int fd = use(tmpfs, (uint32_t)i, NULL);
+        if (fd < 0)
+            return;
+        went = allocate_file(fd, sink->files[i].bytes, more, arg);
+        drop(tmpfs, (uint32_t)i);
+    }
+}
+
 static void tmpfs_close(struct sl_sink *sink)
 {
     struct tmpfs *tmpfs = (struct tmpfs *)sink;
@@ -265,58 +286,10 @@ static const struct sl_sink_ops tmpfs_ops = {
     .commit = tmpfs_commit,
     .abandon = tmpfs_abandon,
     .read = tmpfs_read,
+    .allocate = tmpfs_allocate,
     .finish = tmpfs_finish,
     .close = tmpfs_close,
 };
-
-struct sl_sink *sl_tmpfs_open(int directory_fd, const struct sl_sink_file *files, size_t count,
-                              struct sl_err *err)
-{
-    struct tmpfs *tmpfs = sl_alloc(sizeof(*tmpfs), err);
-    if (!tmpfs)
-        return NULL;
-    tmpfs->base = (struct sl_sink){.ops = &tmpfs_ops, .files = files, .file_count = count};
-    tmpfs->locked.walk = (struct sl_tree_walk){.root_fd = directory_fd, .make = true, .fd = -1};
-    tmpfs->open_max = sl_descriptors_for_files(OPEN_FILES_MAX);
-    tmpfs->owner = (uid_t)-1;
-    tmpfs->group = (gid_t)-1;
-    pthread_mutex_init(&tmpfs->lock, NULL);
-    SL_AUTO(sl_sink) sink = &tmpfs->base;
-    tmpfs->locked.files = sl_alloc_array(count, sizeof(*tmpfs->locked.files), err);
-    if (!tmpfs->locked.files)
-        return NULL;
-    for (size_t i = 0; i < count; i++)
-        tmpfs->locked.files[i].fd = -1;
-    for (size_t i = 0; i < count && i < tmpfs->open_max; i++) {
-        if (use(tmpfs, (uint32_t)i, err) < 0)
-            return NULL;
-        drop(tmpfs, (uint32_t)i);
-    }
-    return sl_steal(&sink);
-}
-
-static bool allocate_file(int fd, uint64_t bytes, bool (*more)(const void *arg), const void *arg)
-{
-    for (uint64_t at = 0; at < bytes; at += ALLOCATE_BYTES)
-        if (!more(arg) ||
-            fallocate(fd, 0, (off_t)at, (off_t)SL_MIN(ALLOCATE_BYTES, bytes - at)) < 0)
-            return false;
-    return true;
-}
-
-void sl_tmpfs_allocate(struct sl_sink *sink, bool (*more)(const void *arg), const void *arg)
-{
-    struct tmpfs *tmpfs = (struct tmpfs *)sink;
-    bool went = true;
-    assert(sink->ops == &tmpfs_ops);
-    for (size_t i = 0; went && i < sink->file_count; i++) {
-        int fd = use(tmpfs, (uint32_t)i, NULL);
-        if (fd < 0)
-            return;
-        went = allocate_file(fd, sink->files[i].bytes, more, arg);
-        drop(tmpfs, (uint32_t)i);
-    }
-}
 
 static int parse_id(const char *text, const char *key, uint32_t *id, struct sl_err *err)
 {
@@ -336,15 +309,35 @@ int sl_tmpfs_owner(const struct sl_tmpfs_options *options, uint32_t *owner, uint
                    struct sl_err *err)
 {
     *owner = *group = UINT32_MAX;
+    if (!options)
+        return 0;
     if (parse_id(options->owner, "owner", owner, err) < 0)
         return -1;
     return parse_id(options->group, "group", group, err);
 }
 
-int sl_tmpfs_set_owner(struct sl_sink *sink, const struct sl_tmpfs_options *options,
-                       struct sl_err *err)
+struct sl_sink *sl_tmpfs_open(int directory_fd, const struct sl_sink_file *files, size_t count,
+                              const struct sl_tmpfs_options *options, struct sl_err *err)
 {
-    struct tmpfs *tmpfs = (struct tmpfs *)sink;
-    assert(sink->ops == &tmpfs_ops);
-    return sl_tmpfs_owner(options, &tmpfs->owner, &tmpfs->group, err);
+    struct tmpfs *tmpfs = sl_alloc(sizeof(*tmpfs), err);
+    if (!tmpfs)
+        return NULL;
+    tmpfs->base = (struct sl_sink){.ops = &tmpfs_ops, .files = files, .file_count = count};
+    tmpfs->locked.walk = (struct sl_tree_walk){.root_fd = directory_fd, .make = true, .fd = -1};
+    tmpfs->open_max = sl_descriptors_for_files(OPEN_FILES_MAX);
+    pthread_mutex_init(&tmpfs->lock, NULL);
+    SL_AUTO(sl_sink) sink = &tmpfs->base;
+    if (sl_tmpfs_owner(options, &tmpfs->owner, &tmpfs->group, err) < 0)
+        return NULL;
+    tmpfs->locked.files = sl_alloc_array(count, sizeof(*tmpfs->locked.files), err);
+    if (!tmpfs->locked.files)
+        return NULL;
+    for (size_t i = 0; i < count; i++)
+        tmpfs->locked.files[i].fd = -1;
+    for (size_t i = 0; i < count && i < tmpfs->open_max; i++) {
+        if (use(tmpfs, (uint32_t)i, err) < 0)
+            return NULL;
+        drop(tmpfs, (uint32_t)i);
+    }
+    return sl_steal(&sink);
 }

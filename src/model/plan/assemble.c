@@ -121,12 +121,12 @@ static int lay_out(struct sl_plan *plan, struct sl_err *err)
         return -1;
     for (size_t i = 0; i < plan->target_count; i++)
         tensors[i] = &plan->targets[i].out;
-    if (plan->own->spec->sink.tmpfs.layout == SL_LAYOUT_TENSORIZER)
+    if (plan->own->wish.layout == SL_LAYOUT_TENSORIZER)
         return sl_plan_lay_tensorizer(plan, tensors, err);
-    if (plan->own->spec->sink.tmpfs.layout == SL_LAYOUT_SLABS)
+    if (plan->own->wish.layout == SL_LAYOUT_SLABS)
         return sl_plan_lay_slabs(plan, tensors, err);
     return sl_safetensors_layout(tensors, plan->target_count, plan->metadata, plan->metadata_count,
-                                 plan->own->spec->sink.tmpfs.shard_bytes, &plan->own->layout, err);
+                                 plan->own->wish.part_bytes, &plan->own->layout, err);
 }
 
 static int assemble_new(struct sl_plan *plan, struct sl_err *err)
@@ -140,8 +140,7 @@ static int assemble_new(struct sl_plan *plan, struct sl_err *err)
             return -1;
     if (add_places(plan, err) < 0)
         return -1;
-    if (plan->own->spec->sink.tmpfs.layout == SL_LAYOUT_TENSORIZER &&
-        sl_plan_add_heads(plan, err) < 0)
+    if (plan->own->wish.layout == SL_LAYOUT_TENSORIZER && sl_plan_add_heads(plan, err) < 0)
         return -1;
     for (uint32_t i = 0; i < plan->source_count; i++)
         if (!plan->sources[i].index && add_whole(plan, i, err) < 0)
@@ -175,7 +174,7 @@ static int refuse_same_names(const struct sl_plan *plan, struct sl_err *err)
 
 int sl_plan_assemble(struct sl_plan *plan, struct sl_err *err)
 {
-    int layout = plan->own->spec->sink.tmpfs.layout;
+    enum sl_sink_layout layout = plan->own->wish.layout;
     int done =
         layout == SL_LAYOUT_VERBATIM ? assemble_verbatim(plan, err) : assemble_new(plan, err);
     return done < 0 ? -1 : refuse_same_names(plan, err);

@@ -10,7 +10,7 @@ enum { TERMINATOR_BYTES = 8 };
 int sl_plan_lay_tensorizer(struct sl_plan *plan, const struct sl_tensor *const *tensors,
                            struct sl_err *err)
 {
-    const struct sl_tensorizer_options options = {.align = plan->own->spec->sink.tmpfs.align_bytes};
+    const struct sl_tensorizer_options options = {.align = plan->own->wish.align_bytes};
     return sl_tensorizer_layout(tensors, plan->target_count, &options, &plan->own->layout, err);
 }
 

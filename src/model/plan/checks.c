@@ -234,7 +234,7 @@ static int check_object(struct sl_plan *plan, const char *name, const char *hex,
     if (find_source(plan, name, &check.source, err) < 0)
         return -1;
     const struct sl_plan_source *source = &plan->sources[check.source];
-    if (source->index && plan->own->spec->sink.tmpfs.layout != SL_LAYOUT_VERBATIM)
+    if (source->index && plan->own->wish.layout != SL_LAYOUT_VERBATIM)
         return sl_fail(err, SL_E_USAGE,
                        "verify.sha256 of '%s' needs the whole object, but only tensors of it are "
                        "read: use 'layout: verbatim'",

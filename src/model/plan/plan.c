@@ -179,7 +179,17 @@ static int identify(struct sl_plan *plan, struct sl_err *err)
     return 0;
 }
 
-static struct sl_plan *plan_new(const struct sl_spec *spec, struct sl_err *err)
+struct sl_plan_wish sl_plan_wish_of_spec(const struct sl_spec *spec)
+{
+    const struct sl_tmpfs_options *tmpfs = &spec->sink.tmpfs;
+    return (struct sl_plan_wish){.layout = (enum sl_sink_layout)tmpfs->layout,
+                                 .part_bytes = tmpfs->shard_bytes,
+                                 .align_bytes = tmpfs->align_bytes};
+}
+
+/* picks: see there. */
+static struct sl_plan *plan_new(const struct sl_spec *spec, const struct sl_plan_wish *wish,
+                                bool picks, struct sl_err *err)
 {
     SL_AUTO(sl_plan) plan = sl_alloc(sizeof(*plan), err);
     if (!plan)
@@ -188,7 +198,8 @@ static struct sl_plan *plan_new(const struct sl_spec *spec, struct sl_err *err)
     if (!plan->own)
         return NULL;
     plan->own->spec = spec;
-    plan->own->picks = spec->sink.tmpfs.layout != SL_LAYOUT_VERBATIM;
+    plan->own->wish = *wish;
+    plan->own->picks = picks;
     return sl_steal(&plan);
 }
 
@@ -258,10 +269,10 @@ int sl_plan_await_keys(const struct sl_plan *plan, struct sl_err *err)
 int sl_plan_make_targets(const struct sl_spec *spec, const struct sl_source_config *config,
                          struct sl_plan **out, struct sl_err *err)
 {
-    SL_AUTO(sl_plan) plan = plan_new(spec, err);
+    const struct sl_plan_wish none = {SL_LAYOUT_VERBATIM};
+    SL_AUTO(sl_plan) plan = plan_new(spec, &none, true, err);
     if (!plan)
         return -1;
-    plan->own->picks = true;
     if (prepare(plan, config, err) < 0 || sl_plan_judge_versions(plan, err) < 0 ||
         sl_plan_begin_keys(plan, err) < 0 || sl_plan_await_keys(plan, err) < 0)
         return -1;
@@ -269,10 +280,10 @@ int sl_plan_make_targets(const struct sl_spec *spec, const struct sl_source_conf
     return 0;
 }
 
-int sl_plan_make(const struct sl_spec *spec, const struct sl_source_config *config,
-                 struct sl_plan **out, struct sl_err *err)
+int sl_plan_make(const struct sl_spec *spec, const struct sl_plan_wish *wish,
+                 const struct sl_source_config *config, struct sl_plan **out, struct sl_err *err)
 {
-    SL_AUTO(sl_plan) plan = plan_new(spec, err);
+    SL_AUTO(sl_plan) plan = plan_new(spec, wish, wish->layout != SL_LAYOUT_VERBATIM, err);
     if (!plan)
         return -1;
     if (prepare(plan, config, err) < 0 || sl_plan_assemble(plan, err) < 0 ||
@@ -281,6 +292,14 @@ int sl_plan_make(const struct sl_spec *spec, const struct sl_source_config *conf
         return -1;
     *out = sl_steal(&plan);
     return 0;
+}
+
+struct sl_sink_file *sl_plan_sink_files(const struct sl_plan *plan, struct sl_err *err)
+{
+    struct sl_sink_file *files = sl_alloc_array(plan->file_count, sizeof(*files), err);
+    for (size_t i = 0; files && i < plan->file_count; i++)
+        files[i] = (struct sl_sink_file){plan->files[i].name, plan->files[i].bytes};
+    return files;
 }
 
 const char *sl_plan_uri(const struct sl_plan *plan)

@@ -128,14 +128,25 @@ struct sl_plan {
     struct sl_plan_own *own;
 };
 
+/** How what is read shall lie in the plan's files. A spec says it for a directory, see
+ * sl_plan_wish_of_spec(); who reads for something else says it himself. */
+struct sl_plan_wish {
+    enum sl_sink_layout layout; /* other than verbatim: the tensors that the spec selects */
+    uint64_t part_bytes;        /* safetensors: largest file; slabs: a slab's bytes */
+    uint64_t align_bytes;       /* tensorizer: where data begin, a power of two; 0: as they come */
+};
+/** What sink.tmpfs asks for: its layout, shardBytes and alignBytes. */
+struct sl_plan_wish sl_plan_wish_of_spec(const struct sl_spec *spec);
+
 /**
  * Open the store, list or open the object(s), read indexes, select tensors, lay out, cut and order
  * ranges. SL_E_FORMAT for hostile names and for broken files of a known format; with layout
  * verbatim and hashes off such a file is plain data, with a warning. SL_E_INTEGRITY for `hashes:
- * require` with unhashed bytes. The plan borrows spec and owns store and sources.
+ * require` with unhashed bytes. The plan borrows spec, copies wish, and owns store and sources.
+ * The spec's own sink is not looked at.
  */
-int sl_plan_make(const struct sl_spec *spec, const struct sl_source_config *config,
-                 struct sl_plan **plan, struct sl_err *err);
+int sl_plan_make(const struct sl_spec *spec, const struct sl_plan_wish *wish,
+                 const struct sl_source_config *config, struct sl_plan **plan, struct sl_err *err);
 /**
  * The first half of it, for who lays out and reads by itself: sources (opened, indexed, unlocked)
  * and targets, with their keys; no files, extents, checks. Sources without an index are data files
@@ -158,6 +169,8 @@ struct sl_sidecar;
 const struct sl_sidecar *sl_plan_sidecar(const struct sl_plan *plan, uint32_t source);
 /** Say so if there are unversioned sources; `so`: what follows for the caller, for people. */
 void sl_plan_warn_of_versions(const struct sl_plan *plan, const char *so);
+/** The files for a sink, to be freed; their names belong to the plan. */
+struct sl_sink_file *sl_plan_sink_files(const struct sl_plan *plan, struct sl_err *err);
 /** The object's or the prefix's URI without secrets; borrowed. */
 const char *sl_plan_uri(const struct sl_plan *plan);
 /** True if the list is empty (and empty_matches) or one of its patterns matches. */

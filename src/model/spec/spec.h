@@ -77,8 +77,11 @@ struct sl_spec_pool {
     int cast, crc; /* the same */
 };
 struct sl_spec_sink {
-    struct sl_tmpfs_options tmpfs;
-    struct sl_spec_pool pool;
+#define SL_DESTINATION(name, key, options, table, text, refusal) options key; /* tmpfs, pool */
+#define SL_DESTINATION_OF_CALLER(name)
+#include "destinations.def"
+#undef SL_DESTINATION
+#undef SL_DESTINATION_OF_CALLER
 };
 struct sl_spec_readers {
     uint64_t connections;  /* SL_AUTO_VALUE or 1..1024 */
@@ -107,6 +110,9 @@ struct sl_spec {
 };
 extern const struct sl_option_table sl_spec_table;
 
+/** What a store of the spec's source is opened with; borrows the spec's options. */
+void sl_spec_source_config(const struct sl_spec *spec, struct sl_cancel *cancel,
+                           struct sl_progress *progress, struct sl_source_config *config);
 /** How many connections to one host the process may have, `auto` resolved. */
 unsigned sl_spec_host_connections(const struct sl_spec_readers *readers);
 

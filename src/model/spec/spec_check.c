@@ -89,11 +89,26 @@ static void check_selection(const struct sl_node *root, const struct sl_spec *sp
     }
 }
 
-/* A key that is neither sink has its own complaint. */
+static bool is_section(const char *key)
+{
+    static const char *const keys[] = {
+#define SL_DESTINATION(name, key, options, table, text, refusal) #key,
+#define SL_DESTINATION_OF_CALLER(name)
+#include "destinations.def"
+#undef SL_DESTINATION
+#undef SL_DESTINATION_OF_CALLER
+    };
+    for (size_t i = 0; i < SL_COUNT(keys); i++)
+        if (strcmp(key, keys[i]) == 0)
+            return true;
+    return false;
+}
+
+/* A key that is no sink has its own complaint. */
 static bool misnamed(const struct sl_node *sink)
 {
     for (size_t i = 0; i < sink->count; i++)
-        if (strcmp(sink->pairs[i].key, "tmpfs") != 0 && strcmp(sink->pairs[i].key, "pool") != 0)
+        if (!is_section(sink->pairs[i].key))
             return true;
     return false;
 }

@@ -245,10 +245,12 @@ static const struct sl_option pool_rows[] = {
 static const struct sl_option_table pool_table = {"pool", sizeof(struct sl_spec_pool), pool_rows};
 
 static const struct sl_option sink_rows[] = {
-    SL_OPTION(sl_spec_sink, tmpfs, SECTION, "", "files below a directory, published together",
-              .section = &sl_tmpfs_table),
-    SL_OPTION(sl_spec_sink, pool, SECTION, "", "shareable memory handles", .section = &pool_table,
-              .later = "the pool is the node daemon's, `sluice serve`: load into 'tmpfs'"),
+#define SL_DESTINATION(name, key, options, table, text, refusal)                                   \
+    SL_OPTION(sl_spec_sink, key, SECTION, "", text, .section = &(table), .later = (refusal)),
+#define SL_DESTINATION_OF_CALLER(name)
+#include "destinations.def"
+#undef SL_DESTINATION
+#undef SL_DESTINATION_OF_CALLER
     SL_OPTION_END,
 };
 static const struct sl_option_table sink_table = {"sink", sizeof(struct sl_spec_sink), sink_rows};
@@ -293,6 +295,24 @@ unsigned sl_spec_host_connections(const struct sl_spec_readers *readers)
         return (unsigned)readers->connections_per_host;
     uint64_t asked = readers->connections == SL_AUTO_VALUE ? 0 : readers->connections;
     return SL_MAX((unsigned)HOST_CONNECTIONS, (unsigned)asked);
+}
+
+void sl_spec_source_config(const struct sl_spec *spec, struct sl_cancel *cancel,
+                           struct sl_progress *progress, struct sl_source_config *config)
+{
+    *config =
+        (struct sl_source_config){.s3 = &spec->source.s3,
+                                  .http = &spec->source.http,
+                                  .tls = &spec->source.tls,
+                                  .redis = &spec->source.redis,
+                                  .stall_seconds = (unsigned)spec->readers.stall_seconds,
+                                  .attempts = (unsigned)spec->readers.attempts,
+                                  .hedge = (enum sl_hedge)spec->readers.hedge,
+                                  .host_connections = sl_spec_host_connections(&spec->readers),
+                                  .bandwidth = spec->readers.bandwidth,
+                                  .cancel = cancel,
+                                  .progress = progress,
+                                  .beneath_bytes = spec->source.beneath_bytes};
 }
 
 static const struct sl_option_table readers_table = {"readers", sizeof(struct sl_spec_readers),

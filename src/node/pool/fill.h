@@ -10,6 +10,12 @@
 
 enum { SL_SLAB_BYTES = 512 * 1024 * 1024 };
 
+/** How a plan for slabs is laid out; slab_bytes 0: SL_SLAB_BYTES. */
+struct sl_plan_wish sl_slabs_wish(uint64_t slab_bytes);
+/** Bytes that the slabs of such a plan take in this place; on a GPU, whose allocations are larger,
+ * without the data files, which stay on the host. */
+uint64_t sl_slabs_needed(const struct sl_plan *plan, const struct sl_slab_place *place);
+
 struct sl_fill_config {
     const char *name;                  /* of the model in the pool */
     const struct sl_slab_place *place; /* borrowed for the call */

@@ -339,10 +339,11 @@ int sl_bench_run(const struct sl_spec *spec, const struct sl_bench_config *confi
                           .cancel = cancel,
                           .result = result,
                           .place = {.fd = -1, .parent_fd = -1}};
+    const struct sl_plan_wish wish = sl_plan_wish_of_spec(spec);
     uint64_t began = sl_now_ns();
     sl_bench_facts(&result->facts);
-    sl_load_source_config(spec, cancel, NULL, &source);
-    int done = sl_plan_make(spec, &source, &sweep.plan, err);
+    sl_spec_source_config(spec, cancel, NULL, &source);
+    int done = sl_plan_make(spec, &wish, &source, &sweep.plan, err);
     if (done == 0) {
         describe(&sweep);
         done = sl_bench_place_open(&sweep.place, config->to, "sluice-bench", err);

@@ -11,7 +11,7 @@
 #include "cli.h"
 #include "format.h"
 #include "inspect_report.h"
-#include "load.h"
+#include "plan.h"
 
 enum { JSON_BYTES_MAX = 1 << 30, OBJECTS_MAX = 10000 };
 
@@ -220,7 +220,7 @@ static int inspect_uri(struct sl_cli *cli, const struct sl_spec *spec, struct sl
     SL_AUTO(sl_store) store = NULL;
     SL_AUTO(sl_keys) keys = NULL;
     sl_autofree char *key = NULL;
-    sl_load_source_config(spec, cli->cancel, NULL, &config);
+    sl_spec_source_config(spec, cli->cancel, NULL, &config);
     if (sl_keys_open(spec->decrypt.key_file, spec->decrypt.passphrase_file, &keys, err) < 0 ||
         sl_store_open(spec->source.uri, &config, &store, &key, err) < 0)
         return -1;

@@ -12,7 +12,6 @@
 #include "mapping.h"
 #include "operand.h"
 #include "pages.h"
-#include "pool_parts.h"
 
 enum { PLAN_JSON_MAX = 256 * 1024 * 1024, ROWS_SHOWN = 20, NAME_BYTES = 1100 };
 
@@ -95,15 +94,14 @@ static void print_plan(const struct sl_spec *spec, const struct sl_plan *plan, c
 static int check_gpu(unsigned ordinal, const struct sl_plan *plan, struct sl_room *room,
                      uint64_t *bytes, struct sl_err *err)
 {
-    uint64_t needed = 0;
     struct sl_room_limit *limit = &room->limits[room->count];
     SL_AUTO(sl_gpu) gpu = sl_gpu_open((int)ordinal, err);
     if (!gpu || sl_gpu_memory(gpu, &limit->available, &limit->limit, err) < 0)
         return -1;
     snprintf(limit->what, sizeof(limit->what), "memory of cuda:%u, %s", ordinal,
              sl_gpu_device(gpu)->name);
-    for (size_t i = 0; i < sl_pool_first_data_file(plan); i++)
-        needed += sl_gpu_round(gpu, plan->files[i].bytes);
+    const struct sl_slab_place place = {.kind = SL_SLAB_GPU, .gpu = gpu};
+    uint64_t needed = sl_slabs_needed(plan, &place);
     *bytes += needed;
     room->needed = SL_MAX(room->needed, needed); /* on each */
     room->count++;
@@ -135,14 +133,6 @@ static int check_gpus(const char *device, const struct sl_plan *plan, struct sl_
     return done;
 }
 
-/* As the node daemon would plan it: into slabs. */
-static void make_slabs(struct sl_spec *spec)
-{
-    spec->sink.tmpfs.path = NULL;
-    spec->sink.tmpfs.layout = SL_LAYOUT_SLABS;
-    spec->sink.tmpfs.shard_bytes = SL_SLAB_BYTES;
-}
-
 /* path: where a load would publish, NULL in the pool; device: NULL, or a GPU. */
 static int check_place(const char *path, const char *device, const struct sl_plan *plan,
                        struct sl_room *room, uint64_t *bytes, struct sl_err *err)
@@ -159,11 +149,9 @@ static int plan_one(struct sl_cli *cli, const struct sl_spec *spec, struct sl_js
     struct sl_source_config config;
     struct sl_room room = {0};
     SL_AUTO(sl_plan) plan = NULL;
-    sl_load_source_config(spec, cli->cancel, NULL, &config);
-    struct sl_spec own = *spec; /* its strings are borrowed */
-    if (spec->has_pool)
-        make_slabs(&own);
-    if (sl_plan_make(&own, &config, &plan, err) < 0)
+    sl_spec_source_config(spec, cli->cancel, NULL, &config);
+    const struct sl_plan_wish wish = spec->has_pool ? sl_slabs_wish(0) : sl_plan_wish_of_spec(spec);
+    if (sl_plan_make(spec, &wish, &config, &plan, err) < 0)
         return sl_wrap(err, "model '%s'", spec->metadata.name);
     const char *path = spec->sink.tmpfs.path, *device = NULL;
     if (spec->has_pool)

@@ -10,9 +10,9 @@
 #include "crypt.h"
 #include "inspect_report.h"
 #include "keys.h"
-#include "load.h"
 #include "log.h"
 #include "operand.h"
+#include "plan.h"
 #include "signing.h"
 
 enum { OBJECTS_MAX = 50000, PASSWORD_BYTES_MAX = 1024 };
@@ -125,7 +125,7 @@ static int sign_source(struct sl_cli *cli, struct sl_spec *spec, struct sl_signi
     sl_autofree char *key = NULL, *uri = NULL;
     struct names names = {.spec = spec};
     uint64_t range_bytes = spec->readers.range_bytes;
-    sl_load_source_config(spec, cli->cancel, NULL, &config);
+    sl_spec_source_config(spec, cli->cancel, NULL, &config);
     uri = sl_asprintf(err, "%s%s", spec->source.uri,
                       is_folder(spec->source.uri) && !ends_with(spec->source.uri, "/") ? "/" : "");
     if (!uri || sl_store_open(uri, &config, &store, &key, err) < 0)

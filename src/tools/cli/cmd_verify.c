@@ -291,15 +291,15 @@ static int verify_model(struct sl_cli *cli, struct sl_spec *spec, struct report 
     SL_AUTO(sl_plan) plan = NULL;
     struct sl_source_config config;
     struct sl_spec_decrypt decrypt = spec->decrypt;
+    const struct sl_plan_wish whole = {SL_LAYOUT_VERBATIM};
     const struct verify_options *options = cli->options;
     report->require |= options->require || spec->verify.hashes == SL_HASHES_REQUIRE;
     if (sl_keys_open(decrypt.key_file, decrypt.passphrase_file, &keys, first) < 0)
         return -1;
     spec->verify.hashes = SL_HASHES_ALL;
-    spec->sink.tmpfs.layout = SL_LAYOUT_VERBATIM;
     spec->decrypt = (struct sl_spec_decrypt){NULL, NULL}; /* whole objects stay encrypted */
-    sl_load_source_config(spec, cli->cancel, NULL, &config);
-    int done = sl_plan_make(spec, &config, &plan, first);
+    sl_spec_source_config(spec, cli->cancel, NULL, &config);
+    int done = sl_plan_make(spec, &whole, &config, &plan, first);
     spec->decrypt = decrypt;
     if (done < 0 || unlock_all(plan, keys, first) < 0)
         return -1;

@@ -41,24 +41,6 @@ static void job_release(struct sl_job *job)
     pthread_cond_destroy(&job->moved);
 }
 
-static void set_source_config(struct sl_job *job)
-{
-    const struct sl_spec *spec = job->config->spec;
-    job->source_config = (struct sl_source_config){
-        .s3 = &spec->source.s3,
-        .http = &spec->source.http,
-        .tls = &spec->source.tls,
-        .redis = &spec->source.redis,
-        .stall_seconds = (unsigned)spec->readers.stall_seconds,
-        .attempts = (unsigned)spec->readers.attempts,
-        .hedge = (enum sl_hedge)spec->readers.hedge,
-        .host_connections = sl_spec_host_connections(&spec->readers),
-        .bandwidth = spec->readers.bandwidth,
-        .cancel = job->config->cancel,
-        .progress = job->config->progress,
-    };
-}
-
 /* Blocks hold whole pieces. */
 static void set_block_bytes(struct sl_job *job)
 {
@@ -174,7 +156,7 @@ static int convert_from(struct conversion *conversion, const char *uri, bool *el
     struct sl_err why = SL_ERR_INIT;
     spec.source.uri = (char *)(uintptr_t)uri;
     config.spec = &spec;
-    set_source_config(&job);
+    sl_spec_source_config(&spec, config.cancel, config.progress, &job.source_config);
     set_block_bytes(&job);
     set_window(&job);
     int done = prepare(&job, &why);

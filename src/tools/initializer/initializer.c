@@ -227,7 +227,7 @@ static int load_chosen(struct run *run, struct pair *pair, struct sl_spec *spec,
 {
     __attribute__((cleanup(sl_choice_release))) struct sl_choice choice = {0};
     struct sl_source_config config;
-    sl_load_source_config(spec, run->job->cancel, NULL, &config);
+    sl_spec_source_config(spec, run->job->cancel, NULL, &config);
     if (sl_choose(spec->source.uri, &config, run->job->strict_prefix, &run->patterns, &choice,
                   err) < 0)
         return -1;
@@ -258,7 +258,7 @@ static int load_single(struct run *run, struct pair *pair, struct sl_spec *spec,
         return 0;
     struct sl_chosen_object object = {0};
     struct sl_choice choice = {.objects = {&object, 1, 1}, .strip = (char *)(uintptr_t) ""};
-    sl_load_source_config(spec, run->job->cancel, NULL, &config);
+    sl_spec_source_config(spec, run->job->cancel, NULL, &config);
     if (why.kind == SL_E_NO_SPACE &&
         sl_store_open(spec->source.uri, &config, &store, &key, NULL) == 0 && *key) {
         object.name = key;

@@ -11,7 +11,7 @@
 #include "sink.h"
 
 struct sl_ahead {
-    struct sl_sink *sink; /* of files in a tmpfs */
+    struct sl_sink *sink;
     uint64_t until_ns;
     pthread_t thread;
     bool started;

@@ -25,13 +25,15 @@ struct sl_plan_sidecar {
 
 struct sl_plan_own {
     const struct sl_spec *spec;
+    struct sl_plan_wish wish;
     struct sl_store *store;
     struct sl_candidate *candidates;
     size_t candidate_count, candidate_capacity;
     bool single;       /* the URI names an object, not a prefix */
     bool ruled;        /* tensors are picked from what an index names */
     bool first_choice; /* there are objects whose format is no second choice */
-    bool picks; /* single tensors are read: the layout is not verbatim, or targets were asked for */
+    bool
+        picks; /* single tensors are read: wish.layout is not verbatim, or targets were asked for */
     struct sl_layout *layout;
     struct sl_minisign_key *signer;
     struct sl_plan_sidecar *listed; /* sidecars beside objects of a listing, by name */
