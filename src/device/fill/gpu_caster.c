@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "cast.h"
-#include "gpu_parts.h"
+#include "gpu_task.h"
 #include "kernels.h"
 #include "mapping.h"
 #include "metrics.h"
@@ -130,7 +130,7 @@ static int make_task(struct sl_gpu *gpu, void *arg, struct sl_err *err)
     if (sl_gpu_acquire(gpu, err) < 0)
         return -1;
     caster->acquired = true;
-    caster->kernels = sl_kernels_load(gpu->cuda, &gpu->device, err);
+    caster->kernels = sl_kernels_load(sl_gpu_driver(gpu), sl_gpu_device(gpu), err);
     return caster->kernels ? 0 : -1;
 }
 

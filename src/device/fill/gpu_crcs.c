@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-#include "gpu_parts.h"
+#include "gpu_task.h"
 #include "hash.h"
 #include "kernels.h"
 #include "metrics.h"
@@ -148,15 +148,16 @@ static void tell(struct sl_gpu_crcs *crcs, const struct sl_check *check, uint32_
 static int flush(struct sl_gpu_crcs *crcs, struct sl_err *err)
 {
     struct sl_gpu *gpu = crcs->gpu;
+    const struct sl_cuda *cuda = sl_gpu_driver(gpu);
     unsigned count = crcs->batched;
     crcs->batched = 0;
     if (count == 0)
         return 0;
     if (sl_gpu_check(gpu,
-                     gpu->cuda->copy_to_host(crcs->pinned, crcs->work.address + RESULTS_AT,
-                                             count * sizeof(uint32_t), crcs->stream),
+                     cuda->copy_to_host(crcs->pinned, crcs->work.address + RESULTS_AT,
+                                        count * sizeof(uint32_t), crcs->stream),
                      err, "copy CRCs") < 0 ||
-        sl_gpu_check(gpu, gpu->cuda->stream_synchronize(crcs->stream), err, "compute CRCs") < 0)
+        sl_gpu_check(gpu, cuda->stream_synchronize(crcs->stream), err, "compute CRCs") < 0)
         return -1;
     for (unsigned i = 0; i < count; i++)
         tell(crcs, crcs->batch[i], crcs->pinned[i]);
@@ -195,15 +196,16 @@ int sl_gpu_crcs_landed(struct sl_gpu_crcs *crcs, uint32_t file, uint64_t offset,
 static int make_task(struct sl_gpu *gpu, void *arg, struct sl_err *err)
 {
     struct sl_gpu_crcs *crcs = arg;
+    const struct sl_cuda *cuda = sl_gpu_driver(gpu);
     void *pinned = NULL;
     if (sl_gpu_acquire(gpu, err) < 0)
         return -1;
     crcs->acquired = true;
-    crcs->kernels = sl_kernels_load(gpu->cuda, &gpu->device, err);
+    crcs->kernels = sl_kernels_load(cuda, sl_gpu_device(gpu), err);
     if (!crcs->kernels ||
-        sl_gpu_check(gpu, gpu->cuda->stream_create(&crcs->stream, SL_CUDA_STREAM_NON_BLOCKING), err,
+        sl_gpu_check(gpu, cuda->stream_create(&crcs->stream, SL_CUDA_STREAM_NON_BLOCKING), err,
                      "make a stream") < 0 ||
-        sl_gpu_check(gpu, gpu->cuda->host_alloc(&pinned, SCRATCH_AT, SL_CUDA_HOST_PORTABLE), err,
+        sl_gpu_check(gpu, cuda->host_alloc(&pinned, SCRATCH_AT, SL_CUDA_HOST_PORTABLE), err,
                      "pin %d bytes of host memory", (int)SCRATCH_AT) < 0)
         return -1;
     crcs->pinned = pinned;
@@ -213,13 +215,14 @@ static int make_task(struct sl_gpu *gpu, void *arg, struct sl_err *err)
 static int free_task(struct sl_gpu *gpu, void *arg, struct sl_err *err)
 {
     struct sl_gpu_crcs *crcs = arg;
+    const struct sl_cuda *cuda = sl_gpu_driver(gpu);
     (void)err;
     if (crcs->stream) {
-        gpu->cuda->stream_synchronize(crcs->stream);
-        gpu->cuda->stream_destroy(crcs->stream);
+        cuda->stream_synchronize(crcs->stream);
+        cuda->stream_destroy(crcs->stream);
     }
     if (crcs->pinned)
-        gpu->cuda->host_free(crcs->pinned);
+        cuda->host_free(crcs->pinned);
     sl_kernels_free(crcs->kernels);
     if (crcs->acquired)
         sl_gpu_release(gpu);

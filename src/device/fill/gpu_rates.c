@@ -15,7 +15,7 @@
 
 #include "cast.h"
 #include "crypt.h"
-#include "gpu_parts.h"
+#include "gpu_task.h"
 #include "hash.h"
 #include "kernels.h"
 #include "log.h"
@@ -31,6 +31,11 @@ enum {
     SCRATCH_AT = MACS_AT + 256,
 };
 #define HOST_NS (2 * SL_NS_PER_MS)
+
+/* Bytes a second; kept with the GPU. */
+struct rates {
+    double host[SL_GPU_WORKS], gpu[SL_GPU_WORKS];
+};
 
 _Static_assert(PIECES *SL_MAC_BYTES <= 256, "MACs of all pieces");
 
@@ -106,7 +111,7 @@ static int start_work(struct trial *trial, enum sl_gpu_work work, struct sl_err 
 static int measure_round(struct sl_gpu *gpu, struct trial *trial, enum sl_gpu_work work,
                          struct sl_err *err)
 {
-    const struct sl_cuda *cuda = gpu->cuda;
+    const struct sl_cuda *cuda = sl_gpu_driver(gpu);
     float ms = 0;
     if (sl_gpu_check(gpu, cuda->event_record(trial->begin, trial->stream), err, "record an event") <
             0 ||
@@ -126,11 +131,11 @@ static int measure_round(struct sl_gpu *gpu, struct trial *trial, enum sl_gpu_wo
 static int trial_task(struct sl_gpu *gpu, void *arg, struct sl_err *err)
 {
     struct trial *trial = arg;
-    const struct sl_cuda *cuda = gpu->cuda;
+    const struct sl_cuda *cuda = sl_gpu_driver(gpu);
     if (sl_gpu_acquire(gpu, err) < 0)
         return -1;
     trial->acquired = true;
-    trial->kernels = sl_kernels_load(cuda, &gpu->device, err);
+    trial->kernels = sl_kernels_load(cuda, sl_gpu_device(gpu), err);
     if (!trial->kernels ||
         sl_gpu_check(gpu, cuda->stream_create(&trial->stream, SL_CUDA_STREAM_NON_BLOCKING), err,
                      "make a stream") < 0 ||
@@ -148,7 +153,7 @@ static int trial_task(struct sl_gpu *gpu, void *arg, struct sl_err *err)
 static int end_task(struct sl_gpu *gpu, void *arg, struct sl_err *err)
 {
     struct trial *trial = arg;
-    const struct sl_cuda *cuda = gpu->cuda;
+    const struct sl_cuda *cuda = sl_gpu_driver(gpu);
     (void)err;
     if (trial->stream) {
         cuda->stream_synchronize(trial->stream);
@@ -164,7 +169,7 @@ static int end_task(struct sl_gpu *gpu, void *arg, struct sl_err *err)
     return 0;
 }
 
-static int measure_gpu(struct sl_gpu *gpu, struct sl_gpu_rates *rates, struct sl_err *err)
+static int measure_gpu(struct sl_gpu *gpu, struct rates *rates, struct sl_err *err)
 {
     struct trial trial = {.memory = SL_GPU_MEMORY_INIT};
     uint64_t bytes = SCRATCH_AT + sl_kernels_box_scratch(PIECES * PIECE_BYTES, PIECE_BYTES, PIECES);
@@ -181,7 +186,7 @@ static int measure_gpu(struct sl_gpu *gpu, struct sl_gpu_rates *rates, struct sl
 
 static const char *const names[SL_GPU_WORKS] = {"decrypting", "casting", "computing CRCs"};
 
-static void tell(const struct sl_gpu *gpu, const struct sl_gpu_rates *rates)
+static void tell(const struct sl_gpu *gpu, const struct rates *rates)
 {
     char text[400], host[32], device[32];
     int used = 0;
@@ -190,51 +195,44 @@ static void tell(const struct sl_gpu *gpu, const struct sl_gpu_rates *rates)
                          i ? ";" : "", names[i], sl_human_bytes((uint64_t)rates->gpu[i], device),
                          sl_human_bytes((uint64_t)rates->host[i], host),
                          rates->gpu[i] > rates->host[i] ? "GPU" : "host");
-    sl_log(SL_LOG_INFO, "measured of cuda:%d, of all processors:%s", gpu->device.ordinal, text);
+    sl_log(SL_LOG_INFO, "measured of cuda:%d, of all processors:%s", sl_gpu_device(gpu)->ordinal,
+           text);
 }
 
-static bool find(struct sl_gpu *gpu, struct sl_gpu_rates *rates)
-{
-    SL_LOCKED(&gpu->lock);
-    *rates = gpu->locked.rates;
-    return rates->measured;
-}
-
-/* Two loads that ask at once measure both. */
-static int measure(struct sl_gpu *gpu, struct sl_gpu_rates *rates, struct sl_err *err)
+/* Two loads that ask at once measure both, and the first is kept. NULL: it cannot be. */
+static const struct rates *measure(struct sl_gpu *gpu, struct sl_err *err)
 {
     static void (*const works[SL_GPU_WORKS])(uint8_t * data) = {decrypt_once, cast_once, crc_once};
     sl_autofree uint8_t *data = sl_alloc_aligned(4096, HOST_BYTES, err);
-    if (!data || sl_crypt_init(err) < 0)
-        return -1;
+    sl_autofree struct rates *rates = data ? sl_alloc(sizeof(*rates), err) : NULL;
+    if (!rates || sl_crypt_init(err) < 0)
+        return NULL;
     for (int i = 0; i < SL_GPU_WORKS; i++) {
         memset(data, 0, HOST_BYTES);
         rates->host[i] = measure_host(works[i], data);
     }
     if (measure_gpu(gpu, rates, err) < 0)
-        return -1;
-    rates->measured = true;
+        return NULL;
     tell(gpu, rates);
-    SL_LOCKED(&gpu->lock);
-    gpu->locked.rates = *rates;
-    return 0;
+    return sl_gpu_keep(gpu, sl_steal(&rates));
 }
 
 int sl_gpu_rates_choose(struct sl_gpu *gpu, enum sl_gpu_work work, enum sl_pool_decrypt wish,
                         bool *on_gpu, struct sl_err *err)
 {
     struct sl_err why = SL_ERR_INIT;
-    struct sl_gpu_rates rates;
+    const struct rates *rates = NULL;
     *on_gpu = wish == SL_DECRYPT_GPU;
     if (wish == SL_DECRYPT_HOST)
         return 0;
     if (wish == SL_DECRYPT_GPU)
         return sl_kernels_check(sl_gpu_device(gpu), err);
-    if (sl_kernels_check(sl_gpu_device(gpu), &why) < 0 ||
-        (!find(gpu, &rates) && measure(gpu, &rates, &why) < 0)) {
+    if (sl_kernels_check(sl_gpu_device(gpu), &why) == 0 && !(rates = sl_gpu_keep(gpu, NULL)))
+        rates = measure(gpu, &why);
+    if (!rates) {
         sl_log(SL_LOG_INFO, "%s on the host: %s", names[work], why.message);
         return 0;
     }
-    *on_gpu = rates.gpu[work] > rates.host[work];
+    *on_gpu = rates->gpu[work] > rates->host[work];
     return 0;
 }
