@@ -311,7 +311,7 @@ static int carry_out(struct load *load, struct sl_publish *publish, const struct
 }
 
 /* Into what the caller has made of the plan. */
-static int hand_over(struct load *load, const struct sl_plan *plan, struct sl_err *err)
+static int hand_over(struct load *load, struct sl_plan *plan, struct sl_err *err)
 {
     struct sl_reader_config config = reader_config(load);
     uint64_t begin_ns = sl_now_ns();

@@ -45,13 +45,14 @@ int sl_load_run_placed(const struct sl_spec *spec, const struct sl_load_place *p
                        struct sl_cancel *cancel, struct sl_progress *progress,
                        struct sl_load_result *result, struct sl_err *err);
 /**
- * Where a model goes that goes into no directory. fill reads the plan into a sink of its own, with
- * config (which it may copy and add to), and leaves nothing behind if it fails; it runs on the
- * load's thread, and once more where a load begins anew. Keys are ready.
+ * Where a model goes that goes into no directory. fill reads the plan into a sink of its own, once
+ * it has said who does its work (plan/stages.h), with config (which it may copy and add to), and
+ * leaves nothing behind if it fails; it runs on the load's thread, and once more where a load
+ * begins anew. Keys are ready.
  */
 struct sl_reader_config;
 struct sl_load_fill {
-    int (*fill)(void *arg, const struct sl_plan *plan, const struct sl_reader_config *config,
+    int (*fill)(void *arg, struct sl_plan *plan, const struct sl_reader_config *config,
                 struct sl_err *err);
     void *arg;
 };

@@ -5,7 +5,9 @@
  */
 #include "fill.h"
 
+#include "gpu_fill.h"
 #include "pool_parts.h"
+#include "stages.h"
 
 struct fill {
     const struct sl_fill_config *config;
@@ -22,46 +24,113 @@ static struct sl_sink_file *sink_files(const struct sl_plan *plan, struct sl_err
     return files;
 }
 
-static int read_into(struct sl_pool_model *model, const struct sl_plan *plan,
-                     const struct sl_reader_config *given, struct fill *fill, struct sl_err *err)
+/* Who counts what is complete of each copy of the model. */
+struct copies {
+    struct sl_readiness *readiness[SL_GPU_FILL_TARGETS_MAX];
+    size_t count;
+};
+
+static void release_copies(struct copies *copies)
+{
+    for (size_t i = 0; i < copies->count; i++)
+        sl_readiness_free(copies->readiness[i]);
+}
+
+static int follow_copies(struct copies *copies, struct sl_pool_model *model,
+                         const struct sl_plan *plan, struct sl_err *err)
+{
+    for (size_t i = 0; i < sl_pool_model_copies(model); i++)
+        if (!(copies->readiness[copies->count++] =
+                  sl_readiness_new(plan, sl_pool_model_copy(model, i), err)))
+            return -1;
+    return 0;
+}
+
+/* A file of the plan in memory of a copy's GPU. */
+static const struct sl_gpu_memory *memory_of(void *arg, uint32_t file)
+{
+    const struct sl_pool_model *copy = arg;
+    uint32_t slab = copy->slab_of_file[file];
+    return slab == UINT32_MAX ? NULL : &copy->slabs[slab].memory;
+}
+
+static void count_cast(void *arg, uint64_t bytes)
+{
+    sl_pool_model_landed(arg, bytes);
+}
+
+/* Where the GPUs of the model's copies come in; the plan says then what they do. */
+static struct sl_gpu_fill *open_device(struct sl_pool_model *model, const struct copies *copies,
+                                       struct sl_plan *plan, const struct fill *fill,
+                                       const struct sl_reader_config *config, struct sl_err *err)
+{
+    struct sl_gpu_fill_target targets[SL_GPU_FILL_TARGETS_MAX];
+    for (size_t i = 0; i < copies->count; i++) {
+        struct sl_pool_model *copy = sl_pool_model_copy(model, i);
+        targets[i] = (struct sl_gpu_fill_target){copy->gpu, memory_of, copy,
+                                                 sl_readiness_events(copies->readiness[i])};
+    }
+    const struct sl_gpu_fill_config device = {.targets = targets,
+                                              .target_count = copies->count,
+                                              .cancel = config->cancel,
+                                              .progress = config->progress,
+                                              .count_cast = count_cast,
+                                              .arg = model};
+    if (sl_gpu_fill_stages(plan, targets, copies->count, fill->wishes, err) < 0)
+        return NULL;
+    return sl_gpu_fill_new(plan, &device, err);
+}
+
+static int check_complete(const struct copies *copies, const struct sl_plan *plan,
+                          struct sl_err *err)
+{
+    size_t left = 0;
+    for (size_t i = 0; i < copies->count; i++)
+        left += sl_readiness_left(copies->readiness[i]);
+    if (!left)
+        return 0;
+    return sl_fail(err, SL_E_INTERNAL,
+                   "%zu tensors of '%s' were read and checked, but not counted as complete", left,
+                   sl_plan_uri(plan));
+}
+
+static int read_copies(struct sl_pool_model *model, const struct copies *copies,
+                       struct sl_plan *plan, const struct sl_reader_config *given,
+                       struct fill *fill, struct sl_err *err)
 {
     struct sl_reader_config config = *given;
-    struct sl_gpu *gpu = fill->config->place->gpu;
+    const struct sl_stage_device host = {.events = sl_readiness_events(copies->readiness[0])};
+    bool on_gpu = fill->config->place->gpu;
     sl_autofree struct sl_sink_file *files = sink_files(plan, err);
     if (!files)
         return -1;
-    SL_AUTO(sl_readiness) readiness = sl_readiness_new(plan, model, err);
-    if (!readiness)
-        return -1;
-    config.watch = sl_readiness_watch(readiness);
-    struct sl_spec_pool wishes = *fill->wishes;
-    wishes.decrypt = sl_gpu_followers_decrypt(model, (enum sl_pool_decrypt)wishes.decrypt);
     SL_AUTO(sl_gpu_fill) device = NULL;
-    if (gpu && !(device = sl_gpu_fill_new(gpu, model, plan, &wishes, &config, err)))
+    if (on_gpu && !(device = open_device(model, copies, plan, fill, given, err)))
         return -1;
-    SL_AUTO(sl_gpu_followers) twins = NULL;
-    if (device && !(twins = sl_gpu_followers_new(device, model, plan, err)))
-        return -1;
-    if (device) {
-        sl_gpu_fill_config(device, &config);
-        sl_gpu_fill_counts(device, &fill->decrypted, &fill->cast);
-        config.watch = sl_gpu_followers_watch(twins);
-    }
+    config.device = device ? sl_gpu_fill_device(device) : &host;
+    fill->decrypted = sl_plan_on_device(plan, SL_STAGE_DECRYPT);
+    fill->cast = sl_plan_on_device(plan, SL_STAGE_CAST);
     struct sl_gpu_ring *ring = device ? sl_gpu_fill_ring(device) : NULL;
     SL_AUTO(sl_sink) sink = sl_slab_sink_open(model, files, plan->file_count, ring, err);
     if (!sink)
         return -1;
     sl_progress_set_state(config.progress, SL_LOAD_READING);
-    if (sl_reader_run(plan, sink, NULL, &config, err) < 0 ||
-        (device &&
-         (sl_gpu_fill_finish(device, err) < 0 || sl_gpu_followers_finish(twins, err) < 0)))
+    if (sl_reader_run(plan, sink, NULL, &config, err) < 0)
         return -1;
-    size_t left = sl_readiness_left(readiness) + (twins ? sl_gpu_followers_left(twins) : 0);
-    if (left)
-        return sl_fail(err, SL_E_INTERNAL,
-                       "%zu tensors of '%s' were read and checked, but not counted as complete",
-                       left, sl_plan_uri(plan));
-    return sl_pool_model_finish(model, err);
+    return device ? sl_gpu_fill_finish(device, err) : 0;
+}
+
+static int read_into(struct sl_pool_model *model, struct sl_plan *plan,
+                     const struct sl_reader_config *given, struct fill *fill, struct sl_err *err)
+{
+    struct copies copies = {.count = 0};
+    int failed = follow_copies(&copies, model, plan, err);
+    if (!failed)
+        failed = read_copies(model, &copies, plan, given, fill, err);
+    if (!failed)
+        failed = check_complete(&copies, plan, err);
+    release_copies(&copies);
+    return failed ? -1 : sl_pool_model_finish(model, err);
 }
 
 /* What the slabs take in one place. */
@@ -97,7 +166,7 @@ static struct sl_pool_model *plan_model(const struct sl_fill_config *config,
     return sl_steal(&model);
 }
 
-static int fill(void *arg, const struct sl_plan *plan, const struct sl_reader_config *given,
+static int fill(void *arg, struct sl_plan *plan, const struct sl_reader_config *given,
                 struct sl_err *err)
 {
     struct fill *fill = arg;
