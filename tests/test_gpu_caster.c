@@ -7,12 +7,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "case_main.h"
 #include "golden.h"
 #include "gpu_fill_case.h"
 #include "gpu_ring.h"
 #include "kernel_images.h"
+#include "log.h"
 #include "metrics.h"
 
 #define FAST 0.000001f
@@ -187,6 +190,44 @@ START_TEST(auto_is_where_it_was_measured_to_be_faster)
 }
 END_TEST
 
+/* What a load with casts logs. */
+static void read_log(int where, char *text, size_t room)
+{
+    int kept = dup(STDERR_FILENO), file = memfd_create("log", MFD_CLOEXEC);
+    ck_assert_int_ge(file, 0);
+    sl_log_setup(SL_LOG_INFO, false);
+    dup2(file, STDERR_FILENO);
+    fill_case_where = where;
+    struct sl_pool_model *model =
+        fill_case_load("memory://m.safetensors", "tensors: {cast: {F32: F16}}\n");
+    dup2(kept, STDERR_FILENO);
+    ssize_t got = pread(file, text, room - 1, 0);
+    text[SL_MAX(got, 0)] = 0;
+    close(kept);
+    close(file);
+    sl_pool_model_free(model);
+}
+
+START_TEST(the_log_says_of_each_load_who_does_what_and_why)
+{
+    static const char *const words[] = {"': casting on cuda:0: auto, measured: the GPU ",
+                                        "': casting on the host: auto, measured: the GPU "};
+    char text[4000];
+    fill_case_put_model("m.safetensors", "a,b", 1000);
+    for (int i = 0; i < 4; i++) {
+        if (i % 2 == 0) /* the second load finds what the first has measured */
+            reopen(i / 2 ? SLOW : FAST);
+        read_log(SL_DECRYPT_AUTO, text, sizeof(text));
+        ck_assert_msg(strstr(text, words[i / 2]), "%s", text);
+        ck_assert_msg((strstr(text, "measured of cuda:0") != NULL) == (i % 2 == 0), "%s", text);
+    }
+    read_log(SL_DECRYPT_HOST, text, sizeof(text));
+    ck_assert_msg(strstr(text, "': casting on the host: the spec says so"), "%s", text);
+    read_log(SL_DECRYPT_GPU, text, sizeof(text));
+    ck_assert_msg(strstr(text, "': casting on cuda:0: the spec says so"), "%s", text);
+}
+END_TEST
+
 START_TEST(nothing_is_measured_that_nobody_asks_for)
 {
     char more[SL_SCRATCH_PATH_BYTES + 300];
@@ -304,6 +345,7 @@ int main(void)
                                   neighbours_are_one_copy_and_one_kernel,
                                   only_some_are_cast,
                                   auto_is_where_it_was_measured_to_be_faster,
+                                  the_log_says_of_each_load_who_does_what_and_why,
                                   nothing_is_measured_that_nobody_asks_for,
                                   without_kernels_the_host_casts_unless_it_must_not,
                                   a_measurement_that_fails_leaves_the_host,

@@ -275,8 +275,8 @@ START_TEST(a_stall_in_mid_load_holds_nobody_up)
     uint32_t source = sl_made_source(made, sl_server_url(server, "/object"), &source_config);
     sl_made_whole(made, source, "object", RANGE_BYTES, data);
     struct sl_sink *sink = sl_heap_open(made->files, 1, &err);
-    struct sl_reader_watch watch = {go_slowly, agreed, &middle};
-    struct sl_reader_config config = {.connections = 4, .threads = 1 + _i / 2, .watch = &watch};
+    struct sl_stage_device device = {.events = {go_slowly, agreed, &middle}};
+    struct sl_reader_config config = {.connections = 4, .threads = 1 + _i / 2, .device = &device};
     uint64_t hedges = sl_metric_get(SL_M_SOURCE_HEDGES),
              retries = sl_metric_get(SL_M_SOURCE_RETRIES),
              wasted = sl_metric_get(SL_M_SOURCE_WASTED_BYTES);

@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #include "hash_kind.h"
+#include "stage.h"
 
 /** What is done where the bytes do not match. */
 enum sl_check_again {
@@ -39,7 +40,8 @@ struct sl_check {
     bool ordered; /* its bytes change before they land: whoever changes them hashes them, in
                      order, and verify passes it over */
     enum sl_check_again again;
-    bool range;    /* of the object that `what` names: messages say which bytes */
+    enum sl_stage_side crc_on; /* who computes it: the device tells, sl_verify_take_crc() */
+    bool range;                /* of the object that `what` names: messages say which bytes */
     bool computed; /* nothing is expected: the hash is told (sl_verify_config.computed) */
 };
 

@@ -452,12 +452,6 @@ static bool is_drained(const struct sl_gpu_ring *ring, bool notes)
     return true;
 }
 
-bool sl_gpu_ring_is_idle(struct sl_gpu_ring *ring)
-{
-    SL_LOCKED(&ring->lock);
-    return is_drained(ring, true);
-}
-
 /* Everything that is open closes, and nothing is left but notes. */
 static int drain(struct sl_gpu_ring *ring, bool notes, struct sl_err *err)
 {

@@ -91,8 +91,6 @@ void sl_gpu_ring_note(struct sl_gpu_ring *ring, const struct sl_gpu_note *note);
 /** End it with this failure: for notes that cannot be carried out. Any thread. */
 void sl_gpu_ring_fail(struct sl_gpu_ring *ring, const struct sl_err *why);
 
-/** Everything that was put is on every device and every note told: now. Any thread. */
-bool sl_gpu_ring_is_idle(struct sl_gpu_ring *ring);
 /** 0 while it works; else its failure, or SL_E_CANCELED. Any thread. */
 int sl_gpu_ring_check(struct sl_gpu_ring *ring, struct sl_err *err);
 

@@ -26,8 +26,10 @@
 /** What a load is about, as far as it is known. */
 struct sl_load_attempt {
     const struct sl_spec *spec; /* its source.uri is the one of this attempt */
-    const struct sl_plan *plan; /* NULL in open(), and in end() where there is none */
-    struct sl_cancel *cancel;   /* of the whole load, its time limit included */
+    /* NULL in open(), and in end() where there is none. begin() may note in it who does its work
+     * (plan/stages.h); nothing else changes it. */
+    struct sl_plan *plan;
+    struct sl_cancel *cancel; /* of the whole load, its time limit included */
     struct sl_progress *progress;
 };
 

@@ -108,14 +108,7 @@ static int decrypt(struct sl_forming *forming, uint64_t begin, uint64_t end, uin
     return 0;
 }
 
-/* It lands as it came: whoever takes it opens whole pieces. */
-static bool stays_sealed(const struct sl_forming *forming)
-{
-    const struct sl_mapping *mapping = forming->mapping;
-    return mapping->piece_bytes && mapping->piece_bytes <= forming->reader->config->sealed_bytes &&
-           sl_mapping_keeps_pieces(mapping);
-}
-
+/* It lands as it came; the device opens whole pieces. */
 static void pass_sealed(struct sl_forming *forming, uint64_t end)
 {
     const struct sl_mapping *mapping = forming->mapping;
@@ -126,14 +119,6 @@ static void pass_sealed(struct sl_forming *forming, uint64_t end)
 static bool casts(const struct sl_mapping *mapping)
 {
     return mapping->target->from->dtype != mapping->target->out.dtype;
-}
-
-/* Someone else casts it, later. Hashes over its plaintext must have been made before. */
-static bool stays_uncast(const struct sl_forming *forming, const struct sl_mapping *mapping)
-{
-    const struct sl_reader_caster *caster = forming->reader->config->caster;
-    bool hashed_late = mapping->check_count && mapping->piece_bytes && !mapping->ordered;
-    return caster && casts(mapping) && !hashed_late && caster->takes(caster->arg, mapping);
 }
 
 /* ---- hashes over the stored plaintext -------------------------------------------------------- */
@@ -260,7 +245,7 @@ static void shape(struct sl_forming *forming, uint64_t begin, uint64_t end, uint
         bytes = gather(&mapping->taken, begin, end, data, data);
     if (mapping->swap_bytes)
         sl_swap_bytes(data, mapping->swap_bytes, bytes / mapping->swap_bytes);
-    if (!casts(mapping) || stays_uncast(forming, mapping))
+    if (!casts(mapping) || mapping->cast_on == SL_ON_DEVICE)
         return;
     size_t count = bytes / mapping->in_item;
     uint8_t *out = data;
@@ -293,7 +278,7 @@ int sl_forming_add(struct sl_forming *forming, const struct sl_extent *extent, u
     bool goes_on = forming->mapping == mapping && forming->at == begin && begin > extent->begin;
     if (!goes_on && begin_unit(forming, mapping, begin, err) < 0)
         return -1;
-    if (stays_sealed(forming)) {
+    if (mapping->decrypt_on == SL_ON_DEVICE) {
         pass_sealed(forming, end);
     } else if (mapping->piece_bytes) {
         if (decrypt(forming, begin, end, data, err) < 0)
@@ -325,7 +310,7 @@ static int feed(struct sl_forming *forming, const struct sl_mapping *mapping, ui
 }
 
 /* What is pending and the bytes after it, up to offset `end`, have become sure. data: NULL if what
- * is written is made elsewhere. */
+ * is written is made on the device. */
 static int settle(struct sl_forming *forming, struct sl_landing *landing,
                   const struct sl_mapping *mapping, uint64_t end, const uint8_t *data,
                   struct sl_err *err)
@@ -365,13 +350,13 @@ static void wait_with(struct sl_forming *forming, const struct sl_extent *extent
 
 /* bytes: that it takes in the file. */
 static int put_formed(struct sl_forming *forming, const struct sl_mapping *mapping, uint64_t offset,
-                      uint64_t bytes, const uint8_t *data, bool uncast, struct sl_err *err)
+                      uint64_t bytes, const uint8_t *data, struct sl_err *err)
 {
-    const struct sl_reader_caster *caster = forming->reader->config->caster;
-    if (!uncast)
+    const struct sl_stage_device *device = forming->reader->config->device;
+    if (mapping->cast_on == SL_ON_HOST)
         return sl_landing_put(forming->reader, mapping->file, offset, data, bytes, err);
-    return caster->put(caster->arg, mapping, offset, data,
-                       bytes / mapping->out_item * mapping->in_item, err);
+    return device->cast(device->arg, mapping, offset, data,
+                        bytes / mapping->out_item * mapping->in_item, err);
 }
 
 int sl_forming_land(struct sl_forming *forming, struct sl_landing *landing,
@@ -380,14 +365,14 @@ int sl_forming_land(struct sl_forming *forming, struct sl_landing *landing,
 {
     const struct sl_mapping *mapping = sl_extent_mapping(forming->reader->plan, extent);
     uint64_t offset = sl_mapping_place(mapping, begin), stop = sl_mapping_place(mapping, end);
-    bool uncast = stays_uncast(forming, mapping);
-    if (mapping->out_item > mapping->in_item && !uncast) {
+    bool made_there = mapping->cast_on == SL_ON_DEVICE;
+    if (mapping->out_item > mapping->in_item && !made_there) {
         data = forming->grown + forming->put;
         forming->put += stop - offset;
     }
-    if (stop > offset && put_formed(forming, mapping, offset, stop - offset, data, uncast, err) < 0)
+    if (stop > offset && put_formed(forming, mapping, offset, stop - offset, data, err) < 0)
         return -1;
-    if (uncast)
+    if (made_there)
         data = NULL;
     /* An extent ends where a unit does, and only a window's last can be open. */
     uint64_t sure = end == extent->end ? end : SL_MAX(forming->sure, begin);

@@ -84,9 +84,9 @@ static int open_stretch(struct sl_landing *landing, uint32_t file, uint64_t offs
 
 void sl_landing_tell(struct sl_reader *reader, uint32_t file, uint64_t offset, uint64_t bytes)
 {
-    const struct sl_reader_watch *watch = reader->config->watch;
-    if (watch && bytes)
-        watch->landed(watch->arg, file, offset, bytes);
+    const struct sl_stage_device *device = reader->config->device;
+    if (device && bytes)
+        device->events.landed(device->events.arg, file, offset, bytes);
 }
 
 static void count(struct sl_reader *reader, uint64_t bytes)

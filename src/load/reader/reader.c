@@ -9,6 +9,7 @@
 #include "cgroup.h"
 #include "metrics.h"
 #include "reader_parts.h"
+#include "stages.h"
 
 enum {
     BUFFER_BYTES = 256 * 1024,
@@ -60,9 +61,9 @@ static void on_mismatch(void *arg, const struct sl_check *check)
 
 static void on_agreed(void *arg, const struct sl_check *check)
 {
-    const struct sl_reader_watch *watch = ((struct sl_reader *)arg)->config->watch;
-    if (watch)
-        watch->agreed(watch->arg, check);
+    const struct sl_stage_device *device = ((struct sl_reader *)arg)->config->device;
+    if (device)
+        device->events.agreed(device->events.arg, check);
 }
 
 static int on_doubt(void *arg, const struct sl_check *check, struct sl_err *err)
@@ -70,18 +71,9 @@ static int on_doubt(void *arg, const struct sl_check *check, struct sl_err *err)
     return sl_refetch_add(arg, check, err);
 }
 
-static bool is_elsewhere(void *arg, const struct sl_check *check)
+static void take_crc(void *arg, const struct sl_check *check, uint32_t crc)
 {
-    const struct sl_reader_crcs *crcs = ((struct sl_reader *)arg)->config->crcs;
-    bool may = check->again == SL_AGAIN_FETCH && !check->computed && check->begin < check->end &&
-               (check->kind == SL_HASH_CRC32 || check->kind == SL_HASH_CRC32C);
-    return may && crcs->takes(crcs->arg, check);
-}
-
-static int check_going(void *arg, struct sl_err *err)
-{
-    const struct sl_reader_crcs *crcs = ((struct sl_reader *)arg)->config->crcs;
-    return crcs->going(crcs->arg, err);
+    sl_verify_take_crc(((struct sl_reader *)arg)->verify, check, crc);
 }
 
 /* What was fetched again is noted anew: nothing that was noted of it before counts. */
@@ -211,6 +203,13 @@ static void run_crews(struct sl_reader *reader)
         pthread_join(threads[i], NULL);
 }
 
+/* Until it has told all CRCs that are its own. */
+static int await_device(const struct sl_reader *reader, struct sl_err *err)
+{
+    const struct sl_stage_device *device = reader->config->device;
+    return device && device->finish ? device->finish(device->arg, err) : 0;
+}
+
 static int read_all(struct sl_reader *reader, struct sl_err *err)
 {
     const struct sl_plan *plan = reader->plan;
@@ -235,7 +234,8 @@ static int read_all(struct sl_reader *reader, struct sl_err *err)
     if (check_failed(reader, err) < 0)
         return -1;
     sl_progress_set_state(progress, SL_LOAD_CHECKING);
-    if (sl_verify_finish(reader->verify, reader->config->cancel, err) < 0)
+    if (await_device(reader, err) < 0 ||
+        sl_verify_finish(reader->verify, reader->config->cancel, err) < 0)
         return -1;
     if (sl_heads_finish(reader->heads, err) < 0)
         return -1;
@@ -256,23 +256,20 @@ static int run_reader(struct sl_reader *reader, struct sl_err *err)
                                       .again = on_doubt,
                                       .arg = reader,
                                       .progress = reader->config->progress};
-    const struct sl_reader_crcs *crcs = reader->config->crcs;
-    if (crcs) {
-        config.elsewhere = is_elsewhere;
-        config.going = check_going;
-    }
+    const struct sl_stage_device *device = reader->config->device;
+    const struct sl_stage_results results = {take_crc, reader};
     reader->verify = sl_verify_new(reader->plan->checks, reader->plan->check_count, &config, err);
     if (!reader->verify)
         return -1;
-    if (crcs)
-        crcs->bind(crcs->arg, reader->verify);
+    if (device && device->begin)
+        device->begin(device->arg, &results);
     int failed = sl_heads_new(&reader->heads, reader, err);
     if (!failed)
         failed = read_all(reader, err);
     if (failed)
         sl_cancel_raise(reader->stop, 0);
-    if (crcs)
-        crcs->bind(crcs->arg, NULL);
+    if (device && device->end)
+        device->end(device->arg);
     sl_refetch_stop(&reader->refetch);
     sl_heads_free(reader->heads);
     sl_verify_free(reader->verify);
@@ -282,11 +279,25 @@ static int run_reader(struct sl_reader *reader, struct sl_err *err)
     return failed;
 }
 
+/* What the plan leaves to a device must have one. */
+static int check_device(const struct sl_plan *plan, const struct sl_journal *journal,
+                        const struct sl_stage_device *device, struct sl_err *err)
+{
+    uint64_t cast = sl_plan_on_device(plan, SL_STAGE_CAST);
+    uint64_t crcs = sl_plan_on_device(plan, SL_STAGE_CRC);
+    uint64_t all = sl_plan_on_device(plan, SL_STAGE_DECRYPT) + cast + crcs;
+    if (!all || (device && !journal && (device->cast || !cast) && (device->finish || !crcs)))
+        return 0;
+    return sl_fail(err, SL_E_INTERNAL, "the plan leaves work to a device that is not there");
+}
+
 int sl_reader_run(const struct sl_plan *plan, struct sl_sink *sink, struct sl_journal *journal,
                   const struct sl_reader_config *config, struct sl_err *err)
 {
     struct sl_reader reader = {.plan = plan, .sink = sink, .journal = journal, .config = config};
     struct sl_err why = SL_ERR_INIT;
+    if (check_device(plan, journal, config->device, err) < 0)
+        return -1;
     for (size_t i = 0; plan->mappings && i < plan->target_count; i++) {
         const struct sl_mapping *mapping = &plan->mappings[i];
         reader.forms = reader.forms || mapping->changes || mapping->target->slice;

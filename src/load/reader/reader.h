@@ -10,43 +10,7 @@
 #include "plan.h"
 #include "progress.h"
 #include "sink.h"
-
-/** Told while a run goes on, by any of its threads, which do not wait for each other. */
-struct sl_reader_watch {
-    /** These bytes of a file are in the sink and as they will be, but not checked yet: each byte
-     * that a range or a block brings, once. */
-    void (*landed)(void *arg, uint32_t file, uint64_t offset, uint64_t bytes);
-    /** A check of the plan agreed. Those that are `ordered` agreed before their last bytes landed,
-     * and are not told. */
-    void (*agreed)(void *arg, const struct sl_check *check);
-    void *arg;
-};
-
-struct sl_mapping;
-/** Who casts what a reader would have cast. Any thread of it. */
-struct sl_reader_caster {
-    /** Of a tensor that is cast: is it this one's? The same every time. */
-    bool (*takes)(void *arg, const struct sl_mapping *mapping);
-    /** Bytes of whole elements, as they are before the cast (their own order, decrypted, cut); the
-     * first becomes what lies at `offset` of the mapping's file. Instead of the sink. */
-    int (*put)(void *arg, const struct sl_mapping *mapping, uint64_t offset, const uint8_t *data,
-               uint64_t bytes, struct sl_err *err);
-    void *arg;
-};
-
-struct sl_verify;
-/** Who computes CRCs over what has landed, instead of the readers. */
-struct sl_reader_crcs {
-    /** Asked once for each check; it may take those that are CRC32 or CRC32C, SL_AGAIN_FETCH and
-     * not empty. */
-    bool (*takes)(void *arg, const struct sl_check *check);
-    /** sl_verify_tell() this one, from any thread; or NULL: nobody any more, and when it returns no
-     * call is under way. */
-    void (*bind)(void *arg, struct sl_verify *verify);
-    /** As sl_verify_config.going. */
-    int (*going)(void *arg, struct sl_err *err);
-    void *arg;
-};
+#include "stage_device.h"
 
 struct sl_reader_config {
     unsigned connections;  /* fixed number, or 0: grow by feedback from plan->connections to
@@ -57,12 +21,7 @@ struct sl_reader_config {
     int hashes;            /* enum sl_verify_hashes, already applied by the plan */
     struct sl_cancel *cancel;
     struct sl_progress *progress;
-    const struct sl_reader_watch *watch; /* may be NULL */
-    uint64_t sealed_bytes; /* tensors with pieces of at most so many bytes whose plaintext lies as
-                              their ciphertext does (sl_mapping_keeps_pieces()) land encrypted, told
-                              in whole pieces, for the watch to open and check; 0: none */
-    const struct sl_reader_crcs *crcs;     /* NULL: readers compute them; only without a journal */
-    const struct sl_reader_caster *caster; /* NULL: readers cast; only without a journal */
+    const struct sl_stage_device *device; /* NULL: the plan leaves nothing to one */
 };
 
 /**

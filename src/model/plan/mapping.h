@@ -43,6 +43,7 @@ struct sl_mapping {
     bool composed;        /* no extent can give it: it is read through sl_tensor_read() */
     uint32_t check_first, check_count; /* in plan->checks, over the stored bytes as plaintext */
     bool ordered;                      /* they must see them in order: the tensor is one unit */
+    enum sl_stage_side decrypt_on, cast_on; /* who does it, if it is to be done: stages.h */
 };
 
 /** Does its plaintext lie as its ciphertext does, with no hash that wants to see it? Then it can be

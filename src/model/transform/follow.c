@@ -161,24 +161,16 @@ static void wait_a_moment(struct sl_verify *verify)
     pthread_cond_timedwait(&verify->idle, &verify->lock, &until);
 }
 
-/* The lock is held. */
-static int check_elsewhere(struct sl_verify *verify, struct sl_err *err)
-{
-    bool awaited = verify->locked.elsewhere && !verify->locked.doubtful;
-    return awaited ? verify->config.going(verify->config.arg, err) : 0;
-}
-
 /* Wait until what remains is to be judged later. */
 static int await_checks(struct sl_verify *verify, const struct sl_cancel *cancel,
                         struct sl_err *err)
 {
     SL_LOCKED(&verify->lock);
     while (!verify->locked.err.kind && verify->locked.remaining > verify->locked.later) {
-        if (!verify->locked.head && !verify->locked.busy && !verify->locked.doubtful &&
-            !verify->locked.elsewhere)
+        if (!verify->locked.head && !verify->locked.busy && !verify->locked.doubtful)
             return sl_fail(err, SL_E_INTERNAL, "%zu hashes never got all their bytes",
                            verify->locked.remaining - verify->locked.later);
-        if (sl_cancel_check(cancel, err) < 0 || check_elsewhere(verify, err) < 0)
+        if (sl_cancel_check(cancel, err) < 0)
             return -1;
         wait_a_moment(verify);
     }

@@ -233,12 +233,9 @@ static int complete_crc(struct sl_verify *verify, struct sl_verify_item *item, u
     return sl_verify_complete(verify, item, digest, err);
 }
 
-void sl_verify_tell(struct sl_verify *verify, const struct sl_check *check, uint32_t crc)
+void sl_verify_take_crc(struct sl_verify *verify, const struct sl_check *check, uint32_t crc)
 {
     complete_crc(verify, item_of(verify, check), crc, NULL); /* what is wrong is remembered */
-    SL_LOCKED(&verify->lock);
-    verify->locked.elsewhere--;
-    pthread_cond_broadcast(&verify->idle);
 }
 
 /* The whole check lies in memory. */
@@ -346,7 +343,7 @@ static int feed_item(struct sl_verify *verify, struct sl_verify_item *item, cons
 {
     const struct sl_check *check = item->check;
     uint64_t begin = SL_MAX(feed->begin, check->begin), end = SL_MIN(feed->end, check->end);
-    if (begin >= end || item->elsewhere || is_elsewhere(check, feed))
+    if (begin >= end || check->crc_on == SL_ON_DEVICE || is_elsewhere(check, feed))
         return 0;
     if (!feed->data)
         return land_from_sink(verify, item, begin, end, feed->buffer, err);
@@ -502,8 +499,6 @@ struct sl_verify *sl_verify_new(const struct sl_check *checks, size_t count,
         if (checks[i].ordered)
             continue;
         item->check = &checks[i];
-        item->elsewhere = config->elsewhere && config->elsewhere(config->arg, &checks[i]);
-        verify->locked.elsewhere += item->elsewhere;
         sorted = sorted && (verify->item_count == 0 || by_begin(item - 1, item) <= 0);
         verify->item_count++;
     }

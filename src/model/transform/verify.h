@@ -34,11 +34,6 @@ struct sl_verify_config {
      */
     int (*computed)(void *arg, const struct sl_check *check, const uint8_t *digest,
                     struct sl_err *err);
-    /** Does someone else compute the CRC of this check, and call sl_verify_tell()? NULL: nobody. */
-    bool (*elsewhere)(void *arg, const struct sl_check *check);
-    /** All was fed and such are awaited: -1 with err if they will never be told. With the lock of
-     * verify. NULL if `elsewhere` is. */
-    int (*going)(void *arg, struct sl_err *err);
     void *arg;
     struct sl_progress *progress; /* may be NULL */
     unsigned threads;             /* hashing threads at most; 0: one a processor, at most 8 */
@@ -76,13 +71,13 @@ int sl_verify_feed_landed(struct sl_verify *verify, uint32_t source, uint64_t be
 /** What config.again began has ended: why is NULL if the check is right now. Any thread. */
 void sl_verify_settle(struct sl_verify *verify, const struct sl_check *check,
                       const struct sl_err *why);
-/** The CRC of all bytes of a check that is computed elsewhere, without its prefix: as if they had
- * been fed. Once for each; any thread. */
-void sl_verify_tell(struct sl_verify *verify, const struct sl_check *check, uint32_t crc);
 /** As these two for bytes of which more is known. Checks that are `placed` see only such that
  * landed in their place. */
 int sl_verify_take(struct sl_verify *verify, const struct sl_verify_bytes *landed,
                    struct sl_err *err);
+/** The CRC of all bytes of a check whose crc_on is the device, without its prefix: as if they had
+ * been fed. Once for each, before sl_verify_finish(); any thread. */
+void sl_verify_take_crc(struct sl_verify *verify, const struct sl_check *check, uint32_t crc);
 /** For a check that is done elsewhere: is this the hash, or one that its signature is of? */
 bool sl_verify_agrees(const struct sl_check *check, const uint8_t digest[SL_HASH_BYTES_MAX]);
 /** Its failure: -1. */

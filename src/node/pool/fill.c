@@ -5,8 +5,10 @@
  */
 #include "fill.h"
 
+#include "gpu_fill.h"
 #include "load_destination.h"
 #include "pool_parts.h"
+#include "stages.h"
 
 struct fill {
     struct sl_load_destination base;
@@ -16,10 +18,10 @@ struct fill {
     /* of the attempt in hand */
     struct sl_pool_model *filling;
     struct sl_sink_file *files;
-    struct sl_reader_config reading;
-    struct sl_readiness *readiness;
-    struct sl_gpu_fill *device;     /* NULL: on the host */
-    struct sl_gpu_followers *twins; /* with device */
+    struct sl_readiness *readiness[SL_GPU_FILL_TARGETS_MAX]; /* one for each copy of the model */
+    size_t copies;
+    struct sl_stage_device host; /* who is told where there is no device */
+    struct sl_gpu_fill *device;  /* NULL: on the host */
 };
 
 struct sl_plan_wish sl_slabs_wish(uint64_t slab_bytes)
@@ -60,25 +62,48 @@ static struct sl_pool_model *plan_model(const struct sl_fill_config *config,
     return sl_steal(&model);
 }
 
-/* Everything between the reader and the slabs of a GPU, and of all its twins. */
+static int follow_copies(struct fill *fill, const struct sl_plan *plan, struct sl_err *err)
+{
+    for (size_t i = 0; i < sl_pool_model_copies(fill->filling); i++)
+        if (!(fill->readiness[fill->copies++] =
+                  sl_readiness_new(plan, sl_pool_model_copy(fill->filling, i), err)))
+            return -1;
+    return 0;
+}
+
+/* A file of the plan in memory of a copy's GPU. */
+static const struct sl_gpu_memory *memory_of(void *arg, uint32_t file)
+{
+    const struct sl_pool_model *copy = arg;
+    uint32_t slab = copy->slab_of_file[file];
+    return slab == UINT32_MAX ? NULL : &copy->slabs[slab].memory;
+}
+
+static void count_cast(void *arg, uint64_t bytes)
+{
+    sl_pool_model_landed(arg, bytes);
+}
+
+/* Where the GPUs of the model's copies come in; the plan says then what they do. */
 static int open_device(struct fill *fill, const struct sl_load_attempt *attempt, struct sl_err *err)
 {
-    struct sl_spec_pool wishes = attempt->spec->sink.pool;
-    struct sl_pool_model *model = fill->filling;
-    struct sl_gpu *gpu = fill->config->place->gpu;
-    if (!gpu)
-        return 0;
-    wishes.decrypt = sl_gpu_followers_decrypt(model, (enum sl_pool_decrypt)wishes.decrypt);
-    fill->device = sl_gpu_fill_new(gpu, model, attempt->plan, &wishes, &fill->reading, err);
-    if (!fill->device)
+    struct sl_gpu_fill_target targets[SL_GPU_FILL_TARGETS_MAX];
+    for (size_t i = 0; i < fill->copies; i++) {
+        struct sl_pool_model *copy = sl_pool_model_copy(fill->filling, i);
+        targets[i] = (struct sl_gpu_fill_target){copy->gpu, memory_of, copy,
+                                                 sl_readiness_events(fill->readiness[i])};
+    }
+    const struct sl_gpu_fill_config config = {.targets = targets,
+                                              .target_count = fill->copies,
+                                              .cancel = attempt->cancel,
+                                              .progress = attempt->progress,
+                                              .count_cast = count_cast,
+                                              .arg = fill->filling};
+    if (sl_gpu_fill_stages(attempt->plan, targets, fill->copies, &attempt->spec->sink.pool, err) <
+        0)
         return -1;
-    fill->twins = sl_gpu_followers_new(fill->device, model, attempt->plan, err);
-    if (!fill->twins)
-        return -1;
-    sl_gpu_fill_config(fill->device, &fill->reading);
-    sl_gpu_fill_counts(fill->device, &fill->decrypted, &fill->cast);
-    fill->reading.watch = sl_gpu_followers_watch(fill->twins);
-    return 0;
+    fill->device = sl_gpu_fill_new(attempt->plan, &config, err);
+    return fill->device ? 0 : -1;
 }
 
 static int current(struct sl_load_destination *to, const struct sl_load_attempt *attempt,
@@ -103,32 +128,38 @@ static int begin(struct sl_load_destination *to, const struct sl_load_attempt *a
     fill->files = sl_plan_sink_files(plan, err);
     if (!fill->files)
         return -1;
-    fill->readiness = sl_readiness_new(plan, fill->filling, err);
-    if (!fill->readiness)
+    if (follow_copies(fill, plan, err) < 0 ||
+        (fill->config->place->gpu && open_device(fill, attempt, err) < 0))
         return -1;
-    fill->reading = *config;
-    fill->reading.watch = sl_readiness_watch(fill->readiness);
-    if (open_device(fill, attempt, err) < 0)
-        return -1;
+    fill->host = (struct sl_stage_device){.events = sl_readiness_events(fill->readiness[0])};
+    config->device = fill->device ? sl_gpu_fill_device(fill->device) : &fill->host;
+    fill->decrypted = sl_plan_on_device(plan, SL_STAGE_DECRYPT);
+    fill->cast = sl_plan_on_device(plan, SL_STAGE_CAST);
     struct sl_gpu_ring *ring = fill->device ? sl_gpu_fill_ring(fill->device) : NULL;
     to->sink = sl_slab_sink_open(fill->filling, fill->files, plan->file_count, ring, err);
-    *config = fill->reading;
     return to->sink ? 0 : -1;
+}
+
+static int check_complete(const struct fill *fill, const struct sl_plan *plan, struct sl_err *err)
+{
+    size_t left = 0;
+    for (size_t i = 0; i < fill->copies; i++)
+        left += sl_readiness_left(fill->readiness[i]);
+    if (!left)
+        return 0;
+    return sl_fail(err, SL_E_INTERNAL,
+                   "%zu tensors of '%s' were read and checked, but not counted as complete", left,
+                   sl_plan_uri(plan));
 }
 
 static int finish(struct sl_load_destination *to, const struct sl_load_attempt *attempt,
                   struct sl_err *err)
 {
     struct fill *fill = (struct fill *)to;
-    if (fill->device && (sl_gpu_fill_finish(fill->device, err) < 0 ||
-                         sl_gpu_followers_finish(fill->twins, err) < 0))
+    if (fill->device && sl_gpu_fill_finish(fill->device, err) < 0)
         return -1;
-    size_t left =
-        sl_readiness_left(fill->readiness) + (fill->twins ? sl_gpu_followers_left(fill->twins) : 0);
-    if (left)
-        return sl_fail(err, SL_E_INTERNAL,
-                       "%zu tensors of '%s' were read and checked, but not counted as complete",
-                       left, sl_plan_uri(attempt->plan));
+    if (check_complete(fill, attempt->plan, err) < 0)
+        return -1;
     return sl_pool_model_finish(fill->filling, err);
 }
 
@@ -138,9 +169,9 @@ static void end(struct sl_load_destination *to, const struct sl_load_attempt *at
     struct fill *fill = (struct fill *)to;
     (void)attempt;
     sl_sink_free(sl_steal(&to->sink));
-    sl_gpu_followers_free(sl_steal(&fill->twins));
     sl_gpu_fill_free(sl_steal(&fill->device));
-    sl_readiness_free(sl_steal(&fill->readiness));
+    for (; fill->copies; fill->copies--)
+        sl_readiness_free(fill->readiness[fill->copies - 1]);
     free(sl_steal(&fill->files));
     SL_AUTO(sl_pool_model) model = sl_steal(&fill->filling);
     if (!model)

@@ -73,55 +73,13 @@ void sl_pool_model_give_up(struct sl_pool_model *model);
 struct sl_sink *sl_slab_sink_open(struct sl_pool_model *model, const struct sl_sink_file *files,
                                   size_t count, struct sl_gpu_ring *ring, struct sl_err *err);
 
-/** gpu_fill.c: the way of a model's files into memory of a GPU. wishes: of the spec. config: of
- * whose run it is part; its watch is told. */
-struct sl_gpu_fill;
-struct sl_gpu_fill *sl_gpu_fill_new(struct sl_gpu *gpu, struct sl_pool_model *model,
-                                    const struct sl_plan *plan, const struct sl_spec_pool *wishes,
-                                    const struct sl_reader_config *config, struct sl_err *err);
-/** The same bytes into another GPU: what lands in the ring of the first fill goes to its model,
- * too, and is opened on it if it is on the first. `told` is told. Freed before the first. */
-struct sl_gpu_fill *sl_gpu_fill_follow(const struct sl_gpu_fill *first, struct sl_gpu *gpu,
-                                       struct sl_pool_model *model, const struct sl_plan *plan,
-                                       const struct sl_reader_watch *told, struct sl_err *err);
-/** For the run's config: its watch, who casts and computes CRCs, what lands encrypted. */
-void sl_gpu_fill_config(const struct sl_gpu_fill *fill, struct sl_reader_config *config);
-/** How many tensors are decrypted, and cast, on the device. */
-void sl_gpu_fill_counts(const struct sl_gpu_fill *fill, uint64_t *decrypted, uint64_t *cast);
-void sl_gpu_fill_free(struct sl_gpu_fill *fill);
-SL_AUTO_DEFINE(sl_gpu_fill)
-struct sl_gpu_ring *sl_gpu_fill_ring(const struct sl_gpu_fill *fill);
-/** The run has ended: wait until everything is on the device and right. */
-int sl_gpu_fill_finish(struct sl_gpu_fill *fill, struct sl_err *err);
-/** Tells the other watch what it is told, once the bytes are on the device. */
-const struct sl_reader_watch *sl_gpu_fill_watch(const struct sl_gpu_fill *fill);
-
-/** gpu_followers.c: the twins of a model, filled with what `first` gets; a readiness for each. */
-struct sl_gpu_followers;
-struct sl_gpu_followers *sl_gpu_followers_new(const struct sl_gpu_fill *first,
-                                              const struct sl_pool_model *model,
-                                              const struct sl_plan *plan, struct sl_err *err);
-/** Where to decrypt, so that every GPU of the model can: the host if one has no kernels and the
- * spec leaves it to us. */
-enum sl_pool_decrypt sl_gpu_followers_decrypt(const struct sl_pool_model *model,
-                                              enum sl_pool_decrypt decrypt);
-/** Before the first fill is freed. */
-void sl_gpu_followers_free(struct sl_gpu_followers *followers);
-SL_AUTO_DEFINE(sl_gpu_followers)
-/** For the reader: tells the first fill, and all of these. */
-const struct sl_reader_watch *sl_gpu_followers_watch(const struct sl_gpu_followers *followers);
-/** As sl_gpu_fill_finish(), of all, after that of the first. */
-int sl_gpu_followers_finish(struct sl_gpu_followers *followers, struct sl_err *err);
-/** As sl_readiness_left(), of all. */
-size_t sl_gpu_followers_left(const struct sl_gpu_followers *followers);
-
-/** readiness.c: which tensors are complete; watch is for the reader. */
+/** readiness.c: which tensors are complete, by what a run tells. */
 struct sl_readiness;
 struct sl_readiness *sl_readiness_new(const struct sl_plan *plan, struct sl_pool_model *model,
                                       struct sl_err *err);
 void sl_readiness_free(struct sl_readiness *readiness);
 SL_AUTO_DEFINE(sl_readiness)
-const struct sl_reader_watch *sl_readiness_watch(const struct sl_readiness *readiness);
+struct sl_stage_events sl_readiness_events(struct sl_readiness *readiness);
 /** Tensors that are not complete: none after a run that succeeded. */
 size_t sl_readiness_left(struct sl_readiness *readiness);
 

@@ -25,7 +25,6 @@ struct entry {
 struct sl_readiness {
     struct sl_pool_model *model;
     const struct sl_plan *plan;
-    struct sl_reader_watch watch;
     uint32_t *by_source; /* entries sorted by source and begin */
     uint64_t *reach;     /* beside it: the largest end of this source so far */
     size_t count;
@@ -202,8 +201,6 @@ struct sl_readiness *sl_readiness_new(const struct sl_plan *plan, struct sl_pool
     readiness->plan = plan;
     readiness->model = sl_pool_model_hold(model);
     readiness->count = model->tensor_count;
-    readiness->watch =
-        (struct sl_reader_watch){.landed = on_landed, .agreed = on_agreed, .arg = readiness};
     size_t count = readiness->count;
     readiness->locked.entries = sl_alloc_array(count, sizeof(struct entry), err);
     readiness->by_source = sl_alloc_array(count, sizeof(*readiness->by_source), err);
@@ -228,9 +225,9 @@ void sl_readiness_free(struct sl_readiness *readiness)
     free(readiness);
 }
 
-const struct sl_reader_watch *sl_readiness_watch(const struct sl_readiness *readiness)
+struct sl_stage_events sl_readiness_events(struct sl_readiness *readiness)
 {
-    return &readiness->watch;
+    return (struct sl_stage_events){on_landed, on_agreed, readiness};
 }
 
 size_t sl_readiness_left(struct sl_readiness *readiness)

@@ -190,7 +190,7 @@ int sl_landing_flush(struct sl_landing *landing, struct sl_err *err);
  * note. */
 int sl_landing_note(struct sl_landing *landing, uint32_t file, uint64_t begin, uint64_t end,
                     uint32_t crc, uint64_t fetched, struct sl_err *err);
-/** Tell the watch of what landed. */
+/** Tell the device of what landed. */
 void sl_landing_tell(struct sl_reader *reader, uint32_t file, uint64_t offset, uint64_t bytes);
 /** Into the sink, and no more. */
 int sl_landing_put(struct sl_reader *reader, uint32_t file, uint64_t offset, const uint8_t *data,

@@ -22,7 +22,6 @@ struct sl_verify_item {
     uint64_t fresh;                 /* bytes that no item before covers */
     struct sl_verify_piece *pieces; /* sorted, apart; guarded by the lock */
     size_t piece_count, piece_capacity;
-    bool elsewhere;           /* sl_verify_tell() brings its CRC */
     bool later, last;         /* SL_AGAIN_LATER: to be judged anew; this is the last time */
     struct sl_follow *follow; /* of an ordered check in more than one piece; set under the lock */
 };
@@ -41,7 +40,6 @@ struct sl_verify {
         size_t remaining; /* checks not completed */
         size_t doubtful;  /* of them: their bytes are being fetched again */
         size_t later;     /* of them: SL_AGAIN_LATER */
-        size_t elsewhere; /* of them: not told yet */
         bool stop;
         struct sl_err err; /* the first failure */
     } locked;

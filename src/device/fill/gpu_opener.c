@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "crypt.h"
-#include "gpu_parts.h"
+#include "gpu_task.h"
 #include "kernels.h"
 
 enum {
@@ -51,7 +51,7 @@ static int open_run(struct sl_gpu_opener *opener, const struct sl_tensor *tensor
                     const struct sl_opener_verdicts *verdicts, struct sl_err *err)
 {
     struct sl_gpu *gpu = opener->gpu;
-    const struct sl_cuda *cuda = gpu->cuda;
+    const struct sl_cuda *cuda = sl_gpu_driver(gpu);
     const struct sl_crypt *crypt = tensor->crypt;
     const struct sl_kernel_box box = {.key = tensor->key,
                                       .nonce = crypt->nonce,
@@ -100,15 +100,16 @@ int sl_gpu_opener_open(struct sl_gpu_opener *opener, const struct sl_tensor *ten
 static int make_task(struct sl_gpu *gpu, void *arg, struct sl_err *err)
 {
     struct sl_gpu_opener *opener = arg;
+    const struct sl_cuda *cuda = sl_gpu_driver(gpu);
     void *pinned = NULL;
     if (sl_gpu_acquire(gpu, err) < 0)
         return -1;
     opener->acquired = true;
-    opener->kernels = sl_kernels_load(gpu->cuda, &gpu->device, err);
+    opener->kernels = sl_kernels_load(cuda, sl_gpu_device(gpu), err);
     if (!opener->kernels ||
-        sl_gpu_check(gpu, gpu->cuda->stream_create(&opener->stream, SL_CUDA_STREAM_NON_BLOCKING),
-                     err, "make a stream") < 0 ||
-        sl_gpu_check(gpu, gpu->cuda->host_alloc(&pinned, SCRATCH_AT, SL_CUDA_HOST_PORTABLE), err,
+        sl_gpu_check(gpu, cuda->stream_create(&opener->stream, SL_CUDA_STREAM_NON_BLOCKING), err,
+                     "make a stream") < 0 ||
+        sl_gpu_check(gpu, cuda->host_alloc(&pinned, SCRATCH_AT, SL_CUDA_HOST_PORTABLE), err,
                      "pin %d bytes of host memory", SCRATCH_AT) < 0)
         return -1;
     opener->pinned = pinned;
@@ -118,13 +119,14 @@ static int make_task(struct sl_gpu *gpu, void *arg, struct sl_err *err)
 static int free_task(struct sl_gpu *gpu, void *arg, struct sl_err *err)
 {
     struct sl_gpu_opener *opener = arg;
+    const struct sl_cuda *cuda = sl_gpu_driver(gpu);
     (void)err;
     if (opener->stream) {
-        gpu->cuda->stream_synchronize(opener->stream);
-        gpu->cuda->stream_destroy(opener->stream);
+        cuda->stream_synchronize(opener->stream);
+        cuda->stream_destroy(opener->stream);
     }
     if (opener->pinned)
-        gpu->cuda->host_free(opener->pinned);
+        cuda->host_free(opener->pinned);
     sl_kernels_free(opener->kernels);
     if (opener->acquired)
         sl_gpu_release(gpu);

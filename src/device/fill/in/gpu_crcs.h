@@ -5,23 +5,21 @@
 #ifndef SL_GPU_CRCS_H
 #define SL_GPU_CRCS_H
 
-#include "gpu_ring.h"
-#include "reader.h"
+#include "gpu.h"
+#include "plan.h"
+#include "stage_device.h"
 
 struct sl_gpu_crcs;
-/** Is there a check in this plan that could be computed there? */
-bool sl_gpu_crcs_wanted(const struct sl_plan *plan);
-/** addresses: of the plan's files, 0: not on the device; borrowed, like the plan. Any thread but
- * the GPU's; blocks. SL_E_GPU, SL_E_NO_SPACE. */
+/** For the checks that the plan leaves to the device. addresses: of the plan's files; borrowed,
+ * like the plan. Any thread but the GPU's; blocks. SL_E_GPU, SL_E_NO_SPACE. */
 struct sl_gpu_crcs *sl_gpu_crcs_new(struct sl_gpu *gpu, const struct sl_plan *plan,
                                     const uint64_t *addresses, struct sl_err *err);
 /** After the ring. NULL is fine. */
 void sl_gpu_crcs_free(struct sl_gpu_crcs *crcs);
 SL_AUTO_DEFINE(sl_gpu_crcs)
 
-/** Whose failure ends the waiting for CRCs. */
-void sl_gpu_crcs_bind(struct sl_gpu_crcs *crcs, struct sl_gpu_ring *ring);
-const struct sl_reader_crcs *sl_gpu_crcs_ops(const struct sl_gpu_crcs *crcs);
+/** Who is told; NULL: nobody any more, and no call is under way when it returns. Any thread. */
+void sl_gpu_crcs_bind(struct sl_gpu_crcs *crcs, const struct sl_stage_results *results);
 /** These bytes are on the device: checks that have all of theirs are computed and told. Waits for
  * the kernels. The GPU's thread alone. */
 int sl_gpu_crcs_landed(struct sl_gpu_crcs *crcs, uint32_t file, uint64_t offset, uint64_t bytes,

@@ -5,8 +5,8 @@
  * them, between two events; the best of a few rounds, since clocks rise with work. Neither counts
  * how bytes get there, which is the same either way.
  *
- * The log says once what was found. Numbers are kept with the GPU: they change neither with models
- * nor with time.
+ * The log says what was found when it was, and with each load that asks. Numbers are kept with the
+ * GPU: they change neither with models nor with time.
  */
 #include "gpu_rates.h"
 
@@ -15,7 +15,7 @@
 
 #include "cast.h"
 #include "crypt.h"
-#include "gpu_parts.h"
+#include "gpu_task.h"
 #include "hash.h"
 #include "kernels.h"
 #include "log.h"
@@ -31,6 +31,11 @@ enum {
     SCRATCH_AT = MACS_AT + 256,
 };
 #define HOST_NS (2 * SL_NS_PER_MS)
+
+/* Bytes a second; kept with the GPU. */
+struct rates {
+    double host[SL_STAGES], gpu[SL_STAGES];
+};
 
 _Static_assert(PIECES *SL_MAC_BYTES <= 256, "MACs of all pieces");
 
@@ -79,10 +84,10 @@ struct trial {
     struct sl_cuda_stream *stream;
     struct sl_cuda_event *begin, *end;
     bool acquired;
-    double rate[SL_GPU_WORKS];
+    double rate[SL_STAGES];
 };
 
-static int start_work(struct trial *trial, enum sl_gpu_work work, struct sl_err *err)
+static int start_work(struct trial *trial, enum sl_stage stage, struct sl_err *err)
 {
     uint64_t at = trial->memory.address;
     const struct sl_kernel_box box = {.key = no_key,
@@ -94,43 +99,43 @@ static int start_work(struct trial *trial, enum sl_gpu_work work, struct sl_err 
                                       .macs = at + MACS_AT,
                                       .verdicts = at + VERDICTS_AT,
                                       .scratch = at + SCRATCH_AT};
-    if (work == SL_GPU_DECRYPT)
+    if (stage == SL_STAGE_DECRYPT)
         return sl_kernels_open(trial->kernels, trial->stream, &box, err);
-    if (work == SL_GPU_CRC)
+    if (stage == SL_STAGE_CRC)
         return sl_kernels_crc(trial->kernels, trial->stream, SL_HASH_CRC32, at, GPU_BYTES,
                               at + GPU_BYTES, at + VERDICTS_AT, err);
     return sl_kernels_cast(trial->kernels, trial->stream, SL_DTYPE_F32, SL_DTYPE_BF16, SL_CAST_IEEE,
                            at, at + GPU_BYTES, GPU_BYTES / 4, err);
 }
 
-static int measure_round(struct sl_gpu *gpu, struct trial *trial, enum sl_gpu_work work,
+static int measure_round(struct sl_gpu *gpu, struct trial *trial, enum sl_stage stage,
                          struct sl_err *err)
 {
-    const struct sl_cuda *cuda = gpu->cuda;
+    const struct sl_cuda *cuda = sl_gpu_driver(gpu);
     float ms = 0;
     if (sl_gpu_check(gpu, cuda->event_record(trial->begin, trial->stream), err, "record an event") <
             0 ||
-        start_work(trial, work, err) < 0 ||
+        start_work(trial, stage, err) < 0 ||
         sl_gpu_check(gpu, cuda->event_record(trial->end, trial->stream), err, "record an event") <
             0 ||
         sl_gpu_check(gpu, cuda->event_synchronize(trial->end), err, "wait for kernels") < 0 ||
         sl_gpu_check(gpu, cuda->event_elapsed(&ms, trial->begin, trial->end), err,
                      "measure kernels") < 0)
         return -1;
-    double bytes = work == SL_GPU_DECRYPT ? PIECES * PIECE_BYTES : GPU_BYTES;
+    double bytes = stage == SL_STAGE_DECRYPT ? PIECES * PIECE_BYTES : GPU_BYTES;
     if (ms > 0)
-        trial->rate[work] = SL_MAX(trial->rate[work], bytes / ((double)ms / 1000));
+        trial->rate[stage] = SL_MAX(trial->rate[stage], bytes / ((double)ms / 1000));
     return 0;
 }
 
 static int trial_task(struct sl_gpu *gpu, void *arg, struct sl_err *err)
 {
     struct trial *trial = arg;
-    const struct sl_cuda *cuda = gpu->cuda;
+    const struct sl_cuda *cuda = sl_gpu_driver(gpu);
     if (sl_gpu_acquire(gpu, err) < 0)
         return -1;
     trial->acquired = true;
-    trial->kernels = sl_kernels_load(cuda, &gpu->device, err);
+    trial->kernels = sl_kernels_load(cuda, sl_gpu_device(gpu), err);
     if (!trial->kernels ||
         sl_gpu_check(gpu, cuda->stream_create(&trial->stream, SL_CUDA_STREAM_NON_BLOCKING), err,
                      "make a stream") < 0 ||
@@ -139,8 +144,8 @@ static int trial_task(struct sl_gpu *gpu, void *arg, struct sl_err *err)
         sl_gpu_check(gpu, cuda->set_bytes(trial->memory.address, 0, SCRATCH_AT, trial->stream), err,
                      "zero memory") < 0)
         return -1;
-    for (int i = 0; i < SL_GPU_WORKS * ROUNDS; i++)
-        if (measure_round(gpu, trial, (enum sl_gpu_work)(i % SL_GPU_WORKS), err) < 0)
+    for (int i = 0; i < SL_STAGES * ROUNDS; i++)
+        if (measure_round(gpu, trial, (enum sl_stage)(i % SL_STAGES), err) < 0)
             return -1;
     return 0;
 }
@@ -148,7 +153,7 @@ static int trial_task(struct sl_gpu *gpu, void *arg, struct sl_err *err)
 static int end_task(struct sl_gpu *gpu, void *arg, struct sl_err *err)
 {
     struct trial *trial = arg;
-    const struct sl_cuda *cuda = gpu->cuda;
+    const struct sl_cuda *cuda = sl_gpu_driver(gpu);
     (void)err;
     if (trial->stream) {
         cuda->stream_synchronize(trial->stream);
@@ -164,7 +169,7 @@ static int end_task(struct sl_gpu *gpu, void *arg, struct sl_err *err)
     return 0;
 }
 
-static int measure_gpu(struct sl_gpu *gpu, struct sl_gpu_rates *rates, struct sl_err *err)
+static int measure_gpu(struct sl_gpu *gpu, struct rates *rates, struct sl_err *err)
 {
     struct trial trial = {.memory = SL_GPU_MEMORY_INIT};
     uint64_t bytes = SCRATCH_AT + sl_kernels_box_scratch(PIECES * PIECE_BYTES, PIECE_BYTES, PIECES);
@@ -179,62 +184,68 @@ static int measure_gpu(struct sl_gpu *gpu, struct sl_gpu_rates *rates, struct sl
 
 /* ---- what was found -------------------------------------------------------------------------- */
 
-static const char *const names[SL_GPU_WORKS] = {"decrypting", "casting", "computing CRCs"};
+static const char *const names[SL_STAGES] = {[SL_STAGE_DECRYPT] = "decrypting",
+                                             [SL_STAGE_CAST] = "casting",
+                                             [SL_STAGE_CRC] = "computing CRCs"};
 
-static void tell(const struct sl_gpu *gpu, const struct sl_gpu_rates *rates)
+static void tell(const struct sl_gpu *gpu, const struct rates *rates)
 {
     char text[400], host[32], device[32];
     int used = 0;
-    for (int i = 0; i < SL_GPU_WORKS; i++)
+    for (int i = 0; i < SL_STAGES; i++)
         used += snprintf(text + used, sizeof(text) - (size_t)used, "%s %s %s/s, %s/s: the %s does",
                          i ? ";" : "", names[i], sl_human_bytes((uint64_t)rates->gpu[i], device),
                          sl_human_bytes((uint64_t)rates->host[i], host),
                          rates->gpu[i] > rates->host[i] ? "GPU" : "host");
-    sl_log(SL_LOG_INFO, "measured of cuda:%d, of all processors:%s", gpu->device.ordinal, text);
+    sl_log(SL_LOG_INFO, "measured of cuda:%d, of all processors:%s", sl_gpu_device(gpu)->ordinal,
+           text);
 }
 
-static bool find(struct sl_gpu *gpu, struct sl_gpu_rates *rates)
+/* Two loads that ask at once measure both, and the first is kept. NULL: it cannot be. */
+static const struct rates *measure(struct sl_gpu *gpu, struct sl_err *err)
 {
-    SL_LOCKED(&gpu->lock);
-    *rates = gpu->locked.rates;
-    return rates->measured;
-}
-
-/* Two loads that ask at once measure both. */
-static int measure(struct sl_gpu *gpu, struct sl_gpu_rates *rates, struct sl_err *err)
-{
-    static void (*const works[SL_GPU_WORKS])(uint8_t * data) = {decrypt_once, cast_once, crc_once};
+    static void (*const works[SL_STAGES])(uint8_t * data) = {
+        [SL_STAGE_DECRYPT] = decrypt_once, [SL_STAGE_CAST] = cast_once, [SL_STAGE_CRC] = crc_once};
     sl_autofree uint8_t *data = sl_alloc_aligned(4096, HOST_BYTES, err);
-    if (!data || sl_crypt_init(err) < 0)
-        return -1;
-    for (int i = 0; i < SL_GPU_WORKS; i++) {
+    sl_autofree struct rates *rates = data ? sl_alloc(sizeof(*rates), err) : NULL;
+    if (!rates || sl_crypt_init(err) < 0)
+        return NULL;
+    for (int i = 0; i < SL_STAGES; i++) {
         memset(data, 0, HOST_BYTES);
         rates->host[i] = measure_host(works[i], data);
     }
     if (measure_gpu(gpu, rates, err) < 0)
-        return -1;
-    rates->measured = true;
+        return NULL;
     tell(gpu, rates);
-    SL_LOCKED(&gpu->lock);
-    gpu->locked.rates = *rates;
-    return 0;
+    return sl_gpu_keep(gpu, sl_steal(&rates));
 }
 
-int sl_gpu_rates_choose(struct sl_gpu *gpu, enum sl_gpu_work work, enum sl_pool_decrypt wish,
-                        bool *on_gpu, struct sl_err *err)
+const char *sl_gpu_stage_name(enum sl_stage stage)
+{
+    return names[stage];
+}
+
+int sl_gpu_rates_choose(struct sl_gpu *gpu, enum sl_stage stage, enum sl_pool_decrypt wish,
+                        struct sl_gpu_choice *choice, struct sl_err *err)
 {
     struct sl_err why = SL_ERR_INIT;
-    struct sl_gpu_rates rates;
-    *on_gpu = wish == SL_DECRYPT_GPU;
+    const struct rates *rates = NULL;
+    char host[32], device[32];
+    choice->on_gpu = wish == SL_DECRYPT_GPU;
+    snprintf(choice->why, sizeof(choice->why), "the spec says so");
     if (wish == SL_DECRYPT_HOST)
         return 0;
     if (wish == SL_DECRYPT_GPU)
         return sl_kernels_check(sl_gpu_device(gpu), err);
-    if (sl_kernels_check(sl_gpu_device(gpu), &why) < 0 ||
-        (!find(gpu, &rates) && measure(gpu, &rates, &why) < 0)) {
-        sl_log(SL_LOG_INFO, "%s on the host: %s", names[work], why.message);
+    if (sl_kernels_check(sl_gpu_device(gpu), &why) == 0 && !(rates = sl_gpu_keep(gpu, NULL)))
+        rates = measure(gpu, &why);
+    if (!rates) {
+        snprintf(choice->why, sizeof(choice->why), "%.200s", why.message);
         return 0;
     }
-    *on_gpu = rates.gpu[work] > rates.host[work];
+    choice->on_gpu = rates->gpu[stage] > rates->host[stage];
+    snprintf(choice->why, sizeof(choice->why), "auto, measured: the GPU %s/s, all processors %s/s",
+             sl_human_bytes((uint64_t)rates->gpu[stage], device),
+             sl_human_bytes((uint64_t)rates->host[stage], host));
     return 0;
 }

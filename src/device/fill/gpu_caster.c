@@ -8,13 +8,13 @@
 #include <string.h>
 
 #include "cast.h"
-#include "gpu_parts.h"
+#include "gpu_task.h"
 #include "kernels.h"
 #include "mapping.h"
 #include "metrics.h"
-#include "pool_parts.h"
 
-enum { SHAPES_MAX = 64, NONE = UINT8_MAX };
+/* Eight types, each to each other, with either of two overflows; and some room. */
+enum { SHAPES_MAX = 128, NONE = UINT8_MAX };
 
 struct pair {
     enum sl_dtype from, to;
@@ -24,45 +24,20 @@ struct pair {
 struct sl_gpu_caster {
     struct sl_gpu *gpu;
     const struct sl_plan *plan;
-    struct sl_pool_model *model;
     struct sl_gpu_ring *ring;
     struct sl_kernels *kernels;
     struct sl_gpu_memory scratch;
     bool acquired;
     struct pair pairs[SHAPES_MAX];
     unsigned pair_count;
-    uint8_t *pair_of; /* one a mapping; NONE: the reader's */
-    uint64_t count;
-    struct sl_reader_caster ops;
+    uint8_t *pair_of; /* one a mapping; NONE: it is not cast here */
 };
-
-/* ---- what is cast ---------------------------------------------------------------------------- */
-
-static bool is_cast(const struct sl_mapping *mapping)
-{
-    return !mapping->composed && mapping->target->from->dtype != mapping->target->out.dtype;
-}
-
-bool sl_gpu_caster_wanted(const struct sl_plan *plan)
-{
-    for (size_t i = 0; plan->mappings && i < plan->target_count; i++)
-        if (is_cast(&plan->mappings[i]))
-            return true;
-    return false;
-}
-
-static bool takes(void *arg, const struct sl_mapping *mapping)
-{
-    const struct sl_gpu_caster *caster = arg;
-    return caster->pair_of[mapping - caster->plan->mappings] != NONE;
-}
 
 /* ---- the reader's threads -------------------------------------------------------------------- */
 
-static int put(void *arg, const struct sl_mapping *mapping, uint64_t offset, const uint8_t *data,
-               uint64_t bytes, struct sl_err *err)
+int sl_gpu_caster_put(struct sl_gpu_caster *caster, const struct sl_mapping *mapping,
+                      uint64_t offset, const uint8_t *data, uint64_t bytes, struct sl_err *err)
 {
-    struct sl_gpu_caster *caster = arg;
     const struct sl_gpu_shape *shape =
         &caster->pairs[caster->pair_of[mapping - caster->plan->mappings]].shape;
     uint8_t *to;
@@ -70,7 +45,6 @@ static int put(void *arg, const struct sl_mapping *mapping, uint64_t offset, con
         return -1;
     memcpy(to, data, (size_t)bytes);
     sl_gpu_ring_commit(caster->ring, to);
-    sl_pool_model_landed(caster->model, bytes / shape->in_bytes * shape->out_bytes);
     return 0;
 }
 
@@ -89,8 +63,8 @@ static int start(void *arg, const struct sl_gpu_shape *shape, struct sl_cuda_str
 
 /* ---- life ------------------------------------------------------------------------------------ */
 
-/* NONE if there are too many, which is the reader's then. */
-static uint8_t find_pair(struct sl_gpu_caster *caster, const struct sl_mapping *mapping)
+static int find_pair(struct sl_gpu_caster *caster, const struct sl_mapping *mapping, uint8_t *pair,
+                     struct sl_err *err)
 {
     const struct sl_target *target = mapping->target;
     const struct pair wanted = {.from = target->from->dtype,
@@ -100,14 +74,17 @@ static uint8_t find_pair(struct sl_gpu_caster *caster, const struct sl_mapping *
                                           .out_bytes = mapping->out_item,
                                           .start = start,
                                           .arg = caster}};
-    for (unsigned i = 0; i < caster->pair_count; i++)
-        if (caster->pairs[i].from == wanted.from && caster->pairs[i].to == wanted.to &&
-            caster->pairs[i].overflow == wanted.overflow)
-            return (uint8_t)i;
-    if (caster->pair_count == SHAPES_MAX)
-        return NONE;
-    caster->pairs[caster->pair_count] = wanted;
-    return (uint8_t)caster->pair_count++;
+    unsigned i = 0;
+    while (i < caster->pair_count &&
+           (caster->pairs[i].from != wanted.from || caster->pairs[i].to != wanted.to ||
+            caster->pairs[i].overflow != wanted.overflow))
+        i++;
+    if (i == SHAPES_MAX)
+        return sl_fail(err, SL_E_INTERNAL, "there are more than %d kinds of casts", SHAPES_MAX);
+    if (i == caster->pair_count)
+        caster->pairs[caster->pair_count++] = wanted;
+    *pair = (uint8_t)i;
+    return 0;
 }
 
 static int find_all(struct sl_gpu_caster *caster, struct sl_err *err)
@@ -118,8 +95,10 @@ static int find_all(struct sl_gpu_caster *caster, struct sl_err *err)
         return -1;
     for (size_t i = 0; i < plan->target_count; i++) {
         const struct sl_mapping *mapping = &plan->mappings[i];
-        caster->pair_of[i] = is_cast(mapping) ? find_pair(caster, mapping) : NONE;
-        caster->count += caster->pair_of[i] != NONE;
+        caster->pair_of[i] = NONE;
+        if (mapping->cast_on == SL_ON_DEVICE &&
+            find_pair(caster, mapping, &caster->pair_of[i], err) < 0)
+            return -1;
     }
     return 0;
 }
@@ -130,7 +109,7 @@ static int make_task(struct sl_gpu *gpu, void *arg, struct sl_err *err)
     if (sl_gpu_acquire(gpu, err) < 0)
         return -1;
     caster->acquired = true;
-    caster->kernels = sl_kernels_load(gpu->cuda, &gpu->device, err);
+    caster->kernels = sl_kernels_load(sl_gpu_driver(gpu), sl_gpu_device(gpu), err);
     return caster->kernels ? 0 : -1;
 }
 
@@ -145,16 +124,14 @@ static int free_task(struct sl_gpu *gpu, void *arg, struct sl_err *err)
 }
 
 struct sl_gpu_caster *sl_gpu_caster_new(struct sl_gpu *gpu, const struct sl_plan *plan,
-                                        struct sl_pool_model *model, struct sl_err *err)
+                                        struct sl_err *err)
 {
     SL_AUTO(sl_gpu_caster) caster = sl_alloc(sizeof(*caster), err);
     if (!caster)
         return NULL;
     caster->gpu = gpu;
     caster->plan = plan;
-    caster->model = model;
     caster->scratch = (struct sl_gpu_memory)SL_GPU_MEMORY_INIT;
-    caster->ops = (struct sl_reader_caster){takes, put, caster};
     if (find_all(caster, err) < 0 ||
         sl_gpu_memory_make(gpu, sl_gpu_round(gpu, SL_GPU_RING_BUFFER_BYTES), &caster->scratch,
                            err) < 0 ||
@@ -181,14 +158,4 @@ uint64_t sl_gpu_caster_scratch(const struct sl_gpu_caster *caster)
 void sl_gpu_caster_bind(struct sl_gpu_caster *caster, struct sl_gpu_ring *ring)
 {
     caster->ring = ring;
-}
-
-const struct sl_reader_caster *sl_gpu_caster_ops(const struct sl_gpu_caster *caster)
-{
-    return &caster->ops;
-}
-
-uint64_t sl_gpu_caster_count(const struct sl_gpu_caster *caster)
-{
-    return caster->count;
 }

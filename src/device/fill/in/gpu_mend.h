@@ -7,7 +7,7 @@
 
 #include "gpu_ring.h"
 #include "mapping.h"
-#include "reader.h"
+#include "progress.h"
 
 /** A piece that was bad. */
 struct sl_gpu_bad {

@@ -1,18 +1,17 @@
 /*
- * Checks are sorted by where they lie, and none overlaps another: of two over the same bytes the
- * second stays the readers'. A check is computed in one piece when its last byte has come, from
- * memory of the device, which is faster than the bus by far; all that become complete by one note
- * are computed in turn, with one wait at the end of a batch.
+ * Checks are sorted by where they lie, and none overlaps another, as the plan leaves them. A check
+ * is computed in one piece when its last byte has come, from memory of the device, which is faster
+ * than the bus by far; all that become complete by one note are computed in turn, with one wait at
+ * the end of a batch.
  */
 #include "gpu_crcs.h"
 
 #include <string.h>
 
-#include "gpu_parts.h"
+#include "gpu_task.h"
 #include "hash.h"
 #include "kernels.h"
 #include "metrics.h"
-#include "verify.h"
 
 enum { BATCH = 64, RESULTS_AT = 0, SCRATCH_AT = BATCH * sizeof(uint32_t) };
 
@@ -23,7 +22,6 @@ struct crc {
 struct sl_gpu_crcs {
     struct sl_gpu *gpu;
     const uint64_t *addresses;
-    struct sl_gpu_ring *ring;
     struct sl_kernels *kernels;
     struct sl_cuda_stream *stream;
     struct sl_gpu_memory work;
@@ -33,29 +31,13 @@ struct sl_gpu_crcs {
     size_t count;
     const struct sl_check *batch[BATCH];
     unsigned batched;
-    struct sl_reader_crcs ops;
     pthread_mutex_t lock;
     struct {
-        struct sl_verify *verify; /* NULL: nobody is told */
+        const struct sl_stage_results *results; /* NULL: nobody is told */
     } locked;
 };
 
 /* ---- which ----------------------------------------------------------------------------------- */
-
-static bool may(const struct sl_check *check)
-{
-    return check->again == SL_AGAIN_FETCH && !check->computed && !check->ordered &&
-           check->begin < check->end &&
-           (check->kind == SL_HASH_CRC32 || check->kind == SL_HASH_CRC32C);
-}
-
-bool sl_gpu_crcs_wanted(const struct sl_plan *plan)
-{
-    for (size_t i = 0; i < plan->check_count; i++)
-        if (may(&plan->checks[i]))
-            return true;
-    return false;
-}
 
 static uint64_t end_of(const struct sl_check *check)
 {
@@ -67,29 +49,21 @@ static int by_place(const void *a, const void *b)
     const struct sl_check *x = ((const struct crc *)a)->check, *y = ((const struct crc *)b)->check;
     if (x->file != y->file)
         return x->file < y->file ? -1 : 1;
-    if (x->file_offset != y->file_offset)
-        return x->file_offset < y->file_offset ? -1 : 1;
-    return x < y ? -1 : x > y;
+    return x->file_offset < y->file_offset ? -1 : x->file_offset > y->file_offset;
 }
 
 static int find_all(struct sl_gpu_crcs *crcs, const struct sl_plan *plan, struct sl_err *err)
 {
-    size_t found = 0;
     crcs->crcs = sl_alloc_array(plan->check_count, sizeof(*crcs->crcs), err);
     if (!crcs->crcs)
         return -1;
-    for (size_t i = 0; i < plan->check_count; i++)
-        if (may(&plan->checks[i]) && crcs->addresses[plan->checks[i].file])
-            crcs->crcs[found++].check = &plan->checks[i];
-    if (found)
-        qsort(crcs->crcs, found, sizeof(*crcs->crcs), by_place);
-    for (size_t i = 0; i < found; i++) {
-        const struct sl_check *check = crcs->crcs[i].check;
-        const struct sl_check *last = crcs->count ? crcs->crcs[crcs->count - 1].check : NULL;
-        if (last && last->file == check->file && end_of(last) > check->file_offset)
-            continue;
-        crcs->crcs[crcs->count++] = (struct crc){check, check->end - check->begin};
+    for (size_t i = 0; i < plan->check_count; i++) {
+        const struct sl_check *check = &plan->checks[i];
+        if (check->crc_on == SL_ON_DEVICE)
+            crcs->crcs[crcs->count++] = (struct crc){check, check->end - check->begin};
     }
+    if (crcs->count)
+        qsort(crcs->crcs, crcs->count, sizeof(*crcs->crcs), by_place);
     return 0;
 }
 
@@ -108,55 +82,30 @@ static size_t first_after(const struct sl_gpu_crcs *crcs, uint32_t file, uint64_
     return low;
 }
 
-/* ---- the reader's threads -------------------------------------------------------------------- */
-
-static bool takes(void *arg, const struct sl_check *check)
-{
-    const struct sl_gpu_crcs *crcs = arg;
-    size_t at = first_after(crcs, check->file, check->file_offset);
-    return at < crcs->count && crcs->crcs[at].check == check;
-}
-
-static void bind_verify(void *arg, struct sl_verify *verify)
-{
-    struct sl_gpu_crcs *crcs = arg;
-    SL_LOCKED(&crcs->lock);
-    crcs->locked.verify = verify;
-}
-
-/* Asked when all has been read: an idle ring has nothing to tell any more. */
-static int going(void *arg, struct sl_err *err)
-{
-    struct sl_gpu_ring *ring = ((struct sl_gpu_crcs *)arg)->ring;
-    if (sl_gpu_ring_check(ring, err) < 0)
-        return -1;
-    if (sl_gpu_ring_is_idle(ring))
-        return sl_fail(err, SL_E_INTERNAL, "hashes never got all their bytes on the GPU");
-    return 0;
-}
-
 /* ---- computing; the GPU's thread ------------------------------------------------------------- */
 
 static void tell(struct sl_gpu_crcs *crcs, const struct sl_check *check, uint32_t crc)
 {
     sl_metric_add(SL_M_GPU_CRC_BYTES, (int64_t)(check->end - check->begin));
     SL_LOCKED(&crcs->lock);
-    if (crcs->locked.verify)
-        sl_verify_tell(crcs->locked.verify, check, crc);
+    const struct sl_stage_results *results = crcs->locked.results;
+    if (results)
+        results->crc(results->arg, check, crc);
 }
 
 static int flush(struct sl_gpu_crcs *crcs, struct sl_err *err)
 {
     struct sl_gpu *gpu = crcs->gpu;
+    const struct sl_cuda *cuda = sl_gpu_driver(gpu);
     unsigned count = crcs->batched;
     crcs->batched = 0;
     if (count == 0)
         return 0;
     if (sl_gpu_check(gpu,
-                     gpu->cuda->copy_to_host(crcs->pinned, crcs->work.address + RESULTS_AT,
-                                             count * sizeof(uint32_t), crcs->stream),
+                     cuda->copy_to_host(crcs->pinned, crcs->work.address + RESULTS_AT,
+                                        count * sizeof(uint32_t), crcs->stream),
                      err, "copy CRCs") < 0 ||
-        sl_gpu_check(gpu, gpu->cuda->stream_synchronize(crcs->stream), err, "compute CRCs") < 0)
+        sl_gpu_check(gpu, cuda->stream_synchronize(crcs->stream), err, "compute CRCs") < 0)
         return -1;
     for (unsigned i = 0; i < count; i++)
         tell(crcs, crcs->batch[i], crcs->pinned[i]);
@@ -195,15 +144,16 @@ int sl_gpu_crcs_landed(struct sl_gpu_crcs *crcs, uint32_t file, uint64_t offset,
 static int make_task(struct sl_gpu *gpu, void *arg, struct sl_err *err)
 {
     struct sl_gpu_crcs *crcs = arg;
+    const struct sl_cuda *cuda = sl_gpu_driver(gpu);
     void *pinned = NULL;
     if (sl_gpu_acquire(gpu, err) < 0)
         return -1;
     crcs->acquired = true;
-    crcs->kernels = sl_kernels_load(gpu->cuda, &gpu->device, err);
+    crcs->kernels = sl_kernels_load(cuda, sl_gpu_device(gpu), err);
     if (!crcs->kernels ||
-        sl_gpu_check(gpu, gpu->cuda->stream_create(&crcs->stream, SL_CUDA_STREAM_NON_BLOCKING), err,
+        sl_gpu_check(gpu, cuda->stream_create(&crcs->stream, SL_CUDA_STREAM_NON_BLOCKING), err,
                      "make a stream") < 0 ||
-        sl_gpu_check(gpu, gpu->cuda->host_alloc(&pinned, SCRATCH_AT, SL_CUDA_HOST_PORTABLE), err,
+        sl_gpu_check(gpu, cuda->host_alloc(&pinned, SCRATCH_AT, SL_CUDA_HOST_PORTABLE), err,
                      "pin %d bytes of host memory", (int)SCRATCH_AT) < 0)
         return -1;
     crcs->pinned = pinned;
@@ -213,13 +163,14 @@ static int make_task(struct sl_gpu *gpu, void *arg, struct sl_err *err)
 static int free_task(struct sl_gpu *gpu, void *arg, struct sl_err *err)
 {
     struct sl_gpu_crcs *crcs = arg;
+    const struct sl_cuda *cuda = sl_gpu_driver(gpu);
     (void)err;
     if (crcs->stream) {
-        gpu->cuda->stream_synchronize(crcs->stream);
-        gpu->cuda->stream_destroy(crcs->stream);
+        cuda->stream_synchronize(crcs->stream);
+        cuda->stream_destroy(crcs->stream);
     }
     if (crcs->pinned)
-        gpu->cuda->host_free(crcs->pinned);
+        cuda->host_free(crcs->pinned);
     sl_kernels_free(crcs->kernels);
     if (crcs->acquired)
         sl_gpu_release(gpu);
@@ -248,7 +199,6 @@ struct sl_gpu_crcs *sl_gpu_crcs_new(struct sl_gpu *gpu, const struct sl_plan *pl
     crcs->gpu = gpu;
     crcs->addresses = addresses;
     crcs->work = (struct sl_gpu_memory)SL_GPU_MEMORY_INIT;
-    crcs->ops = (struct sl_reader_crcs){takes, bind_verify, going, crcs};
     if (find_all(crcs, plan, err) < 0 || sl_gpu_call(gpu, make_task, crcs, false, err) < 0 ||
         make_work(crcs, err) < 0)
         return NULL;
@@ -266,12 +216,8 @@ void sl_gpu_crcs_free(struct sl_gpu_crcs *crcs)
     free(crcs);
 }
 
-void sl_gpu_crcs_bind(struct sl_gpu_crcs *crcs, struct sl_gpu_ring *ring)
+void sl_gpu_crcs_bind(struct sl_gpu_crcs *crcs, const struct sl_stage_results *results)
 {
-    crcs->ring = ring;
-}
-
-const struct sl_reader_crcs *sl_gpu_crcs_ops(const struct sl_gpu_crcs *crcs)
-{
-    return &crcs->ops;
+    SL_LOCKED(&crcs->lock);
+    crcs->locked.results = results;
 }

@@ -1,0 +1,68 @@
+/*
+ * A plan's files on their way into memory of a GPU, or of several, with the stages that are done
+ * there: the device behind a reader (stage_device.h).
+ *
+ * Who loads makes memory for the files, says what is wanted (sl_gpu_fill_stages()), makes the fill
+ * and runs a reader with its device and a sink that puts bytes into its ring. A model on several
+ * GPUs is read once: each buffer of the ring is copied to all of them, and what is decrypted is
+ * decrypted on each. Each tells on its own what is true of its memory.
+ *
+ * Errors are those of gpu.h, and SL_E_INTEGRITY for pieces that stay wrong.
+ */
+#ifndef SL_GPU_FILL_H
+#define SL_GPU_FILL_H
+
+#include "gpu_ring.h"
+#include "plan.h"
+#include "progress.h"
+#include "stage_device.h"
+
+enum { SL_GPU_FILL_TARGETS_MAX = SL_GPU_RING_LANES_MAX };
+
+/** One GPU, and what goes there. What it points to is borrowed until the fill is freed. */
+struct sl_gpu_fill_target {
+    struct sl_gpu *gpu;
+    /** Where a file of the plan lies in this GPU's memory, which must stay; NULL: not there. Any
+     * thread. */
+    const struct sl_gpu_memory *(*memory)(void *arg, uint32_t file);
+    void *arg;
+    /** What the reader tells, as soon as it is true of this GPU's memory. The GPU's thread, so it
+     * must be quick. */
+    struct sl_stage_events told;
+};
+struct sl_gpu_fill_config {
+    const struct sl_gpu_fill_target *targets; /* only read by sl_gpu_fill_new() */
+    size_t target_count;                      /* 1..SL_GPU_FILL_TARGETS_MAX */
+    struct sl_cancel *cancel;                 /* borrowed; may be NULL */
+    struct sl_progress *progress;             /* the same */
+    /** So many bytes of the files will come of what was cast on its way, and not through the sink.
+     * The reader's threads. */
+    void (*count_cast)(void *arg, uint64_t bytes);
+    void *arg;
+};
+
+/**
+ * Decide what these GPUs do of the plan's work (sl_plan_stages()), and log it with the reason. As
+ * `wishes` say; for auto it is the GPU where there are kernels for it and it was measured to be
+ * faster than all processors together, once for each GPU of the process. Casts and CRCs are of one
+ * GPU: what goes to several is made on the host, once. Blocks, some ten milliseconds the first
+ * time. Any thread but a GPU's. -1: a GPU is wanted that has no kernels, SL_E_GPU; SL_E_NO_SPACE.
+ */
+int sl_gpu_fill_stages(struct sl_plan *plan, const struct sl_gpu_fill_target *targets, size_t count,
+                       const struct sl_spec_pool *wishes, struct sl_err *err);
+
+struct sl_gpu_fill;
+/** The plan (borrowed) has its stages. Any thread but a GPU's; blocks. SL_E_GPU, SL_E_NO_SPACE. */
+struct sl_gpu_fill *sl_gpu_fill_new(const struct sl_plan *plan,
+                                    const struct sl_gpu_fill_config *config, struct sl_err *err);
+/** Ends what is under way. NULL is fine. */
+void sl_gpu_fill_free(struct sl_gpu_fill *fill);
+SL_AUTO_DEFINE(sl_gpu_fill)
+/** For the reader's config, as long as the fill lives. */
+const struct sl_stage_device *sl_gpu_fill_device(const struct sl_gpu_fill *fill);
+/** Through which the sink fills the files that lie on the GPUs. */
+struct sl_gpu_ring *sl_gpu_fill_ring(const struct sl_gpu_fill *fill);
+/** The run has ended: wait until everything is on every GPU and right. Blocks. */
+int sl_gpu_fill_finish(struct sl_gpu_fill *fill, struct sl_err *err);
+
+#endif

@@ -1,0 +1,79 @@
+/*
+ * What GPUs offer to do of a plan's work. For one GPU the spec and what was measured say it. What
+ * goes to several is decrypted on each of them or on the host, so each must have kernels, and the
+ * first is the one that is measured; casts and CRCs are the host's then.
+ */
+#include "gpu_fill.h"
+#include "gpu_opener.h"
+#include "gpu_rates.h"
+#include "kernels.h"
+#include "log.h"
+#include "stages.h"
+
+struct offer {
+    const struct sl_plan *plan;
+    const struct sl_gpu_fill_target *targets;
+    size_t count;
+    const struct sl_spec_pool *wishes;
+};
+
+static enum sl_pool_decrypt wish_of(const struct offer *offer, enum sl_stage stage)
+{
+    const int wishes[SL_STAGES] = {[SL_STAGE_DECRYPT] = offer->wishes->decrypt,
+                                   [SL_STAGE_CAST] = offer->wishes->cast,
+                                   [SL_STAGE_CRC] = offer->wishes->crc};
+    return (enum sl_pool_decrypt)wishes[stage];
+}
+
+/* Must it be the host, for all of several GPUs? */
+static bool is_hosts(const struct offer *offer, enum sl_stage stage, struct sl_gpu_choice *choice)
+{
+    struct sl_err why = SL_ERR_INIT;
+    if (offer->count > 1 && stage != SL_STAGE_DECRYPT) {
+        snprintf(choice->why, sizeof(choice->why), "once for all GPUs");
+        return true;
+    }
+    for (size_t i = 1; wish_of(offer, stage) == SL_DECRYPT_AUTO && i < offer->count; i++) {
+        const struct sl_cuda_device *device = sl_gpu_device(offer->targets[i].gpu);
+        if (sl_kernels_check(device, &why) == 0)
+            continue;
+        snprintf(choice->why, sizeof(choice->why), "for all GPUs, since of cuda:%d: %.200s",
+                 device->ordinal, why.message);
+        return true;
+    }
+    return false;
+}
+
+static int does(void *arg, enum sl_stage stage, bool *is_done, struct sl_err *err)
+{
+    const struct offer *offer = arg;
+    struct sl_gpu *gpu = offer->targets[0].gpu;
+    struct sl_gpu_choice choice = {.on_gpu = false};
+    if (!is_hosts(offer, stage, &choice) &&
+        sl_gpu_rates_choose(gpu, stage, wish_of(offer, stage), &choice, err) < 0)
+        return -1;
+    char place[32] = "the host";
+    if (choice.on_gpu)
+        snprintf(place, sizeof(place), "cuda:%d%s", sl_gpu_device(gpu)->ordinal,
+                 offer->count > 1 ? " and the others" : "");
+    sl_log(SL_LOG_INFO, "'%s': %s on %s: %s", sl_plan_uri(offer->plan), sl_gpu_stage_name(stage),
+           place, choice.why);
+    *is_done = choice.on_gpu;
+    return 0;
+}
+
+static bool has(void *arg, uint32_t file)
+{
+    const struct sl_gpu_fill_target *first = ((const struct offer *)arg)->targets;
+    const struct sl_gpu_memory *memory = first->memory(first->arg, file);
+    return memory && memory->address;
+}
+
+int sl_gpu_fill_stages(struct sl_plan *plan, const struct sl_gpu_fill_target *targets, size_t count,
+                       const struct sl_spec_pool *wishes, struct sl_err *err)
+{
+    struct offer own = {plan, targets, count, wishes};
+    const struct sl_stage_offer offer = {
+        .does = does, .has = has, .arg = &own, .piece_bytes_max = SL_OPENER_PIECE_BYTES_MAX};
+    return sl_plan_stages(plan, &offer, err);
+}

@@ -1,0 +1,28 @@
+/*
+ * What decides whether a GPU or this machine's processors do some work of a load: how fast each is,
+ * measured once for each GPU of the process, when a load first asks.
+ */
+#ifndef SL_GPU_RATES_H
+#define SL_GPU_RATES_H
+
+#include "gpu.h"
+#include "spec.h"
+#include "stage.h"
+
+/** Who does a stage, and why. */
+struct sl_gpu_choice {
+    bool on_gpu;
+    char why[256]; /* for people */
+};
+/**
+ * Does the GPU do it? As the spec says; for auto it does where it is faster than all processors
+ * together. -1: the spec wants the GPU, which has no kernels, SL_E_GPU. A measurement that fails is
+ * no failure: the host it is. Blocks, some ten milliseconds the first time. Any thread but the
+ * GPU's.
+ */
+int sl_gpu_rates_choose(struct sl_gpu *gpu, enum sl_stage stage, enum sl_pool_decrypt wish,
+                        struct sl_gpu_choice *choice, struct sl_err *err);
+/** "decrypting" */
+const char *sl_gpu_stage_name(enum sl_stage stage);
+
+#endif

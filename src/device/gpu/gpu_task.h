@@ -1,0 +1,34 @@
+/*
+ * For layers that have a GPU do work of their own: tasks that its thread runs, and what they need.
+ *
+ * Errors are those of gpu.h. A task must not wait for other tasks of the same GPU, nor for long:
+ * copies that are under way for loads are looked after between tasks.
+ */
+#ifndef SL_GPU_TASK_H
+#define SL_GPU_TASK_H
+
+#include "gpu.h"
+
+/** Run something on the GPU's thread and wait for it. Any thread but the GPU's. A lost GPU fails at
+ * once, unless `always`: for what gives back. */
+int sl_gpu_call(struct sl_gpu *gpu, int (*run)(struct sl_gpu *gpu, void *arg, struct sl_err *err),
+                void *arg, bool always, struct sl_err *err);
+/** The driver's functions, to be called on the GPU's thread. */
+const struct sl_cuda *sl_gpu_driver(const struct sl_gpu *gpu);
+/**
+ * What a layer above has found out about this GPU: one allocation, kept as long as the GPU is and
+ * then given to free(). Returns what is kept, which is what came first: another `fact` is freed.
+ * fact NULL asks only; NULL: nothing is kept. Any thread.
+ */
+const void *sl_gpu_keep(struct sl_gpu *gpu, void *fact);
+
+/* All from here on: the GPU's thread alone. */
+
+/** 0, or -1 with err; remembers a lost context. `what` is what could not be done. */
+int sl_gpu_check(struct sl_gpu *gpu, int result, struct sl_err *err, const char *what, ...)
+    __attribute__((format(printf, 4, 5)));
+/** The context is needed, and is no more. */
+int sl_gpu_acquire(struct sl_gpu *gpu, struct sl_err *err);
+void sl_gpu_release(struct sl_gpu *gpu);
+
+#endif
