@@ -16,17 +16,13 @@
 
 #include "ahead.h"
 #include "deadline.h"
+#include "descriptors.h"
 #include "link_kernel.h"
 #include "log.h"
 #include "mapping.h"
 #include "metrics.h"
 #include "owners.h"
 #include "pages.h"
-#include "reader.h"
-
-/* Connections made to a distant server while its first answer is on its way: what a load far from
- * its store begins with, if it is of some size (reader/growth.c). */
-enum { AHEAD_AUTO = 32, AHEAD_MAX = 63 };
 
 struct load {
     const struct sl_spec *spec;
@@ -47,19 +43,20 @@ static double seconds_since(uint64_t begin_ns)
 void sl_load_source_config(const struct sl_spec *spec, struct sl_cancel *cancel,
                            struct sl_progress *progress, struct sl_source_config *config)
 {
-    *config =
-        (struct sl_source_config){.s3 = &spec->source.s3,
-                                  .http = &spec->source.http,
-                                  .tls = &spec->source.tls,
-                                  .redis = &spec->source.redis,
-                                  .stall_seconds = (unsigned)spec->readers.stall_seconds,
-                                  .attempts = (unsigned)spec->readers.attempts,
-                                  .hedge = (enum sl_hedge)spec->readers.hedge,
-                                  .host_connections = sl_spec_host_connections(&spec->readers),
-                                  .bandwidth = spec->readers.bandwidth,
-                                  .cancel = cancel,
-                                  .progress = progress,
-                                  .beneath_bytes = spec->source.beneath_bytes};
+    *config = (struct sl_source_config){
+        .s3 = &spec->source.s3,
+        .http = &spec->source.http,
+        .tls = &spec->source.tls,
+        .redis = &spec->source.redis,
+        .stall_seconds = (unsigned)spec->readers.stall_seconds,
+        .attempts = (unsigned)spec->readers.attempts,
+        .hedge = (enum sl_hedge)spec->readers.hedge,
+        .host_connections =
+            sl_concurrency_per_host(spec->readers.connections_per_host, spec->readers.connections),
+        .bandwidth = spec->readers.bandwidth,
+        .cancel = cancel,
+        .progress = progress,
+        .beneath_bytes = spec->source.beneath_bytes};
 }
 
 /* ---- one attempt ---------------------------------------------------------------------------- */
@@ -99,6 +96,7 @@ static struct sl_reader_config reader_config(const struct load *load)
         .hashes = load->spec->verify.hashes,
         .cancel = load->cancel,
         .progress = load->progress,
+        .outcome = &load->result->reading,
     };
 }
 
@@ -156,7 +154,10 @@ static void note_plan(struct load *load, const struct sl_plan *plan)
     result->objects = plan->source_count;
     result->unversioned = plan->unversioned;
     result->files = plan->file_count;
-    result->connections = plan->connections;
+    result->reading = (struct sl_reader_outcome){.first = plan->connections.first,
+                                                 .why = plan->connections.why,
+                                                 .bound = plan->connections.bound};
+    result->range_bytes = plan->range_bytes;
     result->checks = plan->check_count;
     result->sidecars = plan->sidecar_count;
     result->index_requests = plan->index_requests;
@@ -327,15 +328,6 @@ static int hand_over(struct load *load, const struct sl_plan *plan, struct sl_er
     return done;
 }
 
-/* One is there, that of the opening. */
-static unsigned connections_ahead(const struct sl_spec *spec)
-{
-    uint64_t wanted = spec->readers.connections;
-    if (wanted == SL_AUTO_VALUE || wanted == 0)
-        return AHEAD_AUTO;
-    return (unsigned)SL_MIN(wanted - 1, (uint64_t)AHEAD_MAX);
-}
-
 /* publish NULL: whoever called decides about the directory, now that the version is known. */
 static int load_from(struct load *load, struct sl_publish *publish, const char *uri,
                      struct sl_err *err)
@@ -347,7 +339,8 @@ static int load_from(struct load *load, struct sl_publish *publish, const char *
     spec.source.uri = (char *)(uintptr_t)uri;
     attempt.spec = &spec;
     sl_load_source_config(&spec, load->cancel, load->progress, &config);
-    config.ahead = connections_ahead(&spec);
+    config.ahead = sl_concurrency_ahead(spec.readers.connections, sl_descriptors_for_connections());
+    load->result->reading = (struct sl_reader_outcome){0};
     sl_progress_set_state(load->progress, SL_LOAD_PLANNING);
     SL_AUTO(sl_plan) plan = NULL;
     if (sl_plan_make(&spec, &config, &plan, err) < 0)
@@ -374,22 +367,19 @@ static int load_from(struct load *load, struct sl_publish *publish, const char *
 
 /* A hash does not match, and it is not of bytes that were fetched alone again and stayed wrong. The
  * journal vouches for its bytes no more. */
-static bool has_wrong_whole(const struct load *load, const struct sl_progress_view *before,
+static bool has_wrong_whole(const struct load *load, const struct sl_progress_counts *before,
                             const struct sl_err *err)
 {
-    struct sl_progress_view now;
-    sl_progress_view(load->progress, &now);
+    struct sl_progress_counts now = sl_progress_counts(load->progress);
     return err->kind == SL_E_INTEGRITY && now.refetched == before->refetched &&
            (strncmp(err->code, "E_HASH_", 7) == 0 || strcmp(err->code, "E_SIGNATURE") == 0);
 }
 
 /* Would another try do better? */
-static bool may_help(const struct load *load, const struct sl_progress_view *before,
+static bool may_help(const struct load *load, const struct sl_progress_counts *before,
                      const struct sl_err *err)
 {
-    struct sl_progress_view now;
-    sl_progress_view(load->progress, &now);
-    bool mixed = load->doubtful || now.bytes_resumed > 0;
+    bool mixed = load->doubtful || load->result->reading.resumed > 0;
     return has_changed(err) || (mixed && has_wrong_whole(load, before, err));
 }
 
@@ -397,8 +387,7 @@ static int load_restarting(struct load *load, struct sl_publish *publish, const 
                            struct sl_err *err)
 {
     struct sl_err why = SL_ERR_INIT;
-    struct sl_progress_view before;
-    sl_progress_view(load->progress, &before);
+    struct sl_progress_counts before = sl_progress_counts(load->progress);
     if (load_from(load, publish, uri, &why) == 0)
         return 0;
     if (!may_help(load, &before, &why)) {
@@ -485,18 +474,15 @@ static int run_within(struct load *load, uint64_t seconds, struct sl_err *err)
 static void note_end(struct load *load)
 {
     struct sl_load_result *result = load->result;
-    struct sl_progress_view view;
-    sl_progress_view(load->progress, &view);
+    struct sl_progress_counts counts = sl_progress_counts(load->progress);
     result->seconds = seconds_since(load->began_ns);
-    result->fetched = view.bytes_fetched;
-    result->resumed = view.bytes_resumed;
-    result->verified = view.bytes_verified;
-    result->retries = view.retries;
-    result->refetched_ranges = view.refetched;
-    result->hedged = view.hedged;
-    result->wasted = view.wasted;
-    if (view.connections)
-        result->connections = view.connections;
+    result->resumed = result->reading.resumed;
+    result->fetched = counts.fetched;
+    result->verified = counts.verified;
+    result->retries = counts.retries;
+    result->refetched_ranges = counts.refetched;
+    result->hedged = counts.hedged;
+    result->wasted = counts.wasted;
     result->kernel_tls = sl_kernel_tls_used();
     result->destination = *result->path ? sl_pages_of_path(result->path) : "";
 }
@@ -522,7 +508,9 @@ static int run_load(const struct load *wanted, struct sl_err *err)
     }
     sl_metric_add(SL_M_LOADS_STARTED, 1);
     sl_metric_add(SL_M_LOADS_ACTIVE, 1);
+    sl_concurrency_open_load();
     int done = run_within(&load, spec->readers.timeout_seconds, &why);
+    sl_concurrency_close_load();
     sl_metric_add(SL_M_LOADS_ACTIVE, -1);
     sl_metric_add(done < 0 ? SL_M_LOADS_FAILED : SL_M_LOADS_PUBLISHED, 1);
     note_end(&load);

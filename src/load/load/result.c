@@ -31,7 +31,7 @@ void sl_load_result_json(struct sl_json *json, const struct sl_load_result *resu
     sl_json_key_uint(json, "refetched_ranges", result->refetched_ranges);
     sl_json_key_uint(json, "hedged", result->hedged);
     sl_json_key_uint(json, "wasted_bytes", result->wasted);
-    sl_json_key_uint(json, "connections", result->connections);
+    sl_json_key_uint(json, "connections", result->reading.first);
     sl_json_key_bool(json, "kernel_tls", result->kernel_tls);
     sl_json_key_string(json, "destination", result->destination ? result->destination : "");
     sl_json_key_double(json, "seconds", result->seconds);

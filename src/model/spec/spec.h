@@ -107,9 +107,6 @@ struct sl_spec {
 };
 extern const struct sl_option_table sl_spec_table;
 
-/** How many connections to one host the process may have, `auto` resolved. */
-unsigned sl_spec_host_connections(const struct sl_spec_readers *readers);
-
 /** Every mistake of a file: `spec.yaml:12:5: unknown key 'includes' in 'tensors', did you mean
  * 'include'?`, a line each. */
 enum { SL_SPEC_COMPLAINTS_MAX = 50, SL_SPEC_BYTES_MAX = 1024 * 1024, SL_SPEC_DOCUMENTS_MAX = 256 };

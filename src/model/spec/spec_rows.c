@@ -8,8 +8,6 @@
 
 #include "spec_decode.h"
 
-enum { HOST_CONNECTIONS = 128 };
-
 /* ---- checks --------------------------------------------------------------------------------- */
 
 static int check_name(const char *text, struct sl_err *err)
@@ -287,13 +285,6 @@ static const struct sl_option readers_rows[] = {
               .minimum = 0, .maximum = 31536000, .flag = "timeout-seconds"),
     SL_OPTION_END,
 };
-unsigned sl_spec_host_connections(const struct sl_spec_readers *readers)
-{
-    if (readers->connections_per_host != SL_AUTO_VALUE)
-        return (unsigned)readers->connections_per_host;
-    uint64_t asked = readers->connections == SL_AUTO_VALUE ? 0 : readers->connections;
-    return SL_MAX((unsigned)HOST_CONNECTIONS, (unsigned)asked);
-}
 
 static const struct sl_option_table readers_table = {"readers", sizeof(struct sl_spec_readers),
                                                      readers_rows};

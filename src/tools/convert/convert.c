@@ -52,7 +52,8 @@ static void set_source_config(struct sl_job *job)
         .stall_seconds = (unsigned)spec->readers.stall_seconds,
         .attempts = (unsigned)spec->readers.attempts,
         .hedge = (enum sl_hedge)spec->readers.hedge,
-        .host_connections = sl_spec_host_connections(&spec->readers),
+        .host_connections =
+            sl_concurrency_per_host(spec->readers.connections_per_host, spec->readers.connections),
         .bandwidth = spec->readers.bandwidth,
         .cancel = job->config->cancel,
         .progress = job->config->progress,
