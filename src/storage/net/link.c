@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
+#include "latency.h"
 #include "link_state.h"
 
 enum { RECORD_BYTES = 16 * 1024 };
@@ -162,12 +163,6 @@ uint64_t sl_link_connect_ns(const struct sl_link *link)
     return link->connect_ns;
 }
 
-/* An answer that takes longer than this would, on most machines, not have taken so long if it came
- * from elsewhere; one that is asked for needlessly costs its server a request. Below it lie garbage
- * collections, cold caches, a lost packet or two, and what a busy machine does to us. */
-#define PATIENCE_LEAST_NS SL_NS_PER_S
-enum { PATIENCE_CONNECTS = 8 /* far away everything takes longer */ };
-
 static struct sl_counter shortened; /* by tests: the least, in ns; 0: not */
 
 void sl_link_set_patience(uint64_t least_ns)
@@ -178,10 +173,8 @@ void sl_link_set_patience(uint64_t least_ns)
 uint64_t sl_link_patience(const struct sl_link *link)
 {
     uint64_t least_ns = sl_counter_get(&shortened);
-    if (!least_ns)
-        least_ns = PATIENCE_LEAST_NS;
-    return SL_MAX(SL_MAX(least_ns, PATIENCE_CONNECTS * link->connect_ns),
-                  sl_host_patience(&link->seat));
+    return sl_latency_answer_delay(link->connect_ns, sl_host_patience(&link->seat),
+                                   least_ns ? least_ns : SL_LATENCY_ANSWER_LEAST_NS);
 }
 
 void sl_link_note_wait(struct sl_link *link, uint64_t ns)
