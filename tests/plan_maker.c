@@ -22,7 +22,7 @@ static void *one_more(void *array, size_t count, size_t size)
 struct sl_made *sl_made_new(void)
 {
     struct sl_made *made = must(calloc(1, sizeof(*made)));
-    made->plan.connections = made->plan.connections_max = 4;
+    made->plan.connections = (struct sl_connections){.first = 4, .most = 4};
     return made;
 }
 

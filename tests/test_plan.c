@@ -353,19 +353,19 @@ START_TEST(small_objects_begin_with_more_connections)
         put_text(name, "x");
     }
     struct sl_plan *plan = expect_plan("", &specs);
-    ck_assert_uint_eq(plan->connections, 16);
-    ck_assert_uint_eq(plan->connections_max, 128);
+    ck_assert_uint_eq(plan->connections.first, 16);
+    ck_assert_uint_eq(plan->connections.most, 128);
     sl_plan_free(plan);
     sl_specs_release(&specs);
     plan = expect_plan("readers: {connections: 3}\n", &specs);
-    ck_assert_uint_eq(plan->connections, 3);
+    ck_assert_uint_eq(plan->connections.first, 3);
     sl_plan_free(plan);
     sl_specs_release(&specs);
     sl_memory_clear();
     uint8_t *large = calloc(1, 8 << 20);
     put("m/large", large, 8 << 20);
     plan = expect_plan("", &specs);
-    ck_assert_uint_eq(plan->connections, 4);
+    ck_assert_uint_eq(plan->connections.first, 4);
     sl_plan_free(plan);
     sl_specs_release(&specs);
     free(large);

@@ -363,8 +363,7 @@ START_TEST(connections_grow_by_themselves)
     struct sl_made *made = sl_made_new();
     uint32_t source = sl_made_source(made, sl_server_url(server, "/m"), NULL);
     sl_made_whole(made, source, "m", PACED_RANGE, data);
-    made->plan.connections = GROW_FROM;
-    made->plan.connections_max = GROW_TO;
+    made->plan.connections = (struct sl_connections){.first = GROW_FROM, .most = GROW_TO};
     SL_SCRIPT(server, {.fault = SL_FAULT_SLOW, .after = 4});
     struct sl_sink *sink = open_sink(made, -1);
     ck_assert_msg(run(made, sink, NULL, 0, 0, &err) == 0, "%s", err.message);

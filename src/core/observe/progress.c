@@ -290,20 +290,33 @@ static double rate_total(const struct sl_progress_view *view)
     return view->seconds > 0 ? (double)own / view->seconds : 0;
 }
 
+struct sl_progress_counts sl_progress_counts(const struct sl_progress *progress)
+{
+    if (!progress)
+        return (struct sl_progress_counts){0};
+    return (struct sl_progress_counts){.fetched = atomic_load(&progress->bytes_fetched),
+                                       .verified = atomic_load(&progress->bytes_verified),
+                                       .retries = atomic_load(&progress->retries),
+                                       .refetched = atomic_load(&progress->refetched),
+                                       .hedged = atomic_load(&progress->hedged),
+                                       .wasted = atomic_load(&progress->wasted)};
+}
+
 static void view_counters(struct sl_progress *progress, struct sl_progress_view *view)
 {
     int64_t done = atomic_load(&progress->bytes_done);
     view->bytes_done = done > 0 ? (uint64_t)done : 0;
     view->bytes_total = atomic_load(&progress->bytes_total);
     view->bytes_resumed = atomic_load(&progress->bytes_resumed);
-    view->bytes_fetched = atomic_load(&progress->bytes_fetched);
-    view->bytes_verified = atomic_load(&progress->bytes_verified);
+    struct sl_progress_counts counts = sl_progress_counts(progress);
+    view->bytes_fetched = counts.fetched;
+    view->bytes_verified = counts.verified;
     view->tensors_total = atomic_load(&progress->tensors_total);
     view->objects_total = atomic_load(&progress->objects_total);
-    view->retries = atomic_load(&progress->retries);
-    view->refetched = atomic_load(&progress->refetched);
-    view->hedged = atomic_load(&progress->hedged);
-    view->wasted = atomic_load(&progress->wasted);
+    view->retries = counts.retries;
+    view->refetched = counts.refetched;
+    view->hedged = counts.hedged;
+    view->wasted = counts.wasted;
     view->connections = atomic_load(&progress->connections);
     view->state = (enum sl_load_state)atomic_load(&progress->state);
 }

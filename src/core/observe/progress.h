@@ -69,6 +69,14 @@ struct sl_progress_view {
     struct sl_err err;
 };
 void sl_progress_view(struct sl_progress *progress, struct sl_progress_view *view);
+/**
+ * What was counted of the load so far, where it happened; nothing that goes up and down. Its result
+ * is made of these, the view is for those who look on. NULL: all 0.
+ */
+struct sl_progress_counts {
+    uint64_t fetched, verified, retries, refetched, hedged, wasted;
+};
+struct sl_progress_counts sl_progress_counts(const struct sl_progress *progress);
 /** Calls back under no lock, with copies, oldest first. */
 void sl_progress_each(void (*call)(const struct sl_progress_view *view, void *arg), void *arg);
 /** One load as a JSON object. */

@@ -14,16 +14,13 @@
 
 #include "ahead.h"
 #include "deadline.h"
+#include "descriptors.h"
 #include "link_kernel.h"
 #include "load_destination.h"
 #include "log.h"
 #include "mapping.h"
 #include "metrics.h"
 #include "pages.h"
-
-/* Connections made to a distant server while its first answer is on its way: what a load far from
- * its store begins with, if it is of some size (reader/growth.c). */
-enum { AHEAD_AUTO = 32, AHEAD_MAX = 63 };
 
 struct load {
     const struct sl_spec *spec;
@@ -52,6 +49,7 @@ static struct sl_reader_config reader_config(const struct load *load)
         .hashes = load->spec->verify.hashes,
         .cancel = load->cancel,
         .progress = load->progress,
+        .outcome = &load->result->reading,
     };
 }
 
@@ -92,7 +90,10 @@ static void note_plan(struct load *load, const struct sl_plan *plan)
     result->objects = plan->source_count;
     result->unversioned = plan->unversioned;
     result->files = plan->file_count;
-    result->connections = plan->connections;
+    result->reading = (struct sl_reader_outcome){.first = plan->connections.first,
+                                                 .why = plan->connections.why,
+                                                 .bound = plan->connections.bound};
+    result->range_bytes = plan->range_bytes;
     result->checks = plan->check_count;
     result->sidecars = plan->sidecar_count;
     result->index_requests = plan->index_requests;
@@ -141,22 +142,15 @@ static int carry_out(struct load *load, const struct sl_load_attempt *attempt, s
     return done;
 }
 
-/* One is there, that of the opening. */
-static unsigned connections_ahead(const struct sl_spec *spec)
-{
-    uint64_t wanted = spec->readers.connections;
-    if (wanted == SL_AUTO_VALUE || wanted == 0)
-        return AHEAD_AUTO;
-    return (unsigned)SL_MIN(wanted - 1, (uint64_t)AHEAD_MAX);
-}
-
 static int make_plan(struct load *load, const struct sl_spec *spec, struct sl_plan **plan,
                      struct sl_err *err)
 {
     struct sl_source_config config;
     uint64_t begin_ns = sl_now_ns();
     sl_spec_source_config(spec, load->cancel, load->progress, &config);
-    config.ahead = connections_ahead(spec);
+    config.ahead =
+        sl_concurrency_ahead(spec->readers.connections, sl_descriptors_for_connections());
+    load->result->reading = (struct sl_reader_outcome){0};
     sl_progress_set_state(load->progress, SL_LOAD_PLANNING);
     if (sl_plan_make(spec, &load->to->wish, &config, plan, err) < 0)
         return -1;
@@ -191,30 +185,26 @@ bool sl_load_source_changed(const struct sl_err *why)
 
 /* A hash does not match, and it is not of bytes that were fetched alone again and stayed wrong. The
  * journal vouches for its bytes no more. */
-static bool has_wrong_whole(const struct load *load, const struct sl_progress_view *before,
+static bool has_wrong_whole(const struct load *load, const struct sl_progress_counts *before,
                             const struct sl_err *err)
 {
-    struct sl_progress_view now;
-    sl_progress_view(load->progress, &now);
+    struct sl_progress_counts now = sl_progress_counts(load->progress);
     return err->kind == SL_E_INTEGRITY && now.refetched == before->refetched &&
            (strncmp(err->code, "E_HASH_", 7) == 0 || strcmp(err->code, "E_SIGNATURE") == 0);
 }
 
 /* Would another try do better? */
-static bool may_help(const struct load *load, const struct sl_progress_view *before,
+static bool may_help(const struct load *load, const struct sl_progress_counts *before,
                      const struct sl_err *err)
 {
-    struct sl_progress_view now;
-    sl_progress_view(load->progress, &now);
-    bool mixed = load->doubtful || now.bytes_resumed > 0;
+    bool mixed = load->doubtful || load->result->reading.resumed > 0;
     return sl_load_source_changed(err) || (mixed && has_wrong_whole(load, before, err));
 }
 
 static int load_restarting(struct load *load, const char *uri, struct sl_err *err)
 {
     struct sl_err why = SL_ERR_INIT;
-    struct sl_progress_view before;
-    sl_progress_view(load->progress, &before);
+    struct sl_progress_counts before = sl_progress_counts(load->progress);
     if (load_from(load, uri, &why) == 0)
         return 0;
     if (!may_help(load, &before, &why)) {
@@ -289,19 +279,16 @@ static int run_within(struct load *load, uint64_t seconds, struct sl_err *err)
 static void note_end(struct load *load)
 {
     struct sl_load_result *result = load->result;
-    struct sl_progress_view view;
-    sl_progress_view(load->progress, &view);
+    struct sl_progress_counts counts = sl_progress_counts(load->progress);
     snprintf(result->path, sizeof(result->path), "%.511s", load->to->path);
     result->seconds = seconds_since(load->began_ns);
-    result->fetched = view.bytes_fetched;
-    result->resumed = view.bytes_resumed;
-    result->verified = view.bytes_verified;
-    result->retries = view.retries;
-    result->refetched_ranges = view.refetched;
-    result->hedged = view.hedged;
-    result->wasted = view.wasted;
-    if (view.connections)
-        result->connections = view.connections;
+    result->resumed = result->reading.resumed;
+    result->fetched = counts.fetched;
+    result->verified = counts.verified;
+    result->retries = counts.retries;
+    result->refetched_ranges = counts.refetched;
+    result->hedged = counts.hedged;
+    result->wasted = counts.wasted;
     result->kernel_tls = sl_kernel_tls_used();
     result->destination = *result->path ? sl_pages_of_path(result->path) : "";
 }
@@ -326,7 +313,9 @@ int sl_load_run_to(const struct sl_spec *spec, struct sl_load_destination *to,
     }
     sl_metric_add(SL_M_LOADS_STARTED, 1);
     sl_metric_add(SL_M_LOADS_ACTIVE, 1);
+    sl_concurrency_open_load();
     int done = run_within(&load, spec->readers.timeout_seconds, &why);
+    sl_concurrency_close_load();
     sl_metric_add(SL_M_LOADS_ACTIVE, -1);
     sl_metric_add(done < 0 ? SL_M_LOADS_FAILED : SL_M_LOADS_PUBLISHED, 1);
     note_end(&load);

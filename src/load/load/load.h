@@ -5,6 +5,7 @@
 #include "plan.h"
 #include "progress.h"
 #include "publish.h"
+#include "reader.h"
 #include "spec.h"
 
 struct sl_load_result {
@@ -16,9 +17,10 @@ struct sl_load_result {
     uint64_t checks, sidecars, index_requests, retries, refetched_ranges;
     uint64_t hedged, wasted; /* slow requests sent again; bytes that came and were thrown away */
     uint64_t unversioned; /* of the objects: nothing tells their versions apart, sl_plan_version */
-    unsigned connections;
-    bool kernel_tls;         /* the kernel opened TLS records */
-    const char *destination; /* kind of its pages (pages.h); "" for none */
+    uint64_t range_bytes; /* of one request, at most */
+    struct sl_reader_outcome reading; /* of the last try: connections, threads, and why so many */
+    bool kernel_tls;                  /* the kernel opened TLS records */
+    const char *destination;          /* kind of its pages (pages.h); "" for none */
     double seconds, plan_seconds, key_seconds, read_seconds, publish_seconds;
     char path[512], uri[512]; /* without secrets */
 };

@@ -4,6 +4,21 @@
 
 #include "load.h"
 
+/* What auto came to, and why: runs can be told apart by it. */
+static void json_reading(struct sl_json *json, const struct sl_load_result *result)
+{
+    const struct sl_reader_outcome *reading = &result->reading;
+    sl_json_key_uint(json, "connections", reading->first);
+    sl_json_key_uint(json, "connections_most", reading->most);
+    sl_json_key_string(json, "connections_why", sl_connections_why_name(reading->why));
+    sl_json_key_string(json, "connections_bound", sl_connections_bound_name(reading->bound));
+    sl_json_key_uint(json, "threads", reading->threads);
+    sl_json_key_string(json, "threads_why",
+                       reading->threads ? sl_threads_why_name(reading->threads_why) : "");
+    sl_json_key_uint(json, "range_bytes", result->range_bytes);
+    sl_json_key_uint(json, "buffer_bytes", reading->buffer_bytes);
+}
+
 void sl_load_result_json(struct sl_json *json, const struct sl_load_result *result,
                          const char *name)
 {
@@ -31,7 +46,7 @@ void sl_load_result_json(struct sl_json *json, const struct sl_load_result *resu
     sl_json_key_uint(json, "refetched_ranges", result->refetched_ranges);
     sl_json_key_uint(json, "hedged", result->hedged);
     sl_json_key_uint(json, "wasted_bytes", result->wasted);
-    sl_json_key_uint(json, "connections", result->connections);
+    json_reading(json, result);
     sl_json_key_bool(json, "kernel_tls", result->kernel_tls);
     sl_json_key_string(json, "destination", result->destination ? result->destination : "");
     sl_json_key_double(json, "seconds", result->seconds);
@@ -59,6 +74,11 @@ const char *sl_load_summary(const struct sl_load_result *result, char text[512])
         rate);
     int used = snprintf(text, 512, "%s in %.2f s, %s/s, %" PRIu64 " files, %" PRIu64 " tensors",
                         bytes, result->seconds, rate, result->files, result->tensors);
+    const struct sl_reader_outcome *reading = &result->reading;
+    if (reading->threads)
+        used += snprintf(text + used, 512 - (size_t)used,
+                         ", up to %u connections (%s, %u at first), %u threads", reading->most,
+                         sl_connections_why_name(reading->why), reading->first, reading->threads);
     const struct {
         uint64_t count;
         const char *what;

@@ -100,6 +100,7 @@ static int compose_block(struct composer *composer, const struct sl_mapping *map
     uint64_t first = mapping->file_offset + begin / mapping->in_item * mapping->out_item;
     uint64_t bytes = (end - begin) / mapping->in_item * mapping->out_item;
     if (sl_work_keeps(&reader->work, mapping->file, first, first + bytes)) {
+        sl_counter_add(&reader->resumed, end - begin);
         sl_progress_add_resumed(reader->config->progress, end - begin);
         return sl_heads_feed_landed(reader->heads, mapping->file, first, bytes, err);
     }

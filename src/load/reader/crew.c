@@ -18,7 +18,6 @@
 enum {
     FIXED_FDS = 3 /* cancel, stop, done */,
     LOOK_PART = 4, /* so often within the patience for a first byte */
-    STAND_IN_PART = 4,
 };
 #define LOOK_NS_MIN   (6 * SL_NS_PER_MS)
 #define LOOK_AGAIN_NS (20 * SL_NS_PER_MS)
@@ -37,7 +36,6 @@ struct crew {
     unsigned thread;
     struct berth *berths;
     unsigned count, capacity; /* of berths */
-    unsigned most, stand_ins; /* lanes; and beyond these, while as many are in doubt */
     struct pollfd *fds;
     bool used_up;                /* no range of the plan is left: lanes help each other */
     unsigned doubtful;           /* lanes, when they were looked at last */
@@ -50,23 +48,23 @@ static void tell_connections(struct sl_reader *reader, int change)
     {
         SL_LOCKED(&reader->lock);
         lanes = reader->locked.lanes += (unsigned)change;
+        reader->locked.lanes_most = SL_MAX(reader->locked.lanes_most, lanes);
     }
     sl_metric_add(SL_M_CONNECTIONS, change);
     sl_progress_set_connections(reader->config->progress, lanes);
 }
 
-/* This thread's part of the connections wanted, and a few that stand in for those in doubt, unless
- * most are or the server said that it has too many. */
 static unsigned share(const struct crew *crew)
 {
     struct sl_reader *reader = crew->reader;
     SL_LOCKED(&reader->lock);
-    unsigned wanted = reader->locked.wanted, threads = reader->threads;
-    unsigned mine = SL_MIN(wanted / threads + (crew->thread < wanted % threads), crew->most);
-    bool most_do_well = reader->locked.doubtful * 2 <= reader->locked.lanes;
-    if (!crew->doubtful || !most_do_well || reader->locked.growth.ceiling)
-        return mine;
-    return mine + SL_MIN(crew->doubtful, crew->stand_ins);
+    const struct sl_share_facts facts = {.thread = crew->thread,
+                                         .wanted = reader->locked.wanted,
+                                         .doubtful = crew->doubtful,
+                                         .all_doubtful = reader->locked.doubtful,
+                                         .all_open = reader->locked.lanes,
+                                         .too_many = reader->locked.growth.ceiling > 0};
+    return sl_concurrency_share(&reader->concurrency, &facts);
 }
 
 static void set_idle(struct crew *crew, struct berth *berth, bool idle)
@@ -323,15 +321,10 @@ static int run_crew(struct crew *crew, struct sl_err *err)
 void sl_crew_run(struct sl_reader *reader, unsigned thread)
 {
     struct sl_err err = SL_ERR_INIT;
-    unsigned most = reader->connections_max / reader->threads + 1;
-    unsigned stand_ins = SL_MIN(most / STAND_IN_PART + 1, reader->stand_ins_max / reader->threads);
-    unsigned capacity = most + stand_ins;
-    struct crew crew = {.reader = reader,
-                        .thread = thread,
-                        .capacity = capacity,
-                        .most = most,
-                        .stand_ins = stand_ins,
-                        .look_ns = LOOK_NS_MIN};
+    struct sl_thread_room room = sl_concurrency_room(&reader->concurrency);
+    unsigned capacity = room.most + room.stand_ins;
+    struct crew crew = {
+        .reader = reader, .thread = thread, .capacity = capacity, .look_ns = LOOK_NS_MIN};
     crew.berths = sl_alloc_array(capacity, sizeof(*crew.berths), &err);
     if (crew.berths)
         crew.fds =

@@ -21,7 +21,7 @@ int sl_forming_init(struct sl_forming *forming, struct sl_reader *reader, struct
     forming->reader = reader;
     if (!reader->grows)
         return 0;
-    forming->grown = sl_alloc_aligned(4096, reader->buffer_bytes, err);
+    forming->grown = sl_alloc_aligned(4096, reader->concurrency.buffer_bytes, err);
     return forming->grown ? 0 : -1;
 }
 

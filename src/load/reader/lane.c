@@ -24,7 +24,7 @@ struct sl_reader_lane *sl_reader_lane_new(struct sl_reader *reader, struct sl_er
     memset(lane, 0, sizeof(*lane));
     lane->reader = reader;
     lane->landing.reader = reader;
-    lane->buffer = sl_alloc_aligned(SL_PAGE_BYTES, reader->buffer_bytes, err);
+    lane->buffer = sl_alloc_aligned(SL_PAGE_BYTES, reader->concurrency.buffer_bytes, err);
     if (lane->buffer && sl_forming_init(&lane->forming, reader, err) == 0)
         return lane;
     free(lane->buffer);

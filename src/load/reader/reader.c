@@ -11,14 +11,7 @@
 #include "reader_parts.h"
 #include "stages.h"
 
-enum {
-    BUFFER_BYTES = 256 * 1024,
-    BUFFER_BYTES_MIN = 64 * 1024,
-    MEMORY_BYTES = 48 * 1024 * 1024,
-    THREADS_MAX = 64,
-    CONNECTIONS_MAX = 1024,
-    BAD_CHECKS_MAX = 4096,
-};
+enum { BAD_CHECKS_MAX = 4096 };
 
 void sl_reader_fail(struct sl_reader *reader, const struct sl_err *err)
 {
@@ -98,73 +91,67 @@ static void strike_bad(struct sl_reader *reader)
     }
 }
 
-/* More than the process may have to one host would wait for each other. */
-static unsigned host_connections(const struct sl_plan *plan)
+/* ---- threads and connections ----------------------------------------------------------------- */
+
+/* What its answers have shown so far; 0: nothing. */
+static uint64_t first_byte_ns(const struct sl_plan *plan)
 {
-    unsigned most = 0;
-    if (plan->source_count)
-        most = sl_store_host_connections(sl_source_store(plan->sources[0].source));
-    return most ? most : CONNECTIONS_MAX;
+    return plan->source_count ? sl_store_first_byte_ns(sl_source_store(plan->sources[0].source))
+                              : 0;
 }
 
-/* They fill no larger buffer, and need more connections than larger ones leave room for. */
-static bool are_requests_small(const struct sl_plan *plan)
-{
-    return plan->range_count && plan->fetch_bytes / plan->range_count <= BUFFER_BYTES_MIN;
-}
-
-/* Buffers shrink before connections do; the bound holds in the worst case. There is no other thread
- * yet. */
-static void fit_memory(struct sl_reader *reader)
+static void decide(struct sl_reader *reader)
 {
     const struct sl_reader_config *config = reader->config;
-    uint64_t memory = config->memory_bytes ? config->memory_bytes : MEMORY_BYTES;
-    uint64_t most = config->connections ? config->connections : reader->plan->connections_max;
-    most = SL_MIN(SL_MAX(most, 1u), (uint64_t)CONNECTIONS_MAX);
-    uint64_t buffers = reader->grows ? 2 : 1;
-    reader->buffer_bytes = are_requests_small(reader->plan) ? BUFFER_BYTES_MIN : BUFFER_BYTES;
-    while (config->connections && reader->buffer_bytes > BUFFER_BYTES_MIN &&
-           most * buffers * reader->buffer_bytes > memory)
-        reader->buffer_bytes /= 2;
-    most = SL_MIN(most, SL_MAX(memory / (buffers * reader->buffer_bytes), 1u));
-    unsigned host = host_connections(reader->plan);
-    unsigned fit = (unsigned)SL_MIN(memory / (buffers * reader->buffer_bytes), (uint64_t)host);
-    reader->connections_max = SL_MIN((unsigned)most, host);
-    reader->stand_ins_max =
-        fit > most ? SL_MIN(fit - (unsigned)most, (unsigned)most + THREADS_MAX) : 0;
-    unsigned first = config->connections ? reader->connections_max : reader->plan->connections;
-    first = SL_MIN(SL_MAX(first, 1u), reader->connections_max);
-    reader->locked.hedge_credit = SL_HEDGE_CREDIT;
-    sl_growth_init(&reader->locked.growth, first, reader->connections_max);
-    double limit = sl_cgroup_cpus(), processors = sl_cpu_count();
-    sl_growth_watch_cpu(&reader->locked.growth, sl_growth_process_cpu_ns,
-                        limit > 0 ? SL_MIN(limit, processors) : processors);
-    reader->locked.wanted = sl_reader_know_distance(reader);
-}
-
-unsigned sl_reader_know_distance(struct sl_reader *reader)
-{
     const struct sl_plan *plan = reader->plan;
-    if (!plan->source_count || !plan->range_count)
-        return reader->locked.growth.connections;
-    sl_growth_know_requests(&reader->locked.growth, plan->range_count);
-    uint64_t first_ns = sl_store_first_byte_ns(sl_source_store(plan->sources[0].source));
-    sl_growth_know_distance(&reader->locked.growth, first_ns,
-                            plan->fetch_bytes / plan->range_count);
-    return reader->locked.growth.connections;
+    reader->facts = (struct sl_load_facts){
+        .connections = config->connections,
+        .threads = config->threads,
+        .memory_bytes = config->memory_bytes,
+        .planned = plan->connections,
+        .ranges = plan->range_count,
+        .fetch_bytes = plan->fetch_bytes,
+        .grows = reader->grows,
+        .first_byte_ns = first_byte_ns(plan),
+        .processors = sl_cpu_count(),
+        .processor_limit = sl_cgroup_cpus(),
+        .cpu_ns = sl_growth_process_cpu_ns,
+    };
+    if (plan->source_count)
+        reader->facts.host = sl_store_host_connections(sl_source_store(plan->sources[0].source));
+    sl_concurrency_decide(&reader->facts, &reader->concurrency);
+    reader->locked.hedge_credit = SL_HEDGE_CREDIT;
+    reader->locked.growth = reader->concurrency.growth;
+    reader->locked.wanted = reader->locked.growth.connections;
 }
 
-/* Two connections a thread, or more: while one writes, another reads. */
-static unsigned choose_threads(const struct sl_reader *reader)
+void sl_reader_know_distance(struct sl_reader *reader)
 {
-    unsigned given = SL_MIN(reader->config->threads, (unsigned)THREADS_MAX);
-    return sl_reader_take_threads(SL_MIN(given, reader->connections_max),
-                                  SL_MAX(reader->connections_max / 2, 1u));
+    sl_concurrency_know_distance(&reader->facts, first_byte_ns(reader->plan),
+                                 &reader->locked.growth);
+}
+
+/* No thread uses it any more. */
+static void tell_outcome(const struct sl_reader *reader)
+{
+    const struct sl_concurrency *concurrency = &reader->concurrency;
+    struct sl_reader_outcome *outcome = reader->config->outcome;
+    if (outcome)
+        *outcome = (struct sl_reader_outcome){
+            .resumed = sl_counter_get(&reader->resumed),
+            .buffer_bytes = concurrency->buffer_bytes,
+            .first = SL_MIN(concurrency->connections.first, reader->plan->connections.most),
+            .most = reader->locked.lanes_most,
+            .why = concurrency->connections.why,
+            .bound = concurrency->connections.bound,
+            .threads = reader->started ? concurrency->threads : 0,
+            .threads_why = concurrency->threads_why,
+        };
 }
 
 static int make_given(struct sl_reader *reader, struct sl_err *err)
 {
-    reader->given_max = reader->connections_max;
+    reader->given_max = reader->concurrency.connections.most;
     SL_LOCKED(&reader->lock);
     reader->locked.given = sl_alloc_array(reader->given_max, sizeof(*reader->locked.given), err);
     return reader->locked.given ? 0 : -1;
@@ -185,11 +172,11 @@ static void *run_thread(void *arg)
 
 static void run_crews(struct sl_reader *reader)
 {
-    pthread_t threads[THREADS_MAX];
-    struct crew_start starts[THREADS_MAX];
+    pthread_t threads[SL_THREADS_MAX];
+    struct crew_start starts[SL_THREADS_MAX];
     struct sl_err err = SL_ERR_INIT;
     unsigned started = 1;
-    for (; started < reader->threads; started++) {
+    for (; started < reader->concurrency.threads; started++) {
         starts[started] = (struct crew_start){reader, started};
         if (sl_thread_start(&threads[started], "sluice-read", run_thread, &starts[started], &err) <
             0) {
@@ -223,14 +210,16 @@ static int read_all(struct sl_reader *reader, struct sl_err *err)
     if (sl_work_make(&reader->work, plan, reader->sink, reader->journal, reader->verify,
                      reader->heads, err) < 0)
         return -1;
+    sl_counter_add(&reader->resumed, reader->work.resumed_bytes);
     sl_progress_add_resumed(progress, reader->work.resumed_bytes);
     sl_metric_add(SL_M_RESUMED_BYTES, (int64_t)reader->work.resumed_bytes);
     if (make_given(reader, err) < 0)
         return -1;
-    reader->threads = choose_threads(reader);
+    sl_concurrency_take_threads(&reader->facts, &reader->concurrency);
+    reader->started = true;
     if (reader->work.range_count || sl_reader_composes(plan))
         run_crews(reader);
-    sl_reader_return_threads(reader->threads);
+    sl_concurrency_return_threads(reader->concurrency.threads);
     if (check_failed(reader, err) < 0)
         return -1;
     sl_progress_set_state(progress, SL_LOAD_CHECKING);
@@ -313,8 +302,9 @@ int sl_reader_run(const struct sl_plan *plan, struct sl_sink *sink, struct sl_jo
     for (int i = 0; i < SL_WRITE_TURNS; i++)
         pthread_mutex_init(&reader.turns[i], NULL);
     sl_refetch_init(&reader.refetch);
-    fit_memory(&reader);
+    decide(&reader);
     int failed = run_reader(&reader, &why);
+    tell_outcome(&reader);
     sl_refetch_release(&reader.refetch);
     free(reader.locked.bad); /* no other thread is left */
     free(reader.locked.given);

@@ -12,16 +12,27 @@
 #include "sink.h"
 #include "stage_device.h"
 
+/** What a run did, told when it has ended, well or not. */
+struct sl_reader_outcome {
+    uint64_t resumed; /* bytes that the journal vouched for, as they are fetched */
+    size_t buffer_bytes;
+    unsigned first, most; /* connections: begun with; open at a time, stand-ins included */
+    enum sl_connections_why why;
+    enum sl_connections_bound bound;
+    unsigned threads; /* 0: it ended before it began to read */
+    enum sl_threads_why threads_why;
+};
+
 struct sl_reader_config {
-    unsigned connections;  /* fixed number, or 0: grow by feedback from plan->connections to
-                              plan->connections_max */
-    unsigned threads;      /* 0: chosen from processors, connections and hashes */
+    unsigned connections;  /* fixed number, or 0: grow by feedback within plan->connections */
+    unsigned threads;      /* 0: auto (concurrency.h) */
     uint64_t memory_bytes; /* bound on all staging buffers; 0: 48 MiB */
     enum sl_hedge hedge;   /* whether slow ranges are asked for again on another connection */
     int hashes;            /* enum sl_verify_hashes, already applied by the plan */
     struct sl_cancel *cancel;
     struct sl_progress *progress;
     const struct sl_stage_device *device; /* NULL: the plan leaves nothing to one */
+    struct sl_reader_outcome *outcome;    /* out, of this run; NULL: not wanted */
 };
 
 /**

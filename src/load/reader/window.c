@@ -37,16 +37,16 @@ static uint64_t align_cut(const struct sl_reader_lane *lane, uint64_t end)
         return align_formed(lane, extent, mapping, end);
     uint64_t offset = extent->file_offset + (end - extent->begin);
     uint64_t floor = SL_MAX(lane->at, extent->begin);
-    if (end - offset % lane->reader->buffer_bytes > floor &&
-        offset % lane->reader->buffer_bytes < end - floor)
-        return end - offset % lane->reader->buffer_bytes;
+    if (end - offset % lane->reader->concurrency.buffer_bytes > floor &&
+        offset % lane->reader->concurrency.buffer_bytes < end - floor)
+        return end - offset % lane->reader->concurrency.buffer_bytes;
     return offset % SL_PAGE_BYTES < end - floor ? end - offset % SL_PAGE_BYTES : end;
 }
 
 /* Cut it short where more would be made of it than the second buffer holds. */
 static uint64_t fit_grown(const struct sl_reader_lane *lane, uint64_t end)
 {
-    uint64_t room = lane->reader->buffer_bytes;
+    uint64_t room = lane->reader->concurrency.buffer_bytes;
     const struct sl_extent *extent = lane->extent;
     for (; extent < lane->extents_end && extent->begin < end; extent++) {
         const struct sl_mapping *mapping = sl_extent_mapping(lane->reader->plan, extent);
@@ -64,7 +64,7 @@ static uint64_t fit_grown(const struct sl_reader_lane *lane, uint64_t end)
 /* Only teeth count. */
 static int open_comb_window(struct sl_reader_lane *lane, const struct sl_mapping *comb)
 {
-    uint64_t room = lane->reader->buffer_bytes, left;
+    uint64_t room = lane->reader->concurrency.buffer_bytes, left;
     if (comb->out_item > comb->in_item)
         room = room / comb->out_item * comb->in_item;
     uint64_t begin = sl_runs_before(&comb->fetched, lane->at - comb->begin);
@@ -78,7 +78,7 @@ static int open_comb_window(struct sl_reader_lane *lane, const struct sl_mapping
 int sl_lane_open_window(struct sl_reader_lane *lane, struct sl_err *err)
 {
     struct sl_reader *reader = lane->reader;
-    uint64_t end = SL_MIN(lane->range.end, lane->at + reader->buffer_bytes);
+    uint64_t end = SL_MIN(lane->range.end, lane->at + reader->concurrency.buffer_bytes);
     lane->filled = 0;
     while (lane->extent < lane->extents_end && lane->extent->end <= lane->at)
         lane->extent++;
@@ -211,7 +211,8 @@ enum sl_lane_state sl_lane_close_window(struct sl_reader_lane *lane, bool insist
         return SL_LANE_FAILED;
     if (lane->window_end == lane->at) { /* all of it came wrong */
         failed = 0;
-    } else if (lane->place.memory || lane->extent == lane->extents_end || reader->threads == 1) {
+    } else if (lane->place.memory || lane->extent == lane->extents_end ||
+               reader->concurrency.threads == 1) {
         failed = lane->place.memory ? land_memory(lane, err) : land_buffer(lane, err);
     } else {
         pthread_mutex_t *turn = &reader->turns[lane->extent->file % SL_WRITE_TURNS];

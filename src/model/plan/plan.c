@@ -355,8 +355,8 @@ void sl_plan_json(struct sl_json *json, const struct sl_plan *plan)
     sl_json_key_uint(json, "extents", plan->extent_count);
     sl_json_key_uint(json, "ranges", plan->range_count);
     sl_json_key_uint(json, "range_bytes", plan->range_bytes);
-    sl_json_key_uint(json, "connections", plan->connections);
-    sl_json_key_uint(json, "connections_max", plan->connections_max);
+    sl_json_key_uint(json, "connections", plan->connections.first);
+    sl_json_key_uint(json, "connections_max", plan->connections.most);
     sl_json_key_uint(json, "checks", plan->check_count);
     sl_json_key_uint(json, "sidecars", plan->sidecar_count);
     sl_json_key_uint(json, "fetch_bytes", plan->fetch_bytes);

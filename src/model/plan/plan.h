@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include "check.h"
+#include "concurrency.h"
 #include "index.h"
 #include "json.h"
 #include "layout.h"
@@ -119,8 +120,7 @@ struct sl_plan {
     uint64_t unhashed_bytes; /* fetched bytes that no check covers */
     uint64_t index_requests, index_bytes;
     uint64_t range_bytes; /* chosen */
-    unsigned connections; /* to begin with */
-    unsigned connections_max;
+    struct sl_connections connections;
     size_t unversioned;   /* sources of SL_PLAN_VERSION_NONE */
     bool doubtful;        /* the store gives some source no version */
     uint8_t identity[32]; /* SHA-256 over versions, extents, files: equal plans give equal bytes;

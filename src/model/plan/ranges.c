@@ -22,12 +22,6 @@ enum {
         1024 * 1024,             /* fetched first: engines read config.json long before weights */
     RANGES_BETWEEN_LOOKS = 4096, /* at whether the load is canceled */
     RANGES_MAX = 256 * 1024,     /* about 80 bytes each: larger models have larger ranges */
-    CONNECTIONS_AUTO = 4,
-    CONNECTIONS_AUTO_SMALL = 16,
-    CONNECTIONS_AUTO_LOCAL = 2,
-    CONNECTIONS_MAX = 64,
-    CONNECTIONS_MAX_SMALL = 128, /* 30 ms away that is 4,000 requests/s: a store allows them */
-    CONNECTIONS_MAX_LOCAL = 8,
 };
 static const uint64_t MIB = 1024 * 1024;
 
@@ -81,33 +75,16 @@ static uint64_t choose_range_bytes(const struct sl_plan *plan, uint64_t total)
     return SL_MAX((wanted + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES, (uint64_t)PAGE_BYTES);
 }
 
-/* A small request is mostly waited for: the rate of requests counts, and that is of connections. */
-static bool are_small(const struct sl_plan *plan)
-{
-    return plan->range_count && plan->fetch_bytes / plan->range_count < SMALL_OBJECT_BYTES;
-}
-
 static void choose_connections(struct sl_plan *plan)
 {
-    uint64_t wanted = plan->own->spec->readers.connections;
-    bool local = strcmp(sl_store_kind(plan->own->store), "file") == 0;
-    if (wanted == SL_AUTO_VALUE || wanted == 0) {
-        plan->connections = local             ? CONNECTIONS_AUTO_LOCAL
-                            : are_small(plan) ? CONNECTIONS_AUTO_SMALL
-                                              : CONNECTIONS_AUTO;
-        plan->connections_max = local             ? CONNECTIONS_MAX_LOCAL
-                                : are_small(plan) ? CONNECTIONS_MAX_SMALL
-                                                  : CONNECTIONS_MAX;
-    } else {
-        plan->connections = plan->connections_max = (unsigned)wanted;
-    }
-    size_t parts = plan->range_count;
+    struct sl_plan_facts facts = {.given = plan->own->spec->readers.connections,
+                                  .local = strcmp(sl_store_kind(plan->own->store), "file") == 0,
+                                  .ranges = plan->range_count,
+                                  .fetch_bytes = plan->fetch_bytes,
+                                  .descriptors = sl_descriptors_for_connections()};
     for (size_t i = 0; plan->mappings && i < plan->target_count; i++)
-        parts += plan->mappings[i].composed;
-    unsigned useful = (unsigned)SL_MAX(SL_MIN(parts, (size_t)4096), (size_t)1);
-    useful = SL_MIN(useful, sl_descriptors_for_connections());
-    plan->connections_max = SL_MIN(plan->connections_max, useful);
-    plan->connections = SL_MIN(plan->connections, plan->connections_max);
+        facts.composed += plan->mappings[i].composed;
+    plan->connections = sl_concurrency_of_plan(&facts);
 }
 
 struct cutter {

@@ -113,8 +113,6 @@ extern const struct sl_option_table sl_spec_table;
 /** What a store of the spec's source is opened with; borrows the spec's options. */
 void sl_spec_source_config(const struct sl_spec *spec, struct sl_cancel *cancel,
                            struct sl_progress *progress, struct sl_source_config *config);
-/** How many connections to one host the process may have, `auto` resolved. */
-unsigned sl_spec_host_connections(const struct sl_spec_readers *readers);
 
 /** Every mistake of a file: `spec.yaml:12:5: unknown key 'includes' in 'tensors', did you mean
  * 'include'?`, a line each. */

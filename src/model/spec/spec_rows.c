@@ -6,9 +6,8 @@
 #include <ctype.h>
 #include <string.h>
 
+#include "concurrency.h"
 #include "spec_decode.h"
-
-enum { HOST_CONNECTIONS = 128 };
 
 /* ---- checks --------------------------------------------------------------------------------- */
 
@@ -289,30 +288,24 @@ static const struct sl_option readers_rows[] = {
               .minimum = 0, .maximum = 31536000, .flag = "timeout-seconds"),
     SL_OPTION_END,
 };
-unsigned sl_spec_host_connections(const struct sl_spec_readers *readers)
-{
-    if (readers->connections_per_host != SL_AUTO_VALUE)
-        return (unsigned)readers->connections_per_host;
-    uint64_t asked = readers->connections == SL_AUTO_VALUE ? 0 : readers->connections;
-    return SL_MAX((unsigned)HOST_CONNECTIONS, (unsigned)asked);
-}
 
 void sl_spec_source_config(const struct sl_spec *spec, struct sl_cancel *cancel,
                            struct sl_progress *progress, struct sl_source_config *config)
 {
-    *config =
-        (struct sl_source_config){.s3 = &spec->source.s3,
-                                  .http = &spec->source.http,
-                                  .tls = &spec->source.tls,
-                                  .redis = &spec->source.redis,
-                                  .stall_seconds = (unsigned)spec->readers.stall_seconds,
-                                  .attempts = (unsigned)spec->readers.attempts,
-                                  .hedge = (enum sl_hedge)spec->readers.hedge,
-                                  .host_connections = sl_spec_host_connections(&spec->readers),
-                                  .bandwidth = spec->readers.bandwidth,
-                                  .cancel = cancel,
-                                  .progress = progress,
-                                  .beneath_bytes = spec->source.beneath_bytes};
+    *config = (struct sl_source_config){
+        .s3 = &spec->source.s3,
+        .http = &spec->source.http,
+        .tls = &spec->source.tls,
+        .redis = &spec->source.redis,
+        .stall_seconds = (unsigned)spec->readers.stall_seconds,
+        .attempts = (unsigned)spec->readers.attempts,
+        .hedge = (enum sl_hedge)spec->readers.hedge,
+        .host_connections =
+            sl_concurrency_per_host(spec->readers.connections_per_host, spec->readers.connections),
+        .bandwidth = spec->readers.bandwidth,
+        .cancel = cancel,
+        .progress = progress,
+        .beneath_bytes = spec->source.beneath_bytes};
 }
 
 static const struct sl_option_table readers_table = {"readers", sizeof(struct sl_spec_readers),

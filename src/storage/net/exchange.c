@@ -18,6 +18,7 @@
 #include <string.h>
 
 #include "exchange_state.h"
+#include "latency.h"
 #include "metrics.h"
 #include "progress.h"
 #include "proxy.h"
@@ -28,10 +29,8 @@ enum {
     IN_BYTES_FIRST = 8 * 1024,
     INTERIM_MAX = 16,
     STALL_BYTES = 64 * 1024,
-    STALL_SECONDS_DEFAULT = 30,
     REQUEST_BYTES_MAX = 64 * 1024 * 1024,
 };
-#define SILENT_NS (250 * SL_NS_PER_MS)
 /* A connection that was made ahead longer ago may be near its time to connect, or forgotten. */
 #define AHEAD_NS_MAX (5 * SL_NS_PER_S)
 
@@ -215,7 +214,7 @@ static int start(struct sl_exchange *exchange, const struct sl_request *request,
     bool repeatable = exchange->bodiless || strcmp(request->method, "GET") == 0;
     exchange->hurry = repeatable ? request->hurry : 0;
     exchange->twice = exchange->distant = false;
-    exchange->patience_ns = 0;
+    exchange->hedge_ns = 0;
     exchange->away_ns = exchange->came = exchange->absent_ns = 0;
     exchange->pace.turn_ns = 0;
     free(exchange->route);
@@ -252,7 +251,7 @@ void sl_exchange_note_answer(struct sl_exchange *exchange, bool whole)
     uint64_t now = exchange->away_ns ? exchange->away_ns : sl_now_ns();
     uint64_t ns = now - exchange->asked_ns,
              moved_ns = SL_MAX(exchange->moved_ns, exchange->asked_ns);
-    if (!whole && now >= moved_ns + SILENT_NS)
+    if (!whole && now >= moved_ns && sl_latency_is_silent(now - moved_ns))
         sl_link_note_silence(exchange->link);
     ns -= SL_MIN(exchange->absent_ns, ns);
     if (whole && exchange->head.status >= 500)
@@ -282,8 +281,7 @@ void sl_exchange_abort(struct sl_exchange *exchange)
 
 static unsigned stall_seconds(const struct sl_exchange *exchange)
 {
-    return exchange->connect.stall_seconds ? exchange->connect.stall_seconds
-                                           : STALL_SECONDS_DEFAULT;
+    return sl_latency_stall_seconds(exchange->connect.stall_seconds);
 }
 
 /* The caller came back: the time that it was away was not the server's. */
@@ -319,12 +317,12 @@ enum sl_io_state sl_exchange_fail(struct sl_exchange *exchange)
 enum sl_io_state sl_exchange_stay(struct sl_exchange *exchange, struct sl_err *err)
 {
     uint64_t now = sl_now_ns();
-    if (exchange->phase == SL_X_BODY && now >= sl_exchange_patience_end(exchange)) {
+    if (exchange->phase == SL_X_BODY && now >= sl_exchange_hedge_at(exchange)) {
         sl_metric_add(SL_M_SOURCE_HEDGES, 1);
         sl_progress_add_hedge(exchange->connect.progress);
-        sl_link_note_wait(exchange->link, exchange->patience_ns); /* it may have been usual */
+        sl_link_note_wait(exchange->link, exchange->hedge_ns); /* it may have been usual */
         sl_fail_code(err, SL_E_NET, "stall", "%s stalled: no byte for %" PRIu64 " ms",
-                     exchange->subject, exchange->patience_ns / (uint64_t)SL_NS_PER_MS);
+                     exchange->subject, exchange->hedge_ns / (uint64_t)SL_NS_PER_MS);
         return sl_exchange_fail(exchange);
     }
     if (now < exchange->window_ns + stall_seconds(exchange) * SL_NS_PER_S)
@@ -567,7 +565,7 @@ static int poll_own(const struct sl_exchange *exchange, struct pollfd fds[SL_LIN
         *deadline_ns = exchange->asked_ns + SL_X_OFFER_NS;
     else if (exchange->phase != SL_X_CONNECTING)
         *deadline_ns = SL_MIN(SL_MIN(exchange->window_ns + stall_seconds(exchange) * SL_NS_PER_S,
-                                     sl_exchange_patience_end(exchange)),
+                                     sl_exchange_hedge_at(exchange)),
                               sl_exchange_distance_end(exchange));
     return count;
 }

@@ -9,9 +9,7 @@
  * that finds it closed: it is sent on a new one then, as on an idle connection.
  */
 #include "exchange_state.h"
-
-/* A busy server nearby answers within this at most times, and to connect there costs nothing. */
-#define NEAR_NS (20 * SL_NS_PER_MS)
+#include "latency.h"
 
 static bool may_tell(const struct sl_exchange *exchange)
 {
@@ -21,12 +19,12 @@ static bool may_tell(const struct sl_exchange *exchange)
 
 uint64_t sl_exchange_distance_end(const struct sl_exchange *exchange)
 {
-    return may_tell(exchange) ? exchange->asked_ns + NEAR_NS : UINT64_MAX;
+    return may_tell(exchange) ? exchange->asked_ns + SL_LATENCY_NEAR_NS : UINT64_MAX;
 }
 
 void sl_exchange_tell_distance(struct sl_exchange *exchange)
 {
-    if (!may_tell(exchange) || (sl_link_connect_ns(exchange->link) < NEAR_NS &&
+    if (!may_tell(exchange) || (sl_link_connect_ns(exchange->link) < SL_LATENCY_NEAR_NS &&
                                 sl_now_ns() < sl_exchange_distance_end(exchange)))
         return;
     exchange->distant = true;

@@ -21,27 +21,26 @@
 #include <sys/ioctl.h>
 
 #include "exchange_state.h"
+#include "latency.h"
 #include "log.h"
 #include "metrics.h"
 #include "progress.h"
 
-void sl_exchange_begin_patience(struct sl_exchange *exchange)
+void sl_exchange_set_hedge(struct sl_exchange *exchange)
 {
-    unsigned seconds = exchange->connect.stall_seconds;
-    exchange->patience_ns =
-        exchange->connect.once ? 0 : exchange->hurry * sl_link_patience(exchange->link);
-    if (seconds && exchange->patience_ns >= seconds * SL_NS_PER_S)
-        exchange->patience_ns = 0;
+    unsigned hurry = exchange->connect.once ? 0 : exchange->hurry;
+    exchange->hedge_ns = sl_latency_hedge_delay(hurry, sl_link_patience(exchange->link),
+                                                exchange->connect.stall_seconds);
 }
 
-uint64_t sl_exchange_patience_end(const struct sl_exchange *exchange)
+uint64_t sl_exchange_hedge_at(const struct sl_exchange *exchange)
 {
-    if (!exchange->patience_ns)
+    if (!exchange->hedge_ns)
         return UINT64_MAX;
     if (exchange->phase == SL_X_HEAD && !exchange->twice)
-        return exchange->asked_ns + exchange->patience_ns;
+        return exchange->asked_ns + exchange->hedge_ns;
     if (exchange->phase == SL_X_BODY)
-        return exchange->moved_ns + exchange->patience_ns;
+        return exchange->moved_ns + exchange->hedge_ns;
     return UINT64_MAX;
 }
 
@@ -117,7 +116,7 @@ static enum sl_io_state send_twice(struct sl_exchange *exchange, struct sl_err *
     sl_progress_add_hedge(exchange->connect.progress);
     sl_link_note_silence(exchange->link);
     sl_log(SL_LOG_DEBUG, "%s: no answer for %" PRIu64 " ms, sending it on another connection",
-           exchange->subject, exchange->patience_ns / (uint64_t)SL_NS_PER_MS);
+           exchange->subject, exchange->hedge_ns / (uint64_t)SL_NS_PER_MS);
     exchange->twin = make_twin(exchange);
     if (exchange->twin && find_place(exchange->twin))
         return SL_IO_WAIT;
@@ -150,7 +149,7 @@ enum sl_io_state sl_exchange_race(struct sl_exchange *exchange, enum sl_io_state
     struct sl_err trouble = *why;
     if (state == SL_IO_WAIT)
         sl_exchange_tell_distance(exchange);
-    if (state == SL_IO_WAIT && sl_now_ns() >= sl_exchange_patience_end(exchange))
+    if (state == SL_IO_WAIT && sl_now_ns() >= sl_exchange_hedge_at(exchange))
         state = send_twice(exchange, &trouble);
     else if (state != SL_IO_DATA && exchange->twin)
         state = race_twin(exchange, state);

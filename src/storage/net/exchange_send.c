@@ -45,7 +45,7 @@ static void sent_all(struct sl_exchange *exchange)
     exchange->phase = stream ? SL_X_STREAM : SL_X_HEAD;
     exchange->asked_ns = exchange->window_ns = sl_now_ns();
     exchange->window_bytes = 0;
-    sl_exchange_begin_patience(exchange);
+    sl_exchange_set_hedge(exchange);
 }
 
 enum sl_io_state sl_exchange_send_start(struct sl_exchange *exchange, struct sl_err *err)

@@ -78,7 +78,7 @@ void sl_host_troubled(struct sl_seat *seat);
 void sl_host_answered(struct sl_seat *seat, uint64_t bytes, uint64_t ns, bool whole);
 /** A request that was not to be sent twice in vain took so long until its answer began. */
 void sl_host_waited(struct sl_seat *seat, uint64_t ns);
-/** Twice what such requests take here; what they took long ago counts less. 0: nothing is known. */
+/** What is known of that by now (sl_latency_host_add()); 0: nothing. */
 uint64_t sl_host_patience(const struct sl_seat *seat);
 /** A request was given up after it had fallen silent: the next connections had better go elsewhere.
  */

@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "host_state.h"
+#include "latency.h"
 #include "log.h"
 #include "metrics_write.h"
 
@@ -255,8 +256,7 @@ void sl_host_waited(struct sl_seat *seat, uint64_t ns)
     if (!seat->host)
         return;
     SL_LOCKED(&sl_hosts_lock);
-    uint64_t *patience_ns = &seat->host->patience_ns;
-    *patience_ns = SL_MAX(2 * ns, *patience_ns - *patience_ns / 4);
+    seat->host->patience_ns = sl_latency_host_add(seat->host->patience_ns, ns);
 }
 
 uint64_t sl_host_patience(const struct sl_seat *seat)

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
+#include "latency.h"
 #include "link_state.h"
 
 enum { RECORD_BYTES = 16 * 1024 };
@@ -162,16 +163,10 @@ uint64_t sl_link_connect_ns(const struct sl_link *link)
     return link->connect_ns;
 }
 
-/* An answer that takes longer than this would, on most machines, not have taken so long if it came
- * from elsewhere; one that is asked for needlessly costs its server a request. Below it lie garbage
- * collections, cold caches, a lost packet or two, and what a busy machine does to us. */
-#define PATIENCE_LEAST_NS SL_NS_PER_S
-enum { PATIENCE_CONNECTS = 8 /* far away everything takes longer */ };
-
 uint64_t sl_link_patience(const struct sl_link *link)
 {
-    return SL_MAX(SL_MAX(PATIENCE_LEAST_NS, PATIENCE_CONNECTS * link->connect_ns),
-                  sl_host_patience(&link->seat));
+    return sl_latency_answer_delay(link->connect_ns, sl_host_patience(&link->seat),
+                                   SL_LATENCY_ANSWER_LEAST_NS);
 }
 
 void sl_link_note_wait(struct sl_link *link, uint64_t ns)

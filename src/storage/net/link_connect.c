@@ -13,14 +13,13 @@
 #include <string.h>
 #include <sys/socket.h>
 
+#include "latency.h"
 #include "link_state.h"
 #include "metrics.h"
 #include "retry.h"
 
 enum {
-    CONNECT_SECONDS_DEFAULT = 10,
     DRIVE_ROUNDS_MAX = 64,
-    PATIENCE_PARTS = 5, /* of the time to connect */
     NAMES_BYTES = 200,
 };
 #define ASK_NS (20 * SL_NS_PER_MS)
@@ -40,13 +39,13 @@ const struct sl_option_table sl_tls_table = {"tls", sizeof(struct sl_tls_options
 
 static uint64_t connect_ns(const struct sl_link *link)
 {
-    unsigned seconds = link->connect.connect_seconds;
-    return (seconds ? seconds : CONNECT_SECONDS_DEFAULT) * SL_NS_PER_S;
+    return sl_latency_connect_limit(link->connect.connect_seconds);
 }
 
-static uint64_t patience_ns(const struct sl_link *link)
+/* Whether these addresses have had their time. */
+static bool are_addresses_slow(const struct sl_link *link)
 {
-    return connect_ns(link) / PATIENCE_PARTS;
+    return sl_now_ns() - link->dialed_ns >= sl_latency_address_delay(link->connect.connect_seconds);
 }
 
 /* ---- opening and closing --------------------------------------------------------------------- */
@@ -92,7 +91,7 @@ static void refuse_tried(struct sl_link *link, int winner)
 
 void sl_link_close(struct sl_link *link)
 {
-    if (link->stage == SL_LINK_DIALING && sl_now_ns() - link->dialed_ns >= patience_ns(link))
+    if (link->stage == SL_LINK_DIALING && are_addresses_slow(link))
         refuse_tried(link, -1);
     sl_link_curl_end(link);
     sl_host_leave(&link->seat);
@@ -247,11 +246,10 @@ static enum sl_io_state take_result(struct sl_link *link, CURLcode code, struct 
 }
 
 /* An address takes its time, and another does well: begin again with that one. */
-static int lose_patience(struct sl_link *link, struct sl_err *err)
+static int try_elsewhere(struct sl_link *link, struct sl_err *err)
 {
     uint32_t bits = tried_bits(link);
-    if (!link->tried_count || sl_now_ns() - link->dialed_ns < patience_ns(link) ||
-        !sl_host_has_other(&link->seat, bits))
+    if (!link->tried_count || !are_addresses_slow(link) || !sl_host_has_other(&link->seat, bits))
         return 0;
     refuse_tried(link, -1);
     link->avoided = bits;
@@ -276,7 +274,7 @@ enum sl_io_state sl_link_connect(struct sl_link *link, struct sl_err *err)
         if (!worked)
             break;
     }
-    return lose_patience(link, err) < 0 ? SL_IO_FAILED : SL_IO_WAIT;
+    return try_elsewhere(link, err) < 0 ? SL_IO_FAILED : SL_IO_WAIT;
 }
 
 int sl_link_poll(const struct sl_link *link, bool want_write, struct pollfd fds[SL_LINK_POLL_MAX],

@@ -13,7 +13,6 @@
 #include <string.h>
 
 #include "backend.h"
-#include "descriptors.h"
 #include "fetch.h"
 #include "log.h"
 #include "metrics.h"
@@ -227,8 +226,7 @@ static void connect_ahead(void *arg, const struct sl_exchange *like)
             return;
         store->locked.connected_ahead = true;
     }
-    unsigned wanted = SL_MIN(store->config.ahead, sl_descriptors_for_connections() - 1);
-    for (unsigned i = 0; i < wanted; i++) {
+    for (unsigned i = 0; i < store->config.ahead; i++) {
         struct sl_lane *lane = store->backend->lane_new(store, NULL);
         if (!lane)
             return;

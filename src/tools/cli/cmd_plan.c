@@ -66,7 +66,7 @@ static void print_plan(const struct sl_spec *spec, const struct sl_plan *plan, c
            device ? device : spec->sink.tmpfs.path);
     snprintf(more, sizeof(more), "in %zu ranges of up to %s, %zu extents, %u to %u connections",
              plan->range_count, sl_human_bytes(plan->range_bytes, range), plan->extent_count,
-             plan->connections, plan->connections_max);
+             plan->connections.first, plan->connections.most);
     print_row("to fetch", plan->fetch_bytes, more);
     snprintf(more, sizeof(more), "of %zu objects", plan->source_count);
     print_row("skipped", plan->skipped_bytes, more);

@@ -4,16 +4,9 @@
 
 #include <stdint.h>
 
-enum { SL_PACE_SAMPLES = 32 };
+#include "latency.h"
 
-/** How long lanes waited for something, the last times. Zeroed: nothing is known yet. */
-struct sl_waits {
-    uint64_t ns[SL_PACE_SAMPLES];
-    unsigned count; /* of all that there were */
-};
-void sl_waits_add(struct sl_waits *waits, uint64_t ns);
-/** What nine of ten of the last stayed within, at least 1 ns; 0 while there are too few to tell. */
-uint64_t sl_waits_usual(const struct sl_waits *waits);
+enum { SL_PACE_SAMPLES = 32 };
 
 /** Zeroed: nothing is known yet. */
 struct sl_pace {
@@ -31,13 +24,8 @@ void sl_pace_add(struct sl_pace *pace, uint64_t bytes, uint64_t ns);
 /** What a range of so many bytes takes, at least 1 ns; 0 while no range has ended. */
 uint64_t sl_pace_expect(const struct sl_pace *pace, uint64_t bytes);
 
-/** How long to bear without a byte before a request counts as slow. */
-struct sl_patience {
-    uint64_t first_ns; /* for the first byte, on a connection that has brought some before */
-    uint64_t fresh_ns; /* on one that has yet to be made */
-    uint64_t gap_ns;   /* between two bytes */
-};
-/** store_first_ns: the shortest time to a first byte that the store has shown, 0: unknown. */
+/** How long to bear without a byte. store_first_ns: the shortest time to a first byte that the
+ * store has shown, 0: unknown. */
 struct sl_patience sl_pace_patience(const struct sl_pace *pace, uint64_t store_first_ns);
 
 #endif

@@ -4,7 +4,6 @@
 
 #include "crypt.h"
 #include "fetch.h"
-#include "growth.h"
 #include "hash.h"
 #include "mapping.h"
 #include "pace.h"
@@ -85,12 +84,14 @@ struct sl_reader {
     struct sl_refetch refetch;
     struct sl_cancel *stop; /* raised by the first failure */
     struct sl_cancel *done; /* raised when the last range has ended */
-    size_t buffer_bytes;    /* of a lane */
-    unsigned threads, connections_max, given_max;
-    unsigned stand_ins_max;   /* lanes beyond connections_max while requests stall */
-    bool forms, grows;        /* some bytes change on their way; and become more */
-    struct sl_counter landed; /* bytes of this run */
-    struct sl_counter opened; /* encrypted pieces whose MAC agreed */
+    struct sl_load_facts facts;
+    struct sl_concurrency concurrency; /* decided before the threads start; growth: see locked */
+    unsigned given_max;
+    bool started;              /* it has its threads */
+    bool forms, grows;         /* some bytes change on their way; and become more */
+    struct sl_counter landed;  /* bytes of this run */
+    struct sl_counter opened;  /* encrypted pieces whose MAC agreed */
+    struct sl_counter resumed; /* bytes that the journal vouched for */
     /*
      * Whose turn it is to write to a file (number modulo SL_WRITE_TURNS): writers that meet at the
      * page cache's lock of one file spin and burn CPU, so a thread that finds it taken goes on with
@@ -110,9 +111,10 @@ struct sl_reader {
         uint64_t waste;        /* bytes that answers broken off may cost */
         unsigned hedge_credit; /* each range adds 1, a request sent again takes many */
         struct sl_pace pace;
-        unsigned lanes;     /* open now */
-        unsigned wanted;    /* connections that the growth asks for */
-        unsigned throttled; /* answers since the last tick */
+        unsigned lanes;      /* open now */
+        unsigned lanes_most; /* that were open at a time */
+        unsigned wanted;     /* connections that the growth asks for */
+        unsigned throttled;  /* answers since the last tick */
         struct sl_growth growth;
         const struct sl_check **bad; /* checks that did not match */
         size_t bad_count, bad_capacity;
@@ -121,15 +123,6 @@ struct sl_reader {
 };
 /** The first failure counts and stops everyone. */
 void sl_reader_fail(struct sl_reader *reader, const struct sl_err *err);
-
-/* ---- threads: of all loads of the process (threads.c) ---------------------------------------- */
-
-/**
- * How many threads a load may have, its own included: `given`, or, if that is 0, its part of the
- * processors as far as other loads have left some, at least 1 and at most `useful`. Any thread.
- */
-unsigned sl_reader_take_threads(unsigned given, unsigned useful);
-void sl_reader_return_threads(unsigned count);
 
 /* ---- jobs: who reads what (any thread) ------------------------------------------------------ */
 
@@ -309,8 +302,7 @@ unsigned sl_reader_lane_take_throttled(struct sl_reader_lane *lane);
 
 /** Drive the share of this thread until there is nothing left to read or the load fails. */
 void sl_crew_run(struct sl_reader *reader, unsigned thread);
-/** What the store's answers have shown so far goes into the growth, which says how many connections
- * are wanted. With the lock, or before there are threads. */
-unsigned sl_reader_know_distance(struct sl_reader *reader);
+/** What the store's answers have shown so far goes into the growth. With the lock. */
+void sl_reader_know_distance(struct sl_reader *reader);
 
 #endif

@@ -68,7 +68,7 @@ struct sl_exchange {
     unsigned hurry;                   /* of this request */
     bool distant;                     /* the server is known to be far away */
     bool twice;                       /* it has been sent twice */
-    uint64_t patience_ns;             /* it is when this has passed; 0: never */
+    uint64_t hedge_ns;                /* it is when this has passed; 0: never */
     struct sl_exchange *twin;         /* which of the two answers first? NULL: there is one */
     uint64_t away_ns;                 /* when the caller was given data, 0: not */
     uint64_t moved_ns;                /* when bytes of the answer came last */
@@ -84,10 +84,10 @@ int sl_exchange_follow(struct sl_exchange *exchange, const struct sl_exchange *l
 int sl_exchange_reconnect(struct sl_exchange *exchange, struct sl_err *err);
 /** Drop the connection, but not the twin's. */
 void sl_exchange_drop(struct sl_exchange *exchange);
-/** The request is on its way: how long may its answer take? */
-void sl_exchange_begin_patience(struct sl_exchange *exchange);
+/** The request is on its way: how long may its answer take until it is sent twice? */
+void sl_exchange_set_hedge(struct sl_exchange *exchange);
 /** When the server has been silent for too long; UINT64_MAX: never. */
-uint64_t sl_exchange_patience_end(const struct sl_exchange *exchange);
+uint64_t sl_exchange_hedge_at(const struct sl_exchange *exchange);
 /**
  * The answer's head is there, or not yet, or there will be none: have it from the twin, if that is
  * better, and make one where it is time to. Returns the state of both, err as that says.

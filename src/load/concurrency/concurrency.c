@@ -1,0 +1,251 @@
+/*
+ * A few connections suffice nearby, many are needed far away or where requests are small, and each
+ * costs a buffer here and a process or a place there: so auto begins with what is right at most
+ * places and lets growth.c look for more, up to a maximum that no store minds.
+ *
+ * Threads are for processors, so their number is bounded for the process and not for each load:
+ * several models that are loaded side by side share what one would have. A load that finds all
+ * taken has its own thread, which drives any number of connections.
+ */
+#include "concurrency.h"
+
+#include "mem.h"
+#include "option.h"
+#include "thread.h"
+
+enum {
+    HOST_AUTO = 128,
+    AHEAD_AUTO = 32, /* what a load far from its store begins with, if it is of some size */
+    AHEAD_MAX = 63,
+
+    FIRST_AUTO = 4,
+    FIRST_SMALL = 16,
+    FIRST_LOCAL = 2,
+    MOST_AUTO = 64,
+    MOST_SMALL = 128, /* 30 ms away that is 4,000 requests/s: a store allows them */
+    MOST_LOCAL = 8,
+    MOST_USEFUL = 4096,
+    SMALL_REQUEST_BYTES = 1024 * 1024,
+
+    MOST_OF_LOAD = 1024,
+    BUFFER_BYTES = 256 * 1024,
+    BUFFER_BYTES_MIN = 64 * 1024,
+    MEMORY_BYTES = 48 * 1024 * 1024,
+
+    THREADS_AUTO = 8,
+    CONNECTIONS_A_THREAD = 2, /* or more: while one writes, another reads */
+    STAND_IN_PART = 4,        /* of a thread's connections */
+};
+
+#define NAME_OF(names, value) ((unsigned)(value) < SL_COUNT(names) ? names[value] : "")
+
+const char *sl_connections_why_name(enum sl_connections_why why)
+{
+    static const char *const names[] = {"usual", "given", "local", "small", "distant"};
+    return NAME_OF(names, why);
+}
+
+const char *sl_connections_bound_name(enum sl_connections_bound bound)
+{
+    static const char *const names[] = {"auto", "ranges", "descriptors", "memory", "host"};
+    return NAME_OF(names, bound);
+}
+
+const char *sl_threads_why_name(enum sl_threads_why why)
+{
+    static const char *const names[] = {"given", "processors", "connections", "loads"};
+    return NAME_OF(names, why);
+}
+
+static bool is_auto(uint64_t given)
+{
+    return given == 0 || given == SL_AUTO_VALUE;
+}
+
+/* ---- before there is a plan ------------------------------------------------------------------ */
+
+unsigned sl_concurrency_per_host(uint64_t per_host, uint64_t connections)
+{
+    if (per_host != SL_AUTO_VALUE)
+        return (unsigned)per_host;
+    return SL_MAX((unsigned)HOST_AUTO, is_auto(connections) ? 0u : (unsigned)connections);
+}
+
+unsigned sl_concurrency_ahead(uint64_t connections, unsigned descriptors)
+{
+    unsigned wanted = is_auto(connections) ? (unsigned)AHEAD_AUTO
+                                           : (unsigned)SL_MIN(connections - 1, (uint64_t)AHEAD_MAX);
+    return SL_MIN(wanted, descriptors - 1); /* one is there, that of the first request */
+}
+
+/* ---- a plan ---------------------------------------------------------------------------------- */
+
+/* No more than this, because of that. */
+static void bound(struct sl_connections *connections, unsigned most, enum sl_connections_bound why)
+{
+    if (connections->most <= most)
+        return;
+    connections->most = most;
+    connections->bound = why;
+}
+
+struct sl_connections sl_concurrency_of_plan(const struct sl_plan_facts *facts)
+{
+    /* A small request is mostly waited for: the rate of requests counts, and that is of
+     * connections. */
+    bool small = facts->ranges && facts->fetch_bytes / facts->ranges < SMALL_REQUEST_BYTES;
+    struct sl_connections connections = {FIRST_AUTO, MOST_AUTO, SL_CONNECTIONS_USUAL,
+                                         SL_BOUND_AUTO};
+    if (!is_auto(facts->given))
+        connections = (struct sl_connections){(unsigned)facts->given, (unsigned)facts->given,
+                                              SL_CONNECTIONS_GIVEN, SL_BOUND_AUTO};
+    else if (facts->local)
+        connections =
+            (struct sl_connections){FIRST_LOCAL, MOST_LOCAL, SL_CONNECTIONS_LOCAL, SL_BOUND_AUTO};
+    else if (small)
+        connections =
+            (struct sl_connections){FIRST_SMALL, MOST_SMALL, SL_CONNECTIONS_SMALL, SL_BOUND_AUTO};
+    size_t parts = SL_MIN(facts->ranges + facts->composed, (size_t)MOST_USEFUL);
+    bound(&connections, SL_MAX((unsigned)parts, 1u), SL_BOUND_RANGES);
+    bound(&connections, facts->descriptors, SL_BOUND_DESCRIPTORS);
+    connections.first = SL_MIN(connections.first, connections.most);
+    return connections;
+}
+
+/* ---- a load that begins to read -------------------------------------------------------------- */
+
+/* They fill no larger buffer, and need more connections than larger ones leave room for. */
+static bool are_requests_tiny(const struct sl_load_facts *facts)
+{
+    return facts->ranges && facts->fetch_bytes / facts->ranges <= BUFFER_BYTES_MIN;
+}
+
+/* Buffers shrink before connections do; the bound holds in the worst case. */
+static void fit_memory(const struct sl_load_facts *facts, struct sl_concurrency *out)
+{
+    struct sl_connections *connections = &out->connections;
+    uint64_t memory = facts->memory_bytes ? facts->memory_bytes : MEMORY_BYTES;
+    uint64_t buffers = facts->grows ? 2 : 1;
+    unsigned host = facts->host ? facts->host : (unsigned)MOST_OF_LOAD;
+    connections->most = SL_MIN(SL_MAX(connections->most, 1u), (unsigned)MOST_OF_LOAD);
+    out->buffer_bytes = are_requests_tiny(facts) ? BUFFER_BYTES_MIN : BUFFER_BYTES;
+    while (facts->connections && out->buffer_bytes > BUFFER_BYTES_MIN &&
+           connections->most * buffers * out->buffer_bytes > memory)
+        out->buffer_bytes /= 2;
+    uint64_t fit = memory / (buffers * out->buffer_bytes);
+    bound(connections, (unsigned)SL_MIN(SL_MAX(fit, 1u), (uint64_t)MOST_OF_LOAD), SL_BOUND_MEMORY);
+    unsigned most = connections->most, room = (unsigned)SL_MIN(fit, (uint64_t)host);
+    out->stand_ins = room > most ? SL_MIN(room - most, most + SL_THREADS_MAX) : 0;
+    bound(connections, host, SL_BOUND_HOST); /* more would wait for each other */
+}
+
+void sl_concurrency_know_distance(const struct sl_load_facts *facts, uint64_t first_byte_ns,
+                                  struct sl_growth *growth)
+{
+    if (!facts->ranges)
+        return;
+    sl_growth_know_requests(growth, facts->ranges);
+    sl_growth_know_distance(growth, first_byte_ns, facts->fetch_bytes / facts->ranges);
+}
+
+/* Where growth begins: far from a server that is with more. */
+static void begin_growth(const struct sl_load_facts *facts, struct sl_concurrency *out)
+{
+    struct sl_connections *connections = &out->connections;
+    double processors = facts->processors, limit = facts->processor_limit;
+    sl_growth_init(&out->growth, connections->first, connections->most);
+    sl_growth_watch_cpu(&out->growth, facts->cpu_ns,
+                        limit > 0 ? SL_MIN(limit, processors) : processors);
+    sl_concurrency_know_distance(facts, facts->first_byte_ns, &out->growth);
+    if (out->growth.connections > connections->first)
+        connections->why = SL_CONNECTIONS_DISTANT;
+    connections->first = out->growth.connections;
+}
+
+static void decide_threads(const struct sl_load_facts *facts, struct sl_concurrency *out)
+{
+    unsigned most = out->connections.most;
+    unsigned useful = SL_MAX(most / CONNECTIONS_A_THREAD, 1u);
+    unsigned all = SL_MAX(SL_MIN(facts->processors, (unsigned)THREADS_AUTO), 1u);
+    unsigned left = all > facts->threads_of_all ? all - facts->threads_of_all : 0;
+    unsigned part = SL_MAX(SL_MIN(all / SL_MAX(facts->loads, 1u), left), 1u);
+    if (facts->threads) {
+        out->threads = SL_MIN(SL_MIN(facts->threads, (unsigned)SL_THREADS_MAX), most);
+        out->threads_why = SL_THREADS_GIVEN;
+        return;
+    }
+    out->threads = SL_MIN(part, useful);
+    out->threads_why = useful < part ? SL_THREADS_CONNECTIONS
+                       : part < all  ? SL_THREADS_LOADS
+                                     : SL_THREADS_PROCESSORS;
+}
+
+void sl_concurrency_decide(const struct sl_load_facts *facts, struct sl_concurrency *out)
+{
+    unsigned given = facts->connections;
+    *out = (struct sl_concurrency){.connections = facts->planned};
+    if (given)
+        out->connections =
+            (struct sl_connections){given, given, SL_CONNECTIONS_GIVEN, SL_BOUND_AUTO};
+    fit_memory(facts, out);
+    unsigned first = given ? out->connections.most : out->connections.first;
+    out->connections.first = SL_MIN(SL_MAX(first, 1u), out->connections.most);
+    begin_growth(facts, out);
+    decide_threads(facts, out);
+}
+
+/* ---- while it reads -------------------------------------------------------------------------- */
+
+struct sl_thread_room sl_concurrency_room(const struct sl_concurrency *concurrency)
+{
+    unsigned threads = concurrency->threads, most = concurrency->connections.most / threads + 1;
+    unsigned stand_ins = SL_MIN(most / STAND_IN_PART + 1, concurrency->stand_ins / threads);
+    return (struct sl_thread_room){most, stand_ins};
+}
+
+unsigned sl_concurrency_share(const struct sl_concurrency *concurrency,
+                              const struct sl_share_facts *facts)
+{
+    struct sl_thread_room room = sl_concurrency_room(concurrency);
+    unsigned threads = concurrency->threads, wanted = facts->wanted;
+    unsigned mine = SL_MIN(wanted / threads + (facts->thread < wanted % threads), room.most);
+    bool most_do_well = facts->all_doubtful * 2 <= facts->all_open;
+    if (!most_do_well || facts->too_many)
+        return mine;
+    return mine + SL_MIN(facts->doubtful, room.stand_ins);
+}
+
+/* ---- the process ----------------------------------------------------------------------------- */
+
+static struct {
+    pthread_mutex_t mutex;
+    unsigned loads, threads;
+} process = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+
+void sl_concurrency_open_load(void)
+{
+    SL_LOCKED(&process.mutex);
+    process.loads++;
+}
+
+void sl_concurrency_close_load(void)
+{
+    SL_LOCKED(&process.mutex);
+    process.loads--;
+}
+
+void sl_concurrency_take_threads(const struct sl_load_facts *facts, struct sl_concurrency *out)
+{
+    struct sl_load_facts now = *facts;
+    SL_LOCKED(&process.mutex);
+    now.loads = process.loads;
+    now.threads_of_all = process.threads;
+    decide_threads(&now, out);
+    process.threads += out->threads;
+}
+
+void sl_concurrency_return_threads(unsigned count)
+{
+    SL_LOCKED(&process.mutex);
+    process.threads -= count;
+}
