@@ -42,7 +42,7 @@ static void on_attach(void *arg, struct sl_pool_request *request)
     }
     struct sl_pool_model *model = find(pool, wish->model, wish->key);
     if (model) {
-        pool->locked.granted += sl_pool_request_grant(request, model);
+        pool->locked.granted += sl_pool_request_grant(request, model, model);
         return;
     }
     sl_fail(&err, SL_E_NOT_FOUND, "no model '%s'", wish->model);
@@ -57,10 +57,10 @@ static void on_withdrawn(void *arg, struct sl_pool_request *request)
     pool->locked.withdrawn++;
 }
 
-static void on_released(void *arg, struct sl_pool_model *model, const struct sl_pool_peer *peer)
+static void on_released(void *arg, void *cookie)
 {
     struct pool_case *pool = arg;
-    (void)model, (void)peer;
+    (void)cookie;
     SL_LOCKED(&pool->lock);
     pool->locked.released++;
 }

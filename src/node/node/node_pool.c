@@ -1,7 +1,7 @@
 /*
- * Every grant makes a lease here before the client learns of it, since the client may be gone, and
- * the lease ended, before the grant has returned. Leases of one model to one process are alike:
- * whichever ends, one of them goes.
+ * A lease is a reference of the registry, which goes to the server as the cookie of a grant and
+ * comes back when the lease ends: the client may be gone before the grant has returned, so nothing
+ * of the reference is touched after it.
  */
 #include "node_pool.h"
 
@@ -14,13 +14,6 @@
 #include "node_pool_rights.h"
 #include "node_socket.h"
 
-struct lease {
-    struct sl_model_ref *ref;
-    struct sl_pool_model *model; /* to compare; the reference keeps it */
-    int32_t pid;
-    uint32_t uid;
-    struct lease *next;
-};
 struct sl_node_pool {
     struct sl_registry *registry;
     struct sl_gpu_holders *gpus; /* NULL: none */
@@ -29,7 +22,6 @@ struct sl_node_pool {
     struct sl_node_socket socket;  /* at a path, to be taken away at the end */
     pthread_mutex_t lock;
     struct {
-        struct lease *leases;
         struct wish *wishes;                      /* that were not answered yet */
         struct sl_node *node;                     /* that knows of URIs; NULL: none are taken */
         uint32_t trusted[2 + SL_POOL_RIGHTS_MAX]; /* whose deposits everybody finds */
@@ -42,45 +34,9 @@ enum { POOL_BACKLOG = 512 };
 struct wish {
     struct sl_node_pool *pool;
     struct sl_pool_request *request;
-    struct lease *lease; /* made ahead, so that an answer cannot fail */
-    unsigned space;      /* where it is wanted */
-    struct wish *next;   /* guarded by the pool */
+    unsigned space;    /* where it is wanted */
+    struct wish *next; /* guarded by the pool */
 };
-
-/* ---- leases --------------------------------------------------------------------------------- */
-
-static void add_lease(struct sl_node_pool *pool, struct lease *lease)
-{
-    SL_LOCKED(&pool->lock);
-    lease->next = pool->locked.leases;
-    pool->locked.leases = lease;
-}
-
-/* Take out that lease, or, with lease NULL, one of the model to the peer. */
-static struct lease *take_lease(struct sl_node_pool *pool, const struct lease *lease,
-                                const struct sl_pool_model *model, const struct sl_pool_peer *peer)
-{
-    SL_LOCKED(&pool->lock);
-    for (struct lease **at = &pool->locked.leases; *at; at = &(*at)->next) {
-        struct lease *found = *at;
-        bool fits =
-            lease ? found == lease
-                  : found->model == model && found->pid == peer->pid && found->uid == peer->uid;
-        if (!fits)
-            continue;
-        *at = found->next;
-        return found;
-    }
-    return NULL;
-}
-
-static void end_lease(struct sl_node_pool *pool, struct lease *lease)
-{
-    if (!lease)
-        return;
-    sl_registry_release(pool->registry, lease->ref);
-    free(lease);
-}
 
 /* ---- attach --------------------------------------------------------------------------------- */
 
@@ -103,7 +59,6 @@ static void leave_list(struct wish *wish)
 static void refuse(struct wish *wish, const struct sl_err *why)
 {
     sl_pool_request_refuse(wish->request, why);
-    free(wish->lease);
     free(wish);
 }
 
@@ -162,27 +117,18 @@ static void on_answer(void *arg, struct sl_model_ref *ref, const struct sl_err *
         refuse(wish, &err);
         return;
     }
-    struct lease *lease = wish->lease;
-    lease->ref = ref;
-    lease->model = model;
-    add_lease(pool, lease);
-    if (!sl_pool_request_grant(wish->request, model))
-        end_lease(pool, take_lease(pool, lease, NULL, NULL));
+    if (!sl_pool_request_grant(wish->request, model, ref))
+        sl_registry_release(pool->registry, ref);
     free(wish);
 }
 
 static struct wish *new_wish(struct sl_node_pool *pool, struct sl_pool_request *request,
-                             const struct sl_pool_peer *peer, struct sl_err *err)
+                             unsigned space, struct sl_err *err)
 {
     struct wish *wish = sl_alloc(sizeof(*wish), err);
-    struct lease *lease = wish ? sl_alloc(sizeof(*lease), err) : NULL;
-    if (!lease) {
-        free(wish);
+    if (!wish)
         return NULL;
-    }
-    lease->pid = peer->pid;
-    lease->uid = peer->uid;
-    *wish = (struct wish){pool, request, lease, SL_SPACE_HOST, NULL};
+    *wish = (struct wish){pool, request, space, NULL};
     SL_LOCKED(&pool->lock);
     wish->next = pool->locked.wishes;
     pool->locked.wishes = wish;
@@ -280,9 +226,7 @@ static void attach(void *arg, struct sl_pool_request *request)
     struct wish *wish =
         find_name(pool, wanted->model, space, wanted->peer.uid, of_uri, &name, &err) < 0
             ? NULL
-            : new_wish(pool, request, &wanted->peer, &err);
-    if (wish)
-        wish->space = space;
+            : new_wish(pool, request, space, &err);
     const struct sl_ask ask = {.name = name,
                                .kind = SL_REF_LEASE,
                                .who = who,
@@ -321,9 +265,10 @@ static void withdrawn(void *arg, struct sl_pool_request *request)
         refuse(wish, &why);
 }
 
-static void released(void *arg, struct sl_pool_model *model, const struct sl_pool_peer *peer)
+static void released(void *arg, void *cookie)
 {
-    end_lease(arg, take_lease(arg, NULL, model, peer));
+    const struct sl_node_pool *pool = arg;
+    sl_registry_release(pool->registry, cookie);
 }
 
 /* ---- deposits ------------------------------------------------------------------------------- */

@@ -49,18 +49,25 @@ static bool has_taken(struct sl_pool_connection *connection)
 
 /* ---- its end --------------------------------------------------------------------------------- */
 
+/* What a grant gave. */
+static void give_back(const struct sl_pool_server *server, struct sl_pool_model *model,
+                      void *cookie)
+{
+    sl_pool_model_free(model); /* before its owner may drop it, too: the last one frees memory */
+    if (server->handler.released)
+        server->handler.released(server->arg, cookie);
+}
+
 static void end_lease(struct sl_pool_connection *connection, size_t number)
 {
     struct sl_pool_server *server = connection->server;
-    struct sl_pool_model *model = connection->leases[number].model;
+    const struct sl_pool_lease lease = connection->leases[number];
     {
         SL_LOCKED(&server->lock);
         connection->leases[number] = connection->leases[--connection->lease_count];
         server->locked.counts.leases--;
     }
-    sl_pool_model_free(model); /* before its owner may drop it, too: the last one frees memory */
-    if (server->handler.released)
-        server->handler.released(server->arg, model, &connection->peer);
+    give_back(server, lease.model, lease.cookie);
 }
 
 static void drop_request(struct sl_pool_connection *connection)
@@ -74,9 +81,8 @@ static void drop_request(struct sl_pool_connection *connection)
             server->handler.withdrawn(server->arg, request);
         return;
     }
-    sl_pool_model_free(request->model);
-    if (request->model && server->handler.released)
-        server->handler.released(server->arg, request->model, &connection->peer);
+    if (request->model)
+        give_back(server, request->model, request->cookie);
     sl_pool_request_end(request);
 }
 
@@ -332,7 +338,7 @@ void sl_pool_connection_answer(struct sl_pool_connection *connection,
         {
             SL_LOCKED(&server->lock);
             connection->leases[connection->lease_count++] =
-                (struct sl_pool_own_lease){id, sl_now_ns(), model};
+                (struct sl_pool_lease){id, sl_now_ns(), model, request->cookie};
             server->locked.counts.leases++;
             server->locked.counts.attaches++;
         }

@@ -180,7 +180,7 @@ static uint32_t put_holders(struct sl_pool_listing *listing)
     for (const struct sl_pool_connection *connection = server->locked.first;
          connection && listing->found_count; connection = connection->next) {
         for (size_t i = 0; i < connection->lease_count && count < SL_WIRE_HOLDERS_MAX; i++) {
-            const struct sl_pool_own_lease *lease = &connection->leases[i];
+            const struct sl_pool_lease *lease = &connection->leases[i];
             if (!is_found(listing, lease->model))
                 continue;
             struct sl_wire_holder holder = {.lease = lease->id,

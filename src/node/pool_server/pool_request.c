@@ -103,7 +103,7 @@ const struct sl_pool_wish *sl_pool_request_wish(const struct sl_pool_request *re
 }
 
 /* True if somebody will find the answer. */
-static bool post(struct sl_pool_request *request, struct sl_pool_model *model,
+static bool post(struct sl_pool_request *request, struct sl_pool_model *model, void *cookie,
                  const struct sl_err *why)
 {
     struct sl_pool_mailbox *mailbox = request->mailbox;
@@ -112,6 +112,7 @@ static bool post(struct sl_pool_request *request, struct sl_pool_model *model,
     if (request->gone)
         return false;
     request->model = sl_pool_model_hold(model);
+    request->cookie = cookie;
     if (why)
         request->err = *why;
     request->answered = true;
@@ -122,14 +123,15 @@ static bool post(struct sl_pool_request *request, struct sl_pool_model *model,
     return true;
 }
 
-bool sl_pool_request_grant(struct sl_pool_request *request, struct sl_pool_model *model)
+bool sl_pool_request_grant(struct sl_pool_request *request, struct sl_pool_model *model,
+                           void *cookie)
 {
     struct sl_err err = SL_ERR_INIT;
     if (sl_pool_model_give_out(model, &err) < 0) {
         sl_pool_request_refuse(request, &err);
         return false;
     }
-    bool posted = post(request, model, NULL);
+    bool posted = post(request, model, cookie, NULL);
     if (!posted)
         sl_pool_request_end(request);
     return posted;
@@ -137,13 +139,13 @@ bool sl_pool_request_grant(struct sl_pool_request *request, struct sl_pool_model
 
 void sl_pool_request_refuse(struct sl_pool_request *request, const struct sl_err *why)
 {
-    if (!post(request, NULL, why))
+    if (!post(request, NULL, NULL, why))
         sl_pool_request_end(request);
 }
 
 void sl_pool_request_accept(struct sl_pool_request *request)
 {
-    if (!post(request, NULL, NULL))
+    if (!post(request, NULL, NULL, NULL))
         sl_pool_request_end(request);
 }
 

@@ -36,8 +36,9 @@ struct sl_pool_request {
     /* Guarded by the mailbox: */
     struct sl_pool_request *next; /* answered */
     bool answered, gone;          /* gone: nobody waits for it */
-    struct sl_pool_model *model;  /* the answer, or */
-    struct sl_err err;            /* why there is none */
+    struct sl_pool_model *model;  /* the answer, with the owner's cookie for the lease, or */
+    void *cookie;
+    struct sl_err err; /* why there is none */
 };
 struct sl_pool_request *sl_pool_request_new(struct sl_pool_mailbox *mailbox,
                                             const struct sl_pool_packet *packet,
@@ -51,9 +52,11 @@ bool sl_pool_request_leave(struct sl_pool_request *request);
 
 /* ---- connections ----------------------------------------------------------------------------- */
 
-struct sl_pool_own_lease {
+/* What a client has been given, until it detaches or ends. */
+struct sl_pool_lease {
     uint64_t id, since_ns;
     struct sl_pool_model *model; /* one count */
+    void *cookie;                /* of the owner, who gets it back */
 };
 struct sl_pool_deposit {
     struct sl_later later; /* first: its end */
@@ -108,7 +111,7 @@ struct sl_pool_connection {
     struct sl_pool_model *sending; /* its slabs from next_slab on are still to be sent; borrowed */
     uint64_t sending_lease;        /* that the packet with descriptors is for */
     size_t next_slab;
-    struct sl_pool_own_lease leases[SL_POOL_LEASES_MAX]; /* guarded by the server's lock */
+    struct sl_pool_lease leases[SL_POOL_LEASES_MAX]; /* guarded by the server's lock */
     size_t lease_count;
     struct sl_pool_deposit *deposit;
 };
