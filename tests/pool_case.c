@@ -42,7 +42,7 @@ static void on_attach(void *arg, struct sl_pool_request *request)
     }
     struct sl_pool_model *model = find(pool, wish->model, wish->key);
     if (model) {
-        pool->locked.granted += sl_pool_request_grant(request, model, model);
+        pool->locked.granted += sl_pool_request_grant(request, sl_pool_model_copy(model, 0), model);
         return;
     }
     sl_fail(&err, SL_E_NOT_FOUND, "no model '%s'", wish->model);
@@ -71,11 +71,13 @@ static void on_list(void *arg, struct sl_pool_listing *listing)
     SL_LOCKED(&pool->lock);
     for (int i = 0; i < POOL_CASE_MODELS; i++) {
         struct sl_pool_model *model = pool->locked.models[i];
-        struct sl_pool_entry entry = {.device = "host", .model = model, .pinned = i == 0};
         if (!model)
             continue;
-        entry.name = sl_pool_model_name(model);
-        entry.key = sl_pool_model_key(model);
+        const struct sl_pool_entry entry = {.name = sl_pool_model_name(model),
+                                            .key = sl_pool_model_key(model),
+                                            .device = "host",
+                                            .copy = sl_pool_model_copy(model, 0),
+                                            .pinned = i == 0};
         if (sl_pool_listing_add(listing, &entry) < 0)
             return;
     }
@@ -235,7 +237,7 @@ struct sl_pool_model *pool_case_add(struct pool_case *pool, const char *name, co
     SL_AUTO(sl_plan) plan = NULL;
     ck_assert_int_eq(sl_model_plan(&specs, &plan, &err), 0);
     sl_slab_place_probe(-1, &place);
-    struct sl_pool_model *model = sl_pool_model_plan(name, plan, &place, &err);
+    struct sl_pool_model *model = sl_pool_model_plan(name, plan, &place, 1, &err);
     ck_assert_msg(model != NULL, "%s", err.message);
     {
         SL_LOCKED(&pool->lock);
@@ -250,28 +252,28 @@ struct sl_pool_model *pool_case_add(struct pool_case *pool, const char *name, co
 
 void pool_case_fill(struct sl_pool_model *model, size_t number, float value)
 {
+    struct sl_pool_copy *copy = model->copies[0];
     char why[SL_POOL_WHY_BYTES];
     struct sl_pool_index index;
-    sl_autofree uint64_t *data = malloc(model->index_bytes);
-    ck_assert_int_eq(pread(model->index_fd, data, model->index_bytes, 0),
-                     (ssize_t)model->index_bytes);
-    ck_assert_int_eq(sl_pool_index_check(data, model->index_bytes, &index, why), 0);
+    sl_autofree uint64_t *data = malloc(copy->index_bytes);
+    ck_assert_int_eq(pread(copy->index_fd, data, copy->index_bytes, 0), (ssize_t)copy->index_bytes);
+    ck_assert_int_eq(sl_pool_index_check(data, copy->index_bytes, &index, why), 0);
     const struct sl_wire_index_tensor *tensor = sl_pool_index_tensor(&index, (uint32_t)number);
-    const struct sl_slab *slab = &model->slabs[tensor->slab];
-    uint8_t *map = sl_pool_model_map(model, slab);
+    const struct sl_slab *slab = &copy->slabs[tensor->slab];
+    uint8_t *map = sl_pool_copy_map(copy, slab);
     for (uint64_t at = 0; at < tensor->bytes; at += sizeof(value))
         if (map)
             memcpy(map + tensor->offset + at, &value, sizeof(value));
         else
             ck_assert_int_eq(pwrite(slab->fd, &value, sizeof(value), (off_t)(tensor->offset + at)),
                              sizeof(value));
-    sl_pool_model_tell(model, number);
+    sl_pool_copy_tell(copy, number);
 }
 
 void pool_case_fill_all(struct sl_pool_model *model)
 {
     struct sl_err err = SL_ERR_INIT;
-    for (size_t i = 0; i < model->tensor_count; i++)
+    for (size_t i = 0; i < model->copies[0]->tensor_count; i++)
         pool_case_fill(model, i, (float)(i + 1));
     ck_assert_int_eq(sl_pool_model_finish(model, &err), 0);
 }

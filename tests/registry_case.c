@@ -94,7 +94,11 @@ static void fake_keep(void *self, void *body)
     fake.kept++;
 }
 
-struct sl_holder holder = {.name = "fake", .load = fake_load, .drop = fake_drop, .keep = fake_keep};
+struct sl_holder holder = {.name = "fake",
+                           .placement = SL_PLACEMENT(SL_SPACE_HOST),
+                           .load = fake_load,
+                           .drop = fake_drop,
+                           .keep = fake_keep};
 struct sl_registry *registry;
 
 /* ---- a test's words ------------------------------------------------------------------------- */

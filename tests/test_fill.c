@@ -120,10 +120,9 @@ END_TEST
 START_TEST(nobody_can_change_a_ready_model)
 {
     int fds[16];
-    size_t count;
     fill_case_put_model("m.safetensors", "a,b", 1000);
     struct sl_pool_model *model = fill_case_load("memory://m.safetensors", "");
-    sl_pool_model_fds(model, fds, &count);
+    size_t count = sl_pool_copy_fds(sl_pool_model_copy(model, 0), 0, fds, SL_COUNT(fds));
     ck_assert_uint_eq(count, 3);
     for (size_t i = 0; i < count; i++) {
         char path[64];
@@ -157,9 +156,8 @@ static int fill_on_huge_tmpfs(const char *directory)
     if (fill_case_place.kind != SL_SLAB_TMPFS || !fill_case_place.huge)
         return 1;
     int fds[8];
-    size_t count;
     struct sl_pool_model *model = fill_case_load("memory://m.safetensors", "");
-    sl_pool_model_fds(model, fds, &count);
+    size_t count = sl_pool_copy_fds(sl_pool_model_copy(model, 0), 0, fds, SL_COUNT(fds));
     if (count != 5 || write(fds[2], "x", 1) >= 0 ||
         mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fds[2], 0) != MAP_FAILED)
         return 2;
@@ -321,7 +319,8 @@ START_TEST(every_failing_allocation_leaves_nothing)
         struct sl_specs specs;
         fill_case_spec(&specs, "memory://m/", "readers: {connections: 1}\n");
         config.name = "m";
-        config.place = &fill_case_place;
+        config.places = &fill_case_place;
+        config.place_count = 1;
         sl_alloc_fail_at(++nth);
         int done = sl_fill_run(&specs.items[0], &config, &model, NULL, &err);
         sl_alloc_fail_at(0);

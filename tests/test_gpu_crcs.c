@@ -51,7 +51,7 @@ static uint64_t verified(int where, const char *more, uint64_t *checks)
     struct sl_specs specs;
     struct sl_load_result result = {0};
     struct sl_pool_model *model = NULL;
-    struct sl_fill_config config = {.name = "m", .place = &fill_case_place};
+    struct sl_fill_config config = {.name = "m", .places = &fill_case_place, .place_count = 1};
     fill_case_spec(&specs, "memory://m.tensors", more);
     specs.items[0].sink.pool.crc = specs.items[0].sink.pool.decrypt = where;
     int done = sl_fill_run(&specs.items[0], &config, &model, &result, &err);

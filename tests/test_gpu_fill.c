@@ -93,7 +93,7 @@ static void fill_sealed(const char *name, int decrypt, const char *words, bool o
     int scratch = sl_scratch_open(directory);
     struct sl_err err = SL_ERR_INIT;
     struct sl_pool_model *model = NULL;
-    struct sl_fill_config config = {.name = "m", .place = &fill_case_place};
+    struct sl_fill_config config = {.name = "m", .places = &fill_case_place, .place_count = 1};
     struct fake_cuda_counts counts;
     struct sl_specs specs;
     size_t bytes;
@@ -155,7 +155,7 @@ START_TEST(every_call_that_fails_in_decrypting_leaves_nothing)
         int scratch = sl_scratch_open(directory);
         struct sl_err err = SL_ERR_INIT;
         struct sl_pool_model *model = NULL;
-        struct sl_fill_config config = {.name = "m", .place = &fill_case_place};
+        struct sl_fill_config config = {.name = "m", .places = &fill_case_place, .place_count = 1};
         struct sl_specs specs;
         size_t bytes;
         uint8_t *golden = golden_read("tensorizer/v5-long-encrypted.tensors.gz", &bytes);
@@ -439,7 +439,7 @@ START_TEST(every_failing_allocation_leaves_nothing)
         struct sl_err err = SL_ERR_INIT;
         struct sl_specs specs;
         fill_case_spec(&specs, "memory://m/", "readers: {connections: 1}\n");
-        struct sl_fill_config config = {.name = "m", .place = &fill_case_place};
+        struct sl_fill_config config = {.name = "m", .places = &fill_case_place, .place_count = 1};
         sl_alloc_fail_at(++nth);
         int done = sl_fill_run(&specs.items[0], &config, &model, NULL, &err);
         sl_alloc_fail_at(0);

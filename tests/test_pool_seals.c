@@ -310,7 +310,8 @@ START_TEST(a_load_whose_memory_cannot_be_sealed_fails)
     struct sl_err err = SL_ERR_INIT;
     setup();
     struct sl_pool_model *model = add_loading();
-    void *thief = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, model->slabs[0].fd, 0);
+    void *thief =
+        mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, model->copies[0]->slabs[0].fd, 0);
     ck_assert_ptr_ne(thief, MAP_FAILED);
     pool_case_fill(model, 0, 1);
     ck_assert_int_lt(sl_pool_model_finish(model, &err), 0);
@@ -327,7 +328,7 @@ START_TEST(what_cannot_be_sealed_is_not_given_out)
     struct sluice_model *client = NULL;
     setup();
     struct sl_pool_model *model = add_loading();
-    ck_assert_int_eq(fcntl(model->slabs[0].fd, F_ADD_SEALS, F_SEAL_SEAL), 0);
+    ck_assert_int_eq(fcntl(model->copies[0]->slabs[0].fd, F_ADD_SEALS, F_SEAL_SEAL), 0);
     ck_assert_int_lt(pool_case_try(&pool, "m", &client, &error), 0);
     ck_assert_int_eq(error.kind, SLUICE_INTEGRITY);
     ck_assert_ptr_nonnull(strstr(error.message, "cannot seal a slab of the pool"));
@@ -346,9 +347,9 @@ START_TEST(a_client_looks_at_the_seals_itself)
         struct sluice_error error = {0};
         struct sluice_model *client = NULL;
         struct sl_err err = SL_ERR_INIT;
-        int *place = i == 0   ? &model->index_fd
-                     : i == 1 ? &model->page_fd
-                              : &model->slabs[0].reader_fd;
+        int *place = i == 0   ? &model->copies[0]->index_fd
+                     : i == 1 ? &model->copies[0]->page_fd
+                              : &model->copies[0]->slabs[0].reader_fd;
         int before = *place;
         struct stat status;
         ck_assert_int_eq(fstat(before, &status), 0);

@@ -66,10 +66,9 @@ static int run(struct filling *filling, struct sl_pool_model **model, struct sl_
     for (unsigned i = 0; i < targets->count; i++)
         sl_slab_place_gpu(targets->gpus[i], &places[i]);
     const struct sl_fill_config config = {.name = filling->job->name,
-                                          .place = &places[0],
-                                          .more = places + 1,
-                                          .more_count = targets->count - 1,
-                                          .everywhere = targets->everywhere,
+                                          .places = places,
+                                          .place_count = targets->count,
+                                          .placement = targets->placement,
                                           .admit = admit,
                                           .planned = planned,
                                           .arg = filling,

@@ -6,6 +6,7 @@
 #define SL_HOLDER_H
 
 #include "load.h"
+#include "space.h"
 
 enum { SL_VERSION_TEXT = 17 }; /* of a version: 16 hex digits of the plan's identity */
 
@@ -30,9 +31,6 @@ struct sl_holder_job {
     void *(*opened)(void *arg, void *body);
 };
 
-/** Each kind of memory has a budget of its own. What is on all GPUs takes of each one's. */
-enum { SL_SPACE_HOST = 0, SL_SPACE_GPU = 1, SL_SPACES_MAX = 17, SL_SPACE_GPUS = SL_SPACES_MAX };
-
 /** Memory that was let go of and that somebody may still have. */
 struct sl_left_memory {
     /** How much of it is: 0 for ever once it is 0. May block; by one thread at a time. */
@@ -42,8 +40,8 @@ struct sl_left_memory {
 
 struct sl_holder {
     const char *name;   /* "directory", "pool" */
-    unsigned space;     /* whose memory it takes: the host's, or SL_SPACE_GPU + N of cuda:N, or
-                           SL_SPACE_GPUS: the same on each GPU that was opened */
+    uint32_t placement; /* whose memory it takes: of one space, or the same of each GPU that was
+                           opened, of its set of all */
     bool keeps_partial; /* what a load brought before it broke off is good for the next one */
     void *self;
     /**
@@ -70,8 +68,6 @@ struct sl_holder {
 
 /** As metadata.name of a spec: no dot in front, no slash. */
 bool sl_is_model_name(const char *name);
-/** "host", "cuda:0", "cuda:all". */
-const char *sl_space_name(unsigned space, char name[16]);
 /** The version of an identity. */
 const char *sl_version_text(const uint8_t identity[32], char version[SL_VERSION_TEXT]);
 

@@ -62,11 +62,11 @@ static void refuse(struct wish *wish, const struct sl_err *why)
     free(wish);
 }
 
-static void refuse_place(const char *name, unsigned space, struct sl_err *err)
+static void refuse_place(const char *name, uint32_t placement, struct sl_err *err)
 {
     char place[16];
-    sl_space_name(space, place);
-    if (space == SL_SPACE_GPUS) {
+    sl_placement_name(placement, place);
+    if (sl_placement_count(placement) > 1) {
         sl_fail_code(err, SL_E_USAGE, "device",
                      "the model '%.100s' is on each GPU that the pool sees ('%s'), and not there: "
                      "attach to it on one of them",
@@ -75,16 +75,6 @@ static void refuse_place(const char *name, unsigned space, struct sl_err *err)
     }
     sl_fail_code(err, SL_E_USAGE, "device",
                  "the model '%.100s' is in memory of '%s': attach to it there", name, place);
-}
-
-/* The copy that a client gets who wants it there; NULL: there is none. */
-static struct sl_pool_model *copy_in(struct sl_pool_model *model, unsigned space, unsigned wanted)
-{
-    if (space == wanted)
-        return model;
-    if (space != SL_SPACE_GPUS || wanted < SL_SPACE_GPU)
-        return NULL;
-    return sl_pool_model_copy(model, wanted - SL_SPACE_GPU);
 }
 
 static void on_answer(void *arg, struct sl_model_ref *ref, const struct sl_err *why)
@@ -109,15 +99,14 @@ static void on_answer(void *arg, struct sl_model_ref *ref, const struct sl_err *
         refuse(wish, &err);
         return;
     }
-    unsigned space = sl_model_ref_space(ref);
-    model = copy_in(model, space, wish->space);
-    if (!model) {
-        refuse_place(sl_model_ref_name(ref), space, &err);
+    struct sl_pool_copy *copy = sl_pool_model_copy_in(model, wish->space);
+    if (!copy) {
+        refuse_place(sl_model_ref_name(ref), sl_model_ref_placement(ref), &err);
         sl_registry_release(pool->registry, ref);
         refuse(wish, &err);
         return;
     }
-    if (!sl_pool_request_grant(wish->request, model, ref))
+    if (!sl_pool_request_grant(wish->request, copy, ref))
         sl_registry_release(pool->registry, ref);
     free(wish);
 }
@@ -199,11 +188,10 @@ static int find_device(struct sl_gpu_holders *gpus, const char *device, unsigned
 static int find_space(struct sl_node_pool *pool, const struct sl_pool_wish *wanted, unsigned *space,
                       struct sl_err *err)
 {
-    unsigned own;
     if (find_device(pool->gpus, wanted->device, space, err) < 0)
         return -1;
-    if (*wanted->key || !sl_registry_space(pool->registry, wanted->model, &own) || own == *space ||
-        (own == SL_SPACE_GPUS && *space >= SL_SPACE_GPU))
+    uint32_t own = *wanted->key ? 0 : sl_registry_placement(pool->registry, wanted->model);
+    if (!own || sl_placement_has(own, *space))
         return 0;
     refuse_place(wanted->model, own, err);
     return -1;
@@ -365,7 +353,7 @@ static int count_fds(void *arg, const struct sl_registry_entry *entry)
 {
     struct counting *counting = arg;
     if (*entry->key && entry->body && entry->owner == counting->uid)
-        counting->fds += 2 + sl_pool_model_slab_count(entry->body);
+        counting->fds += sl_pool_copy_fds(sl_pool_model_copy(entry->body, 0), 0, NULL, 0);
     return 0;
 }
 
@@ -385,14 +373,13 @@ static void later(void *arg, struct sl_later *what)
 
 /* ---- lists and eviction --------------------------------------------------------------------- */
 
-static int add_copy(struct sl_pool_listing *listing, const struct sl_registry_entry *entry,
-                    unsigned space, struct sl_pool_model *model)
+static int add_row(struct sl_pool_listing *listing, const struct sl_registry_entry *entry,
+                   const char *device, struct sl_pool_copy *copy)
 {
-    char device[16];
     const struct sl_pool_entry listed = {.name = entry->name,
                                          .key = entry->key,
-                                         .device = sl_space_name(space, device),
-                                         .model = model,
+                                         .device = device,
+                                         .copy = copy,
                                          .owner = entry->owner,
                                          .pinned = entry->pinned,
                                          .used_seconds = entry->used_seconds,
@@ -401,14 +388,17 @@ static int add_copy(struct sl_pool_listing *listing, const struct sl_registry_en
     return sl_pool_listing_add(listing, &listed);
 }
 
-/* What is on all GPUs is a row for each, once it is there. */
+/* A row for each copy, once it is there. */
 static int add_entry(void *arg, const struct sl_registry_entry *entry)
 {
-    if (!entry->body || entry->space != SL_SPACE_GPUS)
-        return add_copy(arg, entry, entry->space, entry->body);
+    char device[16];
     int done = 0;
-    for (unsigned i = 0; done == 0 && i < sl_pool_model_copies(entry->body); i++)
-        done = add_copy(arg, entry, SL_SPACE_GPU + i, sl_pool_model_copy(entry->body, i));
+    if (!entry->body)
+        return add_row(arg, entry, sl_placement_name(entry->placement, device), NULL);
+    for (size_t i = 0; done == 0 && i < sl_pool_model_copies(entry->body); i++) {
+        struct sl_pool_copy *copy = sl_pool_model_copy(entry->body, i);
+        done = add_row(arg, entry, sl_space_name(sl_pool_copy_space(copy), device), copy);
+    }
     return done;
 }
 

@@ -126,7 +126,8 @@ static int load(void *self, const struct sl_holder_job *job, void **body, struct
     const struct sl_pool_holder *holder = self;
     struct filling filling = {.job = job};
     const struct sl_fill_config config = {.name = job->name,
-                                          .place = &holder->place,
+                                          .places = &holder->place,
+                                          .place_count = 1,
                                           .admit = admit,
                                           .planned = planned,
                                           .arg = &filling,
@@ -189,10 +190,11 @@ static struct sl_gpu *find_gpu(void *arg, const uint8_t uuid[16], struct sl_err 
 static const struct sl_holder *holder_of(struct sl_pool_holder *holder, struct sl_gpu_holders *gpus,
                                          const struct sl_pool_model *model)
 {
-    const struct sl_cuda_device *device = sl_pool_model_device(model);
-    if (sl_pool_model_everywhere(model))
+    uint32_t placement = sl_pool_model_placement(model);
+    unsigned first = (unsigned)__builtin_ctz(placement);
+    if (sl_placement_count(placement) > 1)
         return sl_gpu_holders_all(gpus);
-    return device ? sl_gpu_holders_ops(gpus, (unsigned)device->ordinal) : &holder->ops;
+    return first == SL_SPACE_HOST ? &holder->ops : sl_gpu_holders_ops(gpus, first - SL_SPACE_GPU);
 }
 
 static int adopt(const struct sl_holder *holder, struct sl_registry *registry,
@@ -228,7 +230,7 @@ static void take(struct sl_pool_holder *holder, struct sl_gpu_holders *gpus,
 {
     struct sl_err why = SL_ERR_INIT;
     const struct sl_holder *own = holder_of(holder, gpus, model);
-    if (sl_pool_model_everywhere(model) && !sl_rejoin_is_whole(model, gpu_count))
+    if (!sl_rejoin_is_whole(model, gpu_count))
         sl_fail(&why, SL_E_INTEGRITY, "'%.80s' was on every GPU, and is not on each of %u now",
                 sl_pool_model_name(model), gpu_count);
     else if (adopt(own, registry, model, &why) == 0)
@@ -241,7 +243,7 @@ static unsigned count_gpus(const struct found *found)
 {
     int count = 0;
     for (size_t i = 0; i < found->count; i++)
-        if (sl_pool_model_everywhere(found->models[i]))
+        if (sl_placement_count(sl_pool_model_placement(found->models[i])) > 1)
             return sl_gpu_count(&count, NULL) < 0 ? 0 : (unsigned)count;
     return 0;
 }
@@ -333,9 +335,14 @@ struct sl_pool_holder *sl_pool_holder_new(const char *directory, struct sl_err *
     sl_slab_place_probe(holder->folder.fd, &holder->place);
     sl_log(directory && holder->place.kind != SL_SLAB_TMPFS ? SL_LOG_WARN : SL_LOG_DEBUG,
            "the pool's memory: %s", holder->place.why);
-    holder->ops = (struct sl_holder){
-        .name = "pool", .self = holder, .load = load, .drop = drop, .leave = leave, .keep = keep};
-    holder->ops.watch = watch;
+    holder->ops = (struct sl_holder){.name = "pool",
+                                     .placement = SL_PLACEMENT(SL_SPACE_HOST),
+                                     .self = holder,
+                                     .load = load,
+                                     .drop = drop,
+                                     .watch = watch,
+                                     .leave = leave,
+                                     .keep = keep};
     return sl_steal(&holder);
 }
 

@@ -116,7 +116,7 @@ static int take_holding(struct job *job, const char *version, const uint8_t iden
     struct holding *holding;
     if (job->holding && strcmp(job->holding->version, version) != 0)
         leave_holding(job);
-    while ((holding = registry_holding(model, version, job->holder->space)) &&
+    while ((holding = registry_holding(model, version, job->holder->placement)) &&
            holding->state == HOLDING_DROPPING && !registry->locked.stopping)
         pthread_cond_wait(&registry->changed, &registry->lock);
     if (sl_cancel_check(model->cancel, err) < 0)

@@ -26,37 +26,38 @@ static int read_into(struct sl_pool_model *model, const struct sl_plan *plan,
                      const struct sl_reader_config *given, struct fill *fill, struct sl_err *err)
 {
     struct sl_reader_config config = *given;
-    struct sl_gpu *gpu = fill->config->place->gpu;
+    struct sl_gpu *gpu = fill->config->places[0].gpu;
+    struct sl_pool_copy *first = model->copies[0];
     sl_autofree struct sl_sink_file *files = sink_files(plan, err);
     if (!files)
         return -1;
-    SL_AUTO(sl_readiness) readiness = sl_readiness_new(plan, model, err);
+    SL_AUTO(sl_readiness) readiness = sl_readiness_new(plan, first, err);
     if (!readiness)
         return -1;
     config.watch = sl_readiness_watch(readiness);
     struct sl_spec_pool wishes = *fill->wishes;
     wishes.decrypt = sl_gpu_followers_decrypt(model, (enum sl_pool_decrypt)wishes.decrypt);
     SL_AUTO(sl_gpu_fill) device = NULL;
-    if (gpu && !(device = sl_gpu_fill_new(gpu, model, plan, &wishes, &config, err)))
+    if (gpu && !(device = sl_gpu_fill_new(gpu, first, plan, &wishes, &config, err)))
         return -1;
-    SL_AUTO(sl_gpu_followers) twins = NULL;
-    if (device && !(twins = sl_gpu_followers_new(device, model, plan, err)))
+    SL_AUTO(sl_gpu_followers) others = NULL;
+    if (device && !(others = sl_gpu_followers_new(device, model, plan, err)))
         return -1;
     if (device) {
         sl_gpu_fill_config(device, &config);
         sl_gpu_fill_counts(device, &fill->decrypted, &fill->cast);
-        config.watch = sl_gpu_followers_watch(twins);
+        config.watch = sl_gpu_followers_watch(others);
     }
     struct sl_gpu_ring *ring = device ? sl_gpu_fill_ring(device) : NULL;
-    SL_AUTO(sl_sink) sink = sl_slab_sink_open(model, files, plan->file_count, ring, err);
+    SL_AUTO(sl_sink) sink = sl_slab_sink_open(first, files, plan->file_count, ring, err);
     if (!sink)
         return -1;
     sl_progress_set_state(config.progress, SL_LOAD_READING);
     if (sl_reader_run(plan, sink, NULL, &config, err) < 0 ||
         (device &&
-         (sl_gpu_fill_finish(device, err) < 0 || sl_gpu_followers_finish(twins, err) < 0)))
+         (sl_gpu_fill_finish(device, err) < 0 || sl_gpu_followers_finish(others, err) < 0)))
         return -1;
-    size_t left = sl_readiness_left(readiness) + (twins ? sl_gpu_followers_left(twins) : 0);
+    size_t left = sl_readiness_left(readiness) + (others ? sl_gpu_followers_left(others) : 0);
     if (left)
         return sl_fail(err, SL_E_INTERNAL,
                        "%zu tensors of '%s' were read and checked, but not counted as complete",
@@ -77,9 +78,9 @@ static uint64_t needed_in(const struct sl_plan *plan, const struct sl_slab_place
 
 static uint64_t needed(const struct sl_plan *plan, const struct sl_fill_config *config)
 {
-    uint64_t bytes = needed_in(plan, config->place);
-    for (size_t i = 0; i < config->more_count; i++) {
-        uint64_t there = needed_in(plan, &config->more[i]);
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < config->place_count; i++) {
+        uint64_t there = needed_in(plan, &config->places[i]);
         bytes = SL_MAX(bytes, there);
     }
     return bytes;
@@ -88,13 +89,11 @@ static uint64_t needed(const struct sl_plan *plan, const struct sl_fill_config *
 static struct sl_pool_model *plan_model(const struct sl_fill_config *config,
                                         const struct sl_plan *plan, struct sl_err *err)
 {
-    SL_AUTO(sl_pool_model) model = sl_pool_model_plan(config->name, plan, config->place, err);
-    for (size_t i = 0; model && i < config->more_count; i++)
-        if (sl_pool_model_plan_twin(model, plan, &config->more[i], err) < 0)
-            return NULL;
-    if (model)
-        model->everywhere = config->everywhere;
-    return sl_steal(&model);
+    struct sl_pool_model *model =
+        sl_pool_model_plan(config->name, plan, config->places, config->place_count, err);
+    if (model && config->placement)
+        sl_pool_model_set_placement(model, config->placement);
+    return model;
 }
 
 static int fill(void *arg, const struct sl_plan *plan, const struct sl_reader_config *given,
@@ -114,8 +113,7 @@ static int fill(void *arg, const struct sl_plan *plan, const struct sl_reader_co
     struct sl_err why = SL_ERR_INIT;
     if (read_into(model, plan, given, fill, &why) < 0) {
         sl_pool_model_fail(model, &why);
-        for (size_t i = 0; i < sl_pool_model_copies(model); i++)
-            sl_pool_model_give_up(sl_pool_model_copy(model, i));
+        sl_pool_model_give_up(model);
         *err = why;
         return -1;
     }

@@ -10,13 +10,15 @@
 
 enum { SL_SLAB_BYTES = 512 * 1024 * 1024 };
 
+/** The first file of a plan of layout slabs that is a data file: they are the last. */
+size_t sl_pool_first_data_file(const struct sl_plan *plan);
+
 struct sl_fill_config {
-    const char *name;                  /* of the model in the pool */
-    const struct sl_slab_place *place; /* borrowed for the call */
-    const struct sl_slab_place *more;  /* further GPUs, which get the same: a twin of the model on
-                                          each. Borrowed; NULL: none */
-    size_t more_count;
-    bool everywhere;     /* these are all the GPUs there are */
+    const char *name;                   /* of the model in the pool */
+    const struct sl_slab_place *places; /* of its copies: one, or several of GPUs, which get the
+                                           same; borrowed for the call */
+    size_t place_count;
+    uint32_t placement;  /* of the model; 0: these places */
     uint64_t slab_bytes; /* 0: SL_SLAB_BYTES. A slab holds whole tensors, and is
                             larger only for a tensor that is */
     /**

@@ -258,28 +258,27 @@ static void on_agreed(void *arg, const struct sl_check *check)
 /* ---- life -------------------------------------------------------------------------------------
  */
 
-static int find_addresses(struct sl_gpu_fill *fill, const struct sl_pool_model *model,
+static int find_addresses(struct sl_gpu_fill *fill, const struct sl_pool_copy *copy,
                           size_t file_count, struct sl_err *err)
 {
     fill->addresses = sl_alloc_array(file_count, sizeof(*fill->addresses), err);
     if (!fill->addresses)
         return -1;
     for (size_t i = 0; i < file_count; i++)
-        if (model->slab_of_file[i] != UINT32_MAX)
-            fill->addresses[i] = model->slabs[model->slab_of_file[i]].memory.address;
+        if (copy->slab_of_file[i] != UINT32_MAX)
+            fill->addresses[i] = copy->slabs[copy->slab_of_file[i]].memory.address;
     return 0;
 }
 
-static int open_ring(struct sl_gpu_fill *fill, struct sl_gpu *gpu,
-                     const struct sl_pool_model *model, size_t file_count, struct sl_gpu_ring *with,
-                     struct sl_err *err)
+static int open_ring(struct sl_gpu_fill *fill, struct sl_gpu *gpu, const struct sl_pool_copy *copy,
+                     size_t file_count, struct sl_gpu_ring *with, struct sl_err *err)
 {
     sl_autofree uint64_t *bytes = sl_alloc_array(file_count, sizeof(*bytes), err);
     if (!bytes)
         return -1;
     for (size_t i = 0; i < file_count; i++)
-        if (model->slab_of_file[i] != UINT32_MAX)
-            bytes[i] = model->slabs[model->slab_of_file[i]].bytes;
+        if (copy->slab_of_file[i] != UINT32_MAX)
+            bytes[i] = copy->slabs[copy->slab_of_file[i]].bytes;
     if (with) {
         int lane = sl_gpu_ring_add(with, gpu, fill->addresses, bytes, err);
         fill->lane = lane < 0 ? 0 : (unsigned)lane;
@@ -316,19 +315,19 @@ static int open_mend(struct sl_gpu_fill *fill, const struct sl_plan *plan, struc
 }
 
 /* Casts and CRCs are of one GPU; what goes to several is made on the host, once. */
-static int open_work(struct sl_gpu_fill *fill, struct sl_gpu *gpu, struct sl_pool_model *model,
+static int open_work(struct sl_gpu_fill *fill, struct sl_gpu *gpu, struct sl_pool_copy *copy,
                      const struct sl_plan *plan, const struct sl_spec_pool *wishes,
                      struct sl_err *err)
 {
-    if (model->twin_count || model->is_twin)
+    if (copy->model->copy_count > 1)
         return 0;
-    if (open_caster(fill, gpu, model, plan, (enum sl_pool_decrypt)wishes->cast, err) < 0)
+    if (open_caster(fill, gpu, copy->model, plan, (enum sl_pool_decrypt)wishes->cast, err) < 0)
         return -1;
     return open_crcs(fill, gpu, plan, (enum sl_pool_decrypt)wishes->crc, err);
 }
 
 /* with: NULL, or the ring of another. */
-static struct sl_gpu_fill *make(struct sl_gpu *gpu, struct sl_pool_model *model,
+static struct sl_gpu_fill *make(struct sl_gpu *gpu, struct sl_pool_copy *copy,
                                 const struct sl_plan *plan, const struct sl_spec_pool *wishes,
                                 const struct sl_reader_config *config,
                                 const struct sl_reader_watch *told, struct sl_gpu_ring *with,
@@ -341,28 +340,28 @@ static struct sl_gpu_fill *make(struct sl_gpu *gpu, struct sl_pool_model *model,
     fill->told = told;
     fill->watch = (struct sl_reader_watch){.landed = on_landed, .agreed = on_agreed, .arg = fill};
     if (open_opener(fill, gpu, plan, (enum sl_pool_decrypt)wishes->decrypt, err) < 0 ||
-        find_addresses(fill, model, plan->file_count, err) < 0 ||
-        open_work(fill, gpu, model, plan, wishes, err) < 0 ||
-        open_ring(fill, gpu, model, plan->file_count, with, err) < 0 ||
+        find_addresses(fill, copy, plan->file_count, err) < 0 ||
+        open_work(fill, gpu, copy, plan, wishes, err) < 0 ||
+        open_ring(fill, gpu, copy, plan->file_count, with, err) < 0 ||
         open_mend(fill, plan, err) < 0)
         return NULL;
     return sl_steal(&fill);
 }
 
-struct sl_gpu_fill *sl_gpu_fill_new(struct sl_gpu *gpu, struct sl_pool_model *model,
+struct sl_gpu_fill *sl_gpu_fill_new(struct sl_gpu *gpu, struct sl_pool_copy *copy,
                                     const struct sl_plan *plan, const struct sl_spec_pool *wishes,
                                     const struct sl_reader_config *config, struct sl_err *err)
 {
-    return make(gpu, model, plan, wishes, config, config->watch, NULL, err);
+    return make(gpu, copy, plan, wishes, config, config->watch, NULL, err);
 }
 
 struct sl_gpu_fill *sl_gpu_fill_follow(const struct sl_gpu_fill *first, struct sl_gpu *gpu,
-                                       struct sl_pool_model *model, const struct sl_plan *plan,
+                                       struct sl_pool_copy *copy, const struct sl_plan *plan,
                                        const struct sl_reader_watch *told, struct sl_err *err)
 {
     const struct sl_spec_pool wishes = {.decrypt =
                                             first->opener ? SL_DECRYPT_GPU : SL_DECRYPT_HOST};
-    return make(gpu, model, plan, &wishes, first->config, told, first->ring, err);
+    return make(gpu, copy, plan, &wishes, first->config, told, first->ring, err);
 }
 
 void sl_gpu_fill_free(struct sl_gpu_fill *fill)

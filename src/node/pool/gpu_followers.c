@@ -1,6 +1,6 @@
 /*
  * A model on several GPUs is read once. The readers fill the ring of the first GPU, and each of its
- * buffers is copied to all of them; what is decrypted or checked on a GPU is so on each. A twin has
+ * buffers is copied to all of them; what is decrypted or checked on a GPU is so on each. A copy has
  * a readiness of its own, told by its own GPU's copies: so a tensor can be used on one GPU while it
  * is still on its way to another.
  */
@@ -40,14 +40,14 @@ static void on_agreed(void *arg, const struct sl_check *check)
 }
 
 static int add(struct sl_gpu_followers *followers, const struct sl_gpu_fill *first,
-               struct sl_pool_model *twin, const struct sl_plan *plan, struct sl_err *err)
+               struct sl_pool_copy *copy, const struct sl_plan *plan, struct sl_err *err)
 {
     struct follower *follower = &followers->items[followers->count++];
-    follower->readiness = sl_readiness_new(plan, twin, err);
+    follower->readiness = sl_readiness_new(plan, copy, err);
     if (!follower->readiness)
         return -1;
     const struct sl_reader_watch *told = sl_readiness_watch(follower->readiness);
-    follower->fill = sl_gpu_fill_follow(first, twin->gpu, twin, plan, told, err);
+    follower->fill = sl_gpu_fill_follow(first, copy->gpu, copy, plan, told, err);
     return follower->fill ? 0 : -1;
 }
 
@@ -55,8 +55,8 @@ enum sl_pool_decrypt sl_gpu_followers_decrypt(const struct sl_pool_model *model,
                                               enum sl_pool_decrypt decrypt)
 {
     struct sl_err why = SL_ERR_INIT;
-    for (size_t i = 0; decrypt == SL_DECRYPT_AUTO && i < model->twin_count; i++) {
-        const struct sl_cuda_device *device = sl_gpu_device(model->twins[i]->gpu);
+    for (size_t i = 1; decrypt == SL_DECRYPT_AUTO && i < model->copy_count; i++) {
+        const struct sl_cuda_device *device = sl_gpu_device(model->copies[i]->gpu);
         if (sl_kernels_check(device, &why) == 0)
             continue;
         sl_log(SL_LOG_INFO, "decrypting on the host, for all GPUs, since of cuda:%d: %s",
@@ -76,8 +76,8 @@ struct sl_gpu_followers *sl_gpu_followers_new(const struct sl_gpu_fill *first,
     followers->first = sl_gpu_fill_watch(first);
     followers->watch =
         (struct sl_reader_watch){.landed = on_landed, .agreed = on_agreed, .arg = followers};
-    for (size_t i = 0; i < model->twin_count; i++)
-        if (add(followers, first, model->twins[i], plan, err) < 0)
+    for (size_t i = 1; i < model->copy_count; i++)
+        if (add(followers, first, model->copies[i], plan, err) < 0)
             return NULL;
     return sl_steal(&followers);
 }

@@ -103,7 +103,7 @@ const struct sl_pool_wish *sl_pool_request_wish(const struct sl_pool_request *re
 }
 
 /* True if somebody will find the answer. */
-static bool post(struct sl_pool_request *request, struct sl_pool_model *model, void *cookie,
+static bool post(struct sl_pool_request *request, struct sl_pool_copy *copy, void *cookie,
                  const struct sl_err *why)
 {
     struct sl_pool_mailbox *mailbox = request->mailbox;
@@ -111,7 +111,9 @@ static bool post(struct sl_pool_request *request, struct sl_pool_model *model, v
     SL_LOCKED(&mailbox->lock);
     if (request->gone)
         return false;
-    request->model = sl_pool_model_hold(model);
+    if (copy)
+        sl_pool_model_hold(sl_pool_copy_model(copy));
+    request->copy = copy;
     request->cookie = cookie;
     if (why)
         request->err = *why;
@@ -123,15 +125,14 @@ static bool post(struct sl_pool_request *request, struct sl_pool_model *model, v
     return true;
 }
 
-bool sl_pool_request_grant(struct sl_pool_request *request, struct sl_pool_model *model,
-                           void *cookie)
+bool sl_pool_request_grant(struct sl_pool_request *request, struct sl_pool_copy *copy, void *cookie)
 {
     struct sl_err err = SL_ERR_INIT;
-    if (sl_pool_model_give_out(model, &err) < 0) {
+    if (sl_pool_copy_give_out(copy, &err) < 0) {
         sl_pool_request_refuse(request, &err);
         return false;
     }
-    bool posted = post(request, model, cookie, NULL);
+    bool posted = post(request, copy, cookie, NULL);
     if (!posted)
         sl_pool_request_end(request);
     return posted;

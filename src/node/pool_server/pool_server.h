@@ -54,12 +54,13 @@ struct sl_pool_wish {
 };
 const struct sl_pool_wish *sl_pool_request_wish(const struct sl_pool_request *request);
 /**
- * Answer with a model (loading ones are fine), or with an error. Any thread; never blocks; the
- * request is gone then. grant: true if there is a lease now; released() gives the cookie back when
- * it ends, once, perhaps before grant has returned. False: there is none, since the client has left
- * meanwhile, or was refused a model that cannot be sealed, and the cookie stays the caller's.
+ * Answer with a copy of a model (loading ones are fine), or with an error. Any thread; never
+ * blocks; the request is gone then. grant: true if there is a lease now; released() gives the
+ * cookie back when it ends, once, perhaps before grant has returned. False: there is none, since
+ * the client has left meanwhile, or was refused a model that cannot be sealed, and the cookie stays
+ * the caller's.
  */
-bool sl_pool_request_grant(struct sl_pool_request *request, struct sl_pool_model *model,
+bool sl_pool_request_grant(struct sl_pool_request *request, struct sl_pool_copy *copy,
                            void *cookie);
 void sl_pool_request_refuse(struct sl_pool_request *request, const struct sl_err *why);
 /** A deposit may go on. */
@@ -79,14 +80,14 @@ struct sl_pool_offer {
 
 /* ---- lists ----------------------------------------------------------------------------------- */
 
-/** One model for `list` and `stat`. Strings are borrowed for the call. */
+/** One copy of a model for `list` and `stat`. Strings are borrowed for the call. */
 struct sl_pool_entry {
     const char *name, *key, *device;
-    struct sl_pool_model *model; /* NULL: known, not in memory (yet) */
-    uint32_t owner;              /* of a derived model */
+    struct sl_pool_copy *copy; /* NULL: known, not in memory (yet) */
+    uint32_t owner;            /* of a derived model */
     bool pinned;
     int64_t used_seconds;  /* wall clock of the last lease's end or begin; 0: never */
-    uint64_t left_bytes;   /* model NULL: it was evicted, and clients still keep so much … */
+    uint64_t left_bytes;   /* copy NULL: it was evicted, and clients still keep so much … */
     const char *left_text; /* … which this tells; NULL: none */
 };
 struct sl_pool_listing;

@@ -12,7 +12,6 @@
 #include "mapping.h"
 #include "operand.h"
 #include "pages.h"
-#include "pool_parts.h"
 
 enum { PLAN_JSON_MAX = 256 * 1024 * 1024, ROWS_SHOWN = 20, NAME_BYTES = 1100 };
 

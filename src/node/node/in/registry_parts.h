@@ -128,7 +128,7 @@ struct sl_registry {
         size_t model_count;
         struct model *queue, **queue_end;
         uint64_t budgets[SL_SPACES_MAX]; /* of the spaces of holders */
-        uint32_t gpus_opened;            /* a bit each: those whose budget was set */
+        uint32_t opened;                 /* GPUs whose budgets were set: their spaces */
         bool stopping;
         unsigned dropping; /* drops under way */
         struct left *left;
@@ -145,7 +145,7 @@ struct sl_registry {
 
 /** registry.c */
 struct model *registry_find(struct sl_registry *registry, const char *name);
-struct holding *registry_holding(struct model *model, const char *version, unsigned space);
+struct holding *registry_holding(struct model *model, const char *version, uint32_t placement);
 struct holding *registry_new_holding(struct model *model, const char *version, struct sl_err *err);
 void registry_remove_holding(struct holding *holding);
 /** A reference to nothing yet; without the lock too. */
@@ -191,7 +191,7 @@ bool registry_await_left(struct sl_registry *registry, uint64_t until_ns);
 /** registry_budget.c */
 /** Bytes of all holdings in a space, what is being dropped and what is left of others included. */
 uint64_t registry_held(const struct sl_registry *registry, unsigned space);
-/** In how many places a holding takes its bytes: one on all GPUs does so on each. */
+/** In how many spaces a holding takes its bytes. */
 unsigned registry_copies(const struct sl_registry *registry, const struct holding *holding);
 bool registry_pinned(const struct model *model);
 enum { VICTIMS_MAX = 256 };

@@ -4,7 +4,6 @@
 
 #include "peer.h"
 #include "pool_packet.h"
-#include "pool_parts.h"
 #include "pool_server.h"
 
 /* ---- requests and their mailbox -------------------------------------------------------------- */
@@ -36,7 +35,7 @@ struct sl_pool_request {
     /* Guarded by the mailbox: */
     struct sl_pool_request *next; /* answered */
     bool answered, gone;          /* gone: nobody waits for it */
-    struct sl_pool_model *model;  /* the answer, with the owner's cookie for the lease, or */
+    struct sl_pool_copy *copy;    /* the answer, with the owner's cookie for the lease, or */
     void *cookie;
     struct sl_err err; /* why there is none */
 };
@@ -55,8 +54,8 @@ bool sl_pool_request_leave(struct sl_pool_request *request);
 /* What a client has been given, until it detaches or ends. */
 struct sl_pool_lease {
     uint64_t id, since_ns;
-    struct sl_pool_model *model; /* one count */
-    void *cookie;                /* of the owner, who gets it back */
+    struct sl_pool_copy *copy; /* one count of its model */
+    void *cookie;              /* of the owner, who gets it back */
 };
 struct sl_pool_deposit {
     struct sl_later later; /* first: its end */
@@ -108,8 +107,8 @@ struct sl_pool_connection {
         int fds[SL_WIRE_FDS_MAX]; /* borrowed */
         size_t fd_count;
     } out;
-    struct sl_pool_model *sending; /* its slabs from next_slab on are still to be sent; borrowed */
-    uint64_t sending_lease;        /* that the packet with descriptors is for */
+    struct sl_pool_copy *sending; /* its slabs from next_slab on are still to be sent; borrowed */
+    uint64_t sending_lease;       /* that the packet with descriptors is for */
     size_t next_slab;
     struct sl_pool_lease leases[SL_POOL_LEASES_MAX]; /* guarded by the server's lock */
     size_t lease_count;
