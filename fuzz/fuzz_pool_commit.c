@@ -51,7 +51,7 @@ static int commit(void *arg, const struct sl_pool_offer *offer, struct sl_pool_m
         abort(); /* more than was announced, or something else */
     SL_LOCKED(&lock);
     begun_now--;
-    taken = sl_pool_model_hold(model);
+    taken = model;
     return 0;
 }
 

@@ -29,23 +29,78 @@ static struct sl_pool_model *find(struct pool_case *pool, const char *name, cons
     return NULL;
 }
 
+static bool is_owned(const struct pool_case *pool, const struct sl_pool_model *model)
+{
+    for (int i = 0; i < POOL_CASE_MODELS; i++)
+        if (pool->locked.models[i] == model)
+            return true;
+    for (const struct pool_case_lease *at = pool->locked.leases; at; at = at->next)
+        if (at->model == model)
+            return true;
+    return false;
+}
+
+/* The cookie is back, or was never given. */
+static void end_lease(struct pool_case *pool, struct pool_case_lease *lease)
+{
+    SL_LOCKED(&pool->lock);
+    struct pool_case_lease **at = &pool->locked.leases;
+    while (*at && *at != lease)
+        at = &(*at)->next;
+    ck_assert_msg(*at, "a cookie comes back that is not out");
+    *at = lease->next;
+    if (!is_owned(pool, lease->model))
+        sl_pool_model_free(lease->model);
+    free(lease);
+}
+
+bool pool_case_grant(struct pool_case *pool, struct sl_pool_request *request,
+                     struct sl_pool_model *model)
+{
+    struct pool_case_lease *lease = malloc(sizeof(*lease));
+    ck_assert_ptr_nonnull(lease);
+    {
+        SL_LOCKED(&pool->lock);
+        *lease = (struct pool_case_lease){pool->locked.leases, model};
+        pool->locked.leases = lease;
+        pool->locked.granted++; /* the lease may be over before the grant has returned */
+    }
+    if (sl_pool_request_grant(request, sl_pool_model_copy(model, 0), lease))
+        return true;
+    {
+        SL_LOCKED(&pool->lock);
+        pool->locked.granted--;
+    }
+    end_lease(pool, lease);
+    return false;
+}
+
+/* NULL: it is held, or there is no such model. */
+static struct sl_pool_model *hold_or_find(struct pool_case *pool, struct sl_pool_request *request,
+                                          bool *held)
+{
+    const struct sl_pool_wish *wish = sl_pool_request_wish(request);
+    SL_LOCKED(&pool->lock);
+    *held = pool->locked.hold;
+    if (!*held)
+        return find(pool, wish->model, wish->key);
+    ck_assert_uint_lt(pool->locked.held_count, SL_COUNT(pool->locked.held));
+    pool->locked.held[pool->locked.held_count++] = request;
+    return NULL;
+}
+
 static void on_attach(void *arg, struct sl_pool_request *request)
 {
-    struct pool_case *pool = arg;
-    const struct sl_pool_wish *wish = sl_pool_request_wish(request);
+    bool held;
     struct sl_err err = SL_ERR_INIT;
-    SL_LOCKED(&pool->lock);
-    if (pool->locked.hold) {
-        ck_assert_uint_lt(pool->locked.held_count, SL_COUNT(pool->locked.held));
-        pool->locked.held[pool->locked.held_count++] = request;
+    struct sl_pool_model *model = hold_or_find(arg, request, &held);
+    if (held)
         return;
-    }
-    struct sl_pool_model *model = find(pool, wish->model, wish->key);
     if (model) {
-        pool->locked.granted += sl_pool_request_grant(request, sl_pool_model_copy(model, 0), model);
+        pool_case_grant(arg, request, model);
         return;
     }
-    sl_fail(&err, SL_E_NOT_FOUND, "no model '%s'", wish->model);
+    sl_fail(&err, SL_E_NOT_FOUND, "no model '%s'", sl_pool_request_wish(request)->model);
     sl_pool_request_refuse(request, &err);
 }
 
@@ -60,7 +115,7 @@ static void on_withdrawn(void *arg, struct sl_pool_request *request)
 static void on_released(void *arg, void *cookie)
 {
     struct pool_case *pool = arg;
-    (void)cookie;
+    end_lease(pool, cookie);
     SL_LOCKED(&pool->lock);
     pool->locked.released++;
 }
@@ -95,7 +150,8 @@ static int on_evict(void *arg, const char *name, const char *key, uint64_t *byte
     for (int i = 0; i < POOL_CASE_MODELS; i++)
         if (pool->locked.models[i] == model)
             pool->locked.models[i] = NULL;
-    sl_pool_model_free(model);
+    if (!is_owned(pool, model))
+        sl_pool_model_free(model);
     pool->locked.evicted++;
     return 0;
 }
@@ -128,7 +184,7 @@ static int on_commit(void *arg, const struct sl_pool_offer *offer, struct sl_poo
     struct pool_case *pool = arg;
     (void)offer, (void)err;
     SL_LOCKED(&pool->lock);
-    keep(pool, sl_pool_model_hold(model));
+    keep(pool, model);
     pool->locked.committed++;
     return 0;
 }
@@ -214,6 +270,7 @@ void pool_case_release(struct pool_case *pool)
     pool_case_stop(pool);
     for (unsigned i = 0; i < pool->locked.held_count; i++)
         sl_pool_request_refuse(pool->locked.held[i], &gone);
+    ck_assert_ptr_null(pool->locked.leases);
     for (int i = 0; i < POOL_CASE_MODELS; i++)
         sl_pool_model_free(pool->locked.models[i]);
     pthread_mutex_destroy(&pool->lock);
@@ -248,6 +305,15 @@ struct sl_pool_model *pool_case_add(struct pool_case *pool, const char *name, co
     sl_memory_clear();
     free(blob);
     return model;
+}
+
+void pool_case_publish(struct pool_case *pool, struct sl_pool_model *model)
+{
+    SL_LOCKED(&pool->lock);
+    struct sl_pool_model *before = pool->locked.models[0];
+    pool->locked.models[0] = model;
+    if (!is_owned(pool, before))
+        sl_pool_model_free(before);
 }
 
 void pool_case_fill(struct sl_pool_model *model, size_t number, float value)

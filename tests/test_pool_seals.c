@@ -154,20 +154,14 @@ static void attacker_close(struct attacker *attacker)
 
 static struct attacker attacker;
 
-static void publish(struct sl_pool_model *model)
-{
-    SL_LOCKED(&pool.lock);
-    sl_pool_model_free(pool.locked.models[0]);
-    pool.locked.models[0] = sl_pool_model_hold(model);
-}
-
 /* Before the first byte is there. */
-static void attack_planned(void *arg, struct sl_pool_model *model)
+static bool attack_planned(void *arg, struct sl_pool_model *model)
 {
     (void)arg;
-    publish(model);
+    pool_case_publish(&pool, model);
     attacker_open(&attacker);
     attack_all(&attacker);
+    return true;
 }
 
 /* Everything that is there is what the source has: what a client sees, too. */
@@ -206,7 +200,6 @@ static void be_attacked(void)
     compare(model);
     attacker_close(&attacker);
     compare(model);
-    sl_pool_model_free(model);
 }
 
 /* As another user, who is the daemon's and the attacker's; 77: it cannot become one. */
@@ -264,13 +257,14 @@ struct racing {
     unsigned microseconds;
 };
 
-static void start_race(void *arg, struct sl_pool_model *model)
+static bool start_race(void *arg, struct sl_pool_model *model)
 {
     struct racing *racing = arg;
     struct sl_err err = SL_ERR_INIT;
-    publish(model);
+    pool_case_publish(&pool, model);
     ck_assert_int_eq(
         sl_thread_start(&racing->thread, "attack", attack_at_once, &racing->microseconds, &err), 0);
+    return true;
 }
 
 /* The seal comes between any two writes of the load. */
@@ -291,7 +285,6 @@ START_TEST(a_load_goes_on_while_its_memory_is_given_out)
         attack_all(&attacker);
         compare(model);
         attacker_close(&attacker);
-        sl_pool_model_free(model);
     }
     teardown();
 }

@@ -1,6 +1,6 @@
 /*
  * Models in memory of GPUs: a holder for each GPU, which is opened by its first load. So a daemon
- * starts without a driver, too: loads fail then, and are tried again. Bodies are counts of struct
+ * starts without a driver, too: loads fail then, and are tried again. Bodies are struct
  * sl_pool_model. Like those on the host they outlive the process in the service manager's
  * descriptor store, where there is one.
  */

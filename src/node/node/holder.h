@@ -26,9 +26,10 @@ struct sl_holder_job {
                  char version[SL_VERSION_TEXT], struct sl_err *err);
     bool *unversioned; /* the source gives no version: set it, and what a load that breaks off
                           leaves is not kept */
-    /** Callers can use it from now on, although it is not complete. May be left out. Returns what
-     * was opened before for this version and is not used for new callers any more, or NULL. */
-    void *(*opened)(void *arg, void *body);
+    /** Callers can use it from now on, although it is not complete, and it is the registry's. May
+     * be left out, or called again as the load begins anew: nobody new gets what was opened before,
+     * which is dropped when those who have it have gone. */
+    void (*opened)(void *arg, void *body);
 };
 
 /** Memory that was let go of and that somebody may still have. */
@@ -50,7 +51,8 @@ struct sl_holder {
      * drop() follows, unless what it brought is kept.
      */
     int (*load)(void *self, const struct sl_holder_job *job, void **body, struct sl_err *err);
-    /** Give the memory back, if there is any; nobody uses it. Blocks; body may be NULL. */
+    /** Give the memory back, if there is any; nobody uses it. Blocks; body may be NULL. name and
+     * version NULL: of a body that another one has replaced. */
     int (*drop)(void *self, const char *name, const char *version, void *body, struct sl_err *err);
     /** Before drop(), or before an opened body is replaced: what tells when its memory has really
      * gone. NULL, or left out: it goes with drop(), or cannot be watched. */

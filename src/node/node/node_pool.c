@@ -330,12 +330,8 @@ static int commit_deposit(void *arg, const struct sl_pool_offer *offer, struct s
                           struct sl_err *err)
 {
     const struct sl_node_pool *pool = arg;
-    struct sl_pool_model *held = sl_pool_model_hold(model);
-    int done =
-        sl_registry_deposit_commit(pool->registry, offer->id, held, sl_pool_model_bytes(held), err);
-    if (done < 0)
-        sl_pool_model_free(held);
-    return done;
+    return sl_registry_deposit_commit(pool->registry, offer->id, model, sl_pool_model_bytes(model),
+                                      err);
 }
 
 static void abort_deposit(void *arg, const struct sl_pool_offer *offer)

@@ -1,6 +1,6 @@
 /*
- * The registry has one count of each model: from when it can be attached to, while it is still
- * being filled, until it is dropped. Clients have counts of their own by the server.
+ * The registry owns each model: from when it can be attached to, while it is still being filled,
+ * until it is dropped. What clients have are references of the registry.
  */
 #include "pool_holder.h"
 
@@ -32,7 +32,6 @@ struct sl_pool_holder {
 
 struct filling {
     const struct sl_holder_job *job;
-    struct sl_pool_model *opened; /* the registry's count */
 };
 
 static int admit(void *arg, uint64_t bytes, const uint8_t identity[32], struct sl_err *err)
@@ -42,11 +41,11 @@ static int admit(void *arg, uint64_t bytes, const uint8_t identity[32], struct s
     return filling->job->admit(filling->job->arg, identity, bytes, version, err);
 }
 
-static void planned(void *arg, struct sl_pool_model *model)
+static bool planned(void *arg, struct sl_pool_model *model)
 {
     struct filling *filling = arg;
-    filling->opened = sl_pool_model_hold(model);
-    sl_pool_model_free(filling->job->opened(filling->job->arg, filling->opened));
+    filling->job->opened(filling->job->arg, model);
+    return true;
 }
 
 /* ---- for the next process ------------------------------------------------------------------- */
@@ -134,14 +133,14 @@ static int load(void *self, const struct sl_holder_job *job, void **body, struct
                                           .cancel = job->cancel,
                                           .progress = job->progress};
     struct sl_load_result result;
-    SL_AUTO(sl_pool_model) model = NULL;
+    struct sl_pool_model *model = NULL;
     char text[512];
     *body = NULL;
     if (sl_fill_run(job->spec, &config, &model, &result, err) < 0)
         return -1;
     if (!model)
         return 0; /* it was there */
-    *body = model == filling.opened ? (void *)model : (void *)sl_pool_model_hold(model);
+    *body = model;
     keep(self, model);
     sl_log(SL_LOG_INFO, "'%s' is in the pool (%s): %s", job->name, sl_pool_model_memory(model),
            sl_load_summary(&result, text));
@@ -151,7 +150,7 @@ static int load(void *self, const struct sl_holder_job *job, void **body, struct
 /* ---- after a restart ------------------------------------------------------------------------ */
 
 struct found {
-    struct sl_pool_model **models; /* one count each */
+    struct sl_pool_model **models; /* owned */
     size_t count, capacity;
 };
 

@@ -322,6 +322,7 @@ struct sl_model_ref *registry_new_ref(struct sl_registry *registry, enum sl_ref_
 void registry_link_ref(struct sl_model_ref *ref, struct holding *holding)
 {
     ref->holding = holding;
+    ref->body = holding->body;
     ref->since_ns = sl_now_ns();
     ref->next = holding->refs;
     holding->refs = ref;
@@ -490,10 +491,22 @@ bool sl_registry_withdraw(struct sl_registry *registry, const void *arg)
     return true;
 }
 
-void sl_registry_release(struct sl_registry *registry, struct sl_model_ref *ref)
+bool registry_is_used(const struct holding *holding, const void *body)
 {
-    if (!ref)
-        return;
+    for (const struct sl_model_ref *ref = holding->refs; ref; ref = ref->next)
+        if (ref->body == body)
+            return true;
+    return false;
+}
+
+void registry_drop_replaced(const struct sl_holder *holder, void *body)
+{
+    holder->drop(holder->self, NULL, NULL, body, NULL);
+}
+
+/* True: its body was replaced meanwhile, and it was the last that had it. */
+static bool unlink_ref(struct sl_registry *registry, struct sl_model_ref *ref)
+{
     struct holding *holding = ref->holding;
     SL_LOCKED(&registry->lock);
     struct sl_model_ref **at = &holding->refs;
@@ -506,12 +519,33 @@ void sl_registry_release(struct sl_registry *registry, struct sl_model_ref *ref)
     holding->used_ns = sl_now_ns();
     sl_metric_observe(SL_M_NODE_REFERENCE_SECONDS,
                       (double)(holding->used_ns - ref->since_ns) / (double)SL_NS_PER_S);
-    free(ref);
+    bool last = ref->body && ref->body != holding->body && !registry_is_used(holding, ref->body);
+    ref->holder = holding->holder;
     if (!holding->ref_count)
         registry_enforce(registry); /* a budget that shrank has waited for it */
     registry_tell(registry);
     if (!holding->ref_count)
         pthread_cond_signal(&registry->clean);
+    return last;
+}
+
+static void run_replaced(struct sl_later *later)
+{
+    struct sl_model_ref *ref = (struct sl_model_ref *)later;
+    registry_drop_replaced(ref->holder, ref->body);
+    free(ref);
+}
+
+void sl_registry_release(struct sl_registry *registry, struct sl_model_ref *ref)
+{
+    if (!ref)
+        return;
+    if (!unlink_ref(registry, ref)) {
+        free(ref);
+        return;
+    }
+    ref->later.run = run_replaced;
+    sl_registry_later(registry, &ref->later);
 }
 
 const char *sl_model_ref_name(const struct sl_model_ref *ref)
@@ -526,8 +560,7 @@ const char *sl_model_ref_version(const struct sl_model_ref *ref)
 
 void *sl_model_ref_body(const struct sl_model_ref *ref)
 {
-    SL_LOCKED(&ref->registry->lock);
-    return ref->holding->body;
+    return ref->body;
 }
 
 uint32_t sl_model_ref_placement(const struct sl_model_ref *ref)

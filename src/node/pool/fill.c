@@ -11,6 +11,7 @@ struct fill {
     const struct sl_fill_config *config;
     const struct sl_spec_pool *wishes;
     struct sl_pool_model *model; /* of the last attempt that succeeded */
+    struct sl_pool_model *own;   /* the same, unless somebody has taken it */
     uint64_t decrypted, cast;    /* tensors, on a GPU */
 };
 
@@ -105,11 +106,12 @@ static int fill(void *arg, const struct sl_plan *plan, const struct sl_reader_co
         config->admit ? config->admit(config->arg, needed(plan, config), plan->identity, err) : 0;
     if (there)
         return there < 0 ? -1 : 0;
-    SL_AUTO(sl_pool_model) model = plan_model(config, plan, err);
+    SL_AUTO(sl_pool_model) own = plan_model(config, plan, err);
+    struct sl_pool_model *model = own;
     if (!model)
         return -1;
-    if (config->planned)
-        config->planned(config->arg, model);
+    if (config->planned && config->planned(config->arg, model))
+        own = NULL;
     struct sl_err why = SL_ERR_INIT;
     if (read_into(model, plan, given, fill, &why) < 0) {
         sl_pool_model_fail(model, &why);
@@ -117,7 +119,9 @@ static int fill(void *arg, const struct sl_plan *plan, const struct sl_reader_co
         *err = why;
         return -1;
     }
-    fill->model = sl_steal(&model);
+    sl_pool_model_free(fill->own);
+    fill->own = sl_steal(&own);
+    fill->model = model;
     return 0;
 }
 
@@ -131,7 +135,7 @@ int sl_fill_run(const struct sl_spec *spec, const struct sl_fill_config *config,
     own.sink.tmpfs.layout = SL_LAYOUT_SLABS;
     own.sink.tmpfs.shard_bytes = config->slab_bytes ? config->slab_bytes : SL_SLAB_BYTES;
     if (sl_load_run_into(&own, &into, config->cancel, config->progress, result, err) < 0) {
-        sl_pool_model_free(state.model);
+        sl_pool_model_free(state.own);
         return -1;
     }
     if (result) {

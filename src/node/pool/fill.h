@@ -29,11 +29,11 @@ struct sl_fill_config {
      */
     int (*admit)(void *arg, uint64_t bytes, const uint8_t identity[32], struct sl_err *err);
     /**
-     * The model can be attached to now; its tensors are still to come. The callee takes a count of
-     * its own (sl_pool_model_hold) if it keeps it. Called again if the load begins anew; what was
-     * given before is failed then. May be NULL.
+     * The model can be attached to now; its tensors are still to come. True: it is the callee's,
+     * who keeps it at least until sl_fill_run() has returned, or another is planned, since the load
+     * begins anew; what was planned before has failed then. False, or NULL: it stays the load's.
      */
-    void (*planned)(void *arg, struct sl_pool_model *model);
+    bool (*planned)(void *arg, struct sl_pool_model *model);
     void *arg;
     struct sl_cancel *cancel;
     struct sl_progress *progress; /* may be NULL; finished here */
@@ -41,7 +41,8 @@ struct sl_fill_config {
 
 /**
  * Load what the spec names (its sink is not looked at) into new slabs. Blocks; both callbacks come
- * from the calling thread. *model is one count of the ready model; result may be NULL. On failure
+ * from the calling thread. *model is ready: the caller's, unless planned() has taken it; result may
+ * be NULL. On failure
  * every model that was planned is failed. Errors as sl_load_run(); a source that changes in
  * mid-load begins anew once, mirrors are tried in turn.
  */

@@ -25,7 +25,7 @@ int sl_pool_files_keep(int directory_fd, const struct sl_pool_model *model, stru
  */
 void sl_pool_files_drop(int directory_fd, const struct sl_pool_model *model);
 /**
- * Hand over every model that lies there, each one count. What is not whole, or is another file than
+ * Hand over every model that lies there. What is not whole, or is another file than
  * the manifest says, is removed and logged. place: of the directory.
  */
 void sl_pool_files_scan(const struct sl_slab_place *place,

@@ -25,7 +25,6 @@ struct sl_pool_model *sl_pool_model_new(const char *name, const char *key, struc
     struct sl_pool_model *model = sl_alloc(sizeof(*model), err);
     if (!model)
         return NULL;
-    model->locked.count = 1;
     model->made_seconds = sl_wall_seconds();
     pthread_mutex_init(&model->lock, NULL);
     model->name = sl_strdup(name, err);
@@ -59,21 +58,6 @@ struct sl_pool_copy *sl_pool_copy_new(struct sl_pool_model *model, struct sl_gpu
         return copy;
     free(copy);
     return NULL;
-}
-
-struct sl_pool_model *sl_pool_model_hold(struct sl_pool_model *model)
-{
-    if (!model)
-        return NULL;
-    SL_LOCKED(&model->lock);
-    model->locked.count++;
-    return model;
-}
-
-static bool was_last(struct sl_pool_model *model)
-{
-    SL_LOCKED(&model->lock);
-    return --model->locked.count == 0;
 }
 
 /* In the metrics. A model is there as soon as its first copy is. */
@@ -110,7 +94,7 @@ static void free_copy(struct sl_pool_copy *copy)
 
 void sl_pool_model_free(struct sl_pool_model *model)
 {
-    if (!model || !was_last(model))
+    if (!model)
         return;
     count_model(model, false);
     for (size_t i = 0; i < model->copy_count; i++)

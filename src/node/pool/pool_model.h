@@ -4,8 +4,8 @@
  * and a progress page with a word for each tensor. All three are descriptors that clients get; the
  * layouts of the index and of the page are in pool_wire.h and docs/pool-protocol.md.
  *
- * A model is counted: whoever holds a `struct sl_pool_model *` owns one count. When the last count
- * goes the descriptors are closed; memory that clients have mapped lives on until they unmap it.
+ * A model has one owner, who frees it when nobody is to get anything of it any more: the
+ * descriptors are closed then, and memory that clients have mapped lives on until they unmap it.
  */
 #ifndef SL_POOL_MODEL_H
 #define SL_POOL_MODEL_H
@@ -30,8 +30,7 @@ enum sl_pool_state { SL_POOL_LOADING = 0, SL_POOL_READY = 1, SL_POOL_FAILED = 2 
 struct sl_pool_model;
 struct sl_pool_copy;
 
-/** One count more, one less. Any thread; NULL is fine. */
-struct sl_pool_model *sl_pool_model_hold(struct sl_pool_model *model);
+/** Any thread; NULL is fine. */
 void sl_pool_model_free(struct sl_pool_model *model);
 SL_AUTO_DEFINE(sl_pool_model)
 

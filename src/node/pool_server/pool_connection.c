@@ -49,11 +49,9 @@ static bool has_taken(struct sl_pool_connection *connection)
 
 /* ---- its end --------------------------------------------------------------------------------- */
 
-/* What a grant gave. */
-static void give_back(const struct sl_pool_server *server, struct sl_pool_copy *copy, void *cookie)
+/* What came with a grant. */
+static void give_back(const struct sl_pool_server *server, void *cookie)
 {
-    sl_pool_model_free(sl_pool_copy_model(
-        copy)); /* before its owner may drop it, too: the last one frees memory */
     if (server->handler.released)
         server->handler.released(server->arg, cookie);
 }
@@ -61,13 +59,13 @@ static void give_back(const struct sl_pool_server *server, struct sl_pool_copy *
 static void end_lease(struct sl_pool_connection *connection, size_t number)
 {
     struct sl_pool_server *server = connection->server;
-    const struct sl_pool_lease lease = connection->leases[number];
+    void *cookie = connection->leases[number].cookie;
     {
         SL_LOCKED(&server->lock);
         connection->leases[number] = connection->leases[--connection->lease_count];
         server->locked.counts.leases--;
     }
-    give_back(server, lease.copy, lease.cookie);
+    give_back(server, cookie);
 }
 
 static void drop_request(struct sl_pool_connection *connection)
@@ -82,7 +80,7 @@ static void drop_request(struct sl_pool_connection *connection)
         return;
     }
     if (request->copy)
-        give_back(server, request->copy, request->cookie);
+        give_back(server, request->cookie);
     sl_pool_request_end(request);
 }
 
@@ -327,7 +325,7 @@ void sl_pool_connection_answer(struct sl_pool_connection *connection,
                                struct sl_pool_request *request)
 {
     struct sl_pool_server *server = connection->server;
-    struct sl_pool_copy *copy = request->copy; /* its count becomes the lease's */
+    struct sl_pool_copy *copy = request->copy;
     connection->request = NULL;
     if (connection->deposit && connection->deposit->waiting) {
         sl_pool_deposit_answer(connection, request);

@@ -242,6 +242,7 @@ int sl_pool_serve_commit(struct sl_pool_connection *connection, const struct sl_
     sl_pool_deposit_drop(connection, false);
     if (done < 0)
         return -1;
+    model = NULL; /* the owner's */
     {
         SL_LOCKED(&server->lock);
         server->locked.counts.commits++;

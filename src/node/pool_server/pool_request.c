@@ -111,8 +111,6 @@ static bool post(struct sl_pool_request *request, struct sl_pool_copy *copy, voi
     SL_LOCKED(&mailbox->lock);
     if (request->gone)
         return false;
-    if (copy)
-        sl_pool_model_hold(sl_pool_copy_model(copy));
     request->copy = copy;
     request->cookie = cookie;
     if (why)

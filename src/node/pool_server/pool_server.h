@@ -56,9 +56,9 @@ const struct sl_pool_wish *sl_pool_request_wish(const struct sl_pool_request *re
 /**
  * Answer with a copy of a model (loading ones are fine), or with an error. Any thread; never
  * blocks; the request is gone then. grant: true if there is a lease now; released() gives the
- * cookie back when it ends, once, perhaps before grant has returned. False: there is none, since
- * the client has left meanwhile, or was refused a model that cannot be sealed, and the cookie stays
- * the caller's.
+ * cookie back when it ends, once, perhaps before grant has returned, and the owner keeps the model
+ * until then. False: there is none, since the client has left meanwhile, or was refused a model
+ * that cannot be sealed, and the cookie stays the caller's.
  */
 bool sl_pool_request_grant(struct sl_pool_request *request, struct sl_pool_copy *copy,
                            void *cookie);
@@ -104,8 +104,7 @@ struct sl_pool_handler {
     /** The client of a request that is not answered yet has gone, or its time is up. The request
      * still wants its answer, which nobody gets. */
     void (*withdrawn)(void *arg, struct sl_pool_request *request);
-    /** A lease ended: the cookie of its grant. The server has let go of the model already, so that
-     * memory is not freed on its thread: the owner still has its own count. */
+    /** A lease ended: the cookie of its grant. The server has let go of the model. */
     void (*released)(void *arg, void *cookie);
     /** sl_pool_listing_add() for every model. */
     void (*list)(void *arg, struct sl_pool_listing *listing);
@@ -122,7 +121,8 @@ struct sl_pool_handler {
     int (*deposit_begin)(void *arg, const struct sl_pool_offer *offer, struct sl_err *err);
     /** On which GPU its slabs are; NULL: on the host, or there is no such GPU. May be left out. */
     struct sl_gpu *(*deposit_gpu)(void *arg, const struct sl_pool_offer *offer);
-    /** It is there: the callee takes a count of its own. -1 refuses it; then no abort follows. */
+    /** It is there: the model is the callee's. -1 refuses it, and the model stays the server's;
+     * then no abort follows. */
     int (*deposit_commit)(void *arg, const struct sl_pool_offer *offer, struct sl_pool_model *model,
                           struct sl_err *err);
     void (*deposit_abort)(void *arg, const struct sl_pool_offer *offer);

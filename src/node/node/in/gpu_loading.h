@@ -10,7 +10,7 @@ struct sl_gpu_targets {
     unsigned count;
     uint32_t placement; /* of the model; 0: these */
 };
-/** As sl_holder.load; *body is a count of a struct sl_pool_model. */
+/** As sl_holder.load; *body is a struct sl_pool_model. */
 int sl_gpu_load(const struct sl_gpu_targets *targets, const struct sl_holder_job *job, void **body,
                 struct sl_err *err);
 

@@ -69,11 +69,14 @@ struct left {
 };
 
 struct sl_model_ref {
+    struct sl_later later; /* first: of the last one that has a body which was replaced */
     struct sl_registry *registry;
     struct holding *holding;
+    const struct sl_holder *holder; /* of the holding, when it ends */
     enum sl_ref_kind kind;
     char who[SL_REF_WHO_BYTES];
     uint64_t since_ns;
+    void *body; /* the holding's when it was given; by now that may have another */
     struct sl_model_ref *next;
 };
 
@@ -154,6 +157,10 @@ struct sl_model_ref *registry_new_ref(struct sl_registry *registry, enum sl_ref_
 void registry_link_ref(struct sl_model_ref *ref, struct holding *holding);
 void registry_free_model(struct sl_registry *registry, struct model *model);
 void registry_box_free(struct spec_box *box);
+/** Without the lock: nobody has this body any more, which another has replaced. */
+void registry_drop_replaced(const struct sl_holder *holder, void *body);
+/** Does any reference have this body? */
+bool registry_is_used(const struct holding *holding, const void *body);
 /** Any number of waiters, without the lock; frees them. */
 void registry_answer(struct waiter *waiters);
 /** Take all waiters (only the early ones) out of the model; they get references to the holding, or

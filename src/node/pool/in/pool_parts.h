@@ -37,12 +37,11 @@ struct sl_pool_model {
     size_t copy_count;
     pthread_mutex_t lock; /* also of what is written to pages, and of how slabs are written */
     struct {
-        unsigned count;
         struct sl_err err; /* once it has failed */
     } locked;
 };
 
-/** A model that counts one, with nothing in it. */
+/** A model with nothing in it. */
 struct sl_pool_model *sl_pool_model_new(const char *name, const char *key, struct sl_err *err);
 /** One more copy of it, with nothing in it; gpu NULL: on the host. SL_E_NO_SPACE. */
 struct sl_pool_copy *sl_pool_copy_new(struct sl_pool_model *model, struct sl_gpu *gpu,

@@ -54,8 +54,8 @@ bool sl_pool_request_leave(struct sl_pool_request *request);
 /* What a client has been given, until it detaches or ends. */
 struct sl_pool_lease {
     uint64_t id, since_ns;
-    struct sl_pool_copy *copy; /* one count of its model */
-    void *cookie;              /* of the owner, who gets it back */
+    struct sl_pool_copy *copy; /* there until … */
+    void *cookie;              /* … the owner gets this back */
 };
 struct sl_pool_deposit {
     struct sl_later later; /* first: its end */
