@@ -43,7 +43,7 @@ struct crossing {
     struct held_kept kept[KEPT_MAX];
     unsigned keys;
     struct sl_early_child *mortals[MORTALS]; /* NULL: killed */
-    bool sent[MORTALS];
+    bool sent[MORTALS], detaches[MORTALS];
     bool newer[3];
 };
 
@@ -117,17 +117,34 @@ static uint64_t really_held(struct crossing *crossing)
     return known.bytes;
 }
 
+/* Who has a lease: a reference of the registry each. */
+static unsigned really_leased(const struct crossing *crossing)
+{
+    unsigned leases = 0;
+    for (unsigned i = 0; i < SL_COUNT(crossing->attached); i++)
+        leases += crossing->attached[i] != NULL;
+    for (unsigned i = 0; i < MORTALS; i++)
+        leases +=
+            crossing->mortals[i] && crossing->sent[i] && !crossing->detaches[i] && reports[i].bytes;
+    return leases;
+}
+
 /* It may take the second in which room comes back. */
 static void compare(struct crossing *crossing, unsigned step)
 {
     uint64_t until = sl_now_ns() + 2 * HELD_ROOM_MS * SL_NS_PER_MS;
     for (;;) {
-        uint64_t counted = node_case_counts(&held_node).held_bytes, real = really_held(crossing);
+        struct sl_registry_counts counts = node_case_counts(&held_node);
+        uint64_t counted = counts.held_bytes, real = really_held(crossing);
+        unsigned leases = really_leased(crossing);
         uint64_t off = counted > real ? counted - real : real - counted;
-        if (off < HELD_SLAB / 2 && counted <= HELD_BUDGET)
+        if (off < HELD_SLAB / 2 && counted <= HELD_BUDGET && counts.references == leases)
             return;
-        ck_assert_msg(sl_now_ns() < until, "step %u: %llu bytes are counted, %llu are held", step,
-                      (unsigned long long)counted, (unsigned long long)real);
+        ck_assert_msg(sl_now_ns() < until,
+                      "step %u: %llu bytes are counted, %llu are held, %llu references for %u "
+                      "leases",
+                      step, (unsigned long long)counted, (unsigned long long)real,
+                      (unsigned long long)counts.references, leases);
         usleep(1000);
     }
 }
@@ -234,6 +251,7 @@ static void send_or_kill_any(struct crossing *crossing)
         *mortal = NULL;
     } else if (*mortal) {
         struct mortal_order order = {.number = number, .detaches = by_chance(crossing, 2)};
+        crossing->detaches[number] = order.detaches;
         ck_assert_uint_lt(strlen(held_node.socket), sizeof(order.socket));
         memcpy(order.socket, held_node.socket, strlen(held_node.socket));
         snprintf(order.model, sizeof(order.model), "%s", any_model(crossing));

@@ -1,3 +1,4 @@
+/* What spaces and sets of them are called: in configs, lists and refusals. */
 #include "space.h"
 
 #include <stdio.h>

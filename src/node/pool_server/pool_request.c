@@ -2,6 +2,18 @@
  * A request is answered by whatever thread has the answer, perhaps long after its client, or even
  * the server, has gone. So the two meet in a mailbox that lives as long as either: the answer is
  * put there under its lock, where it is also decided whether anybody still waits for it.
+ *
+ *     its client asks          granted, refused, accepted         the server's thread takes it
+ *     --------------> WAITING ---------------------------> ANSWERED -------------------> sent;
+ *                       |                                     |                   granted: a lease
+ *                       | its client goes:                    | its client goes:  with the cookie
+ *                       v withdrawn()                         v the cookie is
+ *                     GONE -------> freed by its answer:    freed given back
+ *                                   false, and the cookie
+ *                                   stays the owner's
+ *
+ * The cookie is thus the owner's before a grant, the request's while it is in the mailbox, the
+ * lease's from then on, and given back once, by whoever has it when the client goes or detaches.
  */
 #include <errno.h>
 #include <string.h>

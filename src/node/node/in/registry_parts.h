@@ -23,6 +23,27 @@ struct had {
     unsigned count; /* the next takes the place count % HAD_MAX */
 };
 
+/*
+ *     a load is admitted,                    found by a new
+ *     a deposit begins                         daemon |
+ *       |                                             |
+ *       v         it is whole, committed              v   (not whole: PARTIAL)
+ *     LOADING ------------------------------------> READY
+ *      ^ | | |                                        | evicted, replaced, forgotten,
+ *      | | | |    failed, nobody has it               v over the budget
+ *      | | | +------------------------------------> DROPPING ----> removed
+ *      | | |      failed,          its last ref-    ^   ^  |
+ *      | | |      somebody has it  erence has gone  |   |  |
+ *      | | +------------------> GONE ---------------+   |  |
+ *      | |                              evicted, or its |  | it cannot
+ *      | |        broke off,             room is needed |  v be dropped
+ *      | +------------------------------------------> PARTIAL
+ *      |          can be resumed                        |
+ *      +------------------------------------------------+ the next load goes on with it
+ *
+ * Only READY and PARTIAL ones that nobody has and no job works with go for others. A deposit that
+ * is aborted or refused is removed at once, since its memory is not ours yet.
+ */
 enum holding_state {
     HOLDING_LOADING,
     HOLDING_READY,
