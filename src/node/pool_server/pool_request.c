@@ -7,10 +7,11 @@
  *     --------------> WAITING ---------------------------> ANSWERED -------------------> sent;
  *                       |                                     |                   granted: a lease
  *                       | its client goes:                    | its client goes:  with the cookie
- *                       v withdrawn()                         v the cookie is
- *                     GONE -------> freed by its answer:    freed given back
- *                                   false, and the cookie
- *                                   stays the owner's
+ *                       v withdrawn()                         v
+ *                     GONE -------> freed by its answer:    freed, the cookie
+ *                                   a grant is false, and   is given back
+ *                                   the cookie stays the
+ *                                   owner's
  *
  * The cookie is thus the owner's before a grant, the request's while it is in the mailbox, the
  * lease's from then on, and given back once, by whoever has it when the client goes or detaches.
