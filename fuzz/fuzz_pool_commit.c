@@ -47,11 +47,11 @@ static int commit(void *arg, const struct sl_pool_offer *offer, struct sl_pool_m
                   struct sl_err *err)
 {
     (void)arg, (void)err;
-    if (model->bytes > offer->bytes || memcmp(model->identity, identity, 32) != 0)
+    if (model->copies[0]->bytes > offer->bytes || memcmp(model->identity, identity, 32) != 0)
         abort(); /* more than was announced, or something else */
     SL_LOCKED(&lock);
     begun_now--;
-    taken = sl_pool_model_hold(model);
+    taken = model;
     return 0;
 }
 
@@ -254,31 +254,31 @@ static void deposit(struct sl_pool_link *link, struct script *script)
 /* ---- what came of it ------------------------------------------------------------------------- */
 
 /* All of it is where its index says, and what its files say is what it counts with. */
-static void check(const struct sl_pool_model *model)
+static void check(const struct sl_pool_copy *copy)
 {
     char why[SL_POOL_WHY_BYTES];
     struct sl_pool_index index;
     uint64_t sum = 0;
-    void *map = mmap(NULL, model->index_bytes, PROT_READ, MAP_SHARED, model->index_fd, 0);
-    if (map == MAP_FAILED || sl_pool_index_check(map, model->index_bytes, &index, why) < 0)
+    void *map = mmap(NULL, copy->index_bytes, PROT_READ, MAP_SHARED, copy->index_fd, 0);
+    if (map == MAP_FAILED || sl_pool_index_check(map, copy->index_bytes, &index, why) < 0)
         abort();
-    for (size_t i = 0; i < model->slab_count; i++) {
+    for (size_t i = 0; i < copy->slab_count; i++) {
         struct stat status;
-        if (fstat(model->slabs[i].reader_fd, &status) < 0 ||
+        if (fstat(copy->slabs[i].reader_fd, &status) < 0 ||
             __builtin_add_overflow(sum, (uint64_t)status.st_size, &sum) ||
             (uint64_t)status.st_size != index.slabs[i].bytes)
             abort();
     }
-    if (sum != model->bytes)
+    if (sum != copy->bytes)
         abort();
     for (uint32_t i = 0; i < index.head->tensor_count; i++) {
         const struct sl_wire_index_tensor *tensor = sl_pool_index_tensor(&index, i);
         uint8_t byte;
-        if (tensor->bytes && pread(model->slabs[tensor->slab].reader_fd, &byte, 1,
+        if (tensor->bytes && pread(copy->slabs[tensor->slab].reader_fd, &byte, 1,
                                    (off_t)(tensor->offset + tensor->bytes - 1)) != 1)
             abort();
     }
-    munmap(map, model->index_bytes);
+    munmap(map, copy->index_bytes);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
@@ -302,7 +302,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
             abort(); /* its connection ended before the probe's began to be served */
     }
     if (model)
-        check(model);
+        check(model->copies[0]);
     sl_pool_model_free(model);
     return 0;
 }

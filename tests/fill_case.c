@@ -61,14 +61,12 @@ static size_t fill_case_size(int fd)
     return (size_t)status.st_size;
 }
 
-void fill_view_open(const struct sl_pool_model *model, struct fill_view *view)
+void fill_view_open_copy(const struct sl_pool_copy *copy, struct fill_view *view)
 {
     int fds[66];
-    size_t count;
     char why[SL_POOL_WHY_BYTES];
-    sl_pool_model_fds(model, NULL, &count);
+    size_t count = sl_pool_copy_fds(copy, 0, fds, SL_COUNT(fds));
     ck_assert_uint_le(count, SL_COUNT(fds));
-    sl_pool_model_fds(model, fds, &count);
     const void *data = fill_case_map(fds[0], fill_case_size(fds[0]));
     int good = sl_pool_index_check(data, fill_case_size(fds[0]), &view->index, why);
     ck_assert_msg(good == 0, "%s", why);
@@ -79,6 +77,11 @@ void fill_view_open(const struct sl_pool_model *model, struct fill_view *view)
         ck_assert_uint_eq(fill_case_size(fds[2 + i]), view->index.slabs[i].bytes);
         view->slabs[i] = fill_case_map(fds[2 + i], (size_t)view->index.slabs[i].bytes);
     }
+}
+
+void fill_view_open(const struct sl_pool_model *model, struct fill_view *view)
+{
+    fill_view_open_copy(sl_pool_model_copy(model, 0), view);
 }
 
 void fill_view_close(struct fill_view *view)
@@ -122,7 +125,10 @@ struct sl_pool_model *fill_case_try(const char *uri, const char *more,
     struct sl_spec_pool *pool = &specs.items[0].sink.pool;
     pool->decrypt = pool->cast = pool->crc = fill_case_where;
     config->name = "m";
-    config->place = &fill_case_place;
+    if (!config->places) {
+        config->places = &fill_case_place;
+        config->place_count = 1;
+    }
     config->slab_bytes = config->slab_bytes ? config->slab_bytes : FILL_CASE_SLAB_BYTES;
     if (sl_fill_run(&specs.items[0], config, &model, NULL, err) < 0)
         ck_assert_ptr_null(model);
@@ -151,13 +157,13 @@ void fill_case_digest(const uint8_t *data, size_t bytes, const uint8_t digest[32
 }
 
 /* Everything of the source lies in the pool, ready, and nothing else does. */
-void fill_case_compare(const char *uri, const char *more, const struct sl_pool_model *model)
+void fill_case_compare_copy(const char *uri, const char *more, const struct sl_pool_copy *copy)
 {
     struct sl_specs specs;
     struct sl_err err = SL_ERR_INIT;
     struct sl_source_config config;
     struct fill_view view;
-    fill_view_open(model, &view);
+    fill_view_open_copy(copy, &view);
     fill_case_spec(&specs, uri, more);
     sl_spec_source_config(&specs.items[0], NULL, NULL, &config);
     SL_AUTO(sl_plan) plan = NULL;
@@ -224,6 +230,11 @@ void fill_case_put_model(const char *name, const char *names, unsigned items)
     uint8_t *model = sl_model_safetensors(names, items, &bytes);
     fill_case_put(name, model, bytes);
     free(model);
+}
+
+void fill_case_compare(const char *uri, const char *more, const struct sl_pool_model *model)
+{
+    fill_case_compare_copy(uri, more, sl_pool_model_copy(model, 0));
 }
 
 void fill_case_compare_golden(const char *name, const char *more)

@@ -23,7 +23,9 @@ struct fill_view {
     const uint8_t *slabs[64];
     size_t slab_count;
 };
+/** Of a model its first copy. */
 void fill_view_open(const struct sl_pool_model *model, struct fill_view *view);
+void fill_view_open_copy(const struct sl_pool_copy *copy, struct fill_view *view);
 void fill_view_close(struct fill_view *view);
 uint32_t fill_view_find(const struct fill_view *view, const char *name);
 const uint8_t *fill_view_data(const struct fill_view *view, uint32_t number);
@@ -33,12 +35,14 @@ void fill_case_put(const char *name, const void *data, size_t bytes);
 /** A safetensors object: "a,b,c" of so many floats each. */
 void fill_case_put_model(const char *name, const char *names, unsigned items);
 void fill_case_spec(struct sl_specs *specs, const char *uri, const char *more);
-/** A load into slabs of fill_case_place; `more` are lines of the spec. */
+/** A load into slabs of fill_case_place, unless the config has places; `more` are lines of the
+ * spec. */
 struct sl_pool_model *fill_case_try(const char *uri, const char *more,
                                     struct sl_fill_config *config, struct sl_err *err);
 struct sl_pool_model *fill_case_load(const char *uri, const char *more);
 /** Everything of the source lies in the pool, ready, and nothing else does. */
 void fill_case_compare(const char *uri, const char *more, const struct sl_pool_model *model);
+void fill_case_compare_copy(const char *uri, const char *more, const struct sl_pool_copy *copy);
 /** The same of a golden .tensors file. */
 void fill_case_compare_golden(const char *name, const char *more);
 /** `decrypt` for a golden file, or nothing. */

@@ -42,7 +42,7 @@ void gpu_fill_fail_allocations(const char *uri, const char *more,
     for (unsigned nth = 1; !model; nth++) {
         struct sl_err err = SL_ERR_INIT;
         struct sl_specs specs;
-        struct sl_fill_config config = {.name = "m", .place = &fill_case_place};
+        struct sl_fill_config config = {.name = "m", .places = &fill_case_place, .place_count = 1};
         fill_case_spec(&specs, uri, more);
         prepare(&specs.items[0]);
         sl_alloc_fail_at(nth);

@@ -29,23 +29,78 @@ static struct sl_pool_model *find(struct pool_case *pool, const char *name, cons
     return NULL;
 }
 
+static bool is_owned(const struct pool_case *pool, const struct sl_pool_model *model)
+{
+    for (int i = 0; i < POOL_CASE_MODELS; i++)
+        if (pool->locked.models[i] == model)
+            return true;
+    for (const struct pool_case_lease *at = pool->locked.leases; at; at = at->next)
+        if (at->model == model)
+            return true;
+    return false;
+}
+
+/* The cookie is back, or was never given. */
+static void end_lease(struct pool_case *pool, struct pool_case_lease *lease)
+{
+    SL_LOCKED(&pool->lock);
+    struct pool_case_lease **at = &pool->locked.leases;
+    while (*at && *at != lease)
+        at = &(*at)->next;
+    ck_assert_msg(*at, "a cookie comes back that is not out");
+    *at = lease->next;
+    if (!is_owned(pool, lease->model))
+        sl_pool_model_free(lease->model);
+    free(lease);
+}
+
+bool pool_case_grant(struct pool_case *pool, struct sl_pool_request *request,
+                     struct sl_pool_model *model)
+{
+    struct pool_case_lease *lease = malloc(sizeof(*lease));
+    ck_assert_ptr_nonnull(lease);
+    {
+        SL_LOCKED(&pool->lock);
+        *lease = (struct pool_case_lease){pool->locked.leases, model};
+        pool->locked.leases = lease;
+        pool->locked.granted++; /* the lease may be over before the grant has returned */
+    }
+    if (sl_pool_request_grant(request, sl_pool_model_copy(model, 0), lease))
+        return true;
+    {
+        SL_LOCKED(&pool->lock);
+        pool->locked.granted--;
+    }
+    end_lease(pool, lease);
+    return false;
+}
+
+/* NULL: it is held, or there is no such model. */
+static struct sl_pool_model *hold_or_find(struct pool_case *pool, struct sl_pool_request *request,
+                                          bool *held)
+{
+    const struct sl_pool_wish *wish = sl_pool_request_wish(request);
+    SL_LOCKED(&pool->lock);
+    *held = pool->locked.hold;
+    if (!*held)
+        return find(pool, wish->model, wish->key);
+    ck_assert_uint_lt(pool->locked.held_count, SL_COUNT(pool->locked.held));
+    pool->locked.held[pool->locked.held_count++] = request;
+    return NULL;
+}
+
 static void on_attach(void *arg, struct sl_pool_request *request)
 {
-    struct pool_case *pool = arg;
-    const struct sl_pool_wish *wish = sl_pool_request_wish(request);
+    bool held;
     struct sl_err err = SL_ERR_INIT;
-    SL_LOCKED(&pool->lock);
-    if (pool->locked.hold) {
-        ck_assert_uint_lt(pool->locked.held_count, SL_COUNT(pool->locked.held));
-        pool->locked.held[pool->locked.held_count++] = request;
+    struct sl_pool_model *model = hold_or_find(arg, request, &held);
+    if (held)
         return;
-    }
-    struct sl_pool_model *model = find(pool, wish->model, wish->key);
     if (model) {
-        pool->locked.granted += sl_pool_request_grant(request, model);
+        pool_case_grant(arg, request, model);
         return;
     }
-    sl_fail(&err, SL_E_NOT_FOUND, "no model '%s'", wish->model);
+    sl_fail(&err, SL_E_NOT_FOUND, "no model '%s'", sl_pool_request_wish(request)->model);
     sl_pool_request_refuse(request, &err);
 }
 
@@ -57,10 +112,10 @@ static void on_withdrawn(void *arg, struct sl_pool_request *request)
     pool->locked.withdrawn++;
 }
 
-static void on_released(void *arg, struct sl_pool_model *model, const struct sl_pool_peer *peer)
+static void on_released(void *arg, void *cookie)
 {
     struct pool_case *pool = arg;
-    (void)model, (void)peer;
+    end_lease(pool, cookie);
     SL_LOCKED(&pool->lock);
     pool->locked.released++;
 }
@@ -71,11 +126,13 @@ static void on_list(void *arg, struct sl_pool_listing *listing)
     SL_LOCKED(&pool->lock);
     for (int i = 0; i < POOL_CASE_MODELS; i++) {
         struct sl_pool_model *model = pool->locked.models[i];
-        struct sl_pool_entry entry = {.device = "host", .model = model, .pinned = i == 0};
         if (!model)
             continue;
-        entry.name = sl_pool_model_name(model);
-        entry.key = sl_pool_model_key(model);
+        const struct sl_pool_entry entry = {.name = sl_pool_model_name(model),
+                                            .key = sl_pool_model_key(model),
+                                            .device = "host",
+                                            .copy = sl_pool_model_copy(model, 0),
+                                            .pinned = i == 0};
         if (sl_pool_listing_add(listing, &entry) < 0)
             return;
     }
@@ -93,7 +150,8 @@ static int on_evict(void *arg, const char *name, const char *key, uint64_t *byte
     for (int i = 0; i < POOL_CASE_MODELS; i++)
         if (pool->locked.models[i] == model)
             pool->locked.models[i] = NULL;
-    sl_pool_model_free(model);
+    if (!is_owned(pool, model))
+        sl_pool_model_free(model);
     pool->locked.evicted++;
     return 0;
 }
@@ -126,7 +184,7 @@ static int on_commit(void *arg, const struct sl_pool_offer *offer, struct sl_poo
     struct pool_case *pool = arg;
     (void)offer, (void)err;
     SL_LOCKED(&pool->lock);
-    keep(pool, sl_pool_model_hold(model));
+    keep(pool, model);
     pool->locked.committed++;
     return 0;
 }
@@ -212,6 +270,7 @@ void pool_case_release(struct pool_case *pool)
     pool_case_stop(pool);
     for (unsigned i = 0; i < pool->locked.held_count; i++)
         sl_pool_request_refuse(pool->locked.held[i], &gone);
+    ck_assert_ptr_null(pool->locked.leases);
     for (int i = 0; i < POOL_CASE_MODELS; i++)
         sl_pool_model_free(pool->locked.models[i]);
     pthread_mutex_destroy(&pool->lock);
@@ -234,7 +293,7 @@ struct sl_pool_model *pool_case_add(struct pool_case *pool, const char *name, co
     SL_AUTO(sl_plan) plan = NULL;
     ck_assert_int_eq(sl_model_plan_as(&specs, &wish, &plan, &err), 0);
     sl_slab_place_probe(-1, &place);
-    struct sl_pool_model *model = sl_pool_model_plan(name, plan, &place, &err);
+    struct sl_pool_model *model = sl_pool_model_plan(name, plan, &place, 1, &err);
     ck_assert_msg(model != NULL, "%s", err.message);
     {
         SL_LOCKED(&pool->lock);
@@ -247,30 +306,39 @@ struct sl_pool_model *pool_case_add(struct pool_case *pool, const char *name, co
     return model;
 }
 
+void pool_case_publish(struct pool_case *pool, struct sl_pool_model *model)
+{
+    SL_LOCKED(&pool->lock);
+    struct sl_pool_model *before = pool->locked.models[0];
+    pool->locked.models[0] = model;
+    if (!is_owned(pool, before))
+        sl_pool_model_free(before);
+}
+
 void pool_case_fill(struct sl_pool_model *model, size_t number, float value)
 {
+    struct sl_pool_copy *copy = model->copies[0];
     char why[SL_POOL_WHY_BYTES];
     struct sl_pool_index index;
-    sl_autofree uint64_t *data = malloc(model->index_bytes);
-    ck_assert_int_eq(pread(model->index_fd, data, model->index_bytes, 0),
-                     (ssize_t)model->index_bytes);
-    ck_assert_int_eq(sl_pool_index_check(data, model->index_bytes, &index, why), 0);
+    sl_autofree uint64_t *data = malloc(copy->index_bytes);
+    ck_assert_int_eq(pread(copy->index_fd, data, copy->index_bytes, 0), (ssize_t)copy->index_bytes);
+    ck_assert_int_eq(sl_pool_index_check(data, copy->index_bytes, &index, why), 0);
     const struct sl_wire_index_tensor *tensor = sl_pool_index_tensor(&index, (uint32_t)number);
-    const struct sl_slab *slab = &model->slabs[tensor->slab];
-    uint8_t *map = sl_pool_model_map(model, slab);
+    const struct sl_slab *slab = &copy->slabs[tensor->slab];
+    uint8_t *map = sl_pool_copy_map(copy, slab);
     for (uint64_t at = 0; at < tensor->bytes; at += sizeof(value))
         if (map)
             memcpy(map + tensor->offset + at, &value, sizeof(value));
         else
             ck_assert_int_eq(pwrite(slab->fd, &value, sizeof(value), (off_t)(tensor->offset + at)),
                              sizeof(value));
-    sl_pool_model_tell(model, number);
+    sl_pool_copy_tell(copy, number);
 }
 
 void pool_case_fill_all(struct sl_pool_model *model)
 {
     struct sl_err err = SL_ERR_INIT;
-    for (size_t i = 0; i < model->tensor_count; i++)
+    for (size_t i = 0; i < model->copies[0]->tensor_count; i++)
         pool_case_fill(model, i, (float)(i + 1));
     ck_assert_int_eq(sl_pool_model_finish(model, &err), 0);
 }

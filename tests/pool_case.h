@@ -11,6 +11,12 @@
 
 enum { POOL_CASE_MODELS = 8 };
 
+/** A cookie: what the owner has given with a grant, and gets back. */
+struct pool_case_lease {
+    struct pool_case_lease *next;
+    struct sl_pool_model *model;
+};
+
 struct pool_case {
     struct sl_pool_server *server;
     struct sl_pool_server_config config; /* set before pool_case_start() */
@@ -18,9 +24,10 @@ struct pool_case {
     struct sl_node_socket listening; /* there; its fd is the server's */
     pthread_mutex_t lock;
     struct {
-        struct sl_pool_model *models[POOL_CASE_MODELS]; /* one count each */
-        bool hold;                                      /* keep requests instead of answering */
-        struct sl_pool_request *held[64];               /* in the order in which they came */
+        struct sl_pool_model *models[POOL_CASE_MODELS];
+        struct pool_case_lease *leases;   /* that were given, and are not back */
+        bool hold;                        /* keep requests instead of answering */
+        struct sl_pool_request *held[64]; /* in the order in which they came */
         unsigned held_count;
         unsigned granted, released, withdrawn, begun, committed, aborted, evicted;
         bool refuse_deposits;
@@ -38,6 +45,11 @@ void pool_case_release(struct pool_case *pool);
  * to the pool. Its bytes are data + the header; the caller fills it with pool_case_fill(). */
 struct sl_pool_model *pool_case_add(struct pool_case *pool, const char *name, const char *tensors,
                                     unsigned items, uint64_t slab_bytes);
+/** The first of the pool's models from now on; the one before goes with its last lease. */
+void pool_case_publish(struct pool_case *pool, struct sl_pool_model *model);
+/** Answer a request that was held; as sl_pool_request_grant(). */
+bool pool_case_grant(struct pool_case *pool, struct sl_pool_request *request,
+                     struct sl_pool_model *model);
 /** Write tensor `number` (of `items` floats, all of this value) and tell it. */
 void pool_case_fill(struct sl_pool_model *model, size_t number, float value);
 /** All of it: tensor i holds i + 1. */

@@ -23,6 +23,28 @@ void permit(unsigned count)
     pthread_cond_broadcast(&moved);
 }
 
+/* With the lock held. */
+static void await_permit(const struct sl_holder_job *job)
+{
+    while (fake.gated && !fake.permits && !sl_cancel_raised(job->cancel)) {
+        struct timespec soon; /* a cancellation makes no event here */
+        clock_gettime(CLOCK_REALTIME, &soon);
+        soon.tv_nsec += 5000000;
+        soon.tv_sec += soon.tv_nsec / 1000000000;
+        soon.tv_nsec %= 1000000000;
+        pthread_cond_timedwait(&moved, &lock, &soon);
+    }
+    if (fake.permits)
+        fake.permits--;
+}
+
+static void open_earlier(const struct sl_holder_job *job)
+{
+    job->opened(job->arg, &fake.earlier);
+    SL_LOCKED(&lock);
+    await_permit(job);
+}
+
 /* "memory://m/BYTES/VERSION" */
 static int fake_load(void *self, const struct sl_holder_job *job, void **body, struct sl_err *why)
 {
@@ -41,22 +63,15 @@ static int fake_load(void *self, const struct sl_holder_job *job, void **body, s
     int there = job->admit(job->arg, identity, bytes, version, why);
     if (there < 0)
         return -1;
-    if (fake.open && job->opened(job->arg, &fake))
-        ck_abort_msg("opened twice");
+    if (fake.reopens)
+        open_earlier(job);
+    if (fake.open)
+        job->opened(job->arg, &fake);
     SL_LOCKED(&lock);
     fake.admitted++;
     fake.running++;
     pthread_cond_broadcast(&moved);
-    while (fake.gated && !fake.permits && !sl_cancel_raised(job->cancel)) {
-        struct timespec soon; /* a cancellation makes no event here */
-        clock_gettime(CLOCK_REALTIME, &soon);
-        soon.tv_nsec += 5000000;
-        soon.tv_sec += soon.tv_nsec / 1000000000;
-        soon.tv_nsec %= 1000000000;
-        pthread_cond_timedwait(&moved, &lock, &soon);
-    }
-    if (fake.permits)
-        fake.permits--;
+    await_permit(job);
     fake.running--;
     fail = fake.fail;
     if (sl_cancel_check(job->cancel, why) < 0)
@@ -72,8 +87,13 @@ static int fake_drop(void *self, const char *name, const char *version, void *bo
 {
     (void)self;
     (void)version;
-    (void)body;
     SL_LOCKED(&lock);
+    if (body == &fake.earlier) {
+        ck_assert_ptr_null(name);
+        fake.earlier_dropped++;
+        return 0;
+    }
+    ck_assert_msg(name, "opened twice");
     while (fake.drops_gated && !fake.permits)
         pthread_cond_wait(&moved, &lock);
     if (fake.drops_gated)
@@ -94,7 +114,11 @@ static void fake_keep(void *self, void *body)
     fake.kept++;
 }
 
-struct sl_holder holder = {.name = "fake", .load = fake_load, .drop = fake_drop, .keep = fake_keep};
+struct sl_holder holder = {.name = "fake",
+                           .placement = SL_PLACEMENT(SL_SPACE_HOST),
+                           .load = fake_load,
+                           .drop = fake_drop,
+                           .keep = fake_keep};
 struct sl_registry *registry;
 
 /* ---- a test's words ------------------------------------------------------------------------- */

@@ -15,6 +15,9 @@ struct registry_fake {
     enum sl_err_kind fail; /* of loads, once admitted */
     bool unversioned;      /* the source gives loads no version */
     bool open;             /* callers may have them early */
+    bool reopens;          /* … and have `earlier` before a load begins anew, with a permit */
+    char earlier;          /* a body */
+    unsigned earlier_dropped;
     bool drop_fails;
     bool drops_gated; /* drops wait for a permit, too */
     unsigned kept;    /* bodies that were to be kept */

@@ -120,10 +120,9 @@ END_TEST
 START_TEST(nobody_can_change_a_ready_model)
 {
     int fds[16];
-    size_t count;
     fill_case_put_model("m.safetensors", "a,b", 1000);
     struct sl_pool_model *model = fill_case_load("memory://m.safetensors", "");
-    sl_pool_model_fds(model, fds, &count);
+    size_t count = sl_pool_copy_fds(sl_pool_model_copy(model, 0), 0, fds, SL_COUNT(fds));
     ck_assert_uint_eq(count, 3);
     for (size_t i = 0; i < count; i++) {
         char path[64];
@@ -157,9 +156,8 @@ static int fill_on_huge_tmpfs(const char *directory)
     if (fill_case_place.kind != SL_SLAB_TMPFS || !fill_case_place.huge)
         return 1;
     int fds[8];
-    size_t count;
     struct sl_pool_model *model = fill_case_load("memory://m.safetensors", "");
-    sl_pool_model_fds(model, fds, &count);
+    size_t count = sl_pool_copy_fds(sl_pool_model_copy(model, 0), 0, fds, SL_COUNT(fds));
     if (count != 5 || write(fds[2], "x", 1) >= 0 ||
         mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fds[2], 0) != MAP_FAILED)
         return 2;
@@ -210,15 +208,16 @@ static void *cancel_when_ready(void *arg)
     return NULL;
 }
 
-static void on_planned(void *arg, struct sl_pool_model *model)
+static bool on_planned(void *arg, struct sl_pool_model *model)
 {
     struct watcher *watcher = arg;
     struct sl_err err = SL_ERR_INIT;
     sl_pool_model_free(watcher->model);
-    watcher->model = sl_pool_model_hold(model);
+    watcher->model = model;
     if (watcher->cancel && watcher->planned++ == 0)
         ck_assert_int_eq(
             sl_thread_start(&watcher->thread, "watch", cancel_when_ready, watcher, &err), 0);
+    return true;
 }
 
 static int on_admit(void *arg, uint64_t bytes, const uint8_t identity[32], struct sl_err *err)
@@ -321,7 +320,8 @@ START_TEST(every_failing_allocation_leaves_nothing)
         struct sl_specs specs;
         fill_case_spec(&specs, "memory://m/", "readers: {connections: 1}\n");
         config.name = "m";
-        config.place = &fill_case_place;
+        config.places = &fill_case_place;
+        config.place_count = 1;
         sl_alloc_fail_at(++nth);
         int done = sl_fill_run(&specs.items[0], &config, &model, NULL, &err);
         sl_alloc_fail_at(0);
@@ -332,7 +332,6 @@ START_TEST(every_failing_allocation_leaves_nothing)
         if (!model)
             ck_assert_uint_eq(fill_case_fds(), before);
     }
-    sl_pool_model_free(model);
     ck_assert_uint_eq(fill_case_fds(), before);
     ck_assert_uint_gt(nth, 20);
 }

@@ -23,7 +23,7 @@ enum { GPUS = 3, MIB = 1024 * 1024 };
 
 static const struct fake_cuda_control *fake;
 static struct sl_gpu *gpus[GPUS];
-static struct sl_slab_place more_places[GPUS - 1];
+static struct sl_slab_place places[GPUS];
 static const uint8_t image_data[] = "// none";
 static const struct sl_kernel_image image = {"compute_80", 80, true, image_data, image_data + 8};
 
@@ -36,7 +36,7 @@ static void setup(void)
     for (int i = 0; i < GPUS; i++) {
         gpus[i] = sl_gpu_open(i, &err);
         ck_assert_msg(gpus[i], "%s", err.message);
-        sl_slab_place_gpu(gpus[i], i ? &more_places[i - 1] : &fill_case_place);
+        sl_slab_place_gpu(gpus[i], &places[i]);
     }
 }
 
@@ -48,19 +48,20 @@ static void teardown(void)
     check_no_cuda_left(fake);
 }
 
-static struct sl_fill_config everywhere(void)
+static struct sl_fill_config on_all(void)
 {
-    return (struct sl_fill_config){.more = more_places, .more_count = GPUS - 1, .everywhere = true};
+    return (struct sl_fill_config){
+        .places = places, .place_count = GPUS, .placement = SL_PLACEMENT_GPUS};
 }
 
 static struct sl_pool_model *load(const char *uri, const char *more)
 {
     struct sl_err err = SL_ERR_INIT;
-    struct sl_fill_config config = everywhere();
+    struct sl_fill_config config = on_all();
     struct sl_pool_model *model = fill_case_try(uri, more, &config, &err);
     ck_assert_msg(model, "%s", err.message);
     ck_assert_uint_eq(sl_pool_model_copies(model), GPUS);
-    ck_assert(sl_pool_model_everywhere(model));
+    ck_assert_uint_eq(sl_pool_model_placement(model), SL_PLACEMENT_GPUS);
     ck_assert_ptr_null(sl_pool_model_copy(model, GPUS));
     return model;
 }
@@ -68,9 +69,10 @@ static struct sl_pool_model *load(const char *uri, const char *more)
 static void check_copies(const char *uri, const char *more, struct sl_pool_model *model)
 {
     for (int i = 0; i < GPUS; i++) {
-        struct sl_pool_model *copy = sl_pool_model_copy(model, (size_t)i);
-        fill_case_compare(uri, more, copy);
-        ck_assert_int_eq(sl_pool_model_device(copy)->ordinal, i);
+        struct sl_pool_copy *copy = sl_pool_model_copy(model, (size_t)i);
+        fill_case_compare_copy(uri, more, copy);
+        ck_assert_int_eq(sl_pool_copy_device(copy)->ordinal, i);
+        ck_assert_ptr_eq(sl_pool_model_copy_in(model, SL_SPACE_GPU + (unsigned)i), copy);
     }
 }
 
@@ -97,7 +99,7 @@ START_TEST(copies_have_one_set_of_data_files)
     struct sl_pool_model *model = load("memory://m/", "");
     for (size_t i = 0; i < 2; i++) {
         struct fill_view *view = &views[i];
-        fill_view_open(sl_pool_model_copy(model, i), view);
+        fill_view_open_copy(sl_pool_model_copy(model, i), view);
         uint32_t file = fill_view_find(view, "config.json"), tensor = fill_view_find(view, "a");
         const struct sl_wire_index_slab *slab =
             &view->index.slabs[sl_pool_index_tensor(&view->index, tensor)->slab];
@@ -229,11 +231,12 @@ END_TEST
 
 /* ---- what fails ------------------------------------------------------------------------------ */
 
-static void on_planned(void *arg, struct sl_pool_model *model)
+static bool on_planned(void *arg, struct sl_pool_model *model)
 {
     struct sl_pool_model **last = arg;
     sl_pool_model_free(*last);
-    *last = sl_pool_model_hold(model);
+    *last = model;
+    return true;
 }
 
 static const char *const names[] = {"cuDevicePrimaryCtxRetain",
@@ -257,7 +260,7 @@ START_TEST(what_fails_on_one_gpu_fails_the_load_and_leaves_nothing)
         for (uint64_t nth = 1; nth <= 7; nth += 3) {
             struct sl_err err = SL_ERR_INIT;
             struct sl_pool_model *planned = NULL;
-            struct sl_fill_config config = everywhere();
+            struct sl_fill_config config = on_all();
             config.planned = on_planned;
             config.arg = &planned;
             fake->reset();
@@ -271,11 +274,10 @@ START_TEST(what_fails_on_one_gpu_fails_the_load_and_leaves_nothing)
                           err.message);
             for (size_t n = 0; failed && planned && n < GPUS; n++) {
                 struct sl_pool_view view;
-                sl_pool_model_view(sl_pool_model_copy(planned, n), &view);
+                sl_pool_copy_view(sl_pool_model_copy(planned, n), &view);
                 ck_assert_int_eq(view.state, SL_POOL_FAILED);
             }
             sl_pool_model_free(planned);
-            sl_pool_model_free(model);
             check_no_cuda_left(fake);
         }
 }
@@ -292,10 +294,9 @@ START_TEST(every_failing_allocation_leaves_nothing)
         struct sl_err err = SL_ERR_INIT;
         struct sl_specs specs;
         fill_case_spec(&specs, "memory://m/", "readers: {connections: 1}\n");
-        struct sl_fill_config config = everywhere();
-        config.more_count = 1;
+        struct sl_fill_config config = on_all();
+        config.place_count = 2;
         config.name = "m";
-        config.place = &fill_case_place;
         sl_alloc_fail_at(++nth);
         int done = sl_fill_run(&specs.items[0], &config, &model, NULL, &err);
         sl_alloc_fail_at(0);

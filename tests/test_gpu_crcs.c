@@ -51,7 +51,7 @@ static uint64_t verified(int where, const char *more, uint64_t *checks)
     struct sl_specs specs;
     struct sl_load_result result = {0};
     struct sl_pool_model *model = NULL;
-    struct sl_fill_config config = {.name = "m", .place = &fill_case_place};
+    struct sl_fill_config config = {.name = "m", .places = &fill_case_place, .place_count = 1};
     fill_case_spec(&specs, "memory://m.tensors", more);
     specs.items[0].sink.pool.crc = specs.items[0].sink.pool.decrypt = where;
     int done = sl_fill_run(&specs.items[0], &config, &model, &result, &err);
@@ -106,11 +106,12 @@ START_TEST(what_breaks_on_its_way_to_the_device_is_noticed)
 }
 END_TEST
 
-static void on_planned(void *arg, struct sl_pool_model *model)
+static bool on_planned(void *arg, struct sl_pool_model *model)
 {
     struct sl_pool_model **last = arg;
     sl_pool_model_free(*last);
-    *last = sl_pool_model_hold(model);
+    *last = model;
+    return true;
 }
 
 START_TEST(a_tensor_with_a_wrong_hash_is_never_told)

@@ -93,7 +93,7 @@ static void fill_sealed(const char *name, int decrypt, const char *words, bool o
     int scratch = sl_scratch_open(directory);
     struct sl_err err = SL_ERR_INIT;
     struct sl_pool_model *model = NULL;
-    struct sl_fill_config config = {.name = "m", .place = &fill_case_place};
+    struct sl_fill_config config = {.name = "m", .places = &fill_case_place, .place_count = 1};
     struct fake_cuda_counts counts;
     struct sl_specs specs;
     size_t bytes;
@@ -155,7 +155,7 @@ START_TEST(every_call_that_fails_in_decrypting_leaves_nothing)
         int scratch = sl_scratch_open(directory);
         struct sl_err err = SL_ERR_INIT;
         struct sl_pool_model *model = NULL;
-        struct sl_fill_config config = {.name = "m", .place = &fill_case_place};
+        struct sl_fill_config config = {.name = "m", .places = &fill_case_place, .place_count = 1};
         struct sl_specs specs;
         size_t bytes;
         uint8_t *golden = golden_read("tensorizer/v5-long-encrypted.tensors.gz", &bytes);
@@ -230,11 +230,12 @@ END_TEST
 
 /* ---- when tensors are told ------------------------------------------------------------------- */
 
-static void on_planned(void *arg, struct sl_pool_model *model)
+static bool on_planned(void *arg, struct sl_pool_model *model)
 {
     struct sl_pool_model **last = arg;
     sl_pool_model_free(*last);
-    *last = sl_pool_model_hold(model);
+    *last = model;
+    return true;
 }
 
 /* A load in a thread. */
@@ -249,17 +250,11 @@ struct run {
     struct sl_pool_model *model;
 };
 
-static void on_run_planned(void *arg, struct sl_pool_model *model)
+static bool on_run_planned(void *arg, struct sl_pool_model *model)
 {
     struct run *run = arg;
     SL_LOCKED(&run->lock);
-    on_planned(&run->planned, model);
-}
-
-static struct sl_pool_model *take_planned(struct run *run)
-{
-    SL_LOCKED(&run->lock);
-    return sl_pool_model_hold(run->planned);
+    return on_planned(&run->planned, model);
 }
 
 static void *run_load(void *arg)
@@ -293,17 +288,15 @@ START_TEST(no_tensor_is_told_before_its_copy_is_done)
     sl_pool_model_view(run.model, &view);
     ck_assert_uint_eq(view.ready_count, 3);
     sl_pool_model_free(run.planned);
-    sl_pool_model_free(run.model);
 }
 END_TEST
 
 static uint32_t told_count(struct run *run)
 {
     struct sl_pool_view view = {.ready_count = 0};
-    struct sl_pool_model *planned = take_planned(run);
-    if (planned)
-        sl_pool_model_view(planned, &view);
-    sl_pool_model_free(planned);
+    SL_LOCKED(&run->lock);
+    if (run->planned)
+        sl_pool_model_view(run->planned, &view);
     return view.ready_count;
 }
 
@@ -390,7 +383,6 @@ START_TEST(every_call_that_fails_fails_the_load_and_leaves_nothing)
                 ck_assert_msg(err.kind == (nth & 1 ? SL_E_NO_SPACE : SL_E_GPU), "%s: %s", names[i],
                               err.message);
             sl_pool_model_free(planned);
-            sl_pool_model_free(model);
             check_no_cuda_left(fake);
         }
 }
@@ -439,7 +431,7 @@ START_TEST(every_failing_allocation_leaves_nothing)
         struct sl_err err = SL_ERR_INIT;
         struct sl_specs specs;
         fill_case_spec(&specs, "memory://m/", "readers: {connections: 1}\n");
-        struct sl_fill_config config = {.name = "m", .place = &fill_case_place};
+        struct sl_fill_config config = {.name = "m", .places = &fill_case_place, .place_count = 1};
         sl_alloc_fail_at(++nth);
         int done = sl_fill_run(&specs.items[0], &config, &model, NULL, &err);
         sl_alloc_fail_at(0);

@@ -74,13 +74,14 @@ static bool flip_byte(const struct sl_server_request *request, struct sl_server_
     return true;
 }
 
-static void on_planned(void *arg, struct sl_pool_model *model)
+static bool on_planned(void *arg, struct sl_pool_model *model)
 {
     struct store *store = arg;
     (void)model;
     SL_LOCKED(&store->lock);
     store->times = store->planned;
     store->requests = 0;
+    return false;
 }
 
 static struct sl_pool_model *load_from(struct store *store, struct sl_cancel *cancel,

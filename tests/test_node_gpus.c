@@ -217,7 +217,6 @@ END_TEST
 
 START_TEST(deposits_lie_on_one_gpu_or_on_the_host)
 {
-    unsigned space;
     node_case_open(&gpu_case, "", GPU_CASE_ON("g", "small", "cuda:all"), NULL);
     struct sluice_model *source = gpu_case_attach("g", NULL, "cuda:0");
     ck_assert_msg(source, "%s", gpu_case_error.message);
@@ -230,8 +229,7 @@ START_TEST(deposits_lie_on_one_gpu_or_on_the_host)
     struct sluice_model *host = gpu_case_attach("g", "h", "host");
     ck_assert_msg(host, "%s", gpu_case_error.message);
     sluice_detach(host);
-    ck_assert(sl_registry_space(gpu_case.node->registry, "g", &space));
-    ck_assert_uint_eq(space, SL_SPACE_GPUS);
+    ck_assert_uint_eq(sl_registry_placement(gpu_case.node->registry, "g"), SL_PLACEMENT_GPUS);
 }
 END_TEST
 

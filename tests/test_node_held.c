@@ -193,7 +193,8 @@ START_TEST(leases_of_files_tell_where_inotify_does_not)
                            .reader_fd = fcntl(held_slab_of(model, 0), F_DUPFD_CLOEXEC, 0),
                            .bytes = HELD_MODEL_BYTES,
                            .kind = SL_SLAB_MEMFD};
-    struct sl_pool_model body = {.name = (char[]){"m0"}, .slabs = &slab, .slab_count = 1};
+    struct sl_pool_copy copy = {.slabs = &slab, .slab_count = 1};
+    struct sl_pool_model body = {.name = (char[]){"m0"}, .copies = {&copy}, .copy_count = 1};
     struct sl_held_memory *memory = sl_held_memory_watch(watcher, &body);
     sl_slab_release(&slab);
     ck_assert_uint_eq(sl_held_memory_look(memory), HELD_MODEL_BYTES);

@@ -44,7 +44,7 @@ struct crossing {
     struct held_kept kept[KEPT_MAX];
     unsigned keys;
     struct sl_early_child *mortals[MORTALS]; /* NULL: killed */
-    bool sent[MORTALS];
+    bool sent[MORTALS], detaches[MORTALS];
     bool newer[3];
 };
 
@@ -80,10 +80,8 @@ static void know_fd(struct known *known, int fd)
 static void know_model(struct known *known, struct sl_pool_model *model)
 {
     int fds[16];
-    size_t count = 0;
-    sl_pool_model_fds(model, NULL, &count);
+    size_t count = sl_pool_copy_fds(sl_pool_model_copy(model, 0), 0, fds, SL_COUNT(fds));
     ck_assert_uint_le(count, SL_COUNT(fds));
-    sl_pool_model_fds(model, fds, &count);
     for (size_t i = 2; i < count; i++)
         know_fd(known, fds[i]);
 }
@@ -120,18 +118,34 @@ static uint64_t really_held(struct crossing *crossing)
     return known.bytes;
 }
 
-/* It may take a while until room comes back. */
+/* Who has a lease: a reference of the registry each. */
+static unsigned really_leased(const struct crossing *crossing)
+{
+    unsigned leases = 0;
+    for (unsigned i = 0; i < SL_COUNT(crossing->attached); i++)
+        leases += crossing->attached[i] != NULL;
+    for (unsigned i = 0; i < MORTALS; i++)
+        leases +=
+            crossing->mortals[i] && crossing->sent[i] && !crossing->detaches[i] && reports[i].bytes;
+    return leases;
+}
+
+/* It may take the second in which room comes back. */
 static void compare(struct crossing *crossing, unsigned step)
 {
     struct sl_waiting waiting = {0};
     for (;;) {
-        uint64_t counted = node_case_counts(&held_node).held_bytes, real = really_held(crossing);
+        struct sl_registry_counts counts = node_case_counts(&held_node);
+        uint64_t counted = counts.held_bytes, real = really_held(crossing);
+        unsigned leases = really_leased(crossing);
         uint64_t off = counted > real ? counted - real : real - counted;
-        char what[120];
-        if (off < HELD_SLAB / 2 && counted <= HELD_BUDGET)
+        char what[160];
+        if (off < HELD_SLAB / 2 && counted <= HELD_BUDGET && counts.references == leases)
             return;
-        snprintf(what, sizeof(what), "step %u: %llu bytes are counted, %llu are held; the same",
-                 step, (unsigned long long)counted, (unsigned long long)real);
+        snprintf(what, sizeof(what),
+                 "step %u: %llu bytes are counted, %llu are held, %llu references for %u leases",
+                 step, (unsigned long long)counted, (unsigned long long)real,
+                 (unsigned long long)counts.references, leases);
         sl_waiting_step(&waiting, what, __FILE__, __LINE__);
     }
 }
@@ -238,6 +252,7 @@ static void send_or_kill_any(struct crossing *crossing)
         *mortal = NULL;
     } else if (*mortal) {
         struct mortal_order order = {.number = number, .detaches = by_chance(crossing, 2)};
+        crossing->detaches[number] = order.detaches;
         ck_assert_uint_lt(strlen(held_node.socket), sizeof(order.socket));
         memcpy(order.socket, held_node.socket, strlen(held_node.socket));
         snprintf(order.model, sizeof(order.model), "%s", any_model(crossing));

@@ -265,7 +265,7 @@ START_TEST(who_gives_up_waiting_is_withdrawn)
     ck_assert_uint_eq(pool_case_count(&pool, &pool.locked.withdrawn),
                       pool_case_count(&pool, &pool.locked.held_count));
     for (unsigned i = 0; i < pool.locked.held_count; i++)
-        ck_assert(!sl_pool_request_grant(pool.locked.held[i], source));
+        ck_assert(!pool_case_grant(&pool, pool.locked.held[i], source));
     pool.locked.held_count = 0;
     ck_assert_uint_eq(pool_case_count(&pool, &pool.locked.released), 0);
 }
@@ -291,7 +291,7 @@ START_TEST(answers_may_come_late_and_from_any_thread)
                          0);
     pool_case_await(&pool, &pool.locked.held_count, 8);
     for (int i = 0; i < 8; i++)
-        ck_assert(sl_pool_request_grant(pool.locked.held[i], source));
+        ck_assert(pool_case_grant(&pool, pool.locked.held[i], source));
     pool.locked.held_count = 0;
     for (int i = 0; i < 8; i++) {
         pthread_join(threads[i], NULL);

@@ -325,7 +325,7 @@ static struct sl_pool_model *fill(const struct sl_slab_place *place)
     struct sl_specs specs;
     struct sl_pool_model *model;
     struct sl_err err = SL_ERR_INIT;
-    const struct sl_fill_config config = {.name = "m", .place = place};
+    const struct sl_fill_config config = {.name = "m", .places = place, .place_count = 1};
     sl_model_spec(&specs, "memory://m/object.safetensors", "/t", "");
     ck_assert_msg(sl_fill_run(&specs.items[0], &config, &model, NULL, &err) == 0, "%s",
                   err.message);

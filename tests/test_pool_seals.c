@@ -154,20 +154,14 @@ static void attacker_close(struct attacker *attacker)
 
 static struct attacker attacker;
 
-static void publish(struct sl_pool_model *model)
-{
-    SL_LOCKED(&pool.lock);
-    sl_pool_model_free(pool.locked.models[0]);
-    pool.locked.models[0] = sl_pool_model_hold(model);
-}
-
 /* Before the first byte is there. */
-static void attack_planned(void *arg, struct sl_pool_model *model)
+static bool attack_planned(void *arg, struct sl_pool_model *model)
 {
     (void)arg;
-    publish(model);
+    pool_case_publish(&pool, model);
     attacker_open(&attacker);
     attack_all(&attacker);
+    return true;
 }
 
 /* Everything that is there is what the source has: what a client sees, too. */
@@ -206,7 +200,6 @@ static void be_attacked(void)
     compare(model);
     attacker_close(&attacker);
     compare(model);
-    sl_pool_model_free(model);
 }
 
 /* As another user, who is the daemon's and the attacker's; 77: it cannot become one. */
@@ -264,13 +257,14 @@ struct racing {
     unsigned microseconds;
 };
 
-static void start_race(void *arg, struct sl_pool_model *model)
+static bool start_race(void *arg, struct sl_pool_model *model)
 {
     struct racing *racing = arg;
     struct sl_err err = SL_ERR_INIT;
-    publish(model);
+    pool_case_publish(&pool, model);
     ck_assert_int_eq(
         sl_thread_start(&racing->thread, "attack", attack_at_once, &racing->microseconds, &err), 0);
+    return true;
 }
 
 /* The seal comes between any two writes of the load. */
@@ -291,7 +285,6 @@ START_TEST(a_load_goes_on_while_its_memory_is_given_out)
         attack_all(&attacker);
         compare(model);
         attacker_close(&attacker);
-        sl_pool_model_free(model);
     }
     teardown();
 }
@@ -310,7 +303,8 @@ START_TEST(a_load_whose_memory_cannot_be_sealed_fails)
     struct sl_err err = SL_ERR_INIT;
     setup();
     struct sl_pool_model *model = add_loading();
-    void *thief = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, model->slabs[0].fd, 0);
+    void *thief =
+        mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, model->copies[0]->slabs[0].fd, 0);
     ck_assert_ptr_ne(thief, MAP_FAILED);
     pool_case_fill(model, 0, 1);
     ck_assert_int_lt(sl_pool_model_finish(model, &err), 0);
@@ -327,7 +321,7 @@ START_TEST(what_cannot_be_sealed_is_not_given_out)
     struct sluice_model *client = NULL;
     setup();
     struct sl_pool_model *model = add_loading();
-    ck_assert_int_eq(fcntl(model->slabs[0].fd, F_ADD_SEALS, F_SEAL_SEAL), 0);
+    ck_assert_int_eq(fcntl(model->copies[0]->slabs[0].fd, F_ADD_SEALS, F_SEAL_SEAL), 0);
     ck_assert_int_lt(pool_case_try(&pool, "m", &client, &error), 0);
     ck_assert_int_eq(error.kind, SLUICE_INTEGRITY);
     ck_assert_ptr_nonnull(strstr(error.message, "cannot seal a slab of the pool"));
@@ -346,9 +340,9 @@ START_TEST(a_client_looks_at_the_seals_itself)
         struct sluice_error error = {0};
         struct sluice_model *client = NULL;
         struct sl_err err = SL_ERR_INIT;
-        int *place = i == 0   ? &model->index_fd
-                     : i == 1 ? &model->page_fd
-                              : &model->slabs[0].reader_fd;
+        int *place = i == 0   ? &model->copies[0]->index_fd
+                     : i == 1 ? &model->copies[0]->page_fd
+                              : &model->copies[0]->slabs[0].reader_fd;
         int before = *place;
         struct stat status;
         ck_assert_int_eq(fstat(before, &status), 0);

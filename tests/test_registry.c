@@ -126,6 +126,56 @@ START_TEST(what_fails_goes_when_its_early_callers_have_gone)
 }
 END_TEST
 
+/* A load that begins anew gives what it opened before to nobody new. */
+START_TEST(what_was_replaced_goes_with_the_last_who_has_it)
+{
+    fake.gated = fake.open = fake.reopens = true;
+    define("m", 10, 1);
+    struct sl_model_ref *first = ask_early(), *second = ask_early();
+    ck_assert_ptr_eq(sl_model_ref_body(first), &fake.earlier);
+    permit(1);
+    await_admitted(1);
+    struct sl_model_ref *third = ask_early();
+    ck_assert_ptr_eq(sl_model_ref_body(third), &fake);
+    ck_assert_ptr_eq(sl_model_ref_body(second), &fake.earlier);
+    permit(1);
+    sl_registry_release(registry, first);
+    sl_registry_settle(registry);
+    ck_assert_uint_eq(fake.earlier_dropped, 0);
+    sl_registry_release(registry, second);
+    sl_registry_settle(registry);
+    ck_assert_uint_eq(fake.earlier_dropped, 1);
+    sl_registry_release(registry, third);
+    ck_assert_uint_eq(fake.dropped, 0);
+    ck_assert_uint_eq(counts().held_bytes, 10);
+}
+END_TEST
+
+START_TEST(what_was_replaced_goes_at_once_where_nobody_has_it)
+{
+    fake.open = fake.reopens = true;
+    define("m", 10, 1);
+    touch("m");
+    ck_assert_uint_eq(fake.earlier_dropped, 1);
+    ck_assert_uint_eq(fake.dropped, 0);
+}
+END_TEST
+
+/* At the end there is no other thread to do it. */
+START_TEST(what_was_replaced_goes_after_the_end_too)
+{
+    fake.gated = fake.open = fake.reopens = true;
+    define("m", 10, 1);
+    struct sl_model_ref *ref = ask_early();
+    permit(2);
+    sl_registry_settle(registry);
+    sl_registry_stop(registry);
+    ck_assert_uint_eq(fake.earlier_dropped, 0);
+    sl_registry_release(registry, ref);
+    ck_assert_uint_eq(fake.earlier_dropped, 1);
+}
+END_TEST
+
 /* ---- the budget ----------------------------------------------------------------------------- */
 
 START_TEST(more_than_the_budget_is_refused_before_anything_goes)
@@ -351,6 +401,9 @@ int main(void)
         names_that_nobody_defined_are_not_found,
         an_early_caller_has_the_model_while_it_is_loaded,
         what_fails_goes_when_its_early_callers_have_gone,
+        what_was_replaced_goes_with_the_last_who_has_it,
+        what_was_replaced_goes_at_once_where_nobody_has_it,
+        what_was_replaced_goes_after_the_end_too,
         more_than_the_budget_is_refused_before_anything_goes,
         loads_under_way_count_with_what_they_will_take,
         the_least_recently_used_goes_first,

@@ -349,6 +349,7 @@ struct sl_directory_holder *sl_directory_holder_open(const char *path, struct sl
     holder->folder.fd = holder->lock_fd = -1;
     pthread_mutex_init(&holder->lock, NULL);
     holder->ops = (struct sl_holder){.name = "directory",
+                                     .placement = SL_PLACEMENT(SL_SPACE_HOST),
                                      .keeps_partial = true,
                                      .self = holder,
                                      .load = load,

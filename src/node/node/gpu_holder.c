@@ -197,7 +197,7 @@ struct sl_gpu *sl_gpu_holders_by_uuid(struct sl_gpu_holders *holders, const uint
 
 /* ---- loading -------------------------------------------------------------------------------- */
 
-/* For models that go everywhere: GPUs that cannot be opened are not left out. */
+/* For models that go to all: GPUs that cannot be opened are not left out. */
 static int open_each(struct sl_gpu_holders *holders, struct sl_gpu_targets *targets,
                      struct sl_err *err)
 {
@@ -213,13 +213,13 @@ static int open_each(struct sl_gpu_holders *holders, struct sl_gpu_targets *targ
         if (!(targets->gpus[i] = sl_gpu_holders_open(holders, i, err)))
             return -1;
     targets->count = (unsigned)count;
-    targets->everywhere = true;
+    targets->placement = SL_PLACEMENT_GPUS;
     return 0;
 }
 
 static int open_targets(const struct one *one, struct sl_gpu_targets *targets, struct sl_err *err)
 {
-    if (one->ops.space == SL_SPACE_GPUS)
+    if (sl_placement_count(one->ops.placement) > 1)
         return open_each(one->holders, targets, err);
     targets->gpus[0] = sl_gpu_holders_open(one->holders, one->ordinal, err);
     targets->count = 1;
@@ -329,16 +329,18 @@ struct sl_gpu_holders *sl_gpu_holders_new(struct sl_err *err)
         return NULL;
     pthread_mutex_init(&holders->lock, NULL);
     holders->locked.budget_bytes = SL_AUTO_VALUE;
-    for (unsigned i = 0; i <= SL_GPUS_MAX; i++)
+    for (unsigned i = 0; i <= SL_GPUS_MAX; i++) {
+        uint32_t placement = i < SL_GPUS_MAX ? SL_PLACEMENT(SL_SPACE_GPU + i) : SL_PLACEMENT_GPUS;
         holders->ones[i] = (struct one){.holders = holders,
                                         .ordinal = i,
                                         .ops = {.name = "pool",
-                                                .space = SL_SPACE_GPU + i,
+                                                .placement = placement,
                                                 .self = &holders->ones[i],
                                                 .load = load,
                                                 .drop = drop,
                                                 .leave = leave,
                                                 .keep = keep}};
+    }
     return holders;
 }
 

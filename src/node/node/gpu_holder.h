@@ -1,6 +1,6 @@
 /*
  * Models in memory of GPUs: a holder for each GPU, which is opened by its first load. So a daemon
- * starts without a driver, too: loads fail then, and are tried again. Bodies are counts of struct
+ * starts without a driver, too: loads fail then, and are tried again. Bodies are struct
  * sl_pool_model. Like those on the host they outlive the process in the service manager's
  * descriptor store, where there is one.
  */
@@ -24,8 +24,8 @@ void sl_gpu_holders_bind(struct sl_gpu_holders *holders, struct sl_registry *reg
 void sl_gpu_holders_set_budget(struct sl_gpu_holders *holders, uint64_t budget_bytes);
 /** The holder of cuda:`ordinal`, below SL_GPUS_MAX, as long as these live. */
 const struct sl_holder *sl_gpu_holders_ops(struct sl_gpu_holders *holders, unsigned ordinal);
-/** The holder of models that are on each GPU that this process sees: bodies are the model on the
- * first, with its twins. One GPU that fails fails the load. */
+/** The holder of models that are on each GPU that this process sees: bodies have a copy on
+ * each. One GPU that fails fails the load. */
 const struct sl_holder *sl_gpu_holders_all(struct sl_gpu_holders *holders);
 /** The GPU with this ordinal, opened if it is not. Blocks. SL_E_GPU. */
 struct sl_gpu *sl_gpu_holders_open(struct sl_gpu_holders *holders, unsigned ordinal,

@@ -11,8 +11,7 @@
 struct filling {
     const struct sl_gpu_targets *targets;
     const struct sl_holder_job *job;
-    struct sl_pool_model *opened; /* the registry's count */
-    unsigned held;                /* contexts, of the first GPUs */
+    unsigned held; /* contexts, of the first GPUs */
 };
 
 static int check_free(const struct filling *filling, struct sl_gpu *gpu, uint64_t bytes,
@@ -51,11 +50,11 @@ static int admit(void *arg, uint64_t bytes, const uint8_t identity[32], struct s
     return there ? there : check_all_free(filling, bytes, err);
 }
 
-static void planned(void *arg, struct sl_pool_model *model)
+static bool planned(void *arg, struct sl_pool_model *model)
 {
     struct filling *filling = arg;
-    filling->opened = sl_pool_model_hold(model);
-    sl_pool_model_free(filling->job->opened(filling->job->arg, filling->opened));
+    filling->job->opened(filling->job->arg, model);
+    return true;
 }
 
 static int run(struct filling *filling, struct sl_pool_model **model, struct sl_load_result *result,
@@ -66,10 +65,9 @@ static int run(struct filling *filling, struct sl_pool_model **model, struct sl_
     for (unsigned i = 0; i < targets->count; i++)
         sl_slab_place_gpu(targets->gpus[i], &places[i]);
     const struct sl_fill_config config = {.name = filling->job->name,
-                                          .place = &places[0],
-                                          .more = places + 1,
-                                          .more_count = targets->count - 1,
-                                          .everywhere = targets->everywhere,
+                                          .places = places,
+                                          .place_count = targets->count,
+                                          .placement = targets->placement,
                                           .admit = admit,
                                           .planned = planned,
                                           .arg = filling,
@@ -86,14 +84,14 @@ int sl_gpu_load(const struct sl_gpu_targets *targets, const struct sl_holder_job
 {
     struct filling filling = {.targets = targets, .job = job};
     struct sl_load_result result;
-    SL_AUTO(sl_pool_model) model = NULL;
+    struct sl_pool_model *model = NULL;
     char text[512], more[48] = "";
     *body = NULL;
     if (run(&filling, &model, &result, err) < 0)
         return -1;
     if (!model)
         return 0; /* it was there */
-    *body = model == filling.opened ? (void *)model : (void *)sl_pool_model_hold(model);
+    *body = model;
     if (targets->count > 1)
         snprintf(more, sizeof(more), ", and on %u more", targets->count - 1);
     sl_log(SL_LOG_INFO, "'%s' is in the pool (%s%s): %s", job->name, sl_pool_model_memory(model),

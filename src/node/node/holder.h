@@ -6,6 +6,7 @@
 #define SL_HOLDER_H
 
 #include "load.h"
+#include "space.h"
 
 enum { SL_VERSION_TEXT = 17 }; /* of a version: 16 hex digits of the plan's identity */
 
@@ -25,13 +26,11 @@ struct sl_holder_job {
                  char version[SL_VERSION_TEXT], struct sl_err *err);
     bool *unversioned; /* the source gives no version: set it, and what a load that breaks off
                           leaves is not kept */
-    /** Callers can use it from now on, although it is not complete. May be left out. Returns what
-     * was opened before for this version and is not used for new callers any more, or NULL. */
-    void *(*opened)(void *arg, void *body);
+    /** Callers can use it from now on, although it is not complete, and it is the registry's. May
+     * be left out, or called again as the load begins anew: nobody new gets what was opened before,
+     * which is dropped when those who have it have gone. */
+    void (*opened)(void *arg, void *body);
 };
-
-/** Each kind of memory has a budget of its own. What is on all GPUs takes of each one's. */
-enum { SL_SPACE_HOST = 0, SL_SPACE_GPU = 1, SL_SPACES_MAX = 17, SL_SPACE_GPUS = SL_SPACES_MAX };
 
 /** Memory that was let go of and that somebody may still have. */
 struct sl_left_memory {
@@ -42,8 +41,8 @@ struct sl_left_memory {
 
 struct sl_holder {
     const char *name;   /* "directory", "pool" */
-    unsigned space;     /* whose memory it takes: the host's, or SL_SPACE_GPU + N of cuda:N, or
-                           SL_SPACE_GPUS: the same on each GPU that was opened */
+    uint32_t placement; /* whose memory it takes: of one space, or the same of each GPU that was
+                           opened, of its set of all */
     bool keeps_partial; /* what a load brought before it broke off is good for the next one */
     void *self;
     /**
@@ -52,7 +51,8 @@ struct sl_holder {
      * drop() follows, unless what it brought is kept.
      */
     int (*load)(void *self, const struct sl_holder_job *job, void **body, struct sl_err *err);
-    /** Give the memory back, if there is any; nobody uses it. Blocks; body may be NULL. */
+    /** Give the memory back, if there is any; nobody uses it. Blocks; body may be NULL. name and
+     * version NULL: of a body that another one has replaced. */
     int (*drop)(void *self, const char *name, const char *version, void *body, struct sl_err *err);
     /** Before drop(), or before an opened body is replaced: what tells when its memory has really
      * gone. NULL, or left out: it goes with drop(), or cannot be watched. */
@@ -70,8 +70,6 @@ struct sl_holder {
 
 /** As metadata.name of a spec: no dot in front, no slash. */
 bool sl_is_model_name(const char *name);
-/** "host", "cuda:0", "cuda:all". */
-const char *sl_space_name(unsigned space, char name[16]);
 /** The version of an identity. */
 const char *sl_version_text(const uint8_t identity[32], char version[SL_VERSION_TEXT]);
 

@@ -1,7 +1,7 @@
 /*
- * Every grant makes a lease here before the client learns of it, since the client may be gone, and
- * the lease ended, before the grant has returned. Leases of one model to one process are alike:
- * whichever ends, one of them goes.
+ * A lease is a reference of the registry, which goes to the server as the cookie of a grant and
+ * comes back when the lease ends: the client may be gone before the grant has returned, so nothing
+ * of the reference is touched after it.
  */
 #include "node_pool.h"
 
@@ -14,13 +14,6 @@
 #include "node_pool_rights.h"
 #include "node_socket.h"
 
-struct lease {
-    struct sl_model_ref *ref;
-    struct sl_pool_model *model; /* to compare; the reference keeps it */
-    int32_t pid;
-    uint32_t uid;
-    struct lease *next;
-};
 struct sl_node_pool {
     struct sl_registry *registry;
     struct sl_gpu_holders *gpus; /* NULL: none */
@@ -29,7 +22,6 @@ struct sl_node_pool {
     struct sl_node_socket socket;  /* at a path, to be taken away at the end */
     pthread_mutex_t lock;
     struct {
-        struct lease *leases;
         struct wish *wishes;                      /* that were not answered yet */
         struct sl_node *node;                     /* that knows of URIs; NULL: none are taken */
         uint32_t trusted[2 + SL_POOL_RIGHTS_MAX]; /* whose deposits everybody finds */
@@ -42,45 +34,9 @@ enum { POOL_BACKLOG = 512 };
 struct wish {
     struct sl_node_pool *pool;
     struct sl_pool_request *request;
-    struct lease *lease; /* made ahead, so that an answer cannot fail */
-    unsigned space;      /* where it is wanted */
-    struct wish *next;   /* guarded by the pool */
+    unsigned space;    /* where it is wanted */
+    struct wish *next; /* guarded by the pool */
 };
-
-/* ---- leases --------------------------------------------------------------------------------- */
-
-static void add_lease(struct sl_node_pool *pool, struct lease *lease)
-{
-    SL_LOCKED(&pool->lock);
-    lease->next = pool->locked.leases;
-    pool->locked.leases = lease;
-}
-
-/* Take out that lease, or, with lease NULL, one of the model to the peer. */
-static struct lease *take_lease(struct sl_node_pool *pool, const struct lease *lease,
-                                const struct sl_pool_model *model, const struct sl_pool_peer *peer)
-{
-    SL_LOCKED(&pool->lock);
-    for (struct lease **at = &pool->locked.leases; *at; at = &(*at)->next) {
-        struct lease *found = *at;
-        bool fits =
-            lease ? found == lease
-                  : found->model == model && found->pid == peer->pid && found->uid == peer->uid;
-        if (!fits)
-            continue;
-        *at = found->next;
-        return found;
-    }
-    return NULL;
-}
-
-static void end_lease(struct sl_node_pool *pool, struct lease *lease)
-{
-    if (!lease)
-        return;
-    sl_registry_release(pool->registry, lease->ref);
-    free(lease);
-}
 
 /* ---- attach --------------------------------------------------------------------------------- */
 
@@ -103,15 +59,14 @@ static void leave_list(struct wish *wish)
 static void refuse(struct wish *wish, const struct sl_err *why)
 {
     sl_pool_request_refuse(wish->request, why);
-    free(wish->lease);
     free(wish);
 }
 
-static void refuse_place(const char *name, unsigned space, struct sl_err *err)
+static void refuse_place(const char *name, uint32_t placement, struct sl_err *err)
 {
     char place[16];
-    sl_space_name(space, place);
-    if (space == SL_SPACE_GPUS) {
+    sl_placement_name(placement, place);
+    if (sl_placement_count(placement) > 1) {
         sl_fail_code(err, SL_E_USAGE, "device",
                      "the model '%.100s' is on each GPU that the pool sees ('%s'), and not there: "
                      "attach to it on one of them",
@@ -120,16 +75,6 @@ static void refuse_place(const char *name, unsigned space, struct sl_err *err)
     }
     sl_fail_code(err, SL_E_USAGE, "device",
                  "the model '%.100s' is in memory of '%s': attach to it there", name, place);
-}
-
-/* The copy that a client gets who wants it there; NULL: there is none. */
-static struct sl_pool_model *copy_in(struct sl_pool_model *model, unsigned space, unsigned wanted)
-{
-    if (space == wanted)
-        return model;
-    if (space != SL_SPACE_GPUS || wanted < SL_SPACE_GPU)
-        return NULL;
-    return sl_pool_model_copy(model, wanted - SL_SPACE_GPU);
 }
 
 static void on_answer(void *arg, struct sl_model_ref *ref, const struct sl_err *why)
@@ -154,35 +99,25 @@ static void on_answer(void *arg, struct sl_model_ref *ref, const struct sl_err *
         refuse(wish, &err);
         return;
     }
-    unsigned space = sl_model_ref_space(ref);
-    model = copy_in(model, space, wish->space);
-    if (!model) {
-        refuse_place(sl_model_ref_name(ref), space, &err);
+    struct sl_pool_copy *copy = sl_pool_model_copy_in(model, wish->space);
+    if (!copy) {
+        refuse_place(sl_model_ref_name(ref), sl_model_ref_placement(ref), &err);
         sl_registry_release(pool->registry, ref);
         refuse(wish, &err);
         return;
     }
-    struct lease *lease = wish->lease;
-    lease->ref = ref;
-    lease->model = model;
-    add_lease(pool, lease);
-    if (!sl_pool_request_grant(wish->request, model))
-        end_lease(pool, take_lease(pool, lease, NULL, NULL));
+    if (!sl_pool_request_grant(wish->request, copy, ref))
+        sl_registry_release(pool->registry, ref);
     free(wish);
 }
 
 static struct wish *new_wish(struct sl_node_pool *pool, struct sl_pool_request *request,
-                             const struct sl_pool_peer *peer, struct sl_err *err)
+                             unsigned space, struct sl_err *err)
 {
     struct wish *wish = sl_alloc(sizeof(*wish), err);
-    struct lease *lease = wish ? sl_alloc(sizeof(*lease), err) : NULL;
-    if (!lease) {
-        free(wish);
+    if (!wish)
         return NULL;
-    }
-    lease->pid = peer->pid;
-    lease->uid = peer->uid;
-    *wish = (struct wish){pool, request, lease, SL_SPACE_HOST, NULL};
+    *wish = (struct wish){pool, request, space, NULL};
     SL_LOCKED(&pool->lock);
     wish->next = pool->locked.wishes;
     pool->locked.wishes = wish;
@@ -253,11 +188,10 @@ static int find_device(struct sl_gpu_holders *gpus, const char *device, unsigned
 static int find_space(struct sl_node_pool *pool, const struct sl_pool_wish *wanted, unsigned *space,
                       struct sl_err *err)
 {
-    unsigned own;
     if (find_device(pool->gpus, wanted->device, space, err) < 0)
         return -1;
-    if (*wanted->key || !sl_registry_space(pool->registry, wanted->model, &own) || own == *space ||
-        (own == SL_SPACE_GPUS && *space >= SL_SPACE_GPU))
+    uint32_t own = *wanted->key ? 0 : sl_registry_placement(pool->registry, wanted->model);
+    if (!own || sl_placement_has(own, *space))
         return 0;
     refuse_place(wanted->model, own, err);
     return -1;
@@ -280,9 +214,7 @@ static void attach(void *arg, struct sl_pool_request *request)
     struct wish *wish =
         find_name(pool, wanted->model, space, wanted->peer.uid, of_uri, &name, &err) < 0
             ? NULL
-            : new_wish(pool, request, &wanted->peer, &err);
-    if (wish)
-        wish->space = space;
+            : new_wish(pool, request, space, &err);
     const struct sl_ask ask = {.name = name,
                                .kind = SL_REF_LEASE,
                                .who = who,
@@ -321,9 +253,10 @@ static void withdrawn(void *arg, struct sl_pool_request *request)
         refuse(wish, &why);
 }
 
-static void released(void *arg, struct sl_pool_model *model, const struct sl_pool_peer *peer)
+static void released(void *arg, void *cookie)
 {
-    end_lease(arg, take_lease(arg, NULL, model, peer));
+    const struct sl_node_pool *pool = arg;
+    sl_registry_release(pool->registry, cookie);
 }
 
 /* ---- deposits ------------------------------------------------------------------------------- */
@@ -397,12 +330,8 @@ static int commit_deposit(void *arg, const struct sl_pool_offer *offer, struct s
                           struct sl_err *err)
 {
     const struct sl_node_pool *pool = arg;
-    struct sl_pool_model *held = sl_pool_model_hold(model);
-    int done =
-        sl_registry_deposit_commit(pool->registry, offer->id, held, sl_pool_model_bytes(held), err);
-    if (done < 0)
-        sl_pool_model_free(held);
-    return done;
+    return sl_registry_deposit_commit(pool->registry, offer->id, model, sl_pool_model_bytes(model),
+                                      err);
 }
 
 static void abort_deposit(void *arg, const struct sl_pool_offer *offer)
@@ -420,7 +349,7 @@ static int count_fds(void *arg, const struct sl_registry_entry *entry)
 {
     struct counting *counting = arg;
     if (*entry->key && entry->body && entry->owner == counting->uid)
-        counting->fds += 2 + sl_pool_model_slab_count(entry->body);
+        counting->fds += sl_pool_copy_fds(sl_pool_model_copy(entry->body, 0), 0, NULL, 0);
     return 0;
 }
 
@@ -440,14 +369,13 @@ static void later(void *arg, struct sl_later *what)
 
 /* ---- lists and eviction --------------------------------------------------------------------- */
 
-static int add_copy(struct sl_pool_listing *listing, const struct sl_registry_entry *entry,
-                    unsigned space, struct sl_pool_model *model)
+static int add_row(struct sl_pool_listing *listing, const struct sl_registry_entry *entry,
+                   const char *device, struct sl_pool_copy *copy)
 {
-    char device[16];
     const struct sl_pool_entry listed = {.name = entry->name,
                                          .key = entry->key,
-                                         .device = sl_space_name(space, device),
-                                         .model = model,
+                                         .device = device,
+                                         .copy = copy,
                                          .owner = entry->owner,
                                          .pinned = entry->pinned,
                                          .used_seconds = entry->used_seconds,
@@ -456,14 +384,17 @@ static int add_copy(struct sl_pool_listing *listing, const struct sl_registry_en
     return sl_pool_listing_add(listing, &listed);
 }
 
-/* What is on all GPUs is a row for each, once it is there. */
+/* A row for each copy, once it is there. */
 static int add_entry(void *arg, const struct sl_registry_entry *entry)
 {
-    if (!entry->body || entry->space != SL_SPACE_GPUS)
-        return add_copy(arg, entry, entry->space, entry->body);
+    char device[16];
     int done = 0;
-    for (unsigned i = 0; done == 0 && i < sl_pool_model_copies(entry->body); i++)
-        done = add_copy(arg, entry, SL_SPACE_GPU + i, sl_pool_model_copy(entry->body, i));
+    if (!entry->body)
+        return add_row(arg, entry, sl_placement_name(entry->placement, device), NULL);
+    for (size_t i = 0; done == 0 && i < sl_pool_model_copies(entry->body); i++) {
+        struct sl_pool_copy *copy = sl_pool_model_copy(entry->body, i);
+        done = add_row(arg, entry, sl_space_name(sl_pool_copy_space(copy), device), copy);
+    }
     return done;
 }
 

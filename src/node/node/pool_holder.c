@@ -1,6 +1,6 @@
 /*
- * The registry has one count of each model: from when it can be attached to, while it is still
- * being filled, until it is dropped. Clients have counts of their own by the server.
+ * The registry owns each model: from when it can be attached to, while it is still being filled,
+ * until it is dropped. What clients have are references of the registry.
  */
 #include "pool_holder.h"
 
@@ -32,7 +32,6 @@ struct sl_pool_holder {
 
 struct filling {
     const struct sl_holder_job *job;
-    struct sl_pool_model *opened; /* the registry's count */
 };
 
 static int admit(void *arg, uint64_t bytes, const uint8_t identity[32], struct sl_err *err)
@@ -42,11 +41,11 @@ static int admit(void *arg, uint64_t bytes, const uint8_t identity[32], struct s
     return filling->job->admit(filling->job->arg, identity, bytes, version, err);
 }
 
-static void planned(void *arg, struct sl_pool_model *model)
+static bool planned(void *arg, struct sl_pool_model *model)
 {
     struct filling *filling = arg;
-    filling->opened = sl_pool_model_hold(model);
-    sl_pool_model_free(filling->job->opened(filling->job->arg, filling->opened));
+    filling->job->opened(filling->job->arg, model);
+    return true;
 }
 
 /* ---- for the next process ------------------------------------------------------------------- */
@@ -126,21 +125,22 @@ static int load(void *self, const struct sl_holder_job *job, void **body, struct
     const struct sl_pool_holder *holder = self;
     struct filling filling = {.job = job};
     const struct sl_fill_config config = {.name = job->name,
-                                          .place = &holder->place,
+                                          .places = &holder->place,
+                                          .place_count = 1,
                                           .admit = admit,
                                           .planned = planned,
                                           .arg = &filling,
                                           .cancel = job->cancel,
                                           .progress = job->progress};
     struct sl_load_result result;
-    SL_AUTO(sl_pool_model) model = NULL;
+    struct sl_pool_model *model = NULL;
     char text[512];
     *body = NULL;
     if (sl_fill_run(job->spec, &config, &model, &result, err) < 0)
         return -1;
     if (!model)
         return 0; /* it was there */
-    *body = model == filling.opened ? (void *)model : (void *)sl_pool_model_hold(model);
+    *body = model;
     keep(self, model);
     sl_log(SL_LOG_INFO, "'%s' is in the pool (%s): %s", job->name, sl_pool_model_memory(model),
            sl_load_summary(&result, text));
@@ -150,7 +150,7 @@ static int load(void *self, const struct sl_holder_job *job, void **body, struct
 /* ---- after a restart ------------------------------------------------------------------------ */
 
 struct found {
-    struct sl_pool_model **models; /* one count each */
+    struct sl_pool_model **models; /* owned */
     size_t count, capacity;
 };
 
@@ -189,10 +189,11 @@ static struct sl_gpu *find_gpu(void *arg, const uint8_t uuid[16], struct sl_err 
 static const struct sl_holder *holder_of(struct sl_pool_holder *holder, struct sl_gpu_holders *gpus,
                                          const struct sl_pool_model *model)
 {
-    const struct sl_cuda_device *device = sl_pool_model_device(model);
-    if (sl_pool_model_everywhere(model))
+    uint32_t placement = sl_pool_model_placement(model);
+    unsigned first = (unsigned)__builtin_ctz(placement);
+    if (sl_placement_count(placement) > 1)
         return sl_gpu_holders_all(gpus);
-    return device ? sl_gpu_holders_ops(gpus, (unsigned)device->ordinal) : &holder->ops;
+    return first == SL_SPACE_HOST ? &holder->ops : sl_gpu_holders_ops(gpus, first - SL_SPACE_GPU);
 }
 
 static int adopt(const struct sl_holder *holder, struct sl_registry *registry,
@@ -228,7 +229,7 @@ static void take(struct sl_pool_holder *holder, struct sl_gpu_holders *gpus,
 {
     struct sl_err why = SL_ERR_INIT;
     const struct sl_holder *own = holder_of(holder, gpus, model);
-    if (sl_pool_model_everywhere(model) && !sl_rejoin_is_whole(model, gpu_count))
+    if (!sl_rejoin_is_whole(model, gpu_count))
         sl_fail(&why, SL_E_INTEGRITY, "'%.80s' was on every GPU, and is not on each of %u now",
                 sl_pool_model_name(model), gpu_count);
     else if (adopt(own, registry, model, &why) == 0)
@@ -241,7 +242,7 @@ static unsigned count_gpus(const struct found *found)
 {
     int count = 0;
     for (size_t i = 0; i < found->count; i++)
-        if (sl_pool_model_everywhere(found->models[i]))
+        if (sl_placement_count(sl_pool_model_placement(found->models[i])) > 1)
             return sl_gpu_count(&count, NULL) < 0 ? 0 : (unsigned)count;
     return 0;
 }
@@ -333,9 +334,14 @@ struct sl_pool_holder *sl_pool_holder_new(const char *directory, struct sl_err *
     sl_slab_place_probe(holder->folder.fd, &holder->place);
     sl_log(directory && holder->place.kind != SL_SLAB_TMPFS ? SL_LOG_WARN : SL_LOG_DEBUG,
            "the pool's memory: %s", holder->place.why);
-    holder->ops = (struct sl_holder){
-        .name = "pool", .self = holder, .load = load, .drop = drop, .leave = leave, .keep = keep};
-    holder->ops.watch = watch;
+    holder->ops = (struct sl_holder){.name = "pool",
+                                     .placement = SL_PLACEMENT(SL_SPACE_HOST),
+                                     .self = holder,
+                                     .load = load,
+                                     .drop = drop,
+                                     .watch = watch,
+                                     .leave = leave,
+                                     .keep = keep};
     return sl_steal(&holder);
 }
 

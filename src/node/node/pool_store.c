@@ -34,19 +34,21 @@ bool sl_pool_store_exists(void)
     return socket && *socket;
 }
 
-/* What all names of a model begin with. */
-static int group_of(const struct sl_pool_model *model, char group[GROUP_BYTES], struct sl_err *err)
+/* What all names of a copy begin with. */
+static int group_of(const struct sl_pool_copy *copy, char group[GROUP_BYTES], struct sl_err *err)
 {
     char id[SL_POOL_ID_TEXT], owner[16] = "";
     struct sl_pool_view view;
     uint32_t uid;
-    sl_pool_model_view(model, &view);
-    if (!sl_pool_model_id(model, id, err))
+    const struct sl_pool_model *model = sl_pool_copy_model(copy);
+    bool is_of_all = sl_placement_count(sl_pool_model_placement(model)) > 1;
+    sl_pool_copy_view(copy, &view);
+    if (!sl_pool_copy_id(copy, id, err))
         return -1;
     if (sl_pool_model_owner(model, &uid))
         snprintf(owner, sizeof(owner), OWNER "%" PRIu32 ".", uid);
     snprintf(group, GROUP_BYTES, PREFIX "%" PRIx64 ".%.*s.%s%s", (uint64_t)view.made_seconds,
-             ID_DIGITS, id, owner, sl_pool_model_everywhere(model) ? ALL : "");
+             ID_DIGITS, id, owner, is_of_all ? ALL : "");
     return 0;
 }
 
@@ -77,30 +79,29 @@ static int store(const char *group, const int *fds, size_t count, struct sl_err 
     return 0;
 }
 
-static int keep(const struct sl_pool_model *model, struct sl_err *err)
+static int keep(const struct sl_pool_copy *copy, struct sl_err *err)
 {
     char group[GROUP_BYTES];
-    size_t count;
-    sl_pool_model_fds(model, NULL, &count);
+    size_t count = sl_pool_copy_fds(copy, 0, NULL, 0);
     sl_autofree int *fds = sl_alloc_array(count, sizeof(*fds), err);
-    if (!fds || group_of(model, group, err) < 0)
+    if (!fds || group_of(copy, group, err) < 0)
         return -1;
-    sl_pool_model_fds(model, fds, &count);
+    sl_pool_copy_fds(copy, 0, fds, count);
     if (store(group, fds, count, err) == 0)
         return 0;
     forget(group, count - 1);
     return -1;
 }
 
-static void drop(const struct sl_pool_model *model)
+static void drop(const struct sl_pool_copy *copy)
 {
     char group[GROUP_BYTES];
     struct sl_err why = SL_ERR_INIT;
-    if (group_of(model, group, &why) == 0)
-        forget(group, 1 + sl_pool_model_slab_count(model));
+    if (group_of(copy, group, &why) == 0)
+        forget(group, 1 + sl_pool_copy_slab_count(copy));
     else
         sl_log(SL_LOG_WARN, "memory of '%s' stays in the descriptor store: %s",
-               sl_pool_model_name(model), why.message);
+               sl_pool_model_name(sl_pool_copy_model(copy)), why.message);
 }
 
 int sl_pool_store_keep(struct sl_pool_model *model, struct sl_err *err)
@@ -203,10 +204,13 @@ static struct sl_pool_model *adopt(struct group *group, const struct sl_pool_gpu
     group->count = 0; /* theirs from here on */
     SL_AUTO(sl_pool_model)
     model = sl_pool_model_adopt_where(gpus, NULL, index_fd, group->fds + 1, slabs, err);
-    if (!model || (is_of_all(group->name) && sl_pool_model_join(model, NULL, err) < 0))
+    if (!model)
         return NULL;
+    if (is_of_all(group->name))
+        sl_pool_model_set_placement(model, SL_PLACEMENT_GPUS);
     sl_pool_model_set_made(model, (int64_t)strtoull(group->name + sizeof(PREFIX) - 1, NULL, 16));
-    if (take_owner(model, group->name, err) < 0 || group_of(model, own, err) < 0)
+    if (take_owner(model, group->name, err) < 0 ||
+        group_of(sl_pool_model_copy(model, 0), own, err) < 0)
         return NULL;
     if (strcmp(own, group->name) != 0) {
         sl_fail(err, SL_E_INTEGRITY, "it is another model than its name says");

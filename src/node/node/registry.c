@@ -25,15 +25,6 @@ const char *sl_version_text(const uint8_t identity[32], char version[SL_VERSION_
     return version;
 }
 
-const char *sl_space_name(unsigned space, char name[16])
-{
-    if (space == SL_SPACE_HOST || space == SL_SPACE_GPUS)
-        snprintf(name, 16, "%s", space == SL_SPACE_HOST ? "host" : "cuda:all");
-    else
-        snprintf(name, 16, "cuda:%u", space - SL_SPACE_GPU);
-    return name;
-}
-
 bool sl_is_model_name(const char *name)
 {
     size_t bytes = strlen(name);
@@ -51,10 +42,10 @@ struct model *registry_find(struct sl_registry *registry, const char *name)
     return NULL;
 }
 
-struct holding *registry_holding(struct model *model, const char *version, unsigned space)
+struct holding *registry_holding(struct model *model, const char *version, uint32_t placement)
 {
     for (struct holding *at = model->holdings; at; at = at->next)
-        if (!at->key && at->state != HOLDING_GONE && at->holder->space == space &&
+        if (!at->key && at->state != HOLDING_GONE && at->holder->placement == placement &&
             strcmp(at->version, version) == 0)
             return at;
     return NULL;
@@ -228,10 +219,10 @@ int sl_registry_define(struct sl_registry *registry, struct sl_spec *spec,
     return done;
 }
 
-static bool is_there(struct model *model, const struct sl_registry_found *found, unsigned space)
+static bool is_there(struct model *model, const struct sl_registry_found *found, uint32_t placement)
 {
     if (!found->key)
-        return registry_holding(model, found->version, space);
+        return registry_holding(model, found->version, placement);
     for (const struct holding *at = model->holdings; at; at = at->next)
         if (at->key && strcmp(at->key, found->key) == 0 && at->owner == found->owner &&
             memcmp(at->identity, found->identity, sizeof(at->identity)) == 0)
@@ -257,7 +248,7 @@ static int take_found(struct sl_registry *registry, const struct sl_holder *hold
     struct model *model = registry_find(registry, found->name);
     if (!model && !(model = new_model(registry, found->name, err)))
         return -1;
-    if (is_there(model, found, holder->space))
+    if (is_there(model, found, holder->placement))
         return sl_fail_code(err, SL_E_USAGE, "exists", "version %s of '%s' was adopted already",
                             found->version, found->name);
     struct holding *holding = registry_new_holding(model, found->version, err);
@@ -331,6 +322,7 @@ struct sl_model_ref *registry_new_ref(struct sl_registry *registry, enum sl_ref_
 void registry_link_ref(struct sl_model_ref *ref, struct holding *holding)
 {
     ref->holding = holding;
+    ref->body = holding->body;
     ref->since_ns = sl_now_ns();
     ref->next = holding->refs;
     holding->refs = ref;
@@ -499,10 +491,22 @@ bool sl_registry_withdraw(struct sl_registry *registry, const void *arg)
     return true;
 }
 
-void sl_registry_release(struct sl_registry *registry, struct sl_model_ref *ref)
+bool registry_is_used(const struct holding *holding, const void *body)
 {
-    if (!ref)
-        return;
+    for (const struct sl_model_ref *ref = holding->refs; ref; ref = ref->next)
+        if (ref->body == body)
+            return true;
+    return false;
+}
+
+void registry_drop_replaced(const struct sl_holder *holder, void *body)
+{
+    holder->drop(holder->self, NULL, NULL, body, NULL);
+}
+
+/* True: its body was replaced meanwhile, and it was the last that had it. */
+static bool unlink_ref(struct sl_registry *registry, struct sl_model_ref *ref)
+{
     struct holding *holding = ref->holding;
     SL_LOCKED(&registry->lock);
     struct sl_model_ref **at = &holding->refs;
@@ -515,12 +519,33 @@ void sl_registry_release(struct sl_registry *registry, struct sl_model_ref *ref)
     holding->used_ns = sl_now_ns();
     sl_metric_observe(SL_M_NODE_REFERENCE_SECONDS,
                       (double)(holding->used_ns - ref->since_ns) / (double)SL_NS_PER_S);
-    free(ref);
+    bool last = ref->body && ref->body != holding->body && !registry_is_used(holding, ref->body);
+    ref->holder = holding->holder;
     if (!holding->ref_count)
         registry_enforce(registry); /* a budget that shrank has waited for it */
     registry_tell(registry);
     if (!holding->ref_count)
         pthread_cond_signal(&registry->clean);
+    return last;
+}
+
+static void run_replaced(struct sl_later *later)
+{
+    struct sl_model_ref *ref = (struct sl_model_ref *)later;
+    registry_drop_replaced(ref->holder, ref->body);
+    free(ref);
+}
+
+void sl_registry_release(struct sl_registry *registry, struct sl_model_ref *ref)
+{
+    if (!ref)
+        return;
+    if (!unlink_ref(registry, ref)) {
+        free(ref);
+        return;
+    }
+    ref->later.run = run_replaced;
+    sl_registry_later(registry, &ref->later);
 }
 
 const char *sl_model_ref_name(const struct sl_model_ref *ref)
@@ -535,12 +560,12 @@ const char *sl_model_ref_version(const struct sl_model_ref *ref)
 
 void *sl_model_ref_body(const struct sl_model_ref *ref)
 {
-    SL_LOCKED(&ref->registry->lock);
-    return ref->holding->body;
+    return ref->body;
 }
-unsigned sl_model_ref_space(const struct sl_model_ref *ref)
+
+uint32_t sl_model_ref_placement(const struct sl_model_ref *ref)
 {
-    return ref->holding->holder->space;
+    return ref->holding->holder->placement;
 }
 
 void sl_model_ref_path(const struct sl_model_ref *ref, char path[SL_PUBLISH_PATH_MAX])

@@ -123,8 +123,8 @@ void sl_registry_release(struct sl_registry *registry, struct sl_model_ref *ref)
 const char *sl_model_ref_name(const struct sl_model_ref *ref);
 const char *sl_model_ref_version(const struct sl_model_ref *ref);
 void *sl_model_ref_body(const struct sl_model_ref *ref);
-/** Whose memory it is in. */
-unsigned sl_model_ref_space(const struct sl_model_ref *ref);
+/** Of its holder. */
+uint32_t sl_model_ref_placement(const struct sl_model_ref *ref);
 void sl_model_ref_path(const struct sl_model_ref *ref, char path[SL_PUBLISH_PATH_MAX]);
 
 /* ---- derived models ------------------------------------------------------------------------- */
@@ -211,13 +211,13 @@ struct sl_registry_entry {
     uint32_t owner;  /* of a derived model */
     void *body;      /* NULL: not in memory */
     bool pinned;
-    unsigned space;        /* of its holder */
+    uint32_t placement;    /* of its holder */
     int64_t used_seconds;  /* wall clock; 0: never */
     uint64_t left_bytes;   /* it was dropped, and somebody still has so much … */
     const char *left_text; /* … which this tells; else NULL */
 };
-/** Which memory the model of this name is for; false: there is none. */
-bool sl_registry_space(struct sl_registry *registry, const char *name, unsigned *space);
+/** Which memory the model of this name is for; 0: there is none. */
+uint32_t sl_registry_placement(struct sl_registry *registry, const char *name);
 /** Every model of a holder of this name, with the lock held: `each` must be quick, and must not
  * call the registry. Ends where it does not return 0. */
 void sl_registry_each(struct sl_registry *registry, const char *holder,

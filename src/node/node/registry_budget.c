@@ -20,23 +20,22 @@ static uint64_t counted(const struct holding *holding)
     return holding->state == HOLDING_DROPPING ? 0 : holding->bytes;
 }
 
-/* Does it take memory of this space? */
+/* Whose memory it takes: of all GPUs, that of those which there are. */
+static uint32_t spaces_of(const struct sl_registry *registry, const struct holding *holding)
+{
+    uint32_t placement = holding->holder->placement;
+    return sl_placement_count(placement) == 1 ? placement : placement & registry->locked.opened;
+}
+
 static bool lies_in(const struct sl_registry *registry, const struct holding *holding,
                     unsigned space)
 {
-    unsigned own = holding->holder->space;
-    if (own != SL_SPACE_GPUS)
-        return own == space;
-    return space >= SL_SPACE_GPU && space < SL_SPACES_MAX &&
-           (registry->locked.gpus_opened & 1u << (space - SL_SPACE_GPU));
+    return sl_placement_has(spaces_of(registry, holding), space);
 }
 
 unsigned registry_copies(const struct sl_registry *registry, const struct holding *holding)
 {
-    unsigned copies = 0;
-    for (unsigned space = 0; space < SL_SPACES_MAX; space++)
-        copies += lies_in(registry, holding, space);
-    return SL_MAX(copies, 1u);
+    return SL_MAX(sl_placement_count(spaces_of(registry, holding)), 1u);
 }
 
 static uint64_t add_up(const struct sl_registry *registry, unsigned space, bool dropping)
@@ -129,12 +128,12 @@ static void tell_holding(const struct holding *holding, char *text, size_t capac
 static int refuse(const struct sl_registry *registry, const struct holding *wanting, uint64_t bytes,
                   unsigned space, struct sl_err *err)
 {
-    char text[TELL_BYTES] = "", need[32], budget[32], where[32] = "";
+    char text[TELL_BYTES] = "", need[32], budget[32], name[16], where[32] = "";
     const char *key = space == SL_SPACE_HOST ? "budgetBytes" : "pool.gpuBudgetBytes";
     sl_human_bytes(bytes, need);
     sl_human_bytes(registry->locked.budgets[space], budget);
     if (space != SL_SPACE_HOST)
-        snprintf(where, sizeof(where), " on cuda:%u", space - SL_SPACE_GPU);
+        snprintf(where, sizeof(where), " on %s", sl_space_name(space, name));
     if (bytes > registry->locked.budgets[space])
         return sl_fail_code(err, SL_E_NO_SPACE, "budget",
                             "the model '%s' needs %s, and the budget of all models%s is %s: raise "
@@ -146,7 +145,7 @@ static int refuse(const struct sl_registry *registry, const struct holding *want
                 rank(at, wanting) < 0)
                 tell_holding(at, text, sizeof(text));
     for (const struct left *at = registry->locked.left; at; at = at->next)
-        if (at->holder->space == space)
+        if (sl_placement_has(at->holder->placement, space))
             registry_tell_left(at, text, sizeof(text));
     return sl_fail_code(err, SL_E_NO_SPACE, "budget",
                         "the model '%s' needs %s, of a budget of %s%s these cannot be evicted: %s; "
@@ -402,7 +401,7 @@ void sl_registry_set_gpu_budget(struct sl_registry *registry, unsigned ordinal,
 {
     SL_LOCKED(&registry->lock);
     registry->locked.budgets[SL_SPACE_GPU + ordinal] = budget_bytes;
-    registry->locked.gpus_opened |= 1u << ordinal;
+    registry->locked.opened |= SL_PLACEMENT(SL_SPACE_GPU + ordinal);
     registry_enforce(registry);
 }
 

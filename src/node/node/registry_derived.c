@@ -135,12 +135,12 @@ static void note_oldest(struct holding **oldest, struct holding *at)
 }
 
 static struct owned find_owned(const struct sl_registry *registry, const struct model *of,
-                               unsigned space, uint32_t owner)
+                               uint32_t placement, uint32_t owner)
 {
     struct owned owned = {0};
     for (struct model *model = registry->locked.models; model; model = model->next)
         for (struct holding *at = model->holdings; at; at = at->next) {
-            bool here = at->holder->space == space, counts = model == of;
+            bool here = at->holder->placement == placement, counts = model == of;
             if (!is_owned(at, owner))
                 continue;
             bool used = at->state != HOLDING_READY || at->ref_count || at->busy;
@@ -170,15 +170,15 @@ static int refuse_share(const struct sl_derived_offer *offer, const struct owned
 
 /* One user cannot fill the budget, nor a model's list: what it has itself goes first, if that is
  * enough. */
-static int make_share(struct sl_registry *registry, struct model *model, unsigned space,
+static int make_share(struct sl_registry *registry, struct model *model, uint32_t placement,
                       const struct sl_derived_offer *offer, struct sl_err *err)
 {
     uint64_t most = offer->owner_bytes_max;
     if (!most)
         return 0;
     if (most == SL_AUTO_VALUE)
-        most = registry->locked.budgets[space] / 2;
-    struct owned owned = find_owned(registry, model, space, offer->view.uid);
+        most = registry->locked.budgets[__builtin_ctz(placement)] / 2;
+    struct owned owned = find_owned(registry, model, placement, offer->view.uid);
     if (offer->bytes > most || owned.used_bytes > most - offer->bytes)
         return refuse_share(offer, &owned, most, err);
     if (owned.used_count >= SL_REGISTRY_DERIVED_SHARE)
@@ -189,7 +189,7 @@ static int make_share(struct sl_registry *registry, struct model *model, unsigne
     while (owned.bytes > most - offer->bytes || owned.count >= SL_REGISTRY_DERIVED_SHARE) {
         bool for_bytes = owned.bytes > most - offer->bytes;
         registry_mark(registry, for_bytes ? owned.oldest_here : owned.oldest_of_model, true);
-        owned = find_owned(registry, model, space, offer->view.uid);
+        owned = find_owned(registry, model, placement, offer->view.uid);
     }
     return 0;
 }
@@ -203,7 +203,7 @@ static struct holding *reserve(struct sl_registry *registry, const struct sl_der
     if (!model || check_offer(model, offer, err) < 0)
         return NULL;
     const struct sl_holder *holder = offer->on ? offer->on : model->holder;
-    if (make_share(registry, model, holder->space, offer, err) < 0)
+    if (make_share(registry, model, holder->placement, offer, err) < 0)
         return NULL;
     struct holding *holding = registry_new_holding(model, version, err);
     if (!holding)

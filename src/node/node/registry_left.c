@@ -68,7 +68,7 @@ uint64_t registry_left(const struct sl_registry *registry, unsigned space)
 {
     uint64_t bytes = 0;
     for (const struct left *at = registry->locked.left; at; at = at->next)
-        bytes += at->holder->space == space ? at->bytes : 0;
+        bytes += sl_placement_has(at->holder->placement, space) ? at->bytes : 0;
     return bytes;
 }
 

@@ -145,8 +145,8 @@ static void write_holding(struct sl_json *json, const struct sl_registry *regist
     sl_json_key_bool(json, "current", holding->model->current == holding);
     sl_json_key_uint(json, "bytes", copies * holding->bytes);
     sl_json_key_string(json, "holder", holder->name);
-    sl_json_key_string(json, "device", sl_space_name(holder->space, device));
-    if (holder->space == SL_SPACE_GPUS)
+    sl_json_key_string(json, "device", sl_placement_name(holder->placement, device));
+    if (sl_placement_count(holder->placement) > 1)
         sl_json_key_uint(json, "copies", copies);
     if (*path)
         sl_json_key_string(json, "path", path);
@@ -166,7 +166,7 @@ static void write_left(struct sl_json *json, const struct sl_registry *registry)
         sl_json_key_string(json, "name", at->name);
         sl_json_key_string(json, "version", at->version);
         sl_json_key_bool(json, "derived", at->derived);
-        sl_json_key_string(json, "device", sl_space_name(at->holder->space, device));
+        sl_json_key_string(json, "device", sl_placement_name(at->holder->placement, device));
         sl_json_key_uint(json, "bytes", at->bytes);
         sl_json_key_double(json, "seconds", seconds_since(at->since_ns));
         sl_json_key(json, "had");
@@ -253,7 +253,7 @@ static void write_gpus(struct sl_json *json, const struct sl_registry *registry)
     sl_json_key(json, "gpus");
     sl_json_array(json);
     for (unsigned space = SL_SPACE_GPU; space < SL_SPACES_MAX; space++) {
-        if (!(registry->locked.gpus_opened & 1u << (space - SL_SPACE_GPU)))
+        if (!sl_placement_has(registry->locked.opened, space))
             continue;
         sl_json_object(json);
         sl_json_key_string(json, "device", sl_space_name(space, device));
@@ -293,13 +293,11 @@ void sl_registry_json(struct sl_registry *registry, struct sl_json *json)
     sl_json_end(json);
 }
 
-bool sl_registry_space(struct sl_registry *registry, const char *name, unsigned *space)
+uint32_t sl_registry_placement(struct sl_registry *registry, const char *name)
 {
     SL_LOCKED(&registry->lock);
     const struct model *model = registry_find(registry, name);
-    if (model && model->holder)
-        *space = model->holder->space;
-    return model && model->holder;
+    return model && model->holder ? model->holder->placement : 0;
 }
 
 static const struct holding *shown_holding(const struct model *model)
@@ -315,7 +313,7 @@ static void fill_entry(struct sl_registry_entry *entry, const struct holding *ho
     if (!holding)
         return;
     entry->body = holding->body;
-    entry->space = holding->holder->space;
+    entry->placement = holding->holder->placement;
     entry->used_seconds = sl_wall_seconds() - (int64_t)seconds_since(holding->used_ns);
 }
 
@@ -327,8 +325,10 @@ static int each_derived(const struct model *model, const char *holder,
     for (const struct holding *at = model->holdings; at && done == 0; at = at->next) {
         if (!at->key || at->state != HOLDING_READY || strcmp(at->holder->name, holder) != 0)
             continue;
-        struct sl_registry_entry entry = {
-            .name = model->name, .key = at->key, .owner = at->owner, .space = at->holder->space};
+        struct sl_registry_entry entry = {.name = model->name,
+                                          .key = at->key,
+                                          .owner = at->owner,
+                                          .placement = at->holder->placement};
         fill_entry(&entry, at);
         done = each(arg, &entry);
     }
@@ -346,7 +346,7 @@ static void each_left(const struct sl_registry *registry, const char *holder,
         registry_tell_left(at, text, sizeof(text));
         const struct sl_registry_entry entry = {.name = at->name,
                                                 .key = "",
-                                                .space = at->holder->space,
+                                                .placement = at->holder->placement,
                                                 .left_bytes = at->bytes,
                                                 .left_text = text};
         done = each(arg, &entry);
@@ -364,7 +364,7 @@ void sl_registry_each(struct sl_registry *registry, const char *holder,
         struct sl_registry_entry entry = {.name = model->name,
                                           .key = "",
                                           .pinned = registry_pinned(model),
-                                          .space = model->holder->space};
+                                          .placement = model->holder->placement};
         fill_entry(&entry, shown_holding(model));
         done = each(arg, &entry);
         if (done == 0)

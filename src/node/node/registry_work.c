@@ -116,7 +116,7 @@ static int take_holding(struct job *job, const char *version, const uint8_t iden
     struct holding *holding;
     if (job->holding && strcmp(job->holding->version, version) != 0)
         leave_holding(job);
-    while ((holding = registry_holding(model, version, job->holder->space)) &&
+    while ((holding = registry_holding(model, version, job->holder->placement)) &&
            holding->state == HOLDING_DROPPING && !registry->locked.stopping)
         pthread_cond_wait(&registry->changed, &registry->lock);
     if (sl_cancel_check(model->cancel, err) < 0)
@@ -165,21 +165,25 @@ static int admit(void *arg, const uint8_t identity[32], uint64_t bytes,
     return done;
 }
 
-static void *opened(void *arg, void *body)
+static void opened(void *arg, void *body)
 {
     struct job *job = arg;
+    struct holding *holding = job->holding;
     struct waiter *waiters;
-    void *before = job->holding->body; /* only we set it as long as the load goes on */
-    if (before)
-        registry_leave(job->registry, registry_watch(job->holding, before));
+    bool used;
+    void *before = holding->body; /* only we set it as long as the load goes on */
+    struct left *left = before ? registry_watch(holding, before) : NULL;
     {
         SL_LOCKED(&job->registry->lock);
-        job->holding->body = body;
-        waiters = registry_take_waiters(job->model, true, job->holding, NULL);
+        used = registry_is_used(holding, before);
+        holding->body = body;
+        waiters = registry_take_waiters(job->model, true, holding, NULL);
         registry_tell(job->registry);
     }
+    if (before && !used)
+        registry_drop_replaced(holding->holder, before);
+    registry_leave(job->registry, left);
     registry_answer(waiters);
-    return before;
 }
 
 /* ---- its end -------------------------------------------------------------------------------- */

@@ -14,9 +14,10 @@ struct fill {
     struct sl_load_destination base;
     const struct sl_fill_config *config;
     struct sl_pool_model *model; /* of the attempt that succeeded */
+    struct sl_pool_model *own;   /* the same, unless somebody has taken it */
     uint64_t decrypted, cast;    /* tensors, on a GPU */
     /* of the attempt in hand */
-    struct sl_pool_model *filling;
+    struct sl_pool_model *filling, *filling_own;
     struct sl_sink_file *files;
     struct sl_readiness *readiness[SL_GPU_FILL_TARGETS_MAX]; /* one for each copy of the model */
     size_t copies;
@@ -42,9 +43,9 @@ uint64_t sl_slabs_needed(const struct sl_plan *plan, const struct sl_slab_place 
 
 static uint64_t needed(const struct sl_plan *plan, const struct sl_fill_config *config)
 {
-    uint64_t bytes = sl_slabs_needed(plan, config->place);
-    for (size_t i = 0; i < config->more_count; i++) {
-        uint64_t there = sl_slabs_needed(plan, &config->more[i]);
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < config->place_count; i++) {
+        uint64_t there = sl_slabs_needed(plan, &config->places[i]);
         bytes = SL_MAX(bytes, there);
     }
     return bytes;
@@ -53,13 +54,11 @@ static uint64_t needed(const struct sl_plan *plan, const struct sl_fill_config *
 static struct sl_pool_model *plan_model(const struct sl_fill_config *config,
                                         const struct sl_plan *plan, struct sl_err *err)
 {
-    SL_AUTO(sl_pool_model) model = sl_pool_model_plan(config->name, plan, config->place, err);
-    for (size_t i = 0; model && i < config->more_count; i++)
-        if (sl_pool_model_plan_twin(model, plan, &config->more[i], err) < 0)
-            return NULL;
-    if (model)
-        model->everywhere = config->everywhere;
-    return sl_steal(&model);
+    struct sl_pool_model *model =
+        sl_pool_model_plan(config->name, plan, config->places, config->place_count, err);
+    if (model && config->placement)
+        sl_pool_model_set_placement(model, config->placement);
+    return model;
 }
 
 static int follow_copies(struct fill *fill, const struct sl_plan *plan, struct sl_err *err)
@@ -74,7 +73,7 @@ static int follow_copies(struct fill *fill, const struct sl_plan *plan, struct s
 /* A file of the plan in memory of a copy's GPU. */
 static const struct sl_gpu_memory *memory_of(void *arg, uint32_t file)
 {
-    const struct sl_pool_model *copy = arg;
+    const struct sl_pool_copy *copy = arg;
     uint32_t slab = copy->slab_of_file[file];
     return slab == UINT32_MAX ? NULL : &copy->slabs[slab].memory;
 }
@@ -89,7 +88,7 @@ static int open_device(struct fill *fill, const struct sl_load_attempt *attempt,
 {
     struct sl_gpu_fill_target targets[SL_GPU_FILL_TARGETS_MAX];
     for (size_t i = 0; i < fill->copies; i++) {
-        struct sl_pool_model *copy = sl_pool_model_copy(fill->filling, i);
+        struct sl_pool_copy *copy = sl_pool_model_copy(fill->filling, i);
         targets[i] = (struct sl_gpu_fill_target){copy->gpu, memory_of, copy,
                                                  sl_readiness_events(fill->readiness[i])};
     }
@@ -120,23 +119,24 @@ static int begin(struct sl_load_destination *to, const struct sl_load_attempt *a
 {
     struct fill *fill = (struct fill *)to;
     const struct sl_plan *plan = attempt->plan;
-    fill->filling = plan_model(fill->config, plan, err);
+    fill->filling = fill->filling_own = plan_model(fill->config, plan, err);
     if (!fill->filling)
         return -1;
-    if (fill->config->planned)
-        fill->config->planned(fill->config->arg, fill->filling);
+    if (fill->config->planned && fill->config->planned(fill->config->arg, fill->filling))
+        fill->filling_own = NULL;
     fill->files = sl_plan_sink_files(plan, err);
     if (!fill->files)
         return -1;
     if (follow_copies(fill, plan, err) < 0 ||
-        (fill->config->place->gpu && open_device(fill, attempt, err) < 0))
+        (fill->config->places[0].gpu && open_device(fill, attempt, err) < 0))
         return -1;
     fill->host = (struct sl_stage_device){.events = sl_readiness_events(fill->readiness[0])};
     config->device = fill->device ? sl_gpu_fill_device(fill->device) : &fill->host;
     fill->decrypted = sl_plan_on_device(plan, SL_STAGE_DECRYPT);
     fill->cast = sl_plan_on_device(plan, SL_STAGE_CAST);
     struct sl_gpu_ring *ring = fill->device ? sl_gpu_fill_ring(fill->device) : NULL;
-    to->sink = sl_slab_sink_open(fill->filling, fill->files, plan->file_count, ring, err);
+    to->sink = sl_slab_sink_open(sl_pool_model_copy(fill->filling, 0), fill->files,
+                                 plan->file_count, ring, err);
     return to->sink ? 0 : -1;
 }
 
@@ -173,16 +173,17 @@ static void end(struct sl_load_destination *to, const struct sl_load_attempt *at
     for (; fill->copies; fill->copies--)
         sl_readiness_free(fill->readiness[fill->copies - 1]);
     free(sl_steal(&fill->files));
-    SL_AUTO(sl_pool_model) model = sl_steal(&fill->filling);
+    SL_AUTO(sl_pool_model) own = sl_steal(&fill->filling_own);
+    struct sl_pool_model *model = sl_steal(&fill->filling);
     if (!model)
         return;
-    if (!why) {
-        fill->model = sl_steal(&model);
+    if (why) {
+        sl_pool_model_fail(model, why);
+        sl_pool_model_give_up(model);
         return;
     }
-    sl_pool_model_fail(model, why);
-    for (size_t i = 0; i < sl_pool_model_copies(model); i++)
-        sl_pool_model_give_up(sl_pool_model_copy(model, i));
+    fill->model = model;
+    fill->own = sl_steal(&own);
 }
 
 const struct sl_load_destination_ops sl_slabs_destination = {
@@ -201,7 +202,7 @@ int sl_fill_run(const struct sl_spec *spec, const struct sl_fill_config *config,
                                  .path = ""},
                         .config = config};
     if (sl_load_run_to(spec, &fill.base, config->cancel, config->progress, result, err) < 0) {
-        sl_pool_model_free(fill.model);
+        sl_pool_model_free(fill.own);
         return -1;
     }
     if (result) {

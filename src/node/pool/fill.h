@@ -15,14 +15,15 @@ struct sl_plan_wish sl_slabs_wish(uint64_t slab_bytes);
 /** Bytes that the slabs of such a plan take in this place; on a GPU, whose allocations are larger,
  * without the data files, which stay on the host. */
 uint64_t sl_slabs_needed(const struct sl_plan *plan, const struct sl_slab_place *place);
+/** The first file of a plan of layout slabs that is a data file: they are the last. */
+size_t sl_pool_first_data_file(const struct sl_plan *plan);
 
 struct sl_fill_config {
-    const char *name;                  /* of the model in the pool */
-    const struct sl_slab_place *place; /* borrowed for the call */
-    const struct sl_slab_place *more;  /* further GPUs, which get the same: a twin of the model on
-                                          each. Borrowed; NULL: none */
-    size_t more_count;
-    bool everywhere;     /* these are all the GPUs there are */
+    const char *name;                   /* of the model in the pool */
+    const struct sl_slab_place *places; /* of its copies: one, or several of GPUs, which get the
+                                           same; borrowed for the call */
+    size_t place_count;
+    uint32_t placement;  /* of the model; 0: these places */
     uint64_t slab_bytes; /* 0: SL_SLAB_BYTES. A slab holds whole tensors, and is
                             larger only for a tensor that is */
     /**
@@ -33,11 +34,11 @@ struct sl_fill_config {
      */
     int (*admit)(void *arg, uint64_t bytes, const uint8_t identity[32], struct sl_err *err);
     /**
-     * The model can be attached to now; its tensors are still to come. The callee takes a count of
-     * its own (sl_pool_model_hold) if it keeps it. Called again if the load begins anew; what was
-     * given before is failed then. May be NULL.
+     * The model can be attached to now; its tensors are still to come. True: it is the callee's,
+     * who keeps it at least until sl_fill_run() has returned, or another is planned, since the load
+     * begins anew; what was planned before has failed then. False, or NULL: it stays the load's.
      */
-    void (*planned)(void *arg, struct sl_pool_model *model);
+    bool (*planned)(void *arg, struct sl_pool_model *model);
     void *arg;
     struct sl_cancel *cancel;
     struct sl_progress *progress; /* may be NULL; finished here */
@@ -45,7 +46,8 @@ struct sl_fill_config {
 
 /**
  * Load what the spec names (its sink is not looked at) into new slabs. Blocks; both callbacks come
- * from the calling thread. *model is one count of the ready model; result may be NULL. On failure
+ * from the calling thread. *model is ready: the caller's, unless planned() has taken it; result may
+ * be NULL. On failure
  * every model that was planned is failed. Errors as sl_load_run(); a source that changes in
  * mid-load begins anew once, mirrors are tried in turn.
  */

@@ -192,17 +192,22 @@ static void ask_for_lease(struct sl_held_watcher *watcher, struct piece *piece)
 struct sl_held_memory *sl_held_memory_watch(struct sl_held_watcher *watcher,
                                             const struct sl_pool_model *model)
 {
-    size_t bytes = sizeof(struct sl_held_memory) + model->slab_count * sizeof(struct piece);
-    struct sl_held_memory *memory = sl_alloc(bytes, NULL);
+    size_t count = 0;
+    for (size_t i = 0; i < model->copy_count; i++)
+        count += model->copies[i]->slab_count;
+    struct sl_held_memory *memory =
+        sl_alloc(sizeof(struct sl_held_memory) + count * sizeof(struct piece), NULL);
     if (!memory) {
         sl_log(SL_LOG_WARN, "what clients keep of '%s' is not counted: out of memory", model->name);
         return NULL;
     }
     memory->watcher = watcher;
-    for (; memory->count < model->slab_count; memory->count++) {
-        begin(watcher, &model->slabs[memory->count], &memory->pieces[memory->count]);
-        link_piece(watcher, &memory->pieces[memory->count]);
-    }
+    for (size_t i = 0; i < model->copy_count; i++)
+        for (size_t n = 0; n < model->copies[i]->slab_count; n++) {
+            struct piece *piece = &memory->pieces[memory->count++];
+            begin(watcher, &model->copies[i]->slabs[n], piece);
+            link_piece(watcher, piece);
+        }
     return memory;
 }
 

@@ -16,7 +16,7 @@ SL_AUTO_DEFINE(sl_held_watcher)
 
 struct sl_held_memory;
 /**
- * Before the last count of a model goes: its slabs on the host. Memory of a GPU cannot be watched,
+ * Before a model is freed: its slabs on the host. Memory of a GPU cannot be watched,
  * nor what the system lends nothing to watch with: it counts as gone. NULL: there is nothing, or no
  * memory to watch it with.
  */

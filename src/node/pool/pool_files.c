@@ -29,18 +29,19 @@ enum { FOLDER = O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW };
 #define MANIFEST   "manifest.json"
 #define INDEX_FILE "index"
 
-const char *sl_pool_model_id(const struct sl_pool_model *model, char text[SL_POOL_ID_TEXT],
-                             struct sl_err *err)
+const char *sl_pool_copy_id(const struct sl_pool_copy *copy, char text[SL_POOL_ID_TEXT],
+                            struct sl_err *err)
 {
     uint8_t digest[32];
     SL_AUTO(sl_sha256) sha = sl_sha256_new(err);
     if (!sha)
         return NULL;
+    const struct sl_pool_model *model = copy->model;
     sl_sha256_update(sha, model->name, strlen(model->name) + 1);
     sl_sha256_update(sha, model->key, strlen(model->key) + 1);
     sl_sha256_update(sha, model->identity, sizeof(model->identity));
-    if (model->gpu)
-        sl_sha256_update(sha, sl_gpu_device(model->gpu)->uuid, 16);
+    if (copy->gpu)
+        sl_sha256_update(sha, sl_gpu_device(copy->gpu)->uuid, 16);
     sl_sha256_finish(sha, digest);
     sl_hex(digest, (SL_POOL_ID_TEXT - 1) / 2, text);
     return text;
@@ -75,13 +76,13 @@ static int link_slab(const struct sl_slab *slab, int folder_fd, const char *name
     return 0;
 }
 
-static int write_index(const struct sl_pool_model *model, int folder_fd, struct sl_err *err)
+static int write_index(const struct sl_pool_copy *copy, int folder_fd, struct sl_err *err)
 {
-    void *map = mmap(NULL, model->index_bytes, PROT_READ, MAP_SHARED, model->index_fd, 0);
+    void *map = mmap(NULL, copy->index_bytes, PROT_READ, MAP_SHARED, copy->index_fd, 0);
     if (map == MAP_FAILED)
         return sl_fail_errno(err, SL_E_NO_SPACE, errno, "cannot map an index");
-    int done = sl_tree_write(folder_fd, INDEX_FILE, map, model->index_bytes, err);
-    munmap(map, model->index_bytes);
+    int done = sl_tree_write(folder_fd, INDEX_FILE, map, copy->index_bytes, err);
+    munmap(map, copy->index_bytes);
     return done;
 }
 
@@ -105,15 +106,15 @@ static int describe_files(int folder_fd, size_t count, struct sl_json *json, str
     return 0;
 }
 
-static int write_manifest(const struct sl_pool_model *model, int folder_fd, struct sl_err *err)
+static int write_manifest(const struct sl_pool_copy *copy, int folder_fd, struct sl_err *err)
 {
     struct sl_json json;
     sl_json_init(&json, MANIFEST_BYTES_MAX);
     sl_json_object(&json);
     sl_json_key_uint(&json, "version", VERSION);
-    sl_json_key_string(&json, "model", model->name);
-    sl_json_key_uint(&json, "made_seconds", (uint64_t)model->made_seconds);
-    int done = describe_files(folder_fd, 1 + model->slab_count, &json, err);
+    sl_json_key_string(&json, "model", copy->model->name);
+    sl_json_key_uint(&json, "made_seconds", (uint64_t)copy->model->made_seconds);
+    int done = describe_files(folder_fd, 1 + copy->slab_count, &json, err);
     sl_json_end(&json);
     const char *text = done < 0 ? NULL : sl_json_text(&json, err);
     done = text ? sl_tree_write(folder_fd, MANIFEST, text, strlen(text), err) : -1;
@@ -121,28 +122,29 @@ static int write_manifest(const struct sl_pool_model *model, int folder_fd, stru
     return done;
 }
 
-static int fill_folder(const struct sl_pool_model *model, int folder_fd, struct sl_err *err)
+static int fill_folder(const struct sl_pool_copy *copy, int folder_fd, struct sl_err *err)
 {
     char name[FILE_NAME_BYTES];
-    for (size_t i = 0; i < model->slab_count; i++)
-        if (link_slab(&model->slabs[i], folder_fd, file_name(1 + i, name), err) < 0)
+    for (size_t i = 0; i < copy->slab_count; i++)
+        if (link_slab(&copy->slabs[i], folder_fd, file_name(1 + i, name), err) < 0)
             return -1;
-    if (write_index(model, folder_fd, err) < 0)
+    if (write_index(copy, folder_fd, err) < 0)
         return -1;
-    return write_manifest(model, folder_fd, err);
+    return write_manifest(copy, folder_fd, err);
 }
 
 int sl_pool_files_keep(int directory_fd, const struct sl_pool_model *model, struct sl_err *err)
 {
+    const struct sl_pool_copy *copy = model->copies[0]; /* there is no other on a tmpfs */
     char id[SL_POOL_ID_TEXT];
-    if (!sl_pool_model_id(model, id, err))
+    if (!sl_pool_copy_id(copy, id, err))
         return -1;
     if (sl_tree_remove(directory_fd, id) < 0 || mkdirat(directory_fd, id, 0700) < 0)
         return sl_tree_fail(err, errno, "make the folder of", model->name);
     sl_autoclose int folder_fd = openat(directory_fd, id, FOLDER);
     if (folder_fd < 0)
         sl_tree_fail(err, errno, "open the folder of", model->name);
-    if (folder_fd >= 0 && fill_folder(model, folder_fd, err) == 0)
+    if (folder_fd >= 0 && fill_folder(copy, folder_fd, err) == 0)
         return 0;
     sl_tree_remove(directory_fd, id);
     return -1;
@@ -162,7 +164,7 @@ void sl_pool_files_drop(int directory_fd, const struct sl_pool_model *model)
 {
     char id[SL_POOL_ID_TEXT];
     struct sl_err err = SL_ERR_INIT;
-    if (sl_pool_model_id(model, id, &err))
+    if (sl_pool_copy_id(model->copies[0], id, &err))
         remove_folder(directory_fd, id);
     else
         sl_log(SL_LOG_WARN, "the files of '%s' stay in the pool: %s", model->name, err.message);
@@ -209,24 +211,24 @@ static int read_index(int fd, uint8_t *data, uint64_t bytes, struct sl_err *err)
     return 0;
 }
 
-static int take_slabs(struct sl_pool_model *model, int folder_fd, const json_t *files,
+static int take_slabs(struct sl_pool_copy *copy, int folder_fd, const json_t *files,
                       const struct sl_pool_index *index, struct sl_err *err)
 {
     size_t count = index->head->slab_count;
     if (json_array_size(files) != count + 1)
         return sl_fail(err, SL_E_INTEGRITY, "the index has %zu slabs, and %zu were kept", count,
                        json_array_size(files) - 1);
-    model->slabs = sl_alloc_array(count, sizeof(*model->slabs), err);
-    if (!model->slabs)
+    copy->slabs = sl_alloc_array(count, sizeof(*copy->slabs), err);
+    if (!copy->slabs)
         return -1;
     for (size_t i = 0; i < count; i++) {
-        struct sl_slab *slab = &model->slabs[i];
+        struct sl_slab *slab = &copy->slabs[i];
         *slab = (struct sl_slab){.fd = -1, .kind = SL_SLAB_TMPFS, .sealed = true};
         slab->reader_fd = open_file(folder_fd, files, 1 + i, &slab->bytes, err);
         if (slab->reader_fd < 0)
             return -1;
-        model->slab_count = i + 1;
-        model->bytes += slab->bytes;
+        copy->slab_count = i + 1;
+        copy->bytes += slab->bytes;
         if (slab->bytes != index->slabs[i].bytes || index->slabs[i].kind != SL_SLAB_TMPFS)
             return sl_fail(err, SL_E_INTEGRITY, "slab %zu is not as the index says", i);
     }
@@ -245,13 +247,14 @@ static struct sl_pool_model *adopt_index(int folder_fd, const json_t *files, con
     SL_AUTO(sl_pool_model)
     model = sl_pool_model_new(sl_pool_index_text(&index, index.head->name_at),
                               sl_pool_index_text(&index, index.head->key_at), err);
-    if (!model)
+    struct sl_pool_copy *copy = model ? sl_pool_copy_new(model, NULL, err) : NULL;
+    if (!copy)
         return NULL;
     memcpy(model->identity, index.head->identity, sizeof(model->identity));
-    model->tensor_count = index.head->tensor_count;
-    if (take_slabs(model, folder_fd, files, &index, err) < 0 ||
-        sl_pool_model_set_index(model, data, bytes, err) < 0 ||
-        sl_pool_model_make_page(model, SL_WORD_READY, SL_POOL_READY, err) < 0)
+    copy->tensor_count = index.head->tensor_count;
+    if (take_slabs(copy, folder_fd, files, &index, err) < 0 ||
+        sl_pool_copy_set_index(copy, data, bytes, err) < 0 ||
+        sl_pool_copy_make_page(copy, SL_WORD_READY, SL_POOL_READY, err) < 0)
         return NULL;
     return sl_steal(&model);
 }
@@ -298,13 +301,13 @@ static struct sl_pool_model *adopt_folder(const struct sl_slab_place *place, con
         return NULL;
     SL_AUTO(sl_pool_model) model = adopt_files(folder_fd, root, err);
     json_decref(root);
-    if (!model || !sl_pool_model_id(model, own, err))
+    if (!model || !sl_pool_copy_id(model->copies[0], own, err))
         return NULL;
     if (strcmp(own, id) != 0) {
         sl_fail(err, SL_E_INTEGRITY, "it is of another model than its name says");
         return NULL;
     }
-    snprintf(model->memory, sizeof(model->memory), "%s", place->why);
+    snprintf(model->copies[0]->memory, sizeof(model->copies[0]->memory), "%s", place->why);
     return sl_steal(&model);
 }
 

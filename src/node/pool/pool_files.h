@@ -9,9 +9,10 @@
 #include "pool_model.h"
 
 enum { SL_POOL_ID_TEXT = 33 };
-/** What tells one model from others: its name, key, identity and GPU, as 32 hex digits. */
-const char *sl_pool_model_id(const struct sl_pool_model *model, char text[SL_POOL_ID_TEXT],
-                             struct sl_err *err);
+/** What tells one copy from all others: name, key and identity of its model, and its GPU, as 32 hex
+ * digits. */
+const char *sl_pool_copy_id(const struct sl_pool_copy *copy, char text[SL_POOL_ID_TEXT],
+                            struct sl_err *err);
 
 /**
  * Keep a ready model whose slabs are files of this directory. Blocks for as long as a few small
@@ -24,7 +25,7 @@ int sl_pool_files_keep(int directory_fd, const struct sl_pool_model *model, stru
  */
 void sl_pool_files_drop(int directory_fd, const struct sl_pool_model *model);
 /**
- * Hand over every model that lies there, each one count. What is not whole, or is another file than
+ * Hand over every model that lies there. What is not whole, or is another file than
  * the manifest says, is removed and logged. place: of the directory.
  */
 void sl_pool_files_scan(const struct sl_slab_place *place,

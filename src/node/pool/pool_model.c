@@ -25,8 +25,6 @@ struct sl_pool_model *sl_pool_model_new(const char *name, const char *key, struc
     struct sl_pool_model *model = sl_alloc(sizeof(*model), err);
     if (!model)
         return NULL;
-    model->index_fd = model->page_fd = -1;
-    model->locked.count = 1;
     model->made_seconds = sl_wall_seconds();
     pthread_mutex_init(&model->lock, NULL);
     model->name = sl_strdup(name, err);
@@ -37,94 +35,118 @@ struct sl_pool_model *sl_pool_model_new(const char *name, const char *key, struc
     return NULL;
 }
 
-struct sl_pool_model *sl_pool_model_hold(struct sl_pool_model *model)
+static int add_copy(struct sl_pool_model *model, struct sl_pool_copy *copy, struct sl_err *err)
 {
-    if (!model)
+    if (model->copy_count == SL_POOL_COPIES_MAX)
+        return sl_fail(err, SL_E_NO_SPACE, "a model has no more than %d copies",
+                       SL_POOL_COPIES_MAX);
+    copy->model = model;
+    model->copies[model->copy_count++] = copy;
+    model->placement |= SL_PLACEMENT(sl_pool_copy_space(copy));
+    return 0;
+}
+
+struct sl_pool_copy *sl_pool_copy_new(struct sl_pool_model *model, struct sl_gpu *gpu,
+                                      struct sl_err *err)
+{
+    struct sl_pool_copy *copy = sl_alloc(sizeof(*copy), err);
+    if (!copy)
         return NULL;
-    SL_LOCKED(&model->lock);
-    model->locked.count++;
-    return model;
+    copy->gpu = gpu;
+    copy->index_fd = copy->page_fd = -1;
+    if (add_copy(model, copy, err) == 0)
+        return copy;
+    free(copy);
+    return NULL;
 }
 
-static bool was_last(struct sl_pool_model *model)
+/* In the metrics. A model is there as soon as its first copy is. */
+static void count_model(struct sl_pool_model *model, bool counts)
 {
-    SL_LOCKED(&model->lock);
-    return --model->locked.count == 0;
+    if (model->counted != counts)
+        sl_metric_add(SL_M_POOL_MODELS, counts ? 1 : -1);
+    model->counted = counts;
 }
 
-static void count(struct sl_pool_model *model, int sign)
+static void count_copy(struct sl_pool_copy *copy, bool counts)
 {
-    model->counted = sign > 0;
-    sl_metric_add(SL_M_POOL_MODELS, model->is_twin ? 0 : sign);
-    sl_metric_add(SL_M_POOL_SLABS, sign * (int64_t)model->slab_count);
-    sl_metric_add(SL_M_POOL_BYTES, sign * (int64_t)model->bytes);
+    int sign = counts - copy->counted;
+    sl_metric_add(SL_M_POOL_SLABS, sign * (int64_t)copy->slab_count);
+    sl_metric_add(SL_M_POOL_BYTES, sign * (int64_t)copy->bytes);
+    copy->counted = counts;
+}
+
+static void free_copy(struct sl_pool_copy *copy)
+{
+    count_copy(copy, false);
+    for (size_t i = 0; copy->slabs && i < copy->slab_count; i++)
+        sl_slab_release(&copy->slabs[i]);
+    if (copy->page)
+        munmap(copy->page, copy->page_bytes);
+    if (copy->page_fd >= 0)
+        close(copy->page_fd);
+    if (copy->index_fd >= 0)
+        close(copy->index_fd);
+    free(copy->slabs);
+    free(copy->slab_of_file);
+    free(copy);
 }
 
 void sl_pool_model_free(struct sl_pool_model *model)
 {
-    if (!model || !was_last(model))
+    if (!model)
         return;
-    if (model->counted)
-        count(model, -1);
-    for (size_t i = 0; i < model->twin_count; i++)
-        sl_pool_model_free(model->twins[i]);
-    for (size_t i = 0; model->slabs && i < model->slab_count; i++)
-        sl_slab_release(&model->slabs[i]);
-    if (model->page)
-        munmap(model->page, model->page_bytes);
-    if (model->page_fd >= 0)
-        close(model->page_fd);
-    if (model->index_fd >= 0)
-        close(model->index_fd);
+    count_model(model, false);
+    for (size_t i = 0; i < model->copy_count; i++)
+        free_copy(model->copies[i]);
     pthread_mutex_destroy(&model->lock);
-    free(model->slabs);
-    free(model->slab_of_file);
     free(model->name);
     free(model->key);
     free(model);
 }
 
-int sl_pool_model_set_index(struct sl_pool_model *model, const void *index, size_t bytes,
-                            struct sl_err *err)
+int sl_pool_copy_set_index(struct sl_pool_copy *copy, const void *index, size_t bytes,
+                           struct sl_err *err)
 {
-    model->index_fd = sl_memfd_of("sluice-index", index, bytes, err);
-    model->index_bytes = bytes;
-    return model->index_fd < 0 ? -1 : 0;
+    copy->index_fd = sl_memfd_of("sluice-index", index, bytes, err);
+    copy->index_bytes = bytes;
+    return copy->index_fd < 0 ? -1 : 0;
 }
 
-static void fill_page(struct sl_pool_model *model, uint32_t word, enum sl_pool_state state)
+static void fill_page(struct sl_pool_copy *copy, uint32_t word, enum sl_pool_state state)
 {
-    struct sl_wire_page *page = model->page;
+    struct sl_wire_page *page = copy->page;
     page->magic = SL_WIRE_PAGE_MAGIC;
     page->version = SL_WIRE_INDEX_VERSION;
     page->header_bytes = SL_WIRE_PAGE_HEADER_BYTES;
-    page->count = (uint32_t)model->tensor_count;
+    page->count = (uint32_t)copy->tensor_count;
     page->state = state;
     page->ready_count = word == SL_WORD_READY ? page->count : 0;
-    for (size_t i = 0; i < model->tensor_count; i++)
+    for (size_t i = 0; i < copy->tensor_count; i++)
         page->words[i] = word;
 }
 
-int sl_pool_model_make_page(struct sl_pool_model *model, uint32_t word, enum sl_pool_state state,
-                            struct sl_err *err)
+int sl_pool_copy_make_page(struct sl_pool_copy *copy, uint32_t word, enum sl_pool_state state,
+                           struct sl_err *err)
 {
-    size_t bytes = sizeof(struct sl_wire_page) + model->tensor_count * sizeof(uint32_t);
+    size_t bytes = sizeof(struct sl_wire_page) + copy->tensor_count * sizeof(uint32_t);
     sl_autoclose int fd = sl_memfd_make("sluice-progress", bytes, err);
     if (fd < 0)
         return -1;
     void *page = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (page == MAP_FAILED)
         return sl_fail_errno(err, SL_E_NO_SPACE, errno, "cannot map a progress page");
-    model->page = page;
-    model->page_bytes = bytes;
-    fill_page(model, word, state);
+    copy->page = page;
+    copy->page_bytes = bytes;
+    fill_page(copy, word, state);
     if (sl_memfd_seal(fd, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE, "a progress page",
                       err) < 0)
         return -1;
-    model->page_fd = sl_memfd_reader(fd, err);
-    if (model->page_fd < 0)
+    copy->page_fd = sl_memfd_reader(fd, err);
+    if (copy->page_fd < 0)
         return -1;
-    count(model, 1); /* its slabs are there: the page comes last */
+    count_copy(copy, true); /* its slabs are there: the page comes last */
+    count_model(copy->model, true);
     return 0;
 }
 
@@ -142,63 +164,22 @@ const uint8_t *sl_pool_model_identity(const struct sl_pool_model *model)
 {
     return model->identity;
 }
-uint64_t sl_pool_model_bytes(const struct sl_pool_model *model)
+uint32_t sl_pool_model_placement(const struct sl_pool_model *model)
 {
-    return model->bytes + model->index_bytes + model->page_bytes;
+    return model->placement;
 }
-size_t sl_pool_model_slab_count(const struct sl_pool_model *model)
+void sl_pool_model_set_placement(struct sl_pool_model *model, uint32_t placement)
 {
-    return model->slab_count;
-}
-size_t sl_pool_model_tensor_count(const struct sl_pool_model *model)
-{
-    return model->tensor_count;
+    model->placement = placement;
 }
 enum sl_slab_kind sl_pool_model_kind(const struct sl_pool_model *model)
 {
-    return model->slab_count ? model->slabs[0].kind : SL_SLAB_MEMFD;
+    const struct sl_pool_copy *first = model->copies[0];
+    return first->slab_count ? first->slabs[0].kind : SL_SLAB_MEMFD;
 }
-const struct sl_cuda_device *sl_pool_model_device(const struct sl_pool_model *model)
-{
-    for (size_t i = 0; i < model->slab_count; i++)
-        if (model->slabs[i].gpu)
-            return sl_gpu_device(model->slabs[i].gpu);
-    return NULL;
-}
-bool sl_pool_model_everywhere(const struct sl_pool_model *model)
-{
-    return model->everywhere;
-}
-size_t sl_pool_model_copies(const struct sl_pool_model *model)
-{
-    return 1 + model->twin_count;
-}
-struct sl_pool_model *sl_pool_model_copy(struct sl_pool_model *model, size_t number)
-{
-    if (number == 0)
-        return model;
-    return number <= model->twin_count ? model->twins[number - 1] : NULL;
-}
-
-int sl_pool_model_join(struct sl_pool_model *model, struct sl_pool_model *twin, struct sl_err *err)
-{
-    model->everywhere = true;
-    if (!twin)
-        return 0;
-    if (model->twin_count == SL_COUNT(model->twins))
-        return sl_fail(err, SL_E_NO_SPACE, "a model has no more than %d copies",
-                       SL_GPU_RING_LANES_MAX);
-    if (twin->counted && !twin->is_twin)
-        sl_metric_add(SL_M_POOL_MODELS, -1);
-    twin->is_twin = twin->everywhere = true;
-    twin->made_seconds = model->made_seconds;
-    model->twins[model->twin_count++] = twin;
-    return 0;
-}
-
 const char *sl_pool_model_memory(const struct sl_pool_model *model)
 {
-    return model->memory;
+    return model->copies[0]->memory;
 }
 
 void sl_pool_model_set_made(struct sl_pool_model *model, int64_t made_seconds)
@@ -218,36 +199,117 @@ void sl_pool_model_set_owner(struct sl_pool_model *model, uint32_t uid)
     model->has_owner = true;
 }
 
-void sl_pool_model_fds(const struct sl_pool_model *model, int *fds, size_t *count)
+/* ---- its copies ------------------------------------------------------------------------------ */
+
+size_t sl_pool_model_copies(const struct sl_pool_model *model)
 {
-    *count = 2 + model->slab_count;
-    if (!fds)
-        return;
-    fds[0] = model->index_fd;
-    fds[1] = model->page_fd;
-    for (size_t i = 0; i < model->slab_count; i++)
-        fds[2 + i] = model->slabs[i].reader_fd;
+    return model->copy_count;
+}
+
+struct sl_pool_copy *sl_pool_model_copy(const struct sl_pool_model *model, size_t number)
+{
+    return number < model->copy_count ? model->copies[number] : NULL;
+}
+
+struct sl_pool_copy *sl_pool_model_copy_in(const struct sl_pool_model *model, unsigned space)
+{
+    for (size_t i = 0; i < model->copy_count; i++)
+        if (sl_pool_copy_space(model->copies[i]) == space)
+            return model->copies[i];
+    return NULL;
+}
+
+uint64_t sl_pool_model_bytes(const struct sl_pool_model *model)
+{
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < model->copy_count; i++)
+        bytes = SL_MAX(bytes, sl_pool_copy_bytes(model->copies[i]));
+    return bytes;
+}
+
+int sl_pool_model_join(struct sl_pool_model *model, struct sl_pool_model *from, struct sl_err *err)
+{
+    if (add_copy(model, from->copies[0], err) < 0)
+        return -1;
+    from->copy_count = 0;
+    sl_pool_model_free(from);
+    return 0;
+}
+
+struct sl_pool_model *sl_pool_copy_model(const struct sl_pool_copy *copy)
+{
+    return copy->model;
+}
+unsigned sl_pool_copy_space(const struct sl_pool_copy *copy)
+{
+    return copy->gpu ? SL_SPACE_GPU + (unsigned)sl_gpu_device(copy->gpu)->ordinal : SL_SPACE_HOST;
+}
+const struct sl_cuda_device *sl_pool_copy_device(const struct sl_pool_copy *copy)
+{
+    for (size_t i = 0; i < copy->slab_count; i++)
+        if (copy->slabs[i].gpu)
+            return sl_gpu_device(copy->slabs[i].gpu);
+    return NULL;
+}
+uint64_t sl_pool_copy_bytes(const struct sl_pool_copy *copy)
+{
+    return copy->bytes + copy->index_bytes + copy->page_bytes;
+}
+size_t sl_pool_copy_index_bytes(const struct sl_pool_copy *copy)
+{
+    return copy->index_bytes;
+}
+size_t sl_pool_copy_page_bytes(const struct sl_pool_copy *copy)
+{
+    return copy->page_bytes;
+}
+size_t sl_pool_copy_slab_count(const struct sl_pool_copy *copy)
+{
+    return copy->slab_count;
+}
+size_t sl_pool_copy_tensor_count(const struct sl_pool_copy *copy)
+{
+    return copy->tensor_count;
+}
+const char *sl_pool_copy_memory(const struct sl_pool_copy *copy)
+{
+    return copy->memory;
+}
+
+size_t sl_pool_copy_fds(const struct sl_pool_copy *copy, size_t first, int *fds, size_t most)
+{
+    size_t count = 2 + copy->slab_count;
+    for (size_t i = first; i < count && i - first < most; i++)
+        fds[i - first] = i == 0   ? copy->index_fd
+                         : i == 1 ? copy->page_fd
+                                  : copy->slabs[i - 2].reader_fd;
+    return count;
 }
 
 /* ---- how far it is --------------------------------------------------------------------------- */
 
-void sl_pool_model_view(const struct sl_pool_model *model, struct sl_pool_view *view)
+void sl_pool_copy_view(const struct sl_pool_copy *copy, struct sl_pool_view *view)
 {
-    struct sl_wire_page *page = model->page;
+    struct sl_wire_page *page = copy->page;
     *view = (struct sl_pool_view){
         .state = (enum sl_pool_state)sl_word_get(&page->state),
         .ready_count = sl_word_get(&page->ready_count),
         .bytes_done = sl_number_get(&page->bytes_done),
-        .made_seconds = model->made_seconds,
+        .made_seconds = copy->model->made_seconds,
     };
     if (view->state == SL_POOL_FAILED)
-        view->err = model->locked.err; /* set before the state: no other thread changes it */
+        view->err = copy->model->locked.err; /* set before the state: no other thread changes it */
 }
 
-void sl_pool_model_tell(struct sl_pool_model *model, size_t number)
+void sl_pool_model_view(const struct sl_pool_model *model, struct sl_pool_view *view)
 {
-    struct sl_wire_page *page = model->page;
-    SL_LOCKED(&model->lock);
+    sl_pool_copy_view(model->copies[0], view);
+}
+
+void sl_pool_copy_tell(struct sl_pool_copy *copy, size_t number)
+{
+    struct sl_wire_page *page = copy->page;
+    SL_LOCKED(&copy->model->lock);
     if (page->state != SL_WIRE_LOADING)
         return;
     sl_word_set(&page->words[number], SL_WORD_READY);
@@ -256,48 +318,47 @@ void sl_pool_model_tell(struct sl_pool_model *model, size_t number)
 
 void sl_pool_model_landed(struct sl_pool_model *model, uint64_t bytes)
 {
-    for (size_t i = 0; i < model->twin_count; i++)
-        sl_pool_model_landed(model->twins[i], bytes);
     SL_LOCKED(&model->lock);
-    uint64_t done = model->page->bytes_done + bytes; /* bytes that came wrong land twice */
-    sl_number_set(&model->page->bytes_done, SL_MIN(done, model->bytes));
+    for (size_t i = 0; i < model->copy_count; i++) {
+        struct sl_pool_copy *copy = model->copies[i];
+        uint64_t done = copy->page->bytes_done + bytes; /* bytes that came wrong land twice */
+        sl_number_set(&copy->page->bytes_done, SL_MIN(done, copy->bytes));
+    }
 }
 
-int sl_pool_model_give_out(struct sl_pool_model *model, struct sl_err *err)
+int sl_pool_copy_give_out(struct sl_pool_copy *copy, struct sl_err *err)
 {
-    SL_LOCKED(&model->lock);
-    for (size_t i = 0; i < model->slab_count; i++)
-        if (sl_slab_give_out(&model->slabs[i], err) < 0)
-            return sl_wrap(err, "slab %zu of '%s'", i, model->name);
+    SL_LOCKED(&copy->model->lock);
+    for (size_t i = 0; i < copy->slab_count; i++)
+        if (sl_slab_give_out(&copy->slabs[i], err) < 0)
+            return sl_wrap(err, "slab %zu of '%s'", i, copy->model->name);
     return 0;
 }
 
-uint8_t *sl_pool_model_map(struct sl_pool_model *model, const struct sl_slab *slab)
+uint8_t *sl_pool_copy_map(struct sl_pool_copy *copy, const struct sl_slab *slab)
 {
-    SL_LOCKED(&model->lock);
+    SL_LOCKED(&copy->model->lock);
     return slab->map;
 }
 
-static int seal(struct sl_pool_model *model, struct sl_err *err)
+static int seal(struct sl_pool_model *model, struct sl_pool_copy *copy, struct sl_err *err)
 {
     SL_LOCKED(&model->lock);
-    for (size_t i = 0; i < model->slab_count; i++)
-        if (sl_slab_seal(&model->slabs[i], err) < 0)
+    for (size_t i = 0; i < copy->slab_count; i++)
+        if (sl_slab_seal(&copy->slabs[i], err) < 0)
             return -1;
     return 0;
 }
 
 int sl_pool_model_finish(struct sl_pool_model *model, struct sl_err *err)
 {
-    for (size_t i = 0; i <= model->twin_count; i++)
-        if (seal(sl_pool_model_copy(model, i), err) < 0)
+    for (size_t i = 0; i < model->copy_count; i++)
+        if (seal(model, model->copies[i], err) < 0)
             return -1;
-    for (size_t i = 0; i <= model->twin_count; i++) {
-        struct sl_pool_model *copy = sl_pool_model_copy(model, i);
-        SL_LOCKED(&copy->lock);
-        if (copy->page->state == SL_WIRE_LOADING)
-            sl_word_set(&copy->page->state, SL_WIRE_READY);
-    }
+    SL_LOCKED(&model->lock);
+    for (size_t i = 0; i < model->copy_count; i++)
+        if (model->copies[i]->page->state == SL_WIRE_LOADING)
+            sl_word_set(&model->copies[i]->page->state, SL_WIRE_READY);
     return 0;
 }
 
@@ -309,28 +370,33 @@ static void write_error(struct sl_wire_page *page, const struct sl_err *why)
              why->message);
 }
 
-void sl_pool_model_fail(struct sl_pool_model *model, const struct sl_err *why)
+static void fail_copy(struct sl_pool_copy *copy, const struct sl_err *why)
 {
-    struct sl_wire_page *page = model->page;
-    for (size_t i = 0; i < model->twin_count; i++)
-        sl_pool_model_fail(model->twins[i], why);
-    SL_LOCKED(&model->lock);
-    if (page->state != SL_WIRE_LOADING)
-        return;
-    model->locked.err = *why;
+    struct sl_wire_page *page = copy->page;
     write_error(page, why);
     sl_word_set(&page->state, SL_WIRE_FAILED);
-    for (size_t i = 0; i < model->tensor_count; i++)
+    for (size_t i = 0; i < copy->tensor_count; i++)
         if (page->words[i] == SL_WORD_LOADING)
             sl_word_set(&page->words[i], SL_WORD_FAILED);
     sl_word_set(&page->ready_count, page->ready_count); /* whoever waits for any of them */
 }
 
+void sl_pool_model_fail(struct sl_pool_model *model, const struct sl_err *why)
+{
+    SL_LOCKED(&model->lock);
+    if (model->copies[0]->page->state != SL_WIRE_LOADING)
+        return;
+    model->locked.err = *why;
+    for (size_t i = 0; i < model->copy_count; i++)
+        fail_copy(model->copies[i], why);
+}
+
 void sl_pool_model_give_up(struct sl_pool_model *model)
 {
     SL_LOCKED(&model->lock);
-    for (size_t i = 0; i < model->slab_count; i++)
-        sl_slab_give_up(&model->slabs[i]);
+    for (size_t i = 0; i < model->copy_count; i++)
+        for (size_t n = 0; n < model->copies[i]->slab_count; n++)
+            sl_slab_give_up(&model->copies[i]->slabs[n]);
 }
 
 /* ---- from another process -------------------------------------------------------------------- */
@@ -370,24 +436,26 @@ static int take_over(struct sl_pool_model *model, const struct sl_pool_index *in
     if (index->head->slab_count != slab_count)
         return sl_fail(err, SL_E_FORMAT, "the index has %u slabs, and %zu were handed over",
                        index->head->slab_count, slab_count);
+    struct sl_pool_copy *copy = sl_pool_copy_new(model, gpu, err);
+    if (!copy)
+        return -1;
     memcpy(model->identity, index->head->identity, sizeof(model->identity));
-    model->tensor_count = index->head->tensor_count;
-    model->slabs = sl_alloc_array(slab_count, sizeof(*model->slabs), err);
-    if (!model->slabs)
+    copy->tensor_count = index->head->tensor_count;
+    copy->slabs = sl_alloc_array(slab_count, sizeof(*copy->slabs), err);
+    if (!copy->slabs)
         return -1;
     for (size_t i = 0; i < slab_count; i++) {
-        if (adopt_slab(&index->slabs[i], gpu, &slab_fds[i], &model->slabs[i], err) < 0)
+        if (adopt_slab(&index->slabs[i], gpu, &slab_fds[i], &copy->slabs[i], err) < 0)
             return sl_wrap(err, "slab %zu", i);
         slab_fds[i] = -1;
-        model->slab_count = i + 1;
-        model->bytes += index->slabs[i].bytes;
+        copy->slab_count = i + 1;
+        copy->bytes += index->slabs[i].bytes;
     }
-    model->gpu = gpu;
     struct sl_slab_place place = {.why = "sealed memfds"};
     if (gpu)
         sl_slab_place_gpu(gpu, &place);
-    snprintf(model->memory, sizeof(model->memory), "%s", place.why);
-    return sl_pool_model_make_page(model, SL_WORD_READY, SL_POOL_READY, err);
+    snprintf(copy->memory, sizeof(copy->memory), "%s", place.why);
+    return sl_pool_copy_make_page(copy, SL_WORD_READY, SL_POOL_READY, err);
 }
 
 /* Where a model that is handed over may lie. */
@@ -455,7 +523,7 @@ static struct sl_pool_model *adopt(const struct where *where, const char *name, 
     struct sl_pool_model *model = adopt_mapped(where, name, map, bytes, slab_fds, slab_count, err);
     munmap(map, bytes);
     if (model)
-        model->index_bytes = bytes;
+        model->copies[0]->index_bytes = bytes;
     return model;
 }
 
@@ -470,7 +538,7 @@ static struct sl_pool_model *adopt_from(const struct where *where, const char *n
         model = adopt(where, name, &index_fd, fds, slab_count, err);
     }
     if (model)
-        model->index_fd = index_fd;
+        model->copies[0]->index_fd = index_fd;
     else
         close(index_fd);
     const int *left = fds ? fds : slab_fds;

@@ -1,10 +1,11 @@
 /*
- * A model as the pool holds it: slabs, an index that says which tensor lies where, and a progress
- * page with a word for each tensor. All three are descriptors that clients get; the layouts of the
- * index and of the page are in pool_wire.h and docs/pool-protocol.md.
+ * A model as the pool holds it, in copies: one on the host or on a GPU, or one on each GPU, which
+ * are loaded, fail and go together. A copy is slabs, an index that says which tensor lies where,
+ * and a progress page with a word for each tensor. All three are descriptors that clients get; the
+ * layouts of the index and of the page are in pool_wire.h and docs/pool-protocol.md.
  *
- * A model is counted: whoever holds a `struct sl_pool_model *` owns one count. When the last count
- * goes the descriptors are closed; memory that clients have mapped lives on until they unmap it.
+ * A model has one owner, who frees it when nobody is to get anything of it any more: the
+ * descriptors are closed then, and memory that clients have mapped lives on until they unmap it.
  */
 #ifndef SL_POOL_MODEL_H
 #define SL_POOL_MODEL_H
@@ -14,9 +15,11 @@
 
 #include "plan.h"
 #include "slab.h"
+#include "space.h"
 
 enum {
-    SL_POOL_SLABS_MAX = 4096,
+    SL_POOL_SLABS_MAX = 4096, /* of a copy */
+    SL_POOL_COPIES_MAX = SL_SPACES_MAX - SL_SPACE_GPU,
     SL_POOL_NAME_BYTES_MAX = 255, /* of a model's name */
     SL_POOL_KEY_BYTES_MAX = 4096, /* of a derived model's key */
 };
@@ -25,9 +28,9 @@ enum {
 enum sl_pool_state { SL_POOL_LOADING = 0, SL_POOL_READY = 1, SL_POOL_FAILED = 2 };
 
 struct sl_pool_model;
+struct sl_pool_copy;
 
-/** One count more, one less. Any thread; NULL is fine. */
-struct sl_pool_model *sl_pool_model_hold(struct sl_pool_model *model);
+/** Any thread; NULL is fine. */
 void sl_pool_model_free(struct sl_pool_model *model);
 SL_AUTO_DEFINE(sl_pool_model)
 
@@ -42,29 +45,49 @@ const char *sl_pool_model_key(const struct sl_pool_model *model);
  * identity of the model it was made from.
  */
 const uint8_t *sl_pool_model_identity(const struct sl_pool_model *model);
-/** Memory of all slabs, index and page when full. */
-uint64_t sl_pool_model_bytes(const struct sl_pool_model *model);
-size_t sl_pool_model_slab_count(const struct sl_pool_model *model);
-size_t sl_pool_model_tensor_count(const struct sl_pool_model *model);
-/** Of all its slabs; SL_SLAB_MEMFD if it has none. */
+/** Where it is for: one space, or all GPUs, and then it has a copy on each that there is. */
+uint32_t sl_pool_model_placement(const struct sl_pool_model *model);
+/** As the placement, of a model that was taken over. Before others have it. */
+void sl_pool_model_set_placement(struct sl_pool_model *model, uint32_t placement);
+/** Of the slabs of all its copies; SL_SLAB_MEMFD if it has none. */
 enum sl_slab_kind sl_pool_model_kind(const struct sl_pool_model *model);
-/** The GPU whose memory it is in; NULL: all on the host. */
-const struct sl_cuda_device *sl_pool_model_device(const struct sl_pool_model *model);
-/**
- * A model that was brought to every GPU is the one on the first, and has a twin on each of the
- * others: a model of its own, with its own index, slabs and page, which clients of that GPU get.
- * They are loaded, fail and go together.
- */
-bool sl_pool_model_everywhere(const struct sl_pool_model *model);
-/** How many copies there are, itself included. */
-size_t sl_pool_model_copies(const struct sl_pool_model *model);
-/** The copy on cuda:`number` of a model that is everywhere; 0: itself. Borrowed; NULL: none. */
-struct sl_pool_model *sl_pool_model_copy(struct sl_pool_model *model, size_t number);
-/** After a restart: the model is everywhere, and this is its next twin, whose count is the model's
- * then; NULL: it has none. SL_E_NO_SPACE: it has too many. */
-int sl_pool_model_join(struct sl_pool_model *model, struct sl_pool_model *twin, struct sl_err *err);
-/** Which kind of memory: the `why` of struct sl_slab_place. */
+/** Which kind of memory, of its first copy: the `why` of struct sl_slab_place. */
 const char *sl_pool_model_memory(const struct sl_pool_model *model);
+
+/* ---- its copies; they live as long as it does, and what is said here of them is set, too -------
+ */
+
+/** At least 1. */
+size_t sl_pool_model_copies(const struct sl_pool_model *model);
+/** NULL beyond the last. */
+struct sl_pool_copy *sl_pool_model_copy(const struct sl_pool_model *model, size_t number);
+/** The one in this space; NULL: there is none. */
+struct sl_pool_copy *sl_pool_model_copy_in(const struct sl_pool_model *model, unsigned space);
+/** The most that one of its copies takes: what it needs in each space. */
+uint64_t sl_pool_model_bytes(const struct sl_pool_model *model);
+/** After a restart: the only copy of `from`, which is freed, is the model's next. SL_E_NO_SPACE: it
+ * has too many, and `from` stays the caller's. */
+int sl_pool_model_join(struct sl_pool_model *model, struct sl_pool_model *from, struct sl_err *err);
+
+/** Whose copy it is. */
+struct sl_pool_model *sl_pool_copy_model(const struct sl_pool_copy *copy);
+unsigned sl_pool_copy_space(const struct sl_pool_copy *copy);
+/** The GPU that its slabs are on; NULL: all are on the host. */
+const struct sl_cuda_device *sl_pool_copy_device(const struct sl_pool_copy *copy);
+/** Memory of all its slabs, index and page when full. */
+uint64_t sl_pool_copy_bytes(const struct sl_pool_copy *copy);
+size_t sl_pool_copy_index_bytes(const struct sl_pool_copy *copy);
+size_t sl_pool_copy_page_bytes(const struct sl_pool_copy *copy);
+size_t sl_pool_copy_slab_count(const struct sl_pool_copy *copy);
+/** Data files included. */
+size_t sl_pool_copy_tensor_count(const struct sl_pool_copy *copy);
+const char *sl_pool_copy_memory(const struct sl_pool_copy *copy);
+/**
+ * What clients get, and what it takes to keep a ready copy over a restart: descriptors of index,
+ * page and slabs, in this order; borrowed. Writes those from `first` on, at most `most`, and
+ * returns how many there are in all, 2 + slab count.
+ */
+size_t sl_pool_copy_fds(const struct sl_pool_copy *copy, size_t first, int *fds, size_t most);
 
 /* ---- how far it is; any thread -------------------------------------------------------------- */
 
@@ -75,9 +98,11 @@ struct sl_pool_view {
     int64_t made_seconds; /* wall clock */
     struct sl_err err;    /* SL_POOL_FAILED: why */
 };
+void sl_pool_copy_view(const struct sl_pool_copy *copy, struct sl_pool_view *view);
+/** Of its first copy; the state is that of all. */
 void sl_pool_model_view(const struct sl_pool_model *model, struct sl_pool_view *view);
-/** Tell everybody who has it, or one of its twins, that it will not become ready. Only the first
- * call counts, and none after it is ready. */
+/** Tell everybody who has one of its copies that it will not become ready. Only the first call
+ * counts, and none after it is ready. */
 void sl_pool_model_fail(struct sl_pool_model *model, const struct sl_err *why);
 
 /** The user who deposited it; false: nobody did, it was loaded. */
@@ -90,24 +115,18 @@ void sl_pool_model_set_made(struct sl_pool_model *model, int64_t made_seconds);
 /* ---- hand over to another process ----------------------------------------------------------- */
 
 /**
- * Before its descriptors leave the process, in whatever state it is: from now on nobody else can
- * write to what can be sealed. Any thread; may be called again. SL_E_INTEGRITY, SL_E_NO_SPACE; then
- * they are not to leave.
+ * Before a copy's descriptors leave the process, in whatever state it is: from now on nobody else
+ * can write to what can be sealed. Any thread; may be called again. SL_E_INTEGRITY, SL_E_NO_SPACE;
+ * then they are not to leave.
  */
-int sl_pool_model_give_out(struct sl_pool_model *model, struct sl_err *err);
+int sl_pool_copy_give_out(struct sl_pool_copy *copy, struct sl_err *err);
 
-/**
- * What it takes to keep a ready model over a restart (in a service manager's descriptor store): the
- * descriptors of index, page and slabs, in this order; borrowed. *count is 2 + slab count.
- * fds: room for that many, or NULL to learn the count.
- */
-void sl_pool_model_fds(const struct sl_pool_model *model, int *fds, size_t *count);
 /**
  * The way back, and the way of a deposit: an index that a stranger wrote and slabs that it filled
  * and sealed. Everything is checked: seals, sizes, every place, name and number of the index. The
  * descriptors are owned by the model then; on failure all of them are closed. identity and key are
  * taken from the index. Slabs may be memory of this GPU, too, which outlives the model; NULL: none.
- * The model is ready. SL_E_INTEGRITY, SL_E_FORMAT, SL_E_NO_SPACE.
+ * The model has one copy, and is ready. SL_E_INTEGRITY, SL_E_FORMAT, SL_E_NO_SPACE.
  */
 struct sl_pool_model *sl_pool_model_adopt_on(struct sl_gpu *gpu, const char *name, int index_fd,
                                              const int *slab_fds, size_t slab_count,

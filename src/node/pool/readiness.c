@@ -10,6 +10,7 @@
  */
 #include <string.h>
 
+#include "fill.h"
 #include "mapping.h"
 #include "pool_parts.h"
 
@@ -23,7 +24,7 @@ struct entry {
 };
 
 struct sl_readiness {
-    struct sl_pool_model *model;
+    struct sl_pool_copy *copy;
     const struct sl_plan *plan;
     uint32_t *by_source; /* entries sorted by source and begin */
     uint64_t *reach;     /* beside it: the largest end of this source so far */
@@ -116,7 +117,7 @@ static void judge(struct sl_readiness *readiness, struct entry *entry)
         return;
     entry->told = true;
     readiness->locked.left--;
-    sl_pool_model_tell(readiness->model, (size_t)(entry - readiness->locked.entries));
+    sl_pool_copy_tell(readiness->copy, (size_t)(entry - readiness->locked.entries));
 }
 
 /* Every entry below the check has one check more to wait for, or one less. */
@@ -191,7 +192,7 @@ static void begin(struct sl_readiness *readiness)
         judge(readiness, &readiness->locked.entries[i]);
 }
 
-struct sl_readiness *sl_readiness_new(const struct sl_plan *plan, struct sl_pool_model *model,
+struct sl_readiness *sl_readiness_new(const struct sl_plan *plan, struct sl_pool_copy *copy,
                                       struct sl_err *err)
 {
     SL_AUTO(sl_readiness) readiness = sl_alloc(sizeof(*readiness), err);
@@ -199,8 +200,8 @@ struct sl_readiness *sl_readiness_new(const struct sl_plan *plan, struct sl_pool
         return NULL;
     pthread_mutex_init(&readiness->lock, NULL);
     readiness->plan = plan;
-    readiness->model = sl_pool_model_hold(model);
-    readiness->count = model->tensor_count;
+    readiness->copy = copy;
+    readiness->count = copy->tensor_count;
     size_t count = readiness->count;
     readiness->locked.entries = sl_alloc_array(count, sizeof(struct entry), err);
     readiness->by_source = sl_alloc_array(count, sizeof(*readiness->by_source), err);
@@ -217,7 +218,6 @@ void sl_readiness_free(struct sl_readiness *readiness)
 {
     if (!readiness)
         return;
-    sl_pool_model_free(readiness->model);
     pthread_mutex_destroy(&readiness->lock);
     free(readiness->locked.entries);
     free(readiness->by_source);

@@ -1,6 +1,6 @@
 /*
  * Slabs as a sink: each file of the plan is a slab of its own. On the host it is written like a
- * file as long as nobody has it, and through the model's mapping from then on (slab.c). On a GPU
+ * file as long as nobody has it, and through the slab's mapping from then on (slab.c). On a GPU
  * bytes are copied into its staging ring: readers keep to their own small buffers, which are hot in
  * cache when they are hashed, and hold a place of the ring no longer than a copy takes; so a ring
  * of any size serves any number of them.
@@ -13,14 +13,14 @@
 
 struct slab_sink {
     struct sl_sink base;
-    struct sl_pool_model *model;
+    struct sl_pool_copy *copy;
     struct sl_gpu_ring *ring; /* borrowed; NULL: all on the host */
 };
 
 static const struct sl_slab *slab_of(const struct sl_sink *sink, uint32_t file)
 {
-    const struct sl_pool_model *model = ((const struct slab_sink *)sink)->model;
-    return &model->slabs[model->slab_of_file[file]];
+    const struct sl_pool_copy *copy = ((const struct slab_sink *)sink)->copy;
+    return &copy->slabs[copy->slab_of_file[file]];
 }
 
 static int slab_reserve(struct sl_sink *sink, uint32_t file, uint64_t offset, uint64_t bytes,
@@ -28,7 +28,7 @@ static int slab_reserve(struct sl_sink *sink, uint32_t file, uint64_t offset, ui
 {
     const struct sl_slab *slab = slab_of(sink, file);
     if (slab->kind != SL_SLAB_GPU) {
-        uint8_t *map = sl_pool_model_map(((struct slab_sink *)sink)->model, slab);
+        uint8_t *map = sl_pool_copy_map(((struct slab_sink *)sink)->copy, slab);
         place->fd = slab->fd;
         place->memory = map ? map + offset : NULL;
         return map ? sl_slab_find_room(slab, offset, bytes, err) : 0;
@@ -43,7 +43,7 @@ static int slab_commit(struct sl_sink *sink, const struct sl_place *place, struc
     (void)err;
     if (place->memory && place->fd < 0)
         sl_gpu_ring_commit(slabs->ring, place->memory);
-    sl_pool_model_landed(slabs->model, place->bytes);
+    sl_pool_model_landed(slabs->copy->model, place->bytes);
     return 0;
 }
 
@@ -90,14 +90,14 @@ static const struct sl_sink_ops slab_ops = {
     .close = slab_close,
 };
 
-struct sl_sink *sl_slab_sink_open(struct sl_pool_model *model, const struct sl_sink_file *files,
+struct sl_sink *sl_slab_sink_open(struct sl_pool_copy *copy, const struct sl_sink_file *files,
                                   size_t count, struct sl_gpu_ring *ring, struct sl_err *err)
 {
     struct slab_sink *sink = sl_alloc(sizeof(*sink), err);
     if (!sink)
         return NULL;
     sink->base = (struct sl_sink){.ops = &slab_ops, .files = files, .file_count = count};
-    sink->model = model;
+    sink->copy = copy;
     sink->ring = ring;
     return &sink->base;
 }

@@ -8,9 +8,9 @@
 struct sl_gpu_targets {
     struct sl_gpu *gpus[SL_SPACES_MAX - SL_SPACE_GPU];
     unsigned count;
-    bool everywhere; /* these are all there are: the model gets a twin on each but the first */
+    uint32_t placement; /* of the model; 0: these */
 };
-/** As sl_holder.load; *body is a count of a struct sl_pool_model. */
+/** As sl_holder.load; *body is a struct sl_pool_model. */
 int sl_gpu_load(const struct sl_gpu_targets *targets, const struct sl_holder_job *job, void **body,
                 struct sl_err *err);
 

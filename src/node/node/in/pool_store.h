@@ -11,15 +11,15 @@
 
 /** Is there a service manager that could keep something? */
 bool sl_pool_store_exists(void);
-/** Give it a ready model of sealed memfds or memory of a GPU, with all its twins. May block while
+/** Give it a ready model of sealed memfds or memory of a GPU, all its copies. May block while
  * the manager is busy. SL_E_NO_SPACE: nothing of it is kept. */
 int sl_pool_store_keep(struct sl_pool_model *model, struct sl_err *err);
-/** It keeps this model and its twins no more; one that it never had is fine. */
+/** It keeps this model no more; one that it never had is fine. */
 void sl_pool_store_drop(struct sl_pool_model *model);
 /**
  * Take every model out of what the manager gave, one count each. What is not whole, not sealed or
  * not ours goes, from the store too, and is logged. gpus: where models on GPUs are looked for;
- * NULL: they go, too. The copies of a model that is everywhere come one by one: they are still to
+ * NULL: they go, too. The copies of a model on all GPUs come one by one: they are still to
  * be joined.
  */
 void sl_pool_store_scan(struct sl_systemd_sockets *given, const struct sl_pool_gpus *gpus,

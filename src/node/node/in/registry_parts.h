@@ -23,6 +23,27 @@ struct had {
     unsigned count; /* the next takes the place count % HAD_MAX */
 };
 
+/*
+ *     a load is admitted,                    found by a new
+ *     a deposit begins                         daemon |
+ *       |                                             |
+ *       v         it is whole, committed              v   (not whole: PARTIAL)
+ *     LOADING ------------------------------------> READY
+ *      ^ | | |                                        | evicted, replaced, forgotten,
+ *      | | | |    failed, nobody has it               v over the budget
+ *      | | | +------------------------------------> DROPPING ----> removed
+ *      | | |      failed,          its last ref-    ^   ^  |
+ *      | | |      somebody has it  erence has gone  |   |  |
+ *      | | +------------------> GONE ---------------+   |  |
+ *      | |                              evicted, or its |  | it cannot
+ *      | |        broke off,             room is needed |  v be dropped
+ *      | +------------------------------------------> PARTIAL
+ *      |          can be resumed                        |
+ *      +------------------------------------------------+ the next load goes on with it
+ *
+ * Only READY and PARTIAL ones that nobody has and no job works with go for others. A deposit that
+ * is aborted or refused is removed at once, since its memory is not ours yet.
+ */
 enum holding_state {
     HOLDING_LOADING,
     HOLDING_READY,
@@ -69,11 +90,14 @@ struct left {
 };
 
 struct sl_model_ref {
+    struct sl_later later; /* first: of the last one that has a body which was replaced */
     struct sl_registry *registry;
     struct holding *holding;
+    const struct sl_holder *holder; /* of the holding, when it ends */
     enum sl_ref_kind kind;
     char who[SL_REF_WHO_BYTES];
     uint64_t since_ns;
+    void *body; /* the holding's when it was given; by now that may have another */
     struct sl_model_ref *next;
 };
 
@@ -128,7 +152,7 @@ struct sl_registry {
         size_t model_count;
         struct model *queue, **queue_end;
         uint64_t budgets[SL_SPACES_MAX]; /* of the spaces of holders */
-        uint32_t gpus_opened;            /* a bit each: those whose budget was set */
+        uint32_t opened;                 /* GPUs whose budgets were set: their spaces */
         bool stopping;
         unsigned dropping; /* drops under way */
         struct left *left;
@@ -145,7 +169,7 @@ struct sl_registry {
 
 /** registry.c */
 struct model *registry_find(struct sl_registry *registry, const char *name);
-struct holding *registry_holding(struct model *model, const char *version, unsigned space);
+struct holding *registry_holding(struct model *model, const char *version, uint32_t placement);
 struct holding *registry_new_holding(struct model *model, const char *version, struct sl_err *err);
 void registry_remove_holding(struct holding *holding);
 /** A reference to nothing yet; without the lock too. */
@@ -154,6 +178,10 @@ struct sl_model_ref *registry_new_ref(struct sl_registry *registry, enum sl_ref_
 void registry_link_ref(struct sl_model_ref *ref, struct holding *holding);
 void registry_free_model(struct sl_registry *registry, struct model *model);
 void registry_box_free(struct spec_box *box);
+/** Without the lock: nobody has this body any more, which another has replaced. */
+void registry_drop_replaced(const struct sl_holder *holder, void *body);
+/** Does any reference have this body? */
+bool registry_is_used(const struct holding *holding, const void *body);
 /** Any number of waiters, without the lock; frees them. */
 void registry_answer(struct waiter *waiters);
 /** Take all waiters (only the early ones) out of the model; they get references to the holding, or
@@ -191,7 +219,7 @@ bool registry_await_left(struct sl_registry *registry, uint64_t until_ns);
 /** registry_budget.c */
 /** Bytes of all holdings in a space, what is being dropped and what is left of others included. */
 uint64_t registry_held(const struct sl_registry *registry, unsigned space);
-/** In how many places a holding takes its bytes: one on all GPUs does so on each. */
+/** In how many spaces a holding takes its bytes. */
 unsigned registry_copies(const struct sl_registry *registry, const struct holding *holding);
 bool registry_pinned(const struct model *model);
 enum { VICTIMS_MAX = 256 };

@@ -6,8 +6,8 @@
 #include "pool_model.h"
 
 /**
- * Join what belongs together: what became a twin of another is NULL in the list then. A model that
- * is everywhere and has not a copy on each of so many GPUs, in their order, is not whole, as
+ * Join what belongs together: what became a copy of another is NULL in the list then. A model on
+ * all GPUs that has not a copy on each of so many, in their order, is not whole, as
  * sl_rejoin_is_whole() tells.
  */
 void sl_rejoin(struct sl_pool_model **models, size_t count, unsigned gpu_count);

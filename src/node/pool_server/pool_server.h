@@ -1,8 +1,8 @@
 /*
  * The socket that hands out models: SOCK_SEQPACKET, one request and one answer at a time on each
  * connection, descriptors beside the answers (docs/pool-protocol.md). One thread serves everybody
- * and never waits for one of them. Leases live here; which models there are, and how one comes to
- * be, its owner decides through the handler.
+ * and never waits for one of them. Leases live here, each with a cookie of the owner's; which
+ * models there are, and how one comes to be, the owner decides through the handler.
  */
 #ifndef SL_POOL_SERVER_H
 #define SL_POOL_SERVER_H
@@ -54,12 +54,14 @@ struct sl_pool_wish {
 };
 const struct sl_pool_wish *sl_pool_request_wish(const struct sl_pool_request *request);
 /**
- * Answer with a model (loading ones are fine; the lease takes a count of its own), or with an
- * error. Any thread; never blocks; the request is gone then. grant: true if there is a lease now,
- * which released() will end; false if the client has left meanwhile, or was refused a model that
- * cannot be sealed.
+ * Answer with a copy of a model (loading ones are fine), or with an error. Any thread; never
+ * blocks; the request is gone then. grant: true if there is a lease now; released() gives the
+ * cookie back when it ends, once, perhaps before grant has returned, and the owner keeps the model
+ * until then. False: there is none, since the client has left meanwhile, or was refused a model
+ * that cannot be sealed, and the cookie stays the caller's.
  */
-bool sl_pool_request_grant(struct sl_pool_request *request, struct sl_pool_model *model);
+bool sl_pool_request_grant(struct sl_pool_request *request, struct sl_pool_copy *copy,
+                           void *cookie);
 void sl_pool_request_refuse(struct sl_pool_request *request, const struct sl_err *why);
 /** A deposit may go on. */
 void sl_pool_request_accept(struct sl_pool_request *request);
@@ -78,14 +80,14 @@ struct sl_pool_offer {
 
 /* ---- lists ----------------------------------------------------------------------------------- */
 
-/** One model for `list` and `stat`. Strings are borrowed for the call. */
+/** One copy of a model for `list` and `stat`. Strings are borrowed for the call. */
 struct sl_pool_entry {
     const char *name, *key, *device;
-    struct sl_pool_model *model; /* NULL: known, not in memory (yet) */
-    uint32_t owner;              /* of a derived model */
+    struct sl_pool_copy *copy; /* NULL: known, not in memory (yet) */
+    uint32_t owner;            /* of a derived model */
     bool pinned;
     int64_t used_seconds;  /* wall clock of the last lease's end or begin; 0: never */
-    uint64_t left_bytes;   /* model NULL: it was evicted, and clients still keep so much … */
+    uint64_t left_bytes;   /* copy NULL: it was evicted, and clients still keep so much … */
     const char *left_text; /* … which this tells; NULL: none */
 };
 struct sl_pool_listing;
@@ -102,9 +104,8 @@ struct sl_pool_handler {
     /** The client of a request that is not answered yet has gone, or its time is up. The request
      * still wants its answer, which nobody gets. */
     void (*withdrawn)(void *arg, struct sl_pool_request *request);
-    /** A lease ended, which a grant began. Its count of the model has gone already, so that memory
-     * is not freed on the server's thread: the owner still has its own. */
-    void (*released)(void *arg, struct sl_pool_model *model, const struct sl_pool_peer *peer);
+    /** A lease ended: the cookie of its grant. The server has let go of the model. */
+    void (*released)(void *arg, void *cookie);
     /** sl_pool_listing_add() for every model. */
     void (*list)(void *arg, struct sl_pool_listing *listing);
     /** Take an unreferenced model out of memory; *bytes: what it held. */
@@ -120,7 +121,8 @@ struct sl_pool_handler {
     int (*deposit_begin)(void *arg, const struct sl_pool_offer *offer, struct sl_err *err);
     /** On which GPU its slabs are; NULL: on the host, or there is no such GPU. May be left out. */
     struct sl_gpu *(*deposit_gpu)(void *arg, const struct sl_pool_offer *offer);
-    /** It is there: the callee takes a count of its own. -1 refuses it; then no abort follows. */
+    /** It is there: the model is the callee's. -1 refuses it, and the model stays the server's;
+     * then no abort follows. */
     int (*deposit_commit)(void *arg, const struct sl_pool_offer *offer, struct sl_pool_model *model,
                           struct sl_err *err);
     void (*deposit_abort)(void *arg, const struct sl_pool_offer *offer);
@@ -157,16 +159,5 @@ struct sl_pool_counts {
 };
 /** Any thread. */
 void sl_pool_server_counts(struct sl_pool_server *server, struct sl_pool_counts *counts);
-/** One lease, for the page and /v1. */
-struct sl_pool_lease {
-    uint64_t id;
-    struct sl_pool_peer peer;
-    struct sl_pool_model *model; /* borrowed for the call */
-    uint64_t age_ms;
-};
-/** Every lease of a model (NULL: of all), while the server waits: `each` must be quick and must
- * call nothing of the server. Any thread but a callback's. */
-void sl_pool_server_leases(struct sl_pool_server *server, const struct sl_pool_model *model,
-                           void (*each)(void *arg, const struct sl_pool_lease *lease), void *arg);
 
 #endif

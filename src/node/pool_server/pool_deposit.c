@@ -187,7 +187,7 @@ static int check_promise(const struct sl_pool_offer *offer, const struct sl_pool
 {
     if (strcmp(sl_pool_model_key(model), offer->key) != 0)
         return sl_fail(err, SL_E_INTEGRITY, "the deposit's index has another key than announced");
-    if (memcmp(model->identity, offer->identity, sizeof(offer->identity)) != 0)
+    if (memcmp(sl_pool_model_identity(model), offer->identity, sizeof(offer->identity)) != 0)
         return sl_fail(err, SL_E_INTEGRITY,
                        "the deposit's index is of another source than announced");
     return 0;
@@ -242,6 +242,7 @@ int sl_pool_serve_commit(struct sl_pool_connection *connection, const struct sl_
     sl_pool_deposit_drop(connection, false);
     if (done < 0)
         return -1;
+    model = NULL; /* the owner's */
     {
         SL_LOCKED(&server->lock);
         server->locked.counts.commits++;

@@ -2,6 +2,19 @@
  * A request is answered by whatever thread has the answer, perhaps long after its client, or even
  * the server, has gone. So the two meet in a mailbox that lives as long as either: the answer is
  * put there under its lock, where it is also decided whether anybody still waits for it.
+ *
+ *     its client asks          granted, refused, accepted         the server's thread takes it
+ *     --------------> WAITING ---------------------------> ANSWERED -------------------> sent;
+ *                       |                                     |                   granted: a lease
+ *                       | its client goes:                    | its client goes:  with the cookie
+ *                       v withdrawn()                         v
+ *                     GONE -------> freed by its answer:    freed, the cookie
+ *                                   a grant is false, and   is given back
+ *                                   the cookie stays the
+ *                                   owner's
+ *
+ * The cookie is thus the owner's before a grant, the request's while it is in the mailbox, the
+ * lease's from then on, and given back once, by whoever has it when the client goes or detaches.
  */
 #include <errno.h>
 #include <string.h>
@@ -103,7 +116,7 @@ const struct sl_pool_wish *sl_pool_request_wish(const struct sl_pool_request *re
 }
 
 /* True if somebody will find the answer. */
-static bool post(struct sl_pool_request *request, struct sl_pool_model *model,
+static bool post(struct sl_pool_request *request, struct sl_pool_copy *copy, void *cookie,
                  const struct sl_err *why)
 {
     struct sl_pool_mailbox *mailbox = request->mailbox;
@@ -111,7 +124,8 @@ static bool post(struct sl_pool_request *request, struct sl_pool_model *model,
     SL_LOCKED(&mailbox->lock);
     if (request->gone)
         return false;
-    request->model = sl_pool_model_hold(model);
+    request->copy = copy;
+    request->cookie = cookie;
     if (why)
         request->err = *why;
     request->answered = true;
@@ -122,14 +136,14 @@ static bool post(struct sl_pool_request *request, struct sl_pool_model *model,
     return true;
 }
 
-bool sl_pool_request_grant(struct sl_pool_request *request, struct sl_pool_model *model)
+bool sl_pool_request_grant(struct sl_pool_request *request, struct sl_pool_copy *copy, void *cookie)
 {
     struct sl_err err = SL_ERR_INIT;
-    if (sl_pool_model_give_out(model, &err) < 0) {
+    if (sl_pool_copy_give_out(copy, &err) < 0) {
         sl_pool_request_refuse(request, &err);
         return false;
     }
-    bool posted = post(request, model, NULL);
+    bool posted = post(request, copy, cookie, NULL);
     if (!posted)
         sl_pool_request_end(request);
     return posted;
@@ -137,13 +151,13 @@ bool sl_pool_request_grant(struct sl_pool_request *request, struct sl_pool_model
 
 void sl_pool_request_refuse(struct sl_pool_request *request, const struct sl_err *why)
 {
-    if (!post(request, NULL, why))
+    if (!post(request, NULL, NULL, why))
         sl_pool_request_end(request);
 }
 
 void sl_pool_request_accept(struct sl_pool_request *request)
 {
-    if (!post(request, NULL, NULL))
+    if (!post(request, NULL, NULL, NULL))
         sl_pool_request_end(request);
 }
 

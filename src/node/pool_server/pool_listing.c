@@ -14,20 +14,20 @@ struct sl_pool_listing {
     uint64_t skip, seen; /* rows before the first that is wanted; rows so far */
     uint32_t count;
     bool full;
-    const struct sl_pool_packet *only;                  /* stat: the one model */
-    struct sl_pool_model *found[SL_GPU_RING_LANES_MAX]; /* its copies; borrowed */
+    const struct sl_pool_packet *only;              /* stat: the one model */
+    struct sl_pool_copy *found[SL_POOL_COPIES_MAX]; /* its copies; borrowed */
     size_t found_count;
     uint32_t owner; /* of what was found */
 };
 
-static uint32_t count_leases(struct sl_pool_server *server, const struct sl_pool_model *model)
+static uint32_t count_leases(struct sl_pool_server *server, const struct sl_pool_copy *copy)
 {
     uint32_t count = 0;
     SL_LOCKED(&server->lock);
-    for (const struct sl_pool_connection *connection = server->locked.first; connection && model;
+    for (const struct sl_pool_connection *connection = server->locked.first; connection && copy;
          connection = connection->next)
         for (size_t i = 0; i < connection->lease_count; i++)
-            count += connection->leases[i].model == model;
+            count += connection->leases[i].copy == copy;
     return count;
 }
 
@@ -37,19 +37,19 @@ static uint64_t seconds_since(int64_t then)
     return now > then ? (uint64_t)(now - then) : 0;
 }
 
-/* What the model itself says. */
-static void describe(const struct sl_pool_model *model, struct sl_wire_row *row,
+/* What the copy itself says. */
+static void describe(const struct sl_pool_copy *copy, struct sl_wire_row *row,
                      struct sl_pool_view *view)
 {
-    sl_pool_model_view(model, view);
+    sl_pool_copy_view(copy, view);
     row->state = view->state;
-    row->tensor_count = (uint32_t)model->tensor_count;
+    row->tensor_count = (uint32_t)sl_pool_copy_tensor_count(copy);
     row->ready_count = (uint32_t)view->ready_count;
-    row->slab_count = (uint32_t)model->slab_count;
-    row->memory_bytes = sl_pool_model_bytes(model);
+    row->slab_count = (uint32_t)sl_pool_copy_slab_count(copy);
+    row->memory_bytes = sl_pool_copy_bytes(copy);
     row->bytes_done = view->bytes_done;
     row->age_seconds = seconds_since(view->made_seconds);
-    memcpy(row->identity, model->identity, sizeof(row->identity));
+    memcpy(row->identity, sl_pool_model_identity(sl_pool_copy_model(copy)), sizeof(row->identity));
 }
 
 static size_t put_text(struct sl_pool_listing *listing, size_t at, const char *text, size_t bytes)
@@ -71,15 +71,15 @@ static int put_row(struct sl_pool_listing *listing, const struct sl_pool_entry *
                                        (*entry->key ? SL_WIRE_OWNED : 0u),
                               .owner = *entry->key ? entry->owner : 0,
                               .idle_seconds = UINT64_MAX};
-    const char *memory = entry->model ? entry->model->memory : "";
+    const char *memory = entry->copy ? sl_pool_copy_memory(entry->copy) : "";
     const char *error = entry->left_text ? entry->left_text : view.err.message;
-    if (entry->model)
-        describe(entry->model, &row, &view);
+    if (entry->copy)
+        describe(entry->copy, &row, &view);
     else
         row.memory_bytes = entry->left_bytes;
     if (entry->used_seconds)
         row.idle_seconds = seconds_since(entry->used_seconds);
-    row.lease_count = count_leases(listing->server, entry->model);
+    row.lease_count = count_leases(listing->server, entry->copy);
     row.name_bytes = (uint16_t)strnlen(entry->name, SL_WIRE_MODEL_BYTES);
     row.key_bytes = (uint16_t)strnlen(entry->key, SL_WIRE_KEY_BYTES);
     row.device_bytes = (uint16_t)strnlen(entry->device, SL_WIRE_DEVICE_BYTES);
@@ -105,21 +105,21 @@ static int put_row(struct sl_pool_listing *listing, const struct sl_pool_entry *
 }
 
 /* The one model, on a further GPU: its row, of the first, counts all. */
-static int add_copy(struct sl_pool_listing *listing, struct sl_pool_model *model)
+static int add_copy(struct sl_pool_listing *listing, struct sl_pool_copy *copy)
 {
     struct sl_wire_row row;
     struct sl_pool_view view;
-    if (!model || listing->found_count == SL_COUNT(listing->found))
+    if (!copy || listing->found_count == SL_COUNT(listing->found))
         return 0;
     uint8_t *at = listing->data + sizeof(struct sl_wire_stated);
     memcpy(&row, at, sizeof(row));
-    sl_pool_model_view(model, &view);
-    row.lease_count += count_leases(listing->server, model);
-    row.slab_count += (uint32_t)model->slab_count;
-    row.memory_bytes += sl_pool_model_bytes(model);
+    sl_pool_copy_view(copy, &view);
+    row.lease_count += count_leases(listing->server, copy);
+    row.slab_count += (uint32_t)sl_pool_copy_slab_count(copy);
+    row.memory_bytes += sl_pool_copy_bytes(copy);
     row.bytes_done += view.bytes_done;
     memcpy(at, &row, sizeof(row));
-    listing->found[listing->found_count++] = model;
+    listing->found[listing->found_count++] = copy;
     return 0;
 }
 
@@ -130,10 +130,10 @@ int sl_pool_listing_add(struct sl_pool_listing *listing, const struct sl_pool_en
     if (!is_wanted(listing->only, entry) || listing->seen++ < listing->skip)
         return 0;
     if (listing->only && listing->count)
-        return entry->owner == listing->owner ? add_copy(listing, entry->model) : 0;
+        return entry->owner == listing->owner ? add_copy(listing, entry->copy) : 0;
     listing->owner = entry->owner;
-    listing->found[0] = entry->model;
-    listing->found_count = entry->model != NULL;
+    listing->found[0] = entry->copy;
+    listing->found_count = entry->copy != NULL;
     return put_row(listing, entry);
 }
 
@@ -163,10 +163,10 @@ int sl_pool_serve_list(struct sl_pool_connection *connection, const struct sl_po
     return 0;
 }
 
-static bool is_found(const struct sl_pool_listing *listing, const struct sl_pool_model *model)
+static bool is_found(const struct sl_pool_listing *listing, const struct sl_pool_copy *copy)
 {
     for (size_t i = 0; i < listing->found_count; i++)
-        if (listing->found[i] == model)
+        if (listing->found[i] == copy)
             return true;
     return false;
 }
@@ -180,8 +180,8 @@ static uint32_t put_holders(struct sl_pool_listing *listing)
     for (const struct sl_pool_connection *connection = server->locked.first;
          connection && listing->found_count; connection = connection->next) {
         for (size_t i = 0; i < connection->lease_count && count < SL_WIRE_HOLDERS_MAX; i++) {
-            const struct sl_pool_own_lease *lease = &connection->leases[i];
-            if (!is_found(listing, lease->model))
+            const struct sl_pool_lease *lease = &connection->leases[i];
+            if (!is_found(listing, lease->copy))
                 continue;
             struct sl_wire_holder holder = {.lease = lease->id,
                                             .age_ms =

@@ -49,18 +49,23 @@ static bool has_taken(struct sl_pool_connection *connection)
 
 /* ---- its end --------------------------------------------------------------------------------- */
 
+/* What came with a grant. */
+static void give_back(const struct sl_pool_server *server, void *cookie)
+{
+    if (server->handler.released)
+        server->handler.released(server->arg, cookie);
+}
+
 static void end_lease(struct sl_pool_connection *connection, size_t number)
 {
     struct sl_pool_server *server = connection->server;
-    struct sl_pool_model *model = connection->leases[number].model;
+    void *cookie = connection->leases[number].cookie;
     {
         SL_LOCKED(&server->lock);
         connection->leases[number] = connection->leases[--connection->lease_count];
         server->locked.counts.leases--;
     }
-    sl_pool_model_free(model); /* before its owner may drop it, too: the last one frees memory */
-    if (server->handler.released)
-        server->handler.released(server->arg, model, &connection->peer);
+    give_back(server, cookie);
 }
 
 static void drop_request(struct sl_pool_connection *connection)
@@ -74,9 +79,8 @@ static void drop_request(struct sl_pool_connection *connection)
             server->handler.withdrawn(server->arg, request);
         return;
     }
-    sl_pool_model_free(request->model);
-    if (request->model && server->handler.released)
-        server->handler.released(server->arg, request->model, &connection->peer);
+    if (request->copy)
+        give_back(server, request->cookie);
     sl_pool_request_end(request);
 }
 
@@ -162,16 +166,15 @@ static int try_send(struct sl_pool_connection *connection)
 /* The slabs that did not fit the packets before. */
 static void send_more(struct sl_pool_connection *connection)
 {
-    struct sl_pool_model *model = connection->sending;
-    size_t first = connection->next_slab;
-    size_t count = SL_MIN(model->slab_count - first, (size_t)SL_WIRE_FDS_MAX);
+    const struct sl_pool_copy *copy = connection->sending;
+    size_t first = connection->next_slab, slab_count = sl_pool_copy_slab_count(copy);
+    size_t count = SL_MIN(slab_count - first, (size_t)SL_WIRE_FDS_MAX);
     struct sl_wire_slabs slabs = {
         .id = connection->sending_lease, .first = (uint32_t)first, .count = (uint32_t)count};
     int fds[SL_WIRE_FDS_MAX];
-    for (size_t i = 0; i < count; i++)
-        fds[i] = model->slabs[first + i].reader_fd;
+    sl_pool_copy_fds(copy, 2 + first, fds, count);
     connection->next_slab += count;
-    if (connection->next_slab == model->slab_count)
+    if (connection->next_slab == slab_count)
         connection->sending = NULL;
     sl_pool_send(connection, SL_WIRE_ANSWER | SL_WIRE_SLABS, &slabs, sizeof(slabs), fds, count);
 }
@@ -246,26 +249,27 @@ void sl_pool_send_id(struct sl_pool_connection *connection, uint16_t type, uint6
 /* ---- leases ---------------------------------------------------------------------------------- */
 
 /* Index, page and the first slabs; the rest follows. */
-static void send_model(struct sl_pool_connection *connection, struct sl_pool_model *model,
-                       uint64_t lease)
+static void send_copy(struct sl_pool_connection *connection, struct sl_pool_copy *copy,
+                      uint64_t lease)
 {
     struct sl_pool_view view;
-    int fds[SL_WIRE_FDS_MAX] = {model->index_fd, model->page_fd};
-    size_t here = SL_MIN(model->slab_count, (size_t)SL_WIRE_FDS_MAX - 2);
-    sl_pool_model_view(model, &view);
+    int fds[SL_WIRE_FDS_MAX];
+    size_t slab_count = sl_pool_copy_slab_count(copy);
+    size_t here = SL_MIN(slab_count, (size_t)SL_WIRE_FDS_MAX - 2);
+    sl_pool_copy_view(copy, &view);
     struct sl_wire_attached attached = {.lease = lease,
-                                        .index_bytes = model->index_bytes,
-                                        .page_bytes = model->page_bytes,
-                                        .tensor_count = (uint32_t)model->tensor_count,
-                                        .slab_count = (uint32_t)model->slab_count,
+                                        .index_bytes = sl_pool_copy_index_bytes(copy),
+                                        .page_bytes = sl_pool_copy_page_bytes(copy),
+                                        .tensor_count = (uint32_t)sl_pool_copy_tensor_count(copy),
+                                        .slab_count = (uint32_t)slab_count,
                                         .slabs_here = (uint32_t)here,
                                         .state = view.state};
-    memcpy(attached.identity, model->identity, sizeof(attached.identity));
-    for (size_t i = 0; i < here; i++)
-        fds[2 + i] = model->slabs[i].reader_fd;
+    memcpy(attached.identity, sl_pool_model_identity(sl_pool_copy_model(copy)),
+           sizeof(attached.identity));
+    sl_pool_copy_fds(copy, 0, fds, 2 + here);
     connection->sending_lease = lease;
-    if (here < model->slab_count) {
-        connection->sending = model;
+    if (here < slab_count) {
+        connection->sending = copy;
         connection->next_slab = here;
     }
     sl_pool_send(connection, SL_WIRE_ANSWER | SL_WIRE_ATTACH, &attached, sizeof(attached), fds,
@@ -321,22 +325,22 @@ void sl_pool_connection_answer(struct sl_pool_connection *connection,
                                struct sl_pool_request *request)
 {
     struct sl_pool_server *server = connection->server;
-    struct sl_pool_model *model = request->model; /* its count becomes the lease's */
+    struct sl_pool_copy *copy = request->copy;
     connection->request = NULL;
     if (connection->deposit && connection->deposit->waiting) {
         sl_pool_deposit_answer(connection, request);
-    } else if (!model) {
+    } else if (!copy) {
         sl_pool_send_error(connection, &request->err);
     } else {
         uint64_t id = ++server->next_id;
         {
             SL_LOCKED(&server->lock);
             connection->leases[connection->lease_count++] =
-                (struct sl_pool_own_lease){id, sl_now_ns(), model};
+                (struct sl_pool_lease){id, sl_now_ns(), copy, request->cookie};
             server->locked.counts.leases++;
             server->locked.counts.attaches++;
         }
-        send_model(connection, model, id);
+        send_copy(connection, copy, id);
         sl_metric_observe(SL_M_POOL_ATTACH_SECONDS,
                           (double)(sl_now_ns() - request->since_ns) / (double)SL_NS_PER_S);
     }

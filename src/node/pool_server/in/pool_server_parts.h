@@ -4,7 +4,6 @@
 
 #include "peer.h"
 #include "pool_packet.h"
-#include "pool_parts.h"
 #include "pool_server.h"
 
 /* ---- requests and their mailbox -------------------------------------------------------------- */
@@ -36,8 +35,9 @@ struct sl_pool_request {
     /* Guarded by the mailbox: */
     struct sl_pool_request *next; /* answered */
     bool answered, gone;          /* gone: nobody waits for it */
-    struct sl_pool_model *model;  /* the answer, or */
-    struct sl_err err;            /* why there is none */
+    struct sl_pool_copy *copy;    /* the answer, with the owner's cookie for the lease, or */
+    void *cookie;
+    struct sl_err err; /* why there is none */
 };
 struct sl_pool_request *sl_pool_request_new(struct sl_pool_mailbox *mailbox,
                                             const struct sl_pool_packet *packet,
@@ -51,9 +51,11 @@ bool sl_pool_request_leave(struct sl_pool_request *request);
 
 /* ---- connections ----------------------------------------------------------------------------- */
 
-struct sl_pool_own_lease {
+/* What a client has been given, until it detaches or ends. */
+struct sl_pool_lease {
     uint64_t id, since_ns;
-    struct sl_pool_model *model; /* one count */
+    struct sl_pool_copy *copy; /* there until … */
+    void *cookie;              /* … the owner gets this back */
 };
 struct sl_pool_deposit {
     struct sl_later later; /* first: its end */
@@ -105,10 +107,10 @@ struct sl_pool_connection {
         int fds[SL_WIRE_FDS_MAX]; /* borrowed */
         size_t fd_count;
     } out;
-    struct sl_pool_model *sending; /* its slabs from next_slab on are still to be sent; borrowed */
-    uint64_t sending_lease;        /* that the packet with descriptors is for */
+    struct sl_pool_copy *sending; /* its slabs from next_slab on are still to be sent; borrowed */
+    uint64_t sending_lease;       /* that the packet with descriptors is for */
     size_t next_slab;
-    struct sl_pool_own_lease leases[SL_POOL_LEASES_MAX]; /* guarded by the server's lock */
+    struct sl_pool_lease leases[SL_POOL_LEASES_MAX]; /* guarded by the server's lock */
     size_t lease_count;
     struct sl_pool_deposit *deposit;
 };
