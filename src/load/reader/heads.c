@@ -28,7 +28,7 @@ struct sl_heads {
     } locked;
 };
 
-static int write_head(struct sl_heads *heads, const struct sl_head *head,
+static int write_head(struct sl_heads *heads, const struct sl_deferred_header *head,
                       const struct digests *digests, struct sl_err *err)
 {
     struct sl_layout_header own = *head->header;
@@ -73,7 +73,7 @@ static int read_back(void *arg, uint32_t file, uint64_t offset, void *data, size
 static void fill_checks(struct sl_heads *heads, const struct sl_plan *plan)
 {
     for (size_t i = 0; i < plan->head_count * HASHES; i++) {
-        const struct sl_head *head = &plan->heads[i / HASHES];
+        const struct sl_deferred_header *head = &plan->heads[i / HASHES];
         uint64_t begin = head->header->offset + head->header->bytes;
         heads->checks[i] = (struct sl_check){
             .kind = i % HASHES == CRC32 ? SL_HASH_CRC32 : SL_HASH_SHA256,
@@ -136,7 +136,7 @@ int sl_heads_feed_landed(struct sl_heads *heads, uint32_t file, uint64_t offset,
     return heads ? sl_verify_feed_landed(heads->verify, file, offset, bytes, err) : 0;
 }
 
-static int redo(struct sl_heads *heads, const struct sl_head *head, struct sl_err *err)
+static int redo(struct sl_heads *heads, const struct sl_deferred_header *head, struct sl_err *err)
 {
     struct digests digests = {.known = HASHES};
     SL_AUTO(sl_sha256) sha = sl_sha256_new(err);
@@ -165,7 +165,7 @@ int sl_heads_redo(struct sl_heads *heads, uint32_t file, uint64_t begin, uint64_
 {
     const struct sl_plan *plan = heads ? heads->reader->plan : NULL;
     for (size_t i = 0; heads && i < plan->head_count; i++) {
-        const struct sl_head *head = &plan->heads[i];
+        const struct sl_deferred_header *head = &plan->heads[i];
         uint64_t first = head->header->offset + head->header->bytes;
         if (head->file == file && first < end && first + head->bytes > begin &&
             redo(heads, head, err) < 0)
