@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "hash.h"
+#include "lower_bound.h"
 #include "mapping.h"
 #include "plan_parts.h"
 #include "sidecar.h"
@@ -120,16 +121,9 @@ static int check_head(const struct covering *covering, const struct sl_check *ch
 static const struct run *run_of(const struct covering *covering, uint64_t begin, uint64_t end,
                                 uint64_t held)
 {
-    size_t low = 0, high = covering->run_count; /* the first run that ends at `end` or later */
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (covering->runs[middle].end < end)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    const struct run *run = &covering->runs[low];
-    bool whole = low < covering->run_count && run->begin < end;
+    size_t first = SL_LOWER_BOUND(i, covering->run_count, covering->runs[i].end < end);
+    const struct run *run = &covering->runs[first];
+    bool whole = first < covering->run_count && run->begin < end;
     return whole && (run->begin <= begin || run->begin <= held) ? run : NULL;
 }
 

@@ -14,6 +14,7 @@
 
 #include "follow.h"
 #include "hash.h"
+#include "lower_bound.h"
 #include "metrics.h"
 #include "minisign.h"
 
@@ -55,15 +56,7 @@ static uint64_t plant(struct sl_verify_item *items, size_t low, size_t high)
 /* How many of the sorted items lie before this source. */
 static size_t items_before(const struct sl_verify *verify, uint64_t source)
 {
-    size_t low = 0, high = verify->item_count;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (verify->items[middle].check->source < source)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
+    return SL_LOWER_BOUND(i, verify->item_count, verify->items[i].check->source < source);
 }
 
 static void plant_all(struct sl_verify *verify)
@@ -168,17 +161,10 @@ static bool put_off(struct sl_verify *verify, struct sl_verify_item *item, struc
 static struct sl_verify_item *item_of(struct sl_verify *verify, const struct sl_check *check)
 {
     const struct sl_verify_item key = {.check = check};
-    size_t low = 0, high = verify->item_count;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (by_begin(&verify->items[middle], &key) < 0)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    while (verify->items[low].check != check)
-        low++;
-    return &verify->items[low];
+    size_t at = SL_LOWER_BOUND(i, verify->item_count, by_begin(&verify->items[i], &key) < 0);
+    while (verify->items[at].check != check)
+        at++;
+    return &verify->items[at];
 }
 
 void sl_verify_settle(struct sl_verify *verify, const struct sl_check *check,

@@ -14,6 +14,7 @@
 #include "gpu_mend.h"
 #include "gpu_opener.h"
 #include "gpu_rates.h"
+#include "lower_bound.h"
 #include "mapping.h"
 #include "metrics.h"
 #include "pool_parts.h"
@@ -105,24 +106,19 @@ static int open_crcs(struct sl_gpu_fill *fill, struct sl_gpu *gpu, const struct 
     return fill->crcs ? 0 : -1;
 }
 
+static bool ends_by(const struct sl_mapping *mapping, uint32_t file, uint64_t offset)
+{
+    return mapping->file != file ? mapping->file < file
+                                 : mapping->file_offset + (mapping->end - mapping->begin) <= offset;
+}
+
 /* The first that ends after this place; NULL: none of this file does. */
 static const struct sl_mapping *next_sealed(const struct sl_gpu_fill *fill, uint32_t file,
                                             uint64_t offset)
 {
-    size_t low = 0, high = fill->sealed_count;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        const struct sl_mapping *mapping = fill->sealed[middle];
-        bool before = mapping->file != file
-                          ? mapping->file < file
-                          : mapping->file_offset + (mapping->end - mapping->begin) <= offset;
-        if (before)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    bool found = low < fill->sealed_count && fill->sealed[low]->file == file;
-    return found ? fill->sealed[low] : NULL;
+    size_t at = SL_LOWER_BOUND(i, fill->sealed_count, ends_by(fill->sealed[i], file, offset));
+    bool found = at < fill->sealed_count && fill->sealed[at]->file == file;
+    return found ? fill->sealed[at] : NULL;
 }
 
 /* ---- notes; the GPU's thread ------------------------------------------------------------------
