@@ -1,9 +1,11 @@
 """TLS that the kernel opens, on a kernel that does it: few machines of continuous integration have one."""
 import os
 
-from harness import ROOT, check, sha256_file
+from harness import ROOT, Skip, check, sha256_file
 
-TEST = os.path.join(ROOT, "build", "tests", "test_link_kernel")
+BUILD = os.path.join(ROOT, "build-kernel-tls")
+TEST = os.path.join(BUILD, "tests", "test_link_kernel")
+PROGRAM = os.path.join(BUILD, "sluice")
 BYTES = 96 << 20
 LOAD = """
 set -e
@@ -21,17 +23,24 @@ http {{ access_log off; client_body_temp_path /tmp/b; proxy_temp_path /tmp/p; fa
 """
 
 
+def need_build():
+    if not os.path.exists(TEST) or not os.path.exists(PROGRAM):
+        raise Skip("not built: scripts/build --dir build-kernel-tls -DSLUICE_KERNEL_TLS=ON --target sluice "
+                   "--target test_link_kernel")
+
+
 def script(nginx, h, wish):
     conf = os.path.join(nginx.dir, "kernel.conf")
     with open(conf, "w") as file:
         file.write(CONF.format(dir=nginx.dir, root=nginx.root))
-    return LOAD.format(nginx="/usr/sbin/nginx", dir="/tmp", conf=conf, program=h.program, ca=nginx.ca, wish=wish,
+    return LOAD.format(nginx="/usr/sbin/nginx", dir="/tmp", conf=conf, program=PROGRAM, ca=nginx.ca, wish=wish,
                        url="https://127.0.0.1:8443/kernel.bin")
 
 
 @check("debian_kernel")
 def a_kernel_opens_tls(h, kernel):
     """The tests of TLS by the kernel pass with Debian's: three ciphers of TLS 1.2 and 1.3, ranges, an answer that breaks off."""
+    need_build()
     out = kernel.run(f"SLUICE_TEST_KERNEL_TLS=real CK_DEFAULT_TIMEOUT=200 {TEST}\n")
     assert "100%: Checks: 9, Failures: 0, Errors: 0" in out, out[-2000:]
 
@@ -39,6 +48,7 @@ def a_kernel_opens_tls(h, kernel):
 @check("debian_kernel", "nginx")
 def a_load_says_which_way_was_cheaper(h, kernel, nginx):
     """auto takes the kernel's TLS to measure it, says in one line which way is cheaper, and every byte is right."""
+    need_build()
     path = os.path.join(nginx.root, "kernel.bin")
     with open(path, "wb") as file:
         file.write(os.urandom(BYTES))

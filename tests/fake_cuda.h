@@ -7,16 +7,16 @@
  * Another process finds it through LD_LIBRARY_PATH; a test takes it by use_fake_cuda.h. Knobs of a
  * process that is not the test itself are in its environment:
  *
- *    FAKE_CUDA_DEVICES   number of GPUs, 1; 0: cuInit says there is none
- *    FAKE_CUDA_VISIBLE   "1,0": the GPUs that this process sees, in this order; all
- *    FAKE_CUDA_VERSION   12080
- *    FAKE_CUDA_LACKS     "cuMemCreate,…": functions that this driver has not
- *    FAKE_CUDA_BYTES     of memory on each GPU, 1 GiB
- *    FAKE_CUDA_DELAY_US  how long a copy or kernel takes beside its work, 20
- *    FAKE_CUDA_ELAPSED_US what the driver says that anything between two events took, 1
- *    FAKE_CUDA_FAIL      "cuMemCreate:3:2,*:17:700": the third call of that fails with result 2,
- * the 17th call of all with 700, from 1 on FAKE_CUDA_REPORT    a file to which a line of counts is
- * added when the process ends
+ *    FAKE_CUDA_DEVICES     number of GPUs, 1; 0: cuInit says there is none
+ *    FAKE_CUDA_VISIBLE     "1,0": the GPUs that this process sees, in this order; all
+ *    FAKE_CUDA_VERSION     12080
+ *    FAKE_CUDA_LACKS       "cuMemCreate,…": functions that this driver has not
+ *    FAKE_CUDA_BYTES       of memory on each GPU, 1 GiB
+ *    FAKE_CUDA_DELAY_US    how long a copy or kernel takes beside its work, 20
+ *    FAKE_CUDA_ELAPSED_US  what the driver says that anything between two events took, 1
+ *    FAKE_CUDA_FAIL        "cuMemCreate:3:2,*:17:700": the third call of that fails with result 2,
+ *                          the 17th call of all with 700, from 1 on
+ *    FAKE_CUDA_REPORT      a file to which a line of counts is added when the process ends
  */
 #ifndef SL_FAKE_CUDA_H
 #define SL_FAKE_CUDA_H

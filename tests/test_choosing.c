@@ -64,7 +64,7 @@ static void teardown(void)
 static const char *chosen(const char *uri, bool strict, const char *allow)
 {
     static char text[4096];
-    __attribute__((cleanup(sl_choice_release))) struct sl_choice choice = {0};
+    __attribute__((cleanup(sl_choosing_release))) struct sl_choice choice = {0};
     __attribute__((cleanup(sl_patterns_release))) struct sl_patterns patterns = {0};
     err = (struct sl_err)SL_ERR_INIT;
     ck_assert_int_eq(sl_patterns_parse("X", allow, &patterns.allow, &err), 0);
@@ -72,7 +72,7 @@ static const char *chosen(const char *uri, bool strict, const char *allow)
         return err.message;
     snprintf(text, sizeof(text), "%s:", choice.base_uri);
     for (size_t i = 0; i < choice.objects.count; i++) {
-        const char *name = choice.objects.items[i].name, *file = sl_choice_file(&choice, name);
+        const char *name = choice.objects.items[i].name, *file = sl_choosing_file(&choice, name);
         size_t used = strlen(text);
         snprintf(text + used, sizeof(text) - used, strcmp(name, file) == 0 ? " %s" : " %s>%s", name,
                  file);
@@ -179,7 +179,7 @@ END_TEST
 
 static int choose_once(void *arg, struct sl_err *why)
 {
-    __attribute__((cleanup(sl_choice_release))) struct sl_choice choice = {0};
+    __attribute__((cleanup(sl_choosing_release))) struct sl_choice choice = {0};
     struct sl_patterns patterns = {0};
     return sl_choose(arg, &config, false, &patterns, &choice, why);
 }

@@ -113,6 +113,82 @@ START_TEST(without_memory_there_is_no_sha256)
 }
 END_TEST
 
+/* ---- digests of any kind --------------------------------------------------------------------- */
+
+static const enum sl_hash_kind kinds[] = {SL_HASH_CRC32, SL_HASH_CRC32C, SL_HASH_SHA256,
+                                          SL_HASH_BLAKE2B, SL_HASH_CRC64NVME};
+
+/* "123456789": the CRCs' published check values; the others by `printf 123456789 | openssl dgst`.
+ */
+START_TEST(digests_of_every_kind_are_the_published_ones)
+{
+    static const char *const wanted[] = {
+        "cbf43926", "e3069283", "15e2b0d3c33891ebb0f1ef609ec419420c20e320ce94c65fbc8c3312448eb225",
+        "f5ab8bafa6f2f72b431188ac38ae2de7bb618fb3d38b6cbf639defcdd5e10a86"
+        "b22fccff571da37e42b23b80b657ee4d936478f582280a87d6dbb1da73f5c47d",
+        "ae8b14860a799888"};
+    for (unsigned i = 0; i < SL_COUNT(kinds); i++) {
+        uint8_t digest[SL_HASH_BYTES_MAX];
+        char hex[2 * SL_HASH_BYTES_MAX + 1];
+        ck_assert_int_eq(sl_digest_of(kinds[i], "1234", 4, "56789", 5, digest, NULL), 0);
+        sl_hex(digest, sl_hash_bytes(kinds[i]), hex);
+        ck_assert_str_eq(hex, wanted[i]);
+    }
+}
+END_TEST
+
+START_TEST(a_digest_is_the_same_over_any_cut)
+{
+    for (unsigned i = 0; i < SL_COUNT(kinds); i++) {
+        uint8_t whole[SL_HASH_BYTES_MAX] = {0}, cut[SL_HASH_BYTES_MAX] = {0};
+        ck_assert_int_eq(sl_digest_of(kinds[i], NULL, 0, bytes, 3000, whole, NULL), 0);
+        for (size_t at = 0; at <= 3000; at += 1 + at / 3) {
+            sl_autodigest sum;
+            ck_assert_int_eq(sl_digest_begin(&sum, kinds[i], bytes, at / 2, NULL), 0);
+            sl_digest_update(&sum, bytes + at / 2, at - at / 2);
+            sl_digest_update(&sum, NULL, 0);
+            sl_digest_update(&sum, bytes + at, 3000 - at);
+            sl_digest_finish(&sum, cut);
+            ck_assert_mem_eq(whole, cut, sl_hash_bytes(kinds[i]));
+        }
+    }
+}
+END_TEST
+
+START_TEST(nothing_has_a_digest_too)
+{
+    static const char *const wanted[] = {
+        "00000000", "00000000", "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
+        "786a02f742015903c6c6fd852552d272912f4740e15847618a86e217f71f5419"
+        "d25e1031afee585313896444934eb04b903a685b1448b755d56f701afe9be2ce",
+        "0000000000000000"};
+    for (unsigned i = 0; i < SL_COUNT(kinds); i++) {
+        uint8_t digest[SL_HASH_BYTES_MAX];
+        char hex[2 * SL_HASH_BYTES_MAX + 1];
+        ck_assert_int_eq(sl_digest_of(kinds[i], NULL, 0, NULL, 0, digest, NULL), 0);
+        sl_hex(digest, sl_hash_bytes(kinds[i]), hex);
+        ck_assert_str_eq(hex, wanted[i]);
+    }
+}
+END_TEST
+
+START_TEST(without_memory_an_ordered_digest_does_not_begin)
+{
+    for (unsigned i = 0; i < SL_COUNT(kinds); i++) {
+        struct sl_err err = SL_ERR_INIT;
+        uint8_t digest[SL_HASH_BYTES_MAX];
+        bool ordered = sl_hash_is_ordered(kinds[i]);
+        sl_alloc_fail_at(1);
+        int done = sl_digest_of(kinds[i], "a", 1, "b", 1, digest, &err);
+        sl_alloc_fail_at(0);
+        ck_assert_int_eq(done, ordered ? -1 : 0);
+        ck_assert_int_eq(err.kind, ordered ? SL_E_NO_SPACE : 0);
+        sl_autodigest left = {0}; /* as a caller leaves it that never came to begin */
+        sl_digest_release(&left);
+    }
+}
+END_TEST
+
 int main(void)
 {
     fill_bytes();
@@ -125,6 +201,10 @@ int main(void)
     tcase_add_test(tcase, names_and_sizes);
     tcase_add_test(tcase, ordered_hashes_are_the_published_ones);
     tcase_add_test(tcase, without_memory_there_is_no_sha256);
+    tcase_add_test(tcase, digests_of_every_kind_are_the_published_ones);
+    tcase_add_test(tcase, a_digest_is_the_same_over_any_cut);
+    tcase_add_test(tcase, nothing_has_a_digest_too);
+    tcase_add_test(tcase, without_memory_an_ordered_digest_does_not_begin);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);

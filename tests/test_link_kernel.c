@@ -6,12 +6,15 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "case_main.h"
 #include "exchange.h"
 #include "fake_kernel_tls.h"
 #include "link_kernel.h"
 #include "range_blob.h"
+#include "skip.h"
 
 enum { TESTS_OF_REAL = 9 };
 
@@ -29,6 +32,12 @@ ssize_t recvmsg(int fd, struct msghdr *message, int flags)
 {
     return sl_fake_kernel_recvmsg(fd, message, flags);
 }
+
+#define NEEDS_IT                                                                                   \
+    do {                                                                                           \
+        if (!sl_kernel_tls_built_in())                                                             \
+            SL_SKIP("built without SLUICE_KERNEL_TLS");                                            \
+    } while (0)
 
 static bool is_real(void)
 {
@@ -93,6 +102,7 @@ static void assert_read_by_kernel(int version, const char *suite)
 #define READ_BY_KERNEL(name, version, suite)                                                       \
     START_TEST(answers_after_the_first_are_read_by_the_kernel_with_##name)                         \
     {                                                                                              \
+        NEEDS_IT;                                                                                  \
         assert_read_by_kernel(version, suite);                                                     \
     }                                                                                              \
     END_TEST
@@ -109,6 +119,7 @@ READ_BY_KERNEL(tls_1_2_chacha20, TLS1_2_VERSION,
 
 START_TEST(a_range_source_reads_through_it)
 {
+    NEEDS_IT;
     struct sl_err err = SL_ERR_INIT;
     const struct sl_source_config source = {.tls = &tls};
     const char *url = sl_server_url(server, "/blob");
@@ -119,6 +130,7 @@ END_TEST
 
 START_TEST(a_ticket_that_comes_late_is_passed_over)
 {
+    NEEDS_IT;
     get_well(2);
     sl_fake_kernel.next = SL_FAKE_RECORD_TICKET;
     get_well(1);
@@ -141,6 +153,7 @@ static void assert_by_process(unsigned asked)
 
 START_TEST(a_kernel_without_tls_is_asked_once)
 {
+    NEEDS_IT;
     struct sl_err err = SL_ERR_INIT;
     sl_fake_kernel.ulp_errno = ENOENT;
     assert_by_process(1);
@@ -153,6 +166,7 @@ END_TEST
 
 START_TEST(keys_that_the_kernel_refuses_leave_the_connection_as_it_was)
 {
+    NEEDS_IT;
     sl_fake_kernel.keys_errno = EINVAL;
     assert_by_process(1);
 }
@@ -160,6 +174,7 @@ END_TEST
 
 START_TEST(other_ciphers_stay_in_the_process)
 {
+    NEEDS_IT;
     sl_server_tls_suite(server, TLS1_2_VERSION,
                         "ECDHE-RSA-AES128-SHA256:ECDHE-ECDSA-AES128-SHA256");
     assert_by_process(0);
@@ -205,18 +220,21 @@ static void assert_fails(enum sl_fake_record next, const char *says)
 
 START_TEST(a_damaged_record_fails_the_answer_and_may_be_tried_again)
 {
+    NEEDS_IT;
     assert_fails(SL_FAKE_RECORD_DAMAGED, "a TLS record is damaged");
 }
 END_TEST
 
 START_TEST(new_keys_of_the_server_end_the_connection)
 {
+    NEEDS_IT;
     assert_fails(SL_FAKE_RECORD_KEY_UPDATE, "changes or ends TLS");
 }
 END_TEST
 
 START_TEST(an_answer_that_breaks_off_is_not_taken_for_whole)
 {
+    NEEDS_IT;
     struct sl_err err = SL_ERR_INIT;
     get_well(1);
     SL_SCRIPT(server, {.first = 2, .fault = SL_FAULT_SHORT, .after = 300000});
@@ -231,6 +249,7 @@ END_TEST
 
 START_TEST(it_is_used_while_it_needs_no_more_than_the_process)
 {
+    NEEDS_IT;
     const uint64_t none[2] = {0}, much[2] = {100 << 20, 100 << 20};
     for (unsigned asked = 0; asked < 8; asked++) /* some find out */
         ck_assert_int_eq(sl_kernel_tls_pays(none, none, asked), asked % 4 == 0);
@@ -239,6 +258,42 @@ START_TEST(it_is_used_while_it_needs_no_more_than_the_process)
     ck_assert(!sl_kernel_tls_pays((uint64_t[]){150, 200}, much, 0));
     /* By the byte, not in all. */
     ck_assert(sl_kernel_tls_pays((uint64_t[]){100, 800}, (uint64_t[]){10 << 20, 100 << 20}, 5));
+}
+END_TEST
+
+/* ---- a sluice that is built without it ------------------------------------------------------- */
+
+START_TEST(without_it_on_is_one_warning_and_nothing_else)
+{
+    if (sl_kernel_tls_built_in())
+        SL_SKIP("built with SLUICE_KERNEL_TLS");
+    struct sl_err err = SL_ERR_INIT;
+    char said[4096] = "";
+    static const char warning[] = "'source.tls.kernel: on' needs a sluice that is built with";
+    int to = memfd_create("stderr", MFD_CLOEXEC);
+    ck_assert_int_ge(dup2(to, STDERR_FILENO), 0);
+    assert_by_process(0);
+    sl_exchange_free(exchange);
+    exchange = sl_exchange_new(&config, &err);
+    get_well(2);
+    ck_assert_int_ge(pread(to, said, sizeof(said) - 1, 0), 0);
+    const char *first = strstr(said, warning);
+    ck_assert_msg(first && !strstr(first + 1, warning), "%s", said);
+    close(to);
+}
+END_TEST
+
+START_TEST(without_it_auto_is_silent)
+{
+    if (sl_kernel_tls_built_in())
+        SL_SKIP("built with SLUICE_KERNEL_TLS");
+    char said[16] = "";
+    tls.kernel = SL_TLS_KERNEL_AUTO;
+    int to = memfd_create("stderr", MFD_CLOEXEC);
+    ck_assert_int_ge(dup2(to, STDERR_FILENO), 0);
+    assert_by_process(0);
+    ck_assert_int_eq(pread(to, said, sizeof(said), 0), 0);
+    close(to);
 }
 END_TEST
 
@@ -262,6 +317,8 @@ int main(void)
         off_is_off,
         a_damaged_record_fails_the_answer_and_may_be_tried_again,
         new_keys_of_the_server_end_the_connection,
+        without_it_on_is_one_warning_and_nothing_else,
+        without_it_auto_is_silent,
     };
     return sl_case_main("link_kernel", setup, teardown, tests,
                         is_real() ? TESTS_OF_REAL : SL_COUNT(tests));

@@ -118,7 +118,7 @@ static void check_golden(const char *file)
     free(data);
 }
 
-/* The single files of the manifest; folders are test_shards.c's. */
+/* The single files of the manifest. */
 START_TEST(golden_files_are_read_exactly_or_refused_with_their_code)
 {
     json_t *manifest = golden_json("safetensors/MANIFEST.json");

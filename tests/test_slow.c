@@ -169,7 +169,7 @@ static unsigned hedges_in_a_row(struct desk *desk, const struct sl_slow *why)
 START_TEST(requests_sent_again_are_few_beside_ranges)
 {
     struct desk *desk = open_desk(4);
-    struct sl_job job;
+    struct sl_reader_job job;
     sl_counter_add(&desk->reader.landed, 1);
     ck_assert_uint_eq(hedges_in_a_row(desk, &slow), 8);
     for (int i = 0; i < 100; i++)

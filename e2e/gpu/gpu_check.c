@@ -1,6 +1,7 @@
 /*
- * gpu_check [--quick] SECTION …      device, copies, ring, kernels, attach, holders, host, errors
- * gpu_check client SOCKET MODEL DEVICE   attach by libsluice, wait, digest every tensor
+ *     gpu_check [--quick] SECTION …          device, copies, ring, kernels, attach, holders, host,
+ *                                            errors
+ *     gpu_check client SOCKET MODEL DEVICE   attach by libsluice, wait, digest every tensor
  *
  * Sections follow each other in one process, so that the peak that "copies" finds is the measure of
  * "ring". Exit 1 if a row failed.

@@ -20,7 +20,7 @@ struct sl_err {
     enum sl_err_kind kind;
     int http_status;         /* the server's answer, 0 if none */
     uint32_t retry_after_ms; /* what the server asked for, 0 if nothing */
-    bool retryable;          /* set from the kind; sl_err_retryable() may override */
+    bool retryable;          /* set from the kind; whoever knows better sets it anew */
     char code[32]; /* the format's or the server's own code (E_DTYPE, st.json, NoSuchKey), or "" */
     char message[768]; /* one line, no full stop */
 };

@@ -10,6 +10,7 @@
  */
 #include "hash.h"
 
+#include <assert.h>
 #include <isa-l/crc.h>
 #include <openssl/evp.h>
 #include <stdlib.h>
@@ -187,4 +188,55 @@ void sl_sha256_finish(struct sl_sha256 *sha, uint8_t digest[32])
 {
     if (!EVP_DigestFinal_ex(sha->hasher->context, digest, NULL))
         abort();
+}
+
+/* ---- any kind: this alone asks which kinds are CRCs ------------------------------------------ */
+
+int sl_digest_begin(struct sl_digest *sum, enum sl_hash_kind kind, const void *prefix,
+                    size_t prefix_bytes, struct sl_err *err)
+{
+    *sum = (struct sl_digest){.kind = kind};
+    if (sl_hash_is_ordered(kind) && !(sum->hasher = sl_hasher_new(kind, err)))
+        return -1;
+    sl_digest_update(sum, prefix, prefix_bytes);
+    return 0;
+}
+
+void sl_digest_update(struct sl_digest *sum, const void *data, size_t bytes)
+{
+    if (bytes == 0)
+        return;
+    if (!sl_hash_is_ordered(sum->kind)) {
+        sum->crc = sl_crc_of(sum->kind, sum->crc, data, bytes);
+        return;
+    }
+    assert(sum->hasher);
+    sl_hasher_update(sum->hasher, data, bytes);
+}
+
+void sl_digest_finish(struct sl_digest *sum, uint8_t digest[SL_HASH_BYTES_MAX])
+{
+    if (!sl_hash_is_ordered(sum->kind)) {
+        sl_crc_digest(sum->kind, sum->crc, digest);
+        return;
+    }
+    assert(sum->hasher);
+    sl_hasher_finish(sum->hasher, digest);
+    sl_digest_release(sum);
+}
+
+void sl_digest_release(struct sl_digest *sum)
+{
+    sl_hasher_free(sl_steal(&sum->hasher));
+}
+
+int sl_digest_of(enum sl_hash_kind kind, const void *prefix, size_t prefix_bytes, const void *data,
+                 size_t bytes, uint8_t digest[SL_HASH_BYTES_MAX], struct sl_err *err)
+{
+    sl_autodigest sum = {0};
+    if (sl_digest_begin(&sum, kind, prefix, prefix_bytes, err) < 0)
+        return -1;
+    sl_digest_update(&sum, data, bytes);
+    sl_digest_finish(&sum, digest);
+    return 0;
 }

@@ -49,4 +49,27 @@ SL_AUTO_DEFINE(sl_hasher)
 void sl_hasher_update(struct sl_hasher *hasher, const void *data, size_t bytes);
 void sl_hasher_finish(struct sl_hasher *hasher, uint8_t digest[SL_HASH_BYTES_MAX]);
 
+/* ---- any kind, of bytes that come in order --------------------------------------------------- */
+
+/** A CRC is a number, the others have a state of the library's. One thread at a time. */
+struct sl_digest {
+    enum sl_hash_kind kind;
+    uint64_t crc;             /* of a CRC */
+    struct sl_hasher *hasher; /* of the others, until it is finished */
+};
+
+/** Begin with a prefix, which may be empty. SL_E_NO_SPACE. Release with sl_digest_release(). */
+int sl_digest_begin(struct sl_digest *sum, enum sl_hash_kind kind, const void *prefix,
+                    size_t prefix_bytes, struct sl_err *err);
+void sl_digest_update(struct sl_digest *sum, const void *data, size_t bytes);
+/** The digest of sl_hash_bytes(kind) bytes; only sl_digest_release() may follow. */
+void sl_digest_finish(struct sl_digest *sum, uint8_t digest[SL_HASH_BYTES_MAX]);
+/** What is zeroed, finished or never began is fine. */
+void sl_digest_release(struct sl_digest *sum);
+#define sl_autodigest __attribute__((cleanup(sl_digest_release))) struct sl_digest
+
+/** All at once: the digest of prefix and then data. */
+int sl_digest_of(enum sl_hash_kind kind, const void *prefix, size_t prefix_bytes, const void *data,
+                 size_t bytes, uint8_t digest[SL_HASH_BYTES_MAX], struct sl_err *err);
+
 #endif

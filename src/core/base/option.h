@@ -75,12 +75,11 @@ struct sl_option {
  * One row: the struct's name, the member, the type without its prefix, the default, the help, and
  * what else is to be set, by name:
  *
- *     static const struct sl_option readers_rows[] = {
- *         SL_OPTION(sl_spec_readers, attempts, UINT, "8", "tries of one range", .minimum = 1,
- * .maximum = 100), SL_OPTION_END,
+ *     static const struct sl_option tries_rows[] = {
+ *         SL_OPTION(sl_NAME, attempts, UINT, "8", "tries of one range", .minimum = 1,
+ *                   .maximum = 100),
+ *         SL_OPTION_END,
  *     };
- *     const struct sl_option_table sl_readers_table = {"readers", sizeof(struct sl_spec_readers),
- * readers_rows};
  */
 #define SL_OPTION(type_name, member_name, TYPE, default_text, help_text, ...)                      \
     {                                                                                              \

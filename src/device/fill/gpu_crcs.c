@@ -11,6 +11,7 @@
 #include "gpu_task.h"
 #include "hash.h"
 #include "kernels.h"
+#include "lower_bound.h"
 #include "metrics.h"
 
 enum { BATCH = 64, RESULTS_AT = 0, SCRATCH_AT = BATCH * sizeof(uint32_t) };
@@ -67,19 +68,15 @@ static int find_all(struct sl_gpu_crcs *crcs, const struct sl_plan *plan, struct
     return 0;
 }
 
+static bool ends_by(const struct sl_check *check, uint32_t file, uint64_t offset)
+{
+    return check->file != file ? check->file < file : end_of(check) <= offset;
+}
+
 /* The first that ends after this place. */
 static size_t first_after(const struct sl_gpu_crcs *crcs, uint32_t file, uint64_t offset)
 {
-    size_t low = 0, high = crcs->count;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        const struct sl_check *check = crcs->crcs[middle].check;
-        if (check->file != file ? check->file < file : end_of(check) <= offset)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
+    return SL_LOWER_BOUND(i, crcs->count, ends_by(crcs->crcs[i].check, file, offset));
 }
 
 /* ---- computing; the GPU's thread ------------------------------------------------------------- */

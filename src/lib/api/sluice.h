@@ -76,8 +76,9 @@ enum {
     SLUICE_KEEP_FDS = 4,     /* keep the slabs' descriptors, for sluice_slab() */
     SLUICE_REGISTER = 8,     /* of memory of the host: pin it, read-only, with the driver of the GPU
                                 whose context is current, else of the first one, so that copies to
-                                any GPU are asynchronous and as fast as the link. Costs time for each
-                                GiB, and memory that cannot be moved. Not with SLUICE_PRIVATE */
+                                any GPU are asynchronous and as fast as the link. Costs time for
+                                each GiB, and memory that cannot be moved. Not with
+                                SLUICE_PRIVATE */
 };
 struct sluice_attach_options {
     size_t size;

@@ -5,11 +5,14 @@
  *     manifest.new        what will be, with size and time of every staged file
  *     commit              the marker: from here on only forwards
  *     ready is removed    consumers that come now wait
- *     old files removed   those that the new version lacks; first, since "a" may be a folder of the
- * new version renames             each file is wholly old or wholly new; one that is not in staging
- * any more has been renamed manifest.json       manifest.new, renamed ready               after
- * every file was seen at its place with the size and time it had in staging commit, staging,
- * journal removed
+ *     old files removed   those that the new version lacks; first, since "a" may be a folder of
+ *                         the new version
+ *     renames             each file is wholly old or wholly new; one that is not in staging any
+ *                         more has been renamed
+ *     manifest.json       manifest.new, renamed
+ *     ready               after every file was seen at its place with the size and time it had in
+ *                         staging
+ *     commit, staging, journal removed
  */
 #include <dirent.h>
 #include <errno.h>

@@ -131,9 +131,9 @@ static void write_files(struct sl_json *json, const struct sl_published *publish
     sl_json_array(json);
     for (size_t i = 0; i < published->count; i++) {
         const struct sl_published_file *file = &published->files[i];
-        uint8_t crc[4] = {(uint8_t)(file->crc32c >> 24), (uint8_t)(file->crc32c >> 16),
-                          (uint8_t)(file->crc32c >> 8), (uint8_t)file->crc32c};
+        uint8_t crc[SL_HASH_BYTES_MAX];
         char hex[9];
+        sl_crc_digest(SL_HASH_CRC32C, file->crc32c, crc);
         sl_hex(crc, 4, hex);
         sl_json_object(json);
         sl_json_key_string(json, "name", file->name);

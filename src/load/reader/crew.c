@@ -82,7 +82,7 @@ static void dismiss(struct crew *crew, unsigned number)
     tell_connections(crew->reader, -1);
 }
 
-static int hire(struct crew *crew, const struct sl_job *job, struct sl_err *err)
+static int hire(struct crew *crew, const struct sl_reader_job *job, struct sl_err *err)
 {
     struct sl_reader_lane *lane = sl_reader_lane_new(crew->reader, err);
     if (!lane)
@@ -94,7 +94,7 @@ static int hire(struct crew *crew, const struct sl_job *job, struct sl_err *err)
 
 static int hire_missing(struct crew *crew, struct sl_err *err)
 {
-    struct sl_job job;
+    struct sl_reader_job job;
     for (unsigned wanted = share(crew); crew->count < wanted;) {
         if (!sl_reader_take(crew->reader, &job))
             break;
@@ -112,7 +112,7 @@ static int employ(struct crew *crew, unsigned number, struct sl_err *err)
 {
     struct berth *berth = &crew->berths[number];
     bool wanted = crew->count <= share(crew);
-    struct sl_job job;
+    struct sl_reader_job job;
     bool found = wanted && sl_reader_take(crew->reader, &job);
     set_idle(crew, berth, wanted && !found && !sl_reader_finished(crew->reader));
     if (found)

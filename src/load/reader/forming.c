@@ -145,8 +145,7 @@ static int compare_hashes(struct sl_forming *forming, struct sl_err *err)
     const struct sl_mapping *mapping = forming->mapping;
     const struct sl_check *checks = forming->reader->plan->checks + mapping->check_first;
     uint8_t digests[2][SL_HASH_BYTES_MAX] = {{0}};
-    for (int i = 0; i < 4; i++)
-        digests[0][i] = (uint8_t)(forming->crc >> (24 - 8 * i));
+    sl_crc_digest(SL_HASH_CRC32, forming->crc, digests[0]);
     if (forming->sha)
         sl_sha256_finish(forming->sha, digests[1]);
     for (uint32_t i = 0; i < mapping->check_count; i++) {

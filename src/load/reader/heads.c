@@ -28,7 +28,7 @@ struct sl_heads {
     } locked;
 };
 
-static int write_head(struct sl_heads *heads, const struct sl_head *head,
+static int write_head(struct sl_heads *heads, const struct sl_deferred_header *head,
                       const struct digests *digests, struct sl_err *err)
 {
     struct sl_layout_header own = *head->header;
@@ -73,7 +73,7 @@ static int read_back(void *arg, uint32_t file, uint64_t offset, void *data, size
 static void fill_checks(struct sl_heads *heads, const struct sl_plan *plan)
 {
     for (size_t i = 0; i < plan->head_count * HASHES; i++) {
-        const struct sl_head *head = &plan->heads[i / HASHES];
+        const struct sl_deferred_header *head = &plan->heads[i / HASHES];
         uint64_t begin = head->header->offset + head->header->bytes;
         heads->checks[i] = (struct sl_check){
             .kind = i % HASHES == CRC32 ? SL_HASH_CRC32 : SL_HASH_SHA256,
@@ -136,27 +136,27 @@ int sl_heads_feed_landed(struct sl_heads *heads, uint32_t file, uint64_t offset,
     return heads ? sl_verify_feed_landed(heads->verify, file, offset, bytes, err) : 0;
 }
 
-static int redo(struct sl_heads *heads, const struct sl_head *head, struct sl_err *err)
+static int redo(struct sl_heads *heads, const struct sl_deferred_header *head, struct sl_err *err)
 {
     struct digests digests = {.known = HASHES};
-    SL_AUTO(sl_sha256) sha = sl_sha256_new(err);
-    sl_autofree uint8_t *chunk = sha ? sl_alloc_aligned(4096, CHUNK_BYTES, err) : NULL;
-    if (!chunk)
+    sl_autodigest crc = {0}, sha = {0};
+    const uint8_t *prefix = head->header->prefix;
+    size_t prefix_bytes = head->header->prefix_bytes;
+    sl_autofree uint8_t *chunk = sl_alloc_aligned(4096, CHUNK_BYTES, err);
+    if (!chunk || sl_digest_begin(&crc, SL_HASH_CRC32, prefix, prefix_bytes, err) < 0 ||
+        sl_digest_begin(&sha, SL_HASH_SHA256, prefix, prefix_bytes, err) < 0)
         return -1;
-    uint32_t crc = sl_crc32(0, head->header->prefix, head->header->prefix_bytes);
-    sl_sha256_update(sha, head->header->prefix, head->header->prefix_bytes);
     uint64_t at = head->header->offset + head->header->bytes, end = at + head->bytes;
     while (at < end) {
         size_t bytes = (size_t)SL_MIN(end - at, (uint64_t)CHUNK_BYTES);
         if (read_back(heads, head->file, at, chunk, bytes, err) < 0)
             return -1;
-        crc = sl_crc32(crc, chunk, bytes);
-        sl_sha256_update(sha, chunk, bytes);
+        sl_digest_update(&crc, chunk, bytes);
+        sl_digest_update(&sha, chunk, bytes);
         at += bytes;
     }
-    for (int i = 0; i < 4; i++)
-        digests.value[CRC32][i] = (uint8_t)(crc >> (24 - 8 * i));
-    sl_sha256_finish(sha, digests.value[SHA256]);
+    sl_digest_finish(&crc, digests.value[CRC32]);
+    sl_digest_finish(&sha, digests.value[SHA256]);
     return write_head(heads, head, &digests, err);
 }
 
@@ -165,7 +165,7 @@ int sl_heads_redo(struct sl_heads *heads, uint32_t file, uint64_t begin, uint64_
 {
     const struct sl_plan *plan = heads ? heads->reader->plan : NULL;
     for (size_t i = 0; heads && i < plan->head_count; i++) {
-        const struct sl_head *head = &plan->heads[i];
+        const struct sl_deferred_header *head = &plan->heads[i];
         uint64_t first = head->header->offset + head->header->bytes;
         if (head->file == file && first < end && first + head->bytes > begin &&
             redo(heads, head, err) < 0)

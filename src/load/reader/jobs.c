@@ -27,7 +27,7 @@ static bool has_work(const struct sl_reader *reader)
     return reader->locked.given_count || reader->locked.next_range < reader->work.range_count;
 }
 
-bool sl_reader_take(struct sl_reader *reader, struct sl_job *job)
+bool sl_reader_take(struct sl_reader *reader, struct sl_reader_job *job)
 {
     SL_LOCKED(&reader->lock);
     if (reader->locked.err.kind || !has_work(reader))
@@ -35,7 +35,7 @@ bool sl_reader_take(struct sl_reader *reader, struct sl_job *job)
     if (reader->locked.given_count)
         *job = reader->locked.given[--reader->locked.given_count];
     else
-        *job = (struct sl_job){.range = reader->work.ranges[reader->locked.next_range++]};
+        *job = (struct sl_reader_job){.range = reader->work.ranges[reader->locked.next_range++]};
     reader->locked.busy++;
     if (reader->locked.hedge_credit < HEDGE_CREDIT_MAX)
         reader->locked.hedge_credit++;
@@ -75,7 +75,7 @@ bool sl_reader_used_up(struct sl_reader *reader)
     return reader->locked.next_range == reader->work.range_count;
 }
 
-bool sl_reader_give(struct sl_reader *reader, const struct sl_job *job)
+bool sl_reader_give(struct sl_reader *reader, const struct sl_reader_job *job)
 {
     SL_LOCKED(&reader->lock);
     if (reader->locked.given_count >= SL_MIN(reader->locked.idle, reader->given_max))

@@ -7,8 +7,8 @@
  */
 #include <errno.h>
 #include <string.h>
-#include <unistd.h>
 
+#include "exact_io.h"
 #include "hash.h"
 #include "metrics.h"
 #include "reader_parts.h"
@@ -18,15 +18,7 @@ enum { STRETCH_BYTES = 1024 * 1024, LITERAL_CHUNK_BYTES = 1024 * 1024 };
 /* 0, or the number of what went wrong. */
 static int write_file(const struct sl_place *place, const uint8_t *data)
 {
-    for (uint64_t done = 0; done < place->bytes;) {
-        ssize_t wrote = pwrite(place->fd, data + done, (size_t)(place->bytes - done),
-                               (off_t)(place->offset + done));
-        if (wrote > 0)
-            done += (uint64_t)wrote;
-        else if (wrote == 0 || errno != EINTR)
-            return wrote ? errno : ENOSPC;
-    }
-    return 0;
+    return sl_write_at(place->fd, data, (size_t)place->bytes, place->offset) < 0 ? errno : 0;
 }
 
 /* Into the sink's memory (a copy: the bytes came in one read with their neighbours) or its file. A

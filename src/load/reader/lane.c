@@ -116,7 +116,8 @@ static int start_tooth(struct sl_reader_lane *lane, uint64_t place, struct sl_er
                           begin, begin + left, err);
 }
 
-int sl_reader_lane_start(struct sl_reader_lane *lane, const struct sl_job *job, struct sl_err *err)
+int sl_reader_lane_start(struct sl_reader_lane *lane, const struct sl_reader_job *job,
+                         struct sl_err *err)
 {
     const struct sl_range *range = &job->range;
     struct sl_reader *reader = lane->reader;

@@ -56,34 +56,16 @@ void sl_refetch_release(struct sl_refetch *refetch)
 struct again {
     struct sl_reader *reader;
     const struct sl_check *check;
-    struct sl_hasher *hasher; /* NULL: a CRC */
+    struct sl_digest *digest;
     uint64_t at;
-    uint64_t crc;    /* of the check's kind */
     uint32_t crc32c; /* of the file's bytes */
 };
-
-static void hash(struct again *again, const void *data, size_t bytes)
-{
-    if (again->hasher)
-        sl_hasher_update(again->hasher, data, bytes);
-    else
-        again->crc = sl_crc_of(again->check->kind, again->crc, data, bytes);
-}
-
-static void finish_hash(struct again *again, uint8_t digest[SL_HASH_BYTES_MAX])
-{
-    if (again->hasher) {
-        sl_hasher_finish(again->hasher, digest);
-        return;
-    }
-    sl_crc_digest(again->check->kind, again->crc, digest);
-}
 
 static int take_bytes(void *arg, const uint8_t *data, size_t bytes, struct sl_err *err)
 {
     struct again *again = arg;
     const struct sl_check *check = again->check;
-    hash(again, data, bytes);
+    sl_digest_update(again->digest, data, bytes);
     again->crc32c = sl_crc32c(again->crc32c, data, bytes);
     uint64_t offset = check->file_offset + (again->at - check->begin);
     again->at += bytes;
@@ -96,16 +78,14 @@ static int try_once(struct sl_reader *reader, const struct sl_check *check, uint
 {
     struct sl_source *source = reader->plan->sources[check->source].source;
     uint8_t digest[SL_HASH_BYTES_MAX] = {0};
-    bool ordered = sl_hash_is_ordered(check->kind);
-    SL_AUTO(sl_hasher) hasher = ordered ? sl_hasher_new(check->kind, err) : NULL;
-    if (ordered && !hasher)
+    sl_autodigest sum = {0};
+    if (sl_digest_begin(&sum, check->kind, check->prefix, check->prefix_bytes, err) < 0)
         return -1;
-    struct again again = {.reader = reader, .check = check, .hasher = hasher, .at = check->begin};
+    struct again again = {.reader = reader, .check = check, .digest = &sum, .at = check->begin};
     const struct sl_again how = {reader->config->cancel, reader->stop, take_bytes, &again};
-    hash(&again, check->prefix, check->prefix_bytes);
     if (sl_again_read(source, check->begin, check->end, &how, err) < 0)
         return -1;
-    finish_hash(&again, digest);
+    sl_digest_finish(&sum, digest);
     *crc32c = again.crc32c;
     if (sl_verify_agrees(check, digest))
         return 1;

@@ -44,7 +44,7 @@ static uint64_t part_at(const struct sl_reader_lane *lane)
 
 bool sl_reader_lane_split(struct sl_reader_lane *lane)
 {
-    struct sl_job rest = {lane->range};
+    struct sl_reader_job rest = {lane->range};
     rest.range.begin = part_at(lane);
     if (rest.range.begin >= lane->range.end || !sl_reader_hungry(lane->reader) ||
         !sl_reader_may_waste(lane->reader, sl_lane_unread(lane)) ||

@@ -8,6 +8,7 @@
  * not tell where a unit of the source ended. It is in the journal only once its MACs have agreed;
  * but a hash over bytes that were cast since cannot be computed again, so these are read again.
  */
+#include "lower_bound.h"
 #include "reader_parts.h"
 
 enum { HOLE_BYTES_MAX = 256 * 1024 }; /* a smaller hole costs less than another request */
@@ -46,23 +47,20 @@ static int by_extent(const void *a, const void *b)
     return x->begin < y->begin ? -1 : x->begin > y->begin;
 }
 
+static bool ends_by(const struct sl_plan *plan, const struct sl_extent *extent, uint32_t file,
+                    uint64_t offset)
+{
+    return extent->file != file
+               ? extent->file < file
+               : extent->file_offset + sl_extent_file_bytes(plan, extent) <= offset;
+}
+
 /* The first in by_file that ends after this offset of the file. */
 static size_t first_after(const struct keeper *keeper, uint32_t file, uint64_t offset)
 {
-    size_t low = 0, high = keeper->plan->extent_count;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        const struct sl_extent *extent = &keeper->plan->extents[keeper->by_file[middle]];
-        bool before =
-            extent->file != file
-                ? extent->file < file
-                : extent->file_offset + sl_extent_file_bytes(keeper->plan, extent) <= offset;
-        if (before)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
+    const struct sl_plan *plan = keeper->plan;
+    return SL_LOWER_BOUND(i, plan->extent_count,
+                          ends_by(plan, &plan->extents[keeper->by_file[i]], file, offset));
 }
 
 /* Whether a hash that is still wanted was over bytes that are gone. */
@@ -137,16 +135,11 @@ static int keep_stretch(struct sl_work *work, uint32_t file, uint64_t begin, uin
 /* They are merged and in order, so one that holds all of it is the last to begin before it. */
 bool sl_work_keeps(const struct sl_work *work, uint32_t file, uint64_t begin, uint64_t end)
 {
-    size_t low = 0, high = work->kept_count;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        const struct sl_stretch *stretch = &work->kept[middle];
-        if (stretch->file < file || (stretch->file == file && stretch->begin <= begin))
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low && work->kept[low - 1].file == file && work->kept[low - 1].end >= end;
+    size_t behind = SL_LOWER_BOUND(
+        i, work->kept_count,
+        work->kept[i].file < file || (work->kept[i].file == file && work->kept[i].begin <= begin));
+    const struct sl_stretch *last = behind ? &work->kept[behind - 1] : NULL;
+    return last && last->file == file && last->end >= end;
 }
 
 /* From the journal: bytes [begin, end) of a file are right. */
@@ -214,15 +207,8 @@ static int add_missing(struct cutter *cutter, const struct sl_extent *extent, ui
 /* The kept parts of one extent, in order. */
 static const struct kept *kept_of(const struct cutter *cutter, uint32_t extent)
 {
-    const struct kept *low = cutter->kept, *high = cutter->kept_end;
-    while (low < high) {
-        const struct kept *middle = low + (high - low) / 2;
-        if (middle->extent < extent)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
+    size_t count = (size_t)(cutter->kept_end - cutter->kept);
+    return cutter->kept + SL_LOWER_BOUND(i, count, cutter->kept[i].extent < extent);
 }
 
 static int cut_range(struct cutter *cutter, const struct sl_range *range, struct sl_err *err)

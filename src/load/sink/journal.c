@@ -17,6 +17,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "exact_io.h"
 #include "hash.h"
 #include "owners.h"
 #include "thread.h"
@@ -62,30 +63,10 @@ static void make_header(uint8_t header[HEADER_BYTES], const uint8_t identity[32]
 
 static int write_all(int fd, const void *data, size_t bytes, uint64_t offset, struct sl_err *err)
 {
-    for (size_t done = 0; done < bytes;) {
-        ssize_t wrote =
-            pwrite(fd, (const uint8_t *)data + done, bytes - done, (off_t)(offset + done));
-        if (wrote > 0)
-            done += (size_t)wrote;
-        else if (wrote == 0 || errno != EINTR)
-            return sl_fail_errno(
-                err, SL_E_NO_SPACE, wrote ? errno : ENOSPC,
-                "cannot write the journal of the load: give the destination space");
-    }
+    if (sl_write_at(fd, data, bytes, offset) < 0)
+        return sl_fail_errno(err, SL_E_NO_SPACE, errno,
+                             "cannot write the journal of the load: give the destination space");
     return 0;
-}
-
-static size_t read_some(int fd, void *data, size_t bytes, uint64_t offset)
-{
-    size_t done = 0;
-    while (done < bytes) {
-        ssize_t got = pread(fd, (uint8_t *)data + done, bytes - done, (off_t)(offset + done));
-        if (got > 0)
-            done += (size_t)got;
-        else if (got == 0 || errno != EINTR)
-            break;
-    }
-    return done;
 }
 
 /* There is no other thread yet. */
@@ -95,7 +76,7 @@ static int adopt_or_begin(struct sl_journal *journal, const uint8_t identity[32]
     uint8_t wanted[HEADER_BYTES], found[HEADER_BYTES];
     struct stat status;
     make_header(wanted, identity);
-    *resumed = read_some(journal->fd, found, HEADER_BYTES, 0) == HEADER_BYTES &&
+    *resumed = sl_read_at(journal->fd, found, HEADER_BYTES, 0) == 0 &&
                memcmp(found, wanted, HEADER_BYTES) == 0 && fstat(journal->fd, &status) == 0;
     if (*resumed) {
         journal->locked.slots = (uint64_t)(status.st_size - HEADER_BYTES) / RECORD_BYTES;
@@ -208,8 +189,8 @@ static struct record *load_records(struct sl_journal *journal, const struct sl_s
     for (size_t i = 0; records && i < slots; i++) {
         uint8_t bytes[RECORD_BYTES];
         struct record record;
-        if (read_some(journal->fd, bytes, RECORD_BYTES, HEADER_BYTES + i * RECORD_BYTES) !=
-                RECORD_BYTES ||
+        uint64_t offset = HEADER_BYTES + i * RECORD_BYTES;
+        if (sl_read_at(journal->fd, bytes, RECORD_BYTES, offset) < 0 ||
             !parse_record(bytes, sink, &record))
             continue;
         if (record.kind == RECORD_ADD)

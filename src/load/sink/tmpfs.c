@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "descriptors.h"
+#include "exact_io.h"
 #include "option.h"
 #include "owners.h"
 #include "sink.h"
@@ -206,16 +207,12 @@ static int tmpfs_read(struct sl_sink *sink, uint32_t file, uint64_t offset, void
     int fd = use(tmpfs, file, err), failed = 0;
     if (fd < 0)
         return -1;
-    for (size_t done = 0; !failed && done < bytes;) {
-        ssize_t got = pread(fd, (uint8_t *)data + done, bytes - done, (off_t)(offset + done));
-        if (got > 0)
-            done += (size_t)got;
-        else if (got == 0 || errno != EINTR)
-            failed = got ? sl_tree_fail(err, errno, "read back", sink->files[file].name)
-                         : sl_fail(err, SL_E_NO_SPACE,
-                                   "cannot read back '%s': another process made it shorter",
-                                   sink->files[file].name);
-    }
+    if (sl_read_at(fd, data, bytes, offset) < 0)
+        failed = errno == ENODATA
+                     ? sl_fail(err, SL_E_NO_SPACE,
+                               "cannot read back '%s': another process made it shorter",
+                               sink->files[file].name)
+                     : sl_tree_fail(err, errno, "read back", sink->files[file].name);
     drop(tmpfs, file);
     return failed;
 }

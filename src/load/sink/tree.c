@@ -13,6 +13,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "exact_io.h"
+
 enum {
     COMPONENT_BYTES = 256,
     DEPTH_MAX = 600,
@@ -266,20 +268,6 @@ uint64_t sl_tree_bytes(int directory_fd)
     return fd < 0 ? 0 : bytes_below(fd, 0);
 }
 
-static int write_all(int fd, const void *data, size_t bytes)
-{
-    for (const char *p = data; bytes;) {
-        ssize_t wrote = write(fd, p, bytes);
-        if (wrote < 0 && errno == EINTR)
-            continue;
-        if (wrote <= 0)
-            return -1;
-        p += wrote;
-        bytes -= (size_t)wrote;
-    }
-    return 0;
-}
-
 int sl_tree_write(int directory_fd, const char *name, const void *data, size_t bytes,
                   struct sl_err *err)
 {
@@ -288,7 +276,7 @@ int sl_tree_write(int directory_fd, const char *name, const void *data, size_t b
     unlinkat(directory_fd, temporary, 0);
     sl_autoclose int fd =
         openat(directory_fd, temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
-    if (fd < 0 || write_all(fd, data, bytes) < 0 || fchmod(fd, 0444) < 0 ||
+    if (fd < 0 || sl_write_all(fd, data, bytes) < 0 || fchmod(fd, 0444) < 0 ||
         renameat(directory_fd, temporary, directory_fd, name) < 0)
         return sl_tree_fail(err, errno, "write", name);
     return 0;

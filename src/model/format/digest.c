@@ -144,8 +144,8 @@ static int digester_end(struct digester *digester, bool verify, bool zeros,
                         struct sl_cancel *cancel, uint8_t digest[32], struct sl_err *err)
 {
     const struct sl_tensor *tensor = digester->tensor;
-    uint8_t sha[32], crc[4] = {digester->crc >> 24 & 0xff, digester->crc >> 16 & 0xff,
-                               digester->crc >> 8 & 0xff, digester->crc & 0xff};
+    uint8_t sha[32], crc[SL_HASH_BYTES_MAX];
+    sl_crc_digest(SL_HASH_CRC32, digester->crc, crc);
     if (digester->stored)
         sl_sha256_finish(digester->stored, sha);
     for (unsigned i = 0; i < tensor->hash_count && verify; i++)

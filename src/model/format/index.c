@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "arena.h"
+#include "lower_bound.h"
 #include "names.h"
 
 struct sl_index *sl_index_new(const char *format, struct sl_err *err)
@@ -115,6 +116,13 @@ void sl_index_counts(const struct sl_index *index, uint64_t *object_bytes, uint6
     }
 }
 
+static int compare_name(const struct sl_index *index, size_t number, const char *name,
+                        size_t name_bytes)
+{
+    const struct sl_tensor *tensor = &index->tensors[number];
+    return sl_bytes_compare(tensor->name, tensor->name_bytes, name, name_bytes);
+}
+
 const struct sl_tensor *sl_index_find(struct sl_index *index, const char *name, size_t name_bytes)
 {
     if (!index->by_name || index->by_name_count != index->tensor_count) {
@@ -122,18 +130,9 @@ const struct sl_tensor *sl_index_find(struct sl_index *index, const char *name, 
         index->by_name = sl_names_sort(index->tensors, index->tensor_count, NULL);
         index->by_name_count = index->by_name ? index->tensor_count : 0;
     }
-    size_t low = 0, high = index->by_name_count;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        const struct sl_tensor *tensor = &index->tensors[index->by_name[middle]];
-        if (sl_bytes_compare(tensor->name, tensor->name_bytes, name, name_bytes) < 0)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    if (low == index->by_name_count)
-        return NULL;
-    const struct sl_tensor *tensor = &index->tensors[index->by_name[low]];
-    return sl_bytes_compare(tensor->name, tensor->name_bytes, name, name_bytes) == 0 ? tensor
-                                                                                     : NULL;
+    size_t at = SL_LOWER_BOUND(i, index->by_name_count,
+                               compare_name(index, index->by_name[i], name, name_bytes) < 0);
+    bool found =
+        at < index->by_name_count && compare_name(index, index->by_name[at], name, name_bytes) == 0;
+    return found ? &index->tensors[index->by_name[at]] : NULL;
 }

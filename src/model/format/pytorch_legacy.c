@@ -10,6 +10,7 @@
 #include "buf.h"
 #include "format.h"
 #include "gather.h"
+#include "lower_bound.h"
 #include "names.h"
 #include "pytorch.h"
 
@@ -106,19 +107,11 @@ static int read_pickles(struct stream *stream, struct sl_err *err)
 
 static size_t find_storage(const struct sl_pytorch *torch, const struct sl_pickle_node *key)
 {
-    size_t low = 0, high = torch->storage_count;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        const char *at = torch->storages[middle]->key;
-        int order = strncmp(at, key->text, key->bytes);
-        if (order < 0)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    bool found = low < torch->storage_count && strlen(torch->storages[low]->key) == key->bytes &&
-                 memcmp(torch->storages[low]->key, key->text, key->bytes) == 0;
-    return found ? low : SIZE_MAX;
+    size_t at = SL_LOWER_BOUND(i, torch->storage_count,
+                               strncmp(torch->storages[i]->key, key->text, key->bytes) < 0);
+    bool found = at < torch->storage_count && strlen(torch->storages[at]->key) == key->bytes &&
+                 memcmp(torch->storages[at]->key, key->text, key->bytes) == 0;
+    return found ? at : SIZE_MAX;
 }
 
 static int truncated(uint64_t have, const char *what, uint64_t at, struct sl_err *err)

@@ -17,6 +17,7 @@
 #include "format.h"
 #include "gather.h"
 #include "hash.h"
+#include "lower_bound.h"
 #include "names.h"
 
 enum {
@@ -395,19 +396,10 @@ static int compare_name(const struct sl_zip *zip, const struct sl_zip_entry *ent
 
 struct sl_zip_entry *sl_zip_find(struct sl_zip *zip, const char *name, size_t name_bytes)
 {
-    size_t low = 0, high = zip->count;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        struct sl_zip_entry *entry = &zip->entries[zip->by_name[middle]];
-        int order = compare_name(zip, entry, name, name_bytes);
-        if (order == 0)
-            return entry;
-        if (order < 0)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return NULL;
+    size_t at = SL_LOWER_BOUND(
+        i, zip->count, compare_name(zip, &zip->entries[zip->by_name[i]], name, name_bytes) < 0);
+    struct sl_zip_entry *entry = at < zip->count ? &zip->entries[zip->by_name[at]] : NULL;
+    return entry && compare_name(zip, entry, name, name_bytes) == 0 ? entry : NULL;
 }
 
 /* ---- payloads -------------------------------------------------------------------------------- */

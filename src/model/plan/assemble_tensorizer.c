@@ -35,7 +35,8 @@ int sl_plan_add_heads(struct sl_plan *plan, struct sl_err *err)
         const struct sl_layout_place *place = &layout->places[i];
         const struct sl_layout_header *header = place->header;
         if (place->bytes > 0 && !place->tensor->meta)
-            plan->heads[plan->head_count++] = (struct sl_head){place->file, header, place->bytes};
+            plan->heads[plan->head_count++] =
+                (struct sl_deferred_header){place->file, header, place->bytes};
         else if (add_literal(plan, place->file, header->offset, header->data, header->bytes, err) <
                  0)
             return -1;

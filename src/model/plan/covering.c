@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "hash.h"
+#include "lower_bound.h"
 #include "mapping.h"
 #include "plan_parts.h"
 #include "sidecar.h"
@@ -102,17 +103,8 @@ static int check_head(const struct covering *covering, const struct sl_check *ch
     uint8_t digest[SL_HASH_BYTES_MAX] = {0};
     const uint8_t *data = head_bytes(covering, check->begin, check->end, err);
     size_t bytes = (size_t)(check->end - check->begin);
-    if (!data)
+    if (!data || sl_digest_of(check->kind, NULL, 0, data, bytes, digest, err) < 0)
         return -1;
-    if (sl_hash_is_ordered(check->kind)) {
-        SL_AUTO(sl_hasher) hasher = sl_hasher_new(check->kind, err);
-        if (!hasher)
-            return -1;
-        sl_hasher_update(hasher, data, bytes);
-        sl_hasher_finish(hasher, digest);
-    } else {
-        sl_crc_digest(check->kind, sl_crc_of(check->kind, 0, data, bytes), digest);
-    }
     return sl_verify_agrees(check, digest) ? 0 : sl_verify_mismatch(check, digest, err);
 }
 
@@ -120,16 +112,9 @@ static int check_head(const struct covering *covering, const struct sl_check *ch
 static const struct run *run_of(const struct covering *covering, uint64_t begin, uint64_t end,
                                 uint64_t held)
 {
-    size_t low = 0, high = covering->run_count; /* the first run that ends at `end` or later */
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (covering->runs[middle].end < end)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    const struct run *run = &covering->runs[low];
-    bool whole = low < covering->run_count && run->begin < end;
+    size_t first = SL_LOWER_BOUND(i, covering->run_count, covering->runs[i].end < end);
+    const struct run *run = &covering->runs[first];
+    bool whole = first < covering->run_count && run->begin < end;
     return whole && (run->begin <= begin || run->begin <= held) ? run : NULL;
 }
 

@@ -43,7 +43,7 @@ struct sl_literal {
  * A header that lies before a tensor's data but holds their hashes, as in .tensors files: written
  * as soon as all of them have landed and are hashed.
  */
-struct sl_head {
+struct sl_deferred_header {
     uint32_t file;
     const struct sl_layout_header *header; /* owned by the plan; the data begin where it ends */
     uint64_t bytes;                        /* of data, at least 1 */
@@ -107,7 +107,7 @@ struct sl_plan {
     size_t range_count;
     struct sl_literal *literals;
     size_t literal_count;
-    struct sl_head *heads; /* layout tensorizer */
+    struct sl_deferred_header *heads; /* layout tensorizer */
     size_t head_count;
     struct sl_check *checks;
     size_t check_count;
@@ -178,8 +178,7 @@ bool sl_plan_matches(const struct sl_list *patterns, const char *name, bool empt
 /** The public key of verify.minisign; the spec must name one. SL_E_USAGE. */
 struct sl_minisign_key;
 int sl_plan_signer(const struct sl_spec *spec, struct sl_minisign_key *key, struct sl_err *err);
-/** The JSON of `sluice plan`, without what limits the destination (publish/preflight knows that).
- */
+/** The JSON of `sluice plan`, without what limits the destination (publish/room knows that). */
 void sl_plan_json(struct sl_json *json, const struct sl_plan *plan);
 
 #endif

@@ -16,6 +16,7 @@
 
 #include "format.h"
 #include "log.h"
+#include "lower_bound.h"
 #include "mapping.h"
 #include "plan_parts.h"
 
@@ -139,17 +140,9 @@ struct readers {
 
 static const struct sl_plan_sidecar *find_listed(const struct sl_plan_own *own, const char *name)
 {
-    for (size_t low = 0, high = own->listed_count; low < high;) {
-        size_t middle = low + (high - low) / 2;
-        int order = strcmp(own->listed[middle].name, name);
-        if (order == 0)
-            return &own->listed[middle];
-        if (order < 0)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return NULL;
+    size_t at = SL_LOWER_BOUND(i, own->listed_count, strcmp(own->listed[i].name, name) < 0);
+    bool found = at < own->listed_count && strcmp(own->listed[at].name, name) == 0;
+    return found ? &own->listed[at] : NULL;
 }
 
 static int read_whole(struct sl_source *source, char **text, struct sl_err *err)

@@ -90,11 +90,9 @@ static int check_legacy(const struct sl_plan_source *object,
                             "with `minisign -S -H`",
                             object->name);
     sl_autofree uint8_t *data = sl_alloc((size_t)bytes + 1, err);
-    SL_AUTO(sl_hasher) hasher = data ? sl_hasher_new(SL_HASH_BLAKE2B, err) : NULL;
-    if (!hasher || sl_source_read(object->source, 0, data, (size_t)bytes, err) < 0)
+    if (!data || sl_source_read(object->source, 0, data, (size_t)bytes, err) < 0 ||
+        sl_digest_of(check->kind, NULL, 0, data, (size_t)bytes, check->expected, err) < 0)
         return -1;
-    sl_hasher_update(hasher, data, (size_t)bytes);
-    sl_hasher_finish(hasher, check->expected);
     if (sl_minisign_matches(key->key, signature->signature, data, (size_t)bytes))
         return 0;
     check->signer = key->key;
@@ -115,13 +113,6 @@ static int check_object(struct sl_plan *plan, struct sl_check *check,
     check->signer = key->key;
     memcpy(check->expected, signature.signature, sizeof(signature.signature));
     return 0;
-}
-
-static void hash_text(const struct sl_buf *text, struct sl_hasher *hasher, struct sl_check *check)
-{
-    check->kind = SL_HASH_SHA256;
-    sl_hasher_update(hasher, text->data, text->used);
-    sl_hasher_finish(hasher, check->expected);
 }
 
 /* ---- all of them ----------------------------------------------------------------------------- */
@@ -168,10 +159,11 @@ static int check_signed(struct sl_plan *plan, uint32_t source, struct sl_err *er
     uint32_t beside = find(plan, path.data, path.used);
     if (beside == plan->source_count)
         return 0;
-    SL_AUTO(sl_hasher) hasher = sl_hasher_new(SL_HASH_SHA256, err);
-    if (!hasher || begin_check(plan, beside, &of_text, err) < 0)
+    if (begin_check(plan, beside, &of_text, err) < 0)
         return -1;
-    hash_text(&text, hasher, &of_text);
+    of_text.kind = SL_HASH_SHA256;
+    if (sl_digest_of(of_text.kind, NULL, 0, text.data, text.used, of_text.expected, err) < 0)
+        return -1;
     return sl_plan_add_check(plan, &of_text, err);
 }
 

@@ -12,6 +12,7 @@
 #include <sys/random.h>
 
 #include "log.h"
+#include "lower_bound.h"
 #include "mapping.h"
 #include "plan_parts.h"
 #include "sidecar.h"
@@ -54,15 +55,9 @@ static struct stretch *find_pinned(const struct sl_plan *plan, size_t *count, st
 
 static bool is_covered(const struct stretch *pinned, size_t count, const struct stretch *wanted)
 {
-    size_t low = 0, high = count; /* the first that begins after it */
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (by_place(&pinned[middle], wanted) <= 0)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low && pinned[low - 1].source == wanted->source && pinned[low - 1].end >= wanted->end;
+    size_t behind = SL_LOWER_BOUND(i, count, by_place(&pinned[i], wanted) <= 0);
+    const struct stretch *last = behind ? &pinned[behind - 1] : NULL; /* to begin before it */
+    return last && last->source == wanted->source && last->end >= wanted->end;
 }
 
 /* unpinned[i]: of source i bytes are read that no hash of the user covers. */

@@ -221,7 +221,7 @@ void sl_node_spec_release(struct sl_node_spec *node)
 }
 
 /* What is not taken from a list would be refused later, without a word. */
-static void check_lists(const struct sl_node *root, const struct sl_node_spec *node,
+static void check_lists(const struct sl_yaml_node *root, const struct sl_node_spec *node,
                         struct sl_complaints *complaints)
 {
     const struct {
@@ -237,32 +237,32 @@ static void check_lists(const struct sl_node *root, const struct sl_node_spec *n
         {"control.gids", &node->control.gids},
     };
     for (size_t i = 0; i < SL_COUNT(lists); i++) {
-        const struct sl_node_pair *pair = sl_node_find(root, lists[i].key);
+        const struct sl_yaml_pair *pair = sl_yaml_find(root, lists[i].key);
         if (pair && lists[i].list->count > SL_NODE_LIST_MAX)
             sl_complain(complaints, pair->mark, "'%s' has %zu ids, at most %d are taken",
                         lists[i].key, lists[i].list->count, SL_NODE_LIST_MAX);
     }
 }
 
-void sl_node_spec_check(const struct sl_node *root, const struct sl_node_spec *node,
+void sl_node_spec_check(const struct sl_yaml_node *root, const struct sl_node_spec *node,
                         struct sl_complaints *complaints)
 {
-    const struct sl_node_pair *pair = sl_node_find(root, "apiVersion");
+    const struct sl_yaml_pair *pair = sl_yaml_find(root, "apiVersion");
     if (pair && node->api_version && strcmp(node->api_version, "sluice/v1alpha1") != 0)
         sl_complain(complaints, pair->mark,
                     "apiVersion '%.64s' is not known here, this sluice reads 'sluice/v1alpha1'",
                     node->api_version);
-    pair = sl_node_find(root, "pool.socket");
+    pair = sl_yaml_find(root, "pool.socket");
     if (pair && node->pool.socket && node->control.socket &&
         strcmp(node->pool.socket, node->control.socket) == 0)
         sl_complain(complaints, pair->mark, "'pool' and 'control' need a socket each");
     check_lists(root, node, complaints);
-    pair = sl_node_find(root, "pool.directory");
+    pair = sl_yaml_find(root, "pool.directory");
     if (pair && node->pool.directory && node->directory &&
         strcmp(node->pool.directory, node->directory) == 0)
         sl_complain(complaints, pair->mark,
                     "'pool.directory' and 'directory' must be a folder each");
-    pair = sl_node_find(root, "directory");
+    pair = sl_yaml_find(root, "directory");
     if (pair && node->directory && strspn(node->directory, "/") == strlen(node->directory))
         sl_complain(complaints, pair->mark, "'directory' must be a folder of its own, not '/'");
 }

@@ -38,11 +38,11 @@ void sl_specs_release(struct sl_specs *specs)
 /* ---- documents ------------------------------------------------------------------------------ */
 
 /* Whether the rest of the document is worth judging: a document of another kind has other keys. */
-static bool is_model(const struct sl_node *root, struct sl_complaints *complaints)
+static bool is_model(const struct sl_yaml_node *root, struct sl_complaints *complaints)
 {
     static const char *const kinds[] = {"Model", "Node"};
-    const struct sl_node_pair *pair = sl_node_get(root, "kind");
-    if (!pair || pair->value->kind != SL_NODE_TEXT || strcmp(pair->value->text, "Model") == 0)
+    const struct sl_yaml_pair *pair = sl_yaml_get(root, "kind");
+    if (!pair || pair->value->kind != SL_YAML_TEXT || strcmp(pair->value->text, "Model") == 0)
         return true;
     if (strcmp(pair->value->text, "Node") == 0) {
         sl_complain(complaints, pair->mark,
@@ -88,12 +88,12 @@ static bool is_same_place(const char *a, const char *b)
     }
 }
 
-static void check_twins(struct reading *reading, const struct sl_node *root)
+static void check_twins(struct reading *reading, const struct sl_yaml_node *root)
 {
     const struct sl_spec *last = &reading->specs.items[reading->specs.count - 1];
     for (const struct sl_spec *spec = reading->specs.items; spec < last; spec++) {
-        const struct sl_node_pair *name = sl_node_find(root, "metadata.name");
-        const struct sl_node_pair *path = sl_node_find(root, "sink.tmpfs.path");
+        const struct sl_yaml_pair *name = sl_yaml_find(root, "metadata.name");
+        const struct sl_yaml_pair *path = sl_yaml_find(root, "sink.tmpfs.path");
         if (name && last->metadata.name && spec->metadata.name &&
             strcmp(last->metadata.name, spec->metadata.name) == 0)
             sl_complain(&reading->complaints, name->mark,
@@ -105,14 +105,14 @@ static void check_twins(struct reading *reading, const struct sl_node *root)
     }
 }
 
-static bool is_node(const struct sl_node *root)
+static bool is_node(const struct sl_yaml_node *root)
 {
-    const struct sl_node_pair *pair = sl_node_get(root, "kind");
-    return pair && pair->value->kind == SL_NODE_TEXT && strcmp(pair->value->text, "Node") == 0;
+    const struct sl_yaml_pair *pair = sl_yaml_get(root, "kind");
+    return pair && pair->value->kind == SL_YAML_TEXT && strcmp(pair->value->text, "Node") == 0;
 }
 
 /* What is there of the first document of a config. */
-static int read_node(struct reading *reading, struct sl_tree *tree, struct sl_err *err)
+static int read_node(struct reading *reading, struct sl_yaml_tree *tree, struct sl_err *err)
 {
     if (reading->node_count++) {
         sl_complain(&reading->complaints, tree->root->mark, "a second Node in one file");
@@ -126,17 +126,17 @@ static int read_node(struct reading *reading, struct sl_tree *tree, struct sl_er
 }
 
 /* A model of a node lies where the node says: whatever path is there, it does not count. */
-static int put_place(struct reading *reading, struct sl_tree *tree, struct sl_err *err)
+static int put_place(struct reading *reading, struct sl_yaml_tree *tree, struct sl_err *err)
 {
     static const struct sl_spec_setting place = {"sink.tmpfs.path", "node", NULL};
-    const struct sl_node_pair *sink = sl_node_find(tree->root, "sink");
-    if (!reading->placed || sl_node_find(tree->root, "sink.pool") ||
-        (sink && sink->value->kind != SL_NODE_MAP && sink->value->kind != SL_NODE_NULL))
+    const struct sl_yaml_pair *sink = sl_yaml_find(tree->root, "sink");
+    if (!reading->placed || sl_yaml_find(tree->root, "sink.pool") ||
+        (sink && sink->value->kind != SL_YAML_MAP && sink->value->kind != SL_YAML_NULL))
         return 0;
     return sl_spec_apply(&place, tree, &reading->complaints, err);
 }
 
-static int read_document(struct reading *reading, struct sl_tree *tree, struct sl_err *err)
+static int read_document(struct reading *reading, struct sl_yaml_tree *tree, struct sl_err *err)
 {
     if (reading->node && (is_node(tree->root) || !reading->node_count))
         return read_node(reading, tree, err);
@@ -146,10 +146,10 @@ static int read_document(struct reading *reading, struct sl_tree *tree, struct s
         return -1;
     struct sl_spec *spec = &specs->items[specs->count++];
     memset(spec, 0, sizeof(*spec));
-    if (tree->root->kind != SL_NODE_MAP) {
+    if (tree->root->kind != SL_YAML_MAP) {
         sl_complain(&reading->complaints, tree->root->mark,
                     "a model spec is a mapping of keys, not %s",
-                    sl_node_kind_name(tree->root->kind));
+                    sl_yaml_kind_name(tree->root->kind));
         return 0;
     }
     for (size_t i = 0; i < reading->setting_count; i++)
@@ -161,17 +161,17 @@ static int read_document(struct reading *reading, struct sl_tree *tree, struct s
         return -1;
     if (sl_spec_decode(tree->root, spec, &reading->complaints, err) < 0)
         return -1;
-    const struct sl_node_pair *pool = sl_node_find(tree->root, "sink.pool");
-    spec->has_pool = pool && pool->value->kind != SL_NODE_NULL;
+    const struct sl_yaml_pair *pool = sl_yaml_find(tree->root, "sink.pool");
+    spec->has_pool = pool && pool->value->kind != SL_YAML_NULL;
     sl_spec_check(tree->root, spec, reading->placed || reading->pooled, &reading->complaints);
     check_twins(reading, tree->root);
     return 0;
 }
 
 /* `---` with nothing after it, at the end of a file or doubled, is no model. */
-static bool is_empty(const struct sl_tree *tree)
+static bool is_empty(const struct sl_yaml_tree *tree)
 {
-    return tree->root->kind == SL_NODE_NULL;
+    return tree->root->kind == SL_YAML_NULL;
 }
 
 static int read_documents(struct reading *reading, const char *text, size_t bytes,
@@ -182,7 +182,7 @@ static int read_documents(struct reading *reading, const char *text, size_t byte
     if (!yaml)
         return -1;
     for (;;) {
-        struct sl_tree tree = {0};
+        struct sl_yaml_tree tree = {0};
         struct sl_err why = SL_ERR_INIT;
         int found = sl_yaml_next(yaml, &tree, &why), done = 0;
         if (found == 1 && reading->specs.count >= SL_SPEC_DOCUMENTS_MAX) {
@@ -192,7 +192,7 @@ static int read_documents(struct reading *reading, const char *text, size_t byte
         }
         if (found == 1 && !is_empty(&tree))
             done = read_document(reading, &tree, err);
-        sl_tree_release(&tree);
+        sl_yaml_tree_release(&tree);
         reading->complaints.document++;
         if (found < 0 && reading->complaints.total && why.kind == SL_E_USAGE)
             return 0;
@@ -405,10 +405,10 @@ static void name_from_uri(const char *uri, char name[64])
 
 static int read_settings(struct reading *reading, struct sl_err *err)
 {
-    struct sl_tree tree = {0};
-    tree.root = sl_tree_node(&tree, SL_NODE_MAP, (struct sl_mark){0}, err);
+    struct sl_yaml_tree tree = {0};
+    tree.root = sl_yaml_tree_node(&tree, SL_YAML_MAP, (struct sl_mark){0}, err);
     int done = tree.root ? read_document(reading, &tree, err) : -1;
-    sl_tree_release(&tree);
+    sl_yaml_tree_release(&tree);
     return done;
 }
 

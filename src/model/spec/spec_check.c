@@ -7,26 +7,26 @@
 
 #include "spec_decode.h"
 
-static const struct sl_node_pair *named(const struct sl_node *root, const char *path)
+static const struct sl_yaml_pair *named(const struct sl_yaml_node *root, const char *path)
 {
-    const struct sl_node_pair *pair = sl_node_find(root, path);
-    return pair && sl_node_sets_anything(pair->value) ? pair : NULL;
+    const struct sl_yaml_pair *pair = sl_yaml_find(root, path);
+    return pair && sl_yaml_sets_anything(pair->value) ? pair : NULL;
 }
 
-static struct sl_mark mark_at(const struct sl_node *root, const char *path)
+static struct sl_mark mark_at(const struct sl_yaml_node *root, const char *path)
 {
-    const struct sl_node_pair *pair = sl_node_find(root, path);
+    const struct sl_yaml_pair *pair = sl_yaml_find(root, path);
     return pair ? pair->mark : root->mark;
 }
 
 /* ---- not offered yet ------------------------------------------------------------------------ */
 
-static void complain_later(const struct sl_option_table *table, const struct sl_node *node,
+static void complain_later(const struct sl_option_table *table, const struct sl_yaml_node *node,
                            struct sl_complaints *complaints)
 {
     for (const struct sl_option *row = table->rows; row->member; row++) {
         char key[64];
-        const struct sl_node_pair *pair = sl_node_get(node, sl_option_key(row, key));
+        const struct sl_yaml_pair *pair = sl_yaml_get(node, sl_option_key(row, key));
         if (!pair)
             continue;
         if (!row->later) {
@@ -34,19 +34,19 @@ static void complain_later(const struct sl_option_table *table, const struct sl_
                 complain_later(row->section, pair->value, complaints);
             continue;
         }
-        const struct sl_node *below = pair->value;
+        const struct sl_yaml_node *below = pair->value;
         struct sl_mark mark = pair->mark;
-        if (below->kind == SL_NODE_MAP && below->count && !mark.line && below->pairs[0].mark.origin)
+        if (below->kind == SL_YAML_MAP && below->count && !mark.line && below->pairs[0].mark.origin)
             mark = below->pairs[0].mark;
-        if (sl_node_sets_anything(below) ||
-            (row->type == SL_OPTION_SECTION && below->kind == SL_NODE_MAP && below->count == 0))
+        if (sl_yaml_sets_anything(below) ||
+            (row->type == SL_OPTION_SECTION && below->kind == SL_YAML_MAP && below->count == 0))
             sl_complain(complaints, mark, "'%s' is not offered yet: %s", key, row->later);
     }
 }
 
 /* ---- sections ------------------------------------------------------------------------------- */
 
-static void check_head(const struct sl_node *root, const struct sl_spec *spec,
+static void check_head(const struct sl_yaml_node *root, const struct sl_spec *spec,
                        struct sl_complaints *complaints)
 {
     if (spec->api_version && strcmp(spec->api_version, "sluice/v1alpha1") != 0)
@@ -55,7 +55,7 @@ static void check_head(const struct sl_node *root, const struct sl_spec *spec,
                     spec->api_version);
 }
 
-static void check_source(const struct sl_node *root, const struct sl_spec *spec,
+static void check_source(const struct sl_yaml_node *root, const struct sl_spec *spec,
                          struct sl_complaints *complaints)
 {
     const struct sl_spec_source *source = &spec->source;
@@ -72,15 +72,15 @@ static void check_source(const struct sl_node *root, const struct sl_spec *spec,
     }
 }
 
-static void check_selection(const struct sl_node *root, const struct sl_spec *spec,
+static void check_selection(const struct sl_yaml_node *root, const struct sl_spec *spec,
                             struct sl_complaints *complaints)
 {
     static const char *const keys[] = {"tensors.include", "tensors.exclude",      "tensors.rename",
                                        "tensors.cast",    "tensors.castOverflow", "tensors.shard"};
-    if (!sl_node_find(root, "sink.tmpfs") || spec->sink.tmpfs.layout != SL_LAYOUT_VERBATIM)
+    if (!sl_yaml_find(root, "sink.tmpfs") || spec->sink.tmpfs.layout != SL_LAYOUT_VERBATIM)
         return;
     for (size_t i = 0; i < SL_COUNT(keys); i++) {
-        const struct sl_node_pair *pair = named(root, keys[i]);
+        const struct sl_yaml_pair *pair = named(root, keys[i]);
         if (pair)
             sl_complain(complaints, pair->mark,
                         "'%s' needs a layout other than verbatim, which copies objects whole: set "
@@ -105,7 +105,7 @@ static bool is_section(const char *key)
 }
 
 /* A key that is no sink has its own complaint. */
-static bool misnamed(const struct sl_node *sink)
+static bool misnamed(const struct sl_yaml_node *sink)
 {
     for (size_t i = 0; i < sink->count; i++)
         if (!is_section(sink->pairs[i].key))
@@ -113,7 +113,7 @@ static bool misnamed(const struct sl_node *sink)
     return false;
 }
 
-static void check_id(const struct sl_node *root, const char *key, const char *text,
+static void check_id(const struct sl_yaml_node *root, const char *key, const char *text,
                      struct sl_complaints *complaints)
 {
     size_t digits = text ? strspn(text, "0123456789") : 0;
@@ -122,15 +122,15 @@ static void check_id(const struct sl_node *root, const char *key, const char *te
                     key, text);
 }
 
-static void check_sink(const struct sl_node *root, const struct sl_spec *spec,
+static void check_sink(const struct sl_yaml_node *root, const struct sl_spec *spec,
                        struct sl_complaints *complaints)
 {
-    const struct sl_node_pair *sink = sl_node_find(root, "sink");
-    const struct sl_node_pair *tmpfs = sl_node_find(root, "sink.tmpfs"),
-                              *pool = sl_node_find(root, "sink.pool");
-    bool has_tmpfs = tmpfs && tmpfs->value->kind != SL_NODE_NULL;
-    bool has_pool = pool && pool->value->kind != SL_NODE_NULL;
-    if (!sink || sink->value->kind != SL_NODE_MAP)
+    const struct sl_yaml_pair *sink = sl_yaml_find(root, "sink");
+    const struct sl_yaml_pair *tmpfs = sl_yaml_find(root, "sink.tmpfs"),
+                              *pool = sl_yaml_find(root, "sink.pool");
+    bool has_tmpfs = tmpfs && tmpfs->value->kind != SL_YAML_NULL;
+    bool has_pool = pool && pool->value->kind != SL_YAML_NULL;
+    if (!sink || sink->value->kind != SL_YAML_MAP)
         return; /* missing or no mapping: said already */
     if (has_tmpfs && has_pool)
         sl_complain(complaints, pool->mark, "'sink' takes either 'tmpfs' or 'pool', not both");
@@ -140,12 +140,12 @@ static void check_sink(const struct sl_node *root, const struct sl_spec *spec,
     check_id(root, "sink.tmpfs.owner", spec->sink.tmpfs.owner, complaints);
     check_id(root, "sink.tmpfs.group", spec->sink.tmpfs.group, complaints);
     if (has_tmpfs && spec->sink.tmpfs.layout == SL_LAYOUT_TENSORIZER &&
-        sl_node_find(root, "sink.tmpfs.shardBytes"))
+        sl_yaml_find(root, "sink.tmpfs.shardBytes"))
         sl_complain(complaints, mark_at(root, "sink.tmpfs.shardBytes"),
                     "'shardBytes' is for layout safetensors: layout tensorizer writes one file");
 }
 
-static void check_decrypt(const struct sl_node *root, const struct sl_spec *spec,
+static void check_decrypt(const struct sl_yaml_node *root, const struct sl_spec *spec,
                           struct sl_complaints *complaints)
 {
     if (spec->decrypt.key_file && spec->decrypt.passphrase_file)
@@ -153,12 +153,12 @@ static void check_decrypt(const struct sl_node *root, const struct sl_spec *spec
                     "'decrypt' takes either 'keyFile' or 'passphraseFile', not both");
 }
 
-static void check_minisign(const struct sl_node *root, const struct sl_spec *spec,
+static void check_minisign(const struct sl_yaml_node *root, const struct sl_spec *spec,
                            struct sl_complaints *complaints)
 {
     const struct sl_spec_minisign *minisign = &spec->verify.minisign;
-    const struct sl_node_pair *pair = sl_node_find(root, "verify.minisign");
-    if (!pair || pair->value->kind != SL_NODE_MAP)
+    const struct sl_yaml_pair *pair = sl_yaml_find(root, "verify.minisign");
+    if (!pair || pair->value->kind != SL_YAML_MAP)
         return;
     if (minisign->public_key && minisign->public_key_file)
         sl_complain(complaints, mark_at(root, "verify.minisign.publicKeyFile"),
@@ -166,12 +166,12 @@ static void check_minisign(const struct sl_node *root, const struct sl_spec *spe
     if (!named(root, "verify.minisign.publicKey") && !named(root, "verify.minisign.publicKeyFile"))
         sl_complain(complaints, pair->mark,
                     "'minisign' names no key: give it 'publicKey' or 'publicKeyFile'");
-    if (sl_node_find(root, "sink.tmpfs") && spec->sink.tmpfs.layout != SL_LAYOUT_VERBATIM)
+    if (sl_yaml_find(root, "sink.tmpfs") && spec->sink.tmpfs.layout != SL_LAYOUT_VERBATIM)
         sl_complain(complaints, pair->mark,
                     "'verify.minisign' needs layout verbatim: signatures are of whole objects");
 }
 
-static void check_device(const struct sl_node *root, const struct sl_spec *spec,
+static void check_device(const struct sl_yaml_node *root, const struct sl_spec *spec,
                          struct sl_complaints *complaints)
 {
     const char *device = spec->sink.pool.device;
@@ -179,13 +179,13 @@ static void check_device(const struct sl_node *root, const struct sl_spec *spec,
     if (number && strcmp(number, "all") != 0 && strtoul(number, NULL, 10) >= SL_SPEC_GPUS_MAX)
         sl_complain(complaints, mark_at(root, "sink.pool.device"),
                     "'device: %.64s': GPUs are counted from 0 to %d", device, SL_SPEC_GPUS_MAX - 1);
-    if (number && strcmp(number, "all") == 0 && sl_node_find(root, "tensors.shard"))
+    if (number && strcmp(number, "all") == 0 && sl_yaml_find(root, "tensors.shard"))
         sl_complain(complaints, mark_at(root, "tensors.shard"),
                     "'shard' does not go with 'device: cuda:all', which brings the same to every "
                     "GPU: write a model for each rank, with the 'device' of its GPU");
 }
 
-void sl_spec_check(const struct sl_node *root, const struct sl_spec *spec, bool placed,
+void sl_spec_check(const struct sl_yaml_node *root, const struct sl_spec *spec, bool placed,
                    struct sl_complaints *complaints)
 {
     check_head(root, spec, complaints);

@@ -16,7 +16,7 @@ struct decoder {
 };
 
 static int decode_section(struct decoder *decoder, const struct sl_option_table *table,
-                          const struct sl_node *node, struct sl_mark mark, const char *path,
+                          const struct sl_yaml_node *node, struct sl_mark mark, const char *path,
                           void *values);
 
 /* A mistake in a value is a complaint, anything else ends the decoding. */
@@ -32,7 +32,7 @@ static int judge(struct decoder *decoder, struct sl_mark mark, const struct sl_e
 }
 
 static int set_text(struct decoder *decoder, const struct sl_option *row, void *values,
-                    const struct sl_node *node, bool append)
+                    const struct sl_yaml_node *node, bool append)
 {
     struct sl_err why = SL_ERR_INIT;
     if (node->broken || sl_option_set(row, values, node->text, append, &why) == 0)
@@ -40,25 +40,25 @@ static int set_text(struct decoder *decoder, const struct sl_option *row, void *
     return judge(decoder, node->mark, &why);
 }
 
-static void complain_kind(struct decoder *decoder, const struct sl_node *node, const char *path,
-                          const char *wanted)
+static void complain_kind(struct decoder *decoder, const struct sl_yaml_node *node,
+                          const char *path, const char *wanted)
 {
     sl_complain(decoder->complaints, node->mark, "'%s' must be %s, not %s", path, wanted,
-                sl_node_kind_name(node->kind));
+                sl_yaml_kind_name(node->kind));
 }
 
 static int decode_list(struct decoder *decoder, const struct sl_option *row,
-                       const struct sl_node *node, const char *path, void *values)
+                       const struct sl_yaml_node *node, const char *path, void *values)
 {
-    if (node->kind == SL_NODE_TEXT && node->mark.origin)
+    if (node->kind == SL_YAML_TEXT && node->mark.origin)
         return set_text(decoder, row, values, node, false);
-    if (node->kind != SL_NODE_LIST) {
+    if (node->kind != SL_YAML_LIST) {
         complain_kind(decoder, node, path, "a list such as [one, two]");
         return 0;
     }
     for (size_t i = 0; i < node->count; i++) {
-        const struct sl_node *item = node->items[i];
-        if (item->kind != SL_NODE_TEXT)
+        const struct sl_yaml_node *item = node->items[i];
+        if (item->kind != SL_YAML_TEXT)
             complain_kind(decoder, item, path, "a list of texts");
         else if (set_text(decoder, row, values, item, true) < 0)
             return -1;
@@ -67,21 +67,21 @@ static int decode_list(struct decoder *decoder, const struct sl_option *row,
 }
 
 static int decode_map(struct decoder *decoder, const struct sl_option *row,
-                      const struct sl_node *node, const char *path, void *values)
+                      const struct sl_yaml_node *node, const char *path, void *values)
 {
     struct sl_map *map = (struct sl_map *)((char *)values + row->offset);
-    if (node->kind == SL_NODE_TEXT && node->mark.origin)
+    if (node->kind == SL_YAML_TEXT && node->mark.origin)
         return set_text(decoder, row, values, node, false);
-    if (node->kind != SL_NODE_MAP) {
+    if (node->kind != SL_YAML_MAP) {
         complain_kind(decoder, node, path, "a mapping of names to texts");
         return 0;
     }
     for (size_t i = 0; i < node->count; i++) {
-        const struct sl_node *value = node->pairs[i].value;
+        const struct sl_yaml_node *value = node->pairs[i].value;
         struct sl_err why = SL_ERR_INIT;
         if (value->broken)
             continue;
-        if (value->kind != SL_NODE_TEXT) {
+        if (value->kind != SL_YAML_TEXT) {
             complain_kind(decoder, value, path, "a mapping of names to texts");
             continue;
         }
@@ -98,10 +98,10 @@ static int decode_map(struct decoder *decoder, const struct sl_option *row,
 }
 
 static int decode_items(struct decoder *decoder, const struct sl_option *row,
-                        const struct sl_node *node, const char *path, void *values)
+                        const struct sl_yaml_node *node, const char *path, void *values)
 {
     struct sl_items *items = (struct sl_items *)((char *)values + row->offset);
-    if (node->kind != SL_NODE_LIST) {
+    if (node->kind != SL_YAML_LIST) {
         complain_kind(decoder, node, path, "a list of mappings");
         return 0;
     }
@@ -118,13 +118,13 @@ static int decode_items(struct decoder *decoder, const struct sl_option *row,
 }
 
 static int decode_value(struct decoder *decoder, const struct sl_option *row,
-                        const struct sl_node_pair *pair, const char *path, void *values)
+                        const struct sl_yaml_pair *pair, const char *path, void *values)
 {
-    const struct sl_node *node = pair->value;
+    const struct sl_yaml_node *node = pair->value;
     if (row->type == SL_OPTION_SECTION)
         return decode_section(decoder, row->section, node, pair->mark, path,
                               (char *)values + row->offset);
-    if (node->kind == SL_NODE_NULL)
+    if (node->kind == SL_YAML_NULL)
         return 0;
     if (row->type == SL_OPTION_LIST)
         return decode_list(decoder, row, node, path, values);
@@ -132,14 +132,14 @@ static int decode_value(struct decoder *decoder, const struct sl_option *row,
         return decode_map(decoder, row, node, path, values);
     if (row->type == SL_OPTION_ITEMS)
         return decode_items(decoder, row, node, path, values);
-    if (node->kind == SL_NODE_TEXT)
+    if (node->kind == SL_YAML_TEXT)
         return set_text(decoder, row, values, node, false);
     complain_kind(decoder, node, path, "one value");
     return 0;
 }
 
 /* Whether an unknown key, complained about already, looks like this one. */
-static bool misspelt(const struct sl_option_table *table, const struct sl_node *node,
+static bool misspelt(const struct sl_option_table *table, const struct sl_yaml_node *node,
                      const char *key)
 {
     for (size_t i = 0; i < node->count; i++)
@@ -150,15 +150,15 @@ static bool misspelt(const struct sl_option_table *table, const struct sl_node *
 }
 
 static void complain_missing(struct decoder *decoder, const struct sl_option_table *table,
-                             const struct sl_node *node, struct sl_mark mark, const char *path)
+                             const struct sl_yaml_node *node, struct sl_mark mark, const char *path)
 {
     for (const struct sl_option *row = table->rows; row->member; row++) {
         char key[64];
         if (!row->required)
             continue;
-        const struct sl_node_pair *pair = sl_node_get(node, sl_option_key(row, key));
-        bool given = pair && (row->type == SL_OPTION_SECTION ? pair->value->kind != SL_NODE_NULL
-                                                             : sl_node_sets_anything(pair->value));
+        const struct sl_yaml_pair *pair = sl_yaml_get(node, sl_option_key(row, key));
+        bool given = pair && (row->type == SL_OPTION_SECTION ? pair->value->kind != SL_YAML_NULL
+                                                             : sl_yaml_sets_anything(pair->value));
         if (given || (!pair && misspelt(table, node, key)))
             continue;
         if (pair)
@@ -173,19 +173,19 @@ static void complain_missing(struct decoder *decoder, const struct sl_option_tab
 }
 
 static int decode_section(struct decoder *decoder, const struct sl_option_table *table,
-                          const struct sl_node *node, struct sl_mark mark, const char *path,
+                          const struct sl_yaml_node *node, struct sl_mark mark, const char *path,
                           void *values)
 {
-    if (node->kind == SL_NODE_NULL)
+    if (node->kind == SL_YAML_NULL)
         return 0;
-    if (node->kind != SL_NODE_MAP) {
+    if (node->kind != SL_YAML_MAP) {
         complain_kind(decoder, node, *path ? path : "the document", "a mapping");
         return 0;
     }
     struct sl_option_table named = *table;
     named.name = path;
     for (size_t i = 0; i < node->count; i++) {
-        const struct sl_node_pair *pair = &node->pairs[i];
+        const struct sl_yaml_pair *pair = &node->pairs[i];
         const struct sl_option *row = sl_options_row(table, pair->key, strlen(pair->key));
         if (!row) {
             struct sl_err why = SL_ERR_INIT;
@@ -202,7 +202,7 @@ static int decode_section(struct decoder *decoder, const struct sl_option_table 
     return 0;
 }
 
-int sl_spec_decode_table(const struct sl_option_table *table, const struct sl_node *root,
+int sl_spec_decode_table(const struct sl_option_table *table, const struct sl_yaml_node *root,
                          void *values, struct sl_complaints *complaints, struct sl_err *err)
 {
     struct decoder decoder = {complaints, err};
@@ -211,7 +211,7 @@ int sl_spec_decode_table(const struct sl_option_table *table, const struct sl_no
     return decode_section(&decoder, table, root, root->mark, "", values);
 }
 
-int sl_spec_decode(const struct sl_node *root, struct sl_spec *spec,
+int sl_spec_decode(const struct sl_yaml_node *root, struct sl_spec *spec,
                    struct sl_complaints *complaints, struct sl_err *err)
 {
     return sl_spec_decode_table(&sl_spec_table, root, spec, complaints, err);

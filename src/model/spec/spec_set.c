@@ -9,16 +9,16 @@
 #include "spec_decode.h"
 
 /* A mapping in place of *slot that this setting may change. */
-static struct sl_node *own_map(struct sl_tree *tree, struct sl_node **slot, struct sl_mark mark,
-                               struct sl_err *err)
+static struct sl_yaml_node *own_map(struct sl_yaml_tree *tree, struct sl_yaml_node **slot,
+                                    struct sl_mark mark, struct sl_err *err)
 {
-    const struct sl_node *old = *slot;
-    bool keep = old && old->kind == SL_NODE_MAP;
-    struct sl_node *map = sl_tree_node(tree, SL_NODE_MAP, old ? old->mark : mark, err);
+    const struct sl_yaml_node *old = *slot;
+    bool keep = old && old->kind == SL_YAML_MAP;
+    struct sl_yaml_node *map = sl_yaml_tree_node(tree, SL_YAML_MAP, old ? old->mark : mark, err);
     if (!map)
         return NULL;
     for (size_t i = 0; keep && i < old->count; i++)
-        if (sl_node_add_pair(map, old->pairs[i].key, old->pairs[i].mark, old->pairs[i].value, err) <
+        if (sl_yaml_add_pair(map, old->pairs[i].key, old->pairs[i].mark, old->pairs[i].value, err) <
             0)
             return NULL;
     *slot = map;
@@ -26,47 +26,47 @@ static struct sl_node *own_map(struct sl_tree *tree, struct sl_node **slot, stru
 }
 
 /* The pair of a key in a mapping of our own, made with a null value if it is missing. */
-static struct sl_node_pair *own_pair(struct sl_tree *tree, struct sl_node *map, const char *key,
-                                     struct sl_mark mark, struct sl_err *err)
+static struct sl_yaml_pair *own_pair(struct sl_yaml_tree *tree, struct sl_yaml_node *map,
+                                     const char *key, struct sl_mark mark, struct sl_err *err)
 {
-    struct sl_node_pair *pair = sl_node_get(map, key);
+    struct sl_yaml_pair *pair = sl_yaml_get(map, key);
     if (pair)
         return pair;
-    struct sl_node *null = sl_tree_node(tree, SL_NODE_NULL, mark, err);
-    if (!null || sl_node_add_pair(map, key, mark, null, err) < 0)
+    struct sl_yaml_node *null = sl_yaml_tree_node(tree, SL_YAML_NULL, mark, err);
+    if (!null || sl_yaml_add_pair(map, key, mark, null, err) < 0)
         return NULL;
-    return sl_node_get(map, key);
+    return sl_yaml_get(map, key);
 }
 
 /* `[a, b]` and `{a: b}` are YAML where a list or a mapping is wanted; *out stays NULL if the text
  * is neither. */
-static int flow_value(struct sl_tree *tree, const char *text, struct sl_mark mark,
-                      struct sl_node **out, struct sl_err *err)
+static int flow_value(struct sl_yaml_tree *tree, const char *text, struct sl_mark mark,
+                      struct sl_yaml_node **out, struct sl_err *err)
 {
     struct sl_complaint scratch[SL_SPEC_COMPLAINTS_MAX];
     struct sl_complaints complaints = {.items = scratch};
-    struct sl_tree side = {0};
+    struct sl_yaml_tree side = {0};
     struct sl_err why = SL_ERR_INIT;
     SL_AUTO(sl_yaml) yaml = sl_yaml_open(text, strlen(text), false, &complaints, err);
     if (!yaml)
         return -1;
     int found = sl_yaml_next(yaml, &side, &why);
     if (found < 0 && why.kind != SL_E_USAGE) {
-        sl_tree_release(&side);
+        sl_yaml_tree_release(&side);
         if (err)
             *err = why;
         return -1;
     }
     for (size_t i = 0; found == 1 && !complaints.total && i < side.count; i++) {
-        struct sl_node *node = side.nodes[i];
+        struct sl_yaml_node *node = side.nodes[i];
         node->mark = mark;
-        for (size_t j = 0; node->kind == SL_NODE_MAP && j < node->count; j++)
+        for (size_t j = 0; node->kind == SL_YAML_MAP && j < node->count; j++)
             node->pairs[j].mark = mark;
     }
     if (found == 1 && !complaints.total) {
         if (sl_grow(&tree->nodes, &tree->capacity, tree->count + side.count, sizeof(*tree->nodes),
                     err) < 0) {
-            sl_tree_release(&side);
+            sl_yaml_tree_release(&side);
             return -1;
         }
         *out = side.root;
@@ -74,12 +74,12 @@ static int flow_value(struct sl_tree *tree, const char *text, struct sl_mark mar
         tree->count += side.count;
         side.count = 0;
     }
-    sl_tree_release(&side);
+    sl_yaml_tree_release(&side);
     return 0;
 }
 
-static int make_value(struct sl_tree *tree, const struct sl_option *row, const char *text,
-                      struct sl_mark mark, struct sl_node **out, struct sl_err *err)
+static int make_value(struct sl_yaml_tree *tree, const struct sl_option *row, const char *text,
+                      struct sl_mark mark, struct sl_yaml_node **out, struct sl_err *err)
 {
     bool structured =
         row->type == SL_OPTION_LIST || row->type == SL_OPTION_MAP || row->type == SL_OPTION_ITEMS;
@@ -88,7 +88,7 @@ static int make_value(struct sl_tree *tree, const struct sl_option *row, const c
         return -1;
     if (*out)
         return 0;
-    struct sl_node *node = sl_tree_node(tree, SL_NODE_TEXT, mark, err);
+    struct sl_yaml_node *node = sl_yaml_tree_node(tree, SL_YAML_TEXT, mark, err);
     if (!node)
         return -1;
     node->text = sl_strdup(text, err);
@@ -136,23 +136,23 @@ static const struct sl_option *find_row(const struct sl_spec_setting *setting, c
     }
 }
 
-int sl_spec_apply(const struct sl_spec_setting *setting, struct sl_tree *tree,
+int sl_spec_apply(const struct sl_spec_setting *setting, struct sl_yaml_tree *tree,
                   struct sl_complaints *complaints, struct sl_err *err)
 {
     struct sl_mark mark = {.origin = setting->origin};
     const char *tail;
     const struct sl_option *row = find_row(setting, &tail, complaints);
-    struct sl_node *value, **slot = &tree->root;
+    struct sl_yaml_node *value, **slot = &tree->root;
     if (!row)
         return 0;
     if (make_value(tree, row, setting->value, mark, &value, err) < 0)
         return -1;
     const char *part = setting->path;
-    struct sl_node_pair *pair = NULL;
+    struct sl_yaml_pair *pair = NULL;
     while (part) {
         size_t bytes = part == tail ? strlen(part) : strcspn(part, ".");
         sl_autofree char *key = sl_strndup(part, bytes, err);
-        struct sl_node *map = key ? own_map(tree, slot, mark, err) : NULL;
+        struct sl_yaml_node *map = key ? own_map(tree, slot, mark, err) : NULL;
         pair = map ? own_pair(tree, map, key, mark, err) : NULL;
         if (!pair)
             return -1;

@@ -64,22 +64,22 @@ int sl_spec_check_match(const char *text, struct sl_err *err)
     return sl_fail(err, SL_E_USAGE, "'%.200s' is no regular expression: %s", text, why);
 }
 
-static struct sl_mark mark_at(const struct sl_node *root, const char *path)
+static struct sl_mark mark_at(const struct sl_yaml_node *root, const char *path)
 {
-    const struct sl_node_pair *pair = sl_node_find(root, path);
+    const struct sl_yaml_pair *pair = sl_yaml_find(root, path);
     return pair ? pair->mark : root->mark;
 }
 
 /* Where item i of a list of rules stands. */
-static struct sl_mark mark_item(const struct sl_node *root, const char *path, size_t i)
+static struct sl_mark mark_item(const struct sl_yaml_node *root, const char *path, size_t i)
 {
-    const struct sl_node_pair *pair = sl_node_find(root, path);
-    if (pair && pair->value->kind == SL_NODE_LIST && i < pair->value->count)
+    const struct sl_yaml_pair *pair = sl_yaml_find(root, path);
+    if (pair && pair->value->kind == SL_YAML_LIST && i < pair->value->count)
         return pair->value->items[i]->mark;
     return mark_at(root, path);
 }
 
-static void check_count(const struct sl_node *root, const char *path, size_t count,
+static void check_count(const struct sl_yaml_node *root, const char *path, size_t count,
                         struct sl_complaints *complaints)
 {
     if (count > RULES_MAX)
@@ -117,7 +117,7 @@ static void check_replacement(const struct sl_spec_rename_rule *rule, struct sl_
     }
 }
 
-static void check_rename(const struct sl_node *root, const struct sl_spec *spec,
+static void check_rename(const struct sl_yaml_node *root, const struct sl_spec *spec,
                          struct sl_complaints *complaints)
 {
     const struct sl_items *rules = &spec->tensors.rename;
@@ -146,17 +146,17 @@ static bool is_cast(const char *name)
     return sl_cast_offered(type, type);
 }
 
-static void check_cast(const struct sl_node *root, const struct sl_spec *spec,
+static void check_cast(const struct sl_yaml_node *root, const struct sl_spec *spec,
                        struct sl_complaints *complaints)
 {
     char types[256];
     const struct sl_map *cast = &spec->tensors.cast;
-    const struct sl_node_pair *section = sl_node_find(root, "tensors.cast");
+    const struct sl_yaml_pair *section = sl_yaml_find(root, "tensors.cast");
     list_types(types, sizeof(types));
     for (size_t i = 0; i < cast->count * 2; i++) {
         const char *name = i % 2 ? cast->values[i / 2] : cast->keys[i / 2];
-        const struct sl_node_pair *pair =
-            section ? sl_node_get(section->value, cast->keys[i / 2]) : NULL;
+        const struct sl_yaml_pair *pair =
+            section ? sl_yaml_get(section->value, cast->keys[i / 2]) : NULL;
         if (!is_cast(name))
             sl_complain(complaints, pair ? pair->mark : mark_at(root, "tensors.cast"),
                         "'%.64s' cannot be cast: the floating types are %s", name, types);
@@ -165,7 +165,7 @@ static void check_cast(const struct sl_node *root, const struct sl_spec *spec,
 
 /* ---- shard ---------------------------------------------------------------------------------- */
 
-static void check_shard(const struct sl_node *root, const struct sl_spec *spec,
+static void check_shard(const struct sl_yaml_node *root, const struct sl_spec *spec,
                         struct sl_complaints *complaints)
 {
     const struct sl_spec_shard *shard = &spec->tensors.shard;
@@ -180,7 +180,7 @@ static void check_shard(const struct sl_node *root, const struct sl_spec *spec,
                     "as in rules: [{match: \"*.q_proj.weight\", dim: 0}]");
 }
 
-void sl_spec_check_tensors(const struct sl_node *root, const struct sl_spec *spec,
+void sl_spec_check_tensors(const struct sl_yaml_node *root, const struct sl_spec *spec,
                            struct sl_complaints *complaints)
 {
     check_rename(root, spec, complaints);

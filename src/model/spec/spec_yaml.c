@@ -21,7 +21,7 @@ enum {
 
 struct anchor {
     char *name;
-    struct sl_node *node;
+    struct sl_yaml_node *node;
 };
 
 struct sl_yaml {
@@ -131,8 +131,8 @@ static int next_event(struct sl_yaml *yaml, yaml_event_t *event, struct sl_err *
     return stop(yaml, parser->problem_mark, err, why);
 }
 
-static int build(struct sl_yaml *yaml, struct sl_tree *tree, yaml_event_t *event, unsigned depth,
-                 struct sl_node **out, struct sl_err *err);
+static int build(struct sl_yaml *yaml, struct sl_yaml_tree *tree, yaml_event_t *event,
+                 unsigned depth, struct sl_yaml_node **out, struct sl_err *err);
 
 /* Counts what a node or an alias adds; a bomb ends here. */
 static int spend(struct sl_yaml *yaml, yaml_mark_t mark, size_t nodes, struct sl_err *err)
@@ -145,7 +145,7 @@ static int spend(struct sl_yaml *yaml, yaml_mark_t mark, size_t nodes, struct sl
 
 /* ---- anchors and aliases -------------------------------------------------------------------- */
 
-static int keep_anchor(struct sl_yaml *yaml, const char *name, struct sl_node *node,
+static int keep_anchor(struct sl_yaml *yaml, const char *name, struct sl_yaml_node *node,
                        yaml_mark_t mark, struct sl_err *err)
 {
     if (!name)
@@ -161,8 +161,8 @@ static int keep_anchor(struct sl_yaml *yaml, const char *name, struct sl_node *n
 
 /* Anchors are kept when their node is complete, so an alias inside its own anchor finds nothing: no
  * cycles. */
-static int follow_alias(struct sl_yaml *yaml, struct sl_tree *tree, const yaml_event_t *event,
-                        struct sl_node **out, struct sl_err *err)
+static int follow_alias(struct sl_yaml *yaml, struct sl_yaml_tree *tree, const yaml_event_t *event,
+                        struct sl_yaml_node **out, struct sl_err *err)
 {
     const char *name = (const char *)event->data.alias.anchor;
     for (size_t i = yaml->anchor_count; i-- > 0;) {
@@ -173,7 +173,7 @@ static int follow_alias(struct sl_yaml *yaml, struct sl_tree *tree, const yaml_e
     }
     sl_complain(yaml->complaints, mark_of(event->start_mark),
                 "no anchor '&%.64s' before this alias", name);
-    *out = sl_tree_node(tree, SL_NODE_NULL, mark_of(event->start_mark), err);
+    *out = sl_yaml_tree_node(tree, SL_YAML_NULL, mark_of(event->start_mark), err);
     return *out ? spend(yaml, event->start_mark, 1, err) : -1;
 }
 
@@ -231,10 +231,11 @@ static char *scalar_text(struct sl_yaml *yaml, const yaml_event_t *event, bool *
     return sl_strdup("", err);
 }
 
-static int build_scalar(struct sl_yaml *yaml, struct sl_tree *tree, const yaml_event_t *event,
-                        struct sl_node **out, struct sl_err *err)
+static int build_scalar(struct sl_yaml *yaml, struct sl_yaml_tree *tree, const yaml_event_t *event,
+                        struct sl_yaml_node **out, struct sl_err *err)
 {
-    struct sl_node *node = sl_tree_node(tree, SL_NODE_TEXT, mark_of(event->start_mark), err);
+    struct sl_yaml_node *node =
+        sl_yaml_tree_node(tree, SL_YAML_TEXT, mark_of(event->start_mark), err);
     if (!node)
         return -1;
     judge_tag(yaml, event->data.scalar.tag, event->start_mark);
@@ -246,17 +247,18 @@ static int build_scalar(struct sl_yaml *yaml, struct sl_tree *tree, const yaml_e
         return stop(yaml, event->start_mark, err,
                     "more than 8 MiB of text after replacing variables");
     if (event->data.scalar.style == YAML_PLAIN_SCALAR_STYLE && is_null(node->text) && !node->broken)
-        node->kind = SL_NODE_NULL;
+        node->kind = SL_YAML_NULL;
     *out = node;
     return keep_anchor(yaml, (const char *)event->data.scalar.anchor, node, event->start_mark, err);
 }
 
 /* ---- lists and mappings --------------------------------------------------------------------- */
 
-static int build_list(struct sl_yaml *yaml, struct sl_tree *tree, const yaml_event_t *start,
-                      unsigned depth, struct sl_node **out, struct sl_err *err)
+static int build_list(struct sl_yaml *yaml, struct sl_yaml_tree *tree, const yaml_event_t *start,
+                      unsigned depth, struct sl_yaml_node **out, struct sl_err *err)
 {
-    struct sl_node *list = sl_tree_node(tree, SL_NODE_LIST, mark_of(start->start_mark), err);
+    struct sl_yaml_node *list =
+        sl_yaml_tree_node(tree, SL_YAML_LIST, mark_of(start->start_mark), err);
     if (!list)
         return -1;
     judge_tag(yaml, start->data.sequence_start.tag, start->start_mark);
@@ -264,11 +266,11 @@ static int build_list(struct sl_yaml *yaml, struct sl_tree *tree, const yaml_eve
         yaml_event_t event;
         if (next_event(yaml, &event, err) < 0)
             return -1;
-        struct sl_node *item = NULL;
+        struct sl_yaml_node *item = NULL;
         bool ended = event.type == YAML_SEQUENCE_END_EVENT;
         int done = ended ? 0 : build(yaml, tree, &event, depth + 1, &item, err);
         yaml_event_delete(&event);
-        if (done < 0 || (item && sl_node_add_item(list, item, err) < 0))
+        if (done < 0 || (item && sl_yaml_add_item(list, item, err) < 0))
             return -1;
         if (ended)
             break;
@@ -280,7 +282,7 @@ static int build_list(struct sl_yaml *yaml, struct sl_tree *tree, const yaml_eve
 
 static int compare_pairs(const void *a, const void *b)
 {
-    const struct sl_node_pair *const *left = a, *const *right = b;
+    const struct sl_yaml_pair *const *left = a, *const *right = b;
     int order = strcmp((*left)->key, (*right)->key);
     if (order)
         return order;
@@ -289,11 +291,11 @@ static int compare_pairs(const void *a, const void *b)
 
 /* Sorting finds duplicates without comparing every key with every other. Later ones are taken out.
  */
-static int refuse_duplicates(struct sl_yaml *yaml, struct sl_node *map, struct sl_err *err)
+static int refuse_duplicates(struct sl_yaml *yaml, struct sl_yaml_node *map, struct sl_err *err)
 {
     if (map->count < 2)
         return 0;
-    sl_autofree struct sl_node_pair **sorted = sl_alloc_array(map->count, sizeof(*sorted), err);
+    sl_autofree struct sl_yaml_pair **sorted = sl_alloc_array(map->count, sizeof(*sorted), err);
     if (!sorted)
         return -1;
     for (size_t i = 0; i < map->count; i++)
@@ -320,16 +322,16 @@ static int refuse_duplicates(struct sl_yaml *yaml, struct sl_node *map, struct s
     return 0;
 }
 
-static int merge_map(struct sl_yaml *yaml, struct sl_node *map, const struct sl_node *from,
-                     yaml_mark_t mark, struct sl_err *err)
+static int merge_map(struct sl_yaml *yaml, struct sl_yaml_node *map,
+                     const struct sl_yaml_node *from, yaml_mark_t mark, struct sl_err *err)
 {
     for (size_t i = 0; i < from->count; i++) {
-        const struct sl_node_pair *pair = &from->pairs[i];
-        if (sl_node_get(map, pair->key))
+        const struct sl_yaml_pair *pair = &from->pairs[i];
+        if (sl_yaml_get(map, pair->key))
             continue;
         if (map->count >= PAIRS_MAX)
             return stop(yaml, mark, err, "more than 10000 keys in one mapping");
-        if (sl_node_add_pair(map, pair->key, pair->mark, pair->value, err) < 0)
+        if (sl_yaml_add_pair(map, pair->key, pair->mark, pair->value, err) < 0)
             return -1;
     }
     return 0;
@@ -337,14 +339,14 @@ static int merge_map(struct sl_yaml *yaml, struct sl_node *map, const struct sl_
 
 /* `<<: *a` and `<<: [*a, *b]`: keys of the mapping itself win, then the earlier ones of the list.
  */
-static int merge(struct sl_yaml *yaml, struct sl_node *map, const struct sl_node *value,
+static int merge(struct sl_yaml *yaml, struct sl_yaml_node *map, const struct sl_yaml_node *value,
                  yaml_mark_t mark, struct sl_err *err)
 {
-    if (value->kind == SL_NODE_MAP)
+    if (value->kind == SL_YAML_MAP)
         return merge_map(yaml, map, value, mark, err);
-    bool usable = value->kind == SL_NODE_LIST;
+    bool usable = value->kind == SL_YAML_LIST;
     for (size_t i = 0; usable && i < value->count; i++) {
-        usable = value->items[i]->kind == SL_NODE_MAP;
+        usable = value->items[i]->kind == SL_YAML_MAP;
         if (usable && merge_map(yaml, map, value->items[i], mark, err) < 0)
             return -1;
     }
@@ -354,10 +356,11 @@ static int merge(struct sl_yaml *yaml, struct sl_node *map, const struct sl_node
 }
 
 /* One key and its value; a merge is put off (*merged) until the mapping's own keys are known. */
-static int build_pair(struct sl_yaml *yaml, struct sl_tree *tree, yaml_event_t *key, unsigned depth,
-                      struct sl_node *map, struct sl_node **merged, struct sl_err *err)
+static int build_pair(struct sl_yaml *yaml, struct sl_yaml_tree *tree, yaml_event_t *key,
+                      unsigned depth, struct sl_yaml_node *map, struct sl_yaml_node **merged,
+                      struct sl_err *err)
 {
-    struct sl_node *key_node = NULL, *value = NULL;
+    struct sl_yaml_node *key_node = NULL, *value = NULL;
     yaml_event_t event;
     bool scalar = key->type == YAML_SCALAR_EVENT;
     const char *name = scalar ? (const char *)key->data.scalar.value : "";
@@ -381,14 +384,15 @@ static int build_pair(struct sl_yaml *yaml, struct sl_tree *tree, yaml_event_t *
     }
     if (map->count >= PAIRS_MAX)
         return stop(yaml, key->start_mark, err, "more than 10000 keys in one mapping");
-    return sl_node_add_pair(map, name, mark_of(key->start_mark), value, err);
+    return sl_yaml_add_pair(map, name, mark_of(key->start_mark), value, err);
 }
 
-static int build_map(struct sl_yaml *yaml, struct sl_tree *tree, const yaml_event_t *start,
-                     unsigned depth, struct sl_node **out, struct sl_err *err)
+static int build_map(struct sl_yaml *yaml, struct sl_yaml_tree *tree, const yaml_event_t *start,
+                     unsigned depth, struct sl_yaml_node **out, struct sl_err *err)
 {
-    struct sl_node *map = sl_tree_node(tree, SL_NODE_MAP, mark_of(start->start_mark), err),
-                   *merged = NULL;
+    struct sl_yaml_node *map =
+                            sl_yaml_tree_node(tree, SL_YAML_MAP, mark_of(start->start_mark), err),
+                        *merged = NULL;
     if (!map)
         return -1;
     judge_tag(yaml, start->data.mapping_start.tag, start->start_mark);
@@ -412,8 +416,8 @@ static int build_map(struct sl_yaml *yaml, struct sl_tree *tree, const yaml_even
                        err);
 }
 
-static int build(struct sl_yaml *yaml, struct sl_tree *tree, yaml_event_t *event, unsigned depth,
-                 struct sl_node **out, struct sl_err *err)
+static int build(struct sl_yaml *yaml, struct sl_yaml_tree *tree, yaml_event_t *event,
+                 unsigned depth, struct sl_yaml_node **out, struct sl_err *err)
 {
     if (depth > DEPTH_MAX)
         return stop(yaml, event->start_mark, err, "nested deeper than 32 levels");
@@ -430,7 +434,7 @@ static int build(struct sl_yaml *yaml, struct sl_tree *tree, yaml_event_t *event
 
 /* ---- documents ------------------------------------------------------------------------------ */
 
-int sl_yaml_next(struct sl_yaml *yaml, struct sl_tree *tree, struct sl_err *err)
+int sl_yaml_next(struct sl_yaml *yaml, struct sl_yaml_tree *tree, struct sl_err *err)
 {
     int found = 0;
     forget_anchors(yaml);

@@ -16,7 +16,7 @@ enum { CHUNK_BYTES = 256 * 1024, CANCEL_LOOK_MS = 50 };
 
 struct sl_follow {
     struct sl_verify_item *item;
-    struct sl_hasher *hasher;
+    struct sl_digest digest;
     uint64_t hashed; /* position in the source; only the thread that took it moves it */
     bool taken;      /* queued or in a thread's hands */
     struct sl_follow *next_of_all, *next;
@@ -68,13 +68,12 @@ static int hash_to(struct sl_verify *verify, struct sl_follow *follow, uint64_t 
     uint64_t offset = check->file_offset + (follow->hashed - check->begin);
     if (verify->config.read(verify->config.arg, check->file, offset, buffer, bytes, err) < 0)
         return -1;
-    sl_hasher_update(follow->hasher, buffer, bytes);
+    sl_digest_update(&follow->digest, buffer, bytes);
     follow->hashed += bytes;
     if (follow->hashed < check->end)
         return 0;
     uint8_t digest[SL_HASH_BYTES_MAX];
-    sl_hasher_finish(follow->hasher, digest);
-    sl_hasher_free(sl_steal(&follow->hasher));
+    sl_digest_finish(&follow->digest, digest);
     return sl_verify_complete(verify, follow->item, digest, err);
 }
 
@@ -105,14 +104,14 @@ static struct sl_follow *begin_follow(struct sl_verify *verify, struct sl_verify
     struct sl_follow *follow = sl_alloc(sizeof(*follow), err);
     if (!follow)
         return NULL;
-    follow->hasher = sl_hasher_new(item->check->kind, err);
-    if (!follow->hasher) {
+    const struct sl_check *check = item->check;
+    if (sl_digest_begin(&follow->digest, check->kind, check->prefix, check->prefix_bytes, err) <
+        0) {
         free(follow);
         return NULL;
     }
-    sl_hasher_update(follow->hasher, item->check->prefix, item->check->prefix_bytes);
     follow->item = item;
-    follow->hashed = item->check->begin;
+    follow->hashed = check->begin;
     follow->next_of_all = verify->locked.all;
     verify->locked.all = item->follow = follow;
     return follow;
@@ -210,7 +209,7 @@ void sl_verify_follow_release(struct sl_verify *verify)
         pthread_join(verify->locked.threads[i], NULL);
     for (struct sl_follow *follow = verify->locked.all; follow;) {
         struct sl_follow *next = follow->next_of_all;
-        sl_hasher_free(follow->hasher);
+        sl_digest_release(&follow->digest);
         free(follow);
         follow = next;
     }

@@ -43,21 +43,6 @@ struct sl_guard {
 
 /* ---- one range ------------------------------------------------------------------------------- */
 
-static int digest_of(const struct sl_guard *guard, const uint8_t *data, size_t bytes,
-                     uint8_t digest[SL_HASH_BYTES_MAX], struct sl_err *err)
-{
-    if (!sl_hash_is_ordered(guard->kind)) {
-        sl_crc_digest(guard->kind, sl_crc_of(guard->kind, 0, data, bytes), digest);
-        return 0;
-    }
-    SL_AUTO(sl_hasher) hasher = sl_hasher_new(guard->kind, err);
-    if (!hasher)
-        return -1;
-    sl_hasher_update(hasher, data, bytes);
-    sl_hasher_finish(hasher, digest);
-    return 0;
-}
-
 static struct sl_check check_of(const struct sl_guard *guard, uint64_t number)
 {
     struct sl_check check = {.kind = guard->kind,
@@ -77,7 +62,7 @@ static int fetch_range(const struct sl_guard *guard, struct sl_source *source, u
     for (unsigned tries = 1;; tries++) {
         uint8_t digest[SL_HASH_BYTES_MAX] = {0};
         if (sl_source_read_past(source, check.begin, data, bytes, err) < 0 ||
-            digest_of(guard, data, bytes, digest, err) < 0)
+            sl_digest_of(guard->kind, NULL, 0, data, bytes, digest, err) < 0)
             return -1;
         if (sl_verify_agrees(&check, digest))
             return 0;

@@ -72,11 +72,11 @@ uint64_t sl_sidecar_range_end(const struct sl_sidecar *sidecar, size_t i)
 static void hash_leaf(const struct sl_sidecar *sidecar, size_t i, uint8_t out[32])
 {
     const struct sl_sidecar_range *range = &sidecar->ranges[i];
-    uint8_t leaf[LEAF_BYTES] = {0};
+    uint8_t leaf[LEAF_BYTES] = {0}, crc[SL_HASH_BYTES_MAX];
     sl_put_le64(leaf + 1, i * sidecar->range_bytes);
     sl_put_le64(leaf + 9, sl_sidecar_range_end(sidecar, i));
-    for (int b = 0; b < 4; b++)
-        leaf[17 + b] = (uint8_t)(range->crc32c >> (24 - 8 * b));
+    sl_crc_digest(SL_HASH_CRC32C, range->crc32c, crc);
+    memcpy(leaf + 17, crc, 4);
     memcpy(leaf + 21, range->sha256, 32);
     crypto_hash_sha256(out, leaf, sizeof(leaf));
 }
@@ -420,11 +420,9 @@ int sl_sidecar_check_signature(const struct sl_sidecar *sidecar, const char *nam
                             name, sidecar->name);
     if (sl_minisign_parse(sidecar->signature, strlen(sidecar->signature), key, &signature, err) < 0)
         return sl_wrap(err, "the sidecar of '%s'", name);
-    SL_AUTO(sl_hasher) hasher = sl_hasher_new(SL_HASH_BLAKE2B, err);
-    if (!hasher || sl_sidecar_signed_text(sidecar, &text, err) < 0)
+    if (sl_sidecar_signed_text(sidecar, &text, err) < 0 ||
+        sl_digest_of(SL_HASH_BLAKE2B, NULL, 0, text.data, text.used, digest, err) < 0)
         return -1;
-    sl_hasher_update(hasher, text.data, text.used);
-    sl_hasher_finish(hasher, digest);
     bool right = signature.prehashed
                      ? sl_minisign_matches(key->key, signature.signature, digest, sizeof(digest))
                      : sl_minisign_matches(key->key, signature.signature, text.data, text.used);
@@ -464,6 +462,5 @@ void sl_sidecar_expect(const struct sl_sidecar_range *range, struct sl_check *ch
         memcpy(check->expected, range->sha256, sizeof(range->sha256));
         return;
     }
-    for (int i = 0; i < 4; i++)
-        check->expected[i] = (uint8_t)(range->crc32c >> (24 - 8 * i));
+    sl_crc_digest(SL_HASH_CRC32C, range->crc32c, check->expected);
 }

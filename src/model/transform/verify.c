@@ -14,6 +14,7 @@
 
 #include "follow.h"
 #include "hash.h"
+#include "lower_bound.h"
 #include "metrics.h"
 #include "minisign.h"
 
@@ -55,15 +56,7 @@ static uint64_t plant(struct sl_verify_item *items, size_t low, size_t high)
 /* How many of the sorted items lie before this source. */
 static size_t items_before(const struct sl_verify *verify, uint64_t source)
 {
-    size_t low = 0, high = verify->item_count;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (verify->items[middle].check->source < source)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
+    return SL_LOWER_BOUND(i, verify->item_count, verify->items[i].check->source < source);
 }
 
 static void plant_all(struct sl_verify *verify)
@@ -168,17 +161,10 @@ static bool put_off(struct sl_verify *verify, struct sl_verify_item *item, struc
 static struct sl_verify_item *item_of(struct sl_verify *verify, const struct sl_check *check)
 {
     const struct sl_verify_item key = {.check = check};
-    size_t low = 0, high = verify->item_count;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (by_begin(&verify->items[middle], &key) < 0)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    while (verify->items[low].check != check)
-        low++;
-    return &verify->items[low];
+    size_t at = SL_LOWER_BOUND(i, verify->item_count, by_begin(&verify->items[i], &key) < 0);
+    while (verify->items[at].check != check)
+        at++;
+    return &verify->items[at];
 }
 
 void sl_verify_settle(struct sl_verify *verify, const struct sl_check *check,
@@ -243,16 +229,10 @@ static int complete_at_once(struct sl_verify *verify, struct sl_verify_item *ite
                             const uint8_t *data, struct sl_err *err)
 {
     const struct sl_check *check = item->check;
-    size_t bytes = (size_t)(check->end - check->begin);
-    if (!sl_hash_is_ordered(check->kind))
-        return complete_crc(verify, item, sl_crc_of(check->kind, 0, data, bytes), err);
-    SL_AUTO(sl_hasher) hasher = sl_hasher_new(check->kind, err);
-    if (!hasher)
-        return -1;
     uint8_t digest[SL_HASH_BYTES_MAX];
-    sl_hasher_update(hasher, check->prefix, check->prefix_bytes);
-    sl_hasher_update(hasher, data, bytes);
-    sl_hasher_finish(hasher, digest);
+    if (sl_digest_of(check->kind, check->prefix, check->prefix_bytes, data,
+                     (size_t)(check->end - check->begin), digest, err) < 0)
+        return -1;
     return sl_verify_complete(verify, item, digest, err);
 }
 
@@ -430,28 +410,19 @@ static int judge_again(struct sl_verify *verify, struct sl_verify_item *item, st
 {
     const struct sl_check *check = item->check;
     uint8_t digest[SL_HASH_BYTES_MAX];
-    uint64_t crc = 0;
-    bool ordered = sl_hash_is_ordered(check->kind);
+    sl_autodigest sum = {0};
     sl_autofree uint8_t *buffer = sl_alloc_aligned(4096, READ_BACK_BYTES, err);
-    SL_AUTO(sl_hasher) hasher = buffer && ordered ? sl_hasher_new(check->kind, err) : NULL;
-    if (!buffer || (ordered && !hasher))
+    if (!buffer || sl_digest_begin(&sum, check->kind, check->prefix, check->prefix_bytes, err) < 0)
         return -1;
-    if (ordered)
-        sl_hasher_update(hasher, check->prefix, check->prefix_bytes);
     for (uint64_t at = check->begin; at < check->end;) {
         size_t bytes = (size_t)SL_MIN(check->end - at, (uint64_t)READ_BACK_BYTES);
         if (verify->config.read(verify->config.arg, check->file,
                                 check->file_offset + (at - check->begin), buffer, bytes, err) < 0)
             return -1;
-        if (ordered)
-            sl_hasher_update(hasher, buffer, bytes);
-        else
-            crc = sl_crc_of(check->kind, crc, buffer, bytes);
+        sl_digest_update(&sum, buffer, bytes);
         at += bytes;
     }
-    if (!ordered)
-        return complete_crc(verify, item, crc, err);
-    sl_hasher_finish(hasher, digest);
+    sl_digest_finish(&sum, digest);
     return sl_verify_complete(verify, item, digest, err);
 }
 

@@ -16,6 +16,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "exact_io.h"
 #include "hash.h"
 #include "json.h"
 #include "log.h"
@@ -201,13 +202,8 @@ static int open_file(int folder_fd, const json_t *files, size_t number, uint64_t
 
 static int read_index(int fd, uint8_t *data, uint64_t bytes, struct sl_err *err)
 {
-    for (uint64_t done = 0; done < bytes;) {
-        ssize_t got = pread(fd, data + done, bytes - done, (off_t)done);
-        if (got > 0)
-            done += (uint64_t)got;
-        else if (got == 0 || errno != EINTR)
-            return sl_fail(err, SL_E_INTEGRITY, "the index cannot be read");
-    }
+    if (sl_read_at(fd, data, bytes, 0) < 0)
+        return sl_fail(err, SL_E_INTEGRITY, "the index cannot be read");
     return 0;
 }
 

@@ -36,7 +36,7 @@ SL_AUTO_DEFINE(sl_pool_model)
 
 /* ---- what it is; set when it was made, any thread ------------------------------------------- */
 
-/** As given to sl_pool_fill() or to deposit; borrowed. */
+/** As given to sl_fill_run() or to deposit; borrowed. */
 const char *sl_pool_model_name(const struct sl_pool_model *model);
 /** The key of a derived model; "" for one that was loaded. */
 const char *sl_pool_model_key(const struct sl_pool_model *model);

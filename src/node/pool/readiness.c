@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "fill.h"
+#include "lower_bound.h"
 #include "mapping.h"
 #include "pool_parts.h"
 
@@ -91,21 +92,17 @@ static void sort(struct sl_readiness *readiness)
     }
 }
 
+static bool is_out_of_reach(const struct sl_readiness *readiness, size_t place, uint32_t source,
+                            uint64_t begin)
+{
+    const struct entry *entry = &readiness->locked.entries[readiness->by_source[place]];
+    return entry->source != source ? entry->source < source : readiness->reach[place] <= begin;
+}
+
 /* The first in by_source that a check from `begin` on can touch. */
 static size_t first_touched(const struct sl_readiness *readiness, uint32_t source, uint64_t begin)
 {
-    size_t low = 0, high = readiness->count;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        const struct entry *entry = &readiness->locked.entries[readiness->by_source[middle]];
-        bool before =
-            entry->source != source ? entry->source < source : readiness->reach[middle] <= begin;
-        if (before)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
+    return SL_LOWER_BOUND(i, readiness->count, is_out_of_reach(readiness, i, source, begin));
 }
 
 /* ---- counting -------------------------------------------------------------------------------- */
@@ -145,21 +142,16 @@ static void on_agreed(void *arg, const struct sl_check *check)
     touch(readiness, check, true);
 }
 
+static bool ends_by(const struct entry *entry, uint32_t file, uint64_t offset)
+{
+    return entry->file != file ? entry->file < file : entry->offset + entry->bytes <= offset;
+}
+
 /* The first entry that ends after this offset of the file. */
 static size_t first_after(const struct sl_readiness *readiness, uint32_t file, uint64_t offset)
 {
-    size_t low = 0, high = readiness->count;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        const struct entry *entry = &readiness->locked.entries[middle];
-        bool before =
-            entry->file != file ? entry->file < file : entry->offset + entry->bytes <= offset;
-        if (before)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
+    return SL_LOWER_BOUND(i, readiness->count,
+                          ends_by(&readiness->locked.entries[i], file, offset));
 }
 
 static void on_landed(void *arg, uint32_t file, uint64_t offset, uint64_t bytes)

@@ -24,6 +24,7 @@
 #include <unistd.h>
 
 #include "buf.h"
+#include "exact_io.h"
 #include "pages.h"
 
 #ifndef MFD_NOEXEC_SEAL
@@ -148,23 +149,13 @@ int sl_memfd_make_reader(int *fd, struct sl_err *err)
     return 0;
 }
 
-static int write_all(int fd, const uint8_t *data, size_t bytes, struct sl_err *err)
-{
-    for (size_t done = 0; done < bytes;) {
-        ssize_t wrote = pwrite(fd, data + done, bytes - done, (off_t)done);
-        if (wrote > 0)
-            done += (size_t)wrote;
-        else if (wrote == 0 || errno != EINTR)
-            return fail(err, wrote ? errno : ENOSPC, "write a memfd");
-    }
-    return 0;
-}
-
 int sl_memfd_of(const char *name, const void *data, size_t bytes, struct sl_err *err)
 {
     sl_autoclose int fd = sl_memfd_make(name, bytes, err);
-    if (fd < 0 || write_all(fd, data, bytes, err) < 0)
+    if (fd < 0)
         return -1;
+    if (sl_write_at(fd, data, bytes, 0) < 0)
+        return fail(err, errno, "write a memfd");
     if (sl_memfd_seal(fd, SHAPE_SEALS | F_SEAL_WRITE | F_SEAL_SEAL, "a memfd", err) < 0)
         return -1;
     return sl_memfd_reader(fd, err);

@@ -6,8 +6,8 @@
  * of any size serves any number of them.
  */
 #include <errno.h>
-#include <unistd.h>
 
+#include "exact_io.h"
 #include "pool_parts.h"
 #include "sink.h"
 
@@ -59,13 +59,8 @@ static int slab_read(struct sl_sink *sink, uint32_t file, uint64_t offset, void 
     int fd = slab_of(sink, file)->fd;
     if (slab_of(sink, file)->kind == SL_SLAB_GPU)
         return sl_gpu_ring_read(((struct slab_sink *)sink)->ring, file, offset, data, bytes, err);
-    for (size_t done = 0; done < bytes;) {
-        ssize_t got = pread(fd, (uint8_t *)data + done, bytes - done, (off_t)(offset + done));
-        if (got > 0)
-            done += (size_t)got;
-        else if (got == 0 || errno != EINTR)
-            return sl_fail_errno(err, SL_E_INTERNAL, got ? errno : EIO, "cannot read a slab");
-    }
+    if (sl_read_at(fd, data, bytes, offset) < 0)
+        return sl_fail_errno(err, SL_E_INTERNAL, errno, "cannot read a slab");
     return 0;
 }
 

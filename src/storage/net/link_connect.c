@@ -30,8 +30,9 @@ static const struct sl_option tls_rows[] = {
     SL_OPTION(sl_tls_options, verify, BOOL, "true",
               "check the server's certificate; without it anyone on the way can change the model"),
     SL_OPTION(sl_tls_options, kernel, CHOICE, "auto",
-              "let the kernel open what TLS brings, where it can: auto while that takes no more "
-              "processor time than the process itself",
+              "let the kernel open what TLS brings, in a sluice that is built with "
+              "SLUICE_KERNEL_TLS and where the kernel can: auto while that takes no more "
+              "processor time than the process itself; without it on is a warning",
               .choices = "auto|on|off"),
     SL_OPTION_END,
 };

@@ -159,8 +159,8 @@ static CURLcode set_context(CURL *easy, void *context, void *arg)
     struct sl_link *link = arg;
     (void)easy;
     SSL_CTX_set_read_ahead(context, 1);
-    if (strncmp(link->proxy, "https:", 6) != 0 && kernel_wish(link) != SL_TLS_KERNEL_OFF)
-        sl_kernel_tls_watch(&link->kernel, context);
+    if (strncmp(link->proxy, "https:", 6) != 0)
+        sl_kernel_tls_watch(&link->kernel, kernel_wish(link), context);
     return CURLE_OK;
 }
 

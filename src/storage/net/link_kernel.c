@@ -124,10 +124,15 @@ static void note_message(int sent, int version, int type, const void *data, size
         kernel->ssl = NULL;
 }
 
-void sl_kernel_tls_watch(struct sl_kernel_tls *kernel, SSL_CTX *context)
+bool sl_kernel_tls_built_in(void)
+{
+    return true;
+}
+
+void sl_kernel_tls_watch(struct sl_kernel_tls *kernel, enum sl_tls_kernel wish, SSL_CTX *context)
 {
     pthread_once(&slot_once, make_slot);
-    if (context_slot < 0 || SSL_CTX_get_keylog_callback(context) ||
+    if (wish == SL_TLS_KERNEL_OFF || context_slot < 0 || SSL_CTX_get_keylog_callback(context) ||
         SSL_CTX_set_ex_data(context, context_slot, kernel) != 1)
         return;
     SSL_CTX_set_keylog_callback(context, note_secret);
@@ -317,7 +322,9 @@ void sl_kernel_tls_take(struct sl_kernel_tls *kernel, enum sl_tls_kernel wish, i
     }
     kernel->on = true;
     OPENSSL_cleanse(kernel->secret, sizeof(kernel->secret));
-    exchange_flag(&state.used, true);
+    if (!exchange_flag(&state.used, true))
+        sl_log(SL_LOG_INFO, "TLS is received by the kernel%s",
+               wish == SL_TLS_KERNEL_AUTO ? ", on some connections, to measure what it costs" : "");
     sl_metric_add(SL_M_SOURCE_KERNEL_TLS, 1);
 }
 

@@ -28,11 +28,15 @@ struct sl_kernel_tls {
     bool on; /* the kernel reads it now */
 };
 
+/** False: built without SLUICE_KERNEL_TLS. Nothing is ever handed over then, and `wish` ON is
+ * answered by one warning of the process. */
+bool sl_kernel_tls_built_in(void);
+
 /**
- * Before the handshake: note what handing over needs. The context must not outlive `kernel`. A
- * context whose keys somebody else writes down (SSLKEYLOGFILE) is left alone.
+ * Before the handshake, unless `wish` is OFF: note what handing over needs. The context must not
+ * outlive `kernel`. A context whose keys somebody else writes down (SSLKEYLOGFILE) is left alone.
  */
-void sl_kernel_tls_watch(struct sl_kernel_tls *kernel, SSL_CTX *context);
+void sl_kernel_tls_watch(struct sl_kernel_tls *kernel, enum sl_tls_kernel wish, SSL_CTX *context);
 
 /**
  * Hand a connection over if that is wished for and possible: `wish` ON always, AUTO while the

@@ -19,7 +19,7 @@ struct sl_url {
     char *userinfo; /* "user:password" as written (percent-encoded), NULL if none */
     char *host;     /* lower case, without brackets */
     char *target;   /* path and query as they are sent: begins with '/', no fragment; bytes that may
-                       not stand there are   percent-encoded, nothing else is changed */
+                       not stand there are percent-encoded, nothing else is changed */
 };
 
 /** Parse an absolute http or https URL. SL_E_USAGE quotes it without user and password. Release

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lower_bound.h"
 #include "mem.h"
 
 enum { METADATA_AT = 73, ENTRY_BYTES_MIN = 29, TAG_BYTES = 4 };
@@ -153,15 +154,7 @@ void sl_redis_table_release(struct sl_redis_table *table)
 
 size_t sl_redis_table_find(const struct sl_redis_table *table, uint64_t at)
 {
-    size_t low = 0, high = table->count;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (table->parts[middle].end <= at)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
+    return SL_LOWER_BOUND(i, table->count, table->parts[i].end <= at);
 }
 
 int sl_redis_key(struct sl_buf *key, const char *prefix, const char *name, size_t name_bytes,

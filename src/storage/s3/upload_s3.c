@@ -22,6 +22,7 @@
 #include <string.h>
 
 #include "crc64.h"
+#include "hash.h"
 #include "log.h"
 
 /* https://docs.aws.amazon.com/AmazonS3/latest/userguide/qfacts.html */
@@ -31,10 +32,9 @@ static const uint64_t PART_BYTES_MAX = UINT64_C(5) << 30;
 
 void sl_s3_crc_text(uint64_t crc, char text[32])
 {
-    uint8_t bytes[8];
-    for (int i = 0; i < 8; i++)
-        bytes[i] = (uint8_t)(crc >> (56 - 8 * i));
-    EVP_EncodeBlock((unsigned char *)text, bytes, sizeof(bytes));
+    uint8_t digest[SL_HASH_BYTES_MAX];
+    sl_crc_digest(SL_HASH_CRC64NVME, crc, digest);
+    EVP_EncodeBlock((unsigned char *)text, digest, 8);
 }
 
 static int md5_text(const void *data, size_t bytes, char text[32], struct sl_err *err)

@@ -23,6 +23,7 @@
 
 #include "backend.h"
 #include "buf.h"
+#include "exact_io.h"
 #include "log.h"
 #include "upload_backend.h"
 
@@ -200,16 +201,8 @@ static int file_write(struct sl_upload *upload, uint64_t offset, const void *dat
                       struct sl_err *err)
 {
     const struct file *file = upload->impl;
-    for (size_t done = 0; done < bytes;) {
-        ssize_t wrote =
-            pwrite(file->fd, (const char *)data + done, bytes - done, (off_t)(offset + done));
-        if (wrote < 0 && errno == EINTR)
-            continue;
-        if (wrote <= 0)
-            return sl_fail_errno(err, SL_E_NO_SPACE, wrote ? errno : ENOSPC, "cannot write '%s'",
-                                 file->path);
-        done += (size_t)wrote;
-    }
+    if (sl_write_at(file->fd, data, bytes, offset) < 0)
+        return sl_fail_errno(err, SL_E_NO_SPACE, errno, "cannot write '%s'", file->path);
     if (bytes >= WRITE_BACK_BYTES)
         sync_file_range(file->fd, (off_t)offset, (off_t)bytes, SYNC_FILE_RANGE_WRITE);
     return 0;

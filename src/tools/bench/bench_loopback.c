@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "bench_parts.h"
+#include "exact_io.h"
 #include "hash.h"
 #include "layout.h"
 #include "publish.h"
@@ -67,16 +68,10 @@ static void describe(struct synthetic *model, uint64_t bytes)
 
 static int write_at(int fd, const void *data, size_t bytes, uint64_t offset, struct sl_err *err)
 {
-    for (size_t done = 0; done < bytes;) {
-        ssize_t put = pwrite(fd, (const char *)data + done, bytes - done, (off_t)(offset + done));
-        if (put < 0 && errno == EINTR)
-            continue;
-        if (put < 0)
-            return sl_fail_errno(err, SL_E_NO_SPACE, errno,
-                                 "cannot write the synthetic model: give another directory with "
-                                 "--to DIR, or fewer --bytes");
-        done += (size_t)put;
-    }
+    if (sl_write_at(fd, data, bytes, offset) < 0)
+        return sl_fail_errno(err, SL_E_NO_SPACE, errno,
+                             "cannot write the synthetic model: give another directory with "
+                             "--to DIR, or fewer --bytes");
     return 0;
 }
 

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "cli_flags.h"
+#include "exact_io.h"
 #include "node_spec.h"
 
 enum { PATH_BYTES_MAX = 4096 };
@@ -330,12 +331,8 @@ static int write_file(const char *directory, const char *path, const struct sl_b
     sl_autoclose int fd = open(full, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
     if (fd < 0)
         return sl_fail_errno(err, SL_E_NO_SPACE, errno, "cannot write '%s'", full);
-    for (size_t done = 0; done < text->used;) {
-        ssize_t wrote = write(fd, text->data + done, text->used - done);
-        if (wrote < 0)
-            return sl_fail_errno(err, SL_E_NO_SPACE, errno, "cannot write '%s'", full);
-        done += (size_t)wrote;
-    }
+    if (sl_write_all(fd, text->data, text->used) < 0)
+        return sl_fail_errno(err, SL_E_NO_SPACE, errno, "cannot write '%s'", full);
     return 0;
 }
 

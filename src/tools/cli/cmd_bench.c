@@ -10,10 +10,10 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/time.h>
-#include <unistd.h>
 
 #include "bench.h"
 #include "cli.h"
+#include "exact_io.h"
 #include "log.h"
 #include "operand.h"
 
@@ -105,14 +105,8 @@ static int write_file(const char *path, bool replace, const struct sl_buf *text,
     sl_autoclose int fd = open(path, flags, 0644);
     if (fd < 0)
         return sl_fail_errno(err, SL_E_NO_SPACE, errno, "cannot write '%s'", path);
-    for (size_t done = 0; done < text->used;) {
-        ssize_t put = write(fd, text->data + done, text->used - done);
-        if (put < 0 && errno == EINTR)
-            continue;
-        if (put < 0)
-            return sl_fail_errno(err, SL_E_NO_SPACE, errno, "cannot write '%s'", path);
-        done += (size_t)put;
-    }
+    if (sl_write_all(fd, text->data, text->used) < 0)
+        return sl_fail_errno(err, SL_E_NO_SPACE, errno, "cannot write '%s'", path);
     return 0;
 }
 

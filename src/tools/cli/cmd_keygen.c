@@ -12,6 +12,7 @@
 
 #include "cli.h"
 #include "crypt.h"
+#include "exact_io.h"
 #include "json.h"
 
 /* O_EXCL: whatever has the name already stays, be it a key, a directory, a link or a terminal. */
@@ -34,11 +35,12 @@ static int write_key(int fd, const char *path, struct sl_err *err)
 {
     uint8_t key[SL_KEY_BYTES];
     sl_crypt_random(key, sizeof(key));
-    ssize_t written = write(fd, key, sizeof(key));
+    int failed = sl_write_all(fd, key, sizeof(key)) < 0 ? errno : 0;
     sl_crypt_wipe(key, sizeof(key));
-    if (written != (ssize_t)sizeof(key) || fchmod(fd, 0600) < 0 || fsync(fd) < 0)
-        return sl_fail_errno(err, SL_E_NO_SPACE, written >= 0 && !errno ? ENOSPC : errno,
-                             "cannot write the key file '%s'", path);
+    if (!failed && (fchmod(fd, 0600) < 0 || fsync(fd) < 0))
+        failed = errno;
+    if (failed)
+        return sl_fail_errno(err, SL_E_NO_SPACE, failed, "cannot write the key file '%s'", path);
     return 0;
 }
 

@@ -177,18 +177,18 @@ static int check_index(struct report *report, struct sl_index *index, struct sl_
 static int hash_bytes(struct sl_source *source, const struct sl_check *check,
                       uint8_t digest[SL_HASH_BYTES_MAX], struct sl_err *err)
 {
-    SL_AUTO(sl_hasher) hasher = sl_hasher_new(check->kind, err);
-    sl_autofree uint8_t *chunk = hasher ? sl_alloc_aligned(4096, CHUNK_BYTES, err) : NULL;
-    if (!chunk)
+    sl_autodigest sum = {0};
+    sl_autofree uint8_t *chunk = sl_alloc_aligned(4096, CHUNK_BYTES, err);
+    if (!chunk || sl_digest_begin(&sum, check->kind, check->prefix, check->prefix_bytes, err) < 0)
         return -1;
     for (uint64_t at = check->begin; at < check->end;) {
         size_t part = (size_t)SL_MIN(check->end - at, (uint64_t)CHUNK_BYTES);
         if (sl_source_read(source, at, chunk, part, err) < 0)
             return -1;
-        sl_hasher_update(hasher, chunk, part);
+        sl_digest_update(&sum, chunk, part);
         at += part;
     }
-    sl_hasher_finish(hasher, digest);
+    sl_digest_finish(&sum, digest);
     return 0;
 }
 

@@ -11,6 +11,7 @@
 #include "cli.h"
 #include "json.h"
 #include "kernel_images.h"
+#include "link_kernel.h"
 
 enum { LIBRARIES_MAX = 8, VERSION_JSON_MAX = 4096 };
 
@@ -40,6 +41,7 @@ static int run(struct sl_cli *cli, struct sl_err *err)
         for (size_t i = 0; i < count; i++)
             printf("  %-14s %s\n", libraries[i].name, libraries[i].version);
         printf("  %-14s %s\n", "GPU kernels", sl_kernel_images_text());
+        printf("  %-14s %s\n", "kernel TLS", sl_kernel_tls_built_in() ? "built in" : "left out");
         return 0;
     }
     struct sl_json json;
@@ -52,6 +54,7 @@ static int run(struct sl_cli *cli, struct sl_err *err)
         sl_json_key_string(&json, libraries[i].name, libraries[i].version);
     sl_json_end(&json);
     sl_json_key_string(&json, "gpu_kernels", sl_kernel_images_text());
+    sl_json_key_bool(&json, "kernel_tls", sl_kernel_tls_built_in());
     sl_json_end(&json);
     int done = sl_cli_print_json(&json, err);
     sl_json_release(&json);
@@ -64,8 +67,8 @@ const struct sl_command sl_cmd_version = {
     .summary = "print the version of sluice and of its libraries",
     .description =
         "Prints the version of sluice, below it the versions of the libraries that it was "
-        "started with, and for which GPUs it has kernels (casts, slices, checksums and "
-        "decryption on the GPU itself).",
+        "started with, for which GPUs it has kernels (casts, slices, checksums and decryption on "
+        "the GPU itself), and whether it can let the kernel open TLS.",
     .examples = "sluice version --json   # for scripts",
     .operand_min = 0,
     .operand_max = 0,

@@ -188,13 +188,12 @@ static int check_crc(const struct sl_item *item, struct sl_err *err)
 {
     const struct sl_index_hash *hash = item->crc_check;
     uint32_t crc = sl_crc32(0, hash->prefix, hash->prefix_bytes);
-    uint8_t bytes[4];
+    uint8_t digest[SL_HASH_BYTES_MAX];
     if (stored_bytes(item))
         crc = sl_crc32_combine(crc, is_cast(item) ? item->locked.raw_crc : item->locked.crc,
                                item->raw_bytes);
-    for (int i = 0; i < 4; i++)
-        bytes[i] = (uint8_t)(crc >> (24 - 8 * i));
-    return compare_hash(item, hash, bytes, err);
+    sl_crc_digest(SL_HASH_CRC32, crc, digest);
+    return compare_hash(item, hash, digest, err);
 }
 
 static int check_sha(struct sl_item *item, struct sl_err *err)

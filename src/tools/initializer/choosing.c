@@ -15,7 +15,7 @@
 
 enum { OBJECTS_MAX = 50000 };
 
-void sl_choice_release(struct sl_choice *choice)
+void sl_choosing_release(struct sl_choice *choice)
 {
     for (size_t i = 0; i < choice->objects.count; i++) {
         free(choice->objects.items[i].name);
@@ -27,7 +27,7 @@ void sl_choice_release(struct sl_choice *choice)
     *choice = (struct sl_choice){0};
 }
 
-const char *sl_choice_file(const struct sl_choice *choice, const char *name)
+const char *sl_choosing_file(const struct sl_choice *choice, const char *name)
 {
     size_t bytes = strlen(choice->strip);
     if (bytes == 0)
@@ -176,7 +176,7 @@ static int judge_cut_names(const struct sl_choice *choice, struct sl_err *err)
         return -1;
     for (size_t i = 0; i < count; i++) {
         names[i].object = choice->objects.items[i].name;
-        names[i].file = sl_choice_file(choice, names[i].object);
+        names[i].file = sl_choosing_file(choice, names[i].object);
         if (sl_name_check(names[i].file, strlen(names[i].file), err) < 0)
             return -1;
     }

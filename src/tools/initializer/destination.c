@@ -199,7 +199,7 @@ unsigned sl_destination_make_room(struct sl_destination *destination, uint64_t b
         0)
         return 0;
     for (size_t i = 0; i < choice->objects.count; i++)
-        removed += remove_old(destination, sl_choice_file(choice, choice->objects.items[i].name));
+        removed += remove_old(destination, sl_choosing_file(choice, choice->objects.items[i].name));
     if (removed)
         sl_log(SL_LOG_INFO,
                "removed %u files of an earlier run from '%s': the new ones would not fit beside "

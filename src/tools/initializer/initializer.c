@@ -225,7 +225,7 @@ static int load(struct run *run, struct pair *pair, const struct sl_spec *spec, 
 /* The objects of a prefix, as KServe chooses them. */
 static int load_chosen(struct run *run, struct pair *pair, struct sl_spec *spec, struct sl_err *err)
 {
-    __attribute__((cleanup(sl_choice_release))) struct sl_choice choice = {0};
+    __attribute__((cleanup(sl_choosing_release))) struct sl_choice choice = {0};
     struct sl_source_config config;
     sl_spec_source_config(spec, run->job->cancel, NULL, &config);
     if (sl_choose(spec->source.uri, &config, run->job->strict_prefix, &run->patterns, &choice,

@@ -15,6 +15,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "lower_bound.h"
 #include "owners.h"
 #include "sink.h"
 #include "tree.h"
@@ -263,15 +264,9 @@ static int sort(struct sl_moving *moving, struct sl_err *err)
 /* The last one of this final name, which is what will be there. */
 static const struct entry *find(const struct sl_moving *moving, const char *name)
 {
-    size_t low = 0, high = moving->count;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (strcmp(moving->sorted[middle]->name, name) <= 0)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low && strcmp(moving->sorted[low - 1]->name, name) == 0 ? moving->sorted[low - 1] : NULL;
+    size_t behind = SL_LOWER_BOUND(i, moving->count, strcmp(moving->sorted[i]->name, name) <= 0);
+    const struct entry *last = behind ? moving->sorted[behind - 1] : NULL;
+    return last && strcmp(last->name, name) == 0 ? last : NULL;
 }
 
 /* ---- links ---------------------------------------------------------------------------------- */

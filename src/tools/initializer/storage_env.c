@@ -19,6 +19,7 @@
 
 #include "buf.h"
 #include "ca.h"
+#include "exact_io.h"
 #include "log.h"
 #include "url.h"
 
@@ -77,13 +78,8 @@ static int set_file(struct sl_storage_env *env, const char *path, const void *da
     if (fd < 0)
         return sl_fail_errno(err, SL_E_NO_SPACE, errno, "cannot keep %s", origin);
     env->fds[env->fd_count++] = fd;
-    for (const char *p = data; bytes;) {
-        ssize_t wrote = write(fd, p, bytes);
-        if (wrote <= 0)
-            return sl_fail_errno(err, SL_E_NO_SPACE, errno, "cannot keep %s", origin);
-        p += wrote;
-        bytes -= (size_t)wrote;
-    }
+    if (sl_write_all(fd, data, bytes) < 0)
+        return sl_fail_errno(err, SL_E_NO_SPACE, errno, "cannot keep %s", origin);
     return set_text(env, path, sl_asprintf(err, "/proc/self/fd/%d", fd), origin);
 }
 

@@ -37,7 +37,7 @@ void sl_work_release(struct sl_work *work);
 bool sl_work_keeps(const struct sl_work *work, uint32_t file, uint64_t begin, uint64_t end);
 
 /** A range, or a part of one, for a lane. */
-struct sl_job {
+struct sl_reader_job {
     struct sl_range range;
 };
 
@@ -101,9 +101,9 @@ struct sl_reader {
     pthread_mutex_t lock;
     struct {
         size_t next_range;
-        size_t composed;         /* the target whose blocks are taken */
-        uint64_t composed_bytes; /* of it: taken */
-        struct sl_job *given;    /* what lanes gave away, at most given_max */
+        size_t composed;             /* the target whose blocks are taken */
+        uint64_t composed_bytes;     /* of it: taken */
+        struct sl_reader_job *given; /* what lanes gave away, at most given_max */
         unsigned given_count;
         unsigned busy;         /* ranges that are being read */
         unsigned idle;         /* lanes that would take one */
@@ -128,7 +128,7 @@ void sl_reader_fail(struct sl_reader *reader, const struct sl_err *err);
 
 /** Something to read, to be followed by sl_reader_ended(). False if there is nothing now or the
  * load has failed. */
-bool sl_reader_take(struct sl_reader *reader, struct sl_job *job);
+bool sl_reader_take(struct sl_reader *reader, struct sl_reader_job *job);
 /** An answer began, so long after its request; fresh: on a connection that may be new. */
 void sl_reader_began(struct sl_reader *reader, uint64_t first_ns, bool fresh);
 /** What was taken has been read: so many bytes, in so much time; gap_ns: longest between two reads,
@@ -139,7 +139,7 @@ bool sl_reader_finished(struct sl_reader *reader);
 /** Only what lanes give away is left to take. */
 bool sl_reader_used_up(struct sl_reader *reader);
 /** Give a part away: true if someone idle will have it. */
-bool sl_reader_give(struct sl_reader *reader, const struct sl_job *job);
+bool sl_reader_give(struct sl_reader *reader, const struct sl_reader_job *job);
 /** A request that is slow. */
 struct sl_slow {
     uint64_t landed_then; /* reader->landed when it fell into doubt */
@@ -275,7 +275,8 @@ enum sl_lane_state { SL_LANE_FAILED = -1, SL_LANE_WAIT, SL_LANE_RUN, SL_LANE_FUL
 enum sl_lane_state sl_reader_lane_step(struct sl_reader_lane *lane, bool insist,
                                        struct sl_err *err);
 /** Give an idle lane something to read. */
-int sl_reader_lane_start(struct sl_reader_lane *lane, const struct sl_job *job, struct sl_err *err);
+int sl_reader_lane_start(struct sl_reader_lane *lane, const struct sl_reader_job *job,
+                         struct sl_err *err);
 /** An idle lane: whoever needs its connection, or its place at the host, may have it. */
 void sl_reader_lane_rest(struct sl_reader_lane *lane);
 int sl_reader_lane_poll(struct sl_reader_lane *lane, struct pollfd fds[SL_IO_POLL_MAX],

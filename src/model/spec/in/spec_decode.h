@@ -11,26 +11,26 @@
  * complaint. Nodes that the document shares through aliases are not changed elsewhere. -1 only
  * without memory.
  */
-int sl_spec_apply(const struct sl_spec_setting *setting, struct sl_tree *tree,
+int sl_spec_apply(const struct sl_spec_setting *setting, struct sl_yaml_tree *tree,
                   struct sl_complaints *complaints, struct sl_err *err);
 /** Defaults first, then the document; mistakes are complaints. -1 only without memory; release the
  * spec anyway. */
-int sl_spec_decode(const struct sl_node *root, struct sl_spec *spec,
+int sl_spec_decode(const struct sl_yaml_node *root, struct sl_spec *spec,
                    struct sl_complaints *complaints, struct sl_err *err);
 /** As sl_spec_decode, of any table. */
-int sl_spec_decode_table(const struct sl_option_table *table, const struct sl_node *root,
+int sl_spec_decode_table(const struct sl_option_table *table, const struct sl_yaml_node *root,
                          void *values, struct sl_complaints *complaints, struct sl_err *err);
 /** node_spec.c: as sl_spec_check, of a Node. */
-void sl_node_spec_check(const struct sl_node *root, const struct sl_node_spec *node,
+void sl_node_spec_check(const struct sl_yaml_node *root, const struct sl_node_spec *node,
                         struct sl_complaints *complaints);
 /** spec_docs.c: the tables of a page. */
 int sl_spec_write_keys(const struct sl_option_table *table, struct sl_buf *out, struct sl_err *err);
 /** What the rows cannot say: combinations, and what is not offered yet. placed: for a node, which
  * offers the pool. */
-void sl_spec_check(const struct sl_node *root, const struct sl_spec *spec, bool placed,
+void sl_spec_check(const struct sl_yaml_node *root, const struct sl_spec *spec, bool placed,
                    struct sl_complaints *complaints);
 /** spec_tensors.c: the rules under `tensors`; part of the above. */
-void sl_spec_check_tensors(const struct sl_node *root, const struct sl_spec *spec,
+void sl_spec_check_tensors(const struct sl_yaml_node *root, const struct sl_spec *spec,
                            struct sl_complaints *complaints);
 /** spec_tensors.c: is this an expression for tensors.rename? SL_E_USAGE says why not. */
 int sl_spec_check_match(const char *text, struct sl_err *err);

@@ -42,48 +42,48 @@ void sl_complain(struct sl_complaints *complaints, struct sl_mark mark, const ch
 
 /* ---- trees ---------------------------------------------------------------------------------- */
 
-enum sl_node_kind { SL_NODE_NULL, SL_NODE_TEXT, SL_NODE_LIST, SL_NODE_MAP };
+enum sl_yaml_kind { SL_YAML_NULL, SL_YAML_TEXT, SL_YAML_LIST, SL_YAML_MAP };
 
-struct sl_node;
-struct sl_node_pair {
+struct sl_yaml_node;
+struct sl_yaml_pair {
     char *key;
     struct sl_mark mark; /* of the key */
-    struct sl_node *value;
+    struct sl_yaml_node *value;
 };
-struct sl_node {
-    enum sl_node_kind kind;
+struct sl_yaml_node {
+    enum sl_yaml_kind kind;
     struct sl_mark mark;
     uint32_t
         weight;  /* nodes below and including this one, aliases counted as often as they are used */
     char *text;  /* TEXT */
     bool broken; /* complained about already: it stands for something, but not for this text */
     size_t count, capacity;
-    struct sl_node **items;     /* LIST */
-    struct sl_node_pair *pairs; /* MAP; keys are unique */
+    struct sl_yaml_node **items; /* LIST */
+    struct sl_yaml_pair *pairs;  /* MAP; keys are unique */
 };
-struct sl_tree {
-    struct sl_node **nodes;
+struct sl_yaml_tree {
+    struct sl_yaml_node **nodes;
     size_t count, capacity;
     size_t text_bytes; /* of all texts after replacement */
-    struct sl_node *root;
+    struct sl_yaml_node *root;
 };
 
-void sl_tree_release(struct sl_tree *tree);
+void sl_yaml_tree_release(struct sl_yaml_tree *tree);
 /** A node owned by the tree. */
-struct sl_node *sl_tree_node(struct sl_tree *tree, enum sl_node_kind kind, struct sl_mark mark,
-                             struct sl_err *err);
+struct sl_yaml_node *sl_yaml_tree_node(struct sl_yaml_tree *tree, enum sl_yaml_kind kind,
+                                       struct sl_mark mark, struct sl_err *err);
 /** "a list", "a mapping", …, for messages. */
-const char *sl_node_kind_name(enum sl_node_kind kind);
+const char *sl_yaml_kind_name(enum sl_yaml_kind kind);
 /** Append to a MAP; the key is copied. The caller sees to uniqueness. */
-int sl_node_add_pair(struct sl_node *map, const char *key, struct sl_mark mark,
-                     struct sl_node *value, struct sl_err *err);
-int sl_node_add_item(struct sl_node *list, struct sl_node *item, struct sl_err *err);
+int sl_yaml_add_pair(struct sl_yaml_node *map, const char *key, struct sl_mark mark,
+                     struct sl_yaml_node *value, struct sl_err *err);
+int sl_yaml_add_item(struct sl_yaml_node *list, struct sl_yaml_node *item, struct sl_err *err);
 /** The pair of a key, NULL if there is none or the node is no MAP (NULL included). */
-struct sl_node_pair *sl_node_get(const struct sl_node *map, const char *key);
+struct sl_yaml_pair *sl_yaml_get(const struct sl_yaml_node *map, const char *key);
 /** The pair at "sink.tmpfs.layout"; keys with dots cannot be named. */
-struct sl_node_pair *sl_node_find(const struct sl_node *root, const char *path);
+struct sl_yaml_pair *sl_yaml_find(const struct sl_yaml_node *root, const char *path);
 /** False for null, "" and for what holds nothing else. */
-bool sl_node_sets_anything(const struct sl_node *node);
+bool sl_yaml_sets_anything(const struct sl_yaml_node *node);
 
 /* ---- reading -------------------------------------------------------------------------------- */
 
@@ -98,7 +98,7 @@ struct sl_yaml *sl_yaml_open(const char *text, size_t bytes, bool variables,
  * The next document: 1 and tree->root, 0 at the end, -1. Mistakes that leave a tree are complaints
  * only; a syntax error, or a limit that was met, is a complaint and SL_E_USAGE.
  */
-int sl_yaml_next(struct sl_yaml *yaml, struct sl_tree *tree, struct sl_err *err);
+int sl_yaml_next(struct sl_yaml *yaml, struct sl_yaml_tree *tree, struct sl_err *err);
 
 /**
  * Replace ${VAR} by the environment's value; $${ stands for ${ and any other $ for itself.

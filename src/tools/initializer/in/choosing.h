@@ -14,7 +14,7 @@ struct sl_choice {
     char *strip;
     uint64_t bytes;
 };
-void sl_choice_release(struct sl_choice *choice);
+void sl_choosing_release(struct sl_choice *choice);
 
 /**
  * List and choose as KServe's own initializer does: what begins with the path, without looking at
@@ -28,6 +28,6 @@ int sl_choose(const char *uri, const struct sl_source_config *config, bool stric
               const struct sl_patterns *patterns, struct sl_choice *choice, struct sl_err *err);
 
 /** What the file of a chosen object is called in the end; borrowed from name. */
-const char *sl_choice_file(const struct sl_choice *choice, const char *name);
+const char *sl_choosing_file(const struct sl_choice *choice, const char *name);
 
 #endif
