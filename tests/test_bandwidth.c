@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "range_blob.h"
+#include "stores.h"
 #include "thread.h"
 
 enum { READERS_MAX = 64, WANTED = 256 * 1024, RUN_MS = 2000 };

@@ -15,6 +15,7 @@
 #include "case_main.h"
 #include "range_blob.h"
 #include "scratch.h"
+#include "stores.h"
 #include "stranger.h"
 #include "thread.h"
 

@@ -13,6 +13,7 @@
 #include "gpu_fill_case.h"
 #include "gpu_ring.h"
 #include "kernel_images.h"
+#include "memory_store.h"
 #include "metrics.h"
 
 #define FAST 0.000001f

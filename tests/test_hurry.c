@@ -13,7 +13,9 @@
 #include "metrics.h"
 #include "progress.h"
 #include "range_blob.h"
+#include "s3_options.h"
 #include "skip.h"
+#include "stores.h"
 #include "thread.h"
 
 enum { HEAD_BYTES = 1000, PATIENCE_MS = 100, FOR_EVER_SECONDS = 600 };
@@ -250,7 +252,7 @@ START_TEST(a_page_of_a_listing_is_asked_for_once_more)
     SL_AUTO(sl_store) store = NULL;
     sl_autofree char *key = NULL;
     unsigned count = 0;
-    config.s3 = &s3;
+    config.options[0] = (struct sl_store_options){&sl_s3_table, &s3};
     ck_assert_int_eq(sl_store_open("s3://b/m/", &config, &store, &key, &err), 0);
     int result = sl_store_list(store, count_entry, &count, &err);
     ck_assert_msg(result == 0, "%s", err.message);

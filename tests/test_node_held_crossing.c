@@ -14,6 +14,7 @@
 
 #include "early_child.h"
 #include "held_case.h"
+#include "memory_store.h"
 #include "model_maker.h"
 #include "pool_parts.h"
 #include "registry_parts.h"

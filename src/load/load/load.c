@@ -47,19 +47,9 @@ static double seconds_since(uint64_t begin_ns)
 void sl_load_source_config(const struct sl_spec *spec, struct sl_cancel *cancel,
                            struct sl_progress *progress, struct sl_source_config *config)
 {
-    *config =
-        (struct sl_source_config){.s3 = &spec->source.s3,
-                                  .http = &spec->source.http,
-                                  .tls = &spec->source.tls,
-                                  .redis = &spec->source.redis,
-                                  .stall_seconds = (unsigned)spec->readers.stall_seconds,
-                                  .attempts = (unsigned)spec->readers.attempts,
-                                  .hedge = (enum sl_hedge)spec->readers.hedge,
-                                  .host_connections = sl_spec_host_connections(&spec->readers),
-                                  .bandwidth = spec->readers.bandwidth,
-                                  .cancel = cancel,
-                                  .progress = progress,
-                                  .beneath_bytes = spec->source.beneath_bytes};
+    sl_spec_source_config(spec, config);
+    config->cancel = cancel;
+    config->progress = progress;
 }
 
 /* ---- one attempt ---------------------------------------------------------------------------- */

@@ -9,6 +9,7 @@
 
 #include "log.h"
 #include "plan_parts.h"
+#include "stores.h"
 
 enum {
     OBJECTS_MAX = 100000,          /* of one load; each costs about 2 KiB */

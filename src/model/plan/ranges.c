@@ -90,7 +90,7 @@ static bool are_small(const struct sl_plan *plan)
 static void choose_connections(struct sl_plan *plan)
 {
     uint64_t wanted = plan->own->spec->readers.connections;
-    bool local = strcmp(sl_store_kind(plan->own->store), "file") == 0;
+    bool local = sl_store_traits(plan->own->store)->local;
     if (wanted == SL_AUTO_VALUE || wanted == 0) {
         plan->connections = local             ? CONNECTIONS_AUTO_LOCAL
                             : are_small(plan) ? CONNECTIONS_AUTO_SMALL

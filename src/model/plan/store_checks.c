@@ -93,7 +93,7 @@ static int add_checks(struct sl_plan *plan, uint32_t number, const struct sl_che
 int sl_plan_check_stores(struct sl_plan *plan, struct sl_err *err)
 {
     size_t count = 0;
-    if (plan->mappings || strcmp(sl_store_kind(plan->own->store), "s3") != 0)
+    if (plan->mappings || !sl_store_traits(plan->own->store)->checksums)
         return 0;
     for (uint32_t i = 0; i < plan->source_count; i++)
         count += is_asked(plan, i);

@@ -7,8 +7,8 @@
  * that version and fails with SL_E_INTEGRITY, code "changed", if the object is not the same any
  * more.
  *
- * Backends (sources.def) are silent: this layer checks arguments, counts bytes, time, retries and
- * errors, and traces, once, for all of them.
+ * Kinds of stores (store_kind.h) are silent: this layer checks arguments, counts bytes, time,
+ * retries and errors, and traces, once, for all of them.
  */
 #ifndef SL_SOURCE_H
 #define SL_SOURCE_H
@@ -27,37 +27,24 @@ struct sl_progress;
 
 /* ---- configuration -------------------------------------------------------------------------- */
 
-enum sl_s3_addressing { SL_S3_ADDRESSING_AUTO, SL_S3_ADDRESSING_PATH, SL_S3_ADDRESSING_VIRTUAL };
-
-/** `source.s3`; rows in s3.c. */
-struct sl_s3_options {
-    char *region, *endpoint, *profile, *config_file;
-    int addressing; /* enum sl_s3_addressing */
-    bool anonymous;
-};
-/** `source.http`; rows in http.c. Files are read anew when a connection answers 401. */
-struct sl_http_options {
-    char *bearer_token_file, *headers_file;
-};
-/** `source.redis`; rows in redis_place.c. */
-struct sl_redis_options {
-    char *username, *password_file;
-    uint64_t database;
-};
-extern const struct sl_option_table sl_s3_table, sl_http_table, sl_redis_table;
-
 /** `readers.hedge`: whether a request that is slow is sent again while its answer may yet come. */
 enum sl_hedge { SL_HEDGE_AUTO, SL_HEDGE_OFF };
 
+enum { SL_STORE_KINDS_MAX = 16 };
+
+/** The values of one kind's options: a struct that the table describes. */
+struct sl_store_options {
+    const struct sl_option_table *table;
+    const void *values;
+};
+
 /** What a store is opened with. Borrowed until the store is freed. */
 struct sl_source_config {
-    const struct sl_s3_options *s3;       /* NULL: defaults */
-    const struct sl_http_options *http;   /* NULL: defaults */
-    const struct sl_tls_options *tls;     /* NULL: defaults */
-    const struct sl_redis_options *redis; /* NULL: defaults */
-    unsigned stall_seconds;               /* 0: 30. Less than 64 KiB in that time is a stall */
-    unsigned attempts;                    /* 0: 8. Per range, first try included */
-    unsigned host_connections;            /* of this process to one host; 0: any number */
+    struct sl_store_options options[SL_STORE_KINDS_MAX]; /* of kinds that are not here: defaults */
+    const struct sl_tls_options *tls;                    /* NULL: defaults */
+    unsigned stall_seconds;    /* 0: 30. Less than 64 KiB in that time is a stall */
+    unsigned attempts;         /* 0: 8. Per range, first try included */
+    unsigned host_connections; /* of this process to one host; 0: any number */
     unsigned ahead; /* connections made at once to a server that turns out to be far away, while the
                        store's first request is out; 0: none */
     uint64_t bandwidth;       /* bytes/s that loads of this process read together; 0: no limit */
@@ -73,23 +60,24 @@ struct sl_source_config {
 struct sl_store;
 struct sl_source;
 
-/**
- * Open the store that a URI points into: /path, file:///path, http(s)://host/…, s3://bucket/…,
- * redis(s)://host/….
- * A URI with a trailing slash (or an existing local directory) is a prefix; *key is then "" and the
- * store's names are relative to it; else the URI's last path segment is *key and its folder the
- * store's base, so that siblings (the shards of an index) can be opened. *key is malloc'ed
- * (percent-decoded for http only as far as the path segment needs), free() it. SL_E_USAGE for a
- * scheme that is not in sources.def. Touches no network.
- */
-int sl_store_open(const char *uri, const struct sl_source_config *config, struct sl_store **store,
-                  char **key, struct sl_err *err);
 void sl_store_free(struct sl_store *store);
 SL_AUTO_DEFINE(sl_store)
 /** The URI without user, password and query, for people, manifests and logs; borrowed. */
 const char *sl_store_uri(const struct sl_store *store);
-/** The scheme's row name: "file", "http", "s3", "redis". */
+/** Its kind's name: "file", "http", "s3", "redis". For people: what is decided is decided by
+ * traits.
+ */
 const char *sl_store_kind(const struct sl_store *store);
+/** What callers may decide by. */
+struct sl_store_traits {
+    bool local;     /* its bytes come without a network */
+    bool listing;   /* it tells what lies below a prefix */
+    bool checksums; /* it keeps hashes of whole objects, and can be asked for them */
+    bool folders;   /* a prefix is what comes before a '/', not any beginning of a name */
+    bool urls;      /* its URIs are URLs of a web: names are percent-encoded, a query may follow */
+    bool tensors;   /* an object is a .tensors file, and nothing else */
+};
+const struct sl_store_traits *sl_store_traits(const struct sl_store *store);
 /** The shortest time from a request to the first byte of its answer so far, connecting included
  * where it had to; 0: no answer yet. Any thread. */
 uint64_t sl_store_first_byte_ns(struct sl_store *store);
@@ -107,7 +95,7 @@ struct sl_entry {
 /**
  * Every object below the base, in the order of the store, page by page in bounded memory. The
  * callback returns 0 to go on, -1 (err filled) to stop. Folder markers are left out. SL_E_NOT_FOUND
- * if there is none. http, redis: SL_E_USAGE ("has no listing; name an object or an index").
+ * if there is none, SL_E_USAGE without traits.listing: "has no listing".
  */
 int sl_store_list(struct sl_store *store,
                   int (*each)(const struct sl_entry *entry, void *arg, struct sl_err *err),
@@ -142,10 +130,6 @@ bool sl_version_is_known(const struct sl_version *version);
 /** Bytes of one object, 1 EiB: whoever claims more is believed nothing. Every sum of a few such
  * numbers fits in 64 bits. */
 static const uint64_t SL_OBJECT_BYTES_MAX = 1152921504606846976;
-
-/** Does the URI name a place, as far as its text tells: a bucket, a host? SL_E_USAGE if not, or if
- * no source reads such. */
-int sl_source_check_uri(const char *uri, struct sl_err *err);
 
 /**
  * Open one object: one request for its first head_bytes (at least 1; fewer come if it is shorter),
@@ -210,19 +194,9 @@ struct sl_checksums {
     bool composite; /* there are some that are hashes of hashes of parts, which are left out */
 };
 /**
- * Ask for them: one request where the store keeps any (s3), none elsewhere. None at all (count 0)
- * is no error. Any thread; blocks.
+ * Ask for them: one request where the store keeps any (traits.checksums), none elsewhere. None at
+ * all (count 0) is no error. Any thread; blocks.
  */
 int sl_source_checksums(struct sl_source *source, struct sl_checksums *sums, struct sl_err *err);
-
-/* ---- tests ---------------------------------------------------------------------------------- */
-
-/**
- * Register bytes as memory:NAME (memory://NAME/ lists them all); data is borrowed until
- * sl_memory_clear(). fail_at: the nth read from now on fails with SL_E_NET not retryable, 0 never.
- */
-int sl_memory_put(const char *name, const void *data, size_t bytes, struct sl_err *err);
-void sl_memory_fail_at(unsigned nth);
-void sl_memory_clear(void);
 
 #endif

@@ -9,7 +9,7 @@
 #include <strings.h>
 #include <time.h>
 
-#include "backend.h"
+#include "store_kind.h"
 
 enum {
     DATE_AGE_SECONDS = 2,       /* by the server's own clock; dates are cut to seconds */

@@ -11,6 +11,8 @@
 #include "deadline.h"
 #include "job.h"
 #include "log.h"
+#include "spec.h"
+#include "stores.h"
 
 static void component_release(struct sl_component *component)
 {
@@ -44,19 +46,9 @@ static void job_release(struct sl_job *job)
 static void set_source_config(struct sl_job *job)
 {
     const struct sl_spec *spec = job->config->spec;
-    job->source_config = (struct sl_source_config){
-        .s3 = &spec->source.s3,
-        .http = &spec->source.http,
-        .tls = &spec->source.tls,
-        .redis = &spec->source.redis,
-        .stall_seconds = (unsigned)spec->readers.stall_seconds,
-        .attempts = (unsigned)spec->readers.attempts,
-        .hedge = (enum sl_hedge)spec->readers.hedge,
-        .host_connections = sl_spec_host_connections(&spec->readers),
-        .bandwidth = spec->readers.bandwidth,
-        .cancel = job->config->cancel,
-        .progress = job->config->progress,
-    };
+    sl_spec_source_config(spec, &job->source_config);
+    job->source_config.cancel = job->config->cancel;
+    job->source_config.progress = job->config->progress;
 }
 
 /* Blocks hold whole pieces. */
@@ -116,8 +108,7 @@ static int prepare_key(struct sl_job *job, struct sl_err *err)
 /* Stores hold what is unfinished in memory, files do not. */
 static void set_window(struct sl_job *job)
 {
-    bool file = !strstr(job->config->to, "://") || strncmp(job->config->to, "file:", 5) == 0;
-    job->window_bytes = file ? UINT64_MAX : SL_CONVERT_WINDOW_BYTES;
+    job->window_bytes = sl_uri_is_local(job->config->to) ? UINT64_MAX : SL_CONVERT_WINDOW_BYTES;
 }
 
 static void set_total(const struct sl_job *job, struct sl_convert_result *result)

@@ -12,6 +12,7 @@
 #include <strings.h>
 
 #include "log.h"
+#include "stores.h"
 
 enum { OBJECTS_MAX = 50000 };
 
@@ -235,11 +236,13 @@ static int list(struct listing *listing, const char *root, const char *uri,
 int sl_choose(const char *uri, const struct sl_source_config *config, bool strict,
               const struct sl_patterns *patterns, struct sl_choice *choice, struct sl_err *err)
 {
-    bool s3 = strncasecmp(uri, "s3://", 5) == 0;
-    size_t root_bytes = s3 ? 5 + strcspn(uri + 5, "/") : strlen(uri);
+    const struct sl_store_kind *kind = sl_stores_find(uri);
+    bool flat = kind && !kind->traits.folders; /* names below a bucket may begin with the path */
+    const char *place = flat ? strstr(uri, "://") + 3 : uri;
+    size_t root_bytes = flat ? (size_t)(place - uri) + strcspn(place, "/") : strlen(uri);
     const char *path = uri + root_bytes;
     path += strspn(path, "/");
-    sl_autofree char *root = sl_asprintf(err, "%.*s%s", (int)root_bytes, uri, s3 ? "/" : "");
+    sl_autofree char *root = sl_asprintf(err, "%.*s%s", (int)root_bytes, uri, flat ? "/" : "");
     if (!root)
         return -1;
     struct listing listing = {.choice = choice,
@@ -247,7 +250,7 @@ int sl_choose(const char *uri, const struct sl_source_config *config, bool stric
                               .path = path,
                               .path_bytes = strlen(path),
                               .strict = strict,
-                              .local = !s3};
+                              .local = !flat};
     if (list(&listing, root, uri, config, err) < 0 || settle_base(&listing, root, err) < 0)
         return -1;
     return judge_cut_names(choice, err);
