@@ -1,5 +1,5 @@
 /*
- * URL and headers come from the backend's own hook, so that signatures and credentials are those of
+ * URL and headers come from the kind's own hook, so that signatures and credentials are those of
  * a load; the rest is the least that a server takes.
  */
 #include "raw_request.h"
