@@ -7,6 +7,8 @@
 #include "case_main.h"
 #include "cli_flags.h"
 #include "convert_case.h"
+#include "hash.h"
+#include "plan.h"
 #include "range_blob.h"
 #include "storage_uri.h"
 #include "stores.h"
@@ -153,13 +155,29 @@ START_TEST(the_initializer_takes_it)
 }
 END_TEST
 
+struct toy {
+    size_t bytes;
+    char sha256[65];
+};
+
+static struct toy toy_of(const uint8_t *data, size_t bytes)
+{
+    struct toy toy = {.bytes = bytes};
+    uint8_t digest[32];
+    SL_AUTO(sl_sha256) sha = sl_sha256_new(NULL);
+    sl_sha256_update(sha, data, bytes);
+    sl_sha256_finish(sha, digest);
+    sl_hex(digest, sizeof(digest), toy.sha256);
+    return toy;
+}
+
 /* The server of a toy: a listing, and an object that lies elsewhere. */
 static bool answer(const struct sl_server_request *request, struct sl_server_reply *reply,
                    void *arg)
 {
-    size_t bytes = *(size_t *)arg;
+    const struct toy *toy = arg;
     if (strcmp(request->target, "/3/models/") == 0) {
-        reply->body = sl_asprintf(NULL, "%zu \"v1\" m.safetensors\n", bytes);
+        reply->body = sl_asprintf(NULL, "%zu \"v1\" %s m.safetensors\n", toy->bytes, toy->sha256);
         reply->body_bytes = strlen(reply->body);
     } else if (strcmp(request->target, "/3/models/m.safetensors") == 0) {
         reply->status = 302;
@@ -176,23 +194,84 @@ START_TEST(it_is_listed_and_converted)
     size_t bytes;
     char to[SL_CASE_PATH_BYTES];
     uint8_t *data = sl_case_model(&bytes);
+    struct toy toy = toy_of(data, bytes);
     sl_server_put(server, "/cdn/m", data, bytes, "\"v1\"");
-    sl_server_handle(server, answer, &bytes);
+    sl_server_handle(server, answer, &toy);
     sl_case_expect(uri, sl_case_path("out/", to), &sl_case_tensorizer, words);
     sl_case_same("memory:model", NULL, sl_case_path("out/model.tensors", to), NULL);
-    strcat(uri, "m.safetensors");
-    sl_case_expect(uri, sl_case_path("one.tensors", to), &sl_case_tensorizer, words);
+    char one[sizeof(uri) + 32];
+    snprintf(one, sizeof(one), "%sm.safetensors", uri);
+    sl_case_expect(one, sl_case_path("one.tensors", to), &sl_case_tensorizer, words);
     sl_case_same("memory:model", NULL, to, NULL);
     free(data);
 }
 END_TEST
 
+/* What a listing says of an object's bytes and of its version comes to the checks and the sources.
+ */
+START_TEST(hashes_and_pins_of_a_listing_are_used)
+{
+    static const char *const words[] = {"source.toy.revision=3", "sink.tmpfs.layout=verbatim",
+                                        "verify.hashes=all", NULL};
+    size_t bytes;
+    uint8_t *data = sl_case_model(&bytes), digest[32];
+    struct toy toy = toy_of(data, bytes);
+    struct sl_specs specs;
+    struct sl_source_config config;
+    struct sl_err err = SL_ERR_INIT;
+    SL_AUTO(sl_plan) plan = NULL;
+    unsigned found = 0;
+    sl_server_put(server, "/cdn/m", data, bytes, "\"v1\"");
+    sl_server_handle(server, answer, &toy);
+    sl_case_spec(&specs, uri, words);
+    sl_spec_source_config(specs.items, &config);
+    int done = sl_plan_make(specs.items, &config, &plan, &err);
+    ck_assert_msg(done == 0, "%s", err.message);
+    ck_assert_int_eq(sl_unhex(toy.sha256, digest, sizeof(digest)), 0);
+    for (size_t i = 0; i < plan->check_count; i++)
+        found += plan->checks[i].kind == SL_HASH_SHA256 && plan->checks[i].end == bytes &&
+                 memcmp(plan->checks[i].expected, digest, sizeof(digest)) == 0;
+    ck_assert_uint_eq(found, 1);
+    sl_plan_free(sl_steal(&plan));
+    sl_specs_release(&specs);
+    free(data);
+}
+END_TEST
+
+/* An object that is not looked into is known by the listing alone, with its pin. */
+START_TEST(a_pin_is_a_version)
+{
+    const struct sl_version pinned = {.pin = "revision 3"}, none = {.etag = ""};
+    ck_assert(sl_version_is_known(&pinned));
+    ck_assert(!sl_version_is_known(&none));
+    SL_AUTO(sl_source) source = NULL;
+    sl_autofree char *key = NULL;
+    struct sl_store *store = NULL;
+    char data[4];
+    sl_server_put(server, "/1/models/m", "toys", 4, "\"v1\"");
+    ck_assert_int_eq(sl_store_open(uri, NULL, &store, &key, NULL), 0);
+    ck_assert_int_eq(sl_source_known(store, "m", 4, &pinned, &source, NULL), 0);
+    ck_assert_int_eq(sl_source_read(source, 0, data, 4, NULL), 0);
+    ck_assert_mem_eq(data, "toys", 4);
+    sl_source_free(sl_steal(&source));
+    ck_assert_int_eq(sl_source_open(store, "m", 4, &source, NULL), 0);
+    sl_source_free(sl_steal(&source));
+    sl_store_free(store);
+}
+END_TEST
+
 int main(void)
 {
-    const TTest *const tests[] = {rows_say_what_they_can,         a_scheme_finds_its_row,
-                                  two_rows_do_not_share_a_scheme, its_options_are_in_the_spec,
-                                  mistakes_in_them_are_told,      it_is_on_the_pages,
-                                  the_initializer_takes_it,       it_is_listed_and_converted};
+    const TTest *const tests[] = {rows_say_what_they_can,
+                                  a_scheme_finds_its_row,
+                                  two_rows_do_not_share_a_scheme,
+                                  its_options_are_in_the_spec,
+                                  mistakes_in_them_are_told,
+                                  it_is_on_the_pages,
+                                  the_initializer_takes_it,
+                                  it_is_listed_and_converted,
+                                  hashes_and_pins_of_a_listing_are_used,
+                                  a_pin_is_a_version};
     sl_test_environment();
     return sl_case_main("stores", setup, teardown, tests, SL_COUNT(tests));
 }

@@ -23,6 +23,7 @@ const struct sl_option_table sl_toy_table = {"toy", sizeof(struct sl_toy_options
 struct toy {
     struct sl_http_base http;
     char *folder; /* its URL, with the last '/' */
+    char pin[32];
 };
 
 static int toy_open(struct sl_store *store, const char *uri, char **key, struct sl_err *err)
@@ -33,6 +34,7 @@ static int toy_open(struct sl_store *store, const char *uri, char **key, struct 
         return -1;
     const char *place = uri + strlen("toy://"), *name = strrchr(place, '/') + 1;
     size_t host = strcspn(place, "/");
+    snprintf(toy->pin, sizeof(toy->pin), "revision %" PRIu64, options ? options->revision : 1);
     toy->http.section = "source.toy";
     toy->http.bearer_token_file = options ? options->token_file : NULL;
     toy->folder = sl_asprintf(err, "http://%.*s/%" PRIu64 "%.*s", (int)host, place,
@@ -65,16 +67,20 @@ static int toy_list(struct sl_store *store,
 {
     struct toy *toy = store->impl;
     struct sl_answer answer;
-    char etag[64], name[64];
+    char etag[64], hex[65], name[64];
+    struct sl_checksums sums = {.count = 1, .items[0].kind = SL_HASH_SHA256};
     if (sl_http_get(store, &toy->http, toy->folder, "cannot list toys", PAGE_BYTES_MAX, &answer,
                     err) < 0)
         return -1;
     int used, result = 0;
-    struct sl_entry entry = {.name = name, .etag = etag};
+    struct sl_entry entry = {.name = name, .etag = etag, .pin = toy->pin, .sums = &sums};
     for (const char *at = sl_buf_string(&answer.body);
-         result == 0 && sscanf(at, "%" SCNu64 " %63s %63s%n", &entry.bytes, etag, name, &used) == 3;
+         result == 0 &&
+         sscanf(at, "%" SCNu64 " %63s %64s %63s%n", &entry.bytes, etag, hex, name, &used) == 4;
          at += used)
-        result = each(&entry, arg, err);
+        result = sl_unhex(hex, sums.items[0].value, 32) < 0
+                     ? sl_fail(err, SL_E_FORMAT, "'%s' is no SHA-256", hex)
+                     : each(&entry, arg, err);
     sl_answer_release(&answer);
     return result;
 }

@@ -12,7 +12,8 @@ struct sl_toy_options {
 extern const struct sl_option_table sl_toy_table;
 /**
  * toy://HOST:PORT/FOLDER/NAME is an object of a web server, asked for as /REVISION/FOLDER/NAME;
- * GET of /REVISION/FOLDER/ answers lines "BYTES ETAG NAME". Register it before a spec is read.
+ * GET of /REVISION/FOLDER/ answers lines "BYTES ETAG SHA256 NAME"; the revision
+ * is the pin. Register it before a spec is read.
  */
 extern const struct sl_store_kind sl_toy_store;
 

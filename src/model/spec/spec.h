@@ -23,6 +23,8 @@ struct sl_chosen {
         char *name;
         uint64_t bytes;
         char *etag; /* as the listing gave it, or "" */
+        char *pin;  /* the same, or NULL */
+        struct sl_checksums *sums;
     } * items;
     size_t count, capacity;
 };

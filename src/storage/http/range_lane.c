@@ -274,6 +274,8 @@ static enum sl_io_state compare_versions(struct sl_lane *lane, const struct sl_v
                                          const struct sl_version *now, struct sl_err *err)
 {
     bool strong = sl_etag_is_strong(known->etag);
+    if (known->pin[0] && !known->etag[0] && !known->last_modified[0])
+        return SL_IO_DATA; /* nothing else is known of it, and the request asked for no other */
     bool ids = strong ? known->version_id[0] && now->version_id[0] : true;
     if (strcmp(known->etag, now->etag) != 0)
         return changed(lane, err, "ETag", or_missing(known->etag), or_missing(now->etag));
@@ -293,6 +295,7 @@ static enum sl_io_state judge_version(struct sl_lane *lane, uint64_t total, stru
     struct sl_version now;
     read_version(lane, &now);
     if (lane->first) {
+        memcpy(now.pin, source->version.pin, sizeof(now.pin)); /* the kind's */
         source->version = now;
         source->bytes = total;
         return SL_IO_DATA;
@@ -396,7 +399,7 @@ static enum sl_io_state judge_unsatisfied(struct sl_lane *lane, struct sl_err *e
     return SL_IO_DATA;
 }
 
-/* A redirect that the backend follows: WAIT, the next request is under way. DATA: it is not
+/* A redirect that the kind follows: WAIT, the next request is under way. DATA: it is not
  * followed. */
 static enum sl_io_state judge_redirect(struct sl_lane *lane, struct sl_err *err)
 {

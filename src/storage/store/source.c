@@ -359,6 +359,7 @@ void sl_source_free(struct sl_source *source)
     free(source->name);
     free(source->uri);
     free(source->head);
+    free(source->told);
     free(source);
 }
 
@@ -397,11 +398,37 @@ int sl_source_checksums(struct sl_source *source, struct sl_checksums *sums, str
 {
     const struct sl_store_kind *kind = source->store->kind;
     memset(sums, 0, sizeof(*sums));
-    if (!kind->checksums)
+    if (source->told)
+        *sums = *source->told;
+    if (source->told || !kind->checksums)
         return 0;
     sl_counter_add(&source->requests, 1);
     sl_metric_add(SL_M_SOURCE_REQUESTS, 1);
     return kind->checksums(source, sums, err);
+}
+
+struct sl_checksums *sl_checksums_copy(const struct sl_checksums *sums, struct sl_err *err)
+{
+    struct sl_checksums *copy = sums ? sl_alloc(sizeof(*copy), err) : NULL;
+    if (copy)
+        *copy = *sums;
+    return copy;
+}
+
+int sl_source_tell_checksums(struct sl_source *source, const struct sl_checksums *sums,
+                             struct sl_err *err)
+{
+    struct sl_checksums *copy = sl_checksums_copy(sums, err);
+    if (!copy)
+        return -1;
+    free(source->told);
+    source->told = copy;
+    return 0;
+}
+
+const struct sl_checksums *sl_source_told_checksums(const struct sl_source *source)
+{
+    return source->told;
 }
 
 uint64_t sl_source_held(const struct sl_source *source)

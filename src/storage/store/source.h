@@ -86,11 +86,24 @@ unsigned sl_store_host_connections(const struct sl_store *store);
 /** What ends its waits, for callers that drive fetches themselves; may be NULL. */
 struct sl_cancel *sl_store_cancel(const struct sl_store *store);
 
+/** What a store keeps of the bytes of a whole object. */
+enum { SL_CHECKSUMS_MAX = 4 };
+struct sl_checksum {
+    enum sl_hash_kind kind;
+    uint8_t value[SL_HASH_BYTES_MAX];
+};
+struct sl_checksums {
+    struct sl_checksum items[SL_CHECKSUMS_MAX];
+    unsigned count;
+    bool composite; /* there are some that are hashes of hashes of parts, which are left out */
+};
 /** One object of a listing; name is relative to the store's base and not yet trusted. */
 struct sl_entry {
     const char *name;
     uint64_t bytes;
-    const char *etag; /* as the listing gives it, or "" */
+    const char *etag;                /* as the listing gives it, or "" */
+    const char *pin;                 /* as of a version; NULL: the listing gives none */
+    const struct sl_checksums *sums; /* of its bytes, as the listing gives them; NULL: none */
 };
 /**
  * Every object below the base, in the order of the store, page by page in bounded memory. The
@@ -111,19 +124,22 @@ int sl_store_list_begin(struct sl_store *store, const char *begin,
 
 /* ---- sources -------------------------------------------------------------------------------- */
 
-enum { SL_VERSION_TEXT_MAX = 512 };
+enum { SL_VERSION_TEXT_MAX = 512, SL_PIN_TEXT_MAX = 160 };
 
 /** What a store said of an object. Texts that differ mean another version. */
 struct sl_version {
     char etag[SL_VERSION_TEXT_MAX];       /* with quotes and W/, or "" */
     char version_id[SL_VERSION_TEXT_MAX]; /* S3, or "" */
-    char last_modified[96];               /* as sent (file: mtime, ctime and inode), or "" */
+    /* What names these bytes for good, whatever an answer's headers say: a commit, a generation, a
+     * digest; or "". The kind puts it into its requests. */
+    char pin[SL_PIN_TEXT_MAX];
+    char last_modified[96]; /* as sent (file: mtime, ctime and inode), or "" */
     bool dated; /* last_modified was old when it was told: a change since has another one */
 };
 /**
- * Do equal texts mean equal bytes? By a version id, a strong ETag, or else a date that was old when
- * it was told. Without that nothing that was read before can be kept: another version may look the
- * same.
+ * Do equal texts mean equal bytes? By a pin, a version id, a strong ETag, or else a date that was
+ * old when it was told. Without that nothing that was read before can be kept: another version may
+ * look the same.
  */
 bool sl_version_is_known(const struct sl_version *version);
 
@@ -182,21 +198,18 @@ struct sl_source_guard *sl_source_guard(const struct sl_source *source);
 int sl_source_read_past(struct sl_source *source, uint64_t offset, void *data, size_t bytes,
                         struct sl_err *err);
 
-/** What a store keeps of the bytes of a whole object. */
-enum { SL_CHECKSUMS_MAX = 4 };
-struct sl_checksum {
-    enum sl_hash_kind kind;
-    uint8_t value[SL_HASH_BYTES_MAX];
-};
-struct sl_checksums {
-    struct sl_checksum items[SL_CHECKSUMS_MAX];
-    unsigned count;
-    bool composite; /* there are some that are hashes of hashes of parts, which are left out */
-};
 /**
- * Ask for them: one request where the store keeps any (traits.checksums), none elsewhere. None at
- * all (count 0) is no error. Any thread; blocks.
+ * Those that it was told of, else ask for them: one request where the store keeps any
+ * (traits.checksums), none elsewhere. None at all (count 0) is no error. Any thread; blocks.
  */
 int sl_source_checksums(struct sl_source *source, struct sl_checksums *sums, struct sl_err *err);
+/** What a listing, or the first answer, said of the bytes of this version; copied. Before other
+ * threads have the source. */
+int sl_source_tell_checksums(struct sl_source *source, const struct sl_checksums *sums,
+                             struct sl_err *err);
+/** Borrowed; NULL: it was told of none. */
+const struct sl_checksums *sl_source_told_checksums(const struct sl_source *source);
+/** On the heap; NULL of NULL, and (err filled) without memory. */
+struct sl_checksums *sl_checksums_copy(const struct sl_checksums *sums, struct sl_err *err);
 
 #endif

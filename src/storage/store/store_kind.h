@@ -56,7 +56,8 @@ struct sl_source {
     char *name, *uri;
     uint64_t bytes;
     struct sl_version version;
-    uint8_t *head; /* the first bytes, kept */
+    struct sl_checksums *told; /* NULL: none */
+    uint8_t *head;             /* the first bytes, kept */
     size_t head_bytes;
     struct sl_source_guard *guard; /* NULL: none; borrowed */
     bool opened;                   /* the first answer came: bytes and version are known */

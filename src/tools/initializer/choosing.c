@@ -16,12 +16,18 @@
 
 enum { OBJECTS_MAX = 50000 };
 
+static void release_object(struct sl_chosen_object *object)
+{
+    free(object->name);
+    free(object->etag);
+    free(object->pin);
+    free(object->sums);
+}
+
 void sl_choice_release(struct sl_choice *choice)
 {
-    for (size_t i = 0; i < choice->objects.count; i++) {
-        free(choice->objects.items[i].name);
-        free(choice->objects.items[i].etag);
-    }
+    for (size_t i = 0; i < choice->objects.count; i++)
+        release_object(&choice->objects.items[i]);
     free(choice->objects.items);
     free(choice->base_uri);
     free(choice->strip);
@@ -62,20 +68,19 @@ static int add(struct sl_chosen *objects, const struct sl_entry *entry, struct s
     *object = (struct sl_chosen_object){.bytes = entry->bytes};
     object->name = sl_strdup(entry->name, err);
     object->etag = object->name ? sl_strdup(entry->etag, err) : NULL;
-    if (!object->etag) {
-        free(object->name);
-        return -1;
-    }
-    objects->count++;
-    return 0;
+    object->pin = entry->pin && object->etag ? sl_strdup(entry->pin, err) : NULL;
+    object->sums = sl_checksums_copy(entry->sums, err);
+    bool whole = object->etag && !object->pin == !entry->pin && !object->sums == !entry->sums;
+    if (!whole)
+        release_object(object);
+    objects->count += whole;
+    return whole ? 0 : -1;
 }
 
 static void drop_all(struct sl_chosen *objects)
 {
-    for (size_t i = 0; i < objects->count; i++) {
-        free(objects->items[i].name);
-        free(objects->items[i].etag);
-    }
+    for (size_t i = 0; i < objects->count; i++)
+        release_object(&objects->items[i]);
     objects->count = 0;
 }
 
