@@ -9,7 +9,9 @@
 
 #include "exchange.h"
 #include "fuzz_peer.h"
+#include "s3_options.h"
 #include "source.h"
+#include "stores.h"
 
 enum { BODY_BYTES_MAX = 64 * 1024, OBJECT_BYTES_MAX = 64 * 1024 };
 
@@ -72,7 +74,8 @@ static void ask_listing(const char *endpoint)
     static char region[] = "us-east-1";
     struct sl_s3_options s3 = {
         .region = region, .endpoint = (char *)(uintptr_t)endpoint, .anonymous = true};
-    const struct sl_source_config config = {.s3 = &s3, .stall_seconds = 2, .attempts = 1};
+    const struct sl_source_config config = {
+        .options = {{&sl_s3_table, &s3}}, .stall_seconds = 2, .attempts = 1};
     struct sl_err err = SL_ERR_INIT;
     SL_AUTO(sl_store) store = NULL;
     char *key = NULL;

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 
 #include "index.h"
+#include "memory_store.h"
+#include "stores.h"
 
 enum { FUZZ_DIGEST_BYTES_MAX = 1 << 20 };
 

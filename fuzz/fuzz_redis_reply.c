@@ -4,6 +4,7 @@
 
 #include "fuzz_peer.h"
 #include "source.h"
+#include "stores.h"
 
 enum { OBJECT_BYTES_MAX = 64 * 1024 };
 

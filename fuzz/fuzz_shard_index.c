@@ -1,6 +1,7 @@
 /* Indexes of models in several files; m1.safetensors, with a tensor "a", is the shard that is
  * there. */
 #include "fuzz_format.h"
+#include "memory_store.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 

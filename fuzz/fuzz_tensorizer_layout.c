@@ -8,6 +8,8 @@
 #include "buf.h"
 #include "hash.h"
 #include "layout.h"
+#include "memory_store.h"
+#include "stores.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 

@@ -1,6 +1,8 @@
 /* Archives: directory, local headers, payloads. */
 #include <stdlib.h>
 
+#include "memory_store.h"
+#include "stores.h"
 #include "zip.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);

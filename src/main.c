@@ -7,8 +7,8 @@
  *
  *     base/       errors, memory, bytes, JSON, option rows, logs, threads
  *     observe/    metrics and progress
- *     source/     where bytes come from: file, http, s3, redis (sources.def), and where new
- *                 objects go (uploads.def)
+ *     stores/     where bytes come from and where new objects go: file, s3, http, redis
+ *                 (stores.def), a folder each beside it
  *     spec/       the YAML document
  *     format/     where tensors lie inside an object: safetensors, tensorizer, PyTorch, GGUF
  *                 (formats.def); how to lay out a new one; any part of a tensor as plaintext

@@ -8,7 +8,9 @@
 
 #include "buf.h"
 #include "log.h"
+#include "memory_store.h"
 #include "model_maker.h"
+#include "stores.h"
 
 char sl_case_scratch[SL_SCRATCH_PATH_BYTES];
 static int scratch_fd;

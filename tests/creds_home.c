@@ -6,6 +6,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "s3_options.h"
+
 struct sl_creds_home sl_creds_home;
 
 void sl_creds_home_setup(void)
@@ -19,7 +21,8 @@ void sl_creds_home_setup(void)
     snprintf(path, sizeof(path), "%s/.aws", sl_creds_home.path);
     mkdir(path, 0700);
     sl_creds_home.s3 = (struct sl_s3_options){0};
-    sl_creds_home.config = (struct sl_source_config){.s3 = &sl_creds_home.s3};
+    sl_creds_home.config =
+        (struct sl_source_config){.options = {{&sl_s3_table, &sl_creds_home.s3}}};
     sl_creds_home.err = (struct sl_err)SL_ERR_INIT;
 }
 

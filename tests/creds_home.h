@@ -4,6 +4,7 @@
 #define SL_CREDS_HOME_H
 
 #include "creds.h"
+#include "s3_options.h"
 
 /** What stores are opened with in these tests; filled by the setup. */
 struct sl_creds_home {

@@ -11,6 +11,7 @@
 #include "golden.h"
 #include "hash.h"
 #include "log.h"
+#include "memory_store.h"
 #include "model_maker.h"
 #include "scratch.h"
 

@@ -8,7 +8,9 @@
 #include "cast.h"
 #include "hash.h"
 #include "mapping.h"
+#include "memory_store.h"
 #include "plan_maker.h"
+#include "stores.h"
 
 enum { TENSORS_MAX = 64, PREFIX_BYTES = 5 };
 

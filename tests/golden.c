@@ -7,6 +7,8 @@
 #include <zlib.h>
 
 #include "buf.h"
+#include "memory_store.h"
+#include "stores.h"
 
 enum { FILE_BYTES_MAX = 64 * 1024 * 1024, TRIES_MAX = 20000 };
 

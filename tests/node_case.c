@@ -14,6 +14,7 @@
 
 #include "await.h"
 #include "log.h"
+#include "memory_store.h"
 #include "model_maker.h"
 #include "tree.h"
 

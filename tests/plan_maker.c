@@ -6,6 +6,8 @@
 #include <string.h>
 
 #include "hash.h"
+#include "memory_store.h"
+#include "stores.h"
 
 static void *must(void *pointer)
 {

@@ -9,6 +9,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "memory_store.h"
 #include "model_maker.h"
 #include "pool_index.h"
 #include "scratch.h"

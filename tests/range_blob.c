@@ -7,6 +7,8 @@
 #include <string.h>
 #include <strings.h>
 
+#include "stores.h"
+
 bool sl_server_header(const struct sl_server_request *request, const char *name, char *text,
                       size_t bytes)
 {

@@ -5,10 +5,11 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 
-#include "backend.h"
+#include "memory_store.h"
 #include "model_maker.h"
 #include "scratch.h"
 #include "skip.h"
+#include "store_kind.h"
 #include "thread.h"
 
 enum { LARGE = 24 * 1024 * 1024, SMALL = 64 * 1024 };

@@ -8,6 +8,7 @@
 #include "fake_clock.h"
 #include "metrics.h"
 #include "range_blob.h"
+#include "stores.h"
 #include "thread.h"
 
 enum { READERS_MAX = 64, WANTED = 256 * 1024, RUN_MS = 2000 };

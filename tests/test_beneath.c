@@ -19,6 +19,7 @@
 #include "range_blob.h"
 #include "scratch.h"
 #include "skip.h"
+#include "stores.h"
 #include "stranger.h"
 #include "thread.h"
 

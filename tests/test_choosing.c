@@ -7,6 +7,7 @@
 #include "choosing.h"
 #include "golden.h"
 #include "range_server.h"
+#include "s3_options.h"
 #include "scratch.h"
 
 static struct sl_server *server;
@@ -51,7 +52,7 @@ static void setup(void)
     server = sl_server_start();
     sl_server_handle(server, bucket, NULL);
     s3 = (struct sl_s3_options){.anonymous = true, .endpoint = (char *)sl_server_url(server, "")};
-    config = (struct sl_source_config){.s3 = &s3, .attempts = 1};
+    config = (struct sl_source_config){.options = {{&sl_s3_table, &s3}}, .attempts = 1};
     err = (struct sl_err)SL_ERR_INIT;
 }
 

@@ -11,6 +11,7 @@
 
 #include "convert_case.h"
 #include "golden.h"
+#include "memory_store.h"
 #include "model_maker.h"
 
 START_TEST(any_number_of_threads_writes_the_same)

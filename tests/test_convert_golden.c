@@ -9,6 +9,7 @@
 
 #include "convert_case.h"
 #include "golden.h"
+#include "memory_store.h"
 #include "model_maker.h"
 
 /* ---- golden files ---------------------------------------------------------------------------- */

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "convert_case.h"
+#include "memory_store.h"
 #include "model_maker.h"
 #include "range_server.h"
 

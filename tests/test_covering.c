@@ -7,6 +7,7 @@
 
 #include "load.h"
 #include "log.h"
+#include "memory_store.h"
 #include "scratch.h"
 #include "signed_model.h"
 

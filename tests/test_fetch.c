@@ -11,6 +11,7 @@
 #include "metrics.h"
 #include "range_blob.h"
 #include "retry.h"
+#include "stores.h"
 
 static struct sl_server *server;
 static struct sl_source_config config = {.attempts = 3, .stall_seconds = 20};

@@ -8,7 +8,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "memory_store.h"
 #include "range_blob.h"
+#include "stores.h"
 
 static char base[64];
 

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "form_maker.h"
+#include "memory_store.h"
 #include "metrics.h"
 #include "range_server.h"
 #include "reader.h"

@@ -8,6 +8,7 @@
 #include "index.h"
 #include "mem.h"
 #include "range_server.h"
+#include "stores.h"
 
 enum { OBJECT_BYTES = 4 * 1024 * 1024, ITEMS = 24 };
 

@@ -16,6 +16,7 @@
 #include "gpu_ring.h"
 #include "kernel_images.h"
 #include "log.h"
+#include "memory_store.h"
 #include "metrics.h"
 
 #define FAST 0.000001f

@@ -13,6 +13,7 @@
 #include "golden.h"
 #include "gpu_fill_case.h"
 #include "load.h"
+#include "memory_store.h"
 #include "metrics.h"
 #include "pool_words.h"
 

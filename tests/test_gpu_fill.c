@@ -14,6 +14,7 @@
 #include "fill_case.h"
 #include "golden.h"
 #include "kernel_images.h"
+#include "memory_store.h"
 #include "model_maker.h"
 #include "pool_words.h"
 #include "range_server.h"

@@ -9,6 +9,7 @@
 #include "await.h"
 #include "case_main.h"
 #include "gpu_case.h"
+#include "memory_store.h"
 #include "use_fake_cuda.h"
 
 enum { GPUS = 2, FDS = 2 };

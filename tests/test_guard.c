@@ -9,6 +9,7 @@
 #include "log.h"
 #include "metrics.h"
 #include "signed_model.h"
+#include "stores.h"
 
 enum { ITEMS = 100000, RANGES = 25 };
 static const char *const required[] = {"verify.sidecar=require", NULL};

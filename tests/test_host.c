@@ -12,6 +12,7 @@
 
 #include "fetch.h"
 #include "range_blob.h"
+#include "stores.h"
 #include "thread.h"
 
 enum { PORT = 80, SEATS = 8 };

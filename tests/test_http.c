@@ -6,7 +6,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "http_store.h"
 #include "range_blob.h"
+#include "stores.h"
 
 static struct sl_server *server, *other;
 static const struct sl_source_config plain = {.attempts = 2, .stall_seconds = 20};
@@ -342,7 +344,7 @@ START_TEST(credentials_stay_with_their_host)
                *headers = file_with("X-Token: s3cret\r\n\r\nX-Other:  two words \n");
     struct sl_http_options http = {.bearer_token_file = (char *)token,
                                    .headers_file = (char *)headers};
-    struct sl_source_config config = {.http = &http, .attempts = 2};
+    struct sl_source_config config = {.options = {{&sl_http_table, &http}}, .attempts = 2};
     SL_SCRIPT(server, {.path = "/d/m",
                        .first = 2,
                        .last = 99,
@@ -372,7 +374,7 @@ START_TEST(a_renewed_token_file_is_read_again)
     char text[256];
     const char *token = file_with("old");
     struct sl_http_options http = {.bearer_token_file = (char *)token};
-    struct sl_source_config config = {.http = &http, .attempts = 2};
+    struct sl_source_config config = {.options = {{&sl_http_table, &http}}, .attempts = 2};
     SL_SCRIPT(server, {.path = "/d/m", .first = 2, .fault = SL_FAULT_STATUS, .status = 401});
     ck_assert_int_eq(load("/d/m", &config, &err), 0);
     ck_assert(header_of(server, 2, "Authorization", text));
@@ -391,7 +393,7 @@ START_TEST(bad_header_files_are_refused)
     struct sl_err err;
     const char *path = file_with(texts[_i]);
     struct sl_http_options http = {.headers_file = (char *)path};
-    struct sl_source_config config = {.http = &http};
+    struct sl_source_config config = {.options = {{&sl_http_table, &http}}};
     ck_assert_int_eq(load("/d/m", &config, &err), -1);
     ck_assert_int_eq(err.kind, SL_E_USAGE);
     ck_assert_uint_eq(sl_server_request_count(server), 0);

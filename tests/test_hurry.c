@@ -15,7 +15,9 @@
 #include "progress.h"
 #include "range_blob.h"
 #include "retry.h"
+#include "s3_options.h"
 #include "skip.h"
+#include "stores.h"
 #include "thread.h"
 
 /* An answer is waited for a second, by a machine that is as fast as this clock: connecting takes no
@@ -314,7 +316,7 @@ static void list_page(void *ignored)
     SL_AUTO(sl_store) store = NULL;
     sl_autofree char *key = NULL;
     unsigned count = 0;
-    config.s3 = &s3;
+    config.options[0] = (struct sl_store_options){&sl_s3_table, &s3};
     ck_assert_int_eq(sl_store_open("s3://b/m/", &config, &store, &key, &err), 0);
     int result = sl_store_list(store, count_entry, &count, &err);
     ck_assert_msg(result == 0, "%s", err.message);

@@ -7,6 +7,8 @@
 #include "buf.h"
 #include "golden.h"
 #include "hash.h"
+#include "memory_store.h"
+#include "stores.h"
 
 /* One tensor "t" of 5 x 4 x 3 bytes that count up, in a file; free() it. */
 static uint8_t *cube_file(const char *dtype, const char *shape, size_t data_bytes, size_t *bytes)

@@ -9,6 +9,8 @@
 
 #include "kernel_case.h"
 #include "kernel_images.h"
+#include "memory_store.h"
+#include "stores.h"
 #include "strided.h"
 
 static const struct fake_cuda_control *fake;

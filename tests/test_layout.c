@@ -6,6 +6,7 @@
 
 #include "golden.h"
 #include "layout.h"
+#include "memory_store.h"
 
 enum { TENSOR_COUNT = 5 };
 static const uint64_t shape_small[] = {3}, shape_large[] = {4, 100}, shape_empty[] = {0, 7};

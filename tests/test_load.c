@@ -14,6 +14,7 @@
 #include "kill_load.h"
 #include "load.h"
 #include "log.h"
+#include "memory_store.h"
 #include "model_maker.h"
 #include "range_server.h"
 #include "scratch.h"

@@ -13,6 +13,7 @@
 #include "kill_load.h"
 #include "load.h"
 #include "log.h"
+#include "memory_store.h"
 #include "model_maker.h"
 #include "reader.h"
 #include "scratch.h"

@@ -11,6 +11,7 @@
 #include "golden.h"
 #include "hash.h"
 #include "load.h"
+#include "memory_store.h"
 #include "minisign.h"
 #include "model_maker.h"
 #include "scratch.h"

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "case_main.h"
+#include "memory_store.h"
 #include "metrics.h"
 #include "model_maker.h"
 #include "node_pool.h"

@@ -13,6 +13,7 @@
 #include "await.h"
 #include "early_child.h"
 #include "log.h"
+#include "memory_store.h"
 #include "model_maker.h"
 #include "node.h"
 #include "node_pool.h"

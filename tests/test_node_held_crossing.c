@@ -15,6 +15,7 @@
 #include "await.h"
 #include "early_child.h"
 #include "held_case.h"
+#include "memory_store.h"
 #include "model_maker.h"
 #include "pool_parts.h"
 #include "registry_parts.h"

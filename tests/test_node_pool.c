@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "case_main.h"
+#include "memory_store.h"
 #include "model_maker.h"
 #include "node.h"
 #include "scratch.h"

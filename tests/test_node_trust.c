@@ -12,6 +12,7 @@
 #include "await.h"
 #include "case_main.h"
 #include "log.h"
+#include "memory_store.h"
 #include "model_maker.h"
 #include "node.h"
 #include "node_pool.h"

@@ -8,7 +8,9 @@
 
 #include "buf.h"
 #include "golden.h"
+#include "memory_store.h"
 #include "redis_model_maker.h"
+#include "stores.h"
 
 enum { MANY = 40, FEW = 16, BYTES = 70000, ENTRY_BYTES = 29 + 1 + 3 + 4, METADATA_AT = 73 };
 

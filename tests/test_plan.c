@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "golden.h"
+#include "memory_store.h"
 #include "model_maker.h"
 #include "plan_case.h"
 

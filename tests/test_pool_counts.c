@@ -3,6 +3,7 @@
 
 #include "await.h"
 #include "case_main.h"
+#include "memory_store.h"
 #include "metrics.h"
 #include "pool_case.h"
 

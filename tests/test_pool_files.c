@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "fill.h"
+#include "memory_store.h"
 #include "model_maker.h"
 #include "node_case.h"
 #include "skip.h"

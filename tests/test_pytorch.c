@@ -9,6 +9,8 @@
 
 #include "buf.h"
 #include "golden.h"
+#include "memory_store.h"
+#include "stores.h"
 
 static int ignore_digest(void *arg, const struct sl_tensor *tensor, const uint8_t digest[32],
                          struct sl_err *err)

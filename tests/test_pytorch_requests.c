@@ -7,7 +7,9 @@
 
 #include "buf.h"
 #include "golden.h"
+#include "memory_store.h"
 #include "range_server.h"
+#include "stores.h"
 #include "torch_maker.h"
 
 static struct sl_index *open_index(const char *uri, uint64_t head_bytes, bool outline,

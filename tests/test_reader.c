@@ -10,6 +10,7 @@
 
 #include "growth.h"
 #include "hash.h"
+#include "memory_store.h"
 #include "plan_maker.h"
 #include "range_server.h"
 #include "reader.h"

@@ -13,6 +13,7 @@
 #include "redis_table.h"
 #include "run_sluice.h"
 #include "scratch.h"
+#include "stores.h"
 
 static struct sl_redis_server *server;
 static struct sl_source_config config = {.attempts = 2, .stall_seconds = 20};

@@ -8,9 +8,11 @@
 
 #include "buf.h"
 #include "range_server.h"
+#include "s3_options.h"
 #include "s3_store.h"
 #include "s3_xml.h"
 #include "source.h"
+#include "stores.h"
 
 static struct sl_s3_options s3;
 static struct sl_source_config config;
@@ -25,7 +27,7 @@ static void setup(void)
     setenv("AWS_ACCESS_KEY_ID", "AKIAIOSFODNN7EXAMPLE", 1);
     setenv("AWS_SECRET_ACCESS_KEY", "hush", 1);
     s3 = (struct sl_s3_options){0};
-    config = (struct sl_source_config){.s3 = &s3, .attempts = 3};
+    config = (struct sl_source_config){.options = {{&sl_s3_table, &s3}}, .attempts = 3};
     err = (struct sl_err)SL_ERR_INIT;
     for (size_t i = 0; i < sizeof(data); i++)
         data[i] = (char)(i * 7 + i / 251);

@@ -7,8 +7,10 @@
 
 #include "buf.h"
 #include "range_server.h"
+#include "s3_options.h"
 #include "s3_store.h"
 #include "s3_xml.h"
+#include "stores.h"
 
 static struct sl_source_config config;
 static struct sl_s3_options s3;
@@ -18,7 +20,7 @@ static void setup(void)
 {
     clearenv();
     s3 = (struct sl_s3_options){.anonymous = true};
-    config = (struct sl_source_config){.s3 = &s3, .attempts = 3};
+    config = (struct sl_source_config){.options = {{&sl_s3_table, &s3}}, .attempts = 3};
     err = (struct sl_err)SL_ERR_INIT;
 }
 

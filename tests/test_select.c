@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "golden.h"
+#include "memory_store.h"
 #include "model_maker.h"
 #include "scratch.h"
 #include "tensor_reader.h"

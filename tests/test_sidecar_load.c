@@ -11,6 +11,7 @@
 #include "hash.h"
 #include "load.h"
 #include "log.h"
+#include "memory_store.h"
 #include "metrics.h"
 #include "minisign_secret.h"
 #include "model_maker.h"

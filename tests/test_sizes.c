@@ -21,6 +21,7 @@
 #include "range_server.h"
 #include "sizes_case.h"
 #include "spec_case.h"
+#include "stores.h"
 #include "tree.h"
 
 enum { SHARDS = CLAIM_SERVER_OBJECTS, RANDOM_RUNS = 60 };

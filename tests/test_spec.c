@@ -4,10 +4,17 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "http_store.h"
 #include "json.h"
+#include "s3_options.h"
 #include "spec_case.h"
 
 /* ---- what is good --------------------------------------------------------------------------- */
+
+static const struct sl_http_options *http_options(void)
+{
+    return sl_spec_store_options(specs.items, &sl_http_table);
+}
 
 START_TEST(a_whole_spec_is_read)
 {
@@ -18,9 +25,10 @@ START_TEST(a_whole_spec_is_read)
     ck_assert_str_eq(spec->source.uri, "s3://models/gpt-j-6b/");
     ck_assert_uint_eq(spec->source.include.count, 2);
     ck_assert_uint_eq(spec->source.exclude.count, 0);
-    ck_assert_int_eq(spec->source.s3.addressing, SL_S3_ADDRESSING_PATH);
-    ck_assert_ptr_null(spec->source.s3.profile);
-    ck_assert(spec->source.s3.anonymous);
+    const struct sl_s3_options *s3 = sl_spec_store_options(spec, &sl_s3_table);
+    ck_assert_int_eq(s3->addressing, SL_S3_ADDRESSING_PATH);
+    ck_assert_ptr_null(s3->profile);
+    ck_assert(s3->anonymous);
     ck_assert(!spec->source.tls.verify);
     ck_assert_int_eq(spec->verify.hashes, SL_HASHES_OFF);
     ck_assert_uint_eq(spec->verify.sha256.count, 1);
@@ -70,7 +78,7 @@ START_TEST(aliases_and_merge_keys_work)
                         "sink: {tmpfs: {path: /t}}\n") == 0,
                   "%s", sl_buf_string(&complaints));
     ck_assert_uint_eq(specs.items->source.exclude.count, 2);
-    ck_assert_str_eq(specs.items->source.http.bearer_token_file, "m");
+    ck_assert_str_eq(http_options()->bearer_token_file, "m");
     ck_assert_msg(
         parse(HEAD
               "source: {uri: /m/}\nsink:\n  tmpfs: {path: /t}\n"
@@ -94,7 +102,7 @@ START_TEST(variables_are_replaced_in_values_only)
             "sink: {tmpfs: {path: /t, owner: '${EMPTY}'}}\n"),
         0);
     ck_assert_str_eq(specs.items->source.uri, "s3://models/$x/${BUCKET}/$/");
-    ck_assert_str_eq(specs.items->source.http.headers_file, "a: b\n- ${BUCKET} # x");
+    ck_assert_str_eq(http_options()->headers_file, "a: b\n- ${BUCKET} # x");
     ck_assert_ptr_null(specs.items->sink.tmpfs.owner);
     expect(GOOD "${BUCKET}: 1\n", "m.yaml:6:1: unknown key '${BUCKET}'\n");
 }

@@ -7,7 +7,10 @@
 #include <unistd.h>
 
 #include "golden.h"
+#include "http_store.h"
 #include "range_server.h"
+#include "redis_options.h"
+#include "s3_options.h"
 #include "scratch.h"
 #include "storage_env.h"
 #include "storage_uri.h"
@@ -301,10 +304,11 @@ START_TEST(uris_are_told_apart)
     static const struct {
         const char *argument, *text;
         int kind; /* -1: refused */
+        const struct sl_store_kind *store;
     } rows[] = {
-        {"s3://b/k", "s3://b/k", SL_STORAGE_S3},
-        {"sluice+s3://b/k", "s3://b/k", SL_STORAGE_S3},
-        {"sluice-big-1+https://h/k", "https://h/k", SL_STORAGE_HTTP},
+        {"s3://b/k", "s3://b/k", SL_STORAGE_REMOTE, &sl_s3_store},
+        {"sluice+s3://b/k", "s3://b/k", SL_STORAGE_REMOTE, &sl_s3_store},
+        {"sluice-big-1+https://h/k", "https://h/k", SL_STORAGE_REMOTE, &sl_http_store},
         {"sluice-BIG+s3://b/k", NULL, -1},
         {"sluice+", NULL, -1},
         {"/", "/", SL_STORAGE_LOCAL},
@@ -324,11 +328,11 @@ START_TEST(uris_are_told_apart)
         {"https://a.z12.file.storage.azure.net/c/p", NULL, -1},
         {"https://h/repository.git", NULL, -1},
         {"https://raw.githubusercontent.com/f.bin", "https://raw.githubusercontent.com/f.bin",
-         SL_STORAGE_HTTP},
+         SL_STORAGE_REMOTE, &sl_http_store},
         {"https://h/", NULL, -1},
         {"https://h", NULL, -1},
         {"http://h/d/?x=/y", NULL, -1},
-        {"redis://h/p/", "redis://h/p/", SL_STORAGE_OTHER},
+        {"redis://h/p/", "redis://h/p/", SL_STORAGE_REMOTE, &sl_redis_store},
         {"", NULL, -1},
         {"model", NULL, -1},
     };
@@ -339,6 +343,7 @@ START_TEST(uris_are_told_apart)
         if (done == 0) {
             ck_assert_str_eq(uri.text, rows[i].text);
             ck_assert_int_eq((int)uri.kind, rows[i].kind);
+            ck_assert_ptr_eq(uri.store, rows[i].store);
         }
     }
 }

@@ -12,7 +12,9 @@
 
 #include "buf.h"
 #include "golden.h"
+#include "memory_store.h"
 #include "scratch.h"
+#include "stores.h"
 #include "strided.h"
 
 enum { STORAGE_BYTES = 300000 };

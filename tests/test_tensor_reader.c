@@ -11,6 +11,8 @@
 
 #include "golden.h"
 #include "hash.h"
+#include "memory_store.h"
+#include "stores.h"
 
 enum { MIB = 1024 * 1024, ROWS = 300, COLUMNS = 211 };
 

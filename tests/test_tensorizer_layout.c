@@ -11,6 +11,7 @@
 #include "golden.h"
 #include "hash.h"
 #include "layout.h"
+#include "memory_store.h"
 
 enum { METADATA_AT = 73, METADATA_BYTES = 256 * 1024, VALID_FILES = 32 };
 

@@ -14,6 +14,7 @@
 #include "publish.h"
 #include "range_server.h"
 #include "scratch.h"
+#include "stores.h"
 
 enum { ROWS = 256, COLUMNS = 300, LAYERS = 3, NORM = 500, PIECE_BYTES = 2048 };
 enum { MATRIX_BYTES = ROWS * COLUMNS * 4 };

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "scratch.h"
+#include "stores.h"
 #include "upload.h"
 
 enum { BYTES = 300000 };

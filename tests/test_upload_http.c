@@ -8,7 +8,9 @@
 #include <unistd.h>
 
 #include "fake_clock.h"
+#include "http_store.h"
 #include "range_server.h"
+#include "stores.h"
 #include "upload.h"
 
 enum { MIB = 1024 * 1024, SMALL = 300000, LARGE = 9 * MIB + 77 };
@@ -80,7 +82,7 @@ static void setup(void)
         data[i] = (uint8_t)(i * 7 + i / 251 + i / 65537);
     memset(&dav, 0, sizeof(dav));
     dav.method = "PUT";
-    source = (struct sl_source_config){.attempts = 3, .http = &http};
+    source = (struct sl_source_config){.attempts = 3, .options = {{&sl_http_table, &http}}};
     http = (struct sl_http_options){0};
     config = (struct sl_upload_config){.source = &source};
     err = (struct sl_err)SL_ERR_INIT;

@@ -9,6 +9,7 @@
 #include "golden.h"
 #include "redis_model_maker.h"
 #include "redis_server.h"
+#include "stores.h"
 #include "thread.h"
 #include "upload.h"
 

@@ -9,6 +9,7 @@
 #include "await.h"
 #include "fake_clock.h"
 #include "fake_s3.h"
+#include "stores.h"
 #include "upload.h"
 
 enum { KIB = 1024, SMALL = 60000, PART = 64 * KIB, LARGE = 4 * PART + 777, PARTS = 5 };

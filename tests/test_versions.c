@@ -16,11 +16,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "backend.h"
 #include "load.h"
 #include "log.h"
 #include "model_maker.h"
 #include "scratch.h"
+#include "store_kind.h"
 #include "version_world.h"
 
 /* The thread sanitizer lets no copy of a process with threads make threads: there, loads that would

@@ -9,6 +9,7 @@
 
 #include "case_main.h"
 #include "http_client.h"
+#include "memory_store.h"
 #include "model_maker.h"
 #include "node.h"
 #include "scratch.h"

@@ -6,6 +6,8 @@
 #include <string.h>
 
 #include "golden.h"
+#include "memory_store.h"
+#include "stores.h"
 #include "zip.h"
 
 static uint64_t opened_begin; /* of the storage data/0, where it was found */

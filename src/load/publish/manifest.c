@@ -109,6 +109,8 @@ static void write_objects(struct sl_json *json, const struct sl_plan *plan)
             sl_json_key_string(json, "etag", version->etag);
         if (version->version_id[0])
             sl_json_key_string(json, "version_id", version->version_id);
+        if (version->pin[0])
+            sl_json_key_string(json, "pin", version->pin);
         if (version->last_modified[0])
             sl_json_key_string(json, "last_modified", version->last_modified);
         sl_json_key_bool(json, "versioned", source->version != SL_PLAN_VERSION_NONE);

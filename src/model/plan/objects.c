@@ -9,6 +9,7 @@
 
 #include "log.h"
 #include "plan_parts.h"
+#include "stores.h"
 
 enum {
     OBJECTS_MAX = 100000,          /* of one load; each costs about 2 KiB */
@@ -48,24 +49,40 @@ static bool is_strong(const char *etag)
     return bytes > 2 && bytes < SL_VERSION_TEXT_MAX && etag[0] == '"' && etag[bytes - 1] == '"';
 }
 
-int sl_plan_add_candidate(struct sl_plan *plan, const char *name, uint64_t bytes, const char *etag,
-                          bool probe, struct sl_err *err)
+void sl_candidate_release(struct sl_candidate *candidate)
+{
+    free(candidate->name);
+    free(candidate->etag);
+    free(candidate->pin);
+    free(candidate->sums);
+    sl_source_free(candidate->source);
+    sl_index_free(candidate->index);
+}
+
+int sl_plan_add_candidate(struct sl_plan *plan, const struct sl_entry *entry, bool probe,
+                          struct sl_err *err)
 {
     struct sl_plan_own *own = plan->own;
     if (sl_grow(&own->candidates, &own->candidate_capacity, own->candidate_count + 1,
                 sizeof(*own->candidates), err) < 0)
         return -1;
     struct sl_candidate *candidate = &own->candidates[own->candidate_count++];
-    *candidate = (struct sl_candidate){.bytes = bytes, .probe = probe};
-    candidate->name = sl_strdup(name, err);
+    *candidate = (struct sl_candidate){.bytes = entry->bytes, .probe = probe};
+    candidate->name = sl_strdup(entry->name, err);
     if (!candidate->name)
         return -1;
-    if (etag && is_strong(etag)) {
-        candidate->etag = sl_strdup(etag, err);
+    if (entry->etag && is_strong(entry->etag)) {
+        candidate->etag = sl_strdup(entry->etag, err);
         if (!candidate->etag)
             return -1;
     }
-    return 0;
+    if (entry->pin && *entry->pin && strlen(entry->pin) < SL_PIN_TEXT_MAX) {
+        candidate->pin = sl_strdup(entry->pin, err);
+        if (!candidate->pin)
+            return -1;
+    }
+    candidate->sums = sl_checksums_copy(entry->sums, err);
+    return entry->sums && !candidate->sums ? -1 : 0;
 }
 
 struct listing {
@@ -93,8 +110,8 @@ static int take_entry(const struct sl_entry *entry, void *arg, struct sl_err *er
             err, SL_E_USAGE,
             "more than %d objects below '%s': choose with source.include, or name a longer prefix",
             OBJECTS_MAX, sl_store_uri(own->store));
-    return sl_plan_add_candidate(listing->plan, entry->name, entry->bytes, entry->etag,
-                                 needs_probe(own, entry->name, entry->bytes), err);
+    return sl_plan_add_candidate(listing->plan, entry, needs_probe(own, entry->name, entry->bytes),
+                                 err);
 }
 
 static int by_name(const void *a, const void *b)
@@ -156,7 +173,8 @@ static int take_chosen(struct sl_plan *plan, const struct sl_chosen *chosen, str
     struct listing listing = {.plan = plan};
     for (size_t i = 0; i < chosen->count; i++) {
         const struct sl_chosen_object *object = &chosen->items[i];
-        struct sl_entry entry = {object->name, object->bytes, object->etag};
+        const struct sl_entry entry = {object->name, object->bytes, object->etag, object->pin,
+                                       object->sums};
         if (take_entry(&entry, &listing, err) < 0)
             return -1;
     }
@@ -179,5 +197,5 @@ int sl_plan_gather(struct sl_plan *plan, const struct sl_source_config *config, 
     own->single = true;
     if (sl_name_check(key, strlen(key), err) < 0)
         return -1;
-    return sl_plan_add_candidate(plan, key, 0, NULL, true, err);
+    return sl_plan_add_candidate(plan, &(struct sl_entry){.name = key}, true, err);
 }

@@ -25,10 +25,19 @@ struct opener {
     pthread_mutex_t lock;
 };
 
+/* By the listing. */
+static bool is_versioned(const struct sl_candidate *candidate)
+{
+    return candidate->etag || candidate->pin;
+}
+
 static int open_known(struct sl_plan_own *own, struct sl_candidate *candidate, struct sl_err *err)
 {
     struct sl_version version = {0};
-    memcpy(version.etag, candidate->etag, strlen(candidate->etag) + 1);
+    if (candidate->etag)
+        memcpy(version.etag, candidate->etag, strlen(candidate->etag) + 1);
+    if (candidate->pin)
+        memcpy(version.pin, candidate->pin, strlen(candidate->pin) + 1);
     return sl_source_known(own->store, candidate->name, candidate->bytes, &version,
                            &candidate->source, err);
 }
@@ -110,15 +119,37 @@ static int index_source(struct sl_plan_own *own, struct sl_candidate *candidate,
     return sl_source_known(own->store, candidate->name, bytes, &version, &candidate->source, err);
 }
 
+/* Those of the listing are of what it listed; what was opened may be newer, and may tell its own.
+ */
+static int settle_checksums(struct sl_candidate *candidate, const struct sl_source *source,
+                            struct sl_err *err)
+{
+    const struct sl_checksums *told = sl_source_told_checksums(source);
+    const struct sl_version *version = sl_source_version(source);
+    bool pinned = candidate->pin && version->pin[0];
+    bool same = pinned            ? strcmp(candidate->pin, version->pin) == 0
+                : candidate->etag ? strcmp(candidate->etag, version->etag) == 0
+                                  : false;
+    if (!told && same)
+        return 0;
+    free(candidate->sums);
+    candidate->sums = sl_checksums_copy(told, err);
+    return told && !candidate->sums ? -1 : 0;
+}
+
 static int open_one(struct opener *opener, struct sl_candidate *candidate, struct sl_err *err)
 {
     struct sl_plan_own *own = opener->plan->own;
-    if (!candidate->probe && candidate->etag)
+    if (!candidate->probe && is_versioned(candidate))
         return open_known(own, candidate, err);
     struct sl_source *source = NULL;
     if (sl_source_open(own->store, candidate->name, candidate->probe ? SL_INDEX_HEAD_BYTES : 1,
                        &source, err) < 0)
         return -1;
+    if (settle_checksums(candidate, source, err) < 0) {
+        sl_source_free(source);
+        return -1;
+    }
     uint64_t requests, bytes;
     sl_source_counts(source, &requests, &bytes);
     candidate->bytes = sl_source_bytes(source);
@@ -171,7 +202,8 @@ static size_t count_requests(const struct sl_plan_own *own)
     size_t count = 0;
     for (size_t i = 0; i < own->candidate_count; i++) {
         const struct sl_candidate *candidate = &own->candidates[i];
-        count += !candidate->source && !candidate->index && (candidate->probe || !candidate->etag);
+        count += !candidate->source && !candidate->index &&
+                 (candidate->probe || !is_versioned(candidate));
     }
     return count;
 }
@@ -194,10 +226,7 @@ static void release_candidate(struct sl_plan_own *own, struct sl_candidate *cand
 {
     if (!read)
         own->left_out_bytes = sl_add_capped(own->left_out_bytes, candidate->bytes);
-    free(candidate->name);
-    free(candidate->etag);
-    sl_source_free(candidate->source);
-    sl_index_free(candidate->index);
+    sl_candidate_release(candidate);
 }
 
 static int by_text(const void *a, const void *b)

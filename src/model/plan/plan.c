@@ -19,21 +19,13 @@
 #include "plan_parts.h"
 #include "sidecar.h"
 
-static void candidate_release(struct sl_candidate *candidate)
-{
-    free(candidate->name);
-    free(candidate->etag);
-    sl_source_free(candidate->source);
-    sl_index_free(candidate->index);
-}
-
 static void own_free(struct sl_plan_own *own)
 {
     if (!own)
         return;
     sl_layout_free(own->layout);
     for (size_t i = 0; i < own->candidate_count; i++)
-        candidate_release(&own->candidates[i]);
+        sl_candidate_release(&own->candidates[i]);
     free(own->candidates);
     sl_store_free(own->store);
     sl_buf_release(&own->texts);
@@ -94,6 +86,8 @@ static void mix_sources(struct sl_sha256 *sha, const struct sl_plan *plan)
         mix_text(sha, version->etag);
         mix_text(sha, version->version_id);
         mix_text(sha, version->last_modified);
+        if (version->pin[0])
+            mix_text(sha, version->pin);
     }
     sl_sha256_update(sha, plan->own->nonce, sizeof(plan->own->nonce));
 }

@@ -78,7 +78,7 @@ static uint64_t choose_range_bytes(const struct sl_plan *plan, uint64_t total)
 static void choose_connections(struct sl_plan *plan)
 {
     struct sl_plan_facts facts = {.given = plan->own->spec->readers.connections,
-                                  .local = strcmp(sl_store_kind(plan->own->store), "file") == 0,
+                                  .local = sl_store_traits(plan->own->store)->local,
                                   .ranges = plan->range_count,
                                   .fetch_bytes = plan->fetch_bytes,
                                   .descriptors = sl_descriptors_for_connections()};

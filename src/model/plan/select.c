@@ -3,6 +3,8 @@
  * passes include and exclude by its name in the file, is renamed, cut by the rule for its new name,
  * and cast. Targets keep the order of objects and of tensors in them.
  */
+#include <string.h>
+
 #include "plan_parts.h"
 
 static int add_source(struct sl_plan *plan, struct sl_source *source, struct sl_index *index,
@@ -18,12 +20,25 @@ static int add_source(struct sl_plan *plan, struct sl_source *source, struct sl_
     return 0;
 }
 
+/* Of the sources of an index that one which has the object's name: shards are others. */
+static int tell_checksums(const struct sl_candidate *candidate, struct sl_err *err)
+{
+    const struct sl_index *index = candidate->index;
+    struct sl_source *itself = candidate->source;
+    for (size_t s = 0; index && s < index->source_count; s++)
+        if (strcmp(sl_source_name(index->sources[s]), candidate->name) == 0)
+            itself = index->sources[s];
+    return candidate->sums && itself ? sl_source_tell_checksums(itself, candidate->sums, err) : 0;
+}
+
 int sl_plan_add_sources(struct sl_plan *plan, struct sl_err *err)
 {
     const struct sl_plan_own *own = plan->own;
     for (size_t i = 0; i < own->candidate_count; i++) {
         const struct sl_candidate *candidate = &own->candidates[i];
         struct sl_index *index = candidate->index;
+        if (tell_checksums(candidate, err) < 0)
+            return -1;
         if (!index && add_source(plan, candidate->source, NULL, candidate->name, err) < 0)
             return -1;
         for (size_t s = 0; index && s < index->source_count; s++)

@@ -15,7 +15,7 @@ int sl_plan_add_parts(struct sl_plan *plan, struct sl_err *err)
         return 0;
     for (uint32_t i = 1; i < index->part.count; i++) {
         sl_autofree char *name = sl_format_part_name(index, i, err);
-        if (!name || sl_plan_add_candidate(plan, name, 0, NULL, true, err) < 0)
+        if (!name || sl_plan_add_candidate(plan, &(struct sl_entry){.name = name}, true, err) < 0)
             return -1;
     }
     return 0;

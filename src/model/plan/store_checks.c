@@ -1,8 +1,8 @@
 /*
- * Checksums that a store keeps of whole objects. To ask costs a request each, which a large object
- * is worth, many small ones are not: `auto` asks for objects of 64 MiB and more that come without
- * any other hash, `all` and `require` for every one. They are asked for side by side. That a store
- * does not say is no failure: then there is none.
+ * Checksums that a store keeps of whole objects, or told of in a listing. To ask costs a request
+ * each, which a large object is worth, many small ones are not: `auto` asks for objects of 64 MiB
+ * and more that come without any other hash, `all` and `require` for every one. They are asked for
+ * side by side. That a store does not say is no failure: then there is none.
  */
 #include <inttypes.h>
 
@@ -22,6 +22,11 @@ struct asking {
     } locked;
 };
 
+static bool costs_nothing(const struct sl_plan *plan, uint32_t number)
+{
+    return sl_source_told_checksums(plan->sources[number].source) != NULL;
+}
+
 static bool is_asked(const struct sl_plan *plan, uint32_t number)
 {
     const struct sl_plan_own *own = plan->own;
@@ -29,9 +34,12 @@ static bool is_asked(const struct sl_plan *plan, uint32_t number)
     int hashes = own->spec->verify.hashes;
     if (hashes == SL_HASHES_OFF || sl_plan_sidecar(plan, number) || !bytes)
         return false;
+    if (!costs_nothing(plan, number) && !sl_store_traits(own->store)->checksums)
+        return false;
     if (hashes == SL_HASHES_ALL)
         return true;
-    return own->covered[number] == 0 && (hashes == SL_HASHES_REQUIRE || bytes >= LARGE_BYTES);
+    return own->covered[number] == 0 &&
+           (hashes == SL_HASHES_REQUIRE || bytes >= LARGE_BYTES || costs_nothing(plan, number));
 }
 
 static void *ask_many(void *arg)
@@ -92,11 +100,14 @@ static int add_checks(struct sl_plan *plan, uint32_t number, const struct sl_che
 
 int sl_plan_check_stores(struct sl_plan *plan, struct sl_err *err)
 {
-    size_t count = 0;
-    if (plan->mappings || strcmp(sl_store_kind(plan->own->store), "s3") != 0)
+    size_t count = 0, requests = 0;
+    if (plan->mappings)
         return 0;
     for (uint32_t i = 0; i < plan->source_count; i++)
-        count += is_asked(plan, i);
+        if (is_asked(plan, i)) {
+            count++;
+            requests += !costs_nothing(plan, i);
+        }
     if (!count)
         return 0;
     sl_autofree struct sl_checksums *sums = sl_alloc_array(plan->source_count, sizeof(*sums), err);
@@ -104,7 +115,7 @@ int sl_plan_check_stores(struct sl_plan *plan, struct sl_err *err)
         return -1;
     struct asking asking = {.plan = plan, .sums = sums, .lock = PTHREAD_MUTEX_INITIALIZER};
     ask_all(&asking, count);
-    plan->index_requests += count;
+    plan->index_requests += requests;
     for (uint32_t i = 0; i < plan->source_count; i++)
         if (sums[i].count + sums[i].composite && add_checks(plan, i, &sums[i], err) < 0)
             return -1;

@@ -30,7 +30,7 @@ struct reading {
 void sl_specs_release(struct sl_specs *specs)
 {
     for (size_t i = 0; specs->items && i < specs->count; i++)
-        sl_options_release(&sl_spec_table, &specs->items[i]);
+        sl_options_release(sl_spec_table(), &specs->items[i]);
     free(specs->items);
     *specs = (struct sl_specs){NULL, 0};
 }

@@ -1,10 +1,12 @@
 /*
- * The YAML document `kind: Model`, checked and defaulted. Rows in spec_rows.c (and in source/,
- * sink/ for their own sections). Strings live as long as the spec. Every key remembers its line for
- * later complaints.
+ * The YAML document `kind: Model`, checked and defaulted. Rows in spec_rows.c, spec_source.c
+ * (and in storage/ and sink/ for their own sections). Strings live as long as the spec. Every key
+ * remembers its line for later complaints.
  */
 #ifndef SL_SPEC_H
 #define SL_SPEC_H
+
+#include <stddef.h>
 
 #include "option.h"
 #include "sink.h"
@@ -21,19 +23,21 @@ struct sl_chosen {
         char *name;
         uint64_t bytes;
         char *etag; /* as the listing gave it, or "" */
+        char *pin;  /* the same, or NULL */
+        struct sl_checksums *sums;
     } * items;
     size_t count, capacity;
 };
+enum { SL_SPEC_STORES_BYTES = 1024 };
 struct sl_spec_source {
     char *uri;
     const struct sl_chosen *chosen;  /* not of the document: instead of a listing; borrowed */
     size_t beneath_bytes;            /* not of the document: sl_source_config has it */
     struct sl_list include, exclude; /* objects below a prefix, fnmatch */
     struct sl_list mirrors;
-    struct sl_s3_options s3;
-    struct sl_http_options http;
-    struct sl_redis_options redis;
     struct sl_tls_options tls;
+    /* values of the stores' own options, a struct behind the other: sl_spec_store_options() */
+    _Alignas(max_align_t) unsigned char stores[SL_SPEC_STORES_BYTES];
 };
 /** The first part of a name that the expression matches is replaced; the first rule that matches
  * counts. */
@@ -108,8 +112,11 @@ struct sl_spec {
     char *listen;
     bool has_pool; /* sink.pool was named */
 };
-extern const struct sl_option_table sl_spec_table;
+/** The rows: all stores' sections are in it (stores.h). Any thread. */
+const struct sl_option_table *sl_spec_table(void);
 
+/** The values of one kind of store's options, as its table describes them; borrowed. */
+const void *sl_spec_store_options(const struct sl_spec *spec, const struct sl_option_table *table);
 /** What a store of the spec's source is opened with; borrows the spec's options. */
 void sl_spec_source_config(const struct sl_spec *spec, struct sl_cancel *cancel,
                            struct sl_progress *progress, struct sl_source_config *config);

@@ -198,5 +198,5 @@ void sl_spec_check(const struct sl_yaml_node *root, const struct sl_spec *spec, 
     if (placed)
         check_device(root, spec, complaints);
     else
-        complain_later(&sl_spec_table, root, complaints);
+        complain_later(sl_spec_table(), root, complaints);
 }

@@ -214,5 +214,5 @@ int sl_spec_decode_table(const struct sl_option_table *table, const struct sl_ya
 int sl_spec_decode(const struct sl_yaml_node *root, struct sl_spec *spec,
                    struct sl_complaints *complaints, struct sl_err *err)
 {
-    return sl_spec_decode_table(&sl_spec_table, root, spec, complaints, err);
+    return sl_spec_decode_table(sl_spec_table(), root, spec, complaints, err);
 }

@@ -172,7 +172,7 @@ int sl_spec_write_reference(struct sl_buf *out, struct sl_err *err)
 {
     if (sl_buf_text(out, introduction, err) < 0 || sl_buf_text(out, "## Keys\n\n", err) < 0)
         return -1;
-    return sl_spec_write_keys(&sl_spec_table, out, err);
+    return sl_spec_write_keys(sl_spec_table(), out, err);
 }
 
 /* ---- the JSON schema ------------------------------------------------------------------------ */
@@ -391,7 +391,7 @@ int sl_spec_write_schema(struct sl_buf *out, struct sl_err *err)
     sl_json_key_string(&json, "$schema", "https://json-schema.org/draft/2020-12/schema");
     sl_json_key_string(&json, "title", "sluice model spec");
     sl_json_key_string(&json, "type", "object");
-    schema_table(&json, &sl_spec_table);
+    schema_table(&json, sl_spec_table());
     sl_json_key(&json, "$defs");
     sl_json_object(&json);
     sl_json_key(&json, "variable");

@@ -1,12 +1,11 @@
 /*
- * Every key of `kind: Model`, in the order of the reference page. The sections of sources and of
- * the tmpfs have their rows where their code is. Checks here judge one value alone; spec_check.c
- * judges values against each other.
+ * Every key of `kind: Model`, in the order of the reference page. Those of
+ * `source` are in spec_source.c; stores and the tmpfs have their rows where their code is. Checks
+ * here judge one value alone; spec_check.c judges values against each other.
  */
 #include <ctype.h>
 #include <string.h>
 
-#include "concurrency.h"
 #include "spec_decode.h"
 
 /* ---- checks --------------------------------------------------------------------------------- */
@@ -37,31 +36,6 @@ static int check_sha256(const char *text, struct sl_err *err)
                    strlen(text));
 }
 
-static int check_uri(const char *text, struct sl_err *err)
-{
-    static const char *const schemes[] = {
-#define SL_SOURCE(name, example, help) #name,
-#include "sources.def"
-#undef SL_SOURCE
-        "https",
-        "rediss",
-    };
-    size_t length = strcspn(text, ":/");
-    if (text[length] != ':' || (length == 0 && text[1] != '/'))
-        return 0; /* a path */
-    char scheme[32] = "";
-    memcpy(scheme, text, length < sizeof(scheme) ? length : 0);
-    for (size_t i = 0; i < SL_COUNT(schemes); i++)
-        if (strcmp(scheme, schemes[i]) == 0)
-            return sl_source_check_uri(text, err);
-    const char *near = sl_nearest(scheme, schemes, SL_COUNT(schemes));
-    if (near)
-        return sl_fail(err, SL_E_USAGE, "no source is called '%s', did you mean '%s://'?", scheme,
-                       near);
-    return sl_fail(err, SL_E_USAGE, "no source is called '%.*s': see `sluice docs sources`",
-                   (int)SL_MIN(length, 64u), text);
-}
-
 /* minisign: base64 of "Ed", 8 bytes of key id, 32 of key. */
 static int check_minisign(const char *text, struct sl_err *err)
 {
@@ -90,29 +64,6 @@ static const struct sl_option metadata_rows[] = {
 };
 static const struct sl_option_table metadata_table = {"metadata", sizeof(struct sl_spec_metadata),
                                                       metadata_rows};
-
-static const struct sl_option source_rows[] = {
-    SL_OPTION(sl_spec_source, uri, STRING, "",
-              "an object, a prefix with a slash at its end, or an index (*.index.json)",
-              .required = true, .check = check_uri, .value = "URI"),
-    SL_OPTION(sl_spec_source, include, LIST, "",
-              "objects below a prefix to load, as shell patterns on the name below the prefix; "
-              "without any, all of them"),
-    SL_OPTION(sl_spec_source, exclude, LIST, "",
-              "objects below a prefix to leave out, as shell patterns"),
-    SL_OPTION(
-        sl_spec_source, mirrors, LIST, "",
-        "other URIs with the same bytes, tried in this order when the source cannot be reached",
-        .check = check_uri),
-    SL_OPTION(sl_spec_source, s3, SECTION, "", "S3 and compatible stores", .section = &sl_s3_table),
-    SL_OPTION(sl_spec_source, http, SECTION, "", "web servers", .section = &sl_http_table),
-    SL_OPTION(sl_spec_source, redis, SECTION, "", "Redis servers", .section = &sl_redis_table),
-    SL_OPTION(sl_spec_source, tls, SECTION, "", "TLS of https, s3 and rediss",
-              .section = &sl_tls_table),
-    SL_OPTION_END,
-};
-static const struct sl_option_table source_table = {"source", sizeof(struct sl_spec_source),
-                                                    source_rows};
 
 static const struct sl_option rename_rows[] = {
     SL_OPTION(sl_spec_rename_rule, match, STRING, "",
@@ -289,25 +240,6 @@ static const struct sl_option readers_rows[] = {
     SL_OPTION_END,
 };
 
-void sl_spec_source_config(const struct sl_spec *spec, struct sl_cancel *cancel,
-                           struct sl_progress *progress, struct sl_source_config *config)
-{
-    *config = (struct sl_source_config){
-        .s3 = &spec->source.s3,
-        .http = &spec->source.http,
-        .tls = &spec->source.tls,
-        .redis = &spec->source.redis,
-        .stall_seconds = (unsigned)spec->readers.stall_seconds,
-        .attempts = (unsigned)spec->readers.attempts,
-        .hedge = (enum sl_hedge)spec->readers.hedge,
-        .host_connections =
-            sl_concurrency_per_host(spec->readers.connections_per_host, spec->readers.connections),
-        .bandwidth = spec->readers.bandwidth,
-        .cancel = cancel,
-        .progress = progress,
-        .beneath_bytes = spec->source.beneath_bytes};
-}
-
 static const struct sl_option_table readers_table = {"readers", sizeof(struct sl_spec_readers),
                                                      readers_rows};
 
@@ -318,8 +250,8 @@ static const struct sl_option spec_rows[] = {
               .pattern = "^Model$", .value = "Model"),
     SL_OPTION(sl_spec, metadata, SECTION, "", "what the model is called",
               .section = &metadata_table, .required = true),
-    SL_OPTION(sl_spec, source, SECTION, "", "where the bytes come from", .section = &source_table,
-              .required = true),
+    SL_OPTION(sl_spec, source, SECTION, "", "where the bytes come from",
+              .section = &sl_spec_source_table, .required = true),
     SL_OPTION(sl_spec, tensors, SECTION, "",
               "which tensors to load; all of them unless given. Needs a layout other than verbatim",
               .section = &tensors_table),
@@ -335,4 +267,10 @@ static const struct sl_option spec_rows[] = {
               .flag = "listen", .value = "ADDR:PORT"),
     SL_OPTION_END,
 };
-const struct sl_option_table sl_spec_table = {"", sizeof(struct sl_spec), spec_rows};
+static const struct sl_option_table spec_table = {"", sizeof(struct sl_spec), spec_rows};
+
+const struct sl_option_table *sl_spec_table(void)
+{
+    sl_spec_add_stores();
+    return &spec_table;
+}

@@ -102,7 +102,7 @@ static const struct sl_option *find_row(const struct sl_spec_setting *setting, c
                                         struct sl_complaints *complaints)
 {
     struct sl_mark mark = {.origin = setting->origin};
-    struct sl_option_table table = sl_spec_table;
+    struct sl_option_table table = *sl_spec_table();
     const char *part = setting->path;
     char done[256] = "";
     for (;;) {

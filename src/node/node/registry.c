@@ -82,7 +82,7 @@ void registry_box_free(struct spec_box *box)
 {
     if (!box || --box->count)
         return;
-    sl_options_release(&sl_spec_table, &box->spec);
+    sl_options_release(sl_spec_table(), &box->spec);
     free(box);
 }
 
@@ -124,7 +124,7 @@ static struct spec_box *new_box(struct sl_spec *spec, struct sl_err *err)
     struct spec_box *box = sl_alloc(sizeof(*box), err);
     if (!box || sl_spec_digest(spec, box->digest, err) < 0) {
         free(box);
-        sl_options_release(&sl_spec_table, spec);
+        sl_options_release(sl_spec_table(), spec);
         return NULL;
     }
     box->spec = *spec;

@@ -82,7 +82,7 @@ int sl_spec_digest(const struct sl_spec *spec, uint8_t digest[32], struct sl_err
     put_number(sha, spec->has_pool);
     if (spec->source.beneath_bytes)
         put_number(sha, spec->source.beneath_bytes);
-    put_table(sha, &sl_spec_table, spec);
+    put_table(sha, sl_spec_table(), spec);
     sl_sha256_finish(sha, digest);
     return 0;
 }

@@ -32,7 +32,8 @@ static int redis_open(struct sl_store *store, const char *uri, char **key, struc
 {
     sl_autofree char *prefix = NULL;
     struct sl_redis_store *redis = store->impl = sl_alloc(sizeof(*redis), err);
-    if (!redis || sl_redis_place_parse(uri, store->config.redis, &redis->place, &prefix, err) < 0)
+    if (!redis || sl_redis_place_parse(uri, sl_source_options(&store->config, &sl_redis_table),
+                                       &redis->place, &prefix, err) < 0)
         return -1;
     if (!*prefix)
         return sl_fail(err, SL_E_USAGE,
@@ -377,18 +378,29 @@ static int redis_lane_poll(struct sl_lane *lane, struct pollfd fds[SL_IO_POLL_MA
     return sl_redis_link_poll(lane->link, fds, deadline_ns);
 }
 
-const struct sl_backend sl_redis_backend = {
-    .name = "redis",
-    .check = redis_check,
-    .open = redis_open,
-    .close = redis_close,
-    .list = redis_list,
-    .locate = redis_locate,
-    .forget = redis_forget,
+static const struct sl_transport transport = {
     .lane_new = redis_lane_new,
     .lane_free = redis_lane_free,
     .lane_start = redis_lane_start,
     .lane_read = redis_lane_read,
     .lane_poll = redis_lane_poll,
     .lane_abort = redis_lane_abort,
+};
+
+const struct sl_store_kind sl_redis_store = {
+    .name = "redis",
+    .schemes = {"redis", "rediss"},
+    .example = "redis://host/prefix",
+    .help = "models that tensorizer or sluice wrote into a Redis server; redis and rediss (TLS)",
+    .options = &sl_redis_table,
+    .options_help = "Redis servers",
+    .traits = {.tensors = true},
+    .check = redis_check,
+    .open = redis_open,
+    .close = redis_close,
+    .list = redis_list,
+    .locate = redis_locate,
+    .forget = redis_forget,
+    .transport = &transport,
+    .upload = &sl_upload_redis_ops,
 };

@@ -183,7 +183,8 @@ static int redis_open(struct sl_upload *upload, const char *uri, struct sl_err *
     redis->upload = upload;
     pthread_mutex_init(&redis->locked.mutex, NULL);
     pthread_cond_init(&redis->locked.changed, NULL);
-    if (sl_redis_place_parse(uri, upload->source.redis, &redis->place, &redis->prefix, err) < 0)
+    if (sl_redis_place_parse(uri, sl_source_options(&upload->source, &sl_redis_table),
+                             &redis->place, &redis->prefix, err) < 0)
         return -1;
     if (!*redis->prefix)
         return sl_fail(err, SL_E_USAGE, "'%s' names no model: write redis://host/PREFIX",
@@ -462,7 +463,6 @@ static void redis_close(struct sl_upload *upload)
 }
 
 const struct sl_upload_ops sl_upload_redis_ops = {
-    .name = "redis",
     .open = redis_open,
     .write = redis_write,
     .finish = redis_finish,

@@ -15,6 +15,7 @@
 
 #include "creds_remote.h"
 #include "log.h"
+#include "s3_options.h"
 
 enum {
     REFRESH_SECONDS = 15 * 60,
@@ -138,7 +139,7 @@ static int from_web_identity(struct sl_creds *creds, struct sl_err *err)
 
 static const char *profile_name(const struct sl_creds *creds)
 {
-    const struct sl_s3_options *s3 = creds->config->s3;
+    const struct sl_s3_options *s3 = sl_source_options(creds->config, &sl_s3_table);
     if (s3 && s3->profile && *s3->profile)
         return s3->profile;
     const char *name = env("AWS_PROFILE");
@@ -211,7 +212,7 @@ static int from_home_s3cfg(struct sl_creds *creds, struct sl_err *err)
 
 static int choose(struct sl_creds *creds, struct sl_err *err)
 {
-    const struct sl_s3_options *s3 = creds->config->s3;
+    const struct sl_s3_options *s3 = sl_source_options(creds->config, &sl_s3_table);
     bool named_profile = s3 && s3->profile && *s3->profile;
     int result = 0;
     if (s3 && s3->config_file && *s3->config_file)
@@ -239,7 +240,7 @@ static int choose(struct sl_creds *creds, struct sl_err *err)
 
 static int choose_region(struct sl_creds *creds, struct sl_err *err)
 {
-    const struct sl_s3_options *s3 = creds->config->s3;
+    const struct sl_s3_options *s3 = sl_source_options(creds->config, &sl_s3_table);
     const char *candidates[] = {s3 && s3->region && *s3->region ? s3->region : NULL,
                                 env("AWS_REGION"),
                                 env("AWS_DEFAULT_REGION"),

@@ -12,7 +12,6 @@
 #include <strings.h>
 
 #include "log.h"
-#include "range_lane.h"
 
 static const struct sl_option s3_rows[] = {
     SL_OPTION(sl_s3_options, region, STRING, "",
@@ -114,8 +113,8 @@ static int s3_open(struct sl_store *store, const char *uri, char **key, struct s
         return store->uri ? sl_wrap(err, "cannot open '%s'", store->uri) : -1;
     add_tls(s3);
     snprintf(s3->locked.region, sizeof(s3->locked.region), "%s", sl_creds_region(s3->creds));
-    if (sl_s3_endpoint_find(&s3->locked.endpoint, store->config.s3, s3->creds, s3->bucket,
-                            s3->locked.region, err) < 0)
+    if (sl_s3_endpoint_find(&s3->locked.endpoint, sl_source_options(&store->config, &sl_s3_table),
+                            s3->creds, s3->bucket, s3->locked.region, err) < 0)
         return sl_wrap(err, "cannot open '%s'", store->uri);
     sl_log(SL_LOG_DEBUG, "'%s' is at %s%s (from %s), region %s", store->uri,
            s3->locked.endpoint.origin, s3->locked.endpoint.base, s3->locked.endpoint.from,
@@ -244,14 +243,16 @@ static int s3_checksums(struct sl_source *source, struct sl_checksums *sums, str
     return sl_s3_checksums(object->s3, object->key, source, sums, err);
 }
 
-static struct sl_lane *s3_lane_new(struct sl_store *store, struct sl_err *err)
-{
-    static const struct sl_range_ops ops = {.prepare = prepare, .refuse = refuse};
-    return sl_range_lane_new(store, &ops, err);
-}
+static const struct sl_http_hooks hooks = {.prepare = prepare, .refuse = refuse};
 
-const struct sl_backend sl_s3_backend = {
+const struct sl_store_kind sl_s3_store = {
     .name = "s3",
+    .schemes = {"s3"},
+    .example = "s3://bucket/key",
+    .help = "Amazon S3 and compatible stores, signed with SigV4",
+    .options = &sl_s3_table,
+    .options_help = "S3 and compatible stores",
+    .traits = {.listing = true, .checksums = true},
     .check = s3_check,
     .open = s3_open,
     .close = s3_close,
@@ -259,17 +260,9 @@ const struct sl_backend sl_s3_backend = {
     .list_begin = sl_s3_list_begin,
     .locate = s3_locate,
     .forget = s3_forget,
-    .lane_new = s3_lane_new,
-    .lane_free = sl_range_lane_free,
-    .lane_start = sl_range_lane_start,
-    .lane_read = sl_range_lane_read,
-    .lane_poll = sl_range_lane_poll,
-    .lane_abort = sl_range_lane_abort,
-    .lane_hurry = sl_range_lane_hurry,
-    .lane_sent_twice = sl_range_lane_sent_twice,
-    .lane_connect = sl_range_lane_connect,
-    .lane_leads_to = sl_range_lane_leads_to,
     .mend = s3_mend,
     .checksums = s3_checksums,
-    .prepare = prepare,
+    .transport = &sl_http_transport,
+    .hooks = &hooks,
+    .upload = &sl_upload_s3_ops,
 };

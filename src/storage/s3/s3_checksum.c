@@ -9,7 +9,6 @@
 #include <string.h>
 
 #include "hash.h"
-#include "range_lane.h"
 #include "s3_store.h"
 
 enum { ANSWER_BYTES_MAX = 64 * 1024, VALUE_BYTES_MAX = 64 };

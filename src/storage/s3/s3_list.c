@@ -12,7 +12,6 @@
 #include <string.h>
 
 #include "buf.h"
-#include "range_lane.h"
 #include "s3_store.h"
 #include "s3_xml.h"
 

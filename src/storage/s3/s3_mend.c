@@ -32,7 +32,8 @@ int sl_s3_refused(struct sl_s3 *s3, const char *what, enum sl_s3_verb verb,
 {
     struct sl_s3_fault fault;
     char region[SL_S3_REGION_MAX];
-    bool anonymous = s3->store->config.s3 && s3->store->config.s3->anonymous;
+    const struct sl_s3_options *options = sl_source_options(&s3->store->config, &sl_s3_table);
+    bool anonymous = options && options->anonymous;
     {
         SL_LOCKED(&s3->locked.mutex);
         memcpy(region, s3->locked.region, sizeof(region));
@@ -78,8 +79,8 @@ static bool move_to(struct sl_s3 *s3, const char *region)
 {
     struct sl_err err = SL_ERR_INIT;
     struct sl_s3_endpoint endpoint = {0};
-    if (sl_s3_endpoint_find(&endpoint, s3->store->config.s3, s3->creds, s3->bucket, region, &err) <
-        0)
+    if (sl_s3_endpoint_find(&endpoint, sl_source_options(&s3->store->config, &sl_s3_table),
+                            s3->creds, s3->bucket, region, &err) < 0)
         return false;
     SL_LOCKED(&s3->locked.mutex);
     if (s3->locked.moved) {

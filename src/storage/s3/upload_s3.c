@@ -269,7 +269,7 @@ static int open_store(struct sl_s3_upload *s3u, const char *uri, struct sl_err *
 {
     sl_autofree char *name = NULL;
     struct sl_upload *upload = s3u->upload;
-    if (sl_store_open(uri, upload->config.source, &s3u->store, &name, err) < 0)
+    if (sl_store_open_kind(&sl_s3_store, uri, upload->config.source, &s3u->store, &name, err) < 0)
         return -1;
     s3u->s3 = s3u->store->impl;
     if (!*name)
@@ -344,7 +344,6 @@ static void s3_close(struct sl_upload *upload)
 }
 
 const struct sl_upload_ops sl_upload_s3_ops = {
-    .name = "s3",
     .open = s3_open,
     .write = s3_write,
     .admit = s3_admit,

@@ -1,5 +1,5 @@
 /*
- * One range at a time over one lane of the backend, with retry.
+ * One range at a time over one lane of the transport, with retry.
  *
  * A failed try becomes a deadline in the future (IN_BACKOFF), so a thread that drives several
  * fetches never sleeps for one of them; when it has passed, the lane starts again at the first byte
@@ -11,11 +11,11 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "backend.h"
 #include "log.h"
 #include "metrics.h"
 #include "progress.h"
 #include "retry.h"
+#include "store_kind.h"
 
 enum {
     ATTEMPTS_DEFAULT = 8,
@@ -54,13 +54,13 @@ static bool keep_idle_lane(struct sl_store *store, struct sl_lane *lane)
 struct sl_lane *sl_store_take_lane(struct sl_store *store, struct sl_err *err)
 {
     struct sl_lane *lane = take_idle_lane(store);
-    return lane ? lane : store->backend->lane_new(store, err);
+    return lane ? lane : store->transport->lane_new(store, err);
 }
 
 void sl_store_give_lane(struct sl_store *store, struct sl_lane *lane)
 {
     if (lane && !keep_idle_lane(store, lane))
-        store->backend->lane_free(lane);
+        store->transport->lane_free(lane);
 }
 
 static struct sl_fetch *make(struct sl_store *store, bool apart, struct sl_err *err)
@@ -69,7 +69,7 @@ static struct sl_fetch *make(struct sl_store *store, bool apart, struct sl_err *
     if (!fetch)
         return NULL;
     fetch->store = store;
-    fetch->lane = apart ? store->backend->lane_new(store, err) : sl_store_take_lane(store, err);
+    fetch->lane = apart ? store->transport->lane_new(store, err) : sl_store_take_lane(store, err);
     if (!fetch->lane) {
         free(fetch);
         return NULL;
@@ -92,7 +92,7 @@ void sl_fetch_free(struct sl_fetch *fetch)
     if (!fetch)
         return;
     if (fetch->phase == ACTIVE)
-        fetch->store->backend->lane_free(fetch->lane);
+        fetch->store->transport->lane_free(fetch->lane);
     else
         sl_store_give_lane(fetch->store, fetch->lane);
     free(fetch);
@@ -113,11 +113,11 @@ void sl_fetch_hurry(struct sl_fetch *fetch)
 /* Each time twice as patient; the last try waits as long as it may. */
 static void set_hurry(struct sl_fetch *fetch)
 {
-    const struct sl_backend *backend = fetch->store->backend;
+    const struct sl_transport *transport = fetch->store->transport;
     unsigned failed = fetch->retry.failed;
     bool last = failed + 1 >= fetch->retry.limit || failed >= HURRIES_MAX;
-    if (backend->lane_hurry)
-        backend->lane_hurry(fetch->lane, fetch->hurried && !last ? 1u << failed : 0);
+    if (transport->lane_hurry)
+        transport->lane_hurry(fetch->lane, fetch->hurried && !last ? 1u << failed : 0);
 }
 
 static int take_lane(struct sl_fetch *fetch, struct sl_err *err)
@@ -130,12 +130,12 @@ static int take_lane(struct sl_fetch *fetch, struct sl_err *err)
 /* Once a range: what waiting does not help may be mended, and so may a place that moved away. */
 static bool try_mending(struct sl_fetch *fetch, struct sl_err *err)
 {
-    const struct sl_backend *backend = fetch->store->backend;
+    const struct sl_store_kind *kind = fetch->store->kind;
     bool unreached = strcmp(err->code, SL_NET_UNREACHED) == 0;
-    if (fetch->retry.mended || !backend->mend || (err->retryable && !unreached))
+    if (fetch->retry.mended || !kind->mend || (err->retryable && !unreached))
         return false;
     struct sl_err mending = SL_ERR_INIT;
-    fetch->retry.mended = backend->mend(fetch->source, err, &mending);
+    fetch->retry.mended = kind->mend(fetch->source, err, &mending);
     if (!fetch->retry.mended && mending.kind != SL_OK) {
         *err = mending;
         err->retryable = false;
@@ -181,8 +181,8 @@ static int start_try(struct sl_fetch *fetch, struct sl_err *err)
     sl_counter_add(&source->requests, 1);
     sl_metric_add(SL_M_SOURCE_REQUESTS, 1);
     set_hurry(fetch);
-    if (fetch->store->backend->lane_start(fetch->lane, source, fetch->at, fetch->end,
-                                          !source->opened, err) < 0)
+    if (fetch->store->transport->lane_start(fetch->lane, source, fetch->at, fetch->end,
+                                            !source->opened, err) < 0)
         return fail_try(fetch, err);
     fetch->phase = ACTIVE;
     return 0;
@@ -215,10 +215,10 @@ int sl_fetch_start(struct sl_fetch *fetch, struct sl_source *source, uint64_t be
 /* The first bytes of a try: one that was sent twice tells nothing of the distance. */
 static void note_first(struct sl_fetch *fetch)
 {
-    const struct sl_backend *backend = fetch->store->backend;
+    const struct sl_transport *transport = fetch->store->transport;
     uint64_t ns = sl_now_ns() - fetch->try_started_ns;
     sl_metric_observe(SL_M_FIRST_BYTE_SECONDS, (double)ns / 1e9);
-    if (backend->lane_sent_twice && backend->lane_sent_twice(fetch->lane))
+    if (transport->lane_sent_twice && transport->lane_sent_twice(fetch->lane))
         sl_counter_add(&fetch->source->requests, 1);
     else
         sl_store_note_first_byte(fetch->store, ns);
@@ -267,7 +267,7 @@ enum sl_io_state sl_fetch_read(struct sl_fetch *fetch, void *data, size_t bytes,
         return SL_IO_END;
 
     enum sl_io_state state =
-        fetch->store->backend->lane_read(fetch->lane, data, bytes, got, &problem);
+        fetch->store->transport->lane_read(fetch->lane, data, bytes, got, &problem);
     if (state == SL_IO_DATA) {
         learn_length(fetch);
         count_bytes(fetch, *got);
@@ -302,7 +302,7 @@ failed:
 int sl_fetch_poll(struct sl_fetch *fetch, struct pollfd fds[SL_IO_POLL_MAX], uint64_t *deadline_ns)
 {
     if (fetch->phase == ACTIVE)
-        return fetch->store->backend->lane_poll(fetch->lane, fds, deadline_ns);
+        return fetch->store->transport->lane_poll(fetch->lane, fds, deadline_ns);
     *deadline_ns = fetch->phase == IN_BACKOFF ? fetch->wake_ns : 0;
     return 0;
 }
@@ -310,7 +310,7 @@ int sl_fetch_poll(struct sl_fetch *fetch, struct pollfd fds[SL_IO_POLL_MAX], uin
 void sl_fetch_abort(struct sl_fetch *fetch)
 {
     if (fetch->phase == ACTIVE)
-        fetch->store->backend->lane_abort(fetch->lane);
+        fetch->store->transport->lane_abort(fetch->lane);
     fetch->phase = IDLE;
 }
 

@@ -3,7 +3,7 @@
  * request is made for it. The first range that is read carries the version, so an object that
  * changed since is noticed there.
  */
-#include "backend.h"
+#include "store_kind.h"
 
 int sl_source_known(struct sl_store *store, const char *name, uint64_t bytes,
                     const struct sl_version *version, struct sl_source **out, struct sl_err *err)
@@ -16,7 +16,7 @@ int sl_source_known(struct sl_store *store, const char *name, uint64_t bytes,
     source->version = *version;
     source->opened = true;
     source->name = sl_strdup(name, err);
-    if (!source->name || store->backend->locate(source, err) < 0)
+    if (!source->name || store->kind->locate(source, err) < 0)
         return -1;
     *out = sl_steal(&source);
     return 0;

@@ -1,5 +1,5 @@
 /*
- * Stores and sources for every backend: the registry, opening, blocking reads, counting.
+ * Stores and sources of every kind: opening, blocking reads, counting.
  *
  * Opening is the first range request: its answer tells length and version, and its bytes are kept,
  * since indexes and small files need them again. Blocking reads drive a fetch with poll(), so retry
@@ -7,81 +7,20 @@
  */
 #include "source.h"
 
-#include <ctype.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "backend.h"
 #include "fetch.h"
 #include "log.h"
 #include "metrics.h"
+#include "store_kind.h"
 
-static const struct sl_backend *const backends[] = {
-#define SL_SOURCE(name, example, help) &sl_##name##_backend,
-#include "sources.def"
-#undef SL_SOURCE
-};
-
-static const char known_schemes[] =
-#define SL_SOURCE(name, example, help) #name " "
-#include "sources.def"
-#undef SL_SOURCE
-    "https rediss";
-
-/* Bytes of the scheme, 0 for a path. "memory:x" and "file:x" need no slashes; "a:b" alone is a
- * file's name. */
-static size_t scheme_bytes(const char *uri)
-{
-    size_t used = 0;
-    while (isalnum((unsigned char)uri[used]) || (used && strchr("+-.", uri[used]) && uri[used]))
-        used++;
-    if (used == 0 || uri[used] != ':')
-        return 0;
-    bool bare = strncmp(uri, "memory:", 7) == 0 || strncasecmp(uri, "file:", 5) == 0;
-    return bare || strncmp(uri + used, "://", 3) == 0 ? used : 0;
-}
-
-bool sl_source_scheme(const char *uri, char name[SL_SCHEME_BYTES])
-{
-    size_t bytes = scheme_bytes(uri);
-    if (bytes >= SL_SCHEME_BYTES)
-        return false;
-    memcpy(name, "file", 5);
-    for (size_t i = 0; i < bytes; i++)
-        name[i] = (char)tolower((unsigned char)uri[i]);
-    if (bytes)
-        name[bytes] = 0;
-    if (strcmp(name, "https") == 0 || strcmp(name, "rediss") == 0)
-        name[strlen(name) - 1] = 0;
-    return true;
-}
-
-static const struct sl_backend *find_backend(const char *uri, struct sl_err *err)
-{
-    char name[SL_SCHEME_BYTES];
-    if (sl_source_scheme(uri, name))
-        for (size_t i = 0; i < SL_COUNT(backends); i++)
-            if (strcmp(name, backends[i]->name) == 0)
-                return backends[i];
-    sl_fail(err, SL_E_USAGE, "no source reads '%.*s://': use a path or one of %s",
-            (int)SL_MIN(scheme_bytes(uri), 64), uri, known_schemes);
-    return NULL;
-}
-
-int sl_source_check_uri(const char *uri, struct sl_err *err)
-{
-    const struct sl_backend *backend = find_backend(uri, err);
-    if (!backend)
-        return -1;
-    return backend->check ? backend->check(uri, err) : 0;
-}
-
-/* The spec may ask for it, or an .s3cfg, which the backend has read by now. */
+/* The spec may ask for it, or an .s3cfg, which the kind has read by now. */
 static void warn_of_unverified(const struct sl_store *store)
 {
     const struct sl_tls_options *tls = store->config.tls;
-    if (tls && !tls->verify && strcmp(store->backend->name, "file") != 0)
+    if (tls && !tls->verify && !store->kind->traits.local)
         sl_log(SL_LOG_WARN,
                "certificates are not verified (source.tls.verify, or an .s3cfg): anyone "
                "on the way to the source can read and change the model");
@@ -98,9 +37,9 @@ static pthread_once_t wired_once = PTHREAD_ONCE_INIT;
 static struct sl_lane *take_leading_to(struct sl_store *store, const struct sl_host *host)
 {
     SL_LOCKED(&store->locked.mutex);
-    for (unsigned i = 0; store->backend->lane_leads_to && i < store->locked.lane_count; i++) {
+    for (unsigned i = 0; store->transport->lane_leads_to && i < store->locked.lane_count; i++) {
         struct sl_lane *lane = store->locked.lanes[i];
-        if (store->backend->lane_leads_to(lane, host)) {
+        if (store->transport->lane_leads_to(lane, host)) {
             store->locked.lanes[i] = store->locked.lanes[--store->locked.lane_count];
             return lane;
         }
@@ -115,7 +54,7 @@ static void shed_idle(const struct sl_host *host)
     for (struct sl_store *store = open_stores.first; store; store = store->next) {
         struct sl_lane *lane = take_leading_to(store, host);
         if (lane) {
-            store->backend->lane_free(lane);
+            store->transport->lane_free(lane);
             return;
         }
     }
@@ -147,24 +86,30 @@ static void remove_store(struct sl_store *store)
 
 /* ---- stores ---------------------------------------------------------------------------------- */
 
-int sl_store_open(const char *uri, const struct sl_source_config *config, struct sl_store **out,
-                  char **key, struct sl_err *err)
+const void *sl_source_options(const struct sl_source_config *config,
+                              const struct sl_option_table *table)
+{
+    for (unsigned i = 0; i < SL_STORE_KINDS_MAX; i++)
+        if (config->options[i].table == table)
+            return config->options[i].values;
+    return NULL;
+}
+
+int sl_store_open_kind(const struct sl_store_kind *kind, const char *uri,
+                       const struct sl_source_config *config, struct sl_store **out, char **key,
+                       struct sl_err *err)
 {
     *out = NULL;
     *key = NULL;
-    if (!uri || !*uri)
-        return sl_fail(err, SL_E_USAGE, "the source has no URI: name a path, https://… or s3://…");
-    const struct sl_backend *backend = find_backend(uri, err);
-    if (!backend)
-        return -1;
     SL_AUTO(sl_store) store = sl_alloc(sizeof(*store), err);
     if (!store)
         return -1;
-    store->backend = backend;
+    store->kind = kind;
+    store->transport = kind->transport;
     pthread_mutex_init(&store->locked.mutex, NULL);
     if (config)
         store->config = *config;
-    if (backend->open(store, uri, key, err) < 0) {
+    if (kind->open(store, uri, key, err) < 0) {
         free(*key);
         *key = NULL;
         return -1;
@@ -181,8 +126,8 @@ void sl_store_free(struct sl_store *store)
         return;
     remove_store(store);
     for (unsigned i = 0; i < store->locked.lane_count; i++)
-        store->backend->lane_free(store->locked.lanes[i]);
-    store->backend->close(store);
+        store->transport->lane_free(store->locked.lanes[i]);
+    store->kind->close(store);
     pthread_mutex_destroy(&store->locked.mutex);
     free(store->uri);
     free(store);
@@ -195,7 +140,12 @@ const char *sl_store_uri(const struct sl_store *store)
 
 const char *sl_store_kind(const struct sl_store *store)
 {
-    return store->backend->name;
+    return store->kind->name;
+}
+
+const struct sl_store_traits *sl_store_traits(const struct sl_store *store)
+{
+    return &store->kind->traits;
 }
 
 uint64_t sl_store_first_byte_ns(struct sl_store *store)
@@ -227,11 +177,11 @@ static void connect_ahead(void *arg, const struct sl_exchange *like)
         store->locked.connected_ahead = true;
     }
     for (unsigned i = 0; i < store->config.ahead; i++) {
-        struct sl_lane *lane = store->backend->lane_new(store, NULL);
+        struct sl_lane *lane = store->transport->lane_new(store, NULL);
         if (!lane)
             return;
-        if (store->backend->lane_connect(lane, like, NULL) < 0) {
-            store->backend->lane_free(lane);
+        if (store->transport->lane_connect(lane, like, NULL) < 0) {
+            store->transport->lane_free(lane);
             return;
         }
         sl_store_give_lane(store, lane);
@@ -240,7 +190,7 @@ static void connect_ahead(void *arg, const struct sl_exchange *like)
 
 struct sl_connect sl_store_connect(struct sl_store *store)
 {
-    bool ahead = store->config.ahead && store->backend->lane_connect;
+    bool ahead = store->config.ahead && store->transport->lane_connect;
     return (struct sl_connect){
         .distant = ahead ? connect_ahead : NULL,
         .distant_arg = store,
@@ -289,14 +239,27 @@ static int take_wanted(const struct sl_entry *entry, void *arg, struct sl_err *e
     return wanted->each(entry, wanted->arg, err);
 }
 
+static int list(struct sl_store *store, const char *begin, struct wanted *wanted,
+                struct sl_err *err)
+{
+    const struct sl_store_kind *kind = store->kind;
+    if (!kind->list)
+        return sl_fail(err, SL_E_USAGE,
+                       "'%s' has no listing: name an object, or an index such as "
+                       "model.safetensors.index.json",
+                       store->uri);
+    if (sl_cancel_check(store->config.cancel, err) < 0)
+        return -1;
+    return *begin && kind->list_begin ? kind->list_begin(store, begin, take_wanted, wanted, err)
+                                      : kind->list(store, take_wanted, wanted, err);
+}
+
 int sl_store_list(struct sl_store *store,
                   int (*each)(const struct sl_entry *entry, void *arg, struct sl_err *err),
                   void *arg, struct sl_err *err)
 {
     struct wanted wanted = {store, "", each, arg};
-    if (sl_cancel_check(store->config.cancel, err) < 0)
-        return -1;
-    return store->backend->list(store, take_wanted, &wanted, err);
+    return list(store, "", &wanted, err);
 }
 
 int sl_store_list_begin(struct sl_store *store, const char *begin,
@@ -304,11 +267,7 @@ int sl_store_list_begin(struct sl_store *store, const char *begin,
                         void *arg, struct sl_err *err)
 {
     struct wanted wanted = {store, begin, each, arg};
-    if (sl_cancel_check(store->config.cancel, err) < 0)
-        return -1;
-    return store->backend->list_begin
-               ? store->backend->list_begin(store, begin, take_wanted, &wanted, err)
-               : store->backend->list(store, take_wanted, &wanted, err);
+    return list(store, begin, &wanted, err);
 }
 
 /* Wait until the fetch may go on, or the load is canceled. */
@@ -374,7 +333,7 @@ int sl_source_open(struct sl_store *store, const char *name, uint64_t head_bytes
         return -1;
     source->store = store;
     source->name = sl_strdup(name, err);
-    if (!source->name || store->backend->locate(source, err) < 0)
+    if (!source->name || store->kind->locate(source, err) < 0)
         return -1;
     if (read_head(source, SL_MAX(head_bytes, 1), err) < 0 ||
         check_size(source->uri, "", source->bytes, err) < 0)
@@ -393,11 +352,12 @@ void sl_source_free(struct sl_source *source)
 {
     if (!source)
         return;
-    if (source->store->backend->forget)
-        source->store->backend->forget(source);
+    if (source->store->kind->forget)
+        source->store->kind->forget(source);
     free(source->name);
     free(source->uri);
     free(source->head);
+    free(source->told);
     free(source);
 }
 
@@ -434,13 +394,39 @@ void sl_source_counts(const struct sl_source *source, uint64_t *requests, uint64
 
 int sl_source_checksums(struct sl_source *source, struct sl_checksums *sums, struct sl_err *err)
 {
-    const struct sl_backend *backend = source->store->backend;
+    const struct sl_store_kind *kind = source->store->kind;
     memset(sums, 0, sizeof(*sums));
-    if (!backend->checksums)
+    if (source->told)
+        *sums = *source->told;
+    if (source->told || !kind->checksums)
         return 0;
     sl_counter_add(&source->requests, 1);
     sl_metric_add(SL_M_SOURCE_REQUESTS, 1);
-    return backend->checksums(source, sums, err);
+    return kind->checksums(source, sums, err);
+}
+
+struct sl_checksums *sl_checksums_copy(const struct sl_checksums *sums, struct sl_err *err)
+{
+    struct sl_checksums *copy = sums ? sl_alloc(sizeof(*copy), err) : NULL;
+    if (copy)
+        *copy = *sums;
+    return copy;
+}
+
+int sl_source_tell_checksums(struct sl_source *source, const struct sl_checksums *sums,
+                             struct sl_err *err)
+{
+    struct sl_checksums *copy = sl_checksums_copy(sums, err);
+    if (!copy)
+        return -1;
+    free(source->told);
+    source->told = copy;
+    return 0;
+}
+
+const struct sl_checksums *sl_source_told_checksums(const struct sl_source *source)
+{
+    return source->told;
 }
 
 uint64_t sl_source_held(const struct sl_source *source)

@@ -7,8 +7,8 @@
  * that version and fails with SL_E_INTEGRITY, code "changed", if the object is not the same any
  * more.
  *
- * Backends (sources.def) are silent: this layer checks arguments, counts bytes, time, retries and
- * errors, and traces, once, for all of them.
+ * Kinds of stores (store_kind.h) are silent: this layer checks arguments, counts bytes, time,
+ * retries and errors, and traces, once, for all of them.
  */
 #ifndef SL_SOURCE_H
 #define SL_SOURCE_H
@@ -27,37 +27,24 @@ struct sl_progress;
 
 /* ---- configuration -------------------------------------------------------------------------- */
 
-enum sl_s3_addressing { SL_S3_ADDRESSING_AUTO, SL_S3_ADDRESSING_PATH, SL_S3_ADDRESSING_VIRTUAL };
-
-/** `source.s3`; rows in s3.c. */
-struct sl_s3_options {
-    char *region, *endpoint, *profile, *config_file;
-    int addressing; /* enum sl_s3_addressing */
-    bool anonymous;
-};
-/** `source.http`; rows in http.c. Files are read anew when a connection answers 401. */
-struct sl_http_options {
-    char *bearer_token_file, *headers_file;
-};
-/** `source.redis`; rows in redis_place.c. */
-struct sl_redis_options {
-    char *username, *password_file;
-    uint64_t database;
-};
-extern const struct sl_option_table sl_s3_table, sl_http_table, sl_redis_table;
-
 /** `readers.hedge`: whether a request that is slow is sent again while its answer may yet come. */
 enum sl_hedge { SL_HEDGE_AUTO, SL_HEDGE_OFF };
 
+enum { SL_STORE_KINDS_MAX = 16 };
+
+/** The values of one kind's options: a struct that the table describes. */
+struct sl_store_options {
+    const struct sl_option_table *table;
+    const void *values;
+};
+
 /** What a store is opened with. Borrowed until the store is freed. */
 struct sl_source_config {
-    const struct sl_s3_options *s3;       /* NULL: defaults */
-    const struct sl_http_options *http;   /* NULL: defaults */
-    const struct sl_tls_options *tls;     /* NULL: defaults */
-    const struct sl_redis_options *redis; /* NULL: defaults */
-    unsigned stall_seconds;               /* 0: 30. Less than 64 KiB in that time is a stall */
-    unsigned attempts;                    /* 0: 8. Per range, first try included */
-    unsigned host_connections;            /* of this process to one host; 0: any number */
+    struct sl_store_options options[SL_STORE_KINDS_MAX]; /* of kinds that are not here: defaults */
+    const struct sl_tls_options *tls;                    /* NULL: defaults */
+    unsigned stall_seconds;    /* 0: 30. Less than 64 KiB in that time is a stall */
+    unsigned attempts;         /* 0: 8. Per range, first try included */
+    unsigned host_connections; /* of this process to one host; 0: any number */
     unsigned ahead; /* connections made at once to a server that turns out to be far away, while the
                        store's first request is out; 0: none */
     uint64_t bandwidth;       /* bytes/s that loads of this process read together; 0: no limit */
@@ -73,23 +60,24 @@ struct sl_source_config {
 struct sl_store;
 struct sl_source;
 
-/**
- * Open the store that a URI points into: /path, file:///path, http(s)://host/…, s3://bucket/…,
- * redis(s)://host/….
- * A URI with a trailing slash (or an existing local directory) is a prefix; *key is then "" and the
- * store's names are relative to it; else the URI's last path segment is *key and its folder the
- * store's base, so that siblings (the shards of an index) can be opened. *key is malloc'ed
- * (percent-decoded for http only as far as the path segment needs), free() it. SL_E_USAGE for a
- * scheme that is not in sources.def. Touches no network.
- */
-int sl_store_open(const char *uri, const struct sl_source_config *config, struct sl_store **store,
-                  char **key, struct sl_err *err);
 void sl_store_free(struct sl_store *store);
 SL_AUTO_DEFINE(sl_store)
 /** The URI without user, password and query, for people, manifests and logs; borrowed. */
 const char *sl_store_uri(const struct sl_store *store);
-/** The scheme's row name: "file", "http", "s3", "redis". */
+/** Its kind's name: "file", "http", "s3", "redis". For people: what is decided is decided by
+ * traits.
+ */
 const char *sl_store_kind(const struct sl_store *store);
+/** What callers may decide by. */
+struct sl_store_traits {
+    bool local;     /* its bytes come without a network */
+    bool listing;   /* it tells what lies below a prefix */
+    bool checksums; /* it keeps hashes of whole objects, and can be asked for them */
+    bool folders;   /* a prefix is what comes before a '/', not any beginning of a name */
+    bool urls;      /* its URIs are URLs of a web: names are percent-encoded, a query may follow */
+    bool tensors;   /* an object is a .tensors file, and nothing else */
+};
+const struct sl_store_traits *sl_store_traits(const struct sl_store *store);
 /** The shortest time from a request to the first byte of its answer so far, connecting included
  * where it had to; 0: no answer yet. Any thread. */
 uint64_t sl_store_first_byte_ns(struct sl_store *store);
@@ -98,16 +86,29 @@ unsigned sl_store_host_connections(const struct sl_store *store);
 /** What ends its waits, for callers that drive fetches themselves; may be NULL. */
 struct sl_cancel *sl_store_cancel(const struct sl_store *store);
 
+/** What a store keeps of the bytes of a whole object. */
+enum { SL_CHECKSUMS_MAX = 4 };
+struct sl_checksum {
+    enum sl_hash_kind kind;
+    uint8_t value[SL_HASH_BYTES_MAX];
+};
+struct sl_checksums {
+    struct sl_checksum items[SL_CHECKSUMS_MAX];
+    unsigned count;
+    bool composite; /* there are some that are hashes of hashes of parts, which are left out */
+};
 /** One object of a listing; name is relative to the store's base and not yet trusted. */
 struct sl_entry {
     const char *name;
     uint64_t bytes;
-    const char *etag; /* as the listing gives it, or "" */
+    const char *etag;                /* as the listing gives it, or "" */
+    const char *pin;                 /* as of a version; NULL: the listing gives none */
+    const struct sl_checksums *sums; /* of its bytes, as the listing gives them; NULL: none */
 };
 /**
  * Every object below the base, in the order of the store, page by page in bounded memory. The
  * callback returns 0 to go on, -1 (err filled) to stop. Folder markers are left out. SL_E_NOT_FOUND
- * if there is none. http, redis: SL_E_USAGE ("has no listing; name an object or an index").
+ * if there is none, SL_E_USAGE without traits.listing: "has no listing".
  */
 int sl_store_list(struct sl_store *store,
                   int (*each)(const struct sl_entry *entry, void *arg, struct sl_err *err),
@@ -123,29 +124,28 @@ int sl_store_list_begin(struct sl_store *store, const char *begin,
 
 /* ---- sources -------------------------------------------------------------------------------- */
 
-enum { SL_VERSION_TEXT_MAX = 512 };
+enum { SL_VERSION_TEXT_MAX = 512, SL_PIN_TEXT_MAX = 160 };
 
 /** What a store said of an object. Texts that differ mean another version. */
 struct sl_version {
     char etag[SL_VERSION_TEXT_MAX];       /* with quotes and W/, or "" */
     char version_id[SL_VERSION_TEXT_MAX]; /* S3, or "" */
-    char last_modified[96];               /* as sent (file: mtime, ctime and inode), or "" */
+    /* What names these bytes for good, whatever an answer's headers say: a commit, a generation, a
+     * digest; or "". The kind puts it into its requests. */
+    char pin[SL_PIN_TEXT_MAX];
+    char last_modified[96]; /* as sent (file: mtime, ctime and inode), or "" */
     bool dated; /* last_modified was old when it was told: a change since has another one */
 };
 /**
- * Do equal texts mean equal bytes? By a version id, a strong ETag, or else a date that was old when
- * it was told. Without that nothing that was read before can be kept: another version may look the
- * same.
+ * Do equal texts mean equal bytes? By a pin, a version id, a strong ETag, or else a date that was
+ * old when it was told. Without that nothing that was read before can be kept: another version may
+ * look the same.
  */
 bool sl_version_is_known(const struct sl_version *version);
 
 /** Bytes of one object, 1 EiB: whoever claims more is believed nothing. Every sum of a few such
  * numbers fits in 64 bits. */
 static const uint64_t SL_OBJECT_BYTES_MAX = 1152921504606846976;
-
-/** Does the URI name a place, as far as its text tells: a bucket, a host? SL_E_USAGE if not, or if
- * no source reads such. */
-int sl_source_check_uri(const char *uri, struct sl_err *err);
 
 /**
  * Open one object: one request for its first head_bytes (at least 1; fewer come if it is shorter),
@@ -198,31 +198,18 @@ struct sl_source_guard *sl_source_guard(const struct sl_source *source);
 int sl_source_read_past(struct sl_source *source, uint64_t offset, void *data, size_t bytes,
                         struct sl_err *err);
 
-/** What a store keeps of the bytes of a whole object. */
-enum { SL_CHECKSUMS_MAX = 4 };
-struct sl_checksum {
-    enum sl_hash_kind kind;
-    uint8_t value[SL_HASH_BYTES_MAX];
-};
-struct sl_checksums {
-    struct sl_checksum items[SL_CHECKSUMS_MAX];
-    unsigned count;
-    bool composite; /* there are some that are hashes of hashes of parts, which are left out */
-};
 /**
- * Ask for them: one request where the store keeps any (s3), none elsewhere. None at all (count 0)
- * is no error. Any thread; blocks.
+ * Those that it was told of, else ask for them: one request where the store keeps any
+ * (traits.checksums), none elsewhere. None at all (count 0) is no error. Any thread; blocks.
  */
 int sl_source_checksums(struct sl_source *source, struct sl_checksums *sums, struct sl_err *err);
-
-/* ---- tests ---------------------------------------------------------------------------------- */
-
-/**
- * Register bytes as memory:NAME (memory://NAME/ lists them all); data is borrowed until
- * sl_memory_clear(). fail_at: the nth read from now on fails with SL_E_NET not retryable, 0 never.
- */
-int sl_memory_put(const char *name, const void *data, size_t bytes, struct sl_err *err);
-void sl_memory_fail_at(unsigned nth);
-void sl_memory_clear(void);
+/** What a listing, or the first answer, said of the bytes of this version; copied. Before other
+ * threads have the source. */
+int sl_source_tell_checksums(struct sl_source *source, const struct sl_checksums *sums,
+                             struct sl_err *err);
+/** Borrowed; NULL: it was told of none. */
+const struct sl_checksums *sl_source_told_checksums(const struct sl_source *source);
+/** On the heap; NULL of NULL, and (err filled) without memory. */
+struct sl_checksums *sl_checksums_copy(const struct sl_checksums *sums, struct sl_err *err);
 
 #endif

@@ -1,15 +1,15 @@
 /*
- * What makes a version: something of which equal texts mean equal bytes. A version id does, and a
- * strong ETag. A weak ETag says that bytes may differ beneath it, whatever stands beside it. A date
- * has a resolution: what was told within it can change again without another date (RFC 9110 section
- * 8.8.2.2), so it counts only if it was old by then.
+ * What makes a version: something of which equal texts mean equal bytes. A pin does, a version
+ * id, and a strong ETag. A weak ETag says that bytes may differ beneath it, whatever stands beside
+ * it. A date has a resolution: what was told within it can change again without another date (RFC
+ * 9110 section 8.8.2.2), so it counts only if it was old by then.
  */
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
 #include <time.h>
 
-#include "backend.h"
+#include "store_kind.h"
 
 enum {
     DATE_AGE_SECONDS = 2,       /* by the server's own clock; dates are cut to seconds */
@@ -29,7 +29,8 @@ bool sl_version_id_counts(const char *version_id)
 
 bool sl_version_is_known(const struct sl_version *version)
 {
-    if (sl_version_id_counts(version->version_id) || sl_etag_is_strong(version->etag))
+    if (version->pin[0] || sl_version_id_counts(version->version_id) ||
+        sl_etag_is_strong(version->etag))
         return true;
     return !version->etag[0] && version->last_modified[0] && version->dated;
 }

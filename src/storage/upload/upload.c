@@ -1,50 +1,26 @@
 /*
- * Destinations for every backend: the registry, checks of arguments, the first failure that every
- * later call repeats, counting.
+ * Destinations of every kind: checks of arguments, the first failure that every later call repeats,
+ * counting.
  */
 #include "upload.h"
 
 #include <inttypes.h>
 #include <string.h>
 
-#include "backend.h"
 #include "log.h"
 #include "metrics.h"
 #include "upload_backend.h"
 
 enum { MEMORY_BYTES_DEFAULT = 128 * 1024 * 1024 };
 
-static const struct sl_upload_ops *const destinations[] = {
-#define SL_UPLOAD(name, example, help) &sl_upload_##name##_ops,
-#include "uploads.def"
-#undef SL_UPLOAD
-};
-
-static const char known_schemes[] = "a path"
-#define SL_UPLOAD(name, example, help) ", " #name "://"
-#include "uploads.def"
-#undef SL_UPLOAD
-    ;
-
-static const struct sl_upload_ops *find_ops(const char *uri, struct sl_err *err)
-{
-    char name[SL_SCHEME_BYTES];
-    if (sl_source_scheme(uri, name))
-        for (size_t i = 0; i < SL_COUNT(destinations); i++)
-            if (strcmp(name, destinations[i]->name) == 0)
-                return destinations[i];
-    sl_fail(err, SL_E_USAGE, "nothing can be written to '%.*s:': use %s",
-            (int)SL_MIN(strcspn(uri, ":"), 64), uri, known_schemes);
-    return NULL;
-}
-
-static struct sl_upload *upload_new(const struct sl_upload_ops *ops, uint64_t bytes,
+static struct sl_upload *upload_new(const struct sl_store_kind *kind, uint64_t bytes,
                                     const struct sl_upload_config *config, struct sl_err *err)
 {
     struct sl_upload *upload = sl_alloc(sizeof(*upload), err);
     if (!upload)
         return NULL;
-    upload->ops = ops;
+    upload->kind = kind;
+    upload->ops = kind->upload;
     upload->bytes = bytes;
     pthread_mutex_init(&upload->locked.mutex, NULL);
     if (config)
@@ -57,22 +33,27 @@ static struct sl_upload *upload_new(const struct sl_upload_ops *ops, uint64_t by
     return upload;
 }
 
-int sl_upload_open(const char *uri, uint64_t bytes, const struct sl_upload_config *config,
-                   struct sl_upload **out, struct sl_err *err)
+int sl_upload_check_uri(const char *uri, struct sl_err *err)
 {
-    *out = NULL;
-    size_t uri_bytes = uri ? strlen(uri) : 0;
-    if (!uri_bytes)
+    size_t bytes = uri ? strlen(uri) : 0;
+    if (!bytes)
         return sl_fail(err, SL_E_USAGE,
                        "the destination has no URI: name a path, s3://… or https://…");
-    if (uri[uri_bytes - 1] == '/')
+    if (uri[bytes - 1] == '/')
         return sl_fail(err, SL_E_USAGE, "'%s' names a folder: name the object to write", uri);
-    const struct sl_upload_ops *ops = find_ops(uri, err);
-    SL_AUTO(sl_upload) upload = ops ? upload_new(ops, bytes, config, err) : NULL;
+    return 0;
+}
+
+int sl_upload_open_kind(const struct sl_store_kind *kind, const char *uri, uint64_t bytes,
+                        const struct sl_upload_config *config, struct sl_upload **out,
+                        struct sl_err *err)
+{
+    *out = NULL;
+    SL_AUTO(sl_upload) upload = upload_new(kind, bytes, config, err);
     if (!upload || sl_cancel_check(upload->source.cancel, err) < 0)
         return -1;
-    struct sl_err why = SL_ERR_INIT; /* backends look at it */
-    if (ops->open(upload, uri, &why) < 0) {
+    struct sl_err why = SL_ERR_INIT; /* open() looks at it */
+    if (upload->ops->open(upload, uri, &why) < 0) {
         if (err)
             *err = why;
         return -1;
@@ -94,7 +75,7 @@ void sl_upload_free(struct sl_upload *upload)
 
 const char *sl_upload_kind(const struct sl_upload *upload)
 {
-    return upload->ops->name;
+    return upload->kind->name;
 }
 
 bool sl_upload_in_order(const struct sl_upload *upload)

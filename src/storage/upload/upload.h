@@ -19,21 +19,12 @@ struct sl_upload_config {
     int mode; /* of files; 0: that of the file that is replaced, else 0644 less the umask */
 };
 
+/** One object in the making; sl_upload_open() begins it (stores.h). */
 struct sl_upload;
-/**
- * Begin an object of exactly `bytes` bytes. What can be refused is refused here: SL_E_USAGE for a
- * scheme that cannot be written, a URI that ends in '/', and (code "exists") an object that is
- * there; SL_E_NO_SPACE, SL_E_AUTH. file: a file without a name beside it (folders are made),
- * checked for space. s3: a multipart upload is begun; objects of one part are one PUT at the end.
- * http: one PUT. redis: a .tensors file, whose head, written first and whole, names its keys.
- * config is copied, what it points to is borrowed until the free.
- */
-int sl_upload_open(const char *uri, uint64_t bytes, const struct sl_upload_config *config,
-                   struct sl_upload **upload, struct sl_err *err);
 /** Aborts what is not finished. NULL is fine. */
 void sl_upload_free(struct sl_upload *upload);
 SL_AUTO_DEFINE(sl_upload)
-/** "file", "s3", "http", "redis". */
+/** Its kind of store: "file", "s3", "http", "redis". */
 const char *sl_upload_kind(const struct sl_upload *upload);
 /** Must the bytes come in order of their offsets (http)? Else any order goes. */
 bool sl_upload_in_order(const struct sl_upload *upload);

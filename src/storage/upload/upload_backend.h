@@ -1,24 +1,24 @@
 /*
- * What a destination implements: one file and one row of uploads.def each. Called only by upload.c,
- * which checks arguments, counts bytes, remembers the first failure and looks at cancellation, once
- * for all of them.
+ * How a kind of store is written to: sl_store_kind.upload. Called only by upload.c, which checks
+ * arguments, counts bytes, remembers the first failure and looks at cancellation, once for all of
+ * them.
  */
 #ifndef SL_UPLOAD_BACKEND_H
 #define SL_UPLOAD_BACKEND_H
 
 #include <pthread.h>
 
+#include "store_kind.h"
 #include "upload.h"
 
-struct sl_upload_ops;
-
 struct sl_upload {
-    const struct sl_upload_ops *ops;
+    const struct sl_store_kind *kind;
+    const struct sl_upload_ops *ops; /* the kind's */
     char *uri; /* for people, without user, password and query; open() may replace it */
     uint64_t bytes;
     struct sl_upload_config config; /* memory_bytes is filled in; connections may be 0 */
     struct sl_source_config source; /* what config.source points to: never NULL */
-    void *impl;                     /* the backend's; zeroed before open() */
+    void *impl;                     /* of the kind; zeroed before open() */
     bool finished;
     struct sl_counter written;
     struct {
@@ -28,7 +28,6 @@ struct sl_upload {
 };
 
 struct sl_upload_ops {
-    const char *name;
     bool in_order;
     /**
      * Refuse what can be refused before the first byte: a URI that cannot be written, an object
@@ -49,8 +48,12 @@ struct sl_upload_ops {
     void (*close)(struct sl_upload *upload);
 };
 
-#define SL_UPLOAD(name, example, help) extern const struct sl_upload_ops sl_upload_##name##_ops;
-#include "uploads.def"
-#undef SL_UPLOAD
+/** As sl_upload_open(), of a kind that is known already and can be written to; the URI was checked.
+ */
+int sl_upload_open_kind(const struct sl_store_kind *kind, const char *uri, uint64_t bytes,
+                        const struct sl_upload_config *config, struct sl_upload **upload,
+                        struct sl_err *err);
+/** Does it name an object, as far as its end tells? SL_E_USAGE. */
+int sl_upload_check_uri(const char *uri, struct sl_err *err);
 
 #endif

@@ -15,6 +15,9 @@
 #include "bench_parts.h"
 #include "load.h"
 #include "log.h"
+#include "raw_request.h"
+#include "s3_options.h"
+#include "spec.h"
 
 struct sweep {
     const struct sl_spec *spec;
@@ -47,9 +50,9 @@ static int add_point(struct sweep *sweep, enum sl_bench_way way, const char *cli
     return sl_bench_point_add(sweep->result, &point, err) ? 0 : -1;
 }
 
-static bool has_network(const struct sl_plan *plan, const char *kind)
+static bool has_network(const struct sl_plan *plan)
 {
-    return plan->source_count && (strcmp(kind, "http") == 0 || strcmp(kind, "s3") == 0);
+    return plan->source_count && sl_store_asks_by_http(sl_source_store(plan->sources[0].source));
 }
 
 static int add_settings(struct sweep *sweep, bool network, struct sl_err *err)
@@ -289,7 +292,8 @@ static bool is_folder(const char *uri)
 static void set_target(struct sweep *sweep)
 {
     const struct sl_spec_source *source = &sweep->spec->source;
-    const char *endpoint = source->s3.endpoint;
+    const struct sl_s3_options *s3 = sl_spec_store_options(sweep->spec, &sl_s3_table);
+    const char *endpoint = s3->endpoint;
     if (!endpoint)
         endpoint = getenv("AWS_ENDPOINT_URL_S3");
     if (!endpoint)
@@ -302,10 +306,10 @@ static void set_target(struct sweep *sweep)
         .folder = is_folder(source->uri),
         .chosen = source->include.count || source->exclude.count,
         .name = sl_source_name(sweep->plan->sources[0].source),
-        .anonymous = source->s3.anonymous,
+        .anonymous = s3->anonymous,
         .directory = sweep->place.run,
     };
-    if (sweep->config->ways[SL_BENCH_NETWORK] && !has_network(sweep->plan, sweep->target.kind))
+    if (sweep->config->ways[SL_BENCH_NETWORK] && !has_network(sweep->plan))
         sl_log(SL_LOG_INFO, "'%s' is not read by HTTP: the bare network is not measured",
                sl_plan_uri(sweep->plan));
 }
@@ -316,8 +320,7 @@ static int measure(struct sweep *sweep, struct sl_err *err)
     if (!result->bytes)
         return sl_fail(err, SL_E_USAGE, "'%s' holds no bytes to measure with", result->source);
     set_target(sweep);
-    if (add_settings(sweep, has_network(sweep->plan, sweep->target.kind), err) < 0 ||
-        add_peers(sweep, err) < 0)
+    if (add_settings(sweep, has_network(sweep->plan), err) < 0 || add_peers(sweep, err) < 0)
         return -1;
     sweep->samples =
         sl_alloc_array(result->point_count * sweep->config->rounds, sizeof(*sweep->samples), err);

@@ -10,6 +10,8 @@
 #include "cli_flags.h"
 #include "exact_io.h"
 #include "node_spec.h"
+#include "stores.h"
+#include "tls.h"
 
 enum { PATH_BYTES_MAX = 4096 };
 
@@ -107,13 +109,6 @@ static int write_section(struct sl_buf *out, const struct sl_option_table *table
 
 static int write_sources(struct sl_buf *out, struct sl_err *err)
 {
-    static const struct {
-        const char *name, *example, *help;
-    } sources[] = {
-#define SL_SOURCE(name, example, help) {#name, example, help},
-#include "sources.def"
-#undef SL_SOURCE
-    };
     if (generated(out, "Sources", "sources", err) < 0 ||
         sl_buf_text(out,
                     "A model is loaded from an object, from a prefix (a URI with a slash at its "
@@ -122,15 +117,19 @@ static int write_sources(struct sl_buf *out, struct sl_err *err)
                     "| source | example | what it is |\n| --- | --- | --- |\n",
                     err) < 0)
         return -1;
-    for (size_t i = 0; i < SL_COUNT(sources); i++)
-        if (strcmp(sources[i].name, "memory") != 0 &&
-            sl_buf_printf(out, err, "| %s | `%s` | %s |\n", sources[i].name, sources[i].example,
-                          sources[i].help) < 0)
+    const struct sl_store_kind *kind;
+    for (size_t i = 0; (kind = sl_stores_at(i)); i++)
+        if (sl_buf_printf(out, err, "| %s | `%s` | %s |\n", kind->name, kind->example, kind->help) <
+            0)
             return -1;
-    if (write_section(out, &sl_s3_table, "source.s3", err) < 0 ||
-        write_section(out, &sl_http_table, "source.http", err) < 0 ||
-        write_section(out, &sl_redis_table, "source.redis", err) < 0)
-        return -1;
+    for (size_t i = 0; (kind = sl_stores_at(i)); i++) {
+        char path[80];
+        if (!kind->options)
+            continue;
+        snprintf(path, sizeof(path), "source.%s", kind->options->name);
+        if (write_section(out, kind->options, path, err) < 0)
+            return -1;
+    }
     return write_section(out, &sl_tls_table, "source.tls", err);
 }
 

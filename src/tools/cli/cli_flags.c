@@ -99,7 +99,7 @@ size_t sl_cli_flags(const struct sl_command *command, struct sl_flag flags[SL_FL
     if (command && command->options)
         list_table(&listing, SL_FLAG_OWN, command->options);
     if (command && command->spec_flags) {
-        sl_options_walk(&sl_spec_table, list_spec_row, &listing);
+        sl_options_walk(sl_spec_table(), list_spec_row, &listing);
         list_row(&listing, SL_FLAG_SPEC, "set", &set_row, "");
     }
     list_table(&listing, SL_FLAG_GLOBAL, &sl_cli_globals_table);

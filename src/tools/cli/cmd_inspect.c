@@ -12,6 +12,7 @@
 #include "format.h"
 #include "inspect_report.h"
 #include "plan.h"
+#include "stores.h"
 
 enum { JSON_BYTES_MAX = 1 << 30, OBJECTS_MAX = 10000 };
 

@@ -14,6 +14,7 @@
 #include "operand.h"
 #include "plan.h"
 #include "signing.h"
+#include "stores.h"
 
 enum { OBJECTS_MAX = 50000, PASSWORD_BYTES_MAX = 1024 };
 

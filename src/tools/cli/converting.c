@@ -13,6 +13,7 @@
 #include "log.h"
 #include "operand.h"
 #include "progress.h"
+#include "stores.h"
 #include "url.h"
 
 enum { RESULT_BYTES_MAX = 16 * 1024 };
@@ -64,8 +65,8 @@ static const char *format_name(int format)
 /* The format that the name says, -1 if it says none. */
 static int format_of(const char *to)
 {
-    if (ends_with(to, ".tensors") || strncasecmp(to, "redis://", 8) == 0 ||
-        strncasecmp(to, "rediss://", 9) == 0)
+    const struct sl_store_kind *kind = sl_stores_find(to);
+    if (ends_with(to, ".tensors") || (kind && kind->traits.tensors))
         return SL_CONVERT_TENSORIZER;
     if (ends_with(to, ".safetensors"))
         return SL_CONVERT_SAFETENSORS;

@@ -10,6 +10,7 @@
 
 #include "hash.h"
 #include "log.h"
+#include "stores.h"
 #include "upload.h"
 
 enum { THREADS_MAX = 8, PIECE_BYTES = 8 * 1024 * 1024 };
@@ -136,7 +137,8 @@ static char *place_of(const struct sl_signing *signing, const char *name, struct
 {
     if (!signing->single)
         return sl_asprintf(err, "%s%s%s", signing->uri, name, SL_SIDECAR_SUFFIX);
-    const char *query = strncmp(signing->uri, "http", 4) == 0 ? strchr(signing->uri, '?') : NULL;
+    const struct sl_store_kind *kind = sl_stores_find(signing->uri);
+    const char *query = kind && kind->traits.urls ? strchr(signing->uri, '?') : NULL;
     int bytes = (int)(query ? (size_t)(query - signing->uri) : strlen(signing->uri));
     return sl_asprintf(err, "%.*s%s%s", bytes, signing->uri, SL_SIDECAR_SUFFIX, query ? query : "");
 }

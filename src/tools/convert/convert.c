@@ -11,6 +11,8 @@
 #include "deadline.h"
 #include "job.h"
 #include "log.h"
+#include "spec.h"
+#include "stores.h"
 
 static void component_release(struct sl_component *component)
 {
@@ -98,8 +100,7 @@ static int prepare_key(struct sl_job *job, struct sl_err *err)
 /* Stores hold what is unfinished in memory, files do not. */
 static void set_window(struct sl_job *job)
 {
-    bool file = !strstr(job->config->to, "://") || strncmp(job->config->to, "file:", 5) == 0;
-    job->window_bytes = file ? UINT64_MAX : SL_CONVERT_WINDOW_BYTES;
+    job->window_bytes = sl_uri_is_local(job->config->to) ? UINT64_MAX : SL_CONVERT_WINDOW_BYTES;
 }
 
 static void set_total(const struct sl_job *job, struct sl_convert_result *result)

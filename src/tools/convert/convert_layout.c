@@ -11,6 +11,7 @@
 #include "format.h"
 #include "job.h"
 #include "names.h"
+#include "stores.h"
 #include "url.h"
 
 static bool is_tensorizer(const struct sl_job *job)
@@ -122,18 +123,13 @@ static int lay_out_component(struct sl_job *job, struct sl_component *component,
 
 /* ---- outputs --------------------------------------------------------------------------------- */
 
-static bool is_web(const char *uri)
-{
-    return strncasecmp(uri, "http://", 7) == 0 || strncasecmp(uri, "https://", 8) == 0;
-}
-
 static char *output_uri(const char *to, const char *name, struct sl_err *err)
 {
     size_t bytes = strlen(to);
     if (bytes == 0 || to[bytes - 1] != '/')
         return sl_strdup(to, err);
-    bool is_url = is_web(to) || strncasecmp(to, "file:", 5) == 0;
-    sl_autofree char *encoded = is_url ? sl_url_encode(name, true, err) : sl_strdup(name, err);
+    sl_autofree char *encoded =
+        sl_uri_is_encoded(to) ? sl_url_encode(name, true, err) : sl_strdup(name, err);
     return encoded ? sl_asprintf(err, "%s%s", to, encoded) : NULL;
 }
 
@@ -183,7 +179,7 @@ static int add_outputs(struct sl_job *job, struct sl_err *err)
                                "two files would be written to '%s': leave one out with --set "
                                "source.exclude=NAME, or use --no-data-files",
                                job->outputs[i].name);
-    job->in_order = is_web(to);
+    job->in_order = sl_uri_takes_in_order(to);
     return sl_job_check_descriptors(job, err);
 }
 

@@ -8,17 +8,14 @@
 #include <sys/statvfs.h>
 
 #include "descriptors.h"
+#include "file_store.h"
 #include "job.h"
+#include "stores.h"
 
 /* 64 TiB, of one conversion that seals, to a destination whose room cannot be asked. */
 static const uint64_t SEALED_BYTES_MAX = 70368744177664;
 /* A file that is written holds itself and its folder; so many are open anyway. */
 enum { DESCRIPTORS_EACH = 2, DESCRIPTORS_ANYWAY = 40 };
-
-static bool is_file(const char *uri)
-{
-    return !strstr(uri, "://") || strncasecmp(uri, "file:", 5) == 0;
-}
 
 /* Free bytes where the file would be, or where its first folder would be made; UINT64_MAX: not
  * known. */
@@ -26,10 +23,9 @@ static int find_free(const char *uri, uint64_t *bytes, struct sl_err *err)
 {
     struct statvfs space;
     *bytes = UINT64_MAX;
-    if (!is_file(uri))
+    if (!sl_uri_is_local(uri))
         return 0;
-    const char *local = strncasecmp(uri, "file://", 7) == 0 ? uri + 7 : uri;
-    sl_autofree char *place = sl_strdup(local, err);
+    sl_autofree char *place = sl_file_path(uri, err);
     if (!place)
         return -1;
     while (statvfs(*place ? place : ".", &space) < 0) {
@@ -68,7 +64,7 @@ int sl_job_check_room(struct sl_job *job, const struct sl_plan *plan, struct sl_
 int sl_job_check_descriptors(const struct sl_job *job, struct sl_err *err)
 {
     size_t needed = job->output_count * DESCRIPTORS_EACH + DESCRIPTORS_ANYWAY;
-    if (!is_file(job->config->to) || job->output_count < 2 || needed <= sl_descriptors())
+    if (!sl_uri_is_local(job->config->to) || job->output_count < 2 || needed <= sl_descriptors())
         return 0;
     return sl_fail(err, SL_E_NO_SPACE,
                    "%zu files are written side by side, and this process may have %u open: raise "

@@ -12,6 +12,7 @@
 #include "job.h"
 #include "sidecar.h"
 #include "sink.h"
+#include "stores.h"
 #include "url.h"
 
 enum { DATA_FILES_MAX = 500, COMPONENTS_MAX = 1000 };
@@ -104,7 +105,7 @@ static char *exact_pattern(const char *name, struct sl_err *err)
 static char *folder_uri(const struct sl_job *job, const char *folder, struct sl_err *err)
 {
     const char *uri = job->config->spec->source.uri;
-    bool encoded = strncasecmp(uri, "file:", 5) == 0;
+    bool encoded = sl_uri_is_encoded(uri);
     const char *slash = uri[strlen(uri) - 1] == '/' ? "" : "/";
     sl_autofree char *below = encoded ? sl_url_encode(folder, true, err) : sl_strdup(folder, err);
     return below ? sl_asprintf(err, "%s%s%s", uri, slash, below) : NULL;

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "job.h"
+#include "stores.h"
 
 enum { ZEROS_BYTES = 64 * 1024, COPY_BYTES = 1024 * 1024 };
 

@@ -179,8 +179,7 @@ static void *run_worker(void *arg)
 static bool is_remote(const struct sl_job *job)
 {
     for (size_t i = 0; i < job->component_count; i++)
-        if (strcmp(sl_store_kind(sl_source_store(job->components[i].plan->sources[0].source)),
-                   "file") != 0)
+        if (!sl_store_traits(sl_source_store(job->components[i].plan->sources[0].source))->local)
             return true;
     return false;
 }

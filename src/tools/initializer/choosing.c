@@ -12,15 +12,22 @@
 #include <strings.h>
 
 #include "log.h"
+#include "stores.h"
 
 enum { OBJECTS_MAX = 50000 };
 
+static void release_object(struct sl_chosen_object *object)
+{
+    free(object->name);
+    free(object->etag);
+    free(object->pin);
+    free(object->sums);
+}
+
 void sl_choosing_release(struct sl_choice *choice)
 {
-    for (size_t i = 0; i < choice->objects.count; i++) {
-        free(choice->objects.items[i].name);
-        free(choice->objects.items[i].etag);
-    }
+    for (size_t i = 0; i < choice->objects.count; i++)
+        release_object(&choice->objects.items[i]);
     free(choice->objects.items);
     free(choice->base_uri);
     free(choice->strip);
@@ -61,20 +68,19 @@ static int add(struct sl_chosen *objects, const struct sl_entry *entry, struct s
     *object = (struct sl_chosen_object){.bytes = entry->bytes};
     object->name = sl_strdup(entry->name, err);
     object->etag = object->name ? sl_strdup(entry->etag, err) : NULL;
-    if (!object->etag) {
-        free(object->name);
-        return -1;
-    }
-    objects->count++;
-    return 0;
+    object->pin = entry->pin && object->etag ? sl_strdup(entry->pin, err) : NULL;
+    object->sums = sl_checksums_copy(entry->sums, err);
+    bool whole = object->etag && !object->pin == !entry->pin && !object->sums == !entry->sums;
+    if (!whole)
+        release_object(object);
+    objects->count += whole;
+    return whole ? 0 : -1;
 }
 
 static void drop_all(struct sl_chosen *objects)
 {
-    for (size_t i = 0; i < objects->count; i++) {
-        free(objects->items[i].name);
-        free(objects->items[i].etag);
-    }
+    for (size_t i = 0; i < objects->count; i++)
+        release_object(&objects->items[i]);
     objects->count = 0;
 }
 
@@ -235,11 +241,13 @@ static int list(struct listing *listing, const char *root, const char *uri,
 int sl_choose(const char *uri, const struct sl_source_config *config, bool strict,
               const struct sl_patterns *patterns, struct sl_choice *choice, struct sl_err *err)
 {
-    bool s3 = strncasecmp(uri, "s3://", 5) == 0;
-    size_t root_bytes = s3 ? 5 + strcspn(uri + 5, "/") : strlen(uri);
+    const struct sl_store_kind *kind = sl_stores_find(uri);
+    bool flat = kind && !kind->traits.folders; /* names below a bucket may begin with the path */
+    const char *place = flat ? strstr(uri, "://") + 3 : uri;
+    size_t root_bytes = flat ? (size_t)(place - uri) + strcspn(place, "/") : strlen(uri);
     const char *path = uri + root_bytes;
     path += strspn(path, "/");
-    sl_autofree char *root = sl_asprintf(err, "%.*s%s", (int)root_bytes, uri, s3 ? "/" : "");
+    sl_autofree char *root = sl_asprintf(err, "%.*s%s", (int)root_bytes, uri, flat ? "/" : "");
     if (!root)
         return -1;
     struct listing listing = {.choice = choice,
@@ -247,7 +255,7 @@ int sl_choose(const char *uri, const struct sl_source_config *config, bool stric
                               .path = path,
                               .path_bytes = strlen(path),
                               .strict = strict,
-                              .local = !s3};
+                              .local = !flat};
     if (list(&listing, root, uri, config, err) < 0 || settle_base(&listing, root, err) < 0)
         return -1;
     return judge_cut_names(choice, err);

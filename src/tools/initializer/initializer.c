@@ -24,6 +24,7 @@
 #include "local_links.h"
 #include "log.h"
 #include "storage_env.h"
+#include "stores.h"
 #include "tree.h"
 #include "url.h"
 
@@ -163,6 +164,11 @@ static bool is_page_by_name(const char *name)
            (bytes > 4 && strcasecmp(name + bytes - 4, ".htm") == 0);
 }
 
+static bool is_url(const struct pair *pair)
+{
+    return pair->uri.store && pair->uri.store->traits.urls;
+}
+
 static int unpack_loaded(struct run *run, struct pair *pair, enum sl_archive kind,
                          struct sl_err *err)
 {
@@ -173,8 +179,7 @@ static int unpack_loaded(struct run *run, struct pair *pair, enum sl_archive kin
     sl_autoclose int from = find_only_file(folder, true, name);
     if (from < 0)
         return sl_tree_fail(err, errno, "open the archive in", pair->to);
-    if (pair->uri.kind == SL_STORAGE_HTTP && !is_page_by_name(name) &&
-        refuse_page(from, name, err) < 0)
+    if (is_url(pair) && !is_page_by_name(name) && refuse_page(from, name, err) < 0)
         return -1;
     if (kind == SL_ARCHIVE_NONE) {
         kind = sl_archive_kind(name);
@@ -292,7 +297,10 @@ static bool is_prefix(const struct pair *pair)
     struct stat status;
     if (pair->uri.kind == SL_STORAGE_LOCAL)
         return stat(sl_storage_local_path(pair->uri.text), &status) == 0 && S_ISDIR(status.st_mode);
-    return pair->uri.kind == SL_STORAGE_S3;
+    const struct sl_store_traits *traits = pair->uri.store ? &pair->uri.store->traits : NULL;
+    if (!traits || !traits->listing)
+        return false;
+    return !traits->folders || pair->uri.text[strlen(pair->uri.text) - 1] == '/';
 }
 
 static int fetch_with(struct run *run, struct pair *pair, const struct sl_storage_env *env,
@@ -306,11 +314,9 @@ static int fetch_with(struct run *run, struct pair *pair, const struct sl_storag
         snprintf(pair->ready.kind, sizeof(pair->ready.kind), SL_WORK_LOAD);
         bool single = pair->done->files == 1 && spec->sink.tmpfs.layout == SL_LAYOUT_VERBATIM;
         if (done == 0 && single)
-            done = unpack_loaded(run, pair,
-                                 pair->uri.kind == SL_STORAGE_HTTP
-                                     ? sl_archive_kind_of_url(pair->uri.text)
-                                     : SL_ARCHIVE_NONE,
-                                 err);
+            done = unpack_loaded(
+                run, pair, is_url(pair) ? sl_archive_kind_of_url(pair->uri.text) : SL_ARCHIVE_NONE,
+                err);
     }
     sl_specs_release(&specs);
     return done;
@@ -319,8 +325,7 @@ static int fetch_with(struct run *run, struct pair *pair, const struct sl_storag
 static int fetch(struct run *run, struct pair *pair, struct sl_err *err)
 {
     __attribute__((cleanup(sl_storage_env_release))) struct sl_storage_env env = {0};
-    if ((pair->uri.kind == SL_STORAGE_S3 && sl_storage_env_s3(&env, err) < 0) ||
-        (pair->uri.kind == SL_STORAGE_HTTP && sl_storage_env_http(&env, pair->uri.text, err) < 0))
+    if (sl_storage_env_of(&env, &pair->uri, err) < 0)
         return -1;
     return fetch_with(run, pair, &env, err);
 }

@@ -20,7 +20,9 @@
 #include "buf.h"
 #include "ca.h"
 #include "exact_io.h"
+#include "http_store.h"
 #include "log.h"
+#include "s3_options.h"
 #include "url.h"
 
 enum { CERTIFICATES_BYTES_MAX = 16 * 1024 * 1024, HEADER_BYTES_MAX = 64 * 1024 };
@@ -324,4 +326,12 @@ static int add_http_trust(struct sl_storage_env *env, struct sl_err *err)
 int sl_storage_env_http(struct sl_storage_env *env, const char *uri, struct sl_err *err)
 {
     return add_headers(env, uri, err) < 0 ? -1 : add_http_trust(env, err);
+}
+
+int sl_storage_env_of(struct sl_storage_env *env, const struct sl_storage_uri *uri,
+                      struct sl_err *err)
+{
+    if (uri->store == &sl_s3_store)
+        return sl_storage_env_s3(env, err);
+    return uri->store == &sl_http_store ? sl_storage_env_http(env, uri->text, err) : 0;
 }

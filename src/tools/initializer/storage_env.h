@@ -6,6 +6,7 @@
 #define SL_STORAGE_ENV_H
 
 #include "spec.h"
+#include "storage_uri.h"
 
 enum { SL_STORAGE_SETTINGS_MAX = 16, SL_STORAGE_JSON_BYTES_MAX = 256 * 1024 };
 
@@ -32,5 +33,9 @@ bool sl_storage_is_amazon(const char *url);
 int sl_storage_env_s3(struct sl_storage_env *env, struct sl_err *err);
 /** Settings for an http(s):// source: HOST-headers and certificates. */
 int sl_storage_env_http(struct sl_storage_env *env, const char *uri, struct sl_err *err);
+
+/** Those of the URI's store: what KServe sets for s3:// and http(s)://; nothing for others. */
+int sl_storage_env_of(struct sl_storage_env *env, const struct sl_storage_uri *uri,
+                      struct sl_err *err);
 
 #endif

@@ -10,7 +10,10 @@
 #include <unistd.h>
 
 #include "mem.h"
+#include "stores.h"
 #include "url.h"
+
+enum { SCHEMES_BYTES = 512 };
 
 static bool begins(const char *text, const char *beginning)
 {
@@ -80,9 +83,10 @@ static int refuse(const char *uri, const char *advice, struct sl_err *err)
     return tame ? sl_fail(err, SL_E_USAGE, "'%.300s' is not read by sluice: %s", tame, advice) : -1;
 }
 
-static int refuse_foreign(const char *uri, struct sl_err *err)
+/* store: the one that reads it, NULL: none. */
+static int refuse_foreign(const char *uri, const struct sl_store_kind *store, struct sl_err *err)
 {
-    for (size_t i = 0; i < SL_COUNT(foreign); i++)
+    for (size_t i = 0; !store && i < SL_COUNT(foreign); i++)
         if (begins(uri, foreign[i].scheme))
             return refuse(uri, foreign[i].advice, err);
     if (is_azure(uri))
@@ -125,7 +129,8 @@ static int no_file(const char *uri, struct sl_err *err)
                 : -1;
 }
 
-static int parse_http(const char *uri, struct sl_err *err)
+/* A URL names a file, with or without a query. */
+static int check_url(const char *uri, struct sl_err *err)
 {
     const char *path = strstr(uri, "://") + 3;
     size_t bytes = strcspn(path, "?#");
@@ -140,23 +145,20 @@ int sl_storage_uri_parse(const char *argument, struct sl_storage_uri *uri, struc
     int local = parse_local(uri, err);
     if (local)
         return local < 0 ? -1 : 0;
-    if (refuse_foreign(uri->text, err) < 0)
+    const struct sl_store_kind *store = sl_stores_find(uri->text);
+    if (store && store->traits.local)
+        store = NULL; /* that would be there */
+    uri->kind = SL_STORAGE_REMOTE;
+    uri->store = store;
+    if (refuse_foreign(uri->text, store, err) < 0)
         return -1;
-    if (begins(uri->text, "s3://")) {
-        uri->kind = SL_STORAGE_S3;
-        return 0;
-    }
-    if (begins(uri->text, "http://") || begins(uri->text, "https://")) {
-        uri->kind = SL_STORAGE_HTTP;
-        return parse_http(uri->text, err);
-    }
-    uri->kind = SL_STORAGE_OTHER;
-    if (begins(uri->text, "redis://") || begins(uri->text, "rediss://"))
-        return 0;
+    if (store)
+        return store->traits.urls && !store->traits.listing ? check_url(uri->text, err) : 0;
+    char known[SCHEMES_BYTES];
+    sl_stores_name_schemes(known, sizeof(known));
     return sl_fail(err, SL_E_USAGE,
-                   "'%.300s' is no storage URI that is known: expected s3://, http://, https://, "
-                   "file:// or a path",
-                   strchr(uri->text, '@') ? "the URI" : uri->text);
+                   "'%.300s' is no storage URI that is known: expected %s or a path",
+                   strchr(uri->text, '@') ? "the URI" : uri->text, known);
 }
 
 /* ---- archives ------------------------------------------------------------------------------- */

@@ -5,17 +5,17 @@
 #include <stdbool.h>
 
 #include "err.h"
+#include "stores.h"
 
 enum sl_storage_kind {
-    SL_STORAGE_S3,
-    SL_STORAGE_HTTP,
+    SL_STORAGE_REMOTE,  /* of the store beside it */
     SL_STORAGE_LOCAL,   /* a path or file:// */
     SL_STORAGE_MOUNTED, /* below /mnt/models, where a model agent will put it: nothing to do */
-    SL_STORAGE_OTHER,   /* another source of sluice's */
 };
 struct sl_storage_uri {
     const char *text; /* without "sluice+" in front; borrowed */
     enum sl_storage_kind kind;
+    const struct sl_store_kind *store; /* NULL unless SL_STORAGE_REMOTE */
 };
 /**
  * Judge a source argument. "sluice+s3://…" and "sluice-WORD+s3://…" are s3://…, so that a

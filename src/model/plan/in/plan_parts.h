@@ -9,10 +9,12 @@
 struct sl_candidate {
     char *name;
     uint64_t bytes;
-    char *etag;    /* strong and quoted, from a listing; NULL: ask the object */
-    bool probe;    /* read its first bytes to find its format */
-    bool left_out; /* once opened: the weights in it are there in another object too */
-    bool named;    /* the ruling index brings it */
+    char *etag;                /* strong and quoted, from a listing; NULL: ask the object */
+    char *pin;                 /* from a listing, NULL: none; without both, ask the object */
+    struct sl_checksums *sums; /* of a listing or the first answer; NULL: none */
+    bool probe;                /* read its first bytes to find its format */
+    bool left_out;             /* once opened: the weights in it are there in another object too */
+    bool named;                /* the ruling index brings it */
     struct sl_source *source;
     struct sl_index *index;
 };
@@ -52,9 +54,10 @@ struct sl_plan_own {
 
 /** objects.c: store opened, objects listed, judged, filtered and sorted into own->candidates. */
 int sl_plan_gather(struct sl_plan *plan, const struct sl_source_config *config, struct sl_err *err);
-/** objects.c: one more; etag may be NULL. */
-int sl_plan_add_candidate(struct sl_plan *plan, const char *name, uint64_t bytes, const char *etag,
-                          bool probe, struct sl_err *err);
+/** objects.c: one more; copied, etag may be NULL. */
+int sl_plan_add_candidate(struct sl_plan *plan, const struct sl_entry *entry, bool probe,
+                          struct sl_err *err);
+void sl_candidate_release(struct sl_candidate *candidate);
 /** sets.c: the other parts of a set whose first part is the model, still to be opened. */
 int sl_plan_add_parts(struct sl_plan *plan, struct sl_err *err);
 /** sets.c: is every set whole? */

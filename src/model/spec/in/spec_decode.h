@@ -6,6 +6,10 @@
 #include "spec.h"
 #include "spec_node.h"
 
+/** spec_source.c: the rows of `source`, complete after sl_spec_add_stores(). */
+extern const struct sl_option_table sl_spec_source_table;
+void sl_spec_add_stores(void);
+
 /**
  * Put one setting over the tree: sections that are missing are made, an unknown path is a
  * complaint. Nodes that the document shares through aliases are not changed elsewhere. -1 only

@@ -3,8 +3,8 @@
 #ifndef SL_REDIS_LANE_H
 #define SL_REDIS_LANE_H
 
-#include "backend.h"
 #include "redis_link.h"
+#include "redis_options.h"
 #include "redis_table.h"
 
 enum { SL_REDIS_PIECES_MAX = 64 }; /* that are asked for ahead */

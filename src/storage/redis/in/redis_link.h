@@ -10,6 +10,7 @@
 
 #include "buf.h"
 #include "fetch.h"
+#include "redis_options.h"
 #include "source.h"
 
 /** Which server, and as whom. */

@@ -5,6 +5,7 @@
 #include <stdbool.h>
 
 #include "creds.h"
+#include "s3_options.h"
 #include "url.h"
 
 enum { SL_S3_REGION_MAX = 64 };

@@ -1,14 +1,15 @@
-/* What the parts of the S3 backend share: one bucket and what was learned about it. */
+/* What the parts of S3 share: one bucket and what was learned about it. */
 #ifndef SL_S3_STORE_H
 #define SL_S3_STORE_H
 
 #include <pthread.h>
 
-#include "backend.h"
 #include "creds.h"
 #include "exchange.h"
+#include "range_lane.h"
 #include "s3_endpoint.h"
 #include "s3_error.h"
+#include "s3_options.h"
 #include "sigv4.h"
 
 enum {
@@ -66,7 +67,7 @@ bool sl_s3_signed_current(struct sl_s3 *s3, const struct sl_s3_signed *request);
  */
 int sl_s3_refused(struct sl_s3 *s3, const char *what, enum sl_s3_verb verb,
                   const struct sl_s3_reply *reply, struct sl_err *err);
-/** As sl_backend.mend; keys is the generation that the refused request was signed with. */
+/** As sl_store_kind.mend; keys is the generation that the refused request was signed with. */
 bool sl_s3_mend(struct sl_s3 *s3, unsigned keys, const struct sl_err *why);
 
 /** One small answer, all tries included. Everything is borrowed. */
@@ -91,16 +92,16 @@ struct sl_s3_call {
 int sl_s3_call(struct sl_s3 *s3, struct sl_exchange *exchange, const struct sl_s3_call *call,
                struct sl_answer *answer, unsigned *tried, struct sl_err *err);
 
-/** sl_backend.checksums (s3_checksum.c), of the object of this key. */
+/** sl_store_kind.checksums (s3_checksum.c), of the object of this key. */
 int sl_s3_checksums(struct sl_s3 *s3, const char *key, const struct sl_source *source,
                     struct sl_checksums *sums, struct sl_err *err);
 
-/** sl_backend.list */
+/** sl_store_kind.list */
 int sl_s3_list(struct sl_store *store,
                int (*each)(const struct sl_entry *entry, void *arg, struct sl_err *err), void *arg,
                struct sl_err *err);
 
-/** sl_backend.list_begin */
+/** sl_store_kind.list_begin */
 int sl_s3_list_begin(struct sl_store *store, const char *begin,
                      int (*each)(const struct sl_entry *entry, void *arg, struct sl_err *err),
                      void *arg, struct sl_err *err);

@@ -1,12 +1,12 @@
 /*
- * URL and headers come from the backend's own hook, so that signatures and credentials are those of
+ * URL and headers come from the kind's own hook, so that signatures and credentials are those of
  * a load; the rest is the least that a server takes.
  */
 #include "raw_request.h"
 
 #include <inttypes.h>
 
-#include "range_lane.h"
+#include "http_base.h"
 #include "url.h"
 
 static int write_request(const struct sl_range_request *request, const struct sl_url *url,
@@ -24,15 +24,38 @@ static int write_request(const struct sl_range_request *request, const struct sl
     return sl_buf_text(text, "\r\n", err);
 }
 
+bool sl_store_asks_by_http(const struct sl_store *store)
+{
+    return store->transport == &sl_http_transport;
+}
+
+/* What others learn from a request that is not sent here is left to them. */
+static int prepare(struct sl_source *source, struct sl_range_request *request, struct sl_err *err)
+{
+    const struct sl_http_hooks *hooks = source->store->kind->hooks;
+    while (hooks->prepare(source, request, err) == 0) {
+        if (request->asks)
+            sl_http_object_settle(request->object, false);
+        if (!request->waits)
+            return 0;
+        struct pollfd fds[2] = {{request->wait_fd, POLLIN, 0},
+                                {sl_cancel_fd(source->store->config.cancel), POLLIN, 0}};
+        poll(fds, SL_COUNT(fds), -1);
+        if (sl_cancel_check(source->store->config.cancel, err) < 0)
+            return -1;
+        request->waits = false;
+    }
+    return -1;
+}
+
 int sl_source_raw_request(struct sl_source *source, uint64_t begin, uint64_t end, char **url,
                           struct sl_buf *text, struct sl_err *err)
 {
-    const struct sl_backend *backend = source->store->backend;
     struct sl_range_request request = {0};
     sl_autourl parsed = {0};
-    if (!backend->prepare)
+    if (!sl_store_asks_by_http(source->store))
         return sl_fail(err, SL_E_USAGE, "'%s' is not read by HTTP", source->uri);
-    int done = backend->prepare(source, &request, err);
+    int done = prepare(source, &request, err);
     if (done == 0)
         done = sl_url_parse(request.url, &parsed, err);
     if (done == 0)

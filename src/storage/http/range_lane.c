@@ -1,5 +1,5 @@
 /*
- * The range contract (RFC 9110 sections 13 to 15), once for http and s3.
+ * The range contract (RFC 9110 sections 13 to 15), once for all stores over HTTP.
  *
  * What a request gets back is either exactly the bytes that were asked for, of the version that was
  * opened, or an error that names the answer. Nothing of an answer is delivered before its head has
@@ -15,13 +15,14 @@
 #include <strings.h>
 
 #include "buf.h"
+#include "http_base.h"
 #include "url.h"
 
 enum { REDIRECTS_MAX = 10 };
 
 struct sl_lane {
     struct sl_store *store;
-    const struct sl_range_ops *ops;
+    const struct sl_http_hooks *hooks;
     struct sl_exchange *exchange;
     struct sl_source *source;
     uint64_t begin, end; /* asked for */
@@ -29,20 +30,23 @@ struct sl_lane {
     bool first;
     unsigned hurry; /* as of a request */
     unsigned redirects;
-    enum { IDLE, HEAD, BODY, REFUSING, EMPTY } phase;
-    char *url; /* of the request in hand */
+    enum { IDLE, WAITING, HEAD, BODY, REFUSING, EMPTY } phase;
+    char *url;                     /* of the request in hand; NULL: it waits */
+    struct sl_http_object *object; /* of that request, NULL: the kind keeps no redirects */
+    unsigned place;
+    bool asks;   /* others wait for what it learns */
+    int wait_fd; /* WAITING */
     struct sl_buf detail;
 };
 
-struct sl_lane *sl_range_lane_new(struct sl_store *store, const struct sl_range_ops *ops,
-                                  struct sl_err *err)
+static struct sl_lane *lane_new(struct sl_store *store, struct sl_err *err)
 {
     struct sl_connect connect = sl_store_connect(store);
     struct sl_lane *lane = sl_alloc(sizeof(*lane), err);
     if (!lane)
         return NULL;
     lane->store = store;
-    lane->ops = ops;
+    lane->hooks = store->kind->hooks;
     lane->detail.limit = SL_RANGE_DETAIL_MAX;
     lane->exchange = sl_exchange_new(&connect, err);
     if (!lane->exchange) {
@@ -57,46 +61,59 @@ struct sl_exchange *sl_range_lane_exchange(struct sl_lane *lane)
     return lane->exchange;
 }
 
-void sl_range_lane_free(struct sl_lane *lane)
+/* Nobody is to wait for this request any more. */
+static void settle(struct sl_lane *lane, bool direct)
+{
+    if (lane->asks)
+        sl_http_object_settle(lane->object, direct);
+    lane->asks = false;
+}
+
+static void lane_free(struct sl_lane *lane)
 {
     if (!lane)
         return;
+    settle(lane, false);
     sl_exchange_free(lane->exchange);
     sl_buf_release(&lane->detail);
     free(lane->url);
     free(lane);
 }
 
-void sl_range_lane_abort(struct sl_lane *lane)
+static void lane_abort(struct sl_lane *lane)
 {
+    settle(lane, false);
     sl_exchange_abort(lane->exchange);
     lane->phase = IDLE;
 }
 
-bool sl_range_lane_leads_to(const struct sl_lane *lane, const struct sl_host *host)
+static bool lane_leads_to(const struct sl_lane *lane, const struct sl_host *host)
 {
     return sl_exchange_leads_to(lane->exchange, host);
 }
 
-bool sl_range_lane_sent_twice(const struct sl_lane *lane)
+static bool lane_sent_twice(const struct sl_lane *lane)
 {
     return sl_exchange_sent_twice(lane->exchange);
 }
 
-int sl_range_lane_connect(struct sl_lane *lane, const struct sl_exchange *like, struct sl_err *err)
+static int lane_connect(struct sl_lane *lane, const struct sl_exchange *like, struct sl_err *err)
 {
     return sl_exchange_connect(lane->exchange, like, err);
 }
 
-void sl_range_lane_hurry(struct sl_lane *lane, unsigned hurry)
+static void lane_hurry(struct sl_lane *lane, unsigned hurry)
 {
     lane->hurry = hurry;
 }
 
-int sl_range_lane_poll(struct sl_lane *lane, struct pollfd fds[SL_IO_POLL_MAX],
-                       uint64_t *deadline_ns)
+static int lane_poll(struct sl_lane *lane, struct pollfd fds[SL_IO_POLL_MAX], uint64_t *deadline_ns)
 {
-    return sl_exchange_poll(lane->exchange, fds, deadline_ns);
+    if (lane->phase != WAITING)
+        return sl_exchange_poll(lane->exchange, fds, deadline_ns);
+    fds[0] = (struct pollfd){lane->wait_fd, POLLIN, 0};
+    *deadline_ns = UINT64_MAX;
+    return 1;
 }
 
 /* ---- the request ----------------------------------------------------------------------------- */
@@ -141,7 +158,16 @@ static int add_preconditions(const struct sl_lane *lane, struct sl_range_request
 static int send_request(struct sl_lane *lane, struct sl_err *err)
 {
     struct sl_range_request request = {0};
-    int result = lane->ops->prepare(lane->source, &request, err);
+    int result = lane->hooks->prepare(lane->source, &request, err);
+    lane->object = request.object;
+    lane->place = request.place;
+    lane->asks = request.asks;
+    if (result == 0 && request.waits) {
+        lane->wait_fd = request.wait_fd;
+        lane->phase = WAITING;
+        sl_range_request_release(&request);
+        return 0;
+    }
     if (result == 0 && !request.whole)
         result = sl_range_add_header(&request, err, "Range: bytes=%" PRIu64 "-%" PRIu64,
                                      lane->begin, lane->end - 1);
@@ -161,11 +187,13 @@ static int send_request(struct sl_lane *lane, struct sl_err *err)
     lane->url = sl_steal(&request.url);
     sl_range_request_release(&request);
     lane->phase = result == 0 ? HEAD : IDLE;
+    if (result < 0)
+        settle(lane, false);
     return result;
 }
 
-int sl_range_lane_start(struct sl_lane *lane, struct sl_source *source, uint64_t begin,
-                        uint64_t end, bool first, struct sl_err *err)
+static int lane_start(struct sl_lane *lane, struct sl_source *source, uint64_t begin, uint64_t end,
+                      bool first, struct sl_err *err)
 {
     lane->source = source;
     lane->begin = begin;
@@ -196,7 +224,7 @@ static enum sl_io_state break_contract(struct sl_lane *lane, struct sl_err *err,
         err->retryable = false;
         err->http_status = status;
     }
-    sl_range_lane_abort(lane);
+    lane_abort(lane);
     return SL_IO_FAILED;
 }
 
@@ -208,7 +236,7 @@ static enum sl_io_state changed(struct sl_lane *lane, struct sl_err *err, const 
                  was, is);
     if (err)
         err->http_status = sl_exchange_status(lane->exchange);
-    sl_range_lane_abort(lane);
+    lane_abort(lane);
     return SL_IO_FAILED;
 }
 
@@ -246,6 +274,8 @@ static enum sl_io_state compare_versions(struct sl_lane *lane, const struct sl_v
                                          const struct sl_version *now, struct sl_err *err)
 {
     bool strong = sl_etag_is_strong(known->etag);
+    if (known->pin[0] && !known->etag[0] && !known->last_modified[0])
+        return SL_IO_DATA; /* nothing else is known of it, and the request asked for no other */
     bool ids = strong ? known->version_id[0] && now->version_id[0] : true;
     if (strcmp(known->etag, now->etag) != 0)
         return changed(lane, err, "ETag", or_missing(known->etag), or_missing(now->etag));
@@ -265,6 +295,7 @@ static enum sl_io_state judge_version(struct sl_lane *lane, uint64_t total, stru
     struct sl_version now;
     read_version(lane, &now);
     if (lane->first) {
+        memcpy(now.pin, source->version.pin, sizeof(now.pin)); /* the kind's */
         source->version = now;
         source->bytes = total;
         return SL_IO_DATA;
@@ -368,22 +399,23 @@ static enum sl_io_state judge_unsatisfied(struct sl_lane *lane, struct sl_err *e
     return SL_IO_DATA;
 }
 
-/* A redirect that the backend follows: WAIT, the next request is under way. DATA: it is not
+/* A redirect that the kind follows: WAIT, the next request is under way. DATA: it is not
  * followed. */
-static enum sl_io_state judge_redirect(struct sl_lane *lane, int status, struct sl_err *err)
+static enum sl_io_state judge_redirect(struct sl_lane *lane, struct sl_err *err)
 {
     const char *location = sl_exchange_header(lane->exchange, "Location");
-    if (!lane->ops->redirect || !location || !lane->url)
+    if (!lane->hooks->redirect || !location || !lane->url)
         return SL_IO_DATA;
     if (++lane->redirects > REDIRECTS_MAX)
         return break_contract(lane, err, "the %dth time in a row: the redirects go in a circle",
                               REDIRECTS_MAX + 1);
     sl_autofree char *to = sl_url_resolve(lane->url, location, err);
-    if (!to || lane->ops->redirect(lane->source, lane->url, to, status, err) < 0) {
+    if (!to || lane->hooks->redirect(lane->source, lane->exchange, lane->url, to, err) < 0) {
         sl_wrap(err, "cannot read '%s'", lane->source->uri);
-        sl_range_lane_abort(lane);
+        lane_abort(lane);
         return SL_IO_FAILED;
     }
+    settle(lane, false);
     sl_exchange_abort(lane->exchange);
     return send_request(lane, err) < 0 ? SL_IO_FAILED : SL_IO_WAIT;
 }
@@ -397,6 +429,8 @@ static enum sl_io_state judge(struct sl_lane *lane, struct sl_err *err)
     if ((status == 200 || status == 206) && *encoding && strcasecmp(encoding, "identity") != 0)
         return break_contract(
             lane, err, "with Content-Encoding '%.60s', although none was accepted", encoding);
+    if (status == 200 || status == 206)
+        settle(lane, true);
     if (status == 206)
         return judge_partial(lane, err);
     if (status == 200)
@@ -409,7 +443,7 @@ static enum sl_io_state judge(struct sl_lane *lane, struct sl_err *err)
     if (status == 416)
         state = judge_unsatisfied(lane, err);
     else if (status == 301 || status == 302 || status == 303 || status == 307 || status == 308)
-        state = judge_redirect(lane, status, err);
+        state = judge_redirect(lane, err);
     if (state == SL_IO_DATA) {
         lane->detail.used = 0;
         lane->phase = REFUSING;
@@ -430,9 +464,9 @@ static enum sl_io_state refuse(struct sl_lane *lane, struct sl_err *err)
         return sl_buf_append(&lane->detail, text, got, err) < 0 ? SL_IO_FAILED : SL_IO_DATA;
     struct sl_source *source = lane->source;
     int status = sl_exchange_status(lane->exchange);
-    if (lane->ops->refuse) {
-        lane->ops->refuse(source, lane->exchange, sl_buf_string(&lane->detail), lane->detail.used,
-                          err);
+    if (lane->hooks->refuse) {
+        lane->hooks->refuse(source, lane->exchange, sl_buf_string(&lane->detail), lane->detail.used,
+                            err);
     } else {
         char what[300];
         snprintf(what, sizeof(what), "cannot read '%.256s'", source->uri);
@@ -443,7 +477,7 @@ static enum sl_io_state refuse(struct sl_lane *lane, struct sl_err *err)
     if (state == SL_IO_END)
         lane->phase = IDLE;
     else
-        sl_range_lane_abort(lane);
+        lane_abort(lane);
     return SL_IO_FAILED;
 }
 
@@ -460,7 +494,7 @@ static enum sl_io_state read_range(struct sl_lane *lane, void *data, size_t byte
         sl_fail(err, SL_E_NET,
                 "the answer to bytes %" PRIu64 "-%" PRIu64 " of '%s' ended %" PRIu64 " bytes early",
                 lane->begin, lane->end - 1, lane->source->uri, lane->left);
-        sl_range_lane_abort(lane);
+        lane_abort(lane);
         return SL_IO_FAILED;
     }
     size_t more;
@@ -472,14 +506,33 @@ static enum sl_io_state read_range(struct sl_lane *lane, void *data, size_t byte
     return state;
 }
 
-enum sl_io_state sl_range_lane_read(struct sl_lane *lane, void *data, size_t bytes, size_t *got,
-                                    struct sl_err *err)
+/* A link that has expired, or leads to a place that is gone, is asked for again (sl_http_mend). */
+static enum sl_io_state fail(struct sl_lane *lane, const struct sl_err *err)
+{
+    if (lane->object && err)
+        sl_http_object_fail(lane->object, lane->place, err->http_status,
+                            strcmp(err->code, SL_NET_UNREACHED) == 0);
+    settle(lane, false);
+    lane->phase = IDLE;
+    return SL_IO_FAILED;
+}
+
+/* Until the body begins: DATA. WAIT, FAILED, or END of an empty object. */
+static enum sl_io_state read_head(struct sl_lane *lane, struct sl_err *err)
 {
     enum sl_io_state state = SL_IO_DATA;
-    *got = 0;
-    while (lane->phase == HEAD || lane->phase == REFUSING) {
-        if (lane->phase == REFUSING) {
+    while (state != SL_IO_FAILED && lane->phase != BODY && lane->phase != IDLE) {
+        if (lane->phase == EMPTY) {
+            lane->phase = IDLE;
+        } else if (lane->phase == WAITING) {
+            if (send_request(lane, err) < 0)
+                return SL_IO_FAILED;
+            if (lane->phase == WAITING)
+                return SL_IO_WAIT;
+        } else if (lane->phase == REFUSING) {
             state = refuse(lane, err);
+            if (state == SL_IO_WAIT)
+                return state;
         } else {
             state = sl_exchange_head(lane->exchange, err);
             if (state == SL_IO_WAIT)
@@ -487,19 +540,33 @@ enum sl_io_state sl_range_lane_read(struct sl_lane *lane, void *data, size_t byt
             if (state == SL_IO_DATA)
                 state = judge(lane, err);
         }
-        if (state == SL_IO_FAILED) {
-            lane->phase = IDLE;
-            return state;
-        }
-        if (state == SL_IO_WAIT && lane->phase == REFUSING)
-            return state;
     }
-    if (lane->phase == BODY) {
-        state = read_range(lane, data, bytes, got, err);
-        if (state == SL_IO_FAILED)
-            lane->phase = IDLE;
+    if (state == SL_IO_FAILED)
         return state;
-    }
-    lane->phase = IDLE;
-    return SL_IO_END;
+    return lane->phase == BODY ? SL_IO_DATA : SL_IO_END;
 }
+
+static enum sl_io_state lane_read(struct sl_lane *lane, void *data, size_t bytes, size_t *got,
+                                  struct sl_err *err)
+{
+    enum sl_io_state state = SL_IO_DATA;
+    *got = 0;
+    if (lane->phase != BODY)
+        state = read_head(lane, err);
+    if (state == SL_IO_DATA)
+        state = read_range(lane, data, bytes, got, err);
+    return state == SL_IO_FAILED ? fail(lane, err) : state;
+}
+
+const struct sl_transport sl_http_transport = {
+    .lane_new = lane_new,
+    .lane_free = lane_free,
+    .lane_start = lane_start,
+    .lane_read = lane_read,
+    .lane_poll = lane_poll,
+    .lane_abort = lane_abort,
+    .lane_hurry = lane_hurry,
+    .lane_sent_twice = lane_sent_twice,
+    .lane_connect = lane_connect,
+    .lane_leads_to = lane_leads_to,
+};

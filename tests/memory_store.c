@@ -3,11 +3,13 @@
  * under one mutex; data is the test's. Every put makes a new version, so a test can change an
  * object under a reader.
  */
+#include "memory_store.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "backend.h"
+#include "stores.h"
 
 struct blob {
     struct blob *next;
@@ -115,7 +117,7 @@ static int memory_list(struct sl_store *store,
     for (struct blob *blob = locked.first; blob; blob = blob->next) {
         if (strncmp(blob->name, base, base_bytes) != 0)
             continue;
-        struct sl_entry entry = {blob->name + base_bytes, blob->bytes, ""};
+        struct sl_entry entry = {.name = blob->name + base_bytes, .bytes = blob->bytes, .etag = ""};
         count++;
         pthread_mutex_unlock(&locked.mutex);
         if (each(&entry, arg, err) < 0)
@@ -200,12 +202,7 @@ static void memory_lane_abort(struct sl_lane *lane)
     lane->left = 0;
 }
 
-const struct sl_backend sl_memory_backend = {
-    .name = "memory",
-    .open = memory_open,
-    .close = memory_close,
-    .list = memory_list,
-    .locate = memory_locate,
+static const struct sl_transport transport = {
     .lane_new = memory_lane_new,
     .lane_free = memory_lane_free,
     .lane_start = memory_lane_start,
@@ -213,3 +210,24 @@ const struct sl_backend sl_memory_backend = {
     .lane_poll = memory_lane_poll,
     .lane_abort = memory_lane_abort,
 };
+
+static const struct sl_store_kind memory_store = {
+    .name = "memory",
+    .schemes = {"memory"},
+    .bare = true,
+    .example = "memory:name",
+    .help = "bytes of this process, for tests",
+    .traits = {.listing = true, .folders = true},
+    .open = memory_open,
+    .close = memory_close,
+    .list = memory_list,
+    .locate = memory_locate,
+    .transport = &transport,
+};
+
+/* Before main(), so that every program that has this file reads memory: URIs. */
+__attribute__((constructor)) static void register_store(void)
+{
+    if (sl_stores_register(&memory_store, NULL) < 0)
+        abort();
+}

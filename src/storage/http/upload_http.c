@@ -37,7 +37,7 @@ enum {
 struct http_upload {
     struct sl_upload *upload;
     struct sl_store *store;
-    struct sl_source *place; /* the URL as the PUT sees it, with its redirects */
+    struct sl_http_object *object; /* the URL as the PUT sees it, with its redirects */
     struct sl_exchange *exchange;
     char what[400];  /* "cannot write 'https://…'" */
     char *asked_url; /* of the last request */
@@ -90,12 +90,12 @@ static int offer(struct http_upload *http, struct sl_answer *answer, struct sl_e
 }
 
 /* 0 with the answer, or with status 0 where a stream may begin. */
-static int ask_once(struct http_upload *http, struct sl_source *source, const struct ask *ask,
+static int ask_once(struct http_upload *http, struct sl_http_object *object, const struct ask *ask,
                     struct sl_answer *answer, struct sl_err *err)
 {
     struct sl_range_request request = {0};
     *answer = (struct sl_answer){.body = SL_BUF_INIT(ANSWER_BYTES_MAX)};
-    int result = sl_http_prepare(source, &request, err);
+    int result = sl_http_prepare(sl_http_store_base(http->store), object, &request, err);
     if (result == 0)
         result = add_own_headers(ask, &request, err);
     const struct sl_request sent = {.method = ask->method,
@@ -119,7 +119,7 @@ static int ask_once(struct http_upload *http, struct sl_source *source, const st
 /* ---- all tries ------------------------------------------------------------------------------ */
 
 /* Follow a redirect: 0 if there was one, 1 if the answer is none that is followed. */
-static int follow(const struct http_upload *http, struct sl_source *source, const char *method,
+static int follow(const struct http_upload *http, struct sl_http_object *object, const char *method,
                   const struct sl_answer *answer, unsigned *count, struct sl_err *err)
 {
     char location[4096];
@@ -133,7 +133,9 @@ static int follow(const struct http_upload *http, struct sl_source *source, cons
     if (++*count > REDIRECTS_MAX)
         return sl_fail(err, SL_E_NET, "the redirects go in a circle");
     sl_autofree char *to = sl_url_resolve(http->asked_url, location, err);
-    return to ? sl_http_redirect(source, http->asked_url, to, status, err) : -1;
+    return to ? sl_http_redirect(sl_http_store_base(http->store), object, http->asked_url, to,
+                                 status, err)
+              : -1;
 }
 
 /* What the text of a refusal begins with tells people more than the status. */
@@ -187,8 +189,8 @@ static int refuse(const struct http_upload *http, const struct sl_answer *answer
 }
 
 /* After a failure of a try: is it worth another? */
-static bool try_again(struct http_upload *http, struct sl_source *source, struct sl_retry *retry,
-                      const struct sl_err *why, struct sl_err *err)
+static bool try_again(struct http_upload *http, struct sl_http_object *object,
+                      struct sl_retry *retry, const struct sl_err *why, struct sl_err *err)
 {
     uint64_t wait_ms = 0;
     struct sl_err ignored = SL_ERR_INIT;
@@ -197,7 +199,7 @@ static bool try_again(struct http_upload *http, struct sl_source *source, struct
             return false;
     } else {
         if (retry->mended || !why->http_status ||
-            !http->store->backend->mend(source, why, &ignored))
+            !sl_http_mend(sl_http_store_base(http->store), object, why, &ignored))
             return false;
         retry->mended = true;
     }
@@ -211,16 +213,16 @@ static bool try_again(struct http_upload *http, struct sl_source *source, struct
 
 /* 0 with any answer that is neither a redirect that is followed nor one that may pass (release
  * it); status 0 where a stream may begin. err must not be NULL. */
-static int converse(struct http_upload *http, struct sl_source *source, struct ask *ask,
+static int converse(struct http_upload *http, struct sl_http_object *object, struct ask *ask,
                     struct sl_answer *answer, struct sl_err *err)
 {
     unsigned attempts = http->upload->source.attempts, redirects = 0;
     struct sl_retry retry = {.limit = attempts ? attempts : ATTEMPTS_DEFAULT};
     for (;;) {
         struct sl_err why = SL_ERR_INIT;
-        int result = ask_once(http, source, ask, answer, &why);
+        int result = ask_once(http, object, ask, answer, &why);
         if (result == 0 && answer->status) {
-            int followed = follow(http, source, ask->method, answer, &redirects, &why);
+            int followed = follow(http, object, ask->method, answer, &redirects, &why);
             if (followed == 1 && !sl_retry_status(answer->status) && answer->status != 401)
                 return 0;
             if (followed == 1)
@@ -234,7 +236,7 @@ static int converse(struct http_upload *http, struct sl_source *source, struct a
             sl_wrap(&why, "%s", http->what);
         }
         *err = why;
-        if (!try_again(http, source, &retry, &why, err))
+        if (!try_again(http, object, &retry, &why, err))
             return -1;
         ask->again = true;
     }
@@ -242,22 +244,15 @@ static int converse(struct http_upload *http, struct sl_source *source, struct a
 
 /* ---- opening -------------------------------------------------------------------------------- */
 
-static int known_source(struct http_upload *http, const char *key, struct sl_source **source,
-                        struct sl_err *err)
-{
-    static const struct sl_version none;
-    return sl_source_known(http->store, key, 0, &none, source, err);
-}
-
 /* By HEAD. What is neither a success nor "not found" tells nothing: such servers take uploads and
  * show nothing. */
-static int refuse_existing(struct http_upload *http, const char *key, struct sl_err *err)
+static int refuse_existing(struct http_upload *http, const char *url, struct sl_err *err)
 {
-    SL_AUTO(sl_source) there = NULL;
+    SL_AUTO(sl_http_object) there = sl_http_object_new(url, err);
     struct ask head = {.method = "HEAD", .limit = ANSWER_BYTES_MAX};
     struct sl_answer answer = {0};
     struct sl_err why = SL_ERR_INIT;
-    if (known_source(http, key, &there, err) < 0)
+    if (!there)
         return -1;
     if (converse(http, there, &head, &answer, &why) < 0) {
         if (why.http_status == 401)
@@ -276,26 +271,26 @@ static int refuse_existing(struct http_upload *http, const char *key, struct sl_
 static int http_open(struct sl_upload *upload, const char *uri, struct sl_err *err)
 {
     struct http_upload *http = upload->impl = sl_alloc(sizeof(*http), err);
-    sl_autofree char *key = NULL;
+    sl_autofree char *key = NULL, *url = NULL;
     if (!http)
         return -1;
     http->upload = upload;
-    if (sl_store_open(uri, upload->config.source, &http->store, &key, err) < 0)
+    if (sl_store_open_kind(upload->kind, uri, upload->config.source, &http->store, &key, err) < 0)
         return -1;
     if (!*key)
         return sl_fail(err, SL_E_USAGE, "'%s' names a folder: name the object to write",
                        sl_store_uri(http->store));
-    if (known_source(http, key, &http->place, err) < 0)
+    if (sl_http_store_url(http->store, key, &url, &upload->uri, err) < 0)
         return -1;
-    upload->uri = sl_strdup(sl_source_uri(http->place), err);
-    if (!upload->uri)
+    http->object = sl_http_object_new(url, err);
+    if (!http->object)
         return -1;
     snprintf(http->what, sizeof(http->what), "cannot write '%.380s'", upload->uri);
     const struct sl_connect connect = {.tls = http->store->config.tls,
                                        .cancel = upload->source.cancel,
                                        .stall_seconds = upload->source.stall_seconds};
     http->exchange = sl_exchange_new(&connect, err);
-    if (!http->exchange || (!upload->config.replace && refuse_existing(http, key, err) < 0))
+    if (!http->exchange || (!upload->config.replace && refuse_existing(http, url, err) < 0))
         return -1;
     http->whole = upload->bytes <= SMALL_BYTES;
     http->start = sl_alloc(http->whole ? upload->bytes : SMALL_BYTES, err);
@@ -310,7 +305,7 @@ static int begin(struct http_upload *http, struct sl_err *err)
     struct ask put = {.method = "PUT",
                       .stream_bytes = http->upload->bytes,
                       .condition = !http->upload->config.replace};
-    if (converse(http, http->place, &put, &answer, err) < 0)
+    if (converse(http, http->object, &put, &answer, err) < 0)
         return -1;
     if (answer.status) {
         if (answer.status < 300)
@@ -335,7 +330,7 @@ static int answered_early(struct http_upload *http, uint64_t kept, struct sl_err
         return sl_wrap(err, "%s", http->what);
     int followed = http->stream.sent > kept
                        ? 1
-                       : follow(http, http->place, "PUT", &answer, &http->stream.moves, err);
+                       : follow(http, http->object, "PUT", &answer, &http->stream.moves, err);
     if (followed <= 0) {
         sl_answer_release(&answer);
         return followed == 0 ? begin(http, err) : sl_wrap(err, "%s", http->what);
@@ -415,7 +410,7 @@ static bool is_ours(struct http_upload *http)
     struct ask get = {.method = "GET", .limit = http->upload->bytes + 1};
     struct sl_answer answer = {0};
     struct sl_err why = SL_ERR_INIT;
-    if (converse(http, http->place, &get, &answer, &why) < 0)
+    if (converse(http, http->object, &get, &answer, &why) < 0)
         return false;
     bool ours = answer.status == 200 && answer.body.used == http->upload->bytes &&
                 memcmp(sl_buf_string(&answer.body), http->start, answer.body.used) == 0;
@@ -432,7 +427,7 @@ static int put_whole(struct http_upload *http, struct sl_err *err)
                       .condition = !http->upload->config.replace,
                       .limit = ANSWER_BYTES_MAX};
     sl_exchange_abort(http->exchange); /* a new connection is not made anew in silence */
-    if (converse(http, http->place, &put, &answer, err) < 0)
+    if (converse(http, http->object, &put, &answer, err) < 0)
         return -1;
     bool good = answer.status >= 200 && answer.status < 300;
     if (!good)
@@ -466,7 +461,7 @@ static void http_close(struct sl_upload *upload)
     if (!http)
         return;
     sl_exchange_free(http->exchange);
-    sl_source_free(http->place);
+    sl_http_object_free(http->object);
     sl_store_free(http->store);
     free(http->asked_url);
     free(http->start);
@@ -474,7 +469,6 @@ static void http_close(struct sl_upload *upload)
 }
 
 const struct sl_upload_ops sl_upload_http_ops = {
-    .name = "http",
     .in_order = true,
     .open = http_open,
     .write = http_write,

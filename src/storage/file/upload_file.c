@@ -21,9 +21,9 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-#include "backend.h"
 #include "buf.h"
 #include "exact_io.h"
+#include "file_store.h"
 #include "log.h"
 #include "upload_backend.h"
 
@@ -312,7 +312,6 @@ static void file_close(struct sl_upload *upload)
 }
 
 const struct sl_upload_ops sl_upload_file_ops = {
-    .name = "file",
     .open = file_open,
     .write = file_write,
     .finish = file_finish,

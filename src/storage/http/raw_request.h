@@ -6,6 +6,8 @@
 #include "buf.h"
 #include "source.h"
 
+/** Are its objects asked for by HTTP? */
+bool sl_store_asks_by_http(const struct sl_store *store);
 /**
  * GET of [begin, end) of an opened source by HTTP/1.1, signed and authorized as its store does it,
  * keep-alive, without preconditions. *url: malloc'ed, where it goes (redirects that opening found

@@ -27,9 +27,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "backend.h"
 #include "beneath.h"
 #include "buf.h"
+#include "file_store.h"
 #include "log.h"
 #include "url.h"
 
@@ -502,17 +502,27 @@ static int file_lane_poll(struct sl_lane *lane, struct pollfd fds[SL_IO_POLL_MAX
     return 0;
 }
 
-const struct sl_backend sl_file_backend = {
-    .name = "file",
-    .open = file_open,
-    .close = file_close,
-    .list = file_list,
-    .locate = file_locate,
-    .forget = file_forget,
+static const struct sl_transport transport = {
     .lane_new = file_lane_new,
     .lane_free = file_lane_free,
     .lane_start = file_lane_start,
     .lane_read = file_lane_read,
     .lane_poll = file_lane_poll,
     .lane_abort = file_lane_abort,
+};
+
+const struct sl_store_kind sl_file_store = {
+    .name = "file",
+    .schemes = {"file"},
+    .bare = true,
+    .example = "/models/m.safetensors, file:///models/",
+    .help = "local files and directories",
+    .traits = {.local = true, .listing = true, .folders = true},
+    .open = file_open,
+    .close = file_close,
+    .list = file_list,
+    .locate = file_locate,
+    .forget = file_forget,
+    .transport = &transport,
+    .upload = &sl_upload_file_ops,
 };

@@ -1,0 +1,122 @@
+/*
+ * `source`: its own rows, and a section for each kind of store that has options.
+ *
+ * Which stores there are is known when the program runs, so the rows of the sections are made then;
+ * the values lie one behind the other in sl_spec_source.stores.
+ */
+#include <assert.h>
+#include <pthread.h>
+#include <string.h>
+
+#include "concurrency.h"
+#include "spec_decode.h"
+#include "stores.h"
+
+/* As the parser of the spec sees it: what has a colon before any slash has a scheme. */
+static int check_uri(const char *text, struct sl_err *err)
+{
+    const char *schemes[SL_STORES_SCHEMES_MAX];
+    size_t length = strcspn(text, ":/"), count = sl_stores_schemes(schemes);
+    if (text[length] != ':' || (length == 0 && text[1] != '/'))
+        return 0; /* a path */
+    char scheme[32] = "";
+    memcpy(scheme, text, length < sizeof(scheme) ? length : 0);
+    for (size_t i = 0; i < count; i++)
+        if (strcmp(scheme, schemes[i]) == 0)
+            return sl_source_check_uri(text, err);
+    const char *near = sl_nearest(scheme, schemes, count);
+    if (near)
+        return sl_fail(err, SL_E_USAGE, "no source is called '%s', did you mean '%s://'?", scheme,
+                       near);
+    return sl_fail(err, SL_E_USAGE, "no source is called '%.*s': see `sluice docs sources`",
+                   (int)SL_MIN(length, 64u), text);
+}
+
+static const struct sl_option before[] = {
+    SL_OPTION(sl_spec_source, uri, STRING, "",
+              "an object, a prefix with a slash at its end, or an index (*.index.json)",
+              .required = true, .check = check_uri, .value = "URI"),
+    SL_OPTION(sl_spec_source, include, LIST, "",
+              "objects below a prefix to load, as shell patterns on the name below the prefix; "
+              "without any, all of them"),
+    SL_OPTION(sl_spec_source, exclude, LIST, "",
+              "objects below a prefix to leave out, as shell patterns"),
+    SL_OPTION(
+        sl_spec_source, mirrors, LIST, "",
+        "other URIs with the same bytes, tried in this order when the source cannot be reached",
+        .check = check_uri),
+};
+static const struct sl_option after = SL_OPTION(
+    sl_spec_source, tls, SECTION, "", "TLS of https, s3 and rediss", .section = &sl_tls_table);
+
+static struct sl_option rows[SL_COUNT(before) + SL_STORE_KINDS_MAX + 2];
+const struct sl_option_table sl_spec_source_table = {"source", sizeof(struct sl_spec_source), rows};
+
+static struct {
+    pthread_mutex_t mutex;
+    size_t kinds, kinds_with_options, bytes;
+} locked = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+
+/* Under the lock. A store that does not fit is a mistake of whoever wrote its row. */
+static void add_kind(const struct sl_store_kind *kind)
+{
+    size_t number = SL_COUNT(before) + locked.kinds_with_options;
+    size_t offset = (locked.bytes + _Alignof(max_align_t) - 1) & ~(_Alignof(max_align_t) - 1);
+    if (!kind->options)
+        return;
+    assert(offset + kind->options->struct_bytes <= SL_SPEC_STORES_BYTES);
+    rows[number + 1] = after;
+    rows[number] = (struct sl_option){
+        .member = kind->options->name,
+        .type = SL_OPTION_SECTION,
+        .offset = offsetof(struct sl_spec_source, stores) + offset,
+        .initial = "",
+        .help = kind->options_help,
+        .section = kind->options,
+    };
+    locked.bytes = offset + kind->options->struct_bytes;
+    locked.kinds_with_options++;
+}
+
+void sl_spec_add_stores(void)
+{
+    SL_LOCKED(&locked.mutex);
+    if (!rows[0].member) {
+        memcpy(rows, before, sizeof(before));
+        rows[SL_COUNT(before)] = after;
+    }
+    for (; sl_stores_at(locked.kinds); locked.kinds++)
+        add_kind(sl_stores_at(locked.kinds));
+}
+
+const void *sl_spec_store_options(const struct sl_spec *spec, const struct sl_option_table *table)
+{
+    for (const struct sl_option *row = rows; row->member; row++)
+        if (row->section == table)
+            return (const char *)&spec->source + row->offset;
+    return NULL;
+}
+
+void sl_spec_source_config(const struct sl_spec *spec, struct sl_cancel *cancel,
+                           struct sl_progress *progress, struct sl_source_config *config)
+{
+    size_t used = 0;
+    *config = (struct sl_source_config){
+        .tls = &spec->source.tls,
+        .stall_seconds = (unsigned)spec->readers.stall_seconds,
+        .attempts = (unsigned)spec->readers.attempts,
+        .hedge = (enum sl_hedge)spec->readers.hedge,
+        .host_connections =
+            sl_concurrency_per_host(spec->readers.connections_per_host, spec->readers.connections),
+        .bandwidth = spec->readers.bandwidth,
+        .cancel = cancel,
+        .progress = progress,
+        .beneath_bytes = spec->source.beneath_bytes,
+    };
+    for (size_t i = 0; sl_stores_at(i); i++) {
+        const struct sl_option_table *table = sl_stores_at(i)->options;
+        const void *values = table ? sl_spec_store_options(spec, table) : NULL;
+        if (values)
+            config->options[used++] = (struct sl_store_options){table, values};
+    }
+}

@@ -1,0 +1,176 @@
+/*
+ * Any web server that answers range requests, over range_lane.c.
+ *
+ * The base is the folder of the URI that was named. The object that was named keeps its path and
+ * query exactly as written (a presigned URL's signature covers them); other objects are named by an
+ * index, and their names are percent-encoded below the base. Credentials and redirects are those
+ * of http_base.h.
+ */
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+#include "http_store.h"
+#include "upload_backend.h"
+
+static const struct sl_option http_rows[] = {
+    SL_OPTION(sl_http_options, bearer_token_file, STRING, "",
+              "file with a token that is sent as Authorization: Bearer to the source's own host"),
+    SL_OPTION(sl_http_options, headers_file, STRING, "",
+              "file with lines 'Name: value' that are sent to the source's own host"),
+    SL_OPTION_END,
+};
+const struct sl_option_table sl_http_table = {"http", sizeof(struct sl_http_options), http_rows};
+
+/** store->impl */
+struct http_store {
+    struct sl_http_base base; /* target is the folder, with its last '/' */
+    char *base_url;           /* without userinfo and query */
+    char *key,
+        *key_target; /* the object that the URI named: name; last segment and query as written */
+};
+
+/* ---- opening --------------------------------------------------------------------------------- */
+
+/* Cut the target into the folder and the object's last segment with its query. */
+static int split_target(struct http_store *http, char **key, struct sl_err *err)
+{
+    char *target = http->base.url.target;
+    size_t path = strcspn(target, "?"), folder = path;
+    while (target[folder - 1] != '/')
+        folder--;
+    http->key_target = sl_strdup(target + folder, err);
+    if (!http->key_target)
+        return -1;
+    size_t segment = path - folder;
+    if (segment == 0 && target[path] == '?') {
+        http->key = sl_strdup("object", err);
+    } else {
+        http->key = sl_url_decode(target + folder, segment, NULL);
+        if (!http->key || strchr(http->key, '/')) {
+            free(http->key);
+            http->key = sl_strndup(target + folder, segment, err);
+        }
+    }
+    target[folder] = 0;
+    *key = http->key ? sl_strdup(http->key, err) : NULL;
+    return *key ? 0 : -1;
+}
+
+static int http_check(const char *uri, struct sl_err *err)
+{
+    sl_autourl url = {0};
+    return sl_url_parse(uri, &url, err);
+}
+
+static int http_open(struct sl_store *store, const char *uri, char **key, struct sl_err *err)
+{
+    const struct sl_http_options *options = sl_source_options(&store->config, &sl_http_table);
+    struct http_store *http = store->impl = sl_alloc(sizeof(*http), err);
+    if (!http)
+        return -1;
+    http->base.section = "source.http";
+    if (options) {
+        http->base.bearer_token_file = options->bearer_token_file;
+        http->base.headers_file = options->headers_file;
+    }
+    if (sl_http_base_open(&http->base, uri, err) < 0 || split_target(http, key, err) < 0)
+        return -1;
+    http->base_url = sl_url_format(&http->base.url, false, err);
+    store->uri = http->base_url ? sl_strdup(http->base_url, err) : NULL;
+    return store->uri ? 0 : -1;
+}
+
+static void http_close(struct sl_store *store)
+{
+    struct http_store *http = store->impl;
+    if (!http)
+        return;
+    sl_http_base_close(&http->base);
+    free(http->base_url);
+    free(http->key);
+    free(http->key_target);
+    free(http);
+}
+
+struct sl_http_base *sl_http_store_base(struct sl_store *store)
+{
+    struct http_store *http = store->impl;
+    return &http->base;
+}
+
+int sl_http_store_url(struct sl_store *store, const char *name, char **url, char **uri,
+                      struct sl_err *err)
+{
+    const struct http_store *http = store->impl;
+    bool named = http->key[0] && strcmp(name, http->key) == 0;
+    sl_autofree char *encoded =
+        named ? sl_strdup(http->key_target, err) : sl_url_encode(name, true, err);
+    if (!encoded)
+        return -1;
+    *url = sl_asprintf(err, "%s%s", http->base_url, encoded);
+    *uri = sl_asprintf(err, "%s%.*s", http->base_url, (int)strcspn(encoded, "?"), encoded);
+    return *url && *uri ? 0 : -1;
+}
+
+/* source->impl is the object, which is the base's. */
+static int http_locate(struct sl_source *source, struct sl_err *err)
+{
+    sl_autofree char *url = NULL;
+    if (sl_http_store_url(source->store, source->name, &url, &source->uri, err) < 0)
+        return -1;
+    source->impl = sl_http_base_object(sl_http_store_base(source->store), url, err);
+    return source->impl ? 0 : -1;
+}
+
+/* ---- requests -------------------------------------------------------------------------------- */
+
+static int prepare(struct sl_source *source, struct sl_range_request *request, struct sl_err *err)
+{
+    return sl_http_prepare(sl_http_store_base(source->store), source->impl, request, err);
+}
+
+static int redirect(struct sl_source *source, const struct sl_exchange *exchange, const char *from,
+                    const char *to, struct sl_err *err)
+{
+    return sl_http_redirect(sl_http_store_base(source->store), source->impl, from, to,
+                            sl_exchange_status(exchange), err);
+}
+
+/* The first line of a plain-text answer tells people more than the status. */
+static int refuse(struct sl_source *source, const struct sl_exchange *exchange, const char *body,
+                  size_t body_bytes, struct sl_err *err)
+{
+    char what[400], detail[160] = "";
+    const char *type = sl_exchange_header(exchange, "Content-Type");
+    if (type && strncasecmp(type, "text/plain", 10) == 0 && body_bytes)
+        snprintf(detail, sizeof(detail), "('%.*s')", (int)SL_MIN(strcspn(body, "\r\n"), 120), body);
+    snprintf(what, sizeof(what), "cannot read '%.380s'", source->uri);
+    return sl_http_fail(err, sl_exchange_status(exchange),
+                        sl_exchange_header(exchange, "Retry-After"), what, detail);
+}
+
+static bool http_mend(struct sl_source *source, const struct sl_err *why, struct sl_err *err)
+{
+    return sl_http_mend(sl_http_store_base(source->store), source->impl, why, err);
+}
+
+static const struct sl_http_hooks hooks = {prepare, refuse, redirect};
+
+const struct sl_store_kind sl_http_store = {
+    .name = "http",
+    .schemes = {"http", "https"},
+    .example = "https://host/m.safetensors",
+    .help = "any web server that answers range requests; http and https",
+    .options = &sl_http_table,
+    .options_help = "web servers",
+    .traits = {.folders = true, .urls = true},
+    .check = http_check,
+    .open = http_open,
+    .close = http_close,
+    .locate = http_locate,
+    .mend = http_mend,
+    .transport = &sl_http_transport,
+    .hooks = &hooks,
+    .upload = &sl_upload_http_ops,
+};

@@ -1,0 +1,187 @@
+/*
+ * The origin of a store over HTTP and what is sent to it.
+ *
+ * Credentials belong to the origin of the base: a request that a redirect led elsewhere carries
+ * none of them, configured headers included.
+ */
+#include "http_base.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+#include "http_object.h"
+#include "log.h"
+#include "netrc.h"
+
+enum { CREDENTIALS_BYTES_MAX = 64 * 1024, HEADERS_MAX = SL_RANGE_HEADERS_MAX - 8 };
+
+/* The default entry is for whichever host comes: without TLS whoever is on the way would have it.
+ */
+static int find_in_netrc(struct sl_http_base *base, struct sl_err *err)
+{
+    struct sl_netrc_login netrc;
+    if (!sl_netrc_find(base->url.host, &netrc))
+        return 0;
+    bool sent = base->url.tls || !netrc.by_default;
+    if (sent)
+        base->login = sl_http_basic(netrc.login, netrc.password, err);
+    else
+        sl_log(SL_LOG_WARN,
+               "the default entry of .netrc is not sent to '%s', which is without TLS: use https, "
+               "or name the host in an entry 'machine %s'",
+               base->url.host, base->url.host);
+    explicit_bzero(&netrc, sizeof(netrc));
+    return !sent || base->login ? 0 : -1;
+}
+
+static int find_login(struct sl_http_base *base, struct sl_err *err)
+{
+    const char *userinfo = base->url.userinfo;
+    if (!userinfo)
+        return find_in_netrc(base, err);
+    size_t colon = strcspn(userinfo, ":");
+    const char *rest = userinfo + colon + (userinfo[colon] == ':');
+    sl_autofree char *user = sl_url_decode(userinfo, colon, err);
+    sl_autofree char *password = user ? sl_url_decode(rest, strlen(rest), err) : NULL;
+    base->login = password ? sl_http_basic(user, password, err) : NULL;
+    return base->login ? 0 : sl_wrap(err, "the user and password in the URL");
+}
+
+int sl_http_base_open(struct sl_http_base *base, const char *url, struct sl_err *err)
+{
+    pthread_mutex_init(&base->locked.mutex, NULL);
+    base->locked.bearer.limit = base->locked.headers.limit = CREDENTIALS_BYTES_MAX;
+    return sl_url_parse(url, &base->url, err) < 0 ? -1 : find_login(base, err);
+}
+
+void sl_http_base_close(struct sl_http_base *base)
+{
+    sl_http_base_forget_objects(base);
+    sl_url_release(&base->url);
+    free(base->login);
+    sl_buf_release(&base->locked.bearer);
+    sl_buf_release(&base->locked.headers);
+    pthread_mutex_destroy(&base->locked.mutex);
+}
+
+/* ---- credentials ----------------------------------------------------------------------------- */
+
+/* Under the lock: the token without the newline that editors put behind it. */
+static int load_bearer(struct sl_http_base *base, const char *path, struct sl_err *err)
+{
+    sl_autobuf text = SL_BUF_INIT(CREDENTIALS_BYTES_MAX);
+    if (sl_buf_read_file(&text, path, err) < 0) {
+        err->kind = SL_E_AUTH;
+        return sl_wrap(err, "%s.bearerTokenFile", base->section);
+    }
+    const char *token = sl_buf_string(&text);
+    size_t bytes = text.used;
+    while (bytes && strchr("\r\n \t", token[bytes - 1]))
+        bytes--;
+    for (size_t i = 0; i < bytes; i++)
+        if ((unsigned char)token[i] <= 0x20 || (unsigned char)token[i] >= 0x7f)
+            return sl_fail(err, SL_E_AUTH, "%s.bearerTokenFile: '%s' holds more than one token",
+                           base->section, path);
+    if (!bytes)
+        return sl_fail(err, SL_E_AUTH, "%s.bearerTokenFile: '%s' is empty", base->section, path);
+    base->locked.bearer.used = 0;
+    return sl_buf_append(&base->locked.bearer, token, bytes, err);
+}
+
+/* Under the lock: the lines become strings one after another. */
+static int load_headers(struct sl_http_base *base, const char *path, struct sl_err *err)
+{
+    sl_autobuf text = SL_BUF_INIT(CREDENTIALS_BYTES_MAX);
+    if (sl_buf_read_file(&text, path, err) < 0) {
+        err->kind = SL_E_AUTH;
+        return sl_wrap(err, "%s.headersFile", base->section);
+    }
+    base->locked.headers.used = 0;
+    unsigned number = 0, count = 0;
+    for (const char *line = sl_buf_string(&text); *line || line == sl_buf_string(&text);) {
+        size_t bytes = strcspn(line, "\n"), used = bytes;
+        number++;
+        while (used && strchr("\r \t", line[used - 1]))
+            used--;
+        size_t name = strcspn(line, ":\r\n \t");
+        bool good =
+            used == 0 || (name && name < used && line[name] == ':' && ++count <= HEADERS_MAX);
+        for (size_t i = 0; good && i < used; i++)
+            good = (unsigned char)line[i] >= 0x20 && line[i] != 0x7f;
+        if (!good)
+            return sl_fail(err, SL_E_USAGE, "%s.headersFile: '%s' line %u is not 'Name: value'",
+                           base->section, path, number);
+        if (used && (sl_buf_append(&base->locked.headers, line, used, err) < 0 ||
+                     sl_buf_append(&base->locked.headers, "", 1, err) < 0))
+            return -1;
+        if (!line[bytes])
+            break;
+        line += bytes + 1;
+    }
+    return 0;
+}
+
+/* Under the lock. */
+static int load_credentials(struct sl_http_base *base, struct sl_err *err)
+{
+    struct sl_err problem = SL_ERR_INIT;
+    if (base->bearer_token_file && base->bearer_token_file[0] &&
+        load_bearer(base, base->bearer_token_file, &problem) < 0)
+        goto failed;
+    if (base->headers_file && base->headers_file[0] &&
+        load_headers(base, base->headers_file, &problem) < 0)
+        goto failed;
+    base->locked.loaded = true;
+    return 0;
+failed:
+    if (err)
+        *err = problem;
+    return -1;
+}
+
+static int add_credentials(struct sl_http_base *base, struct sl_range_request *request,
+                           struct sl_err *err)
+{
+    SL_LOCKED(&base->locked.mutex);
+    if (!base->locked.loaded && load_credentials(base, err) < 0)
+        return -1;
+    bool authorized = false;
+    const char *headers = sl_buf_string(&base->locked.headers);
+    for (size_t at = 0; at < base->locked.headers.used; at += strlen(headers + at) + 1) {
+        authorized |= strncasecmp(headers + at, "Authorization:", 14) == 0;
+        if (sl_range_add_header(request, err, "%s", headers + at) < 0)
+            return -1;
+    }
+    if (base->locked.bearer.used)
+        return sl_range_add_header(request, err, "Authorization: Bearer %s",
+                                   sl_buf_string(&base->locked.bearer));
+    if (base->login && !authorized)
+        return sl_range_add_header(request, err, "Authorization: %s", base->login);
+    return 0;
+}
+
+/* ---- requests -------------------------------------------------------------------------------- */
+
+int sl_http_prepare(struct sl_http_base *base, struct sl_http_object *object,
+                    struct sl_range_request *request, struct sl_err *err)
+{
+    sl_autourl url = {0};
+    if (sl_http_object_place(base, object, request, err) < 0)
+        return -1;
+    if (request->waits)
+        return 0;
+    if (sl_url_parse(request->url, &url, err) < 0)
+        return -1;
+    return sl_url_same_origin(&url, &base->url) ? add_credentials(base, request, err) : 0;
+}
+
+bool sl_http_mend(struct sl_http_base *base, struct sl_http_object *object,
+                  const struct sl_err *why, struct sl_err *err)
+{
+    bool led_away = sl_http_object_expired(object, why);
+    if (why->http_status != 401 || (!base->bearer_token_file && !base->headers_file))
+        return led_away;
+    SL_LOCKED(&base->locked.mutex);
+    return load_credentials(base, led_away ? NULL : err) == 0 || led_away;
+}

@@ -1,0 +1,82 @@
+/*
+ * What stores over HTTP keep, whichever kind they are of: the origin and the credentials that
+ * belong to it alone, and of each object where redirects led.
+ *
+ * A kind has a struct sl_http_base in its store->impl and points at a struct sl_http_object from
+ * its source->impl; its hooks (range_lane.h) hand both to the functions below.
+ */
+#ifndef SL_HTTP_BASE_H
+#define SL_HTTP_BASE_H
+
+#include "buf.h"
+#include "range_lane.h"
+#include "thread.h"
+#include "url.h"
+
+enum { SL_HTTP_BUCKETS = 256 };
+
+struct sl_http_base {
+    struct sl_url url; /* credentials are sent to its scheme, host and port, and nowhere else */
+    char *login;       /* "Basic …" of the URL or of .netrc; NULL: none */
+    /* Set by the kind, borrowed: */
+    const char *section;                          /* for messages: "source.http" */
+    const char *bearer_token_file, *headers_file; /* NULL or "": none */
+    struct {
+        pthread_mutex_t mutex;
+        bool loaded;
+        struct sl_buf bearer, headers; /* of the files; headers as strings one after another */
+        struct sl_http_object *objects[SL_HTTP_BUCKETS]; /* by URL */
+        bool redirects; /* an object led elsewhere: others may, too */
+    } locked;
+};
+/** Parse a URL and find its user and password, in it or in .netrc. No network, no files but .netrc.
+ */
+int sl_http_base_open(struct sl_http_base *base, const char *url, struct sl_err *err);
+/** Accepts what sl_http_base_open() left half-made. Its objects go with it. */
+void sl_http_base_close(struct sl_http_base *base);
+
+/**
+ * One URL, and where redirects led from it. Signed links are asked for once and shared: while one
+ * connection asks the origin anew, the others wait (request->wait_fd).
+ */
+struct sl_http_object;
+/** That of a URL, the same for everybody who asks; it lives as long as the base. Any thread. */
+struct sl_http_object *sl_http_base_object(struct sl_http_base *base, const char *url,
+                                           struct sl_err *err);
+/** One of its own, for requests that are no GET of a range; nobody waits for it. free it. */
+struct sl_http_object *sl_http_object_new(const char *url, struct sl_err *err);
+void sl_http_object_free(struct sl_http_object *object);
+SL_AUTO_DEFINE(sl_http_object)
+
+/** Hook prepare: the URL to ask, and the credentials if that is at the origin. */
+int sl_http_prepare(struct sl_http_base *base, struct sl_http_object *object,
+                    struct sl_range_request *request, struct sl_err *err);
+/** Hook redirect: keep where it leads, or say why it is not followed: from https to http, or to an
+ * address where clouds keep the keys of machines. */
+int sl_http_redirect(struct sl_http_base *base, struct sl_http_object *object, const char *from,
+                     const char *to, int status, struct sl_err *err);
+/**
+ * sl_store_kind.mend: a link that expired (401, 403, 404, 410) or cannot be reached is resolved
+ * again, credential files are read again after 401.
+ */
+bool sl_http_mend(struct sl_http_base *base, struct sl_http_object *object,
+                  const struct sl_err *why, struct sl_err *err);
+
+/**
+ * One small answer (a listing, a document) by GET, with credentials, redirects and all tries; on a
+ * connection that the store's next fetch goes on with. 0 for a status of 200 to 299: release the
+ * answer. what: "cannot list 'hf://o/m'". Blocks; ends on the store's cancellation.
+ */
+int sl_http_get(struct sl_store *store, struct sl_http_base *base, const char *url,
+                const char *what, size_t body_limit, struct sl_answer *answer, struct sl_err *err);
+
+/* ---- for range_lane.c ------------------------------------------------------------------------ */
+
+/** A request that was to ask for all (request->asks) has its answer, or will have none: the others
+ * go on. direct: the URL itself answered. */
+void sl_http_object_settle(struct sl_http_object *object, bool direct);
+/** A request failed so, which went to the place of this number (request->place): forget that place
+ * unless there is a newer one. */
+void sl_http_object_fail(struct sl_http_object *object, unsigned place, int status, bool unreached);
+
+#endif

@@ -1,0 +1,114 @@
+/* Small answers of stores over HTTP, read whole: what listings are made of. */
+#include <string.h>
+
+#include "http_base.h"
+#include "progress.h"
+#include "retry.h"
+
+enum { ATTEMPTS_DEFAULT = 8, HURRIES_MAX = 3, REDIRECTS_MAX = 10, LOCATION_BYTES_MAX = 4096 };
+
+struct get {
+    struct sl_http_base *base;
+    struct sl_http_object *object;
+    struct sl_exchange *exchange;
+    const char *what;
+    size_t body_limit;
+    unsigned redirects;
+};
+
+/* hurry: as of a request. *url: where it was sent; free() it. */
+static int ask(struct get *get, unsigned hurry, char **url, struct sl_answer *answer,
+               struct sl_err *err)
+{
+    struct sl_range_request made = {0};
+    int result = sl_http_prepare(get->base, get->object, &made, err);
+    const struct sl_request request = {.method = "GET",
+                                       .url = made.url,
+                                       .headers = (const char *const *)made.headers,
+                                       .hurry = hurry};
+    if (result == 0)
+        result = sl_exchange_simple(get->exchange, &request, get->body_limit, answer, err);
+    *url = sl_steal(&made.url);
+    sl_range_request_release(&made);
+    return result < 0 ? sl_wrap(err, "%s", get->what) : 0;
+}
+
+/* 1: it is none. */
+static int follow(struct get *get, const char *from, const struct sl_answer *answer,
+                  struct sl_err *err)
+{
+    char location[LOCATION_BYTES_MAX];
+    if (answer->status < 301 || answer->status > 308 ||
+        !sl_answer_header(answer, "Location", location, sizeof(location)))
+        return 1;
+    if (++get->redirects > REDIRECTS_MAX)
+        return sl_fail(err, SL_E_NET, "%s: the redirects go in a circle", get->what);
+    sl_autofree char *to = sl_url_resolve(from, location, err);
+    int done = to ? sl_http_redirect(get->base, get->object, from, to, answer->status, err) : -1;
+    return done < 0 ? sl_wrap(err, "%s", get->what) : 0;
+}
+
+/* One try, redirects included. */
+static int try_once(struct get *get, unsigned hurry, struct sl_answer *answer, struct sl_err *err)
+{
+    for (;;) {
+        sl_autofree char *url = NULL;
+        char later[64];
+        if (ask(get, hurry, &url, answer, err) < 0)
+            return -1;
+        if (answer->status >= 200 && answer->status < 300)
+            return 0;
+        int followed = follow(get, url, answer, err);
+        if (followed == 1)
+            sl_http_fail(err, answer->status,
+                         sl_answer_header(answer, "Retry-After", later, sizeof(later)) ? later
+                                                                                       : NULL,
+                         get->what, "");
+        sl_answer_release(answer);
+        if (followed)
+            return -1;
+    }
+}
+
+static int try_all(struct get *get, const struct sl_source_config *config, struct sl_answer *answer,
+                   struct sl_err *err)
+{
+    struct sl_retry retry = {.limit = config->attempts ? config->attempts : ATTEMPTS_DEFAULT};
+    for (;;) {
+        struct sl_err why = SL_ERR_INIT;
+        uint64_t wait_ms = 0;
+        bool last = retry.failed + 1 >= retry.limit || retry.failed >= HURRIES_MAX;
+        if (try_once(get, last ? 0 : 1u << retry.failed, answer, &why) == 0)
+            return 0;
+        bool again = false;
+        if (why.retryable)
+            again = sl_retry_again(&retry, &why, 0, &wait_ms);
+        else if (why.http_status && !retry.mended)
+            again = retry.mended = sl_http_mend(get->base, get->object, &why, NULL);
+        if (!again) {
+            if (err)
+                *err = why;
+            return -1;
+        }
+        sl_progress_add_retry(config->progress);
+        if (sl_exchange_pause(get->exchange, (unsigned)wait_ms, err) < 0)
+            return -1;
+    }
+}
+
+int sl_http_get(struct sl_store *store, struct sl_http_base *base, const char *url,
+                const char *what, size_t body_limit, struct sl_answer *answer, struct sl_err *err)
+{
+    SL_AUTO(sl_http_object) object = sl_http_object_new(url, err);
+    struct sl_lane *lane = object ? sl_store_take_lane(store, err) : NULL;
+    if (!lane)
+        return -1;
+    struct get get = {.base = base,
+                      .object = object,
+                      .exchange = sl_range_lane_exchange(lane),
+                      .what = what,
+                      .body_limit = body_limit};
+    int result = try_all(&get, &store->config, answer, err);
+    sl_store_give_lane(store, lane);
+    return result;
+}

@@ -1,0 +1,21 @@
+/* S3 and compatible stores: the row, and `source.s3`. */
+#ifndef SL_S3_OPTIONS_H
+#define SL_S3_OPTIONS_H
+
+#include "store_kind.h"
+
+enum sl_s3_addressing { SL_S3_ADDRESSING_AUTO, SL_S3_ADDRESSING_PATH, SL_S3_ADDRESSING_VIRTUAL };
+
+/** Rows in s3.c. */
+struct sl_s3_options {
+    char *region, *endpoint, *profile, *config_file;
+    int addressing; /* enum sl_s3_addressing */
+    bool anonymous;
+};
+extern const struct sl_option_table sl_s3_table;
+extern const struct sl_store_kind sl_s3_store;
+
+/** Writing (upload_s3.c). */
+extern const struct sl_upload_ops sl_upload_s3_ops;
+
+#endif

@@ -1,0 +1,156 @@
+/*
+ * What a kind of store is: one value of struct sl_store_kind, its row (stores/stores.def), which
+ * carries everything that others ask of it by loops over the rows. Its functions are called only by
+ * source.c, fetch.c and upload.c.
+ */
+#ifndef SL_STORE_KIND_H
+#define SL_STORE_KIND_H
+
+#include <poll.h>
+#include <pthread.h>
+
+#include "exchange.h"
+#include "fetch.h"
+#include "host.h"
+#include "source.h"
+
+enum { SL_IDLE_LANES_MAX = 64, SL_SCHEMES_MAX = 4 };
+
+/** version.c: neither weak nor empty. */
+bool sl_etag_is_strong(const char *etag);
+/** Is it of one version, and not S3's "null"? */
+bool sl_version_id_counts(const char *version_id);
+/** Is a Last-Modified older than the resolution of dates, by the answer's Date ("": by our clock)?
+ */
+bool sl_version_date_settled(const char *last_modified, const char *date);
+
+struct sl_store {
+    const struct sl_store_kind *kind;
+    const struct sl_transport *transport; /* the kind's */
+    char *uri;                            /* of the base, without secrets */
+    struct sl_source_config config;
+    void *impl; /* the kind's */
+    struct {
+        pthread_mutex_t mutex;
+        /* connected and without a request, for the next fetch */
+        struct sl_lane *lanes[SL_IDLE_LANES_MAX];
+        unsigned lane_count;
+        bool connected_ahead;
+        uint64_t first_byte_ns; /* the shortest so far, 0: none */
+    } locked;
+    struct sl_store *next; /* of all that are open */
+};
+/** How connections of a store are made; borrowed from it. */
+struct sl_connect sl_store_connect(struct sl_store *store);
+/** A request was answered after so long. */
+void sl_store_note_first_byte(struct sl_store *store, uint64_t ns);
+
+/** A lane for other requests than ranges: one that is idle, with its connection, or a new one. */
+struct sl_lane;
+struct sl_lane *sl_store_take_lane(struct sl_store *store, struct sl_err *err);
+/** Back, between two requests: it is kept for the next, or freed. */
+void sl_store_give_lane(struct sl_store *store, struct sl_lane *lane);
+
+struct sl_source {
+    struct sl_store *store;
+    char *name, *uri;
+    uint64_t bytes;
+    struct sl_version version;
+    struct sl_checksums *told; /* NULL: none */
+    uint8_t *head;             /* the first bytes, kept */
+    size_t head_bytes;
+    struct sl_source_guard *guard; /* NULL: none; borrowed */
+    bool opened;                   /* the first answer came: bytes and version are known */
+    struct sl_counter requests, received;
+    void *impl; /* the kind's: where the object is */
+};
+
+/** One connection's worth of a transport, of one thread; what is in it is the transport's. */
+struct sl_lane;
+
+/**
+ * How the bytes of a kind's objects come: HTTP is one transport, which several kinds share
+ * (http_store.h); file and redis have their own. Called for every range, in the order that they
+ * stand here.
+ */
+struct sl_transport {
+    struct sl_lane *(*lane_new)(struct sl_store *store, struct sl_err *err);
+    void (*lane_free)(struct sl_lane *lane);
+    /**
+     * Begin one request for [begin, end). While source->version is not known yet (first request,
+     * begin is 0) the range may be cut short by the object's end, and the answer fills
+     * source->bytes and source->version before the first byte is delivered; afterwards the answer
+     * must match them exactly.
+     */
+    int (*lane_start)(struct sl_lane *lane, struct sl_source *source, uint64_t begin, uint64_t end,
+                      bool first, struct sl_err *err);
+    /** As sl_fetch_read(), without retry. After END or FAILED the lane can start again. */
+    enum sl_io_state (*lane_read)(struct sl_lane *lane, void *data, size_t bytes, size_t *got,
+                                  struct sl_err *err);
+    int (*lane_poll)(struct sl_lane *lane, struct pollfd fds[SL_IO_POLL_MAX],
+                     uint64_t *deadline_ns);
+    /** Drop the request and its connection. */
+    void (*lane_abort)(struct sl_lane *lane);
+
+    /* What follows may be NULL: there is no such thing. */
+
+    /** How its next requests are sent: sl_request.hurry. */
+    void (*lane_hurry)(struct sl_lane *lane, unsigned hurry);
+    /** Whether its request was sent twice. */
+    bool (*lane_sent_twice)(const struct sl_lane *lane);
+    /** Connect a new one to where this leads, as sl_exchange_connect(). */
+    int (*lane_connect)(struct sl_lane *lane, const struct sl_exchange *like, struct sl_err *err);
+    /** Whether it has a connection to this host. */
+    bool (*lane_leads_to)(const struct sl_lane *lane, const struct sl_host *host);
+};
+
+struct sl_upload_ops; /* upload_backend.h */
+
+struct sl_store_kind {
+    const char *name;
+    const char *schemes[SL_SCHEMES_MAX + 1]; /* lower case; ended by NULL; "http", "https" */
+    bool bare;                               /* "scheme:path" is a URI of it, too, without "//" */
+    const char *example, *help;              /* of the reference page */
+    const struct sl_option_table *options; /* its name is the section's: source.NAME; NULL: none */
+    const char *options_help;              /* of the section */
+    struct sl_store_traits traits;
+
+    /** Is the URI one, as far as its text tells? SL_E_USAGE. NULL: only open() knows. */
+    int (*check)(const char *uri, struct sl_err *err);
+    /** Split the URI: fill store->uri and store->impl, set *key (malloc'ed). No network. */
+    int (*open)(struct sl_store *store, const char *uri, char **key, struct sl_err *err);
+    void (*close)(struct sl_store *store);
+    /** NULL: it has no listing. */
+    int (*list)(struct sl_store *store,
+                int (*each)(const struct sl_entry *entry, void *arg, struct sl_err *err), void *arg,
+                struct sl_err *err);
+    /** As list, of names that begin so; NULL: all are listed and the others passed over. */
+    int (*list_begin)(struct sl_store *store, const char *begin,
+                      int (*each)(const struct sl_entry *entry, void *arg, struct sl_err *err),
+                      void *arg, struct sl_err *err);
+    /** Fill source->uri and source->impl for source->name. No network. */
+    int (*locate)(struct sl_source *source, struct sl_err *err);
+    void (*forget)(struct sl_source *source); /* may be NULL */
+    /**
+     * Before a retry of a failure that is not retryable by its kind: true if something was done
+     * about it (credentials refreshed, redirect resolved again, region learned) and the request is
+     * worth one more try. May block. NULL: never.
+     */
+    bool (*mend)(struct sl_source *source, const struct sl_err *why, struct sl_err *err);
+    /** As sl_source_checksums(); NULL: without traits.checksums. */
+    int (*checksums)(struct sl_source *source, struct sl_checksums *sums, struct sl_err *err);
+
+    const struct sl_transport *transport;
+    const void *hooks; /* what the transport asks of the kind: struct sl_http_hooks for HTTP */
+    const struct sl_upload_ops *upload; /* NULL: nothing can be written there */
+};
+
+/** As sl_store_open(), of a kind that is known already. */
+int sl_store_open_kind(const struct sl_store_kind *kind, const char *uri,
+                       const struct sl_source_config *config, struct sl_store **store, char **key,
+                       struct sl_err *err);
+/** The values of a kind's options, NULL for defaults. */
+const void *sl_source_options(const struct sl_source_config *config,
+                              const struct sl_option_table *table);
+
+#endif

@@ -1,0 +1,56 @@
+/*
+ * Every kind of store, found by a URI's scheme. Whoever asks "which are there?" or "what is this
+ * URI?" asks here; what a kind is stands in its row (store_kind.h).
+ */
+#ifndef SL_STORES_H
+#define SL_STORES_H
+
+#include "store_kind.h"
+#include "upload.h"
+
+/** The rows, in the order of stores.def; NULL past the last. */
+const struct sl_store_kind *sl_stores_at(size_t index);
+/** The row that reads a URI: /path, file:///path, s3://bucket/…; NULL if none does. A path, and
+ * "a:b", are a local file's. */
+const struct sl_store_kind *sl_stores_find(const char *uri);
+/** The rows' schemes, as long as they fit: their count. Borrowed. */
+enum { SL_STORES_SCHEMES_MAX = SL_STORE_KINDS_MAX * SL_SCHEMES_MAX };
+size_t sl_stores_schemes(const char *schemes[SL_STORES_SCHEMES_MAX]);
+/** "file://, s3://, …" of the rows into text. */
+void sl_stores_name_schemes(char *text, size_t bytes);
+/** Is it of a store on this machine (traits.local)? false if none reads it. */
+bool sl_uri_is_local(const char *uri);
+/** Are names in it percent-encoded: in URLs, and in file: URIs? */
+bool sl_uri_is_encoded(const char *uri);
+/** Must what is written there come in order (sl_upload_in_order)? */
+bool sl_uri_takes_in_order(const char *uri);
+/** Add a row, for good; borrowed. Before other threads are started, and before a spec is parsed;
+ * again is fine. SL_E_USAGE if its name or a scheme is taken, SL_E_NO_SPACE beyond
+ * SL_STORE_KINDS_MAX. */
+int sl_stores_register(const struct sl_store_kind *kind, struct sl_err *err);
+
+/**
+ * Open the store that a URI points into. A URI with a trailing slash (or an existing local
+ * directory) is a prefix; *key is then "" and the store's names are relative to it; else the URI's
+ * last path segment is *key and its folder the store's base, so that siblings (the shards of an
+ * index) can be opened. *key is malloc'ed (percent-decoded for http only as far as the path segment
+ * needs), free() it. SL_E_USAGE for a scheme that no row has. Touches no network.
+ */
+int sl_store_open(const char *uri, const struct sl_source_config *config, struct sl_store **store,
+                  char **key, struct sl_err *err);
+/** Does the URI name a place, as far as its text tells: a bucket, a host? SL_E_USAGE if not, or if
+ * no store has such. */
+int sl_source_check_uri(const char *uri, struct sl_err *err);
+
+/**
+ * Begin an object of exactly `bytes` bytes. What can be refused is refused here: SL_E_USAGE for a
+ * scheme that cannot be written, a URI that ends in '/', and (code "exists") an object that is
+ * there; SL_E_NO_SPACE, SL_E_AUTH. file: a file without a name beside it (folders are made),
+ * checked for space. s3: a multipart upload is begun; objects of one part are one PUT at the end.
+ * http: one PUT. redis: a .tensors file, whose head, written first and whole, names its keys.
+ * config is copied, what it points to is borrowed until the free.
+ */
+int sl_upload_open(const char *uri, uint64_t bytes, const struct sl_upload_config *config,
+                   struct sl_upload **upload, struct sl_err *err);
+
+#endif
