@@ -47,7 +47,7 @@ int sl_load_run_placed(const struct sl_spec *spec, const struct sl_load_place *p
                        struct sl_cancel *cancel, struct sl_progress *progress,
                        struct sl_load_result *result, struct sl_err *err);
 /** As sl_load_run, to any destination (load_destination.h), which lives until it returns. The
- * spec's own sink is not looked at. */
+ * load itself looks at no sink of the spec. */
 struct sl_load_destination;
 int sl_load_run_to(const struct sl_spec *spec, struct sl_load_destination *to,
                    struct sl_cancel *cancel, struct sl_progress *progress,

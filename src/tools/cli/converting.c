@@ -159,7 +159,8 @@ static int run_spec(struct sl_cli *cli, struct sl_converting *converting,
     return cli->json ? print_json(&result, to, config->format, err) : 0;
 }
 
-/* The spec of the first operand; it writes nowhere, so any place is good for its sink. */
+/* The spec of the first operand; it writes nowhere, so any place is good for its sink, and the
+ * layout is one under which a spec may select: the plan of a conversion looks at neither. */
 static int read_spec(const struct sl_cli *cli, const struct sl_converting *converting,
                      struct sl_specs *specs, struct sl_err *err)
 {
