@@ -301,17 +301,17 @@ static void step_any(struct ledger *ledger)
 
 START_TEST(every_cookie_is_out_or_back_in_any_order)
 {
-    const char *steps = getenv("SLUICE_TEST_STEPS"), *seed = getenv("SLUICE_TEST_SEED");
-    struct ledger ledger = {.seed =
-                                seed ? (unsigned)strtoul(seed, NULL, 10) : (unsigned)sl_now_ns()};
+    const char *steps = getenv("SLUICE_TEST_STEPS"), *given = getenv("SLUICE_TEST_SEED");
+    unsigned seed = given ? (unsigned)strtoul(given, NULL, 10) : (unsigned)sl_now_ns();
+    struct ledger ledger = {.seed = seed};
     unsigned count = steps ? (unsigned)strtoul(steps, NULL, 10) : 300;
     char what[64];
-    printf("seed %u\n", ledger.seed);
+    printf("seed %u\n", seed);
     for (int i = 0; i < KEPT; i++)
         ledger.kept[i] = -1;
     for (unsigned step = 0; step < count; step++) {
         step_any(&ledger);
-        snprintf(what, sizeof(what), "a balance after step %u", step);
+        snprintf(what, sizeof(what), "a balance after step %u of seed %u", step, seed);
         SL_AWAIT(is_balanced(&ledger), what);
     }
     /* Some leases end with the server, others after it for their clients. */
