@@ -214,6 +214,7 @@ START_TEST(a_server_s_pause_lasts_as_long_as_the_clock_says)
     fake_clock_hold();
     ck_assert_int_eq(sl_thread_start(&thread, "pause", pause_five_seconds, &over, &err), 0);
     begin(&waiter, wait_by_poll);
+    fake_clock_await_all(2, LONG_NS);
     fake_clock_turn(SL_NS_PER_S);
     fake_clock_settle(1); /* the waiter alone */
     ck_assert_uint_eq(sl_counter_get(&over), 0);

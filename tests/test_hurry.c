@@ -239,6 +239,7 @@ START_TEST(a_slow_but_honest_server_is_asked_twice_once)
     fake_clock_await(LONGER_MS * SL_NS_PER_MS);
     pass_patience();
     await_requests(2);
+    fake_clock_await(LONGER_MS * SL_NS_PER_MS);
     fake_clock_turn(LONGER_MS * SL_NS_PER_MS - PATIENCE_NS);
     for (unsigned i = 1; i < READS; i++) {
         await_requests(2 + i);
