@@ -485,9 +485,8 @@ static void fail_one_after_another(void *ignored)
 START_TEST(every_failing_allocation_is_survived)
 {
     config.ahead = 2;
-    config.stall_seconds = STALL_SECONDS;
     begin(fail_one_after_another);
-    fake_clock_turn_until(&work.done, PATIENCE_NS / 2, 1);
+    fake_clock_turn_until(&work.done, PATIENCE_NS / 4, 1);
     end();
 }
 END_TEST
