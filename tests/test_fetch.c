@@ -190,9 +190,11 @@ START_TEST(retry_after_is_obeyed)
                        .status = 503,
                        .headers = "Retry-After: 1\r\n"});
     const uint64_t jitter_ns = SL_RETRY_BASE_MS * SL_NS_PER_MS;
+    uint64_t retries = sl_metric_get(SL_M_SOURCE_RETRIES);
     struct fake_clock_work work;
     fake_clock_hold();
     fake_clock_begin(&work, load_anyway, NULL);
+    SL_AWAIT(sl_metric_get(SL_M_SOURCE_RETRIES) > retries, "the answer that asks to wait");
     fake_clock_await_between(SL_NS_PER_S, SL_NS_PER_S + jitter_ns + SL_NS_PER_MS);
     fake_clock_turn(SL_NS_PER_S - 1);
     fake_clock_settle(1);
