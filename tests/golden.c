@@ -6,6 +6,7 @@
 #include <string.h>
 #include <zlib.h>
 
+#include "alloc_fail.h"
 #include "buf.h"
 
 enum { FILE_BYTES_MAX = 64 * 1024 * 1024, TRIES_MAX = 20000 };

@@ -5,6 +5,7 @@
 #include <check.h>
 #include <string.h>
 
+#include "alloc_fail.h"
 #include "model_maker.h"
 
 static void put(const char *name, const void *data, size_t bytes)

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "alloc_fail.h"
 #include "fetch.h"
 #include "metrics.h"
 #include "range_blob.h"

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "alloc_fail.h"
 #include "form_maker.h"
 #include "metrics.h"
 #include "range_server.h"

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "alloc_fail.h"
 #include "golden.h"
 #include "model_maker.h"
 #include "plan_case.h"

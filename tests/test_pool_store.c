@@ -9,6 +9,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "alloc_fail.h"
 #include "node_case.h"
 
 static struct node_case c;
