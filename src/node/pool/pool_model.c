@@ -150,10 +150,6 @@ size_t sl_pool_model_slab_count(const struct sl_pool_model *model)
 {
     return model->slab_count;
 }
-size_t sl_pool_model_tensor_count(const struct sl_pool_model *model)
-{
-    return model->tensor_count;
-}
 enum sl_slab_kind sl_pool_model_kind(const struct sl_pool_model *model)
 {
     return model->slab_count ? model->slabs[0].kind : SL_SLAB_MEMFD;
@@ -478,12 +474,6 @@ static struct sl_pool_model *adopt_from(const struct where *where, const char *n
         if (left[i] >= 0)
             close(left[i]);
     return model;
-}
-
-struct sl_pool_model *sl_pool_model_adopt(const char *name, int index_fd, const int *slab_fds,
-                                          size_t slab_count, struct sl_err *err)
-{
-    return sl_pool_model_adopt_on(NULL, name, index_fd, slab_fds, slab_count, err);
 }
 
 struct sl_pool_model *sl_pool_model_adopt_on(struct sl_gpu *gpu, const char *name, int index_fd,

@@ -45,7 +45,6 @@ const uint8_t *sl_pool_model_identity(const struct sl_pool_model *model);
 /** Memory of all slabs, index and page when full. */
 uint64_t sl_pool_model_bytes(const struct sl_pool_model *model);
 size_t sl_pool_model_slab_count(const struct sl_pool_model *model);
-size_t sl_pool_model_tensor_count(const struct sl_pool_model *model);
 /** Of all its slabs; SL_SLAB_MEMFD if it has none. */
 enum sl_slab_kind sl_pool_model_kind(const struct sl_pool_model *model);
 /** The GPU whose memory it is in; NULL: all on the host. */
@@ -127,8 +126,5 @@ struct sl_pool_gpus {
 struct sl_pool_model *sl_pool_model_adopt_where(const struct sl_pool_gpus *gpus, const char *name,
                                                 int index_fd, const int *slab_fds,
                                                 size_t slab_count, struct sl_err *err);
-/** The same of slabs that are all on the host. */
-struct sl_pool_model *sl_pool_model_adopt(const char *name, int index_fd, const int *slab_fds,
-                                          size_t slab_count, struct sl_err *err);
 
 #endif

@@ -216,21 +216,3 @@ void sl_pool_server_set_rights(struct sl_pool_server *server,
     server->locked.deposit = config->deposit;
     server->locked.evict = config->evict;
 }
-
-void sl_pool_server_leases(struct sl_pool_server *server, const struct sl_pool_model *model,
-                           void (*each)(void *arg, const struct sl_pool_lease *lease), void *arg)
-{
-    SL_LOCKED(&server->lock);
-    for (const struct sl_pool_connection *connection = server->locked.first; connection;
-         connection = connection->next)
-        for (size_t i = 0; i < connection->lease_count; i++) {
-            const struct sl_pool_own_lease *own = &connection->leases[i];
-            if (model && own->model != model)
-                continue;
-            struct sl_pool_lease lease = {.id = own->id,
-                                          .peer = connection->peer,
-                                          .model = own->model,
-                                          .age_ms = (sl_now_ns() - own->since_ns) / SL_NS_PER_MS};
-            each(arg, &lease);
-        }
-}

@@ -157,16 +157,4 @@ struct sl_pool_counts {
 };
 /** Any thread. */
 void sl_pool_server_counts(struct sl_pool_server *server, struct sl_pool_counts *counts);
-/** One lease, for the page and /v1. */
-struct sl_pool_lease {
-    uint64_t id;
-    struct sl_pool_peer peer;
-    struct sl_pool_model *model; /* borrowed for the call */
-    uint64_t age_ms;
-};
-/** Every lease of a model (NULL: of all), while the server waits: `each` must be quick and must
- * call nothing of the server. Any thread but a callback's. */
-void sl_pool_server_leases(struct sl_pool_server *server, const struct sl_pool_model *model,
-                           void (*each)(void *arg, const struct sl_pool_lease *lease), void *arg);
-
 #endif
