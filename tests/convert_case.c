@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "alloc_fail.h"
 #include "buf.h"
 #include "log.h"
 #include "memory_store.h"

@@ -8,6 +8,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
+#include "alloc_fail.h"
 #include "golden.h"
 #include "hash.h"
 #include "log.h"

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <zlib.h>
 
+#include "alloc_fail.h"
 #include "buf.h"
 #include "memory_store.h"
 #include "stores.h"

@@ -3,6 +3,7 @@
 
 #include <check.h>
 
+#include "alloc_fail.h"
 #include "kernel_images.h"
 
 struct gpu_fill_case gpu_fill;

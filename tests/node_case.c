@@ -12,6 +12,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "alloc_fail.h"
 #include "await.h"
 #include "log.h"
 #include "memory_store.h"

@@ -5,6 +5,7 @@
 #include <check.h>
 #include <string.h>
 
+#include "alloc_fail.h"
 #include "memory_store.h"
 #include "model_maker.h"
 

@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "alloc_fail.h"
+
 pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 pthread_cond_t moved = PTHREAD_COND_INITIALIZER;
 struct registry_fake fake;

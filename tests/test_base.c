@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "alloc_fail.h"
 #include "buf.h"
 #include "json.h"
 #include "mem.h"

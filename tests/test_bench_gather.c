@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "alloc_fail.h"
 #include "bench_maker.h"
 #include "bench_parts.h"
 #include "log.h"

@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "alloc_fail.h"
 #include "bench_parts.h"
 #include "load.h"
 #include "log.h"

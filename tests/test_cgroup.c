@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "alloc_fail.h"
 #include "mem.h"
 #include "scratch.h"
 #include "thread.h"

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "alloc_fail.h"
 #include "load.h"
 #include "log.h"
 #include "memory_store.h"

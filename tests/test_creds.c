@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "alloc_fail.h"
 #include "buf.h"
 #include "creds_home.h"
 #include "ini.h"

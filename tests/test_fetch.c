@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "alloc_fail.h"
 #include "await.h"
 #include "fake_clock.h"
 #include "fetch.h"

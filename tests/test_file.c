@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "alloc_fail.h"
 #include "memory_store.h"
 #include "range_blob.h"
 #include "stores.h"

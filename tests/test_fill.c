@@ -14,6 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "alloc_fail.h"
 #include "fill_case.h"
 #include "golden.h"
 #include "model_maker.h"

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "alloc_fail.h"
 #include "form_maker.h"
 #include "memory_store.h"
 #include "metrics.h"

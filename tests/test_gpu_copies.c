@@ -10,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "alloc_fail.h"
 #include "case_main.h"
 #include "fill_case.h"
 #include "golden.h"

@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "alloc_fail.h"
 #include "await.h"
 #include "fill_case.h"
 #include "golden.h"

@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <string.h>
 
+#include "alloc_fail.h"
 #include "await.h"
 #include "gpu_ring.h"
 #include "use_fake_cuda.h"

@@ -4,6 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "alloc_fail.h"
 #include "convert_case.h"
 #include "guard.h"
 #include "log.h"

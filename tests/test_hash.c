@@ -5,6 +5,7 @@
 #include <string.h>
 #include <zlib.h>
 
+#include "alloc_fail.h"
 #include "buf.h"
 
 static uint8_t bytes[10000];

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "alloc_fail.h"
 #include "fetch.h"
 #include "range_blob.h"
 #include "stores.h"

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "alloc_fail.h"
 #include "await.h"
 #include "exchange.h"
 #include "fake_clock.h"

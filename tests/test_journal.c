@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "alloc_fail.h"
 #include "hash.h"
 #include "journal.h"
 #include "scratch.h"

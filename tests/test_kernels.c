@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "alloc_fail.h"
 #include "kernel_case.h"
 #include "kernel_images.h"
 #include "memory_store.h"

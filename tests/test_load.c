@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "alloc_fail.h"
 #include "await.h"
 #include "fake_clock.h"
 #include "kill_load.h"

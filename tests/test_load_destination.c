@@ -80,6 +80,8 @@ START_TEST(the_rows_are_the_destinations)
     {#name, &sl_##name##_destination, strcmp(#key, "tmpfs") == 0},
 #define SL_DESTINATION_OF_CALLER(name) {#name, &sl_##name##_destination, true},
 #include "destinations.def"
+#include "alloc_fail.h"
+#include "memory_store.h"
 #undef SL_DESTINATION
 #undef SL_DESTINATION_OF_CALLER
     };

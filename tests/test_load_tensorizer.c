@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "alloc_fail.h"
 #include "golden.h"
 #include "kill_load.h"
 #include "load.h"

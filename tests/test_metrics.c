@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "alloc_fail.h"
 #include "metrics.h"
 #include "progress.h"
 #include "run_sluice.h"

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "alloc_fail.h"
 #include "buf.h"
 #include "golden.h"
 #include "hash.h"

@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "alloc_fail.h"
 #include "case_main.h"
 #include "memory_store.h"
 #include "metrics.h"

@@ -1,4 +1,5 @@
 /* The config of the node daemon: what it means, and that every mistake is told with its place. */
+#include "alloc_fail.h"
 #include "node_spec.h"
 
 #include <check.h>

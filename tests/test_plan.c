@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "alloc_fail.h"
 #include "golden.h"
 #include "memory_store.h"
 #include "model_maker.h"

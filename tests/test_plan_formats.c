@@ -13,6 +13,7 @@
 #include "model_maker.h"
 #include "plan_case.h"
 #include "plan_parts.h"
+#include "stores.h"
 
 static const char layout[] = "sink: {tmpfs: {path: /n, layout: safetensors}}\n";
 

@@ -15,6 +15,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "alloc_fail.h"
 #include "early_child.h"
 #include "log.h"
 #include "pool_case.h"

@@ -14,6 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "alloc_fail.h"
 #include "case_main.h"
 #include "early_child.h"
 #include "log.h"

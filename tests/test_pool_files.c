@@ -11,6 +11,7 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
+#include "alloc_fail.h"
 #include "fill.h"
 #include "memory_store.h"
 #include "model_maker.h"

@@ -18,6 +18,7 @@
 #include "metrics.h"
 #include "pool_case.h"
 #include "pool_link.h"
+#include "memory_store.h"
 
 enum { ATTACHED = 6, KEPT = 12, PATIENCE_MS = 60000 };
 

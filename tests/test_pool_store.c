@@ -9,6 +9,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "alloc_fail.h"
 #include "memory_store.h"
 #include "node_case.h"
 

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "alloc_fail.h"
 #include "log.h"
 #include "mem.h"
 #include "progress.h"

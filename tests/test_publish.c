@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "alloc_fail.h"
 #include "memory_store.h"
 #include "model_maker.h"
 #include "publish_parts.h"

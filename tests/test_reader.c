@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "alloc_fail.h"
 #include "growth.h"
 #include "hash.h"
 #include "memory_store.h"

@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "alloc_fail.h"
 #include "await.h"
 #include "registry_case.h"
 

@@ -10,6 +10,7 @@
 #include "model_maker.h"
 #include "range_server.h"
 #include "scratch.h"
+#include "memory_store.h"
 
 enum { RANGE = 64 * 1024, RANGES = 24, BYTES = RANGES * RANGE };
 

@@ -6,6 +6,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "alloc_fail.h"
 #include "buf.h"
 #include "range_server.h"
 #include "s3_options.h"

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "alloc_fail.h"
 #include "buf.h"
 #include "range_server.h"
 #include "s3_options.h"

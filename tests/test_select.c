@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "alloc_fail.h"
 #include "golden.h"
 #include "memory_store.h"
 #include "model_maker.h"

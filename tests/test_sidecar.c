@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "alloc_fail.h"
 #include "crypt.h"
 #include "golden.h"
 #include "minisign_secret.h"

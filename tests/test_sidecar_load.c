@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "alloc_fail.h"
 #include "buf.h"
 #include "hash.h"
 #include "load.h"

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "alloc_fail.h"
 #include "sigv4.h"
 
 static const char access_key[] = "AKIAIOSFODNN7EXAMPLE";

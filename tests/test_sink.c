@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "alloc_fail.h"
 #include "option.h"
 #include "scratch.h"
 #include "sink.h"

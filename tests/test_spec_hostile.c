@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "alloc_fail.h"
 #include "json.h"
 #include "memory_store.h"
 #include "s3_options.h"

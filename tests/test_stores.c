@@ -225,7 +225,8 @@ START_TEST(hashes_and_pins_of_a_listing_are_used)
     sl_server_handle(server, answer, &toy);
     sl_case_spec(&specs, uri, words);
     sl_spec_source_config(specs.items, NULL, NULL, &config);
-    int done = sl_plan_make(specs.items, &config, &plan, &err);
+    const struct sl_plan_wish wish = sl_plan_wish_of_spec(specs.items);
+    int done = sl_plan_make(specs.items, &wish, &config, &plan, &err);
     ck_assert_msg(done == 0, "%s", err.message);
     ck_assert_int_eq(sl_unhex(toy.sha256, digest, sizeof(digest)), 0);
     for (size_t i = 0; i < plan->check_count; i++)

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "alloc_fail.h"
 #include "convert.h"
 #include "golden.h"
 #include "hash.h"

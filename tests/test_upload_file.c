@@ -11,6 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "alloc_fail.h"
 #include "scratch.h"
 #include "stores.h"
 #include "upload.h"

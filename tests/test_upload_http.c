@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "alloc_fail.h"
 #include "fake_clock.h"
 #include "http_store.h"
 #include "range_server.h"

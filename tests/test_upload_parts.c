@@ -4,6 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "alloc_fail.h"
 #include "mem.h"
 #include "upload_parts.h"
 

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "alloc_fail.h"
 #include "await.h"
 #include "fake_clock.h"
 #include "fake_s3.h"

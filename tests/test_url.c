@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "alloc_fail.h"
 #include "url.h"
 
 START_TEST(a_url_is_taken_apart)

@@ -2,6 +2,7 @@
 #include <check.h>
 #include <string.h>
 
+#include "alloc_fail.h"
 #include "hash.h"
 #include "thread.h"
 #include "verify.h"

@@ -9,6 +9,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "alloc_fail.h"
 #include "await.h"
 #include "http_client.h"
 #include "mem.h"

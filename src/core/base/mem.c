@@ -1,38 +1,16 @@
-/* Every allocation passes here, so that a test can make each of them fail in turn. */
+/* Every allocation passes here, and says so in one way when there is no memory. */
 #include "mem.h"
 
 #include <stdarg.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
-static _Atomic unsigned fail_at, made;
-
-void sl_alloc_fail_at(unsigned nth)
-{
-    atomic_store(&made, 0);
-    atomic_store(&fail_at, nth);
-}
-
-unsigned sl_alloc_count(void)
-{
-    return atomic_load(&made);
-}
-
-static int refused(size_t bytes, struct sl_err *err)
-{
-    unsigned nth = atomic_fetch_add(&made, 1) + 1;
-    if (nth == atomic_load(&fail_at))
-        return sl_fail(err, SL_E_NO_SPACE, "out of memory for %zu bytes", bytes);
-    return 0;
-}
+#include "allocator.h"
 
 void *sl_alloc(size_t bytes, struct sl_err *err)
 {
-    if (refused(bytes, err) < 0)
-        return NULL;
-    void *memory = calloc(1, bytes ? bytes : 1);
+    void *memory = sl_allocator_zeroed(bytes ? bytes : 1);
     if (!memory)
         sl_fail(err, SL_E_NO_SPACE, "out of memory for %zu bytes", bytes);
     return memory;
@@ -58,11 +36,9 @@ int sl_grow(void *array_pointer, size_t *capacity, size_t need, size_t size, str
     if (__builtin_mul_overflow(wanted, size, &bytes))
         return sl_fail(err, SL_E_NO_SPACE, "out of memory for %zu items of %zu bytes", wanted,
                        size);
-    if (refused(bytes, err) < 0)
-        return -1;
     void *old;
     memcpy(&old, array_pointer, sizeof(old));
-    void *grown = realloc(old, bytes);
+    void *grown = sl_allocator_resize(old, bytes);
     if (!grown)
         return sl_fail(err, SL_E_NO_SPACE, "out of memory for %zu bytes", bytes);
     memset((char *)grown + *capacity * size, 0, (wanted - *capacity) * size);
@@ -73,13 +49,9 @@ int sl_grow(void *array_pointer, size_t *capacity, size_t need, size_t size, str
 
 void *sl_alloc_aligned(size_t alignment, size_t bytes, struct sl_err *err)
 {
-    void *memory = NULL;
-    if (refused(bytes, err) < 0)
-        return NULL;
-    if (posix_memalign(&memory, alignment, bytes ? bytes : alignment) != 0) {
+    void *memory = sl_allocator_aligned(alignment, bytes ? bytes : alignment);
+    if (!memory)
         sl_fail(err, SL_E_NO_SPACE, "out of memory for %zu bytes", bytes);
-        return NULL;
-    }
     return memory;
 }
 

@@ -25,11 +25,6 @@ char *sl_strndup(const char *text, size_t bytes, struct sl_err *err);
 char *sl_asprintf(struct sl_err *err, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-/** Tests: the nth allocation from now on (1 is the next) fails, and only that; 0 turns it off. */
-void sl_alloc_fail_at(unsigned nth);
-/** Tests: allocations made since the last sl_alloc_fail_at(). */
-unsigned sl_alloc_count(void);
-
 static inline void sl_autofree_(void *pointer)
 {
     free(*(void **)pointer);

@@ -91,11 +91,6 @@ int sl_cuda_check(const struct sl_cuda *cuda, int result, struct sl_cuda_err *er
 
 #ifdef SLUICE_NO_CUDA
 
-bool sl_cuda_built_in(void)
-{
-    return false;
-}
-
 const struct sl_cuda *sl_cuda_open(struct sl_cuda_err *err)
 {
     sl_cuda_fail(err, 0,
@@ -105,11 +100,6 @@ const struct sl_cuda *sl_cuda_open(struct sl_cuda_err *err)
 }
 
 #else
-
-bool sl_cuda_built_in(void)
-{
-    return true;
-}
 
 typedef int ask_v2(const char *name, void **function, int version, uint64_t flags, int *status);
 typedef int ask_v1(const char *name, void **function, int version, uint64_t flags);

@@ -121,8 +121,6 @@ struct sl_cuda_err {
  * process that forked after it was opened.
  */
 const struct sl_cuda *sl_cuda_open(struct sl_cuda_err *err);
-/** Will this build ever have a driver? Fully static ones have not. */
-bool sl_cuda_built_in(void);
 /**
  * Of a call's result: 0 for success, else -1 with "cannot WHAT: NAME (text): what to do". Also of
  * SL_CUDA_NOT_READY, which the caller handles before.

@@ -548,12 +548,6 @@ static struct sl_pool_model *adopt_from(const struct where *where, const char *n
     return model;
 }
 
-struct sl_pool_model *sl_pool_model_adopt(const char *name, int index_fd, const int *slab_fds,
-                                          size_t slab_count, struct sl_err *err)
-{
-    return sl_pool_model_adopt_on(NULL, name, index_fd, slab_fds, slab_count, err);
-}
-
 struct sl_pool_model *sl_pool_model_adopt_on(struct sl_gpu *gpu, const char *name, int index_fd,
                                              const int *slab_fds, size_t slab_count,
                                              struct sl_err *err)

@@ -146,8 +146,5 @@ struct sl_pool_gpus {
 struct sl_pool_model *sl_pool_model_adopt_where(const struct sl_pool_gpus *gpus, const char *name,
                                                 int index_fd, const int *slab_fds,
                                                 size_t slab_count, struct sl_err *err);
-/** The same of slabs that are all on the host. */
-struct sl_pool_model *sl_pool_model_adopt(const char *name, int index_fd, const int *slab_fds,
-                                          size_t slab_count, struct sl_err *err);
 
 #endif
