@@ -11,7 +11,6 @@
 
 #include "alloc_fail.h"
 #include "await.h"
-#include "fake_clock.h"
 #include "kill_load.h"
 #include "load.h"
 #include "log.h"
@@ -257,87 +256,6 @@ START_TEST(an_object_that_changes_starts_the_load_again_once)
     ck_assert_int_eq(load_from(sl_server_url(server, "/m/weights.bin"), small, &result, &err), -1);
     ck_assert_msg(err.kind == SL_E_INTEGRITY, "%s", err.message);
     ck_assert(sl_model_exists(path, ".sluice/ready")); /* the old version stays */
-    ck_assert(sl_model_same(path, "weights.bin", noise, bytes));
-    sl_server_stop(server);
-    free(noise);
-}
-END_TEST
-
-static void load_for_three_seconds(void *server)
-{
-    struct sl_load_result result;
-    struct sl_err err;
-    ck_assert_int_eq(load_from(sl_server_url(server, "/m/weights.bin"),
-                               "readers: {rangeBytes: 128Ki, timeoutSeconds: 3, connections: 1}\n",
-                               &result, &err),
-                     -1);
-    ck_assert_msg(err.kind == SL_E_TIMEOUT, "%s", err.message);
-}
-
-struct stalling {
-    struct sl_server *server;
-    struct sl_cancel *cancel;
-};
-
-static void load_until_canceled(void *arg)
-{
-    const struct stalling *stalling = arg;
-    struct sl_load_result result;
-    struct sl_specs specs;
-    struct sl_err err = SL_ERR_INIT;
-    sl_model_spec(&specs, sl_server_url(stalling->server, "/m/weights.bin"), path,
-                  "readers: {rangeBytes: 128Ki, connections: 1}\n");
-    ck_assert_int_eq(sl_load_run(&specs.items[0], stalling->cancel, NULL, &result, &err), -1);
-    ck_assert_msg(err.kind == SL_E_CANCELED, "%s", err.message);
-    sl_specs_release(&specs);
-}
-
-START_TEST(a_canceled_load_waits_for_nothing)
-{
-    struct sl_err err = SL_ERR_INIT;
-    struct fake_clock_work work;
-    struct stalling stalling = {sl_server_start(), sl_cancel_new(&err)};
-    size_t bytes = 1024 * 1024;
-    uint8_t *noise = sl_model_noise(bytes, 6);
-    sl_server_put(stalling.server, "/m/weights.bin", noise, bytes, "\"one\"");
-    SL_SCRIPT(stalling.server, {.first = 7, .last = 1000000, .fault = SL_FAULT_STALL, .after = -1});
-    fake_clock_hold();
-    fake_clock_begin(&work, load_until_canceled, &stalling);
-    SL_AWAIT(sl_server_request_count(stalling.server) >= 7, "the request that stalls");
-    sl_cancel_raise(stalling.cancel, SIGTERM);
-    fake_clock_end(&work);
-    ck_assert_uint_eq(work.took_ns, 0);
-    ck_assert(!sl_model_exists(path, ".sluice/ready"));
-    sl_server_stop(stalling.server);
-    sl_cancel_free(stalling.cancel);
-    free(noise);
-}
-END_TEST
-
-START_TEST(the_time_of_the_whole_is_limited_and_the_next_load_resumes)
-{
-    struct sl_load_result result;
-    struct fake_clock_work work;
-    struct sl_server *server = sl_server_start();
-    size_t bytes = 1024 * 1024;
-    uint8_t *noise = sl_model_noise(bytes, 6);
-    sl_server_put(server, "/m/weights.bin", noise, bytes, "\"one\"");
-    const struct sl_step stall[] = {{.path = "/m/weights.bin",
-                                     .first = 7,
-                                     .last = 1000000,
-                                     .fault = SL_FAULT_STALL,
-                                     .after = -1}};
-    sl_server_script(server, stall, 1);
-    fake_clock_hold();
-    fake_clock_begin(&work, load_for_three_seconds, server);
-    SL_AWAIT(sl_server_request_count(server) >= 7, "the request that stalls");
-    fake_clock_pass(&work, 3 * SL_NS_PER_S);
-    fake_clock_end(&work);
-    fake_clock_release();
-    ck_assert(!sl_model_exists(path, ".sluice/ready"));
-    sl_server_script(server, NULL, 0);
-    expect_load(sl_server_url(server, "/m/weights.bin"), "", &result);
-    ck_assert_uint_ge(result.resumed, 4 * 128 * 1024);
     ck_assert(sl_model_same(path, "weights.bin", noise, bytes));
     sl_server_stop(server);
     free(noise);
@@ -611,8 +529,6 @@ int main(void)
     tcase_add_test(all, selected_tensors_are_where_the_manifest_says);
     tcase_add_test(all, a_mirror_helps_when_the_source_is_gone);
     tcase_add_test(all, an_object_that_changes_starts_the_load_again_once);
-    tcase_add_test(all, a_canceled_load_waits_for_nothing);
-    tcase_add_test(all, the_time_of_the_whole_is_limited_and_the_next_load_resumes);
     tcase_add_test(all, two_processes_load_once);
     tcase_add_test(all, a_killed_load_resumes_wherever_it_was);
     tcase_add_test(all, small_objects_of_a_listing_cost_one_request_each);

@@ -1,0 +1,121 @@
+/* Loads that end before they are through: told to, or by their limit of time. */
+#include <check.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "await.h"
+#include "case_main.h"
+#include "fake_clock.h"
+#include "load.h"
+#include "log.h"
+#include "model_maker.h"
+#include "range_server.h"
+#include "scratch.h"
+
+enum { BYTES = 1024 * 1024, STALLS_AT = 7 };
+
+static char scratch[SL_SCRATCH_PATH_BYTES], path[SL_SCRATCH_PATH_BYTES + 16];
+static int scratch_fd;
+static struct sl_server *server;
+static struct sl_cancel *cancel;
+static uint8_t *noise;
+
+/* A request stalls, and all after it. */
+static void setup(void)
+{
+    struct sl_err err = SL_ERR_INIT;
+    sl_log_setup(SL_LOG_ERROR, false);
+    scratch_fd = sl_scratch_open(scratch);
+    snprintf(path, sizeof(path), "%s/model", scratch);
+    server = sl_server_start();
+    cancel = sl_cancel_new(&err);
+    noise = sl_model_noise(BYTES, 6);
+    sl_server_put(server, "/m/weights.bin", noise, BYTES, "\"one\"");
+    SL_SCRIPT(server, {.path = "/m/weights.bin",
+                       .first = STALLS_AT,
+                       .last = 1000000,
+                       .fault = SL_FAULT_STALL,
+                       .after = -1});
+}
+
+static void teardown(void)
+{
+    sl_server_stop(server);
+    sl_cancel_free(cancel);
+    free(noise);
+    sl_scratch_close(scratch_fd, scratch);
+}
+
+static int load(const char *more, struct sl_load_result *result, struct sl_err *err)
+{
+    struct sl_specs specs;
+    *err = (struct sl_err)SL_ERR_INIT;
+    sl_model_spec(&specs, sl_server_url(server, "/m/weights.bin"), path, more);
+    int done = sl_load_run(&specs.items[0], cancel, NULL, result, err);
+    sl_specs_release(&specs);
+    return done;
+}
+
+static void load_until_canceled(void *ignored)
+{
+    struct sl_load_result result;
+    struct sl_err err;
+    (void)ignored;
+    ck_assert_int_eq(load("readers: {rangeBytes: 128Ki, connections: 1}\n", &result, &err), -1);
+    ck_assert_msg(err.kind == SL_E_CANCELED, "%s", err.message);
+}
+
+START_TEST(a_canceled_load_waits_for_nothing)
+{
+    struct fake_clock_work work;
+    fake_clock_hold();
+    fake_clock_begin(&work, load_until_canceled, NULL);
+    SL_AWAIT(sl_server_request_count(server) >= STALLS_AT, "the request that stalls");
+    sl_cancel_raise(cancel, SIGTERM);
+    fake_clock_end(&work);
+    ck_assert_uint_eq(work.took_ns, 0);
+    ck_assert(!sl_model_exists(path, ".sluice/ready"));
+}
+END_TEST
+
+static void load_for_three_seconds(void *ignored)
+{
+    struct sl_load_result result;
+    struct sl_err err;
+    (void)ignored;
+    ck_assert_int_eq(
+        load("readers: {rangeBytes: 128Ki, timeoutSeconds: 3, connections: 1}\n", &result, &err),
+        -1);
+    ck_assert_msg(err.kind == SL_E_TIMEOUT, "%s", err.message);
+}
+
+START_TEST(the_time_of_the_whole_is_limited_and_the_next_load_resumes)
+{
+    struct sl_load_result result;
+    struct sl_err err;
+    struct fake_clock_work work;
+    fake_clock_hold();
+    fake_clock_begin(&work, load_for_three_seconds, NULL);
+    SL_AWAIT(sl_server_request_count(server) >= STALLS_AT, "the request that stalls");
+    fake_clock_pass(&work, 3 * SL_NS_PER_S);
+    fake_clock_end(&work);
+    fake_clock_release();
+    ck_assert(!sl_model_exists(path, ".sluice/ready"));
+    sl_server_script(server, NULL, 0);
+    ck_assert_msg(load("", &result, &err) == 0, "%s", err.message);
+    ck_assert(sl_model_exists(path, ".sluice/ready"));
+    ck_assert(!sl_model_exists(path, ".sluice/staging"));
+    ck_assert_uint_ge(result.resumed, 4 * 128 * 1024);
+    ck_assert(sl_model_same(path, "weights.bin", noise, BYTES));
+}
+END_TEST
+
+int main(void)
+{
+    const TTest *const tests[] = {
+        a_canceled_load_waits_for_nothing,
+        the_time_of_the_whole_is_limited_and_the_next_load_resumes,
+    };
+    return sl_case_main("load_end", setup, teardown, tests, SL_COUNT(tests));
+}
