@@ -1,6 +1,7 @@
 /* A registry for each test, and a holder whose loads end when the test says so. */
 #include "registry_case.h"
 #include "case_main.h"
+#include "memory_store.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -146,6 +147,7 @@ static void teardown(void)
     sl_alloc_fail_at(0);
     permit(1000);
     sl_registry_free(registry);
+    sl_memory_clear(); /* nothing was put: it brings the store of the URIs */
     registry = NULL;
     spec_case_reset();
 }
