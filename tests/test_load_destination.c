@@ -5,11 +5,13 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "alloc_fail.h"
 #include "await.h"
 #include "case_main.h"
 #include "hash_destination.h"
 #include "load.h"
 #include "log.h"
+#include "memory_store.h"
 #include "model_maker.h"
 #include "range_server.h"
 #include "scratch.h"
@@ -80,8 +82,6 @@ START_TEST(the_rows_are_the_destinations)
     {#name, &sl_##name##_destination, strcmp(#key, "tmpfs") == 0},
 #define SL_DESTINATION_OF_CALLER(name) {#name, &sl_##name##_destination, true},
 #include "destinations.def"
-#include "alloc_fail.h"
-#include "memory_store.h"
 #undef SL_DESTINATION
 #undef SL_DESTINATION_OF_CALLER
     };

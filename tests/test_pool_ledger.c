@@ -15,10 +15,10 @@
 #include "await.h"
 #include "case_main.h"
 #include "log.h"
+#include "memory_store.h"
 #include "metrics.h"
 #include "pool_case.h"
 #include "pool_link.h"
-#include "memory_store.h"
 
 enum { ATTACHED = 6, KEPT = 12, PATIENCE_MS = 60000 };
 

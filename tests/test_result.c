@@ -7,10 +7,10 @@
 #include "json.h"
 #include "load.h"
 #include "log.h"
+#include "memory_store.h"
 #include "model_maker.h"
 #include "range_server.h"
 #include "scratch.h"
-#include "memory_store.h"
 
 enum { RANGE = 64 * 1024, RANGES = 24, BYTES = RANGES * RANGE };
 

@@ -5,9 +5,9 @@
 #include <check.h>
 #include <string.h>
 
+#include "alloc_fail.h"
 #include "form_maker.h"
 #include "stages.h"
-#include "alloc_fail.h"
 
 #define DECRYPT (1u << SL_STAGE_DECRYPT)
 #define CAST    (1u << SL_STAGE_CAST)
