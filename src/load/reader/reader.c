@@ -100,6 +100,7 @@ static uint64_t first_byte_ns(const struct sl_plan *plan)
                               : 0;
 }
 
+/* There is no other thread yet. */
 static void decide(struct sl_reader *reader)
 {
     const struct sl_reader_config *config = reader->config;
@@ -131,7 +132,7 @@ void sl_reader_know_distance(struct sl_reader *reader)
                                  &reader->locked.growth);
 }
 
-/* No thread uses it any more. */
+/* There is no other thread any more. */
 static void tell_outcome(const struct sl_reader *reader)
 {
     const struct sl_concurrency *concurrency = &reader->concurrency;

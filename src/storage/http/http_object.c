@@ -80,6 +80,7 @@ struct sl_http_object *sl_http_base_object(struct sl_http_base *base, const char
     return object;
 }
 
+/* There is no other thread any more. */
 void sl_http_base_forget_objects(struct sl_http_base *base)
 {
     for (unsigned i = 0; i < SL_HTTP_BUCKETS; i++)
