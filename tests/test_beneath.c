@@ -12,7 +12,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "case_main.h"
+#include "claims.h"
 #include "range_blob.h"
 #include "scratch.h"
 #include "stranger.h"
@@ -90,7 +90,7 @@ static const char *const outside[] = {
     "cwd/models/n",       "root/etc/passwd",         "loop",  "..",         "/etc/passwd",
 };
 
-START_TEST(links_that_stay_below_are_followed)
+SL_TEST(links_that_stay_below_are_followed)
 {
     if (!has_openat2("links_that_stay_below_are_followed"))
         return;
@@ -103,9 +103,8 @@ START_TEST(links_that_stay_below_are_followed)
         ck_assert_msg(number == EXDEV || number == ELOOP, "%s: %d", outside[i], number);
     }
 }
-END_TEST
 
-START_TEST(without_openat2_no_link_is)
+SL_TEST(without_openat2_no_link_is)
 {
     static const char *const links[] = {"a/near", "a/up", "folder/m", "a/../n"};
     sl_beneath_set_plain(true);
@@ -126,7 +125,6 @@ START_TEST(without_openat2_no_link_is)
     close(fd);
     ck_assert_int_eq(sl_beneath_open(root_fd, "n/", O_RDONLY), -1);
 }
-END_TEST
 
 /* ---- a store that is bound ------------------------------------------------------------------ */
 
@@ -171,7 +169,7 @@ static int list(const char *name, size_t beneath)
     return found;
 }
 
-START_TEST(a_bound_store_reads_and_lists_nothing_outside)
+SL_TEST(a_bound_store_reads_and_lists_nothing_outside)
 {
     char text[8];
     static const char *const refused[] = {"a/out", "a/absolute", "way/m", "../models-secret/m",
@@ -197,9 +195,8 @@ START_TEST(a_bound_store_reads_and_lists_nothing_outside)
     }
     ck_assert_int_eq(list("models/a/", 0), 5); /* who names it himself gets all of it */
 }
-END_TEST
 
-START_TEST(a_file_that_is_the_prefix_is_bound_to_its_folder)
+SL_TEST(a_file_that_is_the_prefix_is_bound_to_its_folder)
 {
     char uri[SL_SCRATCH_PATH_BYTES + 64];
     snprintf(uri, sizeof(uri), "%s/models/a/m", path);
@@ -214,7 +211,6 @@ START_TEST(a_file_that_is_the_prefix_is_bound_to_its_folder)
     ck_assert_int_eq(sl_source_open(store, "out", 1, &other, &err), -1);
     ck_assert_int_eq(err.kind, SL_E_AUTH);
 }
-END_TEST
 
 /* ---- somebody who exchanges names meanwhile -------------------------------------------------- */
 
@@ -240,7 +236,7 @@ static int plant(void *arg)
     return 0;
 }
 
-START_TEST(what_is_exchanged_meanwhile_is_never_read_from_outside)
+SL_TEST(what_is_exchanged_meanwhile_is_never_read_from_outside)
 {
     enum { ROUNDS = 2000 };
     char text[8];
@@ -263,16 +259,5 @@ START_TEST(what_is_exchanged_meanwhile_is_never_read_from_outside)
     }
     stranger_ends(pid);
 }
-END_TEST
 
-int main(void)
-{
-    const TTest *const tests[] = {
-        links_that_stay_below_are_followed,
-        without_openat2_no_link_is,
-        a_bound_store_reads_and_lists_nothing_outside,
-        a_file_that_is_the_prefix_is_bound_to_its_folder,
-        what_is_exchanged_meanwhile_is_never_read_from_outside,
-    };
-    return sl_case_main("beneath", setup, teardown, tests, SL_COUNT(tests));
-}
+SL_CASE(.setup = setup, .teardown = teardown)

@@ -6,6 +6,7 @@
 #include <zlib.h>
 
 #include "buf.h"
+#include "claims.h"
 
 static uint8_t bytes[10000];
 
@@ -18,7 +19,7 @@ static void fill_bytes(void)
     }
 }
 
-START_TEST(check_values_are_the_published_ones)
+SL_TEST(check_values_are_the_published_ones)
 {
     ck_assert_uint_eq(sl_crc32(0, "123456789", 9), 0xcbf43926u);
     ck_assert_uint_eq(sl_crc32c(0, "123456789", 9), 0xe3069283u);
@@ -31,9 +32,8 @@ START_TEST(check_values_are_the_published_ones)
     sl_hex(digest, 32, hex);
     ck_assert_str_eq(hex, "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
 }
-END_TEST
 
-START_TEST(crcs_continue_over_any_cut)
+SL_TEST(crcs_continue_over_any_cut)
 {
     for (size_t cut = 0; cut <= 300; cut++) {
         ck_assert_uint_eq(sl_crc32(sl_crc32(0, bytes, cut), bytes + cut, 300 - cut),
@@ -44,9 +44,8 @@ START_TEST(crcs_continue_over_any_cut)
     ck_assert_uint_eq(sl_crc32(7, NULL, 0), 7);
     ck_assert_uint_eq(sl_crc32c(7, NULL, 0), 7);
 }
-END_TEST
 
-START_TEST(crcs_of_parts_join)
+SL_TEST(crcs_of_parts_join)
 {
     for (size_t cut = 0; cut <= sizeof(bytes); cut += 1 + cut / 7) {
         size_t rest = sizeof(bytes) - cut;
@@ -56,18 +55,16 @@ START_TEST(crcs_of_parts_join)
         ck_assert_uint_eq(sl_crc32c_combine(a, b, rest), sl_crc32c(0, bytes, sizeof(bytes)));
     }
 }
-END_TEST
 
-START_TEST(joining_agrees_with_zlib_for_huge_lengths)
+SL_TEST(joining_agrees_with_zlib_for_huge_lengths)
 {
     uint64_t lengths[] = {0, 1, UINT64_C(1) << 31, (UINT64_C(1) << 40) + 17, UINT64_C(1) << 61};
     for (unsigned i = 0; i < SL_COUNT(lengths); i++)
         ck_assert_uint_eq(sl_crc32_combine(0x12345678, 0x9abcdef0, lengths[i]),
                           (uint32_t)crc32_combine64(0x12345678, 0x9abcdef0, (z_off64_t)lengths[i]));
 }
-END_TEST
 
-START_TEST(names_and_sizes)
+SL_TEST(names_and_sizes)
 {
     ck_assert_str_eq(sl_hash_name(SL_HASH_CRC32), "crc32");
     ck_assert_str_eq(sl_hash_name(SL_HASH_CRC32C), "crc32c");
@@ -78,10 +75,9 @@ START_TEST(names_and_sizes)
     ck_assert_uint_eq(sl_hash_bytes(SL_HASH_BLAKE2B), 64);
     ck_assert(sl_hash_is_ordered(SL_HASH_BLAKE2B) && !sl_hash_is_ordered(SL_HASH_CRC32C));
 }
-END_TEST
 
 /* RFC 7693, appendix A; FIPS 180-4's example. */
-START_TEST(ordered_hashes_are_the_published_ones)
+SL_TEST(ordered_hashes_are_the_published_ones)
 {
     static const char *const wanted[] = {
         "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad",
@@ -100,9 +96,8 @@ START_TEST(ordered_hashes_are_the_published_ones)
         ck_assert_str_eq(hex, wanted[i]);
     }
 }
-END_TEST
 
-START_TEST(without_memory_there_is_no_sha256)
+SL_TEST(without_memory_there_is_no_sha256)
 {
     struct sl_err err = SL_ERR_INIT;
     sl_alloc_fail_at(1);
@@ -111,24 +106,11 @@ START_TEST(without_memory_there_is_no_sha256)
     ck_assert_int_eq(err.kind, SL_E_NO_SPACE);
     sl_sha256_free(NULL);
 }
-END_TEST
 
-int main(void)
+static bool prepare(void)
 {
     fill_bytes();
-    Suite *suite = suite_create("hash");
-    TCase *tcase = tcase_create("hash");
-    tcase_add_test(tcase, check_values_are_the_published_ones);
-    tcase_add_test(tcase, crcs_continue_over_any_cut);
-    tcase_add_test(tcase, crcs_of_parts_join);
-    tcase_add_test(tcase, joining_agrees_with_zlib_for_huge_lengths);
-    tcase_add_test(tcase, names_and_sizes);
-    tcase_add_test(tcase, ordered_hashes_are_the_published_ones);
-    tcase_add_test(tcase, without_memory_there_is_no_sha256);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failures = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failures ? 1 : 0;
+    return true;
 }
+
+SL_CASE(.prepare = prepare)

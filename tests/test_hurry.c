@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "claims.h"
 #include "exchange.h"
 #include "fetch.h"
 #include "link.h"
@@ -88,7 +89,7 @@ static uint64_t open_blob(void)
     return took_ns / SL_NS_PER_MS;
 }
 
-START_TEST(a_silent_first_answer_is_asked_for_once_more)
+SL_TEST(a_silent_first_answer_is_asked_for_once_more)
 {
     SL_SCRIPT(server, {.path = "/m", .first = 1, .fault = SL_FAULT_STALL, .after = -1});
     ck_assert_uint_ge(open_blob(), PATIENCE_MS);
@@ -96,19 +97,17 @@ START_TEST(a_silent_first_answer_is_asked_for_once_more)
     ck_assert_uint_eq(sl_server_connection_count(server), sl_server_request_count(server));
     ck_assert_uint_eq(sl_metric_get(SL_M_SOURCE_WASTED_BYTES), wasted_before);
 }
-END_TEST
 
-START_TEST(by_itself_it_is_not_sooner_than_after_a_second)
+SL_TEST(by_itself_it_is_not_sooner_than_after_a_second)
 {
     sl_link_set_patience(0);
     SL_SCRIPT(server, {.path = "/m", .first = 1, .fault = SL_FAULT_STALL, .after = -1});
     ck_assert_uint_ge(open_blob(), 1000);
     must_be_sent_again();
 }
-END_TEST
 
 /* Else a load would take its server for one that is a second away. */
-START_TEST(it_tells_nothing_of_the_distance)
+SL_TEST(it_tells_nothing_of_the_distance)
 {
     struct reading reading;
     uint64_t requests, bytes;
@@ -120,9 +119,8 @@ START_TEST(it_tells_nothing_of_the_distance)
         ck_assert_uint_eq(sl_store_first_byte_ns(reading.store), 0);
     close_reading(&reading);
 }
-END_TEST
 
-START_TEST(it_is_counted_in_the_result)
+SL_TEST(it_is_counted_in_the_result)
 {
     struct sl_progress *progress = sl_progress_new("m", "u", "p", &err);
     struct sl_progress_view view;
@@ -134,9 +132,8 @@ START_TEST(it_is_counted_in_the_result)
     ck_assert_uint_eq(view.hedged, hedges());
     sl_progress_free(progress);
 }
-END_TEST
 
-START_TEST(where_both_are_silent_it_is_a_stall_and_tried_again)
+SL_TEST(where_both_are_silent_it_is_a_stall_and_tried_again)
 {
     config.stall_seconds = 1;
     SL_SCRIPT(server, {.path = "/m", .first = 1, .last = 2, .fault = SL_FAULT_STALL, .after = -1});
@@ -144,9 +141,8 @@ START_TEST(where_both_are_silent_it_is_a_stall_and_tried_again)
     ck_assert_uint_ge(sl_server_request_count(server), 3);
     ck_assert_uint_le(sl_server_request_count(server), 2 * 3);
 }
-END_TEST
 
-START_TEST(where_the_first_breaks_off_the_second_is_waited_for)
+SL_TEST(where_the_first_breaks_off_the_second_is_waited_for)
 {
     config.stall_seconds = 1;
     const struct sl_step steps[] = {
@@ -156,9 +152,8 @@ START_TEST(where_the_first_breaks_off_the_second_is_waited_for)
     open_blob();
     ck_assert_uint_ge(sl_server_request_count(server), 2);
 }
-END_TEST
 
-START_TEST(where_the_second_breaks_off_the_first_is_waited_for)
+SL_TEST(where_the_second_breaks_off_the_first_is_waited_for)
 {
     const struct sl_step steps[] = {
         {.path = "/m", .first = 1, .fault = SL_FAULT_BEHIND, .others = 1},
@@ -167,11 +162,10 @@ START_TEST(where_the_second_breaks_off_the_first_is_waited_for)
     open_blob();
     must_be_sent_again();
 }
-END_TEST
 
 /* Every answer takes longer than we wait: the first request is sent twice, by then it is known. A
  * busy machine may make it more, but never more than two for one. */
-START_TEST(a_slow_but_honest_server_is_not_asked_more_than_twice)
+SL_TEST(a_slow_but_honest_server_is_not_asked_more_than_twice)
 {
     enum { READS = 4, LONGER_MS = 4 * PATIENCE_MS };
     SL_AUTO(sl_store) store = NULL;
@@ -194,10 +188,9 @@ START_TEST(a_slow_but_honest_server_is_not_asked_more_than_twice)
     /* One that was overtaken may not have reached the server. */
     ck_assert_uint_le(sl_server_request_count(server), READS + hedges());
 }
-END_TEST
 
 /* Silent at once for several times what we wait; and within it, until that is a stall. */
-START_TEST(where_it_is_off_the_first_answer_is_waited_for)
+SL_TEST_LOOP(where_it_is_off_the_first_answer_is_waited_for, 0, 2)
 {
     static const struct sl_step steps[] = {
         {.path = "/m", .first = 1, .fault = SL_FAULT_SLOW, .after = 10 * PATIENCE_MS},
@@ -209,9 +202,8 @@ START_TEST(where_it_is_off_the_first_answer_is_waited_for)
     ck_assert_uint_eq(sl_server_request_count(server), _i ? 2 : 1);
     ck_assert_uint_eq(hedges(), 0);
 }
-END_TEST
 
-START_TEST(a_small_answer_that_falls_silent_goes_on_elsewhere)
+SL_TEST(a_small_answer_that_falls_silent_goes_on_elsewhere)
 {
     char range[64];
     SL_SCRIPT(server, {.path = "/m", .first = 1, .fault = SL_FAULT_STALL, .after = 400});
@@ -221,16 +213,14 @@ START_TEST(a_small_answer_that_falls_silent_goes_on_elsewhere)
     ck_assert_str_eq(range, "bytes=400-999");
     ck_assert_uint_ge(hedges(), 1);
 }
-END_TEST
 
-START_TEST(where_the_host_has_no_second_place_the_first_makes_room)
+SL_TEST(where_the_host_has_no_second_place_the_first_makes_room)
 {
     config.host_connections = 1;
     SL_SCRIPT(server, {.path = "/m", .first = 1, .fault = SL_FAULT_STALL, .after = -1});
     open_blob();
     must_be_sent_again();
 }
-END_TEST
 
 static int count_entry(const struct sl_entry *entry, void *arg, struct sl_err *ignored)
 {
@@ -240,7 +230,7 @@ static int count_entry(const struct sl_entry *entry, void *arg, struct sl_err *i
 }
 
 /* A page of a listing, which is read whole: silent at once, and in its middle. */
-START_TEST(a_page_of_a_listing_is_asked_for_once_more)
+SL_TEST_LOOP(a_page_of_a_listing_is_asked_for_once_more, 0, 2)
 {
     static const char page[] = "<ListBucketResult><Contents><Key>m/a</Key><Size>5</Size></Contents>"
                                "</ListBucketResult>";
@@ -258,9 +248,8 @@ START_TEST(a_page_of_a_listing_is_asked_for_once_more)
     ck_assert_uint_ge(sl_server_request_count(server), 2);
     ck_assert_uint_ge(hedges(), 1);
 }
-END_TEST
 
-START_TEST(what_changes_something_is_never_sent_twice)
+SL_TEST(what_changes_something_is_never_sent_twice)
 {
     const struct sl_connect connect = {.stall_seconds = 1};
     struct sl_answer answer;
@@ -271,7 +260,6 @@ START_TEST(what_changes_something_is_never_sent_twice)
     ck_assert_int_eq(sl_exchange_simple(exchange, &request, 1000, &answer, &err), -1);
     ck_assert_uint_eq(sl_server_request_count(server), 1);
 }
-END_TEST
 
 /* ---- connections ahead ----------------------------------------------------------------------- */
 
@@ -316,7 +304,7 @@ static void fetch_at_once(struct reading *reading, size_t count)
         sl_fetch_free(fetches[i]);
 }
 
-START_TEST(connections_are_made_while_a_distant_answer_is_on_its_way)
+SL_TEST(connections_are_made_while_a_distant_answer_is_on_its_way)
 {
     struct reading reading;
     open_distant(&reading);
@@ -325,9 +313,8 @@ START_TEST(connections_are_made_while_a_distant_answer_is_on_its_way)
     ck_assert_uint_eq(sl_server_connection_count(server), 1 + AHEAD + hedges());
     close_reading(&reading);
 }
-END_TEST
 
-START_TEST(no_more_of_them_than_the_host_may_have)
+SL_TEST(no_more_of_them_than_the_host_may_have)
 {
     struct reading reading;
     config.host_connections = 2;
@@ -336,17 +323,15 @@ START_TEST(no_more_of_them_than_the_host_may_have)
     ck_assert_uint_le(sl_server_connection_count(server), 2 + hedges());
     close_reading(&reading);
 }
-END_TEST
 
-START_TEST(those_that_nobody_needs_are_closed)
+SL_TEST(those_that_nobody_needs_are_closed)
 {
     struct reading reading;
     open_distant(&reading);
     close_reading(&reading);
 }
-END_TEST
 
-START_TEST(those_that_died_meanwhile_cost_no_try)
+SL_TEST(those_that_died_meanwhile_cost_no_try)
 {
     struct reading reading;
     config.attempts = 1;
@@ -363,9 +348,8 @@ START_TEST(those_that_died_meanwhile_cost_no_try)
     fetch_at_once(&reading, 2 * AHEAD);
     close_reading(&reading);
 }
-END_TEST
 
-START_TEST(every_failing_allocation_is_survived)
+SL_TEST(every_failing_allocation_is_survived)
 {
     config.ahead = 2;
     sl_link_set_patience(20 * SL_NS_PER_MS);
@@ -384,38 +368,12 @@ START_TEST(every_failing_allocation_is_survived)
         ck_assert_uint_lt(nth, 500);
     }
 }
-END_TEST
 
-int main(void)
+static bool prepare(void)
 {
     sl_test_environment();
     sl_log_setup(SL_LOG_ERROR, false);
-    Suite *suite = suite_create("hurry");
-    TCase *tcase = tcase_create("hurry");
-    tcase_set_timeout(tcase, 60);
-    tcase_add_checked_fixture(tcase, setup, teardown);
-    tcase_add_test(tcase, a_silent_first_answer_is_asked_for_once_more);
-    tcase_add_test(tcase, by_itself_it_is_not_sooner_than_after_a_second);
-    tcase_add_test(tcase, it_tells_nothing_of_the_distance);
-    tcase_add_test(tcase, it_is_counted_in_the_result);
-    tcase_add_test(tcase, where_both_are_silent_it_is_a_stall_and_tried_again);
-    tcase_add_test(tcase, where_the_first_breaks_off_the_second_is_waited_for);
-    tcase_add_test(tcase, where_the_second_breaks_off_the_first_is_waited_for);
-    tcase_add_test(tcase, a_slow_but_honest_server_is_not_asked_more_than_twice);
-    tcase_add_loop_test(tcase, where_it_is_off_the_first_answer_is_waited_for, 0, 2);
-    tcase_add_test(tcase, a_small_answer_that_falls_silent_goes_on_elsewhere);
-    tcase_add_test(tcase, where_the_host_has_no_second_place_the_first_makes_room);
-    tcase_add_loop_test(tcase, a_page_of_a_listing_is_asked_for_once_more, 0, 2);
-    tcase_add_test(tcase, what_changes_something_is_never_sent_twice);
-    tcase_add_test(tcase, connections_are_made_while_a_distant_answer_is_on_its_way);
-    tcase_add_test(tcase, no_more_of_them_than_the_host_may_have);
-    tcase_add_test(tcase, those_that_nobody_needs_are_closed);
-    tcase_add_test(tcase, those_that_died_meanwhile_cost_no_try);
-    tcase_add_test(tcase, every_failing_allocation_is_survived);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failures = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failures ? 1 : 0;
+    return true;
 }
+
+SL_CASE(.setup = setup, .teardown = teardown, .seconds = 60, .prepare = prepare)

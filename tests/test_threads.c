@@ -2,6 +2,7 @@
 #include <check.h>
 #include <stdlib.h>
 
+#include "claims.h"
 #include "metrics.h"
 #include "reader_parts.h"
 
@@ -12,7 +13,7 @@ static unsigned bound(void)
     return SL_MIN(sl_cpu_count(), 8u);
 }
 
-START_TEST(a_load_alone_has_all)
+SL_TEST(a_load_alone_has_all)
 {
     unsigned count = sl_reader_take_threads(0, USEFUL);
     ck_assert_uint_eq(count, bound());
@@ -22,9 +23,8 @@ START_TEST(a_load_alone_has_all)
     ck_assert_uint_eq(sl_reader_take_threads(5, USEFUL), 5); /* as it was told */
     sl_reader_return_threads(5);
 }
-END_TEST
 
-START_TEST(many_loads_have_no_more_together)
+SL_TEST(many_loads_have_no_more_together)
 {
     unsigned counts[LOADS], more = 0;
     for (unsigned i = 0; i < LOADS; i++) {
@@ -38,10 +38,9 @@ START_TEST(many_loads_have_no_more_together)
     ck_assert_uint_eq(sl_reader_take_threads(0, USEFUL), bound());
     sl_reader_return_threads(bound());
 }
-END_TEST
 
 /* Loads that began together are told apart by the gauge that counts them. */
-START_TEST(loads_that_begin_together_have_equal_parts)
+SL_TEST(loads_that_begin_together_have_equal_parts)
 {
     sl_metric_add(SL_M_LOADS_ACTIVE, 2);
     unsigned one = sl_reader_take_threads(0, USEFUL), other = sl_reader_take_threads(0, USEFUL);
@@ -49,20 +48,4 @@ START_TEST(loads_that_begin_together_have_equal_parts)
     ck_assert_uint_eq(other, one);
     sl_reader_return_threads(one + other);
     sl_metric_add(SL_M_LOADS_ACTIVE, -2);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("threads");
-    TCase *tcase = tcase_create("bound");
-    tcase_add_test(tcase, a_load_alone_has_all);
-    tcase_add_test(tcase, many_loads_have_no_more_together);
-    tcase_add_test(tcase, loads_that_begin_together_have_equal_parts);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failures = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failures ? 1 : 0;
 }
