@@ -1,6 +1,5 @@
 /* A registry for each test, and a holder whose loads end when the test says so. */
 #include "registry_case.h"
-#include "case_main.h"
 #include "memory_store.h"
 
 #include <stdio.h>
@@ -137,12 +136,12 @@ static void open_with(uint64_t budget, unsigned retry_ms)
     ck_assert_msg(registry != NULL, "%s", err.message);
 }
 
-static void setup(void)
+void registry_case_setup(void)
 {
     open_with(100, 3600 * 1000);
 }
 
-static void teardown(void)
+void registry_case_teardown(void)
 {
     sl_alloc_fail_at(0);
     permit(1000);
@@ -211,9 +210,4 @@ void reopen_with(uint64_t budget, unsigned retry_ms)
 {
     sl_registry_free(registry);
     open_with(budget, retry_ms);
-}
-
-int registry_case_main(const char *name, const TTest *const *tests, size_t count)
-{
-    return sl_case_main(name, setup, teardown, tests, count);
 }

@@ -52,6 +52,7 @@ void touch(const char *name);
 void refused(const char *name, enum sl_err_kind kind, const char *words);
 struct sl_registry_counts counts(void);
 
-int registry_case_main(const char *name, const TTest *const *tests, size_t count);
+void registry_case_setup(void);
+void registry_case_teardown(void);
 
 #endif

@@ -1,4 +1,4 @@
-/* Check calls the function of START_TEST(claim) claim_fn. */
+/* The function of SL_TEST(claim) is called claim_fn. */
 #include "skip.h"
 
 #include <stdio.h>

@@ -1,6 +1,5 @@
 /* See spec_case.h. */
 #include "spec_case.h"
-#include "case_main.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -33,7 +32,7 @@ const char spec_everything[] =
     "readers: {connections: 16, rangeBytes: 8Mi, memoryBytes: auto, stallSeconds: 5, attempts: 3}\n"
     "listen: 127.0.0.1:9464\n";
 
-static void setup(void)
+void spec_case_setup(void)
 {
     memset(&err, 0, sizeof(err));
     setenv("BUCKET", "models", 1);
@@ -66,9 +65,4 @@ void expect(const char *text, const char *wanted)
     ck_assert_int_eq(err.kind, SL_E_USAGE);
     ck_assert_ptr_null(specs.items);
     ck_assert_str_eq(sl_buf_string(&complaints), wanted);
-}
-
-int spec_case_main(const char *name, const TTest *const *tests, size_t count)
-{
-    return sl_case_main(name, setup, spec_case_reset, tests, count);
 }

@@ -25,6 +25,6 @@ int parse_with(const char *text, const struct sl_spec_setting *settings, size_t 
 /** The text must be refused with exactly these complaints. */
 void expect(const char *text, const char *wanted);
 /** Runs the tests with an environment of BUCKET=models, EMPTY=, TRICK, and without UNSET. */
-int spec_case_main(const char *name, const TTest *const *tests, size_t count);
+void spec_case_setup(void);
 
 #endif

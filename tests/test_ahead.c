@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 
+#include "claims.h"
 #include "memory_store.h"
 #include "model_maker.h"
 #include "scratch.h"
@@ -57,35 +58,20 @@ static uint64_t found(size_t bytes, uint64_t first_byte_ns)
     return (uint64_t)status.st_blocks * 512;
 }
 
-START_TEST(a_distant_server_leaves_time_for_it)
+SL_TEST(a_distant_server_leaves_time_for_it)
 {
     if (sl_cpu_count() < 2)
         SL_SKIP("a single processor is never free");
     sl_ahead_set_least(LONG_NS); /* the thread may begin late */
     ck_assert_uint_eq(found(LARGE, 50 * SL_NS_PER_MS), LARGE);
 }
-END_TEST
 
-START_TEST(a_near_one_or_small_files_do_not)
+SL_TEST(a_near_one_or_small_files_do_not)
 {
     sl_ahead_set_least(LONG_NS);
     ck_assert_uint_eq(found(LARGE, 0), 0);
     ck_assert_uint_eq(found(LARGE, 2 * SL_NS_PER_MS), 0);
     ck_assert_uint_eq(found(SMALL, 50 * SL_NS_PER_MS), 0);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("ahead");
-    TCase *tests = tcase_create("ahead");
-    tcase_add_checked_fixture(tests, setup, teardown);
-    tcase_add_test(tests, a_distant_server_leaves_time_for_it);
-    tcase_add_test(tests, a_near_one_or_small_files_do_not);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failures = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failures ? 1 : 0;
-}
+SL_CASE(.setup = setup, .teardown = teardown)

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "api_memory.h"
+#include "claims.h"
 #include "gpu_script.h"
 #include "mem.h"
 #include "pool_words.h"
@@ -67,7 +68,9 @@ static void refused(const char *device, uint32_t flags, int kind, const char *wo
 
 /* ---- attaching ------------------------------------------------------------------------------ */
 
-START_TEST(tensors_of_a_gpu_are_mapped_to_be_read)
+static const struct sl_claim_case bare_claims;
+
+SL_TEST(tensors_of_a_gpu_are_mapped_to_be_read)
 {
     struct sluice_tensor tensor = {.size = sizeof(tensor)};
     struct sluice_model_info info = {.size = sizeof(info)};
@@ -90,9 +93,8 @@ START_TEST(tensors_of_a_gpu_are_mapped_to_be_read)
     sluice_detach(model);
     gpu_script_check_held(fake);
 }
-END_TEST
 
-START_TEST(the_daemon_is_asked_for_the_gpu_by_its_uuid)
+SL_TEST(the_daemon_is_asked_for_the_gpu_by_its_uuid)
 {
     char asked[SL_WIRE_DEVICE_BYTES + 1];
     struct sluice_tensor tensor = {.size = sizeof(tensor)};
@@ -108,9 +110,8 @@ START_TEST(the_daemon_is_asked_for_the_gpu_by_its_uuid)
     pool_script_asked(&script, asked);
     ck_assert_str_eq(asked, "host");
 }
-END_TEST
 
-START_TEST(what_cannot_be_had_is_told)
+SL_TEST(what_cannot_be_had_is_told)
 {
     gpu_script_start(&script, cuda, 0);
     refused("cuda:2", 0, SLUICE_GPU, "there is no cuda:2");
@@ -120,9 +121,8 @@ START_TEST(what_cannot_be_had_is_told)
     refused(NULL, SLUICE_REGISTER | SLUICE_PRIVATE, SLUICE_USAGE, "read-only");
     refused(NULL, SLUICE_REGISTER, SLUICE_USAGE, "in memory of a GPU");
 }
-END_TEST
 
-START_TEST(slabs_that_are_not_what_they_are_said_to_be_are_refused)
+SL_TEST(slabs_that_are_not_what_they_are_said_to_be_are_refused)
 {
     static const struct {
         uint32_t kind;
@@ -149,9 +149,8 @@ START_TEST(slabs_that_are_not_what_they_are_said_to_be_are_refused)
         pool_script_init(&script);
     }
 }
-END_TEST
 
-START_TEST(a_machine_without_a_gpu_says_so)
+SL_TEST_OF(bare_claims, a_machine_without_a_gpu_says_so)
 {
     fake->set_devices(0); /* and the driver was never opened in this process */
     pool_script_init(&script);
@@ -162,9 +161,8 @@ START_TEST(a_machine_without_a_gpu_says_so)
     sluice_detach(model);
     pool_script_release(&script);
 }
-END_TEST
 
-START_TEST(tensors_of_a_gpu_are_waited_for_as_others)
+SL_TEST(tensors_of_a_gpu_are_waited_for_as_others)
 {
     gpu_script_start(&script, cuda, 0);
     sl_word_set(&script.page->words[1], SL_WORD_LOADING);
@@ -177,9 +175,8 @@ START_TEST(tensors_of_a_gpu_are_waited_for_as_others)
     ck_assert_int_eq(sluice_wait(model, 1, -1, -1, &error), 0);
     sluice_detach(model);
 }
-END_TEST
 
-START_TEST(python_sees_memory_of_a_gpu)
+SL_TEST(python_sees_memory_of_a_gpu)
 {
     struct ran ran = {0};
     gpu_script_start(&script, cuda, 1);
@@ -194,9 +191,8 @@ START_TEST(python_sees_memory_of_a_gpu)
                   ran.err);
     ran_release(&ran);
 }
-END_TEST
 
-START_TEST(people_attach_to_a_gpu)
+SL_TEST(people_attach_to_a_gpu)
 {
     struct ran ran = {0};
     gpu_script_start(&script, cuda, 0);
@@ -209,9 +205,8 @@ START_TEST(people_attach_to_a_gpu)
     ck_assert_msg(strstr(ran.err, "there is no cuda:9"), "%s", ran.err);
     ran_release(&ran);
 }
-END_TEST
 
-START_TEST(contexts_of_callers_stay)
+SL_TEST(contexts_of_callers_stay)
 {
     struct sl_cuda_context *own, *now;
     gpu_script_start(&script, cuda, 0);
@@ -227,7 +222,6 @@ START_TEST(contexts_of_callers_stay)
     sluice_detach(model);
     ck_assert_int_eq(cuda->primary_release(1), 0);
 }
-END_TEST
 
 static void renew(void)
 {
@@ -281,20 +275,18 @@ static void fail_every_allocation(const char *device, uint32_t flags)
     ck_assert_uint_eq(failed, 3); /* the model, its slabs, their order by name */
 }
 
-START_TEST(a_failing_allocation_leaves_nothing)
+SL_TEST(a_failing_allocation_leaves_nothing)
 {
     gpu_script_start(&script, cuda, 0);
     fail_every_allocation("cuda:0", 0);
 }
-END_TEST
 
-START_TEST(a_failing_call_of_the_driver_leaves_nothing)
+SL_TEST(a_failing_call_of_the_driver_leaves_nothing)
 {
     gpu_script_start(&script, cuda, 0);
     fail_every_call("cuda:0", 0, SL_CUDA_UNKNOWN);
     fail_every_call("cuda:0", 0, SL_CUDA_OUT_OF_MEMORY);
 }
-END_TEST
 
 /* ---- memory of the host, pinned ------------------------------------------------------------- */
 
@@ -325,7 +317,7 @@ static void copy_to_gpu(const struct sluice_model *model, struct sl_cuda_context
     ck_assert_int_eq(cuda->set_current(NULL), 0);
 }
 
-START_TEST(memory_of_the_host_is_pinned_for_copies)
+SL_TEST(memory_of_the_host_is_pinned_for_copies)
 {
     struct fake_cuda_counts counts;
     struct sluice_model_info info = {.size = sizeof(info)};
@@ -341,9 +333,8 @@ START_TEST(memory_of_the_host_is_pinned_for_copies)
     sluice_detach(model);
     ck_assert_int_eq(cuda->primary_release(0), 0);
 }
-END_TEST
 
-START_TEST(the_gpu_that_pins_is_the_callers)
+SL_TEST(the_gpu_that_pins_is_the_callers)
 {
     struct sl_cuda_context *first, *second;
     gpu_script_start_on_host(&script);
@@ -360,32 +351,13 @@ START_TEST(the_gpu_that_pins_is_the_callers)
     ck_assert_int_eq(cuda->primary_release(0), 0);
     fail_every_call(NULL, SLUICE_REGISTER, SL_CUDA_UNKNOWN);
 }
-END_TEST
 
-int main(void)
+static const struct sl_claim_case bare_claims = {.seconds = 0};
+
+static bool prepare(void)
 {
     fake = use_fake_cuda();
-    Suite *suite = suite_create("api_gpu");
-    TCase *tests = tcase_create("api_gpu"), *bare = tcase_create("without");
-    tcase_add_checked_fixture(tests, setup, teardown);
-    tcase_add_test(tests, tensors_of_a_gpu_are_mapped_to_be_read);
-    tcase_add_test(tests, the_daemon_is_asked_for_the_gpu_by_its_uuid);
-    tcase_add_test(tests, what_cannot_be_had_is_told);
-    tcase_add_test(tests, slabs_that_are_not_what_they_are_said_to_be_are_refused);
-    tcase_add_test(tests, tensors_of_a_gpu_are_waited_for_as_others);
-    tcase_add_test(tests, python_sees_memory_of_a_gpu);
-    tcase_add_test(tests, people_attach_to_a_gpu);
-    tcase_add_test(tests, contexts_of_callers_stay);
-    tcase_add_test(tests, a_failing_allocation_leaves_nothing);
-    tcase_add_test(tests, a_failing_call_of_the_driver_leaves_nothing);
-    tcase_add_test(tests, memory_of_the_host_is_pinned_for_copies);
-    tcase_add_test(tests, the_gpu_that_pins_is_the_callers);
-    tcase_add_test(bare, a_machine_without_a_gpu_says_so);
-    suite_add_tcase(suite, tests);
-    suite_add_tcase(suite, bare);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failures = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failures ? 1 : 0;
+    return true;
 }
+
+SL_CASE(.setup = setup, .teardown = teardown, .prepare = prepare)

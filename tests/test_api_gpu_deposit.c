@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "api_memory.h"
+#include "claims.h"
 #include "gpu_script.h"
 #include "mem.h"
 #include "pool_index.h"
@@ -98,7 +99,7 @@ static void expect_deposit(float first, float second)
     munmap(map, bytes);
 }
 
-START_TEST(a_deposit_of_a_gpu_is_complete_when_it_is_committed)
+SL_TEST(a_deposit_of_a_gpu_is_complete_when_it_is_committed)
 {
     struct sl_cuda_context *context;
     struct sl_cuda_stream *stream;
@@ -134,9 +135,8 @@ START_TEST(a_deposit_of_a_gpu_is_complete_when_it_is_committed)
     ck_assert_int_eq(cuda->primary_release(1), 0);
     gpu_script_check_held(fake);
 }
-END_TEST
 
-START_TEST(a_deposit_that_does_not_fit_the_gpu_is_refused)
+SL_TEST(a_deposit_that_does_not_fit_the_gpu_is_refused)
 {
     pool_script_start(&script);
     fake->set_bytes(GPU_SCRIPT_GRANULE);
@@ -156,7 +156,6 @@ START_TEST(a_deposit_that_does_not_fit_the_gpu_is_refused)
     ck_assert_int_eq(error.kind, SLUICE_USAGE);
     sluice_deposit_end(deposit);
 }
-END_TEST
 
 /* With the nth call of this name failing; false: there are not so many. */
 static bool fail_deposit(const char *name, uint64_t nth)
@@ -200,7 +199,7 @@ static bool deposit_without_memory(const char *device, uint64_t nth)
     return done;
 }
 
-START_TEST(a_deposit_without_memory_leaves_nothing)
+SL_TEST(a_deposit_without_memory_leaves_nothing)
 {
     static const char *const devices[] = {"host", "cuda:1"};
     pool_script_start(&script);
@@ -211,31 +210,19 @@ START_TEST(a_deposit_without_memory_leaves_nothing)
         ck_assert_uint_eq(nth, 9);
     }
 }
-END_TEST
 
-START_TEST(a_deposit_whose_call_fails_leaves_nothing)
+SL_TEST(a_deposit_whose_call_fails_leaves_nothing)
 {
     pool_script_start(&script);
     for (size_t i = 0; gpu_script_calls[i]; i++)
         for (uint64_t nth = 1; fail_deposit(gpu_script_calls[i], nth); nth++)
             forget_deposit();
 }
-END_TEST
 
-int main(void)
+static bool prepare(void)
 {
     fake = use_fake_cuda();
-    Suite *suite = suite_create("api_gpu_deposit");
-    TCase *tests = tcase_create("api_gpu_deposit");
-    tcase_add_checked_fixture(tests, setup, teardown);
-    tcase_add_test(tests, a_deposit_of_a_gpu_is_complete_when_it_is_committed);
-    tcase_add_test(tests, a_deposit_that_does_not_fit_the_gpu_is_refused);
-    tcase_add_test(tests, a_deposit_without_memory_leaves_nothing);
-    tcase_add_test(tests, a_deposit_whose_call_fails_leaves_nothing);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failures = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failures ? 1 : 0;
+    return true;
 }
+
+SL_CASE(.setup = setup, .teardown = teardown, .prepare = prepare)

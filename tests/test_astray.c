@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "buf.h"
-#include "case_main.h"
+#include "claims.h"
 #include "range_blob.h"
 
 static struct sl_server *server;
@@ -49,7 +49,7 @@ static const char *file_with(const char *text)
     return path;
 }
 
-START_TEST(redirects_to_metadata_services_are_refused_in_every_spelling)
+SL_TEST(redirects_to_metadata_services_are_refused_in_every_spelling)
 {
     static const char *const hosts[] = {"169.254.169.254",      "169.254.169.254.",
                                         "2852039166",           "0xa9fea9fe",
@@ -77,7 +77,6 @@ START_TEST(redirects_to_metadata_services_are_refused_in_every_spelling)
         ck_assert_uint_eq(sl_server_request_count(server), i + 1);
     }
 }
-END_TEST
 
 /* What is said on standard error while the object is loaded; owned by the caller. */
 static char *said_while_loading(const char *address)
@@ -100,7 +99,7 @@ static char *said_while_loading(const char *address)
     return sl_strdup(sl_buf_string(&text), NULL);
 }
 
-START_TEST(the_default_entry_of_netrc_is_not_sent_without_tls)
+SL_TEST(the_default_entry_of_netrc_is_not_sent_without_tls)
 {
     char text[256];
     const char *path =
@@ -112,9 +111,8 @@ START_TEST(the_default_entry_of_netrc_is_not_sent_without_tls)
         ck_assert(!header_of(server, i, "Authorization", text));
     unlink(path);
 }
-END_TEST
 
-START_TEST(the_default_entry_of_netrc_is_sent_with_tls)
+SL_TEST(the_default_entry_of_netrc_is_sent_with_tls)
 {
     char text[256];
     const char *path = file_with("default login me password \"p w\"\n");
@@ -128,14 +126,5 @@ START_TEST(the_default_entry_of_netrc_is_sent_with_tls)
     ck_assert_str_eq(text, "Basic bWU6cCB3");
     unlink(path);
 }
-END_TEST
 
-int main(void)
-{
-    const TTest *const tests[] = {
-        redirects_to_metadata_services_are_refused_in_every_spelling,
-        the_default_entry_of_netrc_is_not_sent_without_tls,
-        the_default_entry_of_netrc_is_sent_with_tls,
-    };
-    return sl_case_main("astray", setup, teardown, tests, SL_COUNT(tests));
-}
+SL_CASE(.setup = setup, .teardown = teardown)

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "await.h"
+#include "claims.h"
 #include "fake_clock.h"
 #include "metrics.h"
 #include "range_blob.h"
@@ -39,7 +40,7 @@ static void run_crowd(struct crowd *crowd, unsigned begin_ms, unsigned end_ms)
     }
 }
 
-START_TEST(it_is_kept_within_five_percent_over_two_seconds)
+SL_TEST(it_is_kept_within_five_percent_over_two_seconds)
 {
     static const struct {
         unsigned count, idle, step_ms;
@@ -57,9 +58,8 @@ START_TEST(it_is_kept_within_five_percent_over_two_seconds)
         ck_assert_msg(share > 0.95 && share < 1.05, "row %zu: %.3f", i, share);
     }
 }
-END_TEST
 
-START_TEST(every_reader_has_its_part)
+SL_TEST(every_reader_has_its_part)
 {
     struct crowd crowd = {.count = 32, .step_ms = 1, .rate = 20000000};
     sl_bandwidth_reset();
@@ -69,10 +69,9 @@ START_TEST(every_reader_has_its_part)
                           crowd.bytes[i] < crowd.all / crowd.count * 2,
                       "reader %u has %.0f of %.0f bytes", i, crowd.bytes[i], crowd.all);
 }
-END_TEST
 
 /* Each keeps to its own rate, and together they take no more than the link has time for. */
-START_TEST(loads_with_other_rates_share_the_time)
+SL_TEST(loads_with_other_rates_share_the_time)
 {
     struct crowd fast = {.count = 4, .step_ms = 1, .rate = 100000000},
                  slow = {.count = 4, .step_ms = 1, .rate = 10000000};
@@ -86,9 +85,8 @@ START_TEST(loads_with_other_rates_share_the_time)
     ck_assert_double_lt(time, RUN_MS / 1000.0 * 1.05);
     ck_assert_double_gt(slow.all, 0);
 }
-END_TEST
 
-START_TEST(what_was_not_used_for_long_is_lost)
+SL_TEST(what_was_not_used_for_long_is_lost)
 {
     struct crowd crowd = {.count = 1, .step_ms = 1, .rate = 10000000};
     sl_bandwidth_reset();
@@ -97,7 +95,6 @@ START_TEST(what_was_not_used_for_long_is_lost)
     run_crowd(&crowd, 60000, 60001);
     ck_assert_double_le(crowd.all, 10000000 * 0.04 + 1);
 }
-END_TEST
 
 static void read_all(void *server)
 {
@@ -108,7 +105,7 @@ static void read_all(void *server)
 }
 
 /* As slow as it should be, not slower than the server for ever: the other bound is above. */
-START_TEST(a_read_takes_the_time_that_the_cap_asks_for)
+SL_TEST(a_read_takes_the_time_that_the_cap_asks_for)
 {
     struct fake_clock_work work;
     struct sl_server *server = sl_server_start();
@@ -121,7 +118,6 @@ START_TEST(a_read_takes_the_time_that_the_cap_asks_for)
     ck_assert_uint_ge(work.took_ns, SL_NS_PER_S - SL_BANDWIDTH_BURST_NS);
     sl_server_stop(server);
 }
-END_TEST
 
 enum { SLOW_BYTES = 120 * 1000, SLOW_RATE = 50 * 1000 };
 
@@ -142,7 +138,7 @@ static void open_slowly(void *server)
 }
 
 /* 64 KiB take longer than stallSeconds here. */
-START_TEST(waiting_for_the_cap_is_no_stall)
+SL_TEST(waiting_for_the_cap_is_no_stall)
 {
     struct fake_clock_work work;
     struct sl_server *server = sl_server_start();
@@ -156,24 +152,11 @@ START_TEST(waiting_for_the_cap_is_no_stall)
     ck_assert_uint_ge(work.took_ns, SLOW_BYTES * SL_NS_PER_S / SLOW_RATE - SL_BANDWIDTH_BURST_NS);
     sl_server_stop(server);
 }
-END_TEST
 
-int main(void)
+static bool prepare(void)
 {
     sl_test_environment();
-    Suite *suite = suite_create("bandwidth");
-    TCase *tcase = tcase_create("cap");
-    tcase_set_timeout(tcase, 30);
-    tcase_add_test(tcase, it_is_kept_within_five_percent_over_two_seconds);
-    tcase_add_test(tcase, every_reader_has_its_part);
-    tcase_add_test(tcase, loads_with_other_rates_share_the_time);
-    tcase_add_test(tcase, what_was_not_used_for_long_is_lost);
-    tcase_add_test(tcase, a_read_takes_the_time_that_the_cap_asks_for);
-    tcase_add_test(tcase, waiting_for_the_cap_is_no_stall);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failures = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failures ? 1 : 0;
+    return true;
 }
+
+SL_CASE(.seconds = 30, .prepare = prepare)

@@ -8,11 +8,12 @@
 
 #include "alloc_fail.h"
 #include "buf.h"
+#include "claims.h"
 #include "json.h"
 #include "mem.h"
 #include "thread.h"
 
-START_TEST(the_nth_allocation_fails_and_only_that)
+SL_TEST(the_nth_allocation_fails_and_only_that)
 {
     struct sl_err err = SL_ERR_INIT;
     sl_alloc_fail_at(2);
@@ -25,9 +26,8 @@ START_TEST(the_nth_allocation_fails_and_only_that)
     ck_assert_ptr_nonnull(third);
     ck_assert_int_eq(err.kind, SL_E_NO_SPACE);
 }
-END_TEST
 
-START_TEST(sizes_that_overflow_are_refused)
+SL_TEST(sizes_that_overflow_are_refused)
 {
     struct sl_err err = SL_ERR_INIT;
     ck_assert_ptr_null(sl_alloc_array(SIZE_MAX / 2, 3, &err));
@@ -37,9 +37,8 @@ START_TEST(sizes_that_overflow_are_refused)
     ck_assert_int_eq(sl_grow(&items, &capacity, SIZE_MAX, 16, &err), -1);
     ck_assert_ptr_null(items);
 }
-END_TEST
 
-START_TEST(grown_arrays_keep_their_items_and_are_zeroed)
+SL_TEST(grown_arrays_keep_their_items_and_are_zeroed)
 {
     struct sl_err err = SL_ERR_INIT;
     sl_autofree uint32_t *items = NULL;
@@ -52,9 +51,8 @@ START_TEST(grown_arrays_keep_their_items_and_are_zeroed)
     for (uint32_t i = 0; i < 1000; i++)
         ck_assert_uint_eq(items[i], i);
 }
-END_TEST
 
-START_TEST(a_buffer_stops_at_its_limit_and_keeps_what_it_has)
+SL_TEST(a_buffer_stops_at_its_limit_and_keeps_what_it_has)
 {
     struct sl_err err = SL_ERR_INIT;
     sl_autobuf buf = SL_BUF_INIT(10);
@@ -65,9 +63,8 @@ START_TEST(a_buffer_stops_at_its_limit_and_keeps_what_it_has)
     ck_assert_int_eq(sl_buf_text(&buf, "1", &err), -1);
     ck_assert_str_eq(sl_buf_string(&buf), "1234567890");
 }
-END_TEST
 
-START_TEST(text_of_a_server_cannot_forge_lines_in_a_message)
+SL_TEST(text_of_a_server_cannot_forge_lines_in_a_message)
 {
     struct sl_err err = SL_ERR_INIT;
     sl_fail_code(&err, SL_E_NET, "a\nb", "bad\r\nsluice: forged\x1b[31m");
@@ -77,9 +74,8 @@ START_TEST(text_of_a_server_cannot_forge_lines_in_a_message)
     ck_assert_str_eq(err.message, "in 'x?y': bad??sluice: forged?[31m");
     ck_assert(err.retryable);
 }
-END_TEST
 
-START_TEST(long_messages_are_cut_not_overrun)
+SL_TEST(long_messages_are_cut_not_overrun)
 {
     struct sl_err err = SL_ERR_INIT;
     char text[2000];
@@ -92,9 +88,8 @@ START_TEST(long_messages_are_cut_not_overrun)
     sl_fail_errno(&err, SL_E_USAGE, 2, "%s", text);
     ck_assert_uint_lt(strlen(err.message), sizeof(err.message));
 }
-END_TEST
 
-START_TEST(exit_codes_are_those_of_the_table)
+SL_TEST(exit_codes_are_those_of_the_table)
 {
     const int expected[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11};
     ck_assert_uint_eq(SL_COUNT(expected), SL_ERR_KIND_COUNT);
@@ -102,9 +97,8 @@ START_TEST(exit_codes_are_those_of_the_table)
         ck_assert_int_eq(sl_err_row((enum sl_err_kind)kind)->exit_code, expected[kind]);
     ck_assert_int_eq(sl_err_row((enum sl_err_kind)999)->exit_code, 1);
 }
-END_TEST
 
-START_TEST(hex_goes_both_ways_and_refuses_the_rest)
+SL_TEST(hex_goes_both_ways_and_refuses_the_rest)
 {
     uint8_t data[4];
     char text[9];
@@ -115,9 +109,8 @@ START_TEST(hex_goes_both_ways_and_refuses_the_rest)
     ck_assert_int_eq(sl_unhex("00ffa9100", data, 4), -1);
     ck_assert_int_eq(sl_unhex("00ffa91g", data, 4), -1);
 }
-END_TEST
 
-START_TEST(only_strict_utf8_is_utf8)
+SL_TEST(only_strict_utf8_is_utf8)
 {
     ck_assert(sl_is_utf8("a\xc3\xa9\xe2\x82\xac\xf0\x9f\x99\x82", 10));
     const char *bad[] = {"\x80",
@@ -133,9 +126,8 @@ START_TEST(only_strict_utf8_is_utf8)
     for (size_t i = 0; i < SL_COUNT(bad); i++)
         ck_assert_msg(!sl_is_utf8(bad[i], strlen(bad[i])), "case %zu", i);
 }
-END_TEST
 
-START_TEST(json_is_written_so_that_it_parses_back)
+SL_TEST(json_is_written_so_that_it_parses_back)
 {
     struct sl_json json;
     struct sl_err err = SL_ERR_INIT;
@@ -160,9 +152,8 @@ START_TEST(json_is_written_so_that_it_parses_back)
         "\"list\":[1.5,null,true],\"empty\":{}}");
     sl_json_release(&json);
 }
-END_TEST
 
-START_TEST(json_beyond_its_limit_is_an_error_not_half_a_document)
+SL_TEST(json_beyond_its_limit_is_an_error_not_half_a_document)
 {
     struct sl_json json;
     struct sl_err err = SL_ERR_INIT;
@@ -175,15 +166,13 @@ START_TEST(json_beyond_its_limit_is_an_error_not_half_a_document)
     ck_assert_int_eq(err.kind, SL_E_NO_SPACE);
     sl_json_release(&json);
 }
-END_TEST
 
-START_TEST(duplicate_keys_are_refused)
+SL_TEST(duplicate_keys_are_refused)
 {
     struct sl_err err = SL_ERR_INIT;
     ck_assert_ptr_null(sl_json_parse("{\"a\":1,\"a\":2}", 13, "answer", &err));
     ck_assert_int_eq(err.kind, SL_E_FORMAT);
 }
-END_TEST
 
 static void *raise_it(void *arg)
 {
@@ -192,7 +181,7 @@ static void *raise_it(void *arg)
     return NULL;
 }
 
-START_TEST(cancellation_wakes_a_sleeper_and_keeps_its_first_reason)
+SL_TEST(cancellation_wakes_a_sleeper_and_keeps_its_first_reason)
 {
     struct sl_err err = SL_ERR_INIT;
     struct sl_cancel *cancel = sl_cancel_new(&err);
@@ -208,9 +197,8 @@ START_TEST(cancellation_wakes_a_sleeper_and_keeps_its_first_reason)
     ck_assert_int_eq(poll(&fd, 1, 0), 1);
     sl_cancel_free(cancel);
 }
-END_TEST
 
-START_TEST(files_are_read_whole_or_refused)
+SL_TEST(files_are_read_whole_or_refused)
 {
     struct sl_err err = SL_ERR_INIT;
     sl_autobuf buf = SL_BUF_INIT(64 * 1024);
@@ -231,41 +219,12 @@ START_TEST(files_are_read_whole_or_refused)
     ck_assert_int_eq(sl_buf_read_file(&small, path, &err), -1);
     ck_assert_int_eq(err.kind, SL_E_NOT_FOUND);
 }
-END_TEST
 
-START_TEST(bytes_for_people_have_three_digits)
+SL_TEST(bytes_for_people_have_three_digits)
 {
     char text[32];
     ck_assert_str_eq(sl_human_bytes(612, text), "612 bytes");
     ck_assert_str_eq(sl_human_bytes(1536, text), "1.50 KiB");
     ck_assert_str_eq(sl_human_bytes(90868376, text), "86.7 MiB");
     ck_assert_str_eq(sl_human_bytes(UINT64_MAX, text), "16.0 EiB");
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("base");
-    TCase *all = tcase_create("all");
-    tcase_add_test(all, the_nth_allocation_fails_and_only_that);
-    tcase_add_test(all, sizes_that_overflow_are_refused);
-    tcase_add_test(all, grown_arrays_keep_their_items_and_are_zeroed);
-    tcase_add_test(all, a_buffer_stops_at_its_limit_and_keeps_what_it_has);
-    tcase_add_test(all, text_of_a_server_cannot_forge_lines_in_a_message);
-    tcase_add_test(all, long_messages_are_cut_not_overrun);
-    tcase_add_test(all, exit_codes_are_those_of_the_table);
-    tcase_add_test(all, hex_goes_both_ways_and_refuses_the_rest);
-    tcase_add_test(all, only_strict_utf8_is_utf8);
-    tcase_add_test(all, json_is_written_so_that_it_parses_back);
-    tcase_add_test(all, json_beyond_its_limit_is_an_error_not_half_a_document);
-    tcase_add_test(all, duplicate_keys_are_refused);
-    tcase_add_test(all, cancellation_wakes_a_sleeper_and_keeps_its_first_reason);
-    tcase_add_test(all, files_are_read_whole_or_refused);
-    tcase_add_test(all, bytes_for_people_have_three_digits);
-    suite_add_tcase(suite, all);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
 }

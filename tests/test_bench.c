@@ -4,12 +4,13 @@
 #include <string.h>
 
 #include "bench_parts.h"
+#include "claims.h"
 
 static const uint64_t KIB = 1024, MIB = 1024 * 1024;
 
 /* ---- figures -------------------------------------------------------------------------------- */
 
-START_TEST(best_median_and_worst_are_those_of_the_runs)
+SL_TEST(best_median_and_worst_are_those_of_the_runs)
 {
     struct sl_bench_sample samples[] = {{4, 2, 100}, {1, 8, 300}, {2, 4, 200}};
     struct sl_bench_point point = {.bytes = 2000000000};
@@ -22,9 +23,8 @@ START_TEST(best_median_and_worst_are_those_of_the_runs)
     ck_assert_uint_eq(point.peak_memory_bytes, 300);
     ck_assert_double_eq(sl_bench_spread(&point), 1.5);
 }
-END_TEST
 
-START_TEST(an_even_number_of_runs_takes_the_middle_two)
+SL_TEST(an_even_number_of_runs_takes_the_middle_two)
 {
     struct sl_bench_sample samples[] = {{1, 1, 0}, {2, 3, 0}};
     struct sl_bench_point point = {.bytes = 1000000000};
@@ -32,9 +32,8 @@ START_TEST(an_even_number_of_runs_takes_the_middle_two)
     ck_assert_double_eq(point.median, 7.5e8);
     ck_assert_double_eq(point.cpu_seconds_per_gb, 2);
 }
-END_TEST
 
-START_TEST(no_runs_are_no_figures)
+SL_TEST(no_runs_are_no_figures)
 {
     struct sl_bench_point point = {.bytes = 1};
     sl_bench_summarize(&point, NULL, 0);
@@ -45,9 +44,8 @@ START_TEST(no_runs_are_no_figures)
     ck_assert_ptr_null(sl_bench_best(&result, SL_BENCH_NETWORK));
     ck_assert_double_eq(sl_bench_share(&result, &point), 0);
 }
-END_TEST
 
-START_TEST(a_share_is_that_of_the_best_network)
+SL_TEST(a_share_is_that_of_the_best_network)
 {
     struct sl_bench_point points[] = {
         {.way = SL_BENCH_NETWORK, .range_bytes = 1, .connections = 1, .median = 2},
@@ -63,9 +61,8 @@ START_TEST(a_share_is_that_of_the_best_network)
     ck_assert_ptr_eq(sl_bench_find(&result, SL_BENCH_LOAD, 1, 1), &points[2]);
     ck_assert_ptr_null(sl_bench_find(&result, SL_BENCH_STORE, 1, 1));
 }
-END_TEST
 
-START_TEST(steps_of_an_axis_are_round)
+SL_TEST(steps_of_an_axis_are_round)
 {
     ck_assert_double_eq_tol(sl_bench_step(4.4), 1, 1e-9);
     ck_assert_double_eq_tol(sl_bench_step(6), 1, 1e-9);
@@ -74,11 +71,10 @@ START_TEST(steps_of_an_axis_are_round)
     ck_assert_double_eq(sl_bench_step(0), 1);
     ck_assert_double_eq(sl_bench_step(-1), 1);
 }
-END_TEST
 
 /* ---- lists ---------------------------------------------------------------------------------- */
 
-START_TEST(sizes_are_a_list_or_double)
+SL_TEST(sizes_are_a_list_or_double)
 {
     uint64_t items[SL_BENCH_LIST_MAX];
     size_t count;
@@ -93,7 +89,6 @@ START_TEST(sizes_are_a_list_or_double)
     ck_assert_int_eq(sl_bench_parse_sizes("3MiB..10MiB", items, &count, NULL), 0);
     ck_assert_uint_eq(count, 2); /* 3 and 6 */
 }
-END_TEST
 
 static const char *const bad_sizes[] = {
     "",
@@ -111,7 +106,7 @@ static const char *const bad_sizes[] = {
     "99999999999999999999999999999999999999999999999999999999999999999999999999999999999GiB",
 };
 
-START_TEST(a_bad_size_is_named_with_what_is_expected)
+SL_TEST_LOOP(a_bad_size_is_named_with_what_is_expected, 0, (int)SL_COUNT(bad_sizes))
 {
     uint64_t items[SL_BENCH_LIST_MAX];
     size_t count;
@@ -121,9 +116,8 @@ START_TEST(a_bad_size_is_named_with_what_is_expected)
     ck_assert_int_eq(err.kind, SL_E_USAGE);
     ck_assert_ptr_nonnull(strstr(err.message, "--range-bytes"));
 }
-END_TEST
 
-START_TEST(counts_are_within_their_bounds)
+SL_TEST(counts_are_within_their_bounds)
 {
     uint32_t items[SL_BENCH_LIST_MAX];
     size_t count;
@@ -134,9 +128,8 @@ START_TEST(counts_are_within_their_bounds)
     for (size_t i = 0; i < SL_COUNT(bad); i++)
         ck_assert_int_eq(sl_bench_parse_counts(bad[i], items, &count, NULL), -1);
 }
-END_TEST
 
-START_TEST(a_list_has_a_limit)
+SL_TEST(a_list_has_a_limit)
 {
     uint32_t items[SL_BENCH_LIST_MAX];
     size_t count;
@@ -147,9 +140,8 @@ START_TEST(a_list_has_a_limit)
     ck_assert_int_eq(sl_bench_parse_counts(sl_buf_string(&text), items, &count, &err), -1);
     ck_assert_ptr_nonnull(strstr(err.message, "at most 32"));
 }
-END_TEST
 
-START_TEST(ways_are_named)
+SL_TEST(ways_are_named)
 {
     bool ways[SL_BENCH_WAY_COUNT];
     struct sl_err err = SL_ERR_INIT;
@@ -161,11 +153,10 @@ START_TEST(ways_are_named)
     ck_assert_int_eq(sl_bench_parse_ways("net", ways, &err), -1);
     ck_assert_ptr_nonnull(strstr(err.message, "'net'"));
 }
-END_TEST
 
 /* ---- when ----------------------------------------------------------------------------------- */
 
-START_TEST(a_start_is_after_or_at_a_time_or_at_a_full_multiple)
+SL_TEST(a_start_is_after_or_at_a_time_or_at_a_full_multiple)
 {
     double start, now = 1795235462.5; /* 2026-11-21T04:31:02.5Z */
     ck_assert_int_eq(sl_bench_parse_start("+30", now, &start, NULL), 0);
@@ -177,9 +168,8 @@ START_TEST(a_start_is_after_or_at_a_time_or_at_a_full_multiple)
     ck_assert_int_eq(sl_bench_parse_start("2020-01-01T00:00:00Z", now, &start, NULL), 0);
     ck_assert(start < now);
 }
-END_TEST
 
-START_TEST(a_start_that_is_none_is_refused)
+SL_TEST(a_start_that_is_none_is_refused)
 {
     static const char *const bad[] = {"",
                                       "+",
@@ -202,7 +192,6 @@ START_TEST(a_start_that_is_none_is_refused)
         ck_assert_int_eq(err.kind, SL_E_USAGE);
     }
 }
-END_TEST
 
 /* ---- peers ---------------------------------------------------------------------------------- */
 
@@ -220,7 +209,7 @@ static void expect_arguments(const char *peer, const struct sl_bench_target *tar
     ck_assert_str_eq(sl_buf_string(&text), expected);
 }
 
-START_TEST(a_peer_gets_an_argument_vector)
+SL_TEST(a_peer_gets_an_argument_vector)
 {
     struct sl_bench_target one = {.uri = "http://h:80/a/m.tensors",
                                   .kind = "http",
@@ -247,9 +236,8 @@ START_TEST(a_peer_gets_an_argument_vector)
     expect_arguments("aws", &one,
                      "aws|--no-sign-request|s3|cp|--only-show-errors|--recursive|s3://b/p/|/d");
 }
-END_TEST
 
-START_TEST(a_peer_that_cannot_bring_the_model_says_why)
+SL_TEST(a_peer_that_cannot_bring_the_model_says_why)
 {
     struct sl_bench_target target = {.uri = "http://h/m?sig=1",
                                      .kind = "http",
@@ -279,7 +267,6 @@ START_TEST(a_peer_that_cannot_bring_the_model_says_why)
     ck_assert_ptr_nonnull(strstr(sl_bench_peer_unfit(curl, &target), "PATH"));
     ck_assert_ptr_null(sl_bench_peer_find("perl"));
 }
-END_TEST
 
 /* ---- other programs ------------------------------------------------------------------------- */
 
@@ -293,7 +280,7 @@ static int run_shell(const char *script, uint64_t seconds, struct sl_bench_sampl
     return sl_bench_child_run(&child, sample, err);
 }
 
-START_TEST(a_program_that_ends_well_is_measured)
+SL_TEST(a_program_that_ends_well_is_measured)
 {
     struct sl_bench_sample sample;
     struct sl_err err = SL_ERR_INIT;
@@ -301,9 +288,8 @@ START_TEST(a_program_that_ends_well_is_measured)
     ck_assert_double_gt(sample.seconds, 0);
     ck_assert_double_lt(sample.seconds, 3600);
 }
-END_TEST
 
-START_TEST(a_program_that_fails_is_told_by_its_last_line)
+SL_TEST(a_program_that_fails_is_told_by_its_last_line)
 {
     struct sl_bench_sample sample;
     struct sl_err err = SL_ERR_INIT;
@@ -315,18 +301,16 @@ START_TEST(a_program_that_fails_is_told_by_its_last_line)
     ck_assert_int_eq(run_shell("kill -9 $$", 20, &sample, &err), -1);
     ck_assert_str_eq(err.message, "'sh' was ended by signal 9");
 }
-END_TEST
 
-START_TEST(a_program_that_takes_too_long_is_ended_with_its_children)
+SL_TEST(a_program_that_takes_too_long_is_ended_with_its_children)
 {
     struct sl_bench_sample sample;
     struct sl_err err = SL_ERR_INIT;
     ck_assert_int_eq(run_shell("sleep 3600 & sleep 3600; exit 0", 1, &sample, &err), -1);
     ck_assert_int_eq(err.kind, SL_E_TIMEOUT);
 }
-END_TEST
 
-START_TEST(a_program_that_is_not_there_is_named)
+SL_TEST(a_program_that_is_not_there_is_named)
 {
     char name[] = "no-such-program-of-sluice";
     char *const argv[] = {name, NULL};
@@ -338,36 +322,4 @@ START_TEST(a_program_that_is_not_there_is_named)
     ck_assert_ptr_nonnull(strstr(err.message, name));
     ck_assert(sl_bench_program_found("sh"));
     ck_assert(!sl_bench_program_found(name));
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("bench");
-    TCase *cases = tcase_create("bench");
-    tcase_add_test(cases, best_median_and_worst_are_those_of_the_runs);
-    tcase_add_test(cases, an_even_number_of_runs_takes_the_middle_two);
-    tcase_add_test(cases, no_runs_are_no_figures);
-    tcase_add_test(cases, a_share_is_that_of_the_best_network);
-    tcase_add_test(cases, steps_of_an_axis_are_round);
-    tcase_add_test(cases, sizes_are_a_list_or_double);
-    tcase_add_loop_test(cases, a_bad_size_is_named_with_what_is_expected, 0,
-                        (int)SL_COUNT(bad_sizes));
-    tcase_add_test(cases, counts_are_within_their_bounds);
-    tcase_add_test(cases, a_list_has_a_limit);
-    tcase_add_test(cases, ways_are_named);
-    tcase_add_test(cases, a_start_is_after_or_at_a_time_or_at_a_full_multiple);
-    tcase_add_test(cases, a_start_that_is_none_is_refused);
-    tcase_add_test(cases, a_peer_gets_an_argument_vector);
-    tcase_add_test(cases, a_peer_that_cannot_bring_the_model_says_why);
-    tcase_add_test(cases, a_program_that_ends_well_is_measured);
-    tcase_add_test(cases, a_program_that_fails_is_told_by_its_last_line);
-    tcase_add_test(cases, a_program_that_takes_too_long_is_ended_with_its_children);
-    tcase_add_test(cases, a_program_that_is_not_there_is_named);
-    suite_add_tcase(suite, cases);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failures = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failures ? 1 : 0;
 }

@@ -10,6 +10,7 @@
 #include "alloc_fail.h"
 #include "bench_maker.h"
 #include "bench_parts.h"
+#include "claims.h"
 #include "log.h"
 #include "scratch.h"
 
@@ -49,7 +50,7 @@ static void gather(const char *text, size_t bytes)
     ck_assert_msg(sl_bench_gather(&got, "log", text, bytes, &err) == 0, "%s", err.message);
 }
 
-START_TEST(results_are_found_among_log_lines)
+SL_TEST(results_are_found_among_log_lines)
 {
     sl_autobuf text = SL_BUF_INIT(1 << 20);
     sl_buf_printf(&text, NULL,
@@ -64,9 +65,8 @@ START_TEST(results_are_found_among_log_lines)
     ck_assert_uint_eq(got.items[1].facts.index, 1);
     ck_assert_uint_eq(got.items[0].point_count, 4);
 }
-END_TEST
 
-START_TEST(every_prefix_of_a_result_is_a_wrong_line)
+SL_TEST(every_prefix_of_a_result_is_a_wrong_line)
 {
     const char *line = sl_buf_string(&lines[0]);
     for (size_t bytes = strlen(SL_BENCH_MARKER); bytes < strlen(line); bytes++)
@@ -74,9 +74,8 @@ START_TEST(every_prefix_of_a_result_is_a_wrong_line)
     ck_assert_uint_eq(got.count, 0);
     ck_assert_uint_eq(got.wrong_lines, strlen(line) - strlen(SL_BENCH_MARKER));
 }
-END_TEST
 
-START_TEST(bytes_of_a_result_may_be_anything)
+SL_TEST(bytes_of_a_result_may_be_anything)
 {
     sl_autofree char *line = sl_strdup(sl_buf_string(&lines[0]), NULL);
     size_t bytes = strlen(line);
@@ -90,7 +89,6 @@ START_TEST(bytes_of_a_result_may_be_anything)
             sl_bench_results_release(&got);
         }
 }
-END_TEST
 
 /* One member of a good line replaced. */
 static const struct {
@@ -118,7 +116,7 @@ static const struct {
     {"\"node\":\"worker-0\"", "\"node\":\"worker-0\",\"node\":\"worker-1\""},
 };
 
-START_TEST(a_member_that_is_wrong_is_refused)
+SL_TEST_LOOP(a_member_that_is_wrong_is_refused, 0, (int)SL_COUNT(changes))
 {
     const char *line = sl_buf_string(&lines[0]);
     const char *at = strstr(line, changes[_i].from);
@@ -130,9 +128,8 @@ START_TEST(a_member_that_is_wrong_is_refused)
     ck_assert_uint_eq(got.count, 0);
     ck_assert_uint_eq(got.wrong_lines, 1);
 }
-END_TEST
 
-START_TEST(a_name_of_any_length_stays_in_its_place)
+SL_TEST(a_name_of_any_length_stays_in_its_place)
 {
     struct sl_bench_result result = {0};
     struct sl_err err = SL_ERR_INIT;
@@ -149,9 +146,8 @@ START_TEST(a_name_of_any_length_stays_in_its_place)
     }
     ck_assert_ptr_nonnull(strstr(err.message, "'node'"));
 }
-END_TEST
 
-START_TEST(what_would_change_a_terminal_is_replaced)
+SL_TEST(what_would_change_a_terminal_is_replaced)
 {
     const char *line = sl_buf_string(&lines[0]), *at = strstr(line, "worker-0");
     sl_autobuf text = SL_BUF_INIT(1 << 20);
@@ -160,18 +156,16 @@ START_TEST(what_would_change_a_terminal_is_replaced)
     ck_assert_uint_eq(got.count, 1);
     ck_assert_str_eq(got.items[0].facts.node, "?[31m");
 }
-END_TEST
 
-START_TEST(the_same_result_counts_once)
+SL_TEST(the_same_result_counts_once)
 {
     gather(lines[0].data, lines[0].used);
     gather(lines[0].data, lines[0].used);
     ck_assert_uint_eq(got.count, 1);
     ck_assert_uint_eq(got.wrong_lines, 1);
 }
-END_TEST
 
-START_TEST(nodes_that_did_not_run_together_are_told)
+SL_TEST(nodes_that_did_not_run_together_are_told)
 {
     gather(lines[0].data, lines[0].used);
     gather(lines[1].data, lines[1].used);
@@ -181,9 +175,8 @@ START_TEST(nodes_that_did_not_run_together_are_told)
     char text[64];
     ck_assert_str_eq(sl_bench_overlap_text(&got, text), "they did not all run at once");
 }
-END_TEST
 
-START_TEST(files_folders_and_absent_ones)
+SL_TEST(files_folders_and_absent_ones)
 {
     char scratch[SL_SCRATCH_PATH_BYTES], path[512];
     int fd = sl_scratch_open(scratch);
@@ -202,9 +195,8 @@ START_TEST(files_folders_and_absent_ones)
     ck_assert_int_eq(err.kind, SL_E_NOT_FOUND);
     sl_scratch_close(fd, scratch);
 }
-END_TEST
 
-START_TEST(every_failing_allocation_is_told)
+SL_TEST(every_failing_allocation_is_told)
 {
     sl_autobuf text = SL_BUF_INIT(1 << 20);
     sl_buf_printf(&text, NULL, "%s\n%s\n", sl_buf_string(&lines[0]), sl_buf_string(&lines[1]));
@@ -221,27 +213,5 @@ START_TEST(every_failing_allocation_is_told)
         ck_assert_int_eq(err.kind, SL_E_NO_SPACE);
     }
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("bench gather");
-    TCase *cases = tcase_create("gather");
-    tcase_add_checked_fixture(cases, setup, teardown);
-    tcase_add_test(cases, results_are_found_among_log_lines);
-    tcase_add_test(cases, every_prefix_of_a_result_is_a_wrong_line);
-    tcase_add_test(cases, bytes_of_a_result_may_be_anything);
-    tcase_add_loop_test(cases, a_member_that_is_wrong_is_refused, 0, (int)SL_COUNT(changes));
-    tcase_add_test(cases, a_name_of_any_length_stays_in_its_place);
-    tcase_add_test(cases, what_would_change_a_terminal_is_replaced);
-    tcase_add_test(cases, the_same_result_counts_once);
-    tcase_add_test(cases, nodes_that_did_not_run_together_are_told);
-    tcase_add_test(cases, files_folders_and_absent_ones);
-    tcase_add_test(cases, every_failing_allocation_is_told);
-    suite_add_tcase(suite, cases);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failures = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failures ? 1 : 0;
-}
+SL_CASE(.setup = setup, .teardown = teardown)

@@ -12,6 +12,7 @@
 
 #include "alloc_fail.h"
 #include "bench_parts.h"
+#include "claims.h"
 #include "load.h"
 #include "log.h"
 #include "model_maker.h"
@@ -92,7 +93,7 @@ static int network(unsigned connections, struct sl_err *err)
 
 /* ---- the network ---------------------------------------------------------------------------- */
 
-START_TEST(every_byte_is_asked_for_once)
+SL_TEST(every_byte_is_asked_for_once)
 {
     struct sl_err err;
     unsigned before = sl_server_request_count(server);
@@ -109,9 +110,8 @@ START_TEST(every_byte_is_asked_for_once)
     }
     ck_assert_uint_eq(sum, MODEL_BYTES);
 }
-END_TEST
 
-START_TEST(a_limit_of_bytes_is_kept)
+SL_TEST(a_limit_of_bytes_is_kept)
 {
     struct sl_err err = SL_ERR_INIT;
     unsigned before = sl_server_request_count(server);
@@ -119,9 +119,8 @@ START_TEST(a_limit_of_bytes_is_kept)
     ck_assert_int_eq(sl_bench_store(plan, 65536, 2, 100000, &err), 0);
     ck_assert_uint_eq(sl_server_request_count(server) - before, 4);
 }
-END_TEST
 
-START_TEST(a_server_that_closes_is_connected_to_again)
+SL_TEST(a_server_that_closes_is_connected_to_again)
 {
     struct sl_err err;
     static const enum sl_fault faults[] = {SL_FAULT_CLOSE, SL_FAULT_DROP_AFTER};
@@ -130,7 +129,6 @@ START_TEST(a_server_that_closes_is_connected_to_again)
         ck_assert_msg(network(2, &err) == 0, "%zu: %s", i, err.message);
     }
 }
-END_TEST
 
 static const struct {
     struct sl_step step;
@@ -149,7 +147,7 @@ static const struct {
     {{.fault = SL_FAULT_HEAD, .text = "HTTP/1.1 206 OK\r\n\r\n"}, "length"},
 };
 
-START_TEST(an_answer_of_other_bytes_is_no_measure)
+SL_TEST_LOOP(an_answer_of_other_bytes_is_no_measure, 0, (int)SL_COUNT(faults))
 {
     struct sl_err err;
     SL_SCRIPT(server, {.path = "/m.bin",
@@ -161,9 +159,8 @@ START_TEST(an_answer_of_other_bytes_is_no_measure)
     ck_assert_int_eq(err.kind, SL_E_NET);
     ck_assert_msg(strstr(err.message, faults[_i].says) != NULL, "%s", err.message);
 }
-END_TEST
 
-START_TEST(cancellation_ends_a_stalled_network)
+SL_TEST(cancellation_ends_a_stalled_network)
 {
     struct sl_err err = SL_ERR_INIT;
     struct sl_cancel *cancel = sl_cancel_new(&err);
@@ -173,11 +170,10 @@ START_TEST(cancellation_ends_a_stalled_network)
     ck_assert_int_eq(err.kind, SL_E_CANCELED);
     sl_cancel_free(cancel);
 }
-END_TEST
 
 /* ---- the sweep ------------------------------------------------------------------------------ */
 
-START_TEST(a_sweep_measures_every_setting_and_leaves_nothing)
+SL_TEST(a_sweep_measures_every_setting_and_leaves_nothing)
 {
     struct sl_err err = SL_ERR_INIT;
     ck_assert_msg(sl_bench_run(&specs.items[0], &config, NULL, &result, &err) == 0, "%s",
@@ -195,9 +191,8 @@ START_TEST(a_sweep_measures_every_setting_and_leaves_nothing)
     ck_assert_double_gt(result.facts.cpus, 0);
     ck_assert(is_empty(scratch));
 }
-END_TEST
 
-START_TEST(memory_that_is_there_is_filled_and_checked)
+SL_TEST(memory_that_is_there_is_filled_and_checked)
 {
     struct sl_err err = SL_ERR_INIT;
     memset(config.ways, 0, sizeof(config.ways));
@@ -218,9 +213,8 @@ START_TEST(memory_that_is_there_is_filled_and_checked)
     ck_assert_int_eq(sl_bench_run(&specs.items[0], &config, NULL, &result, &err), -1);
     ck_assert_int_eq(err.kind, SL_E_INTEGRITY);
 }
-END_TEST
 
-START_TEST(a_failing_load_ends_it_and_leaves_nothing)
+SL_TEST(a_failing_load_ends_it_and_leaves_nothing)
 {
     struct sl_err err = SL_ERR_INIT;
     unsigned made = sl_server_request_count(server);
@@ -235,9 +229,8 @@ START_TEST(a_failing_load_ends_it_and_leaves_nothing)
     ck_assert_ptr_nonnull(strstr(err.message, "benchmark of sluice"));
     ck_assert(is_empty(scratch));
 }
-END_TEST
 
-START_TEST(a_folder_of_a_killed_benchmark_is_taken_over)
+SL_TEST(a_folder_of_a_killed_benchmark_is_taken_over)
 {
     struct sl_err err = SL_ERR_INIT;
     ck_assert_int_eq(mkdirat(scratch_fd, "sluice-bench", 0700), 0);
@@ -249,9 +242,8 @@ START_TEST(a_folder_of_a_killed_benchmark_is_taken_over)
                   err.message);
     ck_assert(is_empty(scratch));
 }
-END_TEST
 
-START_TEST(a_place_in_use_or_not_ours_is_refused)
+SL_TEST(a_place_in_use_or_not_ours_is_refused)
 {
     struct sl_bench_place place, second;
     struct sl_err err = SL_ERR_INIT;
@@ -270,9 +262,8 @@ START_TEST(a_place_in_use_or_not_ours_is_refused)
     ck_assert_ptr_nonnull(strstr(err.message, "--to DIR"));
     sl_bench_place_close(&place);
 }
-END_TEST
 
-START_TEST(a_local_model_has_no_network)
+SL_TEST(a_local_model_has_no_network)
 {
     struct sl_err err = SL_ERR_INIT;
     char path[512];
@@ -301,9 +292,8 @@ START_TEST(a_local_model_has_no_network)
     ck_assert_str_eq(curl->why, "it does not read from there");
     ck_assert_uint_eq(curl->runs, 0);
 }
-END_TEST
 
-START_TEST(an_unknown_peer_is_refused)
+SL_TEST(an_unknown_peer_is_refused)
 {
     struct sl_err err = SL_ERR_INIT;
     config.peers = "curl,perl";
@@ -311,9 +301,8 @@ START_TEST(an_unknown_peer_is_refused)
     ck_assert_int_eq(err.kind, SL_E_USAGE);
     ck_assert_ptr_nonnull(strstr(err.message, "'perl'"));
 }
-END_TEST
 
-START_TEST(a_failing_peer_is_noted_and_the_rest_goes_on)
+SL_TEST(a_failing_peer_is_noted_and_the_rest_goes_on)
 {
     struct sl_err err = SL_ERR_INIT;
     char path[600];
@@ -331,9 +320,8 @@ START_TEST(a_failing_peer_is_noted_and_the_rest_goes_on)
     ck_assert_str_eq(curl->why, "'curl' ended with 7: no luck");
     ck_assert_double_gt(sl_bench_best(&result, SL_BENCH_LOAD)->median, 0);
 }
-END_TEST
 
-START_TEST(a_peer_that_brings_too_little_is_not_measured)
+SL_TEST(a_peer_that_brings_too_little_is_not_measured)
 {
     struct sl_err err = SL_ERR_INIT;
     char path[600];
@@ -350,9 +338,8 @@ START_TEST(a_peer_that_brings_too_little_is_not_measured)
     ck_assert_uint_eq(wget->runs, 0);
     ck_assert_ptr_nonnull(strstr(wget->why, "bytes, not 1000000"));
 }
-END_TEST
 
-START_TEST(every_failing_allocation_ends_it_in_order)
+SL_TEST(every_failing_allocation_ends_it_in_order)
 {
     config.rounds = 1;
     config.warmups = 0;
@@ -374,11 +361,10 @@ START_TEST(every_failing_allocation_ends_it_in_order)
         step = 1 + nth / 6; /* the loads' own are tested elsewhere */
     }
 }
-END_TEST
 
 /* ---- loopback ------------------------------------------------------------------------------- */
 
-START_TEST(a_synthetic_model_is_served_and_verified)
+SL_TEST(a_synthetic_model_is_served_and_verified)
 {
     struct sl_err err = SL_ERR_INIT;
     const char *program = getenv("SLUICE");
@@ -397,43 +383,13 @@ START_TEST(a_synthetic_model_is_served_and_verified)
     sl_bench_loopback_free(loopback);
     ck_assert(is_empty(scratch));
 }
-END_TEST
 
-START_TEST(a_server_that_does_not_start_is_told)
+SL_TEST(a_server_that_does_not_start_is_told)
 {
     struct sl_err err = SL_ERR_INIT;
     ck_assert_ptr_null(sl_bench_loopback_start("/bin/false", scratch, 1000000, NULL, &err));
     ck_assert_ptr_nonnull(strstr(err.message, "did not start"));
     ck_assert(is_empty(scratch));
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("bench run");
-    TCase *cases = tcase_create("run");
-    tcase_add_checked_fixture(cases, setup, teardown);
-    tcase_add_test(cases, every_byte_is_asked_for_once);
-    tcase_add_test(cases, a_limit_of_bytes_is_kept);
-    tcase_add_test(cases, a_server_that_closes_is_connected_to_again);
-    tcase_add_loop_test(cases, an_answer_of_other_bytes_is_no_measure, 0, (int)SL_COUNT(faults));
-    tcase_add_test(cases, cancellation_ends_a_stalled_network);
-    tcase_add_test(cases, a_sweep_measures_every_setting_and_leaves_nothing);
-    tcase_add_test(cases, memory_that_is_there_is_filled_and_checked);
-    tcase_add_test(cases, a_failing_load_ends_it_and_leaves_nothing);
-    tcase_add_test(cases, a_folder_of_a_killed_benchmark_is_taken_over);
-    tcase_add_test(cases, a_place_in_use_or_not_ours_is_refused);
-    tcase_add_test(cases, a_local_model_has_no_network);
-    tcase_add_test(cases, an_unknown_peer_is_refused);
-    tcase_add_test(cases, a_failing_peer_is_noted_and_the_rest_goes_on);
-    tcase_add_test(cases, a_peer_that_brings_too_little_is_not_measured);
-    tcase_add_test(cases, every_failing_allocation_ends_it_in_order);
-    tcase_add_test(cases, a_synthetic_model_is_served_and_verified);
-    tcase_add_test(cases, a_server_that_does_not_start_is_told);
-    suite_add_tcase(suite, cases);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failures = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failures ? 1 : 0;
-}
+SL_CASE(.setup = setup, .teardown = teardown)

@@ -11,6 +11,7 @@
 #include "alloc_fail.h"
 #include "bench_maker.h"
 #include "bench_parts.h"
+#include "claims.h"
 
 static struct sl_bench_results one, nodes;
 
@@ -79,7 +80,7 @@ static const struct {
     {"nodes.csv", sl_bench_csv, true},      {"nodes.svg", sl_bench_svg, true},
 };
 
-START_TEST(fixed_figures_give_the_golden_text)
+SL_TEST_LOOP(fixed_figures_give_the_golden_text, 0, (int)SL_COUNT(texts))
 {
     sl_autobuf text = SL_BUF_INIT(SL_BENCH_TEXT_MAX);
     struct sl_err err = SL_ERR_INIT;
@@ -87,10 +88,9 @@ START_TEST(fixed_figures_give_the_golden_text)
                   err.message);
     sl_bench_expect_golden(texts[_i].name, &text);
 }
-END_TEST
 
 /* jansson allocates by itself and is asked for nothing here; every other failure comes out. */
-START_TEST(every_failing_allocation_is_told)
+SL_TEST_LOOP(every_failing_allocation_is_told, 0, (int)SL_COUNT(texts))
 {
     const struct sl_bench_results *results = texts[_i].many ? &nodes : &one;
     for (unsigned nth = 1;; nth++) {
@@ -108,11 +108,10 @@ START_TEST(every_failing_allocation_is_told)
         ck_assert_int_eq(err.kind, SL_E_NO_SPACE);
     }
 }
-END_TEST
 
 /* ---- JSON ----------------------------------------------------------------------------------- */
 
-START_TEST(what_is_written_is_read_back)
+SL_TEST(what_is_written_is_read_back)
 {
     sl_autobuf line = SL_BUF_INIT(SL_BENCH_TEXT_MAX), again = SL_BUF_INIT(SL_BENCH_TEXT_MAX);
     struct sl_bench_results read = {0};
@@ -127,7 +126,6 @@ START_TEST(what_is_written_is_read_back)
     ck_assert_str_eq(sl_buf_string(&again), sl_buf_string(&line));
     sl_bench_results_release(&read);
 }
-END_TEST
 
 /* ---- drawings and rows of hostile names ------------------------------------------------------ */
 
@@ -150,7 +148,7 @@ static const char *const hostile[] = {
     "",
 };
 
-START_TEST(no_name_breaks_out_of_a_drawing)
+SL_TEST_LOOP(no_name_breaks_out_of_a_drawing, 0, 2 * (int)SL_COUNT(hostile))
 {
     struct sl_bench_results *results = _i % 2 ? &nodes : &one;
     const char *name = hostile[_i / 2];
@@ -163,9 +161,8 @@ START_TEST(no_name_breaks_out_of_a_drawing)
     ck_assert_int_eq(parse_xml(&text), 0);
     ck_assert_ptr_null(strstr(sl_buf_string(&text), "<script"));
 }
-END_TEST
 
-START_TEST(no_text_is_a_formula_or_two_cells)
+SL_TEST(no_text_is_a_formula_or_two_cells)
 {
     sl_autobuf text = SL_BUF_INIT(SL_BENCH_TEXT_MAX);
     snprintf(nodes.items[0].facts.node, SL_BENCH_NAME_MAX, "=cmd|'a'!A1");
@@ -173,9 +170,8 @@ START_TEST(no_text_is_a_formula_or_two_cells)
     ck_assert_int_eq(sl_bench_csv(&text, &nodes, NULL), 0);
     ck_assert_ptr_nonnull(strstr(sl_buf_string(&text), "\n\"'=cmd|'a'!A1\",\"a,\"\"b\"\"\","));
 }
-END_TEST
 
-START_TEST(an_empty_result_is_drawn_and_told)
+SL_TEST(an_empty_result_is_drawn_and_told)
 {
     struct sl_bench_results empty = {0}, bare = {0};
     sl_autobuf text = SL_BUF_INIT(SL_BENCH_TEXT_MAX);
@@ -191,9 +187,8 @@ START_TEST(an_empty_result_is_drawn_and_told)
     ck_assert_ptr_nonnull(strstr(sl_buf_string(&text), "nothing was measured"));
     sl_bench_results_release(&bare);
 }
-END_TEST
 
-START_TEST(thousands_of_nodes_are_drawn_up_to_a_limit)
+SL_TEST(thousands_of_nodes_are_drawn_up_to_a_limit)
 {
     sl_bench_results_release(&nodes);
     sl_bench_sample_nodes(&nodes, 1000);
@@ -203,9 +198,8 @@ START_TEST(thousands_of_nodes_are_drawn_up_to_a_limit)
     ck_assert_ptr_nonnull(strstr(sl_buf_string(&text), "and 800 faster ones"));
     ck_assert_ptr_nonnull(strstr(sl_buf_string(&text), "worker-3<"));
 }
-END_TEST
 
-START_TEST(a_bar_is_as_long_as_its_share)
+SL_TEST(a_bar_is_as_long_as_its_share)
 {
     sl_autobuf text = SL_BUF_INIT(4096);
     ck_assert_int_eq(sl_bench_bar(&text, 1, 2, 4, true, NULL), 0);
@@ -221,25 +215,5 @@ START_TEST(a_bar_is_as_long_as_its_share)
     ck_assert_int_eq(sl_bench_bar(&text, 1, 0, 4, true, NULL), 0);
     ck_assert_uint_eq(text.used, 0);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("bench text");
-    TCase *cases = tcase_create("text");
-    tcase_add_checked_fixture(cases, setup, teardown);
-    tcase_add_loop_test(cases, fixed_figures_give_the_golden_text, 0, (int)SL_COUNT(texts));
-    tcase_add_loop_test(cases, every_failing_allocation_is_told, 0, (int)SL_COUNT(texts));
-    tcase_add_test(cases, what_is_written_is_read_back);
-    tcase_add_loop_test(cases, no_name_breaks_out_of_a_drawing, 0, 2 * (int)SL_COUNT(hostile));
-    tcase_add_test(cases, no_text_is_a_formula_or_two_cells);
-    tcase_add_test(cases, an_empty_result_is_drawn_and_told);
-    tcase_add_test(cases, thousands_of_nodes_are_drawn_up_to_a_limit);
-    tcase_add_test(cases, a_bar_is_as_long_as_its_share);
-    suite_add_tcase(suite, cases);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failures = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failures ? 1 : 0;
-}
+SL_CASE(.setup = setup, .teardown = teardown)

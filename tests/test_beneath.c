@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #include "await.h"
-#include "case_main.h"
+#include "claims.h"
 #include "range_blob.h"
 #include "scratch.h"
 #include "skip.h"
@@ -95,7 +95,7 @@ static const char *const outside[] = {
     "cwd/models/n",       "root/etc/passwd",         "loop",  "..",         "/etc/passwd",
 };
 
-START_TEST(links_that_stay_below_are_followed)
+SL_TEST(links_that_stay_below_are_followed)
 {
     if (!has_openat2("links_that_stay_below_are_followed"))
         return;
@@ -108,9 +108,8 @@ START_TEST(links_that_stay_below_are_followed)
         ck_assert_msg(number == EXDEV || number == ELOOP, "%s: %d", outside[i], number);
     }
 }
-END_TEST
 
-START_TEST(without_openat2_no_link_is)
+SL_TEST(without_openat2_no_link_is)
 {
     static const char *const links[] = {"a/near", "a/up", "folder/m", "a/../n"};
     sl_beneath_set_plain(true);
@@ -131,7 +130,6 @@ START_TEST(without_openat2_no_link_is)
     close(fd);
     ck_assert_int_eq(sl_beneath_open(root_fd, "n/", O_RDONLY), -1);
 }
-END_TEST
 
 /* ---- a store that is bound ------------------------------------------------------------------ */
 
@@ -176,7 +174,7 @@ static int list(const char *name, size_t beneath)
     return found;
 }
 
-START_TEST(a_bound_store_reads_and_lists_nothing_outside)
+SL_TEST(a_bound_store_reads_and_lists_nothing_outside)
 {
     char text[8];
     static const char *const refused[] = {"a/out", "a/absolute", "way/m", "../models-secret/m",
@@ -202,9 +200,8 @@ START_TEST(a_bound_store_reads_and_lists_nothing_outside)
     }
     ck_assert_int_eq(list("models/a/", 0), 5); /* who names it himself gets all of it */
 }
-END_TEST
 
-START_TEST(a_file_that_is_the_prefix_is_bound_to_its_folder)
+SL_TEST(a_file_that_is_the_prefix_is_bound_to_its_folder)
 {
     char uri[SL_SCRATCH_PATH_BYTES + 64];
     snprintf(uri, sizeof(uri), "%s/models/a/m", path);
@@ -219,7 +216,6 @@ START_TEST(a_file_that_is_the_prefix_is_bound_to_its_folder)
     ck_assert_int_eq(sl_source_open(store, "out", 1, &other, &err), -1);
     ck_assert_int_eq(err.kind, SL_E_AUTH);
 }
-END_TEST
 
 /* ---- somebody who exchanges names meanwhile -------------------------------------------------- */
 
@@ -300,7 +296,7 @@ static bool loaded_enough(struct seen *seen)
     return seen->good >= ENOUGH_GOOD && seen->refused >= ENOUGH_REFUSED;
 }
 
-START_TEST(what_is_exchanged_meanwhile_is_never_opened_outside)
+SL_TEST(what_is_exchanged_meanwhile_is_never_opened_outside)
 {
     if (!stranger_exists("what_is_exchanged_meanwhile_is_never_opened_outside"))
         return;
@@ -314,9 +310,8 @@ START_TEST(what_is_exchanged_meanwhile_is_never_opened_outside)
     }
     stranger_ends(pid);
 }
-END_TEST
 
-START_TEST(what_is_exchanged_meanwhile_is_never_read_from_outside)
+SL_TEST(what_is_exchanged_meanwhile_is_never_read_from_outside)
 {
     if (!stranger_exists("what_is_exchanged_meanwhile_is_never_read_from_outside"))
         return;
@@ -334,17 +329,5 @@ START_TEST(what_is_exchanged_meanwhile_is_never_read_from_outside)
     stranger_ends(pid);
     munmap(ended, sizeof(*ended));
 }
-END_TEST
 
-int main(void)
-{
-    const TTest *const tests[] = {
-        links_that_stay_below_are_followed,
-        without_openat2_no_link_is,
-        a_bound_store_reads_and_lists_nothing_outside,
-        a_file_that_is_the_prefix_is_bound_to_its_folder,
-        what_is_exchanged_meanwhile_is_never_opened_outside,
-        what_is_exchanged_meanwhile_is_never_read_from_outside,
-    };
-    return sl_case_main("beneath", setup, teardown, tests, SL_COUNT(tests));
-}
+SL_CASE(.setup = setup, .teardown = teardown)

@@ -4,18 +4,18 @@
 #include <unistd.h>
 
 #include "ca.h"
+#include "claims.h"
 #include "mem.h"
 
-START_TEST(first_readable_file_wins)
+SL_TEST(first_readable_file_wins)
 {
     const char *const files[] = {"/nowhere/a.pem", "/proc/self/status", "/proc/self/stat"};
     ck_assert_str_eq(sl_ca_first(files, SL_COUNT(files)), files[1]);
     ck_assert_ptr_null(sl_ca_first(files, 1));
     ck_assert_ptr_null(sl_ca_first(files, 0));
 }
-END_TEST
 
-START_TEST(every_way_of_naming_them_is_taken)
+SL_TEST(every_way_of_naming_them_is_taken)
 {
     CURL *easy = curl_easy_init();
     ck_assert_ptr_nonnull(easy);
@@ -28,19 +28,4 @@ START_TEST(every_way_of_naming_them_is_taken)
     unsetenv("SSL_CERT_DIR");
     unsetenv("SSL_CERT_FILE");
     curl_easy_cleanup(easy);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("ca");
-    TCase *ca = tcase_create("ca");
-    tcase_add_test(ca, first_readable_file_wins);
-    tcase_add_test(ca, every_way_of_naming_them_is_taken);
-    suite_add_tcase(suite, ca);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failures = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failures ? 1 : 0;
 }

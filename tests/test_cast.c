@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "cast.h"
+#include "claims.h"
 #include "mem.h"
 
 static const enum sl_dtype types[] = {SL_DTYPE_F64,         SL_DTYPE_F32,        SL_DTYPE_F16,
@@ -172,7 +173,7 @@ static void judge(unsigned from, unsigned to, size_t count)
     }
 }
 
-START_TEST(every_element_of_8_and_16_bits_becomes_every_type)
+SL_TEST(every_element_of_8_and_16_bits_becomes_every_type)
 {
     for (unsigned from = FIRST_SMALL; from < TYPES; from++) {
         size_t count = (size_t)1 << (8 * bytes_of(from));
@@ -182,9 +183,8 @@ START_TEST(every_element_of_8_and_16_bits_becomes_every_type)
             judge(from, to, count);
     }
 }
-END_TEST
 
-START_TEST(every_element_of_8_and_16_bits_comes_back)
+SL_TEST(every_element_of_8_and_16_bits_comes_back)
 {
     static uint8_t back[ROOM * 2];
     for (unsigned type = FIRST_SMALL; type < TYPES; type++) {
@@ -200,7 +200,6 @@ START_TEST(every_element_of_8_and_16_bits_comes_back)
         }
     }
 }
-END_TEST
 
 /* Values on both sides of a border between two codes, and on it. */
 static size_t put_border(unsigned wide, size_t at, long double border)
@@ -230,13 +229,12 @@ static void judge_borders(unsigned wide, unsigned to)
     }
 }
 
-START_TEST(values_around_every_border_are_rounded_to_nearest_even)
+SL_TEST(values_around_every_border_are_rounded_to_nearest_even)
 {
     for (unsigned wide = F64; wide <= F32; wide++)
         for (unsigned to = FIRST_SMALL; to < TYPES; to++)
             judge_borders(wide, to);
 }
-END_TEST
 
 static uint64_t noise(void)
 {
@@ -246,7 +244,7 @@ static uint64_t noise(void)
     return state ^= state << 17;
 }
 
-START_TEST(f64_becomes_f32_with_one_rounding)
+SL_TEST(f64_becomes_f32_with_one_rounding)
 {
     for (unsigned round = 0; round < 8; round++) {
         size_t count = 0;
@@ -268,9 +266,8 @@ START_TEST(f64_becomes_f32_with_one_rounding)
         judge(F64, F32, count);
     }
 }
-END_TEST
 
-START_TEST(numbers_by_chance_are_cast_right)
+SL_TEST(numbers_by_chance_are_cast_right)
 {
     for (unsigned wide = F64; wide <= F32; wide++) {
         for (size_t i = 0; i < ROOM; i++)
@@ -285,9 +282,8 @@ START_TEST(numbers_by_chance_are_cast_right)
             judge(wide, to, ROOM);
     }
 }
-END_TEST
 
-START_TEST(any_count_and_alignment_is_good_and_nothing_else_is_touched)
+SL_TEST(any_count_and_alignment_is_good_and_nothing_else_is_touched)
 {
     static uint8_t from[1200 * 8 + 1], to[1200 * 8 + 1], whole[1200 * 8];
     for (size_t i = 0; i < sizeof(from); i++)
@@ -303,9 +299,8 @@ START_TEST(any_count_and_alignment_is_good_and_nothing_else_is_touched)
                 ck_assert_uint_eq(to[1 + count * bytes_of(b)], 0xa5);
             }
 }
-END_TEST
 
-START_TEST(a_cast_to_no_larger_elements_may_happen_in_place)
+SL_TEST(a_cast_to_no_larger_elements_may_happen_in_place)
 {
     static uint8_t place[1000 * 8];
     for (unsigned a = 0; a < TYPES; a++)
@@ -319,9 +314,8 @@ START_TEST(a_cast_to_no_larger_elements_may_happen_in_place)
             ck_assert(memcmp(place, out, 1000 * bytes_of(b)) == 0);
         }
 }
-END_TEST
 
-START_TEST(only_floating_types_are_offered)
+SL_TEST(only_floating_types_are_offered)
 {
     for (int from = 0; from < SL_DTYPE_COUNT; from++)
         for (int to = 0; to < SL_DTYPE_COUNT; to++) {
@@ -334,10 +328,9 @@ START_TEST(only_floating_types_are_offered)
                              known[0] && known[1]);
         }
 }
-END_TEST
 
 /* Lines of the table: the type and code of a value, and its codes in the types that follow. */
-START_TEST(ml_dtypes_and_numpy_agree)
+SL_TEST(ml_dtypes_and_numpy_agree)
 {
     FILE *file = fopen(SL_TEST_DATA "/cast/golden.txt", "r");
     char name[32];
@@ -361,9 +354,8 @@ START_TEST(ml_dtypes_and_numpy_agree)
     fclose(file);
     ck_assert_uint_gt(lines, 400);
 }
-END_TEST
 
-START_TEST(bytes_are_swapped_within_items)
+SL_TEST(bytes_are_swapped_within_items)
 {
     static uint8_t data[4097], turned[4096];
     for (unsigned item = 1; item <= 8; item *= 2) {
@@ -377,27 +369,5 @@ START_TEST(bytes_are_swapped_within_items)
         ck_assert_uint_eq(data[bytes + 1], (uint8_t)(bytes * 7 + bytes / 256));
     }
 }
-END_TEST
 
-int main(void)
-{
-    TCase *tests = tcase_create("cast");
-    tcase_add_checked_fixture(tests, make_tables, NULL);
-    tcase_add_test(tests, every_element_of_8_and_16_bits_becomes_every_type);
-    tcase_add_test(tests, every_element_of_8_and_16_bits_comes_back);
-    tcase_add_test(tests, values_around_every_border_are_rounded_to_nearest_even);
-    tcase_add_test(tests, f64_becomes_f32_with_one_rounding);
-    tcase_add_test(tests, numbers_by_chance_are_cast_right);
-    tcase_add_test(tests, any_count_and_alignment_is_good_and_nothing_else_is_touched);
-    tcase_add_test(tests, a_cast_to_no_larger_elements_may_happen_in_place);
-    tcase_add_test(tests, only_floating_types_are_offered);
-    tcase_add_test(tests, ml_dtypes_and_numpy_agree);
-    tcase_add_test(tests, bytes_are_swapped_within_items);
-    Suite *suite = suite_create("cast");
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failures = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failures ? 1 : 0;
-}
+SL_CASE(.setup = make_tables)

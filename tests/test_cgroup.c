@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 
 #include "alloc_fail.h"
+#include "claims.h"
 #include "mem.h"
 #include "scratch.h"
 #include "thread.h"
@@ -64,24 +65,22 @@ static void expect_cpus(double expected)
 
 /* ---- which groups --------------------------------------------------------------------------- */
 
-START_TEST(our_group_comes_first_and_the_root_last)
+SL_TEST(our_group_comes_first_and_the_root_last)
 {
     put("/proc/self/cgroup", "0::/pod/box\n");
     put("/sys/fs/cgroup/pod/box/cpu.max", "max 100000\n");
     expect_groups("cpu", "2:/pod/box=/sys/fs/cgroup/pod/box 2:/pod=/sys/fs/cgroup/pod "
                          "2:=/sys/fs/cgroup ");
 }
-END_TEST
 
-START_TEST(a_path_of_the_host_is_the_mounts_root)
+SL_TEST(a_path_of_the_host_is_the_mounts_root)
 {
     put("/proc/self/cgroup", "0::/kubepods.slice/pod1/cri-containerd-1.scope\n");
     put("/sys/fs/cgroup/cpu.max", "max 100000\n");
     expect_groups("memory", "2:=/sys/fs/cgroup ");
 }
-END_TEST
 
-START_TEST(controllers_that_share_a_mount_are_found)
+SL_TEST(controllers_that_share_a_mount_are_found)
 {
     put("/proc/self/cgroup", "4:cpuset:/other\n3:cpuacct,cpu:/box\n2:memory:/box\n");
     put("/sys/fs/cgroup/cpuacct,cpu/box/cpu.cfs_quota_us", "-1\n");
@@ -89,19 +88,17 @@ START_TEST(controllers_that_share_a_mount_are_found)
     put("/sys/fs/cgroup/cpu/box/cpu.cfs_quota_us", "-1\n");
     expect_groups("cpu", "1:/box=/sys/fs/cgroup/cpu/box 1:=/sys/fs/cgroup/cpu ");
 }
-END_TEST
 
-START_TEST(a_hidden_proc_leaves_the_mount)
+SL_TEST(a_hidden_proc_leaves_the_mount)
 {
     put("/sys/fs/cgroup/cpu.max", "150000 100000\n");
     expect_groups("cpu", "2:=/sys/fs/cgroup ");
     expect_cpus(1.5);
 }
-END_TEST
 
 /* ---- processors ----------------------------------------------------------------------------- */
 
-START_TEST(no_quota_is_no_limit)
+SL_TEST(no_quota_is_no_limit)
 {
     expect_cpus(0);
     put("/proc/self/cgroup", "0::/box\n");
@@ -112,9 +109,8 @@ START_TEST(no_quota_is_no_limit)
     put("/sys/fs/cgroup/cpu/box/cpu.cfs_period_us", "100000\n");
     expect_cpus(0);
 }
-END_TEST
 
-START_TEST(the_narrowest_quota_counts)
+SL_TEST(the_narrowest_quota_counts)
 {
     put("/proc/self/cgroup", "0::/pod/box\n");
     put("/sys/fs/cgroup/pod/box/cpu.max", "400000 100000\n");
@@ -124,9 +120,8 @@ START_TEST(the_narrowest_quota_counts)
     put("/sys/fs/cgroup/cpu.max", "300000 100000\n");
     expect_cpus(0.5);
 }
-END_TEST
 
-START_TEST(version_1_has_quota_and_period_apart)
+SL_TEST(version_1_has_quota_and_period_apart)
 {
     put("/proc/self/cgroup", "7:memory:/x\n3:cpu,cpuacct:/pod/box\n0::/\n");
     put("/sys/fs/cgroup/cpu/pod/box/cpu.cfs_quota_us", "-1\n");
@@ -135,9 +130,8 @@ START_TEST(version_1_has_quota_and_period_apart)
     put("/sys/fs/cgroup/cpu/pod/cpu.cfs_period_us", "50000\n");
     expect_cpus(1.5);
 }
-END_TEST
 
-START_TEST(threads_follow_the_quota)
+SL_TEST(threads_follow_the_quota)
 {
     unsigned whole = sl_cpu_count();
     put("/proc/self/cgroup", "0::/box\n");
@@ -150,9 +144,8 @@ START_TEST(threads_follow_the_quota)
     put("/sys/fs/cgroup/box/cpu.max", "100000000 100000\n"); /* more than there are */
     ck_assert_uint_eq(sl_cpu_count(), whole);
 }
-END_TEST
 
-START_TEST(nonsense_in_the_files_is_survived)
+SL_TEST(nonsense_in_the_files_is_survived)
 {
     static const char *const lines[] = {
         "", "\n", "0", "::", "0::", "0::/../..", "9:cpu", "x:cpu:/\n\n0::/a b\n", "9:,cpu,:\n"};
@@ -168,9 +161,8 @@ START_TEST(nonsense_in_the_files_is_survived)
             ck_assert_uint_ge(sl_cpu_count(), 1);
         }
 }
-END_TEST
 
-START_TEST(want_of_memory_is_no_limit)
+SL_TEST(want_of_memory_is_no_limit)
 {
     put("/proc/self/cgroup", "0::/box\n");
     put("/sys/fs/cgroup/box/cpu.max", "50000 100000\n");
@@ -182,27 +174,5 @@ START_TEST(want_of_memory_is_no_limit)
     }
     expect_cpus(0.5);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("cgroup");
-    TCase *all = tcase_create("cgroup");
-    tcase_add_checked_fixture(all, setup, teardown);
-    tcase_add_test(all, our_group_comes_first_and_the_root_last);
-    tcase_add_test(all, a_path_of_the_host_is_the_mounts_root);
-    tcase_add_test(all, controllers_that_share_a_mount_are_found);
-    tcase_add_test(all, a_hidden_proc_leaves_the_mount);
-    tcase_add_test(all, no_quota_is_no_limit);
-    tcase_add_test(all, the_narrowest_quota_counts);
-    tcase_add_test(all, version_1_has_quota_and_period_apart);
-    tcase_add_test(all, threads_follow_the_quota);
-    tcase_add_test(all, nonsense_in_the_files_is_survived);
-    tcase_add_test(all, want_of_memory_is_no_limit);
-    suite_add_tcase(suite, all);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failures = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failures ? 1 : 0;
-}
+SL_CASE(.setup = setup, .teardown = teardown)

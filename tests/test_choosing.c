@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "choosing.h"
+#include "claims.h"
 #include "golden.h"
 #include "range_server.h"
 #include "s3_options.h"
@@ -89,7 +90,7 @@ static void set_keys(const char *const *list)
 }
 #define KEYS(...) set_keys((const char *const[]){__VA_ARGS__, NULL})
 
-START_TEST(a_folder_is_named_with_or_without_its_slash)
+SL_TEST(a_folder_is_named_with_or_without_its_slash)
 {
     KEYS("a/model/x", "a/model/sub/y", "-a/model/", "-a/model/empty", "a/other");
     ck_assert_str_eq(chosen("s3://b/a/model/", false, NULL), "s3://b/a/model/: x sub/y");
@@ -98,9 +99,8 @@ START_TEST(a_folder_is_named_with_or_without_its_slash)
     ck_assert_str_eq(chosen("s3://b", false, NULL), "s3://b/: a/model/x a/model/sub/y a/other");
     ck_assert_str_eq(chosen("s3://b/", true, NULL), "s3://b/: a/model/x a/model/sub/y a/other");
 }
-END_TEST
 
-START_TEST(neighbours_come_along_unless_the_prefix_is_strict)
+SL_TEST(neighbours_come_along_unless_the_prefix_is_strict)
 {
     KEYS("a/model/x", "a/model-v2/x", "a/model.json", "a/mo");
     ck_assert_str_eq(chosen("s3://b/a/model", false, NULL),
@@ -109,9 +109,8 @@ START_TEST(neighbours_come_along_unless_the_prefix_is_strict)
     ck_assert_str_eq(chosen("s3://b/a/model/", false, NULL), "s3://b/a/model/: x");
     ck_assert_ptr_nonnull(strstr(chosen("s3://b/a/mod", true, NULL), "a neighbour"));
 }
-END_TEST
 
-START_TEST(the_object_of_exactly_this_name_is_taken_alone)
+SL_TEST(the_object_of_exactly_this_name_is_taken_alone)
 {
     KEYS("a/model", "a/model-log", "a/model.d/x");
     ck_assert_str_eq(chosen("s3://b/a/model", false, NULL), "s3://b/a/: model");
@@ -122,18 +121,16 @@ START_TEST(the_object_of_exactly_this_name_is_taken_alone)
     KEYS("-a/model", "a/model/x"); /* an empty one is none */
     ck_assert_str_eq(chosen("s3://b/a/model", false, NULL), "s3://b/a/model/: x");
 }
-END_TEST
 
-START_TEST(patterns_see_the_name_that_the_file_gets)
+SL_TEST(patterns_see_the_name_that_the_file_gets)
 {
     KEYS("m/x.json", "m/sub/y.json", "m/z.bin", "m-v2/w.json");
     ck_assert_str_eq(chosen("s3://b/m/", false, "x.*,sub/*"), "s3://b/m/: x.json sub/y.json");
     ck_assert_str_eq(chosen("s3://b/m", false, "-v2/*"), "s3://b/: m-v2/w.json>-v2/w.json");
     ck_assert_ptr_nonnull(strstr(chosen("s3://b/m", false, "*.none"), "STORAGE_ALLOW_PATTERNS"));
 }
-END_TEST
 
-START_TEST(two_objects_are_never_one_file)
+SL_TEST(two_objects_are_never_one_file)
 {
     KEYS("m/x", "mx");
     ck_assert_ptr_nonnull(strstr(chosen("s3://b/m", false, NULL), "would both be 'x'"));
@@ -145,9 +142,8 @@ START_TEST(two_objects_are_never_one_file)
     chosen("s3://b/m", false, NULL);
     ck_assert_str_eq(err.code, "E_NAME"); /* a name that would be hostile once cut */
 }
-END_TEST
 
-START_TEST(nothing_is_said_to_be_nothing)
+SL_TEST(nothing_is_said_to_be_nothing)
 {
     keys[0] = NULL;
     ck_assert_ptr_nonnull(
@@ -157,9 +153,8 @@ START_TEST(nothing_is_said_to_be_nothing)
     ck_assert_ptr_nonnull(strstr(chosen("s3://b/m/", false, NULL), "what is there is empty"));
     ck_assert_int_eq(err.kind, SL_E_NOT_FOUND);
 }
-END_TEST
 
-START_TEST(a_folder_on_disk_is_chosen_from_without_hidden_files)
+SL_TEST(a_folder_on_disk_is_chosen_from_without_hidden_files)
 {
     char path[SL_SCRATCH_PATH_BYTES], uri[SL_SCRATCH_PATH_BYTES + 8], file[512], expected[512];
     static const char *const names[] = {"x.json", ".hidden", "y.bin", "empty"};
@@ -176,7 +171,6 @@ START_TEST(a_folder_on_disk_is_chosen_from_without_hidden_files)
     ck_assert_str_eq(chosen(uri, false, "*.*"), expected);
     sl_scratch_close(fd, path);
 }
-END_TEST
 
 static int choose_once(void *arg, struct sl_err *why)
 {
@@ -185,31 +179,11 @@ static int choose_once(void *arg, struct sl_err *why)
     return sl_choose(arg, &config, false, &patterns, &choice, why);
 }
 
-START_TEST(every_failing_allocation_is_survived)
+SL_TEST(every_failing_allocation_is_survived)
 {
     char uri[] = "s3://b/m";
     KEYS("m/x", "m-v2/y", "m.json");
     ck_assert_uint_gt(golden_each_allocation(choose_once, uri), 10);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("choosing");
-    TCase *tests = tcase_create("choosing");
-    tcase_add_checked_fixture(tests, setup, teardown);
-    tcase_add_test(tests, a_folder_is_named_with_or_without_its_slash);
-    tcase_add_test(tests, neighbours_come_along_unless_the_prefix_is_strict);
-    tcase_add_test(tests, the_object_of_exactly_this_name_is_taken_alone);
-    tcase_add_test(tests, patterns_see_the_name_that_the_file_gets);
-    tcase_add_test(tests, two_objects_are_never_one_file);
-    tcase_add_test(tests, nothing_is_said_to_be_nothing);
-    tcase_add_test(tests, a_folder_on_disk_is_chosen_from_without_hidden_files);
-    tcase_add_test(tests, every_failing_allocation_is_survived);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
-}
+SL_CASE(.setup = setup, .teardown = teardown)

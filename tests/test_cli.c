@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "claims.h"
 #include "cli.h"
 #include "json.h"
 #include "run_sluice.h"
@@ -36,7 +37,7 @@ static void expect_usage(const char *message)
 
 /* ---- flags ---------------------------------------------------------------------------------- */
 
-START_TEST(an_unknown_flag_names_the_nearest)
+SL_TEST(an_unknown_flag_names_the_nearest)
 {
     RUN(&ran, "version", "--jsno");
     expect_usage("unknown flag '--jsno', did you mean '--json'?");
@@ -49,27 +50,24 @@ START_TEST(an_unknown_flag_names_the_nearest)
     RUN(&ran, "--zebra");
     expect_usage("unknown flag '--zebra': see `sluice --help`");
 }
-END_TEST
 
-START_TEST(an_unknown_command_names_the_nearest)
+SL_TEST(an_unknown_command_names_the_nearest)
 {
     RUN(&ran, "laod");
     expect_usage("unknown command 'laod', did you mean 'sluice load'?");
     RUN(&ran, "frobnicate");
     expect_usage("unknown command 'frobnicate': see `sluice help`");
 }
-END_TEST
 
-START_TEST(operands_are_counted)
+SL_TEST(operands_are_counted)
 {
     RUN(&ran, "completion");
     expect_usage("'sluice completion' needs an operand: sluice completion bash|zsh|fish");
     RUN(&ran, "version", "x");
     expect_usage("'x' is one operand too many: sluice version");
 }
-END_TEST
 
-START_TEST(a_flag_needs_its_value)
+SL_TEST(a_flag_needs_its_value)
 {
     RUN(&ran, "version", "--log-level");
     expect_usage("'--log-level' needs a value: --log-level error|warn|info|debug|trace");
@@ -80,9 +78,8 @@ START_TEST(a_flag_needs_its_value)
     RUN(&ran, "version", "--json=perhaps");
     expect_usage("--json: expected true or false, not 'perhaps'");
 }
-END_TEST
 
-START_TEST(flags_may_stand_anywhere_and_take_either_form)
+SL_TEST(flags_may_stand_anywhere_and_take_either_form)
 {
     static const char *const lines[][5] = {
         {"version", "--json"},
@@ -98,9 +95,8 @@ START_TEST(flags_may_stand_anywhere_and_take_either_form)
     RUN(&ran, "version", "--json", "--no-json");
     ck_assert_int_eq(strncmp(ran.out, "sluice ", 7), 0);
 }
-END_TEST
 
-START_TEST(dashes_end_the_flags)
+SL_TEST(dashes_end_the_flags)
 {
     RUN(&ran, "help", "--", "--json");
     ck_assert_int_eq(ran.exit_code, 2);
@@ -108,27 +104,24 @@ START_TEST(dashes_end_the_flags)
     RUN(&ran, "--", "version");
     expect_usage("'--' before any command: see `sluice help`");
 }
-END_TEST
 
-START_TEST(set_wants_a_key_and_a_value)
+SL_TEST(set_wants_a_key_and_a_value)
 {
     RUN(&ran, "plan", "m.yaml", "--set", "readers");
     expect_usage("--set takes KEY=VALUE, such as verify.hashes=all, not 'readers'");
 }
-END_TEST
 
 /* ---- help ----------------------------------------------------------------------------------- */
 
-START_TEST(no_command_is_a_usage_error_with_help)
+SL_TEST(no_command_is_a_usage_error_with_help)
 {
     run_sluice(&ran, (const char *const[]){NULL});
     ck_assert_int_eq(ran.exit_code, 2);
     ck_assert_str_eq(ran.out, "");
     ck_assert_ptr_nonnull(strstr(ran.err, "Usage: sluice COMMAND"));
 }
-END_TEST
 
-START_TEST(help_names_every_command_and_flag)
+SL_TEST(help_names_every_command_and_flag)
 {
     RUN(&ran, "--help");
     ck_assert_int_eq(ran.exit_code, 0);
@@ -143,9 +136,8 @@ START_TEST(help_names_every_command_and_flag)
     ck_assert_ptr_nonnull(strstr(ran.out, "--set KEY=VALUE"));
     ck_assert_ptr_nonnull(strstr(ran.out, "--log-format auto|text|json"));
 }
-END_TEST
 
-START_TEST(every_command_explains_itself_in_eighty_columns)
+SL_TEST(every_command_explains_itself_in_eighty_columns)
 {
     for (const struct sl_command *const *command = sl_commands(); *command; command++) {
         RUN(&ran, (*command)->name, "--help");
@@ -161,9 +153,8 @@ START_TEST(every_command_explains_itself_in_eighty_columns)
         ck_assert_int_eq(ran.exit_code, 0);
     }
 }
-END_TEST
 
-START_TEST(the_version_can_be_asked_either_way)
+SL_TEST(the_version_can_be_asked_either_way)
 {
     RUN(&ran, "--version");
     ck_assert_int_eq(ran.exit_code, 0);
@@ -177,9 +168,8 @@ START_TEST(the_version_can_be_asked_either_way)
     ck_assert_ptr_nonnull(sl_json_get_string(json_object_get(json, "libraries"), "libcurl"));
     json_decref(json);
 }
-END_TEST
 
-START_TEST(shells_take_their_completion)
+SL_TEST(shells_take_their_completion)
 {
     static const char *const shells[] = {"bash", "zsh", "fish"};
     for (size_t i = 0; i < SL_COUNT(shells); i++) {
@@ -200,9 +190,8 @@ START_TEST(shells_take_their_completion)
     RUN(&ran, "completion", "bsh");
     expect_usage("no completion for 'bsh', did you mean 'bash'?");
 }
-END_TEST
 
-START_TEST(bash_completes_flags_and_choices)
+SL_TEST(bash_completes_flags_and_choices)
 {
     RUN(&ran, "completion", "bash");
     char *script = strdup(ran.out), command[400000];
@@ -217,11 +206,10 @@ START_TEST(bash_completes_flags_and_choices)
     if (ran.exit_code != 127)
         ck_assert_str_eq(ran.out, "--memory-bytes\nauto text json\ncompletion\n");
 }
-END_TEST
 
 /* ---- errors --------------------------------------------------------------------------------- */
 
-START_TEST(json_errors_go_to_stdout_and_the_line_to_stderr)
+SL_TEST(json_errors_go_to_stdout_and_the_line_to_stderr)
 {
     RUN(&ran, "docs", "nothing-like-it", "--json");
     ck_assert_int_eq(ran.exit_code, 2);
@@ -235,9 +223,8 @@ START_TEST(json_errors_go_to_stdout_and_the_line_to_stderr)
     ck_assert_ptr_nonnull(sl_json_get_string(error, "message"));
     json_decref(json);
 }
-END_TEST
 
-START_TEST(a_container_gets_json_lines)
+SL_TEST(a_container_gets_json_lines)
 {
     setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1", 1);
     RUN(&ran, "laod");
@@ -253,9 +240,8 @@ START_TEST(a_container_gets_json_lines)
     RUN(&ran, "--log-format", "text", "laod");
     ck_assert_int_eq(strncmp(ran.err, "sluice: error: ", 15), 0);
 }
-END_TEST
 
-START_TEST(the_outcome_is_left_for_kubernetes)
+SL_TEST(the_outcome_is_left_for_kubernetes)
 {
     char name[] = "/tmp/sluice-termination-XXXXXX", text[512] = "";
     int fd = mkstemp(name);
@@ -267,9 +253,8 @@ START_TEST(the_outcome_is_left_for_kubernetes)
     close(fd);
     unlink(name);
 }
-END_TEST
 
-START_TEST(output_that_cannot_be_written_is_an_error)
+SL_TEST(output_that_cannot_be_written_is_an_error)
 {
     char err_path[] = "/tmp/sluice-full-XXXXXX";
     int fd = mkstemp(err_path);
@@ -283,9 +268,8 @@ START_TEST(output_that_cannot_be_written_is_an_error)
     close(fd);
     unlink(err_path);
 }
-END_TEST
 
-START_TEST(all_mistakes_of_a_spec_are_shown)
+SL_TEST(all_mistakes_of_a_spec_are_shown)
 {
     char name[] = "/tmp/sluice-spec-XXXXXX.yaml";
     static const char text[] =
@@ -307,12 +291,11 @@ START_TEST(all_mistakes_of_a_spec_are_shown)
     ck_assert_str_eq(ran.err, wanted);
     unlink(name);
 }
-END_TEST
 
 /* ---- signals -------------------------------------------------------------------------------- */
 
 /* `share` serves until a signal; it says where once it listens. */
-START_TEST(a_signal_ends_a_server)
+SL_TEST(a_signal_ends_a_server)
 {
     char err_path[] = "/tmp/sluice-share-XXXXXX";
     int fd = mkstemp(err_path);
@@ -330,7 +313,6 @@ START_TEST(a_signal_ends_a_server)
     close(fd);
     unlink(err_path);
 }
-END_TEST
 
 /* Until the process runs `sluice` and sleeps, as it does while it waits for its input. */
 static void wait_until_asleep(pid_t pid)
@@ -349,7 +331,7 @@ static void wait_until_asleep(pid_t pid)
     ck_abort_msg("sluice did not come to wait: %s", text);
 }
 
-START_TEST(a_signal_ends_the_wait_for_a_spec)
+SL_TEST(a_signal_ends_the_wait_for_a_spec)
 {
     char directory[] = "/tmp/sluice-signal-XXXXXX", fifo[64], command[512];
     ck_assert_ptr_nonnull(mkdtemp(directory));
@@ -370,41 +352,5 @@ START_TEST(a_signal_ends_the_wait_for_a_spec)
     unlink(fifo);
     rmdir(directory);
 }
-END_TEST
 
-int main(void)
-{
-    const TTest *const tests[] = {
-        an_unknown_flag_names_the_nearest,
-        an_unknown_command_names_the_nearest,
-        operands_are_counted,
-        a_flag_needs_its_value,
-        flags_may_stand_anywhere_and_take_either_form,
-        dashes_end_the_flags,
-        set_wants_a_key_and_a_value,
-        no_command_is_a_usage_error_with_help,
-        help_names_every_command_and_flag,
-        every_command_explains_itself_in_eighty_columns,
-        the_version_can_be_asked_either_way,
-        shells_take_their_completion,
-        bash_completes_flags_and_choices,
-        json_errors_go_to_stdout_and_the_line_to_stderr,
-        a_container_gets_json_lines,
-        the_outcome_is_left_for_kubernetes,
-        output_that_cannot_be_written_is_an_error,
-        all_mistakes_of_a_spec_are_shown,
-        a_signal_ends_a_server,
-        a_signal_ends_the_wait_for_a_spec,
-    };
-    Suite *suite = suite_create("cli");
-    TCase *tcase = tcase_create("commands");
-    tcase_add_checked_fixture(tcase, setup, teardown);
-    for (size_t i = 0; i < SL_COUNT(tests); i++)
-        tcase_add_test(tcase, tests[i]);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failures = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failures ? 1 : 0;
-}
+SL_CASE(.setup = setup, .teardown = teardown)

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "alloc_fail.h"
+#include "claims.h"
 #include "cli_flags.h"
 #include "mem.h"
 
@@ -33,7 +34,7 @@ static void teardown(void)
     sl_command_line_release(&line);
 }
 
-START_TEST(flags_of_the_spec_become_settings)
+SL_TEST(flags_of_the_spec_become_settings)
 {
     ck_assert_int_eq(
         PARSE("load", "--connections", "4", "m.yaml", "--set", "a.b=c=d", "--range-bytes=8Mi"), 0);
@@ -49,9 +50,8 @@ START_TEST(flags_of_the_spec_become_settings)
     ck_assert_int_eq(cli->operand_count, 1);
     ck_assert_ptr_null(cli->after_dashes);
 }
-END_TEST
 
-START_TEST(a_command_after_dashes_keeps_its_flags)
+SL_TEST(a_command_after_dashes_keeps_its_flags)
 {
     ck_assert_int_eq(PARSE("load", "m.yaml", "--", "python", "--json", "--", "-x"), 0);
     ck_assert_int_eq(line.cli.operand_count, 1);
@@ -63,18 +63,16 @@ START_TEST(a_command_after_dashes_keeps_its_flags)
     ck_assert_int_lt(PARSE("load", "m.yaml", "--"), 0);
     ck_assert_int_eq(err.kind, SL_E_USAGE);
 }
-END_TEST
 
-START_TEST(a_flag_that_is_the_value_of_another_is_no_flag)
+SL_TEST(a_flag_that_is_the_value_of_another_is_no_flag)
 {
     ck_assert_int_eq(PARSE("load", "--listen", "--json", "-"), 0);
     ck_assert(!line.cli.json);
     ck_assert_str_eq(line.cli.settings[0].value, "--json");
     ck_assert_str_eq(line.cli.operands[0], "-");
 }
-END_TEST
 
-START_TEST(every_flag_has_one_meaning)
+SL_TEST(every_flag_has_one_meaning)
 {
     for (const struct sl_command *const *command = sl_commands(); *command; command++) {
         struct sl_flag flags[SL_FLAGS_MAX];
@@ -90,9 +88,8 @@ START_TEST(every_flag_has_one_meaning)
         }
     }
 }
-END_TEST
 
-START_TEST(every_command_has_its_texts)
+SL_TEST(every_command_has_its_texts)
 {
     for (const struct sl_command *const *command = sl_commands(); *command; command++) {
         ck_assert_ptr_eq(sl_command_find((*command)->name), *command);
@@ -103,9 +100,8 @@ START_TEST(every_command_has_its_texts)
         ck_assert_msg((*command)->examples && *(*command)->examples, "%s", (*command)->name);
     }
 }
-END_TEST
 
-START_TEST(a_line_survives_every_failing_allocation)
+SL_TEST(a_line_survives_every_failing_allocation)
 {
     const char *const argv[] = {"sluice", "docs", "spec", "--json", NULL};
     const char *const load[] = {"sluice", "load", "m.yaml", "--connections=4", "--set", "a=b",
@@ -124,7 +120,6 @@ START_TEST(a_line_survives_every_failing_allocation)
         }
     }
 }
-END_TEST
 
 static int write_texts(struct sl_err *why)
 {
@@ -137,7 +132,7 @@ static int write_texts(struct sl_err *why)
     return sl_cli_write_topic("schema", &schema, why);
 }
 
-START_TEST(pages_survive_every_failing_allocation)
+SL_TEST(pages_survive_every_failing_allocation)
 {
     ck_assert_int_eq(write_texts(&err), 0);
     unsigned count = sl_alloc_count();
@@ -148,28 +143,5 @@ START_TEST(pages_survive_every_failing_allocation)
         ck_assert_int_eq(why.kind, SL_E_NO_SPACE);
     }
 }
-END_TEST
 
-int main(void)
-{
-    const TTest *const tests[] = {
-        flags_of_the_spec_become_settings,
-        a_command_after_dashes_keeps_its_flags,
-        a_flag_that_is_the_value_of_another_is_no_flag,
-        every_flag_has_one_meaning,
-        every_command_has_its_texts,
-        a_line_survives_every_failing_allocation,
-        pages_survive_every_failing_allocation,
-    };
-    Suite *suite = suite_create("cli_flags");
-    TCase *tcase = tcase_create("lines");
-    tcase_add_checked_fixture(tcase, setup, teardown);
-    for (size_t i = 0; i < SL_COUNT(tests); i++)
-        tcase_add_test(tcase, tests[i]);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failures = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failures ? 1 : 0;
-}
+SL_CASE(.setup = setup, .teardown = teardown)

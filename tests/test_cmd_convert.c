@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "await.h"
+#include "claims.h"
 #include "json.h"
 #include "model_maker.h"
 #include "range_server.h"
@@ -68,7 +69,7 @@ static bool same_file(const char *a, const char *b)
     return same;
 }
 
-START_TEST(flags_without_effect_are_refused)
+SL_TEST(flags_without_effect_are_refused)
 {
     struct ran ran = {0};
     RUN(&ran, "convert", model, tensors, "--shard-rule", "*=0");
@@ -78,9 +79,8 @@ START_TEST(flags_without_effect_are_refused)
     RUN(&ran, "decrypt", model, tensors, "--range-bytes", "1MiB");
     EXPECT(ran, 2, "--range-bytes");
 }
-END_TEST
 
-START_TEST(the_name_says_the_format)
+SL_TEST(the_name_says_the_format)
 {
     struct ran ran = {0};
     char folder[PATH_BYTES];
@@ -103,9 +103,8 @@ START_TEST(the_name_says_the_format)
     ck_assert_msg(!strstr(ran.err, "secret"), "%s", ran.err);
     EXPECT(ran, 2, "align");
 }
-END_TEST
 
-START_TEST(flags_choose_rename_cast_and_cut)
+SL_TEST(flags_choose_rename_cast_and_cut)
 {
     struct ran ran = {0};
     RUN(&ran, "convert", model, tensors, "--include", "h.*", "--exclude", "*.b", "--rename",
@@ -117,9 +116,8 @@ START_TEST(flags_choose_rename_cast_and_cut)
                   "%s", ran.out);
     ran_release(&ran);
 }
-END_TEST
 
-START_TEST(flags_that_make_no_sense_are_refused)
+SL_TEST(flags_that_make_no_sense_are_refused)
 {
     static const struct {
         const char *flag, *value, *word;
@@ -147,9 +145,8 @@ START_TEST(flags_that_make_no_sense_are_refused)
     }
     ck_assert(!sl_model_exists(scratch, "m.tensors"));
 }
-END_TEST
 
-START_TEST(encrypt_and_decrypt_are_each_others_reverse)
+SL_TEST(encrypt_and_decrypt_are_each_others_reverse)
 {
     struct ran ran = {0};
     char back[PATH_BYTES];
@@ -174,9 +171,8 @@ START_TEST(encrypt_and_decrypt_are_each_others_reverse)
     EXPECT(ran, 2, "sluice convert");
     ck_assert(!sl_model_exists(scratch, "other"));
 }
-END_TEST
 
-START_TEST(a_passphrase_and_its_work_are_chosen)
+SL_TEST(a_passphrase_and_its_work_are_chosen)
 {
     struct ran ran = {0};
     char phrase[PATH_BYTES], back[PATH_BYTES];
@@ -197,9 +193,8 @@ START_TEST(a_passphrase_and_its_work_are_chosen)
     ck_assert_int_eq(ran.exit_code, 2);
     ran_release(&ran);
 }
-END_TEST
 
-START_TEST(in_place_needs_replace)
+SL_TEST(in_place_needs_replace)
 {
     struct ran ran = {0};
     RUN(&ran, "convert", model, tensors);
@@ -211,9 +206,8 @@ START_TEST(in_place_needs_replace)
     RUN(&ran, "inspect", "--json", tensors);
     EXPECT(ran, 0, "\"encrypted\":true");
 }
-END_TEST
 
-START_TEST(a_spec_says_what_is_converted)
+SL_TEST(a_spec_says_what_is_converted)
 {
     struct ran ran = {0};
     char spec[PATH_BYTES], text[4096];
@@ -228,7 +222,6 @@ START_TEST(a_spec_says_what_is_converted)
     RUN(&ran, "convert", spec, tensors, "--exclude", "h.a", "--replace");
     EXPECT(ran, 0, "2 tensors");
 }
-END_TEST
 
 static unsigned count_names(void)
 {
@@ -241,7 +234,7 @@ static unsigned count_names(void)
     return count;
 }
 
-START_TEST(sigterm_ends_it_with_143_and_leaves_nothing)
+SL_TEST(sigterm_ends_it_with_143_and_leaves_nothing)
 {
     struct sl_server *server = sl_server_start();
     size_t bytes;
@@ -265,31 +258,5 @@ START_TEST(sigterm_ends_it_with_143_and_leaves_nothing)
     sl_server_stop(server);
     free(data);
 }
-END_TEST
 
-static Suite *suite(void)
-{
-    Suite *all = suite_create("cmd_convert");
-    TCase *cases = tcase_create("cmd_convert");
-    tcase_add_checked_fixture(cases, setup, teardown);
-    tcase_add_test(cases, flags_without_effect_are_refused);
-    tcase_add_test(cases, the_name_says_the_format);
-    tcase_add_test(cases, flags_choose_rename_cast_and_cut);
-    tcase_add_test(cases, flags_that_make_no_sense_are_refused);
-    tcase_add_test(cases, encrypt_and_decrypt_are_each_others_reverse);
-    tcase_add_test(cases, a_passphrase_and_its_work_are_chosen);
-    tcase_add_test(cases, in_place_needs_replace);
-    tcase_add_test(cases, a_spec_says_what_is_converted);
-    tcase_add_test(cases, sigterm_ends_it_with_143_and_leaves_nothing);
-    suite_add_tcase(all, cases);
-    return all;
-}
-
-int main(void)
-{
-    SRunner *runner = srunner_create(suite());
-    srunner_run_all(runner, CK_ENV);
-    int failures = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failures ? 1 : 0;
-}
+SL_CASE(.setup = setup, .teardown = teardown)

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "await.h"
+#include "claims.h"
 #include "golden.h"
 #include "json.h"
 #include "model_maker.h"
@@ -66,7 +67,7 @@ static void write_spec(const char *source, const char *more)
                       (strstr((ran).out, word) || strstr((ran).err, word)),                        \
                   "exit code %d\n%s\n%s", (ran).exit_code, (ran).out, (ran).err)
 
-START_TEST(a_uri_is_loaded_without_a_file)
+SL_TEST(a_uri_is_loaded_without_a_file)
 {
     struct ran ran = {0};
     RUN(&ran, "load", model, "--to", path, "--json");
@@ -84,9 +85,8 @@ START_TEST(a_uri_is_loaded_without_a_file)
     EXPECT(ran, 0, "there already");
     ran_release(&ran);
 }
-END_TEST
 
-START_TEST(usage_errors_say_what_to_add)
+SL_TEST(usage_errors_say_what_to_add)
 {
     struct ran ran = {0};
     RUN(&ran, "load", model);
@@ -108,9 +108,8 @@ START_TEST(usage_errors_say_what_to_add)
     ck_assert_int_eq(ran.exit_code, 2);
     ran_release(&ran);
 }
-END_TEST
 
-START_TEST(a_model_is_not_loaded_over_itself)
+SL_TEST(a_model_is_not_loaded_over_itself)
 {
     struct ran ran = {0};
     char prefix[PATH_BYTES], below[PATH_BYTES];
@@ -131,9 +130,8 @@ START_TEST(a_model_is_not_loaded_over_itself)
     ck_assert_int_eq(ran.exit_code, 0);
     ran_release(&ran);
 }
-END_TEST
 
-START_TEST(verify_says_that_nothing_is_published_yet)
+SL_TEST(verify_says_that_nothing_is_published_yet)
 {
     struct ran ran = {0};
     char missing[PATH_BYTES];
@@ -145,9 +143,8 @@ START_TEST(verify_says_that_nothing_is_published_yet)
     ck_assert_msg(strstr(ran.err, "nothing is published") != NULL, "%s", ran.err);
     ran_release(&ran);
 }
-END_TEST
 
-START_TEST(a_listing_that_fails_is_told_once)
+SL_TEST(a_listing_that_fails_is_told_once)
 {
     struct ran ran = {0};
     RUN(&ran, "load", "s3://bucket/m/", "--to", path, "--attempts", "1", "--set",
@@ -157,9 +154,8 @@ START_TEST(a_listing_that_fails_is_told_once)
     ck_assert_msg(first && !strstr(first + 1, "cannot list"), "%s", ran.err);
     ran_release(&ran);
 }
-END_TEST
 
-START_TEST(a_spec_that_is_no_file_is_refused_at_once)
+SL_TEST(a_spec_that_is_no_file_is_refused_at_once)
 {
     struct ran ran = {0};
     ck_assert_int_eq(mkfifo(spec, 0600), 0);
@@ -173,9 +169,8 @@ START_TEST(a_spec_that_is_no_file_is_refused_at_once)
     ck_assert_msg(strstr(ran.err, "is a directory") != NULL, "%s", ran.err);
     ran_release(&ran);
 }
-END_TEST
 
-START_TEST(a_spec_is_loaded_and_flags_go_over_it)
+SL_TEST(a_spec_is_loaded_and_flags_go_over_it)
 {
     struct ran ran = {0};
     char other[PATH_BYTES + 16];
@@ -190,9 +185,8 @@ START_TEST(a_spec_is_loaded_and_flags_go_over_it)
     ck_assert(sl_model_exists(other, "weights.safetensors"));
     ran_release(&ran);
 }
-END_TEST
 
-START_TEST(several_models_are_loaded_together)
+SL_TEST(several_models_are_loaded_together)
 {
     struct ran ran = {0};
     char text[4096];
@@ -214,9 +208,8 @@ START_TEST(several_models_are_loaded_together)
     EXPECT(ran, 2, "another model");
     ran_release(&ran);
 }
-END_TEST
 
-START_TEST(the_process_becomes_the_command)
+SL_TEST(the_process_becomes_the_command)
 {
     struct ran ran = {0};
     RUN(&ran, "load", model, "--to", path, "--", "sh", "-c", "echo \"got $1\"; exit 7", "sh",
@@ -230,10 +223,9 @@ START_TEST(the_process_becomes_the_command)
     ck_assert(ran.exit_code == 4 && !strstr(ran.out, "started"));
     ran_release(&ran);
 }
-END_TEST
 
 /* While a request stalls that nothing but the signal ends. */
-START_TEST(sigterm_ends_a_load_with_143)
+SL_TEST(sigterm_ends_a_load_with_143)
 {
     struct sl_server *server = sl_server_start();
     size_t bytes = 1024 * 1024;
@@ -274,7 +266,6 @@ START_TEST(sigterm_ends_a_load_with_143)
     sl_server_stop(server);
     free(noise);
 }
-END_TEST
 
 static bool is_logged(const char *words)
 {
@@ -285,7 +276,7 @@ static bool is_logged(const char *words)
     return told;
 }
 
-START_TEST(a_sidecar_stays_until_sigterm_and_ends_well)
+SL_TEST(a_sidecar_stays_until_sigterm_and_ends_well)
 {
     struct sl_err err = SL_ERR_INIT;
     const char *arguments[] = {"load",   model,      "--to",        path,
@@ -296,9 +287,8 @@ START_TEST(a_sidecar_stays_until_sigterm_and_ends_well)
     kill(pid, SIGTERM);
     ck_assert_int_eq(wait_sluice(pid), 0);
 }
-END_TEST
 
-START_TEST(plan_shows_figures_and_loads_nothing)
+SL_TEST(plan_shows_figures_and_loads_nothing)
 {
     struct ran ran = {0};
     write_spec(model, "");
@@ -317,9 +307,8 @@ START_TEST(plan_shows_figures_and_loads_nothing)
     ran_release(&ran);
     ck_assert(!sl_model_exists(scratch, "model"));
 }
-END_TEST
 
-START_TEST(verify_reads_directories_and_objects)
+SL_TEST(verify_reads_directories_and_objects)
 {
     struct ran ran = {0};
     char tensors[PATH_BYTES], bad[PATH_BYTES];
@@ -356,9 +345,8 @@ START_TEST(verify_reads_directories_and_objects)
     ran_release(&ran);
     free(data);
 }
-END_TEST
 
-START_TEST(wait_returns_when_published_or_out_of_time)
+SL_TEST(wait_returns_when_published_or_out_of_time)
 {
     struct ran ran = {0};
     RUN(&ran, "wait", path, "--timeout-seconds", "1");
@@ -375,9 +363,8 @@ START_TEST(wait_returns_when_published_or_out_of_time)
     ck_assert_ptr_nonnull(strstr((char *)text, "\"identity\""));
     free(text);
 }
-END_TEST
 
-START_TEST(an_s3cfg_that_trusts_anyone_is_warned_of)
+SL_TEST(an_s3cfg_that_trusts_anyone_is_warned_of)
 {
     char s3cfg[PATH_BYTES], setting[PATH_BYTES + 64];
     const char *text = "[default]\naccess_key = k\nsecret_key = s\nhost_base = 127.0.0.1:1\n"
@@ -392,7 +379,6 @@ START_TEST(an_s3cfg_that_trusts_anyone_is_warned_of)
     ck_assert_msg(strstr(ran.err, "check the name, the port") != NULL, "%s", ran.err);
     ran_release(&ran);
 }
-END_TEST
 
 /* A thousand bytes of which nothing tells the version. */
 static bool answer_bare(const struct sl_server_request *request, struct sl_server_reply *reply,
@@ -406,7 +392,7 @@ static bool answer_bare(const struct sl_server_request *request, struct sl_serve
     return true;
 }
 
-START_TEST(an_object_without_any_version_is_warned_of)
+SL_TEST(an_object_without_any_version_is_warned_of)
 {
     struct ran ran = {0};
     struct sl_server *server = sl_server_start();
@@ -428,38 +414,14 @@ START_TEST(an_object_without_any_version_is_warned_of)
     ran_release(&ran);
     sl_server_stop(server);
 }
-END_TEST
 
-int main(void)
+static bool prepare(void)
 {
     if (!getenv("SLUICE")) {
         sl_skipped("cmd_load", "SLUICE does not name the program");
-        return 77;
+        return false;
     }
-    Suite *suite = suite_create("cmd_load");
-    TCase *all = tcase_create("cmd_load");
-    tcase_set_timeout(all, 60);
-    tcase_add_checked_fixture(all, setup, teardown);
-    tcase_add_test(all, a_uri_is_loaded_without_a_file);
-    tcase_add_test(all, usage_errors_say_what_to_add);
-    tcase_add_test(all, a_spec_is_loaded_and_flags_go_over_it);
-    tcase_add_test(all, a_model_is_not_loaded_over_itself);
-    tcase_add_test(all, verify_says_that_nothing_is_published_yet);
-    tcase_add_test(all, a_listing_that_fails_is_told_once);
-    tcase_add_test(all, a_spec_that_is_no_file_is_refused_at_once);
-    tcase_add_test(all, several_models_are_loaded_together);
-    tcase_add_test(all, the_process_becomes_the_command);
-    tcase_add_test(all, sigterm_ends_a_load_with_143);
-    tcase_add_test(all, a_sidecar_stays_until_sigterm_and_ends_well);
-    tcase_add_test(all, plan_shows_figures_and_loads_nothing);
-    tcase_add_test(all, verify_reads_directories_and_objects);
-    tcase_add_test(all, wait_returns_when_published_or_out_of_time);
-    tcase_add_test(all, an_object_without_any_version_is_warned_of);
-    tcase_add_test(all, an_s3cfg_that_trusts_anyone_is_warned_of);
-    suite_add_tcase(suite, all);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failures = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failures ? 1 : 0;
+    return true;
 }
+
+SL_CASE(.setup = setup, .teardown = teardown, .seconds = 60, .prepare = prepare)

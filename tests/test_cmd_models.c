@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "claims.h"
 #include "json.h"
 #include "run_sluice.h"
 #include "spec.h"
@@ -27,7 +28,7 @@ static size_t count_lines_with(const char *text, const char *part)
     return count;
 }
 
-START_TEST(every_public_object_is_listed)
+SL_TEST(every_public_object_is_listed)
 {
     RUN(&ran, "models");
     ck_assert_int_eq(ran.exit_code, 0);
@@ -40,9 +41,8 @@ START_TEST(every_public_object_is_listed)
     ck_assert_ptr_nonnull(
         strstr(ran.out, "s3://tensorized/stabilityai/stable-diffusion-2-1/unet.tensors"));
 }
-END_TEST
 
-START_TEST(all_words_must_match_in_capitals_or_not)
+SL_TEST(all_words_must_match_in_capitals_or_not)
 {
     RUN(&ran, "models", "PYTHIA", "fp16", "deduped");
     ck_assert_uint_eq(count_lines_with(ran.out, "s3://"), 5);
@@ -50,9 +50,8 @@ START_TEST(all_words_must_match_in_capitals_or_not)
     ck_assert_int_eq(ran.exit_code, 4);
     ck_assert_str_eq(ran.out, "");
 }
-END_TEST
 
-START_TEST(scripts_get_json)
+SL_TEST(scripts_get_json)
 {
     struct sl_err err = SL_ERR_INIT;
     RUN(&ran, "models", "--json", "codegen");
@@ -64,7 +63,6 @@ START_TEST(scripts_get_json)
                      "codegen-350m-mono-fp16");
     json_decref(root);
 }
-END_TEST
 
 /* Parses what --spec printed; the number of models. */
 static size_t spec_count(const char *name)
@@ -83,7 +81,7 @@ static size_t spec_count(const char *name)
     return count;
 }
 
-START_TEST(specs_are_good)
+SL_TEST(specs_are_good)
 {
     ck_assert_uint_eq(spec_count("gpt-j-6b-fp16"), 1);
     ck_assert_ptr_nonnull(strstr(ran.out, "EleutherAI/gpt-j-6B/fp16/model.tensors"));
@@ -96,7 +94,6 @@ START_TEST(specs_are_good)
     RUN(&ran, "models", "--spec", "gpt-j-6b", "word");
     ck_assert_int_eq(ran.exit_code, 2);
 }
-END_TEST
 
 static const struct {
     const char *name;
@@ -105,7 +102,7 @@ static const struct {
     {"gpt", 10}, {"pythia", 20}, {"fairseq", 10}, {"codegen", 14}, {"stable-diffusion", 20},
 };
 
-START_TEST(the_manifest_of_a_family_is_what_is_printed)
+SL_TEST_LOOP(the_manifest_of_a_family_is_what_is_printed, 0, 5)
 {
     struct sl_err err = SL_ERR_INIT;
     char path[512];
@@ -118,22 +115,5 @@ START_TEST(the_manifest_of_a_family_is_what_is_printed)
                   families[_i].name);
     sl_buf_release(&text);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("cmd_models");
-    TCase *tcase = tcase_create("cmd_models");
-    tcase_add_checked_fixture(tcase, NULL, teardown);
-    tcase_add_test(tcase, every_public_object_is_listed);
-    tcase_add_test(tcase, all_words_must_match_in_capitals_or_not);
-    tcase_add_test(tcase, scripts_get_json);
-    tcase_add_test(tcase, specs_are_good);
-    tcase_add_loop_test(tcase, the_manifest_of_a_family_is_what_is_printed, 0, 5);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failures = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failures ? 1 : 0;
-}
+SL_CASE(.teardown = teardown)

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "buf.h"
+#include "claims.h"
 #include "model_maker.h"
 #include "range_server.h"
 #include "run_sluice.h"
@@ -72,7 +73,7 @@ static void damage(void)
     write_file("m/a.bin", data, BYTES);
 }
 
-START_TEST(what_is_signed_is_right_until_a_bit_changes)
+SL_TEST(what_is_signed_is_right_until_a_bit_changes)
 {
     DO("sign", at("m"), "--range-bytes", "64Ki");
     EXPECT(0, "2 objects, 5 ranges");
@@ -96,9 +97,8 @@ START_TEST(what_is_signed_is_right_until_a_bit_changes)
     DO("sign", "--check", at("m"));
     EXPECT(0, "ok ");
 }
-END_TEST
 
-START_TEST(a_signature_is_made_and_checked)
+SL_TEST(a_signature_is_made_and_checked)
 {
     DO("sign", at("m/a.bin"), "--minisign-key", KEY);
     EXPECT(0, "1 objects, 1 ranges");
@@ -116,9 +116,8 @@ START_TEST(a_signature_is_made_and_checked)
     DO("load", at("m/"), "--to", at("out3"), "--set", PUBLIC);
     EXPECT(5, "object 'empty' has no signature");
 }
-END_TEST
 
-START_TEST(what_cannot_be_signed_is_told)
+SL_TEST(what_cannot_be_signed_is_told)
 {
     DO("sign", at("none"));
     EXPECT(4, "none");
@@ -137,7 +136,6 @@ START_TEST(what_cannot_be_signed_is_told)
     DO("sign", "--check", at("m/a.bin"));
     EXPECT(5, "a member is missing");
 }
-END_TEST
 
 static bool take_put(const struct sl_server_request *request, struct sl_server_reply *reply,
                      void *arg)
@@ -150,7 +148,7 @@ static bool take_put(const struct sl_server_request *request, struct sl_server_r
     return true;
 }
 
-START_TEST(a_sidecar_is_put_beside_an_object_of_a_web_server)
+SL_TEST(a_sidecar_is_put_beside_an_object_of_a_web_server)
 {
     struct sl_server *server = sl_server_start();
     sl_server_put(server, "/a.bin", data, BYTES, "\"v1\"");
@@ -163,22 +161,5 @@ START_TEST(a_sidecar_is_put_beside_an_object_of_a_web_server)
     ck_assert_msg(strstr(last->body, "\"etag\":\"\\\"v1\\\"\"") != NULL, "%s", last->body);
     sl_server_stop(server);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("cmd_sign");
-    TCase *tests = tcase_create("sign");
-    tcase_set_timeout(tests, 60);
-    tcase_add_checked_fixture(tests, setup, teardown);
-    tcase_add_test(tests, what_is_signed_is_right_until_a_bit_changes);
-    tcase_add_test(tests, a_signature_is_made_and_checked);
-    tcase_add_test(tests, what_cannot_be_signed_is_told);
-    tcase_add_test(tests, a_sidecar_is_put_beside_an_object_of_a_web_server);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failures = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failures ? 1 : 0;
-}
+SL_CASE(.setup = setup, .teardown = teardown, .seconds = 60)

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "buf.h"
+#include "claims.h"
 #include "golden.h"
 #include "json.h"
 #include "model_maker.h"
@@ -65,7 +66,7 @@ static void copy_fixture(const char *name, const char *as)
     ck_assert_msg(ran.exit_code == (code) && (strstr(ran.out, word) || strstr(ran.err, word)),     \
                   "exit code %d\n%s\n%s", ran.exit_code, ran.out, ran.err)
 
-START_TEST(what_has_no_hash_is_said_and_fails_only_if_required)
+SL_TEST(what_has_no_hash_is_said_and_fails_only_if_required)
 {
     size_t bytes;
     uint8_t *data = sl_model_safetensors("a,b", 500, &bytes);
@@ -83,9 +84,8 @@ START_TEST(what_has_no_hash_is_said_and_fails_only_if_required)
            "0000000000000000000000000000000000000000000000000000000000000000");
     EXPECT(5, "expected 0000");
 }
-END_TEST
 
-START_TEST(every_wrong_tensor_is_told)
+SL_TEST(every_wrong_tensor_is_told)
 {
     size_t bytes;
     uint8_t *data = golden_read("tensorizer/v1-module.tensors.gz", &bytes);
@@ -117,7 +117,6 @@ START_TEST(every_wrong_tensor_is_told)
     ck_assert_uint_eq(sl_json_get_uint(result, "good", 0), right);
     json_decref(result);
 }
-END_TEST
 
 /* The first bytes of a tensor's stored hash, changed. */
 static void damage_hash(const char *object, uint8_t *data, size_t bytes, const char *tensor)
@@ -143,7 +142,7 @@ static void damage_hash(const char *object, uint8_t *data, size_t bytes, const c
     golden_release(&open);
 }
 
-START_TEST(tensors_without_data_are_checked_by_their_headers)
+SL_TEST(tensors_without_data_are_checked_by_their_headers)
 {
     static const char *const files[] = {"v4-meta", "v4-meta-only", "v4-meta-opaque"};
     static const char *const names[] = {"m", "only", "m"};
@@ -162,9 +161,8 @@ START_TEST(tensors_without_data_are_checked_by_their_headers)
         free(data);
     }
 }
-END_TEST
 
-START_TEST(encrypted_tensors_are_checked_with_their_key)
+SL_TEST(encrypted_tensors_are_checked_with_their_key)
 {
     size_t bytes;
     uint8_t key[32];
@@ -192,9 +190,8 @@ START_TEST(encrypted_tensors_are_checked_with_their_key)
     EXPECT(5, "6 right, 1 wrong");
     EXPECT(5, "'f32'");
 }
-END_TEST
 
-START_TEST(a_key_for_what_is_plain_is_a_mistake)
+SL_TEST(a_key_for_what_is_plain_is_a_mistake)
 {
     size_t bytes;
     uint8_t *data = golden_read("tensorizer/v1-module.tensors.gz", &bytes);
@@ -204,9 +201,8 @@ START_TEST(a_key_for_what_is_plain_is_a_mistake)
     VERIFY(at("m.tensors"), "--key-file", at("key"));
     EXPECT(2, "is not encrypted");
 }
-END_TEST
 
-START_TEST(signatures_and_given_hashes_of_a_spec_are_checked)
+SL_TEST(signatures_and_given_hashes_of_a_spec_are_checked)
 {
     char text[2048];
     copy_fixture("object", "object");
@@ -230,9 +226,8 @@ START_TEST(signatures_and_given_hashes_of_a_spec_are_checked)
     VERIFY(at("m.yaml"));
     EXPECT(5, "its signature is not of these bytes");
 }
-END_TEST
 
-START_TEST(a_name_cannot_forge_a_line)
+SL_TEST(a_name_cannot_forge_a_line)
 {
     size_t bytes;
     struct ran convert = {0};
@@ -246,9 +241,8 @@ START_TEST(a_name_cannot_forge_a_line)
     EXPECT(0, "tensor  a?ok       tensor  b\n");
     EXPECT(0, "tensor  ?[2J\n");
 }
-END_TEST
 
-START_TEST(other_formats_are_listed_as_bare)
+SL_TEST(other_formats_are_listed_as_bare)
 {
     size_t bytes;
     uint8_t *data = golden_read("gguf/all_types.gguf", &bytes);
@@ -259,25 +253,5 @@ START_TEST(other_formats_are_listed_as_bare)
     VERIFY(at("nothing.gguf"));
     EXPECT(4, "nothing.gguf");
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("cmd_verify");
-    TCase *tcase = tcase_create("cmd_verify");
-    tcase_add_checked_fixture(tcase, setup, teardown);
-    tcase_add_test(tcase, what_has_no_hash_is_said_and_fails_only_if_required);
-    tcase_add_test(tcase, every_wrong_tensor_is_told);
-    tcase_add_test(tcase, tensors_without_data_are_checked_by_their_headers);
-    tcase_add_test(tcase, encrypted_tensors_are_checked_with_their_key);
-    tcase_add_test(tcase, a_key_for_what_is_plain_is_a_mistake);
-    tcase_add_test(tcase, signatures_and_given_hashes_of_a_spec_are_checked);
-    tcase_add_test(tcase, a_name_cannot_forge_a_line);
-    tcase_add_test(tcase, other_formats_are_listed_as_bare);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failures = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failures ? 1 : 0;
-}
+SL_CASE(.setup = setup, .teardown = teardown)

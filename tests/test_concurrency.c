@@ -4,6 +4,7 @@
 #include <check.h>
 #include <stdlib.h>
 
+#include "claims.h"
 #include "mem.h"
 #include "option.h"
 #include "thread.h"
@@ -15,7 +16,7 @@
 
 /* ---- before there is a plan ------------------------------------------------------------------ */
 
-START_TEST(a_host_has_as_many_as_a_load_asks_for)
+SL_TEST(a_host_has_as_many_as_a_load_asks_for)
 {
     static const struct {
         uint64_t per_host, connections;
@@ -26,9 +27,8 @@ START_TEST(a_host_has_as_many_as_a_load_asks_for)
         ck_assert_uint_eq(sl_concurrency_per_host(rows[i].per_host, rows[i].connections),
                           rows[i].most);
 }
-END_TEST
 
-START_TEST(ahead_of_need_are_those_that_a_distant_load_begins_with)
+SL_TEST(ahead_of_need_are_those_that_a_distant_load_begins_with)
 {
     static const struct {
         uint64_t connections;
@@ -39,11 +39,10 @@ START_TEST(ahead_of_need_are_those_that_a_distant_load_begins_with)
         ck_assert_uint_eq(sl_concurrency_ahead(rows[i].connections, rows[i].descriptors),
                           rows[i].ahead);
 }
-END_TEST
 
 /* ---- a plan ---------------------------------------------------------------------------------- */
 
-START_TEST(a_plan_says_how_many_are_of_use)
+SL_TEST(a_plan_says_how_many_are_of_use)
 {
     static const struct {
         struct sl_plan_facts facts;
@@ -83,7 +82,6 @@ START_TEST(a_plan_says_how_many_are_of_use)
                       sl_connections_why_name(is.why), sl_connections_bound_name(is.bound));
     }
 }
-END_TEST
 
 /* ---- a load that begins to read -------------------------------------------------------------- */
 
@@ -128,7 +126,7 @@ static void expect_decided(const char *what, const struct sl_load_facts *facts,
         expect_decided(what, &facts, &(const struct decided){__VA_ARGS__});                        \
     } while (0)
 
-START_TEST(what_a_load_begins_with)
+SL_TEST(what_a_load_begins_with)
 {
     EXPECT("near", (void)0, 4, 64, 64, 256, 4, 0, 0, SL_THREADS_PROCESSORS);
     EXPECT("nothing known of the server", facts.first_byte_ns = 0, 4, 64, 64, 256, 4, 0, 0,
@@ -151,9 +149,8 @@ START_TEST(what_a_load_begins_with)
     EXPECT("nothing to fetch", (facts.ranges = 0, facts.fetch_bytes = 0), 4, 64, 64, 256, 4, 0, 0,
            SL_THREADS_PROCESSORS);
 }
-END_TEST
 
-START_TEST(what_is_given_stays)
+SL_TEST(what_is_given_stays)
 {
     EXPECT("16", facts.connections = 16, 16, 16, 80, 256, 4, SL_CONNECTIONS_GIVEN, 0,
            SL_THREADS_PROCESSORS);
@@ -166,9 +163,8 @@ START_TEST(what_is_given_stays)
     EXPECT("9 threads, 2 connections", (facts.threads = 9, facts.connections = 2), 2, 2, 66, 256, 2,
            SL_CONNECTIONS_GIVEN, 0, SL_THREADS_GIVEN);
 }
-END_TEST
 
-START_TEST(memory_and_the_host_are_bounds)
+SL_TEST(memory_and_the_host_are_bounds)
 {
     EXPECT("4 MiB", facts.memory_bytes = 4 * MIB, 4, 16, 0, 256, 4, 0, SL_BOUND_MEMORY,
            SL_THREADS_PROCESSORS);
@@ -190,9 +186,8 @@ START_TEST(memory_and_the_host_are_bounds)
     EXPECT("any number at the host", facts.host = 0, 4, 64, 128, 256, 4, 0, 0,
            SL_THREADS_PROCESSORS);
 }
-END_TEST
 
-START_TEST(loads_share_the_processors)
+SL_TEST(loads_share_the_processors)
 {
     EXPECT("2 loads", facts.loads = 2, 4, 64, 64, 256, 2, 0, 0, SL_THREADS_LOADS);
     EXPECT("9 loads", facts.loads = 9, 4, 64, 64, 256, 1, 0, 0, SL_THREADS_LOADS);
@@ -205,9 +200,8 @@ START_TEST(loads_share_the_processors)
     EXPECT("given, whoever has the others", (facts.threads = 5, facts.threads_of_all = 9), 4, 64,
            64, 256, 5, 0, 0, SL_THREADS_GIVEN);
 }
-END_TEST
 
-START_TEST(growth_counts_the_processors_that_the_group_has)
+SL_TEST(growth_counts_the_processors_that_the_group_has)
 {
     struct sl_load_facts facts = usual;
     struct sl_concurrency is;
@@ -221,9 +215,8 @@ START_TEST(growth_counts_the_processors_that_the_group_has)
     sl_concurrency_decide(&facts, &is);
     ck_assert_double_eq(is.growth.processors, 4);
 }
-END_TEST
 
-START_TEST(what_is_known_of_the_server_later_counts_as_well)
+SL_TEST(what_is_known_of_the_server_later_counts_as_well)
 {
     struct sl_load_facts facts = usual;
     struct sl_concurrency is;
@@ -234,11 +227,10 @@ START_TEST(what_is_known_of_the_server_later_counts_as_well)
     sl_concurrency_know_distance(&facts, 30 * SL_NS_PER_MS, &is.growth);
     ck_assert_uint_eq(is.growth.connections, 36);
 }
-END_TEST
 
 /* ---- while it reads -------------------------------------------------------------------------- */
 
-START_TEST(threads_have_equal_parts_and_stand_ins)
+SL_TEST(threads_have_equal_parts_and_stand_ins)
 {
     static const struct {
         struct sl_share_facts facts;
@@ -267,27 +259,4 @@ START_TEST(threads_have_equal_parts_and_stand_ins)
     room = sl_concurrency_room(&tight);
     ck_assert_uint_eq(room.most, 2);
     ck_assert_uint_eq(room.stand_ins, 0);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("concurrency");
-    TCase *tcase = tcase_create("tables");
-    tcase_add_test(tcase, a_host_has_as_many_as_a_load_asks_for);
-    tcase_add_test(tcase, ahead_of_need_are_those_that_a_distant_load_begins_with);
-    tcase_add_test(tcase, a_plan_says_how_many_are_of_use);
-    tcase_add_test(tcase, what_a_load_begins_with);
-    tcase_add_test(tcase, what_is_given_stays);
-    tcase_add_test(tcase, memory_and_the_host_are_bounds);
-    tcase_add_test(tcase, loads_share_the_processors);
-    tcase_add_test(tcase, growth_counts_the_processors_that_the_group_has);
-    tcase_add_test(tcase, what_is_known_of_the_server_later_counts_as_well);
-    tcase_add_test(tcase, threads_have_equal_parts_and_stand_ins);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failures = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failures ? 1 : 0;
 }

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "await.h"
+#include "claims.h"
 #include "http_client.h"
 #include "mem.h"
 #include "model_maker.h"
@@ -74,7 +75,7 @@ static void expect_mode(const char *name, mode_t mode)
 
 /* ---- files ---------------------------------------------------------------------------------- */
 
-START_TEST(files_do_not_depend_on_the_umask)
+SL_TEST(files_do_not_depend_on_the_umask)
 {
     static const mode_t masks[] = {0, 022, 077};
     for (size_t i = 0; i < SL_COUNT(masks); i++) {
@@ -91,11 +92,10 @@ START_TEST(files_do_not_depend_on_the_umask)
         expect_mode(".sluice/manifest.json", 0444);
     }
 }
-END_TEST
 
 /* fsGroup makes a volume's root setgid; what lies below belongs to its group, and may be read by
  * it. */
-START_TEST(the_group_of_a_volume_is_inherited)
+SL_TEST(the_group_of_a_volume_is_inherited)
 {
     gid_t group = getuid() == 0 ? VOLUME_GROUP : getgid();
     ck_assert_int_eq(chown(volume, (uid_t)-1, group), 0);
@@ -111,9 +111,8 @@ START_TEST(the_group_of_a_volume_is_inherited)
         ck_assert_msg(!S_ISDIR(status.st_mode) || status.st_mode & S_ISGID, "%s", names[i]);
     }
 }
-END_TEST
 
-START_TEST(neither_home_nor_path_is_needed)
+SL_TEST(neither_home_nor_path_is_needed)
 {
     char *home = strdup(getenv("HOME") ? getenv("HOME") : "/"), *path = strdup(getenv("PATH"));
     unsetenv("HOME");
@@ -125,11 +124,10 @@ START_TEST(neither_home_nor_path_is_needed)
     free(path);
     ck_assert_msg(ran.exit_code == 0, "%s", ran.err);
 }
-END_TEST
 
 /* ---- ports ---------------------------------------------------------------------------------- */
 
-START_TEST(a_port_of_the_image_that_is_taken_stops_no_load)
+SL_TEST(a_port_of_the_image_that_is_taken_stops_no_load)
 {
     struct sl_server *server = sl_server_start();
     unsigned port;
@@ -146,7 +144,6 @@ START_TEST(a_port_of_the_image_that_is_taken_stops_no_load)
                   ran.err);
     sl_server_stop(server);
 }
-END_TEST
 
 /* ---- a sidecar ------------------------------------------------------------------------------ */
 
@@ -172,7 +169,7 @@ static void await_status(unsigned port, const char *path, int status)
     SL_AWAIT(status_of(port, path) == status, path);
 }
 
-START_TEST(a_sidecar_is_started_when_published_and_ends_well)
+SL_TEST(a_sidecar_is_started_when_published_and_ends_well)
 {
     struct sl_server *server = sl_server_start();
     size_t bytes = 1024 * 1024;
@@ -216,27 +213,14 @@ START_TEST(a_sidecar_is_started_when_published_and_ends_well)
     sl_server_stop(server);
     free(noise);
 }
-END_TEST
 
-int main(void)
+static bool prepare(void)
 {
     if (!getenv("SLUICE")) {
         sl_skipped("container", "SLUICE does not name the program");
-        return 77;
+        return false;
     }
-    Suite *suite = suite_create("container");
-    TCase *all = tcase_create("container");
-    tcase_set_timeout(all, 60);
-    tcase_add_checked_fixture(all, setup, teardown);
-    tcase_add_test(all, files_do_not_depend_on_the_umask);
-    tcase_add_test(all, the_group_of_a_volume_is_inherited);
-    tcase_add_test(all, neither_home_nor_path_is_needed);
-    tcase_add_test(all, a_port_of_the_image_that_is_taken_stops_no_load);
-    tcase_add_test(all, a_sidecar_is_started_when_published_and_ends_well);
-    suite_add_tcase(suite, all);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failures = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failures ? 1 : 0;
+    return true;
 }
+
+SL_CASE(.setup = setup, .teardown = teardown, .seconds = 60, .prepare = prepare)

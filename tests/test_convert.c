@@ -9,12 +9,13 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "claims.h"
 #include "convert_case.h"
 #include "golden.h"
 #include "memory_store.h"
 #include "model_maker.h"
 
-START_TEST(any_number_of_threads_writes_the_same)
+SL_TEST(any_number_of_threads_writes_the_same)
 {
     size_t bytes, first_bytes = 0;
     char to[SL_CASE_PATH_BYTES];
@@ -32,9 +33,8 @@ START_TEST(any_number_of_threads_writes_the_same)
     free(first);
     free(data);
 }
-END_TEST
 
-START_TEST(data_begin_where_align_says)
+SL_TEST(data_begin_where_align_says)
 {
     size_t bytes;
     char to[SL_CASE_PATH_BYTES];
@@ -50,9 +50,8 @@ START_TEST(data_begin_where_align_says)
     sl_case_close(&opened);
     free(data);
 }
-END_TEST
 
-START_TEST(shards_have_an_index_that_names_them)
+SL_TEST(shards_have_an_index_that_names_them)
 {
     size_t bytes;
     char to[SL_CASE_PATH_BYTES], index[SL_CASE_PATH_BYTES], back[SL_CASE_PATH_BYTES];
@@ -66,9 +65,8 @@ START_TEST(shards_have_an_index_that_names_them)
     sl_case_same("memory:model", NULL, back, NULL);
     free(data);
 }
-END_TEST
 
-START_TEST(tensors_are_chosen_cast_and_cut)
+SL_TEST(tensors_are_chosen_cast_and_cut)
 {
     size_t bytes;
     char to[SL_CASE_PATH_BYTES];
@@ -95,7 +93,6 @@ START_TEST(tensors_are_chosen_cast_and_cut)
     sl_case_close(&opened);
     free(data);
 }
-END_TEST
 
 /* ---- encryption ------------------------------------------------------------------------------ */
 
@@ -117,7 +114,7 @@ static const char *write_key(const char *name, uint8_t byte, char word[SL_CASE_P
     return word;
 }
 
-START_TEST(what_is_encrypted_is_decrypted_to_the_same_file)
+SL_TEST(what_is_encrypted_is_decrypted_to_the_same_file)
 {
     size_t bytes, plain_bytes;
     char plain[SL_CASE_PATH_BYTES], sealed[SL_CASE_PATH_BYTES], word[SL_CASE_PATH_BYTES + 32],
@@ -140,9 +137,8 @@ START_TEST(what_is_encrypted_is_decrypted_to_the_same_file)
     free(before);
     free(data);
 }
-END_TEST
 
-START_TEST(a_passphrase_seals_and_opens)
+SL_TEST(a_passphrase_seals_and_opens)
 {
     size_t bytes;
     char sealed[SL_CASE_PATH_BYTES];
@@ -156,14 +152,13 @@ START_TEST(a_passphrase_seals_and_opens)
     sl_case_same("memory:model", NULL, sealed, keys);
     free(data);
 }
-END_TEST
 
 static int by_nonce(const void *a, const void *b)
 {
     return memcmp(a, b, SL_NONCE_BYTES);
 }
 
-START_TEST(no_two_tensors_have_one_nonce)
+SL_TEST(no_two_tensors_have_one_nonce)
 {
     size_t bytes;
     char sealed[SL_CASE_PATH_BYTES];
@@ -185,9 +180,8 @@ START_TEST(no_two_tensors_have_one_nonce)
     sl_case_close(&opened);
     free(data);
 }
-END_TEST
 
-START_TEST(keys_and_files_must_fit)
+SL_TEST(keys_and_files_must_fit)
 {
     size_t bytes;
     struct sl_err err;
@@ -219,7 +213,6 @@ START_TEST(keys_and_files_must_fit)
     ck_assert(!sl_model_exists(sl_case_scratch, "out.tensors"));
     free(data);
 }
-END_TEST
 
 /* ---- hashes ---------------------------------------------------------------------------------- */
 
@@ -241,7 +234,7 @@ static uint8_t *put_damaged(size_t *bytes)
     return data;
 }
 
-START_TEST(a_wrong_hash_leaves_nothing)
+SL_TEST(a_wrong_hash_leaves_nothing)
 {
     static const char *const modes[] = {"verify.hashes=auto", "verify.hashes=all",
                                         "verify.hashes=require"};
@@ -267,9 +260,8 @@ START_TEST(a_wrong_hash_leaves_nothing)
     sl_case_expect("memory:damaged.tensors", to, &sl_case_safetensors, off);
     free(data);
 }
-END_TEST
 
-START_TEST(require_refuses_tensors_without_hashes)
+SL_TEST(require_refuses_tensors_without_hashes)
 {
     size_t bytes;
     struct sl_err err;
@@ -283,9 +275,8 @@ START_TEST(require_refuses_tensors_without_hashes)
     ck_assert_uint_eq(sl_case_files(sl_case_scratch), 0);
     free(data);
 }
-END_TEST
 
-START_TEST(checks_are_counted)
+SL_TEST(checks_are_counted)
 {
     size_t bytes;
     struct sl_err err;
@@ -302,7 +293,6 @@ START_TEST(checks_are_counted)
     ck_assert_uint_eq(result.checks, 46);
     free(data);
 }
-END_TEST
 
 /* ---- refusals -------------------------------------------------------------------------------- */
 
@@ -322,7 +312,7 @@ static void expect_refusal(const char *file, const struct sl_convert_config *bas
     free(data);
 }
 
-START_TEST(what_a_format_lacks_is_refused_by_name)
+SL_TEST(what_a_format_lacks_is_refused_by_name)
 {
     expect_refusal("tensorizer/v4-meta.tensors.gz", &sl_case_safetensors, "o.safetensors",
                    "meta tensor");
@@ -330,9 +320,8 @@ START_TEST(what_a_format_lacks_is_refused_by_name)
                    "no such dtype");
     expect_refusal("gguf/all_types.gguf", &sl_case_tensorizer, "o.tensors", "Q4_0");
 }
-END_TEST
 
-START_TEST(a_model_without_tensors_is_told)
+SL_TEST(a_model_without_tensors_is_told)
 {
     struct sl_err err;
     char to[SL_CASE_PATH_BYTES];
@@ -343,9 +332,8 @@ START_TEST(a_model_without_tensors_is_told)
     ck_assert_int_eq(err.kind, SL_E_FORMAT);
     ck_assert_msg(strstr(err.message, "'memory:empty' holds no tensors:"), "%s", err.message);
 }
-END_TEST
 
-START_TEST(impossible_combinations_are_usage_errors)
+SL_TEST(impossible_combinations_are_usage_errors)
 {
     size_t bytes;
     struct sl_err err;
@@ -368,9 +356,8 @@ START_TEST(impossible_combinations_are_usage_errors)
     ck_assert_msg(err.kind == SL_E_USAGE && strstr(err.message, "exists"), "%s", err.message);
     free(data);
 }
-END_TEST
 
-START_TEST(a_mirror_is_tried_when_the_source_cannot_be_opened)
+SL_TEST(a_mirror_is_tried_when_the_source_cannot_be_opened)
 {
     size_t bytes;
     struct sl_err err;
@@ -384,7 +371,6 @@ START_TEST(a_mirror_is_tried_when_the_source_cannot_be_opened)
     ck_assert_int_eq(err.kind, SL_E_NOT_FOUND);
     free(data);
 }
-END_TEST
 
 /* ---- what fails leaves nothing --------------------------------------------------------------- */
 
@@ -418,21 +404,19 @@ static void run_attempts(unsigned (*each)(int (*once)(void *, struct sl_err *), 
     free(data);
 }
 
-START_TEST(every_failing_allocation_leaves_nothing)
+SL_TEST(every_failing_allocation_leaves_nothing)
 {
     SL_AUTO(sl_keys) keys = key_of(3);
     run_attempts(golden_each_allocation, keys);
 }
-END_TEST
 
-START_TEST(every_failing_read_leaves_nothing)
+SL_TEST(every_failing_read_leaves_nothing)
 {
     run_attempts(golden_each_read, NULL);
 }
-END_TEST
 
 /* Writes fail at one place after another: beyond the limit of a file's size. */
-START_TEST(a_full_destination_leaves_nothing)
+SL_TEST(a_full_destination_leaves_nothing)
 {
     size_t bytes;
     struct sl_err err;
@@ -450,9 +434,8 @@ START_TEST(a_full_destination_leaves_nothing)
     }
     free(data);
 }
-END_TEST
 
-START_TEST(a_cancel_leaves_nothing)
+SL_TEST(a_cancel_leaves_nothing)
 {
     size_t bytes;
     struct sl_err err;
@@ -470,42 +453,5 @@ START_TEST(a_cancel_leaves_nothing)
     sl_cancel_free(cancel);
     free(data);
 }
-END_TEST
 
-static Suite *suite(void)
-{
-    Suite *all = suite_create("convert");
-    TCase *cases = tcase_create("convert");
-    tcase_add_checked_fixture(cases, sl_case_setup, sl_case_teardown);
-    tcase_set_timeout(cases, 120);
-    tcase_add_test(cases, any_number_of_threads_writes_the_same);
-    tcase_add_test(cases, data_begin_where_align_says);
-    tcase_add_test(cases, shards_have_an_index_that_names_them);
-    tcase_add_test(cases, tensors_are_chosen_cast_and_cut);
-    tcase_add_test(cases, what_is_encrypted_is_decrypted_to_the_same_file);
-    tcase_add_test(cases, a_passphrase_seals_and_opens);
-    tcase_add_test(cases, no_two_tensors_have_one_nonce);
-    tcase_add_test(cases, keys_and_files_must_fit);
-    tcase_add_test(cases, a_wrong_hash_leaves_nothing);
-    tcase_add_test(cases, require_refuses_tensors_without_hashes);
-    tcase_add_test(cases, checks_are_counted);
-    tcase_add_test(cases, what_a_format_lacks_is_refused_by_name);
-    tcase_add_test(cases, a_model_without_tensors_is_told);
-    tcase_add_test(cases, impossible_combinations_are_usage_errors);
-    tcase_add_test(cases, a_mirror_is_tried_when_the_source_cannot_be_opened);
-    tcase_add_test(cases, every_failing_allocation_leaves_nothing);
-    tcase_add_test(cases, every_failing_read_leaves_nothing);
-    tcase_add_test(cases, a_full_destination_leaves_nothing);
-    tcase_add_test(cases, a_cancel_leaves_nothing);
-    suite_add_tcase(all, cases);
-    return all;
-}
-
-int main(void)
-{
-    SRunner *runner = srunner_create(suite());
-    srunner_run_all(runner, CK_ENV);
-    int failures = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failures ? 1 : 0;
-}
+SL_CASE(.setup = sl_case_setup, .teardown = sl_case_teardown, .seconds = 120)

@@ -4,6 +4,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "claims.h"
 #include "convert_case.h"
 #include "golden.h"
 #include "model_maker.h"
@@ -22,7 +23,7 @@ static void put_file(const char *name, const void *data, size_t bytes)
     ck_assert(file && fwrite(data, 1, bytes, file) == bytes && fclose(file) == 0);
 }
 
-START_TEST(a_pipeline_keeps_its_folders)
+SL_TEST(a_pipeline_keeps_its_folders)
 {
     size_t bytes;
     uint8_t *data = sl_case_model(&bytes);
@@ -51,10 +52,9 @@ START_TEST(a_pipeline_keeps_its_folders)
     ck_assert_uint_eq(sl_case_files(to), 4);
     free(data);
 }
-END_TEST
 
 /* Else "%2e%2e%2f" in the name of an object would lead out of the folder. */
-START_TEST(a_file_url_gets_names_as_they_are)
+SL_TEST(a_file_url_gets_names_as_they_are)
 {
     size_t bytes;
     uint8_t *data = sl_case_model(&bytes);
@@ -71,9 +71,8 @@ START_TEST(a_file_url_gets_names_as_they_are)
     ck_assert_uint_eq(sl_case_files(folder), 2);
     free(data);
 }
-END_TEST
 
-START_TEST(one_object_takes_the_model_of_a_folder_alone)
+SL_TEST(one_object_takes_the_model_of_a_folder_alone)
 {
     size_t bytes;
     uint8_t *data = sl_case_model(&bytes);
@@ -86,9 +85,8 @@ START_TEST(one_object_takes_the_model_of_a_folder_alone)
     sl_case_same("memory:model", NULL, to, NULL);
     free(data);
 }
-END_TEST
 
-START_TEST(several_models_do_not_fit_one_object)
+SL_TEST(several_models_do_not_fit_one_object)
 {
     size_t bytes;
     struct sl_err err;
@@ -106,27 +104,5 @@ START_TEST(several_models_do_not_fit_one_object)
     ck_assert_msg(strstr(err.message, "'http://127.0.0.1:9/m.tensors'") != NULL, "%s", err.message);
     free(data);
 }
-END_TEST
 
-static Suite *suite(void)
-{
-    Suite *all = suite_create("convert_folder");
-    TCase *cases = tcase_create("convert_folder");
-    tcase_add_checked_fixture(cases, sl_case_setup, sl_case_teardown);
-    tcase_set_timeout(cases, 120);
-    tcase_add_test(cases, a_pipeline_keeps_its_folders);
-    tcase_add_test(cases, a_file_url_gets_names_as_they_are);
-    tcase_add_test(cases, one_object_takes_the_model_of_a_folder_alone);
-    tcase_add_test(cases, several_models_do_not_fit_one_object);
-    suite_add_tcase(all, cases);
-    return all;
-}
-
-int main(void)
-{
-    SRunner *runner = srunner_create(suite());
-    srunner_run_all(runner, CK_ENV);
-    int failures = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failures ? 1 : 0;
-}
+SL_CASE(.setup = sl_case_setup, .teardown = sl_case_teardown, .seconds = 120)

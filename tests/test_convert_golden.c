@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "claims.h"
 #include "convert_case.h"
 #include "golden.h"
 #include "memory_store.h"
@@ -94,26 +95,23 @@ static unsigned round_trip_all(const char *folder)
     return done;
 }
 
-START_TEST(safetensors_go_to_tensors_and_back)
+SL_TEST(safetensors_go_to_tensors_and_back)
 {
     ck_assert_uint_ge(round_trip_all("safetensors"), 16);
 }
-END_TEST
 
-START_TEST(pytorch_goes_to_tensors_and_safetensors)
+SL_TEST(pytorch_goes_to_tensors_and_safetensors)
 {
     ck_assert_uint_ge(round_trip_all("pytorch"), 40);
 }
-END_TEST
 
-START_TEST(unquantised_gguf_goes_to_tensors_and_safetensors)
+SL_TEST(unquantised_gguf_goes_to_tensors_and_safetensors)
 {
     ck_assert_uint_ge(round_trip_all("gguf"), 10);
 }
-END_TEST
 
 /* The reference writer's plain files come out as it wrote them. */
-START_TEST(tensors_are_copied_bit_for_bit)
+SL_TEST(tensors_are_copied_bit_for_bit)
 {
     json_t *manifest = golden_json("tensorizer/MANIFEST.json"),
            *items = json_object_get(manifest, "files");
@@ -145,27 +143,5 @@ START_TEST(tensors_are_copied_bit_for_bit)
     ck_assert_uint_ge(same, 15);
     json_decref(manifest);
 }
-END_TEST
 
-static Suite *suite(void)
-{
-    Suite *all = suite_create("convert_golden");
-    TCase *cases = tcase_create("convert_golden");
-    tcase_add_checked_fixture(cases, sl_case_setup, sl_case_teardown);
-    tcase_set_timeout(cases, 120);
-    tcase_add_test(cases, safetensors_go_to_tensors_and_back);
-    tcase_add_test(cases, pytorch_goes_to_tensors_and_safetensors);
-    tcase_add_test(cases, unquantised_gguf_goes_to_tensors_and_safetensors);
-    tcase_add_test(cases, tensors_are_copied_bit_for_bit);
-    suite_add_tcase(all, cases);
-    return all;
-}
-
-int main(void)
-{
-    SRunner *runner = srunner_create(suite());
-    srunner_run_all(runner, CK_ENV);
-    int failures = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failures ? 1 : 0;
-}
+SL_CASE(.setup = sl_case_setup, .teardown = sl_case_teardown, .seconds = 120)

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "claims.h"
 #include "convert_case.h"
 #include "memory_store.h"
 #include "model_maker.h"
@@ -81,7 +82,7 @@ static void expect_like_file(const struct sl_convert_config *config, const char 
     ck_assert(sl_model_same(sl_case_scratch, name, dav.objects[0].data, dav.objects[0].bytes));
 }
 
-START_TEST(a_put_has_the_bytes_of_a_file)
+SL_TEST(a_put_has_the_bytes_of_a_file)
 {
     size_t bytes;
     uint8_t *data = sl_case_model(&bytes);
@@ -90,18 +91,16 @@ START_TEST(a_put_has_the_bytes_of_a_file)
     expect_like_file(&config, "m.tensors", "/m.tensors");
     free(data);
 }
-END_TEST
 
-START_TEST(safetensors_are_read_once)
+SL_TEST(safetensors_are_read_once)
 {
     size_t bytes;
     uint8_t *data = sl_case_model(&bytes);
     expect_like_file(&sl_case_safetensors, "m.safetensors", "/m.safetensors");
     free(data);
 }
-END_TEST
 
-START_TEST(what_is_encrypted_can_be_put)
+SL_TEST(what_is_encrypted_can_be_put)
 {
     size_t bytes;
     char to[SL_CASE_PATH_BYTES];
@@ -116,9 +115,8 @@ START_TEST(what_is_encrypted_can_be_put)
     sl_case_same("memory:model", NULL, "memory:sealed", keys);
     free(data);
 }
-END_TEST
 
-START_TEST(the_index_of_shards_comes_last)
+SL_TEST(the_index_of_shards_comes_last)
 {
     size_t bytes;
     char to[SL_CASE_PATH_BYTES];
@@ -131,9 +129,8 @@ START_TEST(the_index_of_shards_comes_last)
     ck_assert_str_eq(dav.objects[3].target, "/a%20b/model.safetensors.index.json");
     free(data);
 }
-END_TEST
 
-START_TEST(a_source_that_changes_between_the_readings_is_found)
+SL_TEST(a_source_that_changes_between_the_readings_is_found)
 {
     size_t bytes;
     struct sl_err err;
@@ -155,10 +152,9 @@ START_TEST(a_source_that_changes_between_the_readings_is_found)
     }
     free(data);
 }
-END_TEST
 
 /* Of three shards the second is there. */
-START_TEST(what_is_in_the_way_is_told_before_anything_is_read_or_sent)
+SL_TEST(what_is_in_the_way_is_told_before_anything_is_read_or_sent)
 {
     size_t bytes;
     struct sl_err err;
@@ -176,9 +172,8 @@ START_TEST(what_is_in_the_way_is_told_before_anything_is_read_or_sent)
     ck_assert_uint_eq(dav.count, 0);
     free(data);
 }
-END_TEST
 
-START_TEST(a_refused_put_is_told)
+SL_TEST(a_refused_put_is_told)
 {
     size_t bytes;
     struct sl_err err;
@@ -191,9 +186,8 @@ START_TEST(a_refused_put_is_told)
     ck_assert_int_eq(err.kind, SL_E_AUTH);
     free(data);
 }
-END_TEST
 
-START_TEST(the_whole_may_take_so_long)
+SL_TEST(the_whole_may_take_so_long)
 {
     size_t bytes;
     struct sl_err err;
@@ -210,10 +204,9 @@ START_TEST(the_whole_may_take_so_long)
     ck_assert_uint_eq(sl_case_files(sl_case_scratch), 0);
     free(data);
 }
-END_TEST
 
 /* Small tensors that lie together are asked for together. */
-START_TEST(small_tensors_cost_few_requests)
+SL_TEST(small_tensors_cost_few_requests)
 {
     size_t bytes;
     char from[SL_CASE_PATH_BYTES], to[SL_CASE_PATH_BYTES];
@@ -228,31 +221,5 @@ START_TEST(small_tensors_cost_few_requests)
     sl_case_same("memory:many", NULL, to, NULL);
     free(data);
 }
-END_TEST
 
-static Suite *suite(void)
-{
-    Suite *all = suite_create("convert_order");
-    TCase *cases = tcase_create("convert_order");
-    tcase_add_checked_fixture(cases, setup, teardown);
-    tcase_add_test(cases, a_put_has_the_bytes_of_a_file);
-    tcase_add_test(cases, safetensors_are_read_once);
-    tcase_add_test(cases, what_is_encrypted_can_be_put);
-    tcase_add_test(cases, the_index_of_shards_comes_last);
-    tcase_add_test(cases, a_source_that_changes_between_the_readings_is_found);
-    tcase_add_test(cases, what_is_in_the_way_is_told_before_anything_is_read_or_sent);
-    tcase_add_test(cases, a_refused_put_is_told);
-    tcase_add_test(cases, the_whole_may_take_so_long);
-    tcase_add_test(cases, small_tensors_cost_few_requests);
-    suite_add_tcase(all, cases);
-    return all;
-}
-
-int main(void)
-{
-    SRunner *runner = srunner_create(suite());
-    srunner_run_all(runner, CK_ENV);
-    int failures = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failures ? 1 : 0;
-}
+SL_CASE(.setup = setup, .teardown = teardown)

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "alloc_fail.h"
+#include "claims.h"
 #include "load.h"
 #include "log.h"
 #include "memory_store.h"
@@ -91,7 +92,7 @@ static void must_not_load(const char *more, enum sl_err_kind kind, const char *w
     ck_assert(!sl_model_exists(path, ".sluice/ready"));
 }
 
-START_TEST(a_wrong_bit_of_a_tensor_has_its_range_fetched_again)
+SL_TEST(a_wrong_bit_of_a_tensor_has_its_range_fetched_again)
 {
     static const char *const more[] = {
         REQUIRE,
@@ -113,18 +114,16 @@ START_TEST(a_wrong_bit_of_a_tensor_has_its_range_fetched_again)
             remove_model();
         }
 }
-END_TEST
 
-START_TEST(one_that_stays_wrong_fails_the_load)
+SL_TEST(one_that_stays_wrong_fails_the_load)
 {
     flip(bytes - 100, 1000);
     must_not_load(REQUIRE, SL_E_INTEGRITY, "bytes ");
     ck_assert_str_eq(err.code, "E_HASH_CRC32C");
 }
-END_TEST
 
 /* The head lands nowhere, and the index is made of it: a name could be another. */
-START_TEST(a_wrong_head_is_found)
+SL_TEST(a_wrong_head_is_found)
 {
     uint8_t *right = malloc(bytes);
     memcpy(right, data, bytes);
@@ -135,9 +134,8 @@ START_TEST(a_wrong_head_is_found)
     free(right);
     must_not_load(REQUIRE, SL_E_INTEGRITY, "bytes ");
 }
-END_TEST
 
-START_TEST(a_head_of_several_ranges_is_checked)
+SL_TEST(a_head_of_several_ranges_is_checked)
 {
     enum { NAMES = 1300 };
     char *names = calloc(NAMES, 10);
@@ -159,9 +157,8 @@ START_TEST(a_head_of_several_ranges_is_checked)
     }
     free(names);
 }
-END_TEST
 
-START_TEST(what_cannot_be_checked_is_refused_where_it_must_be)
+SL_TEST(what_cannot_be_checked_is_refused_where_it_must_be)
 {
     static const char *const more[] = {
         REQUIRE "tensors: {include: [a, c]}\n", REQUIRE "tensors: {cast: {F32: BF16}}\n",
@@ -172,10 +169,9 @@ START_TEST(what_cannot_be_checked_is_refused_where_it_must_be)
         ck_assert_str_eq(err.code, "E_SIDECAR");
     }
 }
-END_TEST
 
 /* Of a listing they are used as far as they go. */
-START_TEST(ranges_within_picked_tensors_are_checked)
+SL_TEST(ranges_within_picked_tensors_are_checked)
 {
     struct sl_specs specs;
     char yaml[1024];
@@ -212,10 +208,9 @@ START_TEST(ranges_within_picked_tensors_are_checked)
     sl_sidecar_free(made);
     sl_memory_clear();
 }
-END_TEST
 
 /* What an interrupted load left is read back by its place in the new file. */
-START_TEST(a_load_that_was_broken_off_checks_what_it_keeps)
+SL_TEST(a_load_that_was_broken_off_checks_what_it_keeps)
 {
     flip(bytes - 100, 1000);
     must_not_load(REQUIRE "readers: {connections: 1}\n", SL_E_INTEGRITY, "expected");
@@ -224,9 +219,8 @@ START_TEST(a_load_that_was_broken_off_checks_what_it_keeps)
     ck_assert_uint_eq(result.unhashed, 0);
     ck_assert(same_data());
 }
-END_TEST
 
-START_TEST(every_failing_allocation_ends_cleanly)
+SL_TEST(every_failing_allocation_ends_cleanly)
 {
     unsigned step = 1;
     for (unsigned nth = 1;; nth += step) {
@@ -245,26 +239,5 @@ START_TEST(every_failing_allocation_ends_cleanly)
         step = 1 + nth / 12; /* those of the server, the index and the reader have their tests */
     }
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("covering");
-    TCase *tests = tcase_create("covering");
-    tcase_set_timeout(tests, 120);
-    tcase_add_checked_fixture(tests, setup, teardown);
-    tcase_add_test(tests, a_wrong_bit_of_a_tensor_has_its_range_fetched_again);
-    tcase_add_test(tests, one_that_stays_wrong_fails_the_load);
-    tcase_add_test(tests, a_wrong_head_is_found);
-    tcase_add_test(tests, a_head_of_several_ranges_is_checked);
-    tcase_add_test(tests, what_cannot_be_checked_is_refused_where_it_must_be);
-    tcase_add_test(tests, ranges_within_picked_tensors_are_checked);
-    tcase_add_test(tests, a_load_that_was_broken_off_checks_what_it_keeps);
-    tcase_add_test(tests, every_failing_allocation_ends_cleanly);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failures = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failures ? 1 : 0;
-}
+SL_CASE(.setup = setup, .teardown = teardown, .seconds = 120)

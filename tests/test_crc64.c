@@ -2,6 +2,7 @@
 #include <check.h>
 #include <stdlib.h>
 
+#include "claims.h"
 #include "crc64.h"
 
 enum { BYTES = 5000 };
@@ -18,15 +19,14 @@ static uint64_t bit_by_bit(const uint8_t *at, size_t bytes)
     return ~crc;
 }
 
-START_TEST(the_published_values_come_out)
+SL_TEST(the_published_values_come_out)
 {
     ck_assert_uint_eq(sl_crc64nvme(0, "123456789", 9), 0xae8b14860a799888u);
     ck_assert_uint_eq(sl_crc64nvme(0, "", 0), 0);
     ck_assert_uint_eq(sl_crc64nvme(0, "Hello, World!\n", 14), 0x4a85d76f1ebb2a91u);
 }
-END_TEST
 
-START_TEST(every_length_and_alignment_gives_the_same_number)
+SL_TEST(every_length_and_alignment_gives_the_same_number)
 {
     for (size_t i = 0; i < sizeof(data); i++)
         data[i] = (uint8_t)(i * 31 + i / 7);
@@ -35,9 +35,8 @@ START_TEST(every_length_and_alignment_gives_the_same_number)
                           bit_by_bit(data + bytes % 17, bytes));
     ck_assert_uint_eq(sl_crc64nvme(0, data, BYTES), bit_by_bit(data, BYTES));
 }
-END_TEST
 
-START_TEST(parts_continue_and_combine)
+SL_TEST(parts_continue_and_combine)
 {
     uint64_t whole = bit_by_bit(data, BYTES);
     for (size_t cut = 0; cut <= BYTES; cut += 97) {
@@ -45,20 +44,4 @@ START_TEST(parts_continue_and_combine)
         ck_assert_uint_eq(sl_crc64nvme(a, data + cut, BYTES - cut), whole);
         ck_assert_uint_eq(sl_crc64nvme_combine(a, b, BYTES - cut), whole);
     }
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("crc64");
-    TCase *tests = tcase_create("crc64");
-    tcase_add_test(tests, the_published_values_come_out);
-    tcase_add_test(tests, every_length_and_alignment_gives_the_same_number);
-    tcase_add_test(tests, parts_continue_and_combine);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
 }

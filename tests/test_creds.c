@@ -6,6 +6,7 @@
 
 #include "alloc_fail.h"
 #include "buf.h"
+#include "claims.h"
 #include "creds_home.h"
 #include "ini.h"
 
@@ -25,7 +26,7 @@ static void expect_items(enum sl_ini_dialect dialect, const char *text, const ch
     ck_assert_str_eq(sl_buf_string(&out), items);
 }
 
-START_TEST(nested_blocks_and_indented_sections_are_told_apart)
+SL_TEST(nested_blocks_and_indented_sections_are_told_apart)
 {
     expect_items(
         SL_INI_AWS,
@@ -35,9 +36,8 @@ START_TEST(nested_blocks_and_indented_sections_are_told_apart)
         "default|s3|endpoint_url=u@6\ndefault||x=y@7\nindented||a=1@9\nindented||b=2;3@10\n"
         "indented|b|c=4@11\n");
 }
-END_TEST
 
-START_TEST(s3cmd_values_keep_percent_and_lose_quotes)
+SL_TEST(s3cmd_values_keep_percent_and_lose_quotes)
 {
     expect_items(
         SL_INI_S3CMD,
@@ -45,9 +45,8 @@ START_TEST(s3cmd_values_keep_percent_and_lose_quotes)
         "default||access_key=a b@3\ndefault||host_bucket=%(bucket)s.h # no comment@4\n"
         "default||k=@5\n");
 }
-END_TEST
 
-START_TEST(a_broken_line_is_named_and_not_quoted)
+SL_TEST(a_broken_line_is_named_and_not_quoted)
 {
     static const char *const broken[] = {"[default]\nhush\n", "[default]\n[hush\n",
                                          "[default]\n=hush", "[default]\n[]\n"};
@@ -64,11 +63,10 @@ START_TEST(a_broken_line_is_named_and_not_quoted)
     ck_assert_int_eq(sl_ini_parse("a=\0b", 4, "f", SL_INI_AWS, collect, NULL, &sl_creds_home.err),
                      -1);
 }
-END_TEST
 
 /* ---- static keys ---------------------------------------------------------------------------- */
 
-START_TEST(nothing_found_is_anonymous_and_known_to_be)
+SL_TEST(nothing_found_is_anonymous_and_known_to_be)
 {
     SL_AUTO(sl_creds) creds = sl_creds_home_open();
     sl_autokey key = {0};
@@ -78,16 +76,14 @@ START_TEST(nothing_found_is_anonymous_and_known_to_be)
     ck_assert(sl_creds_current(creds, key.generation));
     ck_assert_str_eq(sl_creds_region(creds), "us-east-1");
 }
-END_TEST
 
-START_TEST(no_home_is_no_problem)
+SL_TEST(no_home_is_no_problem)
 {
     unsetenv("HOME");
     sl_creds_home_expect(NULL, NULL, NULL);
 }
-END_TEST
 
-START_TEST(the_environment_comes_before_files)
+SL_TEST(the_environment_comes_before_files)
 {
     sl_creds_home_write(".aws/credentials",
                         "[default]\naws_access_key_id=F\naws_secret_access_key=hush1\n");
@@ -97,9 +93,8 @@ START_TEST(the_environment_comes_before_files)
     setenv("AWS_SESSION_TOKEN", "T", 1);
     sl_creds_home_expect("E", "hush2", "T");
 }
-END_TEST
 
-START_TEST(a_profile_named_by_the_spec_comes_before_the_environment)
+SL_TEST(a_profile_named_by_the_spec_comes_before_the_environment)
 {
     setenv("AWS_ACCESS_KEY_ID", "E", 1);
     setenv("AWS_SECRET_ACCESS_KEY", "hush", 1);
@@ -115,9 +110,8 @@ START_TEST(a_profile_named_by_the_spec_comes_before_the_environment)
     ck_assert_str_eq(sl_creds_region(creds), "r1");
     ck_assert_ptr_nonnull(strstr(sl_creds_origin(creds), "profile 'mine'"));
 }
-END_TEST
 
-START_TEST(one_key_without_the_other_is_an_error)
+SL_TEST(one_key_without_the_other_is_an_error)
 {
     setenv("AWS_ACCESS_KEY_ID", "E", 1);
     sl_creds_home_refuse(SL_E_AUTH, "AWS_ACCESS_KEY_ID is set without AWS_SECRET_ACCESS_KEY");
@@ -125,9 +119,8 @@ START_TEST(one_key_without_the_other_is_an_error)
     sl_creds_home_write(".aws/credentials", "[default]\naws_secret_access_key=hush\n");
     sl_creds_home_refuse(SL_E_AUTH, "aws_secret_access_key without aws_access_key_id");
 }
-END_TEST
 
-START_TEST(keys_that_would_break_a_header_are_refused)
+SL_TEST(keys_that_would_break_a_header_are_refused)
 {
     setenv("AWS_ACCESS_KEY_ID", "E", 1);
     setenv("AWS_SECRET_ACCESS_KEY", "hush\r\nX: y", 1);
@@ -139,9 +132,8 @@ START_TEST(keys_that_would_break_a_header_are_refused)
     setenv("AWS_ACCESS_KEY_ID", "a/b", 1);
     sl_creds_home_refuse(SL_E_AUTH, "the access key id");
 }
-END_TEST
 
-START_TEST(expired_keys_of_the_environment_are_refused)
+SL_TEST(expired_keys_of_the_environment_are_refused)
 {
     setenv("AWS_ACCESS_KEY_ID", "E", 1);
     setenv("AWS_SECRET_ACCESS_KEY", "S", 1);
@@ -152,9 +144,8 @@ START_TEST(expired_keys_of_the_environment_are_refused)
     setenv("AWS_CREDENTIAL_EXPIRATION", "2999-01-01T00:00:00Z", 1);
     sl_creds_home_expect("E", "S", NULL);
 }
-END_TEST
 
-START_TEST(what_needs_a_program_or_a_browser_is_refused_with_a_way_out)
+SL_TEST(what_needs_a_program_or_a_browser_is_refused_with_a_way_out)
 {
     static const char *const lines[] = {"credential_process = /bin/x", "sso_session = s",
                                         "role_arn = arn:x\nsource_profile = y",
@@ -166,9 +157,8 @@ START_TEST(what_needs_a_program_or_a_browser_is_refused_with_a_way_out)
         sl_creds_home_refuse(SL_E_AUTH, "aws configure export-credentials --profile default");
     }
 }
-END_TEST
 
-START_TEST(profiles_give_endpoints_in_their_order)
+SL_TEST(profiles_give_endpoints_in_their_order)
 {
     sl_creds_home.s3.anonymous = true;
     sl_creds_home_write(
@@ -187,18 +177,16 @@ START_TEST(profiles_give_endpoints_in_their_order)
     ck_assert_str_eq(profile.s3_addressing_style, "virtual");
     sl_profile_release(&profile);
 }
-END_TEST
 
-START_TEST(a_broken_config_file_is_an_error_with_its_line)
+SL_TEST(a_broken_config_file_is_an_error_with_its_line)
 {
     sl_creds_home_write(".aws/config", "[default]\nregion\n");
     sl_creds_home_refuse(SL_E_USAGE, "/.aws/config:2: ");
 }
-END_TEST
 
 /* ---- .s3cfg --------------------------------------------------------------------------------- */
 
-START_TEST(the_home_s3cfg_comes_after_profiles)
+SL_TEST(the_home_s3cfg_comes_after_profiles)
 {
     sl_creds_home_write(
         ".s3cfg",
@@ -213,9 +201,8 @@ START_TEST(the_home_s3cfg_comes_after_profiles)
                         "[default]\naws_access_key_id=F\naws_secret_access_key=S\n");
     sl_creds_home_expect("F", "S", NULL);
 }
-END_TEST
 
-START_TEST(a_config_file_of_the_spec_comes_first_and_must_be_there)
+SL_TEST(a_config_file_of_the_spec_comes_first_and_must_be_there)
 {
     setenv("AWS_ACCESS_KEY_ID", "E", 1);
     setenv("AWS_SECRET_ACCESS_KEY", "S", 1);
@@ -230,9 +217,8 @@ START_TEST(a_config_file_of_the_spec_comes_first_and_must_be_there)
     ck_assert_str_eq(sl_creds_s3cfg(creds)->host_base, "own:7480");
     free(sl_creds_home.s3.config_file);
 }
-END_TEST
 
-START_TEST(what_s3cfg_asks_for_and_we_do_not_do_is_refused)
+SL_TEST(what_s3cfg_asks_for_and_we_do_not_do_is_refused)
 {
     static const struct {
         const char *line, *text;
@@ -253,11 +239,10 @@ START_TEST(what_s3cfg_asks_for_and_we_do_not_do_is_refused)
     }
     free(sl_creds_home.s3.config_file);
 }
-END_TEST
 
 /* ---- the rest ------------------------------------------------------------------------------- */
 
-START_TEST(times_with_fraction_and_offset_are_understood)
+SL_TEST(times_with_fraction_and_offset_are_understood)
 {
     int64_t seconds;
     ck_assert_int_eq(sl_parse_time("1970-01-02T00:00:01Z", &seconds), 0);
@@ -270,9 +255,8 @@ START_TEST(times_with_fraction_and_offset_are_understood)
     for (size_t i = 0; i < SL_COUNT(bad); i++)
         ck_assert_int_eq(sl_parse_time(bad[i], &seconds), -1);
 }
-END_TEST
 
-START_TEST(files_written_anew_renew_static_keys)
+SL_TEST(files_written_anew_renew_static_keys)
 {
     sl_creds_home_write(".aws/credentials",
                         "[default]\naws_access_key_id=F\naws_secret_access_key=S1\n");
@@ -286,9 +270,8 @@ START_TEST(files_written_anew_renew_static_keys)
     ck_assert_int_eq(sl_creds_get(creds, &key, &sl_creds_home.err), 0);
     ck_assert_str_eq(key.secret_key, "S2");
 }
-END_TEST
 
-START_TEST(every_failing_allocation_is_survived)
+SL_TEST(every_failing_allocation_is_survived)
 {
     sl_creds_home_write(".aws/config", "[default]\nregion=r\ns3=\n endpoint_url=http://e\n");
     sl_creds_home_write(".s3cfg", "[default]\naccess_key = A\nsecret_key = S\nhost_base = h\n");
@@ -310,36 +293,5 @@ START_TEST(every_failing_allocation_is_survived)
     }
     ck_abort_msg("never succeeded");
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("creds");
-    TCase *tests = tcase_create("creds");
-    tcase_add_checked_fixture(tests, sl_creds_home_setup, sl_creds_home_teardown);
-    tcase_add_test(tests, nested_blocks_and_indented_sections_are_told_apart);
-    tcase_add_test(tests, s3cmd_values_keep_percent_and_lose_quotes);
-    tcase_add_test(tests, a_broken_line_is_named_and_not_quoted);
-    tcase_add_test(tests, nothing_found_is_anonymous_and_known_to_be);
-    tcase_add_test(tests, no_home_is_no_problem);
-    tcase_add_test(tests, the_environment_comes_before_files);
-    tcase_add_test(tests, a_profile_named_by_the_spec_comes_before_the_environment);
-    tcase_add_test(tests, one_key_without_the_other_is_an_error);
-    tcase_add_test(tests, keys_that_would_break_a_header_are_refused);
-    tcase_add_test(tests, expired_keys_of_the_environment_are_refused);
-    tcase_add_test(tests, what_needs_a_program_or_a_browser_is_refused_with_a_way_out);
-    tcase_add_test(tests, profiles_give_endpoints_in_their_order);
-    tcase_add_test(tests, a_broken_config_file_is_an_error_with_its_line);
-    tcase_add_test(tests, the_home_s3cfg_comes_after_profiles);
-    tcase_add_test(tests, a_config_file_of_the_spec_comes_first_and_must_be_there);
-    tcase_add_test(tests, what_s3cfg_asks_for_and_we_do_not_do_is_refused);
-    tcase_add_test(tests, times_with_fraction_and_offset_are_understood);
-    tcase_add_test(tests, files_written_anew_renew_static_keys);
-    tcase_add_test(tests, every_failing_allocation_is_survived);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
-}
+SL_CASE(.setup = sl_creds_home_setup, .teardown = sl_creds_home_teardown)

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "claims.h"
 #include "creds_home.h"
 #include "range_server.h"
 
@@ -77,7 +78,7 @@ static struct sl_server *start_sts(void)
     return server;
 }
 
-START_TEST(a_web_identity_is_exchanged_for_keys_once)
+SL_TEST(a_web_identity_is_exchanged_for_keys_once)
 {
     struct sl_server *server = start_sts();
     SL_AUTO(sl_creds) creds = sl_creds_home_open();
@@ -92,9 +93,8 @@ START_TEST(a_web_identity_is_exchanged_for_keys_once)
     }
     sl_server_stop(server);
 }
-END_TEST
 
-START_TEST(a_refused_key_is_renewed_with_the_token_read_anew)
+SL_TEST(a_refused_key_is_renewed_with_the_token_read_anew)
 {
     struct sl_server *server = start_sts();
     SL_AUTO(sl_creds) creds = sl_creds_home_open();
@@ -112,7 +112,6 @@ START_TEST(a_refused_key_is_renewed_with_the_token_read_anew)
     ck_assert_uint_eq(asked, 2);
     sl_server_stop(server);
 }
-END_TEST
 
 static const char *in_minutes(int minutes, char text[32])
 {
@@ -121,7 +120,7 @@ static const char *in_minutes(int minutes, char text[32])
     return text;
 }
 
-START_TEST(keys_about_to_expire_are_refreshed_but_not_every_time)
+SL_TEST(keys_about_to_expire_are_refreshed_but_not_every_time)
 {
     char text[32];
     struct sl_server *server = start_sts();
@@ -133,9 +132,8 @@ START_TEST(keys_about_to_expire_are_refreshed_but_not_every_time)
     ck_assert_uint_eq(asked, 1);
     sl_server_stop(server);
 }
-END_TEST
 
-START_TEST(expired_keys_are_not_used_and_the_reason_is_told)
+SL_TEST(expired_keys_are_not_used_and_the_reason_is_told)
 {
     char text[32];
     struct sl_server *server = start_sts();
@@ -152,18 +150,16 @@ START_TEST(expired_keys_are_not_used_and_the_reason_is_told)
     ck_assert_ptr_null(strstr(sl_creds_home.err.message, "jwt"));
     sl_server_stop(server);
 }
-END_TEST
 
-START_TEST(an_identity_provider_that_stutters_is_asked_again)
+SL_TEST(an_identity_provider_that_stutters_is_asked_again)
 {
     struct sl_server *server = start_sts();
     failures = 1;
     sl_creds_home_expect("AK2", "SK", "TK");
     sl_server_stop(server);
 }
-END_TEST
 
-START_TEST(a_missing_or_empty_token_file_is_named)
+SL_TEST(a_missing_or_empty_token_file_is_named)
 {
     struct sl_server *server = start_sts();
     sl_creds_home_write("token", "\n");
@@ -174,9 +170,8 @@ START_TEST(a_missing_or_empty_token_file_is_named)
     sl_creds_home_refuse(SL_E_AUTH, "without AWS_ROLE_ARN");
     sl_server_stop(server);
 }
-END_TEST
 
-START_TEST(a_profile_can_name_a_web_identity)
+SL_TEST(a_profile_can_name_a_web_identity)
 {
     struct sl_server *server = start_sts();
     unsetenv("AWS_ROLE_ARN");
@@ -189,7 +184,6 @@ START_TEST(a_profile_can_name_a_web_identity)
     sl_creds_home_expect("AK1", "SK", "TK");
     sl_server_stop(server);
 }
-END_TEST
 
 static void *get_key(void *arg)
 {
@@ -198,7 +192,7 @@ static void *get_key(void *arg)
     return sl_creds_get(arg, &key, &mine) == 0 && strcmp(key.access_key, "AK1") == 0 ? arg : NULL;
 }
 
-START_TEST(threads_that_need_keys_at_once_ask_once)
+SL_TEST(threads_that_need_keys_at_once_ask_once)
 {
     struct sl_server *server = start_sts();
     SL_AUTO(sl_creds) creds = sl_creds_home_open();
@@ -213,7 +207,6 @@ START_TEST(threads_that_need_keys_at_once_ask_once)
     ck_assert_uint_eq(asked, 1);
     sl_server_stop(server);
 }
-END_TEST
 
 static bool container(const struct sl_server_request *request, struct sl_server_reply *reply,
                       void *arg)
@@ -227,7 +220,7 @@ static bool container(const struct sl_server_request *request, struct sl_server_
     return true;
 }
 
-START_TEST(a_container_endpoint_is_asked_with_its_token)
+SL_TEST(a_container_endpoint_is_asked_with_its_token)
 {
     struct sl_server *server = sl_server_start();
     sl_server_handle(server, container, NULL);
@@ -243,9 +236,8 @@ START_TEST(a_container_endpoint_is_asked_with_its_token)
     sl_creds_home_refuse(SL_E_AUTH, "line break");
     sl_server_stop(server);
 }
-END_TEST
 
-START_TEST(container_endpoints_on_other_hosts_are_refused)
+SL_TEST(container_endpoints_on_other_hosts_are_refused)
 {
     static const char *const urls[] = {"http://169.254.169.254/x", "http://example.com/x",
                                        "http://127.0.0.1.example.com/", "http://170.0.0.1/",
@@ -258,7 +250,6 @@ START_TEST(container_endpoints_on_other_hosts_are_refused)
         ck_assert_int_eq(sl_creds_home.err.kind, SL_E_AUTH);
     }
 }
-END_TEST
 
 static bool instance(const struct sl_server_request *request, struct sl_server_reply *reply,
                      void *arg)
@@ -297,15 +288,14 @@ static struct sl_server *start_instance(const char *mode)
     return server;
 }
 
-START_TEST(instance_metadata_gives_the_keys_of_the_role)
+SL_TEST(instance_metadata_gives_the_keys_of_the_role)
 {
     struct sl_server *server = start_instance("good");
     sl_creds_home_expect("AK3", "SK", "TK");
     sl_server_stop(server);
 }
-END_TEST
 
-START_TEST(an_instance_without_role_or_with_metadata_off_is_anonymous)
+SL_TEST(an_instance_without_role_or_with_metadata_off_is_anonymous)
 {
     struct sl_server *server = start_instance("no role");
     sl_creds_home_expect(NULL, NULL, NULL);
@@ -315,38 +305,12 @@ START_TEST(an_instance_without_role_or_with_metadata_off_is_anonymous)
     sl_server_stop(server);
     sl_creds_home_expect(NULL, NULL, NULL); /* nobody there */
 }
-END_TEST
 
-START_TEST(instance_metadata_that_fails_is_an_error)
+SL_TEST(instance_metadata_that_fails_is_an_error)
 {
     struct sl_server *server = start_instance("broken");
     sl_creds_home_refuse(SL_E_AUTH, "instance metadata gives no keys: Failed");
     sl_server_stop(server);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("creds_remote");
-    TCase *tests = tcase_create("creds_remote");
-    tcase_add_checked_fixture(tests, sl_creds_home_setup, sl_creds_home_teardown);
-    tcase_add_test(tests, a_web_identity_is_exchanged_for_keys_once);
-    tcase_add_test(tests, a_refused_key_is_renewed_with_the_token_read_anew);
-    tcase_add_test(tests, keys_about_to_expire_are_refreshed_but_not_every_time);
-    tcase_add_test(tests, expired_keys_are_not_used_and_the_reason_is_told);
-    tcase_add_test(tests, an_identity_provider_that_stutters_is_asked_again);
-    tcase_add_test(tests, a_missing_or_empty_token_file_is_named);
-    tcase_add_test(tests, a_profile_can_name_a_web_identity);
-    tcase_add_test(tests, threads_that_need_keys_at_once_ask_once);
-    tcase_add_test(tests, a_container_endpoint_is_asked_with_its_token);
-    tcase_add_test(tests, container_endpoints_on_other_hosts_are_refused);
-    tcase_add_test(tests, instance_metadata_gives_the_keys_of_the_role);
-    tcase_add_test(tests, an_instance_without_role_or_with_metadata_off_is_anonymous);
-    tcase_add_test(tests, instance_metadata_that_fails_is_an_error);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
-}
+SL_CASE(.setup = sl_creds_home_setup, .teardown = sl_creds_home_teardown)

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "claims.h"
 #include "mem.h"
 
 enum { MIB = 1024 * 1024 };
@@ -61,7 +62,7 @@ static bool open_in_steps(const struct sealed *sealed, const uint8_t *cipher, si
     return sl_opening_end(&opening, sealed->mac);
 }
 
-START_TEST(what_secretbox_sealed_is_opened_in_updates_of_any_size)
+SL_TEST(what_secretbox_sealed_is_opened_in_updates_of_any_size)
 {
     static const size_t steps[] = {1, 3, 64, 100, 1000, 70000, 4 * MIB};
     for (unsigned i = 0; i < SL_COUNT(sizes); i++) {
@@ -79,9 +80,8 @@ START_TEST(what_secretbox_sealed_is_opened_in_updates_of_any_size)
         unseal(&sealed);
     }
 }
-END_TEST
 
-START_TEST(updates_of_any_alignment_are_opened)
+SL_TEST(updates_of_any_alignment_are_opened)
 {
     enum { BYTES = 5000 };
     struct sealed sealed;
@@ -96,9 +96,8 @@ START_TEST(updates_of_any_alignment_are_opened)
     }
     unseal(&sealed);
 }
-END_TEST
 
-START_TEST(sealing_gives_the_bytes_of_secretbox)
+SL_TEST(sealing_gives_the_bytes_of_secretbox)
 {
     for (unsigned i = 0; i < SL_COUNT(sizes); i++) {
         struct sealed sealed;
@@ -113,9 +112,8 @@ START_TEST(sealing_gives_the_bytes_of_secretbox)
         unseal(&sealed);
     }
 }
-END_TEST
 
-START_TEST(any_changed_bit_is_noticed)
+SL_TEST(any_changed_bit_is_noticed)
 {
     struct sealed sealed;
     seal(&sealed, 200);
@@ -133,9 +131,8 @@ START_TEST(any_changed_bit_is_noticed)
     ck_assert(open_in_steps(&sealed, sealed.cipher, 300));
     unseal(&sealed);
 }
-END_TEST
 
-START_TEST(a_piece_cut_off_or_too_long_is_noticed)
+SL_TEST(a_piece_cut_off_or_too_long_is_noticed)
 {
     struct sealed sealed;
     seal(&sealed, 1000);
@@ -145,9 +142,8 @@ START_TEST(a_piece_cut_off_or_too_long_is_noticed)
     ck_assert(!open_in_steps(&sealed, sealed.cipher, 300));
     unseal(&sealed);
 }
-END_TEST
 
-START_TEST(any_range_of_a_piece_is_decrypted)
+SL_TEST(any_range_of_a_piece_is_decrypted)
 {
     struct sealed sealed;
     seal(&sealed, 70000);
@@ -161,7 +157,6 @@ START_TEST(any_range_of_a_piece_is_decrypted)
     }
     unseal(&sealed);
 }
-END_TEST
 
 /* Piece `number` of data whose first nonce is nonce_0, against secretbox with `expected`. */
 static void check_nonce(const uint8_t *nonce_0, uint64_t number, const uint8_t *expected)
@@ -175,7 +170,7 @@ static void check_nonce(const uint8_t *nonce_0, uint64_t number, const uint8_t *
     ck_assert_int_eq(memcmp(out, plain, sizeof(plain)), 0);
 }
 
-START_TEST(nonces_count_up_as_one_little_endian_number_and_wrap)
+SL_TEST(nonces_count_up_as_one_little_endian_number_and_wrap)
 {
     uint8_t zero[SL_NONCE_BYTES] = {0}, nonce[SL_NONCE_BYTES], expected[SL_NONCE_BYTES];
     ck_assert_int_eq(sl_crypt_init(NULL), 0);
@@ -195,9 +190,8 @@ START_TEST(nonces_count_up_as_one_little_endian_number_and_wrap)
     expected[7] = 0x80;
     check_nonce(zero, UINT64_C(1) << 63, expected);
 }
-END_TEST
 
-START_TEST(the_mac_alone_needs_no_room_for_plaintext)
+SL_TEST(the_mac_alone_needs_no_room_for_plaintext)
 {
     struct sealed sealed;
     seal(&sealed, 100000);
@@ -207,9 +201,8 @@ START_TEST(the_mac_alone_needs_no_room_for_plaintext)
     ck_assert(sl_opening_end(&opening, sealed.mac));
     unseal(&sealed);
 }
-END_TEST
 
-START_TEST(a_piece_that_is_given_up_leaves_nothing)
+SL_TEST(a_piece_that_is_given_up_leaves_nothing)
 {
     static const struct sl_opening nothing;
     struct sl_opening opening = {0};
@@ -222,7 +215,6 @@ START_TEST(a_piece_that_is_given_up_leaves_nothing)
     ck_assert_int_eq(memcmp(&opening, &nothing, sizeof(opening)), 0);
     sl_opening_release(&opening);
 }
-END_TEST
 
 /* ---- without memory for OpenSSL -------------------------------------------------------------- */
 
@@ -246,7 +238,7 @@ static void starve_free(void *memory, const char *file, int line)
     free(memory);
 }
 
-START_TEST(libsodium_makes_the_mac_where_openssl_cannot)
+SL_TEST(libsodium_makes_the_mac_where_openssl_cannot)
 {
     struct sealed sealed;
     uint8_t mac[SL_MAC_BYTES];
@@ -262,27 +254,11 @@ START_TEST(libsodium_makes_the_mac_where_openssl_cannot)
     ck_assert_int_eq(memcmp(mac, sealed.mac, sizeof(mac)), 0);
     unseal(&sealed);
 }
-END_TEST
 
-int main(void)
+static bool prepare(void)
 {
     CRYPTO_set_mem_functions(starve_malloc, starve_realloc, starve_free);
-    Suite *suite = suite_create("crypt");
-    TCase *tcase = tcase_create("crypt");
-    tcase_add_test(tcase, what_secretbox_sealed_is_opened_in_updates_of_any_size);
-    tcase_add_test(tcase, updates_of_any_alignment_are_opened);
-    tcase_add_test(tcase, sealing_gives_the_bytes_of_secretbox);
-    tcase_add_test(tcase, any_changed_bit_is_noticed);
-    tcase_add_test(tcase, a_piece_cut_off_or_too_long_is_noticed);
-    tcase_add_test(tcase, any_range_of_a_piece_is_decrypted);
-    tcase_add_test(tcase, nonces_count_up_as_one_little_endian_number_and_wrap);
-    tcase_add_test(tcase, the_mac_alone_needs_no_room_for_plaintext);
-    tcase_add_test(tcase, a_piece_that_is_given_up_leaves_nothing);
-    tcase_add_test(tcase, libsodium_makes_the_mac_where_openssl_cannot);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failures = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failures ? 1 : 0;
+    return true;
 }
+
+SL_CASE(.prepare = prepare)

@@ -5,13 +5,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "claims.h"
 #include "cuda.h"
 #include "use_fake_cuda.h"
 
 static const struct fake_cuda_control *fake;
 
 /* The driver is opened once for a process: each of these runs in one of its own (fork mode). */
-START_TEST(a_driver_is_found_and_initialised)
+SL_TEST(a_driver_is_found_and_initialised)
 {
     struct sl_cuda_err err;
     const struct sl_cuda *cuda = sl_cuda_open(&err);
@@ -20,7 +21,6 @@ START_TEST(a_driver_is_found_and_initialised)
     ck_assert_ptr_eq(cuda, sl_cuda_open(&err));
     ck_assert_uint_eq(fake->calls("cuInit"), 1);
 }
-END_TEST
 
 static void check_refused(const char *word, const char *advice)
 {
@@ -30,16 +30,15 @@ static void check_refused(const char *word, const char *advice)
     ck_assert_ptr_null(strchr(err.message, '\n'));
 }
 
-START_TEST(an_old_driver_is_named)
+SL_TEST(an_old_driver_is_named)
 {
     fake->set_version(11020);
     check_refused("it has CUDA 11.2, and sluice needs 11.4", "update it");
     fake->set_version(12080);
     ck_assert_ptr_nonnull(sl_cuda_open(NULL));
 }
-END_TEST
 
-START_TEST(a_missing_function_is_named)
+SL_TEST(a_missing_function_is_named)
 {
     setenv("FAKE_CUDA_LACKS", "cuMemMap", 1);
     check_refused("no function cuMemMap", "update it");
@@ -48,23 +47,20 @@ START_TEST(a_missing_function_is_named)
     ck_assert_ptr_nonnull(cuda);
     ck_assert_ptr_null((void *)cuda->device_pci_bus_id);
 }
-END_TEST
 
-START_TEST(a_driver_without_a_device_is_told)
+SL_TEST(a_driver_without_a_device_is_told)
 {
     fake->set_devices(0);
     check_refused("CUDA_ERROR_NO_DEVICE", "give the container or the machine a GPU");
 }
-END_TEST
 
-START_TEST(a_driver_that_fails_is_told)
+SL_TEST(a_driver_that_fails_is_told)
 {
     fake->fail_call("cuInit", 1, SL_CUDA_SYSTEM_NOT_READY);
     check_refused("cannot initialise NVIDIA's driver", "nvidia-fabricmanager");
 }
-END_TEST
 
-START_TEST(devices_are_told_by_ordinal_and_by_uuid)
+SL_TEST(devices_are_told_by_ordinal_and_by_uuid)
 {
     struct sl_cuda_err err;
     struct sl_cuda_device first, second, again;
@@ -83,9 +79,8 @@ START_TEST(devices_are_told_by_ordinal_and_by_uuid)
     ck_assert_int_eq(sl_cuda_device_by_uuid(cuda, second.uuid, &again, &err), -1);
     ck_assert_ptr_nonnull(strstr(err.message, "give its container that GPU"));
 }
-END_TEST
 
-START_TEST(every_failing_call_of_a_device_is_an_error)
+SL_TEST(every_failing_call_of_a_device_is_an_error)
 {
     static const struct {
         const char *name;
@@ -107,9 +102,8 @@ START_TEST(every_failing_call_of_a_device_is_an_error)
             ck_assert_msg(strstr(err.message, "CUDA_ERROR_UNKNOWN (999"), "%s", err.message);
     }
 }
-END_TEST
 
-START_TEST(a_device_without_shareable_memory_is_refused)
+SL_TEST(a_device_without_shareable_memory_is_refused)
 {
     struct sl_cuda_err err;
     struct sl_cuda_device device;
@@ -118,9 +112,8 @@ START_TEST(a_device_without_shareable_memory_is_refused)
     ck_assert_int_eq(sl_cuda_device(cuda, 0, &device, &err), -1);
     ck_assert_ptr_nonnull(strstr(err.message, "virtual memory management"));
 }
-END_TEST
 
-START_TEST(an_unknown_result_has_a_number)
+SL_TEST(an_unknown_result_has_a_number)
 {
     struct sl_cuda_err err;
     const struct sl_cuda *cuda = sl_cuda_open(NULL);
@@ -130,7 +123,6 @@ START_TEST(an_unknown_result_has_a_number)
     ck_assert_ptr_nonnull(strstr(err.message, "cannot take 7 bytes: CUDA_ERROR_OUT_OF_MEMORY"));
     ck_assert_ptr_nonnull(strstr(err.message, "free memory of the GPU"));
 }
-END_TEST
 
 /* Started by the test below, in a new process where nothing was loaded. */
 static int run_without_driver(void)
@@ -141,41 +133,26 @@ static int run_without_driver(void)
     return strstr(err.message, "no NVIDIA driver") && strstr(err.message, "compute") ? 0 : 3;
 }
 
-START_TEST(no_driver_is_a_clear_error)
+SL_TEST(no_driver_is_a_clear_error)
 {
     int status;
     pid_t child = fork();
     if (child == 0) {
         unsetenv("LD_LIBRARY_PATH");
-        execl("/proc/self/exe", "test_cuda", "without-driver", (char *)NULL);
+        setenv("SL_WITHOUT_DRIVER", "1", 1);
+        execl("/proc/self/exe", "test_cuda", (char *)NULL);
         _exit(127);
     }
     ck_assert_int_eq(waitpid(child, &status, 0), child);
     ck_assert_int_eq(status, 0);
 }
-END_TEST
 
-int main(int argc, char **argv)
+static bool prepare(void)
 {
-    if (argc > 1 && strcmp(argv[1], "without-driver") == 0)
-        return run_without_driver();
+    if (getenv("SL_WITHOUT_DRIVER"))
+        exit(run_without_driver());
     fake = use_fake_cuda();
-    Suite *suite = suite_create("cuda");
-    TCase *tests = tcase_create("cuda");
-    tcase_add_test(tests, a_driver_is_found_and_initialised);
-    tcase_add_test(tests, an_old_driver_is_named);
-    tcase_add_test(tests, a_missing_function_is_named);
-    tcase_add_test(tests, a_driver_without_a_device_is_told);
-    tcase_add_test(tests, a_driver_that_fails_is_told);
-    tcase_add_test(tests, devices_are_told_by_ordinal_and_by_uuid);
-    tcase_add_test(tests, every_failing_call_of_a_device_is_an_error);
-    tcase_add_test(tests, a_device_without_shareable_memory_is_refused);
-    tcase_add_test(tests, an_unknown_result_has_a_number);
-    tcase_add_test(tests, no_driver_is_a_clear_error);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failures = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failures ? 1 : 0;
+    return true;
 }
+
+SL_CASE(.prepare = prepare)

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "buf.h"
+#include "claims.h"
 #include "range_server.h"
 #include "run_sluice.h"
 #include "scratch.h"
@@ -71,7 +72,7 @@ static void assert_done(const struct ran *ran)
     ck_assert_msg(ran->exit_code == 0, "%d: %s", ran->exit_code, ran->err);
 }
 
-START_TEST(hundreds_of_small_files_need_few_descriptors)
+SL_TEST(hundreds_of_small_files_need_few_descriptors)
 {
     struct ran ran = {0};
     ck_assert_int_eq(mkdirat(scratch, "in", 0755), 0);
@@ -87,9 +88,8 @@ START_TEST(hundreds_of_small_files_need_few_descriptors)
     assert_done(&ran);
     ran_release(&ran);
 }
-END_TEST
 
-START_TEST(as_many_connections_are_made_as_there_are_descriptors_for)
+SL_TEST(as_many_connections_are_made_as_there_are_descriptors_for)
 {
     static char data[SHARD_BYTES + 4096];
     struct ran ran = {0};
@@ -111,9 +111,8 @@ START_TEST(as_many_connections_are_made_as_there_are_descriptors_for)
     assert_done(&ran);
     ran_release(&ran);
 }
-END_TEST
 
-START_TEST(too_many_files_side_by_side_name_the_limit_that_would_do)
+SL_TEST(too_many_files_side_by_side_name_the_limit_that_would_do)
 {
     enum { TENSORS = 60 };
     static char data[TENSORS * SHARD_BYTES + 65536];
@@ -131,10 +130,9 @@ START_TEST(too_many_files_side_by_side_name_the_limit_that_would_do)
     assert_done(&ran);
     ran_release(&ran);
 }
-END_TEST
 
 /* Ours is raised, which a program that uses select() would not survive. */
-START_TEST(a_command_gets_the_limit_that_it_would_have_had)
+SL_TEST(a_command_gets_the_limit_that_it_would_have_had)
 {
     struct ran ran = {0};
     char from[sizeof(folder) + 20];
@@ -146,21 +144,5 @@ START_TEST(a_command_gets_the_limit_that_it_would_have_had)
     ck_assert_msg(strstr(ran.out, "64\n4096\n"), "%s", ran.out);
     ran_release(&ran);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("descriptors");
-    TCase *tcase = tcase_create("descriptors");
-    tcase_add_checked_fixture(tcase, setup, teardown);
-    tcase_add_test(tcase, hundreds_of_small_files_need_few_descriptors);
-    tcase_add_test(tcase, as_many_connections_are_made_as_there_are_descriptors_for);
-    tcase_add_test(tcase, too_many_files_side_by_side_name_the_limit_that_would_do);
-    tcase_add_test(tcase, a_command_gets_the_limit_that_it_would_have_had);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
-}
+SL_CASE(.setup = setup, .teardown = teardown)

@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "claims.h"
 #include "destination.h"
 #include "golden.h"
 #include "scratch.h"
@@ -96,7 +97,7 @@ static int moved(struct sl_destination *destination, const struct sl_ready *what
     return moved_or(destination, what, &err);
 }
 
-START_TEST(what_is_ready_is_moved_and_nothing_else_stays)
+SL_TEST(what_is_ready_is_moved_and_nothing_else_stays)
 {
     SL_AUTO(sl_destination) destination = opened();
     const struct sl_ready what = ready(SL_WORK_LOAD, "");
@@ -113,9 +114,8 @@ START_TEST(what_is_ready_is_moved_and_nothing_else_stays)
     ck_assert_uint_eq(mode_of("sub/deep"), 0755);
     ck_assert_uint_eq(mode_of(".sluice"), 0);
 }
-END_TEST
 
-START_TEST(names_are_cut_as_the_choice_says)
+SL_TEST(names_are_cut_as_the_choice_says)
 {
     SL_AUTO(sl_destination) destination = opened();
     const struct sl_ready what = ready(SL_WORK_LOAD, "model");
@@ -129,10 +129,9 @@ START_TEST(names_are_cut_as_the_choice_says)
     ck_assert_str_eq(content("-v2/z"), "model-v2/z");
     ck_assert_str_eq(content(".json"), "model.json");
 }
-END_TEST
 
 /* As a mark of an earlier version may have it. */
-START_TEST(nothing_is_cut_off_what_came_out_of_an_archive)
+SL_TEST(nothing_is_cut_off_what_came_out_of_an_archive)
 {
     SL_AUTO(sl_destination) destination = opened();
     const struct sl_ready what = ready(SL_WORK_FILES, "model");
@@ -142,9 +141,8 @@ START_TEST(nothing_is_cut_off_what_came_out_of_an_archive)
     ck_assert_str_eq(content("model../x"), "model../x");
     ck_assert_str_eq(content("model-config.json"), "model-config.json");
 }
-END_TEST
 
-START_TEST(a_name_that_a_cut_makes_hostile_moves_nothing)
+SL_TEST(a_name_that_a_cut_makes_hostile_moves_nothing)
 {
     static const char *const names[] = {"model../x", "model..", "model.sluice/ready", "modelx"};
     const struct sl_ready what = ready(SL_WORK_LOAD, "model");
@@ -163,9 +161,8 @@ START_TEST(a_name_that_a_cut_makes_hostile_moves_nothing)
         ck_assert_int_eq(sl_destination_discard(destination, 3, SL_WORK_LOAD, &err), 0);
     }
 }
-END_TEST
 
-START_TEST(what_is_there_is_replaced_and_strangers_stay)
+SL_TEST(what_is_there_is_replaced_and_strangers_stay)
 {
     SL_AUTO(sl_destination) destination = opened();
     const struct sl_ready what = ready(SL_WORK_FILES, "");
@@ -182,9 +179,8 @@ START_TEST(what_is_there_is_replaced_and_strangers_stay)
     ck_assert_int_eq(moved(destination, &what), -1);
     ck_assert_int_eq(err.kind, SL_E_NO_SPACE);
 }
-END_TEST
 
-START_TEST(links_in_the_way_are_not_followed)
+SL_TEST(links_in_the_way_are_not_followed)
 {
     char outside[1024], link[1024];
     SL_AUTO(sl_destination) destination = opened();
@@ -201,9 +197,8 @@ START_TEST(links_in_the_way_are_not_followed)
     ck_assert_int_eq(symlink(scratch, link), 0);
     ck_assert_int_eq(sl_destination_open_work(destination, 0, SL_WORK_LOAD, &err), -1);
 }
-END_TEST
 
-START_TEST(a_mark_is_for_its_wish_alone)
+SL_TEST(a_mark_is_for_its_wish_alone)
 {
     SL_AUTO(sl_destination) destination = opened();
     struct sl_ready what = ready(SL_WORK_FILES, "model"), found = {0};
@@ -222,9 +217,8 @@ START_TEST(a_mark_is_for_its_wish_alone)
         ck_assert(!sl_destination_marked(destination, 3, "x", &found));
     }
 }
-END_TEST
 
-START_TEST(a_second_one_waits_and_can_be_stopped)
+SL_TEST(a_second_one_waits_and_can_be_stopped)
 {
     SL_AUTO(sl_destination) destination = opened();
     struct sl_cancel *cancel = sl_cancel_new(&err);
@@ -235,9 +229,8 @@ START_TEST(a_second_one_waits_and_can_be_stopped)
     ck_assert(!sl_destination_is(destination, scratch));
     sl_cancel_free(cancel);
 }
-END_TEST
 
-START_TEST(links_to_volumes_do_not_replace_what_is_there)
+SL_TEST(links_to_volumes_do_not_replace_what_is_there)
 {
     SL_AUTO(sl_destination) destination = opened();
     ck_assert_int_eq(sl_destination_link(destination, "x", "/one", &err), 0);
@@ -247,9 +240,8 @@ START_TEST(links_to_volumes_do_not_replace_what_is_there)
     ck_assert_int_eq(readlink(whole, target, sizeof(target) - 1), 4);
     ck_assert_str_eq(target, "/one");
 }
-END_TEST
 
-START_TEST(a_destination_that_cannot_be_is_named)
+SL_TEST(a_destination_that_cannot_be_is_named)
 {
     char file[1024];
     snprintf(file, sizeof(file), "%s/file", scratch);
@@ -258,7 +250,6 @@ START_TEST(a_destination_that_cannot_be_is_named)
     ck_assert_int_eq(err.kind, SL_E_NO_SPACE);
     ck_assert_ptr_nonnull(strstr(err.message, file));
 }
-END_TEST
 
 static int whole_once(void *arg, struct sl_err *why)
 {
@@ -273,32 +264,9 @@ static int whole_once(void *arg, struct sl_err *why)
     return sl_destination_clean(destination, why);
 }
 
-START_TEST(every_failing_allocation_is_survived)
+SL_TEST(every_failing_allocation_is_survived)
 {
     ck_assert_uint_ge(golden_each_allocation(whole_once, NULL), 3);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("destination");
-    TCase *tests = tcase_create("destination");
-    tcase_add_checked_fixture(tests, setup, teardown);
-    tcase_add_test(tests, what_is_ready_is_moved_and_nothing_else_stays);
-    tcase_add_test(tests, names_are_cut_as_the_choice_says);
-    tcase_add_test(tests, nothing_is_cut_off_what_came_out_of_an_archive);
-    tcase_add_test(tests, a_name_that_a_cut_makes_hostile_moves_nothing);
-    tcase_add_test(tests, what_is_there_is_replaced_and_strangers_stay);
-    tcase_add_test(tests, links_in_the_way_are_not_followed);
-    tcase_add_test(tests, a_mark_is_for_its_wish_alone);
-    tcase_add_test(tests, a_second_one_waits_and_can_be_stopped);
-    tcase_add_test(tests, links_to_volumes_do_not_replace_what_is_there);
-    tcase_add_test(tests, a_destination_that_cannot_be_is_named);
-    tcase_add_test(tests, every_failing_allocation_is_survived);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
-}
+SL_CASE(.setup = setup, .teardown = teardown)

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "buf.h"
+#include "claims.h"
 #include "run_sluice.h"
 #include "skip.h"
 
@@ -69,15 +70,14 @@ static void compare_folder(const char *folder)
     closedir(dir);
 }
 
-START_TEST(the_tree_holds_what_is_printed)
+SL_TEST(the_tree_holds_what_is_printed)
 {
     compare_folder("reference");
     compare_folder("reference/commands");
     compare_folder("man");
 }
-END_TEST
 
-START_TEST(man_pages_have_no_warnings)
+SL_TEST(man_pages_have_no_warnings)
 {
     const char *folders[] = {"man"};
     char path[512];
@@ -97,9 +97,8 @@ START_TEST(man_pages_have_no_warnings)
     }
     closedir(dir);
 }
-END_TEST
 
-START_TEST(a_validator_takes_the_schema)
+SL_TEST(a_validator_takes_the_schema)
 {
     char schema[512], script[512];
     snprintf(schema, sizeof(schema), "%s/reference/spec.schema.json", directory);
@@ -109,9 +108,8 @@ START_TEST(a_validator_takes_the_schema)
         SL_SKIP("no validator; e2e has one");
     ck_assert_msg(ran.exit_code == 0, "%s%s", ran.out, ran.err);
 }
-END_TEST
 
-START_TEST(a_wrong_topic_names_the_nearest)
+SL_TEST(a_wrong_topic_names_the_nearest)
 {
     RUN(&ran, "docs", "error");
     ck_assert_int_eq(ran.exit_code, 2);
@@ -123,25 +121,5 @@ START_TEST(a_wrong_topic_names_the_nearest)
     RUN(&ran, "docs", "--write", "/dev/null/x");
     ck_assert_int_eq(ran.exit_code, 6);
 }
-END_TEST
 
-int main(void)
-{
-    const TTest *const tests[] = {
-        the_tree_holds_what_is_printed,
-        man_pages_have_no_warnings,
-        a_validator_takes_the_schema,
-        a_wrong_topic_names_the_nearest,
-    };
-    Suite *suite = suite_create("docs");
-    TCase *tcase = tcase_create("pages");
-    tcase_add_checked_fixture(tcase, setup, teardown);
-    for (size_t i = 0; i < sizeof(tests) / sizeof(tests[0]); i++)
-        tcase_add_test(tcase, tests[i]);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failures = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failures ? 1 : 0;
-}
+SL_CASE(.setup = setup, .teardown = teardown)

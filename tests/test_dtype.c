@@ -4,16 +4,17 @@
 #include <check.h>
 #include <string.h>
 
-START_TEST(every_name_finds_its_own_row)
+#include "claims.h"
+
+SL_TEST(every_name_finds_its_own_row)
 {
     for (int i = 1; i < SL_DTYPE_COUNT; i++) {
         const char *name = sl_dtype_row((enum sl_dtype)i)->name;
         ck_assert_int_eq(sl_dtype_by_name(name, (unsigned)strlen(name)), i);
     }
 }
-END_TEST
 
-START_TEST(blocks_are_whole_bytes)
+SL_TEST(blocks_are_whole_bytes)
 {
     for (int i = 1; i < SL_DTYPE_COUNT; i++) {
         const struct sl_dtype_row *row = sl_dtype_row((enum sl_dtype)i);
@@ -23,9 +24,8 @@ START_TEST(blocks_are_whole_bytes)
     ck_assert_uint_eq(sl_dtype_row(SL_DTYPE_Q4_K)->block, 256);
     ck_assert_uint_eq(sl_dtype_row(SL_DTYPE_Q4_K)->bits, 144 * 8);
 }
-END_TEST
 
-START_TEST(names_are_exact)
+SL_TEST(names_are_exact)
 {
     ck_assert_int_eq(sl_dtype_by_name("f32", 3), SL_DTYPE_NONE);
     ck_assert_int_eq(sl_dtype_by_name("F3", 2), SL_DTYPE_NONE);
@@ -33,9 +33,8 @@ START_TEST(names_are_exact)
     ck_assert_int_eq(sl_dtype_by_name("F321", 3), SL_DTYPE_F32);
     ck_assert_int_eq(sl_dtype_by_name("", 0), SL_DTYPE_NONE);
 }
-END_TEST
 
-START_TEST(every_torch_name_finds_its_own_row)
+SL_TEST(every_torch_name_finds_its_own_row)
 {
     for (int i = 1; i < SL_DTYPE_COUNT; i++) {
         const struct sl_dtype_row *row = sl_dtype_row((enum sl_dtype)i);
@@ -52,9 +51,8 @@ START_TEST(every_torch_name_finds_its_own_row)
         ck_assert_int_eq(sl_dtype_by_numpy(text, bytes), i);
     }
 }
-END_TEST
 
-START_TEST(code_and_torch_name_must_belong_together)
+SL_TEST(code_and_torch_name_must_belong_together)
 {
     ck_assert_int_eq(sl_dtype_by_numpy("<V2\0torch.bfloat16", 18), SL_DTYPE_BF16);
     ck_assert_int_eq(sl_dtype_by_numpy("|V1\0torch.bfloat16", 18), SL_DTYPE_NONE);
@@ -65,9 +63,8 @@ START_TEST(code_and_torch_name_must_belong_together)
     ck_assert_int_eq(sl_dtype_by_numpy(">f4", 3), SL_DTYPE_NONE);
     ck_assert_int_eq(sl_dtype_by_numpy("", 0), SL_DTYPE_NONE);
 }
-END_TEST
 
-START_TEST(ranks_are_a_total_order_of_22_types)
+SL_TEST(ranks_are_a_total_order_of_22_types)
 {
     unsigned seen = 0;
     for (int i = 1; i < SL_DTYPE_COUNT; i++) {
@@ -76,23 +73,4 @@ START_TEST(ranks_are_a_total_order_of_22_types)
         seen |= rank ? 1u << rank : 0;
     }
     ck_assert_uint_eq(seen, (1u << 23) - 2);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("dtype");
-    TCase *tcase = tcase_create("dtype");
-    tcase_add_test(tcase, every_name_finds_its_own_row);
-    tcase_add_test(tcase, blocks_are_whole_bytes);
-    tcase_add_test(tcase, names_are_exact);
-    tcase_add_test(tcase, every_torch_name_finds_its_own_row);
-    tcase_add_test(tcase, code_and_torch_name_must_belong_together);
-    tcase_add_test(tcase, ranks_are_a_total_order_of_22_types);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failures = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failures ? 1 : 0;
 }

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "buf.h"
+#include "claims.h"
 #include "err.h"
 #include "mem.h"
 #include "run_sluice.h"
@@ -29,7 +30,7 @@ static const struct {
     {SL_E_CANCELED, 11, "CANCELED"},
 };
 
-START_TEST(exit_codes_are_the_promised_ones)
+SL_TEST(exit_codes_are_the_promised_ones)
 {
     ck_assert_uint_eq(SL_COUNT(promised), SL_ERR_KIND_COUNT);
     for (size_t i = 0; i < SL_COUNT(promised); i++) {
@@ -38,16 +39,14 @@ START_TEST(exit_codes_are_the_promised_ones)
         ck_assert_str_eq(sl_err_row(promised[i].kind)->name, promised[i].name);
     }
 }
-END_TEST
 
-START_TEST(only_the_network_is_tried_again)
+SL_TEST(only_the_network_is_tried_again)
 {
     for (int kind = 0; kind < SL_ERR_KIND_COUNT; kind++)
         ck_assert_int_eq(sl_err_row((enum sl_err_kind)kind)->retry, kind == SL_E_NET);
 }
-END_TEST
 
-START_TEST(every_row_has_a_meaning_and_statuses)
+SL_TEST(every_row_has_a_meaning_and_statuses)
 {
     for (int kind = 1; kind < SL_ERR_KIND_COUNT; kind++) {
         const struct sl_err_row *row = sl_err_row((enum sl_err_kind)kind);
@@ -58,9 +57,8 @@ START_TEST(every_row_has_a_meaning_and_statuses)
     }
     ck_assert_str_eq(sl_err_row((enum sl_err_kind)1000)->name, "INTERNAL");
 }
-END_TEST
 
-START_TEST(a_message_cannot_forge_a_line)
+SL_TEST(a_message_cannot_forge_a_line)
 {
     struct sl_err err = SL_ERR_INIT;
     ck_assert_int_eq(
@@ -71,9 +69,8 @@ START_TEST(a_message_cannot_forge_a_line)
     ck_assert_int_eq(sl_wrap(&err, "object\r'%s'", "x"), -1);
     ck_assert_str_eq(err.message, "object?'x': bad name 'a?sluice: all is well?[0m'");
 }
-END_TEST
 
-START_TEST(what_terminals_obey_is_replaced)
+SL_TEST(what_terminals_obey_is_replaced)
 {
     static const char *const rows[][2] = {
         {"a\tb\x7f", "a?b?"},
@@ -94,9 +91,8 @@ START_TEST(what_terminals_obey_is_replaced)
         ck_assert_str_eq(text, rows[i][1]);
     }
 }
-END_TEST
 
-START_TEST(a_long_message_is_cut_not_overrun)
+SL_TEST(a_long_message_is_cut_not_overrun)
 {
     char text[4096];
     memset(text, 'x', sizeof(text) - 1);
@@ -108,9 +104,8 @@ START_TEST(a_long_message_is_cut_not_overrun)
     ck_assert_uint_lt(strlen(err.message), sizeof(err.message));
     ck_assert_int_eq(sl_fail(NULL, SL_E_NET, "nobody listens"), -1);
 }
-END_TEST
 
-START_TEST(the_page_has_every_row)
+SL_TEST(the_page_has_every_row)
 {
     struct ran ran = {0};
     RUN(&ran, "docs", "errors");
@@ -123,28 +118,4 @@ START_TEST(the_page_has_every_row)
         ck_assert_msg(strstr(ran.out, line), "%s", line);
     }
     ran_release(&ran);
-}
-END_TEST
-
-int main(void)
-{
-    const TTest *const tests[] = {
-        exit_codes_are_the_promised_ones,
-        only_the_network_is_tried_again,
-        every_row_has_a_meaning_and_statuses,
-        a_message_cannot_forge_a_line,
-        what_terminals_obey_is_replaced,
-        a_long_message_is_cut_not_overrun,
-        the_page_has_every_row,
-    };
-    Suite *suite = suite_create("err");
-    TCase *tcase = tcase_create("table");
-    for (size_t i = 0; i < SL_COUNT(tests); i++)
-        tcase_add_test(tcase, tests[i]);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failures = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failures ? 1 : 0;
 }

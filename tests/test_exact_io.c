@@ -12,7 +12,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "case_main.h"
+#include "claims.h"
 #include "mem.h"
 
 enum { CALLS_MAX = 8, WHOLE = 1000 };
@@ -112,7 +112,7 @@ static void check_file(uint64_t offset, size_t count)
     ck_assert_mem_eq(got, bytes, count);
 }
 
-START_TEST(what_is_written_is_read)
+SL_TEST(what_is_written_is_read)
 {
     ck_assert_int_eq(sl_write_at(fd, bytes, WHOLE, 5000), 0);
     ck_assert_int_eq(sl_read_at(fd, got, WHOLE, 5000), 0);
@@ -120,9 +120,8 @@ START_TEST(what_is_written_is_read)
     ck_assert_int_eq(sl_read_at(fd, got, 10, 5990), 0);
     ck_assert_mem_eq(got, bytes + 990, 10);
 }
-END_TEST
 
-START_TEST(parts_and_signals_go_on)
+SL_TEST(parts_and_signals_go_on)
 {
     SCRIPT(1, -EINTR, 10, -EINTR, -EINTR, 500);
     ck_assert_int_eq(sl_write_at(fd, bytes, WHOLE, 3), 0);
@@ -134,9 +133,8 @@ START_TEST(parts_and_signals_go_on)
     end_script();
     ck_assert_mem_eq(got, bytes, WHOLE);
 }
-END_TEST
 
-START_TEST(a_stream_takes_all_of_it)
+SL_TEST(a_stream_takes_all_of_it)
 {
     SCRIPT(100, -EINTR, 899);
     ck_assert_int_eq(sl_write_all(fd, bytes, WHOLE), 0);
@@ -151,9 +149,8 @@ START_TEST(a_stream_takes_all_of_it)
     ck_assert_int_eq(errno, ENOSPC);
     end_script();
 }
-END_TEST
 
-START_TEST(a_file_that_ends_before_has_no_data)
+SL_TEST(a_file_that_ends_before_has_no_data)
 {
     ck_assert_int_eq(sl_write_at(fd, bytes, 10, 0), 0);
     ck_assert_int_eq(sl_read_at(fd, got, 11, 0), -1);
@@ -163,9 +160,8 @@ START_TEST(a_file_that_ends_before_has_no_data)
     ck_assert_int_eq(sl_read_at(fd, got, 1, INT64_MAX - 1), -1);
     ck_assert_int_eq(errno, ENODATA);
 }
-END_TEST
 
-START_TEST(a_call_that_fails_says_why)
+SL_TEST(a_call_that_fails_says_why)
 {
     SCRIPT(500, -ENOSPC);
     ck_assert_int_eq(sl_write_at(fd, bytes, WHOLE, 0), -1);
@@ -186,18 +182,16 @@ START_TEST(a_call_that_fails_says_why)
     ck_assert_int_eq(sl_write_all(-1, bytes, 1), -1);
     ck_assert_int_eq(errno, EBADF);
 }
-END_TEST
 
-START_TEST(nothing_needs_no_call)
+SL_TEST(nothing_needs_no_call)
 {
     ck_assert_int_eq(sl_read_at(-1, NULL, 0, 0), 0);
     ck_assert_int_eq(sl_read_at(-1, NULL, 0, INT64_MAX), 0);
     ck_assert_int_eq(sl_write_at(-1, NULL, 0, 0), 0);
     ck_assert_int_eq(sl_write_all(-1, NULL, 0), 0);
 }
-END_TEST
 
-START_TEST(places_that_no_file_has_are_refused)
+SL_TEST(places_that_no_file_has_are_refused)
 {
     static const struct {
         uint64_t offset;
@@ -214,16 +208,5 @@ START_TEST(places_that_no_file_has_are_refused)
     }
     ck_assert_int_eq(lseek(fd, 0, SEEK_END), 0);
 }
-END_TEST
 
-int main(void)
-{
-    const TTest *const tests[] = {what_is_written_is_read,
-                                  parts_and_signals_go_on,
-                                  a_stream_takes_all_of_it,
-                                  a_file_that_ends_before_has_no_data,
-                                  a_call_that_fails_says_why,
-                                  nothing_needs_no_call,
-                                  places_that_no_file_has_are_refused};
-    return sl_case_main("exact_io", setup, teardown, tests, SL_COUNT(tests));
-}
+SL_CASE(.setup = setup, .teardown = teardown)

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "claims.h"
 #include "exchange.h"
 #include "fake_clock.h"
 #include "range_blob.h"
@@ -42,7 +43,7 @@ static int answer_with(const char *text, struct sl_answer *answer, struct sl_err
     return get("/x", 1000, answer, err);
 }
 
-START_TEST(any_status_is_an_answer)
+SL_TEST(any_status_is_an_answer)
 {
     struct sl_answer answer;
     struct sl_err err;
@@ -63,9 +64,8 @@ START_TEST(any_status_is_an_answer)
     ck_assert(!sl_answer_header(&answer, "x", text, sizeof(text)));
     sl_answer_release(&answer);
 }
-END_TEST
 
-START_TEST(a_request_is_what_it_should_be)
+SL_TEST(a_request_is_what_it_should_be)
 {
     struct sl_answer answer;
     struct sl_err err = SL_ERR_INIT;
@@ -89,9 +89,8 @@ START_TEST(a_request_is_what_it_should_be)
     ck_assert_str_eq(text, "a:b");
     sl_answer_release(&answer);
 }
-END_TEST
 
-START_TEST(injected_headers_are_refused)
+SL_TEST_LOOP(injected_headers_are_refused, 0, 7)
 {
     static const char *const bad[] = {
         "A: b\r\nHost: evil", "A: b\nC: d", "A: b\rC", "no colon", ": b", "A: \x7f", "A: \x01"};
@@ -104,9 +103,8 @@ START_TEST(injected_headers_are_refused)
     ck_assert_int_eq(err.kind, SL_E_USAGE);
     ck_assert_uint_eq(sl_server_request_count(server), 0);
 }
-END_TEST
 
-START_TEST(injected_urls_and_methods_are_refused)
+SL_TEST_LOOP(injected_urls_and_methods_are_refused, 0, 9)
 {
     static const char *const urls[] = {"http://127.0.0.1/a\r\nHost: evil",
                                        "http://127.0.0.1/a\n",
@@ -123,7 +121,6 @@ START_TEST(injected_urls_and_methods_are_refused)
     ck_assert_int_eq(sl_exchange_simple(exchange, &request, 100, &answer, &err), -1);
     ck_assert_int_eq(err.kind, SL_E_USAGE);
 }
-END_TEST
 
 static const char *const bad_heads[] = {
     "garbage\r\n\r\n",
@@ -152,7 +149,7 @@ static const char *const bad_heads[] = {
     "HTTP/1.1 101 Switching\r\n\r\n",
 };
 
-START_TEST(ambiguous_heads_are_refused)
+SL_TEST_LOOP(ambiguous_heads_are_refused, 0, (int)SL_COUNT(bad_heads))
 {
     struct sl_answer answer;
     struct sl_err err;
@@ -160,7 +157,6 @@ START_TEST(ambiguous_heads_are_refused)
     ck_assert_int_eq(err.kind, SL_E_NET);
     ck_assert(!err.retryable);
 }
-END_TEST
 
 static const struct {
     const char *text, *body;
@@ -180,7 +176,7 @@ static const struct {
      "x0123456789", 200},
 };
 
-START_TEST(good_heads_are_taken)
+SL_TEST_LOOP(good_heads_are_taken, 0, (int)SL_COUNT(good_heads))
 {
     struct sl_answer answer;
     struct sl_err err;
@@ -190,7 +186,6 @@ START_TEST(good_heads_are_taken)
     ck_assert_str_eq(sl_buf_string(&answer.body), good_heads[_i].body);
     sl_answer_release(&answer);
 }
-END_TEST
 
 static const struct {
     const char *text;
@@ -207,7 +202,7 @@ static const struct {
     {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n\r\n", false},
 };
 
-START_TEST(broken_bodies_are_errors)
+SL_TEST_LOOP(broken_bodies_are_errors, 0, (int)SL_COUNT(bad_bodies))
 {
     struct sl_answer answer;
     struct sl_err err;
@@ -215,9 +210,8 @@ START_TEST(broken_bodies_are_errors)
     ck_assert_int_eq(err.kind, SL_E_NET);
     ck_assert_int_eq(err.retryable, bad_bodies[_i].retryable);
 }
-END_TEST
 
-START_TEST(endless_heads_and_lines_end)
+SL_TEST_LOOP(endless_heads_and_lines_end, 0, 2)
 {
     struct sl_answer answer;
     struct sl_err err;
@@ -230,9 +224,8 @@ START_TEST(endless_heads_and_lines_end)
     ck_assert_int_eq(err.kind, SL_E_NET);
     ck_assert(!err.retryable);
 }
-END_TEST
 
-START_TEST(an_answer_beyond_its_limit_is_refused)
+SL_TEST(an_answer_beyond_its_limit_is_refused)
 {
     struct sl_answer answer;
     struct sl_err err;
@@ -244,9 +237,8 @@ START_TEST(an_answer_beyond_its_limit_is_refused)
     ck_assert_int_eq(get("/", 10, &answer, &err), 0);
     sl_answer_release(&answer);
 }
-END_TEST
 
-START_TEST(head_answers_have_no_body)
+SL_TEST(head_answers_have_no_body)
 {
     struct sl_answer answer;
     struct sl_err err = SL_ERR_INIT;
@@ -259,9 +251,8 @@ START_TEST(head_answers_have_no_body)
     }
     ck_assert_uint_eq(sl_server_connection_count(server), 1);
 }
-END_TEST
 
-START_TEST(connections_are_kept_and_replaced)
+SL_TEST(connections_are_kept_and_replaced)
 {
     struct sl_answer answer;
     struct sl_err err;
@@ -278,7 +269,6 @@ START_TEST(connections_are_kept_and_replaced)
     }
     ck_assert_uint_eq(sl_server_connection_count(server), 2);
 }
-END_TEST
 
 static void get_nothing(void *ignored)
 {
@@ -290,7 +280,7 @@ static void get_nothing(void *ignored)
     ck_assert(err.retryable);
 }
 
-START_TEST(a_silent_server_stalls)
+SL_TEST(a_silent_server_stalls)
 {
     struct sl_err err;
     struct fake_clock_work work;
@@ -303,9 +293,8 @@ START_TEST(a_silent_server_stalls)
     fake_clock_end(&work);
     ck_assert_uint_eq(work.took_ns, SL_NS_PER_S);
 }
-END_TEST
 
-START_TEST(every_prefix_of_a_head_is_incomplete)
+SL_TEST(every_prefix_of_a_head_is_incomplete)
 {
     static const char head[] =
         "HTTP/1.1 206 Partial\r\nContent-Range: bytes 0-1/2\r\nContent-Length: 2\r\n\r\n";
@@ -316,9 +305,8 @@ START_TEST(every_prefix_of_a_head_is_incomplete)
     ck_assert_int_eq(sl_http_head_parse(head, sizeof(head) - 1, &status, &err), 0);
     ck_assert_int_eq(status, 206);
 }
-END_TEST
 
-START_TEST(statuses_become_kinds)
+SL_TEST(statuses_become_kinds)
 {
     struct sl_err err = SL_ERR_INIT;
     sl_http_fail(&err, 503, "2", "cannot read 'x'", "SlowDown");
@@ -334,32 +322,11 @@ START_TEST(statuses_become_kinds)
     sl_http_fail(&err, 400, NULL, "x", "");
     ck_assert(!err.retryable);
 }
-END_TEST
 
-int main(void)
+static bool prepare(void)
 {
     sl_test_environment();
-    Suite *suite = suite_create("exchange");
-    TCase *tcase = tcase_create("server");
-    tcase_add_checked_fixture(tcase, setup, teardown);
-    tcase_add_test(tcase, any_status_is_an_answer);
-    tcase_add_test(tcase, a_request_is_what_it_should_be);
-    tcase_add_loop_test(tcase, injected_headers_are_refused, 0, 7);
-    tcase_add_loop_test(tcase, injected_urls_and_methods_are_refused, 0, 9);
-    tcase_add_loop_test(tcase, ambiguous_heads_are_refused, 0, (int)SL_COUNT(bad_heads));
-    tcase_add_loop_test(tcase, good_heads_are_taken, 0, (int)SL_COUNT(good_heads));
-    tcase_add_loop_test(tcase, broken_bodies_are_errors, 0, (int)SL_COUNT(bad_bodies));
-    tcase_add_loop_test(tcase, endless_heads_and_lines_end, 0, 2);
-    tcase_add_test(tcase, an_answer_beyond_its_limit_is_refused);
-    tcase_add_test(tcase, head_answers_have_no_body);
-    tcase_add_test(tcase, connections_are_kept_and_replaced);
-    tcase_add_test(tcase, a_silent_server_stalls);
-    tcase_add_test(tcase, every_prefix_of_a_head_is_incomplete);
-    tcase_add_test(tcase, statuses_become_kinds);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failures = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failures ? 1 : 0;
+    return true;
 }
+
+SL_CASE(.setup = setup, .teardown = teardown, .prepare = prepare)

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "await.h"
+#include "claims.h"
 #include "deadline.h"
 #include "thread.h"
 
@@ -102,7 +103,7 @@ static void end(struct waiter *waiter)
     sl_cancel_free(waiter->cancel);
 }
 
-START_TEST(it_goes_until_it_is_held)
+SL_TEST(it_goes_until_it_is_held)
 {
     uint64_t then_ns = sl_now_ns();
     SL_AWAIT(sl_now_ns() > then_ns, "a later time");
@@ -114,9 +115,8 @@ START_TEST(it_goes_until_it_is_held)
     fake_clock_release();
     SL_AWAIT(sl_now_ns() > then_ns, "a later time");
 }
-END_TEST
 
-START_TEST(it_is_turned_by_what_is_asked_for)
+SL_TEST(it_is_turned_by_what_is_asked_for)
 {
     fake_clock_hold();
     uint64_t then_ns = sl_now_ns();
@@ -132,9 +132,8 @@ START_TEST(it_is_turned_by_what_is_asked_for)
     ck_assert_uint_ge(sl_now_ns(), then_ns + 7200 * SL_NS_PER_S + 1);
     ck_assert_int_ge(sl_wall_seconds(), then + 7199);
 }
-END_TEST
 
-START_TEST(a_wait_ends_when_its_time_has_come_and_not_before)
+SL_TEST_LOOP(a_wait_ends_when_its_time_has_come_and_not_before, 0, 4)
 {
     struct waiter waiter;
     fake_clock_hold();
@@ -147,9 +146,8 @@ START_TEST(a_wait_ends_when_its_time_has_come_and_not_before)
     end(&waiter);
     ck_assert_uint_eq(waiter.took_ns, LONG_NS);
 }
-END_TEST
 
-START_TEST(what_comes_ends_a_wait_without_a_turn)
+SL_TEST_LOOP(what_comes_ends_a_wait_without_a_turn, 0, 2)
 {
     struct waiter waiter;
     fake_clock_hold();
@@ -163,9 +161,8 @@ START_TEST(what_comes_ends_a_wait_without_a_turn)
     ck_assert_int_eq(waiter.result, _i ? -1 : 1);
     ck_assert_uint_eq(waiter.took_ns, 0);
 }
-END_TEST
 
-START_TEST(a_turn_makes_those_who_wait_look_again)
+SL_TEST(a_turn_makes_those_who_wait_look_again)
 {
     struct waiter waiters[3];
     fake_clock_hold();
@@ -184,9 +181,8 @@ START_TEST(a_turn_makes_those_who_wait_look_again)
         ck_assert_uint_eq(waiters[i].took_ns, LONG_NS + 100);
     }
 }
-END_TEST
 
-START_TEST(a_wait_goes_by_a_clock_that_was_put_forward)
+SL_TEST_LOOP(a_wait_goes_by_a_clock_that_was_put_forward, 0, 4)
 {
     struct waiter waiter;
     fake_clock_turn(SL_NS_PER_MS);
@@ -196,7 +192,6 @@ START_TEST(a_wait_goes_by_a_clock_that_was_put_forward)
     end(&waiter);
     ck_assert_uint_ge(waiter.took_ns, LONG_NS);
 }
-END_TEST
 
 static void *pause_five_seconds(void *over)
 {
@@ -205,7 +200,7 @@ static void *pause_five_seconds(void *over)
     return NULL;
 }
 
-START_TEST(a_server_s_pause_lasts_as_long_as_the_clock_says)
+SL_TEST(a_server_s_pause_lasts_as_long_as_the_clock_says)
 {
     pthread_t thread;
     struct sl_counter over = {0};
@@ -223,24 +218,5 @@ START_TEST(a_server_s_pause_lasts_as_long_as_the_clock_says)
     SL_AWAIT(sl_counter_get(&over), "the end of the pause");
     pthread_join(thread, NULL);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("fake_clock");
-    TCase *tests = tcase_create("fake_clock");
-    tcase_set_timeout(tests, 60);
-    tcase_add_test(tests, it_goes_until_it_is_held);
-    tcase_add_test(tests, it_is_turned_by_what_is_asked_for);
-    tcase_add_loop_test(tests, a_wait_ends_when_its_time_has_come_and_not_before, 0, 4);
-    tcase_add_loop_test(tests, what_comes_ends_a_wait_without_a_turn, 0, 2);
-    tcase_add_test(tests, a_turn_makes_those_who_wait_look_again);
-    tcase_add_loop_test(tests, a_wait_goes_by_a_clock_that_was_put_forward, 0, 4);
-    tcase_add_test(tests, a_server_s_pause_lasts_as_long_as_the_clock_says);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failures = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failures ? 1 : 0;
-}
+SL_CASE(.seconds = 60)

@@ -7,6 +7,7 @@
 
 #include "alloc_fail.h"
 #include "await.h"
+#include "claims.h"
 #include "fake_clock.h"
 #include "fetch.h"
 #include "metrics.h"
@@ -57,7 +58,9 @@ static const char *range_of(unsigned nth)
     return text;
 }
 
-START_TEST(one_connection_brings_all_ranges)
+static const struct sl_claim_case rules_claims;
+
+SL_TEST(one_connection_brings_all_ranges)
 {
     assert_loads();
     ck_assert_uint_eq(sl_server_request_count(server), 2);
@@ -65,9 +68,8 @@ START_TEST(one_connection_brings_all_ranges)
     ck_assert_str_eq(range_of(0), "bytes=0-999");
     ck_assert_str_eq(range_of(1), "bytes=1000-999999");
 }
-END_TEST
 
-START_TEST(a_reset_resumes_at_the_first_missing_byte)
+SL_TEST(a_reset_resumes_at_the_first_missing_byte)
 {
     SL_SCRIPT(server, {.path = "/m", .first = 2, .fault = SL_FAULT_SHORT, .after = 500000});
     assert_loads();
@@ -77,7 +79,6 @@ START_TEST(a_reset_resumes_at_the_first_missing_byte)
     ck_assert(sl_server_header(sl_server_request_at(server, 2), "If-Match", match, sizeof(match)));
     ck_assert_str_eq(match, "\"v1\"");
 }
-END_TEST
 
 static const struct sl_step passing[] = {
     {.fault = SL_FAULT_RESET, .after = -1},
@@ -103,7 +104,7 @@ static const struct sl_step passing[] = {
 };
 
 /* _i: which failure, and whether it strikes the opening or a range. */
-START_TEST(what_may_pass_is_tried_again)
+SL_TEST_LOOP(what_may_pass_is_tried_again, 0, 2 * (int)SL_COUNT(passing))
 {
     struct sl_step step = passing[_i / 2];
     step.path = "/m";
@@ -113,9 +114,8 @@ START_TEST(what_may_pass_is_tried_again)
     assert_loads();
     config.stall_seconds = 20;
 }
-END_TEST
 
-START_TEST(tries_end)
+SL_TEST(tries_end)
 {
     struct sl_err err;
     SL_SCRIPT(server, {.path = "/m", .fault = SL_FAULT_STATUS, .status = 503});
@@ -125,9 +125,8 @@ START_TEST(tries_end)
     ck_assert_uint_eq(sl_server_request_count(server), 3);
     ck_assert_ptr_nonnull(strstr(err.message, "gave up after 3 tries"));
 }
-END_TEST
 
-START_TEST(a_range_that_lacks_only_its_end_mark_is_complete)
+SL_TEST_LOOP(a_range_that_lacks_only_its_end_mark_is_complete, 0, 2)
 {
     static const char *const frames[] = {
         "Transfer-Encoding: chunked\r\n\r\nA\r\n0123456789\r\n",
@@ -148,18 +147,16 @@ START_TEST(a_range_that_lacks_only_its_end_mark_is_complete)
     ck_assert_mem_eq(data, "0123456789", 10);
     ck_assert_uint_eq(sl_server_request_count(server), 1);
 }
-END_TEST
 
-START_TEST(tries_that_bring_bytes_are_not_counted)
+SL_TEST(tries_that_bring_bytes_are_not_counted)
 {
     SL_SCRIPT(server,
               {.path = "/m", .first = 2, .last = 1000, .fault = SL_FAULT_SHORT, .after = 70000});
     assert_loads();
     ck_assert_uint_ge(sl_server_request_count(server), 15);
 }
-END_TEST
 
-START_TEST(a_drip_of_bytes_does_not_go_on_for_ever)
+SL_TEST(a_drip_of_bytes_does_not_go_on_for_ever)
 {
     struct sl_err err;
     SL_SCRIPT(server,
@@ -167,9 +164,8 @@ START_TEST(a_drip_of_bytes_does_not_go_on_for_ever)
     ck_assert_int_eq(load(&err), -1);
     ck_assert_uint_eq(sl_server_request_count(server), 4);
 }
-END_TEST
 
-START_TEST(what_can_not_pass_is_not_tried_again)
+SL_TEST_LOOP(what_can_not_pass_is_not_tried_again, 0, 7)
 {
     static const int statuses[] = {400, 401, 403, 404, 405, 410, 501};
     struct sl_err err;
@@ -181,9 +177,8 @@ START_TEST(what_can_not_pass_is_not_tried_again)
                                                                             : SL_E_NET);
     ck_assert_uint_eq(sl_server_request_count(server), 1);
 }
-END_TEST
 
-START_TEST(retry_after_is_obeyed)
+SL_TEST(retry_after_is_obeyed)
 {
     SL_SCRIPT(server, {.path = "/m",
                        .first = 1,
@@ -203,9 +198,8 @@ START_TEST(retry_after_is_obeyed)
     fake_clock_turn(1 + jitter_ns);
     fake_clock_end(&work);
 }
-END_TEST
 
-START_TEST(a_closed_idle_connection_is_no_failure)
+SL_TEST(a_closed_idle_connection_is_no_failure)
 {
     uint64_t retries = sl_metric_get(SL_M_SOURCE_RETRIES),
              errors = sl_metric_get(SL_M_SOURCE_ERRORS);
@@ -217,9 +211,8 @@ START_TEST(a_closed_idle_connection_is_no_failure)
     ck_assert_uint_eq(sl_metric_get(SL_M_SOURCE_ERRORS), errors);
     ck_assert_uint_eq(sl_server_connection_count(server), 4);
 }
-END_TEST
 
-START_TEST(a_busy_server_is_told)
+SL_TEST(a_busy_server_is_told)
 {
     struct sl_err err = SL_ERR_INIT;
     SL_AUTO(sl_store) store = NULL;
@@ -250,9 +243,8 @@ START_TEST(a_busy_server_is_told)
     ck_assert_uint_eq(sl_fetch_take_throttled(fetch), 1);
     ck_assert_uint_eq(sl_fetch_take_throttled(fetch), 0);
 }
-END_TEST
 
-START_TEST(an_abandoned_range_harms_no_other)
+SL_TEST(an_abandoned_range_harms_no_other)
 {
     struct sl_err err = SL_ERR_INIT;
     SL_AUTO(sl_store) store = NULL;
@@ -272,7 +264,6 @@ START_TEST(an_abandoned_range_harms_no_other)
     ck_assert_int_eq(sl_source_read(source, 600, data, 100, &err), 0);
     ck_assert_mem_eq(data, sl_blob() + 600, 100);
 }
-END_TEST
 
 static void read_until_canceled(void *cancel)
 {
@@ -282,7 +273,7 @@ static void read_until_canceled(void *cancel)
     ck_assert_int_eq(err.kind, SL_E_CANCELED);
 }
 
-START_TEST(cancel_ends_a_stalled_read)
+SL_TEST(cancel_ends_a_stalled_read)
 {
     struct sl_err err = SL_ERR_INIT;
     struct fake_clock_work work;
@@ -295,9 +286,8 @@ START_TEST(cancel_ends_a_stalled_read)
     fake_clock_end(&work);
     sl_cancel_free(cancel);
 }
-END_TEST
 
-START_TEST(nobody_there_is_a_clear_error)
+SL_TEST(nobody_there_is_a_clear_error)
 {
     struct sl_err err = SL_ERR_INIT;
     struct sl_source_config own = {.attempts = 2};
@@ -307,7 +297,6 @@ START_TEST(nobody_there_is_a_clear_error)
     ck_assert_int_eq(sl_read_blob("http://nothing.invalid/m", &own, 10, 1000, &err), -1);
     ck_assert_int_eq(err.kind, SL_E_NET);
 }
-END_TEST
 
 struct reader {
     struct sl_store *store;
@@ -340,7 +329,7 @@ static void *read_much(void *arg)
     return NULL;
 }
 
-START_TEST(threads_share_a_store_and_a_source)
+SL_TEST(threads_share_a_store_and_a_source)
 {
     struct sl_err err = SL_ERR_INIT;
     SL_AUTO(sl_store) store = NULL;
@@ -368,9 +357,8 @@ START_TEST(threads_share_a_store_and_a_source)
         ck_assert_msg(readers[i].err.kind == SL_OK || readers[i].err.http_status == 403, "%s",
                       readers[i].err.message);
 }
-END_TEST
 
-START_TEST(every_failing_allocation_is_an_error)
+SL_TEST(every_failing_allocation_is_an_error)
 {
     SL_SCRIPT(server, {.path = "/m", .first = 2, .last = 10000, .fault = SL_FAULT_CHUNKED});
     for (unsigned nth = 1; nth < 500; nth++) {
@@ -386,9 +374,8 @@ START_TEST(every_failing_allocation_is_an_error)
     }
     ck_abort_msg("more than 500 allocations");
 }
-END_TEST
 
-START_TEST(waits_grow_with_jitter_and_have_a_cap)
+SL_TEST_OF(rules_claims, waits_grow_with_jitter_and_have_a_cap)
 {
     struct sl_err why = {.kind = SL_E_NET, .retryable = true};
     struct sl_retry retry = {.limit = 30};
@@ -409,9 +396,8 @@ START_TEST(waits_grow_with_jitter_and_have_a_cap)
     why.retryable = false;
     ck_assert(!sl_retry_again(&retry, &why, 0, &wait));
 }
-END_TEST
 
-START_TEST(retry_after_is_seconds_or_a_date)
+SL_TEST_OF(rules_claims, retry_after_is_seconds_or_a_date)
 {
     ck_assert_uint_eq(sl_retry_after_ms("7", 0), 7000);
     ck_assert_uint_eq(sl_retry_after_ms("Sat, 21 Nov 2026 05:00:10 GMT", 1795237200), 10000);
@@ -421,38 +407,13 @@ START_TEST(retry_after_is_seconds_or_a_date)
     ck_assert_uint_eq(sl_retry_after_ms("soon", 0), 0);
     ck_assert_uint_eq(sl_retry_after_ms("", 0), 0);
 }
-END_TEST
 
-int main(void)
+static const struct sl_claim_case rules_claims = {.seconds = 0};
+
+static bool prepare(void)
 {
     sl_test_environment();
-    Suite *suite = suite_create("fetch");
-    TCase *tcase = tcase_create("server");
-    tcase_add_checked_fixture(tcase, setup, teardown);
-    tcase_add_test(tcase, one_connection_brings_all_ranges);
-    tcase_add_test(tcase, a_reset_resumes_at_the_first_missing_byte);
-    tcase_add_loop_test(tcase, what_may_pass_is_tried_again, 0, 2 * (int)SL_COUNT(passing));
-    tcase_add_test(tcase, tries_end);
-    tcase_add_loop_test(tcase, a_range_that_lacks_only_its_end_mark_is_complete, 0, 2);
-    tcase_add_test(tcase, tries_that_bring_bytes_are_not_counted);
-    tcase_add_test(tcase, a_drip_of_bytes_does_not_go_on_for_ever);
-    tcase_add_loop_test(tcase, what_can_not_pass_is_not_tried_again, 0, 7);
-    tcase_add_test(tcase, retry_after_is_obeyed);
-    tcase_add_test(tcase, a_closed_idle_connection_is_no_failure);
-    tcase_add_test(tcase, a_busy_server_is_told);
-    tcase_add_test(tcase, an_abandoned_range_harms_no_other);
-    tcase_add_test(tcase, cancel_ends_a_stalled_read);
-    tcase_add_test(tcase, nobody_there_is_a_clear_error);
-    tcase_add_test(tcase, threads_share_a_store_and_a_source);
-    tcase_add_test(tcase, every_failing_allocation_is_an_error);
-    suite_add_tcase(suite, tcase);
-    TCase *rules = tcase_create("rules");
-    tcase_add_test(rules, waits_grow_with_jitter_and_have_a_cap);
-    tcase_add_test(rules, retry_after_is_seconds_or_a_date);
-    suite_add_tcase(suite, rules);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failures = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failures ? 1 : 0;
+    return true;
 }
+
+SL_CASE(.setup = setup, .teardown = teardown, .prepare = prepare)

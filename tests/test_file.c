@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "alloc_fail.h"
+#include "claims.h"
 #include "memory_store.h"
 #include "range_blob.h"
 #include "stores.h"
@@ -72,7 +73,7 @@ static void close_both(void)
     sl_store_free(store);
 }
 
-START_TEST(a_path_and_its_uri_are_read)
+SL_TEST(a_path_and_its_uri_are_read)
 {
     struct sl_err err;
     char uri[300];
@@ -90,9 +91,8 @@ START_TEST(a_path_and_its_uri_are_read)
     ck_assert_int_eq(err.kind, SL_E_USAGE);
     close_both();
 }
-END_TEST
 
-START_TEST(the_head_is_served_without_another_request)
+SL_TEST(the_head_is_served_without_another_request)
 {
     struct sl_err err;
     uint8_t data[200];
@@ -114,9 +114,8 @@ START_TEST(the_head_is_served_without_another_request)
     ck_assert_str_eq(err.code, "truncated");
     close_both();
 }
-END_TEST
 
-START_TEST(an_empty_file_is_fine)
+SL_TEST(an_empty_file_is_fine)
 {
     struct sl_err err;
     write_file("empty", "", 0);
@@ -124,9 +123,8 @@ START_TEST(an_empty_file_is_fine)
     ck_assert_uint_eq(sl_source_bytes(source), 0);
     close_both();
 }
-END_TEST
 
-START_TEST(a_changed_file_is_noticed)
+SL_TEST_LOOP(a_changed_file_is_noticed, 0, 3)
 {
     struct sl_err err;
     uint8_t data[100];
@@ -145,11 +143,10 @@ START_TEST(a_changed_file_is_noticed)
     ck_assert_str_eq(err.code, "changed");
     close_both();
 }
-END_TEST
 
 /* Written over at once, the same length, with the old mtime set back: only ctime tells, and only
  * because the opening waited for its tick to pass. */
-START_TEST(a_change_right_after_the_opening_is_noticed)
+SL_TEST(a_change_right_after_the_opening_is_noticed)
 {
     struct sl_err err;
     uint8_t data[100];
@@ -169,9 +166,8 @@ START_TEST(a_change_right_after_the_opening_is_noticed)
         close_both();
     }
 }
-END_TEST
 
-START_TEST(what_is_no_file_is_refused_with_the_reason)
+SL_TEST(what_is_no_file_is_refused_with_the_reason)
 {
     struct sl_err err;
     ck_assert_int_eq(mkfifo(path_of("fifo"), 0600), 0);
@@ -192,7 +188,6 @@ START_TEST(what_is_no_file_is_refused_with_the_reason)
     ck_assert_int_eq(err.kind, SL_E_NOT_FOUND);
     close_both();
 }
-END_TEST
 
 struct seen {
     char text[1000];
@@ -221,7 +216,7 @@ static int list(const char *uri, struct seen *seen, struct sl_err *err)
     return sl_store_list(here, see, seen, err);
 }
 
-START_TEST(a_directory_is_listed_sorted_and_without_strangers)
+SL_TEST(a_directory_is_listed_sorted_and_without_strangers)
 {
     struct sl_err err;
     struct seen seen;
@@ -246,9 +241,8 @@ START_TEST(a_directory_is_listed_sorted_and_without_strangers)
     ck_assert_int_eq(list(base, &seen, &err), -1);
     ck_assert_int_eq(err.kind, SL_E_NOT_FOUND);
 }
-END_TEST
 
-START_TEST(an_empty_directory_is_not_found)
+SL_TEST(an_empty_directory_is_not_found)
 {
     struct sl_err err;
     struct seen seen;
@@ -258,7 +252,6 @@ START_TEST(an_empty_directory_is_not_found)
     ck_assert_int_eq(list(path_of("none/"), &seen, &err), -1);
     ck_assert_int_eq(err.kind, SL_E_NOT_FOUND);
 }
-END_TEST
 
 static int stop(const struct sl_entry *entry, void *arg, struct sl_err *err)
 {
@@ -266,7 +259,7 @@ static int stop(const struct sl_entry *entry, void *arg, struct sl_err *err)
     return sl_fail(err, SL_E_FORMAT, "stop at %s", entry->name);
 }
 
-START_TEST(a_listing_stops_when_told)
+SL_TEST(a_listing_stops_when_told)
 {
     struct sl_err err = SL_ERR_INIT;
     SL_AUTO(sl_store) here = NULL;
@@ -275,9 +268,8 @@ START_TEST(a_listing_stops_when_told)
     ck_assert_int_eq(sl_store_list(here, stop, NULL, &err), -1);
     ck_assert_str_eq(err.message, "stop at m");
 }
-END_TEST
 
-START_TEST(unknown_schemes_are_usage_errors)
+SL_TEST_LOOP(unknown_schemes_are_usage_errors, 0, 5)
 {
     static const char *const uris[] = {"redix://h/x", "gopher://x", "",
                                        "averyveryverylongscheme://x", "hf://a/b"};
@@ -287,9 +279,8 @@ START_TEST(unknown_schemes_are_usage_errors)
     ck_assert_int_eq(err.kind, SL_E_USAGE);
     ck_assert_ptr_null(store);
 }
-END_TEST
 
-START_TEST(every_failing_allocation_is_an_error)
+SL_TEST(every_failing_allocation_is_an_error)
 {
     char uri[100];
     ck_assert_int_eq(mkdir(path_of("sub"), 0700), 0);
@@ -315,9 +306,8 @@ START_TEST(every_failing_allocation_is_an_error)
     }
     ck_abort_msg("too many allocations");
 }
-END_TEST
 
-START_TEST(the_memory_source_reads_lists_changes_and_fails)
+SL_TEST(the_memory_source_reads_lists_changes_and_fails)
 {
     struct sl_err err;
     struct seen seen;
@@ -346,30 +336,11 @@ START_TEST(the_memory_source_reads_lists_changes_and_fails)
     sl_memory_clear();
     ck_assert_int_eq(list("memory:", &seen, &err), -1);
 }
-END_TEST
 
-int main(void)
+static bool prepare(void)
 {
     sl_test_environment();
-    Suite *suite = suite_create("file");
-    TCase *tcase = tcase_create("file");
-    tcase_add_checked_fixture(tcase, setup, teardown);
-    tcase_add_test(tcase, a_path_and_its_uri_are_read);
-    tcase_add_test(tcase, the_head_is_served_without_another_request);
-    tcase_add_test(tcase, an_empty_file_is_fine);
-    tcase_add_loop_test(tcase, a_changed_file_is_noticed, 0, 3);
-    tcase_add_test(tcase, a_change_right_after_the_opening_is_noticed);
-    tcase_add_test(tcase, what_is_no_file_is_refused_with_the_reason);
-    tcase_add_test(tcase, a_directory_is_listed_sorted_and_without_strangers);
-    tcase_add_test(tcase, an_empty_directory_is_not_found);
-    tcase_add_test(tcase, a_listing_stops_when_told);
-    tcase_add_loop_test(tcase, unknown_schemes_are_usage_errors, 0, 5);
-    tcase_add_test(tcase, every_failing_allocation_is_an_error);
-    tcase_add_test(tcase, the_memory_source_reads_lists_changes_and_fails);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failures = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failures ? 1 : 0;
+    return true;
 }
+
+SL_CASE(.setup = setup, .teardown = teardown, .prepare = prepare)

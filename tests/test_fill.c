@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "alloc_fail.h"
+#include "claims.h"
 #include "fill_case.h"
 #include "golden.h"
 #include "model_maker.h"
@@ -25,7 +26,7 @@
 
 /* ---- what lands ------------------------------------------------------------------------------ */
 
-START_TEST(every_tensor_of_reference_files_lies_in_slabs)
+SL_TEST(every_tensor_of_reference_files_lies_in_slabs)
 {
     char directory[SL_SCRATCH_PATH_BYTES], more[SL_SCRATCH_PATH_BYTES + 64];
     int scratch = sl_scratch_open(directory);
@@ -50,9 +51,8 @@ START_TEST(every_tensor_of_reference_files_lies_in_slabs)
     ck_assert_uint_gt(loaded, 20);
     ck_assert_uint_gt(encrypted, 4);
 }
-END_TEST
 
-START_TEST(tensors_are_aligned_and_cross_no_slab)
+SL_TEST(tensors_are_aligned_and_cross_no_slab)
 {
     struct fill_view view;
     fill_case_put_model("m/a.safetensors", "a,b,c,d,e,f,g,h,i", 5000); /* 20 000 bytes each */
@@ -71,9 +71,8 @@ START_TEST(tensors_are_aligned_and_cross_no_slab)
     fill_case_compare("memory://m/", "", model);
     sl_pool_model_free(model);
 }
-END_TEST
 
-START_TEST(data_files_come_along_as_files)
+SL_TEST(data_files_come_along_as_files)
 {
     static const char config[] = "{\"model_type\": \"none\"}";
     struct fill_view view;
@@ -94,9 +93,8 @@ START_TEST(data_files_come_along_as_files)
     fill_view_close(&view);
     sl_pool_model_free(model);
 }
-END_TEST
 
-START_TEST(casts_and_selections_land_as_wanted)
+SL_TEST(casts_and_selections_land_as_wanted)
 {
     struct fill_view view;
     fill_case_put_model("m.safetensors", "a,b,c", 1000);
@@ -114,11 +112,10 @@ START_TEST(casts_and_selections_land_as_wanted)
     fill_view_close(&view);
     sl_pool_model_free(model);
 }
-END_TEST
 
 /* ---- slabs ----------------------------------------------------------------------------------- */
 
-START_TEST(nobody_can_change_a_ready_model)
+SL_TEST(nobody_can_change_a_ready_model)
 {
     int fds[16];
     fill_case_put_model("m.safetensors", "a,b", 1000);
@@ -141,7 +138,6 @@ START_TEST(nobody_can_change_a_ready_model)
     }
     sl_pool_model_free(model);
 }
-END_TEST
 
 /* In namespaces of its own, where it may mount; 77 if it may not. */
 static int fill_on_huge_tmpfs(const char *directory)
@@ -168,7 +164,7 @@ static int fill_on_huge_tmpfs(const char *directory)
     return 0;
 }
 
-START_TEST(huge_pages_come_from_a_tmpfs_of_ours)
+SL_TEST(huge_pages_come_from_a_tmpfs_of_ours)
 {
     char directory[SL_SCRATCH_PATH_BYTES];
     int status, scratch = sl_scratch_open(directory);
@@ -182,7 +178,6 @@ START_TEST(huge_pages_come_from_a_tmpfs_of_ours)
         SL_SKIP("no tmpfs of its own can be mounted");
     ck_assert_int_eq(WEXITSTATUS(status), 0);
 }
-END_TEST
 
 /* ---- when tensors are told ------------------------------------------------------------------- */
 
@@ -235,7 +230,7 @@ static struct sl_fill_config watching(struct watcher *watcher)
         .planned = on_planned, .admit = on_admit, .arg = watcher, .cancel = watcher->cancel};
 }
 
-START_TEST(tensors_are_told_before_the_load_ends)
+SL_TEST(tensors_are_told_before_the_load_ends)
 {
     struct sl_err err = SL_ERR_INIT;
     struct sl_server *server = sl_server_start();
@@ -264,9 +259,8 @@ START_TEST(tensors_are_told_before_the_load_ends)
     sl_server_stop(server);
     free(blob);
 }
-END_TEST
 
-START_TEST(a_tensor_with_a_wrong_hash_is_never_told)
+SL_TEST(a_tensor_with_a_wrong_hash_is_never_told)
 {
     struct sl_err err = SL_ERR_INIT;
     struct watcher watcher = {0};
@@ -290,9 +284,8 @@ START_TEST(a_tensor_with_a_wrong_hash_is_never_told)
     fill_view_close(&view);
     sl_pool_model_free(watcher.model);
 }
-END_TEST
 
-START_TEST(what_is_not_admitted_is_not_allocated)
+SL_TEST(what_is_not_admitted_is_not_allocated)
 {
     struct sl_err err = SL_ERR_INIT;
     struct watcher watcher = {.refuse = true};
@@ -305,9 +298,8 @@ START_TEST(what_is_not_admitted_is_not_allocated)
     ck_assert_ptr_null(watcher.model);
     ck_assert_uint_eq(fill_case_fds(), before);
 }
-END_TEST
 
-START_TEST(every_failing_allocation_leaves_nothing)
+SL_TEST(every_failing_allocation_leaves_nothing)
 {
     struct sl_err err = SL_ERR_INIT;
     struct sl_pool_model *model = NULL;
@@ -336,27 +328,5 @@ START_TEST(every_failing_allocation_leaves_nothing)
     ck_assert_uint_eq(fill_case_fds(), before);
     ck_assert_uint_gt(nth, 20);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("fill");
-    TCase *tests = tcase_create("fill");
-    tcase_add_checked_fixture(tests, fill_case_setup, fill_case_teardown);
-    tcase_add_test(tests, every_tensor_of_reference_files_lies_in_slabs);
-    tcase_add_test(tests, tensors_are_aligned_and_cross_no_slab);
-    tcase_add_test(tests, data_files_come_along_as_files);
-    tcase_add_test(tests, casts_and_selections_land_as_wanted);
-    tcase_add_test(tests, nobody_can_change_a_ready_model);
-    tcase_add_test(tests, huge_pages_come_from_a_tmpfs_of_ours);
-    tcase_add_test(tests, tensors_are_told_before_the_load_ends);
-    tcase_add_test(tests, a_tensor_with_a_wrong_hash_is_never_told);
-    tcase_add_test(tests, what_is_not_admitted_is_not_allocated);
-    tcase_add_test(tests, every_failing_allocation_leaves_nothing);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failures = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failures ? 1 : 0;
-}
+SL_CASE(.setup = fill_case_setup, .teardown = fill_case_teardown)

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "alloc_fail.h"
+#include "claims.h"
 #include "form_maker.h"
 #include "memory_store.h"
 #include "metrics.h"
@@ -66,7 +67,7 @@ static void arrives(unsigned seed, bool encrypted, int hashes, int directory)
     sl_memory_clear();
 }
 
-START_TEST(tensors_by_chance_arrive_as_they_should)
+SL_TEST(tensors_by_chance_arrive_as_they_should)
 {
     for (unsigned seed = 0; seed < 80; seed++) {
         char path[SL_SCRATCH_PATH_BYTES];
@@ -76,7 +77,6 @@ START_TEST(tensors_by_chance_arrive_as_they_should)
         sl_scratch_close(directory, path);
     }
 }
-END_TEST
 
 /* ---- slices ---------------------------------------------------------------------------------- */
 
@@ -111,7 +111,7 @@ static void ranks_make_the_whole(struct sl_form_tensor wish, unsigned dim, unsig
     ck_assert_uint_eq(taken, size * wish.shape[!dim] * 4);
 }
 
-START_TEST(every_rank_fetches_its_part)
+SL_TEST(every_rank_fetches_its_part)
 {
     struct sl_form_tensor plain = {.dtype = SL_DTYPE_F32, .rank = 2, .shape = {400, 1999}};
     struct sl_form_tensor sealed = plain;
@@ -127,9 +127,8 @@ START_TEST(every_rank_fetches_its_part)
     }
     ranks_make_the_whole(sealed, 1, 8, 400 * 1999 * 4); /* all pieces hold something of each */
 }
-END_TEST
 
-START_TEST(a_comb_needs_no_list)
+SL_TEST(a_comb_needs_no_list)
 {
     struct sl_err err = SL_ERR_INIT;
     struct sl_form *form = sl_form_new();
@@ -150,7 +149,6 @@ START_TEST(a_comb_needs_no_list)
     sl_form_free(form);
     sl_memory_clear();
 }
-END_TEST
 
 /* ---- what must not pass ---------------------------------------------------------------------- */
 
@@ -187,7 +185,7 @@ static void must_not_open(struct sl_form *form, const char *tensor, const char *
     sl_sink_free(sink);
 }
 
-START_TEST(a_wrong_key_is_called_that)
+SL_TEST(a_wrong_key_is_called_that)
 {
     static const uint8_t wrong[SL_KEY_BYTES] = "another key";
     struct sl_err err = SL_ERR_INIT;
@@ -198,9 +196,8 @@ START_TEST(a_wrong_key_is_called_that)
     sl_form_free(form);
     sl_memory_clear();
 }
-END_TEST
 
-START_TEST(a_damaged_byte_names_its_tensor)
+SL_TEST(a_damaged_byte_names_its_tensor)
 {
     static const struct {
         unsigned tensor;
@@ -223,9 +220,8 @@ START_TEST(a_damaged_byte_names_its_tensor)
         sl_memory_clear();
     }
 }
-END_TEST
 
-START_TEST(hashes_are_over_the_plaintext_before_a_cast)
+SL_TEST(hashes_are_over_the_plaintext_before_a_cast)
 {
     for (unsigned i = 0; i < 8; i++) {
         struct sl_err err;
@@ -255,7 +251,6 @@ START_TEST(hashes_are_over_the_plaintext_before_a_cast)
         sl_memory_clear();
     }
 }
-END_TEST
 
 static void must_be_refused(struct sl_form_tensor wish, const char *words)
 {
@@ -276,7 +271,7 @@ static void must_be_refused(struct sl_form_tensor wish, const char *words)
     sl_memory_clear();
 }
 
-START_TEST(hashes_that_are_required_may_be_macs)
+SL_TEST(hashes_that_are_required_may_be_macs)
 {
     must_be_refused((struct sl_form_tensor){.gap = 0}, "without a hash");
     must_be_refused((struct sl_form_tensor){.crc32 = true, .sliced = true}, "only a part");
@@ -284,11 +279,10 @@ START_TEST(hashes_that_are_required_may_be_macs)
     must_be_refused((struct sl_form_tensor){.encrypted = true}, NULL);
     must_be_refused((struct sl_form_tensor){.encrypted = true, .sliced = true}, NULL);
 }
-END_TEST
 
 /* ---- failures on the way --------------------------------------------------------------------- */
 
-START_TEST(a_failing_allocation_ends_it)
+SL_TEST(a_failing_allocation_ends_it)
 {
     struct sl_err err;
     int failed = -1;
@@ -309,7 +303,6 @@ START_TEST(a_failing_allocation_ends_it)
     sl_form_free(form);
     sl_memory_clear();
 }
-END_TEST
 
 /* Cut off by the nth read that fails, then resumed. */
 static void interrupt_and_resume(unsigned seed, unsigned nth)
@@ -339,13 +332,12 @@ static void interrupt_and_resume(unsigned seed, unsigned nth)
     sl_scratch_close(directory, path);
 }
 
-START_TEST(an_interrupted_load_resumes)
+SL_TEST(an_interrupted_load_resumes)
 {
     for (unsigned seed = 40; seed < 52; seed++)
         for (unsigned nth = 2; nth < 120; nth = nth * 2 + 1)
             interrupt_and_resume(seed, nth);
 }
-END_TEST
 
 /* All that came the first time, and nothing may be read the second time. */
 static void nothing_is_left(struct sl_form *form)
@@ -372,13 +364,12 @@ static void nothing_is_left(struct sl_form *form)
     sl_scratch_close(directory, path);
 }
 
-START_TEST(what_a_mac_vouched_for_is_not_read_again)
+SL_TEST(what_a_mac_vouched_for_is_not_read_again)
 {
     nothing_is_left(sealed_model());
 }
-END_TEST
 
-START_TEST(views_that_are_there_are_not_read_again)
+SL_TEST(views_that_are_there_are_not_read_again)
 {
     struct sl_form *form = sl_form_new();
     struct sl_form_tensor wish = {.dtype = SL_DTYPE_F32,
@@ -395,7 +386,6 @@ START_TEST(views_that_are_there_are_not_read_again)
     sl_form_add(form, &wish);
     nothing_is_left(form);
 }
-END_TEST
 
 /* ---- a server that misbehaves ---------------------------------------------------------------- */
 
@@ -469,7 +459,7 @@ static void close_scene(struct scene *scene)
     sl_server_stop(scene->server);
 }
 
-START_TEST(pieces_that_break_off_are_made_whole)
+SL_TEST(pieces_that_break_off_are_made_whole)
 {
     static const struct sl_step steps[] = {
         {.first = 2, .last = 4, .fault = SL_FAULT_SHORT, .after = 300001},
@@ -498,9 +488,8 @@ START_TEST(pieces_that_break_off_are_made_whole)
     }
     ck_assert_uint_gt(sl_metric_get(SL_M_SOURCE_HEDGES), hedges); /* in the middle of pieces */
 }
-END_TEST
 
-START_TEST(an_object_that_changes_ends_it)
+SL_TEST(an_object_that_changes_ends_it)
 {
     struct scene scene = {.step = {.first = 4, .fault = SL_FAULT_CHANGED}};
     open_scene(&scene, 3);
@@ -509,7 +498,6 @@ START_TEST(an_object_that_changes_ends_it)
     ck_assert_str_eq(scene.err.code, "changed");
     close_scene(&scene);
 }
-END_TEST
 
 /* The second connection soon has nothing to do: it is given the rest of the comb's only range, from
  * the middle of a tooth or of a gap, and the first half comes only behind it. */
@@ -545,42 +533,10 @@ static void half_a_comb_arrives(uint64_t begin, uint64_t end)
     close_scene(&scene);
 }
 
-START_TEST(a_comb_is_parted_wherever_its_middle_is)
+SL_TEST(a_comb_is_parted_wherever_its_middle_is)
 {
     half_a_comb_arrives(1000, 2000);
     half_a_comb_arrives(0, 1024);
     half_a_comb_arrives(2596, 4096);
     half_a_comb_arrives(1000, 3048);
-}
-END_TEST
-
-static Suite *suite(void)
-{
-    Suite *s = suite_create("forming");
-    TCase *t = tcase_create("forming");
-    tcase_add_test(t, tensors_by_chance_arrive_as_they_should);
-    tcase_add_test(t, every_rank_fetches_its_part);
-    tcase_add_test(t, a_comb_needs_no_list);
-    tcase_add_test(t, a_wrong_key_is_called_that);
-    tcase_add_test(t, a_damaged_byte_names_its_tensor);
-    tcase_add_test(t, hashes_are_over_the_plaintext_before_a_cast);
-    tcase_add_test(t, hashes_that_are_required_may_be_macs);
-    tcase_add_test(t, a_failing_allocation_ends_it);
-    tcase_add_test(t, an_interrupted_load_resumes);
-    tcase_add_test(t, what_a_mac_vouched_for_is_not_read_again);
-    tcase_add_test(t, views_that_are_there_are_not_read_again);
-    tcase_add_test(t, pieces_that_break_off_are_made_whole);
-    tcase_add_test(t, an_object_that_changes_ends_it);
-    tcase_add_test(t, a_comb_is_parted_wherever_its_middle_is);
-    suite_add_tcase(s, t);
-    return s;
-}
-
-int main(void)
-{
-    SRunner *runner = srunner_create(suite());
-    srunner_run_all(runner, CK_ENV);
-    int failures = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failures ? 1 : 0;
 }

@@ -5,6 +5,7 @@
 #include <check.h>
 #include <string.h>
 
+#include "claims.h"
 #include "index.h"
 #include "mem.h"
 #include "range_server.h"
@@ -72,7 +73,7 @@ static uint64_t requests_of(const struct remote *remote)
     return requests;
 }
 
-START_TEST(ranges_far_apart_are_fetched_one_by_one)
+SL_TEST(ranges_far_apart_are_fetched_one_by_one)
 {
     struct remote remote;
     struct sl_gather_item items[ITEMS];
@@ -84,9 +85,8 @@ START_TEST(ranges_far_apart_are_fetched_one_by_one)
     ck_assert_uint_eq(requests_of(&remote), 1 + ITEMS);
     remote_close(&remote);
 }
-END_TEST
 
-START_TEST(hundreds_of_ranges_use_more_connections)
+SL_TEST(hundreds_of_ranges_use_more_connections)
 {
     enum { COUNT = 300, STRIDE = SL_GATHER_GAP_BYTES + 2 };
     static uint8_t data[COUNT];
@@ -111,9 +111,8 @@ START_TEST(hundreds_of_ranges_use_more_connections)
     remote_close(&remote);
     free(large);
 }
-END_TEST
 
-START_TEST(ranges_with_small_gaps_share_a_request)
+SL_TEST(ranges_with_small_gaps_share_a_request)
 {
     struct remote remote;
     struct sl_gather_item items[ITEMS];
@@ -125,9 +124,8 @@ START_TEST(ranges_with_small_gaps_share_a_request)
     ck_assert_uint_eq(requests_of(&remote), 2);
     remote_close(&remote);
 }
-END_TEST
 
-START_TEST(what_the_head_holds_is_not_fetched_again)
+SL_TEST(what_the_head_holds_is_not_fetched_again)
 {
     struct remote remote;
     struct sl_gather_item items[ITEMS];
@@ -139,9 +137,8 @@ START_TEST(what_the_head_holds_is_not_fetched_again)
     ck_assert_uint_eq(requests_of(&remote), 1);
     remote_close(&remote);
 }
-END_TEST
 
-START_TEST(without_a_head_its_ranges_share_requests_too)
+SL_TEST(without_a_head_its_ranges_share_requests_too)
 {
     struct remote remote;
     struct sl_gather_item items[ITEMS];
@@ -160,9 +157,8 @@ START_TEST(without_a_head_its_ranges_share_requests_too)
     ck_assert_uint_eq(requests_of(&remote), 1);
     remote_close(&remote);
 }
-END_TEST
 
-START_TEST(broken_answers_are_mended)
+SL_TEST(broken_answers_are_mended)
 {
     struct remote remote;
     struct sl_gather_item items[ITEMS];
@@ -175,9 +171,8 @@ START_TEST(broken_answers_are_mended)
     check_items(items);
     remote_close(&remote);
 }
-END_TEST
 
-START_TEST(a_changed_object_is_reported)
+SL_TEST(a_changed_object_is_reported)
 {
     struct remote remote;
     struct sl_gather_item items[ITEMS];
@@ -190,9 +185,8 @@ START_TEST(a_changed_object_is_reported)
     ck_assert_int_eq(err.kind, SL_E_INTEGRITY);
     remote_close(&remote);
 }
-END_TEST
 
-START_TEST(a_canceled_wait_ends)
+SL_TEST(a_canceled_wait_ends)
 {
     struct sl_cancel *cancel = sl_cancel_new(NULL);
     const struct sl_source_config config = {.cancel = cancel};
@@ -209,7 +203,6 @@ START_TEST(a_canceled_wait_ends)
     remote_close(&remote);
     sl_cancel_free(cancel);
 }
-END_TEST
 
 /* Compares a stream with the object. */
 static int compare_piece(void *at, const uint8_t *data, size_t bytes, struct sl_err *err)
@@ -221,7 +214,7 @@ static int compare_piece(void *at, const uint8_t *data, size_t bytes, struct sl_
     return 0;
 }
 
-START_TEST(a_stream_brings_every_byte_once_and_in_order)
+SL_TEST(a_stream_brings_every_byte_once_and_in_order)
 {
     struct remote remote;
     remote_open(&remote, NULL);
@@ -232,26 +225,11 @@ START_TEST(a_stream_brings_every_byte_once_and_in_order)
     ck_assert_uint_eq(at, OBJECT_BYTES);
     remote_close(&remote);
 }
-END_TEST
 
-int main(void)
+static bool prepare(void)
 {
     fill_object();
-    Suite *suite = suite_create("gather");
-    TCase *tcase = tcase_create("gather");
-    tcase_add_test(tcase, ranges_far_apart_are_fetched_one_by_one);
-    tcase_add_test(tcase, hundreds_of_ranges_use_more_connections);
-    tcase_add_test(tcase, ranges_with_small_gaps_share_a_request);
-    tcase_add_test(tcase, what_the_head_holds_is_not_fetched_again);
-    tcase_add_test(tcase, without_a_head_its_ranges_share_requests_too);
-    tcase_add_test(tcase, broken_answers_are_mended);
-    tcase_add_test(tcase, a_changed_object_is_reported);
-    tcase_add_test(tcase, a_canceled_wait_ends);
-    tcase_add_test(tcase, a_stream_brings_every_byte_once_and_in_order);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failures = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failures ? 1 : 0;
+    return true;
 }
+
+SL_CASE(.prepare = prepare)

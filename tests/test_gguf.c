@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "buf.h"
+#include "claims.h"
 #include "gguf_maker.h"
 #include "golden.h"
 #include "hash.h"
@@ -96,7 +97,7 @@ static void check_golden(const char *file)
     free(data);
 }
 
-START_TEST(golden_files_are_read_exactly_or_refused_with_their_code)
+SL_TEST(golden_files_are_read_exactly_or_refused_with_their_code)
 {
     json_t *manifest = golden_json("gguf/MANIFEST.json");
     const json_t *items = json_object_get(manifest, "items");
@@ -105,7 +106,6 @@ START_TEST(golden_files_are_read_exactly_or_refused_with_their_code)
         check_golden(json_string_value(json_object_get(json_array_get(items, i), "file")));
     json_decref(manifest);
 }
-END_TEST
 
 static void check_prefix(const char *file, const uint8_t *data, size_t cut)
 {
@@ -120,7 +120,7 @@ static void check_prefix(const char *file, const uint8_t *data, size_t cut)
     free(prefix);
 }
 
-START_TEST(every_prefix_is_refused)
+SL_TEST(every_prefix_is_refused)
 {
     static const char *const files[] = {"all_kv",   "all_types", "dims",     "names",
                                         "version2", "align8",    "trailing", "no_tail_padding"};
@@ -138,10 +138,9 @@ START_TEST(every_prefix_is_refused)
         free(data);
     }
 }
-END_TEST
 
 /* Every byte of a header, changed three ways: refused with a code of the format, or read. */
-START_TEST(no_damaged_byte_does_harm)
+SL_TEST(no_damaged_byte_does_harm)
 {
     static const char *const files[] = {"align64", "dims", "split/model-00002-of-00003"};
     static const uint8_t changes[] = {1, 0xff, 0x80};
@@ -162,11 +161,10 @@ START_TEST(no_damaged_byte_does_harm)
         free(data);
     }
 }
-END_TEST
 
 /* ---- limits and one past --------------------------------------------------------------------- */
 
-START_TEST(counts_and_lengths_are_limited)
+SL_TEST(counts_and_lengths_are_limited)
 {
     static const struct {
         uint64_t tensors, keys;
@@ -205,9 +203,8 @@ START_TEST(counts_and_lengths_are_limited)
         ck_assert_str_eq(code_of(&file), values[i].code);
     }
 }
-END_TEST
 
-START_TEST(keys_and_names_are_limited)
+SL_TEST(keys_and_names_are_limited)
 {
     static const uint64_t ne[] = {4};
     char *text = calloc(1, 65537);
@@ -226,9 +223,8 @@ START_TEST(keys_and_names_are_limited)
     ck_assert_str_eq(code_of_tensor("", 1, ne, GGML_F32), "");
     free(text);
 }
-END_TEST
 
-START_TEST(arrays_nest_four_deep)
+SL_TEST(arrays_nest_four_deep)
 {
     for (unsigned depth = 4; depth <= 5; depth++) {
         struct sl_buf file;
@@ -244,9 +240,8 @@ START_TEST(arrays_nest_four_deep)
         ck_assert_str_eq(code_of(&file), depth == 4 ? "" : "gg.limit");
     }
 }
-END_TEST
 
-START_TEST(alignment_is_a_power_of_two_to_2_20)
+SL_TEST(alignment_is_a_power_of_two_to_2_20)
 {
     static const struct {
         uint32_t value;
@@ -259,9 +254,8 @@ START_TEST(alignment_is_a_power_of_two_to_2_20)
         ck_assert_str_eq(code_of(&file), cases[i].code);
     }
 }
-END_TEST
 
-START_TEST(shapes_never_overflow)
+SL_TEST(shapes_never_overflow)
 {
     static const uint64_t big = UINT64_C(1) << 32, max = INT64_MAX;
     ck_assert_str_eq(code_of_tensor("w", 4, (uint64_t[]){2, 2, 2, 2}, GGML_F32), "");
@@ -278,9 +272,8 @@ START_TEST(shapes_never_overflow)
     ck_assert_str_eq(code_of_tensor("w", 1, (uint64_t[]){64}, GGML_I8), "");
     ck_assert_str_eq(code_of_tensor("w", 1, (uint64_t[]){4096}, GGML_I8), "gg.bounds");
 }
-END_TEST
 
-START_TEST(types_are_known_or_refused_by_number)
+SL_TEST(types_are_known_or_refused_by_number)
 {
     unsigned known = 0;
     for (uint32_t type = 0; type < 300; type++) {
@@ -290,10 +283,9 @@ START_TEST(types_are_known_or_refused_by_number)
     }
     ck_assert_uint_eq(known, TYPES_KNOWN);
 }
-END_TEST
 
 /* 123 is '{': safetensors' probe would take such a file for one of its own. */
-START_TEST(a_hundred_and_twenty_three_tensors_are_no_safetensors)
+SL_TEST(a_hundred_and_twenty_three_tensors_are_no_safetensors)
 {
     struct sl_buf file;
     begin(&file, 123, 0);
@@ -309,7 +301,6 @@ START_TEST(a_hundred_and_twenty_three_tensors_are_no_safetensors)
     golden_release(&open);
     sl_buf_release(&file);
 }
-END_TEST
 
 /* ---- slices ---------------------------------------------------------------------------------- */
 
@@ -325,7 +316,7 @@ static int slice(struct golden_open *open, const char *text, uint8_t digest[32],
 }
 
 /* w: 3 x 64 in Q8_0, rows of two blocks of 34 bytes. */
-START_TEST(slices_of_quantised_tensors_are_whole_blocks)
+SL_TEST(slices_of_quantised_tensors_are_whole_blocks)
 {
     static const struct {
         const char *text;
@@ -358,7 +349,6 @@ START_TEST(slices_of_quantised_tensors_are_whole_blocks)
     golden_release(&open);
     sl_buf_release(&file);
 }
-END_TEST
 
 /* ---- sets ------------------------------------------------------------------------------------ */
 
@@ -396,7 +386,7 @@ static const char *set_code(const struct set *set, size_t count)
     return err.code;
 }
 
-START_TEST(a_set_is_whole_or_refused)
+SL_TEST(a_set_is_whole_or_refused)
 {
     struct set set;
     set_open(&set);
@@ -421,9 +411,8 @@ START_TEST(a_set_is_whole_or_refused)
     ck_assert_str_eq(set_code(&set, 3), "gg.split");
     set_release(&set);
 }
-END_TEST
 
-START_TEST(parts_are_found_by_name)
+SL_TEST(parts_are_found_by_name)
 {
     struct set set;
     struct sl_err err = SL_ERR_INIT;
@@ -436,9 +425,8 @@ START_TEST(parts_are_found_by_name)
     ck_assert_str_eq(err.code, "gg.split");
     set_release(&set);
 }
-END_TEST
 
-START_TEST(split_keys_are_integers_of_any_type)
+SL_TEST(split_keys_are_integers_of_any_type)
 {
     static const struct {
         uint32_t type, bytes;
@@ -464,7 +452,6 @@ START_TEST(split_keys_are_integers_of_any_type)
     put_key(&file, "split.no", U32, 2, 4);
     ck_assert_str_eq(code_of(&file), "gg.split");
 }
-END_TEST
 
 /* ---- size and requests ----------------------------------------------------------------------- */
 
@@ -499,7 +486,7 @@ static void make_vocabulary(struct sl_buf *file, unsigned tokens)
         put_string(file, "token");
 }
 
-START_TEST(a_long_header_takes_three_requests)
+SL_TEST(a_long_header_takes_three_requests)
 {
     struct sl_buf file;
     make_vocabulary(&file, 600000);
@@ -507,7 +494,6 @@ START_TEST(a_long_header_takes_three_requests)
     make_vocabulary(&file, 6000);
     check_requests(&file, 1, file.used);
 }
-END_TEST
 
 /* ---- failing calls --------------------------------------------------------------------------- */
 
@@ -536,7 +522,7 @@ static int check_set(void *arg, struct sl_err *err)
     return name ? sl_format_check_sets(set->indexes, 3, err) : -1;
 }
 
-START_TEST(every_failing_allocation_is_reported)
+SL_TEST(every_failing_allocation_is_reported)
 {
     struct object object;
     struct set set;
@@ -548,43 +534,12 @@ START_TEST(every_failing_allocation_is_reported)
     ck_assert_uint_gt(golden_each_allocation(check_set, &set), 3);
     set_release(&set);
 }
-END_TEST
 
-START_TEST(every_failing_read_is_reported)
+SL_TEST(every_failing_read_is_reported)
 {
     struct sl_buf file;
     make_vocabulary(&file, 600000);
     struct object object = {file.data, file.used};
     ck_assert_uint_ge(golden_each_read(index_and_digest, &object), 2);
     sl_buf_release(&file);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("gguf");
-    TCase *tcase = tcase_create("gguf");
-    tcase_add_test(tcase, golden_files_are_read_exactly_or_refused_with_their_code);
-    tcase_add_test(tcase, every_prefix_is_refused);
-    tcase_add_test(tcase, no_damaged_byte_does_harm);
-    tcase_add_test(tcase, counts_and_lengths_are_limited);
-    tcase_add_test(tcase, keys_and_names_are_limited);
-    tcase_add_test(tcase, arrays_nest_four_deep);
-    tcase_add_test(tcase, alignment_is_a_power_of_two_to_2_20);
-    tcase_add_test(tcase, shapes_never_overflow);
-    tcase_add_test(tcase, types_are_known_or_refused_by_number);
-    tcase_add_test(tcase, a_hundred_and_twenty_three_tensors_are_no_safetensors);
-    tcase_add_test(tcase, slices_of_quantised_tensors_are_whole_blocks);
-    tcase_add_test(tcase, a_set_is_whole_or_refused);
-    tcase_add_test(tcase, parts_are_found_by_name);
-    tcase_add_test(tcase, split_keys_are_integers_of_any_type);
-    tcase_add_test(tcase, a_long_header_takes_three_requests);
-    tcase_add_test(tcase, every_failing_allocation_is_reported);
-    tcase_add_test(tcase, every_failing_read_is_reported);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failures = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failures ? 1 : 0;
 }

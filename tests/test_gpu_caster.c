@@ -10,7 +10,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "case_main.h"
+#include "claims.h"
 #include "golden.h"
 #include "gpu_fill_case.h"
 #include "gpu_ring.h"
@@ -76,7 +76,7 @@ static void compare_casts(const char *uri, const char *more)
 
 /* ---- casts ----------------------------------------------------------------------------------- */
 
-START_TEST(what_the_gpu_casts_is_what_the_host_casts)
+SL_TEST(what_the_gpu_casts_is_what_the_host_casts)
 {
     static const char *const types[] = {"F16", "BF16", "F64", "F8_E4M3", "F8_E5M2"};
     static const char *const rests[] = {
@@ -92,10 +92,9 @@ START_TEST(what_the_gpu_casts_is_what_the_host_casts)
         compare_casts("memory://s.safetensors", more);
     }
 }
-END_TEST
 
 /* Each is a copy into the same scratch memory. */
-START_TEST(neighbours_are_one_copy_and_one_kernel)
+SL_TEST(neighbours_are_one_copy_and_one_kernel)
 {
     struct fake_cuda_counts counts;
     fill_case_put_model("m.safetensors", "a,b,c,d,e,f,g,h", 512);
@@ -107,9 +106,8 @@ START_TEST(neighbours_are_one_copy_and_one_kernel)
     ck_assert_uint_eq(counts.launches, 1);
     ck_assert_uint_eq(counts.copied_bytes, 8 * 512 * 4);
 }
-END_TEST
 
-START_TEST(only_some_are_cast)
+SL_TEST(only_some_are_cast)
 {
     struct sl_err err = SL_ERR_INIT;
     size_t bytes;
@@ -146,7 +144,6 @@ START_TEST(only_some_are_cast)
     ck_assert_uint_gt(compared, 5);
     ck_assert_uint_gt(cast_bytes(), 0);
 }
-END_TEST
 
 /* ---- who decides ----------------------------------------------------------------------------- */
 
@@ -161,7 +158,7 @@ static void put_golden(const char *name, char *more, size_t room)
     fill_case_decrypt(name, gpu_fill.directory, more, room);
 }
 
-START_TEST(auto_is_where_it_was_measured_to_be_faster)
+SL_TEST(auto_is_where_it_was_measured_to_be_faster)
 {
     static const float elapsed_ms[] = {FAST, SLOW};
     char more[SL_SCRATCH_PATH_BYTES + 300];
@@ -189,7 +186,6 @@ START_TEST(auto_is_where_it_was_measured_to_be_faster)
         ck_assert_int_eq(gpu_fill.fake->calls("cuLaunchKernel") > launches, i == 0);
     }
 }
-END_TEST
 
 /* What a load with casts logs. */
 static void read_log(int where, char *text, size_t room)
@@ -209,7 +205,7 @@ static void read_log(int where, char *text, size_t room)
     sl_pool_model_free(model);
 }
 
-START_TEST(the_log_says_of_each_load_who_does_what_and_why)
+SL_TEST(the_log_says_of_each_load_who_does_what_and_why)
 {
     static const char *const words[] = {"': casting on cuda:0: auto, measured: the GPU ",
                                         "': casting on the host: auto, measured: the GPU "};
@@ -227,9 +223,8 @@ START_TEST(the_log_says_of_each_load_who_does_what_and_why)
     read_log(SL_DECRYPT_GPU, text, sizeof(text));
     ck_assert_msg(strstr(text, "': casting on cuda:0: the spec says so"), "%s", text);
 }
-END_TEST
 
-START_TEST(nothing_is_measured_that_nobody_asks_for)
+SL_TEST(nothing_is_measured_that_nobody_asks_for)
 {
     char more[SL_SCRATCH_PATH_BYTES + 300];
     put_golden("v5-long-encrypted", more, sizeof(more));
@@ -241,9 +236,8 @@ START_TEST(nothing_is_measured_that_nobody_asks_for)
     sl_pool_model_free(fill_case_load("memory://m.tensors", more));
     ck_assert_uint_eq(gpu_fill.fake->calls("cuEventElapsedTime"), 0);
 }
-END_TEST
 
-START_TEST(without_kernels_the_host_casts_unless_it_must_not)
+SL_TEST(without_kernels_the_host_casts_unless_it_must_not)
 {
     struct sl_err err = SL_ERR_INIT;
     struct sl_fill_config config = {0};
@@ -259,11 +253,10 @@ START_TEST(without_kernels_the_host_casts_unless_it_must_not)
     ck_assert_msg(err.kind == SL_E_GPU && strstr(err.message, "no kernels"), "%s", err.message);
     ck_assert_uint_eq(cast_bytes(), before);
 }
-END_TEST
 
 /* ---- what fails ------------------------------------------------------------------------------ */
 
-START_TEST(a_measurement_that_fails_leaves_the_host)
+SL_TEST(a_measurement_that_fails_leaves_the_host)
 {
     static const char *const calls[] = {"cuModuleLoadData",
                                         "cuModuleGetFunction",
@@ -295,9 +288,8 @@ START_TEST(a_measurement_that_fails_leaves_the_host)
         check_no_cuda_left(gpu_fill.fake);
     }
 }
-END_TEST
 
-START_TEST(every_call_that_fails_in_casting_leaves_nothing)
+SL_TEST(every_call_that_fails_in_casting_leaves_nothing)
 {
     static const char *const calls[] = {
         "cuModuleLoadData", "cuModuleGetFunction", "cuLaunchKernel",      "cuMemcpyHtoDAsync",
@@ -319,7 +311,6 @@ START_TEST(every_call_that_fails_in_casting_leaves_nothing)
             check_no_cuda_left(gpu_fill.fake);
         }
 }
-END_TEST
 
 static void measure(struct sl_spec *spec)
 {
@@ -331,27 +322,18 @@ static void insist(struct sl_spec *spec)
     spec->sink.pool.cast = SL_DECRYPT_GPU;
 }
 
-START_TEST(every_failing_allocation_leaves_nothing)
+SL_TEST(every_failing_allocation_leaves_nothing)
 {
     static const char more[] = "readers: {connections: 1}\ntensors: {cast: {F32: F16}}\n";
     fill_case_put_model("m.safetensors", "a,b", 1000);
     gpu_fill_fail_allocations("memory://m.safetensors", more, measure);
     gpu_fill_fail_allocations("memory://m.safetensors", more, insist);
 }
-END_TEST
 
-int main(void)
+static bool prepare(void)
 {
-    const TTest *const tests[] = {what_the_gpu_casts_is_what_the_host_casts,
-                                  neighbours_are_one_copy_and_one_kernel,
-                                  only_some_are_cast,
-                                  auto_is_where_it_was_measured_to_be_faster,
-                                  the_log_says_of_each_load_who_does_what_and_why,
-                                  nothing_is_measured_that_nobody_asks_for,
-                                  without_kernels_the_host_casts_unless_it_must_not,
-                                  a_measurement_that_fails_leaves_the_host,
-                                  every_call_that_fails_in_casting_leaves_nothing,
-                                  every_failing_allocation_leaves_nothing};
     gpu_fill.fake = use_fake_cuda();
-    return sl_case_main("gpu_caster", gpu_fill_setup, gpu_fill_teardown, tests, SL_COUNT(tests));
+    return true;
 }
+
+SL_CASE(.setup = gpu_fill_setup, .teardown = gpu_fill_teardown, .prepare = prepare)

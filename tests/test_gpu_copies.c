@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "alloc_fail.h"
-#include "case_main.h"
+#include "claims.h"
 #include "fill_case.h"
 #include "golden.h"
 #include "gpu_ring.h"
@@ -77,7 +77,7 @@ static void check_copies(const char *uri, const char *more, struct sl_pool_model
     }
 }
 
-START_TEST(every_gpu_has_the_same_and_the_source_is_read_once)
+SL_TEST(every_gpu_has_the_same_and_the_source_is_read_once)
 {
     struct fake_cuda_counts counts;
     fill_case_put_model("m.safetensors", "a,b,c", 40 * 1000);
@@ -90,9 +90,8 @@ START_TEST(every_gpu_has_the_same_and_the_source_is_read_once)
     check_copies("memory://m.safetensors", "", model);
     sl_pool_model_free(model);
 }
-END_TEST
 
-START_TEST(copies_have_one_set_of_data_files)
+SL_TEST(copies_have_one_set_of_data_files)
 {
     struct fill_view views[2];
     fill_case_put_model("m/m.safetensors", "a", 10);
@@ -111,9 +110,8 @@ START_TEST(copies_have_one_set_of_data_files)
     }
     sl_pool_model_free(model);
 }
-END_TEST
 
-START_TEST(encrypted_tensors_are_decrypted_on_each)
+SL_TEST(encrypted_tensors_are_decrypted_on_each)
 {
     char directory[SL_SCRATCH_PATH_BYTES], more[SL_SCRATCH_PATH_BYTES + 64];
     struct fake_cuda_counts counts;
@@ -138,7 +136,6 @@ START_TEST(encrypted_tensors_are_decrypted_on_each)
     sl_kernel_images_replace(NULL, 0);
     sl_scratch_close(scratch, directory);
 }
-END_TEST
 
 /* ---- one GPU at a time ----------------------------------------------------------------------- */
 
@@ -171,7 +168,7 @@ static void put(struct sl_gpu_ring *ring, uint64_t offset, struct told *told)
     }
 }
 
-START_TEST(each_lane_tells_of_its_own_copies)
+SL_TEST(each_lane_tells_of_its_own_copies)
 {
     struct sl_err err = SL_ERR_INIT;
     struct sl_gpu_memory memory[2];
@@ -200,9 +197,8 @@ START_TEST(each_lane_tells_of_its_own_copies)
         sl_gpu_memory_release(gpus[i], &memory[i]);
     }
 }
-END_TEST
 
-START_TEST(a_buffer_is_free_when_the_last_gpu_has_it)
+SL_TEST(a_buffer_is_free_when_the_last_gpu_has_it)
 {
     struct sl_err err = SL_ERR_INIT;
     struct sl_gpu_memory memory[2];
@@ -228,7 +224,6 @@ START_TEST(a_buffer_is_free_when_the_last_gpu_has_it)
     for (int i = 0; i < 2; i++)
         sl_gpu_memory_release(gpus[i], &memory[i]);
 }
-END_TEST
 
 /* ---- what fails ------------------------------------------------------------------------------ */
 
@@ -254,7 +249,7 @@ static const char *const names[] = {"cuDevicePrimaryCtxRetain",
                                     "cuEventRecord",
                                     "cuEventQuery"};
 
-START_TEST(what_fails_on_one_gpu_fails_the_load_and_leaves_nothing)
+SL_TEST(what_fails_on_one_gpu_fails_the_load_and_leaves_nothing)
 {
     fill_case_put_model("m.safetensors", "a,b,c", 8000); /* two slabs */
     for (size_t i = 0; i < SL_COUNT(names); i++)
@@ -282,9 +277,8 @@ START_TEST(what_fails_on_one_gpu_fails_the_load_and_leaves_nothing)
             check_no_cuda_left(fake);
         }
 }
-END_TEST
 
-START_TEST(every_failing_allocation_leaves_nothing)
+SL_TEST(every_failing_allocation_leaves_nothing)
 {
     struct sl_pool_model *model = NULL;
     fill_case_put_model("m/m.safetensors", "a,b,c", 1000);
@@ -312,10 +306,9 @@ START_TEST(every_failing_allocation_leaves_nothing)
     sl_pool_model_free(model);
     ck_assert_uint_gt(nth, 20);
 }
-END_TEST
 
 /* Others have theirs, and clients may be using it. */
-START_TEST(a_piece_that_breaks_on_its_way_to_one_gpu_is_fetched_again_for_it_alone)
+SL_TEST(a_piece_that_breaks_on_its_way_to_one_gpu_is_fetched_again_for_it_alone)
 {
     char directory[SL_SCRATCH_PATH_BYTES], more[SL_SCRATCH_PATH_BYTES + 64];
     int scratch = sl_scratch_open(directory);
@@ -337,9 +330,8 @@ START_TEST(a_piece_that_breaks_on_its_way_to_one_gpu_is_fetched_again_for_it_alo
     sl_kernel_images_replace(NULL, 0);
     sl_scratch_close(scratch, directory);
 }
-END_TEST
 
-START_TEST(casts_and_crcs_for_several_are_the_hosts)
+SL_TEST(casts_and_crcs_for_several_are_the_hosts)
 {
     size_t bytes;
     uint8_t *golden = golden_read("tensorizer/v1-many.tensors.gz", &bytes);
@@ -358,20 +350,11 @@ START_TEST(casts_and_crcs_for_several_are_the_hosts)
     ck_assert_uint_eq((uint64_t)sl_metric_get(SL_M_GPU_CRC_BYTES), crc);
     sl_kernel_images_replace(NULL, 0);
 }
-END_TEST
 
-int main(void)
+static bool prepare(void)
 {
-    const TTest *const tests[] = {
-        every_gpu_has_the_same_and_the_source_is_read_once,
-        copies_have_one_set_of_data_files,
-        encrypted_tensors_are_decrypted_on_each,
-        a_piece_that_breaks_on_its_way_to_one_gpu_is_fetched_again_for_it_alone,
-        casts_and_crcs_for_several_are_the_hosts,
-        each_lane_tells_of_its_own_copies,
-        a_buffer_is_free_when_the_last_gpu_has_it,
-        what_fails_on_one_gpu_fails_the_load_and_leaves_nothing,
-        every_failing_allocation_leaves_nothing};
     fake = use_fake_cuda();
-    return sl_case_main("gpu_copies", setup, teardown, tests, SL_COUNT(tests));
+    return true;
 }
+
+SL_CASE(.setup = setup, .teardown = teardown, .prepare = prepare)

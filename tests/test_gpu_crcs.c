@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "await.h"
-#include "case_main.h"
+#include "claims.h"
 #include "golden.h"
 #include "gpu_fill_case.h"
 #include "load.h"
@@ -66,7 +66,7 @@ static uint64_t verified(int where, const char *more, uint64_t *checks)
 
 /* ---- claims ---------------------------------------------------------------------------------- */
 
-START_TEST(the_same_is_checked_as_on_the_host)
+SL_TEST(the_same_is_checked_as_on_the_host)
 {
     static const char *const rests[] = {"", "verify: {hashes: all}\n",
                                         "readers: {connections: 3, rangeBytes: 65536}\n"};
@@ -92,9 +92,8 @@ START_TEST(the_same_is_checked_as_on_the_host)
     json_decref(manifest);
     ck_assert_uint_gt(crc_bytes(), before);
 }
-END_TEST
 
-START_TEST(what_breaks_on_its_way_to_the_device_is_noticed)
+SL_TEST(what_breaks_on_its_way_to_the_device_is_noticed)
 {
     uint64_t before = again(), computed = crc_bytes();
     put_golden(GOLDEN);
@@ -105,7 +104,6 @@ START_TEST(what_breaks_on_its_way_to_the_device_is_noticed)
     fill_case_compare("memory://m.tensors", "", model);
     sl_pool_model_free(model);
 }
-END_TEST
 
 static bool on_planned(void *arg, struct sl_pool_model *model)
 {
@@ -115,7 +113,7 @@ static bool on_planned(void *arg, struct sl_pool_model *model)
     return true;
 }
 
-START_TEST(a_tensor_with_a_wrong_hash_is_never_told)
+SL_TEST(a_tensor_with_a_wrong_hash_is_never_told)
 {
     struct sl_err err = SL_ERR_INIT;
     struct sl_pool_model *planned = NULL;
@@ -134,7 +132,6 @@ START_TEST(a_tensor_with_a_wrong_hash_is_never_told)
     fill_view_close(&view);
     sl_pool_model_free(planned);
 }
-END_TEST
 
 /* A load in a thread. */
 struct run {
@@ -151,7 +148,7 @@ static void *run_load(void *arg)
     return NULL;
 }
 
-START_TEST(a_load_that_waits_for_the_device_can_be_canceled)
+SL_TEST(a_load_that_waits_for_the_device_can_be_canceled)
 {
     struct run run = {.cancel = sl_cancel_new(NULL)};
     pthread_t thread;
@@ -167,9 +164,8 @@ START_TEST(a_load_that_waits_for_the_device_can_be_canceled)
     sl_pool_model_free(run.model);
     sl_cancel_free(run.cancel);
 }
-END_TEST
 
-START_TEST(every_call_that_fails_leaves_nothing)
+SL_TEST(every_call_that_fails_leaves_nothing)
 {
     static const char *const calls[] = {
         "cuModuleLoadData",    "cuModuleGetFunction", "cuLaunchKernel", "cuMemcpyDtoHAsync",
@@ -189,7 +185,6 @@ START_TEST(every_call_that_fails_leaves_nothing)
             check_no_cuda_left(gpu_fill.fake);
         }
 }
-END_TEST
 
 static void spoil_one(struct sl_spec *spec)
 {
@@ -197,19 +192,16 @@ static void spoil_one(struct sl_spec *spec)
     gpu_fill.fake->spoil(1, 1);
 }
 
-START_TEST(every_failing_allocation_leaves_nothing)
+SL_TEST(every_failing_allocation_leaves_nothing)
 {
     put_golden(GOLDEN);
     gpu_fill_fail_allocations("memory://m.tensors", "readers: {connections: 1}\n", spoil_one);
 }
-END_TEST
 
-int main(void)
+static bool prepare(void)
 {
-    const TTest *const tests[] = {
-        the_same_is_checked_as_on_the_host,       what_breaks_on_its_way_to_the_device_is_noticed,
-        a_tensor_with_a_wrong_hash_is_never_told, a_load_that_waits_for_the_device_can_be_canceled,
-        every_call_that_fails_leaves_nothing,     every_failing_allocation_leaves_nothing};
     gpu_fill.fake = use_fake_cuda();
-    return sl_case_main("gpu_crcs", setup, gpu_fill_teardown, tests, SL_COUNT(tests));
+    return true;
 }
+
+SL_CASE(.setup = setup, .teardown = gpu_fill_teardown, .prepare = prepare)

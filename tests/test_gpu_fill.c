@@ -12,6 +12,7 @@
 
 #include "alloc_fail.h"
 #include "await.h"
+#include "claims.h"
 #include "fill_case.h"
 #include "golden.h"
 #include "kernel_images.h"
@@ -73,20 +74,18 @@ static uint64_t compare_all(const char *how)
     return counts.launches;
 }
 
-START_TEST(every_tensor_of_reference_files_lies_on_the_device)
+SL_TEST(every_tensor_of_reference_files_lies_on_the_device)
 {
     fill_case_where = SL_DECRYPT_HOST;
     ck_assert_uint_eq(compare_all("verify: {hashes: all}\n"), 0);
 }
-END_TEST
 
-START_TEST(encrypted_tensors_are_decrypted_where_they_land)
+SL_TEST(encrypted_tensors_are_decrypted_where_they_land)
 {
     sl_kernel_images_replace(&image, 1);
     ck_assert_uint_gt(compare_all(""), 0);
     sl_kernel_images_replace(NULL, 0);
 }
-END_TEST
 
 /* A golden file with its key, into slabs; words: it fails so. */
 static void fill_sealed(const char *name, int decrypt, const char *words, bool on_device)
@@ -120,7 +119,7 @@ static void fill_sealed(const char *name, int decrypt, const char *words, bool o
     sl_scratch_close(scratch, directory);
 }
 
-START_TEST(the_spec_says_where_to_decrypt)
+SL_TEST(the_spec_says_where_to_decrypt)
 {
     sl_kernel_images_replace(&image, 1);
     fill_sealed("v5-long-encrypted", SL_DECRYPT_AUTO, NULL, true);
@@ -135,18 +134,16 @@ START_TEST(the_spec_says_where_to_decrypt)
     }
     sl_kernel_images_replace(NULL, 0);
 }
-END_TEST
 
-START_TEST(a_wrong_mac_on_the_device_fails_the_load)
+SL_TEST(a_wrong_mac_on_the_device_fails_the_load)
 {
     sl_kernel_images_replace(&image, 1);
     fill_sealed("bad-mac", SL_DECRYPT_GPU, "does not match its MAC", true);
     sl_kernel_images_replace(NULL, 0);
 }
-END_TEST
 
 /* With kernels the driver is asked for more. */
-START_TEST(every_call_that_fails_in_decrypting_leaves_nothing)
+SL_TEST(every_call_that_fails_in_decrypting_leaves_nothing)
 {
     static const char *const calls[] = {"cuModuleLoadData",  "cuModuleGetFunction",
                                         "cuLaunchKernel",    "cuStreamSynchronize",
@@ -177,9 +174,8 @@ START_TEST(every_call_that_fails_in_decrypting_leaves_nothing)
     }
     sl_kernel_images_replace(NULL, 0);
 }
-END_TEST
 
-START_TEST(data_files_lie_on_the_host)
+SL_TEST(data_files_lie_on_the_host)
 {
     struct fill_view view;
     fill_case_put_model("m/model.safetensors", "a,b", 10);
@@ -197,9 +193,8 @@ START_TEST(data_files_lie_on_the_host)
     fill_view_close(&view);
     sl_pool_model_free(model);
 }
-END_TEST
 
-START_TEST(a_ready_model_needs_no_context)
+SL_TEST(a_ready_model_needs_no_context)
 {
     struct fake_cuda_counts counts;
     fill_case_put_model("m.safetensors", "a,b", 1000);
@@ -209,9 +204,8 @@ START_TEST(a_ready_model_needs_no_context)
     ck_assert_uint_eq(counts.bytes, 2 * 1024 * 1024);
     sl_pool_model_free(model);
 }
-END_TEST
 
-START_TEST(casts_land_as_wanted)
+SL_TEST(casts_land_as_wanted)
 {
     static const char *const more[] = {"tensors: {cast: {F32: F16}}\n",
                                        "tensors: {cast: {F32: F64}}\n"};
@@ -228,7 +222,6 @@ START_TEST(casts_land_as_wanted)
         sl_pool_model_free(model);
     }
 }
-END_TEST
 
 /* ---- when tensors are told ------------------------------------------------------------------- */
 
@@ -271,7 +264,7 @@ static void *run_load(void *arg)
     return NULL;
 }
 
-START_TEST(no_tensor_is_told_before_its_copy_is_done)
+SL_TEST(no_tensor_is_told_before_its_copy_is_done)
 {
     struct run run = {.uri = "memory://m.safetensors", .more = ""};
     struct fake_cuda_counts counts;
@@ -291,7 +284,6 @@ START_TEST(no_tensor_is_told_before_its_copy_is_done)
     ck_assert_uint_eq(view.ready_count, 3);
     sl_pool_model_free(run.planned);
 }
-END_TEST
 
 static uint32_t told_count(struct run *run)
 {
@@ -302,7 +294,7 @@ static uint32_t told_count(struct run *run)
     return view.ready_count;
 }
 
-START_TEST(tensors_are_told_while_the_load_goes_on)
+SL_TEST(tensors_are_told_while_the_load_goes_on)
 {
     struct sl_server *server = sl_server_start();
     struct run run = {.cancel = sl_cancel_new(NULL), .slab_bytes = 16 * 1024 * 1024};
@@ -326,9 +318,8 @@ START_TEST(tensors_are_told_while_the_load_goes_on)
     sl_server_stop(server);
     free(blob);
 }
-END_TEST
 
-START_TEST(a_tensor_with_a_wrong_hash_is_never_told)
+SL_TEST(a_tensor_with_a_wrong_hash_is_never_told)
 {
     struct sl_err err = SL_ERR_INIT;
     struct sl_pool_model *planned = NULL;
@@ -345,7 +336,6 @@ START_TEST(a_tensor_with_a_wrong_hash_is_never_told)
     fill_view_close(&view);
     sl_pool_model_free(planned);
 }
-END_TEST
 
 /* ---- what fails ------------------------------------------------------------------------------ */
 
@@ -365,7 +355,7 @@ static const char *const names[] = {"cuDevicePrimaryCtxRetain",
                                     "cuEventRecord",
                                     "cuEventQuery"};
 
-START_TEST(every_call_that_fails_fails_the_load_and_leaves_nothing)
+SL_TEST(every_call_that_fails_fails_the_load_and_leaves_nothing)
 {
     fill_case_put_model("m.safetensors", "a,b,c", 8000); /* two slabs */
     for (size_t i = 0; i < SL_COUNT(names); i++)
@@ -388,9 +378,8 @@ START_TEST(every_call_that_fails_fails_the_load_and_leaves_nothing)
             check_no_cuda_left(fake);
         }
 }
-END_TEST
 
-START_TEST(a_failed_model_that_a_client_keeps_needs_no_context)
+SL_TEST(a_failed_model_that_a_client_keeps_needs_no_context)
 {
     struct sl_err err = SL_ERR_INIT;
     struct sl_pool_model *planned = NULL;
@@ -403,9 +392,8 @@ START_TEST(a_failed_model_that_a_client_keeps_needs_no_context)
     ck_assert_uint_eq(counts.contexts + counts.handles + counts.mappings + counts.host_buffers, 0);
     sl_pool_model_free(planned);
 }
-END_TEST
 
-START_TEST(a_lost_device_fails_the_load_and_later_ones)
+SL_TEST(a_lost_device_fails_the_load_and_later_ones)
 {
     struct sl_err err = SL_ERR_INIT;
     struct sl_fill_config config = {0};
@@ -420,9 +408,8 @@ START_TEST(a_lost_device_fails_the_load_and_later_ones)
     fake->reset();
     _exit(0);
 }
-END_TEST
 
-START_TEST(every_failing_allocation_leaves_nothing)
+SL_TEST(every_failing_allocation_leaves_nothing)
 {
     struct sl_pool_model *model = NULL;
     fill_case_put_model("m/m.safetensors", "a,b,c", 1000);
@@ -448,33 +435,11 @@ START_TEST(every_failing_allocation_leaves_nothing)
     sl_pool_model_free(model);
     ck_assert_uint_gt(nth, 20);
 }
-END_TEST
 
-int main(void)
+static bool prepare(void)
 {
     fake = use_fake_cuda();
-    Suite *suite = suite_create("gpu_fill");
-    TCase *tests = tcase_create("gpu_fill");
-    tcase_add_checked_fixture(tests, setup, teardown);
-    tcase_add_test(tests, every_tensor_of_reference_files_lies_on_the_device);
-    tcase_add_test(tests, encrypted_tensors_are_decrypted_where_they_land);
-    tcase_add_test(tests, the_spec_says_where_to_decrypt);
-    tcase_add_test(tests, a_wrong_mac_on_the_device_fails_the_load);
-    tcase_add_test(tests, every_call_that_fails_in_decrypting_leaves_nothing);
-    tcase_add_test(tests, data_files_lie_on_the_host);
-    tcase_add_test(tests, a_ready_model_needs_no_context);
-    tcase_add_test(tests, casts_land_as_wanted);
-    tcase_add_test(tests, no_tensor_is_told_before_its_copy_is_done);
-    tcase_add_test(tests, tensors_are_told_while_the_load_goes_on);
-    tcase_add_test(tests, a_tensor_with_a_wrong_hash_is_never_told);
-    tcase_add_test(tests, every_call_that_fails_fails_the_load_and_leaves_nothing);
-    tcase_add_test(tests, a_failed_model_that_a_client_keeps_needs_no_context);
-    tcase_add_test(tests, a_lost_device_fails_the_load_and_later_ones);
-    tcase_add_test(tests, every_failing_allocation_leaves_nothing);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failures = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failures ? 1 : 0;
+    return true;
 }
+
+SL_CASE(.setup = setup, .teardown = teardown, .prepare = prepare)

@@ -12,7 +12,7 @@
 #include <sys/stat.h>
 
 #include "await.h"
-#include "case_main.h"
+#include "claims.h"
 #include "golden.h"
 #include "gpu_fill_case.h"
 #include "load.h"
@@ -137,7 +137,7 @@ static uint64_t again(void)
 
 /* ---- claims ---------------------------------------------------------------------------------- */
 
-START_TEST(a_piece_that_comes_wrong_is_fetched_again_alone)
+SL_TEST(a_piece_that_comes_wrong_is_fetched_again_alone)
 {
     struct store store;
     uint64_t piece = 0, begin;
@@ -160,9 +160,8 @@ START_TEST(a_piece_that_comes_wrong_is_fetched_again_alone)
         }
     close_store(&store);
 }
-END_TEST
 
-START_TEST(a_piece_that_stays_wrong_ends_the_load_after_a_few_tries)
+SL_TEST(a_piece_that_stays_wrong_ends_the_load_after_a_few_tries)
 {
     struct store store;
     struct sl_err err = SL_ERR_INIT;
@@ -181,9 +180,8 @@ START_TEST(a_piece_that_stays_wrong_ends_the_load_after_a_few_tries)
     ck_assert_uint_eq(again() - before, 3);
     close_store(&store);
 }
-END_TEST
 
-START_TEST(a_wrong_key_is_told_from_damaged_data)
+SL_TEST(a_wrong_key_is_told_from_damaged_data)
 {
     struct store store;
     struct sl_err err = SL_ERR_INIT;
@@ -206,7 +204,6 @@ START_TEST(a_wrong_key_is_told_from_damaged_data)
     ck_assert_uint_eq(again() - before, 1);
     close_store(&store);
 }
-END_TEST
 
 static void put_golden(void)
 {
@@ -216,7 +213,7 @@ static void put_golden(void)
     free(golden);
 }
 
-START_TEST(what_breaks_on_its_way_to_the_device_is_mended)
+SL_TEST(what_breaks_on_its_way_to_the_device_is_mended)
 {
     uint64_t before = again();
     put_golden();
@@ -226,9 +223,8 @@ START_TEST(what_breaks_on_its_way_to_the_device_is_mended)
     fill_case_compare("memory://m.tensors", more, model);
     sl_pool_model_free(model);
 }
-END_TEST
 
-START_TEST(a_device_that_opens_nothing_right_is_named)
+SL_TEST(a_device_that_opens_nothing_right_is_named)
 {
     struct sl_err err = SL_ERR_INIT;
     struct sl_fill_config config = {0};
@@ -238,7 +234,6 @@ START_TEST(a_device_that_opens_nothing_right_is_named)
     ck_assert_int_eq(err.kind, SL_E_GPU);
     ck_assert_msg(strstr(err.message, "opens on the host, but not on the GPU"), "%s", err.message);
 }
-END_TEST
 
 /* A load in a thread. */
 struct run {
@@ -255,7 +250,7 @@ static void *run_load(void *arg)
     return NULL;
 }
 
-START_TEST(a_load_that_waits_for_a_piece_can_be_canceled)
+SL_TEST(a_load_that_waits_for_a_piece_can_be_canceled)
 {
     struct store store;
     struct run run = {.store = &store, .cancel = sl_cancel_new(NULL)};
@@ -281,9 +276,8 @@ START_TEST(a_load_that_waits_for_a_piece_can_be_canceled)
     sl_cancel_free(run.cancel);
     close_store(&store);
 }
-END_TEST
 
-START_TEST(every_call_that_fails_in_mending_leaves_nothing)
+SL_TEST(every_call_that_fails_in_mending_leaves_nothing)
 {
     static const char *const calls[] = {"cuLaunchKernel",    "cuStreamSynchronize",
                                         "cuMemcpyDtoHAsync", "cuMemcpyHtoDAsync",
@@ -305,7 +299,6 @@ START_TEST(every_call_that_fails_in_mending_leaves_nothing)
             check_no_cuda_left(gpu_fill.fake);
         }
 }
-END_TEST
 
 static void spoil_one(struct sl_spec *spec)
 {
@@ -313,23 +306,16 @@ static void spoil_one(struct sl_spec *spec)
     gpu_fill.fake->spoil(1, MACS_BYTES);
 }
 
-START_TEST(every_failing_allocation_in_mending_leaves_nothing)
+SL_TEST(every_failing_allocation_in_mending_leaves_nothing)
 {
     put_golden();
     gpu_fill_fail_allocations("memory://m.tensors", more, spoil_one);
 }
-END_TEST
 
-int main(void)
+static bool prepare(void)
 {
-    const TTest *const tests[] = {a_piece_that_comes_wrong_is_fetched_again_alone,
-                                  a_piece_that_stays_wrong_ends_the_load_after_a_few_tries,
-                                  a_wrong_key_is_told_from_damaged_data,
-                                  what_breaks_on_its_way_to_the_device_is_mended,
-                                  a_device_that_opens_nothing_right_is_named,
-                                  a_load_that_waits_for_a_piece_can_be_canceled,
-                                  every_call_that_fails_in_mending_leaves_nothing,
-                                  every_failing_allocation_in_mending_leaves_nothing};
     gpu_fill.fake = use_fake_cuda();
-    return sl_case_main("gpu_mend", setup, gpu_fill_teardown, tests, SL_COUNT(tests));
+    return true;
 }
+
+SL_CASE(.setup = setup, .teardown = gpu_fill_teardown, .prepare = prepare)

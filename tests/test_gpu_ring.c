@@ -5,6 +5,7 @@
 
 #include "alloc_fail.h"
 #include "await.h"
+#include "claims.h"
 #include "gpu_ring.h"
 #include "use_fake_cuda.h"
 
@@ -70,7 +71,7 @@ static void check_bytes(const struct device *device, uint64_t begin, uint64_t en
     ck_assert_uint_eq(at, end);
 }
 
-START_TEST(everything_arrives_through_two_buffers)
+SL_TEST(everything_arrives_through_two_buffers)
 {
     struct sl_err err = SL_ERR_INIT;
     struct device device;
@@ -86,7 +87,6 @@ START_TEST(everything_arrives_through_two_buffers)
     ck_assert_uint_le(counts.copies, FILE_BYTES / 240000 + 2); /* gathered */
     close_device(&device);
 }
-END_TEST
 
 struct putter {
     struct device *device;
@@ -104,7 +104,7 @@ static void *run_putter(void *arg)
     return NULL;
 }
 
-START_TEST(more_threads_than_buffers_do_not_block_each_other)
+SL_TEST(more_threads_than_buffers_do_not_block_each_other)
 {
     struct sl_err err = SL_ERR_INIT;
     struct device device;
@@ -123,7 +123,6 @@ START_TEST(more_threads_than_buffers_do_not_block_each_other)
     check_bytes(&device, 0, FILE_BYTES);
     close_device(&device);
 }
-END_TEST
 
 /* ---- notes ---------------------------------------------------------------------------------- */
 
@@ -157,7 +156,7 @@ static uint64_t told_bytes(struct told *told)
     return bytes;
 }
 
-START_TEST(a_note_comes_when_the_bytes_are_there_and_not_before)
+SL_TEST(a_note_comes_when_the_bytes_are_there_and_not_before)
 {
     struct sl_err err = SL_ERR_INIT;
     struct device device;
@@ -181,9 +180,8 @@ START_TEST(a_note_comes_when_the_bytes_are_there_and_not_before)
     ck_assert(!told.early);
     close_device(&device);
 }
-END_TEST
 
-START_TEST(every_note_is_told_once_and_none_early)
+SL_TEST(every_note_is_told_once_and_none_early)
 {
     struct sl_err err = SL_ERR_INIT;
     struct device device;
@@ -200,11 +198,10 @@ START_TEST(every_note_is_told_once_and_none_early)
     ck_assert(!told.early);
     close_device(&device);
 }
-END_TEST
 
 /* ---- again, back, wrong --------------------------------------------------------------------- */
 
-START_TEST(what_is_put_again_lands_later)
+SL_TEST(what_is_put_again_lands_later)
 {
     struct sl_err err = SL_ERR_INIT;
     struct device device;
@@ -220,9 +217,8 @@ START_TEST(what_is_put_again_lands_later)
     }
     close_device(&device);
 }
-END_TEST
 
-START_TEST(committed_bytes_are_read_back)
+SL_TEST(committed_bytes_are_read_back)
 {
     struct sl_err err = SL_ERR_INIT;
     struct device device;
@@ -237,7 +233,6 @@ START_TEST(committed_bytes_are_read_back)
     ck_assert_uint_eq(at, sizeof(back));
     close_device(&device);
 }
-END_TEST
 
 static int fill_some(struct device *device, struct sl_err *err)
 {
@@ -252,7 +247,7 @@ static int fill_some(struct device *device, struct sl_err *err)
     return sl_gpu_ring_finish(device->ring, err);
 }
 
-START_TEST(every_call_that_fails_ends_the_ring_and_leaves_nothing)
+SL_TEST(every_call_that_fails_ends_the_ring_and_leaves_nothing)
 {
     static const char *const names[] = {"cuDevicePrimaryCtxRetain",
                                         "cuCtxSetCurrent",
@@ -278,9 +273,8 @@ START_TEST(every_call_that_fails_ends_the_ring_and_leaves_nothing)
             close_device(&device);
         }
 }
-END_TEST
 
-START_TEST(a_lost_device_ends_who_waits)
+SL_TEST(a_lost_device_ends_who_waits)
 {
     struct sl_err err = SL_ERR_INIT;
     struct device device;
@@ -297,9 +291,8 @@ START_TEST(a_lost_device_ends_who_waits)
     sl_gpu_memory_release(device.gpu, &device.memory);
     sl_gpu_free(device.gpu); /* the driver takes nothing back any more: no check */
 }
-END_TEST
 
-START_TEST(cancel_ends_a_wait_for_a_device_that_hangs)
+SL_TEST(cancel_ends_a_wait_for_a_device_that_hangs)
 {
     struct sl_err err = SL_ERR_INIT;
     struct device device;
@@ -323,9 +316,8 @@ START_TEST(cancel_ends_a_wait_for_a_device_that_hangs)
     close_device(&device);
     sl_cancel_free(cancel);
 }
-END_TEST
 
-START_TEST(no_allocation_that_fails_leaves_anything)
+SL_TEST(no_allocation_that_fails_leaves_anything)
 {
     for (unsigned nth = 1;; nth++) {
         struct sl_err err = SL_ERR_INIT;
@@ -339,27 +331,11 @@ START_TEST(no_allocation_that_fails_leaves_anything)
         ck_assert_int_eq(err.kind, SL_E_NO_SPACE);
     }
 }
-END_TEST
 
-int main(void)
+static bool prepare(void)
 {
     fake = use_fake_cuda();
-    Suite *suite = suite_create("gpu_ring");
-    TCase *tests = tcase_create("gpu_ring");
-    tcase_add_test(tests, everything_arrives_through_two_buffers);
-    tcase_add_test(tests, more_threads_than_buffers_do_not_block_each_other);
-    tcase_add_test(tests, a_note_comes_when_the_bytes_are_there_and_not_before);
-    tcase_add_test(tests, every_note_is_told_once_and_none_early);
-    tcase_add_test(tests, what_is_put_again_lands_later);
-    tcase_add_test(tests, committed_bytes_are_read_back);
-    tcase_add_test(tests, every_call_that_fails_ends_the_ring_and_leaves_nothing);
-    tcase_add_test(tests, a_lost_device_ends_who_waits);
-    tcase_add_test(tests, cancel_ends_a_wait_for_a_device_that_hangs);
-    tcase_add_test(tests, no_allocation_that_fails_leaves_anything);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failures = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failures ? 1 : 0;
+    return true;
 }
+
+SL_CASE(.prepare = prepare)

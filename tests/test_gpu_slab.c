@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "alloc_fail.h"
+#include "claims.h"
 #include "gpu.h"
 #include "use_fake_cuda.h"
 
@@ -31,7 +32,7 @@ static uint64_t free_of(struct sl_gpu *gpu)
     return free_bytes;
 }
 
-START_TEST(a_descriptor_alone_keeps_the_memory)
+SL_TEST(a_descriptor_alone_keeps_the_memory)
 {
     struct sl_err err = SL_ERR_INIT;
     SL_AUTO(sl_gpu) gpu = open_gpu(0);
@@ -50,9 +51,8 @@ START_TEST(a_descriptor_alone_keeps_the_memory)
     ck_assert_uint_eq(free_of(gpu), before);
     check_no_cuda_left(fake);
 }
-END_TEST
 
-START_TEST(every_call_that_fails_leaves_nothing)
+SL_TEST(every_call_that_fails_leaves_nothing)
 {
     static const char *const names[] = {"cuDevicePrimaryCtxRetain",
                                         "cuCtxSetCurrent",
@@ -79,9 +79,8 @@ START_TEST(every_call_that_fails_leaves_nothing)
     sl_gpu_memory_release(gpu, &memory);
     check_no_cuda_left(fake);
 }
-END_TEST
 
-START_TEST(a_full_device_says_how_much_was_free)
+SL_TEST(a_full_device_says_how_much_was_free)
 {
     struct sl_err err = SL_ERR_INIT;
     struct sl_gpu_memory memory = SL_GPU_MEMORY_INIT;
@@ -93,9 +92,8 @@ START_TEST(a_full_device_says_how_much_was_free)
                   "%s", err.message);
     check_no_cuda_left(fake);
 }
-END_TEST
 
-START_TEST(two_devices_are_apart)
+SL_TEST(two_devices_are_apart)
 {
     struct sl_err err = SL_ERR_INIT;
     fake->set_devices(2);
@@ -112,9 +110,8 @@ START_TEST(two_devices_are_apart)
     sl_gpu_memory_release(second, &memory);
     check_no_cuda_left(fake);
 }
-END_TEST
 
-START_TEST(memory_of_others_is_checked)
+SL_TEST(memory_of_others_is_checked)
 {
     struct sl_err err = SL_ERR_INIT;
     SL_AUTO(sl_gpu) gpu = open_gpu(0);
@@ -132,9 +129,8 @@ START_TEST(memory_of_others_is_checked)
     close(fd);
     check_no_cuda_left(fake);
 }
-END_TEST
 
-START_TEST(a_lost_device_fails_for_good_and_leaves_nothing)
+SL_TEST(a_lost_device_fails_for_good_and_leaves_nothing)
 {
     struct sl_err err = SL_ERR_INIT;
     SL_AUTO(sl_gpu) gpu = open_gpu(0);
@@ -148,9 +144,8 @@ START_TEST(a_lost_device_fails_for_good_and_leaves_nothing)
     ck_assert_msg(strstr(err.message, "restart the process"), "%s", err.message);
     ck_assert_uint_eq(fake->calls("*"), calls);
 }
-END_TEST
 
-START_TEST(no_allocation_is_left_when_one_fails)
+SL_TEST(no_allocation_is_left_when_one_fails)
 {
     for (unsigned nth = 1;; nth++) {
         struct sl_err err = SL_ERR_INIT;
@@ -164,24 +159,11 @@ START_TEST(no_allocation_is_left_when_one_fails)
         ck_assert_int_eq(err.kind, SL_E_NO_SPACE);
     }
 }
-END_TEST
 
-int main(void)
+static bool prepare(void)
 {
     fake = use_fake_cuda();
-    Suite *suite = suite_create("gpu_slab");
-    TCase *tests = tcase_create("gpu_slab");
-    tcase_add_test(tests, a_descriptor_alone_keeps_the_memory);
-    tcase_add_test(tests, every_call_that_fails_leaves_nothing);
-    tcase_add_test(tests, a_full_device_says_how_much_was_free);
-    tcase_add_test(tests, two_devices_are_apart);
-    tcase_add_test(tests, memory_of_others_is_checked);
-    tcase_add_test(tests, a_lost_device_fails_for_good_and_leaves_nothing);
-    tcase_add_test(tests, no_allocation_is_left_when_one_fails);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failures = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failures ? 1 : 0;
+    return true;
 }
+
+SL_CASE(.prepare = prepare)

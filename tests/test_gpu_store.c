@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "await.h"
-#include "case_main.h"
+#include "claims.h"
 #include "gpu_case.h"
 #include "memory_store.h"
 #include "use_fake_cuda.h"
@@ -60,7 +60,7 @@ static void check_on(const char *key, const char *device)
     SL_AWAIT(!node_case_counts(&gpu_case).references, "the end of the last reference");
 }
 
-START_TEST(the_next_daemon_has_the_same_memory)
+SL_TEST(the_next_daemon_has_the_same_memory)
 {
     load_and_end(ONE, FDS);
     uint64_t made = gpu_case_fake->calls("cuMemCreate");
@@ -78,9 +78,8 @@ START_TEST(the_next_daemon_has_the_same_memory)
     ck_assert_uint_ge(held, 2 * GPU_CASE_MIB);
     manager_await(&manager, FDS);
 }
-END_TEST
 
-START_TEST(a_model_on_every_gpu_comes_back_whole)
+SL_TEST(a_model_on_every_gpu_comes_back_whole)
 {
     load_and_end(ALL, GPUS * FDS);
     uint64_t made = gpu_case_fake->calls("cuMemCreate");
@@ -96,9 +95,8 @@ START_TEST(a_model_on_every_gpu_comes_back_whole)
     sl_registry_set_gpu_budget(gpu_case.node->registry, 1, 1);
     manager_await(&manager, 0);
 }
-END_TEST
 
-START_TEST(a_model_that_lacks_a_copy_is_loaded_again)
+SL_TEST(a_model_that_lacks_a_copy_is_loaded_again)
 {
     load_and_end(ALL, GPUS * FDS);
     manager_give(&manager, &given);
@@ -110,9 +108,8 @@ START_TEST(a_model_that_lacks_a_copy_is_loaded_again)
     check_on(NULL, "cuda:0");
     check_on(NULL, "cuda:1");
 }
-END_TEST
 
-START_TEST(deposits_come_back_with_their_model)
+SL_TEST(deposits_come_back_with_their_model)
 {
     node_case_open(&gpu_case, "", ONE, NULL);
     struct sluice_model *source = gpu_case_attach("m", NULL, "cuda:1");
@@ -125,9 +122,8 @@ START_TEST(deposits_come_back_with_their_model)
     check_on("k", "cuda:0");
     check_on(NULL, "cuda:1");
 }
-END_TEST
 
-START_TEST(what_is_evicted_leaves_the_store)
+SL_TEST(what_is_evicted_leaves_the_store)
 {
     load_and_end(ONE, FDS);
     come_back("");
@@ -138,9 +134,8 @@ START_TEST(what_is_evicted_leaves_the_store)
     gpu_case_fake->counts(&counts);
     ck_assert_uint_eq(counts.bytes, 0);
 }
-END_TEST
 
-START_TEST(a_driver_that_refuses_the_import_has_it_loaded_again)
+SL_TEST(a_driver_that_refuses_the_import_has_it_loaded_again)
 {
     static const char *const calls[] = {"cuMemImportFromShareableHandle", "cuMemMap",
                                         "cuMemSetAccess", "cuDeviceGet"};
@@ -160,9 +155,8 @@ START_TEST(a_driver_that_refuses_the_import_has_it_loaded_again)
         node_case_end(&gpu_case);
     }
 }
-END_TEST
 
-START_TEST(a_gpu_that_is_not_seen_any_more_has_nothing)
+SL_TEST(a_gpu_that_is_not_seen_any_more_has_nothing)
 {
     load_and_end(ONE, FDS);
     gpu_case_fake->set_devices(1);
@@ -171,10 +165,9 @@ START_TEST(a_gpu_that_is_not_seen_any_more_has_nothing)
     check_on(NULL, "cuda:0");
     ck_assert_uint_eq(node_case_counts(&gpu_case).loads, 1);
 }
-END_TEST
 
 /* What stands for memory of a GPU in the store, in turn. */
-START_TEST(what_is_no_memory_of_a_gpu_is_not_taken)
+SL_TEST(what_is_no_memory_of_a_gpu_is_not_taken)
 {
     load_and_end(ONE, FDS);
     manager_give(&manager, &given);
@@ -189,9 +182,8 @@ START_TEST(what_is_no_memory_of_a_gpu_is_not_taken)
     check_on(NULL, "cuda:1");
     ck_assert_uint_eq(node_case_counts(&gpu_case).loads, 1);
 }
-END_TEST
 
-START_TEST(without_a_store_models_are_loaded_again)
+SL_TEST(without_a_store_models_are_loaded_again)
 {
     unsetenv("NOTIFY_SOCKET");
     node_case_open(&gpu_case, "", ONE, NULL);
@@ -201,19 +193,11 @@ START_TEST(without_a_store_models_are_loaded_again)
     check_on(NULL, "cuda:1");
     ck_assert_uint_eq(node_case_counts(&gpu_case).loads, 1);
 }
-END_TEST
 
-int main(void)
+static bool prepare(void)
 {
-    const TTest *const tests[] = {the_next_daemon_has_the_same_memory,
-                                  a_model_on_every_gpu_comes_back_whole,
-                                  a_model_that_lacks_a_copy_is_loaded_again,
-                                  deposits_come_back_with_their_model,
-                                  what_is_evicted_leaves_the_store,
-                                  a_driver_that_refuses_the_import_has_it_loaded_again,
-                                  a_gpu_that_is_not_seen_any_more_has_nothing,
-                                  what_is_no_memory_of_a_gpu_is_not_taken,
-                                  without_a_store_models_are_loaded_again};
     gpu_case_fake = use_fake_cuda();
-    return sl_case_main("gpu_store", setup, teardown, tests, SL_COUNT(tests));
+    return true;
 }
+
+SL_CASE(.setup = setup, .teardown = teardown, .prepare = prepare)

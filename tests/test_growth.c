@@ -5,6 +5,7 @@
 #include <check.h>
 #include <stdlib.h>
 
+#include "claims.h"
 #include "mem.h"
 #include "thread.h"
 
@@ -19,15 +20,14 @@ static unsigned begin_at(uint64_t first_byte_ms, uint64_t request_bytes, unsigne
     return growth.connections;
 }
 
-START_TEST(nearby_a_load_begins_with_few)
+SL_TEST(nearby_a_load_begins_with_few)
 {
     ck_assert_uint_eq(begin_at(0, 8 * MIB, 4, 64), 4);
     ck_assert_uint_eq(begin_at(1, 8 * MIB, 4, 64), 4);
     ck_assert_uint_eq(begin_at(7, 8 * MIB, 4, 64), 4);
 }
-END_TEST
 
-START_TEST(far_away_it_begins_with_what_fills_a_link)
+SL_TEST(far_away_it_begins_with_what_fills_a_link)
 {
     unsigned far = begin_at(30, 8 * MIB, 4, 64), farther = begin_at(100, 8 * MIB, 4, 64);
     ck_assert_uint_ge(far, 30);
@@ -36,17 +36,15 @@ START_TEST(far_away_it_begins_with_what_fills_a_link)
     ck_assert_uint_eq(begin_at(30, 64 * 1024, 4, 64), 64);
     ck_assert_uint_eq(begin_at(30, 0, 4, 64), 64);
 }
-END_TEST
 
-START_TEST(a_number_that_was_given_stays)
+SL_TEST(a_number_that_was_given_stays)
 {
     ck_assert_uint_eq(begin_at(100, 64 * 1024, 6, 6), 6);
     ck_assert_uint_eq(begin_at(100, 64 * 1024, 1, 1), 1);
     ck_assert_uint_eq(begin_at(30, 8 * MIB, 50, 64), 50);
 }
-END_TEST
 
-START_TEST(only_the_first_answer_counts)
+SL_TEST(only_the_first_answer_counts)
 {
     struct sl_growth growth;
     sl_growth_init(&growth, 4, 64);
@@ -55,9 +53,8 @@ START_TEST(only_the_first_answer_counts)
     sl_growth_know_distance(&growth, 90 * SL_NS_PER_MS, MIB);
     ck_assert_uint_eq(growth.connections, 4);
 }
-END_TEST
 
-START_TEST(a_server_that_is_too_busy_is_not_asked_for_more)
+SL_TEST(a_server_that_is_too_busy_is_not_asked_for_more)
 {
     struct sl_growth growth;
     sl_growth_init(&growth, 16, 64);
@@ -65,10 +62,9 @@ START_TEST(a_server_that_is_too_busy_is_not_asked_for_more)
     sl_growth_know_distance(&growth, 90 * SL_NS_PER_MS, MIB);
     ck_assert_uint_eq(growth.connections, 8);
 }
-END_TEST
 
 /* 32 connections fill this link: the step to 64 brings nothing and is taken back. */
-START_TEST(from_there_it_climbs_as_ever)
+SL_TEST(from_there_it_climbs_as_ever)
 {
     struct sl_growth growth;
     sl_growth_init(&growth, 4, 128);
@@ -83,10 +79,9 @@ START_TEST(from_there_it_climbs_as_ever)
     ck_assert_uint_gt(most, first);
     ck_assert_uint_eq(growth.connections, first);
 }
-END_TEST
 
 /* 64 requests, and 36 connections would do: one turn of 64. 100: three turns of 34. */
-START_TEST(none_is_left_over_in_the_last_turn)
+SL_TEST(none_is_left_over_in_the_last_turn)
 {
     static const struct {
         size_t requests;
@@ -101,7 +96,6 @@ START_TEST(none_is_left_over_in_the_last_turn)
                       rows[i].requests, growth.connections);
     }
 }
-END_TEST
 
 /* ---- steps down ------------------------------------------------------------------------------ */
 
@@ -119,7 +113,7 @@ static double run_full_link(struct sl_growth *growth, unsigned seconds)
     return missed;
 }
 
-START_TEST(fewer_are_kept_where_they_bring_the_same)
+SL_TEST(fewer_are_kept_where_they_bring_the_same)
 {
     struct sl_growth growth;
     sl_growth_init(&growth, 4, 64);
@@ -132,9 +126,8 @@ START_TEST(fewer_are_kept_where_they_bring_the_same)
     ck_assert_uint_lt(growth.connections, climbed);
     ck_assert_double_lt(missed, 3);
 }
-END_TEST
 
-START_TEST(it_never_goes_below_what_it_began_with)
+SL_TEST(it_never_goes_below_what_it_began_with)
 {
     struct sl_growth growth;
     double bytes = 1;
@@ -144,7 +137,6 @@ START_TEST(it_never_goes_below_what_it_began_with)
         bytes += 100e3;
     }
 }
-END_TEST
 
 static uint64_t cpu_ns;
 static uint64_t used_cpu(void)
@@ -168,31 +160,8 @@ static unsigned grow_busy(double part)
     return growth.connections;
 }
 
-START_TEST(without_a_free_processor_none_are_added)
+SL_TEST(without_a_free_processor_none_are_added)
 {
     ck_assert_uint_eq(grow_busy(1), 4);
     ck_assert_uint_eq(grow_busy(0.5), 64);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("growth");
-    TCase *tcase = tcase_create("distance");
-    tcase_add_test(tcase, nearby_a_load_begins_with_few);
-    tcase_add_test(tcase, far_away_it_begins_with_what_fills_a_link);
-    tcase_add_test(tcase, a_number_that_was_given_stays);
-    tcase_add_test(tcase, only_the_first_answer_counts);
-    tcase_add_test(tcase, a_server_that_is_too_busy_is_not_asked_for_more);
-    tcase_add_test(tcase, from_there_it_climbs_as_ever);
-    tcase_add_test(tcase, none_is_left_over_in_the_last_turn);
-    tcase_add_test(tcase, fewer_are_kept_where_they_bring_the_same);
-    tcase_add_test(tcase, it_never_goes_below_what_it_began_with);
-    tcase_add_test(tcase, without_a_free_processor_none_are_added);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failures = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failures ? 1 : 0;
 }

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "alloc_fail.h"
+#include "claims.h"
 #include "convert_case.h"
 #include "guard.h"
 #include "log.h"
@@ -59,7 +60,7 @@ static bool is_right(void)
     return same;
 }
 
-START_TEST(a_wrong_bit_is_fetched_again)
+SL_TEST(a_wrong_bit_is_fetched_again)
 {
     static const char *const all[] = {"verify.sidecar=require", "verify.hashes=all", NULL};
     for (uint64_t at = bytes - 1; at > 3 * RANGE; at -= 4 * RANGE + 1000) {
@@ -70,9 +71,8 @@ START_TEST(a_wrong_bit_is_fetched_again)
         ck_assert_uint_eq((uint64_t)sl_metric_get(SL_M_REFETCHED_RANGES) - before, at % 2 ? 1 : 3);
     }
 }
-END_TEST
 
-START_TEST(each_range_is_fetched_once)
+SL_TEST(each_range_is_fetched_once)
 {
     unsigned before = sl_server_request_count(server);
     threads = 1; /* of several one may fall behind by more ranges than are kept */
@@ -81,9 +81,8 @@ START_TEST(each_range_is_fetched_once)
     ck_assert_uint_le(sl_server_request_count(server) - before, RANGES + 3);
     ck_assert(is_right());
 }
-END_TEST
 
-START_TEST(one_that_stays_wrong_is_never_written)
+SL_TEST(one_that_stays_wrong_is_never_written)
 {
     char path[SL_CASE_PATH_BYTES];
     flip(bytes - 100, 1000);
@@ -93,10 +92,9 @@ START_TEST(one_that_stays_wrong_is_never_written)
                   err.message);
     ck_assert_int_ne(access(sl_case_path("new.safetensors", path), F_OK), 0);
 }
-END_TEST
 
 /* The first answer, of which the index is made, was wrong; or the sidecar is of another head. */
-START_TEST(a_wrong_head_is_found)
+SL_TEST(a_wrong_head_is_found)
 {
     uint8_t *name = memmem(data, 200, "\"b\"", 3);
     ck_assert_ptr_nonnull(name);
@@ -109,9 +107,8 @@ START_TEST(a_wrong_head_is_found)
     ck_assert_int_lt(convert(required), 0);
     ck_assert_int_eq(err.kind, SL_E_INTEGRITY);
 }
-END_TEST
 
-START_TEST(where_none_is_there_it_is_required_or_not_asked_for)
+SL_TEST(where_none_is_there_it_is_required_or_not_asked_for)
 {
     sl_server_put(server, "/n.safetensors", data, bytes, ETAG);
     char path[SL_CASE_PATH_BYTES];
@@ -122,7 +119,6 @@ START_TEST(where_none_is_there_it_is_required_or_not_asked_for)
     ck_assert_str_eq(err.code, "E_SIDECAR");
     sl_case_expect(uri, path, &sl_case_safetensors, NULL);
 }
-END_TEST
 
 /* ---- a guard alone ----------------------------------------------------------------------------
  */
@@ -152,7 +148,7 @@ static void *read_around(void *arg)
     return right ? arg : &err;
 }
 
-START_TEST(two_ranges_in_memory_are_enough_for_many_threads)
+SL_TEST(two_ranges_in_memory_are_enough_for_many_threads)
 {
     struct sl_source_config config = {.attempts = 2};
     pthread_t readers[4];
@@ -177,9 +173,8 @@ START_TEST(two_ranges_in_memory_are_enough_for_many_threads)
     sl_sidecar_free(sidecar);
     free(key);
 }
-END_TEST
 
-START_TEST(every_failing_allocation_ends_cleanly)
+SL_TEST(every_failing_allocation_ends_cleanly)
 {
     unsigned step = 1;
     char path[SL_CASE_PATH_BYTES];
@@ -204,25 +199,5 @@ START_TEST(every_failing_allocation_ends_cleanly)
     }
     sl_specs_release(&specs);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("guard");
-    TCase *tests = tcase_create("guard");
-    tcase_set_timeout(tests, 120);
-    tcase_add_checked_fixture(tests, setup, teardown);
-    tcase_add_test(tests, a_wrong_bit_is_fetched_again);
-    tcase_add_test(tests, each_range_is_fetched_once);
-    tcase_add_test(tests, one_that_stays_wrong_is_never_written);
-    tcase_add_test(tests, a_wrong_head_is_found);
-    tcase_add_test(tests, where_none_is_there_it_is_required_or_not_asked_for);
-    tcase_add_test(tests, two_ranges_in_memory_are_enough_for_many_threads);
-    tcase_add_test(tests, every_failing_allocation_ends_cleanly);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failures = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failures ? 1 : 0;
-}
+SL_CASE(.setup = setup, .teardown = teardown, .seconds = 120)

@@ -7,6 +7,7 @@
 
 #include "alloc_fail.h"
 #include "buf.h"
+#include "claims.h"
 
 static uint8_t bytes[10000];
 
@@ -19,7 +20,7 @@ static void fill_bytes(void)
     }
 }
 
-START_TEST(check_values_are_the_published_ones)
+SL_TEST(check_values_are_the_published_ones)
 {
     ck_assert_uint_eq(sl_crc32(0, "123456789", 9), 0xcbf43926u);
     ck_assert_uint_eq(sl_crc32c(0, "123456789", 9), 0xe3069283u);
@@ -32,9 +33,8 @@ START_TEST(check_values_are_the_published_ones)
     sl_hex(digest, 32, hex);
     ck_assert_str_eq(hex, "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
 }
-END_TEST
 
-START_TEST(crcs_continue_over_any_cut)
+SL_TEST(crcs_continue_over_any_cut)
 {
     for (size_t cut = 0; cut <= 300; cut++) {
         ck_assert_uint_eq(sl_crc32(sl_crc32(0, bytes, cut), bytes + cut, 300 - cut),
@@ -45,9 +45,8 @@ START_TEST(crcs_continue_over_any_cut)
     ck_assert_uint_eq(sl_crc32(7, NULL, 0), 7);
     ck_assert_uint_eq(sl_crc32c(7, NULL, 0), 7);
 }
-END_TEST
 
-START_TEST(crcs_of_parts_join)
+SL_TEST(crcs_of_parts_join)
 {
     for (size_t cut = 0; cut <= sizeof(bytes); cut += 1 + cut / 7) {
         size_t rest = sizeof(bytes) - cut;
@@ -57,18 +56,16 @@ START_TEST(crcs_of_parts_join)
         ck_assert_uint_eq(sl_crc32c_combine(a, b, rest), sl_crc32c(0, bytes, sizeof(bytes)));
     }
 }
-END_TEST
 
-START_TEST(joining_agrees_with_zlib_for_huge_lengths)
+SL_TEST(joining_agrees_with_zlib_for_huge_lengths)
 {
     uint64_t lengths[] = {0, 1, UINT64_C(1) << 31, (UINT64_C(1) << 40) + 17, UINT64_C(1) << 61};
     for (unsigned i = 0; i < SL_COUNT(lengths); i++)
         ck_assert_uint_eq(sl_crc32_combine(0x12345678, 0x9abcdef0, lengths[i]),
                           (uint32_t)crc32_combine64(0x12345678, 0x9abcdef0, (z_off64_t)lengths[i]));
 }
-END_TEST
 
-START_TEST(names_and_sizes)
+SL_TEST(names_and_sizes)
 {
     ck_assert_str_eq(sl_hash_name(SL_HASH_CRC32), "crc32");
     ck_assert_str_eq(sl_hash_name(SL_HASH_CRC32C), "crc32c");
@@ -79,10 +76,9 @@ START_TEST(names_and_sizes)
     ck_assert_uint_eq(sl_hash_bytes(SL_HASH_BLAKE2B), 64);
     ck_assert(sl_hash_is_ordered(SL_HASH_BLAKE2B) && !sl_hash_is_ordered(SL_HASH_CRC32C));
 }
-END_TEST
 
 /* RFC 7693, appendix A; FIPS 180-4's example. */
-START_TEST(ordered_hashes_are_the_published_ones)
+SL_TEST(ordered_hashes_are_the_published_ones)
 {
     static const char *const wanted[] = {
         "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad",
@@ -101,9 +97,8 @@ START_TEST(ordered_hashes_are_the_published_ones)
         ck_assert_str_eq(hex, wanted[i]);
     }
 }
-END_TEST
 
-START_TEST(without_memory_there_is_no_sha256)
+SL_TEST(without_memory_there_is_no_sha256)
 {
     struct sl_err err = SL_ERR_INIT;
     sl_alloc_fail_at(1);
@@ -112,7 +107,6 @@ START_TEST(without_memory_there_is_no_sha256)
     ck_assert_int_eq(err.kind, SL_E_NO_SPACE);
     sl_sha256_free(NULL);
 }
-END_TEST
 
 /* ---- digests of any kind --------------------------------------------------------------------- */
 
@@ -121,7 +115,7 @@ static const enum sl_hash_kind kinds[] = {SL_HASH_CRC32, SL_HASH_CRC32C, SL_HASH
 
 /* "123456789": the CRCs' published check values; the others by `printf 123456789 | openssl dgst`.
  */
-START_TEST(digests_of_every_kind_are_the_published_ones)
+SL_TEST(digests_of_every_kind_are_the_published_ones)
 {
     static const char *const wanted[] = {
         "cbf43926", "e3069283", "15e2b0d3c33891ebb0f1ef609ec419420c20e320ce94c65fbc8c3312448eb225",
@@ -136,9 +130,8 @@ START_TEST(digests_of_every_kind_are_the_published_ones)
         ck_assert_str_eq(hex, wanted[i]);
     }
 }
-END_TEST
 
-START_TEST(a_digest_is_the_same_over_any_cut)
+SL_TEST(a_digest_is_the_same_over_any_cut)
 {
     for (unsigned i = 0; i < SL_COUNT(kinds); i++) {
         uint8_t whole[SL_HASH_BYTES_MAX] = {0}, cut[SL_HASH_BYTES_MAX] = {0};
@@ -154,9 +147,8 @@ START_TEST(a_digest_is_the_same_over_any_cut)
         }
     }
 }
-END_TEST
 
-START_TEST(nothing_has_a_digest_too)
+SL_TEST(nothing_has_a_digest_too)
 {
     static const char *const wanted[] = {
         "00000000", "00000000", "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
@@ -171,9 +163,8 @@ START_TEST(nothing_has_a_digest_too)
         ck_assert_str_eq(hex, wanted[i]);
     }
 }
-END_TEST
 
-START_TEST(without_memory_an_ordered_digest_does_not_begin)
+SL_TEST(without_memory_an_ordered_digest_does_not_begin)
 {
     for (unsigned i = 0; i < SL_COUNT(kinds); i++) {
         struct sl_err err = SL_ERR_INIT;
@@ -188,28 +179,11 @@ START_TEST(without_memory_an_ordered_digest_does_not_begin)
         sl_digest_release(&left);
     }
 }
-END_TEST
 
-int main(void)
+static bool prepare(void)
 {
     fill_bytes();
-    Suite *suite = suite_create("hash");
-    TCase *tcase = tcase_create("hash");
-    tcase_add_test(tcase, check_values_are_the_published_ones);
-    tcase_add_test(tcase, crcs_continue_over_any_cut);
-    tcase_add_test(tcase, crcs_of_parts_join);
-    tcase_add_test(tcase, joining_agrees_with_zlib_for_huge_lengths);
-    tcase_add_test(tcase, names_and_sizes);
-    tcase_add_test(tcase, ordered_hashes_are_the_published_ones);
-    tcase_add_test(tcase, without_memory_there_is_no_sha256);
-    tcase_add_test(tcase, digests_of_every_kind_are_the_published_ones);
-    tcase_add_test(tcase, a_digest_is_the_same_over_any_cut);
-    tcase_add_test(tcase, nothing_has_a_digest_too);
-    tcase_add_test(tcase, without_memory_an_ordered_digest_does_not_begin);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failures = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failures ? 1 : 0;
+    return true;
 }
+
+SL_CASE(.prepare = prepare)

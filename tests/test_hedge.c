@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "await.h"
+#include "claims.h"
 #include "fake_clock.h"
 #include "metrics.h"
 #include "pace.h"
@@ -121,7 +122,7 @@ static const struct sl_step slow_steps[] = {
     {.first = 5, .fault = SL_FAULT_LATE_STALL, .after = 200000},
 };
 
-START_TEST(a_slow_request_is_sent_again)
+SL_TEST(a_slow_request_is_sent_again)
 {
     int64_t before = (int64_t)sl_metric_get(SL_M_SOURCE_HEDGES), requests = 0;
     struct scene scenes[SL_COUNT(slow_steps)] = {0};
@@ -147,7 +148,6 @@ START_TEST(a_slow_request_is_sent_again)
     ck_assert_int_ge(hedges, SL_COUNT(slow_steps));
     ck_assert_int_le(requests, (RANGES + 1) * (int64_t)SL_COUNT(slow_steps) + hedges);
 }
-END_TEST
 
 /* Silent for many times what the others wait, before the head and in the body, in the middle of the
  * load and at its end. */
@@ -158,7 +158,7 @@ static const struct sl_step late_steps[] = {
     {.first = 3, .fault = SL_FAULT_TRICKLE, .after = RANGE_BYTES - 100},
 };
 
-START_TEST(where_it_is_off_slow_requests_are_waited_for)
+SL_TEST(where_it_is_off_slow_requests_are_waited_for)
 {
     enum { STALL_SECONDS = 3 };
     int64_t before = (int64_t)sl_metric_get(SL_M_SOURCE_HEDGES);
@@ -191,7 +191,6 @@ START_TEST(where_it_is_off_slow_requests_are_waited_for)
     }
     ck_assert_int_eq((int64_t)sl_metric_get(SL_M_SOURCE_HEDGES), before);
 }
-END_TEST
 
 struct watch {
     unsigned requests, at;
@@ -219,7 +218,7 @@ static void look(unsigned threads)
  * The last range of every connection stalls: that is the link, and time-outs are there for it. Each
  * brings nothing, or a few bytes and then one whenever the clock is turned.
  */
-START_TEST(a_slow_link_sends_nothing_again)
+SL_TEST_LOOP(a_slow_link_sends_nothing_again, 0, 2)
 {
     enum { TRICKLE_MS = 20, LAST = 4, FEW = 9, THREADS = 2, STALL_SECONDS = 4 };
     const struct sl_step steps[] = {{.first = RANGES - 2,
@@ -254,10 +253,9 @@ START_TEST(a_slow_link_sends_nothing_again)
     ck_assert_uint_eq(sl_server_request_count(scene.server), RANGES + 1 + LAST);
     close_scene(&scene);
 }
-END_TEST
 
 /* A server that asks to wait is not slow. */
-START_TEST(a_retry_that_waits_is_left_alone)
+SL_TEST(a_retry_that_waits_is_left_alone)
 {
     int64_t before = (int64_t)sl_metric_get(SL_M_SOURCE_HEDGES);
     struct scene scene = {.connections = 4, .threads = 2};
@@ -281,9 +279,8 @@ START_TEST(a_retry_that_waits_is_left_alone)
     ck_assert_uint_eq(sl_server_request_count(scene.server), RANGES + 2);
     close_scene(&scene);
 }
-END_TEST
 
-START_TEST(a_lone_connection_helps_itself)
+SL_TEST(a_lone_connection_helps_itself)
 {
     uint64_t hedges = sl_metric_get(SL_M_SOURCE_HEDGES);
     struct scene scene = {.connections = 1, .threads = 1, .stall_seconds = FOR_EVER_SECONDS};
@@ -297,9 +294,8 @@ START_TEST(a_lone_connection_helps_itself)
     ck_assert_uint_le(sl_server_request_count(scene.server), RANGES + 1 + hedges);
     close_scene(&scene);
 }
-END_TEST
 
-START_TEST(stalls_by_chance_harm_no_byte)
+SL_TEST(stalls_by_chance_harm_no_byte)
 {
     static const unsigned connections[] = {1, 2, 3, 8};
     enum { SCENES = 16 };
@@ -328,9 +324,8 @@ START_TEST(stalls_by_chance_harm_no_byte)
         close_scene(&scenes[i]);
     }
 }
-END_TEST
 
-START_TEST(cancellation_ends_a_load_that_is_helped_out)
+SL_TEST(cancellation_ends_a_load_that_is_helped_out)
 {
     struct watch again = {.at = RANGES + 2};
     struct scene scene = {.connections = 3, .threads = 2, .stall_seconds = FOR_EVER_SECONDS};
@@ -345,10 +340,9 @@ START_TEST(cancellation_ends_a_load_that_is_helped_out)
     close_scene(&scene);
     sl_cancel_free(scene.cancel);
 }
-END_TEST
 
 /* The thread of the small object has no lane that could be helped. */
-START_TEST(an_idle_thread_takes_over_from_another)
+SL_TEST(an_idle_thread_takes_over_from_another)
 {
     enum { BYTES = 8 * 1024 * 1024 };
     struct scene scene = {.connections = 2, .threads = 2};
@@ -376,9 +370,8 @@ START_TEST(an_idle_thread_takes_over_from_another)
     sl_server_stop(scene.server);
     free(data);
 }
-END_TEST
 
-START_TEST(the_pace_is_the_median_of_the_last)
+SL_TEST(the_pace_is_the_median_of_the_last)
 {
     struct sl_pace pace = {0};
     ck_assert_uint_eq(sl_pace_expect(&pace, 100), 0);
@@ -395,26 +388,5 @@ START_TEST(the_pace_is_the_median_of_the_last)
         sl_pace_add(&pace, 100, 7);
     ck_assert_uint_eq(sl_pace_expect(&pace, 100), 8);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("hedge");
-    TCase *hedge = tcase_create("hedge");
-    tcase_set_timeout(hedge, 60);
-    tcase_add_test(hedge, a_slow_request_is_sent_again);
-    tcase_add_test(hedge, where_it_is_off_slow_requests_are_waited_for);
-    tcase_add_loop_test(hedge, a_slow_link_sends_nothing_again, 0, 2);
-    tcase_add_test(hedge, a_retry_that_waits_is_left_alone);
-    tcase_add_test(hedge, a_lone_connection_helps_itself);
-    tcase_add_test(hedge, stalls_by_chance_harm_no_byte);
-    tcase_add_test(hedge, cancellation_ends_a_load_that_is_helped_out);
-    tcase_add_test(hedge, an_idle_thread_takes_over_from_another);
-    tcase_add_test(hedge, the_pace_is_the_median_of_the_last);
-    suite_add_tcase(suite, hedge);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failures = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failures ? 1 : 0;
-}
+SL_CASE(.seconds = 60)

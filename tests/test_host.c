@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "alloc_fail.h"
+#include "claims.h"
 #include "fetch.h"
 #include "range_blob.h"
 #include "stores.h"
@@ -82,7 +83,7 @@ static void leave_all(void)
     sl_host_forget_all();
 }
 
-START_TEST(connections_are_spread_over_all_addresses)
+SL_TEST(connections_are_spread_over_all_addresses)
 {
     unsigned counts[2] = {0};
     uint64_t before = sl_counter_get(&look_ups);
@@ -92,9 +93,8 @@ START_TEST(connections_are_spread_over_all_addresses)
     ck_assert_uint_eq(counts[1], SEATS / 2);
     ck_assert_uint_eq(sl_counter_get(&look_ups) - before, 1);
 }
-END_TEST
 
-START_TEST(an_address_that_refuses_gets_none_for_a_while)
+SL_TEST(an_address_that_refuses_gets_none_for_a_while)
 {
     int dead = connect_seat(0);
     sl_host_refused(&seats[0], dead);
@@ -103,9 +103,8 @@ START_TEST(an_address_that_refuses_gets_none_for_a_while)
         ck_assert_int_ne(connect_seat(i), dead);
     ck_assert(!sl_host_has_other(&seats[1], UINT32_C(1) << !dead));
 }
-END_TEST
 
-START_TEST(one_that_fails_again_and_again_is_left)
+SL_TEST(one_that_fails_again_and_again_is_left)
 {
     int bad = connect_seat(0);
     connect_seat(1);
@@ -122,10 +121,9 @@ START_TEST(one_that_fails_again_and_again_is_left)
     for (unsigned i = 2; i < SEATS; i++)
         ck_assert_int_ne(connect_seat(i), bad);
 }
-END_TEST
 
 /* A third of the rate: fewer connections. A tenth: none. */
-START_TEST(a_slow_one_gets_fewer_then_none)
+SL_TEST(a_slow_one_gets_fewer_then_none)
 {
     int slow = connect_seat(0), fast = connect_seat(1);
     unsigned there = 0;
@@ -145,9 +143,8 @@ START_TEST(a_slow_one_gets_fewer_then_none)
     sl_host_leave(&seats[2]);
     ck_assert_int_eq(connect_seat(2), fast);
 }
-END_TEST
 
-START_TEST(one_where_a_request_fell_silent_comes_last)
+SL_TEST(one_where_a_request_fell_silent_comes_last)
 {
     int silent = connect_seat(0);
     sl_host_doubted(&seats[0]);
@@ -155,9 +152,8 @@ START_TEST(one_where_a_request_fell_silent_comes_last)
         ck_assert_int_ne(connect_seat(i), silent);
     ck_assert(!sl_host_outdone(&seats[0]));
 }
-END_TEST
 
-START_TEST(where_all_are_bad_all_are_tried)
+SL_TEST(where_all_are_bad_all_are_tried)
 {
     char text[SL_HOST_RESOLVE_BYTES];
     connect_seat(0);
@@ -168,9 +164,8 @@ START_TEST(where_all_are_bad_all_are_tried)
     ck_assert_ptr_nonnull(strstr(text, "127.0.0.2"));
     ck_assert_ptr_nonnull(strstr(text, "127.0.0.3"));
 }
-END_TEST
 
-START_TEST(a_name_without_addresses_is_an_error_and_looked_up_again)
+SL_TEST(a_name_without_addresses_is_an_error_and_looked_up_again)
 {
     struct sl_err err = SL_ERR_INIT;
     enum sl_host_state state;
@@ -185,9 +180,8 @@ START_TEST(a_name_without_addresses_is_an_error_and_looked_up_again)
         ck_assert_uint_eq(sl_counter_get(&look_ups) - before, 1);
     }
 }
-END_TEST
 
-START_TEST(an_address_needs_no_look_up)
+SL_TEST(an_address_needs_no_look_up)
 {
     static const char *const names[] = {"127.0.0.1", "::1", "2130706433", "fe80::1%eth0"};
     char text[SL_HOST_RESOLVE_BYTES];
@@ -200,9 +194,8 @@ START_TEST(an_address_needs_no_look_up)
     }
     ck_assert_uint_eq(sl_counter_get(&look_ups), before);
 }
-END_TEST
 
-START_TEST(places_are_given_in_the_order_of_coming)
+SL_TEST(places_are_given_in_the_order_of_coming)
 {
     for (unsigned i = 0; i < 4; i++)
         sit(i, "127.0.0.1", &load_a, 2);
@@ -219,9 +212,8 @@ START_TEST(places_are_given_in_the_order_of_coming)
     sit(4, "127.0.0.1", &load_b, 0);
     ck_assert(sl_host_seated(&seats[4])); /* no limit of its own */
 }
-END_TEST
 
-START_TEST(a_load_that_has_many_makes_room_for_one_that_has_none)
+SL_TEST(a_load_that_has_many_makes_room_for_one_that_has_none)
 {
     for (unsigned i = 0; i < 4; i++) {
         sit(i, "127.0.0.1", &load_a, 4);
@@ -243,9 +235,8 @@ START_TEST(a_load_that_has_many_makes_room_for_one_that_has_none)
     ck_assert(sl_host_seated(&seats[5]));
     ck_assert(!sl_host_should_yield(&seats[2])); /* two each */
 }
-END_TEST
 
-START_TEST(every_failing_allocation_is_an_error)
+SL_TEST(every_failing_allocation_is_an_error)
 {
     struct sl_err err = SL_ERR_INIT;
     unsigned failing = 1;
@@ -260,9 +251,8 @@ START_TEST(every_failing_allocation_is_an_error)
     }
     ck_assert_uint_gt(failing, 1);
 }
-END_TEST
 
-START_TEST(rates_and_errors_of_addresses_are_shown)
+SL_TEST(rates_and_errors_of_addresses_are_shown)
 {
     struct sl_err err = SL_ERR_INIT;
     sl_autobuf out = SL_BUF_INIT(64 * 1024);
@@ -279,7 +269,6 @@ START_TEST(rates_and_errors_of_addresses_are_shown)
     ck_assert_msg(strstr(text, line) != NULL, "%s", text);
     ck_assert_ptr_nonnull(strstr(text, "\"} 1000000\n"));
 }
-END_TEST
 
 /* ---- connections ----------------------------------------------------------------------------- */
 
@@ -361,7 +350,7 @@ static bool drive(struct sl_fetch *fetch, unsigned ms)
     }
 }
 
-START_TEST(both_servers_get_connections)
+SL_TEST(both_servers_get_connections)
 {
     const struct sl_source_config config = {.attempts = 1};
     struct reading reading;
@@ -379,9 +368,8 @@ START_TEST(both_servers_get_connections)
     close_reading(&reading);
     close_pair();
 }
-END_TEST
 
-START_TEST(a_dead_address_among_two_costs_no_try)
+SL_TEST_LOOP(a_dead_address_among_two_costs_no_try, 0, 2)
 {
     const struct sl_source_config config = {.attempts = 1};
     struct sl_err err = SL_ERR_INIT;
@@ -392,9 +380,8 @@ START_TEST(a_dead_address_among_two_costs_no_try)
         ck_assert_msg(sl_read_blob(pair_url, &config, 1000, 300000, &err) == 0, "%s", err.message);
     close_pair();
 }
-END_TEST
 
-START_TEST(when_all_are_dead_they_are_named)
+SL_TEST(when_all_are_dead_they_are_named)
 {
     const struct sl_source_config config = {.attempts = 2};
     struct sl_err err = SL_ERR_INIT;
@@ -410,9 +397,8 @@ START_TEST(when_all_are_dead_they_are_named)
                   "%s", err.message);
     close_pair();
 }
-END_TEST
 
-START_TEST(a_request_that_falls_silent_is_sent_again_elsewhere)
+SL_TEST(a_request_that_falls_silent_is_sent_again_elsewhere)
 {
     const struct sl_source_config config = {.attempts = 1};
     struct reading reading;
@@ -432,10 +418,9 @@ START_TEST(a_request_that_falls_silent_is_sent_again_elsewhere)
     close_reading(&reading);
     close_pair();
 }
-END_TEST
 
 /* Nothing else is known of the addresses: either may be the one that is asked first. */
-START_TEST(a_silent_opening_is_asked_for_elsewhere)
+SL_TEST_LOOP(a_silent_opening_is_asked_for_elsewhere, 0, 2)
 {
     const struct sl_source_config config = {.attempts = 2, .stall_seconds = 600};
     struct reading reading;
@@ -447,9 +432,8 @@ START_TEST(a_silent_opening_is_asked_for_elsewhere)
     close_reading(&reading);
     close_pair();
 }
-END_TEST
 
-START_TEST(patience_follows_what_answers_take)
+SL_TEST(patience_follows_what_answers_take)
 {
     sit(0, "127.0.0.1", &load_a, 0);
     ck_assert_uint_eq(sl_host_patience(&seats[0]), 0);
@@ -464,9 +448,8 @@ START_TEST(patience_follows_what_answers_take)
         sl_host_waited(&seats[1], SL_NS_PER_MS);
     ck_assert_uint_eq(sl_host_patience(&seats[0]), 2 * SL_NS_PER_MS);
 }
-END_TEST
 
-START_TEST(a_connection_to_an_ill_address_is_left)
+SL_TEST(a_connection_to_an_ill_address_is_left)
 {
     const struct sl_source_config config = {.attempts = 8};
     struct reading reading;
@@ -482,11 +465,10 @@ START_TEST(a_connection_to_an_ill_address_is_left)
     close_reading(&reading);
     close_pair();
 }
-END_TEST
 
 /* ---- places for connections ------------------------------------------------------------------ */
 
-START_TEST(idle_connections_make_room_for_another_load)
+SL_TEST(idle_connections_make_room_for_another_load)
 {
     const struct sl_source_config config = {.attempts = 1, .host_connections = 1};
     struct reading one, other;
@@ -507,39 +489,11 @@ START_TEST(idle_connections_make_room_for_another_load)
     close_reading(&other);
     close_pair();
 }
-END_TEST
 
-int main(void)
+static bool prepare(void)
 {
     sl_test_environment();
-    Suite *suite = suite_create("host");
-    TCase *tcase = tcase_create("addresses");
-    tcase_add_checked_fixture(tcase, NULL, leave_all);
-    tcase_set_timeout(tcase, 60);
-    tcase_add_test(tcase, connections_are_spread_over_all_addresses);
-    tcase_add_test(tcase, an_address_that_refuses_gets_none_for_a_while);
-    tcase_add_test(tcase, one_that_fails_again_and_again_is_left);
-    tcase_add_test(tcase, a_slow_one_gets_fewer_then_none);
-    tcase_add_test(tcase, one_where_a_request_fell_silent_comes_last);
-    tcase_add_test(tcase, where_all_are_bad_all_are_tried);
-    tcase_add_test(tcase, a_name_without_addresses_is_an_error_and_looked_up_again);
-    tcase_add_test(tcase, an_address_needs_no_look_up);
-    tcase_add_test(tcase, places_are_given_in_the_order_of_coming);
-    tcase_add_test(tcase, a_load_that_has_many_makes_room_for_one_that_has_none);
-    tcase_add_test(tcase, every_failing_allocation_is_an_error);
-    tcase_add_test(tcase, rates_and_errors_of_addresses_are_shown);
-    tcase_add_test(tcase, both_servers_get_connections);
-    tcase_add_loop_test(tcase, a_dead_address_among_two_costs_no_try, 0, 2);
-    tcase_add_test(tcase, when_all_are_dead_they_are_named);
-    tcase_add_test(tcase, a_request_that_falls_silent_is_sent_again_elsewhere);
-    tcase_add_loop_test(tcase, a_silent_opening_is_asked_for_elsewhere, 0, 2);
-    tcase_add_test(tcase, patience_follows_what_answers_take);
-    tcase_add_test(tcase, a_connection_to_an_ill_address_is_left);
-    tcase_add_test(tcase, idle_connections_make_room_for_another_load);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failures = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failures ? 1 : 0;
+    return true;
 }
+
+SL_CASE(.teardown = leave_all, .seconds = 60, .prepare = prepare)

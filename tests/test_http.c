@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "claims.h"
 #include "http_store.h"
 #include "range_blob.h"
 #include "stores.h"
@@ -66,7 +67,7 @@ static const struct {
     {SL_FAULT_MULTIPART, "multipart/byteranges"},
 };
 
-START_TEST(a_broken_contract_is_named_and_not_tried_again)
+SL_TEST_LOOP(a_broken_contract_is_named_and_not_tried_again, 0, 2 * (int)SL_COUNT(breaches))
 {
     struct sl_err err;
     unsigned first = 1 + (unsigned)_i % 2;
@@ -78,9 +79,8 @@ START_TEST(a_broken_contract_is_named_and_not_tried_again)
     ck_assert_msg(strstr(err.message, breaches[_i / 2].says) != NULL, "%s", err.message);
     ck_assert_uint_eq(sl_server_request_count(server), first);
 }
-END_TEST
 
-START_TEST(a_changed_object_is_an_integrity_error)
+SL_TEST_LOOP(a_changed_object_is_an_integrity_error, 0, 3)
 {
     static const enum sl_fault faults[] = {SL_FAULT_CHANGED, SL_FAULT_WRONG_ETAG,
                                            SL_FAULT_WRONG_TOTAL};
@@ -93,9 +93,8 @@ START_TEST(a_changed_object_is_an_integrity_error)
         ck_assert_msg(strstr(err.message, "its version"), "%s", err.message);
     ck_assert_uint_eq(sl_server_request_count(server), 2);
 }
-END_TEST
 
-START_TEST(an_object_replaced_between_ranges_is_noticed)
+SL_TEST(an_object_replaced_between_ranges_is_noticed)
 {
     struct sl_err err = SL_ERR_INIT;
     uint8_t data[100];
@@ -111,9 +110,8 @@ START_TEST(an_object_replaced_between_ranges_is_noticed)
     ck_assert_int_eq(sl_source_read(source, SL_BLOB_BYTES - 1, data, 100, &err), -1);
     ck_assert_str_eq(err.code, "truncated");
 }
-END_TEST
 
-START_TEST(an_object_that_shrinks_is_a_change)
+SL_TEST_LOOP(an_object_that_shrinks_is_a_change, 0, 2)
 {
     struct sl_err err = SL_ERR_INIT;
     uint8_t data[100];
@@ -127,9 +125,8 @@ START_TEST(an_object_that_shrinks_is_a_change)
     ck_assert_int_eq(err.kind, SL_E_INTEGRITY);
     ck_assert_str_eq(err.code, "changed");
 }
-END_TEST
 
-START_TEST(a_weak_etag_is_not_sent_in_if_match)
+SL_TEST(a_weak_etag_is_not_sent_in_if_match)
 {
     struct sl_err err;
     char text[256];
@@ -142,15 +139,13 @@ START_TEST(a_weak_etag_is_not_sent_in_if_match)
     ck_assert_int_eq(load("/d/m", NULL, &err), -1);
     ck_assert_str_eq(err.code, "changed");
 }
-END_TEST
 
-START_TEST(an_object_without_etag_is_held_to_its_date)
+SL_TEST(an_object_without_etag_is_held_to_its_date)
 {
     struct sl_err err;
     sl_server_put(server, "/d/m", sl_blob(), SL_BLOB_BYTES, NULL);
     ck_assert_int_eq(load("/d/m", NULL, &err), 0);
 }
-END_TEST
 
 static int open_bytes(const char *path, uint64_t head_bytes, uint64_t *bytes, struct sl_err *err)
 {
@@ -165,7 +160,7 @@ static int open_bytes(const char *path, uint64_t head_bytes, uint64_t *bytes, st
     return 0;
 }
 
-START_TEST(empty_and_short_objects_are_fine)
+SL_TEST(empty_and_short_objects_are_fine)
 {
     struct sl_err err;
     uint64_t bytes = 99;
@@ -186,9 +181,8 @@ START_TEST(empty_and_short_objects_are_fine)
     ck_assert_int_eq(open_bytes("/short", 2, &bytes, &err), -1);
     ck_assert_ptr_nonnull(strstr(err.message, "does not support range requests"));
 }
-END_TEST
 
-START_TEST(a_server_may_say_why)
+SL_TEST(a_server_may_say_why)
 {
     struct sl_err err;
     SL_SCRIPT(server, {.path = "/d/m",
@@ -200,11 +194,10 @@ START_TEST(a_server_may_say_why)
     ck_assert_int_eq(err.kind, SL_E_AUTH);
     ck_assert_ptr_nonnull(strstr(err.message, "come back?[31m with a ticket"));
 }
-END_TEST
 
 /* ---- names ----------------------------------------------------------------------------------- */
 
-START_TEST(the_named_object_keeps_its_query_and_siblings_are_encoded)
+SL_TEST(the_named_object_keeps_its_query_and_siblings_are_encoded)
 {
     struct sl_err err = SL_ERR_INIT;
     SL_AUTO(sl_store) store = NULL;
@@ -224,7 +217,6 @@ START_TEST(the_named_object_keeps_its_query_and_siblings_are_encoded)
                   err.message);
     ck_assert_str_eq(sl_server_request_at(server, 1)->target, "/d/s%C3%BC%20%2B%25/x");
 }
-END_TEST
 
 static int never(const struct sl_entry *entry, void *arg, struct sl_err *err)
 {
@@ -232,7 +224,7 @@ static int never(const struct sl_entry *entry, void *arg, struct sl_err *err)
     return 0;
 }
 
-START_TEST(a_prefix_has_no_listing)
+SL_TEST(a_prefix_has_no_listing)
 {
     struct sl_err err = SL_ERR_INIT;
     SL_AUTO(sl_store) store = NULL;
@@ -243,7 +235,6 @@ START_TEST(a_prefix_has_no_listing)
     ck_assert_int_eq(err.kind, SL_E_USAGE);
     ck_assert_ptr_nonnull(strstr(err.message, "has no listing"));
 }
-END_TEST
 
 /* ---- redirects and credentials --------------------------------------------------------------- */
 
@@ -255,7 +246,7 @@ static const char *location_to(struct sl_server *to, const char *path)
     return location;
 }
 
-START_TEST(redirects_are_followed_and_remembered)
+SL_TEST_LOOP(redirects_are_followed_and_remembered, 0, 5)
 {
     static const int statuses[] = {301, 302, 303, 307, 308};
     struct sl_err err;
@@ -267,9 +258,8 @@ START_TEST(redirects_are_followed_and_remembered)
     ck_assert_uint_eq(sl_server_request_count(server), 1);
     ck_assert_uint_eq(sl_server_request_count(other), 4);
 }
-END_TEST
 
-START_TEST(relative_redirects_are_resolved)
+SL_TEST(relative_redirects_are_resolved)
 {
     struct sl_err err;
     SL_SCRIPT(server, {.path = "/x/y/m",
@@ -278,9 +268,8 @@ START_TEST(relative_redirects_are_resolved)
                        .headers = "Location: ../.././d/m\r\n"});
     ck_assert_int_eq(load("/x/y/m", NULL, &err), 0);
 }
-END_TEST
 
-START_TEST(an_expired_link_is_resolved_again)
+SL_TEST(an_expired_link_is_resolved_again)
 {
     struct sl_err err;
     SL_SCRIPT(server, {.path = "/d/m",
@@ -295,9 +284,8 @@ START_TEST(an_expired_link_is_resolved_again)
     ck_assert_int_eq(err.kind, SL_E_AUTH);
     ck_assert_uint_eq(sl_server_request_count(server), 4);
 }
-END_TEST
 
-START_TEST(a_redirect_to_a_place_that_is_gone_is_resolved_again)
+SL_TEST(a_redirect_to_a_place_that_is_gone_is_resolved_again)
 {
     struct sl_err err = SL_ERR_INIT;
     uint8_t data[100];
@@ -319,9 +307,8 @@ START_TEST(a_redirect_to_a_place_that_is_gone_is_resolved_again)
     ck_assert_msg(result == 0, "%s", err.message);
     ck_assert_mem_eq(data, sl_blob() + 50, 100);
 }
-END_TEST
 
-START_TEST(redirects_that_lead_astray_are_refused)
+SL_TEST_LOOP(redirects_that_lead_astray_are_refused, 0, 5)
 {
     static const char *const headers[] = {"Location: ftp://127.0.0.1/x\r\n",
                                           "Location: file:///etc/passwd\r\n", "",
@@ -334,9 +321,8 @@ START_TEST(redirects_that_lead_astray_are_refused)
     ck_assert(!err.retryable);
     ck_assert_uint_eq(sl_server_request_count(server), _i == 4 ? 11 : 1);
 }
-END_TEST
 
-START_TEST(credentials_stay_with_their_host)
+SL_TEST(credentials_stay_with_their_host)
 {
     struct sl_err err;
     char text[256];
@@ -366,9 +352,8 @@ START_TEST(credentials_stay_with_their_host)
     unlink(token);
     unlink(headers);
 }
-END_TEST
 
-START_TEST(a_renewed_token_file_is_read_again)
+SL_TEST(a_renewed_token_file_is_read_again)
 {
     struct sl_err err;
     char text[256];
@@ -384,9 +369,8 @@ START_TEST(a_renewed_token_file_is_read_again)
     ck_assert_int_eq(err.kind, SL_E_AUTH);
     ck_assert_ptr_nonnull(strstr(err.message, "bearerTokenFile"));
 }
-END_TEST
 
-START_TEST(bad_header_files_are_refused)
+SL_TEST_LOOP(bad_header_files_are_refused, 0, 6)
 {
     static const char *const texts[] = {"no colon", ": empty",         "A b: c",
                                         "A: b\x01", "Ok: 1\nA: b\x7f", "A:b\n B: folded"};
@@ -399,9 +383,8 @@ START_TEST(bad_header_files_are_refused)
     ck_assert_uint_eq(sl_server_request_count(server), 0);
     unlink(path);
 }
-END_TEST
 
-START_TEST(user_and_password_of_the_url_are_sent_but_not_shown)
+SL_TEST(user_and_password_of_the_url_are_sent_but_not_shown)
 {
     struct sl_err err = SL_ERR_INIT;
     char text[256], url[200];
@@ -419,9 +402,8 @@ START_TEST(user_and_password_of_the_url_are_sent_but_not_shown)
     ck_assert_int_eq(sl_source_open(store, "none", 10, &none, &err), -1);
     ck_assert_ptr_null(strstr(err.message, "pa%20ss"));
 }
-END_TEST
 
-START_TEST(netrc_serves_hosts_without_other_credentials)
+SL_TEST(netrc_serves_hosts_without_other_credentials)
 {
     struct sl_err err;
     char text[256];
@@ -433,11 +415,10 @@ START_TEST(netrc_serves_hosts_without_other_credentials)
     ck_assert_str_eq(text, "Basic bWU6cCB3");
     unlink(path);
 }
-END_TEST
 
 /* ---- proxies --------------------------------------------------------------------------------- */
 
-START_TEST(plain_http_goes_to_the_proxy_in_absolute_form)
+SL_TEST(plain_http_goes_to_the_proxy_in_absolute_form)
 {
     struct sl_err err = SL_ERR_INIT;
     char text[256], proxy[100];
@@ -455,9 +436,8 @@ START_TEST(plain_http_goes_to_the_proxy_in_absolute_form)
     ck_assert_int_eq(load("/d/m", NULL, &err), 0);
     ck_assert(!header_of(server, sl_server_request_count(server) - 1, "Proxy-Authorization", text));
 }
-END_TEST
 
-START_TEST(https_through_a_proxy_asks_for_a_tunnel)
+SL_TEST(https_through_a_proxy_asks_for_a_tunnel)
 {
     struct sl_err err = SL_ERR_INIT;
     char proxy[100];
@@ -469,11 +449,10 @@ START_TEST(https_through_a_proxy_asks_for_a_tunnel)
     ck_assert_str_eq(sl_server_request_at(server, 0)->target, "h.example:443");
     ck_assert_msg(err.kind == SL_E_AUTH, "%s", err.message);
 }
-END_TEST
 
 /* ---- TLS ------------------------------------------------------------------------------------- */
 
-START_TEST(tls_needs_a_certificate_that_is_trusted)
+SL_TEST(tls_needs_a_certificate_that_is_trusted)
 {
     struct sl_server *secure = sl_server_start_tls();
     struct sl_err err = SL_ERR_INIT;
@@ -508,9 +487,8 @@ START_TEST(tls_needs_a_certificate_that_is_trusted)
     ck_assert(!err.retryable);
     sl_server_stop(secure);
 }
-END_TEST
 
-START_TEST(https_is_not_left_for_http)
+SL_TEST(https_is_not_left_for_http)
 {
     struct sl_server *secure = sl_server_start_tls();
     struct sl_err err = SL_ERR_INIT;
@@ -530,9 +508,8 @@ START_TEST(https_is_not_left_for_http)
     ck_assert_int_eq(load("/up", &config, &err), 0);
     sl_server_stop(secure);
 }
-END_TEST
 
-START_TEST(plain_http_on_a_tls_port_is_a_network_error)
+SL_TEST(plain_http_on_a_tls_port_is_a_network_error)
 {
     struct sl_server *secure = sl_server_start_tls();
     struct sl_err err = SL_ERR_INIT;
@@ -542,44 +519,11 @@ START_TEST(plain_http_on_a_tls_port_is_a_network_error)
     ck_assert_int_eq(err.kind, SL_E_NET);
     sl_server_stop(secure);
 }
-END_TEST
 
-int main(void)
+static bool prepare(void)
 {
     sl_test_environment();
-    Suite *suite = suite_create("http");
-    TCase *tcase = tcase_create("server");
-    tcase_add_checked_fixture(tcase, setup, teardown);
-    tcase_add_loop_test(tcase, a_broken_contract_is_named_and_not_tried_again, 0,
-                        2 * (int)SL_COUNT(breaches));
-    tcase_add_loop_test(tcase, a_changed_object_is_an_integrity_error, 0, 3);
-    tcase_add_test(tcase, an_object_replaced_between_ranges_is_noticed);
-    tcase_add_loop_test(tcase, an_object_that_shrinks_is_a_change, 0, 2);
-    tcase_add_test(tcase, a_weak_etag_is_not_sent_in_if_match);
-    tcase_add_test(tcase, an_object_without_etag_is_held_to_its_date);
-    tcase_add_test(tcase, empty_and_short_objects_are_fine);
-    tcase_add_test(tcase, a_server_may_say_why);
-    tcase_add_test(tcase, the_named_object_keeps_its_query_and_siblings_are_encoded);
-    tcase_add_test(tcase, a_prefix_has_no_listing);
-    tcase_add_loop_test(tcase, redirects_are_followed_and_remembered, 0, 5);
-    tcase_add_test(tcase, relative_redirects_are_resolved);
-    tcase_add_test(tcase, an_expired_link_is_resolved_again);
-    tcase_add_test(tcase, a_redirect_to_a_place_that_is_gone_is_resolved_again);
-    tcase_add_loop_test(tcase, redirects_that_lead_astray_are_refused, 0, 5);
-    tcase_add_test(tcase, credentials_stay_with_their_host);
-    tcase_add_test(tcase, a_renewed_token_file_is_read_again);
-    tcase_add_loop_test(tcase, bad_header_files_are_refused, 0, 6);
-    tcase_add_test(tcase, user_and_password_of_the_url_are_sent_but_not_shown);
-    tcase_add_test(tcase, netrc_serves_hosts_without_other_credentials);
-    tcase_add_test(tcase, plain_http_goes_to_the_proxy_in_absolute_form);
-    tcase_add_test(tcase, https_through_a_proxy_asks_for_a_tunnel);
-    tcase_add_test(tcase, tls_needs_a_certificate_that_is_trusted);
-    tcase_add_test(tcase, https_is_not_left_for_http);
-    tcase_add_test(tcase, plain_http_on_a_tls_port_is_a_network_error);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failures = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failures ? 1 : 0;
+    return true;
 }
+
+SL_CASE(.setup = setup, .teardown = teardown, .prepare = prepare)

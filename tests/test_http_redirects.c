@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "await.h"
-#include "case_main.h"
+#include "claims.h"
 #include "fetch.h"
 #include "http_store.h"
 #include "range_blob.h"
@@ -134,7 +134,7 @@ static void read_wave(struct sl_source *source)
     free(readings);
 }
 
-START_TEST(a_link_is_asked_for_once_for_all_sources_of_an_object)
+SL_TEST(a_link_is_asked_for_once_for_all_sources_of_an_object)
 {
     SL_AUTO(sl_source) opened = NULL;
     ck_assert_int_eq(sl_source_open(store, "m", HEAD_BYTES, &opened, NULL), 0);
@@ -144,9 +144,8 @@ START_TEST(a_link_is_asked_for_once_for_all_sources_of_an_object)
     ck_assert_uint_eq(sl_server_request_count(origin), 1);
     ck_assert_uint_eq(sl_server_request_count(target), 1 + 2 * LANES);
 }
-END_TEST
 
-START_TEST(an_expired_link_is_asked_for_again_by_one)
+SL_TEST(an_expired_link_is_asked_for_again_by_one)
 {
     SL_AUTO(sl_source) source = NULL;
     ck_assert_int_eq(sl_source_open(store, "m", HEAD_BYTES, &source, NULL), 0);
@@ -157,10 +156,9 @@ START_TEST(an_expired_link_is_asked_for_again_by_one)
     read_wave(source);
     ck_assert_uint_eq(sl_server_request_count(origin), 3);
 }
-END_TEST
 
 /* Where one object led elsewhere, another that a listing told of is asked for by one, too. */
-START_TEST(unopened_objects_of_such_a_store_are_asked_for_once)
+SL_TEST(unopened_objects_of_such_a_store_are_asked_for_once)
 {
     SL_AUTO(sl_source) first = NULL;
     ck_assert_int_eq(sl_source_open(store, "m", HEAD_BYTES, &first, NULL), 0);
@@ -168,10 +166,9 @@ START_TEST(unopened_objects_of_such_a_store_are_asked_for_once)
     read_wave(second);
     ck_assert_uint_eq(sl_server_request_count(origin), 2);
 }
-END_TEST
 
 /* Whoever asks may be stopped before it has an answer: another one asks then. */
-START_TEST(who_asks_may_give_up)
+SL_TEST(who_asks_may_give_up)
 {
     struct sl_err err = SL_ERR_INIT;
     SL_AUTO(sl_source) source = NULL;
@@ -190,10 +187,9 @@ START_TEST(who_asks_may_give_up)
     read_wave(other);
     sl_fetch_abort(waits);
 }
-END_TEST
 
 /* Where nothing is redirected nobody waits for anybody: each of them is at the server. */
-START_TEST(objects_that_lead_nowhere_are_not_waited_for)
+SL_TEST(objects_that_lead_nowhere_are_not_waited_for)
 {
     struct sl_err err = SL_ERR_INIT;
     struct sl_store *plain = NULL;
@@ -222,15 +218,11 @@ START_TEST(objects_that_lead_nowhere_are_not_waited_for)
     sl_source_free(source);
     sl_store_free(plain);
 }
-END_TEST
 
-int main(void)
+static bool prepare(void)
 {
-    const TTest *const tests[] = {a_link_is_asked_for_once_for_all_sources_of_an_object,
-                                  an_expired_link_is_asked_for_again_by_one,
-                                  unopened_objects_of_such_a_store_are_asked_for_once,
-                                  who_asks_may_give_up,
-                                  objects_that_lead_nowhere_are_not_waited_for};
     sl_test_environment();
-    return sl_case_main("http_redirects", setup, teardown, tests, SL_COUNT(tests));
+    return true;
 }
+
+SL_CASE(.setup = setup, .teardown = teardown, .prepare = prepare)

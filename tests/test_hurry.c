@@ -8,6 +8,7 @@
 
 #include "alloc_fail.h"
 #include "await.h"
+#include "claims.h"
 #include "exchange.h"
 #include "fake_clock.h"
 #include "fetch.h"
@@ -135,7 +136,7 @@ static void end_reading(void)
 
 /* ---- requests that are sent twice ------------------------------------------------------------ */
 
-START_TEST(a_silent_first_answer_is_asked_for_once_more_after_a_second)
+SL_TEST(a_silent_first_answer_is_asked_for_once_more_after_a_second)
 {
     SL_SCRIPT(server, {.path = "/m", .first = 1, .fault = SL_FAULT_STALL, .after = -1});
     begin(open_reading);
@@ -146,10 +147,9 @@ START_TEST(a_silent_first_answer_is_asked_for_once_more_after_a_second)
     ck_assert_uint_eq(sl_server_connection_count(server), 2);
     ck_assert_uint_eq(sl_metric_get(SL_M_SOURCE_WASTED_BYTES), wasted_before);
 }
-END_TEST
 
 /* Else a load would take its server for one that is a second away. */
-START_TEST(it_tells_nothing_of_the_distance)
+SL_TEST(it_tells_nothing_of_the_distance)
 {
     uint64_t requests, bytes;
     SL_SCRIPT(server, {.path = "/m", .first = 1, .fault = SL_FAULT_STALL, .after = -1});
@@ -161,9 +161,8 @@ START_TEST(it_tells_nothing_of_the_distance)
     ck_assert_uint_eq(sl_store_first_byte_ns(opened.store), 0);
     close_reading();
 }
-END_TEST
 
-START_TEST(it_is_counted_in_the_result)
+SL_TEST(it_is_counted_in_the_result)
 {
     struct sl_progress *progress = sl_progress_new("m", "u", "p", &err);
     struct sl_progress_view view;
@@ -176,10 +175,9 @@ START_TEST(it_is_counted_in_the_result)
     ck_assert_uint_eq(view.hedged, 1);
     sl_progress_free(progress);
 }
-END_TEST
 
 /* The second has a time of its own to be a stall. */
-START_TEST(where_both_are_silent_it_is_a_stall_and_tried_again)
+SL_TEST(where_both_are_silent_it_is_a_stall_and_tried_again)
 {
     config.stall_seconds = STALL_SECONDS;
     SL_SCRIPT(server, {.path = "/m", .first = 1, .last = 2, .fault = SL_FAULT_STALL, .after = -1});
@@ -193,9 +191,8 @@ START_TEST(where_both_are_silent_it_is_a_stall_and_tried_again)
     ck_assert_uint_eq(sl_server_request_count(server), 3);
     ck_assert_uint_eq(hedges(), 1);
 }
-END_TEST
 
-START_TEST(where_the_first_breaks_off_the_second_is_waited_for)
+SL_TEST(where_the_first_breaks_off_the_second_is_waited_for)
 {
     config.stall_seconds = STALL_SECONDS;
     SL_SCRIPT(server, {.path = "/m", .first = 1, .fault = SL_FAULT_STALL, .after = -1},
@@ -210,9 +207,8 @@ START_TEST(where_the_first_breaks_off_the_second_is_waited_for)
     ck_assert_uint_eq(work.took_ns, PATIENCE_NS + 4500 * SL_NS_PER_MS);
     must_be_sent_twice();
 }
-END_TEST
 
-START_TEST(where_the_second_breaks_off_the_first_is_waited_for)
+SL_TEST(where_the_second_breaks_off_the_first_is_waited_for)
 {
     SL_SCRIPT(server, {.path = "/m", .first = 1, .fault = SL_FAULT_BEHIND, .others = 1},
               {.path = "/m", .first = 2, .fault = SL_FAULT_RESET, .after = -1});
@@ -221,7 +217,6 @@ START_TEST(where_the_second_breaks_off_the_first_is_waited_for)
     end_reading();
     must_be_sent_twice();
 }
-END_TEST
 
 enum { READS = 4, LONGER_MS = 3000 };
 
@@ -236,7 +231,7 @@ static void read_some(void *ignored)
 }
 
 /* Every answer takes longer than we wait: the first request is sent twice, by then it is known. */
-START_TEST(a_slow_but_honest_server_is_asked_twice_once)
+SL_TEST(a_slow_but_honest_server_is_asked_twice_once)
 {
     SL_SCRIPT(server, {.path = "/m", .fault = SL_FAULT_SLOW, .after = LONGER_MS});
     begin(read_some);
@@ -255,10 +250,9 @@ START_TEST(a_slow_but_honest_server_is_asked_twice_once)
     ck_assert_uint_eq(sl_server_request_count(server), 1 + READS);
     close_reading();
 }
-END_TEST
 
 /* Silent at once for many times what we wait; and within it, until that is a stall. */
-START_TEST(where_it_is_off_the_first_answer_is_waited_for)
+SL_TEST_LOOP(where_it_is_off_the_first_answer_is_waited_for, 0, 2)
 {
     static const struct sl_step steps[] = {
         {.path = "/m", .first = 1, .fault = SL_FAULT_SLOW, .after = 30 * 1000},
@@ -275,7 +269,6 @@ START_TEST(where_it_is_off_the_first_answer_is_waited_for)
     ck_assert_uint_eq(sl_server_request_count(server), _i ? 2 : 1);
     ck_assert_uint_eq(hedges(), 0);
 }
-END_TEST
 
 /* What is less than poll() tells of is taken by who looks again. */
 static bool has_come(uint64_t bytes)
@@ -284,7 +277,7 @@ static bool has_come(uint64_t bytes)
     return sl_metric_get(SL_M_SOURCE_BYTES) == bytes;
 }
 
-START_TEST(a_small_answer_that_falls_silent_goes_on_elsewhere)
+SL_TEST(a_small_answer_that_falls_silent_goes_on_elsewhere)
 {
     char range[64];
     SL_SCRIPT(server, {.path = "/m", .first = 1, .fault = SL_FAULT_STALL, .after = 400});
@@ -298,9 +291,8 @@ START_TEST(a_small_answer_that_falls_silent_goes_on_elsewhere)
     ck_assert(sl_server_header(sl_server_request_at(server, 1), "Range", range, sizeof(range)));
     ck_assert_str_eq(range, "bytes=400-999");
 }
-END_TEST
 
-START_TEST(where_the_host_has_no_second_place_the_first_makes_room)
+SL_TEST(where_the_host_has_no_second_place_the_first_makes_room)
 {
     config.host_connections = 1;
     SL_SCRIPT(server, {.path = "/m", .first = 1, .fault = SL_FAULT_STALL, .after = -1});
@@ -309,7 +301,6 @@ START_TEST(where_the_host_has_no_second_place_the_first_makes_room)
     end_reading();
     must_be_sent_twice();
 }
-END_TEST
 
 static int count_entry(const struct sl_entry *entry, void *arg, struct sl_err *ignored)
 {
@@ -333,7 +324,7 @@ static void list_page(void *ignored)
 }
 
 /* A page of a listing, which is read whole: silent at once, and in its middle. */
-START_TEST(a_page_of_a_listing_is_asked_for_once_more)
+SL_TEST_LOOP(a_page_of_a_listing_is_asked_for_once_more, 0, 2)
 {
     static const char page[] = "<ListBucketResult><Contents><Key>m/a</Key><Size>5</Size></Contents>"
                                "</ListBucketResult>";
@@ -347,7 +338,6 @@ START_TEST(a_page_of_a_listing_is_asked_for_once_more)
     must_be_sent_twice();
     ck_assert_uint_ge(work.took_ns, PATIENCE_NS);
 }
-END_TEST
 
 static void post(void *ignored)
 {
@@ -361,7 +351,7 @@ static void post(void *ignored)
     ck_assert_str_eq(err.code, "stall");
 }
 
-START_TEST(what_changes_something_is_never_sent_twice)
+SL_TEST(what_changes_something_is_never_sent_twice)
 {
     SL_SCRIPT(server, {.fault = SL_FAULT_STALL, .after = -1});
     begin(post);
@@ -370,7 +360,6 @@ START_TEST(what_changes_something_is_never_sent_twice)
     end();
     ck_assert_uint_eq(sl_server_request_count(server), 1);
 }
-END_TEST
 
 /* ---- connections ahead ----------------------------------------------------------------------- */
 
@@ -421,7 +410,7 @@ static void fetch_at_once(size_t count)
         sl_fetch_free(fetches[i]);
 }
 
-START_TEST(connections_are_made_while_a_distant_answer_is_on_its_way)
+SL_TEST(connections_are_made_while_a_distant_answer_is_on_its_way)
 {
     open_distant();
     fetch_at_once(1 + AHEAD);
@@ -430,9 +419,8 @@ START_TEST(connections_are_made_while_a_distant_answer_is_on_its_way)
     ck_assert_uint_eq(hedges(), 0);
     close_reading();
 }
-END_TEST
 
-START_TEST(no_more_of_them_than_the_host_may_have)
+SL_TEST(no_more_of_them_than_the_host_may_have)
 {
     config.host_connections = 2;
     open_distant();
@@ -440,16 +428,14 @@ START_TEST(no_more_of_them_than_the_host_may_have)
     ck_assert_uint_le(sl_server_connection_count(server), 2);
     close_reading();
 }
-END_TEST
 
-START_TEST(those_that_nobody_needs_are_closed)
+SL_TEST(those_that_nobody_needs_are_closed)
 {
     open_distant();
     close_reading();
 }
-END_TEST
 
-START_TEST(those_that_died_meanwhile_cost_no_try)
+SL_TEST(those_that_died_meanwhile_cost_no_try)
 {
     open_distant();
     unsigned port = sl_server_port(server);
@@ -466,7 +452,6 @@ START_TEST(those_that_died_meanwhile_cost_no_try)
     ck_assert_uint_eq(sl_metric_get(SL_M_SOURCE_RETRIES), retries);
     close_reading();
 }
-END_TEST
 
 static void fail_one_after_another(void *ignored)
 {
@@ -486,44 +471,19 @@ static void fail_one_after_another(void *ignored)
     }
 }
 
-START_TEST(every_failing_allocation_is_survived)
+SL_TEST(every_failing_allocation_is_survived)
 {
     config.ahead = 2;
     begin(fail_one_after_another);
     fake_clock_turn_until(&work.done, PATIENCE_NS / 4, 1);
     end();
 }
-END_TEST
 
-int main(void)
+static bool prepare(void)
 {
     sl_test_environment();
     sl_log_setup(SL_LOG_ERROR, false);
-    Suite *suite = suite_create("hurry");
-    TCase *tcase = tcase_create("hurry");
-    tcase_set_timeout(tcase, 60);
-    tcase_add_checked_fixture(tcase, setup, teardown);
-    tcase_add_test(tcase, a_silent_first_answer_is_asked_for_once_more_after_a_second);
-    tcase_add_test(tcase, it_tells_nothing_of_the_distance);
-    tcase_add_test(tcase, it_is_counted_in_the_result);
-    tcase_add_test(tcase, where_both_are_silent_it_is_a_stall_and_tried_again);
-    tcase_add_test(tcase, where_the_first_breaks_off_the_second_is_waited_for);
-    tcase_add_test(tcase, where_the_second_breaks_off_the_first_is_waited_for);
-    tcase_add_test(tcase, a_slow_but_honest_server_is_asked_twice_once);
-    tcase_add_loop_test(tcase, where_it_is_off_the_first_answer_is_waited_for, 0, 2);
-    tcase_add_test(tcase, a_small_answer_that_falls_silent_goes_on_elsewhere);
-    tcase_add_test(tcase, where_the_host_has_no_second_place_the_first_makes_room);
-    tcase_add_loop_test(tcase, a_page_of_a_listing_is_asked_for_once_more, 0, 2);
-    tcase_add_test(tcase, what_changes_something_is_never_sent_twice);
-    tcase_add_test(tcase, connections_are_made_while_a_distant_answer_is_on_its_way);
-    tcase_add_test(tcase, no_more_of_them_than_the_host_may_have);
-    tcase_add_test(tcase, those_that_nobody_needs_are_closed);
-    tcase_add_test(tcase, those_that_died_meanwhile_cost_no_try);
-    tcase_add_test(tcase, every_failing_allocation_is_survived);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failures = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failures ? 1 : 0;
+    return true;
 }
+
+SL_CASE(.setup = setup, .teardown = teardown, .seconds = 60, .prepare = prepare)

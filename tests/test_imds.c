@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "claims.h"
 #include "imds.h"
 #include "mem.h"
 
@@ -98,7 +99,7 @@ static struct addrinfo *resolve(const char *text)
     return found;
 }
 
-START_TEST(every_spelling_is_known)
+SL_TEST(every_spelling_is_known)
 {
     for (size_t i = 0; i < SL_COUNT(spellings); i++) {
         struct addrinfo *found = resolve(spellings[i]);
@@ -113,9 +114,8 @@ START_TEST(every_spelling_is_known)
     }
     ck_assert(sl_imds_host("fe80::1%eth0"));
 }
-END_TEST
 
-START_TEST(neighbours_are_free)
+SL_TEST(neighbours_are_free)
 {
     for (size_t i = 0; i < SL_COUNT(neighbours); i++) {
         struct addrinfo *found = resolve(neighbours[i]);
@@ -128,10 +128,9 @@ START_TEST(neighbours_are_free)
     ck_assert(!sl_imds_host(""));
     ck_assert(!sl_imds_host("..."));
 }
-END_TEST
 
 /* As it is spelled may differ; another address of the kind was not named. */
-START_TEST(whoever_names_an_address_may_be_redirected_to_that_one_alone)
+SL_TEST(whoever_names_an_address_may_be_redirected_to_that_one_alone)
 {
     ck_assert(!sl_imds_redirect_refused("169.254.169.254", "0xa9fea9fe"));
     ck_assert(!sl_imds_redirect_refused("2852039166", "::ffff:169.254.169.254"));
@@ -141,20 +140,4 @@ START_TEST(whoever_names_an_address_may_be_redirected_to_that_one_alone)
     ck_assert(sl_imds_redirect_refused("some.name", "169.254.169.254"));
     ck_assert(!sl_imds_redirect_refused("some.name", "10.0.0.1"));
     ck_assert(!sl_imds_redirect_refused("169.254.169.254", "some.name"));
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("imds");
-    TCase *tcase = tcase_create("imds");
-    tcase_add_test(tcase, every_spelling_is_known);
-    tcase_add_test(tcase, neighbours_are_free);
-    tcase_add_test(tcase, whoever_names_an_address_may_be_redirected_to_that_one_alone);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "buf.h"
+#include "claims.h"
 #include "golden.h"
 #include "hash.h"
 #include "memory_store.h"
@@ -43,7 +44,7 @@ static int index_bytes(const char *name, const void *data, size_t bytes, bool st
                   : sl_format_index(source, index, err);
 }
 
-START_TEST(the_format_is_found_from_bytes_not_from_the_name)
+SL_TEST(the_format_is_found_from_bytes_not_from_the_name)
 {
     size_t bytes;
     uint8_t *data = cube_file("U8", "[5,4,3]", 60, &bytes);
@@ -53,9 +54,8 @@ START_TEST(the_format_is_found_from_bytes_not_from_the_name)
     ck_assert_str_eq(index->format, "safetensors");
     free(data);
 }
-END_TEST
 
-START_TEST(unknown_bytes_are_no_index_or_refused_if_asked)
+SL_TEST(unknown_bytes_are_no_index_or_refused_if_asked)
 {
     static const char text[] = "{\"hidden_size\": 4096, \"weight_map\": 1}";
     for (int strict = 0; strict <= 1; strict++) {
@@ -68,16 +68,14 @@ START_TEST(unknown_bytes_are_no_index_or_refused_if_asked)
         ck_assert_str_eq(err.code, strict ? "E_UNKNOWN" : "");
     }
 }
-END_TEST
 
-START_TEST(an_empty_object_is_of_no_format)
+SL_TEST(an_empty_object_is_of_no_format)
 {
     SL_AUTO(sl_store) store = NULL;
     SL_AUTO(sl_index) index = NULL;
     ck_assert_int_eq(index_bytes("empty", "", 0, false, &index, &store, NULL), 0);
     ck_assert_ptr_null(index);
 }
-END_TEST
 
 /* ---- slices ---------------------------------------------------------------------------------- */
 
@@ -93,7 +91,7 @@ static void slow_digest(const uint8_t *data, size_t item, const struct sl_slice 
     sl_sha256_finish(sha, digest);
 }
 
-START_TEST(every_slice_of_a_cube_is_what_the_slow_way_says)
+SL_TEST(every_slice_of_a_cube_is_what_the_slow_way_says)
 {
     size_t bytes;
     uint8_t *data = cube_file("F32", "[5,4,3]", 240, &bytes);
@@ -117,9 +115,8 @@ START_TEST(every_slice_of_a_cube_is_what_the_slow_way_says)
     golden_release(&open);
     free(data);
 }
-END_TEST
 
-START_TEST(a_slice_fetches_only_what_it_needs)
+SL_TEST(a_slice_fetches_only_what_it_needs)
 {
     size_t bytes;
     uint8_t *data = cube_file("U8", "[100,100000]", 10000000, &bytes);
@@ -142,9 +139,8 @@ START_TEST(a_slice_fetches_only_what_it_needs)
     golden_release(&open);
     free(data);
 }
-END_TEST
 
-START_TEST(slices_are_parsed_strictly)
+SL_TEST(slices_are_parsed_strictly)
 {
     static const uint64_t shape[] = {5, 4, 3};
     const struct sl_tensor tensor = {.rank = 3, .shape = shape, .dtype = SL_DTYPE_U8};
@@ -182,7 +178,6 @@ START_TEST(slices_are_parsed_strictly)
     ck_assert_uint_eq(sl_slice_name_bytes("a[1][2]"), 4);
     ck_assert_uint_eq(sl_slice_name_bytes("plain"), 5);
 }
-END_TEST
 
 /* ---- models in several files ----------------------------------------------------------------- */
 
@@ -236,7 +231,7 @@ static void check_model(const char *folder, const char *const *names)
 
 static const char index_name[] = "model.safetensors.index.json";
 
-START_TEST(golden_models_of_several_files_are_read_exactly_or_refused)
+SL_TEST(golden_models_of_several_files_are_read_exactly_or_refused)
 {
     check_model("sharded", (const char *const[]){index_name, "model-00001-of-00003.safetensors",
                                                  "model-00002-of-00003.safetensors",
@@ -249,7 +244,6 @@ START_TEST(golden_models_of_several_files_are_read_exactly_or_refused)
     check_model("idx_traversal", (const char *const[]){index_name, NULL});
     check_model("idx_url", (const char *const[]){index_name, NULL});
 }
-END_TEST
 
 static const char *map_code(const char *json)
 {
@@ -261,7 +255,7 @@ static const char *map_code(const char *json)
     return err.code;
 }
 
-START_TEST(hostile_shard_names_are_refused)
+SL_TEST(hostile_shard_names_are_refused)
 {
     static const char *const names[] = {"",
                                         "/etc/passwd",
@@ -283,9 +277,8 @@ START_TEST(hostile_shard_names_are_refused)
         ck_assert_msg(strcmp(map_code(json), "idx.path") == 0, "%s: %s", names[i], map_code(json));
     }
 }
-END_TEST
 
-START_TEST(malformed_maps_are_refused)
+SL_TEST(malformed_maps_are_refused)
 {
     static const char *const maps[] = {"{",
                                        "{}",
@@ -300,14 +293,12 @@ START_TEST(malformed_maps_are_refused)
                       map_code(maps[i]));
     ck_assert_str_eq(map_code("{\"weight_map\": {}, \"metadata\": {\"total_size\": 1.5}}"), "");
 }
-END_TEST
 
-START_TEST(a_shard_that_is_not_there_is_named)
+SL_TEST(a_shard_that_is_not_there_is_named)
 {
     ck_assert_str_eq(map_code("{\"weight_map\": {\"a\": \"gone.safetensors\"}}"),
                      "idx.missing-shard");
 }
-END_TEST
 
 static int read_sharded(void *arg, struct sl_err *err)
 {
@@ -320,7 +311,7 @@ static int read_sharded(void *arg, struct sl_err *err)
     return result;
 }
 
-START_TEST(every_failing_call_of_a_sharded_model_is_reported)
+SL_TEST(every_failing_call_of_a_sharded_model_is_reported)
 {
     const char *const names[] = {index_name, "model-00001-of-00003.safetensors",
                                  "model-00002-of-00003.safetensors",
@@ -338,28 +329,4 @@ START_TEST(every_failing_call_of_a_sharded_model_is_reported)
     for (unsigned i = 0; i < count; i++)
         free(data[i]);
     sl_memory_clear();
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("index");
-    TCase *tcase = tcase_create("index");
-    tcase_add_test(tcase, the_format_is_found_from_bytes_not_from_the_name);
-    tcase_add_test(tcase, unknown_bytes_are_no_index_or_refused_if_asked);
-    tcase_add_test(tcase, an_empty_object_is_of_no_format);
-    tcase_add_test(tcase, every_slice_of_a_cube_is_what_the_slow_way_says);
-    tcase_add_test(tcase, a_slice_fetches_only_what_it_needs);
-    tcase_add_test(tcase, slices_are_parsed_strictly);
-    tcase_add_test(tcase, golden_models_of_several_files_are_read_exactly_or_refused);
-    tcase_add_test(tcase, hostile_shard_names_are_refused);
-    tcase_add_test(tcase, malformed_maps_are_refused);
-    tcase_add_test(tcase, a_shard_that_is_not_there_is_named);
-    tcase_add_test(tcase, every_failing_call_of_a_sharded_model_is_reported);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failures = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failures ? 1 : 0;
 }

@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "claims.h"
 #include "golden.h"
 #include "initializer.h"
 #include "json.h"
@@ -83,7 +84,7 @@ static bool holds(const char *name, const void *data, size_t bytes)
            memcmp(sl_buf_string(&found), data, bytes) == 0;
 }
 
-START_TEST(arguments_that_are_no_pairs_end_with_1)
+SL_TEST(arguments_that_are_no_pairs_end_with_1)
 {
     RUN(&ran, "initializer");
     EXPECT(1, "expected pairs of arguments, SRC DST [SRC DST …], but there are 0");
@@ -95,9 +96,8 @@ START_TEST(arguments_that_are_no_pairs_end_with_1)
     EXPECT(1, "https://storage.googleapis.com");
     ck_assert_str_eq(names_in(scratch), "local"); /* judged before anything is made */
 }
-END_TEST
 
-START_TEST(a_file_of_a_web_server_lies_there_alone)
+SL_TEST(a_file_of_a_web_server_lies_there_alone)
 {
     struct sl_server *server = sl_server_start();
     sl_server_put(server, "/d/weights.bin", weights, sizeof(weights), "\"1\"");
@@ -114,7 +114,6 @@ START_TEST(a_file_of_a_web_server_lies_there_alone)
     json_decref(result);
     sl_server_stop(server);
 }
-END_TEST
 
 static bool needs_token(const struct sl_server_request *request, struct sl_server_reply *reply,
                         void *arg)
@@ -127,7 +126,7 @@ static bool needs_token(const struct sl_server_request *request, struct sl_serve
     return true;
 }
 
-START_TEST(headers_of_the_environment_are_sent_to_their_host)
+SL_TEST(headers_of_the_environment_are_sent_to_their_host)
 {
     struct sl_server *server = sl_server_start();
     sl_server_handle(server, needs_token, NULL);
@@ -141,7 +140,6 @@ START_TEST(headers_of_the_environment_are_sent_to_their_host)
     unsetenv("127.0.0.1-headers");
     sl_server_stop(server);
 }
-END_TEST
 
 static struct sl_buf archive(void)
 {
@@ -152,7 +150,7 @@ static struct sl_buf archive(void)
     return tar;
 }
 
-START_TEST(a_single_archive_is_unpacked_and_gone)
+SL_TEST(a_single_archive_is_unpacked_and_gone)
 {
     struct sl_server *server = sl_server_start();
     struct sl_buf tar = archive();
@@ -170,9 +168,8 @@ START_TEST(a_single_archive_is_unpacked_and_gone)
     sl_buf_release(&tar);
     sl_server_stop(server);
 }
-END_TEST
 
-START_TEST(a_refused_archive_leaves_nothing_to_see)
+SL_TEST(a_refused_archive_leaves_nothing_to_see)
 {
     struct sl_server *server = sl_server_start();
     struct sl_buf tar = archive();
@@ -187,10 +184,9 @@ START_TEST(a_refused_archive_leaves_nothing_to_see)
     sl_buf_release(&tar);
     sl_server_stop(server);
 }
-END_TEST
 
 /* What stopped the moving is away; the server is, too. */
-START_TEST(a_run_that_ended_while_moving_is_completed_without_the_network)
+SL_TEST(a_run_that_ended_while_moving_is_completed_without_the_network)
 {
     struct sl_server *server = sl_server_start();
     char uri[PATH_BYTES], obstacle[PATH_BYTES * 2];
@@ -210,9 +206,8 @@ START_TEST(a_run_that_ended_while_moving_is_completed_without_the_network)
     RUN(&ran, "initializer", "--attempts", "1", uri, to); /* and only once */
     EXPECT(1, "127.0.0.1");
 }
-END_TEST
 
-START_TEST(nothing_is_to_be_seen_before_every_model_is_complete)
+SL_TEST(nothing_is_to_be_seen_before_every_model_is_complete)
 {
     struct sl_server *server = sl_server_start();
     char one[PATH_BYTES], other[PATH_BYTES], base[PATH_BYTES + 8], adapters[PATH_BYTES + 16];
@@ -231,9 +226,8 @@ START_TEST(nothing_is_to_be_seen_before_every_model_is_complete)
     ck_assert_str_eq(names_in(adapters), "other.bin");
     sl_server_stop(server);
 }
-END_TEST
 
-START_TEST(a_mounted_folder_is_linked_or_copied)
+SL_TEST(a_mounted_folder_is_linked_or_copied)
 {
     char whole[PATH_BYTES * 2], target[PATH_BYTES] = "", copy[PATH_BYTES * 2];
     struct stat status;
@@ -258,7 +252,6 @@ START_TEST(a_mounted_folder_is_linked_or_copied)
     RUN(&ran, "initializer", "/mnt/models/none/such", to);
     EXPECT(0, "there is nothing to do");
 }
-END_TEST
 
 /* Lists an object as it was before it was overwritten, for the first `stale` times. */
 struct listing {
@@ -281,7 +274,7 @@ static bool list_stale(const struct sl_server_request *request, struct sl_server
     return true;
 }
 
-START_TEST(what_is_overwritten_after_the_listing_is_listed_once_more)
+SL_TEST(what_is_overwritten_after_the_listing_is_listed_once_more)
 {
     for (unsigned stale = 1; stale <= 2; stale++) {
         struct sl_server *server = sl_server_start();
@@ -303,9 +296,8 @@ START_TEST(what_is_overwritten_after_the_listing_is_listed_once_more)
         ck_assert_uint_eq(listing.listed, 2);
     }
 }
-END_TEST
 
-START_TEST(a_login_page_is_no_model)
+SL_TEST(a_login_page_is_no_model)
 {
     static const char page[] = "\n<!DOCTYPE html><html>log in</html>";
     struct sl_server *server = sl_server_start();
@@ -318,16 +310,14 @@ START_TEST(a_login_page_is_no_model)
     EXPECT(0, "index.html");
     sl_server_stop(server);
 }
-END_TEST
 
-START_TEST(a_confidential_model_is_refused_by_name)
+SL_TEST(a_confidential_model_is_refused_by_name)
 {
     setenv("CONFIDENTIAL_ENABLED", "true", 1);
     RUN(&ran, "initializer", local, to);
     EXPECT(1, "CONFIDENTIAL_ENABLED");
     unsetenv("CONFIDENTIAL_ENABLED");
 }
-END_TEST
 
 struct once {
     char *arguments[4];
@@ -343,7 +333,7 @@ static int initialize_once(void *arg, struct sl_err *err)
     return sl_initializer_run(&job, done, err);
 }
 
-START_TEST(every_failing_allocation_is_survived)
+SL_TEST(every_failing_allocation_is_survived)
 {
     char one[PATH_BYTES + 32], other[PATH_BYTES + 8];
     struct sl_buf tar = archive();
@@ -355,29 +345,5 @@ START_TEST(every_failing_allocation_is_survived)
     ck_assert_uint_gt(golden_each_allocation(initialize_once, &once), 20);
     ck_assert(holds("1/weights.bin", weights, sizeof(weights)));
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("initializer");
-    TCase *tests = tcase_create("initializer");
-    tcase_add_checked_fixture(tests, setup, teardown);
-    tcase_add_test(tests, arguments_that_are_no_pairs_end_with_1);
-    tcase_add_test(tests, a_file_of_a_web_server_lies_there_alone);
-    tcase_add_test(tests, headers_of_the_environment_are_sent_to_their_host);
-    tcase_add_test(tests, a_single_archive_is_unpacked_and_gone);
-    tcase_add_test(tests, a_refused_archive_leaves_nothing_to_see);
-    tcase_add_test(tests, a_run_that_ended_while_moving_is_completed_without_the_network);
-    tcase_add_test(tests, nothing_is_to_be_seen_before_every_model_is_complete);
-    tcase_add_test(tests, a_mounted_folder_is_linked_or_copied);
-    tcase_add_test(tests, what_is_overwritten_after_the_listing_is_listed_once_more);
-    tcase_add_test(tests, a_login_page_is_no_model);
-    tcase_add_test(tests, a_confidential_model_is_refused_by_name);
-    tcase_add_test(tests, every_failing_allocation_is_survived);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
-}
+SL_CASE(.setup = setup, .teardown = teardown)

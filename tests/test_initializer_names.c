@@ -16,6 +16,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "claims.h"
 #include "initializer.h"
 #include "range_server.h"
 #include "scratch.h"
@@ -399,7 +400,7 @@ static void check_objects(const struct item *items, enum prefix prefix, const ch
     }
 }
 
-START_TEST(every_name_meets_every_kind_and_prefix)
+SL_TEST_LOOP(every_name_meets_every_kind_and_prefix, 0, SL_COUNT(table))
 {
     const struct combination *row = &table[_i];
     sl_server_handle(server, list, NULL);
@@ -423,7 +424,6 @@ START_TEST(every_name_meets_every_kind_and_prefix)
         }
     }
 }
-END_TEST
 
 /* ---- generated ------------------------------------------------------------------------------ */
 
@@ -449,7 +449,7 @@ static void make_name(char name[64], bool target)
                                  parts[pick(SL_COUNT(parts))]);
 }
 
-START_TEST(generated_combinations_stay_inside)
+SL_TEST(generated_combinations_stay_inside)
 {
     const char *given = getenv("SLUICE_TEST_SEED");
     uint64_t seed = given ? strtoull(given, NULL, 0) : sl_now_ns();
@@ -477,10 +477,9 @@ START_TEST(generated_combinations_stay_inside)
     }
     ck_assert_msg(published > 0 && refused > 0, "%u published, %u refused", published, refused);
 }
-END_TEST
 
 /* A link of the operator's own, or one that somebody left, is no way out for a model. */
-START_TEST(no_link_goes_out_through_one_that_is_there)
+SL_TEST(no_link_goes_out_through_one_that_is_there)
 {
     static const struct item items[] = {{'0', "config.json", NULL}, {'2', "l", "there/x"}, {0}};
     char there[PATH_BYTES + 8];
@@ -498,11 +497,10 @@ START_TEST(no_link_goes_out_through_one_that_is_there)
     ck_assert_msg(initialize(SLASH, &err) == 0, "%s", err.message);
     check_beside("links that are there");
 }
-END_TEST
 
 /* What cannot be put there is found before the first rename; what stopped it is away, and the next
  * run goes on without the network. */
-START_TEST(an_obstacle_stops_before_anything_moves)
+SL_TEST(an_obstacle_stops_before_anything_moves)
 {
     static const struct item items[] = {
         {'0', "a", NULL}, {'0', "b/c", NULL}, {'0', "z", NULL}, {'2', "l", "a"}, {0}};
@@ -526,21 +524,5 @@ START_TEST(an_obstacle_stops_before_anything_moves)
         ck_assert(holds("z", "z"));
     }
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("initializer names");
-    TCase *tests = tcase_create("initializer names");
-    tcase_add_checked_fixture(tests, setup, teardown);
-    tcase_add_loop_test(tests, every_name_meets_every_kind_and_prefix, 0, SL_COUNT(table));
-    tcase_add_test(tests, generated_combinations_stay_inside);
-    tcase_add_test(tests, no_link_goes_out_through_one_that_is_there);
-    tcase_add_test(tests, an_obstacle_stops_before_anything_moves);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
-}
+SL_CASE(.setup = setup, .teardown = teardown)

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "buf.h"
+#include "claims.h"
 #include "golden.h"
 #include "scratch.h"
 
@@ -82,7 +83,7 @@ static void place_tensors(int directory, const char *name)
     free(data);
 }
 
-START_TEST(json_holds_what_the_design_promises)
+SL_TEST(json_holds_what_the_design_promises)
 {
     char folder[SL_SCRATCH_PATH_BYTES], path[512];
     int directory = sl_scratch_open(folder);
@@ -110,7 +111,6 @@ START_TEST(json_holds_what_the_design_promises)
     outcome_release(&outcome);
     sl_scratch_close(directory, folder);
 }
-END_TEST
 
 static void check_error(const struct outcome *outcome, int exit_code, const char *kind,
                         const char *code)
@@ -122,25 +122,23 @@ static void check_error(const struct outcome *outcome, int exit_code, const char
     ck_assert_ptr_null(json_object_get(outcome->json, "tensors"));
 }
 
-START_TEST(a_refused_file_exits_with_10_and_its_code)
+SL_TEST(a_refused_file_exits_with_10_and_its_code)
 {
     struct outcome outcome = inspect((const char *const[]){
         "--json", golden_path("safetensors/overlap_partial.safetensors"), NULL});
     check_error(&outcome, 10, "FORMAT", "st.offset");
     outcome_release(&outcome);
 }
-END_TEST
 
-START_TEST(a_missing_file_exits_with_4)
+SL_TEST(a_missing_file_exits_with_4)
 {
     struct outcome outcome =
         inspect((const char *const[]){"--json", golden_path("safetensors/gone.safetensors"), NULL});
     ck_assert_int_eq(outcome.exit_code, 4);
     outcome_release(&outcome);
 }
-END_TEST
 
-START_TEST(a_wrong_hash_exits_with_5_unless_hashes_are_off)
+SL_TEST(a_wrong_hash_exits_with_5_unless_hashes_are_off)
 {
     char folder[SL_SCRATCH_PATH_BYTES], path[512];
     int directory = sl_scratch_open(folder);
@@ -154,7 +152,6 @@ START_TEST(a_wrong_hash_exits_with_5_unless_hashes_are_off)
     outcome_release(&outcome);
     sl_scratch_close(directory, folder);
 }
-END_TEST
 
 /* The key or passphrase of a golden file, in a file. */
 static void place_secret(int directory, const char *file, const char *golden, const char *member)
@@ -200,15 +197,14 @@ static void check_encrypted(const char *name, const char *flag, const char *memb
     sl_scratch_close(directory, folder);
 }
 
-START_TEST(encrypted_files_are_digested_with_their_key_or_passphrase)
+SL_TEST(encrypted_files_are_digested_with_their_key_or_passphrase)
 {
     check_encrypted("v3-key", "--key-file", "key_hex");
     check_encrypted("v3-passphrase-min", "--passphrase-file", "passphrase_hex");
     check_encrypted("v3-passphrase-min", "--key-file", "derived_key_hex");
 }
-END_TEST
 
-START_TEST(a_key_that_does_not_fit_is_refused)
+SL_TEST(a_key_that_does_not_fit_is_refused)
 {
     char folder[SL_SCRATCH_PATH_BYTES], path[512], secret[512];
     int directory = sl_scratch_open(folder);
@@ -227,9 +223,8 @@ START_TEST(a_key_that_does_not_fit_is_refused)
     outcome_release(&outcome);
     sl_scratch_close(directory, folder);
 }
-END_TEST
 
-START_TEST(an_encrypted_file_is_listed_without_its_key)
+SL_TEST(an_encrypted_file_is_listed_without_its_key)
 {
     char folder[SL_SCRATCH_PATH_BYTES], path[512];
     int directory = sl_scratch_open(folder);
@@ -242,9 +237,8 @@ START_TEST(an_encrypted_file_is_listed_without_its_key)
     outcome_release(&outcome);
     sl_scratch_close(directory, folder);
 }
-END_TEST
 
-START_TEST(a_folder_means_its_index)
+SL_TEST(a_folder_means_its_index)
 {
     char path[600];
     snprintf(path, sizeof(path), "%s/", golden_path("safetensors/sharded"));
@@ -256,9 +250,8 @@ START_TEST(a_folder_means_its_index)
     json_decref(expected);
     outcome_release(&outcome);
 }
-END_TEST
 
-START_TEST(a_folder_of_several_files_gives_a_list)
+SL_TEST(a_folder_of_several_files_gives_a_list)
 {
     char folder[SL_SCRATCH_PATH_BYTES], path[512];
     int directory = sl_scratch_open(folder);
@@ -271,10 +264,9 @@ START_TEST(a_folder_of_several_files_gives_a_list)
     outcome_release(&outcome);
     sl_scratch_close(directory, folder);
 }
-END_TEST
 
 /* One has 2^32 + 128 elements and no byte: nothing is hashed for it, and at once. */
-START_TEST(tensors_without_data_have_no_digest)
+SL_TEST(tensors_without_data_have_no_digest)
 {
     char folder[SL_SCRATCH_PATH_BYTES], path[512];
     int directory = sl_scratch_open(folder);
@@ -297,9 +289,8 @@ START_TEST(tensors_without_data_have_no_digest)
     }
     sl_scratch_close(directory, folder);
 }
-END_TEST
 
-START_TEST(slices_are_repeatable_and_wrong_ones_are_refused)
+SL_TEST(slices_are_repeatable_and_wrong_ones_are_refused)
 {
     const char *path = golden_path("safetensors/dtypes.safetensors");
     struct outcome outcome = inspect((const char *const[]){"--json", "--slice", "t_f32[0:1,1:3]",
@@ -317,9 +308,8 @@ START_TEST(slices_are_repeatable_and_wrong_ones_are_refused)
     check_error(&outcome, 4, "NOT_FOUND", "st.not-found");
     outcome_release(&outcome);
 }
-END_TEST
 
-START_TEST(names_cannot_paint_on_the_terminal)
+SL_TEST(names_cannot_paint_on_the_terminal)
 {
     char folder[SL_SCRATCH_PATH_BYTES], path[512];
     int directory = sl_scratch_open(folder);
@@ -333,32 +323,14 @@ START_TEST(names_cannot_paint_on_the_terminal)
     outcome_release(&outcome);
     sl_scratch_close(directory, folder);
 }
-END_TEST
 
-int main(void)
+static bool prepare(void)
 {
     if (!getenv("SLUICE")) {
-        printf("SLUICE is not set: run by ctest\n");
-        return 77;
+        sl_skipped("inspect", "SLUICE does not name the program");
+        return false;
     }
-    Suite *suite = suite_create("inspect");
-    TCase *tcase = tcase_create("inspect");
-    tcase_add_test(tcase, json_holds_what_the_design_promises);
-    tcase_add_test(tcase, a_refused_file_exits_with_10_and_its_code);
-    tcase_add_test(tcase, a_missing_file_exits_with_4);
-    tcase_add_test(tcase, a_wrong_hash_exits_with_5_unless_hashes_are_off);
-    tcase_add_test(tcase, encrypted_files_are_digested_with_their_key_or_passphrase);
-    tcase_add_test(tcase, a_key_that_does_not_fit_is_refused);
-    tcase_add_test(tcase, an_encrypted_file_is_listed_without_its_key);
-    tcase_add_test(tcase, a_folder_means_its_index);
-    tcase_add_test(tcase, a_folder_of_several_files_gives_a_list);
-    tcase_add_test(tcase, slices_are_repeatable_and_wrong_ones_are_refused);
-    tcase_add_test(tcase, tensors_without_data_have_no_digest);
-    tcase_add_test(tcase, names_cannot_paint_on_the_terminal);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failures = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failures ? 1 : 0;
+    return true;
 }
+
+SL_CASE(.prepare = prepare)

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "alloc_fail.h"
+#include "claims.h"
 #include "hash.h"
 #include "journal.h"
 #include "scratch.h"
@@ -86,7 +87,7 @@ static void expect(size_t at, uint32_t file, uint64_t from, uint64_t to)
     ck_assert_uint_eq(kept[at].end, to);
 }
 
-START_TEST(pieces_come_back_merged_and_sorted)
+SL_TEST(pieces_come_back_merged_and_sorted)
 {
     struct sl_journal *journal = open_journal(identity, false);
     add(journal, 1, 0, 100);
@@ -104,9 +105,8 @@ START_TEST(pieces_come_back_merged_and_sorted)
     expect(2, 1, 0, 100);
     sl_journal_free(journal);
 }
-END_TEST
 
-START_TEST(another_plan_begins_anew)
+SL_TEST(another_plan_begins_anew)
 {
     struct sl_journal *journal = open_journal(identity, false);
     add(journal, 0, 0, 10);
@@ -117,9 +117,8 @@ START_TEST(another_plan_begins_anew)
     sl_journal_free(journal);
     sl_journal_free(open_journal(identity, false));
 }
-END_TEST
 
-START_TEST(bytes_that_were_not_written_are_not_believed)
+SL_TEST(bytes_that_were_not_written_are_not_believed)
 {
     struct sl_err err = SL_ERR_INIT;
     struct sl_journal *journal = open_journal(identity, false);
@@ -132,9 +131,8 @@ START_TEST(bytes_that_were_not_written_are_not_believed)
     expect(1, 0, 200, 300);
     sl_journal_free(journal);
 }
-END_TEST
 
-START_TEST(struck_bytes_are_forgotten_until_added_again)
+SL_TEST(struck_bytes_are_forgotten_until_added_again)
 {
     struct sl_err err = SL_ERR_INIT;
     struct sl_journal *journal = open_journal(identity, false);
@@ -151,9 +149,8 @@ START_TEST(struck_bytes_are_forgotten_until_added_again)
     expect(0, 0, 0, 50);
     sl_journal_free(journal);
 }
-END_TEST
 
-START_TEST(records_out_of_bounds_are_passed_over)
+SL_TEST(records_out_of_bounds_are_passed_over)
 {
     struct sl_err err = SL_ERR_INIT;
     struct sl_journal *journal = open_journal(identity, false);
@@ -168,7 +165,6 @@ START_TEST(records_out_of_bounds_are_passed_over)
     expect(0, 1, 5, 6);
     sl_journal_free(journal);
 }
-END_TEST
 
 static off_t journal_bytes(void)
 {
@@ -185,7 +181,7 @@ static void make_ten(void)
     sl_journal_free(journal);
 }
 
-START_TEST(a_journal_cut_off_anywhere_keeps_its_whole_records)
+SL_TEST(a_journal_cut_off_anywhere_keeps_its_whole_records)
 {
     make_ten();
     off_t whole = journal_bytes();
@@ -204,9 +200,8 @@ START_TEST(a_journal_cut_off_anywhere_keeps_its_whole_records)
         sl_journal_free(journal);
     }
 }
-END_TEST
 
-START_TEST(a_flipped_bit_costs_one_record)
+SL_TEST(a_flipped_bit_costs_one_record)
 {
     make_ten();
     off_t whole = journal_bytes();
@@ -225,9 +220,8 @@ START_TEST(a_flipped_bit_costs_one_record)
     }
     close(fd);
 }
-END_TEST
 
-START_TEST(links_and_directories_are_no_journal)
+SL_TEST(links_and_directories_are_no_journal)
 {
     struct sl_err err = SL_ERR_INIT;
     bool resumed;
@@ -238,9 +232,8 @@ START_TEST(links_and_directories_are_no_journal)
     ck_assert_int_eq(mkdirat(directory, "journal", 0700), 0);
     ck_assert_ptr_null(sl_journal_open(directory, "journal", identity, &resumed, &err));
 }
-END_TEST
 
-START_TEST(cancellation_ends_a_replay)
+SL_TEST(cancellation_ends_a_replay)
 {
     struct sl_err err = SL_ERR_INIT;
     struct sl_cancel *cancel = sl_cancel_new(&err);
@@ -253,9 +246,8 @@ START_TEST(cancellation_ends_a_replay)
     sl_journal_free(journal);
     sl_cancel_free(cancel);
 }
-END_TEST
 
-START_TEST(digests_of_files_fill_gaps_and_refuse_overlaps)
+SL_TEST(digests_of_files_fill_gaps_and_refuse_overlaps)
 {
     struct sl_err err = SL_ERR_INIT;
     uint32_t crcs[2] = {0};
@@ -276,9 +268,8 @@ START_TEST(digests_of_files_fill_gaps_and_refuse_overlaps)
     ck_assert(known[0] && !known[1]);
     sl_journal_free(journal);
 }
-END_TEST
 
-START_TEST(every_failing_allocation_is_survived)
+SL_TEST(every_failing_allocation_is_survived)
 {
     struct sl_err err = SL_ERR_INIT;
     bool resumed;
@@ -297,28 +288,5 @@ START_TEST(every_failing_allocation_is_survived)
     }
     ck_assert_uint_eq(kept_count, 10);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("journal");
-    TCase *journal = tcase_create("journal");
-    tcase_add_checked_fixture(journal, begin, end);
-    tcase_add_test(journal, pieces_come_back_merged_and_sorted);
-    tcase_add_test(journal, another_plan_begins_anew);
-    tcase_add_test(journal, bytes_that_were_not_written_are_not_believed);
-    tcase_add_test(journal, struck_bytes_are_forgotten_until_added_again);
-    tcase_add_test(journal, records_out_of_bounds_are_passed_over);
-    tcase_add_test(journal, a_journal_cut_off_anywhere_keeps_its_whole_records);
-    tcase_add_test(journal, a_flipped_bit_costs_one_record);
-    tcase_add_test(journal, links_and_directories_are_no_journal);
-    tcase_add_test(journal, cancellation_ends_a_replay);
-    tcase_add_test(journal, digests_of_files_fill_gaps_and_refuse_overlaps);
-    tcase_add_test(journal, every_failing_allocation_is_survived);
-    suite_add_tcase(suite, journal);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failures = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failures ? 1 : 0;
-}
+SL_CASE(.setup = begin, .teardown = end)

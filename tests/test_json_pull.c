@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "claims.h"
 #include "mem.h"
 
 /* Reads all of text (an exact copy, for the address sanitizer); the last token: DONE or ERROR. */
@@ -27,7 +28,7 @@ static enum sl_pull_token read_all(const char *text, size_t bytes)
     return token;
 }
 
-START_TEST(json_is_accepted)
+SL_TEST(json_is_accepted)
 {
     static const char *const texts[] = {"{}",
                                         " [ ] ",
@@ -45,9 +46,8 @@ START_TEST(json_is_accepted)
     for (unsigned i = 0; i < SL_COUNT(texts); i++)
         ck_assert_msg(read_all(texts[i], strlen(texts[i])) == SL_PULL_DONE, "%s", texts[i]);
 }
-END_TEST
 
-START_TEST(what_is_no_json_is_refused)
+SL_TEST(what_is_no_json_is_refused)
 {
     static const char *const texts[] = {"",
                                         " ",
@@ -96,9 +96,8 @@ START_TEST(what_is_no_json_is_refused)
         ck_assert_msg(read_all(texts[i], strlen(texts[i])) == SL_PULL_ERROR, "%s", texts[i]);
     ck_assert_int_eq(read_all("{}\0", 3), SL_PULL_ERROR);
 }
-END_TEST
 
-START_TEST(every_prefix_is_refused)
+SL_TEST(every_prefix_is_refused)
 {
     static const char text[] =
         "{\"a\\u00e9\":[1,-2.5e3,{\"b\":null}],\"c\":\"\\ud83d\\udc0d\\n\",\"d\":true}";
@@ -106,9 +105,8 @@ START_TEST(every_prefix_is_refused)
         ck_assert_int_eq(read_all(text, cut), SL_PULL_ERROR);
     ck_assert_int_eq(read_all(text, sizeof(text) - 1), SL_PULL_DONE);
 }
-END_TEST
 
-START_TEST(sixty_four_levels_and_not_one_more)
+SL_TEST(sixty_four_levels_and_not_one_more)
 {
     char text[130];
     for (size_t levels = 64; levels <= 65; levels++) {
@@ -117,9 +115,8 @@ START_TEST(sixty_four_levels_and_not_one_more)
         ck_assert_int_eq(read_all(text, 2 * levels), levels == 64 ? SL_PULL_DONE : SL_PULL_ERROR);
     }
 }
-END_TEST
 
-START_TEST(strings_are_decoded_in_place)
+SL_TEST(strings_are_decoded_in_place)
 {
     char text[] = "{\"k\\u00e9y\":\"a\\u0000\\\"\\/\\ud83d\\udc0d\"}";
     struct sl_pull pull;
@@ -134,9 +131,8 @@ START_TEST(strings_are_decoded_in_place)
     ck_assert_int_eq(sl_pull_next(&pull), SL_PULL_CLOSE);
     ck_assert_int_eq(sl_pull_next(&pull), SL_PULL_DONE);
 }
-END_TEST
 
-START_TEST(integers_are_plain_and_have_64_bits)
+SL_TEST(integers_are_plain_and_have_64_bits)
 {
     static const struct {
         const char *text;
@@ -160,23 +156,4 @@ START_TEST(integers_are_plain_and_have_64_bits)
         ck_assert_int_eq(sl_pull_uint(&pull, &value), cases[i].good);
         ck_assert(!cases[i].good || value == cases[i].value);
     }
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("json_pull");
-    TCase *tcase = tcase_create("json_pull");
-    tcase_add_test(tcase, json_is_accepted);
-    tcase_add_test(tcase, what_is_no_json_is_refused);
-    tcase_add_test(tcase, every_prefix_is_refused);
-    tcase_add_test(tcase, sixty_four_levels_and_not_one_more);
-    tcase_add_test(tcase, strings_are_decoded_in_place);
-    tcase_add_test(tcase, integers_are_plain_and_have_64_bits);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failures = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failures ? 1 : 0;
 }

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "alloc_fail.h"
+#include "claims.h"
 #include "kernel_case.h"
 #include "kernel_images.h"
 #include "memory_store.h"
@@ -73,7 +74,7 @@ static void check_cast(struct gpu_case *gpu, enum sl_dtype from, enum sl_dtype t
     free(wanted);
 }
 
-START_TEST(every_cast_equals_the_hosts)
+SL_TEST(every_cast_equals_the_hosts)
 {
     static const size_t counts[] = {0, 1, 7, 8, 9, 15, 17, 2047, 2051, 65536};
     struct gpu_case gpu;
@@ -90,9 +91,8 @@ START_TEST(every_cast_equals_the_hosts)
     gpu_close(&gpu);
     check_no_cuda_left(fake);
 }
-END_TEST
 
-START_TEST(every_code_of_small_types_is_cast_as_on_the_host)
+SL_TEST(every_code_of_small_types_is_cast_as_on_the_host)
 {
     struct gpu_case gpu;
     gpu_open(&gpu);
@@ -109,9 +109,8 @@ START_TEST(every_code_of_small_types_is_cast_as_on_the_host)
     }
     gpu_close(&gpu);
 }
-END_TEST
 
-START_TEST(types_of_one_size_are_cast_in_place)
+SL_TEST(types_of_one_size_are_cast_in_place)
 {
     struct gpu_case gpu;
     struct sl_err err = SL_ERR_INIT;
@@ -129,9 +128,8 @@ START_TEST(types_of_one_size_are_cast_in_place)
     ck_assert_mem_eq(memory, wanted, sizeof(wanted));
     gpu_close(&gpu);
 }
-END_TEST
 
-START_TEST(impossible_casts_are_refused)
+SL_TEST(impossible_casts_are_refused)
 {
     struct gpu_case gpu;
     gpu_open(&gpu);
@@ -158,7 +156,6 @@ START_TEST(impossible_casts_are_refused)
     }
     gpu_close(&gpu);
 }
-END_TEST
 
 /* ---- gathers --------------------------------------------------------------------------------- */
 
@@ -228,7 +225,7 @@ static void check_gather(struct gpu_case *gpu, struct sl_gather_box *box, uint64
     free(wanted);
 }
 
-START_TEST(any_box_is_gathered_item_by_item)
+SL_TEST(any_box_is_gathered_item_by_item)
 {
     struct gpu_case gpu;
     gpu_open(&gpu);
@@ -243,10 +240,9 @@ START_TEST(any_box_is_gathered_item_by_item)
     gpu_close(&gpu);
     check_no_cuda_left(fake);
 }
-END_TEST
 
 /* Rows of more than 2^32 items in between: numbers of 64 bits all the way. */
-START_TEST(numbers_beyond_32_bits_are_gathered)
+SL_TEST(numbers_beyond_32_bits_are_gathered)
 {
     struct gpu_case gpu;
     gpu_open(&gpu);
@@ -262,9 +258,8 @@ START_TEST(numbers_beyond_32_bits_are_gathered)
     check_gather(&gpu, &box, 0);
     gpu_close(&gpu);
 }
-END_TEST
 
-START_TEST(an_empty_box_is_nothing)
+SL_TEST(an_empty_box_is_nothing)
 {
     struct gpu_case gpu;
     struct sl_err err = SL_ERR_INIT;
@@ -276,9 +271,8 @@ START_TEST(an_empty_box_is_nothing)
     ck_assert_int_eq(sl_kernels_gather(gpu.kernels, gpu.stream, &box, &err), 0);
     gpu_close(&gpu);
 }
-END_TEST
 
-START_TEST(boxes_that_leave_their_memory_are_refused)
+SL_TEST(boxes_that_leave_their_memory_are_refused)
 {
     struct gpu_case gpu;
     gpu_open(&gpu);
@@ -319,10 +313,9 @@ START_TEST(boxes_that_leave_their_memory_are_refused)
     }
     gpu_close(&gpu);
 }
-END_TEST
 
 /* The host's own reader of views, over the same bytes. */
-START_TEST(a_transposed_slice_equals_what_the_reader_gives)
+SL_TEST(a_transposed_slice_equals_what_the_reader_gives)
 {
     enum { ROWS = 70, COLUMNS = 90, ITEM = 4, BYTES = ROWS * COLUMNS * ITEM };
     struct gpu_case gpu;
@@ -368,11 +361,10 @@ START_TEST(a_transposed_slice_equals_what_the_reader_gives)
     sl_memory_clear();
     gpu_close(&gpu);
 }
-END_TEST
 
 /* ---- images and the driver ------------------------------------------------------------------- */
 
-START_TEST(the_image_of_the_same_family_is_taken_else_the_newest_ptx)
+SL_TEST(the_image_of_the_same_family_is_taken_else_the_newest_ptx)
 {
     static const uint8_t none[1];
     static const struct sl_kernel_image images[] = {
@@ -397,9 +389,8 @@ START_TEST(the_image_of_the_same_family_is_taken_else_the_newest_ptx)
     }
     sl_kernel_images_replace(NULL, 0);
 }
-END_TEST
 
-START_TEST(images_of_the_build_are_what_their_names_say)
+SL_TEST(images_of_the_build_are_what_their_names_say)
 {
     size_t count;
     const struct sl_kernel_image *images = sl_kernel_images(&count);
@@ -416,10 +407,9 @@ START_TEST(images_of_the_build_are_what_their_names_say)
             ck_assert_mem_eq(images[i].data, "\177ELF", 4);
     }
 }
-END_TEST
 
 /* A cubin in a form that came after the driver. */
-START_TEST(a_refused_cubin_gives_way_to_ptx)
+SL_TEST(a_refused_cubin_gives_way_to_ptx)
 {
     static const uint8_t none[] = "\177ELF";
     static const struct sl_kernel_image images[] = {{"sm_80", 80, false, none, none + 4},
@@ -439,9 +429,8 @@ START_TEST(a_refused_cubin_gives_way_to_ptx)
     gpu_close(&gpu);
     check_no_cuda_left(fake);
 }
-END_TEST
 
-START_TEST(a_gpu_without_an_image_is_told)
+SL_TEST(a_gpu_without_an_image_is_told)
 {
     static const uint8_t none[1];
     static const struct sl_kernel_image later = {"sm_120", 120, false, none, none};
@@ -458,9 +447,8 @@ START_TEST(a_gpu_without_an_image_is_told)
     gpu_close(&gpu);
     check_no_cuda_left(fake);
 }
-END_TEST
 
-START_TEST(every_failing_call_of_the_driver_is_an_error_and_leaves_nothing)
+SL_TEST(every_failing_call_of_the_driver_is_an_error_and_leaves_nothing)
 {
     static const char *const calls[] = {"cuModuleLoadData", "cuModuleGetFunction"};
     struct gpu_case gpu;
@@ -491,31 +479,11 @@ START_TEST(every_failing_call_of_the_driver_is_an_error_and_leaves_nothing)
     fake->reset();
     gpu_close(&gpu);
 }
-END_TEST
 
-int main(void)
+static bool prepare(void)
 {
     fake = use_fake_cuda();
-    Suite *suite = suite_create("kernels");
-    TCase *tests = tcase_create("kernels");
-    tcase_add_test(tests, every_cast_equals_the_hosts);
-    tcase_add_test(tests, every_code_of_small_types_is_cast_as_on_the_host);
-    tcase_add_test(tests, types_of_one_size_are_cast_in_place);
-    tcase_add_test(tests, impossible_casts_are_refused);
-    tcase_add_test(tests, any_box_is_gathered_item_by_item);
-    tcase_add_test(tests, numbers_beyond_32_bits_are_gathered);
-    tcase_add_test(tests, an_empty_box_is_nothing);
-    tcase_add_test(tests, boxes_that_leave_their_memory_are_refused);
-    tcase_add_test(tests, a_transposed_slice_equals_what_the_reader_gives);
-    tcase_add_test(tests, the_image_of_the_same_family_is_taken_else_the_newest_ptx);
-    tcase_add_test(tests, images_of_the_build_are_what_their_names_say);
-    tcase_add_test(tests, a_refused_cubin_gives_way_to_ptx);
-    tcase_add_test(tests, a_gpu_without_an_image_is_told);
-    tcase_add_test(tests, every_failing_call_of_the_driver_is_an_error_and_leaves_nothing);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failures = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failures ? 1 : 0;
+    return true;
 }
+
+SL_CASE(.prepare = prepare)

@@ -5,9 +5,11 @@
  */
 #include <check.h>
 #include <sodium.h>
+#include <stdlib.h>
 #include <string.h>
 #include <zlib.h>
 
+#include "claims.h"
 #include "crypt.h"
 #include "kernel_case.h"
 
@@ -47,7 +49,7 @@ static void check_crc(struct gpu_case *gpu, uint64_t bytes, uint64_t shift)
     ck_assert_uint_eq(crc_on_device(gpu, SL_HASH_CRC32C, in, bytes), sl_crc32c(0, in, bytes));
 }
 
-START_TEST(crcs_of_any_size_and_alignment_are_zlibs)
+SL_TEST(crcs_of_any_size_and_alignment_are_zlibs)
 {
     static const uint64_t sizes[] = {1023,    1024,         1025,          4095,          65535,
                                      65536,   65537,        2 * 65536 - 1, 2 * 65536 + 3, 700001,
@@ -63,9 +65,8 @@ START_TEST(crcs_of_any_size_and_alignment_are_zlibs)
     gpu_close(&gpu);
     check_no_cuda_left(fake);
 }
-END_TEST
 
-START_TEST(crcs_of_zeros_and_ones_are_zlibs)
+SL_TEST(crcs_of_zeros_and_ones_are_zlibs)
 {
     struct gpu_case gpu;
     gpu_open(&gpu);
@@ -76,9 +77,8 @@ START_TEST(crcs_of_zeros_and_ones_are_zlibs)
     }
     gpu_close(&gpu);
 }
-END_TEST
 
-START_TEST(checksums_that_a_gpu_cannot_have_are_refused)
+SL_TEST(checksums_that_a_gpu_cannot_have_are_refused)
 {
     struct gpu_case gpu;
     gpu_open(&gpu);
@@ -102,7 +102,6 @@ START_TEST(checksums_that_a_gpu_cannot_have_are_refused)
     }
     gpu_close(&gpu);
 }
-END_TEST
 
 /* ---- secretbox ------------------------------------------------------------------------------- */
 
@@ -193,7 +192,7 @@ static void check_opening(struct gpu_case *gpu, uint64_t bytes, uint64_t piece_b
     free(sealed.plain);
 }
 
-START_TEST(what_secretbox_sealed_is_opened)
+SL_TEST(what_secretbox_sealed_is_opened)
 {
     static const uint64_t sizes[] = {
         1000,       1024,       32735,     32736, 32737,     32767,         32768,
@@ -210,9 +209,8 @@ START_TEST(what_secretbox_sealed_is_opened)
     gpu_close(&gpu);
     check_no_cuda_left(fake);
 }
-END_TEST
 
-START_TEST(pieces_of_any_size_are_opened_together)
+SL_TEST(pieces_of_any_size_are_opened_together)
 {
     static const uint64_t pieces[] = {1, 16, 31, 32, 33, 64, 1024, 65536, 100000, PIECE};
     struct gpu_case gpu;
@@ -225,9 +223,8 @@ START_TEST(pieces_of_any_size_are_opened_together)
     }
     gpu_close(&gpu);
 }
-END_TEST
 
-START_TEST(nonces_wrap_around)
+SL_TEST(nonces_wrap_around)
 {
     struct gpu_case gpu;
     gpu_open(&gpu);
@@ -244,10 +241,9 @@ START_TEST(nonces_wrap_around)
     }
     gpu_close(&gpu);
 }
-END_TEST
 
 /* What is wrong spoils its own piece, and no other. */
-START_TEST(a_wrong_bit_anywhere_is_found)
+SL_TEST(a_wrong_bit_anywhere_is_found)
 {
     enum { PIECES = 3, BYTES = PIECES * 70000 - 11 };
     struct gpu_case gpu;
@@ -271,9 +267,8 @@ START_TEST(a_wrong_bit_anywhere_is_found)
     }
     gpu_close(&gpu);
 }
-END_TEST
 
-START_TEST(a_wrong_key_or_number_makes_every_piece_bad)
+SL_TEST(a_wrong_key_or_number_makes_every_piece_bad)
 {
     struct gpu_case gpu;
     gpu_open(&gpu);
@@ -296,10 +291,9 @@ START_TEST(a_wrong_key_or_number_makes_every_piece_bad)
     }
     gpu_close(&gpu);
 }
-END_TEST
 
 /* Poly1305 where carries and the last reduction matter: sums at and around 2^130 - 5. */
-START_TEST(messages_that_are_hard_to_reduce_are_opened)
+SL_TEST(messages_that_are_hard_to_reduce_are_opened)
 {
     struct gpu_case gpu;
     gpu_open(&gpu);
@@ -318,9 +312,8 @@ START_TEST(messages_that_are_hard_to_reduce_are_opened)
     }
     gpu_close(&gpu);
 }
-END_TEST
 
-START_TEST(impossible_pieces_are_refused)
+SL_TEST(impossible_pieces_are_refused)
 {
     struct gpu_case gpu;
     gpu_open(&gpu);
@@ -351,10 +344,9 @@ START_TEST(impossible_pieces_are_refused)
     free(good.plain);
     gpu_close(&gpu);
 }
-END_TEST
 
 /* Whichever launch fails: no verdict is good, and no key is left. */
-START_TEST(a_launch_that_fails_leaves_no_good_verdict_and_no_key)
+SL_TEST(a_launch_that_fails_leaves_no_good_verdict_and_no_key)
 {
     struct gpu_case gpu;
     gpu_open(&gpu);
@@ -377,30 +369,13 @@ START_TEST(a_launch_that_fails_leaves_no_good_verdict_and_no_key)
     }
     gpu_close(&gpu);
 }
-END_TEST
 
-int main(void)
+static bool prepare(void)
 {
     fake = use_fake_cuda();
     if (sl_crypt_init(NULL) < 0)
-        return 1;
-    Suite *suite = suite_create("kernels_check");
-    TCase *tests = tcase_create("kernels_check");
-    tcase_add_test(tests, crcs_of_any_size_and_alignment_are_zlibs);
-    tcase_add_test(tests, crcs_of_zeros_and_ones_are_zlibs);
-    tcase_add_test(tests, checksums_that_a_gpu_cannot_have_are_refused);
-    tcase_add_test(tests, what_secretbox_sealed_is_opened);
-    tcase_add_test(tests, pieces_of_any_size_are_opened_together);
-    tcase_add_test(tests, nonces_wrap_around);
-    tcase_add_test(tests, a_wrong_bit_anywhere_is_found);
-    tcase_add_test(tests, a_wrong_key_or_number_makes_every_piece_bad);
-    tcase_add_test(tests, messages_that_are_hard_to_reduce_are_opened);
-    tcase_add_test(tests, impossible_pieces_are_refused);
-    tcase_add_test(tests, a_launch_that_fails_leaves_no_good_verdict_and_no_key);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failures = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failures ? 1 : 0;
+        abort();
+    return true;
 }
+
+SL_CASE(.prepare = prepare)

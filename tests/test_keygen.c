@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "claims.h"
 #include "crypt.h"
 #include "run_sluice.h"
 #include "scratch.h"
@@ -39,7 +40,7 @@ static void read_key(uint8_t key[SL_KEY_BYTES])
     close(fd);
 }
 
-START_TEST(a_key_is_32_bytes_for_its_owner_and_never_the_same)
+SL_TEST(a_key_is_32_bytes_for_its_owner_and_never_the_same)
 {
     uint8_t first[SL_KEY_BYTES], second[SL_KEY_BYTES];
     mode_t old = umask(0);
@@ -55,9 +56,8 @@ START_TEST(a_key_is_32_bytes_for_its_owner_and_never_the_same)
     read_key(second);
     ck_assert_int_ne(memcmp(first, second, SL_KEY_BYTES), 0);
 }
-END_TEST
 
-START_TEST(json_names_the_file_and_not_the_key)
+SL_TEST(json_names_the_file_and_not_the_key)
 {
     RUN(&ran, "keygen", "--json", path);
     ck_assert_int_eq(ran.exit_code, 0);
@@ -67,9 +67,8 @@ START_TEST(json_names_the_file_and_not_the_key)
     ck_assert_uint_eq(json_object_size(json), 2);
     json_decref(json);
 }
-END_TEST
 
-START_TEST(nothing_that_exists_is_overwritten)
+SL_TEST(nothing_that_exists_is_overwritten)
 {
     uint8_t before[SL_KEY_BYTES], after[SL_KEY_BYTES];
     char link[SL_SCRATCH_PATH_BYTES + 20];
@@ -88,9 +87,8 @@ START_TEST(nothing_that_exists_is_overwritten)
         ck_assert_msg(ran.exit_code == 2, "%s: %d %s", taken[i], ran.exit_code, ran.err);
     }
 }
-END_TEST
 
-START_TEST(standard_output_and_impossible_places_are_refused)
+SL_TEST(standard_output_and_impossible_places_are_refused)
 {
     char below[SL_SCRATCH_PATH_BYTES + 40];
     RUN(&ran, "keygen", "-");
@@ -102,21 +100,5 @@ START_TEST(standard_output_and_impossible_places_are_refused)
     RUN(&ran, "keygen", below);
     ck_assert_int_eq(ran.exit_code, 6);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("keygen");
-    TCase *tcase = tcase_create("keygen");
-    tcase_add_checked_fixture(tcase, set_up, tear_down);
-    tcase_add_test(tcase, a_key_is_32_bytes_for_its_owner_and_never_the_same);
-    tcase_add_test(tcase, json_names_the_file_and_not_the_key);
-    tcase_add_test(tcase, nothing_that_exists_is_overwritten);
-    tcase_add_test(tcase, standard_output_and_impossible_places_are_refused);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failures = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failures ? 1 : 0;
-}
+SL_CASE(.setup = set_up, .teardown = tear_down)

@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "buf.h"
+#include "claims.h"
 #include "golden.h"
 #include "scratch.h"
 
@@ -65,7 +66,7 @@ static void expect_key(struct sl_keys *keys, const struct sl_kdf *kdf, const cha
     ck_assert_str_eq(actual, hex);
 }
 
-START_TEST(a_key_file_holds_32_raw_bytes)
+SL_TEST(a_key_file_holds_32_raw_bytes)
 {
     uint8_t raw[34];
     char hex[65];
@@ -88,7 +89,6 @@ START_TEST(a_key_file_holds_32_raw_bytes)
         ck_assert_ptr_null(keys);
     }
 }
-END_TEST
 
 static void expect_passphrase(const void *text, size_t bytes, size_t used)
 {
@@ -103,7 +103,7 @@ static void expect_passphrase(const void *text, size_t bytes, size_t used)
     sl_keys_free(same);
 }
 
-START_TEST(a_passphrase_file_is_taken_without_one_line_end)
+SL_TEST(a_passphrase_file_is_taken_without_one_line_end)
 {
     expect_passphrase("abc", 3, 3);
     expect_passphrase("abc\n", 4, 3);
@@ -128,9 +128,8 @@ START_TEST(a_passphrase_file_is_taken_without_one_line_end)
     ck_assert_int_lt(sl_keys_open(NULL, file_of("\n", 1), &keys, &err), 0);
     ck_assert_int_lt(sl_keys_open(NULL, file_of("\r\n", 2), &keys, &err), 0);
 }
-END_TEST
 
-START_TEST(files_that_cannot_be_read_are_told_apart)
+SL_TEST(files_that_cannot_be_read_are_told_apart)
 {
     struct sl_keys *keys;
     struct sl_err err = SL_ERR_INIT;
@@ -147,18 +146,16 @@ START_TEST(files_that_cannot_be_read_are_told_apart)
     ck_assert_int_eq(sl_keys_open("", "", &keys, &err), 0);
     ck_assert_ptr_null(keys);
 }
-END_TEST
 
-START_TEST(the_vector_of_the_specification_comes_out)
+SL_TEST(the_vector_of_the_specification_comes_out)
 {
     struct sl_keys *keys =
         sl_keys_from_passphrase(vector_passphrase, sizeof(vector_passphrase) - 1, NULL);
     expect_key(keys, &vector_kdf, vector_key);
     sl_keys_free(keys);
 }
-END_TEST
 
-START_TEST(derivations_are_made_once)
+SL_TEST(derivations_are_made_once)
 {
     struct sl_keys *keys = sl_keys_from_passphrase("p", 1, NULL);
     struct sl_kdf other = vector_kdf;
@@ -172,7 +169,6 @@ START_TEST(derivations_are_made_once)
     ck_assert_ptr_ne(sl_keys_find(keys, &other, NULL), second);
     sl_keys_free(keys);
 }
-END_TEST
 
 static void expect_refused(struct sl_keys *keys, const struct sl_kdf *kdf)
 {
@@ -182,7 +178,7 @@ static void expect_refused(struct sl_keys *keys, const struct sl_kdf *kdf)
     ck_assert_str_eq(err.code, "E_KDF");
 }
 
-START_TEST(work_beyond_the_limits_is_refused_before_it_begins)
+SL_TEST(work_beyond_the_limits_is_refused_before_it_begins)
 {
     struct sl_keys *keys = sl_keys_from_passphrase("p", 1, NULL);
     expect_refused(keys, NULL);
@@ -214,7 +210,6 @@ START_TEST(work_beyond_the_limits_is_refused_before_it_begins)
     ck_assert_ptr_nonnull(sl_keys_find(keys, &kdf, NULL));
     sl_keys_free(keys);
 }
-END_TEST
 
 static void *find_many(void *arg)
 {
@@ -227,7 +222,7 @@ static void *find_many(void *arg)
     return (void *)sum; /* NOLINT: a number to compare */
 }
 
-START_TEST(threads_find_the_same_keys)
+SL_TEST(threads_find_the_same_keys)
 {
     struct sl_keys *keys = sl_keys_from_passphrase("p", 1, NULL);
     pthread_t threads[8];
@@ -240,7 +235,6 @@ START_TEST(threads_find_the_same_keys)
         ck_assert_ptr_eq(sums[i], sums[0]);
     sl_keys_free(keys);
 }
-END_TEST
 
 static int open_and_find(void *arg, struct sl_err *err)
 {
@@ -252,7 +246,7 @@ static int open_and_find(void *arg, struct sl_err *err)
     return result;
 }
 
-START_TEST(deferred_keys_are_there_after_waiting)
+SL_TEST(deferred_keys_are_there_after_waiting)
 {
     struct sl_keys *keys = sl_keys_from_passphrase("p", 1, NULL);
     uint8_t expected[SL_KEY_BYTES];
@@ -271,9 +265,8 @@ START_TEST(deferred_keys_are_there_after_waiting)
     ck_assert_mem_eq(key, expected, SL_KEY_BYTES);
     sl_keys_free(keys);
 }
-END_TEST
 
-START_TEST(keys_may_be_freed_while_one_is_derived)
+SL_TEST(keys_may_be_freed_while_one_is_derived)
 {
     struct sl_keys *keys = sl_keys_from_passphrase("p", 1, NULL);
     sl_keys_defer(keys);
@@ -281,10 +274,9 @@ START_TEST(keys_may_be_freed_while_one_is_derived)
     ck_assert_int_eq(sl_keys_begin(keys, NULL), 0);
     sl_keys_free(keys);
 }
-END_TEST
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) /* they need address space */
-START_TEST(a_derivation_without_memory_is_told_and_may_be_tried_again)
+SL_TEST(a_derivation_without_memory_is_told_and_may_be_tried_again)
 {
     struct sl_err err = SL_ERR_INIT;
     struct sl_keys *keys = sl_keys_from_passphrase("p", 1, NULL);
@@ -303,15 +295,13 @@ START_TEST(a_derivation_without_memory_is_told_and_may_be_tried_again)
     ck_assert_ptr_nonnull(sl_keys_find(keys, &large, &err));
     sl_keys_free(keys);
 }
-END_TEST
 #endif
 
-START_TEST(every_failing_allocation_is_reported)
+SL_TEST(every_failing_allocation_is_reported)
 {
     file_of("abc\n", 4);
     ck_assert_uint_ge(golden_each_allocation(open_and_find, path), 5);
 }
-END_TEST
 
 /* ---- a terminal ------------------------------------------------------------------------------ */
 
@@ -361,7 +351,7 @@ static void ask_child(void)
     _exit(strcmp(hex, vector_key) == 0 ? 0 : 98);
 }
 
-START_TEST(a_terminal_asks_without_echo)
+SL_TEST(a_terminal_asks_without_echo)
 {
     char typed[100], shown[1000] = "";
     snprintf(typed, sizeof(typed), "%s\n", vector_passphrase);
@@ -371,16 +361,14 @@ START_TEST(a_terminal_asks_without_echo)
     ck_assert(strstr(shown, "passphrase:") != NULL);
     ck_assert(strstr(shown, "horse") == NULL);
 }
-END_TEST
 
-START_TEST(nothing_typed_is_no_passphrase)
+SL_TEST(nothing_typed_is_no_passphrase)
 {
     char shown[1000] = "";
     int status = at_terminal("\n", shown, sizeof(shown), ask_child);
     ck_assert(WIFEXITED(status));
     ck_assert_int_eq(WEXITSTATUS(status), SL_E_USAGE);
 }
-END_TEST
 
 static void on_interrupt(int number)
 {
@@ -407,14 +395,13 @@ static void interrupted_child(void)
     ask_child();
 }
 
-START_TEST(a_signal_ends_the_question_and_brings_the_echo_back)
+SL_TEST(a_signal_ends_the_question_and_brings_the_echo_back)
 {
     char shown[1000] = "";
     int status = at_terminal("\x03", shown, sizeof(shown), interrupted_child);
     ck_assert(WIFEXITED(status));
     ck_assert_int_eq(WEXITSTATUS(status), SL_E_CANCELED);
 }
-END_TEST
 
 static void early_interrupted_child(void)
 {
@@ -422,16 +409,15 @@ static void early_interrupted_child(void)
     interrupted_child();
 }
 
-START_TEST(a_signal_between_question_and_reading_is_not_missed)
+SL_TEST(a_signal_between_question_and_reading_is_not_missed)
 {
     char shown[1000] = "";
     int status = at_terminal(NULL, shown, sizeof(shown), early_interrupted_child);
     ck_assert(WIFEXITED(status));
     ck_assert_int_eq(WEXITSTATUS(status), SL_E_CANCELED);
 }
-END_TEST
 
-START_TEST(without_a_terminal_nobody_is_asked)
+SL_TEST(without_a_terminal_nobody_is_asked)
 {
     pid_t pid = fork();
     if (pid == 0) {
@@ -444,35 +430,5 @@ START_TEST(without_a_terminal_nobody_is_asked)
     ck_assert_int_eq(waitpid(pid, &status, 0), pid);
     ck_assert_int_eq(WEXITSTATUS(status), SL_E_USAGE);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("keys");
-    TCase *tcase = tcase_create("keys");
-    tcase_add_checked_fixture(tcase, set_up, tear_down);
-    tcase_add_test(tcase, a_key_file_holds_32_raw_bytes);
-    tcase_add_test(tcase, a_passphrase_file_is_taken_without_one_line_end);
-    tcase_add_test(tcase, files_that_cannot_be_read_are_told_apart);
-    tcase_add_test(tcase, the_vector_of_the_specification_comes_out);
-    tcase_add_test(tcase, derivations_are_made_once);
-    tcase_add_test(tcase, work_beyond_the_limits_is_refused_before_it_begins);
-    tcase_add_test(tcase, threads_find_the_same_keys);
-    tcase_add_test(tcase, deferred_keys_are_there_after_waiting);
-    tcase_add_test(tcase, keys_may_be_freed_while_one_is_derived);
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-    tcase_add_test(tcase, a_derivation_without_memory_is_told_and_may_be_tried_again);
-#endif
-    tcase_add_test(tcase, every_failing_allocation_is_reported);
-    tcase_add_test(tcase, a_terminal_asks_without_echo);
-    tcase_add_test(tcase, nothing_typed_is_no_passphrase);
-    tcase_add_test(tcase, a_signal_ends_the_question_and_brings_the_echo_back);
-    tcase_add_test(tcase, a_signal_between_question_and_reading_is_not_missed);
-    tcase_add_test(tcase, without_a_terminal_nobody_is_asked);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failures = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failures ? 1 : 0;
-}
+SL_CASE(.setup = set_up, .teardown = tear_down)

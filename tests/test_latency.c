@@ -4,13 +4,14 @@
 #include <check.h>
 #include <stdlib.h>
 
+#include "claims.h"
 #include "mem.h"
 #include "thread.h"
 
 #define MS SL_NS_PER_MS
 #define S  SL_NS_PER_S
 
-START_TEST(limits_have_defaults)
+SL_TEST(limits_have_defaults)
 {
     ck_assert_uint_eq(sl_latency_connect_limit(0), 10 * S);
     ck_assert_uint_eq(sl_latency_connect_limit(3), 3 * S);
@@ -21,10 +22,9 @@ START_TEST(limits_have_defaults)
     ck_assert(!sl_latency_is_silent(250 * MS - 1));
     ck_assert(sl_latency_is_silent(250 * MS));
 }
-END_TEST
 
 /* Twice the slowest, of which a quarter is forgotten with each that is faster. */
-START_TEST(a_host_is_remembered_by_its_slowest_answers)
+SL_TEST(a_host_is_remembered_by_its_slowest_answers)
 {
     static const struct {
         uint64_t known, waited, then;
@@ -38,9 +38,8 @@ START_TEST(a_host_is_remembered_by_its_slowest_answers)
     for (size_t i = 0; i < SL_COUNT(rows); i++)
         ck_assert_uint_eq(sl_latency_host_add(rows[i].known, rows[i].waited), rows[i].then);
 }
-END_TEST
 
-START_TEST(a_lone_answer_has_a_second_or_what_the_way_and_the_host_need)
+SL_TEST(a_lone_answer_has_a_second_or_what_the_way_and_the_host_need)
 {
     static const struct {
         uint64_t connect, host, least, delay;
@@ -56,9 +55,8 @@ START_TEST(a_lone_answer_has_a_second_or_what_the_way_and_the_host_need)
         ck_assert_uint_eq(sl_latency_answer_delay(rows[i].connect, rows[i].host, rows[i].least),
                           rows[i].delay);
 }
-END_TEST
 
-START_TEST(a_request_is_hedged_before_it_stalls_or_not_at_all)
+SL_TEST(a_request_is_hedged_before_it_stalls_or_not_at_all)
 {
     static const struct {
         unsigned hurry;
@@ -73,7 +71,6 @@ START_TEST(a_request_is_hedged_before_it_stalls_or_not_at_all)
             sl_latency_hedge_delay(rows[i].hurry, rows[i].delay, rows[i].stall_seconds),
             rows[i].hedge);
 }
-END_TEST
 
 /* As many waits of one length as are needed to know; none for 0. */
 static struct sl_waits waits_of(uint64_t ns)
@@ -84,7 +81,7 @@ static struct sl_waits waits_of(uint64_t ns)
     return waits;
 }
 
-START_TEST(a_range_is_compared_with_what_its_siblings_waited)
+SL_TEST(a_range_is_compared_with_what_its_siblings_waited)
 {
     static const struct {
         uint64_t first, fresh, gap, store; /* usual; 0: not known */
@@ -112,22 +109,4 @@ START_TEST(a_range_is_compared_with_what_its_siblings_waited)
                       "row %zu: %llu, %llu, %llu us", i, (unsigned long long)is.first_ns / 1000,
                       (unsigned long long)is.fresh_ns / 1000, (unsigned long long)is.gap_ns / 1000);
     }
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("latency");
-    TCase *tcase = tcase_create("tables");
-    tcase_add_test(tcase, limits_have_defaults);
-    tcase_add_test(tcase, a_host_is_remembered_by_its_slowest_answers);
-    tcase_add_test(tcase, a_lone_answer_has_a_second_or_what_the_way_and_the_host_need);
-    tcase_add_test(tcase, a_request_is_hedged_before_it_stalls_or_not_at_all);
-    tcase_add_test(tcase, a_range_is_compared_with_what_its_siblings_waited);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failures = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failures ? 1 : 0;
 }

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "claims.h"
 #include "golden.h"
 #include "layout.h"
 #include "memory_store.h"
@@ -58,7 +59,7 @@ static uint8_t *make_file(const struct sl_layout_file *file)
     return data;
 }
 
-START_TEST(what_is_laid_out_is_read_back)
+SL_TEST(what_is_laid_out_is_read_back)
 {
     static const struct sl_meta_pair metadata[] = {{"format", "pt"}, {"who", "\"me\""}};
     SL_AUTO(sl_layout) layout = NULL;
@@ -87,9 +88,8 @@ START_TEST(what_is_laid_out_is_read_back)
     golden_release(&open);
     free(data);
 }
-END_TEST
 
-START_TEST(order_is_dtype_descending_then_name)
+SL_TEST(order_is_dtype_descending_then_name)
 {
     static const char *const order[] = {"", "a", "c", "z", "b"}; /* I64, F32, F32, BF16, U8 */
     SL_AUTO(sl_layout) layout = NULL;
@@ -99,9 +99,8 @@ START_TEST(order_is_dtype_descending_then_name)
     ck_assert_ptr_nonnull(
         strstr(layout->files[0].head.data + 8, "{\"__metadata__\":{\"format\":\"pt\"}"));
 }
-END_TEST
 
-START_TEST(no_tensors_is_a_file_too)
+SL_TEST(no_tensors_is_a_file_too)
 {
     SL_AUTO(sl_layout) layout = NULL;
     struct golden_open open;
@@ -112,9 +111,8 @@ START_TEST(no_tensors_is_a_file_too)
     golden_release(&open);
     free(data);
 }
-END_TEST
 
-START_TEST(shards_hold_at_most_what_they_may_and_are_read_back)
+SL_TEST(shards_hold_at_most_what_they_may_and_are_read_back)
 {
     SL_AUTO(sl_layout) layout = NULL;
     struct golden_open open;
@@ -140,9 +138,8 @@ START_TEST(shards_hold_at_most_what_they_may_and_are_read_back)
         free(data[i]);
     sl_memory_clear();
 }
-END_TEST
 
-START_TEST(a_shard_is_full_at_its_limit_and_not_one_past)
+SL_TEST(a_shard_is_full_at_its_limit_and_not_one_past)
 {
     const struct sl_tensor *two[] = {&samples[3], &samples[4]}; /* 8 + 12 */
     for (uint64_t limit = 19; limit <= 20; limit++) {
@@ -151,7 +148,6 @@ START_TEST(a_shard_is_full_at_its_limit_and_not_one_past)
         ck_assert_uint_eq(layout->file_count, limit == 20 ? 1 : 3);
     }
 }
-END_TEST
 
 static void check_refused(struct sl_tensor tensor, const char *code)
 {
@@ -163,7 +159,7 @@ static void check_refused(struct sl_tensor tensor, const char *code)
     ck_assert_ptr_nonnull(strstr(err.message, tensor.name));
 }
 
-START_TEST(what_safetensors_cannot_hold_is_refused_by_name)
+SL_TEST(what_safetensors_cannot_hold_is_refused_by_name)
 {
     static uint64_t ones[65];
     struct sl_tensor tensor = samples[4];
@@ -182,7 +178,6 @@ START_TEST(what_safetensors_cannot_hold_is_refused_by_name)
     tensor.refused_why = "no key";
     check_refused(tensor, "E_KEY_REQUIRED");
 }
-END_TEST
 
 static int lay_out(void *arg, struct sl_err *err)
 {
@@ -191,27 +186,7 @@ static int lay_out(void *arg, struct sl_err *err)
     return sl_safetensors_layout(all, TENSOR_COUNT, NULL, 0, 20, &layout, err);
 }
 
-START_TEST(every_failing_allocation_is_reported)
+SL_TEST(every_failing_allocation_is_reported)
 {
     ck_assert_uint_gt(golden_each_allocation(lay_out, NULL), 10);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("layout");
-    TCase *tcase = tcase_create("layout");
-    tcase_add_test(tcase, what_is_laid_out_is_read_back);
-    tcase_add_test(tcase, order_is_dtype_descending_then_name);
-    tcase_add_test(tcase, no_tensors_is_a_file_too);
-    tcase_add_test(tcase, shards_hold_at_most_what_they_may_and_are_read_back);
-    tcase_add_test(tcase, a_shard_is_full_at_its_limit_and_not_one_past);
-    tcase_add_test(tcase, what_safetensors_cannot_hold_is_refused_by_name);
-    tcase_add_test(tcase, every_failing_allocation_is_reported);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failures = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failures ? 1 : 0;
 }

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "await.h"
+#include "claims.h"
 #include "exchange.h"
 #include "fake_clock.h"
 #include "metrics.h"
@@ -119,7 +120,7 @@ static void assert_head(void)
     ck_assert_msg(state == SL_IO_DATA, "%s", err.message);
 }
 
-START_TEST(stray_bytes_are_not_taken_for_the_next_answer)
+SL_TEST(stray_bytes_are_not_taken_for_the_next_answer)
 {
     struct sl_err err = SL_ERR_INIT;
     char data[20];
@@ -142,7 +143,6 @@ START_TEST(stray_bytes_are_not_taken_for_the_next_answer)
     close(second);
     close(peer);
 }
-END_TEST
 
 /* A try to connect that comes to nothing, and what is said of it. */
 struct vain {
@@ -170,7 +170,7 @@ static void assert_gives_up(const char *at, const char *says)
 }
 
 /* It is curl that gives up, by its own clock: after what is left when the name has been found. */
-START_TEST(a_port_that_is_silent_to_tls_is_given_up)
+SL_TEST(a_port_that_is_silent_to_tls_is_given_up)
 {
     static const struct sl_connect patient = {.stall_seconds = 20, .connect_seconds = 3600};
     char secure[80];
@@ -189,9 +189,8 @@ START_TEST(a_port_that_is_silent_to_tls_is_given_up)
     fake_clock_end(&vain.work);
     ck_assert_uint_ge(vain.work.took_ns, 3600 * SL_NS_PER_S);
 }
-END_TEST
 
-START_TEST(a_silent_name_server_holds_nobody_up)
+SL_TEST(a_silent_name_server_holds_nobody_up)
 {
     struct vain vain = {.at = "http://silent.test/", .says = "silent.test"};
     sem_init(&answers, 0, 0);
@@ -201,14 +200,12 @@ START_TEST(a_silent_name_server_holds_nobody_up)
     fake_clock_end(&vain.work);
     sem_post(&answers);
 }
-END_TEST
 
-START_TEST(a_name_does_not_lead_to_metadata_services)
+SL_TEST(a_name_does_not_lead_to_metadata_services)
 {
     assert_gives_up("http://astray.test/", "where clouds keep the keys of machines");
     assert_gives_up("http://alibaba.test/", "where clouds keep the keys of machines");
 }
-END_TEST
 
 static void answer_one(int number)
 {
@@ -229,7 +226,7 @@ static void *serve_one(void *arg)
 }
 
 /* RFC 6761 section 6.3 */
-START_TEST(names_below_localhost_are_this_machine_without_a_name_server)
+SL_TEST(names_below_localhost_are_this_machine_without_a_name_server)
 {
     static const char *const names[] = {"store.localhost", "localhost", "a.b.localhost",
                                         "store.localhost."};
@@ -251,7 +248,6 @@ START_TEST(names_below_localhost_are_this_machine_without_a_name_server)
     ck_assert(!asked_for_localhost);
     assert_gives_up("http://silentlocalhost.test/", "cannot be resolved");
 }
-END_TEST
 
 /* 127.0.0.2 listens, but takes no connection: its queue is full, so nothing is ever answered. */
 static int make_silent_address(int waiting[4])
@@ -285,7 +281,7 @@ static uint64_t until_connected(void)
     return sl_now_ns() - began_ns;
 }
 
-START_TEST(a_silent_address_among_two_is_left_before_the_time_to_connect)
+SL_TEST_LOOP(a_silent_address_among_two_is_left_before_the_time_to_connect, 0, 2)
 {
     static const struct sl_connect patient = {.stall_seconds = 60, .connect_seconds = 10};
     struct sl_err err = SL_ERR_INIT;
@@ -308,9 +304,8 @@ START_TEST(a_silent_address_among_two_is_left_before_the_time_to_connect)
     close(silent);
     close(peer);
 }
-END_TEST
 
-START_TEST(a_proxy_that_is_gone_is_a_network_error)
+SL_TEST_LOOP(a_proxy_that_is_gone_is_a_network_error, 0, 2)
 {
     static const char *const uris[] = {"http://h.example/m", "https://h.example/m"};
     const struct sl_source_config twice = {.attempts = 2};
@@ -323,7 +318,6 @@ START_TEST(a_proxy_that_is_gone_is_a_network_error)
     ck_assert_msg(strstr(err.message, "proxy settings") != NULL, "%s", err.message);
     listener = -1;
 }
-END_TEST
 
 static int pending_pipes(void)
 {
@@ -334,7 +328,7 @@ static int pending_pipes(void)
 
 /* In every mask that a program may have: nothing is delivered, and what waited before still does.
  */
-START_TEST(signals_of_the_program_are_left_alone)
+SL_TEST_LOOP(signals_of_the_program_are_left_alone, 0, 3)
 {
     sigset_t set, after;
     sigemptyset(&set);
@@ -351,27 +345,11 @@ START_TEST(signals_of_the_program_are_left_alone)
     ck_assert_int_eq(sigismember(&after, SIGPIPE), _i > 0);
     ck_assert_int_eq(pending_pipes(), _i == 2);
 }
-END_TEST
 
-int main(void)
+static bool prepare(void)
 {
     sl_test_environment();
-    Suite *suite = suite_create("link");
-    TCase *tcase = tcase_create("raw");
-    tcase_add_checked_fixture(tcase, setup, teardown);
-    tcase_set_timeout(tcase, 60);
-    tcase_add_test(tcase, stray_bytes_are_not_taken_for_the_next_answer);
-    tcase_add_test(tcase, a_port_that_is_silent_to_tls_is_given_up);
-    tcase_add_test(tcase, a_silent_name_server_holds_nobody_up);
-    tcase_add_test(tcase, a_name_does_not_lead_to_metadata_services);
-    tcase_add_test(tcase, names_below_localhost_are_this_machine_without_a_name_server);
-    tcase_add_loop_test(tcase, a_silent_address_among_two_is_left_before_the_time_to_connect, 0, 2);
-    tcase_add_loop_test(tcase, a_proxy_that_is_gone_is_a_network_error, 0, 2);
-    tcase_add_loop_test(tcase, signals_of_the_program_are_left_alone, 0, 3);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failures = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failures ? 1 : 0;
+    return true;
 }
+
+SL_CASE(.setup = setup, .teardown = teardown, .seconds = 60, .prepare = prepare)

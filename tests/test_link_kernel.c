@@ -9,14 +9,12 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "case_main.h"
+#include "claims.h"
 #include "exchange.h"
 #include "fake_kernel_tls.h"
 #include "link_kernel.h"
 #include "range_blob.h"
 #include "skip.h"
-
-enum { TESTS_OF_REAL = 9 };
 
 static struct sl_server *server;
 static struct sl_tls_options tls;
@@ -100,12 +98,11 @@ static void assert_read_by_kernel(int version, const char *suite)
 }
 
 #define READ_BY_KERNEL(name, version, suite)                                                       \
-    START_TEST(answers_after_the_first_are_read_by_the_kernel_with_##name)                         \
+    SL_TEST(answers_after_the_first_are_read_by_the_kernel_with_##name)                            \
     {                                                                                              \
         NEEDS_IT;                                                                                  \
         assert_read_by_kernel(version, suite);                                                     \
-    }                                                                                              \
-    END_TEST
+    }
 
 READ_BY_KERNEL(aes_128, TLS1_3_VERSION, "TLS_AES_128_GCM_SHA256")
 READ_BY_KERNEL(aes_256, TLS1_3_VERSION, "TLS_AES_256_GCM_SHA384")
@@ -117,7 +114,7 @@ READ_BY_KERNEL(tls_1_2_aes_256, TLS1_2_VERSION,
 READ_BY_KERNEL(tls_1_2_chacha20, TLS1_2_VERSION,
                "ECDHE-RSA-CHACHA20-POLY1305:ECDHE-ECDSA-CHACHA20-POLY1305")
 
-START_TEST(a_range_source_reads_through_it)
+SL_TEST(a_range_source_reads_through_it)
 {
     NEEDS_IT;
     struct sl_err err = SL_ERR_INIT;
@@ -126,10 +123,11 @@ START_TEST(a_range_source_reads_through_it)
     ck_assert_msg(sl_read_blob(url, &source, 0, 100000, &err) == 0, "%s", err.message);
     ck_assert(sl_kernel_tls_used());
 }
-END_TEST
 
-START_TEST(a_ticket_that_comes_late_is_passed_over)
+SL_TEST(a_ticket_that_comes_late_is_passed_over)
 {
+    if (is_real())
+        SL_SKIP("the kernel is a real one and does not do as it is told");
     NEEDS_IT;
     get_well(2);
     sl_fake_kernel.next = SL_FAKE_RECORD_TICKET;
@@ -138,7 +136,6 @@ START_TEST(a_ticket_that_comes_late_is_passed_over)
     get_well(1);
     ck_assert_uint_eq(sl_server_connection_count(server), 1);
 }
-END_TEST
 
 /* ---- where it is not done -------------------------------------------------------------------- */
 
@@ -151,8 +148,10 @@ static void assert_by_process(unsigned asked)
     ck_assert(!sl_kernel_tls_used());
 }
 
-START_TEST(a_kernel_without_tls_is_asked_once)
+SL_TEST(a_kernel_without_tls_is_asked_once)
 {
+    if (is_real())
+        SL_SKIP("the kernel is a real one and does not do as it is told");
     NEEDS_IT;
     struct sl_err err = SL_ERR_INIT;
     sl_fake_kernel.ulp_errno = ENOENT;
@@ -162,31 +161,33 @@ START_TEST(a_kernel_without_tls_is_asked_once)
     get_well(2);
     ck_assert_uint_eq(sl_fake_kernel.asked, 1);
 }
-END_TEST
 
-START_TEST(keys_that_the_kernel_refuses_leave_the_connection_as_it_was)
+SL_TEST(keys_that_the_kernel_refuses_leave_the_connection_as_it_was)
 {
+    if (is_real())
+        SL_SKIP("the kernel is a real one and does not do as it is told");
     NEEDS_IT;
     sl_fake_kernel.keys_errno = EINVAL;
     assert_by_process(1);
 }
-END_TEST
 
-START_TEST(other_ciphers_stay_in_the_process)
+SL_TEST(other_ciphers_stay_in_the_process)
 {
+    if (is_real())
+        SL_SKIP("the kernel is a real one and does not do as it is told");
     NEEDS_IT;
     sl_server_tls_suite(server, TLS1_2_VERSION,
                         "ECDHE-RSA-AES128-SHA256:ECDHE-ECDSA-AES128-SHA256");
     assert_by_process(0);
 }
-END_TEST
 
-START_TEST(off_is_off)
+SL_TEST(off_is_off)
 {
+    if (is_real())
+        SL_SKIP("the kernel is a real one and does not do as it is told");
     tls.kernel = SL_TLS_KERNEL_OFF;
     assert_by_process(0);
 }
-END_TEST
 
 /* ---- what can go wrong ----------------------------------------------------------------------- */
 
@@ -218,21 +219,23 @@ static void assert_fails(enum sl_fake_record next, const char *says)
     get_well(1);
 }
 
-START_TEST(a_damaged_record_fails_the_answer_and_may_be_tried_again)
+SL_TEST(a_damaged_record_fails_the_answer_and_may_be_tried_again)
 {
+    if (is_real())
+        SL_SKIP("the kernel is a real one and does not do as it is told");
     NEEDS_IT;
     assert_fails(SL_FAKE_RECORD_DAMAGED, "a TLS record is damaged");
 }
-END_TEST
 
-START_TEST(new_keys_of_the_server_end_the_connection)
+SL_TEST(new_keys_of_the_server_end_the_connection)
 {
+    if (is_real())
+        SL_SKIP("the kernel is a real one and does not do as it is told");
     NEEDS_IT;
     assert_fails(SL_FAKE_RECORD_KEY_UPDATE, "changes or ends TLS");
 }
-END_TEST
 
-START_TEST(an_answer_that_breaks_off_is_not_taken_for_whole)
+SL_TEST(an_answer_that_breaks_off_is_not_taken_for_whole)
 {
     NEEDS_IT;
     struct sl_err err = SL_ERR_INIT;
@@ -243,11 +246,10 @@ START_TEST(an_answer_that_breaks_off_is_not_taken_for_whole)
     ck_assert(err.retryable);
     get_well(1);
 }
-END_TEST
 
 /* ---- whether it pays ------------------------------------------------------------------------- */
 
-START_TEST(it_is_used_while_it_needs_no_more_than_the_process)
+SL_TEST(it_is_used_while_it_needs_no_more_than_the_process)
 {
     NEEDS_IT;
     const uint64_t none[2] = {0}, much[2] = {100 << 20, 100 << 20};
@@ -259,11 +261,10 @@ START_TEST(it_is_used_while_it_needs_no_more_than_the_process)
     /* By the byte, not in all. */
     ck_assert(sl_kernel_tls_pays((uint64_t[]){100, 800}, (uint64_t[]){10 << 20, 100 << 20}, 5));
 }
-END_TEST
 
 /* ---- a sluice that is built without it ------------------------------------------------------- */
 
-START_TEST(without_it_on_is_one_warning_and_nothing_else)
+SL_TEST(without_it_on_is_one_warning_and_nothing_else)
 {
     if (sl_kernel_tls_built_in())
         SL_SKIP("built with SLUICE_KERNEL_TLS");
@@ -281,9 +282,8 @@ START_TEST(without_it_on_is_one_warning_and_nothing_else)
     ck_assert_msg(first && !strstr(first + 1, warning), "%s", said);
     close(to);
 }
-END_TEST
 
-START_TEST(without_it_auto_is_silent)
+SL_TEST(without_it_auto_is_silent)
 {
     if (sl_kernel_tls_built_in())
         SL_SKIP("built with SLUICE_KERNEL_TLS");
@@ -295,31 +295,5 @@ START_TEST(without_it_auto_is_silent)
     ck_assert_int_eq(pread(to, said, sizeof(said), 0), 0);
     close(to);
 }
-END_TEST
 
-int main(void)
-{
-    const TTest *const tests[] = {
-        answers_after_the_first_are_read_by_the_kernel_with_aes_128,
-        answers_after_the_first_are_read_by_the_kernel_with_aes_256,
-        answers_after_the_first_are_read_by_the_kernel_with_chacha20,
-        answers_after_the_first_are_read_by_the_kernel_with_tls_1_2_aes_128,
-        answers_after_the_first_are_read_by_the_kernel_with_tls_1_2_aes_256,
-        answers_after_the_first_are_read_by_the_kernel_with_tls_1_2_chacha20,
-        a_range_source_reads_through_it,
-        an_answer_that_breaks_off_is_not_taken_for_whole,
-        it_is_used_while_it_needs_no_more_than_the_process,
-        /* From here on it takes a kernel that does as it is told. */
-        a_ticket_that_comes_late_is_passed_over,
-        a_kernel_without_tls_is_asked_once,
-        keys_that_the_kernel_refuses_leave_the_connection_as_it_was,
-        other_ciphers_stay_in_the_process,
-        off_is_off,
-        a_damaged_record_fails_the_answer_and_may_be_tried_again,
-        new_keys_of_the_server_end_the_connection,
-        without_it_on_is_one_warning_and_nothing_else,
-        without_it_auto_is_silent,
-    };
-    return sl_case_main("link_kernel", setup, teardown, tests,
-                        is_real() ? TESTS_OF_REAL : SL_COUNT(tests));
-}
+SL_CASE(.setup = setup, .teardown = teardown)

@@ -11,6 +11,7 @@
 
 #include "alloc_fail.h"
 #include "await.h"
+#include "claims.h"
 #include "kill_load.h"
 #include "load.h"
 #include "log.h"
@@ -63,7 +64,7 @@ static void expect_load(const char *uri, const char *more, struct sl_load_result
     ck_assert(!sl_model_exists(path, ".sluice/staging"));
 }
 
-START_TEST(bytes_arrive_and_the_second_load_reads_nothing)
+SL_TEST(bytes_arrive_and_the_second_load_reads_nothing)
 {
     struct sl_load_result result;
     size_t bytes = 3 * 1024 * 1024 + 17;
@@ -84,10 +85,9 @@ START_TEST(bytes_arrive_and_the_second_load_reads_nothing)
     ck_assert_uint_le(result.fetched, bytes / 16); /* to see what is there */
     free(noise);
 }
-END_TEST
 
 /* One request to look, eight ranges; the last is silent for long. */
-START_TEST(a_spec_may_have_slow_requests_waited_for)
+SL_TEST_LOOP(a_spec_may_have_slow_requests_waited_for, 0, 2)
 {
     enum { BYTES = 8 * 64 * 1024, REQUESTS = 9 };
     struct sl_load_result result;
@@ -106,9 +106,8 @@ START_TEST(a_spec_may_have_slow_requests_waited_for)
     sl_server_stop(server);
     free(noise);
 }
-END_TEST
 
-START_TEST(another_version_replaces_and_a_failed_one_does_not)
+SL_TEST(another_version_replaces_and_a_failed_one_does_not)
 {
     struct sl_load_result result;
     struct sl_err err;
@@ -126,9 +125,8 @@ START_TEST(another_version_replaces_and_a_failed_one_does_not)
     ck_assert(sl_model_same(path, "a", "three", 5));
     ck_assert(!sl_model_exists(path, "b"));
 }
-END_TEST
 
-START_TEST(a_broken_off_load_goes_on_where_it_was)
+SL_TEST(a_broken_off_load_goes_on_where_it_was)
 {
     struct sl_load_result result;
     struct sl_err err;
@@ -157,9 +155,8 @@ START_TEST(a_broken_off_load_goes_on_where_it_was)
     free(other);
     free(third);
 }
-END_TEST
 
-START_TEST(a_wrong_hash_publishes_nothing)
+SL_TEST(a_wrong_hash_publishes_nothing)
 {
     struct sl_load_result result;
     struct sl_err err;
@@ -180,9 +177,8 @@ START_TEST(a_wrong_hash_publishes_nothing)
     ck_assert_uint_eq(result.checks, 1);
     ck_assert_uint_eq(result.unhashed, 0);
 }
-END_TEST
 
-START_TEST(selected_tensors_are_where_the_manifest_says)
+SL_TEST(selected_tensors_are_where_the_manifest_says)
 {
     struct sl_load_result result;
     size_t bytes, found_bytes;
@@ -213,9 +209,8 @@ START_TEST(selected_tensors_are_where_the_manifest_says)
     free(found);
     free(model);
 }
-END_TEST
 
-START_TEST(a_mirror_helps_when_the_source_is_gone)
+SL_TEST(a_mirror_helps_when_the_source_is_gone)
 {
     struct sl_load_result result;
     struct sl_err err;
@@ -232,9 +227,8 @@ START_TEST(a_mirror_helps_when_the_source_is_gone)
     expect_load("", more, &result);
     ck_assert_str_eq(result.uri, "memory:good/a");
 }
-END_TEST
 
-START_TEST(an_object_that_changes_starts_the_load_again_once)
+SL_TEST(an_object_that_changes_starts_the_load_again_once)
 {
     struct sl_load_result result;
     struct sl_err err;
@@ -260,9 +254,8 @@ START_TEST(an_object_that_changes_starts_the_load_again_once)
     sl_server_stop(server);
     free(noise);
 }
-END_TEST
 
-START_TEST(two_processes_load_once)
+SL_TEST(two_processes_load_once)
 {
     char file[512];
     size_t bytes = 8 * 1024 * 1024;
@@ -294,11 +287,10 @@ START_TEST(two_processes_load_once)
     ck_assert(sl_model_same(path, "weights.bin", noise, bytes));
     free(noise);
 }
-END_TEST
 
 enum { STEP = 64 * 1024, STEPS = 12 };
 
-START_TEST(a_killed_load_resumes_wherever_it_was)
+SL_TEST(a_killed_load_resumes_wherever_it_was)
 {
     static const char one[] = "readers: {connections: 1, rangeBytes: 64Ki}\n";
     struct sl_server *server = sl_server_start();
@@ -326,7 +318,6 @@ START_TEST(a_killed_load_resumes_wherever_it_was)
     sl_server_stop(server);
     free(noise);
 }
-END_TEST
 
 enum { LISTED = 40 };
 
@@ -351,7 +342,7 @@ static bool answer_listing(const struct sl_server_request *request, struct sl_se
     return true;
 }
 
-START_TEST(small_objects_of_a_listing_cost_one_request_each)
+SL_TEST(small_objects_of_a_listing_cost_one_request_each)
 {
     struct sl_load_result result;
     struct sl_err err;
@@ -386,7 +377,6 @@ START_TEST(small_objects_of_a_listing_cost_one_request_each)
     sl_server_stop(server);
     free(noise);
 }
-END_TEST
 
 static void *raise_later(void *arg)
 {
@@ -396,7 +386,7 @@ static void *raise_later(void *arg)
     return NULL;
 }
 
-START_TEST(cancel_ends_a_load_that_waits)
+SL_TEST(cancel_ends_a_load_that_waits)
 {
     struct sl_server *server = sl_server_start();
     struct sl_cancel *cancel = sl_cancel_new(NULL);
@@ -420,9 +410,8 @@ START_TEST(cancel_ends_a_load_that_waits)
     sl_cancel_free(cancel);
     sl_server_stop(server);
 }
-END_TEST
 
-START_TEST(free_first_takes_the_old_version_away)
+SL_TEST(free_first_takes_the_old_version_away)
 {
     struct sl_load_result result;
     struct sl_err err;
@@ -437,9 +426,8 @@ START_TEST(free_first_takes_the_old_version_away)
     expect_load("memory://m/", more, &result);
     ck_assert(sl_model_same(path, "a", "two", 3));
 }
-END_TEST
 
-START_TEST(files_and_folders_are_given_to_the_owner)
+SL_TEST(files_and_folders_are_given_to_the_owner)
 {
     struct sl_load_result result;
     struct stat status;
@@ -470,9 +458,8 @@ START_TEST(files_and_folders_are_given_to_the_owner)
     expect_load("memory://m/", more, &result);
     ck_assert(sl_model_same(path, "deep/er/a", "two", 3));
 }
-END_TEST
 
-START_TEST(a_destination_that_cannot_be_is_refused)
+SL_TEST(a_destination_that_cannot_be_is_refused)
 {
     struct sl_load_result result;
     struct sl_err err;
@@ -482,9 +469,8 @@ START_TEST(a_destination_that_cannot_be_is_refused)
     ck_assert_int_eq(load_from("memory://m/", "", &result, &err), -1);
     ck_assert_msg(err.kind == SL_E_NO_SPACE && strstr(err.message, path), "%s", err.message);
 }
-END_TEST
 
-START_TEST(every_failing_allocation_is_survived)
+SL_TEST(every_failing_allocation_is_survived)
 {
     struct sl_load_result result;
     struct sl_err err;
@@ -513,34 +499,5 @@ START_TEST(every_failing_allocation_is_survived)
     sl_specs_release(&specs);
     free(model);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("load");
-    TCase *all = tcase_create("load");
-    tcase_set_timeout(all, 60);
-    tcase_add_checked_fixture(all, setup, teardown);
-    tcase_add_test(all, bytes_arrive_and_the_second_load_reads_nothing);
-    tcase_add_loop_test(all, a_spec_may_have_slow_requests_waited_for, 0, 2);
-    tcase_add_test(all, another_version_replaces_and_a_failed_one_does_not);
-    tcase_add_test(all, a_broken_off_load_goes_on_where_it_was);
-    tcase_add_test(all, a_wrong_hash_publishes_nothing);
-    tcase_add_test(all, selected_tensors_are_where_the_manifest_says);
-    tcase_add_test(all, a_mirror_helps_when_the_source_is_gone);
-    tcase_add_test(all, an_object_that_changes_starts_the_load_again_once);
-    tcase_add_test(all, two_processes_load_once);
-    tcase_add_test(all, a_killed_load_resumes_wherever_it_was);
-    tcase_add_test(all, small_objects_of_a_listing_cost_one_request_each);
-    tcase_add_test(all, cancel_ends_a_load_that_waits);
-    tcase_add_test(all, free_first_takes_the_old_version_away);
-    tcase_add_test(all, files_and_folders_are_given_to_the_owner);
-    tcase_add_test(all, a_destination_that_cannot_be_is_refused);
-    tcase_add_test(all, every_failing_allocation_is_survived);
-    suite_add_tcase(suite, all);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failures = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failures ? 1 : 0;
-}
+SL_CASE(.setup = setup, .teardown = teardown, .seconds = 60)

@@ -7,7 +7,7 @@
 
 #include "alloc_fail.h"
 #include "await.h"
-#include "case_main.h"
+#include "claims.h"
 #include "hash_destination.h"
 #include "load.h"
 #include "log.h"
@@ -71,7 +71,7 @@ static void expect_load(const char *uri, const char *more, struct sl_load_result
     ck_assert_str_eq(result->path, "");
 }
 
-START_TEST(the_rows_are_the_destinations)
+SL_TEST(the_rows_are_the_destinations)
 {
     static const struct {
         const char *name;
@@ -93,9 +93,8 @@ START_TEST(the_rows_are_the_destinations)
         ck_assert(ops->current && ops->begin && ops->finish && ops->end);
     }
 }
-END_TEST
 
-START_TEST(every_byte_lands_in_its_place)
+SL_TEST(every_byte_lands_in_its_place)
 {
     struct sl_load_result result;
     put("m/a", "first", 5);
@@ -109,10 +108,9 @@ START_TEST(every_byte_lands_in_its_place)
     ck_assert(to.opened == 1 && to.prepared == 1 && to.begun == 1 && to.finished == 1 &&
               to.ended == 1 && to.closed == 1);
 }
-END_TEST
 
 /* The wish is the destination's; the selection is the spec's. */
-START_TEST(it_has_the_layout_that_it_wishes)
+SL_TEST(it_has_the_layout_that_it_wishes)
 {
     struct sl_load_result result;
     size_t bytes;
@@ -128,9 +126,8 @@ START_TEST(it_has_the_layout_that_it_wishes)
     ck_assert_uint_ge(to.bytes, 4000);
     free(model);
 }
-END_TEST
 
-START_TEST(what_failed_is_not_seen_and_not_resumed)
+SL_TEST(what_failed_is_not_seen_and_not_resumed)
 {
     struct sl_load_result result;
     struct sl_err err;
@@ -147,9 +144,8 @@ START_TEST(what_failed_is_not_seen_and_not_resumed)
     ck_assert(!result.already);
     ck_assert_uint_ge(result.fetched, BYTES);
 }
-END_TEST
 
-START_TEST(a_changed_object_begins_a_new_attempt)
+SL_TEST(a_changed_object_begins_a_new_attempt)
 {
     struct sl_load_result result;
     struct sl_server *server = sl_server_start();
@@ -161,10 +157,9 @@ START_TEST(a_changed_object_begins_a_new_attempt)
     ck_assert_uint_eq(to.sum, hash_sum(0, 0, noise, BYTES));
     sl_server_stop(server);
 }
-END_TEST
 
 /* The first attempt ends before there is a plan. */
-START_TEST(a_mirror_is_a_new_attempt)
+SL_TEST(a_mirror_is_a_new_attempt)
 {
     struct sl_load_result result;
     struct sl_server *server = sl_server_start();
@@ -178,7 +173,6 @@ START_TEST(a_mirror_is_a_new_attempt)
     ck_assert_uint_eq(to.sum, hash_sum(0, 0, noise, BYTES));
     sl_server_stop(server);
 }
-END_TEST
 
 static struct sl_server *stalling(void)
 {
@@ -201,7 +195,7 @@ static void *raise_later(void *arg)
     return NULL;
 }
 
-START_TEST(cancel_ends_the_attempt)
+SL_TEST(cancel_ends_the_attempt)
 {
     struct sl_load_result result;
     struct sl_err err;
@@ -217,9 +211,8 @@ START_TEST(cancel_ends_the_attempt)
     sl_cancel_free(raising.cancel);
     sl_server_stop(raising.server);
 }
-END_TEST
 
-START_TEST(a_resume_is_not_promised)
+SL_TEST(a_resume_is_not_promised)
 {
     struct sl_load_result result;
     struct sl_err err;
@@ -233,9 +226,8 @@ START_TEST(a_resume_is_not_promised)
     ck_assert(!to.published);
     sl_server_stop(server);
 }
-END_TEST
 
-START_TEST(every_failing_allocation_is_survived)
+SL_TEST(every_failing_allocation_is_survived)
 {
     struct sl_load_result result;
     struct sl_err err;
@@ -255,20 +247,5 @@ START_TEST(every_failing_allocation_is_survived)
     }
     ck_assert_uint_eq(to.sum, hash_sum(0, 0, noise, 4096));
 }
-END_TEST
 
-int main(void)
-{
-    const TTest *const tests[] = {
-        the_rows_are_the_destinations,
-        every_byte_lands_in_its_place,
-        it_has_the_layout_that_it_wishes,
-        what_failed_is_not_seen_and_not_resumed,
-        a_changed_object_begins_a_new_attempt,
-        a_mirror_is_a_new_attempt,
-        cancel_ends_the_attempt,
-        a_resume_is_not_promised,
-        every_failing_allocation_is_survived,
-    };
-    return sl_case_main("load_destination", setup, teardown, tests, SL_COUNT(tests));
-}
+SL_CASE(.setup = setup, .teardown = teardown)

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #include "await.h"
-#include "case_main.h"
+#include "claims.h"
 #include "fake_clock.h"
 #include "load.h"
 #include "log.h"
@@ -66,7 +66,7 @@ static void load_until_canceled(void *ignored)
     ck_assert_msg(err.kind == SL_E_CANCELED, "%s", err.message);
 }
 
-START_TEST(a_canceled_load_waits_for_nothing)
+SL_TEST(a_canceled_load_waits_for_nothing)
 {
     struct fake_clock_work work;
     fake_clock_hold();
@@ -77,7 +77,6 @@ START_TEST(a_canceled_load_waits_for_nothing)
     ck_assert_uint_eq(work.took_ns, 0);
     ck_assert(!sl_model_exists(path, ".sluice/ready"));
 }
-END_TEST
 
 static void load_for_three_seconds(void *ignored)
 {
@@ -90,7 +89,7 @@ static void load_for_three_seconds(void *ignored)
     ck_assert_msg(err.kind == SL_E_TIMEOUT, "%s", err.message);
 }
 
-START_TEST(the_time_of_the_whole_is_limited_and_the_next_load_resumes)
+SL_TEST(the_time_of_the_whole_is_limited_and_the_next_load_resumes)
 {
     struct sl_load_result result;
     struct sl_err err;
@@ -109,13 +108,5 @@ START_TEST(the_time_of_the_whole_is_limited_and_the_next_load_resumes)
     ck_assert_uint_ge(result.resumed, 4 * 128 * 1024);
     ck_assert(sl_model_same(path, "weights.bin", noise, BYTES));
 }
-END_TEST
 
-int main(void)
-{
-    const TTest *const tests[] = {
-        a_canceled_load_waits_for_nothing,
-        the_time_of_the_whole_is_limited_and_the_next_load_resumes,
-    };
-    return sl_case_main("load_end", setup, teardown, tests, SL_COUNT(tests));
-}
+SL_CASE(.setup = setup, .teardown = teardown)

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "alloc_fail.h"
+#include "claims.h"
 #include "golden.h"
 #include "kill_load.h"
 #include "load.h"
@@ -102,7 +103,7 @@ static void load_golden(const char *name)
     sl_memory_clear();
 }
 
-START_TEST(a_file_of_the_reference_writer_comes_out_as_it_was)
+SL_TEST(a_file_of_the_reference_writer_comes_out_as_it_was)
 {
     json_t *manifest = golden_json("tensorizer/MANIFEST.json");
     const json_t *files = json_object_get(manifest, "files");
@@ -120,7 +121,6 @@ START_TEST(a_file_of_the_reference_writer_comes_out_as_it_was)
     json_decref(manifest);
     ck_assert_uint_eq(loaded, PLAIN_FILES);
 }
-END_TEST
 
 static int ignore(void *arg, const struct sl_tensor *tensor, const uint8_t digest[32],
                   struct sl_err *err)
@@ -156,7 +156,7 @@ static void put_model(void)
     put("m/config.json", "{}", 2);
 }
 
-START_TEST(every_number_of_connections_writes_the_same_file)
+SL_TEST(every_number_of_connections_writes_the_same_file)
 {
     struct sl_load_result result;
     size_t first_bytes = 0, found_bytes;
@@ -182,9 +182,8 @@ START_TEST(every_number_of_connections_writes_the_same_file)
     }
     free(first);
 }
-END_TEST
 
-START_TEST(selected_tensors_lie_where_align_and_the_manifest_say)
+SL_TEST(selected_tensors_lie_where_align_and_the_manifest_say)
 {
     struct sl_load_result result;
     size_t found_bytes;
@@ -200,9 +199,8 @@ START_TEST(selected_tensors_lie_where_align_and_the_manifest_say)
     check_hashes(found, found_bytes, 2);
     free(found);
 }
-END_TEST
 
-START_TEST(what_cannot_be_written_is_refused_before_anything_is_read)
+SL_TEST(what_cannot_be_written_is_refused_before_anything_is_read)
 {
     struct sl_load_result result;
     struct sl_err err;
@@ -213,9 +211,8 @@ START_TEST(what_cannot_be_written_is_refused_before_anything_is_read)
                      -1);
     ck_assert(!sl_model_exists(path, ".sluice/ready"));
 }
-END_TEST
 
-START_TEST(a_damaged_source_publishes_nothing)
+SL_TEST(a_damaged_source_publishes_nothing)
 {
     struct sl_load_result result;
     struct sl_err err;
@@ -227,7 +224,6 @@ START_TEST(a_damaged_source_publishes_nothing)
     ck_assert(!sl_model_exists(path, ".sluice/ready"));
     free(golden);
 }
-END_TEST
 
 /* ---- what is written of bytes that change on their way --------------------------------------- */
 
@@ -286,7 +282,7 @@ static void load_encrypted(const char *name)
     sl_memory_clear();
 }
 
-START_TEST(an_encrypted_file_is_written_as_plaintext)
+SL_TEST(an_encrypted_file_is_written_as_plaintext)
 {
     static const char *const names[] = {
         "v3-key",    "v3-module",         "v3-chunks-1024",    "v3-chunks-2mib",
@@ -294,7 +290,6 @@ START_TEST(an_encrypted_file_is_written_as_plaintext)
     for (size_t i = 0; i < SL_COUNT(names); i++)
         load_encrypted(names[i]);
 }
-END_TEST
 
 /* Layout safetensors, of whose bytes other tests say that they are right, gives the same tensors.
  */
@@ -327,7 +322,7 @@ static void check_same_tensors(const uint8_t *file, size_t bytes, const char *mo
     free(wanted);
 }
 
-START_TEST(cast_and_cut_tensors_have_right_hashes)
+SL_TEST(cast_and_cut_tensors_have_right_hashes)
 {
     static const char *const wishes[] = {
         "tensors: {cast: {F32: BF16}}\n",
@@ -355,11 +350,10 @@ START_TEST(cast_and_cut_tensors_have_right_hashes)
         free(sl_steal(&parts[1]));
     }
 }
-END_TEST
 
 /* ---- resume ---------------------------------------------------------------------------------- */
 
-START_TEST(a_broken_off_load_resumes_with_right_headers)
+SL_TEST(a_broken_off_load_resumes_with_right_headers)
 {
     struct sl_load_result result;
     struct sl_err err;
@@ -387,9 +381,8 @@ START_TEST(a_broken_off_load_resumes_with_right_headers)
     ck_assert_uint_gt(resumed, 0);
     free(whole);
 }
-END_TEST
 
-START_TEST(a_killed_load_leaves_no_file_and_resumes)
+SL_TEST(a_killed_load_leaves_no_file_and_resumes)
 {
     static const char one[] = "readers: {connections: 1, rangeBytes: 64Ki}\n";
     struct sl_server *server = sl_server_start();
@@ -430,7 +423,6 @@ START_TEST(a_killed_load_leaves_no_file_and_resumes)
     sl_server_stop(server);
     free(model);
 }
-END_TEST
 
 /* ---- the reader alone ------------------------------------------------------------------------ */
 
@@ -458,7 +450,7 @@ static int read_into_memory(void *arg, struct sl_err *err)
     return 0;
 }
 
-START_TEST(memory_holds_the_same_file_and_failing_calls_are_reported)
+SL_TEST(memory_holds_the_same_file_and_failing_calls_are_reported)
 {
     struct sl_load_result result;
     struct sl_specs specs;
@@ -478,7 +470,6 @@ START_TEST(memory_holds_the_same_file_and_failing_calls_are_reported)
     sl_specs_release(&specs);
     free(expected);
 }
-END_TEST
 
 static int plan_it(void *arg, struct sl_err *err)
 {
@@ -488,7 +479,7 @@ static int plan_it(void *arg, struct sl_err *err)
     return done;
 }
 
-START_TEST(planning_reports_every_failing_allocation)
+SL_TEST(planning_reports_every_failing_allocation)
 {
     struct sl_specs specs;
     put_model();
@@ -496,28 +487,5 @@ START_TEST(planning_reports_every_failing_allocation)
     ck_assert_uint_gt(golden_each_allocation(plan_it, &specs), 30);
     sl_specs_release(&specs);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("load_tensorizer");
-    TCase *tcase = tcase_create("load_tensorizer");
-    tcase_add_checked_fixture(tcase, setup, teardown);
-    tcase_add_test(tcase, a_file_of_the_reference_writer_comes_out_as_it_was);
-    tcase_add_test(tcase, every_number_of_connections_writes_the_same_file);
-    tcase_add_test(tcase, selected_tensors_lie_where_align_and_the_manifest_say);
-    tcase_add_test(tcase, what_cannot_be_written_is_refused_before_anything_is_read);
-    tcase_add_test(tcase, a_damaged_source_publishes_nothing);
-    tcase_add_test(tcase, an_encrypted_file_is_written_as_plaintext);
-    tcase_add_test(tcase, cast_and_cut_tensors_have_right_hashes);
-    tcase_add_test(tcase, a_broken_off_load_resumes_with_right_headers);
-    tcase_add_test(tcase, a_killed_load_leaves_no_file_and_resumes);
-    tcase_add_test(tcase, memory_holds_the_same_file_and_failing_calls_are_reported);
-    tcase_add_test(tcase, planning_reports_every_failing_allocation);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failures = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failures ? 1 : 0;
-}
+SL_CASE(.setup = setup, .teardown = teardown)

@@ -5,10 +5,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "case_main.h"
+#include "claims.h"
 #include "mem.h"
 
-START_TEST(the_first_that_is_not_before_is_found)
+SL_TEST(the_first_that_is_not_before_is_found)
 {
     for (size_t count = 0; count <= 17; count++) {
         for (size_t first = 0; first <= count; first++) {
@@ -18,9 +18,8 @@ START_TEST(the_first_that_is_not_before_is_found)
         }
     }
 }
-END_TEST
 
-START_TEST(of_equal_ones_it_is_the_first_or_the_one_behind)
+SL_TEST(of_equal_ones_it_is_the_first_or_the_one_behind)
 {
     static const int numbers[] = {1, 3, 3, 3, 7};
     ck_assert_uint_eq(SL_LOWER_BOUND(i, 5, numbers[i] < 3), 1);
@@ -28,28 +27,17 @@ START_TEST(of_equal_ones_it_is_the_first_or_the_one_behind)
     ck_assert_uint_eq(SL_LOWER_BOUND(i, 5, numbers[i] < 0), 0);
     ck_assert_uint_eq(SL_LOWER_BOUND(i, 5, numbers[i] < 8), 5);
 }
-END_TEST
 
-START_TEST(none_is_asked_for_nothing)
+SL_TEST(none_is_asked_for_nothing)
 {
     bool asked = false;
     ck_assert_uint_eq(SL_LOWER_BOUND(i, 0, (asked = true, i < 1)), 0);
     ck_assert(!asked);
 }
-END_TEST
 
-START_TEST(counts_up_to_the_largest_do_not_overflow)
+SL_TEST(counts_up_to_the_largest_do_not_overflow)
 {
     ck_assert_uint_eq(SL_LOWER_BOUND(i, SIZE_MAX, i < SIZE_MAX - 1), SIZE_MAX - 1);
     ck_assert_uint_eq(SL_LOWER_BOUND(i, SIZE_MAX, ((void)i, true)), SIZE_MAX);
     ck_assert_uint_eq(SL_LOWER_BOUND(i, SIZE_MAX, i < 1), 1);
-}
-END_TEST
-
-int main(void)
-{
-    const TTest *const tests[] = {
-        the_first_that_is_not_before_is_found, of_equal_ones_it_is_the_first_or_the_one_behind,
-        none_is_asked_for_nothing, counts_up_to_the_largest_do_not_overflow};
-    return sl_case_main("lower_bound", NULL, NULL, tests, SL_COUNT(tests));
 }

@@ -2,6 +2,7 @@
 #include <check.h>
 #include <stdlib.h>
 
+#include "claims.h"
 #include "mapping.h"
 
 /* A slice of a byte tensor, and which of its bytes are taken. */
@@ -66,7 +67,7 @@ static void must_count_right(const struct sliced *sliced)
     ck_assert_uint_eq(taken, runs->total);
 }
 
-START_TEST(runs_are_counted_as_bytes_are)
+SL_TEST(runs_are_counted_as_bytes_are)
 {
     for (unsigned seed = 1; seed < 60; seed++) {
         uint64_t shape[3], begin[3], end[3];
@@ -83,9 +84,8 @@ START_TEST(runs_are_counted_as_bytes_are)
         sl_index_free(sliced.index);
     }
 }
-END_TEST
 
-START_TEST(units_begin_at_the_tensor)
+SL_TEST(units_begin_at_the_tensor)
 {
     struct sliced sliced;
     make(&sliced, (uint64_t[3]){10, 10, 10}, (uint64_t[3]){0}, (uint64_t[3]){10, 10, 10});
@@ -102,24 +102,4 @@ START_TEST(units_begin_at_the_tensor)
     ck_assert_uint_eq(sl_mapping_floor(mapping, 1999), 1000);
     ck_assert_uint_eq(sl_mapping_ceil(mapping, 1001), 2000);
     sl_index_free(sliced.index);
-}
-END_TEST
-
-static Suite *suite(void)
-{
-    Suite *s = suite_create("mapping");
-    TCase *t = tcase_create("mapping");
-    tcase_add_test(t, runs_are_counted_as_bytes_are);
-    tcase_add_test(t, units_begin_at_the_tensor);
-    suite_add_tcase(s, t);
-    return s;
-}
-
-int main(void)
-{
-    SRunner *runner = srunner_create(suite());
-    srunner_run_all(runner, CK_ENV);
-    int failures = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failures ? 1 : 0;
 }

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "alloc_fail.h"
+#include "claims.h"
 #include "metrics.h"
 #include "progress.h"
 #include "run_sluice.h"
@@ -33,7 +34,7 @@ static char *written(int openmetrics)
     return sl_buf_steal(&out, &err);
 }
 
-START_TEST(threads_lose_no_count)
+SL_TEST(threads_lose_no_count)
 {
     pthread_t threads[THREADS];
     for (int i = 0; i < THREADS; i++)
@@ -45,9 +46,8 @@ START_TEST(threads_lose_no_count)
     ck_assert_uint_eq(sl_metric_get(SL_M_CONNECTIONS), 0);
     ck_assert_uint_eq(sl_metric_get(SL_M_REQUEST_SECONDS), (uint64_t)THREADS * ROUNDS);
 }
-END_TEST
 
-START_TEST(buckets_are_cumulative_and_end_at_the_count)
+SL_TEST(buckets_are_cumulative_and_end_at_the_count)
 {
     const double seen[] = {0.0005, 0.001, 0.3, 60, 61, 1e300, -1, 0.0 / 0.0};
     for (size_t i = 0; i < SL_COUNT(seen); i++)
@@ -60,9 +60,8 @@ START_TEST(buckets_are_cumulative_and_end_at_the_count)
     ck_assert_ptr_nonnull(strstr(text, "first_byte_seconds_bucket{le=\"+Inf\"} 8\n"));
     ck_assert_ptr_nonnull(strstr(text, "first_byte_seconds_count 8\n"));
 }
-END_TEST
 
-START_TEST(openmetrics_names_families_without_suffix_and_ends_in_eof)
+SL_TEST(openmetrics_names_families_without_suffix_and_ends_in_eof)
 {
     sl_autofree char *text = written(1);
     ck_assert_ptr_nonnull(strstr(text, "# TYPE sluice_source_bytes counter\n"));
@@ -73,9 +72,8 @@ START_TEST(openmetrics_names_families_without_suffix_and_ends_in_eof)
     ck_assert_ptr_null(strstr(text, "TYPE sluice_source_bytes_total"));
     ck_assert_str_eq(text + strlen(text) - 6, "# EOF\n");
 }
-END_TEST
 
-START_TEST(hostile_model_names_cannot_break_a_line)
+SL_TEST(hostile_model_names_cannot_break_a_line)
 {
     struct sl_err err = SL_ERR_INIT;
     struct sl_progress *progress =
@@ -86,9 +84,8 @@ START_TEST(hostile_model_names_cannot_break_a_line)
     ck_assert_ptr_null(strstr(text, "\nevil"));
     sl_progress_free(progress);
 }
-END_TEST
 
-START_TEST(one_model_is_one_series_however_often_it_is_loaded)
+SL_TEST(one_model_is_one_series_however_often_it_is_loaded)
 {
     struct sl_err err = SL_ERR_INIT;
     struct sl_progress *old = sl_progress_new("m", "file:///x", "/m", &err);
@@ -103,9 +100,8 @@ START_TEST(one_model_is_one_series_however_often_it_is_loaded)
     sl_progress_free(old);
     sl_progress_free(latest);
 }
-END_TEST
 
-START_TEST(models_beyond_the_limit_are_not_shown)
+SL_TEST(models_beyond_the_limit_are_not_shown)
 {
     struct sl_err err = SL_ERR_INIT;
     struct sl_progress *all[300];
@@ -120,9 +116,8 @@ START_TEST(models_beyond_the_limit_are_not_shown)
     for (int i = 0; i < 300; i++)
         sl_progress_free(all[i]);
 }
-END_TEST
 
-START_TEST(promtool_is_content)
+SL_TEST(promtool_is_content)
 {
     if (access("/usr/bin/promtool", X_OK) != 0)
         SL_SKIP("no /usr/bin/promtool");
@@ -145,9 +140,8 @@ START_TEST(promtool_is_content)
     unlink(name);
     sl_progress_free(progress);
 }
-END_TEST
 
-START_TEST(a_failing_allocation_is_an_error_and_leaks_nothing)
+SL_TEST(a_failing_allocation_is_an_error_and_leaks_nothing)
 {
     struct sl_err err = SL_ERR_INIT;
     struct sl_progress *progress = sl_progress_new("m", "file:///x", "/m", &err);
@@ -165,25 +159,4 @@ START_TEST(a_failing_allocation_is_an_error_and_leaks_nothing)
         ck_assert_int_eq(err.kind, SL_E_NO_SPACE);
     }
     sl_progress_free(progress);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("metrics");
-    TCase *all = tcase_create("all");
-    tcase_add_test(all, threads_lose_no_count);
-    tcase_add_test(all, buckets_are_cumulative_and_end_at_the_count);
-    tcase_add_test(all, openmetrics_names_families_without_suffix_and_ends_in_eof);
-    tcase_add_test(all, hostile_model_names_cannot_break_a_line);
-    tcase_add_test(all, one_model_is_one_series_however_often_it_is_loaded);
-    tcase_add_test(all, models_beyond_the_limit_are_not_shown);
-    tcase_add_test(all, promtool_is_content);
-    tcase_add_test(all, a_failing_allocation_is_an_error_and_leaks_nothing);
-    suite_add_tcase(suite, all);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failures = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failures ? 1 : 0;
 }

@@ -9,6 +9,7 @@
 
 #include "alloc_fail.h"
 #include "buf.h"
+#include "claims.h"
 #include "golden.h"
 #include "hash.h"
 #include "load.h"
@@ -51,7 +52,7 @@ static void teardown(void)
     sl_alloc_fail_at(0);
 }
 
-START_TEST(signatures_of_minisign_are_right)
+SL_TEST(signatures_of_minisign_are_right)
 {
     size_t bytes, object_bytes;
     struct sl_minisign_signature signature;
@@ -74,9 +75,8 @@ START_TEST(signatures_of_minisign_are_right)
     free(text);
     free(object);
 }
-END_TEST
 
-START_TEST(every_prefix_and_every_changed_byte_is_refused)
+SL_TEST(every_prefix_and_every_changed_byte_is_refused)
 {
     size_t bytes;
     struct sl_minisign_signature signature;
@@ -100,9 +100,8 @@ START_TEST(every_prefix_and_every_changed_byte_is_refused)
     }
     free(text);
 }
-END_TEST
 
-START_TEST(what_is_wrong_with_a_signature_is_said)
+SL_TEST(what_is_wrong_with_a_signature_is_said)
 {
     static const struct {
         const char *text, *word;
@@ -138,9 +137,8 @@ START_TEST(what_is_wrong_with_a_signature_is_said)
     free(more);
     free(text);
 }
-END_TEST
 
-START_TEST(keys_are_read_with_and_without_their_comment)
+SL_TEST(keys_are_read_with_and_without_their_comment)
 {
     static const char line[] = "RWSjX+vT03Ch0DgtZtIIdzTx/p7H9qoyCqagFt4DGylixxdqt9+dAZ28";
     struct sl_minisign_key other;
@@ -154,7 +152,6 @@ START_TEST(keys_are_read_with_and_without_their_comment)
     ck_assert_msg(err.kind == SL_E_USAGE && strstr(err.message, "56 characters"), "%s",
                   err.message);
 }
-END_TEST
 
 /* ---- loads ------------------------------------------------------------------------------------
  */
@@ -195,7 +192,7 @@ static void expect_refusal(const char *word)
     ck_assert_str_eq(err.code, "E_SIGNATURE");
 }
 
-START_TEST(signed_objects_are_loaded)
+SL_TEST(signed_objects_are_loaded)
 {
     static const char *const kinds[] = {"prehashed.minisig", "legacy.minisig"};
     put_fixture(0, "m/object", "object");
@@ -209,9 +206,8 @@ START_TEST(signed_objects_are_loaded)
                           "RWSjX+vT03Ch0DgtZtIIdzTx/p7H9qoyCqagFt4DGylixxdqt9+dAZ28}}\n"),
                      0);
 }
-END_TEST
 
-START_TEST(what_is_not_signed_is_not_loaded)
+SL_TEST(what_is_not_signed_is_not_loaded)
 {
     put_fixture(0, "m/object", "object");
     expect_refusal("object 'object' has no signature");
@@ -223,9 +219,8 @@ START_TEST(what_is_not_signed_is_not_loaded)
     put_fixture(2, "m/stray.minisig", "legacy.minisig"); /* signs nothing here */
     expect_refusal("object 'stray.minisig' has no signature");
 }
-END_TEST
 
-START_TEST(changed_objects_are_not_loaded)
+SL_TEST(changed_objects_are_not_loaded)
 {
     static const char *const kinds[] = {"prehashed.minisig", "legacy.minisig"};
     put_fixture(0, "m/object", "object");
@@ -235,9 +230,8 @@ START_TEST(changed_objects_are_not_loaded)
         expect_refusal("its signature is not of these bytes");
     }
 }
-END_TEST
 
-START_TEST(large_objects_want_the_newer_kind)
+SL_TEST(large_objects_want_the_newer_kind)
 {
     size_t bytes = 64 * 1024 * 1024 + 1;
     char *large = calloc(1, bytes);
@@ -247,9 +241,8 @@ START_TEST(large_objects_want_the_newer_kind)
     sl_memory_clear();
     free(large);
 }
-END_TEST
 
-START_TEST(only_whole_objects_are_signed)
+SL_TEST(only_whole_objects_are_signed)
 {
     struct sl_specs specs;
     struct sl_plan *plan = NULL;
@@ -260,7 +253,6 @@ START_TEST(only_whole_objects_are_signed)
                   err.message);
     sl_specs_release(&specs);
 }
-END_TEST
 
 static int once(void *arg, struct sl_err *why)
 {
@@ -272,7 +264,7 @@ static int once(void *arg, struct sl_err *why)
     return done;
 }
 
-START_TEST(every_failing_allocation_is_survived)
+SL_TEST(every_failing_allocation_is_survived)
 {
     struct sl_specs specs;
     put_fixture(0, "m/object", "object");
@@ -284,27 +276,5 @@ START_TEST(every_failing_allocation_is_survived)
     ck_assert_uint_gt(golden_each_read(once, &specs.items[0]), 2);
     sl_specs_release(&specs);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("minisign");
-    TCase *tcase = tcase_create("minisign");
-    tcase_add_checked_fixture(tcase, setup, teardown);
-    tcase_add_test(tcase, signatures_of_minisign_are_right);
-    tcase_add_test(tcase, every_prefix_and_every_changed_byte_is_refused);
-    tcase_add_test(tcase, what_is_wrong_with_a_signature_is_said);
-    tcase_add_test(tcase, keys_are_read_with_and_without_their_comment);
-    tcase_add_test(tcase, signed_objects_are_loaded);
-    tcase_add_test(tcase, what_is_not_signed_is_not_loaded);
-    tcase_add_test(tcase, changed_objects_are_not_loaded);
-    tcase_add_test(tcase, large_objects_want_the_newer_kind);
-    tcase_add_test(tcase, only_whole_objects_are_signed);
-    tcase_add_test(tcase, every_failing_allocation_is_survived);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failures = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failures ? 1 : 0;
-}
+SL_CASE(.setup = setup, .teardown = teardown)

@@ -2,6 +2,7 @@
 #include <check.h>
 #include <string.h>
 
+#include "claims.h"
 #include "sink.h"
 
 static int judge(const char *name, size_t bytes)
@@ -15,7 +16,7 @@ static int judge(const char *name, size_t bytes)
     return failed;
 }
 
-START_TEST(ordinary_names_pass)
+SL_TEST(ordinary_names_pass)
 {
     static const char *const names[] = {
         "model.safetensors", "a/b/c.json", "...",  "a..b", ".hidden", ".sluice2",
@@ -24,9 +25,8 @@ START_TEST(ordinary_names_pass)
     for (size_t i = 0; i < SL_COUNT(names); i++)
         ck_assert_msg(judge(names[i], strlen(names[i])) == 0, "%s", names[i]);
 }
-END_TEST
 
-START_TEST(names_that_leave_or_confuse_are_refused)
+SL_TEST(names_that_leave_or_confuse_are_refused)
 {
     static const char *const names[] = {
         "",   "/",   "/etc/passwd", ".",    "..",   "../x",  "a/../b", "a/..",    "a//b",
@@ -39,9 +39,8 @@ START_TEST(names_that_leave_or_confuse_are_refused)
     ck_assert_int_eq(judge("a\0b", 3), -1);
     ck_assert_int_eq(judge("a\0", 2), -1);
 }
-END_TEST
 
-START_TEST(lengths_are_limited)
+SL_TEST(lengths_are_limited)
 {
     char name[1100];
     memset(name, 'a', sizeof(name));
@@ -51,20 +50,4 @@ START_TEST(lengths_are_limited)
         name[i] = '/';
     ck_assert_int_eq(judge(name, 1024), 0);
     ck_assert_int_eq(judge(name, 1025), -1);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("name");
-    TCase *names = tcase_create("names");
-    tcase_add_test(names, ordinary_names_pass);
-    tcase_add_test(names, names_that_leave_or_confuse_are_refused);
-    tcase_add_test(names, lengths_are_limited);
-    suite_add_tcase(suite, names);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failures = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failures ? 1 : 0;
 }

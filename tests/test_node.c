@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "alloc_fail.h"
-#include "case_main.h"
+#include "claims.h"
 #include "memory_store.h"
 #include "metrics.h"
 #include "model_maker.h"
@@ -114,7 +114,7 @@ static void load_and_end(const char *more)
 
 /* ---- after a restart ------------------------------------------------------------------------ */
 
-START_TEST(what_lies_in_memory_is_not_loaded_again)
+SL_TEST(what_lies_in_memory_is_not_loaded_again)
 {
     char first[SL_PUBLISH_PATH_MAX], again[SL_PUBLISH_PATH_MAX], link[SL_PUBLISH_PATH_MAX];
     struct sl_node *node = open_node(MODEL("m", ""));
@@ -129,9 +129,8 @@ START_TEST(what_lies_in_memory_is_not_loaded_again)
     ck_assert_uint_eq(settled(node).loads, 0);
     sl_node_free(node);
 }
-END_TEST
 
-START_TEST(it_is_there_although_the_source_is_gone)
+SL_TEST(it_is_there_although_the_source_is_gone)
 {
     uint64_t published, expected;
     load_and_end(MODEL("m", ""));
@@ -145,9 +144,8 @@ START_TEST(it_is_there_although_the_source_is_gone)
     find(node, "m", found); /* nor after the source was asked for a newer one */
     sl_node_free(node);
 }
-END_TEST
 
-START_TEST(files_that_were_touched_do_not_count)
+SL_TEST(files_that_were_touched_do_not_count)
 {
     char found[SL_PUBLISH_PATH_MAX], file[SL_PUBLISH_PATH_MAX + 16];
     struct sl_node *node = open_node(MODEL("m", ""));
@@ -163,9 +161,8 @@ START_TEST(files_that_were_touched_do_not_count)
     ck_assert_uint_eq(settled(node).loads, 1);
     sl_node_free(node);
 }
-END_TEST
 
-START_TEST(what_nobody_defines_any_more_goes_when_room_is_needed)
+SL_TEST(what_nobody_defines_any_more_goes_when_room_is_needed)
 {
     load_and_end(MODEL("old", ""));
     size_t bytes = 1010 << 10, count;
@@ -182,9 +179,8 @@ START_TEST(what_nobody_defines_any_more_goes_when_room_is_needed)
     sl_node_free(node);
     ck_assert_int_eq(sl_model_exists(place, "old"), 0);
 }
-END_TEST
 
-START_TEST(one_directory_has_one_daemon)
+SL_TEST(one_directory_has_one_daemon)
 {
     struct sl_node *node = open_node("");
     ck_assert_int_eq(read_config(), 0);
@@ -192,11 +188,10 @@ START_TEST(one_directory_has_one_daemon)
     ck_assert_ptr_nonnull(strstr(err.message, "another node daemon"));
     sl_node_free(node);
 }
-END_TEST
 
 /* ---- versions ------------------------------------------------------------------------------- */
 
-START_TEST(a_new_version_leaves_the_files_of_the_old_one_alone)
+SL_TEST(a_new_version_leaves_the_files_of_the_old_one_alone)
 {
     char old[SL_PUBLISH_PATH_MAX], new[SL_PUBLISH_PATH_MAX];
     struct sl_node *node = open_node(MODEL("m", ""));
@@ -213,9 +208,8 @@ START_TEST(a_new_version_leaves_the_files_of_the_old_one_alone)
     ck_assert_int_eq(sl_registry_evict(node->registry, "m", NULL, &err), -1); /* pinned */
     sl_node_free(node);
 }
-END_TEST
 
-START_TEST(an_evicted_model_leaves_no_file)
+SL_TEST(an_evicted_model_leaves_no_file)
 {
     char folder[SL_PUBLISH_PATH_MAX];
     struct sl_node *node = open_node("");
@@ -235,9 +229,8 @@ START_TEST(an_evicted_model_leaves_no_file)
     sl_node_free(node);
     ck_assert_int_eq(access(folder, F_OK), -1);
 }
-END_TEST
 
-START_TEST(more_than_the_budget_leaves_no_file)
+SL_TEST(more_than_the_budget_leaves_no_file)
 {
     size_t bytes = 2 << 20;
     sl_autofree uint8_t *noise = sl_model_noise(bytes, 1);
@@ -248,11 +241,10 @@ START_TEST(more_than_the_budget_leaves_no_file)
     ck_assert_int_eq(sl_model_exists(place, "m"), 0);
     sl_node_free(node);
 }
-END_TEST
 
 /* ---- what callers bring --------------------------------------------------------------------- */
 
-START_TEST(what_a_caller_brought_is_known_after_a_restart)
+SL_TEST(what_a_caller_brought_is_known_after_a_restart)
 {
     static const char text[] = MODEL("r", "");
     char names[SL_NODE_REQUEST_MODELS_MAX][64], found[SL_PUBLISH_PATH_MAX];
@@ -273,9 +265,8 @@ START_TEST(what_a_caller_brought_is_known_after_a_restart)
     ck_assert_uint_eq(settled(node).models, 0);
     sl_node_free(node);
 }
-END_TEST
 
-START_TEST(a_caller_learns_what_is_wrong_and_nothing_was_done)
+SL_TEST(a_caller_learns_what_is_wrong_and_nothing_was_done)
 {
     static const char text[] = MODEL("r", "") MODEL("s", "extra: 1\n");
     char names[SL_NODE_REQUEST_MODELS_MAX][64];
@@ -289,11 +280,10 @@ START_TEST(a_caller_learns_what_is_wrong_and_nothing_was_done)
     ck_assert_uint_eq(settled(node).models, 1);
     sl_node_free(node);
 }
-END_TEST
 
 /* ---- the config ----------------------------------------------------------------------------- */
 
-START_TEST(a_new_config_loads_what_is_new_and_unpins_what_left)
+SL_TEST(a_new_config_loads_what_is_new_and_unpins_what_left)
 {
     struct sl_node *node = open_node(MODEL("a", "") MODEL("b", ""));
     struct sl_model_ref *ref = must(node, "a");
@@ -310,9 +300,8 @@ START_TEST(a_new_config_loads_what_is_new_and_unpins_what_left)
     sl_registry_release(node->registry, ref);
     sl_node_free(node);
 }
-END_TEST
 
-START_TEST(every_file_of_a_config_is_read_and_every_mistake_told)
+SL_TEST(every_file_of_a_config_is_read_and_every_mistake_told)
 {
     static const char good[] = MODEL("a", ""), bad[] = MODEL("b", "wrong: 1\n");
     sl_autobuf complaints = SL_BUF_INIT(1 << 20);
@@ -334,9 +323,8 @@ START_TEST(every_file_of_a_config_is_read_and_every_mistake_told)
              path, path, path, path);
     ck_assert_str_eq(sl_buf_string(&complaints), wanted);
 }
-END_TEST
 
-START_TEST(every_failing_allocation_leaves_nothing)
+SL_TEST(every_failing_allocation_leaves_nothing)
 {
     for (unsigned n = 1;; n++) {
         write_config("1GiB", MODEL("m", ""));
@@ -353,11 +341,10 @@ START_TEST(every_failing_allocation_leaves_nothing)
             break;
     }
 }
-END_TEST
 
 /* ---- rights --------------------------------------------------------------------------------- */
 
-START_TEST(a_token_is_good_as_long_as_it_is_in_the_file)
+SL_TEST(a_token_is_good_as_long_as_it_is_in_the_file)
 {
     char file[SL_SCRATCH_PATH_BYTES + 16];
     struct sl_node_rights rights;
@@ -377,9 +364,8 @@ START_TEST(a_token_is_good_as_long_as_it_is_in_the_file)
     ck_assert_int_eq(sl_node_rights_token(&rights, "short"), SL_NODE_TOKEN_BROKEN);
     sl_node_rights_release(&rights);
 }
-END_TEST
 
-START_TEST(only_those_who_are_named_may_change_something)
+SL_TEST(only_those_who_are_named_may_change_something)
 {
     char uid[] = "4001", gid[] = "4002", *uids[] = {uid}, *gids[] = {gid};
     struct sl_node_rights rights;
@@ -394,7 +380,6 @@ START_TEST(only_those_who_are_named_may_change_something)
     ck_assert(!sl_node_rights_user(&rights, &(struct sl_peer){.uid = 4002, .gid = 4001}));
     sl_node_rights_release(&rights);
 }
-END_TEST
 
 static void *keep_saying(void *holder)
 {
@@ -404,7 +389,7 @@ static void *keep_saying(void *holder)
     return why.kind ? holder : NULL;
 }
 
-START_TEST(callers_may_bring_the_same_spec_at_once)
+SL_TEST(callers_may_bring_the_same_spec_at_once)
 {
     pthread_t threads[4];
     void *failed[SL_COUNT(threads)];
@@ -417,27 +402,5 @@ START_TEST(callers_may_bring_the_same_spec_at_once)
     for (size_t i = 0; i < SL_COUNT(threads); i++)
         ck_assert_ptr_null(failed[i]);
 }
-END_TEST
 
-int main(void)
-{
-    const TTest *const tests[] = {
-        callers_may_bring_the_same_spec_at_once,
-        what_lies_in_memory_is_not_loaded_again,
-        it_is_there_although_the_source_is_gone,
-        files_that_were_touched_do_not_count,
-        what_nobody_defines_any_more_goes_when_room_is_needed,
-        one_directory_has_one_daemon,
-        a_new_version_leaves_the_files_of_the_old_one_alone,
-        an_evicted_model_leaves_no_file,
-        more_than_the_budget_leaves_no_file,
-        what_a_caller_brought_is_known_after_a_restart,
-        a_caller_learns_what_is_wrong_and_nothing_was_done,
-        a_new_config_loads_what_is_new_and_unpins_what_left,
-        every_file_of_a_config_is_read_and_every_mistake_told,
-        every_failing_allocation_leaves_nothing,
-        a_token_is_good_as_long_as_it_is_in_the_file,
-        only_those_who_are_named_may_change_something,
-    };
-    return sl_case_main("node", setup, teardown, tests, SL_COUNT(tests));
-}
+SL_CASE(.setup = setup, .teardown = teardown)

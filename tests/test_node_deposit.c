@@ -12,6 +12,7 @@
 
 #include "alloc_fail.h"
 #include "await.h"
+#include "claims.h"
 #include "early_child.h"
 #include "log.h"
 #include "memory_store.h"
@@ -175,7 +176,7 @@ static void expect_refusal(const struct sluice_model *model, const char *code)
     ck_assert_str_eq(error.code, code);
 }
 
-START_TEST(who_knows_the_key_attaches_to_what_was_deposited)
+SL_TEST(who_knows_the_key_attaches_to_what_was_deposited)
 {
     struct sluice_tensor tensor = {.size = sizeof(tensor)};
     uint64_t before = counts().held_bytes, bytes;
@@ -198,7 +199,6 @@ START_TEST(who_knows_the_key_attaches_to_what_was_deposited)
     ck_assert_uint_eq(counts().held_bytes, before);
     expect_refusal(attach("k"), "absent");
 }
-END_TEST
 
 static int see_row(void *arg, const struct sluice_row *row)
 {
@@ -210,7 +210,7 @@ static int see_row(void *arg, const struct sluice_row *row)
     return 0;
 }
 
-START_TEST(lists_and_pages_show_it)
+SL_TEST(lists_and_pages_show_it)
 {
     int seen = 0;
     struct sl_json json;
@@ -226,9 +226,8 @@ START_TEST(lists_and_pages_show_it)
     sl_json_release(&json);
     sluice_detach(model);
 }
-END_TEST
 
-START_TEST(one_key_has_one_depositor)
+SL_TEST(one_key_has_one_depositor)
 {
     struct sluice_deposit *deposit = begin("k", 4096);
     ck_assert_ptr_nonnull(deposit);
@@ -241,7 +240,6 @@ START_TEST(one_key_has_one_depositor)
     ck_assert_ptr_null(begin("k", 4096));
     ck_assert_str_eq(error.code, "exists");
 }
-END_TEST
 
 /* The model is loaded again, as another version. */
 static void change_source(void)
@@ -251,7 +249,7 @@ static void change_source(void)
     sl_registry_settle(node->registry);
 }
 
-START_TEST(what_was_made_from_another_version_is_stale)
+SL_TEST(what_was_made_from_another_version_is_stale)
 {
     deposit_whole("old", 4096);
     struct sluice_deposit *deposit = begin("late", 4096);
@@ -272,9 +270,8 @@ START_TEST(what_was_made_from_another_version_is_stale)
     ck_assert_msg(model != NULL, "%s", error.message);
     sluice_detach(model);
 }
-END_TEST
 
-START_TEST(a_deposit_is_refused_before_the_budget_is_exceeded)
+SL_TEST(a_deposit_is_refused_before_the_budget_is_exceeded)
 {
     uint64_t before = counts().held_bytes;
     ck_assert_ptr_null(begin("k", 2 * BUDGET));
@@ -292,9 +289,8 @@ START_TEST(a_deposit_is_refused_before_the_budget_is_exceeded)
     await_holdings(1);
     ck_assert_uint_eq(counts().held_bytes, before);
 }
-END_TEST
 
-START_TEST(the_least_recently_used_goes_for_another)
+SL_TEST(the_least_recently_used_goes_for_another)
 {
     deposit_whole("first", BUDGET / 4);
     deposit_whole("second", BUDGET / 4);
@@ -311,9 +307,8 @@ START_TEST(the_least_recently_used_goes_for_another)
     sluice_detach(held);
     ck_assert_uint_le(counts().held_bytes, BUDGET);
 }
-END_TEST
 
-START_TEST(what_is_forgotten_takes_its_derived_models_along)
+SL_TEST(what_is_forgotten_takes_its_derived_models_along)
 {
     deposit_whole("k", 4096);
     struct sluice_deposit *deposit = begin("late", 4096);
@@ -327,7 +322,6 @@ START_TEST(what_is_forgotten_takes_its_derived_models_along)
     await_holdings(0);
     ck_assert_uint_eq(counts().held_bytes, 0);
 }
-END_TEST
 
 /* ---- the dead ------------------------------------------------------------------------------- */
 
@@ -353,7 +347,7 @@ static void kill_depositor(enum step last)
     sl_early_child_kill(child);
 }
 
-START_TEST(a_depositor_that_dies_leaves_nothing_but_what_it_committed)
+SL_TEST(a_depositor_that_dies_leaves_nothing_but_what_it_committed)
 {
     uint64_t before = counts().held_bytes;
     for (enum step last = BEGUN; last < COMMITTED; last++) {
@@ -366,9 +360,8 @@ START_TEST(a_depositor_that_dies_leaves_nothing_but_what_it_committed)
     ck_assert_msg(model != NULL, "%s", error.message);
     sluice_detach(model);
 }
-END_TEST
 
-START_TEST(slabs_without_a_commit_go_with_their_depositor)
+SL_TEST(slabs_without_a_commit_go_with_their_depositor)
 {
     struct sl_pool_link link;
     struct sl_pool_reply reply;
@@ -392,7 +385,6 @@ START_TEST(slabs_without_a_commit_go_with_their_depositor)
     sl_pool_link_close(&link);
     await_holdings(1);
 }
-END_TEST
 
 /* ---- rights --------------------------------------------------------------------------------- */
 
@@ -426,7 +418,7 @@ static int deposit_as(int which, uid_t uid)
     return WEXITSTATUS(status);
 }
 
-START_TEST(only_who_the_config_names_may_deposit)
+SL_TEST(only_who_the_config_names_may_deposit)
 {
     if (geteuid() != 0 || fchmod(scratch, 0755) < 0)
         SL_SKIP("only root can become another user");
@@ -437,7 +429,6 @@ START_TEST(only_who_the_config_names_may_deposit)
     ck_assert_int_eq(deposit_as(1, 4002), MAY_NOT);
     await_holdings(1);
 }
-END_TEST
 
 /* ---- failing allocations -------------------------------------------------------------------- */
 
@@ -451,7 +442,7 @@ static int reserve_once(uint64_t id)
     return sl_registry_deposit_begin(node->registry, &offer, &err);
 }
 
-START_TEST(a_registry_without_memory_refuses_and_keeps_nothing)
+SL_TEST(a_registry_without_memory_refuses_and_keeps_nothing)
 {
     int done = -1;
     for (unsigned nth = 1; done < 0; nth++) {
@@ -474,33 +465,5 @@ START_TEST(a_registry_without_memory_refuses_and_keeps_nothing)
     ck_assert_uint_eq(counts().references, 1);
     sl_registry_release(node->registry, ref);
 }
-END_TEST
 
-int main(void)
-{
-    const TTest *const tests[] = {
-        who_knows_the_key_attaches_to_what_was_deposited,
-        lists_and_pages_show_it,
-        one_key_has_one_depositor,
-        what_was_made_from_another_version_is_stale,
-        a_deposit_is_refused_before_the_budget_is_exceeded,
-        the_least_recently_used_goes_for_another,
-        what_is_forgotten_takes_its_derived_models_along,
-        a_depositor_that_dies_leaves_nothing_but_what_it_committed,
-        slabs_without_a_commit_go_with_their_depositor,
-        only_who_the_config_names_may_deposit,
-        a_registry_without_memory_refuses_and_keeps_nothing,
-    };
-    Suite *suite = suite_create("node_deposit");
-    TCase *cases = tcase_create("all");
-    tcase_add_checked_fixture(cases, setup, teardown);
-    tcase_set_timeout(cases, 300);
-    for (size_t i = 0; i < SL_COUNT(tests); i++)
-        tcase_add_test(cases, tests[i]);
-    suite_add_tcase(suite, cases);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failures = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failures ? 1 : 0;
-}
+SL_CASE(.setup = setup, .teardown = teardown, .seconds = 300)

@@ -4,12 +4,12 @@
 #include <string.h>
 
 #include "await.h"
-#include "case_main.h"
+#include "claims.h"
 #include "gpu_case.h"
 #include "metrics.h"
 #include "use_fake_cuda.h"
 
-START_TEST(a_client_reads_what_the_node_loaded)
+SL_TEST(a_client_reads_what_the_node_loaded)
 {
     node_case_open(&gpu_case, "", GPU_CASE_ON("g", "small", "cuda:0"), NULL);
     struct sluice_model *model = gpu_case_attach("g", NULL, "cuda:0");
@@ -20,9 +20,8 @@ START_TEST(a_client_reads_what_the_node_loaded)
     ck_assert_uint_eq(counts.bytes, 2 * GPU_CASE_MIB); /* one copy for both */
     sluice_detach(model);
 }
-END_TEST
 
-START_TEST(two_devices_hold_a_model_each)
+SL_TEST(two_devices_hold_a_model_each)
 {
     gpu_case_fake->set_devices(2);
     node_case_open(&gpu_case, "",
@@ -37,9 +36,8 @@ START_TEST(two_devices_hold_a_model_each)
     sluice_detach(one);
     sluice_detach(two);
 }
-END_TEST
 
-START_TEST(a_wrong_place_is_told_before_anything_is_loaded)
+SL_TEST(a_wrong_place_is_told_before_anything_is_loaded)
 {
     node_case_open(&gpu_case, "",
                    GPU_CASE_ON("g", "small", "cuda:0") GPU_CASE_ON("h", "small", "host"), NULL);
@@ -49,9 +47,8 @@ START_TEST(a_wrong_place_is_told_before_anything_is_loaded)
     gpu_case_refused("h", "cuda:0", SLUICE_USAGE, "device", "in memory of 'host'");
     ck_assert_uint_eq(node_case_counts(&gpu_case).loads, loads);
 }
-END_TEST
 
-START_TEST(without_a_driver_the_node_runs_and_says_why)
+SL_TEST(without_a_driver_the_node_runs_and_says_why)
 {
     struct sluice_model *model;
     gpu_case_fake->fail_call("cuInit", 1, SL_CUDA_SYSTEM_NOT_READY);
@@ -64,9 +61,8 @@ START_TEST(without_a_driver_the_node_runs_and_says_why)
     ck_assert_msg(model, "%s", gpu_case_error.message);
     sluice_detach(model);
 }
-END_TEST
 
-START_TEST(a_device_that_is_not_there_is_named)
+SL_TEST(a_device_that_is_not_there_is_named)
 {
     struct sl_registry_counts counts;
     node_case_open(&gpu_case, "", GPU_CASE_ON("g", "small", "cuda:3"), NULL);
@@ -74,9 +70,8 @@ START_TEST(a_device_that_is_not_there_is_named)
     ck_assert_uint_eq(counts.failed, 1);
     gpu_case_failure("g", "there is no cuda:3: this process sees 1 GPU");
 }
-END_TEST
 
-START_TEST(each_device_has_a_budget_of_its_own)
+SL_TEST(each_device_has_a_budget_of_its_own)
 {
     gpu_case_fake->set_devices(2);
     node_case_put(&gpu_case, "large",
@@ -108,9 +103,8 @@ START_TEST(each_device_has_a_budget_of_its_own)
     ck_assert_ptr_nonnull(strstr(metrics, "sluice_gpu_budget_bytes{device=\"cuda:1\"} 6291456\n"));
     ck_assert_ptr_nonnull(strstr(metrics, "sluice_gpu_memory_bytes{device=\"cuda:0\"} 1073741824"));
 }
-END_TEST
 
-START_TEST(memory_that_others_use_is_not_taken)
+SL_TEST(memory_that_others_use_is_not_taken)
 {
     gpu_case_fake->set_bytes(4 * GPU_CASE_MIB);
     node_case_put(&gpu_case, "large", 600 * 1024);
@@ -119,9 +113,8 @@ START_TEST(memory_that_others_use_is_not_taken)
     gpu_case_failure("g", "are free on cuda:0: other processes use it");
     ck_assert_uint_eq(gpu_case_fake->calls("cuMemCreate"), 0);
 }
-END_TEST
 
-START_TEST(eviction_gives_the_memory_back)
+SL_TEST(eviction_gives_the_memory_back)
 {
     struct fake_cuda_counts counts;
     node_case_open(&gpu_case, "", GPU_CASE_ON("g", "small", "cuda:0"), NULL);
@@ -137,9 +130,8 @@ START_TEST(eviction_gives_the_memory_back)
     gpu_case_fake->counts(&counts);
     ck_assert_uint_eq(counts.bytes, 0);
 }
-END_TEST
 
-START_TEST(a_model_that_moves_to_another_device_is_loaded_there)
+SL_TEST(a_model_that_moves_to_another_device_is_loaded_there)
 {
     node_case_open(&gpu_case, "", GPU_CASE_ON("m", "small", "host"), NULL);
     struct sluice_model *before = gpu_case_attach("m", NULL, "host");
@@ -157,11 +149,10 @@ START_TEST(a_model_that_moves_to_another_device_is_loaded_there)
     gpu_case_bytes(before);
     sluice_detach(before);
 }
-END_TEST
 
 /* ---- deposits -------------------------------------------------------------------------------- */
 
-START_TEST(a_deposit_lies_where_its_maker_put_it)
+SL_TEST(a_deposit_lies_where_its_maker_put_it)
 {
     struct sluice_tensor tensor = {.size = sizeof(tensor)};
     node_case_open(&gpu_case, "",
@@ -182,9 +173,8 @@ START_TEST(a_deposit_lies_where_its_maker_put_it)
     sluice_detach(gpu);
     sluice_detach(host);
 }
-END_TEST
 
-START_TEST(a_deposit_on_a_full_device_is_refused)
+SL_TEST(a_deposit_on_a_full_device_is_refused)
 {
     node_case_open(&gpu_case, ", gpuBudgetBytes: 3MiB", GPU_CASE_ON("g", "small", "cuda:0"), NULL);
     struct sluice_model *gpu = gpu_case_attach("g", NULL, "cuda:0");
@@ -195,13 +185,12 @@ START_TEST(a_deposit_on_a_full_device_is_refused)
                   gpu_case_error.message);
     sluice_detach(gpu);
 }
-END_TEST
 
 /* ---- URIs ------------------------------------------------------------------------------------ */
 
 #define URI "memory://m/small"
 
-START_TEST(a_uri_is_loaded_where_it_is_wanted)
+SL_TEST(a_uri_is_loaded_where_it_is_wanted)
 {
     gpu_case_fake->set_devices(2);
     node_case_open(&gpu_case, ", uriPrefixes: [\"memory://m/\"]", "", NULL);
@@ -222,9 +211,8 @@ START_TEST(a_uri_is_loaded_where_it_is_wanted)
     sluice_detach(second);
     sluice_detach(host);
 }
-END_TEST
 
-START_TEST(a_uri_on_a_gpu_needs_the_same_rights_and_room)
+SL_TEST(a_uri_on_a_gpu_needs_the_same_rights_and_room)
 {
     node_case_put(&gpu_case, "large", 600 * 1024);
     node_case_open(&gpu_case,
@@ -238,9 +226,8 @@ START_TEST(a_uri_on_a_gpu_needs_the_same_rights_and_room)
     ck_assert_uint_eq(node_case_counts(&gpu_case).loads, 0);
     ck_assert_uint_eq(gpu_case_fake->calls("cuMemCreate"), 0);
 }
-END_TEST
 
-START_TEST(what_was_made_from_a_uri_is_found_on_the_gpu)
+SL_TEST(what_was_made_from_a_uri_is_found_on_the_gpu)
 {
     node_case_open(&gpu_case, ", uriPrefixes: [\"" URI "\"]", "", NULL);
     struct sluice_model *host = gpu_case_attach(URI, NULL, "host");
@@ -258,24 +245,11 @@ START_TEST(what_was_made_from_a_uri_is_found_on_the_gpu)
     sluice_detach(host);
     sluice_detach(gpu);
 }
-END_TEST
 
-int main(void)
+static bool prepare(void)
 {
-    const TTest *const tests[] = {a_client_reads_what_the_node_loaded,
-                                  two_devices_hold_a_model_each,
-                                  a_wrong_place_is_told_before_anything_is_loaded,
-                                  without_a_driver_the_node_runs_and_says_why,
-                                  a_device_that_is_not_there_is_named,
-                                  each_device_has_a_budget_of_its_own,
-                                  memory_that_others_use_is_not_taken,
-                                  eviction_gives_the_memory_back,
-                                  a_model_that_moves_to_another_device_is_loaded_there,
-                                  a_deposit_lies_where_its_maker_put_it,
-                                  a_deposit_on_a_full_device_is_refused,
-                                  a_uri_is_loaded_where_it_is_wanted,
-                                  a_uri_on_a_gpu_needs_the_same_rights_and_room,
-                                  what_was_made_from_a_uri_is_found_on_the_gpu};
     gpu_case_fake = use_fake_cuda();
-    return sl_case_main("node_gpu", gpu_case_setup, gpu_case_teardown, tests, SL_COUNT(tests));
+    return true;
 }
+
+SL_CASE(.setup = gpu_case_setup, .teardown = gpu_case_teardown, .prepare = prepare)

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "case_main.h"
+#include "claims.h"
 #include "gpu_case.h"
 #include "metrics.h"
 #include "use_fake_cuda.h"
@@ -38,7 +38,7 @@ static uint64_t held(unsigned gpu)
     return bytes;
 }
 
-START_TEST(clients_attach_on_any_gpu)
+SL_TEST(clients_attach_on_any_gpu)
 {
     struct fake_cuda_counts counts;
     node_case_open(&gpu_case, "", GPU_CASE_ON("g", "small", "cuda:all"), NULL);
@@ -51,18 +51,16 @@ START_TEST(clients_attach_on_any_gpu)
     ck_assert_uint_eq(node_case_counts(&gpu_case).loads, 1);
     gpu_case_failure("g", "\"device\":\"cuda:all\",\"copies\":3,");
 }
-END_TEST
 
-START_TEST(elsewhere_is_refused_and_said_why)
+SL_TEST(elsewhere_is_refused_and_said_why)
 {
     node_case_open(&gpu_case, "", GPU_CASE_ON("g", "small", "cuda:all"), NULL);
     gpu_case_refused("g", "host", SLUICE_USAGE, "device", "on each GPU that the pool sees");
     gpu_case_refused("g", "cuda:7", SLUICE_GPU, "", "");
     ck_assert_uint_eq(node_case_counts(&gpu_case).references, 0);
 }
-END_TEST
 
-START_TEST(all_is_no_place_for_a_client)
+SL_TEST(all_is_no_place_for_a_client)
 {
     unsigned space;
     struct sl_err err = SL_ERR_INIT;
@@ -71,9 +69,8 @@ START_TEST(all_is_no_place_for_a_client)
     ck_assert_str_eq(err.code, "device");
     ck_assert_msg(strstr(err.message, "ask for 'cuda:0'"), "%s", err.message);
 }
-END_TEST
 
-START_TEST(one_gpu_that_fails_fails_the_load_and_is_named)
+SL_TEST(one_gpu_that_fails_fails_the_load_and_is_named)
 {
     gpu_case_fake->fail_call("cuMemCreate", 2, SL_CUDA_UNKNOWN);
     node_case_open(&gpu_case, "", GPU_CASE_ON("g", "small", "cuda:all"), NULL);
@@ -85,16 +82,14 @@ START_TEST(one_gpu_that_fails_fails_the_load_and_is_named)
     sl_registry_settle(gpu_case.node->registry);
     check_on("g", 2);
 }
-END_TEST
 
-START_TEST(a_gpu_that_cannot_be_opened_is_not_left_out)
+SL_TEST(a_gpu_that_cannot_be_opened_is_not_left_out)
 {
     gpu_case_fake->fail_call("cuDeviceGet", 2, SL_CUDA_UNKNOWN);
     node_case_open(&gpu_case, "", GPU_CASE_ON("g", "small", "cuda:all"), NULL);
     gpu_case_failure("g", "cuda:1");
     ck_assert_uint_eq(gpu_case_fake->calls("cuMemCreate"), 0);
 }
-END_TEST
 
 /* As a caller of the API would: not pinned. */
 static void bring(const char *model)
@@ -107,7 +102,7 @@ static void bring(const char *model)
     sl_registry_settle(gpu_case.node->registry);
 }
 
-START_TEST(the_budget_of_each_gpu_is_kept)
+SL_TEST(the_budget_of_each_gpu_is_kept)
 {
     node_case_put(&gpu_case, "large", 600 * 1024); /* 6 MiB of a GPU */
     node_case_open(&gpu_case, ", gpuBudgetBytes: 7MiB", GPU_CASE_ON("one", "small", "cuda:1"),
@@ -119,9 +114,8 @@ START_TEST(the_budget_of_each_gpu_is_kept)
     ck_assert_uint_eq(held(0), 0);
     check_on("one", 1);
 }
-END_TEST
 
-START_TEST(what_is_on_one_gpu_goes_for_all_and_the_other_way)
+SL_TEST(what_is_on_one_gpu_goes_for_all_and_the_other_way)
 {
     node_case_put(&gpu_case, "large", 600 * 1024);
     node_case_open(&gpu_case, ", gpuBudgetBytes: 7MiB", "", NULL);
@@ -137,9 +131,8 @@ START_TEST(what_is_on_one_gpu_goes_for_all_and_the_other_way)
     ck_assert_uint_eq(held(2), 0);
     check_on("one", 0);
 }
-END_TEST
 
-START_TEST(a_model_moves_from_one_gpu_to_all_and_back)
+SL_TEST(a_model_moves_from_one_gpu_to_all_and_back)
 {
     node_case_open(&gpu_case, "", GPU_CASE_ON("m", "small", "cuda:0"), NULL);
     struct sluice_model *before = gpu_case_attach("m", NULL, "cuda:0");
@@ -151,7 +144,6 @@ START_TEST(a_model_moves_from_one_gpu_to_all_and_back)
     gpu_case_reload(GPU_CASE_ON("m", "small", "cuda:1"));
     check_on("m", 1);
 }
-END_TEST
 
 static int check_row(void *arg, const struct sluice_row *row)
 {
@@ -163,7 +155,7 @@ static int check_row(void *arg, const struct sluice_row *row)
     return 0;
 }
 
-START_TEST(metrics_and_lists_tell_each_gpu)
+SL_TEST(metrics_and_lists_tell_each_gpu)
 {
     node_case_open(&gpu_case, "", GPU_CASE_ON("g", "small", "cuda:all"), NULL);
     sl_autobuf text = SL_BUF_INIT(1 << 20);
@@ -179,7 +171,6 @@ START_TEST(metrics_and_lists_tell_each_gpu)
     ck_assert_int_eq(sluice_list(gpu_case.socket, check_row, &rows, &gpu_case_error), 0);
     ck_assert_uint_eq(rows, GPUS);
 }
-END_TEST
 
 static int take_row(void *arg, const struct sluice_row *row)
 {
@@ -196,7 +187,7 @@ static int count_holder(void *arg, const struct sluice_holder *holder)
     return 0;
 }
 
-START_TEST(who_holds_a_copy_holds_the_model)
+SL_TEST(who_holds_a_copy_holds_the_model)
 {
     struct sluice_row row = {.size = sizeof(row)};
     node_case_open(&gpu_case, "", GPU_CASE_ON("g", "small", "cuda:all"), NULL);
@@ -213,9 +204,8 @@ START_TEST(who_holds_a_copy_holds_the_model)
     sluice_detach(one);
     sluice_detach(two);
 }
-END_TEST
 
-START_TEST(deposits_lie_on_one_gpu_or_on_the_host)
+SL_TEST(deposits_lie_on_one_gpu_or_on_the_host)
 {
     node_case_open(&gpu_case, "", GPU_CASE_ON("g", "small", "cuda:all"), NULL);
     struct sluice_model *source = gpu_case_attach("g", NULL, "cuda:0");
@@ -231,21 +221,11 @@ START_TEST(deposits_lie_on_one_gpu_or_on_the_host)
     sluice_detach(host);
     ck_assert_uint_eq(sl_registry_placement(gpu_case.node->registry, "g"), SL_PLACEMENT_GPUS);
 }
-END_TEST
 
-int main(void)
+static bool prepare(void)
 {
-    const TTest *const tests[] = {clients_attach_on_any_gpu,
-                                  elsewhere_is_refused_and_said_why,
-                                  all_is_no_place_for_a_client,
-                                  one_gpu_that_fails_fails_the_load_and_is_named,
-                                  a_gpu_that_cannot_be_opened_is_not_left_out,
-                                  the_budget_of_each_gpu_is_kept,
-                                  what_is_on_one_gpu_goes_for_all_and_the_other_way,
-                                  a_model_moves_from_one_gpu_to_all_and_back,
-                                  metrics_and_lists_tell_each_gpu,
-                                  who_holds_a_copy_holds_the_model,
-                                  deposits_lie_on_one_gpu_or_on_the_host};
     gpu_case_fake = use_fake_cuda();
-    return sl_case_main("node_gpus", setup, gpu_case_teardown, tests, SL_COUNT(tests));
+    return true;
 }
+
+SL_CASE(.setup = setup, .teardown = gpu_case_teardown, .prepare = prepare)

@@ -14,7 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "case_main.h"
+#include "claims.h"
 #include "early_child.h"
 #include "log.h"
 #include "node_case.h"
@@ -198,7 +198,7 @@ static void reload(const char *keys)
     sl_node_config_release(&config);
 }
 
-START_TEST(members_of_every_listed_group_may_attach)
+SL_TEST(members_of_every_listed_group_may_attach)
 {
     if (skip("members_of_every_listed_group_may_attach"))
         return;
@@ -212,9 +212,8 @@ START_TEST(members_of_every_listed_group_may_attach)
     expect((struct order){DEPOSIT, 4001, 4101, {0}}, SLUICE_AUTH);
     expect_told_by("may not deposit into this pool");
 }
-END_TEST
 
-START_TEST(who_may_deposit_gets_in_and_opens_it_to_nobody_else)
+SL_TEST(who_may_deposit_gets_in_and_opens_it_to_nobody_else)
 {
     if (skip("who_may_deposit_gets_in_and_opens_it_to_nobody_else"))
         return;
@@ -226,9 +225,8 @@ START_TEST(who_may_deposit_gets_in_and_opens_it_to_nobody_else)
     expect((struct order){ATTACH, 4001, NOBODY, {0}}, SLUICE_AUTH);
     expect_told_by("may not attach to this pool");
 }
-END_TEST
 
-START_TEST(without_lists_the_group_of_the_socket_decides)
+SL_TEST(without_lists_the_group_of_the_socket_decides)
 {
     if (skip("without_lists_the_group_of_the_socket_decides"))
         return;
@@ -239,9 +237,8 @@ START_TEST(without_lists_the_group_of_the_socket_decides)
     expect((struct order){ATTACH, 4001, NOBODY, {0}}, SLUICE_AUTH);
     expect_told_by("cannot connect");
 }
-END_TEST
 
-START_TEST(a_mode_that_is_given_stays)
+SL_TEST(a_mode_that_is_given_stays)
 {
     if (skip("a_mode_that_is_given_stays"))
         return;
@@ -256,9 +253,8 @@ START_TEST(a_mode_that_is_given_stays)
     reload(", mode: \"0666\"");
     expect((struct order){ATTACH, 4001, NOBODY, {0}}, 0);
 }
-END_TEST
 
-START_TEST(a_new_config_opens_and_closes_the_socket)
+SL_TEST(a_new_config_opens_and_closes_the_socket)
 {
     if (skip("a_new_config_opens_and_closes_the_socket"))
         return;
@@ -271,9 +267,8 @@ START_TEST(a_new_config_opens_and_closes_the_socket)
     expect((struct order){ATTACH, 4001, 4101, {0}}, SLUICE_AUTH);
     expect_told_by("cannot connect");
 }
-END_TEST
 
-START_TEST(a_daemon_that_is_not_root_knows_its_groups_too)
+SL_TEST(a_daemon_that_is_not_root_knows_its_groups_too)
 {
     if (skip("a_daemon_that_is_not_root_knows_its_groups_too"))
         return;
@@ -289,7 +284,6 @@ START_TEST(a_daemon_that_is_not_root_knows_its_groups_too)
     expect_told_by("may not attach");
     sl_early_child_kill(daemon);
 }
-END_TEST
 
 /* What the kernel says of who connects to a socket of the test's. */
 static void accept_peer(struct order order, struct sl_peer *peer)
@@ -309,7 +303,7 @@ static void accept_peer(struct order order, struct sl_peer *peer)
     close(fd);
 }
 
-START_TEST(control_knows_every_group_of_who_asks)
+SL_TEST(control_knows_every_group_of_who_asks)
 {
     char *gids[] = {(char *)"4101", (char *)"4102"};
     const struct sl_node_spec_control control = {.gids = {gids, 2}};
@@ -334,9 +328,8 @@ START_TEST(control_knows_every_group_of_who_asks)
     sl_peer_release(&peer);
     sl_node_rights_release(&rights);
 }
-END_TEST
 
-START_TEST(a_list_that_is_too_long_is_refused)
+SL_TEST(a_list_that_is_too_long_is_refused)
 {
     char keys[4000] = ", uids: [1";
     struct sl_err err = SL_ERR_INIT;
@@ -347,19 +340,5 @@ START_TEST(a_list_that_is_too_long_is_refused)
     ck_assert_msg(strstr(err.message, "'pool.uids' has 257 ids, at most 256 are taken"), "%s",
                   err.message);
 }
-END_TEST
 
-int main(void)
-{
-    const TTest *const tests[] = {
-        members_of_every_listed_group_may_attach,
-        who_may_deposit_gets_in_and_opens_it_to_nobody_else,
-        without_lists_the_group_of_the_socket_decides,
-        a_mode_that_is_given_stays,
-        a_new_config_opens_and_closes_the_socket,
-        a_daemon_that_is_not_root_knows_its_groups_too,
-        control_knows_every_group_of_who_asks,
-        a_list_that_is_too_long_is_refused,
-    };
-    return sl_case_main("node_groups", setup, teardown, tests, SL_COUNT(tests));
-}
+SL_CASE(.setup = setup, .teardown = teardown)

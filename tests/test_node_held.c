@@ -14,6 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "claims.h"
 #include "early_child.h"
 #include "fake_clock.h"
 #include "held_case.h"
@@ -30,7 +31,7 @@ static struct sl_early_child *child;
 
 /* ---- one after another ----------------------------------------------------------------------- */
 
-START_TEST(what_is_kept_after_the_lease_counts_until_it_goes)
+SL_TEST_LOOP(what_is_kept_after_the_lease_counts_until_it_goes, 0, 2 * HOW_COUNT)
 {
     held_open_node(_i >= HOW_COUNT ? held_keys : "");
     struct sluice_model *model = held_must_load("m0");
@@ -43,9 +44,8 @@ START_TEST(what_is_kept_after_the_lease_counts_until_it_goes)
     held_await_left(0, 0);
     ck_assert_uint_eq(node_case_counts(&held_node).held_bytes, 0);
 }
-END_TEST
 
-START_TEST(nothing_is_left_of_what_nobody_keeps)
+SL_TEST(nothing_is_left_of_what_nobody_keeps)
 {
     held_open_node("");
     sluice_detach(held_must_load("m0"));
@@ -53,10 +53,9 @@ START_TEST(nothing_is_left_of_what_nobody_keeps)
     ck_assert_uint_eq(node_case_counts(&held_node).left_bytes, 0);
     ck_assert_uint_eq(node_case_counts(&held_node).held_bytes, 0);
 }
-END_TEST
 
 /* 64 MiB had grown to 232 in this way, and there was no end. */
-START_TEST(keeping_again_and_again_ends_at_the_budget)
+SL_TEST(keeping_again_and_again_ends_at_the_budget)
 {
     struct held_kept kept[8];
     unsigned count = 0;
@@ -93,7 +92,6 @@ START_TEST(keeping_again_and_again_ends_at_the_budget)
     fake_clock_turn(RETRY_NS); /* what was refused may be tried again */
     sluice_detach(held_must_load("m1"));
 }
-END_TEST
 
 static void load_another(void *ignored)
 {
@@ -103,7 +101,7 @@ static void load_another(void *ignored)
 
 /* Who begins just as the last descriptor goes is not refused: half a second is waited for it. */
 
-START_TEST(a_load_waits_a_moment_for_room_that_comes)
+SL_TEST(a_load_waits_a_moment_for_room_that_comes)
 {
     struct held_kept kept[3];
     struct fake_clock_work work;
@@ -127,7 +125,6 @@ START_TEST(a_load_waits_a_moment_for_room_that_comes)
     held_let_go(&kept[0]);
     held_let_go(&kept[2]);
 }
-END_TEST
 
 /* ---- a client that is killed ----------------------------------------------------------------- */
 
@@ -153,7 +150,7 @@ static int keep_and_wait(struct sl_early_child *self, const void *order)
     sl_early_child_arrive(self);
 }
 
-START_TEST(what_a_killed_client_kept_comes_back)
+SL_TEST(what_a_killed_client_kept_comes_back)
 {
     child = sl_early_child_start(keep_and_wait);
     held_open_node("");
@@ -166,7 +163,6 @@ START_TEST(what_a_killed_client_kept_comes_back)
     sl_early_child_kill(child);
     held_await_left(0, 0);
 }
-END_TEST
 
 /* ---- without inotify ------------------------------------------------------------------------- */
 
@@ -184,7 +180,7 @@ static struct sl_held_watcher *watcher_without_inotify(void)
     return watcher;
 }
 
-START_TEST(leases_of_files_tell_where_inotify_does_not)
+SL_TEST(leases_of_files_tell_where_inotify_does_not)
 {
     held_open_node("");
     struct sl_held_watcher *watcher = watcher_without_inotify();
@@ -208,12 +204,11 @@ START_TEST(leases_of_files_tell_where_inotify_does_not)
     sl_held_memory_free(memory);
     sl_held_watcher_free(watcher);
 }
-END_TEST
 
 /* ---- across a restart ------------------------------------------------------------------------ */
 
 /* A client of the daemon before, and slabs that have a name by now: two ways to the same file. */
-START_TEST(a_client_of_the_daemon_before_counts)
+SL_TEST_LOOP(a_client_of_the_daemon_before_counts, 0, 2)
 {
     bool files = _i;
     if (!files)
@@ -243,25 +238,5 @@ START_TEST(a_client_of_the_daemon_before_counts)
     if (!files)
         manager_stop(&manager);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("node_held");
-    TCase *cases = tcase_create("all");
-    tcase_add_checked_fixture(cases, held_setup, held_teardown);
-    tcase_set_timeout(cases, 20);
-    tcase_add_loop_test(cases, what_is_kept_after_the_lease_counts_until_it_goes, 0, 2 * HOW_COUNT);
-    tcase_add_test(cases, nothing_is_left_of_what_nobody_keeps);
-    tcase_add_test(cases, keeping_again_and_again_ends_at_the_budget);
-    tcase_add_test(cases, a_load_waits_a_moment_for_room_that_comes);
-    tcase_add_test(cases, what_a_killed_client_kept_comes_back);
-    tcase_add_test(cases, leases_of_files_tell_where_inotify_does_not);
-    tcase_add_loop_test(cases, a_client_of_the_daemon_before_counts, 0, 2);
-    suite_add_tcase(suite, cases);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failures = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failures ? 1 : 0;
-}
+SL_CASE(.setup = held_setup, .teardown = held_teardown, .seconds = 20)

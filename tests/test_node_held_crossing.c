@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "await.h"
+#include "claims.h"
 #include "early_child.h"
 #include "held_case.h"
 #include "memory_store.h"
@@ -285,7 +286,7 @@ static void step_any(struct crossing *crossing)
     steps[by_chance(crossing, SL_COUNT(steps))](crossing);
 }
 
-START_TEST(what_is_counted_is_what_is_held_in_any_order)
+SL_TEST_LOOP(what_is_counted_is_what_is_held_in_any_order, 0, 2)
 {
     const char *steps = getenv("SLUICE_TEST_STEPS");
     struct crossing crossing = {.seed = (unsigned)sl_now_ns() + (unsigned)_i};
@@ -318,18 +319,5 @@ START_TEST(what_is_counted_is_what_is_held_in_any_order)
     free(versions[1].data);
     munmap(reports, MORTALS * sizeof(*reports));
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("node_held_crossing");
-    TCase *cases = tcase_create("all");
-    tcase_add_checked_fixture(cases, held_setup, held_teardown);
-    tcase_add_loop_test(cases, what_is_counted_is_what_is_held_in_any_order, 0, 2);
-    suite_add_tcase(suite, cases);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failures = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failures ? 1 : 0;
-}
+SL_CASE(.setup = held_setup, .teardown = held_teardown)

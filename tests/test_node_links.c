@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "case_main.h"
+#include "claims.h"
 #include "model_maker.h"
 #include "node_case.h"
 
@@ -79,7 +79,7 @@ static void expect_refused(const char *name)
                   c.error.message);
 }
 
-START_TEST(links_below_a_prefix_lead_to_nothing_outside)
+SL_TEST(links_below_a_prefix_lead_to_nothing_outside)
 {
     open_node("/files/");
     ck_assert_msg(loads("/files/good/m.safetensors"), "%s", c.error.message);
@@ -91,18 +91,16 @@ START_TEST(links_below_a_prefix_lead_to_nothing_outside)
     expect_refused("/files/index/model.safetensors.index.json");
     expect_refused("/files/side/");
 }
-END_TEST
 
-START_TEST(a_prefix_without_a_slash_has_no_siblings)
+SL_TEST(a_prefix_without_a_slash_has_no_siblings)
 {
     open_node("/files");
     ck_assert_msg(loads("/files/good/m.safetensors"), "%s", c.error.message);
     expect_refused("/files-secret/s.safetensors");
     expect_refused("/files/link.safetensors");
 }
-END_TEST
 
-START_TEST(what_was_a_file_when_it_was_named_may_not_become_a_link)
+SL_TEST(what_was_a_file_when_it_was_named_may_not_become_a_link)
 {
     open_node("/files/");
     ck_assert_msg(loads("/files/good/m.safetensors"), "%s", c.error.message);
@@ -123,14 +121,5 @@ START_TEST(what_was_a_file_when_it_was_named_may_not_become_a_link)
                   sl_buf_string(&json.buf), (unsigned)(node_case_counts(&c).loads - before));
     sl_json_release(&json);
 }
-END_TEST
 
-int main(void)
-{
-    const TTest *const tests[] = {
-        links_below_a_prefix_lead_to_nothing_outside,
-        a_prefix_without_a_slash_has_no_siblings,
-        what_was_a_file_when_it_was_named_may_not_become_a_link,
-    };
-    return sl_case_main("node_links", setup, teardown, tests, SL_COUNT(tests));
-}
+SL_CASE(.setup = setup, .teardown = teardown)

@@ -11,7 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "case_main.h"
+#include "claims.h"
 #include "early_child.h"
 #include "node_case.h"
 #include "tree.h"
@@ -206,7 +206,7 @@ static void reload(const char *keys)
     sl_node_config_release(&config);
 }
 
-START_TEST(a_stranger_that_takes_a_key_first_gives_nobody_its_bytes)
+SL_TEST(a_stranger_that_takes_a_key_first_gives_nobody_its_bytes)
 {
     if (skip("a_stranger_that_takes_a_key_first_gives_nobody_its_bytes"))
         return;
@@ -220,9 +220,8 @@ START_TEST(a_stranger_that_takes_a_key_first_gives_nobody_its_bytes)
     ck_assert_str_eq(c.error.code, "absent");
     expect_refusal(VICTIM, "k", 0, "exists");
 }
-END_TEST
 
-START_TEST(a_stranger_that_stays_at_a_key_keeps_nobody_from_it)
+SL_TEST(a_stranger_that_stays_at_a_key_keeps_nobody_from_it)
 {
     struct told *own;
     if (skip("a_stranger_that_stays_at_a_key_keeps_nobody_from_it"))
@@ -236,9 +235,8 @@ START_TEST(a_stranger_that_stays_at_a_key_keeps_nobody_from_it)
     node_case_deposit(&c, "m", "k", 1000);
     sl_early_child_kill(stays);
 }
-END_TEST
 
-START_TEST(who_is_trusted_shares_its_deposits)
+SL_TEST(who_is_trusted_shares_its_deposits)
 {
     if (skip("who_is_trusted_shares_its_deposits"))
         return;
@@ -254,9 +252,8 @@ START_TEST(who_is_trusted_shares_its_deposits)
     reload(KEYS ", sharedUids: [4002, 4003]");
     expect_found(VICTIM, "k", 3);
 }
-END_TEST
 
-START_TEST(a_right_that_was_taken_away_ends_a_deposit)
+SL_TEST(a_right_that_was_taken_away_ends_a_deposit)
 {
     struct told *own;
     if (skip("a_right_that_was_taken_away_ends_a_deposit"))
@@ -273,9 +270,8 @@ START_TEST(a_right_that_was_taken_away_ends_a_deposit)
         usleep(1000);
     ck_assert_uint_eq(node_case_counts(&c).holdings, 1);
 }
-END_TEST
 
-START_TEST(one_user_has_a_share_of_the_budget)
+SL_TEST(one_user_has_a_share_of_the_budget)
 {
     struct told *own;
     if (skip("one_user_has_a_share_of_the_budget"))
@@ -292,7 +288,6 @@ START_TEST(one_user_has_a_share_of_the_budget)
     expect_deposit(VICTIM, "b", 4);
     sl_early_child_kill(stays);
 }
-END_TEST
 
 /* Clients' ends are noticed by themselves. */
 static void await_holdings(uint64_t count)
@@ -302,7 +297,7 @@ static void await_holdings(uint64_t count)
     ck_assert_uint_eq(node_case_counts(&c).holdings, count);
 }
 
-START_TEST(evictions_and_kills_give_a_depositor_its_share_back)
+SL_TEST(evictions_and_kills_give_a_depositor_its_share_back)
 {
     struct told *own;
     uint64_t bytes = 0;
@@ -327,7 +322,6 @@ START_TEST(evictions_and_kills_give_a_depositor_its_share_back)
     expect_found(HOSTILE, "d", 0);
     await_holdings(2);
 }
-END_TEST
 
 static int see_owner(void *arg, const struct sluice_row *row)
 {
@@ -339,7 +333,7 @@ static int see_owner(void *arg, const struct sluice_row *row)
     return 0;
 }
 
-START_TEST(lists_show_whose_it_is)
+SL_TEST(lists_show_whose_it_is)
 {
     int64_t owners[2] = {0, 0};
     if (skip("lists_show_whose_it_is"))
@@ -349,9 +343,8 @@ START_TEST(lists_show_whose_it_is)
     ck_assert_int_eq(sluice_list(c.socket, see_owner, owners, &c.error), 0);
     ck_assert_int_eq(owners[0], HOSTILE);
 }
-END_TEST
 
-START_TEST(the_next_daemon_knows_whose_it_is)
+SL_TEST(the_next_daemon_knows_whose_it_is)
 {
     struct manager manager;
     struct sl_systemd_sockets given;
@@ -370,19 +363,5 @@ START_TEST(the_next_daemon_knows_whose_it_is)
     expect_found(TRUSTED, "k", 0);
     manager_stop(&manager);
 }
-END_TEST
 
-int main(void)
-{
-    const TTest *const tests[] = {
-        a_stranger_that_takes_a_key_first_gives_nobody_its_bytes,
-        a_stranger_that_stays_at_a_key_keeps_nobody_from_it,
-        who_is_trusted_shares_its_deposits,
-        a_right_that_was_taken_away_ends_a_deposit,
-        one_user_has_a_share_of_the_budget,
-        evictions_and_kills_give_a_depositor_its_share_back,
-        lists_show_whose_it_is,
-        the_next_daemon_knows_whose_it_is,
-    };
-    return sl_case_main("node_owners", setup, teardown, tests, SL_COUNT(tests));
-}
+SL_CASE(.setup = setup, .teardown = teardown)

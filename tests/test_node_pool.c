@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "case_main.h"
+#include "claims.h"
 #include "memory_store.h"
 #include "model_maker.h"
 #include "node.h"
@@ -79,7 +79,7 @@ static void await_references(uint64_t wanted)
     SL_AWAIT(counts().references == wanted, "the number of references");
 }
 
-START_TEST(clients_share_one_load_and_each_has_its_reference)
+SL_TEST(clients_share_one_load_and_each_has_its_reference)
 {
     struct sluice_model *clients[4];
     struct sluice_error error;
@@ -102,9 +102,8 @@ START_TEST(clients_share_one_load_and_each_has_its_reference)
         sluice_detach(clients[i]);
     await_references(0);
 }
-END_TEST
 
-START_TEST(what_is_held_as_files_is_not_in_the_pool)
+SL_TEST(what_is_held_as_files_is_not_in_the_pool)
 {
     struct sluice_model *attached;
     struct sluice_error error;
@@ -114,9 +113,8 @@ START_TEST(what_is_held_as_files_is_not_in_the_pool)
     ck_assert_int_eq(error.kind, SLUICE_NOT_FOUND);
     ck_assert_uint_eq(counts().references, 0);
 }
-END_TEST
 
-START_TEST(a_lease_keeps_a_model_that_left_the_config)
+SL_TEST(a_lease_keeps_a_model_that_left_the_config)
 {
     struct sluice_model *attached;
     struct sluice_error error;
@@ -134,9 +132,8 @@ START_TEST(a_lease_keeps_a_model_that_left_the_config)
     ck_assert_uint_gt(bytes, 8000);
     sl_registry_settle(node->registry);
 }
-END_TEST
 
-START_TEST(a_refused_client_learns_of_the_budget)
+SL_TEST(a_refused_client_learns_of_the_budget)
 {
     static const char text[] = "apiVersion: sluice/v1alpha1\nkind: Model\nmetadata: {name: big}\n"
                                "source: {uri: \"memory://m/big\"}\nsink: {pool: {}}\n";
@@ -151,15 +148,5 @@ START_TEST(a_refused_client_learns_of_the_budget)
     ck_assert_msg(error.kind == SLUICE_NO_SPACE && strstr(error.message, "budget"), "%s",
                   error.message);
 }
-END_TEST
 
-int main(void)
-{
-    const TTest *const tests[] = {
-        clients_share_one_load_and_each_has_its_reference,
-        what_is_held_as_files_is_not_in_the_pool,
-        a_lease_keeps_a_model_that_left_the_config,
-        a_refused_client_learns_of_the_budget,
-    };
-    return sl_case_main("node_pool", setup, teardown, tests, SL_COUNT(tests));
-}
+SL_CASE(.setup = setup, .teardown = teardown)

@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "case_main.h"
+#include "claims.h"
 #include "early_child.h"
 #include "node_case.h"
 #include "pool_link.h"
@@ -95,7 +95,7 @@ static void await_loading(uint64_t count)
     ck_assert_uint_eq(node_case_counts(&c).loading, count);
 }
 
-START_TEST(silent_sources_hold_up_nobody_once_their_clients_have_gone)
+SL_TEST(silent_sources_hold_up_nobody_once_their_clients_have_gone)
 {
     struct sl_pool_link links[2];
     for (int i = 0; i < 2; i++)
@@ -109,9 +109,8 @@ START_TEST(silent_sources_hold_up_nobody_once_their_clients_have_gone)
     ck_assert_msg(model != NULL, "%s", error.message);
     sluice_detach(model);
 }
-END_TEST
 
-START_TEST(silent_sources_of_one_user_hold_up_no_other)
+SL_TEST(silent_sources_of_one_user_hold_up_no_other)
 {
     if (!child) {
         printf("skipped: silent_sources_of_one_user_hold_up_no_other: it takes root to be another "
@@ -126,13 +125,5 @@ START_TEST(silent_sources_of_one_user_hold_up_no_other)
     sluice_detach(model);
     ck_assert_uint_eq(node_case_counts(&c).queued, 1);
 }
-END_TEST
 
-int main(void)
-{
-    const TTest *const tests[] = {
-        silent_sources_hold_up_nobody_once_their_clients_have_gone,
-        silent_sources_of_one_user_hold_up_no_other,
-    };
-    return sl_case_main("node_silent", setup, teardown, tests, SL_COUNT(tests));
-}
+SL_CASE(.setup = setup, .teardown = teardown)

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "claims.h"
+
 #define NODE "apiVersion: sluice/v1alpha1\nkind: Node\ndirectory: /dev/shm/n\n"
 #define MODEL                                                                                      \
     "---\napiVersion: sluice/v1alpha1\nkind: Model\nmetadata: {name: m}\nsource: {uri: /m}\n"
@@ -37,7 +39,7 @@ static void expect(const char *text, const char *wanted)
     ck_assert_str_eq(sl_buf_string(&complaints), wanted);
 }
 
-START_TEST(what_is_not_said_has_a_default)
+SL_TEST(what_is_not_said_has_a_default)
 {
     ck_assert_msg(parse(NODE) == 0, "%s", err.message);
     ck_assert_str_eq(node.directory, "/dev/shm/n");
@@ -47,9 +49,8 @@ START_TEST(what_is_not_said_has_a_default)
     ck_assert_str_eq(node.control.mode, "auto");
     ck_assert_uint_eq(specs.count, 0);
 }
-END_TEST
 
-START_TEST(models_follow_in_the_same_file_and_need_no_sink)
+SL_TEST(models_follow_in_the_same_file_and_need_no_sink)
 {
     ck_assert_msg(parse(NODE "models: [{file: a.yaml, pin: false}, {file: b}]\n" MODEL) == 0, "%s",
                   err.message);
@@ -59,9 +60,8 @@ START_TEST(models_follow_in_the_same_file_and_need_no_sink)
     ck_assert_uint_eq(specs.count, 1);
     ck_assert_str_eq(specs.items[0].metadata.name, "m");
 }
-END_TEST
 
-START_TEST(a_path_of_a_spec_does_not_count_and_its_layout_does)
+SL_TEST(a_path_of_a_spec_does_not_count_and_its_layout_does)
 {
     ck_assert_msg(parse(NODE MODEL "sink: {tmpfs: {path: /x, layout: safetensors}}\n---\n"
                                    "apiVersion: sluice/v1alpha1\nkind: Model\nmetadata: {name: o}\n"
@@ -70,9 +70,8 @@ START_TEST(a_path_of_a_spec_does_not_count_and_its_layout_does)
     ck_assert_uint_eq(specs.count, 2);
     ck_assert_int_eq(specs.items[0].sink.tmpfs.layout, SL_LAYOUT_SAFETENSORS);
 }
-END_TEST
 
-START_TEST(every_mistake_is_told_with_its_place)
+SL_TEST(every_mistake_is_told_with_its_place)
 {
     expect("apiVersion: sluice/v1alpha1\nkind: Node\nbudgetByte: 1G\nloadsAtOnce: 0\n"
            "control: {socket: run/c, mode: rw, uids: [root]}\n"
@@ -88,9 +87,8 @@ START_TEST(every_mistake_is_told_with_its_place)
            "n.yaml:6:28: unknown key 'sockets' in 'pool', did you mean 'socket'?\n"
            "n.yaml:12:1: unknown key 'extra'\n");
 }
-END_TEST
 
-START_TEST(a_node_comes_first_and_alone)
+SL_TEST(a_node_comes_first_and_alone)
 {
     expect(NODE "---\n" NODE, "n.yaml:5:1: a second Node in one file\n");
     expect("", "n.yaml: no config in it: see `sluice docs node`\n");
@@ -99,15 +97,13 @@ START_TEST(a_node_comes_first_and_alone)
     expect("apiVersion: sluice/v1alpha1\nkind: Node\ndirectory: //\n",
            "n.yaml:3:1: 'directory' must be a folder of its own, not '/'\n");
 }
-END_TEST
 
-START_TEST(two_models_need_two_names)
+SL_TEST(two_models_need_two_names)
 {
     expect(NODE MODEL MODEL, "n.yaml:12:12: another model of this file is called 'm'\n");
 }
-END_TEST
 
-START_TEST(text_of_callers_sees_no_environment)
+SL_TEST(text_of_callers_sees_no_environment)
 {
     static const char text[] = "apiVersion: sluice/v1alpha1\nkind: Model\nmetadata: {name: m}\n"
                                "source: {uri: \"/${HOME}\"}\n";
@@ -116,9 +112,8 @@ START_TEST(text_of_callers_sees_no_environment)
         sl_spec_parse_placed(text, strlen(text), "request", false, &specs, &complaints, &err), 0);
     ck_assert_str_eq(specs.items[0].source.uri, "/${HOME}");
 }
-END_TEST
 
-START_TEST(every_failing_allocation_is_told)
+SL_TEST(every_failing_allocation_is_told)
 {
     static const char text[] =
         NODE "models: [{file: a.yaml}]\ncontrol: {socket: /c, uids: [1, 2]}\n" MODEL;
@@ -133,25 +128,11 @@ START_TEST(every_failing_allocation_is_told)
         ck_assert_uint_lt(n, 1000);
     }
 }
-END_TEST
 
-int main(void)
+static bool prepare(void)
 {
-    Suite *suite = suite_create("node_spec");
-    TCase *tests = tcase_create("all");
-    tcase_add_test(tests, what_is_not_said_has_a_default);
-    tcase_add_test(tests, models_follow_in_the_same_file_and_need_no_sink);
-    tcase_add_test(tests, a_path_of_a_spec_does_not_count_and_its_layout_does);
-    tcase_add_test(tests, every_mistake_is_told_with_its_place);
-    tcase_add_test(tests, a_node_comes_first_and_alone);
-    tcase_add_test(tests, two_models_need_two_names);
-    tcase_add_test(tests, text_of_callers_sees_no_environment);
-    tcase_add_test(tests, every_failing_allocation_is_told);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failures = srunner_ntests_failed(runner);
-    srunner_free(runner);
     reset();
-    return failures ? 1 : 0;
+    return true;
 }
+
+SL_CASE(.prepare = prepare)

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "await.h"
-#include "case_main.h"
+#include "claims.h"
 #include "log.h"
 #include "memory_store.h"
 #include "model_maker.h"
@@ -162,7 +162,7 @@ static int plant_spec(void *arg)
 
 /* ---- who was first -------------------------------------------------------------------------- */
 
-START_TEST(a_folder_that_somebody_else_made_is_refused)
+SL_TEST(a_folder_that_somebody_else_made_is_refused)
 {
     char more[1024];
     if (!stranger_exists("a_folder_that_somebody_else_made_is_refused"))
@@ -175,9 +175,8 @@ START_TEST(a_folder_that_somebody_else_made_is_refused)
     ck_assert_int_eq(stranger_runs(make_folder, (char *)"shared/.sluice-0"), 0);
     expect_refused("shared", "", ".sluice-0' belongs to user 61234");
 }
-END_TEST
 
-START_TEST(a_link_of_somebody_else_is_refused)
+SL_TEST(a_link_of_somebody_else_is_refused)
 {
     struct stat status;
     if (!stranger_exists("a_link_of_somebody_else_is_refused"))
@@ -192,9 +191,8 @@ START_TEST(a_link_of_somebody_else_is_refused)
     open_node("mine", "---\n" MODEL("m"));
     ck_assert(is_ready("m"));
 }
-END_TEST
 
-START_TEST(sockets_are_not_made_in_a_folder_of_somebody_else)
+SL_TEST(sockets_are_not_made_in_a_folder_of_somebody_else)
 {
     char at_path[SL_SCRATCH_PATH_BYTES + 32], more[1024];
     struct sl_node_config config;
@@ -213,7 +211,6 @@ START_TEST(sockets_are_not_made_in_a_folder_of_somebody_else)
     ck_assert_msg(strstr(err.message, "belongs to user 61234"), "%s", err.message);
     sl_node_config_release(&config);
 }
-END_TEST
 
 /* ---- what was planted ----------------------------------------------------------------------- */
 
@@ -236,7 +233,7 @@ static void expect_no_evil(const char *folder)
     ck_assert(!has_canary(version));
 }
 
-START_TEST(a_shared_folder_gets_one_of_our_own)
+SL_TEST(a_shared_folder_gets_one_of_our_own)
 {
     static const unsigned modes[] = {01777, 0777, 0775, 02775};
     char name[32], own[64], version[512];
@@ -261,9 +258,8 @@ START_TEST(a_shared_folder_gets_one_of_our_own)
         }
     }
 }
-END_TEST
 
-START_TEST(what_was_planted_before_the_folder_was_closed_is_left_alone)
+SL_TEST(what_was_planted_before_the_folder_was_closed_is_left_alone)
 {
     if (!stranger_exists("what_was_planted_before_the_folder_was_closed_is_left_alone"))
         return;
@@ -281,7 +277,6 @@ START_TEST(what_was_planted_before_the_folder_was_closed_is_left_alone)
     sl_registry_settle(node->registry);
     ck_assert_msg(strstr(about("evil"), "belongs to user 61234"), "%s", about("evil"));
 }
-END_TEST
 
 static void give(const char *name)
 {
@@ -303,7 +298,7 @@ static void find_kept(const char *folder, char name[600])
 }
 
 /* Restarts, specs that were kept, pins, and files that are another's meanwhile. */
-START_TEST(kept_specs_of_others_are_not_read_again)
+SL_TEST(kept_specs_of_others_are_not_read_again)
 {
     struct stat status;
     if (!stranger_exists("kept_specs_of_others_are_not_read_again"))
@@ -334,9 +329,8 @@ START_TEST(kept_specs_of_others_are_not_read_again)
     open_node("models", "");
     ck_assert(is_known("given"));
 }
-END_TEST
 
-START_TEST(versions_of_others_do_not_count)
+SL_TEST(versions_of_others_do_not_count)
 {
     static const char *const parts[] = {"", "/.sluice", "/.sluice/manifest.json", "/.sluice/ready",
                                         "/.sluice/lock"};
@@ -363,9 +357,8 @@ START_TEST(versions_of_others_do_not_count)
     open_node("models", "");
     ck_assert_str_eq(about("m"), "");
 }
-END_TEST
 
-START_TEST(kept_models_of_the_pool_that_another_could_change_are_loaded_again)
+SL_TEST(kept_models_of_the_pool_that_another_could_change_are_loaded_again)
 {
     char more[1024], name[600];
     struct stat status;
@@ -396,7 +389,6 @@ START_TEST(kept_models_of_the_pool_that_another_could_change_are_loaded_again)
     ck_assert_int_eq(fstatat(scratch, name, &status, 0), 0);
     ck_assert(status.st_uid == 0 && status.st_ino != before);
 }
-END_TEST
 
 /* ---- what is exchanged meanwhile --------------------------------------------------------------
  */
@@ -417,7 +409,7 @@ static void expect_empty(const char *name)
     ck_assert_uint_eq(sl_tree_bytes(fd), 0);
 }
 
-START_TEST(a_daemon_stays_in_its_folder_whoever_renames_it)
+SL_TEST(a_daemon_stays_in_its_folder_whoever_renames_it)
 {
     enum { MODELS = 40 };
     struct stat status;
@@ -445,7 +437,6 @@ START_TEST(a_daemon_stays_in_its_folder_whoever_renames_it)
     ck_assert(is_ready("m7"));
     ck_assert(!is_known("m8")); /* no spec was kept where it may be exchanged */
 }
-END_TEST
 
 static int exchange_sockets(void *arg)
 {
@@ -470,7 +461,7 @@ static bool starts_once(const struct sl_web_config *config)
     return started;
 }
 
-START_TEST(no_file_is_opened_to_all_instead_of_a_socket)
+SL_TEST(no_file_is_opened_to_all_instead_of_a_socket)
 {
     enum { ROUNDS = 300 };
     char at_path[SL_SCRATCH_PATH_BYTES + 32];
@@ -489,21 +480,5 @@ START_TEST(no_file_is_opened_to_all_instead_of_a_socket)
     SL_AWAIT(started || starts_once(&config), "a start while no link was there");
     stranger_ends(pid);
 }
-END_TEST
 
-int main(void)
-{
-    const TTest *const tests[] = {
-        a_folder_that_somebody_else_made_is_refused,
-        a_link_of_somebody_else_is_refused,
-        sockets_are_not_made_in_a_folder_of_somebody_else,
-        a_shared_folder_gets_one_of_our_own,
-        what_was_planted_before_the_folder_was_closed_is_left_alone,
-        kept_specs_of_others_are_not_read_again,
-        versions_of_others_do_not_count,
-        kept_models_of_the_pool_that_another_could_change_are_loaded_again,
-        a_daemon_stays_in_its_folder_whoever_renames_it,
-        no_file_is_opened_to_all_instead_of_a_socket,
-    };
-    return sl_case_main("node_trust", setup, teardown, tests, SL_COUNT(tests));
-}
+SL_CASE(.setup = setup, .teardown = teardown)

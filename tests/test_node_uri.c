@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "case_main.h"
+#include "claims.h"
 #include "node_case.h"
 
 static struct node_case c;
@@ -34,7 +34,7 @@ static int check(const char *prefix, const char *uri)
     return sl_node_uri_check(&prefixes, uri, &prefix_bytes, &err);
 }
 
-START_TEST(what_is_below_a_prefix_is_allowed)
+SL_TEST(what_is_below_a_prefix_is_allowed)
 {
     static const char *const good[][2] = {
         {"s3://models/", "s3://models/a"},
@@ -51,9 +51,8 @@ START_TEST(what_is_below_a_prefix_is_allowed)
     for (size_t i = 0; i < SL_COUNT(good); i++)
         ck_assert_msg(check(good[i][0], good[i][1]) == 0, "%s", err.message);
 }
-END_TEST
 
-START_TEST(nothing_else_is)
+SL_TEST(nothing_else_is)
 {
     static const char *const other[][2] = {
         {"", "s3://models/a"},
@@ -84,9 +83,8 @@ START_TEST(nothing_else_is)
         ck_assert_int_eq(err.kind, SL_E_USAGE);
     }
 }
-END_TEST
 
-START_TEST(a_uri_is_a_text_and_nothing_more)
+SL_TEST(a_uri_is_a_text_and_nothing_more)
 {
     static const char *const hostile[] = {"s3://m/\"}, sink: {tmpfs: {path: /etc}}",
                                           "s3://m/a\nsink: {tmpfs: {path: /etc}}", "s3://m/${HOME}",
@@ -105,9 +103,8 @@ START_TEST(a_uri_is_a_text_and_nothing_more)
         sl_specs_release(&specs);
     }
 }
-END_TEST
 
-START_TEST(clients_of_a_uri_share_its_load)
+SL_TEST(clients_of_a_uri_share_its_load)
 {
     static const char uri[] = "memory://m/object.safetensors";
     struct sluice_model_info info = {.size = sizeof(info)};
@@ -123,9 +120,8 @@ START_TEST(clients_of_a_uri_share_its_load)
     sluice_detach(second);
     ck_assert_uint_ne(node_case_inode(&c, uri, NULL), 0); /* and it stays for the next one */
 }
-END_TEST
 
-START_TEST(other_uris_are_refused_before_anything_is_asked)
+SL_TEST(other_uris_are_refused_before_anything_is_asked)
 {
     node_case_open(&c, ", uriPrefixes: [\"memory://other/\"]", "", NULL);
     ck_assert_ptr_null(node_case_load(&c, "memory://m/object.safetensors"));
@@ -138,9 +134,8 @@ START_TEST(other_uris_are_refused_before_anything_is_asked)
     ck_assert_int_eq(c.error.kind, SLUICE_AUTH);
     ck_assert_uint_eq(node_case_counts(&c).models, 0);
 }
-END_TEST
 
-START_TEST(what_is_not_in_memory_is_forgotten)
+SL_TEST(what_is_not_in_memory_is_forgotten)
 {
     node_case_open(&c, ", uriPrefixes: [\"memory://m\"]", "", NULL);
     ck_assert_ptr_null(node_case_load(&c, "memory://m/none.safetensors"));
@@ -156,9 +151,8 @@ START_TEST(what_is_not_in_memory_is_forgotten)
     sl_registry_set_budget(c.node->registry, 1000);
     SL_AWAIT(!node_case_counts(&c).models, "the end of a model beyond the budget");
 }
-END_TEST
 
-START_TEST(a_new_config_changes_what_is_allowed)
+SL_TEST(a_new_config_changes_what_is_allowed)
 {
     struct sl_node_config config = {.count = 0};
     char *items[] = {strdup("memory://m/")};
@@ -172,18 +166,5 @@ START_TEST(a_new_config_changes_what_is_allowed)
     ck_assert_msg(model != NULL, "%s", c.error.message);
     sluice_detach(model);
 }
-END_TEST
 
-int main(void)
-{
-    const TTest *const tests[] = {
-        what_is_below_a_prefix_is_allowed,
-        nothing_else_is,
-        a_uri_is_a_text_and_nothing_more,
-        clients_of_a_uri_share_its_load,
-        other_uris_are_refused_before_anything_is_asked,
-        what_is_not_in_memory_is_forgotten,
-        a_new_config_changes_what_is_allowed,
-    };
-    return sl_case_main("node_uri", setup, teardown, tests, SL_COUNT(tests));
-}
+SL_CASE(.setup = setup, .teardown = teardown)

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "alloc_fail.h"
+#include "claims.h"
 #include "mem.h"
 #include "option.h"
 
@@ -65,7 +66,7 @@ static int set(const char *path, const char *text)
     return row ? sl_option_set(row, holder, text, false, &err) : -1;
 }
 
-START_TEST(defaults_fill_every_member)
+SL_TEST(defaults_fill_every_member)
 {
     ck_assert(values.flag);
     ck_assert_ptr_null(values.text);
@@ -77,9 +78,8 @@ START_TEST(defaults_fill_every_member)
     ck_assert_str_eq(values.inner.word, "hello");
     ck_assert_uint_eq(values.inner.depth, 3);
 }
-END_TEST
 
-START_TEST(a_size_is_read_exactly_or_not_at_all)
+SL_TEST(a_size_is_read_exactly_or_not_at_all)
 {
     static const struct {
         const char *text;
@@ -118,9 +118,8 @@ START_TEST(a_size_is_read_exactly_or_not_at_all)
     for (size_t i = 0; i < SL_COUNT(bad); i++)
         ck_assert_msg(sl_parse_bytes(bad[i], &bytes) < 0, "%s", bad[i]);
 }
-END_TEST
 
-START_TEST(rates_are_bytes_or_bits_in_a_second)
+SL_TEST(rates_are_bytes_or_bits_in_a_second)
 {
     static const struct {
         const char *text;
@@ -139,9 +138,8 @@ START_TEST(rates_are_bytes_or_bits_in_a_second)
     for (size_t i = 0; i < SL_COUNT(bad); i++)
         ck_assert_msg(sl_parse_rate(bad[i], &bytes) < 0, "%s", bad[i]);
 }
-END_TEST
 
-START_TEST(a_number_outside_its_bounds_is_refused)
+SL_TEST(a_number_outside_its_bounds_is_refused)
 {
     ck_assert_int_eq(set("number", "1"), 0);
     ck_assert_int_eq(set("number", "100"), 0);
@@ -154,9 +152,8 @@ START_TEST(a_number_outside_its_bounds_is_refused)
     ck_assert_int_lt(set("size", "1023"), 0);
     ck_assert_str_eq(err.message, "'size': expected a size from 1 KiB to 1 TiB, not '1023'");
 }
-END_TEST
 
-START_TEST(a_number_is_whole_and_decimal)
+SL_TEST(a_number_is_whole_and_decimal)
 {
     static const char *const bad[] = {"",
                                       "-1",
@@ -173,9 +170,8 @@ START_TEST(a_number_is_whole_and_decimal)
     ck_assert_int_lt(set("inner.depth", "auto"), 0);
     ck_assert_str_eq(err.message, "'depth': expected a whole number, not 'auto'");
 }
-END_TEST
 
-START_TEST(yaml_spellings_of_truth_are_good)
+SL_TEST(yaml_spellings_of_truth_are_good)
 {
     static const char *const yes[] = {"true", "True", "yes", "ON", "y"}, *const no[] = {"false",
                                                                                         "No", "off",
@@ -189,9 +185,8 @@ START_TEST(yaml_spellings_of_truth_are_good)
     ck_assert_int_lt(set("flag", "1"), 0);
     ck_assert_int_lt(set("flag", ""), 0);
 }
-END_TEST
 
-START_TEST(off_may_be_spelt_as_false)
+SL_TEST(off_may_be_spelt_as_false)
 {
     ck_assert_int_eq(set("mode", "false"), 0);
     ck_assert_int_eq(values.mode, 2);
@@ -200,9 +195,8 @@ START_TEST(off_may_be_spelt_as_false)
     ck_assert_int_eq(values.mode, 2);
     ck_assert_int_lt(set("mode", "yes"), 0);
 }
-END_TEST
 
-START_TEST(an_unknown_choice_names_the_nearest)
+SL_TEST(an_unknown_choice_names_the_nearest)
 {
     ck_assert_int_lt(set("mode", "al"), 0);
     ck_assert_str_eq(err.message,
@@ -210,9 +204,8 @@ START_TEST(an_unknown_choice_names_the_nearest)
     ck_assert_int_lt(set("mode", "zebra"), 0);
     ck_assert_str_eq(err.message, "'mode': expected one of auto|all|off, not 'zebra'");
 }
-END_TEST
 
-START_TEST(an_unknown_key_names_its_section_and_the_nearest)
+SL_TEST(an_unknown_key_names_its_section_and_the_nearest)
 {
     ck_assert_int_lt(set("inner.wrod", "x"), 0);
     ck_assert_str_eq(err.message, "unknown key 'wrod' in 'inner', did you mean 'word'?");
@@ -221,9 +214,8 @@ START_TEST(an_unknown_key_names_its_section_and_the_nearest)
     ck_assert_int_lt(set("text.below", "x"), 0);
     ck_assert_int_lt(set("inner", "x"), 0);
 }
-END_TEST
 
-START_TEST(a_list_is_split_or_appended)
+SL_TEST(a_list_is_split_or_appended)
 {
     void *holder;
     const struct sl_option *row = sl_option_find(&outer_table, &values, "list", &holder, &err);
@@ -233,9 +225,8 @@ START_TEST(a_list_is_split_or_appended)
     ck_assert_uint_eq(values.list.count, 4);
     ck_assert_str_eq(values.list.items[3], "q,r");
 }
-END_TEST
 
-START_TEST(a_map_replaces_the_value_of_a_key)
+SL_TEST(a_map_replaces_the_value_of_a_key)
 {
     ck_assert_int_eq(set("map", "a=1,b=2,a=3"), 0);
     ck_assert_uint_eq(values.map.count, 2);
@@ -245,9 +236,8 @@ START_TEST(a_map_replaces_the_value_of_a_key)
     ck_assert_int_lt(set("map", "a=123456789"), 0);
     ck_assert_str_eq(err.message, "'map': '123456789' is longer than 8");
 }
-END_TEST
 
-START_TEST(many_items_keep_their_order)
+SL_TEST(many_items_keep_their_order)
 {
     struct sl_list list = {0};
     char text[16];
@@ -263,9 +253,8 @@ START_TEST(many_items_keep_their_order)
     }
     free(list.items);
 }
-END_TEST
 
-START_TEST(spellings_follow_the_member)
+SL_TEST(spellings_follow_the_member)
 {
     static const struct sl_option row = {
         .member = "range_bytes_max", .initial = "auto", .type = SL_OPTION_BYTES};
@@ -276,9 +265,8 @@ START_TEST(spellings_follow_the_member)
     ck_assert_str_eq(sl_exact_bytes(64 << 10, text), "64 KiB");
     ck_assert_str_eq(sl_exact_bytes(1025, text), "1025 bytes");
 }
-END_TEST
 
-START_TEST(the_nearest_word_is_a_typo_away)
+SL_TEST(the_nearest_word_is_a_typo_away)
 {
     static const char *const words[] = {"include", "exclude", "connections", "range-bytes"};
     ck_assert_str_eq(sl_nearest("includes", words, 4), "include");
@@ -293,7 +281,6 @@ START_TEST(the_nearest_word_is_a_typo_away)
     word[sizeof(word) - 1] = 0;
     ck_assert_ptr_null(sl_nearest(word, words, 4));
 }
-END_TEST
 
 static int collect(const struct sl_option *row, const char *path, void *arg)
 {
@@ -303,7 +290,7 @@ static int collect(const struct sl_option *row, const char *path, void *arg)
     return 0;
 }
 
-START_TEST(a_walk_names_every_path)
+SL_TEST(a_walk_names_every_path)
 {
     char paths[512] = "";
     sl_options_walk(&outer_table, collect, paths);
@@ -312,7 +299,6 @@ START_TEST(a_walk_names_every_path)
         "flag text number size mode list map inner inner.word inner.depth rules rules[].word "
         "rules[].depth ");
 }
-END_TEST
 
 static int use_everything(struct sl_err *why)
 {
@@ -334,7 +320,7 @@ static int use_everything(struct sl_err *why)
     return done;
 }
 
-START_TEST(every_failing_allocation_is_survived)
+SL_TEST(every_failing_allocation_is_survived)
 {
     sl_alloc_fail_at(0);
     ck_assert_int_eq(use_everything(&err), 0);
@@ -348,33 +334,5 @@ START_TEST(every_failing_allocation_is_survived)
     }
     sl_alloc_fail_at(0);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("option");
-    TCase *tcase = tcase_create("rows");
-    tcase_add_checked_fixture(tcase, setup, teardown);
-    tcase_add_test(tcase, defaults_fill_every_member);
-    tcase_add_test(tcase, a_size_is_read_exactly_or_not_at_all);
-    tcase_add_test(tcase, rates_are_bytes_or_bits_in_a_second);
-    tcase_add_test(tcase, a_number_outside_its_bounds_is_refused);
-    tcase_add_test(tcase, a_number_is_whole_and_decimal);
-    tcase_add_test(tcase, yaml_spellings_of_truth_are_good);
-    tcase_add_test(tcase, off_may_be_spelt_as_false);
-    tcase_add_test(tcase, an_unknown_choice_names_the_nearest);
-    tcase_add_test(tcase, an_unknown_key_names_its_section_and_the_nearest);
-    tcase_add_test(tcase, a_list_is_split_or_appended);
-    tcase_add_test(tcase, a_map_replaces_the_value_of_a_key);
-    tcase_add_test(tcase, many_items_keep_their_order);
-    tcase_add_test(tcase, spellings_follow_the_member);
-    tcase_add_test(tcase, the_nearest_word_is_a_typo_away);
-    tcase_add_test(tcase, a_walk_names_every_path);
-    tcase_add_test(tcase, every_failing_allocation_is_survived);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failures = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failures ? 1 : 0;
-}
+SL_CASE(.setup = setup, .teardown = teardown)

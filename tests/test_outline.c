@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "buf.h"
+#include "claims.h"
 #include "golden.h"
 #include "memory_store.h"
 #include "redis_model_maker.h"
@@ -59,7 +60,7 @@ static void drop(struct made *made)
     free(made->data);
 }
 
-START_TEST(a_large_file_is_listed_from_its_metadata)
+SL_TEST(a_large_file_is_listed_from_its_metadata)
 {
     struct made made;
     struct sl_err err = SL_ERR_INIT;
@@ -87,9 +88,8 @@ START_TEST(a_large_file_is_listed_from_its_metadata)
     }
     drop(&made);
 }
-END_TEST
 
-START_TEST(who_reads_tensors_reads_the_headers)
+SL_TEST(who_reads_tensors_reads_the_headers)
 {
     struct made made;
     struct sl_err err = SL_ERR_INIT;
@@ -99,9 +99,8 @@ START_TEST(who_reads_tensors_reads_the_headers)
     ck_assert_int_eq(err.kind, SL_E_FORMAT);
     drop(&made);
 }
-END_TEST
 
-START_TEST(few_headers_are_checked_for_a_list_too)
+SL_TEST(few_headers_are_checked_for_a_list_too)
 {
     struct made made;
     struct sl_err err = SL_ERR_INIT;
@@ -110,7 +109,6 @@ START_TEST(few_headers_are_checked_for_a_list_too)
     ck_assert_int_eq(err.kind, SL_E_FORMAT);
     drop(&made);
 }
-END_TEST
 
 /* The entry of tensor 30: its data_length, data_offset, header_offset are its last three numbers.
  */
@@ -123,7 +121,7 @@ static const struct {
     {1, -100000, "E_OFFSET"}, {2, -100000, "E_OFFSET"},   {2, INT64_MAX / 2, "E_OFFSET"},
 };
 
-START_TEST(metadata_that_cannot_be_are_refused)
+SL_TEST_LOOP(metadata_that_cannot_be_are_refused, 0, SL_COUNT(wrongs))
 {
     struct made made;
     struct sl_err err = SL_ERR_INIT;
@@ -134,9 +132,8 @@ START_TEST(metadata_that_cannot_be_are_refused)
     ck_assert_str_eq(err.code, wrongs[_i].code);
     drop(&made);
 }
-END_TEST
 
-START_TEST(a_file_that_is_cut_off_is_refused)
+SL_TEST(a_file_that_is_cut_off_is_refused)
 {
     struct made made;
     struct sl_err err = SL_ERR_INIT;
@@ -146,9 +143,8 @@ START_TEST(a_file_that_is_cut_off_is_refused)
     ck_assert_str_eq(err.code, "E_TRUNCATED");
     drop(&made);
 }
-END_TEST
 
-START_TEST(every_failing_call_is_reported)
+SL_TEST(every_failing_call_is_reported)
 {
     struct made made;
     make(&made, MANY);
@@ -156,23 +152,5 @@ START_TEST(every_failing_call_is_reported)
     ck_assert_uint_ge(golden_each_read(look, &made), 1);
     drop(&made);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("outline");
-    TCase *tcase = tcase_create("tensorizer");
-    tcase_set_timeout(tcase, 60);
-    tcase_add_test(tcase, a_large_file_is_listed_from_its_metadata);
-    tcase_add_test(tcase, who_reads_tensors_reads_the_headers);
-    tcase_add_test(tcase, few_headers_are_checked_for_a_list_too);
-    tcase_add_loop_test(tcase, metadata_that_cannot_be_are_refused, 0, SL_COUNT(wrongs));
-    tcase_add_test(tcase, a_file_that_is_cut_off_is_refused);
-    tcase_add_test(tcase, every_failing_call_is_reported);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failures = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failures ? 1 : 0;
-}
+SL_CASE(.seconds = 60)

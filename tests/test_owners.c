@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "archive_work.h"
-#include "case_main.h"
+#include "claims.h"
 #include "journal.h"
 #include "model_maker.h"
 #include "publish.h"
@@ -96,7 +96,7 @@ static void make_file(int folder_fd, const char *name, mode_t mode)
 
 /* ---- hard links ----------------------------------------------------------------------------- */
 
-START_TEST(a_hard_link_is_no_journal)
+SL_TEST(a_hard_link_is_no_journal)
 {
     static const uint8_t identity[32] = "x";
     struct sl_err err = SL_ERR_INIT;
@@ -108,9 +108,8 @@ START_TEST(a_hard_link_is_no_journal)
     REFUSED("hard link");
     check_canary(2);
 }
-END_TEST
 
-START_TEST(a_hard_link_is_no_staged_file)
+SL_TEST(a_hard_link_is_no_staged_file)
 {
     static const struct sl_sink_file file = {"d/weights.bin", 10};
     sl_autoclose int fd = folder("staging"), below = folder("staging/d");
@@ -121,10 +120,9 @@ START_TEST(a_hard_link_is_no_staged_file)
     REFUSED("hard link");
     check_canary(2);
 }
-END_TEST
 
 /* With its first use a file beyond those that stay open may have become another. */
-START_TEST(a_staged_file_that_becomes_a_hard_link_gets_no_mode)
+SL_TEST(a_staged_file_that_becomes_a_hard_link_gets_no_mode)
 {
     static const struct sl_sink_file file = {"weights.bin", sizeof(secret)};
     struct sl_err err = SL_ERR_INIT;
@@ -139,9 +137,8 @@ START_TEST(a_staged_file_that_becomes_a_hard_link_gets_no_mode)
     ck_assert_int_eq(fstatat(scratch_fd, "canary", &status, 0), 0);
     ck_assert_uint_eq(status.st_mode & 07777, 0640);
 }
-END_TEST
 
-START_TEST(a_hard_link_is_no_lock)
+SL_TEST(a_hard_link_is_no_lock)
 {
     struct sl_err err = SL_ERR_INIT;
     sl_autoclose int root = folder("models"), state = folder("models/.sluice");
@@ -151,10 +148,9 @@ START_TEST(a_hard_link_is_no_lock)
     REFUSED("hard link");
     check_canary(2);
 }
-END_TEST
 
 /* Files that are made whole and renamed replace a link instead of writing through it. */
-START_TEST(no_name_of_a_load_leads_to_another_file)
+SL_TEST(no_name_of_a_load_leads_to_another_file)
 {
     static const char *const names[] = {"models/.sluice/ready",         "models/.sluice/ready.tmp",
                                         "models/.sluice/manifest.new",  "models/.sluice/commit.tmp",
@@ -167,9 +163,8 @@ START_TEST(no_name_of_a_load_leads_to_another_file)
     ck_assert_msg(ran.exit_code == 0, "%s", ran.err);
     check_canary(1);
 }
-END_TEST
 
-START_TEST(a_published_hard_link_is_not_given_away)
+SL_TEST(a_published_hard_link_is_not_given_away)
 {
     if (!is_root("a_published_hard_link_is_not_given_away"))
         return;
@@ -185,9 +180,8 @@ START_TEST(a_published_hard_link_is_not_given_away)
     ck_assert_int_eq(stat(other, &status), 0);
     ck_assert_uint_eq(status.st_uid, 0);
 }
-END_TEST
 
-START_TEST(a_hard_link_gets_no_termination_message)
+SL_TEST(a_hard_link_gets_no_termination_message)
 {
     char name[PATH_BYTES];
     snprintf(name, sizeof(name), "%s/message", scratch);
@@ -198,10 +192,9 @@ START_TEST(a_hard_link_gets_no_termination_message)
     ck_assert_msg(ran.exit_code == 0, "%s", ran.err);
     check_canary(2);
 }
-END_TEST
 
 /* What converts and signs makes files of its own, and puts them in the place of a link. */
-START_TEST(files_that_are_made_anew_change_no_other)
+SL_TEST(files_that_are_made_anew_change_no_other)
 {
     char model[PATH_BYTES + 32], converted[PATH_BYTES + 32];
     size_t bytes;
@@ -220,11 +213,10 @@ START_TEST(files_that_are_made_anew_change_no_other)
     ck_assert_msg(ran.exit_code == 0, "%s", ran.err);
     check_canary(1);
 }
-END_TEST
 
 /* ---- other users ---------------------------------------------------------------------------- */
 
-START_TEST(files_of_another_user_are_not_written)
+SL_TEST(files_of_another_user_are_not_written)
 {
     if (!is_root("files_of_another_user_are_not_written"))
         return;
@@ -248,10 +240,9 @@ START_TEST(files_of_another_user_are_not_written)
     ck_assert_int_eq(fstatat(fd, "weights.bin", &status, 0), 0);
     ck_assert_uint_eq(status.st_size, 6);
 }
-END_TEST
 
 /* What root gave away before it was killed is still root's, in a folder that only root writes. */
-START_TEST(a_staged_file_that_was_given_away_is_gone_on_with)
+SL_TEST(a_staged_file_that_was_given_away_is_gone_on_with)
 {
     if (!is_root("a_staged_file_that_was_given_away_is_gone_on_with"))
         return;
@@ -263,9 +254,8 @@ START_TEST(a_staged_file_that_was_given_away_is_gone_on_with)
     SL_AUTO(sl_sink) sink = sl_tmpfs_open(fd, &file, 1, NULL, &err);
     ck_assert_msg(sink != NULL, "%s", err.message);
 }
-END_TEST
 
-START_TEST(state_of_another_user_is_refused_with_what_to_do)
+SL_TEST(state_of_another_user_is_refused_with_what_to_do)
 {
     if (!is_root("state_of_another_user_is_refused_with_what_to_do"))
         return;
@@ -291,9 +281,8 @@ START_TEST(state_of_another_user_is_refused_with_what_to_do)
         ck_assert_int_eq(fchown(own, 0, 0), 0);
     }
 }
-END_TEST
 
-START_TEST(a_folder_of_another_user_takes_no_files)
+SL_TEST(a_folder_of_another_user_takes_no_files)
 {
     if (!is_root("a_folder_of_another_user_takes_no_files"))
         return;
@@ -315,10 +304,9 @@ START_TEST(a_folder_of_another_user_takes_no_files)
         ck_assert_int_eq(fstatat(theirs, "x", &status, 0), -1);
     }
 }
-END_TEST
 
 /* A folder that an earlier load gave away is the model's. */
-START_TEST(folders_that_were_given_away_take_the_next_version)
+SL_TEST(folders_that_were_given_away_take_the_next_version)
 {
     if (!is_root("folders_that_were_given_away_take_the_next_version"))
         return;
@@ -335,7 +323,6 @@ START_TEST(folders_that_were_given_away_take_the_next_version)
         ck_assert_msg(ran.exit_code == 0, "%s", ran.err);
     }
 }
-END_TEST
 
 /* ---- the way to the destination ------------------------------------------------------------- */
 
@@ -352,7 +339,7 @@ static size_t warnings(const char *text)
     return count;
 }
 
-START_TEST(a_folder_that_others_can_swap_is_told_once)
+SL_TEST(a_folder_that_others_can_swap_is_told_once)
 {
     char path[PATH_BYTES + 32];
     sl_autoclose int wide = folder("wide"), inner = folder("wide/inner");
@@ -371,9 +358,8 @@ START_TEST(a_folder_that_others_can_swap_is_told_once)
     RUN(&ran, "initializer", source, path, source, path); /* two sources, one destination */
     ck_assert_msg(ran.exit_code == 0 && warnings(ran.err) == 1, "%s", ran.err);
 }
-END_TEST
 
-START_TEST(a_folder_that_a_group_can_swap_is_told)
+SL_TEST(a_folder_that_a_group_can_swap_is_told)
 {
     if (!is_root("a_folder_that_a_group_can_swap_is_told"))
         return;
@@ -387,9 +373,8 @@ START_TEST(a_folder_that_a_group_can_swap_is_told)
     ck_assert_msg(ran.exit_code == 0 && warnings(ran.err) == 1 && strstr(ran.err, "group 54321"),
                   "%s", ran.err);
 }
-END_TEST
 
-START_TEST(a_folder_of_another_user_on_the_way_is_told)
+SL_TEST(a_folder_of_another_user_on_the_way_is_told)
 {
     if (!is_root("a_folder_of_another_user_on_the_way_is_told"))
         return;
@@ -405,7 +390,6 @@ START_TEST(a_folder_of_another_user_on_the_way_is_told)
     ck_assert_msg(ran.exit_code == 0 && warnings(ran.err) == 1 && strstr(ran.err, "user 54321"),
                   "%s", ran.err);
 }
-END_TEST
 
 /* A load as this user, with what may be the group of a volume. */
 static void load_as(const char *user, const char *group)
@@ -420,7 +404,7 @@ static void load_as(const char *user, const char *group)
 }
 
 /* Volumes of Kubernetes: an emptyDir is root's and open to all, one with fsGroup to a group. */
-START_TEST(volumes_take_loads_of_any_user_and_of_one_alone)
+SL_TEST(volumes_take_loads_of_any_user_and_of_one_alone)
 {
     static const char test[] = "volumes_take_loads_of_any_user_and_of_one_alone";
     static const unsigned modes[] = {0777, 02775};
@@ -448,7 +432,6 @@ START_TEST(volumes_take_loads_of_any_user_and_of_one_alone)
         sl_scratch_close(fcntl(fd, F_DUPFD_CLOEXEC, 0), to);
     }
 }
-END_TEST
 
 /* A file system of the test's own at `to`, gone with its process. */
 static bool mount_own(const char *options, const char *test)
@@ -462,7 +445,7 @@ static bool mount_own(const char *options, const char *test)
 }
 
 /* Where archive and content do not fit, the archive is given back as it is read. */
-START_TEST(an_archive_that_is_a_hard_link_is_not_eaten)
+SL_TEST(an_archive_that_is_a_hard_link_is_not_eaten)
 {
     enum { BYTES = 4 << 20, FILES = 4 };
     struct sl_err err = SL_ERR_INIT;
@@ -493,10 +476,9 @@ START_TEST(an_archive_that_is_a_hard_link_is_not_eaten)
     ck_assert_msg(sl_archive_work_unpack(&what, &file, &count, &bytes, &err) == 0, "%s",
                   err.message);
 }
-END_TEST
 
 /* As Kubernetes mounts an emptyDir, and a volume with fsGroup. */
-START_TEST(a_volume_that_all_of_a_pod_can_write_is_no_warning)
+SL_TEST(a_volume_that_all_of_a_pod_can_write_is_no_warning)
 {
     static const char *const options[] = {"mode=0777", "mode=02775,gid=54321", "mode=01777"};
     for (size_t i = 0; i < SL_COUNT(options); i++) {
@@ -509,10 +491,9 @@ START_TEST(a_volume_that_all_of_a_pod_can_write_is_no_warning)
         ck_assert_int_eq(umount(to), 0);
     }
 }
-END_TEST
 
 /* As somebody can in /tmp and /dev/shm, for a name that is known. */
-START_TEST(a_destination_that_somebody_made_where_anyone_may_is_refused)
+SL_TEST(a_destination_that_somebody_made_where_anyone_may_is_refused)
 {
     if (!is_root("a_destination_that_somebody_made_where_anyone_may_is_refused"))
         return;
@@ -530,9 +511,8 @@ START_TEST(a_destination_that_somebody_made_where_anyone_may_is_refused)
     load_into("/dev/null/x"); /* and what cannot be is no crash */
     ck_assert_int_eq(ran.exit_code, 6);
 }
-END_TEST
 
-START_TEST(a_link_that_somebody_made_where_anyone_may_is_refused)
+SL_TEST(a_link_that_somebody_made_where_anyone_may_is_refused)
 {
     if (!is_root("a_link_that_somebody_made_where_anyone_may_is_refused"))
         return;
@@ -554,32 +534,5 @@ START_TEST(a_link_that_somebody_made_where_anyone_may_is_refused)
     }
     ck_assert_int_eq(fstatat(victim, "deeper", &status, 0), -1);
 }
-END_TEST
 
-int main(void)
-{
-    const TTest *const tests[] = {
-        a_hard_link_is_no_journal,
-        a_hard_link_is_no_staged_file,
-        a_staged_file_that_becomes_a_hard_link_gets_no_mode,
-        a_hard_link_is_no_lock,
-        no_name_of_a_load_leads_to_another_file,
-        a_published_hard_link_is_not_given_away,
-        a_hard_link_gets_no_termination_message,
-        files_that_are_made_anew_change_no_other,
-        an_archive_that_is_a_hard_link_is_not_eaten,
-        files_of_another_user_are_not_written,
-        a_staged_file_that_was_given_away_is_gone_on_with,
-        state_of_another_user_is_refused_with_what_to_do,
-        a_folder_of_another_user_takes_no_files,
-        folders_that_were_given_away_take_the_next_version,
-        a_folder_that_others_can_swap_is_told_once,
-        a_folder_that_a_group_can_swap_is_told,
-        a_folder_of_another_user_on_the_way_is_told,
-        volumes_take_loads_of_any_user_and_of_one_alone,
-        a_volume_that_all_of_a_pod_can_write_is_no_warning,
-        a_destination_that_somebody_made_where_anyone_may_is_refused,
-        a_link_that_somebody_made_where_anyone_may_is_refused,
-    };
-    return sl_case_main("owners", setup, teardown, tests, SL_COUNT(tests));
-}
+SL_CASE(.setup = setup, .teardown = teardown)

@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "case_main.h"
+#include "claims.h"
 #include "pages.h"
 #include "skip.h"
 
@@ -44,39 +44,35 @@ static void assert_kind(const char *kind)
     ck_assert_str_eq(sl_pages_of_path(below), kind);
 }
 
-START_TEST(a_tmpfs_has_small_pages_unless_it_is_mounted_otherwise)
+SL_TEST(a_tmpfs_has_small_pages_unless_it_is_mounted_otherwise)
 {
     if (!have_tmpfs("size=1m"))
         SL_SKIP("no tmpfs of its own can be mounted");
     assert_kind("tmpfs with 4 KiB pages");
 }
-END_TEST
 
-START_TEST(huge_never_is_small)
+SL_TEST(huge_never_is_small)
 {
     if (!have_tmpfs("size=1m,huge=never"))
         SL_SKIP("no tmpfs of its own can be mounted");
     assert_kind("tmpfs with 4 KiB pages");
 }
-END_TEST
 
-START_TEST(huge_within_size_is_huge)
+SL_TEST(huge_within_size_is_huge)
 {
     if (!have_tmpfs("huge=within_size,size=8m"))
         SL_SKIP("no tmpfs of its own can be mounted");
     assert_kind("tmpfs with huge pages");
 }
-END_TEST
 
-START_TEST(what_is_no_tmpfs_is_a_disk)
+SL_TEST(what_is_no_tmpfs_is_a_disk)
 {
     ck_assert_str_eq(sl_pages_of_path("/proc"), "disk");
     ck_assert_str_eq(sl_pages_of_path("/proc/self/not/there"), "disk");
     ck_assert_int_eq(sl_pages_of(-1), SL_PAGES_NONE);
 }
-END_TEST
 
-START_TEST(names_without_an_end_are_nothing)
+SL_TEST(names_without_an_end_are_nothing)
 {
     char name[5000];
     memset(name, 'a', sizeof(name) - 1);
@@ -84,16 +80,5 @@ START_TEST(names_without_an_end_are_nothing)
     ck_assert_str_eq(sl_pages_of_path(name), "");
     ck_assert_str_eq(sl_pages_of_path("not-there-and-relative"), "");
 }
-END_TEST
 
-int main(void)
-{
-    const TTest *const tests[] = {
-        a_tmpfs_has_small_pages_unless_it_is_mounted_otherwise,
-        huge_never_is_small,
-        huge_within_size_is_huge,
-        what_is_no_tmpfs_is_a_disk,
-        names_without_an_end_are_nothing,
-    };
-    return sl_case_main("pages", setup, teardown, tests, sizeof(tests) / sizeof(*tests));
-}
+SL_CASE(.setup = setup, .teardown = teardown)

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "claims.h"
 #include "golden.h"
 #include "patterns.h"
 
@@ -16,7 +17,7 @@ static void setup(void)
 }
 
 /* The answers are those of fnmatch.fnmatch(name, pattern) of Python 3.11. */
-START_TEST(names_match_as_they_do_in_python)
+SL_TEST(names_match_as_they_do_in_python)
 {
     static const struct {
         const char *pattern, *name;
@@ -63,18 +64,16 @@ START_TEST(names_match_as_they_do_in_python)
         ck_assert_msg(sl_pattern_matches(rows[i].pattern, rows[i].name) == rows[i].matches,
                       "'%s' '%s'", rows[i].pattern, rows[i].name);
 }
-END_TEST
 
-START_TEST(bytes_that_are_no_text_match_themselves)
+SL_TEST(bytes_that_are_no_text_match_themselves)
 {
     ck_assert(sl_pattern_matches("?\xc3", "\xff\xc3"));
     ck_assert(sl_pattern_matches("[\xc3]", "\xc3"));
     ck_assert(!sl_pattern_matches("\xe4\xbd", "\xe4"));
     ck_assert(sl_pattern_matches("*\xe4", "\xe4\xbd\xe4"));
 }
-END_TEST
 
-START_TEST(hostile_patterns_end_soon)
+SL_TEST(hostile_patterns_end_soon)
 {
     char pattern[SL_PATTERN_BYTES_MAX], name[SL_PATTERN_BYTES_MAX];
     for (size_t i = 0; i + 2 < sizeof(pattern); i += 2)
@@ -85,7 +84,6 @@ START_TEST(hostile_patterns_end_soon)
     name[sizeof(name) - 2] = 'b';
     ck_assert(!sl_pattern_matches(pattern, name));
 }
-END_TEST
 
 static const char *parsed(const char *text)
 {
@@ -103,7 +101,7 @@ static const char *parsed(const char *text)
     return done < 0 ? err.message : joined;
 }
 
-START_TEST(lists_are_json_or_have_commas)
+SL_TEST(lists_are_json_or_have_commas)
 {
     ck_assert_str_eq(parsed(NULL), "");
     ck_assert_str_eq(parsed("  "), "");
@@ -113,9 +111,8 @@ START_TEST(lists_are_json_or_have_commas)
     ck_assert_str_eq(parsed("\"*.json\""), "*.json|");
     ck_assert_str_eq(parsed("[ab].json,[0-9]*"), "[ab].json|[0-9]*|");
 }
-END_TEST
 
-START_TEST(lists_that_are_neither_are_refused_by_name)
+SL_TEST(lists_that_are_neither_are_refused_by_name)
 {
     static const char *const texts[] = {"[\"*.json\"", "{\"a\": 1}", "\"x", "[\"a\",]"};
     for (size_t i = 0; i < SL_COUNT(texts); i++)
@@ -130,7 +127,6 @@ START_TEST(lists_that_are_neither_are_refused_by_name)
     memset(many, 'a', 2000);
     ck_assert_ptr_nonnull(strstr(parsed(many), "pattern 1 is longer than 1024 bytes"));
 }
-END_TEST
 
 static int read_both(void *arg, struct sl_err *why)
 {
@@ -146,7 +142,7 @@ static int read_both(void *arg, struct sl_err *why)
     return done;
 }
 
-START_TEST(both_variables_count_and_failing_allocations_are_survived)
+SL_TEST(both_variables_count_and_failing_allocations_are_survived)
 {
     struct sl_patterns none = {0};
     ck_assert(sl_patterns_want(&none, "anything"));
@@ -154,23 +150,5 @@ START_TEST(both_variables_count_and_failing_allocations_are_survived)
     setenv("STORAGE_IGNORE_PATTERNS", "old*,x", 1);
     ck_assert_uint_ge(golden_each_allocation(read_both, NULL), 3);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("patterns");
-    TCase *tests = tcase_create("patterns");
-    tcase_add_checked_fixture(tests, setup, NULL);
-    tcase_add_test(tests, names_match_as_they_do_in_python);
-    tcase_add_test(tests, bytes_that_are_no_text_match_themselves);
-    tcase_add_test(tests, hostile_patterns_end_soon);
-    tcase_add_test(tests, lists_are_json_or_have_commas);
-    tcase_add_test(tests, lists_that_are_neither_are_refused_by_name);
-    tcase_add_test(tests, both_variables_count_and_failing_allocations_are_survived);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
-}
+SL_CASE(.setup = setup)

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "buf.h"
+#include "claims.h"
 #include "pytorch.h"
 
 /* The code that a pickle is refused with, "" if it is read. */
@@ -27,7 +28,7 @@ static const char *code_of(const char *data, size_t bytes)
 }
 #define CODE(text) code_of(text, sizeof(text) - 1)
 
-START_TEST(values_are_taken_from_where_they_are)
+SL_TEST(values_are_taken_from_where_they_are)
 {
     ck_assert_str_eq(CODE("N."), "");
     ck_assert_str_eq(CODE("}(X\1\0\0\0aK\1u."), "");
@@ -41,9 +42,8 @@ START_TEST(values_are_taken_from_where_they_are)
     ck_assert_str_eq(CODE("}Na."), "pkl.type");
     ck_assert_str_eq(CODE("}]Ns."), "pkl.type");
 }
-END_TEST
 
-START_TEST(every_length_is_checked)
+SL_TEST(every_length_is_checked)
 {
     ck_assert_str_eq(CODE("X\1\0\0\0a."), "");
     ck_assert_str_eq(CODE("X\2\0\0\0a."), "pkl.truncated");
@@ -58,9 +58,8 @@ START_TEST(every_length_is_checked)
     ck_assert_str_eq(CODE("h\0."), "pkl.memo");
     ck_assert_str_eq(CODE("Nr\xff\xff\xff\xff."), "pkl.limit");
 }
-END_TEST
 
-START_TEST(nothing_is_called)
+SL_TEST(nothing_is_called)
 {
     ck_assert_str_eq(CODE("cos\nsystem\n."), "pkl.global");
     ck_assert_str_eq(CODE("cbuiltins\neval\n."), "pkl.global");
@@ -72,7 +71,6 @@ START_TEST(nothing_is_called)
     ck_assert_str_eq(CODE("}}b."), "pkl.build");
     ck_assert_str_eq(CODE("NQ."), "pkl.persid");
 }
-END_TEST
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
@@ -183,7 +181,7 @@ static struct sl_buf repeated_calls(unsigned calls)
     return pickle;
 }
 
-START_TEST(calls_that_copy_a_list_of_references_are_refused)
+SL_TEST(calls_that_copy_a_list_of_references_are_refused)
 {
     static const unsigned calls[] = {1400, 70000};
     if (!can_limit_memory("calls_that_copy_a_list_of_references_are_refused"))
@@ -197,10 +195,9 @@ START_TEST(calls_that_copy_a_list_of_references_are_refused)
     ck_assert_int_eq(read_within(&pickle, room_for(&pickle)), 0);
     sl_buf_release(&pickle);
 }
-END_TEST
 
 /* A thousand lists of a thousand times the same tensor, with a shape of 64 numbers. */
-START_TEST(a_tensor_that_is_repeated_a_million_times_is_refused)
+SL_TEST(a_tensor_that_is_repeated_a_million_times_is_refused)
 {
     struct sl_buf pickle = NEW_PICKLE;
     if (!can_limit_memory("a_tensor_that_is_repeated_a_million_times_is_refused"))
@@ -220,10 +217,9 @@ START_TEST(a_tensor_that_is_repeated_a_million_times_is_refused)
     ck_assert_int_eq(read_within(&pickle, 64 << 20), 1);
     sl_buf_release(&pickle);
 }
-END_TEST
 
 /* Each put may leave a gap of 65,536 slots. */
-START_TEST(a_memo_with_gaps_stays_within_its_memory)
+SL_TEST(a_memo_with_gaps_stays_within_its_memory)
 {
     struct sl_buf pickle = NEW_PICKLE;
     if (!can_limit_memory("a_memo_with_gaps_stays_within_its_memory"))
@@ -237,10 +233,9 @@ START_TEST(a_memo_with_gaps_stays_within_its_memory)
     ck_assert_int_eq(read_within(&pickle, room_for(&pickle)), 1);
     sl_buf_release(&pickle);
 }
-END_TEST
 
 /* One byte makes an empty tuple, list or dict; two of them, pushed and dropped. */
-START_TEST(the_densest_pickles_stay_within_their_memory)
+SL_TEST(the_densest_pickles_stay_within_their_memory)
 {
     static const char *const parts[] = {")0",
                                         "]0",
@@ -263,10 +258,9 @@ START_TEST(the_densest_pickles_stay_within_their_memory)
         sl_buf_release(&pickle);
     }
 }
-END_TEST
 
 /* Each call looks through them. */
-START_TEST(metadata_of_more_than_two_flags_are_refused)
+SL_TEST(metadata_of_more_than_two_flags_are_refused)
 {
     ck_assert_str_eq(
         CODE("ctorch._utils\n_rebuild_tensor_v2\n((X\7\0\0\0storagectorch\nFloatStorage\n"
@@ -279,7 +273,6 @@ START_TEST(metadata_of_more_than_two_flags_are_refused)
              "0X\3\0\0\0cpuK\1tQK\0))\x89}}(X\4\0\0\0conj\x89X\3\0\0\0neg\x89X\3\0\0\0neg\x89utR."),
         "pkl.call");
 }
-END_TEST
 
 #define STORAGE                                                                                    \
     "ctorch._utils\n_rebuild_tensor_v2\n((X\7\0\0\0storagectorch\nFloatStorage\nX\1\0\0\0"         \
@@ -294,15 +287,14 @@ static void expect_error(const char *data, size_t bytes, const char *code, const
 #define EXPECT_ERROR(text, code, word) expect_error(text, sizeof(text) - 1, code, word)
 
 /* 2^29 times one number of four bytes: 2 GiB to hash, to load and to convert. */
-START_TEST(views_that_repeat_a_few_bytes_are_refused_before_any_work)
+SL_TEST(views_that_repeat_a_few_bytes_are_refused_before_any_work)
 {
     EXPECT_ERROR("}X\1\0\0\0w" STORAGE "J\0\0\0\x20\x85K\0\x85\x89}tRs.", "pt.limit",
                  "up to tensor 'w' they are 2147483648 bytes");
     EXPECT_ERROR("}X\1\0\0\0w" STORAGE "J\0\0\0\x02\x85K\0\x85\x89}tRs.", "", "");
 }
-END_TEST
 
-START_TEST(a_refusal_names_the_key_it_stumbled_over)
+SL_TEST(a_refusal_names_the_key_it_stumbled_over)
 {
     EXPECT_ERROR("}X\5\0\0\0layercos\nsystem\n.", "pkl.global", "opcode at byte 11, after 'layer'");
     EXPECT_ERROR("}X\5\0\0\0layerNQs.", "pkl.persid", "after 'layer'");
@@ -311,27 +303,5 @@ START_TEST(a_refusal_names_the_key_it_stumbled_over)
     EXPECT_ERROR("}X\5\0\0\0layer}q\1h\1Nh\1su0.", "pkl.stack", "after 'layer'");
     EXPECT_ERROR("}X\1\0\0\0w" STORAGE "K\2\x85K\1\x85\x89}tRs.", "pt.bounds", "tensor 'w'");
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("pickle");
-    TCase *tcase = tcase_create("pickle");
-    tcase_add_test(tcase, values_are_taken_from_where_they_are);
-    tcase_add_test(tcase, every_length_is_checked);
-    tcase_add_test(tcase, nothing_is_called);
-    tcase_add_test(tcase, calls_that_copy_a_list_of_references_are_refused);
-    tcase_add_test(tcase, a_tensor_that_is_repeated_a_million_times_is_refused);
-    tcase_add_test(tcase, a_memo_with_gaps_stays_within_its_memory);
-    tcase_add_test(tcase, the_densest_pickles_stay_within_their_memory);
-    tcase_add_test(tcase, metadata_of_more_than_two_flags_are_refused);
-    tcase_add_test(tcase, views_that_repeat_a_few_bytes_are_refused_before_any_work);
-    tcase_add_test(tcase, a_refusal_names_the_key_it_stumbled_over);
-    tcase_set_timeout(tcase, 120);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failures = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failures ? 1 : 0;
-}
+SL_CASE(.seconds = 120)

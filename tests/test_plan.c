@@ -4,12 +4,13 @@
 #include <string.h>
 
 #include "alloc_fail.h"
+#include "claims.h"
 #include "golden.h"
 #include "memory_store.h"
 #include "model_maker.h"
 #include "plan_case.h"
 
-START_TEST(hostile_names_are_refused)
+SL_TEST(hostile_names_are_refused)
 {
     static const char *const names[] = {"m/../../etc/passwd", "m//etc/passwd", "m/a/./b",
                                         "m/.sluice/ready", "m/a\nb"};
@@ -20,18 +21,16 @@ START_TEST(hostile_names_are_refused)
         expect_refusal("", SL_E_FORMAT, "");
     }
 }
-END_TEST
 
-START_TEST(a_file_that_is_also_a_folder_is_refused)
+SL_TEST(a_file_that_is_also_a_folder_is_refused)
 {
     put_text("m/a/b/c", "x");
     put_text("m/a.b", "x");
     put_text("m/a", "x");
     expect_refusal("", SL_E_FORMAT, "folder");
 }
-END_TEST
 
-START_TEST(nothing_left_is_not_found)
+SL_TEST(nothing_left_is_not_found)
 {
     expect_refusal("", SL_E_NOT_FOUND, "");
     put_text("m/a", "x");
@@ -48,9 +47,8 @@ START_TEST(nothing_left_is_not_found)
     expect_refusal("sink: {tmpfs: {path: /n, layout: safetensors}}\n", SL_E_FORMAT, "verbatim");
     free(model);
 }
-END_TEST
 
-START_TEST(include_and_exclude_choose_objects)
+SL_TEST(include_and_exclude_choose_objects)
 {
     struct sl_specs specs;
     put_text("m/config.json", "{}");
@@ -69,9 +67,8 @@ START_TEST(include_and_exclude_choose_objects)
     sl_plan_free(plan);
     sl_specs_release(&specs);
 }
-END_TEST
 
-START_TEST(a_broken_model_is_data_only_without_hashes)
+SL_TEST(a_broken_model_is_data_only_without_hashes)
 {
     static const uint8_t broken[64] = {16,  0,   0,   0,   0,   0,   0,   0,
                                        '{', '"', 'a', '"', ':', '1', '}', ' '};
@@ -88,9 +85,8 @@ START_TEST(a_broken_model_is_data_only_without_hashes)
     put_text("m/model.safetensors", "<html>not found</html>");
     expect_refusal("", SL_E_FORMAT, "model.safetensors");
 }
-END_TEST
 
-START_TEST(long_extents_are_cut_at_pages)
+SL_TEST(long_extents_are_cut_at_pages)
 {
     struct sl_specs specs;
     size_t bytes = 3 * 1024 * 1024 + 4321;
@@ -112,9 +108,8 @@ START_TEST(long_extents_are_cut_at_pages)
     sl_specs_release(&specs);
     free(noise);
 }
-END_TEST
 
-START_TEST(selected_tensors_are_merged_over_small_gaps)
+SL_TEST(selected_tensors_are_merged_over_small_gaps)
 {
     struct sl_specs specs;
     size_t bytes;
@@ -143,9 +138,8 @@ START_TEST(selected_tensors_are_merged_over_small_gaps)
     sl_specs_release(&specs);
     free(model);
 }
-END_TEST
 
-START_TEST(tensors_of_several_files_become_one_model)
+SL_TEST(tensors_of_several_files_become_one_model)
 {
     struct sl_specs specs;
     size_t one_bytes, two_bytes;
@@ -167,9 +161,8 @@ START_TEST(tensors_of_several_files_become_one_model)
     free(one);
     free(two);
 }
-END_TEST
 
-START_TEST(an_index_rules_over_files_beside_it)
+SL_TEST(an_index_rules_over_files_beside_it)
 {
     struct sl_specs specs;
     size_t one_bytes, two_bytes;
@@ -200,9 +193,8 @@ START_TEST(an_index_rules_over_files_beside_it)
     free(one);
     free(two);
 }
-END_TEST
 
-START_TEST(given_hashes_are_checked_whatever_the_mode)
+SL_TEST(given_hashes_are_checked_whatever_the_mode)
 {
     struct sl_specs specs;
     put_text("m/a", "x");
@@ -226,7 +218,6 @@ START_TEST(given_hashes_are_checked_whatever_the_mode)
         sl_specs_release(&specs);
     }
 }
-END_TEST
 
 /* The object m/t.tensors made of a golden file; free() it after use. */
 static uint8_t *put_golden(const char *name)
@@ -251,7 +242,7 @@ static size_t count_checks(const char *more, enum sl_hash_kind kind, size_t *ten
     return count;
 }
 
-START_TEST(hashes_of_tensors_are_chosen_by_mode)
+SL_TEST(hashes_of_tensors_are_chosen_by_mode)
 {
     size_t tensors;
     uint8_t *data = put_golden("tensorizer/v1-ndim.tensors.gz");
@@ -274,9 +265,8 @@ START_TEST(hashes_of_tensors_are_chosen_by_mode)
     expect_refusal("verify: {hashes: require}\n", SL_E_INTEGRITY, "t.tensors");
     free(data);
 }
-END_TEST
 
-START_TEST(encrypted_tensors_are_data_without_a_key)
+SL_TEST(encrypted_tensors_are_data_without_a_key)
 {
     size_t tensors;
     uint8_t *data = put_golden("tensorizer/v3-key.tensors.gz");
@@ -285,9 +275,8 @@ START_TEST(encrypted_tensors_are_data_without_a_key)
     expect_refusal("sink: {tmpfs: {path: /n, layout: safetensors}}\n", SL_E_AUTH, "--key-file");
     free(data);
 }
-END_TEST
 
-START_TEST(meta_tensors_are_holes)
+SL_TEST(meta_tensors_are_holes)
 {
     struct sl_specs specs;
     uint8_t *data = put_golden("tensorizer/v4-meta.tensors.gz");
@@ -309,9 +298,8 @@ START_TEST(meta_tensors_are_holes)
     sl_specs_release(&specs);
     free(data);
 }
-END_TEST
 
-START_TEST(identity_follows_versions_and_wishes_but_not_cutting)
+SL_TEST(identity_follows_versions_and_wishes_but_not_cutting)
 {
     struct sl_specs specs;
     put_text("m/a", "x");
@@ -344,9 +332,8 @@ START_TEST(identity_follows_versions_and_wishes_but_not_cutting)
     sl_plan_free(plan);
     sl_specs_release(&specs);
 }
-END_TEST
 
-START_TEST(small_objects_begin_with_more_connections)
+SL_TEST(small_objects_begin_with_more_connections)
 {
     struct sl_specs specs;
     char name[32];
@@ -372,9 +359,8 @@ START_TEST(small_objects_begin_with_more_connections)
     sl_specs_release(&specs);
     free(large);
 }
-END_TEST
 
-START_TEST(json_is_json)
+SL_TEST(json_is_json)
 {
     struct sl_specs specs;
     struct sl_err err = SL_ERR_INIT;
@@ -393,9 +379,8 @@ START_TEST(json_is_json)
     sl_plan_free(plan);
     sl_specs_release(&specs);
 }
-END_TEST
 
-START_TEST(every_failing_allocation_and_read_is_survived)
+SL_TEST(every_failing_allocation_and_read_is_survived)
 {
     struct sl_specs specs;
     size_t bytes;
@@ -433,34 +418,5 @@ START_TEST(every_failing_allocation_and_read_is_survived)
     sl_specs_release(&specs);
     free(model);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("plan");
-    TCase *all = tcase_create("plan");
-    tcase_add_checked_fixture(all, NULL, clear);
-    tcase_add_test(all, hostile_names_are_refused);
-    tcase_add_test(all, a_file_that_is_also_a_folder_is_refused);
-    tcase_add_test(all, nothing_left_is_not_found);
-    tcase_add_test(all, include_and_exclude_choose_objects);
-    tcase_add_test(all, a_broken_model_is_data_only_without_hashes);
-    tcase_add_test(all, long_extents_are_cut_at_pages);
-    tcase_add_test(all, selected_tensors_are_merged_over_small_gaps);
-    tcase_add_test(all, tensors_of_several_files_become_one_model);
-    tcase_add_test(all, an_index_rules_over_files_beside_it);
-    tcase_add_test(all, given_hashes_are_checked_whatever_the_mode);
-    tcase_add_test(all, hashes_of_tensors_are_chosen_by_mode);
-    tcase_add_test(all, encrypted_tensors_are_data_without_a_key);
-    tcase_add_test(all, meta_tensors_are_holes);
-    tcase_add_test(all, identity_follows_versions_and_wishes_but_not_cutting);
-    tcase_add_test(all, small_objects_begin_with_more_connections);
-    tcase_add_test(all, json_is_json);
-    tcase_add_test(all, every_failing_allocation_and_read_is_survived);
-    suite_add_tcase(suite, all);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failures = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failures ? 1 : 0;
-}
+SL_CASE(.teardown = clear)

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "buf.h"
+#include "claims.h"
 #include "format.h"
 #include "golden.h"
 #include "model_maker.h"
@@ -80,7 +81,7 @@ static void put_shards(void)
     put_golden("m/pytorch_model-00002-of-00002.bin", "sharded/pytorch_model-00002-of-00002.bin");
 }
 
-START_TEST(names_say_what_to_expect)
+SL_TEST(names_say_what_to_expect)
 {
     static const struct {
         const char *name;
@@ -105,9 +106,8 @@ START_TEST(names_say_what_to_expect)
     for (size_t i = 0; i < SL_COUNT(cases); i++)
         ck_assert_msg(sl_format_name_says(cases[i].name) == cases[i].says, "%s", cases[i].name);
 }
-END_TEST
 
-START_TEST(loads_of_whole_files_do_not_look_into_checkpoints)
+SL_TEST(loads_of_whole_files_do_not_look_into_checkpoints)
 {
     put_golden("m/pytorch_model.bin", "records_2_7.pt");
     put_golden("m/evil_model.bin", "mal_os_system.pt");
@@ -116,9 +116,8 @@ START_TEST(loads_of_whole_files_do_not_look_into_checkpoints)
     expect_files("verify: {hashes: all}\n", "pytorch_model.bin evil_model.bin legacy.pt", 0);
     expect_refusal("verify: {hashes: require}\n", SL_E_INTEGRITY, "");
 }
-END_TEST
 
-START_TEST(an_index_of_checkpoints_brings_its_files)
+SL_TEST(an_index_of_checkpoints_brings_its_files)
 {
     struct sl_specs specs;
     struct sl_plan *plan;
@@ -134,10 +133,9 @@ START_TEST(an_index_of_checkpoints_brings_its_files)
     sl_plan_free(plan);
     sl_specs_release(&specs);
 }
-END_TEST
 
 /* What is refused for its tensors may be fine as a file. */
-START_TEST(an_index_brings_files_that_would_be_refused)
+SL_TEST(an_index_brings_files_that_would_be_refused)
 {
     struct sl_specs specs;
     struct sl_plan *plan;
@@ -154,9 +152,8 @@ START_TEST(an_index_brings_files_that_would_be_refused)
     ck_assert_str_eq(err.code, "pkl.global");
     sl_specs_release(&specs);
 }
-END_TEST
 
-START_TEST(tensors_come_from_an_index_and_what_it_names)
+SL_TEST(tensors_come_from_an_index_and_what_it_names)
 {
     put_shards();
     put_golden("m/consolidated.pth", "records_2_7.pt");
@@ -165,9 +162,8 @@ START_TEST(tensors_come_from_an_index_and_what_it_names)
     put_text("m/config.json", "{}");
     expect_files(layout, "model.safetensors config.json training_args.bin optimizer.pt", 3);
 }
-END_TEST
 
-START_TEST(weights_in_two_formats_are_taken_once)
+SL_TEST(weights_in_two_formats_are_taken_once)
 {
     put_safetensors("m/model.safetensors", "a,b");
     put_golden("m/pytorch_model.bin", "records_2_7.pt");
@@ -176,27 +172,24 @@ START_TEST(weights_in_two_formats_are_taken_once)
     put_text("m/tokenizer.bin", "no checkpoint");
     expect_files(layout, "model.safetensors config.json tokenizer.bin", 2);
 }
-END_TEST
 
-START_TEST(a_checkpoint_alone_is_the_model)
+SL_TEST(a_checkpoint_alone_is_the_model)
 {
     put_golden("m/pytorch_model.bin", "records_2_7.pt");
     put_golden("m/training_args.bin", "mal_eval.pt");
     put_text("m/vocab.bin", "no checkpoint");
     expect_files(layout, "model.safetensors training_args.bin vocab.bin", 2);
 }
-END_TEST
 
-START_TEST(a_broken_checkpoint_is_refused_with_advice)
+SL_TEST(a_broken_checkpoint_is_refused_with_advice)
 {
     put_golden("m/pytorch_model.bin", "records_2_7.pt");
     put_golden("m/other_model.bin", "mal_os_system.pt");
     expect_refusal(layout, SL_E_FORMAT, "source.exclude");
 }
-END_TEST
 
 /* The shards of an index below a prefix are listed; it must not bring them again. */
-START_TEST(a_large_index_below_a_prefix_is_data)
+SL_TEST(a_large_index_below_a_prefix_is_data)
 {
     static const char text[] = "{\"metadata\":{},\"weight_map\":{\"a\":\"model-1.safetensors\"}}";
     size_t bytes = 3 << 20;
@@ -211,7 +204,6 @@ START_TEST(a_large_index_below_a_prefix_is_data)
     clear();
     free(index);
 }
-END_TEST
 
 /* A safetensors object of one empty tensor of so many dimensions. */
 static void put_rank(const char *name, unsigned rank)
@@ -243,7 +235,7 @@ static int plan_slabs(struct sl_err *err)
 }
 
 /* 65,536 wrapped to 0 in the pool's index. */
-START_TEST(more_dimensions_than_the_pool_tells_are_refused_in_the_plan)
+SL_TEST(more_dimensions_than_the_pool_tells_are_refused_in_the_plan)
 {
     static const unsigned ranks[] = {64, 65, 255, 256, 65535, 65536};
     for (size_t i = 0; i < SL_COUNT(ranks); i++) {
@@ -257,10 +249,9 @@ START_TEST(more_dimensions_than_the_pool_tells_are_refused_in_the_plan)
         drop_objects();
     }
 }
-END_TEST
 
 /* Each shard was looked for among all objects. */
-START_TEST(many_shards_leave_the_listing_together)
+SL_TEST(many_shards_leave_the_listing_together)
 {
     enum { SHARDS = 3000 };
     struct sl_buf map = SL_BUF_INIT(1 << 20);
@@ -292,10 +283,9 @@ START_TEST(many_shards_leave_the_listing_together)
     for (unsigned i = 0; i < SHARDS; i++)
         free(shards[i]);
 }
-END_TEST
 
 /* As many as three looks: the first one ends it. */
-START_TEST(a_canceled_load_drops_no_shards)
+SL_TEST(a_canceled_load_drops_no_shards)
 {
     enum { SHARDS = 10000 };
     static char names[SHARDS][16];
@@ -322,29 +312,5 @@ START_TEST(a_canceled_load_drops_no_shards)
     sl_store_free(own.store);
     sl_cancel_free(cancel);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("plan_formats");
-    TCase *tcase = tcase_create("plan_formats");
-    tcase_add_checked_fixture(tcase, clear, drop_objects);
-    tcase_add_test(tcase, names_say_what_to_expect);
-    tcase_add_test(tcase, loads_of_whole_files_do_not_look_into_checkpoints);
-    tcase_add_test(tcase, an_index_of_checkpoints_brings_its_files);
-    tcase_add_test(tcase, an_index_brings_files_that_would_be_refused);
-    tcase_add_test(tcase, tensors_come_from_an_index_and_what_it_names);
-    tcase_add_test(tcase, weights_in_two_formats_are_taken_once);
-    tcase_add_test(tcase, a_checkpoint_alone_is_the_model);
-    tcase_add_test(tcase, a_broken_checkpoint_is_refused_with_advice);
-    tcase_add_test(tcase, a_large_index_below_a_prefix_is_data);
-    tcase_add_test(tcase, more_dimensions_than_the_pool_tells_are_refused_in_the_plan);
-    tcase_add_test(tcase, many_shards_leave_the_listing_together);
-    tcase_add_test(tcase, a_canceled_load_drops_no_shards);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failures = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failures ? 1 : 0;
-}
+SL_CASE(.setup = clear, .teardown = drop_objects)

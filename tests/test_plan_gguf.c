@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "claims.h"
 #include "golden.h"
 #include "model_maker.h"
 #include "plan_case.h"
@@ -16,7 +17,7 @@ static uint8_t *put_file(const char *name, const char *golden)
     return data;
 }
 
-START_TEST(gguf_models_are_loaded_as_they_are)
+SL_TEST(gguf_models_are_loaded_as_they_are)
 {
     struct sl_specs specs;
     uint8_t *model = put_file("m/model.gguf", "gguf/all_types.gguf");
@@ -40,9 +41,8 @@ START_TEST(gguf_models_are_loaded_as_they_are)
     put_text("m/model.gguf", "<html>not found</html>");
     expect_refusal("", SL_E_FORMAT, "model.gguf");
 }
-END_TEST
 
-START_TEST(gguf_tensors_without_blocks_become_safetensors)
+SL_TEST(gguf_tensors_without_blocks_become_safetensors)
 {
     static const char layout[] = "sink: {tmpfs: {path: /n, layout: safetensors}}\n";
     struct sl_specs specs;
@@ -58,7 +58,6 @@ START_TEST(gguf_tensors_without_blocks_become_safetensors)
     expect_refusal(layout, SL_E_FORMAT, "Q");
     free(model);
 }
-END_TEST
 
 static const char *const parts[] = {"model-00001-of-00003.gguf", "model-00002-of-00003.gguf",
                                     "model-00003-of-00003.gguf"};
@@ -73,7 +72,7 @@ static void put_parts(uint8_t *data[3], unsigned count)
     }
 }
 
-START_TEST(a_split_set_is_loaded_whole_or_refused)
+SL_TEST(a_split_set_is_loaded_whole_or_refused)
 {
     uint8_t *data[3];
     struct sl_specs specs;
@@ -94,7 +93,6 @@ START_TEST(a_split_set_is_loaded_whole_or_refused)
     for (unsigned i = 0; i < 3; i++)
         free(data[i]);
 }
-END_TEST
 
 /* Plan one object. */
 static int plan_object(const char *uri, struct sl_plan **plan, struct sl_specs *specs,
@@ -106,7 +104,7 @@ static int plan_object(const char *uri, struct sl_plan **plan, struct sl_specs *
     return sl_model_plan(specs, plan, err);
 }
 
-START_TEST(the_first_part_brings_its_set)
+SL_TEST(the_first_part_brings_its_set)
 {
     uint8_t *data[3];
     struct sl_specs specs;
@@ -132,21 +130,5 @@ START_TEST(the_first_part_brings_its_set)
     for (unsigned i = 0; i < 3; i++)
         free(data[i]);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("plan_gguf");
-    TCase *all = tcase_create("plan");
-    tcase_add_checked_fixture(all, NULL, clear);
-    tcase_add_test(all, gguf_models_are_loaded_as_they_are);
-    tcase_add_test(all, gguf_tensors_without_blocks_become_safetensors);
-    tcase_add_test(all, a_split_set_is_loaded_whole_or_refused);
-    tcase_add_test(all, the_first_part_brings_its_set);
-    suite_add_tcase(suite, all);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failures = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failures ? 1 : 0;
-}
+SL_CASE(.teardown = clear)

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "claims.h"
 #include "model_maker.h"
 #include "run_sluice.h"
 #include "scratch.h"
@@ -44,7 +45,7 @@ static void check_said(int exit_code, const char *text, const char *words)
     ck_assert_msg(strstr(text, words), "no '%s' in: %s", words, text);
 }
 
-START_TEST(a_plan_tells_what_is_free_on_the_gpu)
+SL_TEST(a_plan_tells_what_is_free_on_the_gpu)
 {
     setenv("FAKE_CUDA_BYTES", "8388608", 1);
     RUN(&ran, "plan", spec);
@@ -55,7 +56,6 @@ START_TEST(a_plan_tells_what_is_free_on_the_gpu)
     check_said(0, ran.out, "\"destination_bytes\":4194304");
     check_said(0, ran.out, "\"fits\":true");
 }
-END_TEST
 
 static void write_for_all(const char *more)
 {
@@ -68,7 +68,7 @@ static void write_for_all(const char *more)
     ck_assert_int_eq(sl_tree_write(scratch, "spec.yaml", text, strlen(text), &err), 0);
 }
 
-START_TEST(a_plan_for_all_gpus_tells_of_each)
+SL_TEST(a_plan_for_all_gpus_tells_of_each)
 {
     setenv("FAKE_CUDA_DEVICES", "3", 1);
     setenv("FAKE_CUDA_BYTES", "8388608", 1);
@@ -85,17 +85,15 @@ START_TEST(a_plan_for_all_gpus_tells_of_each)
     RUN(&ran, "plan", spec);
     check_said(2, ran.err, "'shard' does not go with 'device: cuda:all'");
 }
-END_TEST
 
-START_TEST(a_gpu_that_is_too_small_is_6)
+SL_TEST(a_gpu_that_is_too_small_is_6)
 {
     setenv("FAKE_CUDA_BYTES", "2097152", 1);
     RUN(&ran, "plan", spec);
     check_said(6, ran.err, "needs 4194304 bytes of memory of cuda:0, and 2097152 are free");
 }
-END_TEST
 
-START_TEST(what_is_missing_is_9)
+SL_TEST(what_is_missing_is_9)
 {
     setenv("FAKE_CUDA_DEVICES", "0", 1);
     RUN(&ran, "plan", spec);
@@ -104,30 +102,17 @@ START_TEST(what_is_missing_is_9)
     RUN(&ran, "plan", spec);
     check_said(9, ran.err, "NVIDIA's driver is too old");
 }
-END_TEST
 
-START_TEST(a_load_into_the_pool_is_the_daemons)
+SL_TEST(a_load_into_the_pool_is_the_daemons)
 {
     RUN(&ran, "load", spec);
     check_said(2, ran.err, "the pool is the node daemon's");
 }
-END_TEST
 
-int main(void)
+static bool prepare(void)
 {
     use_fake_cuda();
-    Suite *suite = suite_create("plan_gpu");
-    TCase *tests = tcase_create("plan_gpu");
-    tcase_add_checked_fixture(tests, setup, teardown);
-    tcase_add_test(tests, a_plan_tells_what_is_free_on_the_gpu);
-    tcase_add_test(tests, a_plan_for_all_gpus_tells_of_each);
-    tcase_add_test(tests, a_gpu_that_is_too_small_is_6);
-    tcase_add_test(tests, what_is_missing_is_9);
-    tcase_add_test(tests, a_load_into_the_pool_is_the_daemons);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failures = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failures ? 1 : 0;
+    return true;
 }
+
+SL_CASE(.setup = setup, .teardown = teardown, .prepare = prepare)

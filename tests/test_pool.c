@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "alloc_fail.h"
+#include "claims.h"
 #include "early_child.h"
 #include "log.h"
 #include "pool_case.h"
@@ -48,7 +49,7 @@ static void expect_value(struct sluice_model *model, const char *name, float val
 
 /* ---- attaching ------------------------------------------------------------------------------- */
 
-START_TEST(whoever_attaches_sees_every_tensor)
+SL_TEST(whoever_attaches_sees_every_tensor)
 {
     struct sluice_model_info info = {.size = sizeof(info)};
     struct sluice_tensor tensor = {.size = sizeof(tensor)};
@@ -78,9 +79,8 @@ START_TEST(whoever_attaches_sees_every_tensor)
     ck_assert_uint_eq(pool_case_count(&pool, &pool.locked.granted),
                       pool_case_count(&pool, &pool.locked.released));
 }
-END_TEST
 
-START_TEST(models_of_many_slabs_come_in_several_packets)
+SL_TEST(models_of_many_slabs_come_in_several_packets)
 {
     char names[8 * 600] = "";
     size_t used = 0;
@@ -101,9 +101,8 @@ START_TEST(models_of_many_slabs_come_in_several_packets)
     pool_case_settle(&pool, 0, 0);
     ck_assert_uint_eq(pool_case_count_fds(), before);
 }
-END_TEST
 
-START_TEST(memory_is_read_only_or_private)
+SL_TEST(memory_is_read_only_or_private)
 {
     struct sluice_error error;
     struct sluice_tensor tensor = {.size = sizeof(tensor)};
@@ -137,9 +136,8 @@ START_TEST(memory_is_read_only_or_private)
     sluice_detach(shared);
     sluice_detach(own);
 }
-END_TEST
 
-START_TEST(a_missing_model_says_so)
+SL_TEST(a_missing_model_says_so)
 {
     struct sluice_error error;
     struct sluice_model *model = NULL;
@@ -154,7 +152,6 @@ START_TEST(a_missing_model_says_so)
     ck_assert_int_eq(error.kind, SLUICE_NETWORK);
     ck_assert_ptr_nonnull(strstr(error.message, "sluice serve"));
 }
-END_TEST
 
 /* ---- during the load ------------------------------------------------------------------------- */
 
@@ -169,7 +166,7 @@ static void *fill_slowly(void *arg)
     return NULL;
 }
 
-START_TEST(tensors_can_be_used_as_they_arrive)
+SL_TEST(tensors_can_be_used_as_they_arrive)
 {
     struct sl_err err = SL_ERR_INIT;
     struct sluice_error error;
@@ -190,9 +187,8 @@ START_TEST(tensors_can_be_used_as_they_arrive)
     pthread_join(thread, NULL);
     sluice_detach(model);
 }
-END_TEST
 
-START_TEST(a_failed_load_tells_its_error_to_who_waits)
+SL_TEST(a_failed_load_tells_its_error_to_who_waits)
 {
     struct sl_err why = SL_ERR_INIT;
     struct sluice_error error;
@@ -211,9 +207,8 @@ START_TEST(a_failed_load_tells_its_error_to_who_waits)
     ck_assert_int_eq(error.kind, SLUICE_INTEGRITY);
     sluice_detach(model);
 }
-END_TEST
 
-START_TEST(waiting_ends_by_the_callers_wish)
+SL_TEST(waiting_ends_by_the_callers_wish)
 {
     struct sluice_error error;
     int wish[2];
@@ -228,9 +223,8 @@ START_TEST(waiting_ends_by_the_callers_wish)
     close(wish[1]);
     sluice_detach(model);
 }
-END_TEST
 
-START_TEST(a_server_that_ends_takes_nothing_away)
+SL_TEST(a_server_that_ends_takes_nothing_away)
 {
     struct sluice_error error;
     struct sl_pool_model *source = pool_case_add(&pool, "m", "a,b", 1000, 1 << 20);
@@ -246,11 +240,10 @@ START_TEST(a_server_that_ends_takes_nothing_away)
     pool_case_start(&pool); /* and the socket is free again */
     sluice_detach(pool_case_attach(&pool, "m"));
 }
-END_TEST
 
 /* ---- requests that wait ---------------------------------------------------------------------- */
 
-START_TEST(who_gives_up_waiting_is_withdrawn)
+SL_TEST(who_gives_up_waiting_is_withdrawn)
 {
     struct sluice_error error;
     struct sluice_model *model = NULL;
@@ -270,7 +263,6 @@ START_TEST(who_gives_up_waiting_is_withdrawn)
     pool.locked.held_count = 0;
     ck_assert_uint_eq(pool_case_count(&pool, &pool.locked.released), 0);
 }
-END_TEST
 
 static void *attach_thread(void *arg)
 {
@@ -279,7 +271,7 @@ static void *attach_thread(void *arg)
     return NULL;
 }
 
-START_TEST(answers_may_come_late_and_from_any_thread)
+SL_TEST(answers_may_come_late_and_from_any_thread)
 {
     struct sl_err err = SL_ERR_INIT;
     struct sluice_model *models[8] = {0};
@@ -303,9 +295,8 @@ START_TEST(answers_may_come_late_and_from_any_thread)
         sluice_detach(models[i]);
     pool_case_await(&pool, &pool.locked.released, 8);
 }
-END_TEST
 
-START_TEST(requests_outlive_the_server)
+SL_TEST(requests_outlive_the_server)
 {
     struct sl_err err = SL_ERR_INIT;
     struct sluice_error error;
@@ -323,7 +314,6 @@ START_TEST(requests_outlive_the_server)
         sl_pool_request_refuse(pool.locked.held[i], &err);
     pool.locked.held_count = 0;
 }
-END_TEST
 
 /* ---- ends ------------------------------------------------------------------------------------ */
 
@@ -358,7 +348,7 @@ static int be_client(struct sl_early_child *self, const void *order)
     sl_early_child_arrive(self);
 }
 
-START_TEST(a_client_killed_at_any_step_leaves_nothing)
+SL_TEST(a_client_killed_at_any_step_leaves_nothing)
 {
     struct sl_early_child *children[STEPS];
     for (enum step step = CONNECTED; step < STEPS; step++)
@@ -377,9 +367,8 @@ START_TEST(a_client_killed_at_any_step_leaves_nothing)
     ck_assert_uint_ge(pool_case_count(&pool, &pool.locked.granted), 1);
     ck_assert_uint_eq(pool_case_count_fds(), before);
 }
-END_TEST
 
-START_TEST(thousands_of_connects_leave_nothing)
+SL_TEST(thousands_of_connects_leave_nothing)
 {
     enum { ROUNDS = 3000 };
     struct sl_pool_counts counts;
@@ -395,9 +384,8 @@ START_TEST(thousands_of_connects_leave_nothing)
     ck_assert_uint_eq(pool_case_count(&pool, &pool.locked.released), ROUNDS);
     ck_assert_uint_eq(pool_case_count_fds(), before);
 }
-END_TEST
 
-START_TEST(clients_beyond_the_limit_wait_their_turn)
+SL_TEST(clients_beyond_the_limit_wait_their_turn)
 {
     struct sluice_model *model[4];
     struct sluice_error error;
@@ -415,7 +403,6 @@ START_TEST(clients_beyond_the_limit_wait_their_turn)
     for (int i = 0; i < 3; i++)
         sluice_detach(model[i]);
 }
-END_TEST
 
 /* ---- who, and from where --------------------------------------------------------------------- */
 
@@ -452,7 +439,7 @@ static void expect_attach(struct sl_early_child *child, uid_t uid, gid_t gid, in
     ck_assert_int_eq(WEXITSTATUS(status), kind);
 }
 
-START_TEST(only_who_is_listed_may_attach)
+SL_TEST(only_who_is_listed_may_attach)
 {
     char directory[300];
     if (getuid() != 0)
@@ -477,7 +464,6 @@ START_TEST(only_who_is_listed_may_attach)
     ck_assert_int_eq(chmod(pool.socket, 0600), 0);
     expect_attach(child[5], 1, 1, SLUICE_AUTH); /* by the socket's mode */
 }
-END_TEST
 
 /* 0, the kind of the error, or 77: this cannot be tried here. */
 static int attach_in_namespaces(struct sl_early_child *self, const void *order)
@@ -499,7 +485,7 @@ static int attach_in_namespaces(struct sl_early_child *self, const void *order)
     return waitpid(inner, &status, 0) == inner && WIFEXITED(status) ? WEXITSTATUS(status) : 99;
 }
 
-START_TEST(namespaces_make_no_difference)
+SL_TEST(namespaces_make_no_difference)
 {
     struct sl_early_child *child = sl_early_child_start(attach_in_namespaces);
     pool_case_fill_all(pool_case_add(&pool, "m", "a", 10, 1 << 20));
@@ -512,7 +498,6 @@ START_TEST(namespaces_make_no_difference)
         SL_SKIP("no namespaces can be made");
     ck_assert_int_eq(WEXITSTATUS(status), 0);
 }
-END_TEST
 
 /* ---- lists ----------------------------------------------------------------------------------- */
 
@@ -537,7 +522,7 @@ static int check_holder(void *arg, const struct sluice_holder *holder)
     return 0;
 }
 
-START_TEST(lists_tell_what_there_is_and_who_has_it)
+SL_TEST(lists_tell_what_there_is_and_who_has_it)
 {
     struct sluice_error error = {0};
     uint64_t bytes = 0;
@@ -559,34 +544,5 @@ START_TEST(lists_tell_what_there_is_and_who_has_it)
     ck_assert_int_eq(sluice_evict(pool.socket, "loading", NULL, &bytes, &error), -1);
     sluice_detach(model);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("pool");
-    TCase *tests = tcase_create("pool");
-    tcase_add_checked_fixture(tests, setup, teardown);
-    tcase_add_test(tests, whoever_attaches_sees_every_tensor);
-    tcase_add_test(tests, models_of_many_slabs_come_in_several_packets);
-    tcase_add_test(tests, memory_is_read_only_or_private);
-    tcase_add_test(tests, a_missing_model_says_so);
-    tcase_add_test(tests, tensors_can_be_used_as_they_arrive);
-    tcase_add_test(tests, a_failed_load_tells_its_error_to_who_waits);
-    tcase_add_test(tests, waiting_ends_by_the_callers_wish);
-    tcase_add_test(tests, a_server_that_ends_takes_nothing_away);
-    tcase_add_test(tests, who_gives_up_waiting_is_withdrawn);
-    tcase_add_test(tests, answers_may_come_late_and_from_any_thread);
-    tcase_add_test(tests, requests_outlive_the_server);
-    tcase_add_test(tests, a_client_killed_at_any_step_leaves_nothing);
-    tcase_add_test(tests, thousands_of_connects_leave_nothing);
-    tcase_add_test(tests, clients_beyond_the_limit_wait_their_turn);
-    tcase_add_test(tests, only_who_is_listed_may_attach);
-    tcase_add_test(tests, namespaces_make_no_difference);
-    tcase_add_test(tests, lists_tell_what_there_is_and_who_has_it);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failures = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failures ? 1 : 0;
-}
+SL_CASE(.setup = setup, .teardown = teardown)

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "claims.h"
 #include "log.h"
 #include "pool_case.h"
 #include "run_sluice.h"
@@ -51,7 +52,7 @@ static void expect_output(const char *text)
     ck_assert_msg(strstr(output, text) != NULL, "'%s' is not in: %s", text, output);
 }
 
-START_TEST(people_see_what_is_there)
+SL_TEST(people_see_what_is_there)
 {
     if (!getenv("SLUICE"))
         SL_SKIP("SLUICE does not name the program");
@@ -69,9 +70,8 @@ START_TEST(people_see_what_is_there)
     ck_assert_int_eq(run_pool("hug", "m", NULL), 2);
     pool_case_settle(&pool, 0, 0);
 }
-END_TEST
 
-START_TEST(a_command_holds_the_model_while_it_runs)
+SL_TEST(a_command_holds_the_model_while_it_runs)
 {
     const char *sluice = getenv("SLUICE");
     if (!sluice)
@@ -84,9 +84,8 @@ START_TEST(a_command_holds_the_model_while_it_runs)
     ck_assert_int_ne(run(sluice, words), 0);
     pool_case_settle(&pool, 0, 0);
 }
-END_TEST
 
-START_TEST(a_command_may_be_one_text_for_the_shell)
+SL_TEST(a_command_may_be_one_text_for_the_shell)
 {
     const char *sluice = getenv("SLUICE");
     char text[600];
@@ -104,9 +103,8 @@ START_TEST(a_command_may_be_one_text_for_the_shell)
     ck_assert_int_eq(run(sluice, idle), 2);
     pool_case_settle(&pool, 0, 0);
 }
-END_TEST
 
-START_TEST(a_command_ends_as_it_would_alone)
+SL_TEST(a_command_ends_as_it_would_alone)
 {
     static const struct {
         const char *script;
@@ -131,9 +129,8 @@ START_TEST(a_command_ends_as_it_would_alone)
         pool_case_settle(&pool, 0, 0);
     }
 }
-END_TEST
 
-START_TEST(python_sees_the_same_memory)
+SL_TEST(python_sees_the_same_memory)
 {
     struct ran ran = {0};
     if (run_python(&ran, "pool_client.py", pool.socket) < 0)
@@ -143,22 +140,5 @@ START_TEST(python_sees_the_same_memory)
     ran_release(&ran);
     pool_case_settle(&pool, 0, 0);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("pool_clients");
-    TCase *tests = tcase_create("pool_clients");
-    tcase_add_checked_fixture(tests, setup, teardown);
-    tcase_add_test(tests, people_see_what_is_there);
-    tcase_add_test(tests, a_command_holds_the_model_while_it_runs);
-    tcase_add_test(tests, a_command_may_be_one_text_for_the_shell);
-    tcase_add_test(tests, a_command_ends_as_it_would_alone);
-    tcase_add_test(tests, python_sees_the_same_memory);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failures = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failures ? 1 : 0;
-}
+SL_CASE(.setup = setup, .teardown = teardown)

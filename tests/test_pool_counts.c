@@ -2,7 +2,7 @@
 #include <check.h>
 
 #include "await.h"
-#include "case_main.h"
+#include "claims.h"
 #include "memory_store.h"
 #include "metrics.h"
 #include "pool_case.h"
@@ -27,7 +27,7 @@ static void await(enum sl_metric metric, uint64_t value)
     SL_AWAIT(sl_metric_get(metric) == value, "the metric's value");
 }
 
-START_TEST(models_clients_and_leases_are_counted_while_they_are_there)
+SL_TEST(models_clients_and_leases_are_counted_while_they_are_there)
 {
     struct sl_pool_model *model = pool_case_add(&pool, "m", "a,b,c", 1000, 4096);
     uint64_t bytes = sl_metric_get(SL_M_POOL_BYTES);
@@ -52,9 +52,8 @@ START_TEST(models_clients_and_leases_are_counted_while_they_are_there)
     await(SL_M_POOL_OLDEST_LEASE, 0);
     ck_assert_uint_eq(sl_metric_get(SL_M_POOL_CONNECTS), 2);
 }
-END_TEST
 
-START_TEST(what_goes_is_counted_no_more)
+SL_TEST(what_goes_is_counted_no_more)
 {
     uint64_t freed;
     struct sluice_error error;
@@ -67,9 +66,8 @@ START_TEST(what_goes_is_counted_no_more)
     await(SL_M_POOL_SLABS, 0);
     await(SL_M_POOL_BYTES, 0);
 }
-END_TEST
 
-START_TEST(refusals_are_counted)
+SL_TEST(refusals_are_counted)
 {
     struct sluice_model *model;
     struct sluice_error error;
@@ -79,14 +77,5 @@ START_TEST(refusals_are_counted)
     pool_case_stop(&pool);
     ck_assert_uint_eq(sl_metric_get(SL_M_POOL_CLIENTS), 0);
 }
-END_TEST
 
-int main(void)
-{
-    const TTest *const tests[] = {
-        models_clients_and_leases_are_counted_while_they_are_there,
-        what_goes_is_counted_no_more,
-        refusals_are_counted,
-    };
-    return sl_case_main("pool_counts", setup, teardown, tests, SL_COUNT(tests));
-}
+SL_CASE(.setup = setup, .teardown = teardown)

@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #include "alloc_fail.h"
-#include "case_main.h"
+#include "claims.h"
 #include "early_child.h"
 #include "log.h"
 #include "pool_case.h"
@@ -76,7 +76,7 @@ static struct sluice_model *attach_derived(const char *key, struct sluice_error 
     return sluice_attach(&options, &model, error) < 0 ? NULL : model;
 }
 
-START_TEST(what_one_deposits_another_attaches_to)
+SL_TEST(what_one_deposits_another_attaches_to)
 {
     struct sluice_error error = {0};
     struct sluice_deposit *deposit = NULL;
@@ -110,9 +110,8 @@ START_TEST(what_one_deposits_another_attaches_to)
     sluice_detach(model);
     pool_case_settle(&pool, 0, 0);
 }
-END_TEST
 
-START_TEST(a_deposit_keeps_to_what_it_announced)
+SL_TEST(a_deposit_keeps_to_what_it_announced)
 {
     struct sluice_error error = {0};
     struct sluice_deposit *deposit = NULL;
@@ -135,9 +134,8 @@ START_TEST(a_deposit_keeps_to_what_it_announced)
     ck_assert_int_eq(error.kind, SLUICE_NO_SPACE);
     pool_case_settle(&pool, 0, 0);
 }
-END_TEST
 
-START_TEST(what_was_deposited_cannot_be_written_any_more)
+SL_TEST(what_was_deposited_cannot_be_written_any_more)
 {
     struct sluice_error error = {0};
     struct sluice_deposit *deposit = NULL;
@@ -159,7 +157,6 @@ START_TEST(what_was_deposited_cannot_be_written_any_more)
     ck_assert(WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV);
     sluice_deposit_end(deposit);
 }
-END_TEST
 
 /* ---- by hand --------------------------------------------------------------------------------- */
 
@@ -243,7 +240,7 @@ static int deposit_by_hand(int slab_fd, int index_fd, uint64_t index_bytes, uint
     return done < 0 ? error.kind : 0;
 }
 
-START_TEST(only_sealed_files_that_fit_are_taken)
+SL_TEST(only_sealed_files_that_fit_are_taken)
 {
     uint64_t index[64], other[64];
     size_t bytes = make_index("k", index, 4096);
@@ -279,9 +276,8 @@ START_TEST(only_sealed_files_that_fit_are_taken)
     pool_case_settle(&pool, 0, 0);
     ck_assert_uint_eq(pool_case_count_fds(), before);
 }
-END_TEST
 
-START_TEST(no_byte_of_an_index_can_be_wrong_unnoticed)
+SL_TEST(no_byte_of_an_index_can_be_wrong_unnoticed)
 {
     uint64_t index[64], broken[64];
     size_t bytes = make_index("k", index, 4096);
@@ -300,7 +296,6 @@ START_TEST(no_byte_of_an_index_can_be_wrong_unnoticed)
             ck_assert_uint_le(strlen(sl_pool_index_text(&view, tensor->name_at)), bytes);
         }
 }
-END_TEST
 
 /* A depositor that comes so far, says so, and waits to be killed. */
 static int be_depositor(struct sl_early_child *self, const void *order)
@@ -324,7 +319,7 @@ static int be_depositor(struct sl_early_child *self, const void *order)
     sl_early_child_arrive(self);
 }
 
-START_TEST(a_depositor_that_dies_leaves_nothing)
+SL_TEST(a_depositor_that_dies_leaves_nothing)
 {
     enum { STEPS = 3 };
     struct sl_early_child *child[STEPS];
@@ -343,7 +338,6 @@ START_TEST(a_depositor_that_dies_leaves_nothing)
     ck_assert_uint_eq(pool_case_count_fds(), before);
     ck_assert_uint_eq(pool.locked.committed, 0);
 }
-END_TEST
 
 /* ---- what frees memory ------------------------------------------------------------------------
  */
@@ -384,7 +378,7 @@ static void send_slab(struct sl_pool_link *link, uint64_t id, int fd)
     close(fd);
 }
 
-START_TEST(what_a_dead_depositor_had_is_closed_by_another_thread)
+SL_TEST(what_a_dead_depositor_had_is_closed_by_another_thread)
 {
     struct sl_pool_link link;
     int watch;
@@ -395,9 +389,8 @@ START_TEST(what_a_dead_depositor_had_is_closed_by_another_thread)
     pool_case_await(&pool, &pool.locked.aborted, 1);
     expect_later(watch);
 }
-END_TEST
 
-START_TEST(what_is_refused_is_closed_by_another_thread)
+SL_TEST(what_is_refused_is_closed_by_another_thread)
 {
     uint64_t index[64];
     size_t bytes = make_index("k", index, 4096);
@@ -417,9 +410,8 @@ START_TEST(what_is_refused_is_closed_by_another_thread)
     sl_pool_link_close(&link);
     expect_later(watch);
 }
-END_TEST
 
-START_TEST(what_nobody_asked_for_is_closed_by_another_thread)
+SL_TEST(what_nobody_asked_for_is_closed_by_another_thread)
 {
     struct sl_pool_link link;
     struct sl_wire_id list = {0};
@@ -433,9 +425,8 @@ START_TEST(what_nobody_asked_for_is_closed_by_another_thread)
     sl_pool_link_close(&link);
     expect_later(watch);
 }
-END_TEST
 
-START_TEST(what_was_not_even_read_is_closed_by_another_thread)
+SL_TEST(what_was_not_even_read_is_closed_by_another_thread)
 {
     struct sl_pool_link link;
     struct sl_wire_id list = {0};
@@ -457,7 +448,6 @@ START_TEST(what_was_not_even_read_is_closed_by_another_thread)
     pool_case_await(&pool, &pool.locked.withdrawn, 1);
     expect_later(watch);
 }
-END_TEST
 
 /* ---- hostile packets ------------------------------------------------------------------------- */
 
@@ -484,7 +474,7 @@ static void expect_end(int fd)
     close(fd);
 }
 
-START_TEST(what_breaks_the_protocol_ends_its_connection_alone)
+SL_TEST(what_breaks_the_protocol_ends_its_connection_alone)
 {
     static uint8_t large[SL_WIRE_PACKET_BYTES + 100];
     const struct sl_wire_attach early = {.head = {.bytes = sizeof(early), .type = SL_WIRE_ATTACH}};
@@ -522,9 +512,8 @@ START_TEST(what_breaks_the_protocol_ends_its_connection_alone)
     pool_case_settle(&pool, 0, 0);
     ck_assert_uint_le(pool_case_count_fds(), before + 3); /* the model: index, page, slab */
 }
-END_TEST
 
-START_TEST(descriptors_that_nobody_asked_for_are_closed)
+SL_TEST(descriptors_that_nobody_asked_for_are_closed)
 {
     unsigned before = pool_case_count_fds();
     for (int i = 0; i < 50; i++) {
@@ -542,11 +531,10 @@ START_TEST(descriptors_that_nobody_asked_for_are_closed)
     pool_case_settle(&pool, 0, 0);
     ck_assert_uint_eq(pool_case_count_fds(), before);
 }
-END_TEST
 
 /* ---- failing allocations --------------------------------------------------------------------- */
 
-START_TEST(a_server_without_memory_refuses_and_goes_on)
+SL_TEST(a_server_without_memory_refuses_and_goes_on)
 {
     struct sluice_error error;
     pool_case_fill_all(pool_case_add(&pool, "m", "a", 10, 1 << 20));
@@ -564,24 +552,5 @@ START_TEST(a_server_without_memory_refuses_and_goes_on)
     }
     sluice_detach(pool_case_attach(&pool, "m"));
 }
-END_TEST
 
-int main(void)
-{
-    const TTest *const tests[] = {
-        what_one_deposits_another_attaches_to,
-        a_deposit_keeps_to_what_it_announced,
-        what_was_deposited_cannot_be_written_any_more,
-        only_sealed_files_that_fit_are_taken,
-        no_byte_of_an_index_can_be_wrong_unnoticed,
-        a_depositor_that_dies_leaves_nothing,
-        what_a_dead_depositor_had_is_closed_by_another_thread,
-        what_is_refused_is_closed_by_another_thread,
-        what_nobody_asked_for_is_closed_by_another_thread,
-        what_was_not_even_read_is_closed_by_another_thread,
-        what_breaks_the_protocol_ends_its_connection_alone,
-        descriptors_that_nobody_asked_for_are_closed,
-        a_server_without_memory_refuses_and_goes_on,
-    };
-    return sl_case_main("pool_deposit", setup, teardown, tests, SL_COUNT(tests));
-}
+SL_CASE(.setup = setup, .teardown = teardown)

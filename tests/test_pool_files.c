@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "alloc_fail.h"
+#include "claims.h"
 #include "fill.h"
 #include "memory_store.h"
 #include "model_maker.h"
@@ -68,7 +69,7 @@ static uint64_t load_and_end(void)
     return inode;
 }
 
-START_TEST(the_next_daemon_has_the_same_files)
+SL_TEST(the_next_daemon_has_the_same_files)
 {
     char id[SL_POOL_ID_TEXT];
     uint64_t inode = load_and_end();
@@ -89,9 +90,8 @@ START_TEST(the_next_daemon_has_the_same_files)
             sl_memory_clear(); /* the source is gone */
     }
 }
-END_TEST
 
-START_TEST(what_is_evicted_is_gone_from_the_directory)
+SL_TEST(what_is_evicted_is_gone_from_the_directory)
 {
     char id[SL_POOL_ID_TEXT];
     load_and_end();
@@ -102,9 +102,8 @@ START_TEST(what_is_evicted_is_gone_from_the_directory)
     sl_registry_settle(c.node->registry);
     ck_assert_uint_eq(folders(id), 0);
 }
-END_TEST
 
-START_TEST(a_changed_source_is_loaded_beside_what_was_kept)
+SL_TEST(a_changed_source_is_loaded_beside_what_was_kept)
 {
     char id[SL_POOL_ID_TEXT];
     uint64_t inode = load_and_end();
@@ -115,9 +114,8 @@ START_TEST(a_changed_source_is_loaded_beside_what_was_kept)
     ck_assert_uint_ne(other, inode);
     ck_assert_uint_eq(folders(id), 2);
 }
-END_TEST
 
-START_TEST(one_directory_has_one_daemon)
+SL_TEST(one_directory_has_one_daemon)
 {
     struct node_case second = c;
     struct sl_err err = SL_ERR_INIT;
@@ -129,9 +127,8 @@ START_TEST(one_directory_has_one_daemon)
                   err.message);
     sl_scratch_close(second.scratch, second.path);
 }
-END_TEST
 
-START_TEST(deposits_are_memfds_all_the_same)
+SL_TEST(deposits_are_memfds_all_the_same)
 {
     char id[SL_POOL_ID_TEXT];
     node_case_open(&c, keys, MODEL, NULL);
@@ -143,7 +140,6 @@ START_TEST(deposits_are_memfds_all_the_same)
     ck_assert_uint_eq(node_case_inode(&c, "m", "k"), 0);
     ck_assert_str_eq(c.error.code, "absent");
 }
-END_TEST
 
 /* ---- hostile -------------------------------------------------------------------------------- */
 
@@ -246,7 +242,7 @@ static void (*const changes[])(void) = {
     folder_is_a_link,
 };
 
-START_TEST(what_is_not_the_kept_file_is_loaded_again)
+SL_TEST_LOOP(what_is_not_the_kept_file_is_loaded_again, 0, SL_COUNT(changes))
 {
     uint64_t inode = load_and_end();
     ck_assert_uint_eq(folders(id), 1);
@@ -260,10 +256,9 @@ START_TEST(what_is_not_the_kept_file_is_loaded_again)
     ck_assert_uint_eq(node_case_counts(&c).loads, 1);
     ck_assert_uint_eq(folders(id), 1);
 }
-END_TEST
 
 /* As a kill leaves it: the manifest comes last, so each prefix of it is possible. */
-START_TEST(every_prefix_of_a_manifest_is_refused)
+SL_TEST(every_prefix_of_a_manifest_is_refused)
 {
     sl_autobuf text = SL_BUF_INIT(1 << 20);
     struct sl_err err = SL_ERR_INIT;
@@ -284,14 +279,13 @@ START_TEST(every_prefix_of_a_manifest_is_refused)
         ck_assert_uint_eq(folders(id), 0);
     }
 }
-END_TEST
 
 static void found(void *arg, struct sl_pool_model *model)
 {
     *(struct sl_pool_model **)arg = model;
 }
 
-START_TEST(without_memory_nothing_half_is_kept)
+SL_TEST(without_memory_nothing_half_is_kept)
 {
     struct sl_slab_place place;
     struct sl_pool_model *model = NULL;
@@ -319,7 +313,6 @@ START_TEST(without_memory_nothing_half_is_kept)
     sl_pool_model_free(model);
     ck_assert_uint_eq(folders(id), 0);
 }
-END_TEST
 
 /* A slab gets its name once, so each try needs a new model. */
 static struct sl_pool_model *fill(const struct sl_slab_place *place)
@@ -335,7 +328,7 @@ static struct sl_pool_model *fill(const struct sl_slab_place *place)
     return model;
 }
 
-START_TEST(a_failing_keep_leaves_nothing)
+SL_TEST(a_failing_keep_leaves_nothing)
 {
     struct sl_slab_place place;
     int kept = -1;
@@ -351,39 +344,17 @@ START_TEST(a_failing_keep_leaves_nothing)
         sl_pool_model_free(model);
     }
 }
-END_TEST
 
-int main(void)
+static bool prepare(void)
 {
-    const TTest *const tests[] = {
-        the_next_daemon_has_the_same_files,
-        what_is_evicted_is_gone_from_the_directory,
-        a_changed_source_is_loaded_beside_what_was_kept,
-        one_directory_has_one_daemon,
-        deposits_are_memfds_all_the_same,
-        every_prefix_of_a_manifest_is_refused,
-        without_memory_nothing_half_is_kept,
-        a_failing_keep_leaves_nothing,
-    };
     char path[SL_SCRATCH_PATH_BYTES];
     struct statfs status;
     int scratch = sl_scratch_open(path);
     bool tmpfs = fstatfs(scratch, &status) == 0 && status.f_type == TMPFS;
     sl_scratch_close(scratch, path);
-    if (!tmpfs) {
+    if (!tmpfs)
         sl_skipped("pool_files", "TMPDIR is not on a tmpfs");
-        return 77;
-    }
-    Suite *suite = suite_create("pool_files");
-    TCase *cases = tcase_create("all");
-    tcase_add_checked_fixture(cases, setup, teardown);
-    for (size_t i = 0; i < SL_COUNT(tests); i++)
-        tcase_add_test(cases, tests[i]);
-    tcase_add_loop_test(cases, what_is_not_the_kept_file_is_loaded_again, 0, SL_COUNT(changes));
-    suite_add_tcase(suite, cases);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failures = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failures ? 1 : 0;
+    return tmpfs;
 }
+
+SL_CASE(.setup = setup, .teardown = teardown, .prepare = prepare)

@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "await.h"
-#include "case_main.h"
+#include "claims.h"
 #include "log.h"
 #include "memory_store.h"
 #include "metrics.h"
@@ -300,7 +300,7 @@ static void step_any(struct ledger *ledger)
     steps[by_chance(ledger, SL_COUNT(steps))](ledger);
 }
 
-START_TEST(every_cookie_is_out_or_back_in_any_order)
+SL_TEST(every_cookie_is_out_or_back_in_any_order)
 {
     const char *steps = getenv("SLUICE_TEST_STEPS"), *given = getenv("SLUICE_TEST_SEED");
     unsigned seed = given ? (unsigned)strtoul(given, NULL, 10) : (unsigned)sl_now_ns();
@@ -327,10 +327,5 @@ START_TEST(every_cookie_is_out_or_back_in_any_order)
         if (ledger.kept[i] >= 0)
             close(ledger.kept[i]);
 }
-END_TEST
 
-int main(void)
-{
-    const TTest *const tests[] = {every_cookie_is_out_or_back_in_any_order};
-    return sl_case_main("pool_ledger", setup, teardown, tests, SL_COUNT(tests));
-}
+SL_CASE(.setup = setup, .teardown = teardown)

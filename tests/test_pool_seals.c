@@ -17,6 +17,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "claims.h"
 #include "fill_case.h"
 #include "pool_case.h"
 #include "range_server.h"
@@ -221,15 +222,14 @@ static int as_nobody(void (*run)(void))
     return WEXITSTATUS(status);
 }
 
-START_TEST(a_client_that_came_in_mid_load_changes_nothing)
+SL_TEST(a_client_that_came_in_mid_load_changes_nothing)
 {
     setup();
     be_attacked();
     teardown();
 }
-END_TEST
 
-START_TEST(nor_does_one_of_the_daemons_own_user)
+SL_TEST(nor_does_one_of_the_daemons_own_user)
 {
     if (geteuid() != 0) {
         printf("skipped: nor_does_one_of_the_daemons_own_user: it takes root to become another\n");
@@ -237,7 +237,6 @@ START_TEST(nor_does_one_of_the_daemons_own_user)
     }
     ck_assert_int_eq(as_nobody(be_attacked), 0);
 }
-END_TEST
 
 /* ---- while bytes arrive ---------------------------------------------------------------------- */
 
@@ -268,7 +267,7 @@ static bool start_race(void *arg, struct sl_pool_model *model)
 }
 
 /* The seal comes between any two writes of the load. */
-START_TEST(a_load_goes_on_while_its_memory_is_given_out)
+SL_TEST(a_load_goes_on_while_its_memory_is_given_out)
 {
     unsigned seed = (unsigned)sl_now_ns();
     setup();
@@ -288,7 +287,6 @@ START_TEST(a_load_goes_on_while_its_memory_is_given_out)
     }
     teardown();
 }
-END_TEST
 
 /* ---- seals that are not there ---------------------------------------------------------------- */
 
@@ -298,7 +296,7 @@ static struct sl_pool_model *add_loading(void)
 }
 
 /* One that had it before all others: it is ours to test with, as by /proc/PID/fd. */
-START_TEST(a_load_whose_memory_cannot_be_sealed_fails)
+SL_TEST(a_load_whose_memory_cannot_be_sealed_fails)
 {
     struct sl_err err = SL_ERR_INIT;
     setup();
@@ -313,9 +311,8 @@ START_TEST(a_load_whose_memory_cannot_be_sealed_fails)
     munmap(thief, 4096);
     teardown();
 }
-END_TEST
 
-START_TEST(what_cannot_be_sealed_is_not_given_out)
+SL_TEST(what_cannot_be_sealed_is_not_given_out)
 {
     struct sluice_error error = {0};
     struct sluice_model *client = NULL;
@@ -327,10 +324,9 @@ START_TEST(what_cannot_be_sealed_is_not_given_out)
     ck_assert_ptr_nonnull(strstr(error.message, "cannot seal a slab of the pool"));
     teardown();
 }
-END_TEST
 
 /* A daemon that does not seal: its clients do not believe it. */
-START_TEST(a_client_looks_at_the_seals_itself)
+SL_TEST(a_client_looks_at_the_seals_itself)
 {
     static const char *const what[] = {"the index", "the progress page", "a slab"};
     setup();
@@ -363,24 +359,5 @@ START_TEST(a_client_looks_at_the_seals_itself)
     }
     teardown();
 }
-END_TEST
 
-int main(void)
-{
-    const TTest *const tests[] = {
-        a_client_that_came_in_mid_load_changes_nothing, nor_does_one_of_the_daemons_own_user,
-        a_load_goes_on_while_its_memory_is_given_out,   a_load_whose_memory_cannot_be_sealed_fails,
-        what_cannot_be_sealed_is_not_given_out,         a_client_looks_at_the_seals_itself,
-    };
-    Suite *suite = suite_create("pool_seals");
-    TCase *cases = tcase_create("all");
-    tcase_set_timeout(cases, 300);
-    for (size_t i = 0; i < SL_COUNT(tests); i++)
-        tcase_add_test(cases, tests[i]);
-    suite_add_tcase(suite, cases);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failures = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failures ? 1 : 0;
-}
+SL_CASE(.seconds = 300)

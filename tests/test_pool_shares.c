@@ -17,7 +17,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "case_main.h"
+#include "claims.h"
 #include "early_child.h"
 #include "log.h"
 #include "pool_case.h"
@@ -258,7 +258,7 @@ static struct sl_pool_counts counts(void)
 
 /* ---- places ---------------------------------------------------------------------------------- */
 
-START_TEST(silent_connections_of_one_user_keep_nobody_out)
+SL_TEST(silent_connections_of_one_user_keep_nobody_out)
 {
     if (skip("silent_connections_of_one_user_keep_nobody_out"))
         return;
@@ -270,9 +270,8 @@ START_TEST(silent_connections_of_one_user_keep_nobody_out)
     ck_assert_uint_lt(counts().clients, SL_POOL_CLIENTS_MAX / 2);
     ck_assert_uint_gt(counts().limited, 0);
 }
-END_TEST
 
-START_TEST(who_has_used_up_its_share_is_told_so)
+SL_TEST(who_has_used_up_its_share_is_told_so)
 {
     if (skip("who_has_used_up_its_share_is_told_so"))
         return;
@@ -289,7 +288,6 @@ START_TEST(who_has_used_up_its_share_is_told_so)
         usleep(1000); /* the others' end is noticed by itself */
     ck_assert_uint_eq(counts().leases, 10);
 }
-END_TEST
 
 /* Until its connection has ended. */
 static void await_hangup(const struct sl_pool_link *link)
@@ -298,7 +296,7 @@ static void await_hangup(const struct sl_pool_link *link)
     ck_assert_int_eq(poll(&end, 1, PATIENCE_MS), 1);
 }
 
-START_TEST(the_longest_idle_connection_makes_room)
+SL_TEST(the_longest_idle_connection_makes_room)
 {
     struct sl_pool_link idle, leased;
     struct sluice_error error = {0};
@@ -318,11 +316,10 @@ START_TEST(the_longest_idle_connection_makes_room)
     sl_pool_link_close(&idle);
     sl_pool_link_close(&leased);
 }
-END_TEST
 
 /* ---- answers --------------------------------------------------------------------------------- */
 
-START_TEST(an_answer_that_nobody_takes_ends_its_lease)
+SL_TEST(an_answer_that_nobody_takes_ends_its_lease)
 {
     struct sl_pool_link link, idle;
     struct sluice_error error = {0};
@@ -342,9 +339,8 @@ START_TEST(an_answer_that_nobody_takes_ends_its_lease)
     sl_pool_link_close(&idle);
     pool_case_settle(&pool, 0, 0);
 }
-END_TEST
 
-START_TEST(requests_beyond_an_answer_that_was_not_taken_wait)
+SL_TEST(requests_beyond_an_answer_that_was_not_taken_wait)
 {
     struct sl_pool_link link;
     struct sluice_error error = {0};
@@ -365,9 +361,8 @@ START_TEST(requests_beyond_an_answer_that_was_not_taken_wait)
     sl_pool_link_close(&link);
     pool_case_settle(&pool, 0, 0);
 }
-END_TEST
 
-START_TEST(unread_answers_of_one_user_hold_up_nobody_else)
+SL_TEST(unread_answers_of_one_user_hold_up_nobody_else)
 {
     if (skip("unread_answers_of_one_user_hold_up_nobody_else"))
         return;
@@ -383,11 +378,10 @@ START_TEST(unread_answers_of_one_user_hold_up_nobody_else)
     sl_early_child_kill(sl_steal(&children[0]));
     pool_case_settle(&pool, 0, 0);
 }
-END_TEST
 
 /* ---- descriptors ----------------------------------------------------------------------------- */
 
-START_TEST(depositors_cannot_use_up_the_descriptors)
+SL_TEST(depositors_cannot_use_up_the_descriptors)
 {
     if (skip("depositors_cannot_use_up_the_descriptors"))
         return;
@@ -408,9 +402,8 @@ START_TEST(depositors_cannot_use_up_the_descriptors)
     pool_case_settle(&pool, 0, 0);
     expect_root_is_served();
 }
-END_TEST
 
-START_TEST(what_is_still_to_be_closed_is_bounded)
+SL_TEST(what_is_still_to_be_closed_is_bounded)
 {
     enum { AT_ONCE = 200 };
     int fds[AT_ONCE];
@@ -442,7 +435,6 @@ START_TEST(what_is_still_to_be_closed_is_bounded)
     pool.locked.hold_laters = false;
     pool_case_run_laters(&pool);
 }
-END_TEST
 
 /* ---- the log --------------------------------------------------------------------------------- */
 
@@ -466,7 +458,7 @@ static unsigned count_lines(int fd)
     return lines;
 }
 
-START_TEST(a_flood_of_rubbish_leaves_few_lines_in_the_log)
+SL_TEST(a_flood_of_rubbish_leaves_few_lines_in_the_log)
 {
     int saved;
     if (skip("a_flood_of_rubbish_leaves_few_lines_in_the_log"))
@@ -487,20 +479,5 @@ START_TEST(a_flood_of_rubbish_leaves_few_lines_in_the_log)
     close(saved);
     close(log);
 }
-END_TEST
 
-int main(void)
-{
-    const TTest *const tests[] = {
-        silent_connections_of_one_user_keep_nobody_out,
-        who_has_used_up_its_share_is_told_so,
-        the_longest_idle_connection_makes_room,
-        an_answer_that_nobody_takes_ends_its_lease,
-        requests_beyond_an_answer_that_was_not_taken_wait,
-        unread_answers_of_one_user_hold_up_nobody_else,
-        depositors_cannot_use_up_the_descriptors,
-        what_is_still_to_be_closed_is_bounded,
-        a_flood_of_rubbish_leaves_few_lines_in_the_log,
-    };
-    return sl_case_main("pool_shares", setup, teardown, tests, SL_COUNT(tests));
-}
+SL_CASE(.setup = setup, .teardown = teardown)

@@ -8,7 +8,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "case_main.h"
+#include "claims.h"
 #include "log.h"
 #include "pool_case.h"
 #include "pool_index.h"
@@ -143,7 +143,7 @@ static int deposit_sizes(const uint64_t *sizes, uint32_t count, uint64_t announc
     return done < 0 ? error->kind : 0;
 }
 
-START_TEST(the_sum_of_the_slabs_cannot_wrap)
+SL_TEST(the_sum_of_the_slabs_cannot_wrap)
 {
     const uint64_t huge = (1ull << 63) - 4096;
     const uint64_t wraps[] = {huge, huge, 3 * 4096}, three[] = {huge, huge, huge};
@@ -160,9 +160,8 @@ START_TEST(the_sum_of_the_slabs_cannot_wrap)
     ck_assert_int_eq(deposit_sizes(fits, 3, 5 * 4096, &error), 0);
     ck_assert_uint_eq(pool.locked.committed, 1);
 }
-END_TEST
 
-START_TEST(an_index_cannot_wrap_either)
+SL_TEST(an_index_cannot_wrap_either)
 {
     uint64_t data[1024];
     char why[SL_POOL_WHY_BYTES];
@@ -177,9 +176,8 @@ START_TEST(an_index_cannot_wrap_either)
     sl_pool_index_write(&contents, data);
     ck_assert_int_eq(sl_pool_index_check(data, sl_pool_index_size(&contents), &index, why), -1);
 }
-END_TEST
 
-START_TEST(files_say_themselves_how_large_they_are)
+SL_TEST(files_say_themselves_how_large_they_are)
 {
     uint64_t index[1024];
     struct sluice_error error = {0};
@@ -197,14 +195,5 @@ START_TEST(files_say_themselves_how_large_they_are)
                      SLUICE_INTEGRITY); /* memory that no budget would know of */
     ck_assert_uint_eq(pool.locked.committed, 0);
 }
-END_TEST
 
-int main(void)
-{
-    const TTest *const tests[] = {
-        the_sum_of_the_slabs_cannot_wrap,
-        an_index_cannot_wrap_either,
-        files_say_themselves_how_large_they_are,
-    };
-    return sl_case_main("pool_sizes", setup, teardown, tests, SL_COUNT(tests));
-}
+SL_CASE(.setup = setup, .teardown = teardown)

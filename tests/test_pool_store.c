@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "alloc_fail.h"
+#include "claims.h"
 #include "memory_store.h"
 #include "node_case.h"
 
@@ -49,7 +50,7 @@ static void come_back(const char *models)
     node_case_open(&c, "", models, &given);
 }
 
-START_TEST(the_next_daemon_has_the_same_memory)
+SL_TEST(the_next_daemon_has_the_same_memory)
 {
     uint64_t inode = load_and_end();
     come_back(MODEL);
@@ -62,9 +63,8 @@ START_TEST(the_next_daemon_has_the_same_memory)
     ck_assert_uint_eq(node_case_inode(&c, "m", NULL), inode);
     manager_await(&manager, 2);
 }
-END_TEST
 
-START_TEST(deposits_come_back_with_their_model)
+SL_TEST(deposits_come_back_with_their_model)
 {
     node_case_open(&c, "", MODEL, NULL);
     node_case_deposit(&c, "m", "k", 1000);
@@ -80,9 +80,8 @@ START_TEST(deposits_come_back_with_their_model)
     ck_assert_uint_eq(node_case_inode(&c, "m", "k"), 0);
     ck_assert_str_eq(c.error.code, "stale");
 }
-END_TEST
 
-START_TEST(what_is_evicted_leaves_the_store)
+SL_TEST(what_is_evicted_leaves_the_store)
 {
     uint64_t bytes;
     node_case_open(&c, "", MODEL, NULL);
@@ -98,9 +97,8 @@ START_TEST(what_is_evicted_leaves_the_store)
     sl_registry_set_budget(c.node->registry, 1000);
     manager_await(&manager, 0);
 }
-END_TEST
 
-START_TEST(a_changed_source_is_loaded_beside_what_came_back)
+SL_TEST(a_changed_source_is_loaded_beside_what_came_back)
 {
     uint64_t inode = load_and_end();
     node_case_put(&c, "object.safetensors", 2000);
@@ -114,9 +112,8 @@ START_TEST(a_changed_source_is_loaded_beside_what_came_back)
     come_back(MODEL);
     ck_assert_uint_eq(node_case_counts(&c).holdings, 2);
 }
-END_TEST
 
-START_TEST(a_spec_that_changed_is_loaded)
+SL_TEST(a_spec_that_changed_is_loaded)
 {
     uint64_t inode = load_and_end();
     node_case_put(&c, "other.safetensors", 2000);
@@ -125,7 +122,6 @@ START_TEST(a_spec_that_changed_is_loaded)
     ck_assert_uint_ne(other, 0);
     ck_assert_uint_ne(other, inode);
 }
-END_TEST
 
 /* ---- hostile -------------------------------------------------------------------------------- */
 
@@ -209,7 +205,7 @@ static void with_a_large_number(void)
     memcpy(dot, ".99999", sizeof(".99999"));
 }
 
-START_TEST(what_is_not_a_whole_model_is_loaded_again)
+SL_TEST_LOOP(what_is_not_a_whole_model_is_loaded_again, 0, 9)
 {
     static void (*const changes[])(void) = {
         no_memfd,           no_file,           not_sealed,         of_another_size,
@@ -225,9 +221,8 @@ START_TEST(what_is_not_a_whole_model_is_loaded_again)
     ck_assert_uint_eq(node_case_counts(&c).loads, 1);
     ck_assert_uint_eq(node_case_counts(&c).holdings, 1);
 }
-END_TEST
 
-START_TEST(names_of_others_are_left_alone)
+SL_TEST(names_of_others_are_left_alone)
 {
     static const char *const names[] = {"",
                                         "stored",
@@ -252,11 +247,10 @@ START_TEST(names_of_others_are_left_alone)
     ck_assert_uint_eq(node_case_counts(&c).loads, 1);
     manager_await(&manager, 2);
 }
-END_TEST
 
 /* ---- who does not keep ---------------------------------------------------------------------- */
 
-START_TEST(without_a_manager_models_are_loaded_again)
+SL_TEST(without_a_manager_models_are_loaded_again)
 {
     unsetenv("NOTIFY_SOCKET");
     node_case_open(&c, "", MODEL, NULL);
@@ -266,9 +260,8 @@ START_TEST(without_a_manager_models_are_loaded_again)
     ck_assert_uint_eq(node_case_counts(&c).loads, 1);
     setenv("NOTIFY_SOCKET", manager.path, 1);
 }
-END_TEST
 
-START_TEST(a_manager_that_has_gone_harms_nothing)
+SL_TEST(a_manager_that_has_gone_harms_nothing)
 {
     char nowhere[SL_SCRATCH_PATH_BYTES + 16];
     snprintf(nowhere, sizeof(nowhere), "%s/nowhere", c.path);
@@ -277,7 +270,6 @@ START_TEST(a_manager_that_has_gone_harms_nothing)
     ck_assert_uint_ne(node_case_inode(&c, "m", NULL), 0);
     setenv("NOTIFY_SOCKET", manager.path, 1);
 }
-END_TEST
 
 static void found(void *arg, struct sl_pool_model *model)
 {
@@ -285,7 +277,7 @@ static void found(void *arg, struct sl_pool_model *model)
     sl_pool_model_free(model);
 }
 
-START_TEST(a_scan_without_memory_leaks_nothing)
+SL_TEST(a_scan_without_memory_leaks_nothing)
 {
     unsigned whole = 0;
     load_and_end();
@@ -300,31 +292,5 @@ START_TEST(a_scan_without_memory_leaks_nothing)
         ck_assert_uint_lt(at, 200);
     }
 }
-END_TEST
 
-int main(void)
-{
-    const TTest *const tests[] = {
-        the_next_daemon_has_the_same_memory,
-        deposits_come_back_with_their_model,
-        what_is_evicted_leaves_the_store,
-        a_changed_source_is_loaded_beside_what_came_back,
-        a_spec_that_changed_is_loaded,
-        names_of_others_are_left_alone,
-        without_a_manager_models_are_loaded_again,
-        a_manager_that_has_gone_harms_nothing,
-        a_scan_without_memory_leaks_nothing,
-    };
-    Suite *suite = suite_create("pool_store");
-    TCase *cases = tcase_create("all");
-    tcase_add_checked_fixture(cases, setup, teardown);
-    for (size_t i = 0; i < SL_COUNT(tests); i++)
-        tcase_add_test(cases, tests[i]);
-    tcase_add_loop_test(cases, what_is_not_a_whole_model_is_loaded_again, 0, 9);
-    suite_add_tcase(suite, cases);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failures = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failures ? 1 : 0;
-}
+SL_CASE(.setup = setup, .teardown = teardown)

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "alloc_fail.h"
+#include "claims.h"
 #include "log.h"
 #include "mem.h"
 #include "progress.h"
@@ -38,7 +39,7 @@ static unsigned columns(const char *text)
 
 /* ---- figures -------------------------------------------------------------------------------- */
 
-START_TEST(nothing_is_a_progress_too)
+SL_TEST(nothing_is_a_progress_too)
 {
     struct sl_progress *progress = make("m");
     struct sl_progress_view before, after;
@@ -63,9 +64,8 @@ START_TEST(nothing_is_a_progress_too)
     ck_assert_int_eq(after.state, before.state);
     sl_progress_free(progress);
 }
-END_TEST
 
-START_TEST(a_view_shows_what_was_added)
+SL_TEST(a_view_shows_what_was_added)
 {
     struct sl_progress *progress = make("m");
     struct sl_progress_view view;
@@ -90,9 +90,8 @@ START_TEST(a_view_shows_what_was_added)
     ck_assert(view.seconds_left > 0);
     sl_progress_free(progress);
 }
-END_TEST
 
-START_TEST(an_end_is_final_and_carries_its_error)
+SL_TEST(an_end_is_final_and_carries_its_error)
 {
     struct sl_progress *progress = make("m");
     struct sl_progress_view view;
@@ -109,9 +108,8 @@ START_TEST(an_end_is_final_and_carries_its_error)
     ck_assert(view.seconds_left == 0);
     sl_progress_free(progress);
 }
-END_TEST
 
-START_TEST(more_taken_back_than_added_is_zero_not_huge)
+SL_TEST(more_taken_back_than_added_is_zero_not_huge)
 {
     struct sl_progress *progress = make("m");
     struct sl_progress_view view;
@@ -121,7 +119,6 @@ START_TEST(more_taken_back_than_added_is_zero_not_huge)
     ck_assert(view.bytes_per_second == 0);
     sl_progress_free(progress);
 }
-END_TEST
 
 static void note(const struct sl_progress_view *view, void *arg)
 {
@@ -130,7 +127,7 @@ static void note(const struct sl_progress_view *view, void *arg)
     snprintf(names + used, 128 - used, "%.8s ", view->name);
 }
 
-START_TEST(the_list_is_walked_oldest_first_without_those_freed)
+SL_TEST(the_list_is_walked_oldest_first_without_those_freed)
 {
     char names[128] = "";
     struct sl_progress *a = make("a"), *b = make("b"), *c = make("c");
@@ -147,9 +144,8 @@ START_TEST(the_list_is_walked_oldest_first_without_those_freed)
     sl_progress_free(c);
     sl_progress_free(e);
 }
-END_TEST
 
-START_TEST(long_names_are_cut_where_a_character_ends)
+SL_TEST(long_names_are_cut_where_a_character_ends)
 {
     char name[80];
     struct sl_progress_view view;
@@ -160,7 +156,6 @@ START_TEST(long_names_are_cut_where_a_character_ends)
     ck_assert_uint_eq(strlen(view.name), 62);
     sl_progress_free(progress);
 }
-END_TEST
 
 static struct sl_counter walking_ends;
 
@@ -191,7 +186,7 @@ static void *churn(void *arg)
     return arg;
 }
 
-START_TEST(loads_come_and_go_while_others_look)
+SL_TEST(loads_come_and_go_while_others_look)
 {
     pthread_t walkers[2], churners[4];
     for (int i = 0; i < 2; i++)
@@ -204,9 +199,8 @@ START_TEST(loads_come_and_go_while_others_look)
     for (int i = 0; i < 2; i++)
         pthread_join(walkers[i], NULL);
 }
-END_TEST
 
-START_TEST(the_json_of_a_load_parses)
+SL_TEST(the_json_of_a_load_parses)
 {
     struct sl_progress *progress = make("m\"\n\xff");
     struct sl_progress_view view;
@@ -226,7 +220,6 @@ START_TEST(the_json_of_a_load_parses)
     sl_json_release(&json);
     sl_progress_free(progress);
 }
-END_TEST
 
 /* ---- lines ---------------------------------------------------------------------------------- */
 
@@ -240,7 +233,7 @@ static const struct sl_progress_view reading = {
     .retries = 2,
 };
 
-START_TEST(a_bar_says_name_part_rate_and_time_left)
+SL_TEST(a_bar_says_name_part_rate_and_time_left)
 {
     const struct sl_progress_style style = {.width = 100};
     char text[SL_PROGRESS_LINE_BYTES];
@@ -249,9 +242,8 @@ START_TEST(a_bar_says_name_part_rate_and_time_left)
     ck_assert_ptr_nonnull(strstr(text, "#."));
     ck_assert_ptr_nonnull(strstr(text, " 50%  1.50/3.00 GiB  512 MiB/s  3.0 s left  2 retries"));
 }
-END_TEST
 
-START_TEST(a_bar_never_outgrows_its_terminal)
+SL_TEST(a_bar_never_outgrows_its_terminal)
 {
     char text[SL_PROGRESS_LINE_BYTES];
     struct sl_progress_view view = reading;
@@ -269,9 +261,8 @@ START_TEST(a_bar_never_outgrows_its_terminal)
                 ck_assert_uint_le(columns(text), (width < 20 ? 20 : width) - 1);
             }
 }
-END_TEST
 
-START_TEST(a_hostile_name_cannot_move_the_cursor)
+SL_TEST(a_hostile_name_cannot_move_the_cursor)
 {
     char text[SL_PROGRESS_LINE_BYTES];
     struct sl_progress_view view = reading;
@@ -283,9 +274,8 @@ START_TEST(a_hostile_name_cannot_move_the_cursor)
     ck_assert_ptr_null(strchr(text, '\xff'));
     ck_assert_ptr_nonnull(strstr(text, "a?[2J?b?"));
 }
-END_TEST
 
-START_TEST(color_is_only_there_when_asked_for)
+SL_TEST(color_is_only_there_when_asked_for)
 {
     char text[SL_PROGRESS_LINE_BYTES];
     struct sl_progress_style style = {.width = 100, .utf8 = true};
@@ -295,9 +285,8 @@ START_TEST(color_is_only_there_when_asked_for)
     sl_progress_bar_line(&reading, &style, text);
     ck_assert_ptr_nonnull(strstr(text, "\x1b[0m"));
 }
-END_TEST
 
-START_TEST(a_line_for_the_log_is_a_sentence)
+SL_TEST(a_line_for_the_log_is_a_sentence)
 {
     char text[SL_PROGRESS_LINE_BYTES];
     struct sl_progress_view view = reading;
@@ -315,9 +304,8 @@ START_TEST(a_line_for_the_log_is_a_sentence)
     sl_progress_text_line(&view, text);
     ck_assert_str_eq(text, "gpt-j-6b: published, 100% (3.00 of 3.00 GiB), 512 MiB/s in 1 min 15 s");
 }
-END_TEST
 
-START_TEST(durations_read_like_durations)
+SL_TEST(durations_read_like_durations)
 {
     char text[32];
     ck_assert_str_eq(sl_progress_duration(-1, text), "");
@@ -328,9 +316,8 @@ START_TEST(durations_read_like_durations)
     ck_assert_str_eq(sl_progress_duration(1e300, text), "100000 h 0 min");
     ck_assert_str_eq(sl_progress_duration(0.0 / 0.0, text), "");
 }
-END_TEST
 
-START_TEST(hundred_percent_means_all)
+SL_TEST(hundred_percent_means_all)
 {
     struct sl_progress_view view = {.bytes_total = 1000000, .bytes_done = 999999};
     ck_assert_uint_eq(sl_progress_percent(&view), 99);
@@ -339,7 +326,6 @@ START_TEST(hundred_percent_means_all)
     view = (struct sl_progress_view){.state = SL_LOAD_PUBLISHED};
     ck_assert_uint_eq(sl_progress_percent(&view), 100);
 }
-END_TEST
 
 /* ---- showing -------------------------------------------------------------------------------- */
 
@@ -357,7 +343,7 @@ static void read_until(int from, const char *text, char *all, size_t capacity)
     }
 }
 
-START_TEST(a_terminal_gets_a_bar_that_steps_aside_for_log_lines)
+SL_TEST(a_terminal_gets_a_bar_that_steps_aside_for_log_lines)
 {
     int master, slave;
     struct sl_err err = SL_ERR_INIT;
@@ -384,9 +370,8 @@ START_TEST(a_terminal_gets_a_bar_that_steps_aside_for_log_lines)
     ck_assert_ptr_null(strstr(all, "\x1b[36m"));
     sl_progress_free(progress);
 }
-END_TEST
 
-START_TEST(elsewhere_an_end_is_one_line_of_text_or_json)
+SL_TEST_LOOP(elsewhere_an_end_is_one_line_of_text_or_json, 0, 2)
 {
     int ends[2];
     struct sl_err err = SL_ERR_INIT;
@@ -412,9 +397,8 @@ START_TEST(elsewhere_an_end_is_one_line_of_text_or_json)
     }
     sl_progress_free(progress);
 }
-END_TEST
 
-START_TEST(loads_and_log_lines_of_many_threads_share_the_terminal)
+SL_TEST(loads_and_log_lines_of_many_threads_share_the_terminal)
 {
     struct sl_err err = SL_ERR_INIT;
     pthread_t threads[3];
@@ -429,9 +413,8 @@ START_TEST(loads_and_log_lines_of_many_threads_share_the_terminal)
         pthread_join(threads[i], NULL);
     sl_progress_show_stop();
 }
-END_TEST
 
-START_TEST(a_failing_allocation_shows_nothing_and_says_so)
+SL_TEST(a_failing_allocation_shows_nothing_and_says_so)
 {
     struct sl_err err = SL_ERR_INIT;
     sl_alloc_fail_at(1);
@@ -441,36 +424,4 @@ START_TEST(a_failing_allocation_shows_nothing_and_says_so)
     sl_alloc_fail_at(0);
     ck_assert_int_eq(err.kind, SL_E_NO_SPACE);
     sl_progress_show_stop();
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("progress");
-    TCase *all = tcase_create("all");
-    tcase_add_test(all, nothing_is_a_progress_too);
-    tcase_add_test(all, a_view_shows_what_was_added);
-    tcase_add_test(all, an_end_is_final_and_carries_its_error);
-    tcase_add_test(all, more_taken_back_than_added_is_zero_not_huge);
-    tcase_add_test(all, the_list_is_walked_oldest_first_without_those_freed);
-    tcase_add_test(all, long_names_are_cut_where_a_character_ends);
-    tcase_add_test(all, loads_come_and_go_while_others_look);
-    tcase_add_test(all, the_json_of_a_load_parses);
-    tcase_add_test(all, a_bar_says_name_part_rate_and_time_left);
-    tcase_add_test(all, a_bar_never_outgrows_its_terminal);
-    tcase_add_test(all, a_hostile_name_cannot_move_the_cursor);
-    tcase_add_test(all, color_is_only_there_when_asked_for);
-    tcase_add_test(all, a_line_for_the_log_is_a_sentence);
-    tcase_add_test(all, durations_read_like_durations);
-    tcase_add_test(all, hundred_percent_means_all);
-    tcase_add_test(all, a_terminal_gets_a_bar_that_steps_aside_for_log_lines);
-    tcase_add_loop_test(all, elsewhere_an_end_is_one_line_of_text_or_json, 0, 2);
-    tcase_add_test(all, loads_and_log_lines_of_many_threads_share_the_terminal);
-    tcase_add_test(all, a_failing_allocation_shows_nothing_and_says_so);
-    suite_add_tcase(suite, all);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failures = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failures ? 1 : 0;
 }

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "claims.h"
 #include "netrc.h"
 #include "proxy.h"
 #include "range_blob.h"
@@ -20,7 +21,7 @@ static void assert_proxy(const char *text, const char *expected)
         ck_assert_ptr_null(proxy);
 }
 
-START_TEST(each_scheme_has_its_variables)
+SL_TEST(each_scheme_has_its_variables)
 {
     assert_proxy("http://h/", NULL);
     setenv("HTTP_PROXY", "http://forged:1", 1);
@@ -39,9 +40,8 @@ START_TEST(each_scheme_has_its_variables)
     assert_proxy("https://h/", "https://up:443");
     unsetenv("HTTP_PROXY");
 }
-END_TEST
 
-START_TEST(a_bad_proxy_is_named)
+SL_TEST_LOOP(a_bad_proxy_is_named, 0, 4)
 {
     static const char *const bad[] = {"ftp://h:1", "http://", "http://a b:1", "http://h:x"};
     struct sl_err err = SL_ERR_INIT;
@@ -53,9 +53,8 @@ START_TEST(a_bad_proxy_is_named)
     ck_assert_int_eq(err.kind, SL_E_USAGE);
     ck_assert_ptr_nonnull(strstr(err.message, "$http_proxy"));
 }
-END_TEST
 
-START_TEST(no_proxy_names_hosts)
+SL_TEST(no_proxy_names_hosts)
 {
     static const struct {
         const char *url, *list;
@@ -97,7 +96,6 @@ START_TEST(no_proxy_names_hosts)
                       cases[i].url, cases[i].list);
     }
 }
-END_TEST
 
 static const char netrc[] = "# a comment\n"
                             "machine one login me password #not-a-comment\n"
@@ -107,7 +105,7 @@ static const char netrc[] = "# a comment\n"
                             "default login anonymous password guest\n"
                             "machine five login late password late\n";
 
-START_TEST(netrc_finds_the_first_entry)
+SL_TEST(netrc_finds_the_first_entry)
 {
     static const struct {
         const char *host, *login, *password;
@@ -128,9 +126,8 @@ START_TEST(netrc_finds_the_first_entry)
     ck_assert(!sl_netrc_parse("machine x login y", 17, "z", &login));
     ck_assert(!sl_netrc_parse("", 0, "z", &login));
 }
-END_TEST
 
-START_TEST(every_prefix_of_a_netrc_is_harmless)
+SL_TEST(every_prefix_of_a_netrc_is_harmless)
 {
     struct sl_netrc_login login;
     for (size_t bytes = 0; bytes < sizeof(netrc); bytes++) {
@@ -143,9 +140,8 @@ START_TEST(every_prefix_of_a_netrc_is_harmless)
     memcpy(huge, "machine x login ", 16);
     ck_assert(!sl_netrc_parse(huge, sizeof(huge), "x", &login));
 }
-END_TEST
 
-START_TEST(a_missing_netrc_is_as_good_as_none)
+SL_TEST(a_missing_netrc_is_as_good_as_none)
 {
     struct sl_netrc_login login;
     ck_assert(!sl_netrc_find("h", &login));
@@ -155,23 +151,11 @@ START_TEST(a_missing_netrc_is_as_good_as_none)
     unsetenv("NETRC");
     ck_assert(!sl_netrc_find("h", &login));
 }
-END_TEST
 
-int main(void)
+static bool prepare(void)
 {
     sl_test_environment();
-    Suite *suite = suite_create("proxy");
-    TCase *tcase = tcase_create("proxy");
-    tcase_add_test(tcase, each_scheme_has_its_variables);
-    tcase_add_loop_test(tcase, a_bad_proxy_is_named, 0, 4);
-    tcase_add_test(tcase, no_proxy_names_hosts);
-    tcase_add_test(tcase, netrc_finds_the_first_entry);
-    tcase_add_test(tcase, every_prefix_of_a_netrc_is_harmless);
-    tcase_add_test(tcase, a_missing_netrc_is_as_good_as_none);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failures = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failures ? 1 : 0;
+    return true;
 }
+
+SL_CASE(.prepare = prepare)

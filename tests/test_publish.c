@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "alloc_fail.h"
+#include "claims.h"
 #include "memory_store.h"
 #include "model_maker.h"
 #include "publish_parts.h"
@@ -100,7 +101,7 @@ static bool is_current(const struct version *version)
 static const char *const old_names[] = {"a", "both/x", "old/deep/er", "turn", NULL};
 static const char *const new_names[] = {"a", "both/x", "new/file", "turn/now/folder", NULL};
 
-START_TEST(what_is_published_is_there_read_only_and_current)
+SL_TEST(what_is_published_is_there_read_only_and_current)
 {
     struct version version;
     struct sl_err err = SL_ERR_INIT;
@@ -122,9 +123,8 @@ START_TEST(what_is_published_is_there_read_only_and_current)
     json_decref(manifest);
     version_release(&version);
 }
-END_TEST
 
-START_TEST(touched_files_are_not_current)
+SL_TEST(touched_files_are_not_current)
 {
     struct version version;
     struct sl_err err = SL_ERR_INIT;
@@ -137,7 +137,6 @@ START_TEST(touched_files_are_not_current)
     ck_assert(!is_current(&version));
     version_release(&version);
 }
-END_TEST
 
 /* Exits before step `die_at`. */
 static unsigned steps, die_at;
@@ -168,7 +167,7 @@ static void check_consistent(const struct version *old, const struct version *ne
     ck_assert_int_eq(sl_model_exists(path, "old"), !is_new);
 }
 
-START_TEST(a_kill_at_any_step_leaves_old_or_new)
+SL_TEST(a_kill_at_any_step_leaves_old_or_new)
 {
     struct version old, new;
     struct sl_err err = SL_ERR_INIT;
@@ -194,9 +193,8 @@ START_TEST(a_kill_at_any_step_leaves_old_or_new)
     version_release(&old);
     version_release(&new);
 }
-END_TEST
 
-START_TEST(what_vanished_from_a_marked_commit_is_loaded_again)
+SL_TEST(what_vanished_from_a_marked_commit_is_loaded_again)
 {
     struct version old, new;
     struct sl_err err = SL_ERR_INIT;
@@ -221,9 +219,8 @@ START_TEST(what_vanished_from_a_marked_commit_is_loaded_again)
     version_release(&old);
     version_release(&new);
 }
-END_TEST
 
-START_TEST(links_are_not_followed)
+SL_TEST(links_are_not_followed)
 {
     struct version version;
     struct sl_err err = SL_ERR_INIT;
@@ -257,9 +254,8 @@ START_TEST(links_are_not_followed)
     sl_publish_free(publish);
     version_release(&version);
 }
-END_TEST
 
-START_TEST(a_folder_of_somebody_else_in_the_way_leaves_the_old_version)
+SL_TEST(a_folder_of_somebody_else_in_the_way_leaves_the_old_version)
 {
     struct version old, new;
     struct sl_err err = SL_ERR_INIT;
@@ -280,9 +276,8 @@ START_TEST(a_folder_of_somebody_else_in_the_way_leaves_the_old_version)
     version_release(&new);
     version_release(&old);
 }
-END_TEST
 
-START_TEST(a_file_takes_the_place_of_an_old_folder_unless_others_live_there)
+SL_TEST(a_file_takes_the_place_of_an_old_folder_unless_others_live_there)
 {
     static const char *const deep[] = {"turn/now/folder", "turn/x", NULL}, *const flat[] = {"turn",
                                                                                             NULL};
@@ -304,14 +299,13 @@ START_TEST(a_file_takes_the_place_of_an_old_folder_unless_others_live_there)
     version_release(&new);
     version_release(&old);
 }
-END_TEST
 
 static void note_waiting(void *arg)
 {
     sl_cancel_raise(arg, SIGTERM);
 }
 
-START_TEST(a_second_load_waits_and_can_be_canceled)
+SL_TEST(a_second_load_waits_and_can_be_canceled)
 {
     struct sl_err err = SL_ERR_INIT;
     struct sl_cancel *cancel = sl_cancel_new(NULL);
@@ -322,9 +316,8 @@ START_TEST(a_second_load_waits_and_can_be_canceled)
     sl_publish_free(open_publish());
     sl_cancel_free(cancel);
 }
-END_TEST
 
-START_TEST(withdrawing_removes_what_was_published_and_nothing_else)
+SL_TEST(withdrawing_removes_what_was_published_and_nothing_else)
 {
     struct version version;
     struct sl_err err = SL_ERR_INIT;
@@ -343,7 +336,6 @@ START_TEST(withdrawing_removes_what_was_published_and_nothing_else)
     ck_assert(!sl_model_exists(path, ".sluice/ready"));
     version_release(&version);
 }
-END_TEST
 
 static void count_files(const char *name, bool good, void *arg)
 {
@@ -351,7 +343,7 @@ static void count_files(const char *name, bool good, void *arg)
     ((unsigned *)arg)[good]++;
 }
 
-START_TEST(verify_finds_a_changed_byte)
+SL_TEST(verify_finds_a_changed_byte)
 {
     struct version version;
     struct sl_err err = SL_ERR_INIT;
@@ -374,7 +366,6 @@ START_TEST(verify_finds_a_changed_byte)
     ck_assert(counts[0] == 1 && counts[1] == 7);
     version_release(&version);
 }
-END_TEST
 
 static void *publish_later(void *arg)
 {
@@ -382,7 +373,7 @@ static void *publish_later(void *arg)
     return publish_version(arg, "old", &err) == 0 ? arg : NULL;
 }
 
-START_TEST(waiting_ends_with_ready_time_or_cancel)
+SL_TEST(waiting_ends_with_ready_time_or_cancel)
 {
     struct version version;
     struct sl_err err = SL_ERR_INIT;
@@ -402,9 +393,8 @@ START_TEST(waiting_ends_with_ready_time_or_cancel)
     ck_assert_ptr_nonnull(result);
     version_release(&version);
 }
-END_TEST
 
-START_TEST(hostile_manifests_are_refused)
+SL_TEST(hostile_manifests_are_refused)
 {
     struct sl_err err = SL_ERR_INIT;
     struct sl_published published = {0};
@@ -425,9 +415,8 @@ START_TEST(hostile_manifests_are_refused)
         ck_assert_int_eq(err.kind, SL_E_FORMAT);
     }
 }
-END_TEST
 
-START_TEST(every_failing_allocation_leaves_old_or_new)
+SL_TEST(every_failing_allocation_leaves_old_or_new)
 {
     struct version old, new;
     struct sl_err err = SL_ERR_INIT;
@@ -450,7 +439,6 @@ START_TEST(every_failing_allocation_leaves_old_or_new)
     version_release(&old);
     version_release(&new);
 }
-END_TEST
 
 /* ---- another boot ---------------------------------------------------------------------------- */
 
@@ -473,7 +461,7 @@ static void overwrite(const char *name, const char *content)
     close(root);
 }
 
-START_TEST(what_another_boot_left_on_a_disk_is_read_before_it_is_believed)
+SL_TEST(what_another_boot_left_on_a_disk_is_read_before_it_is_believed)
 {
     static const char *const names[] = {"a", "b", NULL};
     struct version version;
@@ -500,7 +488,6 @@ START_TEST(what_another_boot_left_on_a_disk_is_read_before_it_is_believed)
     ck_assert_int_eq(sl_publish_wait(path, 1, NULL, &err), 0);
     version_release(&version);
 }
-END_TEST
 
 static const char *stop_at;
 
@@ -510,7 +497,7 @@ static void stop_there(const char *what)
         _exit(0);
 }
 
-START_TEST(a_commit_of_another_boot_is_completed_only_if_its_files_are_whole)
+SL_TEST(a_commit_of_another_boot_is_completed_only_if_its_files_are_whole)
 {
     static const char *const names[] = {"a", "b", NULL}, *const stops[] = {"ready goes",
                                                                            "manifest"};
@@ -542,32 +529,5 @@ START_TEST(a_commit_of_another_boot_is_completed_only_if_its_files_are_whole)
         }
     }
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("publish");
-    TCase *all = tcase_create("publish");
-    tcase_add_checked_fixture(all, setup, teardown);
-    tcase_add_test(all, what_is_published_is_there_read_only_and_current);
-    tcase_add_test(all, touched_files_are_not_current);
-    tcase_add_test(all, a_kill_at_any_step_leaves_old_or_new);
-    tcase_add_test(all, what_another_boot_left_on_a_disk_is_read_before_it_is_believed);
-    tcase_add_test(all, a_commit_of_another_boot_is_completed_only_if_its_files_are_whole);
-    tcase_add_test(all, what_vanished_from_a_marked_commit_is_loaded_again);
-    tcase_add_test(all, links_are_not_followed);
-    tcase_add_test(all, a_folder_of_somebody_else_in_the_way_leaves_the_old_version);
-    tcase_add_test(all, a_file_takes_the_place_of_an_old_folder_unless_others_live_there);
-    tcase_add_test(all, a_second_load_waits_and_can_be_canceled);
-    tcase_add_test(all, withdrawing_removes_what_was_published_and_nothing_else);
-    tcase_add_test(all, verify_finds_a_changed_byte);
-    tcase_add_test(all, waiting_ends_with_ready_time_or_cancel);
-    tcase_add_test(all, hostile_manifests_are_refused);
-    tcase_add_test(all, every_failing_allocation_leaves_old_or_new);
-    suite_add_tcase(suite, all);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failures = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failures ? 1 : 0;
-}
+SL_CASE(.setup = setup, .teardown = teardown)

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "buf.h"
+#include "claims.h"
 #include "golden.h"
 #include "memory_store.h"
 #include "stores.h"
@@ -185,7 +186,7 @@ static void check_golden(const char *file)
     json_decref(expected);
 }
 
-START_TEST(golden_files_are_read_exactly_or_refused_with_their_code)
+SL_TEST(golden_files_are_read_exactly_or_refused_with_their_code)
 {
     json_t *manifest = golden_json("pytorch/MANIFEST.json");
     const json_t *items = json_object_get(manifest, "items");
@@ -194,7 +195,6 @@ START_TEST(golden_files_are_read_exactly_or_refused_with_their_code)
         check_golden(json_string_value(json_object_get(json_array_get(items, i), "file")));
     json_decref(manifest);
 }
-END_TEST
 
 /* ---- damage ---------------------------------------------------------------------------------- */
 
@@ -217,15 +217,14 @@ static void check_prefixes(const char *file, size_t step)
     free(data);
 }
 
-START_TEST(every_prefix_is_refused)
+SL_TEST(every_prefix_is_refused)
 {
     check_prefixes("views.pt", 1);
     check_prefixes("legacy_0_4.pt", 1);
     check_prefixes("zip64_as_torch_writes.pt", 1);
 }
-END_TEST
 
-START_TEST(prefixes_of_every_file_are_refused)
+SL_TEST(prefixes_of_every_file_are_refused)
 {
     json_t *manifest = golden_json("pytorch/MANIFEST.json");
     const json_t *items = json_object_get(manifest, "items");
@@ -236,9 +235,8 @@ START_TEST(prefixes_of_every_file_are_refused)
     }
     json_decref(manifest);
 }
-END_TEST
 
-START_TEST(every_damaged_byte_is_survived)
+SL_TEST(every_damaged_byte_is_survived)
 {
     static const char *const files[] = {"views.pt", "legacy_0_4.pt", "zip64_fields.pt"};
     static const uint8_t values[] = {0x00, 0x7f, 0xff};
@@ -256,7 +254,6 @@ START_TEST(every_damaged_byte_is_survived)
         free(data);
     }
 }
-END_TEST
 
 /* ---- failing calls --------------------------------------------------------------------------- */
 
@@ -281,18 +278,17 @@ static void check_failing(const char *file)
     free(data);
 }
 
-START_TEST(every_failing_allocation_and_read_is_reported)
+SL_TEST(every_failing_allocation_and_read_is_reported)
 {
     check_failing("noncontiguous.pt");
     check_failing("repacked_stored.pt");
     check_failing("legacy_0_4.pt");
     check_failing("big_endian.pt");
 }
-END_TEST
 
 /* ---- loads ----------------------------------------------------------------------------------- */
 
-START_TEST(verbatim_loads_do_not_look_inside)
+SL_TEST(verbatim_loads_do_not_look_inside)
 {
     static const char *const files[] = {"records_2_7.pt", "mal_os_system.pt", "legacy_0_4.pt"};
     static const size_t parts[] = {8, 3, 0}; /* entries with a checksum */
@@ -317,9 +313,8 @@ START_TEST(verbatim_loads_do_not_look_inside)
         free(data);
     }
 }
-END_TEST
 
-START_TEST(other_archives_are_data)
+SL_TEST(other_archives_are_data)
 {
     static const uint8_t zip[] = "PK\3\4\24\0\0\0\0\0 README.txt ............";
     SL_AUTO(sl_store) store = NULL;
@@ -333,24 +328,4 @@ START_TEST(other_archives_are_data)
     ck_assert_int_eq(sl_format_index(source, &index, &err), 0);
     ck_assert_ptr_null(index);
     free(key);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("pytorch");
-    TCase *tcase = tcase_create("pytorch");
-    tcase_add_test(tcase, golden_files_are_read_exactly_or_refused_with_their_code);
-    tcase_add_test(tcase, every_prefix_is_refused);
-    tcase_add_test(tcase, prefixes_of_every_file_are_refused);
-    tcase_add_test(tcase, every_damaged_byte_is_survived);
-    tcase_add_test(tcase, every_failing_allocation_and_read_is_reported);
-    tcase_add_test(tcase, verbatim_loads_do_not_look_inside);
-    tcase_add_test(tcase, other_archives_are_data);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failures = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failures ? 1 : 0;
 }

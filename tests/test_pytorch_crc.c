@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "claims.h"
 #include "fill_case.h"
 #include "golden.h"
 #include "run_sluice.h"
@@ -101,7 +102,7 @@ static uint64_t first_data(const uint8_t *data, size_t bytes)
     return begin;
 }
 
-START_TEST(a_damaged_storage_is_found_by_every_way)
+SL_TEST(a_damaged_storage_is_found_by_every_way)
 {
     static const char *const files[] = {"records_2_7.pt", "repacked_stored.pt",
                                         "parameters_and_tied.pt"};
@@ -117,10 +118,9 @@ START_TEST(a_damaged_storage_is_found_by_every_way)
         free(data);
     }
 }
-END_TEST
 
 /* One that is put together cannot be checked on the way: that is told, and refused with require. */
-START_TEST(a_transposed_tensor_is_checked_where_it_is_read_alone)
+SL_TEST(a_transposed_tensor_is_checked_where_it_is_read_alone)
 {
     size_t bytes, i = 0;
     struct golden_open open;
@@ -145,9 +145,8 @@ START_TEST(a_transposed_tensor_is_checked_where_it_is_read_alone)
     EXPECT(0, "came without a hash", "load", at("m.pt"), "--to", at("u"), "--set",
            "sink.tmpfs.layout=safetensors");
 }
-END_TEST
 
-START_TEST(elements_are_turned_round_after_they_are_checked)
+SL_TEST(elements_are_turned_round_after_they_are_checked)
 {
     size_t bytes;
     uint8_t *data = place_golden("big_endian.pt", &bytes);
@@ -160,9 +159,8 @@ START_TEST(elements_are_turned_round_after_they_are_checked)
            "sink.tmpfs.layout=safetensors");
     EXPECT(5, "damaged", "inspect", "--digest", at("m.pt"));
 }
-END_TEST
 
-START_TEST(a_damaged_pickle_is_found_before_it_is_read)
+SL_TEST(a_damaged_pickle_is_found_before_it_is_read)
 {
     size_t bytes;
     uint8_t *data = place_golden("records_2_7.pt", &bytes), *at_name = NULL;
@@ -175,9 +173,8 @@ START_TEST(a_damaged_pickle_is_found_before_it_is_read)
     EXPECT(5, "entry 'gen/data.pkl'", "load", at("m.pt"), "--to", at("t"));
     free(data);
 }
-END_TEST
 
-START_TEST(archives_without_checksums_raise_no_alarm)
+SL_TEST(archives_without_checksums_raise_no_alarm)
 {
     struct torch_wish wish = {.tensors = 3, .items = 1000, .unchecked = true};
     size_t bytes;
@@ -188,9 +185,8 @@ START_TEST(archives_without_checksums_raise_no_alarm)
     expect_everywhere(5, "hash", true);
     EXPECT(0, "0 right, 0 wrong, 1 without a hash", "verify", at("m.pt"));
 }
-END_TEST
 
-START_TEST(require_is_content_with_the_checksums)
+SL_TEST(require_is_content_with_the_checksums)
 {
     struct torch_wish wish = {.tensors = 3, .items = 1000};
     size_t bytes;
@@ -199,10 +195,9 @@ START_TEST(require_is_content_with_the_checksums)
     free(data);
     expect_everywhere(0, "", true);
 }
-END_TEST
 
 /* torch.serialization.skip_data() leaves out those of the storages only. */
-START_TEST(require_wants_the_checksum_of_every_entry)
+SL_TEST(require_wants_the_checksum_of_every_entry)
 {
     struct torch_wish wish = {.tensors = 2, .items = 1000};
     size_t bytes;
@@ -218,9 +213,8 @@ START_TEST(require_wants_the_checksum_of_every_entry)
            "verify.hashes=require");
     EXPECT(0, "no hash  entry   m/data/1", "verify", at("m.pt"));
 }
-END_TEST
 
-START_TEST(a_part_has_no_hash)
+SL_TEST(a_part_has_no_hash)
 {
     struct torch_wish wish = {.tensors = 2, .items = 1000};
     size_t bytes;
@@ -232,10 +226,9 @@ START_TEST(a_part_has_no_hash)
            "--set", "tensors.shard.rank=0", "--set", "tensors.shard.of=2", "--set",
            "tensors.shard.rules=[{match: '*', dim: 0}]");
 }
-END_TEST
 
 /* Of three tensors over one storage of several ranges each is checked where it lies. */
-START_TEST(tied_tensors_are_checked_in_each_place)
+SL_TEST(tied_tensors_are_checked_in_each_place)
 {
     struct torch_wish wish = {.tensors = 3, .items = 700 * 1000, .tied = true};
     size_t bytes;
@@ -251,10 +244,9 @@ START_TEST(tied_tensors_are_checked_in_each_place)
     free(data);
     expect_everywhere(5, "damaged", false);
 }
-END_TEST
 
 /* Loads into the pool: three times the same bytes, and views of a storage that overlap. */
-START_TEST(pool_loads_check_too)
+SL_TEST(pool_loads_check_too)
 {
     struct torch_wish wish = {.tensors = 3, .items = 10 * 1000, .tied = true};
     size_t bytes;
@@ -278,7 +270,6 @@ START_TEST(pool_loads_check_too)
     sl_pool_model_free(model);
     free(data);
 }
-END_TEST
 
 /* ---- local headers --------------------------------------------------------------------------- */
 
@@ -307,7 +298,7 @@ static uint64_t read_all(const uint8_t *data, size_t bytes, bool verify)
 
 /* torch 1.13 and 2.15 gave other tensors than those that were saved, without a word, for each of
  * these bytes: never are they read as something that torch would not read. */
-START_TEST(bytes_that_torch_reads_otherwise_are_refused)
+SL_TEST(bytes_that_torch_reads_otherwise_are_refused)
 {
     FILE *table = fopen(SL_TEST_DATA "/pytorch/torch_reads_other_bytes.txt", "r");
     char name[100], path[200];
@@ -327,10 +318,9 @@ START_TEST(bytes_that_torch_reads_otherwise_are_refused)
     fclose(table);
     ck_assert_uint_ge(count, 25);
 }
-END_TEST
 
 /* What is read of a file with one changed byte in a header is what was saved. */
-START_TEST(no_byte_of_a_header_changes_what_is_read)
+SL_TEST(no_byte_of_a_header_changes_what_is_read)
 {
     static const uint8_t flips[] = {1, 0x80, 0xff};
     size_t bytes, read = 0;
@@ -348,30 +338,5 @@ START_TEST(no_byte_of_a_header_changes_what_is_read)
     free(data);
     ck_assert_uint_gt(read, 100); /* times, attributes and the like say nothing */
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("pytorch_crc");
-    TCase *tcase = tcase_create("pytorch_crc");
-    tcase_add_checked_fixture(tcase, setup, teardown);
-    tcase_set_timeout(tcase, 120);
-    tcase_add_test(tcase, a_damaged_storage_is_found_by_every_way);
-    tcase_add_test(tcase, a_transposed_tensor_is_checked_where_it_is_read_alone);
-    tcase_add_test(tcase, elements_are_turned_round_after_they_are_checked);
-    tcase_add_test(tcase, a_damaged_pickle_is_found_before_it_is_read);
-    tcase_add_test(tcase, archives_without_checksums_raise_no_alarm);
-    tcase_add_test(tcase, require_is_content_with_the_checksums);
-    tcase_add_test(tcase, require_wants_the_checksum_of_every_entry);
-    tcase_add_test(tcase, a_part_has_no_hash);
-    tcase_add_test(tcase, tied_tensors_are_checked_in_each_place);
-    tcase_add_test(tcase, pool_loads_check_too);
-    tcase_add_test(tcase, bytes_that_torch_reads_otherwise_are_refused);
-    tcase_add_test(tcase, no_byte_of_a_header_changes_what_is_read);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failures = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failures ? 1 : 0;
-}
+SL_CASE(.setup = setup, .teardown = teardown, .seconds = 120)

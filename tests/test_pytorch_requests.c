@@ -6,6 +6,7 @@
 #include <stdio.h>
 
 #include "buf.h"
+#include "claims.h"
 #include "golden.h"
 #include "memory_store.h"
 #include "range_server.h"
@@ -45,7 +46,7 @@ static void expect_cost(struct torch_wish wish, bool outline, uint64_t requests_
     free(data);
 }
 
-START_TEST(a_checkpoint_is_shown_in_few_requests)
+SL_TEST(a_checkpoint_is_shown_in_few_requests)
 {
     expect_cost((struct torch_wish){.tensors = 291, .items = 4096}, true, 2, 400000);
     expect_cost((struct torch_wish){.tensors = 723, .items = 4096, .name_bytes = 64}, true, 2,
@@ -53,31 +54,27 @@ START_TEST(a_checkpoint_is_shown_in_few_requests)
     expect_cost((struct torch_wish){.tensors = 1164, .items = 1024, .name_bytes = 64}, true, 3,
                 400000);
 }
-END_TEST
 
 /* To read tensors: one more request, or one for each storage that lies far from the others. */
-START_TEST(local_headers_are_read_side_by_side)
+SL_TEST(local_headers_are_read_side_by_side)
 {
     expect_cost((struct torch_wish){.tensors = 291, .items = 1024}, false, 3, 1600 * 1000);
     expect_cost((struct torch_wish){.tensors = 40, .items = 32 * 1024}, false, 42, 400000);
 }
-END_TEST
 
-START_TEST(other_alignments_cost_nothing)
+SL_TEST(other_alignments_cost_nothing)
 {
     expect_cost((struct torch_wish){.tensors = 291, .items = 4096, .alignment = 4096}, true, 2,
                 400000);
 }
-END_TEST
 
 /* Head, tail, the rest of the pickle, the rest of the directory. */
-START_TEST(even_a_hundred_thousand_tensors_take_four_requests)
+SL_TEST(even_a_hundred_thousand_tensors_take_four_requests)
 {
     expect_cost((struct torch_wish){.tensors = 100000, .items = 16}, true, 4, 22 * 1000 * 1000);
 }
-END_TEST
 
-START_TEST(tensors_are_where_they_are)
+SL_TEST(tensors_are_where_they_are)
 {
     struct torch_wish wish = {.tensors = 3000, .items = 50, .name_bytes = 100};
     size_t bytes;
@@ -96,9 +93,8 @@ START_TEST(tensors_are_where_they_are)
     sl_index_free(sl_steal(&index));
     free(data);
 }
-END_TEST
 
-START_TEST(a_view_costs_its_own_bytes)
+SL_TEST(a_view_costs_its_own_bytes)
 {
     size_t bytes;
     uint8_t *data = golden_read("pytorch/small_view_of_big_storage.pt", &bytes);
@@ -122,9 +118,8 @@ START_TEST(a_view_costs_its_own_bytes)
     json_decref(expected);
     free(data);
 }
-END_TEST
 
-START_TEST(a_web_server_is_asked_twice)
+SL_TEST(a_web_server_is_asked_twice)
 {
     struct torch_wish wish = {.tensors = 291, .items = 1024};
     size_t bytes;
@@ -141,24 +136,5 @@ START_TEST(a_web_server_is_asked_twice)
     sl_server_stop(server);
     free(data);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("pytorch_requests");
-    TCase *tcase = tcase_create("pytorch_requests");
-    tcase_set_timeout(tcase, 60);
-    tcase_add_test(tcase, a_checkpoint_is_shown_in_few_requests);
-    tcase_add_test(tcase, local_headers_are_read_side_by_side);
-    tcase_add_test(tcase, other_alignments_cost_nothing);
-    tcase_add_test(tcase, even_a_hundred_thousand_tensors_take_four_requests);
-    tcase_add_test(tcase, tensors_are_where_they_are);
-    tcase_add_test(tcase, a_view_costs_its_own_bytes);
-    tcase_add_test(tcase, a_web_server_is_asked_twice);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failures = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failures ? 1 : 0;
-}
+SL_CASE(.seconds = 60)

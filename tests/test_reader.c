@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "alloc_fail.h"
+#include "claims.h"
 #include "growth.h"
 #include "hash.h"
 #include "memory_store.h"
@@ -50,7 +51,10 @@ static void every_byte_arrives(int directory, unsigned seed, unsigned connection
     sl_memory_clear();
 }
 
-START_TEST(random_plans_arrive_whole)
+static const struct sl_claim_case served_claims;
+static const struct sl_claim_case growth_claims;
+
+SL_TEST(random_plans_arrive_whole)
 {
     static const unsigned connections[] = {1, 2, 3, 8, 100};
     for (unsigned seed = 0; seed < 40; seed++) {
@@ -62,9 +66,8 @@ START_TEST(random_plans_arrive_whole)
         sl_scratch_close(directory, path);
     }
 }
-END_TEST
 
-START_TEST(a_plan_of_literals_needs_no_source)
+SL_TEST(a_plan_of_literals_needs_no_source)
 {
     struct sl_err err;
     struct sl_made *made = sl_made_new();
@@ -77,9 +80,8 @@ START_TEST(a_plan_of_literals_needs_no_source)
     sl_sink_free(sink);
     sl_made_free(made);
 }
-END_TEST
 
-START_TEST(every_wrong_hash_is_found)
+SL_TEST(every_wrong_hash_is_found)
 {
     struct sl_err err;
     struct sl_made *made = sl_made_random(3);
@@ -97,9 +99,8 @@ START_TEST(every_wrong_hash_is_found)
     sl_made_free(made);
     sl_memory_clear();
 }
-END_TEST
 
-START_TEST(a_read_that_fails_ends_the_load)
+SL_TEST(a_read_that_fails_ends_the_load)
 {
     struct sl_err err;
     struct sl_made *made = sl_made_random(5);
@@ -118,9 +119,8 @@ START_TEST(a_read_that_fails_ends_the_load)
     sl_made_free(made);
     sl_memory_clear();
 }
-END_TEST
 
-START_TEST(an_allocation_that_fails_ends_the_load)
+SL_TEST(an_allocation_that_fails_ends_the_load)
 {
     struct sl_err err;
     char path[SL_SCRATCH_PATH_BYTES];
@@ -146,7 +146,6 @@ START_TEST(an_allocation_that_fails_ends_the_load)
     sl_memory_clear();
     sl_scratch_close(directory, path);
 }
-END_TEST
 
 /* A load that a failing read cut off, then one that resumes; returns the bytes of the source read
  * again. */
@@ -178,15 +177,14 @@ static void interrupt_and_resume(unsigned seed, unsigned nth)
     sl_scratch_close(directory, path);
 }
 
-START_TEST(an_interrupted_load_resumes)
+SL_TEST(an_interrupted_load_resumes)
 {
     for (unsigned seed = 20; seed < 28; seed++)
         for (unsigned nth = 1; nth < 200; nth = nth * 2 + 1)
             interrupt_and_resume(seed, nth);
 }
-END_TEST
 
-START_TEST(a_finished_journal_leaves_nothing_to_read)
+SL_TEST(a_finished_journal_leaves_nothing_to_read)
 {
     struct sl_err err = SL_ERR_INIT;
     char path[SL_SCRATCH_PATH_BYTES];
@@ -207,9 +205,8 @@ START_TEST(a_finished_journal_leaves_nothing_to_read)
     sl_memory_clear();
     sl_scratch_close(directory, path);
 }
-END_TEST
 
-START_TEST(bytes_of_a_wrong_hash_are_read_again)
+SL_TEST(bytes_of_a_wrong_hash_are_read_again)
 {
     struct sl_err err = SL_ERR_INIT;
     char path[SL_SCRATCH_PATH_BYTES];
@@ -240,9 +237,8 @@ START_TEST(bytes_of_a_wrong_hash_are_read_again)
     free(data);
     sl_scratch_close(directory, path);
 }
-END_TEST
 
-START_TEST(cancellation_ends_it)
+SL_TEST(cancellation_ends_it)
 {
     struct sl_err err = SL_ERR_INIT;
     struct sl_made *made = sl_made_random(13);
@@ -257,7 +253,6 @@ START_TEST(cancellation_ends_it)
     sl_made_free(made);
     sl_memory_clear();
 }
-END_TEST
 
 /* ---- a server that misbehaves --------------------------------------------------------------- */
 
@@ -286,7 +281,7 @@ static int load_from(struct sl_server *server, int directory, unsigned connectio
     return failed;
 }
 
-START_TEST(broken_answers_are_resumed)
+SL_TEST_OF(served_claims, broken_answers_are_resumed)
 {
     static const enum sl_fault faults[] = {SL_FAULT_NONE,    SL_FAULT_SHORT,      SL_FAULT_RESET,
                                            SL_FAULT_CHUNKED, SL_FAULT_DROP_AFTER, SL_FAULT_CLOSE};
@@ -302,11 +297,10 @@ START_TEST(broken_answers_are_resumed)
         sl_scratch_close(directory, path);
     }
 }
-END_TEST
 
 /* Of two ranges one comes only behind the other and behind what is taken over of it: if nothing
  * were, this would wait in vain. */
-START_TEST(an_idle_connection_takes_over_from_a_slow_one)
+SL_TEST_LOOP_OF(served_claims, an_idle_connection_takes_over_from_a_slow_one, 0, 2)
 {
     const struct sl_reader_config config = {.connections = 2, .threads = 1, .hedge = SL_HEDGE_OFF};
     const struct sl_source_config patient = {.stall_seconds = 600};
@@ -338,7 +332,6 @@ START_TEST(an_idle_connection_takes_over_from_a_slow_one)
     sl_server_stop(server);
     sl_scratch_close(directory, path);
 }
-END_TEST
 
 enum { GROW_FROM = 2, GROW_TO = 8, PACED_RANGE = 16 * 1024, PACED_RANGES = 1600 };
 
@@ -354,7 +347,7 @@ static unsigned busy_connections(struct sl_server *server, unsigned requests)
 }
 
 /* Nearby, but every answer takes a while, so that twice the connections bring twice as much. */
-START_TEST(connections_grow_by_themselves)
+SL_TEST_OF(served_claims, connections_grow_by_themselves)
 {
     struct sl_err err;
     struct sl_server *server = sl_server_start();
@@ -376,9 +369,8 @@ START_TEST(connections_grow_by_themselves)
     sl_server_stop(server);
     free(data);
 }
-END_TEST
 
-START_TEST(an_object_that_changes_ends_the_load)
+SL_TEST_OF(served_claims, an_object_that_changes_ends_the_load)
 {
     static const enum sl_fault faults[] = {SL_FAULT_CHANGED, SL_FAULT_WRONG_ETAG};
     for (size_t i = 0; i < SL_COUNT(faults); i++) {
@@ -391,7 +383,6 @@ START_TEST(an_object_that_changes_ends_the_load)
         sl_server_stop(server);
     }
 }
-END_TEST
 
 /* ---- growth --------------------------------------------------------------------------------- */
 
@@ -409,7 +400,7 @@ static unsigned grow_on_link(unsigned maximum, double per_connection, double lim
     return growth.connections;
 }
 
-START_TEST(growth_stops_where_the_link_is_full)
+SL_TEST_OF(growth_claims, growth_stops_where_the_link_is_full)
 {
     ck_assert_uint_eq(grow_on_link(64, 40e6, 10e9, 2), 64);
     unsigned full = grow_on_link(256, 40e6, 900e6, 2);
@@ -418,9 +409,8 @@ START_TEST(growth_stops_where_the_link_is_full)
     ck_assert_uint_eq(grow_on_link(64, 1e9, 1e9, 2), 4);
     ck_assert_uint_eq(grow_on_link(4, 40e6, 10e9, 2), 4);
 }
-END_TEST
 
-START_TEST(growth_halves_for_a_busy_server)
+SL_TEST_OF(growth_claims, growth_halves_for_a_busy_server)
 {
     struct sl_growth growth;
     sl_growth_init(&growth, 16, 64);
@@ -431,34 +421,7 @@ START_TEST(growth_halves_for_a_busy_server)
         sl_growth_tick(&growth, (20 + 10 * i) * SL_NS_PER_S, 4, 1);
     ck_assert_uint_eq(growth.connections, 1);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("reader");
-    TCase *plans = tcase_create("plans"), *served = tcase_create("served");
-    TCase *growth = tcase_create("growth");
-    tcase_add_test(plans, random_plans_arrive_whole);
-    tcase_add_test(plans, a_plan_of_literals_needs_no_source);
-    tcase_add_test(plans, every_wrong_hash_is_found);
-    tcase_add_test(plans, a_read_that_fails_ends_the_load);
-    tcase_add_test(plans, an_allocation_that_fails_ends_the_load);
-    tcase_add_test(plans, an_interrupted_load_resumes);
-    tcase_add_test(plans, a_finished_journal_leaves_nothing_to_read);
-    tcase_add_test(plans, bytes_of_a_wrong_hash_are_read_again);
-    tcase_add_test(plans, cancellation_ends_it);
-    tcase_add_test(served, broken_answers_are_resumed);
-    tcase_add_loop_test(served, an_idle_connection_takes_over_from_a_slow_one, 0, 2);
-    tcase_add_test(served, connections_grow_by_themselves);
-    tcase_add_test(served, an_object_that_changes_ends_the_load);
-    tcase_add_test(growth, growth_stops_where_the_link_is_full);
-    tcase_add_test(growth, growth_halves_for_a_busy_server);
-    suite_add_tcase(suite, plans);
-    suite_add_tcase(suite, served);
-    suite_add_tcase(suite, growth);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failures = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failures ? 1 : 0;
-}
+static const struct sl_claim_case served_claims = {.seconds = 0};
+
+static const struct sl_claim_case growth_claims = {.seconds = 0};

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "claims.h"
 #include "golden.h"
 #include "model_maker.h"
 #include "redis_link.h"
@@ -69,15 +70,14 @@ static void expect_refused(const char *prefix, enum sl_err_kind kind, const char
     ck_assert_msg(err.kind == kind && strstr(err.message, words), "%d %s", err.kind, err.message);
 }
 
-START_TEST(a_model_is_read_as_its_file)
+SL_TEST(a_model_is_read_as_its_file)
 {
     expect_model("m", model, model_bytes);
     ck_assert_uint_eq(sl_redis_server_connections(server), 1);
     ck_assert_uint_eq(sl_redis_server_count(server, "SCAN"), 0);
 }
-END_TEST
 
-START_TEST(names_and_sizes_of_any_kind_are_read)
+SL_TEST(names_and_sizes_of_any_kind_are_read)
 {
     static const struct made_tensor tensors[] = {
         {"a b", 3, 7},         {"'q\" *?[x]", 9, 0},         {"\x1e[\"a\",0]", 8, 3 << 20},
@@ -89,9 +89,8 @@ START_TEST(names_and_sizes_of_any_kind_are_read)
     expect_model("odd%20name/x:y", data, bytes);
     free(data);
 }
-END_TEST
 
-START_TEST(ranges_of_one_model_read_alike)
+SL_TEST(ranges_of_one_model_read_alike)
 {
     struct sl_err err = SL_ERR_INIT;
     SL_AUTO(sl_store) store = NULL;
@@ -106,11 +105,10 @@ START_TEST(ranges_of_one_model_read_alike)
         ck_assert_mem_eq(data, model + at, sizeof(data));
     }
 }
-END_TEST
 
 /* ---- URIs ------------------------------------------------------------------------------------ */
 
-START_TEST(uris_are_taken_apart)
+SL_TEST(uris_are_taken_apart)
 {
     static const struct {
         const char *uri, *url, *label, *prefix, *user, *password;
@@ -141,9 +139,8 @@ START_TEST(uris_are_taken_apart)
         free(prefix);
     }
 }
-END_TEST
 
-START_TEST(bad_uris_are_refused_without_their_secrets)
+SL_TEST(bad_uris_are_refused_without_their_secrets)
 {
     static const char *const uris[] = {
         "redis://u:secret@h/p?db=1", "redis://u:secret@h/p#x",  "redis://u:secret@/p",
@@ -160,9 +157,8 @@ START_TEST(bad_uris_are_refused_without_their_secrets)
         ck_assert_msg(!strstr(err.message, "secret"), "%s", err.message);
     }
 }
-END_TEST
 
-START_TEST(a_folder_has_no_listing)
+SL_TEST(a_folder_has_no_listing)
 {
     struct ran ran = {0};
     RUN(&ran, "inspect", sl_redis_server_url(server, "folder/"));
@@ -170,11 +166,10 @@ START_TEST(a_folder_has_no_listing)
     ck_assert_ptr_nonnull(strstr(ran.err, "has no listing"));
     ran_release(&ran);
 }
-END_TEST
 
 /* ---- refusals -------------------------------------------------------------------------------- */
 
-START_TEST(passwords_are_told_and_refused)
+SL_TEST(passwords_are_told_and_refused)
 {
     struct ran ran = {0};
     char uri[128];
@@ -198,9 +193,8 @@ START_TEST(passwords_are_told_and_refused)
     ck_assert_ptr_nonnull(strstr(ran.err, "unset REDIS_PASSWORD"));
     ran_release(&ran);
 }
-END_TEST
 
-START_TEST(what_servers_refuse_is_told_with_advice)
+SL_TEST_LOOP(what_servers_refuse_is_told_with_advice, 0, 19)
 {
     static const struct {
         const char *reply;
@@ -230,9 +224,8 @@ START_TEST(what_servers_refuse_is_told_with_advice)
     sl_redis_server_fault(server, "GET", 1, 1000, cases[_i].reply, -1);
     expect_refused("m", cases[_i].kind, cases[_i].words);
 }
-END_TEST
 
-START_TEST(an_endless_line_ends)
+SL_TEST_LOOP(an_endless_line_ends, 0, 2)
 {
     static char line[70000];
     memset(line, 'x', sizeof(line) - 1);
@@ -241,16 +234,14 @@ START_TEST(an_endless_line_ends)
     sl_redis_server_fault(server, "GET", 1, 1000, line, -1);
     expect_refused("m", SL_E_NET, "");
 }
-END_TEST
 
-START_TEST(silence_is_a_stall)
+SL_TEST(silence_is_a_stall)
 {
     config.stall_seconds = 1;
     sl_redis_server_fault(server, "GET", 1, 1000, "", -1);
     expect_refused("m", SL_E_NET, "stalled");
     config.stall_seconds = 20;
 }
-END_TEST
 
 /* ---- what is lost ---------------------------------------------------------------------------- */
 
@@ -265,7 +256,7 @@ static uint8_t *put_two(const char *prefix, size_t *bytes, char key[64])
     return data;
 }
 
-START_TEST(a_broken_connection_resumes)
+SL_TEST_LOOP(a_broken_connection_resumes, 0, 5)
 {
     static const long cuts[] = {0, 1, 5, 1000, 200000};
     size_t bytes;
@@ -278,16 +269,14 @@ START_TEST(a_broken_connection_resumes)
     sl_redis_server_fault(server, "STRLEN", 1, 1, NULL, cuts[_i]);
     expect_model("two", data, bytes);
 }
-END_TEST
 
-START_TEST(a_server_that_always_breaks_off_is_given_up)
+SL_TEST(a_server_that_always_breaks_off_is_given_up)
 {
     sl_redis_server_fault(server, "GETRANGE", 1, 1000, NULL, 0);
     expect_refused("m", SL_E_NET, "gave up after 2 tries");
 }
-END_TEST
 
-START_TEST(missing_keys_are_never_zeros)
+SL_TEST_LOOP(missing_keys_are_never_zeros, 0, 3)
 {
     size_t bytes;
     char key[64];
@@ -299,9 +288,8 @@ START_TEST(missing_keys_are_never_zeros)
     expect_refused("two", SL_E_NOT_FOUND, "evicted");
     expect_refused("none", SL_E_NOT_FOUND, "no model");
 }
-END_TEST
 
-START_TEST(replaced_keys_are_a_change)
+SL_TEST_LOOP(replaced_keys_are_a_change, 0, 3)
 {
     size_t bytes;
     char key[64];
@@ -313,9 +301,8 @@ START_TEST(replaced_keys_are_a_change)
                                "short");
     expect_refused("two", SL_E_INTEGRITY, "");
 }
-END_TEST
 
-START_TEST(a_short_piece_is_a_change)
+SL_TEST(a_short_piece_is_a_change)
 {
     size_t bytes;
     char key[64];
@@ -323,9 +310,8 @@ START_TEST(a_short_piece_is_a_change)
     sl_redis_server_fault(server, "GETRANGE", 2, 2, "$3\r\nabc\r\n", -1);
     expect_refused("two", SL_E_INTEGRITY, "came with 3");
 }
-END_TEST
 
-START_TEST(a_known_model_must_be_the_same)
+SL_TEST(a_known_model_must_be_the_same)
 {
     struct sl_err err = SL_ERR_INIT;
     SL_AUTO(sl_store) store = NULL;
@@ -351,11 +337,10 @@ START_TEST(a_known_model_must_be_the_same)
     ck_assert_int_eq(err.kind, SL_E_INTEGRITY);
     ck_assert_str_eq(err.code, "changed");
 }
-END_TEST
 
 /* ---- loads ----------------------------------------------------------------------------------- */
 
-START_TEST(a_load_uses_several_connections)
+SL_TEST(a_load_uses_several_connections)
 {
     char directory[SL_SCRATCH_PATH_BYTES], path[SL_SCRATCH_PATH_BYTES + 16], key[64];
     struct ran ran = {0};
@@ -371,7 +356,6 @@ START_TEST(a_load_uses_several_connections)
     ran_release(&ran);
     sl_scratch_close(fd, directory);
 }
-END_TEST
 
 static int read_once(void *arg, struct sl_err *err)
 {
@@ -380,14 +364,13 @@ static int read_once(void *arg, struct sl_err *err)
     return read_all(arg, &data, &bytes, err);
 }
 
-START_TEST(every_failing_allocation_is_told)
+SL_TEST(every_failing_allocation_is_told)
 {
     char uri[128];
     snprintf(uri, sizeof(uri), "redis://u:p@127.0.0.1:%d/m", sl_redis_server_port(server));
     sl_redis_server_password(server, "p");
     ck_assert_uint_ge(golden_each_allocation(read_once, uri), 10);
 }
-END_TEST
 
 /* ---- the table ------------------------------------------------------------------------------- */
 
@@ -400,7 +383,7 @@ static int parse(const uint8_t *data, size_t bytes, struct sl_err *err)
     return result;
 }
 
-START_TEST(every_prefix_of_a_header_is_refused)
+SL_TEST(every_prefix_of_a_header_is_refused)
 {
     struct sl_err err;
     size_t head = 73 + (size_t)sl_get_le64(model + 65);
@@ -410,9 +393,8 @@ START_TEST(every_prefix_of_a_header_is_refused)
     ck_assert_int_eq(parse(model, head - 1, &err), -1);
     ck_assert_str_eq(err.code, "E_TRUNCATED");
 }
-END_TEST
 
-START_TEST(hostile_tables_are_refused)
+SL_TEST_LOOP(hostile_tables_are_refused, 0, 17)
 {
     static const struct {
         size_t at;
@@ -449,37 +431,5 @@ START_TEST(hostile_tables_are_refused)
     ck_assert_msg(strncmp(err.code, cases[_i].code, strlen(cases[_i].code)) == 0, "%s: %s",
                   err.code, err.message);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("redis");
-    TCase *tcase = tcase_create("redis");
-    tcase_add_checked_fixture(tcase, setup, teardown);
-    tcase_add_test(tcase, a_model_is_read_as_its_file);
-    tcase_add_test(tcase, names_and_sizes_of_any_kind_are_read);
-    tcase_add_test(tcase, ranges_of_one_model_read_alike);
-    tcase_add_test(tcase, uris_are_taken_apart);
-    tcase_add_test(tcase, bad_uris_are_refused_without_their_secrets);
-    tcase_add_test(tcase, a_folder_has_no_listing);
-    tcase_add_test(tcase, passwords_are_told_and_refused);
-    tcase_add_loop_test(tcase, what_servers_refuse_is_told_with_advice, 0, 19);
-    tcase_add_loop_test(tcase, an_endless_line_ends, 0, 2);
-    tcase_add_test(tcase, silence_is_a_stall);
-    tcase_add_loop_test(tcase, a_broken_connection_resumes, 0, 5);
-    tcase_add_test(tcase, a_server_that_always_breaks_off_is_given_up);
-    tcase_add_loop_test(tcase, missing_keys_are_never_zeros, 0, 3);
-    tcase_add_loop_test(tcase, replaced_keys_are_a_change, 0, 3);
-    tcase_add_test(tcase, a_short_piece_is_a_change);
-    tcase_add_test(tcase, a_known_model_must_be_the_same);
-    tcase_add_test(tcase, a_load_uses_several_connections);
-    tcase_add_test(tcase, every_failing_allocation_is_told);
-    tcase_add_test(tcase, every_prefix_of_a_header_is_refused);
-    tcase_add_loop_test(tcase, hostile_tables_are_refused, 0, 17);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failures = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failures ? 1 : 0;
-}
+SL_CASE(.setup = setup, .teardown = teardown)

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "await.h"
+#include "claims.h"
 #include "form_maker.h"
 #include "metrics.h"
 #include "range_server.h"
@@ -160,7 +161,7 @@ static const struct {
 } places[] = {{0, 3},     {0, 12345},  {0, 19999},   {1, 0},       {1, 555555}, {1, 799999}, {2, 0},
               {2, 99999}, {2, 777777}, {2, 1199999}, {4, 1000000}, {5, 0},      {5, 1199999}};
 
-START_TEST(what_comes_wrong_once_is_fetched_again)
+SL_TEST(what_comes_wrong_once_is_fetched_again)
 {
     static const int hashes[] = {SL_HASHES_AUTO, SL_HASHES_ALL};
     for (size_t i = 0; i < SL_COUNT(places); i++) {
@@ -174,10 +175,9 @@ START_TEST(what_comes_wrong_once_is_fetched_again)
         ck_assert_uint_eq(again, 1);
     }
 }
-END_TEST
 
 /* In order, by one reader, before the cast. */
-START_TEST(a_tensor_that_is_hashed_in_order_is_read_again_from_its_begin)
+SL_TEST(a_tensor_that_is_hashed_in_order_is_read_again_from_its_begin)
 {
     for (uint64_t at = 0; at < 1200000; at += 599999) {
         uint64_t again;
@@ -186,9 +186,8 @@ START_TEST(a_tensor_that_is_hashed_in_order_is_read_again_from_its_begin)
         ck_assert_uint_eq(again, 1);
     }
 }
-END_TEST
 
-START_TEST(what_stays_wrong_ends_the_load_after_a_few_tries)
+SL_TEST(what_stays_wrong_ends_the_load_after_a_few_tries)
 {
     for (size_t i = 0; i < SL_COUNT(places); i += 3) {
         uint64_t again;
@@ -204,10 +203,9 @@ START_TEST(what_stays_wrong_ends_the_load_after_a_few_tries)
         ck_assert_uint_le(again, 3);
     }
 }
-END_TEST
 
 /* No connection is left that could tell. */
-START_TEST(what_stays_wrong_after_the_last_range_fails_the_load)
+SL_TEST(what_stays_wrong_after_the_last_range_fails_the_load)
 {
     struct scene scene = {.times = UINT32_MAX, .late = true};
     scene.progress = sl_progress_new("late", "", "", NULL);
@@ -220,10 +218,9 @@ START_TEST(what_stays_wrong_after_the_last_range_fails_the_load)
     close_scene(&scene);
     sl_progress_free(scene.progress);
 }
-END_TEST
 
 /* Nobody would await the thread. */
-START_TEST(nothing_is_fetched_again_for_a_load_that_ends)
+SL_TEST(nothing_is_fetched_again_for_a_load_that_ends)
 {
     struct sl_reader reader = {0};
     const struct sl_check check = {.what = "tensor 'late'"};
@@ -234,22 +231,5 @@ START_TEST(nothing_is_fetched_again_for_a_load_that_ends)
     ck_assert_int_eq(err.kind, SL_E_CANCELED);
     sl_refetch_release(&reader.refetch);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("refetch");
-    TCase *tests = tcase_create("refetch");
-    tcase_set_timeout(tests, 60);
-    tcase_add_test(tests, what_comes_wrong_once_is_fetched_again);
-    tcase_add_test(tests, a_tensor_that_is_hashed_in_order_is_read_again_from_its_begin);
-    tcase_add_test(tests, what_stays_wrong_ends_the_load_after_a_few_tries);
-    tcase_add_test(tests, what_stays_wrong_after_the_last_range_fails_the_load);
-    tcase_add_test(tests, nothing_is_fetched_again_for_a_load_that_ends);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failures = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failures ? 1 : 0;
-}
+SL_CASE(.seconds = 60)

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "await.h"
+#include "claims.h"
 #include "registry_case.h"
 
 /* ---- one load ------------------------------------------------------------------------------- */
@@ -14,7 +15,7 @@ static void *ask_in_thread(void *arg)
     return sl_registry_wait(registry, "m", SL_REF_LEASE, "thread", NULL, &why);
 }
 
-START_TEST(eight_callers_make_one_load)
+SL_TEST(eight_callers_make_one_load)
 {
     pthread_t threads[8];
     fake.gated = true;
@@ -36,9 +37,8 @@ START_TEST(eight_callers_make_one_load)
     ck_assert_uint_eq(fake.begun, 1);
     ck_assert_uint_eq(counts().references, 0);
 }
-END_TEST
 
-START_TEST(who_waits_may_leave_and_the_load_goes_on)
+SL_TEST(who_waits_may_leave_and_the_load_goes_on)
 {
     struct sl_cancel *cancel = sl_cancel_new(&err);
     fake.gated = true;
@@ -53,9 +53,8 @@ START_TEST(who_waits_may_leave_and_the_load_goes_on)
     ck_assert_uint_eq(fake.begun, 1);
     ck_assert_uint_eq(counts().references, 0); /* nobody holds what the one who left would have */
 }
-END_TEST
 
-START_TEST(names_that_nobody_defined_are_not_found)
+SL_TEST(names_that_nobody_defined_are_not_found)
 {
     refused("nobody", SL_E_NOT_FOUND, "'nobody'");
     define("m", 10, 1);
@@ -65,7 +64,6 @@ START_TEST(names_that_nobody_defined_are_not_found)
     ck_assert_int_eq(sl_registry_load(registry, "nobody", &err), -1);
     ck_assert_int_eq(err.kind, SL_E_NOT_FOUND);
 }
-END_TEST
 
 static void take_early(void *arg, struct sl_model_ref *ref, const struct sl_err *why)
 {
@@ -92,7 +90,7 @@ static struct sl_model_ref *ask_early(void)
     return early;
 }
 
-START_TEST(an_early_caller_has_the_model_while_it_is_loaded)
+SL_TEST(an_early_caller_has_the_model_while_it_is_loaded)
 {
     fake.gated = fake.open = true;
     define("m", 10, 1);
@@ -106,9 +104,8 @@ START_TEST(an_early_caller_has_the_model_while_it_is_loaded)
     sl_registry_release(registry, second);
     ck_assert_uint_eq(fake.dropped, 0);
 }
-END_TEST
 
-START_TEST(what_fails_goes_when_its_early_callers_have_gone)
+SL_TEST(what_fails_goes_when_its_early_callers_have_gone)
 {
     fake.gated = fake.open = true;
     fake.fail = SL_E_INTEGRITY;
@@ -124,10 +121,9 @@ START_TEST(what_fails_goes_when_its_early_callers_have_gone)
     ck_assert_uint_eq(fake.dropped, 1);
     ck_assert_uint_eq(counts().holdings, 0);
 }
-END_TEST
 
 /* A load that begins anew gives what it opened before to nobody new. */
-START_TEST(what_was_replaced_goes_with_the_last_who_has_it)
+SL_TEST(what_was_replaced_goes_with_the_last_who_has_it)
 {
     fake.gated = fake.open = fake.reopens = true;
     define("m", 10, 1);
@@ -149,9 +145,8 @@ START_TEST(what_was_replaced_goes_with_the_last_who_has_it)
     ck_assert_uint_eq(fake.dropped, 0);
     ck_assert_uint_eq(counts().held_bytes, 10);
 }
-END_TEST
 
-START_TEST(what_was_replaced_goes_at_once_where_nobody_has_it)
+SL_TEST(what_was_replaced_goes_at_once_where_nobody_has_it)
 {
     fake.open = fake.reopens = true;
     define("m", 10, 1);
@@ -159,10 +154,9 @@ START_TEST(what_was_replaced_goes_at_once_where_nobody_has_it)
     ck_assert_uint_eq(fake.earlier_dropped, 1);
     ck_assert_uint_eq(fake.dropped, 0);
 }
-END_TEST
 
 /* At the end there is no other thread to do it. */
-START_TEST(what_was_replaced_goes_after_the_end_too)
+SL_TEST(what_was_replaced_goes_after_the_end_too)
 {
     fake.gated = fake.open = fake.reopens = true;
     define("m", 10, 1);
@@ -174,11 +168,10 @@ START_TEST(what_was_replaced_goes_after_the_end_too)
     sl_registry_release(registry, ref);
     ck_assert_uint_eq(fake.earlier_dropped, 1);
 }
-END_TEST
 
 /* ---- the budget ----------------------------------------------------------------------------- */
 
-START_TEST(more_than_the_budget_is_refused_before_anything_goes)
+SL_TEST(more_than_the_budget_is_refused_before_anything_goes)
 {
     define("a", 90, 1);
     touch("a");
@@ -189,9 +182,8 @@ START_TEST(more_than_the_budget_is_refused_before_anything_goes)
     ck_assert_uint_eq(counts().held_bytes, 90);
     ck_assert_uint_eq(counts().refusals, 1);
 }
-END_TEST
 
-START_TEST(loads_under_way_count_with_what_they_will_take)
+SL_TEST(loads_under_way_count_with_what_they_will_take)
 {
     fake.gated = true;
     define_config("a", 60, 1, false, true);
@@ -201,9 +193,8 @@ START_TEST(loads_under_way_count_with_what_they_will_take)
     ck_assert_uint_eq(counts().held_bytes, 60);
     permit(1);
 }
-END_TEST
 
-START_TEST(the_least_recently_used_goes_first)
+SL_TEST(the_least_recently_used_goes_first)
 {
     define("a", 30, 1);
     define("b", 30, 1);
@@ -222,9 +213,8 @@ START_TEST(the_least_recently_used_goes_first)
     touch("b"); /* comes back */
     ck_assert_uint_eq(counts().held_bytes, 90);
 }
-END_TEST
 
-START_TEST(what_is_referenced_or_pinned_stays)
+SL_TEST(what_is_referenced_or_pinned_stays)
 {
     define("a", 40, 1);
     define_config("b", 40, 1, true, true);
@@ -249,9 +239,8 @@ START_TEST(what_is_referenced_or_pinned_stays)
     sl_registry_settle(registry);
     ck_assert_str_eq(fake.gone, "a ");
 }
-END_TEST
 
-START_TEST(a_smaller_budget_evicts_what_it_can)
+SL_TEST(a_smaller_budget_evicts_what_it_can)
 {
     define("a", 40, 1);
     define("b", 40, 1);
@@ -267,9 +256,8 @@ START_TEST(a_smaller_budget_evicts_what_it_can)
     ck_assert_str_eq(fake.gone, "b a ");
     ck_assert_uint_eq(counts().held_bytes, 0);
 }
-END_TEST
 
-START_TEST(what_cannot_be_dropped_still_counts)
+SL_TEST(what_cannot_be_dropped_still_counts)
 {
     define("a", 60, 1);
     touch("a");
@@ -279,11 +267,10 @@ START_TEST(what_cannot_be_dropped_still_counts)
     ck_assert_uint_ge(counts().held_bytes, 60);
     fake.drop_fails = false;
 }
-END_TEST
 
 /* ---- versions ------------------------------------------------------------------------------- */
 
-START_TEST(a_new_version_comes_beside_the_old_one_which_goes_first)
+SL_TEST(a_new_version_comes_beside_the_old_one_which_goes_first)
 {
     define("m", 30, 1);
     struct sl_model_ref *old = must("m");
@@ -304,9 +291,8 @@ START_TEST(a_new_version_comes_beside_the_old_one_which_goes_first)
     touch("m");
     ck_assert_uint_eq(fake.begun, 3);
 }
-END_TEST
 
-START_TEST(free_first_lets_go_of_a_pinned_old_version)
+SL_TEST(free_first_lets_go_of_a_pinned_old_version)
 {
     const struct sl_model_wish wish = {SL_MODEL_OF_CONFIG, true, true};
     ck_assert_int_eq(define_as("m", 80, 1, &wish, "free-first"), 0);
@@ -318,9 +304,8 @@ START_TEST(free_first_lets_go_of_a_pinned_old_version)
     ck_assert_str_eq(sl_model_ref_version(ref), "0200000000000000");
     sl_registry_release(registry, ref);
 }
-END_TEST
 
-START_TEST(the_same_version_again_loads_nothing)
+SL_TEST(the_same_version_again_loads_nothing)
 {
     define("m", 80, 1);
     touch("m");
@@ -330,7 +315,6 @@ START_TEST(the_same_version_again_loads_nothing)
     ck_assert_uint_eq(counts().held_bytes, 80);
     ck_assert_str_eq(fake.gone, "");
 }
-END_TEST
 
 static void found(const char *name, const char *version, uint64_t bytes, bool whole)
 {
@@ -339,7 +323,7 @@ static void found(const char *name, const char *version, uint64_t bytes, bool wh
     ck_assert_int_eq(sl_registry_adopt(registry, &holder, &version_found, &err), 0);
 }
 
-START_TEST(what_was_found_after_a_restart_is_there_at_once)
+SL_TEST(what_was_found_after_a_restart_is_there_at_once)
 {
     found("m", "0100000000000000", 30, true);
     found("lost", "0100000000000000", 20, true);
@@ -357,10 +341,9 @@ START_TEST(what_was_found_after_a_restart_is_there_at_once)
     touch("big"); /* what an interrupted load left goes first, then what nobody can ask for */
     ck_assert_str_eq(fake.gone, "m lost ");
 }
-END_TEST
 
 /* 64 bits of an identity are its version; they can be made equal on purpose. */
-START_TEST(a_derived_model_belongs_to_all_bytes_of_an_identity)
+SL_TEST(a_derived_model_belongs_to_all_bytes_of_an_identity)
 {
     const struct sl_derived_view own = {0};
     struct sl_registry_found version_found = {.name = "m",
@@ -390,30 +373,5 @@ START_TEST(a_derived_model_belongs_to_all_bytes_of_an_identity)
     ck_assert_msg(ref != NULL, "%s", err.message);
     sl_registry_release(registry, ref);
 }
-END_TEST
 
-int main(void)
-{
-    const TTest *const tests[] = {
-        a_derived_model_belongs_to_all_bytes_of_an_identity,
-        eight_callers_make_one_load,
-        who_waits_may_leave_and_the_load_goes_on,
-        names_that_nobody_defined_are_not_found,
-        an_early_caller_has_the_model_while_it_is_loaded,
-        what_fails_goes_when_its_early_callers_have_gone,
-        what_was_replaced_goes_with_the_last_who_has_it,
-        what_was_replaced_goes_at_once_where_nobody_has_it,
-        what_was_replaced_goes_after_the_end_too,
-        more_than_the_budget_is_refused_before_anything_goes,
-        loads_under_way_count_with_what_they_will_take,
-        the_least_recently_used_goes_first,
-        what_is_referenced_or_pinned_stays,
-        a_smaller_budget_evicts_what_it_can,
-        what_cannot_be_dropped_still_counts,
-        a_new_version_comes_beside_the_old_one_which_goes_first,
-        free_first_lets_go_of_a_pinned_old_version,
-        the_same_version_again_loads_nothing,
-        what_was_found_after_a_restart_is_there_at_once,
-    };
-    return registry_case_main("registry", tests, SL_COUNT(tests));
-}
+SL_CASE(.setup = registry_case_setup, .teardown = registry_case_teardown)

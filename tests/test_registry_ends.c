@@ -4,11 +4,12 @@
 
 #include "alloc_fail.h"
 #include "await.h"
+#include "claims.h"
 #include "registry_case.h"
 
 /* ---- failures ------------------------------------------------------------------------------- */
 
-START_TEST(a_failed_load_leaves_nothing_and_is_not_tried_at_once)
+SL_TEST(a_failed_load_leaves_nothing_and_is_not_tried_at_once)
 {
     define("m", 30, 1);
     fake.fail = SL_E_NOT_FOUND;
@@ -22,9 +23,8 @@ START_TEST(a_failed_load_leaves_nothing_and_is_not_tried_at_once)
     ck_assert_int_eq(sl_registry_load(registry, "m", &err), 0); /* by hand: now */
     touch("m");
 }
-END_TEST
 
-START_TEST(the_next_ask_tries_again_when_the_time_has_come)
+SL_TEST(the_next_ask_tries_again_when_the_time_has_come)
 {
     reopen_with(100, 1);
     define("m", 30, 1);
@@ -39,9 +39,8 @@ START_TEST(the_next_ask_tries_again_when_the_time_has_come)
         ck_assert_int_eq(err.kind, SL_E_NET);
     sl_registry_release(registry, ref);
 }
-END_TEST
 
-START_TEST(a_model_of_the_config_is_tried_again_by_itself)
+SL_TEST(a_model_of_the_config_is_tried_again_by_itself)
 {
     reopen_with(100, 1);
     fake.fail = SL_E_NET;
@@ -53,9 +52,8 @@ START_TEST(a_model_of_the_config_is_tried_again_by_itself)
     }
     SL_AWAIT(counts().ready, "the load that works");
 }
-END_TEST
 
-START_TEST(what_a_broken_load_left_is_used_by_the_next_one)
+SL_TEST(what_a_broken_load_left_is_used_by_the_next_one)
 {
     holder.keeps_partial = true;
     define("m", 30, 1);
@@ -69,9 +67,8 @@ START_TEST(what_a_broken_load_left_is_used_by_the_next_one)
     ck_assert_uint_eq(counts().held_bytes, 30);
     ck_assert_uint_eq(fake.dropped, 0);
 }
-END_TEST
 
-START_TEST(what_a_broken_load_without_a_version_left_is_dropped)
+SL_TEST(what_a_broken_load_without_a_version_left_is_dropped)
 {
     holder.keeps_partial = fake.unversioned = true;
     define("m", 30, 1);
@@ -82,7 +79,6 @@ START_TEST(what_a_broken_load_without_a_version_left_is_dropped)
     ck_assert_uint_eq(counts().held_bytes, 0);
     ck_assert_uint_eq(fake.dropped, 1);
 }
-END_TEST
 
 static void *ask_in_thread(void *arg)
 {
@@ -91,7 +87,7 @@ static void *ask_in_thread(void *arg)
     return sl_registry_wait(registry, "m", SL_REF_LEASE, "thread", NULL, &why);
 }
 
-START_TEST(the_end_answers_who_waits)
+SL_TEST(the_end_answers_who_waits)
 {
     pthread_t thread;
     void *ref;
@@ -104,11 +100,10 @@ START_TEST(the_end_answers_who_waits)
     ck_assert_ptr_null(ref);
     refused("m", SL_E_CANCELED, "about to end");
 }
-END_TEST
 
 /* ---- the config changes --------------------------------------------------------------------- */
 
-START_TEST(what_left_the_config_keeps_its_leases_and_gets_no_new_ones)
+SL_TEST(what_left_the_config_keeps_its_leases_and_gets_no_new_ones)
 {
     const char *names[] = {"b"};
     define_config("a", 40, 1, true, true);
@@ -125,9 +120,8 @@ START_TEST(what_left_the_config_keeps_its_leases_and_gets_no_new_ones)
     ck_assert_str_eq(fake.gone, "a ");
     SL_AWAIT(counts().models <= 2, "the end of its name"); /* it goes with its memory */
 }
-END_TEST
 
-START_TEST(a_model_that_comes_back_to_the_config_is_not_loaded_again)
+SL_TEST(a_model_that_comes_back_to_the_config_is_not_loaded_again)
 {
     define_config("a", 40, 1, true, true);
     touch("a");
@@ -137,9 +131,8 @@ START_TEST(a_model_that_comes_back_to_the_config_is_not_loaded_again)
     sl_registry_settle(registry);
     ck_assert_uint_eq(counts().loads, 1);
 }
-END_TEST
 
-START_TEST(a_request_cannot_change_a_model_of_the_config)
+SL_TEST(a_request_cannot_change_a_model_of_the_config)
 {
     const struct sl_model_wish wish = {SL_MODEL_OF_REQUEST, false, true};
     define_config("a", 40, 1, true, true);
@@ -150,9 +143,8 @@ START_TEST(a_request_cannot_change_a_model_of_the_config)
     ck_assert_int_eq(sl_registry_forget(registry, "a", &err), -1);
     ck_assert_str_eq(err.code, "config");
 }
-END_TEST
 
-START_TEST(a_forgotten_model_is_gone_with_its_load)
+SL_TEST(a_forgotten_model_is_gone_with_its_load)
 {
     define("a", 40, 1);
     touch("a");
@@ -168,7 +160,6 @@ START_TEST(a_forgotten_model_is_gone_with_its_load)
     SL_AWAIT(!counts().models, "the end of a model that was forgotten");
     ck_assert_uint_eq(counts().held_bytes, 0);
 }
-END_TEST
 
 static void count_reason(void *arg, const char *text)
 {
@@ -176,7 +167,7 @@ static void count_reason(void *arg, const char *text)
     ++*(unsigned *)arg;
 }
 
-START_TEST(it_is_ready_when_every_model_of_the_config_was_there)
+SL_TEST(it_is_ready_when_every_model_of_the_config_was_there)
 {
     uint64_t published, expected;
     unsigned reasons = 0;
@@ -192,9 +183,8 @@ START_TEST(it_is_ready_when_every_model_of_the_config_was_there)
     ck_assert(sl_registry_is_ready(registry, 8, count_reason, &reasons, &published, &expected));
     ck_assert_uint_eq(expected, 1);
 }
-END_TEST
 
-START_TEST(what_people_see_is_json)
+SL_TEST(what_people_see_is_json)
 {
     struct sl_json json;
     sl_json_init(&json, 1 << 20);
@@ -210,9 +200,8 @@ START_TEST(what_people_see_is_json)
     sl_json_release(&json);
     sl_registry_release(registry, ref);
 }
-END_TEST
 
-START_TEST(every_failing_allocation_is_told)
+SL_TEST(every_failing_allocation_is_told)
 {
     const struct sl_model_wish wish = {SL_MODEL_OF_REQUEST, false, false};
     reopen_with(100, 1);
@@ -244,7 +233,6 @@ START_TEST(every_failing_allocation_is_told)
         ck_assert_uint_lt(n, 200);
     }
 }
-END_TEST
 
 /* ---- what is left to the janitor --------------------------------------------------------------
  */
@@ -262,7 +250,7 @@ static void run_errand(struct sl_later *later)
     errand->done = true;
 }
 
-START_TEST(what_is_left_to_the_janitor_is_done_by_it)
+SL_TEST(what_is_left_to_the_janitor_is_done_by_it)
 {
     struct errand errands[3] = {{.later.run = run_errand}};
     for (int i = 0; i < 3; i++) {
@@ -275,9 +263,8 @@ START_TEST(what_is_left_to_the_janitor_is_done_by_it)
         ck_assert(!pthread_equal(errands[i].by, pthread_self()));
     }
 }
-END_TEST
 
-START_TEST(what_comes_at_the_end_is_done_at_once)
+SL_TEST(what_comes_at_the_end_is_done_at_once)
 {
     struct errand before = {.later.run = run_errand}, after = {.later.run = run_errand};
     sl_registry_later(registry, &before.later);
@@ -286,26 +273,5 @@ START_TEST(what_comes_at_the_end_is_done_at_once)
     sl_registry_later(registry, &after.later);
     ck_assert(after.done);
 }
-END_TEST
 
-int main(void)
-{
-    const TTest *const tests[] = {
-        what_is_left_to_the_janitor_is_done_by_it,
-        what_comes_at_the_end_is_done_at_once,
-        a_failed_load_leaves_nothing_and_is_not_tried_at_once,
-        the_next_ask_tries_again_when_the_time_has_come,
-        a_model_of_the_config_is_tried_again_by_itself,
-        what_a_broken_load_without_a_version_left_is_dropped,
-        what_a_broken_load_left_is_used_by_the_next_one,
-        the_end_answers_who_waits,
-        what_left_the_config_keeps_its_leases_and_gets_no_new_ones,
-        a_model_that_comes_back_to_the_config_is_not_loaded_again,
-        a_request_cannot_change_a_model_of_the_config,
-        a_forgotten_model_is_gone_with_its_load,
-        it_is_ready_when_every_model_of_the_config_was_there,
-        what_people_see_is_json,
-        every_failing_allocation_is_told,
-    };
-    return registry_case_main("registry_ends", tests, SL_COUNT(tests));
-}
+SL_CASE(.setup = registry_case_setup, .teardown = registry_case_teardown)

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "await.h"
+#include "claims.h"
 #include "registry_case.h"
 
 static struct {
@@ -55,7 +56,7 @@ static struct sl_model_ref *fill(void)
     return ref;
 }
 
-START_TEST(a_deposit_is_answered_when_there_is_room)
+SL_TEST(a_deposit_is_answered_when_there_is_room)
 {
     struct sl_model_ref *ref = fill();
     fake.drops_gated = true;
@@ -74,9 +75,8 @@ START_TEST(a_deposit_is_answered_when_there_is_room)
     ck_assert_uint_eq(fake.kept, 1);
     sl_registry_release(registry, ref);
 }
-END_TEST
 
-START_TEST(one_that_ends_meanwhile_is_answered_at_once)
+SL_TEST(one_that_ends_meanwhile_is_answered_at_once)
 {
     struct sl_model_ref *ref = fill();
     fake.drops_gated = true;
@@ -91,9 +91,8 @@ START_TEST(one_that_ends_meanwhile_is_answered_at_once)
     ck_assert_int_eq(sl_registry_deposit_commit(registry, 7, NULL, 50, &err), -1);
     sl_registry_release(registry, ref);
 }
-END_TEST
 
-START_TEST(what_cannot_be_dropped_refuses_it)
+SL_TEST(what_cannot_be_dropped_refuses_it)
 {
     struct sl_model_ref *ref = fill();
     fake.drop_fails = true;
@@ -105,9 +104,8 @@ START_TEST(what_cannot_be_dropped_refuses_it)
     ck_assert_uint_eq(counts().held_bytes, 80);
     sl_registry_release(registry, ref);
 }
-END_TEST
 
-START_TEST(several_that_go_are_awaited_together)
+SL_TEST(several_that_go_are_awaited_together)
 {
     struct sl_model_ref *ref = fill();
     struct sl_derived_offer large = offer;
@@ -124,10 +122,9 @@ START_TEST(several_that_go_are_awaited_together)
     ck_assert_uint_eq(answers(), 1);
     sl_registry_release(registry, ref);
 }
-END_TEST
 
 /* It needs nobody to go, but its room is still being given back. */
-START_TEST(what_others_drop_is_awaited_too)
+SL_TEST(what_others_drop_is_awaited_too)
 {
     struct sl_model_ref *ref = fill();
     fake.drops_gated = true;
@@ -142,9 +139,8 @@ START_TEST(what_others_drop_is_awaited_too)
     sl_registry_deposit_abort(registry, 7);
     sl_registry_release(registry, ref);
 }
-END_TEST
 
-START_TEST(the_end_of_the_registry_leaves_the_answer_to_the_abort)
+SL_TEST(the_end_of_the_registry_leaves_the_answer_to_the_abort)
 {
     struct sl_model_ref *ref = fill();
     fake.drops_gated = true;
@@ -155,9 +151,8 @@ START_TEST(the_end_of_the_registry_leaves_the_answer_to_the_abort)
     ck_assert_uint_eq(answers(), 1);
     sl_registry_release(registry, ref);
 }
-END_TEST
 
-START_TEST(who_needs_no_room_is_not_answered_later)
+SL_TEST(who_needs_no_room_is_not_answered_later)
 {
     struct sl_derived_offer small = offer;
     struct sl_model_ref *ref = fill();
@@ -171,18 +166,5 @@ START_TEST(who_needs_no_room_is_not_answered_later)
     ck_assert_uint_eq(answers(), 0);
     sl_registry_release(registry, ref);
 }
-END_TEST
 
-int main(void)
-{
-    const TTest *const tests[] = {
-        a_deposit_is_answered_when_there_is_room,
-        one_that_ends_meanwhile_is_answered_at_once,
-        what_cannot_be_dropped_refuses_it,
-        several_that_go_are_awaited_together,
-        what_others_drop_is_awaited_too,
-        the_end_of_the_registry_leaves_the_answer_to_the_abort,
-        who_needs_no_room_is_not_answered_later,
-    };
-    return registry_case_main("registry_room", tests, SL_COUNT(tests));
-}
+SL_CASE(.setup = registry_case_setup, .teardown = registry_case_teardown)

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "claims.h"
 #include "registry_case.h"
 
 enum { USER = 4001, OTHER = 4002 };
@@ -48,7 +49,7 @@ static int define_passing(const char *name, uint32_t uid)
     return define_as(name, 10, 1, &wish, "keep-old");
 }
 
-START_TEST(what_nobody_waits_for_any_more_ends)
+SL_TEST(what_nobody_waits_for_any_more_ends)
 {
     struct asker asker;
     fake.gated = true;
@@ -64,9 +65,8 @@ START_TEST(what_nobody_waits_for_any_more_ends)
     ck_assert_int_eq(define_passing("silent", USER), 0);
     touch("silent"); /* not "a moment ago" */
 }
-END_TEST
 
-START_TEST(a_load_for_which_another_waits_goes_on)
+SL_TEST(a_load_for_which_another_waits_goes_on)
 {
     struct asker first, second;
     fake.gated = true;
@@ -80,9 +80,8 @@ START_TEST(a_load_for_which_another_waits_goes_on)
     ck_assert_uint_eq(fake.begun, 1);
     sl_registry_release(registry, second.ref);
 }
-END_TEST
 
-START_TEST(a_load_that_is_not_of_a_request_goes_on_alone)
+SL_TEST(a_load_that_is_not_of_a_request_goes_on_alone)
 {
     struct asker asker;
     fake.gated = true;
@@ -94,9 +93,8 @@ START_TEST(a_load_that_is_not_of_a_request_goes_on_alone)
     sl_registry_settle(registry);
     ck_assert_uint_eq(counts().ready, 1);
 }
-END_TEST
 
-START_TEST(who_asks_for_what_was_just_abandoned_gets_a_new_load)
+SL_TEST(who_asks_for_what_was_just_abandoned_gets_a_new_load)
 {
     struct asker first, second;
     fake.gated = true;
@@ -119,9 +117,8 @@ START_TEST(who_asks_for_what_was_just_abandoned_gets_a_new_load)
     ck_assert_msg(answer(&second) != NULL, "%s", second.err.message);
     sl_registry_release(registry, second.ref);
 }
-END_TEST
 
-START_TEST(one_user_has_half_of_the_places)
+SL_TEST(one_user_has_half_of_the_places)
 {
     struct asker askers[4];
     char name[2] = "a";
@@ -150,9 +147,8 @@ START_TEST(one_user_has_half_of_the_places)
     sl_registry_release(registry, answer(&other));
     sl_registry_release(registry, answer(&own));
 }
-END_TEST
 
-START_TEST(all_users_together_leave_a_place_for_models_with_names)
+SL_TEST(all_users_together_leave_a_place_for_models_with_names)
 {
     struct asker askers[4], named;
     char name[2] = "a";
@@ -173,9 +169,8 @@ START_TEST(all_users_together_leave_a_place_for_models_with_names)
     sl_registry_settle(registry);
     ck_assert_uint_eq(fake.begun, 4); /* the fourth URI never had a place */
 }
-END_TEST
 
-START_TEST(what_waits_for_a_place_of_its_user_can_be_withdrawn)
+SL_TEST(what_waits_for_a_place_of_its_user_can_be_withdrawn)
 {
     struct asker askers[3];
     char name[2] = "a";
@@ -191,9 +186,8 @@ START_TEST(what_waits_for_a_place_of_its_user_can_be_withdrawn)
     ck_assert_uint_eq(fake.begun, 2);
     ck_assert_uint_eq(counts().holdings, 0);
 }
-END_TEST
 
-START_TEST(one_user_has_a_quarter_of_the_names)
+SL_TEST(one_user_has_a_quarter_of_the_names)
 {
     char name[64];
     int done = 0;
@@ -207,19 +201,5 @@ START_TEST(one_user_has_a_quarter_of_the_names)
                   err.message);
     ck_assert_int_eq(define_passing("other", OTHER), 0);
 }
-END_TEST
 
-int main(void)
-{
-    const TTest *const tests[] = {
-        what_nobody_waits_for_any_more_ends,
-        a_load_for_which_another_waits_goes_on,
-        a_load_that_is_not_of_a_request_goes_on_alone,
-        who_asks_for_what_was_just_abandoned_gets_a_new_load,
-        one_user_has_half_of_the_places,
-        all_users_together_leave_a_place_for_models_with_names,
-        what_waits_for_a_place_of_its_user_can_be_withdrawn,
-        one_user_has_a_quarter_of_the_names,
-    };
-    return registry_case_main("registry_users", tests, SL_COUNT(tests));
-}
+SL_CASE(.setup = registry_case_setup, .teardown = registry_case_teardown)

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "claims.h"
 #include "json.h"
 #include "load.h"
 #include "log.h"
@@ -63,7 +64,7 @@ static uint64_t number(const json_t *document, const char *key)
     return sl_json_get_uint(document, key, UINT64_MAX);
 }
 
-START_TEST(what_was_given_is_in_the_result)
+SL_TEST(what_was_given_is_in_the_result)
 {
     struct sl_load_result result;
     char summary[512];
@@ -80,9 +81,8 @@ START_TEST(what_was_given_is_in_the_result)
         strstr(sl_load_summary(&result, summary), " connections (given, 3 at first), 1 threads"));
     json_decref(document);
 }
-END_TEST
 
-START_TEST(what_auto_decided_is_in_the_result)
+SL_TEST(what_auto_decided_is_in_the_result)
 {
     struct sl_load_result result;
     json_t *document = load("readers: {rangeBytes: 64Ki, hedge: off}\n", &result);
@@ -97,9 +97,8 @@ START_TEST(what_auto_decided_is_in_the_result)
     expect_text(document, "threads_why", sl_threads_why_name(result.reading.threads_why));
     json_decref(document);
 }
-END_TEST
 
-START_TEST(a_bound_is_named)
+SL_TEST(a_bound_is_named)
 {
     struct sl_load_result result;
     json_t *document = load("readers: {rangeBytes: 64Ki, connectionsPerHost: 2}\n", &result);
@@ -109,10 +108,9 @@ START_TEST(a_bound_is_named)
     expect_text(document, "threads_why", sl_threads_why_name(result.reading.threads_why));
     json_decref(document);
 }
-END_TEST
 
 /* Nothing is read: no thread, no buffer, and the plan's word for the rest. */
-START_TEST(a_version_that_is_there_has_no_threads)
+SL_TEST(a_version_that_is_there_has_no_threads)
 {
     struct sl_load_result result;
     struct sl_err err = SL_ERR_INIT;
@@ -130,21 +128,5 @@ START_TEST(a_version_that_is_there_has_no_threads)
     sl_memory_clear();
     free(noise);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("result");
-    TCase *tcase = tcase_create("decided");
-    tcase_add_checked_fixture(tcase, setup, teardown);
-    tcase_add_test(tcase, what_was_given_is_in_the_result);
-    tcase_add_test(tcase, what_auto_decided_is_in_the_result);
-    tcase_add_test(tcase, a_bound_is_named);
-    tcase_add_test(tcase, a_version_that_is_there_has_no_threads);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failures = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failures ? 1 : 0;
-}
+SL_CASE(.setup = setup, .teardown = teardown)

@@ -6,6 +6,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include "claims.h"
 #include "publish.h"
 #include "scratch.h"
 
@@ -71,16 +72,15 @@ static void put_v2(const char *group, const char *max, const char *high, const c
     put(path, stat);
 }
 
-START_TEST(no_limits_are_no_limits)
+SL_TEST(no_limits_are_no_limits)
 {
     expect_fit(100 * MIB, 0);
     put("/proc/self/cgroup", "0::/\n");
     put_v2("", "max\n", "max\n", "4096\n", "inactive_file 0\n");
     expect_fit(100 * MIB, 0);
 }
-END_TEST
 
-START_TEST(a_full_cgroup_v2_is_refused_with_figures)
+SL_TEST(a_full_cgroup_v2_is_refused_with_figures)
 {
     put("/proc/self/cgroup", "0::/pod/box\n");
     put_v2("", "max\n", "max\n", "0\n", "");
@@ -90,9 +90,8 @@ START_TEST(a_full_cgroup_v2_is_refused_with_figures)
     expect_refusal(141 * 1024 * MIB, "resources.limits.memory", "141 GiB");
     expect_fit(1900 * MIB, 1000 * MIB); /* what is staged is paid for */
 }
-END_TEST
 
-START_TEST(high_and_parents_count)
+SL_TEST(high_and_parents_count)
 {
     put("/proc/self/cgroup", "0::/pod/box\n");
     put_v2("/pod/box", "max\n", "209715200\n", "0\n", "");
@@ -102,17 +101,15 @@ START_TEST(high_and_parents_count)
     expect_refusal(200 * MIB, "cgroup /pod: memory.max", "300 MiB");
     expect_fit(100 * MIB, 0);
 }
-END_TEST
 
-START_TEST(a_path_of_the_host_falls_back_to_the_mount)
+SL_TEST(a_path_of_the_host_falls_back_to_the_mount)
 {
     put("/proc/self/cgroup", "0::/kubepods/burstable/podx/cri\n");
     put_v2("", "104857600\n", "max\n", "0\n", "");
     expect_refusal(100 * MIB, "cgroup /: memory.max", "100 MiB");
 }
-END_TEST
 
-START_TEST(cgroup_v1_counts_with_its_parents)
+SL_TEST(cgroup_v1_counts_with_its_parents)
 {
     put("/proc/self/cgroup", "12:cpu,cpuacct:/a\n9:memory:/pod/box\n0::/\n");
     put("/sys/fs/cgroup/memory/memory.usage_in_bytes", "0\n");
@@ -125,18 +122,16 @@ START_TEST(cgroup_v1_counts_with_its_parents)
     expect_fit(180 * MIB, 0);
     expect_refusal(200 * MIB, "memory.limit_in_bytes", "250 MiB free");
 }
-END_TEST
 
-START_TEST(the_machine_itself_may_be_too_small)
+SL_TEST(the_machine_itself_may_be_too_small)
 {
     put("/proc/meminfo",
         "MemTotal:       1048576 kB\nMemFree:  1 kB\nMemAvailable:     102400 kB\n");
     expect_refusal(101 * MIB, "machine", "100 MiB");
     expect_fit(99 * MIB, 0);
 }
-END_TEST
 
-START_TEST(space_of_the_file_system_counts_also_for_what_does_not_exist_yet)
+SL_TEST(space_of_the_file_system_counts_also_for_what_does_not_exist_yet)
 {
     char path[512];
     struct sl_err err = SL_ERR_INIT;
@@ -153,9 +148,8 @@ START_TEST(space_of_the_file_system_counts_also_for_what_does_not_exist_yet)
     ck_assert_ptr_nonnull(strstr(sl_json_text(&json, NULL), "\"needed_bytes\":1"));
     sl_json_release(&json);
 }
-END_TEST
 
-START_TEST(a_read_only_place_is_refused_where_there_is_one)
+SL_TEST(a_read_only_place_is_refused_where_there_is_one)
 {
     static const char *const places[] = {"/sys", "/proc/sys", "/sys/fs/cgroup"};
     struct statvfs space;
@@ -168,9 +162,8 @@ START_TEST(a_read_only_place_is_refused_where_there_is_one)
         ck_assert_msg(strstr(err.message, "mount it writable") != NULL, "%s", err.message);
     }
 }
-END_TEST
 
-START_TEST(nonsense_in_the_files_is_survived)
+SL_TEST(nonsense_in_the_files_is_survived)
 {
     static const char *const texts[] = {
         "", "\n", "0", "::", "0::", "0::/../..", "9:memory", "x:memory:/\n\n0::/a b\n"};
@@ -181,26 +174,5 @@ START_TEST(nonsense_in_the_files_is_survived)
         expect_fit(MIB, 0);
     }
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("room");
-    TCase *all = tcase_create("room");
-    tcase_add_checked_fixture(all, setup, teardown);
-    tcase_add_test(all, no_limits_are_no_limits);
-    tcase_add_test(all, a_full_cgroup_v2_is_refused_with_figures);
-    tcase_add_test(all, high_and_parents_count);
-    tcase_add_test(all, a_path_of_the_host_falls_back_to_the_mount);
-    tcase_add_test(all, cgroup_v1_counts_with_its_parents);
-    tcase_add_test(all, the_machine_itself_may_be_too_small);
-    tcase_add_test(all, space_of_the_file_system_counts_also_for_what_does_not_exist_yet);
-    tcase_add_test(all, a_read_only_place_is_refused_where_there_is_one);
-    tcase_add_test(all, nonsense_in_the_files_is_survived);
-    suite_add_tcase(suite, all);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failures = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failures ? 1 : 0;
-}
+SL_CASE(.setup = setup, .teardown = teardown)

@@ -8,6 +8,7 @@
 
 #include "alloc_fail.h"
 #include "buf.h"
+#include "claims.h"
 #include "range_server.h"
 #include "s3_options.h"
 #include "s3_store.h"
@@ -97,7 +98,7 @@ static void expect_place(const char *bucket, const char *region, const char *ori
     sl_s3_endpoint_release(&endpoint);
 }
 
-START_TEST(amazon_gets_virtual_hosts_for_labels_and_paths_for_the_rest)
+SL_TEST(amazon_gets_virtual_hosts_for_labels_and_paths_for_the_rest)
 {
     expect_place("models", "us-east-1", "https://models.s3.us-east-1.amazonaws.com", "");
     expect_place("models", "cn-north-1", "https://models.s3.cn-north-1.amazonaws.com.cn", "");
@@ -107,9 +108,8 @@ START_TEST(amazon_gets_virtual_hosts_for_labels_and_paths_for_the_rest)
     s3.addressing = SL_S3_ADDRESSING_PATH;
     expect_place("models", "us-east-1", "https://s3.us-east-1.amazonaws.com", "/models");
 }
-END_TEST
 
-START_TEST(own_endpoints_get_paths_and_coreweave_virtual_hosts)
+SL_TEST(own_endpoints_get_paths_and_coreweave_virtual_hosts)
 {
     setenv("AWS_ENDPOINT_URL", "http://Minio.local:80/", 1);
     expect_place("models", "r", "http://minio.local", "/models");
@@ -130,7 +130,6 @@ START_TEST(own_endpoints_get_paths_and_coreweave_virtual_hosts)
     setenv("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS", "true", 1);
     expect_place("models", "r", "https://models.s3.r.amazonaws.com", "");
 }
-END_TEST
 
 static void expect_s3cfg(const char *text, const char *origin, const char *base)
 {
@@ -151,7 +150,7 @@ static void expect_s3cfg(const char *text, const char *origin, const char *base)
     s3.config_file = NULL;
 }
 
-START_TEST(an_s3cfg_gives_endpoint_and_addressing)
+SL_TEST(an_s3cfg_gives_endpoint_and_addressing)
 {
     setenv("AWS_ENDPOINT_URL", "http://unused", 1);
 #define KEYS "[default]\naccess_key=a\nsecret_key=b\n"
@@ -164,9 +163,8 @@ START_TEST(an_s3cfg_gives_endpoint_and_addressing)
     expect_s3cfg(KEYS "host_base=h\nhost_bucket=x-%(bucket)s.h\n", NULL, NULL);
     expect_s3cfg(KEYS "host_base=s3.amazonaws.com\n", "http://unused", "/models");
 }
-END_TEST
 
-START_TEST(impossible_places_are_refused)
+SL_TEST(impossible_places_are_refused)
 {
     s3.endpoint = (char[]){"http://user:hush@h"};
     expect_refusal("s3://models/x", SL_E_USAGE, "without user");
@@ -180,9 +178,8 @@ START_TEST(impossible_places_are_refused)
     s3.region = (char[]){"us east"};
     expect_refusal("s3://models/x", SL_E_USAGE, "expected a name as us-east-1");
 }
-END_TEST
 
-START_TEST(uris_are_split_at_the_last_slash_and_not_decoded)
+SL_TEST(uris_are_split_at_the_last_slash_and_not_decoded)
 {
     static const struct {
         const char *uri, *base, *key;
@@ -201,7 +198,6 @@ START_TEST(uris_are_split_at_the_last_slash_and_not_decoded)
         ck_assert_str_eq(key, rows[i].key);
     }
 }
-END_TEST
 
 /* ---- requests ------------------------------------------------------------------------------- */
 
@@ -237,7 +233,7 @@ static bool judge(const struct sl_server_request *request, struct sl_server_repl
     return false;
 }
 
-START_TEST(keys_with_blanks_plus_percent_and_unicode_are_signed_as_sent)
+SL_TEST(keys_with_blanks_plus_percent_and_unicode_are_signed_as_sent)
 {
     start();
     sl_server_handle(server, judge, NULL);
@@ -246,9 +242,8 @@ START_TEST(keys_with_blanks_plus_percent_and_unicode_are_signed_as_sent)
     expect_load("s3://bucket/a b+c=d%25//../~é(1)'?&", sizeof(data));
     ck_assert_uint_ge(judged, 2);
 }
-END_TEST
 
-START_TEST(all_ranges_of_an_object_share_one_signature_and_one_version)
+SL_TEST(all_ranges_of_an_object_share_one_signature_and_one_version)
 {
     start();
     sl_server_put(server, "/bucket/m", data, sizeof(data), "\"e\"");
@@ -264,9 +259,8 @@ START_TEST(all_ranges_of_an_object_share_one_signature_and_one_version)
     ck_assert_str_eq(match, "\"e\"");
     ck_assert_uint_eq(sl_server_connection_count(server), 1);
 }
-END_TEST
 
-START_TEST(anonymous_requests_carry_no_signature)
+SL_TEST(anonymous_requests_carry_no_signature)
 {
     char text[64];
     start();
@@ -277,9 +271,8 @@ START_TEST(anonymous_requests_carry_no_signature)
         !sl_server_header(sl_server_request_at(server, 0), "Authorization", text, sizeof(text)));
     ck_assert(!sl_server_header(sl_server_request_at(server, 0), "x-amz-date", text, sizeof(text)));
 }
-END_TEST
 
-START_TEST(session_tokens_are_sent_and_signed)
+SL_TEST(session_tokens_are_sent_and_signed)
 {
     char text[1024];
     start();
@@ -292,11 +285,10 @@ START_TEST(session_tokens_are_sent_and_signed)
     ck_assert(sl_server_header(request, "Authorization", text, sizeof(text)));
     ck_assert_ptr_nonnull(strstr(text, "x-amz-date;x-amz-security-token,"));
 }
-END_TEST
 
 #define FAULT(code, more) "<?xml version=\"1.0\"?>\n<Error><Code>" code "</Code>" more "</Error>"
 
-START_TEST(empty_objects_of_stores_that_refuse_their_range_are_opened)
+SL_TEST(empty_objects_of_stores_that_refuse_their_range_are_opened)
 {
     char text[64];
     start();
@@ -308,7 +300,6 @@ START_TEST(empty_objects_of_stores_that_refuse_their_range_are_opened)
     ck_assert_uint_eq(sl_server_request_count(server), 2);
     ck_assert(!sl_server_header(sl_server_request_at(server, 1), "Range", text, sizeof(text)));
 }
-END_TEST
 
 /* ---- refusals ------------------------------------------------------------------------------- */
 
@@ -340,7 +331,7 @@ static const struct refusal refusals[] = {
     {404, FAULT("Unheard.Of", "<Message>m</Message>"), "Unheard.Of (m)", SL_E_NOT_FOUND, 1},
 };
 
-START_TEST(every_refusal_says_what_it_is_and_what_to_do)
+SL_TEST_LOOP(every_refusal_says_what_it_is_and_what_to_do, 0, SL_COUNT(refusals))
 {
     const struct refusal *r = &refusals[_i];
     start();
@@ -349,9 +340,8 @@ START_TEST(every_refusal_says_what_it_is_and_what_to_do)
     ck_assert_uint_eq(sl_server_request_count(server), r->requests);
     ck_assert_int_eq(err.http_status, r->status);
 }
-END_TEST
 
-START_TEST(a_refusal_without_credentials_says_that_there_were_none)
+SL_TEST(a_refusal_without_credentials_says_that_there_were_none)
 {
     start();
     unsetenv("AWS_ACCESS_KEY_ID");
@@ -361,9 +351,8 @@ START_TEST(a_refusal_without_credentials_says_that_there_were_none)
     s3.anonymous = true;
     expect_refusal("s3://bucket/m", SL_E_AUTH, "as source.s3.anonymous asks");
 }
-END_TEST
 
-START_TEST(a_changed_object_is_an_integrity_error)
+SL_TEST(a_changed_object_is_an_integrity_error)
 {
     start();
     sl_server_put(server, "/bucket/m", data, sizeof(data), "\"e\"");
@@ -372,11 +361,10 @@ START_TEST(a_changed_object_is_an_integrity_error)
     ck_assert_int_eq(err.kind, SL_E_INTEGRITY);
     ck_assert_str_eq(err.code, "changed");
 }
-END_TEST
 
 /* ---- mending -------------------------------------------------------------------------------- */
 
-START_TEST(another_region_is_learned_once_and_location_never_followed)
+SL_TEST(another_region_is_learned_once_and_location_never_followed)
 {
     static const struct {
         int status;
@@ -400,7 +388,6 @@ START_TEST(another_region_is_learned_once_and_location_never_followed)
         ck_assert_str_eq(last_region, "eu-west-7");
     }
 }
-END_TEST
 
 static bool region_by_head(const struct sl_server_request *request, struct sl_server_reply *reply,
                            void *arg)
@@ -415,7 +402,7 @@ static bool region_by_head(const struct sl_server_request *request, struct sl_se
     return judge(request, reply, arg);
 }
 
-START_TEST(a_redirect_that_names_no_region_leads_to_a_head_of_the_bucket)
+SL_TEST(a_redirect_that_names_no_region_leads_to_a_head_of_the_bucket)
 {
     start();
     sl_server_handle(server, region_by_head, NULL);
@@ -425,9 +412,8 @@ START_TEST(a_redirect_that_names_no_region_leads_to_a_head_of_the_bucket)
     expect_load("s3://bucket/m", 1000);
     ck_assert_str_eq(last_region, "eu-west-7");
 }
-END_TEST
 
-START_TEST(a_store_that_sends_us_in_circles_is_given_up)
+SL_TEST(a_store_that_sends_us_in_circles_is_given_up)
 {
     start();
     SL_SCRIPT(server, {NULL, 0, 0, SL_FAULT_STATUS, 0, 301, "x-amz-bucket-region: eu-west-7\r\n",
@@ -439,9 +425,8 @@ START_TEST(a_store_that_sends_us_in_circles_is_given_up)
                        FAULT("PermanentRedirect", "<Region>a b</Region>")});
     expect_refusal("s3://bucket/m", SL_E_USAGE, "301");
 }
-END_TEST
 
-START_TEST(a_skewed_clock_is_corrected_from_the_answer)
+SL_TEST(a_skewed_clock_is_corrected_from_the_answer)
 {
     char date[128], text[64], day[9];
     time_t later = time(NULL) + 40 * 86400;
@@ -456,7 +441,6 @@ START_TEST(a_skewed_clock_is_corrected_from_the_answer)
     ck_assert(sl_server_header(sl_server_request_at(server, 1), "x-amz-date", text, sizeof(text)));
     ck_assert_int_eq(strncmp(text, day, 8), 0);
 }
-END_TEST
 
 static unsigned issued;
 static bool issue_keys(const struct sl_server_request *request, struct sl_server_reply *reply,
@@ -475,7 +459,7 @@ static bool issue_keys(const struct sl_server_request *request, struct sl_server
     return true;
 }
 
-START_TEST(expired_credentials_are_refreshed_once_in_mid_load)
+SL_TEST(expired_credentials_are_refreshed_once_in_mid_load)
 {
     char text[1024];
     start();
@@ -499,7 +483,6 @@ START_TEST(expired_credentials_are_refreshed_once_in_mid_load)
     expect_refusal("s3://bucket/m", SL_E_AUTH, "ExpiredToken");
     ck_assert_uint_eq(issued, 2);
 }
-END_TEST
 
 /* ---- XML ------------------------------------------------------------------------------------ */
 
@@ -512,7 +495,7 @@ static int count_elements(const char *path, const char *value, void *arg, struct
     return 0;
 }
 
-START_TEST(xml_with_entities_depth_or_rubbish_is_refused)
+SL_TEST(xml_with_entities_depth_or_rubbish_is_refused)
 {
     static const char *const bad[] = {
         "<!DOCTYPE a [<!ENTITY x \"y\">]><a>&x;</a>",
@@ -542,9 +525,8 @@ START_TEST(xml_with_entities_depth_or_rubbish_is_refused)
     ck_assert_int_eq(sl_s3_xml_parse(big.data, big.used, "w", count_elements, &count, &err), -1);
     ck_assert_uint_eq(count, 0);
 }
-END_TEST
 
-START_TEST(every_failing_allocation_is_survived)
+SL_TEST(every_failing_allocation_is_survived)
 {
     start();
     sl_server_put(server, "/bucket/m", data, 1000, "\"e\"");
@@ -563,37 +545,5 @@ START_TEST(every_failing_allocation_is_survived)
     }
     ck_abort_msg("never succeeded");
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("s3");
-    TCase *tests = tcase_create("s3");
-    tcase_add_checked_fixture(tests, setup, teardown);
-    tcase_add_test(tests, amazon_gets_virtual_hosts_for_labels_and_paths_for_the_rest);
-    tcase_add_test(tests, own_endpoints_get_paths_and_coreweave_virtual_hosts);
-    tcase_add_test(tests, an_s3cfg_gives_endpoint_and_addressing);
-    tcase_add_test(tests, impossible_places_are_refused);
-    tcase_add_test(tests, uris_are_split_at_the_last_slash_and_not_decoded);
-    tcase_add_test(tests, keys_with_blanks_plus_percent_and_unicode_are_signed_as_sent);
-    tcase_add_test(tests, all_ranges_of_an_object_share_one_signature_and_one_version);
-    tcase_add_test(tests, anonymous_requests_carry_no_signature);
-    tcase_add_test(tests, session_tokens_are_sent_and_signed);
-    tcase_add_test(tests, empty_objects_of_stores_that_refuse_their_range_are_opened);
-    tcase_add_loop_test(tests, every_refusal_says_what_it_is_and_what_to_do, 0, SL_COUNT(refusals));
-    tcase_add_test(tests, a_refusal_without_credentials_says_that_there_were_none);
-    tcase_add_test(tests, a_changed_object_is_an_integrity_error);
-    tcase_add_test(tests, another_region_is_learned_once_and_location_never_followed);
-    tcase_add_test(tests, a_redirect_that_names_no_region_leads_to_a_head_of_the_bucket);
-    tcase_add_test(tests, a_store_that_sends_us_in_circles_is_given_up);
-    tcase_add_test(tests, a_skewed_clock_is_corrected_from_the_answer);
-    tcase_add_test(tests, expired_credentials_are_refreshed_once_in_mid_load);
-    tcase_add_test(tests, xml_with_entities_depth_or_rubbish_is_refused);
-    tcase_add_test(tests, every_failing_allocation_is_survived);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
-}
+SL_CASE(.setup = setup, .teardown = teardown)

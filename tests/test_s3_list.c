@@ -7,6 +7,7 @@
 
 #include "alloc_fail.h"
 #include "buf.h"
+#include "claims.h"
 #include "range_server.h"
 #include "s3_options.h"
 #include "s3_store.h"
@@ -58,7 +59,7 @@ static void expect_page(const char *text, const char *prefix, const char *lines,
     ck_assert_pstr_eq(token, expected_token);
 }
 
-START_TEST(keys_are_decoded_only_when_the_page_says_so)
+SL_TEST(keys_are_decoded_only_when_the_page_says_so)
 {
     expect_page(PAGE("", ENTRY("p/a+b%20c", "1")), "p/", "a+b%20c=1 \"e\"\n", NULL);
     expect_page(PAGE(URL_ENCODED, ENTRY("p%2Fa+b%20c%2b%c3%A9", "1")), "p/",
@@ -66,17 +67,15 @@ START_TEST(keys_are_decoded_only_when_the_page_says_so)
     expect_page(PAGE("", ENTRY("p/a+b%20c", "1") URL_ENCODED), "p/", "a b c=1 \"e\"\n", NULL);
     expect_page(PAGE("", ENTRY("a&amp;b&lt;&#xe9;", "0")), "", "a&b<\xc3\xa9=0 \"e\"\n", NULL);
 }
-END_TEST
 
-START_TEST(folder_markers_are_left_out_and_empty_files_are_kept)
+SL_TEST(folder_markers_are_left_out_and_empty_files_are_kept)
 {
     expect_page(PAGE("<KeyCount>4</KeyCount>", ENTRY("p/", "0") ENTRY("p/sub/", "0") ENTRY(
                                                    "p/sub/__init__.py", "0") ENTRY("p/odd/", "3")),
                 "p/", "sub/__init__.py=0 \"e\"\nodd/=3 \"e\"\n", NULL);
 }
-END_TEST
 
-START_TEST(the_token_is_taken_as_it_is_and_only_if_there_is_more)
+SL_TEST(the_token_is_taken_as_it_is_and_only_if_there_is_more)
 {
     expect_page(PAGE(URL_ENCODED "<IsTruncated>true</IsTruncated>"
                                  "<NextContinuationToken>1+/%20=</NextContinuationToken>",
@@ -87,17 +86,15 @@ START_TEST(the_token_is_taken_as_it_is_and_only_if_there_is_more)
              ""),
         "", "", NULL);
 }
-END_TEST
 
-START_TEST(common_prefixes_and_foreign_elements_are_no_objects)
+SL_TEST(common_prefixes_and_foreign_elements_are_no_objects)
 {
     expect_page(PAGE("<Prefix>p/</Prefix><CommonPrefixes><Prefix>p/z/</Prefix></CommonPrefixes>",
                      "<Other><Contents><Key>x</Key></Contents></Other>" ENTRY("p/a", "1")),
                 "p/", "a=1 \"e\"\n", NULL);
 }
-END_TEST
 
-START_TEST(hostile_pages_are_refused)
+SL_TEST(hostile_pages_are_refused)
 {
     static const char *const pages[] = {
         PAGE("", ENTRY("q/a", "1")),
@@ -131,9 +128,8 @@ START_TEST(hostile_pages_are_refused)
         ck_assert_ptr_null(token);
     }
 }
-END_TEST
 
-START_TEST(keys_of_1024_bytes_are_taken_and_longer_ones_refused)
+SL_TEST(keys_of_1024_bytes_are_taken_and_longer_ones_refused)
 {
     for (int bytes = SL_S3_KEY_BYTES_MAX; bytes <= SL_S3_KEY_BYTES_MAX + 1; bytes++) {
         char key[SL_S3_KEY_BYTES_MAX + 2] = "", text[4096];
@@ -144,9 +140,8 @@ START_TEST(keys_of_1024_bytes_are_taken_and_longer_ones_refused)
         ck_assert_int_eq(parse(text, "", &out, &token), bytes > SL_S3_KEY_BYTES_MAX ? -1 : 0);
     }
 }
-END_TEST
 
-START_TEST(every_prefix_of_a_page_is_refused)
+SL_TEST(every_prefix_of_a_page_is_refused)
 {
     static const char page[] = PAGE(URL_ENCODED, ENTRY("p/a", "1") ENTRY("p/b", "2"));
     for (size_t bytes = 0; bytes < sizeof(page) - 1; bytes++) {
@@ -159,9 +154,8 @@ START_TEST(every_prefix_of_a_page_is_refused)
         ck_assert_uint_eq(out.used, 0);
     }
 }
-END_TEST
 
-START_TEST(every_failing_allocation_is_survived)
+SL_TEST(every_failing_allocation_is_survived)
 {
     static const char page[] =
         PAGE("<IsTruncated>true</IsTruncated><NextContinuationToken>t</NextContinuationToken>",
@@ -180,7 +174,6 @@ START_TEST(every_failing_allocation_is_survived)
     }
     ck_abort_msg("never succeeded");
 }
-END_TEST
 
 /* ---- all pages ------------------------------------------------------------------------------ */
 
@@ -240,7 +233,7 @@ static int list(enum mode mode, unsigned pages, struct sl_buf *out, unsigned *as
     return result;
 }
 
-START_TEST(all_pages_are_listed_and_a_busy_store_is_asked_again)
+SL_TEST(all_pages_are_listed_and_a_busy_store_is_asked_again)
 {
     sl_autobuf out = SL_BUF_INIT(64 * 1024);
     unsigned asked;
@@ -252,9 +245,8 @@ START_TEST(all_pages_are_listed_and_a_busy_store_is_asked_again)
         ck_assert_ptr_nonnull(strstr(out.data, line));
     }
 }
-END_TEST
 
-START_TEST(pages_that_go_in_circles_are_noticed)
+SL_TEST(pages_that_go_in_circles_are_noticed)
 {
     static const enum mode modes[] = {SAME_TOKEN, CIRCLE, EMPTY};
     for (size_t i = 0; i < SL_COUNT(modes); i++) {
@@ -266,9 +258,8 @@ START_TEST(pages_that_go_in_circles_are_noticed)
         ck_assert_uint_lt(asked, modes[i] == EMPTY ? 1100 : 30);
     }
 }
-END_TEST
 
-START_TEST(a_prefix_without_objects_is_not_found)
+SL_TEST(a_prefix_without_objects_is_not_found)
 {
     sl_autobuf out = SL_BUF_INIT(64 * 1024);
     unsigned asked;
@@ -276,7 +267,6 @@ START_TEST(a_prefix_without_objects_is_not_found)
     ck_assert_int_eq(err.kind, SL_E_NOT_FOUND);
     ck_assert_ptr_nonnull(strstr(err.message, "no object below 's3://bucket/m +/'"));
 }
-END_TEST
 
 /* Lists more than it was asked for. */
 static bool generous(const struct sl_server_request *request, struct sl_server_reply *reply,
@@ -289,7 +279,7 @@ static bool generous(const struct sl_server_request *request, struct sl_server_r
     return true;
 }
 
-START_TEST(the_store_is_asked_for_names_that_begin_as_wanted_and_gives_no_others)
+SL_TEST(the_store_is_asked_for_names_that_begin_as_wanted_and_gives_no_others)
 {
     struct sl_server *server = sl_server_start();
     bool asked = false;
@@ -304,7 +294,6 @@ START_TEST(the_store_is_asked_for_names_that_begin_as_wanted_and_gives_no_others
     ck_assert(asked);
     sl_server_stop(server);
 }
-END_TEST
 
 static int stop_at_first(const struct sl_entry *entry, void *arg, struct sl_err *why)
 {
@@ -312,7 +301,7 @@ static int stop_at_first(const struct sl_entry *entry, void *arg, struct sl_err 
     return sl_fail(why, SL_E_USAGE, "enough of %s", entry->name);
 }
 
-START_TEST(refusals_of_listings_name_the_right_that_is_missing)
+SL_TEST(refusals_of_listings_name_the_right_that_is_missing)
 {
     static const struct {
         int status;
@@ -341,30 +330,5 @@ START_TEST(refusals_of_listings_name_the_right_that_is_missing)
         sl_server_stop(server);
     }
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("s3_list");
-    TCase *tests = tcase_create("s3_list");
-    tcase_add_checked_fixture(tests, setup, NULL);
-    tcase_add_test(tests, keys_are_decoded_only_when_the_page_says_so);
-    tcase_add_test(tests, folder_markers_are_left_out_and_empty_files_are_kept);
-    tcase_add_test(tests, the_token_is_taken_as_it_is_and_only_if_there_is_more);
-    tcase_add_test(tests, common_prefixes_and_foreign_elements_are_no_objects);
-    tcase_add_test(tests, hostile_pages_are_refused);
-    tcase_add_test(tests, keys_of_1024_bytes_are_taken_and_longer_ones_refused);
-    tcase_add_test(tests, every_prefix_of_a_page_is_refused);
-    tcase_add_test(tests, every_failing_allocation_is_survived);
-    tcase_add_test(tests, all_pages_are_listed_and_a_busy_store_is_asked_again);
-    tcase_add_test(tests, pages_that_go_in_circles_are_noticed);
-    tcase_add_test(tests, a_prefix_without_objects_is_not_found);
-    tcase_add_test(tests, the_store_is_asked_for_names_that_begin_as_wanted_and_gives_no_others);
-    tcase_add_test(tests, refusals_of_listings_name_the_right_that_is_missing);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
-}
+SL_CASE(.setup = setup)

@@ -7,6 +7,7 @@
 #include <time.h>
 
 #include "buf.h"
+#include "claims.h"
 #include "golden.h"
 
 /* A file of this header text and `data_bytes` bytes 0, 1, 2, …; free() it. */
@@ -119,7 +120,7 @@ static void check_golden(const char *file)
 }
 
 /* The single files of the manifest. */
-START_TEST(golden_files_are_read_exactly_or_refused_with_their_code)
+SL_TEST(golden_files_are_read_exactly_or_refused_with_their_code)
 {
     json_t *manifest = golden_json("safetensors/MANIFEST.json");
     const json_t *items = json_object_get(manifest, "items");
@@ -134,7 +135,6 @@ START_TEST(golden_files_are_read_exactly_or_refused_with_their_code)
     ck_assert_uint_ge(checked, 83);
     json_decref(manifest);
 }
-END_TEST
 
 /* Of large files only the prefixes that end inside the header and around its end, and some of the
  * data. */
@@ -161,7 +161,7 @@ static void check_prefixes(const char *file)
     free(data);
 }
 
-START_TEST(every_prefix_is_refused)
+SL_TEST(every_prefix_is_refused)
 {
     static const char *const files[] = {
         "dtypes.safetensors",     "header_order.safetensors", "names_escaped.safetensors",
@@ -171,11 +171,10 @@ START_TEST(every_prefix_is_refused)
     for (unsigned i = 0; i < SL_COUNT(files); i++)
         check_prefixes(files[i]);
 }
-END_TEST
 
 /* ---- limits and one past --------------------------------------------------------------------- */
 
-START_TEST(the_header_length_is_limited)
+SL_TEST(the_header_length_is_limited)
 {
     uint8_t data[10] = {0, 0, 0, 0, 0, 0, 0, 0, '{', '}'};
     static const struct {
@@ -197,9 +196,8 @@ START_TEST(the_header_length_is_limited)
         golden_release(&open);
     }
 }
-END_TEST
 
-START_TEST(numbers_have_64_bits)
+SL_TEST(numbers_have_64_bits)
 {
     ck_assert_str_eq(code_of("{\"a\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4]}}", 4),
                      "");
@@ -229,9 +227,8 @@ START_TEST(numbers_have_64_bits)
                 0),
         "st.offset");
 }
-END_TEST
 
-START_TEST(nesting_is_limited_to_64_levels)
+SL_TEST(nesting_is_limited_to_64_levels)
 {
     for (int levels = 62; levels <= 63; levels++) { /* two levels are the header and the entry */
         char text[512] = "{\"a\":{\"x\":", *at = text + strlen(text);
@@ -241,9 +238,8 @@ START_TEST(nesting_is_limited_to_64_levels)
         ck_assert_str_eq(code_of(text, 1), levels == 62 ? "" : "st.json");
     }
 }
-END_TEST
 
-START_TEST(duplicates_are_found_at_every_level)
+SL_TEST(duplicates_are_found_at_every_level)
 {
     static const char entry[] = "\"dtype\":\"U8\",\"shape\":[],\"data_offsets\":[0,1]";
     static const struct {
@@ -271,7 +267,6 @@ START_TEST(duplicates_are_found_at_every_level)
                       code_of(text, 1));
     }
 }
-END_TEST
 
 /* ---- size and requests ----------------------------------------------------------------------- */
 
@@ -292,7 +287,7 @@ static uint8_t *many_tensors(unsigned count, size_t *bytes)
     return data;
 }
 
-START_TEST(a_hundred_thousand_tensors_take_two_requests)
+SL_TEST(a_hundred_thousand_tensors_take_two_requests)
 {
     size_t bytes;
     uint8_t *data = many_tensors(100000, &bytes);
@@ -312,9 +307,8 @@ START_TEST(a_hundred_thousand_tensors_take_two_requests)
     golden_release(&open);
     free(data);
 }
-END_TEST
 
-START_TEST(a_header_in_the_first_128_kib_takes_one_request)
+SL_TEST(a_header_in_the_first_128_kib_takes_one_request)
 {
     size_t bytes;
     uint8_t *data = many_tensors(1000, &bytes);
@@ -326,7 +320,6 @@ START_TEST(a_header_in_the_first_128_kib_takes_one_request)
     golden_release(&open);
     free(data);
 }
-END_TEST
 
 /* ---- failing calls --------------------------------------------------------------------------- */
 
@@ -347,7 +340,7 @@ static int index_and_digest(void *arg, struct sl_err *err)
     return result;
 }
 
-START_TEST(every_failing_allocation_is_reported)
+SL_TEST(every_failing_allocation_is_reported)
 {
     struct object object;
     uint8_t *data = golden_read("safetensors/shapes.safetensors", &object.bytes);
@@ -355,36 +348,12 @@ START_TEST(every_failing_allocation_is_reported)
     ck_assert_uint_gt(golden_each_allocation(index_and_digest, &object), 10);
     free(data);
 }
-END_TEST
 
-START_TEST(every_failing_read_is_reported)
+SL_TEST(every_failing_read_is_reported)
 {
     struct object object;
     uint8_t *data = many_tensors(3000, &object.bytes);
     object.data = data;
     ck_assert_uint_ge(golden_each_read(index_and_digest, &object), 3);
     free(data);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("safetensors");
-    TCase *tcase = tcase_create("safetensors");
-    tcase_add_test(tcase, golden_files_are_read_exactly_or_refused_with_their_code);
-    tcase_add_test(tcase, every_prefix_is_refused);
-    tcase_add_test(tcase, the_header_length_is_limited);
-    tcase_add_test(tcase, numbers_have_64_bits);
-    tcase_add_test(tcase, nesting_is_limited_to_64_levels);
-    tcase_add_test(tcase, duplicates_are_found_at_every_level);
-    tcase_add_test(tcase, a_hundred_thousand_tensors_take_two_requests);
-    tcase_add_test(tcase, a_header_in_the_first_128_kib_takes_one_request);
-    tcase_add_test(tcase, every_failing_allocation_is_reported);
-    tcase_add_test(tcase, every_failing_read_is_reported);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failures = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failures ? 1 : 0;
 }

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "claims.h"
+
 enum { BYTES_MAX = 5 * 1024 + 200 };
 
 static uint8_t key[32], nonce[8];
@@ -34,14 +36,13 @@ static void check_stream(uint64_t block, size_t bytes)
     free(expected);
 }
 
-START_TEST(every_size_gives_the_stream_of_libsodium)
+SL_TEST(every_size_gives_the_stream_of_libsodium)
 {
     for (size_t bytes = 0; bytes <= BYTES_MAX; bytes += bytes % 1024 > 70 ? 37 : 1)
         check_stream(bytes, bytes);
 }
-END_TEST
 
-START_TEST(the_counter_has_64_bits)
+SL_TEST(the_counter_has_64_bits)
 {
     for (unsigned i = 0; i < 40; i++) {
         check_stream(UINT32_MAX - i, 3000);
@@ -49,19 +50,5 @@ START_TEST(the_counter_has_64_bits)
         check_stream(UINT64_MAX / 64 - i, 1024);
     }
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("salsa20");
-    TCase *tcase = tcase_create("salsa20");
-    tcase_add_checked_fixture(tcase, set_up, NULL);
-    tcase_add_test(tcase, every_size_gives_the_stream_of_libsodium);
-    tcase_add_test(tcase, the_counter_has_64_bits);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failures = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failures ? 1 : 0;
-}
+SL_CASE(.setup = set_up)

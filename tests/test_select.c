@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "alloc_fail.h"
+#include "claims.h"
 #include "golden.h"
 #include "memory_store.h"
 #include "model_maker.h"
@@ -111,7 +112,7 @@ static void expect_shape(const struct sl_target *target, const char *dtype, unsi
     ck_assert_uint_eq(target->out.bytes, bytes);
 }
 
-START_TEST(without_wishes_every_tensor_is_a_target_as_it_is)
+SL_TEST(without_wishes_every_tensor_is_a_target_as_it_is)
 {
     put_usual();
     put("m/config.json", "{}", 2);
@@ -130,9 +131,8 @@ START_TEST(without_wishes_every_tensor_is_a_target_as_it_is)
     expect_targets("tensors: {include: ['h.*'], exclude: ['*mlp*']}\n", 2);
     expect_fail("tensors: {include: [nope]}\n", SL_E_NOT_FOUND, "tensors.include");
 }
-END_TEST
 
-START_TEST(the_first_rule_that_matches_renames)
+SL_TEST(the_first_rule_that_matches_renames)
 {
     put_usual();
     expect_targets("tensors:\n  include: ['h.0.*', ids]\n  rename:\n"
@@ -150,9 +150,8 @@ START_TEST(the_first_rule_that_matches_renames)
     find("h.0.<\\>ttn.weight"); /* a group that took no part */
     find("h.0.mlp.weigh<t\\>");
 }
-END_TEST
 
-START_TEST(names_that_meet_are_refused)
+SL_TEST(names_that_meet_are_refused)
 {
     put_usual();
     expect_fail("tensors: {rename: [{match: 'attn|mlp', to: x}]}\n", SL_E_FORMAT,
@@ -163,9 +162,8 @@ START_TEST(names_that_meet_are_refused)
               "\"ids\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}", 1);
     expect_fail("", SL_E_FORMAT, "leave one out with source.exclude");
 }
-END_TEST
 
-START_TEST(a_name_has_a_limit)
+SL_TEST(a_name_has_a_limit)
 {
     char to[4096] = "", more[4096];
     put_usual();
@@ -178,9 +176,8 @@ START_TEST(a_name_has_a_limit)
     snprintf(more, sizeof(more), "tensors: {rename: [{match: '(.*)', to: '%s'}]}\n", to);
     expect_fail(more, SL_E_USAGE, "longer than 65536 bytes");
 }
-END_TEST
 
-START_TEST(paths_stay_unless_renamed)
+SL_TEST(paths_stay_unless_renamed)
 {
     size_t bytes;
     uint8_t *data = golden_read("tensorizer/v1-names.tensors.gz", &bytes);
@@ -199,9 +196,8 @@ START_TEST(paths_stay_unless_renamed)
     }
     free(data);
 }
-END_TEST
 
-START_TEST(casts_change_only_their_type)
+SL_TEST(casts_change_only_their_type)
 {
     put_usual();
     expect_targets(
@@ -214,9 +210,8 @@ START_TEST(casts_change_only_their_type)
     ck_assert_int_eq(find("h.0.attn.weight")->overflow, 1);
     ck_assert_int_eq(find("h.0.attn.weight")->from->dtype, SL_DTYPE_F32);
 }
-END_TEST
 
-START_TEST(the_first_rule_cuts_and_the_rest_is_whole)
+SL_TEST(the_first_rule_cuts_and_the_rest_is_whole)
 {
     put_usual();
     expect_targets("tensors:\n  rename: [{match: mlp, to: ffn}]\n  cast: {F32: F16}\n"
@@ -236,18 +231,16 @@ START_TEST(the_first_rule_cuts_and_the_rest_is_whole)
     expect_targets("tensors: {shard: {rank: 0, of: 1, rules: [{match: '*', dim: 9}]}}\n", 5);
     ck_assert_ptr_null(find("ids")->slice);
 }
-END_TEST
 
-START_TEST(tensors_that_are_cut_alike_share_a_slice)
+SL_TEST(tensors_that_are_cut_alike_share_a_slice)
 {
     put_usual();
     expect_targets("tensors: {shard: {rank: 3, of: 4, rules: [{match: 'h.*'}]}}\n", 5);
     ck_assert_ptr_eq(find("h.0.attn.weight")->slice, find("h.0.mlp.weight")->slice);
     ck_assert_ptr_ne(find("h.0.attn.weight")->slice, find("h.1.attn.weight")->slice);
 }
-END_TEST
 
-START_TEST(cuts_that_do_not_fit_are_refused)
+SL_TEST(cuts_that_do_not_fit_are_refused)
 {
     put_usual();
     expect_fail("tensors: {shard: {rank: 0, of: 3, rules: [{match: 'h.0.*'}]}}\n", SL_E_USAGE,
@@ -267,9 +260,8 @@ START_TEST(cuts_that_do_not_fit_are_refused)
     expect_fail("tensors: {shard: {rank: 1, of: 8, rules: [{match: b}]}}\n", SL_E_USAGE,
                 "would split bytes");
 }
-END_TEST
 
-START_TEST(blocks_are_never_split)
+SL_TEST(blocks_are_never_split)
 {
     size_t bytes;
     uint8_t *data = golden_read("gguf/all_types.gguf", &bytes);
@@ -304,9 +296,8 @@ START_TEST(blocks_are_never_split)
     ck_assert_uint_gt(split, 0);
     free(data);
 }
-END_TEST
 
-START_TEST(keys_are_asked_for_and_tried)
+SL_TEST(keys_are_asked_for_and_tried)
 {
     size_t bytes;
     uint8_t *data = golden_read("tensorizer/v3-key.tensors.gz", &bytes);
@@ -337,7 +328,6 @@ START_TEST(keys_are_asked_for_and_tried)
     sl_scratch_close(directory, place);
     free(data);
 }
-END_TEST
 
 static int once(void *arg, struct sl_err *why)
 {
@@ -348,7 +338,7 @@ static int once(void *arg, struct sl_err *why)
     return done;
 }
 
-START_TEST(every_failing_allocation_is_survived)
+SL_TEST(every_failing_allocation_is_survived)
 {
     put_usual();
     expect_targets("tensors:\n  rename: [{match: '^h', to: m}]\n  cast: {F32: F16}\n"
@@ -356,29 +346,5 @@ START_TEST(every_failing_allocation_is_survived)
                    5);
     ck_assert_uint_gt(golden_each_allocation(once, &specs.items[0]), 10);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("select");
-    TCase *all = tcase_create("select");
-    tcase_add_checked_fixture(all, NULL, clear);
-    tcase_add_test(all, without_wishes_every_tensor_is_a_target_as_it_is);
-    tcase_add_test(all, the_first_rule_that_matches_renames);
-    tcase_add_test(all, names_that_meet_are_refused);
-    tcase_add_test(all, a_name_has_a_limit);
-    tcase_add_test(all, paths_stay_unless_renamed);
-    tcase_add_test(all, casts_change_only_their_type);
-    tcase_add_test(all, the_first_rule_cuts_and_the_rest_is_whole);
-    tcase_add_test(all, tensors_that_are_cut_alike_share_a_slice);
-    tcase_add_test(all, cuts_that_do_not_fit_are_refused);
-    tcase_add_test(all, blocks_are_never_split);
-    tcase_add_test(all, keys_are_asked_for_and_tried);
-    tcase_add_test(all, every_failing_allocation_is_survived);
-    suite_add_tcase(suite, all);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failures = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failures ? 1 : 0;
-}
+SL_CASE(.teardown = clear)

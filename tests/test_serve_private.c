@@ -11,6 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "claims.h"
 #include "model_maker.h"
 #include "run_sluice.h"
 #include "scratch.h"
@@ -94,7 +95,7 @@ static void serve_and_look(void)
     sl_scratch_close(scratch_fd, scratch);
 }
 
-START_TEST(others_of_its_user_do_not_look_into_the_daemon)
+SL_TEST(others_of_its_user_do_not_look_into_the_daemon)
 {
     int status;
     if (geteuid() != 0) {
@@ -117,18 +118,5 @@ START_TEST(others_of_its_user_do_not_look_into_the_daemon)
     else
         ck_assert_int_eq(WEXITSTATUS(status), 0);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("serve_private");
-    TCase *cases = tcase_create("all");
-    tcase_set_timeout(cases, 2 * LIMIT_SECONDS);
-    tcase_add_test(cases, others_of_its_user_do_not_look_into_the_daemon);
-    suite_add_tcase(suite, cases);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failures = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failures ? 1 : 0;
-}
+SL_CASE(.seconds = 2 * LIMIT_SECONDS)

@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "await.h"
+#include "claims.h"
 #include "cli.h"
 #include "http_client.h"
 #include "json.h"
@@ -132,7 +133,9 @@ static void check_range(const char *range, uint64_t begin, uint64_t end)
     http_release(&reply);
 }
 
-START_TEST(a_range_is_exactly_those_bytes)
+static const struct sl_claim_case starting_claims;
+
+SL_TEST(a_range_is_exactly_those_bytes)
 {
     check_range("bytes=0-0", 0, 1);
     check_range("bytes=1000-1048999", 1000, 1049000);
@@ -140,9 +143,8 @@ START_TEST(a_range_is_exactly_those_bytes)
     check_range("bytes=-70000", FILE_BYTES - 70000, FILE_BYTES);
     check_range("bytes=0-", 0, FILE_BYTES);
 }
-END_TEST
 
-START_TEST(a_range_beyond_the_end_is_refused_with_the_size)
+SL_TEST(a_range_beyond_the_end_is_refused_with_the_size)
 {
     struct http_reply reply;
     ck_assert_int_eq(ask("/model.bin", "Range: bytes=5242880-\r\n", &reply), 416);
@@ -150,9 +152,8 @@ START_TEST(a_range_beyond_the_end_is_refused_with_the_size)
     http_release(&reply);
     ck_assert_int_eq(status_with("/empty", "Range: %s\r\n", "bytes=0-0"), 416);
 }
-END_TEST
 
-START_TEST(several_ranges_and_nonsense_get_the_whole)
+SL_TEST(several_ranges_and_nonsense_get_the_whole)
 {
     struct http_reply reply;
     ck_assert_int_eq(ask("/model.bin", "Range: bytes=0-1,4-5\r\n", &reply), 200);
@@ -160,9 +161,8 @@ START_TEST(several_ranges_and_nonsense_get_the_whole)
     http_release(&reply);
     ck_assert_int_eq(status_with("/model.bin", "Range: %s\r\n", "lines=1-2"), 200);
 }
-END_TEST
 
-START_TEST(head_tells_length_and_version_without_bytes)
+SL_TEST(head_tells_length_and_version_without_bytes)
 {
     struct http_reply reply;
     ck_assert_int_eq(http_ask(port, "HEAD", "/model.bin", "Range: bytes=0-3\r\n", &reply), 0);
@@ -177,9 +177,8 @@ START_TEST(head_tells_length_and_version_without_bytes)
     http_release(&reply);
     ck_assert_int_eq(status_of("/empty"), 200);
 }
-END_TEST
 
-START_TEST(conditions_are_kept)
+SL_TEST(conditions_are_kept)
 {
     struct http_reply reply;
     char etag[128], date[64];
@@ -208,9 +207,8 @@ START_TEST(conditions_are_kept)
     put("model.bin", "changed", 7);
     ck_assert_int_eq(status_with("/model.bin", "If-Match: %s\r\n", etag), 412);
 }
-END_TEST
 
-START_TEST(odd_names_are_served)
+SL_TEST(odd_names_are_served)
 {
     struct http_reply reply;
     ck_assert_int_eq(ask("/a%20b+%25%C3%A9", "", &reply), 200);
@@ -224,7 +222,6 @@ START_TEST(odd_names_are_served)
     ck_assert_int_eq(status_of("/nothing"), 404);
     ck_assert_int_eq(status_of("/%zz"), 400);
 }
-END_TEST
 
 /* From now on the process has a kernel without openat2, as far as it can see. */
 static void forbid_openat2(void)
@@ -241,7 +238,7 @@ static void forbid_openat2(void)
         syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &program), 0);
 }
 
-START_TEST(nothing_outside_the_directory_is_served)
+SL_TEST_LOOP(nothing_outside_the_directory_is_served, 0, 2)
 {
     if (_i)
         forbid_openat2();
@@ -264,9 +261,8 @@ START_TEST(nothing_outside_the_directory_is_served)
     for (size_t i = 0; i < SL_COUNT(urls); i++)
         ck_assert_int_eq(status_of(urls[i]), 404);
 }
-END_TEST
 
-START_TEST(a_link_that_stays_inside_is_followed)
+SL_TEST(a_link_that_stays_inside_is_followed)
 {
     char path[512];
     struct http_reply reply;
@@ -276,9 +272,8 @@ START_TEST(a_link_that_stays_inside_is_followed)
     ck_assert_str_eq(reply.body, "{}");
     http_release(&reply);
 }
-END_TEST
 
-START_TEST(a_model_is_served_only_when_it_is_ready)
+SL_TEST(a_model_is_served_only_when_it_is_ready)
 {
     make_directory("sub/.sluice");
     ck_assert_int_eq(status_of("/sub/config.json"), 503);
@@ -296,9 +291,8 @@ START_TEST(a_model_is_served_only_when_it_is_ready)
     ck_assert_int_eq(status_of("/model.bin"), 200);
     ck_assert_int_eq(status_of("/readyz"), 200);
 }
-END_TEST
 
-START_TEST(files_win_over_our_own_names)
+SL_TEST(files_win_over_our_own_names)
 {
     struct http_reply reply;
     ck_assert_int_eq(status_of("/metrics"), 200);
@@ -307,9 +301,8 @@ START_TEST(files_win_over_our_own_names)
     ck_assert_str_eq(reply.body, "mine");
     http_release(&reply);
 }
-END_TEST
 
-START_TEST(a_directory_is_listed_for_people_and_programs)
+SL_TEST(a_directory_is_listed_for_people_and_programs)
 {
     struct http_reply reply;
     struct sl_err err = SL_ERR_INIT;
@@ -333,10 +326,9 @@ START_TEST(a_directory_is_listed_for_people_and_programs)
     http_release(&reply);
     ck_assert_int_eq(status_of("/sub/"), 200);
 }
-END_TEST
 
 /* Each listing is big and left unread. */
-START_TEST(clients_that_ask_and_do_not_read_take_bounded_memory)
+SL_TEST(clients_that_ask_and_do_not_read_take_bounded_memory)
 {
     int fds[60], refused = 0;
     char name[256];
@@ -359,7 +351,6 @@ START_TEST(clients_that_ask_and_do_not_read_take_bounded_memory)
     for (int i = 0; i < 60; i++)
         close(fds[i]);
 }
-END_TEST
 
 static void *read_ranges(void *arg)
 {
@@ -384,7 +375,7 @@ static void *read_ranges(void *arg)
     return NULL;
 }
 
-START_TEST(many_connections_read_at_once)
+SL_TEST(many_connections_read_at_once)
 {
     pthread_t threads[16];
     int failed[16] = {0};
@@ -395,7 +386,6 @@ START_TEST(many_connections_read_at_once)
         ck_assert_int_eq(failed[i], 0);
     }
 }
-END_TEST
 
 /* One reader of the whole file, from a server that lets nobody idle for longer than a second. */
 static int open_reader(void)
@@ -422,7 +412,7 @@ static bool is_cut_off(int fd)
     return peer.revents & (POLLERR | POLLHUP);
 }
 
-START_TEST(a_reader_that_takes_next_to_nothing_is_cut_off)
+SL_TEST(a_reader_that_takes_next_to_nothing_is_cut_off)
 {
     int small = 16 * 1024, fd = open_reader();
     setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof(small));
@@ -430,10 +420,9 @@ START_TEST(a_reader_that_takes_next_to_nothing_is_cut_off)
     SL_AWAIT(is_cut_off(fd), "the end of the connection");
     close(fd);
 }
-END_TEST
 
 /* Slow for three times as long as one may idle, with megabytes of it in the sender's buffer. */
-START_TEST(a_slow_reader_gets_all_of_it)
+SL_TEST(a_slow_reader_gets_all_of_it)
 {
     static char taken[48 * 1024];
     int fd = open_reader();
@@ -452,9 +441,8 @@ START_TEST(a_slow_reader_gets_all_of_it)
     ck_assert_uint_eq(total, FILE_BYTES);
     close(fd);
 }
-END_TEST
 
-START_TEST(a_reader_in_mid_file_does_not_delay_the_end)
+SL_TEST(a_reader_in_mid_file_does_not_delay_the_end)
 {
     int fd = http_connect(port);
     char text[16];
@@ -464,7 +452,6 @@ START_TEST(a_reader_in_mid_file_does_not_delay_the_end)
     web = NULL;
     close(fd);
 }
-END_TEST
 
 /* ---- the command ---------------------------------------------------------------------------- */
 
@@ -477,7 +464,7 @@ static void *run_share(void *arg)
     return sl_cmd_share.run(&cli, &err) == 0 ? NULL : arg;
 }
 
-START_TEST(the_command_prints_where_it_listens_and_ends_at_a_signal)
+SL_TEST(the_command_prints_where_it_listens_and_ends_at_a_signal)
 {
     struct sl_err err = SL_ERR_INIT;
     struct sl_cancel *cancel = sl_cancel_new(&err);
@@ -509,9 +496,8 @@ START_TEST(the_command_prints_where_it_listens_and_ends_at_a_signal)
     ck_assert_ptr_null(failed);
     sl_cancel_free(cancel);
 }
-END_TEST
 
-START_TEST(a_directory_that_is_none_is_named)
+SL_TEST_OF(starting_claims, a_directory_that_is_none_is_named)
 {
     struct sl_err err = SL_ERR_INIT;
     struct sl_web_config config = {.listen = "127.0.0.1:0", .share_directory = "/nonexistent/x"};
@@ -522,36 +508,7 @@ START_TEST(a_directory_that_is_none_is_named)
     ck_assert_ptr_null(sl_web_start(&config, &err));
     ck_assert_int_eq(err.kind, SL_E_USAGE);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("share");
-    TCase *starting = tcase_create("starting"), *serving = tcase_create("serving");
-    tcase_add_test(starting, a_directory_that_is_none_is_named);
-    tcase_add_checked_fixture(serving, start, stop);
-    tcase_add_test(serving, a_range_is_exactly_those_bytes);
-    tcase_add_test(serving, a_range_beyond_the_end_is_refused_with_the_size);
-    tcase_add_test(serving, several_ranges_and_nonsense_get_the_whole);
-    tcase_add_test(serving, head_tells_length_and_version_without_bytes);
-    tcase_add_test(serving, conditions_are_kept);
-    tcase_add_test(serving, odd_names_are_served);
-    tcase_add_loop_test(serving, nothing_outside_the_directory_is_served, 0, 2);
-    tcase_add_test(serving, a_link_that_stays_inside_is_followed);
-    tcase_add_test(serving, a_model_is_served_only_when_it_is_ready);
-    tcase_add_test(serving, files_win_over_our_own_names);
-    tcase_add_test(serving, a_directory_is_listed_for_people_and_programs);
-    tcase_add_test(serving, clients_that_ask_and_do_not_read_take_bounded_memory);
-    tcase_add_test(serving, many_connections_read_at_once);
-    tcase_add_test(serving, a_reader_that_takes_next_to_nothing_is_cut_off);
-    tcase_add_test(serving, a_slow_reader_gets_all_of_it);
-    tcase_add_test(serving, a_reader_in_mid_file_does_not_delay_the_end);
-    tcase_add_test(serving, the_command_prints_where_it_listens_and_ends_at_a_signal);
-    suite_add_tcase(suite, starting);
-    suite_add_tcase(suite, serving);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failures = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failures ? 1 : 0;
-}
+static const struct sl_claim_case starting_claims = {.seconds = 0};
+
+SL_CASE(.setup = start, .teardown = stop)

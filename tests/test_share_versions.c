@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "await.h"
+#include "claims.h"
 #include "http_client.h"
 #include "scratch.h"
 #include "thread.h"
@@ -62,7 +63,7 @@ static int ask(const char *headers, char etag[128])
     return status;
 }
 
-START_TEST(a_file_that_has_just_changed_is_told_of_after_the_tick)
+SL_TEST(a_file_that_has_just_changed_is_told_of_after_the_tick)
 {
     char etag[128], later[128];
     put();
@@ -72,7 +73,6 @@ START_TEST(a_file_that_has_just_changed_is_told_of_after_the_tick)
     ck_assert_int_eq(ask("", later), 200);
     ck_assert_str_eq(etag, later);
 }
-END_TEST
 
 static struct sl_cancel *enough;
 
@@ -87,7 +87,7 @@ static void *change_all_the_time(void *arg)
     return NULL;
 }
 
-START_TEST(a_file_that_changes_all_the_time_has_a_weak_etag)
+SL_TEST(a_file_that_changes_all_the_time_has_a_weak_etag)
 {
     pthread_t thread;
     struct sl_err err = SL_ERR_INIT;
@@ -105,19 +105,5 @@ START_TEST(a_file_that_changes_all_the_time_has_a_weak_etag)
     pthread_join(thread, NULL);
     sl_cancel_free(enough);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("share_versions");
-    TCase *cases = tcase_create("all");
-    tcase_add_checked_fixture(cases, setup, teardown);
-    tcase_add_test(cases, a_file_that_has_just_changed_is_told_of_after_the_tick);
-    tcase_add_test(cases, a_file_that_changes_all_the_time_has_a_weak_etag);
-    suite_add_tcase(suite, cases);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failures = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failures ? 1 : 0;
-}
+SL_CASE(.setup = setup, .teardown = teardown)

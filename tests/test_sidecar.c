@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "alloc_fail.h"
+#include "claims.h"
 #include "crypt.h"
 #include "golden.h"
 #include "minisign_secret.h"
@@ -75,7 +76,9 @@ static void refuse(uint64_t bytes, const char *old, const char *new, const char 
     ck_assert_str_eq(err.code, "E_SIDECAR");
 }
 
-START_TEST(what_is_written_is_read_again)
+static const struct sl_claim_case signatures_claims;
+
+SL_TEST(what_is_written_is_read_again)
 {
     static const uint64_t sizes[] = {0, 1, RANGE, RANGE + 1, 5 * RANGE, 7 * RANGE + 3};
     for (size_t i = 0; i < SL_COUNT(sizes); i++) {
@@ -92,10 +95,9 @@ START_TEST(what_is_written_is_read_again)
         sl_sidecar_free(made);
     }
 }
-END_TEST
 
 /* By hand: three leaves, of which the last one is alone. */
-START_TEST(the_tree_is_as_it_is_written_down)
+SL_TEST(the_tree_is_as_it_is_written_down)
 {
     struct sl_sidecar *sidecar = make(2 * RANGE + 5);
     uint8_t hashes[3][32], node[65] = {1};
@@ -116,9 +118,8 @@ START_TEST(the_tree_is_as_it_is_written_down)
     ck_assert_mem_eq(hashes[0], sidecar->tree, 32);
     sl_sidecar_free(sidecar);
 }
-END_TEST
 
-START_TEST(hostile_numbers_are_refused)
+SL_TEST(hostile_numbers_are_refused)
 {
     refuse(3 * RANGE, "\"bytes\":196608", "\"bytes\":196609", "as many hashes");
     refuse(3 * RANGE, "\"bytes\":196608", "\"bytes\":131072", "as many hashes");
@@ -135,9 +136,8 @@ START_TEST(hostile_numbers_are_refused)
     refuse(3 * RANGE, "\"name\":\"model.gguf\"", "\"bytes\":196608", "twice");
     refuse(3 * RANGE, "\"name\":\"model.gguf\"", "\"other\":[1,{\"a\":2}]", "missing");
 }
-END_TEST
 
-START_TEST(hostile_hashes_are_refused)
+SL_TEST(hostile_hashes_are_refused)
 {
     refuse(3 * RANGE, "\"01020304\",", "", "as many hashes");
     refuse(3 * RANGE, "\"01020304\",", "\"01020304\",\"01020304\",", "as many hashes");
@@ -149,18 +149,16 @@ START_TEST(hostile_hashes_are_refused)
     refuse(3 * RANGE, "\"crc32c\":[", "\"crc32c\":[[", "no string");
     refuse(3 * RANGE, "\"etag\":\"", "\"etag\":4,\"x\":\"", "no version");
 }
-END_TEST
 
-START_TEST(what_it_does_not_know_is_passed_over)
+SL_TEST(what_it_does_not_know_is_passed_over)
 {
     struct sl_sidecar *sidecar =
         parse_with(RANGE, "\"name\"", "\"new\":{\"a\":[1,2,{}]},\"more\":null,\"name\"");
     ck_assert_msg(sidecar != NULL, "%s", err.message);
     sl_sidecar_free(sidecar);
 }
-END_TEST
 
-START_TEST(every_prefix_and_every_changed_byte_is_refused_or_harmless)
+SL_TEST(every_prefix_and_every_changed_byte_is_refused_or_harmless)
 {
     struct sl_sidecar *sidecar = parse_with(2 * RANGE, NULL, NULL), *other = NULL;
     char *copy = malloc(text.used);
@@ -181,9 +179,8 @@ START_TEST(every_prefix_and_every_changed_byte_is_refused_or_harmless)
     free(copy);
     sl_sidecar_free(sidecar);
 }
-END_TEST
 
-START_TEST(too_many_ranges_are_refused)
+SL_TEST(too_many_ranges_are_refused)
 {
     uint64_t most = (uint64_t)SL_SIDECAR_RANGES_MAX * RANGE;
     ck_assert(sl_sidecar_new("m", most + 1, RANGE, &err) == NULL);
@@ -191,9 +188,8 @@ START_TEST(too_many_ranges_are_refused)
     ck_assert_msg(strstr(err.message, "--range-bytes"), "%s", err.message);
     sl_sidecar_free(sl_sidecar_new("m", most, RANGE, &err));
 }
-END_TEST
 
-START_TEST(another_version_is_found_out)
+SL_TEST(another_version_is_found_out)
 {
     struct sl_sidecar *sidecar = make(RANGE);
     struct sl_version same = {.etag = "\"abc\""}, other = {.etag = "\"abd\""},
@@ -206,7 +202,6 @@ START_TEST(another_version_is_found_out)
     ck_assert(sl_sidecar_stale(sidecar, RANGE + 1, &same, why) != NULL);
     sl_sidecar_free(sidecar);
 }
-END_TEST
 
 /* ---- signatures ------------------------------------------------------------------------------ */
 
@@ -236,7 +231,7 @@ static struct sl_sidecar *make_signed(void)
     return sidecar;
 }
 
-START_TEST(our_signature_is_of_the_key_and_of_nothing_else)
+SL_TEST_OF(signatures_claims, our_signature_is_of_the_key_and_of_nothing_else)
 {
     use_key();
     struct sl_sidecar *sidecar = make_signed();
@@ -261,7 +256,6 @@ START_TEST(our_signature_is_of_the_key_and_of_nothing_else)
     ck_assert_msg(strstr(err.message, "not signed"), "%s", err.message);
     sl_sidecar_free(sidecar);
 }
-END_TEST
 
 /* As `minisign -G` would, but with costs that a test can pay. */
 static void lock_key(uint8_t data[158], const char *password, char line[256])
@@ -291,7 +285,7 @@ static void read_key_bytes(uint8_t data[158])
     ck_assert_int_eq(sodium_base642bin(data, 158, line, strlen(line), "\n", NULL, NULL, 1), 0);
 }
 
-START_TEST(a_password_opens_a_key_and_a_wrong_one_does_not)
+SL_TEST_OF(signatures_claims, a_password_opens_a_key_and_a_wrong_one_does_not)
 {
     uint8_t data[158];
     char line[256];
@@ -310,9 +304,8 @@ START_TEST(a_password_opens_a_key_and_a_wrong_one_does_not)
     sl_minisign_secret_release(&opened);
     ck_assert_uint_eq(opened.key[0] | opened.key[63], 0);
 }
-END_TEST
 
-START_TEST(broken_secret_keys_are_refused)
+SL_TEST_OF(signatures_claims, broken_secret_keys_are_refused)
 {
     uint8_t data[158];
     char line[256];
@@ -330,9 +323,8 @@ START_TEST(broken_secret_keys_are_refused)
     ck_assert_int_lt(sl_minisign_secret_parse(line, strlen(line), "p", &opened, &err), 0);
     ck_assert_msg(strstr(err.message, "1 GiB"), "%s", err.message);
 }
-END_TEST
 
-START_TEST(every_failing_allocation_is_reported)
+SL_TEST_OF(signatures_claims, every_failing_allocation_is_reported)
 {
     use_key();
     for (unsigned nth = 1;; nth++) {
@@ -355,31 +347,7 @@ START_TEST(every_failing_allocation_is_reported)
         ck_assert_int_eq(err.kind, SL_E_NO_SPACE);
     }
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("sidecar");
-    TCase *files = tcase_create("files"), *signatures = tcase_create("signatures");
-    tcase_add_checked_fixture(files, setup, teardown);
-    tcase_add_test(files, what_is_written_is_read_again);
-    tcase_add_test(files, the_tree_is_as_it_is_written_down);
-    tcase_add_test(files, hostile_numbers_are_refused);
-    tcase_add_test(files, hostile_hashes_are_refused);
-    tcase_add_test(files, what_it_does_not_know_is_passed_over);
-    tcase_add_test(files, every_prefix_and_every_changed_byte_is_refused_or_harmless);
-    tcase_add_test(files, too_many_ranges_are_refused);
-    tcase_add_test(files, another_version_is_found_out);
-    suite_add_tcase(suite, files);
-    tcase_add_checked_fixture(signatures, setup, teardown);
-    tcase_add_test(signatures, our_signature_is_of_the_key_and_of_nothing_else);
-    tcase_add_test(signatures, a_password_opens_a_key_and_a_wrong_one_does_not);
-    tcase_add_test(signatures, broken_secret_keys_are_refused);
-    tcase_add_test(signatures, every_failing_allocation_is_reported);
-    suite_add_tcase(suite, signatures);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failures = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failures ? 1 : 0;
-}
+static const struct sl_claim_case signatures_claims = {.setup = setup, .teardown = teardown};
+
+SL_CASE(.setup = setup, .teardown = teardown)

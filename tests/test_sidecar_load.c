@@ -9,6 +9,7 @@
 
 #include "alloc_fail.h"
 #include "buf.h"
+#include "claims.h"
 #include "hash.h"
 #include "load.h"
 #include "log.h"
@@ -193,7 +194,7 @@ static void must_fetch_again(const char *more, unsigned times)
     ck_assert_uint_le(result.fetched, BYTES + times * flip_count * RANGE + 320 * 1024);
 }
 
-START_TEST(every_flipped_bit_is_found_and_its_range_alone_is_fetched_again)
+SL_TEST(every_flipped_bit_is_found_and_its_range_alone_is_fetched_again)
 {
     static const char *const more[] = {
         "verify: {sidecar: require}\nreaders: {connections: 1}\n",
@@ -213,16 +214,14 @@ START_TEST(every_flipped_bit_is_found_and_its_range_alone_is_fetched_again)
         remove_model();
     }
 }
-END_TEST
 
-START_TEST(a_range_that_comes_wrong_twice_is_fetched_a_third_time)
+SL_TEST(a_range_that_comes_wrong_twice_is_fetched_a_third_time)
 {
     must_fetch_again(REQUIRED, 2);
 }
-END_TEST
 
 /* Made from the right bytes: what is given for the whole object is judged again. */
-START_TEST(hashes_of_the_whole_object_are_judged_when_its_ranges_are_right)
+SL_TEST(hashes_of_the_whole_object_are_judged_when_its_ranges_are_right)
 {
     char hex[65], more[256];
     uint8_t digest[32];
@@ -240,9 +239,8 @@ START_TEST(hashes_of_the_whole_object_are_judged_when_its_ranges_are_right)
     must_not_load(more);
     ck_assert_str_eq(err.code, "E_HASH_SHA256");
 }
-END_TEST
 
-START_TEST(a_range_that_stays_wrong_fails_the_load_and_says_which)
+SL_TEST(a_range_that_stays_wrong_fails_the_load_and_says_which)
 {
     char expected[16];
     flip_one(5 * RANGE + 9, UINT32_MAX);
@@ -258,18 +256,16 @@ START_TEST(a_range_that_stays_wrong_fails_the_load_and_says_which)
     must_load(REQUIRED);
     ck_assert_msg(result.fetched <= BYTES + 320 * 1024, "%" PRIu64 " bytes", result.fetched);
 }
-END_TEST
 
-START_TEST(a_server_that_flips_always_ends_the_load_soon)
+SL_TEST(a_server_that_flips_always_ends_the_load_soon)
 {
     flip_some(UINT32_MAX);
     must_not_load(REQUIRED);
     ck_assert_int_eq(err.kind, SL_E_INTEGRITY);
     ck_assert_uint_le(result.refetched_ranges, 4);
 }
-END_TEST
 
-START_TEST(a_sidecar_of_another_version_is_refused_where_it_is_needed)
+SL_TEST(a_sidecar_of_another_version_is_refused_where_it_is_needed)
 {
     struct sl_sidecar *sidecar = make_sidecar("m.bin", data, BYTES);
     snprintf(sidecar->made_from.etag, sizeof(sidecar->made_from.etag), "\"v0\"");
@@ -284,9 +280,8 @@ START_TEST(a_sidecar_of_another_version_is_refused_where_it_is_needed)
     must_not_load(REQUIRED);
     ck_assert_str_eq(err.code, "E_SIDECAR");
 }
-END_TEST
 
-START_TEST(where_none_is_there_it_is_required_or_not_asked_for)
+SL_TEST(where_none_is_there_it_is_required_or_not_asked_for)
 {
     SL_SCRIPT(
         server,
@@ -300,10 +295,9 @@ START_TEST(where_none_is_there_it_is_required_or_not_asked_for)
     for (unsigned i = before; i < sl_server_request_count(server); i++)
         ck_assert_str_eq(sl_server_request_at(server, i)->target, "/m.bin");
 }
-END_TEST
 
 /* Half of a range came wrong, the other half not before the end. */
-START_TEST(a_load_that_was_broken_off_finds_wrong_bytes_in_what_it_keeps)
+SL_TEST(a_load_that_was_broken_off_finds_wrong_bytes_in_what_it_keeps)
 {
     range_bytes = 2 * RANGE;
     put_sidecar(make_sidecar("m.bin", data, BYTES));
@@ -318,17 +312,15 @@ START_TEST(a_load_that_was_broken_off_finds_wrong_bytes_in_what_it_keeps)
     ck_assert_uint_gt(result.resumed, 8 * RANGE);
     ck_assert_uint_eq(result.refetched_ranges, 1);
 }
-END_TEST
 
 /* Of a slow request what is left is sent again. */
-START_TEST(hedged_ranges_are_checked_like_others)
+SL_TEST(hedged_ranges_are_checked_like_others)
 {
     SL_SCRIPT(server, {.path = "/m.bin", .first = 5, .fault = SL_FAULT_STALL, .after = 30000},
               {.path = "/m.bin", .first = 9, .fault = SL_FAULT_SHORT, .after = 5000});
     must_fetch_again("verify: {sidecar: require}\nreaders: {connections: 4, rangeBytes: 128Ki}\n",
                      1);
 }
-END_TEST
 
 /* ---- in a listing ---------------------------------------------------------------------------- */
 
@@ -344,7 +336,7 @@ static void put_listed(const char *name, struct sl_sidecar *sidecar)
     sl_sidecar_free(sidecar);
 }
 
-START_TEST(those_of_a_listing_are_used_and_not_published)
+SL_TEST(those_of_a_listing_are_used_and_not_published)
 {
     ck_assert_int_eq(sl_memory_put("p/a", data, BYTES, NULL), 0);
     ck_assert_int_eq(sl_memory_put("p/a.b", data, 1000, NULL), 0);
@@ -364,10 +356,9 @@ START_TEST(those_of_a_listing_are_used_and_not_published)
     ck_assert_uint_eq(result.sidecars, 0);
     ck_assert(sl_model_exists(path, "a.sluice.json"));
 }
-END_TEST
 
 /* Patterns are about objects; a sidecar goes with its object. */
-START_TEST(what_chooses_objects_leaves_their_sidecars)
+SL_TEST(what_chooses_objects_leaves_their_sidecars)
 {
     ck_assert_int_eq(sl_memory_put("p/a", data, BYTES, NULL), 0);
     ck_assert_int_eq(sl_memory_put("p/b", data, 1000, NULL), 0);
@@ -384,9 +375,8 @@ START_TEST(what_chooses_objects_leaves_their_sidecars)
     ck_assert_uint_eq(result.sidecars, 1);
     ck_assert_uint_eq(result.files, 1);
 }
-END_TEST
 
-START_TEST(a_listed_one_of_another_version_is_left_aside_and_a_wrong_one_refuses)
+SL_TEST(a_listed_one_of_another_version_is_left_aside_and_a_wrong_one_refuses)
 {
     ck_assert_int_eq(sl_memory_put("p/a", data, BYTES, NULL), 0);
     put_listed("p/a.sluice.json", make_sidecar("a", data, BYTES - 1));
@@ -400,7 +390,6 @@ START_TEST(a_listed_one_of_another_version_is_left_aside_and_a_wrong_one_refuses
     ck_assert_int_lt(load("memory://p/", ""), 0);
     ck_assert_str_eq(err.code, "E_HASH_CRC32C");
 }
-END_TEST
 
 /* ---- signed ---------------------------------------------------------------------------------- */
 
@@ -420,7 +409,7 @@ static void sign(struct sl_sidecar *sidecar)
 #define SIGNED                                                                                     \
     "verify: {sidecar: require, minisign: {publicKeyFile: " SL_TEST_DATA "/minisign/plain.pub}}\n"
 
-START_TEST(a_signed_sidecar_stands_for_a_signature_and_its_sha256_are_checked)
+SL_TEST(a_signed_sidecar_stands_for_a_signature_and_its_sha256_are_checked)
 {
     struct sl_sidecar *sidecar = make_sidecar("m.bin", data, BYTES);
     sign(sidecar);
@@ -447,11 +436,10 @@ START_TEST(a_signed_sidecar_stands_for_a_signature_and_its_sha256_are_checked)
     must_not_load(SIGNED);
     ck_assert_str_eq(err.code, "E_SIGNATURE");
 }
-END_TEST
 
 /* ---- resources ------------------------------------------------------------------------------- */
 
-START_TEST(every_failing_allocation_ends_cleanly)
+SL_TEST(every_failing_allocation_ends_cleanly)
 {
     unsigned step = 1;
     for (unsigned nth = 1;; nth += step) {
@@ -469,32 +457,5 @@ START_TEST(every_failing_allocation_ends_cleanly)
             break;
     }
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("sidecar_load");
-    TCase *tests = tcase_create("loads");
-    tcase_set_timeout(tests, 60);
-    tcase_add_checked_fixture(tests, setup, teardown);
-    tcase_add_test(tests, every_flipped_bit_is_found_and_its_range_alone_is_fetched_again);
-    tcase_add_test(tests, a_range_that_comes_wrong_twice_is_fetched_a_third_time);
-    tcase_add_test(tests, hashes_of_the_whole_object_are_judged_when_its_ranges_are_right);
-    tcase_add_test(tests, a_range_that_stays_wrong_fails_the_load_and_says_which);
-    tcase_add_test(tests, a_server_that_flips_always_ends_the_load_soon);
-    tcase_add_test(tests, a_sidecar_of_another_version_is_refused_where_it_is_needed);
-    tcase_add_test(tests, where_none_is_there_it_is_required_or_not_asked_for);
-    tcase_add_test(tests, a_load_that_was_broken_off_finds_wrong_bytes_in_what_it_keeps);
-    tcase_add_test(tests, hedged_ranges_are_checked_like_others);
-    tcase_add_test(tests, those_of_a_listing_are_used_and_not_published);
-    tcase_add_test(tests, what_chooses_objects_leaves_their_sidecars);
-    tcase_add_test(tests, a_listed_one_of_another_version_is_left_aside_and_a_wrong_one_refuses);
-    tcase_add_test(tests, a_signed_sidecar_stands_for_a_signature_and_its_sha256_are_checked);
-    tcase_add_test(tests, every_failing_allocation_ends_cleanly);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failures = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failures ? 1 : 0;
-}
+SL_CASE(.setup = setup, .teardown = teardown, .seconds = 60)

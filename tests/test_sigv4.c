@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "alloc_fail.h"
+#include "claims.h"
 #include "sigv4.h"
 
 static const char access_key[] = "AKIAIOSFODNN7EXAMPLE";
@@ -67,14 +68,13 @@ static void expect(const struct vector *v, const char *authorization)
     ck_assert_str_eq(signature + 12, v->signature);
 }
 
-START_TEST(every_vector_is_signed_as_others_sign_it)
+SL_TEST_LOOP(every_vector_is_signed_as_others_sign_it, 0, SL_COUNT(vectors))
 {
     sl_autofree char *authorization = sign(&vectors[_i], NULL);
     expect(&vectors[_i], authorization);
 }
-END_TEST
 
-START_TEST(the_header_names_key_scope_and_signed_headers)
+SL_TEST(the_header_names_key_scope_and_signed_headers)
 {
     sl_autofree char *authorization = sign(&vectors[0], NULL);
     ck_assert_str_eq(
@@ -83,9 +83,8 @@ START_TEST(the_header_names_key_scope_and_signed_headers)
         "SignedHeaders=host;range;x-amz-content-sha256;x-amz-date, "
         "Signature=f0e8bdb87c964420e857bd35b5d6ed310bd44f0170aba48dd91039c6036bdb41");
 }
-END_TEST
 
-START_TEST(a_kept_key_is_not_used_for_another_region_or_secret)
+SL_TEST(a_kept_key_is_not_used_for_another_region_or_secret)
 {
     struct sl_sigv4_key cache = {0};
     struct sl_err err = SL_ERR_INIT;
@@ -100,9 +99,8 @@ START_TEST(a_kept_key_is_not_used_for_another_region_or_secret)
     sl_autofree char *b = sl_sigv4_sign_cached(&request, "A", "two", &cache, &err);
     ck_assert_str_ne(a, b);
 }
-END_TEST
 
-START_TEST(queries_are_sorted_by_name_then_value_and_bare_names_get_a_value)
+SL_TEST(queries_are_sorted_by_name_then_value_and_bare_names_get_a_value)
 {
     struct sl_err err = SL_ERR_INIT;
     const struct sl_sigv4_header headers[] = {{"b", "  two   words\t x "}, {"a", ""}};
@@ -111,9 +109,8 @@ START_TEST(queries_are_sorted_by_name_then_value_and_bare_names_get_a_value)
     sl_autofree char *text = sl_sigv4_canonical(&request, &err);
     ck_assert_str_eq(text, "GET\n/x\na=&a=&a-b=3&b=1&b=2\na:\nb:two words x\n\na;b\nP");
 }
-END_TEST
 
-START_TEST(too_many_parameters_and_too_long_regions_are_refused)
+SL_TEST(too_many_parameters_and_too_long_regions_are_refused)
 {
     struct sl_err err = SL_ERR_INIT;
     char query[3 * SL_SIGV4_QUERY_MAX + 8] = "";
@@ -131,9 +128,8 @@ START_TEST(too_many_parameters_and_too_long_regions_are_refused)
     ck_assert_ptr_null(sl_sigv4_sign(&request, "A", "B", &err));
     ck_assert_int_eq(err.kind, SL_E_USAGE);
 }
-END_TEST
 
-START_TEST(every_failing_allocation_is_survived)
+SL_TEST(every_failing_allocation_is_survived)
 {
     const struct sl_sigv4_header header = {"host", "h"};
     const struct sl_sigv4_request request = {
@@ -151,32 +147,11 @@ START_TEST(every_failing_allocation_is_survived)
     }
     ck_abort_msg("never succeeded");
 }
-END_TEST
 
-START_TEST(dates_are_those_of_utc)
+SL_TEST(dates_are_those_of_utc)
 {
     char text[SL_SIGV4_DATE];
     ck_assert_str_eq(sl_sigv4_date(1369353600, text), "20130524T000000Z");
     ck_assert_str_eq(sl_sigv4_date(1709210096, text), "20240229T123456Z");
     ck_assert_str_eq(sl_sigv4_date(INT64_MAX, text), "19700101T000000Z");
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("sigv4");
-    TCase *tests = tcase_create("sigv4");
-    tcase_add_loop_test(tests, every_vector_is_signed_as_others_sign_it, 0, SL_COUNT(vectors));
-    tcase_add_test(tests, the_header_names_key_scope_and_signed_headers);
-    tcase_add_test(tests, a_kept_key_is_not_used_for_another_region_or_secret);
-    tcase_add_test(tests, queries_are_sorted_by_name_then_value_and_bare_names_get_a_value);
-    tcase_add_test(tests, too_many_parameters_and_too_long_regions_are_refused);
-    tcase_add_test(tests, every_failing_allocation_is_survived);
-    tcase_add_test(tests, dates_are_those_of_utc);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failures = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failures ? 1 : 0;
 }

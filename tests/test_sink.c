@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "alloc_fail.h"
+#include "claims.h"
 #include "option.h"
 #include "scratch.h"
 #include "sink.h"
@@ -53,7 +54,9 @@ static struct sl_sink *open_one(int kind, const struct sl_sink_file *files, size
                 : sl_heap_open(files, count, err);
 }
 
-START_TEST(what_is_written_is_read_back)
+static const struct sl_claim_case every_claims;
+
+SL_TEST_LOOP_OF(every_claims, what_is_written_is_read_back, 0, 2)
 {
     struct sl_err err = SL_ERR_INIT;
     char back[16];
@@ -71,9 +74,8 @@ START_TEST(what_is_written_is_read_back)
     ck_assert_int_eq(sl_sink_finish(sink, &err), 0);
     sl_sink_free(sink);
 }
-END_TEST
 
-START_TEST(places_outside_a_file_are_refused)
+SL_TEST_LOOP_OF(every_claims, places_outside_a_file_are_refused, 0, 2)
 {
     struct sl_err err = SL_ERR_INIT;
     struct sl_place place;
@@ -87,9 +89,8 @@ START_TEST(places_outside_a_file_are_refused)
     ck_assert_int_eq(err.kind, SL_E_INTERNAL);
     sl_sink_free(sink);
 }
-END_TEST
 
-START_TEST(every_failing_allocation_is_survived)
+SL_TEST_LOOP_OF(every_claims, every_failing_allocation_is_survived, 0, 2)
 {
     struct sl_err err = SL_ERR_INIT;
     struct sl_sink *sink = NULL;
@@ -102,11 +103,10 @@ START_TEST(every_failing_allocation_is_survived)
     }
     sl_sink_free(sink);
 }
-END_TEST
 
 /* ---- directories ---------------------------------------------------------------------------- */
 
-START_TEST(files_have_their_size_at_once_and_are_read_only_in_the_end)
+SL_TEST(files_have_their_size_at_once_and_are_read_only_in_the_end)
 {
     struct sl_err err = SL_ERR_INIT;
     struct stat status;
@@ -120,14 +120,13 @@ START_TEST(files_have_their_size_at_once_and_are_read_only_in_the_end)
     ck_assert_int_eq(fstatat(directory, "empty", &status, 0), 0);
     ck_assert_uint_eq(status.st_mode & 07777, 0444);
 }
-END_TEST
 
 static bool count_down(const void *left)
 {
     return (*(int *)(uintptr_t)left)-- > 0;
 }
 
-START_TEST(memory_is_found_piece_by_piece_and_bytes_stay)
+SL_TEST(memory_is_found_piece_by_piece_and_bytes_stay)
 {
     static const struct sl_sink_file large[] = {{"a", 9 << 20}, {"empty", 0}, {"b", 20 << 20}};
     struct sl_err err = SL_ERR_INIT;
@@ -147,9 +146,8 @@ START_TEST(memory_is_found_piece_by_piece_and_bytes_stay)
     ck_assert_mem_eq(back, "xyz", 3);
     sl_sink_free(sink);
 }
-END_TEST
 
-START_TEST(an_interrupted_load_finds_its_files)
+SL_TEST(an_interrupted_load_finds_its_files)
 {
     struct sl_err err = SL_ERR_INIT;
     char back[3];
@@ -163,7 +161,6 @@ START_TEST(an_interrupted_load_finds_its_files)
     ck_assert_int_eq(memcmp(back, "xyz", 3), 0);
     sl_sink_free(sink);
 }
-END_TEST
 
 static void refuse(const char *advice)
 {
@@ -173,7 +170,7 @@ static void refuse(const char *advice)
     ck_assert_msg(strstr(err.message, advice) != NULL, "%s", err.message);
 }
 
-START_TEST(links_are_never_followed)
+SL_TEST(links_are_never_followed)
 {
     ck_assert_int_eq(symlinkat("/tmp", directory, "d"), 0);
     refuse("in the way");
@@ -183,9 +180,8 @@ START_TEST(links_are_never_followed)
     refuse("in the way");
     ck_assert_int_eq(faccessat(directory, "elsewhere", F_OK, 0), -1);
 }
-END_TEST
 
-START_TEST(other_things_in_the_way_are_refused)
+SL_TEST(other_things_in_the_way_are_refused)
 {
     ck_assert_int_eq(mkfifoat(directory, "a", 0600), 0);
     refuse("regular file");
@@ -194,18 +190,16 @@ START_TEST(other_things_in_the_way_are_refused)
     close(openat(directory, "d", O_CREAT | O_WRONLY, 0600));
     refuse("in the way");
 }
-END_TEST
 
-START_TEST(a_file_beyond_the_limit_is_refused_with_advice)
+SL_TEST(a_file_beyond_the_limit_is_refused_with_advice)
 {
     struct rlimit limit = {60000, 60000};
     signal(SIGXFSZ, SIG_IGN);
     ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &limit), 0);
     refuse("ulimit -f");
 }
-END_TEST
 
-START_TEST(thousands_of_files_need_few_descriptors)
+SL_TEST(thousands_of_files_need_few_descriptors)
 {
     enum { FILES = 1500 };
     struct sl_err err = SL_ERR_INIT;
@@ -228,10 +222,9 @@ START_TEST(thousands_of_files_need_few_descriptors)
     ck_assert_int_eq(sl_sink_finish(sink, &err), 0);
     sl_sink_free(sink);
 }
-END_TEST
 
 /* Making them takes a while, in which nothing is read. */
-START_TEST(most_of_many_files_are_made_when_they_are_used_or_at_the_end)
+SL_TEST(most_of_many_files_are_made_when_they_are_used_or_at_the_end)
 {
     enum { FILES = 1500 };
     struct sl_err err = SL_ERR_INIT;
@@ -256,9 +249,8 @@ START_TEST(most_of_many_files_are_made_when_they_are_used_or_at_the_end)
     }
     sl_sink_free(sink);
 }
-END_TEST
 
-START_TEST(more_places_than_descriptors_kept_are_lent)
+SL_TEST(more_places_than_descriptors_kept_are_lent)
 {
     enum { FILES = 150 };
     struct sl_err err = SL_ERR_INIT;
@@ -282,9 +274,8 @@ START_TEST(more_places_than_descriptors_kept_are_lent)
     ck_assert_int_eq(sl_sink_finish(sink, &err), 0);
     sl_sink_free(sink);
 }
-END_TEST
 
-START_TEST(a_file_that_was_taken_away_is_not_made_again)
+SL_TEST(a_file_that_was_taken_away_is_not_made_again)
 {
     enum { FILES = 200 };
     struct sl_err err = SL_ERR_INIT;
@@ -306,9 +297,8 @@ START_TEST(a_file_that_was_taken_away_is_not_made_again)
     ck_assert_int_eq(err.kind, SL_E_NO_SPACE);
     sl_sink_free(sink);
 }
-END_TEST
 
-START_TEST(owners_are_numbers)
+SL_TEST(owners_are_numbers)
 {
     struct sl_err err = SL_ERR_INIT;
     struct stat status;
@@ -326,33 +316,7 @@ START_TEST(owners_are_numbers)
     ck_assert_uint_eq(status.st_gid, getgid());
     sl_sink_free(sink);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("sink");
-    TCase *every = tcase_create("every sink"), *tmpfs = tcase_create("tmpfs");
-    tcase_add_checked_fixture(every, begin, end);
-    tcase_add_loop_test(every, what_is_written_is_read_back, 0, 2);
-    tcase_add_loop_test(every, places_outside_a_file_are_refused, 0, 2);
-    tcase_add_loop_test(every, every_failing_allocation_is_survived, 0, 2);
-    tcase_add_checked_fixture(tmpfs, begin, end);
-    tcase_add_test(tmpfs, files_have_their_size_at_once_and_are_read_only_in_the_end);
-    tcase_add_test(tmpfs, memory_is_found_piece_by_piece_and_bytes_stay);
-    tcase_add_test(tmpfs, an_interrupted_load_finds_its_files);
-    tcase_add_test(tmpfs, links_are_never_followed);
-    tcase_add_test(tmpfs, other_things_in_the_way_are_refused);
-    tcase_add_test(tmpfs, a_file_beyond_the_limit_is_refused_with_advice);
-    tcase_add_test(tmpfs, thousands_of_files_need_few_descriptors);
-    tcase_add_test(tmpfs, most_of_many_files_are_made_when_they_are_used_or_at_the_end);
-    tcase_add_test(tmpfs, more_places_than_descriptors_kept_are_lent);
-    tcase_add_test(tmpfs, a_file_that_was_taken_away_is_not_made_again);
-    tcase_add_test(tmpfs, owners_are_numbers);
-    suite_add_tcase(suite, every);
-    suite_add_tcase(suite, tmpfs);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failures = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failures ? 1 : 0;
-}
+static const struct sl_claim_case every_claims = {.setup = begin, .teardown = end};
+
+SL_CASE(.setup = begin, .teardown = end)

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "claim_server.h"
+#include "claims.h"
 #include "gather.h"
 #include "gguf_maker.h"
 #include "load.h"
@@ -264,7 +265,7 @@ static void teardown(void)
     sizes_close();
 }
 
-START_TEST(every_claim_is_judged_before_it_costs_anything)
+SL_TEST_LOOP(every_claim_is_judged_before_it_costs_anything, 0, PLACES)
 {
     enum place place = (enum place)_i;
     for (size_t i = 0; i < SIZES_CLAIMS; i++)
@@ -276,9 +277,8 @@ START_TEST(every_claim_is_judged_before_it_costs_anything)
                 judge_exactly(place, command, i, code);
         }
 }
-END_TEST
 
-START_TEST(claims_from_a_seed_are_judged_too)
+SL_TEST(claims_from_a_seed_are_judged_too)
 {
     sizes_seed();
     for (int i = 0; i < RANDOM_RUNS; i++) {
@@ -287,7 +287,6 @@ START_TEST(claims_from_a_seed_are_judged_too)
         try_one((enum place)(random() % PLACES), (enum command)(random() % COMMANDS));
     }
 }
-END_TEST
 
 /* What a node does: the plan is made, and its size is held against the budget. */
 static int admit_none(void *arg, const struct sl_plan *plan, char path[SL_PUBLISH_PATH_MAX],
@@ -298,7 +297,7 @@ static int admit_none(void *arg, const struct sl_plan *plan, char path[SL_PUBLIS
     return sl_fail_code(problem, SL_E_NO_SPACE, "budget", "the budget is smaller");
 }
 
-START_TEST(a_node_is_asked_for_room_before_anything_grows)
+SL_TEST(a_node_is_asked_for_room_before_anything_grows)
 {
     uint64_t asked = 0;
     struct sl_err why = SL_ERR_INIT;
@@ -323,7 +322,6 @@ START_TEST(a_node_is_asked_for_room_before_anything_grows)
     ck_assert(sizes_sanitized || after.ru_maxrss - before.ru_maxrss < SIZES_PEAK_KIB);
     spec_case_reset();
 }
-END_TEST
 
 /* A safetensors file of one tensor of this shape, all of it holes. */
 static void make_shaped(uint64_t a, uint64_t b, uint64_t c)
@@ -356,7 +354,7 @@ static int plan_shaped(const char *more, struct sl_plan **plan, struct sl_err *w
     "tensors: {shard: {rank: 0, of: 2, rules: [{match: w, dim: 1}]}}\n"                            \
     "sink: {tmpfs: {path: /t, layout: safetensors}}\n"
 
-START_TEST(there_are_never_too_many_ranges)
+SL_TEST(there_are_never_too_many_ranges)
 {
     enum { RANGES_MAX = 256 * 1024, CUT_AT_PAGES = 2 };
     struct sl_plan *plan;
@@ -377,9 +375,8 @@ START_TEST(there_are_never_too_many_ranges)
     ck_assert_msg(strstr(why.message, "tensor 'w' in 500000000000"), "%s", why.message);
     spec_case_reset();
 }
-END_TEST
 
-START_TEST(a_model_that_can_never_fit_does_not_cost_the_old_one)
+SL_TEST(a_model_that_can_never_fit_does_not_cost_the_old_one)
 {
     struct ran ran = {0};
     char to[sizeof(sizes_folder) + 40];
@@ -395,7 +392,6 @@ START_TEST(a_model_that_can_never_fit_does_not_cost_the_old_one)
     ck_assert_int_eq(faccessat(sizes_scratch, "out/.sluice/ready", R_OK, 0), 0);
     ran_release(&ran);
 }
-END_TEST
 
 struct stopping {
     struct sl_cancel *cancel;
@@ -412,7 +408,7 @@ static int stop_at_first(void *arg, const uint8_t *data, size_t bytes, struct sl
 }
 
 /* A local file never keeps its reader waiting, so nothing but a look at the flag would end it. */
-START_TEST(a_signal_ends_the_reading_of_a_file_without_end)
+SL_TEST(a_signal_ends_the_reading_of_a_file_without_end)
 {
     struct sl_err why = SL_ERR_INIT;
     struct stopping stopping = {sl_cancel_new(&why), 0};
@@ -432,23 +428,5 @@ START_TEST(a_signal_ends_the_reading_of_a_file_without_end)
     sl_store_free(sl_steal(&store));
     sl_cancel_free(stopping.cancel);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("sizes");
-    TCase *tcase = tcase_create("sizes");
-    tcase_add_checked_fixture(tcase, setup, teardown);
-    tcase_add_loop_test(tcase, every_claim_is_judged_before_it_costs_anything, 0, PLACES);
-    tcase_add_test(tcase, claims_from_a_seed_are_judged_too);
-    tcase_add_test(tcase, a_node_is_asked_for_room_before_anything_grows);
-    tcase_add_test(tcase, there_are_never_too_many_ranges);
-    tcase_add_test(tcase, a_model_that_can_never_fit_does_not_cost_the_old_one);
-    tcase_add_test(tcase, a_signal_ends_the_reading_of_a_file_without_end);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
-}
+SL_CASE(.setup = setup, .teardown = teardown)

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "claim_maker.h"
+#include "claims.h"
 #include "sizes_case.h"
 #include "source.h"
 #include "thread.h"
@@ -308,7 +309,7 @@ static void try_one(const struct place *place, enum command command)
 
 /* ---- the tests ------------------------------------------------------------------------------- */
 
-START_TEST(every_length_in_a_header_is_judged_before_it_costs_anything)
+SL_TEST_LOOP(every_length_in_a_header_is_judged_before_it_costs_anything, 0, (int)SL_COUNT(places))
 {
     for (size_t i = 0; i < SIZES_CLAIMS; i++)
         for (enum command command = INSPECT; command < COMMANDS; command++) {
@@ -316,9 +317,8 @@ START_TEST(every_length_in_a_header_is_judged_before_it_costs_anything)
             try_one(&places[_i], command);
         }
 }
-END_TEST
 
-START_TEST(lengths_from_a_seed_are_judged_too)
+SL_TEST(lengths_from_a_seed_are_judged_too)
 {
     sizes_seed();
     for (int i = 0; i < RANDOM_RUNS; i++) {
@@ -326,10 +326,9 @@ START_TEST(lengths_from_a_seed_are_judged_too)
         try_one(&places[(size_t)random() % SL_COUNT(places)], (enum command)(random() % COMMANDS));
     }
 }
-END_TEST
 
 /* Each header is as long as one may be, and all of it is zeros that a file need not hold. */
-START_TEST(headers_of_all_tensors_are_added_up_before_one_is_read)
+SL_TEST(headers_of_all_tensors_are_added_up_before_one_is_read)
 {
     struct ran ran = {0};
     struct claim_tensorizer wish = claim_tensorizer;
@@ -346,9 +345,8 @@ START_TEST(headers_of_all_tensors_are_added_up_before_one_is_read)
     sizes_judge("a plan", &ran, 0, SIZES_PEAK_KIB);
     ran_release(&ran);
 }
-END_TEST
 
-START_TEST(no_file_is_written_whose_headers_would_be_refused)
+SL_TEST(no_file_is_written_whose_headers_would_be_refused)
 {
     struct ran ran = {0};
     struct claim_tensorizer wish = claim_tensorizer;
@@ -365,22 +363,5 @@ START_TEST(no_file_is_written_whose_headers_would_be_refused)
     ck_assert_msg(ran.exit_code == 0, "%s", ran.err);
     ran_release(&ran);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("sizes_formats");
-    TCase *tcase = tcase_create("sizes_formats");
-    tcase_add_checked_fixture(tcase, sizes_open, sizes_close);
-    tcase_add_loop_test(tcase, every_length_in_a_header_is_judged_before_it_costs_anything, 0,
-                        (int)SL_COUNT(places));
-    tcase_add_test(tcase, lengths_from_a_seed_are_judged_too);
-    tcase_add_test(tcase, headers_of_all_tensors_are_added_up_before_one_is_read);
-    tcase_add_test(tcase, no_file_is_written_whose_headers_would_be_refused);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
-}
+SL_CASE(.setup = sizes_open, .teardown = sizes_close)

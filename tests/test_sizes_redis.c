@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "claim_maker.h"
+#include "claims.h"
 #include "redis_reader.h"
 #include "redis_server.h"
 #include "sizes_case.h"
@@ -220,7 +221,7 @@ static void try_one(const struct place *place, enum command command)
 
 /* ---- the tests ------------------------------------------------------------------------------- */
 
-START_TEST(every_length_of_redis_is_judged_before_it_costs_anything)
+SL_TEST_LOOP(every_length_of_redis_is_judged_before_it_costs_anything, 0, (int)SL_COUNT(places))
 {
     for (size_t i = 0; i < SIZES_CLAIMS; i++)
         for (enum command command = INSPECT; command < COMMANDS; command++) {
@@ -228,10 +229,9 @@ START_TEST(every_length_of_redis_is_judged_before_it_costs_anything)
             try_one(&places[_i], command);
         }
 }
-END_TEST
 
 /* As many as an int holds: room for so many is taken at once, and looked at when it is freed. */
-START_TEST(no_room_is_made_for_elements_that_are_only_announced)
+SL_TEST(no_room_is_made_for_elements_that_are_only_announced)
 {
     uint64_t begin_ns = sl_now_ns();
     snprintf(claim, sizeof(claim), "%d", SL_REDIS_ELEMENTS_MAX);
@@ -244,9 +244,8 @@ START_TEST(no_room_is_made_for_elements_that_are_only_announced)
     ck_assert_msg(many_ns < 10 * few_ns + SL_NS_PER_S, "%d elements took %u ms", INT_MAX,
                   (unsigned)(many_ns / SL_NS_PER_MS));
 }
-END_TEST
 
-START_TEST(lengths_of_redis_from_a_seed_are_judged_too)
+SL_TEST(lengths_of_redis_from_a_seed_are_judged_too)
 {
     sizes_seed();
     for (int i = 0; i < RANDOM_RUNS; i++) {
@@ -254,21 +253,5 @@ START_TEST(lengths_of_redis_from_a_seed_are_judged_too)
         try_one(&places[(size_t)random() % SL_COUNT(places)], (enum command)(random() % COMMANDS));
     }
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("sizes_redis");
-    TCase *tcase = tcase_create("sizes_redis");
-    tcase_add_checked_fixture(tcase, sizes_open, sizes_close);
-    tcase_add_loop_test(tcase, every_length_of_redis_is_judged_before_it_costs_anything, 0,
-                        (int)SL_COUNT(places));
-    tcase_add_test(tcase, no_room_is_made_for_elements_that_are_only_announced);
-    tcase_add_test(tcase, lengths_of_redis_from_a_seed_are_judged_too);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
-}
+SL_CASE(.setup = sizes_open, .teardown = sizes_close)

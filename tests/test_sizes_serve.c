@@ -19,6 +19,7 @@
 #include "await.h"
 #include "claim_maker.h"
 #include "claim_server.h"
+#include "claims.h"
 #include "http_client.h"
 #include "json.h"
 #include "model_maker.h"
@@ -249,7 +250,7 @@ static void refuse_one(enum place place, const char *text, const char *small, un
                   told.message);
 }
 
-START_TEST(a_node_refuses_every_claim_and_serves_the_next_model)
+SL_TEST_LOOP(a_node_refuses_every_claim_and_serves_the_next_model, 0, PLACES)
 {
     enum { FIRST = 3 }; /* claims above the budget */
     char small[PATH_BYTES];
@@ -260,7 +261,6 @@ START_TEST(a_node_refuses_every_claim_and_serves_the_next_model)
         refuse_one((enum place)_i, sizes_claims[i], small, i);
     end_node();
 }
-END_TEST
 
 /* ---- share ----------------------------------------------------------------------------------- */
 
@@ -273,7 +273,7 @@ static unsigned shared_port(void)
     return port;
 }
 
-START_TEST(share_sends_any_end_of_a_file_of_holes)
+SL_TEST(share_sends_any_end_of_a_file_of_holes)
 {
     uint64_t sizes[] = {UINT64_C(1) << 31, UINT64_C(1) << 40, UINT64_C(100000000000000000),
                         INT64_MAX};
@@ -297,7 +297,6 @@ START_TEST(share_sends_any_end_of_a_file_of_holes)
     ck_assert_int_eq(kill(pid, SIGTERM), 0);
     ck_assert_int_eq(wait_sluice(pid), 0);
 }
-END_TEST
 
 /* ---- commands that may read for ever --------------------------------------------------------- */
 
@@ -315,7 +314,7 @@ static bool has_read(pid_t pid, uint64_t bytes)
 }
 
 /* One that reads a file because it has a hash to compare. */
-START_TEST(verify_of_a_file_without_end_is_canceled)
+SL_TEST(verify_of_a_file_without_end_is_canceled)
 {
     enum { READ_BYTES = 256 << 20 };
     char path[PATH_BYTES], text[2048];
@@ -337,10 +336,9 @@ START_TEST(verify_of_a_file_without_end_is_canceled)
     ck_assert_uint_lt(sl_now_ns() - begin_ns, SIZES_SECONDS_MAX * SL_NS_PER_S);
     ck_assert(!is_logged("out of memory"));
 }
-END_TEST
 
 /* What a benchmark reads of a claim is chosen by it, and a load of all of it has no room. */
-START_TEST(bench_of_a_claim_ends_by_itself)
+SL_TEST(bench_of_a_claim_ends_by_itself)
 {
     static const struct {
         const char *measure;
@@ -359,21 +357,5 @@ START_TEST(bench_of_a_claim_ends_by_itself)
     }
     ran_release(&ran);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("sizes_serve");
-    TCase *tcase = tcase_create("sizes_serve");
-    tcase_add_checked_fixture(tcase, setup, teardown);
-    tcase_add_loop_test(tcase, a_node_refuses_every_claim_and_serves_the_next_model, 0, PLACES);
-    tcase_add_test(tcase, share_sends_any_end_of_a_file_of_holes);
-    tcase_add_test(tcase, verify_of_a_file_without_end_is_canceled);
-    tcase_add_test(tcase, bench_of_a_claim_ends_by_itself);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
-}
+SL_CASE(.setup = setup, .teardown = teardown)

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "claims.h"
 #include "metrics.h"
 #include "plan_maker.h"
 #include "range_server.h"
@@ -22,7 +23,7 @@ static struct sl_pace paced(uint64_t first_ns, uint64_t gap_ns)
     return pace;
 }
 
-START_TEST(nine_of_ten_waits_are_usual)
+SL_TEST(nine_of_ten_waits_are_usual)
 {
     struct sl_waits waits = {0};
     for (unsigned i = 0; i < 3; i++) {
@@ -33,9 +34,8 @@ START_TEST(nine_of_ten_waits_are_usual)
         sl_waits_add(&waits, 1000 - i);
     ck_assert_uint_eq(sl_waits_usual(&waits), 1000 - 4 + 1);
 }
-END_TEST
 
-START_TEST(patience_follows_the_link)
+SL_TEST(patience_follows_the_link)
 {
     struct sl_pace near = paced(MS / 2, MS), far = paced(30 * MS, 40 * MS);
     struct sl_patience patience = sl_pace_patience(&near, MS);
@@ -50,10 +50,9 @@ START_TEST(patience_follows_the_link)
     ck_assert_uint_eq(patience.fresh_ns / MS, 360);
     ck_assert_uint_eq(patience.gap_ns / MS, 160);
 }
-END_TEST
 
 /* Before anything is known of the load, what the store showed while it was opened has to do. */
-START_TEST(a_load_that_begins_is_patient)
+SL_TEST(a_load_that_begins_is_patient)
 {
     struct sl_pace none = {0};
     ck_assert_uint_eq(sl_pace_patience(&none, 0).first_ns, 250 * MS);
@@ -61,9 +60,8 @@ START_TEST(a_load_that_begins_is_patient)
     ck_assert_uint_eq(sl_pace_patience(&none, 100 * MS).first_ns, 800 * MS);
     ck_assert_uint_ge(sl_pace_patience(&none, 0).gap_ns, 250 * MS);
 }
-END_TEST
 
-START_TEST(one_that_stalls_changes_nothing_and_many_make_patient)
+SL_TEST(one_that_stalls_changes_nothing_and_many_make_patient)
 {
     struct sl_pace pace = paced(MS, MS);
     sl_waits_add(&pace.first, 5000 * MS);
@@ -72,7 +70,6 @@ START_TEST(one_that_stalls_changes_nothing_and_many_make_patient)
         sl_waits_add(&pace.first, 25 * MS);
     ck_assert_uint_ge(sl_pace_patience(&pace, MS).first_ns, 100 * MS);
 }
-END_TEST
 
 /* ---- is it the request? --------------------------------------------------------------------- */
 
@@ -104,7 +101,7 @@ static void close_desk(struct desk *desk)
 
 static const struct sl_slow slow = {.landed_then = 100, .quiet_ns = 25 * MS};
 
-START_TEST(only_where_others_land_is_it_the_request)
+SL_TEST(only_where_others_land_is_it_the_request)
 {
     struct desk *desk = open_desk(4);
     sl_reader_count_doubtful(&desk->reader, 1);
@@ -115,9 +112,8 @@ START_TEST(only_where_others_land_is_it_the_request)
     ck_assert_msg(!sl_reader_may_hedge(&desk->reader, &slow), "most are slow");
     close_desk(desk);
 }
-END_TEST
 
-START_TEST(where_most_stall_a_whole_range_must_have_landed)
+SL_TEST(where_most_stall_a_whole_range_must_have_landed)
 {
     struct desk *desk = open_desk(4);
     struct sl_slow stuck = slow;
@@ -132,9 +128,8 @@ START_TEST(where_most_stall_a_whole_range_must_have_landed)
     ck_assert_msg(!sl_reader_may_hedge(&desk->reader, &stuck), "it is only slow");
     close_desk(desk);
 }
-END_TEST
 
-START_TEST(those_who_have_ended_speak_for_the_link)
+SL_TEST(those_who_have_ended_speak_for_the_link)
 {
     struct desk *desk = open_desk(4);
     sl_reader_count_doubtful(&desk->reader, 2);
@@ -144,9 +139,8 @@ START_TEST(those_who_have_ended_speak_for_the_link)
     ck_assert_msg(!sl_reader_may_hedge(&desk->reader, &slow), "one more reads, and lands nothing");
     close_desk(desk);
 }
-END_TEST
 
-START_TEST(alone_it_must_be_stuck)
+SL_TEST(alone_it_must_be_stuck)
 {
     struct desk *desk = open_desk(1);
     struct sl_slow stuck = slow;
@@ -156,7 +150,6 @@ START_TEST(alone_it_must_be_stuck)
     ck_assert(sl_reader_may_hedge(&desk->reader, &stuck));
     close_desk(desk);
 }
-END_TEST
 
 static unsigned hedges_in_a_row(struct desk *desk, const struct sl_slow *why)
 {
@@ -166,7 +159,7 @@ static unsigned hedges_in_a_row(struct desk *desk, const struct sl_slow *why)
     return count;
 }
 
-START_TEST(requests_sent_again_are_few_beside_ranges)
+SL_TEST(requests_sent_again_are_few_beside_ranges)
 {
     struct desk *desk = open_desk(4);
     struct sl_reader_job job;
@@ -180,10 +173,9 @@ START_TEST(requests_sent_again_are_few_beside_ranges)
     ck_assert_uint_eq(hedges_in_a_row(desk, &slow), 32);
     close_desk(desk);
 }
-END_TEST
 
 /* 2 % of the load, with what the buffers of both ends may hold, and a little for small ones. */
-START_TEST(what_comes_in_vain_is_bounded)
+SL_TEST(what_comes_in_vain_is_bounded)
 {
     enum { UNREAD = 1000 * 1000 };
     for (uint64_t mb = 0; mb <= 2000; mb += 1000) {
@@ -201,7 +193,6 @@ START_TEST(what_comes_in_vain_is_bounded)
         close_desk(desk);
     }
 }
-END_TEST
 
 /* ---- a stall in the middle of a load -------------------------------------------------------- */
 
@@ -252,7 +243,7 @@ static void agreed(void *arg, const struct sl_check *check)
 /* Not a byte of the answer, some of it, and the same with TLS. */
 static const int64_t stall_after[] = {-1, 0, 100, 100};
 
-START_TEST(a_stall_in_mid_load_holds_nobody_up)
+SL_TEST_LOOP(a_stall_in_mid_load_holds_nobody_up, 0, SL_COUNT(stall_after))
 {
     struct sl_err err = SL_ERR_INIT;
     bool secure = _i % 2;
@@ -301,28 +292,5 @@ START_TEST(a_stall_in_mid_load_holds_nobody_up)
     sl_made_free(made);
     free(data);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("slow");
-    TCase *t = tcase_create("slow");
-    tcase_set_timeout(t, 60);
-    tcase_add_test(t, nine_of_ten_waits_are_usual);
-    tcase_add_test(t, patience_follows_the_link);
-    tcase_add_test(t, a_load_that_begins_is_patient);
-    tcase_add_test(t, one_that_stalls_changes_nothing_and_many_make_patient);
-    tcase_add_test(t, only_where_others_land_is_it_the_request);
-    tcase_add_test(t, where_most_stall_a_whole_range_must_have_landed);
-    tcase_add_test(t, those_who_have_ended_speak_for_the_link);
-    tcase_add_test(t, alone_it_must_be_stuck);
-    tcase_add_test(t, requests_sent_again_are_few_beside_ranges);
-    tcase_add_test(t, what_comes_in_vain_is_bounded);
-    tcase_add_loop_test(t, a_stall_in_mid_load_holds_nobody_up, 0, SL_COUNT(stall_after));
-    suite_add_tcase(suite, t);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failures = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failures ? 1 : 0;
-}
+SL_CASE(.seconds = 60)

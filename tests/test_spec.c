@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "claims.h"
 #include "http_store.h"
 #include "json.h"
 #include "s3_options.h"
@@ -16,7 +17,7 @@ static const struct sl_http_options *http_options(void)
     return sl_spec_store_options(specs.items, &sl_http_table);
 }
 
-START_TEST(a_whole_spec_is_read)
+SL_TEST(a_whole_spec_is_read)
 {
     ck_assert_msg(parse(spec_everything) == 0, "%s", sl_buf_string(&complaints));
     ck_assert_uint_eq(specs.count, 1);
@@ -42,9 +43,8 @@ START_TEST(a_whole_spec_is_read)
     ck_assert_str_eq(spec->listen, "127.0.0.1:9464");
     ck_assert(!spec->has_pool);
 }
-END_TEST
 
-START_TEST(defaults_are_those_of_the_rows)
+SL_TEST(defaults_are_those_of_the_rows)
 {
     ck_assert_int_eq(parse(GOOD), 0);
     const struct sl_spec *spec = specs.items;
@@ -56,9 +56,8 @@ START_TEST(defaults_are_those_of_the_rows)
     ck_assert(spec->source.tls.verify);
     ck_assert_ptr_null(spec->listen);
 }
-END_TEST
 
-START_TEST(several_documents_are_several_models)
+SL_TEST(several_documents_are_several_models)
 {
     ck_assert_int_eq(parse("---\n" GOOD
                            "---\napiVersion: sluice/v1alpha1\nkind: Model\nmetadata: {name: n}\n"
@@ -67,9 +66,8 @@ START_TEST(several_documents_are_several_models)
     ck_assert_uint_eq(specs.count, 2);
     ck_assert_str_eq(specs.items[1].metadata.name, "n");
 }
-END_TEST
 
-START_TEST(aliases_and_merge_keys_work)
+SL_TEST(aliases_and_merge_keys_work)
 {
     ck_assert_msg(parse("apiVersion: sluice/v1alpha1\nkind: Model\nmetadata: {name: &n m}\n"
                         "source:\n  uri: /m/\n  include: &lists [a, b]\n  exclude: *lists\n"
@@ -89,11 +87,10 @@ START_TEST(aliases_and_merge_keys_work)
     ck_assert_uint_eq(specs.items->readers.attempts, 2);
     ck_assert_uint_eq(specs.items->readers.stall_seconds, 7);
 }
-END_TEST
 
 /* ---- variables ------------------------------------------------------------------------------ */
 
-START_TEST(variables_are_replaced_in_values_only)
+SL_TEST(variables_are_replaced_in_values_only)
 {
     ck_assert_int_eq(
         parse(
@@ -106,9 +103,8 @@ START_TEST(variables_are_replaced_in_values_only)
     ck_assert_ptr_null(specs.items->sink.tmpfs.owner);
     expect(GOOD "${BUCKET}: 1\n", "m.yaml:6:1: unknown key '${BUCKET}'\n");
 }
-END_TEST
 
-START_TEST(an_unset_variable_is_a_mistake)
+SL_TEST(an_unset_variable_is_a_mistake)
 {
     expect(HEAD "source: {uri: '${UNSET}/m'}\nsink: {tmpfs: {path: '${UNSET'}}\n",
            "m.yaml:4:15: the environment variable 'UNSET' is not set\n"
@@ -117,11 +113,10 @@ START_TEST(an_unset_variable_is_a_mistake)
            "m.yaml:4:15: '${}' is no ${NAME}; write $${ for a plain ${\n"
            "m.yaml:5:22: '${1A}' is no ${NAME}; write $${ for a plain ${\n");
 }
-END_TEST
 
 /* ---- mistakes ------------------------------------------------------------------------------- */
 
-START_TEST(every_mistake_has_its_place)
+SL_TEST(every_mistake_has_its_place)
 {
     expect(HEAD "source:\n  uri: /m\n  includes: [a]\n  include: b\n"
                 "sink: {tmpfs: {path: /t, layuot: verbatim}}\n"
@@ -137,9 +132,8 @@ START_TEST(every_mistake_has_its_place)
     ck_assert_str_eq(err.message,
                      "m.yaml:6:3: unknown key 'includes' in 'source', did you mean 'include'?");
 }
-END_TEST
 
-START_TEST(keys_that_are_needed_are_missed)
+SL_TEST(keys_that_are_needed_are_missed)
 {
     expect("{}", "m.yaml:1:1: 'apiVersion' is missing: version of this format\n"
                  "m.yaml:1:1: 'kind' is missing: what the document describes\n"
@@ -153,17 +147,15 @@ START_TEST(keys_that_are_needed_are_missed)
            "m.yaml:5:8: 'path' is missing in 'sink.tmpfs': the directory that the model is "
            "published into, best on a tmpfs\n");
 }
-END_TEST
 
-START_TEST(duplicate_keys_are_refused)
+SL_TEST(duplicate_keys_are_refused)
 {
     expect(GOOD "readers: {attempts: 1, attempts: 1}\nlisten: a\nlisten: b\n",
            "m.yaml:6:24: 'attempts' is here twice, first in line 6\n"
            "m.yaml:8:1: 'listen' is here twice, first in line 7\n");
 }
-END_TEST
 
-START_TEST(the_head_says_what_is_read)
+SL_TEST(the_head_says_what_is_read)
 {
     expect("apiVersion: sluice/v2\nkind: Model\nmetadata: {name: m}\nsource: {uri: /m}\nsink: "
            "{tmpfs: {path: /t}}\n",
@@ -177,9 +169,8 @@ START_TEST(the_head_says_what_is_read)
     expect("# nothing\n---\n---\n", "m.yaml: no model in it: see `sluice docs spec`\n");
     expect("[a]", "m.yaml:1:1: a model spec is a mapping of keys, not a list\n");
 }
-END_TEST
 
-START_TEST(names_follow_their_rule)
+SL_TEST(names_follow_their_rule)
 {
     static const char *const good[] = {
         "a", "0", "a-b.c", "a--b",
@@ -202,9 +193,8 @@ START_TEST(names_follow_their_rule)
         ck_assert_msg(parse(text) < 0, "%s", bad[i]);
     }
 }
-END_TEST
 
-START_TEST(impossible_combinations_are_refused)
+SL_TEST(impossible_combinations_are_refused)
 {
     expect(GOOD "tensors: {include: [a], exclude: [b]}\n",
            "m.yaml:6:11: 'tensors.include' needs a layout other than verbatim, which copies "
@@ -234,9 +224,8 @@ START_TEST(impossible_combinations_are_refused)
              "sink: {tmpfs: {path: /t, layout: tensorizer, shardBytes: 1GiB}}\n",
         "m.yaml:5:46: 'shardBytes' is for layout safetensors: layout tensorizer writes one file\n");
 }
-END_TEST
 
-START_TEST(owners_are_numbers)
+SL_TEST(owners_are_numbers)
 {
     expect(HEAD "source: {uri: /m}\nsink: {tmpfs: {path: /t, owner: root, group: 99999999999}}\n",
            "m.yaml:5:26: 'sink.tmpfs.owner': 'root' is no numeric id, such as 1000\n"
@@ -244,20 +233,18 @@ START_TEST(owners_are_numbers)
     ck_assert_int_eq(
         parse(HEAD "source: {uri: /m}\nsink: {tmpfs: {path: /t, owner: 0, group: 65534}}\n"), 0);
 }
-END_TEST
 
-START_TEST(twins_in_one_file_are_refused)
+SL_TEST(twins_in_one_file_are_refused)
 {
     expect(GOOD "---\n" GOOD, "m.yaml:9:12: another model of this file is called 'm'\n"
                               "m.yaml:11:16: another model of this file goes to '/t'\n");
 }
-END_TEST
 
 #define SPEC(name, path)                                                                           \
     "apiVersion: sluice/v1alpha1\nkind: Model\nmetadata: {name: " name                             \
     "}\nsource: {uri: /m/}\nsink: {tmpfs: {path: " path "}}\n"
 
-START_TEST(one_directory_spelled_two_ways_is_one)
+SL_TEST(one_directory_spelled_two_ways_is_one)
 {
     expect(SPEC("a", "/t/x") "---\n" SPEC("b", "//t/./x/"),
            "m.yaml:11:16: another model of this file goes to '/t/x'\n");
@@ -267,12 +254,11 @@ START_TEST(one_directory_spelled_two_ways_is_one)
     ck_assert_int_eq(parse(SPEC("a", "/t") "---\n" SPEC("b", "t")), 0);
     ck_assert_int_eq(parse(SPEC("a", "/t") "---\n" SPEC("b", "/t/.x")), 0);
 }
-END_TEST
 
 #define TYPES                                                                                      \
     "the floating types are F8_E5M2, F8_E4M3, F8_E4M3FNUZ, F8_E5M2FNUZ, F16, BF16, F32, F64\n"
 
-START_TEST(casts_and_cuts_are_checked)
+SL_TEST(casts_and_cuts_are_checked)
 {
     ck_assert_int_eq(parse(SAFE "tensors: {cast: {F32: BF16, F64: F8_E4M3FNUZ}, "
                                 "castOverflow: saturate}\n"),
@@ -294,9 +280,8 @@ START_TEST(casts_and_cuts_are_checked)
            "m.yaml:6:40: 'tensors.castOverflow' needs a layout other than verbatim, which copies "
            "objects whole: set 'sink.tmpfs.layout' to safetensors or tensorizer\n");
 }
-END_TEST
 
-START_TEST(new_names_are_checked)
+SL_TEST(new_names_are_checked)
 {
     ck_assert_int_eq(parse(SAFE "tensors: {rename: [{match: '^h[.]([0-9]+)', to: 'l.\\1'}]}\n"), 0);
     ck_assert_int_eq(parse(SAFE "tensors: {rename: [{match: '\\\\1', to: '\\\\'}]}\n"), 0);
@@ -326,9 +311,8 @@ START_TEST(new_names_are_checked)
     expect(sl_buf_string(&text),
            "m.yaml:7:3: 'tensors.rename' has 257 rules, at most 256 are taken\n");
 }
-END_TEST
 
-START_TEST(what_is_for_later_is_checked_then_refused)
+SL_TEST(what_is_for_later_is_checked_then_refused)
 {
     expect(GOOD "verify: {minisign: {publicKey: RWx}}\n",
            "m.yaml:6:32: 'publicKey': a minisign public key is 56 characters that start with RW\n");
@@ -339,9 +323,8 @@ START_TEST(what_is_for_later_is_checked_then_refused)
     ck_assert_int_eq(parse(GOOD "decrypt: {keyFile: , passphraseFile: }\nverify: {minisign: }\n"),
                      0);
 }
-END_TEST
 
-START_TEST(hashes_and_schemes_are_checked)
+SL_TEST(hashes_and_schemes_are_checked)
 {
     expect(
         GOOD "verify: {sha256: {a: 12, b: "
@@ -352,9 +335,8 @@ START_TEST(hashes_and_schemes_are_checked)
     expect(HEAD "source: {uri: 's4://m/'}\nsink: {tmpfs: {path: /t}}\n",
            "m.yaml:4:15: 'uri': no source is called 's4', did you mean 's3://'?\n");
 }
-END_TEST
 
-START_TEST(the_first_fifty_mistakes_are_shown)
+SL_TEST(the_first_fifty_mistakes_are_shown)
 {
     sl_autobuf text = SL_BUF_INIT(65536);
     sl_buf_text(&text, GOOD, NULL);
@@ -368,11 +350,10 @@ START_TEST(the_first_fifty_mistakes_are_shown)
     ck_assert_ptr_nonnull(
         strstr(sl_buf_string(&complaints), "m.yaml: 10 more mistakes are not shown\n"));
 }
-END_TEST
 
 #define AT(uri) HEAD "source: {uri: '" uri "'}\nsink: {tmpfs: {path: /t}}\n"
 
-START_TEST(a_uri_without_a_bucket_or_a_host_is_told_with_its_place)
+SL_TEST(a_uri_without_a_bucket_or_a_host_is_told_with_its_place)
 {
     static const char redis[] = "m.yaml:4:15: 'uri': the Redis URI names no host: write "
                                 "redis://[user[:password]@]host[:port]/PREFIX\n";
@@ -391,9 +372,8 @@ START_TEST(a_uri_without_a_bucket_or_a_host_is_told_with_its_place)
     ck_assert_int_eq(parse(AT("http://[::1]:80/x")), 0);
     ck_assert_int_eq(parse(AT("redis://:secret@h:1/p")), 0);
 }
-END_TEST
 
-START_TEST(a_byte_that_is_no_text_is_told_with_its_place)
+SL_TEST(a_byte_that_is_no_text_is_told_with_its_place)
 {
     expect("kind: Model\nmetadata:\n  name: x\xff\n",
            "m.yaml:3:10: invalid leading UTF-8 octet (byte 0xff): the file must be UTF-8 text\n");
@@ -407,33 +387,5 @@ START_TEST(a_byte_that_is_no_text_is_told_with_its_place)
     expect("kind: Model\nmetadata:\n\tname: x\n",
            "m.yaml:3:1: a tab: YAML is indented with spaces\n");
 }
-END_TEST
 
-int main(void)
-{
-    const TTest *const tests[] = {
-        a_whole_spec_is_read,
-        defaults_are_those_of_the_rows,
-        several_documents_are_several_models,
-        aliases_and_merge_keys_work,
-        variables_are_replaced_in_values_only,
-        an_unset_variable_is_a_mistake,
-        every_mistake_has_its_place,
-        keys_that_are_needed_are_missed,
-        duplicate_keys_are_refused,
-        the_head_says_what_is_read,
-        names_follow_their_rule,
-        impossible_combinations_are_refused,
-        owners_are_numbers,
-        twins_in_one_file_are_refused,
-        one_directory_spelled_two_ways_is_one,
-        casts_and_cuts_are_checked,
-        new_names_are_checked,
-        what_is_for_later_is_checked_then_refused,
-        hashes_and_schemes_are_checked,
-        the_first_fifty_mistakes_are_shown,
-        a_uri_without_a_bucket_or_a_host_is_told_with_its_place,
-        a_byte_that_is_no_text_is_told_with_its_place,
-    };
-    return spec_case_main("spec", tests, SL_COUNT(tests));
-}
+SL_CASE(.setup = spec_case_setup, .teardown = spec_case_reset)

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "alloc_fail.h"
+#include "claims.h"
 #include "json.h"
 #include "memory_store.h"
 #include "s3_options.h"
@@ -13,7 +14,7 @@
 
 /* ---- hostile input -------------------------------------------------------------------------- */
 
-START_TEST(an_expansion_bomb_does_not_expand)
+SL_TEST(an_expansion_bomb_does_not_expand)
 {
     sl_autobuf text = SL_BUF_INIT(65536);
     sl_buf_text(&text, "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n", NULL);
@@ -24,9 +25,8 @@ START_TEST(an_expansion_bomb_does_not_expand)
     ck_assert_int_lt(parse(sl_buf_string(&text)), 0);
     ck_assert_ptr_nonnull(strstr(err.message, "more than 50000 values, aliases included"));
 }
-END_TEST
 
-START_TEST(hostile_documents_are_refused)
+SL_TEST(hostile_documents_are_refused)
 {
     expect(GOOD "listen: &a [*a]\n", "m.yaml:6:9: 'listen' must be one value, not a list\n"
                                      "m.yaml:6:13: no anchor '&a' before this alias\n");
@@ -35,9 +35,8 @@ START_TEST(hostile_documents_are_refused)
     expect(GOOD "<<: 1\n", "m.yaml:1:1: '<<' merges a mapping or a list of mappings\n");
     expect(GOOD "listen: !foo b\n", "m.yaml:6:9: the tag '!foo' means nothing here\n");
 }
-END_TEST
 
-START_TEST(syntax_errors_have_a_place)
+SL_TEST(syntax_errors_have_a_place)
 {
     static const char *const bad[] = {"a: [",
                                       "a: {b",
@@ -64,9 +63,8 @@ START_TEST(syntax_errors_have_a_place)
         ck_assert_msg(strncmp(err.message, "m.yaml:", 7) == 0, "%s", err.message);
     }
 }
-END_TEST
 
-START_TEST(every_prefix_is_refused_or_whole)
+SL_TEST(every_prefix_is_refused_or_whole)
 {
     size_t whole = strlen(spec_everything), accepted = 0;
     for (size_t bytes = 0; bytes < whole; bytes++) {
@@ -79,9 +77,8 @@ START_TEST(every_prefix_is_refused_or_whole)
     }
     ck_assert_uint_lt(accepted, 200); /* what is left out at the end is optional */
 }
-END_TEST
 
-START_TEST(a_large_file_is_refused)
+SL_TEST(a_large_file_is_refused)
 {
     sl_autofree char *text = malloc(SL_SPEC_BYTES_MAX + 1);
     memset(text, '#', SL_SPEC_BYTES_MAX + 1);
@@ -89,11 +86,10 @@ START_TEST(a_large_file_is_refused)
         sl_spec_parse(text, SL_SPEC_BYTES_MAX + 1, "m.yaml", NULL, 0, &specs, NULL, &err), 0);
     ck_assert_int_eq(err.kind, SL_E_USAGE);
 }
-END_TEST
 
 /* ---- settings ------------------------------------------------------------------------------- */
 
-START_TEST(settings_win_over_the_document)
+SL_TEST(settings_win_over_the_document)
 {
     static const struct sl_spec_setting settings[] = {
         {"readers.connections", "4", "--connections"},
@@ -115,9 +111,8 @@ START_TEST(settings_win_over_the_document)
     ck_assert_str_eq(specs.items->verify.sha256.keys[0], "model.tensors");
     ck_assert_str_eq(specs.items->listen, ":1");
 }
-END_TEST
 
-START_TEST(a_mistake_in_a_setting_names_the_flag)
+SL_TEST(a_mistake_in_a_setting_names_the_flag)
 {
     static const struct sl_spec_setting settings[] = {
         {"readers.connections", "0", "--connections"},
@@ -134,9 +129,8 @@ START_TEST(a_mistake_in_a_setting_names_the_flag)
         "--set readers.conections: unknown key 'conections' in 'readers', did you mean "
         "'connections'?\n");
 }
-END_TEST
 
-START_TEST(a_setting_leaves_other_users_of_an_alias_alone)
+SL_TEST(a_setting_leaves_other_users_of_an_alias_alone)
 {
     static const struct sl_spec_setting settings[] = {
         {"tensors.shard.rank", "1", "--set tensors.shard.rank"}};
@@ -144,9 +138,8 @@ START_TEST(a_setting_leaves_other_users_of_an_alias_alone)
         parse_with(SAFE "tensors: {shard: {rank: 0, of: 2, rules: [{match: a}]}}\n", settings, 1),
         0);
 }
-END_TEST
 
-START_TEST(a_uri_and_a_directory_make_a_spec)
+SL_TEST(a_uri_and_a_directory_make_a_spec)
 {
     static const struct {
         const char *uri, *name;
@@ -170,14 +163,12 @@ START_TEST(a_uri_and_a_directory_make_a_spec)
     ck_assert_str_eq(err.message, "URI: 'uri': no source is called 's5', did you mean 's3://'?");
     ck_assert_int_lt(sl_spec_from_uri("/x", NULL, NULL, 0, &specs, &complaints, &err), 0);
 }
-END_TEST
 
-START_TEST(a_missing_file_is_not_found)
+SL_TEST(a_missing_file_is_not_found)
 {
     ck_assert_int_lt(sl_spec_read("/nonexistent/m.yaml", NULL, 0, &specs, &complaints, &err), 0);
     ck_assert_int_eq(err.kind, SL_E_NOT_FOUND);
 }
-END_TEST
 
 /* ---- documents and memory ------------------------------------------------------------------- */
 
@@ -190,15 +181,14 @@ static int names_key(const struct sl_option *row, const char *path, void *arg)
     return 0;
 }
 
-START_TEST(the_page_names_every_key)
+SL_TEST(the_page_names_every_key)
 {
     sl_autobuf page = SL_BUF_INIT(1 << 20);
     ck_assert_int_eq(sl_spec_write_reference(&page, &err), 0);
     sl_options_walk(sl_spec_table(), names_key, page.data);
 }
-END_TEST
 
-START_TEST(the_schema_is_json_and_closed)
+SL_TEST(the_schema_is_json_and_closed)
 {
     sl_autobuf text = SL_BUF_INIT(1 << 20);
     ck_assert_int_eq(sl_spec_write_schema(&text, &err), 0);
@@ -210,7 +200,6 @@ START_TEST(the_schema_is_json_and_closed)
     ck_assert_ptr_nonnull(json_object_get(json_object_get(readers, "properties"), "rangeBytes"));
     json_decref(schema);
 }
-END_TEST
 
 static int read_everything(struct sl_err *why)
 {
@@ -229,7 +218,7 @@ static int read_everything(struct sl_err *why)
     return done;
 }
 
-START_TEST(every_failing_allocation_is_survived)
+SL_TEST(every_failing_allocation_is_survived)
 {
     sl_alloc_fail_at(0);
     ck_assert_int_eq(read_everything(&err), 0);
@@ -243,24 +232,5 @@ START_TEST(every_failing_allocation_is_survived)
     }
     sl_alloc_fail_at(0);
 }
-END_TEST
 
-int main(void)
-{
-    const TTest *const tests[] = {
-        an_expansion_bomb_does_not_expand,
-        hostile_documents_are_refused,
-        syntax_errors_have_a_place,
-        every_prefix_is_refused_or_whole,
-        a_large_file_is_refused,
-        settings_win_over_the_document,
-        a_mistake_in_a_setting_names_the_flag,
-        a_setting_leaves_other_users_of_an_alias_alone,
-        a_uri_and_a_directory_make_a_spec,
-        a_missing_file_is_not_found,
-        the_page_names_every_key,
-        the_schema_is_json_and_closed,
-        every_failing_allocation_is_survived,
-    };
-    return spec_case_main("spec_hostile", tests, SL_COUNT(tests));
-}
+SL_CASE(.setup = spec_case_setup, .teardown = spec_case_reset)

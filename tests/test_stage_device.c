@@ -5,8 +5,8 @@
 #include <check.h>
 #include <string.h>
 
-#include "case_main.h"
 #include "cast.h"
+#include "claims.h"
 #include "form_maker.h"
 #include "hash.h"
 #include "metrics.h"
@@ -202,7 +202,7 @@ static void open_sealed(struct device *device)
 
 /* ---- claims ---------------------------------------------------------------------------------- */
 
-START_TEST(what_is_the_devices_is_left_to_it_and_the_rest_is_done)
+SL_TEST(what_is_the_devices_is_left_to_it_and_the_rest_is_done)
 {
     struct device device = {.agreed = 0};
     struct sl_err err;
@@ -220,9 +220,8 @@ START_TEST(what_is_the_devices_is_left_to_it_and_the_rest_is_done)
     ck_assert_uint_eq(device.begun + device.finished + device.ended, 3);
     close_device(&device);
 }
-END_TEST
 
-START_TEST(what_a_device_finds_wrong_is_fetched_again)
+SL_TEST(what_a_device_finds_wrong_is_fetched_again)
 {
     struct device device = {.lies_once = true};
     struct sl_err err;
@@ -235,9 +234,8 @@ START_TEST(what_a_device_finds_wrong_is_fetched_again)
     ck_assert(sl_form_matches(device.form, device.sink));
     close_device(&device);
 }
-END_TEST
 
-START_TEST(a_device_that_fails_in_the_end_fails_the_run)
+SL_TEST(a_device_that_fails_in_the_end_fails_the_run)
 {
     struct device device = {.fails = true};
     struct sl_err err;
@@ -248,9 +246,8 @@ START_TEST(a_device_that_fails_in_the_end_fails_the_run)
     ck_assert_uint_eq(device.agreed, 0);
     close_device(&device);
 }
-END_TEST
 
-START_TEST(a_crc_that_is_never_told_fails_the_run)
+SL_TEST(a_crc_that_is_never_told_fails_the_run)
 {
     struct device device = {.says_nothing = true};
     struct sl_err err;
@@ -260,9 +257,8 @@ START_TEST(a_crc_that_is_never_told_fails_the_run)
     ck_assert_uint_eq(device.ended, 1);
     close_device(&device);
 }
-END_TEST
 
-START_TEST(a_plan_that_leaves_work_to_nobody_is_not_read)
+SL_TEST(a_plan_that_leaves_work_to_nobody_is_not_read)
 {
     struct device device = {.agreed = 0};
     struct sl_err err;
@@ -278,14 +274,4 @@ START_TEST(a_plan_that_leaves_work_to_nobody_is_not_read)
         ck_assert_uint_eq(device.begun, 0);
         close_device(&device);
     }
-}
-END_TEST
-
-int main(void)
-{
-    const TTest *const tests[] = {
-        what_is_the_devices_is_left_to_it_and_the_rest_is_done,
-        what_a_device_finds_wrong_is_fetched_again, a_device_that_fails_in_the_end_fails_the_run,
-        a_crc_that_is_never_told_fails_the_run, a_plan_that_leaves_work_to_nobody_is_not_read};
-    return sl_case_main("stage_device", NULL, NULL, tests, SL_COUNT(tests));
 }

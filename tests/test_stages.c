@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "alloc_fail.h"
+#include "claims.h"
 #include "form_maker.h"
 #include "stages.h"
 
@@ -127,7 +128,7 @@ static unsigned stages_of(const struct sl_mapping *mapping)
            (mapping->cast_on == SL_ON_DEVICE ? CAST : 0);
 }
 
-START_TEST(each_tensor_is_worked_on_where_its_row_says)
+SL_TEST_LOOP(each_tensor_is_worked_on_where_its_row_says, 0, (int)SL_COUNT(tensor_rows))
 {
     const struct tensor_row *row = &tensor_rows[_i];
     struct sl_err err = SL_ERR_INIT;
@@ -148,7 +149,6 @@ START_TEST(each_tensor_is_worked_on_where_its_row_says)
     ck_assert_uint_eq(sl_plan_on_device(plan, SL_STAGE_CAST), row->device & CAST ? 2 : 0);
     sl_form_free(form);
 }
-END_TEST
 
 /* ---- checks ---------------------------------------------------------------------------------- */
 
@@ -170,7 +170,7 @@ static const struct check_row {
     {"on the host", {SL_HASH_CRC32, .end = 100, .file = 1, .again = SL_AGAIN_FETCH}, 0, 0},
 };
 
-START_TEST(each_check_is_computed_where_its_row_says)
+SL_TEST_LOOP(each_check_is_computed_where_its_row_says, 0, (int)SL_COUNT(check_rows))
 {
     const struct check_row *row = &check_rows[_i];
     struct sl_err err = SL_ERR_INIT;
@@ -185,10 +185,9 @@ START_TEST(each_check_is_computed_where_its_row_says)
         ck_assert_uint_eq(sl_plan_on_device(&plan, SL_STAGE_CRC), there);
     }
 }
-END_TEST
 
 /* In the order of the plan: a byte counts for one check of the device alone. */
-START_TEST(of_checks_over_the_same_bytes_one_is_the_devices)
+SL_TEST(of_checks_over_the_same_bytes_one_is_the_devices)
 {
     static const struct {
         uint64_t offset, bytes;
@@ -213,7 +212,6 @@ START_TEST(of_checks_over_the_same_bytes_one_is_the_devices)
         ck_assert_msg((checks[i].crc_on == SL_ON_DEVICE) == rows[i].there, "check %zu", i);
     ck_assert_uint_eq(answers.questions, 1);
 }
-END_TEST
 
 /* ---- all ------------------------------------------------------------------------------------- */
 
@@ -238,7 +236,7 @@ static uint64_t on_device(const struct sl_plan *plan)
            sl_plan_on_device(plan, SL_STAGE_CRC);
 }
 
-START_TEST(without_an_offer_all_is_the_hosts_again)
+SL_TEST(without_an_offer_all_is_the_hosts_again)
 {
     struct sl_err err = SL_ERR_INIT;
     struct answers answers = {.does = DECRYPT | CAST | CRC, .files = 1};
@@ -252,9 +250,8 @@ START_TEST(without_an_offer_all_is_the_hosts_again)
     ck_assert_uint_eq(on_device(plan), 0);
     sl_form_free(form);
 }
-END_TEST
 
-START_TEST(a_stage_that_is_refused_is_a_failure)
+SL_TEST(a_stage_that_is_refused_is_a_failure)
 {
     for (unsigned stage = 0; stage < SL_STAGES; stage++) {
         struct sl_err err = SL_ERR_INIT;
@@ -265,9 +262,8 @@ START_TEST(a_stage_that_is_refused_is_a_failure)
         sl_form_free(form);
     }
 }
-END_TEST
 
-START_TEST(a_failing_allocation_is_a_failure)
+SL_TEST(a_failing_allocation_is_a_failure)
 {
     struct sl_err err = SL_ERR_INIT;
     struct answers answers = {.does = DECRYPT | CAST | CRC, .files = 1};
@@ -278,25 +274,4 @@ START_TEST(a_failing_allocation_is_a_failure)
     ck_assert_int_eq(done, -1);
     ck_assert_int_eq(err.kind, SL_E_NO_SPACE);
     sl_form_free(form);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("stages");
-    TCase *tests = tcase_create("stages");
-    tcase_add_loop_test(tests, each_tensor_is_worked_on_where_its_row_says, 0,
-                        (int)SL_COUNT(tensor_rows));
-    tcase_add_loop_test(tests, each_check_is_computed_where_its_row_says, 0,
-                        (int)SL_COUNT(check_rows));
-    tcase_add_test(tests, of_checks_over_the_same_bytes_one_is_the_devices);
-    tcase_add_test(tests, without_an_offer_all_is_the_hosts_again);
-    tcase_add_test(tests, a_stage_that_is_refused_is_a_failure);
-    tcase_add_test(tests, a_failing_allocation_is_a_failure);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failures = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failures ? 1 : 0;
 }

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "claims.h"
 #include "golden.h"
 #include "http_store.h"
 #include "range_server.h"
@@ -72,7 +73,7 @@ static void set_all(const char *const *pairs)
 }
 #define ENV(...) set_all((const char *const[]){__VA_ARGS__, NULL})
 
-START_TEST(variables_of_s3_secrets_become_settings)
+SL_TEST(variables_of_s3_secrets_become_settings)
 {
     static const struct {
         const char *env[7], *settings;
@@ -108,9 +109,8 @@ START_TEST(variables_of_s3_secrets_become_settings)
         ck_assert_msg(strcmp(settings, rows[i].settings) == 0, "row %zu: %s", i, settings);
     }
 }
-END_TEST
 
-START_TEST(wrong_variables_are_named)
+SL_TEST(wrong_variables_are_named)
 {
     static const struct {
         const char *env[5], *text;
@@ -133,7 +133,6 @@ START_TEST(wrong_variables_are_named)
         ck_assert_msg(strstr(text, rows[i].text) != NULL, "row %zu: %s", i, text);
     }
 }
-END_TEST
 
 static void write_bundle(const char *text)
 {
@@ -144,7 +143,7 @@ static void write_bundle(const char *text)
     fclose(file);
 }
 
-START_TEST(bundles_of_config_maps_are_trusted)
+SL_TEST(bundles_of_config_maps_are_trusted)
 {
     char expected[512];
     write_bundle("MOUNTED");
@@ -163,9 +162,8 @@ START_TEST(bundles_of_config_maps_are_trusted)
     ENV("AWS_CA_BUNDLE", "/s3.crt", "SSL_CERT_FILE", "/web.crt");
     ck_assert_str_eq(http("https://host/x"), "source.tls.caFile=/web.crt;");
 }
-END_TEST
 
-START_TEST(headers_are_of_their_host_alone)
+SL_TEST(headers_are_of_their_host_alone)
 {
     ENV("host.example-headers", "{\"Authorization\": \"Bearer x\", \"X-A\": \"b: c\"}");
     ck_assert_str_eq(http("https://HOST.example:8443/x"),
@@ -174,9 +172,8 @@ START_TEST(headers_are_of_their_host_alone)
     ENV("h-headers", "{}");
     ck_assert_str_eq(http("http://h/x"), "");
 }
-END_TEST
 
-START_TEST(wrong_headers_are_named_and_never_told)
+SL_TEST(wrong_headers_are_named_and_never_told)
 {
     static const char *const texts[] = {"[]",
                                         "{\"a\": \"sesame",
@@ -191,11 +188,10 @@ START_TEST(wrong_headers_are_named_and_never_told)
         ck_assert_msg(strstr(text, "h-headers") && !strstr(text, "sesame"), "%zu: %s", i, text);
     }
 }
-END_TEST
 
 /* ---- STORAGE_CONFIG -------------------------------------------------------------------------- */
 
-START_TEST(storage_config_becomes_environment)
+SL_TEST(storage_config_becomes_environment)
 {
     ENV("STORAGE_CONFIG",
         "{\"type\":\"s3\",\"endpoint_url\":\"http://a\",\"access_key_id\":\"k\","
@@ -211,9 +207,8 @@ START_TEST(storage_config_becomes_environment)
     ck_assert_str_eq(getenv("awsAnonymousCredential"), "true");
     ck_assert_str_eq(getenv("AWS_CA_BUNDLE"), "/ca");
 }
-END_TEST
 
-START_TEST(storage_config_of_another_type_is_not_looked_at)
+SL_TEST(storage_config_of_another_type_is_not_looked_at)
 {
     static const char *const texts[] = {"{\"type\":\"gs\",\"region\":\"r\"}", "{\"region\":\"r\"}",
                                         "{}", "", "  "};
@@ -223,9 +218,8 @@ START_TEST(storage_config_of_another_type_is_not_looked_at)
         ck_assert_ptr_null(getenv("AWS_DEFAULT_REGION"));
     }
 }
-END_TEST
 
-START_TEST(wrong_storage_config_is_named_and_never_told)
+SL_TEST(wrong_storage_config_is_named_and_never_told)
 {
     static const struct {
         const char *config, *override, *text;
@@ -250,9 +244,8 @@ START_TEST(wrong_storage_config_is_named_and_never_told)
                       "%zu: %s", i, err.message);
     }
 }
-END_TEST
 
-START_TEST(an_endpoint_of_amazon_is_not_that_of_sts)
+SL_TEST(an_endpoint_of_amazon_is_not_that_of_sts)
 {
     static const struct {
         const char *all, *own, *expected_all, *expected_own;
@@ -275,7 +268,6 @@ START_TEST(an_endpoint_of_amazon_is_not_that_of_sts)
         ck_assert_pstr_eq(getenv("AWS_ENDPOINT_URL_S3"), rows[i].expected_own);
     }
 }
-END_TEST
 
 static int settings_once(void *arg, struct sl_err *why)
 {
@@ -285,7 +277,7 @@ static int settings_once(void *arg, struct sl_err *why)
     return done;
 }
 
-START_TEST(every_failing_allocation_is_survived)
+SL_TEST(every_failing_allocation_is_survived)
 {
     char uri[] = "http://h/x";
     write_bundle("MOUNTED");
@@ -295,11 +287,10 @@ START_TEST(every_failing_allocation_is_survived)
     ck_assert_uint_ge(golden_each_allocation(settings_once, NULL), 4);
     ck_assert_uint_ge(golden_each_allocation(settings_once, uri), 5);
 }
-END_TEST
 
 /* ---- URIs ----------------------------------------------------------------------------------- */
 
-START_TEST(uris_are_told_apart)
+SL_TEST(uris_are_told_apart)
 {
     static const struct {
         const char *argument, *text;
@@ -347,9 +338,8 @@ START_TEST(uris_are_told_apart)
         }
     }
 }
-END_TEST
 
-START_TEST(refusals_tell_no_secrets)
+SL_TEST(refusals_tell_no_secrets)
 {
     struct sl_storage_uri uri;
     ck_assert_int_eq(sl_storage_uri_parse(
@@ -361,9 +351,8 @@ START_TEST(refusals_tell_no_secrets)
     ck_assert_int_eq(sl_storage_uri_parse("ftp://user:sesame@host/x", &uri, &err), -1);
     ck_assert_ptr_null(strstr(err.message, "sesame"));
 }
-END_TEST
 
-START_TEST(archives_are_known_by_name_as_in_python)
+SL_TEST(archives_are_known_by_name_as_in_python)
 {
     static const struct {
         const char *name;
@@ -383,30 +372,5 @@ START_TEST(archives_are_known_by_name_as_in_python)
     ck_assert_int_eq(sl_archive_kind_of_url("https://h/get?file=m.tgz"), SL_ARCHIVE_TAR);
     ck_assert_int_eq(sl_archive_kind_of_url("https://h/get?file=m"), SL_ARCHIVE_NONE);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("storage_env");
-    TCase *tests = tcase_create("storage_env");
-    tcase_add_checked_fixture(tests, setup, teardown);
-    tcase_add_test(tests, variables_of_s3_secrets_become_settings);
-    tcase_add_test(tests, wrong_variables_are_named);
-    tcase_add_test(tests, bundles_of_config_maps_are_trusted);
-    tcase_add_test(tests, headers_are_of_their_host_alone);
-    tcase_add_test(tests, wrong_headers_are_named_and_never_told);
-    tcase_add_test(tests, storage_config_becomes_environment);
-    tcase_add_test(tests, storage_config_of_another_type_is_not_looked_at);
-    tcase_add_test(tests, wrong_storage_config_is_named_and_never_told);
-    tcase_add_test(tests, an_endpoint_of_amazon_is_not_that_of_sts);
-    tcase_add_test(tests, every_failing_allocation_is_survived);
-    tcase_add_test(tests, uris_are_told_apart);
-    tcase_add_test(tests, refusals_tell_no_secrets);
-    tcase_add_test(tests, archives_are_known_by_name_as_in_python);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
-}
+SL_CASE(.setup = setup, .teardown = teardown)

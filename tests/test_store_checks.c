@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "buf.h"
+#include "claims.h"
 #include "crc64.h"
 #include "hash.h"
 #include "load.h"
@@ -111,7 +112,7 @@ static int load(const char *hashes)
 static const enum sl_hash_kind kinds[] = {SL_HASH_CRC32, SL_HASH_CRC32C, SL_HASH_CRC64NVME,
                                           SL_HASH_SHA256};
 
-START_TEST(the_hash_of_the_whole_object_is_compared_with_our_ranges)
+SL_TEST(the_hash_of_the_whole_object_is_compared_with_our_ranges)
 {
     for (size_t i = 0; i < SL_COUNT(kinds); i++) {
         char code[32];
@@ -128,9 +129,8 @@ START_TEST(the_hash_of_the_whole_object_is_compared_with_our_ranges)
         ck_assert(!sl_model_exists(path, "m.bin"));
     }
 }
-END_TEST
 
-START_TEST(the_cheapest_is_taken_unless_all_are_wanted)
+SL_TEST(the_cheapest_is_taken_unless_all_are_wanted)
 {
     say("\"v1\"", "FULL_OBJECT", sum(SL_HASH_CRC64NVME, 0), sum(SL_HASH_CRC32C, 0));
     ck_assert_msg(load("require") == 0, "%s", err.message);
@@ -145,9 +145,8 @@ START_TEST(the_cheapest_is_taken_unless_all_are_wanted)
     ck_assert_msg(load("off") == 0, "%s", err.message);
     ck_assert_uint_eq(heads, 0);
 }
-END_TEST
 
-START_TEST(what_cannot_be_compared_is_passed_over)
+SL_TEST(what_cannot_be_compared_is_passed_over)
 {
     static const struct {
         const char *etag, *type, *line;
@@ -173,21 +172,5 @@ START_TEST(what_cannot_be_compared_is_passed_over)
     ck_assert_msg(load("all") == 0, "%s", err.message);
     ck_assert_uint_eq(result.checks, 0);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("store_checks");
-    TCase *tests = tcase_create("s3");
-    tcase_set_timeout(tests, 60);
-    tcase_add_checked_fixture(tests, setup, teardown);
-    tcase_add_test(tests, the_hash_of_the_whole_object_is_compared_with_our_ranges);
-    tcase_add_test(tests, the_cheapest_is_taken_unless_all_are_wanted);
-    tcase_add_test(tests, what_cannot_be_compared_is_passed_over);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failures = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failures ? 1 : 0;
-}
+SL_CASE(.setup = setup, .teardown = teardown, .seconds = 60)

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "case_main.h"
+#include "claims.h"
 #include "cli_flags.h"
 #include "convert_case.h"
 #include "hash.h"
@@ -33,7 +33,7 @@ static void teardown(void)
 
 /* ---- rows ----------------------------------------------------------------------------------- */
 
-START_TEST(rows_say_what_they_can)
+SL_TEST(rows_say_what_they_can)
 {
     const struct sl_store_kind *kind;
     size_t count = 0;
@@ -48,9 +48,8 @@ START_TEST(rows_say_what_they_can)
     }
     ck_assert_uint_ge(count, 5);
 }
-END_TEST
 
-START_TEST(a_scheme_finds_its_row)
+SL_TEST(a_scheme_finds_its_row)
 {
     static const struct {
         const char *uri, *name;
@@ -65,9 +64,8 @@ START_TEST(a_scheme_finds_its_row)
             ck_assert_str_eq(kind->name, rows[i].name);
     }
 }
-END_TEST
 
-START_TEST(two_rows_do_not_share_a_scheme)
+SL_TEST(two_rows_do_not_share_a_scheme)
 {
     static const struct sl_store_kind taken = {.name = "other", .schemes = {"new", "https"}};
     struct sl_err err = SL_ERR_INIT;
@@ -75,7 +73,6 @@ START_TEST(two_rows_do_not_share_a_scheme)
     ck_assert_int_eq(sl_stores_register(&sl_toy_store, &err), 0);
     ck_assert_ptr_null(sl_stores_find("new://x"));
 }
-END_TEST
 
 /* ---- one more ------------------------------------------------------------------------------- */
 
@@ -90,7 +87,7 @@ static int parse(const char *source, struct sl_specs *specs, struct sl_buf *comp
     return sl_spec_parse(text, (size_t)bytes, "m.yaml", NULL, 0, specs, complaints, &err);
 }
 
-START_TEST(its_options_are_in_the_spec)
+SL_TEST(its_options_are_in_the_spec)
 {
     sl_autobuf complaints = SL_BUF_INIT(65536);
     struct sl_specs specs = {0};
@@ -104,9 +101,8 @@ START_TEST(its_options_are_in_the_spec)
     ck_assert_ptr_eq(sl_source_options(&config, &sl_toy_table), toy);
     sl_specs_release(&specs);
 }
-END_TEST
 
-START_TEST(mistakes_in_them_are_told)
+SL_TEST(mistakes_in_them_are_told)
 {
     static const struct {
         const char *source, *says;
@@ -125,9 +121,8 @@ START_TEST(mistakes_in_them_are_told)
         sl_specs_release(&specs);
     }
 }
-END_TEST
 
-START_TEST(it_is_on_the_pages)
+SL_TEST(it_is_on_the_pages)
 {
     sl_autobuf page = SL_BUF_INIT(1 << 20), schema = SL_BUF_INIT(1 << 20),
                sources = SL_BUF_INIT(1 << 20);
@@ -142,9 +137,8 @@ START_TEST(it_is_on_the_pages)
     ck_assert_ptr_nonnull(strstr(sources.data, "| toy | `toy://host/m` | toys, for tests |"));
     ck_assert_ptr_nonnull(strstr(sources.data, "## `source.toy`"));
 }
-END_TEST
 
-START_TEST(the_initializer_takes_it)
+SL_TEST(the_initializer_takes_it)
 {
     struct sl_storage_uri parsed;
     struct sl_err err = SL_ERR_INIT;
@@ -153,7 +147,6 @@ START_TEST(the_initializer_takes_it)
     ck_assert_int_eq(sl_storage_uri_parse("toi://h/x/", &parsed, &err), -1);
     ck_assert_msg(strstr(err.message, "toy://") != NULL, "%s", err.message);
 }
-END_TEST
 
 struct toy {
     size_t bytes;
@@ -188,7 +181,7 @@ static bool answer(const struct sl_server_request *request, struct sl_server_rep
     return true;
 }
 
-START_TEST(it_is_listed_and_converted)
+SL_TEST(it_is_listed_and_converted)
 {
     static const char *const words[] = {"source.toy.revision=3", NULL};
     size_t bytes;
@@ -205,11 +198,10 @@ START_TEST(it_is_listed_and_converted)
     sl_case_same("memory:model", NULL, to, NULL);
     free(data);
 }
-END_TEST
 
 /* What a listing says of an object's bytes and of its version comes to the checks and the sources.
  */
-START_TEST(hashes_and_pins_of_a_listing_are_used)
+SL_TEST(hashes_and_pins_of_a_listing_are_used)
 {
     static const char *const words[] = {"source.toy.revision=3", "sink.tmpfs.layout=verbatim",
                                         "verify.hashes=all", NULL};
@@ -237,10 +229,9 @@ START_TEST(hashes_and_pins_of_a_listing_are_used)
     sl_specs_release(&specs);
     free(data);
 }
-END_TEST
 
 /* An object that is not looked into is known by the listing alone, with its pin. */
-START_TEST(a_pin_is_a_version)
+SL_TEST(a_pin_is_a_version)
 {
     const struct sl_version pinned = {.pin = "revision 3"}, none = {.etag = ""};
     ck_assert(sl_version_is_known(&pinned));
@@ -259,20 +250,11 @@ START_TEST(a_pin_is_a_version)
     sl_source_free(sl_steal(&source));
     sl_store_free(store);
 }
-END_TEST
 
-int main(void)
+static bool prepare(void)
 {
-    const TTest *const tests[] = {rows_say_what_they_can,
-                                  a_scheme_finds_its_row,
-                                  two_rows_do_not_share_a_scheme,
-                                  its_options_are_in_the_spec,
-                                  mistakes_in_them_are_told,
-                                  it_is_on_the_pages,
-                                  the_initializer_takes_it,
-                                  it_is_listed_and_converted,
-                                  hashes_and_pins_of_a_listing_are_used,
-                                  a_pin_is_a_version};
     sl_test_environment();
-    return sl_case_main("stores", setup, teardown, tests, SL_COUNT(tests));
+    return true;
 }
+
+SL_CASE(.setup = setup, .teardown = teardown, .prepare = prepare)

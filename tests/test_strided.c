@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "buf.h"
+#include "claims.h"
 #include "golden.h"
 #include "memory_store.h"
 #include "scratch.h"
@@ -146,7 +147,7 @@ static void check_view(uint64_t seed)
     free(expected);
 }
 
-START_TEST(any_range_of_any_view_is_what_its_elements_are)
+SL_TEST(any_range_of_any_view_is_what_its_elements_are)
 {
     struct sl_err err = SL_ERR_INIT;
     for (size_t i = 0; i < sizeof(storage); i++)
@@ -155,7 +156,6 @@ START_TEST(any_range_of_any_view_is_what_its_elements_are)
     for (uint64_t seed = 0; seed < 1500; seed++)
         check_view(seed);
 }
-END_TEST
 
 /* ---- large views ----------------------------------------------------------------------------- */
 
@@ -202,7 +202,7 @@ static bool is_marked(const uint32_t *piece, uint64_t begin, uint64_t count)
     return true;
 }
 
-START_TEST(a_transposed_gigabyte_is_read_in_little_memory)
+SL_TEST(a_transposed_gigabyte_is_read_in_little_memory)
 {
     struct view view;
     struct sl_err err = SL_ERR_INIT;
@@ -229,7 +229,6 @@ START_TEST(a_transposed_gigabyte_is_read_in_little_memory)
     close_view(&view);
     sl_scratch_close(directory, folder);
 }
-END_TEST
 
 /* ---- requests -------------------------------------------------------------------------------- */
 
@@ -246,7 +245,7 @@ static uint64_t requests_for(struct view *view, uint64_t begin, uint64_t end)
     return after - before;
 }
 
-START_TEST(a_small_transposed_matrix_is_one_request)
+SL_TEST(a_small_transposed_matrix_is_one_request)
 {
     struct view view = {.shape = {200, 300}, .strides = {1, 200}};
     struct sl_err err = SL_ERR_INIT;
@@ -259,7 +258,6 @@ START_TEST(a_small_transposed_matrix_is_one_request)
     ck_assert_uint_eq(requests_for(&view, 100000, 100100), 1);
     close_view(&view);
 }
-END_TEST
 
 /* ---- failing calls --------------------------------------------------------------------------- */
 
@@ -271,7 +269,7 @@ static int read_once(void *arg, struct sl_err *err)
     return strided ? sl_strided_read(strided, 10, 2000, out, err) : -1;
 }
 
-START_TEST(every_failing_allocation_is_reported)
+SL_TEST(every_failing_allocation_is_reported)
 {
     struct view view = {.shape = {20, 300}, .strides = {1, 20}};
     struct sl_err err = SL_ERR_INIT;
@@ -283,21 +281,5 @@ START_TEST(every_failing_allocation_is_reported)
     ck_assert_uint_gt(golden_each_allocation(read_once, &view), 4);
     close_view(&view);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("strided");
-    TCase *tcase = tcase_create("strided");
-    tcase_set_timeout(tcase, 60);
-    tcase_add_test(tcase, any_range_of_any_view_is_what_its_elements_are);
-    tcase_add_test(tcase, a_transposed_gigabyte_is_read_in_little_memory);
-    tcase_add_test(tcase, a_small_transposed_matrix_is_one_request);
-    tcase_add_test(tcase, every_failing_allocation_is_reported);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failures = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failures ? 1 : 0;
-}
+SL_CASE(.seconds = 60)

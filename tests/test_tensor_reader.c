@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "claims.h"
 #include "golden.h"
 #include "hash.h"
 #include "memory_store.h"
@@ -153,7 +154,7 @@ static void check_ranges(uint64_t bytes, uint64_t piece_bytes, unsigned times)
     made_release(&made);
 }
 
-START_TEST(any_range_of_pieces_of_any_size_is_read)
+SL_TEST(any_range_of_pieces_of_any_size_is_read)
 {
     check_ranges(1, 1024, 3);
     check_ranges(1024, 1024, 20);
@@ -163,16 +164,14 @@ START_TEST(any_range_of_pieces_of_any_size_is_read)
     check_ranges(300000, 1 << 20, 100); /* one MAC */
     check_ranges(5 * MIB + 3, SL_PIECE_BYTES, 10);
 }
-END_TEST
 
-START_TEST(pieces_too_large_to_be_held_are_read_in_windows)
+SL_TEST(pieces_too_large_to_be_held_are_read_in_windows)
 {
     check_ranges(17 * MIB + 5, 32 * MIB, 4);           /* one */
     check_ranges(36 * MIB + 64 * 7, 17 * MIB + 64, 4); /* three, not in step with the windows */
 }
-END_TEST
 
-START_TEST(ranges_in_order_fetch_each_piece_once)
+SL_TEST(ranges_in_order_fetch_each_piece_once)
 {
     enum { STEP = 3 * MIB + 1000 };
     struct made made;
@@ -189,7 +188,6 @@ START_TEST(ranges_in_order_fetch_each_piece_once)
     sl_tensor_reader_free(reader);
     made_release(&made);
 }
-END_TEST
 
 /* ---- slices ---------------------------------------------------------------------------------- */
 
@@ -242,7 +240,7 @@ static void check_slices(struct made *made)
     sl_tensor_reader_free(reader);
 }
 
-START_TEST(any_part_of_a_slice_is_read_encrypted_or_not)
+SL_TEST(any_part_of_a_slice_is_read_encrypted_or_not)
 {
     struct made made;
     made_open(&made, ROWS * COLUMNS);
@@ -255,9 +253,8 @@ START_TEST(any_part_of_a_slice_is_read_encrypted_or_not)
     check_slices(&made);
     made_release(&made);
 }
-END_TEST
 
-START_TEST(meta_tensors_are_zeros_and_refused_ones_are_refused)
+SL_TEST(meta_tensors_are_zeros_and_refused_ones_are_refused)
 {
     struct made made;
     uint8_t out[100];
@@ -280,7 +277,6 @@ START_TEST(meta_tensors_are_zeros_and_refused_ones_are_refused)
     sl_tensor_reader_free(reader);
     made_release(&made);
 }
-END_TEST
 
 /* ---- damage ---------------------------------------------------------------------------------- */
 
@@ -305,7 +301,7 @@ static void expect_failure(struct made *made, size_t number, uint64_t begin, uin
     sl_tensor_reader_free(reader);
 }
 
-START_TEST(damaged_data_are_told_from_a_wrong_key)
+SL_TEST(damaged_data_are_told_from_a_wrong_key)
 {
     struct made made;
     made_open(&made, 100000);
@@ -324,9 +320,8 @@ START_TEST(damaged_data_are_told_from_a_wrong_key)
     expect_failure(&made, 1, 0, 300, "E_DECRYPT", "the key or passphrase is probably wrong");
     made_release(&made);
 }
-END_TEST
 
-START_TEST(what_cannot_be_told_is_not_claimed)
+SL_TEST(what_cannot_be_told_is_not_claimed)
 {
     struct made made;
     made_open(&made, 1000);
@@ -336,9 +331,8 @@ START_TEST(what_cannot_be_told_is_not_claimed)
     expect_failure(&made, 0, 0, 1000, "E_DECRYPT", "nothing to compare with");
     made_release(&made);
 }
-END_TEST
 
-START_TEST(a_huge_piece_is_trusted_only_whole_and_only_as_it_was)
+SL_TEST(a_huge_piece_is_trusted_only_whole_and_only_as_it_was)
 {
     enum { BYTES = 18 * MIB };
     struct made made;
@@ -364,7 +358,6 @@ START_TEST(a_huge_piece_is_trusted_only_whole_and_only_as_it_was)
     free(out);
     made_release(&made);
 }
-END_TEST
 
 /* ---- keys ------------------------------------------------------------------------------------ */
 
@@ -374,7 +367,7 @@ static int unlock_with(struct made *made, struct sl_keys *keys, struct sl_err *e
     return sl_index_unlock(made->index, keys, err);
 }
 
-START_TEST(keys_and_indexes_must_fit)
+SL_TEST(keys_and_indexes_must_fit)
 {
     struct made made;
     struct sl_err err;
@@ -402,7 +395,6 @@ START_TEST(keys_and_indexes_must_fit)
     sl_keys_free(passphrase);
     made_release(&made);
 }
-END_TEST
 
 /* Tensors that take turns with `count` derivations. */
 static int unlock_derivations(unsigned count, struct sl_err *err)
@@ -426,7 +418,7 @@ static int unlock_derivations(unsigned count, struct sl_err *err)
     return result;
 }
 
-START_TEST(a_file_may_ask_for_few_derivations)
+SL_TEST(a_file_may_ask_for_few_derivations)
 {
     struct sl_err err;
     ck_assert_int_eq(unlock_derivations(1, &err), 0);
@@ -434,7 +426,6 @@ START_TEST(a_file_may_ask_for_few_derivations)
     ck_assert_int_lt(unlock_derivations(17, &err), 0);
     ck_assert_str_eq(err.code, "E_KDF");
 }
-END_TEST
 
 /* ---- threads and failing calls --------------------------------------------------------------- */
 
@@ -451,7 +442,7 @@ static void *read_all(void *arg)
     return same ? arg : NULL;
 }
 
-START_TEST(threads_read_one_index_with_readers_of_their_own)
+SL_TEST(threads_read_one_index_with_readers_of_their_own)
 {
     struct made made;
     pthread_t threads[4];
@@ -467,7 +458,6 @@ START_TEST(threads_read_one_index_with_readers_of_their_own)
     }
     made_release(&made);
 }
-END_TEST
 
 static int read_some(void *arg, struct sl_err *err)
 {
@@ -484,7 +474,7 @@ static int read_some(void *arg, struct sl_err *err)
     return result;
 }
 
-START_TEST(every_failing_call_is_reported)
+SL_TEST(every_failing_call_is_reported)
 {
     struct made made;
     made_open(&made, 100000);
@@ -493,29 +483,4 @@ START_TEST(every_failing_call_is_reported)
     ck_assert_uint_ge(golden_each_allocation(read_some, &made), 4);
     ck_assert_uint_ge(golden_each_read(read_some, &made), 2);
     made_release(&made);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("tensor_reader");
-    TCase *tcase = tcase_create("tensor_reader");
-    tcase_add_test(tcase, any_range_of_pieces_of_any_size_is_read);
-    tcase_add_test(tcase, pieces_too_large_to_be_held_are_read_in_windows);
-    tcase_add_test(tcase, ranges_in_order_fetch_each_piece_once);
-    tcase_add_test(tcase, any_part_of_a_slice_is_read_encrypted_or_not);
-    tcase_add_test(tcase, meta_tensors_are_zeros_and_refused_ones_are_refused);
-    tcase_add_test(tcase, damaged_data_are_told_from_a_wrong_key);
-    tcase_add_test(tcase, what_cannot_be_told_is_not_claimed);
-    tcase_add_test(tcase, a_huge_piece_is_trusted_only_whole_and_only_as_it_was);
-    tcase_add_test(tcase, keys_and_indexes_must_fit);
-    tcase_add_test(tcase, a_file_may_ask_for_few_derivations);
-    tcase_add_test(tcase, threads_read_one_index_with_readers_of_their_own);
-    tcase_add_test(tcase, every_failing_call_is_reported);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failures = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failures ? 1 : 0;
 }

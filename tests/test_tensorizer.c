@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "buf.h"
+#include "claims.h"
 #include "golden.h"
 
 enum { METADATA_AT = 73 };
@@ -149,7 +150,7 @@ static void check_good(const char *name, const json_t *sidecar)
     free(data);
 }
 
-START_TEST(golden_files_are_read_exactly_or_refused_with_their_code)
+SL_TEST(golden_files_are_read_exactly_or_refused_with_their_code)
 {
     json_t *manifest = golden_json("tensorizer/MANIFEST.json");
     const json_t *files = json_object_get(manifest, "files");
@@ -168,9 +169,8 @@ START_TEST(golden_files_are_read_exactly_or_refused_with_their_code)
     ck_assert_uint_eq(checked, 138);
     json_decref(manifest);
 }
-END_TEST
 
-START_TEST(encrypted_files_are_listed_and_their_tensors_refused)
+SL_TEST(encrypted_files_are_listed_and_their_tensors_refused)
 {
     size_t bytes;
     uint8_t *data = read_tensors("v4-meta-encrypted", &bytes), digest[32];
@@ -186,7 +186,6 @@ START_TEST(encrypted_files_are_listed_and_their_tensors_refused)
     golden_release(&open);
     free(data);
 }
-END_TEST
 
 /* ---- prefixes -------------------------------------------------------------------------------- */
 
@@ -230,7 +229,7 @@ static void check_prefixes(const char *name)
     free(data);
 }
 
-START_TEST(every_prefix_is_refused_as_truncated)
+SL_TEST(every_prefix_is_refused_as_truncated)
 {
     static const char *const names[] = {
         "base-plain",    "v1-tree",           "v4-meta",
@@ -239,7 +238,6 @@ START_TEST(every_prefix_is_refused_as_truncated)
     for (unsigned i = 0; i < SL_COUNT(names); i++)
         check_prefixes(names[i]);
 }
-END_TEST
 
 /* ---- one byte wrong -------------------------------------------------------------------------- */
 
@@ -271,12 +269,11 @@ static void damage(const char *name, size_t metadata_used)
     free(data);
 }
 
-START_TEST(every_damaged_byte_that_matters_is_noticed)
+SL_TEST(every_damaged_byte_that_matters_is_noticed)
 {
     damage("base-plain", 143);
     damage("v4-meta", 153);
 }
-END_TEST
 
 /* A change of the metadata of base-plain, whose fields have known places (specification,
  * section 17.1). */
@@ -292,7 +289,7 @@ static void check_field(size_t at, const void *value, size_t value_bytes, const 
     free(data);
 }
 
-START_TEST(every_length_is_checked_at_its_limit_and_one_past)
+SL_TEST(every_length_is_checked_at_its_limit_and_one_past)
 {
     check_field(0x39, "\x4f\x23\0\0\0\0\0\0", 8,
                 "E_NAME"); /* 262144 / 29 tensors: the fourth is empty */
@@ -318,7 +315,6 @@ START_TEST(every_length_is_checked_at_its_limit_and_one_past)
     check_field(0x4006a, "\x01", 1, "E_HASHBLOCK"); /* count */
     check_field(0x4006c, "\x05", 1, "E_HASHBLOCK"); /* length of the CRC */
 }
-END_TEST
 
 /* A change of the first crypt block of v3-passphrase-min (specification, section 17.2). */
 static void check_crypt_field(struct sl_keys *keys, size_t at, const void *value,
@@ -339,7 +335,7 @@ struct crypt_field {
     const char *value, *code;
 };
 
-START_TEST(every_length_of_a_crypt_block_is_checked_at_its_limit_and_one_past)
+SL_TEST(every_length_of_a_crypt_block_is_checked_at_its_limit_and_one_past)
 {
     static const char most[] = "\xff\xff\xff\xff\xff\xff\xff\xff";
     static const struct crypt_field fields[] = {
@@ -389,7 +385,6 @@ START_TEST(every_length_of_a_crypt_block_is_checked_at_its_limit_and_one_past)
         check_crypt_field(keys, fields[i].at, fields[i].value, fields[i].bytes, fields[i].code);
     sl_keys_free(keys);
 }
-END_TEST
 
 /* What is said of golden files that do not open. */
 static void check_blame(const char *name, const char *says)
@@ -405,7 +400,7 @@ static void check_blame(const char *name, const char *says)
     free(data);
 }
 
-START_TEST(a_wrong_key_is_told_from_damage)
+SL_TEST(a_wrong_key_is_told_from_damage)
 {
     check_blame("bad-key-wrong", "probably wrong");
     check_blame("bad-passphrase-wrong", "probably wrong");
@@ -413,7 +408,6 @@ START_TEST(a_wrong_key_is_told_from_damage)
     check_blame("bad-nonce", "damaged");
     check_blame("bad-ciphertext", "damaged");
 }
-END_TEST
 
 /* ---- failing calls --------------------------------------------------------------------------- */
 
@@ -429,7 +423,7 @@ static int read_object(void *arg, struct sl_err *err)
     return open_and_digest(object->data, object->bytes, object->keys, true, err);
 }
 
-START_TEST(every_failing_allocation_is_reported)
+SL_TEST(every_failing_allocation_is_reported)
 {
     struct object object = {0};
     uint8_t *data = read_tensors("v1-tree", &object.bytes);
@@ -443,9 +437,8 @@ START_TEST(every_failing_allocation_is_reported)
     sl_keys_free(object.keys);
     free(data);
 }
-END_TEST
 
-START_TEST(every_failing_read_is_reported)
+SL_TEST(every_failing_read_is_reported)
 {
     struct object object = {0};
     uint8_t *data = read_tensors("v1-many", &object.bytes);
@@ -453,9 +446,8 @@ START_TEST(every_failing_read_is_reported)
     ck_assert_uint_ge(golden_each_read(read_object, &object), 4);
     free(data);
 }
-END_TEST
 
-START_TEST(a_thousand_headers_take_few_requests)
+SL_TEST(a_thousand_headers_take_few_requests)
 {
     size_t bytes;
     uint8_t *data = read_tensors("v1-many", &bytes);
@@ -468,27 +460,4 @@ START_TEST(a_thousand_headers_take_few_requests)
     ck_assert_uint_le(read_bytes, bytes);
     golden_release(&open);
     free(data);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("tensorizer");
-    TCase *tcase = tcase_create("tensorizer");
-    tcase_add_test(tcase, golden_files_are_read_exactly_or_refused_with_their_code);
-    tcase_add_test(tcase, encrypted_files_are_listed_and_their_tensors_refused);
-    tcase_add_test(tcase, every_prefix_is_refused_as_truncated);
-    tcase_add_test(tcase, every_damaged_byte_that_matters_is_noticed);
-    tcase_add_test(tcase, every_length_is_checked_at_its_limit_and_one_past);
-    tcase_add_test(tcase, every_length_of_a_crypt_block_is_checked_at_its_limit_and_one_past);
-    tcase_add_test(tcase, a_wrong_key_is_told_from_damage);
-    tcase_add_test(tcase, every_failing_allocation_is_reported);
-    tcase_add_test(tcase, every_failing_read_is_reported);
-    tcase_add_test(tcase, a_thousand_headers_take_few_requests);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failures = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failures ? 1 : 0;
 }

@@ -5,9 +5,11 @@
 #include <check.h>
 #include <sodium.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "buf.h"
+#include "claims.h"
 #include "golden.h"
 #include "hash.h"
 #include "layout.h"
@@ -202,7 +204,7 @@ static void rebuild(const char *name, uint64_t align)
     put_away(&parts);
 }
 
-START_TEST(every_valid_golden_file_is_rebuilt_bit_for_bit)
+SL_TEST(every_valid_golden_file_is_rebuilt_bit_for_bit)
 {
     json_t *manifest = golden_json("tensorizer/MANIFEST.json");
     const json_t *files = json_object_get(manifest, "files");
@@ -219,14 +221,12 @@ START_TEST(every_valid_golden_file_is_rebuilt_bit_for_bit)
     json_decref(manifest);
     ck_assert_uint_eq(rebuilt, VALID_FILES);
 }
-END_TEST
 
-START_TEST(aligned_files_are_those_that_every_release_was_tried_with)
+SL_TEST(aligned_files_are_those_that_every_release_was_tried_with)
 {
     rebuild("tolerated-aligned-4096", 4096);
     rebuild("tolerated-encrypted-aligned", 512);
 }
-END_TEST
 
 /* ---- made-up tensors ------------------------------------------------------------------------- */
 
@@ -266,7 +266,7 @@ static void check_version(struct sl_tensor tensor, bool encrypt, unsigned versio
     ck_assert_uint_eq(head[9], flags);
 }
 
-START_TEST(the_version_is_the_lowest_that_can_say_it)
+SL_TEST(the_version_is_the_lowest_that_can_say_it)
 {
     struct sl_tensor tensor = vector("a");
     check_version(tensor, false, 1, 0);
@@ -284,7 +284,6 @@ START_TEST(the_version_is_the_lowest_that_can_say_it)
     tensor.meta = true, tensor.rank = 0, tensor.bytes = 4;
     check_version(tensor, false, 1, 0); /* it becomes a zero with data */
 }
-END_TEST
 
 static const uint8_t zeros[64 * 1024];
 
@@ -318,7 +317,7 @@ static void forget(struct golden_open *open, uint8_t *file)
     free(file);
 }
 
-START_TEST(metadata_beyond_256_kib_get_a_larger_block)
+SL_TEST(metadata_beyond_256_kib_get_a_larger_block)
 {
     enum { COUNT = 3000, NAME_BYTES = 100 };
     static char names[COUNT][NAME_BYTES];
@@ -339,9 +338,8 @@ START_TEST(metadata_beyond_256_kib_get_a_larger_block)
     ck_assert_uint_eq(layout->files[0].head.used, METADATA_AT + metadata);
     forget(&open, file);
 }
-END_TEST
 
-START_TEST(data_begin_where_align_says)
+SL_TEST(data_begin_where_align_says)
 {
     const struct sl_tensor tensors[] = {vector("a"), vector("bb"), vector("ccc")};
     const struct sl_tensor *pointers[] = {&tensors[0], &tensors[1], &tensors[2]};
@@ -356,9 +354,8 @@ START_TEST(data_begin_where_align_says)
         forget(&open, file);
     }
 }
-END_TEST
 
-START_TEST(a_path_of_several_parts_is_spelled_as_the_reference_spells_it)
+SL_TEST(a_path_of_several_parts_is_spelled_as_the_reference_spells_it)
 {
     static const char expected[] = "\x1e[\"a\",7,\"\\u00e9\\ud83d\\ude00\\\"\\\\/\x7f\\u0001\\n"
                                    "\\u0000\"]";
@@ -378,9 +375,8 @@ START_TEST(a_path_of_several_parts_is_spelled_as_the_reference_spells_it)
     ck_assert_int_eq(open.index->tensors[0].role, SL_ROLE_ENTRY);
     forget(&open, file);
 }
-END_TEST
 
-START_TEST(meta_tensors_stay_meta_and_scalars_become_a_zero)
+SL_TEST(meta_tensors_stay_meta_and_scalars_become_a_zero)
 {
     struct sl_tensor wide = vector("wide"), scalar = vector("scalar");
     const struct sl_tensor *pointers[] = {&wide, &scalar};
@@ -396,7 +392,6 @@ START_TEST(meta_tensors_stay_meta_and_scalars_become_a_zero)
     ck_assert_uint_eq(sl_get_le64(file + 41), 4); /* tensor_size */
     forget(&open, file);
 }
-END_TEST
 
 /* ---- refusals -------------------------------------------------------------------------------- */
 
@@ -418,7 +413,7 @@ static void check_name_refused(const char *name, size_t bytes)
     check_refused(&tensor, NULL, "E_NAME");
 }
 
-START_TEST(names_that_break_the_rules_are_refused)
+SL_TEST(names_that_break_the_rules_are_refused)
 {
     char *large = malloc(65537);
     memset(large, 'x', 65536);
@@ -440,9 +435,8 @@ START_TEST(names_that_break_the_rules_are_refused)
     check_refused(&tensor, NULL, "E_NAME");
     free(large);
 }
-END_TEST
 
-START_TEST(paths_that_conflict_are_refused)
+SL_TEST(paths_that_conflict_are_refused)
 {
     static const struct sl_path_part inner[] = {{.text = "a", .text_bytes = 1}, {.number = 1}};
     static const struct sl_path_part number[] = {{.number = 1}};
@@ -453,9 +447,8 @@ START_TEST(paths_that_conflict_are_refused)
     check_refused(&a, &nested, "E_NAME");
     check_refused(&a, &list, "E_NAME");
 }
-END_TEST
 
-START_TEST(types_and_shapes_without_a_place_are_refused)
+SL_TEST(types_and_shapes_without_a_place_are_refused)
 {
     static uint64_t ones[65];
     struct sl_tensor tensor = vector("a");
@@ -477,9 +470,8 @@ START_TEST(types_and_shapes_without_a_place_are_refused)
     ck_assert_int_lt(sl_tensorizer_layout(NULL, 0, NULL, &none, &err), 0);
     ck_assert_str_eq(err.code, "E_EMPTY");
 }
-END_TEST
 
-START_TEST(options_out_of_their_range_are_refused)
+SL_TEST(options_out_of_their_range_are_refused)
 {
     const struct sl_kdf kdf = {.salt_bytes = 8};
     const struct sl_tensorizer_options bad[] = {
@@ -501,7 +493,6 @@ START_TEST(options_out_of_their_range_are_refused)
     ck_assert_int_lt(sl_tensorizer_layout(&pointer, 1, &small, &layout, &err), 0);
     ck_assert_str_eq(err.code, "E_HEADER"); /* 16 GiB of MACs */
 }
-END_TEST
 
 static int lay_out(void *arg, struct sl_err *err)
 {
@@ -510,7 +501,7 @@ static int lay_out(void *arg, struct sl_err *err)
     return sl_tensorizer_layout(parts->pointers, parts->count, &parts->options, &layout, err);
 }
 
-START_TEST(every_failing_allocation_is_reported)
+SL_TEST(every_failing_allocation_is_reported)
 {
     static const char *const names[] = {"v1-tree", "v4-meta-encrypted", "v3-passphrase-min"};
     for (size_t i = 0; i < SL_COUNT(names); i++) {
@@ -520,30 +511,12 @@ START_TEST(every_failing_allocation_is_reported)
         put_away(&parts);
     }
 }
-END_TEST
 
-int main(void)
+static bool prepare(void)
 {
     if (sodium_init() < 0)
-        return 1;
-    Suite *suite = suite_create("tensorizer_layout");
-    TCase *tcase = tcase_create("tensorizer_layout");
-    tcase_add_test(tcase, every_valid_golden_file_is_rebuilt_bit_for_bit);
-    tcase_add_test(tcase, aligned_files_are_those_that_every_release_was_tried_with);
-    tcase_add_test(tcase, the_version_is_the_lowest_that_can_say_it);
-    tcase_add_test(tcase, metadata_beyond_256_kib_get_a_larger_block);
-    tcase_add_test(tcase, data_begin_where_align_says);
-    tcase_add_test(tcase, a_path_of_several_parts_is_spelled_as_the_reference_spells_it);
-    tcase_add_test(tcase, meta_tensors_stay_meta_and_scalars_become_a_zero);
-    tcase_add_test(tcase, names_that_break_the_rules_are_refused);
-    tcase_add_test(tcase, paths_that_conflict_are_refused);
-    tcase_add_test(tcase, types_and_shapes_without_a_place_are_refused);
-    tcase_add_test(tcase, options_out_of_their_range_are_refused);
-    tcase_add_test(tcase, every_failing_allocation_is_reported);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failures = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failures ? 1 : 0;
+        abort();
+    return true;
 }
+
+SL_CASE(.prepare = prepare)

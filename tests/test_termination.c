@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "claims.h"
 #include "mem.h"
 #include "model_maker.h"
 #include "range_server.h"
@@ -78,16 +79,15 @@ static void expect_message(int code, const char *begin, const char *word)
 
 /* ---- the line ------------------------------------------------------------------------------- */
 
-START_TEST(a_line_has_no_control_bytes)
+SL_TEST(a_line_has_no_control_bytes)
 {
     expect_line("", "\n");
     expect_line("a\nb\tc\x1b[31md\x7f", "a b c [31md \n");
     expect_line("gr\xc3\xbc\xc3\x9f", "gr\xc3\xbc\xc3\x9f\n");
     expect_line("bad\xff\xc3.\xe2\x82", "bad??.??\n");
 }
-END_TEST
 
-START_TEST(a_line_fits_and_ends_with_a_whole_character)
+SL_TEST(a_line_fits_and_ends_with_a_whole_character)
 {
     char line[SL_TERMINATION_BYTES + 1];
     static char text[3 * SL_TERMINATION_BYTES];
@@ -103,9 +103,8 @@ START_TEST(a_line_fits_and_ends_with_a_whole_character)
         ck_assert_uint_eq((bytes - 1 - before) % 3, 0);
     }
 }
-END_TEST
 
-START_TEST(urls_lose_users_and_queries)
+SL_TEST(urls_lose_users_and_queries)
 {
     expect_line("cannot open 'https://h/m?X-Amz-Signature=abc&x=1': 403",
                 "cannot open 'https://h/m?\xe2\x80\xa6': 403\n");
@@ -117,11 +116,10 @@ START_TEST(urls_lose_users_and_queries)
     expect_line("://", "://\n");
     expect_line("x://?", "x://?\xe2\x80\xa6\n");
 }
-END_TEST
 
 /* ---- every end ------------------------------------------------------------------------------ */
 
-START_TEST(success_says_what_was_published)
+SL_TEST(success_says_what_was_published)
 {
     RUN(&ran, "load", model, "--to", target);
     expect_message(0, "ok: 'weights' is in ", "KiB in ");
@@ -132,9 +130,8 @@ START_TEST(success_says_what_was_published)
     RUN(&ran, "load", model, "--to", target, "--", "./no-such-command");
     expect_message(4, "error NOT_FOUND: ", "no-such-command");
 }
-END_TEST
 
-START_TEST(commands_with_nothing_to_say_say_so)
+SL_TEST(commands_with_nothing_to_say_say_so)
 {
     RUN(&ran, "version");
     expect_message(0, "ok: sluice version", "");
@@ -145,9 +142,8 @@ START_TEST(commands_with_nothing_to_say_say_so)
     run_sluice(&ran, (const char *const[]){NULL});
     expect_message(2, "error: sluice without a command ended with 2", "");
 }
-END_TEST
 
-START_TEST(mistakes_are_told_and_the_first_of_many_by_name)
+SL_TEST(mistakes_are_told_and_the_first_of_many_by_name)
 {
     static const char text[] =
         "apiVersion: sluice/v1alpha1\nkind: Model\nmetadata: {name: m}\nsource: {urii: /m}\n"
@@ -166,9 +162,8 @@ START_TEST(mistakes_are_told_and_the_first_of_many_by_name)
     RUN(&ran, "load", "/nowhere/at/all.bin", "--to", target);
     expect_message(4, "error NOT_FOUND: ", "");
 }
-END_TEST
 
-START_TEST(the_last_line_of_the_log_is_the_diagnosis)
+SL_TEST(the_last_line_of_the_log_is_the_diagnosis)
 {
     setenv("SLUICE_LOG_FORMAT", "json", 1);
     RUN(&ran, "load", "/nowhere/at/all.bin", "--to", target, "--log-level", "trace");
@@ -180,9 +175,8 @@ START_TEST(the_last_line_of_the_log_is_the_diagnosis)
     ck_assert_msg(strstr(last, "\"level\":\"error\"") && strstr(last, "/nowhere/at/all.bin"), "%s",
                   last);
 }
-END_TEST
 
-START_TEST(a_stopped_load_says_what_is_kept)
+SL_TEST(a_stopped_load_says_what_is_kept)
 {
     struct sl_server *server = sl_server_start();
     size_t bytes = 1024 * 1024;
@@ -203,9 +197,8 @@ START_TEST(a_stopped_load_says_what_is_kept)
     sl_server_stop(server);
     free(noise);
 }
-END_TEST
 
-START_TEST(no_secret_of_a_url_is_told)
+SL_TEST(no_secret_of_a_url_is_told)
 {
     RUN(&ran, "load", "http://user:hidden@127.0.0.1:1/m.bin?sig=hidden", "--to", target,
         "--attempts", "1");
@@ -214,11 +207,10 @@ START_TEST(no_secret_of_a_url_is_told)
     ck_assert_msg(text && !strstr(text, "hidden"), "%s", text ? text : "");
     free(text);
 }
-END_TEST
 
 /* ---- the place ------------------------------------------------------------------------------ */
 
-START_TEST(only_a_regular_file_is_written)
+SL_TEST(only_a_regular_file_is_written)
 {
     char victim[PATH_BYTES], pipe_path[PATH_BYTES];
     struct stat status;
@@ -235,9 +227,8 @@ START_TEST(only_a_regular_file_is_written)
     RUN(&ran, "version");
     ck_assert_int_eq(ran.exit_code, 0);
 }
-END_TEST
 
-START_TEST(a_place_that_cannot_be_written_is_no_failure)
+SL_TEST(a_place_that_cannot_be_written_is_no_failure)
 {
     static const char *const places[] = {"/nonexistent/message", "/proc/version", "/", "/dev/full",
                                          "off"};
@@ -248,9 +239,8 @@ START_TEST(a_place_that_cannot_be_written_is_no_failure)
     }
     ck_assert_int_ne(access("off", F_OK), 0);
 }
-END_TEST
 
-START_TEST(an_older_longer_message_is_gone)
+SL_TEST(an_older_longer_message_is_gone)
 {
     char old[3000];
     memset(old, 'o', sizeof(old));
@@ -258,34 +248,14 @@ START_TEST(an_older_longer_message_is_gone)
     RUN(&ran, "version");
     expect_message(0, "ok: sluice version", "");
 }
-END_TEST
 
-int main(void)
+static bool prepare(void)
 {
     if (!getenv("SLUICE")) {
         sl_skipped("termination", "SLUICE does not name the program");
-        return 77;
+        return false;
     }
-    Suite *suite = suite_create("termination");
-    TCase *all = tcase_create("termination");
-    tcase_set_timeout(all, 60);
-    tcase_add_checked_fixture(all, setup, teardown);
-    tcase_add_test(all, a_line_has_no_control_bytes);
-    tcase_add_test(all, a_line_fits_and_ends_with_a_whole_character);
-    tcase_add_test(all, urls_lose_users_and_queries);
-    tcase_add_test(all, success_says_what_was_published);
-    tcase_add_test(all, commands_with_nothing_to_say_say_so);
-    tcase_add_test(all, mistakes_are_told_and_the_first_of_many_by_name);
-    tcase_add_test(all, the_last_line_of_the_log_is_the_diagnosis);
-    tcase_add_test(all, a_stopped_load_says_what_is_kept);
-    tcase_add_test(all, no_secret_of_a_url_is_told);
-    tcase_add_test(all, only_a_regular_file_is_written);
-    tcase_add_test(all, a_place_that_cannot_be_written_is_no_failure);
-    tcase_add_test(all, an_older_longer_message_is_gone);
-    suite_add_tcase(suite, all);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failures = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failures ? 1 : 0;
+    return true;
 }
+
+SL_CASE(.setup = setup, .teardown = teardown, .seconds = 60, .prepare = prepare)

@@ -2,6 +2,7 @@
 #include <check.h>
 #include <stdlib.h>
 
+#include "claims.h"
 #include "concurrency.h"
 #include "mem.h"
 #include "thread.h"
@@ -22,7 +23,7 @@ static unsigned take(unsigned given, unsigned useful)
     return concurrency.threads;
 }
 
-START_TEST(a_load_alone_has_all)
+SL_TEST(a_load_alone_has_all)
 {
     unsigned count = take(0, USEFUL);
     ck_assert_uint_eq(count, bound());
@@ -32,9 +33,8 @@ START_TEST(a_load_alone_has_all)
     ck_assert_uint_eq(take(5, USEFUL), 5); /* as it was told */
     sl_concurrency_return_threads(5);
 }
-END_TEST
 
-START_TEST(many_loads_have_no_more_together)
+SL_TEST(many_loads_have_no_more_together)
 {
     unsigned counts[LOADS], more = 0;
     for (unsigned i = 0; i < LOADS; i++) {
@@ -48,10 +48,9 @@ START_TEST(many_loads_have_no_more_together)
     ck_assert_uint_eq(take(0, USEFUL), bound());
     sl_concurrency_return_threads(bound());
 }
-END_TEST
 
 /* Loads are counted from their begin, and not only once they have threads. */
-START_TEST(loads_that_begin_together_have_equal_parts)
+SL_TEST(loads_that_begin_together_have_equal_parts)
 {
     sl_concurrency_open_load();
     sl_concurrency_open_load();
@@ -61,20 +60,4 @@ START_TEST(loads_that_begin_together_have_equal_parts)
     sl_concurrency_return_threads(one + other);
     sl_concurrency_close_load();
     sl_concurrency_close_load();
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("threads");
-    TCase *tcase = tcase_create("bound");
-    tcase_add_test(tcase, a_load_alone_has_all);
-    tcase_add_test(tcase, many_loads_have_no_more_together);
-    tcase_add_test(tcase, loads_that_begin_together_have_equal_parts);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failures = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failures ? 1 : 0;
 }

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "alloc_fail.h"
+#include "claims.h"
 #include "convert.h"
 #include "golden.h"
 #include "hash.h"
@@ -146,7 +147,7 @@ static bool same_files(const char *a, const char *b)
     return same;
 }
 
-START_TEST(an_encrypted_model_is_there_as_safetensors)
+SL_TEST(an_encrypted_model_is_there_as_safetensors)
 {
     struct sl_load_result result;
     must_load("plain", plain, "safetensors", "", &result);
@@ -162,7 +163,6 @@ START_TEST(an_encrypted_model_is_there_as_safetensors)
     must_load("all", sealed, "safetensors", with_key("verify: {hashes: all}\n"), &result);
     ck_assert(result.already);
 }
-END_TEST
 
 /* The manifest tells of tensors as they lie there. */
 static void must_be_listed(const char *to, const char *dtype)
@@ -181,7 +181,7 @@ static void must_be_listed(const char *to, const char *dtype)
     json_decref(manifest);
 }
 
-START_TEST(casts_agree_whatever_the_way)
+SL_TEST(casts_agree_whatever_the_way)
 {
     static const char *const casts[] = {"BF16", "F64", "F8_E4M3"};
     for (size_t i = 0; i < SL_COUNT(casts); i++) {
@@ -199,7 +199,6 @@ START_TEST(casts_agree_whatever_the_way)
         must_be_listed("all", casts[i]);
     }
 }
-END_TEST
 
 /* ---- ranks ----------------------------------------------------------------------------------- */
 
@@ -253,7 +252,7 @@ static void must_be_rank(const char *to, unsigned rank, unsigned of, bool column
     }
 }
 
-START_TEST(each_rank_fetches_only_its_slices)
+SL_TEST(each_rank_fetches_only_its_slices)
 {
     enum { RANKS = 4, INDEX_BYTES = 512 * 1024 };
     uint64_t matrices = 2 * LAYERS * (uint64_t)MATRIX_BYTES, norms = LAYERS * NORM * 4;
@@ -282,9 +281,8 @@ START_TEST(each_rank_fetches_only_its_slices)
     sl_plan_free(plan);
     sl_specs_release(&specs);
 }
-END_TEST
 
-START_TEST(columns_arrive_from_plain_and_encrypted_files)
+SL_TEST(columns_arrive_from_plain_and_encrypted_files)
 {
     for (unsigned rank = 0; rank < 2; rank++) {
         struct sl_load_result result;
@@ -294,7 +292,6 @@ START_TEST(columns_arrive_from_plain_and_encrypted_files)
         ck_assert(same_files("plain", "columns"));
     }
 }
-END_TEST
 
 /* ---- tensors that no range of bytes gives ---------------------------------------------------- */
 
@@ -336,7 +333,7 @@ static void checkpoint_arrives(const char *name, const char *layout)
     free(data);
 }
 
-START_TEST(views_and_big_endian_tensors_arrive)
+SL_TEST(views_and_big_endian_tensors_arrive)
 {
     static const char *const names[] = {"noncontiguous.pt", "views.pt", "big_endian.pt",
                                         "small_view_of_big_storage.pt"};
@@ -345,11 +342,10 @@ START_TEST(views_and_big_endian_tensors_arrive)
         checkpoint_arrives(names[i], "tensorizer");
     }
 }
-END_TEST
 
 /* ---- into .tensors --------------------------------------------------------------------------- */
 
-START_TEST(an_encrypted_model_becomes_a_plain_one)
+SL_TEST(an_encrypted_model_becomes_a_plain_one)
 {
     struct sl_load_result result;
     char uri[512];
@@ -360,7 +356,6 @@ START_TEST(an_encrypted_model_becomes_a_plain_one)
     ck_assert_uint_eq(result.checks, 2 * 3 * LAYERS); /* the hashes that were written are right */
     ck_assert(same_files("casted", "again"));
 }
-END_TEST
 
 /* ---- what must not pass ---------------------------------------------------------------------- */
 
@@ -376,15 +371,14 @@ static void must_not_load(const char *more, const char *code, const char *words)
     ck_assert(!sl_model_exists(to, ".sluice/ready") && !sl_model_exists(to, "model.safetensors"));
 }
 
-START_TEST(nothing_is_published_without_the_right_key)
+SL_TEST(nothing_is_published_without_the_right_key)
 {
     must_not_load("", "E_KEY_REQUIRED", "encrypted");
     write_file(key_file, "another key, 32 bytes as well...", 32);
     must_not_load(with_key(""), "E_DECRYPT", "probably wrong");
 }
-END_TEST
 
-START_TEST(nothing_is_published_of_damaged_data)
+SL_TEST(nothing_is_published_of_damaged_data)
 {
     size_t bytes;
     uint8_t *object = sl_model_read(scratch, "sealed.tensors", &bytes);
@@ -397,9 +391,8 @@ START_TEST(nothing_is_published_of_damaged_data)
     must_load("none", sealed, "safetensors", with_key(""), &result);
     free(object);
 }
-END_TEST
 
-START_TEST(a_broken_off_load_goes_on_where_it_was)
+SL_TEST(a_broken_off_load_goes_on_where_it_was)
 {
     size_t bytes;
     struct sl_err err;
@@ -421,9 +414,8 @@ START_TEST(a_broken_off_load_goes_on_where_it_was)
     sl_server_stop(server);
     free(object);
 }
-END_TEST
 
-START_TEST(every_failing_allocation_is_survived)
+SL_TEST(every_failing_allocation_is_survived)
 {
     const char *more = with_key("tensors: {cast: {F32: F64}, shard: {rank: 1, of: 2, rules: "
                                 "[{match: \"*.q\", dim: 0}]}}\nverify: {hashes: all}\n");
@@ -443,32 +435,5 @@ START_TEST(every_failing_allocation_is_survived)
     }
     sl_specs_release(&specs);
 }
-END_TEST
 
-static Suite *suite(void)
-{
-    Suite *s = suite_create("transforms");
-    TCase *t = tcase_create("transforms");
-    tcase_add_checked_fixture(t, setup, teardown);
-    tcase_add_test(t, an_encrypted_model_is_there_as_safetensors);
-    tcase_add_test(t, casts_agree_whatever_the_way);
-    tcase_add_test(t, each_rank_fetches_only_its_slices);
-    tcase_add_test(t, columns_arrive_from_plain_and_encrypted_files);
-    tcase_add_test(t, views_and_big_endian_tensors_arrive);
-    tcase_add_test(t, an_encrypted_model_becomes_a_plain_one);
-    tcase_add_test(t, nothing_is_published_without_the_right_key);
-    tcase_add_test(t, nothing_is_published_of_damaged_data);
-    tcase_add_test(t, a_broken_off_load_goes_on_where_it_was);
-    tcase_add_test(t, every_failing_allocation_is_survived);
-    suite_add_tcase(s, t);
-    return s;
-}
-
-int main(void)
-{
-    SRunner *runner = srunner_create(suite());
-    srunner_run_all(runner, CK_ENV);
-    int failures = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failures ? 1 : 0;
-}
+SL_CASE(.setup = setup, .teardown = teardown)

@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "claims.h"
 #include "scratch.h"
 #include "tree.h"
 
@@ -43,7 +44,7 @@ static void expect_in(struct sl_tree_walk *walk, const char *name, const char *l
     ck_assert_uint_eq(status.st_ino, folder_inode(folder));
 }
 
-START_TEST(every_name_is_found_in_its_own_folder)
+SL_TEST(every_name_is_found_in_its_own_folder)
 {
     SL_AUTO_WALK walk = {.root_fd = root_fd, .make = true, .fd = -1};
     expect_in(&walk, "a/b/x", "x", "a/b");
@@ -54,9 +55,8 @@ START_TEST(every_name_is_found_in_its_own_folder)
     expect_in(&walk, "a", "a", ".");
     expect_in(&walk, "b/b/x", "x", "b/b");
 }
-END_TEST
 
-START_TEST(neighbours_share_one_descriptor)
+SL_TEST(neighbours_share_one_descriptor)
 {
     SL_AUTO_WALK walk = {.root_fd = root_fd, .make = true, .fd = -1};
     const char *leaf;
@@ -68,9 +68,8 @@ START_TEST(neighbours_share_one_descriptor)
     ck_assert_int_eq(faccessat(root_fd, "a", F_OK, 0), -1);
     expect_in(&walk, "a/b/y", "y", "a/b");
 }
-END_TEST
 
-START_TEST(links_are_not_followed)
+SL_TEST(links_are_not_followed)
 {
     SL_AUTO_WALK walk = {.root_fd = root_fd, .make = true, .fd = -1};
     const char *leaf;
@@ -81,9 +80,8 @@ START_TEST(links_are_not_followed)
     ck_assert_int_eq(walk.fd, -1);
     expect_in(&walk, "a/x", "x", "a");
 }
-END_TEST
 
-START_TEST(missing_folders_are_made_only_when_asked)
+SL_TEST(missing_folders_are_made_only_when_asked)
 {
     SL_AUTO_WALK walk = {.root_fd = root_fd, .fd = -1};
     const char *leaf;
@@ -100,9 +98,8 @@ START_TEST(missing_folders_are_made_only_when_asked)
     sl_tree_walk_end(&walk);
     expect_in(&walk, "b/x", "x", "b");
 }
-END_TEST
 
-START_TEST(folders_beyond_all_names_are_refused)
+SL_TEST(folders_beyond_all_names_are_refused)
 {
     SL_AUTO_WALK walk = {.root_fd = root_fd, .make = true, .fd = -1};
     char name[1200] = "";
@@ -113,9 +110,8 @@ START_TEST(folders_beyond_all_names_are_refused)
     ck_assert_int_eq(sl_tree_enter(&walk, name, &leaf), -1);
     ck_assert_int_eq(errno, ENAMETOOLONG);
 }
-END_TEST
 
-START_TEST(siblings_have_the_same_folder)
+SL_TEST(siblings_have_the_same_folder)
 {
     ck_assert(sl_tree_siblings("a", "b"));
     ck_assert(sl_tree_siblings("a/x", "a/y"));
@@ -124,23 +120,5 @@ START_TEST(siblings_have_the_same_folder)
     ck_assert(!sl_tree_siblings("a", "a/x"));
     ck_assert(!sl_tree_siblings("ab/x", "a/bx"));
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("tree");
-    TCase *tests = tcase_create("walks");
-    tcase_add_checked_fixture(tests, setup, teardown);
-    tcase_add_test(tests, every_name_is_found_in_its_own_folder);
-    tcase_add_test(tests, neighbours_share_one_descriptor);
-    tcase_add_test(tests, links_are_not_followed);
-    tcase_add_test(tests, missing_folders_are_made_only_when_asked);
-    tcase_add_test(tests, folders_beyond_all_names_are_refused);
-    tcase_add_test(tests, siblings_have_the_same_folder);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failures = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failures ? 1 : 0;
-}
+SL_CASE(.setup = setup, .teardown = teardown)

@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "claims.h"
 #include "golden.h"
 #include "scratch.h"
 #include "tar_maker.h"
@@ -99,7 +100,7 @@ static void expect_model(const char *golden, bool zip, bool links)
     ck_assert_int_eq(S_ISREG(mode_of("copy.bin")), links);
 }
 
-START_TEST(archives_of_other_programs_come_out_whole)
+SL_TEST(archives_of_other_programs_come_out_whole)
 {
     static const char *const tars[] = {"gnu.tar", "pax.tar", "pax.tgz", "tool.tgz"};
     static const char *const zips[] = {"deflated.zip", "stored.zip", "tool.zip"};
@@ -108,14 +109,13 @@ START_TEST(archives_of_other_programs_come_out_whole)
     for (size_t i = 0; i < SL_COUNT(zips); i++)
         expect_model(zips[i], true, false);
 }
-END_TEST
 
 static bool is_zero(const uint8_t *data, size_t bytes)
 {
     return data[0] == 0 && memcmp(data, data + 1, bytes - 1) == 0;
 }
 
-START_TEST(every_prefix_is_refused)
+SL_TEST(every_prefix_is_refused)
 {
     static const char *const names[] = {"tool.tgz", "gnu.tar", "deflated.zip", "stored.zip"};
     for (size_t i = 0; i < SL_COUNT(names); i++) {
@@ -132,9 +132,8 @@ START_TEST(every_prefix_is_refused)
         free(data);
     }
 }
-END_TEST
 
-START_TEST(every_changed_byte_is_noticed_or_harmless)
+SL_TEST(every_changed_byte_is_noticed_or_harmless)
 {
     static const char *const names[] = {"tool.tgz", "deflated.zip", "stored.zip"};
     for (size_t i = 0; i < SL_COUNT(names); i++) {
@@ -151,7 +150,6 @@ START_TEST(every_changed_byte_is_noticed_or_harmless)
         free(data);
     }
 }
-END_TEST
 
 /* ---- hostile tars --------------------------------------------------------------------------- */
 
@@ -171,7 +169,7 @@ static const char *code_of_entry(char type, const char *name, const char *link)
     return code_of_tar(&tar);
 }
 
-START_TEST(names_cannot_leave_the_directory)
+SL_TEST(names_cannot_leave_the_directory)
 {
     static const char *const names[] = {"../x", "a/../../x", "..",        "a/..",     "a\nb",
                                         "a\\b", ".sluice/x", "./.sluice", "\xff\xfe", "a/../b"};
@@ -183,9 +181,8 @@ START_TEST(names_cannot_leave_the_directory)
     ck_assert_str_eq(code_of_entry('0', "", NULL), "archive.name");
     ck_assert_str_eq(code_of_entry('5', "./", NULL), "");
 }
-END_TEST
 
-START_TEST(links_cannot_leave_the_directory)
+SL_TEST(links_cannot_leave_the_directory)
 {
     static const char *const bad[] = {"/etc",     "../x",    "..",         "a/../../x",
                                       "x/..",     "./../..", "",           "a/../b",
@@ -203,10 +200,9 @@ START_TEST(links_cannot_leave_the_directory)
     ck_assert_str_eq(code_of_entry('1', "l", "later"), "archive.link");
     ck_assert_str_eq(code_of_entry('1', "good", "./good"), "");
 }
-END_TEST
 
 /* The classic: a link to a folder elsewhere, then a file through it. */
-START_TEST(nothing_is_written_through_a_link)
+SL_TEST(nothing_is_written_through_a_link)
 {
     sl_autobuf tar = SL_BUF_INIT(ARCHIVE_BYTES_MAX);
     ck_assert_int_eq(mkdirat(scratch_fd, "elsewhere", 0755), 0);
@@ -221,17 +217,15 @@ START_TEST(nothing_is_written_through_a_link)
     struct stat status;
     ck_assert_int_lt(fstatat(scratch_fd, "elsewhere/x", &status, 0), 0);
 }
-END_TEST
 
-START_TEST(devices_and_unknown_kinds_are_refused)
+SL_TEST(devices_and_unknown_kinds_are_refused)
 {
     static const char types[] = "346SMZ\x7f";
     for (const char *type = types; *type; type++)
         ck_assert_msg(strcmp(code_of_entry(*type, "x", NULL), "archive.type") == 0, "%c", *type);
 }
-END_TEST
 
-START_TEST(a_later_entry_replaces_an_earlier_one)
+SL_TEST(a_later_entry_replaces_an_earlier_one)
 {
     sl_autobuf tar = SL_BUF_INIT(ARCHIVE_BYTES_MAX);
     tar_entry(&tar, '0', "a", NULL, "old", 3);
@@ -245,9 +239,8 @@ START_TEST(a_later_entry_replaces_an_earlier_one)
     code_of_tar(&tar);
     ck_assert_int_eq(err.kind, SL_E_NO_SPACE);
 }
-END_TEST
 
-START_TEST(sizes_that_lie_are_refused)
+SL_TEST(sizes_that_lie_are_refused)
 {
     sl_autobuf tar = SL_BUF_INIT(ARCHIVE_BYTES_MAX);
     static const char *const sizes[] = {"77777777777", "00000000002", "0000000000x", "-1"};
@@ -268,9 +261,8 @@ START_TEST(sizes_that_lie_are_refused)
     tar.data[0] = 'b'; /* without its sum */
     ck_assert_str_eq(code_of_tar(&tar), "tar");
 }
-END_TEST
 
-START_TEST(extended_headers_are_judged)
+SL_TEST(extended_headers_are_judged)
 {
     static const struct {
         char type;
@@ -302,9 +294,8 @@ START_TEST(extended_headers_are_judged)
         ck_assert_msg(strcmp(code, rows[i].code) == 0, "row %zu: '%s' %s", i, code, err.message);
     }
 }
-END_TEST
 
-START_TEST(a_bomb_is_refused_before_it_fills_the_disk)
+SL_TEST(a_bomb_is_refused_before_it_fills_the_disk)
 {
     enum { ZEROS = 65 * 1024 * 1024 };
     sl_autobuf tar = SL_BUF_INIT(ZEROS + 4096);
@@ -322,9 +313,8 @@ START_TEST(a_bomb_is_refused_before_it_fills_the_disk)
     tar_sum(&twice, 0);
     ck_assert_str_eq(code_of_tar(&twice), "archive.ratio");
 }
-END_TEST
 
-START_TEST(packings_and_what_follows_are_judged)
+SL_TEST(packings_and_what_follows_are_judged)
 {
     sl_autobuf tar = SL_BUF_INIT(ARCHIVE_BYTES_MAX), two = SL_BUF_INIT(ARCHIVE_BYTES_MAX);
     size_t bytes;
@@ -351,7 +341,6 @@ START_TEST(packings_and_what_follows_are_judged)
     tar.used = 0;
     ck_assert_str_eq(code_of_tar(&tar), "tar"); /* nothing but the end */
 }
-END_TEST
 
 /* ---- hostile zips --------------------------------------------------------------------------- */
 
@@ -376,7 +365,7 @@ static size_t row_of(const uint8_t *data, size_t bytes, const char *entry)
     ck_abort_msg("no row of %s", entry);
 }
 
-START_TEST(fields_of_zips_that_lie_are_refused)
+SL_TEST(fields_of_zips_that_lie_are_refused)
 {
     size_t bytes;
     uint8_t *data = read_archive("deflated.zip", &bytes);
@@ -404,10 +393,9 @@ START_TEST(fields_of_zips_that_lie_are_refused)
     free(data);
     ck_assert_str_eq(code_of_field("tool.zip", false, row + 41, 0xa1), "archive.type"); /* a link */
 }
-END_TEST
 
 /* The name of an entry in both places. */
-START_TEST(names_of_zips_cannot_leave_the_directory)
+SL_TEST(names_of_zips_cannot_leave_the_directory)
 {
     size_t bytes;
     uint8_t *data = read_archive("deflated.zip", &bytes);
@@ -422,9 +410,8 @@ START_TEST(names_of_zips_cannot_leave_the_directory)
     ck_assert_str_eq(content("etc/pa.ssw"), "{\"a\":1}");
     free(data);
 }
-END_TEST
 
-START_TEST(entries_that_share_data_are_refused)
+SL_TEST(entries_that_share_data_are_refused)
 {
     size_t bytes;
     uint8_t *data = read_archive("stored.zip", &bytes);
@@ -434,11 +421,10 @@ START_TEST(entries_that_share_data_are_refused)
     ck_assert_str_eq(err.code, "zip");
     free(data);
 }
-END_TEST
 
 /* ---- without room ---------------------------------------------------------------------------- */
 
-START_TEST(an_archive_that_is_given_back_as_it_is_read_comes_out_whole)
+SL_TEST(an_archive_that_is_given_back_as_it_is_read_comes_out_whole)
 {
     enum { BYTES = 9 * 1024 * 1024 };
     static uint8_t data[BYTES];
@@ -466,9 +452,8 @@ START_TEST(an_archive_that_is_given_back_as_it_is_read_comes_out_whole)
         ck_assert_int_eq(memcmp(found, data, BYTES), 0);
     }
 }
-END_TEST
 
-START_TEST(a_zip_that_is_given_back_as_it_is_read_comes_out_whole)
+SL_TEST(a_zip_that_is_given_back_as_it_is_read_comes_out_whole)
 {
     static const char *const names[] = {"deflated.zip", "stored.zip"};
     for (size_t i = 0; i < SL_COUNT(names); i++) {
@@ -485,9 +470,8 @@ START_TEST(a_zip_that_is_given_back_as_it_is_read_comes_out_whole)
         ck_assert_str_eq(content("config.json"), "{\"a\":1}");
     }
 }
-END_TEST
 
-START_TEST(what_an_earlier_run_left_goes_before_it_is_replaced)
+SL_TEST(what_an_earlier_run_left_goes_before_it_is_replaced)
 {
     size_t bytes;
     sl_autofree uint8_t *data = read_archive("tool.tgz", &bytes);
@@ -504,7 +488,6 @@ START_TEST(what_an_earlier_run_left_goes_before_it_is_replaced)
     ck_assert_int_eq(faccessat(old, "config.json", F_OK, 0), -1);
     ck_assert_int_eq(faccessat(out, "config.json", F_OK, 0), 0);
 }
-END_TEST
 
 /* ---- what fails on our side ------------------------------------------------------------------ */
 
@@ -522,7 +505,7 @@ static int unpack_once(void *arg, struct sl_err *why)
     return done;
 }
 
-START_TEST(every_failing_allocation_is_survived)
+SL_TEST(every_failing_allocation_is_survived)
 {
     static const char *const names[] = {"tool.tgz", "pax.tar", "deflated.zip"};
     for (size_t i = 0; i < SL_COUNT(names); i++) {
@@ -533,9 +516,8 @@ START_TEST(every_failing_allocation_is_survived)
         free(data);
     }
 }
-END_TEST
 
-START_TEST(a_wish_to_stop_is_heeded)
+SL_TEST(a_wish_to_stop_is_heeded)
 {
     size_t bytes;
     uint8_t *data = read_archive("tool.tgz", &bytes);
@@ -549,37 +531,5 @@ START_TEST(a_wish_to_stop_is_heeded)
     sl_cancel_free(cancel);
     free(data);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("unpack");
-    TCase *tests = tcase_create("unpack");
-    tcase_add_checked_fixture(tests, setup, teardown);
-    tcase_add_test(tests, archives_of_other_programs_come_out_whole);
-    tcase_add_test(tests, every_prefix_is_refused);
-    tcase_add_test(tests, every_changed_byte_is_noticed_or_harmless);
-    tcase_add_test(tests, names_cannot_leave_the_directory);
-    tcase_add_test(tests, links_cannot_leave_the_directory);
-    tcase_add_test(tests, nothing_is_written_through_a_link);
-    tcase_add_test(tests, devices_and_unknown_kinds_are_refused);
-    tcase_add_test(tests, a_later_entry_replaces_an_earlier_one);
-    tcase_add_test(tests, sizes_that_lie_are_refused);
-    tcase_add_test(tests, extended_headers_are_judged);
-    tcase_add_test(tests, a_bomb_is_refused_before_it_fills_the_disk);
-    tcase_add_test(tests, packings_and_what_follows_are_judged);
-    tcase_add_test(tests, fields_of_zips_that_lie_are_refused);
-    tcase_add_test(tests, names_of_zips_cannot_leave_the_directory);
-    tcase_add_test(tests, entries_that_share_data_are_refused);
-    tcase_add_test(tests, an_archive_that_is_given_back_as_it_is_read_comes_out_whole);
-    tcase_add_test(tests, a_zip_that_is_given_back_as_it_is_read_comes_out_whole);
-    tcase_add_test(tests, what_an_earlier_run_left_goes_before_it_is_replaced);
-    tcase_add_test(tests, every_failing_allocation_is_survived);
-    tcase_add_test(tests, a_wish_to_stop_is_heeded);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
-}
+SL_CASE(.setup = setup, .teardown = teardown)

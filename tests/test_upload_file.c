@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "alloc_fail.h"
+#include "claims.h"
 #include "scratch.h"
 #include "stores.h"
 #include "upload.h"
@@ -104,7 +105,7 @@ static void expect_refusal(const char *uri, enum sl_err_kind kind, const char *t
     ck_assert_msg(err.kind == kind, "kind %d: %s", err.kind, err.message);
 }
 
-START_TEST(bytes_in_any_order_become_a_file)
+SL_TEST(bytes_in_any_order_become_a_file)
 {
     char uri[600];
     struct stat info;
@@ -117,9 +118,8 @@ START_TEST(bytes_in_any_order_become_a_file)
     expect_file(at("c d"));
     ck_assert_uint_eq(names_in(base), 2);
 }
-END_TEST
 
-START_TEST(a_mode_is_set_whatever_the_umask)
+SL_TEST(a_mode_is_set_whatever_the_umask)
 {
     struct stat info;
     config.mode = 0600;
@@ -133,9 +133,8 @@ START_TEST(a_mode_is_set_whatever_the_umask)
     ck_assert_int_eq(stat(at("open"), &info), 0);
     ck_assert_uint_eq(info.st_mode, S_IFREG | 0444);
 }
-END_TEST
 
-START_TEST(folders_are_made_and_go_again_with_a_failure)
+SL_TEST(folders_are_made_and_go_again_with_a_failure)
 {
     SL_AUTO(sl_upload) half = NULL;
     ck_assert_int_eq(upload(at("x/y//z/file")), 0);
@@ -146,9 +145,8 @@ START_TEST(folders_are_made_and_go_again_with_a_failure)
     ck_assert_int_eq(access(at("x/new"), F_OK), -1);
     ck_assert_int_eq(access(at("x/y/z/file"), F_OK), 0);
 }
-END_TEST
 
-START_TEST(relative_paths_and_empty_objects_are_fine)
+SL_TEST(relative_paths_and_empty_objects_are_fine)
 {
     struct stat info;
     SL_AUTO(sl_upload) to = NULL;
@@ -163,9 +161,8 @@ START_TEST(relative_paths_and_empty_objects_are_fine)
     ck_assert(!sl_upload_in_order(to));
     ck_assert_int_eq(chdir("/"), 0);
 }
-END_TEST
 
-START_TEST(what_is_there_is_kept_unless_it_is_to_be_replaced)
+SL_TEST(what_is_there_is_kept_unless_it_is_to_be_replaced)
 {
     write_file(at("old"), "old");
     expect_refusal(at("old"), SL_E_USAGE, "exists");
@@ -176,9 +173,8 @@ START_TEST(what_is_there_is_kept_unless_it_is_to_be_replaced)
     expect_file(at("old"));
     ck_assert_uint_eq(names_in(base), 1);
 }
-END_TEST
 
-START_TEST(what_replaces_a_private_file_is_private)
+SL_TEST(what_replaces_a_private_file_is_private)
 {
     struct stat info;
     write_file(at("old"), "old");
@@ -188,9 +184,8 @@ START_TEST(what_replaces_a_private_file_is_private)
     ck_assert_int_eq(stat(at("old"), &info), 0);
     ck_assert_uint_eq(info.st_mode, S_IFREG | 0600);
 }
-END_TEST
 
-START_TEST(what_appears_meanwhile_is_kept_too)
+SL_TEST(what_appears_meanwhile_is_kept_too)
 {
     SL_AUTO(sl_upload) to = NULL;
     ck_assert_int_eq(sl_upload_open(at("late"), BYTES, &config, &to, &err), 0);
@@ -202,9 +197,8 @@ START_TEST(what_appears_meanwhile_is_kept_too)
     expect_text(at("late"), "theirs");
     ck_assert_uint_eq(names_in(base), 1);
 }
-END_TEST
 
-START_TEST(a_link_is_refused_or_replaced_and_never_followed)
+SL_TEST(a_link_is_refused_or_replaced_and_never_followed)
 {
     struct stat info;
     write_file(at("target"), "target");
@@ -219,9 +213,8 @@ START_TEST(a_link_is_refused_or_replaced_and_never_followed)
     expect_text(at("target"), "target");
     ck_assert_int_eq(access(at("nowhere"), F_OK), -1);
 }
-END_TEST
 
-START_TEST(what_cannot_be_written_is_said_before_the_first_byte)
+SL_TEST(what_cannot_be_written_is_said_before_the_first_byte)
 {
     SL_AUTO(sl_upload) to = NULL;
     config.replace = true;
@@ -242,9 +235,8 @@ START_TEST(what_cannot_be_written_is_said_before_the_first_byte)
     ck_assert_int_eq(err.kind, SL_E_NO_SPACE);
     ck_assert_ptr_nonnull(strstr(err.message, "its file system has"));
 }
-END_TEST
 
-START_TEST(an_upload_that_is_not_finished_leaves_nothing)
+SL_TEST(an_upload_that_is_not_finished_leaves_nothing)
 {
     SL_AUTO(sl_upload) to = NULL;
     ck_assert_int_eq(sl_upload_open(at("half"), BYTES, &config, &to, &err), 0);
@@ -253,9 +245,8 @@ START_TEST(an_upload_that_is_not_finished_leaves_nothing)
     sl_upload_free(sl_steal(&to));
     ck_assert_uint_eq(names_in(base), 0);
 }
-END_TEST
 
-START_TEST(a_killed_process_leaves_nothing)
+SL_TEST(a_killed_process_leaves_nothing)
 {
     int ready[2];
     ck_assert_int_eq(pipe(ready), 0);
@@ -278,9 +269,8 @@ START_TEST(a_killed_process_leaves_nothing)
     expect_text(at("old"), "old");
     ck_assert_uint_eq(names_in(base), 1);
 }
-END_TEST
 
-START_TEST(missing_bytes_and_ranges_beyond_the_end_are_our_own_mistakes)
+SL_TEST(missing_bytes_and_ranges_beyond_the_end_are_our_own_mistakes)
 {
     SL_AUTO(sl_upload) to = NULL;
     ck_assert_int_eq(sl_upload_open(at("short"), BYTES, &config, &to, &err), 0);
@@ -300,9 +290,8 @@ START_TEST(missing_bytes_and_ranges_beyond_the_end_are_our_own_mistakes)
     sl_upload_free(sl_steal(&to));
     ck_assert_uint_eq(names_in(base), 0);
 }
-END_TEST
 
-START_TEST(cancellation_ends_it)
+SL_TEST(cancellation_ends_it)
 {
     SL_AUTO(sl_upload) to = NULL;
     SL_AUTO(sl_upload) other = NULL;
@@ -317,9 +306,8 @@ START_TEST(cancellation_ends_it)
     sl_cancel_free(source.cancel);
     ck_assert_uint_eq(names_in(base), 0);
 }
-END_TEST
 
-START_TEST(every_failing_allocation_leaves_nothing)
+SL_TEST(every_failing_allocation_leaves_nothing)
 {
     int result = -1;
     config.replace = true;
@@ -337,31 +325,5 @@ START_TEST(every_failing_allocation_leaves_nothing)
     expect_file(at("old"));
     ck_assert_uint_eq(names_in(base), 1);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("upload_file");
-    TCase *tests = tcase_create("files");
-    tcase_add_checked_fixture(tests, setup, teardown);
-    tcase_add_test(tests, bytes_in_any_order_become_a_file);
-    tcase_add_test(tests, a_mode_is_set_whatever_the_umask);
-    tcase_add_test(tests, folders_are_made_and_go_again_with_a_failure);
-    tcase_add_test(tests, relative_paths_and_empty_objects_are_fine);
-    tcase_add_test(tests, what_is_there_is_kept_unless_it_is_to_be_replaced);
-    tcase_add_test(tests, what_appears_meanwhile_is_kept_too);
-    tcase_add_test(tests, what_replaces_a_private_file_is_private);
-    tcase_add_test(tests, a_link_is_refused_or_replaced_and_never_followed);
-    tcase_add_test(tests, what_cannot_be_written_is_said_before_the_first_byte);
-    tcase_add_test(tests, an_upload_that_is_not_finished_leaves_nothing);
-    tcase_add_test(tests, a_killed_process_leaves_nothing);
-    tcase_add_test(tests, missing_bytes_and_ranges_beyond_the_end_are_our_own_mistakes);
-    tcase_add_test(tests, cancellation_ends_it);
-    tcase_add_test(tests, every_failing_allocation_leaves_nothing);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
-}
+SL_CASE(.setup = setup, .teardown = teardown)

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "alloc_fail.h"
+#include "claims.h"
 #include "fake_clock.h"
 #include "http_store.h"
 #include "range_server.h"
@@ -143,7 +144,7 @@ static void answer_puts(unsigned times, int status, const char *headers)
 
 /* ---- what works ------------------------------------------------------------------------------ */
 
-START_TEST(an_object_is_one_put)
+SL_TEST_LOOP(an_object_is_one_put, 0, 4)
 {
     static const size_t sizes[] = {SMALL, LARGE, 0, 1};
     char text[64];
@@ -154,9 +155,8 @@ START_TEST(an_object_is_one_put)
     ck_assert(sl_server_header(put, "If-None-Match", text, sizeof(text)));
     ck_assert_str_eq(text, "*");
 }
-END_TEST
 
-START_TEST(credentials_are_sent)
+SL_TEST(credentials_are_sent)
 {
     char uri[128], text[64], path[] = "/tmp/test_upload_http.XXXXXX";
     int fd = mkstemp(path);
@@ -174,9 +174,8 @@ START_TEST(credentials_are_sent)
     ck_assert_str_eq(text, "Basic dTpzZXNhbWU=");
     unlink(path);
 }
-END_TEST
 
-START_TEST(nothing_is_visible_before_the_end)
+SL_TEST(nothing_is_visible_before_the_end)
 {
     SL_AUTO(sl_upload) to = NULL;
     for (size_t bytes = SMALL; bytes <= LARGE; bytes += LARGE - SMALL) {
@@ -188,7 +187,6 @@ START_TEST(nothing_is_visible_before_the_end)
     server = sl_server_start();
     ck_assert_ptr_null(dav.object);
 }
-END_TEST
 
 static void upload_large(void *ignored)
 {
@@ -196,7 +194,7 @@ static void upload_large(void *ignored)
     expect_upload(LARGE);
 }
 
-START_TEST(a_silent_server_gets_the_body_after_three_seconds)
+SL_TEST(a_silent_server_gets_the_body_after_three_seconds)
 {
     struct fake_clock_work work;
     sl_server_expect(server, SL_EXPECT_SILENT, 0);
@@ -206,20 +204,18 @@ START_TEST(a_silent_server_gets_the_body_after_three_seconds)
     fake_clock_end(&work);
     ck_assert_uint_eq(work.took_ns, 3 * SL_NS_PER_S);
 }
-END_TEST
 
-START_TEST(bytes_out_of_order_are_our_own_mistake)
+SL_TEST(bytes_out_of_order_are_our_own_mistake)
 {
     SL_AUTO(sl_upload) to = NULL;
     ck_assert_int_eq(sl_upload_open(sl_server_url(server, "/k"), LARGE, &config, &to, &err), 0);
     ck_assert_int_eq(sl_upload_write(to, 10, data, 10, &err), -1);
     ck_assert_int_eq(err.kind, SL_E_INTERNAL);
 }
-END_TEST
 
 /* ---- redirects ------------------------------------------------------------------------------- */
 
-START_TEST(a_put_follows_redirects_that_keep_it)
+SL_TEST(a_put_follows_redirects_that_keep_it)
 {
     for (size_t bytes = SMALL; bytes <= LARGE; bytes += LARGE - SMALL) {
         config.replace = true;
@@ -234,10 +230,9 @@ START_TEST(a_put_follows_redirects_that_keep_it)
         ck_assert_str_eq(sl_server_request_at(server, before + 1)->target, "/else/where");
     }
 }
-END_TEST
 
 /* As nginx does with "return 307": it says 100 Continue first. */
-START_TEST(a_stream_follows_a_redirect_that_comes_after_it_began)
+SL_TEST(a_stream_follows_a_redirect_that_comes_after_it_began)
 {
     sl_server_expect(server, SL_EXPECT_EARLY, 2);
     answer_puts(2, 307, "Location: /else/where\r\n");
@@ -246,24 +241,21 @@ START_TEST(a_stream_follows_a_redirect_that_comes_after_it_began)
     ck_assert_uint_eq(sl_server_request_count(server), before + 4); /* HEAD, three PUTs */
     ck_assert_str_eq(sl_server_request_at(server, before + 3)->target, "/else/where");
 }
-END_TEST
 
-START_TEST(a_stream_is_not_sent_round_in_circles)
+SL_TEST(a_stream_is_not_sent_round_in_circles)
 {
     sl_server_expect(server, SL_EXPECT_EARLY, 0);
     answer_puts(99, 307, "Location: /round\r\n");
     expect_refusal(LARGE, SL_E_NET, "in a circle");
 }
-END_TEST
 
-START_TEST(a_stream_that_is_moved_too_late_is_refused)
+SL_TEST(a_stream_that_is_moved_too_late_is_refused)
 {
     answer_puts(1, 307, "Location: /else/where\r\n"); /* after the whole body */
     expect_refusal(LARGE, SL_E_USAGE, "name that place");
 }
-END_TEST
 
-START_TEST(other_redirects_of_a_put_are_refused)
+SL_TEST(other_redirects_of_a_put_are_refused)
 {
     config.replace = true;
     answer_puts(9, 302, "Location: /else\r\n");
@@ -272,11 +264,10 @@ START_TEST(other_redirects_of_a_put_are_refused)
     expect_refusal(SMALL, SL_E_NET, "in a circle");
     ck_assert_ptr_null(dav.object);
 }
-END_TEST
 
 /* ---- what is refused ------------------------------------------------------------------------- */
 
-START_TEST(what_is_there_is_kept_unless_it_is_to_be_replaced)
+SL_TEST(what_is_there_is_kept_unless_it_is_to_be_replaced)
 {
     dav.object = strdup("old");
     dav.bytes = 3;
@@ -288,9 +279,8 @@ START_TEST(what_is_there_is_kept_unless_it_is_to_be_replaced)
     expect_upload(LARGE);
     expect_upload(SMALL);
 }
-END_TEST
 
-START_TEST(what_appears_meanwhile_is_kept_too)
+SL_TEST(what_appears_meanwhile_is_kept_too)
 {
     for (size_t bytes = SMALL; bytes <= LARGE; bytes += LARGE - SMALL) {
         SL_AUTO(sl_upload) to = NULL;
@@ -304,9 +294,8 @@ START_TEST(what_appears_meanwhile_is_kept_too)
         ck_assert_str_eq(dav.object, "theirs");
     }
 }
-END_TEST
 
-START_TEST(refusals_say_what_to_do)
+SL_TEST_LOOP(refusals_say_what_to_do, 0, 8)
 {
     static const struct {
         int status;
@@ -325,20 +314,18 @@ START_TEST(refusals_say_what_to_do)
     expect_refusal(LARGE, rows[_i].kind, rows[_i].text);
     ck_assert_ptr_null(dav.object);
 }
-END_TEST
 
-START_TEST(a_folder_is_no_object)
+SL_TEST(a_folder_is_no_object)
 {
     ck_assert_int_eq(upload(sl_server_url(server, "/dir/"), SMALL), -1);
     ck_assert_int_eq(err.kind, SL_E_USAGE);
     ck_assert_int_eq(upload("http://127.0.0.1:1", SMALL), -1);
     ck_assert_int_eq(err.kind, SL_E_USAGE);
 }
-END_TEST
 
 /* ---- what breaks ----------------------------------------------------------------------------- */
 
-START_TEST(small_objects_are_sent_again)
+SL_TEST(small_objects_are_sent_again)
 {
     answer_puts(1, 503, "Retry-After: 0\r\n");
     expect_upload(SMALL);
@@ -346,18 +333,16 @@ START_TEST(small_objects_are_sent_again)
     answer_puts(1, 0, NULL);
     expect_upload(SMALL);
 }
-END_TEST
 
-START_TEST(an_answer_that_was_lost_is_found_out)
+SL_TEST(an_answer_that_was_lost_is_found_out)
 {
     answer_puts(1, 0, NULL);
     dav.after = true;
     expect_upload(SMALL);
     ck_assert_uint_eq(dav.puts, 2); /* the second was refused: it exists, and is ours */
 }
-END_TEST
 
-START_TEST(a_stream_that_is_refused_before_its_body_is_offered_again)
+SL_TEST(a_stream_that_is_refused_before_its_body_is_offered_again)
 {
     SL_AUTO(sl_upload) to = NULL;
     ck_assert_int_eq(sl_upload_open(sl_server_url(server, "/k"), LARGE, &config, &to, &err), 0);
@@ -367,32 +352,28 @@ START_TEST(a_stream_that_is_refused_before_its_body_is_offered_again)
     ck_assert_ptr_nonnull(strstr(err.message, "answered 201 before"));
     ck_assert_uint_eq(sl_server_request_count(server), 4);
 }
-END_TEST
 
-START_TEST(a_stream_that_breaks_off_says_what_to_do)
+SL_TEST(a_stream_that_breaks_off_says_what_to_do)
 {
     answer_puts(1, 0, NULL); /* after the body */
     expect_refusal(LARGE, SL_E_NET, "cannot be resumed");
     ck_assert(!err.retryable);
 }
-END_TEST
 
-START_TEST(refusals_after_the_body_are_heard)
+SL_TEST(refusals_after_the_body_are_heard)
 {
     answer_puts(1, 507, NULL);
     expect_refusal(LARGE, SL_E_NO_SPACE, "disk is full");
 }
-END_TEST
 
-START_TEST(refusals_in_mid_body_are_heard)
+SL_TEST(refusals_in_mid_body_are_heard)
 {
     sl_server_expect(server, SL_EXPECT_EARLY, 0);
     answer_puts(9, 413, NULL);
     expect_refusal(LARGE, SL_E_NO_SPACE, "client_max_body_size");
 }
-END_TEST
 
-START_TEST(streams_go_through_tls)
+SL_TEST(streams_go_through_tls)
 {
     static struct sl_tls_options tls;
     sl_server_stop(server);
@@ -408,9 +389,8 @@ START_TEST(streams_go_through_tls)
     answer_puts(9, 507, NULL);
     expect_refusal(LARGE, SL_E_NO_SPACE, "disk is full");
 }
-END_TEST
 
-START_TEST(cancellation_ends_it)
+SL_TEST(cancellation_ends_it)
 {
     SL_AUTO(sl_upload) to = NULL;
     source.cancel = sl_cancel_new(&err);
@@ -423,9 +403,8 @@ START_TEST(cancellation_ends_it)
     sl_cancel_free(source.cancel);
     ck_assert_ptr_null(dav.object);
 }
-END_TEST
 
-START_TEST(every_failing_allocation_is_an_error)
+SL_TEST(every_failing_allocation_is_an_error)
 {
     for (size_t bytes = SMALL; bytes <= LARGE; bytes += LARGE - SMALL) {
         int result = -1;
@@ -440,40 +419,5 @@ START_TEST(every_failing_allocation_is_an_error)
         expect_object(bytes);
     }
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("upload_http");
-    TCase *tests = tcase_create("http");
-    tcase_add_checked_fixture(tests, setup, teardown);
-    tcase_add_loop_test(tests, an_object_is_one_put, 0, 4);
-    tcase_add_test(tests, credentials_are_sent);
-    tcase_add_test(tests, nothing_is_visible_before_the_end);
-    tcase_add_test(tests, a_silent_server_gets_the_body_after_three_seconds);
-    tcase_add_test(tests, bytes_out_of_order_are_our_own_mistake);
-    tcase_add_test(tests, a_put_follows_redirects_that_keep_it);
-    tcase_add_test(tests, a_stream_follows_a_redirect_that_comes_after_it_began);
-    tcase_add_test(tests, a_stream_is_not_sent_round_in_circles);
-    tcase_add_test(tests, a_stream_that_is_moved_too_late_is_refused);
-    tcase_add_test(tests, other_redirects_of_a_put_are_refused);
-    tcase_add_test(tests, what_is_there_is_kept_unless_it_is_to_be_replaced);
-    tcase_add_test(tests, what_appears_meanwhile_is_kept_too);
-    tcase_add_loop_test(tests, refusals_say_what_to_do, 0, 8);
-    tcase_add_test(tests, a_folder_is_no_object);
-    tcase_add_test(tests, small_objects_are_sent_again);
-    tcase_add_test(tests, an_answer_that_was_lost_is_found_out);
-    tcase_add_test(tests, a_stream_that_is_refused_before_its_body_is_offered_again);
-    tcase_add_test(tests, a_stream_that_breaks_off_says_what_to_do);
-    tcase_add_test(tests, refusals_after_the_body_are_heard);
-    tcase_add_test(tests, refusals_in_mid_body_are_heard);
-    tcase_add_test(tests, streams_go_through_tls);
-    tcase_add_test(tests, cancellation_ends_it);
-    tcase_add_test(tests, every_failing_allocation_is_an_error);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
-}
+SL_CASE(.setup = setup, .teardown = teardown)

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "alloc_fail.h"
+#include "claims.h"
 #include "mem.h"
 #include "upload_parts.h"
 
@@ -115,7 +116,7 @@ static void wait_at_once(unsigned count)
         pthread_cond_wait(&store.changed, &store.mutex);
 }
 
-START_TEST(part_sizes_follow_object_and_memory)
+SL_TEST(part_sizes_follow_object_and_memory)
 {
     const uint64_t mib = SL_PARTS_MIB, gib = 1024 * mib;
     ck_assert_uint_eq(sl_parts_size(1, 128 * mib), 16 * mib);
@@ -128,7 +129,6 @@ START_TEST(part_sizes_follow_object_and_memory)
     ck_assert_uint_eq(sl_parts_size(160000 * mib + 1, 128 * mib), 17 * mib);
     ck_assert_uint_eq(sl_parts_size(UINT64_MAX, 1) % mib, 0);
 }
-END_TEST
 
 /* ---- threads that write blocks in a mixed order ---------------------------------------------- */
 
@@ -166,7 +166,7 @@ static void write_all(struct sl_parts *parts, uint64_t block, struct writer writ
         pthread_join(writers[i].thread, NULL);
 }
 
-START_TEST(blocks_of_several_threads_become_parts)
+SL_TEST_LOOP(blocks_of_several_threads_become_parts, 0, 6)
 {
     static const uint64_t blocks[] = {777, 9999, 10000, 10001, 123456, BYTES};
     struct writer writers[THREADS];
@@ -180,9 +180,8 @@ START_TEST(blocks_of_several_threads_become_parts)
     sl_parts_free(sl_steal(&parts));
     ck_assert_uint_eq(store.lanes, 0);
 }
-END_TEST
 
-START_TEST(bytes_in_random_order_become_parts)
+SL_TEST(bytes_in_random_order_become_parts)
 {
     enum { PIECE = 501, PIECES = (BYTES - 1) / PIECE + 1 };
     static unsigned order[PIECES];
@@ -202,9 +201,8 @@ START_TEST(bytes_in_random_order_become_parts)
     ck_assert_int_eq(sl_parts_finish(parts, &err), 0);
     ck_assert_mem_eq(store.stored, data, BYTES);
 }
-END_TEST
 
-START_TEST(memory_is_bounded_while_the_store_is_slow)
+SL_TEST(memory_is_bounded_while_the_store_is_slow)
 {
     struct writer writers[THREADS];
     SL_AUTO(sl_parts) parts = new_parts(BYTES, 5 * PART, 2);
@@ -212,9 +210,8 @@ START_TEST(memory_is_bounded_while_the_store_is_slow)
     ck_assert_int_eq(sl_parts_finish(parts, &err), 0);
     ck_assert_uint_le(sl_parts_peak(parts), (5 + THREADS) * PART);
 }
-END_TEST
 
-START_TEST(a_part_with_a_hole_is_held_while_later_ones_pass)
+SL_TEST(a_part_with_a_hole_is_held_while_later_ones_pass)
 {
     SL_AUTO(sl_parts) parts = new_parts(BYTES, 3 * PART, 2);
     for (uint64_t at = 0; at < BYTES; at += 1000) { /* the first 40 bytes come last: a head */
@@ -229,9 +226,8 @@ START_TEST(a_part_with_a_hole_is_held_while_later_ones_pass)
     ck_assert_mem_eq(store.stored, data, BYTES);
     ck_assert_uint_le(sl_parts_peak(parts), 5 * PART);
 }
-END_TEST
 
-START_TEST(incomplete_parts_alone_never_make_admit_wait)
+SL_TEST(incomplete_parts_alone_never_make_admit_wait)
 {
     SL_AUTO(sl_parts) parts = new_parts(BYTES, 2 * PART, 2);
     for (uint64_t at = 0; at < BYTES; at += PART) { /* every part lacks its last byte */
@@ -247,9 +243,8 @@ START_TEST(incomplete_parts_alone_never_make_admit_wait)
     ck_assert_int_eq(sl_parts_finish(parts, &err), 0);
     ck_assert_mem_eq(store.stored, data, BYTES);
 }
-END_TEST
 
-START_TEST(complete_parts_make_admit_wait_until_one_is_sent)
+SL_TEST(complete_parts_make_admit_wait_until_one_is_sent)
 {
     _Atomic uint64_t next = 0;
     struct writer writer = {.block = 3 * PART, .next = &next};
@@ -263,9 +258,8 @@ START_TEST(complete_parts_make_admit_wait_until_one_is_sent)
     ck_assert_int_eq(writer.result, 0);
     ck_assert_uint_le(sl_parts_peak(parts), 6 * PART);
 }
-END_TEST
 
-START_TEST(the_first_failure_ends_all_that_waits)
+SL_TEST(the_first_failure_ends_all_that_waits)
 {
     struct writer writers[THREADS];
     store.fail_number = 31;
@@ -279,9 +273,8 @@ START_TEST(the_first_failure_ends_all_that_waits)
     ck_assert_int_eq(sl_parts_write(parts, 0, data, 1, NULL), -1);
     ck_assert_int_eq(sl_parts_admit(parts, NULL), -1);
 }
-END_TEST
 
-START_TEST(threads_that_cannot_begin_fail_the_upload)
+SL_TEST(threads_that_cannot_begin_fail_the_upload)
 {
     store.fail_begin = true;
     SL_AUTO(sl_parts) parts = new_parts(BYTES, 3 * PART, 2);
@@ -289,9 +282,8 @@ START_TEST(threads_that_cannot_begin_fail_the_upload)
     ck_assert_int_eq(sl_parts_finish(parts, &err), -1);
     ck_assert_str_eq(err.message, "no lane");
 }
-END_TEST
 
-START_TEST(giving_up_stops_what_is_being_sent)
+SL_TEST(giving_up_stops_what_is_being_sent)
 {
     store.closed = true;
     SL_AUTO(sl_parts) parts = new_parts(BYTES, 10 * PART, 3);
@@ -301,9 +293,8 @@ START_TEST(giving_up_stops_what_is_being_sent)
     ck_assert_uint_eq(store.lanes, 0);
     ck_assert_uint_eq(store.sent, 0);
 }
-END_TEST
 
-START_TEST(every_failing_allocation_is_an_error_and_leaks_nothing)
+SL_TEST(every_failing_allocation_is_an_error_and_leaks_nothing)
 {
     int result = -1;
     for (unsigned nth = 1; result < 0; nth++) {
@@ -320,28 +311,5 @@ START_TEST(every_failing_allocation_is_an_error_and_leaks_nothing)
     }
     ck_assert_mem_eq(store.stored, data, 3 * PART);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("upload_parts");
-    TCase *tests = tcase_create("parts");
-    tcase_add_checked_fixture(tests, setup, teardown);
-    tcase_add_test(tests, part_sizes_follow_object_and_memory);
-    tcase_add_loop_test(tests, blocks_of_several_threads_become_parts, 0, 6);
-    tcase_add_test(tests, bytes_in_random_order_become_parts);
-    tcase_add_test(tests, memory_is_bounded_while_the_store_is_slow);
-    tcase_add_test(tests, a_part_with_a_hole_is_held_while_later_ones_pass);
-    tcase_add_test(tests, incomplete_parts_alone_never_make_admit_wait);
-    tcase_add_test(tests, complete_parts_make_admit_wait_until_one_is_sent);
-    tcase_add_test(tests, the_first_failure_ends_all_that_waits);
-    tcase_add_test(tests, threads_that_cannot_begin_fail_the_upload);
-    tcase_add_test(tests, giving_up_stops_what_is_being_sent);
-    tcase_add_test(tests, every_failing_allocation_is_an_error_and_leaks_nothing);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
-}
+SL_CASE(.setup = setup, .teardown = teardown)

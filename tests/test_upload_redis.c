@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "buf.h"
+#include "claims.h"
 #include "golden.h"
 #include "redis_model_maker.h"
 #include "redis_server.h"
@@ -92,16 +93,15 @@ static void expect_failure(bool replace, enum sl_err_kind kind, const char *word
     ck_assert_msg(err.kind == kind && strstr(err.message, words), "%d %s", err.kind, err.message);
 }
 
-START_TEST(what_is_written_is_read_back)
+SL_TEST(what_is_written_is_read_back)
 {
     struct sl_err err = SL_ERR_INIT;
     bool replace = false;
     ck_assert_msg(upload_once(&replace, &err) == 0, "%s", err.message);
     expect_written();
 }
-END_TEST
 
-START_TEST(a_model_that_is_there_stays_unless_it_is_replaced)
+SL_TEST(a_model_that_is_there_stays_unless_it_is_replaced)
 {
     struct sl_err err = SL_ERR_INIT;
     static const struct made_tensor older[] = {{"w 0\n", 4, 10}, {"gone", 4, 20}};
@@ -114,9 +114,8 @@ START_TEST(a_model_that_is_there_stays_unless_it_is_replaced)
     ck_assert_msg(upload_once(NULL, &err) == 0, "%s", err.message);
     expect_written(); /* and nothing of the older one */
 }
-END_TEST
 
-START_TEST(nothing_is_visible_before_the_end_or_left_after_an_abort)
+SL_TEST(nothing_is_visible_before_the_end_or_left_after_an_abort)
 {
     struct sl_err err = SL_ERR_INIT;
     SL_AUTO(sl_upload) upload = NULL;
@@ -128,17 +127,15 @@ START_TEST(nothing_is_visible_before_the_end_or_left_after_an_abort)
     sl_upload_free(sl_steal(&upload));
     ck_assert_uint_eq(sl_redis_server_key_count(server), 0);
 }
-END_TEST
 
-START_TEST(whoever_writes_meanwhile_is_not_overwritten)
+SL_TEST_LOOP(whoever_writes_meanwhile_is_not_overwritten, 0, 2)
 {
     sl_redis_server_meddle(server, "EXEC", 1, "m:header:0", "other");
     expect_failure(_i == 1, SL_E_USAGE, "somebody else");
     ck_assert_uint_eq(sl_redis_server_key_count(server), 1);
 }
-END_TEST
 
-START_TEST(broken_connections_are_made_again)
+SL_TEST_LOOP(broken_connections_are_made_again, 0, 9)
 {
     static const char *const verbs[] = {"SETRANGE", "SETEX", "STRLEN", "RENAME", "EXEC",
                                         "MULTI",    "WATCH", "SET",    "EXPIRE"};
@@ -148,9 +145,8 @@ START_TEST(broken_connections_are_made_again)
     ck_assert_msg(upload_once(&replace, &err) == 0, "%s", err.message);
     expect_written();
 }
-END_TEST
 
-START_TEST(values_that_the_server_loses_fail_the_upload)
+SL_TEST_LOOP(values_that_the_server_loses_fail_the_upload, 0, 5)
 {
     static const struct {
         const char *verb, *reply;
@@ -167,16 +163,14 @@ START_TEST(values_that_the_server_loses_fail_the_upload)
     expect_failure(false, SL_E_NO_SPACE, "");
     ck_assert_uint_eq(sl_redis_server_key_count(server), 0);
 }
-END_TEST
 
-START_TEST(a_transaction_that_fails_takes_the_model_away)
+SL_TEST(a_transaction_that_fails_takes_the_model_away)
 {
     sl_redis_server_fault(server, "EXEC", 1, 1, "*2\r\n+OK\r\n-ERR no such key\r\n", -1);
     expect_failure(false, SL_E_NO_SPACE, "taken away");
 }
-END_TEST
 
-START_TEST(refusals_come_before_the_first_byte)
+SL_TEST_LOOP(refusals_come_before_the_first_byte, 0, 4)
 {
     static const struct {
         const char *verb, *reply;
@@ -191,10 +185,9 @@ START_TEST(refusals_come_before_the_first_byte)
     expect_failure(false, cases[_i].kind, "");
     ck_assert_uint_eq(sl_redis_server_key_count(server), 0);
 }
-END_TEST
 
 /* The server of the tests takes values of 20,000,000 bytes. */
-START_TEST(values_beyond_the_servers_limit_are_refused)
+SL_TEST(values_beyond_the_servers_limit_are_refused)
 {
     static const struct made_tensor large[] = {{"large", 5, 20000001}};
     free(model);
@@ -206,7 +199,6 @@ START_TEST(values_beyond_the_servers_limit_are_refused)
     struct sl_err err = SL_ERR_INIT;
     ck_assert_msg(upload_once(NULL, &err) == 0, "%s", err.message);
 }
-END_TEST
 
 /* The server is slow with a block, the program is told to end, and another connection's commands
  * are faster. */
@@ -217,7 +209,7 @@ static void cancel_and_dawdle(void *cancel)
         sl_sleep_ms(10, NULL, NULL);
 }
 
-START_TEST(what_comes_late_of_a_canceled_upload_is_not_left)
+SL_TEST(what_comes_late_of_a_canceled_upload_is_not_left)
 {
     struct sl_err err = SL_ERR_INIT;
     struct sl_cancel *cancel = sl_cancel_new(&err);
@@ -237,20 +229,17 @@ START_TEST(what_comes_late_of_a_canceled_upload_is_not_left)
     }
     sl_cancel_free(cancel);
 }
-END_TEST
 
-START_TEST(only_tensors_files_are_taken)
+SL_TEST(only_tensors_files_are_taken)
 {
     memcpy(model, "{\"a\":", 5);
     expect_failure(false, SL_E_USAGE, "tensorizer");
 }
-END_TEST
 
-START_TEST(every_failing_allocation_is_told)
+SL_TEST(every_failing_allocation_is_told)
 {
     ck_assert_uint_ge(golden_each_allocation(upload_once, NULL), 10);
 }
-END_TEST
 
 /* ---- threads --------------------------------------------------------------------------------- */
 
@@ -275,7 +264,7 @@ static void *write_share(void *arg)
     return NULL;
 }
 
-START_TEST(several_threads_write_one_model)
+SL_TEST(several_threads_write_one_model)
 {
     struct sl_err err = SL_ERR_INIT;
     SL_AUTO(sl_upload) upload = NULL;
@@ -294,30 +283,5 @@ START_TEST(several_threads_write_one_model)
     ck_assert_msg(sl_upload_finish(upload, &err) == 0, "%s", err.message);
     expect_written();
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("upload_redis");
-    TCase *tcase = tcase_create("upload_redis");
-    tcase_add_checked_fixture(tcase, setup, teardown);
-    tcase_add_test(tcase, what_is_written_is_read_back);
-    tcase_add_test(tcase, a_model_that_is_there_stays_unless_it_is_replaced);
-    tcase_add_test(tcase, nothing_is_visible_before_the_end_or_left_after_an_abort);
-    tcase_add_loop_test(tcase, whoever_writes_meanwhile_is_not_overwritten, 0, 2);
-    tcase_add_loop_test(tcase, broken_connections_are_made_again, 0, 9);
-    tcase_add_loop_test(tcase, values_that_the_server_loses_fail_the_upload, 0, 5);
-    tcase_add_test(tcase, a_transaction_that_fails_takes_the_model_away);
-    tcase_add_loop_test(tcase, refusals_come_before_the_first_byte, 0, 4);
-    tcase_add_test(tcase, values_beyond_the_servers_limit_are_refused);
-    tcase_add_test(tcase, what_comes_late_of_a_canceled_upload_is_not_left);
-    tcase_add_test(tcase, only_tensors_files_are_taken);
-    tcase_add_test(tcase, every_failing_allocation_is_told);
-    tcase_add_test(tcase, several_threads_write_one_model);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failures = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failures ? 1 : 0;
-}
+SL_CASE(.setup = setup, .teardown = teardown)

@@ -8,6 +8,7 @@
 
 #include "alloc_fail.h"
 #include "await.h"
+#include "claims.h"
 #include "fake_clock.h"
 #include "fake_s3.h"
 #include "stores.h"
@@ -89,7 +90,7 @@ static void expect_refusal(const char *uri, size_t bytes, enum sl_err_kind kind,
 
 /* ---- what works ------------------------------------------------------------------------------ */
 
-START_TEST(small_objects_are_one_put)
+SL_TEST(small_objects_are_one_put)
 {
     sl_fake_s3_start(&fake, false);
     expect_upload("s3://b/dir/a b+c%.bin", "/b/dir/a%20b%2Bc%25.bin", SMALL);
@@ -97,9 +98,8 @@ START_TEST(small_objects_are_one_put)
     ck_assert_uint_eq(fake.puts, 2);
     ck_assert_uint_eq(fake.creates, 0);
 }
-END_TEST
 
-START_TEST(large_objects_are_parts)
+SL_TEST(large_objects_are_parts)
 {
     sl_fake_s3_start(&fake, false);
     expect_upload("s3://b/large", "/b/large", LARGE);
@@ -107,9 +107,8 @@ START_TEST(large_objects_are_parts)
     ck_assert_uint_eq(fake.puts, 0);
     ck_assert_uint_eq(fake.aborts, 0);
 }
-END_TEST
 
-START_TEST(within_tls_payloads_are_unsigned_and_checksummed)
+SL_TEST(within_tls_payloads_are_unsigned_and_checksummed)
 {
     sl_fake_s3_start(&fake, true);
     tls = (struct sl_tls_options){.verify = true,
@@ -130,17 +129,15 @@ START_TEST(within_tls_payloads_are_unsigned_and_checksummed)
     }
     ck_assert_uint_eq(parts, PARTS + 1);
 }
-END_TEST
 
-START_TEST(stores_that_ignore_checksums_get_none)
+SL_TEST(stores_that_ignore_checksums_get_none)
 {
     sl_fake_s3_start(&fake, false);
     fake.ignores_checksums = true;
     expect_upload("s3://b/large", "/b/large", LARGE);
 }
-END_TEST
 
-START_TEST(stores_that_refuse_checksums_get_none)
+SL_TEST(stores_that_refuse_checksums_get_none)
 {
     sl_fake_s3_start(&fake, false);
     fake.refuses_checksums = true;
@@ -148,9 +145,8 @@ START_TEST(stores_that_refuse_checksums_get_none)
     expect_upload("s3://b/small", "/b/small", SMALL);
     ck_assert_uint_eq(fake.creates, 2);
 }
-END_TEST
 
-START_TEST(within_tls_they_get_an_md5)
+SL_TEST(within_tls_they_get_an_md5)
 {
     sl_fake_s3_start(&fake, true);
     tls = (struct sl_tls_options){.verify = true,
@@ -165,9 +161,8 @@ START_TEST(within_tls_they_get_an_md5)
             ck_assert(sl_server_header(request, "content-md5", text, sizeof(text)));
     }
 }
-END_TEST
 
-START_TEST(session_tokens_are_sent)
+SL_TEST(session_tokens_are_sent)
 {
     setenv("AWS_SESSION_TOKEN", "token", 1);
     sl_fake_s3_start(&fake, false);
@@ -177,11 +172,10 @@ START_TEST(session_tokens_are_sent)
         ck_assert(sl_server_header(sl_server_request_at(fake.server, i), "x-amz-security-token",
                                    text, sizeof(text)));
 }
-END_TEST
 
 /* ---- what passes ----------------------------------------------------------------------------- */
 
-START_TEST(parts_are_tried_again_alone)
+SL_TEST(parts_are_tried_again_alone)
 {
     sl_fake_s3_start(&fake, false);
     fake.faults[0] = (struct sl_fake_fault){"PUT", "partNumber=2&", 1, 503, "SlowDown"};
@@ -191,9 +185,8 @@ START_TEST(parts_are_tried_again_alone)
     expect_upload("s3://b/large", "/b/large", LARGE);
     ck_assert_uint_eq(fake.part_puts, PARTS);
 }
-END_TEST
 
-START_TEST(a_late_error_of_completing_is_tried_again)
+SL_TEST(a_late_error_of_completing_is_tried_again)
 {
     sl_fake_s3_start(&fake, false);
     fake.faults[0] = (struct sl_fake_fault){.method = "POST",
@@ -205,9 +198,8 @@ START_TEST(a_late_error_of_completing_is_tried_again)
     expect_upload("s3://b/large", "/b/large", LARGE);
     ck_assert_uint_eq(fake.completes, 1);
 }
-END_TEST
 
-START_TEST(an_answer_that_was_lost_is_found_out)
+SL_TEST(an_answer_that_was_lost_is_found_out)
 {
     sl_fake_s3_start(&fake, false);
     fake.faults[0] =
@@ -221,9 +213,8 @@ START_TEST(an_answer_that_was_lost_is_found_out)
     fake.object_count = 1;
     expect_upload("s3://b/small", "/b/small", SMALL);
 }
-END_TEST
 
-START_TEST(expired_credentials_are_renewed)
+SL_TEST(expired_credentials_are_renewed)
 {
     char path[] = "/tmp/test_upload_s3.XXXXXX";
     static const char old[] = "[default]\naws_access_key_id=A\naws_secret_access_key=x\n";
@@ -243,9 +234,8 @@ START_TEST(expired_credentials_are_renewed)
     expect_object("/b/large", LARGE);
     unlink(path);
 }
-END_TEST
 
-START_TEST(a_bucket_in_another_region_is_found)
+SL_TEST(a_bucket_in_another_region_is_found)
 {
     sl_fake_s3_start(&fake, false);
     fake.faults[0] = (struct sl_fake_fault){"HEAD", "/b/large", 1, 400, NULL};
@@ -262,11 +252,10 @@ START_TEST(a_bucket_in_another_region_is_found)
     ck_assert(sl_server_header(last, "Authorization", text, sizeof(text)));
     ck_assert_ptr_nonnull(strstr(text, "/eu-west-7/s3/"));
 }
-END_TEST
 
 /* ---- what is refused ------------------------------------------------------------------------- */
 
-START_TEST(what_is_there_is_kept_unless_it_is_to_be_replaced)
+SL_TEST(what_is_there_is_kept_unless_it_is_to_be_replaced)
 {
     sl_fake_s3_start(&fake, false);
     sl_fake_s3_put(&fake, "/b/k", "old", 3);
@@ -278,9 +267,8 @@ START_TEST(what_is_there_is_kept_unless_it_is_to_be_replaced)
     expect_upload("s3://b/k", "/b/k", LARGE);
     expect_upload("s3://b/k", "/b/k", SMALL);
 }
-END_TEST
 
-START_TEST(what_appears_meanwhile_is_kept_too)
+SL_TEST(what_appears_meanwhile_is_kept_too)
 {
     sl_fake_s3_start(&fake, false);
     for (size_t bytes = SMALL; bytes <= LARGE; bytes += LARGE - SMALL) {
@@ -296,18 +284,16 @@ START_TEST(what_appears_meanwhile_is_kept_too)
         ck_assert_mem_eq(sl_fake_s3_object(&fake, "/b/k", &(size_t){0}), "theirs", 6);
     }
 }
-END_TEST
 
-START_TEST(stores_without_conditions_are_asked_again)
+SL_TEST(stores_without_conditions_are_asked_again)
 {
     sl_fake_s3_start(&fake, false);
     fake.refuses_conditions = true;
     expect_upload("s3://b/large", "/b/large", LARGE);
     expect_upload("s3://b/small", "/b/small", SMALL);
 }
-END_TEST
 
-START_TEST(refusals_come_before_the_first_byte_and_say_what_to_do)
+SL_TEST(refusals_come_before_the_first_byte_and_say_what_to_do)
 {
     sl_fake_s3_start(&fake, false);
     fake.faults[0] = (struct sl_fake_fault){"POST", "uploads", 1, 403, "AccessDenied"};
@@ -320,9 +306,8 @@ START_TEST(refusals_come_before_the_first_byte_and_say_what_to_do)
     expect_refusal("s3://b/k", UINT64_C(1) << 56, SL_E_USAGE, "more than S3 takes");
     ck_assert_uint_eq(fake.part_puts, 0);
 }
-END_TEST
 
-START_TEST(a_part_that_is_refused_aborts_the_upload)
+SL_TEST(a_part_that_is_refused_aborts_the_upload)
 {
     sl_fake_s3_start(&fake, false);
     fake.faults[0] = (struct sl_fake_fault){"PUT", "partNumber=3&", 100, 403, "QuotaExceeded"};
@@ -330,18 +315,16 @@ START_TEST(a_part_that_is_refused_aborts_the_upload)
     ck_assert_uint_eq(fake.aborts, 1);
     ck_assert_uint_eq(fake.object_count, 0);
 }
-END_TEST
 
-START_TEST(a_part_that_never_passes_aborts_the_upload)
+SL_TEST(a_part_that_never_passes_aborts_the_upload)
 {
     sl_fake_s3_start(&fake, false);
     fake.faults[0] = (struct sl_fake_fault){"PUT", "partNumber=4&", 100, 503, "SlowDown"};
     expect_refusal("s3://b/large", LARGE, SL_E_NET, "SlowDown");
     ck_assert_uint_eq(fake.aborts, 1);
 }
-END_TEST
 
-START_TEST(completing_that_fails_late_aborts_the_upload)
+SL_TEST(completing_that_fails_late_aborts_the_upload)
 {
     sl_fake_s3_start(&fake, false);
     fake.faults[0] = (struct sl_fake_fault){.method = "POST",
@@ -357,11 +340,10 @@ START_TEST(completing_that_fails_late_aborts_the_upload)
     expect_refusal("s3://b/large", LARGE, SL_E_NET, "cannot write");
     ck_assert_uint_eq(fake.aborts, 2);
 }
-END_TEST
 
 /* ---- giving up ------------------------------------------------------------------------------- */
 
-START_TEST(an_upload_that_is_not_finished_is_aborted)
+SL_TEST(an_upload_that_is_not_finished_is_aborted)
 {
     SL_AUTO(sl_upload) to = NULL;
     sl_fake_s3_start(&fake, false);
@@ -372,9 +354,8 @@ START_TEST(an_upload_that_is_not_finished_is_aborted)
     ck_assert_uint_eq(fake.open_uploads, 0);
     ck_assert_uint_eq(fake.object_count, 0);
 }
-END_TEST
 
-START_TEST(cancellation_aborts_it)
+SL_TEST(cancellation_aborts_it)
 {
     SL_AUTO(sl_upload) to = NULL;
     source.cancel = sl_cancel_new(&err);
@@ -389,9 +370,8 @@ START_TEST(cancellation_aborts_it)
     ck_assert_uint_eq(fake.aborts, 1);
     ck_assert_uint_eq(fake.open_uploads, 0);
 }
-END_TEST
 
-START_TEST(giving_up_ends_long_waits)
+SL_TEST(giving_up_ends_long_waits)
 {
     SL_AUTO(sl_upload) to = NULL;
     fake_clock_hold(); /* no wait ends by itself */
@@ -404,9 +384,8 @@ START_TEST(giving_up_ends_long_waits)
     sl_upload_free(sl_steal(&to));
     ck_assert_uint_eq(fake.aborts, 1);
 }
-END_TEST
 
-START_TEST(every_failing_allocation_leaves_nothing)
+SL_TEST(every_failing_allocation_leaves_nothing)
 {
     sl_fake_s3_start(&fake, false);
     for (size_t bytes = SMALL; bytes <= LARGE; bytes += 2 * PART - SMALL) {
@@ -433,40 +412,5 @@ START_TEST(every_failing_allocation_leaves_nothing)
             break;
     }
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("upload_s3");
-    TCase *tests = tcase_create("s3");
-    tcase_add_checked_fixture(tests, setup, teardown);
-    tcase_add_test(tests, small_objects_are_one_put);
-    tcase_add_test(tests, large_objects_are_parts);
-    tcase_add_test(tests, within_tls_payloads_are_unsigned_and_checksummed);
-    tcase_add_test(tests, stores_that_ignore_checksums_get_none);
-    tcase_add_test(tests, stores_that_refuse_checksums_get_none);
-    tcase_add_test(tests, within_tls_they_get_an_md5);
-    tcase_add_test(tests, session_tokens_are_sent);
-    tcase_add_test(tests, parts_are_tried_again_alone);
-    tcase_add_test(tests, a_late_error_of_completing_is_tried_again);
-    tcase_add_test(tests, an_answer_that_was_lost_is_found_out);
-    tcase_add_test(tests, expired_credentials_are_renewed);
-    tcase_add_test(tests, a_bucket_in_another_region_is_found);
-    tcase_add_test(tests, what_is_there_is_kept_unless_it_is_to_be_replaced);
-    tcase_add_test(tests, what_appears_meanwhile_is_kept_too);
-    tcase_add_test(tests, stores_without_conditions_are_asked_again);
-    tcase_add_test(tests, refusals_come_before_the_first_byte_and_say_what_to_do);
-    tcase_add_test(tests, a_part_that_is_refused_aborts_the_upload);
-    tcase_add_test(tests, a_part_that_never_passes_aborts_the_upload);
-    tcase_add_test(tests, completing_that_fails_late_aborts_the_upload);
-    tcase_add_test(tests, an_upload_that_is_not_finished_is_aborted);
-    tcase_add_test(tests, cancellation_aborts_it);
-    tcase_add_test(tests, giving_up_ends_long_waits);
-    tcase_add_test(tests, every_failing_allocation_leaves_nothing);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
-}
+SL_CASE(.setup = setup, .teardown = teardown)

@@ -4,9 +4,10 @@
 #include <string.h>
 
 #include "alloc_fail.h"
+#include "claims.h"
 #include "url.h"
 
-START_TEST(a_url_is_taken_apart)
+SL_TEST(a_url_is_taken_apart)
 {
     struct sl_err err = SL_ERR_INIT;
     char text[SL_URL_AUTHORITY_MAX];
@@ -22,9 +23,8 @@ START_TEST(a_url_is_taken_apart)
     sl_autofree char *shown = sl_url_format(&url, false, &err);
     ck_assert_str_eq(shown, "https://host.example:8443/a%20b/%2F");
 }
-END_TEST
 
-START_TEST(ports_paths_and_addresses_have_defaults)
+SL_TEST(ports_paths_and_addresses_have_defaults)
 {
     struct sl_err err = SL_ERR_INIT;
     char text[SL_URL_AUTHORITY_MAX];
@@ -50,9 +50,8 @@ START_TEST(ports_paths_and_addresses_have_defaults)
         ck_assert_str_eq(url.target, cases[i].target);
     }
 }
-END_TEST
 
-START_TEST(bad_urls_are_refused_without_their_secrets)
+SL_TEST(bad_urls_are_refused_without_their_secrets)
 {
     static const char *const bad[] = {"",
                                       "h/x",
@@ -86,9 +85,8 @@ START_TEST(bad_urls_are_refused_without_their_secrets)
     memcpy(huge, "http://h/", 9);
     ck_assert_int_eq(sl_url_parse(huge, &url, &err), -1);
 }
-END_TEST
 
-START_TEST(references_are_resolved_as_rfc_3986_says)
+SL_TEST(references_are_resolved_as_rfc_3986_says)
 {
     static const char base[] = "http://a/b/c/d;p?q";
     static const struct {
@@ -135,9 +133,8 @@ START_TEST(references_are_resolved_as_rfc_3986_says)
         ck_assert_int_eq(err.kind, SL_E_NET);
     }
 }
-END_TEST
 
-START_TEST(encoding_and_decoding_are_inverse)
+SL_TEST(encoding_and_decoding_are_inverse)
 {
     struct sl_err err = SL_ERR_INIT;
     char all[256];
@@ -156,9 +153,8 @@ START_TEST(encoding_and_decoding_are_inverse)
     for (size_t i = 0; i < SL_COUNT(bad); i++)
         ck_assert_ptr_null(sl_url_decode(bad[i], strlen(bad[i]), &err));
 }
-END_TEST
 
-START_TEST(origins_are_scheme_host_and_port)
+SL_TEST(origins_are_scheme_host_and_port)
 {
     struct sl_err err = SL_ERR_INIT;
     static const char *const others[] = {"https://h/", "http://h:81/", "http://g/", "http://h.x/"};
@@ -173,9 +169,8 @@ START_TEST(origins_are_scheme_host_and_port)
         ck_assert(!sl_url_same_origin(&a, &b));
     }
 }
-END_TEST
 
-START_TEST(a_tame_uri_has_no_secret)
+SL_TEST(a_tame_uri_has_no_secret)
 {
     static const char *const pairs[][2] = {
         {"http://me:secret@h:1/a@b?sig=x", "http://h:1/a@b"},
@@ -193,9 +188,8 @@ START_TEST(a_tame_uri_has_no_secret)
         free(tame);
     }
 }
-END_TEST
 
-START_TEST(every_failing_allocation_is_an_error)
+SL_TEST(every_failing_allocation_is_an_error)
 {
     for (unsigned nth = 1; nth < 40; nth++) {
         struct sl_err err = SL_ERR_INIT;
@@ -208,25 +202,4 @@ START_TEST(every_failing_allocation_is_an_error)
             return;
     }
     ck_abort_msg("too many allocations");
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("url");
-    TCase *tcase = tcase_create("url");
-    tcase_add_test(tcase, a_url_is_taken_apart);
-    tcase_add_test(tcase, ports_paths_and_addresses_have_defaults);
-    tcase_add_test(tcase, bad_urls_are_refused_without_their_secrets);
-    tcase_add_test(tcase, references_are_resolved_as_rfc_3986_says);
-    tcase_add_test(tcase, encoding_and_decoding_are_inverse);
-    tcase_add_test(tcase, origins_are_scheme_host_and_port);
-    tcase_add_test(tcase, a_tame_uri_has_no_secret);
-    tcase_add_test(tcase, every_failing_allocation_is_an_error);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failures = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failures ? 1 : 0;
 }

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "alloc_fail.h"
+#include "claims.h"
 #include "hash.h"
 #include "thread.h"
 #include "verify.h"
@@ -115,7 +116,7 @@ static void add_many(void)
     }
 }
 
-START_TEST(any_order_and_any_size_of_pieces_is_right)
+SL_TEST(any_order_and_any_size_of_pieces_is_right)
 {
     static const uint64_t steps[] = {BYTES, BYTES - 1, 262144, 65536, 10007, 997};
     add_many();
@@ -128,9 +129,8 @@ START_TEST(any_order_and_any_size_of_pieces_is_right)
     }
     ck_assert_uint_eq(mismatches, 0);
 }
-END_TEST
 
-START_TEST(bytes_of_an_earlier_load_are_read_back)
+SL_TEST(bytes_of_an_earlier_load_are_read_back)
 {
     struct sl_err err = SL_ERR_INIT;
     add_many();
@@ -143,9 +143,8 @@ START_TEST(bytes_of_an_earlier_load_are_read_back)
     ck_assert_msg(sl_verify_finish(verify, NULL, &err) == 0, "%s", err.message);
     sl_verify_free(verify);
 }
-END_TEST
 
-START_TEST(a_wrong_hash_names_what_how_and_both_values)
+SL_TEST(a_wrong_hash_names_what_how_and_both_values)
 {
     static const char *const codes[] = {"E_HASH_CRC32", "E_HASH_CRC32C", "E_HASH_SHA256"};
     for (int kind = 0; kind < 3; kind++) {
@@ -172,9 +171,8 @@ START_TEST(a_wrong_hash_names_what_how_and_both_values)
         }
     }
 }
-END_TEST
 
-START_TEST(an_empty_check_can_be_wrong)
+SL_TEST(an_empty_check_can_be_wrong)
 {
     struct sl_err err = SL_ERR_INIT;
     add(SL_HASH_SHA256, 0, 7, 7)->expected[0] ^= 1;
@@ -184,9 +182,8 @@ START_TEST(an_empty_check_can_be_wrong)
     ck_assert_str_eq(err.code, "E_HASH_SHA256");
     sl_verify_free(verify);
 }
-END_TEST
 
-START_TEST(bytes_that_never_came_are_missed)
+SL_TEST(bytes_that_never_came_are_missed)
 {
     struct sl_err err = SL_ERR_INIT;
     add(SL_HASH_SHA256, 0, 0, 1000);
@@ -198,9 +195,8 @@ START_TEST(bytes_that_never_came_are_missed)
     ck_assert_int_eq(err.kind, SL_E_INTERNAL);
     sl_verify_free(verify);
 }
-END_TEST
 
-START_TEST(bytes_that_came_twice_are_noticed)
+SL_TEST(bytes_that_came_twice_are_noticed)
 {
     struct sl_err err = SL_ERR_INIT;
     add(SL_HASH_CRC32, 0, 0, 1000);
@@ -210,9 +206,8 @@ START_TEST(bytes_that_came_twice_are_noticed)
     ck_assert_int_eq(err.kind, SL_E_INTERNAL);
     sl_verify_free(verify);
 }
-END_TEST
 
-START_TEST(a_failing_sink_ends_it)
+SL_TEST(a_failing_sink_ends_it)
 {
     struct sl_err err = SL_ERR_INIT;
     add(SL_HASH_SHA256, 0, 0, BYTES);
@@ -225,9 +220,8 @@ START_TEST(a_failing_sink_ends_it)
     ck_assert_int_eq(err.kind, SL_E_NO_SPACE);
     sl_verify_free(verify);
 }
-END_TEST
 
-START_TEST(cancellation_and_early_freeing_end_the_threads)
+SL_TEST(cancellation_and_early_freeing_end_the_threads)
 {
     struct sl_err err = SL_ERR_INIT;
     struct sl_cancel *cancel = sl_cancel_new(&err);
@@ -240,9 +234,8 @@ START_TEST(cancellation_and_early_freeing_end_the_threads)
     sl_verify_free(verify);
     sl_cancel_free(cancel);
 }
-END_TEST
 
-START_TEST(every_failing_allocation_is_survived)
+SL_TEST(every_failing_allocation_is_survived)
 {
     add_many();
     int failed = -1;
@@ -258,9 +251,8 @@ START_TEST(every_failing_allocation_is_survived)
         sl_verify_free(verify);
     }
 }
-END_TEST
 
-START_TEST(verified_bytes_are_counted_once)
+SL_TEST(verified_bytes_are_counted_once)
 {
     struct sl_err err = SL_ERR_INIT;
     struct sl_progress *progress = sl_progress_new("m", "u", "p", &err);
@@ -278,7 +270,6 @@ START_TEST(verified_bytes_are_counted_once)
     sl_verify_free(verify);
     sl_progress_free(progress);
 }
-END_TEST
 
 /* Right and once; *arg counts. */
 static int on_computed(void *arg, const struct sl_check *check, const uint8_t *digest,
@@ -290,7 +281,7 @@ static int on_computed(void *arg, const struct sl_check *check, const uint8_t *d
     return 0;
 }
 
-START_TEST(computed_hashes_are_told_once_whatever_the_pieces)
+SL_TEST(computed_hashes_are_told_once_whatever_the_pieces)
 {
     begin();
     add_many();
@@ -307,9 +298,8 @@ START_TEST(computed_hashes_are_told_once_whatever_the_pieces)
         ck_assert_uint_eq(told, check_count);
     }
 }
-END_TEST
 
-START_TEST(who_is_told_a_hash_can_fail_the_load)
+SL_TEST(who_is_told_a_hash_can_fail_the_load)
 {
     begin();
     struct sl_check *check = add(SL_HASH_CRC32, 0, 0, 100);
@@ -325,29 +315,5 @@ START_TEST(who_is_told_a_hash_can_fail_the_load)
     ck_assert_int_eq(sl_verify_finish(verify, NULL, &err), -1);
     ck_assert_uint_eq(told, 0);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("verify");
-    TCase *verify = tcase_create("verify");
-    tcase_add_checked_fixture(verify, begin, NULL);
-    tcase_add_test(verify, any_order_and_any_size_of_pieces_is_right);
-    tcase_add_test(verify, bytes_of_an_earlier_load_are_read_back);
-    tcase_add_test(verify, a_wrong_hash_names_what_how_and_both_values);
-    tcase_add_test(verify, an_empty_check_can_be_wrong);
-    tcase_add_test(verify, bytes_that_never_came_are_missed);
-    tcase_add_test(verify, bytes_that_came_twice_are_noticed);
-    tcase_add_test(verify, a_failing_sink_ends_it);
-    tcase_add_test(verify, cancellation_and_early_freeing_end_the_threads);
-    tcase_add_test(verify, every_failing_allocation_is_survived);
-    tcase_add_test(verify, verified_bytes_are_counted_once);
-    tcase_add_test(verify, computed_hashes_are_told_once_whatever_the_pieces);
-    tcase_add_test(verify, who_is_told_a_hash_can_fail_the_load);
-    suite_add_tcase(suite, verify);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failures = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failures ? 1 : 0;
-}
+SL_CASE(.setup = begin)

@@ -16,6 +16,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "claims.h"
 #include "load.h"
 #include "log.h"
 #include "model_maker.h"
@@ -438,7 +439,9 @@ static uint64_t number_from(const char *name, uint64_t otherwise)
     return text ? strtoull(text, NULL, 0) : otherwise;
 }
 
-START_TEST(whatever_comes_together_one_version_is_published)
+static const struct sl_claim_case crossing_claims;
+
+SL_TEST_OF(crossing_claims, whatever_comes_together_one_version_is_published)
 {
     uint64_t seed = number_from("SLUICE_VERSIONS_SEED", sl_now_ns()),
              runs = number_from("SLUICE_VERSIONS_RUNS", RUNS),
@@ -464,7 +467,6 @@ START_TEST(whatever_comes_together_one_version_is_published)
         ck_assert_uint_gt(counts.killed, counts.loads / 20);
     }
 }
-END_TEST
 
 /* ---- one by one ------------------------------------------------------------------------------ */
 
@@ -480,7 +482,7 @@ static struct combination simple(enum sl_world_style style, enum pin pin)
 static const enum sl_world_style bare[] = {SL_WORLD_WEAK,    SL_WORLD_WEAK_EACH, SL_WORLD_NEW_DATE,
                                            SL_WORLD_NULL_ID, SL_WORLD_EMPTY_TAG, SL_WORLD_NONE};
 
-START_TEST(a_killed_load_without_a_version_begins_anew)
+SL_TEST_LOOP(a_killed_load_without_a_version_begins_anew, 0, (int)SL_COUNT(bare))
 {
     struct combination c = simple(bare[_i], NO_PIN);
     c.steps[0].plan.cancel_at = SL_WORLD_RANGES;
@@ -492,9 +494,8 @@ START_TEST(a_killed_load_without_a_version_begins_anew)
     ck_assert_uint_eq(counts.resumed, 0);
     ck_assert_int_eq(published_version(&worlds[1]), 1);
 }
-END_TEST
 
-START_TEST(an_update_of_equal_length_is_seen_without_a_version)
+SL_TEST_LOOP(an_update_of_equal_length_is_seen_without_a_version, 0, (int)SL_COUNT(bare))
 {
     struct combination c = simple(bare[_i], NO_PIN);
     c.steps[1].put = 1;
@@ -503,9 +504,8 @@ START_TEST(an_update_of_equal_length_is_seen_without_a_version)
     ck_assert_uint_eq(counts.already, 0);
     ck_assert_int_eq(published_version(&worlds[1]), 1);
 }
-END_TEST
 
-START_TEST(a_hash_of_the_user_stands_in_for_a_version)
+SL_TEST_LOOP(a_hash_of_the_user_stands_in_for_a_version, 0, (int)SL_COUNT(bare))
 {
     struct combination c = simple(bare[_i], SHA256);
     for (c.pin = SHA256; c.pin < PINS; c.pin++) {
@@ -517,9 +517,8 @@ START_TEST(a_hash_of_the_user_stands_in_for_a_version)
         ck_assert_int_eq(published_version(&worlds[1]), 0);
     }
 }
-END_TEST
 
-START_TEST(kept_bytes_of_another_version_do_not_fail_the_load)
+SL_TEST_LOOP(kept_bytes_of_another_version_do_not_fail_the_load, 0, (int)SL_COUNT(bare))
 {
     struct combination c = simple(bare[_i], SHA256);
     for (c.pin = SHA256; c.pin < PINS; c.pin++) {
@@ -533,9 +532,8 @@ START_TEST(kept_bytes_of_another_version_do_not_fail_the_load)
         ck_assert_int_eq(published_version(&worlds[1]), 1);
     }
 }
-END_TEST
 
-START_TEST(bytes_that_match_no_hash_are_not_kept)
+SL_TEST(bytes_that_match_no_hash_are_not_kept)
 {
     struct combination c = simple(SL_WORLD_STRONG, SHA256);
     c.pinned = 1; /* the server has another version, all of which comes */
@@ -545,9 +543,8 @@ START_TEST(bytes_that_match_no_hash_are_not_kept)
     ck_assert_uint_eq(counts.resumed, 0);
     ck_assert_int_eq(published_version(&worlds[1]), 1);
 }
-END_TEST
 
-START_TEST(a_date_counts_when_it_is_old)
+SL_TEST(a_date_counts_when_it_is_old)
 {
     static const char then[] = "Sun, 22 Nov 2026 10:00:00 GMT";
     ck_assert(!sl_version_date_settled(then, then));
@@ -560,30 +557,8 @@ START_TEST(a_date_counts_when_it_is_old)
     ck_assert(sl_version_date_settled("Sun, 06 Nov 1994 08:49:37 GMT", "")); /* by our clock */
     ck_assert(!sl_version_date_settled("Fri, 31 Dec 2199 23:59:59 GMT", ""));
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("versions");
-    TCase *crossing = tcase_create("crossing");
-    tcase_add_checked_fixture(crossing, setup, teardown);
-    tcase_set_timeout(crossing, 150);
-    tcase_add_test(crossing, whatever_comes_together_one_version_is_published);
-    suite_add_tcase(suite, crossing);
-    TCase *single = tcase_create("single");
-    tcase_add_checked_fixture(single, setup, teardown);
-    tcase_set_timeout(single, 60);
-    const int count = (int)SL_COUNT(bare);
-    tcase_add_loop_test(single, a_killed_load_without_a_version_begins_anew, 0, count);
-    tcase_add_loop_test(single, an_update_of_equal_length_is_seen_without_a_version, 0, count);
-    tcase_add_loop_test(single, a_hash_of_the_user_stands_in_for_a_version, 0, count);
-    tcase_add_loop_test(single, kept_bytes_of_another_version_do_not_fail_the_load, 0, count);
-    tcase_add_test(single, bytes_that_match_no_hash_are_not_kept);
-    tcase_add_test(single, a_date_counts_when_it_is_old);
-    suite_add_tcase(suite, single);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
-}
+static const struct sl_claim_case crossing_claims = {
+    .setup = setup, .teardown = teardown, .seconds = 150};
+
+SL_CASE(.setup = setup, .teardown = teardown, .seconds = 60)

@@ -11,6 +11,7 @@
 
 #include "alloc_fail.h"
 #include "await.h"
+#include "claims.h"
 #include "http_client.h"
 #include "mem.h"
 #include "metrics.h"
@@ -76,7 +77,9 @@ static struct sl_progress *make(const char *name)
 
 /* ---- answers -------------------------------------------------------------------------------- */
 
-START_TEST(ready_means_everything_is_published)
+static const struct sl_claim_case starting_claims;
+
+SL_TEST(ready_means_everything_is_published)
 {
     ck_assert_int_eq(status_of("GET", "/healthz"), 200);
     ck_assert_int_eq(status_of("GET", "/startupz"), 503);
@@ -97,9 +100,8 @@ START_TEST(ready_means_everything_is_published)
     ck_assert_int_eq(status_of("GET", "/readyz"), 503);
     ck_assert_int_eq(status_of("GET", "/startupz"), 200);
 }
-END_TEST
 
-START_TEST(a_failed_load_is_never_ready_and_says_why)
+SL_TEST(a_failed_load_is_never_ready_and_says_why)
 {
     struct sl_err err = SL_ERR_INIT;
     struct sl_progress *progress = make("m");
@@ -111,9 +113,8 @@ START_TEST(a_failed_load_is_never_ready_and_says_why)
     json_decref(json);
     sl_progress_free(progress);
 }
-END_TEST
 
-START_TEST(metrics_come_in_the_format_that_is_asked_for)
+SL_TEST(metrics_come_in_the_format_that_is_asked_for)
 {
     struct http_reply reply;
     ck_assert_int_eq(http_ask(port, "GET", "/metrics", "", &reply), 0);
@@ -130,9 +131,8 @@ START_TEST(metrics_come_in_the_format_that_is_asked_for)
     ck_assert_str_eq(reply.body + reply.bytes - 6, "# EOF\n");
     http_release(&reply);
 }
-END_TEST
 
-START_TEST(loads_and_models_are_listed_and_found)
+SL_TEST(loads_and_models_are_listed_and_found)
 {
     struct sl_progress *first = make("a"), *second = make("b"), *third = make("b");
     sl_progress_finish(second, NULL);
@@ -173,9 +173,8 @@ START_TEST(loads_and_models_are_listed_and_found)
     sl_progress_free(second);
     sl_progress_free(third);
 }
-END_TEST
 
-START_TEST(many_loads_are_cut_to_the_latest)
+SL_TEST(many_loads_are_cut_to_the_latest)
 {
     struct sl_progress *all[400];
     for (int i = 0; i < 400; i++)
@@ -188,9 +187,8 @@ START_TEST(many_loads_are_cut_to_the_latest)
     for (int i = 0; i < 400; i++)
         sl_progress_free(all[i]);
 }
-END_TEST
 
-START_TEST(only_get_and_head_are_answered)
+SL_TEST(only_get_and_head_are_answered)
 {
     const char *methods[] = {"POST", "PUT", "DELETE", "OPTIONS", "TRACE", "PATCH", "X"};
     struct http_reply reply;
@@ -206,9 +204,8 @@ START_TEST(only_get_and_head_are_answered)
         ck_assert_int_eq(status_of("HEAD", paths[i]), 200);
     ck_assert_int_eq(status_of("HEAD", "/readyz"), 503);
 }
-END_TEST
 
-START_TEST(the_page_loads_nothing_from_elsewhere)
+SL_TEST(the_page_loads_nothing_from_elsewhere)
 {
     struct http_reply reply;
     ck_assert_int_eq(http_ask(port, "GET", "/", "", &reply), 0);
@@ -225,7 +222,6 @@ START_TEST(the_page_loads_nothing_from_elsewhere)
     ck_assert_str_eq(http_header(&reply, "Cache-Control"), "no-store");
     http_release(&reply);
 }
-END_TEST
 
 /* ---- events --------------------------------------------------------------------------------- */
 
@@ -247,7 +243,7 @@ static int open_events(void)
     return fd;
 }
 
-START_TEST(events_tell_changes_as_they_happen)
+SL_TEST(events_tell_changes_as_they_happen)
 {
     sl_autofree char *all = calloc(1, 1 << 20);
     struct sl_progress *progress = make("m");
@@ -261,9 +257,8 @@ START_TEST(events_tell_changes_as_they_happen)
     close(fd);
     sl_progress_free(progress);
 }
-END_TEST
 
-START_TEST(readers_of_events_are_counted_and_leave_when_told)
+SL_TEST(readers_of_events_are_counted_and_leave_when_told)
 {
     int fds[32];
     for (int i = 0; i < 32; i++) {
@@ -277,9 +272,8 @@ START_TEST(readers_of_events_are_counted_and_leave_when_told)
     for (int i = 0; i < 32; i++)
         close(fds[i]);
 }
-END_TEST
 
-START_TEST(readers_that_go_away_make_room)
+SL_TEST(readers_that_go_away_make_room)
 {
     struct sl_progress *progress = make("m");
     for (int i = 0; i < 100; i++) {
@@ -302,11 +296,10 @@ START_TEST(readers_that_go_away_make_room)
     ck_assert_int_eq(status, 200);
     sl_progress_free(progress);
 }
-END_TEST
 
 /* ---- hostile clients ------------------------------------------------------------------------ */
 
-START_TEST(requests_that_are_too_big_are_refused)
+SL_TEST(requests_that_are_too_big_are_refused)
 {
     sl_autofree char *big = malloc(70000);
     memset(big, 'a', 69999);
@@ -322,9 +315,8 @@ START_TEST(requests_that_are_too_big_are_refused)
     http_release(&reply);
     ck_assert_int_eq(status_of("GET", "/healthz"), 200);
 }
-END_TEST
 
-START_TEST(a_body_is_never_read)
+SL_TEST(a_body_is_never_read)
 {
     int fd = http_connect(port);
     struct http_reply reply;
@@ -336,9 +328,8 @@ START_TEST(a_body_is_never_read)
     http_release(&reply);
     close(fd);
 }
-END_TEST
 
-START_TEST(bytes_that_are_no_http_end_only_their_own_connection)
+SL_TEST(bytes_that_are_no_http_end_only_their_own_connection)
 {
     const char *nonsense[] = {"\r\n\r\n\r\n\r\n",
                               "\x16\x03\x01\x02",
@@ -360,10 +351,9 @@ START_TEST(bytes_that_are_no_http_end_only_their_own_connection)
     }
     ck_assert_int_eq(status_of("GET", "/healthz"), 200);
 }
-END_TEST
 
 /* Each holds a half-sent request; the server serves on, and lets the oldest go. */
-START_TEST(a_thousand_slow_clients_keep_no_probe_out)
+SL_TEST(a_thousand_slow_clients_keep_no_probe_out)
 {
     enum { CLIENTS = 1000 };
     static int fds[CLIENTS];
@@ -390,7 +380,6 @@ START_TEST(a_thousand_slow_clients_keep_no_probe_out)
     }
     ck_assert_uint_ge(gone, CLIENTS - 256);
 }
-END_TEST
 
 static bool is_cut_off(int fd)
 {
@@ -400,7 +389,7 @@ static bool is_cut_off(int fd)
 }
 
 /* A byte now and then keeps a connection busy; it is the whole time that counts. */
-START_TEST(a_client_that_trickles_is_cut_off)
+SL_TEST(a_client_that_trickles_is_cut_off)
 {
     struct sl_err err = SL_ERR_INIT;
     const struct sl_web_config config = {.listen = "127.0.0.1:0", .idle_seconds = 1};
@@ -411,9 +400,8 @@ START_TEST(a_client_that_trickles_is_cut_off)
     SL_AWAIT(is_cut_off(fd), "the end of the connection");
     close(fd);
 }
-END_TEST
 
-START_TEST(a_connection_serves_many_requests)
+SL_TEST(a_connection_serves_many_requests)
 {
     int fd = http_connect(port);
     for (int i = 0; i < 200; i++) {
@@ -425,7 +413,6 @@ START_TEST(a_connection_serves_many_requests)
     }
     close(fd);
 }
-END_TEST
 
 static void *ask_often(void *arg)
 {
@@ -439,7 +426,7 @@ static void *ask_often(void *arg)
     return NULL;
 }
 
-START_TEST(many_clients_ask_while_loads_change)
+SL_TEST(many_clients_ask_while_loads_change)
 {
     pthread_t threads[6];
     int failed[6] = {0};
@@ -458,11 +445,10 @@ START_TEST(many_clients_ask_while_loads_change)
     }
     close(events);
 }
-END_TEST
 
 /* ---- starting ------------------------------------------------------------------------------- */
 
-START_TEST(addresses_are_read_as_people_write_them)
+SL_TEST_OF(starting_claims, addresses_are_read_as_people_write_them)
 {
     struct sl_err err = SL_ERR_INIT;
     char host[256];
@@ -488,9 +474,8 @@ START_TEST(addresses_are_read_as_people_write_them)
         ck_assert_int_eq(err.kind, SL_E_USAGE);
     }
 }
-END_TEST
 
-START_TEST(an_address_in_use_is_named)
+SL_TEST_OF(starting_claims, an_address_in_use_is_named)
 {
     struct sl_err err = SL_ERR_INIT;
     char text[32];
@@ -502,9 +487,8 @@ START_TEST(an_address_in_use_is_named)
     ck_assert_ptr_nonnull(strstr(err.message, text));
     stop();
 }
-END_TEST
 
-START_TEST(every_address_takes_both_families)
+SL_TEST_OF(starting_claims, every_address_takes_both_families)
 {
     struct sl_err err = SL_ERR_INIT;
     const struct sl_web_config config = {.listen = ":0"};
@@ -514,9 +498,8 @@ START_TEST(every_address_takes_both_families)
     ck_assert_int_eq(status_of("GET", "/readyz"), 200);
     stop();
 }
-END_TEST
 
-START_TEST(a_failing_allocation_starts_nothing_and_leaks_nothing)
+SL_TEST_OF(starting_claims, a_failing_allocation_starts_nothing_and_leaks_nothing)
 {
     for (unsigned nth = 1; nth < 50; nth++) {
         struct sl_err err = SL_ERR_INIT;
@@ -535,9 +518,8 @@ START_TEST(a_failing_allocation_starts_nothing_and_leaks_nothing)
     }
     ck_abort_msg("it never started");
 }
-END_TEST
 
-START_TEST(a_request_that_finds_no_memory_harms_no_other)
+SL_TEST(a_request_that_finds_no_memory_harms_no_other)
 {
     const char *paths[] = {"/metrics", "/v1/loads", "/v1/models", "/readyz", "/v1/events"};
     struct sl_progress *progress = make("m");
@@ -557,40 +539,7 @@ START_TEST(a_request_that_finds_no_memory_harms_no_other)
         }
     sl_progress_free(progress);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("web");
-    TCase *serving = tcase_create("serving"), *starting = tcase_create("starting");
-    tcase_add_checked_fixture(serving, start_one, stop);
-    tcase_add_test(serving, ready_means_everything_is_published);
-    tcase_add_test(serving, a_failed_load_is_never_ready_and_says_why);
-    tcase_add_test(serving, metrics_come_in_the_format_that_is_asked_for);
-    tcase_add_test(serving, loads_and_models_are_listed_and_found);
-    tcase_add_test(serving, many_loads_are_cut_to_the_latest);
-    tcase_add_test(serving, only_get_and_head_are_answered);
-    tcase_add_test(serving, the_page_loads_nothing_from_elsewhere);
-    tcase_add_test(serving, events_tell_changes_as_they_happen);
-    tcase_add_test(serving, readers_of_events_are_counted_and_leave_when_told);
-    tcase_add_test(serving, readers_that_go_away_make_room);
-    tcase_add_test(serving, requests_that_are_too_big_are_refused);
-    tcase_add_test(serving, a_body_is_never_read);
-    tcase_add_test(serving, bytes_that_are_no_http_end_only_their_own_connection);
-    tcase_add_test(serving, a_thousand_slow_clients_keep_no_probe_out);
-    tcase_add_test(serving, a_client_that_trickles_is_cut_off);
-    tcase_add_test(serving, a_connection_serves_many_requests);
-    tcase_add_test(serving, many_clients_ask_while_loads_change);
-    tcase_add_test(serving, a_request_that_finds_no_memory_harms_no_other);
-    tcase_add_test(starting, addresses_are_read_as_people_write_them);
-    tcase_add_test(starting, an_address_in_use_is_named);
-    tcase_add_test(starting, every_address_takes_both_families);
-    tcase_add_test(starting, a_failing_allocation_starts_nothing_and_leaks_nothing);
-    suite_add_tcase(suite, serving);
-    suite_add_tcase(suite, starting);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failures = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failures ? 1 : 0;
-}
+static const struct sl_claim_case starting_claims = {.seconds = 0};
+
+SL_CASE(.setup = start_one, .teardown = stop)

@@ -8,7 +8,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "case_main.h"
+#include "claims.h"
 #include "http_client.h"
 #include "log.h"
 #include "memory_store.h"
@@ -117,7 +117,7 @@ static int open_client(void)
     return fd;
 }
 
-START_TEST(a_kept_connection_keeps_no_bodies)
+SL_TEST(a_kept_connection_keeps_no_bodies)
 {
     int fd = open_client();
     size_t before = allocated();
@@ -129,9 +129,8 @@ START_TEST(a_kept_connection_keeps_no_bodies)
     check_growth(before);
     close(fd);
 }
-END_TEST
 
-START_TEST(a_body_that_breaks_off_is_given_back)
+SL_TEST(a_body_that_breaks_off_is_given_back)
 {
     size_t before = allocated();
     for (unsigned i = 0; i < REQUESTS; i++) {
@@ -144,9 +143,8 @@ START_TEST(a_body_that_breaks_off_is_given_back)
         sl_sleep_ms(1, NULL, NULL); /* until the server has seen them all */
     check_growth(before);
 }
-END_TEST
 
-START_TEST(requests_behind_each_other_have_their_own_bodies)
+SL_TEST(requests_behind_each_other_have_their_own_bodies)
 {
     int fd = open_client();
     struct sl_registry_counts counts;
@@ -165,9 +163,8 @@ START_TEST(requests_behind_each_other_have_their_own_bodies)
     sl_registry_counts(node->registry, &counts);
     ck_assert_uint_eq(counts.models, 3);
 }
-END_TEST
 
-START_TEST(a_body_is_waited_for_only_from_who_may_send_it)
+SL_TEST(a_body_is_waited_for_only_from_who_may_send_it)
 {
     int fd = open_client();
     struct http_reply reply = {0};
@@ -185,7 +182,6 @@ START_TEST(a_body_is_waited_for_only_from_who_may_send_it)
     expect(fd, 401, "a bearer token is needed");
     close(fd);
 }
-END_TEST
 
 /* Refused before a byte of it is kept; the connection ends, since what follows is no request. */
 static void expect_refused(const char *head, int status, const char *words)
@@ -203,7 +199,7 @@ static void expect_refused(const char *head, int status, const char *words)
     close(fd);
 }
 
-START_TEST(bodies_that_nobody_wants_are_not_kept)
+SL_TEST(bodies_that_nobody_wants_are_not_kept)
 {
     static const struct {
         const char *head;
@@ -226,16 +222,5 @@ START_TEST(bodies_that_nobody_wants_are_not_kept)
             expect_refused(refused[i].head, refused[i].status, refused[i].words);
     check_growth(before);
 }
-END_TEST
 
-int main(void)
-{
-    const TTest *const tests[] = {
-        a_kept_connection_keeps_no_bodies,
-        a_body_that_breaks_off_is_given_back,
-        requests_behind_each_other_have_their_own_bodies,
-        a_body_is_waited_for_only_from_who_may_send_it,
-        bodies_that_nobody_wants_are_not_kept,
-    };
-    return sl_case_main("web_bodies", setup, teardown, tests, SL_COUNT(tests));
-}
+SL_CASE(.setup = setup, .teardown = teardown)

@@ -7,7 +7,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "case_main.h"
+#include "claims.h"
 #include "http_client.h"
 #include "memory_store.h"
 #include "model_maker.h"
@@ -128,7 +128,7 @@ static const struct {
     {"DELETE", "/v1/models/r", NULL, 202},
 };
 
-START_TEST(without_a_token_nothing_can_be_changed_over_tcp)
+SL_TEST(without_a_token_nothing_can_be_changed_over_tcp)
 {
     for (size_t i = 0; i < SL_COUNT(requests); i++) {
         expect(far(), requests[i].method, requests[i].target, "", requests[i].body, 401,
@@ -143,9 +143,8 @@ START_TEST(without_a_token_nothing_can_be_changed_over_tcp)
     sl_registry_counts(node->registry, &counts);
     ck_assert_uint_eq(counts.models, 1);
 }
-END_TEST
 
-START_TEST(the_token_opens_all_of_it)
+SL_TEST(the_token_opens_all_of_it)
 {
     for (size_t i = 0; i < SL_COUNT(requests); i++) {
         expect(far(), requests[i].method, requests[i].target, BEARER, requests[i].body,
@@ -153,9 +152,8 @@ START_TEST(the_token_opens_all_of_it)
         sl_registry_settle(node->registry);
     }
 }
-END_TEST
 
-START_TEST(so_does_the_control_socket)
+SL_TEST(so_does_the_control_socket)
 {
     for (size_t i = 0; i < SL_COUNT(requests); i++) {
         expect(local(), requests[i].method, requests[i].target, "", requests[i].body,
@@ -165,27 +163,24 @@ START_TEST(so_does_the_control_socket)
     expect(local(), "GET", "/v1/models/m", "", NULL, 200, "\"state\":\"ready\"");
     expect(local(), "GET", "/healthz", "", NULL, 200, "ok");
 }
-END_TEST
 
-START_TEST(without_a_token_file_there_is_only_the_socket)
+SL_TEST(without_a_token_file_there_is_only_the_socket)
 {
     close_node();
     open_node(false);
     expect(far(), "POST", "/v1/models/m/load", BEARER, NULL, 403, "control socket");
     expect(local(), "POST", "/v1/models/m/load", "", NULL, 202, "\"m\"");
 }
-END_TEST
 
-START_TEST(a_token_file_that_is_gone_opens_nothing)
+SL_TEST(a_token_file_that_is_gone_opens_nothing)
 {
     ck_assert_int_eq(unlinkat(scratch, "token", 0), 0);
     expect(far(), "POST", "/v1/models/m/load", BEARER, NULL, 503, "the log says why");
 }
-END_TEST
 
 /* ---- what ----------------------------------------------------------------------------------- */
 
-START_TEST(what_is_asked_wrongly_is_refused_with_its_reason)
+SL_TEST(what_is_asked_wrongly_is_refused_with_its_reason)
 {
     expect(local(), "POST", "/v1/loads", "", "kind: [", 400, "USAGE");
     expect(local(), "POST", "/v1/loads", "", MODEL("r") "extra: 1\n", 400,
@@ -201,9 +196,8 @@ START_TEST(what_is_asked_wrongly_is_refused_with_its_reason)
     expect(local(), "PUT", "/v1/models/m", "", NULL, 405, "PUT");
     expect(local(), "GET", "/v1/models/none", "", NULL, 404, "'none'");
 }
-END_TEST
 
-START_TEST(what_is_not_possible_now_is_a_conflict)
+SL_TEST(what_is_not_possible_now_is_a_conflict)
 {
     expect(local(), "DELETE", "/v1/models/m", "", NULL, 409, "\"code\":\"config\"");
     expect(local(), "POST", "/v1/models/m/evict", "", NULL, 409, "\"code\":\"pinned\"");
@@ -218,9 +212,8 @@ START_TEST(what_is_not_possible_now_is_a_conflict)
     sl_registry_release(node->registry, ref);
     expect(local(), "DELETE", "/v1/models/r", "", NULL, 202, "forgotten");
 }
-END_TEST
 
-START_TEST(a_refusal_says_how_to_ask)
+SL_TEST(a_refusal_says_how_to_ask)
 {
     struct http_reply reply = {0};
     ck_assert_int_eq(ask_at(far(), "DELETE", "/v1/models/m", "", NULL, &reply), 401);
@@ -230,7 +223,6 @@ START_TEST(a_refusal_says_how_to_ask)
     ck_assert_str_eq(http_header(&reply, "Allow"), "GET, HEAD, POST");
     http_release(&reply);
 }
-END_TEST
 
 static void *post_pieces(void *arg)
 {
@@ -250,7 +242,7 @@ static void *post_pieces(void *arg)
     return NULL;
 }
 
-START_TEST(a_body_may_come_in_pieces_and_from_many)
+SL_TEST(a_body_may_come_in_pieces_and_from_many)
 {
     pthread_t threads[8];
     ck_assert_uint_eq(strlen(MODEL("piece")), 93);
@@ -263,9 +255,8 @@ START_TEST(a_body_may_come_in_pieces_and_from_many)
     sl_registry_counts(node->registry, &counts);
     ck_assert_uint_eq(counts.loads, 2); /* of m and of piece */
 }
-END_TEST
 
-START_TEST(a_socket_that_somebody_serves_is_left_alone)
+SL_TEST(a_socket_that_somebody_serves_is_left_alone)
 {
     const struct sl_web_socket at = {control_path, 0600, UINT32_MAX};
     const struct sl_web_config config = {.control = &at, .node = node};
@@ -273,31 +264,13 @@ START_TEST(a_socket_that_somebody_serves_is_left_alone)
     ck_assert_ptr_nonnull(strstr(err.message, "another process serves it"));
     expect(local(), "GET", "/healthz", "", NULL, 200, "ok");
 }
-END_TEST
 
-START_TEST(readiness_is_that_of_the_config)
+SL_TEST(readiness_is_that_of_the_config)
 {
     expect(far(), "GET", "/readyz", "", NULL, 200, "\"published\":1");
     sl_web_drain(web, 0);
     expect(far(), "GET", "/readyz", "", NULL, 503, "about to end");
     expect(far(), "GET", "/metrics", "", NULL, 200, "sluice_node_models_ready 1");
 }
-END_TEST
 
-int main(void)
-{
-    const TTest *const tests[] = {
-        without_a_token_nothing_can_be_changed_over_tcp,
-        the_token_opens_all_of_it,
-        so_does_the_control_socket,
-        without_a_token_file_there_is_only_the_socket,
-        a_token_file_that_is_gone_opens_nothing,
-        what_is_asked_wrongly_is_refused_with_its_reason,
-        what_is_not_possible_now_is_a_conflict,
-        a_refusal_says_how_to_ask,
-        a_body_may_come_in_pieces_and_from_many,
-        a_socket_that_somebody_serves_is_left_alone,
-        readiness_is_that_of_the_config,
-    };
-    return sl_case_main("web_control", setup, teardown, tests, SL_COUNT(tests));
-}
+SL_CASE(.setup = setup, .teardown = teardown)

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "await.h"
+#include "claims.h"
 #include "http_client.h"
 #include "mem.h"
 #include "scratch.h"
@@ -67,7 +68,7 @@ static void *drain(void *arg)
     return NULL;
 }
 
-START_TEST(an_end_is_not_ready_and_answers_what_has_begun)
+SL_TEST(an_end_is_not_ready_and_answers_what_has_begun)
 {
     const size_t bytes = 24 << 20; /* more than sockets hold */
     int file = openat(scratch_fd, "big", O_CREAT | O_RDWR, 0600);
@@ -87,18 +88,16 @@ START_TEST(an_end_is_not_ready_and_answers_what_has_begun)
     http_release(&reply);
     close(fd);
 }
-END_TEST
 
-START_TEST(an_end_lets_readers_of_events_go)
+SL_TEST(an_end_lets_readers_of_events_go)
 {
     int fd = begin("/v1/events");
     sl_web_drain(web, HOUR_MS);
     ck_assert_int_eq(status_of("/readyz"), 503);
     close(fd);
 }
-END_TEST
 
-START_TEST(an_end_waits_no_longer_than_it_may)
+SL_TEST(an_end_waits_no_longer_than_it_may)
 {
     int file = openat(scratch_fd, "big", O_CREAT | O_RDWR, 0600);
     ck_assert_int_eq(ftruncate(file, 24 << 20), 0);
@@ -107,29 +106,12 @@ START_TEST(an_end_waits_no_longer_than_it_may)
     sl_web_drain(web, 30);
     close(fd);
 }
-END_TEST
 
-START_TEST(an_idle_server_ends_at_once)
+SL_TEST(an_idle_server_ends_at_once)
 {
     int fd = http_connect(port); /* a connection that asks nothing keeps nobody */
     sl_web_drain(web, HOUR_MS);
     close(fd);
 }
-END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("web_end");
-    TCase *all = tcase_create("web_end");
-    tcase_add_checked_fixture(all, setup, teardown);
-    tcase_add_test(all, an_end_is_not_ready_and_answers_what_has_begun);
-    tcase_add_test(all, an_end_lets_readers_of_events_go);
-    tcase_add_test(all, an_end_waits_no_longer_than_it_may);
-    tcase_add_test(all, an_idle_server_ends_at_once);
-    suite_add_tcase(suite, all);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failures = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failures ? 1 : 0;
-}
+SL_CASE(.setup = setup, .teardown = teardown)

@@ -3,10 +3,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "claims.h"
 #include "mem.h"
 #include "web_http.h"
 
-START_TEST(ranges_mean_what_the_rfc_says)
+SL_TEST(ranges_mean_what_the_rfc_says)
 {
     const struct {
         const char *text;
@@ -45,9 +46,8 @@ START_TEST(ranges_mean_what_the_rfc_says)
         ck_assert_uint_eq(end, cases[i].end);
     }
 }
-END_TEST
 
-START_TEST(dates_are_read_back_as_written)
+SL_TEST(dates_are_read_back_as_written)
 {
     char text[32];
     const int64_t times[] = {0, 951782400, 1700000000, 4102444799};
@@ -65,9 +65,8 @@ START_TEST(dates_are_read_back_as_written)
         ck_assert_int_eq(sl_web_date_parse(bad[i]), -1);
     ck_assert_int_eq(sl_web_date_parse(NULL), -1);
 }
-END_TEST
 
-START_TEST(lists_of_etags_are_searched_strongly_or_weakly)
+SL_TEST(lists_of_etags_are_searched_strongly_or_weakly)
 {
     ck_assert(sl_web_etag_listed("\"a\"", "\"a\"", false));
     ck_assert(sl_web_etag_listed("\"b\", \"a\"", "\"a\"", false));
@@ -79,9 +78,8 @@ START_TEST(lists_of_etags_are_searched_strongly_or_weakly)
     ck_assert(!sl_web_etag_listed("\"a", "\"a\"", true));
     ck_assert(!sl_web_etag_listed("", "\"a\"", true));
 }
-END_TEST
 
-START_TEST(paths_cannot_climb_or_hide)
+SL_TEST(paths_cannot_climb_or_hide)
 {
     char path[SL_WEB_PATH_BYTES];
     const struct {
@@ -128,21 +126,4 @@ START_TEST(paths_cannot_climb_or_hide)
     ck_assert_int_eq(sl_web_path_decode(url, path), 404);
     url[256] = 0;
     ck_assert_int_eq(sl_web_path_decode(url, path), 0);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("web_http");
-    TCase *parsers = tcase_create("parsers");
-    tcase_add_test(parsers, ranges_mean_what_the_rfc_says);
-    tcase_add_test(parsers, dates_are_read_back_as_written);
-    tcase_add_test(parsers, lists_of_etags_are_searched_strongly_or_weakly);
-    tcase_add_test(parsers, paths_cannot_climb_or_hide);
-    suite_add_tcase(suite, parsers);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failures = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failures ? 1 : 0;
 }

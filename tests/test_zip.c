@@ -5,6 +5,7 @@
 #include <check.h>
 #include <string.h>
 
+#include "claims.h"
 #include "golden.h"
 #include "memory_store.h"
 #include "stores.h"
@@ -47,7 +48,7 @@ static void check_field(size_t back, uint8_t value, const char *code)
     free(data);
 }
 
-START_TEST(end_records_must_agree)
+SL_TEST(end_records_must_agree)
 {
     check_field(1, 0, "");
     check_field(1, 1, "zip.trailing");           /* a comment that is not there */
@@ -60,7 +61,6 @@ START_TEST(end_records_must_agree)
     check_field(22 + 12, 0xee, "zip.eocd");      /* place of the ZIP64 record */
     check_field(22 + 20 + 52, 0xee, "zip.eocd"); /* its size */
 }
-END_TEST
 
 /* ---- the directory --------------------------------------------------------------------------- */
 
@@ -114,7 +114,7 @@ static void check_row(struct field field, int64_t more, struct field other, cons
     free(data);
 }
 
-START_TEST(fields_of_the_directory_are_checked)
+SL_TEST(fields_of_the_directory_are_checked)
 {
     size_t bytes;
     uint8_t *data = golden_read("pytorch/records_2_7.pt", &bytes);
@@ -140,7 +140,6 @@ START_TEST(fields_of_the_directory_are_checked)
     check_row(HEADER, 1, HEADER, "zip.local-mismatch");
     check_row(HEADER, (int64_t)(end - begin), HEADER, "zip.bounds");
 }
-END_TEST
 
 /* The payload moves by one, so that its place must be read from the header. */
 static void check_local_field(struct field field, uint64_t value, const char *code)
@@ -157,7 +156,7 @@ static void check_local_field(struct field field, uint64_t value, const char *co
     free(data);
 }
 
-START_TEST(fields_of_local_headers_are_checked)
+SL_TEST(fields_of_local_headers_are_checked)
 {
     check_local_field(METHOD, 0, "");
     check_local_field(METHOD, 8, "zip.local-mismatch");
@@ -166,10 +165,9 @@ START_TEST(fields_of_local_headers_are_checked)
     check_local_field(SIZE, 1, "zip.local-mismatch");
     check_local_field(EXTRA_BYTES, 0xffff, "zip.overlap");
 }
-END_TEST
 
 /* Tag 1 of zip64_fields.pt: sizes, then the header's place, each only where its field is full. */
-START_TEST(zip64_fields_are_checked)
+SL_TEST(zip64_fields_are_checked)
 {
     size_t bytes;
     uint8_t *data = golden_read("pytorch/zip64_fields.pt", &bytes), *row = data;
@@ -194,7 +192,6 @@ START_TEST(zip64_fields_are_checked)
     }
     free(data);
 }
-END_TEST
 
 /* Nothing but end records that promise so many entries in a directory of so many bytes. */
 static const char *code_of_promise(uint64_t count, uint64_t directory_bytes)
@@ -222,29 +219,11 @@ static const char *code_of_promise(uint64_t count, uint64_t directory_bytes)
     return code;
 }
 
-START_TEST(directories_have_limits)
+SL_TEST(directories_have_limits)
 {
     ck_assert_str_eq(code_of_promise(SL_ZIP_ENTRIES_MAX, 100), "zip.cd");
     ck_assert_str_eq(code_of_promise(SL_ZIP_ENTRIES_MAX + 1, 100), "zip.limit");
     ck_assert_str_eq(code_of_promise(UINT64_MAX, 100), "zip.limit");
     ck_assert_str_eq(code_of_promise(1, SL_ZIP_DIRECTORY_BYTES_MAX), "zip.cd");
     ck_assert_str_eq(code_of_promise(1, SL_ZIP_DIRECTORY_BYTES_MAX + 1), "zip.limit");
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("zip");
-    TCase *tcase = tcase_create("zip");
-    tcase_add_test(tcase, end_records_must_agree);
-    tcase_add_test(tcase, fields_of_the_directory_are_checked);
-    tcase_add_test(tcase, fields_of_local_headers_are_checked);
-    tcase_add_test(tcase, zip64_fields_are_checked);
-    tcase_add_test(tcase, directories_have_limits);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failures = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failures ? 1 : 0;
 }

@@ -1,0 +1,158 @@
+/*
+ * Claims register themselves before main(), which sorts them by their lines, chooses those that
+ * are wanted and gives them to Check.
+ */
+#include "claims.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "mem.h"
+#include "option.h"
+
+enum { WANTED_MAX = 64, CLAIMS_MAX = 512, TEXT_BYTES = 4096 };
+
+static struct sl_claim *first;
+static const struct sl_claim_case none, *common = &none;
+static struct {
+    const char *name;
+    bool found;
+} wanted[WANTED_MAX];
+static unsigned wanted_count;
+static bool list;
+
+void sl_claim_add(struct sl_claim *claim)
+{
+    struct sl_claim **at = &first;
+    while (*at && (*at)->test->line < claim->test->line)
+        at = &(*at)->next;
+    claim->next = *at;
+    *at = claim;
+}
+
+void sl_claim_case_set(const struct sl_claim_case *all)
+{
+    common = all;
+}
+
+static void want(const char *name)
+{
+    if (strcmp(name, "--list") == 0)
+        list = true;
+    else if (*name && wanted_count < WANTED_MAX)
+        wanted[wanted_count++].name = name;
+}
+
+static void take_arguments(int argc, char **argv)
+{
+    static char text[TEXT_BYTES];
+    char *rest = text, *name;
+    const char *environment = getenv("SL_TEST");
+    for (int i = 1; i < argc; i++)
+        want(argv[i]);
+    snprintf(text, sizeof(text), "%s", environment ? environment : "");
+    while ((name = strsep(&rest, " ,")))
+        want(name);
+}
+
+/* By hand as under ctest: Check's own time limit is four seconds. */
+static void set_environment(void)
+{
+    setenv("CK_DEFAULT_TIMEOUT", "60", 0);
+    if (access(SL_PROGRAM, X_OK) == 0)
+        setenv("SLUICE", SL_PROGRAM, 0);
+}
+
+static bool is_wanted(const char *name)
+{
+    bool result = wanted_count == 0;
+    for (unsigned i = 0; i < wanted_count; i++)
+        if (strcmp(wanted[i].name, name) == 0)
+            result = wanted[i].found = true;
+    return result;
+}
+
+static size_t prefix(const char *a, const char *b)
+{
+    size_t bytes = 0;
+    while (a[bytes] && a[bytes] == b[bytes])
+        bytes++;
+    return bytes;
+}
+
+static void refuse(const char *name)
+{
+    const char *names[CLAIMS_MAX] = {NULL};
+    unsigned count = 0;
+    size_t length = strlen(name), shared = 0;
+    for (struct sl_claim *claim = first; claim && count < CLAIMS_MAX; claim = claim->next)
+        names[count++] = claim->test->name;
+    const char *nearest = sl_nearest(name, names, count);
+    fprintf(stderr, "no test is called '%s'%s%s%s\n", name, nearest ? ", did you mean '" : "",
+            nearest ? nearest : "", nearest ? "'?" : ", --list names them");
+    for (unsigned i = 0; i < count; i++)
+        shared = SL_MAX(shared, prefix(names[i], name));
+    for (unsigned i = 0; i < count; i++)
+        if (strstr(names[i], name) || (shared > length / 2 && prefix(names[i], name) == shared))
+            fprintf(stderr, "    %s\n", names[i]);
+}
+
+/* Claims of one case follow each other in the file, as a rule; where not, a case comes twice. */
+static void choose(Suite *suite)
+{
+    const struct sl_claim_case *last = NULL;
+    TCase *cases = NULL;
+    for (const struct sl_claim *claim = first; claim; claim = claim->next) {
+        const struct sl_claim_case *of = claim->of ? claim->of : common;
+        if (!is_wanted(claim->test->name))
+            continue;
+        if (of != last) {
+            cases = tcase_create("claims");
+            tcase_add_checked_fixture(cases, of->setup, of->teardown);
+            if (of->seconds)
+                tcase_set_timeout(cases, of->seconds);
+            suite_add_tcase(suite, cases);
+            last = of;
+        }
+        tcase_add_loop_test(cases, claim->test, claim->begin, claim->end);
+    }
+}
+
+static int run(const char *program)
+{
+    const char *slash = strrchr(program, '/');
+    Suite *suite = suite_create(slash ? slash + 1 : program);
+    bool missing = false;
+    choose(suite);
+    for (unsigned i = 0; i < wanted_count; i++)
+        if (!wanted[i].found) {
+            refuse(wanted[i].name);
+            missing = true;
+        }
+    SRunner *runner = srunner_create(suite);
+    if (!missing)
+        srunner_run_all(runner, CK_ENV);
+    int failures = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failures || missing ? EXIT_FAILURE : EXIT_SUCCESS;
+}
+
+int main(int argc, char **argv)
+{
+    take_arguments(argc, argv);
+    set_environment();
+    if (!first) {
+        fprintf(stderr, "%s has no tests\n", argv[0]);
+        return EXIT_FAILURE;
+    }
+    if (list) {
+        for (const struct sl_claim *claim = first; claim; claim = claim->next)
+            printf("%s\n", claim->test->name);
+        return EXIT_SUCCESS;
+    }
+    if (common->prepare && !common->prepare())
+        return 77;
+    return run(argv[0]);
+}
