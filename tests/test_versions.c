@@ -65,7 +65,7 @@ struct combination {
 /* What is known of the load before. */
 struct past {
     bool any, complete, killed;
-    unsigned whole;    /* answers it had before it was killed */
+    unsigned taken;    /* answers that it had read before it was killed */
     bool still;        /* one version from its begin until now */
     bool source_alone; /* no mirror came in */
     int published;     /* version that is there, -1: none, -2: something else */
@@ -358,8 +358,8 @@ static void judge_thrift(const struct combination *c, unsigned number, struct sl
     if (past->complete) {
         MUST(result->already);
         MUST(world->locked.sent <= HEAD);
-    } else if (past->killed && !result->already && c->connections == 1 && past->whole >= 4) {
-        MUST(result->resumed >= (past->whole - 3) * (uint64_t)SL_WORLD_RANGE);
+    } else if (past->killed && !result->already && c->connections == 1 && past->taken >= 4) {
+        MUST(result->resumed >= (past->taken - 3) * (uint64_t)SL_WORLD_RANGE);
         MUST(world->locked.sent <= total - result->resumed + HEAD);
     }
 }
@@ -393,7 +393,7 @@ static void remember(const struct sl_world *world, const struct step *step,
     *past = (struct past){.any = true,
                           .complete = outcome->done == 0,
                           .killed = outcome->done == -2,
-                          .whole = world->locked.whole,
+                          .taken = world->locked.taken,
                           .still = versions_seen(&world->locked.places[0]) == 1,
                           .source_alone = !step->plan.gone_at,
                           .published = published_version(world)};

@@ -183,11 +183,26 @@ static void happen(struct sl_world *world)
         sl_cancel_raise(world->locked.cancel, 0);
 }
 
+/* Whoever asks again on a connection has read what came on it before. On a machine that stops the
+ * client for a while another connection stands in for one that seems to stall, and what came on
+ * that may be lost with a kill. */
+static void note_asked(struct sl_world *world, unsigned connection)
+{
+    for (unsigned i = 0; i < world->locked.answered_count; i++)
+        if (world->locked.answered[i] == connection) {
+            world->locked.taken++;
+            return;
+        }
+    if (world->locked.answered_count < SL_WORLD_CONNECTIONS)
+        world->locked.answered[world->locked.answered_count++] = connection;
+}
+
 static bool answer_object(struct sl_world *world, unsigned number,
                           const struct sl_server_request *request, struct sl_server_reply *reply)
 {
     struct sl_world_place *place = &world->locked.places[number];
     const struct sl_world_plan *plan = &world->locked.plan;
+    note_asked(world, request->connection);
     happen(world);
     if (number == 0 && plan->gone_at && world->locked.answers >= plan->gone_at)
         return answer_status(reply, 404);
@@ -335,6 +350,7 @@ void sl_world_begin(struct sl_world *world, const struct sl_world_plan *plan,
     world->locked.cancel = cancel;
     world->locked.victim = victim;
     world->locked.answers = world->locked.whole = 0;
+    world->locked.taken = world->locked.answered_count = 0;
     world->locked.sent = 0;
     sl_server_handle(world->server, answer, world);
 }

@@ -19,6 +19,7 @@ enum {
     SL_WORLD_VERSIONS = 4,
     SL_WORLD_BYTES_MAX = (SL_WORLD_RANGES + 1) * SL_WORLD_RANGE,
     SL_WORLD_PLACES = 2,
+    SL_WORLD_CONNECTIONS = 64, /* of one load that are told apart */
 };
 
 /** What its answers say of an object. */
@@ -74,8 +75,10 @@ struct sl_world {
         unsigned answers; /* for bytes of the object */
         uint64_t sent;    /* of its bytes */
         unsigned whole;   /* answers before the one that was cut off by cancel_at */
-        uint64_t noise;   /* of styles that are not steady */
-    } locked;             /* by the server's lock: between loads it is the test's */
+        unsigned taken;   /* of these: whose connection asked again, so they were read to the end */
+        unsigned answered[SL_WORLD_CONNECTIONS], answered_count; /* connections with an answer */
+        uint64_t noise;                                          /* of styles that are not steady */
+    } locked; /* by the server's lock: between loads it is the test's */
 };
 
 /** equal_lengths: of all versions. */
