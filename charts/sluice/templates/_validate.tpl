@@ -131,6 +131,17 @@ What the schema cannot see: every complaint names the value and says what to do,
 {{- $wrong = append $wrong (printf "metrics.rules.disabled: no alert is called '%s': docs/runbooks.md lists them" .) -}}
 {{- end -}}
 {{- end -}}
+{{- range $alert, $threshold := $metrics.rules.thresholds -}}
+{{- $found := "" -}}
+{{- range ($.Files.Get "files/rules.yaml" | fromYaml).groups -}}{{- range .rules -}}
+{{- if eq .alert $alert -}}{{- $found = ternary "number" "none" (regexMatch "> [0-9.]+\\s*$" .expr) -}}{{- end -}}
+{{- end -}}{{- end -}}
+{{- if not $found -}}
+{{- $wrong = append $wrong (printf "metrics.rules.thresholds: no alert is called '%s': docs/runbooks.md lists them" $alert) -}}
+{{- else if eq $found "none" -}}
+{{- $wrong = append $wrong (printf "metrics.rules.thresholds: the alert '%s' has no threshold: remove it there" $alert) -}}
+{{- end -}}
+{{- end -}}
 {{- $kserve := .Values.kserve.clusterStorageContainer -}}
 {{- if and $kserve.enabled (not (or $kserve.force (.Capabilities.APIVersions.Has "serving.kserve.io/v1alpha1"))) -}}
 {{- $wrong = append $wrong "kserve.clusterStorageContainer.enabled: the cluster does not know serving.kserve.io/v1alpha1: install KServe first, or set kserve.clusterStorageContainer.force" -}}
