@@ -87,6 +87,7 @@ SL_TEST(a_full_cgroup_v2_is_refused_with_figures)
     put_v2("/pod/box", "1073741824\n", "max\n", "104857600\n", "anon 1\ninactive_file 52428800\n");
     expect_fit(900 * MIB, 0);
     expect_refusal(912 * MIB, "memory.max", "1.00 GiB"); /* 64 MiB are kept for ourselves */
+    expect_refusal(912 * MIB, "912 MiB of memory and 64 MiB to work with", "at least 1026Mi");
     expect_refusal(141 * 1024 * MIB, "resources.limits.memory", "141 GiB");
     expect_fit(1900 * MIB, 1000 * MIB); /* what is staged is paid for */
 }

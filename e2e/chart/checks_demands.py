@@ -137,6 +137,10 @@ def library():
             yield f"API {os.path.basename(folder)}", wrong
         kinds = {pod_of(item)[1]["initContainers"][0]["name"] for item in objects(done.stdout) if item["kind"] == "Deployment"}
         yield "its init container", [] if kinds == {"sluice-load"} else [f"{kinds}"]
+        pod = next(pod_of(item)[1] for item in objects(done.stdout) if item["kind"] == "Deployment")
+        names = [volume["name"] for volume in pod["volumes"]]
+        sizes = [volume["emptyDir"]["sizeLimit"] for volume in pod["volumes"] if volume["name"] == "sluice-models"]
+        yield "two loaders share one volume", [] if len(set(names)) == len(names) and sizes == ["13376Mi"] else [f"{names} {sizes}"]
 
 
 

@@ -4,7 +4,7 @@ for any pod spec. Each takes a dict:
 
   root       this chart's context: `$` here, `$.Subcharts.sluice` in a chart that depends on it
   model      a name from `models`; or
-  models     the word "all"; or
+  models     the word "all"; for sluice.volumes also a list of names, when each has a container of its own; or
   uri        an object, prefix or index, published into modelsPath/NAME of `name`, and `size`, what it takes
   volume     source of the volume that models lie in; a memory emptyDir of their size unless given
   volumeName its name, when the pod has it already; then `sluice.volumes` does not make it
@@ -24,8 +24,8 @@ for any pod spec. Each takes a dict:
 {{- else if eq (toString .models) "all" -}}
 {{- keys .root.Values.models | sortAlpha | toJson -}}
 {{- else if .models -}}
-{{- if not .specFile -}}
-{{- fail "sluice: `models` of a container to load can only be \"all\": include one container for each `model`, or load all" -}}
+{{- if not (or .specFile .forVolumes) -}}
+{{- fail "sluice: `models` of a container to load can only be \"all\": include one container for each `model` (with a `containerName` of its own, and their names as `models` of sluice.volumes), or load all" -}}
 {{- end -}}
 {{- .models | toJson -}}
 {{- else -}}
@@ -62,8 +62,8 @@ for any pod spec. Each takes a dict:
 {{- $resources := deepCopy (default .root.Values.loader.resources .resources) -}}
 {{- $given := dig "limits" "memory" "" $resources -}}
 {{- $limit := include "sluice.mebibytes" (add $bytes (include "sluice.bytes" .root.Values.loader.heap | int64)) -}}
-{{- if and $given (include "sluice.inMemory" .) (lt (include "sluice.bytes" $given | int64) $bytes) -}}
-{{- fail (printf "sluice: a memory limit of %v cannot hold %s of models: set it to at least %s, or leave it out" $given (include "sluice.mebibytes" $bytes) $limit) -}}
+{{- if and $given (include "sluice.inMemory" .) (lt (include "sluice.bytes" $given | int64) (add $bytes 67108864)) -}}
+{{- fail (printf "sluice: a memory limit of %v cannot hold %s of models and the 64Mi that a load wants free: set it to at least %s, or leave it out" $given (include "sluice.mebibytes" $bytes) $limit) -}}
 {{- end -}}
 {{- if not $given -}}
 {{- if not $bytes -}}
@@ -247,7 +247,7 @@ volumeMounts:
   {{- else }}
   emptyDir:
     medium: Memory
-    {{- $bytes := include "sluice.modelBytes" . | int64 }}
+    {{- $bytes := include "sluice.modelBytes" (merge (dict "forVolumes" true) .) | int64 }}
     {{- if $bytes }}
     # The models, and 64 MiB for what is published beside them.
     sizeLimit: {{ include "sluice.mebibytes" (add $bytes 67108864) }}

@@ -39,8 +39,8 @@ Those that other charts include are told in docs/helm.md; they take a dict whose
 
 {{/* Labels that selectors use: they never change, because selectors cannot. */}}
 {{- define "sluice.selectorLabels" -}}
-app.kubernetes.io/name: {{ include "sluice.name" . }}
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/name: {{ include "sluice.name" . | quote }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end -}}
 
 {{/* dict "root" $ "component" NAME */}}
@@ -61,8 +61,8 @@ app.kubernetes.io/managed-by: {{ $root.Release.Service }}
 
 {{/* The metadata of an object. dict "root" $ "component" NAME "name" NAME ["annotations" MAP] ["labels" MAP] */}}
 {{- define "sluice.metadata" -}}
-name: {{ .name }}
-namespace: {{ include "sluice.namespace" .root }}
+name: {{ .name | quote }}
+namespace: {{ include "sluice.namespace" .root | quote }}
 labels:
   {{- include "sluice.labels" . | nindent 2 }}
   {{- with .labels }}

@@ -19,9 +19,14 @@ What the schema cannot see: every complaint names the value and says what to do,
 {{- $wrong := list -}}
 {{- range $name, $model := .Values.models -}}
 {{- $path := dig "sink" "tmpfs" "path" "" (default dict $model.spec) | toString -}}
-{{- if and $path (not (hasPrefix (printf "%s/" $.Values.modelsPath) $path)) (not (contains "${" $path)) -}}
+{{- if regexMatch "(^|/)[.][.](/|$)" $path -}}
+{{- $wrong = append $wrong (printf "models.%s.spec.sink.tmpfs.path '%s' has '..' in it: write the path out" $name $path) -}}
+{{- else if and $path (not (hasPrefix (printf "%s/" $.Values.modelsPath) $path)) (not (contains "${" $path)) -}}
 {{- $wrong = append $wrong (printf "models.%s.spec.sink.tmpfs.path '%s' is not below modelsPath '%s', the only place that loaders can write: leave it out, or change modelsPath" $name $path $.Values.modelsPath) -}}
 {{- end -}}
+{{- end -}}
+{{- if lt (include "sluice.bytes" .Values.loader.heap | int64) 67108864 -}}
+{{- $wrong = append $wrong (printf "loader.heap: %v is less than the 64Mi that a load wants free, so none would begin: set at least 64Mi" .Values.loader.heap) -}}
 {{- end -}}
 {{- $wrong = concat $wrong (include "sluice.validatePlaces" . | fromJsonArray) -}}
 {{- toJson $wrong -}}
@@ -88,9 +93,9 @@ What the schema cannot see: every complaint names the value and says what to do,
 {{- $wrong = append $wrong (printf "models.%s.size: prefetch.volume is memory, and a memory limit must hold it: set what `sluice plan` tells" .) -}}
 {{- end -}}
 {{- end -}}
-{{- else if lt (include "sluice.bytes" (dig "limits" "memory" 0 $prefetch.resources) | int64) $bytes -}}
+{{- else if lt (include "sluice.bytes" (dig "limits" "memory" 0 $prefetch.resources) | int64) (add $bytes 67108864) -}}
 {{- $least := include "sluice.mebibytes" (add $bytes (include "sluice.bytes" .Values.loader.heap | int64)) -}}
-{{- $wrong = append $wrong (printf "prefetch.resources.limits.memory: %v cannot hold %s of models: set at least %s" (dig "limits" "memory" "none" $prefetch.resources) $size $least) -}}
+{{- $wrong = append $wrong (printf "prefetch.resources.limits.memory: %v cannot hold %s of models and the 64Mi that a load wants free: set at least %s" (dig "limits" "memory" "none" $prefetch.resources) $size $least) -}}
 {{- end -}}
 {{- end -}}
 {{- toJson $wrong -}}
@@ -129,6 +134,17 @@ What the schema cannot see: every complaint names the value and says what to do,
 {{- range $metrics.rules.disabled -}}
 {{- if not (contains (printf "alert: %s\n" .) ($.Files.Get "files/rules.yaml")) -}}
 {{- $wrong = append $wrong (printf "metrics.rules.disabled: no alert is called '%s': docs/runbooks.md lists them" .) -}}
+{{- end -}}
+{{- end -}}
+{{- range $alert, $threshold := $metrics.rules.thresholds -}}
+{{- $found := "" -}}
+{{- range ($.Files.Get "files/rules.yaml" | fromYaml).groups -}}{{- range .rules -}}
+{{- if eq .alert $alert -}}{{- $found = ternary "number" "none" (regexMatch "> [0-9.]+\\s*$" .expr) -}}{{- end -}}
+{{- end -}}{{- end -}}
+{{- if not $found -}}
+{{- $wrong = append $wrong (printf "metrics.rules.thresholds: no alert is called '%s': docs/runbooks.md lists them" $alert) -}}
+{{- else if eq $found "none" -}}
+{{- $wrong = append $wrong (printf "metrics.rules.thresholds: the alert '%s' has no threshold: remove it there" $alert) -}}
 {{- end -}}
 {{- end -}}
 {{- $kserve := .Values.kserve.clusterStorageContainer -}}

@@ -5,6 +5,7 @@
  * Sources: kernel documents cgroup-v2.rst, cgroup-v1/memory.rst.
  */
 #include <errno.h>
+#include <inttypes.h>
 #include <linux/magic.h>
 #include <stdio.h>
 #include <sys/stat.h>
@@ -102,16 +103,19 @@ static char *existing(const char *path, struct sl_err *err)
 static int refuse(const struct sl_room *room, const struct sl_room_limit *limit, const char *path,
                   struct sl_err *err)
 {
-    char needs[32], has[32], whole[32];
+    char needs[32], has[32], whole[32], least[32];
     sl_human_bytes(room->needed, needs);
     sl_human_bytes(limit->available, has);
     sl_human_bytes(limit->limit, whole);
+    uint64_t used = limit->limit - SL_MIN(limit->limit, limit->available);
+    uint64_t wanted = sl_add_capped(room->needed, sl_add_capped(used, OVERHEAD_BYTES));
+    snprintf(least, sizeof(least), "%" PRIu64 "Mi", (wanted + (1 << 20) - 1) >> 20);
     if (strncmp(limit->what, "cgroup", 6) == 0)
         return sl_fail(err, SL_E_NO_SPACE,
-                       "'%s' needs %s of memory, but %s is %s with %s free: set "
-                       "resources.limits.memory (or the "
-                       "service's MemoryMax) higher",
-                       path, needs, limit->what, whole, has);
+                       "'%s' needs %s of memory and %d MiB to work with, but %s is %s with %s "
+                       "free: set resources.limits.memory (or the service's MemoryMax) to at "
+                       "least %s",
+                       path, needs, OVERHEAD_BYTES >> 20, limit->what, whole, has, least);
     if (strncmp(limit->what, "memory", 6) == 0)
         return sl_fail(err, SL_E_NO_SPACE,
                        "'%s' needs %s, but of the machine's %s of memory only %s are available: "
