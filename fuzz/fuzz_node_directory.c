@@ -55,7 +55,7 @@ static void make_base(void)
 /* ---- making it ------------------------------------------------------------------------------ */
 
 /* Below the directory, or, of a link, not above the base. */
-static bool is_tame(const char *name, bool target)
+static bool is_sanitized(const char *name, bool target)
 {
     for (unsigned up = 0; target && up < 3 && strncmp(name, "../", 3) == 0; up++)
         name += 3;
@@ -98,7 +98,7 @@ static size_t make_thing(int fd, char *line, const uint8_t *rest, size_t bytes)
     char *more = strchr(name, ' ');
     if (more)
         *more++ = 0;
-    if (!is_tame(name, false))
+    if (!is_sanitized(name, false))
         return 0;
     size_t size = more ? SL_MIN(strtoul(more, NULL, 10), bytes) : 0;
     if (kind == 'd')
@@ -107,9 +107,9 @@ static size_t make_thing(int fd, char *line, const uint8_t *rest, size_t bytes)
         put_ready(fd, name);
     else if (kind == 'f')
         put_file(fd, name, rest, size);
-    else if (kind == 'l' && more && is_tame(more, true))
+    else if (kind == 'l' && more && is_sanitized(more, true))
         (void)!symlinkat(more, fd, name);
-    else if (kind == 'h' && more && is_tame(more, false))
+    else if (kind == 'h' && more && is_sanitized(more, false))
         (void)!linkat(fd, more, fd, name, 0);
     else if (kind == 'm' && more)
         (void)!fchmodat(fd, name, (mode_t)strtoul(more, NULL, 8) & 0777, 0);

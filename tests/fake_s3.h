@@ -34,7 +34,7 @@ struct sl_fake_s3 {
     } objects[SL_FAKE_OBJECTS_MAX], parts[SL_FAKE_PARTS_MAX];
     unsigned object_count, creates, puts, part_puts, completes, aborts;
     unsigned open_uploads;
-    bool mended_region;
+    bool repaired_region;
 };
 
 /** Starts the server and names it in AWS_ENDPOINT_URL_S3. */

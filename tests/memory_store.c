@@ -134,24 +134,24 @@ static int memory_locate(struct sl_source *source, struct sl_err *err)
     return source->uri ? 0 : -1;
 }
 
-struct sl_lane {
+struct sl_channel {
     const uint8_t *data;
     uint64_t left;
 };
 
-static struct sl_lane *memory_lane_new(struct sl_store *store, struct sl_err *err)
+static struct sl_channel *memory_channel_new(struct sl_store *store, struct sl_err *err)
 {
     (void)store;
-    return sl_alloc(sizeof(struct sl_lane), err);
+    return sl_alloc(sizeof(struct sl_channel), err);
 }
 
-static void memory_lane_free(struct sl_lane *lane)
+static void memory_channel_free(struct sl_channel *channel)
 {
-    free(lane);
+    free(channel);
 }
 
-static int memory_lane_start(struct sl_lane *lane, struct sl_source *source, uint64_t begin,
-                             uint64_t end, bool first, struct sl_err *err)
+static int memory_channel_start(struct sl_channel *channel, struct sl_source *source,
+                                uint64_t begin, uint64_t end, bool first, struct sl_err *err)
 {
     SL_LOCKED(&locked.mutex);
     if (locked.fail_in && --locked.fail_in == 0) {
@@ -171,44 +171,44 @@ static int memory_lane_start(struct sl_lane *lane, struct sl_source *source, uin
         return sl_fail_code(err, SL_E_INTEGRITY, "changed", "'%s' changed while it was read",
                             source->uri);
     }
-    lane->data = blob->data + SL_MIN(begin, blob->bytes);
-    lane->left = SL_MIN(end, blob->bytes) - SL_MIN(begin, blob->bytes);
+    channel->data = blob->data + SL_MIN(begin, blob->bytes);
+    channel->left = SL_MIN(end, blob->bytes) - SL_MIN(begin, blob->bytes);
     return 0;
 }
 
-static enum sl_io_state memory_lane_read(struct sl_lane *lane, void *data, size_t bytes,
-                                         size_t *got, struct sl_err *err)
+static enum sl_io_state memory_channel_read(struct sl_channel *channel, void *data, size_t bytes,
+                                            size_t *got, struct sl_err *err)
 {
     (void)err;
-    *got = SL_MIN(bytes, lane->left);
+    *got = SL_MIN(bytes, channel->left);
     if (!*got)
         return SL_IO_END;
-    memcpy(data, lane->data, *got);
-    lane->data += *got;
-    lane->left -= *got;
+    memcpy(data, channel->data, *got);
+    channel->data += *got;
+    channel->left -= *got;
     return SL_IO_DATA;
 }
 
-static int memory_lane_poll(struct sl_lane *lane, struct pollfd fds[SL_IO_POLL_MAX],
-                            uint64_t *deadline_ns)
+static int memory_channel_poll(struct sl_channel *channel, struct pollfd fds[SL_IO_POLL_MAX],
+                               uint64_t *deadline_ns)
 {
-    (void)lane, (void)fds;
+    (void)channel, (void)fds;
     *deadline_ns = 0;
     return 0;
 }
 
-static void memory_lane_abort(struct sl_lane *lane)
+static void memory_channel_abort(struct sl_channel *channel)
 {
-    lane->left = 0;
+    channel->left = 0;
 }
 
 static const struct sl_transport transport = {
-    .lane_new = memory_lane_new,
-    .lane_free = memory_lane_free,
-    .lane_start = memory_lane_start,
-    .lane_read = memory_lane_read,
-    .lane_poll = memory_lane_poll,
-    .lane_abort = memory_lane_abort,
+    .channel_new = memory_channel_new,
+    .channel_free = memory_channel_free,
+    .channel_start = memory_channel_start,
+    .channel_read = memory_channel_read,
+    .channel_poll = memory_channel_poll,
+    .channel_abort = memory_channel_abort,
 };
 
 static const struct sl_store_kind memory_store = {

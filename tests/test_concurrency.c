@@ -36,7 +36,7 @@ SL_TEST(ahead_of_need_are_those_that_a_distant_load_begins_with)
     } rows[] = {{AUTO, 1000, 32}, {0, 1000, 32},   {1, 1000, 0},   {2, 1000, 1}, {33, 1000, 32},
                 {64, 1000, 63},   {500, 1000, 63}, {AUTO, 12, 11}, {AUTO, 4, 3}, {2, 4, 1}};
     for (size_t i = 0; i < SL_COUNT(rows); i++)
-        ck_assert_uint_eq(sl_concurrency_ahead(rows[i].connections, rows[i].descriptors),
+        ck_assert_uint_eq(sl_concurrency_preconnect(rows[i].connections, rows[i].descriptors),
                           rows[i].ahead);
 }
 

@@ -87,7 +87,7 @@ SL_TEST(what_terminals_obey_is_replaced)
     for (size_t i = 0; i < SL_COUNT(rows); i++) {
         char text[32];
         snprintf(text, sizeof(text), "%s", rows[i][0]);
-        sl_tame(text);
+        sl_sanitize(text);
         ck_assert_str_eq(text, rows[i][1]);
     }
 }

@@ -161,14 +161,14 @@ static void put(struct sl_gpu_ring *ring, uint64_t offset, struct told *told)
     ck_assert_int_eq(sl_gpu_ring_reserve(ring, 0, offset, 1000, &data, &err), 0);
     memset(data, (int)offset / 1000 + 1, 1000);
     sl_gpu_ring_commit(ring, data);
-    for (unsigned lane = 0; told && lane < 2; lane++) {
+    for (unsigned queue = 0; told && queue < 2; queue++) {
         const struct sl_gpu_note note = {
-            .tell = tell, .arg = &told[lane], .offset = offset, .bytes = 1000, .lane = lane};
+            .tell = tell, .arg = &told[queue], .offset = offset, .bytes = 1000, .queue = queue};
         sl_gpu_ring_note(ring, &note);
     }
 }
 
-SL_TEST(each_lane_tells_of_its_own_copies)
+SL_TEST(each_queue_tells_of_its_own_copies)
 {
     struct sl_err err = SL_ERR_INIT;
     struct sl_gpu_memory memory[2];

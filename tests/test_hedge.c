@@ -17,7 +17,7 @@
 
 enum { RANGE_BYTES = 256 * 1024, RANGES = 8, OBJECT_BYTES = RANGES * RANGE_BYTES - 777 };
 enum { FOR_EVER_SECONDS = 3600 };   /* longer than a test may take: no stall ends a request */
-#define LOOK_NS (20 * SL_NS_PER_MS) /* lanes are looked at as often as this */
+#define LOOK_NS (20 * SL_NS_PER_MS) /* channels are looked at as often as this */
 
 /* One object on a server of its own, to be loaded in RANGES ranges. */
 struct scene {
@@ -341,7 +341,7 @@ SL_TEST(cancellation_ends_a_load_that_is_helped_out)
     sl_cancel_free(scene.cancel);
 }
 
-/* The thread of the small object has no lane that could be helped. */
+/* The thread of the small object has no channel that could be helped. */
 SL_TEST(an_idle_thread_takes_over_from_another)
 {
     enum { BYTES = 8 * 1024 * 1024 };

@@ -38,48 +38,49 @@ int getaddrinfo(const char *node, const char *service, const struct addrinfo *hi
     return failed ? failed : next("127.0.0.3", service, hints, &last->ai_next);
 }
 
-/* ---- seats ----------------------------------------------------------------------------------- */
+/* ---- permits -----------------------------------------------------------------------------------
+ */
 
-static struct sl_seat seats[SEATS];
+static struct sl_permit permits[SEATS];
 static int load_a, load_b; /* two owners */
 
 static void sit(unsigned number, const char *name, const void *owner, unsigned limit)
 {
     struct sl_err err = SL_ERR_INIT;
-    ck_assert_int_eq(sl_host_sit(&seats[number], name, PORT, owner, limit, &err), 0);
+    ck_assert_int_eq(sl_host_ask_permit(&permits[number], name, PORT, owner, limit, &err), 0);
 }
 
-static void must_know(struct sl_seat *seat)
+static void must_know(struct sl_permit *permit)
 {
     struct sl_err err = SL_ERR_INIT;
     enum sl_host_state state;
-    struct pollfd fd = {sl_host_fd(seat), POLLIN, 0};
-    while ((state = sl_host_look_up(seat, &err)) == SL_HOST_WAIT)
+    struct pollfd fd = {sl_host_fd(permit), POLLIN, 0};
+    while ((state = sl_host_look_up(permit, &err)) == SL_HOST_WAIT)
         poll(&fd, 1, 60000);
     ck_assert_msg(state == SL_HOST_KNOWN, "%s", err.message);
 }
 
 /* A connection to pair.test: the address that comes first, and that it is. */
-static int connect_seat(unsigned number)
+static int connect_permit(unsigned number)
 {
     char text[SL_HOST_RESOLVE_BYTES], first[64];
     struct in_addr address;
     sit(number, "pair.test", &load_a, 0);
-    ck_assert(sl_host_seated(&seats[number]));
-    must_know(&seats[number]);
-    ck_assert(sl_host_choose(&seats[number], 0, text));
+    ck_assert(sl_host_is_permitted(&permits[number]));
+    must_know(&permits[number]);
+    ck_assert(sl_host_choose(&permits[number], 0, text));
     ck_assert_msg(sscanf(text, "pair.test:80:%63[0-9.],", first) == 1, "%s", text);
     ck_assert_int_eq(inet_pton(AF_INET, first, &address), 1);
     const struct sockaddr_in place = {.sin_family = AF_INET, .sin_addr = address};
-    int found = sl_host_number(&seats[number], (const struct sockaddr *)&place);
-    sl_host_connected(&seats[number], found);
+    int found = sl_host_number(&permits[number], (const struct sockaddr *)&place);
+    sl_host_connected(&permits[number], found);
     return found;
 }
 
 static void leave_all(void)
 {
     for (unsigned i = 0; i < SEATS; i++)
-        sl_host_leave(&seats[i]);
+        sl_host_leave(&permits[i]);
     sl_host_forget_all();
 }
 
@@ -88,7 +89,7 @@ SL_TEST(connections_are_spread_over_all_addresses)
     unsigned counts[2] = {0};
     uint64_t before = sl_counter_get(&look_ups);
     for (unsigned i = 0; i < SEATS; i++)
-        counts[connect_seat(i)]++;
+        counts[connect_permit(i)]++;
     ck_assert_uint_eq(counts[0], SEATS / 2);
     ck_assert_uint_eq(counts[1], SEATS / 2);
     ck_assert_uint_eq(sl_counter_get(&look_ups) - before, 1);
@@ -96,71 +97,71 @@ SL_TEST(connections_are_spread_over_all_addresses)
 
 SL_TEST(an_address_that_refuses_gets_none_for_a_while)
 {
-    int dead = connect_seat(0);
-    sl_host_refused(&seats[0], dead);
-    sl_host_leave(&seats[0]);
+    int dead = connect_permit(0);
+    sl_host_refused(&permits[0], dead);
+    sl_host_leave(&permits[0]);
     for (unsigned i = 1; i < SEATS; i++)
-        ck_assert_int_ne(connect_seat(i), dead);
-    ck_assert(!sl_host_has_other(&seats[1], UINT32_C(1) << !dead));
+        ck_assert_int_ne(connect_permit(i), dead);
+    ck_assert(!sl_host_has_other(&permits[1], UINT32_C(1) << !dead));
 }
 
 SL_TEST(one_that_fails_again_and_again_is_left)
 {
-    int bad = connect_seat(0);
-    connect_seat(1);
+    int bad = connect_permit(0);
+    connect_permit(1);
     for (int i = 0; i < 2; i++)
-        sl_host_troubled(&seats[0]);
-    ck_assert(!sl_host_outdone(&seats[0]));
-    sl_host_answered(&seats[0], 1 << 20, SL_NS_PER_MS, true); /* it does well again */
+        sl_host_troubled(&permits[0]);
+    ck_assert(!sl_host_outdone(&permits[0]));
+    sl_host_answered(&permits[0], 1 << 20, SL_NS_PER_MS, true); /* it does well again */
     for (int i = 0; i < 3; i++) {
-        ck_assert(!sl_host_outdone(&seats[0]));
-        sl_host_troubled(&seats[0]);
+        ck_assert(!sl_host_outdone(&permits[0]));
+        sl_host_troubled(&permits[0]);
     }
-    ck_assert(sl_host_outdone(&seats[0]));
-    ck_assert(!sl_host_outdone(&seats[1]));
+    ck_assert(sl_host_outdone(&permits[0]));
+    ck_assert(!sl_host_outdone(&permits[1]));
     for (unsigned i = 2; i < SEATS; i++)
-        ck_assert_int_ne(connect_seat(i), bad);
+        ck_assert_int_ne(connect_permit(i), bad);
 }
 
 /* A third of the rate: fewer connections. A tenth: none. */
 SL_TEST(a_slow_one_gets_fewer_then_none)
 {
-    int slow = connect_seat(0), fast = connect_seat(1);
+    int slow = connect_permit(0), fast = connect_permit(1);
     unsigned there = 0;
     for (int i = 0; i < 10; i++) {
-        sl_host_answered(&seats[0], 1 << 20, 30 * SL_NS_PER_MS, true);
-        sl_host_answered(&seats[1], 1 << 20, 10 * SL_NS_PER_MS, true);
+        sl_host_answered(&permits[0], 1 << 20, 30 * SL_NS_PER_MS, true);
+        sl_host_answered(&permits[1], 1 << 20, 10 * SL_NS_PER_MS, true);
     }
     ck_assert_int_ne(slow, fast);
-    ck_assert(!sl_host_outdone(&seats[0]));
+    ck_assert(!sl_host_outdone(&permits[0]));
     for (unsigned i = 2; i < SEATS; i++)
-        there += connect_seat(i) == slow;
+        there += connect_permit(i) == slow;
     ck_assert_uint_ge(there, 1);
     ck_assert_uint_le(there, 2);
     for (int i = 0; i < 10; i++)
-        sl_host_answered(&seats[0], 1 << 20, 300 * SL_NS_PER_MS, true);
-    ck_assert(sl_host_outdone(&seats[0]));
-    sl_host_leave(&seats[2]);
-    ck_assert_int_eq(connect_seat(2), fast);
+        sl_host_answered(&permits[0], 1 << 20, 300 * SL_NS_PER_MS, true);
+    ck_assert(sl_host_outdone(&permits[0]));
+    sl_host_leave(&permits[2]);
+    ck_assert_int_eq(connect_permit(2), fast);
 }
 
 SL_TEST(one_where_a_request_fell_silent_comes_last)
 {
-    int silent = connect_seat(0);
-    sl_host_doubted(&seats[0]);
+    int silent = connect_permit(0);
+    sl_host_doubted(&permits[0]);
     for (unsigned i = 1; i < SEATS; i++)
-        ck_assert_int_ne(connect_seat(i), silent);
-    ck_assert(!sl_host_outdone(&seats[0]));
+        ck_assert_int_ne(connect_permit(i), silent);
+    ck_assert(!sl_host_outdone(&permits[0]));
 }
 
 SL_TEST(where_all_are_bad_all_are_tried)
 {
     char text[SL_HOST_RESOLVE_BYTES];
-    connect_seat(0);
-    sl_host_refused(&seats[0], 0);
-    sl_host_refused(&seats[0], 1);
-    ck_assert(!sl_host_outdone(&seats[0]));
-    ck_assert(sl_host_choose(&seats[0], 0, text));
+    connect_permit(0);
+    sl_host_refused(&permits[0], 0);
+    sl_host_refused(&permits[0], 1);
+    ck_assert(!sl_host_outdone(&permits[0]));
+    ck_assert(sl_host_choose(&permits[0], 0, text));
     ck_assert_ptr_nonnull(strstr(text, "127.0.0.2"));
     ck_assert_ptr_nonnull(strstr(text, "127.0.0.3"));
 }
@@ -171,9 +172,9 @@ SL_TEST(a_name_without_addresses_is_an_error_and_looked_up_again)
     enum sl_host_state state;
     sit(0, "nowhere.test", &load_a, 0);
     for (int i = 0; i < 2; i++) {
-        struct pollfd fd = {sl_host_fd(&seats[0]), POLLIN, 0};
+        struct pollfd fd = {sl_host_fd(&permits[0]), POLLIN, 0};
         uint64_t before = sl_counter_get(&look_ups);
-        while ((state = sl_host_look_up(&seats[0], &err)) == SL_HOST_WAIT)
+        while ((state = sl_host_look_up(&permits[0], &err)) == SL_HOST_WAIT)
             poll(&fd, 1, 60000);
         ck_assert_int_eq(state, SL_HOST_FAILED);
         ck_assert_int_eq(err.kind, SL_E_NET);
@@ -189,8 +190,8 @@ SL_TEST(an_address_needs_no_look_up)
     for (size_t i = 0; i < SL_COUNT(names); i++) {
         struct sl_err err = SL_ERR_INIT;
         sit(0, names[i], &load_a, 0);
-        ck_assert_int_eq(sl_host_look_up(&seats[0], &err), SL_HOST_KNOWN);
-        ck_assert(!sl_host_choose(&seats[0], 0, text));
+        ck_assert_int_eq(sl_host_look_up(&permits[0], &err), SL_HOST_KNOWN);
+        ck_assert(!sl_host_choose(&permits[0], 0, text));
     }
     ck_assert_uint_eq(sl_counter_get(&look_ups), before);
 }
@@ -199,41 +200,41 @@ SL_TEST(places_are_given_in_the_order_of_coming)
 {
     for (unsigned i = 0; i < 4; i++)
         sit(i, "127.0.0.1", &load_a, 2);
-    ck_assert(sl_host_seated(&seats[0]));
-    ck_assert(sl_host_seated(&seats[1]));
-    ck_assert(!sl_host_seated(&seats[2]));
-    ck_assert(!sl_host_seated(&seats[3]));
-    sl_host_leave(&seats[0]);
-    ck_assert(!sl_host_seated(&seats[3]));
-    ck_assert(sl_host_seated(&seats[2]));
-    sl_host_leave(&seats[2]);
-    ck_assert(sl_host_seated(&seats[3]));
-    ck_assert(sl_host_seated(&seats[1])); /* it stays */
+    ck_assert(sl_host_is_permitted(&permits[0]));
+    ck_assert(sl_host_is_permitted(&permits[1]));
+    ck_assert(!sl_host_is_permitted(&permits[2]));
+    ck_assert(!sl_host_is_permitted(&permits[3]));
+    sl_host_leave(&permits[0]);
+    ck_assert(!sl_host_is_permitted(&permits[3]));
+    ck_assert(sl_host_is_permitted(&permits[2]));
+    sl_host_leave(&permits[2]);
+    ck_assert(sl_host_is_permitted(&permits[3]));
+    ck_assert(sl_host_is_permitted(&permits[1])); /* it stays */
     sit(4, "127.0.0.1", &load_b, 0);
-    ck_assert(sl_host_seated(&seats[4])); /* no limit of its own */
+    ck_assert(sl_host_is_permitted(&permits[4])); /* no limit of its own */
 }
 
 SL_TEST(a_load_that_has_many_makes_room_for_one_that_has_none)
 {
     for (unsigned i = 0; i < 4; i++) {
         sit(i, "127.0.0.1", &load_a, 4);
-        ck_assert(sl_host_seated(&seats[i]));
-        ck_assert(!sl_host_should_yield(&seats[i]));
+        ck_assert(sl_host_is_permitted(&permits[i]));
+        ck_assert(!sl_host_should_yield(&permits[i]));
     }
     sit(4, "127.0.0.1", &load_a, 4); /* its own load's: no reason to close anything */
-    ck_assert(!sl_host_seated(&seats[4]));
-    ck_assert(!sl_host_should_yield(&seats[0]));
-    sl_host_leave(&seats[4]);
+    ck_assert(!sl_host_is_permitted(&permits[4]));
+    ck_assert(!sl_host_should_yield(&permits[0]));
+    sl_host_leave(&permits[4]);
     sit(4, "127.0.0.1", &load_b, 4);
     sit(5, "127.0.0.1", &load_b, 4);
-    ck_assert(!sl_host_seated(&seats[4]));
-    ck_assert(sl_host_should_yield(&seats[0]));
-    sl_host_leave(&seats[0]);
-    ck_assert(sl_host_seated(&seats[4]));
-    ck_assert(sl_host_should_yield(&seats[1]));
-    sl_host_leave(&seats[1]);
-    ck_assert(sl_host_seated(&seats[5]));
-    ck_assert(!sl_host_should_yield(&seats[2])); /* two each */
+    ck_assert(!sl_host_is_permitted(&permits[4]));
+    ck_assert(sl_host_should_yield(&permits[0]));
+    sl_host_leave(&permits[0]);
+    ck_assert(sl_host_is_permitted(&permits[4]));
+    ck_assert(sl_host_should_yield(&permits[1]));
+    sl_host_leave(&permits[1]);
+    ck_assert(sl_host_is_permitted(&permits[5]));
+    ck_assert(!sl_host_should_yield(&permits[2])); /* two each */
 }
 
 SL_TEST(every_failing_allocation_is_an_error)
@@ -242,12 +243,12 @@ SL_TEST(every_failing_allocation_is_an_error)
     unsigned failing = 1;
     for (;; failing++) {
         sl_alloc_fail_at(failing);
-        int failed = sl_host_sit(&seats[0], "pair.test", PORT, &load_a, 0, &err);
+        int failed = sl_host_ask_permit(&permits[0], "pair.test", PORT, &load_a, 0, &err);
         sl_alloc_fail_at(0);
         if (!failed)
             break;
         ck_assert_int_eq(err.kind, SL_E_NO_SPACE);
-        ck_assert_ptr_null(seats[0].host);
+        ck_assert_ptr_null(permits[0].host);
     }
     ck_assert_uint_gt(failing, 1);
 }
@@ -256,9 +257,9 @@ SL_TEST(rates_and_errors_of_addresses_are_shown)
 {
     struct sl_err err = SL_ERR_INIT;
     sl_autobuf out = SL_BUF_INIT(64 * 1024);
-    int dead = connect_seat(0);
-    sl_host_answered(&seats[0], 1000000, SL_NS_PER_S, true);
-    sl_host_refused(&seats[0], dead);
+    int dead = connect_permit(0);
+    sl_host_answered(&permits[0], 1000000, SL_NS_PER_S, true);
+    sl_host_refused(&permits[0], dead);
     ck_assert_int_eq(sl_host_metrics(&out, 0, &err), 0);
     const char *text = sl_buf_string(&out);
     char line[200];
@@ -436,17 +437,17 @@ SL_TEST_LOOP(a_silent_opening_is_asked_for_elsewhere, 0, 2)
 SL_TEST(patience_follows_what_answers_take)
 {
     sit(0, "127.0.0.1", &load_a, 0);
-    ck_assert_uint_eq(sl_host_patience(&seats[0]), 0);
-    sl_host_waited(&seats[0], 3 * SL_NS_PER_S);
-    ck_assert_uint_eq(sl_host_patience(&seats[0]), 6 * SL_NS_PER_S);
+    ck_assert_uint_eq(sl_host_patience(&permits[0]), 0);
+    sl_host_waited(&permits[0], 3 * SL_NS_PER_S);
+    ck_assert_uint_eq(sl_host_patience(&permits[0]), 6 * SL_NS_PER_S);
     sit(1, "127.0.0.1", &load_b, 0); /* another load knows it, too */
-    ck_assert_uint_eq(sl_host_patience(&seats[1]), 6 * SL_NS_PER_S);
+    ck_assert_uint_eq(sl_host_patience(&permits[1]), 6 * SL_NS_PER_S);
     for (int i = 0; i < 20; i++)
-        sl_host_waited(&seats[1], 3 * SL_NS_PER_S);
-    ck_assert_uint_eq(sl_host_patience(&seats[0]), 6 * SL_NS_PER_S);
+        sl_host_waited(&permits[1], 3 * SL_NS_PER_S);
+    ck_assert_uint_eq(sl_host_patience(&permits[0]), 6 * SL_NS_PER_S);
     for (int i = 0; i < 40; i++)
-        sl_host_waited(&seats[1], SL_NS_PER_MS);
-    ck_assert_uint_eq(sl_host_patience(&seats[0]), 2 * SL_NS_PER_MS);
+        sl_host_waited(&permits[1], SL_NS_PER_MS);
+    ck_assert_uint_eq(sl_host_patience(&permits[0]), 2 * SL_NS_PER_MS);
 }
 
 SL_TEST(a_connection_to_an_ill_address_is_left)

@@ -59,7 +59,7 @@ SL_TEST(a_lone_answer_has_a_second_or_what_the_way_and_the_host_need)
 SL_TEST(a_request_is_hedged_before_it_stalls_or_not_at_all)
 {
     static const struct {
-        unsigned hurry;
+        unsigned times;
         uint64_t delay;
         unsigned stall_seconds;
         uint64_t hedge;
@@ -68,7 +68,7 @@ SL_TEST(a_request_is_hedged_before_it_stalls_or_not_at_all)
                 {1, 40 * S, 30, 0}, {1, 40 * S, 0, 40 * S}, {2, 500 * MS, 1, 0}};
     for (size_t i = 0; i < SL_COUNT(rows); i++)
         ck_assert_uint_eq(
-            sl_latency_hedge_delay(rows[i].hurry, rows[i].delay, rows[i].stall_seconds),
+            sl_latency_hedge_delay(rows[i].times, rows[i].delay, rows[i].stall_seconds),
             rows[i].hedge);
 }
 

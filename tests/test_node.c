@@ -169,7 +169,7 @@ SL_TEST(what_nobody_defines_any_more_goes_when_room_is_needed)
     sl_autofree uint8_t *noise = sl_model_noise(bytes, 1);
     ck_assert_int_eq(sl_memory_put("m/noise", noise, bytes, NULL), 0);
     struct sl_node *node = open_with("1MiB", "");
-    ck_assert_uint_eq(settled(node).holdings, 1);
+    ck_assert_uint_eq(settled(node).residents, 1);
     ck_assert_ptr_null(sl_registry_wait(node->registry, "old", SL_REF_CALLER, "", NULL, &err));
     ck_assert_int_eq(err.kind, SL_E_NOT_FOUND);
     static const char text[] = MODEL("new", "");

@@ -66,9 +66,9 @@ static void await_references(uint64_t wanted)
 {
     SL_AWAIT(counts().references == wanted, "the number of references");
 }
-static void await_holdings(uint64_t wanted)
+static void await_residents(uint64_t wanted)
 {
-    SL_AWAIT(counts().holdings == wanted, "the number of holdings");
+    SL_AWAIT(counts().residents == wanted, "the number of residents");
 }
 
 static struct sluice_model *attach(const char *key)
@@ -195,7 +195,7 @@ SL_TEST(who_knows_the_key_attaches_to_what_was_deposited)
     await_references(0);
     ck_assert_int_eq(sluice_evict(socket_path, "source", "k", &bytes, &error), 0);
     ck_assert_uint_ge(bytes, 4096);
-    await_holdings(1);
+    await_residents(1);
     ck_assert_uint_eq(counts().held_bytes, before);
     expect_refusal(attach("k"), "absent");
 }
@@ -286,7 +286,7 @@ SL_TEST(a_deposit_is_refused_before_the_budget_is_exceeded)
     ck_assert_ptr_null(begin("j", BUDGET / 2));
     ck_assert_ptr_nonnull(strstr(error.message, "being deposited"));
     sluice_deposit_end(deposit);
-    await_holdings(1);
+    await_residents(1);
     ck_assert_uint_eq(counts().held_bytes, before);
 }
 
@@ -319,7 +319,7 @@ SL_TEST(what_is_forgotten_takes_its_derived_models_along)
     ck_assert_int_eq(sluice_deposit_commit(deposit, &error), -1);
     ck_assert_str_eq(error.code, "stale");
     sluice_deposit_end(deposit);
-    await_holdings(0);
+    await_residents(0);
     ck_assert_uint_eq(counts().held_bytes, 0);
 }
 
@@ -343,7 +343,7 @@ static void kill_depositor(enum step last)
     memcpy(order.identity, identity, sizeof(identity));
     sl_early_child_go(child, &order, sizeof(order));
     sl_early_child_await(child);
-    ck_assert_uint_eq(counts().holdings, 2);
+    ck_assert_uint_eq(counts().residents, 2);
     sl_early_child_kill(child);
 }
 
@@ -352,7 +352,7 @@ SL_TEST(a_depositor_that_dies_leaves_nothing_but_what_it_committed)
     uint64_t before = counts().held_bytes;
     for (enum step last = BEGUN; last < COMMITTED; last++) {
         kill_depositor(last);
-        await_holdings(1);
+        await_residents(1);
         ck_assert_uint_eq(counts().held_bytes, before);
     }
     kill_depositor(COMMITTED);
@@ -381,9 +381,9 @@ SL_TEST(slabs_without_a_commit_go_with_their_depositor)
     ck_assert_int_eq(sl_pool_link_ask(&link, SL_WIRE_DEPOSIT_SLABS, &slabs, sizeof(slabs), &fd, 1,
                                       sizeof(struct sl_wire_id), &reply, &error),
                      0);
-    ck_assert_uint_eq(counts().holdings, 2);
+    ck_assert_uint_eq(counts().residents, 2);
     sl_pool_link_close(&link);
-    await_holdings(1);
+    await_residents(1);
 }
 
 /* ---- rights --------------------------------------------------------------------------------- */
@@ -427,7 +427,7 @@ SL_TEST(only_who_the_config_names_may_deposit)
         SL_SKIP("other users cannot come to the socket");
     ck_assert_int_eq(named, MAY);
     ck_assert_int_eq(deposit_as(1, 4002), MAY_NOT);
-    await_holdings(1);
+    await_residents(1);
 }
 
 /* ---- failing allocations -------------------------------------------------------------------- */
@@ -450,7 +450,7 @@ SL_TEST(a_registry_without_memory_refuses_and_keeps_nothing)
         sl_alloc_fail_at(nth);
         done = reserve_once(nth);
         sl_alloc_fail_at(0);
-        ck_assert_uint_eq(counts().holdings, done < 0 ? 1 : 2);
+        ck_assert_uint_eq(counts().residents, done < 0 ? 1 : 2);
         if (done == 0)
             sl_registry_deposit_abort(node->registry, nth);
     }

@@ -94,7 +94,7 @@ static void know_registry(struct known *known)
     struct sl_registry *registry = held_node.node->registry;
     SL_LOCKED(&registry->lock);
     for (const struct model *model = registry->locked.models; model; model = model->next)
-        for (const struct holding *at = model->holdings; at; at = at->next)
+        for (const struct resident *at = model->residents; at; at = at->next)
             if (at->body && at->state != HOLDING_DROPPING)
                 know_model(known, at->body);
 }

@@ -266,9 +266,9 @@ SL_TEST(a_right_that_was_taken_away_ends_a_deposit)
     *go_on = 2;
     ck_assert_int_ne(end(child, own)->failed, 0);
     ck_assert_int_eq(own->error.kind, SLUICE_AUTH);
-    for (int i = 0; i < TIMEOUT_MS && node_case_counts(&c).holdings != 1; i++)
+    for (int i = 0; i < TIMEOUT_MS && node_case_counts(&c).residents != 1; i++)
         usleep(1000);
-    ck_assert_uint_eq(node_case_counts(&c).holdings, 1);
+    ck_assert_uint_eq(node_case_counts(&c).residents, 1);
 }
 
 SL_TEST(one_user_has_a_share_of_the_budget)
@@ -290,11 +290,11 @@ SL_TEST(one_user_has_a_share_of_the_budget)
 }
 
 /* Clients' ends are noticed by themselves. */
-static void await_holdings(uint64_t count)
+static void await_residents(uint64_t count)
 {
-    for (int i = 0; i < TIMEOUT_MS && node_case_counts(&c).holdings != count; i++)
+    for (int i = 0; i < TIMEOUT_MS && node_case_counts(&c).residents != count; i++)
         usleep(1000);
-    ck_assert_uint_eq(node_case_counts(&c).holdings, count);
+    ck_assert_uint_eq(node_case_counts(&c).residents, count);
 }
 
 SL_TEST(evictions_and_kills_give_a_depositor_its_share_back)
@@ -313,14 +313,14 @@ SL_TEST(evictions_and_kills_give_a_depositor_its_share_back)
     struct sluice_model *held = node_case_load(&c, "m");
     ck_assert_ptr_nonnull(held);
     sl_early_child_kill(stays);
-    await_holdings(2); /* "a" did not go for what was refused */
+    await_residents(2); /* "a" did not go for what was refused */
     sluice_detach(held);
     expect_deposit(HOSTILE, "d", 4);
     await_references(0);
     ck_assert_int_eq(sluice_evict(c.socket, "m", "d", &bytes, &c.error), 0);
     ck_assert_uint_ge(bytes, 4096);
     expect_found(HOSTILE, "d", 0);
-    await_holdings(2);
+    await_residents(2);
 }
 
 static int see_owner(void *arg, const struct sluice_row *row)

@@ -110,7 +110,7 @@ SL_TEST(a_changed_source_is_loaded_beside_what_came_back)
     node_case_end(&c);
     sl_memory_clear();
     come_back(MODEL);
-    ck_assert_uint_eq(node_case_counts(&c).holdings, 2);
+    ck_assert_uint_eq(node_case_counts(&c).residents, 2);
 }
 
 SL_TEST(a_spec_that_changed_is_loaded)
@@ -219,7 +219,7 @@ SL_TEST_LOOP(what_is_not_a_whole_model_is_loaded_again, 0, 9)
     ck_assert_uint_ne(other, 0);
     ck_assert_uint_ne(other, inode);
     ck_assert_uint_eq(node_case_counts(&c).loads, 1);
-    ck_assert_uint_eq(node_case_counts(&c).holdings, 1);
+    ck_assert_uint_eq(node_case_counts(&c).residents, 1);
 }
 
 SL_TEST(names_of_others_are_left_alone)

@@ -119,7 +119,7 @@ SL_TEST(what_fails_goes_when_its_early_callers_have_gone)
     sl_registry_settle(registry);
     ck_assert_uint_eq(counts().held_bytes, 0);
     ck_assert_uint_eq(fake.dropped, 1);
-    ck_assert_uint_eq(counts().holdings, 0);
+    ck_assert_uint_eq(counts().residents, 0);
 }
 
 /* A load that begins anew gives what it opened before to nobody new. */

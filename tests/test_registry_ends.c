@@ -14,7 +14,7 @@ SL_TEST(a_failed_load_leaves_nothing_and_is_not_tried_at_once)
     define("m", 30, 1);
     fake.fail = SL_E_NOT_FOUND;
     refused("m", SL_E_NOT_FOUND, "the fake fails");
-    ck_assert_uint_eq(counts().holdings, 0);
+    ck_assert_uint_eq(counts().residents, 0);
     ck_assert_uint_eq(fake.dropped, 1);
     fake.fail = SL_OK;
     refused("m", SL_E_NOT_FOUND, "a moment ago: the fake fails");

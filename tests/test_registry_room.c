@@ -113,7 +113,7 @@ SL_TEST(several_that_go_are_awaited_together)
     fake.drops_gated = true;
     ck_assert_int_eq(sl_registry_deposit_begin(registry, &large, &err), 1);
     permit(1);
-    SL_AWAIT(counts().holdings == 3, "the end of one"); /* m, the other, and the deposit stay */
+    SL_AWAIT(counts().residents == 3, "the end of one"); /* m, the other, and the deposit stay */
     ck_assert_uint_eq(answers(), 0);
     permit(1);
     await_answer();

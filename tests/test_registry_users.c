@@ -59,7 +59,7 @@ SL_TEST(what_nobody_waits_for_any_more_ends)
     ck_assert(sl_registry_withdraw(registry, &asker));
     ck_assert(!sl_registry_withdraw(registry, &asker));
     sl_registry_settle(registry); /* without a permit */
-    ck_assert_uint_eq(counts().holdings, 0);
+    ck_assert_uint_eq(counts().residents, 0);
     ck_assert(!asker.answered);
     permit(1);
     ck_assert_int_eq(define_passing("silent", USER), 0);
@@ -184,7 +184,7 @@ SL_TEST(what_waits_for_a_place_of_its_user_can_be_withdrawn)
         ck_assert(sl_registry_withdraw(registry, &askers[i]));
     sl_registry_settle(registry);
     ck_assert_uint_eq(fake.begun, 2);
-    ck_assert_uint_eq(counts().holdings, 0);
+    ck_assert_uint_eq(counts().residents, 0);
 }
 
 SL_TEST(one_user_has_a_quarter_of_the_names)

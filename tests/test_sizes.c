@@ -365,7 +365,7 @@ SL_TEST(there_are_never_too_many_ranges)
     ck_assert_uint_ge(plan->range_count, RANGES_MAX / 2);
     ck_assert_uint_eq(plan->fetch_bytes, plan->sink_bytes);
     sl_plan_free(plan);
-    make_shaped(UINT64_C(5000000000000000), 2, 10); /* as many runs of 10 bytes: a comb */
+    make_shaped(UINT64_C(5000000000000000), 2, 10); /* as many runs of 10 bytes: a sparse */
     ck_assert_int_eq(plan_shaped(HALF, &plan, &why), 0);
     ck_assert_uint_le(plan->range_count, RANGES_MAX + CUT_AT_PAGES);
     sl_plan_free(plan);

@@ -79,7 +79,7 @@ struct desk {
     struct sl_reader reader;
 };
 
-static struct desk *open_desk(unsigned lanes)
+static struct desk *open_desk(unsigned slots)
 {
     struct desk *desk = calloc(1, sizeof(*desk));
     ck_assert_ptr_nonnull(desk);
@@ -87,7 +87,7 @@ static struct desk *open_desk(unsigned lanes)
     pthread_mutex_init(&desk->reader.lock, NULL);
     desk->reader.work.ranges = desk->ranges;
     desk->reader.work.range_count = SL_COUNT(desk->ranges);
-    desk->reader.locked.lanes = lanes;
+    desk->reader.locked.slots = slots;
     desk->reader.locked.hedge_credit = SL_HEDGE_CREDIT;
     sl_counter_add(&desk->reader.landed, 100);
     return desk;

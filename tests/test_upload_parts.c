@@ -17,7 +17,7 @@ static struct {
     pthread_cond_t changed;
     uint8_t *stored;
     uint64_t part_bytes;
-    unsigned sent, lanes, at_once, most_at_once;
+    unsigned sent, channels, at_once, most_at_once;
     bool closed;          /* sends wait until it is opened, or stop is raised */
     uint64_t fail_number; /* the part + 1 that cannot be sent; 0: none */
     bool fail_begin;
@@ -49,21 +49,21 @@ static void *begin(void *arg, struct sl_cancel *stop, struct sl_err *why)
     ck_assert_ptr_eq(arg, &store);
     SL_LOCKED(&store.mutex);
     if (store.fail_begin) {
-        sl_fail(why, SL_E_NO_SPACE, "no lane");
+        sl_fail(why, SL_E_NO_SPACE, "no channel");
         return NULL;
     }
-    store.lanes++;
+    store.channels++;
     return stop;
 }
 
-static void end(void *arg, void *lane)
+static void end(void *arg, void *channel)
 {
-    (void)arg, (void)lane;
+    (void)arg, (void)channel;
     SL_LOCKED(&store.mutex);
-    store.lanes--;
+    store.channels--;
 }
 
-static int send_part(void *arg, void *lane, uint64_t number, const void *bytes, size_t count,
+static int send_part(void *arg, void *channel, uint64_t number, const void *bytes, size_t count,
                      struct sl_err *why)
 {
     (void)arg;
@@ -71,7 +71,7 @@ static int send_part(void *arg, void *lane, uint64_t number, const void *bytes, 
     store.at_once++;
     store.most_at_once = SL_MAX(store.most_at_once, store.at_once);
     pthread_cond_broadcast(&store.changed);
-    while (store.closed && !sl_cancel_raised(lane)) {
+    while (store.closed && !sl_cancel_raised(channel)) {
         struct timespec until;
         clock_gettime(CLOCK_REALTIME, &until);
         until.tv_nsec += 2000000;
@@ -80,7 +80,7 @@ static int send_part(void *arg, void *lane, uint64_t number, const void *bytes, 
         pthread_cond_timedwait(&store.changed, &store.mutex, &until);
     }
     store.at_once--;
-    if (sl_cancel_raised(lane))
+    if (sl_cancel_raised(channel))
         return sl_fail(why, SL_E_CANCELED, "stopped");
     if (number + 1 == store.fail_number)
         return sl_fail(why, SL_E_NET, "part %u is refused", (unsigned)number);
@@ -178,7 +178,7 @@ SL_TEST_LOOP(blocks_of_several_threads_become_parts, 0, 6)
     ck_assert_uint_eq(store.sent, 101);
     ck_assert_uint_le(store.most_at_once, 3);
     sl_parts_free(sl_steal(&parts));
-    ck_assert_uint_eq(store.lanes, 0);
+    ck_assert_uint_eq(store.channels, 0);
 }
 
 SL_TEST(bytes_in_random_order_become_parts)
@@ -280,7 +280,7 @@ SL_TEST(threads_that_cannot_begin_fail_the_upload)
     SL_AUTO(sl_parts) parts = new_parts(BYTES, 3 * PART, 2);
     ck_assert_int_eq(sl_parts_write(parts, 0, data, PART, &err), 0);
     ck_assert_int_eq(sl_parts_finish(parts, &err), -1);
-    ck_assert_str_eq(err.message, "no lane");
+    ck_assert_str_eq(err.message, "no channel");
 }
 
 SL_TEST(giving_up_stops_what_is_being_sent)
@@ -290,7 +290,7 @@ SL_TEST(giving_up_stops_what_is_being_sent)
     ck_assert_int_eq(sl_parts_write(parts, 0, data, 5 * PART, &err), 0);
     wait_at_once(3);
     sl_parts_free(sl_steal(&parts));
-    ck_assert_uint_eq(store.lanes, 0);
+    ck_assert_uint_eq(store.channels, 0);
     ck_assert_uint_eq(store.sent, 0);
 }
 

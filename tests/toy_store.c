@@ -114,9 +114,9 @@ static int redirect(struct sl_source *source, const struct sl_exchange *exchange
                             err);
 }
 
-static bool toy_mend(struct sl_source *source, const struct sl_err *why, struct sl_err *err)
+static bool toy_recover(struct sl_source *source, const struct sl_err *why, struct sl_err *err)
 {
-    return sl_http_mend(base_of(source), source->impl, why, err);
+    return sl_http_recover(base_of(source), source->impl, why, err);
 }
 
 static const struct sl_http_hooks hooks = {.prepare = prepare, .redirect = redirect};
@@ -134,7 +134,7 @@ const struct sl_store_kind sl_toy_store = {
     .close = toy_close,
     .list = toy_list,
     .locate = toy_locate,
-    .mend = toy_mend,
+    .recover = toy_recover,
     .transport = &sl_http_transport,
     .hooks = &hooks,
 };

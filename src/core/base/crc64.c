@@ -1,7 +1,7 @@
 /*
  * Two ways to the same number. Everywhere: eight tables, eight bytes a step. Where the processor
- * multiplies without carries: four lanes of 16 bytes are folded over the next 64 bytes at a time,
- * and the 16 bytes that remain in the end go through the tables.
+ * multiplies without carries: four channels of 16 bytes are folded over the next 64 bytes at a
+ * time, and the 16 bytes that remain in the end go through the tables.
  *
  * Numbers are "reflected": bit 63 stands for x^0. So a product of two of them, read as a reflected
  * number of 128 bits, is once too often multiplied by x; the constants make up for it: what lies D
@@ -93,11 +93,11 @@ static uint64_t by_tables(uint64_t crc, const uint8_t *at, size_t bytes)
 }
 
 #if defined(__x86_64__)
-__attribute__((target("pclmul,sse2"))) static inline __m128i fold(__m128i lane, __m128i by,
+__attribute__((target("pclmul,sse2"))) static inline __m128i fold(__m128i channel, __m128i by,
                                                                   __m128i next)
 {
-    __m128i first = _mm_clmulepi64_si128(lane, by, 0x00);
-    __m128i second = _mm_clmulepi64_si128(lane, by, 0x11);
+    __m128i first = _mm_clmulepi64_si128(channel, by, 0x00);
+    __m128i second = _mm_clmulepi64_si128(channel, by, 0x11);
     return _mm_xor_si128(_mm_xor_si128(first, second), next);
 }
 
@@ -108,20 +108,20 @@ __attribute__((target("pclmul,sse2"))) static uint64_t by_folding(uint64_t crc, 
     const __m128i *from = (const __m128i *)(const void *)*at;
     __m128i far = _mm_set_epi64x((long long)crc64.far[1], (long long)crc64.far[0]);
     __m128i near = _mm_set_epi64x((long long)crc64.near[1], (long long)crc64.near[0]);
-    __m128i lanes[4];
+    __m128i channels[4];
     size_t left = *bytes / 16;
     for (unsigned i = 0; i < 4; i++)
-        lanes[i] = _mm_loadu_si128(from++);
-    lanes[0] = _mm_xor_si128(lanes[0], _mm_set_epi64x(0, (long long)crc));
+        channels[i] = _mm_loadu_si128(from++);
+    channels[0] = _mm_xor_si128(channels[0], _mm_set_epi64x(0, (long long)crc));
     for (left -= 4; left >= 4; left -= 4)
         for (unsigned i = 0; i < 4; i++)
-            lanes[i] = fold(lanes[i], far, _mm_loadu_si128(from++));
+            channels[i] = fold(channels[i], far, _mm_loadu_si128(from++));
     for (unsigned i = 0; i < 3; i++)
-        lanes[i + 1] = fold(lanes[i], near, lanes[i + 1]);
+        channels[i + 1] = fold(channels[i], near, channels[i + 1]);
     for (; left; left--)
-        lanes[3] = fold(lanes[3], near, _mm_loadu_si128(from++));
+        channels[3] = fold(channels[3], near, _mm_loadu_si128(from++));
     uint8_t rest[16];
-    _mm_storeu_si128((__m128i *)(void *)rest, lanes[3]);
+    _mm_storeu_si128((__m128i *)(void *)rest, channels[3]);
     *at = (const uint8_t *)from;
     *bytes %= 16;
     return by_tables(0, rest, sizeof(rest));

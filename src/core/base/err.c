@@ -40,7 +40,7 @@ static size_t command_bytes(const unsigned char *text)
     return marks || isolates ? 3 : 0;
 }
 
-void sl_tame(char *text)
+void sl_sanitize(char *text)
 {
     for (size_t bytes; *text; text += bytes ? bytes : 1)
         if ((bytes = command_bytes((const unsigned char *)text)))
@@ -57,8 +57,8 @@ static int fill(struct sl_err *err, enum sl_err_kind kind, const char *code, con
     err->retryable = sl_err_row(kind)->retry;
     snprintf(err->code, sizeof(err->code), "%s", code);
     vsnprintf(err->message, sizeof(err->message), format, args);
-    sl_tame(err->code);
-    sl_tame(err->message);
+    sl_sanitize(err->code);
+    sl_sanitize(err->message);
     return -1;
 }
 
@@ -107,7 +107,7 @@ int sl_wrap(struct sl_err *err, const char *format, ...)
     va_start(args, format);
     vsnprintf(err->message, sizeof(err->message) - 2, format, args);
     va_end(args);
-    sl_tame(err->message);
+    sl_sanitize(err->message);
     size_t used = strlen(err->message);
     snprintf(err->message + used, sizeof(err->message) - used, ": %s", old);
     return -1;

@@ -43,7 +43,7 @@ const char *sl_progress_duration(double seconds, char text[32])
 
 /* Control characters of a hostile name would move the cursor; UTF-8 is kept only where the terminal
  * has it. */
-static unsigned append_tame(char *line, const char *text, unsigned columns_max, bool utf8)
+static unsigned append_sanitized(char *line, const char *text, unsigned columns_max, bool utf8)
 {
     size_t used = strlen(line);
     unsigned columns = 0;
@@ -129,7 +129,7 @@ static void ended_line(const struct sl_progress_view *view, const struct sl_prog
         snprintf(rest, sizeof(rest), " failed after %s at %u%%",
                  sl_progress_duration(view->seconds, time), sl_progress_percent(view));
     append(text, !style->color ? "" : good ? "\x1b[32m" : "\x1b[31m");
-    append_tame(text, rest, room, false);
+    append_sanitized(text, rest, room, false);
     append(text, style->color ? "\x1b[0m" : "");
 }
 
@@ -138,7 +138,7 @@ void sl_progress_bar_line(const struct sl_progress_view *view,
 {
     unsigned width = SL_MIN(SL_MAX(style->width, 20u), 200u) - 1;
     text[0] = 0;
-    width -= append_tame(text, view->name, SL_MIN(NAME_COLUMNS_MAX, width / 2), style->utf8);
+    width -= append_sanitized(text, view->name, SL_MIN(NAME_COLUMNS_MAX, width / 2), style->utf8);
     if (view->state == SL_LOAD_PUBLISHED || view->state == SL_LOAD_FAILED) {
         ended_line(view, style, text, width);
         return;
@@ -146,7 +146,7 @@ void sl_progress_bar_line(const struct sl_progress_view *view,
     if (view->state != SL_LOAD_READING) {
         static const char *const words[] = {" waiting for another load of this directory",
                                             " planning", "", " checking the last hashes"};
-        append_tame(text, words[SL_MIN((unsigned)view->state, 3u)], width, false);
+        append_sanitized(text, words[SL_MIN((unsigned)view->state, 3u)], width, false);
         return;
     }
     char rest[256];
@@ -156,7 +156,7 @@ void sl_progress_bar_line(const struct sl_progress_view *view,
         append(text, " ");
         append_bar(text, view, SL_MIN(BAR_COLUMNS_MAX, width - rest_columns - 3), style);
     }
-    append_tame(text, rest, width, false);
+    append_sanitized(text, rest, width, false);
 }
 
 void sl_progress_text_line(const struct sl_progress_view *view, char text[SL_PROGRESS_LINE_BYTES])
@@ -164,7 +164,7 @@ void sl_progress_text_line(const struct sl_progress_view *view, char text[SL_PRO
     char amount[64], rate[32], left[32];
     done_of_total(view, " of ", amount);
     text[0] = 0;
-    append_tame(text, view->name, 64, true);
+    append_sanitized(text, view->name, 64, true);
     append(text, ": ");
     append(text, sl_load_state_name(view->state));
     if (view->state < SL_LOAD_READING)

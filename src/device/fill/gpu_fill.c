@@ -108,12 +108,12 @@ static int join(struct sl_gpu_fill *fill, size_t number, const struct sl_plan *p
                 const struct sl_gpu_fill_config *config, struct sl_err *err)
 {
     struct sl_gpu_target *target = &fill->targets[number];
-    int lane = 0;
+    int queue = 0;
     if (number)
-        lane = sl_gpu_ring_add(fill->ring, target->is.gpu, target->addresses, target->bytes, err);
-    if (lane < 0)
+        queue = sl_gpu_ring_add(fill->ring, target->is.gpu, target->addresses, target->bytes, err);
+    if (queue < 0)
         return -1;
-    return sl_gpu_target_join(target, fill->ring, (unsigned)lane, plan, config, err);
+    return sl_gpu_target_join(target, fill->ring, (unsigned)queue, plan, config, err);
 }
 
 static int make_ring(struct sl_gpu_fill *fill, const struct sl_plan *plan,
@@ -180,7 +180,7 @@ int sl_gpu_fill_finish(struct sl_gpu_fill *fill, struct sl_err *err)
     if (sl_gpu_ring_finish(fill->ring, err) < 0)
         return -1;
     for (size_t i = 0; i < fill->target_count; i++)
-        if (fill->targets[i].mend && sl_gpu_mend_wait(fill->targets[i].mend, err) < 0)
+        if (fill->targets[i].repair && sl_gpu_repair_wait(fill->targets[i].repair, err) < 0)
             return -1;
     return 0;
 }

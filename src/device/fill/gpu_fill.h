@@ -17,7 +17,7 @@
 #include "progress.h"
 #include "stage_device.h"
 
-enum { SL_GPU_FILL_TARGETS_MAX = SL_GPU_RING_LANES_MAX };
+enum { SL_GPU_FILL_TARGETS_MAX = SL_GPU_RING_QUEUES_MAX };
 
 /** One GPU, and what goes there. What it points to is borrowed until the fill is freed. */
 struct sl_gpu_fill_target {

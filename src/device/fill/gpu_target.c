@@ -5,7 +5,7 @@
  *
  * Where the device decrypts, a note of whole pieces has them opened before it is told. They are
  * found by their place: sealed tensors, sorted by file and offset, as the plan has them. Pieces
- * that do not open are fetched again (gpu_mend.h) and told when they did.
+ * that do not open are fetched again (gpu_repair.h) and told when they did.
  */
 #include "gpu_target.h"
 
@@ -79,20 +79,20 @@ static void tell(struct sl_gpu_target *target, uint32_t file, uint64_t begin, ui
 struct opened {
     struct sl_gpu_target *target;
     const struct sl_mapping *mapping;
-    bool mended; /* they were bad before */
+    bool repaired; /* they were bad before */
 };
 
 static int take_bad(const struct opened *opened, uint64_t first, uint64_t count, struct sl_err *err)
 {
     const struct sl_mapping *mapping = opened->mapping;
-    if (opened->mended)
+    if (opened->repaired)
         return sl_fail(err, SL_E_GPU,
                        "piece %" PRIu64 " of tensor '%s' opens on the host, but not on the GPU: "
                        "look for its errors (nvidia-smi -q), or set sink.pool.decrypt to host",
                        first + 1, mapping->target->from->name);
     sl_metric_add(SL_M_VERIFY_FAILURES, (int64_t)count);
     for (uint64_t i = 0; i < count; i++)
-        if (sl_gpu_mend_add(opened->target->mend, mapping, first + i, err) < 0)
+        if (sl_gpu_repair_add(opened->target->repair, mapping, first + i, err) < 0)
             return -1;
     return 0;
 }
@@ -105,16 +105,16 @@ static int take_verdicts(void *arg, uint64_t first, uint64_t count, bool good, s
         return take_bad(opened, first, count, err);
     uint64_t begin = first * mapping->piece_bytes, whole = mapping->end - mapping->begin;
     uint64_t end = SL_MIN(begin + count * mapping->piece_bytes, whole);
-    sl_gpu_mend_opened(opened->target->mend, count);
+    sl_gpu_repair_opened(opened->target->repair, count);
     sl_metric_add(SL_M_GPU_OPENED_BYTES, (int64_t)(end - begin));
     tell(opened->target, mapping->file, mapping->file_offset + begin, mapping->file_offset + end);
     return 0;
 }
 
 static int open_part(struct sl_gpu_target *target, const struct sl_mapping *mapping, uint64_t begin,
-                     uint64_t end, bool mended, struct sl_err *err)
+                     uint64_t end, bool repaired, struct sl_err *err)
 {
-    struct opened opened = {target, mapping, mended};
+    struct opened opened = {target, mapping, repaired};
     const struct sl_opener_verdicts verdicts = {take_verdicts, &opened};
     uint64_t at = begin - mapping->file_offset;
     return sl_gpu_opener_open(target->opener, mapping->target->from, at / mapping->piece_bytes,
@@ -158,7 +158,7 @@ static void tell_landed(void *arg, const struct sl_gpu_note *note)
         sl_gpu_ring_fail(target->ring, &err);
 }
 
-static void tell_mended(void *arg, const struct sl_gpu_note *note)
+static void tell_repaired(void *arg, const struct sl_gpu_note *note)
 {
     struct sl_gpu_target *target = arg;
     const struct sl_gpu_bad *bad = note->subject;
@@ -166,7 +166,7 @@ static void tell_mended(void *arg, const struct sl_gpu_note *note)
     if (open_part(target, bad->mapping, note->offset, note->offset + note->bytes, true, &err) < 0)
         sl_gpu_ring_fail(target->ring, &err);
     else
-        sl_gpu_mend_done(target->mend);
+        sl_gpu_repair_done(target->repair);
 }
 
 static void tell_agreed(void *arg, const struct sl_gpu_note *note)
@@ -185,14 +185,14 @@ void sl_gpu_target_landed(struct sl_gpu_target *target, uint32_t file, uint64_t 
                                      .file = file,
                                      .offset = offset,
                                      .bytes = bytes,
-                                     .lane = target->lane};
+                                     .queue = target->queue};
     sl_gpu_ring_note(target->ring, &note);
 }
 
 void sl_gpu_target_agreed(struct sl_gpu_target *target, const struct sl_check *check)
 {
     const struct sl_gpu_note note = {
-        .tell = tell_agreed, .arg = target, .subject = check, .lane = target->lane};
+        .tell = tell_agreed, .arg = target, .subject = check, .queue = target->queue};
     sl_gpu_ring_note(target->ring, &note);
 }
 
@@ -218,33 +218,33 @@ int sl_gpu_target_init(struct sl_gpu_target *target, const struct sl_gpu_fill_ta
     return sealed->count && !target->opener ? -1 : 0;
 }
 
-int sl_gpu_target_join(struct sl_gpu_target *target, struct sl_gpu_ring *ring, unsigned lane,
+int sl_gpu_target_join(struct sl_gpu_target *target, struct sl_gpu_ring *ring, unsigned queue,
                        const struct sl_plan *plan, const struct sl_gpu_fill_config *config,
                        struct sl_err *err)
 {
-    const struct sl_gpu_mend_config mend = {.plan = plan,
-                                            .ring = ring,
-                                            .lane = lane,
-                                            .cancel = config->cancel,
-                                            .progress = config->progress,
-                                            .tell = tell_mended,
-                                            .arg = target};
+    const struct sl_gpu_repair_config repair = {.plan = plan,
+                                                .ring = ring,
+                                                .queue = queue,
+                                                .cancel = config->cancel,
+                                                .progress = config->progress,
+                                                .tell = tell_repaired,
+                                                .arg = target};
     target->ring = ring;
-    target->lane = lane;
+    target->queue = queue;
     if (target->opener)
-        target->mend = sl_gpu_mend_new(&mend, err);
-    return target->opener && !target->mend ? -1 : 0;
+        target->repair = sl_gpu_repair_new(&repair, err);
+    return target->opener && !target->repair ? -1 : 0;
 }
 
 void sl_gpu_target_stop(struct sl_gpu_target *target)
 {
-    if (target->mend)
-        sl_gpu_mend_stop(target->mend);
+    if (target->repair)
+        sl_gpu_repair_stop(target->repair);
 }
 
 void sl_gpu_target_release(struct sl_gpu_target *target)
 {
-    sl_gpu_mend_free(target->mend);
+    sl_gpu_repair_free(target->repair);
     sl_gpu_opener_free(target->opener);
     free(target->addresses);
     free(target->bytes);

@@ -1,11 +1,11 @@
 /*
- * A buffer is FREE, OPEN (bytes of one stretch of a file are put into it) or CLOSED: each lane
+ * A buffer is FREE, OPEN (bytes of one stretch of a file are put into it) or CLOSED: each queue
  * copies it to its GPU, and it is free again when the last of them has. It closes when it is full,
  * when it is old, when somebody needs one and none is free, or when its bytes are put again
- * elsewhere: copies begin in the order of closing, in one stream a lane, so what was put later
+ * elsewhere: copies begin in the order of closing, in one stream a queue, so what was put later
  * lands later.
  *
- * Buffers are numbered as they open, and a note of a lane waits for all with a number up to the
+ * Buffers are numbered as they open, and a note of a queue waits for all with a number up to the
  * highest of its time. A buffer is closed a few milliseconds after it was opened however few bytes
  * it has, so no note waits long for a reader that is slow. Lanes do not wait for each other but for
  * buffers: the slowest GPU sets the pace.
@@ -25,8 +25,8 @@ enum {
 
 static void poke(const struct sl_gpu_ring *ring)
 {
-    for (unsigned i = 0; i < ring->lane_count; i++)
-        sl_gpu_poke(ring->lanes[i].gpu);
+    for (unsigned i = 0; i < ring->queue_count; i++)
+        sl_gpu_poke(ring->queues[i].gpu);
 }
 
 /* ---- buffers; with the lock ----------------------------------------------------------------- */
@@ -47,7 +47,7 @@ static void close_buffer(struct sl_gpu_ring *ring, struct sl_gpu_buffer *buffer)
 /* What is to be put. */
 struct putting {
     const struct sl_gpu_shape *shape;
-    uint32_t lanes, file;
+    uint32_t queues, file;
     uint64_t offset, bytes;
 };
 
@@ -70,7 +70,7 @@ static bool overlaps(const struct sl_gpu_buffer *buffer, const struct putting *p
 
 static bool continues_in(const struct sl_gpu_buffer *buffer, const struct putting *putting)
 {
-    return buffer->shape == putting->shape && buffer->lanes == putting->lanes &&
+    return buffer->shape == putting->shape && buffer->queues == putting->queues &&
            end_of(buffer) == putting->offset;
 }
 
@@ -124,7 +124,7 @@ static struct sl_gpu_buffer *open_buffer(struct sl_gpu_ring *ring, const struct 
     buffer->closes = false;
     buffer->file = putting->file;
     buffer->shape = putting->shape;
-    buffer->lanes = putting->lanes;
+    buffer->queues = putting->queues;
     buffer->offset = putting->offset;
     buffer->used = 0;
     buffer->number = ++ring->locked.last_number;
@@ -179,15 +179,15 @@ static int reserve(struct sl_gpu_ring *ring, const struct putting *putting, uint
     return 0;
 }
 
-static uint32_t all_lanes(const struct sl_gpu_ring *ring)
+static uint32_t all_queues(const struct sl_gpu_ring *ring)
 {
-    return (uint32_t)((1ull << ring->lane_count) - 1);
+    return (uint32_t)((1ull << ring->queue_count) - 1);
 }
 
 int sl_gpu_ring_reserve(struct sl_gpu_ring *ring, uint32_t file, uint64_t offset, uint64_t bytes,
                         uint8_t **data, struct sl_err *err)
 {
-    const struct putting putting = {NULL, all_lanes(ring), file, offset, bytes};
+    const struct putting putting = {NULL, all_queues(ring), file, offset, bytes};
     return reserve(ring, &putting, data, err);
 }
 
@@ -195,14 +195,14 @@ int sl_gpu_ring_reserve_shaped(struct sl_gpu_ring *ring, const struct sl_gpu_sha
                                uint32_t file, uint64_t offset, uint64_t bytes, uint8_t **data,
                                struct sl_err *err)
 {
-    const struct putting putting = {shape, all_lanes(ring), file, offset, bytes};
+    const struct putting putting = {shape, all_queues(ring), file, offset, bytes};
     return reserve(ring, &putting, data, err);
 }
 
-int sl_gpu_ring_reserve_alone(struct sl_gpu_ring *ring, unsigned lane, uint32_t file,
+int sl_gpu_ring_reserve_alone(struct sl_gpu_ring *ring, unsigned queue, uint32_t file,
                               uint64_t offset, uint64_t bytes, uint8_t **data, struct sl_err *err)
 {
-    const struct putting putting = {NULL, ring->lanes[lane].bit, file, offset, bytes};
+    const struct putting putting = {NULL, ring->queues[queue].bit, file, offset, bytes};
     return reserve(ring, &putting, data, err);
 }
 
@@ -233,25 +233,25 @@ static bool continues(const struct sl_gpu_waiting_note *before, const struct sl_
 
 static int add_note(struct sl_gpu_ring *ring, const struct sl_gpu_note *note, struct sl_err *err)
 {
-    struct sl_gpu_lane *lane = &ring->lanes[note->lane];
+    struct sl_gpu_queue *queue = &ring->queues[note->queue];
     SL_LOCKED(&ring->lock);
-    size_t end = lane->locked.first_note + lane->locked.note_count;
-    if (lane->locked.note_count && continues(&lane->locked.notes[end - 1], note)) {
-        lane->locked.notes[end - 1].note.bytes += note->bytes;
-        lane->locked.notes[end - 1].upto = ring->locked.last_number;
+    size_t end = queue->locked.first_note + queue->locked.note_count;
+    if (queue->locked.note_count && continues(&queue->locked.notes[end - 1], note)) {
+        queue->locked.notes[end - 1].note.bytes += note->bytes;
+        queue->locked.notes[end - 1].upto = ring->locked.last_number;
         return 0;
     }
-    if (lane->locked.first_note && end == lane->locked.note_capacity) {
-        memmove(lane->locked.notes, lane->locked.notes + lane->locked.first_note,
-                lane->locked.note_count * sizeof(*lane->locked.notes));
-        lane->locked.first_note = 0;
-        end = lane->locked.note_count;
+    if (queue->locked.first_note && end == queue->locked.note_capacity) {
+        memmove(queue->locked.notes, queue->locked.notes + queue->locked.first_note,
+                queue->locked.note_count * sizeof(*queue->locked.notes));
+        queue->locked.first_note = 0;
+        end = queue->locked.note_count;
     }
-    if (sl_grow(&lane->locked.notes, &lane->locked.note_capacity, end + 1,
-                sizeof(*lane->locked.notes), err) < 0)
+    if (sl_grow(&queue->locked.notes, &queue->locked.note_capacity, end + 1,
+                sizeof(*queue->locked.notes), err) < 0)
         return -1;
-    lane->locked.notes[end] = (struct sl_gpu_waiting_note){*note, ring->locked.last_number};
-    lane->locked.note_count++;
+    queue->locked.notes[end] = (struct sl_gpu_waiting_note){*note, ring->locked.last_number};
+    queue->locked.note_count++;
     return 0;
 }
 
@@ -268,46 +268,46 @@ void sl_gpu_ring_note(struct sl_gpu_ring *ring, const struct sl_gpu_note *note)
     struct sl_err err = SL_ERR_INIT;
     if (add_note(ring, note, &err) < 0)
         sl_gpu_ring_fail(ring, &err);
-    sl_gpu_poke(ring->lanes[note->lane].gpu);
+    sl_gpu_poke(ring->queues[note->queue].gpu);
 }
 
-/* Is it on its way to this lane's GPU? With the lock. */
-static bool is_outstanding(const struct sl_gpu_buffer *buffer, const struct sl_gpu_lane *lane)
+/* Is it on its way to this queue's GPU? With the lock. */
+static bool is_outstanding(const struct sl_gpu_buffer *buffer, const struct sl_gpu_queue *queue)
 {
-    return buffer->state != SL_BUFFER_FREE && (buffer->lanes & ~buffer->landed & lane->bit);
+    return buffer->state != SL_BUFFER_FREE && (buffer->queues & ~buffer->landed & queue->bit);
 }
 
 /* The lowest number of what is not on the device yet; with the lock. */
-static uint64_t lowest_outstanding(const struct sl_gpu_lane *lane)
+static uint64_t lowest_outstanding(const struct sl_gpu_queue *queue)
 {
     uint64_t lowest = UINT64_MAX;
-    for (unsigned i = 0; i < lane->ring->count; i++)
-        if (is_outstanding(&lane->ring->locked.buffers[i], lane))
-            lowest = SL_MIN(lowest, lane->ring->locked.buffers[i].number);
+    for (unsigned i = 0; i < queue->ring->count; i++)
+        if (is_outstanding(&queue->ring->locked.buffers[i], queue))
+            lowest = SL_MIN(lowest, queue->ring->locked.buffers[i].number);
     return lowest;
 }
 
-static bool take_note(struct sl_gpu_lane *lane, struct sl_gpu_note *note)
+static bool take_note(struct sl_gpu_queue *queue, struct sl_gpu_note *note)
 {
-    SL_LOCKED(&lane->ring->lock);
-    if (!lane->locked.note_count || lane->ring->locked.err.kind ||
-        lane->locked.notes[lane->locked.first_note].upto >= lowest_outstanding(lane))
+    SL_LOCKED(&queue->ring->lock);
+    if (!queue->locked.note_count || queue->ring->locked.err.kind ||
+        queue->locked.notes[queue->locked.first_note].upto >= lowest_outstanding(queue))
         return false;
-    *note = lane->locked.notes[lane->locked.first_note++].note;
-    if (--lane->locked.note_count == 0)
-        lane->locked.first_note = 0;
-    lane->locked.telling = true;
+    *note = queue->locked.notes[queue->locked.first_note++].note;
+    if (--queue->locked.note_count == 0)
+        queue->locked.first_note = 0;
+    queue->locked.telling = true;
     return true;
 }
 
-static void tell_notes(struct sl_gpu_lane *lane)
+static void tell_notes(struct sl_gpu_queue *queue)
 {
     struct sl_gpu_note note;
-    while (take_note(lane, &note)) {
+    while (take_note(queue, &note)) {
         note.tell(note.arg, &note);
-        SL_LOCKED(&lane->ring->lock);
-        lane->locked.telling = false;
-        pthread_cond_broadcast(&lane->ring->moved);
+        SL_LOCKED(&queue->ring->lock);
+        queue->locked.telling = false;
+        pthread_cond_broadcast(&queue->ring->moved);
     }
 }
 
@@ -320,41 +320,41 @@ static bool has_failed(struct sl_gpu_ring *ring)
 }
 
 /* The CLOSED one that comes first of those whose copy has begun, or has not; NULL: none. */
-static struct sl_gpu_buffer *first_of(const struct sl_gpu_lane *lane, bool begun)
+static struct sl_gpu_buffer *first_of(const struct sl_gpu_queue *queue, bool begun)
 {
-    struct sl_gpu_ring *ring = lane->ring;
+    struct sl_gpu_ring *ring = queue->ring;
     struct sl_gpu_buffer *first = NULL;
     SL_LOCKED(&ring->lock);
     for (unsigned i = 0; i < ring->count; i++) {
         struct sl_gpu_buffer *buffer = &ring->locked.buffers[i];
-        if (buffer->state == SL_BUFFER_CLOSED && is_outstanding(buffer, lane) &&
-            (bool)(buffer->begun & lane->bit) == begun && (!first || buffer->order < first->order))
+        if (buffer->state == SL_BUFFER_CLOSED && is_outstanding(buffer, queue) &&
+            (bool)(buffer->begun & queue->bit) == begun && (!first || buffer->order < first->order))
             first = buffer;
     }
     return first;
 }
 
-static struct sl_cuda_event *event_of(const struct sl_gpu_lane *lane,
+static struct sl_cuda_event *event_of(const struct sl_gpu_queue *queue,
                                       const struct sl_gpu_buffer *buffer)
 {
-    return lane->events[buffer - lane->ring->locked.buffers];
+    return queue->events[buffer - queue->ring->locked.buffers];
 }
 
-static void note_begun(struct sl_gpu_lane *lane, struct sl_gpu_buffer *buffer)
+static void note_begun(struct sl_gpu_queue *queue, struct sl_gpu_buffer *buffer)
 {
-    SL_LOCKED(&lane->ring->lock);
-    buffer->begun |= lane->bit;
+    SL_LOCKED(&queue->ring->lock);
+    buffer->begun |= queue->bit;
 }
 
-static void note_landed(struct sl_gpu_lane *lane, struct sl_gpu_buffer *buffer)
+static void note_landed(struct sl_gpu_queue *queue, struct sl_gpu_buffer *buffer)
 {
-    SL_LOCKED(&lane->ring->lock);
-    buffer->landed |= lane->bit;
-    if (buffer->landed != buffer->lanes)
+    SL_LOCKED(&queue->ring->lock);
+    buffer->landed |= queue->bit;
+    if (buffer->landed != buffer->queues)
         return;
     buffer->state = SL_BUFFER_FREE;
     buffer->begun = buffer->landed = 0;
-    pthread_cond_broadcast(&lane->ring->moved);
+    pthread_cond_broadcast(&queue->ring->moved);
 }
 
 /* What is old closes. Nanoseconds until the next is. */
@@ -377,64 +377,65 @@ static uint64_t close_old(struct sl_gpu_ring *ring)
 
 /* What has a shape goes by way of scratch memory; one piece of that is enough, since the next copy
  * into it comes behind the work in the same stream. */
-static int begin_copy(struct sl_gpu_lane *lane, const struct sl_gpu_buffer *buffer,
+static int begin_copy(struct sl_gpu_queue *queue, const struct sl_gpu_buffer *buffer,
                       struct sl_err *err)
 {
     const struct sl_gpu_shape *shape = buffer->shape;
-    uint64_t place = lane->addresses[buffer->file] + buffer->offset;
-    uint64_t to = shape ? lane->ring->scratch : place;
-    if (sl_gpu_check(lane->gpu,
-                     lane->gpu->cuda->copy_to_device(to, buffer->data, buffer->used, lane->stream),
-                     err, "copy %llu bytes", (unsigned long long)buffer->used) < 0)
+    uint64_t place = queue->addresses[buffer->file] + buffer->offset;
+    uint64_t to = shape ? queue->ring->scratch : place;
+    if (sl_gpu_check(
+            queue->gpu,
+            queue->gpu->cuda->copy_to_device(to, buffer->data, buffer->used, queue->stream), err,
+            "copy %llu bytes", (unsigned long long)buffer->used) < 0)
         return -1;
-    return shape ? shape->start(shape->arg, shape, lane->stream, to, place,
+    return shape ? shape->start(shape->arg, shape, queue->stream, to, place,
                                 buffer->used / shape->in_bytes, err)
                  : 0;
 }
 
-static int begin_copies(struct sl_gpu_lane *lane, struct sl_err *err)
+static int begin_copies(struct sl_gpu_queue *queue, struct sl_err *err)
 {
-    const struct sl_cuda *cuda = lane->gpu->cuda;
+    const struct sl_cuda *cuda = queue->gpu->cuda;
     struct sl_gpu_buffer *buffer;
-    while ((buffer = first_of(lane, false))) {
-        if (begin_copy(lane, buffer, err) < 0 ||
-            sl_gpu_check(lane->gpu, cuda->event_record(event_of(lane, buffer), lane->stream), err,
-                         "record an event") < 0)
+    while ((buffer = first_of(queue, false))) {
+        if (begin_copy(queue, buffer, err) < 0 ||
+            sl_gpu_check(queue->gpu, cuda->event_record(event_of(queue, buffer), queue->stream),
+                         err, "record an event") < 0)
             return -1;
-        note_begun(lane, buffer);
+        note_begun(queue, buffer);
     }
     return 0;
 }
 
 /* 1: copies are still under way. */
-static int end_copies(struct sl_gpu_lane *lane, struct sl_err *err)
+static int end_copies(struct sl_gpu_queue *queue, struct sl_err *err)
 {
     struct sl_gpu_buffer *buffer;
-    while ((buffer = first_of(lane, true))) {
-        int result = lane->gpu->cuda->event_query(event_of(lane, buffer));
+    while ((buffer = first_of(queue, true))) {
+        int result = queue->gpu->cuda->event_query(event_of(queue, buffer));
         if (result == SL_CUDA_NOT_READY)
             return 1;
-        if (sl_gpu_check(lane->gpu, result, err, "finish a copy") < 0)
+        if (sl_gpu_check(queue->gpu, result, err, "finish a copy") < 0)
             return -1;
         sl_metric_add(SL_M_GPU_COPIED_BYTES, (int64_t)buffer->used);
-        note_landed(lane, buffer);
+        note_landed(queue, buffer);
     }
     return 0;
 }
 
-uint64_t sl_gpu_lane_turn(struct sl_gpu_chore *chore)
+uint64_t sl_gpu_queue_turn(struct sl_gpu_chore *chore)
 {
-    struct sl_gpu_lane *lane = (struct sl_gpu_lane *)chore;
+    struct sl_gpu_queue *queue = (struct sl_gpu_queue *)chore;
     struct sl_err err = SL_ERR_INIT;
-    if (has_failed(lane->ring))
+    if (has_failed(queue->ring))
         return SL_GPU_IDLE;
-    uint64_t next = close_old(lane->ring);
-    int going = begin_copies(lane, &err) < 0 ? -1 : end_copies(lane, &err);
+    uint64_t next = close_old(queue->ring);
+    int going = begin_copies(queue, &err) < 0 ? -1 : end_copies(queue, &err);
     if (going < 0) {
-        sl_gpu_ring_fail(lane->ring, &err);
+        sl_gpu_ring_fail(queue->ring, &err);
         return SL_GPU_IDLE;
     }
-    tell_notes(lane);
+    tell_notes(queue);
     return going ? SL_MIN(next, (uint64_t)POLL_NS) : next;
 }
 
@@ -443,10 +444,10 @@ uint64_t sl_gpu_lane_turn(struct sl_gpu_chore *chore)
 /* With the lock. */
 static bool is_drained(const struct sl_gpu_ring *ring, bool notes)
 {
-    for (unsigned i = 0; i < ring->lane_count; i++) {
-        const struct sl_gpu_lane *lane = &ring->lanes[i];
-        if (lowest_outstanding(lane) != UINT64_MAX ||
-            (notes && (lane->locked.note_count || lane->locked.telling)))
+    for (unsigned i = 0; i < ring->queue_count; i++) {
+        const struct sl_gpu_queue *queue = &ring->queues[i];
+        if (lowest_outstanding(queue) != UINT64_MAX ||
+            (notes && (queue->locked.note_count || queue->locked.telling)))
             return false;
     }
     return true;
@@ -483,14 +484,14 @@ static int read_task(struct sl_gpu *gpu, void *arg, struct sl_err *err)
 {
     const struct reading *reading = arg;
     const struct sl_gpu_ring *ring = reading->ring;
-    const struct sl_gpu_lane *lane = ring->lanes;
+    const struct sl_gpu_queue *queue = ring->queues;
     for (size_t done = 0; done < reading->bytes;) {
         size_t bytes = SL_MIN(reading->bytes - done, (size_t)SL_RING_BOUNCE_BYTES);
-        if (sl_gpu_check(
-                gpu,
-                gpu->cuda->copy_to_host(ring->bounce, reading->address + done, bytes, lane->stream),
-                err, "read %zu bytes back", bytes) < 0 ||
-            sl_gpu_check(gpu, gpu->cuda->stream_synchronize(lane->stream), err,
+        if (sl_gpu_check(gpu,
+                         gpu->cuda->copy_to_host(ring->bounce, reading->address + done, bytes,
+                                                 queue->stream),
+                         err, "read %zu bytes back", bytes) < 0 ||
+            sl_gpu_check(gpu, gpu->cuda->stream_synchronize(queue->stream), err,
                          "wait for %zu bytes", bytes) < 0)
             return -1;
         memcpy(reading->data + done, ring->bounce, bytes);
@@ -502,8 +503,8 @@ static int read_task(struct sl_gpu *gpu, void *arg, struct sl_err *err)
 int sl_gpu_ring_read(struct sl_gpu_ring *ring, uint32_t file, uint64_t offset, void *data,
                      size_t bytes, struct sl_err *err)
 {
-    struct reading reading = {ring, ring->lanes->addresses[file] + offset, data, bytes};
+    struct reading reading = {ring, ring->queues->addresses[file] + offset, data, bytes};
     if (drain(ring, false, err) < 0)
         return -1;
-    return sl_gpu_call(ring->lanes->gpu, read_task, &reading, false, err);
+    return sl_gpu_call(ring->queues->gpu, read_task, &reading, false, err);
 }

@@ -39,16 +39,16 @@ struct sl_gpu_ring *sl_gpu_ring_new(struct sl_gpu *gpu, const struct sl_gpu_ring
                                     struct sl_err *err);
 /**
  * The same bytes to this GPU, too, before anything is put: to these addresses of the same files.
- * Both are borrowed as those of the config. The number of its lane, for notes, from 1 on; or -1, as
- * sl_gpu_ring_new(), and the ring is good for nothing then. A copy that fails on one GPU fails the
- * ring.
+ * Both are borrowed as those of the config. The number of its queue, for notes, from 1 on; or -1,
+ * as sl_gpu_ring_new(), and the ring is good for nothing then. A copy that fails on one GPU fails
+ * the ring.
  */
-enum { SL_GPU_RING_LANES_MAX = 16 };
+enum { SL_GPU_RING_QUEUES_MAX = 16 };
 int sl_gpu_ring_add(struct sl_gpu_ring *ring, struct sl_gpu *gpu, const uint64_t *addresses,
                     const uint64_t *bytes, struct sl_err *err);
-/** This lane ends, as with sl_gpu_ring_free(): no note of it is told any more. The ring can only be
- * freed then. */
-void sl_gpu_ring_leave(struct sl_gpu_ring *ring, unsigned lane);
+/** This queue ends, as with sl_gpu_ring_free(): no note of it is told any more. The ring can only
+ * be freed then. */
+void sl_gpu_ring_leave(struct sl_gpu_ring *ring, unsigned queue);
 /** Tests: how old bytes get before they are sent alone, where no age_ms is given; 0: as usual. */
 void sl_gpu_ring_set_age(unsigned ms);
 /** Copies under way are waited for, others are dropped. NULL is fine. */
@@ -69,7 +69,7 @@ int sl_gpu_ring_reserve_shaped(struct sl_gpu_ring *ring, const struct sl_gpu_sha
                                uint32_t file, uint64_t offset, uint64_t bytes, uint8_t **data,
                                struct sl_err *err);
 /** The same for one GPU alone, over what it has there. */
-int sl_gpu_ring_reserve_alone(struct sl_gpu_ring *ring, unsigned lane, uint32_t file,
+int sl_gpu_ring_reserve_alone(struct sl_gpu_ring *ring, unsigned queue, uint32_t file,
                               uint64_t offset, uint64_t bytes, uint8_t **data, struct sl_err *err);
 
 /**
@@ -84,7 +84,7 @@ struct sl_gpu_note {
     const void *subject; /* the caller's; not NULL: a note for itself */
     uint32_t file;
     uint64_t offset, bytes;
-    unsigned lane; /* whose device and thread are meant; 0: that of the ring's first GPU */
+    unsigned queue; /* whose device and thread are meant; 0: that of the ring's first GPU */
 };
 void sl_gpu_ring_note(struct sl_gpu_ring *ring, const struct sl_gpu_note *note);
 

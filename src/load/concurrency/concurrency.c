@@ -71,7 +71,7 @@ unsigned sl_concurrency_per_host(uint64_t per_host, uint64_t connections)
     return SL_MAX((unsigned)HOST_AUTO, is_auto(connections) ? 0u : (unsigned)connections);
 }
 
-unsigned sl_concurrency_ahead(uint64_t connections, unsigned descriptors)
+unsigned sl_concurrency_preconnect(uint64_t connections, unsigned descriptors)
 {
     unsigned wanted = is_auto(connections) ? (unsigned)AHEAD_AUTO
                                            : (unsigned)SL_MIN(connections - 1, (uint64_t)AHEAD_MAX);

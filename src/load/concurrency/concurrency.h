@@ -3,7 +3,7 @@
  * buffers. All of it is decided here: facts go in, numbers come out, without a clock or a file, so
  * that a table can test it. Whoever needs such a number asks here or is told.
  *
- * A load asks as its facts become known: sl_concurrency_ahead() and sl_concurrency_per_host()
+ * A load asks as its facts become known: sl_concurrency_preconnect() and sl_concurrency_per_host()
  * before it plans, sl_concurrency_of_plan() when it has planned, sl_concurrency_decide() when it
  * begins to read. While it reads growth.h moves the number of connections, and
  * sl_concurrency_share() says how many of them are a thread's.
@@ -54,7 +54,7 @@ const char *sl_threads_why_name(enum sl_threads_why why);
 unsigned sl_concurrency_per_host(uint64_t per_host, uint64_t connections);
 /** Connections to make to a distant server while its first answer is on its way, beside the one
  * that waits for it. connections: as in the spec; descriptors: connections that these allow. */
-unsigned sl_concurrency_ahead(uint64_t connections, unsigned descriptors);
+unsigned sl_concurrency_preconnect(uint64_t connections, unsigned descriptors);
 
 /* ---- a plan ---------------------------------------------------------------------------------- */
 

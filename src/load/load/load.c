@@ -12,7 +12,6 @@
 
 #include <stdio.h>
 
-#include "ahead.h"
 #include "deadline.h"
 #include "descriptors.h"
 #include "link_kernel.h"
@@ -21,6 +20,7 @@
 #include "mapping.h"
 #include "metrics.h"
 #include "pages.h"
+#include "prefault.h"
 
 struct load {
     const struct sl_spec *spec;
@@ -57,7 +57,7 @@ static struct sl_reader_config reader_config(const struct load *load)
 static int await_keys(struct load *load, const struct sl_plan *plan, struct sl_err *err)
 {
     uint64_t begin_ns = sl_now_ns();
-    sl_ahead_of_key(load->to->sink, plan);
+    sl_prefault_during_key(load->to->sink, plan);
     if (sl_plan_await_keys(plan, err) < 0 || sl_cancel_check(load->cancel, err) < 0)
         return -1;
     load->result->key_seconds = seconds_since(begin_ns);
@@ -67,12 +67,12 @@ static int await_keys(struct load *load, const struct sl_plan *plan, struct sl_e
 static int read_plan(struct load *load, const struct sl_plan *plan,
                      const struct sl_reader_config *config, struct sl_err *err)
 {
-    struct sl_ahead ahead;
+    struct sl_prefault ahead;
     uint64_t begin_ns = sl_now_ns();
     sl_progress_set_state(load->progress, SL_LOAD_READING);
-    sl_ahead_start(&ahead, load->to->sink, plan);
+    sl_prefault_start(&ahead, load->to->sink, plan);
     int done = sl_reader_run(plan, load->to->sink, load->to->journal, config, err);
-    sl_ahead_end(&ahead);
+    sl_prefault_end(&ahead);
     load->result->read_seconds = seconds_since(begin_ns);
     return done;
 }
@@ -149,7 +149,7 @@ static int make_plan(struct load *load, const struct sl_spec *spec, struct sl_pl
     uint64_t begin_ns = sl_now_ns();
     sl_spec_source_config(spec, load->cancel, load->progress, &config);
     config.ahead =
-        sl_concurrency_ahead(spec->readers.connections, sl_descriptors_for_connections());
+        sl_concurrency_preconnect(spec->readers.connections, sl_descriptors_for_connections());
     load->result->reading = (struct sl_reader_outcome){0};
     sl_progress_set_state(load->progress, SL_LOAD_PLANNING);
     if (sl_plan_make(spec, &load->to->wish, &config, plan, err) < 0)

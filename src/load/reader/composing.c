@@ -17,7 +17,7 @@ struct composer {
     struct sl_tensor_reader *from;
     const struct sl_index *index; /* that `from` reads */
     uint8_t *block, *chunk;
-    struct sl_landing landing;
+    struct sl_writer writer;
 };
 
 bool sl_reader_composes(const struct sl_plan *plan)
@@ -61,12 +61,12 @@ static int land_chunk(struct composer *composer, const struct sl_mapping *mappin
 {
     struct sl_reader *reader = composer->reader;
     uint32_t crc = sl_crc32c(0, data, (size_t)bytes);
-    if (sl_landing_put(reader, mapping->file, offset, data, bytes, err) < 0 ||
-        sl_landing_note(&composer->landing, mapping->file, offset, offset + bytes, crc, fetched,
-                        err) < 0)
+    if (sl_writer_put(reader, mapping->file, offset, data, bytes, err) < 0 ||
+        sl_writer_note(&composer->writer, mapping->file, offset, offset + bytes, crc, fetched,
+                       err) < 0)
         return -1;
-    sl_landing_tell(reader, mapping->file, offset, bytes);
-    return sl_heads_feed(reader->heads, mapping->file, offset, data, (size_t)bytes, err);
+    sl_writer_tell(reader, mapping->file, offset, bytes);
+    return sl_deferred_feed(reader->deferred, mapping->file, offset, data, (size_t)bytes, err);
 }
 
 /* Plaintext bytes [begin, end) lie in the block: what is written of them, chunk by chunk. */
@@ -102,7 +102,7 @@ static int compose_block(struct composer *composer, const struct sl_mapping *map
     if (sl_work_keeps(&reader->work, mapping->file, first, first + bytes)) {
         sl_counter_add(&reader->resumed, end - begin);
         sl_progress_add_resumed(reader->config->progress, end - begin);
-        return sl_heads_feed_landed(reader->heads, mapping->file, first, bytes, err);
+        return sl_deferred_feed_landed(reader->deferred, mapping->file, first, bytes, err);
     }
     if (sl_cancel_check(reader->config->cancel, err) < 0 || aim(composer, target->index, err) < 0 ||
         sl_tensor_read(composer->from, target->from, target->slice, begin, end, composer->block,
@@ -115,7 +115,7 @@ static int compose_all(struct composer *composer, struct sl_err *err)
 {
     const struct sl_mapping *mapping;
     uint64_t begin;
-    composer->landing.reader = composer->reader;
+    composer->writer.reader = composer->reader;
     while (take_block(composer->reader, &mapping, &begin)) {
         if (!composer->block && !(composer->block = sl_alloc_aligned(64, BLOCK_BYTES, err)))
             return -1;
@@ -124,7 +124,7 @@ static int compose_all(struct composer *composer, struct sl_err *err)
         if (compose_block(composer, mapping, begin, err) < 0)
             return -1;
     }
-    return sl_landing_flush(&composer->landing, err);
+    return sl_writer_flush(&composer->writer, err);
 }
 
 void sl_reader_compose(struct sl_reader *reader)

@@ -1,6 +1,6 @@
 /*
- * Who reads what. Ranges come off the plan in its order; what a lane gives away comes first, since
- * it has waited longest. A lane's range is its own thread's alone: nobody takes from it, its thread
+ * Who reads what. Ranges come off the plan in its order; what a slot gives away comes first, since
+ * it has waited longest. A slot's range is its own thread's alone: nobody takes from it, its thread
  * gives, when it sees that others are idle. So a byte is in one range at any moment, and the load
  * has ended when no range waits and none is being read.
  *
@@ -87,13 +87,13 @@ bool sl_reader_give(struct sl_reader *reader, const struct sl_reader_job *job)
 /* With the lock. */
 static bool is_it_the_request(const struct sl_reader *reader, const struct sl_slow *slow)
 {
-    unsigned lanes = reader->locked.lanes, doubtful = reader->locked.doubtful;
-    if (lanes == 1)
+    unsigned slots = reader->locked.slots, doubtful = reader->locked.doubtful;
+    if (slots == 1)
         return slow->stuck;
     uint64_t landed = sl_counter_get(&reader->landed) - slow->landed_then;
-    if (doubtful * 2 > lanes) /* a link that wakes up brings them all their bytes sooner */
+    if (doubtful * 2 > slots) /* a link that wakes up brings them all their bytes sooner */
         return slow->stuck && landed > slow->range_bytes;
-    bool others = lanes > reader->locked.idle + doubtful;
+    bool others = slots > reader->locked.idle + doubtful;
     return !others || landed > 0;
 }
 

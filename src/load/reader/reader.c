@@ -1,8 +1,8 @@
 /*
- * The run of a plan: what the journal keeps is found, the plan's own bytes are written, crews read
- * the rest, the last hashes are awaited. The calling thread is the first crew. Checks that failed
- * are struck from the journal when every lane is gone, since a lane may still have had bytes of
- * theirs to note.
+ * The run of a plan: what the journal keeps is found, the plan's own bytes are written, threads
+ * read the rest, the last hashes are awaited. The calling thread is the first of them. Checks that
+ * failed are struck from the journal when every slot is gone, since a slot may still have had bytes
+ * of theirs to note.
  */
 #include "reader.h"
 
@@ -61,7 +61,7 @@ static void on_agreed(void *arg, const struct sl_check *check)
 
 static int on_doubt(void *arg, const struct sl_check *check, struct sl_err *err)
 {
-    return sl_refetch_add(arg, check, err);
+    return sl_repair_add(arg, check, err);
 }
 
 static void take_crc(void *arg, const struct sl_check *check, uint32_t crc)
@@ -70,14 +70,15 @@ static void take_crc(void *arg, const struct sl_check *check, uint32_t crc)
 }
 
 /* What was fetched again is noted anew: nothing that was noted of it before counts. */
-static void note_mended(struct sl_reader *reader)
+static void note_repaired(struct sl_reader *reader)
 {
-    const struct sl_refetch *refetch = &reader->refetch;
-    for (size_t i = 0; reader->journal && i < refetch->mended_count; i++) {
-        const struct sl_mended *mended = &refetch->mended[i];
-        if (sl_journal_strike(reader->journal, mended->file, mended->begin, mended->end, NULL) == 0)
-            sl_journal_add(reader->journal, mended->file, mended->begin, mended->end,
-                           mended->crc32c, NULL);
+    const struct sl_repair *repair = &reader->repair;
+    for (size_t i = 0; reader->journal && i < repair->repaired_count; i++) {
+        const struct sl_repaired *repaired = &repair->repaired[i];
+        if (sl_journal_strike(reader->journal, repaired->file, repaired->begin, repaired->end,
+                              NULL) == 0)
+            sl_journal_add(reader->journal, repaired->file, repaired->begin, repaired->end,
+                           repaired->crc32c, NULL);
     }
 }
 
@@ -142,7 +143,7 @@ static void tell_outcome(const struct sl_reader *reader)
             .resumed = sl_counter_get(&reader->resumed),
             .buffer_bytes = concurrency->buffer_bytes,
             .first = SL_MIN(concurrency->connections.first, reader->plan->connections.most),
-            .most = reader->locked.lanes_most,
+            .most = reader->locked.slots_most,
             .why = concurrency->connections.why,
             .bound = concurrency->connections.bound,
             .threads = reader->started ? concurrency->threads : 0,
@@ -158,27 +159,27 @@ static int make_given(struct sl_reader *reader, struct sl_err *err)
     return reader->locked.given ? 0 : -1;
 }
 
-struct crew_start {
+struct thread_start {
     struct sl_reader *reader;
     unsigned thread;
 };
 
 static void *run_thread(void *arg)
 {
-    struct crew_start *start = arg;
+    struct thread_start *start = arg;
     sl_reader_compose(start->reader);
-    sl_crew_run(start->reader, start->thread);
+    sl_reader_thread_run(start->reader, start->thread);
     return NULL;
 }
 
-static void run_crews(struct sl_reader *reader)
+static void run_threads(struct sl_reader *reader)
 {
     pthread_t threads[SL_THREADS_MAX];
-    struct crew_start starts[SL_THREADS_MAX];
+    struct thread_start starts[SL_THREADS_MAX];
     struct sl_err err = SL_ERR_INIT;
     unsigned started = 1;
     for (; started < reader->concurrency.threads; started++) {
-        starts[started] = (struct crew_start){reader, started};
+        starts[started] = (struct thread_start){reader, started};
         if (sl_thread_start(&threads[started], "sluice-read", run_thread, &starts[started], &err) <
             0) {
             sl_reader_fail(reader, &err);
@@ -186,7 +187,7 @@ static void run_crews(struct sl_reader *reader)
         }
     }
     sl_reader_compose(reader);
-    sl_crew_run(reader, 0);
+    sl_reader_thread_run(reader, 0);
     for (unsigned i = 1; i < started; i++)
         pthread_join(threads[i], NULL);
 }
@@ -204,12 +205,12 @@ static int read_all(struct sl_reader *reader, struct sl_err *err)
     struct sl_progress *progress = reader->config->progress;
     for (size_t i = 0; i < plan->literal_count; i++)
         if (sl_cancel_check(reader->config->cancel, err) < 0 ||
-            sl_landing_literal(reader, &plan->literals[i], err) < 0)
+            sl_writer_literal(reader, &plan->literals[i], err) < 0)
             return -1;
     if (reader->journal)
         sl_journal_set_cancel(reader->journal, reader->config->cancel);
     if (sl_work_make(&reader->work, plan, reader->sink, reader->journal, reader->verify,
-                     reader->heads, err) < 0)
+                     reader->deferred, err) < 0)
         return -1;
     sl_counter_add(&reader->resumed, reader->work.resumed_bytes);
     sl_progress_add_resumed(progress, reader->work.resumed_bytes);
@@ -219,7 +220,7 @@ static int read_all(struct sl_reader *reader, struct sl_err *err)
     sl_concurrency_take_threads(&reader->facts, &reader->concurrency);
     reader->started = true;
     if (reader->work.range_count || sl_reader_composes(plan))
-        run_crews(reader);
+        run_threads(reader);
     sl_concurrency_return_threads(reader->concurrency.threads);
     if (check_failed(reader, err) < 0)
         return -1;
@@ -227,12 +228,13 @@ static int read_all(struct sl_reader *reader, struct sl_err *err)
     if (await_device(reader, err) < 0 ||
         sl_verify_finish(reader->verify, reader->config->cancel, err) < 0)
         return -1;
-    if (sl_heads_finish(reader->heads, err) < 0)
+    if (sl_deferred_finish(reader->deferred, err) < 0)
         return -1;
-    sl_refetch_stop(&reader->refetch);
-    for (size_t i = 0; i < reader->refetch.mended_count; i++) {
-        const struct sl_mended *mended = &reader->refetch.mended[i];
-        if (sl_heads_redo(reader->heads, mended->file, mended->begin, mended->end, err) < 0)
+    sl_repair_stop(&reader->repair);
+    for (size_t i = 0; i < reader->repair.repaired_count; i++) {
+        const struct sl_repaired *repaired = &reader->repair.repaired[i];
+        if (sl_deferred_redo(reader->deferred, repaired->file, repaired->begin, repaired->end,
+                             err) < 0)
             return -1;
     }
     return 0;
@@ -253,17 +255,17 @@ static int run_reader(struct sl_reader *reader, struct sl_err *err)
         return -1;
     if (device && device->begin)
         device->begin(device->arg, &results);
-    int failed = sl_heads_new(&reader->heads, reader, err);
+    int failed = sl_deferred_new(&reader->deferred, reader, err);
     if (!failed)
         failed = read_all(reader, err);
     if (failed)
         sl_cancel_raise(reader->stop, 0);
     if (device && device->end)
         device->end(device->arg);
-    sl_refetch_stop(&reader->refetch);
-    sl_heads_free(reader->heads);
+    sl_repair_stop(&reader->repair);
+    sl_deferred_free(reader->deferred);
     sl_verify_free(reader->verify);
-    note_mended(reader);
+    note_repaired(reader);
     strike_bad(reader);
     sl_work_release(&reader->work);
     return failed;
@@ -302,11 +304,11 @@ int sl_reader_run(const struct sl_plan *plan, struct sl_sink *sink, struct sl_jo
     pthread_mutex_init(&reader.lock, NULL);
     for (int i = 0; i < SL_WRITE_TURNS; i++)
         pthread_mutex_init(&reader.turns[i], NULL);
-    sl_refetch_init(&reader.refetch);
+    sl_repair_init(&reader.repair);
     decide(&reader);
     int failed = run_reader(&reader, &why);
     tell_outcome(&reader);
-    sl_refetch_release(&reader.refetch);
+    sl_repair_release(&reader.repair);
     free(reader.locked.bad); /* no other thread is left */
     free(reader.locked.given);
     for (int i = 0; i < SL_WRITE_TURNS; i++)

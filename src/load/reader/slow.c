@@ -2,18 +2,18 @@
  * When a request is slow, and what becomes of it.
  *
  * It is slow when nothing comes for several times what others wait (pace.h), or too little for a
- * second, twice in a row. Half way there it is in doubt: another lane takes its place in the load
- * meanwhile (crew.c). Then its connection is dropped and what has not come is asked for on another
- * one, since of all that could be done this costs the fewest bytes: nothing had come that was not
- * taken. To keep the first request and take what comes first would save a new connection where the
- * doubt was wrong, but then both come. Each time the lane is twice as patient, so that an answer
- * that simply takes long is waited for in the end.
+ * second, twice in a row. Half way there it is in doubt: another slot takes its place in the load
+ * meanwhile (reader_thread.c). Then its connection is dropped and what has not come is asked for on
+ * another one, since of all that could be done this costs the fewest bytes: nothing had come that
+ * was not taken. To keep the first request and take what comes first would save a new connection
+ * where the doubt was wrong, but then both come. Each time the slot is twice as patient, so that an
+ * answer that simply takes long is waited for in the end.
  */
 #include <inttypes.h>
 
-#include "lane_parts.h"
 #include "log.h"
 #include "metrics.h"
+#include "slot_parts.h"
 
 enum { HEDGES_MAX = 3 };
 /* A rate is measured over a second or more, and over several times what its siblings take. */
@@ -23,35 +23,35 @@ enum { SLOW_TIMES = 3, SLOW_PART = 4 /* a rate below this part of theirs is slow
 #define STUCK_NS (SL_NS_PER_S / 2)
 
 /* Whether what came since the mark is little, beside the ranges before. */
-static void measure_rate(struct sl_reader_lane *lane, uint64_t now_ns)
+static void measure_rate(struct sl_slot *slot, uint64_t now_ns)
 {
-    uint64_t window_ns = now_ns - lane->mark_ns;
+    uint64_t window_ns = now_ns - slot->mark_ns;
     if (window_ns < RATE_NS)
         return;
-    uint64_t bytes = sl_lane_weight(lane, lane->range.begin, lane->range.end);
-    uint64_t expected_ns = sl_reader_expect(lane->reader, bytes);
+    uint64_t bytes = sl_slot_weight(slot, slot->range.begin, slot->range.end);
+    uint64_t expected_ns = sl_reader_expect(slot->reader, bytes);
     if (!expected_ns || window_ns < SLOW_TIMES * expected_ns)
         return;
-    double come = (double)(lane->got - lane->mark_got) / (double)window_ns;
-    bool low = !sl_lane_comb(lane) && come * SLOW_PART < (double)bytes / (double)expected_ns;
-    lane->lags = low ? lane->lags + 1 : 0;
-    lane->mark_ns = now_ns;
-    lane->mark_got = lane->got;
+    double come = (double)(slot->got - slot->mark_got) / (double)window_ns;
+    bool low = !sl_slot_sparse(slot) && come * SLOW_PART < (double)bytes / (double)expected_ns;
+    slot->lags = low ? slot->lags + 1 : 0;
+    slot->mark_ns = now_ns;
+    slot->mark_got = slot->got;
 }
 
-/* Once is a doubt: by the second time every lane of a link that became slow has had its first. */
-static enum sl_lane_pace lags_pace(const struct sl_reader_lane *lane)
+/* Once is a doubt: by the second time every slot of a link that became slow has had its first. */
+static enum sl_slot_pace lags_pace(const struct sl_slot *slot)
 {
-    return lane->lags > 1 ? SL_PACE_SLOW : lane->lags ? SL_PACE_DOUBTFUL : SL_PACE_FINE;
+    return slot->lags > 1 ? SL_PACE_SLOW : slot->lags ? SL_PACE_DOUBTFUL : SL_PACE_FINE;
 }
 
-static enum sl_lane_pace quiet_pace(const struct sl_reader_lane *lane, uint64_t quiet_ns,
+static enum sl_slot_pace quiet_pace(const struct sl_slot *slot, uint64_t quiet_ns,
                                     const struct sl_patience *patience)
 {
-    uint64_t slow_ns = lane->begun   ? patience->gap_ns
-                       : lane->fresh ? patience->fresh_ns
+    uint64_t slow_ns = slot->begun   ? patience->gap_ns
+                       : slot->fresh ? patience->fresh_ns
                                      : patience->first_ns;
-    slow_ns <<= lane->hedges;
+    slow_ns <<= slot->hedges;
     if (quiet_ns >= SL_MAX(SLOW_TIMES * slow_ns, STUCK_NS))
         return SL_PACE_STUCK;
     return quiet_ns >= slow_ns       ? SL_PACE_SLOW
@@ -60,49 +60,48 @@ static enum sl_lane_pace quiet_pace(const struct sl_reader_lane *lane, uint64_t 
 }
 
 /* What is awaited; nothing if it is only the end of an answer, or a turn to write. */
-static bool awaits_bytes(const struct sl_reader_lane *lane)
+static bool awaits_bytes(const struct sl_slot *slot)
 {
-    return lane->busy && !lane->formed &&
-           sl_lane_awaits(lane) < SL_MIN(lane->range.end, lane->fetch_end);
+    return slot->busy && !slot->formed &&
+           sl_slot_awaits(slot) < SL_MIN(slot->range.end, slot->fetch_end);
 }
 
-enum sl_lane_pace sl_reader_lane_pace(struct sl_reader_lane *lane, bool quiet,
-                                      const struct sl_patience *patience)
+enum sl_slot_pace sl_slot_pace(struct sl_slot *slot, bool quiet, const struct sl_patience *patience)
 {
-    enum sl_lane_pace pace = SL_PACE_FINE;
-    if (awaits_bytes(lane)) {
+    enum sl_slot_pace pace = SL_PACE_FINE;
+    if (awaits_bytes(slot)) {
         uint64_t now_ns = sl_now_ns();
-        if (lane->backs_off) /* the server asked for it, or is down: another connection is no help
+        if (slot->backs_off) /* the server asked for it, or is down: another connection is no help
                               */
-            sl_lane_start_clock(lane, now_ns);
-        measure_rate(lane, now_ns);
-        pace = SL_MAX(lags_pace(lane),
-                      quiet_pace(lane, quiet ? now_ns - lane->moved_ns : 0, patience));
+            sl_slot_start_clock(slot, now_ns);
+        measure_rate(slot, now_ns);
+        pace = SL_MAX(lags_pace(slot),
+                      quiet_pace(slot, quiet ? now_ns - slot->moved_ns : 0, patience));
     }
-    if (pace != SL_PACE_FINE && !lane->doubted)
-        lane->landed_then = sl_counter_get(&lane->reader->landed);
-    lane->doubted = pace != SL_PACE_FINE;
+    if (pace != SL_PACE_FINE && !slot->doubted)
+        slot->landed_then = sl_counter_get(&slot->reader->landed);
+    slot->doubted = pace != SL_PACE_FINE;
     return pace;
 }
 
-bool sl_reader_lane_unread(const struct sl_reader_lane *lane)
+bool sl_slot_has_unread(const struct sl_slot *slot)
 {
-    return awaits_bytes(lane) && sl_lane_unread(lane) > 0;
+    return awaits_bytes(slot) && sl_slot_unread_bytes(slot) > 0;
 }
 
-int sl_reader_lane_hedge(struct sl_reader_lane *lane, enum sl_lane_pace pace, struct sl_err *err)
+int sl_slot_hedge(struct sl_slot *slot, enum sl_slot_pace pace, struct sl_err *err)
 {
-    struct sl_reader *reader = lane->reader;
-    struct sl_source *source = reader->plan->sources[lane->range.source].source;
-    uint64_t now_ns = sl_now_ns(), awaited = sl_lane_awaits(lane);
-    if (lane->hedges == HEDGES_MAX || reader->config->hedge == SL_HEDGE_OFF)
+    struct sl_reader *reader = slot->reader;
+    struct sl_source *source = reader->plan->sources[slot->range.source].source;
+    uint64_t now_ns = sl_now_ns(), awaited = sl_slot_awaits(slot);
+    if (slot->hedges == HEDGES_MAX || reader->config->hedge == SL_HEDGE_OFF)
         return 0;
-    struct sl_slow slow = {.landed_then = lane->landed_then,
-                           .quiet_ns = now_ns - lane->moved_ns,
-                           .unread = sl_lane_unread(lane),
-                           .range_bytes = lane->range.end - lane->range.begin,
-                           .begun = lane->begun,
-                           .fresh = lane->fresh,
+    struct sl_slow slow = {.landed_then = slot->landed_then,
+                           .quiet_ns = now_ns - slot->moved_ns,
+                           .unread = sl_slot_unread_bytes(slot),
+                           .range_bytes = slot->range.end - slot->range.begin,
+                           .begun = slot->begun,
+                           .fresh = slot->fresh,
                            .stuck = pace == SL_PACE_STUCK};
     if (!sl_reader_may_hedge(reader, &slow))
         return 0;
@@ -112,15 +111,15 @@ int sl_reader_lane_hedge(struct sl_reader_lane *lane, enum sl_lane_pace pace, st
            "fetching '%s' from byte %" PRIu64 " on another connection: nothing came for %" PRIu64
            " ms, others are much faster",
            sl_source_uri(source), awaited, slow.quiet_ns / (uint64_t)SL_NS_PER_MS);
-    sl_lane_waste(lane);
-    sl_fetch_free(sl_steal(&lane->fetch));
-    lane->fetch = sl_fetch_new(lane->store, err);
-    lane->fetch_end = SL_MIN(lane->fetch_end, lane->range.end);
-    lane->hedges++;
-    lane->fresh = true;
-    sl_lane_start_clock(lane, now_ns);
-    sl_lane_asks(lane, now_ns);
+    sl_slot_waste(slot);
+    sl_fetch_free(sl_steal(&slot->fetch));
+    slot->fetch = sl_fetch_new(slot->store, err);
+    slot->fetch_end = SL_MIN(slot->fetch_end, slot->range.end);
+    slot->hedges++;
+    slot->fresh = true;
+    sl_slot_start_clock(slot, now_ns);
+    sl_slot_asks(slot, now_ns);
     bool going =
-        lane->fetch && sl_fetch_start(lane->fetch, source, awaited, lane->fetch_end, err) == 0;
+        slot->fetch && sl_fetch_start(slot->fetch, source, awaited, slot->fetch_end, err) == 0;
     return going ? 1 : -1;
 }

@@ -21,7 +21,7 @@ struct kept {
 struct keeper {
     const struct sl_plan *plan;
     struct sl_verify *verify;
-    struct sl_heads *heads;
+    struct sl_deferred *deferred;
     struct sl_work *work;
     bool composes;
     uint32_t *by_file; /* extents sorted by file and offset */
@@ -84,7 +84,8 @@ static int keep_formed(struct keeper *keeper, uint32_t number, uint64_t begin, u
         return -1;
     keeper->kept[keeper->kept_count++] = (struct kept){number, extent->begin, extent->end};
     keeper->bytes += sl_extent_bytes(keeper->plan, extent);
-    if (sl_heads_feed_landed(keeper->heads, extent->file, extent->file_offset, bytes, err) < 0)
+    if (sl_deferred_feed_landed(keeper->deferred, extent->file, extent->file_offset, bytes, err) <
+        0)
         return -1;
     const struct sl_mapping *mapping = sl_extent_mapping(keeper->plan, extent);
     if (!mapping->check_count)
@@ -111,7 +112,7 @@ static int keep_part(struct keeper *keeper, uint32_t number, uint64_t begin, uin
     kept->begin = extent->begin + (begin - extent->file_offset);
     kept->end = extent->begin + (end - extent->file_offset);
     keeper->bytes += end - begin;
-    if (sl_heads_feed_landed(keeper->heads, extent->file, begin, end - begin, err) < 0)
+    if (sl_deferred_feed_landed(keeper->deferred, extent->file, begin, end - begin, err) < 0)
         return -1;
     struct sl_verify_bytes fed = {.source = extent->source,
                                   .begin = kept->begin,
@@ -266,7 +267,7 @@ static int resume(struct sl_work *work, struct keeper *keeper, struct sl_sink *s
 }
 
 int sl_work_make(struct sl_work *work, const struct sl_plan *plan, struct sl_sink *sink,
-                 struct sl_journal *journal, struct sl_verify *verify, struct sl_heads *heads,
+                 struct sl_journal *journal, struct sl_verify *verify, struct sl_deferred *deferred,
                  struct sl_err *err)
 {
     *work = (struct sl_work){
@@ -275,7 +276,7 @@ int sl_work_make(struct sl_work *work, const struct sl_plan *plan, struct sl_sin
         return 0;
     struct keeper keeper = {.plan = plan,
                             .verify = verify,
-                            .heads = heads,
+                            .deferred = deferred,
                             .work = work,
                             .composes = sl_reader_composes(plan)};
     int failed = resume(work, &keeper, sink, journal, err);

@@ -112,11 +112,11 @@ enum sl_format_says sl_format_name_says(const char *name)
         return SL_SAYS_NOTHING;
     if (sl_format_of_index(name))
         return SL_SAYS_INDEX;
-    if (!format->vague)
+    if (!format->ambiguous)
         return SL_SAYS_MODEL;
     if (is_state(format, file))
         return SL_SAYS_STATE;
-    bool vaguest = format->vague_suffix && sl_format_has_suffix(file, format->vague_suffix);
+    bool vaguest = format->ambiguous_suffix && sl_format_has_suffix(file, format->ambiguous_suffix);
     return vaguest && !strstr(file, format->sign) ? SL_SAYS_PERHAPS : SL_SAYS_LIKELY;
 }
 

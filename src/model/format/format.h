@@ -20,15 +20,16 @@ struct sl_format {
     /** How its objects are called, up to a NULL. Decides for objects that are too broken to be
      * recognised, and which objects of a listing are worth a look. */
     const char *suffixes[SL_FORMAT_SUFFIXES_MAX + 1];
-    bool vague;                      /* other data is called so too: a name alone makes no model */
-    const char *vague_suffix, *sign; /* the vaguest: likely a model only with the sign before it */
+    bool ambiguous; /* other data is called so too: a name alone makes no model */
+    const char *ambiguous_suffix,
+        *sign; /* the vaguest: likely a model only with the sign before it */
     const char *states[SL_FORMAT_SUFFIXES_MAX + 1]; /* how files begin that are saved in this format
                                                        beside a model and are none; up to a NULL */
-    const char *stem;   /* what its writers call a model, where that is not "model" */
-    bool tensors_only;  /* loads of whole files do not look for tensors: what is refused there may
-                           be fine for whoever wants the file */
-    bool second_choice; /* left out where the same weights lie beside in another format */
-    bool encrypts;      /* its tensors may be encrypted */
+    const char *stem;  /* what its writers call a model, where that is not "model" */
+    bool tensors_only; /* loads of whole files do not look for tensors: what is refused there may
+                          be fine for whoever wants the file */
+    bool fallback;     /* left out where the same weights lie beside in another format */
+    bool encrypts;     /* its tensors may be encrypted */
     const char *index_suffix; /* of an index of such objects (shard_index.c); NULL: none */
     /** Do the first bytes look like this format? No judgement about the rest. */
     bool (*probe)(const struct sl_format_head *head);

@@ -101,7 +101,7 @@ static int start_run(struct gather *gather, struct run *run, struct sl_err *err)
         run->piece = sl_alloc(PIECE_BYTES, err);
     if (!run->fetch || !run->piece)
         return -1;
-    sl_fetch_hurry(run->fetch);
+    sl_fetch_hedge(run->fetch);
     run->busy = true;
     return sl_fetch_start(run->fetch, gather->source, run->at, run->end, err);
 }

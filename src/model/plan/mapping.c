@@ -169,10 +169,10 @@ int sl_mapping_init(struct sl_mapping *mapping, const struct sl_target *target, 
             return sl_fail(err, SL_E_INTERNAL, "tensor '%s' cannot be cast to %s", from->name,
                            target->out.dtype_name);
     }
-    bool strided = mapping->composed;
+    bool sparse = mapping->composed;
     if (cut_slice(mapping, err) < 0)
         return -1;
-    mapping->composed = mapping->composed || strided;
+    mapping->composed = mapping->composed || sparse;
     find_unit(mapping);
     mapping->changes = from->encrypted || from->dtype != target->out.dtype || mapping->swap_bytes;
     bool fits = mapping->taken.total / mapping->in_item * mapping->out_item == target->out.bytes;
@@ -218,9 +218,9 @@ uint64_t sl_mapping_composed(const struct sl_mapping *mapping)
 
 uint64_t sl_extent_bytes(const struct sl_plan *plan, const struct sl_extent *extent)
 {
-    const struct sl_mapping *comb = sl_extent_comb(plan, extent);
-    return comb ? sl_mapping_fetched(comb, extent->begin, extent->end)
-                : extent->end - extent->begin;
+    const struct sl_mapping *sparse = sl_extent_sparse(plan, extent);
+    return sparse ? sl_mapping_fetched(sparse, extent->begin, extent->end)
+                  : extent->end - extent->begin;
 }
 
 uint64_t sl_extent_file_bytes(const struct sl_plan *plan, const struct sl_extent *extent)

@@ -34,7 +34,7 @@ struct sl_mapping {
     uint32_t source, file;
     uint64_t file_offset;   /* of its first byte that is written */
     struct sl_runs taken;   /* what the slice takes of the stored bytes */
-    struct sl_runs fetched; /* total not 0: only these bytes are fetched of an extent (a comb) */
+    struct sl_runs fetched; /* total not 0: only these bytes are fetched of an extent (a sparse) */
     unsigned in_item, out_item; /* bytes of an element before and after the cast; 1 without one */
     unsigned swap_bytes;        /* 0: none */
     uint64_t unit;        /* bytes: what is parted is parted at multiples from the tensor's begin */
@@ -67,13 +67,13 @@ static inline const struct sl_mapping *sl_extent_mapping(const struct sl_plan *p
     return extent->target ? &plan->mappings[extent->target - 1] : NULL;
 }
 /** The mapping of an extent of which only some bytes are fetched, else NULL. */
-static inline const struct sl_mapping *sl_extent_comb(const struct sl_plan *plan,
-                                                      const struct sl_extent *extent)
+static inline const struct sl_mapping *sl_extent_sparse(const struct sl_plan *plan,
+                                                        const struct sl_extent *extent)
 {
     const struct sl_mapping *mapping = sl_extent_mapping(plan, extent);
     return mapping && mapping->fetched.total ? mapping : NULL;
 }
-/** Bytes of [begin, end) of a comb that are fetched. */
+/** Bytes of [begin, end) of a sparse that are fetched. */
 uint64_t sl_mapping_fetched(const struct sl_mapping *mapping, uint64_t begin, uint64_t end);
 /** How many targets are not written as they are stored. */
 struct sl_plan_changes {

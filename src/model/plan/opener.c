@@ -83,7 +83,7 @@ static bool is_left_out(const struct sl_plan_own *own, const struct sl_candidate
         return true;
     struct sl_err why = SL_ERR_INIT;
     const struct sl_format *format = sl_format_recognise(source, &why);
-    return format && (own->ruled || (own->first_choice && format->second_choice));
+    return format && (own->ruled || (own->first_choice && format->fallback));
 }
 
 /* Index what it holds; the source is consumed, and without an index the object is data. */
@@ -273,7 +273,7 @@ static bool has_first_choice(const struct sl_plan_own *own)
 {
     for (size_t i = 0; i < own->candidate_count; i++) {
         const struct sl_format *shards = sl_format_of_index(own->candidates[i].name);
-        if ((shards && !shards->second_choice) ||
+        if ((shards && !shards->fallback) ||
             sl_format_name_says(own->candidates[i].name) == SL_SAYS_MODEL)
             return true;
     }
@@ -288,7 +288,7 @@ static struct sl_index *open_ruling(struct opener *opener, struct sl_err *err)
     for (size_t i = 0; i < own->candidate_count; i++) {
         struct sl_candidate *candidate = &own->candidates[i];
         const struct sl_format *shards = sl_format_of_index(candidate->name);
-        candidate->left_out = shards && shards->second_choice && own->first_choice;
+        candidate->left_out = shards && shards->fallback && own->first_choice;
         if (!shards || candidate->left_out)
             continue;
         if (found) {

@@ -3,8 +3,8 @@
  *
  * What lands as it is becomes plain extents, one a run. Encrypted tensors can only be checked piece
  * by piece, so a slice of one takes every piece that it touches. Slices whose runs are short become
- * a comb: one extent for many runs, of which only the teeth are fetched, each with a request of its
- * own; a list of them would outgrow the model's index. Gaps that cost less than a request's own
+ * a sparse: one extent for many runs, of which only the rows are fetched, each with a request of
+ * its own; a list of them would outgrow the model's index. Gaps that cost less than a request's own
  * bytes, or a fiftieth of what lies around them, are fetched with their neighbours.
  */
 #include <inttypes.h>
@@ -14,7 +14,7 @@
 
 enum {
     TOOTH_BYTES_MAX = 64 * 1024, /* longer runs are extents of their own */
-    TEETH_MAX = 512 * 1024,      /* of them, 32 GiB or more, beside one extent a tensor */
+    ROWS_MAX = 512 * 1024,       /* of them, 32 GiB or more, beside one extent a tensor */
 };
 
 static int add_extent(struct sl_plan *plan, const struct sl_mapping *mapping, uint64_t begin,
@@ -57,53 +57,53 @@ static int add_pieces(struct sl_plan *plan, const struct sl_mapping *mapping, st
 }
 
 /* The runs as they are fetched: inner levels whose gaps are small are taken whole. */
-static struct sl_runs choose_teeth(const struct sl_runs *taken)
+static struct sl_runs choose_rows(const struct sl_runs *taken)
 {
-    struct sl_runs teeth = *taken;
-    while (teeth.level_count) {
-        const struct sl_run_level *level = &teeth.levels[teeth.level_count - 1];
-        uint64_t gap = level->stride - teeth.bytes;
-        if (level->count > 1 && gap > SL_PLAN_GAP_BYTES_MIN && gap > teeth.bytes / SL_PLAN_GAP_PART)
+    struct sl_runs rows = *taken;
+    while (rows.level_count) {
+        const struct sl_run_level *level = &rows.levels[rows.level_count - 1];
+        uint64_t gap = level->stride - rows.bytes;
+        if (level->count > 1 && gap > SL_PLAN_GAP_BYTES_MIN && gap > rows.bytes / SL_PLAN_GAP_PART)
             break;
-        teeth.first += level->begin * level->stride;
-        teeth.bytes += (level->count - 1) * level->stride;
-        teeth.level_count--;
+        rows.first += level->begin * level->stride;
+        rows.bytes += (level->count - 1) * level->stride;
+        rows.level_count--;
     }
-    teeth.total = teeth.bytes;
-    for (unsigned i = 0; i < teeth.level_count; i++)
-        teeth.total *= teeth.levels[i].count;
-    return teeth;
+    rows.total = rows.bytes;
+    for (unsigned i = 0; i < rows.level_count; i++)
+        rows.total *= rows.levels[i].count;
+    return rows;
 }
 
-/* How many bytes of the teeth one step of a level has. */
-static int copy_levels(struct sl_runs *teeth, struct sl_index *index, struct sl_err *err)
+/* How many bytes of the rows one step of a level has. */
+static int copy_levels(struct sl_runs *rows, struct sl_index *index, struct sl_err *err)
 {
-    if (!teeth->level_count)
+    if (!rows->level_count)
         return 0;
-    struct sl_run_level *levels = sl_index_alloc(index, teeth->level_count * sizeof(*levels), err);
+    struct sl_run_level *levels = sl_index_alloc(index, rows->level_count * sizeof(*levels), err);
     if (!levels)
         return -1;
-    uint64_t each = teeth->bytes;
-    for (unsigned i = teeth->level_count; i-- > 0;) {
-        levels[i] = teeth->levels[i];
+    uint64_t each = rows->bytes;
+    for (unsigned i = rows->level_count; i-- > 0;) {
+        levels[i] = rows->levels[i];
         levels[i].each = each;
         each *= levels[i].count;
     }
-    teeth->levels = levels;
+    rows->levels = levels;
     return 0;
 }
 
-static int add_teeth(struct sl_plan *plan, const struct sl_mapping *mapping,
-                     const struct sl_runs *teeth, struct sl_err *err)
+static int add_rows(struct sl_plan *plan, const struct sl_mapping *mapping,
+                    const struct sl_runs *rows, struct sl_err *err)
 {
-    bool plain = !mapping->changes && teeth->bytes == mapping->taken.bytes;
-    if (teeth->total / teeth->bytes + plan->extent_count > TEETH_MAX + plan->target_count)
+    bool plain = !mapping->changes && rows->bytes == mapping->taken.bytes;
+    if (rows->total / rows->bytes + plan->extent_count > ROWS_MAX + plan->target_count)
         return sl_fail_code(err, SL_E_FORMAT, "size",
                             "slices of the model would lie in more than %d places of its objects, "
                             "that of tensor '%s' in %" PRIu64 ": take more of its last dimensions",
-                            TEETH_MAX, mapping->target->from->name, teeth->total / teeth->bytes);
-    for (uint64_t taken = 0; taken < teeth->total; taken += teeth->bytes) {
-        uint64_t left, begin = mapping->begin + sl_runs_at(teeth, taken, &left);
+                            ROWS_MAX, mapping->target->from->name, rows->total / rows->bytes);
+    for (uint64_t taken = 0; taken < rows->total; taken += rows->bytes) {
+        uint64_t left, begin = mapping->begin + sl_runs_at(rows, taken, &left);
         if (add_extent(plan, mapping, begin, begin + left, plain, err) < 0)
             return -1;
     }
@@ -113,14 +113,14 @@ static int add_teeth(struct sl_plan *plan, const struct sl_mapping *mapping,
 static int add_runs(struct sl_plan *plan, struct sl_mapping *mapping, struct sl_err *err)
 {
     uint64_t left;
-    struct sl_runs teeth = choose_teeth(&mapping->taken);
-    if (copy_levels(&teeth, mapping->target->index, err) < 0)
+    struct sl_runs rows = choose_rows(&mapping->taken);
+    if (copy_levels(&rows, mapping->target->index, err) < 0)
         return -1;
-    if (teeth.total == teeth.bytes || teeth.bytes >= TOOTH_BYTES_MAX)
-        return add_teeth(plan, mapping, &teeth, err);
-    mapping->fetched = teeth;
-    uint64_t first = mapping->begin + sl_runs_at(&teeth, 0, &left);
-    uint64_t last = mapping->begin + sl_runs_at(&teeth, teeth.total - 1, &left);
+    if (rows.total == rows.bytes || rows.bytes >= TOOTH_BYTES_MAX)
+        return add_rows(plan, mapping, &rows, err);
+    mapping->fetched = rows;
+    uint64_t first = mapping->begin + sl_runs_at(&rows, 0, &left);
+    uint64_t last = mapping->begin + sl_runs_at(&rows, rows.total - 1, &left);
     return add_extent(plan, mapping, first, last + left, false, err);
 }
 

@@ -6,7 +6,7 @@
  *
  * What changes on its way is cut only where its mapping lets it be parted. A model that is sliced
  * is to be fetched in parts that add up to hardly more than the model: there a fiftieth of a range
- * may be gaps. A comb's ranges are its own, counted in requests.
+ * may be gaps. A sparse's ranges are its own, counted in requests.
  */
 #include <inttypes.h>
 
@@ -36,7 +36,8 @@ static int by_place(const void *a, const void *b)
 }
 
 /* With so large ones there are not many more than RANGES_MAX of them and of the extents uncut,
- * whatever sizes are claimed. A tooth of a comb costs as if it was longer by a gap, see cut_comb().
+ * whatever sizes are claimed. A row of a sparse costs as if it was longer by a gap, see
+ * cut_sparse().
  */
 static uint64_t least_range_bytes(const struct sl_plan *plan)
 {
@@ -44,7 +45,7 @@ static uint64_t least_range_bytes(const struct sl_plan *plan)
     for (size_t i = 0; i < plan->extent_count; i++) {
         const struct sl_extent *extent = &plan->extents[i];
         uint64_t bytes = sl_extent_bytes(plan, extent), gaps = 0;
-        if (sl_extent_comb(plan, extent) &&
+        if (sl_extent_sparse(plan, extent) &&
             __builtin_mul_overflow(bytes / sl_extent_mapping(plan, extent)->fetched.bytes,
                                    (uint64_t)GAP_BYTES_MAX, &gaps))
             gaps = UINT64_MAX;
@@ -201,19 +202,19 @@ static int cut_extent(struct cutter *cutter, struct sl_extent rest, struct sl_er
     return 0;
 }
 
-/* So many teeth a range that it costs what a range of bytes costs. */
-static int cut_comb(struct cutter *cutter, struct sl_extent rest, struct sl_err *err)
+/* So many rows a range that it costs what a range of bytes costs. */
+static int cut_sparse(struct cutter *cutter, struct sl_extent rest, struct sl_err *err)
 {
     const struct sl_mapping *mapping = sl_extent_mapping(cutter->plan, &rest);
-    const struct sl_runs *teeth = &mapping->fetched;
-    uint64_t count = SL_MAX(cutter->plan->range_bytes / (teeth->bytes + GAP_BYTES_MAX), 1u), left;
-    for (uint64_t taken = 0; taken < teeth->total;) {
-        taken += SL_MIN(count * teeth->bytes, teeth->total - taken);
-        uint64_t end = mapping->begin + sl_runs_at(teeth, taken - 1, &left) + left;
+    const struct sl_runs *rows = &mapping->fetched;
+    uint64_t count = SL_MAX(cutter->plan->range_bytes / (rows->bytes + GAP_BYTES_MAX), 1u), left;
+    for (uint64_t taken = 0; taken < rows->total;) {
+        taken += SL_MIN(count * rows->bytes, rows->total - taken);
+        uint64_t end = mapping->begin + sl_runs_at(rows, taken - 1, &left) + left;
         if (open_range(cutter, &rest, err) < 0 || add_piece(cutter, &rest, end, err) < 0)
             return -1;
-        if (taken < teeth->total)
-            rest.begin = mapping->begin + sl_runs_at(teeth, taken, &left);
+        if (taken < rows->total)
+            rest.begin = mapping->begin + sl_runs_at(rows, taken, &left);
     }
     cutter->open = false;
     return 0;
@@ -222,7 +223,7 @@ static int cut_comb(struct cutter *cutter, struct sl_extent rest, struct sl_err 
 static uint64_t range_bytes(const struct sl_plan *plan, const struct sl_range *range)
 {
     const struct sl_extent *first = &plan->extents[range->extent_first];
-    return sl_extent_comb(plan, first) ? sl_extent_bytes(plan, first) : range->end - range->begin;
+    return sl_extent_sparse(plan, first) ? sl_extent_bytes(plan, first) : range->end - range->begin;
 }
 
 /* A plan's order of fetching must be the same every time, so equal ranks fall back on place. */
@@ -253,8 +254,9 @@ int sl_plan_cut(struct sl_plan *plan, struct sl_err *err)
         cutter.sliced = cutter.sliced || plan->targets[i].slice;
     int done = 0;
     for (size_t i = 0; done == 0 && i < plan->extent_count; i++)
-        done = sl_extent_comb(plan, &plan->extents[i]) ? cut_comb(&cutter, plan->extents[i], err)
-                                                       : cut_extent(&cutter, plan->extents[i], err);
+        done = sl_extent_sparse(plan, &plan->extents[i])
+                   ? cut_sparse(&cutter, plan->extents[i], err)
+                   : cut_extent(&cutter, plan->extents[i], err);
     free(plan->extents);
     plan->extents = cutter.pieces;
     plan->extent_count = cutter.count;

@@ -7,7 +7,7 @@
  * Where objects are taken whole every byte is below a range, and the hashes of tensors are left out
  * for such bytes, unless all hashes are wanted; those that remain, and those of whole objects, are
  * judged once more when ranges within them have been fetched again. Where tensors are picked,
- * covering.c says which ranges can be checked.
+ * sidecar_coverage.c says which ranges can be checked.
  */
 #include "sidecar.h"
 

@@ -1,6 +1,6 @@
 /*
  * libsodium's Salsa20 uses AVX2 at best, eight blocks at a time. With AVX-512 sixteen blocks fit
- * into half the registers, a word of each block in a lane, and rotating is one instruction. The
+ * into half the registers, a word of each block in a channel, and rotating is one instruction. The
  * last step turns sixteen vectors of words into sixteen blocks.
  *
  * What is computed here follows Bernstein's specification (https://cr.yp.to/snuffle/spec.pdf) and

@@ -3,7 +3,7 @@
  * begin, every middle of a (sub)array knowing the largest end below it, so whole-object checks over
  * per-tensor ones cost O(log n) as well. What arrived of a check is kept as merged pieces with the
  * CRC of each; most checks are small, lie within one piece and never need that. One lock guards all
- * state; hashing is done outside it. The hashing threads are in follow.c.
+ * state; hashing is done outside it. The hashing threads are in hash_workers.c.
  */
 #include "verify.h"
 
@@ -12,8 +12,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "follow.h"
 #include "hash.h"
+#include "hash_workers.h"
 #include "lower_bound.h"
 #include "metrics.h"
 #include "minisign.h"

@@ -1,13 +1,13 @@
 /*
- * Models, holdings and references, under one lock that is never held while something is loaded,
+ * Models, residents and references, under one lock that is never held while something is loaded,
  * dropped or answered.
  *
  * Single flight: a model has at most one load, queued or running, and a list of those who wait for
- * its end. A load works on one holding, chosen when the plan says which version it is
- * (registry_work.c); others find the holding, not the load. Who asks brings the memory of its
+ * its end. A load works on one resident, chosen when the plan says which version it is
+ * (registry_work.c); others find the resident, not the load. Who asks brings the memory of its
  * reference along, so nothing can fail when a load ends.
  *
- * A holding goes when there is no reference to it: by eviction (registry_budget.c), or because its
+ * A resident goes when there is no reference to it: by eviction (registry_budget.c), or because its
  * model is forgotten, which the janitor carries out.
  */
 #include "registry.h"
@@ -32,7 +32,7 @@ bool sl_is_model_name(const char *name)
            strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789.-") == bytes;
 }
 
-/* ---- models and holdings -------------------------------------------------------------------- */
+/* ---- models and residents -------------------------------------------------------------------- */
 
 struct model *registry_find(struct sl_registry *registry, const char *name)
 {
@@ -42,40 +42,40 @@ struct model *registry_find(struct sl_registry *registry, const char *name)
     return NULL;
 }
 
-struct holding *registry_holding(struct model *model, const char *version, uint32_t placement)
+struct resident *registry_resident(struct model *model, const char *version, uint32_t placement)
 {
-    for (struct holding *at = model->holdings; at; at = at->next)
+    for (struct resident *at = model->residents; at; at = at->next)
         if (!at->key && at->state != HOLDING_GONE && at->holder->placement == placement &&
             strcmp(at->version, version) == 0)
             return at;
     return NULL;
 }
 
-struct holding *registry_new_holding(struct model *model, const char *version, struct sl_err *err)
+struct resident *registry_new_resident(struct model *model, const char *version, struct sl_err *err)
 {
-    struct holding *holding = sl_alloc(sizeof(*holding), err);
-    if (!holding)
+    struct resident *resident = sl_alloc(sizeof(*resident), err);
+    if (!resident)
         return NULL;
-    holding->model = model;
-    holding->holder = model->holder;
-    snprintf(holding->version, sizeof(holding->version), "%s", version);
-    holding->used_ns = sl_now_ns();
-    holding->next = model->holdings;
-    model->holdings = holding;
-    return holding;
+    resident->model = model;
+    resident->holder = model->holder;
+    snprintf(resident->version, sizeof(resident->version), "%s", version);
+    resident->used_ns = sl_now_ns();
+    resident->next = model->residents;
+    model->residents = resident;
+    return resident;
 }
 
-void registry_remove_holding(struct holding *holding)
+void registry_remove_resident(struct resident *resident)
 {
-    struct model *model = holding->model;
-    struct holding **at = &model->holdings;
-    while (*at != holding)
+    struct model *model = resident->model;
+    struct resident **at = &model->residents;
+    while (*at != resident)
         at = &(*at)->next;
-    *at = holding->next;
-    if (model->current == holding)
+    *at = resident->next;
+    if (model->current == resident)
         model->current = NULL;
-    free(holding->key);
-    free(holding);
+    free(resident->key);
+    free(resident);
 }
 
 void registry_box_free(struct spec_box *box)
@@ -104,7 +104,7 @@ static struct model *new_model(struct sl_registry *registry, const char *name, s
     return model;
 }
 
-/* Nothing works with it, and it has no holdings. */
+/* Nothing works with it, and it has no residents. */
 void registry_free_model(struct sl_registry *registry, struct model *model)
 {
     struct model **at = &registry->locked.models;
@@ -222,21 +222,21 @@ int sl_registry_define(struct sl_registry *registry, struct sl_spec *spec,
 static bool is_there(struct model *model, const struct sl_registry_found *found, uint32_t placement)
 {
     if (!found->key)
-        return registry_holding(model, found->version, placement);
-    for (const struct holding *at = model->holdings; at; at = at->next)
+        return registry_resident(model, found->version, placement);
+    for (const struct resident *at = model->residents; at; at = at->next)
         if (at->key && strcmp(at->key, found->key) == 0 && at->owner == found->owner &&
             memcmp(at->identity, found->identity, sizeof(at->identity)) == 0)
             return true;
     return false;
 }
 
-static void make_current(struct model *model, struct holding *holding,
+static void make_current(struct model *model, struct resident *resident,
                          const struct sl_registry_found *found)
 {
     model->was_ready = true;
     if (!found->current && model->current)
         return;
-    model->current = holding;
+    model->current = resident;
     model->has_identity = found->identity;
     if (found->identity)
         memcpy(model->identity, found->identity, sizeof(model->identity));
@@ -251,24 +251,24 @@ static int take_found(struct sl_registry *registry, const struct sl_holder *hold
     if (is_there(model, found, holder->placement))
         return sl_fail_code(err, SL_E_USAGE, "exists", "version %s of '%s' was adopted already",
                             found->version, found->name);
-    struct holding *holding = registry_new_holding(model, found->version, err);
-    if (!holding)
+    struct resident *resident = registry_new_resident(model, found->version, err);
+    if (!resident)
         return -1;
-    if (found->key && !(holding->key = sl_strdup(found->key, err))) {
-        registry_remove_holding(holding);
+    if (found->key && !(resident->key = sl_strdup(found->key, err))) {
+        registry_remove_resident(resident);
         return -1;
     }
     model->holder = model->holder ? model->holder : holder;
-    holding->holder = holder;
-    holding->state = found->ready ? HOLDING_READY : HOLDING_PARTIAL;
-    holding->bytes = found->bytes;
-    holding->owner = found->owner;
-    holding->body = found->body;
-    holding->ready_seconds = found->ready ? sl_wall_seconds() : 0;
+    resident->holder = holder;
+    resident->state = found->ready ? HOLDING_READY : HOLDING_PARTIAL;
+    resident->bytes = found->bytes;
+    resident->owner = found->owner;
+    resident->body = found->body;
+    resident->ready_seconds = found->ready ? sl_wall_seconds() : 0;
     if (found->identity)
-        memcpy(holding->identity, found->identity, sizeof(holding->identity));
+        memcpy(resident->identity, found->identity, sizeof(resident->identity));
     if (found->ready && !found->key)
-        make_current(model, holding, found);
+        make_current(model, resident, found);
     return 0;
 }
 
@@ -319,18 +319,18 @@ struct sl_model_ref *registry_new_ref(struct sl_registry *registry, enum sl_ref_
     return ref;
 }
 
-void registry_link_ref(struct sl_model_ref *ref, struct holding *holding)
+void registry_link_ref(struct sl_model_ref *ref, struct resident *resident)
 {
-    ref->holding = holding;
-    ref->body = holding->body;
+    ref->resident = resident;
+    ref->body = resident->body;
     ref->since_ns = sl_now_ns();
-    ref->next = holding->refs;
-    holding->refs = ref;
-    holding->ref_count++;
-    holding->used_ns = ref->since_ns;
+    ref->next = resident->refs;
+    resident->refs = ref;
+    resident->ref_count++;
+    resident->used_ns = ref->since_ns;
 }
 
-struct waiter *registry_take_waiters(struct model *model, bool early, struct holding *holding,
+struct waiter *registry_take_waiters(struct model *model, bool early, struct resident *resident,
                                      const struct sl_err *err)
 {
     struct waiter *taken = NULL, **end = &taken, **at = &model->waiters;
@@ -342,8 +342,8 @@ struct waiter *registry_take_waiters(struct model *model, bool early, struct hol
         }
         *at = waiter->next;
         waiter->next = NULL;
-        if (holding)
-            registry_link_ref(waiter->ref, holding);
+        if (resident)
+            registry_link_ref(waiter->ref, resident);
         else
             waiter->err = *err;
         *end = waiter;
@@ -402,12 +402,12 @@ static int refuse_ask(struct sl_registry *registry, const struct model *model,
     return sl_wrap(err, "a moment ago");
 }
 
-/* The holding that will do at once, or NULL. */
-static struct holding *at_hand(const struct model *model, const struct sl_ask *ask)
+/* The resident that will do at once, or NULL. */
+static struct resident *at_hand(const struct model *model, const struct sl_ask *ask)
 {
     if (model->current && model->current->state == HOLDING_READY)
         return model->current;
-    for (struct holding *at = model->holdings; ask->early && at; at = at->next)
+    for (struct resident *at = model->residents; ask->early && at; at = at->next)
         if (at->state == HOLDING_LOADING && at->body)
             return at;
     return NULL;
@@ -420,9 +420,9 @@ static struct waiter *place_ask(struct sl_registry *registry, struct waiter *wai
     struct model *model = registry_find(registry, ask->name);
     if (refuse_ask(registry, model, ask, &waiter->err) < 0)
         return waiter;
-    struct holding *holding = at_hand(model, ask);
-    if (holding) {
-        registry_link_ref(waiter->ref, holding);
+    struct resident *resident = at_hand(model, ask);
+    if (resident) {
+        registry_link_ref(waiter->ref, resident);
         registry_tell(registry);
         return waiter;
     }
@@ -467,7 +467,7 @@ static struct waiter *take_waiter(struct sl_registry *registry, const void *arg,
 /* While its plan is made: after that it may be of use to the next one. */
 static void abandon(struct model *model)
 {
-    for (const struct holding *at = model->holdings; at; at = at->next)
+    for (const struct resident *at = model->residents; at; at = at->next)
         if (at->state == HOLDING_LOADING && at->body)
             return;
     if (!model->passing || model->waiters || model->wanted || model->work == WORK_NONE)
@@ -491,9 +491,9 @@ bool sl_registry_withdraw(struct sl_registry *registry, const void *arg)
     return true;
 }
 
-bool registry_is_used(const struct holding *holding, const void *body)
+bool registry_is_used(const struct resident *resident, const void *body)
 {
-    for (const struct sl_model_ref *ref = holding->refs; ref; ref = ref->next)
+    for (const struct sl_model_ref *ref = resident->refs; ref; ref = ref->next)
         if (ref->body == body)
             return true;
     return false;
@@ -507,24 +507,24 @@ void registry_drop_replaced(const struct sl_holder *holder, void *body)
 /* True: its body was replaced meanwhile, and it was the last that had it. */
 static bool unlink_ref(struct sl_registry *registry, struct sl_model_ref *ref)
 {
-    struct holding *holding = ref->holding;
+    struct resident *resident = ref->resident;
     SL_LOCKED(&registry->lock);
-    struct sl_model_ref **at = &holding->refs;
+    struct sl_model_ref **at = &resident->refs;
     while (*at != ref)
         at = &(*at)->next;
     *at = ref->next;
-    holding->ref_count--;
+    resident->ref_count--;
     if (ref->kind == SL_REF_LEASE)
-        registry_note_had(holding, ref->who);
-    holding->used_ns = sl_now_ns();
+        registry_note_had(resident, ref->who);
+    resident->used_ns = sl_now_ns();
     sl_metric_observe(SL_M_NODE_REFERENCE_SECONDS,
-                      (double)(holding->used_ns - ref->since_ns) / (double)SL_NS_PER_S);
-    bool last = ref->body && ref->body != holding->body && !registry_is_used(holding, ref->body);
-    ref->holder = holding->holder;
-    if (!holding->ref_count)
+                      (double)(resident->used_ns - ref->since_ns) / (double)SL_NS_PER_S);
+    bool last = ref->body && ref->body != resident->body && !registry_is_used(resident, ref->body);
+    ref->holder = resident->holder;
+    if (!resident->ref_count)
         registry_enforce(registry); /* a budget that shrank has waited for it */
     registry_tell(registry);
-    if (!holding->ref_count)
+    if (!resident->ref_count)
         pthread_cond_signal(&registry->clean);
     return last;
 }
@@ -550,12 +550,12 @@ void sl_registry_release(struct sl_registry *registry, struct sl_model_ref *ref)
 
 const char *sl_model_ref_name(const struct sl_model_ref *ref)
 {
-    return ref->holding->model->name;
+    return ref->resident->model->name;
 }
 
 const char *sl_model_ref_version(const struct sl_model_ref *ref)
 {
-    return ref->holding->version;
+    return ref->resident->version;
 }
 
 void *sl_model_ref_body(const struct sl_model_ref *ref)
@@ -565,14 +565,14 @@ void *sl_model_ref_body(const struct sl_model_ref *ref)
 
 uint32_t sl_model_ref_placement(const struct sl_model_ref *ref)
 {
-    return ref->holding->holder->placement;
+    return ref->resident->holder->placement;
 }
 
 void sl_model_ref_path(const struct sl_model_ref *ref, char path[SL_PUBLISH_PATH_MAX])
 {
-    const struct holding *holding = ref->holding;
-    const struct sl_holder *holder = holding->holder;
+    const struct resident *resident = ref->resident;
+    const struct sl_holder *holder = resident->holder;
     *path = 0;
     if (holder->where)
-        holder->where(holder->self, holding->model->name, holding->version, path);
+        holder->where(holder->self, resident->model->name, resident->version, path);
 }

@@ -2,9 +2,9 @@
  * The models of one machine: one load of each version whoever asks, references, pins, a memory
  * budget, eviction of what nobody uses, least recently used first.
  *
- * A model has a name and a spec; each version of it that lies in memory is a holding. What callers
- * hold are references: while there is one, its holding stays. Every function may be called from any
- * thread, and none blocks for longer than a lock but where it says so.
+ * A model has a name and a spec; each version of it that lies in memory is a resident version. What
+ * callers hold are references: while there is one, its resident stays. Every function may be called
+ * from any thread, and none blocks for longer than a lock but where it says so.
  */
 #ifndef SL_REGISTRY_H
 #define SL_REGISTRY_H
@@ -23,7 +23,7 @@ enum {
 };
 
 struct sl_registry_config {
-    uint64_t budget_bytes; /* of all holdings on the host, those being loaded included */
+    uint64_t budget_bytes; /* of all residents on the host, those being loaded included */
     unsigned loads_at_once;
     unsigned retry_ms, retry_max_ms; /* before the first next try, doubled each time; 0: defaults */
 };
@@ -32,15 +32,15 @@ struct sl_registry;
 /** Starts its threads. */
 struct sl_registry *sl_registry_new(const struct sl_registry_config *config, struct sl_err *err);
 /**
- * Cancel all loads (they resume later), answer all who wait, end the threads. Blocks. Holdings stay
- * where they are; bodies are dropped. References must have been released.
+ * Cancel all loads (they resume later), answer all who wait, end the threads. Blocks. Residents
+ * stay where they are; bodies are dropped. References must have been released.
  */
 void sl_registry_free(struct sl_registry *registry);
 SL_AUTO_DEFINE(sl_registry)
 /** The first half of it: nothing begins any more, and who waits is answered. Blocks. */
 void sl_registry_stop(struct sl_registry *registry);
 void sl_registry_set_budget(struct sl_registry *registry, uint64_t budget_bytes);
-/** Of holdings on cuda:`ordinal`; 0 unless set. */
+/** Of residents on cuda:`ordinal`; 0 unless set. */
 void sl_registry_set_gpu_budget(struct sl_registry *registry, unsigned ordinal,
                                 uint64_t budget_bytes);
 void sl_registry_gpu_bytes(struct sl_registry *registry, unsigned ordinal, uint64_t *held_bytes,
@@ -198,7 +198,7 @@ int sl_registry_forget(struct sl_registry *registry, const char *name, struct sl
 
 struct sl_registry_counts {
     uint64_t models, ready, loading, queued, failed; /* by state */
-    uint64_t holdings, partial, references, pinned;
+    uint64_t residents, partial, references, pinned;
     uint64_t held_bytes, budget_bytes;
     uint64_t left_bytes; /* of held_bytes: was dropped, and somebody still has it */
     uint64_t loads, joined, evictions, refusals; /* ever */

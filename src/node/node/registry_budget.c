@@ -15,34 +15,34 @@
 enum { TELL_BYTES = 480 };
 
 /* Room is made from what will be there: what is being dropped is not. */
-static uint64_t counted(const struct holding *holding)
+static uint64_t counted(const struct resident *resident)
 {
-    return holding->state == HOLDING_DROPPING ? 0 : holding->bytes;
+    return resident->state == HOLDING_DROPPING ? 0 : resident->bytes;
 }
 
 /* Whose memory it takes: of all GPUs, that of those which there are. */
-static uint32_t spaces_of(const struct sl_registry *registry, const struct holding *holding)
+static uint32_t spaces_of(const struct sl_registry *registry, const struct resident *resident)
 {
-    uint32_t placement = holding->holder->placement;
+    uint32_t placement = resident->holder->placement;
     return sl_placement_count(placement) == 1 ? placement : placement & registry->locked.opened;
 }
 
-static bool lies_in(const struct sl_registry *registry, const struct holding *holding,
+static bool lies_in(const struct sl_registry *registry, const struct resident *resident,
                     unsigned space)
 {
-    return sl_placement_has(spaces_of(registry, holding), space);
+    return sl_placement_has(spaces_of(registry, resident), space);
 }
 
-unsigned registry_copies(const struct sl_registry *registry, const struct holding *holding)
+unsigned registry_copies(const struct sl_registry *registry, const struct resident *resident)
 {
-    return SL_MAX(sl_placement_count(spaces_of(registry, holding)), 1u);
+    return SL_MAX(sl_placement_count(spaces_of(registry, resident)), 1u);
 }
 
 static uint64_t add_up(const struct sl_registry *registry, unsigned space, bool dropping)
 {
     uint64_t bytes = registry_left(registry, space);
     for (const struct model *model = registry->locked.models; model; model = model->next)
-        for (const struct holding *at = model->holdings; at; at = at->next)
+        for (const struct resident *at = model->residents; at; at = at->next)
             if (lies_in(registry, at, space))
                 bytes += dropping ? at->bytes : counted(at);
     return bytes;
@@ -59,18 +59,18 @@ bool registry_pinned(const struct model *model)
 }
 
 /* The lower, the sooner it goes; -1: it stays. */
-static int rank(const struct holding *holding, const struct holding *wanting)
+static int rank(const struct resident *resident, const struct resident *wanting)
 {
-    const struct model *model = holding->model;
-    if (holding->ref_count || holding->busy || holding == wanting)
+    const struct model *model = resident->model;
+    if (resident->ref_count || resident->busy || resident == wanting)
         return -1;
-    if (holding->state == HOLDING_PARTIAL)
+    if (resident->state == HOLDING_PARTIAL)
         return 0;
-    if (holding->state != HOLDING_READY)
+    if (resident->state != HOLDING_READY)
         return -1;
-    if (holding->key && !model->retired && registry_is_source(model, holding->identity))
+    if (resident->key && !model->retired && registry_is_source(model, resident->identity))
         return 2;
-    if (model->current != holding || model->retired)
+    if (model->current != resident || model->retired)
         return 1;
     bool replaced = wanting && wanting->model == model && model->box &&
                     model->box->spec.sink.tmpfs.replace == 1;
@@ -79,21 +79,21 @@ static int rank(const struct holding *holding, const struct holding *wanting)
     return registry_pinned(model) ? -1 : 2;
 }
 
-static bool is_chosen(const struct victims *victims, const struct holding *holding)
+static bool is_chosen(const struct victims *victims, const struct resident *resident)
 {
     for (size_t i = 0; i < victims->count; i++)
-        if (victims->items[i] == holding)
+        if (victims->items[i] == resident)
             return true;
     return false;
 }
 
-static struct holding *next_victim(const struct sl_registry *registry, unsigned space,
-                                   const struct holding *wanting, const struct victims *victims)
+static struct resident *next_victim(const struct sl_registry *registry, unsigned space,
+                                    const struct resident *wanting, const struct victims *victims)
 {
-    struct holding *best = NULL;
+    struct resident *best = NULL;
     int best_rank = 0;
     for (struct model *model = registry->locked.models; model; model = model->next)
-        for (struct holding *at = model->holdings; at; at = at->next) {
+        for (struct resident *at = model->residents; at; at = at->next) {
             int own = rank(at, wanting);
             if (own < 0 || !lies_in(registry, at, space) || is_chosen(victims, at))
                 continue;
@@ -107,26 +107,26 @@ static struct holding *next_victim(const struct sl_registry *registry, unsigned 
 
 /* ---- refusals ------------------------------------------------------------------------------- */
 
-static void tell_holding(const struct holding *holding, char *text, size_t capacity)
+static void tell_resident(const struct resident *resident, char *text, size_t capacity)
 {
     char bytes[32], why[48];
     size_t used = strlen(text);
-    if (holding->state == HOLDING_GONE)
-        snprintf(why, sizeof(why), "its load failed; %u %s", holding->ref_count,
-                 holding->ref_count == 1 ? "reference" : "references");
-    else if (holding->busy)
-        snprintf(why, sizeof(why), holding->key ? "being deposited" : "being loaded");
-    else if (holding->ref_count)
-        snprintf(why, sizeof(why), "%u %s", holding->ref_count,
-                 holding->ref_count == 1 ? "reference" : "references");
+    if (resident->state == HOLDING_GONE)
+        snprintf(why, sizeof(why), "its load failed; %u %s", resident->ref_count,
+                 resident->ref_count == 1 ? "reference" : "references");
+    else if (resident->busy)
+        snprintf(why, sizeof(why), resident->key ? "being deposited" : "being loaded");
+    else if (resident->ref_count)
+        snprintf(why, sizeof(why), "%u %s", resident->ref_count,
+                 resident->ref_count == 1 ? "reference" : "references");
     else
         snprintf(why, sizeof(why), "pinned");
-    snprintf(text + used, capacity - used, "%s'%s' %s (%s)", used ? ", " : "", holding->model->name,
-             sl_human_bytes(holding->bytes, bytes), why);
+    snprintf(text + used, capacity - used, "%s'%s' %s (%s)", used ? ", " : "",
+             resident->model->name, sl_human_bytes(resident->bytes, bytes), why);
 }
 
-static int refuse(const struct sl_registry *registry, const struct holding *wanting, uint64_t bytes,
-                  unsigned space, struct sl_err *err)
+static int refuse(const struct sl_registry *registry, const struct resident *wanting,
+                  uint64_t bytes, unsigned space, struct sl_err *err)
 {
     char text[TELL_BYTES] = "", need[32], budget[32], name[16], where[32] = "";
     const char *key = space == SL_SPACE_HOST ? "budgetBytes" : "pool.gpuBudgetBytes";
@@ -140,10 +140,10 @@ static int refuse(const struct sl_registry *registry, const struct holding *want
                             "%s",
                             wanting->model->name, need, where, budget, key);
     for (struct model *model = registry->locked.models; model; model = model->next)
-        for (struct holding *at = model->holdings; at; at = at->next)
+        for (struct resident *at = model->residents; at; at = at->next)
             if (at != wanting && lies_in(registry, at, space) && counted(at) &&
                 rank(at, wanting) < 0)
-                tell_holding(at, text, sizeof(text));
+                tell_resident(at, text, sizeof(text));
     for (const struct left *at = registry->locked.left; at; at = at->next)
         if (sl_placement_has(at->holder->placement, space))
             registry_tell_left(at, text, sizeof(text));
@@ -155,47 +155,47 @@ static int refuse(const struct sl_registry *registry, const struct holding *want
 
 /* ---- making room ---------------------------------------------------------------------------- */
 
-void registry_mark(struct sl_registry *registry, struct holding *holding, bool for_janitor)
+void registry_mark(struct sl_registry *registry, struct resident *resident, bool for_janitor)
 {
-    if (holding->state == HOLDING_READY)
+    if (resident->state == HOLDING_READY)
         registry->locked.counts.evictions++;
-    holding->state = HOLDING_DROPPING;
-    holding->for_janitor = for_janitor;
+    resident->state = HOLDING_DROPPING;
+    resident->for_janitor = for_janitor;
     registry->locked.dropping++;
-    if (holding->model->current == holding)
-        holding->model->current = NULL;
+    if (resident->model->current == resident)
+        resident->model->current = NULL;
     if (for_janitor)
         pthread_cond_signal(&registry->clean);
 }
 
 /* What must go in one space, beside what goes already. */
-static int choose_victims(const struct sl_registry *registry, const struct holding *holding,
+static int choose_victims(const struct sl_registry *registry, const struct resident *resident,
                           uint64_t bytes, unsigned space, struct victims *victims,
                           struct sl_err *err)
 {
     uint64_t budget = registry->locked.budgets[space];
-    uint64_t others = add_up(registry, space, false) - counted(holding);
+    uint64_t others = add_up(registry, space, false) - counted(resident);
     for (size_t i = 0; i < victims->count; i++)
         others -= lies_in(registry, victims->items[i], space) ? counted(victims->items[i]) : 0;
     while (bytes <= budget && others > budget - bytes && victims->count < VICTIMS_MAX) {
-        struct holding *victim = next_victim(registry, space, holding, victims);
+        struct resident *victim = next_victim(registry, space, resident, victims);
         if (!victim)
             break;
         victims->items[victims->count++] = victim;
         others -= counted(victim);
     }
     if (bytes > budget || others > budget - bytes)
-        return refuse(registry, holding, bytes, space, err);
+        return refuse(registry, resident, bytes, space, err);
     return 0;
 }
 
-int registry_make_room(struct sl_registry *registry, struct holding *holding, uint64_t bytes,
+int registry_make_room(struct sl_registry *registry, struct resident *resident, uint64_t bytes,
                        struct victims *victims, struct sl_err *err)
 {
     victims->count = 0;
     for (unsigned space = 0; space < SL_SPACES_MAX; space++) {
-        if (!lies_in(registry, holding, space) ||
-            choose_victims(registry, holding, bytes, space, victims, err) == 0)
+        if (!lies_in(registry, resident, space) ||
+            choose_victims(registry, resident, bytes, space, victims, err) == 0)
             continue;
         victims->count = 0;
         registry->locked.counts.refusals++;
@@ -206,52 +206,52 @@ int registry_make_room(struct sl_registry *registry, struct holding *holding, ui
     return 0;
 }
 
-bool registry_has_room(const struct sl_registry *registry, const struct holding *holding)
+bool registry_has_room(const struct sl_registry *registry, const struct resident *resident)
 {
     for (unsigned space = 0; space < SL_SPACES_MAX; space++)
-        if (lies_in(registry, holding, space) &&
+        if (lies_in(registry, resident, space) &&
             registry_held(registry, space) > registry->locked.budgets[space])
             return false;
     return true;
 }
 
-int registry_check_room(struct sl_registry *registry, struct holding *holding, struct sl_err *err)
+int registry_check_room(struct sl_registry *registry, struct resident *resident, struct sl_err *err)
 {
     for (unsigned space = 0; space < SL_SPACES_MAX; space++)
-        if (lies_in(registry, holding, space) && registry_left(registry, space) &&
+        if (lies_in(registry, resident, space) && registry_left(registry, space) &&
             add_up(registry, space, false) > registry->locked.budgets[space])
-            return refuse(registry, holding, holding->bytes, space, err);
+            return refuse(registry, resident, resident->bytes, space, err);
     return 0;
 }
 
-static void note_dropped(struct sl_registry *registry, struct holding *holding, int done)
+static void note_dropped(struct sl_registry *registry, struct resident *resident, int done)
 {
     registry->locked.dropping--;
     if (done == 0) {
-        registry_remove_holding(holding);
+        registry_remove_resident(resident);
         return;
     }
-    holding->body = NULL;
-    holding->stuck = true;
-    holding->state = HOLDING_PARTIAL;
-    holding->used_ns = sl_now_ns();
+    resident->body = NULL;
+    resident->stuck = true;
+    resident->state = HOLDING_PARTIAL;
+    resident->used_ns = sl_now_ns();
 }
 
-int registry_drop(struct sl_registry *registry, struct holding *holding, struct sl_err *err)
+int registry_drop(struct sl_registry *registry, struct resident *resident, struct sl_err *err)
 {
-    const struct sl_holder *holder = holding->holder;
+    const struct sl_holder *holder = resident->holder;
     struct sl_err why = SL_ERR_INIT;
     char name[64];
-    snprintf(name, sizeof(name), "%s", holding->model->name);
-    struct left *left = registry_watch(holding, holding->body);
-    int done = holder->drop(holder->self, name, holding->version, holding->body, &why);
+    snprintf(name, sizeof(name), "%s", resident->model->name);
+    struct left *left = registry_watch(resident, resident->body);
+    int done = holder->drop(holder->self, name, resident->version, resident->body, &why);
     if (done < 0)
         sl_log(SL_LOG_WARN, "version %s of '%s' cannot be taken out of memory: %s",
-               holding->version, name, why.message);
+               resident->version, name, why.message);
     registry_leave(registry, left); /* counted twice for a moment, rather than not at all */
     {
         SL_LOCKED(&registry->lock);
-        note_dropped(registry, holding, done);
+        note_dropped(registry, resident, done);
         if (done < 0)
             registry_note_stuck(registry, &why);
         registry_tell(registry);
@@ -268,7 +268,7 @@ static void enforce(struct sl_registry *registry, unsigned space)
 {
     const struct victims none = {.count = 0};
     while (add_up(registry, space, false) > registry->locked.budgets[space]) {
-        struct holding *victim = next_victim(registry, space, NULL, &none);
+        struct resident *victim = next_victim(registry, space, NULL, &none);
         if (!victim)
             return;
         registry_mark(registry, victim, true);
@@ -295,16 +295,16 @@ static int find_named(struct sl_registry *registry, const char *name, struct mod
 static unsigned references(const struct model *model, bool derived)
 {
     unsigned count = 0;
-    for (const struct holding *at = model->holdings; at; at = at->next)
+    for (const struct resident *at = model->residents; at; at = at->next)
         count += derived || !at->key ? at->ref_count : 0;
     return count;
 }
 
-/* Every holding that is not on its way out; the bytes of all. */
+/* Every resident that is not on its way out; the bytes of all. */
 static uint64_t mark_all(struct sl_registry *registry, struct model *model, bool derived)
 {
     uint64_t bytes = 0;
-    for (struct holding *at = model->holdings; at; at = at->next)
+    for (struct resident *at = model->residents; at; at = at->next)
         if ((at->state == HOLDING_READY || at->state == HOLDING_PARTIAL) && !at->busy &&
             !at->ref_count && (derived || !at->key)) {
             bytes += registry_copies(registry, at) * at->bytes;

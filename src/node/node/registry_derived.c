@@ -1,8 +1,8 @@
 /*
- * Derived models: what clients deposit. One is a holding beside the versions of the model that it
- * was made from, with a key, so that budget, references and eviction are those of every holding.
- * From its begin to its commit a deposit is a holding that is being loaded and counts with what was
- * announced; nobody finds it before the commit, and an abort takes it away.
+ * Derived models: what clients deposit. One is a resident beside the versions of the model that it
+ * was made from, with a key, so that budget, references and eviction are those of every resident.
+ * From its begin to its commit a deposit is a resident that is being loaded and counts with what
+ * was announced; nobody finds it before the commit, and an abort takes it away.
  *
  * A key belongs to who deposited it. Others with the same key may stand beside it: whoever asks
  * finds its own, else one of a user whom the config trusts.
@@ -18,7 +18,7 @@ bool registry_is_source(const struct model *model, const uint8_t identity[32])
 {
     if (model->has_identity && memcmp(model->identity, identity, 32) == 0)
         return true;
-    for (const struct holding *at = model->holdings; at; at = at->next)
+    for (const struct resident *at = model->residents; at; at = at->next)
         if (!at->key && at->state == HOLDING_LOADING && at->body &&
             memcmp(at->identity, identity, 32) == 0)
             return true;
@@ -35,12 +35,12 @@ static bool is_trusted(const struct sl_derived_view *view, uint32_t uid)
 
 /* With this key, there or being deposited; stale: only of what the model was before. Its own comes
  * before that of another, what is there before what is being deposited. */
-static struct holding *find_key(const struct model *model, const char *key,
-                                const struct sl_derived_view *view, bool stale)
+static struct resident *find_key(const struct model *model, const char *key,
+                                 const struct sl_derived_view *view, bool stale)
 {
-    struct holding *best = NULL;
+    struct resident *best = NULL;
     int best_rank = 0;
-    for (struct holding *at = model->holdings; at; at = at->next) {
+    for (struct resident *at = model->residents; at; at = at->next) {
         bool ready = at->state == HOLDING_READY, own = at->owner == view->uid;
         int rank = 1 + 2 * ready + own;
         if (at->key && (ready || at->state == HOLDING_LOADING) && strcmp(at->key, key) == 0 &&
@@ -53,10 +53,10 @@ static struct holding *find_key(const struct model *model, const char *key,
     return best;
 }
 
-static struct holding *find_deposit(const struct sl_registry *registry, uint64_t id)
+static struct resident *find_deposit(const struct sl_registry *registry, uint64_t id)
 {
     for (struct model *model = registry->locked.models; model; model = model->next)
-        for (struct holding *at = model->holdings; at; at = at->next)
+        for (struct resident *at = model->residents; at; at = at->next)
             if (at->key && at->state == HOLDING_LOADING && at->deposit == id)
                 return at;
     return NULL;
@@ -88,14 +88,14 @@ static int check_offer(const struct model *model, const struct sl_derived_offer 
                        struct sl_err *err)
 {
     unsigned count = 0;
-    for (const struct holding *at = model->holdings; at; at = at->next)
+    for (const struct resident *at = model->residents; at; at = at->next)
         count += at->key != NULL;
     if (!model->holder || strcmp(model->holder->name, offer->holder) != 0)
         return sl_fail_code(err, SL_E_USAGE, "files", "the model '%s' is not held in the %s",
                             model->name, offer->holder);
     if (!registry_is_source(model, offer->identity))
         return refuse_stale(model, err);
-    const struct holding *other = find_key(model, offer->key, &offer->view, false);
+    const struct resident *other = find_key(model, offer->key, &offer->view, false);
     if (other && other->state == HOLDING_READY)
         return sl_fail_code(err, SL_E_USAGE, "exists",
                             "the model '%s' has a version with this key: attach to it",
@@ -119,16 +119,16 @@ static int check_offer(const struct model *model, const struct sl_derived_offer 
 struct owned {
     uint64_t bytes, used_bytes;
     unsigned count, used_count;
-    struct holding *oldest_here, *oldest_of_model; /* not in use, the least recently used */
+    struct resident *oldest_here, *oldest_of_model; /* not in use, the least recently used */
 };
 
-static bool is_owned(const struct holding *at, uint32_t owner)
+static bool is_owned(const struct resident *at, uint32_t owner)
 {
     return at->key && at->owner == owner &&
            (at->state == HOLDING_READY || at->state == HOLDING_LOADING);
 }
 
-static void note_oldest(struct holding **oldest, struct holding *at)
+static void note_oldest(struct resident **oldest, struct resident *at)
 {
     if (!*oldest || at->used_ns < (*oldest)->used_ns)
         *oldest = at;
@@ -139,7 +139,7 @@ static struct owned find_owned(const struct sl_registry *registry, const struct 
 {
     struct owned owned = {0};
     for (struct model *model = registry->locked.models; model; model = model->next)
-        for (struct holding *at = model->holdings; at; at = at->next) {
+        for (struct resident *at = model->residents; at; at = at->next) {
             bool here = at->holder->placement == placement, counts = model == of;
             if (!is_owned(at, owner))
                 continue;
@@ -194,8 +194,8 @@ static int make_share(struct sl_registry *registry, struct model *model, uint32_
     return 0;
 }
 
-static struct holding *reserve(struct sl_registry *registry, const struct sl_derived_offer *offer,
-                               struct victims *victims, struct sl_err *err)
+static struct resident *reserve(struct sl_registry *registry, const struct sl_derived_offer *offer,
+                                struct victims *victims, struct sl_err *err)
 {
     char version[SL_VERSION_TEXT];
     struct model *model = find_model(registry, offer->name, err);
@@ -205,25 +205,25 @@ static struct holding *reserve(struct sl_registry *registry, const struct sl_der
     const struct sl_holder *holder = offer->on ? offer->on : model->holder;
     if (make_share(registry, model, holder->placement, offer, err) < 0)
         return NULL;
-    struct holding *holding = registry_new_holding(model, version, err);
-    if (!holding)
+    struct resident *resident = registry_new_resident(model, version, err);
+    if (!resident)
         return NULL;
-    holding->holder = holder;
-    holding->owner = offer->view.uid;
-    holding->key = sl_strdup(offer->key, err);
-    if (!holding->key || registry_make_room(registry, holding, offer->bytes, victims, err) < 0) {
-        registry_remove_holding(holding);
+    resident->holder = holder;
+    resident->owner = offer->view.uid;
+    resident->key = sl_strdup(offer->key, err);
+    if (!resident->key || registry_make_room(registry, resident, offer->bytes, victims, err) < 0) {
+        registry_remove_resident(resident);
         return NULL;
     }
-    holding->state = HOLDING_LOADING;
-    holding->busy = 1;
-    holding->bytes = offer->bytes;
-    holding->deposit = offer->id;
+    resident->state = HOLDING_LOADING;
+    resident->busy = 1;
+    resident->bytes = offer->bytes;
+    resident->deposit = offer->id;
     if (offer->who)
-        registry_note_had(holding, offer->who);
-    memcpy(holding->identity, offer->identity, sizeof(holding->identity));
+        registry_note_had(resident, offer->who);
+    memcpy(resident->identity, offer->identity, sizeof(resident->identity));
     registry_tell(registry);
-    return holding;
+    return resident;
 }
 
 static int drop_all(struct sl_registry *registry, const struct victims *victims, struct sl_err *err)
@@ -236,13 +236,13 @@ static int drop_all(struct sl_registry *registry, const struct victims *victims,
 }
 
 /* The janitor drops what goes for it; others may be dropping, too, and it was given their room. */
-static void await_room(struct sl_registry *registry, struct holding *holding,
+static void await_room(struct sl_registry *registry, struct resident *resident,
                        const struct sl_derived_offer *offer, const struct victims *victims)
 {
     for (size_t i = 0; i < victims->count; i++)
         victims->items[i]->for_janitor = true;
-    holding->awaits.answer = offer->answer;
-    holding->awaits.arg = offer->arg;
+    resident->awaits.answer = offer->answer;
+    resident->awaits.arg = offer->arg;
     pthread_cond_signal(&registry->clean);
 }
 
@@ -250,11 +250,11 @@ static void await_room(struct sl_registry *registry, struct holding *holding,
 static bool has_room(struct sl_registry *registry, uint64_t id, struct sl_err *err)
 {
     SL_LOCKED(&registry->lock);
-    for (struct holding *holding; (holding = find_deposit(registry, id));) {
-        if (registry_has_room(registry, holding))
+    for (struct resident *resident; (resident = find_deposit(registry, id));) {
+        if (registry_has_room(registry, resident))
             return true;
         if (!registry->locked.dropping || registry->locked.stopping)
-            return registry_check_room(registry, holding, err) == 0;
+            return registry_check_room(registry, resident, err) == 0;
         pthread_cond_wait(&registry->changed, &registry->lock);
     }
     return true;
@@ -266,12 +266,12 @@ int sl_registry_deposit_begin(struct sl_registry *registry, const struct sl_deri
     struct victims victims = {.count = 0};
     {
         SL_LOCKED(&registry->lock);
-        struct holding *holding = reserve(registry, offer, &victims, err);
-        if (!holding)
+        struct resident *resident = reserve(registry, offer, &victims, err);
+        if (!resident)
             return -1;
-        bool dropping = registry->locked.dropping && !registry_has_room(registry, holding);
+        bool dropping = registry->locked.dropping && !registry_has_room(registry, resident);
         if (dropping && offer->answer) {
-            await_room(registry, holding, offer, &victims);
+            await_room(registry, resident, offer, &victims);
             return 1;
         }
     }
@@ -290,7 +290,7 @@ struct deposit_answer {
     struct sl_err err;
 };
 
-static struct deposit_answer take_answer(struct holding *deposit, const struct sl_err *why)
+static struct deposit_answer take_answer(struct resident *deposit, const struct sl_err *why)
 {
     struct deposit_answer answer = {deposit->awaits.answer, deposit->awaits.arg, *why};
     deposit->awaits.answer = NULL;
@@ -304,10 +304,10 @@ static void tell(const struct deposit_answer *answer)
 }
 
 /* One that waits, and can be answered. */
-static struct holding *find_waiting(const struct sl_registry *registry)
+static struct resident *find_waiting(const struct sl_registry *registry)
 {
     for (struct model *model = registry->locked.models; model; model = model->next)
-        for (struct holding *at = model->holdings; at; at = at->next)
+        for (struct resident *at = model->residents; at; at = at->next)
             if (at->awaits.answer &&
                 (!registry->locked.dropping || registry_has_room(registry, at)))
                 return at;
@@ -317,7 +317,7 @@ static struct holding *find_waiting(const struct sl_registry *registry)
 void registry_note_stuck(struct sl_registry *registry, const struct sl_err *why)
 {
     for (struct model *model = registry->locked.models; model; model = model->next)
-        for (struct holding *at = model->holdings; at; at = at->next)
+        for (struct resident *at = model->residents; at; at = at->next)
             if (at->awaits.answer)
                 at->awaits.err = *why;
 }
@@ -326,7 +326,7 @@ static struct deposit_answer next_answer(struct sl_registry *registry)
 {
     const struct sl_err fine = SL_ERR_INIT;
     SL_LOCKED(&registry->lock);
-    struct holding *deposit = find_waiting(registry);
+    struct resident *deposit = find_waiting(registry);
     if (!deposit)
         return (struct deposit_answer){NULL};
     if (registry_has_room(registry, deposit))
@@ -335,7 +335,7 @@ static struct deposit_answer next_answer(struct sl_registry *registry)
         registry_check_room(registry, deposit, &deposit->awaits.err);
     struct deposit_answer answer = take_answer(deposit, &deposit->awaits.err);
     if (answer.err.kind)
-        registry_remove_holding(deposit);
+        registry_remove_resident(deposit);
     return answer;
 }
 
@@ -353,16 +353,16 @@ static void tell_end(struct sl_registry *registry)
     pthread_cond_signal(&registry->clean);
 }
 
-static int accept(struct sl_registry *registry, struct holding *holding, uint64_t bytes,
+static int accept(struct sl_registry *registry, struct resident *resident, uint64_t bytes,
                   struct sl_err *err)
 {
-    const struct model *model = holding->model;
+    const struct model *model = resident->model;
     struct victims victims;
-    if (model->forgotten || model->retired || !registry_is_source(model, holding->identity))
+    if (model->forgotten || model->retired || !registry_is_source(model, resident->identity))
         return refuse_stale(model, err);
     /* More than announced is no more than its index, whose memory has been taken already: nothing
      * is gained by waiting until what goes for it is dropped. */
-    if (registry_make_room(registry, holding, bytes, &victims, err) < 0)
+    if (registry_make_room(registry, resident, bytes, &victims, err) < 0)
         return -1;
     for (size_t i = 0; i < victims.count; i++)
         victims.items[i]->for_janitor = true;
@@ -373,20 +373,20 @@ int sl_registry_deposit_commit(struct sl_registry *registry, uint64_t id, void *
                                uint64_t bytes, struct sl_err *err)
 {
     SL_LOCKED(&registry->lock);
-    struct holding *holding = find_deposit(registry, id);
-    if (!holding)
+    struct resident *resident = find_deposit(registry, id);
+    if (!resident)
         return sl_fail(err, SL_E_NOT_FOUND, "there is no such deposit");
-    int done = accept(registry, holding, bytes, err);
+    int done = accept(registry, resident, bytes, err);
     if (done == 0) {
-        holding->busy = 0;
-        holding->state = HOLDING_READY;
-        holding->bytes = bytes;
-        holding->body = body;
-        holding->to_keep = holding->holder->keep != NULL;
-        holding->ready_seconds = sl_wall_seconds();
-        holding->used_ns = sl_now_ns();
+        resident->busy = 0;
+        resident->state = HOLDING_READY;
+        resident->bytes = bytes;
+        resident->body = body;
+        resident->to_keep = resident->holder->keep != NULL;
+        resident->ready_seconds = sl_wall_seconds();
+        resident->used_ns = sl_now_ns();
     } else {
-        registry_remove_holding(holding);
+        registry_remove_resident(resident);
     }
     tell_end(registry);
     return done;
@@ -398,11 +398,11 @@ void sl_registry_deposit_abort(struct sl_registry *registry, uint64_t id)
     struct deposit_answer answer;
     {
         SL_LOCKED(&registry->lock);
-        struct holding *holding = find_deposit(registry, id);
-        if (!holding)
+        struct resident *resident = find_deposit(registry, id);
+        if (!resident)
             return;
-        answer = take_answer(holding, &why);
-        registry_remove_holding(holding);
+        answer = take_answer(resident, &why);
+        registry_remove_resident(resident);
         tell_end(registry);
     }
     tell(&answer);
@@ -410,16 +410,17 @@ void sl_registry_deposit_abort(struct sl_registry *registry, uint64_t id)
 
 /* ---- use ------------------------------------------------------------------------------------ */
 
-static struct holding *find_derived(struct sl_registry *registry, const char *name, const char *key,
-                                    const struct sl_derived_view *view, struct sl_err *err)
+static struct resident *find_derived(struct sl_registry *registry, const char *name,
+                                     const char *key, const struct sl_derived_view *view,
+                                     struct sl_err *err)
 {
     struct model *model = find_model(registry, name, err);
     if (!model)
         return NULL;
-    struct holding *holding = find_key(model, key, view, false);
-    if (holding && holding->state == HOLDING_READY)
-        return holding;
-    if (holding)
+    struct resident *resident = find_key(model, key, view, false);
+    if (resident && resident->state == HOLDING_READY)
+        return resident;
+    if (resident)
         sl_fail_code(err, SL_E_NOT_FOUND, "busy",
                      "the version of '%s' with this key is being deposited: attach in a while",
                      name);
@@ -442,17 +443,17 @@ struct sl_model_ref *sl_registry_hold_derived(struct sl_registry *registry, cons
     if (!ref)
         return NULL;
     SL_LOCKED(&registry->lock);
-    struct holding *holding = find_derived(registry, name, key, view, err);
-    if (!holding)
+    struct resident *resident = find_derived(registry, name, key, view, err);
+    if (!resident)
         return NULL;
-    registry_link_ref(ref, holding);
+    registry_link_ref(ref, resident);
     registry_tell(registry);
     return sl_steal(&ref);
 }
 
-static bool is_of_key(const struct holding *holding, const char *key)
+static bool is_of_key(const struct resident *resident, const char *key)
 {
-    return holding->key && holding->state == HOLDING_READY && strcmp(holding->key, key) == 0;
+    return resident->key && resident->state == HOLDING_READY && strcmp(resident->key, key) == 0;
 }
 
 int sl_registry_evict_derived(struct sl_registry *registry, const char *name, const char *key,
@@ -461,7 +462,7 @@ int sl_registry_evict_derived(struct sl_registry *registry, const char *name, co
     unsigned found = 0;
     SL_LOCKED(&registry->lock);
     const struct model *model = registry_find(registry, name);
-    for (const struct holding *at = model ? model->holdings : NULL; at; at = at->next) {
+    for (const struct resident *at = model ? model->residents : NULL; at; at = at->next) {
         found += is_of_key(at, key);
         if (is_of_key(at, key) && at->busy)
             return sl_fail_code(err, SL_E_USAGE, "busy",
@@ -478,7 +479,7 @@ int sl_registry_evict_derived(struct sl_registry *registry, const char *name, co
         return sl_fail_code(err, SL_E_NOT_FOUND, "absent", "'%.100s' has no version with this key",
                             name);
     *bytes = 0;
-    for (struct holding *at = model->holdings; at; at = at->next)
+    for (struct resident *at = model->residents; at; at = at->next)
         if (is_of_key(at, key)) {
             *bytes += registry_copies(registry, at) * at->bytes;
             registry_mark(registry, at, true);

@@ -8,18 +8,18 @@
 #include "registry_parts.h"
 
 /* Nobody will ask for it again, and nobody has it any more. */
-static bool is_abandoned(const struct holding *holding)
+static bool is_abandoned(const struct resident *resident)
 {
-    bool wanted = holding->state != HOLDING_GONE && !holding->model->forgotten;
-    return !wanted && !holding->stuck && !holding->ref_count && !holding->busy &&
-           holding->state != HOLDING_DROPPING;
+    bool wanted = resident->state != HOLDING_GONE && !resident->model->forgotten;
+    return !wanted && !resident->stuck && !resident->ref_count && !resident->busy &&
+           resident->state != HOLDING_DROPPING;
 }
 
-/* A holding whose memory is to be given back now; it is the caller's from now on. */
-static struct holding *take_dropping(struct sl_registry *registry)
+/* A resident whose memory is to be given back now; it is the caller's from now on. */
+static struct resident *take_dropping(struct sl_registry *registry)
 {
     for (struct model *model = registry->locked.models; model; model = model->next)
-        for (struct holding *at = model->holdings; at; at = at->next) {
+        for (struct resident *at = model->residents; at; at = at->next) {
             if (is_abandoned(at))
                 registry_mark(registry, at, true);
             if (at->state != HOLDING_DROPPING || !at->for_janitor)
@@ -31,10 +31,10 @@ static struct holding *take_dropping(struct sl_registry *registry)
 }
 
 /* What is to be kept; nobody drops it meanwhile. */
-static struct holding *take_keeping(struct sl_registry *registry)
+static struct resident *take_keeping(struct sl_registry *registry)
 {
     for (struct model *model = registry->locked.models; model; model = model->next)
-        for (struct holding *at = model->holdings; at; at = at->next) {
+        for (struct resident *at = model->residents; at; at = at->next) {
             if (!at->to_keep || at->state != HOLDING_READY)
                 continue;
             at->to_keep = false;
@@ -44,11 +44,11 @@ static struct holding *take_keeping(struct sl_registry *registry)
     return NULL;
 }
 
-static void keep(struct sl_registry *registry, struct holding *holding)
+static void keep(struct sl_registry *registry, struct resident *resident)
 {
-    holding->holder->keep(holding->holder->self, holding->body);
+    resident->holder->keep(resident->holder->self, resident->body);
     SL_LOCKED(&registry->lock);
-    holding->busy--;
+    resident->busy--;
     pthread_cond_broadcast(&registry->changed);
 }
 
@@ -111,7 +111,7 @@ void sl_registry_later(struct sl_registry *registry, struct sl_later *later)
 static uint64_t stays_until(const struct model *model, uint64_t now)
 {
     uint64_t until = SL_MAX(model->passing_ns, model->err.kind ? model->retry_ns : 0);
-    if (model->work != WORK_NONE || model->holdings || model->waiters)
+    if (model->work != WORK_NONE || model->residents || model->waiters)
         return UINT64_MAX;
     if (model->forgotten || model->retired || (model->passing && until <= now))
         return 0;
@@ -162,13 +162,13 @@ void *registry_janitor(void *arg)
 {
     struct sl_registry *registry = arg;
     for (;;) {
-        struct holding *keeping, *holding = NULL;
+        struct resident *keeping, *resident = NULL;
         struct sl_later *later = NULL;
         bool look = false;
         {
             SL_LOCKED(&registry->lock);
             while (!(keeping = take_keeping(registry)) && !registry->locked.stopping &&
-                   !(later = take_later(registry)) && !(holding = take_dropping(registry)) &&
+                   !(later = take_later(registry)) && !(resident = take_dropping(registry)) &&
                    !(look = registry_next_look(registry) <= sl_now_ns())) {
                 uint64_t due = queue_due(registry), free_at = free_forgotten(registry);
                 registry_tell(registry);
@@ -185,7 +185,7 @@ void *registry_janitor(void *arg)
         else if (later)
             run_later(registry, later);
         else
-            registry_drop(registry, holding, NULL);
+            registry_drop(registry, resident, NULL);
     }
 }
 
@@ -193,7 +193,7 @@ void *registry_janitor(void *arg)
 
 static bool has_work(const struct model *model)
 {
-    for (const struct holding *at = model->holdings; at; at = at->next)
+    for (const struct resident *at = model->residents; at; at = at->next)
         if (is_abandoned(at) || (at->state == HOLDING_READY && (at->to_keep || at->busy)))
             return true;
     return false;

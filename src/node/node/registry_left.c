@@ -13,18 +13,18 @@
 #include "log.h"
 #include "registry_parts.h"
 
-void registry_note_had(struct holding *holding, const char *who)
+void registry_note_had(struct resident *resident, const char *who)
 {
-    struct had *had = &holding->had;
+    struct had *had = &resident->had;
     for (unsigned i = 0; i < HAD_MAX && i < had->count; i++)
         if (strcmp(had->who[i], who) == 0)
             return;
     snprintf(had->who[had->count++ % HAD_MAX], sizeof(had->who[0]), "%s", who);
 }
 
-struct left *registry_watch(struct holding *holding, void *body)
+struct left *registry_watch(struct resident *resident, void *body)
 {
-    const struct sl_holder *holder = holding->holder;
+    const struct sl_holder *holder = resident->holder;
     struct left *left = body && holder->watch ? sl_alloc(sizeof(*left), NULL) : NULL;
     if (!left)
         return NULL;
@@ -33,11 +33,11 @@ struct left *registry_watch(struct holding *holding, void *body)
         free(left);
         return NULL;
     }
-    snprintf(left->name, sizeof(left->name), "%s", holding->model->name);
-    snprintf(left->version, sizeof(left->version), "%s", holding->version);
-    left->derived = holding->key;
+    snprintf(left->name, sizeof(left->name), "%s", resident->model->name);
+    snprintf(left->version, sizeof(left->version), "%s", resident->version);
+    left->derived = resident->key;
     left->holder = holder;
-    left->had = holding->had;
+    left->had = resident->had;
     left->since_ns = sl_now_ns();
     return left;
 }

@@ -40,8 +40,8 @@ static void count_model(const struct model *model, struct sl_registry_counts *co
     counts->queued += model->work == WORK_QUEUED;
     counts->failed += model->err.kind != SL_OK;
     counts->pinned += registry_pinned(model);
-    for (const struct holding *at = model->holdings; at; at = at->next) {
-        counts->holdings++;
+    for (const struct resident *at = model->residents; at; at = at->next) {
+        counts->residents++;
         counts->partial += at->state == HOLDING_PARTIAL;
         counts->references += at->ref_count;
     }
@@ -109,13 +109,13 @@ static double seconds_since(uint64_t then_ns)
     return (double)(sl_now_ns() - then_ns) / (double)SL_NS_PER_S;
 }
 
-static void write_refs(struct sl_json *json, const struct holding *holding)
+static void write_refs(struct sl_json *json, const struct resident *resident)
 {
     unsigned shown = 0;
-    sl_json_key_uint(json, "reference_count", holding->ref_count);
+    sl_json_key_uint(json, "reference_count", resident->ref_count);
     sl_json_key(json, "references");
     sl_json_array(json);
-    for (const struct sl_model_ref *ref = holding->refs; ref && shown++ < REFS_SHOWN_MAX;
+    for (const struct sl_model_ref *ref = resident->refs; ref && shown++ < REFS_SHOWN_MAX;
          ref = ref->next) {
         sl_json_object(json);
         sl_json_key_string(json, "kind", kind_names[ref->kind]);
@@ -126,24 +126,24 @@ static void write_refs(struct sl_json *json, const struct holding *holding)
     sl_json_end(json);
 }
 
-static void write_holding(struct sl_json *json, const struct sl_registry *registry,
-                          const struct holding *holding)
+static void write_resident(struct sl_json *json, const struct sl_registry *registry,
+                           const struct resident *resident)
 {
-    unsigned copies = registry_copies(registry, holding);
+    unsigned copies = registry_copies(registry, resident);
     char path[SL_PUBLISH_PATH_MAX] = "";
     char device[16];
-    const struct sl_holder *holder = holding->holder;
+    const struct sl_holder *holder = resident->holder;
     if (holder->where)
-        holder->where(holder->self, holding->model->name, holding->version, path);
+        holder->where(holder->self, resident->model->name, resident->version, path);
     sl_json_object(json);
-    sl_json_key_string(json, "version", holding->version);
-    if (holding->key)
-        sl_json_key_string(json, "key", holding->key);
-    if (holding->key)
-        sl_json_key_uint(json, "owner", holding->owner);
-    sl_json_key_string(json, "state", state_names[holding->state]);
-    sl_json_key_bool(json, "current", holding->model->current == holding);
-    sl_json_key_uint(json, "bytes", copies * holding->bytes);
+    sl_json_key_string(json, "version", resident->version);
+    if (resident->key)
+        sl_json_key_string(json, "key", resident->key);
+    if (resident->key)
+        sl_json_key_uint(json, "owner", resident->owner);
+    sl_json_key_string(json, "state", state_names[resident->state]);
+    sl_json_key_bool(json, "current", resident->model->current == resident);
+    sl_json_key_uint(json, "bytes", copies * resident->bytes);
     sl_json_key_string(json, "holder", holder->name);
     sl_json_key_string(json, "device", sl_placement_name(holder->placement, device));
     if (sl_placement_count(holder->placement) > 1)
@@ -151,8 +151,8 @@ static void write_holding(struct sl_json *json, const struct sl_registry *regist
     if (*path)
         sl_json_key_string(json, "path", path);
     sl_json_key_double(json, "idle_seconds",
-                       holding->ref_count ? 0 : seconds_since(holding->used_ns));
-    write_refs(json, holding);
+                       resident->ref_count ? 0 : seconds_since(resident->used_ns));
+    write_refs(json, resident);
     sl_json_end(json);
 }
 
@@ -199,7 +199,7 @@ static void write_model(struct sl_json *json, const struct sl_registry *registry
     uint64_t waiting = 0, bytes = 0;
     for (const struct waiter *at = model->waiters; at; at = at->next)
         waiting++;
-    for (const struct holding *at = model->holdings; at; at = at->next)
+    for (const struct resident *at = model->residents; at; at = at->next)
         bytes += registry_copies(registry, at) * at->bytes;
     sl_json_object(json);
     sl_json_key_string(json, "name", model->name);
@@ -231,8 +231,8 @@ static void write_model(struct sl_json *json, const struct sl_registry *registry
         write_error(json, model);
     sl_json_key(json, "versions");
     sl_json_array(json);
-    for (const struct holding *at = model->holdings; at; at = at->next)
-        write_holding(json, registry, at);
+    for (const struct resident *at = model->residents; at; at = at->next)
+        write_resident(json, registry, at);
     sl_json_end(json);
     sl_json_end(json);
 }
@@ -300,21 +300,21 @@ uint32_t sl_registry_placement(struct sl_registry *registry, const char *name)
     return model && model->holder ? model->holder->placement : 0;
 }
 
-static const struct holding *shown_holding(const struct model *model)
+static const struct resident *shown_resident(const struct model *model)
 {
-    for (const struct holding *at = model->holdings; !model->current && at; at = at->next)
+    for (const struct resident *at = model->residents; !model->current && at; at = at->next)
         if (at->state == HOLDING_LOADING && at->body)
             return at;
     return model->current;
 }
 
-static void fill_entry(struct sl_registry_entry *entry, const struct holding *holding)
+static void fill_entry(struct sl_registry_entry *entry, const struct resident *resident)
 {
-    if (!holding)
+    if (!resident)
         return;
-    entry->body = holding->body;
-    entry->placement = holding->holder->placement;
-    entry->used_seconds = sl_wall_seconds() - (int64_t)seconds_since(holding->used_ns);
+    entry->body = resident->body;
+    entry->placement = resident->holder->placement;
+    entry->used_seconds = sl_wall_seconds() - (int64_t)seconds_since(resident->used_ns);
 }
 
 /* Stale ones too, as long as they take memory. */
@@ -322,7 +322,7 @@ static int each_derived(const struct model *model, const char *holder,
                         int (*each)(void *arg, const struct sl_registry_entry *entry), void *arg)
 {
     int done = 0;
-    for (const struct holding *at = model->holdings; at && done == 0; at = at->next) {
+    for (const struct resident *at = model->residents; at && done == 0; at = at->next) {
         if (!at->key || at->state != HOLDING_READY || strcmp(at->holder->name, holder) != 0)
             continue;
         struct sl_registry_entry entry = {.name = model->name,
@@ -365,7 +365,7 @@ void sl_registry_each(struct sl_registry *registry, const char *holder,
                                           .key = "",
                                           .pinned = registry_pinned(model),
                                           .placement = model->holder->placement};
-        fill_entry(&entry, shown_holding(model));
+        fill_entry(&entry, shown_resident(model));
         done = each(arg, &entry);
         if (done == 0)
             done = each_derived(model, holder, each, arg);

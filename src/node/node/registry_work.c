@@ -58,38 +58,38 @@ struct job {
     struct model *model;
     struct spec_box *box;
     const struct sl_holder *holder;
-    struct holding *holding; /* what it works on, once the version is known */
-    bool found;              /* it was ready before */
-    bool unversioned;        /* no later load can go on with what this one has */
+    struct resident *resident; /* what it works on, once the version is known */
+    bool found;                /* it was ready before */
+    bool unversioned;          /* no later load can go on with what this one has */
 };
 
 /* The load begins anew with another version: what it had of the first is worth nothing. */
-static void leave_holding(struct job *job)
+static void leave_resident(struct job *job)
 {
-    struct holding *holding = job->holding;
-    job->holding = NULL;
-    holding->busy--;
-    if (job->found || holding->busy)
+    struct resident *resident = job->resident;
+    job->resident = NULL;
+    resident->busy--;
+    if (job->found || resident->busy)
         return;
-    if (holding->ref_count)
-        holding->state = HOLDING_GONE;
+    if (resident->ref_count)
+        resident->state = HOLDING_GONE;
     else
-        registry_mark(job->registry, holding, true);
+        registry_mark(job->registry, resident, true);
 }
 
 /* What somebody keeps may go any moment: its descriptors are on their way, or its process ends. */
-static int find_room(struct job *job, struct holding *holding, uint64_t bytes,
+static int find_room(struct job *job, struct resident *resident, uint64_t bytes,
                      struct victims *victims, struct sl_err *err)
 {
     struct sl_registry *registry = job->registry;
     uint64_t until = sl_now_ns() + LEFT_GRACE_MS * SL_NS_PER_MS;
     int done;
-    holding->busy++; /* nobody drops it while the lock is given up */
-    while ((done = registry_make_room(registry, holding, bytes, victims, err)) < 0 &&
+    resident->busy++; /* nobody drops it while the lock is given up */
+    while ((done = registry_make_room(registry, resident, bytes, victims, err)) < 0 &&
            sl_cancel_check(job->model->cancel, NULL) == 0)
         if (!registry_await_left(registry, until))
             break;
-    holding->busy--;
+    resident->busy--;
     return done;
 }
 
@@ -97,47 +97,47 @@ static int find_room(struct job *job, struct holding *holding, uint64_t bytes,
 static int await_room(struct job *job, struct victims *victims, struct sl_err *err)
 {
     struct sl_registry *registry = job->registry;
-    struct holding *holding = job->holding;
+    struct resident *resident = job->resident;
     SL_LOCKED(&registry->lock);
     victims->count = 0;
     while (registry->locked.dropping && !registry->locked.stopping &&
-           !registry_has_room(registry, holding))
+           !registry_has_room(registry, resident))
         pthread_cond_wait(&registry->changed, &registry->lock);
-    if (registry_has_room(registry, holding))
+    if (registry_has_room(registry, resident))
         return 0;
-    return find_room(job, holding, holding->bytes, victims, err);
+    return find_room(job, resident, resident->bytes, victims, err);
 }
 
-static int take_holding(struct job *job, const char *version, const uint8_t identity[32],
-                        uint64_t bytes, struct victims *victims, struct sl_err *err)
+static int take_resident(struct job *job, const char *version, const uint8_t identity[32],
+                         uint64_t bytes, struct victims *victims, struct sl_err *err)
 {
     struct sl_registry *registry = job->registry;
     struct model *model = job->model;
-    struct holding *holding;
-    if (job->holding && strcmp(job->holding->version, version) != 0)
-        leave_holding(job);
-    while ((holding = registry_holding(model, version, job->holder->placement)) &&
-           holding->state == HOLDING_DROPPING && !registry->locked.stopping)
+    struct resident *resident;
+    if (job->resident && strcmp(job->resident->version, version) != 0)
+        leave_resident(job);
+    while ((resident = registry_resident(model, version, job->holder->placement)) &&
+           resident->state == HOLDING_DROPPING && !registry->locked.stopping)
         pthread_cond_wait(&registry->changed, &registry->lock);
     if (sl_cancel_check(model->cancel, err) < 0)
         return -1;
-    job->found = holding && holding->state == HOLDING_READY;
-    bool new = !holding;
-    if (new && !(holding = registry_new_holding(model, version, err)))
+    job->found = resident && resident->state == HOLDING_READY;
+    bool new = !resident;
+    if (new && !(resident = registry_new_resident(model, version, err)))
         return -1;
-    holding->holder = job->holder;
-    memcpy(holding->identity, identity, sizeof(holding->identity));
-    if (!job->found && find_room(job, holding, bytes, victims, err) < 0) {
+    resident->holder = job->holder;
+    memcpy(resident->identity, identity, sizeof(resident->identity));
+    if (!job->found && find_room(job, resident, bytes, victims, err) < 0) {
         if (new)
-            registry_remove_holding(holding);
+            registry_remove_resident(resident);
         return -1;
     }
     if (!job->found) {
-        holding->state = HOLDING_LOADING;
-        holding->bytes = bytes;
+        resident->state = HOLDING_LOADING;
+        resident->bytes = bytes;
     }
-    holding->busy += job->holding != holding;
-    job->holding = holding;
+    resident->busy += job->resident != resident;
+    job->resident = resident;
     registry_tell(registry);
     return job->found;
 }
@@ -151,7 +151,7 @@ static int admit(void *arg, const uint8_t identity[32], uint64_t bytes,
     sl_version_text(identity, version);
     {
         SL_LOCKED(&job->registry->lock);
-        done = take_holding(job, version, identity, bytes, &victims, err);
+        done = take_resident(job, version, identity, bytes, &victims, err);
     }
     for (bool again = done == 0; again || victims.count;) {
         again = false; /* others may be dropping what it counts on */
@@ -168,20 +168,20 @@ static int admit(void *arg, const uint8_t identity[32], uint64_t bytes,
 static void opened(void *arg, void *body)
 {
     struct job *job = arg;
-    struct holding *holding = job->holding;
+    struct resident *resident = job->resident;
     struct waiter *waiters;
     bool used;
-    void *before = holding->body; /* only we set it as long as the load goes on */
-    struct left *left = before ? registry_watch(holding, before) : NULL;
+    void *before = resident->body; /* only we set it as long as the load goes on */
+    struct left *left = before ? registry_watch(resident, before) : NULL;
     {
         SL_LOCKED(&job->registry->lock);
-        used = registry_is_used(holding, before);
-        holding->body = body;
-        waiters = registry_take_waiters(job->model, true, holding, NULL);
+        used = registry_is_used(resident, before);
+        resident->body = body;
+        waiters = registry_take_waiters(job->model, true, resident, NULL);
         registry_tell(job->registry);
     }
     if (before && !used)
-        registry_drop_replaced(holding->holder, before);
+        registry_drop_replaced(resident->holder, before);
     registry_leave(job->registry, left);
     registry_answer(waiters);
 }
@@ -197,17 +197,17 @@ static void forget_failure(struct model *model)
 static void note_success(struct job *job, void *body)
 {
     struct model *model = job->model;
-    struct holding *holding = job->holding;
+    struct resident *resident = job->resident;
     if (!job->found) {
-        holding->state = HOLDING_READY;
-        holding->ready_seconds = sl_wall_seconds();
+        resident->state = HOLDING_READY;
+        resident->ready_seconds = sl_wall_seconds();
         job->registry->locked.counts.loads++;
     }
     if (body)
-        holding->body = body;
-    holding->used_ns = sl_now_ns();
-    model->current = holding;
-    memcpy(model->identity, holding->identity, sizeof(model->identity));
+        resident->body = body;
+    resident->used_ns = sl_now_ns();
+    model->current = resident;
+    memcpy(model->identity, resident->identity, sizeof(model->identity));
     model->has_identity = true;
     model->was_ready = true;
     forget_failure(model);
@@ -225,7 +225,7 @@ static bool note_failure(struct job *job, const struct sl_err *err)
 {
     struct sl_registry *registry = job->registry;
     struct model *model = job->model;
-    struct holding *holding = job->holding;
+    struct resident *resident = job->resident;
     model->err = *err;
     uint64_t ms = registry->retry_ms;
     for (unsigned i = 0; i < model->failures && ms < registry->retry_max_ms; i++)
@@ -233,18 +233,18 @@ static bool note_failure(struct job *job, const struct sl_err *err)
     model->failures++;
     ms = SL_MIN(ms, (uint64_t)registry->retry_max_ms);
     model->retry_ns = sl_now_ns() + ms * SL_NS_PER_MS;
-    if (!holding || holding->busy || job->found)
+    if (!resident || resident->busy || job->found)
         return false;
     if (can_resume(job, err)) {
-        holding->state = HOLDING_PARTIAL;
-        holding->used_ns = sl_now_ns();
+        resident->state = HOLDING_PARTIAL;
+        resident->used_ns = sl_now_ns();
         return false;
     }
-    if (holding->ref_count) {
-        holding->state = HOLDING_GONE;
+    if (resident->ref_count) {
+        resident->state = HOLDING_GONE;
         return false;
     }
-    registry_mark(registry, holding, false);
+    registry_mark(registry, resident, false);
     return true;
 }
 
@@ -254,13 +254,13 @@ static void end_job(struct job *job, int done, void *body, const struct sl_err *
     struct model *model = job->model;
     struct waiter *waiters = NULL;
     bool drop = false, again;
-    assert(done < 0 || job->holding);
+    assert(done < 0 || job->resident);
     {
         SL_LOCKED(&registry->lock);
         sl_cancel_free(model->cancel);
         model->cancel = NULL;
-        if (job->holding)
-            job->holding->busy--;
+        if (job->resident)
+            job->resident->busy--;
         if (done == 0)
             note_success(job, body);
         else
@@ -270,13 +270,13 @@ static void end_job(struct job *job, int done, void *body, const struct sl_err *
         model->abandoned = false;
         again = model->wanted;
         if (!model->again)
-            waiters = registry_take_waiters(model, false, done == 0 ? job->holding : NULL, err);
+            waiters = registry_take_waiters(model, false, done == 0 ? job->resident : NULL, err);
     }
     if (done < 0 && err->kind != SL_E_CANCELED)
         sl_log(SL_LOG_WARN, "model '%s': %s%s", model->name, err->message,
                again ? "; it will be tried again" : "");
     if (drop)
-        registry_drop(registry, job->holding, NULL);
+        registry_drop(registry, job->resident, NULL);
     {
         SL_LOCKED(&registry->lock); /* the model stays until it is not at work any more */
         model->work = WORK_NONE;
@@ -440,16 +440,16 @@ void sl_registry_stop(struct sl_registry *registry)
 }
 
 /* What is whole stays for the next daemon where its holder can. */
-static void free_holdings(struct model *model)
+static void free_residents(struct model *model)
 {
-    while (model->holdings) {
-        struct holding *holding = model->holdings;
-        const struct sl_holder *holder = holding->holder;
-        if (holding->body && holder->leave && holding->state == HOLDING_READY)
-            holder->leave(holder->self, holding->body);
-        else if (holding->body)
-            holder->drop(holder->self, model->name, holding->version, holding->body, NULL);
-        registry_remove_holding(holding);
+    while (model->residents) {
+        struct resident *resident = model->residents;
+        const struct sl_holder *holder = resident->holder;
+        if (resident->body && holder->leave && resident->state == HOLDING_READY)
+            holder->leave(holder->self, resident->body);
+        else if (resident->body)
+            holder->drop(holder->self, model->name, resident->version, resident->body, NULL);
+        registry_remove_resident(resident);
     }
 }
 
@@ -460,7 +460,7 @@ void sl_registry_free(struct sl_registry *registry)
     sl_registry_stop(registry);
     registry_free_left(registry);
     while (registry->locked.models) {
-        free_holdings(registry->locked.models);
+        free_residents(registry->locked.models);
         registry_free_model(registry, registry->locked.models);
     }
     registry->locked.budgets[SL_SPACE_HOST] = 0; /* the gauges show nothing any more */

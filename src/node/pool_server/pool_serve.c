@@ -23,7 +23,7 @@ static int serve_hello(struct sl_pool_connection *connection, const struct sl_po
     {
         SL_LOCKED(&connection->server->lock);
         memcpy(connection->peer.name, packet->client, sizeof(connection->peer.name));
-        sl_tame(connection->peer.name);
+        sl_sanitize(connection->peer.name);
     }
     answer.welcome.rights = sl_pool_rights(connection);
     memcpy(answer.name, name, sizeof(answer.name));

@@ -94,8 +94,9 @@ static uint64_t acked_bytes(int fd)
 }
 
 /*
- * A reader of a file may take hours, but not by holding a place for nothing. What it takes is known
- * to the kernel alone: the library sees no write succeed for as long as megabytes of buffer last.
+ * A reader of a file may take hours, but not by resident a place for nothing. What it takes is
+ * known to the kernel alone: the library sees no write succeed for as long as megabytes of buffer
+ * last.
  */
 static bool takes_too_little(struct sl_web *web, struct connection *connection, uint64_t now)
 {

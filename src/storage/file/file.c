@@ -338,33 +338,33 @@ static void file_forget(struct sl_source *source)
     free(source->impl);
 }
 
-struct sl_lane {
+struct sl_channel {
     int fd;
     struct sl_source *source;
     uint64_t at, end;
 };
 
-static struct sl_lane *file_lane_new(struct sl_store *store, struct sl_err *err)
+static struct sl_channel *file_channel_new(struct sl_store *store, struct sl_err *err)
 {
     (void)store;
-    struct sl_lane *lane = sl_alloc(sizeof(*lane), err);
-    if (lane)
-        lane->fd = -1;
-    return lane;
+    struct sl_channel *channel = sl_alloc(sizeof(*channel), err);
+    if (channel)
+        channel->fd = -1;
+    return channel;
 }
 
-static void file_lane_abort(struct sl_lane *lane)
+static void file_channel_abort(struct sl_channel *channel)
 {
-    if (lane->fd >= 0)
-        close(lane->fd);
-    lane->fd = -1;
+    if (channel->fd >= 0)
+        close(channel->fd);
+    channel->fd = -1;
 }
 
-static void file_lane_free(struct sl_lane *lane)
+static void file_channel_free(struct sl_channel *channel)
 {
-    if (lane)
-        file_lane_abort(lane);
-    free(lane);
+    if (channel)
+        file_channel_abort(channel);
+    free(channel);
 }
 
 static const char *special_kind(mode_t mode)
@@ -375,10 +375,10 @@ static const char *special_kind(mode_t mode)
                             : "a device, not a file";
 }
 
-static int look(const struct sl_lane *lane, struct stat *info, struct sl_err *err)
+static int look(const struct sl_channel *channel, struct stat *info, struct sl_err *err)
 {
-    const char *uri = lane->source->uri;
-    if (fstat(lane->fd, info) < 0)
+    const char *uri = channel->source->uri;
+    if (fstat(channel->fd, info) < 0)
         return sl_fail_errno(err, SL_E_NET, errno, "cannot read '%s'", uri);
     if (!S_ISREG(info->st_mode))
         return sl_fail(err, SL_E_USAGE, "'%s' is %s", uri, special_kind(info->st_mode));
@@ -407,32 +407,33 @@ static int64_t resolution_ms(int fd, const struct stat *info)
 }
 
 /* ctime counts: nobody can set it back. *dated: a change from now on has another one. */
-static int settle(struct sl_lane *lane, struct stat *info, bool *dated, struct sl_err *err)
+static int settle(struct sl_channel *channel, struct stat *info, bool *dated, struct sl_err *err)
 {
     for (int tries = 0; tries < SETTLE_TRIES; tries++) {
         struct timespec now;
         clock_gettime(CLOCK_REALTIME, &now);
-        int64_t resolution = resolution_ms(lane->fd, info);
+        int64_t resolution = resolution_ms(channel->fd, info);
         int64_t age = (now.tv_sec - info->st_ctim.tv_sec) * 1000 +
                       (now.tv_nsec - info->st_ctim.tv_nsec) / 1000000;
         *dated = age >= resolution;
         if (*dated || age < 0 || resolution > TICK_MS)
             return 0;
-        if (sl_sleep_ms((unsigned)(resolution - age), lane->source->store->config.cancel, err) < 0)
+        if (sl_sleep_ms((unsigned)(resolution - age), channel->source->store->config.cancel, err) <
+            0)
             return -1;
-        if (look(lane, info, err) < 0)
+        if (look(channel, info, err) < 0)
             return -1;
     }
     return 0;
 }
 
 /* Learn the version from the first range, or hold the file to it. */
-static int check_version(struct sl_lane *lane, bool first, struct sl_err *err)
+static int check_version(struct sl_channel *channel, bool first, struct sl_err *err)
 {
-    struct sl_source *source = lane->source;
+    struct sl_source *source = channel->source;
     struct stat info;
     struct sl_version now = {.etag = ""};
-    if (look(lane, &info, err) < 0 || (first && settle(lane, &info, &now.dated, err) < 0))
+    if (look(channel, &info, err) < 0 || (first && settle(channel, &info, &now.dated, err) < 0))
         return -1;
     snprintf(now.last_modified, sizeof(now.last_modified),
              "%" PRId64 ".%09ld ctime %" PRId64 ".%09ld inode %" PRIu64,
@@ -449,32 +450,33 @@ static int check_version(struct sl_lane *lane, bool first, struct sl_err *err)
     return 0;
 }
 
-static int file_lane_start(struct sl_lane *lane, struct sl_source *source, uint64_t begin,
-                           uint64_t end, bool first, struct sl_err *err)
+static int file_channel_start(struct sl_channel *channel, struct sl_source *source, uint64_t begin,
+                              uint64_t end, bool first, struct sl_err *err)
 {
     const struct place *place = source->store->impl;
-    file_lane_abort(lane);
-    lane->source = source;
-    lane->fd = open_at(place, source->impl, O_RDONLY | O_NONBLOCK | O_NOCTTY);
-    if (lane->fd < 0)
+    file_channel_abort(channel);
+    channel->source = source;
+    channel->fd = open_at(place, source->impl, O_RDONLY | O_NONBLOCK | O_NOCTTY);
+    if (channel->fd < 0)
         return fail_at(place, err, errno, source->impl);
-    if (check_version(lane, first, err) < 0) {
-        file_lane_abort(lane);
+    if (check_version(channel, first, err) < 0) {
+        file_channel_abort(channel);
         return -1;
     }
-    lane->at = begin;
-    lane->end = SL_MIN(end, source->bytes);
+    channel->at = begin;
+    channel->end = SL_MIN(end, source->bytes);
     return 0;
 }
 
-static enum sl_io_state file_lane_read(struct sl_lane *lane, void *data, size_t bytes, size_t *got,
-                                       struct sl_err *err)
+static enum sl_io_state file_channel_read(struct sl_channel *channel, void *data, size_t bytes,
+                                          size_t *got, struct sl_err *err)
 {
     ssize_t came = 0;
-    if (lane->at < lane->end)
-        came = pread(lane->fd, data, SL_MIN(bytes, lane->end - lane->at), (off_t)lane->at);
+    if (channel->at < channel->end)
+        came =
+            pread(channel->fd, data, SL_MIN(bytes, channel->end - channel->at), (off_t)channel->at);
     if (came > 0) {
-        lane->at += (uint64_t)came;
+        channel->at += (uint64_t)came;
         *got = (size_t)came;
         return SL_IO_DATA;
     }
@@ -483,32 +485,32 @@ static enum sl_io_state file_lane_read(struct sl_lane *lane, void *data, size_t 
 
     int result = 0;
     if (came < 0)
-        result = sl_fail_errno(err, SL_E_NET, errno, "cannot read '%s'", lane->source->uri);
-    else if (check_version(lane, false, err) < 0)
+        result = sl_fail_errno(err, SL_E_NET, errno, "cannot read '%s'", channel->source->uri);
+    else if (check_version(channel, false, err) < 0)
         result = -1;
-    else if (lane->at < lane->end)
+    else if (channel->at < channel->end)
         result = sl_fail_code(err, SL_E_INTEGRITY, "changed",
-                              "'%s' became shorter while it was read", lane->source->uri);
-    file_lane_abort(lane);
+                              "'%s' became shorter while it was read", channel->source->uri);
+    file_channel_abort(channel);
     return result < 0 ? SL_IO_FAILED : SL_IO_END;
 }
 
 /* pread() waits for nothing but the disk, so there is nothing to poll. */
-static int file_lane_poll(struct sl_lane *lane, struct pollfd fds[SL_IO_POLL_MAX],
-                          uint64_t *deadline_ns)
+static int file_channel_poll(struct sl_channel *channel, struct pollfd fds[SL_IO_POLL_MAX],
+                             uint64_t *deadline_ns)
 {
-    (void)lane, (void)fds;
+    (void)channel, (void)fds;
     *deadline_ns = 0;
     return 0;
 }
 
 static const struct sl_transport transport = {
-    .lane_new = file_lane_new,
-    .lane_free = file_lane_free,
-    .lane_start = file_lane_start,
-    .lane_read = file_lane_read,
-    .lane_poll = file_lane_poll,
-    .lane_abort = file_lane_abort,
+    .channel_new = file_channel_new,
+    .channel_free = file_channel_free,
+    .channel_start = file_channel_start,
+    .channel_read = file_channel_read,
+    .channel_poll = file_channel_poll,
+    .channel_abort = file_channel_abort,
 };
 
 const struct sl_store_kind sl_file_store = {

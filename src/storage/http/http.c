@@ -1,5 +1,5 @@
 /*
- * Any web server that answers range requests, over range_lane.c.
+ * Any web server that answers range requests, over http_channel.c.
  *
  * The base is the folder of the URI that was named. The object that was named keeps its path and
  * query exactly as written (a presigned URL's signature covers them); other objects are named by an
@@ -150,9 +150,9 @@ static int refuse(struct sl_source *source, const struct sl_exchange *exchange, 
                         sl_exchange_header(exchange, "Retry-After"), what, detail);
 }
 
-static bool http_mend(struct sl_source *source, const struct sl_err *why, struct sl_err *err)
+static bool http_recover(struct sl_source *source, const struct sl_err *why, struct sl_err *err)
 {
-    return sl_http_mend(sl_http_store_base(source->store), source->impl, why, err);
+    return sl_http_recover(sl_http_store_base(source->store), source->impl, why, err);
 }
 
 static const struct sl_http_hooks hooks = {prepare, refuse, redirect};
@@ -169,7 +169,7 @@ const struct sl_store_kind sl_http_store = {
     .open = http_open,
     .close = http_close,
     .locate = http_locate,
-    .mend = http_mend,
+    .recover = http_recover,
     .transport = &sl_http_transport,
     .hooks = &hooks,
     .upload = &sl_upload_http_ops,

@@ -176,8 +176,8 @@ int sl_http_prepare(struct sl_http_base *base, struct sl_http_object *object,
     return sl_url_same_origin(&url, &base->url) ? add_credentials(base, request, err) : 0;
 }
 
-bool sl_http_mend(struct sl_http_base *base, struct sl_http_object *object,
-                  const struct sl_err *why, struct sl_err *err)
+bool sl_http_recover(struct sl_http_base *base, struct sl_http_object *object,
+                     const struct sl_err *why, struct sl_err *err)
 {
     bool led_away = sl_http_object_expired(object, why);
     if (why->http_status != 401 || (!base->bearer_token_file && !base->headers_file))

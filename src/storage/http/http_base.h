@@ -3,13 +3,13 @@
  * belong to it alone, and of each object where redirects led.
  *
  * A kind has a struct sl_http_base in its store->impl and points at a struct sl_http_object from
- * its source->impl; its hooks (range_lane.h) hand both to the functions below.
+ * its source->impl; its hooks (http_channel.h) hand both to the functions below.
  */
 #ifndef SL_HTTP_BASE_H
 #define SL_HTTP_BASE_H
 
 #include "buf.h"
-#include "range_lane.h"
+#include "http_channel.h"
 #include "thread.h"
 #include "url.h"
 
@@ -56,11 +56,11 @@ int sl_http_prepare(struct sl_http_base *base, struct sl_http_object *object,
 int sl_http_redirect(struct sl_http_base *base, struct sl_http_object *object, const char *from,
                      const char *to, int status, struct sl_err *err);
 /**
- * sl_store_kind.mend: a link that expired (401, 403, 404, 410) or cannot be reached is resolved
+ * sl_store_kind.recover: a link that expired (401, 403, 404, 410) or cannot be reached is resolved
  * again, credential files are read again after 401.
  */
-bool sl_http_mend(struct sl_http_base *base, struct sl_http_object *object,
-                  const struct sl_err *why, struct sl_err *err);
+bool sl_http_recover(struct sl_http_base *base, struct sl_http_object *object,
+                     const struct sl_err *why, struct sl_err *err);
 
 /**
  * One small answer (a listing, a document) by GET, with credentials, redirects and all tries; on a
@@ -70,7 +70,8 @@ bool sl_http_mend(struct sl_http_base *base, struct sl_http_object *object,
 int sl_http_get(struct sl_store *store, struct sl_http_base *base, const char *url,
                 const char *what, size_t body_limit, struct sl_answer *answer, struct sl_err *err);
 
-/* ---- for range_lane.c ------------------------------------------------------------------------ */
+/* ---- for http_channel.c ------------------------------------------------------------------------
+ */
 
 /** A request that was to ask for all (request->asks) has its answer, or will have none: the others
  * go on. direct: the URL itself answered. */

@@ -16,8 +16,8 @@ struct get {
     unsigned redirects;
 };
 
-/* hurry: as of a request. *url: where it was sent; free() it. */
-static int ask(struct get *get, unsigned hurry, char **url, struct sl_answer *answer,
+/* hedge: as of a request. *url: where it was sent; free() it. */
+static int ask(struct get *get, unsigned hedge, char **url, struct sl_answer *answer,
                struct sl_err *err)
 {
     struct sl_range_request made = {0};
@@ -25,7 +25,7 @@ static int ask(struct get *get, unsigned hurry, char **url, struct sl_answer *an
     const struct sl_request request = {.method = "GET",
                                        .url = made.url,
                                        .headers = (const char *const *)made.headers,
-                                       .hurry = hurry};
+                                       .hedge = hedge};
     if (result == 0)
         result = sl_exchange_simple(get->exchange, &request, get->body_limit, answer, err);
     *url = sl_steal(&made.url);
@@ -49,12 +49,12 @@ static int follow(struct get *get, const char *from, const struct sl_answer *ans
 }
 
 /* One try, redirects included. */
-static int try_once(struct get *get, unsigned hurry, struct sl_answer *answer, struct sl_err *err)
+static int try_once(struct get *get, unsigned hedge, struct sl_answer *answer, struct sl_err *err)
 {
     for (;;) {
         sl_autofree char *url = NULL;
         char later[64];
-        if (ask(get, hurry, &url, answer, err) < 0)
+        if (ask(get, hedge, &url, answer, err) < 0)
             return -1;
         if (answer->status >= 200 && answer->status < 300)
             return 0;
@@ -83,8 +83,8 @@ static int try_all(struct get *get, const struct sl_source_config *config, struc
         bool again = false;
         if (why.retryable)
             again = sl_retry_again(&retry, &why, 0, &wait_ms);
-        else if (why.http_status && !retry.mended)
-            again = retry.mended = sl_http_mend(get->base, get->object, &why, NULL);
+        else if (why.http_status && !retry.recovered)
+            again = retry.recovered = sl_http_recover(get->base, get->object, &why, NULL);
         if (!again) {
             if (err)
                 *err = why;
@@ -100,15 +100,15 @@ int sl_http_get(struct sl_store *store, struct sl_http_base *base, const char *u
                 const char *what, size_t body_limit, struct sl_answer *answer, struct sl_err *err)
 {
     SL_AUTO(sl_http_object) object = sl_http_object_new(url, err);
-    struct sl_lane *lane = object ? sl_store_take_lane(store, err) : NULL;
-    if (!lane)
+    struct sl_channel *channel = object ? sl_store_take_channel(store, err) : NULL;
+    if (!channel)
         return -1;
     struct get get = {.base = base,
                       .object = object,
-                      .exchange = sl_range_lane_exchange(lane),
+                      .exchange = sl_http_channel_exchange(channel),
                       .what = what,
                       .body_limit = body_limit};
     int result = try_all(&get, &store->config, answer, err);
-    sl_store_give_lane(store, lane);
+    sl_store_give_channel(store, channel);
     return result;
 }

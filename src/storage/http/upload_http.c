@@ -198,10 +198,10 @@ static bool try_again(struct http_upload *http, struct sl_http_object *object,
         if (!sl_retry_again(retry, why, 0, &wait_ms))
             return false;
     } else {
-        if (retry->mended || !why->http_status ||
-            !sl_http_mend(sl_http_store_base(http->store), object, why, &ignored))
+        if (retry->recovered || !why->http_status ||
+            !sl_http_recover(sl_http_store_base(http->store), object, why, &ignored))
             return false;
-        retry->mended = true;
+        retry->recovered = true;
     }
     sl_progress_add_retry(http->upload->source.progress);
     struct sl_err ended = SL_ERR_INIT;

@@ -2,11 +2,19 @@
  * A state machine over one link: connect, send, head, body. Body bytes go from the socket into the
  * caller's memory; only what came together with the head passes through our buffer.
  *
+ *     IDLE ──▶ CONNECTING ──▶ SENDING ─────────▶ HEAD ──▶ BODY ──▶ DRAINED ──▶ IDLE, kept open
+ *                  ▲             │                ▲ ▲           (or closed)
+ *                  │             └──▶ STREAM ─────┘ │
+ *                  │                  the caller's  1xx: the next head
+ *                  └── a connection that had been idle broke before it answered: once, on a new one
+ *
+ * Any failure drops the connection and is IDLE. Only the thread that has the exchange moves it.
+ *
  * Stall: a window begins when the request is sent and begins anew with every 64 KiB of the answer.
  * When it is older than stall_seconds and nothing is waiting in the socket, the answer has stalled;
  * a trickle is no progress. Time in which the caller was busy elsewhere does not count.
  *
- * A request in a hurry that is silent may be sent twice: exchange_hedge.c.
+ * A request that may be hedged and is silent is sent twice: exchange_hedge.c.
  *
  * While a plain connection is in the middle of a body, poll() wakes only for 256 KiB or the rest
  * (SO_RCVLOWAT): fewer, fuller reads.
@@ -212,7 +220,7 @@ static int start(struct sl_exchange *exchange, const struct sl_request *request,
     exchange->interim = 0;
     exchange->streamed = 0;
     bool repeatable = exchange->bodiless || strcmp(request->method, "GET") == 0;
-    exchange->hurry = repeatable ? request->hurry : 0;
+    exchange->hedge = repeatable ? request->hedge : 0;
     exchange->twice = exchange->distant = false;
     exchange->hedge_ns = 0;
     exchange->away_ns = exchange->came = exchange->absent_ns = 0;
@@ -273,7 +281,7 @@ void sl_exchange_drop(struct sl_exchange *exchange)
 
 void sl_exchange_abort(struct sl_exchange *exchange)
 {
-    sl_exchange_drop_twin(exchange);
+    sl_exchange_drop_hedged(exchange);
     sl_exchange_drop(exchange);
 }
 
@@ -573,11 +581,11 @@ static int poll_own(const struct sl_exchange *exchange, struct pollfd fds[SL_LIN
 int sl_exchange_poll(struct sl_exchange *exchange, struct pollfd fds[SL_IO_POLL_MAX],
                      uint64_t *deadline_ns)
 {
-    uint64_t twin_ns;
+    uint64_t hedged_ns;
     int count = poll_own(exchange, fds, deadline_ns);
-    if (exchange->twin) {
-        count += poll_own(exchange->twin, fds + count, &twin_ns);
-        *deadline_ns = SL_MIN(*deadline_ns, twin_ns);
+    if (exchange->hedged) {
+        count += poll_own(exchange->hedged, fds + count, &hedged_ns);
+        *deadline_ns = SL_MIN(*deadline_ns, hedged_ns);
     }
     return count;
 }

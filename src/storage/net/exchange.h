@@ -21,14 +21,14 @@ struct sl_connect {
     struct sl_cancel *cancel;
     unsigned stall_seconds;    /* 0: 30; also bounds connecting and waiting for the answer's head */
     unsigned connect_seconds;  /* 0: 10 */
-    bool once;                 /* requests in a hurry are waited for like others */
+    bool once;                 /* requests that may be hedged are waited for like others */
     bool direct;               /* never through a proxy: metadata services */
     const void *owner;         /* whose load it serves: places at a host are shared among loads */
     unsigned host_connections; /* of this process to one host; 0: any number */
     uint64_t bandwidth;        /* bytes/s of all loads of the process; 0: no limit */
     struct sl_progress *progress; /* may be NULL: requests sent twice are counted there */
-    /* Called once for a request in a hurry whose server turns out to be far away, while its answer
-     * is on its way: time to sl_exchange_connect() others. May be NULL */
+    /* Called once for a request that may be hedged whose server turns out to be far away, while its
+     * answer is on its way: time to sl_exchange_connect() others. May be NULL */
     void (*distant)(void *arg, const struct sl_exchange *exchange);
     void *distant_arg;
     struct sl_cancel *stop; /* ends sl_exchange_simple() as cancel does: the caller's own reason */
@@ -44,7 +44,7 @@ struct sl_request {
     const void *body;
     size_t body_bytes;
     bool lent;      /* the body is not copied: it stays where it is until the answer's head came */
-    unsigned hurry; /* of GET and HEAD: without an answer for so many times the host's usual it is
+    unsigned hedge; /* of GET and HEAD: without an answer for so many times the host's usual it is
                        sent once more, on a connection of its own, and what answers first is taken;
                        a body that falls silent as long is a stall. 0: never */
     uint64_t stream_bytes; /* instead of body: so many bytes follow by sl_exchange_send() */

@@ -28,8 +28,8 @@
 
 void sl_exchange_set_hedge(struct sl_exchange *exchange)
 {
-    unsigned hurry = exchange->connect.once ? 0 : exchange->hurry;
-    exchange->hedge_ns = sl_latency_hedge_delay(hurry, sl_link_patience(exchange->link),
+    unsigned hedge = exchange->connect.once ? 0 : exchange->hedge;
+    exchange->hedge_ns = sl_latency_hedge_delay(hedge, sl_link_patience(exchange->link),
                                                 exchange->connect.stall_seconds);
 }
 
@@ -49,7 +49,9 @@ bool sl_exchange_sent_twice(const struct sl_exchange *exchange)
     return exchange->twice;
 }
 
-/* ---- the twin -------------------------------------------------------------------------------- */
+/* ---- the hedged request
+ * --------------------------------------------------------------------------------
+ */
 
 /* What came of an answer that nobody will take. */
 static void count_waste(struct sl_exchange *exchange)
@@ -64,47 +66,47 @@ static void count_waste(struct sl_exchange *exchange)
     sl_progress_add_wasted(exchange->connect.progress, wasted);
 }
 
-void sl_exchange_drop_twin(struct sl_exchange *exchange)
+void sl_exchange_drop_hedged(struct sl_exchange *exchange)
 {
-    if (!exchange->twin)
+    if (!exchange->hedged)
         return;
-    count_waste(exchange->twin);
-    sl_exchange_free(sl_steal(&exchange->twin));
+    count_waste(exchange->hedged);
+    sl_exchange_free(sl_steal(&exchange->hedged));
 }
 
-/* The twin takes the place of the first, which is dropped. */
+/* The hedged request takes the place of the first, which is dropped. */
 static void adopt(struct sl_exchange *exchange)
 {
-    struct sl_exchange *twin = sl_steal(&exchange->twin), first = *exchange;
-    *exchange = *twin;
-    *twin = first;
-    exchange->twin = twin;
-    sl_exchange_drop_twin(exchange);
+    struct sl_exchange *hedged = sl_steal(&exchange->hedged), first = *exchange;
+    *exchange = *hedged;
+    *hedged = first;
+    exchange->hedged = hedged;
+    sl_exchange_drop_hedged(exchange);
 }
 
 /* The same request, prepared for another connection; NULL: no memory. */
-static struct sl_exchange *make_twin(const struct sl_exchange *exchange)
+static struct sl_exchange *make_hedged(const struct sl_exchange *exchange)
 {
-    SL_AUTO(sl_exchange) twin = sl_exchange_new(&exchange->connect, NULL);
-    if (!twin)
+    SL_AUTO(sl_exchange) hedged = sl_exchange_new(&exchange->connect, NULL);
+    if (!hedged)
         return NULL;
-    twin->bodiless = exchange->bodiless;
-    twin->hurry = exchange->hurry;
-    twin->twice = twin->distant = true;
-    if (sl_exchange_follow(twin, exchange, NULL) < 0 ||
-        sl_buf_append(&twin->out, exchange->out.data, exchange->out.used, NULL) < 0 ||
-        sl_exchange_reconnect(twin, NULL) < 0)
+    hedged->bodiless = exchange->bodiless;
+    hedged->hedge = exchange->hedge;
+    hedged->twice = hedged->distant = true;
+    if (sl_exchange_follow(hedged, exchange, NULL) < 0 ||
+        sl_buf_append(&hedged->out, exchange->out.data, exchange->out.used, NULL) < 0 ||
+        sl_exchange_reconnect(hedged, NULL) < 0)
         return NULL;
-    return sl_steal(&twin);
+    return sl_steal(&hedged);
 }
 
 /* Whether it has a place at its host, or got one now: the first call makes idle connections go. */
-static bool find_place(struct sl_exchange *twin)
+static bool find_place(struct sl_exchange *hedged)
 {
-    for (int i = 0; i < 2 && sl_link_is_seating(twin->link); i++)
-        if (sl_exchange_own_head(twin, NULL) == SL_IO_FAILED)
+    for (int i = 0; i < 2 && sl_link_awaits_permit(hedged->link); i++)
+        if (sl_exchange_own_head(hedged, NULL) == SL_IO_FAILED)
             return true; /* whoever races it hears of it */
-    return !sl_link_is_seating(twin->link);
+    return !sl_link_awaits_permit(hedged->link);
 }
 
 /* WAIT, or FAILED if the first request was given up, too. */
@@ -117,24 +119,24 @@ static enum sl_io_state send_twice(struct sl_exchange *exchange, struct sl_err *
     sl_link_note_silence(exchange->link);
     sl_log(SL_LOG_DEBUG, "%s: no answer for %" PRIu64 " ms, sending it on another connection",
            exchange->subject, exchange->hedge_ns / (uint64_t)SL_NS_PER_MS);
-    exchange->twin = make_twin(exchange);
-    if (exchange->twin && find_place(exchange->twin))
+    exchange->hedged = make_hedged(exchange);
+    if (exchange->hedged && find_place(exchange->hedged))
         return SL_IO_WAIT;
-    sl_exchange_free(sl_steal(&exchange->twin));
+    sl_exchange_free(sl_steal(&exchange->hedged));
     sl_exchange_drop(exchange);
     return sl_exchange_reconnect(exchange, err) < 0 ? SL_IO_FAILED : SL_IO_WAIT;
 }
 
 /* ---- the race -------------------------------------------------------------------------------- */
 
-static enum sl_io_state race_twin(struct sl_exchange *exchange, enum sl_io_state state)
+static enum sl_io_state race_hedged(struct sl_exchange *exchange, enum sl_io_state state)
 {
-    switch (sl_exchange_own_head(exchange->twin, NULL)) {
+    switch (sl_exchange_own_head(exchange->hedged, NULL)) {
     case SL_IO_DATA:
         adopt(exchange);
         return SL_IO_DATA;
     case SL_IO_FAILED:
-        sl_exchange_drop_twin(exchange);
+        sl_exchange_drop_hedged(exchange);
         return state;
     default:
         if (state == SL_IO_FAILED)
@@ -151,11 +153,11 @@ enum sl_io_state sl_exchange_race(struct sl_exchange *exchange, enum sl_io_state
         sl_exchange_tell_distance(exchange);
     if (state == SL_IO_WAIT && sl_now_ns() >= sl_exchange_hedge_at(exchange))
         state = send_twice(exchange, &trouble);
-    else if (state != SL_IO_DATA && exchange->twin)
-        state = race_twin(exchange, state);
+    else if (state != SL_IO_DATA && exchange->hedged)
+        state = race_hedged(exchange, state);
     if (state == SL_IO_DATA) {
-        sl_exchange_drop_twin(exchange);
-        if (exchange->hurry)
+        sl_exchange_drop_hedged(exchange);
+        if (exchange->hedge)
             sl_link_note_wait(exchange->link, sl_now_ns() - exchange->asked_ns);
     }
     if (state == SL_IO_FAILED && err)

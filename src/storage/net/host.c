@@ -1,11 +1,12 @@
 /*
  * Places for connections, and the table of hosts.
  *
- * A seat is held from before a connection is made until it is closed, so the number of seats is the
- * number of connections. Where it is limited, seats that wait stand in the order of their coming;
- * one that was not asked for in a while (its thread is busy, or its load has ended) is passed over.
- * Nobody holds a seat while it waits for another: a link has one, an idle connection gives its own
- * up when somebody wants it (sl_host_on_want), and so loads cannot wait for each other in a circle.
+ * A permit is held from before a connection is made until it is closed, so the number of permits is
+ * the number of connections. Where it is limited, permits that wait stand in the order of their
+ * coming; one that was not asked for in a while (its thread is busy, or its load has ended) is
+ * passed over. Nobody holds a permit while it waits for another: a link has one, an idle connection
+ * gives its own up when somebody wants it (sl_host_on_want), and so loads cannot wait for each
+ * other in a circle.
  *
  * Hosts stay when nobody uses them, for what was learned of their addresses, as long as there are
  * not too many.
@@ -89,76 +90,78 @@ static struct sl_host *find(const char *name, unsigned port, struct sl_err *err)
     return host;
 }
 
-/* ---- seats ---------------------------------------------------------------------------------- */
+/* ---- permits ----------------------------------------------------------------------------------
+ */
 
-static void append(struct sl_host *host, struct sl_seat *seat)
+static void append(struct sl_host *host, struct sl_permit *permit)
 {
-    seat->next = NULL;
-    seat->before = host->seats_last;
-    *(host->seats_last ? &host->seats_last->next : &host->seats) = seat;
-    host->seats_last = seat;
+    permit->next = NULL;
+    permit->before = host->permits_last;
+    *(host->permits_last ? &host->permits_last->next : &host->permits) = permit;
+    host->permits_last = permit;
 }
 
-static void unlink_seat(struct sl_host *host, struct sl_seat *seat)
+static void unlink_permit(struct sl_host *host, struct sl_permit *permit)
 {
-    *(seat->before ? &seat->before->next : &host->seats) = seat->next;
-    *(seat->next ? &seat->next->before : &host->seats_last) = seat->before;
+    *(permit->before ? &permit->before->next : &host->permits) = permit->next;
+    *(permit->next ? &permit->next->before : &host->permits_last) = permit->before;
 }
 
-int sl_host_sit(struct sl_seat *seat, const char *name, unsigned port, const void *owner,
-                unsigned limit, struct sl_err *err)
+int sl_host_ask_permit(struct sl_permit *permit, const char *name, unsigned port, const void *owner,
+                       unsigned limit, struct sl_err *err)
 {
     unsigned most = sl_descriptors_for_connections();
-    sl_host_leave(seat);
+    sl_host_leave(permit);
     SL_LOCKED(&sl_hosts_lock);
     struct sl_host *host = find(name, port, err);
     if (!host)
         return -1;
-    *seat = (struct sl_seat){.host = host,
-                             .owner = owner,
-                             .limit = limit ? SL_MIN(limit, most) : most,
-                             .address = -1,
-                             .asked_ns = sl_now_ns()};
-    append(host, seat);
+    *permit = (struct sl_permit){.host = host,
+                                 .owner = owner,
+                                 .limit = limit ? SL_MIN(limit, most) : most,
+                                 .address = -1,
+                                 .asked_ns = sl_now_ns()};
+    append(host, permit);
     host->users++;
     host->waiting++;
     return 0;
 }
 
-void sl_host_leave(struct sl_seat *seat)
+void sl_host_leave(struct sl_permit *permit)
 {
-    struct sl_host *host = seat->host;
+    struct sl_host *host = permit->host;
     if (!host)
         return;
     SL_LOCKED(&sl_hosts_lock);
-    sl_host_count(seat, -1);
-    unlink_seat(host, seat);
+    sl_host_count(permit, -1);
+    unlink_permit(host, permit);
     host->users--;
-    *(seat->held ? &host->held : &host->waiting) -= 1;
-    *seat = (struct sl_seat){.address = -1};
+    *(permit->held ? &host->held : &host->waiting) -= 1;
+    *permit = (struct sl_permit){.address = -1};
 }
 
 /* Those who came before and wait for a place, too. */
-static unsigned count_before(const struct sl_seat *seat, uint64_t now_ns)
+static unsigned count_before(const struct sl_permit *permit, uint64_t now_ns)
 {
     unsigned count = 0;
-    for (const struct sl_seat *other = seat->host->seats; other != seat; other = other->next)
+    for (const struct sl_permit *other = permit->host->permits; other != permit;
+         other = other->next)
         count += !other->held && now_ns - other->asked_ns < PASSED_OVER_NS;
     return count;
 }
 
-bool sl_host_seated(struct sl_seat *seat)
+bool sl_host_is_permitted(struct sl_permit *permit)
 {
     void (*shed)(const struct sl_host *host) = NULL;
     {
         SL_LOCKED(&sl_hosts_lock);
-        struct sl_host *host = seat->host;
-        uint64_t now_ns = seat->asked_ns = sl_now_ns();
-        if (seat->held)
+        struct sl_host *host = permit->host;
+        uint64_t now_ns = permit->asked_ns = sl_now_ns();
+        if (permit->held)
             return true;
-        if (!seat->limit || host->held + host->waiting <= seat->limit ||
-            host->held + count_before(seat, now_ns) < seat->limit) {
-            seat->held = true;
+        if (!permit->limit || host->held + host->waiting <= permit->limit ||
+            host->held + count_before(permit, now_ns) < permit->limit) {
+            permit->held = true;
             host->waiting--;
             host->held++;
             return true;
@@ -166,38 +169,38 @@ bool sl_host_seated(struct sl_seat *seat)
         shed = shed_idle;
     }
     if (shed)
-        shed(seat->host);
+        shed(permit->host);
     return false;
 }
 
-bool sl_host_has_room(const struct sl_seat *seat)
+bool sl_host_has_room(const struct sl_permit *permit)
 {
-    const struct sl_host *host = seat->host;
-    if (!host || !seat->limit)
+    const struct sl_host *host = permit->host;
+    if (!host || !permit->limit)
         return true;
     SL_LOCKED(&sl_hosts_lock);
-    return host->held + host->waiting <= seat->limit;
+    return host->held + host->waiting <= permit->limit;
 }
 
 static unsigned held_by(const struct sl_host *host, const void *owner)
 {
     unsigned count = 0;
-    for (const struct sl_seat *seat = host->seats; seat; seat = seat->next)
-        count += seat->held && seat->owner == owner;
+    for (const struct sl_permit *permit = host->permits; permit; permit = permit->next)
+        count += permit->held && permit->owner == owner;
     return count;
 }
 
-bool sl_host_should_yield(const struct sl_seat *seat)
+bool sl_host_should_yield(const struct sl_permit *permit)
 {
-    const struct sl_host *host = seat->host;
+    const struct sl_host *host = permit->host;
     if (!host)
         return false;
     SL_LOCKED(&sl_hosts_lock);
     if (!host->waiting)
         return false;
-    unsigned mine = held_by(host, seat->owner);
-    for (const struct sl_seat *other = host->seats; other; other = other->next)
-        if (!other->held && other->owner != seat->owner && other->limit &&
+    unsigned mine = held_by(host, permit->owner);
+    for (const struct sl_permit *other = host->permits; other; other = other->next)
+        if (!other->held && other->owner != permit->owner && other->limit &&
             held_by(host, other->owner) + 1 < mine)
             return host->held >= other->limit;
     return false;

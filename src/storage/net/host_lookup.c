@@ -32,9 +32,9 @@ static bool is_same(const struct sockaddr *a, const struct sockaddr *b)
                   &((const struct sockaddr_in6 *)b)->sin6_addr, sizeof(struct in6_addr)) == 0;
 }
 
-int sl_host_number(const struct sl_seat *seat, const struct sockaddr *address)
+int sl_host_number(const struct sl_permit *permit, const struct sockaddr *address)
 {
-    const struct sl_host *host = seat->host;
+    const struct sl_host *host = permit->host;
     if (!host || (address->sa_family != AF_INET && address->sa_family != AF_INET6))
         return -1;
     SL_LOCKED(&sl_hosts_lock);
@@ -216,9 +216,9 @@ static bool is_stale(const struct sl_host *host, uint64_t now_ns)
     return age > FRESH_NS || (age > DOWN_NS && sl_host_is_down(host, now_ns));
 }
 
-enum sl_host_state sl_host_look_up(struct sl_seat *seat, struct sl_err *err)
+enum sl_host_state sl_host_look_up(struct sl_permit *permit, struct sl_err *err)
 {
-    struct sl_host *host = seat->host;
+    struct sl_host *host = permit->host;
     SL_LOCKED(&sl_hosts_lock);
     if (host->numeric || host->loopback)
         return SL_HOST_KNOWN;
@@ -239,7 +239,7 @@ enum sl_host_state sl_host_look_up(struct sl_seat *seat, struct sl_err *err)
     return SL_HOST_WAIT;
 }
 
-int sl_host_fd(const struct sl_seat *seat)
+int sl_host_fd(const struct sl_permit *permit)
 {
-    return seat->host->fd;
+    return permit->host->fd;
 }

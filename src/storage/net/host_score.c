@@ -43,17 +43,17 @@ bool sl_host_is_down(const struct sl_host *host, uint64_t now_ns)
     return true;
 }
 
-void sl_host_count(struct sl_seat *seat, int change)
+void sl_host_count(struct sl_permit *permit, int change)
 {
-    if (seat->address >= 0)
-        seat->host->addresses[seat->address].links += (unsigned)change;
+    if (permit->address >= 0)
+        permit->host->addresses[permit->address].links += (unsigned)change;
 }
 
-static void move_to(struct sl_seat *seat, int address)
+static void move_to(struct sl_permit *permit, int address)
 {
-    sl_host_count(seat, -1);
-    seat->address = address;
-    sl_host_count(seat, 1);
+    sl_host_count(permit, -1);
+    permit->address = address;
+    sl_host_count(permit, 1);
 }
 
 static double rate_of(const struct sl_host_address *address)
@@ -123,13 +123,13 @@ static unsigned sort_addresses(const struct sl_host *host, uint32_t avoid,
     return count;
 }
 
-bool sl_host_choose(struct sl_seat *seat, uint32_t avoid, char text[SL_HOST_RESOLVE_BYTES])
+bool sl_host_choose(struct sl_permit *permit, uint32_t avoid, char text[SL_HOST_RESOLVE_BYTES])
 {
-    struct sl_host *host = seat->host;
+    struct sl_host *host = permit->host;
     unsigned order[SL_HOST_ADDRESSES_MAX];
     SL_LOCKED(&sl_hosts_lock);
     unsigned count = sort_addresses(host, avoid, order);
-    move_to(seat, count ? (int)order[0] : -1);
+    move_to(permit, count ? (int)order[0] : -1);
     if (host->numeric || !count)
         return false;
     int used = snprintf(text, SL_HOST_RESOLVE_BYTES, "%s:%u:", host->name, host->port);
@@ -142,9 +142,9 @@ bool sl_host_choose(struct sl_seat *seat, uint32_t avoid, char text[SL_HOST_RESO
     return used < SL_HOST_RESOLVE_BYTES;
 }
 
-bool sl_host_has_other(const struct sl_seat *seat, uint32_t avoid)
+bool sl_host_has_other(const struct sl_permit *permit, uint32_t avoid)
 {
-    const struct sl_host *host = seat->host;
+    const struct sl_host *host = permit->host;
     if (!host)
         return false;
     SL_LOCKED(&sl_hosts_lock);
@@ -155,9 +155,9 @@ bool sl_host_has_other(const struct sl_seat *seat, uint32_t avoid)
     return false;
 }
 
-const char *sl_host_names(const struct sl_seat *seat, uint32_t bits, char *text, size_t bytes)
+const char *sl_host_names(const struct sl_permit *permit, uint32_t bits, char *text, size_t bytes)
 {
-    const struct sl_host *host = seat->host;
+    const struct sl_host *host = permit->host;
     size_t used = 0;
     text[0] = 0;
     if (!host)
@@ -186,39 +186,39 @@ static void put_out(struct sl_host *host, struct sl_host_address *address, unsig
                best_rate(host, now_ns) / 1e6, address->errors);
 }
 
-void sl_host_connected(struct sl_seat *seat, int number)
+void sl_host_connected(struct sl_permit *permit, int number)
 {
-    if (!seat->host)
+    if (!permit->host)
         return;
     SL_LOCKED(&sl_hosts_lock);
-    move_to(seat, number);
+    move_to(permit, number);
     if (number < 0)
         return;
-    struct sl_host_address *address = &seat->host->addresses[number];
+    struct sl_host_address *address = &permit->host->addresses[number];
     address->connects++;
     address->refusals = 0;
 }
 
-void sl_host_refused(struct sl_seat *seat, int number)
+void sl_host_refused(struct sl_permit *permit, int number)
 {
-    if (!seat->host || number < 0)
+    if (!permit->host || number < 0)
         return;
     SL_LOCKED(&sl_hosts_lock);
-    struct sl_host_address *address = &seat->host->addresses[number];
+    struct sl_host_address *address = &permit->host->addresses[number];
     address->errors++;
     if (address->bad_until_ns <= sl_now_ns()) /* else it is the same trouble, told twice */
-        put_out(seat->host, address, ++address->refusals, "takes no connection");
+        put_out(permit->host, address, ++address->refusals, "takes no connection");
 }
 
-void sl_host_troubled(struct sl_seat *seat)
+void sl_host_troubled(struct sl_permit *permit)
 {
-    if (!seat->host || seat->address < 0)
+    if (!permit->host || permit->address < 0)
         return;
     SL_LOCKED(&sl_hosts_lock);
-    struct sl_host_address *address = &seat->host->addresses[seat->address];
+    struct sl_host_address *address = &permit->host->addresses[permit->address];
     address->errors++;
     if (++address->strikes >= STRIKES_MAX && address->bad_until_ns <= sl_now_ns())
-        put_out(seat->host, address, address->strikes - STRIKES_MAX + 1, "fails");
+        put_out(permit->host, address, address->strikes - STRIKES_MAX + 1, "fails");
 }
 
 /* Much slower than the best, again and again. */
@@ -234,12 +234,12 @@ static void judge_rate(struct sl_host *host, struct sl_host_address *address)
     address->bytes = address->seconds = 0;
 }
 
-void sl_host_answered(struct sl_seat *seat, uint64_t bytes, uint64_t ns, bool whole)
+void sl_host_answered(struct sl_permit *permit, uint64_t bytes, uint64_t ns, bool whole)
 {
-    if (!seat->host || seat->address < 0)
+    if (!permit->host || permit->address < 0)
         return;
     SL_LOCKED(&sl_hosts_lock);
-    struct sl_host_address *address = &seat->host->addresses[seat->address];
+    struct sl_host_address *address = &permit->host->addresses[permit->address];
     address->received += bytes;
     if (whole)
         address->strikes = 0;
@@ -248,43 +248,43 @@ void sl_host_answered(struct sl_seat *seat, uint64_t bytes, uint64_t ns, bool wh
     address->bytes = address->bytes * MEMORY + (double)bytes;
     address->seconds = address->seconds * MEMORY + (double)ns / (double)SL_NS_PER_S;
     address->samples++;
-    judge_rate(seat->host, address);
+    judge_rate(permit->host, address);
 }
 
-void sl_host_waited(struct sl_seat *seat, uint64_t ns)
+void sl_host_waited(struct sl_permit *permit, uint64_t ns)
 {
-    if (!seat->host)
+    if (!permit->host)
         return;
     SL_LOCKED(&sl_hosts_lock);
-    seat->host->patience_ns = sl_latency_host_add(seat->host->patience_ns, ns);
+    permit->host->patience_ns = sl_latency_host_add(permit->host->patience_ns, ns);
 }
 
-uint64_t sl_host_patience(const struct sl_seat *seat)
+uint64_t sl_host_patience(const struct sl_permit *permit)
 {
-    if (!seat->host)
+    if (!permit->host)
         return 0;
     SL_LOCKED(&sl_hosts_lock);
-    return seat->host->patience_ns;
+    return permit->host->patience_ns;
 }
 
-void sl_host_doubted(struct sl_seat *seat)
+void sl_host_doubted(struct sl_permit *permit)
 {
-    if (!seat->host || seat->address < 0)
+    if (!permit->host || permit->address < 0)
         return;
     SL_LOCKED(&sl_hosts_lock);
-    seat->host->addresses[seat->address].doubted_until_ns = sl_now_ns() + DOUBT_NS;
+    permit->host->addresses[permit->address].doubted_until_ns = sl_now_ns() + DOUBT_NS;
 }
 
-bool sl_host_outdone(const struct sl_seat *seat)
+bool sl_host_outdone(const struct sl_permit *permit)
 {
-    if (!seat->host || seat->address < 0)
+    if (!permit->host || permit->address < 0)
         return false;
     bool bad;
     {
         SL_LOCKED(&sl_hosts_lock);
-        bad = !is_good(&seat->host->addresses[seat->address], sl_now_ns());
+        bad = !is_good(&permit->host->addresses[permit->address], sl_now_ns());
     }
-    return bad && sl_host_has_other(seat, UINT32_C(1) << seat->address);
+    return bad && sl_host_has_other(permit, UINT32_C(1) << permit->address);
 }
 
 /* ---- metrics -------------------------------------------------------------------------------- */

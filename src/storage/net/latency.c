@@ -69,9 +69,9 @@ uint64_t sl_latency_answer_delay(uint64_t connect_ns, uint64_t host_ns, uint64_t
     return SL_MAX(SL_MAX(least_ns, CONNECT_TIMES * connect_ns), host_ns);
 }
 
-uint64_t sl_latency_hedge_delay(unsigned hurry, uint64_t delay_ns, unsigned stall_seconds)
+uint64_t sl_latency_hedge_delay(unsigned hedge, uint64_t delay_ns, unsigned stall_seconds)
 {
-    uint64_t ns = hurry * delay_ns;
+    uint64_t ns = hedge * delay_ns;
     return stall_seconds && ns >= stall_seconds * SL_NS_PER_S ? 0 : ns;
 }
 

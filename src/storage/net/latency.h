@@ -42,10 +42,10 @@ uint64_t sl_latency_host_add(uint64_t host_ns, uint64_t waited_ns);
  * connecting took, what its host needs (sl_latency_host_add()), and no less than least_ns. */
 uint64_t sl_latency_answer_delay(uint64_t connect_ns, uint64_t host_ns, uint64_t least_ns);
 /**
- * The same for one request: `hurry` times delay_ns (the number doubles from try to try), 0 for
+ * The same for one request: `hedge` times delay_ns (the number doubles from try to try), 0 for
  * never. It is never where that is no sooner than the stall limit that was configured (0: none).
  */
-uint64_t sl_latency_hedge_delay(unsigned hurry, uint64_t delay_ns, unsigned stall_seconds);
+uint64_t sl_latency_hedge_delay(unsigned hedge, uint64_t delay_ns, unsigned stall_seconds);
 
 /* ---- ranges, which are judged by their siblings ---------------------------------------------- */
 

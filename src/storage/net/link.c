@@ -155,7 +155,7 @@ void sl_link_expect(struct sl_link *link, size_t bytes)
 
 void sl_link_note_answer(struct sl_link *link, uint64_t bytes, uint64_t ns, bool whole)
 {
-    sl_host_answered(&link->seat, bytes, ns, whole);
+    sl_host_answered(&link->permit, bytes, ns, whole);
 }
 
 uint64_t sl_link_connect_ns(const struct sl_link *link)
@@ -165,41 +165,41 @@ uint64_t sl_link_connect_ns(const struct sl_link *link)
 
 uint64_t sl_link_patience(const struct sl_link *link)
 {
-    return sl_latency_answer_delay(link->connect_ns, sl_host_patience(&link->seat),
+    return sl_latency_answer_delay(link->connect_ns, sl_host_patience(&link->permit),
                                    SL_LATENCY_ANSWER_LEAST_NS);
 }
 
 void sl_link_note_wait(struct sl_link *link, uint64_t ns)
 {
-    sl_host_waited(&link->seat, ns);
+    sl_host_waited(&link->permit, ns);
 }
 
 bool sl_link_has_room(const struct sl_link *link)
 {
-    return sl_host_has_room(&link->seat);
+    return sl_host_has_room(&link->permit);
 }
 
-bool sl_link_is_seating(const struct sl_link *link)
+bool sl_link_awaits_permit(const struct sl_link *link)
 {
     return link->stage == SL_LINK_SEATING;
 }
 
 void sl_link_note_silence(struct sl_link *link)
 {
-    sl_host_doubted(&link->seat);
+    sl_host_doubted(&link->permit);
 }
 
 void sl_link_note_trouble(struct sl_link *link)
 {
-    sl_host_troubled(&link->seat);
+    sl_host_troubled(&link->permit);
 }
 
 bool sl_link_is_past(const struct sl_link *link)
 {
-    return sl_host_outdone(&link->seat) || sl_host_should_yield(&link->seat);
+    return sl_host_outdone(&link->permit) || sl_host_should_yield(&link->permit);
 }
 
 bool sl_link_leads_to(const struct sl_link *link, const struct sl_host *host)
 {
-    return link->seat.host == host;
+    return link->permit.host == host;
 }

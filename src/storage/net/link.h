@@ -55,7 +55,7 @@ void sl_link_note_wait(struct sl_link *link, uint64_t ns);
 /** A place at the host is there, and nobody has to make room for it. */
 bool sl_link_has_room(const struct sl_link *link);
 /** It waits for a place at the host. */
-bool sl_link_is_seating(const struct sl_link *link);
+bool sl_link_awaits_permit(const struct sl_link *link);
 /** It is given up after it had fallen silent: others may be on other addresses. */
 void sl_link_note_silence(struct sl_link *link);
 /** Its answer broke off, stalled, or was that of a server that is ill. */

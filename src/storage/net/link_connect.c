@@ -66,8 +66,8 @@ int sl_link_open(struct sl_link *link, const char *url, const char *proxy, struc
     link->url = sl_strdup(url, err);
     link->proxy = link->url ? sl_strdup(proxy, err) : NULL;
     if (!link->proxy ||
-        (!*proxy && sl_host_sit(&link->seat, link->host, link->port, link->connect.owner,
-                                link->connect.host_connections, err) < 0))
+        (!*proxy && sl_host_ask_permit(&link->permit, link->host, link->port, link->connect.owner,
+                                       link->connect.host_connections, err) < 0))
         return -1;
     link->stage = SL_LINK_SEATING;
     link->ask_ns = 0;
@@ -87,7 +87,7 @@ static uint32_t tried_bits(const struct sl_link *link)
 static void refuse_tried(struct sl_link *link, int winner)
 {
     for (unsigned i = 0; i < link->tried_count && link->tried[i] != winner; i++)
-        sl_host_refused(&link->seat, link->tried[i]);
+        sl_host_refused(&link->permit, link->tried[i]);
 }
 
 void sl_link_close(struct sl_link *link)
@@ -95,7 +95,7 @@ void sl_link_close(struct sl_link *link)
     if (link->stage == SL_LINK_DIALING && are_addresses_slow(link))
         refuse_tried(link, -1);
     sl_link_curl_end(link);
-    sl_host_leave(&link->seat);
+    sl_host_leave(&link->permit);
     link->stage = SL_LINK_CLOSED;
 }
 
@@ -106,7 +106,7 @@ static void tried_names(const struct sl_link *link, char text[NAMES_BYTES])
 {
     char names[NAMES_BYTES - 4];
     text[0] = 0;
-    if (*sl_host_names(&link->seat, tried_bits(link), names, sizeof(names)))
+    if (*sl_host_names(&link->permit, tried_bits(link), names, sizeof(names)))
         snprintf(text, NAMES_BYTES, " (%s)", names);
 }
 
@@ -193,7 +193,7 @@ static enum sl_io_state prepare(struct sl_link *link, struct sl_err *err)
     uint64_t now = sl_now_ns();
     if (link->stage == SL_LINK_SEATING) {
         link->ask_ns = now + ASK_NS;
-        if (link->seat.host && !sl_host_seated(&link->seat))
+        if (link->permit.host && !sl_host_is_permitted(&link->permit))
             return SL_IO_WAIT;
         link->stage = SL_LINK_LOOKING;
         link->opened_ns = now;
@@ -201,7 +201,7 @@ static enum sl_io_state prepare(struct sl_link *link, struct sl_err *err)
     if (link->stage == SL_LINK_LOOKING) {
         struct sl_err why = SL_ERR_INIT;
         enum sl_host_state state =
-            link->seat.host ? sl_host_look_up(&link->seat, &why) : SL_HOST_KNOWN;
+            link->permit.host ? sl_host_look_up(&link->permit, &why) : SL_HOST_KNOWN;
         if (state == SL_HOST_FAILED)
             return fail_lookup(link, why.message, err);
         if (state == SL_HOST_WAIT && now - link->opened_ns >= connect_ns(link))
@@ -221,11 +221,11 @@ static void settle(struct sl_link *link, int fd)
     link->fd = fd;
     link->stage = SL_LINK_OPEN;
     link->connect_ns = sl_now_ns() - link->dialed_ns;
-    if (!link->seat.host || getpeername(fd, (struct sockaddr *)&peer, &bytes) != 0)
+    if (!link->permit.host || getpeername(fd, (struct sockaddr *)&peer, &bytes) != 0)
         return;
-    int number = sl_host_number(&link->seat, (struct sockaddr *)&peer);
+    int number = sl_host_number(&link->permit, (struct sockaddr *)&peer);
     refuse_tried(link, number);
-    sl_host_connected(&link->seat, number);
+    sl_host_connected(&link->permit, number);
 }
 
 /* curl has come to an end, one way or the other. */
@@ -250,7 +250,7 @@ static enum sl_io_state take_result(struct sl_link *link, CURLcode code, struct 
 static int try_elsewhere(struct sl_link *link, struct sl_err *err)
 {
     uint32_t bits = tried_bits(link);
-    if (!link->tried_count || !are_addresses_slow(link) || !sl_host_has_other(&link->seat, bits))
+    if (!link->tried_count || !are_addresses_slow(link) || !sl_host_has_other(&link->permit, bits))
         return 0;
     refuse_tried(link, -1);
     link->avoided = bits;
@@ -291,7 +291,7 @@ int sl_link_poll(const struct sl_link *link, bool want_write, struct pollfd fds[
         return 0;
     }
     if (link->stage == SL_LINK_LOOKING) {
-        fds[0] = (struct pollfd){sl_host_fd(&link->seat), POLLIN, 0};
+        fds[0] = (struct pollfd){sl_host_fd(&link->permit), POLLIN, 0};
         *deadline_ns = link->opened_ns + connect_ns(link);
         return 1;
     }

@@ -182,7 +182,7 @@ static curl_socket_t open_socket(void *arg, curlsocktype purpose, struct curl_so
         link->refused = true;
         return CURL_SOCKET_BAD;
     }
-    int number = sl_host_number(&link->seat, &address->addr);
+    int number = sl_host_number(&link->permit, &address->addr);
     if (number >= 0 && link->tried_count < SL_HOST_ADDRESSES_MAX)
         link->tried[link->tried_count++] = number;
     return socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
@@ -240,7 +240,7 @@ static bool set_options(struct sl_link *link, uint64_t left_ms)
 static bool give_addresses(struct sl_link *link)
 {
     char text[SL_HOST_RESOLVE_BYTES];
-    if (!link->seat.host || !sl_host_choose(&link->seat, link->avoided, text))
+    if (!link->permit.host || !sl_host_choose(&link->permit, link->avoided, text))
         return true;
     link->resolved = curl_slist_append(NULL, text);
     return link->resolved != NULL;

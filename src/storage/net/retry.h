@@ -19,7 +19,7 @@ struct sl_retry {
     unsigned limit;  /* tries in all */
     unsigned failed; /* tries that failed without progress */
     uint64_t random; /* state of the jitter; 0: seeded on first use */
-    bool mended;
+    bool recovered;
 };
 
 /**

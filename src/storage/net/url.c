@@ -313,7 +313,7 @@ char *sl_url_decode(const char *text, size_t bytes, struct sl_err *err)
 
 /* ---- for people ------------------------------------------------------------------------------ */
 
-char *sl_uri_tame(const char *uri, struct sl_err *err)
+char *sl_uri_sanitize(const char *uri, struct sl_err *err)
 {
     const char *colon = strstr(uri, "://");
     if (!colon || strcspn(uri, "/") < (size_t)(colon - uri))

@@ -46,6 +46,6 @@ char *sl_url_encode(const char *text, bool keep_slash, struct sl_err *err);
 char *sl_url_decode(const char *text, size_t bytes, struct sl_err *err);
 /** Any URI for people: without user and password, of a URL without query. A path stays as it is.
  * free() it. */
-char *sl_uri_tame(const char *uri, struct sl_err *err);
+char *sl_uri_sanitize(const char *uri, struct sl_err *err);
 
 #endif

@@ -9,7 +9,7 @@
  * error, never zeros.
  *
  * A source that was opened before (sl_source_known) begins with reading the table again; its
- * version must be the one that is known. Several lanes may do that at once, and the first one's
+ * version must be the one that is known. Several channels may do that at once, and the first one's
  * table stays.
  */
 #include <inttypes.h>
@@ -17,7 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "redis_lane.h"
+#include "redis_channel.h"
 #include "url.h"
 
 enum {
@@ -116,275 +116,281 @@ static const struct sl_redis_model *known_model(struct sl_source *source)
     return redis->locked.model;
 }
 
-/* ---- lanes ----------------------------------------------------------------------------------- */
+/* ---- channels -----------------------------------------------------------------------------------
+ */
 
-static void redis_lane_free(struct sl_lane *lane)
+static void redis_channel_free(struct sl_channel *channel)
 {
-    if (!lane)
+    if (!channel)
         return;
-    sl_redis_link_free(lane->link);
-    sl_redis_model_free(lane->made);
-    sl_buf_release(&lane->key);
-    free(lane);
+    sl_redis_link_free(channel->link);
+    sl_redis_model_free(channel->made);
+    sl_buf_release(&channel->key);
+    free(channel);
 }
 
-static struct sl_lane *redis_lane_new(struct sl_store *store, struct sl_err *err)
+static struct sl_channel *redis_channel_new(struct sl_store *store, struct sl_err *err)
 {
     struct sl_redis_store *redis = store->impl;
-    struct sl_lane *lane = sl_alloc(sizeof(*lane), err);
-    if (!lane)
+    struct sl_channel *channel = sl_alloc(sizeof(*channel), err);
+    if (!channel)
         return NULL;
-    lane->store = store;
-    lane->key.limit = SL_REDIS_KEY_BYTES_MAX;
-    lane->link = sl_redis_link_new(&redis->place, &store->config, err);
-    if (!lane->link) {
-        redis_lane_free(lane);
+    channel->store = store;
+    channel->key.limit = SL_REDIS_KEY_BYTES_MAX;
+    channel->link = sl_redis_link_new(&redis->place, &store->config, err);
+    if (!channel->link) {
+        redis_channel_free(channel);
         return NULL;
     }
-    return lane;
+    return channel;
 }
 
-void sl_redis_drop_made(struct sl_lane *lane)
+void sl_redis_drop_made(struct sl_channel *channel)
 {
-    sl_redis_model_free(lane->made);
-    lane->made = NULL;
-    lane->made_asked = lane->made_taken = 0;
+    sl_redis_model_free(channel->made);
+    channel->made = NULL;
+    channel->made_asked = channel->made_taken = 0;
 }
 
-static void redis_lane_abort(struct sl_lane *lane)
+static void redis_channel_abort(struct sl_channel *channel)
 {
-    sl_redis_link_close(lane->link);
-    sl_redis_drop_made(lane);
-    lane->phase = SL_REDIS_IDLE;
+    sl_redis_link_close(channel->link);
+    sl_redis_drop_made(channel);
+    channel->phase = SL_REDIS_IDLE;
 }
 
-enum sl_io_state sl_redis_lane_fail(struct sl_lane *lane)
+enum sl_io_state sl_redis_channel_fail(struct sl_channel *channel)
 {
-    redis_lane_abort(lane);
+    redis_channel_abort(channel);
     return SL_IO_FAILED;
 }
 
-static void begin_range(struct sl_lane *lane)
+static void begin_range(struct sl_channel *channel)
 {
-    lane->phase = SL_REDIS_RANGE;
-    lane->step = SL_REDIS_MEASURE;
-    lane->asked = lane->at;
-    lane->piece_first = lane->piece_count = 0;
+    channel->phase = SL_REDIS_RANGE;
+    channel->step = SL_REDIS_MEASURE;
+    channel->asked = channel->at;
+    channel->piece_first = channel->piece_count = 0;
 }
 
-static int redis_lane_start(struct sl_lane *lane, struct sl_source *source, uint64_t begin,
-                            uint64_t end, bool first, struct sl_err *err)
+static int redis_channel_start(struct sl_channel *channel, struct sl_source *source, uint64_t begin,
+                               uint64_t end, bool first, struct sl_err *err)
 {
-    sl_redis_drop_made(lane);
-    lane->source = source;
-    lane->at = begin;
-    lane->end = end;
-    lane->first = first;
-    lane->phase = SL_REDIS_CONNECT;
-    lane->model = known_model(source);
-    return sl_redis_link_open(lane->link, err);
+    sl_redis_drop_made(channel);
+    channel->source = source;
+    channel->at = begin;
+    channel->end = end;
+    channel->first = first;
+    channel->phase = SL_REDIS_CONNECT;
+    channel->model = known_model(source);
+    return sl_redis_link_open(channel->link, err);
 }
 
-/* The key of a part into lane->key. */
-int sl_redis_make_key(struct sl_lane *lane, const struct sl_redis_part *part, struct sl_err *err)
+/* The key of a part into channel->key. */
+int sl_redis_make_key(struct sl_channel *channel, const struct sl_redis_part *part,
+                      struct sl_err *err)
 {
-    const struct sl_redis_source *redis = lane->source->impl;
-    return sl_redis_key(&lane->key, redis->prefix, part->name, part->name_bytes, part->begin, err);
+    const struct sl_redis_source *redis = channel->source->impl;
+    return sl_redis_key(&channel->key, redis->prefix, part->name, part->name_bytes, part->begin,
+                        err);
 }
 
-int sl_redis_ask_key(struct sl_lane *lane, const char *verb, struct sl_err *err)
+int sl_redis_ask_key(struct sl_channel *channel, const char *verb, struct sl_err *err)
 {
-    struct sl_redis_word words[] = {{verb, strlen(verb)}, {lane->key.data, lane->key.used}};
-    return sl_redis_link_command(lane->link, words, 2, err);
+    struct sl_redis_word words[] = {{verb, strlen(verb)}, {channel->key.data, channel->key.used}};
+    return sl_redis_link_command(channel->link, words, 2, err);
 }
 
 /* ---- ranges ---------------------------------------------------------------------------------- */
 
 /* Queue what is worth asking for ahead: STRLEN and GETRANGE of each piece. */
-static int ask_pieces(struct sl_lane *lane, struct sl_err *err)
+static int ask_pieces(struct sl_channel *channel, struct sl_err *err)
 {
-    const struct sl_redis_table *table = &lane->model->table;
-    while (lane->asked < lane->end && lane->piece_count < SL_REDIS_PIECES_MAX &&
-           lane->asked < lane->at + AHEAD_BYTES_MAX) {
-        size_t number = sl_redis_table_find(table, lane->asked);
+    const struct sl_redis_table *table = &channel->model->table;
+    while (channel->asked < channel->end && channel->piece_count < SL_REDIS_PIECES_MAX &&
+           channel->asked < channel->at + AHEAD_BYTES_MAX) {
+        size_t number = sl_redis_table_find(table, channel->asked);
         if (number == table->count) {
-            lane->asked = lane->end;
+            channel->asked = channel->end;
             break;
         }
         const struct sl_redis_part *part = &table->parts[number];
         if (!part->data) {
-            lane->asked = part->end;
+            channel->asked = part->end;
             continue;
         }
         struct sl_redis_piece piece = {
-            lane->asked, SL_MIN(SL_MIN(part->end, lane->end), lane->asked + PIECE_BYTES), number};
+            channel->asked, SL_MIN(SL_MIN(part->end, channel->end), channel->asked + PIECE_BYTES),
+            number};
         char from[24], to[24];
         snprintf(from, sizeof(from), "%" PRIu64, piece.begin - part->begin);
         snprintf(to, sizeof(to), "%" PRIu64, piece.end - part->begin - 1);
-        if (sl_redis_make_key(lane, part, err) < 0 || sl_redis_ask_key(lane, "STRLEN", err) < 0)
+        if (sl_redis_make_key(channel, part, err) < 0 ||
+            sl_redis_ask_key(channel, "STRLEN", err) < 0)
             return -1;
         struct sl_redis_word words[] = {{"GETRANGE", 8},
-                                        {lane->key.data, lane->key.used},
+                                        {channel->key.data, channel->key.used},
                                         {from, strlen(from)},
                                         {to, strlen(to)}};
-        if (sl_redis_link_command(lane->link, words, 4, err) < 0)
+        if (sl_redis_link_command(channel->link, words, 4, err) < 0)
             return -1;
-        lane->pieces[(lane->piece_first + lane->piece_count++) % SL_REDIS_PIECES_MAX] = piece;
-        lane->asked = piece.end;
+        channel->pieces[(channel->piece_first + channel->piece_count++) % SL_REDIS_PIECES_MAX] =
+            piece;
+        channel->asked = piece.end;
     }
     return 0;
 }
 
 /* The replies before the first byte of a piece. */
-static enum sl_io_state open_piece(struct sl_lane *lane, const struct sl_redis_piece *piece,
+static enum sl_io_state open_piece(struct sl_channel *channel, const struct sl_redis_piece *piece,
                                    struct sl_err *err)
 {
-    const struct sl_redis_part *part = &lane->model->table.parts[piece->part];
+    const struct sl_redis_part *part = &channel->model->table.parts[piece->part];
     enum sl_io_state state = SL_IO_DATA;
     int64_t bytes;
-    if (lane->step == SL_REDIS_MEASURE) {
-        state = sl_redis_take_length(lane, part, err);
+    if (channel->step == SL_REDIS_MEASURE) {
+        state = sl_redis_take_length(channel, part, err);
         if (state != SL_IO_DATA)
             return state;
-        lane->step = SL_REDIS_OPEN_VALUE;
+        channel->step = SL_REDIS_OPEN_VALUE;
     }
-    if (lane->step == SL_REDIS_OPEN_VALUE) {
-        state = sl_redis_link_value(lane->link, &bytes, err);
+    if (channel->step == SL_REDIS_OPEN_VALUE) {
+        state = sl_redis_link_value(channel->link, &bytes, err);
         if (state == SL_IO_FAILED)
-            return sl_redis_lane_fail(lane);
+            return sl_redis_channel_fail(channel);
         if (state == SL_IO_WAIT)
             return state;
         if (bytes <= 0)
-            return sl_redis_fail_missing(lane, part, err);
+            return sl_redis_fail_missing(channel, part, err);
         if ((uint64_t)bytes != piece->end - piece->begin) {
             sl_fail_code(err, SL_E_INTEGRITY, "changed",
                          "'%s' changed while it was read: a piece of %" PRIu64
                          " bytes came with %" PRId64,
-                         lane->source->uri, piece->end - piece->begin, bytes);
-            return sl_redis_lane_fail(lane);
+                         channel->source->uri, piece->end - piece->begin, bytes);
+            return sl_redis_channel_fail(channel);
         }
-        lane->step = SL_REDIS_VALUE;
+        channel->step = SL_REDIS_VALUE;
     }
     return state;
 }
 
-static enum sl_io_state read_piece(struct sl_lane *lane, uint8_t *data, size_t bytes, size_t *got,
-                                   struct sl_err *err)
+static enum sl_io_state read_piece(struct sl_channel *channel, uint8_t *data, size_t bytes,
+                                   size_t *got, struct sl_err *err)
 {
-    const struct sl_redis_piece *piece = &lane->pieces[lane->piece_first];
-    enum sl_io_state state = open_piece(lane, piece, err);
+    const struct sl_redis_piece *piece = &channel->pieces[channel->piece_first];
+    enum sl_io_state state = open_piece(channel, piece, err);
     if (state == SL_IO_DATA)
-        state = sl_redis_link_value_read(lane->link, data, bytes, got, err);
+        state = sl_redis_link_value_read(channel->link, data, bytes, got, err);
     if (state == SL_IO_FAILED)
-        return sl_redis_lane_fail(lane);
-    lane->at += *got;
+        return sl_redis_channel_fail(channel);
+    channel->at += *got;
     if (state == SL_IO_END) {
-        lane->piece_first = (lane->piece_first + 1) % SL_REDIS_PIECES_MAX;
-        lane->piece_count--;
-        lane->step = SL_REDIS_MEASURE;
+        channel->piece_first = (channel->piece_first + 1) % SL_REDIS_PIECES_MAX;
+        channel->piece_count--;
+        channel->step = SL_REDIS_MEASURE;
         state = SL_IO_DATA;
     }
     return state;
 }
 
 /* Bytes that are kept, and the zeros at the end. */
-static size_t copy_kept(struct sl_lane *lane, size_t number, uint8_t *data, size_t bytes)
+static size_t copy_kept(struct sl_channel *channel, size_t number, uint8_t *data, size_t bytes)
 {
-    const struct sl_redis_model *model = lane->model;
+    const struct sl_redis_model *model = channel->model;
     if (number == model->table.count) {
-        bytes = (size_t)SL_MIN(bytes, lane->end - lane->at);
+        bytes = (size_t)SL_MIN(bytes, channel->end - channel->at);
         memset(data, 0, bytes);
         return bytes;
     }
     const struct sl_redis_part *part = &model->table.parts[number];
     const uint8_t *from = number ? model->kept + part->kept_at : model->head;
-    bytes = (size_t)SL_MIN(bytes, SL_MIN(lane->end, part->end) - lane->at);
-    memcpy(data, from + (lane->at - part->begin), bytes);
+    bytes = (size_t)SL_MIN(bytes, SL_MIN(channel->end, part->end) - channel->at);
+    memcpy(data, from + (channel->at - part->begin), bytes);
     return bytes;
 }
 
 /* As much as is there: several pieces, if they are short. */
-static enum sl_io_state read_range(struct sl_lane *lane, uint8_t *data, size_t bytes, size_t *got,
-                                   struct sl_err *err)
+static enum sl_io_state read_range(struct sl_channel *channel, uint8_t *data, size_t bytes,
+                                   size_t *got, struct sl_err *err)
 {
-    while (*got < bytes && (lane->at < lane->end || lane->piece_count)) {
-        if (ask_pieces(lane, err) < 0)
-            return sl_redis_lane_fail(lane);
+    while (*got < bytes && (channel->at < channel->end || channel->piece_count)) {
+        if (ask_pieces(channel, err) < 0)
+            return sl_redis_channel_fail(channel);
         const struct sl_redis_piece *piece =
-            lane->piece_count ? &lane->pieces[lane->piece_first] : NULL;
-        if (piece && lane->at >= piece->begin) {
+            channel->piece_count ? &channel->pieces[channel->piece_first] : NULL;
+        if (piece && channel->at >= piece->begin) {
             size_t came = 0;
-            enum sl_io_state state = read_piece(lane, data + *got, bytes - *got, &came, err);
+            enum sl_io_state state = read_piece(channel, data + *got, bytes - *got, &came, err);
             *got += came;
             if (state == SL_IO_WAIT && *got)
                 return SL_IO_DATA;
             if (state != SL_IO_DATA)
                 return state;
         } else {
-            size_t number = sl_redis_table_find(&lane->model->table, lane->at);
-            size_t came = copy_kept(lane, number, data + *got, bytes - *got);
-            lane->at += came;
+            size_t number = sl_redis_table_find(&channel->model->table, channel->at);
+            size_t came = copy_kept(channel, number, data + *got, bytes - *got);
+            channel->at += came;
             *got += came;
         }
     }
     if (*got)
         return SL_IO_DATA;
-    lane->phase = SL_REDIS_IDLE;
+    channel->phase = SL_REDIS_IDLE;
     return SL_IO_END;
 }
 
 /* Connected: the table is known, or read first. */
-static enum sl_io_state begin_work(struct sl_lane *lane, struct sl_err *err)
+static enum sl_io_state begin_work(struct sl_channel *channel, struct sl_err *err)
 {
-    enum sl_io_state state = sl_redis_link_ready(lane->link, err);
+    enum sl_io_state state = sl_redis_link_ready(channel->link, err);
     if (state == SL_IO_FAILED)
-        return sl_redis_lane_fail(lane);
+        return sl_redis_channel_fail(channel);
     if (state == SL_IO_WAIT)
         return state;
-    if (lane->model)
-        begin_range(lane);
-    else if (sl_redis_model_ask(lane, err) < 0)
-        return sl_redis_lane_fail(lane);
+    if (channel->model)
+        begin_range(channel);
+    else if (sl_redis_model_ask(channel, err) < 0)
+        return sl_redis_channel_fail(channel);
     return SL_IO_DATA;
 }
 
-static enum sl_io_state redis_lane_read(struct sl_lane *lane, void *data, size_t bytes, size_t *got,
-                                        struct sl_err *err)
+static enum sl_io_state redis_channel_read(struct sl_channel *channel, void *data, size_t bytes,
+                                           size_t *got, struct sl_err *err)
 {
     enum sl_io_state state = SL_IO_DATA;
     *got = 0;
-    if (lane->phase == SL_REDIS_IDLE)
+    if (channel->phase == SL_REDIS_IDLE)
         return SL_IO_END;
-    if (lane->phase == SL_REDIS_CONNECT)
-        state = begin_work(lane, err);
-    if (state == SL_IO_DATA && lane->phase != SL_REDIS_RANGE) {
-        state = sl_redis_model_read(lane, err);
+    if (channel->phase == SL_REDIS_CONNECT)
+        state = begin_work(channel, err);
+    if (state == SL_IO_DATA && channel->phase != SL_REDIS_RANGE) {
+        state = sl_redis_model_read(channel, err);
         if (state == SL_IO_DATA) {
-            lane->end = SL_MIN(lane->end, lane->source->bytes);
-            begin_range(lane);
+            channel->end = SL_MIN(channel->end, channel->source->bytes);
+            begin_range(channel);
         }
     }
     if (state != SL_IO_DATA)
         return state;
-    state = read_range(lane, data, bytes, got, err);
+    state = read_range(channel, data, bytes, got, err);
     if (state == SL_IO_FAILED)
         *got = 0; /* what came is asked for again */
     return state;
 }
 
-static int redis_lane_poll(struct sl_lane *lane, struct pollfd fds[SL_IO_POLL_MAX],
-                           uint64_t *deadline_ns)
+static int redis_channel_poll(struct sl_channel *channel, struct pollfd fds[SL_IO_POLL_MAX],
+                              uint64_t *deadline_ns)
 {
-    return sl_redis_link_poll(lane->link, fds, deadline_ns);
+    return sl_redis_link_poll(channel->link, fds, deadline_ns);
 }
 
 static const struct sl_transport transport = {
-    .lane_new = redis_lane_new,
-    .lane_free = redis_lane_free,
-    .lane_start = redis_lane_start,
-    .lane_read = redis_lane_read,
-    .lane_poll = redis_lane_poll,
-    .lane_abort = redis_lane_abort,
+    .channel_new = redis_channel_new,
+    .channel_free = redis_channel_free,
+    .channel_start = redis_channel_start,
+    .channel_read = redis_channel_read,
+    .channel_poll = redis_channel_poll,
+    .channel_abort = redis_channel_abort,
 };
 
 const struct sl_store_kind sl_redis_store = {

@@ -8,159 +8,160 @@
 #include <string.h>
 
 #include "hash.h"
-#include "redis_lane.h"
+#include "redis_channel.h"
 
 enum { PARTS_AHEAD = 1024 }; /* parts that are asked for ahead */
 
-enum sl_io_state sl_redis_fail_missing(struct sl_lane *lane, const struct sl_redis_part *part,
+enum sl_io_state sl_redis_fail_missing(struct sl_channel *channel, const struct sl_redis_part *part,
                                        struct sl_err *err)
 {
-    const struct sl_redis_source *redis = lane->source->impl;
+    const struct sl_redis_source *redis = channel->source->impl;
     sl_fail(err, SL_E_NOT_FOUND,
             "'%s' lacks the key '%s:%.*s:%" PRIu64 "': it was removed or evicted (see maxmemory-"
             "policy), or writing it has not ended",
-            lane->source->uri, redis->prefix, (int)SL_MIN(part->name_bytes, 128u), part->name,
+            channel->source->uri, redis->prefix, (int)SL_MIN(part->name_bytes, 128u), part->name,
             part->begin);
-    return sl_redis_lane_fail(lane);
+    return sl_redis_channel_fail(channel);
 }
 
 /* A value of another length than the table says. */
-static enum sl_io_state fail_length(struct sl_lane *lane, const struct sl_redis_part *part,
+static enum sl_io_state fail_length(struct sl_channel *channel, const struct sl_redis_part *part,
                                     int64_t bytes, struct sl_err *err)
 {
-    const struct sl_redis_source *redis = lane->source->impl;
+    const struct sl_redis_source *redis = channel->source->impl;
     if (bytes <= 0)
-        return sl_redis_fail_missing(lane, part, err);
+        return sl_redis_fail_missing(channel, part, err);
     sl_fail_code(err, SL_E_INTEGRITY, "changed",
                  "'%s' changed or is mixed with another model: the key '%s:%.*s:%" PRIu64
                  "' holds %" PRId64 " bytes instead of %" PRIu64,
-                 lane->source->uri, redis->prefix, (int)SL_MIN(part->name_bytes, 128u), part->name,
-                 part->begin, bytes, part->end - part->begin);
-    return sl_redis_lane_fail(lane);
+                 channel->source->uri, redis->prefix, (int)SL_MIN(part->name_bytes, 128u),
+                 part->name, part->begin, bytes, part->end - part->begin);
+    return sl_redis_channel_fail(channel);
 }
 
-int sl_redis_model_ask(struct sl_lane *lane, struct sl_err *err)
+int sl_redis_model_ask(struct sl_channel *channel, struct sl_err *err)
 {
-    const struct sl_redis_source *redis = lane->source->impl;
-    lane->phase = SL_REDIS_HEAD;
-    lane->made = sl_alloc(sizeof(*lane->made), err);
-    if (!lane->made || sl_redis_key(&lane->key, redis->prefix, "header", 6, 0, err) < 0)
+    const struct sl_redis_source *redis = channel->source->impl;
+    channel->phase = SL_REDIS_HEAD;
+    channel->made = sl_alloc(sizeof(*channel->made), err);
+    if (!channel->made || sl_redis_key(&channel->key, redis->prefix, "header", 6, 0, err) < 0)
         return -1;
-    return sl_redis_ask_key(lane, "GET", err);
+    return sl_redis_ask_key(channel, "GET", err);
 }
 
-static enum sl_io_state take_head(struct sl_lane *lane, struct sl_err *err)
+static enum sl_io_state take_head(struct sl_channel *channel, struct sl_err *err)
 {
     int64_t bytes;
-    enum sl_io_state state = sl_redis_link_value(lane->link, &bytes, err);
+    enum sl_io_state state = sl_redis_link_value(channel->link, &bytes, err);
     if (state == SL_IO_FAILED)
-        return sl_redis_lane_fail(lane);
+        return sl_redis_channel_fail(channel);
     if (state == SL_IO_WAIT)
         return state;
     if (bytes < 0) {
-        const struct sl_redis_source *redis = lane->source->impl;
+        const struct sl_redis_source *redis = channel->source->impl;
         sl_fail(err, SL_E_NOT_FOUND,
                 "there is no model '%s': the server has no key '%s:header:0'; is the database the "
                 "right one?",
-                lane->source->uri, redis->prefix);
-        return sl_redis_lane_fail(lane);
+                channel->source->uri, redis->prefix);
+        return sl_redis_channel_fail(channel);
     }
     if (bytes == 0 || bytes > SL_REDIS_HEAD_BYTES_MAX) {
         sl_fail_code(err, SL_E_FORMAT, "E_METADATA",
-                     "the header of '%s' has %" PRId64 " bytes, limit %d", lane->source->uri, bytes,
-                     SL_REDIS_HEAD_BYTES_MAX);
-        return sl_redis_lane_fail(lane);
+                     "the header of '%s' has %" PRId64 " bytes, limit %d", channel->source->uri,
+                     bytes, SL_REDIS_HEAD_BYTES_MAX);
+        return sl_redis_channel_fail(channel);
     }
-    lane->made->head = sl_alloc((size_t)bytes, err);
-    if (!lane->made->head)
-        return sl_redis_lane_fail(lane);
-    lane->made->head_bytes = (size_t)bytes;
-    lane->value_at = 0;
-    lane->phase = SL_REDIS_HEAD_BYTES;
+    channel->made->head = sl_alloc((size_t)bytes, err);
+    if (!channel->made->head)
+        return sl_redis_channel_fail(channel);
+    channel->made->head_bytes = (size_t)bytes;
+    channel->value_at = 0;
+    channel->phase = SL_REDIS_HEAD_BYTES;
     return SL_IO_DATA;
 }
 
 /* END: [value_at, bytes) of what is kept has come. */
-static enum sl_io_state take_kept(struct sl_lane *lane, uint8_t *data, uint64_t bytes,
+static enum sl_io_state take_kept(struct sl_channel *channel, uint8_t *data, uint64_t bytes,
                                   struct sl_err *err)
 {
     uint8_t none;
     for (;;) {
-        size_t got, room = (size_t)(bytes - lane->value_at);
+        size_t got, room = (size_t)(bytes - channel->value_at);
         enum sl_io_state state = sl_redis_link_value_read(
-            lane->link, room ? data + lane->value_at : &none, room, &got, err);
+            channel->link, room ? data + channel->value_at : &none, room, &got, err);
         if (state != SL_IO_DATA)
-            return state == SL_IO_FAILED ? sl_redis_lane_fail(lane) : state;
-        lane->value_at += got;
+            return state == SL_IO_FAILED ? sl_redis_channel_fail(channel) : state;
+        channel->value_at += got;
     }
 }
 
-static enum sl_io_state take_head_bytes(struct sl_lane *lane, struct sl_err *err)
+static enum sl_io_state take_head_bytes(struct sl_channel *channel, struct sl_err *err)
 {
-    struct sl_redis_model *made = lane->made;
-    enum sl_io_state state = take_kept(lane, made->head, made->head_bytes, err);
+    struct sl_redis_model *made = channel->made;
+    enum sl_io_state state = take_kept(channel, made->head, made->head_bytes, err);
     if (state != SL_IO_END)
         return state;
     if (sl_redis_table_parse(made->head, made->head_bytes, &made->table, err) < 0) {
-        sl_wrap(err, "'%s'", lane->source->uri);
-        return sl_redis_lane_fail(lane);
+        sl_wrap(err, "'%s'", channel->source->uri);
+        return sl_redis_channel_fail(channel);
     }
     made->kept = sl_alloc(made->table.kept_bytes, err);
     if (!made->kept)
-        return sl_redis_lane_fail(lane);
-    lane->made_asked = lane->made_taken = 1;
-    lane->step = SL_REDIS_MEASURE;
-    lane->phase = SL_REDIS_HEADERS;
+        return sl_redis_channel_fail(channel);
+    channel->made_asked = channel->made_taken = 1;
+    channel->step = SL_REDIS_MEASURE;
+    channel->phase = SL_REDIS_HEADERS;
     return SL_IO_DATA;
 }
 
 /* Of a tensor's header all bytes, of its data the length. */
-static int ask_parts(struct sl_lane *lane, struct sl_err *err)
+static int ask_parts(struct sl_channel *channel, struct sl_err *err)
 {
-    const struct sl_redis_table *table = &lane->made->table;
-    while (lane->made_asked < table->count && lane->made_asked < lane->made_taken + PARTS_AHEAD) {
-        const struct sl_redis_part *part = &table->parts[lane->made_asked++];
+    const struct sl_redis_table *table = &channel->made->table;
+    while (channel->made_asked < table->count &&
+           channel->made_asked < channel->made_taken + PARTS_AHEAD) {
+        const struct sl_redis_part *part = &table->parts[channel->made_asked++];
         if (part->begin == part->end)
             continue;
-        if (sl_redis_make_key(lane, part, err) < 0 ||
-            sl_redis_ask_key(lane, part->data ? "STRLEN" : "GET", err) < 0)
+        if (sl_redis_make_key(channel, part, err) < 0 ||
+            sl_redis_ask_key(channel, part->data ? "STRLEN" : "GET", err) < 0)
             return -1;
     }
     return 0;
 }
 
-enum sl_io_state sl_redis_take_length(struct sl_lane *lane, const struct sl_redis_part *part,
+enum sl_io_state sl_redis_take_length(struct sl_channel *channel, const struct sl_redis_part *part,
                                       struct sl_err *err)
 {
     int64_t bytes;
-    enum sl_io_state state = sl_redis_link_number(lane->link, &bytes, err);
+    enum sl_io_state state = sl_redis_link_number(channel->link, &bytes, err);
     if (state == SL_IO_FAILED)
-        return sl_redis_lane_fail(lane);
+        return sl_redis_channel_fail(channel);
     if (state == SL_IO_DATA && (bytes < 0 || (uint64_t)bytes != part->end - part->begin))
-        return fail_length(lane, part, bytes, err);
+        return fail_length(channel, part, bytes, err);
     return state;
 }
 
-static enum sl_io_state take_header(struct sl_lane *lane, const struct sl_redis_part *part,
+static enum sl_io_state take_header(struct sl_channel *channel, const struct sl_redis_part *part,
                                     struct sl_err *err)
 {
     uint64_t bytes = part->end - part->begin;
-    if (lane->step != SL_REDIS_VALUE) {
+    if (channel->step != SL_REDIS_VALUE) {
         int64_t length;
-        enum sl_io_state state = sl_redis_link_value(lane->link, &length, err);
+        enum sl_io_state state = sl_redis_link_value(channel->link, &length, err);
         if (state == SL_IO_FAILED)
-            return sl_redis_lane_fail(lane);
+            return sl_redis_channel_fail(channel);
         if (state == SL_IO_WAIT)
             return state;
         if (length < 0 || (uint64_t)length != bytes)
-            return fail_length(lane, part, length, err);
-        lane->value_at = 0;
-        lane->step = SL_REDIS_VALUE;
+            return fail_length(channel, part, length, err);
+        channel->value_at = 0;
+        channel->step = SL_REDIS_VALUE;
     }
-    enum sl_io_state state = take_kept(lane, lane->made->kept + part->kept_at, bytes, err);
+    enum sl_io_state state = take_kept(channel, channel->made->kept + part->kept_at, bytes, err);
     if (state != SL_IO_END)
         return state;
-    lane->step = SL_REDIS_MEASURE;
+    channel->step = SL_REDIS_MEASURE;
     return SL_IO_DATA;
 }
 
@@ -183,58 +184,59 @@ static int name_version(const struct sl_redis_model *model, struct sl_version *v
 }
 
 /* The table is complete: hold it against what is known of the source, and let it stay there. */
-static enum sl_io_state install(struct sl_lane *lane, struct sl_err *err)
+static enum sl_io_state install(struct sl_channel *channel, struct sl_err *err)
 {
-    struct sl_source *source = lane->source;
+    struct sl_source *source = channel->source;
     struct sl_redis_source *redis = source->impl;
     struct sl_version version;
-    if (name_version(lane->made, &version, err) < 0)
-        return sl_redis_lane_fail(lane);
-    if (!lane->first && (strcmp(version.etag, source->version.etag) != 0 ||
-                         lane->made->table.bytes != source->bytes)) {
+    if (name_version(channel->made, &version, err) < 0)
+        return sl_redis_channel_fail(channel);
+    if (!channel->first && (strcmp(version.etag, source->version.etag) != 0 ||
+                            channel->made->table.bytes != source->bytes)) {
         sl_fail_code(err, SL_E_INTEGRITY, "changed",
                      "'%s' changed while it was read: its headers are others", source->uri);
-        return sl_redis_lane_fail(lane);
+        return sl_redis_channel_fail(channel);
     }
-    if (lane->first) {
+    if (channel->first) {
         source->version = version;
-        source->bytes = lane->made->table.bytes;
+        source->bytes = channel->made->table.bytes;
     }
     SL_LOCKED(&redis->locked.mutex);
     if (!redis->locked.model)
-        redis->locked.model = sl_steal(&lane->made);
-    lane->model = redis->locked.model;
+        redis->locked.model = sl_steal(&channel->made);
+    channel->model = redis->locked.model;
     return SL_IO_DATA;
 }
 
-static enum sl_io_state take_parts(struct sl_lane *lane, struct sl_err *err)
+static enum sl_io_state take_parts(struct sl_channel *channel, struct sl_err *err)
 {
-    const struct sl_redis_table *table = &lane->made->table;
-    while (lane->made_taken < table->count) {
-        if (lane->made_asked < lane->made_taken + PARTS_AHEAD / 2 && ask_parts(lane, err) < 0)
-            return sl_redis_lane_fail(lane);
-        const struct sl_redis_part *part = &table->parts[lane->made_taken];
+    const struct sl_redis_table *table = &channel->made->table;
+    while (channel->made_taken < table->count) {
+        if (channel->made_asked < channel->made_taken + PARTS_AHEAD / 2 &&
+            ask_parts(channel, err) < 0)
+            return sl_redis_channel_fail(channel);
+        const struct sl_redis_part *part = &table->parts[channel->made_taken];
         enum sl_io_state state = SL_IO_DATA;
         if (part->begin < part->end)
-            state =
-                part->data ? sl_redis_take_length(lane, part, err) : take_header(lane, part, err);
+            state = part->data ? sl_redis_take_length(channel, part, err)
+                               : take_header(channel, part, err);
         if (state != SL_IO_DATA)
             return state;
-        lane->made_taken++;
+        channel->made_taken++;
     }
-    return install(lane, err);
+    return install(channel, err);
 }
 
-enum sl_io_state sl_redis_model_read(struct sl_lane *lane, struct sl_err *err)
+enum sl_io_state sl_redis_model_read(struct sl_channel *channel, struct sl_err *err)
 {
     enum sl_io_state state = SL_IO_DATA;
-    if (lane->phase == SL_REDIS_HEAD)
-        state = take_head(lane, err);
-    if (state == SL_IO_DATA && lane->phase == SL_REDIS_HEAD_BYTES)
-        state = take_head_bytes(lane, err);
+    if (channel->phase == SL_REDIS_HEAD)
+        state = take_head(channel, err);
+    if (state == SL_IO_DATA && channel->phase == SL_REDIS_HEAD_BYTES)
+        state = take_head_bytes(channel, err);
     if (state == SL_IO_DATA)
-        state = take_parts(lane, err);
+        state = take_parts(channel, err);
     if (state == SL_IO_DATA)
-        sl_redis_drop_made(lane);
+        sl_redis_drop_made(channel);
     return state;
 }

@@ -1,5 +1,5 @@
 /*
- * Objects of S3 and compatible stores, read by ranges through the lane that http uses too.
+ * Objects of S3 and compatible stores, read by ranges through the channel that http uses too.
  *
  * A range request is pinned by If-Match with the ETag of the first answer, not by versionId: that
  * would need the right s3:GetObjectVersion, which readers of models rarely have. The first request
@@ -221,7 +221,7 @@ static int refuse(struct sl_source *source, const struct sl_exchange *exchange, 
     return -1;
 }
 
-static bool s3_mend(struct sl_source *source, const struct sl_err *why, struct sl_err *err)
+static bool s3_recover(struct sl_source *source, const struct sl_err *why, struct sl_err *err)
 {
     (void)err;
     struct object *object = source->impl;
@@ -234,7 +234,7 @@ static bool s3_mend(struct sl_source *source, const struct sl_err *why, struct s
             return object->locked.whole && !source->opened;
         keys = object->locked.request.keys;
     }
-    return sl_s3_mend(object->s3, keys, why);
+    return sl_s3_recover(object->s3, keys, why);
 }
 
 static int s3_checksums(struct sl_source *source, struct sl_checksums *sums, struct sl_err *err)
@@ -260,7 +260,7 @@ const struct sl_store_kind sl_s3_store = {
     .list_begin = sl_s3_list_begin,
     .locate = s3_locate,
     .forget = s3_forget,
-    .mend = s3_mend,
+    .recover = s3_recover,
     .checksums = s3_checksums,
     .transport = &sl_http_transport,
     .hooks = &hooks,

@@ -1,6 +1,7 @@
 /*
  * One request to a store whose answer is small: pages of listings, and all that uploads are made
- * of. Signed anew for each try, since credentials, region and clock may have been mended between.
+ * of. Signed anew for each try, since credentials, region and clock may have been recovered
+ * between.
  */
 #include <string.h>
 
@@ -62,9 +63,9 @@ static bool is_success(const struct sl_s3_call *call, const struct sl_answer *an
     return sl_s3_xml_parse(body, bytes, "answer", on_root, &root, NULL) == 0 && root.found;
 }
 
-/* One try; hurry: as of a request; *keys says what it was signed with. */
+/* One try; hedge: as of a request; *keys says what it was signed with. */
 static int try_once(struct sl_s3 *s3, struct sl_exchange *exchange, const struct sl_s3_call *call,
-                    unsigned hurry, struct sl_answer *answer, unsigned *keys, struct sl_err *err)
+                    unsigned hedge, struct sl_answer *answer, unsigned *keys, struct sl_err *err)
 {
     struct sl_s3_signed made = {0};
     if (sl_s3_sign_more(s3, call->method, call->key, call->query,
@@ -80,7 +81,7 @@ static int try_once(struct sl_s3 *s3, struct sl_exchange *exchange, const struct
                                        .body = call->body,
                                        .body_bytes = call->body_bytes,
                                        .lent = call->body_bytes > 0,
-                                       .hurry = hurry};
+                                       .hedge = hedge};
     int result = sl_exchange_simple(exchange, &request, call->answer_limit, answer, err);
     sl_s3_signed_release(&made);
     if (result < 0)
@@ -113,9 +114,9 @@ int sl_s3_call(struct sl_s3 *s3, struct sl_exchange *exchange, const struct sl_s
         bool again = false;
         if (why.retryable) {
             again = sl_retry_again(&retry, &why, 0, &wait_ms);
-        } else if (why.http_status && !retry.mended) {
-            retry.mended = true;
-            again = sl_s3_mend(s3, keys, &why);
+        } else if (why.http_status && !retry.recovered) {
+            retry.recovered = true;
+            again = sl_s3_recover(s3, keys, &why);
         }
         if (!again) {
             if (err)

@@ -74,11 +74,11 @@ int sl_s3_checksums(struct sl_s3 *s3, const char *key, const struct sl_source *s
                                     .attempts = 2};
     struct sl_answer answer = {0};
     char etag[SL_VERSION_TEXT_MAX] = "";
-    struct sl_lane *lane = sl_store_take_lane(s3->store, err);
-    if (!lane)
+    struct sl_channel *channel = sl_store_take_channel(s3->store, err);
+    if (!channel)
         return -1;
-    int asked = sl_s3_call(s3, sl_range_lane_exchange(lane), &call, &answer, NULL, err);
-    sl_store_give_lane(s3->store, lane);
+    int asked = sl_s3_call(s3, sl_http_channel_exchange(channel), &call, &answer, NULL, err);
+    sl_store_give_channel(s3->store, channel);
     if (asked < 0)
         return -1;
     sl_answer_header(&answer, "ETag", etag, sizeof(etag));

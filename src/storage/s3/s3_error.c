@@ -87,7 +87,7 @@ static int on_fault(const char *path, const char *value, void *arg, struct sl_er
 }
 
 /* A code is a word; whatever else stands there is no code. */
-static void tame_code(char *code)
+static void sanitized_code(char *code)
 {
     for (char *c = code; *c; c++)
         if (!((*c >= 'A' && *c <= 'Z') || (*c >= 'a' && *c <= 'z') || (*c >= '0' && *c <= '9') ||
@@ -102,7 +102,7 @@ void sl_s3_fault_parse(const char *body, size_t bytes, struct sl_s3_fault *fault
     *fault = (struct sl_s3_fault){0};
     if (bytes && bytes <= ERROR_BYTES_MAX)
         sl_s3_xml_parse(body, bytes, "error answer", on_fault, fault, NULL);
-    tame_code(fault->code);
+    sanitized_code(fault->code);
 }
 
 int sl_s3_parse_date(const char *text, int64_t *seconds)

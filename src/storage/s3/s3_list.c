@@ -261,12 +261,12 @@ int sl_s3_list_begin(struct sl_store *store, const char *begin,
     struct loop_watch loop = {.next = 1};
     uint64_t total = 0;
     snprintf(listing.what, sizeof(listing.what), "cannot list '%.300s%.70s'", store->uri, begin);
-    struct sl_lane *lane = sl_store_take_lane(store, err);
-    if (!lane)
+    struct sl_channel *channel = sl_store_take_channel(store, err);
+    if (!channel)
         return -1;
-    listing.exchange = sl_range_lane_exchange(lane);
+    listing.exchange = sl_http_channel_exchange(channel);
     int result = list_pages(&listing, &loop, each, arg, &total, err);
-    sl_store_give_lane(store, lane); /* the first object is fetched on the same connection */
+    sl_store_give_channel(store, channel); /* the first object is fetched on the same connection */
     free(loop.kept);
     if (result < 0)
         return -1;

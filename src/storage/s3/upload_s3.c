@@ -105,7 +105,7 @@ static int look(struct sl_s3_upload *s3u, struct sl_exchange *exchange, bool *th
     return -1;
 }
 
-/* The same by GET of a byte: its refusals can be mended. */
+/* The same by GET of a byte: its refusals can be recovered. */
 static int look_closer(struct sl_s3_upload *s3u, struct sl_exchange *exchange, bool *there,
                        struct sl_err *err)
 {

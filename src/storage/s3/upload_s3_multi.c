@@ -70,7 +70,7 @@ static int create(struct sl_s3_upload *s3u, struct sl_exchange *exchange, struct
     return result;
 }
 
-static void *lane_begin(void *arg, struct sl_cancel *stop, struct sl_err *err)
+static void *channel_begin(void *arg, struct sl_cancel *stop, struct sl_err *err)
 {
     const struct sl_s3_upload *s3u = arg;
     const struct sl_source_config *config = &s3u->store->config;
@@ -81,13 +81,13 @@ static void *lane_begin(void *arg, struct sl_cancel *stop, struct sl_err *err)
     return sl_exchange_new(&connect, err);
 }
 
-static void lane_end(void *arg, void *lane)
+static void channel_end(void *arg, void *channel)
 {
     (void)arg;
-    sl_exchange_free(lane);
+    sl_exchange_free(channel);
 }
 
-static int send_part(void *arg, void *lane, uint64_t number, const void *data, size_t bytes,
+static int send_part(void *arg, void *channel, uint64_t number, const void *data, size_t bytes,
                      struct sl_err *err);
 
 int sl_s3_multi_open(struct sl_s3_upload *s3u, struct sl_exchange *exchange, struct sl_err *err)
@@ -101,9 +101,9 @@ int sl_s3_multi_open(struct sl_s3_upload *s3u, struct sl_exchange *exchange, str
                                            .memory_bytes = upload->config.memory_bytes,
                                            .connections = upload->config.connections,
                                            .arg = s3u,
-                                           .begin = lane_begin,
+                                           .begin = channel_begin,
                                            .send = send_part,
-                                           .end = lane_end};
+                                           .end = channel_end};
     s3u->parts = s3u->done ? sl_parts_new(&config, err) : NULL;
     if (!s3u->parts)
         return -1;
@@ -120,7 +120,7 @@ int sl_s3_multi_open(struct sl_s3_upload *s3u, struct sl_exchange *exchange, str
 
 /* ---- parts ---------------------------------------------------------------------------------- */
 
-static int send_part(void *arg, void *lane, uint64_t number, const void *data, size_t bytes,
+static int send_part(void *arg, void *channel, uint64_t number, const void *data, size_t bytes,
                      struct sl_err *err)
 {
     struct sl_s3_upload *s3u = arg;
@@ -145,7 +145,7 @@ static int send_part(void *arg, void *lane, uint64_t number, const void *data, s
                                     .body = data,
                                     .body_bytes = bytes,
                                     .answer_limit = SL_S3_ANSWER_BYTES_MAX};
-    if (sl_s3_call(s3u->s3, lane, &call, &answer, NULL, err) < 0)
+    if (sl_s3_call(s3u->s3, channel, &call, &answer, NULL, err) < 0)
         return -1;
     bool named = sl_answer_header(&answer, "ETag", part->etag, sizeof(part->etag)) && *part->etag &&
                  strlen(part->etag) < sizeof(part->etag) - 1;

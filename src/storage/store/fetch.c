@@ -1,10 +1,10 @@
 /*
- * One range at a time over one lane of the transport, with retry.
+ * One range at a time over one channel of the transport, with retry.
  *
  * A failed try becomes a deadline in the future (IN_BACKOFF), so a thread that drives several
- * fetches never sleeps for one of them; when it has passed, the lane starts again at the first byte
- * that has not been delivered. Lanes of fetches that end between ranges go back to the store with
- * their connection, and the next fetch takes one from there.
+ * fetches never sleeps for one of them; when it has passed, the channel starts again at the first
+ * byte that has not been delivered. Lanes of fetches that end between ranges go back to the store
+ * with their connection, and the next fetch takes one from there.
  */
 #include "fetch.h"
 
@@ -24,7 +24,7 @@ enum {
 
 struct sl_fetch {
     struct sl_store *store;
-    struct sl_lane *lane;
+    struct sl_channel *channel;
     struct sl_source *source;
     enum { IDLE, ACTIVE, IN_BACKOFF, DONE } phase;
     uint64_t at, end;        /* still to come */
@@ -33,34 +33,35 @@ struct sl_fetch {
     uint64_t wake_ns;        /* IN_BACKOFF */
     struct sl_retry retry;
     unsigned throttled;
-    bool hurried;
+    bool hedged;
 };
 
-static struct sl_lane *take_idle_lane(struct sl_store *store)
+static struct sl_channel *take_idle_channel(struct sl_store *store)
 {
     SL_LOCKED(&store->locked.mutex);
-    return store->locked.lane_count ? store->locked.lanes[--store->locked.lane_count] : NULL;
+    return store->locked.channel_count ? store->locked.channels[--store->locked.channel_count]
+                                       : NULL;
 }
 
-static bool keep_idle_lane(struct sl_store *store, struct sl_lane *lane)
+static bool keep_idle_channel(struct sl_store *store, struct sl_channel *channel)
 {
     SL_LOCKED(&store->locked.mutex);
-    if (store->locked.lane_count == SL_IDLE_LANES_MAX)
+    if (store->locked.channel_count == SL_IDLE_CHANNELS_MAX)
         return false;
-    store->locked.lanes[store->locked.lane_count++] = lane;
+    store->locked.channels[store->locked.channel_count++] = channel;
     return true;
 }
 
-struct sl_lane *sl_store_take_lane(struct sl_store *store, struct sl_err *err)
+struct sl_channel *sl_store_take_channel(struct sl_store *store, struct sl_err *err)
 {
-    struct sl_lane *lane = take_idle_lane(store);
-    return lane ? lane : store->transport->lane_new(store, err);
+    struct sl_channel *channel = take_idle_channel(store);
+    return channel ? channel : store->transport->channel_new(store, err);
 }
 
-void sl_store_give_lane(struct sl_store *store, struct sl_lane *lane)
+void sl_store_give_channel(struct sl_store *store, struct sl_channel *channel)
 {
-    if (lane && !keep_idle_lane(store, lane))
-        store->transport->lane_free(lane);
+    if (channel && !keep_idle_channel(store, channel))
+        store->transport->channel_free(channel);
 }
 
 static struct sl_fetch *make(struct sl_store *store, bool apart, struct sl_err *err)
@@ -69,8 +70,9 @@ static struct sl_fetch *make(struct sl_store *store, bool apart, struct sl_err *
     if (!fetch)
         return NULL;
     fetch->store = store;
-    fetch->lane = apart ? store->transport->lane_new(store, err) : sl_store_take_lane(store, err);
-    if (!fetch->lane) {
+    fetch->channel =
+        apart ? store->transport->channel_new(store, err) : sl_store_take_channel(store, err);
+    if (!fetch->channel) {
         free(fetch);
         return NULL;
     }
@@ -92,55 +94,55 @@ void sl_fetch_free(struct sl_fetch *fetch)
     if (!fetch)
         return;
     if (fetch->phase == ACTIVE)
-        fetch->store->transport->lane_free(fetch->lane);
+        fetch->store->transport->channel_free(fetch->channel);
     else
-        sl_store_give_lane(fetch->store, fetch->lane);
+        sl_store_give_channel(fetch->store, fetch->channel);
     free(fetch);
 }
 
 void sl_fetch_rest(struct sl_fetch *fetch)
 {
-    if (fetch->phase == ACTIVE || fetch->phase == IN_BACKOFF || !fetch->lane)
+    if (fetch->phase == ACTIVE || fetch->phase == IN_BACKOFF || !fetch->channel)
         return;
-    sl_store_give_lane(fetch->store, sl_steal(&fetch->lane));
+    sl_store_give_channel(fetch->store, sl_steal(&fetch->channel));
 }
 
-void sl_fetch_hurry(struct sl_fetch *fetch)
+void sl_fetch_hedge(struct sl_fetch *fetch)
 {
-    fetch->hurried = true;
+    fetch->hedged = true;
 }
 
 /* Each time twice as patient; the last try waits as long as it may. */
-static void set_hurry(struct sl_fetch *fetch)
+static void set_hedge(struct sl_fetch *fetch)
 {
     const struct sl_transport *transport = fetch->store->transport;
     unsigned failed = fetch->retry.failed;
     bool last = failed + 1 >= fetch->retry.limit || failed >= HURRIES_MAX;
-    if (transport->lane_hurry)
-        transport->lane_hurry(fetch->lane, fetch->hurried && !last ? 1u << failed : 0);
+    if (transport->channel_hedge)
+        transport->channel_hedge(fetch->channel, fetch->hedged && !last ? 1u << failed : 0);
 }
 
-static int take_lane(struct sl_fetch *fetch, struct sl_err *err)
+static int take_channel(struct sl_fetch *fetch, struct sl_err *err)
 {
-    if (!fetch->lane)
-        fetch->lane = sl_store_take_lane(fetch->store, err);
-    return fetch->lane ? 0 : -1;
+    if (!fetch->channel)
+        fetch->channel = sl_store_take_channel(fetch->store, err);
+    return fetch->channel ? 0 : -1;
 }
 
-/* Once a range: what waiting does not help may be mended, and so may a place that moved away. */
-static bool try_mending(struct sl_fetch *fetch, struct sl_err *err)
+/* Once a range: what waiting does not help may be recovered, and so may a place that moved away. */
+static bool try_repair(struct sl_fetch *fetch, struct sl_err *err)
 {
     const struct sl_store_kind *kind = fetch->store->kind;
     bool unreached = strcmp(err->code, SL_NET_UNREACHED) == 0;
-    if (fetch->retry.mended || !kind->mend || (err->retryable && !unreached))
+    if (fetch->retry.recovered || !kind->recover || (err->retryable && !unreached))
         return false;
-    struct sl_err mending = SL_ERR_INIT;
-    fetch->retry.mended = kind->mend(fetch->source, err, &mending);
-    if (!fetch->retry.mended && mending.kind != SL_OK) {
-        *err = mending;
+    struct sl_err recovering = SL_ERR_INIT;
+    fetch->retry.recovered = kind->recover(fetch->source, err, &recovering);
+    if (!fetch->retry.recovered && recovering.kind != SL_OK) {
+        *err = recovering;
         err->retryable = false;
     }
-    return fetch->retry.mended;
+    return fetch->retry.recovered;
 }
 
 /* A try ended in *err: back off and go on (0), or give up the range (-1). */
@@ -155,7 +157,7 @@ static int fail_try(struct sl_fetch *fetch, struct sl_err *err)
     if (err->http_status == 429 || err->http_status == 503)
         fetch->throttled++;
 
-    bool again = try_mending(fetch, err) ||
+    bool again = try_repair(fetch, err) ||
                  sl_retry_again(&fetch->retry, err, fetch->at - fetch->try_begin, &wait_ms);
     if (!again) {
         fetch->phase = IDLE;
@@ -180,9 +182,9 @@ static int start_try(struct sl_fetch *fetch, struct sl_err *err)
     fetch->try_started_ns = sl_now_ns();
     sl_counter_add(&source->requests, 1);
     sl_metric_add(SL_M_SOURCE_REQUESTS, 1);
-    set_hurry(fetch);
-    if (fetch->store->transport->lane_start(fetch->lane, source, fetch->at, fetch->end,
-                                            !source->opened, err) < 0)
+    set_hedge(fetch);
+    if (fetch->store->transport->channel_start(fetch->channel, source, fetch->at, fetch->end,
+                                               !source->opened, err) < 0)
         return fail_try(fetch, err);
     fetch->phase = ACTIVE;
     return 0;
@@ -202,7 +204,7 @@ int sl_fetch_start(struct sl_fetch *fetch, struct sl_source *source, uint64_t be
     fetch->at = begin;
     fetch->end = end;
     struct sl_err problem = SL_ERR_INIT;
-    if (take_lane(fetch, err) < 0)
+    if (take_channel(fetch, err) < 0)
         return -1;
     if (start_try(fetch, &problem) < 0) {
         if (err)
@@ -218,7 +220,7 @@ static void note_first(struct sl_fetch *fetch)
     const struct sl_transport *transport = fetch->store->transport;
     uint64_t ns = sl_now_ns() - fetch->try_started_ns;
     sl_metric_observe(SL_M_FIRST_BYTE_SECONDS, (double)ns / 1e9);
-    if (transport->lane_sent_twice && transport->lane_sent_twice(fetch->lane))
+    if (transport->channel_sent_twice && transport->channel_sent_twice(fetch->channel))
         sl_counter_add(&fetch->source->requests, 1);
     else
         sl_store_note_first_byte(fetch->store, ns);
@@ -267,7 +269,7 @@ enum sl_io_state sl_fetch_read(struct sl_fetch *fetch, void *data, size_t bytes,
         return SL_IO_END;
 
     enum sl_io_state state =
-        fetch->store->transport->lane_read(fetch->lane, data, bytes, got, &problem);
+        fetch->store->transport->channel_read(fetch->channel, data, bytes, got, &problem);
     if (state == SL_IO_DATA) {
         learn_length(fetch);
         count_bytes(fetch, *got);
@@ -302,7 +304,7 @@ failed:
 int sl_fetch_poll(struct sl_fetch *fetch, struct pollfd fds[SL_IO_POLL_MAX], uint64_t *deadline_ns)
 {
     if (fetch->phase == ACTIVE)
-        return fetch->store->transport->lane_poll(fetch->lane, fds, deadline_ns);
+        return fetch->store->transport->channel_poll(fetch->channel, fds, deadline_ns);
     *deadline_ns = fetch->phase == IN_BACKOFF ? fetch->wake_ns : 0;
     return 0;
 }
@@ -310,7 +312,7 @@ int sl_fetch_poll(struct sl_fetch *fetch, struct pollfd fds[SL_IO_POLL_MAX], uin
 void sl_fetch_abort(struct sl_fetch *fetch)
 {
     if (fetch->phase == ACTIVE)
-        fetch->store->transport->lane_abort(fetch->lane);
+        fetch->store->transport->channel_abort(fetch->channel);
     fetch->phase = IDLE;
 }
 

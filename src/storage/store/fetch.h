@@ -28,7 +28,7 @@ struct sl_fetch *sl_fetch_new_apart(struct sl_store *store, struct sl_err *err);
  * them: one that is not answered in time is sent once more on another connection, and what answers
  * first is taken (exchange_hedge.c). Before the first range.
  */
-void sl_fetch_hurry(struct sl_fetch *fetch);
+void sl_fetch_hedge(struct sl_fetch *fetch);
 /** Closes the connection, in mid-answer too. */
 void sl_fetch_free(struct sl_fetch *fetch);
 SL_AUTO_DEFINE(sl_fetch)

@@ -34,14 +34,15 @@ static struct {
 } open_stores = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 static pthread_once_t wired_once = PTHREAD_ONCE_INIT;
 
-static struct sl_lane *take_leading_to(struct sl_store *store, const struct sl_host *host)
+static struct sl_channel *take_leading_to(struct sl_store *store, const struct sl_host *host)
 {
     SL_LOCKED(&store->locked.mutex);
-    for (unsigned i = 0; store->transport->lane_leads_to && i < store->locked.lane_count; i++) {
-        struct sl_lane *lane = store->locked.lanes[i];
-        if (store->transport->lane_leads_to(lane, host)) {
-            store->locked.lanes[i] = store->locked.lanes[--store->locked.lane_count];
-            return lane;
+    for (unsigned i = 0; store->transport->channel_leads_to && i < store->locked.channel_count;
+         i++) {
+        struct sl_channel *channel = store->locked.channels[i];
+        if (store->transport->channel_leads_to(channel, host)) {
+            store->locked.channels[i] = store->locked.channels[--store->locked.channel_count];
+            return channel;
         }
     }
     return NULL;
@@ -52,9 +53,9 @@ static void shed_idle(const struct sl_host *host)
 {
     SL_LOCKED(&open_stores.mutex);
     for (struct sl_store *store = open_stores.first; store; store = store->next) {
-        struct sl_lane *lane = take_leading_to(store, host);
-        if (lane) {
-            store->transport->lane_free(lane);
+        struct sl_channel *channel = take_leading_to(store, host);
+        if (channel) {
+            store->transport->channel_free(channel);
             return;
         }
     }
@@ -125,8 +126,8 @@ void sl_store_free(struct sl_store *store)
     if (!store)
         return;
     remove_store(store);
-    for (unsigned i = 0; i < store->locked.lane_count; i++)
-        store->transport->lane_free(store->locked.lanes[i]);
+    for (unsigned i = 0; i < store->locked.channel_count; i++)
+        store->transport->channel_free(store->locked.channels[i]);
     store->kind->close(store);
     pthread_mutex_destroy(&store->locked.mutex);
     free(store->uri);
@@ -167,32 +168,32 @@ unsigned sl_store_host_connections(const struct sl_store *store)
 }
 
 /* Lanes for whoever will read: the store keeps them until they are taken. */
-static void connect_ahead(void *arg, const struct sl_exchange *like)
+static void preconnect(void *arg, const struct sl_exchange *like)
 {
     struct sl_store *store = arg;
     {
         SL_LOCKED(&store->locked.mutex);
-        if (store->locked.connected_ahead)
+        if (store->locked.preconnected)
             return;
-        store->locked.connected_ahead = true;
+        store->locked.preconnected = true;
     }
     for (unsigned i = 0; i < store->config.ahead; i++) {
-        struct sl_lane *lane = store->transport->lane_new(store, NULL);
-        if (!lane)
+        struct sl_channel *channel = store->transport->channel_new(store, NULL);
+        if (!channel)
             return;
-        if (store->transport->lane_connect(lane, like, NULL) < 0) {
-            store->transport->lane_free(lane);
+        if (store->transport->channel_connect(channel, like, NULL) < 0) {
+            store->transport->channel_free(channel);
             return;
         }
-        sl_store_give_lane(store, lane);
+        sl_store_give_channel(store, channel);
     }
 }
 
 struct sl_connect sl_store_connect(struct sl_store *store)
 {
-    bool ahead = store->config.ahead && store->transport->lane_connect;
+    bool ahead = store->config.ahead && store->transport->channel_connect;
     return (struct sl_connect){
-        .distant = ahead ? connect_ahead : NULL,
+        .distant = ahead ? preconnect : NULL,
         .distant_arg = store,
         .tls = store->config.tls,
         .cancel = store->config.cancel,
@@ -315,7 +316,7 @@ static int read_head(struct sl_source *source, uint64_t head_bytes, struct sl_er
     SL_AUTO(sl_fetch) fetch = sl_fetch_new(source->store, err);
     if (!fetch)
         return -1;
-    sl_fetch_hurry(fetch);
+    sl_fetch_hedge(fetch);
     source->head = sl_alloc(head_bytes, err);
     if (!source->head || sl_fetch_start(fetch, source, 0, head_bytes, err) < 0)
         return -1;
@@ -463,7 +464,7 @@ int sl_source_read_past(struct sl_source *source, uint64_t offset, void *data, s
     size_t got;
     if (!fetch)
         return -1;
-    sl_fetch_hurry(fetch);
+    sl_fetch_hedge(fetch);
     if (sl_fetch_start(fetch, source, offset, offset + bytes, err) < 0)
         return -1;
     return drain(source->store, fetch, data, bytes, &got, err);

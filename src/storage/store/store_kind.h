@@ -14,7 +14,7 @@
 #include "host.h"
 #include "source.h"
 
-enum { SL_IDLE_LANES_MAX = 64, SL_SCHEMES_MAX = 4 };
+enum { SL_IDLE_CHANNELS_MAX = 64, SL_SCHEMES_MAX = 4 };
 
 /** version.c: neither weak nor empty. */
 bool sl_etag_is_strong(const char *etag);
@@ -33,9 +33,9 @@ struct sl_store {
     struct {
         pthread_mutex_t mutex;
         /* connected and without a request, for the next fetch */
-        struct sl_lane *lanes[SL_IDLE_LANES_MAX];
-        unsigned lane_count;
-        bool connected_ahead;
+        struct sl_channel *channels[SL_IDLE_CHANNELS_MAX];
+        unsigned channel_count;
+        bool preconnected;
         uint64_t first_byte_ns; /* the shortest so far, 0: none */
     } locked;
     struct sl_store *next; /* of all that are open */
@@ -45,11 +45,12 @@ struct sl_connect sl_store_connect(struct sl_store *store);
 /** A request was answered after so long. */
 void sl_store_note_first_byte(struct sl_store *store, uint64_t ns);
 
-/** A lane for other requests than ranges: one that is idle, with its connection, or a new one. */
-struct sl_lane;
-struct sl_lane *sl_store_take_lane(struct sl_store *store, struct sl_err *err);
+/** A channel for other requests than ranges: one that is idle, with its connection, or a new one.
+ */
+struct sl_channel;
+struct sl_channel *sl_store_take_channel(struct sl_store *store, struct sl_err *err);
 /** Back, between two requests: it is kept for the next, or freed. */
-void sl_store_give_lane(struct sl_store *store, struct sl_lane *lane);
+void sl_store_give_channel(struct sl_store *store, struct sl_channel *channel);
 
 struct sl_source {
     struct sl_store *store;
@@ -66,7 +67,7 @@ struct sl_source {
 };
 
 /** One connection's worth of a transport, of one thread; what is in it is the transport's. */
-struct sl_lane;
+struct sl_channel;
 
 /**
  * How the bytes of a kind's objects come: HTTP is one transport, which several kinds share
@@ -74,34 +75,35 @@ struct sl_lane;
  * stand here.
  */
 struct sl_transport {
-    struct sl_lane *(*lane_new)(struct sl_store *store, struct sl_err *err);
-    void (*lane_free)(struct sl_lane *lane);
+    struct sl_channel *(*channel_new)(struct sl_store *store, struct sl_err *err);
+    void (*channel_free)(struct sl_channel *channel);
     /**
      * Begin one request for [begin, end). While source->version is not known yet (first request,
      * begin is 0) the range may be cut short by the object's end, and the answer fills
      * source->bytes and source->version before the first byte is delivered; afterwards the answer
      * must match them exactly.
      */
-    int (*lane_start)(struct sl_lane *lane, struct sl_source *source, uint64_t begin, uint64_t end,
-                      bool first, struct sl_err *err);
-    /** As sl_fetch_read(), without retry. After END or FAILED the lane can start again. */
-    enum sl_io_state (*lane_read)(struct sl_lane *lane, void *data, size_t bytes, size_t *got,
-                                  struct sl_err *err);
-    int (*lane_poll)(struct sl_lane *lane, struct pollfd fds[SL_IO_POLL_MAX],
-                     uint64_t *deadline_ns);
+    int (*channel_start)(struct sl_channel *channel, struct sl_source *source, uint64_t begin,
+                         uint64_t end, bool first, struct sl_err *err);
+    /** As sl_fetch_read(), without retry. After END or FAILED the channel can start again. */
+    enum sl_io_state (*channel_read)(struct sl_channel *channel, void *data, size_t bytes,
+                                     size_t *got, struct sl_err *err);
+    int (*channel_poll)(struct sl_channel *channel, struct pollfd fds[SL_IO_POLL_MAX],
+                        uint64_t *deadline_ns);
     /** Drop the request and its connection. */
-    void (*lane_abort)(struct sl_lane *lane);
+    void (*channel_abort)(struct sl_channel *channel);
 
     /* What follows may be NULL: there is no such thing. */
 
-    /** How its next requests are sent: sl_request.hurry. */
-    void (*lane_hurry)(struct sl_lane *lane, unsigned hurry);
+    /** How its next requests are sent: sl_request.hedge. */
+    void (*channel_hedge)(struct sl_channel *channel, unsigned hedge);
     /** Whether its request was sent twice. */
-    bool (*lane_sent_twice)(const struct sl_lane *lane);
+    bool (*channel_sent_twice)(const struct sl_channel *channel);
     /** Connect a new one to where this leads, as sl_exchange_connect(). */
-    int (*lane_connect)(struct sl_lane *lane, const struct sl_exchange *like, struct sl_err *err);
+    int (*channel_connect)(struct sl_channel *channel, const struct sl_exchange *like,
+                           struct sl_err *err);
     /** Whether it has a connection to this host. */
-    bool (*lane_leads_to)(const struct sl_lane *lane, const struct sl_host *host);
+    bool (*channel_leads_to)(const struct sl_channel *channel, const struct sl_host *host);
 };
 
 struct sl_upload_ops; /* upload_backend.h */
@@ -136,7 +138,7 @@ struct sl_store_kind {
      * about it (credentials refreshed, redirect resolved again, region learned) and the request is
      * worth one more try. May block. NULL: never.
      */
-    bool (*mend)(struct sl_source *source, const struct sl_err *why, struct sl_err *err);
+    bool (*recover)(struct sl_source *source, const struct sl_err *why, struct sl_err *err);
     /** As sl_source_checksums(); NULL: without traits.checksums. */
     int (*checksums)(struct sl_source *source, struct sl_checksums *sums, struct sl_err *err);
 

@@ -180,20 +180,20 @@ static void *run(void *arg)
 {
     struct sl_parts *parts = arg;
     struct sl_err err = SL_ERR_INIT;
-    void *lane = parts->config.begin(parts->config.arg, parts->stop, &err);
+    void *channel = parts->config.begin(parts->config.arg, parts->stop, &err);
     uint64_t number;
     uint8_t *data;
-    if (!lane)
+    if (!channel)
         fail_all(parts, &err);
-    while (lane && take_part(parts, &number, &data)) {
-        if (parts->config.send(parts->config.arg, lane, number, data, bytes_of(parts, number),
+    while (channel && take_part(parts, &number, &data)) {
+        if (parts->config.send(parts->config.arg, channel, number, data, bytes_of(parts, number),
                                &err) < 0)
             fail_all(parts, &err);
         else
             give_back(parts, number);
     }
-    if (lane)
-        parts->config.end(parts->config.arg, lane);
+    if (channel)
+        parts->config.end(parts->config.arg, channel);
     return NULL;
 }
 

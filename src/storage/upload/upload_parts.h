@@ -29,10 +29,10 @@ struct sl_parts_config {
     void *(*begin)(void *arg, struct sl_cancel *stop, struct sl_err *err);
     /** One part, whole, numbered from 0 in order of offsets; parts complete in any order. Tries
      * again itself. */
-    int (*send)(void *arg, void *lane, uint64_t number, const void *data, size_t bytes,
+    int (*send)(void *arg, void *channel, uint64_t number, const void *data, size_t bytes,
                 struct sl_err *err);
-    /** In each thread, last; lane is not NULL. */
-    void (*end)(void *arg, void *lane);
+    /** In each thread, last; channel is not NULL. */
+    void (*end)(void *arg, void *channel);
 };
 
 struct sl_parts;

@@ -56,7 +56,7 @@ static int print_results(const struct sl_initializer *job, const struct sl_initi
     sl_json_init(&json, RESULT_BYTES_MAX);
     sl_json_array(&json);
     for (size_t i = 0; i < job->pair_count; i++) {
-        sl_autofree char *uri = sl_storage_uri_tame(job->arguments[2 * i], NULL);
+        sl_autofree char *uri = sl_storage_uri_sanitize(job->arguments[2 * i], NULL);
         write_pair(&json, uri, job->arguments[2 * i + 1], &done[i]);
     }
     sl_json_end(&json);
@@ -70,7 +70,7 @@ static void tell(const struct sl_initializer *job, const struct sl_initialized *
     char summary[512], bytes[32], line[2048] = "";
     for (size_t i = 0; i < job->pair_count; i++) {
         const char *to = job->arguments[2 * i + 1];
-        sl_autofree char *uri = sl_storage_uri_tame(job->arguments[2 * i], NULL);
+        sl_autofree char *uri = sl_storage_uri_sanitize(job->arguments[2 * i], NULL);
         const char *from = uri ? uri : "the model";
         if (done[i].unpacked)
             snprintf(line, sizeof(line), "'%s' is in %s: %llu files unpacked, %s", from, to,

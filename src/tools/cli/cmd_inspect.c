@@ -161,7 +161,7 @@ static int take_entry(const struct sl_entry *entry, void *arg, struct sl_err *er
     enum sl_format_says says = sl_format_name_says(name);
     if (says < SL_SAYS_LIKELY)
         return 0;
-    bool second = sl_format_of_name(name, NULL)->second_choice;
+    bool second = sl_format_of_name(name, NULL)->fallback;
     struct sl_list *list = says == SL_SAYS_INDEX ? &found->indexes[second] : &found->files[second];
     if (list->count == OBJECTS_MAX)
         return sl_fail(err, SL_E_USAGE, "more than %d tensor files below the prefix: name one",

@@ -111,7 +111,7 @@ static int prepare(struct jobs *jobs, struct sl_specs *specs, struct sl_err *err
             spec->readers.memory_bytes = READER_MEMORY_BYTES / at_once;
         jobs->items[i].spec = spec;
         jobs->items[i].progress =
-            sl_progress_new(spec->metadata.name, sl_operand_tame(spec->source.uri), path, err);
+            sl_progress_new(spec->metadata.name, sl_operand_sanitize(spec->source.uri), path, err);
         if (!jobs->items[i].progress)
             return -1;
         jobs->count++;

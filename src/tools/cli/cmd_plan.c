@@ -39,7 +39,7 @@ static void print_names(const struct sl_plan *plan)
     for (size_t i = 0; i < plan->source_count && i < ROWS_SHOWN; i++) {
         char name[NAME_BYTES];
         snprintf(name, sizeof(name), "%s", plan->sources[i].name);
-        sl_tame(name);
+        sl_sanitize(name);
         printf("  %-48s %12s  %s\n", name,
                sl_human_bytes(sl_source_bytes(plan->sources[i].source), text),
                plan->sources[i].index ? plan->sources[i].index->format : "data");

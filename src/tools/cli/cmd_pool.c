@@ -112,7 +112,7 @@ static int add_row(void *arg, const struct sluice_row *row)
     if (row->owner >= 0)
         snprintf(owner, sizeof(owner), " (user %u)", (unsigned)row->owner);
     snprintf(name, sizeof(name), "%s%s%.180s%s", row->name, *row->key ? " " : "", row->key, owner);
-    sl_tame(name);
+    sl_sanitize(name);
     if (listing->count++ == 0)
         sl_buf_printf(&listing->text, &listing->err, "%-32s %-8s %-8s %10s %8s %8s\n", "NAME",
                       "DEVICE", "STATE", "MEMORY", "TENSORS", "LEASES");

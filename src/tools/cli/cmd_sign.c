@@ -103,7 +103,7 @@ static int sign_all(struct sl_cli *cli, struct sl_signing *signing, const struct
         if (cli->json)
             continue;
         printf("%-8s ", done < 0 ? "BAD" : options->check ? "ok" : "written");
-        sl_print_tame(names->items[i]);
+        sl_print_sanitized(names->items[i]);
         printf("%s\n", SL_SIDECAR_SUFFIX);
     }
     if (!first.kind)

@@ -45,7 +45,7 @@ static void tell(struct report *report, const char *kind, const char *name, enum
     *(verdict == GOOD ? &report->good : verdict == BAD ? &report->bad : &report->bare) += 1;
     if (!report->to_json) {
         printf("%-8s %-7s ", words[verdict], kind);
-        sl_print_tame(name);
+        sl_print_sanitized(name);
         printf("%s%s\n", why ? ": " : "", why ? why : "");
         return;
     }
@@ -335,7 +335,7 @@ static int verify_objects(struct sl_cli *cli, struct report *report, struct sl_e
         *err = first;
         return -1;
     }
-    sl_autofree char *tame = done < 0 ? NULL : sl_uri_tame(cli->operands[0], err);
+    sl_autofree char *tame = done < 0 ? NULL : sl_uri_sanitize(cli->operands[0], err);
     return tame ? judge_all(report, tame, err) : -1;
 }
 

@@ -188,7 +188,7 @@ int sl_converting_run(struct sl_cli *cli, struct sl_converting *converting, stru
     struct sl_convert_config *config = &converting->config;
     struct sl_specs specs = {0};
     sl_autofree char *to = destination(cli->operands[1], err);
-    sl_autofree char *tame = to ? sl_uri_tame(to, err) : NULL;
+    sl_autofree char *tame = to ? sl_uri_sanitize(to, err) : NULL;
     if (!tame || choose_format(tame, converting->to_format, &config->format, err) < 0)
         return -1;
     config->to = to;
@@ -198,7 +198,7 @@ int sl_converting_run(struct sl_cli *cli, struct sl_converting *converting, stru
                        cli->operands[0], specs.count);
     if (done == 0) {
         const struct sl_spec *spec = &specs.items[0];
-        sl_autofree char *from = sl_uri_tame(spec->source.uri, err);
+        sl_autofree char *from = sl_uri_sanitize(spec->source.uri, err);
         config->progress = from ? sl_progress_new(spec->metadata.name, from, tame, err) : NULL;
         done = config->progress ? run_spec(cli, converting, spec, tame, err) : -1;
         sl_progress_free(config->progress);

@@ -146,7 +146,7 @@ void sl_inspect_report_json(struct sl_json *json, const struct sl_inspect_report
 /* ---- the table ------------------------------------------------------------------------------- */
 
 /* Text of a file, at most `width` characters wide, padded to it; control characters become '?'. */
-static void print_tame(const char *text, size_t bytes, size_t width)
+static void print_sanitized(const char *text, size_t bytes, size_t width)
 {
     size_t shown = 0;
     for (size_t i = 0; i < bytes; i++) {
@@ -176,10 +176,10 @@ static size_t characters(const char *text, size_t bytes)
 static void print_whole(const char *text, size_t limit)
 {
     size_t bytes = strlen(text);
-    print_tame(text, bytes, SL_MIN(characters(text, bytes), limit));
+    print_sanitized(text, bytes, SL_MIN(characters(text, bytes), limit));
 }
 
-void sl_print_tame(const char *text)
+void sl_print_sanitized(const char *text)
 {
     print_whole(text, SIZE_MAX);
 }
@@ -234,7 +234,7 @@ static void print_tensor(const struct sl_inspect_report *report, size_t number, 
 {
     const struct sl_tensor *tensor = &report->index->tensors[number];
     char shape[SHAPE_TEXT_BYTES], size[32], hex[65];
-    print_tame(tensor->name, tensor->name_bytes, name_width);
+    print_sanitized(tensor->name, tensor->name_bytes, name_width);
     printf("  %-11s %-*s %12s", tensor->dtype_name, shape_width, shape_text(tensor, shape),
            sl_human_bytes(tensor->bytes, size));
     if (tensor->refused && !report->index->encrypted) {

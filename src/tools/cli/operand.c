@@ -18,7 +18,7 @@ bool sl_operand_is_spec(const char *operand)
     return !strstr(operand, "://") && (ends_with(operand, ".yaml") || ends_with(operand, ".yml"));
 }
 
-const char *sl_operand_tame(const char *uri)
+const char *sl_operand_sanitize(const char *uri)
 {
     return !uri || strpbrk(uri, "?@") ? "" : uri;
 }
@@ -35,7 +35,7 @@ static int read_specs(struct sl_cli *cli, const char *to, const char *otherwise_
         return sl_fail(
             err, SL_E_USAGE,
             "where shall '%s' go? Add --to DIR (or give a spec, a file that ends in .yaml)",
-            sl_operand_tame(operand));
+            sl_operand_sanitize(operand));
     return sl_cli_uri_specs(cli, operand, to, specs, err);
 }
 

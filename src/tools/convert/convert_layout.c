@@ -23,7 +23,7 @@ static bool is_tensorizer(const struct sl_job *job)
 
 static int refuse_encrypted(const char *uri, struct sl_err *err)
 {
-    sl_autofree char *tame = sl_uri_tame(uri, err);
+    sl_autofree char *tame = sl_uri_sanitize(uri, err);
     if (!tame)
         return -1;
     return sl_fail(err, SL_E_USAGE,
@@ -148,7 +148,7 @@ int sl_job_add_output(struct sl_job *job, const char *folder, const char *name, 
 
 static int refuse_several(const struct sl_job *job, struct sl_err *err)
 {
-    sl_autofree char *to = sl_uri_tame(job->config->to, err);
+    sl_autofree char *to = sl_uri_sanitize(job->config->to, err);
     if (!to)
         return -1;
     return sl_fail(err, SL_E_USAGE,

@@ -213,7 +213,7 @@ static int make_specs(const struct run *run, const struct pair *pair,
 
 static int load(struct run *run, struct pair *pair, const struct sl_spec *spec, struct sl_err *err)
 {
-    sl_autofree char *tame = sl_uri_tame(pair->uri.text, err);
+    sl_autofree char *tame = sl_uri_sanitize(pair->uri.text, err);
     struct sl_progress *progress =
         tame ? sl_progress_new(spec->metadata.name, tame, pair->to, err) : NULL;
     if (!progress)
@@ -377,7 +377,7 @@ static int make_ready(struct run *run, struct pair *pair, struct sl_err *err)
 /* Which pair failed matters only if there are several. */
 static int wrap(const struct run *run, const struct pair *pair, struct sl_err *err)
 {
-    sl_autofree char *tame = run->pair_count > 1 ? sl_uri_tame(pair->uri.text, NULL) : NULL;
+    sl_autofree char *tame = run->pair_count > 1 ? sl_uri_sanitize(pair->uri.text, NULL) : NULL;
     return tame ? sl_wrap(err, "'%.200s'", tame) : -1;
 }
 

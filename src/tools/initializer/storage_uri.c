@@ -32,9 +32,9 @@ static const char *without_prefix(const char *argument)
     return *rest == '+' ? rest + 1 : argument;
 }
 
-char *sl_storage_uri_tame(const char *argument, struct sl_err *err)
+char *sl_storage_uri_sanitize(const char *argument, struct sl_err *err)
 {
-    return sl_uri_tame(without_prefix(argument), err);
+    return sl_uri_sanitize(without_prefix(argument), err);
 }
 
 /* ---- kinds that are not read ---------------------------------------------------------------- */
@@ -79,7 +79,7 @@ static bool is_repository(const char *uri)
 
 static int refuse(const char *uri, const char *advice, struct sl_err *err)
 {
-    sl_autofree char *tame = sl_uri_tame(uri, err);
+    sl_autofree char *tame = sl_uri_sanitize(uri, err);
     return tame ? sl_fail(err, SL_E_USAGE, "'%.300s' is not read by sluice: %s", tame, advice) : -1;
 }
 
@@ -121,7 +121,7 @@ static int parse_local(struct sl_storage_uri *uri, struct sl_err *err)
 
 static int no_file(const char *uri, struct sl_err *err)
 {
-    sl_autofree char *tame = sl_uri_tame(uri, err);
+    sl_autofree char *tame = sl_uri_sanitize(uri, err);
     return tame ? sl_fail(err, SL_E_USAGE,
                           "'%.300s' names no file: a web server has no listing, so give the URL "
                           "of one",

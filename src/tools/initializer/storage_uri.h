@@ -24,7 +24,7 @@ struct sl_storage_uri {
  */
 int sl_storage_uri_parse(const char *argument, struct sl_storage_uri *uri, struct sl_err *err);
 /** An argument fit for logs: without its "sluice+", user, password and query. free() it. */
-char *sl_storage_uri_tame(const char *argument, struct sl_err *err);
+char *sl_storage_uri_sanitize(const char *argument, struct sl_err *err);
 /** The path of a local one; borrowed. */
 const char *sl_storage_local_path(const char *text);
 

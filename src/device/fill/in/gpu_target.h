@@ -7,8 +7,8 @@
 
 #include "gpu_crcs.h"
 #include "gpu_fill.h"
-#include "gpu_mend.h"
 #include "gpu_opener.h"
+#include "gpu_repair.h"
 
 /** The tensors of a plan that are decrypted on a device, by file and offset. */
 struct sl_gpu_sealed {
@@ -24,18 +24,18 @@ struct sl_gpu_target {
     struct sl_gpu_fill_target is;
     const struct sl_gpu_sealed *sealed; /* the fill's */
     struct sl_gpu_ring *ring;           /* the fill's */
-    unsigned lane;                      /* of the ring */
+    unsigned queue;                     /* of the ring */
     uint64_t *addresses, *bytes;        /* one a file; 0: not there */
     struct sl_gpu_opener *opener;       /* NULL: nothing is opened here */
-    struct sl_gpu_mend *mend;           /* the same */
+    struct sl_gpu_repair *repair;       /* the same */
     struct sl_gpu_crcs *crcs;           /* borrowed; NULL: no CRC is computed here */
 };
 /** Find the addresses, and what opens. */
 int sl_gpu_target_init(struct sl_gpu_target *target, const struct sl_gpu_fill_target *is,
                        const struct sl_plan *plan, const struct sl_gpu_sealed *sealed,
                        struct sl_err *err);
-/** This is its ring and its lane there. */
-int sl_gpu_target_join(struct sl_gpu_target *target, struct sl_gpu_ring *ring, unsigned lane,
+/** This is its ring and its queue there. */
+int sl_gpu_target_join(struct sl_gpu_target *target, struct sl_gpu_ring *ring, unsigned queue,
                        const struct sl_plan *plan, const struct sl_gpu_fill_config *config,
                        struct sl_err *err);
 /** No more of its own work. */

@@ -17,19 +17,19 @@ struct sl_gpu_buffer {
     const struct sl_gpu_shape *shape;  /* NULL: bytes stay as they are */
     uint64_t offset, used;             /* in the file; bytes here */
     uint64_t number, opened_ns, order; /* order: of closing, of copying */
-    uint32_t lanes;                    /* that it is for, a bit each */
-    uint32_t begun, landed;            /* CLOSED: copies of each lane, a bit each */
+    uint32_t queues;                   /* that it is for, a bit each */
+    uint32_t begun, landed;            /* CLOSED: copies of each queue, a bit each */
 };
 struct sl_gpu_waiting_note {
     struct sl_gpu_note note;
     uint64_t upto; /* number */
 };
 /** The way to one GPU. */
-struct sl_gpu_lane {
+struct sl_gpu_queue {
     struct sl_gpu_chore chore; /* first */
     struct sl_gpu_ring *ring;
     struct sl_gpu *gpu;
-    uint32_t bit; /* of this lane in a buffer's begun and landed */
+    uint32_t bit; /* of this queue in a buffer's begun and landed */
     const uint64_t *addresses, *zeroed;
     struct sl_cuda_stream *stream;
     struct sl_cuda_event *events[SL_RING_BUFFERS_MAX]; /* of each buffer */
@@ -46,8 +46,8 @@ struct sl_gpu_ring {
     unsigned count;
     uint64_t buffer_bytes, age_ns, scratch;
     uint8_t *pinned, *bounce; /* one piece: the buffers, then what reading back takes */
-    struct sl_gpu_lane lanes[SL_GPU_RING_LANES_MAX];
-    unsigned lane_count; /* set before anything is put */
+    struct sl_gpu_queue queues[SL_GPU_RING_QUEUES_MAX];
+    unsigned queue_count; /* set before anything is put */
     pthread_mutex_t lock;
     pthread_cond_t moved; /* a buffer is free, a note told, or it failed */
     struct {
@@ -57,7 +57,7 @@ struct sl_gpu_ring {
     } locked;
 };
 
-/** gpu_ring.c: one round of a lane's copies and notes; the GPU's thread. */
-uint64_t sl_gpu_lane_turn(struct sl_gpu_chore *chore);
+/** gpu_ring.c: one round of a queue's copies and notes; the GPU's thread. */
+uint64_t sl_gpu_queue_turn(struct sl_gpu_chore *chore);
 
 #endif

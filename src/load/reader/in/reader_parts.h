@@ -27,30 +27,32 @@ struct sl_stretch {
     uint32_t file;
     uint64_t begin, end;
 };
-/** The plan's ranges less what the journal vouches for; kept bytes are fed to verify and heads. */
-struct sl_heads;
+/** The plan's ranges less what the journal vouches for; kept bytes are fed to verify and to
+ * deferred headers.
+ */
+struct sl_deferred;
 int sl_work_make(struct sl_work *work, const struct sl_plan *plan, struct sl_sink *sink,
-                 struct sl_journal *journal, struct sl_verify *verify, struct sl_heads *heads,
+                 struct sl_journal *journal, struct sl_verify *verify, struct sl_deferred *deferred,
                  struct sl_err *err);
 void sl_work_release(struct sl_work *work);
 /** Does the journal vouch for these bytes of a file? Only for what is composed. */
 bool sl_work_keeps(const struct sl_work *work, uint32_t file, uint64_t begin, uint64_t end);
 
-/** A range, or a part of one, for a lane. */
+/** A range, or a part of one, for a slot. */
 struct sl_reader_job {
     struct sl_range range;
 };
 
 enum { SL_WRITE_TURNS = 64, SL_HEDGE_CREDIT = 128 /* of a load that begins */ };
 
-/* ---- refetch: what came wrong, once more (refetch.c) ----------------------------------------- */
+/* ---- repair: what came wrong, once more (repair.c) ----------------------------------------- */
 
 /** Bytes of a file that were replaced by right ones. */
-struct sl_mended {
+struct sl_repaired {
     uint32_t file, crc32c;
     uint64_t begin, end;
 };
-struct sl_refetch {
+struct sl_repair {
     pthread_mutex_t lock;
     pthread_cond_t more; /* checks or stop changed */
     pthread_t thread;
@@ -59,17 +61,17 @@ struct sl_refetch {
         size_t count, capacity, next;
         bool started, stop;
     } locked;
-    struct sl_mended *mended; /* the thread's own until it is gone */
-    size_t mended_count, mended_capacity;
+    struct sl_repaired *repaired; /* the thread's own until it is gone */
+    size_t repaired_count, repaired_capacity;
 };
 struct sl_reader;
-void sl_refetch_init(struct sl_refetch *refetch);
+void sl_repair_init(struct sl_repair *repair);
 /** As sl_verify_config.again: a few tries, then sl_verify_settle(). Any thread; SL_E_CANCELED after
- * sl_refetch_stop(). */
-int sl_refetch_add(struct sl_reader *reader, const struct sl_check *check, struct sl_err *err);
+ * sl_repair_stop(). */
+int sl_repair_add(struct sl_reader *reader, const struct sl_check *check, struct sl_err *err);
 /** End the thread; before verify is freed. */
-void sl_refetch_stop(struct sl_refetch *refetch);
-void sl_refetch_release(struct sl_refetch *refetch);
+void sl_repair_stop(struct sl_repair *repair);
+void sl_repair_release(struct sl_repair *repair);
 
 /* ---- what the threads share ----------------------------------------------------------------- */
 
@@ -79,9 +81,9 @@ struct sl_reader {
     struct sl_journal *journal; /* may be NULL */
     const struct sl_reader_config *config;
     struct sl_verify *verify;
-    struct sl_heads *heads; /* NULL: none */
+    struct sl_deferred *deferred; /* NULL: none */
     struct sl_work work;
-    struct sl_refetch refetch;
+    struct sl_repair repair;
     struct sl_cancel *stop; /* raised by the first failure */
     struct sl_cancel *done; /* raised when the last range has ended */
     struct sl_load_facts facts;
@@ -95,7 +97,7 @@ struct sl_reader {
     /*
      * Whose turn it is to write to a file (number modulo SL_WRITE_TURNS): writers that meet at the
      * page cache's lock of one file spin and burn CPU, so a thread that finds it taken goes on with
-     * its other lanes.
+     * its other slots.
      */
     pthread_mutex_t turns[SL_WRITE_TURNS];
     pthread_mutex_t lock;
@@ -103,16 +105,16 @@ struct sl_reader {
         size_t next_range;
         size_t composed;             /* the target whose blocks are taken */
         uint64_t composed_bytes;     /* of it: taken */
-        struct sl_reader_job *given; /* what lanes gave away, at most given_max */
+        struct sl_reader_job *given; /* what slots gave away, at most given_max */
         unsigned given_count;
         unsigned busy;         /* ranges that are being read */
-        unsigned idle;         /* lanes that would take one */
-        unsigned doubtful;     /* lanes that may be slow */
+        unsigned idle;         /* slots that would take one */
+        unsigned doubtful;     /* slots that may be slow */
         uint64_t waste;        /* bytes that answers broken off may cost */
         unsigned hedge_credit; /* each range adds 1, a request sent again takes many */
         struct sl_pace pace;
-        unsigned lanes;      /* open now */
-        unsigned lanes_most; /* that were open at a time */
+        unsigned slots;      /* open now */
+        unsigned slots_most; /* that were open at a time */
         unsigned wanted;     /* connections that the growth asks for */
         unsigned throttled;  /* answers since the last tick */
         struct sl_growth growth;
@@ -136,7 +138,7 @@ void sl_reader_began(struct sl_reader *reader, uint64_t first_ns, bool fresh);
 void sl_reader_ended(struct sl_reader *reader, uint64_t bytes, uint64_t ns, uint64_t gap_ns);
 /** Nothing is left to read and nobody reads, or the load has failed. */
 bool sl_reader_finished(struct sl_reader *reader);
-/** Only what lanes give away is left to take. */
+/** Only what slots give away is left to take. */
 bool sl_reader_used_up(struct sl_reader *reader);
 /** Give a part away: true if someone idle will have it. */
 bool sl_reader_give(struct sl_reader *reader, const struct sl_reader_job *job);
@@ -144,7 +146,7 @@ bool sl_reader_give(struct sl_reader *reader, const struct sl_reader_job *job);
 struct sl_slow {
     uint64_t landed_then; /* reader->landed when it fell into doubt */
     uint64_t quiet_ns;    /* so long nothing came */
-    uint64_t unread;      /* sl_lane_unread() */
+    uint64_t unread;      /* sl_slot_unread_bytes() */
     uint64_t range_bytes; /* of its range */
     bool begun, fresh;    /* its answer; its connection may be new */
     bool stuck;           /* it would be slow even if it were the only one */
@@ -163,62 +165,64 @@ void sl_reader_count_doubtful(struct sl_reader *reader, int change);
 /** sl_pace_expect() of this load. */
 uint64_t sl_reader_expect(struct sl_reader *reader, uint64_t bytes);
 
-/* ---- landing: bytes go to the sink, the hashes and the journal ------------------------------ */
+/* ---- writer: bytes go to the sink, the hashes and the journal ------------------------------ */
 
-/** One lane's stretch of written bytes that the journal has not got yet. */
-struct sl_landing {
+/** One slot's stretch of written bytes that the journal has not got yet. */
+struct sl_writer {
     struct sl_reader *reader;
     uint32_t file, crc;
     uint64_t begin, end; /* equal: none */
 };
 /** Write source bytes [begin, begin + bytes) of the extent. */
-int sl_landing_write(struct sl_landing *landing, const struct sl_extent *extent, uint64_t begin,
-                     const uint8_t *data, size_t bytes, struct sl_err *err);
+int sl_writer_write(struct sl_writer *writer, const struct sl_extent *extent, uint64_t begin,
+                    const uint8_t *data, size_t bytes, struct sl_err *err);
 /** As above for bytes that were read straight into the place. */
-int sl_landing_commit(struct sl_landing *landing, const struct sl_extent *extent,
-                      const struct sl_place *place, struct sl_err *err);
+int sl_writer_commit(struct sl_writer *writer, const struct sl_extent *extent,
+                     const struct sl_place *place, struct sl_err *err);
 /** Tell the journal what it has not got yet. */
-int sl_landing_flush(struct sl_landing *landing, struct sl_err *err);
+int sl_writer_flush(struct sl_writer *writer, struct sl_err *err);
 /** Bytes of a file are in the sink and as they should be: count, by what was fetched for them, and
  * note. */
-int sl_landing_note(struct sl_landing *landing, uint32_t file, uint64_t begin, uint64_t end,
-                    uint32_t crc, uint64_t fetched, struct sl_err *err);
+int sl_writer_note(struct sl_writer *writer, uint32_t file, uint64_t begin, uint64_t end,
+                   uint32_t crc, uint64_t fetched, struct sl_err *err);
 /** Tell the device of what landed. */
-void sl_landing_tell(struct sl_reader *reader, uint32_t file, uint64_t offset, uint64_t bytes);
+void sl_writer_tell(struct sl_reader *reader, uint32_t file, uint64_t offset, uint64_t bytes);
 /** Into the sink, and no more. */
-int sl_landing_put(struct sl_reader *reader, uint32_t file, uint64_t offset, const uint8_t *data,
-                   uint64_t bytes, struct sl_err *err);
+int sl_writer_put(struct sl_reader *reader, uint32_t file, uint64_t offset, const uint8_t *data,
+                  uint64_t bytes, struct sl_err *err);
 /** The plan's own bytes. */
-int sl_landing_literal(struct sl_reader *reader, const struct sl_literal *literal,
-                       struct sl_err *err);
+int sl_writer_literal(struct sl_reader *reader, const struct sl_literal *literal,
+                      struct sl_err *err);
 
-/* ---- heads: headers that hold the hashes of what follows them (heads.c) ---------------------- */
+/* ---- deferred: headers that hold the hashes of what follows them (deferred_headers.c)
+ * ---------------------- */
 
-struct sl_heads;
-/** *heads is NULL if the plan has none; the functions below take that. */
-int sl_heads_new(struct sl_heads **heads, struct sl_reader *reader, struct sl_err *err);
-void sl_heads_free(struct sl_heads *heads);
-SL_AUTO_DEFINE(sl_heads)
+struct sl_deferred;
+/** *deferred is NULL if the plan has none; the functions below take that. */
+int sl_deferred_new(struct sl_deferred **deferred, struct sl_reader *reader, struct sl_err *err);
+void sl_deferred_free(struct sl_deferred *deferred);
+SL_AUTO_DEFINE(sl_deferred)
 /**
  * These bytes of a file are final and in the sink (each byte once, in any order): whoever commits
  * what is to be published calls this. Writes headers that are complete now. Any thread.
  */
-int sl_heads_feed(struct sl_heads *heads, uint32_t file, uint64_t offset, const void *data,
-                  size_t bytes, struct sl_err *err);
+int sl_deferred_feed(struct sl_deferred *deferred, uint32_t file, uint64_t offset, const void *data,
+                     size_t bytes, struct sl_err *err);
 /** As above for what the journal keeps: it is read back. */
-int sl_heads_feed_landed(struct sl_heads *heads, uint32_t file, uint64_t offset, uint64_t bytes,
-                         struct sl_err *err);
+int sl_deferred_feed_landed(struct sl_deferred *deferred, uint32_t file, uint64_t offset,
+                            uint64_t bytes, struct sl_err *err);
 /** These bytes of a file were others when they were fed: headers over them are made anew. Every
  * header is written. */
-int sl_heads_redo(struct sl_heads *heads, uint32_t file, uint64_t begin, uint64_t end,
-                  struct sl_err *err);
+int sl_deferred_redo(struct sl_deferred *deferred, uint32_t file, uint64_t begin, uint64_t end,
+                     struct sl_err *err);
 /** Everything was fed: wait until every header is written. */
-int sl_heads_finish(struct sl_heads *heads, struct sl_err *err);
+int sl_deferred_finish(struct sl_deferred *deferred, struct sl_err *err);
 
-/* ---- forming: stored bytes become what is written (forming.c) -------------------------------- */
+/* ---- transform: stored bytes become what is written (transform_stage.c)
+ * -------------------------------- */
 
-/** One lane's tensor in the making, from the begin of one of its units on. */
-struct sl_forming {
+/** One slot's tensor in the making, from the begin of one of its units on. */
+struct sl_transform {
     struct sl_reader *reader;
     const struct sl_mapping *mapping; /* NULL: none */
     uint64_t at;                      /* the place that comes next */
@@ -236,22 +240,22 @@ struct sl_forming {
     uint8_t *grown;   /* what became more than it was; NULL unless reader->grows */
     size_t used, put; /* of it: made; written */
 };
-int sl_forming_init(struct sl_forming *forming, struct sl_reader *reader, struct sl_err *err);
-void sl_forming_release(struct sl_forming *forming);
+int sl_transform_init(struct sl_transform *transform, struct sl_reader *reader, struct sl_err *err);
+void sl_transform_release(struct sl_transform *transform);
 /** Forget what is unfinished: the next extent begins at a unit. */
-void sl_forming_drop(struct sl_forming *forming);
+void sl_transform_drop(struct sl_transform *transform);
 /**
  * Decrypt, hash, cut and cast source bytes [begin, end) of an extent with a target, in place. They
  * begin where the last ones ended or at a unit, and end at whole elements. data: what was fetched.
  */
-int sl_forming_add(struct sl_forming *forming, const struct sl_extent *extent, uint64_t begin,
-                   uint64_t end, uint8_t *data, struct sl_err *err);
-/** Write them: called for each sl_forming_add() of a window, in the same order. */
-int sl_forming_land(struct sl_forming *forming, struct sl_landing *landing,
-                    const struct sl_extent *extent, uint64_t begin, uint64_t end,
-                    const uint8_t *data, struct sl_err *err);
+int sl_transform_add(struct sl_transform *transform, const struct sl_extent *extent, uint64_t begin,
+                     uint64_t end, uint8_t *data, struct sl_err *err);
+/** Write them: called for each sl_transform_add() of a window, in the same order. */
+int sl_transform_land(struct sl_transform *transform, struct sl_writer *writer,
+                      const struct sl_extent *extent, uint64_t begin, uint64_t end,
+                      const uint8_t *data, struct sl_err *err);
 /** A new window begins. */
-void sl_forming_turn(struct sl_forming *forming);
+void sl_transform_turn(struct sl_transform *transform);
 
 /* ---- composing: what no range of bytes gives (composing.c) ----------------------------------- */
 
@@ -259,50 +263,47 @@ bool sl_reader_composes(const struct sl_plan *plan);
 /** Take block after block until none is left or the load fails. Any thread. */
 void sl_reader_compose(struct sl_reader *reader);
 
-/* ---- lane: one connection, range after range ------------------------------------------------ */
+/* ---- slot: one connection, range after range ------------------------------------------------ */
 
-struct sl_reader_lane;
-struct sl_reader_lane *sl_reader_lane_new(struct sl_reader *reader, struct sl_err *err);
-/** The journal learns what the lane has written. */
-void sl_reader_lane_free(struct sl_reader_lane *lane);
+struct sl_slot;
+struct sl_slot *sl_slot_new(struct sl_reader *reader, struct sl_err *err);
+/** The journal learns what the slot has written. */
+void sl_slot_free(struct sl_slot *slot);
 
-enum sl_lane_state { SL_LANE_FAILED = -1, SL_LANE_WAIT, SL_LANE_RUN, SL_LANE_FULL, SL_LANE_IDLE };
+enum sl_slot_state { SL_SLOT_FAILED = -1, SL_SLOT_WAIT, SL_SLOT_RUN, SL_SLOT_FULL, SL_SLOT_IDLE };
 /**
- * One move, without blocking. WAIT: sl_reader_lane_poll() says for what; RUN: call again; IDLE:
- * between two ranges; FULL: another thread writes to the file: call again when the other lanes have
+ * One move, without blocking. WAIT: sl_slot_poll() says for what; RUN: call again; IDLE:
+ * between two ranges; FULL: another thread writes to the file: call again when the other slots have
  * moved, with `insist` to wait for the turn.
  */
-enum sl_lane_state sl_reader_lane_step(struct sl_reader_lane *lane, bool insist,
-                                       struct sl_err *err);
-/** Give an idle lane something to read. */
-int sl_reader_lane_start(struct sl_reader_lane *lane, const struct sl_reader_job *job,
-                         struct sl_err *err);
-/** An idle lane: whoever needs its connection, or its place at the host, may have it. */
-void sl_reader_lane_rest(struct sl_reader_lane *lane);
-int sl_reader_lane_poll(struct sl_reader_lane *lane, struct pollfd fds[SL_IO_POLL_MAX],
-                        uint64_t *deadline_ns);
+enum sl_slot_state sl_slot_step(struct sl_slot *slot, bool insist, struct sl_err *err);
+/** Give an idle slot something to read. */
+int sl_slot_start(struct sl_slot *slot, const struct sl_reader_job *job, struct sl_err *err);
+/** An idle slot: whoever needs its connection, or its place at the host, may have it. */
+void sl_slot_rest(struct sl_slot *slot);
+int sl_slot_poll(struct sl_slot *slot, struct pollfd fds[SL_IO_POLL_MAX], uint64_t *deadline_ns);
 /** Bytes of its range that no window has begun to read. */
-uint64_t sl_reader_lane_left(const struct sl_reader_lane *lane);
+uint64_t sl_slot_left(const struct sl_slot *slot);
 /** Whether so much is left, and so far off, that a part is worth another request. */
-bool sl_reader_lane_may_split(const struct sl_reader_lane *lane);
+bool sl_slot_may_split(const struct sl_slot *slot);
 /** Give half of what is left to someone idle; false if nobody is. */
-bool sl_reader_lane_split(struct sl_reader_lane *lane);
+bool sl_slot_split(struct sl_slot *slot);
 
-enum sl_lane_pace { SL_PACE_FINE, SL_PACE_DOUBTFUL, SL_PACE_SLOW, SL_PACE_STUCK };
+enum sl_slot_pace { SL_PACE_FINE, SL_PACE_DOUBTFUL, SL_PACE_SLOW, SL_PACE_STUCK };
 /** How it does beside the ranges before. quiet: poll() just found nothing for it. */
-enum sl_lane_pace sl_reader_lane_pace(struct sl_reader_lane *lane, bool quiet,
-                                      const struct sl_patience *patience);
-/** Drop the connection of a lane that is SLOW or STUCK and ask for what has not come on another
+enum sl_slot_pace sl_slot_pace(struct sl_slot *slot, bool quiet,
+                               const struct sl_patience *patience);
+/** Drop the connection of a slot that is SLOW or STUCK and ask for what has not come on another
  * one: 1, or 0 if it may not. */
-int sl_reader_lane_hedge(struct sl_reader_lane *lane, enum sl_lane_pace pace, struct sl_err *err);
+int sl_slot_hedge(struct sl_slot *slot, enum sl_slot_pace pace, struct sl_err *err);
 /** Bytes have come that poll() does not tell of (SO_RCVLOWAT): a step takes them. */
-bool sl_reader_lane_unread(const struct sl_reader_lane *lane);
-unsigned sl_reader_lane_take_throttled(struct sl_reader_lane *lane);
+bool sl_slot_has_unread(const struct sl_slot *slot);
+unsigned sl_slot_take_throttled(struct sl_slot *slot);
 
-/* ---- crew: the lanes of one thread ---------------------------------------------------------- */
+/* ---- self: the slots of one thread ---------------------------------------------------------- */
 
 /** Drive the share of this thread until there is nothing left to read or the load fails. */
-void sl_crew_run(struct sl_reader *reader, unsigned thread);
+void sl_reader_thread_run(struct sl_reader *reader, unsigned thread);
 /** What the store's answers have shown so far goes into the growth. With the lock. */
 void sl_reader_know_distance(struct sl_reader *reader);
 

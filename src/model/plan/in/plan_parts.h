@@ -127,9 +127,9 @@ int sl_plan_read_sidecars(struct sl_plan *plan, struct sl_err *err);
 int sl_plan_check_stores(struct sl_plan *plan, struct sl_err *err);
 /** sidecars.c: a check for each range of the sources that have one, and what follows for others. */
 int sl_plan_check_ranges(struct sl_plan *plan, struct sl_err *err);
-/** covering.c: as above for a source of which only tensors are read; check holds what its checks
- * share. *covered: bytes that are read and under one of them. SL_E_INTEGRITY: `require`, and not
- * all are; or what is read already is wrong. */
+/** sidecar_coverage.c: as above for a source of which only tensors are read; check holds what its
+ * checks share. *covered: bytes that are read and under one of them. SL_E_INTEGRITY: `require`, and
+ * not all are; or what is read already is wrong. */
 int sl_plan_cover(struct sl_plan *plan, const struct sl_sidecar *sidecar,
                   const struct sl_check *check, uint64_t *covered, struct sl_err *err);
 void sl_plan_free_sidecars(struct sl_plan_own *own);

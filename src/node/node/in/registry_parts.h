@@ -44,14 +44,14 @@ struct had {
  * Only READY and PARTIAL ones that nobody has and no job works with go for others. A deposit that
  * is aborted or refused is removed at once, since its memory is not ours yet.
  */
-enum holding_state {
+enum resident_state {
     HOLDING_LOADING,
     HOLDING_READY,
     HOLDING_PARTIAL,  /* what an interrupted load left */
     HOLDING_DROPPING, /* somebody gives its memory back */
     HOLDING_GONE,     /* its load failed; it waits for its last reference */
 };
-struct holding {
+struct resident {
     struct model *model;
     const struct sl_holder *holder;
     char version[SL_VERSION_TEXT];
@@ -59,7 +59,7 @@ struct holding {
     char *key;            /* of a derived model; NULL: a version that was loaded */
     uint32_t owner;       /* of a derived model: who deposited it */
     uint64_t deposit;     /* of a derived model, until it is committed: which */
-    enum holding_state state;
+    enum resident_state state;
     unsigned busy;    /* jobs that work with it */
     bool for_janitor; /* DROPPING: not yet begun */
     bool stuck;       /* it could not be dropped */
@@ -75,7 +75,7 @@ struct holding {
     struct sl_model_ref *refs;
     unsigned ref_count;
     struct had had;
-    struct holding *next;
+    struct resident *next;
 };
 
 /* What was dropped, and is still held by somebody. Only the janitor takes it out of the list. */
@@ -92,12 +92,12 @@ struct left {
 struct sl_model_ref {
     struct sl_later later; /* first: of the last one that has a body which was replaced */
     struct sl_registry *registry;
-    struct holding *holding;
-    const struct sl_holder *holder; /* of the holding, when it ends */
+    struct resident *resident;
+    const struct sl_holder *holder; /* of the resident, when it ends */
     enum sl_ref_kind kind;
     char who[SL_REF_WHO_BYTES];
     uint64_t since_ns;
-    void *body; /* the holding's when it was given; by now that may have another */
+    void *body; /* the resident's when it was given; by now that may have another */
     struct sl_model_ref *next;
 };
 
@@ -133,7 +133,7 @@ struct model {
     uint64_t retry_ns;
     struct sl_cancel *cancel;     /* of the running load */
     struct sl_progress *progress; /* of the latest */
-    struct holding *holdings, *current;
+    struct resident *residents, *current;
     uint8_t identity[32]; /* of the last load that went well, or of what was found */
     bool has_identity;
     struct waiter *waiters;
@@ -169,24 +169,25 @@ struct sl_registry {
 
 /** registry.c */
 struct model *registry_find(struct sl_registry *registry, const char *name);
-struct holding *registry_holding(struct model *model, const char *version, uint32_t placement);
-struct holding *registry_new_holding(struct model *model, const char *version, struct sl_err *err);
-void registry_remove_holding(struct holding *holding);
+struct resident *registry_resident(struct model *model, const char *version, uint32_t placement);
+struct resident *registry_new_resident(struct model *model, const char *version,
+                                       struct sl_err *err);
+void registry_remove_resident(struct resident *resident);
 /** A reference to nothing yet; without the lock too. */
 struct sl_model_ref *registry_new_ref(struct sl_registry *registry, enum sl_ref_kind kind,
                                       const char *who, struct sl_err *err);
-void registry_link_ref(struct sl_model_ref *ref, struct holding *holding);
+void registry_link_ref(struct sl_model_ref *ref, struct resident *resident);
 void registry_free_model(struct sl_registry *registry, struct model *model);
 void registry_box_free(struct spec_box *box);
 /** Without the lock: nobody has this body any more, which another has replaced. */
 void registry_drop_replaced(const struct sl_holder *holder, void *body);
 /** Does any reference have this body? */
-bool registry_is_used(const struct holding *holding, const void *body);
+bool registry_is_used(const struct resident *resident, const void *body);
 /** Any number of waiters, without the lock; frees them. */
 void registry_answer(struct waiter *waiters);
-/** Take all waiters (only the early ones) out of the model; they get references to the holding, or
+/** Take all waiters (only the early ones) out of the model; they get references to the resident, or
  * err. */
-struct waiter *registry_take_waiters(struct model *model, bool early, struct holding *holding,
+struct waiter *registry_take_waiters(struct model *model, bool early, struct resident *resident,
                                      const struct sl_err *err);
 
 /** registry_work.c */
@@ -197,15 +198,15 @@ void *registry_janitor(void *registry);
 void registry_run_laters(struct sl_registry *registry);
 
 /** registry_left.c */
-/** Without the lock: how the memory of a holding that is to be dropped is watched, or NULL. */
-struct left *registry_watch(struct holding *holding, void *body);
+/** Without the lock: how the memory of a resident that is to be dropped is watched, or NULL. */
+struct left *registry_watch(struct resident *resident, void *body);
 /** Without the lock: it was dropped. What nobody has any more is freed, the rest is counted. */
 void registry_leave(struct sl_registry *registry, struct left *left);
 /** The registry ends. */
 void registry_free_left(struct sl_registry *registry);
 /** Of a space. */
 uint64_t registry_left(const struct sl_registry *registry, unsigned space);
-void registry_note_had(struct holding *holding, const char *who);
+void registry_note_had(struct resident *resident, const char *who);
 /** "'m' 64.0 MiB (evicted, but …)", behind what is in text. */
 void registry_tell_left(const struct left *left, char *text, size_t capacity);
 /** The janitor, without the lock: look at what is left, if it is time. */
@@ -217,30 +218,31 @@ uint64_t registry_next_look(const struct sl_registry *registry);
 bool registry_await_left(struct sl_registry *registry, uint64_t until_ns);
 
 /** registry_budget.c */
-/** Bytes of all holdings in a space, what is being dropped and what is left of others included. */
+/** Bytes of all residents in a space, what is being dropped and what is left of others included. */
 uint64_t registry_held(const struct sl_registry *registry, unsigned space);
-/** In how many spaces a holding takes its bytes. */
-unsigned registry_copies(const struct sl_registry *registry, const struct holding *holding);
+/** In how many spaces a resident takes its bytes. */
+unsigned registry_copies(const struct sl_registry *registry, const struct resident *resident);
 bool registry_pinned(const struct model *model);
 enum { VICTIMS_MAX = 256 };
 struct victims {
-    struct holding *items[VICTIMS_MAX];
+    struct resident *items[VICTIMS_MAX];
     size_t count;
 };
 /**
- * Make room for the `bytes` that `holding` will have in all: marks what must go as DROPPING, for
+ * Make room for the `bytes` that `resident` will have in all: marks what must go as DROPPING, for
  * the caller to drop without the lock. -1: refused, nothing marked.
  */
-int registry_make_room(struct sl_registry *registry, struct holding *holding, uint64_t bytes,
+int registry_make_room(struct sl_registry *registry, struct resident *resident, uint64_t bytes,
                        struct victims *victims, struct sl_err *err);
 /** Is what lies where it lies within the budget, what is being dropped included? */
-bool registry_has_room(const struct sl_registry *registry, const struct holding *holding);
-/** What was dropped for a holding has gone: is there room, or does somebody keep it? */
-int registry_check_room(struct sl_registry *registry, struct holding *holding, struct sl_err *err);
-/** Mark a holding as DROPPING: for the janitor, or for the caller to drop. */
-void registry_mark(struct sl_registry *registry, struct holding *holding, bool for_janitor);
-/** Without the lock: drop a DROPPING holding, then remove it; kept as PARTIAL on failure. */
-int registry_drop(struct sl_registry *registry, struct holding *holding, struct sl_err *err);
+bool registry_has_room(const struct sl_registry *registry, const struct resident *resident);
+/** What was dropped for a resident has gone: is there room, or does somebody keep it? */
+int registry_check_room(struct sl_registry *registry, struct resident *resident,
+                        struct sl_err *err);
+/** Mark a resident as DROPPING: for the janitor, or for the caller to drop. */
+void registry_mark(struct sl_registry *registry, struct resident *resident, bool for_janitor);
+/** Without the lock: drop a DROPPING resident, then remove it; kept as PARTIAL on failure. */
+int registry_drop(struct sl_registry *registry, struct resident *resident, struct sl_err *err);
 /** Over the budget, because it became smaller: mark for the janitor what may go. */
 void registry_enforce(struct sl_registry *registry);
 

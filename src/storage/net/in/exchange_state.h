@@ -65,11 +65,11 @@ struct sl_exchange {
 
     struct sl_err pending;            /* the body failed behind bytes that were delivered */
     uint64_t window_ns, window_bytes; /* stall */
-    unsigned hurry;                   /* of this request */
+    unsigned hedge;                   /* of this request */
     bool distant;                     /* the server is known to be far away */
     bool twice;                       /* it has been sent twice */
     uint64_t hedge_ns;                /* it is when this has passed; 0: never */
-    struct sl_exchange *twin;         /* which of the two answers first? NULL: there is one */
+    struct sl_exchange *hedged;       /* which of the two answers first? NULL: there is one */
     uint64_t away_ns;                 /* when the caller was given data, 0: not */
     uint64_t moved_ns;                /* when bytes of the answer came last */
     uint64_t came,
@@ -82,15 +82,15 @@ int sl_exchange_follow(struct sl_exchange *exchange, const struct sl_exchange *l
                        struct sl_err *err);
 /** Send what is prepared on a new connection. */
 int sl_exchange_reconnect(struct sl_exchange *exchange, struct sl_err *err);
-/** Drop the connection, but not the twin's. */
+/** Drop the connection, but not that of the hedged request. */
 void sl_exchange_drop(struct sl_exchange *exchange);
 /** The request is on its way: how long may its answer take until it is sent twice? */
 void sl_exchange_set_hedge(struct sl_exchange *exchange);
 /** When the server has been silent for too long; UINT64_MAX: never. */
 uint64_t sl_exchange_hedge_at(const struct sl_exchange *exchange);
 /**
- * The answer's head is there, or not yet, or there will be none: have it from the twin, if that is
- * better, and make one where it is time to. Returns the state of both, err as that says.
+ * The answer's head is there, or not yet, or there will be none: have it from the hedged request,
+ * if that is better, and make one where it is time to. Returns the state of both, err as that says.
  */
 enum sl_io_state sl_exchange_race(struct sl_exchange *exchange, enum sl_io_state state,
                                   const struct sl_err *why, struct sl_err *err);
@@ -100,8 +100,8 @@ void sl_exchange_tell_distance(struct sl_exchange *exchange);
 uint64_t sl_exchange_distance_end(const struct sl_exchange *exchange);
 /** As sl_exchange_head(), on one connection. */
 enum sl_io_state sl_exchange_own_head(struct sl_exchange *exchange, struct sl_err *err);
-/** The twin is not needed any more. */
-void sl_exchange_drop_twin(struct sl_exchange *exchange);
+/** The hedged request is not needed any more. */
+void sl_exchange_drop_hedged(struct sl_exchange *exchange);
 /** The caller came back with a call: the time that it was away was not the server's. */
 void sl_exchange_enter(struct sl_exchange *exchange);
 /** Bytes came or went. */

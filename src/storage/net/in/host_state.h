@@ -35,7 +35,7 @@ struct sl_host {
     bool numeric;  /* the name is an address */
     bool loopback; /* localhost, or a name below it: its addresses are known */
     unsigned users, held, waiting;
-    struct sl_seat *seats, *seats_last;
+    struct sl_permit *permits, *permits_last;
 
     int fd;       /* readable when a look-up has ended; -1 for addresses */
     bool looking; /* a thread looks it up */
@@ -52,8 +52,8 @@ extern pthread_mutex_t sl_hosts_lock;
 void sl_hosts_each(void (*visit)(struct sl_host *host, void *arg), void *arg);
 /** A new host: find out whether its name is an address. */
 int sl_host_prepare(struct sl_host *host, struct sl_err *err);
-/** The seat counts for its address, or no more: with the lock held. */
-void sl_host_count(struct sl_seat *seat, int change);
+/** The permit counts for its address, or no more: with the lock held. */
+void sl_host_count(struct sl_permit *permit, int change);
 /** Every address that does well is gone or out of favour: with the lock held. */
 bool sl_host_is_down(const struct sl_host *host, uint64_t now_ns);
 

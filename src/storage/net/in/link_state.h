@@ -23,7 +23,7 @@ struct sl_link {
         SL_LINK_DIALING,
         SL_LINK_OPEN
     } stage;
-    struct sl_seat seat;
+    struct sl_permit permit;
     uint64_t ask_ns;                  /* SEATING: when to ask again */
     uint64_t opened_ns;               /* when connecting began: it has connect_seconds */
     uint64_t dialed_ns;               /* when curl began with these addresses */

@@ -6,7 +6,7 @@
 
 #include "creds.h"
 #include "exchange.h"
-#include "range_lane.h"
+#include "http_channel.h"
 #include "s3_endpoint.h"
 #include "s3_error.h"
 #include "s3_options.h"
@@ -34,7 +34,7 @@ struct sl_s3 {
         unsigned place;       /* counts changes of endpoint, region and clock */
         int64_t clock_offset; /* the store's clock minus ours, seconds */
         struct sl_sigv4_key key;
-        /* told by refusals, used by sl_s3_mend() */
+        /* told by refusals, used by sl_s3_recover() */
         char told_region[SL_S3_REGION_MAX];
         bool told_clock;
         int64_t told_offset;
@@ -63,12 +63,13 @@ int sl_s3_sign_more(struct sl_s3 *s3, const char *method, const char *key, const
 /** Still young, and made from the endpoint, region, clock and keys of now. */
 bool sl_s3_signed_current(struct sl_s3 *s3, const struct sl_s3_signed *request);
 
-/** Always -1: the error of a refusal, and notes for sl_s3_mend(). what: "cannot read 's3://b/k'".
+/** Always -1: the error of a refusal, and notes for sl_s3_recover(). what: "cannot read
+ * 's3://b/k'".
  */
 int sl_s3_refused(struct sl_s3 *s3, const char *what, enum sl_s3_verb verb,
                   const struct sl_s3_reply *reply, struct sl_err *err);
-/** As sl_store_kind.mend; keys is the generation that the refused request was signed with. */
-bool sl_s3_mend(struct sl_s3 *s3, unsigned keys, const struct sl_err *why);
+/** As sl_store_kind.recover; keys is the generation that the refused request was signed with. */
+bool sl_s3_recover(struct sl_s3 *s3, unsigned keys, const struct sl_err *why);
 
 /** One small answer, all tries included. Everything is borrowed. */
 struct sl_s3_call {
@@ -85,9 +86,9 @@ struct sl_s3_call {
     unsigned attempts; /* 0: as the config says */
 };
 /**
- * Sign, send, read the answer: again after what may pass, and once more after what can be mended. 0
- * for any status of 200 to 299 (release the answer), else -1 with the error of the last try.
- * *tried, if not NULL, counts tries. Blocks; ends on the cancellation of the exchange.
+ * Sign, send, read the answer: again after what may pass, and once more after what can be
+ * recovered. 0 for any status of 200 to 299 (release the answer), else -1 with the error of the
+ * last try. *tried, if not NULL, counts tries. Blocks; ends on the cancellation of the exchange.
  */
 int sl_s3_call(struct sl_s3 *s3, struct sl_exchange *exchange, const struct sl_s3_call *call,
                struct sl_answer *answer, unsigned *tried, struct sl_err *err);

@@ -27,6 +27,6 @@ void sl_inspect_report_json(struct sl_json *json, const struct sl_inspect_report
 void sl_inspect_report_print(const struct sl_inspect_report *report);
 /** Text of a file, on stdout; control characters, which would make lines of their own, become '?'.
  */
-void sl_print_tame(const char *text);
+void sl_print_sanitized(const char *text);
 
 #endif

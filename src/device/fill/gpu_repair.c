@@ -7,16 +7,16 @@
  * As with readers that decrypt: as long as nothing has opened the key may be to blame, and the
  * first piece that comes no better a second time ends the load; later a piece has more tries.
  */
-#include "gpu_mend.h"
+#include "gpu_repair.h"
 
 #include <inttypes.h>
 #include <string.h>
 #include <time.h>
 
-#include "again.h"
 #include "crypt.h"
 #include "log.h"
 #include "metrics.h"
+#include "reread.h"
 
 enum {
     WAITING_MAX = 4096, /* a store that breaks more than this at a time is broken */
@@ -24,8 +24,8 @@ enum {
     WAIT_SLICE_MS = 50,
 };
 
-struct sl_gpu_mend {
-    struct sl_gpu_mend_config config;
+struct sl_gpu_repair {
+    struct sl_gpu_repair_config config;
     struct sl_cancel *stop;
     struct sl_counter opened; /* pieces whose MAC agreed, here and on the device */
     pthread_t thread;
@@ -59,23 +59,23 @@ static int take_bytes(void *arg, const uint8_t *data, size_t bytes, struct sl_er
 }
 
 /* 1: what came has the right MAC. 0: it has not. */
-static int try_once(struct sl_gpu_mend *mend, const struct sl_gpu_bad *bad, struct piece *piece,
+static int try_once(struct sl_gpu_repair *repair, const struct sl_gpu_bad *bad, struct piece *piece,
                     struct sl_err *err)
 {
     const struct sl_mapping *mapping = bad->mapping;
     const struct sl_tensor *tensor = mapping->target->from;
-    const struct sl_again again = {mend->config.cancel, mend->stop, take_bytes, piece};
-    struct sl_source *source = mend->config.plan->sources[mapping->source].source;
+    const struct sl_reread again = {repair->config.cancel, repair->stop, take_bytes, piece};
+    struct sl_source *source = repair->config.plan->sources[mapping->source].source;
     piece->got = 0;
-    if (sl_again_read(source, piece->begin, piece->begin + piece->bytes, &again, err) < 0)
+    if (sl_reread_range(source, piece->begin, piece->begin + piece->bytes, &again, err) < 0)
         return -1;
     sl_opening_begin(&piece->opening, tensor->key, tensor->crypt->nonce, bad->number);
     sl_opening_update(&piece->opening, piece->data, NULL, (size_t)piece->bytes);
     return sl_opening_end(&piece->opening, tensor->crypt->macs + bad->number * SL_MAC_BYTES);
 }
 
-static int fetch_again(struct sl_gpu_mend *mend, const struct sl_gpu_bad *bad, struct piece *piece,
-                       struct sl_err *err)
+static int fetch_again(struct sl_gpu_repair *repair, const struct sl_gpu_bad *bad,
+                       struct piece *piece, struct sl_err *err)
 {
     for (unsigned tries = 1;; tries++) {
         sl_log(SL_LOG_WARN,
@@ -83,83 +83,84 @@ static int fetch_again(struct sl_gpu_mend *mend, const struct sl_gpu_bad *bad, s
                " to %" PRIu64 " of '%s')",
                bad->number + 1, bad->mapping->target->from->name, piece->begin,
                piece->begin + piece->bytes,
-               sl_source_uri(mend->config.plan->sources[bad->mapping->source].source));
+               sl_source_uri(repair->config.plan->sources[bad->mapping->source].source));
         sl_metric_add(SL_M_REFETCHED_RANGES, 1);
-        sl_progress_add_refetched(mend->config.progress);
-        int right = try_once(mend, bad, piece, err);
+        sl_progress_add_refetched(repair->config.progress);
+        int right = try_once(repair, bad, piece, err);
         if (right)
             return right < 0 ? -1 : 0;
         sl_metric_add(SL_M_VERIFY_FAILURES, 1);
-        bool opened = sl_counter_get(&mend->opened) > 0;
-        if (opened && tries < SL_AGAIN_TRIES_MAX)
+        bool opened = sl_counter_get(&repair->opened) > 0;
+        if (opened && tries < SL_REREAD_TRIES_MAX)
             continue;
-        sl_again_blame(bad->mapping->target, bad->number, opened, err);
+        sl_reread_blame(bad->mapping->target, bad->number, opened, err);
         return sl_wrap(err, "fetched %u times", tries + 1);
     }
 }
 
 /* Over what is there, and a note. */
-static int put(struct sl_gpu_mend *mend, const struct sl_gpu_bad *bad, const struct piece *piece,
-               struct sl_err *err)
+static int put(struct sl_gpu_repair *repair, const struct sl_gpu_bad *bad,
+               const struct piece *piece, struct sl_err *err)
 {
     const struct sl_mapping *mapping = bad->mapping;
     uint64_t offset = mapping->file_offset + (piece->begin - mapping->begin);
     for (uint64_t done = 0; done < piece->bytes;) {
         uint64_t bytes = SL_MIN(piece->bytes - done, (uint64_t)PUT_BYTES);
         uint8_t *to;
-        if (sl_gpu_ring_reserve_alone(mend->config.ring, mend->config.lane, mapping->file,
+        if (sl_gpu_ring_reserve_alone(repair->config.ring, repair->config.queue, mapping->file,
                                       offset + done, bytes, &to, err) < 0)
             return -1;
         memcpy(to, piece->data + done, (size_t)bytes);
-        sl_gpu_ring_commit(mend->config.ring, to);
+        sl_gpu_ring_commit(repair->config.ring, to);
         done += bytes;
     }
-    const struct sl_gpu_note note = {.tell = mend->config.tell,
-                                     .arg = mend->config.arg,
+    const struct sl_gpu_note note = {.tell = repair->config.tell,
+                                     .arg = repair->config.arg,
                                      .subject = bad,
                                      .file = mapping->file,
                                      .offset = offset,
                                      .bytes = piece->bytes,
-                                     .lane = mend->config.lane};
-    sl_gpu_ring_note(mend->config.ring, &note);
+                                     .queue = repair->config.queue};
+    sl_gpu_ring_note(repair->config.ring, &note);
     return 0;
 }
 
-static int mend_one(struct sl_gpu_mend *mend, const struct sl_gpu_bad *bad, struct sl_err *err)
+static int repair_one(struct sl_gpu_repair *repair, const struct sl_gpu_bad *bad,
+                      struct sl_err *err)
 {
     const struct sl_mapping *mapping = bad->mapping;
     uint64_t begin = mapping->begin + bad->number * mapping->piece_bytes;
     uint64_t bytes = SL_MIN(mapping->piece_bytes, mapping->end - begin);
     sl_autofree uint8_t *data = sl_alloc_aligned(4096, (size_t)bytes, err);
     struct piece piece = {.data = data, .begin = begin, .bytes = bytes};
-    if (!data || fetch_again(mend, bad, &piece, err) < 0)
+    if (!data || fetch_again(repair, bad, &piece, err) < 0)
         return -1;
-    sl_counter_add(&mend->opened, 1);
-    return put(mend, bad, &piece, err);
+    sl_counter_add(&repair->opened, 1);
+    return put(repair, bad, &piece, err);
 }
 
-static const struct sl_gpu_bad *take(struct sl_gpu_mend *mend)
+static const struct sl_gpu_bad *take(struct sl_gpu_repair *repair)
 {
-    SL_LOCKED(&mend->lock);
-    while (!mend->locked.next && !sl_cancel_raised(mend->stop))
-        pthread_cond_wait(&mend->more, &mend->lock);
-    const struct sl_gpu_bad *bad = mend->locked.next;
-    if (!bad || sl_cancel_raised(mend->stop))
+    SL_LOCKED(&repair->lock);
+    while (!repair->locked.next && !sl_cancel_raised(repair->stop))
+        pthread_cond_wait(&repair->more, &repair->lock);
+    const struct sl_gpu_bad *bad = repair->locked.next;
+    if (!bad || sl_cancel_raised(repair->stop))
         return NULL;
-    mend->locked.next = bad->next;
-    mend->locked.waiting--;
+    repair->locked.next = bad->next;
+    repair->locked.waiting--;
     return bad;
 }
 
 static void *run(void *arg)
 {
-    struct sl_gpu_mend *mend = arg;
+    struct sl_gpu_repair *repair = arg;
     const struct sl_gpu_bad *bad;
-    while ((bad = take(mend))) {
+    while ((bad = take(repair))) {
         struct sl_err err = SL_ERR_INIT;
-        if (mend_one(mend, bad, &err) == 0)
+        if (repair_one(repair, bad, &err) == 0)
             continue;
-        sl_gpu_ring_fail(mend->config.ring, &err);
+        sl_gpu_ring_fail(repair->config.ring, &err);
         break;
     }
     return NULL;
@@ -167,110 +168,111 @@ static void *run(void *arg)
 
 /* ---- what is asked of it --------------------------------------------------------------------- */
 
-void sl_gpu_mend_opened(struct sl_gpu_mend *mend, uint64_t pieces)
+void sl_gpu_repair_opened(struct sl_gpu_repair *repair, uint64_t pieces)
 {
-    sl_counter_add(&mend->opened, pieces);
+    sl_counter_add(&repair->opened, pieces);
 }
 
-int sl_gpu_mend_add(struct sl_gpu_mend *mend, const struct sl_mapping *mapping, uint64_t number,
-                    struct sl_err *err)
+int sl_gpu_repair_add(struct sl_gpu_repair *repair, const struct sl_mapping *mapping,
+                      uint64_t number, struct sl_err *err)
 {
-    SL_LOCKED(&mend->lock);
+    SL_LOCKED(&repair->lock);
     /* With a wrong key all are bad, which is found out before long. */
-    if (mend->locked.waiting >= WAITING_MAX && sl_counter_get(&mend->opened) > 0)
+    if (repair->locked.waiting >= WAITING_MAX && sl_counter_get(&repair->opened) > 0)
         return sl_fail(err, SL_E_INTEGRITY,
                        "more than %d pieces of '%s' came wrong: the store or the way to it is "
                        "broken",
-                       WAITING_MAX, sl_plan_uri(mend->config.plan));
+                       WAITING_MAX, sl_plan_uri(repair->config.plan));
     struct sl_gpu_bad *bad = sl_alloc(sizeof(*bad), err);
     if (!bad)
         return -1;
     *bad = (struct sl_gpu_bad){mapping, number, NULL};
-    *mend->locked.last = bad;
-    mend->locked.last = &bad->next;
-    if (!mend->locked.next)
-        mend->locked.next = bad;
-    mend->locked.waiting++;
-    mend->locked.unsettled++;
-    if (!mend->locked.started && !sl_cancel_raised(mend->stop) &&
-        sl_thread_start(&mend->thread, "sluice-again", run, mend, err) < 0)
+    *repair->locked.last = bad;
+    repair->locked.last = &bad->next;
+    if (!repair->locked.next)
+        repair->locked.next = bad;
+    repair->locked.waiting++;
+    repair->locked.unsettled++;
+    if (!repair->locked.started && !sl_cancel_raised(repair->stop) &&
+        sl_thread_start(&repair->thread, "sluice-again", run, repair, err) < 0)
         return -1;
-    mend->locked.started = true;
-    pthread_cond_signal(&mend->more);
+    repair->locked.started = true;
+    pthread_cond_signal(&repair->more);
     return 0;
 }
 
-void sl_gpu_mend_done(struct sl_gpu_mend *mend)
+void sl_gpu_repair_done(struct sl_gpu_repair *repair)
 {
-    SL_LOCKED(&mend->lock);
-    if (--mend->locked.unsettled == 0)
-        pthread_cond_broadcast(&mend->done);
+    SL_LOCKED(&repair->lock);
+    if (--repair->locked.unsettled == 0)
+        pthread_cond_broadcast(&repair->done);
 }
 
-int sl_gpu_mend_wait(struct sl_gpu_mend *mend, struct sl_err *err)
+int sl_gpu_repair_wait(struct sl_gpu_repair *repair, struct sl_err *err)
 {
     for (;;) {
-        if (sl_gpu_ring_check(mend->config.ring, err) < 0)
+        if (sl_gpu_ring_check(repair->config.ring, err) < 0)
             return -1;
-        SL_LOCKED(&mend->lock);
-        if (!mend->locked.unsettled)
+        SL_LOCKED(&repair->lock);
+        if (!repair->locked.unsettled)
             return 0;
         uint64_t when = sl_now_ns() + WAIT_SLICE_MS * SL_NS_PER_MS;
         const struct timespec at = {(time_t)(when / SL_NS_PER_S), (long)(when % SL_NS_PER_S)};
-        pthread_cond_timedwait(&mend->done, &mend->lock, &at);
+        pthread_cond_timedwait(&repair->done, &repair->lock, &at);
     }
 }
 
 /* ---- life ------------------------------------------------------------------------------------ */
 
-struct sl_gpu_mend *sl_gpu_mend_new(const struct sl_gpu_mend_config *config, struct sl_err *err)
+struct sl_gpu_repair *sl_gpu_repair_new(const struct sl_gpu_repair_config *config,
+                                        struct sl_err *err)
 {
     pthread_condattr_t clock; /* as sl_now_ns() */
-    SL_AUTO(sl_gpu_mend) mend = sl_alloc(sizeof(*mend), err);
-    if (!mend)
+    SL_AUTO(sl_gpu_repair) repair = sl_alloc(sizeof(*repair), err);
+    if (!repair)
         return NULL;
-    mend->config = *config;
-    mend->locked.last = &mend->locked.first;
+    repair->config = *config;
+    repair->locked.last = &repair->locked.first;
     pthread_condattr_init(&clock);
     pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
-    pthread_mutex_init(&mend->lock, NULL);
-    pthread_cond_init(&mend->more, NULL);
-    pthread_cond_init(&mend->done, &clock);
+    pthread_mutex_init(&repair->lock, NULL);
+    pthread_cond_init(&repair->more, NULL);
+    pthread_cond_init(&repair->done, &clock);
     pthread_condattr_destroy(&clock);
-    mend->stop = sl_cancel_new(err);
-    return mend->stop ? sl_steal(&mend) : NULL;
+    repair->stop = sl_cancel_new(err);
+    return repair->stop ? sl_steal(&repair) : NULL;
 }
 
-void sl_gpu_mend_stop(struct sl_gpu_mend *mend)
+void sl_gpu_repair_stop(struct sl_gpu_repair *repair)
 {
     struct sl_err why = SL_ERR_INIT;
     bool started;
-    sl_cancel_raise(mend->stop, 0);
+    sl_cancel_raise(repair->stop, 0);
     {
-        SL_LOCKED(&mend->lock);
-        started = mend->locked.started;
-        mend->locked.started = false;
-        pthread_cond_signal(&mend->more);
+        SL_LOCKED(&repair->lock);
+        started = repair->locked.started;
+        repair->locked.started = false;
+        pthread_cond_signal(&repair->more);
     }
     if (!started)
         return;
     sl_fail(&why, SL_E_CANCELED, "the load has ended");
-    sl_gpu_ring_fail(mend->config.ring, &why); /* who waits for a buffer of it goes on */
-    pthread_join(mend->thread, NULL);
+    sl_gpu_ring_fail(repair->config.ring, &why); /* who waits for a buffer of it goes on */
+    pthread_join(repair->thread, NULL);
 }
 
-void sl_gpu_mend_free(struct sl_gpu_mend *mend)
+void sl_gpu_repair_free(struct sl_gpu_repair *repair)
 {
-    if (!mend)
+    if (!repair)
         return;
-    sl_cancel_free(mend->stop);
-    for (struct sl_gpu_bad *bad = mend->locked.first; bad;) {
+    sl_cancel_free(repair->stop);
+    for (struct sl_gpu_bad *bad = repair->locked.first; bad;) {
         struct sl_gpu_bad *next = bad->next;
         free(bad);
         bad = next;
     }
-    pthread_mutex_destroy(&mend->lock);
-    pthread_cond_destroy(&mend->more);
-    pthread_cond_destroy(&mend->done);
-    free(mend);
+    pthread_mutex_destroy(&repair->lock);
+    pthread_cond_destroy(&repair->more);
+    pthread_cond_destroy(&repair->done);
+    free(repair);
 }

@@ -13,7 +13,7 @@
 
 static bool may_tell(const struct sl_exchange *exchange)
 {
-    return exchange->connect.distant && exchange->hurry && !exchange->distant &&
+    return exchange->connect.distant && exchange->hedge && !exchange->distant &&
            exchange->phase == SL_X_HEAD;
 }
 
@@ -49,7 +49,7 @@ int sl_exchange_connect(struct sl_exchange *exchange, const struct sl_exchange *
     if (sl_exchange_follow(exchange, like, err) < 0 || sl_exchange_reconnect(exchange, err) < 0)
         return -1;
     if (!sl_link_has_room(exchange->link) || sl_link_connect(exchange->link, err) == SL_IO_FAILED ||
-        sl_link_is_seating(exchange->link)) {
+        sl_link_awaits_permit(exchange->link)) {
         sl_exchange_abort(exchange);
         return -1;
     }

@@ -225,11 +225,11 @@ SL_TEST(nothing_is_fetched_again_for_a_load_that_ends)
     struct sl_reader reader = {0};
     const struct sl_check check = {.what = "tensor 'late'"};
     struct sl_err err = SL_ERR_INIT;
-    sl_refetch_init(&reader.refetch);
-    sl_refetch_stop(&reader.refetch);
-    ck_assert_int_eq(sl_refetch_add(&reader, &check, &err), -1);
+    sl_repair_init(&reader.repair);
+    sl_repair_stop(&reader.repair);
+    ck_assert_int_eq(sl_repair_add(&reader, &check, &err), -1);
     ck_assert_int_eq(err.kind, SL_E_CANCELED);
-    sl_refetch_release(&reader.refetch);
+    sl_repair_release(&reader.repair);
 }
 
 SL_CASE(.seconds = 60)

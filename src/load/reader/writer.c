@@ -2,7 +2,7 @@
  * Bytes that have come are written, committed, hashed while they are hot, and noted for the
  * journal, in this order: what the journal knows is always written. A stretch of neighbouring
  * writes becomes one record, told when it has grown to STRETCH_BYTES and when its range ends: what
- * a kill costs is that much of each lane and the window that it reads. A record is one small write,
+ * a kill costs is that much of each slot and the window that it reads. A record is one small write,
  * a thousandth of the work that its stretch was.
  */
 #include <errno.h>
@@ -23,8 +23,8 @@ static int write_file(const struct sl_place *place, const uint8_t *data)
 
 /* Into the sink's memory (a copy: the bytes came in one read with their neighbours) or its file. A
  * file that was sealed meanwhile (EPERM) has memory instead from then on. */
-int sl_landing_put(struct sl_reader *reader, uint32_t file, uint64_t offset, const uint8_t *data,
-                   uint64_t bytes, struct sl_err *err)
+int sl_writer_put(struct sl_reader *reader, uint32_t file, uint64_t offset, const uint8_t *data,
+                  uint64_t bytes, struct sl_err *err)
 {
     struct sl_place place;
     int number = 0;
@@ -45,36 +45,36 @@ int sl_landing_put(struct sl_reader *reader, uint32_t file, uint64_t offset, con
     }
 }
 
-int sl_landing_flush(struct sl_landing *landing, struct sl_err *err)
+int sl_writer_flush(struct sl_writer *writer, struct sl_err *err)
 {
-    if (landing->begin == landing->end)
+    if (writer->begin == writer->end)
         return 0;
-    uint64_t begin = landing->begin;
-    landing->begin = landing->end;
-    return sl_journal_add(landing->reader->journal, landing->file, begin, landing->end,
-                          landing->crc, err);
+    uint64_t begin = writer->begin;
+    writer->begin = writer->end;
+    return sl_journal_add(writer->reader->journal, writer->file, begin, writer->end, writer->crc,
+                          err);
 }
 
-static int flush_long(struct sl_landing *landing, struct sl_err *err)
+static int flush_long(struct sl_writer *writer, struct sl_err *err)
 {
-    return landing->end - landing->begin < STRETCH_BYTES ? 0 : sl_landing_flush(landing, err);
+    return writer->end - writer->begin < STRETCH_BYTES ? 0 : sl_writer_flush(writer, err);
 }
 
-/* The lane's stretch, or a new one, is to take the next bytes at this place. */
-static int open_stretch(struct sl_landing *landing, uint32_t file, uint64_t offset,
+/* The slot's stretch, or a new one, is to take the next bytes at this place. */
+static int open_stretch(struct sl_writer *writer, uint32_t file, uint64_t offset,
                         struct sl_err *err)
 {
-    if (landing->begin < landing->end && landing->file == file && landing->end == offset)
+    if (writer->begin < writer->end && writer->file == file && writer->end == offset)
         return 0;
-    if (sl_landing_flush(landing, err) < 0)
+    if (sl_writer_flush(writer, err) < 0)
         return -1;
-    landing->file = file;
-    landing->begin = landing->end = offset;
-    landing->crc = 0;
+    writer->file = file;
+    writer->begin = writer->end = offset;
+    writer->crc = 0;
     return 0;
 }
 
-void sl_landing_tell(struct sl_reader *reader, uint32_t file, uint64_t offset, uint64_t bytes)
+void sl_writer_tell(struct sl_reader *reader, uint32_t file, uint64_t offset, uint64_t bytes)
 {
     const struct sl_stage_device *device = reader->config->device;
     if (device && bytes)
@@ -87,18 +87,17 @@ static void count(struct sl_reader *reader, uint64_t bytes)
     sl_progress_add_bytes(reader->config->progress, bytes);
 }
 
-int sl_landing_note(struct sl_landing *landing, uint32_t file, uint64_t begin, uint64_t end,
-                    uint32_t crc, uint64_t fetched, struct sl_err *err)
+int sl_writer_note(struct sl_writer *writer, uint32_t file, uint64_t begin, uint64_t end,
+                   uint32_t crc, uint64_t fetched, struct sl_err *err)
 {
-    count(landing->reader, fetched);
-    if (!landing->reader->journal || begin == end)
+    count(writer->reader, fetched);
+    if (!writer->reader->journal || begin == end)
         return 0;
-    if (open_stretch(landing, file, begin, err) < 0)
+    if (open_stretch(writer, file, begin, err) < 0)
         return -1;
-    landing->crc =
-        landing->begin == begin ? crc : sl_crc32c_combine(landing->crc, crc, end - begin);
-    landing->end = end;
-    return flush_long(landing, err);
+    writer->crc = writer->begin == begin ? crc : sl_crc32c_combine(writer->crc, crc, end - begin);
+    writer->end = end;
+    return flush_long(writer, err);
 }
 
 static struct sl_verify_bytes landed_bytes(const struct sl_extent *extent, uint64_t begin,
@@ -114,19 +113,18 @@ static struct sl_verify_bytes landed_bytes(const struct sl_extent *extent, uint6
 }
 
 /* What a check needs, too, is computed once. */
-static int note_and_check(struct sl_landing *landing, const struct sl_extent *extent,
-                          uint64_t begin, uint64_t offset, const uint8_t *data, size_t bytes,
-                          struct sl_err *err)
+static int note_and_check(struct sl_writer *writer, const struct sl_extent *extent, uint64_t begin,
+                          uint64_t offset, const uint8_t *data, size_t bytes, struct sl_err *err)
 {
-    struct sl_reader *reader = landing->reader;
+    struct sl_reader *reader = writer->reader;
     uint32_t crc = sl_crc32c(0, data, bytes);
-    if (open_stretch(landing, extent->file, offset, err) < 0)
+    if (open_stretch(writer, extent->file, offset, err) < 0)
         return -1;
-    landing->crc = landing->begin == offset ? crc : sl_crc32c_combine(landing->crc, crc, bytes);
-    landing->end = offset + bytes;
-    if (flush_long(landing, err) < 0)
+    writer->crc = writer->begin == offset ? crc : sl_crc32c_combine(writer->crc, crc, bytes);
+    writer->end = offset + bytes;
+    if (flush_long(writer, err) < 0)
         return -1;
-    if (sl_heads_feed(reader->heads, extent->file, offset, data, bytes, err) < 0)
+    if (sl_deferred_feed(reader->deferred, extent->file, offset, data, bytes, err) < 0)
         return -1;
     struct sl_verify_bytes fed = landed_bytes(extent, begin, offset, data, bytes);
     fed.crc32c = &crc;
@@ -134,46 +132,46 @@ static int note_and_check(struct sl_landing *landing, const struct sl_extent *ex
 }
 
 /* The bytes are in the sink: count, note, check. */
-static int landed(struct sl_landing *landing, const struct sl_extent *extent, uint64_t begin,
+static int landed(struct sl_writer *writer, const struct sl_extent *extent, uint64_t begin,
                   const uint8_t *data, size_t bytes, struct sl_err *err)
 {
-    struct sl_reader *reader = landing->reader;
+    struct sl_reader *reader = writer->reader;
     count(reader, bytes);
     uint64_t offset = extent->file_offset + (begin - extent->begin);
-    sl_landing_tell(reader, extent->file, offset, bytes);
+    sl_writer_tell(reader, extent->file, offset, bytes);
     if (reader->journal)
-        return note_and_check(landing, extent, begin, offset, data, bytes, err);
-    if (sl_heads_feed(reader->heads, extent->file, offset, data, bytes, err) < 0)
+        return note_and_check(writer, extent, begin, offset, data, bytes, err);
+    if (sl_deferred_feed(reader->deferred, extent->file, offset, data, bytes, err) < 0)
         return -1;
     struct sl_verify_bytes fed = landed_bytes(extent, begin, offset, data, bytes);
     return sl_verify_take(reader->verify, &fed, err);
 }
 
-int sl_landing_write(struct sl_landing *landing, const struct sl_extent *extent, uint64_t begin,
-                     const uint8_t *data, size_t bytes, struct sl_err *err)
+int sl_writer_write(struct sl_writer *writer, const struct sl_extent *extent, uint64_t begin,
+                    const uint8_t *data, size_t bytes, struct sl_err *err)
 {
     uint64_t offset = extent->file_offset + (begin - extent->begin);
-    if (sl_landing_put(landing->reader, extent->file, offset, data, bytes, err) < 0)
+    if (sl_writer_put(writer->reader, extent->file, offset, data, bytes, err) < 0)
         return -1;
-    return landed(landing, extent, begin, data, bytes, err);
+    return landed(writer, extent, begin, data, bytes, err);
 }
 
-int sl_landing_commit(struct sl_landing *landing, const struct sl_extent *extent,
-                      const struct sl_place *place, struct sl_err *err)
+int sl_writer_commit(struct sl_writer *writer, const struct sl_extent *extent,
+                     const struct sl_place *place, struct sl_err *err)
 {
     uint64_t begin = extent->begin + (place->offset - extent->file_offset);
-    if (sl_sink_commit(landing->reader->sink, place, err) < 0)
+    if (sl_sink_commit(writer->reader->sink, place, err) < 0)
         return -1;
-    return landed(landing, extent, begin, place->memory, (size_t)place->bytes, err);
+    return landed(writer, extent, begin, place->memory, (size_t)place->bytes, err);
 }
 
-int sl_landing_literal(struct sl_reader *reader, const struct sl_literal *literal,
-                       struct sl_err *err)
+int sl_writer_literal(struct sl_reader *reader, const struct sl_literal *literal,
+                      struct sl_err *err)
 {
     for (uint64_t done = 0; done < literal->bytes;) {
         uint64_t bytes = SL_MIN(literal->bytes - done, (uint64_t)LITERAL_CHUNK_BYTES);
-        if (sl_landing_put(reader, literal->file, literal->file_offset + done, literal->data + done,
-                           bytes, err) < 0)
+        if (sl_writer_put(reader, literal->file, literal->file_offset + done, literal->data + done,
+                          bytes, err) < 0)
             return -1;
         sl_progress_add_bytes(reader->config->progress, bytes);
         done += bytes;

@@ -1,7 +1,7 @@
-/* The inside of Redis' sources, shared by redis.c (stores, lanes, ranges) and redis_model.c
+/* The inside of Redis' sources, shared by redis.c (stores, channels, ranges) and redis_model.c
  * (reading the table of a model's keys). */
-#ifndef SL_REDIS_LANE_H
-#define SL_REDIS_LANE_H
+#ifndef SL_REDIS_CHANNEL_H
+#define SL_REDIS_CHANNEL_H
 
 #include "redis_link.h"
 #include "redis_options.h"
@@ -25,7 +25,7 @@ struct sl_redis_source {
     char *prefix;
     struct {
         pthread_mutex_t mutex;
-        struct sl_redis_model *model; /* NULL until a lane has read it; then it stays */
+        struct sl_redis_model *model; /* NULL until a channel has read it; then it stays */
     } locked;
 };
 
@@ -34,7 +34,7 @@ struct sl_redis_piece {
     size_t part;
 };
 
-struct sl_lane {
+struct sl_channel {
     struct sl_store *store;
     struct sl_redis_link *link;
     struct sl_source *source;
@@ -64,23 +64,25 @@ struct sl_lane {
 };
 
 void sl_redis_model_free(struct sl_redis_model *model);
-/** Drop what the lane has read of a table that is not complete. */
-void sl_redis_drop_made(struct sl_lane *lane);
-/** The key of a part into lane->key. */
-int sl_redis_make_key(struct sl_lane *lane, const struct sl_redis_part *part, struct sl_err *err);
-/** Queue a command whose only argument is lane->key. */
-int sl_redis_ask_key(struct sl_lane *lane, const char *verb, struct sl_err *err);
-/** End the lane's request and its connection; FAILED. */
-enum sl_io_state sl_redis_lane_fail(struct sl_lane *lane);
+/** Drop what the channel has read of a table that is not complete. */
+void sl_redis_drop_made(struct sl_channel *channel);
+/** The key of a part into channel->key. */
+int sl_redis_make_key(struct sl_channel *channel, const struct sl_redis_part *part,
+                      struct sl_err *err);
+/** Queue a command whose only argument is channel->key. */
+int sl_redis_ask_key(struct sl_channel *channel, const char *verb, struct sl_err *err);
+/** End the channel's request and its connection; FAILED. */
+enum sl_io_state sl_redis_channel_fail(struct sl_channel *channel);
 
-/** Begin to read the table; then sl_redis_model_read() until DATA: lane->model is the source's. */
-int sl_redis_model_ask(struct sl_lane *lane, struct sl_err *err);
-enum sl_io_state sl_redis_model_read(struct sl_lane *lane, struct sl_err *err);
+/** Begin to read the table; then sl_redis_model_read() until DATA: channel->model is the source's.
+ */
+int sl_redis_model_ask(struct sl_channel *channel, struct sl_err *err);
+enum sl_io_state sl_redis_model_read(struct sl_channel *channel, struct sl_err *err);
 /** The reply to STRLEN of a part, which must be its length. */
-enum sl_io_state sl_redis_take_length(struct sl_lane *lane, const struct sl_redis_part *part,
+enum sl_io_state sl_redis_take_length(struct sl_channel *channel, const struct sl_redis_part *part,
                                       struct sl_err *err);
 /** SL_E_NOT_FOUND about the key of a part; FAILED. */
-enum sl_io_state sl_redis_fail_missing(struct sl_lane *lane, const struct sl_redis_part *part,
+enum sl_io_state sl_redis_fail_missing(struct sl_channel *channel, const struct sl_redis_part *part,
                                        struct sl_err *err);
 
 #endif

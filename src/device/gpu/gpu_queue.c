@@ -1,5 +1,5 @@
 /*
- * The begin and the end of a staging ring and of its lanes. The first lane's GPU pins the memory,
+ * The begin and the end of a staging ring and of its queues. The first queue's GPU pins the memory,
  * portably: the others copy from it as well. Each has a stream of its own and an event for each
  * buffer, since both belong to a context. All calls to the driver are made by the GPU's thread.
  */
@@ -10,29 +10,31 @@ enum {
     AGE_MS = 5,
 };
 
-/* ---- lanes; the GPU's thread ----------------------------------------------------------------- */
+/* ---- queues; the GPU's thread -----------------------------------------------------------------
+ */
 
 /* Nobody is to see what was in the memory before, between tensors and in those without bytes. */
-static int zero_files(struct sl_gpu_lane *lane, struct sl_err *err)
+static int zero_files(struct sl_gpu_queue *queue, struct sl_err *err)
 {
-    const struct sl_cuda *cuda = lane->gpu->cuda;
-    for (size_t i = 0; lane->zeroed && i < lane->ring->file_count; i++)
-        if (lane->addresses[i] && lane->zeroed[i] &&
-            sl_gpu_check(lane->gpu,
-                         cuda->set_bytes(lane->addresses[i], 0, lane->zeroed[i], lane->stream), err,
-                         "zero %llu bytes", (unsigned long long)lane->zeroed[i]) < 0)
+    const struct sl_cuda *cuda = queue->gpu->cuda;
+    for (size_t i = 0; queue->zeroed && i < queue->ring->file_count; i++)
+        if (queue->addresses[i] && queue->zeroed[i] &&
+            sl_gpu_check(queue->gpu,
+                         cuda->set_bytes(queue->addresses[i], 0, queue->zeroed[i], queue->stream),
+                         err, "zero %llu bytes", (unsigned long long)queue->zeroed[i]) < 0)
             return -1;
-    lane->zeroed = NULL;
+    queue->zeroed = NULL;
     return 0;
 }
 
-static int pin(struct sl_gpu_lane *lane, struct sl_err *err)
+static int pin(struct sl_gpu_queue *queue, struct sl_err *err)
 {
-    struct sl_gpu_ring *ring = lane->ring;
+    struct sl_gpu_ring *ring = queue->ring;
     size_t bytes = ring->count * ring->buffer_bytes + SL_RING_BOUNCE_BYTES;
     void *pinned = NULL;
-    if (sl_gpu_check(lane->gpu, lane->gpu->cuda->host_alloc(&pinned, bytes, SL_CUDA_HOST_PORTABLE),
-                     err, "pin %zu bytes of host memory", bytes) < 0)
+    if (sl_gpu_check(queue->gpu,
+                     queue->gpu->cuda->host_alloc(&pinned, bytes, SL_CUDA_HOST_PORTABLE), err,
+                     "pin %zu bytes of host memory", bytes) < 0)
         return -1;
     ring->pinned = pinned;
     ring->bounce = ring->pinned + ring->count * ring->buffer_bytes;
@@ -43,43 +45,43 @@ static int pin(struct sl_gpu_lane *lane, struct sl_err *err)
 
 static int make_task(struct sl_gpu *gpu, void *arg, struct sl_err *err)
 {
-    struct sl_gpu_lane *lane = arg;
+    struct sl_gpu_queue *queue = arg;
     enum { EVENT = SL_CUDA_EVENT_DISABLE_TIMING | SL_CUDA_EVENT_BLOCKING_SYNC };
     if (sl_gpu_acquire(gpu, err) < 0)
         return -1;
-    lane->acquired = true;
-    if (!lane->ring->pinned && pin(lane, err) < 0)
+    queue->acquired = true;
+    if (!queue->ring->pinned && pin(queue, err) < 0)
         return -1;
-    if (sl_gpu_check(gpu, gpu->cuda->stream_create(&lane->stream, SL_CUDA_STREAM_NON_BLOCKING), err,
-                     "make a stream") < 0)
+    if (sl_gpu_check(gpu, gpu->cuda->stream_create(&queue->stream, SL_CUDA_STREAM_NON_BLOCKING),
+                     err, "make a stream") < 0)
         return -1;
-    for (unsigned i = 0; i < lane->ring->count; i++)
-        if (sl_gpu_check(gpu, gpu->cuda->event_create(&lane->events[i], EVENT), err,
+    for (unsigned i = 0; i < queue->ring->count; i++)
+        if (sl_gpu_check(gpu, gpu->cuda->event_create(&queue->events[i], EVENT), err,
                          "make an event") < 0)
             return -1;
-    if (zero_files(lane, err) < 0)
+    if (zero_files(queue, err) < 0)
         return -1;
-    sl_gpu_add_chore(gpu, &lane->chore);
+    sl_gpu_add_chore(gpu, &queue->chore);
     return 0;
 }
 
 static int free_task(struct sl_gpu *gpu, void *arg, struct sl_err *err)
 {
-    struct sl_gpu_lane *lane = arg;
-    struct sl_gpu_ring *ring = lane->ring;
+    struct sl_gpu_queue *queue = arg;
+    struct sl_gpu_ring *ring = queue->ring;
     const struct sl_cuda *cuda = gpu->cuda;
     (void)err;
-    sl_gpu_remove_chore(gpu, &lane->chore);
-    if (lane->stream) {
-        cuda->stream_synchronize(lane->stream);
-        cuda->stream_destroy(lane->stream);
+    sl_gpu_remove_chore(gpu, &queue->chore);
+    if (queue->stream) {
+        cuda->stream_synchronize(queue->stream);
+        cuda->stream_destroy(queue->stream);
     }
     for (unsigned i = 0; i < ring->count; i++)
-        if (lane->events[i])
-            cuda->event_destroy(lane->events[i]);
-    if (lane == ring->lanes && ring->pinned)
+        if (queue->events[i])
+            cuda->event_destroy(queue->events[i]);
+    if (queue == ring->queues && ring->pinned)
         cuda->host_free(ring->pinned); /* the last one: no other copies from it any more */
-    if (lane->acquired)
+    if (queue->acquired)
         sl_gpu_release(gpu);
     return 0;
 }
@@ -87,23 +89,23 @@ static int free_task(struct sl_gpu *gpu, void *arg, struct sl_err *err)
 int sl_gpu_ring_add(struct sl_gpu_ring *ring, struct sl_gpu *gpu, const uint64_t *addresses,
                     const uint64_t *bytes, struct sl_err *err)
 {
-    if (ring->lane_count == SL_GPU_RING_LANES_MAX)
+    if (ring->queue_count == SL_GPU_RING_QUEUES_MAX)
         return sl_fail(err, SL_E_INTERNAL, "a staging ring is for %d GPUs at most",
-                       SL_GPU_RING_LANES_MAX);
-    unsigned number = ring->lane_count++;
-    struct sl_gpu_lane *lane = &ring->lanes[number];
-    lane->chore.turn = sl_gpu_lane_turn;
-    lane->ring = ring;
-    lane->gpu = gpu;
-    lane->bit = 1u << number;
-    lane->addresses = addresses;
-    lane->zeroed = bytes;
-    return sl_gpu_call(gpu, make_task, lane, false, err) < 0 ? -1 : (int)number;
+                       SL_GPU_RING_QUEUES_MAX);
+    unsigned number = ring->queue_count++;
+    struct sl_gpu_queue *queue = &ring->queues[number];
+    queue->chore.turn = sl_gpu_queue_turn;
+    queue->ring = ring;
+    queue->gpu = gpu;
+    queue->bit = 1u << number;
+    queue->addresses = addresses;
+    queue->zeroed = bytes;
+    return sl_gpu_call(gpu, make_task, queue, false, err) < 0 ? -1 : (int)number;
 }
 
-void sl_gpu_ring_leave(struct sl_gpu_ring *ring, unsigned lane)
+void sl_gpu_ring_leave(struct sl_gpu_ring *ring, unsigned queue)
 {
-    struct sl_gpu_lane *leaving = &ring->lanes[lane];
+    struct sl_gpu_queue *leaving = &ring->queues[queue];
     if (!leaving->gpu)
         return;
     sl_gpu_call(leaving->gpu, free_task, leaving, true, NULL);
@@ -149,9 +151,9 @@ void sl_gpu_ring_free(struct sl_gpu_ring *ring)
 {
     if (!ring)
         return;
-    for (unsigned i = ring->lane_count; i-- > 0;) {
+    for (unsigned i = ring->queue_count; i-- > 0;) {
         sl_gpu_ring_leave(ring, i);
-        free(ring->lanes[i].locked.notes);
+        free(ring->queues[i].locked.notes);
     }
     pthread_mutex_destroy(&ring->lock);
     pthread_cond_destroy(&ring->moved);

@@ -1,5 +1,5 @@
 /* When the destination's memory is found before there is anything to write into it. */
-#include "ahead.h"
+#include "prefault.h"
 
 #include <check.h>
 #include <stdlib.h>
@@ -26,7 +26,7 @@ static void setup(void)
 
 static void teardown(void)
 {
-    sl_ahead_set_least(0);
+    sl_prefault_set_least(0);
     sl_memory_clear();
     sl_scratch_close(directory, path);
 }
@@ -37,7 +37,7 @@ static uint64_t found(size_t bytes, uint64_t first_byte_ns)
 {
     struct sl_specs specs;
     struct sl_err err = SL_ERR_INIT;
-    struct sl_ahead ahead;
+    struct sl_prefault ahead;
     struct stat status;
     uint8_t *data = calloc(1, bytes);
     ck_assert_int_eq(sl_memory_put("model.bin", data, bytes, NULL), 0);
@@ -48,8 +48,8 @@ static uint64_t found(size_t bytes, uint64_t first_byte_ns)
     const struct sl_sink_file file = {plan->files[0].name, plan->files[0].bytes};
     SL_AUTO(sl_sink) sink = sl_tmpfs_open(directory, &file, 1, NULL, &err);
     ck_assert_msg(sink != NULL, "%s", err.message);
-    sl_ahead_start(&ahead, sink, plan);
-    sl_ahead_end(&ahead);
+    sl_prefault_start(&ahead, sink, plan);
+    sl_prefault_end(&ahead);
     ck_assert_int_eq(fstatat(directory, file.name, &status, 0), 0);
     ck_assert_uint_eq((uint64_t)status.st_size, bytes);
     sl_specs_release(&specs);
@@ -62,13 +62,13 @@ SL_TEST(a_distant_server_leaves_time_for_it)
 {
     if (sl_cpu_count() < 2)
         SL_SKIP("a single processor is never free");
-    sl_ahead_set_least(LONG_NS); /* the thread may begin late */
+    sl_prefault_set_least(LONG_NS); /* the thread may begin late */
     ck_assert_uint_eq(found(LARGE, 50 * SL_NS_PER_MS), LARGE);
 }
 
 SL_TEST(a_near_one_or_small_files_do_not)
 {
-    sl_ahead_set_least(LONG_NS);
+    sl_prefault_set_least(LONG_NS);
     ck_assert_uint_eq(found(LARGE, 0), 0);
     ck_assert_uint_eq(found(LARGE, 2 * SL_NS_PER_MS), 0);
     ck_assert_uint_eq(found(SMALL, 50 * SL_NS_PER_MS), 0);

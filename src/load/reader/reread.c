@@ -2,7 +2,7 @@
  * One thread, one connection, one poll(): ranges that came wrong are few. Cancellation is looked
  * for at least every LOOK_AGAIN_MS.
  */
-#include "again.h"
+#include "reread.h"
 
 #include <inttypes.h>
 
@@ -12,7 +12,7 @@
 
 enum { CHUNK_BYTES = 256 * 1024, LOOK_AGAIN_MS = 50 };
 
-static void wait_for_bytes(struct sl_fetch *fetch, const struct sl_again *again)
+static void wait_for_bytes(struct sl_fetch *fetch, const struct sl_reread *again)
 {
     struct pollfd fds[SL_IO_POLL_MAX + 2];
     uint64_t deadline_ns, now = sl_now_ns();
@@ -26,15 +26,15 @@ static void wait_for_bytes(struct sl_fetch *fetch, const struct sl_again *again)
     poll(fds, (nfds_t)count, timeout_ms);
 }
 
-static int check_going(const struct sl_again *again, struct sl_err *err)
+static int check_going(const struct sl_reread *again, struct sl_err *err)
 {
     if (sl_cancel_check(again->cancel, err) < 0)
         return -1;
     return sl_cancel_check(again->stop, err);
 }
 
-int sl_again_read(struct sl_source *source, uint64_t begin, uint64_t end,
-                  const struct sl_again *again, struct sl_err *err)
+int sl_reread_range(struct sl_source *source, uint64_t begin, uint64_t end,
+                    const struct sl_reread *again, struct sl_err *err)
 {
     sl_autofree uint8_t *chunk = sl_alloc_aligned(4096, CHUNK_BYTES, err);
     SL_AUTO(sl_fetch) fetch = chunk ? sl_fetch_new_apart(sl_source_store(source), err) : NULL;
@@ -60,7 +60,8 @@ int sl_again_read(struct sl_source *source, uint64_t begin, uint64_t end,
     }
 }
 
-int sl_again_blame(const struct sl_target *target, uint64_t number, bool opened, struct sl_err *err)
+int sl_reread_blame(const struct sl_target *target, uint64_t number, bool opened,
+                    struct sl_err *err)
 {
     const struct sl_tensor *tensor = target->from;
     if (!opened)

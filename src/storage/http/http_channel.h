@@ -1,13 +1,13 @@
 /*
- * HTTP as a transport of stores: ranges, each lane on one exchange.
+ * HTTP as a transport of stores: ranges, each channel on one exchange.
  *
  * It adds Range and the version's precondition to every request, holds the answer to the range
  * contract (206, Content-Range, total, version, encoding, length), fills source->bytes and
  * source->version from the first answer, and hands everything else to the kind's hooks. A kind says
  * .transport = &sl_http_transport, .hooks = a struct sl_http_hooks.
  */
-#ifndef SL_RANGE_LANE_H
-#define SL_RANGE_LANE_H
+#ifndef SL_HTTP_CHANNEL_H
+#define SL_HTTP_CHANNEL_H
 
 #include "exchange.h"
 #include "store_kind.h"
@@ -15,7 +15,7 @@
 enum { SL_RANGE_HEADERS_MAX = 64, SL_RANGE_DETAIL_MAX = 16 * 1024 };
 
 /** What a hook fills: url by sl_strdup() or sl_asprintf(), headers by sl_range_add_header(); the
- * lane frees both. */
+ * channel frees both. */
 struct sl_range_request {
     char *url;                           /* absolute, encoded, with query */
     char *headers[SL_RANGE_HEADERS_MAX]; /* "Name: value"; without Host, Range, If-Match */
@@ -40,8 +40,8 @@ extern const struct sl_transport sl_http_transport;
 struct sl_http_hooks {
     /**
      * URL and headers (credentials, signature) of a GET of source at source->version. Called for
-     * every request by the thread that owns the lane; several threads may be in it for one source.
-     * Range and preconditions are added afterwards, unsigned.
+     * every request by the thread that owns the channel; several threads may be in it for one
+     * source. Range and preconditions are added afterwards, unsigned.
      */
     int (*prepare)(struct sl_source *source, struct sl_range_request *request, struct sl_err *err);
     /**
@@ -61,8 +61,8 @@ struct sl_http_hooks {
                     const char *to, struct sl_err *err);
 };
 
-/** Of a lane of this transport, for requests of another kind while it has none of its own (pages of
- * a listing); borrowed. */
-struct sl_exchange *sl_range_lane_exchange(struct sl_lane *lane);
+/** Of a channel of this transport, for requests of another kind while it has none of its own (pages
+ * of a listing); borrowed. */
+struct sl_exchange *sl_http_channel_exchange(struct sl_channel *channel);
 
 #endif

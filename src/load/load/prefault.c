@@ -4,7 +4,7 @@
  * does it for a tenth of a gigabyte. It is a guess from the time that the server took to begin its
  * answers so far, and ends by the clock, since it must never hold back a writer for long.
  */
-#include "ahead.h"
+#include "prefault.h"
 
 #include <string.h>
 
@@ -19,26 +19,26 @@ enum {
 
 static struct sl_counter lengthened; /* by tests: the least, in ns */
 
-void sl_ahead_set_least(uint64_t ns)
+void sl_prefault_set_least(uint64_t ns)
 {
     sl_counter_add(&lengthened, ns - sl_counter_get(&lengthened));
 }
 
 static bool is_early(const void *arg)
 {
-    return sl_now_ns() < ((const struct sl_ahead *)arg)->until_ns;
+    return sl_now_ns() < ((const struct sl_prefault *)arg)->until_ns;
 }
 
 static void *allocate(void *arg)
 {
-    struct sl_ahead *ahead = arg;
+    struct sl_prefault *ahead = arg;
     sl_sink_allocate(ahead->sink, is_early, ahead);
     return NULL;
 }
 
-void sl_ahead_start(struct sl_ahead *ahead, struct sl_sink *sink, const struct sl_plan *plan)
+void sl_prefault_start(struct sl_prefault *ahead, struct sl_sink *sink, const struct sl_plan *plan)
 {
-    *ahead = (struct sl_ahead){.sink = sink};
+    *ahead = (struct sl_prefault){.sink = sink};
     if (!sink->ops->allocate || !plan->source_count ||
         plan->sink_bytes / SL_MAX(plan->file_count, (size_t)1) < FILE_BYTES_MIN ||
         sl_cpu_count() < 2)
@@ -51,7 +51,7 @@ void sl_ahead_start(struct sl_ahead *ahead, struct sl_sink *sink, const struct s
     ahead->started = sl_thread_start(&ahead->thread, "sluice-ahead", allocate, ahead, NULL) == 0;
 }
 
-void sl_ahead_end(struct sl_ahead *ahead)
+void sl_prefault_end(struct sl_prefault *ahead)
 {
     if (ahead->started)
         pthread_join(ahead->thread, NULL);
@@ -63,7 +63,7 @@ static bool is_key_awaited(const void *plan)
     return sl_plan_keys_busy(plan);
 }
 
-void sl_ahead_of_key(struct sl_sink *sink, const struct sl_plan *plan)
+void sl_prefault_during_key(struct sl_sink *sink, const struct sl_plan *plan)
 {
     if (sl_cpu_count() > 1)
         sl_sink_allocate(sink, is_key_awaited, plan);

@@ -1,6 +1,6 @@
 /*
- * Refusals that can be mended: a bucket in another region, credentials that have expired, a clock
- * that is off.
+ * Refusals that can be recovered: a bucket in another region, credentials that have expired, a
+ * clock that is off.
  *
  * The refusal itself says what is needed (region, date), is noted when its error is made, and used
  * when the fetch asks whether one more try is worth it. A redirect's Location is never followed: it
@@ -98,7 +98,7 @@ static bool move_to(struct sl_s3 *s3, const char *region)
     return true;
 }
 
-static bool mend_region(struct sl_s3 *s3)
+static bool repair_region(struct sl_s3 *s3)
 {
     char told[SL_S3_REGION_MAX], current[SL_S3_REGION_MAX];
     bool moved;
@@ -117,7 +117,7 @@ static bool mend_region(struct sl_s3 *s3)
 
 /* ---- clock and keys ------------------------------------------------------------------------- */
 
-static bool mend_clock(struct sl_s3 *s3)
+static bool repair_clock(struct sl_s3 *s3)
 {
     SL_LOCKED(&s3->locked.mutex);
     int64_t change = s3->locked.told_offset - s3->locked.clock_offset;
@@ -141,7 +141,7 @@ static bool is_one_of(const char *code, const char *const *codes)
     return false;
 }
 
-bool sl_s3_mend(struct sl_s3 *s3, unsigned keys, const struct sl_err *why)
+bool sl_s3_recover(struct sl_s3 *s3, unsigned keys, const struct sl_err *why)
 {
     static const char *const regions[] = {"PermanentRedirect", "TemporaryRedirect",
                                           "AuthorizationHeaderMalformed",
@@ -151,8 +151,8 @@ bool sl_s3_mend(struct sl_s3 *s3, unsigned keys, const struct sl_err *why)
                                           "InvalidAccessKeyId", NULL};
     static const char *const clock[] = {"RequestTimeTooSkewed", "RequestExpired", NULL};
     if (is_one_of(why->code, regions) || (why->http_status >= 300 && why->http_status < 400))
-        return mend_region(s3);
+        return repair_region(s3);
     if (is_one_of(why->code, expired))
         return sl_creds_renew(s3->creds, keys);
-    return is_one_of(why->code, clock) && mend_clock(s3);
+    return is_one_of(why->code, clock) && repair_clock(s3);
 }

@@ -4,50 +4,50 @@
  * the way of the bytes may be what is wrong. What comes is hashed and written over what was there,
  * in files that nobody sees yet.
  *
- * The journal hears of it when every lane is gone: until then a lane may still have had the wrong
+ * The journal hears of it when every slot is gone: until then a slot may still have had the wrong
  * bytes to note. A load that is killed before finds what was noted of wrong bytes either changed
  * since, and reads it again, or wrong still, and fetches it again then.
  */
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "again.h"
 #include "hash.h"
 #include "log.h"
 #include "metrics.h"
 #include "reader_parts.h"
+#include "reread.h"
 #include "source.h"
 
 enum {
     WAITING_MAX = 4096, /* a store that breaks more than this at a time is broken */
 };
 
-void sl_refetch_init(struct sl_refetch *refetch)
+void sl_repair_init(struct sl_repair *repair)
 {
-    pthread_mutex_init(&refetch->lock, NULL);
-    pthread_cond_init(&refetch->more, NULL);
+    pthread_mutex_init(&repair->lock, NULL);
+    pthread_cond_init(&repair->more, NULL);
 }
 
-void sl_refetch_stop(struct sl_refetch *refetch)
+void sl_repair_stop(struct sl_repair *repair)
 {
     bool started;
     {
-        SL_LOCKED(&refetch->lock);
-        started = refetch->locked.started;
-        refetch->locked.started = false;
-        refetch->locked.stop = true;
-        pthread_cond_signal(&refetch->more);
+        SL_LOCKED(&repair->lock);
+        started = repair->locked.started;
+        repair->locked.started = false;
+        repair->locked.stop = true;
+        pthread_cond_signal(&repair->more);
     }
     if (started)
-        pthread_join(refetch->thread, NULL);
+        pthread_join(repair->thread, NULL);
 }
 
-void sl_refetch_release(struct sl_refetch *refetch)
+void sl_repair_release(struct sl_repair *repair)
 {
-    free(refetch->locked.checks);
-    free(refetch->mended);
-    pthread_cond_destroy(&refetch->more);
-    pthread_mutex_destroy(&refetch->lock);
+    free(repair->locked.checks);
+    free(repair->repaired);
+    pthread_cond_destroy(&repair->more);
+    pthread_mutex_destroy(&repair->lock);
 }
 
 /* ---- one range ------------------------------------------------------------------------------- */
@@ -69,7 +69,7 @@ static int take_bytes(void *arg, const uint8_t *data, size_t bytes, struct sl_er
     again->crc32c = sl_crc32c(again->crc32c, data, bytes);
     uint64_t offset = check->file_offset + (again->at - check->begin);
     again->at += bytes;
-    return sl_landing_put(again->reader, check->file, offset, data, bytes, err);
+    return sl_writer_put(again->reader, check->file, offset, data, bytes, err);
 }
 
 /* 1: the bytes are right now. 0: they are not; *err says how. */
@@ -82,8 +82,8 @@ static int try_once(struct sl_reader *reader, const struct sl_check *check, uint
     if (sl_digest_begin(&sum, check->kind, check->prefix, check->prefix_bytes, err) < 0)
         return -1;
     struct again again = {.reader = reader, .check = check, .digest = &sum, .at = check->begin};
-    const struct sl_again how = {reader->config->cancel, reader->stop, take_bytes, &again};
-    if (sl_again_read(source, check->begin, check->end, &how, err) < 0)
+    const struct sl_reread how = {reader->config->cancel, reader->stop, take_bytes, &again};
+    if (sl_reread_range(source, check->begin, check->end, &how, err) < 0)
         return -1;
     sl_digest_finish(&sum, digest);
     *crc32c = again.crc32c;
@@ -93,14 +93,14 @@ static int try_once(struct sl_reader *reader, const struct sl_check *check, uint
     return 0;
 }
 
-static int note_mended(struct sl_reader *reader, const struct sl_check *check, uint32_t crc32c,
-                       struct sl_err *err)
+static int note_repaired(struct sl_reader *reader, const struct sl_check *check, uint32_t crc32c,
+                         struct sl_err *err)
 {
-    struct sl_refetch *refetch = &reader->refetch;
-    if (sl_grow(&refetch->mended, &refetch->mended_capacity, refetch->mended_count + 1,
-                sizeof(*refetch->mended), err) < 0)
+    struct sl_repair *repair = &reader->repair;
+    if (sl_grow(&repair->repaired, &repair->repaired_capacity, repair->repaired_count + 1,
+                sizeof(*repair->repaired), err) < 0)
         return -1;
-    refetch->mended[refetch->mended_count++] = (struct sl_mended){
+    repair->repaired[repair->repaired_count++] = (struct sl_repaired){
         check->file, crc32c, check->file_offset, check->file_offset + (check->end - check->begin)};
     return 0;
 }
@@ -108,7 +108,7 @@ static int note_mended(struct sl_reader *reader, const struct sl_check *check, u
 static int fetch_again(struct sl_reader *reader, const struct sl_check *check, struct sl_err *err)
 {
     const char *uri = sl_source_uri(reader->plan->sources[check->source].source);
-    for (unsigned tries = 1; tries <= SL_AGAIN_TRIES_MAX; tries++) {
+    for (unsigned tries = 1; tries <= SL_REREAD_TRIES_MAX; tries++) {
         uint32_t crc32c;
         struct sl_err why = SL_ERR_INIT;
         sl_log(SL_LOG_WARN,
@@ -118,30 +118,30 @@ static int fetch_again(struct sl_reader *reader, const struct sl_check *check, s
         sl_progress_add_refetched(reader->config->progress);
         int right = try_once(reader, check, &crc32c, &why);
         if (right > 0)
-            return note_mended(reader, check, crc32c, err);
+            return note_repaired(reader, check, crc32c, err);
         *err = why;
         if (right < 0)
             return -1;
         sl_metric_add(SL_M_VERIFY_FAILURES, 1);
     }
-    return sl_wrap(err, "fetched %d times", SL_AGAIN_TRIES_MAX + 1);
+    return sl_wrap(err, "fetched %d times", SL_REREAD_TRIES_MAX + 1);
 }
 
 /* ---- the thread ------------------------------------------------------------------------------ */
 
-static const struct sl_check *take(struct sl_refetch *refetch)
+static const struct sl_check *take(struct sl_repair *repair)
 {
-    SL_LOCKED(&refetch->lock);
-    while (!refetch->locked.stop && refetch->locked.next == refetch->locked.count)
-        pthread_cond_wait(&refetch->more, &refetch->lock);
-    return refetch->locked.stop ? NULL : refetch->locked.checks[refetch->locked.next++];
+    SL_LOCKED(&repair->lock);
+    while (!repair->locked.stop && repair->locked.next == repair->locked.count)
+        pthread_cond_wait(&repair->more, &repair->lock);
+    return repair->locked.stop ? NULL : repair->locked.checks[repair->locked.next++];
 }
 
 static void *run(void *arg)
 {
     struct sl_reader *reader = arg;
     const struct sl_check *check;
-    while ((check = take(&reader->refetch))) {
+    while ((check = take(&reader->repair))) {
         struct sl_err err = SL_ERR_INIT;
         int failed = fetch_again(reader, check, &err);
         sl_verify_settle(reader->verify, check, failed ? &err : NULL);
@@ -153,25 +153,25 @@ static void *run(void *arg)
     return NULL;
 }
 
-int sl_refetch_add(struct sl_reader *reader, const struct sl_check *check, struct sl_err *err)
+int sl_repair_add(struct sl_reader *reader, const struct sl_check *check, struct sl_err *err)
 {
-    struct sl_refetch *refetch = &reader->refetch;
-    SL_LOCKED(&refetch->lock);
-    if (refetch->locked.stop)
+    struct sl_repair *repair = &reader->repair;
+    SL_LOCKED(&repair->lock);
+    if (repair->locked.stop)
         return sl_fail(err, SL_E_CANCELED, "the load has ended");
-    if (refetch->locked.count - refetch->locked.next == WAITING_MAX)
+    if (repair->locked.count - repair->locked.next == WAITING_MAX)
         return sl_fail(err, SL_E_INTEGRITY,
                        "more than %d ranges of '%s' came wrong: the store or the way to it is "
                        "broken",
                        WAITING_MAX, sl_plan_uri(reader->plan));
-    if (sl_grow(&refetch->locked.checks, &refetch->locked.capacity, refetch->locked.count + 1,
-                sizeof(*refetch->locked.checks), err) < 0)
+    if (sl_grow(&repair->locked.checks, &repair->locked.capacity, repair->locked.count + 1,
+                sizeof(*repair->locked.checks), err) < 0)
         return -1;
-    if (!refetch->locked.started &&
-        sl_thread_start(&refetch->thread, "sluice-again", run, reader, err) < 0)
+    if (!repair->locked.started &&
+        sl_thread_start(&repair->thread, "sluice-again", run, reader, err) < 0)
         return -1;
-    refetch->locked.started = true;
-    refetch->locked.checks[refetch->locked.count++] = check;
-    pthread_cond_signal(&refetch->more);
+    repair->locked.started = true;
+    repair->locked.checks[repair->locked.count++] = check;
+    pthread_cond_signal(&repair->more);
     return 0;
 }

@@ -1,6 +1,6 @@
 /* Inside verify: its state, and the threads that hash what has landed, in order. */
-#ifndef SL_FOLLOW_H
-#define SL_FOLLOW_H
+#ifndef SL_HASH_WORKERS_H
+#define SL_HASH_WORKERS_H
 
 #include <stdbool.h>
 

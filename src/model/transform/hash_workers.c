@@ -5,7 +5,7 @@
  * one thread at a time. Threads are started when there is more queued work than threads, so loads
  * without such hashes have none.
  */
-#include "follow.h"
+#include "hash_workers.h"
 
 #include <errno.h>
 #include <time.h>

@@ -18,7 +18,7 @@ struct digests {
     unsigned known;
 };
 
-struct sl_heads {
+struct sl_deferred {
     struct sl_reader *reader;
     struct sl_check *checks; /* two a head, in their order */
     struct sl_verify *verify;
@@ -28,7 +28,7 @@ struct sl_heads {
     } locked;
 };
 
-static int write_head(struct sl_heads *heads, const struct sl_deferred_header *head,
+static int write_head(struct sl_deferred *deferred, const struct sl_deferred_header *head,
                       const struct digests *digests, struct sl_err *err)
 {
     struct sl_layout_header own = *head->header;
@@ -42,40 +42,40 @@ static int write_head(struct sl_heads *heads, const struct sl_deferred_header *h
         &own, (uint32_t)crc[0] << 24 | (uint32_t)crc[1] << 16 | (uint32_t)crc[2] << 8 | crc[3],
         digests->value[SHA256]);
     struct sl_literal literal = {head->file, own.offset, data, own.bytes};
-    return sl_landing_literal(heads->reader, &literal, err);
+    return sl_writer_literal(deferred->reader, &literal, err);
 }
 
 static int on_digest(void *arg, const struct sl_check *check, const uint8_t *digest,
                      struct sl_err *err)
 {
-    struct sl_heads *heads = arg;
-    size_t number = (size_t)(check - heads->checks);
-    struct digests *digests = &heads->locked.digests[number / HASHES], both;
+    struct sl_deferred *deferred = arg;
+    size_t number = (size_t)(check - deferred->checks);
+    struct digests *digests = &deferred->locked.digests[number / HASHES], both;
     {
-        SL_LOCKED(&heads->lock);
+        SL_LOCKED(&deferred->lock);
         memcpy(digests->value[number % HASHES], digest, sl_hash_bytes(check->kind));
         if (++digests->known < HASHES)
             return 0;
         both = *digests;
     }
-    return write_head(heads, &heads->reader->plan->heads[number / HASHES], &both, err);
+    return write_head(deferred, &deferred->reader->plan->heads[number / HASHES], &both, err);
 }
 
 static int read_back(void *arg, uint32_t file, uint64_t offset, void *data, size_t bytes,
                      struct sl_err *err)
 {
-    struct sl_reader *reader = ((struct sl_heads *)arg)->reader;
+    struct sl_reader *reader = ((struct sl_deferred *)arg)->reader;
     if (sl_cancel_check(reader->config->cancel, err) < 0)
         return -1;
     return sl_sink_read(reader->sink, file, offset, data, bytes, err);
 }
 
-static void fill_checks(struct sl_heads *heads, const struct sl_plan *plan)
+static void fill_checks(struct sl_deferred *deferred, const struct sl_plan *plan)
 {
     for (size_t i = 0; i < plan->head_count * HASHES; i++) {
         const struct sl_deferred_header *head = &plan->heads[i / HASHES];
         uint64_t begin = head->header->offset + head->header->bytes;
-        heads->checks[i] = (struct sl_check){
+        deferred->checks[i] = (struct sl_check){
             .kind = i % HASHES == CRC32 ? SL_HASH_CRC32 : SL_HASH_SHA256,
             .source = head->file,
             .begin = begin,
@@ -90,53 +90,54 @@ static void fill_checks(struct sl_heads *heads, const struct sl_plan *plan)
     }
 }
 
-int sl_heads_new(struct sl_heads **out, struct sl_reader *reader, struct sl_err *err)
+int sl_deferred_new(struct sl_deferred **out, struct sl_reader *reader, struct sl_err *err)
 {
     const struct sl_plan *plan = reader->plan;
     if (!plan->head_count)
         return 0;
-    SL_AUTO(sl_heads) heads = sl_alloc(sizeof(*heads), err);
-    if (!heads)
+    SL_AUTO(sl_deferred) deferred = sl_alloc(sizeof(*deferred), err);
+    if (!deferred)
         return -1;
-    pthread_mutex_init(&heads->lock, NULL);
-    heads->reader = reader;
-    heads->checks = sl_alloc_array(plan->head_count, HASHES * sizeof(*heads->checks), err);
-    heads->locked.digests = sl_alloc_array(plan->head_count, sizeof(struct digests), err);
-    if (!heads->checks || !heads->locked.digests)
+    pthread_mutex_init(&deferred->lock, NULL);
+    deferred->reader = reader;
+    deferred->checks = sl_alloc_array(plan->head_count, HASHES * sizeof(*deferred->checks), err);
+    deferred->locked.digests = sl_alloc_array(plan->head_count, sizeof(struct digests), err);
+    if (!deferred->checks || !deferred->locked.digests)
         return -1;
-    fill_checks(heads, plan);
-    struct sl_verify_config config = {.read = read_back, .computed = on_digest, .arg = heads};
-    heads->verify = sl_verify_new(heads->checks, plan->head_count * HASHES, &config, err);
-    if (!heads->verify)
+    fill_checks(deferred, plan);
+    struct sl_verify_config config = {.read = read_back, .computed = on_digest, .arg = deferred};
+    deferred->verify = sl_verify_new(deferred->checks, plan->head_count * HASHES, &config, err);
+    if (!deferred->verify)
         return -1;
-    *out = sl_steal(&heads);
+    *out = sl_steal(&deferred);
     return 0;
 }
 
-void sl_heads_free(struct sl_heads *heads)
+void sl_deferred_free(struct sl_deferred *deferred)
 {
-    if (!heads)
+    if (!deferred)
         return;
-    sl_verify_free(heads->verify);
-    free(heads->checks);
-    free(heads->locked.digests);
-    pthread_mutex_destroy(&heads->lock);
-    free(heads);
+    sl_verify_free(deferred->verify);
+    free(deferred->checks);
+    free(deferred->locked.digests);
+    pthread_mutex_destroy(&deferred->lock);
+    free(deferred);
 }
 
-int sl_heads_feed(struct sl_heads *heads, uint32_t file, uint64_t offset, const void *data,
-                  size_t bytes, struct sl_err *err)
+int sl_deferred_feed(struct sl_deferred *deferred, uint32_t file, uint64_t offset, const void *data,
+                     size_t bytes, struct sl_err *err)
 {
-    return heads ? sl_verify_feed(heads->verify, file, offset, data, bytes, err) : 0;
+    return deferred ? sl_verify_feed(deferred->verify, file, offset, data, bytes, err) : 0;
 }
 
-int sl_heads_feed_landed(struct sl_heads *heads, uint32_t file, uint64_t offset, uint64_t bytes,
-                         struct sl_err *err)
+int sl_deferred_feed_landed(struct sl_deferred *deferred, uint32_t file, uint64_t offset,
+                            uint64_t bytes, struct sl_err *err)
 {
-    return heads ? sl_verify_feed_landed(heads->verify, file, offset, bytes, err) : 0;
+    return deferred ? sl_verify_feed_landed(deferred->verify, file, offset, bytes, err) : 0;
 }
 
-static int redo(struct sl_heads *heads, const struct sl_deferred_header *head, struct sl_err *err)
+static int redo(struct sl_deferred *deferred, const struct sl_deferred_header *head,
+                struct sl_err *err)
 {
     struct digests digests = {.known = HASHES};
     sl_autodigest crc = {0}, sha = {0};
@@ -149,7 +150,7 @@ static int redo(struct sl_heads *heads, const struct sl_deferred_header *head, s
     uint64_t at = head->header->offset + head->header->bytes, end = at + head->bytes;
     while (at < end) {
         size_t bytes = (size_t)SL_MIN(end - at, (uint64_t)CHUNK_BYTES);
-        if (read_back(heads, head->file, at, chunk, bytes, err) < 0)
+        if (read_back(deferred, head->file, at, chunk, bytes, err) < 0)
             return -1;
         sl_digest_update(&crc, chunk, bytes);
         sl_digest_update(&sha, chunk, bytes);
@@ -157,24 +158,24 @@ static int redo(struct sl_heads *heads, const struct sl_deferred_header *head, s
     }
     sl_digest_finish(&crc, digests.value[CRC32]);
     sl_digest_finish(&sha, digests.value[SHA256]);
-    return write_head(heads, head, &digests, err);
+    return write_head(deferred, head, &digests, err);
 }
 
-int sl_heads_redo(struct sl_heads *heads, uint32_t file, uint64_t begin, uint64_t end,
-                  struct sl_err *err)
+int sl_deferred_redo(struct sl_deferred *deferred, uint32_t file, uint64_t begin, uint64_t end,
+                     struct sl_err *err)
 {
-    const struct sl_plan *plan = heads ? heads->reader->plan : NULL;
-    for (size_t i = 0; heads && i < plan->head_count; i++) {
+    const struct sl_plan *plan = deferred ? deferred->reader->plan : NULL;
+    for (size_t i = 0; deferred && i < plan->head_count; i++) {
         const struct sl_deferred_header *head = &plan->heads[i];
         uint64_t first = head->header->offset + head->header->bytes;
         if (head->file == file && first < end && first + head->bytes > begin &&
-            redo(heads, head, err) < 0)
+            redo(deferred, head, err) < 0)
             return -1;
     }
     return 0;
 }
 
-int sl_heads_finish(struct sl_heads *heads, struct sl_err *err)
+int sl_deferred_finish(struct sl_deferred *deferred, struct sl_err *err)
 {
-    return heads ? sl_verify_finish(heads->verify, heads->reader->config->cancel, err) : 0;
+    return deferred ? sl_verify_finish(deferred->verify, deferred->reader->config->cancel, err) : 0;
 }

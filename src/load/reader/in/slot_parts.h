@@ -1,28 +1,28 @@
-/* A lane from inside: what the files that make it up share. lane.c moves it, window.c fills and
+/* A slot from inside: what the files that make it up share. slot.c moves it, window.c fills and
  * lands its buffer, split.c gives parts of its range away, slow.c tells when its request is slow.
  */
-#ifndef SL_LANE_PARTS_H
-#define SL_LANE_PARTS_H
+#ifndef SL_SLOT_PARTS_H
+#define SL_SLOT_PARTS_H
 
 #include "reader_parts.h"
 #include "source.h"
 
 enum { SL_PAGE_BYTES = 4096 };
 
-struct sl_reader_lane {
+struct sl_slot {
     struct sl_reader *reader;
     struct sl_store *store; /* whose connection it is */
     struct sl_fetch *fetch;
     uint8_t *buffer;
     bool busy;               /* with range */
-    struct sl_range range;   /* its end may come nearer: sl_reader_lane_split() */
+    struct sl_range range;   /* its end may come nearer: sl_slot_split() */
     unsigned hedges, wrongs; /* requests sent again; how often its bytes did not open */
     uint64_t fetch_end, started_ns;
     uint64_t asked_ns, longest_gap_ns; /* when its request was sent; within its answer */
     bool begun, fresh; /* this request has brought bytes; its connection may have to be made */
     bool doubted;      /* it may be slow, since `landed_then` bytes had landed */
     uint64_t landed_then;
-    size_t tooth_left;          /* of a comb: bytes of this request that have not come */
+    size_t row_left;            /* of a sparse range: bytes of this request that have not come */
     uint64_t got, moved_ns;     /* bytes of the range so far; when the last came */
     uint64_t mark_got, mark_ns; /* where its rate is measured from */
     unsigned lags;              /* how often in a row it was low */
@@ -34,33 +34,32 @@ struct sl_reader_lane {
     struct sl_place place;       /* memory not NULL: this window is read there */
     bool again;                  /* from its end on, bytes came wrong */
     bool formed;                 /* this window is decrypted, cut, cast, and waits to be written */
-    struct sl_landing landing;
-    struct sl_forming forming;
+    struct sl_writer writer;
+    struct sl_transform transform;
 };
 
-/** Of a range that is a comb, else NULL. */
-const struct sl_mapping *sl_lane_comb(const struct sl_reader_lane *lane);
-/** What [begin, end) of its range costs, in bytes; of a comb every tooth is a request. */
-uint64_t sl_lane_weight(const struct sl_reader_lane *lane, uint64_t begin, uint64_t end);
+/** Of a range that is sparse, else NULL. */
+const struct sl_mapping *sl_slot_sparse(const struct sl_slot *slot);
+/** What [begin, end) of its range costs, in bytes; of a sparse one every row is a request. */
+uint64_t sl_slot_weight(const struct sl_slot *slot, uint64_t begin, uint64_t end);
 /** The extent of the range that this place is within, NULL for a gap or a boundary. */
-const struct sl_extent *sl_lane_extent_around(const struct sl_reader_lane *lane, uint64_t place);
-/** From where on another lane must read: what changes on its way begins with its unit. */
-uint64_t sl_lane_unfinished(const struct sl_reader_lane *lane);
+const struct sl_extent *sl_slot_extent_around(const struct sl_slot *slot, uint64_t place);
+/** From where on another slot must read: what changes on its way begins with its unit. */
+uint64_t sl_slot_unfinished(const struct sl_slot *slot);
 /** The first byte that has not come. */
-uint64_t sl_lane_awaits(const struct sl_reader_lane *lane);
+uint64_t sl_slot_awaits(const struct sl_slot *slot);
 /** What has come and was not read yet; costs a system call. */
-uint64_t sl_lane_unread(const struct sl_reader_lane *lane);
+uint64_t sl_slot_unread_bytes(const struct sl_slot *slot);
 /** Its connection is about to be given up: count that. */
-void sl_lane_waste(struct sl_reader_lane *lane);
+void sl_slot_waste(struct sl_slot *slot);
 /** A request is about to be sent. */
-void sl_lane_asks(struct sl_reader_lane *lane, uint64_t now_ns);
+void sl_slot_asks(struct sl_slot *slot, uint64_t now_ns);
 /** Its pace is measured from here on. */
-void sl_lane_start_clock(struct sl_reader_lane *lane, uint64_t now_ns);
+void sl_slot_start_clock(struct sl_slot *slot, uint64_t now_ns);
 
 /** Choose what the next window spans, and where it is read to. */
-int sl_lane_open_window(struct sl_reader_lane *lane, struct sl_err *err);
+int sl_slot_open_window(struct sl_slot *slot, struct sl_err *err);
 /** It is full: land it. FULL: it is another thread's turn to write, and insist is not set. */
-enum sl_lane_state sl_lane_close_window(struct sl_reader_lane *lane, bool insist,
-                                        struct sl_err *err);
+enum sl_slot_state sl_slot_close_window(struct sl_slot *slot, bool insist, struct sl_err *err);
 
 #endif

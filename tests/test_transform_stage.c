@@ -128,7 +128,7 @@ SL_TEST(every_rank_fetches_its_part)
     ranks_make_the_whole(sealed, 1, 8, 400 * 1999 * 4); /* all pieces hold something of each */
 }
 
-SL_TEST(a_comb_needs_no_list)
+SL_TEST(a_sparse_range_needs_no_list)
 {
     struct sl_err err = SL_ERR_INIT;
     struct sl_form *form = sl_form_new();
@@ -499,9 +499,9 @@ SL_TEST(an_object_that_changes_ends_it)
     close_scene(&scene);
 }
 
-/* The second connection soon has nothing to do: it is given the rest of the comb's only range, from
- * the middle of a tooth or of a gap, and the first half comes only behind it. */
-static void half_a_comb_arrives(uint64_t begin, uint64_t end)
+/* The second connection soon has nothing to do: it is given the rest of the sparse's only range,
+ * from the middle of a row or of a gap, and the first half comes only behind it. */
+static void half_a_sparse_range_arrives(uint64_t begin, uint64_t end)
 {
     enum { ROWS = 1500, COLUMNS = 4096 };
     /* One of these may be that of the small tensor. */
@@ -533,10 +533,10 @@ static void half_a_comb_arrives(uint64_t begin, uint64_t end)
     close_scene(&scene);
 }
 
-SL_TEST(a_comb_is_parted_wherever_its_middle_is)
+SL_TEST(a_sparse_range_is_parted_wherever_its_middle_is)
 {
-    half_a_comb_arrives(1000, 2000);
-    half_a_comb_arrives(0, 1024);
-    half_a_comb_arrives(2596, 4096);
-    half_a_comb_arrives(1000, 3048);
+    half_a_sparse_range_arrives(1000, 2000);
+    half_a_sparse_range_arrives(0, 1024);
+    half_a_sparse_range_arrives(2596, 4096);
+    half_a_sparse_range_arrives(1000, 3048);
 }

@@ -25,7 +25,7 @@ struct run {
     uint64_t begin, end, file_offset;
     uint32_t file;
 };
-struct covering {
+struct coverage {
     struct sl_plan *plan;
     struct sl_check check; /* what all of them have in common */
     const struct sl_sidecar *sidecar;
@@ -54,26 +54,26 @@ static struct sl_extent *extents_of(const struct sl_plan *plan, uint32_t source,
     return found;
 }
 
-static void add_run(struct covering *covering, const struct sl_extent *extent)
+static void add_run(struct coverage *coverage, const struct sl_extent *extent)
 {
-    struct run *last = covering->run_count ? &covering->runs[covering->run_count - 1] : NULL;
+    struct run *last = coverage->run_count ? &coverage->runs[coverage->run_count - 1] : NULL;
     if (last && last->end == extent->begin && last->file == extent->file &&
         last->file_offset + (last->end - last->begin) == extent->file_offset) {
         last->end = extent->end;
         return;
     }
-    covering->runs[covering->run_count++] =
+    coverage->runs[coverage->run_count++] =
         (struct run){extent->begin, extent->end, extent->file_offset, extent->file};
 }
 
 /* Bytes that several tensors share come more than once: a check would see them so often. */
-static int find_runs(struct covering *covering, struct sl_err *err)
+static int find_runs(struct coverage *coverage, struct sl_err *err)
 {
     size_t count;
     sl_autofree struct sl_extent *extents =
-        extents_of(covering->plan, covering->check.source, &count, err);
-    covering->runs = extents ? sl_alloc_array(count + 1, sizeof(*covering->runs), err) : NULL;
-    if (!covering->runs)
+        extents_of(coverage->plan, coverage->check.source, &count, err);
+    coverage->runs = extents ? sl_alloc_array(count + 1, sizeof(*coverage->runs), err) : NULL;
+    if (!coverage->runs)
         return -1;
     uint64_t end = 0;
     for (size_t i = 0; i < count; i++) {
@@ -81,27 +81,27 @@ static int find_runs(struct covering *covering, struct sl_err *err)
         bool shared = extent->begin < end || (i + 1 < count && extents[i + 1].begin < extent->end);
         end = SL_MAX(end, extent->end);
         if (!extent->target && !shared)
-            add_run(covering, extent);
+            add_run(coverage, extent);
     }
     return 0;
 }
 
 /* Bytes [begin, end) of the object's head, owned by the index. */
-static const uint8_t *head_bytes(const struct covering *covering, uint64_t begin, uint64_t end,
+static const uint8_t *head_bytes(const struct coverage *coverage, uint64_t begin, uint64_t end,
                                  struct sl_err *err)
 {
-    const struct sl_plan_source *from = &covering->plan->sources[covering->check.source];
+    const struct sl_plan_source *from = &coverage->plan->sources[coverage->check.source];
     size_t bytes = (size_t)(end - begin);
     uint8_t *copy = sl_index_alloc(from->index, bytes, err);
     return copy && sl_source_read(from->source, begin, copy, bytes, err) == 0 ? copy : NULL;
 }
 
 /* A range that is nothing but head. */
-static int check_head(const struct covering *covering, const struct sl_check *check,
+static int check_head(const struct coverage *coverage, const struct sl_check *check,
                       struct sl_err *err)
 {
     uint8_t digest[SL_HASH_BYTES_MAX] = {0};
-    const uint8_t *data = head_bytes(covering, check->begin, check->end, err);
+    const uint8_t *data = head_bytes(coverage, check->begin, check->end, err);
     size_t bytes = (size_t)(check->end - check->begin);
     if (!data || sl_digest_of(check->kind, NULL, 0, data, bytes, digest, err) < 0)
         return -1;
@@ -109,37 +109,37 @@ static int check_head(const struct covering *covering, const struct sl_check *ch
 }
 
 /* The run that brings the range, all of it but what is held of its beginning; else NULL. */
-static const struct run *run_of(const struct covering *covering, uint64_t begin, uint64_t end,
+static const struct run *run_of(const struct coverage *coverage, uint64_t begin, uint64_t end,
                                 uint64_t held)
 {
-    size_t first = SL_LOWER_BOUND(i, covering->run_count, covering->runs[i].end < end);
-    const struct run *run = &covering->runs[first];
-    bool whole = first < covering->run_count && run->begin < end;
+    size_t first = SL_LOWER_BOUND(i, coverage->run_count, coverage->runs[i].end < end);
+    const struct run *run = &coverage->runs[first];
+    bool whole = first < coverage->run_count && run->begin < end;
     return whole && (run->begin <= begin || run->begin <= held) ? run : NULL;
 }
 
-static int cover_range(struct covering *covering, size_t number, struct sl_err *err)
+static int cover_range(struct coverage *coverage, size_t number, struct sl_err *err)
 {
-    const struct sl_plan_source *from = &covering->plan->sources[covering->check.source];
+    const struct sl_plan_source *from = &coverage->plan->sources[coverage->check.source];
     uint64_t held = from->index ? sl_source_held(from->source) : 0;
-    struct sl_check check = covering->check;
-    check.begin = number * covering->sidecar->range_bytes;
-    check.end = sl_sidecar_range_end(covering->sidecar, number);
-    sl_sidecar_expect(&covering->sidecar->ranges[number], &check);
-    const struct run *run = run_of(covering, check.begin, check.end, held);
+    struct sl_check check = coverage->check;
+    check.begin = number * coverage->sidecar->range_bytes;
+    check.end = sl_sidecar_range_end(coverage->sidecar, number);
+    sl_sidecar_expect(&coverage->sidecar->ranges[number], &check);
+    const struct run *run = run_of(coverage, check.begin, check.end, held);
     if (!run)
-        return check.end <= held ? check_head(covering, &check, err) : 0;
+        return check.end <= held ? check_head(coverage, &check, err) : 0;
     if (run->begin > check.begin) {
         check.prefix_bytes = (size_t)(run->begin - check.begin);
-        check.prefix = head_bytes(covering, check.begin, run->begin, err);
+        check.prefix = head_bytes(coverage, check.begin, run->begin, err);
         if (!check.prefix)
             return -1;
         check.begin = run->begin;
     }
     check.file = run->file;
     check.file_offset = run->file_offset + (check.begin - run->begin);
-    covering->covered += check.end - check.begin;
-    return sl_plan_add_check(covering->plan, &check, err);
+    coverage->covered += check.end - check.begin;
+    return sl_plan_add_check(coverage->plan, &check, err);
 }
 
 /* All that is read of the source, in any way. */
@@ -155,29 +155,29 @@ static uint64_t bytes_read(const struct sl_plan *plan, uint32_t source)
     return bytes;
 }
 
-static int must_cover(const struct covering *covering, struct sl_err *err)
+static int must_cover(const struct coverage *coverage, struct sl_err *err)
 {
-    const struct sl_plan *plan = covering->plan;
-    uint32_t source = covering->check.source;
+    const struct sl_plan *plan = coverage->plan;
+    uint32_t source = coverage->check.source;
     uint64_t bytes = bytes_read(plan, source);
-    if (plan->own->spec->verify.sidecar != SL_SIDECAR_REQUIRE || bytes <= covering->covered)
+    if (plan->own->spec->verify.sidecar != SL_SIDECAR_REQUIRE || bytes <= coverage->covered)
         return 0;
     return sl_fail_code(err, SL_E_INTEGRITY, "E_SIDECAR",
                         "the sidecar of '%s' cannot check %" PRIu64 " of %" PRIu64
                         " bytes that are read of it, since they are changed or moved on their way "
                         "or share a range with bytes that are not read, and verify.sidecar is "
                         "'require': use 'layout: verbatim', or 'auto' and `sluice verify` before",
-                        plan->sources[source].name, bytes - covering->covered, bytes);
+                        plan->sources[source].name, bytes - coverage->covered, bytes);
 }
 
 int sl_plan_cover(struct sl_plan *plan, const struct sl_sidecar *sidecar,
                   const struct sl_check *check, uint64_t *covered, struct sl_err *err)
 {
-    struct covering covering = {.plan = plan, .check = *check, .sidecar = sidecar};
-    int done = find_runs(&covering, err);
+    struct coverage coverage = {.plan = plan, .check = *check, .sidecar = sidecar};
+    int done = find_runs(&coverage, err);
     for (size_t i = 0; done == 0 && i < sidecar->range_count; i++)
-        done = cover_range(&covering, i, err);
-    free(covering.runs);
-    *covered = covering.covered;
-    return done < 0 ? -1 : must_cover(&covering, err);
+        done = cover_range(&coverage, i, err);
+    free(coverage.runs);
+    *covered = coverage.covered;
+    return done < 0 ? -1 : must_cover(&coverage, err);
 }

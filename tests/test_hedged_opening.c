@@ -346,7 +346,7 @@ static void post(void *ignored)
     struct sl_answer answer;
     SL_AUTO(sl_exchange) exchange = sl_exchange_new(&connect, &err);
     const struct sl_request request = {
-        .method = "POST", .url = sl_server_url(server, "/m"), .hurry = 1};
+        .method = "POST", .url = sl_server_url(server, "/m"), .hedge = 1};
     ck_assert_int_eq(sl_exchange_simple(exchange, &request, 1000, &answer, &err), -1);
     ck_assert_str_eq(err.code, "stall");
 }

@@ -1,0 +1,345 @@
+/*
+ * The slots of one thread, through one poll(). Connections are not threads: a thread that serves
+ * several keeps their concurrency for half the CPU, because fewer writers meet at the page cache's
+ * locks. A round steps every slot that may move; poll() blocks only when none can.
+ *
+ * Every thread looks at its own slots now and then. One whose request seems to stall blocks its
+ * place: another slot stands in for it until that is settled (slow.c), so that a request in a
+ * hundred that stalls costs the load next to nothing. At the end of a load, slots that find no
+ * range stay, idle, until the last has ended, and are given parts of large ranges, here or in other
+ * threads.
+ */
+#include <errno.h>
+#include <limits.h>
+
+#include "metrics.h"
+#include "reader_parts.h"
+
+enum {
+    FIXED_FDS = 3 /* cancel, stop, done */,
+    LOOK_PART = 4, /* so often within the patience for a first byte */
+};
+#define LOOK_NS_MIN   (6 * SL_NS_PER_MS)
+#define LOOK_AGAIN_NS (20 * SL_NS_PER_MS)
+
+struct entry {
+    struct sl_slot *slot;
+    bool waits;
+    bool idle;  /* waits for something to read */
+    bool quiet; /* it waits, and poll() found nothing for it */
+    enum sl_slot_pace pace;
+    uint64_t deadline_ns;
+    int first_fd, fd_count; /* in self->fds, while it waits */
+};
+struct reader_thread {
+    struct sl_reader *reader;
+    unsigned number; /* of the load, from 0: the calling thread */
+    struct entry *entries;
+    unsigned count, capacity; /* of entries */
+    struct pollfd *fds;
+    bool used_up;                /* no range of the plan is left: slots help each other */
+    unsigned doubtful;           /* slots, when they were looked at last */
+    uint64_t looked_ns, look_ns; /* when; when again */
+};
+
+static void tell_connections(struct sl_reader *reader, int change)
+{
+    unsigned slots;
+    {
+        SL_LOCKED(&reader->lock);
+        slots = reader->locked.slots += (unsigned)change;
+        reader->locked.slots_most = SL_MAX(reader->locked.slots_most, slots);
+    }
+    sl_metric_add(SL_M_CONNECTIONS, change);
+    sl_progress_set_connections(reader->config->progress, slots);
+}
+
+static unsigned share(const struct reader_thread *self)
+{
+    struct sl_reader *reader = self->reader;
+    SL_LOCKED(&reader->lock);
+    const struct sl_share_facts facts = {.thread = self->number,
+                                         .wanted = reader->locked.wanted,
+                                         .doubtful = self->doubtful,
+                                         .all_doubtful = reader->locked.doubtful,
+                                         .all_open = reader->locked.slots,
+                                         .too_many = reader->locked.growth.ceiling > 0};
+    return sl_concurrency_share(&reader->concurrency, &facts);
+}
+
+static void set_idle(struct reader_thread *self, struct entry *entry, bool idle)
+{
+    if (entry->idle != idle)
+        sl_reader_count_idle(self->reader, idle ? 1 : -1);
+    entry->idle = idle;
+}
+
+static void close_slot(struct reader_thread *self, unsigned number)
+{
+    set_idle(self, &self->entries[number], false);
+    sl_slot_free(self->entries[number].slot);
+    self->entries[number] = self->entries[--self->count];
+    tell_connections(self->reader, -1);
+}
+
+static int open_slot(struct reader_thread *self, const struct sl_reader_job *job,
+                     struct sl_err *err)
+{
+    struct sl_slot *slot = sl_slot_new(self->reader, err);
+    if (!slot)
+        return -1;
+    self->entries[self->count++] = (struct entry){.slot = slot};
+    tell_connections(self->reader, 1);
+    return sl_slot_start(slot, job, err);
+}
+
+static int open_missing(struct reader_thread *self, struct sl_err *err)
+{
+    struct sl_reader_job job;
+    for (unsigned wanted = share(self); self->count < wanted;) {
+        if (!sl_reader_take(self->reader, &job))
+            break;
+        if (open_slot(self, &job, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+/*
+ * A slot came to the end of its range: give it another, or the hope of one that a slow slot gives
+ * away; else let it go. 1 if it is gone.
+ */
+static int assign(struct reader_thread *self, unsigned number, struct sl_err *err)
+{
+    struct entry *entry = &self->entries[number];
+    bool wanted = self->count <= share(self);
+    struct sl_reader_job job;
+    bool found = wanted && sl_reader_take(self->reader, &job);
+    set_idle(self, entry, wanted && !found && !sl_reader_finished(self->reader));
+    if (found)
+        return sl_slot_start(entry->slot, &job, err);
+    if (entry->idle) {
+        sl_slot_rest(entry->slot);
+        return 0;
+    }
+    close_slot(self, number);
+    return 1;
+}
+
+/* What a round of steps found. */
+struct round {
+    bool moving; /* some slot would move again */
+    bool full;   /* some slot waits for its turn to write */
+};
+
+/* Step every slot that may move once. */
+static int step_all(struct reader_thread *self, bool insist, struct round *round,
+                    struct sl_err *err)
+{
+    *round = (struct round){false, false};
+    for (unsigned i = 0; i < self->count;) {
+        struct entry *entry = &self->entries[i];
+        enum sl_slot_state state =
+            entry->waits ? SL_SLOT_WAIT : sl_slot_step(entry->slot, insist, err);
+        if (state == SL_SLOT_FAILED)
+            return -1;
+        int gone = state == SL_SLOT_IDLE ? assign(self, i, err) : 0;
+        if (gone < 0)
+            return -1;
+        if (gone) {
+            round->moving = true; /* someone else may be wanted */
+            continue;
+        }
+        entry->waits = state == SL_SLOT_WAIT || entry->idle;
+        round->full = round->full || state == SL_SLOT_FULL;
+        round->moving =
+            round->moving || state == SL_SLOT_RUN || (state == SL_SLOT_IDLE && !entry->idle);
+        i++;
+    }
+    return 0;
+}
+
+static int timeout_ms(uint64_t deadline_ns)
+{
+    uint64_t now = sl_now_ns();
+    if (deadline_ns <= now)
+        return 0;
+    uint64_t ms = (deadline_ns - now + SL_NS_PER_MS - 1) / SL_NS_PER_MS;
+    return (int)SL_MIN(ms, (uint64_t)INT_MAX);
+}
+
+static unsigned gather_fds(struct reader_thread *self, uint64_t *deadline_ns)
+{
+    unsigned used = FIXED_FDS;
+    for (unsigned i = 0; i < self->count; i++) {
+        struct entry *entry = &self->entries[i];
+        if (!entry->waits)
+            continue;
+        entry->deadline_ns = entry->idle ? sl_now_ns() + LOOK_AGAIN_NS : UINT64_MAX;
+        entry->first_fd = (int)used;
+        entry->fd_count = 0;
+        if (!entry->idle)
+            entry->fd_count = sl_slot_poll(entry->slot, self->fds + used, &entry->deadline_ns);
+        used += (unsigned)entry->fd_count;
+        *deadline_ns = SL_MIN(*deadline_ns, entry->deadline_ns);
+    }
+    return used;
+}
+
+static void wake(struct reader_thread *self)
+{
+    uint64_t now = sl_now_ns();
+    bool done = self->fds[2].revents != 0;
+    for (unsigned i = 0; i < self->count; i++) {
+        struct entry *entry = &self->entries[i];
+        entry->quiet = entry->waits;
+        for (int fd = 0; entry->waits && fd < entry->fd_count; fd++)
+            if (self->fds[entry->first_fd + fd].revents)
+                entry->quiet = false;
+        bool due = entry->deadline_ns <= now || (entry->idle && done);
+        entry->waits = entry->quiet && !due;
+    }
+}
+
+static int wait_for_slots(struct reader_thread *self, bool moving, struct sl_err *err)
+{
+    /* Whatever comes or does not, slots are looked at again soon. */
+    uint64_t deadline_ns = moving ? 0 : sl_now_ns() + self->look_ns;
+    unsigned used = gather_fds(self, &deadline_ns);
+    int ready = poll(self->fds, used, moving ? 0 : timeout_ms(deadline_ns));
+    if (ready < 0 && errno != EINTR)
+        return sl_fail_errno(err, SL_E_INTERNAL, errno, "cannot wait for connections");
+    if (sl_cancel_check(self->reader->config->cancel, err) < 0 ||
+        sl_cancel_check(self->reader->stop, err) < 0)
+        return -1;
+    wake(self);
+    return 0;
+}
+
+/* The first thread steers the number of connections for all. */
+static void steer(struct reader_thread *self)
+{
+    struct sl_reader *reader = self->reader;
+    unsigned throttled = 0;
+    for (unsigned i = 0; i < self->count; i++)
+        throttled += sl_slot_take_throttled(self->entries[i].slot);
+    uint64_t bytes = sl_counter_get(&reader->landed), now = sl_now_ns();
+    SL_LOCKED(&reader->lock);
+    reader->locked.throttled += throttled;
+    if (self->number)
+        return;
+    sl_reader_know_distance(reader);
+    reader->locked.wanted =
+        sl_growth_tick(&reader->locked.growth, now, bytes, reader->locked.throttled);
+    reader->locked.throttled = 0;
+}
+
+/* The slot of this thread that has most left, of those that may be split. */
+static struct sl_slot *busiest(struct reader_thread *self)
+{
+    struct sl_slot *most = NULL;
+    for (unsigned i = 0; i < self->count; i++) {
+        struct sl_slot *slot = self->entries[i].slot;
+        if (sl_slot_may_split(slot) && (!most || sl_slot_left(slot) > sl_slot_left(most)))
+            most = slot;
+    }
+    return most;
+}
+
+static void wake_idle(struct reader_thread *self)
+{
+    for (unsigned i = 0; i < self->count; i++)
+        if (self->entries[i].idle)
+            self->entries[i].waits = false;
+}
+
+/* All doubts are told before any is acted upon: where most are slow, none is sent again. */
+static int send_again(struct reader_thread *self, struct sl_err *err)
+{
+    unsigned doubtful = 0;
+    struct sl_patience patience = sl_reader_patience(self->reader);
+    self->look_ns = SL_MIN(SL_MAX(patience.first_ns / LOOK_PART, LOOK_NS_MIN), LOOK_AGAIN_NS);
+    for (unsigned i = 0; i < self->count; i++) {
+        struct entry *entry = &self->entries[i];
+        entry->pace = sl_slot_pace(entry->slot, entry->quiet, &patience);
+        doubtful += entry->pace != SL_PACE_FINE;
+    }
+    if (doubtful != self->doubtful)
+        sl_reader_count_doubtful(self->reader, (int)doubtful - (int)self->doubtful);
+    self->doubtful = doubtful;
+    for (unsigned i = 0; i < self->count; i++) {
+        struct entry *entry = &self->entries[i];
+        if (entry->pace < SL_PACE_SLOW)
+            continue;
+        int sent = sl_slot_hedge(entry->slot, entry->pace, err);
+        if (sent < 0)
+            return -1;
+        /* What came but is less than poll() tells of is in the way, if it is too much to waste. */
+        bool takes = !sent && sl_slot_has_unread(entry->slot);
+        entry->waits = entry->waits && !sent && !takes;
+    }
+    return 0;
+}
+
+/* Now and then: what is slow is sent again; when the plan is used up, those who are idle help. */
+static int look_after(struct reader_thread *self, struct sl_err *err)
+{
+    uint64_t now = sl_now_ns();
+    if (now - self->looked_ns < self->look_ns)
+        return 0;
+    self->looked_ns = now;
+    if (send_again(self, err) < 0)
+        return -1;
+    if (!self->used_up && !(self->used_up = sl_reader_used_up(self->reader)))
+        return 0;
+    while (sl_reader_hungry(self->reader)) {
+        struct sl_slot *slot = busiest(self);
+        if (!slot || !sl_slot_split(slot))
+            break;
+        wake_idle(self);
+    }
+    return 0;
+}
+
+static int run_rounds(struct reader_thread *self, struct sl_err *err)
+{
+    for (bool insist = false;;) {
+        struct round round;
+        if (open_missing(self, err) < 0 || step_all(self, insist, &round, err) < 0)
+            return -1;
+        if (self->count == 0 && sl_reader_finished(self->reader))
+            return 0;
+        if (wait_for_slots(self, round.moving || round.full, err) < 0)
+            return -1;
+        insist = round.full && !round.moving;
+        steer(self);
+        if (look_after(self, err) < 0)
+            return -1;
+    }
+}
+
+void sl_reader_thread_run(struct sl_reader *reader, unsigned thread)
+{
+    struct sl_err err = SL_ERR_INIT;
+    struct sl_thread_room room = sl_concurrency_room(&reader->concurrency);
+    unsigned capacity = room.most + room.stand_ins;
+    struct reader_thread self = {
+        .reader = reader, .number = thread, .capacity = capacity, .look_ns = LOOK_NS_MIN};
+    self.entries = sl_alloc_array(capacity, sizeof(*self.entries), &err);
+    if (self.entries)
+        self.fds =
+            sl_alloc_array(FIXED_FDS + (size_t)capacity * SL_IO_POLL_MAX, sizeof(*self.fds), &err);
+    int failed = -1;
+    if (self.fds) {
+        self.fds[0] = (struct pollfd){sl_cancel_fd(reader->config->cancel), POLLIN, 0};
+        self.fds[1] = (struct pollfd){sl_cancel_fd(reader->stop), POLLIN, 0};
+        self.fds[2] = (struct pollfd){sl_cancel_fd(reader->done), POLLIN, 0};
+        failed = run_rounds(&self, &err);
+    }
+    if (failed < 0)
+        sl_reader_fail(reader, &err);
+    while (self.count)
+        close_slot(&self, 0);
+    free(self.entries);
+    free(self.fds);
+}

@@ -1,0 +1,304 @@
+/*
+ * One connection. Its range is read in windows (window.c), each filled completely, then landed.
+ *
+ * A slot gives away from the end of its range (split.c), which so comes nearer, and asks for the
+ * rest of it again where its request is slow (slow.c), from the first byte that has not come. What
+ * comes twice is only what an answer brought beyond the new end, or on a connection given up, and
+ * that is counted. What changes on its way (transform_stage.c) is parted only where its mapping
+ * allows.
+ *
+ * Of a sparse range a window holds only rows, one behind another, and each is a request of its own
+ * on the same connection.
+ */
+#include <sys/ioctl.h>
+
+#include "metrics.h"
+#include "slot_parts.h"
+
+enum { REQUEST_BYTES = 64 * 1024 /* that a request costs as much as */ };
+
+struct sl_slot *sl_slot_new(struct sl_reader *reader, struct sl_err *err)
+{
+    struct sl_slot *slot = sl_alloc_aligned(64, sizeof(*slot), err);
+    if (!slot)
+        return NULL;
+    memset(slot, 0, sizeof(*slot));
+    slot->reader = reader;
+    slot->writer.reader = reader;
+    slot->buffer = sl_alloc_aligned(SL_PAGE_BYTES, reader->concurrency.buffer_bytes, err);
+    if (slot->buffer && sl_transform_init(&slot->transform, reader, err) == 0)
+        return slot;
+    free(slot->buffer);
+    free(slot);
+    return NULL;
+}
+
+void sl_slot_free(struct sl_slot *slot)
+{
+    if (!slot)
+        return;
+    struct sl_err err = SL_ERR_INIT;
+    if (slot->place.memory)
+        sl_sink_abandon(slot->reader->sink, &slot->place);
+    if (sl_writer_flush(&slot->writer, &err) < 0)
+        sl_reader_fail(slot->reader, &err);
+    sl_transform_release(&slot->transform);
+    sl_fetch_free(slot->fetch);
+    free(slot->buffer);
+    free(slot);
+}
+
+const struct sl_mapping *sl_slot_sparse(const struct sl_slot *slot)
+{
+    return slot->extents_end > slot->first_extent
+               ? sl_extent_sparse(slot->reader->plan, slot->first_extent)
+               : NULL;
+}
+
+uint64_t sl_slot_weight(const struct sl_slot *slot, uint64_t begin, uint64_t end)
+{
+    const struct sl_mapping *sparse = sl_slot_sparse(slot);
+    if (!sparse)
+        return end - begin;
+    uint64_t bytes = sl_mapping_fetched(sparse, begin, end);
+    return bytes + bytes / sparse->fetched.bytes * REQUEST_BYTES;
+}
+
+void sl_slot_start_clock(struct sl_slot *slot, uint64_t now_ns)
+{
+    slot->moved_ns = slot->mark_ns = now_ns;
+    slot->mark_got = slot->got;
+    slot->lags = 0;
+}
+
+void sl_slot_asks(struct sl_slot *slot, uint64_t now_ns)
+{
+    slot->asked_ns = now_ns;
+    slot->begun = slot->doubted = false;
+}
+
+uint64_t sl_slot_awaits(const struct sl_slot *slot)
+{
+    if (sl_slot_sparse(slot))
+        return slot->fetch_end - slot->row_left;
+    return slot->at == slot->window_end ? slot->at : slot->at + slot->filled;
+}
+
+uint64_t sl_slot_unread_bytes(const struct sl_slot *slot)
+{
+    struct pollfd fds[SL_IO_POLL_MAX];
+    uint64_t deadline_ns, bytes = 0;
+    int count = sl_fetch_poll(slot->fetch, fds, &deadline_ns), unread;
+    for (int i = 0; i < count; i++)
+        if (ioctl(fds[i].fd, FIONREAD, &unread) == 0 && unread > 0)
+            bytes += (uint64_t)unread;
+    return bytes;
+}
+
+void sl_slot_waste(struct sl_slot *slot)
+{
+    uint64_t wasted = sl_slot_unread_bytes(slot);
+    if (!wasted)
+        return;
+    sl_metric_add(SL_M_SOURCE_WASTED_BYTES, (int64_t)wasted);
+    sl_progress_add_wasted(slot->reader->config->progress, wasted);
+}
+
+/* Fetch what is left of the row at this place, or the next one. */
+static int start_row(struct sl_slot *slot, uint64_t place, struct sl_err *err)
+{
+    const struct sl_mapping *sparse = sl_slot_sparse(slot);
+    uint64_t left, taken = sl_runs_before(&sparse->fetched, place - sparse->begin);
+    uint64_t begin = sparse->begin + sl_runs_at(&sparse->fetched, taken, &left);
+    slot->fetch_end = begin + left;
+    slot->row_left = (size_t)left;
+    sl_slot_asks(slot, sl_now_ns());
+    return sl_fetch_start(slot->fetch, slot->reader->plan->sources[slot->range.source].source,
+                          begin, begin + left, err);
+}
+
+int sl_slot_start(struct sl_slot *slot, const struct sl_reader_job *job, struct sl_err *err)
+{
+    const struct sl_range *range = &job->range;
+    struct sl_reader *reader = slot->reader;
+    struct sl_source *source = reader->plan->sources[range->source].source;
+    if (slot->store != sl_source_store(source)) {
+        sl_fetch_free(sl_steal(&slot->fetch));
+        slot->store = sl_source_store(source);
+    }
+    if (!slot->fetch) {
+        slot->fresh = true;
+        slot->fetch = sl_fetch_new(slot->store, err);
+    }
+    if (!slot->fetch)
+        return -1;
+    slot->busy = true;
+    slot->range = *range;
+    slot->fetch_end = range->end;
+    slot->hedges = slot->wrongs = 0;
+    slot->started_ns = sl_now_ns();
+    slot->got = slot->longest_gap_ns = 0;
+    slot->backs_off = false;
+    sl_slot_start_clock(slot, slot->started_ns);
+    sl_slot_asks(slot, slot->started_ns);
+    slot->first_extent = slot->extent = reader->work.extents + range->extent_first;
+    slot->extents_end = slot->extent + range->extent_count;
+    slot->at = slot->window_end = range->begin;
+    sl_transform_drop(&slot->transform);
+    if (sl_slot_sparse(slot))
+        return start_row(slot, range->begin, err);
+    return sl_fetch_start(slot->fetch, source, range->begin, range->end, err);
+}
+
+const struct sl_extent *sl_slot_extent_around(const struct sl_slot *slot, uint64_t place)
+{
+    const struct sl_extent *extent = slot->extent;
+    while (extent < slot->extents_end && extent->end <= place)
+        extent++;
+    return extent < slot->extents_end && extent->begin < place ? extent : NULL;
+}
+
+uint64_t sl_slot_unfinished(const struct sl_slot *slot)
+{
+    const struct sl_extent *extent = sl_slot_extent_around(slot, slot->at);
+    const struct sl_mapping *mapping =
+        extent ? sl_extent_mapping(slot->reader->plan, extent) : NULL;
+    if (!mapping || sl_extent_sparse(slot->reader->plan, extent))
+        return slot->at;
+    return SL_MAX(sl_mapping_floor(mapping, slot->at), extent->begin);
+}
+
+/* ---- moves ---------------------------------------------------------------------------------- */
+
+/* The journal learns what landed before something else is asked for: a kill costs no more than the
+ * ranges that are being read. */
+static enum sl_slot_state leave_range(struct sl_slot *slot, struct sl_err *err)
+{
+    slot->busy = false;
+    int failed = sl_writer_flush(&slot->writer, err);
+    sl_reader_ended(slot->reader, sl_slot_weight(slot, slot->range.begin, slot->range.end),
+                    sl_now_ns() - slot->started_ns, slot->longest_gap_ns);
+    return failed ? SL_SLOT_FAILED : SL_SLOT_IDLE;
+}
+
+/* All bytes are there; the answer may have an end of its own. */
+static enum sl_slot_state end_range(struct sl_slot *slot, struct sl_err *err)
+{
+    uint8_t none[1];
+    size_t got;
+    if (slot->range.end < slot->fetch_end) { /* the rest is another slot's */
+        sl_slot_waste(slot);
+        sl_fetch_abort(slot->fetch);
+        slot->fresh = true;
+        return leave_range(slot, err);
+    }
+    switch (sl_fetch_read(slot->fetch, none, sizeof(none), &got, err)) {
+    case SL_IO_WAIT:
+        return SL_SLOT_WAIT;
+    case SL_IO_END:
+        return leave_range(slot, err);
+    case SL_IO_DATA:
+        sl_fail(err, SL_E_INTERNAL, "a range brought more bytes than were asked for");
+        break;
+    case SL_IO_FAILED:
+        break;
+    }
+    return SL_SLOT_FAILED;
+}
+
+/* The request for a row must end before the next can begin. */
+static enum sl_slot_state next_row(struct sl_slot *slot, struct sl_err *err)
+{
+    uint8_t none[1];
+    size_t got;
+    switch (sl_fetch_read(slot->fetch, none, sizeof(none), &got, err)) {
+    case SL_IO_WAIT:
+        return SL_SLOT_WAIT;
+    case SL_IO_END:
+        return start_row(slot, slot->fetch_end, err) < 0 ? SL_SLOT_FAILED : SL_SLOT_RUN;
+    case SL_IO_DATA:
+        sl_fail(err, SL_E_INTERNAL, "a range brought more bytes than were asked for");
+        break;
+    case SL_IO_FAILED:
+        break;
+    }
+    return SL_SLOT_FAILED;
+}
+
+/* Bytes came: how long were they waited for? */
+static void note_wait(struct sl_slot *slot, uint64_t now_ns)
+{
+    if (!slot->begun)
+        sl_reader_began(slot->reader, now_ns - slot->asked_ns, slot->fresh);
+    else
+        slot->longest_gap_ns = SL_MAX(slot->longest_gap_ns, now_ns - slot->moved_ns);
+    slot->begun = true;
+    slot->fresh = false;
+    slot->moved_ns = now_ns;
+}
+
+static enum sl_slot_state fill_window(struct sl_slot *slot, struct sl_err *err)
+{
+    uint8_t *data = slot->place.memory ? slot->place.memory : slot->buffer;
+    size_t bytes = slot->window_bytes - slot->filled, got = 0;
+    if (sl_slot_sparse(slot)) {
+        if (!slot->row_left)
+            return next_row(slot, err);
+        bytes = SL_MIN(bytes, slot->row_left);
+    }
+    switch (sl_fetch_read(slot->fetch, data + slot->filled, bytes, &got, err)) {
+    case SL_IO_WAIT:
+        return SL_SLOT_WAIT;
+    case SL_IO_DATA:
+        slot->row_left -= SL_MIN(got, slot->row_left);
+        slot->filled += got;
+        slot->got += got;
+        note_wait(slot, sl_now_ns());
+        return SL_SLOT_RUN;
+    case SL_IO_END:
+        sl_fail(err, SL_E_INTERNAL, "a range ended before its last byte");
+        break;
+    case SL_IO_FAILED:
+        break;
+    }
+    return SL_SLOT_FAILED;
+}
+
+enum sl_slot_state sl_slot_step(struct sl_slot *slot, bool insist, struct sl_err *err)
+{
+    if (!slot->busy)
+        return SL_SLOT_IDLE;
+    if (slot->at == slot->range.end)
+        return end_range(slot, err);
+    if (slot->at == slot->window_end && sl_slot_open_window(slot, err) < 0)
+        return SL_SLOT_FAILED;
+    if (slot->filled < slot->window_bytes) {
+        enum sl_slot_state state = fill_window(slot, err);
+        if (state != SL_SLOT_RUN || slot->filled < slot->window_bytes)
+            return state;
+    }
+    return sl_slot_close_window(slot, insist, err);
+}
+
+void sl_slot_rest(struct sl_slot *slot)
+{
+    if (slot->fetch)
+        sl_fetch_rest(slot->fetch);
+    slot->fresh = true;
+}
+
+int sl_slot_poll(struct sl_slot *slot, struct pollfd fds[SL_IO_POLL_MAX], uint64_t *deadline_ns)
+{
+    int count = sl_fetch_poll(slot->fetch, fds, deadline_ns);
+    slot->backs_off = count == 0;
+    if (slot->backs_off) { /* its next request is another one */
+        slot->begun = false;
+        slot->fresh = true;
+    }
+    return count;
+}
+
+unsigned sl_slot_take_throttled(struct sl_slot *slot)
+{
+    return slot->fetch ? sl_fetch_take_throttled(slot->fetch) : 0;
+}

@@ -1,0 +1,581 @@
+/*
+ * The range contract (RFC 9110 sections 13 to 15), once for all stores over HTTP.
+ *
+ * What a request gets back is either exactly the bytes that were asked for, of the version that was
+ * opened, or an error that names the answer. Nothing of an answer is delivered before its head has
+ * been judged; a body longer than its range is an error although its first bytes were right,
+ * because such a server cannot be trusted with the rest.
+ */
+#include "http_channel.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+#include "buf.h"
+#include "http_base.h"
+#include "url.h"
+
+enum { REDIRECTS_MAX = 10 };
+
+struct sl_channel {
+    struct sl_store *store;
+    const struct sl_http_hooks *hooks;
+    struct sl_exchange *exchange;
+    struct sl_source *source;
+    uint64_t begin, end; /* asked for */
+    uint64_t left;       /* of the answer's body */
+    bool first;
+    unsigned hedge; /* as of a request */
+    unsigned redirects;
+    enum { IDLE, WAITING, HEAD, BODY, REFUSING, EMPTY } phase;
+    char *url;                     /* of the request in hand; NULL: it waits */
+    struct sl_http_object *object; /* of that request, NULL: the kind keeps no redirects */
+    unsigned place;
+    bool asks;   /* others wait for what it learns */
+    int wait_fd; /* WAITING */
+    struct sl_buf detail;
+};
+
+static struct sl_channel *channel_new(struct sl_store *store, struct sl_err *err)
+{
+    struct sl_connect connect = sl_store_connect(store);
+    struct sl_channel *channel = sl_alloc(sizeof(*channel), err);
+    if (!channel)
+        return NULL;
+    channel->store = store;
+    channel->hooks = store->kind->hooks;
+    channel->detail.limit = SL_RANGE_DETAIL_MAX;
+    channel->exchange = sl_exchange_new(&connect, err);
+    if (!channel->exchange) {
+        free(channel);
+        return NULL;
+    }
+    return channel;
+}
+
+struct sl_exchange *sl_http_channel_exchange(struct sl_channel *channel)
+{
+    return channel->exchange;
+}
+
+/* Nobody is to wait for this request any more. */
+static void settle(struct sl_channel *channel, bool direct)
+{
+    if (channel->asks)
+        sl_http_object_settle(channel->object, direct);
+    channel->asks = false;
+}
+
+static void channel_free(struct sl_channel *channel)
+{
+    if (!channel)
+        return;
+    settle(channel, false);
+    sl_exchange_free(channel->exchange);
+    sl_buf_release(&channel->detail);
+    free(channel->url);
+    free(channel);
+}
+
+static void channel_abort(struct sl_channel *channel)
+{
+    settle(channel, false);
+    sl_exchange_abort(channel->exchange);
+    channel->phase = IDLE;
+}
+
+static bool channel_leads_to(const struct sl_channel *channel, const struct sl_host *host)
+{
+    return sl_exchange_leads_to(channel->exchange, host);
+}
+
+static bool channel_sent_twice(const struct sl_channel *channel)
+{
+    return sl_exchange_sent_twice(channel->exchange);
+}
+
+static int channel_connect(struct sl_channel *channel, const struct sl_exchange *like,
+                           struct sl_err *err)
+{
+    return sl_exchange_connect(channel->exchange, like, err);
+}
+
+static void channel_hedge(struct sl_channel *channel, unsigned hedge)
+{
+    channel->hedge = hedge;
+}
+
+static int channel_poll(struct sl_channel *channel, struct pollfd fds[SL_IO_POLL_MAX],
+                        uint64_t *deadline_ns)
+{
+    if (channel->phase != WAITING)
+        return sl_exchange_poll(channel->exchange, fds, deadline_ns);
+    fds[0] = (struct pollfd){channel->wait_fd, POLLIN, 0};
+    *deadline_ns = UINT64_MAX;
+    return 1;
+}
+
+/* ---- the request ----------------------------------------------------------------------------- */
+
+int sl_range_add_header(struct sl_range_request *request, struct sl_err *err, const char *format,
+                        ...)
+{
+    char text[8192];
+    va_list args;
+    va_start(args, format);
+    int bytes = vsnprintf(text, sizeof(text), format, args);
+    va_end(args);
+    if (bytes < 0 || (size_t)bytes >= sizeof(text) ||
+        request->header_count + 1 >= SL_RANGE_HEADERS_MAX)
+        return sl_fail(err, SL_E_USAGE, "too many or too large request headers");
+    request->headers[request->header_count] = sl_strdup(text, err);
+    return request->headers[request->header_count++] ? 0 : -1;
+}
+
+void sl_range_request_release(struct sl_range_request *request)
+{
+    free(request->url);
+    for (unsigned i = 0; i < request->header_count; i++)
+        free(request->headers[i]);
+}
+
+/* A weak ETag never matches in If-Match (RFC 9110 section 13.1.1): the date stands in, and the
+ * answer is compared. */
+static int add_preconditions(const struct sl_channel *channel, struct sl_range_request *request,
+                             struct sl_err *err)
+{
+    const struct sl_version *version = &channel->source->version;
+    if (channel->first)
+        return 0;
+    if (sl_etag_is_strong(version->etag))
+        return sl_range_add_header(request, err, "If-Match: %s", version->etag);
+    if (version->last_modified[0] && !request->dates_compared)
+        return sl_range_add_header(request, err, "If-Unmodified-Since: %s", version->last_modified);
+    return 0;
+}
+
+static int send_request(struct sl_channel *channel, struct sl_err *err)
+{
+    struct sl_range_request request = {0};
+    int result = channel->hooks->prepare(channel->source, &request, err);
+    channel->object = request.object;
+    channel->place = request.place;
+    channel->asks = request.asks;
+    if (result == 0 && request.waits) {
+        channel->wait_fd = request.wait_fd;
+        channel->phase = WAITING;
+        sl_range_request_release(&request);
+        return 0;
+    }
+    if (result == 0 && !request.whole)
+        result = sl_range_add_header(&request, err, "Range: bytes=%" PRIu64 "-%" PRIu64,
+                                     channel->begin, channel->end - 1);
+    if (result == 0)
+        result = add_preconditions(channel, &request, err);
+    if (result == 0) {
+        request.headers[request.header_count] = NULL;
+        result =
+            sl_exchange_start(channel->exchange,
+                              &(struct sl_request){.method = "GET",
+                                                   .url = request.url,
+                                                   .headers = (const char *const *)request.headers,
+                                                   .hedge = channel->hedge},
+                              err);
+    }
+    free(channel->url);
+    channel->url = sl_steal(&request.url);
+    sl_range_request_release(&request);
+    channel->phase = result == 0 ? HEAD : IDLE;
+    if (result < 0)
+        settle(channel, false);
+    return result;
+}
+
+static int channel_start(struct sl_channel *channel, struct sl_source *source, uint64_t begin,
+                         uint64_t end, bool first, struct sl_err *err)
+{
+    channel->source = source;
+    channel->begin = begin;
+    channel->end = end;
+    channel->first = first;
+    channel->redirects = 0;
+    return send_request(channel, err);
+}
+
+/* ---- the answer ------------------------------------------------------------------------------ */
+
+/* The server breaks the contract: no retry makes that better. */
+static enum sl_io_state break_contract(struct sl_channel *channel, struct sl_err *err,
+                                       const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+static enum sl_io_state break_contract(struct sl_channel *channel, struct sl_err *err,
+                                       const char *format, ...)
+{
+    char why[256];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(why, sizeof(why), format, args);
+    va_end(args);
+    int status = sl_exchange_status(channel->exchange);
+    sl_fail_code(err, SL_E_NET, "range",
+                 "cannot read bytes %" PRIu64 "-%" PRIu64 " of '%s': the server answered %d %s",
+                 channel->begin, channel->end - 1, channel->source->uri, status, why);
+    if (err) {
+        err->retryable = false;
+        err->http_status = status;
+    }
+    channel_abort(channel);
+    return SL_IO_FAILED;
+}
+
+static enum sl_io_state changed(struct sl_channel *channel, struct sl_err *err, const char *what,
+                                const char *was, const char *is)
+{
+    sl_fail_code(err, SL_E_INTEGRITY, "changed",
+                 "'%s' changed while it was read: %s was %.80s, is %.80s", channel->source->uri,
+                 what, was, is);
+    if (err)
+        err->http_status = sl_exchange_status(channel->exchange);
+    channel_abort(channel);
+    return SL_IO_FAILED;
+}
+
+static const char *header(const struct sl_channel *channel, const char *name)
+{
+    const char *value = sl_exchange_header(channel->exchange, name);
+    return value ? value : "";
+}
+
+/* A value that does not fit is no version. */
+static void copy_version(char *to, size_t bytes, const char *value)
+{
+    if (strlen(value) < bytes)
+        memcpy(to, value, strlen(value) + 1);
+}
+
+static void read_version(const struct sl_channel *channel, struct sl_version *version)
+{
+    *version = (struct sl_version){.etag = ""};
+    copy_version(version->etag, sizeof(version->etag), header(channel, "ETag"));
+    copy_version(version->last_modified, sizeof(version->last_modified),
+                 header(channel, "Last-Modified"));
+    copy_version(version->version_id, sizeof(version->version_id),
+                 header(channel, "x-amz-version-id"));
+    version->dated = sl_version_date_settled(version->last_modified, header(channel, "Date"));
+}
+
+static const char *or_missing(const char *text)
+{
+    return *text ? text : "missing";
+}
+
+/* A text that comes, goes or changes is a change, unless a strong ETag says that it is not. */
+static enum sl_io_state compare_versions(struct sl_channel *channel, const struct sl_version *known,
+                                         const struct sl_version *now, struct sl_err *err)
+{
+    bool strong = sl_etag_is_strong(known->etag);
+    if (known->pin[0] && !known->etag[0] && !known->last_modified[0])
+        return SL_IO_DATA; /* nothing else is known of it, and the request asked for no other */
+    bool ids = strong ? known->version_id[0] && now->version_id[0] : true;
+    if (strcmp(known->etag, now->etag) != 0)
+        return changed(channel, err, "ETag", or_missing(known->etag), or_missing(now->etag));
+    if (!strong && strcmp(known->last_modified, now->last_modified) != 0)
+        return changed(channel, err, "Last-Modified", or_missing(known->last_modified),
+                       or_missing(now->last_modified));
+    if (ids && strcmp(known->version_id, now->version_id) != 0)
+        return changed(channel, err, "version id", or_missing(known->version_id),
+                       or_missing(now->version_id));
+    return SL_IO_DATA;
+}
+
+/* Learn the version from the first answer; hold every other to it. DATA if it is right. */
+static enum sl_io_state judge_version(struct sl_channel *channel, uint64_t total,
+                                      struct sl_err *err)
+{
+    struct sl_source *source = channel->source;
+    struct sl_version now;
+    read_version(channel, &now);
+    if (channel->first) {
+        memcpy(now.pin, source->version.pin, sizeof(now.pin)); /* the kind's */
+        source->version = now;
+        source->bytes = total;
+        return SL_IO_DATA;
+    }
+    if (total != source->bytes) {
+        char was[24], is[24];
+        snprintf(was, sizeof(was), "%" PRIu64, source->bytes);
+        snprintf(is, sizeof(is), "%" PRIu64, total);
+        return changed(channel, err, "its length", was, is);
+    }
+    return compare_versions(channel, &source->version, &now, err);
+}
+
+/* "bytes a-b/total", *known false for a total of '*'; or, with unsatisfied, "bytes * /total". */
+static bool parse_content_range(const char *text, bool unsatisfied, uint64_t *a, uint64_t *b,
+                                uint64_t *total, bool *known)
+{
+    if (strncasecmp(text, "bytes", 5) != 0 || (text[5] != ' ' && text[5] != '='))
+        return false;
+    text += 6;
+    if (unsatisfied) {
+        if (*text++ != '*')
+            return false;
+    } else if (!sl_take_digits(&text, a) || *text++ != '-' || !sl_take_digits(&text, b) ||
+               *a > *b) {
+        return false;
+    }
+    if (*text++ != '/')
+        return false;
+    *known = *text != '*';
+    if (!*known)
+        return text[1] == 0;
+    return sl_take_digits(&text, total) && *text == 0;
+}
+
+static enum sl_io_state judge_partial(struct sl_channel *channel, struct sl_err *err)
+{
+    const char *range = header(channel, "Content-Range");
+    uint64_t a, b, total = channel->source->bytes;
+    bool known;
+    if (strncasecmp(header(channel, "Content-Type"), "multipart/byteranges", 20) == 0)
+        return break_contract(channel, err, "with multipart/byteranges to one range");
+    if (!*range)
+        return break_contract(channel, err, "without Content-Range");
+    if (!parse_content_range(range, false, &a, &b, &total, &known))
+        return break_contract(channel, err, "with a Content-Range '%.100s' that makes no sense",
+                              range);
+    if (!known && channel->first)
+        return break_contract(
+            channel, err, "with a Content-Range '%.100s' that does not tell the object's length",
+            range);
+    uint64_t end = channel->first ? SL_MIN(channel->end, total) : channel->end;
+    if (judge_version(channel, total, err) != SL_IO_DATA)
+        return SL_IO_FAILED;
+    if (a != channel->begin || b + 1 != end)
+        return break_contract(channel, err, "with another range: '%.100s'", range);
+    channel->left = end - channel->begin;
+    int64_t length = sl_exchange_content_length(channel->exchange);
+    if (length >= 0 && (uint64_t)length != channel->left)
+        return break_contract(channel, err,
+                              "with a body of %" PRId64 " bytes to Content-Range '%.100s'", length,
+                              range);
+    channel->phase = BODY;
+    return SL_IO_DATA;
+}
+
+/* 200 to a range request is good only if the whole object was wanted. */
+static enum sl_io_state judge_whole(struct sl_channel *channel, struct sl_err *err)
+{
+    int64_t length = sl_exchange_content_length(channel->exchange);
+    bool wanted = channel->first ? length >= 0 && (uint64_t)length <= channel->end
+                                 : channel->begin == 0 && channel->end == channel->source->bytes &&
+                                       length >= 0;
+    if (!wanted)
+        return break_contract(
+            channel, err,
+            "instead of 206 Partial Content: the server does not support range requests");
+    if (judge_version(channel, (uint64_t)length, err) != SL_IO_DATA)
+        return SL_IO_FAILED;
+    channel->left = (uint64_t)length;
+    channel->phase = BODY;
+    return SL_IO_DATA;
+}
+
+/* 416: an empty object has no satisfiable range; of another one it has shrunk. DATA: it is neither.
+ */
+static enum sl_io_state judge_unsatisfied(struct sl_channel *channel, struct sl_err *err)
+{
+    uint64_t a, b, total = 0;
+    bool known = false;
+    bool told =
+        parse_content_range(header(channel, "Content-Range"), true, &a, &b, &total, &known) &&
+        known;
+    if (channel->first && told && total == 0) {
+        if (judge_version(channel, 0, err) != SL_IO_DATA)
+            return SL_IO_FAILED;
+        sl_exchange_abort(channel->exchange);
+        channel->phase = EMPTY;
+        return SL_IO_END;
+    }
+    if (!channel->first)
+        return changed(channel, err, "its length", "longer",
+                       told ? "shorter than the range" : "unknown");
+    return SL_IO_DATA;
+}
+
+/* A redirect that the kind follows: WAIT, the next request is under way. DATA: it is not
+ * followed. */
+static enum sl_io_state judge_redirect(struct sl_channel *channel, struct sl_err *err)
+{
+    const char *location = sl_exchange_header(channel->exchange, "Location");
+    if (!channel->hooks->redirect || !location || !channel->url)
+        return SL_IO_DATA;
+    if (++channel->redirects > REDIRECTS_MAX)
+        return break_contract(channel, err, "the %dth time in a row: the redirects go in a circle",
+                              REDIRECTS_MAX + 1);
+    sl_autofree char *to = sl_url_resolve(channel->url, location, err);
+    if (!to ||
+        channel->hooks->redirect(channel->source, channel->exchange, channel->url, to, err) < 0) {
+        sl_wrap(err, "cannot read '%s'", channel->source->uri);
+        channel_abort(channel);
+        return SL_IO_FAILED;
+    }
+    settle(channel, false);
+    sl_exchange_abort(channel->exchange);
+    return send_request(channel, err) < 0 ? SL_IO_FAILED : SL_IO_WAIT;
+}
+
+/* DATA: the body is the range. WAIT: another request is under way. END: the object is empty. */
+static enum sl_io_state judge(struct sl_channel *channel, struct sl_err *err)
+{
+    int status = sl_exchange_status(channel->exchange);
+    enum sl_io_state state = SL_IO_DATA;
+    const char *encoding = header(channel, "Content-Encoding");
+    if ((status == 200 || status == 206) && *encoding && strcasecmp(encoding, "identity") != 0)
+        return break_contract(
+            channel, err, "with Content-Encoding '%.60s', although none was accepted", encoding);
+    if (status == 200 || status == 206)
+        settle(channel, true);
+    if (status == 206)
+        return judge_partial(channel, err);
+    if (status == 200)
+        return judge_whole(channel, err);
+    if (status == 412 && !channel->first)
+        return changed(channel, err, "its version",
+                       channel->source->version.etag[0] ? channel->source->version.etag
+                                                        : channel->source->version.last_modified,
+                       "another (412 Precondition Failed)");
+    if (status == 416)
+        state = judge_unsatisfied(channel, err);
+    else if (status == 301 || status == 302 || status == 303 || status == 307 || status == 308)
+        state = judge_redirect(channel, err);
+    if (state == SL_IO_DATA) {
+        channel->detail.used = 0;
+        channel->phase = REFUSING;
+    }
+    return state;
+}
+
+/* Read what the server says about its refusal, as far as it fits, and make the error. DATA: there
+ * is more to read. */
+static enum sl_io_state refuse(struct sl_channel *channel, struct sl_err *err)
+{
+    char text[2048];
+    size_t got;
+    enum sl_io_state state = sl_exchange_body(channel->exchange, text, sizeof(text), &got, NULL);
+    if (state == SL_IO_WAIT)
+        return state;
+    if (state == SL_IO_DATA && channel->detail.used + got <= SL_RANGE_DETAIL_MAX)
+        return sl_buf_append(&channel->detail, text, got, err) < 0 ? SL_IO_FAILED : SL_IO_DATA;
+    struct sl_source *source = channel->source;
+    int status = sl_exchange_status(channel->exchange);
+    if (channel->hooks->refuse) {
+        channel->hooks->refuse(source, channel->exchange, sl_buf_string(&channel->detail),
+                               channel->detail.used, err);
+    } else {
+        char what[300];
+        snprintf(what, sizeof(what), "cannot read '%.256s'", source->uri);
+        sl_http_fail(err, status, sl_exchange_header(channel->exchange, "Retry-After"), what, "");
+    }
+    if (err && !err->http_status)
+        err->http_status = status;
+    if (state == SL_IO_END)
+        channel->phase = IDLE;
+    else
+        channel_abort(channel);
+    return SL_IO_FAILED;
+}
+
+static enum sl_io_state read_range(struct sl_channel *channel, void *data, size_t bytes,
+                                   size_t *got, struct sl_err *err)
+{
+    uint8_t beyond;
+    if (channel->left) {
+        enum sl_io_state state = sl_exchange_body(channel->exchange, data,
+                                                  (size_t)SL_MIN(bytes, channel->left), got, err);
+        channel->left -= *got;
+        if (state != SL_IO_END)
+            return state;
+        sl_fail(err, SL_E_NET,
+                "the answer to bytes %" PRIu64 "-%" PRIu64 " of '%s' ended %" PRIu64 " bytes early",
+                channel->begin, channel->end - 1, channel->source->uri, channel->left);
+        channel_abort(channel);
+        return SL_IO_FAILED;
+    }
+    size_t more;
+    enum sl_io_state state = sl_exchange_body(channel->exchange, &beyond, 1, &more, err);
+    if (state == SL_IO_DATA)
+        return break_contract(channel, err, "with more bytes than the range has");
+    if (state == SL_IO_END)
+        channel->phase = IDLE;
+    return state;
+}
+
+/* A link that has expired, or leads to a place that is gone, is asked for again (sl_http_recover).
+ */
+static enum sl_io_state fail(struct sl_channel *channel, const struct sl_err *err)
+{
+    if (channel->object && err)
+        sl_http_object_fail(channel->object, channel->place, err->http_status,
+                            strcmp(err->code, SL_NET_UNREACHED) == 0);
+    settle(channel, false);
+    channel->phase = IDLE;
+    return SL_IO_FAILED;
+}
+
+/* Until the body begins: DATA. WAIT, FAILED, or END of an empty object. */
+static enum sl_io_state read_head(struct sl_channel *channel, struct sl_err *err)
+{
+    enum sl_io_state state = SL_IO_DATA;
+    while (state != SL_IO_FAILED && channel->phase != BODY && channel->phase != IDLE) {
+        if (channel->phase == EMPTY) {
+            channel->phase = IDLE;
+        } else if (channel->phase == WAITING) {
+            if (send_request(channel, err) < 0)
+                return SL_IO_FAILED;
+            if (channel->phase == WAITING)
+                return SL_IO_WAIT;
+        } else if (channel->phase == REFUSING) {
+            state = refuse(channel, err);
+            if (state == SL_IO_WAIT)
+                return state;
+        } else {
+            state = sl_exchange_head(channel->exchange, err);
+            if (state == SL_IO_WAIT)
+                return state;
+            if (state == SL_IO_DATA)
+                state = judge(channel, err);
+        }
+    }
+    if (state == SL_IO_FAILED)
+        return state;
+    return channel->phase == BODY ? SL_IO_DATA : SL_IO_END;
+}
+
+static enum sl_io_state channel_read(struct sl_channel *channel, void *data, size_t bytes,
+                                     size_t *got, struct sl_err *err)
+{
+    enum sl_io_state state = SL_IO_DATA;
+    *got = 0;
+    if (channel->phase != BODY)
+        state = read_head(channel, err);
+    if (state == SL_IO_DATA)
+        state = read_range(channel, data, bytes, got, err);
+    return state == SL_IO_FAILED ? fail(channel, err) : state;
+}
+
+const struct sl_transport sl_http_transport = {
+    .channel_new = channel_new,
+    .channel_free = channel_free,
+    .channel_start = channel_start,
+    .channel_read = channel_read,
+    .channel_poll = channel_poll,
+    .channel_abort = channel_abort,
+    .channel_hedge = channel_hedge,
+    .channel_sent_twice = channel_sent_twice,
+    .channel_connect = channel_connect,
+    .channel_leads_to = channel_leads_to,
+};
