@@ -49,9 +49,7 @@ bool sl_exchange_sent_twice(const struct sl_exchange *exchange)
     return exchange->twice;
 }
 
-/* ---- the hedged request
- * --------------------------------------------------------------------------------
- */
+/* ---- the hedged request --------------------------------------------------------------------- */
 
 /* What came of an answer that nobody will take. */
 static void count_waste(struct sl_exchange *exchange)
