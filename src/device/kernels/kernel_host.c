@@ -31,6 +31,11 @@ static const struct sl_kernel_host kernels[] = {
 #undef SL_KERNEL
 };
 
+const struct sl_kernel_host *sl_kernel_host_at(size_t number)
+{
+    return number < sizeof(kernels) / sizeof(*kernels) ? &kernels[number] : NULL;
+}
+
 const struct sl_kernel_host *sl_kernel_host_find(const char *name)
 {
     for (size_t i = 0; i < sizeof(kernels) / sizeof(*kernels); i++)

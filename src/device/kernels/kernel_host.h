@@ -20,6 +20,8 @@ struct sl_kernel_host {
 
 /** By the name in the image; NULL: there is none. */
 const struct sl_kernel_host *sl_kernel_host_find(const char *name);
+/** All of them, in the order of their rows; NULL behind the last. */
+const struct sl_kernel_host *sl_kernel_host_at(size_t number);
 /**
  * What a driver does for a launch: all blocks, one after another. `args` is what the first of the
  * launch's parameters points to; addresses in it are addresses of this process. -1: threads are
