@@ -234,6 +234,55 @@ SL_TEST(every_failing_allocation_is_told)
     }
 }
 
+/* ---- names that come again ------------------------------------------------------------------- */
+
+/* A holder drops by name and version: what a new load of both has made would go, too. */
+SL_TEST(what_is_forgotten_has_gone_before_the_same_version_is_loaded)
+{
+    enum { LOOKS = 100 };
+    define("m", 10, 1);
+    touch("m");
+    fake.drops_gated = true;
+    ck_assert_int_eq(sl_registry_forget(registry, "m", &err), 0);
+    define("m", 10, 1);
+    ck_assert_int_eq(sl_registry_load(registry, "m", &err), 0);
+    for (int i = 0; i < LOOKS; i++) { /* the new load would be admitted at once */
+        sl_sleep_ms(1, NULL, NULL);
+        SL_LOCKED(&lock);
+        ck_assert_uint_eq(fake.admitted, 1);
+    }
+    permit(1);
+    await_admitted(2);
+    ck_assert_uint_eq(fake.dropped, 1);
+    sl_registry_settle(registry);
+    ck_assert_uint_eq(counts().ready, 1);
+}
+
+SL_TEST(another_version_need_not_wait_for_what_is_forgotten)
+{
+    define("m", 10, 1);
+    touch("m");
+    fake.drops_gated = true;
+    ck_assert_int_eq(sl_registry_forget(registry, "m", &err), 0);
+    define("m", 10, 2);
+    touch("m");
+    ck_assert_uint_eq(fake.dropped, 0);
+    permit(1);
+    sl_registry_settle(registry);
+    ck_assert_str_eq(fake.gone, "m ");
+}
+
+SL_TEST(what_cannot_be_dropped_holds_no_load_of_its_name_up)
+{
+    define("m", 10, 1);
+    touch("m");
+    fake.drop_fails = true;
+    ck_assert_int_eq(sl_registry_forget(registry, "m", &err), 0);
+    define("m", 10, 1);
+    touch("m");
+    fake.drop_fails = false;
+}
+
 /* ---- what is left to the janitor --------------------------------------------------------------
  */
 

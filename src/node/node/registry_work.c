@@ -108,17 +108,44 @@ static int await_room(struct job *job, struct victims *victims, struct sl_err *e
     return find_room(job, resident, resident->bytes, victims, err);
 }
 
+/* A model of this name that was forgotten may still have the version: holders know it by name and
+ * version, so what is left of it must go before the same is made anew. */
+static bool was_forgotten(const struct job *job, const char *version)
+{
+    for (const struct model *model = job->registry->locked.models; model; model = model->next) {
+        if (model == job->model || !model->forgotten || strcmp(model->name, job->model->name) != 0)
+            continue;
+        for (const struct resident *at = model->residents; at; at = at->next)
+            if (!at->key && !at->stuck && at->holder == job->holder &&
+                strcmp(at->version, version) == 0)
+                return true;
+    }
+    return false;
+}
+
+/* Until nothing that is being dropped is of this version; NULL: it is not there at all. */
+static struct resident *await_dropped(struct job *job, const char *version)
+{
+    struct sl_registry *registry = job->registry;
+    struct resident *resident;
+    while (((resident = registry_resident(job->model, version, job->holder->placement)) &&
+            resident->state == HOLDING_DROPPING) ||
+           (was_forgotten(job, version) && sl_cancel_check(job->model->cancel, NULL) == 0)) {
+        if (registry->locked.stopping)
+            break;
+        pthread_cond_wait(&registry->changed, &registry->lock);
+    }
+    return resident;
+}
+
 static int take_resident(struct job *job, const char *version, const uint8_t identity[32],
                          uint64_t bytes, struct victims *victims, struct sl_err *err)
 {
     struct sl_registry *registry = job->registry;
     struct model *model = job->model;
-    struct resident *resident;
     if (job->resident && strcmp(job->resident->version, version) != 0)
         leave_resident(job);
-    while ((resident = registry_resident(model, version, job->holder->placement)) &&
-           resident->state == HOLDING_DROPPING && !registry->locked.stopping)
-        pthread_cond_wait(&registry->changed, &registry->lock);
+    struct resident *resident = await_dropped(job, version);
     if (sl_cancel_check(model->cancel, err) < 0)
         return -1;
     job->found = resident && resident->state == HOLDING_READY;
