@@ -95,7 +95,7 @@ static void know_registry(struct known *known)
     SL_LOCKED(&registry->lock);
     for (const struct model *model = registry->locked.models; model; model = model->next)
         for (const struct resident *at = model->residents; at; at = at->next)
-            if (at->body && at->state != HOLDING_DROPPING)
+            if (at->body && at->state != RESIDENT_DROPPING)
                 know_model(known, at->body);
 }
 

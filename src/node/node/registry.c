@@ -45,7 +45,7 @@ struct model *registry_find(struct sl_registry *registry, const char *name)
 struct resident *registry_resident(struct model *model, const char *version, uint32_t placement)
 {
     for (struct resident *at = model->residents; at; at = at->next)
-        if (!at->key && at->state != HOLDING_GONE && at->holder->placement == placement &&
+        if (!at->key && at->state != RESIDENT_GONE && at->holder->placement == placement &&
             strcmp(at->version, version) == 0)
             return at;
     return NULL;
@@ -260,7 +260,7 @@ static int take_found(struct sl_registry *registry, const struct sl_holder *hold
     }
     model->holder = model->holder ? model->holder : holder;
     resident->holder = holder;
-    resident->state = found->ready ? HOLDING_READY : HOLDING_PARTIAL;
+    resident->state = found->ready ? RESIDENT_READY : RESIDENT_PARTIAL;
     resident->bytes = found->bytes;
     resident->owner = found->owner;
     resident->body = found->body;
@@ -405,10 +405,10 @@ static int refuse_ask(struct sl_registry *registry, const struct model *model,
 /* The resident that will do at once, or NULL. */
 static struct resident *at_hand(const struct model *model, const struct sl_ask *ask)
 {
-    if (model->current && model->current->state == HOLDING_READY)
+    if (model->current && model->current->state == RESIDENT_READY)
         return model->current;
     for (struct resident *at = model->residents; ask->early && at; at = at->next)
-        if (at->state == HOLDING_LOADING && at->body)
+        if (at->state == RESIDENT_LOADING && at->body)
             return at;
     return NULL;
 }
@@ -468,7 +468,7 @@ static struct waiter *take_waiter(struct sl_registry *registry, const void *arg,
 static void abandon(struct model *model)
 {
     for (const struct resident *at = model->residents; at; at = at->next)
-        if (at->state == HOLDING_LOADING && at->body)
+        if (at->state == RESIDENT_LOADING && at->body)
             return;
     if (!model->passing || model->waiters || model->wanted || model->work == WORK_NONE)
         return;

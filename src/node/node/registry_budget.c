@@ -17,7 +17,7 @@ enum { TELL_BYTES = 480 };
 /* Room is made from what will be there: what is being dropped is not. */
 static uint64_t counted(const struct resident *resident)
 {
-    return resident->state == HOLDING_DROPPING ? 0 : resident->bytes;
+    return resident->state == RESIDENT_DROPPING ? 0 : resident->bytes;
 }
 
 /* Whose memory it takes: of all GPUs, that of those which there are. */
@@ -64,9 +64,9 @@ static int rank(const struct resident *resident, const struct resident *wanting)
     const struct model *model = resident->model;
     if (resident->ref_count || resident->busy || resident == wanting)
         return -1;
-    if (resident->state == HOLDING_PARTIAL)
+    if (resident->state == RESIDENT_PARTIAL)
         return 0;
-    if (resident->state != HOLDING_READY)
+    if (resident->state != RESIDENT_READY)
         return -1;
     if (resident->key && !model->retired && registry_is_source(model, resident->identity))
         return 2;
@@ -111,7 +111,7 @@ static void tell_resident(const struct resident *resident, char *text, size_t ca
 {
     char bytes[32], why[48];
     size_t used = strlen(text);
-    if (resident->state == HOLDING_GONE)
+    if (resident->state == RESIDENT_GONE)
         snprintf(why, sizeof(why), "its load failed; %u %s", resident->ref_count,
                  resident->ref_count == 1 ? "reference" : "references");
     else if (resident->busy)
@@ -157,9 +157,9 @@ static int refuse(const struct sl_registry *registry, const struct resident *wan
 
 void registry_mark(struct sl_registry *registry, struct resident *resident, bool for_janitor)
 {
-    if (resident->state == HOLDING_READY)
+    if (resident->state == RESIDENT_READY)
         registry->locked.counts.evictions++;
-    resident->state = HOLDING_DROPPING;
+    resident->state = RESIDENT_DROPPING;
     resident->for_janitor = for_janitor;
     registry->locked.dropping++;
     if (resident->model->current == resident)
@@ -233,7 +233,7 @@ static void note_dropped(struct sl_registry *registry, struct resident *resident
     }
     resident->body = NULL;
     resident->stuck = true;
-    resident->state = HOLDING_PARTIAL;
+    resident->state = RESIDENT_PARTIAL;
     resident->used_ns = sl_now_ns();
 }
 
@@ -305,7 +305,7 @@ static uint64_t mark_all(struct sl_registry *registry, struct model *model, bool
 {
     uint64_t bytes = 0;
     for (struct resident *at = model->residents; at; at = at->next)
-        if ((at->state == HOLDING_READY || at->state == HOLDING_PARTIAL) && !at->busy &&
+        if ((at->state == RESIDENT_READY || at->state == RESIDENT_PARTIAL) && !at->busy &&
             !at->ref_count && (derived || !at->key)) {
             bytes += registry_copies(registry, at) * at->bytes;
             registry_mark(registry, at, true);

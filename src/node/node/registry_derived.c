@@ -19,7 +19,7 @@ bool registry_is_source(const struct model *model, const uint8_t identity[32])
     if (model->has_identity && memcmp(model->identity, identity, 32) == 0)
         return true;
     for (const struct resident *at = model->residents; at; at = at->next)
-        if (!at->key && at->state == HOLDING_LOADING && at->body &&
+        if (!at->key && at->state == RESIDENT_LOADING && at->body &&
             memcmp(at->identity, identity, 32) == 0)
             return true;
     return false;
@@ -41,9 +41,9 @@ static struct resident *find_key(const struct model *model, const char *key,
     struct resident *best = NULL;
     int best_rank = 0;
     for (struct resident *at = model->residents; at; at = at->next) {
-        bool ready = at->state == HOLDING_READY, own = at->owner == view->uid;
+        bool ready = at->state == RESIDENT_READY, own = at->owner == view->uid;
         int rank = 1 + 2 * ready + own;
-        if (at->key && (ready || at->state == HOLDING_LOADING) && strcmp(at->key, key) == 0 &&
+        if (at->key && (ready || at->state == RESIDENT_LOADING) && strcmp(at->key, key) == 0 &&
             (own || is_trusted(view, at->owner)) &&
             registry_is_source(model, at->identity) != stale && rank > best_rank) {
             best = at;
@@ -57,7 +57,7 @@ static struct resident *find_deposit(const struct sl_registry *registry, uint64_
 {
     for (struct model *model = registry->locked.models; model; model = model->next)
         for (struct resident *at = model->residents; at; at = at->next)
-            if (at->key && at->state == HOLDING_LOADING && at->deposit == id)
+            if (at->key && at->state == RESIDENT_LOADING && at->deposit == id)
                 return at;
     return NULL;
 }
@@ -96,7 +96,7 @@ static int check_offer(const struct model *model, const struct sl_derived_offer 
     if (!registry_is_source(model, offer->identity))
         return refuse_stale(model, err);
     const struct resident *other = find_key(model, offer->key, &offer->view, false);
-    if (other && other->state == HOLDING_READY)
+    if (other && other->state == RESIDENT_READY)
         return sl_fail_code(err, SL_E_USAGE, "exists",
                             "the model '%s' has a version with this key: attach to it",
                             model->name);
@@ -125,7 +125,7 @@ struct owned {
 static bool is_owned(const struct resident *at, uint32_t owner)
 {
     return at->key && at->owner == owner &&
-           (at->state == HOLDING_READY || at->state == HOLDING_LOADING);
+           (at->state == RESIDENT_READY || at->state == RESIDENT_LOADING);
 }
 
 static void note_oldest(struct resident **oldest, struct resident *at)
@@ -143,7 +143,7 @@ static struct owned find_owned(const struct sl_registry *registry, const struct 
             bool here = at->holder->placement == placement, counts = model == of;
             if (!is_owned(at, owner))
                 continue;
-            bool used = at->state != HOLDING_READY || at->ref_count || at->busy;
+            bool used = at->state != RESIDENT_READY || at->ref_count || at->busy;
             owned.bytes += here ? at->bytes : 0;
             owned.used_bytes += here && used ? at->bytes : 0;
             owned.count += counts;
@@ -215,7 +215,7 @@ static struct resident *reserve(struct sl_registry *registry, const struct sl_de
         registry_remove_resident(resident);
         return NULL;
     }
-    resident->state = HOLDING_LOADING;
+    resident->state = RESIDENT_LOADING;
     resident->busy = 1;
     resident->bytes = offer->bytes;
     resident->deposit = offer->id;
@@ -379,7 +379,7 @@ int sl_registry_deposit_commit(struct sl_registry *registry, uint64_t id, void *
     int done = accept(registry, resident, bytes, err);
     if (done == 0) {
         resident->busy = 0;
-        resident->state = HOLDING_READY;
+        resident->state = RESIDENT_READY;
         resident->bytes = bytes;
         resident->body = body;
         resident->to_keep = resident->holder->keep != NULL;
@@ -418,7 +418,7 @@ static struct resident *find_derived(struct sl_registry *registry, const char *n
     if (!model)
         return NULL;
     struct resident *resident = find_key(model, key, view, false);
-    if (resident && resident->state == HOLDING_READY)
+    if (resident && resident->state == RESIDENT_READY)
         return resident;
     if (resident)
         sl_fail_code(err, SL_E_NOT_FOUND, "busy",
@@ -453,7 +453,7 @@ struct sl_model_ref *sl_registry_hold_derived(struct sl_registry *registry, cons
 
 static bool is_of_key(const struct resident *resident, const char *key)
 {
-    return resident->key && resident->state == HOLDING_READY && strcmp(resident->key, key) == 0;
+    return resident->key && resident->state == RESIDENT_READY && strcmp(resident->key, key) == 0;
 }
 
 int sl_registry_evict_derived(struct sl_registry *registry, const char *name, const char *key,

@@ -10,9 +10,9 @@
 /* Nobody will ask for it again, and nobody has it any more. */
 static bool is_abandoned(const struct resident *resident)
 {
-    bool wanted = resident->state != HOLDING_GONE && !resident->model->forgotten;
+    bool wanted = resident->state != RESIDENT_GONE && !resident->model->forgotten;
     return !wanted && !resident->stuck && !resident->ref_count && !resident->busy &&
-           resident->state != HOLDING_DROPPING;
+           resident->state != RESIDENT_DROPPING;
 }
 
 /* A resident whose memory is to be given back now; it is the caller's from now on. */
@@ -22,7 +22,7 @@ static struct resident *take_dropping(struct sl_registry *registry)
         for (struct resident *at = model->residents; at; at = at->next) {
             if (is_abandoned(at))
                 registry_mark(registry, at, true);
-            if (at->state != HOLDING_DROPPING || !at->for_janitor)
+            if (at->state != RESIDENT_DROPPING || !at->for_janitor)
                 continue;
             at->for_janitor = false;
             return at;
@@ -35,7 +35,7 @@ static struct resident *take_keeping(struct sl_registry *registry)
 {
     for (struct model *model = registry->locked.models; model; model = model->next)
         for (struct resident *at = model->residents; at; at = at->next) {
-            if (!at->to_keep || at->state != HOLDING_READY)
+            if (!at->to_keep || at->state != RESIDENT_READY)
                 continue;
             at->to_keep = false;
             at->busy++;
@@ -194,7 +194,7 @@ void *registry_janitor(void *arg)
 static bool has_work(const struct model *model)
 {
     for (const struct resident *at = model->residents; at; at = at->next)
-        if (is_abandoned(at) || (at->state == HOLDING_READY && (at->to_keep || at->busy)))
+        if (is_abandoned(at) || (at->state == RESIDENT_READY && (at->to_keep || at->busy)))
             return true;
     return false;
 }

@@ -16,7 +16,7 @@ static const char *const state_names[] = {"loading", "ready", "partial", "leavin
 
 static bool is_ready(const struct model *model)
 {
-    return model->current && model->current->state == HOLDING_READY;
+    return model->current && model->current->state == RESIDENT_READY;
 }
 
 static const char *state_name(const struct model *model)
@@ -42,7 +42,7 @@ static void count_model(const struct model *model, struct sl_registry_counts *co
     counts->pinned += registry_pinned(model);
     for (const struct resident *at = model->residents; at; at = at->next) {
         counts->residents++;
-        counts->partial += at->state == HOLDING_PARTIAL;
+        counts->partial += at->state == RESIDENT_PARTIAL;
         counts->references += at->ref_count;
     }
 }
@@ -303,7 +303,7 @@ uint32_t sl_registry_placement(struct sl_registry *registry, const char *name)
 static const struct resident *shown_resident(const struct model *model)
 {
     for (const struct resident *at = model->residents; !model->current && at; at = at->next)
-        if (at->state == HOLDING_LOADING && at->body)
+        if (at->state == RESIDENT_LOADING && at->body)
             return at;
     return model->current;
 }
@@ -323,7 +323,7 @@ static int each_derived(const struct model *model, const char *holder,
 {
     int done = 0;
     for (const struct resident *at = model->residents; at && done == 0; at = at->next) {
-        if (!at->key || at->state != HOLDING_READY || strcmp(at->holder->name, holder) != 0)
+        if (!at->key || at->state != RESIDENT_READY || strcmp(at->holder->name, holder) != 0)
             continue;
         struct sl_registry_entry entry = {.name = model->name,
                                           .key = at->key,

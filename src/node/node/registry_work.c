@@ -72,7 +72,7 @@ static void leave_resident(struct job *job)
     if (job->found || resident->busy)
         return;
     if (resident->ref_count)
-        resident->state = HOLDING_GONE;
+        resident->state = RESIDENT_GONE;
     else
         registry_mark(job->registry, resident, true);
 }
@@ -129,7 +129,7 @@ static struct resident *await_dropped(struct job *job, const char *version)
     struct sl_registry *registry = job->registry;
     struct resident *resident;
     while (((resident = registry_resident(job->model, version, job->holder->placement)) &&
-            resident->state == HOLDING_DROPPING) ||
+            resident->state == RESIDENT_DROPPING) ||
            (was_forgotten(job, version) && sl_cancel_check(job->model->cancel, NULL) == 0)) {
         if (registry->locked.stopping)
             break;
@@ -148,7 +148,7 @@ static int take_resident(struct job *job, const char *version, const uint8_t ide
     struct resident *resident = await_dropped(job, version);
     if (sl_cancel_check(model->cancel, err) < 0)
         return -1;
-    job->found = resident && resident->state == HOLDING_READY;
+    job->found = resident && resident->state == RESIDENT_READY;
     bool new = !resident;
     if (new && !(resident = registry_new_resident(model, version, err)))
         return -1;
@@ -160,7 +160,7 @@ static int take_resident(struct job *job, const char *version, const uint8_t ide
         return -1;
     }
     if (!job->found) {
-        resident->state = HOLDING_LOADING;
+        resident->state = RESIDENT_LOADING;
         resident->bytes = bytes;
     }
     resident->busy += job->resident != resident;
@@ -226,7 +226,7 @@ static void note_success(struct job *job, void *body)
     struct model *model = job->model;
     struct resident *resident = job->resident;
     if (!job->found) {
-        resident->state = HOLDING_READY;
+        resident->state = RESIDENT_READY;
         resident->ready_seconds = sl_wall_seconds();
         job->registry->locked.counts.loads++;
     }
@@ -263,12 +263,12 @@ static bool note_failure(struct job *job, const struct sl_err *err)
     if (!resident || resident->busy || job->found)
         return false;
     if (can_resume(job, err)) {
-        resident->state = HOLDING_PARTIAL;
+        resident->state = RESIDENT_PARTIAL;
         resident->used_ns = sl_now_ns();
         return false;
     }
     if (resident->ref_count) {
-        resident->state = HOLDING_GONE;
+        resident->state = RESIDENT_GONE;
         return false;
     }
     registry_mark(registry, resident, false);
@@ -472,7 +472,7 @@ static void free_residents(struct model *model)
     while (model->residents) {
         struct resident *resident = model->residents;
         const struct sl_holder *holder = resident->holder;
-        if (resident->body && holder->leave && resident->state == HOLDING_READY)
+        if (resident->body && holder->leave && resident->state == RESIDENT_READY)
             holder->leave(holder->self, resident->body);
         else if (resident->body)
             holder->drop(holder->self, model->name, resident->version, resident->body, NULL);

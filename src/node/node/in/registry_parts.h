@@ -45,11 +45,11 @@ struct had {
  * is aborted or refused is removed at once, since its memory is not ours yet.
  */
 enum resident_state {
-    HOLDING_LOADING,
-    HOLDING_READY,
-    HOLDING_PARTIAL,  /* what an interrupted load left */
-    HOLDING_DROPPING, /* somebody gives its memory back */
-    HOLDING_GONE,     /* its load failed; it waits for its last reference */
+    RESIDENT_LOADING,
+    RESIDENT_READY,
+    RESIDENT_PARTIAL,  /* what an interrupted load left */
+    RESIDENT_DROPPING, /* somebody gives its memory back */
+    RESIDENT_GONE,     /* its load failed; it waits for its last reference */
 };
 struct resident {
     struct model *model;
