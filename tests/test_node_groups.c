@@ -61,13 +61,6 @@ static void teardown(void)
     munmap(told, 4096);
 }
 
-static bool skip(const char *test)
-{
-    if (!have_others)
-        printf("skipped: %s: it takes root to be another user\n", test);
-    return !have_others;
-}
-
 /* ---- what the others do ---------------------------------------------------------------------- */
 
 static void become(const struct order *order)
@@ -200,8 +193,8 @@ static void reload(const char *keys)
 
 SL_TEST(members_of_every_listed_group_may_attach)
 {
-    if (skip("members_of_every_listed_group_may_attach"))
-        return;
+    if (!have_others)
+        SL_SKIP("it takes root to be another user");
     node_case_open(&c, ", gids: [4101, 4102], uids: [4005]", MODEL, NULL);
     expect((struct order){ATTACH, 4001, 4101, {0}}, 0);
     expect((struct order){ATTACH, 4001, 4102, {0}}, 0);
@@ -215,8 +208,8 @@ SL_TEST(members_of_every_listed_group_may_attach)
 
 SL_TEST(who_may_deposit_gets_in_and_opens_it_to_nobody_else)
 {
-    if (skip("who_may_deposit_gets_in_and_opens_it_to_nobody_else"))
-        return;
+    if (!have_others)
+        SL_SKIP("it takes root to be another user");
     node_case_open(&c, ", group: 4300, depositUids: [4005], depositGids: [4101]", MODEL, NULL);
     expect((struct order){DEPOSIT, 4005, NOBODY, {0}}, 0);
     expect((struct order){DEPOSIT, 4001, NOBODY, {4101}}, 0);
@@ -228,8 +221,8 @@ SL_TEST(who_may_deposit_gets_in_and_opens_it_to_nobody_else)
 
 SL_TEST(without_lists_the_group_of_the_socket_decides)
 {
-    if (skip("without_lists_the_group_of_the_socket_decides"))
-        return;
+    if (!have_others)
+        SL_SKIP("it takes root to be another user");
     node_case_open(&c, ", group: 4300", MODEL, NULL);
     ck_assert_uint_eq(mode_of_socket(), 0660);
     expect((struct order){ATTACH, 4001, 4300, {0}}, 0);
@@ -240,8 +233,8 @@ SL_TEST(without_lists_the_group_of_the_socket_decides)
 
 SL_TEST(a_mode_that_is_given_stays)
 {
-    if (skip("a_mode_that_is_given_stays"))
-        return;
+    if (!have_others)
+        SL_SKIP("it takes root to be another user");
     node_case_open(&c, ", mode: \"0660\", gids: [4101]", MODEL, NULL);
     ck_assert_uint_eq(mode_of_socket(), 0660);
     expect((struct order){ATTACH, 4001, 4101, {0}}, SLUICE_AUTH);
@@ -256,8 +249,8 @@ SL_TEST(a_mode_that_is_given_stays)
 
 SL_TEST(a_new_config_opens_and_closes_the_socket)
 {
-    if (skip("a_new_config_opens_and_closes_the_socket"))
-        return;
+    if (!have_others)
+        SL_SKIP("it takes root to be another user");
     node_case_open(&c, "", MODEL, NULL);
     expect((struct order){ATTACH, 4001, 4101, {0}}, SLUICE_AUTH);
     reload(", gids: [4101]");
@@ -270,8 +263,8 @@ SL_TEST(a_new_config_opens_and_closes_the_socket)
 
 SL_TEST(a_daemon_that_is_not_root_knows_its_groups_too)
 {
-    if (skip("a_daemon_that_is_not_root_knows_its_groups_too"))
-        return;
+    if (!have_others)
+        SL_SKIP("it takes root to be another user");
     ck_assert_int_eq(fchown(c.scratch, 4005, 4005), 0);
     struct sl_early_child *daemon = begin((struct order){SERVE, 4005, 4005, {0}});
     sl_early_child_await(daemon);
@@ -310,8 +303,8 @@ SL_TEST(control_knows_every_group_of_who_asks)
     struct sl_node_rights rights;
     struct sl_peer peer;
     unsigned mode;
-    if (skip("control_knows_every_group_of_who_asks"))
-        return;
+    if (!have_others)
+        SL_SKIP("it takes root to be another user");
     sl_node_rights_init(&rights);
     ck_assert_int_eq(sl_node_rights_set(&rights, &control, NULL), 0);
     ck_assert_int_eq(sl_node_spec_control_mode(&control, &mode, NULL), 0);

@@ -11,6 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "await.h"
 #include "claims.h"
 #include "early_child.h"
 #include "node_case.h"
@@ -64,13 +65,6 @@ static void teardown(void)
         sl_early_child_kill(children[i]);
     node_case_release(&c);
     munmap(told, 65536);
-}
-
-static bool skip(const char *test)
-{
-    if (!have_others)
-        printf("skipped: %s: it takes root to be another user\n", test);
-    return !have_others;
 }
 
 /* ---- what the users do ----------------------------------------------------------------------- */
@@ -184,9 +178,7 @@ static void expect_found(uid_t uid, const char *key, float value)
 /* Clients' ends are noticed by themselves. */
 static void await_references(uint64_t count)
 {
-    for (int i = 0; i < TIMEOUT_MS && node_case_counts(&c).references != count; i++)
-        usleep(1000);
-    ck_assert_uint_eq(node_case_counts(&c).references, count);
+    SL_AWAIT(node_case_counts(&c).references == count, "the end of references");
 }
 
 static void reload(const char *keys)
@@ -208,8 +200,8 @@ static void reload(const char *keys)
 
 SL_TEST(a_stranger_that_takes_a_key_first_gives_nobody_its_bytes)
 {
-    if (skip("a_stranger_that_takes_a_key_first_gives_nobody_its_bytes"))
-        return;
+    if (!have_others)
+        SL_SKIP("it takes root to be another user");
     node_case_open(&c, KEYS, MODEL, NULL);
     expect_deposit(HOSTILE, "k", 66);
     expect_found(VICTIM, "k", 0);
@@ -224,8 +216,8 @@ SL_TEST(a_stranger_that_takes_a_key_first_gives_nobody_its_bytes)
 SL_TEST(a_stranger_that_stays_at_a_key_keeps_nobody_from_it)
 {
     struct told *own;
-    if (skip("a_stranger_that_stays_at_a_key_keeps_nobody_from_it"))
-        return;
+    if (!have_others)
+        SL_SKIP("it takes root to be another user");
     node_case_open(&c, KEYS, MODEL, NULL);
     struct sl_early_child *stays = begin(BEGIN_AND_STAY, HOSTILE, "k", 66, 0, &own);
     sl_early_child_await(stays);
@@ -238,8 +230,8 @@ SL_TEST(a_stranger_that_stays_at_a_key_keeps_nobody_from_it)
 
 SL_TEST(who_is_trusted_shares_its_deposits)
 {
-    if (skip("who_is_trusted_shares_its_deposits"))
-        return;
+    if (!have_others)
+        SL_SKIP("it takes root to be another user");
     node_case_open(&c, KEYS ", sharedUids: [4003]", MODEL, NULL);
     expect_deposit(TRUSTED, "k", 3);
     expect_found(VICTIM, "k", 3);
@@ -256,26 +248,23 @@ SL_TEST(who_is_trusted_shares_its_deposits)
 SL_TEST(a_right_that_was_taken_away_ends_a_deposit)
 {
     struct told *own;
-    if (skip("a_right_that_was_taken_away_ends_a_deposit"))
-        return;
+    if (!have_others)
+        SL_SKIP("it takes root to be another user");
     node_case_open(&c, KEYS, MODEL, NULL);
     struct sl_early_child *child = begin(BEGIN_AND_COMMIT_LATER, HOSTILE, "k", 1, 0, &own);
-    for (int i = 0; i < TIMEOUT_MS && *go_on != 1; i++)
-        usleep(1000);
+    SL_AWAIT(*go_on == 1, "the beginning of the deposit");
     reload(", mode: \"0666\"");
     *go_on = 2;
     ck_assert_int_ne(end(child, own)->failed, 0);
     ck_assert_int_eq(own->error.kind, SLUICE_AUTH);
-    for (int i = 0; i < TIMEOUT_MS && node_case_counts(&c).residents != 1; i++)
-        usleep(1000);
-    ck_assert_uint_eq(node_case_counts(&c).residents, 1);
+    SL_AWAIT(node_case_counts(&c).residents == 1, "the end of the deposit");
 }
 
 SL_TEST(one_user_has_a_share_of_the_budget)
 {
     struct told *own;
-    if (skip("one_user_has_a_share_of_the_budget"))
-        return;
+    if (!have_others)
+        SL_SKIP("it takes root to be another user");
     node_case_open(&c, KEYS ", depositBytes: 12KiB", MODEL, NULL);
     expect_refusal(HOSTILE, "a", 16384, "share");
     struct sl_early_child *stays = begin(BEGIN_AND_STAY, HOSTILE, "a", 1, 8192, &own);
@@ -292,17 +281,15 @@ SL_TEST(one_user_has_a_share_of_the_budget)
 /* Clients' ends are noticed by themselves. */
 static void await_residents(uint64_t count)
 {
-    for (int i = 0; i < TIMEOUT_MS && node_case_counts(&c).residents != count; i++)
-        usleep(1000);
-    ck_assert_uint_eq(node_case_counts(&c).residents, count);
+    SL_AWAIT(node_case_counts(&c).residents == count, "the end of residents");
 }
 
 SL_TEST(evictions_and_kills_give_a_depositor_its_share_back)
 {
     struct told *own;
     uint64_t bytes = 0;
-    if (skip("evictions_and_kills_give_a_depositor_its_share_back"))
-        return;
+    if (!have_others)
+        SL_SKIP("it takes root to be another user");
     node_case_open(&c, KEYS, MODEL, NULL);
     expect_deposit(HOSTILE, "a", 1);
     struct sl_early_child *stays = begin(BEGIN_AND_STAY, HOSTILE, "b", 2, 500 << 10, &own);
@@ -336,8 +323,8 @@ static int see_owner(void *arg, const struct sluice_row *row)
 SL_TEST(lists_show_whose_it_is)
 {
     int64_t owners[2] = {0, 0};
-    if (skip("lists_show_whose_it_is"))
-        return;
+    if (!have_others)
+        SL_SKIP("it takes root to be another user");
     node_case_open(&c, KEYS, MODEL, NULL);
     expect_deposit(HOSTILE, "k", 1);
     ck_assert_int_eq(sluice_list(c.socket, see_owner, owners, &c.error), 0);
@@ -348,8 +335,8 @@ SL_TEST(the_next_daemon_knows_whose_it_is)
 {
     struct manager manager;
     struct sl_systemd_sockets given;
-    if (skip("the_next_daemon_knows_whose_it_is"))
-        return;
+    if (!have_others)
+        SL_SKIP("it takes root to be another user");
     manager_start(&manager, &c);
     node_case_open(&c, KEYS, MODEL, NULL);
     expect_deposit(HOSTILE, "k", 66);
