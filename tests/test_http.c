@@ -7,12 +7,11 @@
 #include <unistd.h>
 
 #include "claims.h"
+#include "http_case.h"
 #include "http_store.h"
-#include "range_blob.h"
 #include "stores.h"
 
-static struct sl_server *server, *other;
-static const struct sl_source_config plain = {.attempts = 2, .stall_seconds = 20};
+static struct sl_server *other;
 
 static void setup(void)
 {
@@ -26,31 +25,6 @@ static void teardown(void)
 {
     sl_server_stop(server);
     sl_server_stop(other);
-}
-
-static int load(const char *path, const struct sl_source_config *config, struct sl_err *err)
-{
-    *err = (struct sl_err)SL_ERR_INIT;
-    return sl_read_blob(sl_server_url(server, path), config ? config : &plain, 1000, 400000, err);
-}
-
-static bool header_of(struct sl_server *from, unsigned nth, const char *name, char *text)
-{
-    return sl_server_header(sl_server_request_at(from, nth), name, text, 256);
-}
-
-/* A file of this test with that text; its path. */
-static const char *file_with(const char *text)
-{
-    static char paths[4][64];
-    static unsigned turn;
-    char *path = paths[turn++ % 4];
-    snprintf(path, sizeof(paths[0]), "/tmp/sluice-test-XXXXXX");
-    int fd = mkstemp(path);
-    ck_assert_int_ge(fd, 0);
-    ck_assert_int_eq(write(fd, text, strlen(text)), (ssize_t)strlen(text));
-    close(fd);
-    return path;
 }
 
 /* ---- the contract ---------------------------------------------------------------------------- */
