@@ -13,21 +13,16 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "log.h"
-#include "node_socket.h"
 #include "pool_index.h"
 #include "pool_index_write.h"
 #include "pool_link.h"
 #include "pool_parts.h"
-#include "pool_server.h"
+#include "pool_start.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 
 enum { SLABS_MAX = 6, INDEX_MAX = 16384, TENSORS = 3 };
 
-static struct sl_pool_server *server;
-static struct sl_node_socket listening;
-static char directory[] = "/tmp/fuzz-commit-XXXXXX", path[64];
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct sl_pool_model *taken;      /* by the commit */
 static int64_t begun_now;                /* deposits that neither ended nor were aborted */
@@ -62,30 +57,11 @@ static void aborted(void *arg, const struct sl_pool_offer *offer)
     begun_now--;
 }
 
-static void stop(void)
-{
-    sl_pool_server_free(server);
-    sl_node_socket_release(&listening);
-    rmdir(directory);
-}
-
 static void start(void)
 {
     static const struct sl_pool_handler handler = {
         .deposit_begin = begin, .deposit_commit = commit, .deposit_abort = aborted};
-    struct sl_err err = SL_ERR_INIT;
-    if (!mkdtemp(directory))
-        abort();
-    snprintf(path, sizeof(path), "%s/s", directory);
-    struct sl_pool_server_config config = {.deposit = {.all = true}};
-    const struct sl_node_socket_wish wish = {path, SOCK_SEQPACKET, 16, 0600, UINT32_MAX};
-    sl_log_setup(SL_LOG_ERROR, false);
-    if (sl_node_socket_open(&wish, &listening, &err) < 0)
-        abort();
-    config.listen_fd = listening.fd;
-    listening.fd = -1;
-    if (!(server = sl_pool_server_start(&config, &handler, NULL, &err)) || atexit(stop) != 0)
-        abort();
+    start_pool(&handler, (struct sl_pool_server_config){.deposit = {.all = true}});
 }
 
 /* ---- the depositor --------------------------------------------------------------------------- */

@@ -11,17 +11,11 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "log.h"
-#include "node_socket.h"
 #include "pool_link.h"
 #include "pool_packet.h"
-#include "pool_server.h"
+#include "pool_start.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
-
-static struct sl_pool_server *server;
-static struct sl_node_socket listening;
-static char directory[] = "/tmp/fuzz-pool-XXXXXX", path[64];
 
 static void refuse(void *arg, struct sl_pool_request *request)
 {
@@ -51,30 +45,11 @@ static int commit(void *arg, const struct sl_pool_offer *offer, struct sl_pool_m
     return 0;
 }
 
-static void stop(void)
-{
-    sl_pool_server_free(server);
-    sl_node_socket_release(&listening);
-    rmdir(directory);
-}
-
 static void start(void)
 {
     static const struct sl_pool_handler handler = {
         .attach = refuse, .list = list_nothing, .deposit_begin = begin, .deposit_commit = commit};
-    struct sl_err err = SL_ERR_INIT;
-    if (!mkdtemp(directory))
-        abort();
-    snprintf(path, sizeof(path), "%s/s", directory);
-    struct sl_pool_server_config config = {.attach = {.all = true}};
-    const struct sl_node_socket_wish wish = {path, SOCK_SEQPACKET, 16, 0600, UINT32_MAX};
-    sl_log_setup(SL_LOG_ERROR, false);
-    if (sl_node_socket_open(&wish, &listening, &err) < 0)
-        abort();
-    config.listen_fd = listening.fd;
-    listening.fd = -1;
-    if (!(server = sl_pool_server_start(&config, &handler, NULL, &err)) || atexit(stop) != 0)
-        abort();
+    start_pool(&handler, (struct sl_pool_server_config){.attach = {.all = true}});
 }
 
 static int connect_raw(void)

@@ -119,8 +119,8 @@ static const struct sl_option control_rows[] = {
               .check = check_socket, .value = "FILE"),
     SL_OPTION(
         sl_node_spec_control, mode, STRING, "auto",
-        "mode of the socket; auto is 0600, and 0666 where `uids` or `gids` say who may change "
-        "something: whoever connects may look, as at `listen`",
+        "mode of the socket; auto is 0600, and 0666 where `uids` or `gids` list users who can "
+        "change something: everybody can connect then and look, as at `listen`",
         .check = check_mode, .value = "MODE"),
     SL_OPTION(sl_node_spec_control, group, STRING, "", "numeric group that the socket is given to",
               .check = check_id, .value = "GID"),
@@ -141,16 +141,17 @@ static const struct sl_option pool_rows[] = {
     SL_OPTION(sl_node_spec_socket, socket, STRING, "",
               "unix socket where clients attach to models; none unless given",
               .check = check_socket, .value = "FILE"),
-    SL_OPTION(sl_node_spec_socket, mode, STRING, "auto",
-              "mode of the socket; auto is 0660, and 0666 where the lists here or in `control` say "
-              "who may: then they decide alone",
-              .check = check_mode, .value = "MODE"),
+    SL_OPTION(
+        sl_node_spec_socket, mode, STRING, "auto",
+        "mode of the socket; auto is 0660, and 0666 where users or groups are listed here or in "
+        "`control`: then these lists alone decide",
+        .check = check_mode, .value = "MODE"),
     SL_OPTION(sl_node_spec_socket, group, STRING, "", "numeric group that the socket is given to",
               .check = check_id, .value = "GID"),
     SL_OPTION(sl_node_spec_socket, uids, LIST, "",
-              "users who may attach, besides root and the daemon's own; with neither users nor "
-              "groups here, the socket's group and who may deposit, or whoever a `mode` that is "
-              "given lets in",
+              "users that can attach, besides root and the daemon's own. Without users and groups "
+              "here: the socket's group and the users that can deposit, or everybody whom a "
+              "`mode` in this file lets in",
               .check = check_id),
     SL_OPTION(sl_node_spec_socket, gids, LIST, "", "groups whose members may attach",
               .check = check_id),
