@@ -1,6 +1,10 @@
 # The libraries that sluice stands on; scripts/deps installs them on Debian and Ubuntu.
 find_package(Threads REQUIRED)
 find_package(PkgConfig REQUIRED)
+find_program(SLUICE_PROTOC_C protoc-c)
+if(NOT SLUICE_PROTOC_C)
+    message(FATAL_ERROR "no protoc-c: run scripts/deps, or install protobuf-c-compiler")
+endif()
 if(SLUICE_STATIC)
     include(cmake/SluiceStatic.cmake)
     return()
@@ -15,3 +19,10 @@ pkg_check_modules(SODIUM REQUIRED IMPORTED_TARGET libsodium)
 pkg_check_modules(MICROHTTPD REQUIRED IMPORTED_TARGET libmicrohttpd)
 pkg_check_modules(HIREDIS REQUIRED IMPORTED_TARGET hiredis)
 pkg_check_modules(ISAL REQUIRED IMPORTED_TARGET libisal)
+pkg_check_modules(NGHTTP2 REQUIRED IMPORTED_TARGET libnghttp2)
+# As an archive where there is one, so that no start opens a library for what only serve needs.
+find_library(SLUICE_PROTOBUF_C_LIBRARY NAMES libprotobuf-c.a protobuf-c REQUIRED)
+find_path(SLUICE_PROTOBUF_C_HEADERS NAMES protobuf-c/protobuf-c.h REQUIRED)
+add_library(SLUICE_PROTOBUF_C UNKNOWN IMPORTED)
+set_target_properties(SLUICE_PROTOBUF_C PROPERTIES IMPORTED_LOCATION ${SLUICE_PROTOBUF_C_LIBRARY}
+    INTERFACE_INCLUDE_DIRECTORIES ${SLUICE_PROTOBUF_C_HEADERS})

@@ -5,7 +5,9 @@ set(SLUICE_STATIC_LIBS ${CMAKE_SOURCE_DIR}/.cache/static CACHE PATH "Where scrip
 
 # sluice_archive(TARGET NAME [TARGET ...]): libNAME.a, and what it needs.
 function(sluice_archive target name)
-    find_library(SLUICE_ARCHIVE_${name} NAMES lib${name}.a HINTS ${SLUICE_STATIC_LIBS}/lib)
+    find_library(SLUICE_ARCHIVE_${name} NAMES lib${name}.a PATHS ${SLUICE_STATIC_LIBS}/lib
+        NO_DEFAULT_PATH NO_CMAKE_FIND_ROOT_PATH)
+    find_library(SLUICE_ARCHIVE_${name} NAMES lib${name}.a)
     if(NOT SLUICE_ARCHIVE_${name})
         message(FATAL_ERROR "no lib${name}.a: run scripts/deps static, then scripts/static-libs")
     endif()
@@ -30,7 +32,10 @@ sluice_archive(PkgConfig::SODIUM sodium)
 sluice_archive(PkgConfig::MICROHTTPD microhttpd)
 sluice_archive(PkgConfig::HIREDIS hiredis)
 sluice_archive(PkgConfig::ISAL isal)
+sluice_archive(PkgConfig::NGHTTP2 nghttp2)
+sluice_archive(SLUICE_PROTOBUF_C protobuf-c)
 target_compile_definitions(CURL::libcurl INTERFACE CURL_STATICLIB)
+target_compile_definitions(PkgConfig::NGHTTP2 INTERFACE NGHTTP2_STATICLIB)
 
 add_compile_options(-ffunction-sections -fdata-sections)
 add_link_options(-Wl,--gc-sections -static-libgcc)

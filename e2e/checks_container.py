@@ -74,6 +74,30 @@ def container_restricted(h, image, nginx, minilm):
     return message
 
 
+def listening(process):
+    """The sockets of a process at which somebody may call."""
+    with open(f"/proc/{process}/net/tcp") as v4, open(f"/proc/{process}/net/tcp6") as v6:
+        rows = [line.split() for line in v4.readlines()[1:] + v6.readlines()[1:]]
+    waiting = {f"socket:[{row[9]}]" for row in rows if row[3] == "0A"}
+    folder = f"/proc/{process}/fd"
+    return [path for path in (os.readlink(os.path.join(folder, name)) for name in os.listdir(folder)) if path in waiting]
+
+
+@check("image", "nginx", "minilm")
+def container_opens_no_port(h, image, nginx, minilm):
+    """A load in the image as it comes listens nowhere; with --listen it does."""
+    pod, url, counts = new_pod(h, image, minilm), nginx.http + "/slow" + served(nginx, minilm), []
+    port = free_port()
+    for more in ((), (f"--listen=127.0.0.1:{port}",)):
+        pod.empty()
+        process = pod.start("load", url, "--to", "/models/m", "--connections", "1", *SLOW, *more)
+        wait_for("some bytes", lambda: pod.used() > MIB or process.poll() is not None)
+        counts.append(len(listening(process.pid1)))
+        pod.signal(process, signal.SIGTERM)
+        assert pod.finish(process).code == 143
+    assert counts == [0, 1], counts
+
+
 @check("image", "nginx", "minilm")
 def container_messages(h, image, nginx, minilm):
     """One line for every failure, the same as the log's last; no secret in it; a file that is missing or read-only is no failure."""
@@ -81,7 +105,7 @@ def container_messages(h, image, nginx, minilm):
     cases = [(2, "USAGE", ["load", "--no-such-flag"]), (2, "USAGE", ["load", url]),
              (4, "NOT_FOUND", ["load", url + ".not?token=secret", "--to", "/models/m"]),
              (6, "NO_SPACE", ["load", url, "--to", "/elsewhere"]),
-             (7, "NET", ["load", f"http://u:secret@127.0.0.1:{free_port()}/x?sig=secret", "--to", "/models/m", "--attempts", "1"])]
+             (7, "NET", ["load", f"http://u:secret@127.0.0.1:{free_port()}/x?sig=secret", "--to", "/models/m", "--attempts", "1", "--unreachable-seconds", "0"])]
     for code, kind, arguments in cases:
         run = pod.run(*arguments).expect(code)
         message = pod.message()

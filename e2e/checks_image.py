@@ -12,7 +12,8 @@ from containers import sources_digest
 from harness import CACHE, ROOT, Run, Skip, bytes_done, check, free_port, need_program, run_client, sha256_file, wait_for
 
 USER = "12345:12345"
-SOURCES = ("CMakeLists.txt", "LICENSE", "Dockerfile", ".dockerignore", "cmake", "scripts", "src")
+GPU_BYTES_MAX = 20_000_000
+SOURCES = ("CMakeLists.txt", "LICENSE", "Dockerfile", ".dockerignore", "cmake", "packaging", "scripts", "src")
 
 
 def sbom(root):
@@ -50,7 +51,8 @@ def image_archive_holds(h, image):
         assert name in files, files
     config = image.config["config"]
     assert config["User"] == "65532:65532" and config["Entrypoint"] == ["/sluice"], config
-    assert image.environment["SLUICE_LISTEN"] and image.environment["SLUICE_LOG_FORMAT"] == "json"
+    assert image.environment["SLUICE_LOG_FORMAT"] == "json"
+    assert "SLUICE_LISTEN" not in image.environment and "ExposedPorts" not in config, config  # nobody asked for a port
     assert config["Labels"]["org.opencontainers.image.title"] == "sluice"
     with tarfile.open(image.archive) as outer:
         manifest = json.load(outer.extractfile("manifest.json"))[0]
@@ -224,7 +226,8 @@ def image_built_by_docker(h, image, docker):
     tag, seconds = docker.build("static")
     ours, theirs = image.root, docker.unpack(tag, "docker-static")
     config = json.loads(docker.call("image", "inspect", tag))[0]["Config"]
-    for key in ("User", "Entrypoint", "Cmd", "Env", "ExposedPorts", "Labels"):
+    assert not config.get("ExposedPorts"), config
+    for key in ("User", "Entrypoint", "Cmd", "Env", "Labels"):
         wanted = image.config["config"][key]
         assert config[key] == wanted or sorted(config[key]) == sorted(wanted), f"{key}: {config[key]}, not {wanted}"
     linked = [{name: version for name, version in versions(sbom(root)).items() if name != "ca-certificates"}
@@ -260,7 +263,7 @@ def image_runs_restricted(h, image, docker, nginx, minilm):
         assert log_lines(failed)[-1]["level"] == "error", failed.err
     small = docker.run(tag, "load", url, "--to", "/models/m", options=["--memory", "100m"])
     assert small.code == 6 and "resources.limits.memory" in small.message, (small.code, small.err)
-    nowhere = docker.run(tag, "load", "http://127.0.0.1:1/x", "--to", "/models/m", "--attempts", "1", network="none")
+    nowhere = docker.run(tag, "load", "http://127.0.0.1:1/x", "--to", "/models/m", "--attempts", "1", "--unreachable-seconds", "0", network="none")
     assert nowhere.code == 7 and nowhere.message.startswith("error NET"), nowhere.message
     return run.message.strip()
 
@@ -288,14 +291,17 @@ def image_stops_at_sigterm(h, image, docker, nginx, minilm):
 
 @check("engine")
 def image_gpu_is_built(h, docker):
-    """The target gpu: a libc, the same program otherwise, with kernels for GPUs; it starts as any uid."""
+    """The target gpu: libc and no distribution around the same program, with kernels for GPUs; it starts as any uid."""
     need_kernels()
     tag, seconds = docker.build("gpu")
     kernels = docker.run(tag, "version", "--json").expect(0).json()["gpu_kernels"]
     for arch in ("sm_80", "sm_90", "sm_100", "compute_80"):
         assert arch in kernels, kernels
     size = int(json.loads(docker.call("image", "inspect", tag))[0]["Size"])
-    return f"{seconds:.0f} s, {size / 1e6:.0f} MB, kernels: {kernels}"
+    assert size < GPU_BYTES_MAX, size
+    packages = versions(sbom(docker.unpack(tag, "docker-gpu")))
+    assert {"glibc", "curl", "ca-certificates"} <= set(packages), packages
+    return f"{seconds:.0f} s, {size / 1e6:.1f} MB, kernels: {kernels}"
 
 
 @check()

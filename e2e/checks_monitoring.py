@@ -16,8 +16,9 @@ scrape_configs:
     static_configs:
       - {{targets: ["127.0.0.1:{port}"], labels: {{namespace: inference, pod: engine-0}}}}
 """
-# What says nothing about a process that has nothing to do.
-QUIET = {("Bytes per second of processor", "A")}
+# What says nothing about a process that has nothing to do, or that no kubelet calls, and what kube-state-metrics says.
+QUIET = {("Bytes per second of processor", "A"), ("Calls of the kubelet", "A"), ("Nodes with every model", "A"),
+         ("Nodes with every model", "B")}
 
 
 def ask(origin, path, **query):

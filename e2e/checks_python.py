@@ -229,7 +229,7 @@ print("types", numpy.__version__)
 """
 TORCH_TYPES = """
 import sys, torch, sluice
-model = sluice.attach("m", socket=sys.argv[1], writable=True)
+model = sluice.attach("m", socket=sys.argv[1])
 for name, dtype in (("BF16", torch.bfloat16), ("F16", torch.float16)):
     tensor = model[name].torch()
     assert tensor.dtype == dtype and tensor.float().tolist() == [[0.0, 1.0, -2.0], [0.5, 4.0, 16.0]]
@@ -246,8 +246,22 @@ for name in ("F8_E4M3", "F8_E5M2"):
 assert float(model["scalar"].torch()) == 2.5 and model["scalar"].torch().dim() == 0
 assert tuple(model["empty"].torch().shape) == (0, 3)
 assert model["BOOL"].torch().dtype == torch.bool and model["BOOL"].torch().tolist() == [True, False, True]
-model["F16"].torch()[0, 0] = 7
+model["F16"].torch()[0, 0] = 7  # private by default; arrays of NumPy are read-only
+assert not model["F16"].numpy().flags.writeable and not model["empty"].numpy().flags.writeable
 assert model["F16"].torch()[0, 0] == 7 and sluice.attach("m", socket=sys.argv[1])["F16"].numpy()[0, 0] == 0
+import numpy
+refused = sluice.attach("m", socket=sys.argv[1])
+try:
+    numpy.from_dlpack(refused["BF16"])
+    raise SystemExit("NumPy has bfloat16 now")
+except Exception as error:
+    assert "NULL" not in str(error), error
+refused.close()
+# A tensor may outlive the interpreter, in a module, or in a cycle of modules that is never collected.
+torch.kept = sluice.attach("m", socket=sys.argv[1])["BF16"].torch()
+net = torch.nn.Module()
+net.weight, net.me = torch.nn.Parameter(model["F16"].torch()), [net]
+torch.net = net
 print("types", torch.__version__)
 """
 # [[0, 1, -2], [0.5, 4, 16]]
@@ -290,7 +304,7 @@ def the_python_package_carries_its_library(h):
     python, place = make_environment(h)
     show = ("import os, sluice; place = os.path.dirname(sluice.__file__); "
             "from importlib.metadata import version; "
-            "print(version('sluice'), sluice.__version__, os.path.exists(os.path.join(place, 'py.typed')), "
+            "print(version('sluice-weights'), sluice.__version__, os.path.exists(os.path.join(place, 'py.typed')), "
             "next(line.split()[-1] for line in open('/proc/self/maps') if 'libsluice' in line))")
     done = subprocess.run([python, "-c", show], capture_output=True, text=True, env=h.environment(), cwd=h.disk)
     assert done.returncode == 0, done.stderr

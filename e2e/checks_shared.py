@@ -1,10 +1,13 @@
 """What sharing costs and who keeps what: the control group's bill, clients that are killed at any moment, evictions."""
+import hashlib
+import json
 import os
 import signal
 import subprocess
 import sys
 
-from checks_pool import ROOT, SMALL_BYTES, GatedServer, Pool, User, library_of, own_memory, right_bytes
+from checks_pool import (MODEL_BYTES, ROOT, SMALL_BYTES, GatedServer, Pool, User, library_of, memfds, need_memory, own_memory, right_bytes,
+                         shared_memory)
 from checks_serve import Node, model
 from containers import ControlGroup
 from harness import check, wait_for
@@ -101,15 +104,20 @@ def what_a_client_has_is_never_evicted(h):
     path = os.path.join(node.place, "pool.sock")
     node.configure(f"pool: {{socket: {path}}}\n", budget=f"{(2 * SMALL_BYTES >> 20) + 1}MiB")
     node.start()
-    for name in ("a", "b", "c"):
-        assert node.ask("POST", "/v1/loads", model(name, server.url) + "sink: {pool: {}}\n")[0] == 202
 
     def attach(name):
         return h.sluice("pool", "attach", name, "--socket", path, "--", "true")
 
-    attach("a").expect(0)
+    def define(name):
+        own = server.url.replace("model", name)  # each has its own object
+        assert node.ask("POST", "/v1/loads", model(name, own) + "sink: {pool: {}}\n")[0] == 202
+        attach(name).expect(0)  # nothing is left to be tried again behind our back
+
+    define("a")
     user = User(h, path, 3, name="a")
     assert user.hear() == "attached"
+    define("b")
+    define("c")
     right = server.digests[3]
     for _ in range(ROUNDS):
         for name in ("b", "c"):
@@ -130,6 +138,96 @@ def what_a_client_has_is_never_evicted(h):
     assert node.end() == 0
     server.close()
     return f"{2 * ROUNDS} loads beside it"
+
+
+@check()
+def one_version_is_one_copy_whatever_its_names(h):
+    """Two names and a URI of one object, asked for at once and in mid-load: its bytes are sent once and are in memory once; a
+    name that is evicted takes nothing from the others, and comes back without a byte."""
+    need_memory(MODEL_BYTES)
+    before, server, node = shared_memory(), GatedServer(MODEL_BYTES), Node(h)
+    path, below = os.path.join(node.place, "pool.sock"), server.url.rsplit("/", 1)[0]
+    node.configure(f"pool: {{socket: {path}, uriPrefixes: [\"{below}/\"]}}\n", budget=f"{MODEL_BYTES * 3 // 2 >> 20}MiB")
+    node.start()
+    for name in ("a", "b"):
+        assert node.ask("POST", "/v1/loads", model(name, server.url) + "sink: {pool: {}}\n")[0] == 202
+    names = ("a", "b", server.url)
+    users = [User(h, path, number, name=name) for number, name in enumerate(names)]
+    assert [user.hear() for user in users] == ["attached"] * 3
+    assert [user.ask("state") for user in users] == ["loading"] * 3
+    server.gate.set()
+    assert [user.ask("hash") for user in users] == server.digests[:3], "wrong bytes"
+    for name in ("a", "b"):
+        node.await_state(name)
+    share, held, grown = server.sent / MODEL_BYTES, sum(memfds(node.process.pid).values()), shared_memory() - before
+    found = node.get("/v1/models")[1]
+    assert share < 1.02, f"{share:.3f} times the object was sent"
+    assert held < 1.05 * MODEL_BYTES + (4 << 20), f"the daemon holds {held} bytes"
+    assert found["held_bytes"] < 1.05 * MODEL_BYTES + (4 << 20), found["held_bytes"]
+    assert sorted(map(len, (version["shared_with"] for one in found["models"] for version in one["versions"]))) == [2, 2, 2]
+    assert users[0].end() == 0
+    wait_for("the eviction of one name", lambda: node.ask("POST", "/v1/models/a/evict")[0] in (200, 202))
+    wait_for("its end", lambda: not node.model("a").get("versions"))
+    assert [user.ask("hash") for user in users[1:]] == server.digests[1:3], "wrong bytes"
+    h.sluice("pool", "attach", "a", "--socket", path, "--", "true").expect(0)
+    assert server.sent / MODEL_BYTES < 1.02, "the object was sent again"
+    assert [user.end() for user in users[1:]] == [0, 0]
+    assert node.end() == 0
+    server.close()
+    return (f"{MODEL_BYTES >> 20} MiB, two names and a URI: {share:.3f} times from the source, {held / MODEL_BYTES:.3f} copies in "
+            f"memory, the machine's shared memory grew by {grown / MODEL_BYTES:.3f}")
+
+
+def write_safetensors(path, tensors):
+    """{name: bytes} as U8."""
+    head, data = {}, b""
+    for name, content in tensors.items():
+        head[name] = {"dtype": "U8", "shape": [len(content)], "data_offsets": [len(data), len(data) + len(content)]}
+        data += content
+    text = json.dumps(head).encode()
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path, "wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text + data)
+
+
+READ_COMPONENTS = """
+import hashlib, json, sys
+import sluice
+model = sluice.attach("pipe", socket=sys.argv[1])
+print(json.dumps({name: hashlib.sha256(model[name].memoryview()).hexdigest() for name in model}))
+"""
+
+
+@check()
+def components_of_a_pipeline_are_one_model(h):
+    """A folder as diffusers keeps it, one component in shards, with tensors of one name in each: one model of the pool."""
+    folder, node = h.directory("pipeline"), Node(h)
+    parts = {"unet": "diffusion_pytorch_model.safetensors", "vae": "diffusion_pytorch_model.safetensors",
+             "text_encoder": "model-00001-of-00002.safetensors"}
+    wanted = {}
+    for component, name in parts.items():
+        content = os.urandom(100_000)
+        write_safetensors(os.path.join(folder, component, name), {"conv_in.weight": content})
+        wanted[f"{component}/conv_in.weight"] = hashlib.sha256(content).hexdigest()
+    content = os.urandom(50_000)
+    write_safetensors(os.path.join(folder, "text_encoder", "model-00002-of-00002.safetensors"), {"out.weight": content})
+    wanted["text_encoder/out.weight"] = hashlib.sha256(content).hexdigest()
+    with open(os.path.join(folder, "text_encoder", "model.safetensors.index.json"), "w") as file:
+        json.dump({"weight_map": {"conv_in.weight": parts["text_encoder"],
+                                  "out.weight": "model-00002-of-00002.safetensors"}}, file)
+    with open(os.path.join(folder, "model_index.json"), "w") as file:
+        json.dump({"_class_name": "StableDiffusionPipeline"}, file)
+    path = os.path.join(node.place, "pool.sock")
+    node.configure(f"pool: {{socket: {path}}}\n" + model("pipe", f"file://{folder}/")
+                   + "tensors: {prefix: object}\nsink: {pool: {}}\n")
+    node.start()
+    node.await_state("pipe")
+    env = h.environment({"SLUICE_LIBRARY": library_of(h), "PYTHONPATH": os.path.join(ROOT, "python"), "PYTHONDONTWRITEBYTECODE": "1"})
+    done = subprocess.run([sys.executable, "-c", READ_COMPONENTS, path], env=env, capture_output=True, text=True, timeout=180)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == wanted, done.stdout
+    assert node.end() == 0
+    return f"{len(wanted)} tensors of {len(parts)} components"
 
 
 @check()

@@ -1,26 +1,29 @@
 """Another kernel than this machine's: Debian's own, in an emulated processor (qemu), over this machine's files.
 
-The files are seen where they are; what it changes is in its own memory. It is slow, some twenty times,
-so it shows that something works, and never how fast.
+The files are seen where they are; what it changes is in its own memory, or on a disk of its own. It is slow, some twenty
+times, so it shows that something works, and never how fast.
 """
 import os
 import re
 import shutil
 import subprocess
+import threading
 
 from harness import CACHE, Skip, need_program, run_client
 
 # What the initial files need for the 9p share, and what a kernel's TLS needs.
 MODULES = ("virtio_pci", "9pnet_virtio", "9p", "overlay", "tls", "gcm", "ghash_generic", "ctr", "aesni_intel",
            "chacha20poly1305", "chacha_generic", "poly1305_generic")
+DISK_MODULES = ("virtio_blk", "ext4")
 MEMORY_MIB, PROCESSORS, SECONDS = 1024, 2, 900
+ENDED = "TASK ENDED WITH "
 INIT = """#!/bin/busybox sh
 b=/bin/busybox
 $b mount -t proc none /proc
 $b mount -t devtmpfs none /dev
 for module in /modules/*; do $b insmod $module; done
 $b mount -t 9p -o trans=virtio,version=9p2000.L,ro,msize=524288,cache=loose machine /machine
-$b mount -t tmpfs none /changes
+[ -b /dev/vda ] && $b mount -t ext4 /dev/vda /changes || $b mount -t tmpfs none /changes
 $b mkdir /changes/files /changes/work
 $b mount -t overlay -o lowerdir=/machine,upperdir=/changes/files,workdir=/changes/work none /root
 $b mount -t proc none /root/proc
@@ -28,10 +31,9 @@ $b mount --bind /dev /root/dev
 $b mkdir /dev/shm
 $b mount -t tmpfs none /root/dev/shm
 $b ip link set lo up
-$b chroot /root /bin/bash </task/task
-$b echo "TASK ENDED WITH $?"
-$b poweroff -f
-"""
+$b cp /task/task /root/.task
+exec $b switch_root /root /bin/bash -c '/bin/bash </.task; echo "ENDED$?"; /bin/busybox poweroff -f'
+""".replace("ENDED", ENDED)
 
 
 def unpacked_kernel():
@@ -58,20 +60,28 @@ def unpacked_kernel():
 
 
 class Emulated:
-    """.run(script) runs a bash script there, as root."""
+    """.run(script) runs a bash script there, as root; with a disk, what it changes lies there."""
 
-    def __init__(self, h):
-        self.h = h
+    def __init__(self, h, memory_mib=MEMORY_MIB, disk_mib=0):
+        self.h, self.memory_mib = h, memory_mib
+        self.disk = self.make_disk(disk_mib) if disk_mib else None
         self.qemu = need_program("qemu-system-x86_64")
         self.busybox = need_program("busybox")
         need_program("cpio")
         self.place = unpacked_kernel()
         self.version = os.listdir(os.path.join(self.place, "lib", "modules"))[0]
 
+    def make_disk(self, mib):
+        path = os.path.join(self.h.disk, "disk.ext4")
+        with open(path, "wb") as file:
+            file.truncate(mib << 20)
+        subprocess.run([need_program("mkfs.ext4", "/sbin/mkfs.ext4"), "-q", "-F", "-E", "lazy_itable_init=1", path], check=True)
+        return path
+
     def module_files(self):
         """Those of MODULES and what they need, in the order of loading."""
         modprobe = need_program("modprobe", "/sbin/modprobe")
-        for module in MODULES:
+        for module in MODULES + (DISK_MODULES if self.disk else ()):
             shown = subprocess.run([modprobe, "-d", self.place, "-S", self.version, "--show-depends", module],
                                    capture_output=True, text=True, check=True)
             for line in shown.stdout.splitlines():
@@ -89,7 +99,7 @@ class Emulated:
         for name, text in (("init", INIT), ("task/task", script)):
             with open(os.path.join(root, name), "w") as file:
                 file.write(text)
-        os.chmod(os.path.join(root, "init"), 0o755)
+            os.chmod(os.path.join(root, name), 0o755)
         archive = os.path.join(self.h.disk, "initial.cpio")
         names = subprocess.run(["find", "."], cwd=root, capture_output=True, check=True)
         with open(archive, "wb") as file:
@@ -97,16 +107,31 @@ class Emulated:
         self.h.remove(root)
         return archive
 
+    def command(self, script):
+        more = ["-drive", f"file={self.disk},format=raw,if=virtio,cache=unsafe"] if self.disk else []
+        return [self.qemu, "-accel", "tcg,thread=multi,tb-size=1024", "-cpu", "max", "-smp", str(PROCESSORS), "-m", str(self.memory_mib),
+                "-nographic", "-no-reboot", "-net", "none", "-kernel", os.path.join(self.place, "boot", f"vmlinuz-{self.version}"),
+                "-initrd", self.initial_files(script),
+                "-virtfs", "local,path=/,mount_tag=machine,security_model=none,readonly=on,multidevs=remap", *more,
+                "-append", "console=ttyS0 quiet mitigations=off apparmor=0"]
+
+    def lines(self, script, seconds=SECONDS):
+        """What the script prints, line by line; the machine ends with it, or after so many seconds."""
+        process = subprocess.Popen(self.command(script), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        end = threading.Timer(seconds, process.kill)
+        end.start()
+        try:
+            for line in process.stdout:
+                yield line.decode(errors="replace").rstrip("\r\n")
+        finally:
+            end.cancel()
+            process.kill()
+            process.wait()
+
     def run(self, script):
         """What the script printed; its failure is the caller's."""
-        command = [self.qemu, "-accel", "tcg,thread=multi", "-cpu", "max", "-smp", str(PROCESSORS), "-m", str(MEMORY_MIB),
-                   "-nographic", "-no-reboot", "-net", "none", "-kernel", os.path.join(self.place, "boot", f"vmlinuz-{self.version}"),
-                   "-initrd", self.initial_files(script),
-                   "-virtfs", "local,path=/,mount_tag=machine,security_model=none,readonly=on,multidevs=remap",
-                   "-append", "console=ttyS0 quiet"]
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=SECONDS)
-        out = done.stdout.decode(errors="replace").replace("\r", "")
-        assert "TASK ENDED WITH 0" in out, out[-2000:]
+        out = "\n".join(self.lines(script))
+        assert f"{ENDED}0" in out, out[-2000:]
         return out
 
 

@@ -13,22 +13,26 @@ from s3client import S3
 VERSITYGW = "github.com/versity/versitygw/cmd/versitygw@v1.7.0"
 
 
-def versitygw_program():
-    """From PATH, a cache, or built by go: a minute and a half, once."""
-    own = os.path.join(CACHE, "bin", "versitygw")
+def go_program(name, module):
+    """From PATH, a cache, or built by go: a minute or two, once."""
+    own = os.path.join(CACHE, "bin", name)
     try:
-        return need_program("versitygw", own)
+        return need_program(name, own)
     except Skip:
         pass
     try:
         go = need_program("go", "/usr/local/go/bin/go")
     except Skip:
-        raise Skip("no versitygw and no go to build it") from None
+        raise Skip(f"no {name} and no go to build it") from None
     env = dict(os.environ, GOBIN=os.path.join(CACHE, "bin"), GOFLAGS="-buildvcs=false")
-    done = run_client([go, "install", VERSITYGW], env=env, timeout=900)
+    done = run_client([go, "install", module], env=env, timeout=900)
     if done.returncode:
-        raise Skip(f"go install {VERSITYGW}: {done.stderr.strip()[-200:]}")
+        raise Skip(f"go install {module}: {done.stderr.strip()[-200:]}")
     return own
+
+
+def versitygw_program():
+    return go_program("versitygw", VERSITYGW)
 
 
 def versitygw(h, keep_alive=True, name="versitygw"):

@@ -4,8 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "exchange.h"
-#include "http_head.h"
+#include "http_head_case.h"
 #include "retry.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
@@ -18,7 +17,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     memcpy(text, data, bytes);
     text[bytes] = 0;
     int status = 0;
-    if (sl_http_head_parse(text, bytes, &status, &err) == 0) {
+    if (http_head_parse(text, bytes, &status, &err) == 0) {
         assert(status >= 100 && status <= 999);
         size_t end = sl_head_end(text, bytes), value_bytes;
         for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {

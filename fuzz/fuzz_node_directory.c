@@ -22,6 +22,7 @@
 #include "log.h"
 #include "node_spec.h"
 #include "publish_parts.h"
+#include "registry_settle.h"
 #include "tree.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
@@ -144,7 +145,7 @@ struct finding {
 
 static void define_kept(void *arg, const char *name, const char *text, size_t bytes)
 {
-    const struct sl_model_wish wish = {SL_MODEL_OF_REQUEST, false, false};
+    const struct sl_model_options wanted = {SL_MODEL_OF_REQUEST, false, false};
     struct finding *finding = arg;
     struct sl_specs specs = {0};
     sl_autobuf complaints = SL_BUF_INIT(128 * 1024);
@@ -155,7 +156,7 @@ static void define_kept(void *arg, const char *name, const char *text, size_t by
     for (size_t i = 0; i < specs.count; i++)
         if (strcmp(specs.items[i].metadata.name, name) == 0 && finding->count < THINGS_MAX) {
             snprintf(finding->names[finding->count++], 64, "%s", name);
-            sl_registry_define(finding->registry, &specs.items[i], finding->ops, &wish, NULL);
+            sl_registry_define(finding->registry, &specs.items[i], finding->ops, &wanted, NULL);
         }
     sl_specs_release(&specs);
 }

@@ -21,7 +21,7 @@ static void refuse(void *arg, struct sl_pool_request *request)
 {
     struct sl_err err = SL_ERR_INIT;
     (void)arg;
-    if (strlen(sl_pool_request_wish(request)->model) > SL_WIRE_MODEL_BYTES)
+    if (strlen(sl_pool_request_args(request)->model) > SL_WIRE_MODEL_BYTES)
         abort();
     sl_fail(&err, SL_E_NOT_FOUND, "there is none");
     sl_pool_request_refuse(request, &err);

@@ -29,9 +29,9 @@ static void start_pool(const struct sl_pool_handler *handler, struct sl_pool_ser
     if (!mkdtemp(directory))
         abort();
     snprintf(path, sizeof(path), "%s/s", directory);
-    const struct sl_node_socket_wish wish = {path, SOCK_SEQPACKET, 16, 0600, UINT32_MAX};
+    const struct sl_node_socket_options wanted = {path, SOCK_SEQPACKET, 16, 0600, UINT32_MAX};
     sl_log_setup(SL_LOG_ERROR, false);
-    if (sl_node_socket_open(&wish, &listening, &err) < 0)
+    if (sl_node_socket_open(&wanted, &listening, &err) < 0)
         abort();
     config.listen_fd = listening.fd;
     listening.fd = -1;

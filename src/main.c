@@ -9,7 +9,8 @@
  *
  *     core/     base: errors, memory, JSON, option rows, logs, threads; observe: metrics
  *     storage/  net: connections and HTTP; store: ranges of one version, retry; upload: new
- *               objects; file, http, s3, redis: one kind each; stores: which kinds there are
+ *               objects; file, http, s3, gs, az, hf, oci, redis: one kind each; cloud: what
+ *               gs, az and oci share; stores: which kinds there are
  *     model/    transform: hashes, ciphers, casts; spec: the YAML document; format: where
  *               tensors lie (formats.def); plan: which bytes of which object go where
  *     load/     concurrency: how many connections, threads, buffers; sink: where bytes land;
@@ -17,8 +18,9 @@
  *     device/   cuda: the driver, found at run time; gpu: a GPU and its memory; kernels: what
  *               it computes; fill: plans on their way into it
  *     node/     pool: models in slabs; pool_server: the socket that hands them out; node: the
- *               models of a machine; web: health, metrics, the page
- *     lib/      api: libsluice, for other programs
+ *               models of a machine; volumes: these at paths, for pods; grpc: unary calls on a
+ *               socket; csi: the driver that a kubelet calls; web: health, metrics, the page
+ *     lib/      for other programs: api: attaching, with libc alone; open: all the rest
  *     tools/    cli: commands (commands.def); convert, initializer, bench
  */
 #include "cli.h"

@@ -12,7 +12,8 @@ from rendering import CHART, E2E, LOADER, ROOT, check, objects, read, render, ru
 
 # What others measure, and our alerts use: kube-state-metrics, and the process metrics of any program.
 FOREIGN_METRICS = {"kube_pod_init_container_status_restarts_total", "kube_pod_init_container_info", "kube_job_failed", "kube_cronjob_created",
-                   "kube_cronjob_status_last_successful_time"}
+                   "kube_cronjob_status_last_successful_time", "kube_daemonset_status_desired_number_scheduled",
+                   "kube_daemonset_status_number_ready"}
 
 
 
@@ -21,6 +22,7 @@ def known_metrics():
     """Every name that the program's source gives to a metric; histograms have three series each."""
     found = set()
     for path in [*glob.glob(os.path.join(ROOT, "src", "core", "observe", "*.[cd]*")),
+                 os.path.join(ROOT, "src", "node", "csi", "csi_server.c"),
                  os.path.join(ROOT, "src", "storage", "net", "host_score.c")]:
         text = read(path)
         found |= set(re.findall(r'"((?:sluice|process)_[a-z_]+)"', text))

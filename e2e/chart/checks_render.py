@@ -85,13 +85,23 @@ def lint():
         yield case_name(path), wrong
 
 
+# What is rendered only for a Kubernetes that knows it: older APIs may complain of it.
+NEWER = {"serviceAccountTokenInSecrets": "1.35."}
+
+
+def older_api(folder, line):
+    """Is this the complaint of an API about a field that came after it?"""
+    return any(key in line and tuple(map(int, os.path.basename(folder).split(".")[:2])) < tuple(map(int, since.split(".")[:2]))
+               for key, since in NEWER.items())
+
+
 @check
 def strict():
     """Each values file, rendered for the oldest and the newest Kubernetes, is valid for three versions of its API."""
     def one(job):
         path, version, folder = job
         text, error = render(path, version)
-        return [error] if error else validate(text, folder)
+        return [error] if error else [line for line in validate(text, folder) if not (version == NEWEST and older_api(folder, line))]
     jobs = [(path, version, folder) for path in values_files() for version in (OLDEST, NEWEST) for folder in schemas()]
     for (path, version, folder), wrong in parallel(one, jobs):
         yield f"{case_name(path)} for {version}, API {os.path.basename(folder)}", wrong

@@ -87,6 +87,22 @@ def pod_of(item):
     return template.get("metadata", {}), template["spec"]
 
 
+# What the daemon of a node does that 'restricted' forbids, each for a reason that docs/csi.md gives; nothing else is let pass.
+NODE_DAEMON = {
+    *(f"volume {name} is a hostPath" for name in ("node", "pods", "driver", "registry")),
+    *(f"container sluice-node: {what}" for what in (
+        "allowPrivilegeEscalation is not false", "privileged", "runAsNonRoot is not true", "runs as root", "capabilities are added")),
+    *(f"container registrar: {what}" for what in ("runAsNonRoot is not true", "runs as root")),
+}
+
+
+def restricted_of(item):
+    """What 'restricted' forbids in an object's pod, but for what a node daemon needs."""
+    pod = pod_of(item)
+    allowed = NODE_DAEMON if item["kind"] == "DaemonSet" else set()
+    return [line for line in restricted(pod[1]) if line not in allowed] if pod else []
+
+
 def restricted(spec):
     """What the Pod Security Standard 'restricted' forbids in a pod."""
     wrong = [f"{key} is set" for key in ("hostNetwork", "hostPID", "hostIPC") if spec.get(key)]

@@ -4,9 +4,9 @@ import os
 import subprocess
 
 from checks_pods import digests
-from cluster import IMAGE, SHELL
+from cluster import IMAGE, SHELL, limits
 from fixtures import BUCKET
-from harness import CACHE, ROOT, Skip, check
+from harness import CACHE, ROOT, SLOWER, Skip, check
 
 CHART = os.path.join(ROOT, "charts", "sluice")
 # What every namespace has, and what helm and the API keep for a while.
@@ -45,19 +45,23 @@ class Helm:
 
     def __call__(self, space, *arguments, values=None, ok=True):
         more = ["--values", "-"] if values is not None else []
-        done = subprocess.run([self.program, "--namespace", space, *arguments, *more], env=self.environment,
-                              input=json.dumps(values or {}), capture_output=True, text=True, timeout=300)
+        done = subprocess.run([self.program, "--namespace", space, *limits(arguments), *more], env=self.environment,
+                              input=json.dumps(values or {}), capture_output=True, text=True, timeout=300 * SLOWER)
         assert not ok or done.returncode == 0, f"helm {' '.join(arguments)}: {(done.stderr + done.stdout)[-1200:]}"
         return done
 
 
-def helm(h):
+def helm_program():
     program = os.path.join(CACHE, "bin", "helm")
     if not os.access(program, os.X_OK):
         done = subprocess.run([os.path.join(ROOT, "scripts", "chart-tools"), "helm"], stdin=subprocess.DEVNULL)
         if done.returncode:
             raise Skip("no helm, and it cannot be built")
-    return Helm(program, h.fixture("cluster"))
+    return program
+
+
+def helm(h):
+    return Helm(helm_program(), h.fixture("cluster"))
 
 
 def values_of(store, **more):

@@ -68,8 +68,8 @@ def kserve_pod(container, store, arguments, *, volume="kserve-provision-location
                      "volumes": [{"name": volume, "emptyDir": {"medium": "Memory", "sizeLimit": size}}]}}
 
 
-@check("cluster", "store", "models", "helm")
-def kserve_finds_its_models(h, cluster, store, models, helm):
+@check("cluster", "store", "models", "helm", "crds")
+def kserve_finds_its_models(h, cluster, store, models, helm, _):
     """One URI into /mnt/models, in a restricted namespace: exactly the objects, nothing beside them, read-only for the engine."""
     containers = storage_containers(cluster, store, helm)
     for origin, container in containers.items():
@@ -82,8 +82,8 @@ def kserve_finds_its_models(h, cluster, store, models, helm):
     return ", ".join(containers)
 
 
-@check("cluster", "store", "models", "helm")
-def kserve_finds_several_models(h, cluster, store, models, helm):
+@check("cluster", "store", "models", "helm", "crds")
+def kserve_finds_several_models(h, cluster, store, models, helm, _):
     """Pairs of URIs and places, as KServe gives them for storageUris."""
     container = storage_containers(cluster, store, helm)["charts/sluice"]
     space = cluster.namespace("pairs")
@@ -97,8 +97,8 @@ def kserve_finds_several_models(h, cluster, store, models, helm):
     cluster.delete(space)
 
 
-@check("cluster", "store", "models", "helm")
-def kserve_is_told_why(h, cluster, store, models, helm):
+@check("cluster", "store", "models", "helm", "crds")
+def kserve_is_told_why(h, cluster, store, models, helm, _):
     """A failure is exit code 1 and one line that says what was wrong: the service's lastFailureInfo."""
     container = storage_containers(cluster, store, helm)["charts/sluice"]
     space = cluster.namespace("why")
@@ -113,8 +113,8 @@ def kserve_is_told_why(h, cluster, store, models, helm):
     return message.splitlines()[-1]
 
 
-@check("cluster", "store", "models", "helm")
-def kserve_volume_too_small_is_said(h, cluster, store, models, helm):
+@check("cluster", "store", "models", "helm", "crds")
+def kserve_volume_too_small_is_said(h, cluster, store, models, helm, _):
     """A memory volume below the model: refused before a byte, with both numbers."""
     container = storage_containers(cluster, store, helm)["charts/sluice"]
     space = cluster.namespace("small")

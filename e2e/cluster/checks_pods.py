@@ -61,7 +61,7 @@ def restricted_refuses_what_is_not(h, cluster):
 
 def sidecar(store, *arguments, **more):
     probe = {"httpGet": {"path": "/startupz", "port": 9464}, "periodSeconds": 1, "failureThreshold": 120}
-    return loader(URI, store, "--stay", *arguments, restartPolicy="Always", startupProbe=probe,
+    return loader(URI, store, "--stay", "--listen=:9464", *arguments, restartPolicy="Always", startupProbe=probe,
                   ports=[{"name": "metrics", "containerPort": 9464}],
                   livenessProbe={"httpGet": {"path": "/healthz", "port": 9464}},
                   readinessProbe={"httpGet": {"path": "/readyz", "port": 9464}}, **more)

@@ -26,14 +26,26 @@ API_PORT=16443
 ETCD_PORT=12379
 NODE=sluice-e2e
 
+# How much slower this machine may be than one of today (e2e/harness.py): limits are so many times as long.
+SLOWER=${SLUICE_E2E_SLOWER:-1}
+
 KUBERNETES=1.35.4
 COREDNS=1.12.4
+PROVISIONER=5.3.0
 
 # The kernel settings that kubelet and CNI change; noted by up, put back by down.
 SYSCTLS="net.ipv4.ip_forward vm.overcommit_memory vm.panic_on_oom kernel.panic kernel.panic_on_oops
     kernel.keys.root_maxkeys kernel.keys.root_maxbytes"
 
 kubectl() { "$BIN/kubectl" --kubeconfig "$KUBECONFIG_FILE" "$@"; }
+# ask PATH [curl's arguments …]: what the API answers; for what is asked until it is so, since every kubectl costs a
+# tenth of a second.
+ask() {
+    local path=$1
+    shift
+    curl --silent --fail --noproxy '*' --max-time "$((10 * SLOWER))" --cacert "$KEYS/ca.crt" --cert "$KEYS/admin.crt" \
+        --key "$KEYS/admin.key" "$@" "https://$ADDRESS:$API_PORT$path"
+}
 ctr() { "$BIN/ctr" --address "$CONTAINERD_SOCKET" --namespace k8s.io "$@"; }
 
 # started PID: the clock tick at which the process was started, nothing if it is gone. With it a pid names one
@@ -78,7 +90,7 @@ halt() {
 
 # until_true SECONDS WHAT COMMAND …: ask every tenth of a second, die with the end of the logs when it takes too long.
 until_true() {
-    local end=$((SECONDS + $1)) what=$2
+    local end=$((SECONDS + $1 * SLOWER)) what=$2
     shift 2
     until "$@" >/dev/null 2>&1; do
         [ "$SECONDS" -lt "$end" ] || {

@@ -96,6 +96,8 @@ class SlowLine:
         with self.lock:
             self.bytes += count
             ahead = self.bytes / self.rate - (time.monotonic() - self.began)
+            # What was not used while nobody asked is not there for the next one.
+            self.began -= min(ahead, 0)
         if ahead > 0:
             time.sleep(min(ahead, 5))
 

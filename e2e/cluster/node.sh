@@ -18,7 +18,8 @@ start_apiserver() {
         --service-account-issuer https://kubernetes.default.svc --service-account-key-file "$KEYS/sa.pub" \
         --service-account-signing-key-file "$KEYS/sa.key" --kubelet-certificate-authority "$KEYS/ca.crt" \
         --kubelet-client-certificate "$KEYS/kubelet-client.crt" --kubelet-client-key "$KEYS/kubelet-client.key" \
-        --kubelet-preferred-address-types InternalIP
+        --kubelet-preferred-address-types InternalIP --request-timeout "$((60 * SLOWER))s" \
+        --etcd-healthcheck-timeout "$((2 * SLOWER))s" --etcd-readycheck-timeout "$((2 * SLOWER))s"
 }
 
 configure_containerd() {
@@ -100,7 +101,9 @@ makeIPTablesUtilChains: false
 registerNode: true
 maxPods: 110
 syncFrequency: 10s
-nodeStatusUpdateFrequency: 5s
+nodeStatusUpdateFrequency: $((5 * SLOWER))s
+nodeLeaseDurationSeconds: $((40 * SLOWER))
+runtimeRequestTimeout: $((120 * SLOWER))s
 YAML
 }
 
@@ -115,7 +118,8 @@ start_controllers() {
         --authentication-kubeconfig "$CONF/controller-manager.kubeconfig" \
         --authorization-kubeconfig "$CONF/controller-manager.kubeconfig" \
         --use-service-account-credentials --root-ca-file "$KEYS/ca.crt" \
-        --service-account-private-key-file "$KEYS/sa.key" --leader-elect=false --bind-address 127.0.0.1
+        --service-account-private-key-file "$KEYS/sa.key" --leader-elect=false --bind-address 127.0.0.1 \
+        --node-monitor-grace-period "$((50 * SLOWER))s"
     launch scheduler "$BIN/kube-scheduler" --kubeconfig "$CONF/scheduler.kubeconfig" \
         --authentication-kubeconfig "$CONF/scheduler.kubeconfig" \
         --authorization-kubeconfig "$CONF/scheduler.kubeconfig" --leader-elect=false --bind-address 127.0.0.1

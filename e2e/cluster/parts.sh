@@ -116,6 +116,22 @@ get_coredns() {
     go_build install -trimpath -ldflags "-s -w" "github.com/coredns/coredns@v$COREDNS"
 }
 
+# get_provisioner: external-provisioner, which makes volumes of a StorageClass; for one check, so only when asked for. Its
+# go.mod replaces modules, so it is built where it lies, as the main module, with a copy of that file that may be written.
+get_provisioner() {
+    local module=github.com/kubernetes-csi/external-provisioner/v5@v$PROVISIONER work=$PARTS/provisioner folder start=$SECONDS
+    [ ! -x "$BIN/csi-provisioner" ] || return 0
+    say "cluster: building external-provisioner $PROVISIONER (minutes, once)"
+    mkdir -p "$BIN" "$work"
+    (cd "$work" && go_build mod download "$module")
+    folder=$("$(go_program)" env GOMODCACHE)/$module
+    install -m 0644 "$folder/go.mod" "$folder/go.sum" "$work"
+    (cd "$folder" && GO_MOD=-mod=mod go_build build -modfile "$work/go.mod" -trimpath -ldflags "-s -w" \
+        -o "$BIN/csi-provisioner" ./cmd/csi-provisioner)
+    rm -rf "$work"
+    say "cluster: built in $((SECONDS - start)) s"
+}
+
 # get_images: the sandbox of every pod, and a shell with sha256sum for the pods that read what sluice loaded.
 get_images() {
     local images=$PARTS/images root

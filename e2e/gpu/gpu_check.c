@@ -1,6 +1,7 @@
 /*
- *     gpu_check [--quick] SECTION …          device, copies, ring, kernels, attach, holders, host,
- *                                            errors
+ *     gpu_check [--quick] [--peak GB/s] SECTION …
+ *                                            device, copies, ring, kernels, attach, holders, host,
+ *                                            errors; --peak: what "copies" found in another process
  *     gpu_check client SOCKET MODEL DEVICE   attach by libsluice, wait, digest every tensor
  *
  * Sections follow each other in one process, so that the peak that "copies" finds is the measure of
@@ -274,9 +275,15 @@ int main(int argc, char **argv)
         return gpu_check_client(argv + 2, argc - 2);
     if (argc > 1 && strcmp(argv[1], "child") == 0)
         return gpu_check_child(argv + 2, argc - 2);
-    check.quick = argc > 1 && strcmp(argv[1], "--quick") == 0;
+    int first = 1;
+    check.quick = argc > first && strcmp(argv[first], "--quick") == 0;
+    first += check.quick;
+    if (argc > first + 1 && strcmp(argv[first], "--peak") == 0) {
+        check.peak = strtod(argv[first + 1], NULL);
+        first += 2;
+    }
     gpu_start(&check);
-    for (int i = 1 + check.quick; i < argc && status == 0; i++)
+    for (int i = first; i < argc && status == 0; i++)
         status = run(&check, argv[i]);
     return status ? status : failures > 0;
 }

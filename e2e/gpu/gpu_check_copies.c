@@ -134,6 +134,8 @@ void gpu_check_copies(struct gpu_check *check)
 
 /* ---- the ring -------------------------------------------------------------------------------- */
 
+enum { PIECE_BYTES = 256 * 1024, RING_THREADS_MAX = 64 }; /* a reader's */
+
 struct feeder {
     pthread_t thread;
     struct sl_gpu_ring *ring;
@@ -142,30 +144,40 @@ struct feeder {
     bool failed;
 };
 
-/* As a reader does: bytes land in what the ring lends. Here they come from memory. */
+static int take_room(const struct feeder *feeder, uint64_t at, uint64_t bytes, uint8_t **data,
+                     struct sl_err *err)
+{
+    *data = NULL;
+    if (!feeder->from && sl_gpu_ring_lend(feeder->ring, 0, at, bytes, data, err) < 0)
+        return -1;
+    return *data ? 0 : sl_gpu_ring_reserve(feeder->ring, 0, at, bytes, data, err);
+}
+
+/* As a reader does, in its pieces: bytes land in what the ring lends, or are copied into it. */
 static void *feed(void *arg)
 {
     struct feeder *feeder = arg;
     struct sl_err err = SL_ERR_INIT;
     for (uint64_t at = feeder->begin; at < feeder->end; at += feeder->step) {
+        uint64_t bytes = SL_MIN(feeder->step, feeder->end - at);
         uint8_t *data;
-        if (sl_gpu_ring_reserve(feeder->ring, 0, at, feeder->step, &data, &err) < 0) {
+        if (take_room(feeder, at, bytes, &data, &err) < 0) {
             fprintf(stderr, "gpu_check: %s\n", err.message);
             feeder->failed = true;
             return NULL;
         }
-        memcpy(data, feeder->from + at % feeder->room, feeder->step);
+        if (feeder->from)
+            memcpy(data, feeder->from + at % feeder->room, bytes);
         sl_gpu_ring_commit(feeder->ring, data);
     }
     return NULL;
 }
 
-/* GB/s; 0: it failed. */
+/* GB/s; 0: it failed. from NULL: nothing is written, so that only the ring and the link count. */
 static double feed_all(struct sl_gpu *gpu, const struct sl_gpu_memory *memory, const uint8_t *from,
                        uint64_t room, unsigned threads)
 {
-    enum { THREADS_MAX = 16 };
-    struct feeder feeders[THREADS_MAX];
+    struct feeder feeders[RING_THREADS_MAX];
     struct sl_err err = SL_ERR_INIT;
     struct sl_gpu_ring_config config = {.addresses = &memory->address, .file_count = 1};
     SL_AUTO(sl_gpu_ring) ring = sl_gpu_ring_new(gpu, &config, &err);
@@ -177,8 +189,9 @@ static double feed_all(struct sl_gpu *gpu, const struct sl_gpu_memory *memory, c
     bool failed = false;
     double begin = gpu_now();
     for (unsigned i = 0; i < threads; i++) {
-        feeders[i] = (struct feeder){.ring = ring, .from = from, .room = room, .step = MIB};
-        feeders[i].begin = i * share, feeders[i].end = (i + 1) * share;
+        feeders[i] = (struct feeder){.ring = ring, .from = from, .room = room, .step = PIECE_BYTES};
+        feeders[i].begin = i * share / PIECE_BYTES * PIECE_BYTES;
+        feeders[i].end = (i + 1) * share / PIECE_BYTES * PIECE_BYTES;
         pthread_create(&feeders[i].thread, NULL, feed, &feeders[i]);
     }
     for (unsigned i = 0; i < threads; i++) {
@@ -190,6 +203,23 @@ static double feed_all(struct sl_gpu *gpu, const struct sl_gpu_memory *memory, c
     return (double)memory->bytes / (gpu_now() - begin) / 1e9;
 }
 
+/* The least of 8 to 64 threads is what counts: a load may have any number. */
+static double feed_with_all(struct sl_gpu *gpu, const struct sl_gpu_memory *memory,
+                            const uint8_t *from, uint64_t room)
+{
+    double least = 0;
+    for (unsigned threads = 1; threads <= RING_THREADS_MAX; threads *= 2) {
+        double got = feed_all(gpu, memory, from, room, threads);
+        char what[96];
+        snprintf(what, sizeof(what), "%u threads of a load, 256 KiB at a time, %s", threads,
+                 from ? "copied" : "lent, nothing written");
+        gpu_row("ring", what, got, "GB/s", "", got > 0 ? GPU_MEASURED : GPU_FAIL);
+        if (threads >= 8 && (least == 0 || got < least))
+            least = got;
+    }
+    return least;
+}
+
 void gpu_check_ring(struct gpu_check *check)
 {
     struct sl_err err = SL_ERR_INIT;
@@ -197,25 +227,20 @@ void gpu_check_ring(struct gpu_check *check)
     uint64_t room = gpu_size(check, GIB, 4 * MIB), bytes = gpu_size(check, 8 * GIB, 16 * MIB);
     SL_AUTO(sl_gpu) gpu = sl_gpu_open(0, &err);
     uint8_t *from = malloc(room);
-    char what[64];
-    double best = 0;
     if (!gpu || !from || sl_gpu_memory_make(gpu, bytes, &memory, &err) < 0) {
         gpu_row("ring", err.message, 0, "", "it works", GPU_FAIL);
         free(from);
         return;
     }
     gpu_fill_random(from, room);
-    for (unsigned threads = 1; threads <= 16; threads *= 2) {
-        double got = feed_all(gpu, &memory, from, room, threads);
-        snprintf(what, sizeof(what), "%u threads of a load, from memory", threads);
-        gpu_row("ring", what, got, "GB/s", "", got > 0 ? GPU_MEASURED : GPU_FAIL);
-        best = SL_MAX(best, got);
-    }
+    feed_with_all(gpu, &memory, from, room);
+    double least = feed_with_all(gpu, &memory, NULL, room);
     if (check->peak > 0)
-        gpu_row("ring", "best of these, share of the pinned peak", best / check->peak, "", ">= 0.9",
-                check->quick                ? GPU_MEASURED
-                : best >= 0.9 * check->peak ? GPU_OK
-                                            : GPU_FAIL);
+        gpu_row("ring", "lent, least of 8 to 64 threads, share of the pinned peak",
+                least / check->peak, "", ">= 0.9",
+                check->quick                 ? GPU_MEASURED
+                : least >= 0.9 * check->peak ? GPU_OK
+                                             : GPU_FAIL);
     sl_gpu_memory_release(gpu, &memory);
     free(from);
 }

@@ -170,6 +170,14 @@ static struct sl_kernel_box box_of(const struct trial *trial, uint64_t bytes, ui
     return box;
 }
 
+static uint64_t first_bad(const uint32_t *verdicts, uint64_t count)
+{
+    uint64_t at = 0;
+    while (at < count && verdicts[at] == SL_KERNEL_BOX_GOOD)
+        at++;
+    return at;
+}
+
 /* Sealed on the host, opened on the device; with a wrong bit it must not be good. */
 static bool box_equals(const struct gpu_check *check, struct trial *trial, uint64_t bytes,
                        uint64_t piece_bytes, bool spoil)
@@ -196,7 +204,7 @@ static bool box_equals(const struct gpu_check *check, struct trial *trial, uint6
     must(sl_kernels_open(trial->kernels, check->stream, &box, &err), &err);
     to_host(check, verdicts, box.verdicts, box.piece_count * sizeof(*verdicts));
     to_host(check, trial->host, box.data, bytes);
-    if (sl_kernels_first_bad(verdicts, box.piece_count) != bad)
+    if (first_bad(verdicts, box.piece_count) != bad)
         return false;
     return bad < box.piece_count || memcmp(trial->host, trial->wanted, bytes) == 0;
 }

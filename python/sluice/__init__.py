@@ -1,15 +1,33 @@
-"""Model weights that a sluice daemon of this machine keeps in shared memory.
+"""Model weights: opened, loaded and saved wherever they are, and shared by the processes of a machine.
 
     import sluice
-    model = sluice.attach("gpt-j-6b")             # may still be loading
-    weight = model["lm_head.weight"].numpy()      # waits for this tensor alone
-    tensor = sluice.attach("gpt-j-6b", writable=True)["lm_head.weight"].torch()
+    model = sluice.open("s3://models/gpt-j-6b/")            # reads headers only
+    rows = model.slice("lm_head.weight")[0:128, ::2]        # fetches these rows only
+    tensors = sluice.load("hf://org/name", device="cuda:0") # every tensor, checked
+    sluice.save(tensors, "model.tensors")
 
-Nothing is copied, and no framework is imported unless it is used.
+    model = sluice.attach("gpt-j-6b")                       # of this machine's pool; may still be loading
+    weight = model["lm_head.weight"].torch()                # waits for this tensor alone
+
+No framework is imported unless it is used.
 """
+from . import pool
+from ._aio import aattach, aload, aload_into_module, aopen, apull, asave, astream
 from ._error import SluiceError
+from ._files import File, Object, ls, open_file, pull
+from ._key import Key
 from ._library import library as _library
-from ._pool import Deposit, Model, Room, Tensor, attach
+from ._load import load, stream
+from ._model import Meta, Model, OpenTensor, Slice
+from ._model import open_model as open
+from ._module import load_into_module
+from ._options import Credentials, credentials
+from ._pool import Deposit, PoolModel, Room, Tensor, attach
+from ._write import Writer, save
 
 __version__ = _library.sluice_version().decode()
-__all__ = ["Deposit", "Model", "Room", "SluiceError", "Tensor", "attach"]
+__all__ = [
+    "Credentials", "Deposit", "File", "Key", "Meta", "Model", "Object", "OpenTensor", "PoolModel", "Room", "Slice",
+    "SluiceError", "Tensor", "Writer", "aattach", "aload", "aload_into_module", "aopen", "apull", "asave", "astream", "attach",
+    "credentials", "load", "load_into_module", "ls", "open", "open_file", "pool", "pull", "save", "stream",
+]

@@ -2,30 +2,25 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import operator
 import sys
+from collections.abc import Callable
 from typing import Any, Optional
 
 from . import _dlpack
+from ._dtypes import DTYPES, find, library
 
-# struct codes for memoryviews, and what NumPy and __cuda_array_interface__ call them.
-_FORMATS = {
-    "BOOL": "?", "U8": "B", "I8": "b", "U16": "H", "I16": "h", "U32": "I", "I32": "i", "U64": "Q", "I64": "q", "F16": "e",
-    "F32": "f", "F64": "d",
-}
-_NUMPY = {
-    "BOOL": "|b1", "U8": "|u1", "I8": "|i1", "U16": "<u2", "I16": "<i2", "U32": "<u4", "I32": "<i4", "U64": "<u8",
-    "I64": "<i8", "F16": "<f2", "F32": "<f4", "F64": "<f8", "C64": "<c8", "C128": "<c16",
-}
-_ML_DTYPES = {
-    "BF16": "bfloat16", "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2", "F8_E8M0": "float8_e8m0fnu",
-    "F8_E4M3FNUZ": "float8_e4m3fnuz", "F8_E5M2FNUZ": "float8_e5m2fnuz",
-}
+_NUMPY = {row.name: row.numpy for row in DTYPES.values() if row.numpy}
+
+
+View = memoryview  # a method of Array has its name
 
 
 def row_by_row(shape: tuple[int, ...]) -> tuple[int, ...]:
     """The strides, in elements, of a tensor that lies so."""
-    strides, step = [], 1
+    step = 1
+    strides: list[int] = []
     for extent in reversed(shape):
         strides.append(step)
         step *= max(extent, 1)
@@ -42,8 +37,16 @@ def _check_stream(stream: Any) -> None:
         raise BufferError(f"{stream!r} is no stream: None, -1, 1, 2 or the address of one")
 
 
+class Memory:
+    """Mapped memory: it stays as long as this object, or a DLPack tensor made from it."""
+
+    model: Optional[ctypes.c_void_p] = None
+    deposit: Optional[ctypes.c_void_p] = None
+    memory: Optional[ctypes.c_void_p] = None
+
+
 class Array:
-    """Some memory with a type and a shape. owner is what keeps it mapped."""
+    """Some memory with a type and a shape."""
 
     name: str
     dtype: str  # "BF16"; "" of files
@@ -54,21 +57,37 @@ class Array:
     is_file: bool
 
     def __init__(
-        self, owner: Any, address: int, nbytes: int, name: str, dtype: str, dlpack: tuple[int, int, int],
+        self, memory: Callable[[], Memory], address: int, nbytes: int, name: str, dtype: str, dlpack: tuple[int, int, int],
         shape: tuple[int, ...], strides: Optional[tuple[int, ...]], ordinal: int, writable: bool, is_file: bool = False,
+        private: bool = False,
     ) -> None:
-        self._owner, self._address, self.nbytes = owner, address, nbytes
+        self._memory, self._address, self.nbytes = memory, address, nbytes
         self.name, self.dtype, self.shape, self.is_file = name, dtype, shape, is_file
         self.strides = row_by_row(shape) if strides is None else strides
-        self._dlpack, self._ordinal, self._writable = dlpack, ordinal, writable
+        self._dlpack, self._ordinal, self._writable, self._private = dlpack, ordinal, writable, private
         self.device = "cpu" if ordinal < 0 else f"cuda:{ordinal}"
 
     def __repr__(self) -> str:
         where = "" if self._ordinal < 0 else f" on {self.device}"
         return f"<sluice.{type(self).__name__} {self.name!r} {self.dtype or 'file'} {list(self.shape)}{where}>"
 
-    def _ready(self) -> None:
-        """Block until the memory may be looked at."""
+    def _ready(self, write: bool) -> None:
+        """Block until the memory may be looked at, or written to."""
+
+    @property
+    def size(self) -> int:
+        """How many elements."""
+        return math.prod(self.shape)
+
+    @property
+    def ndim(self) -> int:
+        """How many dimensions."""
+        return len(self.shape)
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of an element; 0 where elements are smaller than a byte or lie in blocks."""
+        return self._dlpack[1] // 8 if self.dtype else 1
 
     # ---- bytes, NumPy ------------------------------------------------------------------------------
 
@@ -79,39 +98,42 @@ class Array:
     def memoryview(self) -> memoryview:
         """Its bytes, as they lie; read-only unless attached with writable=True."""
         self._host()
-        self._ready()
+        memory = self._memory()
+        self._ready(self._writable)
         array = (ctypes.c_uint8 * self.nbytes).from_address(self._address) if self.nbytes else (ctypes.c_uint8 * 0)()
-        array._sluice_owner = self._owner  # type: ignore[attr-defined]  # as long as anybody looks at it
+        array._sluice_memory = memory  # type: ignore[attr-defined]  # as long as anybody looks at it
         view = memoryview(array).cast("B")
         return view if self._writable else view.toreadonly()
 
     def tobytes(self) -> bytes:
+        """A copy of its bytes, as they lie."""
         return bytes(self.memoryview())
 
     if sys.version_info >= (3, 12):
 
-        def __buffer__(self, flags: int) -> memoryview:
+        def __buffer__(self, flags: int) -> View:
             """memoryview(tensor): elements and shape, for types that Python has; bytes of files."""
-            view, kind = self.memoryview(), _FORMATS.get(self.dtype)
+            view: Any = self.memoryview()
+            kind = DTYPES[self.dtype].format if self.dtype in DTYPES else ""
             if self.strides != row_by_row(self.shape):
                 raise BufferError(f"'{self.name}' does not lie row by row: use numpy() or memoryview()")
             if self.is_file:
-                return view
-            if kind is None or 0 in self.shape:
+                return self.memoryview()
+            if not kind or 0 in self.shape:
                 raise BufferError(f"'{self.name}' is nothing that a buffer can tell: use numpy() or memoryview()")
-            return view.cast(kind, self.shape)
+            shaped: View = view.cast(kind, self.shape)
+            return shaped
 
     def numpy(self) -> Any:
         """A NumPy array on the same memory. bfloat16 and float8 need ml_dtypes; without it they are unsigned integers."""
-        import numpy
+        numpy = library("numpy")
 
         kind: Any = _NUMPY.get(self.dtype) or ("|u1" if self.is_file else None)
-        if kind is None and self.dtype in _ML_DTYPES:
+        row = find(self.dtype)
+        if kind is None and row is not None and row.ml_dtypes:
             kind = "<u2" if self._dlpack[1] == 16 else "|u1"
             try:
-                import ml_dtypes
-
-                kind = getattr(ml_dtypes, _ML_DTYPES[self.dtype])
+                kind = getattr(library("ml_dtypes"), row.ml_dtypes)
             except (ImportError, AttributeError):
                 pass
         view = self.memoryview()
@@ -119,7 +141,9 @@ class Array:
             raise TypeError(f"NumPy has no type for {self.dtype}: use memoryview()")
         kind = numpy.dtype(kind)
         if not self.nbytes:
-            return numpy.empty(self.shape, dtype=kind)
+            empty = numpy.empty(self.shape, dtype=kind)
+            empty.flags.writeable = self._writable
+            return empty
         return numpy.ndarray(self.shape, kind, view, strides=tuple(step * kind.itemsize for step in self.strides))
 
     def __array__(self, dtype: Any = None, copy: Optional[bool] = None) -> Any:
@@ -131,34 +155,39 @@ class Array:
     # ---- DLPack, GPUs ------------------------------------------------------------------------------
 
     def torch(self) -> Any:
-        """A torch tensor on the same memory. torch knows no read-only tensors: on the host attach with writable=True unless
-        nothing writes to it; on a GPU a write to it is an error of the GPU, which ends the process's work there."""
-        import torch
+        """A torch tensor on the same memory. On the host it may be written to: what is written is copied, page by page, and seen by
+        this process alone (not if attached with writable=False or register=True: then a write ends the process). On a GPU a write
+        is an error of the GPU, which ends the process's work there."""
+        torch = library("torch")
 
-        short = {"BOOL": "bool", **_ML_DTYPES}.get(self.dtype, "") if self._dlpack[1] == 8 else ""
+        row = find(self.dtype)
+        short = row.torch if row is not None and self.dtype not in ("U8", "I8") and row.bits == 8 else ""
         if not short:
-            return torch.from_dlpack(self)
+            return torch.from_dlpack(_Typed(self, self._dlpack))
         if not hasattr(torch, short):
             raise TypeError(f"this torch has no {short}: use memoryview()")
-        return torch.from_dlpack(_Bytes(self)).view(getattr(torch, short))  # not every torch takes them through DLPack
+        return torch.from_dlpack(_Typed(self, (1, 8, 1))).view(getattr(torch, short))  # not every torch takes them through DLPack
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return (_dlpack.CPU, 0) if self._ordinal < 0 else (_dlpack.CUDA, self._ordinal)
 
     def __dlpack__(self, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: Any = None) -> Any:
-        """stream: whichever; what a model holds was complete before it could be had, so nothing is waited for."""
-        return self._capsule(self._dlpack, stream, max_version, dl_device, copy)
+        """stream: whichever; what a model holds was complete before anybody sees it, so nothing is waited for."""
+        return self._capsule(self._dlpack, self._writable, stream, max_version, dl_device, copy)
 
-    def _capsule(self, dtype: tuple[int, int, int], stream: Any, max_version: Any, dl_device: Any, copy: Any) -> Any:
+    def _capsule(
+        self, dtype: tuple[int, int, int], writable: bool, stream: Any, max_version: Any, dl_device: Any, copy: Any
+    ) -> Any:
         if not dtype[1]:
             raise BufferError(f"DLPack has no type for {self.dtype or 'files'}: use memoryview()")
         if copy or (dl_device is not None and tuple(dl_device) != self.__dlpack_device__()):
             raise BufferError("sluice gives its own memory only: copy it afterwards")
         if self._ordinal >= 0 and stream is not None:
             _check_stream(stream)
-        self._ready()
+        memory = self._memory()
+        self._ready(writable or self._private)  # what is read-only is only said to be
         return _dlpack.capsule(
-            self._owner, self._address, self.__dlpack_device__(), self.shape, self.strides, dtype, not self._writable,
+            memory, self._address, self.__dlpack_device__(), self.shape, self.strides, dtype, not writable,
             max_version,
         )
 
@@ -167,7 +196,7 @@ class Array:
         """Version 3. There is none on the host, and none for types that NumPy lacks: those go by DLPack."""
         if self._ordinal < 0 or self.dtype not in _NUMPY:
             raise AttributeError("__cuda_array_interface__")
-        self._ready()
+        self._ready(False)
         item = self._dlpack[1] // 8
         dense = self.strides == row_by_row(self.shape)
         return {
@@ -176,14 +205,15 @@ class Array:
         }
 
 
-class _Bytes:
-    """A tensor of one-byte elements, seen as unsigned integers."""
+class _Typed:
+    """A tensor as torch takes it: of a type that torch knows, and not read-only, since torch has no such tensors."""
 
-    def __init__(self, array: Array) -> None:
-        self._array = array
+    def __init__(self, array: Array, dtype: tuple[int, int, int]) -> None:
+        self._array, self._dtype = array, dtype
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return self._array.__dlpack_device__()
 
     def __dlpack__(self, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: Any = None) -> Any:
-        return self._array._capsule((1, 8, 1), stream, max_version, dl_device, copy)
+        writable = self._array._writable or self._array._private
+        return self._array._capsule(self._dtype, writable, stream, max_version, dl_device, copy)

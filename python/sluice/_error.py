@@ -1,6 +1,8 @@
 """Errors of the library as exceptions."""
 from __future__ import annotations
 
+from typing import Any, Union
+
 from ._library import Error
 
 _KINDS = {
@@ -15,10 +17,15 @@ class SluiceError(Exception):
     kind: str
     code: str
 
-    def __init__(self, error: Error) -> None:
-        super().__init__(error.message.decode("utf-8", "replace"))
-        self.kind = _KINDS.get(error.kind, "INTERNAL")
-        self.code = error.code.decode("utf-8", "replace")
+    def __init__(self, error: Union[Error, str], kind: str = "INTERNAL", code: str = "") -> None:
+        if isinstance(error, Error):
+            kind, code = _KINDS.get(error.kind, "INTERNAL"), error.code.decode("utf-8", "replace")
+            error = error.message.decode("utf-8", "replace")
+        super().__init__(error)
+        self.kind, self.code = kind, code
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (type(self), (str(self), self.kind, self.code))
 
 
 def check(result: int, error: Error) -> None:

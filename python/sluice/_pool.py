@@ -3,27 +3,54 @@ from __future__ import annotations
 
 import ctypes
 import math
+import operator
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from ctypes import byref, c_uint64, c_void_p, sizeof
 from functools import cached_property
 from typing import Any, Optional
 
-from ._array import Array
+from ._array import Array, Memory
 from ._error import SluiceError, check as _check
 from ._library import (
-    KIND_FILE, PRESENT_ONLY, PRIVATE, REGISTER, AttachOptions, DepositOptions, Error, ModelInfo, Tensor as RawTensor, library,
+    KIND_FILE, PRESENT_ONLY, PRIVATE, REGISTER, AttachOptions, DepositOptions, Error, Meta, ModelInfo, Tensor as RawTensor, library,
 )
 
-class _Lease:
-    """What is mapped, until the last tensor of it is gone."""
+
+class _Mapped(Memory):
+    """What is mapped, until the last array on it is gone."""
 
     def __init__(self, options: AttachOptions) -> None:
-        self.handle = c_void_p()
+        self.model = c_void_p()
         error = Error()
-        _check(library.sluice_attach(byref(options), byref(self.handle), byref(error)), error)
+        _check(library.sluice_attach(byref(options), byref(self.model), byref(error)), error)
 
-    def __del__(self) -> None:
-        library.sluice_detach(self.handle)
+    def __del__(self, detach: Callable[[Optional[c_void_p]], None] = library.sluice_detach) -> None:
+        detach(self.model)
+
+
+class _Lease:
+    """A model that is attached to, until it is closed. How it was asked for is kept, so that another process can do the same."""
+
+    def __init__(self, wish: "_Wish") -> None:
+        self.wish = wish
+        self._mapped: Optional[_Mapped] = _Mapped(wish.options())
+        self.private = wish.is_private()
+
+    def memory(self) -> _Mapped:
+        if self._mapped is None:
+            raise ValueError(f"the model '{self.wish.name}' is closed")
+        return self._mapped
+
+    @property
+    def handle(self) -> Optional[c_void_p]:
+        return self.memory().model
+
+    def is_closed(self) -> bool:
+        return self._mapped is None
+
+    def close(self) -> None:
+        self._mapped = None
 
 
 def _wait(call: Callable[[int, Error], int], timeout: Optional[float]) -> None:
@@ -44,31 +71,52 @@ class Tensor(Array):
 
     def __init__(self, lease: _Lease, raw: RawTensor, writable: bool) -> None:
         self._number = raw.number
+        self._lease = lease
         super().__init__(
-            lease, raw.data or 0, raw.bytes, _name(raw), raw.dtype.decode(),
+            lease.memory, raw.data or 0, raw.bytes, _name(raw), raw.dtype.decode(),
             (raw.dlpack_code, raw.dlpack_bits, raw.dlpack_lanes), tuple(raw.shape[i] for i in range(raw.rank)),
             tuple(raw.strides[i] for i in range(raw.rank)) if raw.strides else None, raw.device, writable, raw.kind == KIND_FILE,
+            lease.private and raw.device < 0,
         )
 
     @property
     def ready(self) -> bool:
-        return bool(library.sluice_ready(self._owner.handle, self._number) == 1)
+        """Is it in place and checked?"""
+        return bool(library.sluice_ready(self._lease.handle, self._number) == 1)
 
     def wait(self, timeout: Optional[float] = None) -> "Tensor":
         """Until it is in place and checked; timeout in seconds. An interrupt (Ctrl-C) ends it within a second."""
-        _wait(lambda ms, error: library.sluice_wait(self._owner.handle, self._number, ms, -1, byref(error)), timeout)
+        self._wait_with(library.sluice_wait_read, timeout)
         return self
 
-    def _ready(self) -> None:
-        self.wait()
+    def _wait_with(self, wait: Callable[..., int], timeout: Optional[float]) -> None:
+        _wait(lambda ms, error: wait(self._lease.handle, self._number, ms, -1, byref(error)), timeout)
+
+    def _ready(self, write: bool) -> None:
+        self._wait_with(library.sluice_wait if write else library.sluice_wait_read, None)
+
+    def copy_to(self, address: int, stream: int = 0) -> None:
+        """Copy it to memory of a GPU, in the order of a stream; the model was attached to with register=True. It may return before the
+        copy has ended. address: data_ptr() of a contiguous torch tensor, say; stream: torch.cuda.current_stream().cuda_stream."""
+        self._ready(False)
+        error = Error()
+        _check(library.sluice_copy(self._lease.handle, address, self._address, self.nbytes, stream, byref(error)), error)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (_tensor_again, (self._lease.wish, _identity_of(self._lease), self.name, self.is_file))
+
+
+def _string(address: int, nbytes: int) -> str:
+    return ctypes.string_at(address, nbytes).decode("utf-8", "surrogateescape")
 
 
 def _name(raw: RawTensor) -> str:
-    return ctypes.string_at(raw.name, raw.name_bytes).decode("utf-8", "surrogateescape")
+    return _string(raw.name, raw.name_bytes)
 
 
-class Model(Mapping[str, Tensor]):
-    """Names to tensors; files such as config.json are in `files`. The lease lasts as long as anything of it is in use.
+class PoolModel(Mapping[str, Tensor]):
+    """Names to tensors; files such as config.json are in `files`. The lease lasts until close(), or the end of a `with` block, and then
+    as long as any array on its memory is in use. A copy, also one that was pickled, attaches again, to the same version.
 
     Names are read when they are asked for, since a model may have tens of thousands.
     """
@@ -76,18 +124,47 @@ class Model(Mapping[str, Tensor]):
     def __init__(self, lease: _Lease, writable: bool) -> None:
         self._lease, self._writable = lease, writable
         info = self._info()
-        self.name, self.key, self.identity = info.name.decode(), info.key.decode(), bytes(info.identity)
+        self.name, self.key = info.name.decode(), info.key.decode()
+        self.identity = bytes(info.identity)  # equal for equal bytes in equal places
         self._made: dict[int, Tensor] = {}
 
     def _info(self) -> ModelInfo:
-        info = ModelInfo(size=sizeof(ModelInfo))
-        library.sluice_model_info(self._lease.handle, byref(info))
-        return info
+        return _info_of(self._lease)
+
+    def close(self) -> None:
+        """End the lease as soon as no array on its memory is in use. What is asked of the model or its tensors afterwards is a
+        ValueError."""
+        self._lease.close()
+
+    def __enter__(self) -> "PoolModel":
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (_model_again, (self._lease.wish, self.identity))
+
+    @property
+    def unpinned(self) -> Optional[str]:
+        """Why the host's memory is not pinned although register=True asked for it; None: it is, or nobody asked."""
+        why = self._info().unpinned
+        return why.decode("utf-8", "replace") if why else None
+
+    def metadata(self) -> dict[str, str]:
+        """What the model's files say of themselves, such as the "format" of safetensors; of two with one key the first."""
+        found: dict[str, str] = {}
+        for number in range(self._info().meta_count):
+            raw, error = Meta(size=sizeof(Meta)), Error()
+            _check(library.sluice_meta_at(self._lease.handle, number, byref(raw), byref(error)), error)
+            found.setdefault(_string(raw.key, raw.key_bytes), _string(raw.value, raw.value_bytes))
+        return found
 
     def _tensor(self, number: int) -> Tensor:
+        handle = self._lease.handle
         if number not in self._made:
             raw, error = RawTensor(size=sizeof(RawTensor)), Error()
-            _check(library.sluice_tensor_at(self._lease.handle, number, byref(raw), byref(error)), error)
+            _check(library.sluice_tensor_at(handle, number, byref(raw), byref(error)), error)
             self._made[number] = Tensor(self._lease, raw, self._writable)
         return self._made[number]
 
@@ -120,10 +197,11 @@ class Model(Mapping[str, Tensor]):
         return len(self._numbers[0])
 
     def __repr__(self) -> str:
-        return f"<sluice.Model {self.name!r} {len(self)} tensors>"
+        return f"<sluice.PoolModel {self.name!r} {len(self)} tensors>"
 
     @property
     def nbytes(self) -> int:
+        """Bytes of memory that it has, padding included."""
         return int(self._info().bytes)
 
     @property
@@ -134,42 +212,117 @@ class Model(Mapping[str, Tensor]):
 
     @property
     def ready(self) -> bool:
+        """Is all of it in place and checked?"""
         return bool(self._info().state == 1)
 
-    def wait(self, timeout: Optional[float] = None) -> "Model":
+    def wait(self, timeout: Optional[float] = None) -> "PoolModel":
         """Until all of it is there; timeout in seconds."""
         _wait(lambda ms, error: library.sluice_wait_all(self._lease.handle, ms, -1, byref(error)), timeout)
         return self
 
 
-def _text(value: Optional[str]) -> Optional[bytes]:
-    return None if value is None else value.encode()
+def _info_of(lease: _Lease) -> ModelInfo:
+    info = ModelInfo(size=sizeof(ModelInfo))
+    library.sluice_model_info(lease.handle, byref(info))
+    return info
 
 
-def _device(name: str) -> bytes:
-    return {"cpu": b"host", "cuda": b"cuda:0"}.get(name) or name.encode()
+def _identity_of(lease: _Lease) -> bytes:
+    return bytes(_info_of(lease).identity)
+
+
+def _text(value: Optional[str], what: str) -> Optional[bytes]:
+    """A NUL would end it early, and name something else."""
+    if value is None:
+        return None
+    if not isinstance(value, str):
+        raise TypeError(f"{what} is a str, not {type(value).__name__}")
+    if "\0" in value:
+        raise ValueError(f"{what} has a NUL byte: {value!r}")
+    return value.encode("utf-8", "surrogateescape")
+
+
+def _device(device: Any) -> str:
+    """As the pool calls it. "cpu", "cuda", "cuda:1", 1, torch.device("cuda", 1)."""
+    if isinstance(device, str):
+        return {"cpu": "host", "cuda": "cuda:0"}.get(device, device)
+    if hasattr(device, "type") and hasattr(device, "index"):  # torch.device
+        return _device(device.type if device.index is None or device.type == "cpu" else f"{device.type}:{device.index}")
+    try:
+        return f"cuda:{operator.index(device)}"
+    except TypeError:
+        raise TypeError(f"device is \"cpu\", \"cuda:0\", a GPU's number or a torch.device, not {device!r}") from None
+
+
+class _Wish:
+    """How a model was asked for; another process may ask for it in the same way."""
+
+    def __init__(
+        self, name: str, device: str, key: Optional[str], socket: Optional[str], load: bool, writable: Optional[bool],
+        register: bool, timeout: Optional[float],
+    ) -> None:
+        self.name, self.device, self.key, self.socket = name, device, key, socket
+        self.load, self.writable, self.register, self.timeout = load, writable, register, timeout
+
+    def is_private(self) -> bool:
+        if self.writable is None:
+            return self.device == "host" and not self.register
+        return self.writable
+
+    def options(self) -> AttachOptions:
+        flags = (PRIVATE if self.is_private() else 0) | (0 if self.load else PRESENT_ONLY) | (REGISTER if self.register else 0)
+        return AttachOptions(
+            size=sizeof(AttachOptions), model=_text(self.name, "name"), socket=_text(self.socket, "socket"), key=_text(self.key, "key"),
+            device=_text(self.device, "device"), flags=flags, timeout_ms=0 if self.timeout is None else max(int(self.timeout * 1000), 1),
+        )
+
+    def same(self) -> tuple[Any, ...]:
+        return tuple(sorted(self.__dict__.items(), key=operator.itemgetter(0)))
+
+
+_again: "weakref.WeakValueDictionary[tuple[Any, ...], _Lease]" = weakref.WeakValueDictionary()
+
+
+def _lease_again(wish: _Wish, identity: bytes) -> _Lease:
+    """What is unpickled shares one lease, as it did where it was pickled."""
+    key = (identity, *wish.same())
+    lease = _again.get(key)
+    if lease is None or lease.is_closed():
+        lease = _Lease(wish)
+        if _identity_of(lease) != identity:
+            raise SluiceError(f"the model '{wish.name}' was pickled as another version than the pool has now", "INTEGRITY", "stale")
+        _again[key] = lease
+    return lease
+
+
+def _model_again(wish: _Wish, identity: bytes) -> PoolModel:
+    return PoolModel(_lease_again(wish, identity), wish.writable is True)
+
+
+def _tensor_again(wish: _Wish, identity: bytes, name: str, is_file: bool) -> Tensor:
+    model = _model_again(wish, identity)
+    return model.files[name] if is_file else model[name]
 
 
 def attach(
-    name: str, device: str = "cpu", *, key: Optional[str] = None, socket: Optional[str] = None, load: bool = True,
-    writable: bool = False, register: bool = False, timeout: Optional[float] = None,
-) -> Model:
+    name: str, device: Any = "cpu", *, key: Optional[str] = None, socket: Optional[str] = None, load: bool = True,
+    writable: Optional[bool] = None, register: bool = False, timeout: Optional[float] = None,
+) -> PoolModel:
     """Attach to a model of the pool, which may still be loading.
 
-    device    "cpu", or a GPU as this process counts them: "cuda:0". The daemon must keep the model there.
+    device    "cpu", or a GPU as this process counts them: "cuda:0", 0, torch.device("cuda"). The daemon must keep the model there.
     key       of a derived model, as it was deposited.
     load      begin a load if it is not in memory; else that is an error.
-    writable  a private view: a page that is written to is copied, and nobody else sees it. torch does not know read-only
-              tensors, and a write to one ends the process. Not on a GPU.
-    register  pin the host's memory with the GPU's driver, so that copies to a GPU run at full speed and asynchronously.
-    timeout   seconds until the daemon knows what is in the model; None waits for ever.
+    writable  None: arrays of torch() may be written to, others are read-only. True: all may be. What is written is copied, page by
+              page, and nobody else sees it. False: nothing may be, and as torch does not know read-only tensors a write to one ends
+              the process. A GPU has no private views.
+    register  pin the host's memory with the GPU's driver, so that copies to a GPU run at full speed and asynchronously; not with
+              writable=True. Many drivers refuse that: model.unpinned says why then, and tensor.copy_to() is as fast.
+    timeout   seconds until the daemon knows what is in the model; a daemon that is not there yet is waited for, too. None waits
+              for ever, but not for a daemon that is not there.
     """
-    flags = (PRIVATE if writable else 0) | (0 if load else PRESENT_ONLY) | (REGISTER if register else 0)
-    options = AttachOptions(
-        size=sizeof(AttachOptions), model=_text(name), socket=_text(socket), key=_text(key), device=_device(device), flags=flags,
-        timeout_ms=0 if timeout is None else max(int(timeout * 1000), 1),
-    )
-    return Model(_Lease(options), writable)
+    wish = _Wish(name, _device(device), key, socket, load, writable, register, timeout)
+    return PoolModel(_Lease(wish), writable is True)
 
 
 # How DLPack calls what can be deposited.
@@ -181,16 +334,16 @@ _DLPACK = {
 }
 
 
-class _Deposited:
+class _Deposited(Memory):
     """The memory of a deposit, until the last array on it is gone."""
 
     def __init__(self, options: DepositOptions) -> None:
-        self.handle = c_void_p()
+        self.deposit = c_void_p()
         error = Error()
-        _check(library.sluice_deposit_begin(byref(options), byref(self.handle), byref(error)), error)
+        _check(library.sluice_deposit_begin(byref(options), byref(self.deposit), byref(error)), error)
 
-    def __del__(self) -> None:
-        library.sluice_deposit_end(self.handle)
+    def __del__(self, end: Callable[[Optional[c_void_p]], None] = library.sluice_deposit_end) -> None:
+        end(self.deposit)
 
 
 class Room(Array):
@@ -204,12 +357,12 @@ class Deposit:
     """
 
     def __init__(
-        self, source: Model, key: str, nbytes: int, *, socket: Optional[str] = None, device: Optional[str] = None
+        self, source: PoolModel, key: str, nbytes: int, *, socket: Optional[str] = None, device: Any = None
     ) -> None:
-        self._device = source.device if device is None else device
+        self._device = _device(source.device if device is None else device)
         options = DepositOptions(
-            size=sizeof(DepositOptions), model=_text(source.name), key=_text(key), socket=_text(socket),
-            device=_device(self._device), bytes=nbytes,
+            size=sizeof(DepositOptions), model=_text(source.name, "the model's name"), key=_text(key, "key"),
+            socket=_text(socket, "socket"), device=_text(self._device, "device"), bytes=nbytes,
         )
         ctypes.memmove(options.identity, source.identity, 32)
         self._memory: Optional[_Deposited] = _Deposited(options)
@@ -234,17 +387,17 @@ class Deposit:
         nbytes = self._nbytes(dtype, shape, strides)
         _check(
             library.sluice_deposit_add(
-                memory.handle, name.encode(), dtype.encode(), len(shape), sizes, steps, nbytes, byref(place), byref(error)
+                memory.deposit, _text(name, "name"), _text(dtype, "dtype"), len(shape), sizes, steps, nbytes, byref(place), byref(error)
             ),
             error,
         )
-        ordinal = library.sluice_deposit_device(memory.handle)
-        return Room(memory, place.value or 0, nbytes, name, dtype, _DLPACK[dtype], tuple(shape), strides, ordinal, True)
+        ordinal = library.sluice_deposit_device(memory.deposit)
+        return Room(lambda: memory, place.value or 0, nbytes, name, dtype, _DLPACK[dtype], tuple(shape), strides, ordinal, True)
 
     def add(self, name: str, dtype: str, shape: tuple[int, ...], data: Any) -> None:
         """data: any contiguous buffer with the bytes of the tensor, row by row. On a GPU use room()."""
         view = memoryview(data).cast("B")
-        if self._device not in ("cpu", "host"):
+        if self._device != "host":
             raise TypeError(f"memory of {self._device} cannot be filled from a buffer: use room()")
         if view.nbytes != self._nbytes(dtype, shape, None):
             raise ValueError(f"{list(shape)} of {dtype} are no {view.nbytes} bytes")
@@ -253,13 +406,13 @@ class Deposit:
     def commit(self) -> None:
         """Publish what was added. On a GPU all that writes to it must have been enqueued: it is waited for."""
         error = Error()
-        _check(library.sluice_deposit_commit(self._open().handle, byref(error)), error)
+        _check(library.sluice_deposit_commit(self._open().deposit, byref(error)), error)
 
     def close(self) -> None:
         """What is not committed is dropped. Arrays on its memory stay good."""
         memory, self._memory = self._memory, None
         if memory is not None:
-            library.sluice_deposit_abort(memory.handle)
+            library.sluice_deposit_abort(memory.deposit)
 
     def __enter__(self) -> "Deposit":
         return self

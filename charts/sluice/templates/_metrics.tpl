@@ -27,7 +27,7 @@ metricRelabelings:
 {{- end -}}
 
 {{/*
-The groups of files/rules.yaml with the values applied, as a JSON list: thresholds, the names of this release's Jobs, the
+The groups of files/rules.yaml with the values applied, as a JSON list: thresholds, the names of this release's Jobs and DaemonSet, the
 name of its image.
 */}}
 {{- define "sluice.ruleGroups" -}}
@@ -35,13 +35,14 @@ name of its image.
 {{- $groups := list -}}
 {{- $jobs := printf "namespace=\"%s\", job_name=~\"%s-prefetch-.*\"" (include "sluice.namespace" .) (include "sluice.fullname" .) -}}
 {{- $cronjobs := printf "namespace=\"%s\", cronjob=\"%s-prefetch\"" (include "sluice.namespace" .) (include "sluice.fullname" .) -}}
+{{- $daemonset := printf "namespace=\"%s\", daemonset=\"%s\"" (include "sluice.namespace" .) (include "sluice.nodeName" .) -}}
 {{- $image := printf "/)?%s[:@]" (base .Values.image.repository | replace "." "[.]") -}}
 {{- range (.Files.Get "files/rules.yaml" | fromYaml).groups -}}
 {{- if or $values.kubeStateMetrics (ne .name "sluice-kubernetes") -}}
 {{- $rules := list -}}
 {{- range .rules -}}
 {{- if not (has .alert $values.disabled) -}}
-{{- $expr := .expr | replace "job_name=~\".*sluice.*-prefetch-.*\"" $jobs | replace "cronjob=~\".*sluice.*-prefetch\"" $cronjobs | replace "/)?sluice[:@]" $image -}}
+{{- $expr := .expr | replace "job_name=~\".*sluice.*-prefetch-.*\"" $jobs | replace "cronjob=~\".*sluice.*-prefetch\"" $cronjobs | replace "daemonset=~\".*sluice.*-node\"" $daemonset | replace "/)?sluice[:@]" $image -}}
 {{- if hasKey $values.thresholds .alert -}}
 {{- $expr = regexReplaceAll "> [0-9.]+\\s*$" $expr (printf "> %v" (get $values.thresholds .alert)) -}}
 {{- end -}}

@@ -1,4 +1,7 @@
-/* Bytes: spans that are borrowed, buffers that grow to a limit, little-endian numbers. */
+/*
+ * Bytes: spans that are borrowed, buffers that grow to a limit, little-endian numbers. Any thread,
+ * a buffer by one at a time; nothing blocks but reading files.
+ */
 #ifndef SL_BUF_H
 #define SL_BUF_H
 
@@ -29,21 +32,23 @@ struct sl_buf {
 #define SL_BUF_INIT(limit_bytes) {.limit = (limit_bytes)}
 /* clang-format on */
 
+/** Frees what it holds; zeroed ones are fine. */
 void sl_buf_release(struct sl_buf *buf);
 #define sl_autobuf __attribute__((cleanup(sl_buf_release))) struct sl_buf
 
+/** The three: 0, or -1 with SL_E_NO_SPACE. */
 int sl_buf_append(struct sl_buf *buf, const void *data, size_t bytes, struct sl_err *err);
 int sl_buf_text(struct sl_buf *buf, const char *text, struct sl_err *err);
 int sl_buf_printf(struct sl_buf *buf, struct sl_err *err, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 /** The text, "" if nothing was appended; borrowed until the next change. */
 const char *sl_buf_string(const struct sl_buf *buf);
-/** The text, handed over; free() it. NULL if nothing could be allocated. */
+/** The text, handed over; free() it. NULL: SL_E_NO_SPACE. */
 char *sl_buf_steal(struct sl_buf *buf, struct sl_err *err);
 
 /**
  * Read a whole file of at most limit bytes (SL_E_USAGE if larger, SL_E_NOT_FOUND if absent) into
- * buf. Regular files, projected volumes and pipes alike.
+ * buf. Regular files, projected volumes and pipes alike; blocks as these do. SL_E_NO_SPACE.
  */
 int sl_buf_read_file(struct sl_buf *buf, const char *path, struct sl_err *err);
 /**

@@ -17,30 +17,16 @@
 
 #include "mem.h"
 
-enum { FOLDER_BYTES = 4200, PATH_BYTES = 2 * FOLDER_BYTES };
+enum { FOLDER_BYTES = 4200 };
 #define MOUNT "/sys/fs/cgroup"
-
-static const char *cgroup_root = "";
-
-void sl_cgroup_set_root(const char *root)
-{
-    cgroup_root = root;
-}
-
-const char *sl_cgroup_root(void)
-{
-    return cgroup_root;
-}
 
 /* ---- files ---------------------------------------------------------------------------------- */
 
 int sl_cgroup_read(const char *path, char text[SL_CGROUP_TEXT_BYTES])
 {
-    char whole[PATH_BYTES];
     size_t used = 0;
-    snprintf(whole, sizeof(whole), "%s%s", cgroup_root, path);
     text[0] = 0;
-    sl_autoclose int fd = open(whole, O_RDONLY | O_CLOEXEC);
+    sl_autoclose int fd = open(path, O_RDONLY | O_CLOEXEC);
     while (fd >= 0 && used < SL_CGROUP_TEXT_BYTES - 1) {
         ssize_t got = read(fd, text + used, SL_CGROUP_TEXT_BYTES - 1 - used);
         if (got < 0 && errno == EINTR)
@@ -99,9 +85,7 @@ uint64_t sl_cgroup_member(const struct sl_cgroup *group, const char *file, const
 static bool is_folder(const char *path)
 {
     struct stat status;
-    char whole[PATH_BYTES];
-    snprintf(whole, sizeof(whole), "%s%s", cgroup_root, path);
-    return stat(whole, &status) == 0 && S_ISDIR(status.st_mode);
+    return stat(path, &status) == 0 && S_ISDIR(status.st_mode);
 }
 
 struct walk {

@@ -1,5 +1,6 @@
 /* Control groups, versions 1 and 2: the group of this process and those above it, as far as they
- * are visible. Kernel documents cgroup-v2.rst, cgroup-v1/. */
+ * are visible. Kernel documents cgroup-v2.rst, cgroup-v1/. Any thread; each call reads small files.
+ */
 #ifndef SL_CGROUP_H
 #define SL_CGROUP_H
 
@@ -29,13 +30,9 @@ double sl_cgroup_cpus(void);
 
 /** More than these files have. */
 enum { SL_CGROUP_TEXT_BYTES = 16 * 1024 };
-/** A file of /proc or /sys below the root of tests, as a string. -1: it cannot be read. */
+/** A file of /proc or /sys, as a string. -1: it cannot be read. */
 int sl_cgroup_read(const char *path, char text[SL_CGROUP_TEXT_BYTES]);
 /** As sl_cgroup_member, of any such file; the word may end in a colon. */
 uint64_t sl_cgroup_file_member(const char *path, const char *word);
-
-/** Tests: where /proc and /sys are looked for, "" by default; borrowed. */
-void sl_cgroup_set_root(const char *root);
-const char *sl_cgroup_root(void);
 
 #endif

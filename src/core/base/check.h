@@ -1,6 +1,6 @@
 /*
  * A hash that must match: made by the plan, carried out by transform/verify, which knows nothing of
- * plans.
+ * plans. Made by one thread, then read by any.
  */
 #ifndef SL_CHECK_H
 #define SL_CHECK_H
@@ -13,10 +13,10 @@
 #include "stage.h"
 
 /** What is done where the bytes do not match. */
-enum sl_check_again {
-    SL_AGAIN_NEVER,
-    SL_AGAIN_FETCH, /* they lie in the file as they came: they are fetched again, alone */
-    SL_AGAIN_LATER, /* checks within it fetch them again: it is judged anew when they have ended */
+enum sl_check_repair {
+    SL_REPAIR_NEVER,
+    SL_REPAIR_FETCH, /* they lie in the file as they came: they are fetched again, alone */
+    SL_REPAIR_LATER, /* checks within it fetch them again: it is judged anew when they have ended */
 };
 /**
  * A hash over prefix and then [begin, end) of a source, which lies at file_offset of file without
@@ -39,7 +39,7 @@ struct sl_check {
                               file, as far behind file_offset as behind begin, is part of it */
     bool ordered; /* its bytes change before they land: whoever changes them hashes them, in
                      order, and verify passes it over */
-    enum sl_check_again again;
+    enum sl_check_repair repair;
     enum sl_stage_side crc_on; /* who computes it: the device tells, sl_verify_take_crc() */
     bool range;                /* of the object that `what` names: messages say which bytes */
     bool computed; /* nothing is expected: the hash is told (sl_verify_config.computed) */

@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/** Continue a CRC: begin with 0. Any thread. */
+/** Continue a CRC: begin with 0. Any thread, like the next one. */
 uint64_t sl_crc64nvme(uint64_t crc, const void *data, size_t bytes);
 /** CRC(A then B) from CRC(A), CRC(B) and the length of B. */
 uint64_t sl_crc64nvme_combine(uint64_t a, uint64_t b, uint64_t b_bytes);

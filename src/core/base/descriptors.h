@@ -1,6 +1,7 @@
 /*
  * How many descriptors this process may have open (ulimit -n), and what of them is for what: files
- * and connections are as many as fit, so a small limit costs speed and no load.
+ * and connections are as many as fit, so a small limit costs speed and no load. Any thread, but
+ * raise and restore. getrlimit(2).
  */
 #ifndef SL_DESCRIPTORS_H
 #define SL_DESCRIPTORS_H

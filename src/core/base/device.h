@@ -2,7 +2,7 @@
  * For code that both the host's C compiler and a compiler for GPUs take: C11 that is C++17, too,
  * without any library. Three compilers for GPUs are known: nvcc, NVRTC (which has no headers at
  * all) and clang (without NVIDIA's headers). Functions are SL_INLINE, so that each side makes its
- * own of them, and pointers are plain.
+ * own of them, and pointers are plain. Pure functions.
  */
 #ifndef SL_DEVICE_H
 #define SL_DEVICE_H

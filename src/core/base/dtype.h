@@ -1,5 +1,5 @@
 /* Element types and their spellings: one row each in dtypes.def, canonical spelling that of
- * safetensors. */
+ * safetensors. Constants; any thread. */
 #ifndef SL_DTYPE_H
 #define SL_DTYPE_H
 

@@ -1,5 +1,6 @@
 /*
  * The error value: what failed, on what, why. It lives on the caller's stack and allocates nothing.
+ * Any thread.
  */
 #ifndef SL_ERR_H
 #define SL_ERR_H

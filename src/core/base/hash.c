@@ -25,19 +25,20 @@ static const uint32_t CRC32C_POLYNOMIAL = 0x82f63b78u;
 
 const char *sl_hash_name(enum sl_hash_kind kind)
 {
-    static const char *const names[] = {"crc32", "crc32c", "sha256", "blake2b512", "crc64nvme"};
+    static const char *const names[] = {"crc32",      "crc32c",    "sha256",
+                                        "blake2b512", "crc64nvme", "sha1"};
     return names[kind];
 }
 
 size_t sl_hash_bytes(enum sl_hash_kind kind)
 {
-    static const uint8_t bytes[] = {4, 4, 32, 64, 8};
+    static const uint8_t bytes[] = {4, 4, 32, 64, 8, 20};
     return bytes[kind];
 }
 
 bool sl_hash_is_ordered(enum sl_hash_kind kind)
 {
-    return kind == SL_HASH_SHA256 || kind == SL_HASH_BLAKE2B;
+    return kind == SL_HASH_SHA256 || kind == SL_HASH_BLAKE2B || kind == SL_HASH_SHA1;
 }
 
 uint32_t sl_crc32(uint32_t crc, const void *data, size_t bytes)
@@ -126,7 +127,9 @@ struct sl_hasher *sl_hasher_new(enum sl_hash_kind kind, struct sl_err *err)
     SL_AUTO(sl_hasher) hasher = sl_alloc(sizeof(*hasher), err);
     if (!hasher)
         return NULL;
-    const EVP_MD *method = kind == SL_HASH_BLAKE2B ? EVP_blake2b512() : EVP_sha256();
+    const EVP_MD *method = kind == SL_HASH_BLAKE2B ? EVP_blake2b512()
+                           : kind == SL_HASH_SHA1  ? EVP_sha1()
+                                                   : EVP_sha256();
     hasher->context = EVP_MD_CTX_new();
     if (!hasher->context || !EVP_DigestInit_ex(hasher->context, method, NULL)) {
         sl_fail(err, SL_E_NO_SPACE, "cannot begin a %s: out of memory", sl_hash_name(kind));

@@ -1,6 +1,6 @@
 /*
- * Hashes of bytes on their way: CRC32 and CRC32C (ISA-L, combinable across ranges), SHA-256 and
- * BLAKE2b of 64 bytes (OpenSSL).
+ * Hashes of bytes on their way: CRC32 and CRC32C (ISA-L, combinable across ranges), SHA-256,
+ * SHA-1 and BLAKE2b of 64 bytes (OpenSSL). Any thread, a hash in the making by one at a time.
  */
 #ifndef SL_HASH_H
 #define SL_HASH_H
@@ -13,9 +13,9 @@
 #include "hash_kind.h"
 #include "mem.h"
 
-/** "crc32", "crc32c", "sha256", "blake2b512", "crc64nvme". */
+/** "crc32", "crc32c", "sha256", "blake2b512", "crc64nvme", "sha1". */
 const char *sl_hash_name(enum sl_hash_kind kind);
-/** 4, 8, 32 or 64. CRC digests are big-endian bytes, so that their hex reads as the number. */
+/** 4, 8, 20, 32 or 64. CRC digests are big-endian bytes, so that their hex reads as the number. */
 size_t sl_hash_bytes(enum sl_hash_kind kind);
 
 /** Needs its bytes in order; else those of pieces combine. */
@@ -35,13 +35,14 @@ uint64_t sl_crc_join(enum sl_hash_kind kind, uint64_t a, uint64_t b, uint64_t b_
 void sl_crc_digest(enum sl_hash_kind kind, uint64_t crc, uint8_t digest[SL_HASH_BYTES_MAX]);
 
 struct sl_sha256;
+/** NULL: SL_E_NO_SPACE. Free it, also after the finish, which ends it; NULL is fine. */
 struct sl_sha256 *sl_sha256_new(struct sl_err *err);
 void sl_sha256_free(struct sl_sha256 *sha);
 SL_AUTO_DEFINE(sl_sha256)
 void sl_sha256_update(struct sl_sha256 *sha, const void *data, size_t bytes);
 void sl_sha256_finish(struct sl_sha256 *sha, uint8_t digest[32]);
 
-/** Any ordered hash. */
+/** Any ordered hash, in the same way. */
 struct sl_hasher;
 struct sl_hasher *sl_hasher_new(enum sl_hash_kind kind, struct sl_err *err);
 void sl_hasher_free(struct sl_hasher *hasher);
@@ -68,7 +69,7 @@ void sl_digest_finish(struct sl_digest *sum, uint8_t digest[SL_HASH_BYTES_MAX]);
 void sl_digest_release(struct sl_digest *sum);
 #define sl_autodigest __attribute__((cleanup(sl_digest_release))) struct sl_digest
 
-/** All at once: the digest of prefix and then data. */
+/** All at once: the digest of prefix and then data. SL_E_NO_SPACE. */
 int sl_digest_of(enum sl_hash_kind kind, const void *prefix, size_t prefix_bytes, const void *data,
                  size_t bytes, uint8_t digest[SL_HASH_BYTES_MAX], struct sl_err *err);
 

@@ -1,6 +1,7 @@
 /*
  * JSON: writing into a limited buffer, and reading small documents (manifests, credentials) through
- * jansson with limits. Tensor headers, which may hold a million members, have their own reader.
+ * jansson with limits. Tensor headers, which may hold a million members, have their own reader. RFC
+ * 8259; any thread, nothing blocks.
  */
 #ifndef SL_JSON_H
 #define SL_JSON_H
@@ -28,6 +29,7 @@ struct sl_json {
     bool comma;
 };
 
+/** Nothing is allocated yet; release it. */
 void sl_json_init(struct sl_json *json, size_t limit_bytes);
 void sl_json_release(struct sl_json *json);
 void sl_json_object(struct sl_json *json);
@@ -53,7 +55,8 @@ void sl_json_key_uint(struct sl_json *json, const char *key, uint64_t value);
 void sl_json_key_double(struct sl_json *json, const char *key, double value);
 void sl_json_key_bool(struct sl_json *json, const char *key, bool value);
 
-/** The document, borrowed, or NULL with the first error. Every level must be closed. */
+/** The document, borrowed, or NULL with the first error (SL_E_NO_SPACE). Every level must be
+ * closed. */
 const char *sl_json_text(struct sl_json *json, struct sl_err *err);
 
 #define SL_TIME_TEXT 32
@@ -65,7 +68,7 @@ const char *sl_json_time(char text[SL_TIME_TEXT]);
 /** Parse a small document; duplicate keys are errors. SL_E_FORMAT names `what`. json_decref() it.
  */
 json_t *sl_json_parse(const char *text, size_t bytes, const char *what, struct sl_err *err);
-/** The string member, or NULL. */
+/** The string member, borrowed from the object, or NULL. */
 const char *sl_json_get_string(const json_t *object, const char *key);
 /** The non-negative integer member, or otherwise. */
 uint64_t sl_json_get_uint(const json_t *object, const char *key, uint64_t otherwise);

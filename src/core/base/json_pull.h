@@ -3,7 +3,7 @@
  * allocation.
  *
  * The text is decoded in place: a string token points into it and stays valid as long as the text.
- * The caller has checked that the text is UTF-8 (sl_is_utf8).
+ * The caller has checked that the text is UTF-8 (sl_is_utf8). One thread at a time.
  */
 #ifndef SL_JSON_PULL_H
 #define SL_JSON_PULL_H
@@ -42,6 +42,7 @@ struct sl_pull {
 
 /** The text is borrowed and changed; text[bytes] need not exist. */
 void sl_pull_init(struct sl_pull *pull, char *text, size_t bytes);
+/** What comes next. */
 enum sl_pull_token sl_pull_next(struct sl_pull *pull);
 /** The number just read as an integer 0 ... 2^64-1 written without sign, fraction and exponent. */
 bool sl_pull_uint(const struct sl_pull *pull, uint64_t *value);

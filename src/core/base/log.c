@@ -17,7 +17,7 @@
 enum { LINE_BYTES_MAX = 16384 };
 
 static enum sl_log_level log_level = SL_LOG_INFO;
-static bool log_json;
+static bool log_json, log_silent;
 static void (*hook_before)(void), (*hook_after)(void);
 static pthread_mutex_t write_lock = PTHREAD_MUTEX_INITIALIZER;
 
@@ -30,9 +30,14 @@ void sl_log_setup(enum sl_log_level level, bool json)
     log_json = json;
 }
 
+void sl_log_silence(void)
+{
+    log_silent = true;
+}
+
 bool sl_log_wants(enum sl_log_level level)
 {
-    return level <= log_level;
+    return level <= log_level && !log_silent;
 }
 
 bool sl_log_is_json(void)
@@ -65,7 +70,7 @@ static void write_line(const char *text, size_t bytes)
 
 void sl_log(enum sl_log_level level, const char *format, ...)
 {
-    if (level > log_level)
+    if (!sl_log_wants(level))
         return;
     char message[4096];
     va_list args;
@@ -94,7 +99,7 @@ void sl_log(enum sl_log_level level, const char *format, ...)
 
 void sl_log_json_line(const char *json)
 {
-    if (!log_json)
+    if (!log_json || log_silent)
         return;
     char line[LINE_BYTES_MAX];
     int length = snprintf(line, sizeof(line), "%s\n", json);

@@ -12,19 +12,22 @@ enum sl_log_level { SL_LOG_ERROR, SL_LOG_WARN, SL_LOG_INFO, SL_LOG_DEBUG, SL_LOG
 
 /** Set once before threads start. */
 void sl_log_setup(enum sl_log_level level, bool json);
+/** From now on nothing is written: for a library, whose stderr is another's. As setup(). */
+void sl_log_silence(void);
+/** Are events of this level written? Any thread. */
 bool sl_log_wants(enum sl_log_level level);
 /** Whether events are JSON objects. */
 bool sl_log_is_json(void);
 
 /**
  * One event: a short sentence without a full stop. Text: "sluice: warning: MESSAGE". JSON:
- * {"time":"…Z","level":"warn","message":"…"}. Any thread; lines never mix.
+ * {"time":"…Z","level":"warn","message":"…"}. Any thread; lines never mix. Blocks as stderr does.
  */
 void sl_log(enum sl_log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /**
  * Write a finished JSON line (one object, no newline) or, in text mode, nothing. For progress
- * events.
+ * events. As sl_log().
  */
 void sl_log_json_line(const char *json);
 

@@ -1,4 +1,4 @@
-/* Allocation that can be refused, and cleanup at the end of a scope. */
+/* Allocation that can be refused, and cleanup at the end of a scope. Any thread. */
 #ifndef SL_MEM_H
 #define SL_MEM_H
 
@@ -11,15 +11,17 @@
 /** Zeroed memory, free() it. NULL with SL_E_NO_SPACE ("out of memory"). bytes may be 0. */
 void *sl_alloc(size_t bytes, struct sl_err *err);
 
-/** count * size zeroed bytes with an overflow check. */
+/** count * size zeroed bytes with an overflow check; free() it. SL_E_NO_SPACE. */
 void *sl_alloc_array(size_t count, size_t size, struct sl_err *err);
 
-/** Grow an array to hold at least `need` items of `size` bytes; *capacity counts items. 0 or -1. */
+/** Grow an array to hold at least `need` items of `size` bytes; *capacity counts items. 0, or -1
+ * with SL_E_NO_SPACE, and the array stays as it was. */
 int sl_grow(void *array_pointer, size_t *capacity, size_t need, size_t size, struct sl_err *err);
 
-/** 64-byte aligned memory for I/O, not zeroed; free() it. */
+/** Memory for I/O, aligned so, not zeroed; free() it. SL_E_NO_SPACE. */
 void *sl_alloc_aligned(size_t alignment, size_t bytes, struct sl_err *err);
 
+/** Copies, and text as printf() makes it; free() them. NULL: SL_E_NO_SPACE. */
 char *sl_strdup(const char *text, struct sl_err *err);
 char *sl_strndup(const char *text, size_t bytes, struct sl_err *err);
 char *sl_asprintf(struct sl_err *err, const char *format, ...)

@@ -63,14 +63,6 @@ int sl_list_add(struct sl_list *list, const char *text, size_t bytes, struct sl_
     return 0;
 }
 
-const char *sl_map_get(const struct sl_map *map, const char *key)
-{
-    for (size_t i = 0; i < map->count; i++)
-        if (strcmp(map->keys[i], key) == 0)
-            return map->values[i];
-    return NULL;
-}
-
 int sl_map_add(struct sl_map *map, const char *key, const char *value, struct sl_err *err)
 {
     for (size_t i = 0; i < map->count; i++) {
@@ -344,33 +336,6 @@ int sl_options_unknown(const struct sl_option_table *table, const char *key, str
         return sl_fail(err, SL_E_USAGE, "unknown key '%.100s'%s, did you mean '%s'?", key, where,
                        near);
     return sl_fail(err, SL_E_USAGE, "unknown key '%.100s'%s", key, where);
-}
-
-const struct sl_option *sl_option_find(const struct sl_option_table *table, void *values,
-                                       const char *path, void **holder, struct sl_err *err)
-{
-    for (;;) {
-        size_t bytes = strcspn(path, ".");
-        const struct sl_option *row = sl_options_row(table, path, bytes);
-        if (!row) {
-            char key[PATH_BYTES_MAX];
-            snprintf(key, sizeof(key), "%.*s", (int)SL_MIN(bytes, sizeof(key) - 1), path);
-            sl_options_unknown(table, key, err);
-            return NULL;
-        }
-        if (!path[bytes]) {
-            if (holder)
-                *holder = values;
-            return row;
-        }
-        if (row->type != SL_OPTION_SECTION) {
-            sl_fail(err, SL_E_USAGE, "'%.*s' has no keys below it", (int)SL_MIN(bytes, 100u), path);
-            return NULL;
-        }
-        values = values ? (char *)values + row->offset : NULL;
-        table = row->section;
-        path += bytes + 1;
-    }
 }
 
 static int walk(const struct sl_option_table *table, const char *prefix,

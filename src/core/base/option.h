@@ -3,7 +3,8 @@
  * reference page and a property of the JSON schema.
  *
  * A table describes one struct of plain values. Strings set by rows are owned by the struct and
- * released by sl_options_release().
+ * released by sl_options_release(). Tables are constants; any thread, a struct by one at a time.
+ * What is said to be text of a size is returned. Errors are SL_E_USAGE and SL_E_NO_SPACE.
  */
 #ifndef SL_OPTION_H
 #define SL_OPTION_H
@@ -102,10 +103,6 @@ void sl_options_release(const struct sl_option_table *table, void *values);
  */
 int sl_option_set(const struct sl_option *row, void *values, const char *text, bool append,
                   struct sl_err *err);
-/** "readers.rangeBytes": find row and the struct that holds it, NULL with SL_E_USAGE and a
- * suggestion. */
-const struct sl_option *sl_option_find(const struct sl_option_table *table, void *values,
-                                       const char *path, void **holder, struct sl_err *err);
 /**
  * Call back for every row with its dotted path ("source.s3.region"), sections before their members;
  * the path of members of ITEMS has "[]" ("tensors.shard.rules[].match"). Stops at the first call
@@ -140,8 +137,6 @@ int sl_options_unknown(const struct sl_option_table *table, const char *key, str
 int sl_list_add(struct sl_list *list, const char *text, size_t bytes, struct sl_err *err);
 /** Add, or replace the value of a key that is there. */
 int sl_map_add(struct sl_map *map, const char *key, const char *value, struct sl_err *err);
-/** The value, borrowed, or NULL. */
-const char *sl_map_get(const struct sl_map *map, const char *key);
 /** Append one struct with its defaults; borrowed until the next one is added. */
 void *sl_items_add(struct sl_items *items, const struct sl_option_table *table, struct sl_err *err);
 

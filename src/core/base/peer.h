@@ -1,4 +1,5 @@
-/* Who is at the other end of a unix socket, as the kernel says it. */
+/* Who is at the other end of a unix socket, as the kernel says it (SO_PEERCRED of unix(7)). Any
+ * thread. */
 #ifndef SL_PEER_H
 #define SL_PEER_H
 
@@ -17,6 +18,7 @@ struct sl_peer {
 };
 /** SL_E_AUTH: the kernel does not say; SL_E_NO_SPACE. Release it in any case. */
 int sl_peer_find(int fd, struct sl_peer *peer, struct sl_err *err);
+/** Zeroed ones are fine. */
 void sl_peer_release(struct sl_peer *peer);
 /** Is it a member of this group, by its first or by another one? */
 bool sl_peer_is_in(const struct sl_peer *peer, uint32_t gid);

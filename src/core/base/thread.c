@@ -90,8 +90,9 @@ int sl_cancel_check(const struct sl_cancel *cancel, struct sl_err *err)
     if (!sl_cancel_raised(cancel))
         return 0;
     int number = sl_cancel_signal(cancel);
-    return number ? sl_fail(err, SL_E_CANCELED, "stopped by signal %d", number)
-                  : sl_fail(err, SL_E_CANCELED, "canceled");
+    return number == SIGINT ? sl_fail(err, SL_E_CANCELED, "interrupted")
+           : number         ? sl_fail(err, SL_E_CANCELED, "stopped by SIG%s", sigabbrev_np(number))
+                            : sl_fail(err, SL_E_CANCELED, "canceled");
 }
 
 int sl_sleep_ms(unsigned ms, struct sl_cancel *cancel, struct sl_err *err)

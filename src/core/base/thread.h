@@ -1,6 +1,6 @@
 /*
  * Threads, locks, cancellation and clocks. Cancellation is a descriptor, so whatever polls can wait
- * for it.
+ * for it. Any thread; only sl_sleep_ms() and locks wait.
  */
 #ifndef SL_THREAD_H
 #define SL_THREAD_H
@@ -28,19 +28,21 @@ int64_t sl_wall_seconds(void);
  * thread may raise and read it; raising is safe in a signal handler.
  */
 struct sl_cancel;
+/** Nobody else has it. NULL is fine. */
 void sl_cancel_free(struct sl_cancel *cancel);
+/** NULL: SL_E_NO_SPACE, no memory or no descriptor. */
 struct sl_cancel *sl_cancel_new(struct sl_err *err);
-/** signal_number is 0 for a client's wish. Only the first call counts. */
+/** signal_number is 0 for a client that asks. Only the first call counts. */
 void sl_cancel_raise(struct sl_cancel *cancel, int signal_number);
 /** NULL is never canceled. */
 bool sl_cancel_raised(const struct sl_cancel *cancel);
 /** The signal that raised it, 0 if none. */
 int sl_cancel_signal(const struct sl_cancel *cancel);
-/** For poll(POLLIN); -1 if cancel is NULL. */
+/** For poll(POLLIN); the cancel's. -1 if cancel is NULL. */
 int sl_cancel_fd(const struct sl_cancel *cancel);
 /** 0, or -1 with SL_E_CANCELED if raised. */
 int sl_cancel_check(const struct sl_cancel *cancel, struct sl_err *err);
-/** Sleep; 0 after the whole time, -1 with SL_E_CANCELED if raised meanwhile. */
+/** Sleep; 0 after the whole time, -1 with SL_E_CANCELED if raised meanwhile. cancel may be NULL. */
 int sl_sleep_ms(unsigned ms, struct sl_cancel *cancel, struct sl_err *err);
 
 /* ---- threads ------------------------------------------------------------------------------- */

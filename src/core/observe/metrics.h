@@ -1,4 +1,4 @@
-/* Counters, gauges and histograms of the whole process, one row each in metrics.def. */
+/* Counters, gauges and histograms of the whole process, one row each in metrics.def. Any thread. */
 #ifndef SL_METRICS_H
 #define SL_METRICS_H
 
@@ -23,7 +23,9 @@ uint64_t sl_metric_get(enum sl_metric metric);
 
 /**
  * All of them, and the progress of each live load (progress.h), as Prometheus text 0.0.4 or, with
- * openmetrics, as OpenMetrics 1.0 with its # EOF.
+ * openmetrics, as OpenMetrics 1.0 with its # EOF
+ * (prometheus.io/docs/instrumenting/exposition_formats). Appended to out. SL_E_NO_SPACE, or what a
+ * writer says.
  */
 int sl_metrics_write(struct sl_buf *out, int openmetrics, struct sl_err *err);
 

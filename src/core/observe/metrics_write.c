@@ -180,7 +180,7 @@ static void collect(const struct sl_progress_view *view, void *arg)
 static int write_states(struct sl_buf *out, const struct models *models, struct sl_err *err)
 {
     for (size_t i = 0; i < models->count; i++)
-        for (int state = SL_LOAD_WAITING; state <= SL_LOAD_FAILED; state++)
+        for (int state = SL_LOAD_QUEUED; state <= SL_LOAD_FAILED; state++)
             if (sl_buf_printf(out, err, "sluice_load_state{model=\"%s\",state=\"%s\"} %d\n",
                               models->items[i].label, sl_load_state_name((enum sl_load_state)state),
                               models->items[i].state == (enum sl_load_state)state) < 0)

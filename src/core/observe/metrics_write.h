@@ -1,5 +1,5 @@
 /* What /metrics says beyond the rows of metrics.def: the process, and each load. Used by metrics.c
- * only. */
+ * only. Any thread; appended to out, SL_E_NO_SPACE. */
 #ifndef SL_METRICS_WRITE_H
 #define SL_METRICS_WRITE_H
 

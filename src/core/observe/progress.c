@@ -32,11 +32,13 @@ struct sl_progress {
     _Atomic uint64_t tensors_total, objects_total, retries, refetched, hedged, wasted;
     _Atomic uint64_t first_byte_ns; /* when the first byte landed; 0 before */
     _Atomic unsigned connections;
+    _Atomic bool troubled;
     struct slot slots[SLOT_COUNT];
     pthread_mutex_t lock;
     struct {
         uint64_t ended_ns; /* 0 while it runs */
         struct sl_err err;
+        char trouble[SL_TROUBLE_BYTES]; /* counts while `troubled` */
     } locked;
     struct sl_progress *next; /* guarded by the list's lock */
 };
@@ -54,7 +56,7 @@ static void (*_Atomic on_finish)(const struct sl_progress_view *view);
 
 const char *sl_load_state_name(enum sl_load_state state)
 {
-    static const char *const names[] = {"waiting",  "planning",  "reading",
+    static const char *const names[] = {"queued",   "waiting",   "planning", "reading",
                                         "checking", "published", "failed"};
     return (unsigned)state < SL_COUNT(names) ? names[state] : "unknown";
 }
@@ -129,6 +131,7 @@ void sl_progress_set_state(struct sl_progress *progress, enum sl_load_state stat
         if (old == (int)state || old == SL_LOAD_PUBLISHED || old == SL_LOAD_FAILED)
             return; /* an end is final: a late reader thread cannot take it back */
     while (!atomic_compare_exchange_weak(&progress->state, &old, (int)state));
+    atomic_store(&progress->troubled, false);
     atomic_fetch_add(&generation, 1);
 }
 
@@ -167,14 +170,6 @@ void sl_progress_add_bytes(struct sl_progress *progress, uint64_t bytes)
     count_rate(progress, (int64_t)bytes);
 }
 
-void sl_progress_sub_bytes(struct sl_progress *progress, uint64_t bytes)
-{
-    if (!progress)
-        return;
-    atomic_fetch_sub(&progress->bytes_done, (int64_t)bytes);
-    count_rate(progress, -(int64_t)bytes);
-}
-
 void sl_progress_begin_again(struct sl_progress *progress)
 {
     if (!progress)
@@ -194,8 +189,11 @@ void sl_progress_add_resumed(struct sl_progress *progress, uint64_t bytes)
 
 void sl_progress_add_fetched(struct sl_progress *progress, uint64_t bytes)
 {
-    if (progress)
-        add(&progress->bytes_fetched, bytes);
+    if (!progress)
+        return;
+    add(&progress->bytes_fetched, bytes);
+    if (atomic_load_explicit(&progress->troubled, memory_order_relaxed))
+        atomic_store(&progress->troubled, false);
 }
 
 void sl_progress_add_verified(struct sl_progress *progress, uint64_t bytes)
@@ -226,6 +224,22 @@ void sl_progress_add_retry(struct sl_progress *progress)
 {
     if (progress)
         add(&progress->retries, 1);
+}
+
+/* What failed, without the advice behind it, which is for the end. */
+void sl_progress_note_retry(struct sl_progress *progress, unsigned next, unsigned most,
+                            const struct sl_err *why)
+{
+    char of[24] = "";
+    if (!progress)
+        return;
+    sl_progress_add_retry(progress);
+    if (most >= next)
+        snprintf(of, sizeof(of), " of %u", most);
+    SL_LOCKED(&progress->lock);
+    snprintf(progress->locked.trouble, sizeof(progress->locked.trouble), "try %u%s: %.*s", next, of,
+             (int)SL_MIN(strcspn(why->message, ";"), (size_t)SL_TROUBLE_BYTES - 64), why->message);
+    atomic_store(&progress->troubled, true);
 }
 
 void sl_progress_set_connections(struct sl_progress *progress, unsigned count)
@@ -334,6 +348,8 @@ void sl_progress_view(struct sl_progress *progress, struct sl_progress_view *vie
         SL_LOCKED(&progress->lock);
         ended_ns = progress->locked.ended_ns;
         view->err = progress->locked.err;
+        if (!ended_ns && atomic_load(&progress->troubled))
+            memcpy(view->trouble, progress->locked.trouble, sizeof(view->trouble));
     }
     view->seconds = (double)((ended_ns ? ended_ns : now) - progress->began_ns) / 1e9;
     view->bytes_per_second = ended_ns ? rate_total(view) : rate_now(progress, now);
@@ -404,6 +420,7 @@ void sl_progress_json(struct sl_json *json, const struct sl_progress_view *view)
     sl_json_key_uint(json, "hedged", view->hedged);
     sl_json_key_uint(json, "wasted_bytes", view->wasted);
     sl_json_key_uint(json, "connections", view->connections);
+    sl_json_key_string(json, "trouble", *view->trouble ? view->trouble : NULL);
     sl_json_key_double(json, "seconds", view->seconds);
     sl_json_key_double(json, "bytes_per_second", view->bytes_per_second);
     sl_json_key(json, "seconds_left");

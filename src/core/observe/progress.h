@@ -3,7 +3,7 @@
  * /v1/loads and /v1/events.
  *
  * A progress stays readable after its load ended, until sl_progress_free(); all live ones are in
- * one list that sl_progress_each() walks.
+ * one list that sl_progress_each() walks. Any thread; nothing blocks but for a lock.
  */
 #ifndef SL_PROGRESS_H
 #define SL_PROGRESS_H
@@ -15,6 +15,7 @@
 #include "json.h"
 
 enum sl_load_state {
+    SL_LOAD_QUEUED,   /* it has not begun */
     SL_LOAD_WAITING,  /* another load holds the directory */
     SL_LOAD_PLANNING, /* reading indexes, checking room */
     SL_LOAD_READING,
@@ -22,12 +23,16 @@ enum sl_load_state {
     SL_LOAD_PUBLISHED,
     SL_LOAD_FAILED,
 };
+/** "queued", … A constant. */
 const char *sl_load_state_name(enum sl_load_state state);
 
 struct sl_progress;
-/** name and uri (already without secrets) and path are copied. Registers it in the list. */
+enum { SL_TROUBLE_BYTES = 256 };
+/** name and uri (already without secrets) and path are copied. Registers it in the list.
+ * SL_E_NO_SPACE. */
 struct sl_progress *sl_progress_new(const char *name, const char *uri, const char *path,
                                     struct sl_err *err);
+/** Its load has ended, and nobody else has it. NULL is fine. */
 void sl_progress_free(struct sl_progress *progress);
 
 /* Any thread; progress may be NULL, then nothing happens. */
@@ -36,8 +41,6 @@ void sl_progress_set_total(struct sl_progress *progress, uint64_t bytes, uint64_
                            uint64_t objects);
 /** Landed at the destination. */
 void sl_progress_add_bytes(struct sl_progress *progress, uint64_t bytes);
-/** A range is read again: its bytes have not landed after all. */
-void sl_progress_sub_bytes(struct sl_progress *progress, uint64_t bytes);
 /** The load begins anew: nothing has landed, was kept or is verified. */
 void sl_progress_begin_again(struct sl_progress *progress);
 /** Found from an earlier load; counted as landed too. */
@@ -46,6 +49,12 @@ void sl_progress_add_resumed(struct sl_progress *progress, uint64_t bytes);
 void sl_progress_add_fetched(struct sl_progress *progress, uint64_t bytes);
 void sl_progress_add_verified(struct sl_progress *progress, uint64_t bytes);
 void sl_progress_add_retry(struct sl_progress *progress);
+/**
+ * As sl_progress_add_retry, before try number `next` of `most` (0: as many as time allows), and why
+ * the last one failed: shown until bytes come or the state changes.
+ */
+void sl_progress_note_retry(struct sl_progress *progress, unsigned next, unsigned most,
+                            const struct sl_err *why);
 /** A range came wrong and is fetched again. */
 void sl_progress_add_refetched(struct sl_progress *progress);
 /** A slow request was sent again; bytes came and were thrown away. */
@@ -63,9 +72,10 @@ struct sl_progress_view {
     uint64_t bytes_total, bytes_done, bytes_resumed, bytes_fetched, bytes_verified;
     uint64_t tensors_total, objects_total, retries, refetched, hedged, wasted;
     unsigned connections;
-    double seconds;          /* since it began, until it ended */
-    double bytes_per_second; /* over the last few seconds */
-    double seconds_left;     /* negative if unknown */
+    double seconds;                 /* since it began, until it ended */
+    double bytes_per_second;        /* over the last few seconds */
+    double seconds_left;            /* negative if unknown */
+    char trouble[SL_TROUBLE_BYTES]; /* "try 3 of 8: cannot connect to …", or "" */
     struct sl_err err;
 };
 void sl_progress_view(struct sl_progress *progress, struct sl_progress_view *view);
@@ -89,7 +99,8 @@ uint64_t sl_progress_generation(void);
 enum sl_progress_mode { SL_PROGRESS_AUTO, SL_PROGRESS_BAR, SL_PROGRESS_LINES, SL_PROGRESS_NONE };
 /**
  * Start the thread that shows all live loads on stderr: a bar with rate and time left on a
- * terminal, one line (JSON in json log mode) every 5 s elsewhere. Stop it before exit.
+ * terminal, one line (JSON in json log mode) every 5 s elsewhere. Stop it before exit, which waits
+ * for it. Both by one thread. SL_E_NO_SPACE.
  */
 int sl_progress_show_start(enum sl_progress_mode mode, struct sl_err *err);
 void sl_progress_show_stop(void);

@@ -116,19 +116,25 @@ static void figures(const struct sl_progress_view *view, char text[256])
                  view->retries == 1 ? "retry" : "retries");
 }
 
+/* Whoever stopped it knows that it did not go wrong. */
+static const char *ended_word(const struct sl_progress_view *view)
+{
+    return view->err.kind == SL_E_CANCELED ? "interrupted" : sl_load_state_name(view->state);
+}
+
 static void ended_line(const struct sl_progress_view *view, const struct sl_progress_style *style,
                        char text[SL_PROGRESS_LINE_BYTES], unsigned room)
 {
-    bool good = view->state == SL_LOAD_PUBLISHED;
+    bool good = view->state == SL_LOAD_PUBLISHED, stopped = view->err.kind == SL_E_CANCELED;
     char bytes[32], rate[32], time[32], rest[192];
     if (good)
         snprintf(rest, sizeof(rest), " published, %s in %s, %s/s",
                  sl_human_bytes(view->bytes_done, bytes), sl_progress_duration(view->seconds, time),
                  sl_human_bytes((uint64_t)view->bytes_per_second, rate));
     else
-        snprintf(rest, sizeof(rest), " failed after %s at %u%%",
+        snprintf(rest, sizeof(rest), " %s after %s at %u%%", ended_word(view),
                  sl_progress_duration(view->seconds, time), sl_progress_percent(view));
-    append(text, !style->color ? "" : good ? "\x1b[32m" : "\x1b[31m");
+    append(text, !style->color ? "" : good ? "\x1b[32m" : stopped ? "\x1b[33m" : "\x1b[31m");
     append_sanitized(text, rest, room, false);
     append(text, style->color ? "\x1b[0m" : "");
 }
@@ -144,9 +150,13 @@ void sl_progress_bar_line(const struct sl_progress_view *view,
         return;
     }
     if (view->state != SL_LOAD_READING) {
-        static const char *const words[] = {" waiting for another load of this directory",
+        static const char *const words[] = {" queued",
+                                            " waiting for another load of this directory",
                                             " planning", "", " checking the last hashes"};
-        append_sanitized(text, words[SL_MIN((unsigned)view->state, 3u)], width, false);
+        char state[SL_PROGRESS_LINE_BYTES];
+        snprintf(state, sizeof(state), "%s%s%s", words[SL_MIN((unsigned)view->state, 4u)],
+                 *view->trouble ? ", " : "", view->trouble);
+        append_sanitized(text, state, width, false);
         return;
     }
     char rest[256];
@@ -159,6 +169,12 @@ void sl_progress_bar_line(const struct sl_progress_view *view,
     append_sanitized(text, rest, width, false);
 }
 
+static void append_trouble(char *text, const struct sl_progress_view *view)
+{
+    append(text, *view->trouble ? ", " : "");
+    append_sanitized(text, view->trouble, SL_TROUBLE_BYTES, true);
+}
+
 void sl_progress_text_line(const struct sl_progress_view *view, char text[SL_PROGRESS_LINE_BYTES])
 {
     char amount[64], rate[32], left[32];
@@ -166,13 +182,16 @@ void sl_progress_text_line(const struct sl_progress_view *view, char text[SL_PRO
     text[0] = 0;
     append_sanitized(text, view->name, 64, true);
     append(text, ": ");
-    append(text, sl_load_state_name(view->state));
+    append(text,
+           view->state == SL_LOAD_FAILED ? ended_word(view) : sl_load_state_name(view->state));
+    append_trouble(text, view);
     if (view->state < SL_LOAD_READING)
         return;
     size_t used = strlen(text);
-    snprintf(text + used, SL_PROGRESS_LINE_BYTES - used, ", %u%% (%s), %s/s",
-             sl_progress_percent(view), amount,
-             sl_human_bytes((uint64_t)view->bytes_per_second, rate));
+    if (view->bytes_total) /* else it had nothing to read, or never came so far */
+        snprintf(text + used, SL_PROGRESS_LINE_BYTES - used, ", %u%% (%s), %s/s",
+                 sl_progress_percent(view), amount,
+                 sl_human_bytes((uint64_t)view->bytes_per_second, rate));
     used = strlen(text);
     if (view->state == SL_LOAD_READING && view->seconds_left >= 0)
         snprintf(text + used, SL_PROGRESS_LINE_BYTES - used, ", %s left",

@@ -12,6 +12,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { ASK_DEFAULT = 0 };
 
@@ -33,6 +34,8 @@ static const struct advice {
     {SL_CUDA_ECC_UNCORRECTABLE, "the GPU has a memory error: see dmesg, restart, reset the GPU"},
     {SL_CUDA_NVLINK_UNCORRECTABLE, "a link of the GPU fails: see dmesg"},
     {SL_CUDA_OPERATING_SYSTEM, "is the limit of open files (ulimit -n) reached?"},
+    {SL_CUDA_NOT_SUPPORTED,
+     "this GPU, its driver or its mode (confidential computing) has not got it"},
     {SL_CUDA_SYSTEM_NOT_READY, "is nvidia-fabricmanager running?"},
     {SL_CUDA_SYSTEM_DRIVER_MISMATCH, "the driver's library is of another version than the kernel's "
                                      "module: restart the machine after an update"},
@@ -55,9 +58,11 @@ int sl_cuda_fail(struct sl_cuda_err *err, int result, const char *format, ...)
 
 bool sl_cuda_is_sticky(int result)
 {
-    return result == SL_CUDA_ILLEGAL_ADDRESS || result == 710 ||
-           (result >= 714 && result <= SL_CUDA_LAUNCH_FAILED) ||
-           result == SL_CUDA_ECC_UNCORRECTABLE || result == SL_CUDA_NVLINK_UNCORRECTABLE;
+    return result == SL_CUDA_ILLEGAL_ADDRESS || result == SL_CUDA_ASSERT ||
+           (result >= SL_CUDA_HARDWARE_STACK_ERROR && result <= SL_CUDA_LAUNCH_FAILED) ||
+           result == SL_CUDA_ECC_UNCORRECTABLE || result == SL_CUDA_NVLINK_UNCORRECTABLE ||
+           result == SL_CUDA_CONTAINED || result == SL_CUDA_LAUNCH_TIMEOUT ||
+           result == SL_CUDA_TENSOR_MEMORY_LEAK;
 }
 
 static const char *advice_for(int result)
@@ -156,16 +161,39 @@ static int check_version(void *library, struct sl_cuda_err *err)
                         SL_CUDA_VERSION_MIN / 1000, SL_CUDA_VERSION_MIN % 1000 / 10);
 }
 
+/* By the loader's own ways; else where container runtimes put it who change none of those. */
+static const char *const libraries[] = {
+    "libcuda.so.1",
+    "/usr/local/nvidia/lib64/libcuda.so.1",
+    "/usr/local/nvidia/lib/libcuda.so.1",
+};
+
+/* Of several failures that of a file that is there tells most: the loader's first word is only that
+ * it found none. */
+static void *find_library(struct sl_cuda_err *err)
+{
+    char why[200] = "";
+    for (size_t i = 0; i < sizeof(libraries) / sizeof(*libraries); i++) {
+        void *library = dlopen(libraries[i], RTLD_NOW | RTLD_LOCAL);
+        if (library)
+            return library;
+        const char *text = dlerror();
+        if (text && (!*why || access(libraries[i], F_OK) == 0))
+            snprintf(why, sizeof(why), "%s", text);
+    }
+    sl_cuda_fail(err, 0,
+                 "no NVIDIA driver: %.180s; nor is it in /usr/local/nvidia/lib64 or lib (in a "
+                 "container its runtime brings the driver, if NVIDIA_DRIVER_CAPABILITIES holds "
+                 "'compute')",
+                 *why ? why : "cannot open libcuda.so.1");
+    return NULL;
+}
+
 static int open_driver(struct sl_cuda_err *err)
 {
-    void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-    if (!library) {
-        const char *why = dlerror();
-        return sl_cuda_fail(err, 0,
-                            "no NVIDIA driver: %.200s (in a container its runtime brings the "
-                            "driver, if NVIDIA_DRIVER_CAPABILITIES holds 'compute')",
-                            why ? why : "cannot open libcuda.so.1");
-    }
+    void *library = find_library(err);
+    if (!library)
+        return -1;
     if (check_version(library, err) < 0 || find_all(library, err) < 0)
         return -1;
     return sl_cuda_check(&driver, driver.init(0), err, "initialise NVIDIA's driver");

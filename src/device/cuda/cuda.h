@@ -9,7 +9,10 @@
  *     if (cuda && sl_cuda_check(cuda, cuda->mem_release(handle), &err, "release %d bytes", n) == 0)
  *
  * Whoever calls anything but VMM and device functions has a context current on its thread
- * (set_current of primary_retain). Errors: 0, or -1 with err filled; err may be NULL.
+ * (set_current of primary_retain). Errors: 0, or -1 with err filled; err may be NULL. Any thread;
+ * what the driver does blocks as long as it takes.
+ *
+ * The driver's API: docs.nvidia.com/cuda/cuda-driver-api.
  */
 #ifndef SL_CUDA_H
 #define SL_CUDA_H
@@ -38,14 +41,20 @@ enum sl_cuda_result {
     SL_CUDA_ECC_UNCORRECTABLE = 214,
     SL_CUDA_NVLINK_UNCORRECTABLE = 220,
     SL_CUDA_UNSUPPORTED_PTX_VERSION = 222,
+    SL_CUDA_CONTAINED = 226, /* a memory error that ends those who met it */
     SL_CUDA_OPERATING_SYSTEM = 304,
     SL_CUDA_INVALID_HANDLE = 400,
     SL_CUDA_NOT_FOUND = 500,
     SL_CUDA_NOT_READY = 600, /* not an error: of event_query */
     SL_CUDA_ILLEGAL_ADDRESS = 700,
+    SL_CUDA_LAUNCH_TIMEOUT = 702,
     SL_CUDA_CONTEXT_IS_DESTROYED = 709,
+    SL_CUDA_ASSERT = 710,
     SL_CUDA_HOST_MEMORY_ALREADY_REGISTERED = 712,
+    SL_CUDA_HARDWARE_STACK_ERROR = 714, /* … 719: kernels that broke off */
     SL_CUDA_LAUNCH_FAILED = 719,
+    SL_CUDA_TENSOR_MEMORY_LEAK = 721,
+    SL_CUDA_NOT_SUPPORTED = 801,
     SL_CUDA_SYSTEM_NOT_READY = 802,
     SL_CUDA_SYSTEM_DRIVER_MISMATCH = 803,
     SL_CUDA_UNKNOWN = 999,
@@ -57,6 +66,7 @@ enum sl_cuda_attribute {
     SL_CUDA_COMPUTE_MODE = 20, /* 2: prohibited */
     SL_CUDA_COMPUTE_MAJOR = 75,
     SL_CUDA_COMPUTE_MINOR = 76,
+    SL_CUDA_HOST_REGISTER = 99,
     SL_CUDA_VMM = 102,
     SL_CUDA_FD_HANDLES = 103,
     SL_CUDA_READ_ONLY_HOST_REGISTER = 113,
@@ -143,13 +153,12 @@ struct sl_cuda_device {
     uint64_t granularity; /* of sizes and addresses of shareable memory */
     int major, minor;     /* compute capability */
     int multiprocessors;
+    bool registers_read_only; /* it pins memory of the host that is mapped to be read */
 };
 /** SL_CUDA_INVALID_DEVICE: there is none with this ordinal; 0 without VMM or descriptors. */
 int sl_cuda_device(const struct sl_cuda *cuda, int ordinal, struct sl_cuda_device *device,
                    struct sl_cuda_err *err);
-/** The one with this UUID, which may have another ordinal in every process. */
-int sl_cuda_device_by_uuid(const struct sl_cuda *cuda, const uint8_t uuid[16],
-                           struct sl_cuda_device *device, struct sl_cuda_err *err);
+/** How many this process sees. */
 int sl_cuda_device_count(const struct sl_cuda *cuda, int *count, struct sl_cuda_err *err);
 
 /** What every allocation that is to be shared is made with. */

@@ -29,6 +29,8 @@ static int describe(const struct sl_cuda *cuda, struct sl_cuda_device *device,
     device->major = attribute(cuda, device, SL_CUDA_COMPUTE_MAJOR);
     device->minor = attribute(cuda, device, SL_CUDA_COMPUTE_MINOR);
     device->multiprocessors = attribute(cuda, device, SL_CUDA_MULTIPROCESSORS);
+    device->registers_read_only = attribute(cuda, device, SL_CUDA_HOST_REGISTER) &&
+                                  attribute(cuda, device, SL_CUDA_READ_ONLY_HOST_REGISTER);
     return 0;
 }
 
@@ -82,22 +84,4 @@ int sl_cuda_device(const struct sl_cuda *cuda, int ordinal, struct sl_cuda_devic
                             "there is no cuda:%d: this process sees %d GPU%s", ordinal, count,
                             count == 1 ? ", cuda:0" : "s, from cuda:0 on");
     return take(cuda, ordinal, device, err) < 0 ? -1 : check_able(cuda, device, err);
-}
-
-int sl_cuda_device_by_uuid(const struct sl_cuda *cuda, const uint8_t uuid[16],
-                           struct sl_cuda_device *device, struct sl_cuda_err *err)
-{
-    int count = 0;
-    if (sl_cuda_device_count(cuda, &count, err) < 0)
-        return -1;
-    for (int i = 0; i < count; i++) {
-        if (take(cuda, i, device, err) < 0)
-            return -1;
-        if (memcmp(device->uuid, uuid, sizeof(device->uuid)) == 0)
-            return check_able(cuda, device, err);
-    }
-    return sl_cuda_fail(err, SL_CUDA_INVALID_DEVICE,
-                        "this process does not see GPU-%02x%02x%02x%02x-…, where the memory is: "
-                        "give its container that GPU",
-                        uuid[0], uuid[1], uuid[2], uuid[3]);
 }

@@ -81,7 +81,7 @@ static size_t first_after(const struct sl_gpu_crcs *crcs, uint32_t file, uint64_
 
 /* ---- computing; the GPU's thread ------------------------------------------------------------- */
 
-static void tell(struct sl_gpu_crcs *crcs, const struct sl_check *check, uint32_t crc)
+static void report(struct sl_gpu_crcs *crcs, const struct sl_check *check, uint32_t crc)
 {
     sl_metric_add(SL_M_GPU_CRC_BYTES, (int64_t)(check->end - check->begin));
     SL_LOCKED(&crcs->lock);
@@ -105,7 +105,7 @@ static int flush(struct sl_gpu_crcs *crcs, struct sl_err *err)
         sl_gpu_check(gpu, cuda->stream_synchronize(crcs->stream), err, "compute CRCs") < 0)
         return -1;
     for (unsigned i = 0; i < count; i++)
-        tell(crcs, crcs->batch[i], crcs->pinned[i]);
+        report(crcs, crcs->batch[i], crcs->pinned[i]);
     return 0;
 }
 

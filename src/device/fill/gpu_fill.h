@@ -7,7 +7,8 @@
  * GPUs is read once: each buffer of the ring is copied to all of them, and what is decrypted is
  * decrypted on each. Each tells on its own what is true of its memory.
  *
- * Errors are those of gpu.h, and SL_E_INTEGRITY for pieces that stay wrong.
+ * Errors are those of gpu.h, and SL_E_INTEGRITY for pieces that stay wrong. One thread makes,
+ * finishes and frees a fill; the reader's threads use its device and its ring.
  */
 #ifndef SL_GPU_FILL_H
 #define SL_GPU_FILL_H
@@ -28,7 +29,7 @@ struct sl_gpu_fill_target {
     void *arg;
     /** What the reader tells, as soon as it is true of this GPU's memory. The GPU's thread, so it
      * must be quick. */
-    struct sl_stage_events told;
+    struct sl_stage_events events;
 };
 struct sl_gpu_fill_config {
     const struct sl_gpu_fill_target *targets; /* only read by sl_gpu_fill_new() */
@@ -43,26 +44,27 @@ struct sl_gpu_fill_config {
 
 /**
  * Decide what these GPUs do of the plan's work (sl_plan_stages()), and log it with the reason. As
- * `wishes` say; for auto it is the GPU where there are kernels for it and it was measured to be
+ * `settings` say; for auto it is the GPU where there are kernels for it and it was measured to be
  * faster than all processors together, once for each GPU of the process. Casts and CRCs are of one
  * GPU: what goes to several is made on the host, once. Blocks, some ten milliseconds the first
  * time. Any thread but a GPU's. -1: a GPU is wanted that has no kernels, SL_E_GPU; SL_E_NO_SPACE.
  */
 int sl_gpu_fill_stages(struct sl_plan *plan, const struct sl_gpu_fill_target *targets, size_t count,
-                       const struct sl_spec_pool *wishes, struct sl_err *err);
+                       const struct sl_spec_pool *settings, struct sl_err *err);
 
 struct sl_gpu_fill;
 /** The plan (borrowed) has its stages. Any thread but a GPU's; blocks. SL_E_GPU, SL_E_NO_SPACE. */
 struct sl_gpu_fill *sl_gpu_fill_new(const struct sl_plan *plan,
                                     const struct sl_gpu_fill_config *config, struct sl_err *err);
-/** Ends what is under way. NULL is fine. */
+/** Ends what is under way, and waits for it. After the run. NULL is fine. */
 void sl_gpu_fill_free(struct sl_gpu_fill *fill);
 SL_AUTO_DEFINE(sl_gpu_fill)
 /** For the reader's config, as long as the fill lives. */
 const struct sl_stage_device *sl_gpu_fill_device(const struct sl_gpu_fill *fill);
-/** Through which the sink fills the files that lie on the GPUs. */
+/** Through which the sink fills the files that lie on the GPUs; the fill's. */
 struct sl_gpu_ring *sl_gpu_fill_ring(const struct sl_gpu_fill *fill);
-/** The run has ended: wait until everything is on every GPU and right. Blocks. */
+/** The run has ended: wait until everything is on every GPU and right. Blocks.
+ * SL_E_CANCELED too. */
 int sl_gpu_fill_finish(struct sl_gpu_fill *fill, struct sl_err *err);
 
 #endif

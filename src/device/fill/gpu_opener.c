@@ -29,8 +29,8 @@ struct sl_gpu_opener {
 
 /* ---- opening; the GPU's thread --------------------------------------------------------------- */
 
-static int tell(const struct sl_gpu_opener *opener, uint64_t first, uint64_t count,
-                const struct sl_opener_verdicts *verdicts, struct sl_err *err)
+static int report(const struct sl_gpu_opener *opener, uint64_t first, uint64_t count,
+                  const struct sl_opener_verdicts *verdicts, struct sl_err *err)
 {
     const uint32_t *found = (const uint32_t *)(const void *)(opener->pinned + VERDICTS_AT);
     for (uint64_t done = 0; done < count;) {
@@ -38,7 +38,7 @@ static int tell(const struct sl_gpu_opener *opener, uint64_t first, uint64_t cou
         bool good = found[done] == SL_KERNEL_BOX_GOOD;
         while (end < count && (found[end] == SL_KERNEL_BOX_GOOD) == good)
             end++;
-        if (verdicts->told(verdicts->arg, first + done, end - done, good, err) < 0)
+        if (verdicts->report(verdicts->arg, first + done, end - done, good, err) < 0)
             return -1;
         done = end;
     }
@@ -76,7 +76,7 @@ static int open_run(struct sl_gpu_opener *opener, const struct sl_tensor *tensor
                      err, "copy verdicts") < 0 ||
         sl_gpu_check(gpu, cuda->stream_synchronize(opener->stream), err, "decrypt") < 0)
         return -1;
-    return tell(opener, first, count, verdicts, err);
+    return report(opener, first, count, verdicts, err);
 }
 
 int sl_gpu_opener_open(struct sl_gpu_opener *opener, const struct sl_tensor *tensor, uint64_t first,

@@ -188,7 +188,7 @@ static const char *const names[SL_STAGES] = {[SL_STAGE_DECRYPT] = "decrypting",
                                              [SL_STAGE_CAST] = "casting",
                                              [SL_STAGE_CRC] = "computing CRCs"};
 
-static void tell(const struct sl_gpu *gpu, const struct rates *rates)
+static void report(const struct sl_gpu *gpu, const struct rates *rates)
 {
     char text[400], host[32], device[32];
     int used = 0;
@@ -216,7 +216,7 @@ static const struct rates *measure(struct sl_gpu *gpu, struct sl_err *err)
     }
     if (measure_gpu(gpu, rates, err) < 0)
         return NULL;
-    tell(gpu, rates);
+    report(gpu, rates);
     return sl_gpu_keep(gpu, sl_steal(&rates));
 }
 
@@ -225,17 +225,17 @@ const char *sl_gpu_stage_name(enum sl_stage stage)
     return names[stage];
 }
 
-int sl_gpu_rates_choose(struct sl_gpu *gpu, enum sl_stage stage, enum sl_pool_decrypt wish,
+int sl_gpu_rates_choose(struct sl_gpu *gpu, enum sl_stage stage, enum sl_pool_decrypt setting,
                         struct sl_gpu_choice *choice, struct sl_err *err)
 {
     struct sl_err why = SL_ERR_INIT;
     const struct rates *rates = NULL;
     char host[32], device[32];
-    choice->on_gpu = wish == SL_DECRYPT_GPU;
+    choice->on_gpu = setting == SL_DECRYPT_GPU;
     snprintf(choice->why, sizeof(choice->why), "the spec says so");
-    if (wish == SL_DECRYPT_HOST)
+    if (setting == SL_DECRYPT_HOST)
         return 0;
-    if (wish == SL_DECRYPT_GPU)
+    if (setting == SL_DECRYPT_GPU)
         return sl_kernels_check(sl_gpu_device(gpu), err);
     if (sl_kernels_check(sl_gpu_device(gpu), &why) == 0 && !(rates = sl_gpu_keep(gpu, NULL)))
         rates = measure(gpu, &why);

@@ -114,7 +114,7 @@ static int put(struct sl_gpu_repair *repair, const struct sl_gpu_bad *bad,
         sl_gpu_ring_commit(repair->config.ring, to);
         done += bytes;
     }
-    const struct sl_gpu_note note = {.tell = repair->config.tell,
+    const struct sl_gpu_note note = {.deliver = repair->config.deliver,
                                      .arg = repair->config.arg,
                                      .subject = bad,
                                      .file = mapping->file,
@@ -168,7 +168,7 @@ static void *run(void *arg)
 
 /* ---- what is asked of it --------------------------------------------------------------------- */
 
-void sl_gpu_repair_opened(struct sl_gpu_repair *repair, uint64_t pieces)
+void sl_gpu_repair_decrypted(struct sl_gpu_repair *repair, uint64_t pieces)
 {
     sl_counter_add(&repair->opened, pieces);
 }

@@ -14,15 +14,15 @@ struct offer {
     const struct sl_plan *plan;
     const struct sl_gpu_fill_target *targets;
     size_t count;
-    const struct sl_spec_pool *wishes;
+    const struct sl_spec_pool *settings;
 };
 
-static enum sl_pool_decrypt wish_of(const struct offer *offer, enum sl_stage stage)
+static enum sl_pool_decrypt setting_of(const struct offer *offer, enum sl_stage stage)
 {
-    const int wishes[SL_STAGES] = {[SL_STAGE_DECRYPT] = offer->wishes->decrypt,
-                                   [SL_STAGE_CAST] = offer->wishes->cast,
-                                   [SL_STAGE_CRC] = offer->wishes->crc};
-    return (enum sl_pool_decrypt)wishes[stage];
+    const int settings[SL_STAGES] = {[SL_STAGE_DECRYPT] = offer->settings->decrypt,
+                                     [SL_STAGE_CAST] = offer->settings->cast,
+                                     [SL_STAGE_CRC] = offer->settings->crc};
+    return (enum sl_pool_decrypt)settings[stage];
 }
 
 /* Must it be the host, for all of several GPUs? */
@@ -33,7 +33,7 @@ static bool is_hosts(const struct offer *offer, enum sl_stage stage, struct sl_g
         snprintf(choice->why, sizeof(choice->why), "once for all GPUs");
         return true;
     }
-    for (size_t i = 1; wish_of(offer, stage) == SL_DECRYPT_AUTO && i < offer->count; i++) {
+    for (size_t i = 1; setting_of(offer, stage) == SL_DECRYPT_AUTO && i < offer->count; i++) {
         const struct sl_cuda_device *device = sl_gpu_device(offer->targets[i].gpu);
         if (sl_kernels_check(device, &why) == 0)
             continue;
@@ -50,7 +50,7 @@ static int does(void *arg, enum sl_stage stage, bool *is_done, struct sl_err *er
     struct sl_gpu *gpu = offer->targets[0].gpu;
     struct sl_gpu_choice choice = {.on_gpu = false};
     if (!is_hosts(offer, stage, &choice) &&
-        sl_gpu_rates_choose(gpu, stage, wish_of(offer, stage), &choice, err) < 0)
+        sl_gpu_rates_choose(gpu, stage, setting_of(offer, stage), &choice, err) < 0)
         return -1;
     char place[32] = "the host";
     if (choice.on_gpu)
@@ -70,9 +70,9 @@ static bool has(void *arg, uint32_t file)
 }
 
 int sl_gpu_fill_stages(struct sl_plan *plan, const struct sl_gpu_fill_target *targets, size_t count,
-                       const struct sl_spec_pool *wishes, struct sl_err *err)
+                       const struct sl_spec_pool *settings, struct sl_err *err)
 {
-    struct offer own = {plan, targets, count, wishes};
+    struct offer own = {plan, targets, count, settings};
     const struct sl_stage_offer offer = {
         .does = does, .has = has, .arg = &own, .piece_bytes_max = SL_OPENER_PIECE_BYTES_MAX};
     return sl_plan_stages(plan, &offer, err);

@@ -69,10 +69,10 @@ static const struct sl_mapping *next_sealed(const struct sl_gpu_sealed *sealed, 
 
 /* ---- notes; the GPU's thread ----------------------------------------------------------------- */
 
-static void tell(struct sl_gpu_target *target, uint32_t file, uint64_t begin, uint64_t end)
+static void report(struct sl_gpu_target *target, uint32_t file, uint64_t begin, uint64_t end)
 {
     if (begin < end)
-        target->is.told.landed(target->is.told.arg, file, begin, end - begin);
+        target->is.events.landed(target->is.events.arg, file, begin, end - begin);
 }
 
 /* Pieces of a sealed tensor that are being opened. */
@@ -105,9 +105,9 @@ static int take_verdicts(void *arg, uint64_t first, uint64_t count, bool good, s
         return take_bad(opened, first, count, err);
     uint64_t begin = first * mapping->piece_bytes, whole = mapping->end - mapping->begin;
     uint64_t end = SL_MIN(begin + count * mapping->piece_bytes, whole);
-    sl_gpu_repair_opened(opened->target->repair, count);
+    sl_gpu_repair_decrypted(opened->target->repair, count);
     sl_metric_add(SL_M_GPU_OPENED_BYTES, (int64_t)(end - begin));
-    tell(opened->target, mapping->file, mapping->file_offset + begin, mapping->file_offset + end);
+    report(opened->target, mapping->file, mapping->file_offset + begin, mapping->file_offset + end);
     return 0;
 }
 
@@ -129,7 +129,7 @@ static int take_plain(struct sl_gpu_target *target, uint32_t file, uint64_t begi
     if (begin < end && target->crcs &&
         sl_gpu_crcs_landed(target->crcs, file, begin, end - begin, err) < 0)
         return -1;
-    tell(target, file, begin, end);
+    report(target, file, begin, end);
     return 0;
 }
 
@@ -150,7 +150,7 @@ static int open_all(struct sl_gpu_target *target, const struct sl_gpu_note *note
     return take_plain(target, note->file, at, end, err);
 }
 
-static void tell_landed(void *arg, const struct sl_gpu_note *note)
+static void report_landed(void *arg, const struct sl_gpu_note *note)
 {
     struct sl_gpu_target *target = arg;
     struct sl_err err = SL_ERR_INIT;
@@ -158,7 +158,7 @@ static void tell_landed(void *arg, const struct sl_gpu_note *note)
         sl_gpu_ring_fail(target->ring, &err);
 }
 
-static void tell_repaired(void *arg, const struct sl_gpu_note *note)
+static void report_repaired(void *arg, const struct sl_gpu_note *note)
 {
     struct sl_gpu_target *target = arg;
     const struct sl_gpu_bad *bad = note->subject;
@@ -169,10 +169,10 @@ static void tell_repaired(void *arg, const struct sl_gpu_note *note)
         sl_gpu_repair_done(target->repair);
 }
 
-static void tell_agreed(void *arg, const struct sl_gpu_note *note)
+static void report_agreed(void *arg, const struct sl_gpu_note *note)
 {
     const struct sl_gpu_target *target = arg;
-    target->is.told.agreed(target->is.told.arg, note->subject);
+    target->is.events.agreed(target->is.events.arg, note->subject);
 }
 
 /* ---- the reader's threads -------------------------------------------------------------------- */
@@ -180,7 +180,7 @@ static void tell_agreed(void *arg, const struct sl_gpu_note *note)
 void sl_gpu_target_landed(struct sl_gpu_target *target, uint32_t file, uint64_t offset,
                           uint64_t bytes)
 {
-    const struct sl_gpu_note note = {.tell = tell_landed,
+    const struct sl_gpu_note note = {.deliver = report_landed,
                                      .arg = target,
                                      .file = file,
                                      .offset = offset,
@@ -192,7 +192,7 @@ void sl_gpu_target_landed(struct sl_gpu_target *target, uint32_t file, uint64_t 
 void sl_gpu_target_agreed(struct sl_gpu_target *target, const struct sl_check *check)
 {
     const struct sl_gpu_note note = {
-        .tell = tell_agreed, .arg = target, .subject = check, .queue = target->queue};
+        .deliver = report_agreed, .arg = target, .subject = check, .queue = target->queue};
     sl_gpu_ring_note(target->ring, &note);
 }
 
@@ -227,7 +227,7 @@ int sl_gpu_target_join(struct sl_gpu_target *target, struct sl_gpu_ring *ring, u
                                                 .queue = queue,
                                                 .cancel = config->cancel,
                                                 .progress = config->progress,
-                                                .tell = tell_repaired,
+                                                .deliver = report_repaired,
                                                 .arg = target};
     target->ring = ring;
     target->queue = queue;

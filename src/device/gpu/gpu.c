@@ -137,8 +137,8 @@ static uint64_t do_chores(struct sl_gpu *gpu)
 {
     uint64_t soonest = SL_GPU_IDLE;
     for (struct sl_gpu_chore *at = gpu->chores; at; at = at->next) {
-        uint64_t wish = at->turn(at);
-        soonest = SL_MIN(soonest, wish);
+        uint64_t due = at->turn(at);
+        soonest = SL_MIN(soonest, due);
     }
     return soonest;
 }

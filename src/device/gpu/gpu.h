@@ -8,6 +8,9 @@
  * Errors are SL_E_GPU, and SL_E_NO_SPACE where the device's memory is full. When the driver says
  * that the context is lost nothing of this GPU works any more in this process, which the error
  * says.
+ *
+ * Any thread but the GPU's own; what is a task waits for that thread: hold, unhold and all that
+ * have to do with memory.
  */
 #ifndef SL_GPU_H
 #define SL_GPU_H
@@ -23,17 +26,17 @@ struct sl_gpu;
 /** The GPU with this ordinal, and its thread. Blocks for the driver's start, which may take
  * seconds. SL_E_GPU: no driver, too old, no such device. */
 struct sl_gpu *sl_gpu_open(int ordinal, struct sl_err *err);
-/** Nothing uses it any more. NULL is fine. */
+/** Nothing uses it any more. Blocks until its thread has ended. NULL is fine. */
 void sl_gpu_free(struct sl_gpu *gpu);
 SL_AUTO_DEFINE(sl_gpu)
-/** How many GPUs this process sees. SL_E_GPU. */
+/** How many GPUs this process sees; starts the driver. SL_E_GPU. */
 int sl_gpu_count(int *count, struct sl_err *err);
 
-/** What it is; set when it was opened. */
+/** What it is; set when it was opened, borrowed. */
 const struct sl_cuda_device *sl_gpu_device(const struct sl_gpu *gpu);
 /** Bytes rounded up to what its memory comes in; 0: that is too much. */
 uint64_t sl_gpu_round(const struct sl_gpu *gpu, uint64_t bytes);
-/** Memory of the device now, whoever uses it. Blocks; any thread. */
+/** Memory of the device now, whoever uses it. */
 int sl_gpu_memory(struct sl_gpu *gpu, uint64_t *free_bytes, uint64_t *total_bytes,
                   struct sl_err *err);
 
@@ -48,7 +51,7 @@ struct sl_gpu_memory {
     uint64_t address; /* of the device; 0: not mapped here */
     uint64_t handle;
     uint64_t bytes;
-    int fd; /* what others import; it alone keeps the memory */
+    int fd; /* what others import; it alone keeps the memory; -1: none */
 };
 /* clang-format off */
 #define SL_GPU_MEMORY_INIT {.fd = -1}
@@ -60,11 +63,11 @@ int sl_gpu_memory_make(struct sl_gpu *gpu, uint64_t bytes, struct sl_gpu_memory 
 void sl_gpu_memory_unmap(struct sl_gpu *gpu, struct sl_gpu_memory *memory);
 /** Unmap and close. */
 void sl_gpu_memory_release(struct sl_gpu *gpu, struct sl_gpu_memory *memory);
-/** Is it memory of this GPU, at least so much? SL_E_INTEGRITY. The descriptor stays the caller's.
- */
+/** Is it memory of this GPU, at least so much? SL_E_INTEGRITY, and as above. The descriptor stays
+ * the caller's. */
 int sl_gpu_memory_check(struct sl_gpu *gpu, int fd, uint64_t bytes, struct sl_err *err);
 
-/** A failure of the driver as one of ours. */
+/** A failure of the driver as one of ours: -1. Any thread. */
 int sl_gpu_fail(struct sl_err *err, const struct sl_cuda_err *why);
 
 #endif

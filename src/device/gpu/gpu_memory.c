@@ -3,6 +3,7 @@
  * it. A mapping and a handle are given back as soon as it is full: the descriptor keeps the memory
  * by itself, so it goes when the last process has closed and unmapped it, without a call of ours.
  */
+#include <fcntl.h>
 #include <unistd.h>
 
 #include "gpu_parts.h"
@@ -76,7 +77,7 @@ static int map(struct sl_gpu *gpu, struct sl_gpu_memory *memory, struct sl_err *
 }
 
 /* How much there was is part of the answer to a full device. */
-static int tell_full(struct sl_gpu *gpu, uint64_t bytes, struct sl_err *err)
+static int report_full(struct sl_gpu *gpu, uint64_t bytes, struct sl_err *err)
 {
     size_t free_bytes = 0, total_bytes = 0;
     if (err->kind == SL_E_NO_SPACE && gpu->cuda->mem_info(&free_bytes, &total_bytes) == 0)
@@ -93,13 +94,14 @@ static int make(struct sl_gpu *gpu, struct sl_gpu_memory *memory, struct sl_err 
     if (sl_gpu_check(gpu, cuda->mem_create(&memory->handle, memory->bytes, &prop, 0), err,
                      "take %llu bytes", bytes) < 0) {
         memory->handle = 0;
-        return tell_full(gpu, memory->bytes, err);
+        return report_full(gpu, memory->bytes, err);
     }
     int fd = -1;
     if (sl_gpu_check(gpu, cuda->mem_export(&fd, memory->handle, SL_CUDA_HANDLE_FD, 0), err,
                      "export %llu bytes", bytes) < 0)
         return -1;
     memory->fd = fd;
+    fcntl(fd, F_SETFD, FD_CLOEXEC); /* no driver says whether it is */
     return map(gpu, memory, err);
 }
 

@@ -6,7 +6,7 @@
 #include "gpu_ring_parts.h"
 
 enum {
-    BUFFERS = 16,
+    BUFFERS = 32, /* full ones on their way while as many readers fill theirs */
     AGE_MS = 5,
 };
 
@@ -55,7 +55,7 @@ static int make_task(struct sl_gpu *gpu, void *arg, struct sl_err *err)
     if (sl_gpu_check(gpu, gpu->cuda->stream_create(&queue->stream, SL_CUDA_STREAM_NON_BLOCKING),
                      err, "make a stream") < 0)
         return -1;
-    for (unsigned i = 0; i < queue->ring->count; i++)
+    for (unsigned i = 0; i < queue->ring->copies; i++)
         if (sl_gpu_check(gpu, gpu->cuda->event_create(&queue->events[i], EVENT), err,
                          "make an event") < 0)
             return -1;
@@ -76,7 +76,7 @@ static int free_task(struct sl_gpu *gpu, void *arg, struct sl_err *err)
         cuda->stream_synchronize(queue->stream);
         cuda->stream_destroy(queue->stream);
     }
-    for (unsigned i = 0; i < ring->count; i++)
+    for (unsigned i = 0; i < ring->copies; i++)
         if (queue->events[i])
             cuda->event_destroy(queue->events[i]);
     if (queue == ring->queues && ring->pinned)
@@ -114,13 +114,6 @@ void sl_gpu_ring_leave(struct sl_gpu_ring *ring, unsigned queue)
 
 /* ---- the ring -------------------------------------------------------------------------------- */
 
-static unsigned usual_age_ms = AGE_MS;
-
-void sl_gpu_ring_set_age(unsigned ms)
-{
-    usual_age_ms = ms ? ms : (unsigned)AGE_MS;
-}
-
 struct sl_gpu_ring *sl_gpu_ring_new(struct sl_gpu *gpu, const struct sl_gpu_ring_config *config,
                                     struct sl_err *err)
 {
@@ -137,10 +130,11 @@ struct sl_gpu_ring *sl_gpu_ring_new(struct sl_gpu *gpu, const struct sl_gpu_ring
     ring->cancel = config->cancel;
     ring->count = SL_MIN(config->buffers ? config->buffers : (unsigned)BUFFERS,
                          (unsigned)SL_RING_BUFFERS_MAX);
+    ring->copies = 2 * ring->count;
     ring->buffer_bytes =
         config->buffer_bytes ? config->buffer_bytes : (uint64_t)SL_GPU_RING_BUFFER_BYTES;
     ring->scratch = config->scratch;
-    ring->age_ns = (config->age_ms ? config->age_ms : usual_age_ms) * SL_NS_PER_MS;
+    ring->age_ns = (config->age_ms ? config->age_ms : (unsigned)AGE_MS) * SL_NS_PER_MS;
     if (sl_gpu_ring_add(ring, gpu, config->addresses, config->bytes, err) == 0)
         return ring;
     sl_gpu_ring_free(ring);

@@ -1,9 +1,9 @@
 /*
  * A buffer is FREE, OPEN (bytes of one stretch of a file are put into it) or CLOSED: each queue
  * copies it to its GPU, and it is free again when the last of them has. It closes when it is full,
- * when it is old, when somebody needs one and none is free, or when its bytes are put again
- * elsewhere: copies begin in the order of closing, in one stream a queue, so what was put later
- * lands later.
+ * when it is old, when somebody needs one and none is free nor on its way, or when its bytes are
+ * put again elsewhere: copies begin in the order of closing, in one stream a queue, so what was put
+ * later lands later.
  *
  * Buffers are numbered as they open, and a note of a queue waits for all with a number up to the
  * highest of its time. A buffer is closed a few milliseconds after it was opened however few bytes
@@ -23,7 +23,7 @@ enum {
     WAIT_SLICE_MS = 100,
 };
 
-static void poke(const struct sl_gpu_ring *ring)
+void sl_gpu_ring_poke(const struct sl_gpu_ring *ring)
 {
     for (unsigned i = 0; i < ring->queue_count; i++)
         sl_gpu_poke(ring->queues[i].gpu);
@@ -31,7 +31,7 @@ static void poke(const struct sl_gpu_ring *ring)
 
 /* ---- buffers; with the lock ----------------------------------------------------------------- */
 
-static void close_buffer(struct sl_gpu_ring *ring, struct sl_gpu_buffer *buffer)
+void sl_gpu_ring_close(struct sl_gpu_ring *ring, struct sl_gpu_buffer *buffer)
 {
     if (buffer->state != SL_BUFFER_OPEN)
         return;
@@ -57,7 +57,7 @@ static uint64_t bytes_there(const struct sl_gpu_shape *shape, uint64_t bytes)
     return shape ? bytes / shape->in_bytes * shape->out_bytes : bytes;
 }
 
-static uint64_t end_of(const struct sl_gpu_buffer *buffer)
+uint64_t sl_gpu_buffer_end(const struct sl_gpu_buffer *buffer)
 {
     return buffer->offset + bytes_there(buffer->shape, buffer->used);
 }
@@ -65,13 +65,13 @@ static uint64_t end_of(const struct sl_gpu_buffer *buffer)
 static bool overlaps(const struct sl_gpu_buffer *buffer, const struct putting *putting)
 {
     return buffer->offset < putting->offset + bytes_there(putting->shape, putting->bytes) &&
-           putting->offset < end_of(buffer);
+           putting->offset < sl_gpu_buffer_end(buffer);
 }
 
 static bool continues_in(const struct sl_gpu_buffer *buffer, const struct putting *putting)
 {
     return buffer->shape == putting->shape && buffer->queues == putting->queues &&
-           end_of(buffer) == putting->offset;
+           sl_gpu_buffer_end(buffer) == putting->offset;
 }
 
 /* One that these bytes continue; others that have the same bytes go before. */
@@ -83,9 +83,9 @@ static struct sl_gpu_buffer *find_open(struct sl_gpu_ring *ring, const struct pu
         if (buffer->state != SL_BUFFER_OPEN || buffer->file != putting->file)
             continue;
         if (overlaps(buffer, putting))
-            close_buffer(ring, buffer);
+            sl_gpu_ring_close(ring, buffer);
         else if (!buffer->closes && continues_in(buffer, putting) &&
-                 putting->bytes <= ring->buffer_bytes - buffer->used)
+                 putting->bytes <= ring->buffer_bytes - buffer->skipped - buffer->used)
             found = buffer;
     }
     return found;
@@ -105,14 +105,15 @@ static void close_oldest(struct sl_gpu_ring *ring)
     struct sl_gpu_buffer *oldest = NULL;
     for (unsigned i = 0; i < ring->count; i++) {
         struct sl_gpu_buffer *buffer = &ring->locked.buffers[i];
-        if (buffer->state == SL_BUFFER_CLOSED && !buffer->begun)
-            return; /* one is about to go */
-        if (buffer->state == SL_BUFFER_OPEN && !buffer->closes &&
+        if (buffer->state == SL_BUFFER_CLOSED)
+            return; /* it will be free: whole buffers are what the link is fast with */
+        bool is_held = buffer->lent && buffer->writers;
+        if (buffer->state == SL_BUFFER_OPEN && !buffer->closes && !is_held &&
             (!oldest || buffer->number < oldest->number))
             oldest = buffer;
     }
     if (oldest)
-        close_buffer(ring, oldest);
+        sl_gpu_ring_close(ring, oldest);
 }
 
 static struct sl_gpu_buffer *open_buffer(struct sl_gpu_ring *ring, const struct putting *putting)
@@ -121,7 +122,7 @@ static struct sl_gpu_buffer *open_buffer(struct sl_gpu_ring *ring, const struct 
     if (!buffer)
         return NULL;
     buffer->state = SL_BUFFER_OPEN;
-    buffer->closes = false;
+    buffer->closes = buffer->lent = false;
     buffer->file = putting->file;
     buffer->shape = putting->shape;
     buffer->queues = putting->queues;
@@ -129,11 +130,11 @@ static struct sl_gpu_buffer *open_buffer(struct sl_gpu_ring *ring, const struct 
     buffer->used = 0;
     buffer->number = ++ring->locked.last_number;
     buffer->opened_ns = sl_now_ns();
-    poke(ring); /* it will be old once */
+    sl_gpu_ring_poke(ring); /* it will be old once */
     return buffer;
 }
 
-static int check_going(struct sl_gpu_ring *ring, struct sl_err *err)
+int sl_gpu_ring_going(struct sl_gpu_ring *ring, struct sl_err *err)
 {
     if (ring->locked.err.kind) {
         if (err)
@@ -146,37 +147,62 @@ static int check_going(struct sl_gpu_ring *ring, struct sl_err *err)
 int sl_gpu_ring_check(struct sl_gpu_ring *ring, struct sl_err *err)
 {
     SL_LOCKED(&ring->lock);
-    return check_going(ring, err);
+    return sl_gpu_ring_going(ring, err);
 }
 
-static void wait_a_while(struct sl_gpu_ring *ring)
+void sl_gpu_ring_wait(struct sl_gpu_ring *ring)
 {
     uint64_t when = sl_now_ns() + WAIT_SLICE_MS * SL_NS_PER_MS;
     const struct timespec at = {(time_t)(when / SL_NS_PER_S), (long)(when % SL_NS_PER_S)};
     pthread_cond_timedwait(&ring->moved, &ring->lock, &at);
 }
 
+static int check_fits(const struct sl_gpu_ring *ring, const struct putting *putting,
+                      struct sl_err *err)
+{
+    if (putting->file < ring->file_count && putting->bytes <= ring->buffer_bytes)
+        return 0;
+    return sl_fail(err, SL_E_INTERNAL, "%llu bytes of file %u do not fit the staging ring",
+                   (unsigned long long)putting->bytes, putting->file);
+}
+
+static uint8_t *take_place(struct sl_gpu_buffer *buffer, const struct putting *putting)
+{
+    uint8_t *data = buffer->data + buffer->used;
+    if (!buffer->writers++)
+        buffer->floor = buffer->used;
+    buffer->used += putting->bytes;
+    return data;
+}
+
 static int reserve(struct sl_gpu_ring *ring, const struct putting *putting, uint8_t **data,
                    struct sl_err *err)
 {
-    if (putting->file >= ring->file_count || putting->bytes > ring->buffer_bytes)
-        return sl_fail(err, SL_E_INTERNAL, "%llu bytes of file %u do not fit the staging ring",
-                       (unsigned long long)putting->bytes, putting->file);
+    if (check_fits(ring, putting, err) < 0)
+        return -1;
     SL_LOCKED(&ring->lock);
     struct sl_gpu_buffer *buffer;
     while (!(buffer = find_open(ring, putting)) && !(buffer = open_buffer(ring, putting))) {
-        if (check_going(ring, err) < 0)
+        if (sl_gpu_ring_going(ring, err) < 0)
             return -1;
         close_oldest(ring);
-        poke(ring);
-        wait_a_while(ring);
+        sl_gpu_ring_poke(ring);
+        sl_gpu_ring_wait(ring);
     }
-    if (check_going(ring, err) < 0)
+    if (sl_gpu_ring_going(ring, err) < 0)
         return -1;
-    *data = buffer->data + buffer->used;
-    buffer->used += putting->bytes;
-    buffer->writers++;
+    *data = take_place(buffer, putting);
     return 0;
+}
+
+/* Of four buffers three may be lent. Whoever reserves may wait for the fourth: what is in it is
+ * never held up by a source. */
+static bool may_lend(const struct sl_gpu_ring *ring)
+{
+    unsigned lent = 0;
+    for (unsigned i = 0; i < ring->count; i++)
+        lent += ring->locked.buffers[i].state == SL_BUFFER_OPEN && ring->locked.buffers[i].lent;
+    return lent < ring->count * 3 / 4;
 }
 
 static uint32_t all_queues(const struct sl_gpu_ring *ring)
@@ -189,6 +215,28 @@ int sl_gpu_ring_reserve(struct sl_gpu_ring *ring, uint32_t file, uint64_t offset
 {
     const struct putting putting = {NULL, all_queues(ring), file, offset, bytes};
     return reserve(ring, &putting, data, err);
+}
+
+int sl_gpu_ring_lend(struct sl_gpu_ring *ring, uint32_t file, uint64_t offset, uint64_t bytes,
+                     uint8_t **data, struct sl_err *err)
+{
+    const struct putting putting = {NULL, all_queues(ring), file, offset, bytes};
+    *data = NULL;
+    if (check_fits(ring, &putting, err) < 0)
+        return -1;
+    SL_LOCKED(&ring->lock);
+    if (sl_gpu_ring_going(ring, err) < 0)
+        return -1;
+    if (ring->scratch)
+        return 0;
+    struct sl_gpu_buffer *buffer = find_open(ring, &putting);
+    if (!(buffer && buffer->lent) && !may_lend(ring))
+        return 0;
+    if (!buffer && !(buffer = open_buffer(ring, &putting)))
+        return 0;
+    buffer->lent = true;
+    *data = take_place(buffer, &putting);
+    return 0;
 }
 
 int sl_gpu_ring_reserve_shaped(struct sl_gpu_ring *ring, const struct sl_gpu_shape *shape,
@@ -214,19 +262,19 @@ void sl_gpu_ring_commit(struct sl_gpu_ring *ring, const uint8_t *data)
         struct sl_gpu_buffer *buffer =
             &ring->locked.buffers[(data - ring->pinned) / ring->buffer_bytes];
         buffer->writers--;
-        if (buffer->closes || buffer->used == ring->buffer_bytes)
-            close_buffer(ring, buffer);
+        if (buffer->closes || buffer->skipped + buffer->used == ring->buffer_bytes)
+            sl_gpu_ring_close(ring, buffer);
         closed = buffer->state == SL_BUFFER_CLOSED;
     }
     if (closed)
-        poke(ring);
+        sl_gpu_ring_poke(ring);
 }
 
 /* ---- notes ---------------------------------------------------------------------------------- */
 
 static bool continues(const struct sl_gpu_waiting_note *before, const struct sl_gpu_note *note)
 {
-    return !note->subject && !before->note.subject && before->note.tell == note->tell &&
+    return !note->subject && !before->note.subject && before->note.deliver == note->deliver &&
            before->note.arg == note->arg && before->note.file == note->file &&
            before->note.offset + before->note.bytes == note->offset;
 }
@@ -272,17 +320,18 @@ void sl_gpu_ring_note(struct sl_gpu_ring *ring, const struct sl_gpu_note *note)
 }
 
 /* Is it on its way to this queue's GPU? With the lock. */
-static bool is_outstanding(const struct sl_gpu_buffer *buffer, const struct sl_gpu_queue *queue)
+bool sl_gpu_ring_is_outstanding(const struct sl_gpu_buffer *buffer,
+                                const struct sl_gpu_queue *queue)
 {
     return buffer->state != SL_BUFFER_FREE && (buffer->queues & ~buffer->landed & queue->bit);
 }
 
 /* The lowest number of what is not on the device yet; with the lock. */
-static uint64_t lowest_outstanding(const struct sl_gpu_queue *queue)
+uint64_t sl_gpu_ring_lowest(const struct sl_gpu_queue *queue)
 {
     uint64_t lowest = UINT64_MAX;
-    for (unsigned i = 0; i < queue->ring->count; i++)
-        if (is_outstanding(&queue->ring->locked.buffers[i], queue))
+    for (unsigned i = 0; i < queue->ring->copies; i++)
+        if (sl_gpu_ring_is_outstanding(&queue->ring->locked.buffers[i], queue))
             lowest = SL_MIN(lowest, queue->ring->locked.buffers[i].number);
     return lowest;
 }
@@ -291,22 +340,22 @@ static bool take_note(struct sl_gpu_queue *queue, struct sl_gpu_note *note)
 {
     SL_LOCKED(&queue->ring->lock);
     if (!queue->locked.note_count || queue->ring->locked.err.kind ||
-        queue->locked.notes[queue->locked.first_note].upto >= lowest_outstanding(queue))
+        queue->locked.notes[queue->locked.first_note].upto >= sl_gpu_ring_lowest(queue))
         return false;
     *note = queue->locked.notes[queue->locked.first_note++].note;
     if (--queue->locked.note_count == 0)
         queue->locked.first_note = 0;
-    queue->locked.telling = true;
+    queue->locked.delivering = true;
     return true;
 }
 
-static void tell_notes(struct sl_gpu_queue *queue)
+static void deliver_notes(struct sl_gpu_queue *queue)
 {
     struct sl_gpu_note note;
     while (take_note(queue, &note)) {
-        note.tell(note.arg, &note);
+        note.deliver(note.arg, &note);
         SL_LOCKED(&queue->ring->lock);
-        queue->locked.telling = false;
+        queue->locked.delivering = false;
         pthread_cond_broadcast(&queue->ring->moved);
     }
 }
@@ -325,9 +374,9 @@ static struct sl_gpu_buffer *first_of(const struct sl_gpu_queue *queue, bool beg
     struct sl_gpu_ring *ring = queue->ring;
     struct sl_gpu_buffer *first = NULL;
     SL_LOCKED(&ring->lock);
-    for (unsigned i = 0; i < ring->count; i++) {
+    for (unsigned i = 0; i < ring->copies; i++) {
         struct sl_gpu_buffer *buffer = &ring->locked.buffers[i];
-        if (buffer->state == SL_BUFFER_CLOSED && is_outstanding(buffer, queue) &&
+        if (buffer->state == SL_BUFFER_CLOSED && sl_gpu_ring_is_outstanding(buffer, queue) &&
             (bool)(buffer->begun & queue->bit) == begun && (!first || buffer->order < first->order))
             first = buffer;
     }
@@ -354,7 +403,37 @@ static void note_landed(struct sl_gpu_queue *queue, struct sl_gpu_buffer *buffer
         return;
     buffer->state = SL_BUFFER_FREE;
     buffer->begun = buffer->landed = 0;
+    buffer->data -= buffer->skipped;
+    buffer->skipped = 0;
     pthread_cond_broadcast(&queue->ring->moved);
+}
+
+/* What lies before the first byte that is not written yet goes by itself, with the buffer's number:
+ * who is told of it is told in time however long a source takes over what was lent behind it. The
+ * rest is as a buffer that opens now. Its memory is free when that has landed, which is later. */
+static void close_part(struct sl_gpu_ring *ring, struct sl_gpu_buffer *buffer, uint64_t now)
+{
+    struct sl_gpu_buffer *part = NULL;
+    for (unsigned i = ring->count; i < ring->copies && !part; i++)
+        if (ring->locked.buffers[i].state == SL_BUFFER_FREE)
+            part = &ring->locked.buffers[i];
+    if (!buffer->floor || !part)
+        return;
+    *part = (struct sl_gpu_buffer){.data = buffer->data,
+                                   .state = SL_BUFFER_OPEN,
+                                   .file = buffer->file,
+                                   .offset = buffer->offset,
+                                   .used = buffer->floor,
+                                   .number = buffer->number,
+                                   .queues = buffer->queues};
+    sl_gpu_ring_close(ring, part);
+    buffer->data += buffer->floor;
+    buffer->skipped += buffer->floor;
+    buffer->offset += buffer->floor;
+    buffer->used -= buffer->floor;
+    buffer->floor = 0;
+    buffer->number = ++ring->locked.last_number;
+    buffer->opened_ns = now;
 }
 
 /* What is old closes. Nanoseconds until the next is. */
@@ -367,8 +446,10 @@ static uint64_t close_old(struct sl_gpu_ring *ring)
         if (buffer->state != SL_BUFFER_OPEN || buffer->closes)
             continue;
         uint64_t age = now - buffer->opened_ns;
-        if (age >= ring->age_ns)
-            close_buffer(ring, buffer);
+        if (age >= ring->age_ns && buffer->lent && buffer->writers)
+            close_part(ring, buffer, now);
+        else if (age >= ring->age_ns)
+            sl_gpu_ring_close(ring, buffer);
         else
             next = SL_MIN(next, ring->age_ns - age);
     }
@@ -435,76 +516,6 @@ uint64_t sl_gpu_queue_turn(struct sl_gpu_chore *chore)
         sl_gpu_ring_fail(queue->ring, &err);
         return SL_GPU_IDLE;
     }
-    tell_notes(queue);
+    deliver_notes(queue);
     return going ? SL_MIN(next, (uint64_t)POLL_NS) : next;
-}
-
-/* ---- waiting -------------------------------------------------------------------------------- */
-
-/* With the lock. */
-static bool is_drained(const struct sl_gpu_ring *ring, bool notes)
-{
-    for (unsigned i = 0; i < ring->queue_count; i++) {
-        const struct sl_gpu_queue *queue = &ring->queues[i];
-        if (lowest_outstanding(queue) != UINT64_MAX ||
-            (notes && (queue->locked.note_count || queue->locked.telling)))
-            return false;
-    }
-    return true;
-}
-
-/* Everything that is open closes, and nothing is left but notes. */
-static int drain(struct sl_gpu_ring *ring, bool notes, struct sl_err *err)
-{
-    SL_LOCKED(&ring->lock);
-    while (!is_drained(ring, notes)) {
-        if (check_going(ring, err) < 0)
-            return -1;
-        for (unsigned i = 0; i < ring->count; i++)
-            close_buffer(ring, &ring->locked.buffers[i]);
-        poke(ring);
-        wait_a_while(ring);
-    }
-    return check_going(ring, err);
-}
-
-int sl_gpu_ring_finish(struct sl_gpu_ring *ring, struct sl_err *err)
-{
-    return drain(ring, true, err);
-}
-
-struct reading {
-    struct sl_gpu_ring *ring;
-    uint64_t address;
-    uint8_t *data;
-    size_t bytes;
-};
-
-static int read_task(struct sl_gpu *gpu, void *arg, struct sl_err *err)
-{
-    const struct reading *reading = arg;
-    const struct sl_gpu_ring *ring = reading->ring;
-    const struct sl_gpu_queue *queue = ring->queues;
-    for (size_t done = 0; done < reading->bytes;) {
-        size_t bytes = SL_MIN(reading->bytes - done, (size_t)SL_RING_BOUNCE_BYTES);
-        if (sl_gpu_check(gpu,
-                         gpu->cuda->copy_to_host(ring->bounce, reading->address + done, bytes,
-                                                 queue->stream),
-                         err, "read %zu bytes back", bytes) < 0 ||
-            sl_gpu_check(gpu, gpu->cuda->stream_synchronize(queue->stream), err,
-                         "wait for %zu bytes", bytes) < 0)
-            return -1;
-        memcpy(reading->data + done, ring->bounce, bytes);
-        done += bytes;
-    }
-    return 0;
-}
-
-int sl_gpu_ring_read(struct sl_gpu_ring *ring, uint32_t file, uint64_t offset, void *data,
-                     size_t bytes, struct sl_err *err)
-{
-    struct reading reading = {ring, ring->queues->addresses[file] + offset, data, bytes};
-    if (drain(ring, false, err) < 0)
-        return -1;
-    return sl_gpu_call(ring->queues->gpu, read_task, &reading, false, err);
 }

@@ -5,6 +5,9 @@
  * Readers put bytes into it (reserve, write, commit); bytes that follow one another in a file are
  * gathered in one buffer, and each buffer is one asynchronous copy. When the copy's event has come
  * the buffer is free again. Who puts bytes waits only for copies, which end without its help.
+ *
+ * Errors are those of gpu.h, and SL_E_CANCELED. One thread, no GPU's, makes, leaves, finishes and
+ * frees it.
  */
 #ifndef SL_GPU_RING_H
 #define SL_GPU_RING_H
@@ -27,14 +30,14 @@ struct sl_gpu_ring_config {
     const uint64_t *addresses; /* where each file begins on the device; borrowed for its life */
     const uint64_t *bytes; /* of each, zeroed first; only read by sl_gpu_ring_new(). NULL: not */
     size_t file_count;
-    unsigned buffers;         /* 0: 16 */
+    unsigned buffers;         /* 0: 32 */
     uint64_t buffer_bytes;    /* 0: SL_GPU_RING_BUFFER_BYTES. What is put at once is never more */
     unsigned age_ms;          /* after so long a buffer goes though it is not full; 0: 5 */
     struct sl_cancel *cancel; /* borrowed; may be NULL */
     uint64_t scratch; /* buffer_bytes of the device, aligned to 16, for what has a shape; 0: nothing
                          has. Only for a ring of one GPU */
 };
-/** Pins its memory, which takes a moment. SL_E_NO_SPACE, SL_E_GPU. */
+/** Pins its memory, which takes a moment: blocks. The GPU outlives it; the config is copied. */
 struct sl_gpu_ring *sl_gpu_ring_new(struct sl_gpu *gpu, const struct sl_gpu_ring_config *config,
                                     struct sl_err *err);
 /**
@@ -49,8 +52,6 @@ int sl_gpu_ring_add(struct sl_gpu_ring *ring, struct sl_gpu *gpu, const uint64_t
 /** This queue ends, as with sl_gpu_ring_free(): no note of it is told any more. The ring can only
  * be freed then. */
 void sl_gpu_ring_leave(struct sl_gpu_ring *ring, unsigned queue);
-/** Tests: how old bytes get before they are sent alone, where no age_ms is given; 0: as usual. */
-void sl_gpu_ring_set_age(unsigned ms);
 /** Copies under way are waited for, others are dropped. NULL is fine. */
 void sl_gpu_ring_free(struct sl_gpu_ring *ring);
 SL_AUTO_DEFINE(sl_gpu_ring)
@@ -58,10 +59,19 @@ SL_AUTO_DEFINE(sl_gpu_ring)
 /**
  * Pinned memory for bytes [offset, offset + bytes) of a file, to be written and committed by this
  * thread before it reserves again. Any thread. Blocks while every buffer is on its way. Fails once
- * any copy has failed, and when canceled.
+ * any copy has failed, and when canceled. SL_E_INTERNAL: more at once than a buffer has.
  */
 int sl_gpu_ring_reserve(struct sl_gpu_ring *ring, uint32_t file, uint64_t offset, uint64_t bytes,
                         uint8_t **data, struct sl_err *err);
+/**
+ * The same without an end in sight, for bytes that are received there: a thread may have many of
+ * them, and reserve meanwhile. Never blocks: *data is NULL where there is none to spare, since some
+ * buffers are kept for those who reserve; and in a ring with scratch memory.
+ */
+int sl_gpu_ring_lend(struct sl_gpu_ring *ring, uint32_t file, uint64_t offset, uint64_t bytes,
+                     uint8_t **data, struct sl_err *err);
+/** They are written, and on their way when it is time. The thread that reserved them; never blocks.
+ */
 void sl_gpu_ring_commit(struct sl_gpu_ring *ring, const uint8_t *data);
 /** The same for whole items of a shape (which stays until the ring ends), the first of which
  * becomes what lies at `offset`. bytes: of what is written here. */
@@ -79,7 +89,7 @@ int sl_gpu_ring_reserve_alone(struct sl_gpu_ring *ring, unsigned queue, uint32_t
  * fails.
  */
 struct sl_gpu_note {
-    void (*tell)(void *arg, const struct sl_gpu_note *note);
+    void (*deliver)(void *arg, const struct sl_gpu_note *note);
     void *arg;
     const void *subject; /* the caller's; not NULL: a note for itself */
     uint32_t file;
@@ -94,7 +104,8 @@ void sl_gpu_ring_fail(struct sl_gpu_ring *ring, const struct sl_err *why);
 /** 0 while it works; else its failure, or SL_E_CANCELED. Any thread. */
 int sl_gpu_ring_check(struct sl_gpu_ring *ring, struct sl_err *err);
 
-/** What the first GPU has there, committed bytes included. Any thread; blocks. */
+/** What the first GPU has there, committed bytes included, which is all that it may be asked for.
+ * Any thread; blocks. */
 int sl_gpu_ring_read(struct sl_gpu_ring *ring, uint32_t file, uint64_t offset, void *data,
                      size_t bytes, struct sl_err *err);
 /** Everything is on every device and every note told; or the first failure. Blocks. */

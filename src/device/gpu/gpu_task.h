@@ -9,11 +9,11 @@
 
 #include "gpu.h"
 
-/** Run something on the GPU's thread and wait for it. Any thread but the GPU's. A lost GPU fails at
- * once, unless `always`: for what gives back. */
+/** Run something on the GPU's thread and wait for it, with what it returns. Any thread but the
+ * GPU's. A lost GPU fails at once, unless `always`: for what gives back. */
 int sl_gpu_call(struct sl_gpu *gpu, int (*run)(struct sl_gpu *gpu, void *arg, struct sl_err *err),
                 void *arg, bool always, struct sl_err *err);
-/** The driver's functions, to be called on the GPU's thread. */
+/** The driver's functions, to be called on the GPU's thread; borrowed. */
 const struct sl_cuda *sl_gpu_driver(const struct sl_gpu *gpu);
 /**
  * What a layer above has found out about this GPU: one allocation, kept as long as the GPU is and
@@ -27,7 +27,7 @@ const void *sl_gpu_keep(struct sl_gpu *gpu, void *fact);
 /** 0, or -1 with err; remembers a lost context. `what` is what could not be done. */
 int sl_gpu_check(struct sl_gpu *gpu, int result, struct sl_err *err, const char *what, ...)
     __attribute__((format(printf, 4, 5)));
-/** The context is needed, and is no more. */
+/** The context is needed, and is no more: each acquire that went well has its release. */
 int sl_gpu_acquire(struct sl_gpu *gpu, struct sl_err *err);
 void sl_gpu_release(struct sl_gpu *gpu);
 

@@ -1,7 +1,8 @@
 /*
  * What kernels are called with, the same bytes on both sides: addresses of the device as numbers,
  * sizes of 64 bits, and the bounds of everything that a kernel touches. The launcher (kernels.h)
- * fills these in and checks them; nobody else needs them.
+ * fills these in and checks them; nobody else needs them. Structs are copied with the launch; what
+ * they name stays until the stream has passed it.
  */
 #ifndef SL_KERNEL_ARGS_H
 #define SL_KERNEL_ARGS_H

@@ -1,4 +1,5 @@
-/* What all kernels need: addresses, and words of memory that may lie anywhere. */
+/* What all kernels need: addresses, and words of memory that may lie anywhere. Called by a thread
+ * of the device, or of the host in tests, on memory that the launcher has checked. */
 #ifndef SL_KERNEL_BASE_H
 #define SL_KERNEL_BASE_H
 

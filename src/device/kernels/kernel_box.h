@@ -1,5 +1,6 @@
 /*
- * XSalsa20-Poly1305 (secretbox) of many pieces at once, in place, in three kernels.
+ * XSalsa20-Poly1305 (secretbox, https://nacl.cr.yp.to/secretbox.html) of many pieces at once, in
+ * place, in three kernels.
  *
  * box_keys, one thread a piece: the piece's nonce, its Salsa20 key, the key of Poly1305 and powers
  * of r. box_open, one block of threads a segment: the stream's first 32 bytes are the key of

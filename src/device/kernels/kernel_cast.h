@@ -2,7 +2,7 @@
  * Casts: a thread takes eight elements at a time, so that each touches whole words of memory, and
  * widens them to F32, then rounds them, as cast.c does with its blocks; what happens to one element
  * is the same code. Which types they are is asked once for eight elements, and all threads give
- * the same answer. The last elements go one by one.
+ * the same answer. The last elements go one by one. Ranges are what the launcher has checked.
  */
 #ifndef SL_KERNEL_CAST_H
 #define SL_KERNEL_CAST_H

@@ -1,5 +1,5 @@
 /*
- * CRC32 and its relatives. Bits are reflected: bit 31 of a word stands for x^0.
+ * CRC32 and its relatives (hash.h says which). Bits are reflected: bit 31 of a word stands for x^0.
  *
  * A block of threads takes a chunk as rows of one word a thread, so that neighbours read
  * neighbouring words. Each thread follows its own column: from row to row what it has is multiplied

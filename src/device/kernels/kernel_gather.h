@@ -2,6 +2,7 @@
  * Strided gather: views and slices of a tensor that lies on the device as it is stored. A thread
  * takes one item after another; what it writes lies together, what it reads lies where the box
  * says. An item that would lie outside of the memory read is left out: its place stays as it was.
+ * What is written the launcher has checked.
  */
 #ifndef SL_KERNEL_GATHER_H
 #define SL_KERNEL_GATHER_H

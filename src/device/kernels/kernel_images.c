@@ -20,50 +20,14 @@ static const struct sl_kernel_image images_built[] = {
 #undef SL_IMAGE
     {0},
 };
-static struct {
-    const struct sl_kernel_image *images;
-    size_t count;
-} replaced;
 
 const struct sl_kernel_image *sl_kernel_images(size_t *count)
 {
-    *count = replaced.images ? replaced.count : sizeof(images_built) / sizeof(*images_built) - 1;
-    return replaced.images ? replaced.images : images_built;
+    *count = sizeof(images_built) / sizeof(*images_built) - 1;
+    return images_built;
 }
 
 const char *sl_kernel_images_text(void)
 {
     return SL_IMAGES_TEXT;
-}
-
-/* Of one kind, the newest that is not newer than the GPU; cubins only of its own family, which is
- * the major version. */
-static const struct sl_kernel_image *newest(bool ptx, int major, int minor)
-{
-    size_t count;
-    const struct sl_kernel_image *images = sl_kernel_images(&count), *best = NULL;
-    for (size_t i = 0; i < count; i++) {
-        const struct sl_kernel_image *image = &images[i];
-        bool fits = image->arch <= 10 * major + minor && (ptx || image->arch / 10 == major);
-        if (image->ptx == ptx && fits && (!best || image->arch > best->arch))
-            best = image;
-    }
-    return best;
-}
-
-const struct sl_kernel_image *sl_kernel_image_for(int major, int minor)
-{
-    const struct sl_kernel_image *cubin = newest(false, major, minor);
-    return cubin ? cubin : sl_kernel_ptx_for(major, minor);
-}
-
-const struct sl_kernel_image *sl_kernel_ptx_for(int major, int minor)
-{
-    return newest(true, major, minor);
-}
-
-void sl_kernel_images_replace(const struct sl_kernel_image *images, size_t count)
-{
-    replaced.images = images;
-    replaced.count = count;
 }

@@ -1,7 +1,8 @@
 /*
  * What compilers for GPUs made of kernels.cu, carried in the program: an image for each family of
  * GPUs, and PTX, which the driver compiles itself, for those that are newer than all of them.
- * A build without such a compiler has none (cmake/SluiceCuda.cmake).
+ * A build without such a compiler has none (cmake/SluiceCuda.cmake). Constants: any thread, for
+ * good.
  */
 #ifndef SL_KERNEL_IMAGES_H
 #define SL_KERNEL_IMAGES_H
@@ -21,11 +22,9 @@ struct sl_kernel_image {
 const struct sl_kernel_image *sl_kernel_images(size_t *count);
 /** "sm_80 sm_90 sm_100 compute_80 (NVRTC 12.9)", or "none: …" with the reason. */
 const char *sl_kernel_images_text(void);
-/** The one for a GPU of this compute capability; NULL: there is none. */
+/** kernel_choice.c: the one for a GPU of this compute capability; NULL: there is none. */
 const struct sl_kernel_image *sl_kernel_image_for(int major, int minor);
 /** The newest PTX that such a GPU's driver can compile; NULL: there is none. */
 const struct sl_kernel_image *sl_kernel_ptx_for(int major, int minor);
-/** Tests, without threads: other images instead, borrowed; NULL: those of the build again. */
-void sl_kernel_images_replace(const struct sl_kernel_image *images, size_t count);
 
 #endif

@@ -1,7 +1,8 @@
 /*
  * Numbers modulo 2^130 - 5 for Poly1305 (https://cr.yp.to/mac/poly1305-20050329.pdf), as five limbs
  * of 26 bits and a little: the products of limbs and their sums fit into 64 bits as long as limbs
- * of the left side stay below 2^28 and those of the right below 2^27.
+ * of the left side stay below 2^28 and those of the right below 2^27. Pure functions; a number is
+ * five words, the lowest limb first.
  */
 #ifndef SL_KERNEL_POLY_H
 #define SL_KERNEL_POLY_H

@@ -1,4 +1,5 @@
-/* Salsa20's core, for a thread: https://cr.yp.to/snuffle/spec.pdf; HSalsa20 is of XSalsa20. */
+/* Salsa20's core, for a thread: https://cr.yp.to/snuffle/spec.pdf; HSalsa20 is of XSalsa20
+ * (https://cr.yp.to/snuffle/xsalsa-20110204.pdf). Pure functions over little-endian words. */
 #ifndef SL_KERNEL_SALSA_H
 #define SL_KERNEL_SALSA_H
 

@@ -6,7 +6,8 @@
  *
  * Addresses are of the device. Whatever is named stays valid until the stream has passed it. All
  * calls come from threads on which the device's context is current. Errors: SL_E_GPU from the
- * driver; SL_E_INTERNAL where what was asked for reaches out of its memory.
+ * driver; SL_E_INTERNAL where what was asked for reaches out of its memory. But for loading and
+ * freeing nothing blocks.
  */
 #ifndef SL_KERNELS_H
 #define SL_KERNELS_H
@@ -19,14 +20,17 @@
 
 struct sl_kernels;
 
-/** Can this build have kernels for such a GPU? Else -1 with SL_E_GPU, which says what to do. */
+/** Can this build have kernels for such a GPU? Else -1 with SL_E_GPU, which says what to do. Any
+ * thread, context or not. */
 int sl_kernels_check(const struct sl_cuda_device *device, struct sl_err *err);
 /**
  * Load them into the current context. `cuda` is borrowed; the device is copied. One struct may be
  * used by several threads; give it back in the same context, before that is released.
+ * SL_E_NO_SPACE too.
  */
 struct sl_kernels *sl_kernels_load(const struct sl_cuda *cuda, const struct sl_cuda_device *device,
                                    struct sl_err *err);
+/** No stream has any of its work ahead. NULL is fine. */
 void sl_kernels_free(struct sl_kernels *kernels);
 SL_AUTO_DEFINE(sl_kernels)
 
@@ -74,7 +78,7 @@ struct sl_kernel_box {
     uint64_t verdicts;          /* a 32-bit word each, aligned to 4 */
     uint64_t scratch;           /* sl_kernels_box_scratch() bytes, aligned to 4 */
 };
-/** UINT64_MAX: there cannot be so much. */
+/** Bytes of scratch memory that sl_kernels_open() wants; UINT64_MAX: there cannot be so much. */
 uint64_t sl_kernels_box_scratch(uint64_t bytes, uint64_t piece_bytes, uint64_t piece_count);
 /**
  * Decrypt and check. When the stream has passed, a verdict is SL_KERNEL_BOX_GOOD or
@@ -85,7 +89,5 @@ uint64_t sl_kernels_box_scratch(uint64_t bytes, uint64_t piece_bytes, uint64_t p
 int sl_kernels_open(struct sl_kernels *kernels, struct sl_cuda_stream *stream,
                     const struct sl_kernel_box *box, struct sl_err *err);
 enum { SL_KERNEL_BOX_GOOD = 1, SL_KERNEL_BOX_BAD = 2 };
-/** Of verdicts copied to the host: the number of the first that is not good; `count` if all are. */
-uint64_t sl_kernels_first_bad(const uint32_t *verdicts, uint64_t count);
 
 #endif

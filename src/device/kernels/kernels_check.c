@@ -185,11 +185,3 @@ int sl_kernels_open(struct sl_kernels *kernels, struct sl_cuda_stream *stream,
     sl_crypt_wipe(&args, sizeof(args));
     return done;
 }
-
-uint64_t sl_kernels_first_bad(const uint32_t *verdicts, uint64_t count)
-{
-    uint64_t first = 0;
-    while (first < count && verdicts[first] == SL_KERNEL_BOX_GOOD)
-        first++;
-    return first;
-}

@@ -20,6 +20,7 @@
 #include "api_memory.h"
 #include "api_parts.h"
 #include "pool_index_write.h"
+#include "pool_words.h"
 
 #ifndef MFD_NOEXEC_SEAL
 #define MFD_NOEXEC_SEAL 0x0008U
@@ -34,6 +35,7 @@ struct slab {
     uint64_t handle;      /* on a GPU */
 };
 struct sluice_deposit {
+    uint32_t owners; /* sl_refcount_add() */
     struct sl_pool_link link;
     uint64_t id;
     char *model, *key;
@@ -128,6 +130,7 @@ int sluice_deposit_begin(const struct sluice_deposit_options *given, struct slui
     struct sluice_deposit *deposit = sl_api_alloc(sizeof(*deposit));
     if (!deposit)
         return no_memory(error);
+    deposit->owners = 1;
     deposit->link.fd = -1;
     if (begin(deposit, &options, error) < 0) {
         sluice_deposit_end(deposit);
@@ -161,11 +164,17 @@ int sluice_deposit_device(const struct sluice_deposit *deposit)
     return deposit->device.cuda ? deposit->device.info.ordinal : -1;
 }
 
+void sl_api_deposit_hold(struct sluice_deposit *deposit)
+{
+    sl_refcount_add(&deposit->owners);
+}
+
 void sluice_deposit_end(struct sluice_deposit *deposit)
 {
-    if (!deposit)
+    if (!deposit || !sl_refcount_drop(&deposit->owners))
         return;
     sl_pool_link_close(&deposit->link); /* what is not committed goes with it */
+    sl_api_device_settle(&deposit->device, false);
     for (uint32_t i = 0; i < deposit->slab_count; i++)
         release_slab(deposit, &deposit->slabs[i]);
     sl_api_device_close(&deposit->device);

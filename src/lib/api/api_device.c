@@ -5,16 +5,20 @@
  *
  * The driver asks for a context here and there, and a library must not change the one that its
  * caller has current: each function below borrows the thread for the device's primary context.
+ *
+ * The driver does not wait for work before it unmaps or unpins what that work reads, and a fault is
+ * the end of the caller's own context: so whoever takes memory away waits first.
  */
 #include "api_device.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "pool_link.h"
 
-static int fail_as(const struct sl_cuda_err *err, struct sluice_error *error)
+int sl_api_device_fail(const struct sl_cuda_err *err, struct sluice_error *error)
 {
     bool full = err->result == SL_CUDA_OUT_OF_MEMORY;
     return sl_api_fail(error, full ? SLUICE_NO_SPACE : SLUICE_GPU, "%s", err->message);
@@ -37,6 +41,46 @@ static int enter(const struct sl_api_device *device, struct sl_cuda_context **be
 static void leave(const struct sl_api_device *device, struct sl_cuda_context *before)
 {
     device->cuda->set_current(before);
+}
+
+/* ---- waiting --------------------------------------------------------------------------------- */
+
+/* A context that is lost waits for nothing any more. */
+static void wait_for_context(const struct sl_cuda *cuda, struct sl_cuda_context *context)
+{
+    if (cuda->set_current(context) == 0)
+        cuda->synchronize();
+}
+
+/* Contexts that nobody has made do no work; to retain one would make it. */
+static void wait_for_device(const struct sl_cuda *cuda, int handle)
+{
+    struct sl_cuda_context *context;
+    unsigned flags;
+    int active = 0;
+    if (cuda->primary_state(handle, &flags, &active) != 0 || !active ||
+        cuda->primary_retain(&context, handle) != 0)
+        return;
+    wait_for_context(cuda, context);
+    cuda->primary_release(handle);
+}
+
+void sl_api_device_settle(const struct sl_api_device *device, bool everywhere)
+{
+    const struct sl_cuda *cuda = device->cuda;
+    struct sl_cuda_context *before;
+    int count = 0, handle;
+    if (!cuda || enter(device, &before, NULL) < 0)
+        return;
+    cuda->synchronize();
+    if (before && before != device->context)
+        wait_for_context(cuda, before);
+    if (everywhere)
+        cuda->device_count(&count);
+    for (int i = 0; i < count; i++)
+        if (i != device->info.ordinal && cuda->device_get(&handle, i) == 0)
+            wait_for_device(cuda, handle);
+    leave(device, before);
 }
 
 /* ---- devices --------------------------------------------------------------------------------- */
@@ -69,7 +113,8 @@ int sl_api_device_open(struct sl_api_device *device, int ordinal, struct sluice_
     struct sl_cuda_err err = {0};
     const struct sl_cuda *cuda = sl_cuda_open(&err);
     memset(device, 0, sizeof(*device));
-    return cuda && open_with(device, cuda, ordinal, &err) == 0 ? 0 : fail_as(&err, error);
+    return cuda && open_with(device, cuda, ordinal, &err) == 0 ? 0
+                                                               : sl_api_device_fail(&err, error);
 }
 
 int sl_api_device_open_current(struct sl_api_device *device, struct sluice_error *error)
@@ -80,7 +125,7 @@ int sl_api_device_open_current(struct sl_api_device *device, struct sluice_error
     const struct sl_cuda *cuda = sl_cuda_open(&err);
     memset(device, 0, sizeof(*device));
     if (!cuda || sl_cuda_device_count(cuda, &count, &err) < 0)
-        return fail_as(&err, error);
+        return sl_api_device_fail(&err, error);
     bool has = cuda->get_current(&current) == 0 && current && cuda->current_device &&
                cuda->current_device(&handle) == 0;
     for (int ordinal = 0; has && ordinal < count; ordinal++) {
@@ -88,7 +133,7 @@ int sl_api_device_open_current(struct sl_api_device *device, struct sluice_error
         if (cuda->device_get(&other, ordinal) == 0 && other == handle)
             found = ordinal;
     }
-    return open_with(device, cuda, found, &err) == 0 ? 0 : fail_as(&err, error);
+    return open_with(device, cuda, found, &err) == 0 ? 0 : sl_api_device_fail(&err, error);
 }
 
 void sl_api_device_close(struct sl_api_device *device)
@@ -159,11 +204,11 @@ int sl_api_device_map(const struct sl_api_device *device, int fd, uint64_t bytes
     struct sl_cuda_context *before;
     uint64_t address = 0;
     if (enter(device, &before, &err) < 0)
-        return fail_as(&err, error);
+        return sl_api_device_fail(&err, error);
     int done = import(device, fd, bytes, &address, &err);
     leave(device, before);
     *map = (void *)(uintptr_t)address;
-    return done < 0 ? fail_as(&err, error) : 0;
+    return done < 0 ? sl_api_device_fail(&err, error) : 0;
 }
 
 static int make(const struct sl_api_device *device, uint64_t bytes, uint64_t *handle,
@@ -188,11 +233,11 @@ int sl_api_device_make(const struct sl_api_device *device, uint64_t bytes, uint6
     struct sl_cuda_context *before;
     uint64_t address = 0;
     if (enter(device, &before, &err) < 0)
-        return fail_as(&err, error);
+        return sl_api_device_fail(&err, error);
     int done = make(device, bytes, handle, &address, &err);
     leave(device, before);
     *map = (void *)(uintptr_t)address;
-    return done < 0 ? fail_as(&err, error) : 0;
+    return done < 0 ? sl_api_device_fail(&err, error) : 0;
 }
 
 static int share(const struct sl_api_device *device, uint64_t handle, void *map, uint64_t bytes,
@@ -201,14 +246,16 @@ static int share(const struct sl_api_device *device, uint64_t handle, void *map,
     const struct sl_cuda *cuda = device->cuda;
     const struct sl_cuda_access access = {{SL_CUDA_LOCATION_DEVICE, device->info.ordinal},
                                           SL_CUDA_READ};
-    int waited = cuda->synchronize ? cuda->synchronize() : cuda->stream_synchronize(NULL);
-    if (sl_cuda_check(cuda, waited, err, "wait for what cuda:%d is doing", device->info.ordinal) <
-            0 ||
+    if (sl_cuda_check(cuda, cuda->synchronize(), err, "wait for what cuda:%d is doing",
+                      device->info.ordinal) < 0 ||
         sl_cuda_check(cuda, cuda->mem_set_access((uintptr_t)map, bytes, &access, 1), err,
                       "make memory of cuda:%d read-only", device->info.ordinal) < 0)
         return -1;
-    return sl_cuda_check(cuda, cuda->mem_export(fd, handle, SL_CUDA_HANDLE_FD, 0), err,
-                         "export memory of cuda:%d", device->info.ordinal);
+    if (sl_cuda_check(cuda, cuda->mem_export(fd, handle, SL_CUDA_HANDLE_FD, 0), err,
+                      "export memory of cuda:%d", device->info.ordinal) < 0)
+        return -1;
+    fcntl(*fd, F_SETFD, FD_CLOEXEC); /* no driver says whether it is */
+    return 0;
 }
 
 int sl_api_device_share(const struct sl_api_device *device, uint64_t handle, void *map,
@@ -217,10 +264,10 @@ int sl_api_device_share(const struct sl_api_device *device, uint64_t handle, voi
     struct sl_cuda_err err = {0};
     struct sl_cuda_context *before;
     if (enter(device, &before, &err) < 0)
-        return fail_as(&err, error);
+        return sl_api_device_fail(&err, error);
     int done = share(device, handle, map, bytes, fd, &err);
     leave(device, before);
-    return done < 0 ? fail_as(&err, error) : 0;
+    return done < 0 ? sl_api_device_fail(&err, error) : 0;
 }
 
 void sl_api_device_unmap(const struct sl_api_device *device, void *map, uint64_t bytes)
@@ -246,13 +293,18 @@ int sl_api_device_register(const struct sl_api_device *device, void *map, uint64
     enum { FLAGS = SL_CUDA_HOST_PORTABLE | SL_CUDA_HOST_REGISTER_READ_ONLY };
     struct sl_cuda_err err = {0};
     struct sl_cuda_context *before;
+    if (!device->info.registers_read_only)
+        return sl_api_fail(error, SLUICE_GPU,
+                           "cuda:%d pins no memory that is mapped to be read (its driver says so): "
+                           "copy by sluice_copy(), which stages",
+                           device->info.ordinal);
     if (enter(device, &before, &err) < 0)
-        return fail_as(&err, error);
+        return sl_api_device_fail(&err, error);
     int done = sl_cuda_check(device->cuda, device->cuda->host_register(map, bytes, FLAGS), &err,
                              "register %llu bytes of the host with cuda:%d",
                              (unsigned long long)bytes, device->info.ordinal);
     leave(device, before);
-    return done < 0 ? fail_as(&err, error) : 0;
+    return done < 0 ? sl_api_device_fail(&err, error) : 0;
 }
 
 void sl_api_device_unregister(const struct sl_api_device *device, void *map)

@@ -1,7 +1,9 @@
 /*
  * A GPU as a client of the pool uses it: somebody else's memory mapped, memory of its own made for
  * a deposit, the host's registered. Not for several threads at once. Contexts that callers have
- * current on their threads stay so. Nothing here allocates.
+ * current on their threads stay so. Nothing here allocates. Functions with an error return 0, or -1
+ * with SLUICE_GPU (no driver, no such GPU, what the driver says) or SLUICE_NO_SPACE (the GPU has
+ * not enough memory); they block as long as the driver does.
  */
 #ifndef SL_API_DEVICE_H
 #define SL_API_DEVICE_H
@@ -20,12 +22,17 @@ struct sl_api_device {
     struct sl_cuda_context *context; /* the device's primary one, retained */
 };
 
-/** Is it the name of a GPU, "cuda:0"? *ordinal: of which. */
+/** A failure of the driver as one of ours: -1. */
+int sl_api_device_fail(const struct sl_cuda_err *err, struct sluice_error *error);
+/** Is it the name of a GPU, "cuda:0"? *ordinal: of which; one that no machine has (1000) where the
+ * number is larger. Any thread. */
 bool sl_api_device_named(const char *name, int *ordinal);
-/** Open the GPU with this ordinal, as this process counts; SLUICE_GPU. */
+/** Open the GPU with this ordinal, as this process counts, and retain its primary context until
+ * sl_api_device_close(). On failure the device is closed. */
 int sl_api_device_open(struct sl_api_device *device, int ordinal, struct sluice_error *error);
-/** The GPU whose context the thread has, else the first. */
+/** The same for the GPU whose context the calling thread has, else the first one. */
 int sl_api_device_open_current(struct sl_api_device *device, struct sluice_error *error);
+/** What was mapped or registered by it has ended before. One that is closed, or zeroed, is fine. */
 void sl_api_device_close(struct sl_api_device *device);
 /** "GPU-1c8a2b9e-…": what the daemon is asked for. */
 void sl_api_device_text(const struct sl_api_device *device, char text[SL_API_DEVICE_TEXT_BYTES]);
@@ -45,12 +52,17 @@ int sl_api_device_make(const struct sl_api_device *device, uint64_t bytes, uint6
 /** Wait for everything that writes to it, map it read-only, and export it: *fd is the caller's. */
 int sl_api_device_share(const struct sl_api_device *device, uint64_t handle, void *map,
                         uint64_t bytes, int *fd, struct sluice_error *error);
-/** The same bytes as when it was mapped. */
+/** Before anything is unmapped or unregistered: wait for the work of this GPU's primary context and
+ * of the one that the calling thread has; everywhere: of each GPU of the process. Not for contexts
+ * of the caller's own that are current nowhere here. */
+void sl_api_device_settle(const struct sl_api_device *device, bool everywhere);
+/** The same bytes as when it was mapped; of sl_api_device_make(), too. Settled before. */
 void sl_api_device_unmap(const struct sl_api_device *device, void *map, uint64_t bytes);
 /** Of sl_api_device_make(): the memory goes with its last mapping and descriptor. */
 void sl_api_device_drop(const struct sl_api_device *device, uint64_t handle);
 
-/** Pin memory of the host that is mapped read-only, for fast copies by any context. */
+/** Pin memory of the host that is mapped read-only, for fast copies by any context, until
+ * sl_api_device_unregister(), which comes before the memory is unmapped. */
 int sl_api_device_register(const struct sl_api_device *device, void *map, uint64_t bytes,
                            struct sluice_error *error);
 void sl_api_device_unregister(const struct sl_api_device *device, void *map);

@@ -1,33 +1,35 @@
-/* The count is the thread's own, so it needs no lock. */
+/* libc's own allocators, in one place. */
 #include "api_memory.h"
 
-#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
-static _Thread_local uint64_t fail_at;
-
-void sl_api_alloc_fail_at(uint64_t nth)
-{
-    fail_at = nth;
-}
-
-static bool fails(void)
-{
-    return fail_at && --fail_at == 0;
-}
-
 void *sl_api_alloc(size_t bytes)
 {
-    return fails() ? NULL : calloc(1, bytes);
+    return calloc(1, bytes);
 }
 
 void *sl_api_grow(void *old, size_t bytes)
 {
-    return fails() ? NULL : realloc(old, bytes);
+    return realloc(old, bytes);
 }
 
 char *sl_api_copy(const char *text)
 {
-    return fails() ? NULL : strdup(text);
+    return strdup(text);
+}
+
+void sl_api_give(void *to, size_t room, const void *from, size_t bytes)
+{
+    size_t own = room < bytes ? room : bytes;
+    memcpy((char *)to + sizeof(size_t), (const char *)from + sizeof(size_t),
+           own > sizeof(size_t) ? own - sizeof(size_t) : 0);
+}
+
+void sl_api_take(void *to, size_t bytes, const void *from)
+{
+    size_t theirs = from ? *(const size_t *)from : 0;
+    memset(to, 0, bytes);
+    if (theirs)
+        memcpy(to, from, theirs < bytes ? theirs : bytes);
 }

@@ -1,16 +1,20 @@
-/* Memory of libsluice, which has libc alone: a test can let each allocation of its thread fail. */
+/* Memory of libsluice, which has libc alone. Any thread; none blocks. */
 #ifndef SL_API_MEMORY_H
 #define SL_API_MEMORY_H
 
 #include <stddef.h>
-#include <stdint.h>
 
-/** Zeroed; NULL: there is none. free() is for all of these. */
+/** Zeroed; NULL: there is none. The caller's, like that of the next two, until free(). */
 void *sl_api_alloc(size_t bytes);
 /** As realloc(): what there was stays on failure. */
 void *sl_api_grow(void *old, size_t bytes);
+/** A copy with its NUL; NULL without memory. */
 char *sl_api_copy(const char *text);
-/** For tests: the nth from now on (1: the next one) of this thread fails; 0: none. */
-void sl_api_alloc_fail_at(uint64_t nth);
+
+/** Copy from our struct what the caller's has room for; both begin with their size, and his stays.
+ */
+void sl_api_give(void *to, size_t room, const void *from, size_t bytes);
+/** The same the other way: what the caller's struct does not have is 0. NULL is fine. */
+void sl_api_take(void *to, size_t bytes, const void *from);
 
 #endif

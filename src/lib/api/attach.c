@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -125,17 +126,17 @@ static int map_page(struct sluice_model *model, const struct sl_wire_attached *a
     return 0;
 }
 
-static int map_on_device(const struct sluice_model *model, const struct sl_wire_index_slab *told,
+static int map_on_device(const struct sluice_model *model, const struct sl_wire_index_slab *entry,
                          int fd, struct sl_api_slab *slab, struct sluice_error *error)
 {
     const struct sl_api_device *device = &model->device;
     if (!device->cuda || model->flags & SLUICE_REGISTER)
         return sl_api_fail(error, SLUICE_USAGE,
                            "the model is in memory of a GPU: name it as the device");
-    if (memcmp(told->device, device->info.uuid, sizeof(told->device)) != 0)
+    if (memcmp(entry->device, device->info.uuid, sizeof(entry->device)) != 0)
         return sl_api_fail(error, SLUICE_GPU, "the model is on another GPU than cuda:%d",
                            device->info.ordinal);
-    slab->bytes = sl_api_device_round(device, told->bytes);
+    slab->bytes = sl_api_device_round(device, entry->bytes);
     slab->on_device = true;
     return sl_api_device_map(device, fd, slab->bytes, &slab->map, error);
 }
@@ -143,17 +144,17 @@ static int map_on_device(const struct sluice_model *model, const struct sl_wire_
 /* Takes the descriptor. */
 static int map_slab(struct sluice_model *model, int fd, struct sluice_error *error)
 {
-    const struct sl_wire_index_slab *told = &model->index.slabs[model->slab_count];
+    const struct sl_wire_index_slab *entry = &model->index.slabs[model->slab_count];
     struct sl_api_slab *slab = &model->slabs[model->slab_count];
     int done = 0;
-    *slab = (struct sl_api_slab){.bytes = told->bytes, .fd = fd};
-    if (told->kind == SL_WIRE_SLAB_DEVICE)
-        done = map_on_device(model, told, fd, slab, error);
-    else if (told->kind != SL_WIRE_SLAB_MEMFD && told->kind != SL_WIRE_SLAB_TMPFS)
+    *slab = (struct sl_api_slab){.bytes = entry->bytes, .fd = fd};
+    if (entry->kind == SL_WIRE_SLAB_DEVICE)
+        done = map_on_device(model, entry, fd, slab, error);
+    else if (entry->kind != SL_WIRE_SLAB_MEMFD && entry->kind != SL_WIRE_SLAB_TMPFS)
         done = sl_api_fail(error, SLUICE_FORMAT, "the pool has memory of the unknown kind %u",
-                           told->kind);
-    else if (told->kind == SL_WIRE_SLAB_TMPFS || check_seals(fd, ANY_WRITE, "a slab", error) == 0)
-        slab->map = map_fd(fd, told->bytes, model->flags & SLUICE_PRIVATE, "a slab", error);
+                           entry->kind);
+    else if (entry->kind == SL_WIRE_SLAB_TMPFS || check_seals(fd, ANY_WRITE, "a slab", error) == 0)
+        slab->map = map_fd(fd, entry->bytes, model->flags & SLUICE_PRIVATE, "a slab", error);
     if (done < 0 || !slab->map) {
         close(fd);
         return -1;
@@ -272,15 +273,22 @@ static int open_device(struct sluice_model *model, struct sluice_attach_options 
     return 0;
 }
 
-static int register_slabs(struct sluice_model *model, struct sluice_error *error)
+/* All of them or none: many drivers pin no memory that is mapped to be read. Copies are slower
+ * then, and nothing else is. */
+static void register_slabs(struct sluice_model *model)
 {
+    struct sluice_error why = {0};
     if (!(model->flags & SLUICE_REGISTER))
-        return 0;
+        return;
     for (; model->registered < model->slab_count; model->registered++)
         if (sl_api_device_register(&model->device, model->slabs[model->registered].map,
-                                   model->slabs[model->registered].bytes, error) < 0)
-            return -1;
-    return 0;
+                                   model->slabs[model->registered].bytes, &why) < 0)
+            break;
+    if (model->registered == model->slab_count)
+        return;
+    snprintf(model->unpinned, sizeof(model->unpinned), "%.500s", why.message);
+    while (model->registered)
+        sl_api_device_unregister(&model->device, model->slabs[--model->registered].map);
 }
 
 int sluice_attach(const struct sluice_attach_options *given, struct sluice_model **out,
@@ -294,17 +302,20 @@ int sluice_attach(const struct sluice_attach_options *given, struct sluice_model
     struct sluice_model *model = sl_api_alloc(sizeof(*model));
     if (!model)
         return sl_api_fail(error, SLUICE_NO_SPACE, "out of memory");
+    model->owners = 1;
     model->flags = options.flags;
     model->link.fd = -1;
     pthread_mutex_init(&model->lock, NULL);
     struct sl_limit limit = sl_limit_make(options.timeout_ms > 0 ? options.timeout_ms : -1,
                                           options.cancel_fd > 0 ? options.cancel_fd : -1);
+    limit.awaits_socket = options.timeout_ms > 0;
     if (open_device(model, &options, device, error) < 0 ||
         sl_pool_link_open(&model->link, options.socket, options.client, limit, error) < 0 ||
-        ask(model, &options, error) < 0 || register_slabs(model, error) < 0) {
+        ask(model, &options, error) < 0) {
         sluice_detach(model);
         return -1;
     }
+    register_slabs(model);
     *out = model;
     return 0;
 }
@@ -322,12 +333,19 @@ static void release_slab(struct sluice_model *model, size_t number)
         close(slab->fd);
 }
 
+void sluice_hold(struct sluice_model *model)
+{
+    sl_refcount_add(&model->owners);
+}
+
 void sluice_detach(struct sluice_model *model)
 {
-    if (!model)
+    if (!model || !sl_refcount_drop(&model->owners))
         return;
+    sl_api_device_settle(&model->device, model->registered);
     for (size_t i = 0; i < model->slab_count; i++)
         release_slab(model, i);
+    sl_api_stages_free(model);
     sl_api_device_close(&model->device);
     if (model->page)
         munmap((void *)(uintptr_t)model->page, model->page_bytes);
@@ -337,6 +355,7 @@ void sluice_detach(struct sluice_model *model)
     pthread_mutex_destroy(&model->lock);
     free(model->slabs);
     free(model->by_name);
+    free(model->places);
     free(model);
 }
 
@@ -380,16 +399,47 @@ static int wait_word(const struct sluice_model *model, const uint32_t *word, uin
     return 0;
 }
 
-int sluice_wait(const struct sluice_model *model, uint64_t number, int timeout_ms, int cancel_fd,
-                struct sluice_error *error)
+static int wait_tensor(const struct sluice_model *model, uint64_t number,
+                       const struct sl_limit *limit, struct sluice_error *error)
 {
-    struct sl_limit limit = sl_limit_make(timeout_ms, cancel_fd);
     if (number >= model->index.head->tensor_count)
         return sl_api_fail(error, SLUICE_USAGE, "there is no tensor %llu",
                            (unsigned long long)number);
-    if (wait_word(model, &model->page->words[number], SL_WORD_LOADING, &limit, error) < 0)
+    if (wait_word(model, &model->page->words[number], SL_WORD_LOADING, limit, error) < 0)
         return -1;
     return sluice_ready(model, number) == 1 ? 0 : fail_as_load(model, error);
+}
+
+struct waiting {
+    const struct sluice_model *model;
+    struct sl_limit limit;
+    struct sluice_error *error;
+};
+
+static int wait_neighbour(void *arg, uint32_t number)
+{
+    const struct waiting *waiting = arg;
+    return wait_tensor(waiting->model, number, &waiting->limit, waiting->error);
+}
+
+int sluice_wait(const struct sluice_model *model, uint64_t number, int timeout_ms, int cancel_fd,
+                struct sluice_error *error)
+{
+    struct waiting waiting = {model, sl_limit_make(timeout_ms, cancel_fd), error};
+    if (wait_tensor(model, number, &waiting.limit, error) < 0)
+        return -1;
+    if (!(model->flags & SLUICE_PRIVATE))
+        return 0;
+    /* What is made there once, under the lock, changes nothing that a caller sees. */
+    return sl_api_each_neighbour((struct sluice_model *)(uintptr_t)model, (uint32_t)number,
+                                 wait_neighbour, &waiting, error);
+}
+
+int sluice_wait_read(const struct sluice_model *model, uint64_t number, int timeout_ms,
+                     int cancel_fd, struct sluice_error *error)
+{
+    struct sl_limit limit = sl_limit_make(timeout_ms, cancel_fd);
+    return wait_tensor(model, number, &limit, error);
 }
 
 int sluice_wait_all(const struct sluice_model *model, int timeout_ms, int cancel_fd,

@@ -1,7 +1,8 @@
 /*
  * An index of the pool, checked: after sl_pool_index_check() every place, text and number that the
  * functions below give lies within it, and every tensor within its slab. Server (deposits) and
- * client (answers) both pass here before they believe anything. Nothing is copied or allocated.
+ * client (answers) both pass here before they believe anything. Nothing is copied or allocated:
+ * what is returned lies in the index and lasts as long as it is mapped. Any thread; none blocks.
  */
 #ifndef SL_POOL_INDEX_H
 #define SL_POOL_INDEX_H
@@ -17,18 +18,18 @@ struct sl_pool_index {
     const struct sl_wire_index_meta *metas;
     const uint64_t *numbers;
     const char *texts;
-    uint64_t slab_bytes; /* of all slabs */
+    uint64_t slab_bytes; /* of all slabs; below 2^63 */
 };
 
 enum { SL_POOL_WHY_BYTES = 200 };
 /**
- * data is 8-byte aligned. 0, or -1 with `why`: one line, no full stop, nothing of it is quoted from
- * the index.
+ * data is 8-byte aligned and may hold anything; `index` borrows it. 0, or -1 with `why`: one line,
+ * no full stop, and no text of the index is quoted in it.
  */
 int sl_pool_index_check(const void *data, size_t bytes, struct sl_pool_index *index,
                         char why[SL_POOL_WHY_BYTES]);
 
-/** number below head->tensor_count. */
+/** number is below head->tensor_count: it is not checked again. */
 const struct sl_wire_index_tensor *sl_pool_index_tensor(const struct sl_pool_index *index,
                                                         uint32_t number);
 /** Sizes, then strides (in elements; NULL if it lies row by row). Both have tensor->rank numbers.

@@ -16,6 +16,8 @@
 #include <time.h>
 #include <unistd.h>
 
+enum { SOCKET_PAUSE_MS = 50 };
+
 /* ---- errors ---------------------------------------------------------------------------------- */
 
 int sl_api_fail(struct sluice_error *error, int kind, const char *format, ...)
@@ -210,14 +212,14 @@ static int receive(struct sl_pool_link *link, struct sl_pool_reply *reply,
 
 static int take_error(const struct sl_pool_reply *reply, struct sluice_error *error)
 {
-    const struct sl_wire_error *told = sl_pool_reply_data(reply);
-    if (reply->bytes < sizeof(*told) || told->text_bytes != reply->bytes - sizeof(*told) ||
-        told->text_bytes > SL_WIRE_TEXT_BYTES)
+    const struct sl_wire_error *refusal = sl_pool_reply_data(reply);
+    if (reply->bytes < sizeof(*refusal) || refusal->text_bytes != reply->bytes - sizeof(*refusal) ||
+        refusal->text_bytes > SL_WIRE_TEXT_BYTES)
         return sl_api_fail(error, SLUICE_INTERNAL, "an error of the pool cannot be read");
-    sl_api_fail(error, told->kind ? (int)told->kind : SLUICE_INTERNAL, "%.*s",
-                (int)told->text_bytes, (const char *)(told + 1));
+    sl_api_fail(error, refusal->kind ? (int)refusal->kind : SLUICE_INTERNAL, "%.*s",
+                (int)refusal->text_bytes, (const char *)(refusal + 1));
     if (error)
-        memcpy(error->code, told->code, sizeof(error->code) - 1);
+        memcpy(error->code, refusal->code, sizeof(error->code) - 1);
     return -1;
 }
 
@@ -265,6 +267,47 @@ static const char *choose_socket(const char *socket)
     return given && *given ? given : SL_WIRE_SOCKET_PATH;
 }
 
+/* Nobody listens there yet. 1: look again. 0: that is not to be waited for any longer. */
+static int await_socket(const struct sl_pool_link *link, struct sluice_error *error)
+{
+    struct sluice_error own;
+    if (!link->limit.awaits_socket)
+        return 0;
+    int left = sl_limit_left(&link->limit, SOCKET_PAUSE_MS, &own);
+    if (left < 0 && own.kind == SLUICE_CANCELED)
+        return sl_api_fail(error, SLUICE_CANCELED, "canceled");
+    if (left >= 0)
+        poll(NULL, 0, left);
+    return left >= 0;
+}
+
+/* After a connect() that failed. 0: try it again. */
+static int judge_refusal(const struct sl_pool_link *link, const char *path,
+                         struct sluice_error *error)
+{
+    int number = errno;
+    if (number == EINTR)
+        return 0;
+    if (number == EAGAIN) { /* too many others are connecting */
+        poll(NULL, 0, 2);
+        return sl_limit_left(&link->limit, 1, error) < 0 ? -1 : 0;
+    }
+    if (number == EACCES || number == EPERM)
+        return sl_api_fail_errno(error, SLUICE_AUTH,
+                                 "cannot connect to the pool at '%s': who may is decided by the "
+                                 "socket's group and mode",
+                                 path);
+    if (number == ENOENT || number == ECONNREFUSED) {
+        int waits = await_socket(link, error);
+        if (waits != 0)
+            return waits > 0 ? 0 : -1;
+    }
+    errno = number;
+    return sl_api_fail_errno(error, SLUICE_NETWORK,
+                             "cannot connect to the pool at '%s': is `sluice serve` running?",
+                             path);
+}
+
 static int connect_to(struct sl_pool_link *link, const char *path, struct sluice_error *error)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
@@ -275,23 +318,9 @@ static int connect_to(struct sl_pool_link *link, const char *path, struct sluice
     link->fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (link->fd < 0)
         return sl_api_fail_errno(error, SLUICE_NO_SPACE, "cannot make a socket");
-    while (connect(link->fd, (const struct sockaddr *)&address, sizeof(address)) < 0) {
-        if (errno == EAGAIN) { /* too many others are connecting */
-            if (sl_limit_left(&link->limit, 1, error) < 0)
-                return -1;
-            poll(NULL, 0, 2);
-        } else if (errno == EACCES || errno == EPERM) {
-            return sl_api_fail_errno(error, SLUICE_AUTH,
-                                     "cannot connect to the pool at '%s': who may is decided by "
-                                     "the socket's group and mode",
-                                     path);
-        } else if (errno != EINTR) {
-            return sl_api_fail_errno(error, SLUICE_NETWORK,
-                                     "cannot connect to the pool at '%s': is `sluice serve` "
-                                     "running?",
-                                     path);
-        }
-    }
+    while (connect(link->fd, (const struct sockaddr *)&address, sizeof(address)) < 0)
+        if (judge_refusal(link, path, error) < 0)
+            return -1;
     return 0;
 }
 

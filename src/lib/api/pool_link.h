@@ -1,4 +1,10 @@
-/* A client's connection: packets and descriptors, with deadlines and cancellation. */
+/*
+ * A client's connection: packets and descriptors, with deadlines and cancellation. A connection is
+ * for one thread at a time, but for sl_pool_link_lost(), which any may ask while it is open. What
+ * waits does so until the connection's limit: SLUICE_TIMEOUT, SLUICE_CANCELED. Besides,
+ * SLUICE_NETWORK is a daemon that is not there or has gone, and SLUICE_INTERNAL one that answers
+ * something else than was asked; after either the connection is of no use.
+ */
 #ifndef SL_POOL_LINK_H
 #define SL_POOL_LINK_H
 
@@ -8,7 +14,7 @@
 #include "pool_wire.h"
 #include "sluice.h"
 
-/** -1 with the error filled (which may be NULL). */
+/** -1 with the error filled (which may be NULL). Any thread, like the next one. */
 int sl_api_fail(struct sluice_error *error, int kind, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 /** The same with errno's text at the end. */
@@ -19,20 +25,27 @@ int sl_api_fail_errno(struct sluice_error *error, int kind, const char *format, 
 struct sl_limit {
     uint64_t deadline_ns; /* monotonic; 0: never */
     int cancel_fd;        /* -1: none */
+    bool awaits_socket;   /* where nobody listens yet somebody may until then */
 };
+/** timeout_ms from now on, negative: never; cancel_fd stays the caller's and open, -1: none. */
 struct sl_limit sl_limit_make(int timeout_ms, int cancel_fd);
-/** Milliseconds until then, at most `most`; -1 with SLUICE_TIMEOUT or SLUICE_CANCELED. */
+/** Milliseconds until then, at most `most`; -1 with SLUICE_TIMEOUT or SLUICE_CANCELED. Never
+ * blocks. */
 int sl_limit_left(const struct sl_limit *limit, int most, struct sluice_error *error);
 
 struct sl_pool_link {
     int fd;
     uint32_t serial;
-    struct sl_limit limit; /* of what is going on */
-    uint32_t rights;
+    struct sl_limit limit; /* of all that is sent and received, from its opening on */
+    uint32_t rights;       /* SL_WIRE_MAY_… */
 };
-/** Connect and greet. socket NULL: the environment's, else the usual place. */
+/** Connect and greet. socket NULL or "": the environment's, else the usual place; client NULL: the
+ * program's name. SLUICE_AUTH: the socket's mode; SLUICE_USAGE: a path that is too long, or a
+ * daemon of another version; SLUICE_NO_SPACE: no descriptor. On failure the connection is closed.
+ */
 int sl_pool_link_open(struct sl_pool_link *link, const char *socket, const char *client,
                       struct sl_limit limit, struct sluice_error *error);
+/** Ends the lease or the deposit that it stands for. One that is closed (fd -1) is fine. */
 void sl_pool_link_close(struct sl_pool_link *link);
 
 struct sl_pool_reply {
@@ -48,27 +61,31 @@ static inline const void *sl_pool_reply_data(const struct sl_pool_reply *reply)
 /** Close what descriptors are left. */
 void sl_pool_reply_release(struct sl_pool_reply *reply);
 
-/** Send a request: its head is filled in. */
+/** Send a request: its head is filled in. The descriptors stay the caller's; at most
+ * SL_WIRE_FDS_MAX. */
 int sl_pool_link_send(struct sl_pool_link *link, uint16_t type, void *packet, size_t bytes,
                       const int *fds, size_t fd_count, struct sluice_error *error);
-/** The answer of this type, at least so long; an error of the server's is one here. */
+/** The answer of this type, at least so long, to the last request; an error of the server's is one
+ * here, with its kind and code. SLUICE_NO_SPACE: this process may not open so many files. On
+ * failure the reply holds no descriptors. */
 int sl_pool_link_receive(struct sl_pool_link *link, uint16_t type, size_t least,
                          struct sl_pool_reply *reply, struct sluice_error *error);
-/** Both. */
+/** Both, one after the other. */
 int sl_pool_link_ask(struct sl_pool_link *link, uint16_t type, void *packet, size_t bytes,
                      const int *fds, size_t fd_count, size_t least, struct sl_pool_reply *reply,
                      struct sluice_error *error);
-/** Has the server gone? Never blocks. */
+/** Has the server gone? Any thread; never blocks. */
 bool sl_pool_link_lost(const struct sl_pool_link *link);
 
 /** A request with texts: `packet` holds SL_WIRE_PACKET_BYTES, its fixed part of `bytes` is filled
  * in. Returns the new length. Texts that are too long were refused before. */
 size_t sl_pool_put_text(void *packet, size_t bytes, const char *text);
-/** Are these what the protocol takes? */
+/** Are these what the protocol takes? SLUICE_USAGE. model may be NULL, which it does not. */
 int sl_pool_check_texts(const char *model, const char *key, const char *device,
                         struct sluice_error *error);
 
-/** Judge an answer without a server (the fuzzer does): head, type, length. */
+/** Judge an answer without a server (the fuzzer does): head, type, length. The errors are those of
+ * sl_pool_link_receive(). */
 int sl_pool_reply_check(const struct sl_pool_reply *reply, uint16_t type, uint32_t serial,
                         size_t least, struct sluice_error *error);
 

@@ -2,7 +2,8 @@
  * The pool's bytes: packets of the socket, the index, the progress page. Everything is little-
  * endian and naturally aligned, so these structs are the layouts; docs/pool-protocol.md describes
  * them for people who write in another language. Server and client share this header and nothing
- * else. It knows nothing but libc.
+ * else. It knows nothing but libc. Values alone: whoever has a packet, an index or a page says who
+ * may touch it. Ages are in the units of their names, sizes in bytes.
  */
 #ifndef SL_POOL_WIRE_H
 #define SL_POOL_WIRE_H

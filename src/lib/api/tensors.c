@@ -6,14 +6,6 @@
 #include "api_parts.h"
 #include "pool_words.h"
 
-/* Copy what the caller's struct has room for; its size stays. */
-static void give(void *to, size_t room, const void *from, size_t bytes)
-{
-    size_t own = room < bytes ? room : bytes;
-    memcpy((char *)to + sizeof(size_t), (const char *)from + sizeof(size_t),
-           own > sizeof(size_t) ? own - sizeof(size_t) : 0);
-}
-
 static int32_t ordinal_of(const struct sluice_model *model, bool on_device)
 {
     return on_device ? model->device.info.ordinal : -1;
@@ -37,11 +29,31 @@ void sluice_model_info(const struct sluice_model *model, struct sluice_model_inf
         .slab_count = model->slab_count,
         .state = (int32_t)sl_word_get(&model->page->state),
         .device = ordinal_of(model, has_device_slab(model)),
+        .meta_count = head->meta_count,
+        .unpinned = *model->unpinned ? model->unpinned : NULL,
     };
     memcpy(own.identity, model->identity, sizeof(own.identity));
     for (size_t i = 0; i < model->slab_count; i++)
         own.bytes += model->slabs[i].bytes;
-    give(info, info->size, &own, sizeof(own));
+    sl_api_give(info, info->size, &own, sizeof(own));
+}
+
+int sluice_meta_at(const struct sluice_model *model, uint64_t number, struct sluice_meta *meta,
+                   struct sluice_error *error)
+{
+    const struct sl_pool_index *index = &model->index;
+    if (number >= index->head->meta_count)
+        return sl_api_fail(error, SLUICE_USAGE, "there is no metadata %llu",
+                           (unsigned long long)number);
+    const struct sl_wire_index_meta *row = &index->metas[number];
+    struct sluice_meta own = {
+        .key = sl_pool_index_text(index, row->key_at),
+        .value = sl_pool_index_text(index, row->value_at),
+        .key_bytes = row->key_bytes,
+        .value_bytes = row->value_bytes,
+    };
+    sl_api_give(meta, meta->size, &own, sizeof(own));
+    return 0;
 }
 
 /* One without bytes is where the others are. */
@@ -76,7 +88,7 @@ static void describe(const struct sluice_model *model, uint32_t number,
     };
     if (row->bytes)
         own.data = (const char *)model->slabs[row->slab].map + row->offset;
-    give(tensor, tensor->size, &own, sizeof(own));
+    sl_api_give(tensor, tensor->size, &own, sizeof(own));
 }
 
 int sluice_tensor_at(const struct sluice_model *model, uint64_t number,

@@ -19,6 +19,7 @@ enum {
     AHEAD_MAX = 63,
 
     FIRST_AUTO = 4,
+    FIRST_NEAR = 1, /* another stands in where it stalls */
     FIRST_SMALL = 16,
     FIRST_LOCAL = 2,
     MOST_AUTO = 64,
@@ -36,12 +37,14 @@ enum {
     CONNECTIONS_A_THREAD = 2, /* or more: while one writes, another reads */
     STAND_IN_PART = 4,        /* of a thread's connections */
 };
+#define NEAR_NS SL_NS_PER_MS /* a server that begins an answer sooner than this */
 
 #define NAME_OF(names, value) ((unsigned)(value) < SL_COUNT(names) ? names[value] : "")
 
 const char *sl_connections_why_name(enum sl_connections_why why)
 {
-    static const char *const names[] = {"usual", "given", "local", "small", "distant"};
+    static const char *const names[] = {"usual", "near",    "given", "local",
+                                        "small", "distant", "known"};
     return NAME_OF(names, why);
 }
 
@@ -49,6 +52,13 @@ const char *sl_connections_bound_name(enum sl_connections_bound bound)
 {
     static const char *const names[] = {"auto", "ranges", "descriptors", "memory", "host"};
     return NAME_OF(names, bound);
+}
+
+const char *sl_growth_why_name(enum sl_growth_why why)
+{
+    static const char *const names[] = {"begun",      "rose", "same", "fewer",
+                                        "processors", "busy", "most"};
+    return NAME_OF(names, why);
 }
 
 const char *sl_threads_why_name(enum sl_threads_why why)
@@ -78,6 +88,12 @@ unsigned sl_concurrency_preconnect(uint64_t connections, unsigned descriptors)
     return SL_MIN(wanted, descriptors - 1); /* one is there, that of the first request */
 }
 
+unsigned sl_concurrency_small(uint64_t connections, unsigned descriptors)
+{
+    uint64_t wanted = is_auto(connections) ? (uint64_t)MOST_SMALL : connections;
+    return (unsigned)SL_MAX(SL_MIN(wanted, (uint64_t)descriptors), 1u);
+}
+
 /* ---- a plan ---------------------------------------------------------------------------------- */
 
 /* No more than this, because of that. */
@@ -93,7 +109,8 @@ struct sl_connections sl_concurrency_of_plan(const struct sl_plan_facts *facts)
 {
     /* A small request is mostly waited for: the rate of requests counts, and that is of
      * connections. */
-    bool small = facts->ranges && facts->fetch_bytes / facts->ranges < SMALL_REQUEST_BYTES;
+    uint64_t requests = facts->requests ? facts->requests : facts->ranges;
+    bool small = requests && facts->fetch_bytes / requests < SMALL_REQUEST_BYTES;
     struct sl_connections connections = {FIRST_AUTO, MOST_AUTO, SL_CONNECTIONS_USUAL,
                                          SL_BOUND_AUTO};
     if (!is_auto(facts->given))
@@ -105,6 +122,8 @@ struct sl_connections sl_concurrency_of_plan(const struct sl_plan_facts *facts)
     else if (small)
         connections =
             (struct sl_connections){FIRST_SMALL, MOST_SMALL, SL_CONNECTIONS_SMALL, SL_BOUND_AUTO};
+    if (facts->rows && is_auto(facts->given) && !facts->local)
+        connections.most = MOST_SMALL;
     size_t parts = SL_MIN(facts->ranges + facts->composed, (size_t)MOST_USEFUL);
     bound(&connections, SL_MAX((unsigned)parts, 1u), SL_BOUND_RANGES);
     bound(&connections, facts->descriptors, SL_BOUND_DESCRIPTORS);
@@ -148,12 +167,30 @@ void sl_concurrency_know_distance(const struct sl_load_facts *facts, uint64_t fi
     sl_growth_know_distance(growth, first_byte_ns, facts->fetch_bytes / facts->ranges);
 }
 
-/* Where growth begins: far from a server that is with more. */
+/* What a connection lands at a time: a buffer, or a request that is smaller. */
+static uint64_t quantum(const struct sl_load_facts *facts, const struct sl_concurrency *out)
+{
+    uint64_t request = facts->ranges ? facts->fetch_bytes / facts->ranges : 0;
+    return SL_MIN((uint64_t)out->buffer_bytes, request);
+}
+
+/* Where growth begins: near a server with one, far from one with many, at one that is known with
+ * what was enough there. */
 static void begin_growth(const struct sl_load_facts *facts, struct sl_concurrency *out)
 {
     struct sl_connections *connections = &out->connections;
     double processors = facts->processors, limit = facts->processor_limit;
+    bool near = facts->first_byte_ns && facts->first_byte_ns < NEAR_NS;
+    bool usual = connections->why == SL_CONNECTIONS_USUAL;
+    if (usual && facts->known && facts->known <= connections->most) {
+        connections->first = facts->known;
+        connections->why = SL_CONNECTIONS_KNOWN;
+    } else if (usual && near && connections->first > FIRST_NEAR) {
+        connections->first = FIRST_NEAR;
+        connections->why = SL_CONNECTIONS_NEAR;
+    }
     sl_growth_init(&out->growth, connections->first, connections->most);
+    sl_growth_know_quantum(&out->growth, quantum(facts, out));
     sl_growth_watch_cpu(&out->growth, facts->cpu_ns,
                         limit > 0 ? SL_MIN(limit, processors) : processors);
     sl_concurrency_know_distance(facts, facts->first_byte_ns, &out->growth);
@@ -203,13 +240,25 @@ struct sl_thread_room sl_concurrency_room(const struct sl_concurrency *concurren
     return (struct sl_thread_room){most, stand_ins};
 }
 
+/* Writers that meet in one file wait for each other: a second thread has connections only when the
+ * first has two. */
+static unsigned busy_threads(const struct sl_concurrency *concurrency, unsigned wanted)
+{
+    unsigned useful = SL_MAX(wanted / CONNECTIONS_A_THREAD, 1u);
+    if (concurrency->threads_why == SL_THREADS_GIVEN)
+        useful = SL_MAX(wanted, 1u);
+    return SL_MIN(concurrency->threads, useful);
+}
+
 unsigned sl_concurrency_share(const struct sl_concurrency *concurrency,
                               const struct sl_share_facts *facts)
 {
     struct sl_thread_room room = sl_concurrency_room(concurrency);
-    unsigned threads = concurrency->threads, wanted = facts->wanted;
-    unsigned mine = SL_MIN(wanted / threads + (facts->thread < wanted % threads), room.most);
-    bool most_do_well = facts->all_doubtful * 2 <= facts->all_open;
+    unsigned wanted = facts->wanted, threads = busy_threads(concurrency, wanted);
+    unsigned mine = wanted / threads + (facts->thread < wanted % threads);
+    mine = facts->thread < threads ? SL_MIN(mine, room.most) : 0;
+    bool alone = facts->all_open == 1 && concurrency->connections.why != SL_CONNECTIONS_GIVEN;
+    bool most_do_well = alone || facts->all_doubtful * 2 <= facts->all_open;
     if (!most_do_well || facts->too_many)
         return mine;
     return mine + SL_MIN(facts->doubtful, room.stand_ins);

@@ -10,6 +10,8 @@
  *
  * Processors are the only thing here that loads share: sl_concurrency_open_load() and
  * sl_concurrency_take_threads() count who has them, for the process.
+ *
+ * Any thread; none blocks but for a lock. Nothing is kept but these counts.
  */
 #ifndef SL_CONCURRENCY_H
 #define SL_CONCURRENCY_H
@@ -19,14 +21,17 @@
 #include <stdint.h>
 
 #include "growth.h"
+#include "weigh.h"
 
 /** What decided with how many connections a load begins. */
 enum sl_connections_why {
-    SL_CONNECTIONS_USUAL,  /* nothing in particular */
-    SL_CONNECTIONS_GIVEN,  /* readers.connections */
-    SL_CONNECTIONS_LOCAL,  /* files of this machine */
-    SL_CONNECTIONS_SMALL,  /* small requests: mostly waited for */
-    SL_CONNECTIONS_DISTANT /* the server takes long to begin an answer */
+    SL_CONNECTIONS_USUAL,   /* nothing in particular */
+    SL_CONNECTIONS_NEAR,    /* the server begins an answer at once */
+    SL_CONNECTIONS_GIVEN,   /* readers.connections */
+    SL_CONNECTIONS_LOCAL,   /* files of this machine */
+    SL_CONNECTIONS_SMALL,   /* small requests: mostly waited for */
+    SL_CONNECTIONS_DISTANT, /* the server takes long to begin an answer */
+    SL_CONNECTIONS_KNOWN    /* an earlier load of this process needed so many there */
 };
 /** What keeps it from having more. */
 enum sl_connections_bound {
@@ -43,9 +48,10 @@ enum sl_threads_why {
     SL_THREADS_CONNECTIONS, /* two connections a thread, or more */
     SL_THREADS_LOADS        /* other loads have processors, too */
 };
-/** "usual", "given", …; "auto", "ranges", …; "given", "processors", …. */
+/** "usual", "near", …; "auto", "ranges", …; "rose", "same", …; "given", "processors", …. */
 const char *sl_connections_why_name(enum sl_connections_why why);
 const char *sl_connections_bound_name(enum sl_connections_bound bound);
+const char *sl_growth_why_name(enum sl_growth_why why);
 const char *sl_threads_why_name(enum sl_threads_why why);
 
 /* ---- before there is a plan ------------------------------------------------------------------ */
@@ -55,6 +61,8 @@ unsigned sl_concurrency_per_host(uint64_t per_host, uint64_t connections);
 /** Connections to make to a distant server while its first answer is on its way, beside the one
  * that waits for it. connections: as in the spec; descriptors: connections that these allow. */
 unsigned sl_concurrency_preconnect(uint64_t connections, unsigned descriptors);
+/** How many small requests a load may have on their way at a time. Both as above. */
+unsigned sl_concurrency_small(uint64_t connections, unsigned descriptors);
 
 /* ---- a plan ---------------------------------------------------------------------------------- */
 
@@ -67,9 +75,11 @@ struct sl_plan_facts {
     uint64_t given; /* connections, as in the spec; 0 is auto, too */
     bool local;     /* the store is this machine's files */
     size_t ranges;
-    uint64_t fetch_bytes;
+    uint64_t fetch_bytes; /* of the ranges */
     size_t composed;      /* blocks that are asked for beside the ranges */
     unsigned descriptors; /* connections that these allow */
+    uint64_t requests;    /* that bring the ranges; 0: one a range */
+    bool rows;            /* it may turn out that rows are better asked for one by one */
 };
 /** As far as the plan alone says. */
 struct sl_connections sl_concurrency_of_plan(const struct sl_plan_facts *facts);
@@ -91,17 +101,20 @@ struct sl_load_facts {
     double processor_limit;         /* of the control group; 0: none */
     uint64_t (*cpu_ns)(void);       /* that the process has used; NULL: not known */
     unsigned loads, threads_of_all; /* of the process, now; this load counts as one */
+    unsigned known;                 /* connections that the host's last load needed; 0: not known */
 };
 struct sl_concurrency {
     struct sl_connections connections;
-    unsigned stand_ins; /* more than `most`, while as many stall */
-    size_t buffer_bytes;
+    unsigned stand_ins;  /* more than `most`, while as many stall */
+    size_t buffer_bytes; /* of one connection */
     unsigned threads;
     enum sl_threads_why threads_why;
     struct sl_growth growth; /* how the number of connections goes on from here */
 };
+/** *out is filled in whole. */
 void sl_concurrency_decide(const struct sl_load_facts *facts, struct sl_concurrency *out);
-/** It became known later what the server takes to begin an answer: as sl_growth_know_distance(). */
+/** It became known later what the server takes to begin an answer, in ns: as
+ * sl_growth_know_distance(), by whoever has the growth. */
 void sl_concurrency_know_distance(const struct sl_load_facts *facts, uint64_t first_byte_ns,
                                   struct sl_growth *growth);
 

@@ -11,6 +11,11 @@
  * process has no processor left more connections only make each of them slower: none are added, and
  * fewer are tried.
  *
+ * Bytes are counted as they land, a window of a connection at a time. A store that brings 3 MB/s
+ * lands one or two of these in the time in which a fast one is measured, and chance would look like
+ * a rise. So a rate is measured over several windows of each connection; and where connections
+ * bring little each, more of them must bring nearly as many times more.
+ *
  * Climbing from a few connections takes a second, in which a distant server could have sent a
  * gigabyte. What it takes to begin an answer tells beforehand: nearby (a cache, the same rack) that
  * is a millisecond or two, and a few connections are enough; of object stores it is 10 to 200 ms,
@@ -27,7 +32,15 @@
 #define REST_NS   (5 * SL_NS_PER_S)
 #define BUSY_NS   (2 * SL_NS_PER_S)
 static const double NOISE = 1.08, SAME = 0.97, CPU_FULL = 0.92;
+/* Of a connection; where they bring less a step must bring this much of what it adds. */
+static const double LITTLE_BYTES_PER_S = 1e6, LITTLE_PART = 0.5;
+enum { QUANTA = 8 /* of each connection, in a window that is measured */ };
 enum { LONG_WINDOWS = 3 /* for a step down */, EVEN_TURNS_MAX = 4 };
+/* Many that were begun with at once are looked at after a second. Requests smaller than a buffer
+ * bring little each however fast the server is. */
+static const double TOO_LITTLE_BYTES_PER_S = 200e3;
+enum { WHOLE_BUFFER_BYTES = 256 * 1024 };
+#define DOUBT_NS   SL_NS_PER_S
 #define DISTANT_NS (8 * SL_NS_PER_MS)
 static const double LINK_BYTES_PER_S = 1.25e9, CONNECTION_BYTES_PER_S = 40e6; /* 10 Gbit/s */
 
@@ -36,6 +49,7 @@ void sl_growth_init(struct sl_growth *growth, unsigned connections, unsigned max
     *growth = (struct sl_growth){.connections = connections,
                                  .maximum = maximum,
                                  .least = connections,
+                                 .why = connections == maximum ? SL_GROWTH_MOST : SL_GROWTH_BEGUN,
                                  .settle_ns = SETTLE_NS};
 }
 
@@ -50,6 +64,11 @@ uint64_t sl_growth_process_cpu_ns(void)
     struct timespec time;
     clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
     return (uint64_t)time.tv_sec * SL_NS_PER_S + (uint64_t)time.tv_nsec;
+}
+
+void sl_growth_know_quantum(struct sl_growth *growth, uint64_t bytes)
+{
+    growth->quantum = bytes;
 }
 
 void sl_growth_know_requests(struct sl_growth *growth, size_t requests)
@@ -86,10 +105,20 @@ void sl_growth_know_distance(struct sl_growth *growth, uint64_t first_byte_ns,
     if (wanted <= growth->connections)
         return;
     growth->connections = wanted;
+    growth->doubted = growth->quantum >= WHOLE_BUFFER_BYTES;
     growth->before = 0;
     growth->window_ns = 0;
     if (growth->settle_ns < 3 * first_byte_ns)
         growth->settle_ns = 3 * first_byte_ns;
+}
+
+void sl_growth_know_smaller(struct sl_growth *growth, uint64_t first_byte_ns,
+                            uint64_t request_bytes)
+{
+    growth->distance_known = false;
+    growth->requests = 0;
+    growth->quantum = growth->quantum < request_bytes ? growth->quantum : request_bytes;
+    sl_growth_know_distance(growth, first_byte_ns, request_bytes);
 }
 
 static void begin_window(struct sl_growth *growth, uint64_t ns, uint64_t bytes)
@@ -103,6 +132,7 @@ static void back_off(struct sl_growth *growth, uint64_t now_ns)
 {
     growth->ceiling = growth->connections;
     growth->connections = growth->connections > 1 ? growth->connections / 2 : 1;
+    growth->why = SL_GROWTH_BUSY;
     growth->before = 0;
     growth->down = false;
     growth->quiet_until_ns = now_ns + BUSY_NS;
@@ -153,6 +183,8 @@ static void judge_down(struct sl_growth *growth, uint64_t now_ns, double rate)
         return;
     }
     unsigned next = step_down(growth);
+    if (growth->before)
+        growth->why = SL_GROWTH_FEWER;
     if (next >= growth->connections) {
         rest(growth, now_ns);
         return;
@@ -161,25 +193,69 @@ static void judge_down(struct sl_growth *growth, uint64_t now_ns, double rate)
     growth->connections = next;
 }
 
+/* What the step on trial must have brought to stay. */
+static double needed(const struct sl_growth *growth)
+{
+    double before = growth->before, added = growth->connections - before;
+    if (growth->rate >= LITTLE_BYTES_PER_S * before)
+        return growth->rate * NOISE;
+    return growth->rate * (1 + LITTLE_PART * added / before);
+}
+
 static void judge_up(struct sl_growth *growth, uint64_t now_ns, double rate)
 {
-    if (growth->before && rate < growth->rate * NOISE) {
-        growth->connections = growth->before;
-        rest(growth, now_ns);
-        return;
-    }
-    if (is_cpu_full(growth, now_ns)) {
-        rest(growth, now_ns);
-        return;
-    }
     unsigned next = next_step(growth);
-    growth->rate = rate;
-    if (next == growth->connections) {
+    if (growth->before && rate < needed(growth)) {
+        growth->connections = growth->before;
+        growth->why = SL_GROWTH_SAME;
         rest(growth, now_ns);
         return;
     }
+    if (growth->before)
+        growth->why = SL_GROWTH_ROSE;
+    bool full = is_cpu_full(growth, now_ns);
+    if (full || next == growth->connections) {
+        growth->why = full ? SL_GROWTH_PROCESSORS : SL_GROWTH_MOST;
+        rest(growth, now_ns);
+        return;
+    }
+    growth->rate = rate;
     growth->before = growth->connections;
     growth->connections = next;
+}
+
+/* Whether enough time has passed, and enough has landed, to measure a rate. */
+static bool is_measured(const struct sl_growth *growth, uint64_t now_ns, uint64_t bytes)
+{
+    uint64_t window_ns = growth->down ? LONG_WINDOWS * WINDOW_NS : WINDOW_NS;
+    uint64_t landed = QUANTA * growth->quantum * growth->connections;
+    return now_ns - growth->window_ns >= window_ns && bytes - growth->window_bytes >= landed;
+}
+
+/* A server that is slow to begin its answers may be slow, and not far away: then what it brings is
+ * spread over many. As many are tried as would have enough to do, and if these bring less the
+ * others come back. */
+static void doubt_many(struct sl_growth *growth, uint64_t now_ns, uint64_t bytes)
+{
+    if (!growth->began_ns) {
+        growth->began_ns = bytes ? now_ns : 0;
+        growth->began_bytes = bytes;
+        return;
+    }
+    uint64_t ns = now_ns - growth->began_ns;
+    if (ns < DOUBT_NS + growth->settle_ns)
+        return;
+    growth->doubted = false;
+    double rate = (double)(bytes - growth->began_bytes) * (double)SL_NS_PER_S / (double)ns;
+    if (growth->down || growth->ceiling ||
+        rate >= TOO_LITTLE_BYTES_PER_S * (double)growth->connections)
+        return;
+    unsigned enough = (unsigned)(rate / LITTLE_BYTES_PER_S) + 1;
+    growth->rate = rate;
+    growth->before = growth->connections;
+    growth->connections = enough > growth->least ? enough : growth->least;
+    growth->down = true;
+    begin_window(growth, now_ns + growth->settle_ns, bytes);
 }
 
 unsigned sl_growth_tick(struct sl_growth *growth, uint64_t now_ns, uint64_t bytes,
@@ -193,14 +269,15 @@ unsigned sl_growth_tick(struct sl_growth *growth, uint64_t now_ns, uint64_t byte
         growth->window_ns = 0;
         return growth->connections;
     }
+    if (growth->doubted)
+        doubt_many(growth, now_ns, bytes);
     if (!growth->window_ns && !bytes)
         return growth->connections;
-    uint64_t window_ns = growth->down ? LONG_WINDOWS * WINDOW_NS : WINDOW_NS;
     if (!growth->window_ns) {
         begin_window(growth, now_ns + growth->settle_ns, bytes);
     } else if (now_ns < growth->window_ns) {
         growth->window_bytes = bytes;
-    } else if (now_ns - growth->window_ns >= window_ns) {
+    } else if (is_measured(growth, now_ns, bytes)) {
         double rate = (double)(bytes - growth->window_bytes) * (double)SL_NS_PER_S /
                       (double)(now_ns - growth->window_ns);
         if (growth->down)

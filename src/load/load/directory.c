@@ -5,16 +5,20 @@
  * and is given back after each attempt.
  *
  * The journal is bound to the plan's identity: a killed load goes on where it was, one of another
- * version or with other wishes begins anew, and so does every load of an object without a version
+ * version or with another spec begins anew, and so does every load of an object without a version
  * (plan/versions.c).
  */
 #include <stdio.h>
+#include <string.h>
 #include <sys/stat.h>
 
+#include "file_store.h"
 #include "load.h"
 #include "load_destination.h"
 #include "log.h"
 #include "owners.h"
+#include "pages.h"
+#include "stores.h"
 
 struct directory {
     struct sl_load_destination base;
@@ -54,8 +58,12 @@ static int refuse_overlap(const char *uri, const char *path, struct sl_err *err)
 {
     struct stat status;
     bool whole;
-    const char *local = strncmp(uri, "file://", 7) == 0 ? uri + 7 : uri;
-    sl_autofree char *source = strstr(local, "://") ? NULL : realpath(local, NULL);
+    if (!sl_uri_is_local(uri))
+        return 0;
+    sl_autofree char *local = sl_file_path(uri, err);
+    if (!local)
+        return -1;
+    sl_autofree char *source = realpath(local, NULL);
     if (!source || stat(source, &status) < 0)
         return 0;
     bool folder = S_ISDIR(status.st_mode);
@@ -131,6 +139,12 @@ static int prepare_chosen(struct sl_load_destination *to, const struct sl_load_a
     return take(directory, attempt, err);
 }
 
+static bool there(struct sl_load_destination *to, const uint8_t asked[32],
+                  struct sl_publish_facts *facts)
+{
+    return sl_publish_has_asked(((struct directory *)to)->publish, asked, facts);
+}
+
 /* The version is there: it may be wanted for others than it was loaded for, and a load of another
  * version may have left something behind. */
 static int current(struct sl_load_destination *to, const struct sl_load_attempt *attempt,
@@ -138,6 +152,8 @@ static int current(struct sl_load_destination *to, const struct sl_load_attempt 
 {
     struct sl_publish *publish = ((struct directory *)to)->publish;
     uint32_t owner, group;
+    if (attempt->plan->there) /* for the same owner, too */
+        return sl_publish_discard(publish, false, err) < 0 ? -1 : 1;
     if (!sl_publish_is_current(publish, attempt->plan))
         return 0;
     if (sl_tmpfs_owner(&attempt->spec->sink.tmpfs, &owner, &group, err) < 0 ||
@@ -176,11 +192,22 @@ static int make_place(struct sl_publish *publish, const struct sl_plan *plan, co
     return sl_publish_withdraw(publish, err);
 }
 
+/* Whoever mistyped a path below /dev/shm learns it before the disk is full. */
+static void log_disk(const char *path)
+{
+    if (strcmp(sl_pages_of_path(path), sl_pages_text(SL_PAGES_NONE)) == 0)
+        sl_log(SL_LOG_INFO,
+               "'%s' is on a disk, not in memory: choose a directory on a tmpfs, such as "
+               "/dev/shm, to load into memory",
+               path);
+}
+
 static int begin(struct sl_load_destination *to, const struct sl_load_attempt *attempt,
                  struct sl_reader_config *config, struct sl_err *err)
 {
     struct directory *directory = (struct directory *)to;
     struct sl_publish *publish = directory->publish;
+    log_disk(to->path);
     const struct sl_tmpfs_options *tmpfs = &attempt->spec->sink.tmpfs;
     const struct sl_plan *plan = attempt->plan;
     (void)config;
@@ -223,8 +250,9 @@ static void end(struct sl_load_destination *to, const struct sl_load_attempt *at
     sl_sink_free(sl_steal(&to->sink));
     sl_journal_free(sl_steal(&to->journal));
     free(sl_steal(&directory->files));
-    if (why && directory->publish && sl_load_source_changed(why) &&
-        sl_publish_discard(directory->publish, false, &worse) < 0)
+    bool worthless = why && directory->publish &&
+                     (sl_load_source_changed(why) || !sl_publish_staged_bytes(directory->publish));
+    if (worthless && sl_publish_discard(directory->publish, false, &worse) < 0)
         sl_log(SL_LOG_WARN, "%s", worse.message);
 }
 
@@ -241,6 +269,7 @@ const struct sl_load_destination_ops sl_directory_destination = {
     .name = "directory",
     .resumes = true,
     .open = open_named,
+    .there = there,
     .current = current,
     .begin = begin,
     .finish = finish,
@@ -263,7 +292,7 @@ int sl_load_run(const struct sl_spec *spec, struct sl_cancel *cancel, struct sl_
 {
     const char *path = spec->sink.tmpfs.path;
     struct directory directory = {.base = {.ops = &sl_directory_destination,
-                                           .wish = sl_plan_wish_of_spec(spec),
+                                           .output = sl_plan_output_of_spec(spec),
                                            .path = path ? path : ""}};
     return sl_load_run_to(spec, &directory.base, cancel, progress, result, err);
 }
@@ -273,7 +302,7 @@ int sl_load_run_placed(const struct sl_spec *spec, const struct sl_load_place *p
                        struct sl_load_result *result, struct sl_err *err)
 {
     struct directory directory = {
-        .base = {.ops = &sl_chosen_destination, .wish = sl_plan_wish_of_spec(spec), .path = ""},
+        .base = {.ops = &sl_chosen_destination, .output = sl_plan_output_of_spec(spec), .path = ""},
         .place = place};
     return sl_load_run_to(spec, &directory.base, cancel, progress, result, err);
 }

@@ -29,7 +29,9 @@ struct load {
     struct sl_load_result *result;
     uint64_t began_ns;
     struct sl_load_destination *to;
-    bool doubtful; /* of the plan in hand */
+    bool doubtful;                     /* of the plan in hand */
+    struct sl_publish_facts published; /* if the plan in hand is there */
+    bool elsewhere;                    /* there is a mirror that was not tried yet */
 };
 
 static double seconds_since(uint64_t begin_ns)
@@ -67,12 +69,12 @@ static int await_keys(struct load *load, const struct sl_plan *plan, struct sl_e
 static int read_plan(struct load *load, const struct sl_plan *plan,
                      const struct sl_reader_config *config, struct sl_err *err)
 {
-    struct sl_prefault ahead;
+    struct sl_prefault prefault;
     uint64_t begin_ns = sl_now_ns();
     sl_progress_set_state(load->progress, SL_LOAD_READING);
-    sl_prefault_start(&ahead, load->to->sink, plan);
+    sl_prefault_start(&prefault, load->to->sink, plan);
     int done = sl_reader_run(plan, load->to->sink, load->to->journal, config, err);
-    sl_prefault_end(&ahead);
+    sl_prefault_end(&prefault);
     load->result->read_seconds = seconds_since(begin_ns);
     return done;
 }
@@ -103,16 +105,16 @@ static void note_plan(struct load *load, const struct sl_plan *plan)
 /* What there is to read; nothing if the version is there already. */
 static void set_total(struct load *load, const struct sl_plan *plan)
 {
-    uint64_t landing = 0;
+    uint64_t total_bytes = 0;
     for (size_t i = 0; i < plan->extent_count && !load->result->already; i++)
-        landing += sl_extent_bytes(plan, &plan->extents[i]);
+        total_bytes += sl_extent_bytes(plan, &plan->extents[i]);
     for (size_t i = 0; plan->mappings && i < plan->target_count && !load->result->already; i++)
-        landing += sl_mapping_composed(&plan->mappings[i]);
+        total_bytes += sl_mapping_composed(&plan->mappings[i]);
     for (size_t i = 0; i < plan->literal_count && !load->result->already; i++)
-        landing += plan->literals[i].bytes;
-    for (size_t i = 0; i < plan->head_count && !load->result->already; i++)
-        landing += plan->heads[i].header->bytes;
-    sl_progress_set_total(load->progress, landing, plan->tensor_count, plan->source_count);
+        total_bytes += plan->literals[i].bytes;
+    for (size_t i = 0; i < plan->deferred_header_count && !load->result->already; i++)
+        total_bytes += plan->deferred_headers[i].header->bytes;
+    sl_progress_set_total(load->progress, total_bytes, plan->tensor_count, plan->source_count);
 }
 
 /* From a plan to a model that is there. */
@@ -142,19 +144,47 @@ static int carry_out(struct load *load, const struct sl_load_attempt *attempt, s
     return done;
 }
 
+/* No object was opened: what was published says what it is. */
+static void note_published(struct load *load)
+{
+    struct sl_load_result *result = load->result;
+    const struct sl_publish_facts *published = &load->published;
+    result->bytes = published->bytes;
+    result->files = published->files;
+    result->tensors = published->tensors;
+    result->objects = published->objects;
+    result->checks = published->checks;
+    result->unhashed = published->unhashed;
+}
+
+static bool ask_destination(const uint8_t asked[32], void *arg)
+{
+    struct load *load = arg;
+    return load->to->ops->there(load->to, asked, &load->published);
+}
+
 static int make_plan(struct load *load, const struct sl_spec *spec, struct sl_plan **plan,
                      struct sl_err *err)
 {
     struct sl_source_config config;
     uint64_t begin_ns = sl_now_ns();
     sl_spec_source_config(spec, load->cancel, load->progress, &config);
-    config.ahead =
+    config.preconnect =
         sl_concurrency_preconnect(spec->readers.connections, sl_descriptors_for_connections());
+    if (load->elsewhere)
+        config.unreachable_seconds = 0;
     load->result->reading = (struct sl_reader_outcome){0};
     sl_progress_set_state(load->progress, SL_LOAD_PLANNING);
-    if (sl_plan_make(spec, &load->to->wish, &config, plan, err) < 0)
+    struct sl_plan_output output = load->to->output;
+    if (load->to->ops->there) {
+        output.there = ask_destination;
+        output.there_arg = load;
+    }
+    if (sl_plan_make(spec, &output, &config, plan, err) < 0)
         return -1;
     note_plan(load, *plan);
+    if ((*plan)->there)
+        note_published(load);
     load->doubtful = (*plan)->doubtful;
     load->result->plan_seconds = seconds_since(begin_ns);
     return 0;
@@ -230,6 +260,7 @@ static int load_anywhere(struct load *load, struct sl_err *err)
 {
     const struct sl_spec_source *source = &load->spec->source;
     struct sl_err first = SL_ERR_INIT;
+    load->elsewhere = source->mirrors.count > 0;
     if (load_restarting(load, source->uri, &first) == 0)
         return 0;
     for (size_t i = 0; i < source->mirrors.count && may_try_mirror(&first); i++) {
@@ -237,6 +268,7 @@ static int load_anywhere(struct load *load, struct sl_err *err)
         sl_log(SL_LOG_WARN, "%s; trying mirror %zu of %zu", first.message, i + 1,
                source->mirrors.count);
         sl_progress_begin_again(load->progress);
+        load->elsewhere = i + 1 < source->mirrors.count;
         if (load_restarting(load, source->mirrors.items[i], &why) == 0)
             return 0;
         first = why;

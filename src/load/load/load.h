@@ -1,4 +1,7 @@
-/* One load from spec to ready. */
+/*
+ * One load from spec to ready. Any thread, several loads at once; each blocks its thread and has
+ * threads of its own while it reads. The spec is borrowed for the call.
+ */
 #ifndef SL_LOAD_H
 #define SL_LOAD_H
 
@@ -10,7 +13,7 @@
 
 struct sl_load_result {
     bool already; /* the same version was there: nothing was read */
-    uint64_t bytes, fetched, resumed, verified, unhashed;
+    uint64_t bytes, fetched, resumed, verified, unhashed; /* at the destination; received; … */
     uint64_t tensors, objects, files;
     uint64_t decrypted, cast, sliced; /* of the tensors */
     uint64_t gpu_decrypted, gpu_cast; /* of these, by a GPU (whoever fills it sets them) */
@@ -22,13 +25,17 @@ struct sl_load_result {
     bool kernel_tls;                  /* the kernel opened TLS records */
     const char *destination;          /* kind of its pages (pages.h); "" for none */
     double seconds, plan_seconds, key_seconds, read_seconds, publish_seconds;
-    char path[512], uri[512]; /* without secrets */
+    char path[512], uri[512]; /* without secrets; cut where they are longer */
 };
 /**
  * Load one model: lock, plan, check room, read, verify, publish. Blocks; cancel ends it within a
  * second and leaves a resumable state. A source that changed in mid-load restarts once from a clean
  * state, then SL_E_INTEGRITY. Mirrors are tried in turn when a source cannot be reached, refuses,
- * or lacks the objects. `progress` and `result` may be NULL; progress is finished here.
+ * or lacks the objects. `cancel`, `progress` and `result` may be NULL; progress is finished here.
+ *
+ * 0, or -1 with the error of the last source: SL_E_USAGE, SL_E_AUTH, SL_E_NOT_FOUND,
+ * SL_E_INTEGRITY, SL_E_NO_SPACE, SL_E_NET, SL_E_FORMAT, SL_E_GPU; SL_E_TIMEOUT:
+ * readers.timeoutSeconds are over; SL_E_CANCELED.
  */
 int sl_load_run(const struct sl_spec *spec, struct sl_cancel *cancel, struct sl_progress *progress,
                 struct sl_load_result *result, struct sl_err *err);
@@ -52,9 +59,11 @@ struct sl_load_destination;
 int sl_load_run_to(const struct sl_spec *spec, struct sl_load_destination *to,
                    struct sl_cancel *cancel, struct sl_progress *progress,
                    struct sl_load_result *result, struct sl_err *err);
+/** As an object; name: the model's. */
 void sl_load_result_json(struct sl_json *json, const struct sl_load_result *result,
                          const char *name);
-/** "verified by CRC32 (104 tensors), 1.38 GB/s": the summary line for people; text holds 512. */
+/** "verified by CRC32 (104 tensors), 1.38 GB/s": the summary line for people; text holds 512 and is
+ * returned. */
 const char *sl_load_summary(const struct sl_load_result *result, char text[512]);
 
 #endif

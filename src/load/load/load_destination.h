@@ -34,6 +34,8 @@ struct sl_load_attempt {
 };
 
 struct sl_load_destination;
+/** int functions return 0, or -1 with the error, which ends the attempt. What an attempt points to
+ * is borrowed for the call. */
 struct sl_load_destination_ops {
     const char *name;
     bool resumes; /* a later load goes on where one ended, and knows what is there already */
@@ -44,6 +46,11 @@ struct sl_load_destination_ops {
      * place. May wait. NULL: nothing to do. */
     int (*prepare)(struct sl_load_destination *to, const struct sl_load_attempt *attempt,
                    struct sl_err *err);
+    /** Is what a listing tells of (sl_plan.asked) there? Then *facts says what is, no object is
+     * opened, and current() is called with a plan that has plan->there and no files. NULL: never.
+     */
+    bool (*there)(struct sl_load_destination *to, const uint8_t asked[32],
+                  struct sl_publish_facts *facts);
     /** Is exactly this plan there? 1: yes, and nothing remains to be done; 0; -1. NULL: never. */
     int (*current)(struct sl_load_destination *to, const struct sl_load_attempt *attempt,
                    struct sl_err *err);
@@ -65,9 +72,9 @@ struct sl_load_destination_ops {
 /** The first member of whatever a destination needs. Lives longer than the load. */
 struct sl_load_destination {
     const struct sl_load_destination_ops *ops;
-    struct sl_plan_wish wish;   /* how plans for it are laid out */
-    const char *path;           /* its directory, "" if it is none or not chosen yet; borrowed */
-    struct sl_sink *sink;       /* from begin() to end() */
+    struct sl_plan_output output; /* how plans for it are laid out */
+    const char *path;             /* its directory, "" if it is none or not chosen yet; borrowed */
+    struct sl_sink *sink;         /* from begin() to end() */
     struct sl_journal *journal; /* the same; NULL: what was read is not kept for another attempt */
 };
 

@@ -17,13 +17,6 @@ enum {
 #define NEAR_NS (8 * SL_NS_PER_MS)
 #define MOST_NS (200 * SL_NS_PER_MS)
 
-static struct sl_counter lengthened; /* by tests: the least, in ns */
-
-void sl_prefault_set_least(uint64_t ns)
-{
-    sl_counter_add(&lengthened, ns - sl_counter_get(&lengthened));
-}
-
 static bool is_early(const void *arg)
 {
     return sl_now_ns() < ((const struct sl_prefault *)arg)->until_ns;
@@ -31,14 +24,15 @@ static bool is_early(const void *arg)
 
 static void *allocate(void *arg)
 {
-    struct sl_prefault *ahead = arg;
-    sl_sink_allocate(ahead->sink, is_early, ahead);
+    struct sl_prefault *prefault = arg;
+    sl_sink_allocate(prefault->sink, is_early, prefault);
     return NULL;
 }
 
-void sl_prefault_start(struct sl_prefault *ahead, struct sl_sink *sink, const struct sl_plan *plan)
+void sl_prefault_start(struct sl_prefault *prefault, struct sl_sink *sink,
+                       const struct sl_plan *plan)
 {
-    *ahead = (struct sl_prefault){.sink = sink};
+    *prefault = (struct sl_prefault){.sink = sink};
     if (!sink->ops->allocate || !plan->source_count ||
         plan->sink_bytes / SL_MAX(plan->file_count, (size_t)1) < FILE_BYTES_MIN ||
         sl_cpu_count() < 2)
@@ -46,16 +40,16 @@ void sl_prefault_start(struct sl_prefault *ahead, struct sl_sink *sink, const st
     uint64_t first_ns = sl_store_first_byte_ns(sl_source_store(plan->sources[0].source));
     if (first_ns < NEAR_NS)
         return;
-    uint64_t most_ns = SL_MIN(WAITS * first_ns, (uint64_t)MOST_NS);
-    ahead->until_ns = sl_now_ns() + SL_MAX(most_ns, sl_counter_get(&lengthened));
-    ahead->started = sl_thread_start(&ahead->thread, "sluice-ahead", allocate, ahead, NULL) == 0;
+    prefault->until_ns = sl_now_ns() + SL_MIN(WAITS * first_ns, (uint64_t)MOST_NS);
+    prefault->started =
+        sl_thread_start(&prefault->thread, "sluice-ahead", allocate, prefault, NULL) == 0;
 }
 
-void sl_prefault_end(struct sl_prefault *ahead)
+void sl_prefault_end(struct sl_prefault *prefault)
 {
-    if (ahead->started)
-        pthread_join(ahead->thread, NULL);
-    ahead->started = false;
+    if (prefault->started)
+        pthread_join(prefault->thread, NULL);
+    prefault->started = false;
 }
 
 static bool is_key_awaited(const void *plan)

@@ -12,11 +12,23 @@ static void json_reading(struct sl_json *json, const struct sl_load_result *resu
     sl_json_key_uint(json, "connections_most", reading->most);
     sl_json_key_string(json, "connections_why", sl_connections_why_name(reading->why));
     sl_json_key_string(json, "connections_bound", sl_connections_bound_name(reading->bound));
+    sl_json_key_uint(json, "connections_last", reading->last);
+    sl_json_key_string(json, "connections_last_why",
+                       reading->threads ? sl_growth_why_name(reading->last_why) : "");
     sl_json_key_uint(json, "threads", reading->threads);
     sl_json_key_string(json, "threads_why",
                        reading->threads ? sl_threads_why_name(reading->threads_why) : "");
     sl_json_key_uint(json, "range_bytes", result->range_bytes);
     sl_json_key_uint(json, "buffer_bytes", reading->buffer_bytes);
+}
+
+/* Slices that take rows: what they were asked for with. */
+static void json_rows(struct sl_json *json, const struct sl_reader_outcome *reading)
+{
+    sl_json_key_uint(json, "rows", reading->rows);
+    sl_json_key_uint(json, "dropped_bytes", reading->dropped);
+    sl_json_key_uint(json, "request_worth_bytes", reading->worth);
+    sl_json_key_string(json, "request_worth_why", sl_worth_why_name(reading->worth_why));
 }
 
 void sl_load_result_json(struct sl_json *json, const struct sl_load_result *result,
@@ -38,15 +50,20 @@ void sl_load_result_json(struct sl_json *json, const struct sl_load_result *resu
     sl_json_key_uint(json, "decrypted", result->decrypted);
     sl_json_key_uint(json, "cast", result->cast);
     sl_json_key_uint(json, "sliced", result->sliced);
+    sl_json_key_uint(json, "gpu_decrypted", result->gpu_decrypted);
+    sl_json_key_uint(json, "gpu_cast", result->gpu_cast);
     sl_json_key_uint(json, "objects", result->objects);
     sl_json_key_uint(json, "unversioned", result->unversioned);
     sl_json_key_uint(json, "files", result->files);
     sl_json_key_uint(json, "index_requests", result->index_requests);
+    sl_json_key_uint(json, "requests", result->reading.requests);
     sl_json_key_uint(json, "retries", result->retries);
     sl_json_key_uint(json, "refetched_ranges", result->refetched_ranges);
     sl_json_key_uint(json, "hedged", result->hedged);
     sl_json_key_uint(json, "wasted_bytes", result->wasted);
     json_reading(json, result);
+    if (result->reading.rows)
+        json_rows(json, &result->reading);
     sl_json_key_bool(json, "kernel_tls", result->kernel_tls);
     sl_json_key_string(json, "destination", result->destination ? result->destination : "");
     sl_json_key_double(json, "seconds", result->seconds);
@@ -94,6 +111,12 @@ const char *sl_load_summary(const struct sl_load_result *result, char text[512])
             used += snprintf(text + used, 512 - (size_t)used, " (%" PRIu64 " by the GPU)",
                              changes[i].by_gpu);
     }
+    if (reading->rows)
+        used +=
+            snprintf(text + used, 512 - (size_t)used,
+                     ", %" PRIu64 " rows of slices by %" PRIu64 " requests, %s of %s dropped",
+                     reading->rows, reading->requests, sl_human_bytes(reading->dropped, unhashed),
+                     sl_human_bytes(result->fetched, rate));
     if (result->resumed)
         used += snprintf(text + used, 512 - (size_t)used, ", %s kept from an earlier run",
                          sl_human_bytes(result->resumed, unhashed));

@@ -12,44 +12,25 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
+#include "cgroup.h"
 #include "log.h"
 #include "publish_parts.h"
 
-static struct {
-    const char *id;
-    bool disk;
-} pretended;
-
-void sl_publish_pretend_boot(const char *id, bool disk)
+void sl_boot_id(char id[SL_BOOT_BYTES])
 {
-    pretended.id = id;
-    pretended.disk = disk;
-}
-
-/* Once: a process does not outlive its boot. */
-static char this_boot[SL_BOOT_BYTES];
-static pthread_once_t read_once = PTHREAD_ONCE_INIT;
-
-static void read_boot(void)
-{
-    sl_autobuf text = SL_BUF_INIT(SL_BOOT_BYTES);
-    if (sl_buf_read_file(&text, "/proc/sys/kernel/random/boot_id", NULL) == 0)
-        snprintf(this_boot, sizeof(this_boot), "%.*s", (int)strcspn(sl_buf_string(&text), "\n"),
-                 sl_buf_string(&text));
-}
-
-const char *sl_boot_id(void)
-{
-    if (pretended.id)
-        return pretended.id;
-    pthread_once(&read_once, read_boot);
-    return this_boot;
+    char text[SL_CGROUP_TEXT_BYTES];
+    id[0] = 0;
+    if (sl_cgroup_read("/proc/sys/kernel/random/boot_id", text) < 0)
+        return;
+    size_t bytes = strcspn(text, "\n");
+    if (bytes < SL_BOOT_BYTES)
+        snprintf(id, SL_BOOT_BYTES, "%.*s", (int)bytes, text);
 }
 
 static bool is_memory(int directory_fd)
 {
     struct statfs system;
-    if (pretended.disk || fstatfs(directory_fd, &system) < 0)
+    if (fstatfs(directory_fd, &system) < 0)
         return false;
     return (uint32_t)system.f_type == TMPFS_MAGIC || (uint32_t)system.f_type == RAMFS_MAGIC ||
            (uint32_t)system.f_type == HUGETLBFS_MAGIC;
@@ -57,8 +38,10 @@ static bool is_memory(int directory_fd)
 
 bool sl_boot_is_past(int directory_fd, const json_t *document)
 {
+    char this_boot[SL_BOOT_BYTES];
     const char *boot = sl_json_get_string(document, "boot");
-    bool same = boot && *boot && strcmp(boot, sl_boot_id()) == 0;
+    sl_boot_id(this_boot);
+    bool same = boot && *boot && strcmp(boot, this_boot) == 0;
     return !same && !is_memory(directory_fd);
 }
 

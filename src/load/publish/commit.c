@@ -28,19 +28,6 @@
 
 enum { READ_BUFFER_BYTES = 256 * 1024, FOLDER_DEPTH_MAX = 600 };
 
-static void (*step_hook)(const char *what);
-
-void sl_commit_set_hook(void (*step)(const char *what))
-{
-    step_hook = step;
-}
-
-static void step(const char *what)
-{
-    if (step_hook)
-        step_hook(what);
-}
-
 static uint64_t mtime_ns(const struct stat *status)
 {
     return (uint64_t)status->st_mtim.tv_sec * 1000000000ull + (uint64_t)status->st_mtim.tv_nsec;
@@ -69,7 +56,6 @@ static int remove_old(struct sl_publish *publish, const struct sl_published *new
         const char *name = old.files[i].name;
         if (bsearch(&name, names, new->count, sizeof(name), compare_names))
             continue;
-        step("remove");
         if (sl_tree_unlink(publish->root_fd, name) < 0)
             return sl_tree_fail(err, errno, "remove", name);
     }
@@ -100,7 +86,6 @@ static int place_all(struct sl_publish *publish, const struct sl_published *new,
     SL_AUTO_WALK staging = {.root_fd = staging_fd, .fd = -1};
     SL_AUTO_WALK root = {.root_fd = publish->root_fd, .make = true, .fd = -1};
     for (size_t i = 0; i < new->count; i++) {
-        step("rename");
         if (place_file(&staging, &root, new->files[i].name, err) < 0)
             return -1;
     }
@@ -144,15 +129,16 @@ static const char *published_name(const void *arg, size_t i)
 int sl_commit_write_ready(struct sl_publish *publish, const struct sl_published *new,
                           struct sl_err *err)
 {
-    char stamp[65], time_text[SL_TIME_TEXT];
+    char stamp[65], boot[SL_BOOT_BYTES], time_text[SL_TIME_TEXT];
     if (sl_published_stamp(publish->root_fd, published_name, new, new->count, stamp, err) < 0)
         return sl_wrap(err, "cannot publish into '%s'", publish->path);
     struct sl_json json;
+    sl_boot_id(boot);
     sl_json_init(&json, 4096);
     sl_json_object(&json);
     sl_json_key_string(&json, "identity", new->identity);
     sl_json_key_string(&json, "stamp", stamp);
-    sl_json_key_string(&json, "boot", sl_boot_id());
+    sl_json_key_string(&json, "boot", boot);
     sl_json_key_string(&json, "time", sl_json_time(time_text));
     sl_json_end(&json);
     const char *text = sl_json_text(&json, err);
@@ -164,24 +150,19 @@ int sl_commit_write_ready(struct sl_publish *publish, const struct sl_published 
 static int carry_out(struct sl_publish *publish, const struct sl_published *new,
                      bool manifest_is_new, struct sl_err *err)
 {
-    step("ready goes");
     if (sl_tree_remove(publish->state_fd, SL_READY) < 0)
         return sl_tree_fail(err, errno, "remove " SL_READY " in", publish->path);
     if (manifest_is_new && (remove_old(publish, new, err) < 0 || place_all(publish, new, err) < 0))
         return -1;
     if (seal_all(publish, new, err) < 0)
         return -1;
-    step("manifest");
     if (manifest_is_new &&
         renameat(publish->state_fd, SL_MANIFEST_NEW, publish->state_fd, SL_MANIFEST) < 0)
         return sl_tree_fail(err, errno, "write", SL_MANIFEST);
-    step("ready");
     if (sl_commit_write_ready(publish, new, err) < 0)
         return -1;
-    step("marker goes");
     if (sl_tree_remove(publish->state_fd, SL_COMMIT) < 0)
         return sl_tree_fail(err, errno, "remove the commit marker in", publish->path);
-    step("clean");
     return sl_publish_discard(publish, false, err);
 }
 
@@ -404,10 +385,8 @@ int sl_publish_commit(struct sl_publish *publish, const struct sl_plan *plan,
     }
     if (sl_publish_look_ahead(publish, plan, err) < 0)
         return -1;
-    step("manifest.new");
     if (write_new(publish, plan, spec, &new, err) < 0)
         return -1;
-    step("marker");
     if (sl_tree_write(publish->state_fd, SL_COMMIT, new.identity, strlen(new.identity), err) < 0)
         return -1;
     return carry_out(publish, &new, true, err);

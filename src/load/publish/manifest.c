@@ -176,16 +176,22 @@ static void write_tensors(struct sl_json *json, const struct sl_plan *plan)
 int sl_manifest_write(struct sl_json *json, const struct sl_plan *plan, const struct sl_spec *spec,
                       const struct sl_published *published, struct sl_err *err)
 {
-    char time_text[SL_TIME_TEXT];
+    char boot[SL_BOOT_BYTES], time_text[SL_TIME_TEXT];
+    sl_boot_id(boot);
     sl_json_object(json);
     sl_json_key_string(json, "apiVersion", "sluice/v1alpha1");
     sl_json_key_string(json, "kind", "Manifest");
     sl_json_key_string(json, "name", spec->metadata.name);
     sl_json_key_string(json, "uri", sl_plan_uri(plan));
     sl_json_key_string(json, "identity", published->identity);
+    if (plan->asked_known) {
+        char asked[65];
+        sl_hex(plan->asked, 32, asked);
+        sl_json_key_string(json, "asked", asked);
+    }
     sl_json_key_string(json, "sluice", SLUICE_VERSION);
     sl_json_key_string(json, "time", sl_json_time(time_text));
-    sl_json_key_string(json, "boot", sl_boot_id());
+    sl_json_key_string(json, "boot", boot);
     sl_json_key(json, "verified");
     sl_json_object(json);
     sl_json_key_uint(json, "checks", plan->check_count);

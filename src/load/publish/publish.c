@@ -6,6 +6,7 @@
  */
 #include "publish.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -17,12 +18,58 @@
 #include "owners.h"
 #include "publish_parts.h"
 
-enum { LOCK_POLL_MS = 20, READY_BYTES_MAX = 4096, FOLDER = O_RDONLY | O_DIRECTORY | O_CLOEXEC };
+#define VANISHED "vanished"
+enum {
+    LOCK_POLL_MS = 20,
+    VANISHED_MAX = 100,
+    READY_BYTES_MAX = 4096,
+    FOLDER = O_RDONLY | O_DIRECTORY | O_CLOEXEC
+};
+
+/* Besides the lock: of a model, of a load that can go on, of somebody else. */
+static bool holds_something(const struct sl_publish *publish)
+{
+    bool more = false;
+    int fd = openat(publish->state_fd, ".", FOLDER);
+    DIR *folder = fd < 0 ? NULL : fdopendir(fd);
+    if (!folder) {
+        if (fd >= 0)
+            close(fd);
+        return true;
+    }
+    for (struct dirent *entry; !more && (entry = readdir(folder));)
+        more = strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0 &&
+               strcmp(entry->d_name, "lock") != 0;
+    closedir(folder);
+    return more;
+}
+
+/*
+ * What was made for a load that brought nothing goes with it. The lock is held meanwhile: whoever
+ * waits for it finds that its file is gone, and makes everything anew.
+ */
+static void remove_traces(struct sl_publish *publish)
+{
+    if (!publish->made_state || !publish->locked || holds_something(publish) ||
+        unlinkat(publish->state_fd, "lock", 0) < 0 ||
+        unlinkat(publish->root_fd, SL_STATE_DIRECTORY, AT_REMOVEDIR) < 0)
+        return;
+    for (size_t end = strlen(publish->path); publish->made_from && end >= publish->made_from;) {
+        publish->path[end] = 0;
+        if (rmdir(publish->path) < 0 && errno != ENOENT) /* named twice: "a/", "a" */
+            return;
+        while (end && publish->path[end] != '/')
+            end--;
+        while (end && publish->path[end - 1] == '/')
+            end--;
+    }
+}
 
 void sl_publish_free(struct sl_publish *publish)
 {
     if (!publish)
         return;
+    remove_traces(publish);
     sl_autoclose_(&publish->staging_fd);
     sl_autoclose_(&publish->state_fd);
     sl_autoclose_(&publish->root_fd);
@@ -31,8 +78,28 @@ void sl_publish_free(struct sl_publish *publish)
     free(publish);
 }
 
+/* As sl_tree_fail, of what was there, or made, a moment ago. */
+static int fail_opening(struct sl_err *err, int number, const char *doing, const char *name)
+{
+    sl_tree_fail(err, number, doing, name);
+    if (err && number == ENOENT)
+        snprintf(err->code, sizeof(err->code), "%s", VANISHED);
+    return -1;
+}
+
+/* A path that leads through a file, or to one. */
+static int fail_not_directory(const char *path, struct sl_err *err)
+{
+    struct stat status;
+    bool itself = stat(path, &status) == 0;
+    return sl_fail(err, SL_E_USAGE,
+                   itself ? "'%s' is not a directory: choose a directory to load into"
+                          : "'%s' lies below something that is not a directory: choose another one",
+                   path);
+}
+
 /* Links among the parents are the operator's. */
-int sl_publish_make_path(const char *path, struct sl_err *err)
+static int make_path(const char *path, size_t *made_from, struct sl_err *err)
 {
     sl_autofree char *text = sl_strdup(path, err);
     if (!text)
@@ -42,17 +109,27 @@ int sl_publish_make_path(const char *path, struct sl_err *err)
         if (kept && kept != '/')
             continue;
         *slash = 0;
-        if (mkdir(text, 0755) < 0 && errno != EEXIST && errno != EISDIR) {
+        int made = mkdir(text, 0755);
+        if (made == 0 && !*made_from)
+            *made_from = (size_t)(slash - text);
+        if (made < 0 && errno != EEXIST && errno != EISDIR) {
             int number = errno;
             struct stat status;
             if (stat(text, &status) < 0)
-                return sl_tree_fail(err, number, "make directory", text);
+                return number == ENOTDIR ? fail_not_directory(path, err)
+                                         : sl_tree_fail(err, number, "make directory", text);
         }
         if (!kept)
             break;
         *slash = kept;
     }
     return 0;
+}
+
+int sl_publish_make_path(const char *path, struct sl_err *err)
+{
+    size_t made_from = 0;
+    return make_path(path, &made_from, err);
 }
 
 /* A folder of the state: `below` begins with a slash, or is "" for the state itself. */
@@ -67,13 +144,15 @@ static int open_state(struct sl_publish *publish, struct sl_err *err)
 {
     publish->root_fd = open(publish->path, FOLDER);
     if (publish->root_fd < 0)
-        return sl_tree_fail(err, errno, "open directory", publish->path);
+        return errno == ENOTDIR ? fail_not_directory(publish->path, err)
+                                : fail_opening(err, errno, "open directory", publish->path);
     bool made = mkdirat(publish->root_fd, SL_STATE_DIRECTORY, 0755) == 0;
+    publish->made_state = publish->made_state || made;
     if (!made && errno != EEXIST)
-        return sl_tree_fail(err, errno, "make " SL_STATE_DIRECTORY " in", publish->path);
+        return fail_opening(err, errno, "make " SL_STATE_DIRECTORY " in", publish->path);
     publish->state_fd = openat(publish->root_fd, SL_STATE_DIRECTORY, FOLDER | O_NOFOLLOW);
     if (publish->state_fd < 0)
-        return sl_tree_fail(err, errno, "open " SL_STATE_DIRECTORY " in", publish->path);
+        return fail_opening(err, errno, "open " SL_STATE_DIRECTORY " in", publish->path);
     if (!made && check_own(publish, publish->state_fd, "", err) < 0)
         return -1;
     struct stat status;
@@ -99,7 +178,7 @@ static int take_lock(struct sl_publish *publish, struct sl_cancel *cancel,
     publish->lock_fd = openat(publish->state_fd, "lock",
                               O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0600);
     if (publish->lock_fd < 0)
-        return sl_tree_fail(err, errno, "open the lock of", publish->path);
+        return fail_opening(err, errno, "open the lock of", publish->path);
     if (sl_owners_check_file(publish->state_fd, publish->lock_fd, SL_STATE_DIRECTORY "/lock", err) <
         0)
         return sl_wrap(err, "'%s'", publish->path);
@@ -113,6 +192,7 @@ static int take_lock(struct sl_publish *publish, struct sl_cancel *cancel,
         if (sl_sleep_ms(LOCK_POLL_MS, cancel, err) < 0)
             return -1;
     }
+    publish->locked = true;
     return 0;
 }
 
@@ -123,6 +203,16 @@ static void close_all(struct sl_publish *publish)
         sl_autoclose_(fds[i]);
         *fds[i] = -1;
     }
+}
+
+/* Another load, which brought nothing, may take its folders away at any step. */
+static int open_locked(struct sl_publish *publish, struct sl_cancel *cancel,
+                       void (**waiting)(void *arg), void *arg, struct sl_err *err)
+{
+    return make_path(publish->path, &publish->made_from, err) < 0 || open_state(publish, err) < 0 ||
+                   take_lock(publish, cancel, waiting, arg, err) < 0
+               ? -1
+               : 0;
 }
 
 struct sl_publish *sl_publish_open(const char *path, struct sl_cancel *cancel,
@@ -140,12 +230,19 @@ struct sl_publish *sl_publish_open(const char *path, struct sl_cancel *cancel,
     publish->path = sl_strdup(path, err);
     if (!publish->path)
         return NULL;
-    do {
+    for (unsigned vanished = 0;;) {
+        struct sl_err why = SL_ERR_INIT;
         close_all(publish);
-        if (sl_publish_make_path(path, err) < 0 || open_state(publish, err) < 0 ||
-            take_lock(publish, cancel, &waiting, arg, err) < 0)
+        int done = open_locked(publish, cancel, &waiting, arg, &why);
+        if (done == 0 && is_lock_alive(publish))
+            break;
+        publish->locked = false;
+        if (done < 0 && (strcmp(why.code, VANISHED) != 0 || ++vanished == VANISHED_MAX)) {
+            if (err)
+                *err = why;
             return NULL;
-    } while (!is_lock_alive(publish));
+        }
+    }
     if (sl_commit_finish(publish, err) < 0) {
         sl_wrap(err, "cannot complete what an earlier load began to publish in '%s'", path);
         return NULL;
@@ -227,11 +324,40 @@ int sl_publish_survey(struct sl_publish *publish, struct sl_publish_facts *facts
     copy_text(published.document, "uri", facts->uri, sizeof(facts->uri));
     copy_text(published.document, "time", facts->time, sizeof(facts->time));
     snprintf(facts->identity, sizeof(facts->identity), "%s", published.identity);
+    const json_t *verified = json_object_get(published.document, "verified");
+    copy_text(published.document, "asked", facts->asked, sizeof(facts->asked));
+    facts->checks = sl_json_get_uint(verified, "checks", 0);
+    facts->unhashed = sl_json_get_uint(verified, "unhashed_bytes", 0);
+    facts->objects = json_array_size(json_object_get(published.document, "objects"));
     facts->files = published.count;
     facts->tensors = json_array_size(json_object_get(published.document, "tensors"));
     for (size_t i = 0; i < published.count; i++)
         facts->bytes += published.files[i].bytes;
     return 0;
+}
+
+/* The manifest's own word first: to look at files takes a call each, and after another boot all
+ * their bytes. */
+static bool is_about(struct sl_publish *publish, const char *asked)
+{
+    sl_autobuf text = SL_BUF_INIT(SL_MANIFEST_BYTES_MAX);
+    if (sl_tree_read(publish->state_fd, SL_MANIFEST, &text, NULL) < 0)
+        return false;
+    json_t *document = sl_json_parse(sl_buf_string(&text), text.used, SL_MANIFEST, NULL);
+    bool about = document && is_text(document, "asked", asked) &&
+                 !sl_boot_is_past(publish->root_fd, document);
+    json_decref(document);
+    return about;
+}
+
+bool sl_publish_has_asked(struct sl_publish *publish, const uint8_t asked[32],
+                          struct sl_publish_facts *facts)
+{
+    char hex[65];
+    struct sl_err why = SL_ERR_INIT;
+    sl_hex(asked, 32, hex);
+    return is_about(publish, hex) && sl_publish_survey(publish, facts, &why) == 0 &&
+           strcmp(facts->asked, hex) == 0;
 }
 
 static int give_file(int root_fd, const char *name, uint32_t owner, uint32_t group,
@@ -328,5 +454,14 @@ int sl_publish_withdraw(struct sl_publish *publish, struct sl_err *err)
             return sl_tree_fail(err, errno, "remove", old.files[i].name);
     if (sl_tree_remove(publish->state_fd, SL_MANIFEST) < 0)
         return sl_tree_fail(err, errno, "withdraw the old version in", publish->path);
+    return 0;
+}
+
+int sl_publish_remove(struct sl_publish *publish, struct sl_err *err)
+{
+    if (sl_publish_withdraw(publish, err) < 0 || sl_publish_discard(publish, false, err) < 0)
+        return -1;
+    publish->made_state = true; /* its free takes the rest */
+    publish->made_from = strlen(publish->path);
     return 0;
 }

@@ -5,6 +5,9 @@
  * Order of a commit: the marker `commit`, ready goes away, files of the old version that the new
  * one lacks are removed, files are renamed into place one by one, manifest.json, then ready, and
  * the marker goes. A load that was killed in between is completed by the next sl_publish_open().
+ *
+ * A publish is for one thread at a time; what takes a path, any thread. All of it works with files
+ * and blocks as these do. SL_E_NO_SPACE is a place that cannot be written, or is somebody else's.
  */
 #ifndef SL_PUBLISH_H
 #define SL_PUBLISH_H
@@ -16,13 +19,13 @@ struct sl_publish;
 /**
  * Make PATH and PATH/.sluice, take the lock (flock; waits while another load holds it, telling
  * `waiting` once; ends on cancel), finish an interrupted publish. SL_E_NO_SPACE if not writable,
- * with what to do. Links in the way are refused.
+ * with what to do. Links in the way are refused. SL_E_CANCELED; SL_E_USAGE: no such path can be.
  */
 struct sl_publish *sl_publish_open(const char *path, struct sl_cancel *cancel,
                                    void (*waiting)(void *arg), void *arg, struct sl_err *err);
-/** mkdir -p, as sl_publish_open does it. */
+/** mkdir -p, as sl_publish_open does it. SL_E_NO_SPACE. */
 int sl_publish_make_path(const char *path, struct sl_err *err);
-/** Gives the lock back. */
+/** Gives the lock back; what is staged stays. NULL is fine. */
 void sl_publish_free(struct sl_publish *publish);
 SL_AUTO_DEFINE(sl_publish)
 /** Is exactly this plan published, complete and untouched (size, time and inode of every file as
@@ -34,9 +37,10 @@ bool sl_publish_is_current(struct sl_publish *publish, const struct sl_plan *pla
  */
 int sl_publish_give(struct sl_publish *publish, const struct sl_plan *plan, uint32_t owner,
                     uint32_t group, struct sl_err *err);
-/** The staging directory for files, made on demand; borrowed. */
+/** The staging directory for files, made on demand: a descriptor, the publish's. SL_E_NO_SPACE. */
 int sl_publish_staging(struct sl_publish *publish, struct sl_err *err);
-/** PATH/.sluice, where the journal of the load lies beside the staging directory; borrowed. */
+/** PATH/.sluice, where the journal of the load lies beside the staging directory: a
+ * descriptor, the publish's. */
 int sl_publish_state(const struct sl_publish *publish);
 enum { SL_PUBLISH_PATH_MAX = 4096 };
 #define SL_JOURNAL_NAME "journal"
@@ -44,9 +48,14 @@ enum { SL_PUBLISH_PATH_MAX = 4096 };
 uint64_t sl_publish_staged_bytes(struct sl_publish *publish);
 /** Bytes of the version that is published, which withdraw() would give back; 0 if there is none. */
 uint64_t sl_publish_published_bytes(const struct sl_publish *publish);
-/** Throw the staged files away; keep_journal: not the journal, which was just begun anew. */
+/** Throw the staged files away; keep_journal: not the journal, which was just begun anew.
+ * SL_E_NO_SPACE. */
 int sl_publish_discard(struct sl_publish *publish, bool keep_journal, struct sl_err *err);
-/** replace: free-first: take the published version away before reading. */
+/** Take the published version, and what is staged, away; with the free the directories too, as far
+ * as nothing of others is in them. SL_E_NO_SPACE, SL_E_FORMAT. */
+int sl_publish_remove(struct sl_publish *publish, struct sl_err *err);
+/** replace: free-first: take the published version away before reading. SL_E_NO_SPACE, SL_E_FORMAT.
+ */
 int sl_publish_withdraw(struct sl_publish *publish, struct sl_err *err);
 /**
  * Is every place of the plan's files free, or taken by files of the published version alone?
@@ -57,7 +66,7 @@ int sl_publish_look_ahead(struct sl_publish *publish, const struct sl_plan *plan
 /**
  * All files of the plan are complete and checked in staging: make them visible. crcs has the CRC32C
  * of each file where known says so (both may be NULL); the others are read. On failure before the
- * commit marker the old version is untouched.
+ * commit marker the old version is untouched. SL_E_NO_SPACE, SL_E_INTEGRITY.
  */
 int sl_publish_commit(struct sl_publish *publish, const struct sl_plan *plan,
                       const struct sl_spec *spec, const uint32_t *crcs, const bool *known,
@@ -65,8 +74,8 @@ int sl_publish_commit(struct sl_publish *publish, const struct sl_plan *plan,
 
 struct sl_room_limit {
     char what[160];     /* "tmpfs /models", "cgroup /kubepods/…: memory.max" */
-    uint64_t available; /* UINT64_MAX: no limit */
-    uint64_t limit;
+    uint64_t available; /* bytes; UINT64_MAX: no limit */
+    uint64_t limit;     /* bytes */
 };
 /** What bounds a destination, for `sluice plan`. */
 struct sl_room {
@@ -83,15 +92,14 @@ struct sl_room {
  */
 int sl_room_check(const char *path, uint64_t bytes, uint64_t already, struct sl_room *room,
                   struct sl_err *err);
-/** Tests: where /proc and /sys are read from, "" by default; borrowed. With another root every
- * destination is memory, without a limit of its file system. */
-void sl_room_set_root(const char *root);
+/** As an object. */
 void sl_room_json(struct sl_json *json, const struct sl_room *room);
 
 /** What is published in a directory. */
 struct sl_publish_facts {
     char name[64], uri[512], identity[65], time[40]; /* of its manifest; "" where it lacks them */
-    uint64_t bytes, files, tensors;
+    char asked[65];                                  /* sl_plan.asked */
+    uint64_t bytes, files, tensors, objects, checks, unhashed;
 };
 /**
  * Is a model published here, whole and untouched, whichever it is? Size, time and inode of every
@@ -101,17 +109,26 @@ struct sl_publish_facts {
 int sl_publish_survey(struct sl_publish *publish, struct sl_publish_facts *facts,
                       struct sl_err *err);
 
-/** Read PATH/.sluice/manifest.json. json_decref() it. SL_E_NOT_FOUND if nothing is published. */
+/**
+ * Is what was published here what this is about (sl_plan.asked), whole and untouched? *facts tells
+ * what it is. Nothing is read but the manifest; where more would be needed, the answer is no.
+ */
+bool sl_publish_has_asked(struct sl_publish *publish, const uint8_t asked[32],
+                          struct sl_publish_facts *facts);
+
+/** Read PATH/.sluice/manifest.json. json_decref() it. SL_E_NOT_FOUND if nothing is published;
+ * SL_E_FORMAT, SL_E_NO_SPACE. */
 json_t *sl_manifest_read(const char *path, struct sl_err *err);
 /**
  * Block until PATH/.sluice/ready exists; timeout_seconds 0 is forever, else SL_E_TIMEOUT. PATH need
- * not exist yet.
+ * not exist yet. SL_E_CANCELED.
  */
 int sl_publish_wait(const char *path, unsigned timeout_seconds, struct sl_cancel *cancel,
                     struct sl_err *err);
 /**
  * Hash every published file against its manifest. SL_E_INTEGRITY names the first wrong file; `each`
- * (may be NULL) sees every file.
+ * (may be NULL) sees every file. SL_E_NOT_FOUND: nothing is published; SL_E_CANCELED. Reads every
+ * byte.
  */
 int sl_publish_verify(const char *path, void (*each)(const char *name, bool good, void *arg),
                       void *arg, struct sl_cancel *cancel, struct sl_err *err);

@@ -21,11 +21,6 @@ enum {
 };
 static const uint64_t UNLIMITED = (uint64_t)1 << 60; /* v1 writes a huge number for "none" */
 
-void sl_room_set_root(const char *root)
-{
-    sl_cgroup_set_root(root);
-}
-
 static void add_limit(struct sl_room *room, uint64_t limit, uint64_t available, const char *format,
                       const char *name, const char *file)
 {
@@ -75,8 +70,6 @@ static void look_at_memory(struct sl_room *room)
 static bool is_memory(const char *path)
 {
     struct statfs status;
-    if (*sl_cgroup_root())
-        return true;
     return statfs(path, &status) == 0 &&
            (status.f_type == TMPFS_MAGIC || status.f_type == RAMFS_MAGIC ||
             status.f_type == HUGETLBFS_MAGIC);
@@ -145,7 +138,7 @@ int sl_room_check(const char *path, uint64_t bytes, uint64_t already, struct sl_
     if (space.f_flag & ST_RDONLY)
         return sl_tree_fail(err, EROFS, "write to", path);
     room->memory = is_memory(place);
-    if (space.f_blocks && !*sl_cgroup_root()) /* a tmpfs without size= has none: no limit */
+    if (space.f_blocks) /* a tmpfs without size= has none: no limit */
         add_limit(room, (uint64_t)space.f_blocks * space.f_frsize,
                   (uint64_t)space.f_bavail * space.f_frsize,
                   room->memory ? "tmpfs %.140s%s" : "file system of %.130s%s", place, "");

@@ -65,7 +65,7 @@ static int land_chunk(struct composer *composer, const struct sl_mapping *mappin
         sl_writer_note(&composer->writer, mapping->file, offset, offset + bytes, crc, fetched,
                        err) < 0)
         return -1;
-    sl_writer_tell(reader, mapping->file, offset, bytes);
+    sl_writer_report(reader, mapping->file, offset, bytes);
     return sl_deferred_feed(reader->deferred, mapping->file, offset, data, (size_t)bytes, err);
 }
 

@@ -58,7 +58,8 @@ static int on_digest(void *arg, const struct sl_check *check, const uint8_t *dig
             return 0;
         both = *digests;
     }
-    return write_head(deferred, &deferred->reader->plan->heads[number / HASHES], &both, err);
+    return write_head(deferred, &deferred->reader->plan->deferred_headers[number / HASHES], &both,
+                      err);
 }
 
 static int read_back(void *arg, uint32_t file, uint64_t offset, void *data, size_t bytes,
@@ -72,8 +73,8 @@ static int read_back(void *arg, uint32_t file, uint64_t offset, void *data, size
 
 static void fill_checks(struct sl_deferred *deferred, const struct sl_plan *plan)
 {
-    for (size_t i = 0; i < plan->head_count * HASHES; i++) {
-        const struct sl_deferred_header *head = &plan->heads[i / HASHES];
+    for (size_t i = 0; i < plan->deferred_header_count * HASHES; i++) {
+        const struct sl_deferred_header *head = &plan->deferred_headers[i / HASHES];
         uint64_t begin = head->header->offset + head->header->bytes;
         deferred->checks[i] = (struct sl_check){
             .kind = i % HASHES == CRC32 ? SL_HASH_CRC32 : SL_HASH_SHA256,
@@ -93,20 +94,23 @@ static void fill_checks(struct sl_deferred *deferred, const struct sl_plan *plan
 int sl_deferred_new(struct sl_deferred **out, struct sl_reader *reader, struct sl_err *err)
 {
     const struct sl_plan *plan = reader->plan;
-    if (!plan->head_count)
+    if (!plan->deferred_header_count)
         return 0;
     SL_AUTO(sl_deferred) deferred = sl_alloc(sizeof(*deferred), err);
     if (!deferred)
         return -1;
     pthread_mutex_init(&deferred->lock, NULL);
     deferred->reader = reader;
-    deferred->checks = sl_alloc_array(plan->head_count, HASHES * sizeof(*deferred->checks), err);
-    deferred->locked.digests = sl_alloc_array(plan->head_count, sizeof(struct digests), err);
+    deferred->checks =
+        sl_alloc_array(plan->deferred_header_count, HASHES * sizeof(*deferred->checks), err);
+    deferred->locked.digests =
+        sl_alloc_array(plan->deferred_header_count, sizeof(struct digests), err);
     if (!deferred->checks || !deferred->locked.digests)
         return -1;
     fill_checks(deferred, plan);
     struct sl_verify_config config = {.read = read_back, .computed = on_digest, .arg = deferred};
-    deferred->verify = sl_verify_new(deferred->checks, plan->head_count * HASHES, &config, err);
+    deferred->verify =
+        sl_verify_new(deferred->checks, plan->deferred_header_count * HASHES, &config, err);
     if (!deferred->verify)
         return -1;
     *out = sl_steal(&deferred);
@@ -165,8 +169,8 @@ int sl_deferred_redo(struct sl_deferred *deferred, uint32_t file, uint64_t begin
                      struct sl_err *err)
 {
     const struct sl_plan *plan = deferred ? deferred->reader->plan : NULL;
-    for (size_t i = 0; deferred && i < plan->head_count; i++) {
-        const struct sl_deferred_header *head = &plan->heads[i];
+    for (size_t i = 0; deferred && i < plan->deferred_header_count; i++) {
+        const struct sl_deferred_header *head = &plan->deferred_headers[i];
         uint64_t first = head->header->offset + head->header->bytes;
         if (head->file == file && first < end && first + head->bytes > begin &&
             redo(deferred, head, err) < 0)

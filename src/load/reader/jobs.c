@@ -128,13 +128,13 @@ bool sl_reader_may_hedge(struct sl_reader *reader, const struct sl_slow *slow)
     return true;
 }
 
-struct sl_patience sl_reader_patience(struct sl_reader *reader)
+struct sl_latency_delays sl_reader_delays(struct sl_reader *reader)
 {
     const struct sl_plan *plan = reader->plan;
     uint64_t first_ns =
         plan->source_count ? sl_store_first_byte_ns(sl_source_store(plan->sources[0].source)) : 0;
     SL_LOCKED(&reader->lock);
-    return sl_pace_patience(&reader->locked.pace, first_ns);
+    return sl_pace_delays(&reader->locked.pace, first_ns);
 }
 
 bool sl_reader_hungry(struct sl_reader *reader)
@@ -153,6 +153,13 @@ void sl_reader_count_doubtful(struct sl_reader *reader, int change)
 {
     SL_LOCKED(&reader->lock);
     reader->locked.doubtful += (unsigned)change;
+}
+
+uint64_t sl_reader_worth(struct sl_reader *reader, uint64_t row, uint64_t *span)
+{
+    SL_LOCKED(&reader->lock);
+    *span = sl_weigh_span(&reader->locked.weigh);
+    return sl_request_worth(&reader->locked.weigh.facts, row);
 }
 
 uint64_t sl_reader_expect(struct sl_reader *reader, uint64_t bytes)

@@ -34,7 +34,7 @@ uint64_t sl_pace_expect(const struct sl_pace *pace, uint64_t bytes)
     return (uint64_t)sorted[count / 2] + 1;
 }
 
-struct sl_patience sl_pace_patience(const struct sl_pace *pace, uint64_t store_first_ns)
+struct sl_latency_delays sl_pace_delays(const struct sl_pace *pace, uint64_t store_first_ns)
 {
     return sl_latency_range_delays(&pace->first, &pace->fresh, &pace->gaps, store_first_ns);
 }

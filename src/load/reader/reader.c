@@ -7,11 +7,13 @@
 #include "reader.h"
 
 #include "cgroup.h"
+#include "host_memory.h"
 #include "metrics.h"
 #include "reader_parts.h"
 #include "stages.h"
 
-enum { BAD_CHECKS_MAX = 4096 };
+enum { BAD_CHECKS_MAX = 4096, WHOLE_REQUEST_BYTES = 256 * 1024 };
+#define REMEMBERED_NS (250 * SL_NS_PER_MS)
 
 void sl_reader_fail(struct sl_reader *reader, const struct sl_err *err)
 {
@@ -59,7 +61,7 @@ static void on_agreed(void *arg, const struct sl_check *check)
         device->events.agreed(device->events.arg, check);
 }
 
-static int on_doubt(void *arg, const struct sl_check *check, struct sl_err *err)
+static int on_wrong_bytes(void *arg, const struct sl_check *check, struct sl_err *err)
 {
     return sl_repair_add(arg, check, err);
 }
@@ -112,19 +114,29 @@ static void decide(struct sl_reader *reader)
         .memory_bytes = config->memory_bytes,
         .planned = plan->connections,
         .ranges = plan->range_count,
-        .fetch_bytes = plan->fetch_bytes,
+        .fetch_bytes = sl_plan_expected_bytes(plan),
         .grows = reader->grows,
         .first_byte_ns = first_byte_ns(plan),
         .processors = sl_cpu_count(),
         .processor_limit = sl_cgroup_cpus(),
         .cpu_ns = sl_growth_process_cpu_ns,
     };
-    if (plan->source_count)
-        reader->facts.host = sl_store_host_connections(sl_source_store(plan->sources[0].source));
+    struct sl_store *store = plan->source_count ? sl_source_store(plan->sources[0].source) : NULL;
+    struct sl_host_needs needs;
+    if (store)
+        reader->facts.host = sl_store_host_connections(store);
+    if (store && sl_host_memory_recall(sl_store_uri(store), &needs))
+        reader->facts.known = needs.connections;
     sl_concurrency_decide(&reader->facts, &reader->concurrency);
     reader->locked.hedge_credit = SL_HEDGE_CREDIT;
     reader->locked.growth = reader->concurrency.growth;
     reader->locked.wanted = reader->locked.growth.connections;
+    reader->locked.weigh = plan->weigh;
+}
+
+uint64_t sl_reader_first_byte_ns(const struct sl_reader *reader)
+{
+    return first_byte_ns(reader->plan);
 }
 
 void sl_reader_know_distance(struct sl_reader *reader)
@@ -133,11 +145,42 @@ void sl_reader_know_distance(struct sl_reader *reader)
                                  &reader->locked.growth);
 }
 
+static uint64_t count_requests(const struct sl_plan *plan)
+{
+    uint64_t all = 0, requests, bytes;
+    for (size_t i = 0; i < plan->source_count; i++) {
+        sl_source_counts(plan->sources[i].source, &requests, &bytes);
+        all += requests;
+    }
+    return all;
+}
+
+/* What the host brought, for who asks it next: of a load that was long enough to tell, and whose
+ * requests were not mostly waited for. */
+static void remember_host(const struct sl_reader *reader, uint64_t requests)
+{
+    uint64_t ns = sl_now_ns() - reader->began_ns;
+    uint64_t come = sl_counter_get(&reader->landed) + sl_counter_get(&reader->dropped);
+    if (ns < REMEMBERED_NS || !reader->plan->source_count || come < requests * WHOLE_REQUEST_BYTES)
+        return;
+    const struct sl_growth *growth = &reader->locked.growth;
+    bool tried = growth->why == SL_GROWTH_ROSE || growth->why == SL_GROWTH_SAME ||
+                 growth->why == SL_GROWTH_FEWER;
+    const struct sl_host_needs needs = {
+        .bytes_per_s = (double)come * (double)SL_NS_PER_S / (double)ns,
+        .connections = tried && !reader->config->connections ? growth->connections : 0,
+    };
+    struct sl_store *store = sl_source_store(reader->plan->sources[0].source);
+    sl_host_memory_note(sl_store_uri(store), &needs);
+}
+
 /* There is no other thread any more. */
-static void tell_outcome(const struct sl_reader *reader)
+static void report_outcome(const struct sl_reader *reader)
 {
     const struct sl_concurrency *concurrency = &reader->concurrency;
     struct sl_reader_outcome *outcome = reader->config->outcome;
+    uint64_t requests = count_requests(reader->plan) - reader->asked_before;
+    remember_host(reader, requests);
     if (outcome)
         *outcome = (struct sl_reader_outcome){
             .resumed = sl_counter_get(&reader->resumed),
@@ -146,8 +189,15 @@ static void tell_outcome(const struct sl_reader *reader)
             .most = reader->locked.slots_most,
             .why = concurrency->connections.why,
             .bound = concurrency->connections.bound,
+            .last = reader->locked.growth.connections,
+            .last_why = reader->locked.growth.why,
             .threads = reader->started ? concurrency->threads : 0,
             .threads_why = concurrency->threads_why,
+            .requests = requests,
+            .dropped = sl_counter_get(&reader->dropped),
+            .worth = sl_request_worth(&reader->locked.weigh.facts, 0),
+            .worth_why = reader->locked.weigh.why,
+            .rows = reader->plan->rows.rows,
         };
 }
 
@@ -245,7 +295,7 @@ static int run_reader(struct sl_reader *reader, struct sl_err *err)
     struct sl_verify_config config = {.read = read_back,
                                       .mismatch = on_mismatch,
                                       .agreed = on_agreed,
-                                      .again = on_doubt,
+                                      .repair = on_wrong_bytes,
                                       .arg = reader,
                                       .progress = reader->config->progress};
     const struct sl_stage_device *device = reader->config->device;
@@ -306,8 +356,10 @@ int sl_reader_run(const struct sl_plan *plan, struct sl_sink *sink, struct sl_jo
         pthread_mutex_init(&reader.turns[i], NULL);
     sl_repair_init(&reader.repair);
     decide(&reader);
+    reader.began_ns = sl_now_ns();
+    reader.asked_before = count_requests(plan);
     int failed = run_reader(&reader, &why);
-    tell_outcome(&reader);
+    report_outcome(&reader);
     sl_repair_release(&reader.repair);
     free(reader.locked.bad); /* no other thread is left */
     free(reader.locked.given);

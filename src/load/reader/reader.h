@@ -1,7 +1,7 @@
 /*
  * Carry out a plan: a few threads, each driving several connections through one poll(), take range
  * after range, read into a hot buffer (or into the sink's memory), feed the checks, write, commit.
- * Any free connection takes the next range.
+ * Any free connection takes the next range. Several runs may go on at once, one for each sink.
  */
 #ifndef SL_READER_H
 #define SL_READER_H
@@ -19,18 +19,25 @@ struct sl_reader_outcome {
     unsigned first, most; /* connections: begun with; open at a time, stand-ins included */
     enum sl_connections_why why;
     enum sl_connections_bound bound;
+    unsigned last; /* connections wanted when it ended */
+    enum sl_growth_why last_why;
     unsigned threads; /* 0: it ended before it began to read */
     enum sl_threads_why threads_why;
+    uint64_t requests; /* for ranges, those that were sent again too */
+    uint64_t rows;     /* of slices, that were asked for with or without what lies between them */
+    uint64_t dropped;  /* bytes that lay there */
+    uint64_t worth;    /* what a request was worth when it ended, in bytes */
+    enum sl_worth_why worth_why;
 };
 
 struct sl_reader_config {
-    unsigned connections;  /* fixed number, or 0: grow by feedback within plan->connections */
-    unsigned threads;      /* 0: auto (concurrency.h) */
-    uint64_t memory_bytes; /* bound on all staging buffers; 0: 48 MiB */
-    enum sl_hedge hedge;   /* whether slow ranges are asked for again on another connection */
-    int hashes;            /* enum sl_verify_hashes, already applied by the plan */
-    struct sl_cancel *cancel;
-    struct sl_progress *progress;
+    unsigned connections;     /* fixed number, or 0: grow by feedback within plan->connections */
+    unsigned threads;         /* 0: auto (concurrency.h) */
+    uint64_t memory_bytes;    /* bound on all staging buffers; 0: 48 MiB */
+    enum sl_hedge hedge;      /* whether slow ranges are asked for again on another connection */
+    int hashes;               /* enum sl_verify_hashes, already applied by the plan */
+    struct sl_cancel *cancel; /* borrowed for the run; may be NULL */
+    struct sl_progress *progress;         /* the same */
     const struct sl_stage_device *device; /* NULL: the plan leaves nothing to one */
     struct sl_reader_outcome *outcome;    /* out, of this run; NULL: not wanted */
 };
@@ -39,7 +46,9 @@ struct sl_reader_config {
  * Read all ranges of the plan that the journal does not already vouch for, and check every check.
  * journal may be NULL. Blocks. On failure everything that was written stays for a resume; the first
  * error wins and the other connections stop within a second. A wrong hash is SL_E_INTEGRITY and
- * names what, algorithm, expected and actual; its bytes are struck from the journal.
+ * names what, algorithm, expected and actual; its bytes are struck from the journal. Other errors
+ * are those of the sources, the sink, the journal and the device, and SL_E_CANCELED. Everything is
+ * borrowed for the call.
  */
 int sl_reader_run(const struct sl_plan *plan, struct sl_sink *sink, struct sl_journal *journal,
                   const struct sl_reader_config *config, struct sl_err *err);

@@ -42,7 +42,7 @@ struct reader_thread {
     uint64_t looked_ns, look_ns; /* when; when again */
 };
 
-static void tell_connections(struct sl_reader *reader, int change)
+static void report_connections(struct sl_reader *reader, int change)
 {
     unsigned slots;
     {
@@ -79,7 +79,7 @@ static void close_slot(struct reader_thread *self, unsigned number)
     set_idle(self, &self->entries[number], false);
     sl_slot_free(self->entries[number].slot);
     self->entries[number] = self->entries[--self->count];
-    tell_connections(self->reader, -1);
+    report_connections(self->reader, -1);
 }
 
 static int open_slot(struct reader_thread *self, const struct sl_reader_job *job,
@@ -89,7 +89,7 @@ static int open_slot(struct reader_thread *self, const struct sl_reader_job *job
     if (!slot)
         return -1;
     self->entries[self->count++] = (struct entry){.slot = slot};
-    tell_connections(self->reader, 1);
+    report_connections(self->reader, 1);
     return sl_slot_start(slot, job, err);
 }
 
@@ -224,6 +224,7 @@ static void steer(struct reader_thread *self)
     for (unsigned i = 0; i < self->count; i++)
         throttled += sl_slot_take_throttled(self->entries[i].slot);
     uint64_t bytes = sl_counter_get(&reader->landed), now = sl_now_ns();
+    uint64_t come = bytes + sl_counter_get(&reader->dropped);
     SL_LOCKED(&reader->lock);
     reader->locked.throttled += throttled;
     if (self->number)
@@ -232,6 +233,9 @@ static void steer(struct reader_thread *self)
     reader->locked.wanted =
         sl_growth_tick(&reader->locked.growth, now, bytes, reader->locked.throttled);
     reader->locked.throttled = 0;
+    uint64_t wait_ns = sl_reader_first_byte_ns(reader);
+    if (reader->plan->rows.rows && sl_weigh_tick(&reader->locked.weigh, now, come, bytes, wait_ns))
+        sl_growth_know_smaller(&reader->locked.growth, wait_ns, sl_plan_row_bytes(reader->plan));
 }
 
 /* The slot of this thread that has most left, of those that may be split. */
@@ -257,11 +261,11 @@ static void wake_idle(struct reader_thread *self)
 static int send_again(struct reader_thread *self, struct sl_err *err)
 {
     unsigned doubtful = 0;
-    struct sl_patience patience = sl_reader_patience(self->reader);
-    self->look_ns = SL_MIN(SL_MAX(patience.first_ns / LOOK_PART, LOOK_NS_MIN), LOOK_AGAIN_NS);
+    struct sl_latency_delays delays = sl_reader_delays(self->reader);
+    self->look_ns = SL_MIN(SL_MAX(delays.first_ns / LOOK_PART, LOOK_NS_MIN), LOOK_AGAIN_NS);
     for (unsigned i = 0; i < self->count; i++) {
         struct entry *entry = &self->entries[i];
-        entry->pace = sl_slot_pace(entry->slot, entry->quiet, &patience);
+        entry->pace = sl_slot_pace(entry->slot, entry->quiet, &delays);
         doubtful += entry->pace != SL_PACE_FINE;
     }
     if (doubtful != self->doubtful)
@@ -281,6 +285,18 @@ static int send_again(struct reader_thread *self, struct sl_err *err)
     return 0;
 }
 
+/* What came some time ago is kept whatever becomes of this process. */
+static int keep_what_came(struct reader_thread *self, uint64_t now_ns, struct sl_err *err)
+{
+    for (unsigned i = 0; i < self->count; i++) {
+        bool due;
+        if (sl_slot_keep(self->entries[i].slot, now_ns, &due, err) < 0)
+            return -1;
+        self->entries[i].waits = self->entries[i].waits && !due;
+    }
+    return 0;
+}
+
 /* Now and then: what is slow is sent again; when the plan is used up, those who are idle help. */
 static int look_after(struct reader_thread *self, struct sl_err *err)
 {
@@ -288,7 +304,7 @@ static int look_after(struct reader_thread *self, struct sl_err *err)
     if (now - self->looked_ns < self->look_ns)
         return 0;
     self->looked_ns = now;
-    if (send_again(self, err) < 0)
+    if (send_again(self, err) < 0 || keep_what_came(self, now, err) < 0)
         return -1;
     if (!self->used_up && !(self->used_up = sl_reader_used_up(self->reader)))
         return 0;
@@ -338,6 +354,8 @@ void sl_reader_thread_run(struct sl_reader *reader, unsigned thread)
     }
     if (failed < 0)
         sl_reader_fail(reader, &err);
+    for (unsigned i = 0; i < self.count; i++)
+        sl_slot_rescue(self.entries[i].slot);
     while (self.count)
         close_slot(&self, 0);
     free(self.entries);

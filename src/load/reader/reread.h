@@ -17,12 +17,14 @@ struct sl_reread {
     int (*take)(void *arg, const uint8_t *data, size_t bytes, struct sl_err *err);
     void *arg;
 };
-/** Read bytes [begin, end) of a source. Blocks; any thread but those of a poll(). */
+/** Read bytes [begin, end) of a source. Blocks; any thread but those of a poll(). Errors as a
+ * fetch, SL_E_CANCELED, or what take() says. */
 int sl_reread_range(struct sl_source *source, uint64_t begin, uint64_t end,
                     const struct sl_reread *again, struct sl_err *err);
 
 /** The error of an encrypted piece that does not match its MAC: -1. opened: others did with this
- * key; else the key may be to blame, and small pieces are read to find out. */
+ * key; else the key may be to blame, and small pieces are read to find out, which
+ * blocks. SL_E_INTEGRITY, code E_DECRYPT. */
 int sl_reread_blame(const struct sl_target *target, uint64_t number, bool opened,
                     struct sl_err *err);
 

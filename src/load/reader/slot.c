@@ -7,8 +7,9 @@
  * that is counted. What changes on its way (transform_stage.c) is parted only where its mapping
  * allows.
  *
- * Of a sparse range a window holds only rows, one behind another, and each is a request of its own
- * on the same connection.
+ * Of a sparse range a window holds only rows, one behind another. A request is for one row, or for
+ * several with the gaps between them, where these are shorter than a request is worth (weigh.h):
+ * then a read takes what comes into the window's rest, and its rows are moved together there.
  */
 #include <sys/ioctl.h>
 
@@ -61,7 +62,7 @@ uint64_t sl_slot_weight(const struct sl_slot *slot, uint64_t begin, uint64_t end
     if (!sparse)
         return end - begin;
     uint64_t bytes = sl_mapping_fetched(sparse, begin, end);
-    return bytes + bytes / sparse->fetched.bytes * REQUEST_BYTES;
+    return SL_MIN(bytes + bytes / sparse->fetched.bytes * REQUEST_BYTES, end - begin);
 }
 
 void sl_slot_start_clock(struct sl_slot *slot, uint64_t now_ns)
@@ -80,7 +81,7 @@ void sl_slot_asks(struct sl_slot *slot, uint64_t now_ns)
 uint64_t sl_slot_awaits(const struct sl_slot *slot)
 {
     if (sl_slot_sparse(slot))
-        return slot->fetch_end - slot->row_left;
+        return slot->row_at;
     return slot->at == slot->window_end ? slot->at : slot->at + slot->filled;
 }
 
@@ -104,17 +105,23 @@ void sl_slot_waste(struct sl_slot *slot)
     sl_progress_add_wasted(slot->reader->config->progress, wasted);
 }
 
-/* Fetch what is left of the row at this place, or the next one. */
+/* Fetch what is left of the row at this place, or the next one, with as many behind it as are
+ * worth it. */
 static int start_row(struct sl_slot *slot, uint64_t place, struct sl_err *err)
 {
     const struct sl_mapping *sparse = sl_slot_sparse(slot);
-    uint64_t left, taken = sl_runs_before(&sparse->fetched, place - sparse->begin);
-    uint64_t begin = sparse->begin + sl_runs_at(&sparse->fetched, taken, &left);
-    slot->fetch_end = begin + left;
-    slot->row_left = (size_t)left;
+    const struct sl_runs *rows = &sparse->fetched;
+    uint64_t left, at = sl_runs_before(rows, place - sparse->begin);
+    uint64_t end = sl_runs_before(rows, slot->range.end - sparse->begin);
+    uint64_t span, group = sl_runs_group(rows, sl_reader_worth(slot->reader, rows->bytes, &span));
+    if (group > rows->bytes)
+        end = SL_MIN(end, at + sl_runs_within(rows, span));
+    uint64_t last = SL_MIN(end, (at / group + 1) * group) - 1;
+    slot->row_at = sparse->begin + sl_runs_at(rows, at, &left);
+    slot->fetch_end = sparse->begin + sl_runs_at(rows, last, &left) + 1;
     sl_slot_asks(slot, sl_now_ns());
     return sl_fetch_start(slot->fetch, slot->reader->plan->sources[slot->range.source].source,
-                          begin, begin + left, err);
+                          slot->row_at, slot->fetch_end, err);
 }
 
 int sl_slot_start(struct sl_slot *slot, const struct sl_reader_job *job, struct sl_err *err)
@@ -237,22 +244,40 @@ static void note_wait(struct sl_slot *slot, uint64_t now_ns)
     slot->moved_ns = now_ns;
 }
 
-static enum sl_slot_state fill_window(struct sl_slot *slot, struct sl_err *err)
+/* How much may be read of a sparse's request at a time: no further than the window goes. */
+static size_t row_bytes(const struct sl_slot *slot)
+{
+    size_t room = slot->reader->concurrency.buffer_bytes - slot->filled;
+    return (size_t)SL_MIN(SL_MIN(slot->fetch_end, slot->window_end) - slot->row_at, (uint64_t)room);
+}
+
+/* Bytes came behind those of the window: which of them are rows' stay. Returns how many. */
+static size_t keep_rows(struct sl_slot *slot, size_t got)
+{
+    const struct sl_mapping *sparse = sl_slot_sparse(slot);
+    uint64_t begin = slot->row_at - sparse->begin;
+    uint8_t *data = slot->buffer + slot->filled;
+    size_t kept = sl_runs_gather(&sparse->fetched, begin, begin + got, data, data);
+    slot->row_at += got;
+    sl_counter_add(&slot->reader->dropped, got - kept);
+    return kept;
+}
+
+enum sl_slot_state sl_slot_fill_window(struct sl_slot *slot, struct sl_err *err)
 {
     uint8_t *data = slot->place.memory ? slot->place.memory : slot->buffer;
     size_t bytes = slot->window_bytes - slot->filled, got = 0;
     if (sl_slot_sparse(slot)) {
-        if (!slot->row_left)
+        if (slot->row_at == slot->fetch_end)
             return next_row(slot, err);
-        bytes = SL_MIN(bytes, slot->row_left);
+        bytes = row_bytes(slot);
     }
     switch (sl_fetch_read(slot->fetch, data + slot->filled, bytes, &got, err)) {
     case SL_IO_WAIT:
         return SL_SLOT_WAIT;
     case SL_IO_DATA:
-        slot->row_left -= SL_MIN(got, slot->row_left);
-        slot->filled += got;
         slot->got += got;
+        slot->filled += sl_slot_sparse(slot) ? keep_rows(slot, got) : got;
         note_wait(slot, sl_now_ns());
         return SL_SLOT_RUN;
     case SL_IO_END:
@@ -273,8 +298,11 @@ enum sl_slot_state sl_slot_step(struct sl_slot *slot, bool insist, struct sl_err
     if (slot->at == slot->window_end && sl_slot_open_window(slot, err) < 0)
         return SL_SLOT_FAILED;
     if (slot->filled < slot->window_bytes) {
-        enum sl_slot_state state = fill_window(slot, err);
-        if (state != SL_SLOT_RUN || slot->filled < slot->window_bytes)
+        enum sl_slot_state state = sl_slot_fill_window(slot, err);
+        bool cut =
+            state != SL_SLOT_FAILED && slot->cut && sl_slot_cut_window(slot, SL_KEEP_BYTES_MIN);
+        slot->cut = false;
+        if (!cut && (state != SL_SLOT_RUN || slot->filled < slot->window_bytes))
             return state;
     }
     return sl_slot_close_window(slot, insist, err);

@@ -46,11 +46,11 @@ static enum sl_slot_pace lags_pace(const struct sl_slot *slot)
 }
 
 static enum sl_slot_pace quiet_pace(const struct sl_slot *slot, uint64_t quiet_ns,
-                                    const struct sl_patience *patience)
+                                    const struct sl_latency_delays *delays)
 {
-    uint64_t slow_ns = slot->begun   ? patience->gap_ns
-                       : slot->fresh ? patience->fresh_ns
-                                     : patience->first_ns;
+    uint64_t slow_ns = slot->begun   ? delays->gap_ns
+                       : slot->fresh ? delays->fresh_ns
+                                     : delays->first_ns;
     slow_ns <<= slot->hedges;
     if (quiet_ns >= SL_MAX(SLOW_TIMES * slow_ns, STUCK_NS))
         return SL_PACE_STUCK;
@@ -66,7 +66,8 @@ static bool awaits_bytes(const struct sl_slot *slot)
            sl_slot_awaits(slot) < SL_MIN(slot->range.end, slot->fetch_end);
 }
 
-enum sl_slot_pace sl_slot_pace(struct sl_slot *slot, bool quiet, const struct sl_patience *patience)
+enum sl_slot_pace sl_slot_pace(struct sl_slot *slot, bool quiet,
+                               const struct sl_latency_delays *delays)
 {
     enum sl_slot_pace pace = SL_PACE_FINE;
     if (awaits_bytes(slot)) {
@@ -75,8 +76,8 @@ enum sl_slot_pace sl_slot_pace(struct sl_slot *slot, bool quiet, const struct sl
                               */
             sl_slot_start_clock(slot, now_ns);
         measure_rate(slot, now_ns);
-        pace = SL_MAX(lags_pace(slot),
-                      quiet_pace(slot, quiet ? now_ns - slot->moved_ns : 0, patience));
+        pace =
+            SL_MAX(lags_pace(slot), quiet_pace(slot, quiet ? now_ns - slot->moved_ns : 0, delays));
     }
     if (pace != SL_PACE_FINE && !slot->doubted)
         slot->landed_then = sl_counter_get(&slot->reader->landed);

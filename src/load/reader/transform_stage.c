@@ -21,8 +21,8 @@ int sl_transform_init(struct sl_transform *transform, struct sl_reader *reader, 
     transform->reader = reader;
     if (!reader->grows)
         return 0;
-    transform->grown = sl_alloc_aligned(4096, reader->concurrency.buffer_bytes, err);
-    return transform->grown ? 0 : -1;
+    transform->expanded = sl_alloc_aligned(4096, reader->concurrency.buffer_bytes, err);
+    return transform->expanded ? 0 : -1;
 }
 
 /* What is open of the stored bytes. */
@@ -45,7 +45,7 @@ void sl_transform_drop(struct sl_transform *transform)
 void sl_transform_release(struct sl_transform *transform)
 {
     sl_transform_drop(transform);
-    free(transform->grown);
+    free(transform->expanded);
 }
 
 void sl_transform_turn(struct sl_transform *transform)
@@ -59,7 +59,7 @@ static int fail_to_open(struct sl_transform *transform, uint64_t number, struct 
 {
     sl_metric_add(SL_M_VERIFY_FAILURES, 1);
     return sl_reread_blame(transform->mapping->target, number,
-                           sl_counter_get(&transform->reader->opened) > 0, err);
+                           sl_counter_get(&transform->reader->decrypted) > 0, err);
 }
 
 static void begin_piece(struct sl_transform *transform, uint64_t at)
@@ -81,7 +81,7 @@ static int end_piece(struct sl_transform *transform, struct sl_err *err)
     transform->piece_end = 0;
     if (!sl_opening_end(&transform->opening, crypt->macs + number * SL_MAC_BYTES))
         return fail_to_open(transform, number, err);
-    sl_counter_add(&transform->reader->opened, 1);
+    sl_counter_add(&transform->reader->decrypted, 1);
     return 0;
 }
 
@@ -95,8 +95,8 @@ static int decrypt(struct sl_transform *transform, uint64_t begin, uint64_t end,
             begin_piece(transform, at);
         uint64_t next = SL_MIN(end, transform->piece_end);
         uint8_t *bytes = data + (at - begin);
-        bool taken = sl_runs_before(&mapping->taken, next - mapping->begin) >
-                     sl_runs_before(&mapping->taken, at - mapping->begin);
+        bool taken = sl_runs_before(&mapping->selected, next - mapping->begin) >
+                     sl_runs_before(&mapping->selected, at - mapping->begin);
         sl_opening_update(&transform->opening, bytes, taken ? bytes : NULL, (size_t)(next - at));
         at = next;
         if (at < transform->piece_end)
@@ -194,37 +194,19 @@ static int hash(struct sl_transform *transform, uint64_t begin, uint64_t end, co
 
 /* ---- cut and cast ---------------------------------------------------------------------------- */
 
-/* What the slice takes of [begin, end), which lies at `from`, moved to `to`, which is not behind
- * it. Returns how much. */
-static size_t gather(const struct sl_runs *runs, uint64_t begin, uint64_t end, const uint8_t *from,
-                     uint8_t *to)
-{
-    uint64_t taken = sl_runs_before(runs, begin), stop = sl_runs_before(runs, end), left;
-    size_t done = 0;
-    while (taken < stop) {
-        const uint8_t *run = from + (sl_runs_at(runs, taken, &left) - begin);
-        size_t bytes = (size_t)SL_MIN(left, stop - taken);
-        if (to + done != run)
-            memmove(to + done, run, bytes);
-        done += bytes;
-        taken += bytes;
-    }
-    return done;
-}
-
-/* The same of a sparse range, of which only the rows lie there, one after another. */
+/* What is taken of a sparse range, of which only the rows lie there, one after another. */
 static size_t gather_rows(const struct sl_mapping *mapping, uint64_t begin, uint64_t end,
                           uint8_t *data)
 {
     const struct sl_runs *rows = &mapping->fetched;
     uint64_t at = sl_runs_before(rows, begin), stop = sl_runs_before(rows, end), left;
-    if (rows->bytes == mapping->taken.bytes)
+    if (rows->bytes == mapping->selected.bytes)
         return (size_t)(stop - at);
     const uint8_t *from = data;
     uint8_t *to = data;
     while (at < stop) {
         uint64_t row = sl_runs_at(rows, at, &left), bytes = SL_MIN(left, stop - at);
-        to += gather(&mapping->taken, row, row + bytes, from, to);
+        to += sl_runs_gather(&mapping->selected, row, row + bytes, from, to);
         from += bytes;
         at += bytes;
     }
@@ -240,8 +222,8 @@ static void shape(struct sl_transform *transform, uint64_t begin, uint64_t end, 
     end -= mapping->begin;
     if (mapping->fetched.total)
         bytes = gather_rows(mapping, begin, end, data);
-    else if (mapping->taken.total < mapping->end - mapping->begin)
-        bytes = gather(&mapping->taken, begin, end, data, data);
+    else if (mapping->selected.total < mapping->end - mapping->begin)
+        bytes = sl_runs_gather(&mapping->selected, begin, end, data, data);
     if (mapping->swap_bytes)
         sl_swap_bytes(data, mapping->swap_bytes, bytes / mapping->swap_bytes);
     if (!casts(mapping) || mapping->cast_on == SL_ON_DEVICE)
@@ -249,7 +231,7 @@ static void shape(struct sl_transform *transform, uint64_t begin, uint64_t end, 
     size_t count = bytes / mapping->in_item;
     uint8_t *out = data;
     if (mapping->out_item > mapping->in_item) {
-        out = transform->grown + transform->used;
+        out = transform->expanded + transform->used;
         transform->used += count * mapping->out_item;
     }
     sl_cast(target->from->dtype, target->out.dtype, (enum sl_cast_overflow)target->overflow, data,
@@ -326,7 +308,7 @@ static int settle(struct sl_transform *transform, struct sl_writer *writer,
     }
     if (sl_writer_note(writer, mapping->file, begin, end, crc, transform->pending.fetched, err) < 0)
         return -1;
-    sl_writer_tell(transform->reader, mapping->file, begin, end - begin);
+    sl_writer_report(transform->reader, mapping->file, begin, end - begin);
     return begin == end ? 0 : feed(transform, mapping, end - begin, hot ? data : NULL, err);
 }
 
@@ -366,7 +348,7 @@ int sl_transform_land(struct sl_transform *transform, struct sl_writer *writer,
     uint64_t offset = sl_mapping_place(mapping, begin), stop = sl_mapping_place(mapping, end);
     bool made_there = mapping->cast_on == SL_ON_DEVICE;
     if (mapping->out_item > mapping->in_item && !made_there) {
-        data = transform->grown + transform->put;
+        data = transform->expanded + transform->put;
         transform->put += stop - offset;
     }
     if (stop > offset && put_formed(transform, mapping, offset, stop - offset, data, err) < 0)

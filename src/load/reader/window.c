@@ -5,11 +5,16 @@
  * memory, large extents are read straight into it.
  *
  *     closed ──sl_slot_open_window──▶ filling ──all bytes──▶ full ──▶ transformed ──turn──▶ written
- *        ▲                               │  ▲                  (if a mapping changes them)     │
+ *        ▲                               │  ▲    or cut        (if a mapping changes them)     │
  *        │                               └──┘ a slow request is sent again for what is missing │
  *        └──── the range goes on at window_end, or has ended ◀─────────────────────────────────┘
  *
- * FULL is answered while another thread has the turn to write to the file: the slot stays full.
+ * A window of a slow source is cut (keep.c): what is there is all of it. Bytes that came wrong end
+ * it before them when they are transformed: the rest is written, and the range is asked for again
+ * from the begin of what is checked together.
+ *
+ * FULL is answered while another thread has the turn to write to the file: the slot stays full, or
+ * transformed, and tries again.
  */
 #include "log.h"
 #include "metrics.h"
@@ -51,7 +56,7 @@ static uint64_t align_cut(const struct sl_slot *slot, uint64_t end)
 }
 
 /* Cut it short where more would be made of it than the second buffer holds. */
-static uint64_t fit_grown(const struct sl_slot *slot, uint64_t end)
+static uint64_t fit_expanded(const struct sl_slot *slot, uint64_t end)
 {
     uint64_t room = slot->reader->concurrency.buffer_bytes;
     const struct sl_extent *extent = slot->extent;
@@ -68,10 +73,10 @@ static uint64_t fit_grown(const struct sl_slot *slot, uint64_t end)
     return end;
 }
 
-/* Only rows count. */
+/* Only rows count. They are half of the buffer: what lies between them comes into the rest. */
 static int open_sparse_window(struct sl_slot *slot, const struct sl_mapping *sparse)
 {
-    uint64_t room = slot->reader->concurrency.buffer_bytes, left;
+    uint64_t room = slot->reader->concurrency.buffer_bytes / 2, left;
     if (sparse->out_item > sparse->in_item)
         room = room / sparse->out_item * sparse->in_item;
     uint64_t begin = sl_runs_before(&sparse->fetched, slot->at - sparse->begin);
@@ -82,29 +87,41 @@ static int open_sparse_window(struct sl_slot *slot, const struct sl_mapping *spa
     return 0;
 }
 
+/* In the sink's own memory, if it has any to lend: the bytes are copied no more. */
+static int open_lent_window(struct sl_slot *slot, uint64_t end, struct sl_err *err)
+{
+    const struct sl_extent *extent = slot->extent;
+    uint64_t bytes = end - slot->at;
+    if (bytes < DIRECT_BYTES_MIN && end != slot->range.end)
+        return 0;
+    if (sl_sink_lend(slot->reader->sink, extent->file,
+                     extent->file_offset + (slot->at - extent->begin), bytes, &slot->place,
+                     err) < 0)
+        return -1;
+    slot->window_end = end;
+    slot->window_bytes = (size_t)bytes;
+    return 0;
+}
+
 int sl_slot_open_window(struct sl_slot *slot, struct sl_err *err)
 {
     struct sl_reader *reader = slot->reader;
     uint64_t end = SL_MIN(slot->range.end, slot->at + reader->concurrency.buffer_bytes);
     slot->filled = 0;
+    slot->cut = false;
+    slot->looked_ns = sl_now_ns();
     while (slot->extent < slot->extents_end && slot->extent->end <= slot->at)
         slot->extent++;
     const struct sl_extent *extent = slot->extent;
     if (sl_slot_sparse(slot))
         return open_sparse_window(slot, sl_slot_sparse(slot));
     bool inside = extent < slot->extents_end && extent->begin <= slot->at && !extent->target;
-    if (reader->sink->ops->lends_memory && inside) {
-        uint64_t direct = SL_MIN(end, extent->end) - slot->at;
-        if (direct >= DIRECT_BYTES_MIN || slot->at + direct == slot->range.end) {
-            slot->window_end = slot->at + direct;
-            slot->window_bytes = (size_t)direct;
-            return sl_sink_reserve(reader->sink, extent->file,
-                                   extent->file_offset + (slot->at - extent->begin), direct,
-                                   &slot->place, err);
-        }
-    }
+    if (inside && open_lent_window(slot, SL_MIN(end, extent->end), err) < 0)
+        return -1;
+    if (slot->place.memory)
+        return 0;
     if (reader->grows)
-        end = fit_grown(slot, end);
+        end = fit_expanded(slot, end);
     slot->window_end = end < slot->range.end ? align_cut(slot, end) : end;
     slot->window_bytes = (size_t)(slot->window_end - slot->at);
     return 0;
@@ -125,14 +142,17 @@ static uint8_t *buffered(const struct sl_slot *slot, const struct sl_extent *ext
 
 /* What came from this place on does not open, or is not what its hash says: what comes before it is
  * landed, and the rest is read again. As long as nothing has opened the key may be to blame. */
-static int doubt(struct sl_slot *slot, uint64_t place, struct sl_err *err)
+static int reread_from(struct sl_slot *slot, uint64_t place, struct sl_err *err)
 {
     struct sl_reader *reader = slot->reader;
     if (err->kind != SL_E_INTEGRITY || sl_slot_sparse(slot))
         return -1;
-    if (++slot->wrongs > (sl_counter_get(&reader->opened) ? SL_REREAD_TRIES_MAX : 1u))
+    if (++slot->wrongs > (sl_counter_get(&reader->decrypted) ? SL_REREAD_TRIES_MAX : 1u))
         return sl_wrap(err, "fetched %u times", slot->wrongs);
-    sl_log(SL_LOG_WARN, "bytes came wrong: fetching them again: %s", err->message);
+    /* With a wrong key every range comes here once: the last one says it better. */
+    bool key = strcmp(err->code, "E_DECRYPT") == 0 && !sl_counter_get(&reader->decrypted);
+    sl_log(key ? SL_LOG_DEBUG : SL_LOG_WARN, "wrong bytes, fetching that range again: %s",
+           err->message);
     sl_metric_add(SL_M_REFETCHED_RANGES, 1);
     sl_progress_add_refetched(reader->config->progress);
     memset(err, 0, sizeof(*err));
@@ -169,7 +189,7 @@ static int form_buffer(struct sl_slot *slot, struct sl_err *err)
         if (extent->target &&
             sl_transform_add(&slot->transform, extent, begin, SL_MIN(extent->end, slot->window_end),
                              buffered(slot, extent, begin), err) < 0)
-            return doubt(slot, begin, err);
+            return reread_from(slot, begin, err);
     }
     slot->formed = true;
     return 0;

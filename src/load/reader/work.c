@@ -4,14 +4,15 @@
  * every extent loses what is there already. What remains of a range is one request where the holes
  * are small, several where they are worth it.
  *
- * An extent whose bytes change on their way is kept whole or not at all: what lies in the file does
- * not tell where a unit of the source ended. It is in the journal only once its MACs have agreed;
- * but a hash over bytes that were cast since cannot be computed again, so these are read again.
+ * Of an extent whose bytes change on their way whole units are kept, and each whole or not at all:
+ * the next load must begin where one begins. Rows of a sparse extent are kept only all together. It
+ * is in the journal only once its MACs have agreed; but a hash over bytes that were cast since
+ * cannot be computed again, so these are read again.
  */
 #include "lower_bound.h"
 #include "reader_parts.h"
 
-enum { HOLE_BYTES_MAX = 256 * 1024 }; /* a smaller hole costs less than another request */
+enum { HOLE_BYTES_MAX = 64 * 1024 }; /* a smaller hole costs less than another request */
 
 /* Kept bytes [begin, end) of a source, within one extent. */
 struct kept {
@@ -71,32 +72,72 @@ static bool is_beyond_checking(const struct sl_plan *plan, const struct sl_exten
            (mapping->swap_bytes || mapping->target->from->dtype != mapping->target->out.dtype);
 }
 
+/* Places of an extent where its units begin, and its end. */
+static uint64_t unit_place(const struct sl_extent *extent, const struct sl_mapping *mapping,
+                           uint64_t number)
+{
+    uint64_t first = sl_mapping_ceil(mapping, extent->begin + 1);
+    if (!number)
+        return extent->begin;
+    uint64_t left = extent->end > first ? extent->end - first : 0;
+    return number - 1 > left / mapping->unit
+               ? extent->end
+               : SL_MIN(first + (number - 1) * mapping->unit, extent->end);
+}
+
+/* What of the source became bytes of the file that all lie in [begin, end). */
+static struct kept whole_units(const struct keeper *keeper, uint32_t number, uint64_t begin,
+                               uint64_t end)
+{
+    const struct sl_extent *extent = &keeper->plan->extents[number];
+    const struct sl_mapping *mapping = sl_extent_mapping(keeper->plan, extent);
+    struct kept all = {number, extent->begin, extent->end};
+    if (sl_mapping_place(mapping, extent->begin) >= begin &&
+        sl_mapping_place(mapping, extent->end) <= end)
+        return all;
+    if (sl_extent_sparse(keeper->plan, extent))
+        return (struct kept){number, 0, 0};
+    size_t places = (size_t)((extent->end - extent->begin) / mapping->unit) + 3;
+    size_t from = SL_LOWER_BOUND(i, places,
+                                 sl_mapping_place(mapping, unit_place(extent, mapping, i)) < begin);
+    size_t behind =
+        SL_LOWER_BOUND(i, places, sl_mapping_place(mapping, unit_place(extent, mapping, i)) <= end);
+    all.begin = unit_place(extent, mapping, from);
+    all.end = behind ? unit_place(extent, mapping, behind - 1) : extent->begin;
+    return all;
+}
+
+/* From the journal: these bytes of the file were made of an extent. */
 static int keep_formed(struct keeper *keeper, uint32_t number, uint64_t begin, uint64_t end,
                        struct sl_err *err)
 {
     const struct sl_extent *extent = &keeper->plan->extents[number];
-    uint64_t bytes = sl_extent_file_bytes(keeper->plan, extent);
-    if (begin > extent->file_offset || end < extent->file_offset + bytes || bytes == 0 ||
-        is_beyond_checking(keeper->plan, extent))
+    const struct sl_mapping *mapping = sl_extent_mapping(keeper->plan, extent);
+    struct kept kept = whole_units(keeper, number, begin, end);
+    if (kept.begin >= kept.end || is_beyond_checking(keeper->plan, extent))
+        return 0;
+    uint64_t offset = sl_mapping_place(mapping, kept.begin);
+    uint64_t bytes = sl_mapping_place(mapping, kept.end) - offset;
+    if (!bytes)
         return 0;
     if (sl_grow(&keeper->kept, &keeper->kept_capacity, keeper->kept_count + 1,
                 sizeof(*keeper->kept), err) < 0)
         return -1;
-    keeper->kept[keeper->kept_count++] = (struct kept){number, extent->begin, extent->end};
-    keeper->bytes += sl_extent_bytes(keeper->plan, extent);
-    if (sl_deferred_feed_landed(keeper->deferred, extent->file, extent->file_offset, bytes, err) <
-        0)
+    keeper->kept[keeper->kept_count++] = kept;
+    keeper->bytes += sl_extent_bytes(
+        keeper->plan,
+        &(struct sl_extent){.begin = kept.begin, .end = kept.end, .target = extent->target});
+    if (sl_deferred_feed_landed(keeper->deferred, extent->file, offset, bytes, err) < 0)
         return -1;
-    const struct sl_mapping *mapping = sl_extent_mapping(keeper->plan, extent);
     if (!mapping->check_count)
         return 0;
     struct sl_verify_bytes fed = {.source = extent->source,
-                                  .begin = extent->begin,
+                                  .begin = kept.begin,
                                   .bytes = bytes,
                                   .placed = true,
                                   .file = mapping->file,
                                   .file_offset =
-                                      mapping->file_offset + (extent->begin - mapping->begin)};
+                                      mapping->file_offset + (kept.begin - mapping->begin)};
     return sl_verify_take(keeper->verify, &fed, err);
 }
 
@@ -181,17 +222,18 @@ static int add_missing(struct cutter *cutter, const struct sl_extent *extent, ui
 {
     if (begin == end)
         return 0;
+    const struct sl_mapping *mapping = sl_extent_mapping(cutter->plan, extent);
     struct sl_range *last = cutter->range_count ? &cutter->ranges[cutter->range_count - 1] : NULL;
     if (sl_grow(&cutter->extents, &cutter->extent_capacity, cutter->extent_count + 1,
                 sizeof(*cutter->extents), err) < 0)
         return -1;
-    cutter->extents[cutter->extent_count++] =
-        (struct sl_extent){begin,
-                           end,
-                           extent->source,
-                           extent->file,
-                           extent->file_offset + (begin - extent->begin),
-                           extent->target};
+    cutter->extents[cutter->extent_count++] = (struct sl_extent){
+        begin,
+        end,
+        extent->source,
+        extent->file,
+        mapping ? sl_mapping_place(mapping, begin) : extent->file_offset + (begin - extent->begin),
+        extent->target};
     if (!fresh_range && begin - last->end <= HOLE_BYTES_MAX) {
         last->end = end;
         last->extent_count++;

@@ -1,9 +1,11 @@
 /*
  * Bytes that have come are written, committed, hashed while they are hot, and noted for the
- * journal, in this order: what the journal knows is always written. A stretch of neighbouring
- * writes becomes one record, told when it has grown to STRETCH_BYTES and when its range ends: what
- * a kill costs is that much of each slot and the window that it reads. A record is one small write,
- * a thousandth of the work that its stretch was.
+ * journal, in this order: what the journal knows is always written. Memory that a sink lent is read
+ * before it is committed, since it is somebody else's then; no sink that is resumed lends any. A
+ * stretch of neighbouring writes becomes one record, told when it has grown to STRETCH_BYTES, when
+ * it is SL_UNTOLD_NS old (keep.c) and when its range ends: what a kill costs is at most that much
+ * of each slot and the window that it reads, and no more than what came in that time. A record is
+ * one small write, a thousandth of the work that its stretch was.
  */
 #include <errno.h>
 #include <string.h>
@@ -55,6 +57,12 @@ int sl_writer_flush(struct sl_writer *writer, struct sl_err *err)
                           err);
 }
 
+int sl_writer_flush_old(struct sl_writer *writer, uint64_t now_ns, struct sl_err *err)
+{
+    bool old = writer->begin < writer->end && now_ns - writer->began_ns >= SL_UNTOLD_NS;
+    return old ? sl_writer_flush(writer, err) : 0;
+}
+
 static int flush_long(struct sl_writer *writer, struct sl_err *err)
 {
     return writer->end - writer->begin < STRETCH_BYTES ? 0 : sl_writer_flush(writer, err);
@@ -70,11 +78,12 @@ static int open_stretch(struct sl_writer *writer, uint32_t file, uint64_t offset
         return -1;
     writer->file = file;
     writer->begin = writer->end = offset;
+    writer->began_ns = sl_now_ns();
     writer->crc = 0;
     return 0;
 }
 
-void sl_writer_tell(struct sl_reader *reader, uint32_t file, uint64_t offset, uint64_t bytes)
+void sl_writer_report(struct sl_reader *reader, uint32_t file, uint64_t offset, uint64_t bytes)
 {
     const struct sl_stage_device *device = reader->config->device;
     if (device && bytes)
@@ -131,14 +140,12 @@ static int note_and_check(struct sl_writer *writer, const struct sl_extent *exte
     return sl_verify_take(reader->verify, &fed, err);
 }
 
-/* The bytes are in the sink: count, note, check. */
-static int landed(struct sl_writer *writer, const struct sl_extent *extent, uint64_t begin,
-                  const uint8_t *data, size_t bytes, struct sl_err *err)
+/* What checks and the journal want of the bytes. */
+static int examine(struct sl_writer *writer, const struct sl_extent *extent, uint64_t begin,
+                   const uint8_t *data, size_t bytes, struct sl_err *err)
 {
     struct sl_reader *reader = writer->reader;
-    count(reader, bytes);
     uint64_t offset = extent->file_offset + (begin - extent->begin);
-    sl_writer_tell(reader, extent->file, offset, bytes);
     if (reader->journal)
         return note_and_check(writer, extent, begin, offset, data, bytes, err);
     if (sl_deferred_feed(reader->deferred, extent->file, offset, data, bytes, err) < 0)
@@ -147,22 +154,37 @@ static int landed(struct sl_writer *writer, const struct sl_extent *extent, uint
     return sl_verify_take(reader->verify, &fed, err);
 }
 
+/* The bytes are in the sink. */
+static void landed(struct sl_writer *writer, const struct sl_extent *extent, uint64_t begin,
+                   size_t bytes)
+{
+    count(writer->reader, bytes);
+    sl_writer_report(writer->reader, extent->file, extent->file_offset + (begin - extent->begin),
+                     bytes);
+}
+
 int sl_writer_write(struct sl_writer *writer, const struct sl_extent *extent, uint64_t begin,
                     const uint8_t *data, size_t bytes, struct sl_err *err)
 {
     uint64_t offset = extent->file_offset + (begin - extent->begin);
     if (sl_writer_put(writer->reader, extent->file, offset, data, bytes, err) < 0)
         return -1;
-    return landed(writer, extent, begin, data, bytes, err);
+    landed(writer, extent, begin, bytes);
+    return examine(writer, extent, begin, data, bytes, err);
 }
 
 int sl_writer_commit(struct sl_writer *writer, const struct sl_extent *extent,
                      const struct sl_place *place, struct sl_err *err)
 {
     uint64_t begin = extent->begin + (place->offset - extent->file_offset);
+    if (examine(writer, extent, begin, place->memory, (size_t)place->bytes, err) < 0) {
+        sl_sink_abandon(writer->reader->sink, place);
+        return -1;
+    }
     if (sl_sink_commit(writer->reader->sink, place, err) < 0)
         return -1;
-    return landed(writer, extent, begin, place->memory, (size_t)place->bytes, err);
+    landed(writer, extent, begin, (size_t)place->bytes);
+    return 0;
 }
 
 int sl_writer_literal(struct sl_reader *reader, const struct sl_literal *literal,

@@ -54,8 +54,8 @@ static void heap_close(struct sl_sink *sink)
 
 static const struct sl_sink_ops heap_ops = {
     .name = "heap",
-    .lends_memory = true,
     .reserve = heap_reserve,
+    .lend = heap_reserve,
     .commit = heap_commit,
     .abandon = heap_abandon,
     .read = heap_read,

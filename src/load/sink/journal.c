@@ -235,7 +235,7 @@ struct stretch {
     void *arg;
 };
 
-static int tell(struct stretch *stretch, struct sl_err *err)
+static int report(struct stretch *stretch, struct sl_err *err)
 {
     if (stretch->begin == stretch->end)
         return 0;
@@ -249,7 +249,7 @@ static int extend(struct stretch *stretch, const struct record *record, struct s
         stretch->end = SL_MAX(stretch->end, record->end);
         return 0;
     }
-    if (tell(stretch, err) < 0)
+    if (report(stretch, err) < 0)
         return -1;
     stretch->file = record->file;
     stretch->begin = record->begin;
@@ -277,7 +277,7 @@ int sl_journal_replay(struct sl_journal *journal, struct sl_sink *sink,
         if (right < 0 || (right && extend(&stretch, record, err) < 0))
             return -1;
     }
-    return tell(&stretch, err);
+    return report(&stretch, err);
 }
 
 /* ---- digests of whole files ----------------------------------------------------------------- */

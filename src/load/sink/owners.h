@@ -1,5 +1,6 @@
 /* Whose the files and folders of a destination are: what belongs to somebody else, or has another
- * name elsewhere, is neither written, cut nor given other modes. */
+ * name elsewhere, is neither written, cut nor given other modes. Any thread; they look at files,
+ * and descriptors stay the caller's. */
 #ifndef SL_OWNERS_H
 #define SL_OWNERS_H
 
@@ -22,7 +23,8 @@ int sl_owners_check_folder(int fd, const char *path, struct sl_err *err);
  * of name it has, 0 for none (and for what is missing, or no folder). *owner is whose it is.
  */
 size_t sl_owners_foreign_folder(int root_fd, const char *name, uint32_t *owner);
-/** Fail because the folder `name`, its first `bytes` bytes, belongs to that user. */
+/** Fail because the folder `name`, its first `bytes` bytes, belongs to that user: -1,
+ * SL_E_NO_SPACE. */
 int sl_owners_fail_folder(struct sl_err *err, const char *name, size_t bytes, uint32_t owner);
 
 /**

@@ -19,7 +19,7 @@
 #include "owners.h"
 #include "thread.h"
 
-enum { PATH_BYTES = 4096, LINKS_MAX = 40, TOLD_MAX = 64 };
+enum { PATH_BYTES = 4096, LINKS_MAX = 40, WARNED_MAX = 64 };
 
 /* The folder that was reached, and what of the path is still to go. */
 struct way {
@@ -27,27 +27,27 @@ struct way {
     const char *path; /* as it was given */
     struct stat above, status;
     unsigned links;
-    bool told;
+    bool warned;
 };
 
 /* ---- telling, once for a folder ------------------------------------------------------------- */
 
-static pthread_mutex_t told_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_mutex_t warned_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct {
     dev_t device;
     ino_t inode;
-} told[TOLD_MAX];
-static size_t told_count;
+} warned[WARNED_MAX];
+static size_t warned_count;
 
 static bool is_new(const struct stat *status)
 {
-    SL_LOCKED(&told_lock);
-    for (size_t i = 0; i < told_count; i++)
-        if (told[i].device == status->st_dev && told[i].inode == status->st_ino)
+    SL_LOCKED(&warned_lock);
+    for (size_t i = 0; i < warned_count; i++)
+        if (warned[i].device == status->st_dev && warned[i].inode == status->st_ino)
             return false;
-    if (told_count < TOLD_MAX) {
-        told[told_count].device = status->st_dev;
-        told[told_count++].inode = status->st_ino;
+    if (warned_count < WARNED_MAX) {
+        warned[warned_count].device = status->st_dev;
+        warned[warned_count++].inode = status->st_ino;
     }
     return true;
 }
@@ -97,14 +97,14 @@ static void find_who(const struct stat *status, char who[64], const char **advic
     }
 }
 
-static void tell(struct way *way)
+static void warn(struct way *way)
 {
     char who[64];
     const char *advice = "";
     find_who(&way->status, who, &advice);
-    if (!*who || way->told)
+    if (!*who || way->warned)
         return;
-    way->told = true;
+    way->warned = true;
     if (!is_new(&way->status))
         return;
     const char *here = *way->here ? way->here : "/";
@@ -187,7 +187,7 @@ static int step(struct way *way, const char *name, struct sl_err *err)
     way->above = way->status;
     way->status = status;
     memcpy(way->here, next, strlen(next) + 1);
-    tell(way);
+    warn(way);
     return S_ISDIR(status.st_mode);
 }
 
@@ -204,7 +204,7 @@ int sl_owners_check_path(const char *path, struct sl_err *err)
         stat("/", &way->status) < 0)
         return 0; /* opening it will say more */
     int on = 1;
-    tell(way);
+    warn(way);
     while (on > 0 && take_name(way, name))
         on = step(way, name, err);
     return on < 0 ? -1 : 0;

@@ -32,6 +32,15 @@ int sl_sink_reserve(struct sl_sink *sink, uint32_t file, uint64_t offset, uint64
     return sink->ops->reserve(sink, file, offset, bytes, place, err);
 }
 
+int sl_sink_lend(struct sl_sink *sink, uint32_t file, uint64_t offset, uint64_t bytes,
+                 struct sl_place *place, struct sl_err *err)
+{
+    if (!bytes || !inside(sink, file, offset, bytes))
+        return fail_outside(sink, file, offset, bytes, err);
+    *place = (struct sl_place){.fd = -1, .offset = offset, .bytes = bytes, .file = file};
+    return sink->ops->lend ? sink->ops->lend(sink, file, offset, bytes, place, err) : 0;
+}
+
 int sl_sink_commit(struct sl_sink *sink, const struct sl_place *place, struct sl_err *err)
 {
     if (sink->ops->commit(sink, place, err) < 0)

@@ -5,6 +5,10 @@
  * A place is either memory (write the bytes there) or a file range (pwrite from a buffer that is
  * hot in cache: on tmpfs whole-page writes from a small buffer are the cheapest way, see
  * docs/architecture.md). The reader handles both.
+ *
+ * reserve, commit, abandon and read: any reader thread, a place by the thread that reserved it;
+ * finish and free: one thread, when no reader is left. 0, or -1 with SL_E_NO_SPACE (tmpfs),
+ * SL_E_GPU, SL_E_CANCELED; SL_E_INTERNAL for a range beyond its file.
  */
 #ifndef SL_SINK_H
 #define SL_SINK_H
@@ -25,9 +29,8 @@ struct sl_sink_file {
 };
 
 struct sl_place {
-    uint8_t *memory; /* not NULL: bytes writable bytes lent until commit or abandon; after commit
-                        this thread may read them until its next reserve */
-    int fd;          /* memory NULL: pwrite here … */
+    uint8_t *memory; /* not NULL: bytes writable bytes lent until commit or abandon */
+    int fd;          /* the sink's; memory NULL: pwrite here … */
     uint64_t offset; /* … at this offset */
     uint64_t bytes;
     uint32_t file;
@@ -35,13 +38,19 @@ struct sl_place {
 
 struct sl_sink_ops {
     const char *name;
-    bool lends_memory; /* places are memory: read straight into them; else file ranges */
     /**
      * Make a place for file[file] bytes [offset, offset + bytes). Any reader thread. May block for
      * staging memory.
      */
     int (*reserve)(struct sl_sink *sink, uint32_t file, uint64_t offset, uint64_t bytes,
                    struct sl_place *place, struct sl_err *err);
+    /** The same for bytes that come as fast as their source likes, so that they can be received
+     * there: never blocks, and where there is no memory to spare place->memory is NULL, and there
+     * is no place. NULL: places are file ranges, or soon to be filled. */
+    int (*lend)(struct sl_sink *sink, uint32_t file, uint64_t offset, uint64_t bytes,
+                struct sl_place *place, struct sl_err *err);
+    /** The place is filled; it is the sink's again, and so it is after abandon(), where it is not.
+     */
     int (*commit)(struct sl_sink *sink, const struct sl_place *place, struct sl_err *err);
     void (*abandon)(struct sl_sink *sink, const struct sl_place *place);
     /** Read committed bytes back, for hashes that follow the commits and for resume. */
@@ -59,12 +68,16 @@ struct sl_sink_ops {
 };
 struct sl_sink {
     const struct sl_sink_ops *ops;
-    const struct sl_sink_file *files; /* borrowed */
+    const struct sl_sink_file *files; /* borrowed until it is freed */
     size_t file_count;
 };
 
+/* The same as the ops, with arguments checked. */
 int sl_sink_reserve(struct sl_sink *sink, uint32_t file, uint64_t offset, uint64_t bytes,
                     struct sl_place *place, struct sl_err *err);
+/** Without lend() there is no place. */
+int sl_sink_lend(struct sl_sink *sink, uint32_t file, uint64_t offset, uint64_t bytes,
+                 struct sl_place *place, struct sl_err *err);
 int sl_sink_commit(struct sl_sink *sink, const struct sl_place *place, struct sl_err *err);
 void sl_sink_abandon(struct sl_sink *sink, const struct sl_place *place);
 int sl_sink_read(struct sl_sink *sink, uint32_t file, uint64_t offset, void *data, size_t bytes,
@@ -88,8 +101,14 @@ enum sl_sink_layout {
     SL_LAYOUT_VERBATIM,
     SL_LAYOUT_SAFETENSORS,
     SL_LAYOUT_TENSORIZER,
+    SL_LAYOUT_HF_CACHE, /* verbatim, in other folders: a plan's output says so by itself */
     SL_LAYOUT_SLABS,
 };
+/** Are its files the objects as they are? */
+static inline bool sl_sink_layout_is_whole(int layout)
+{
+    return layout == SL_LAYOUT_VERBATIM || layout == SL_LAYOUT_HF_CACHE;
+}
 extern const struct sl_option_table sl_tmpfs_table;
 
 /**
@@ -103,8 +122,10 @@ struct sl_sink *sl_tmpfs_open(int directory_fd, const struct sl_sink_file *files
 /** Owner and group as numbers; UINT32_MAX leaves as it is. SL_E_USAGE if one is no number. */
 int sl_tmpfs_owner(const struct sl_tmpfs_options *options, uint32_t *owner, uint32_t *group,
                    struct sl_err *err);
-/** Files as memory of this process: the sink's suite of tests and digests. Place is memory. */
+/** Files as memory of this process: the sink's suite of tests and digests. Place is memory.
+ * SL_E_NO_SPACE. */
 struct sl_sink *sl_heap_open(const struct sl_sink_file *files, size_t count, struct sl_err *err);
+/** A file's bytes; the sink's. */
 const uint8_t *sl_heap_data(const struct sl_sink *sink, uint32_t file);
 
 /**

@@ -27,9 +27,11 @@ static const struct sl_option tmpfs_rows[] = {
     SL_OPTION(sl_tmpfs_options, path, STRING, "",
               "the directory that the model is published into, best on a tmpfs", .required = true,
               .value = "DIR"),
-    SL_OPTION(sl_tmpfs_options, layout, CHOICE, "verbatim",
-              "the objects as they are, or the selected tensors written as files of this format",
-              .choices = "verbatim|safetensors|tensorizer"),
+    SL_OPTION(
+        sl_tmpfs_options, layout, CHOICE, "verbatim",
+        "the objects as they are; the selected tensors written as files of this format; or the "
+        "objects as they are where Hugging Face's own client looks for them (hf:// alone)",
+        .choices = "verbatim|safetensors|tensorizer|hf-cache"),
     SL_OPTION(sl_tmpfs_options, shard_bytes, BYTES, "5GiB",
               "largest file that layout safetensors writes before it begins another",
               .minimum = 1024 * 1024, .maximum = UINT64_MAX / 2),

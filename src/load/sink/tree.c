@@ -40,7 +40,8 @@ static const char *advice(int number)
     case EISDIR:
     case ENOTEMPTY:
     case EEXIST:
-        return "a link, a folder or a file of somebody else is in the way: remove it";
+        return "something that is not of this load is in the way: choose another directory, or "
+               "move it away if it is yours";
     case EMFILE:
     case ENFILE:
         return "no descriptors left: raise the limit of open files (ulimit -n)";

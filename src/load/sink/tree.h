@@ -1,5 +1,6 @@
 /* Files and folders below a directory descriptor, following no links: names come from strangers,
- * and others may write there. */
+ * and others may write there. Any thread; descriptors that are given stay the caller's, and so do
+ * those that are returned (closed on exec). */
 #ifndef SL_TREE_H
 #define SL_TREE_H
 
@@ -45,14 +46,14 @@ int sl_tree_unlink(int root_fd, const char *name);
 /** Make the folders above the file `name` read-only and give them to the owner of the file. Failing
  * is harmless. */
 void sl_tree_seal(int root_fd, const char *name);
-/** Bytes allocated below a folder. */
+/** Bytes allocated below a folder; what cannot be looked at counts as none. */
 uint64_t sl_tree_bytes(int directory_fd);
-/** Write a small file whole: a temporary one, renamed over `name`. */
+/** Write a small file whole: a temporary one, renamed over `name`. SL_E_NO_SPACE. */
 int sl_tree_write(int directory_fd, const char *name, const void *data, size_t bytes,
                   struct sl_err *err);
-/** Read a file of at most the buffer's limit; SL_E_NOT_FOUND if absent. */
+/** Read a file of at most the buffer's limit; SL_E_NOT_FOUND if absent, SL_E_NO_SPACE. */
 int sl_tree_read(int directory_fd, const char *name, struct sl_buf *buf, struct sl_err *err);
-/** Fail with SL_E_NO_SPACE, the text of number, and what to do about it. */
+/** Fail with SL_E_NO_SPACE, the text of `number` (of errno), and what to do about it: -1. */
 int sl_tree_fail(struct sl_err *err, int number, const char *doing, const char *name);
 
 #endif

@@ -1,4 +1,8 @@
-/* What a format implements: one file and one row of formats.def each. */
+/*
+ * What a format implements: one file and one row of formats.def each. Rows are constants; their
+ * functions may be called by several threads, each with its own source. What reads a source blocks,
+ * and fails with the errors of sl_source_read() too. Everything that is read is hostile.
+ */
 #ifndef SL_FORMAT_H
 #define SL_FORMAT_H
 
@@ -57,7 +61,8 @@ struct sl_format {
 /** The row that an index->format names; NULL if none. */
 const struct sl_format *sl_format_by_name(const char *name);
 
-/** A new index of this format with its first source, which is consumed, also on failure. */
+/** A new index of this format with its first source, which is consumed, also on failure. The
+ * caller's. SL_E_NO_SPACE. */
 struct sl_index *sl_format_begin(const char *format, struct sl_source *source, struct sl_err *err);
 
 /**
@@ -66,7 +71,7 @@ struct sl_index *sl_format_begin(const char *format, struct sl_source *source, s
  */
 char *sl_format_read(struct sl_source *source, uint64_t begin, size_t bytes, struct sl_err *err);
 
-/** Does the name end like this? */
+/** Does the name end like this? Any thread, like what is below but recognise(). */
 bool sl_format_has_suffix(const char *name, const char *suffix);
 
 /** Which format do the first bytes say? NULL: none, or with err filled that they cannot be read. */

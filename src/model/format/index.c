@@ -22,10 +22,22 @@ struct sl_index *sl_index_new(const char *format, struct sl_err *err)
     return index->arena ? sl_steal(&index) : NULL;
 }
 
-void sl_index_free(struct sl_index *index)
+struct sl_index *sl_index_view(const struct sl_index *index, struct sl_err *err)
 {
-    if (!index)
-        return;
+    struct sl_index *view = sl_index_new(index->format, err);
+    if (!view)
+        return NULL;
+    struct sl_arena *arena = view->arena;
+    *view = *index;
+    view->arena = arena;
+    view->by_name = NULL;
+    view->by_name_count = 0;
+    view->view = true;
+    return view;
+}
+
+static void free_content(struct sl_index *index)
+{
     for (size_t i = 0; i < index->source_count; i++) {
         sl_source_free(index->sources[i]);
         free(index->source_names[i]);
@@ -34,6 +46,14 @@ void sl_index_free(struct sl_index *index)
     free(index->source_names);
     free(index->tensors);
     free(index->metadata);
+}
+
+void sl_index_free(struct sl_index *index)
+{
+    if (!index)
+        return;
+    if (!index->view)
+        free_content(index);
     free(index->by_name);
     sl_arena_free(index->arena);
     free(index);

@@ -1,6 +1,10 @@
 /*
  * Where tensors lie inside objects. A format turns a source into an index; the index knows names,
  * dtypes, shapes, byte ranges and hashes, and nothing of networks.
+ *
+ * While it is made an index is one thread's; then several may read it, but for sl_index_find() and
+ * sl_index_unlock(). What reads its sources blocks, and fails with the errors of sl_source_read()
+ * too; without memory it is SL_E_NO_SPACE everywhere.
  */
 #ifndef SL_INDEX_H
 #define SL_INDEX_H
@@ -92,11 +96,17 @@ struct sl_index {
     struct sl_arena *arena; /* everything the tensors point to */
     uint32_t *by_name;      /* tensors sorted by name, made by the first sl_index_find() */
     size_t by_name_count;
+    bool view; /* all but the arena and the order by name are another index's */
 };
 
+/** Empty; format is borrowed for good (a row's name). */
 struct sl_index *sl_index_new(const char *format, struct sl_err *err);
+/** Its sources go with it. NULL is fine. */
 void sl_index_free(struct sl_index *index);
 SL_AUTO_DEFINE(sl_index)
+/** The same tensors and sources, with memory of its own: for what is planned of an index that
+ * others use meanwhile. Free it before the index. NULL: SL_E_NO_SPACE. Any thread. */
+struct sl_index *sl_index_view(const struct sl_index *index, struct sl_err *err);
 /** Zeroed memory that lives as long as the index, for what tensors point to. */
 void *sl_index_alloc(struct sl_index *index, size_t bytes, struct sl_err *err);
 /** The source becomes the index's, also on failure. Returns its number or -1. */
@@ -130,6 +140,7 @@ int sl_index_keep(struct sl_index *index, void *memory, struct sl_err *err);
  * index. */
 int sl_index_plain_name(struct sl_index *index, struct sl_tensor *tensor, const char *name,
                         size_t name_bytes, struct sl_err *err);
+/** Both texts are borrowed and live as long as the index. */
 int sl_index_add_meta(struct sl_index *index, const char *key, const char *value,
                       struct sl_err *err);
 /** Length of all sources, requests made and bytes received for them so far. */
@@ -165,7 +176,8 @@ int sl_format_outline(struct sl_source *source, const char *name_hint, struct sl
  */
 char *sl_format_part_name(const struct sl_index *index, uint32_t number, struct sl_err *err);
 
-/** Is every set whole that one of these is a part of? gg.split; others may be among them. */
+/** Is every set whole that one of these is a part of? SL_E_FORMAT, code gg.split; others may be
+ * among them. */
 int sl_format_check_sets(const struct sl_index *const *indexes, size_t count, struct sl_err *err);
 
 /** What the end of an object's name says of it. */

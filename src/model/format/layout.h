@@ -1,5 +1,5 @@
 /* How to lay out a new object: from names, dtypes and shapes to header bytes and a place for each
- * tensor. */
+ * tensor. Nothing is read or written: any thread. What is laid out is for one thread at a time. */
 #ifndef SL_LAYOUT_H
 #define SL_LAYOUT_H
 
@@ -55,22 +55,25 @@ struct sl_layout {
     size_t place_count;
     struct sl_arena *arena; /* the headers and what they point to */
 };
+/** NULL is fine. */
 void sl_layout_free(struct sl_layout *layout);
 SL_AUTO_DEFINE(sl_layout)
 /**
  * Lay out tensors as safetensors: one file, or shards of at most shard_bytes (0: one file) with
  * model.safetensors.index.json. Order and padding as formats' section 6 (dtype descending, then
  * name; 8 + N a multiple of 8, here of 64). A dtype without a safetensors name, a rank over 64, a
- * duplicate name is SL_E_FORMAT naming the tensor. Tensors are borrowed.
+ * duplicate name is SL_E_FORMAT naming the tensor. Tensors are borrowed as long as the layout
+ * lives, the rest for the call. SL_E_NO_SPACE.
  */
 int sl_safetensors_layout(const struct sl_tensor *const *tensors, size_t count,
                           const struct sl_meta_pair *metadata, size_t metadata_count,
                           uint64_t shard_bytes, struct sl_layout **layout, struct sl_err *err);
-/** The same with another stem for the files' names than "model". */
+/** The same with another stem for the files' names than "model". bare: nothing that the format does
+ * not ask for, which is padding to 64 and "format": "pt" where there are no metadata. */
 int sl_safetensors_layout_named(const struct sl_tensor *const *tensors, size_t count,
                                 const struct sl_meta_pair *metadata, size_t metadata_count,
-                                uint64_t shard_bytes, const char *stem, struct sl_layout **layout,
-                                struct sl_err *err);
+                                uint64_t shard_bytes, const char *stem, bool bare,
+                                struct sl_layout **layout, struct sl_err *err);
 
 enum {
     SL_TENSORIZER_ALIGN_MAX = 1024 * 1024,

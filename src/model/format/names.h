@@ -1,4 +1,4 @@
-/* Tensors in the order of their names, to find one or a duplicate. */
+/* Tensors in the order of their names, to find one or a duplicate. Any thread. */
 #ifndef SL_NAMES_H
 #define SL_NAMES_H
 
@@ -14,7 +14,8 @@ int sl_names_shown(const char *name, size_t bytes);
 /** As memcmp, a proper prefix first. */
 int sl_bytes_compare(const char *a, size_t a_bytes, const char *b, size_t b_bytes);
 
-/** The numbers of the tensors sorted by name, equal names in their own order; free() it. */
+/** The numbers of the tensors sorted by name, equal names in their own order; free() it.
+ * NULL: SL_E_NO_SPACE. */
 uint32_t *sl_names_sort(const struct sl_tensor *tensors, size_t count, struct sl_err *err);
 
 /** Two tensors of one name: the number of the later one, or SIZE_MAX. */

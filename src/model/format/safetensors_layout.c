@@ -14,7 +14,13 @@
 #include "names.h"
 #include "safetensors.h"
 
-enum { HEADER_ALIGN_BYTES = 64, LENGTH_BYTES = 8, RANK_MAX = 64, SHARDS_MAX = 99999 };
+enum {
+    HEADER_ALIGN_BYTES = 64,
+    BARE_ALIGN_BYTES = 8,
+    LENGTH_BYTES = 8,
+    RANK_MAX = 64,
+    SHARDS_MAX = 99999
+};
 
 void sl_layout_free(struct sl_layout *layout)
 {
@@ -99,8 +105,11 @@ static int check_tensors(const struct sl_tensor *const *tensors, size_t count, s
 
 /* ---- one file -------------------------------------------------------------------------------- */
 
-static void write_metadata(struct sl_json *json, const struct sl_meta_pair *metadata, size_t count)
+static void write_metadata(struct sl_json *json, const struct sl_meta_pair *metadata, size_t count,
+                           bool bare)
 {
+    if (bare && count == 0)
+        return;
     sl_json_key(json, "__metadata__");
     sl_json_object(json);
     for (size_t i = 0; i < count; i++)
@@ -135,7 +144,7 @@ static void write_entry(struct sl_json *json, const struct sl_tensor *tensor, ui
 }
 
 /* Length, JSON, blanks up to the alignment. */
-static int finish_head(struct sl_buf *head, struct sl_json *json, struct sl_err *err)
+static int finish_head(struct sl_buf *head, struct sl_json *json, bool bare, struct sl_err *err)
 {
     static const char blanks[HEADER_ALIGN_BYTES] =
         "                                                                ";
@@ -143,8 +152,8 @@ static int finish_head(struct sl_buf *head, struct sl_json *json, struct sl_err 
     if (!text)
         return sl_wrap(err, "cannot write the safetensors header");
     size_t text_bytes = strlen(text);
-    size_t padding = (HEADER_ALIGN_BYTES - (LENGTH_BYTES + text_bytes) % HEADER_ALIGN_BYTES) %
-                     HEADER_ALIGN_BYTES;
+    size_t align = bare ? BARE_ALIGN_BYTES : HEADER_ALIGN_BYTES;
+    size_t padding = (align - (LENGTH_BYTES + text_bytes) % align) % align;
     uint8_t length[LENGTH_BYTES];
     sl_put_le64(length, text_bytes + padding);
     *head = (struct sl_buf)SL_BUF_INIT(LENGTH_BYTES + text_bytes + padding);
@@ -157,14 +166,14 @@ static int finish_head(struct sl_buf *head, struct sl_json *json, struct sl_err 
 /* Header and places of the tensors places[0 .. count) in file number `number`. */
 static int lay_file(struct sl_layout *layout, uint32_t number, struct sl_layout_place *places,
                     size_t count, const struct sl_meta_pair *metadata, size_t metadata_count,
-                    struct sl_err *err)
+                    bool bare, struct sl_err *err)
 {
     struct sl_layout_file *file = &layout->files[number];
     struct sl_json json;
     uint64_t end = 0;
     sl_json_init(&json, SL_SAFETENSORS_JSON_BYTES_MAX - HEADER_ALIGN_BYTES);
     sl_json_object(&json);
-    write_metadata(&json, metadata, metadata_count);
+    write_metadata(&json, metadata, metadata_count, bare);
     for (size_t i = 0; i < count; i++) {
         write_entry(&json, places[i].tensor, end);
         places[i].file = number;
@@ -173,7 +182,7 @@ static int lay_file(struct sl_layout *layout, uint32_t number, struct sl_layout_
         end += places[i].tensor->bytes;
     }
     sl_json_end(&json);
-    int result = finish_head(&file->head, &json, err);
+    int result = finish_head(&file->head, &json, bare, err);
     sl_json_release(&json);
     if (result < 0)
         return -1;
@@ -239,7 +248,7 @@ static int lay_index(struct sl_layout *layout, uint32_t number, const char *stem
 
 static int lay_shards(struct sl_layout *layout, size_t shards, uint64_t shard_bytes,
                       const char *stem, const struct sl_meta_pair *metadata, size_t metadata_count,
-                      struct sl_err *err)
+                      bool bare, struct sl_err *err)
 {
     size_t done = 0;
     for (uint32_t i = 0; i < shards; i++) {
@@ -250,7 +259,7 @@ static int lay_shards(struct sl_layout *layout, size_t shards, uint64_t shard_by
             shards == 1 ? sl_asprintf(err, "%s.safetensors", stem)
                         : sl_asprintf(err, "%s-%05u-of-%05zu.safetensors", stem, i + 1, shards);
         if (!layout->files[i].name ||
-            lay_file(layout, i, places, count, metadata, metadata_count, err) < 0)
+            lay_file(layout, i, places, count, metadata, metadata_count, bare, err) < 0)
             return -1;
         done += count;
     }
@@ -262,13 +271,13 @@ int sl_safetensors_layout(const struct sl_tensor *const *tensors, size_t count,
                           uint64_t shard_bytes, struct sl_layout **out, struct sl_err *err)
 {
     return sl_safetensors_layout_named(tensors, count, metadata, metadata_count, shard_bytes,
-                                       "model", out, err);
+                                       "model", false, out, err);
 }
 
 int sl_safetensors_layout_named(const struct sl_tensor *const *tensors, size_t count,
                                 const struct sl_meta_pair *metadata, size_t metadata_count,
-                                uint64_t shard_bytes, const char *stem, struct sl_layout **out,
-                                struct sl_err *err)
+                                uint64_t shard_bytes, const char *stem, bool bare,
+                                struct sl_layout **out, struct sl_err *err)
 {
     if (check_tensors(tensors, count, err) < 0)
         return -1;
@@ -291,7 +300,7 @@ int sl_safetensors_layout_named(const struct sl_tensor *const *tensors, size_t c
     layout->files = sl_alloc_array(files, sizeof(*layout->files), err);
     layout->file_count = layout->files ? files : 0;
     if (!layout->files ||
-        lay_shards(layout, shards, shard_bytes, stem, metadata, metadata_count, err) < 0)
+        lay_shards(layout, shards, shard_bytes, stem, metadata, metadata_count, bare, err) < 0)
         return -1;
     *out = sl_steal(&layout);
     return 0;

@@ -364,6 +364,22 @@ static int merge(struct sl_index *index, struct map *map, struct sl_err *err)
     return 0;
 }
 
+/* The index names what lies below its own folder. */
+static int name_from_store(struct sl_index *index, struct map *map, struct sl_err *err)
+{
+    const char *own = sl_source_name(index->sources[0]), *end = strrchr(own, '/');
+    for (size_t i = 0; end && i < map->shard_count; i++) {
+        size_t folder = (size_t)(end + 1 - own), bytes = strlen(map->shards[i].name);
+        char *name = sl_index_alloc(index, folder + bytes + 1, err);
+        if (!name)
+            return -1;
+        memcpy(name, own, folder);
+        memcpy(name + folder, map->shards[i].name, bytes);
+        map->shards[i].name = name;
+    }
+    return 0;
+}
+
 static int read_model(struct sl_index *index, struct map *map, struct sl_err *err)
 {
     struct sl_source *source = index->sources[0];
@@ -375,6 +391,8 @@ static int read_model(struct sl_index *index, struct map *map, struct sl_err *er
     if (!text || sl_index_keep(index, text, err) < 0)
         return -1;
     if (parse_map(sl_steal(&text), bytes, map, err) < 0 || check_map(map, err) < 0)
+        return -1;
+    if (name_from_store(index, map, err) < 0)
         return -1;
     return read_all_shards(sl_source_store(source), map, err);
 }

@@ -105,6 +105,13 @@ void sl_slice_runs_seek(struct sl_slice_runs *runs, uint64_t number)
     }
 }
 
+int sl_slice_check(const struct sl_tensor *tensor, const struct sl_slice *slice, struct sl_err *err)
+{
+    struct sl_slice_runs runs;
+    sl_slice_runs_plan(&runs, tensor, slice);
+    return sl_slice_runs_check(&runs, err);
+}
+
 uint64_t sl_slice_bytes(const struct sl_tensor *tensor, const struct sl_slice *slice,
                         uint64_t *shape)
 {

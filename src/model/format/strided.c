@@ -237,7 +237,7 @@ struct batch {
     struct sl_strided *strided;
     const struct chunks *chunks;
     struct sl_gather_item *items;
-    struct landing {
+    struct piece_place {
         uint64_t place, steps;
     } * landings;
     uint8_t *data;
@@ -272,7 +272,7 @@ static int add_chunk(struct batch *batch, uint64_t first, uint64_t place, uint64
         return -1;
     batch->items[batch->count] =
         (struct sl_gather_item){begin, begin + bytes, batch->data + batch->used};
-    batch->landings[batch->count++] = (struct landing){place, steps};
+    batch->landings[batch->count++] = (struct piece_place){place, steps};
     batch->used += bytes;
     return 0;
 }
@@ -323,7 +323,7 @@ static int fetch_chunks(struct sl_strided *strided, const struct chunks *chunks,
     uint64_t count = SL_MIN(SL_MIN(chunks->count, (uint64_t)BATCH_CHUNKS),
                             SL_MAX(BATCH_BYTES / chunk_bytes, UINT64_C(1)));
     if (grow(&strided->items, count * sizeof(struct sl_gather_item), err) < 0 ||
-        grow(&strided->landings, count * sizeof(struct landing), err) < 0 ||
+        grow(&strided->landings, count * sizeof(struct piece_place), err) < 0 ||
         grow(&strided->data, count * chunk_bytes, err) < 0)
         return -1;
     struct batch batch = {.strided = strided,

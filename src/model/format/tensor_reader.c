@@ -73,7 +73,7 @@ struct sl_source *sl_index_clone_source(const struct sl_index *index, uint32_t n
     sl_source_known(sl_source_store(source), sl_source_name(source), sl_source_bytes(source),
                     sl_source_version(source), &clone, err);
     if (clone)
-        sl_source_set_guard(clone, sl_source_guard(source));
+        sl_source_set_verifier(clone, sl_source_verifier(source));
     return clone;
 }
 

@@ -10,9 +10,10 @@
 struct sl_tensor_reader;
 /**
  * A reader with connections of its own: one a thread; several may read one index at a time. Touches
- * no network. The index must outlive it.
+ * no network. The index must outlive it. SL_E_NO_SPACE.
  */
 struct sl_tensor_reader *sl_tensor_reader_new(struct sl_index *index, struct sl_err *err);
+/** Closes its connections. NULL is fine. */
 void sl_tensor_reader_free(struct sl_tensor_reader *reader);
 SL_AUTO_DEFINE(sl_tensor_reader)
 
@@ -22,7 +23,8 @@ SL_AUTO_DEFINE(sl_tensor_reader)
  * of encrypted data that the range touches (whole, since only whole pieces can be checked), the
  * rows of a slice. Callers gain by asking for ranges of several MiB in order, whose begins are
  * multiples of SL_PIECE_BYTES. A refused tensor fails with its own kind and code; a wrong MAC is
- * SL_E_INTEGRITY, E_DECRYPT. Hashes are not checked here. Blocks.
+ * SL_E_INTEGRITY, E_DECRYPT. Hashes are not checked here. Blocks;
+ * other errors as sl_source_read().
  */
 int sl_tensor_read(struct sl_tensor_reader *reader, const struct sl_tensor *tensor,
                    const struct sl_slice *slice, uint64_t begin, uint64_t end, void *out,
@@ -34,14 +36,15 @@ int sl_tensor_read(struct sl_tensor_reader *reader, const struct sl_tensor *tens
  */
 struct sl_tensor_reader *sl_tensor_reader_own(struct sl_index *index, struct sl_err *err);
 
-/** Another source of the same object and version; sl_source_free() it. Any thread, no network. */
+/** Another source of the same object and version; sl_source_free() it. Any thread, no network.
+ * SL_E_NO_SPACE. */
 struct sl_source *sl_index_clone_source(const struct sl_index *index, uint32_t number,
                                         struct sl_err *err);
 
 /**
  * What to say of a piece whose MAC does not agree: a few small pieces of other places are fetched
  * to tell a wrong key (none opens) from damaged data. Always -1, with SL_E_INTEGRITY, E_DECRYPT.
- * Any thread; for an index that sl_index_unlock() has passed.
+ * Any thread, which it blocks; for an index that sl_index_unlock() has passed.
  */
 int sl_tensor_blame(const struct sl_index *index, const struct sl_tensor *tensor, uint64_t number,
                     struct sl_err *err);
@@ -49,5 +52,10 @@ int sl_tensor_blame(const struct sl_index *index, const struct sl_tensor *tensor
 /** How many bytes a slice has, and its shape (rank numbers; may be NULL). */
 uint64_t sl_slice_bytes(const struct sl_tensor *tensor, const struct sl_slice *slice,
                         uint64_t *shape);
+
+/** Can it be read: does it begin and end at whole bytes (SL_E_FORMAT, st.misaligned), and at whole
+ * blocks of quantised types (gg.block)? */
+int sl_slice_check(const struct sl_tensor *tensor, const struct sl_slice *slice,
+                   struct sl_err *err);
 
 #endif

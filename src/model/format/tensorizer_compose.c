@@ -86,7 +86,7 @@ static void put_type(struct pen *pen, const struct sl_tzr_entry *entry,
 
 /* The sizes of a header's parts. */
 struct parts {
-    bool sealed;        /* encrypted data follow */
+    bool encrypted;     /* encrypted data follow */
     size_t hash_bytes;  /* of the block, without its length */
     size_t crypt_bytes; /* of the block, with its length; 0: plain file */
     uint64_t mac_count;
@@ -99,11 +99,11 @@ static int measure(const struct sl_tzr_draft *draft, const struct sl_tensor *ten
     const struct sl_tensorizer_options *options = &draft->options;
     uint64_t length = entry->data_length, crypt = 0;
     memset(parts, 0, sizeof(*parts));
-    parts->sealed = options->encrypt && length > 0;
-    parts->hash_bytes = 1 + 2 + SHA256_BYTES + (parts->sealed ? 0 : 2 + CRC32_BYTES);
+    parts->encrypted = options->encrypt && length > 0;
+    parts->hash_bytes = 1 + 2 + SHA256_BYTES + (parts->encrypted ? 0 : 2 + CRC32_BYTES);
     if (options->encrypt)
         crypt = 8 + 2;
-    if (parts->sealed) {
+    if (parts->encrypted) {
         parts->mac_count = (length - 1) / options->piece_bytes + 1;
         crypt += 8 + CHUNK_BYTES + (options->kdf ? 8 + DERIVATION_BYTES : 0);
         crypt += parts->mac_count * SL_MAC_BYTES;
@@ -128,8 +128,8 @@ static int measure(const struct sl_tzr_draft *draft, const struct sl_tensor *ten
 static void put_hashes(struct pen *pen, const struct parts *parts, struct sl_layout_header *header)
 {
     put_number(pen, parts->hash_bytes, 2);
-    put_number(pen, parts->sealed ? 1 : 2, 1);
-    if (!parts->sealed) {
+    put_number(pen, parts->encrypted ? 1 : 2, 1);
+    if (!parts->encrypted) {
         put_number(pen, HASH_CRC32, 1);
         put_number(pen, CRC32_BYTES, 1);
         header->crc32_at = put_zeros(pen, CRC32_BYTES);
@@ -155,8 +155,8 @@ static void put_crypt(struct pen *pen, const struct parts *parts,
                       const struct sl_tensorizer_options *options, struct sl_layout_header *header)
 {
     put_number(pen, parts->crypt_bytes - 8, 8);
-    put_number(pen, !parts->sealed ? 0 : options->kdf ? 2 : 1, 2);
-    if (!parts->sealed)
+    put_number(pen, !parts->encrypted ? 0 : options->kdf ? 2 : 1, 2);
+    if (!parts->encrypted)
         return;
     if (options->kdf)
         put_derivation(pen, options->kdf);

@@ -1,5 +1,6 @@
 /*
- * From open objects and targets to files. `verbatim`: each object is one file and one extent.
+ * From open objects and targets to files. `verbatim`, `hf-cache`: each object is one file and one
+ * extent.
  * `safetensors`, `tensorizer`: the targets are laid out anew; their new headers are literals (but
  * see assemble_tensorizer.c), each tensor is an extent, a meta tensor is a hole in a sparse file;
  * whatever is no model (config.json, tokenizers) lies beside, as it is.
@@ -54,20 +55,21 @@ static int add_tensor(struct sl_plan *plan, const struct sl_tensor *tensor, uint
     return 0;
 }
 
-static int add_whole(struct sl_plan *plan, uint32_t source, struct sl_err *err)
+static int add_whole(struct sl_plan *plan, uint32_t source, const char *folder, struct sl_err *err)
 {
     const struct sl_plan_source *from = &plan->sources[source];
     uint64_t bytes = sl_source_bytes(from->source);
-    if (sl_name_check(from->name, strlen(from->name), err) < 0 ||
-        add_file(plan, from->name, bytes, err) < 0)
+    sl_autofree char *name = sl_asprintf(err, "%s%s", folder, from->name);
+    if (!name || sl_name_check(name, strlen(name), err) < 0 || add_file(plan, name, bytes, err) < 0)
         return -1;
     return add_extent(plan, source, 0, bytes, (uint32_t)(plan->file_count - 1), 0, err);
 }
 
-static int assemble_verbatim(struct sl_plan *plan, struct sl_err *err)
+/* folder: of all files, with its last '/', or "". */
+static int assemble_verbatim(struct sl_plan *plan, const char *folder, struct sl_err *err)
 {
     for (uint32_t i = 0; i < plan->source_count; i++)
-        if (add_whole(plan, i, err) < 0)
+        if (add_whole(plan, i, folder, err) < 0)
             return -1;
     for (uint32_t i = 0; i < plan->source_count; i++) {
         const struct sl_index *index = plan->sources[i].index;
@@ -83,17 +85,61 @@ static int assemble_verbatim(struct sl_plan *plan, struct sl_err *err)
     return 0;
 }
 
-static int add_literal(struct sl_plan *plan, uint32_t file, const struct sl_buf *head,
+/* data: owned by the plan. */
+static int add_literal(struct sl_plan *plan, uint32_t file, const void *data, size_t bytes,
                        struct sl_err *err)
 {
-    if (head->used == 0)
+    if (bytes == 0)
         return 0;
     if (sl_grow(&plan->literals, &plan->own->literal_capacity, plan->literal_count + 1,
                 sizeof(*plan->literals), err) < 0)
         return -1;
-    plan->literals[plan->literal_count++] =
-        (struct sl_literal){file, 0, (const uint8_t *)head->data, head->used};
+    plan->literals[plan->literal_count++] = (struct sl_literal){file, 0, data, bytes};
     return 0;
+}
+
+/* The file of a ref, without a newline: with one the client finds nothing. It comes last, so that
+ * whoever finds it finds the snapshot that it names. */
+static int add_ref(struct sl_plan *plan, const char *folder, const char *revision,
+                   const char *commit, struct sl_err *err)
+{
+    sl_autofree char *name = sl_asprintf(err, "%srefs/%s", folder, revision);
+    if (!name || sl_name_check(name, strlen(name), err) < 0 ||
+        add_file(plan, name, strlen(commit), err) < 0)
+        return -1;
+    return add_literal(plan, (uint32_t)(plan->file_count - 1), commit, strlen(commit), err);
+}
+
+static const char *last_part(const char *path, size_t *bytes)
+{
+    size_t end = strlen(path);
+    while (end && path[end - 1] == '/')
+        end--;
+    size_t begin = end;
+    while (begin && path[begin - 1] != '/')
+        begin--;
+    *bytes = end - begin;
+    return path + begin;
+}
+
+/* snapshots/COMMIT/ has the objects as they are; plain files do, where nothing is shared. */
+static int assemble_cache(struct sl_plan *plan, struct sl_err *err)
+{
+    struct sl_cache_place place;
+    const char *commit = plan->source_count ? sl_source_version(plan->sources[0].source)->pin : "";
+    size_t bytes;
+    const char *last = last_part(plan->own->output.cache, &bytes);
+    if (sl_store_cache_place(plan->own->store, &place, err) < 0)
+        return -1;
+    bool within = strlen(place.folder) == bytes && strncmp(place.folder, last, bytes) == 0;
+    sl_autofree char *folder =
+        sl_asprintf(err, "%s%s", within ? "" : place.folder, within ? "" : "/");
+    sl_autofree char *snapshot =
+        folder ? sl_asprintf(err, "%ssnapshots/%s/%s", folder, commit, place.below) : NULL;
+    if (!snapshot || assemble_verbatim(plan, snapshot, err) < 0)
+        return -1;
+    return add_ref(plan, folder, strcmp(place.revision, commit) == 0 ? "main" : place.revision,
+                   commit, err);
 }
 
 /* A layout has its own order; a place's tensor is the `out` of a target. */
@@ -121,12 +167,12 @@ static int lay_out(struct sl_plan *plan, struct sl_err *err)
         return -1;
     for (size_t i = 0; i < plan->target_count; i++)
         tensors[i] = &plan->targets[i].out;
-    if (plan->own->wish.layout == SL_LAYOUT_TENSORIZER)
+    if (plan->own->output.layout == SL_LAYOUT_TENSORIZER)
         return sl_plan_lay_tensorizer(plan, tensors, err);
-    if (plan->own->wish.layout == SL_LAYOUT_SLABS)
+    if (plan->own->output.layout == SL_LAYOUT_SLABS)
         return sl_plan_lay_slabs(plan, tensors, err);
     return sl_safetensors_layout(tensors, plan->target_count, plan->metadata, plan->metadata_count,
-                                 plan->own->wish.part_bytes, &plan->own->layout, err);
+                                 plan->own->output.part_bytes, &plan->own->layout, err);
 }
 
 static int assemble_new(struct sl_plan *plan, struct sl_err *err)
@@ -136,14 +182,16 @@ static int assemble_new(struct sl_plan *plan, struct sl_err *err)
     const struct sl_layout *layout = plan->own->layout;
     for (size_t i = 0; i < layout->file_count; i++)
         if (add_file(plan, layout->files[i].name, layout->files[i].bytes, err) < 0 ||
-            add_literal(plan, (uint32_t)i, &layout->files[i].head, err) < 0)
+            add_literal(plan, (uint32_t)i, layout->files[i].head.data, layout->files[i].head.used,
+                        err) < 0)
             return -1;
     if (add_places(plan, err) < 0)
         return -1;
-    if (plan->own->wish.layout == SL_LAYOUT_TENSORIZER && sl_plan_add_heads(plan, err) < 0)
+    if (plan->own->output.layout == SL_LAYOUT_TENSORIZER &&
+        sl_plan_add_deferred_headers(plan, err) < 0)
         return -1;
     for (uint32_t i = 0; i < plan->source_count; i++)
-        if (!plan->sources[i].index && add_whole(plan, i, err) < 0)
+        if (!plan->sources[i].index && add_whole(plan, i, "", err) < 0)
             return -1;
     return 0;
 }
@@ -174,8 +222,9 @@ static int refuse_same_names(const struct sl_plan *plan, struct sl_err *err)
 
 int sl_plan_assemble(struct sl_plan *plan, struct sl_err *err)
 {
-    enum sl_sink_layout layout = plan->own->wish.layout;
-    int done =
-        layout == SL_LAYOUT_VERBATIM ? assemble_verbatim(plan, err) : assemble_new(plan, err);
+    enum sl_sink_layout layout = plan->own->output.layout;
+    int done = plan->own->output.cache        ? assemble_cache(plan, err)
+               : layout == SL_LAYOUT_VERBATIM ? assemble_verbatim(plan, "", err)
+                                              : assemble_new(plan, err);
     return done < 0 ? -1 : refuse_same_names(plan, err);
 }

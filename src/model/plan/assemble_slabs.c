@@ -90,7 +90,7 @@ int sl_plan_lay_slabs(struct sl_plan *plan, const struct sl_tensor *const *tenso
                       struct sl_err *err)
 {
     size_t count = plan->target_count;
-    uint64_t slab_bytes = plan->own->wish.part_bytes;
+    uint64_t slab_bytes = plan->own->output.part_bytes;
     if (check_limits(plan, tensors, err) < 0)
         return -1;
     SL_AUTO(sl_layout) layout = sl_alloc(sizeof(*layout), err);

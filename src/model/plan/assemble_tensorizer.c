@@ -10,7 +10,7 @@ enum { TERMINATOR_BYTES = 8 };
 int sl_plan_lay_tensorizer(struct sl_plan *plan, const struct sl_tensor *const *tensors,
                            struct sl_err *err)
 {
-    const struct sl_tensorizer_options options = {.align = plan->own->wish.align_bytes};
+    const struct sl_tensorizer_options options = {.align = plan->own->output.align_bytes};
     return sl_tensorizer_layout(tensors, plan->target_count, &options, &plan->own->layout, err);
 }
 
@@ -24,18 +24,19 @@ static int add_literal(struct sl_plan *plan, uint32_t file, uint64_t offset, con
     return 0;
 }
 
-int sl_plan_add_heads(struct sl_plan *plan, struct sl_err *err)
+int sl_plan_add_deferred_headers(struct sl_plan *plan, struct sl_err *err)
 {
     static const uint8_t terminator[TERMINATOR_BYTES];
     const struct sl_layout *layout = plan->own->layout;
-    plan->heads = sl_alloc_array(layout->place_count, sizeof(*plan->heads), err);
-    if (!plan->heads)
+    plan->deferred_headers =
+        sl_alloc_array(layout->place_count, sizeof(*plan->deferred_headers), err);
+    if (!plan->deferred_headers)
         return -1;
     for (size_t i = 0; i < layout->place_count; i++) {
         const struct sl_layout_place *place = &layout->places[i];
         const struct sl_layout_header *header = place->header;
         if (place->bytes > 0 && !place->tensor->meta)
-            plan->heads[plan->head_count++] =
+            plan->deferred_headers[plan->deferred_header_count++] =
                 (struct sl_deferred_header){place->file, header, place->bytes};
         else if (add_literal(plan, place->file, header->offset, header->data, header->bytes, err) <
                  0)

@@ -155,7 +155,7 @@ static int require_hash(const struct sl_plan *plan, const struct sl_mapping *map
     const struct sl_tensor *from = mapping->target->from;
     if (plan->own->spec->verify.hashes != SL_HASHES_REQUIRE || from->encrypted ||
         (sl_plan_sidecar(plan, mapping->source) && !mapping->composed) || mapping->check_count ||
-        from->begin >= from->end || from->meta || mapping->taken.total == 0)
+        from->begin >= from->end || from->meta || mapping->selected.total == 0)
         return 0;
     if (from->hash_count && mapping->composed)
         return sl_fail(err, SL_E_INTEGRITY,
@@ -180,7 +180,7 @@ static int check_target(struct sl_plan *plan, struct sl_mapping *mapping, struct
     const struct sl_target *target = mapping->target;
     const struct sl_tensor *from = target->from;
     struct spot spot = {from, target->index, mapping->source, mapping->file, mapping->file_offset};
-    bool whole = mapping->taken.total == from->bytes && !mapping->composed;
+    bool whole = mapping->selected.total == from->bytes && !mapping->composed;
     if (whole && has_hashes(plan, from) &&
         (!from->encrypted || plan->own->spec->verify.hashes == SL_HASHES_ALL)) {
         mapping->check_first = (uint32_t)plan->check_count;
@@ -234,7 +234,7 @@ static int check_object(struct sl_plan *plan, const char *name, const char *hex,
     if (find_source(plan, name, &check.source, err) < 0)
         return -1;
     const struct sl_plan_source *source = &plan->sources[check.source];
-    if (source->index && plan->own->wish.layout != SL_LAYOUT_VERBATIM)
+    if (source->index && plan->own->output.layout != SL_LAYOUT_VERBATIM)
         return sl_fail(err, SL_E_USAGE,
                        "verify.sha256 of '%s' needs the whole object, but only tensors of it are "
                        "read: use 'layout: verbatim'",
@@ -258,7 +258,8 @@ static int make_room(struct sl_plan *plan, struct sl_err *err)
         bytes += strlen(wanted->keys[i]) + sizeof("object ''");
     size_t texts = 1 + sl_plan_is_signed(plan->own->spec); /* ranges or the store; signatures */
     for (size_t i = 0; i < plan->source_count; i++)
-        bytes += texts * (strlen(plan->sources[i].name) + sizeof("object ''"));
+        bytes += texts * (strlen(plan->sources[i].name) + sizeof("object ''")) +
+                 sizeof("blob 18446744073709551615");
     plan->own->texts = (struct sl_buf)SL_BUF_INIT(bytes);
     return sl_grow(&plan->own->texts.data, &plan->own->texts.capacity, bytes + 1, 1, err);
 }

@@ -7,6 +7,7 @@
 #include "mapping.h"
 
 #include <inttypes.h>
+#include <string.h>
 
 #include "cast.h"
 #include "mem.h"
@@ -39,6 +40,43 @@ uint64_t sl_runs_at(const struct sl_runs *runs, uint64_t taken, uint64_t *left)
     }
     *left = runs->bytes - taken;
     return at + taken;
+}
+
+uint64_t sl_runs_group(const struct sl_runs *runs, uint64_t gap)
+{
+    uint64_t group = runs->bytes, span = runs->bytes;
+    for (unsigned i = runs->level_count; i-- > 0;) {
+        const struct sl_run_level *level = &runs->levels[i];
+        if (level->count > 1 && level->stride - span > gap)
+            break;
+        group = level->each * level->count;
+        span += (level->count - 1) * level->stride;
+    }
+    return group;
+}
+
+uint64_t sl_runs_within(const struct sl_runs *runs, uint64_t stored)
+{
+    if (!runs->level_count)
+        return runs->bytes;
+    uint64_t count = stored / runs->levels[runs->level_count - 1].stride;
+    return SL_MIN(SL_MAX(count, 1u), runs->total / runs->bytes) * runs->bytes;
+}
+
+size_t sl_runs_gather(const struct sl_runs *runs, uint64_t begin, uint64_t end, const uint8_t *from,
+                      uint8_t *to)
+{
+    uint64_t taken = sl_runs_before(runs, begin), stop = sl_runs_before(runs, end), left;
+    size_t done = 0;
+    while (taken < stop) {
+        const uint8_t *run = from + (sl_runs_at(runs, taken, &left) - begin);
+        size_t bytes = (size_t)SL_MIN(left, stop - taken);
+        if (to + done != run)
+            memmove(to + done, run, bytes);
+        done += bytes;
+        taken += bytes;
+    }
+    return done;
 }
 
 /* A dimension of a slice, in bits: quantised types lie in blocks along the last. */
@@ -87,7 +125,7 @@ static unsigned join_dimensions(struct dimension *dimensions, unsigned rank)
 static int make_runs(struct sl_mapping *mapping, struct dimension *dimensions, unsigned count,
                      struct sl_err *err)
 {
-    struct sl_runs *runs = &mapping->taken;
+    struct sl_runs *runs = &mapping->selected;
     const struct dimension *last = &dimensions[count - 1];
     if (last->begin * last->stride_bits % 8 || last->count * last->stride_bits % 8)
         return 0;
@@ -116,7 +154,7 @@ static int cut_slice(struct sl_mapping *mapping, struct sl_err *err)
 {
     const struct sl_tensor *tensor = mapping->target->from;
     struct dimension dimensions[SL_SLICE_RANK_MAX];
-    mapping->taken = (struct sl_runs){.bytes = tensor->bytes, .total = tensor->bytes};
+    mapping->selected = (struct sl_runs){.bytes = tensor->bytes, .total = tensor->bytes};
     if (!mapping->target->slice || tensor->rank == 0 || tensor->rank > SL_SLICE_RANK_MAX)
         return 0;
     int done = list_dimensions(tensor, mapping->target->slice, dimensions);
@@ -175,7 +213,7 @@ int sl_mapping_init(struct sl_mapping *mapping, const struct sl_target *target, 
     mapping->composed = mapping->composed || sparse;
     find_unit(mapping);
     mapping->changes = from->encrypted || from->dtype != target->out.dtype || mapping->swap_bytes;
-    bool fits = mapping->taken.total / mapping->in_item * mapping->out_item == target->out.bytes;
+    bool fits = mapping->selected.total / mapping->in_item * mapping->out_item == target->out.bytes;
     if (!mapping->composed && !from->meta && !fits)
         return sl_fail(err, SL_E_INTERNAL, "tensor '%s' is written with a wrong length: %" PRIu64,
                        target->out.name, target->out.bytes);
@@ -184,7 +222,7 @@ int sl_mapping_init(struct sl_mapping *mapping, const struct sl_target *target, 
 
 uint64_t sl_mapping_place(const struct sl_mapping *mapping, uint64_t place)
 {
-    uint64_t taken = sl_runs_before(&mapping->taken, place - mapping->begin);
+    uint64_t taken = sl_runs_before(&mapping->selected, place - mapping->begin);
     return mapping->file_offset + taken / mapping->in_item * mapping->out_item;
 }
 
@@ -249,5 +287,5 @@ bool sl_mapping_keeps_pieces(const struct sl_mapping *mapping)
     return mapping->piece_bytes && !mapping->check_count && !mapping->composed &&
            !mapping->swap_bytes && !mapping->fetched.total && !target->slice &&
            target->from->dtype == target->out.dtype && mapping->in_item == mapping->out_item &&
-           mapping->taken.total == mapping->end - mapping->begin;
+           mapping->selected.total == mapping->end - mapping->begin;
 }

@@ -3,6 +3,8 @@
  * element becomes, at which places the work may be parted. Rows are taken in the order in which
  * they lie, so whatever lies between two places of the source is one stretch of the file. A place
  * in the source is its offset in the object.
+ *
+ * Lengths are bytes. Any thread may read a mapping once it is made; computation alone.
  */
 #ifndef SL_MAPPING_H
 #define SL_MAPPING_H
@@ -27,14 +29,23 @@ uint64_t sl_runs_before(const struct sl_runs *runs, uint64_t at);
 /** The stored byte that is number `taken` (below total) of the runs; *left: bytes from there to the
  * end of its run. */
 uint64_t sl_runs_at(const struct sl_runs *runs, uint64_t taken, uint64_t *left);
+/** Runs that have gaps of at most so many stored bytes between them lie in equal groups: the bytes
+ * of the runs of one. Byte number `taken` of the runs is in group taken / that. */
+uint64_t sl_runs_group(const struct sl_runs *runs, uint64_t gap);
+/** How many bytes of the runs lie within so many stored bytes, about; at least those of one. */
+uint64_t sl_runs_within(const struct sl_runs *runs, uint64_t stored);
+/** What the runs take of stored bytes [begin, end), which lie at `from`, moved to `to`, which is
+ * not behind it. Returns how much. */
+size_t sl_runs_gather(const struct sl_runs *runs, uint64_t begin, uint64_t end, const uint8_t *from,
+                      uint8_t *to);
 
 struct sl_mapping {
     const struct sl_target *target;
     uint64_t begin, end; /* the tensor in its object */
     uint32_t source, file;
-    uint64_t file_offset;   /* of its first byte that is written */
-    struct sl_runs taken;   /* what the slice takes of the stored bytes */
-    struct sl_runs fetched; /* total not 0: only these bytes are fetched of an extent (a sparse) */
+    uint64_t file_offset;    /* of its first byte that is written */
+    struct sl_runs selected; /* what the slice takes of the stored bytes */
+    struct sl_runs fetched;  /* total not 0: only these bytes are fetched of an extent (a sparse) */
     unsigned in_item, out_item; /* bytes of an element before and after the cast; 1 without one */
     unsigned swap_bytes;        /* 0: none */
     uint64_t unit;        /* bytes: what is parted is parted at multiples from the tensor's begin */
@@ -50,7 +61,8 @@ struct sl_mapping {
  * decrypted where it lands. */
 bool sl_mapping_keeps_pieces(const struct sl_mapping *mapping);
 
-/** Where a target goes. Nothing is to be released: what is not in *mapping is in the index. */
+/** Where a target goes. Nothing is to be released: what is not in *mapping is in the index, whose
+ * thread this is. SL_E_NO_SPACE. */
 int sl_mapping_init(struct sl_mapping *mapping, const struct sl_target *target, uint32_t file,
                     uint64_t file_offset, struct sl_err *err);
 /** The offset in the file of what is made of the bytes from this place on. */

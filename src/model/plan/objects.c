@@ -13,6 +13,7 @@
 
 enum {
     OBJECTS_MAX = 100000,          /* of one load; each costs about 2 KiB */
+    FORGOTTEN_MAX = 1000,          /* counted below a name without its slash: a page */
     PROBE_BYTES_MIN = 1024 * 1024, /* smaller objects of other names are data, see needs_probe() */
 };
 
@@ -165,7 +166,10 @@ static int list_prefix(struct sl_plan *plan, struct sl_err *err)
             listing.seen ? "none of the objects below '%s' passes source.include and source.exclude"
                          : "nothing lies below '%s': check the prefix",
             sl_store_uri(own->store));
-    return sort_names(own, err);
+    if (sort_names(own, err) < 0)
+        return -1;
+    bool chosen = own->spec->source.include.count > 0;
+    return sl_store_traits(own->store)->repository && !chosen ? sl_plan_choose_usual(plan, err) : 0;
 }
 
 static int take_chosen(struct sl_plan *plan, const struct sl_chosen *chosen, struct sl_err *err)
@@ -183,6 +187,35 @@ static int take_chosen(struct sl_plan *plan, const struct sl_chosen *chosen, str
                        "none of the objects below '%s' passes source.include and source.exclude",
                        sl_store_uri(plan->own->store));
     return sort_names(plan->own, err);
+}
+
+/* Objects below what was taken for one: enough of them to know that there are some. */
+static int count_entry(const struct sl_entry *entry, void *arg, struct sl_err *err)
+{
+    size_t *count = arg;
+    (void)entry;
+    return ++*count < FORGOTTEN_MAX ? 0 : sl_fail(err, SL_E_CANCELED, "enough");
+}
+
+int sl_plan_explain_missing(struct sl_plan *plan, struct sl_err *err)
+{
+    struct sl_plan_own *own = plan->own;
+    size_t count = 0;
+    if (!own->single || !own->candidate_count || !err || err->kind != SL_E_NOT_FOUND ||
+        !sl_store_traits(own->store)->listing)
+        return -1;
+    const char *name = own->candidates[0].name;
+    sl_autofree char *begin = sl_asprintf(NULL, "%s/", name);
+    struct sl_err unused = SL_ERR_INIT;
+    if (begin)
+        (void)sl_store_list_begin(own->store, begin, count_entry, &count, &unused);
+    if (!count)
+        return -1;
+    return sl_fail(err, SL_E_NOT_FOUND,
+                   "there is no object '%s%s', but %s%zu %s below '%s%s/': add the slash to load "
+                   "them",
+                   sl_store_uri(own->store), name, count == FORGOTTEN_MAX ? "at least " : "", count,
+                   count == 1 ? "object" : "objects", sl_store_uri(own->store), name);
 }
 
 int sl_plan_gather(struct sl_plan *plan, const struct sl_source_config *config, struct sl_err *err)

@@ -10,6 +10,7 @@
 
 #include "format.h"
 #include "log.h"
+#include "names.h"
 #include "plan_parts.h"
 
 enum { OPEN_THREADS = 16, NAMES_BETWEEN_LOOKS = 4096 /* at whether the load is canceled */ };
@@ -19,6 +20,7 @@ struct opener {
     struct {
         size_t next;
         uint64_t requests, bytes;
+        bool newer; /* than the listing, or told of otherwise: some object */
         bool failed;
         struct sl_err err;
     } locked;
@@ -79,11 +81,11 @@ static bool is_left_out(const struct sl_plan_own *own, const struct sl_candidate
 {
     if (!own->picks || own->single)
         return false;
-    if (own->ruled && sl_format_name_says(candidate->name) == SL_SAYS_MODEL)
+    if (candidate->ruled && sl_format_name_says(candidate->name) == SL_SAYS_MODEL)
         return true;
     struct sl_err why = SL_ERR_INIT;
     const struct sl_format *format = sl_format_recognise(source, &why);
-    return format && (own->ruled || (own->first_choice && format->fallback));
+    return format && (candidate->ruled || (candidate->first_choice && format->fallback));
 }
 
 /* Index what it holds; the source is consumed, and without an index the object is data. */
@@ -119,22 +121,26 @@ static int index_source(struct sl_plan_own *own, struct sl_candidate *candidate,
     return sl_source_known(own->store, candidate->name, bytes, &version, &candidate->source, err);
 }
 
+/* Is what was opened what was listed? */
+static bool is_as_listed(const struct sl_candidate *candidate, const struct sl_source *source)
+{
+    const struct sl_version *version = sl_source_version(source);
+    if (candidate->pin && version->pin[0])
+        return strcmp(candidate->pin, version->pin) == 0;
+    return candidate->etag && strcmp(candidate->etag, version->etag) == 0;
+}
+
 /* Those of the listing are of what it listed; what was opened may be newer, and may tell its own.
  */
 static int settle_checksums(struct sl_candidate *candidate, const struct sl_source *source,
                             struct sl_err *err)
 {
-    const struct sl_checksums *told = sl_source_told_checksums(source);
-    const struct sl_version *version = sl_source_version(source);
-    bool pinned = candidate->pin && version->pin[0];
-    bool same = pinned            ? strcmp(candidate->pin, version->pin) == 0
-                : candidate->etag ? strcmp(candidate->etag, version->etag) == 0
-                                  : false;
-    if (!told && same)
+    const struct sl_checksums *known = sl_source_known_checksums(source);
+    if (!known && is_as_listed(candidate, source))
         return 0;
     free(candidate->sums);
-    candidate->sums = sl_checksums_copy(told, err);
-    return told && !candidate->sums ? -1 : 0;
+    candidate->sums = sl_checksums_copy(known, err);
+    return known && !candidate->sums ? -1 : 0;
 }
 
 static int open_one(struct opener *opener, struct sl_candidate *candidate, struct sl_err *err)
@@ -150,6 +156,7 @@ static int open_one(struct opener *opener, struct sl_candidate *candidate, struc
         sl_source_free(source);
         return -1;
     }
+    bool as_listed = is_as_listed(candidate, source) && candidate->bytes == sl_source_bytes(source);
     uint64_t requests, bytes;
     sl_source_counts(source, &requests, &bytes);
     candidate->bytes = sl_source_bytes(source);
@@ -165,6 +172,7 @@ static int open_one(struct opener *opener, struct sl_candidate *candidate, struc
     SL_LOCKED(&opener->lock);
     opener->locked.requests += requests;
     opener->locked.bytes += bytes;
+    opener->locked.newer = opener->locked.newer || !as_listed;
     return 0;
 }
 
@@ -269,42 +277,93 @@ int sl_plan_drop_shards(struct sl_plan_own *own, const struct sl_index *index, s
     return 0;
 }
 
-static bool has_first_choice(const struct sl_plan_own *own)
+static bool is_first_choice(const struct sl_candidate *candidate)
 {
-    for (size_t i = 0; i < own->candidate_count; i++) {
-        const struct sl_format *shards = sl_format_of_index(own->candidates[i].name);
-        if ((shards && !shards->fallback) ||
-            sl_format_name_says(own->candidates[i].name) == SL_SAYS_MODEL)
-            return true;
-    }
-    return false;
+    const struct sl_format *shards = sl_format_of_index(candidate->name);
+    return (shards && !shards->fallback) || sl_format_name_says(candidate->name) == SL_SAYS_MODEL;
 }
 
-/* Where tensors are picked, an index of shards rules: it says which file holds a tensor. */
-static struct sl_index *open_ruling(struct opener *opener, struct sl_err *err)
+static bool is_ruling(const struct sl_candidate *candidate)
+{
+    return candidate->index && sl_format_of_index(candidate->name);
+}
+
+static int by_folder(const void *a, const void *b)
+{
+    const char *x = *(const char *const *)a, *y = *(const char *const *)b;
+    const char *x_end = strrchr(x, '/'), *y_end = strrchr(y, '/');
+    return sl_bytes_compare(x, x_end ? (size_t)(x_end - x) : 0, y, y_end ? (size_t)(y_end - y) : 0);
+}
+
+/* Folders are models of their own. */
+static bool is_apart(const struct sl_plan_own *own)
+{
+    return own->spec->tensors.prefix == SL_PREFIX_OBJECT;
+}
+
+/* Who has such an object beside it, in its folder where folders are models of their own: the flag
+ * of each, in the struct at this offset. How many such there are, or -1. */
+static int mark_beside(struct sl_plan_own *own, bool (*is_such)(const struct sl_candidate *),
+                       size_t flag, struct sl_err *err)
+{
+    size_t count = 0;
+    sl_autofree const char **such = sl_alloc_array(own->candidate_count + 1, sizeof(*such), err);
+    if (!such)
+        return -1;
+    for (size_t i = 0; i < own->candidate_count; i++)
+        if (is_such(&own->candidates[i]))
+            such[count++] = own->candidates[i].name;
+    qsort(such, count, sizeof(*such), by_folder);
+    for (size_t i = 0; i < own->candidate_count; i++) {
+        struct sl_candidate *candidate = &own->candidates[i];
+        const char *name = candidate->name;
+        bool beside = count && (!is_apart(own) ||
+                                bsearch(&name, such, count, sizeof(*such), by_folder) != NULL);
+        memcpy((char *)candidate + flag, &beside, sizeof(beside));
+    }
+    return 0;
+}
+
+/* Where tensors are picked, an index of shards rules: it says which file holds a tensor. One for
+ * all, or one for each folder. */
+static int open_ruling(struct opener *opener, struct sl_err *err)
 {
     struct sl_plan_own *own = opener->plan->own;
     struct sl_candidate *found = NULL;
     for (size_t i = 0; i < own->candidate_count; i++) {
         struct sl_candidate *candidate = &own->candidates[i];
         const struct sl_format *shards = sl_format_of_index(candidate->name);
-        candidate->left_out = shards && shards->fallback && own->first_choice;
+        candidate->left_out = shards && shards->fallback && candidate->first_choice;
         if (!shards || candidate->left_out)
             continue;
-        if (found) {
-            sl_fail(err, SL_E_USAGE,
-                    "both '%s' and '%s' are indexes of a model: choose one with source.include",
-                    found->name, candidate->name);
-            return NULL;
-        }
+        if (found && (!is_apart(own) || by_folder(&found->name, &candidate->name) == 0))
+            return sl_fail(
+                err, SL_E_USAGE,
+                "both '%s' and '%s' are indexes of a model: choose one with source.include",
+                found->name, candidate->name);
         found = candidate;
+        found->probe = true;
+        if (is_apart(own) && open_one(opener, found, err) < 0)
+            return -1;
     }
-    if (!found)
-        return NULL;
-    found->probe = true;
-    if (open_one(opener, found, err) < 0)
-        return NULL;
-    return found->index;
+    return found && !is_apart(own) ? open_one(opener, found, err) : 0;
+}
+
+static int drop_all_shards(struct sl_plan_own *own, struct sl_err *err)
+{
+    for (size_t i = 0; i < own->candidate_count; i++) {
+        const struct sl_index *index = own->candidates[i].index;
+        if (!is_ruling(&own->candidates[i]))
+            continue;
+        own->ruled = true;
+        if (sl_plan_drop_shards(own, index, err) < 0)
+            return -1;
+        i = SL_MIN(i,
+                   own->candidate_count - 1); /* it has moved to the front, as those before went */
+        while (own->candidates[i].index != index)
+            i--;
+    }
+    return 0;
 }
 
 /* The same weights in other files. */
@@ -318,8 +377,8 @@ static void drop_rivals(struct sl_plan_own *own)
             continue;
         }
         sl_log(SL_LOG_INFO, "'%s' is left out: %s", candidate->name,
-               own->ruled ? "the model's index does not name it"
-                          : "the weights lie beside it in another format");
+               candidate->ruled ? "the model's index does not name it"
+                                : "the weights lie beside it in another format");
         release_candidate(own, candidate, false);
     }
     own->candidate_count = kept;
@@ -352,25 +411,29 @@ static int open_sets(struct sl_plan *plan, struct opener *opener, struct sl_err 
     return tolerate(own, &why, sl_store_uri(own->store), err);
 }
 
+/* Of objects that hold the same weights. */
+static int choose(struct opener *opener, struct sl_err *err)
+{
+    struct sl_plan_own *own = opener->plan->own;
+    if (mark_beside(own, is_first_choice, offsetof(struct sl_candidate, first_choice), err) < 0 ||
+        open_ruling(opener, err) < 0 ||
+        mark_beside(own, is_ruling, offsetof(struct sl_candidate, ruled), err) < 0)
+        return -1;
+    return drop_all_shards(own, err);
+}
+
 int sl_plan_open(struct sl_plan *plan, struct sl_err *err)
 {
     struct sl_plan_own *own = plan->own;
     struct opener opener = {.plan = plan, .lock = PTHREAD_MUTEX_INITIALIZER};
-    struct sl_index *ruling = NULL;
-    if (own->picks && own->candidate_count > 1) {
-        struct sl_err why = SL_ERR_INIT;
-        own->first_choice = has_first_choice(own);
-        ruling = open_ruling(&opener, &why);
-        if (why.kind) {
-            *err = why;
-            return -1;
-        }
-        own->ruled = ruling != NULL;
-        if (ruling && sl_plan_drop_shards(own, ruling, err) < 0)
-            return -1;
-    }
+    if (own->picks && own->candidate_count > 1 && choose(&opener, err) < 0)
+        return -1;
     if (open_all(plan, &opener, err) < 0)
         return -1;
     drop_rivals(own);
-    return open_sets(plan, &opener, err);
+    if (open_sets(plan, &opener, err) < 0)
+        return -1;
+    /* Shards that an index names are opened by it, and not compared with the listing. */
+    plan->asked_known = plan->asked_known && !own->ruled && !opener.locked.newer;
+    return 0;
 }

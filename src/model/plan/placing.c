@@ -42,7 +42,7 @@ static int add_pieces(struct sl_plan *plan, const struct sl_mapping *mapping, st
     uint64_t stored = mapping->end - mapping->begin, begin = 0, end = 0;
     for (uint64_t at = 0; at < stored;) {
         uint64_t next = stored - at > mapping->piece_bytes ? at + mapping->piece_bytes : stored;
-        if (sl_runs_before(&mapping->taken, next) > sl_runs_before(&mapping->taken, at)) {
+        if (sl_runs_before(&mapping->selected, next) > sl_runs_before(&mapping->selected, at)) {
             if (end != at) {
                 if (add_extent(plan, mapping, mapping->begin + begin, mapping->begin + end, false,
                                err) < 0)
@@ -96,7 +96,7 @@ static int copy_levels(struct sl_runs *rows, struct sl_index *index, struct sl_e
 static int add_rows(struct sl_plan *plan, const struct sl_mapping *mapping,
                     const struct sl_runs *rows, struct sl_err *err)
 {
-    bool plain = !mapping->changes && rows->bytes == mapping->taken.bytes;
+    bool plain = !mapping->changes && rows->bytes == mapping->selected.bytes;
     if (rows->total / rows->bytes + plan->extent_count > ROWS_MAX + plan->target_count)
         return sl_fail_code(err, SL_E_FORMAT, "size",
                             "slices of the model would lie in more than %d places of its objects, "
@@ -113,7 +113,7 @@ static int add_rows(struct sl_plan *plan, const struct sl_mapping *mapping,
 static int add_runs(struct sl_plan *plan, struct sl_mapping *mapping, struct sl_err *err)
 {
     uint64_t left;
-    struct sl_runs rows = choose_rows(&mapping->taken);
+    struct sl_runs rows = choose_rows(&mapping->selected);
     if (copy_levels(&rows, mapping->target->index, err) < 0)
         return -1;
     if (rows.total == rows.bytes || rows.bytes >= TOOTH_BYTES_MAX)

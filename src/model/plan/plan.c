@@ -27,12 +27,14 @@ static void own_free(struct sl_plan_own *own)
     for (size_t i = 0; i < own->candidate_count; i++)
         sl_candidate_release(&own->candidates[i]);
     free(own->candidates);
-    sl_store_free(own->store);
     sl_buf_release(&own->texts);
     free(own->covered);
-    sl_keys_free(own->keys);
-    free(own->signer);
-    sl_plan_free_sidecars(own);
+    if (!own->borrowed) {
+        sl_store_free(own->store);
+        sl_keys_free(own->keys);
+        free(own->signer);
+        sl_plan_free_sidecars(own);
+    }
     free(own);
 }
 
@@ -43,11 +45,14 @@ void sl_plan_free(struct sl_plan *plan)
     for (size_t i = 0; i < plan->file_count; i++)
         free(plan->files[i].name);
     free(plan->files);
+    for (size_t i = 0; plan->own && plan->own->borrowed && i < plan->source_count; i++)
+        if (i == 0 || plan->sources[i].index != plan->sources[i - 1].index)
+            sl_index_free(plan->sources[i].index);
     free(plan->sources);
     free(plan->extents);
     free(plan->ranges);
     free(plan->literals);
-    free(plan->heads);
+    free(plan->deferred_headers);
     free(plan->checks);
     free(plan->tensors);
     free(plan->targets);
@@ -114,8 +119,9 @@ static void mix_destination(struct sl_sha256 *sha, const struct sl_plan *plan)
         mix_number(sha, plan->literals[i].bytes);
         sl_sha256_update(sha, plan->literals[i].data, plan->literals[i].bytes);
     }
-    for (size_t i = 0; i < plan->head_count; i++)
-        sl_sha256_update(sha, plan->heads[i].header->prefix, plan->heads[i].header->prefix_bytes);
+    for (size_t i = 0; i < plan->deferred_header_count; i++)
+        sl_sha256_update(sha, plan->deferred_headers[i].header->prefix,
+                         plan->deferred_headers[i].header->prefix_bytes);
 }
 
 /* What becomes of stored bytes; names, types and shapes are in the headers already. Keys are not:
@@ -145,6 +151,27 @@ static void mix_targets(struct sl_sha256 *sha, const struct sl_plan *plan)
     }
 }
 
+/* What the pool's index tells beside the slabs: no header has it. */
+static void mix_index(struct sl_sha256 *sha, const struct sl_plan *plan)
+{
+    if (plan->own->output.layout != SL_LAYOUT_SLABS)
+        return;
+    for (size_t i = 0; i < plan->target_count; i++) {
+        const struct sl_tensor *out = &plan->targets[i].out;
+        mix_number(sha, out->name_bytes);
+        sl_sha256_update(sha, out->name, out->name_bytes);
+        mix_text(sha, out->dtype_name);
+        mix_number(sha, out->rank);
+        for (unsigned d = 0; d < out->rank; d++)
+            mix_number(sha, out->shape[d]);
+    }
+    mix_number(sha, plan->metadata_count);
+    for (size_t i = 0; i < plan->metadata_count; i++) {
+        mix_text(sha, plan->metadata[i].key);
+        mix_text(sha, plan->metadata[i].value);
+    }
+}
+
 static void mix_checks(struct sl_sha256 *sha, const struct sl_plan *plan)
 {
     mix_number(sha, plan->check_count);
@@ -168,22 +195,25 @@ static int identify(struct sl_plan *plan, struct sl_err *err)
     mix_sources(sha, plan);
     mix_destination(sha, plan);
     mix_targets(sha, plan);
+    mix_index(sha, plan);
     mix_checks(sha, plan);
     sl_sha256_finish(sha, plan->identity);
     return 0;
 }
 
-struct sl_plan_wish sl_plan_wish_of_spec(const struct sl_spec *spec)
+struct sl_plan_output sl_plan_output_of_spec(const struct sl_spec *spec)
 {
     const struct sl_tmpfs_options *tmpfs = &spec->sink.tmpfs;
-    return (struct sl_plan_wish){.layout = (enum sl_sink_layout)tmpfs->layout,
-                                 .part_bytes = tmpfs->shard_bytes,
-                                 .align_bytes = tmpfs->align_bytes};
+    bool cache = tmpfs->layout == SL_LAYOUT_HF_CACHE;
+    return (struct sl_plan_output){.layout = cache ? SL_LAYOUT_VERBATIM
+                                                   : (enum sl_sink_layout)tmpfs->layout,
+                                   .cache = cache ? tmpfs->path : NULL,
+                                   .part_bytes = tmpfs->shard_bytes,
+                                   .align_bytes = tmpfs->align_bytes};
 }
 
-/* picks: see there. */
-static struct sl_plan *plan_new(const struct sl_spec *spec, const struct sl_plan_wish *wish,
-                                bool picks, struct sl_err *err)
+struct sl_plan *sl_plan_new(const struct sl_spec *spec, const struct sl_plan_output *output,
+                            bool picks, struct sl_err *err)
 {
     SL_AUTO(sl_plan) plan = sl_alloc(sizeof(*plan), err);
     if (!plan)
@@ -192,9 +222,22 @@ static struct sl_plan *plan_new(const struct sl_spec *spec, const struct sl_plan
     if (!plan->own)
         return NULL;
     plan->own->spec = spec;
-    plan->own->wish = *wish;
+    plan->own->output = *output;
     plan->own->picks = picks;
     return sl_steal(&plan);
+}
+
+/* *keys stays NULL where there are none. */
+static int open_keys(const struct sl_spec_decrypt *decrypt, struct sl_keys **keys,
+                     struct sl_err *err)
+{
+    const struct sl_spec_secret *secret = decrypt->secret;
+    if (!secret)
+        return sl_keys_open(decrypt->key_file, decrypt->passphrase_file, keys, err);
+    *keys = secret->key
+                ? sl_keys_from_key(secret->key, err)
+                : sl_keys_from_passphrase(secret->passphrase, secret->passphrase_bytes, err);
+    return *keys ? 0 : -1;
 }
 
 /* Keys for every index, or none for any. */
@@ -202,14 +245,14 @@ static int unlock(struct sl_plan *plan, struct sl_err *err)
 {
     struct sl_plan_own *own = plan->own;
     const struct sl_spec_decrypt *decrypt = &own->spec->decrypt;
-    if (!own->picks && (decrypt->key_file || decrypt->passphrase_file))
+    if (!own->picks && (decrypt->key_file || decrypt->passphrase_file || decrypt->secret))
         return sl_fail(err, SL_E_USAGE,
                        "a key is given, but 'layout: verbatim' copies objects as they are, "
                        "encrypted ones too: set 'sink.tmpfs.layout' to safetensors or tensorizer, "
                        "or leave the key out");
     if (!own->picks)
         return 0;
-    if (sl_keys_open(decrypt->key_file, decrypt->passphrase_file, &own->keys, err) < 0)
+    if (open_keys(decrypt, &own->keys, err) < 0)
         return -1;
     if (own->keys)
         sl_keys_defer(own->keys);
@@ -235,8 +278,15 @@ static int refuse_signed(const struct sl_plan *plan, struct sl_err *err)
 static int prepare(struct sl_plan *plan, const struct sl_source_config *config, struct sl_err *err)
 {
     if (refuse_signed(plan, err) < 0 || sl_plan_gather(plan, config, err) < 0 ||
-        sl_plan_set_sidecars_aside(plan, err) < 0 || sl_plan_open(plan, err) < 0 ||
-        sl_plan_add_sources(plan, err) < 0 || sl_plan_read_sidecars(plan, err) < 0 ||
+        sl_plan_ask(plan, err) < 0)
+        return -1;
+    if (plan->there)
+        return 0;
+    if (sl_plan_set_sidecars_aside(plan, err) < 0)
+        return -1;
+    if (sl_plan_open(plan, err) < 0)
+        return sl_plan_explain_missing(plan, err);
+    if (sl_plan_add_sources(plan, err) < 0 || sl_plan_read_sidecars(plan, err) < 0 ||
         unlock(plan, err) < 0)
         return -1;
     return plan->own->picks ? sl_plan_select(plan, err) : 0;
@@ -260,29 +310,86 @@ int sl_plan_await_keys(const struct sl_plan *plan, struct sl_err *err)
     return sl_wrap(err, "cannot decrypt '%s'", sl_plan_uri(plan));
 }
 
+static int make_targets(struct sl_plan *plan, const struct sl_source_config *config,
+                        struct sl_plan **out, struct sl_err *err)
+{
+    SL_AUTO(sl_plan) held = plan;
+    if (prepare(plan, config, err) < 0 || sl_plan_judge_versions(plan, err) < 0 ||
+        sl_plan_begin_keys(plan, err) < 0 || sl_plan_await_keys(plan, err) < 0)
+        return -1;
+    *out = sl_steal(&held); /* the caller's, whatever comes now */
+    return 0;
+}
+
 int sl_plan_make_targets(const struct sl_spec *spec, const struct sl_source_config *config,
                          struct sl_plan **out, struct sl_err *err)
 {
-    const struct sl_plan_wish none = {SL_LAYOUT_VERBATIM};
-    SL_AUTO(sl_plan) plan = plan_new(spec, &none, true, err);
+    const struct sl_plan_output none = {SL_LAYOUT_VERBATIM};
+    struct sl_plan *plan = sl_plan_new(spec, &none, true, err);
+    return plan ? make_targets(plan, config, out, err) : -1;
+}
+
+int sl_plan_make_listed(const struct sl_spec *spec, bool as_files,
+                        const struct sl_source_config *config, struct sl_plan **out,
+                        struct sl_err *err)
+{
+    const struct sl_plan_output none = {SL_LAYOUT_VERBATIM};
+    struct sl_plan *plan = sl_plan_new(spec, &none, !as_files, err);
     if (!plan)
         return -1;
-    if (prepare(plan, config, err) < 0 || sl_plan_judge_versions(plan, err) < 0 ||
-        sl_plan_begin_keys(plan, err) < 0 || sl_plan_await_keys(plan, err) < 0)
+    plan->own->lists = true;
+    if (make_targets(plan, config, out, err) < 0)
+        return -1;
+    return identify(*out, err);
+}
+
+static int take_index(struct sl_plan *plan, const struct sl_index *index, struct sl_err *err)
+{
+    if (sl_plan_add_sources(plan, err) < 0 ||
+        (index->tensor_count && sl_plan_select(plan, err) < 0) ||
+        sl_plan_judge_versions(plan, err) < 0)
+        return -1;
+    plan->metadata = index->metadata;
+    plan->metadata_count = index->metadata_count;
+    return 0;
+}
+
+int sl_plan_make_given(const struct sl_spec *spec, struct sl_store *store, struct sl_index *index,
+                       struct sl_plan **out, struct sl_err *err)
+{
+    const struct sl_plan_output none = {SL_LAYOUT_VERBATIM};
+    const struct sl_entry entry = {.name = "model", .etag = ""};
+    SL_AUTO(sl_plan) plan = sl_plan_new(spec, &none, true, err);
+    if (!plan || !(plan->own->store = store) ||
+        sl_plan_add_candidate(plan, &entry, true, err) < 0) {
+        sl_index_free(index);
+        if (!plan)
+            sl_store_free(store);
+        return -1;
+    }
+    plan->own->single = true;
+    plan->own->candidates[0].index = index;
+    if (take_index(plan, index, err) < 0)
         return -1;
     *out = sl_steal(&plan);
     return 0;
 }
 
-int sl_plan_make(const struct sl_spec *spec, const struct sl_plan_wish *wish,
+int sl_plan_make(const struct sl_spec *spec, const struct sl_plan_output *output,
                  const struct sl_source_config *config, struct sl_plan **out, struct sl_err *err)
 {
-    SL_AUTO(sl_plan) plan = plan_new(spec, wish, wish->layout != SL_LAYOUT_VERBATIM, err);
+    SL_AUTO(sl_plan) plan = sl_plan_new(spec, output, output->layout != SL_LAYOUT_VERBATIM, err);
     if (!plan)
         return -1;
-    if (prepare(plan, config, err) < 0 || sl_plan_assemble(plan, err) < 0 ||
-        sl_plan_check(plan, err) < 0 || sl_plan_judge_versions(plan, err) < 0 ||
-        identify(plan, err) < 0 || sl_plan_cut(plan, err) < 0)
+    if (prepare(plan, config, err) < 0)
+        return -1;
+    if (plan->there) {
+        *out = sl_steal(&plan);
+        return 0;
+    }
+    if (sl_plan_assemble(plan, err) < 0 || sl_plan_check(plan, err) < 0 ||
+        sl_plan_judge_versions(plan, err) < 0 || identify(plan, err) < 0 ||
+        sl_plan_cut(plan, err) < 0)
         return -1;
     *out = sl_steal(&plan);
     return 0;
@@ -332,6 +439,29 @@ static void json_files(struct sl_json *json, const struct sl_plan *plan)
     sl_json_end(json);
 }
 
+static void json_cost(struct sl_json *json, const char *key, const struct sl_plan_cost *cost)
+{
+    sl_json_key(json, key);
+    sl_json_object(json);
+    sl_json_key_uint(json, "requests", cost->requests);
+    sl_json_key_uint(json, "bytes", cost->bytes);
+    sl_json_end(json);
+}
+
+static void json_rows(struct sl_json *json, const struct sl_plan *plan)
+{
+    const struct sl_plan_rows *rows = &plan->rows;
+    sl_json_key(json, "rows");
+    sl_json_object(json);
+    sl_json_key_uint(json, "count", rows->rows);
+    sl_json_key_uint(json, "request_worth_bytes", sl_request_worth(&plan->weigh.facts, 0));
+    sl_json_key_string(json, "request_worth_why", sl_worth_why_name(plan->weigh.why));
+    json_cost(json, "wanted", &rows->wanted);
+    json_cost(json, "least_bytes", &rows->least);
+    json_cost(json, "whole_spans", &rows->whole);
+    sl_json_end(json);
+}
+
 void sl_plan_json(struct sl_json *json, const struct sl_plan *plan)
 {
     char hex[65];
@@ -354,9 +484,13 @@ void sl_plan_json(struct sl_json *json, const struct sl_plan *plan)
     sl_json_key_uint(json, "checks", plan->check_count);
     sl_json_key_uint(json, "sidecars", plan->sidecar_count);
     sl_json_key_uint(json, "fetch_bytes", plan->fetch_bytes);
+    if (plan->rows.rows)
+        json_rows(json, plan);
     sl_json_key_uint(json, "skipped_bytes", plan->skipped_bytes);
     sl_json_key_uint(json, "destination_bytes", plan->sink_bytes);
     sl_json_key_uint(json, "unhashed_bytes", plan->unhashed_bytes);
+    sl_json_key_uint(json, "unusual_objects", plan->unusual_count);
+    sl_json_key_uint(json, "unusual_bytes", plan->unusual_bytes);
     sl_json_key_uint(json, "index_requests", plan->index_requests);
     sl_json_key_uint(json, "index_bytes", plan->index_bytes);
     sl_json_end(json);

@@ -4,10 +4,15 @@
  * An *extent* is a range of an object with a place to go. A *range* is what one request fetches:
  * neighbouring extents with small gaps merged, large ones cut, so every extent belongs to exactly
  * one range. A *check* is a hash that must match.
+ *
+ * A plan is made by one thread and then read by any, but for what sl_plan_stages() and a load's
+ * begin() note in it. What it points to is its own, or of the indexes of its sources, until
+ * sl_plan_free().
  */
 #ifndef SL_PLAN_H
 #define SL_PLAN_H
 
+#include <pthread.h>
 #include <stdint.h>
 
 #include "check.h"
@@ -54,9 +59,9 @@ struct sl_plan_file {
 };
 /** What tells the bytes of an object from those of another version. */
 enum sl_plan_version {
-    SL_PLAN_VERSION_NONE, /* nothing: no plan is like this one */
-    SL_PLAN_VERSION_TOLD, /* the store */
-    SL_PLAN_VERSION_HASH, /* hashes that the user gave, over all that is read */
+    SL_PLAN_VERSION_NONE,  /* nothing: no plan is like this one */
+    SL_PLAN_VERSION_STORE, /* the store */
+    SL_PLAN_VERSION_HASH,  /* hashes that the user gave, over all that is read */
 };
 struct sl_plan_source {
     struct sl_source *source;
@@ -90,6 +95,15 @@ static const uint64_t SL_PLAN_BYTES_MAX = 1152921504606846976;
 /** Limits of the pool's index, which tells clients of slabs (docs/pool-protocol.md). */
 enum { SL_SLABS_RANK_MAX = 64, SL_SLABS_FILES_MAX = 4096, SL_SLABS_INDEX_BYTES_MAX = 256 << 20 };
 
+/** What slices along inner dimensions cost, as far as is known before anything is read. */
+struct sl_plan_cost {
+    uint64_t requests, bytes;
+};
+struct sl_plan_rows {
+    uint64_t rows;                            /* runs of bytes that the slices take; 0: none */
+    struct sl_plan_cost least, whole, wanted; /* a request a row; whole spans; what is weighed */
+};
+
 struct sl_mapping;
 struct sl_plan {
     struct sl_target *targets; /* layouts other than verbatim: what the spec's `tensors` selects */
@@ -107,59 +121,116 @@ struct sl_plan {
     size_t range_count;
     struct sl_literal *literals;
     size_t literal_count;
-    struct sl_deferred_header *heads; /* layout tensorizer */
-    size_t head_count;
+    struct sl_deferred_header *deferred_headers; /* layout tensorizer */
+    size_t deferred_header_count;
     struct sl_check *checks;
     size_t check_count;
     struct sl_plan_tensor *tensors;
     size_t tensor_count;
-    size_t sidecar_count;    /* objects that are checked by one, see sidecars.c */
-    uint64_t fetch_bytes;    /* over the network, gaps included */
+    size_t sidecar_count; /* objects that are checked by one, see sidecars.c */
+    uint64_t fetch_bytes; /* over the network, gaps included, but for those of rows */
+    struct sl_plan_rows rows;
+    struct sl_weigh weigh;   /* what a request is worth, and why */
     uint64_t skipped_bytes;  /* of the objects, not fetched */
     uint64_t sink_bytes;     /* at the destination */
     uint64_t unhashed_bytes; /* fetched bytes that no check covers */
     uint64_t index_requests, index_bytes;
+    size_t unusual_count; /* objects of a repository that hold the same weights in other forms and
+                             were left out, since the spec chooses nothing */
+    uint64_t unusual_bytes;
     uint64_t range_bytes; /* chosen */
     struct sl_connections connections;
     size_t unversioned;   /* sources of SL_PLAN_VERSION_NONE */
     bool doubtful;        /* the store gives some source no version */
     uint8_t identity[32]; /* SHA-256 over versions, extents, files: equal plans give equal bytes;
                              with unversioned sources no two plans are equal */
+    uint8_t asked[32];    /* SHA-256 over what a listing says of every object and over what the spec
+                             wants of them: equal ones give equal plans */
+    bool asked_known; /* the listing gives every object a version, and they were so when opened */
+    bool there;       /* output->there() said so: nothing was opened, and the rest is empty */
     struct sl_plan_own *own;
 };
 
 /** How what is read shall lie in the plan's files. A spec says it for a directory, see
- * sl_plan_wish_of_spec(); who reads for something else says it himself. */
-struct sl_plan_wish {
+ * sl_plan_output_of_spec(); who reads for something else says it himself. */
+struct sl_plan_output {
     enum sl_sink_layout layout; /* other than verbatim: the tensors that the spec selects */
     uint64_t part_bytes;        /* safetensors: largest file; slabs: a slab's bytes */
     uint64_t align_bytes;       /* tensorizer: where data begin, a power of two; 0: as they come */
+    /** Is what this plan will be there already? Then no object is opened. NULL: no. */
+    bool (*there)(const uint8_t asked[32], void *arg);
+    void *there_arg;
+    const char *cache; /* of verbatim: NULL, or the directory that becomes a cache of the hub's
+                          client: the objects lie in its folders, or in those of one repository if
+                          the directory is called like it ("models--ORG--NAME") */
 };
+/** fetch_bytes, with what will be fetched of rows as they are weighed. */
+struct sl_plan;
+uint64_t sl_plan_expected_bytes(const struct sl_plan *plan);
+/** How long rows are, on average; there are some. */
+uint64_t sl_plan_row_bytes(const struct sl_plan *plan);
 /** What sink.tmpfs asks for: its layout, shardBytes and alignBytes. */
-struct sl_plan_wish sl_plan_wish_of_spec(const struct sl_spec *spec);
+struct sl_plan_output sl_plan_output_of_spec(const struct sl_spec *spec);
 
 /**
  * Open the store, list or open the object(s), read indexes, select tensors, lay out, cut and order
  * ranges. SL_E_FORMAT for hostile names and for broken files of a known format; with layout
  * verbatim and hashes off such a file is plain data, with a warning. SL_E_INTEGRITY for `hashes:
- * require` with unhashed bytes. The plan borrows spec, copies wish, and owns store and sources.
- * The spec's own sink is not looked at.
+ * require` with unhashed bytes, or what a signature or sidecar denies. SL_E_USAGE, SL_E_AUTH,
+ * SL_E_NOT_FOUND, SL_E_NO_SPACE, SL_E_NET, SL_E_CANCELED. Blocks. The plan, the caller's, borrows
+ * spec, copies output, and owns store and sources. The spec's own sink is not looked at.
  */
-int sl_plan_make(const struct sl_spec *spec, const struct sl_plan_wish *wish,
+int sl_plan_make(const struct sl_spec *spec, const struct sl_plan_output *output,
                  const struct sl_source_config *config, struct sl_plan **plan, struct sl_err *err);
 /**
  * The first half of it, for who lays out and reads by itself: sources (opened, indexed, unlocked)
  * and targets, with their keys; no files, extents, checks. Sources without an index are data files
- * that go along (config.json).
+ * that go along (config.json). Errors as sl_plan_make(); blocks.
  */
 int sl_plan_make_targets(const struct sl_spec *spec, const struct sl_source_config *config,
                          struct sl_plan **plan, struct sl_err *err);
+/**
+ * The same for who shows what there is before he reads: tensors that cannot be read are targets,
+ * too, and as_files gives no targets at all, objects alone. The identity is of the objects. *plan
+ * may be set after a failure, too: free it.
+ */
+int sl_plan_make_listed(const struct sl_spec *spec, bool as_files,
+                        const struct sl_source_config *config, struct sl_plan **plan,
+                        struct sl_err *err);
+
+/**
+ * A plan of an index that was put together by hand, with its store and one source; all three are
+ * the plan's, also on failure. Targets are what the spec selects; metadata are the index's, as
+ * they are.
+ */
+int sl_plan_make_given(const struct sl_spec *spec, struct sl_store *store, struct sl_index *index,
+                       struct sl_plan **plan, struct sl_err *err);
+
+/** One file of a part: a target of an opened plan, or a slice of it; or bytes of an object. */
+struct sl_plan_wanted {
+    const struct sl_target *target; /* of that plan; NULL: bytes [begin, end) of `source` */
+    const struct sl_slice *slice;   /* of the target as it is in `out`; NULL: all of it */
+    uint32_t source;
+    uint64_t begin, end;
+};
+/**
+ * A plan to read some of what sl_plan_make_listed() has opened: wanted[i] is file i. Any thread,
+ * several parts of one plan at a time, as long as nothing else is done with it; `opened`, whose
+ * sources, store and keys they use, outlives them, and `lock` is taken where its sources are read.
+ * There is no identity and no sl_plan_tensor. Bytes that are not of a target are checked by
+ * sidecars alone. SL_E_USAGE: a slice that leaves its tensor; errors of refused tensors; as
+ * sl_plan_make().
+ */
+int sl_plan_make_part(const struct sl_plan *opened, const struct sl_plan_wanted *wanted,
+                      size_t count, pthread_mutex_t *lock, struct sl_plan **plan,
+                      struct sl_err *err);
+/** Waits for keys that are being derived. NULL is fine. */
 void sl_plan_free(struct sl_plan *plan);
 SL_AUTO_DEFINE(sl_plan)
 /**
  * Keys that come from a passphrase are checked by sl_plan_make(), and derived only from begin() on,
- * aside; before tensors are read, await() them. SL_E_NO_SPACE: no memory for it. Without a
- * passphrase all three do nothing.
+ * aside; before tensors are read, await() them, which blocks. SL_E_NO_SPACE: no memory for it.
+ * Without a passphrase all three do nothing.
  */
 int sl_plan_begin_keys(const struct sl_plan *plan, struct sl_err *err);
 bool sl_plan_keys_busy(const struct sl_plan *plan);
@@ -169,13 +240,14 @@ struct sl_sidecar;
 const struct sl_sidecar *sl_plan_sidecar(const struct sl_plan *plan, uint32_t source);
 /** Say so if there are unversioned sources; `so`: what follows for the caller, for people. */
 void sl_plan_warn_of_versions(const struct sl_plan *plan, const char *so);
-/** The files for a sink, to be freed; their names belong to the plan. */
+/** The files for a sink: free() them; their names belong to the plan. SL_E_NO_SPACE. */
 struct sl_sink_file *sl_plan_sink_files(const struct sl_plan *plan, struct sl_err *err);
 /** The object's or the prefix's URI without secrets; borrowed. */
 const char *sl_plan_uri(const struct sl_plan *plan);
 /** True if the list is empty (and empty_matches) or one of its patterns matches. */
 bool sl_plan_matches(const struct sl_list *patterns, const char *name, bool empty_matches);
-/** The public key of verify.minisign; the spec must name one. SL_E_USAGE. */
+/** The public key of verify.minisign; the spec must name one. Reads its file. SL_E_USAGE,
+ * SL_E_NOT_FOUND. */
 struct sl_minisign_key;
 int sl_plan_signer(const struct sl_spec *spec, struct sl_minisign_key *key, struct sl_err *err);
 /** The JSON of `sluice plan`, without what limits the destination (publish/room knows that). */

@@ -4,9 +4,9 @@
  * at the chosen size, where the file's offset is a multiple of a page, so that no two readers write
  * into one page. A rest shorter than an eighth goes with its neighbour.
  *
- * What changes on its way is cut only where its mapping lets it be parted. A model that is sliced
- * is to be fetched in parts that add up to hardly more than the model: there a fiftieth of a range
- * may be gaps. A sparse's ranges are its own, counted in requests.
+ * What changes on its way is cut only where its mapping lets it be parted. Beside slices a gap is
+ * fetched if it is shorter than a request is worth (weighing.c), or if a fiftieth of the range is
+ * gaps. A sparse's ranges are its own, counted by what its rows cost.
  */
 #include <inttypes.h>
 
@@ -81,8 +81,11 @@ static void choose_connections(struct sl_plan *plan)
     struct sl_plan_facts facts = {.given = plan->own->spec->readers.connections,
                                   .local = sl_store_traits(plan->own->store)->local,
                                   .ranges = plan->range_count,
-                                  .fetch_bytes = plan->fetch_bytes,
-                                  .descriptors = sl_descriptors_for_connections()};
+                                  .fetch_bytes = sl_plan_expected_bytes(plan),
+                                  .descriptors = sl_descriptors_for_connections(),
+                                  .requests = plan->range_count - plan->rows.whole.requests +
+                                              plan->rows.wanted.requests,
+                                  .rows = plan->rows.rows > 0};
     for (size_t i = 0; plan->mappings && i < plan->target_count; i++)
         facts.composed += plan->mappings[i].composed;
     plan->connections = sl_concurrency_of_plan(&facts);
@@ -138,8 +141,10 @@ static bool is_gap_fetched(const struct cutter *cutter, const struct sl_range *r
                            const struct sl_extent *extent)
 {
     uint64_t gap = extent->begin - range->end;
-    if (!cutter->sliced || gap <= SL_PLAN_GAP_BYTES_MIN)
+    if (!cutter->sliced)
         return gap <= GAP_BYTES_MAX;
+    if (gap <= sl_request_worth(&cutter->plan->weigh.facts, extent->end - extent->begin))
+        return true;
     uint64_t bytes = range->end - range->begin + extent->end - extent->begin;
     return gap <= GAP_BYTES_MAX && (cutter->wasted + gap) * SL_PLAN_GAP_PART <= bytes;
 }
@@ -202,12 +207,19 @@ static int cut_extent(struct cutter *cutter, struct sl_extent rest, struct sl_er
     return 0;
 }
 
+/* What a row costs, in bytes: one that is asked for, or fetched with the gap behind it. */
+static uint64_t row_cost(const struct sl_runs *rows)
+{
+    uint64_t asked = rows->bytes + GAP_BYTES_MAX;
+    return rows->level_count ? SL_MIN(asked, rows->levels[rows->level_count - 1].stride) : asked;
+}
+
 /* So many rows a range that it costs what a range of bytes costs. */
 static int cut_sparse(struct cutter *cutter, struct sl_extent rest, struct sl_err *err)
 {
     const struct sl_mapping *mapping = sl_extent_mapping(cutter->plan, &rest);
     const struct sl_runs *rows = &mapping->fetched;
-    uint64_t count = SL_MAX(cutter->plan->range_bytes / (rows->bytes + GAP_BYTES_MAX), 1u), left;
+    uint64_t count = SL_MAX(cutter->plan->range_bytes / row_cost(rows), 1u), left;
     for (uint64_t taken = 0; taken < rows->total;) {
         taken += SL_MIN(count * rows->bytes, rows->total - taken);
         uint64_t end = mapping->begin + sl_runs_at(rows, taken - 1, &left) + left;
@@ -243,6 +255,7 @@ static int by_turn(const void *a, const void *b, void *arg)
 int sl_plan_cut(struct sl_plan *plan, struct sl_err *err)
 {
     uint64_t total = 0, objects = 0;
+    sl_plan_weigh(plan);
     for (size_t i = 0; i < plan->extent_count; i++)
         total = sl_add_capped(total, sl_extent_bytes(plan, &plan->extents[i]));
     plan->range_bytes = choose_range_bytes(plan, total);
@@ -274,6 +287,7 @@ int sl_plan_cut(struct sl_plan *plan, struct sl_err *err)
         objects = sl_add_capped(objects, sl_source_bytes(plan->sources[i].source));
     plan->skipped_bytes =
         sl_add_capped(plan->own->left_out_bytes, objects - SL_MIN(objects, plan->fetch_bytes));
+    sl_plan_count_rows(plan);
     choose_connections(plan);
     return 0;
 }

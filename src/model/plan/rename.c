@@ -164,7 +164,9 @@ static int refuse_meeting(const struct sl_plan *plan, const struct sl_target *on
         "tensor '%.300s' of '%s' and tensor '%.300s' of '%s' would both be called '%.300s': %s",
         one->from->name, plan->sources[one->source].name, two->from->name,
         plan->sources[two->source].name, one->out.name,
-        renamed ? "change tensors.rename" : "leave one out with source.exclude or tensors.exclude");
+        renamed ? "change tensors.rename"
+                : "leave one out with source.exclude or tensors.exclude, or tell folders apart "
+                  "with tensors.prefix: object");
 }
 
 int sl_plan_check_names(const struct sl_plan *plan, struct sl_err *err)

@@ -1,7 +1,7 @@
 /*
  * Which tensors, and as what: from the indexes of the opened objects to plan->targets. A tensor
- * passes include and exclude by its name in the file, is renamed, cut by the rule for its new name,
- * and cast. Targets keep the order of objects and of tensors in them.
+ * gets its prefix, passes include and exclude by that name, is renamed, cut by the rule for its new
+ * name, and cast. Targets keep the order of objects and of tensors in them.
  */
 #include <string.h>
 
@@ -21,14 +21,14 @@ static int add_source(struct sl_plan *plan, struct sl_source *source, struct sl_
 }
 
 /* Of the sources of an index that one which has the object's name: shards are others. */
-static int tell_checksums(const struct sl_candidate *candidate, struct sl_err *err)
+static int pass_checksums(const struct sl_candidate *candidate, struct sl_err *err)
 {
     const struct sl_index *index = candidate->index;
     struct sl_source *itself = candidate->source;
     for (size_t s = 0; index && s < index->source_count; s++)
         if (strcmp(sl_source_name(index->sources[s]), candidate->name) == 0)
             itself = index->sources[s];
-    return candidate->sums && itself ? sl_source_tell_checksums(itself, candidate->sums, err) : 0;
+    return candidate->sums && itself ? sl_source_set_checksums(itself, candidate->sums, err) : 0;
 }
 
 int sl_plan_add_sources(struct sl_plan *plan, struct sl_err *err)
@@ -37,7 +37,7 @@ int sl_plan_add_sources(struct sl_plan *plan, struct sl_err *err)
     for (size_t i = 0; i < own->candidate_count; i++) {
         const struct sl_candidate *candidate = &own->candidates[i];
         struct sl_index *index = candidate->index;
-        if (tell_checksums(candidate, err) < 0)
+        if (pass_checksums(candidate, err) < 0)
             return -1;
         if (!index && add_source(plan, candidate->source, NULL, candidate->name, err) < 0)
             return -1;
@@ -50,7 +50,8 @@ int sl_plan_add_sources(struct sl_plan *plan, struct sl_err *err)
     return 0;
 }
 
-static int refuse_unreadable(const struct sl_tensor *tensor, const char *object, struct sl_err *err)
+int sl_plan_refuse_unreadable(const struct sl_tensor *tensor, const char *object,
+                              struct sl_err *err)
 {
     if (tensor->refused)
         return sl_fail_code(
@@ -86,13 +87,28 @@ struct changes {
     struct sl_reshaping *reshaping;
 };
 
+/* The folder of its object goes in front of its name. */
+static int add_prefix(const struct sl_plan *plan, uint32_t source, struct sl_index *index,
+                      struct sl_tensor *tensor, struct sl_err *err)
+{
+    const char *object = plan->sources[source].name, *end = strrchr(object, '/');
+    if (!end || plan->own->spec->tensors.prefix != SL_PREFIX_OBJECT)
+        return 0;
+    size_t folder = (size_t)(end + 1 - object), bytes = folder + tensor->name_bytes;
+    char *name = sl_index_alloc(index, bytes + 1, err);
+    if (!name)
+        return -1;
+    memcpy(name, object, folder);
+    memcpy(name + folder, tensor->name, tensor->name_bytes);
+    return sl_index_plain_name(index, tensor, name, bytes, err);
+}
+
 static int add_target(struct sl_plan *plan, uint32_t source, struct sl_index *index,
-                      const struct sl_tensor *tensor, const struct changes *changes,
-                      struct sl_err *err)
+                      const struct sl_tensor *tensor, const struct sl_tensor *out,
+                      const struct changes *changes, struct sl_err *err)
 {
     struct sl_target *target = &plan->targets[plan->target_count++];
-    *target =
-        (struct sl_target){.out = bare(tensor), .from = tensor, .index = index, .source = source};
+    *target = (struct sl_target){.out = *out, .from = tensor, .index = index, .source = source};
     if (sl_rename(changes->renaming, index, &target->out, err) < 0)
         return -1;
     return sl_reshape(changes->reshaping, target, err);
@@ -107,12 +123,16 @@ static int select_from(struct sl_plan *plan, uint32_t first, const struct change
     for (size_t t = 0; t < index->tensor_count; t++) {
         const struct sl_tensor *tensor = &index->tensors[t];
         uint32_t source = first + tensor->source;
-        if (!sl_plan_matches(&wanted->include, tensor->name, true) ||
-            sl_plan_matches(&wanted->exclude, tensor->name, false))
-            continue;
-        if (refuse_unreadable(tensor, plan->sources[source].name, err) < 0)
+        struct sl_tensor out = bare(tensor);
+        if (add_prefix(plan, source, index, &out, err) < 0)
             return -1;
-        if (add_target(plan, source, index, tensor, changes, err) < 0)
+        if (!sl_plan_matches(&wanted->include, out.name, true) ||
+            sl_plan_matches(&wanted->exclude, out.name, false))
+            continue;
+        if (!plan->own->lists &&
+            sl_plan_refuse_unreadable(tensor, plan->sources[source].name, err) < 0)
+            return -1;
+        if (add_target(plan, source, index, tensor, &out, changes, err) < 0)
             return -1;
     }
     return 0;

@@ -344,7 +344,7 @@ static int check_ranges_of(struct sl_plan *plan, uint32_t number, struct sl_err 
     struct sl_check check = {.kind = strong ? SL_HASH_SHA256 : SL_HASH_CRC32C,
                              .source = number,
                              .file = number,
-                             .again = SL_AGAIN_FETCH,
+                             .repair = SL_REPAIR_FETCH,
                              .range = true,
                              .given = true};
     if (sl_plan_object_text(plan, plan->sources[number].name, &check.what, err) < 0)
@@ -359,12 +359,12 @@ static void may_fetch_again(struct sl_plan *plan)
     for (size_t i = 0; i < plan->check_count; i++) {
         struct sl_check *check = &plan->checks[i];
         if (!plan->mappings && !check->given && !sl_plan_sidecar(plan, check->source))
-            check->again = SL_AGAIN_FETCH;
+            check->repair = SL_REPAIR_FETCH;
     }
     for (size_t t = 0; plan->mappings && t < plan->target_count; t++) {
         const struct sl_mapping *mapping = &plan->mappings[t];
         for (uint32_t i = 0; i < mapping->check_count && !mapping->changes; i++)
-            plan->checks[mapping->check_first + i].again = SL_AGAIN_FETCH;
+            plan->checks[mapping->check_first + i].repair = SL_REPAIR_FETCH;
     }
 }
 
@@ -378,10 +378,10 @@ int sl_plan_check_ranges(struct sl_plan *plan, struct sl_err *err)
     if (!again)
         return -1;
     for (size_t i = 0; i < plan->check_count; i++)
-        if (plan->checks[i].again == SL_AGAIN_FETCH)
+        if (plan->checks[i].repair == SL_REPAIR_FETCH)
             again[plan->checks[i].source] = true;
     for (size_t i = 0; i < plan->check_count; i++)
-        if (plan->checks[i].again == SL_AGAIN_NEVER && again[plan->checks[i].source])
-            plan->checks[i].again = SL_AGAIN_LATER;
+        if (plan->checks[i].repair == SL_REPAIR_NEVER && again[plan->checks[i].source])
+            plan->checks[i].repair = SL_REPAIR_LATER;
     return 0;
 }

@@ -23,7 +23,7 @@ static bool can_cast(const struct sl_mapping *mapping)
 
 static bool can_compute(const struct sl_check *check)
 {
-    return check->again == SL_AGAIN_FETCH && !check->computed && !check->ordered &&
+    return check->repair == SL_REPAIR_FETCH && !check->computed && !check->ordered &&
            check->begin < check->end &&
            (check->kind == SL_HASH_CRC32 || check->kind == SL_HASH_CRC32C);
 }

@@ -24,7 +24,7 @@ struct asking {
 
 static bool costs_nothing(const struct sl_plan *plan, uint32_t number)
 {
-    return sl_source_told_checksums(plan->sources[number].source) != NULL;
+    return sl_source_known_checksums(plan->sources[number].source) != NULL;
 }
 
 static bool is_asked(const struct sl_plan *plan, uint32_t number)
@@ -73,6 +73,18 @@ static void ask_all(struct asking *asking, size_t count)
         pthread_join(threads[i], NULL);
 }
 
+/* What git hashes before the bytes of a blob. */
+static int add_git_head(struct sl_plan *plan, struct sl_check *check, struct sl_err *err)
+{
+    struct sl_buf *texts = &plan->own->texts;
+    size_t before = texts->used;
+    check->prefix = (const uint8_t *)texts->data + before;
+    if (sl_buf_printf(texts, err, "blob %" PRIu64, check->end) < 0)
+        return -1;
+    check->prefix_bytes = ++texts->used - before; /* with its NUL */
+    return 0;
+}
+
 /* The cheapest comes first; `all` takes every one. Layout verbatim: each object is the file of its
  * number. */
 static int add_checks(struct sl_plan *plan, uint32_t number, const struct sl_checksums *sums,
@@ -89,6 +101,8 @@ static int add_checks(struct sl_plan *plan, uint32_t number, const struct sl_che
     for (unsigned i = 0; i < sums->count && (all || i == 0); i++) {
         check.kind = sums->items[i].kind;
         memcpy(check.expected, sums->items[i].value, sl_hash_bytes(check.kind));
+        if (sums->items[i].git && add_git_head(plan, &check, err) < 0)
+            return -1;
         if ((i == 0 &&
              sl_plan_object_text(plan, plan->sources[number].name, &check.what, err) < 0) ||
             sl_plan_add_check(plan, &check, err) < 0)

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "node_spec_parts.h"
 #include "spec_decode.h"
 
 enum { SOCKET_PATH_MAX = 107 }; /* of sockaddr_un, without the end */
@@ -65,16 +66,16 @@ int sl_node_spec_control_mode(const struct sl_node_spec_control *control, unsign
     return is_auto(control->mode) ? 0 : sl_node_spec_mode(control->mode, mode, err);
 }
 
-static int check_absolute(const char *text, struct sl_err *err)
+int node_spec_check_absolute(const char *text, struct sl_err *err)
 {
     if (*text == '/')
         return 0;
     return sl_fail(err, SL_E_USAGE, "'%.200s' must be an absolute path", text);
 }
 
-static int check_socket(const char *text, struct sl_err *err)
+int node_spec_check_socket(const char *text, struct sl_err *err)
 {
-    if (check_absolute(text, err) < 0)
+    if (node_spec_check_absolute(text, err) < 0)
         return -1;
     if (strlen(text) <= SOCKET_PATH_MAX)
         return 0;
@@ -83,7 +84,7 @@ static int check_socket(const char *text, struct sl_err *err)
 }
 
 /* A scheme alone would allow every host. */
-static int check_prefix(const char *text, struct sl_err *err)
+int node_spec_check_prefix(const char *text, struct sl_err *err)
 {
     const char *scheme = strstr(text, "://");
     bool file = strncmp(text, "file:///", 8) == 0;
@@ -112,11 +113,31 @@ static const struct sl_option models_rows[] = {
 static const struct sl_option_table models_table = {"models", sizeof(struct sl_node_spec_models),
                                                     models_rows};
 
+static const struct sl_option tmpfs_rows[] = {
+    SL_OPTION(sl_node_spec_tmpfs, path, STRING, "",
+              "mount a tmpfs here when the daemon starts; one that is mounted already gets the new "
+              "size. It stays when the daemon ends. `directory` and `pool.directory` must be below "
+              "it. Needs CAP_SYS_ADMIN. Not set: no tmpfs is mounted",
+              .check = node_spec_check_absolute, .value = "DIR"),
+    SL_OPTION(sl_node_spec_tmpfs, size_bytes, BYTES, "auto",
+              "its size; auto is `budgetBytes` and a sixteenth and 64 MiB more, or half of the "
+              "machine's memory if `budgetBytes` is auto",
+              .minimum = 1 << 20, .maximum = 1ull << 51),
+    SL_OPTION(sl_node_spec_tmpfs, huge, CHOICE, "auto",
+              "whether its pages are huge, as in the kernel's mount option `huge=`; auto is "
+              "within_size where the kernel has it: models are filled for half of the processor "
+              "time",
+              .choices = SL_NODE_TMPFS_HUGE),
+    SL_OPTION_END,
+};
+static const struct sl_option_table tmpfs_table = {"tmpfs", sizeof(struct sl_node_spec_tmpfs),
+                                                   tmpfs_rows};
+
 static const struct sl_option control_rows[] = {
     SL_OPTION(sl_node_spec_control, socket, STRING, "",
               "unix socket that answers all that `listen` answers, and requests that change "
               "something; none unless given",
-              .check = check_socket, .value = "FILE"),
+              .check = node_spec_check_socket, .value = "FILE"),
     SL_OPTION(
         sl_node_spec_control, mode, STRING, "auto",
         "mode of the socket; auto is 0600, and 0666 where `uids` or `gids` list users who can "
@@ -131,7 +152,7 @@ static const struct sl_option control_rows[] = {
     SL_OPTION(sl_node_spec_control, token_file, STRING, "",
               "a file that holds a token of at least 16 characters: who sends it as bearer token "
               "may change something through `listen`; read anew for every such request",
-              .check = check_absolute, .value = "FILE"),
+              .check = node_spec_check_absolute, .value = "FILE"),
     SL_OPTION_END,
 };
 static const struct sl_option_table control_table = {"control", sizeof(struct sl_node_spec_control),
@@ -140,7 +161,7 @@ static const struct sl_option_table control_table = {"control", sizeof(struct sl
 static const struct sl_option pool_rows[] = {
     SL_OPTION(sl_node_spec_socket, socket, STRING, "",
               "unix socket where clients attach to models; none unless given",
-              .check = check_socket, .value = "FILE"),
+              .check = node_spec_check_socket, .value = "FILE"),
     SL_OPTION(
         sl_node_spec_socket, mode, STRING, "auto",
         "mode of the socket; auto is 0660, and 0666 where users or groups are listed here or in "
@@ -173,7 +194,7 @@ static const struct sl_option pool_rows[] = {
         "a tmpfs folder of the daemon's own for slabs, which the next daemon finds there; they "
         "have huge pages if it is mounted with huge=always. Without it slabs are sealed memfds, "
         "which end with the daemon unless the service manager keeps them",
-        .check = check_absolute, .value = "DIR"),
+        .check = node_spec_check_absolute, .value = "DIR"),
     SL_OPTION(sl_node_spec_socket, gpu_budget_bytes, BYTES, "auto",
               "limit for all models on one GPU, on each; auto is 90 % of its memory",
               .minimum = 1 << 20, .maximum = 1ull << 50),
@@ -181,7 +202,7 @@ static const struct sl_option pool_rows[] = {
               "clients may ask for any URI below one of these instead of a name, such as "
               "`s3://models/`: it is loaded with the daemon's credentials and may be evicted; of a "
               "folder, such as `/srv/models/`, links that lead out are refused; none unless given",
-              .check = check_prefix),
+              .check = node_spec_check_prefix),
     SL_OPTION_END,
 };
 static const struct sl_option_table pool_table = {"pool", sizeof(struct sl_node_spec_socket),
@@ -195,7 +216,7 @@ static const struct sl_option rows[] = {
     SL_OPTION(sl_node_spec, directory, STRING, "",
               "where the models lie, on a tmpfs: each version in a folder of its own, "
               "`NAME/VERSION`, and the link `NAME/current`",
-              .required = true, .check = check_absolute, .value = "DIR"),
+              .required = true, .check = node_spec_check_absolute, .value = "DIR"),
     SL_OPTION(sl_node_spec, budget_bytes, BYTES, "auto",
               "limit for all models together, those being loaded included; auto is 80 % of the "
               "smaller of the file system and the container's memory limit",
@@ -208,10 +229,14 @@ static const struct sl_option rows[] = {
               .value = "ADDR:PORT"),
     SL_OPTION(sl_node_spec, models, ITEMS, "", "models to load when the daemon starts",
               .section = &models_table),
+    SL_OPTION(sl_node_spec, tmpfs, SECTION, "", "memory that the daemon mounts for its models",
+              .section = &tmpfs_table),
     SL_OPTION(sl_node_spec, control, SECTION, "", "who may load, pin, evict and forget models",
               .section = &control_table),
     SL_OPTION(sl_node_spec, pool, SECTION, "", "who may attach to models, and where",
               .section = &pool_table),
+    SL_OPTION(sl_node_spec, csi, SECTION, "", "models as volumes of pods",
+              .section = &node_spec_csi_table),
     SL_OPTION_END,
 };
 const struct sl_option_table sl_node_spec_table = {"", sizeof(struct sl_node_spec), rows};
@@ -245,6 +270,31 @@ static void check_lists(const struct sl_yaml_node *root, const struct sl_node_sp
     }
 }
 
+/* Below a tmpfs of the daemon's own the models are in memory; elsewhere it would be for nothing. */
+static void check_tmpfs(const struct sl_yaml_node *root, const struct sl_node_spec *node,
+                        struct sl_complaints *complaints)
+{
+    const struct sl_yaml_pair *pair = sl_yaml_find(root, "tmpfs");
+    const char *path = node->tmpfs.path;
+    if (!pair)
+        return;
+    if (!path) {
+        sl_complain(complaints, pair->mark, "'tmpfs' needs a 'path', the folder to mount it at");
+        return;
+    }
+    size_t bytes = strlen(path);
+    while (bytes > 1 && path[bytes - 1] == '/')
+        bytes--;
+    if (bytes == 1)
+        sl_complain(complaints, pair->mark, "'tmpfs.path' must be a folder of its own, not '/'");
+    else if (node->directory &&
+             (strncmp(node->directory, path, bytes) != 0 || node->directory[bytes] != '/'))
+        sl_complain(complaints, pair->mark,
+                    "'directory' is not below 'tmpfs.path', so no model would lie there: set it to "
+                    "'%.*s/models'",
+                    (int)SL_MIN(bytes, 200u), path);
+}
+
 void sl_node_spec_check(const struct sl_yaml_node *root, const struct sl_node_spec *node,
                         struct sl_complaints *complaints)
 {
@@ -258,6 +308,7 @@ void sl_node_spec_check(const struct sl_yaml_node *root, const struct sl_node_sp
         strcmp(node->pool.socket, node->control.socket) == 0)
         sl_complain(complaints, pair->mark, "'pool' and 'control' need a socket each");
     check_lists(root, node, complaints);
+    check_tmpfs(root, node, complaints);
     pair = sl_yaml_find(root, "pool.directory");
     if (pair && node->pool.directory && node->directory &&
         strcmp(node->pool.directory, node->directory) == 0)
@@ -266,6 +317,7 @@ void sl_node_spec_check(const struct sl_yaml_node *root, const struct sl_node_sp
     pair = sl_yaml_find(root, "directory");
     if (pair && node->directory && strspn(node->directory, "/") == strlen(node->directory))
         sl_complain(complaints, pair->mark, "'directory' must be a folder of its own, not '/'");
+    node_spec_check_csi(root, node, complaints);
 }
 
 /* ---- the reference page --------------------------------------------------------------------- */

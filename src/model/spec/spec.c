@@ -91,9 +91,9 @@ static bool is_same_place(const char *a, const char *b)
 static void check_twins(struct reading *reading, const struct sl_yaml_node *root)
 {
     const struct sl_spec *last = &reading->specs.items[reading->specs.count - 1];
+    const struct sl_yaml_pair *name = sl_yaml_find(root, "metadata.name");
+    const struct sl_yaml_pair *path = sl_yaml_find(root, "sink.tmpfs.path");
     for (const struct sl_spec *spec = reading->specs.items; spec < last; spec++) {
-        const struct sl_yaml_pair *name = sl_yaml_find(root, "metadata.name");
-        const struct sl_yaml_pair *path = sl_yaml_find(root, "sink.tmpfs.path");
         if (name && last->metadata.name && spec->metadata.name &&
             strcmp(last->metadata.name, spec->metadata.name) == 0)
             sl_complain(&reading->complaints, name->mark,
@@ -219,11 +219,18 @@ static int compare_complaints(const void *a, const void *b)
     return strcmp(left->text, right->text);
 }
 
+/* A flag names the key already: "--connections: expected …". */
+static const char *past_key(const char *text)
+{
+    const char *end = *text == '\'' ? strstr(text, "': ") : NULL;
+    return end && !memchr(text + 1, '\'', (size_t)(end - text - 1)) ? end + 3 : text;
+}
+
 static void format_complaint(const struct sl_complaint *complaint, const char *file_name,
                              char *line, size_t bytes)
 {
     if (complaint->mark.origin)
-        snprintf(line, bytes, "%.100s: %s", complaint->mark.origin, complaint->text);
+        snprintf(line, bytes, "%.100s: %s", complaint->mark.origin, past_key(complaint->text));
     else if (complaint->mark.line)
         snprintf(line, bytes, "%.200s:%u:%u: %s", file_name, complaint->mark.line,
                  complaint->mark.column, complaint->text);
@@ -348,34 +355,58 @@ int sl_node_spec_parse(const char *text, size_t bytes, const char *file_name,
     return done;
 }
 
-static int read_spec(const char *path, bool pooled, const struct sl_spec_setting *settings,
-                     size_t setting_count, struct sl_specs *specs, struct sl_buf *complaints,
-                     struct sl_err *err)
+static bool is_standard(const char *path)
 {
-    bool standard = strcmp(path, "-") == 0;
-    sl_autobuf text = SL_BUF_INIT(SL_SPEC_BYTES_MAX);
+    return strcmp(path, "-") == 0;
+}
+
+static const char *name_of(const char *path)
+{
+    return is_standard(path) ? "stdin" : path;
+}
+
+static int read_text(const char *path, struct sl_buf *text, struct sl_err *err)
+{
+    bool standard = is_standard(path);
     struct stat status; /* a pipe that nobody writes to would hold a load for ever */
     if (!standard && stat(path, &status) == 0 && !S_ISREG(status.st_mode))
         return sl_fail(err, SL_E_USAGE,
                        "the model spec '%s' is a %s: give a file, or - to read standard input",
                        path, S_ISDIR(status.st_mode) ? "directory" : "pipe or a device");
-    if (sl_buf_read_file(&text, standard ? "/dev/stdin" : path, err) < 0)
+    if (sl_buf_read_file(text, standard ? "/dev/stdin" : path, err) < 0)
         return sl_wrap(err, "the model spec must be a file that can be read");
-    return parse(sl_buf_string(&text), text.used, standard ? "stdin" : path, pooled, settings,
-                 setting_count, specs, complaints, err);
+    return 0;
 }
 
 int sl_spec_read(const char *path, const struct sl_spec_setting *settings, size_t setting_count,
                  struct sl_specs *specs, struct sl_buf *complaints, struct sl_err *err)
 {
-    return read_spec(path, false, settings, setting_count, specs, complaints, err);
+    sl_autobuf text = SL_BUF_INIT(SL_SPEC_BYTES_MAX);
+    if (read_text(path, &text, err) < 0)
+        return -1;
+    return sl_spec_parse(sl_buf_string(&text), text.used, name_of(path), settings, setting_count,
+                         specs, complaints, err);
 }
 
 int sl_spec_read_pooled(const char *path, const struct sl_spec_setting *settings,
                         size_t setting_count, struct sl_specs *specs, struct sl_buf *complaints,
                         struct sl_err *err)
 {
-    return read_spec(path, true, settings, setting_count, specs, complaints, err);
+    sl_autobuf text = SL_BUF_INIT(SL_SPEC_BYTES_MAX);
+    if (read_text(path, &text, err) < 0)
+        return -1;
+    return parse(sl_buf_string(&text), text.used, name_of(path), true, settings, setting_count,
+                 specs, complaints, err);
+}
+
+/* Up to where what names a version begins, "@main", ":v1"; end where there is none. */
+static size_t without_version(const char *uri, size_t end)
+{
+    size_t last = end, at;
+    while (last && uri[last - 1] != '/')
+        last--;
+    at = last + strcspn(uri + last, "@:");
+    return last && at > last && at < end ? at : end;
 }
 
 /* "s3://models/GPT-J_6B/" is gpt-j-6b; "…/model.safetensors" is model. */
@@ -384,6 +415,7 @@ static void name_from_uri(const char *uri, char name[64])
     size_t end = strcspn(uri, "?#"), used = 0;
     while (end && uri[end - 1] == '/')
         end--;
+    end = without_version(uri, end);
     size_t start = end;
     while (start && uri[start - 1] != '/' && uri[start - 1] != ':')
         start--;

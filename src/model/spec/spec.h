@@ -1,7 +1,7 @@
 /*
  * The YAML document `kind: Model`, checked and defaulted. Rows in spec_rows.c, spec_source.c
  * (and in storage/ and sink/ for their own sections). Strings live as long as the spec. Every key
- * remembers its line for later complaints.
+ * remembers its line for later complaints. Any thread; a spec may be read by several at once.
  */
 #ifndef SL_SPEC_H
 #define SL_SPEC_H
@@ -33,6 +33,7 @@ struct sl_spec_source {
     char *uri;
     const struct sl_chosen *chosen;  /* not of the document: instead of a listing; borrowed */
     size_t beneath_bytes;            /* not of the document: sl_source_config has it */
+    char credentials[64];            /* not of the document: sl_source_config has it */
     struct sl_list include, exclude; /* objects below a prefix, fnmatch */
     struct sl_list mirrors;
     struct sl_tls_options tls;
@@ -53,7 +54,9 @@ struct sl_spec_shard {
     uint64_t rank, of;
     struct sl_items rules; /* struct sl_spec_shard_rule */
 };
+enum sl_tensor_prefix { SL_PREFIX_NONE, SL_PREFIX_OBJECT };
 struct sl_spec_tensors {
+    int prefix;                      /* enum sl_tensor_prefix */
     struct sl_list include, exclude; /* fnmatch on tensor names */
     struct sl_items rename;          /* struct sl_spec_rename_rule */
     struct sl_map cast;              /* names of element types */
@@ -71,6 +74,12 @@ struct sl_spec_verify {
 };
 struct sl_spec_decrypt {
     char *key_file, *passphrase_file;
+    const struct sl_spec_secret *secret; /* not of the document: instead of a file; borrowed */
+};
+/** A key in memory: SL_KEY_BYTES, or (key NULL) a passphrase. */
+struct sl_spec_secret {
+    const void *key, *passphrase;
+    size_t passphrase_bytes;
 };
 enum { SL_SPEC_GPUS_MAX = 16 };
 /** Where what goes to a GPU is decrypted, cast, and hashed by CRCs. */
@@ -87,12 +96,16 @@ struct sl_spec_sink {
 #undef SL_DESTINATION
 #undef SL_DESTINATION_OF_CALLER
 };
+/** How slices along inner dimensions are fetched. */
+enum sl_slices { SL_SLICES_AUTO, SL_SLICES_LEAST_BYTES };
 struct sl_spec_readers {
     uint64_t connections;  /* SL_AUTO_VALUE or 1..1024 */
     uint64_t range_bytes;  /* SL_AUTO_VALUE or 64 KiB..5 GiB */
     uint64_t memory_bytes; /* SL_AUTO_VALUE: bound on staging buffers of one load */
-    uint64_t stall_seconds, attempts;
+    uint64_t stall_seconds, attempts, unreachable_seconds;
     int hedge;                     /* enum sl_hedge */
+    int slices;                    /* enum sl_slices */
+    uint64_t request_price;        /* bytes */
     uint64_t bandwidth;            /* bytes/s, 0 none: of the process */
     uint64_t connections_per_host; /* SL_AUTO_VALUE or 1..4096: of the process */
     uint64_t timeout_seconds;      /* of the whole load; 0 none. SL_E_TIMEOUT */
@@ -112,7 +125,7 @@ struct sl_spec {
     char *listen;
     bool has_pool; /* sink.pool was named */
 };
-/** The rows: all stores' sections are in it (stores.h). Any thread. */
+/** The rows: all stores' sections are in it (stores.h). Borrowed, for good. */
 const struct sl_option_table *sl_spec_table(void);
 
 /** The values of one kind of store's options, as its table describes them; borrowed. */
@@ -123,13 +136,14 @@ void sl_spec_source_config(const struct sl_spec *spec, struct sl_cancel *cancel,
 
 /** Every mistake of a file: `spec.yaml:12:5: unknown key 'includes' in 'tensors', did you mean
  * 'include'?`, a line each. */
-enum { SL_SPEC_COMPLAINTS_MAX = 50, SL_SPEC_BYTES_MAX = 1024 * 1024, SL_SPEC_DOCUMENTS_MAX = 256 };
+enum { SL_SPEC_COMPLAINTS_MAX = 50, SL_SPEC_BYTES_MAX = 1024 * 1024, SL_SPEC_DOCUMENTS_MAX = 4096 };
 
 /** The models of one file. */
 struct sl_specs {
     struct sl_spec *items;
     size_t count;
 };
+/** Zeroed and half-made ones are fine. */
 void sl_specs_release(struct sl_specs *specs);
 
 /** One --set or flag: path "readers.rangeBytes" and its text, applied over the document before
@@ -140,24 +154,27 @@ struct sl_spec_setting {
 
 /**
  * Parse text (file_name is for messages), replace ${VAR}, check, default. On mistakes: SL_E_USAGE;
- * `complaints` receives all of them, a line each, and err->message the first.
+ * `complaints` receives all of them, a line each, and err->message the first. SL_E_NO_SPACE.
+ * Release specs in either case; nothing of the arguments is kept.
  */
 int sl_spec_parse(const char *text, size_t bytes, const char *file_name,
                   const struct sl_spec_setting *settings, size_t setting_count,
                   struct sl_specs *specs, struct sl_buf *complaints, struct sl_err *err);
-/** Read a file ("-" is stdin) and parse it. */
+/** Read a file ("-" is stdin), which blocks, and parse it. SL_E_NOT_FOUND too. */
 int sl_spec_read(const char *path, const struct sl_spec_setting *settings, size_t setting_count,
                  struct sl_specs *specs, struct sl_buf *complaints, struct sl_err *err);
 /** The same where a node's models will do, too: with `sink.pool`. */
 int sl_spec_read_pooled(const char *path, const struct sl_spec_setting *settings,
                         size_t setting_count, struct sl_specs *specs, struct sl_buf *complaints,
                         struct sl_err *err);
-/** A spec without a file: `sluice load URI --to DIR`. The name is made from the URI. */
+/** A spec without a file: `sluice load URI --to DIR`. The name is made from the URI.
+ * Errors as sl_spec_parse(). */
 int sl_spec_from_uri(const char *uri, const char *to, const struct sl_spec_setting *settings,
                      size_t setting_count, struct sl_specs *specs, struct sl_buf *complaints,
                      struct sl_err *err);
 
-/** The reference page (Markdown) and the JSON schema (draft 2020-12), from the rows. */
+/** The reference page (Markdown) and the JSON schema (draft 2020-12), from the rows, appended.
+ * SL_E_NO_SPACE. */
 int sl_spec_write_reference(struct sl_buf *out, struct sl_err *err);
 int sl_spec_write_schema(struct sl_buf *out, struct sl_err *err);
 

@@ -75,9 +75,10 @@ static void check_source(const struct sl_yaml_node *root, const struct sl_spec *
 static void check_selection(const struct sl_yaml_node *root, const struct sl_spec *spec,
                             struct sl_complaints *complaints)
 {
-    static const char *const keys[] = {"tensors.include", "tensors.exclude",      "tensors.rename",
-                                       "tensors.cast",    "tensors.castOverflow", "tensors.shard"};
-    if (!sl_yaml_find(root, "sink.tmpfs") || spec->sink.tmpfs.layout != SL_LAYOUT_VERBATIM)
+    static const char *const keys[] = {"tensors.prefix", "tensors.include", "tensors.exclude",
+                                       "tensors.rename", "tensors.cast",    "tensors.castOverflow",
+                                       "tensors.shard"};
+    if (!sl_yaml_find(root, "sink.tmpfs") || !sl_sink_layout_is_whole(spec->sink.tmpfs.layout))
         return;
     for (size_t i = 0; i < SL_COUNT(keys); i++) {
         const struct sl_yaml_pair *pair = named(root, keys[i]);
@@ -166,7 +167,7 @@ static void check_minisign(const struct sl_yaml_node *root, const struct sl_spec
     if (!named(root, "verify.minisign.publicKey") && !named(root, "verify.minisign.publicKeyFile"))
         sl_complain(complaints, pair->mark,
                     "'minisign' names no key: give it 'publicKey' or 'publicKeyFile'");
-    if (sl_yaml_find(root, "sink.tmpfs") && spec->sink.tmpfs.layout != SL_LAYOUT_VERBATIM)
+    if (sl_yaml_find(root, "sink.tmpfs") && !sl_sink_layout_is_whole(spec->sink.tmpfs.layout))
         sl_complain(complaints, pair->mark,
                     "'verify.minisign' needs layout verbatim: signatures are of whole objects");
 }

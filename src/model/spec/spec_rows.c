@@ -104,6 +104,10 @@ static const struct sl_option_table shard_table = {"shard", sizeof(struct sl_spe
                                                    shard_rows};
 
 static const struct sl_option tensors_rows[] = {
+    SL_OPTION(sl_spec_tensors, prefix, CHOICE, "none",
+              "what is put in front of every name, before all else: object the folder of its "
+              "object, so that unet/ and vae/ of one repository can be one model",
+              .choices = "none|object"),
     SL_OPTION(sl_spec_tensors, include, LIST, "",
               "tensors to load, as shell patterns on their names; without any, all of them"),
     SL_OPTION(sl_spec_tensors, exclude, LIST, "", "tensors to leave out, as shell patterns"),
@@ -221,12 +225,27 @@ static const struct sl_option readers_rows[] = {
               .minimum = 1, .maximum = 3600, .flag = "stall-seconds"),
     SL_OPTION(sl_spec_readers, attempts, UINT, "8", "tries of one range, the first included",
               .minimum = 1, .maximum = 1000, .flag = "attempts"),
+    SL_OPTION(sl_spec_readers, unreachable_seconds, UINT, "60",
+              "while connections are refused, or a name is not known, tries go on for this time, "
+              "and none of 'attempts' is used up; 0: 'attempts' alone counts. Where a mirror is "
+              "left it is tried after 'attempts'",
+              .maximum = 86400, .flag = "unreachable-seconds"),
     SL_OPTION(sl_spec_readers, hedge, CHOICE, "auto",
               "requests that are silent or slow beside others: auto sends them again on another "
               "connection, off waits for them until 'stallSeconds', for stores where each request "
               "is billed. Either way a connection with nothing left to do takes over part of a "
               "large range, and what fails is tried again",
               .choices = "auto|off", .flag = "hedge"),
+    SL_OPTION(
+        sl_spec_readers, slices, CHOICE, "auto",
+        "tensors of which a slice is read row by row: auto asks for several rows at once, and "
+        "drops what lies between them, where that costs less than a request for each, by what "
+        "is known of the store; least-bytes asks for each row, however many requests that is",
+        .choices = "auto|least-bytes", .flag = "slices"),
+    SL_OPTION(sl_spec_readers, request_price, BYTES, "0",
+              "what a request costs beside its time, in bytes that might as well be fetched, where "
+              "the store bills each; 'slices' weighs it",
+              .minimum = 0, .maximum = 1ull << 30, .flag = "request-price"),
     SL_OPTION(sl_spec_readers, bandwidth, RATE, "0",
               "limit for what all loads of this process read from the network, such as 500MB/s, "
               "2GiB/s or 16Gbit/s; 0 is none",

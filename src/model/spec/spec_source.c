@@ -12,6 +12,8 @@
 #include "spec_decode.h"
 #include "stores.h"
 
+enum { SCHEMES_TEXT_BYTES = 400 };
+
 /* As the parser of the spec sees it: what has a colon before any slash has a scheme. */
 static int check_uri(const char *text, struct sl_err *err)
 {
@@ -25,11 +27,14 @@ static int check_uri(const char *text, struct sl_err *err)
         if (strcmp(scheme, schemes[i]) == 0)
             return sl_source_check_uri(text, err);
     const char *near = sl_nearest(scheme, schemes, count);
+    char known[SCHEMES_TEXT_BYTES];
+    sl_stores_name_schemes(known, sizeof(known));
     if (near)
-        return sl_fail(err, SL_E_USAGE, "no source is called '%s', did you mean '%s://'?", scheme,
-                       near);
-    return sl_fail(err, SL_E_USAGE, "no source is called '%.*s': see `sluice docs sources`",
-                   (int)SL_MIN(length, 64u), text);
+        return sl_fail(err, SL_E_USAGE,
+                       "'%s://' is not supported, did you mean '%s://'? There are: a path, %s",
+                       scheme, near, known);
+    return sl_fail(err, SL_E_USAGE, "'%.*s://' is not supported: use a path, or one of %s",
+                   (int)SL_MIN(length, 64u), text, known);
 }
 
 static const struct sl_option before[] = {
@@ -105,6 +110,7 @@ void sl_spec_source_config(const struct sl_spec *spec, struct sl_cancel *cancel,
         .tls = &spec->source.tls,
         .stall_seconds = (unsigned)spec->readers.stall_seconds,
         .attempts = (unsigned)spec->readers.attempts,
+        .unreachable_seconds = (unsigned)spec->readers.unreachable_seconds,
         .hedge = (enum sl_hedge)spec->readers.hedge,
         .host_connections =
             sl_concurrency_per_host(spec->readers.connections_per_host, spec->readers.connections),
@@ -112,6 +118,7 @@ void sl_spec_source_config(const struct sl_spec *spec, struct sl_cancel *cancel,
         .cancel = cancel,
         .progress = progress,
         .beneath_bytes = spec->source.beneath_bytes,
+        .credentials = *spec->source.credentials ? spec->source.credentials : NULL,
     };
     for (size_t i = 0; sl_stores_at(i); i++) {
         const struct sl_option_table *table = sl_stores_at(i)->options;

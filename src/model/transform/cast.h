@@ -1,6 +1,9 @@
 /*
  * From one element type to another: floating to floating, rounded to nearest even; and from big to
- * little endian. Bytes in memory to bytes in memory; knows nothing of tensors.
+ * little endian. Bytes in memory to bytes in memory; knows nothing of tensors. Any thread.
+ *
+ * Formats: IEEE 754; F8_E4M3 and F8_E5M2 are those of the Open Compute Project's 8-bit floating
+ * point specification, FNUZ types those of https://arxiv.org/abs/2206.02915.
  *
  * Types: F64, F32, F16, BF16, F8_E4M3, F8_E5M2, F8_E4M3FNUZ, F8_E5M2FNUZ, each to each, with one
  * rounding. What does not fit: with SL_CAST_IEEE, F64, F32, F16, BF16 and F8_E5M2 become infinite;
@@ -20,6 +23,7 @@
 
 enum sl_cast_overflow { SL_CAST_IEEE, SL_CAST_SATURATE };
 
+/** Is the pair one of those above? Any thread. */
 bool sl_cast_offered(enum sl_dtype from, enum sl_dtype to);
 /**
  * Convert `count` elements, little-endian, any alignment. in and out may be the same memory if the

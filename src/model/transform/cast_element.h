@@ -4,7 +4,7 @@
  *
  * All pairs go through F32. Everything is computed with integers and without branches, but for two
  * places, subnormal elements of F16 and F8, where the rounding of a floating-point addition is
- * exactly the one wanted; its operands and results that matter are normal F32.
+ * exactly the one wanted; its operands and results that matter are normal F32. Pure functions.
  */
 #ifndef SL_CAST_ELEMENT_H
 #define SL_CAST_ELEMENT_H

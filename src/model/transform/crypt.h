@@ -6,6 +6,8 @@
  * A piece is opened as a stream: the MAC is computed over the ciphertext and the plaintext made in
  * the same pass, while the bytes are in cache, so that no piece is ever held whole. Whoever opens
  * one must not let its plaintext be seen before sl_opening_end() has agreed.
+ *
+ * Any thread, an opening by one at a time; nothing allocates beyond an opening, and nothing blocks.
  */
 #ifndef SL_CRYPT_H
 #define SL_CRYPT_H
@@ -85,7 +87,7 @@ void sl_crypt_seal(const uint8_t key[SL_KEY_BYTES], const uint8_t nonce_0[SL_NON
                    uint8_t mac[SL_MAC_BYTES]);
 /** Random bytes fit for keys, salts and nonces. */
 void sl_crypt_random(void *data, size_t bytes);
-/** Overwrite a secret. */
+/** Overwrite a secret; the compiler does not leave it out. */
 void sl_crypt_wipe(void *data, size_t bytes);
 
 #endif

@@ -14,12 +14,12 @@
 
 enum { CHUNK_BYTES = 256 * 1024, CANCEL_LOOK_MS = 50 };
 
-struct sl_follow {
+struct sl_hash_task {
     struct sl_verify_item *item;
     struct sl_digest digest;
     uint64_t hashed; /* position in the source; only the thread that took it moves it */
     bool taken;      /* queued or in a thread's hands */
-    struct sl_follow *next_of_all, *next;
+    struct sl_hash_task *next_of_all, *next;
 };
 
 static uint64_t landed_end(const struct sl_verify_item *item)
@@ -36,45 +36,45 @@ static void fail_with(struct sl_verify *verify, const struct sl_err *err)
     pthread_cond_broadcast(&verify->idle);
 }
 
-static struct sl_follow *take(struct sl_verify *verify)
+static struct sl_hash_task *take(struct sl_verify *verify)
 {
     SL_LOCKED(&verify->lock);
     while (!verify->locked.stop && !verify->locked.head)
         pthread_cond_wait(&verify->work, &verify->lock);
     if (verify->locked.stop)
         return NULL;
-    struct sl_follow *follow = verify->locked.head;
-    verify->locked.head = follow->next;
+    struct sl_hash_task *task = verify->locked.head;
+    verify->locked.head = task->next;
     verify->locked.busy++;
-    return follow;
+    return task;
 }
 
-/* How far may be hashed now; if that is no further than before, the follow is given back. */
-static bool may_go_on(struct sl_verify *verify, struct sl_follow *follow, uint64_t *end)
+/* How far may be hashed now; if that is no further than before, the task is given back. */
+static bool may_go_on(struct sl_verify *verify, struct sl_hash_task *task, uint64_t *end)
 {
     SL_LOCKED(&verify->lock);
-    *end = landed_end(follow->item);
-    if (*end > follow->hashed && !verify->locked.stop)
+    *end = landed_end(task->item);
+    if (*end > task->hashed && !verify->locked.stop)
         return true;
-    follow->taken = false;
+    task->taken = false;
     return false;
 }
 
-static int hash_to(struct sl_verify *verify, struct sl_follow *follow, uint64_t end,
+static int hash_to(struct sl_verify *verify, struct sl_hash_task *task, uint64_t end,
                    uint8_t *buffer, struct sl_err *err)
 {
-    const struct sl_check *check = follow->item->check;
-    size_t bytes = (size_t)SL_MIN(end - follow->hashed, (uint64_t)CHUNK_BYTES);
-    uint64_t offset = check->file_offset + (follow->hashed - check->begin);
+    const struct sl_check *check = task->item->check;
+    size_t bytes = (size_t)SL_MIN(end - task->hashed, (uint64_t)CHUNK_BYTES);
+    uint64_t offset = check->file_offset + (task->hashed - check->begin);
     if (verify->config.read(verify->config.arg, check->file, offset, buffer, bytes, err) < 0)
         return -1;
-    sl_digest_update(&follow->digest, buffer, bytes);
-    follow->hashed += bytes;
-    if (follow->hashed < check->end)
+    sl_digest_update(&task->digest, buffer, bytes);
+    task->hashed += bytes;
+    if (task->hashed < check->end)
         return 0;
     uint8_t digest[SL_HASH_BYTES_MAX];
-    sl_digest_finish(&follow->digest, digest);
-    return sl_verify_complete(verify, follow->item, digest, err);
+    sl_digest_finish(&task->digest, digest);
+    return sl_verify_complete(verify, task->item, digest, err);
 }
 
 static void *run(void *arg)
@@ -84,11 +84,11 @@ static void *run(void *arg)
     sl_autofree uint8_t *buffer = sl_alloc_aligned(4096, CHUNK_BYTES, &err);
     if (!buffer)
         fail_with(verify, &err);
-    for (struct sl_follow *follow; buffer && (follow = take(verify));) {
+    for (struct sl_hash_task *task; buffer && (task = take(verify));) {
         uint64_t end;
         int failed = 0;
-        while (!failed && may_go_on(verify, follow, &end))
-            failed = hash_to(verify, follow, end, buffer, &err);
+        while (!failed && may_go_on(verify, task, &end))
+            failed = hash_to(verify, task, end, buffer, &err);
         if (failed)
             fail_with(verify, &err);
         SL_LOCKED(&verify->lock);
@@ -98,23 +98,22 @@ static void *run(void *arg)
     return NULL;
 }
 
-static struct sl_follow *begin_follow(struct sl_verify *verify, struct sl_verify_item *item,
-                                      struct sl_err *err)
+static struct sl_hash_task *begin_task(struct sl_verify *verify, struct sl_verify_item *item,
+                                       struct sl_err *err)
 {
-    struct sl_follow *follow = sl_alloc(sizeof(*follow), err);
-    if (!follow)
+    struct sl_hash_task *task = sl_alloc(sizeof(*task), err);
+    if (!task)
         return NULL;
     const struct sl_check *check = item->check;
-    if (sl_digest_begin(&follow->digest, check->kind, check->prefix, check->prefix_bytes, err) <
-        0) {
-        free(follow);
+    if (sl_digest_begin(&task->digest, check->kind, check->prefix, check->prefix_bytes, err) < 0) {
+        free(task);
         return NULL;
     }
-    follow->item = item;
-    follow->hashed = check->begin;
-    follow->next_of_all = verify->locked.all;
-    verify->locked.all = item->follow = follow;
-    return follow;
+    task->item = item;
+    task->hashed = check->begin;
+    task->next_of_all = verify->locked.all;
+    verify->locked.all = item->task = task;
+    return task;
 }
 
 static int see_to_thread(struct sl_verify *verify, struct sl_err *err)
@@ -130,20 +129,20 @@ static int see_to_thread(struct sl_verify *verify, struct sl_err *err)
     return 0;
 }
 
-int sl_verify_follow(struct sl_verify *verify, struct sl_verify_item *item, struct sl_err *err)
+int sl_verify_add_task(struct sl_verify *verify, struct sl_verify_item *item, struct sl_err *err)
 {
-    struct sl_follow *follow = item->follow;
-    if (landed_end(item) == item->check->begin || (follow && follow->taken))
+    struct sl_hash_task *task = item->task;
+    if (landed_end(item) == item->check->begin || (task && task->taken))
         return 0;
-    if (!follow && !(follow = begin_follow(verify, item, err)))
+    if (!task && !(task = begin_task(verify, item, err)))
         return -1;
-    follow->taken = true;
-    follow->next = NULL;
+    task->taken = true;
+    task->next = NULL;
     if (verify->locked.head)
-        verify->locked.tail->next = follow;
+        verify->locked.tail->next = task;
     else
-        verify->locked.head = follow;
-    verify->locked.tail = follow;
+        verify->locked.head = task;
+    verify->locked.tail = task;
     pthread_cond_signal(&verify->work);
     return see_to_thread(verify, err);
 }
@@ -187,7 +186,7 @@ int sl_verify_finish(struct sl_verify *verify, const struct sl_cancel *cancel, s
     return sl_verify_judge_later(verify, err);
 }
 
-void sl_verify_follow_init(struct sl_verify *verify)
+void sl_verify_tasks_init(struct sl_verify *verify)
 {
     pthread_condattr_t monotonic;
     pthread_condattr_init(&monotonic);
@@ -198,7 +197,7 @@ void sl_verify_follow_init(struct sl_verify *verify)
     pthread_condattr_destroy(&monotonic);
 }
 
-void sl_verify_follow_release(struct sl_verify *verify)
+void sl_verify_tasks_release(struct sl_verify *verify)
 {
     {
         SL_LOCKED(&verify->lock);
@@ -207,11 +206,11 @@ void sl_verify_follow_release(struct sl_verify *verify)
     }
     for (unsigned i = 0; i < verify->locked.started; i++)
         pthread_join(verify->locked.threads[i], NULL);
-    for (struct sl_follow *follow = verify->locked.all; follow;) {
-        struct sl_follow *next = follow->next_of_all;
-        sl_digest_release(&follow->digest);
-        free(follow);
-        follow = next;
+    for (struct sl_hash_task *task = verify->locked.all; task;) {
+        struct sl_hash_task *next = task->next_of_all;
+        sl_digest_release(&task->digest);
+        free(task);
+        task = next;
     }
     pthread_cond_destroy(&verify->work);
     pthread_cond_destroy(&verify->idle);

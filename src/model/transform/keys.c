@@ -190,20 +190,16 @@ static struct sl_keys *read_key(const char *path, struct sl_err *err)
     sl_autoclose int fd = open_secret(path, what, err);
     if (fd < 0)
         return NULL;
-    SL_AUTO(sl_keys) keys = keys_new(SL_KEY_BYTES, false, err);
-    if (!keys)
-        return NULL;
-    ssize_t got = read_secret(fd, path, what, keys->secret, SL_KEY_BYTES + 1, err);
-    if (got < 0)
-        return NULL;
-    if (got != SL_KEY_BYTES) {
+    uint8_t *key = secret_new(SL_KEY_BYTES, err);
+    ssize_t got = key ? read_secret(fd, path, what, key, SL_KEY_BYTES + 1, err) : -1;
+    if (got >= 0 && got != SL_KEY_BYTES)
         sl_fail(err, SL_E_USAGE,
                 "the key file '%s' has %s%zd bytes, a key is exactly %d raw ones: `sluice keygen "
                 "FILE` makes one; a passphrase goes into --passphrase-file",
                 path, got > SL_KEY_BYTES ? "at least " : "", got, SL_KEY_BYTES);
-        return NULL;
-    }
-    return sl_steal(&keys);
+    struct sl_keys *keys = got == SL_KEY_BYTES ? sl_keys_from_key(key, err) : NULL;
+    secret_free(key, SL_KEY_BYTES);
+    return keys;
 }
 
 /* How much of it is the passphrase, without the end of a line; -1 if none is. */

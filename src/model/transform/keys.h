@@ -1,7 +1,8 @@
 /*
  * The key that the user gave: 32 raw bytes in a file, or a passphrase in a file (or typed at a
  * terminal), from which the key of each file is derived. Never from the command line or the spec
- * itself. Locked in memory where the system lets us, wiped when freed.
+ * itself. Locked in memory where the system lets us, wiped when freed. One thread until keys are
+ * shared; then any may find and wait.
  */
 #ifndef SL_KEYS_H
 #define SL_KEYS_H
@@ -20,15 +21,20 @@ enum { SL_KDF_OPSLIMIT_MAX = 16 };
  * *keys is NULL, with 0, for neither. key_file: exactly 32 bytes, else SL_E_USAGE saying what
  * `sluice keygen` makes. passphrase_file: its bytes without one trailing newline ("\n" or "\r\n"),
  * 1 to 64 KiB; "-" asks at the terminal (/dev/tty, echo off). SL_E_NOT_FOUND, SL_E_AUTH if a file
- * is missing, unreadable. A warning for a file that others may read.
+ * is missing, unreadable. A warning for a file that others may read. Blocks for the
+ * file or the terminal. *keys is the caller's. SL_E_NO_SPACE,
+ * SL_E_CANCELED.
  */
 int sl_keys_open(const char *key_file, const char *passphrase_file, struct sl_keys **keys,
                  struct sl_err *err);
+/** Waits for derivations, and wipes. NULL is fine. */
 void sl_keys_free(struct sl_keys *keys);
 SL_AUTO_DEFINE(sl_keys)
-/** For tests and for writers: keys from memory; the bytes are copied. */
+/** Keys from memory; the bytes are copied. SL_E_USAGE for a passphrase that is empty or too long;
+ * SL_E_NO_SPACE, SL_E_INTERNAL. */
 struct sl_keys *sl_keys_from_key(const uint8_t key[SL_KEY_BYTES], struct sl_err *err);
 struct sl_keys *sl_keys_from_passphrase(const void *passphrase, size_t bytes, struct sl_err *err);
+/** Else it is an exact key. */
 bool sl_keys_have_passphrase(const struct sl_keys *keys);
 /** A NUL-terminated copy in `text`, for who wants the passphrase itself; wipe it. SL_E_USAGE if it
  * does not fit or holds a NUL. */
@@ -51,7 +57,7 @@ void sl_keys_defer(struct sl_keys *keys);
 int sl_keys_begin(struct sl_keys *keys, struct sl_err *err);
 /** Is a derivation still going on? */
 bool sl_keys_busy(struct sl_keys *keys);
-/** Wait for all that has begun. SL_E_NO_SPACE: there is no memory for a derivation. */
+/** Block until all that has begun is done. SL_E_NO_SPACE: there is no memory for a derivation. */
 int sl_keys_wait(struct sl_keys *keys, struct sl_err *err);
 
 #endif

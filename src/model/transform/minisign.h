@@ -2,7 +2,7 @@
  * Detached signatures as minisign makes them (https://jedisct1.github.io/minisign/, "Signature
  * format"): Ed25519 over the BLAKE2b-512 of a file ("ED", the default) or over the file itself
  * ("Ed", older), a comment that is signed too, and the id of the key. Texts in memory; reads no
- * files.
+ * files. Any thread; every text is hostile.
  */
 #ifndef SL_MINISIGN_H
 #define SL_MINISIGN_H

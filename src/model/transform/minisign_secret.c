@@ -130,12 +130,6 @@ void sl_minisign_secret_release(struct sl_minisign_secret *secret)
     sodium_memzero(secret, sizeof(*secret));
 }
 
-void sl_minisign_secret_public(const struct sl_minisign_secret *secret, struct sl_minisign_key *key)
-{
-    memcpy(key->id, secret->id, sizeof(key->id));
-    crypto_sign_ed25519_sk_to_pk(key->key, secret->key);
-}
-
 static int append_base64(struct sl_buf *text, const uint8_t *data, size_t bytes, struct sl_err *err)
 {
     char line[sodium_base64_ENCODED_LEN(128, sodium_base64_VARIANT_ORIGINAL)];

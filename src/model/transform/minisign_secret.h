@@ -1,6 +1,7 @@
 /*
  * Secret keys of minisign, and signatures made with them: Ed25519 over a BLAKE2b-512, as `minisign
- * -S` makes them. https://jedisct1.github.io/minisign/, "Secret key format". Texts in memory.
+ * -S` makes them. https://jedisct1.github.io/minisign/, "Secret key format". Texts in memory. Any
+ * thread.
  */
 #ifndef SL_MINISIGN_SECRET_H
 #define SL_MINISIGN_SECRET_H
@@ -19,15 +20,15 @@ struct sl_minisign_secret {
 bool sl_minisign_secret_is_locked(const char *text, size_t bytes);
 /**
  * Take it apart; password (NULL: none) opens an encrypted one, which takes the seconds and the
- * memory that its file says, at most 1 GiB. SL_E_USAGE: no such file; SL_E_AUTH: wrong password.
+ * memory that its file says, at most 1 GiB, and blocks so long. SL_E_USAGE: it is no secret key;
+ * SL_E_AUTH: wrong password; SL_E_NO_SPACE. Release the secret.
  */
 int sl_minisign_secret_parse(const char *text, size_t bytes, const char *password,
                              struct sl_minisign_secret *secret, struct sl_err *err);
+/** Wipes it. */
 void sl_minisign_secret_release(struct sl_minisign_secret *secret);
-/** Its public half. */
-void sl_minisign_secret_public(const struct sl_minisign_secret *secret,
-                               struct sl_minisign_key *key);
-/** Append the text of a .minisig file over these bytes; comment is the trusted one, a line. */
+/** Append the text of a .minisig file over these bytes; comment is the trusted one, a line.
+ * SL_E_NO_SPACE. */
 int sl_minisign_sign(const struct sl_minisign_secret *secret, const void *data, size_t bytes,
                      const char *comment, struct sl_buf *text, struct sl_err *err);
 

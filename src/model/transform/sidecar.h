@@ -1,7 +1,8 @@
 /*
  * Sidecars: NAME.sluice.json beside an object, with a CRC32C and a SHA-256 for each range of it, a
  * tree hash over them and, if it was signed, a signature of minisign. docs/sidecars.md is the
- * format. Texts in memory; reads no objects.
+ * format. Texts in memory; reads no objects. Any thread; a sidecar is for one at a time while it is
+ * filled in, then for any.
  */
 #ifndef SL_SIDECAR_H
 #define SL_SIDECAR_H
@@ -37,10 +38,12 @@ struct sl_sidecar {
 
 /**
  * One for an object of so many bytes, its ranges still to be filled in. name is the object's, its
- * last part is taken. SL_E_USAGE if that is more than SL_SIDECAR_RANGES_MAX ranges.
+ * last part is taken. SL_E_USAGE if that is more than SL_SIDECAR_RANGES_MAX ranges;
+ * SL_E_NO_SPACE.
  */
 struct sl_sidecar *sl_sidecar_new(const char *name, uint64_t bytes, uint64_t range_bytes,
                                   struct sl_err *err);
+/** NULL is fine. */
 void sl_sidecar_free(struct sl_sidecar *sidecar);
 SL_AUTO_DEFINE(sl_sidecar)
 /** The range's end; its begin is i * range_bytes. */
@@ -50,15 +53,15 @@ struct sl_check;
 void sl_sidecar_expect(const struct sl_sidecar_range *range, struct sl_check *check);
 /** The hash over all ranges, from `ranges`. */
 void sl_sidecar_tree(const struct sl_sidecar *sidecar, uint8_t tree[32]);
-/** What is signed: a few lines that hold name, sizes and `tree`. */
+/** What is signed: a few lines that hold name, sizes and `tree`, appended. SL_E_NO_SPACE. */
 int sl_sidecar_signed_text(const struct sl_sidecar *sidecar, struct sl_buf *text,
                            struct sl_err *err);
-/** The file. */
+/** The file, appended. SL_E_NO_SPACE. */
 int sl_sidecar_write(const struct sl_sidecar *sidecar, struct sl_buf *text, struct sl_err *err);
 /**
  * Parse a file; the text is changed. Every number is held against its limit and against the others,
  * and the tree against the ranges. SL_E_INTEGRITY, code E_SIDECAR: what is wrong. Does not look at
- * the signature.
+ * the signature. *sidecar is the caller's and keeps nothing of the text.
  */
 int sl_sidecar_parse(char *text, size_t bytes, struct sl_sidecar **sidecar, struct sl_err *err);
 /** Is it signed by this key, for an object of this name? SL_E_INTEGRITY, code E_SIGNATURE. */

@@ -105,9 +105,10 @@ int sl_verify_mismatch(const struct sl_check *check, const uint8_t digest[SL_HAS
         *end = (char)toupper((unsigned char)*end);
     return sl_fail_code(
         err, SL_E_INTEGRITY, code,
-        "%s%s: its %s is %s, expected %s: the bytes are damaged; load again, and if it "
+        "%s%s: its %s is %s, expected %s: the bytes are damaged%s; load again, and if it "
         "stays so store the object anew",
-        check->what, where, name, actual, expected);
+        check->what, where, name, actual, expected,
+        check->given ? ", or the hash in the spec is of another file" : "");
 }
 
 bool sl_verify_agrees(const struct sl_check *check, const uint8_t digest[SL_HASH_BYTES_MAX])
@@ -140,9 +141,9 @@ static void conclude(struct sl_verify *verify, const struct sl_verify_item *item
 static bool put_off(struct sl_verify *verify, struct sl_verify_item *item, struct sl_err *why)
 {
     const struct sl_check *check = item->check;
-    if (check->again == SL_AGAIN_NEVER || item->last || !verify->config.again)
+    if (check->repair == SL_REPAIR_NEVER || item->last || !verify->config.repair)
         return false;
-    bool fetch = check->again == SL_AGAIN_FETCH;
+    bool fetch = check->repair == SL_REPAIR_FETCH;
     {
         SL_LOCKED(&verify->lock);
         item->later = !fetch;
@@ -150,7 +151,7 @@ static bool put_off(struct sl_verify *verify, struct sl_verify_item *item, struc
         pthread_cond_broadcast(&verify->idle);
     }
     struct sl_err problem = SL_ERR_INIT;
-    if (!fetch || verify->config.again(verify->config.arg, check, &problem) == 0)
+    if (!fetch || verify->config.repair(verify->config.arg, check, &problem) == 0)
         return true;
     *why = problem;
     SL_LOCKED(&verify->lock);
@@ -283,7 +284,7 @@ static int land(struct sl_verify *verify, struct sl_verify_item *item, uint64_t 
         if (add_piece(item, (struct sl_verify_piece){begin, end, crc}, err) < 0)
             return -1;
         if (sl_hash_is_ordered(check->kind))
-            return sl_verify_follow(verify, item, err);
+            return sl_verify_add_task(verify, item, err);
         if (item->pieces[0].begin != check->begin || item->pieces[0].end != check->end)
             return 0;
         crc = item->pieces[0].crc;
@@ -460,7 +461,7 @@ struct sl_verify *sl_verify_new(const struct sl_check *checks, size_t count,
     if (!verify)
         return NULL;
     verify->config = *config;
-    sl_verify_follow_init(verify);
+    sl_verify_tasks_init(verify);
     verify->items = sl_alloc_array(count, sizeof(*verify->items), err);
     if (!verify->items)
         return NULL;
@@ -485,7 +486,7 @@ void sl_verify_free(struct sl_verify *verify)
 {
     if (!verify)
         return;
-    sl_verify_follow_release(verify);
+    sl_verify_tasks_release(verify);
     for (size_t i = 0; verify->items && i < verify->item_count; i++)
         free(verify->items[i].pieces);
     free(verify->items);

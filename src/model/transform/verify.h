@@ -26,10 +26,10 @@ struct sl_verify_config {
     /** A check agreed; once for each, from the thread that found it. May be NULL. */
     void (*agreed)(void *arg, const struct sl_check *check);
     /**
-     * A check that is SL_AGAIN_FETCH did not match: have its bytes fetched again and then call
+     * A check that is SL_REPAIR_FETCH did not match: have its bytes fetched again and then call
      * sl_verify_settle(). -1: it cannot be done. From the thread that found it; NULL: never.
      */
-    int (*again)(void *arg, const struct sl_check *check, struct sl_err *err);
+    int (*repair)(void *arg, const struct sl_check *check, struct sl_err *err);
     /** The hash of a check that is `computed`; from the thread that finished it. -1 fails the load.
      */
     int (*computed)(void *arg, const struct sl_check *check, const uint8_t *digest,
@@ -51,16 +51,17 @@ struct sl_verify_bytes {
 };
 
 struct sl_verify;
-/** checks (borrowed until free) may overlap. */
+/** checks (borrowed until free) may overlap. config is copied. SL_E_NO_SPACE. */
 struct sl_verify *sl_verify_new(const struct sl_check *checks, size_t count,
                                 const struct sl_verify_config *config, struct sl_err *err);
-/** Ends the hashing threads, in the middle of their work too. */
+/** Ends the hashing threads, in the middle of their work too, and waits for them. NULL is fine. */
 void sl_verify_free(struct sl_verify *verify);
 SL_AUTO_DEFINE(sl_verify)
 /**
  * Bytes [begin, begin + bytes) of a source have landed (are committed to the sink) and are these.
  * -1 if a check failed, here or in another thread before: SL_E_INTEGRITY, code E_HASH_CRC32,
- * E_HASH_CRC32C, E_HASH_SHA256, E_HASH_BLAKE2B512 or E_SIGNATURE. Any thread.
+ * E_HASH_CRC32C, E_HASH_SHA256, E_HASH_BLAKE2B512 or E_SIGNATURE. Any thread; data is borrowed for
+ * the call, which hashes and may read back.
  */
 int sl_verify_feed(struct sl_verify *verify, uint32_t source, uint64_t begin, const void *data,
                    size_t bytes, struct sl_err *err);
@@ -68,7 +69,7 @@ int sl_verify_feed(struct sl_verify *verify, uint32_t source, uint64_t begin, co
  */
 int sl_verify_feed_landed(struct sl_verify *verify, uint32_t source, uint64_t begin, uint64_t bytes,
                           struct sl_err *err);
-/** What config.again began has ended: why is NULL if the check is right now. Any thread. */
+/** What config.repair began has ended: why is NULL if the check is right now. Any thread. */
 void sl_verify_settle(struct sl_verify *verify, const struct sl_check *check,
                       const struct sl_err *why);
 /** As these two for bytes of which more is known. Checks that are `placed` see only such that
@@ -80,10 +81,11 @@ int sl_verify_take(struct sl_verify *verify, const struct sl_verify_bytes *lande
 void sl_verify_take_crc(struct sl_verify *verify, const struct sl_check *check, uint32_t crc);
 /** For a check that is done elsewhere: is this the hash, or one that its signature is of? */
 bool sl_verify_agrees(const struct sl_check *check, const uint8_t digest[SL_HASH_BYTES_MAX]);
-/** Its failure: -1. */
+/** Its failure: -1, SL_E_INTEGRITY. Any thread. */
 int sl_verify_mismatch(const struct sl_check *check, const uint8_t digest[SL_HASH_BYTES_MAX],
                        struct sl_err *err);
-/** Everything was fed: wait until every check is done. cancel may be NULL. */
+/** Everything was fed: block until every check is done. cancel may be NULL. -1: the first failure,
+ * as of sl_verify_feed(), or SL_E_CANCELED. */
 struct sl_cancel;
 int sl_verify_finish(struct sl_verify *verify, const struct sl_cancel *cancel, struct sl_err *err);
 

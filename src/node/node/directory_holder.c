@@ -138,7 +138,7 @@ static int load(void *self, const struct sl_holder_job *job, void **body, struct
     char text[512], path[SL_PUBLISH_PATH_MAX];
     *body = NULL;
     if (sl_load_run_placed(job->spec, &place, job->cancel, job->progress, &result, err) < 0) {
-        sl_node_folder_tell(&loading.holder->folder, err);
+        sl_node_folder_explain(&loading.holder->folder, err);
         return -1;
     }
     if (point_current(self, job->name, loading.version, err) < 0)
@@ -215,7 +215,7 @@ static bool survey(const struct sl_directory_holder *holder, const char *name, c
     bool whole = survey_at_once(work, &facts, &why) == 0 &&
                  strncmp(facts.identity, version, SL_VERSION_TEXT - 1) == 0;
     *bytes = facts.bytes;
-    sl_node_folder_tell(&holder->folder, &why);
+    sl_node_folder_explain(&holder->folder, &why);
     if (why.kind && why.kind != SL_E_NOT_FOUND)
         sl_log(SL_LOG_WARN, "'%s' does not count as loaded: %s", path, why.message);
     return whole;
@@ -289,6 +289,34 @@ int sl_directory_holder_scan(struct sl_directory_holder *holder, struct sl_regis
             done = scan_model(holder, registry, entry->d_name, err);
     closedir(folder);
     return done;
+}
+
+/* ---- for layers above ----------------------------------------------------------------------- */
+
+int sl_directory_holder_version(struct sl_directory_holder *holder, const char *name,
+                                const char *version, struct sl_err *err)
+{
+    if (!sl_is_model_name(name) || !is_version(version))
+        return sl_fail(err, SL_E_NOT_FOUND, "'%.64s/%.64s' is no version of a model", name,
+                       version);
+    sl_autoclose int model_fd = open_model(holder, name, false, err);
+    return model_fd < 0 ? -1 : open_version(holder, model_fd, name, version, false, err);
+}
+
+bool sl_directory_holder_is_whole(struct sl_directory_holder *holder, const char *name,
+                                  const char *version, uint64_t *bytes)
+{
+    *bytes = 0;
+    sl_autoclose int fd = sl_directory_holder_version(holder, name, version, NULL);
+    return fd >= 0 && survey(holder, name, version, bytes);
+}
+
+int sl_directory_holder_beside(struct sl_directory_holder *holder, const char *name,
+                               struct sl_err *err)
+{
+    char path[SL_PUBLISH_PATH_MAX];
+    snprintf(path, sizeof(path), "%s/%s", holder->folder.path, name);
+    return sl_node_open_own(holder->folder.fd, name, true, path, err);
 }
 
 /* ---- specs that callers brought ------------------------------------------------------------- */

@@ -2,6 +2,8 @@
  * Models as published files on a tmpfs: DIR/NAME/VERSION holds one version, as `sluice load` would
  * publish it, DIR/NAME/current is a link to the one that is asked for by name, and
  * DIR/NAME/model.yaml the spec of a model that a caller brought, so that a new daemon knows it.
+ *
+ * Any thread, but open and free; functions with an error work with files and block as these do.
  */
 #ifndef SL_DIRECTORY_HOLDER_H
 #define SL_DIRECTORY_HOLDER_H
@@ -15,6 +17,7 @@ struct sl_directory_holder;
  * else's, or if another node daemon has it.
  */
 struct sl_directory_holder *sl_directory_holder_open(const char *path, struct sl_err *err);
+/** What lies there stays; the lock ends. NULL is fine. */
 void sl_directory_holder_free(struct sl_directory_holder *holder);
 SL_AUTO_DEFINE(sl_directory_holder)
 /** Where models are found: DIR above; borrowed. */
@@ -24,15 +27,27 @@ const struct sl_holder *sl_directory_holder_ops(struct sl_directory_holder *hold
 /**
  * Tell the registry of every version that is there: whole ones are looked at file by file (size,
  * time, inode; no byte is read), the rest is what interrupted loads left. Links, names that are
- * none of ours, and what another user made or could write are left alone.
+ * none of ours, and what another user made or could write are left alone. Once, at the node's
+ * start. SL_E_NO_SPACE: the directory cannot be read, or there is no memory.
  */
 int sl_directory_holder_scan(struct sl_directory_holder *holder, struct sl_registry *registry,
                              struct sl_err *err);
+/** The folder of a version, as a descriptor (O_RDONLY), the caller's. SL_E_NOT_FOUND; SL_E_NO_SPACE
+ * if somebody else could have made it. */
+int sl_directory_holder_version(struct sl_directory_holder *holder, const char *name,
+                                const char *version, struct sl_err *err);
+/** Is it whole, as for sl_directory_holder_scan()? *bytes: what it takes, where it is. */
+bool sl_directory_holder_is_whole(struct sl_directory_holder *holder, const char *name,
+                                  const char *version, uint64_t *bytes);
+/** A folder of a layer above for what it keeps beside the models; name begins with a dot. Makes it.
+ * Returns a descriptor, the caller's. SL_E_NO_SPACE. */
+int sl_directory_holder_beside(struct sl_directory_holder *holder, const char *name,
+                               struct sl_err *err);
 /** Keep, or remove (text NULL), the spec of a model that a caller brought. Where others may
- * exchange the directory none is kept. */
+ * exchange the directory none is kept: 0. SL_E_NO_SPACE. */
 int sl_directory_holder_remember(struct sl_directory_holder *holder, const char *name,
                                  const char *text, struct sl_err *err);
-/** Every kept spec. Goes on after a call that fails. */
+/** Every kept spec; texts are borrowed for the call. What cannot be read is logged and left out. */
 void sl_directory_holder_each_spec(struct sl_directory_holder *holder,
                                    void (*call)(void *arg, const char *name, const char *text,
                                                 size_t bytes),

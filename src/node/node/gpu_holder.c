@@ -243,8 +243,8 @@ static int load(void *self, const struct sl_holder_job *job, void **body, struct
 
 /* ---- metrics -------------------------------------------------------------------------------- */
 
-static pthread_mutex_t told_lock = PTHREAD_MUTEX_INITIALIZER;
-static struct sl_gpu_holders *told; /* guarded by it: the node's, of which there is one */
+static pthread_mutex_t shown_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct sl_gpu_holders *shown; /* guarded by it: the node's, of which there is one */
 
 struct numbers {
     bool opened;
@@ -295,9 +295,9 @@ static int write_metrics(struct sl_buf *out, int openmetrics, struct sl_err *err
     };
     struct numbers numbers[SL_GPUS_MAX] = {{0}};
     bool any = false;
-    SL_LOCKED(&told_lock);
-    if (told)
-        take_numbers(told, numbers);
+    SL_LOCKED(&shown_lock);
+    if (shown)
+        take_numbers(shown, numbers);
     for (unsigned i = 0; i < SL_GPUS_MAX; i++)
         any |= numbers[i].opened;
     for (size_t i = 0; any && i < SL_COUNT(families); i++)
@@ -312,12 +312,12 @@ static void add_writer(void)
     sl_metrics_add_writer(write_metrics);
 }
 
-static void tell_of(struct sl_gpu_holders *holders)
+static void show(struct sl_gpu_holders *holders)
 {
     static pthread_once_t added = PTHREAD_ONCE_INIT;
     pthread_once(&added, add_writer);
-    SL_LOCKED(&told_lock);
-    told = holders;
+    SL_LOCKED(&shown_lock);
+    shown = holders;
 }
 
 /* ---- life ----------------------------------------------------------------------------------- */
@@ -336,6 +336,7 @@ struct sl_gpu_holders *sl_gpu_holders_new(struct sl_err *err)
                                         .ops = {.name = "pool",
                                                 .placement = placement,
                                                 .self = &holders->ones[i],
+                                                .shares = true,
                                                 .load = load,
                                                 .drop = drop,
                                                 .leave = leave,
@@ -349,9 +350,9 @@ void sl_gpu_holders_free(struct sl_gpu_holders *holders)
     if (!holders)
         return;
     {
-        SL_LOCKED(&told_lock);
-        if (told == holders)
-            told = NULL;
+        SL_LOCKED(&shown_lock);
+        if (shown == holders)
+            shown = NULL;
     }
     for (unsigned i = 0; i < SL_GPUS_MAX; i++)
         sl_gpu_free(holders->locked.gpus[i]);
@@ -365,7 +366,7 @@ void sl_gpu_holders_bind(struct sl_gpu_holders *holders, struct sl_registry *reg
         SL_LOCKED(&holders->lock);
         holders->locked.registry = registry;
     }
-    tell_of(holders);
+    show(holders);
 }
 
 const struct sl_holder *sl_gpu_holders_ops(struct sl_gpu_holders *holders, unsigned ordinal)

@@ -1,6 +1,8 @@
 /*
  * What holds the bytes of a model: a published directory on a tmpfs, or slabs of the pool. The
  * registry decides what is loaded and what goes; a holder does it, and knows nothing of budgets.
+ * Its functions are called by several threads at once, though never for the same body, and without
+ * the registry's lock, but for where(); -1 comes with an error.
  */
 #ifndef SL_HOLDER_H
 #define SL_HOLDER_H
@@ -20,7 +22,8 @@ struct sl_holder_job {
     /**
      * To be called when the version and its size are known and nothing is allocated; again when the
      * load begins anew. 0: go on. 1: this version is there and ready. -1: refused. version is
-     * filled in. It may take time: others are evicted meanwhile.
+     * filled in. It may take time: others are evicted meanwhile. SL_E_NO_SPACE (the budget),
+     * SL_E_CANCELED.
      */
     int (*admit)(void *arg, const uint8_t identity[32], uint64_t bytes,
                  char version[SL_VERSION_TEXT], struct sl_err *err);
@@ -44,11 +47,12 @@ struct sl_holder {
     uint32_t placement; /* whose memory it takes: of one space, or the same of each GPU that was
                            opened, of its set of all */
     bool keeps_partial; /* what a load brought before it broke off is good for the next one */
+    bool shares;        /* a body is good for every name that its version is asked for by */
     void *self;
     /**
      * Blocks until the model is complete. *body: what callers get, handed over, the same if it was
      * opened; NULL where the version says it all, and where admit said that it is there. On failure
-     * drop() follows, unless what it brought is kept.
+     * drop() follows, unless what it brought is kept. Errors as sl_load_run().
      */
     int (*load)(void *self, const struct sl_holder_job *job, void **body, struct sl_err *err);
     /** Give the memory back, if there is any; nobody uses it. Blocks; body may be NULL. name and
@@ -63,14 +67,15 @@ struct sl_holder {
     /** Keep a body that a caller brought for the next process, if that is possible. Blocks; may be
      * left out. */
     void (*keep)(void *self, void *body);
-    /** Where a version can be found, for people and callers; "" if in no file. */
+    /** Where a version can be found, for people and callers; "" if in no file. Must be
+     * quick: the registry's lock may be held. */
     void (*where)(void *self, const char *name, const char *version,
                   char path[SL_PUBLISH_PATH_MAX]);
 };
 
-/** As metadata.name of a spec: no dot in front, no slash. */
+/** As metadata.name of a spec: no dot in front, no slash. Any thread. */
 bool sl_is_model_name(const char *name);
-/** The version of an identity. */
+/** The version of an identity (32 bytes, sl_plan.identity); returns version. */
 const char *sl_version_text(const uint8_t identity[32], char version[SL_VERSION_TEXT]);
 
 #endif

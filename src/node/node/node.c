@@ -13,6 +13,7 @@
 
 #include "cgroup.h"
 #include "log.h"
+#include "node_tmpfs.h"
 
 enum {
     READER_MEMORY_BYTES = 48 * 1024 * 1024, /* of all loads together, where a spec does not say */
@@ -58,14 +59,14 @@ static const struct sl_holder *holder_of(struct sl_node *node, const struct sl_s
     return sl_pool_holder_ops(node->pool);
 }
 
-static int define(struct sl_node *node, struct sl_spec *spec, const struct sl_model_wish *wish,
-                  struct sl_err *err)
+static int define(struct sl_node *node, struct sl_spec *spec,
+                  const struct sl_model_options *options, struct sl_err *err)
 {
     const struct sl_holder *holder = holder_of(node, spec);
     if (spec->readers.memory_bytes == SL_AUTO_VALUE && node->loads_at_once > 1)
         spec->readers.memory_bytes =
             SL_MAX(READER_MEMORY_BYTES / node->loads_at_once, 1024u * 1024u);
-    return sl_registry_define(node->registry, spec, holder, wish, err);
+    return sl_registry_define(node->registry, spec, holder, options, err);
 }
 
 static void take_config(struct sl_node *node, struct sl_node_config *config)
@@ -78,11 +79,11 @@ static void take_config(struct sl_node *node, struct sl_node_config *config)
         return;
     }
     for (size_t i = 0; i < config->count; i++) {
-        const struct sl_model_wish wish = {SL_MODEL_OF_CONFIG, config->models[i].pin, true};
+        const struct sl_model_options options = {SL_MODEL_OF_CONFIG, config->models[i].pin, true};
         struct sl_err why = SL_ERR_INIT;
         snprintf(copies[i], sizeof(copies[i]), "%s", config->models[i].spec.metadata.name);
         names[i] = copies[i];
-        if (define(node, &config->models[i].spec, &wish, &why) < 0)
+        if (define(node, &config->models[i].spec, &options, &why) < 0)
             sl_log(SL_LOG_ERROR, "model '%s': %s", names[i], why.message);
     }
     sl_registry_keep_only(node->registry, names, config->count);
@@ -105,14 +106,14 @@ static int parse_request(const char *text, size_t bytes, struct sl_specs *specs,
 
 static void define_kept(void *arg, const char *name, const char *text, size_t bytes)
 {
-    const struct sl_model_wish wish = {SL_MODEL_OF_REQUEST, false, false};
+    const struct sl_model_options options = {SL_MODEL_OF_REQUEST, false, false};
     struct sl_node *node = arg;
     struct sl_specs specs = {0};
     struct sl_err why = SL_ERR_INIT;
     bool good = parse_request(text, bytes, &specs, &why) == 0;
     for (size_t i = 0; i < specs.count; i++)
         if (strcmp(specs.items[i].metadata.name, name) == 0 &&
-            define(node, &specs.items[i], &wish, &why) < 0)
+            define(node, &specs.items[i], &options, &why) < 0)
             good = false;
     sl_specs_release(&specs);
     if (!good)
@@ -122,14 +123,14 @@ static void define_kept(void *arg, const char *name, const char *text, size_t by
 int sl_node_request(struct sl_node *node, const char *text, size_t bytes,
                     char names[SL_NODE_REQUEST_MODELS_MAX][64], size_t *count, struct sl_err *err)
 {
-    const struct sl_model_wish wish = {SL_MODEL_OF_REQUEST, false, true};
+    const struct sl_model_options options = {SL_MODEL_OF_REQUEST, false, true};
     struct sl_specs specs = {0};
     int done = parse_request(text, bytes, &specs, err);
     *count = 0;
     for (size_t i = 0; done == 0 && i < specs.count; i++) {
         char *name = names[*count];
         snprintf(name, 64, "%s", specs.items[i].metadata.name);
-        done = define(node, &specs.items[i], &wish, err);
+        done = define(node, &specs.items[i], &options, err);
         if (done == 0)
             done = sl_directory_holder_remember(node->directory, name, text, err);
         *count += done == 0;
@@ -148,17 +149,34 @@ static int check_uri(struct sl_node *node, const char *uri, size_t *prefix_bytes
 int sl_node_define_uri(struct sl_node *node, const char *uri, const char *device, uint32_t uid,
                        char name[SL_NODE_URI_NAME], struct sl_err *err)
 {
-    const struct sl_model_wish wish = {.origin = SL_MODEL_OF_REQUEST,
-                                       .passing = true,
-                                       .limited = uid != 0 && uid != geteuid(),
-                                       .uid = uid};
+    const struct sl_model_options options = {.origin = SL_MODEL_OF_REQUEST,
+                                             .passing = true,
+                                             .limited = uid != 0 && uid != geteuid(),
+                                             .uid = uid};
     struct sl_specs specs = {0};
     size_t prefix_bytes;
     if (check_uri(node, uri, &prefix_bytes, err) < 0 ||
         sl_node_uri_name(uri, device, name, err) < 0 ||
         sl_node_uri_spec(uri, prefix_bytes, device, name, &specs, err) < 0)
         return -1;
-    int done = define(node, &specs.items[0], &wish, err);
+    int done = define(node, &specs.items[0], &options, err);
+    sl_specs_release(&specs);
+    return done;
+}
+
+int sl_node_define_files(struct sl_node *node, const struct sl_node_files_options *options,
+                         char name[SL_NODE_URI_NAME], struct sl_err *err)
+{
+    const struct sl_model_options passing = {.origin = SL_MODEL_OF_REQUEST, .passing = true};
+    struct sl_specs specs = {0};
+    sl_autofree char *place = sl_asprintf(err, "files %s", options->sharing);
+    if (!place || sl_node_uri_name(options->uri, place, name, err) < 0 ||
+        sl_node_uri_spec(options->uri, options->prefix_bytes, NULL, name, &specs, err) < 0)
+        return -1;
+    if (options->has_credentials)
+        snprintf(specs.items[0].source.credentials, sizeof(specs.items[0].source.credentials), "%s",
+                 name);
+    int done = define(node, &specs.items[0], &passing, err);
     sl_specs_release(&specs);
     return done;
 }
@@ -193,13 +211,8 @@ static void warn_of_disk(const char *directory)
                directory);
 }
 
-struct sl_node *sl_node_open(struct sl_node_config *config, struct sl_err *err)
-{
-    return sl_node_open_with(config, NULL, err);
-}
-
-struct sl_node *sl_node_open_with(struct sl_node_config *config, struct sl_systemd_sockets *given,
-                                  struct sl_err *err)
+struct sl_node *sl_node_open(struct sl_node_config *config, const struct sl_node_opening *opening,
+                             struct sl_err *err)
 {
     SL_AUTO(sl_node) node = sl_alloc(sizeof(*node), err);
     if (!node)
@@ -209,6 +222,7 @@ struct sl_node *sl_node_open_with(struct sl_node_config *config, struct sl_syste
     take_prefixes(node, &config->spec.pool.uri_prefixes);
     node->loads_at_once = (unsigned)config->spec.loads_at_once;
     if (sl_node_rights_set(&node->rights, &config->spec.control, err) < 0 ||
+        sl_node_tmpfs_mount(&config->spec, err) < 0 ||
         !(node->directory = sl_directory_holder_open(config->spec.directory, err)) ||
         !(node->pool = sl_pool_holder_new(config->spec.pool.directory, err)) ||
         !(node->gpus = sl_gpu_holders_new(err)))
@@ -221,7 +235,9 @@ struct sl_node *sl_node_open_with(struct sl_node_config *config, struct sl_syste
         return NULL;
     sl_gpu_holders_bind(node->gpus, node->registry);
     sl_gpu_holders_set_budget(node->gpus, config->spec.pool.gpu_budget_bytes);
-    sl_pool_holder_scan(node->pool, node->gpus, node->registry, given);
+    sl_pool_holder_scan(node->pool, node->gpus, node->registry, opening->given);
+    if (opening->found && opening->found(opening->arg, node, err) < 0)
+        return NULL;
     sl_directory_holder_each_spec(node->directory, define_kept, node);
     take_config(node, config);
     sl_registry_set_budget(node->registry, registry.budget_bytes); /* it may be less than before */

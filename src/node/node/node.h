@@ -1,6 +1,7 @@
 /*
  * The node: the registry with its holders and rights, made from a config and changed by new ones.
- * What serves it (HTTP, the pool's socket) is above.
+ * What serves it (HTTP, the pool's socket) is above. Any thread may call what is below, but open,
+ * free and sl_node_reload(), which are the main thread's.
  */
 #ifndef SL_NODE_H
 #define SL_NODE_H
@@ -13,6 +14,7 @@
 #include "pool_holder.h"
 #include "registry.h"
 
+/** What it points to is the node's, until sl_node_free(). */
 struct sl_node {
     struct sl_registry *registry;
     struct sl_directory_holder *directory;
@@ -25,26 +27,34 @@ struct sl_node {
         struct sl_list uri_prefixes;
     } locked;
 };
+struct sl_node_opening {
+    /** What the service manager gave, or NULL: models among it are taken out. */
+    struct sl_systemd_sockets *given;
+    /** Called when it is known what lies in memory, and before any of it could go: references that
+     * are taken then keep it. NULL: nobody cares. */
+    int (*found)(void *arg, struct sl_node *node, struct sl_err *err);
+    void *arg;
+};
 /**
  * Take the directory, look at what lies in it, begin to load what the config names. Blocks only for
- * the look. SL_E_NO_SPACE, SL_E_USAGE. The specs of the config are moved out of it.
+ * the look, and for a GPU's driver where models on GPUs were left. SL_E_NO_SPACE, SL_E_USAGE. The
+ * specs of the config are moved out of it.
  */
-struct sl_node *sl_node_open(struct sl_node_config *config, struct sl_err *err);
-/** The same, with what the service manager gave: models among it are taken out. */
-struct sl_node *sl_node_open_with(struct sl_node_config *config, struct sl_systemd_sockets *given,
-                                  struct sl_err *err);
-/** Loads end and can be resumed; every reference must have been released. */
+struct sl_node *sl_node_open(struct sl_node_config *config, const struct sl_node_opening *opening,
+                             struct sl_err *err);
+/** Loads end and can be resumed; every reference must have been released. Blocks until they have.
+ */
 void sl_node_free(struct sl_node *node);
 SL_AUTO_DEFINE(sl_node)
 /**
  * Models, pins, budget and rights of a new config; its specs are moved out. References stay. What
- * was wrong with one model is logged, and the others are taken.
+ * was wrong with one model is logged, and the others are taken. Reads files; blocks for no load.
  */
 void sl_node_reload(struct sl_node *node, struct sl_node_config *config);
 /**
  * What a caller brought: a text of one or several models, which are loaded from now on and known
  * again after a restart. names: of each, "" at the end. SL_E_USAGE tells the first mistake; nothing
- * was done then. Code "exists": the config has the name.
+ * was done then. Code "exists": the config has the name. SL_E_NO_SPACE. Waits for no load.
  */
 enum { SL_NODE_REQUEST_MODELS_MAX = 16 };
 int sl_node_request(struct sl_node *node, const char *text, size_t bytes,
@@ -56,9 +66,22 @@ int sl_node_request(struct sl_node *node, const char *text, size_t bytes,
  */
 int sl_node_define_uri(struct sl_node *node, const char *uri, const char *device, uint32_t uid,
                        char name[SL_NODE_URI_NAME], struct sl_err *err);
-/** As sl_registry_forget(), after a restart, too. */
+/**
+ * A URI as files in the node's directory, for somebody who may have it: the caller has seen to
+ * that. It is known for as long as something of it is in memory. SL_E_USAGE.
+ */
+struct sl_node_files_options {
+    const char *uri;
+    size_t prefix_bytes;  /* of the URI: local files lie below them */
+    const char *sharing;  /* options with equal texts share one copy */
+    bool has_credentials; /* it is read with those that are kept under its name alone */
+};
+int sl_node_define_files(struct sl_node *node, const struct sl_node_files_options *options,
+                         char name[SL_NODE_URI_NAME], struct sl_err *err);
+/** As sl_registry_forget(), after a restart, too: its kept spec is removed, SL_E_NO_SPACE. */
 int sl_node_forget(struct sl_node *node, const char *name, struct sl_err *err);
-/** What `auto` means for a directory: 80 % of the smaller of its file system and our cgroups. */
+/** What `auto` means for a directory, in bytes: 80 % of the smaller of its file system and our
+ * cgroups. */
 uint64_t sl_node_auto_budget(const char *directory);
 
 #endif

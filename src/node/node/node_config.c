@@ -30,8 +30,9 @@ void sl_node_config_release(struct sl_node_config *config)
     memset(config, 0, sizeof(*config));
 }
 
-/* A mistake is noted and reading goes on; anything else ends it. `told`: in complaints already. */
-static int judge(struct reading *reading, const struct sl_err *why, bool told, struct sl_err *err)
+/* A mistake is noted and reading goes on; anything else ends it. `listed`: in complaints already.
+ */
+static int judge(struct reading *reading, const struct sl_err *why, bool listed, struct sl_err *err)
 {
     if (why->kind == SL_E_NO_SPACE) {
         if (err)
@@ -42,7 +43,7 @@ static int judge(struct reading *reading, const struct sl_err *why, bool told, s
         reading->first = *why;
         reading->first.kind = SL_E_USAGE;
     }
-    return told ? 0 : sl_buf_printf(reading->complaints, err, "%s\n", why->message);
+    return listed ? 0 : sl_buf_printf(reading->complaints, err, "%s\n", why->message);
 }
 
 static bool is_taken(const struct sl_node_config *config, const char *name)

@@ -1,4 +1,5 @@
-/* The config of the node daemon with every model that it names, read from all its files. */
+/* The config of the node daemon with every model that it names, read from all its files. A config
+ * is its caller's; any thread. */
 #ifndef SL_NODE_CONFIG_H
 #define SL_NODE_CONFIG_H
 
@@ -16,10 +17,12 @@ struct sl_node_config {
 /**
  * Read a config and the specs of its `models`, files and folders (their *.yaml and *.yml, in the
  * order of their names, none that begins with a dot). Every mistake of every file is a line in
- * complaints; err has the first, SL_E_USAGE. Release the config in either case.
+ * complaints; err has the first, SL_E_USAGE, or SL_E_NO_SPACE. Release the config in either case.
+ * Blocks for reading.
  */
 int sl_node_config_read(const char *path, struct sl_node_config *config, struct sl_buf *complaints,
                         struct sl_err *err);
+/** Specs that were moved out of it stay. */
 void sl_node_config_release(struct sl_node_config *config);
 
 #endif

@@ -302,7 +302,7 @@ int sl_node_folder_open(const char *path, struct sl_node_folder *folder, struct 
     return done;
 }
 
-void sl_node_folder_tell(const struct sl_node_folder *folder, struct sl_err *err)
+void sl_node_folder_explain(const struct sl_node_folder *folder, struct sl_err *err)
 {
     char text[sizeof(err->message)];
     char *at = folder->exposed && err ? strstr(err->message, folder->work) : NULL;

@@ -14,6 +14,8 @@
 #include "node_pool_rights.h"
 #include "node_socket.h"
 
+enum { POOL_BACKLOG = 512, ATTACH_SLOTS = 1024 };
+
 struct sl_node_pool {
     struct sl_registry *registry;
     struct sl_gpu_holders *gpus; /* NULL: none */
@@ -22,44 +24,52 @@ struct sl_node_pool {
     struct sl_node_socket socket;  /* at a path, to be taken away at the end */
     pthread_mutex_t lock;
     struct {
-        struct wish *wishes;                      /* that were not answered yet */
-        struct sl_node *node;                     /* that knows of URIs; NULL: none are taken */
+        struct attach *attaches[ATTACH_SLOTS]; /* not answered yet, by the address of the request */
+        struct sl_node *node;                  /* that knows of URIs; NULL: none are taken */
         uint32_t trusted[2 + SL_POOL_RIGHTS_MAX]; /* whose deposits everybody finds */
         size_t trusted_count;
         uint64_t deposit_bytes; /* of one user */
     } locked;
 };
-enum { POOL_BACKLOG = 512 };
 /* An attach that waits. */
-struct wish {
+struct attach {
     struct sl_node_pool *pool;
     struct sl_pool_request *request;
-    unsigned space;    /* where it is wanted */
-    struct wish *next; /* guarded by the pool */
+    unsigned space;      /* where it is wanted */
+    struct attach *next; /* guarded by the pool */
 };
 
 /* ---- attach --------------------------------------------------------------------------------- */
 
-/* With the lock held: it is about to be answered. */
-static void take_wish(struct sl_node_pool *pool, const struct wish *wish)
+/* With the lock held: where the attach of a request is, or would be. A request may have been freed:
+ * only its address is looked at. */
+static struct attach **find_attach(struct sl_node_pool *pool, const struct sl_pool_request *request)
 {
-    struct wish **at = &pool->locked.wishes;
-    while (*at && *at != wish)
+    uint64_t mixed = (uint64_t)(uintptr_t)request * UINT64_C(0x9e3779b97f4a7c15);
+    struct attach **at = &pool->locked.attaches[(mixed >> 32) % ATTACH_SLOTS];
+    while (*at && (*at)->request != request)
         at = &(*at)->next;
+    return at;
+}
+
+/* With the lock held: it is about to be answered. */
+static void take_attach(struct sl_node_pool *pool, const struct attach *attach)
+{
+    struct attach **at = find_attach(pool, attach->request);
     if (*at)
-        *at = wish->next;
+        *at = attach->next;
 }
 
-static void leave_list(struct wish *wish)
+static void leave_list(struct attach *attach)
 {
-    SL_LOCKED(&wish->pool->lock);
-    take_wish(wish->pool, wish);
+    SL_LOCKED(&attach->pool->lock);
+    take_attach(attach->pool, attach);
 }
 
-static void refuse(struct wish *wish, const struct sl_err *why)
+static void refuse(struct attach *attach, const struct sl_err *why)
 {
-    sl_pool_request_refuse(wish->request, why);
-    free(wish);
+    sl_pool_request_refuse(attach->request, why);
+    free(attach);
 }
 
 static void refuse_place(const char *name, uint32_t placement, struct sl_err *err)
@@ -79,13 +89,13 @@ static void refuse_place(const char *name, uint32_t placement, struct sl_err *er
 
 static void on_answer(void *arg, struct sl_model_ref *ref, const struct sl_err *why)
 {
-    struct wish *wish = arg;
-    struct sl_node_pool *pool = wish->pool;
+    struct attach *attach = arg;
+    struct sl_node_pool *pool = attach->pool;
     struct sl_err err = SL_ERR_INIT;
     char path[SL_PUBLISH_PATH_MAX];
-    leave_list(wish);
+    leave_list(attach);
     if (!ref) {
-        refuse(wish, why);
+        refuse(attach, why);
         return;
     }
     struct sl_pool_model *model = sl_model_ref_body(ref);
@@ -96,32 +106,31 @@ static void on_answer(void *arg, struct sl_model_ref *ref, const struct sl_err *
                      "'sink: {pool: {}}'",
                      sl_model_ref_name(ref), path);
         sl_registry_release(pool->registry, ref);
-        refuse(wish, &err);
+        refuse(attach, &err);
         return;
     }
-    struct sl_pool_copy *copy = sl_pool_model_copy_in(model, wish->space);
+    struct sl_pool_copy *copy = sl_pool_model_copy_in(model, attach->space);
     if (!copy) {
         refuse_place(sl_model_ref_name(ref), sl_model_ref_placement(ref), &err);
         sl_registry_release(pool->registry, ref);
-        refuse(wish, &err);
+        refuse(attach, &err);
         return;
     }
-    if (!sl_pool_request_grant(wish->request, copy, ref))
+    if (!sl_pool_request_grant(attach->request, copy, ref))
         sl_registry_release(pool->registry, ref);
-    free(wish);
+    free(attach);
 }
 
-static struct wish *new_wish(struct sl_node_pool *pool, struct sl_pool_request *request,
-                             unsigned space, struct sl_err *err)
+static struct attach *new_attach(struct sl_node_pool *pool, struct sl_pool_request *request,
+                                 unsigned space, struct sl_err *err)
 {
-    struct wish *wish = sl_alloc(sizeof(*wish), err);
-    if (!wish)
+    struct attach *attach = sl_alloc(sizeof(*attach), err);
+    if (!attach)
         return NULL;
-    *wish = (struct wish){pool, request, space, NULL};
+    *attach = (struct attach){pool, request, space, NULL};
     SL_LOCKED(&pool->lock);
-    wish->next = pool->locked.wishes;
-    pool->locked.wishes = wish;
-    return wish;
+    *find_attach(pool, request) = attach;
+    return attach;
 }
 
 /* The name of what a client means: as it is, or that of a URI, which is known from now on, there.
@@ -157,20 +166,20 @@ static void find_view(struct sl_node_pool *pool, uint32_t uid, struct view *view
 }
 
 /* On a GPU there may be what was made from the same URI on the host, too. */
-static void attach_derived(struct wish *wish, const struct sl_pool_wish *wanted, const char *name,
-                           const char *who)
+static void attach_derived(struct attach *attach, const struct sl_pool_attach_args *wanted,
+                           const char *name, const char *who)
 {
-    struct sl_node_pool *pool = wish->pool;
+    struct sl_node_pool *pool = attach->pool;
     struct sl_err err = SL_ERR_INIT, why = SL_ERR_INIT;
     char on_host[SL_NODE_URI_NAME];
     struct view view;
     find_view(pool, wanted->peer.uid, &view);
     struct sl_model_ref *ref =
         sl_registry_hold_derived(pool->registry, name, wanted->key, &view.view, who, &err);
-    if (!ref && err.kind == SL_E_NOT_FOUND && wish->space != SL_SPACE_HOST &&
+    if (!ref && err.kind == SL_E_NOT_FOUND && attach->space != SL_SPACE_HOST &&
         find_name(pool, wanted->model, SL_SPACE_HOST, wanted->peer.uid, on_host, &name, &why) == 0)
         ref = sl_registry_hold_derived(pool->registry, name, wanted->key, &view.view, who, &err);
-    on_answer(wish, ref, &err);
+    on_answer(attach, ref, &err);
 }
 
 static int find_device(struct sl_gpu_holders *gpus, const char *device, unsigned *space,
@@ -185,8 +194,8 @@ static int find_device(struct sl_gpu_holders *gpus, const char *device, unsigned
 }
 
 /* Where it is wanted. A load is not begun only to find that it is elsewhere. */
-static int find_space(struct sl_node_pool *pool, const struct sl_pool_wish *wanted, unsigned *space,
-                      struct sl_err *err)
+static int find_space(struct sl_node_pool *pool, const struct sl_pool_attach_args *wanted,
+                      unsigned *space, struct sl_err *err)
 {
     if (find_device(pool->gpus, wanted->device, space, err) < 0)
         return -1;
@@ -200,7 +209,7 @@ static int find_space(struct sl_node_pool *pool, const struct sl_pool_wish *want
 static void attach(void *arg, struct sl_pool_request *request)
 {
     struct sl_node_pool *pool = arg;
-    const struct sl_pool_wish *wanted = sl_pool_request_wish(request);
+    const struct sl_pool_attach_args *wanted = sl_pool_request_args(request);
     struct sl_err err = SL_ERR_INIT;
     char who[SL_REF_WHO_BYTES], of_uri[SL_NODE_URI_NAME];
     const char *name;
@@ -211,46 +220,44 @@ static void attach(void *arg, struct sl_pool_request *request)
         sl_pool_request_refuse(request, &err);
         return;
     }
-    struct wish *wish =
+    struct attach *attach =
         find_name(pool, wanted->model, space, wanted->peer.uid, of_uri, &name, &err) < 0
             ? NULL
-            : new_wish(pool, request, space, &err);
+            : new_attach(pool, request, space, &err);
     const struct sl_ask ask = {.name = name,
                                .kind = SL_REF_LEASE,
                                .who = who,
                                .early = true,
                                .present = wanted->present_only,
                                .answer = on_answer,
-                               .arg = wish};
-    if (!wish)
+                               .arg = attach};
+    if (!attach)
         sl_pool_request_refuse(request, &err);
     else if (*wanted->key)
-        attach_derived(wish, wanted, name, who);
+        attach_derived(attach, wanted, name, who);
     else if (sl_registry_ask(pool->registry, &ask, &err) < 0) {
-        leave_list(wish);
-        refuse(wish, &err);
+        leave_list(attach);
+        refuse(attach, &err);
     }
 }
 
-/* While the lock is held no answer frees the wish. */
-static struct wish *withdraw(struct sl_node_pool *pool, const struct sl_pool_request *request)
+/* While the lock is held no answer frees it. */
+static struct attach *withdraw(struct sl_node_pool *pool, const struct sl_pool_request *request)
 {
     SL_LOCKED(&pool->lock);
-    struct wish *wish = pool->locked.wishes;
-    while (wish && wish->request != request)
-        wish = wish->next;
-    if (!wish || !sl_registry_withdraw(pool->registry, wish))
+    struct attach *attach = *find_attach(pool, request);
+    if (!attach || !sl_registry_withdraw(pool->registry, attach))
         return NULL; /* its answer is on its way */
-    take_wish(pool, wish);
-    return wish;
+    take_attach(pool, attach);
+    return attach;
 }
 
 static void withdrawn(void *arg, struct sl_pool_request *request)
 {
     static const struct sl_err why = {.kind = SL_E_CANCELED, .message = "its client has gone"};
-    struct wish *wish = withdraw(arg, request);
-    if (wish)
-        refuse(wish, &why);
+    struct attach *attach = withdraw(arg, request);
+    if (attach)
+        refuse(attach, &why);
 }
 
 static void released(void *arg, void *cookie)
@@ -361,10 +368,10 @@ static size_t deposited_fds(void *arg, uint32_t uid)
     return counting.fds;
 }
 
-static void later(void *arg, struct sl_later *what)
+static void defer(void *arg, struct sl_deferred_call *what)
 {
     const struct sl_node_pool *pool = arg;
-    sl_registry_later(pool->registry, what);
+    sl_registry_defer(pool->registry, what);
 }
 
 /* ---- lists and eviction --------------------------------------------------------------------- */
@@ -428,10 +435,10 @@ static void take_deposits(struct sl_node_pool *pool, const struct sl_node_spec *
 static int listen_at_path(struct sl_node_pool *pool, const struct sl_node_spec *spec, int *fd,
                           struct sl_err *err)
 {
-    const struct sl_node_socket_wish wish = {spec->pool.socket, SOCK_SEQPACKET, POOL_BACKLOG,
-                                             pool->door.mode,
-                                             spec->pool.group ? pool->door.gid : UINT32_MAX};
-    if (sl_node_socket_open(&wish, &pool->socket, err) < 0)
+    const struct sl_node_socket_options socket = {spec->pool.socket, SOCK_SEQPACKET, POOL_BACKLOG,
+                                                  pool->door.mode,
+                                                  spec->pool.group ? pool->door.gid : UINT32_MAX};
+    if (sl_node_socket_open(&socket, &pool->socket, err) < 0)
         return -1;
     *fd = pool->socket.fd;
     pool->socket.fd = -1;
@@ -455,13 +462,6 @@ static struct sl_node_pool *new_pool(const struct sl_node_spec *spec, bool own_s
     return sl_steal(&pool);
 }
 
-struct sl_node_pool *sl_node_pool_start(struct sl_registry *registry,
-                                        const struct sl_node_spec *spec, int listen_fd,
-                                        struct sl_err *err)
-{
-    return sl_node_pool_start_with(registry, NULL, spec, listen_fd, err);
-}
-
 struct sl_node_pool *sl_node_pool_start_with(struct sl_registry *registry,
                                              struct sl_gpu_holders *gpus,
                                              const struct sl_node_spec *spec, int listen_fd,
@@ -477,7 +477,7 @@ struct sl_node_pool *sl_node_pool_start_with(struct sl_registry *registry,
                                                    .deposit_commit = commit_deposit,
                                                    .deposit_abort = abort_deposit,
                                                    .deposited_fds = deposited_fds,
-                                                   .later = later};
+                                                   .defer = defer};
     struct sl_pool_server_config config = {.listen_fd = listen_fd};
     SL_AUTO(sl_node_pool) pool = new_pool(spec, listen_fd < 0, &config, err);
     if (!pool || (listen_fd < 0 && listen_at_path(pool, spec, &config.listen_fd, err) < 0)) {

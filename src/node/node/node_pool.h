@@ -1,4 +1,5 @@
-/* The pool's socket in front of the registry: an attach is an ask, a lease is a reference. */
+/* The pool's socket in front of the registry: an attach is an ask, a lease is a reference. One
+ * thread serves everybody (pool_server.h); the functions here are the main thread's. */
 #ifndef SL_NODE_POOL_H
 #define SL_NODE_POOL_H
 
@@ -11,24 +12,22 @@
 struct sl_node_pool;
 /**
  * Serve the pool as the config says; listen_fd >= 0 is a socket that listens already, owned from
- * now on. The registry and the GPUs' holders (may be
- * NULL) are borrowed, and the registry must be stopped before the pool is freed: then every
- * request that waits has its answer.
+ * now on, whatever comes of it. The registry and the GPUs' holders (may be NULL) are borrowed, and
+ * the registry must be stopped before the pool is freed: then every request that waits has its
+ * answer. Errors as sl_node_socket_open(); SL_E_USAGE: a group that there is not; SL_E_NO_SPACE.
  */
 struct sl_node_pool *sl_node_pool_start_with(struct sl_registry *registry,
                                              struct sl_gpu_holders *gpus,
                                              const struct sl_node_spec *spec, int listen_fd,
                                              struct sl_err *err);
-/** The same without GPUs. */
-struct sl_node_pool *sl_node_pool_start(struct sl_registry *registry,
-                                        const struct sl_node_spec *spec, int listen_fd,
-                                        struct sl_err *err);
-/** Clients may ask for URIs, as far as the node allows them; until then none may. */
+/** Clients may ask for URIs, as far as the node (borrowed) allows them; until then none may. */
 void sl_node_pool_allow_uris(struct sl_node_pool *pool, struct sl_node *node);
-/** Closes every connection: their leases end. */
+/** Closes every connection, so their leases end, and takes the socket away. Blocks until its thread
+ * has ended. NULL is fine. */
 void sl_node_pool_free(struct sl_node_pool *pool);
 SL_AUTO_DEFINE(sl_node_pool)
-/** The rights of a new config, for requests from now on. */
+/** The rights of a new config, for requests from now on. What is wrong with them is logged, and
+ * they stay as they were. */
 void sl_node_pool_reload(struct sl_node_pool *pool, const struct sl_node_spec *spec);
 
 #endif

@@ -1,5 +1,5 @@
 /* Who may change something on the node: users and groups at the control socket, a token
- * elsewhere. Any thread. */
+ * elsewhere. Any thread, but init and release. */
 #ifndef SL_NODE_RIGHTS_H
 #define SL_NODE_RIGHTS_H
 
@@ -20,7 +20,8 @@ struct sl_node_rights {
 };
 void sl_node_rights_init(struct sl_node_rights *rights);
 void sl_node_rights_release(struct sl_node_rights *rights);
-/** Take the rules of a config in place of those before. SL_E_USAGE: more ids than fit. */
+/** Take the rules of a config, copied, in place of those before. SL_E_USAGE: more ids than fit;
+ * SL_E_NO_SPACE; then they stay as they were. */
 int sl_node_rights_set(struct sl_node_rights *rights, const struct sl_node_spec_control *control,
                        struct sl_err *err);
 /** Root and the daemon's own user always may. */
@@ -32,7 +33,8 @@ enum sl_node_token {
     SL_NODE_TOKEN_NONE,  /* the config names no file */
     SL_NODE_TOKEN_BROKEN /* the file cannot be read or holds no token; logged */
 };
-/** Is it the token of the file, as the file is now? Takes as long for every wrong one. */
+/** Is it the token of the file, as the file is now, which is read? Takes as long for every wrong
+ * one. */
 enum sl_node_token sl_node_rights_token(struct sl_node_rights *rights, const char *token);
 
 #endif

@@ -35,60 +35,62 @@ static void address_of(int folder_fd, const char *name, struct sockaddr_un *addr
 }
 
 /* Does somebody answer there? Another type of socket than ours is somebody's, too. */
-static bool is_served(int folder_fd, const struct sl_node_socket_wish *wish, const char *name)
+static bool is_served(int folder_fd, const struct sl_node_socket_options *options, const char *name)
 {
     struct sockaddr_un address;
-    sl_autoclose int fd = socket(AF_UNIX, wish->type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    sl_autoclose int fd = socket(AF_UNIX, options->type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     address_of(folder_fd, name, &address);
     return fd < 0 || connect(fd, (const struct sockaddr *)&address, sizeof(address)) == 0 ||
            (errno != ECONNREFUSED && errno != ENOENT);
 }
 
-static int look_at_place(int folder_fd, const struct sl_node_socket_wish *wish, const char *name,
-                         struct sl_err *err)
+static int look_at_place(int folder_fd, const struct sl_node_socket_options *options,
+                         const char *name, struct sl_err *err)
 {
     struct stat status;
     if (fstatat(folder_fd, name, &status, AT_SYMLINK_NOFOLLOW) < 0)
         return 0;
     if (!S_ISSOCK(status.st_mode))
-        return sl_fail(err, SL_E_NET, "cannot listen on '%s': something else is there", wish->path);
-    if (is_served(folder_fd, wish, name))
+        return sl_fail(err, SL_E_NET, "cannot listen on '%s': something else is there",
+                       options->path);
+    if (is_served(folder_fd, options, name))
         return sl_fail(err, SL_E_NET, "cannot listen on '%s': another process serves it",
-                       wish->path);
+                       options->path);
     return 0;
 }
 
 /* In the closed folder. */
-static int bind_closed(int closed_fd, const struct sl_node_socket_wish *wish,
+static int bind_closed(int closed_fd, const struct sl_node_socket_options *options,
                        struct sl_node_socket *at, struct sl_err *err)
 {
     struct sockaddr_un address;
     struct stat status;
     address_of(closed_fd, BOUND, &address);
     unlinkat(closed_fd, BOUND, 0);
-    at->fd = socket(AF_UNIX, wish->type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    at->fd = socket(AF_UNIX, options->type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (at->fd < 0 || bind(at->fd, (struct sockaddr *)&address, sizeof(address)) < 0 ||
-        (wish->group != UINT32_MAX && fchownat(closed_fd, BOUND, UINT32_MAX, wish->group, 0) < 0) ||
-        fchmodat(closed_fd, BOUND, wish->mode, 0) < 0 || listen(at->fd, wish->backlog) < 0 ||
+        (options->group != UINT32_MAX &&
+         fchownat(closed_fd, BOUND, UINT32_MAX, options->group, 0) < 0) ||
+        fchmodat(closed_fd, BOUND, options->mode, 0) < 0 || listen(at->fd, options->backlog) < 0 ||
         fstatat(closed_fd, BOUND, &status, AT_SYMLINK_NOFOLLOW) < 0)
-        return fail_listen(err, errno, wish->path);
+        return fail_listen(err, errno, options->path);
     at->inode = status.st_ino;
     return 0;
 }
 
-static int bind_and_place(const struct sl_node_socket_wish *wish, struct sl_node_socket *at,
+static int bind_and_place(const struct sl_node_socket_options *options, struct sl_node_socket *at,
                           struct sl_err *err)
 {
     char closed[300];
     snprintf(closed, sizeof(closed), ".%.200s.%u", at->name, geteuid());
     if (mkdirat(at->folder_fd, closed, 0700) < 0 && errno != EEXIST)
-        return fail_listen(err, errno, wish->path);
+        return fail_listen(err, errno, options->path);
     sl_autoclose int fd = sl_node_open_own(at->folder_fd, closed, false, closed, err);
     if (fd < 0)
         return -1;
-    int done = bind_closed(fd, wish, at, err);
+    int done = bind_closed(fd, options, at, err);
     if (done == 0 && renameat(fd, BOUND, at->folder_fd, at->name) < 0)
-        done = fail_listen(err, errno, wish->path);
+        done = fail_listen(err, errno, options->path);
     if (done < 0)
         unlinkat(fd, BOUND, 0);
     unlinkat(at->folder_fd, closed, AT_REMOVEDIR);
@@ -121,15 +123,16 @@ static int open_folder(const char *path, struct sl_node_socket *at, struct sl_er
     return 0;
 }
 
-int sl_node_socket_open(const struct sl_node_socket_wish *wish, struct sl_node_socket *at,
+int sl_node_socket_open(const struct sl_node_socket_options *options, struct sl_node_socket *at,
                         struct sl_err *err)
 {
     *at = (struct sl_node_socket){.fd = -1, .folder_fd = -1};
-    if (strlen(wish->path) >= sizeof(((struct sockaddr_un *)NULL)->sun_path))
-        return sl_fail(err, SL_E_USAGE, "the path of the socket '%.200s' is too long", wish->path);
-    if (open_folder(wish->path, at, err) == 0 &&
-        look_at_place(at->folder_fd, wish, at->name, err) == 0 &&
-        bind_and_place(wish, at, err) == 0)
+    if (strlen(options->path) >= sizeof(((struct sockaddr_un *)NULL)->sun_path))
+        return sl_fail(err, SL_E_USAGE, "the path of the socket '%.200s' is too long",
+                       options->path);
+    if (open_folder(options->path, at, err) == 0 &&
+        look_at_place(at->folder_fd, options, at->name, err) == 0 &&
+        bind_and_place(options, at, err) == 0)
         return 0;
     sl_node_socket_release(at);
     return -1;
@@ -150,6 +153,12 @@ int sl_node_socket_set_mode(const struct sl_node_socket *at, unsigned mode, stru
         return sl_fail_errno(err, SL_E_NET, errno, "cannot change the mode of the socket '%s'",
                              at->name);
     return 0;
+}
+
+bool sl_node_socket_is_there(const struct sl_node_socket *at, const char *path)
+{
+    struct stat status;
+    return lstat(path, &status) == 0 && S_ISSOCK(status.st_mode) && status.st_ino == at->inode;
 }
 
 void sl_node_socket_release(struct sl_node_socket *at)

@@ -50,25 +50,33 @@ static bool is_below(const char *prefix, const char *uri)
            (prefix[bytes - 1] == '/' || !uri[bytes] || uri[bytes] == '/');
 }
 
-int sl_node_uri_check(const struct sl_list *prefixes, const char *uri, size_t *prefix_bytes,
-                      struct sl_err *err)
+int sl_node_uri_below(const struct sl_list *prefixes, const char *uri, size_t *prefix_bytes)
 {
     static const char *const hidden[] = {"%2e", "%2f", "%5c"};
     bool odd = has_odd_part(uri) || uri[strcspn(uri, "?#\\")];
     for (size_t i = 0; i < SL_COUNT(hidden); i++)
         odd = odd || has_any_case(uri, hidden[i]);
     if (odd)
-        return sl_fail(err, SL_E_USAGE,
-                       "a pool's client may not ask for '%.300s': '.', '..' and empty parts, "
-                       "'?', '#', '\\', and %%2e, %%2f, %%5c are not taken there",
-                       uri);
+        return -2;
     *prefix_bytes = 0;
     for (size_t i = 0; i < prefixes->count; i++) {
         size_t bytes = strlen(prefixes->items[i]);
         if (is_below(prefixes->items[i], uri) && (!*prefix_bytes || bytes < *prefix_bytes))
             *prefix_bytes = bytes;
     }
-    if (*prefix_bytes)
+    return *prefix_bytes ? 0 : -1;
+}
+
+int sl_node_uri_check(const struct sl_list *prefixes, const char *uri, size_t *prefix_bytes,
+                      struct sl_err *err)
+{
+    int fits = sl_node_uri_below(prefixes, uri, prefix_bytes);
+    if (fits == -2)
+        return sl_fail(err, SL_E_USAGE,
+                       "a pool's client may not ask for '%.300s': '.', '..' and empty parts, "
+                       "'?', '#', '\\', and %%2e, %%2f, %%5c are not taken there",
+                       uri);
+    if (fits == 0)
         return 0;
     return sl_fail(err, SL_E_AUTH,
                    "this pool does not load '%.300s' for its clients: ask for a model by name, or "
@@ -93,6 +101,17 @@ int sl_node_uri_name(const char *uri, const char *device, char name[SL_NODE_URI_
     return 0;
 }
 
+static void write_pool(struct sl_json *json, const char *device)
+{
+    sl_json_key(json, "sink");
+    sl_json_object(json);
+    sl_json_key(json, "pool");
+    sl_json_object(json);
+    sl_json_key_string(json, "device", device);
+    sl_json_end(json);
+    sl_json_end(json);
+}
+
 /* JSON is YAML, and its strings leave nothing of a URI to be read as anything else. */
 static const char *write_spec(struct sl_json *json, const char *uri, const char *device,
                               const char *name, struct sl_err *err)
@@ -108,13 +127,8 @@ static const char *write_spec(struct sl_json *json, const char *uri, const char 
     sl_json_object(json);
     sl_json_key_string(json, "uri", uri);
     sl_json_end(json);
-    sl_json_key(json, "sink");
-    sl_json_object(json);
-    sl_json_key(json, "pool");
-    sl_json_object(json);
-    sl_json_key_string(json, "device", device);
-    sl_json_end(json);
-    sl_json_end(json);
+    if (device)
+        write_pool(json, device);
     sl_json_end(json);
     return sl_json_text(json, err);
 }

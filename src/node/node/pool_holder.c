@@ -336,6 +336,7 @@ struct sl_pool_holder *sl_pool_holder_new(const char *directory, struct sl_err *
            "the pool's memory: %s", holder->place.why);
     holder->ops = (struct sl_holder){.name = "pool",
                                      .placement = SL_PLACEMENT(SL_SPACE_HOST),
+                                     .shares = true,
                                      .self = holder,
                                      .load = load,
                                      .drop = drop,

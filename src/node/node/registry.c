@@ -58,6 +58,7 @@ struct resident *registry_new_resident(struct model *model, const char *version,
         return NULL;
     resident->model = model;
     resident->holder = model->holder;
+    resident->share_next = resident;
     snprintf(resident->version, sizeof(resident->version), "%s", version);
     resident->used_ns = sl_now_ns();
     resident->next = model->residents;
@@ -74,6 +75,7 @@ void registry_remove_resident(struct resident *resident)
     *at = resident->next;
     if (model->current == resident)
         model->current = NULL;
+    registry_part(resident);
     free(resident->key);
     free(resident);
 }
@@ -122,7 +124,8 @@ void registry_free_model(struct sl_registry *registry, struct model *model)
 static struct spec_box *new_box(struct sl_spec *spec, struct sl_err *err)
 {
     struct spec_box *box = sl_alloc(sizeof(*box), err);
-    if (!box || sl_spec_digest(spec, box->digest, err) < 0) {
+    if (!box || sl_spec_digest(spec, box->digest, err) < 0 ||
+        sl_spec_origin_digest(spec, box->origin, err) < 0) {
         free(box);
         sl_options_release(sl_spec_table(), spec);
         return NULL;
@@ -145,15 +148,15 @@ static unsigned count_passing(const struct sl_registry *registry, uint32_t uid, 
     return count;
 }
 
-static int check_passing(const struct sl_registry *registry, const struct sl_model_wish *wish,
+static int check_passing(const struct sl_registry *registry, const struct sl_model_options *options,
                          struct sl_err *err)
 {
-    unsigned own, all = count_passing(registry, wish->uid, &own);
-    if (wish->limited && own >= SL_REGISTRY_PASSING_SHARE)
+    unsigned own, all = count_passing(registry, options->uid, &own);
+    if (options->limited && own >= SL_REGISTRY_PASSING_SHARE)
         return sl_fail_code(err, SL_E_USAGE, "full",
                             "user %u has asked for %u models by URI, the most that one user may at "
                             "a time: let some be forgotten, which takes a second after they failed",
-                            wish->uid, own);
+                            options->uid, own);
     if (all >= SL_REGISTRY_PASSING_MAX)
         return sl_fail_code(err, SL_E_USAGE, "full",
                             "no more than %d models at a time can be asked for by URI",
@@ -162,28 +165,28 @@ static int check_passing(const struct sl_registry *registry, const struct sl_mod
 }
 
 static int take_definition(struct sl_registry *registry, struct spec_box *box,
-                           const struct sl_holder *holder, const struct sl_model_wish *wish,
+                           const struct sl_holder *holder, const struct sl_model_options *options,
                            struct sl_err *err)
 {
     const char *name = box->spec.metadata.name;
     struct model *model = registry_find(registry, name);
-    bool of_config = wish->origin == SL_MODEL_OF_CONFIG;
-    bool passing = wish->passing && (!model || !model->box || model->passing);
+    bool of_config = options->origin == SL_MODEL_OF_CONFIG;
+    bool passing = options->passing && (!model || !model->box || model->passing);
     if (model && model->of_config && !model->retired && !of_config &&
         memcmp(model->box->digest, box->digest, 32) != 0)
         return sl_fail_code(err, SL_E_USAGE, "exists",
                             "the model '%s' is in the config, with another spec: change it there, "
                             "or give this one another name",
                             name);
-    if (passing && !model && check_passing(registry, wish, err) < 0)
+    if (passing && !model && check_passing(registry, options, err) < 0)
         return -1;
     bool new = !model;
     if (new && !(model = new_model(registry, name, err)))
         return -1;
     model->passing = passing;
     if (new) {
-        model->limited = wish->limited;
-        model->asked_by = wish->uid;
+        model->limited = options->limited;
+        model->asked_by = options->uid;
     }
     model->passing_ns = sl_now_ns() + PASSING_MS * SL_NS_PER_MS; /* until it is asked for */
     bool same = model->box && memcmp(model->box->digest, box->digest, 32) == 0;
@@ -197,25 +200,27 @@ static int take_definition(struct sl_registry *registry, struct spec_box *box,
     model->of_config = model->of_config && !model->retired ? true : of_config;
     model->retired = false;
     if (of_config)
-        model->pinned_by_config = wish->pin;
-    model->wanted = model->wanted || wish->load;
-    model->again = model->again || (wish->load && !same && model->work == WORK_RUNNING);
-    if (wish->load && (!same || !of_config || !model->current))
+        model->pinned_by_config = options->pin;
+    model->wanted = model->wanted || options->load;
+    model->load_again =
+        model->load_again ||
+        (options->load && !same && (model->work == WORK_RUNNING || model->work == WORK_FOLLOWS));
+    if (options->load && (!same || !of_config || !model->current))
         registry_queue(registry, model);
     return 0;
 }
 
 int sl_registry_define(struct sl_registry *registry, struct sl_spec *spec,
-                       const struct sl_holder *holder, const struct sl_model_wish *wish,
+                       const struct sl_holder *holder, const struct sl_model_options *options,
                        struct sl_err *err)
 {
     struct spec_box *box = new_box(spec, err);
     if (!box)
         return -1;
     SL_LOCKED(&registry->lock);
-    int done = take_definition(registry, box, holder, wish, err);
+    int done = take_definition(registry, box, holder, options, err);
     registry_box_free(box);
-    registry_tell(registry);
+    registry_update_gauges(registry);
     return done;
 }
 
@@ -277,7 +282,7 @@ int sl_registry_adopt(struct sl_registry *registry, const struct sl_holder *hold
 {
     SL_LOCKED(&registry->lock);
     int done = take_found(registry, holder, found, err);
-    registry_tell(registry);
+    registry_update_gauges(registry);
     return done;
 }
 
@@ -297,11 +302,11 @@ void sl_registry_keep_only(struct sl_registry *registry, const char *const *name
         if (!gone || is_named(model->name, names, count))
             continue;
         model->retired = true;
-        model->wanted = model->again = model->pinned_by_config = model->pinned_by_hand = false;
+        model->wanted = model->load_again = model->pinned_by_config = model->pinned_by_hand = false;
         if (model->cancel)
             sl_cancel_raise(model->cancel, 0);
     }
-    registry_tell(registry);
+    registry_update_gauges(registry);
     pthread_cond_signal(&registry->clean);
 }
 
@@ -379,7 +384,8 @@ static struct waiter *new_waiter(struct sl_registry *registry, const struct sl_a
     return waiter;
 }
 
-/* A model that failed is not tried again at once, however many ask. */
+/* A model that failed is not tried again at once, however many ask; but that there was no room says
+ * nothing of the model, and is over when there is some. */
 static int refuse_ask(struct sl_registry *registry, const struct model *model,
                       const struct sl_ask *ask, struct sl_err *err)
 {
@@ -395,7 +401,8 @@ static int refuse_ask(struct sl_registry *registry, const struct model *model,
     if (!model->box || ask->present)
         return sl_fail_code(err, SL_E_NOT_FOUND, "absent", "the model '%s' is not in memory",
                             model->name);
-    if (!model->err.kind || now >= model->retry_ns)
+    if (!model->err.kind || now >= model->retry_ns || registry_would_fit(registry, model) ||
+        (model->refused_bytes && registry_is_ending(registry)))
         return 0;
     *err = model->err;
     err->retry_after_ms = (uint32_t)((model->retry_ns - now) / SL_NS_PER_MS + 1);
@@ -423,20 +430,20 @@ static struct waiter *place_ask(struct sl_registry *registry, struct waiter *wai
     struct resident *resident = at_hand(model, ask);
     if (resident) {
         registry_link_ref(waiter->ref, resident);
-        registry_tell(registry);
+        registry_update_gauges(registry);
         return waiter;
     }
     struct waiter **end = &model->waiters;
     while (*end)
         end = &(*end)->next;
     *end = waiter;
-    model->again = model->again || (model->abandoned && model->work == WORK_RUNNING);
+    model->load_again = model->load_again || (model->abandoned && model->work == WORK_RUNNING);
     model->abandoned = false;
     if (model->work == WORK_NONE)
         registry_queue(registry, model);
     else
         registry->locked.counts.joined++;
-    registry_tell(registry);
+    registry_update_gauges(registry);
     return NULL;
 }
 
@@ -468,7 +475,7 @@ static struct waiter *take_waiter(struct sl_registry *registry, const void *arg,
 static void abandon(struct model *model)
 {
     for (const struct resident *at = model->residents; at; at = at->next)
-        if (at->state == RESIDENT_LOADING && at->body)
+        if (at->state == RESIDENT_LOADING && (at->body || registry_is_shared(at)))
             return;
     if (!model->passing || model->waiters || model->wanted || model->work == WORK_NONE)
         return;
@@ -487,16 +494,24 @@ bool sl_registry_withdraw(struct sl_registry *registry, const void *arg)
     free(waiter->ref);
     free(waiter);
     abandon(model);
-    registry_tell(registry);
+    registry_update_gauges(registry);
     return true;
 }
 
-bool registry_is_used(const struct resident *resident, const void *body)
+static bool has_reference(const struct resident *resident, const void *body)
 {
     for (const struct sl_model_ref *ref = resident->refs; ref; ref = ref->next)
         if (ref->body == body)
             return true;
     return false;
+}
+
+bool registry_is_used(const struct resident *resident, const void *body)
+{
+    for (const struct resident *at = resident->share_next; at != resident; at = at->share_next)
+        if (has_reference(at, body))
+            return true;
+    return has_reference(resident, body);
 }
 
 void registry_drop_replaced(const struct sl_holder *holder, void *body)
@@ -523,15 +538,15 @@ static bool unlink_ref(struct sl_registry *registry, struct sl_model_ref *ref)
     ref->holder = resident->holder;
     if (!resident->ref_count)
         registry_enforce(registry); /* a budget that shrank has waited for it */
-    registry_tell(registry);
+    registry_update_gauges(registry);
     if (!resident->ref_count)
         pthread_cond_signal(&registry->clean);
     return last;
 }
 
-static void run_replaced(struct sl_later *later)
+static void run_replaced(struct sl_deferred_call *call)
 {
-    struct sl_model_ref *ref = (struct sl_model_ref *)later;
+    struct sl_model_ref *ref = (struct sl_model_ref *)call;
     registry_drop_replaced(ref->holder, ref->body);
     free(ref);
 }
@@ -544,8 +559,8 @@ void sl_registry_release(struct sl_registry *registry, struct sl_model_ref *ref)
         free(ref);
         return;
     }
-    ref->later.run = run_replaced;
-    sl_registry_later(registry, &ref->later);
+    ref->call.run = run_replaced;
+    sl_registry_defer(registry, &ref->call);
 }
 
 const char *sl_model_ref_name(const struct sl_model_ref *ref)

@@ -9,9 +9,9 @@
 #ifndef SL_REGISTRY_H
 #define SL_REGISTRY_H
 
+#include "deferred_call.h"
 #include "holder.h"
 #include "json.h"
-#include "later.h"
 
 enum {
     SL_REGISTRY_MODELS_MAX = 4096,
@@ -29,7 +29,7 @@ struct sl_registry_config {
 };
 
 struct sl_registry;
-/** Starts its threads. */
+/** Starts its threads. config is copied. SL_E_NO_SPACE. */
 struct sl_registry *sl_registry_new(const struct sl_registry_config *config, struct sl_err *err);
 /**
  * Cancel all loads (they resume later), answer all who wait, end the threads. Blocks. Residents
@@ -39,17 +39,21 @@ void sl_registry_free(struct sl_registry *registry);
 SL_AUTO_DEFINE(sl_registry)
 /** The first half of it: nothing begins any more, and who waits is answered. Blocks. */
 void sl_registry_stop(struct sl_registry *registry);
+/** Of residents on the host. What is over it, and nobody uses, goes, by a thread of the registry.
+ */
 void sl_registry_set_budget(struct sl_registry *registry, uint64_t budget_bytes);
-/** Of residents on cuda:`ordinal`; 0 unless set. */
+/** The same of residents on cuda:`ordinal`; 0 unless set. */
 void sl_registry_set_gpu_budget(struct sl_registry *registry, unsigned ordinal,
                                 uint64_t budget_bytes);
+/** Bytes that residents there take, those being loaded or dropped included, and what was dropped
+ * and somebody still has; and their budget. */
 void sl_registry_gpu_bytes(struct sl_registry *registry, unsigned ordinal, uint64_t *held_bytes,
                            uint64_t *budget_bytes);
 
 /* ---- which models there are ----------------------------------------------------------------- */
 
 enum sl_model_origin { SL_MODEL_OF_CONFIG, SL_MODEL_OF_REQUEST };
-struct sl_model_wish {
+struct sl_model_options {
     enum sl_model_origin origin;
     bool pin;     /* of the config */
     bool load;    /* begin now, and try again if it fails */
@@ -61,10 +65,11 @@ struct sl_model_wish {
 /**
  * Say what a name means. The spec is moved out of *spec, also on failure. With another spec than
  * before the model is loaded again, and the versions that are in memory stay until they are
- * evicted. SL_E_USAGE, code "exists", if a request means to change a model of the config.
+ * evicted. SL_E_USAGE, code "exists", if a request means to change a model of the config, "full" if
+ * there are too many; SL_E_NO_SPACE. holder: outlives the registry.
  */
 int sl_registry_define(struct sl_registry *registry, struct sl_spec *spec,
-                       const struct sl_holder *holder, const struct sl_model_wish *wish,
+                       const struct sl_holder *holder, const struct sl_model_options *options,
                        struct sl_err *err);
 /** A version that lies in memory after a restart. */
 struct sl_registry_found {
@@ -77,7 +82,8 @@ struct sl_registry_found {
     bool current; /* the one that is asked for by name */
     void *body;   /* handed over, not on failure; or NULL */
 };
-/** Take it over, before or after the name is defined. SL_E_USAGE, code "exists". */
+/** Take it over, before or after the name is defined. SL_E_USAGE, codes "exists", "full";
+ * SL_E_NO_SPACE. */
 int sl_registry_adopt(struct sl_registry *registry, const struct sl_holder *holder,
                       const struct sl_registry_found *found, struct sl_err *err);
 /**
@@ -88,7 +94,13 @@ void sl_registry_keep_only(struct sl_registry *registry, const char *const *name
 
 /* ---- references ----------------------------------------------------------------------------- */
 
-enum sl_ref_kind { SL_REF_CALLER, SL_REF_LEASE, SL_REF_DIRECTORY, SL_REF_KIND_COUNT };
+enum sl_ref_kind {
+    SL_REF_CALLER,
+    SL_REF_LEASE,
+    SL_REF_DIRECTORY,
+    SL_REF_VOLUME,
+    SL_REF_KIND_COUNT
+};
 struct sl_model_ref;
 struct sl_ask {
     const char *name;
@@ -114,17 +126,31 @@ int sl_registry_ask(struct sl_registry *registry, const struct sl_ask *ask, stru
  * does not answer holds up nobody.
  */
 bool sl_registry_withdraw(struct sl_registry *registry, const void *arg);
-/** The same, waiting for the answer; SL_E_CANCELED leaves the load to others. */
-struct sl_model_ref *sl_registry_wait(struct sl_registry *registry, const char *name,
-                                      enum sl_ref_kind kind, const char *who,
-                                      struct sl_cancel *cancel, struct sl_err *err);
+/** The same, waiting for the answer: blocks. The reference is the caller's. SL_E_CANCELED: cancel
+ * (may be NULL) was raised, which leaves the load to others, or the node ends; SL_E_NO_SPACE: no
+ * descriptor or memory to wait with. When sl_now_ns() is until_ns (UINT64_MAX: never),
+ * SL_E_TIMEOUT, code "waiting", and the load goes on. */
+struct sl_model_ref *sl_registry_wait_until(struct sl_registry *registry, const char *name,
+                                            enum sl_ref_kind kind, const char *who,
+                                            uint64_t until_ns, struct sl_cancel *cancel,
+                                            struct sl_err *err);
+/** A version that is whole and in memory, whether the name still stands for it or not; nothing is
+ * loaded. SL_E_NOT_FOUND, SL_E_NO_SPACE. */
+struct sl_model_ref *sl_registry_hold_version(struct sl_registry *registry, const char *name,
+                                              const char *version, enum sl_ref_kind kind,
+                                              const char *who, struct sl_err *err);
+/** The reference is gone then. The last of a body that another has replaced gives that back by a
+ * thread of the registry. */
 void sl_registry_release(struct sl_registry *registry, struct sl_model_ref *ref);
 /** Of a reference; borrowed until it is released. */
 const char *sl_model_ref_name(const struct sl_model_ref *ref);
 const char *sl_model_ref_version(const struct sl_model_ref *ref);
 void *sl_model_ref_body(const struct sl_model_ref *ref);
-/** Of its holder. */
+/** What it takes of the budget of each space that it lies in. */
+uint64_t sl_model_ref_bytes(const struct sl_model_ref *ref);
+/** Of its holder: a set of spaces (space.h). */
 uint32_t sl_model_ref_placement(const struct sl_model_ref *ref);
+/** Where its version is, "" if in no file. */
 void sl_model_ref_path(const struct sl_model_ref *ref, char path[SL_PUBLISH_PATH_MAX]);
 
 /* ---- derived models ------------------------------------------------------------------------- */
@@ -167,12 +193,14 @@ struct sl_derived_offer {
 int sl_registry_deposit_begin(struct sl_registry *registry, const struct sl_derived_offer *offer,
                               struct sl_err *err);
 /** The body is the holder's from now on, and whoever knows the key finds it; bytes: what it has.
- * -1: as if aborted, and the body remains the caller's; code "stale", as above. */
+ * -1: as if aborted, and the body remains the caller's; code "stale", as above; SL_E_NO_SPACE;
+ * SL_E_NOT_FOUND: there is no such deposit. */
 int sl_registry_deposit_commit(struct sl_registry *registry, uint64_t id, void *body,
                                uint64_t bytes, struct sl_err *err);
+/** Its room is free again; one that is over is fine. */
 void sl_registry_deposit_abort(struct sl_registry *registry, uint64_t id);
-/** A lease of a derived model. SL_E_NOT_FOUND, codes "absent", "busy" (it is being deposited),
- * "stale" (the one that there is was made from another version). */
+/** A lease of a derived model, the caller's. SL_E_NO_SPACE; SL_E_NOT_FOUND, codes "absent", "busy"
+ * (it is being deposited), "stale" (the one that there is was made from another version). */
 struct sl_model_ref *sl_registry_hold_derived(struct sl_registry *registry, const char *name,
                                               const char *key, const struct sl_derived_view *view,
                                               const char *who, struct sl_err *err);
@@ -184,8 +212,10 @@ int sl_registry_evict_derived(struct sl_registry *registry, const char *name, co
 
 /* Each: SL_E_NOT_FOUND for an unknown name, SL_E_USAGE with a code for what is not possible now. */
 
-/** Look at the source again, and load a new version if there is one. */
+/** Look at the source again, and load a new version if there is one: by a thread of the registry.
+ */
 int sl_registry_load(struct sl_registry *registry, const char *name, struct sl_err *err);
+/** By hand, beside a pin of the config, which stays: code "config". */
 int sl_registry_pin(struct sl_registry *registry, const char *name, bool pin, struct sl_err *err);
 /** Begin to take every version that was loaded out of memory; *bytes (may be NULL): how much. Codes
  * "busy", "pinned", "loading". */
@@ -203,8 +233,9 @@ struct sl_registry_counts {
     uint64_t left_bytes; /* of held_bytes: was dropped, and somebody still has it */
     uint64_t loads, joined, evictions, refusals; /* ever */
 };
+/** As they are at one moment. */
 void sl_registry_counts(struct sl_registry *registry, struct sl_registry_counts *counts);
-/** A model, or a derived one, and what callers would get of it. */
+/** A model, or a derived one, and what callers would get of it. Borrowed for the call. */
 struct sl_registry_entry {
     const char *name;
     const char *key; /* of a derived model; else "" */
@@ -216,13 +247,22 @@ struct sl_registry_entry {
     uint64_t left_bytes;   /* it was dropped, and somebody still has so much … */
     const char *left_text; /* … which this tells; else NULL */
 };
+/** What a name stands for. */
+struct sl_registry_meaning {
+    bool of_config;     /* and not of a request or a client */
+    bool busy;          /* a load of it is queued or runs */
+    const char *holder; /* by its name, for good; NULL: found in memory, not defined */
+};
+/** False: nobody defined it. */
+bool sl_registry_meaning(struct sl_registry *registry, const char *name,
+                         struct sl_registry_meaning *meaning);
 /** Which memory the model of this name is for; 0: there is none. */
 uint32_t sl_registry_placement(struct sl_registry *registry, const char *name);
 /** Every model of a holder of this name, with the lock held: `each` must be quick, and must not
  * call the registry. Ends where it does not return 0. */
 void sl_registry_each(struct sl_registry *registry, const char *holder,
                       int (*each)(void *arg, const struct sl_registry_entry *entry), void *arg);
-/** One model as JSON; false if there is none. */
+/** One model as JSON, a value; false, with nothing written, if there is none. */
 bool sl_registry_model_json(struct sl_registry *registry, const char *name, struct sl_json *json);
 /** Members of an open object: "models", budget, bytes. */
 void sl_registry_json(struct sl_registry *registry, struct sl_json *json);
@@ -233,10 +273,8 @@ void sl_registry_json(struct sl_registry *registry, struct sl_json *json);
 bool sl_registry_is_ready(struct sl_registry *registry, unsigned max,
                           void (*reason)(void *arg, const char *text), void *arg,
                           uint64_t *published, uint64_t *expected);
-/** Have later->run(later) called soon, by the thread that gives memory back. Any thread; never
+/** Have call->run(call) called soon, by the thread that gives memory back. Any thread; never
  * blocks but at the registry's end, when it is done at once. */
-void sl_registry_later(struct sl_registry *registry, struct sl_later *later);
-/** Block until nothing is queued, loaded or dropped. For tests and orderly ends. */
-void sl_registry_settle(struct sl_registry *registry);
+void sl_registry_defer(struct sl_registry *registry, struct sl_deferred_call *call);
 
 #endif

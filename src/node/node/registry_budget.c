@@ -12,12 +12,12 @@
 #include "log.h"
 #include "registry_parts.h"
 
-enum { TELL_BYTES = 480 };
+enum { TEXT_BYTES = 480 };
 
 /* Room is made from what will be there: what is being dropped is not. */
 static uint64_t counted(const struct resident *resident)
 {
-    return resident->state == RESIDENT_DROPPING ? 0 : resident->bytes;
+    return resident->state == RESIDENT_DROPPING || resident->borrows ? 0 : resident->bytes;
 }
 
 /* Whose memory it takes: of all GPUs, that of those which there are. */
@@ -44,7 +44,7 @@ static uint64_t add_up(const struct sl_registry *registry, unsigned space, bool 
     for (const struct model *model = registry->locked.models; model; model = model->next)
         for (const struct resident *at = model->residents; at; at = at->next)
             if (lies_in(registry, at, space))
-                bytes += dropping ? at->bytes : counted(at);
+                bytes += dropping && !at->borrows ? at->bytes : counted(at);
     return bytes;
 }
 
@@ -58,8 +58,8 @@ bool registry_pinned(const struct model *model)
     return model->pinned_by_config || model->pinned_by_hand;
 }
 
-/* The lower, the sooner it goes; -1: it stays. */
-static int rank(const struct resident *resident, const struct resident *wanting)
+/* Of one name; the lower, the sooner it goes; -1: it stays. */
+static int rank_alone(const struct resident *resident, const struct resident *wanting)
 {
     const struct model *model = resident->model;
     if (resident->ref_count || resident->busy || resident == wanting)
@@ -79,6 +79,26 @@ static int rank(const struct resident *resident, const struct resident *wanting)
     return registry_pinned(model) ? -1 : 2;
 }
 
+/* Of all names that have this memory. */
+static int rank(const struct resident *resident, const struct resident *wanting)
+{
+    int highest = rank_alone(resident, wanting);
+    for (const struct resident *at = resident->share_next; at != resident && highest >= 0;
+         at = at->share_next) {
+        int own = rank_alone(at, wanting);
+        highest = own < 0 ? own : SL_MAX(highest, own);
+    }
+    return highest;
+}
+
+static uint64_t used_ns(const struct resident *resident)
+{
+    uint64_t last = resident->used_ns;
+    for (const struct resident *at = resident->share_next; at != resident; at = at->share_next)
+        last = SL_MAX(last, at->used_ns);
+    return last;
+}
+
 static bool is_chosen(const struct victims *victims, const struct resident *resident)
 {
     for (size_t i = 0; i < victims->count; i++)
@@ -95,9 +115,9 @@ static struct resident *next_victim(const struct sl_registry *registry, unsigned
     for (struct model *model = registry->locked.models; model; model = model->next)
         for (struct resident *at = model->residents; at; at = at->next) {
             int own = rank(at, wanting);
-            if (own < 0 || !lies_in(registry, at, space) || is_chosen(victims, at))
+            if (own < 0 || at->borrows || !lies_in(registry, at, space) || is_chosen(victims, at))
                 continue;
-            if (!best || own < best_rank || (own == best_rank && at->used_ns < best->used_ns)) {
+            if (!best || own < best_rank || (own == best_rank && used_ns(at) < used_ns(best))) {
                 best = at;
                 best_rank = own;
             }
@@ -107,28 +127,37 @@ static struct resident *next_victim(const struct sl_registry *registry, unsigned
 
 /* ---- refusals ------------------------------------------------------------------------------- */
 
-static void tell_resident(const struct resident *resident, char *text, size_t capacity)
+static void describe_resident(const struct resident *resident, char *text, size_t capacity)
 {
     char bytes[32], why[48];
     size_t used = strlen(text);
+    unsigned references = resident->ref_count, busy = resident->busy;
+    for (const struct resident *at = resident->share_next; at != resident; at = at->share_next) {
+        references += at->ref_count;
+        busy += at->busy;
+    }
+    const char *noun = references == 1 ? "reference" : "references";
     if (resident->state == RESIDENT_GONE)
-        snprintf(why, sizeof(why), "its load failed; %u %s", resident->ref_count,
-                 resident->ref_count == 1 ? "reference" : "references");
-    else if (resident->busy)
+        snprintf(why, sizeof(why), "its load failed; %u %s", references, noun);
+    else if (busy)
         snprintf(why, sizeof(why), resident->key ? "being deposited" : "being loaded");
-    else if (resident->ref_count)
-        snprintf(why, sizeof(why), "%u %s", resident->ref_count,
-                 resident->ref_count == 1 ? "reference" : "references");
+    else if (references)
+        snprintf(why, sizeof(why), "%u %s", references, noun);
     else
         snprintf(why, sizeof(why), "pinned");
-    snprintf(text + used, capacity - used, "%s'%s' %s (%s)", used ? ", " : "",
-             resident->model->name, sl_human_bytes(resident->bytes, bytes), why);
+    snprintf(text + used, capacity - used, "%s'%s'", used ? ", " : "", resident->model->name);
+    for (const struct resident *at = resident->share_next; at != resident; at = at->share_next) {
+        used = strlen(text);
+        snprintf(text + used, capacity - used, " and '%s'", at->model->name);
+    }
+    used = strlen(text);
+    snprintf(text + used, capacity - used, " %s (%s)", sl_human_bytes(resident->bytes, bytes), why);
 }
 
 static int refuse(const struct sl_registry *registry, const struct resident *wanting,
                   uint64_t bytes, unsigned space, struct sl_err *err)
 {
-    char text[TELL_BYTES] = "", need[32], budget[32], name[16], where[32] = "";
+    char text[TEXT_BYTES] = "", need[32], budget[32], name[16], where[32] = "";
     const char *key = space == SL_SPACE_HOST ? "budgetBytes" : "pool.gpuBudgetBytes";
     sl_human_bytes(bytes, need);
     sl_human_bytes(registry->locked.budgets[space], budget);
@@ -143,10 +172,10 @@ static int refuse(const struct sl_registry *registry, const struct resident *wan
         for (struct resident *at = model->residents; at; at = at->next)
             if (at != wanting && lies_in(registry, at, space) && counted(at) &&
                 rank(at, wanting) < 0)
-                tell_resident(at, text, sizeof(text));
+                describe_resident(at, text, sizeof(text));
     for (const struct left *at = registry->locked.left; at; at = at->next)
         if (sl_placement_has(at->holder->placement, space))
-            registry_tell_left(at, text, sizeof(text));
+            registry_describe_left(at, text, sizeof(text));
     return sl_fail_code(err, SL_E_NO_SPACE, "budget",
                         "the model '%s' needs %s, of a budget of %s%s these cannot be evicted: %s; "
                         "unpin or release one, or raise %s",
@@ -160,6 +189,7 @@ void registry_mark(struct sl_registry *registry, struct resident *resident, bool
     if (resident->state == RESIDENT_READY)
         registry->locked.counts.evictions++;
     resident->state = RESIDENT_DROPPING;
+    registry_pass_memory(resident);
     resident->for_janitor = for_janitor;
     registry->locked.dropping++;
     if (resident->model->current == resident)
@@ -168,10 +198,22 @@ void registry_mark(struct sl_registry *registry, struct resident *resident, bool
         pthread_cond_signal(&registry->clean);
 }
 
-/* What must go in one space, beside what goes already. */
-static int choose_victims(const struct sl_registry *registry, const struct resident *resident,
-                          uint64_t bytes, unsigned space, struct victims *victims,
-                          struct sl_err *err)
+/* With all its names; false: there is no place for them. */
+static bool choose(struct resident *victim, struct victims *victims)
+{
+    struct resident *at = victim;
+    do {
+        if (victims->count == VICTIMS_MAX)
+            return false;
+        victims->items[victims->count++] = at;
+        at = at->share_next;
+    } while (at != victim);
+    return true;
+}
+
+/* What must go in one space, beside what goes already; false: that would not be enough. */
+static bool choose_victims(const struct sl_registry *registry, const struct resident *resident,
+                           uint64_t bytes, unsigned space, struct victims *victims)
 {
     uint64_t budget = registry->locked.budgets[space];
     uint64_t others = add_up(registry, space, false) - counted(resident);
@@ -181,12 +223,11 @@ static int choose_victims(const struct sl_registry *registry, const struct resid
         struct resident *victim = next_victim(registry, space, resident, victims);
         if (!victim)
             break;
-        victims->items[victims->count++] = victim;
         others -= counted(victim);
+        if (!choose(victim, victims))
+            break;
     }
-    if (bytes > budget || others > budget - bytes)
-        return refuse(registry, resident, bytes, space, err);
-    return 0;
+    return bytes <= budget && others <= budget - bytes;
 }
 
 int registry_make_room(struct sl_registry *registry, struct resident *resident, uint64_t bytes,
@@ -195,15 +236,56 @@ int registry_make_room(struct sl_registry *registry, struct resident *resident, 
     victims->count = 0;
     for (unsigned space = 0; space < SL_SPACES_MAX; space++) {
         if (!lies_in(registry, resident, space) ||
-            choose_victims(registry, resident, bytes, space, victims, err) == 0)
+            choose_victims(registry, resident, bytes, space, victims))
             continue;
         victims->count = 0;
         registry->locked.counts.refusals++;
-        return -1;
+        return refuse(registry, resident, bytes, space, err);
     }
     for (size_t i = 0; i < victims->count; i++)
         registry_mark(registry, victims->items[i], false);
     return 0;
+}
+
+static bool is_ending(const struct model *model)
+{
+    struct sl_progress_view view = {0};
+    if (model->work != WORK_RUNNING || !model->progress)
+        return false;
+    for (const struct resident *at = model->residents; at; at = at->next)
+        if (at->state == RESIDENT_LOADING && !at->key && at->ref_count)
+            return false;
+    sl_progress_view(model->progress, &view);
+    return view.bytes_total && view.bytes_done >= view.bytes_total;
+}
+
+bool registry_is_ending(const struct sl_registry *registry)
+{
+    for (const struct model *model = registry->locked.models; model; model = model->next)
+        if (is_ending(model))
+            return true;
+    return false;
+}
+
+bool registry_await_end(struct sl_registry *registry, uint64_t until_ns)
+{
+    struct timespec until = {(time_t)(until_ns / SL_NS_PER_S), (long)(until_ns % SL_NS_PER_S)};
+    if (registry->locked.stopping || sl_now_ns() >= until_ns || !registry_is_ending(registry))
+        return false;
+    pthread_cond_timedwait(&registry->changed, &registry->lock, &until);
+    return true;
+}
+
+bool registry_would_fit(const struct sl_registry *registry, const struct model *model)
+{
+    const struct resident wanting = {.model = (struct model *)(uintptr_t)model,
+                                     .holder = model->holder};
+    struct victims victims = {.count = 0};
+    bool fits = model->refused_bytes;
+    for (unsigned space = 0; fits && space < SL_SPACES_MAX; space++)
+        if (lies_in(registry, &wanting, space))
+            fits = choose_victims(registry, &wanting, model->refused_bytes, space, &victims);
+    return fits;
 }
 
 bool registry_has_room(const struct sl_registry *registry, const struct resident *resident)
@@ -237,24 +319,39 @@ static void note_dropped(struct sl_registry *registry, struct resident *resident
     resident->used_ns = sl_now_ns();
 }
 
-int registry_drop(struct sl_registry *registry, struct resident *resident, struct sl_err *err)
+/* Nobody has the memory any more. */
+static int drop_memory(struct sl_registry *registry, struct resident *resident, struct sl_err *err)
 {
     const struct sl_holder *holder = resident->holder;
-    struct sl_err why = SL_ERR_INIT;
     char name[64];
     snprintf(name, sizeof(name), "%s", resident->model->name);
     struct left *left = registry_watch(resident, resident->body);
-    int done = holder->drop(holder->self, name, resident->version, resident->body, &why);
+    int done = holder->drop(holder->self, name, resident->version, resident->body, err);
     if (done < 0)
         sl_log(SL_LOG_WARN, "version %s of '%s' cannot be taken out of memory: %s",
-               resident->version, name, why.message);
+               resident->version, name, err->message);
     registry_leave(registry, left); /* counted twice for a moment, rather than not at all */
+    return done;
+}
+
+static bool leave_to_others(struct sl_registry *registry, struct resident *resident)
+{
+    SL_LOCKED(&registry->lock);
+    bool shared = registry_is_shared(resident);
+    registry_part(resident);
+    return shared;
+}
+
+int registry_drop(struct sl_registry *registry, struct resident *resident, struct sl_err *err)
+{
+    struct sl_err why = SL_ERR_INIT;
+    int done = leave_to_others(registry, resident) ? 0 : drop_memory(registry, resident, &why);
     {
         SL_LOCKED(&registry->lock);
         note_dropped(registry, resident, done);
         if (done < 0)
             registry_note_stuck(registry, &why);
-        registry_tell(registry);
+        registry_update_gauges(registry);
         pthread_cond_broadcast(&registry->changed);
         pthread_cond_signal(&registry->clean);
     }
@@ -271,7 +368,10 @@ static void enforce(struct sl_registry *registry, unsigned space)
         struct resident *victim = next_victim(registry, space, NULL, &none);
         if (!victim)
             return;
-        registry_mark(registry, victim, true);
+        struct resident *at = victim;
+        do
+            registry_mark(registry, at, true);
+        while ((at = at->share_next) != victim);
     }
 }
 
@@ -307,7 +407,7 @@ static uint64_t mark_all(struct sl_registry *registry, struct model *model, bool
     for (struct resident *at = model->residents; at; at = at->next)
         if ((at->state == RESIDENT_READY || at->state == RESIDENT_PARTIAL) && !at->busy &&
             !at->ref_count && (derived || !at->key)) {
-            bytes += registry_copies(registry, at) * at->bytes;
+            bytes += registry_is_shared(at) ? 0 : registry_copies(registry, at) * at->bytes;
             registry_mark(registry, at, true);
         }
     return bytes;
@@ -332,7 +432,7 @@ int sl_registry_evict(struct sl_registry *registry, const char *name, uint64_t *
     uint64_t freed = mark_all(registry, model, false);
     if (bytes)
         *bytes = freed;
-    registry_tell(registry);
+    registry_update_gauges(registry);
     return 0;
 }
 
@@ -349,11 +449,11 @@ int sl_registry_forget(struct sl_registry *registry, const char *name, struct sl
         return sl_fail_code(err, SL_E_USAGE, "busy", "the model '%s' is in use (%u references)",
                             name, references(model, true));
     model->forgotten = true;
-    model->wanted = model->again = false;
+    model->wanted = model->load_again = false;
     if (model->cancel)
         sl_cancel_raise(model->cancel, 0);
     mark_all(registry, model, true);
-    registry_tell(registry);
+    registry_update_gauges(registry);
     pthread_cond_signal(&registry->clean);
     return 0;
 }
@@ -370,7 +470,7 @@ int sl_registry_pin(struct sl_registry *registry, const char *name, bool pin, st
     if (pin && model->retired)
         return sl_fail(err, SL_E_NOT_FOUND, "the model '%s' was taken out of the config", name);
     model->pinned_by_hand = pin;
-    registry_tell(registry);
+    registry_update_gauges(registry);
     return 0;
 }
 
@@ -384,7 +484,7 @@ int sl_registry_load(struct sl_registry *registry, const char *name, struct sl_e
         return sl_fail(err, SL_E_NOT_FOUND, "the model '%s' was taken out of the config", name);
     model->abandoned = false;
     registry_queue(registry, model);
-    registry_tell(registry);
+    registry_update_gauges(registry);
     return 0;
 }
 
@@ -393,7 +493,7 @@ void sl_registry_set_budget(struct sl_registry *registry, uint64_t budget_bytes)
     SL_LOCKED(&registry->lock);
     registry->locked.budgets[SL_SPACE_HOST] = budget_bytes;
     registry_enforce(registry);
-    registry_tell(registry);
+    registry_update_gauges(registry);
 }
 
 void sl_registry_set_gpu_budget(struct sl_registry *registry, unsigned ordinal,

@@ -53,6 +53,21 @@ static struct resident *find_key(const struct model *model, const char *key,
     return best;
 }
 
+/* A deposit is of the version, and serves every name that shares it. */
+static struct resident *find_shared_key(const struct model *model, const char *key,
+                                        const struct sl_derived_view *view)
+{
+    const struct resident *own = model->current;
+    struct resident *found = find_key(model, key, view, false);
+    for (const struct resident *at = own; at && !found && at->share_next != own;) {
+        at = at->share_next;
+        found = find_key(at->model, key, view, false);
+        if (found && memcmp(found->identity, own->identity, sizeof(own->identity)) != 0)
+            found = NULL; /* that name stands for something else by now */
+    }
+    return found;
+}
+
 static struct resident *find_deposit(const struct sl_registry *registry, uint64_t id)
 {
     for (struct model *model = registry->locked.models; model; model = model->next)
@@ -95,7 +110,7 @@ static int check_offer(const struct model *model, const struct sl_derived_offer 
                             model->name, offer->holder);
     if (!registry_is_source(model, offer->identity))
         return refuse_stale(model, err);
-    const struct resident *other = find_key(model, offer->key, &offer->view, false);
+    const struct resident *other = find_shared_key(model, offer->key, &offer->view);
     if (other && other->state == RESIDENT_READY)
         return sl_fail_code(err, SL_E_USAGE, "exists",
                             "the model '%s' has a version with this key: attach to it",
@@ -222,7 +237,7 @@ static struct resident *reserve(struct sl_registry *registry, const struct sl_de
     if (offer->who)
         registry_note_had(resident, offer->who);
     memcpy(resident->identity, offer->identity, sizeof(resident->identity));
-    registry_tell(registry);
+    registry_update_gauges(registry);
     return resident;
 }
 
@@ -297,7 +312,7 @@ static struct deposit_answer take_answer(struct resident *deposit, const struct 
     return answer;
 }
 
-static void tell(const struct deposit_answer *answer)
+static void report(const struct deposit_answer *answer)
 {
     if (answer->answer)
         answer->answer(answer->arg, answer->err.kind ? &answer->err : NULL);
@@ -342,13 +357,13 @@ static struct deposit_answer next_answer(struct sl_registry *registry)
 void registry_answer_deposits(struct sl_registry *registry)
 {
     for (struct deposit_answer answer; (answer = next_answer(registry)).answer;)
-        tell(&answer);
+        report(&answer);
 }
 
 /* Its model may have waited for this to go. */
-static void tell_end(struct sl_registry *registry)
+static void report_end(struct sl_registry *registry)
 {
-    registry_tell(registry);
+    registry_update_gauges(registry);
     pthread_cond_broadcast(&registry->changed);
     pthread_cond_signal(&registry->clean);
 }
@@ -388,7 +403,7 @@ int sl_registry_deposit_commit(struct sl_registry *registry, uint64_t id, void *
     } else {
         registry_remove_resident(resident);
     }
-    tell_end(registry);
+    report_end(registry);
     return done;
 }
 
@@ -403,9 +418,9 @@ void sl_registry_deposit_abort(struct sl_registry *registry, uint64_t id)
             return;
         answer = take_answer(resident, &why);
         registry_remove_resident(resident);
-        tell_end(registry);
+        report_end(registry);
     }
-    tell(&answer);
+    report(&answer);
 }
 
 /* ---- use ------------------------------------------------------------------------------------ */
@@ -417,7 +432,7 @@ static struct resident *find_derived(struct sl_registry *registry, const char *n
     struct model *model = find_model(registry, name, err);
     if (!model)
         return NULL;
-    struct resident *resident = find_key(model, key, view, false);
+    struct resident *resident = find_shared_key(model, key, view);
     if (resident && resident->state == RESIDENT_READY)
         return resident;
     if (resident)
@@ -447,7 +462,7 @@ struct sl_model_ref *sl_registry_hold_derived(struct sl_registry *registry, cons
     if (!resident)
         return NULL;
     registry_link_ref(ref, resident);
-    registry_tell(registry);
+    registry_update_gauges(registry);
     return sl_steal(&ref);
 }
 
@@ -484,6 +499,6 @@ int sl_registry_evict_derived(struct sl_registry *registry, const char *name, co
             *bytes += registry_copies(registry, at) * at->bytes;
             registry_mark(registry, at, true);
         }
-    registry_tell(registry);
+    registry_update_gauges(registry);
     return 0;
 }

@@ -7,8 +7,7 @@
 
 #include "registry_parts.h"
 
-/* Nobody will ask for it again, and nobody has it any more. */
-static bool is_abandoned(const struct resident *resident)
+bool registry_is_abandoned(const struct resident *resident)
 {
     bool wanted = resident->state != RESIDENT_GONE && !resident->model->forgotten;
     return !wanted && !resident->stuck && !resident->ref_count && !resident->busy &&
@@ -20,7 +19,7 @@ static struct resident *take_dropping(struct sl_registry *registry)
 {
     for (struct model *model = registry->locked.models; model; model = model->next)
         for (struct resident *at = model->residents; at; at = at->next) {
-            if (is_abandoned(at))
+            if (registry_is_abandoned(at))
                 registry_mark(registry, at, true);
             if (at->state != RESIDENT_DROPPING || !at->for_janitor)
                 continue;
@@ -55,17 +54,17 @@ static void keep(struct sl_registry *registry, struct resident *resident)
 /* ---- what others leave to it ------------------------------------------------------------------
  */
 
-static struct sl_later *take_later(struct sl_registry *registry)
+static struct sl_deferred_call *take_deferred(struct sl_registry *registry)
 {
-    struct sl_later *later = registry->locked.laters;
-    if (later && !(registry->locked.laters = later->next))
-        registry->locked.laters_end = &registry->locked.laters;
-    return later;
+    struct sl_deferred_call *call = registry->locked.deferred;
+    if (call && !(registry->locked.deferred = call->next))
+        registry->locked.deferred_end = &registry->locked.deferred;
+    return call;
 }
 
-static void run_later(struct sl_registry *registry, struct sl_later *later)
+static void run_deferred(struct sl_registry *registry, struct sl_deferred_call *call)
 {
-    later->run(later);
+    call->run(call);
     SL_LOCKED(&registry->lock);
     registry->locked.later_count--;
     pthread_cond_broadcast(&registry->changed);
@@ -74,34 +73,34 @@ static void run_later(struct sl_registry *registry, struct sl_later *later)
 void registry_run_laters(struct sl_registry *registry)
 {
     for (;;) {
-        struct sl_later *later;
+        struct sl_deferred_call *call;
         {
             SL_LOCKED(&registry->lock);
-            later = take_later(registry);
+            call = take_deferred(registry);
         }
-        if (!later)
+        if (!call)
             return;
-        run_later(registry, later);
+        run_deferred(registry, call);
     }
 }
 
-static bool put_later(struct sl_registry *registry, struct sl_later *later)
+static bool put_deferred(struct sl_registry *registry, struct sl_deferred_call *call)
 {
     SL_LOCKED(&registry->lock);
     if (registry->locked.stopping)
         return false;
-    later->next = NULL;
-    *registry->locked.laters_end = later;
-    registry->locked.laters_end = &later->next;
+    call->next = NULL;
+    *registry->locked.deferred_end = call;
+    registry->locked.deferred_end = &call->next;
     registry->locked.later_count++;
     pthread_cond_signal(&registry->clean);
     return true;
 }
 
-void sl_registry_later(struct sl_registry *registry, struct sl_later *later)
+void sl_registry_defer(struct sl_registry *registry, struct sl_deferred_call *call)
 {
-    if (!put_later(registry, later))
-        later->run(later);
+    if (!put_deferred(registry, call))
+        call->run(call);
 }
 
 /* ---- models -----------------------------------------------------------------------------------
@@ -163,15 +162,15 @@ void *registry_janitor(void *arg)
     struct sl_registry *registry = arg;
     for (;;) {
         struct resident *keeping, *resident = NULL;
-        struct sl_later *later = NULL;
+        struct sl_deferred_call *call = NULL;
         bool look = false;
         {
             SL_LOCKED(&registry->lock);
             while (!(keeping = take_keeping(registry)) && !registry->locked.stopping &&
-                   !(later = take_later(registry)) && !(resident = take_dropping(registry)) &&
+                   !(call = take_deferred(registry)) && !(resident = take_dropping(registry)) &&
                    !(look = registry_next_look(registry) <= sl_now_ns())) {
                 uint64_t due = queue_due(registry), free_at = free_forgotten(registry);
-                registry_tell(registry);
+                registry_update_gauges(registry);
                 due = SL_MIN(due, registry_next_look(registry));
                 wait_until(registry, SL_MIN(due, free_at));
             }
@@ -182,36 +181,9 @@ void *registry_janitor(void *arg)
             keep(registry, keeping);
         else if (look)
             registry_look_at_left(registry);
-        else if (later)
-            run_later(registry, later);
+        else if (call)
+            run_deferred(registry, call);
         else
             registry_drop(registry, resident, NULL);
     }
-}
-
-/* ---- is there anything left to do ------------------------------------------------------------ */
-
-static bool has_work(const struct model *model)
-{
-    for (const struct resident *at = model->residents; at; at = at->next)
-        if (is_abandoned(at) || (at->state == RESIDENT_READY && (at->to_keep || at->busy)))
-            return true;
-    return false;
-}
-
-static bool is_settled(const struct sl_registry *registry)
-{
-    if (registry->locked.dropping || registry->locked.later_count)
-        return false;
-    for (const struct model *model = registry->locked.models; model; model = model->next)
-        if (model->work != WORK_NONE || has_work(model))
-            return false;
-    return true;
-}
-
-void sl_registry_settle(struct sl_registry *registry)
-{
-    SL_LOCKED(&registry->lock);
-    while (!registry->locked.stopping && !is_settled(registry))
-        pthread_cond_wait(&registry->changed, &registry->lock);
 }

@@ -60,7 +60,7 @@ void registry_leave(struct sl_registry *registry, struct left *left)
     SL_LOCKED(&registry->lock);
     left->next = registry->locked.left;
     registry->locked.left = left;
-    registry_tell(registry);
+    registry_update_gauges(registry);
     pthread_cond_signal(&registry->clean);
 }
 
@@ -72,7 +72,7 @@ uint64_t registry_left(const struct sl_registry *registry, unsigned space)
     return bytes;
 }
 
-void registry_tell_left(const struct left *left, char *text, size_t capacity)
+void registry_describe_left(const struct left *left, char *text, size_t capacity)
 {
     char bytes[32];
     size_t used = strlen(text);
@@ -127,7 +127,7 @@ void registry_look_at_left(struct sl_registry *registry)
     }
     SL_LOCKED(&registry->lock);
     registry->locked.looked_ns = sl_now_ns();
-    registry_tell(registry);
+    registry_update_gauges(registry);
     pthread_cond_broadcast(&registry->changed);
 }
 

@@ -1,6 +1,6 @@
 /*
- * What the registry shows: gauges, told after every change as differences, and JSON, written with
- * the lock held into a buffer with a limit.
+ * What the registry shows: gauges, updated after every change as differences, and JSON, written
+ * with the lock held into a buffer with a limit.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -11,7 +11,7 @@
 
 enum { REFS_SHOWN_MAX = 64, REASON_BYTES = 1024, LEFT_TEXT_BYTES = 600 };
 
-static const char *const kind_names[SL_REF_KIND_COUNT] = {"caller", "lease", "directory"};
+static const char *const kind_names[SL_REF_KIND_COUNT] = {"caller", "lease", "directory", "volume"};
 static const char *const state_names[] = {"loading", "ready", "partial", "leaving", "failed"};
 
 static bool is_ready(const struct model *model)
@@ -23,7 +23,7 @@ static const char *state_name(const struct model *model)
 {
     if (is_ready(model))
         return "ready";
-    if (model->work == WORK_RUNNING)
+    if (model->work == WORK_RUNNING || model->work == WORK_FOLLOWS)
         return "loading";
     if (model->work == WORK_QUEUED)
         return "queued";
@@ -36,7 +36,7 @@ static void count_model(const struct model *model, struct sl_registry_counts *co
 {
     counts->models++;
     counts->ready += is_ready(model);
-    counts->loading += model->work == WORK_RUNNING;
+    counts->loading += model->work == WORK_RUNNING || model->work == WORK_FOLLOWS;
     counts->queued += model->work == WORK_QUEUED;
     counts->failed += model->err.kind != SL_OK;
     counts->pinned += registry_pinned(model);
@@ -67,7 +67,7 @@ void sl_registry_counts(struct sl_registry *registry, struct sl_registry_counts 
     count_all(registry, counts);
 }
 
-void registry_tell(struct sl_registry *registry)
+void registry_update_gauges(struct sl_registry *registry)
 {
     static const struct {
         enum sl_metric metric;
@@ -95,11 +95,11 @@ void registry_tell(struct sl_registry *registry)
     for (size_t i = 0; i < SL_COUNT(gauges); i++) {
         uint64_t new, old;
         memcpy(&new, (const char *)&now + gauges[i].offset, sizeof(new));
-        memcpy(&old, (const char *)&registry->locked.told + gauges[i].offset, sizeof(old));
+        memcpy(&old, (const char *)&registry->locked.shown + gauges[i].offset, sizeof(old));
         if (new != old)
             sl_metric_add(gauges[i].metric, (int64_t)(new - old));
     }
-    registry->locked.told = now;
+    registry->locked.shown = now;
 }
 
 /* ---- JSON ----------------------------------------------------------------------------------- */
@@ -123,6 +123,18 @@ static void write_refs(struct sl_json *json, const struct resident *resident)
         sl_json_key_double(json, "age_seconds", seconds_since(ref->since_ns));
         sl_json_end(json);
     }
+    sl_json_end(json);
+}
+
+/* Whose memory it is, too. */
+static void write_shared(struct sl_json *json, const struct resident *resident)
+{
+    if (!registry_is_shared(resident))
+        return;
+    sl_json_key(json, "shared_with");
+    sl_json_array(json);
+    for (const struct resident *at = resident->share_next; at != resident; at = at->share_next)
+        sl_json_string(json, at->model->name);
     sl_json_end(json);
 }
 
@@ -150,6 +162,7 @@ static void write_resident(struct sl_json *json, const struct sl_registry *regis
         sl_json_key_uint(json, "copies", copies);
     if (*path)
         sl_json_key_string(json, "path", path);
+    write_shared(json, resident);
     sl_json_key_double(json, "idle_seconds",
                        resident->ref_count ? 0 : seconds_since(resident->used_ns));
     write_refs(json, resident);
@@ -214,7 +227,7 @@ static void write_model(struct sl_json *json, const struct sl_registry *registry
     sl_json_key_uint(json, "bytes", bytes);
     if (model->progress) {
         struct sl_progress_view view;
-        sl_progress_view(model->progress, &view);
+        sl_progress_view(registry_followed(model)->progress, &view);
         sl_json_key_string(json, "uri", view.uri);
         sl_json_key_uint(json, "load", view.id);
     }
@@ -343,7 +356,7 @@ static void each_left(const struct sl_registry *registry, const char *holder,
         char text[LEFT_TEXT_BYTES] = "";
         if (strcmp(at->holder->name, holder) != 0)
             continue;
-        registry_tell_left(at, text, sizeof(text));
+        registry_describe_left(at, text, sizeof(text));
         const struct sl_registry_entry entry = {.name = at->name,
                                                 .key = "",
                                                 .placement = at->holder->placement,
@@ -376,11 +389,11 @@ void sl_registry_each(struct sl_registry *registry, const char *holder,
 
 /* ---- readiness ------------------------------------------------------------------------------ */
 
-static void tell_reason(const struct model *model, char text[REASON_BYTES])
+static void describe_reason(const struct model *model, char text[REASON_BYTES])
 {
     struct sl_progress_view view = {0};
     if (model->progress)
-        sl_progress_view(model->progress, &view);
+        sl_progress_view(registry_followed(model)->progress, &view);
     if (model->err.kind)
         snprintf(text, REASON_BYTES, "'%s' failed: %s", model->name, model->err.message);
     else if (view.bytes_total)
@@ -405,7 +418,7 @@ bool sl_registry_is_ready(struct sl_registry *registry, unsigned max,
             continue;
         }
         char text[REASON_BYTES];
-        tell_reason(model, text);
+        describe_reason(model, text);
         if (max && max--)
             reason(arg, text);
     }

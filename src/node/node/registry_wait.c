@@ -1,4 +1,5 @@
 /* Asking for a model and waiting for the answer: for callers that have a thread of their own. */
+#include <limits.h>
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -44,18 +45,34 @@ static void on_answer(void *arg, struct sl_model_ref *ref, const struct sl_err *
     waiting_free(waiting);
 }
 
-static struct sl_model_ref *await(struct waiting *waiting, struct sl_cancel *cancel,
-                                  struct sl_err *err)
+/* Until the answer, a cancellation, or this time. */
+static void await_any(const struct waiting *waiting, struct sl_cancel *cancel, uint64_t until_ns)
 {
     struct pollfd fds[] = {{waiting->event_fd, POLLIN, 0}, {sl_cancel_fd(cancel), POLLIN, 0}};
-    while (poll(fds, 2, -1) < 0)
-        continue;
+    for (;;) {
+        uint64_t now = sl_now_ns();
+        if (now >= until_ns)
+            return;
+        uint64_t ms = (until_ns - now + SL_NS_PER_MS - 1) / SL_NS_PER_MS;
+        int wait_ms = until_ns == UINT64_MAX ? -1 : (int)SL_MIN(ms, (uint64_t)INT_MAX);
+        if (poll(fds, 2, wait_ms) > 0)
+            return;
+    }
+}
+
+static struct sl_model_ref *await(struct waiting *waiting, struct sl_cancel *cancel,
+                                  uint64_t until_ns, struct sl_err *err)
+{
+    await_any(waiting, cancel, until_ns);
     struct sl_model_ref *ref;
     {
         SL_LOCKED(&waiting->lock);
         if (!waiting->locked.answered) {
             waiting->locked.left = true;
-            sl_fail(err, SL_E_CANCELED, "canceled while a load was awaited");
+            if (sl_cancel_raised(cancel))
+                sl_fail(err, SL_E_CANCELED, "canceled while a load was awaited");
+            else
+                sl_fail_code(err, SL_E_TIMEOUT, "waiting", "the model is still being loaded");
             return NULL;
         }
         ref = waiting->locked.ref;
@@ -66,9 +83,10 @@ static struct sl_model_ref *await(struct waiting *waiting, struct sl_cancel *can
     return ref;
 }
 
-struct sl_model_ref *sl_registry_wait(struct sl_registry *registry, const char *name,
-                                      enum sl_ref_kind kind, const char *who,
-                                      struct sl_cancel *cancel, struct sl_err *err)
+struct sl_model_ref *sl_registry_wait_until(struct sl_registry *registry, const char *name,
+                                            enum sl_ref_kind kind, const char *who,
+                                            uint64_t until_ns, struct sl_cancel *cancel,
+                                            struct sl_err *err)
 {
     struct waiting *waiting = sl_alloc(sizeof(*waiting), err);
     if (!waiting)
@@ -84,5 +102,5 @@ struct sl_model_ref *sl_registry_wait(struct sl_registry *registry, const char *
         waiting_free(waiting);
         return NULL;
     }
-    return await(waiting, cancel, err);
+    return await(waiting, cancel, until_ns, err);
 }

@@ -60,14 +60,26 @@ struct job {
     const struct sl_holder *holder;
     struct resident *resident; /* what it works on, once the version is known */
     bool found;                /* it was ready before */
+    bool follows;              /* another load brings it */
+    uint64_t refused_bytes;    /* there was no room for so much */
     bool unversioned;          /* no later load can go on with what this one has */
 };
+
+/* Who follows wanted what this one brings no more: it begins anew. */
+static void part_followers(struct job *job, struct resident *resident)
+{
+    const struct sl_err why = {.kind = SL_E_CANCELED};
+    registry_await_followers(job->registry, resident);
+    registry_end_followers(job->registry, resident, -1, &why);
+}
 
 /* The load begins anew with another version: what it had of the first is worth nothing. */
 static void leave_resident(struct job *job)
 {
     struct resident *resident = job->resident;
     job->resident = NULL;
+    if (!job->found && !job->follows)
+        part_followers(job, resident);
     resident->busy--;
     if (job->found || resident->busy)
         return;
@@ -77,7 +89,8 @@ static void leave_resident(struct job *job)
         registry_mark(job->registry, resident, true);
 }
 
-/* What somebody keeps may go any moment: its descriptors are on their way, or its process ends. */
+/* What somebody keeps may go any moment: its descriptors are on their way, or its process ends. So
+ * may a model whose clients have used it and gone before we noted that its load has ended. */
 static int find_room(struct job *job, struct resident *resident, uint64_t bytes,
                      struct victims *victims, struct sl_err *err)
 {
@@ -87,9 +100,10 @@ static int find_room(struct job *job, struct resident *resident, uint64_t bytes,
     resident->busy++; /* nobody drops it while the lock is given up */
     while ((done = registry_make_room(registry, resident, bytes, victims, err)) < 0 &&
            sl_cancel_check(job->model->cancel, NULL) == 0)
-        if (!registry_await_left(registry, until))
+        if (!registry_await_left(registry, until) && !registry_await_end(registry, until))
             break;
     resident->busy--;
+    job->refused_bytes = done < 0 ? bytes : 0;
     return done;
 }
 
@@ -138,6 +152,23 @@ static struct resident *await_dropped(struct job *job, const char *version)
     return resident;
 }
 
+static void describe_resident(const struct job *job, struct resident *resident,
+                              const uint8_t identity[32])
+{
+    resident->holder = job->holder;
+    memcpy(resident->identity, identity, sizeof(resident->identity));
+    memcpy(resident->origin, job->box->origin, sizeof(resident->origin));
+    resident->has_origin = true;
+}
+
+/* There is no room for it. Others may have come to follow while some was waited for. */
+static void give_up_resident(struct job *job, struct resident *resident)
+{
+    resident->busy++;
+    part_followers(job, resident);
+    registry_remove_resident(resident);
+}
+
 static int take_resident(struct job *job, const char *version, const uint8_t identity[32],
                          uint64_t bytes, struct victims *victims, struct sl_err *err)
 {
@@ -148,25 +179,29 @@ static int take_resident(struct job *job, const char *version, const uint8_t ide
     struct resident *resident = await_dropped(job, version);
     if (sl_cancel_check(model->cancel, err) < 0)
         return -1;
-    job->found = resident && resident->state == RESIDENT_READY;
     bool new = !resident;
     if (new && !(resident = registry_new_resident(model, version, err)))
         return -1;
-    resident->holder = job->holder;
-    memcpy(resident->identity, identity, sizeof(resident->identity));
-    if (!job->found && find_room(job, resident, bytes, victims, err) < 0) {
+    describe_resident(job, resident, identity);
+    job->follows = false;
+    if (new &&registry_share(registry, resident)) {
+        job->follows = resident->state == RESIDENT_LOADING;
+        registry->locked.counts.joined++;
+    }
+    job->found = resident->state == RESIDENT_READY;
+    if (!job->found && !job->follows && find_room(job, resident, bytes, victims, err) < 0) {
         if (new)
-            registry_remove_resident(resident);
+            give_up_resident(job, resident);
         return -1;
     }
-    if (!job->found) {
+    if (!job->found && !job->follows) {
         resident->state = RESIDENT_LOADING;
         resident->bytes = bytes;
     }
     resident->busy += job->resident != resident;
     job->resident = resident;
-    registry_tell(registry);
-    return job->found;
+    registry_update_gauges(registry);
+    return job->found || job->follows;
 }
 
 static int admit(void *arg, const uint8_t identity[32], uint64_t bytes,
@@ -174,12 +209,16 @@ static int admit(void *arg, const uint8_t identity[32], uint64_t bytes,
 {
     struct job *job = arg;
     struct victims victims = {.count = 0};
+    struct waiter *early = NULL;
     int done;
     sl_version_text(identity, version);
     {
         SL_LOCKED(&job->registry->lock);
         done = take_resident(job, version, identity, bytes, &victims, err);
+        if (done > 0 && job->resident->body) /* which another load has opened */
+            early = registry_take_waiters(job->model, true, job->resident, NULL);
     }
+    registry_answer(early);
     for (bool again = done == 0; again || victims.count;) {
         again = false; /* others may be dropping what it counts on */
         for (size_t i = 0; i < victims.count; i++)
@@ -205,7 +244,8 @@ static void opened(void *arg, void *body)
         used = registry_is_used(resident, before);
         resident->body = body;
         waiters = registry_take_waiters(job->model, true, resident, NULL);
-        registry_tell(job->registry);
+        waiters = registry_chain(waiters, registry_open_followers(resident));
+        registry_update_gauges(job->registry);
     }
     if (before && !used)
         registry_drop_replaced(resident->holder, before);
@@ -221,9 +261,19 @@ static void forget_failure(struct model *model)
     model->failures = 0;
 }
 
+void registry_note_current(struct resident *resident)
+{
+    struct model *model = resident->model;
+    resident->used_ns = sl_now_ns();
+    model->current = resident;
+    memcpy(model->identity, resident->identity, sizeof(model->identity));
+    model->has_identity = true;
+    model->was_ready = true;
+    forget_failure(model);
+}
+
 static void note_success(struct job *job, void *body)
 {
-    struct model *model = job->model;
     struct resident *resident = job->resident;
     if (!job->found) {
         resident->state = RESIDENT_READY;
@@ -232,12 +282,7 @@ static void note_success(struct job *job, void *body)
     }
     if (body)
         resident->body = body;
-    resident->used_ns = sl_now_ns();
-    model->current = resident;
-    memcpy(model->identity, resident->identity, sizeof(model->identity));
-    model->has_identity = true;
-    model->was_ready = true;
-    forget_failure(model);
+    registry_note_current(resident);
 }
 
 static bool can_resume(const struct job *job, const struct sl_err *err)
@@ -247,12 +292,9 @@ static bool can_resume(const struct job *job, const struct sl_err *err)
            !job->model->forgotten;
 }
 
-/* What is left of the load; true: to be dropped by the caller. */
-static bool note_failure(struct job *job, const struct sl_err *err)
+void registry_note_error(const struct sl_registry *registry, struct model *model,
+                         const struct sl_err *err)
 {
-    struct sl_registry *registry = job->registry;
-    struct model *model = job->model;
-    struct resident *resident = job->resident;
     model->err = *err;
     uint64_t ms = registry->retry_ms;
     for (unsigned i = 0; i < model->failures && ms < registry->retry_max_ms; i++)
@@ -260,6 +302,17 @@ static bool note_failure(struct job *job, const struct sl_err *err)
     model->failures++;
     ms = SL_MIN(ms, (uint64_t)registry->retry_max_ms);
     model->retry_ns = sl_now_ns() + ms * SL_NS_PER_MS;
+    model->refused_bytes = 0;
+}
+
+/* What is left of the load; true: to be dropped by the caller. */
+static bool note_failure(struct job *job, const struct sl_err *err)
+{
+    struct sl_registry *registry = job->registry;
+    struct model *model = job->model;
+    struct resident *resident = job->resident;
+    registry_note_error(registry, model, err);
+    model->refused_bytes = job->refused_bytes;
     if (!resident || resident->busy || job->found)
         return false;
     if (can_resume(job, err)) {
@@ -275,6 +328,22 @@ static bool note_failure(struct job *job, const struct sl_err *err)
     return true;
 }
 
+/* Whoever brings it ends this, too. */
+static void follow(struct job *job)
+{
+    struct sl_registry *registry = job->registry;
+    struct model *model = job->model;
+    SL_LOCKED(&registry->lock);
+    sl_log(SL_LOG_INFO, "'%s' will share what is being loaded for '%s'", model->name,
+           registry_followed(model)->name);
+    sl_cancel_free(model->cancel);
+    model->cancel = NULL;
+    model->work = WORK_FOLLOWS;
+    registry_box_free(job->box);
+    registry_update_gauges(registry);
+    pthread_cond_broadcast(&registry->changed);
+}
+
 static void end_job(struct job *job, int done, void *body, const struct sl_err *err)
 {
     struct sl_registry *registry = job->registry;
@@ -284,6 +353,8 @@ static void end_job(struct job *job, int done, void *body, const struct sl_err *
     assert(done < 0 || job->resident);
     {
         SL_LOCKED(&registry->lock);
+        if (job->resident && !job->follows)
+            registry_await_followers(registry, job->resident);
         sl_cancel_free(model->cancel);
         model->cancel = NULL;
         if (job->resident)
@@ -296,8 +367,11 @@ static void end_job(struct job *job, int done, void *body, const struct sl_err *
             forget_failure(model);
         model->abandoned = false;
         again = model->wanted;
-        if (!model->again)
+        if (!model->load_again)
             waiters = registry_take_waiters(model, false, done == 0 ? job->resident : NULL, err);
+        if (job->resident && !job->follows)
+            waiters =
+                registry_chain(waiters, registry_end_followers(registry, job->resident, done, err));
     }
     if (done < 0 && err->kind != SL_E_CANCELED)
         sl_log(SL_LOG_WARN, "model '%s': %s%s", model->name, err->message,
@@ -308,10 +382,10 @@ static void end_job(struct job *job, int done, void *body, const struct sl_err *
         SL_LOCKED(&registry->lock); /* the model stays until it is not at work any more */
         model->work = WORK_NONE;
         registry_box_free(job->box);
-        if (model->again || model->waiters) /* who asked since the others were taken */
+        if (model->load_again || model->waiters) /* who asked since the others were taken */
             registry_queue(registry, model);
-        model->again = false;
-        registry_tell(registry);
+        model->load_again = false;
+        registry_update_gauges(registry);
         pthread_cond_broadcast(&registry->changed);
         pthread_cond_signal(&registry->clean);
     }
@@ -320,7 +394,7 @@ static void end_job(struct job *job, int done, void *body, const struct sl_err *
 
 /* ---- workers -------------------------------------------------------------------------------- */
 
-static const char *tame(const char *uri)
+static const char *sanitized(const char *uri)
 {
     return !uri || strpbrk(uri, "?@") ? "" : uri;
 }
@@ -333,7 +407,7 @@ static int begin_job(struct job *job, struct sl_err *err)
     job->box->count++;
     job->holder = model->holder;
     sl_progress_free(model->progress);
-    model->progress = sl_progress_new(model->name, tame(job->box->spec.source.uri), "", err);
+    model->progress = sl_progress_new(model->name, sanitized(job->box->spec.source.uri), "", err);
     if (!model->progress)
         return -1;
     model->cancel = sl_cancel_new(err);
@@ -363,7 +437,10 @@ static void run_job(struct job *job, int begun, struct sl_err *err)
     } else {
         sl_progress_finish(job->model->progress, err);
     }
-    end_job(job, done, body, err);
+    if (done == 0 && job->follows)
+        follow(job);
+    else
+        end_job(job, done, body, err);
 }
 
 void *registry_worker(void *arg)
@@ -380,7 +457,7 @@ void *registry_worker(void *arg)
             if (registry->locked.stopping)
                 return NULL;
             begun = begin_job(&job, &err);
-            registry_tell(registry);
+            registry_update_gauges(registry);
         }
         run_job(&job, begun, &err);
     }
@@ -418,12 +495,12 @@ struct sl_registry *sl_registry_new(const struct sl_registry_config *config, str
     registry->retry_max_ms = config->retry_max_ms ? config->retry_max_ms : RETRY_MAX_MS;
     registry->locked.budgets[SL_SPACE_HOST] = config->budget_bytes;
     registry->locked.queue_end = &registry->locked.queue;
-    registry->locked.laters_end = &registry->locked.laters;
+    registry->locked.deferred_end = &registry->locked.deferred;
     if (start(registry, err) < 0)
         return NULL;
     {
         SL_LOCKED(&registry->lock);
-        registry_tell(registry);
+        registry_update_gauges(registry);
     }
     return sl_steal(&registry);
 }
@@ -433,7 +510,7 @@ static void begin_stop(struct sl_registry *registry)
     SL_LOCKED(&registry->lock);
     registry->locked.stopping = true;
     for (struct model *model = registry->locked.models; model; model = model->next) {
-        model->again = false;
+        model->load_again = false;
         if (model->cancel)
             sl_cancel_raise(model->cancel, 0);
     }
@@ -472,6 +549,8 @@ static void free_residents(struct model *model)
     while (model->residents) {
         struct resident *resident = model->residents;
         const struct sl_holder *holder = resident->holder;
+        if (registry_is_shared(resident))
+            resident->body = NULL;
         if (resident->body && holder->leave && resident->state == RESIDENT_READY)
             holder->leave(holder->self, resident->body);
         else if (resident->body)
@@ -491,7 +570,7 @@ void sl_registry_free(struct sl_registry *registry)
         registry_free_model(registry, registry->locked.models);
     }
     registry->locked.budgets[SL_SPACE_HOST] = 0; /* the gauges show nothing any more */
-    registry_tell(registry);
+    registry_update_gauges(registry);
     pthread_cond_destroy(&registry->work);
     pthread_cond_destroy(&registry->clean);
     pthread_cond_destroy(&registry->changed);

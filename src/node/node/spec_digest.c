@@ -74,6 +74,20 @@ static void put_table(struct sl_sha256 *sha, const struct sl_option_table *table
         put_value(sha, row, (const char *)values + row->offset);
 }
 
+int sl_spec_origin_digest(const struct sl_spec *spec, uint8_t digest[32], struct sl_err *err)
+{
+    SL_AUTO(sl_sha256) sha = sl_sha256_new(err);
+    if (!sha)
+        return -1;
+    for (const struct sl_option *row = sl_spec_table()->rows; row->member; row++)
+        if (row->offset == offsetof(struct sl_spec, source) ||
+            row->offset == offsetof(struct sl_spec, decrypt))
+            put_value(sha, row, (const char *)spec + row->offset);
+    put_text(sha, spec->source.credentials);
+    sl_sha256_finish(sha, digest);
+    return 0;
+}
+
 int sl_spec_digest(const struct sl_spec *spec, uint8_t digest[32], struct sl_err *err)
 {
     SL_AUTO(sl_sha256) sha = sl_sha256_new(err);

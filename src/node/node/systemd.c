@@ -34,7 +34,7 @@ static int notify_address(const char *path, struct sockaddr_un *address, socklen
 }
 
 /* fd: sent along, if there is one. 1: there is no manager. */
-static int tell(const char *text, int fd, struct sl_err *err)
+static int notify(const char *text, int fd, struct sl_err *err)
 {
     const char *path = getenv("NOTIFY_SOCKET");
     union {
@@ -67,26 +67,26 @@ static int tell(const char *text, int fd, struct sl_err *err)
 void sl_systemd_notify(const char *text)
 {
     struct sl_err why = SL_ERR_INIT;
-    if (tell(text, -1, &why) < 0)
+    if (notify(text, -1, &why) < 0)
         sl_log(SL_LOG_WARN, "%s", why.message);
 }
 
-static int tell_store(const char *verb, const char *name, int fd, struct sl_err *err)
+static int notify_store(const char *verb, const char *name, int fd, struct sl_err *err)
 {
     char text[128 + SL_SYSTEMD_NAME_BYTES];
     snprintf(text, sizeof(text), "%s\nFDNAME=%s", verb, name);
-    int told = tell(text, fd, err);
-    return told > 0 ? sl_fail(err, SL_E_NOT_FOUND, "there is no service manager") : told;
+    int sent = notify(text, fd, err);
+    return sent > 0 ? sl_fail(err, SL_E_NOT_FOUND, "there is no service manager") : sent;
 }
 
 int sl_systemd_store(const char *name, int fd, struct sl_err *err)
 {
-    return tell_store("FDSTORE=1\nFDPOLL=0", name, fd, err);
+    return notify_store("FDSTORE=1\nFDPOLL=0", name, fd, err);
 }
 
 int sl_systemd_unstore(const char *name, struct sl_err *err)
 {
-    return tell_store("FDSTOREREMOVE=1", name, -1, err);
+    return notify_store("FDSTOREREMOVE=1", name, -1, err);
 }
 
 void sl_systemd_reloading(void)

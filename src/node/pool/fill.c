@@ -7,7 +7,9 @@
 
 #include "gpu_fill.h"
 #include "load_destination.h"
+#include "mapping.h"
 #include "pool_parts.h"
+#include "readiness.h"
 #include "stages.h"
 
 struct fill {
@@ -25,10 +27,10 @@ struct fill {
     struct sl_gpu_fill *device;  /* NULL: on the host */
 };
 
-struct sl_plan_wish sl_slabs_wish(uint64_t slab_bytes)
+struct sl_plan_output sl_slabs_output(uint64_t slab_bytes)
 {
-    return (struct sl_plan_wish){.layout = SL_LAYOUT_SLABS,
-                                 .part_bytes = slab_bytes ? slab_bytes : SL_SLAB_BYTES};
+    return (struct sl_plan_output){.layout = SL_LAYOUT_SLABS,
+                                   .part_bytes = slab_bytes ? slab_bytes : SL_SLAB_BYTES};
 }
 
 uint64_t sl_slabs_needed(const struct sl_plan *plan, const struct sl_slab_place *place)
@@ -61,11 +63,49 @@ static struct sl_pool_model *plan_model(const struct sl_fill_config *config,
     return model;
 }
 
+static struct sl_readiness_item tensor_item(const struct sl_plan *plan, size_t number)
+{
+    const struct sl_plan_tensor *place = &plan->tensors[number];
+    const struct sl_target *target = (const struct sl_target *)place->tensor;
+    const struct sl_mapping *mapping = &plan->mappings[target - plan->targets];
+    return (struct sl_readiness_item){.file = place->file,
+                                      .source = mapping->source,
+                                      .offset = place->file_offset,
+                                      .begin = mapping->begin,
+                                      .end = mapping->end,
+                                      .bytes = target->from->meta ? 0 : place->tensor->bytes};
+}
+
+/* Tensors, then data files, as a copy has them: sorted by file and offset, too. */
+static void list_items(const struct sl_plan *plan, struct sl_readiness_item *items)
+{
+    size_t number = plan->tensor_count, file = sl_pool_first_data_file(plan);
+    for (size_t i = 0; i < plan->tensor_count; i++)
+        items[i] = tensor_item(plan, i);
+    for (uint32_t i = 0; i < plan->source_count; i++) {
+        if (plan->sources[i].index)
+            continue;
+        uint64_t bytes = plan->files[file].bytes;
+        items[number++] = (struct sl_readiness_item){
+            .file = (uint32_t)file++, .source = i, .bytes = bytes, .end = bytes};
+    }
+}
+
+static void set_ready(void *arg, size_t number)
+{
+    sl_pool_copy_set_ready(arg, number);
+}
+
 static int follow_copies(struct fill *fill, const struct sl_plan *plan, struct sl_err *err)
 {
+    size_t count = sl_pool_model_copy(fill->filling, 0)->tensor_count;
+    sl_autofree struct sl_readiness_item *items = sl_alloc_array(count, sizeof(*items), err);
+    if (!items)
+        return -1;
+    list_items(plan, items);
     for (size_t i = 0; i < sl_pool_model_copies(fill->filling); i++)
-        if (!(fill->readiness[fill->copies++] =
-                  sl_readiness_new(plan, sl_pool_model_copy(fill->filling, i), err)))
+        if (!(fill->readiness[fill->copies++] = sl_readiness_new(
+                  plan, items, count, set_ready, sl_pool_model_copy(fill->filling, i), err)))
             return -1;
     return 0;
 }
@@ -198,7 +238,7 @@ int sl_fill_run(const struct sl_spec *spec, const struct sl_fill_config *config,
                 struct sl_pool_model **model, struct sl_load_result *result, struct sl_err *err)
 {
     struct fill fill = {.base = {.ops = &sl_slabs_destination,
-                                 .wish = sl_slabs_wish(config->slab_bytes),
+                                 .output = sl_slabs_output(config->slab_bytes),
                                  .path = ""},
                         .config = config};
     if (sl_load_run_to(spec, &fill.base, config->cancel, config->progress, result, err) < 0) {

@@ -1,6 +1,6 @@
 /*
  * One load into slabs: as sl_load_run() in load.h, but tensors land in shareable memory and each is
- * told as soon as its own bytes are there and checked.
+ * told as soon as its own bytes are there and checked. Any thread, several loads at once.
  */
 #ifndef SL_FILL_H
 #define SL_FILL_H
@@ -11,7 +11,7 @@
 enum { SL_SLAB_BYTES = 512 * 1024 * 1024 };
 
 /** How a plan for slabs is laid out; slab_bytes 0: SL_SLAB_BYTES. */
-struct sl_plan_wish sl_slabs_wish(uint64_t slab_bytes);
+struct sl_plan_output sl_slabs_output(uint64_t slab_bytes);
 /** Bytes that the slabs of such a plan take in this place; on a GPU, whose allocations are larger,
  * without the data files, which stay on the host. */
 uint64_t sl_slabs_needed(const struct sl_plan *plan, const struct sl_slab_place *place);
@@ -47,9 +47,8 @@ struct sl_fill_config {
 /**
  * Load what the spec names (its sink is not looked at) into new slabs. Blocks; both callbacks come
  * from the calling thread. *model is ready: the caller's, unless planned() has taken it; result may
- * be NULL. On failure
- * every model that was planned is failed. Errors as sl_load_run(); a source that changes in
- * mid-load begins anew once, mirrors are tried in turn.
+ * be NULL. On failure every model that was planned is failed. Errors as sl_load_run(); a source
+ * that changes in mid-load begins anew once, mirrors are tried in turn.
  */
 int sl_fill_run(const struct sl_spec *spec, const struct sl_fill_config *config,
                 struct sl_pool_model **model, struct sl_load_result *result, struct sl_err *err);

@@ -173,13 +173,13 @@ void sl_pool_files_drop(int directory_fd, const struct sl_pool_model *model)
 
 /* ---- finding -------------------------------------------------------------------------------- */
 
-static bool is_same(const struct stat *status, const json_t *told)
+static bool is_same(const struct stat *status, const json_t *saved)
 {
     return S_ISREG(status->st_mode) && status->st_nlink == 1 && status->st_uid == geteuid() &&
-           status->st_ino == sl_json_get_uint(told, "inode", 0) &&
-           (uint64_t)status->st_size == sl_json_get_uint(told, "bytes", UINT64_MAX) &&
-           nanoseconds(&status->st_mtim) == sl_json_get_uint(told, "modified_ns", 0) &&
-           nanoseconds(&status->st_ctim) == sl_json_get_uint(told, "changed_ns", 0);
+           status->st_ino == sl_json_get_uint(saved, "inode", 0) &&
+           (uint64_t)status->st_size == sl_json_get_uint(saved, "bytes", UINT64_MAX) &&
+           nanoseconds(&status->st_mtim) == sl_json_get_uint(saved, "modified_ns", 0) &&
+           nanoseconds(&status->st_ctim) == sl_json_get_uint(saved, "changed_ns", 0);
 }
 
 /* Read-only, and the file that the manifest tells of; -1 with err. */

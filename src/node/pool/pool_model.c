@@ -306,7 +306,7 @@ void sl_pool_model_view(const struct sl_pool_model *model, struct sl_pool_view *
     sl_pool_copy_view(model->copies[0], view);
 }
 
-void sl_pool_copy_tell(struct sl_pool_copy *copy, size_t number)
+void sl_pool_copy_set_ready(struct sl_pool_copy *copy, size_t number)
 {
     struct sl_wire_page *page = copy->page;
     SL_LOCKED(&copy->model->lock);
@@ -416,17 +416,42 @@ static int check_index_fd(int fd, uint64_t *bytes, struct sl_err *err)
     return 0;
 }
 
-static int adopt_slab(const struct sl_wire_index_slab *told, struct sl_gpu *gpu, int *fd,
+static int adopt_slab(const struct sl_wire_index_slab *entry, struct sl_gpu *gpu, int *fd,
                       struct sl_slab *slab, struct sl_err *err)
 {
-    if (told->kind == SL_SLAB_MEMFD)
-        return sl_slab_adopt(fd, told->bytes, slab, err);
-    if (told->kind != SL_SLAB_GPU || !gpu)
-        return sl_fail(err, SL_E_FORMAT, "it is of kind %u, not a memfd%s", told->kind,
+    if (entry->kind == SL_SLAB_MEMFD)
+        return sl_slab_adopt(fd, entry->bytes, slab, err);
+    if (entry->kind != SL_SLAB_GPU || !gpu)
+        return sl_fail(err, SL_E_FORMAT, "it is of kind %u, not a memfd%s", entry->kind,
                        gpu ? " or memory of a GPU" : "");
-    if (memcmp(told->device, sl_gpu_device(gpu)->uuid, sizeof(told->device)) != 0)
+    if (memcmp(entry->device, sl_gpu_device(gpu)->uuid, sizeof(entry->device)) != 0)
         return sl_fail(err, SL_E_INTEGRITY, "it is of another GPU than the model");
-    return sl_slab_adopt_gpu(gpu, fd, told->bytes, slab, err);
+    return sl_slab_adopt_gpu(gpu, fd, entry->bytes, slab, err);
+}
+
+static int adopt_slabs(struct sl_pool_copy *copy, const struct sl_pool_index *index, int *slab_fds,
+                       struct sl_err *err)
+{
+    for (uint32_t i = 0; i < index->head->slab_count; i++) {
+        if (adopt_slab(&index->slabs[i], copy->gpu, &slab_fds[i], &copy->slabs[i], err) < 0)
+            return sl_wrap(err, "slab %u", i);
+        slab_fds[i] = -1;
+        copy->slab_count = i + 1;
+        copy->bytes += index->slabs[i].bytes;
+    }
+    return 0;
+}
+
+/* One context for all slabs: each takes as long to make as a small model takes to load. */
+static int adopt_all_slabs(struct sl_pool_copy *copy, const struct sl_pool_index *index,
+                           int *slab_fds, struct sl_err *err)
+{
+    if (copy->gpu && sl_gpu_hold(copy->gpu, err) < 0)
+        return -1;
+    int done = adopt_slabs(copy, index, slab_fds, err);
+    if (copy->gpu)
+        sl_gpu_unhold(copy->gpu);
+    return done;
 }
 
 /* What the checked index says of the whole model. */
@@ -442,15 +467,8 @@ static int take_over(struct sl_pool_model *model, const struct sl_pool_index *in
     memcpy(model->identity, index->head->identity, sizeof(model->identity));
     copy->tensor_count = index->head->tensor_count;
     copy->slabs = sl_alloc_array(slab_count, sizeof(*copy->slabs), err);
-    if (!copy->slabs)
+    if (!copy->slabs || adopt_all_slabs(copy, index, slab_fds, err) < 0)
         return -1;
-    for (size_t i = 0; i < slab_count; i++) {
-        if (adopt_slab(&index->slabs[i], gpu, &slab_fds[i], &copy->slabs[i], err) < 0)
-            return sl_wrap(err, "slab %zu", i);
-        slab_fds[i] = -1;
-        copy->slab_count = i + 1;
-        copy->bytes += index->slabs[i].bytes;
-    }
     struct sl_slab_place place = {.why = "sealed memfds"};
     if (gpu)
         sl_slab_place_gpu(gpu, &place);
@@ -546,14 +564,6 @@ static struct sl_pool_model *adopt_from(const struct where *where, const char *n
         if (left[i] >= 0)
             close(left[i]);
     return model;
-}
-
-struct sl_pool_model *sl_pool_model_adopt_on(struct sl_gpu *gpu, const char *name, int index_fd,
-                                             const int *slab_fds, size_t slab_count,
-                                             struct sl_err *err)
-{
-    const struct where where = {.gpu = gpu};
-    return adopt_from(&where, name, index_fd, slab_fds, slab_count, err);
 }
 
 struct sl_pool_model *sl_pool_model_adopt_offer(struct sl_gpu *gpu, const char *name,

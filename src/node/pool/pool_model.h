@@ -30,7 +30,8 @@ enum sl_pool_state { SL_POOL_LOADING = 0, SL_POOL_READY = 1, SL_POOL_FAILED = 2 
 struct sl_pool_model;
 struct sl_pool_copy;
 
-/** Any thread; NULL is fine. */
+/** Any thread; NULL is fine. Closes everything, and blocks while the kernel frees what nobody else
+ * has. */
 void sl_pool_model_free(struct sl_pool_model *model);
 SL_AUTO_DEFINE(sl_pool_model)
 
@@ -69,18 +70,19 @@ uint64_t sl_pool_model_bytes(const struct sl_pool_model *model);
  * has too many, and `from` stays the caller's. */
 int sl_pool_model_join(struct sl_pool_model *model, struct sl_pool_model *from, struct sl_err *err);
 
-/** Whose copy it is. */
+/** Whose copy it is; borrowed, like all of it. */
 struct sl_pool_model *sl_pool_copy_model(const struct sl_pool_copy *copy);
 unsigned sl_pool_copy_space(const struct sl_pool_copy *copy);
 /** The GPU that its slabs are on; NULL: all are on the host. */
 const struct sl_cuda_device *sl_pool_copy_device(const struct sl_pool_copy *copy);
-/** Memory of all its slabs, index and page when full. */
+/** Bytes of all its slabs, index and page when full. */
 uint64_t sl_pool_copy_bytes(const struct sl_pool_copy *copy);
 size_t sl_pool_copy_index_bytes(const struct sl_pool_copy *copy);
 size_t sl_pool_copy_page_bytes(const struct sl_pool_copy *copy);
 size_t sl_pool_copy_slab_count(const struct sl_pool_copy *copy);
 /** Data files included. */
 size_t sl_pool_copy_tensor_count(const struct sl_pool_copy *copy);
+/** As sl_pool_model_memory(). */
 const char *sl_pool_copy_memory(const struct sl_pool_copy *copy);
 /**
  * What clients get, and what it takes to keep a ready copy over a restart: descriptors of index,
@@ -98,6 +100,7 @@ struct sl_pool_view {
     int64_t made_seconds; /* wall clock */
     struct sl_err err;    /* SL_POOL_FAILED: why */
 };
+/** A copy of it, of one moment. */
 void sl_pool_copy_view(const struct sl_pool_copy *copy, struct sl_pool_view *view);
 /** Of its first copy; the state is that of all. */
 void sl_pool_model_view(const struct sl_pool_model *model, struct sl_pool_view *view);
@@ -126,13 +129,9 @@ int sl_pool_copy_give_out(struct sl_pool_copy *copy, struct sl_err *err);
  * and sealed. Everything is checked: seals, sizes, every place, name and number of the index. The
  * descriptors are owned by the model then; on failure all of them are closed. identity and key are
  * taken from the index. Slabs may be memory of this GPU, too, which outlives the model; NULL: none.
- * The model has one copy, and is ready. SL_E_INTEGRITY, SL_E_FORMAT, SL_E_NO_SPACE.
+ * The model has one copy, is ready and the caller's. Its slabs may have so many bytes, which is
+ * looked at first. Any thread. SL_E_INTEGRITY, SL_E_FORMAT, SL_E_NO_SPACE, SL_E_GPU.
  */
-struct sl_pool_model *sl_pool_model_adopt_on(struct sl_gpu *gpu, const char *name, int index_fd,
-                                             const int *slab_fds, size_t slab_count,
-                                             struct sl_err *err);
-/** The same of a deposit, whose slabs may have so many bytes: SL_E_NO_SPACE before any of them is
- * looked at. */
 struct sl_pool_model *sl_pool_model_adopt_offer(struct sl_gpu *gpu, const char *name,
                                                 uint64_t most_bytes, int index_fd,
                                                 const int *slab_fds, size_t slab_count,

@@ -1,11 +1,15 @@
 /*
- * A slab: one allocation of host memory behind a descriptor that other processes map.
+ * A slab: one allocation of memory behind a descriptor that other processes map.
  *
- * Two kinds. A sealed memfd: from before its descriptor leaves the process nobody else, not even
- * root, can change or shrink it. A file without a name on a tmpfs of our own: it may have huge
- * pages, which a memfd has not on a default kernel, but cannot be sealed. Of both, others only ever
- * get a descriptor that was opened read-only, and the file's mode (0400) keeps other users from
- * opening it anew; root, and a process of the same user, could write to a tmpfs file always.
+ * Of the host's there are two kinds. A sealed memfd: from before its descriptor leaves the process
+ * nobody else, not even root, can change or shrink it. A file without a name on a tmpfs of our own:
+ * it may have huge pages, which a memfd has not on a default kernel, but cannot be sealed. Of both,
+ * others only ever get a descriptor that was opened read-only, and the file's mode (0400) keeps
+ * other users from opening it anew; root, and a process of the same user, could write to a tmpfs
+ * file always.
+ *
+ * A third kind is memory of a GPU, which is no file: its descriptor imports it. A slab is for one
+ * thread at a time, but for sl_slab_find_room() and its bytes; seals are those of fcntl(2).
  */
 #ifndef SL_SLAB_H
 #define SL_SLAB_H
@@ -62,11 +66,12 @@ int sl_slab_make(const struct sl_slab_place *place, uint64_t bytes, struct sl_sl
  * against writing, growing and shrinking, of exactly this size.
  */
 int sl_slab_adopt(int *fd, uint64_t bytes, struct sl_slab *slab, struct sl_err *err);
-/** The same of memory of this GPU, at least so much. */
+/** The same of memory of this GPU, which outlives it, at least so much. SL_E_INTEGRITY, SL_E_GPU.
+ */
 int sl_slab_adopt_gpu(struct sl_gpu *gpu, int *fd, uint64_t bytes, struct sl_slab *slab,
                       struct sl_err *err);
 /** Another descriptor of the same memory of the host, which `of` goes on writing and seals; it can
- * be given out at once. */
+ * be given out at once. SL_E_INTEGRITY, SL_E_NO_SPACE. */
 int sl_slab_share(struct sl_slab *of, struct sl_slab *slab, struct sl_err *err);
 /**
  * Before reader_fd leaves the process: from now on nobody else can write to it, and it is written
@@ -86,7 +91,8 @@ int sl_slab_seal(struct sl_slab *slab, struct sl_err *err);
 void sl_slab_give_up(struct sl_slab *slab);
 /** Where slabs of a GPU are made: `why` says which one. */
 void sl_slab_place_gpu(struct sl_gpu *gpu, struct sl_slab_place *place);
-/** Closes both; the memory lives on as long as somebody maps it. */
+/** Closes both; the memory lives on as long as somebody maps it. Whoever has it last waits while
+ * the kernel frees it. */
 void sl_slab_release(struct sl_slab *slab);
 
 /** Any memfd of ours, 0400, closed on exec, not yet sealed. -1 with SL_E_NO_SPACE. */
@@ -94,11 +100,12 @@ int sl_memfd_make(const char *name, uint64_t bytes, struct sl_err *err);
 /** Add these seals; `what` is "a slab". SL_E_INTEGRITY. */
 int sl_memfd_seal(int fd, int seals, const char *what, struct sl_err *err);
 /** *fd, a sealed file of another process, becomes a read-only descriptor of it if it is not: before
- * Linux 6.7 nothing else can be mapped. */
+ * Linux 6.7 nothing else can be mapped. SL_E_INTEGRITY; *fd stays the caller's. */
 int sl_memfd_make_reader(int *fd, struct sl_err *err);
-/** The same file again, read-only. */
+/** The same file again, read-only: a descriptor of the caller's. SL_E_NO_SPACE. */
 int sl_memfd_reader(int fd, struct sl_err *err);
-/** A sealed memfd with these bytes; what is returned is read-only. */
+/** A sealed memfd with these bytes; what is returned is read-only and the caller's. SL_E_NO_SPACE,
+ * SL_E_INTEGRITY. */
 int sl_memfd_of(const char *name, const void *data, size_t bytes, struct sl_err *err);
 
 #endif

@@ -1,9 +1,9 @@
 /*
  * Slabs as a sink: each file of the plan is a slab of its own. On the host it is written like a
  * file as long as nobody has it, and through the slab's mapping from then on (slab.c). On a GPU
- * bytes are copied into its staging ring: readers keep to their own small buffers, which are hot in
- * cache when they are hashed, and hold a place of the ring no longer than a copy takes; so a ring
- * of any size serves any number of them.
+ * its staging ring lends pinned memory, into which bytes are received; where it has none to spare,
+ * and for what changes on its way, they are copied into it from readers' own small buffers, and
+ * hold a place no longer than that takes; so a ring of any size serves any number of readers.
  */
 #include <errno.h>
 
@@ -35,6 +35,15 @@ static int slab_reserve(struct sl_sink *sink, uint32_t file, uint64_t offset, ui
     }
     return sl_gpu_ring_reserve(((struct slab_sink *)sink)->ring, file, offset, bytes,
                                &place->memory, err);
+}
+
+static int slab_lend(struct sl_sink *sink, uint32_t file, uint64_t offset, uint64_t bytes,
+                     struct sl_place *place, struct sl_err *err)
+{
+    if (slab_of(sink, file)->kind != SL_SLAB_GPU)
+        return 0;
+    return sl_gpu_ring_lend(((struct slab_sink *)sink)->ring, file, offset, bytes, &place->memory,
+                            err);
 }
 
 static int slab_commit(struct sl_sink *sink, const struct sl_place *place, struct sl_err *err)
@@ -78,6 +87,7 @@ static void slab_close(struct sl_sink *sink)
 static const struct sl_sink_ops slab_ops = {
     .name = "slabs",
     .reserve = slab_reserve,
+    .lend = slab_lend,
     .commit = slab_commit,
     .abandon = slab_abandon,
     .read = slab_read,

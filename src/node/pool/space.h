@@ -1,7 +1,7 @@
 /*
  * Spaces: the kinds of memory that models lie in, each with a budget of its own. A space is a
  * number: the host, or a GPU as this process counts them. Where a model lies is a set of spaces, a
- * bit each: one of them, or those of all GPUs, however many there are.
+ * bit each: one of them, or those of all GPUs, however many there are. Any thread.
  */
 #ifndef SL_SPACE_H
 #define SL_SPACE_H
@@ -23,7 +23,7 @@ static inline unsigned sl_placement_count(uint32_t placement)
 {
     return (unsigned)__builtin_popcount(placement);
 }
-/** "host", "cuda:0". */
+/** "host", "cuda:0"; returns name. */
 const char *sl_space_name(unsigned space, char name[16]);
 /** The same of a set, "cuda:all" of all GPUs. */
 const char *sl_placement_name(uint32_t placement, char name[16]);

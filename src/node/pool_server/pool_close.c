@@ -14,15 +14,15 @@
 #include "pool_server_parts.h"
 
 struct closing {
-    struct sl_later later; /* first */
+    struct sl_deferred_call call; /* first */
     struct sl_pool_mailbox *mailbox;
     size_t count;
     int fds[];
 };
 
-static void run_closing(struct sl_later *later)
+static void run_closing(struct sl_deferred_call *call)
 {
-    struct closing *closing = (struct closing *)later;
+    struct closing *closing = (struct closing *)call;
     for (size_t i = 0; i < closing->count; i++)
         close(closing->fds[i]);
     if (closing->mailbox)
@@ -32,17 +32,17 @@ static void run_closing(struct sl_later *later)
 
 struct sl_pool_mailbox *sl_pool_later(struct sl_pool_server *server, size_t fds)
 {
-    bool later = server->handler.later &&
-                 sl_pool_mailbox_defer(server->mailbox, fds, server->shares.user_fds);
-    return later ? server->mailbox : NULL;
+    bool call = server->handler.defer &&
+                sl_pool_mailbox_defer(server->mailbox, fds, server->shares.user_fds);
+    return call ? server->mailbox : NULL;
 }
 
-void sl_pool_leave_later(struct sl_pool_server *server, struct sl_later *later, bool to_other)
+void sl_pool_defer(struct sl_pool_server *server, struct sl_deferred_call *call, bool to_other)
 {
     if (to_other)
-        server->handler.later(server->arg, later);
+        server->handler.defer(server->arg, call);
     else
-        later->run(later);
+        call->run(call);
 }
 
 void sl_pool_close_later(struct sl_pool_server *server, int *fds, size_t count)
@@ -62,9 +62,9 @@ void sl_pool_close_later(struct sl_pool_server *server, int *fds, size_t count)
     }
     if (!closing)
         return;
-    closing->later.run = run_closing;
+    closing->call.run = run_closing;
     closing->mailbox = sl_pool_later(server, closing->count);
-    sl_pool_leave_later(server, &closing->later, closing->mailbox != NULL);
+    sl_pool_defer(server, &closing->call, closing->mailbox != NULL);
 }
 
 void sl_pool_close_socket(struct sl_pool_server *server, int fd)

@@ -74,11 +74,13 @@ static void drop_request(struct sl_pool_connection *connection)
     struct sl_pool_request *request = sl_steal(&connection->request);
     if (!request)
         return;
+    bool adopts = request->adopting != NULL; /* which the owner knows nothing of */
     if (!sl_pool_request_leave(request)) {
-        if (server->handler.withdrawn)
+        if (server->handler.withdrawn && !adopts)
             server->handler.withdrawn(server->arg, request);
         return;
     }
+    sl_pool_adopting_free(request->adopting);
     if (request->copy)
         give_back(server, request->cookie);
     sl_pool_request_end(request);

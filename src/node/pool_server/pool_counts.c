@@ -5,12 +5,6 @@
 #include "metrics.h"
 #include "pool_server_parts.h"
 
-void sl_pool_server_counts(struct sl_pool_server *server, struct sl_pool_counts *counts)
-{
-    SL_LOCKED(&server->lock);
-    *counts = server->locked.counts;
-}
-
 /* With the lock held. It changes with the leases only. */
 static uint64_t oldest_lease(const struct sl_pool_server *server)
 {
@@ -31,7 +25,7 @@ static uint64_t member(const struct sl_pool_counts *counts, size_t offset)
     return value;
 }
 
-void sl_pool_server_tell(struct sl_pool_server *server)
+void sl_pool_server_update_metrics(struct sl_pool_server *server)
 {
     static const struct {
         enum sl_metric metric;
@@ -51,13 +45,13 @@ void sl_pool_server_tell(struct sl_pool_server *server)
 #undef ROW
     };
     SL_LOCKED(&server->lock);
-    struct sl_pool_counts *now = &server->locked.counts, *told = &server->locked.told;
-    if (now->attaches != told->attaches || now->leases != told->leases)
+    struct sl_pool_counts *now = &server->locked.counts, *shown = &server->locked.shown;
+    if (now->attaches != shown->attaches || now->leases != shown->leases)
         now->oldest_lease_seconds = oldest_lease(server);
     for (size_t i = 0; i < SL_COUNT(rows); i++) {
-        uint64_t new = member(now, rows[i].offset), old = member(told, rows[i].offset);
+        uint64_t new = member(now, rows[i].offset), old = member(shown, rows[i].offset);
         if (new != old)
             sl_metric_add(rows[i].metric, (int64_t)(new - old));
     }
-    *told = *now;
+    *shown = *now;
 }

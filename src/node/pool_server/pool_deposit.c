@@ -15,9 +15,9 @@ enum {
     SLACK_BYTES = 2 * 1024 * 1024,      /* beyond a file's end: its last page may be a huge one */
 };
 
-static void end_deposit(struct sl_later *later)
+static void end_deposit(struct sl_deferred_call *call)
 {
-    struct sl_pool_deposit *deposit = (struct sl_pool_deposit *)later;
+    struct sl_pool_deposit *deposit = (struct sl_pool_deposit *)call;
     for (size_t i = 0; i < deposit->fd_count; i++)
         close(deposit->fds[i]);
     for (size_t i = 0; i < deposit->kept_count; i++)
@@ -27,19 +27,19 @@ static void end_deposit(struct sl_later *later)
     free(deposit);
 }
 
-void sl_pool_deposit_drop(struct sl_pool_connection *connection, bool tell)
+void sl_pool_deposit_drop(struct sl_pool_connection *connection, bool notify)
 {
     struct sl_pool_server *server = connection->server;
     struct sl_pool_deposit *deposit = sl_steal(&connection->deposit);
     if (!deposit)
         return;
-    if (tell && server->handler.deposit_abort)
+    if (notify && server->handler.deposit_abort)
         server->handler.deposit_abort(server->arg, &deposit->offer);
     sl_pool_share_give_back(connection, deposit->charged);
-    deposit->later.run = end_deposit;
+    deposit->call.run = end_deposit;
     size_t fds = deposit->fd_count + deposit->kept_count;
     deposit->mailbox = fds ? sl_pool_later(server, fds) : NULL;
-    sl_pool_leave_later(server, &deposit->later, deposit->mailbox != NULL);
+    sl_pool_defer(server, &deposit->call, deposit->mailbox != NULL);
     SL_LOCKED(&server->lock);
     server->locked.counts.deposits--;
 }
@@ -93,19 +93,6 @@ int sl_pool_serve_deposit(struct sl_pool_connection *connection,
     else
         sl_pool_send_id(connection, SL_WIRE_ANSWER | SL_WIRE_DEPOSIT, id);
     return 0;
-}
-
-void sl_pool_deposit_answer(struct sl_pool_connection *connection,
-                            const struct sl_pool_request *request)
-{
-    connection->deposit->waiting = false;
-    if (!request->err.kind) {
-        sl_pool_send_id(connection, SL_WIRE_ANSWER | SL_WIRE_DEPOSIT,
-                        connection->deposit->offer.id);
-        return;
-    }
-    sl_pool_deposit_drop(connection, false);
-    sl_pool_send_error(connection, &request->err);
 }
 
 static int find(const struct sl_pool_connection *connection, uint64_t id, struct sl_err *err)
@@ -203,42 +190,20 @@ static void keep_all(struct sl_pool_deposit *deposit, int index_fd)
     }
 }
 
-static struct sl_pool_model *adopt(const struct sl_pool_server *server,
-                                   struct sl_pool_deposit *deposit,
-                                   const struct sl_pool_packet *packet, int *fds,
-                                   struct sl_err *err)
-{
-    if (check_index(fds[0], packet->bytes, err) < 0 || check_files(deposit, err) < 0)
-        return NULL;
-    struct sl_gpu *gpu = NULL;
-    if (server->handler.deposit_gpu)
-        gpu = server->handler.deposit_gpu(server->arg, &deposit->offer);
-    int index_fd = fds[0];
-    size_t count = deposit->fd_count;
-    keep_all(deposit, index_fd);
-    fds[0] = -1;
-    deposit->fd_count = 0; /* the model's from here on */
-    SL_AUTO(sl_pool_model)
-    model = sl_pool_model_adopt_offer(gpu, deposit->offer.model, deposit->offer.bytes, index_fd,
-                                      deposit->fds, count, err);
-    if (!model || check_promise(&deposit->offer, model, err) < 0)
-        return NULL;
-    sl_pool_model_set_owner(model, deposit->offer.peer.uid);
-    return sl_steal(&model);
-}
-
-int sl_pool_serve_commit(struct sl_pool_connection *connection, const struct sl_pool_packet *packet,
-                         int *fds, struct sl_err *err)
+/* The model that was made of it, NULL with err: there is none. It is taken. */
+static int publish(struct sl_pool_connection *connection, struct sl_pool_model *made,
+                   struct sl_err *err)
 {
     struct sl_pool_server *server = connection->server;
-    if (find(connection, packet->id, err) < 0)
-        return -1;
-    SL_AUTO(sl_pool_model) model = adopt(server, connection->deposit, packet, fds, err);
-    if (!model) {
+    SL_AUTO(sl_pool_model) model = made;
+    const struct sl_pool_offer *offer = &connection->deposit->offer;
+    uint64_t id = offer->id;
+    if (!model || check_promise(offer, model, err) < 0) {
         sl_pool_deposit_drop(connection, true);
         return -1;
     }
-    int done = server->handler.deposit_commit(server->arg, &connection->deposit->offer, model, err);
+    sl_pool_model_set_owner(model, offer->peer.uid);
+    int done = server->handler.deposit_commit(server->arg, offer, model, err);
     sl_pool_deposit_drop(connection, false);
     if (done < 0)
         return -1;
@@ -247,8 +212,67 @@ int sl_pool_serve_commit(struct sl_pool_connection *connection, const struct sl_
         SL_LOCKED(&server->lock);
         server->locked.counts.commits++;
     }
-    sl_pool_send_id(connection, SL_WIRE_ANSWER | SL_WIRE_COMMIT, packet->id);
+    sl_pool_send_id(connection, SL_WIRE_ANSWER | SL_WIRE_COMMIT, id);
     return 0;
+}
+
+void sl_pool_deposit_answer(struct sl_pool_connection *connection,
+                            const struct sl_pool_request *request)
+{
+    struct sl_err err = request->err;
+    connection->deposit->waiting = false;
+    if (request->adopting) {
+        struct sl_pool_model *made = sl_pool_adopting_take(request->adopting);
+        sl_pool_adopting_free(request->adopting);
+        if (publish(connection, made, &err) < 0)
+            sl_pool_send_error(connection, &err);
+        return;
+    }
+    if (!err.kind) {
+        sl_pool_send_id(connection, SL_WIRE_ANSWER | SL_WIRE_DEPOSIT,
+                        connection->deposit->offer.id);
+        return;
+    }
+    sl_pool_deposit_drop(connection, false);
+    sl_pool_send_error(connection, &err);
+}
+
+/* A GPU's driver is asked by another thread, if there is one. */
+static int adopt(struct sl_pool_connection *connection, int *index_fd, struct sl_err *err)
+{
+    struct sl_pool_server *server = connection->server;
+    struct sl_pool_deposit *deposit = connection->deposit;
+    struct sl_gpu *gpu = NULL;
+    if (server->handler.deposit_gpu)
+        gpu = server->handler.deposit_gpu(server->arg, &deposit->offer);
+    int index = *index_fd;
+    keep_all(deposit, index);
+    if (gpu && server->handler.defer) {
+        if (sl_pool_adopt_later(connection, gpu, index, err) < 0) {
+            sl_pool_deposit_drop(connection, true);
+            return -1;
+        }
+        *index_fd = -1;
+        return 0;
+    }
+    size_t count = deposit->fd_count;
+    *index_fd = -1;
+    deposit->fd_count = 0; /* the model's from here on */
+    struct sl_pool_model *made = sl_pool_model_adopt_offer(
+        gpu, deposit->offer.model, deposit->offer.bytes, index, deposit->fds, count, err);
+    return publish(connection, made, err);
+}
+
+int sl_pool_serve_commit(struct sl_pool_connection *connection, const struct sl_pool_packet *packet,
+                         int *fds, struct sl_err *err)
+{
+    if (find(connection, packet->id, err) < 0)
+        return -1;
+    if (check_index(fds[0], packet->bytes, err) < 0 || check_files(connection->deposit, err) < 0) {
+        sl_pool_deposit_drop(connection, true);
+        return -1;
+    }
+    return adopt(connection, &fds[0], err);
 }
 
 int sl_pool_serve_abort(struct sl_pool_connection *connection, const struct sl_pool_packet *packet,

@@ -13,6 +13,10 @@
  *                                   the cookie stays the
  *                                   owner's
  *
+ * A client goes, too, when it does not take an earlier answer in time, or the server ends. A
+ * deposit that is answered at once (deposit_begin() returns 0 or -1) has no use for its request,
+ * which is freed without any of this.
+ *
  * The cookie is thus the owner's before a grant, the request's while it is in the mailbox, the
  * lease's from then on, and given back once, by whoever has it when the client goes or detaches.
  */
@@ -73,7 +77,7 @@ void sl_pool_mailbox_closed(struct sl_pool_mailbox *mailbox, size_t fds)
     sl_pool_mailbox_free(mailbox);
 }
 
-/* Text of the wish, in the memory behind the request. */
+/* Text of the args, in the memory behind the request. */
 static const char *keep(char **at, const char *text)
 {
     size_t bytes = strlen(text) + 1;
@@ -94,11 +98,12 @@ struct sl_pool_request *sl_pool_request_new(struct sl_pool_mailbox *mailbox,
     char *at = (char *)(request + 1);
     request->mailbox = mailbox;
     request->since_ns = sl_now_ns();
-    request->wish = (struct sl_pool_wish){.peer = *peer,
-                                          .model = keep(&at, packet->model),
-                                          .key = keep(&at, packet->key),
-                                          .device = keep(&at, device),
-                                          .present_only = packet->flags & SL_WIRE_PRESENT_ONLY};
+    request->args =
+        (struct sl_pool_attach_args){.peer = *peer,
+                                     .model = keep(&at, packet->model),
+                                     .key = keep(&at, packet->key),
+                                     .device = keep(&at, device),
+                                     .present_only = packet->flags & SL_WIRE_PRESENT_ONLY};
     SL_LOCKED(&mailbox->lock);
     mailbox->locked.count++;
     return request;
@@ -110,9 +115,9 @@ void sl_pool_request_end(struct sl_pool_request *request)
     free(request);
 }
 
-const struct sl_pool_wish *sl_pool_request_wish(const struct sl_pool_request *request)
+const struct sl_pool_attach_args *sl_pool_request_args(const struct sl_pool_request *request)
 {
-    return &request->wish;
+    return &request->args;
 }
 
 /* True if somebody will find the answer. */
@@ -159,6 +164,14 @@ void sl_pool_request_accept(struct sl_pool_request *request)
 {
     if (!post(request, NULL, NULL, NULL))
         sl_pool_request_end(request);
+}
+
+bool sl_pool_request_adopted(struct sl_pool_request *request, const struct sl_err *why)
+{
+    bool posted = post(request, NULL, NULL, why);
+    if (!posted)
+        sl_pool_request_end(request);
+    return posted;
 }
 
 struct sl_pool_request *sl_pool_mailbox_take(struct sl_pool_mailbox *mailbox)

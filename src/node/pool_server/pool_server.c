@@ -121,13 +121,13 @@ static void *run(void *arg)
         }
         timed = tick(server);
         bury(server);
-        sl_pool_server_tell(server);
+        sl_pool_server_update_metrics(server);
     }
     while (server->locked.first) /* as in tick(): no other thread changes it */
         sl_pool_connection_close(server->locked.first);
     bury(server);
     sl_pool_quiet_end(&server->quiet);
-    sl_pool_server_tell(server);
+    sl_pool_server_update_metrics(server);
     return NULL;
 }
 

@@ -7,7 +7,7 @@
 #ifndef SL_POOL_SERVER_H
 #define SL_POOL_SERVER_H
 
-#include "later.h"
+#include "deferred_call.h"
 #include "pool_model.h"
 #include "thread.h"
 
@@ -22,7 +22,7 @@ enum {
 struct sl_pool_peer {
     int32_t pid; /* 0: of a PID namespace that is not seen from here */
     uint32_t uid, gid;
-    char name[SL_POOL_CLIENT_NAME_BYTES]; /* tamed; "" if it gave none */
+    char name[SL_POOL_CLIENT_NAME_BYTES]; /* by sl_sanitize(); "" if it gave none */
 };
 
 /** Who may: any of these users, or whoever is in any of these groups. all: everybody whom the
@@ -45,14 +45,15 @@ struct sl_pool_server_config {
 /** An attach that waits for its answer. Every request is to be answered once. */
 struct sl_pool_request;
 /** What is wanted; borrowed until the answer. */
-struct sl_pool_wish {
+struct sl_pool_attach_args {
     struct sl_pool_peer peer;
     const char *model;  /* name or URI, as the client wrote it: hostile text, UTF-8, no controls */
     const char *key;    /* of a derived model; "" for a loaded one */
     const char *device; /* "host", "cuda:0" */
     bool present_only;  /* do not begin a load */
 };
-const struct sl_pool_wish *sl_pool_request_wish(const struct sl_pool_request *request);
+/** Borrowed until the answer. Any thread. */
+const struct sl_pool_attach_args *sl_pool_request_args(const struct sl_pool_request *request);
 /**
  * Answer with a copy of a model (loading ones are fine), or with an error. Any thread; never
  * blocks; the request is gone then. grant: true if there is a lease now; released() gives the
@@ -62,8 +63,9 @@ const struct sl_pool_wish *sl_pool_request_wish(const struct sl_pool_request *re
  */
 bool sl_pool_request_grant(struct sl_pool_request *request, struct sl_pool_copy *copy,
                            void *cookie);
+/** The same with an error, which is copied. */
 void sl_pool_request_refuse(struct sl_pool_request *request, const struct sl_err *why);
-/** A deposit may go on. */
+/** The same for a deposit: it may go on. */
 void sl_pool_request_accept(struct sl_pool_request *request);
 
 /* ---- deposits -------------------------------------------------------------------------------- */
@@ -128,36 +130,29 @@ struct sl_pool_handler {
     void (*deposit_abort)(void *arg, const struct sl_pool_offer *offer);
     /** Descriptors that models have which this user deposited. May be left out. */
     size_t (*deposited_fds)(void *arg, uint32_t uid);
-    /** Have later->run(later) called soon by another thread: it gives back memory of clients, which
+    /** Have call->run(call) called soon by another thread: it gives back memory of clients, which
      * takes the kernel a while. NULL: the server's thread does it itself. */
-    void (*later)(void *arg, struct sl_later *later);
+    void (*defer)(void *arg, struct sl_deferred_call *call);
 };
 
 /* ---- the server ------------------------------------------------------------------------------ */
 
 struct sl_pool_server;
-/** handler is copied, arg borrowed until sl_pool_server_free(). SL_E_NO_SPACE, SL_E_USAGE. */
+/** handler is copied, arg borrowed until sl_pool_server_free(). SL_E_NO_SPACE, SL_E_USAGE. The
+ * thread runs from now on. */
 struct sl_pool_server *sl_pool_server_start(const struct sl_pool_server_config *config,
                                             const struct sl_pool_handler *handler, void *arg,
                                             struct sl_err *err);
 /**
- * Close every connection (each lease ends, with its callback), end the thread, take the socket
- * away. Requests that are still unanswered stay valid and must still be answered, by their owner.
- * Clients keep what they have mapped.
+ * Close every connection (each lease ends, with its callback) and the listening socket, whose file
+ * is its maker's to remove; end the thread, for which it blocks. Requests that are still unanswered
+ * stay valid and must still be answered, by their owner. Clients keep what they have mapped.
  */
 void sl_pool_server_free(struct sl_pool_server *server);
 SL_AUTO_DEFINE(sl_pool_server)
-/** New rights, and a mode of the socket (0: as it is), for requests from now on (a config was read
+/** New rights, of the config's three lists alone, for requests from now on (a config was read
  * again); leases stay. Any thread. */
 void sl_pool_server_set_rights(struct sl_pool_server *server,
                                const struct sl_pool_server_config *config);
-
-struct sl_pool_counts {
-    uint64_t clients, leases, deposits;                                       /* now */
-    uint64_t connects, attaches, commits, refusals, protocol_errors, limited; /* ever */
-    uint64_t oldest_lease_seconds; /* wall clock of its begin; 0: there is none */
-};
-/** Any thread. */
-void sl_pool_server_counts(struct sl_pool_server *server, struct sl_pool_counts *counts);
 
 #endif

@@ -414,6 +414,7 @@ struct sl_web *sl_web_start(const struct sl_web_config *config, struct sl_err *e
     web->share_fd = web->socket.fd = web->socket.folder_fd = -1;
     web->expected_loads = config->expected_loads;
     web->node = config->node;
+    web->beside = config->beside;
     web->is_control = config->control;
     web->idle_seconds = config->idle_seconds ? config->idle_seconds : WEB_IDLE_SECONDS;
     pthread_mutex_init(&web->lock, NULL);

@@ -60,8 +60,8 @@ static enum MHD_Result load_new(const struct request *request, const char *name,
 }
 
 /* 202 and the model, or what was wrong. */
-static enum MHD_Result tell(const struct request *request, int done, const char *name,
-                            const struct sl_err *err)
+static enum MHD_Result answer(const struct request *request, int done, const char *name,
+                              const struct sl_err *err)
 {
     if (done < 0)
         return web_send_failure(request, status_of(err), err);
@@ -73,7 +73,7 @@ static enum MHD_Result load_again(const struct request *request, const char *nam
 {
     struct sl_err err = SL_ERR_INIT;
     (void)body;
-    return tell(request, sl_registry_load(request->web->node->registry, name, &err), name, &err);
+    return answer(request, sl_registry_load(request->web->node->registry, name, &err), name, &err);
 }
 
 static enum MHD_Result evict(const struct request *request, const char *name,
@@ -81,8 +81,8 @@ static enum MHD_Result evict(const struct request *request, const char *name,
 {
     struct sl_err err = SL_ERR_INIT;
     (void)body;
-    return tell(request, sl_registry_evict(request->web->node->registry, name, NULL, &err), name,
-                &err);
+    return answer(request, sl_registry_evict(request->web->node->registry, name, NULL, &err), name,
+                  &err);
 }
 
 static enum MHD_Result pin(const struct request *request, const char *name,
@@ -90,8 +90,8 @@ static enum MHD_Result pin(const struct request *request, const char *name,
 {
     struct sl_err err = SL_ERR_INIT;
     (void)body;
-    return tell(request, sl_registry_pin(request->web->node->registry, name, true, &err), name,
-                &err);
+    return answer(request, sl_registry_pin(request->web->node->registry, name, true, &err), name,
+                  &err);
 }
 
 static enum MHD_Result unpin(const struct request *request, const char *name,
@@ -99,8 +99,8 @@ static enum MHD_Result unpin(const struct request *request, const char *name,
 {
     struct sl_err err = SL_ERR_INIT;
     (void)body;
-    return tell(request, sl_registry_pin(request->web->node->registry, name, false, &err), name,
-                &err);
+    return answer(request, sl_registry_pin(request->web->node->registry, name, false, &err), name,
+                  &err);
 }
 
 static enum MHD_Result forget(const struct request *request, const char *name,

@@ -1,5 +1,5 @@
 /* What HTTP's text means: paths, ranges, validators, dates, addresses. Pure functions over hostile
- * input. */
+ * input; any thread. */
 #ifndef SL_WEB_HTTP_H
 #define SL_WEB_HTTP_H
 
@@ -50,7 +50,8 @@ struct sl_web_conditions {
 int sl_web_conditions_check(const struct sl_web_conditions *conditions, const char *etag,
                             int64_t modified, bool *use_range);
 
-/** Does an Accept header ask for OpenMetrics (with a quality above 0)? NULL is no. */
+/** Does an Accept header ask for OpenMetrics, application/openmetrics-text (with a quality above 0,
+ * RFC 9110 section 12.5.1)? NULL is no. */
 bool sl_web_accepts_openmetrics(const char *accept);
 
 /**

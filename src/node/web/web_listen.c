@@ -83,9 +83,9 @@ static unsigned port_of(int fd)
 static int listen_unix(const struct sl_web_socket *at, struct sl_node_socket *socket,
                        struct sl_err *err)
 {
-    const struct sl_node_socket_wish wish = {at->path, SOCK_STREAM, LISTEN_BACKLOG, at->mode,
-                                             at->group};
-    if (sl_node_socket_open(&wish, socket, err) < 0)
+    const struct sl_node_socket_options options = {at->path, SOCK_STREAM, LISTEN_BACKLOG, at->mode,
+                                                   at->group};
+    if (sl_node_socket_open(&options, socket, err) < 0)
         return -1;
     int fd = socket->fd;
     socket->fd = -1;

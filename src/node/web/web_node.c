@@ -11,6 +11,8 @@ enum MHD_Result web_node_models(const struct request *request)
     sl_json_init(&json, WEB_ANSWER_BYTES_MAX);
     sl_json_object(&json);
     sl_registry_json(request->web->node->registry, &json);
+    if (request->web->beside.write_json)
+        request->web->beside.write_json(request->web->beside.arg, &json);
     sl_json_end(&json);
     return web_send_json(request, 200, &json);
 }
@@ -43,6 +45,11 @@ bool web_node_readiness(struct sl_web *web, struct sl_json *json)
     {
         SL_LOCKED(&web->lock);
         draining = web->locked.draining;
+    }
+    struct sl_err why = SL_ERR_INIT;
+    if (web->beside.is_ready && !web->beside.is_ready(web->beside.arg, &why)) {
+        add_reason(json, why.message);
+        ready = false;
     }
     if (draining)
         add_reason(json, "this process is about to end");

@@ -17,13 +17,6 @@
 
 enum { RACES_MAX = 128, COMPONENT_BYTES = 256 };
 
-static bool plain;
-
-void sl_beneath_set_plain(bool on)
-{
-    plain = on;
-}
-
 /* A rename somewhere on the way makes it EAGAIN. */
 static int open_whole(int root_fd, const char *path, int flags)
 {
@@ -92,11 +85,8 @@ static int open_stepwise(int root_fd, const char *path, int flags)
 int sl_beneath_open(int root_fd, const char *path, int flags)
 {
     const char *name = *path ? path : ".";
-    int fd = -1;
-    if (!plain) {
-        fd = open_whole(root_fd, name, flags);
-        if (fd >= 0 || (errno != ENOSYS && errno != EPERM)) /* EPERM: old filters say so */
-            return fd;
-    }
+    int fd = open_whole(root_fd, name, flags);
+    if (fd >= 0 || (errno != ENOSYS && errno != EPERM)) /* EPERM: old filters say so */
+        return fd;
     return open_stepwise(root_fd, name, flags);
 }

@@ -11,10 +11,15 @@
 #include <strings.h>
 
 #include "http_object.h"
+#include "http_window.h"
 #include "log.h"
 #include "netrc.h"
 
-enum { CREDENTIALS_BYTES_MAX = 64 * 1024, HEADERS_MAX = SL_RANGE_HEADERS_MAX - 8 };
+enum {
+    FROM_BYTES = 128,
+    CREDENTIALS_BYTES_MAX = 64 * 1024,
+    HEADERS_MAX = SL_RANGE_HEADERS_MAX - 8
+};
 
 /* The default entry is for whichever host comes: without TLS whoever is on the way would have it.
  */
@@ -67,26 +72,45 @@ void sl_http_base_close(struct sl_http_base *base)
 
 /* ---- credentials ----------------------------------------------------------------------------- */
 
-/* Under the lock: the token without the newline that editors put behind it. */
-static int load_bearer(struct sl_http_base *base, const char *path, struct sl_err *err)
+/* Where the token comes from, for messages. */
+static const char *bearer_from(const struct sl_http_base *base, char text[FROM_BYTES])
 {
-    sl_autobuf text = SL_BUF_INIT(CREDENTIALS_BYTES_MAX);
-    if (sl_buf_read_file(&text, path, err) < 0) {
-        err->kind = SL_E_AUTH;
-        return sl_wrap(err, "%s.bearerTokenFile", base->section);
-    }
-    const char *token = sl_buf_string(&text);
-    size_t bytes = text.used;
+    if (base->bearer_from)
+        return base->bearer_from;
+    snprintf(text, FROM_BYTES, "%s.bearerTokenFile", base->section);
+    return text;
+}
+
+/* Under the lock: the token without the newline that editors put behind it. where: " '/a/file'". */
+static int take_bearer(struct sl_http_base *base, const char *token, const char *where,
+                       struct sl_err *err)
+{
+    char from[FROM_BYTES];
+    size_t bytes = strlen(token);
     while (bytes && strchr("\r\n \t", token[bytes - 1]))
         bytes--;
     for (size_t i = 0; i < bytes; i++)
         if ((unsigned char)token[i] <= 0x20 || (unsigned char)token[i] >= 0x7f)
-            return sl_fail(err, SL_E_AUTH, "%s.bearerTokenFile: '%s' holds more than one token",
-                           base->section, path);
+            return sl_fail(err, SL_E_AUTH, "%s:%s holds more than one token",
+                           bearer_from(base, from), where);
     if (!bytes)
-        return sl_fail(err, SL_E_AUTH, "%s.bearerTokenFile: '%s' is empty", base->section, path);
+        return sl_fail(err, SL_E_AUTH, "%s:%s is empty", bearer_from(base, from), where);
     base->locked.bearer.used = 0;
     return sl_buf_append(&base->locked.bearer, token, bytes, err);
+}
+
+static int load_bearer(struct sl_http_base *base, const char *path, struct sl_err *err)
+{
+    char from[FROM_BYTES];
+    sl_autobuf text = SL_BUF_INIT(CREDENTIALS_BYTES_MAX);
+    sl_autofree char *where = sl_asprintf(err, " '%s'", path);
+    if (!where)
+        return -1;
+    if (sl_buf_read_file(&text, path, err) < 0) {
+        err->kind = SL_E_AUTH;
+        return sl_wrap(err, "%s", bearer_from(base, from));
+    }
+    return take_bearer(base, sl_buf_string(&text), where, err);
 }
 
 /* Under the lock: the lines become strings one after another. */
@@ -126,8 +150,11 @@ static int load_headers(struct sl_http_base *base, const char *path, struct sl_e
 static int load_credentials(struct sl_http_base *base, struct sl_err *err)
 {
     struct sl_err problem = SL_ERR_INIT;
-    if (base->bearer_token_file && base->bearer_token_file[0] &&
-        load_bearer(base, base->bearer_token_file, &problem) < 0)
+    bool from_file = base->bearer_token_file && base->bearer_token_file[0];
+    if (from_file && load_bearer(base, base->bearer_token_file, &problem) < 0)
+        goto failed;
+    if (!from_file && base->bearer_token && base->bearer_token[0] &&
+        take_bearer(base, base->bearer_token, " it", &problem) < 0)
         goto failed;
     if (base->headers_file && base->headers_file[0] &&
         load_headers(base, base->headers_file, &problem) < 0)
@@ -163,6 +190,19 @@ static int add_credentials(struct sl_http_base *base, struct sl_range_request *r
 
 /* ---- requests -------------------------------------------------------------------------------- */
 
+/* Nobody is to wait for what this request would learn: all of them wait for the same moment. */
+static int wait_for_window(struct sl_range_request *request, uint64_t opens_ns)
+{
+    if (request->asks)
+        sl_http_object_settle(request->object, false);
+    request->asks = false;
+    request->waits = true;
+    request->wait_fd = -1;
+    request->wait_until_ns = opens_ns;
+    free(sl_steal(&request->url));
+    return 0;
+}
+
 int sl_http_prepare(struct sl_http_base *base, struct sl_http_object *object,
                     struct sl_range_request *request, struct sl_err *err)
 {
@@ -173,7 +213,12 @@ int sl_http_prepare(struct sl_http_base *base, struct sl_http_object *object,
         return 0;
     if (sl_url_parse(request->url, &url, err) < 0)
         return -1;
-    return sl_url_same_origin(&url, &base->url) ? add_credentials(base, request, err) : 0;
+    if (!sl_url_same_origin(&url, &base->url))
+        return 0;
+    uint64_t opens_ns = base->windows ? sl_http_window_opens_ns(&base->url) : 0;
+    if (opens_ns > sl_now_ns())
+        return wait_for_window(request, opens_ns);
+    return add_credentials(base, request, err);
 }
 
 bool sl_http_recover(struct sl_http_base *base, struct sl_http_object *object,

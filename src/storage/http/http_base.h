@@ -3,7 +3,9 @@
  * belong to it alone, and of each object where redirects led.
  *
  * A kind has a struct sl_http_base in its store->impl and points at a struct sl_http_object from
- * its source->impl; its hooks (http_channel.h) hand both to the functions below.
+ * its source->impl; its hooks (http_channel.h) hand both to the functions below. Any thread, but
+ * open, close and free. Only sl_http_get() waits for a network; files of credentials are read where
+ * they are needed first.
  */
 #ifndef SL_HTTP_BASE_H
 #define SL_HTTP_BASE_H
@@ -21,6 +23,12 @@ struct sl_http_base {
     /* Set by the kind, borrowed: */
     const char *section;                          /* for messages: "source.http" */
     const char *bearer_token_file, *headers_file; /* NULL or "": none */
+    const char *bearer_token;                     /* where there is no file; NULL or "": none */
+    const char *bearer_from; /* for messages; NULL: "SECTION.bearerTokenFile" */
+    bool windows; /* its origin says how long it takes no requests (http_window.h), and is obeyed */
+    /* Of an answer to sl_http_get() that is no success: make the error. NULL: by status alone. */
+    int (*refuse)(struct sl_http_base *base, const struct sl_answer *answer, const char *what,
+                  struct sl_err *err);
     struct {
         pthread_mutex_t mutex;
         bool loaded;
@@ -30,7 +38,7 @@ struct sl_http_base {
     } locked;
 };
 /** Parse a URL and find its user and password, in it or in .netrc. No network, no files but .netrc.
- */
+ * SL_E_USAGE, SL_E_NO_SPACE. */
 int sl_http_base_open(struct sl_http_base *base, const char *url, struct sl_err *err);
 /** Accepts what sl_http_base_open() left half-made. Its objects go with it. */
 void sl_http_base_close(struct sl_http_base *base);
@@ -40,19 +48,21 @@ void sl_http_base_close(struct sl_http_base *base);
  * connection asks the origin anew, the others wait (request->wait_fd).
  */
 struct sl_http_object;
-/** That of a URL, the same for everybody who asks; it lives as long as the base. Any thread. */
+/** That of a URL, the same for everybody who asks; it lives as long as the base. SL_E_NO_SPACE. */
 struct sl_http_object *sl_http_base_object(struct sl_http_base *base, const char *url,
                                            struct sl_err *err);
-/** One of its own, for requests that are no GET of a range; nobody waits for it. free it. */
+/** One of its own, for requests that are no GET of a range; nobody waits for it. The
+ * caller's. SL_E_NO_SPACE. */
 struct sl_http_object *sl_http_object_new(const char *url, struct sl_err *err);
 void sl_http_object_free(struct sl_http_object *object);
 SL_AUTO_DEFINE(sl_http_object)
 
-/** Hook prepare: the URL to ask, and the credentials if that is at the origin. */
+/** Hook prepare: the URL to ask, and the credentials if that is at the origin. SL_E_AUTH,
+ * SL_E_USAGE: a file of credentials that cannot be read, or used. */
 int sl_http_prepare(struct sl_http_base *base, struct sl_http_object *object,
                     struct sl_range_request *request, struct sl_err *err);
 /** Hook redirect: keep where it leads, or say why it is not followed: from https to http, or to an
- * address where clouds keep the keys of machines. */
+ * address where clouds keep the keys of machines: SL_E_NET. */
 int sl_http_redirect(struct sl_http_base *base, struct sl_http_object *object, const char *from,
                      const char *to, int status, struct sl_err *err);
 /**
@@ -65,7 +75,8 @@ bool sl_http_recover(struct sl_http_base *base, struct sl_http_object *object,
 /**
  * One small answer (a listing, a document) by GET, with credentials, redirects and all tries; on a
  * connection that the store's next fetch goes on with. 0 for a status of 200 to 299: release the
- * answer. what: "cannot list 'hf://o/m'". Blocks; ends on the store's cancellation.
+ * answer. what: "cannot list 'hf://o/m'". Blocks; ends on the store's cancellation, SL_E_CANCELED;
+ * other errors as base->refuse makes them, or sl_http_fail().
  */
 int sl_http_get(struct sl_store *store, struct sl_http_base *base, const char *url,
                 const char *what, size_t body_limit, struct sl_answer *answer, struct sl_err *err);

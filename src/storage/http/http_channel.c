@@ -3,8 +3,7 @@
  *
  * What a request gets back is either exactly the bytes that were asked for, of the version that was
  * opened, or an error that names the answer. Nothing of an answer is delivered before its head has
- * been judged; a body longer than its range is an error although its first bytes were right,
- * because such a server cannot be trusted with the rest.
+ * been judged; a body longer than its range is an error: such a server cannot be trusted.
  */
 #include "http_channel.h"
 
@@ -36,6 +35,8 @@ struct sl_channel {
     unsigned place;
     bool asks;   /* others wait for what it learns */
     int wait_fd; /* WAITING */
+    uint64_t wait_until_ns;
+    struct sl_version announced; /* by the answer in hand */
     struct sl_buf detail;
 };
 
@@ -114,8 +115,8 @@ static int channel_poll(struct sl_channel *channel, struct pollfd fds[SL_IO_POLL
     if (channel->phase != WAITING)
         return sl_exchange_poll(channel->exchange, fds, deadline_ns);
     fds[0] = (struct pollfd){channel->wait_fd, POLLIN, 0};
-    *deadline_ns = UINT64_MAX;
-    return 1;
+    *deadline_ns = channel->wait_until_ns ? channel->wait_until_ns : UINT64_MAX;
+    return channel->wait_fd >= 0;
 }
 
 /* ---- the request ----------------------------------------------------------------------------- */
@@ -166,6 +167,7 @@ static int send_request(struct sl_channel *channel, struct sl_err *err)
     channel->asks = request.asks;
     if (result == 0 && request.waits) {
         channel->wait_fd = request.wait_fd;
+        channel->wait_until_ns = request.wait_until_ns;
         channel->phase = WAITING;
         sl_range_request_release(&request);
         return 0;
@@ -256,8 +258,9 @@ static void copy_version(char *to, size_t bytes, const char *value)
         memcpy(to, value, strlen(value) + 1);
 }
 
-static void read_version(const struct sl_channel *channel, struct sl_version *version)
+static void read_version(struct sl_channel *channel)
 {
+    struct sl_version *version = &channel->announced;
     *version = (struct sl_version){.etag = ""};
     copy_version(version->etag, sizeof(version->etag), header(channel, "ETag"));
     copy_version(version->last_modified, sizeof(version->last_modified),
@@ -265,6 +268,8 @@ static void read_version(const struct sl_channel *channel, struct sl_version *ve
     copy_version(version->version_id, sizeof(version->version_id),
                  header(channel, "x-amz-version-id"));
     version->dated = sl_version_date_settled(version->last_modified, header(channel, "Date"));
+    if (channel->first)
+        memcpy(version->pin, channel->source->version.pin, sizeof(version->pin)); /* the kind's */
 }
 
 static const char *or_missing(const char *text)
@@ -291,16 +296,16 @@ static enum sl_io_state compare_versions(struct sl_channel *channel, const struc
     return SL_IO_DATA;
 }
 
-/* Learn the version from the first answer; hold every other to it. DATA if it is right. */
+/* Learn the version from the first answer; hold every other to it. DATA if it is right. What the
+ * kind pinned is the version: servers that stand for one another (a CDN) may give the same bytes
+ * ETags and dates of their own. */
 static enum sl_io_state judge_version(struct sl_channel *channel, uint64_t total,
                                       struct sl_err *err)
 {
     struct sl_source *source = channel->source;
-    struct sl_version now;
-    read_version(channel, &now);
     if (channel->first) {
-        memcpy(now.pin, source->version.pin, sizeof(now.pin)); /* the kind's */
-        source->version = now;
+        if (!source->version.pin[0])
+            source->version = channel->announced;
         source->bytes = total;
         return SL_IO_DATA;
     }
@@ -310,7 +315,7 @@ static enum sl_io_state judge_version(struct sl_channel *channel, uint64_t total
         snprintf(is, sizeof(is), "%" PRIu64, total);
         return changed(channel, err, "its length", was, is);
     }
-    return compare_versions(channel, &source->version, &now, err);
+    return compare_versions(channel, &source->version, &channel->announced, err);
 }
 
 /* "bytes a-b/total", *known false for a total of '*'; or, with unsatisfied, "bytes * /total". */
@@ -389,11 +394,11 @@ static enum sl_io_state judge_whole(struct sl_channel *channel, struct sl_err *e
 static enum sl_io_state judge_unsatisfied(struct sl_channel *channel, struct sl_err *err)
 {
     uint64_t a, b, total = 0;
-    bool known = false;
-    bool told =
-        parse_content_range(header(channel, "Content-Range"), true, &a, &b, &total, &known) &&
-        known;
-    if (channel->first && told && total == 0) {
+    bool has_total = false;
+    bool known =
+        parse_content_range(header(channel, "Content-Range"), true, &a, &b, &total, &has_total) &&
+        has_total;
+    if (channel->first && known && total == 0) {
         if (judge_version(channel, 0, err) != SL_IO_DATA)
             return SL_IO_FAILED;
         sl_exchange_abort(channel->exchange);
@@ -402,7 +407,7 @@ static enum sl_io_state judge_unsatisfied(struct sl_channel *channel, struct sl_
     }
     if (!channel->first)
         return changed(channel, err, "its length", "longer",
-                       told ? "shorter than the range" : "unknown");
+                       known ? "shorter than the range" : "unknown");
     return SL_IO_DATA;
 }
 
@@ -428,12 +433,26 @@ static enum sl_io_state judge_redirect(struct sl_channel *channel, struct sl_err
     return send_request(channel, err) < 0 ? SL_IO_FAILED : SL_IO_WAIT;
 }
 
+/* What the kind has to say to the first answer. */
+static int hear_kind(struct sl_channel *channel, struct sl_err *err)
+{
+    return channel->first && channel->hooks->answered
+               ? channel->hooks->answered(channel->source, channel->exchange, &channel->announced,
+                                          err)
+               : 0;
+}
+
 /* DATA: the body is the range. WAIT: another request is under way. END: the object is empty. */
 static enum sl_io_state judge(struct sl_channel *channel, struct sl_err *err)
 {
     int status = sl_exchange_status(channel->exchange);
     enum sl_io_state state = SL_IO_DATA;
     const char *encoding = header(channel, "Content-Encoding");
+    read_version(channel);
+    if ((status == 200 || status == 206) && hear_kind(channel, err) < 0) {
+        channel_abort(channel);
+        return SL_IO_FAILED;
+    }
     if ((status == 200 || status == 206) && *encoding && strcasecmp(encoding, "identity") != 0)
         return break_contract(
             channel, err, "with Content-Encoding '%.60s', although none was accepted", encoding);

@@ -4,7 +4,9 @@
  * It adds Range and the version's precondition to every request, holds the answer to the range
  * contract (206, Content-Range, total, version, encoding, length), fills source->bytes and
  * source->version from the first answer, and hands everything else to the kind's hooks. A kind says
- * .transport = &sl_http_transport, .hooks = a struct sl_http_hooks.
+ * .transport = &sl_http_transport, .hooks = a struct sl_http_hooks. A hook returns 0, or -1 with
+ * the error; it must not wait for long, but for credentials. The range contract: RFC 9110 sections
+ * 13 to 15.
  */
 #ifndef SL_HTTP_CHANNEL_H
 #define SL_HTTP_CHANNEL_H
@@ -27,11 +29,16 @@ struct sl_range_request {
     struct sl_http_object *object;
     unsigned place; /* which of its places the URL is */
     bool asks;      /* others wait for what this request learns */
-    bool waits;     /* another asks: there is no URL, try again when wait_fd is readable */
-    int wait_fd;
+    bool waits;     /* there is no URL: try again when wait_fd is readable (another asks), or at
+                       wait_until_ns (the origin takes none before) */
+    int wait_fd;    /* -1: none */
+    uint64_t wait_until_ns; /* 0: no matter when */
 };
+/** Add one, as printf() makes it. SL_E_NO_SPACE; SL_E_USAGE: too many, or one
+ * of 8 KiB or more. */
 int sl_range_add_header(struct sl_range_request *request, struct sl_err *err, const char *format,
                         ...) __attribute__((format(printf, 3, 4)));
+/** Zeroed ones are fine. */
 void sl_range_request_release(struct sl_range_request *request);
 
 extern const struct sl_transport sl_http_transport;
@@ -59,6 +66,13 @@ struct sl_http_hooks {
      */
     int (*redirect)(struct sl_source *source, const struct sl_exchange *exchange, const char *from,
                     const char *to, struct sl_err *err);
+    /**
+     * The first answer of all with 200 or 206, before its range is judged: a kind may say more of
+     * the version than ETag, x-amz-version-id and Last-Modified, which are in it, tell checksums
+     * (sl_source_set_checksums()), or refuse it with -1. NULL: nothing.
+     */
+    int (*answered)(struct sl_source *source, const struct sl_exchange *exchange,
+                    struct sl_version *version, struct sl_err *err);
 };
 
 /** Of a channel of this transport, for requests of another kind while it has none of its own (pages

@@ -16,12 +16,28 @@ struct get {
     unsigned redirects;
 };
 
+/* Its own object makes nobody wait; the origin may. */
+static int prepare(struct get *get, struct sl_range_request *made, struct sl_err *err)
+{
+    int result = sl_http_prepare(get->base, get->object, made, err);
+    while (result == 0 && made->waits) {
+        uint64_t now = sl_now_ns(), until = made->wait_until_ns;
+        sl_range_request_release(made);
+        *made = (struct sl_range_request){0};
+        if (until > now &&
+            sl_exchange_pause(get->exchange, (unsigned)((until - now) / SL_NS_PER_MS + 1), err) < 0)
+            return -1;
+        result = sl_http_prepare(get->base, get->object, made, err);
+    }
+    return result;
+}
+
 /* hedge: as of a request. *url: where it was sent; free() it. */
 static int ask(struct get *get, unsigned hedge, char **url, struct sl_answer *answer,
                struct sl_err *err)
 {
     struct sl_range_request made = {0};
-    int result = sl_http_prepare(get->base, get->object, &made, err);
+    int result = prepare(get, &made, err);
     const struct sl_request request = {.method = "GET",
                                        .url = made.url,
                                        .headers = (const char *const *)made.headers,
@@ -48,22 +64,27 @@ static int follow(struct get *get, const char *from, const struct sl_answer *ans
     return done < 0 ? sl_wrap(err, "%s", get->what) : 0;
 }
 
+static int refuse(struct get *get, const struct sl_answer *answer, struct sl_err *err)
+{
+    char later[64];
+    if (get->base->refuse)
+        return get->base->refuse(get->base, answer, get->what, err);
+    bool has_later = sl_answer_header(answer, "Retry-After", later, sizeof(later));
+    return sl_http_fail(err, answer->status, has_later ? later : NULL, get->what, "");
+}
+
 /* One try, redirects included. */
 static int try_once(struct get *get, unsigned hedge, struct sl_answer *answer, struct sl_err *err)
 {
     for (;;) {
         sl_autofree char *url = NULL;
-        char later[64];
         if (ask(get, hedge, &url, answer, err) < 0)
             return -1;
         if (answer->status >= 200 && answer->status < 300)
             return 0;
         int followed = follow(get, url, answer, err);
         if (followed == 1)
-            sl_http_fail(err, answer->status,
-                         sl_answer_header(answer, "Retry-After", later, sizeof(later)) ? later
-                                                                                       : NULL,
-                         get->what, "");
+            refuse(get, answer, err);
         sl_answer_release(answer);
         if (followed)
             return -1;
@@ -73,24 +94,28 @@ static int try_once(struct get *get, unsigned hedge, struct sl_answer *answer, s
 static int try_all(struct get *get, const struct sl_source_config *config, struct sl_answer *answer,
                    struct sl_err *err)
 {
-    struct sl_retry retry = {.limit = config->attempts ? config->attempts : ATTEMPTS_DEFAULT};
+    struct sl_retry retry = {.limit = config->attempts ? config->attempts : ATTEMPTS_DEFAULT,
+                             .unreachable_ns = config->unreachable_seconds * SL_NS_PER_S};
     for (;;) {
         struct sl_err why = SL_ERR_INIT;
         uint64_t wait_ms = 0;
-        bool last = retry.failed + 1 >= retry.limit || retry.failed >= HURRIES_MAX;
-        if (try_once(get, last ? 0 : 1u << retry.failed, answer, &why) == 0)
+        unsigned failed = sl_retry_tries(&retry);
+        bool last = failed + 1 >= retry.limit || failed >= HURRIES_MAX;
+        if (try_once(get, last ? 0 : 1u << failed, answer, &why) == 0)
             return 0;
         bool again = false;
         if (why.retryable)
             again = sl_retry_again(&retry, &why, 0, &wait_ms);
-        else if (why.http_status && !retry.recovered)
-            again = retry.recovered = sl_http_recover(get->base, get->object, &why, NULL);
+        else if (why.http_status && sl_retry_may_recover(&retry, &why))
+            again = sl_http_recover(get->base, get->object, &why, NULL);
+        if (again && !why.retryable)
+            sl_retry_note_recovered(&retry, &why);
         if (!again) {
             if (err)
                 *err = why;
             return -1;
         }
-        sl_progress_add_retry(config->progress);
+        sl_progress_note_retry(config->progress, sl_retry_tries(&retry) + 1, retry.limit, &why);
         if (sl_exchange_pause(get->exchange, (unsigned)wait_ms, err) < 0)
             return -1;
     }

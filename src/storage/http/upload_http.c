@@ -217,7 +217,9 @@ static int converse(struct http_upload *http, struct sl_http_object *object, str
                     struct sl_answer *answer, struct sl_err *err)
 {
     unsigned attempts = http->upload->source.attempts, redirects = 0;
-    struct sl_retry retry = {.limit = attempts ? attempts : ATTEMPTS_DEFAULT};
+    struct sl_retry retry = {.limit = attempts ? attempts : ATTEMPTS_DEFAULT,
+                             .unreachable_ns =
+                                 http->upload->source.unreachable_seconds * SL_NS_PER_S};
     for (;;) {
         struct sl_err why = SL_ERR_INIT;
         int result = ask_once(http, object, ask, answer, &why);

@@ -26,12 +26,6 @@ static double ns_of(uint64_t rate, double bytes)
     return bytes * (double)SL_NS_PER_S / (double)SL_MAX(rate, UINT64_C(1));
 }
 
-void sl_bandwidth_reset(void)
-{
-    SL_LOCKED(&bucket.mutex);
-    bucket.taken_ns = bucket.turn_ns = 0;
-}
-
 size_t sl_bandwidth_ask(struct sl_bandwidth *reader, uint64_t rate, size_t bytes, uint64_t now_ns)
 {
     if (reader->turn_ns > now_ns)

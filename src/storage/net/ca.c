@@ -10,7 +10,7 @@
 
 #include "mem.h"
 
-static const char *const variables[] = {"AWS_CA_BUNDLE", "SSL_CERT_FILE", "CURL_CA_BUNDLE"};
+static const char *const variables[] = {"SSL_CERT_FILE", "CURL_CA_BUNDLE"};
 
 static const char *const system_files[] = {
     "/etc/ssl/certs/ca-certificates.crt", /* Debian, Ubuntu, Alpine, Arch; images from scratch */
@@ -55,18 +55,25 @@ static CURLcode use_directory(CURL *easy, const char *directory)
     return bad ? bad : curl_easy_setopt(easy, CURLOPT_PROXY_CAPATH, directory);
 }
 
-CURLcode sl_ca_use(CURL *easy, const char *given)
+struct sl_ca_choice sl_ca_choose(const char *given)
 {
     if (given && *given)
-        return use_file(easy, given);
-    const char *directory = variable("SSL_CERT_DIR"), *file = NULL;
-    for (size_t i = 0; i < SL_COUNT(variables) && !file; i++)
-        file = variable(variables[i]);
-    if (!file)
-        file = sl_ca_system();
-    CURLcode bad = directory ? use_directory(easy, directory) : CURLE_OK;
+        return (struct sl_ca_choice){.file = given, .from = "source.tls.caFile"};
+    struct sl_ca_choice choice = {.directory = variable("SSL_CERT_DIR"), .from = "the system"};
+    for (size_t i = 0; i < SL_COUNT(variables) && !choice.file; i++) {
+        choice.file = variable(variables[i]);
+        choice.from = choice.file ? variables[i] : choice.from;
+    }
+    if (!choice.file)
+        choice.file = sl_ca_system();
+    return choice;
+}
+
+CURLcode sl_ca_use(CURL *easy, const struct sl_ca_choice *choice)
+{
+    CURLcode bad = choice->directory ? use_directory(easy, choice->directory) : CURLE_OK;
     /* No file is an error to libcurl only where it was told of one. */
-    if (!bad && (file || directory))
-        bad = use_file(easy, file);
+    if (!bad && (choice->file || choice->directory))
+        bad = use_file(easy, choice->file);
     return bad;
 }

@@ -1,22 +1,31 @@
 /*
- * Which certificates servers are trusted by.
+ * Which certificates servers are trusted by. Any thread; the environment is read at every call.
  */
 #ifndef SL_CA_H
 #define SL_CA_H
 
 #include <curl/curl.h>
 
+/** Where certificates are, and who says so: for messages and for what is set. */
+struct sl_ca_choice {
+    const char *file;      /* NULL: none */
+    const char *directory; /* SSL_CERT_DIR; NULL: none */
+    const char *from;      /* "source.tls.caFile", the variable's name, or "the system" */
+};
 /**
- * Point a handle at certificates: given (source.tls.caFile; NULL or "" for none), else the file
- * that AWS_CA_BUNDLE, SSL_CERT_FILE or CURL_CA_BUNDLE names, else the system's. SSL_CERT_DIR, a
- * folder of hashed certificates, adds to either of the latter two.
+ * Choose certificates: given (source.tls.caFile; NULL or "" for none), else the file that
+ * SSL_CERT_FILE or CURL_CA_BUNDLE names, else the system's. SSL_CERT_DIR, a folder of hashed
+ * certificates, adds to either of the latter two. Nothing is read.
  */
-CURLcode sl_ca_use(CURL *easy, const char *given);
+struct sl_ca_choice sl_ca_choose(const char *given);
+/** Point a handle at them. Returns what libcurl says. */
+CURLcode sl_ca_use(CURL *easy, const struct sl_ca_choice *choice);
 
-/** The system's file, where libcurl finds it by itself or in the usual places; NULL: none. */
+/** The system's file, where libcurl finds it by itself or in the usual places; NULL: none. A
+ * constant. */
 const char *sl_ca_system(void);
 
-/** The first of count files that can be read, or NULL. */
+/** The first of count files that can be read, borrowed, or NULL. */
 const char *sl_ca_first(const char *const *files, size_t count);
 
 #endif

@@ -2,13 +2,16 @@
  * A state machine over one link: connect, send, head, body. Body bytes go from the socket into the
  * caller's memory; only what came together with the head passes through our buffer.
  *
- *     IDLE ──▶ CONNECTING ──▶ SENDING ─────────▶ HEAD ──▶ BODY ──▶ DRAINED ──▶ IDLE, kept open
- *                  ▲             │                ▲ ▲           (or closed)
- *                  │             └──▶ STREAM ─────┘ │
+ *     IDLE ──▶ CONNECTING ──▶ SENDING ─────────▶ HEAD ──▶ BODY ──▶ DRAINED, kept open or closed:
+ *                  ▲             │                ▲ ▲              the next request is SENDING on
+ *                  │             └──▶ STREAM ─────┘ │              it, or CONNECTING anew
  *                  │                  the caller's  1xx: the next head
  *                  └── a connection that had been idle broke before it answered: once, on a new one
  *
- * Any failure drops the connection and is IDLE. Only the thread that has the exchange moves it.
+ * An answer that comes before all of the request is sent leads from SENDING or STREAM straight to
+ * BODY, and its connection is not kept. One that was made ahead is CONNECTING without a request,
+ * and counts as idle. Any failure drops the connection and is IDLE, and so does an abort. Only the
+ * thread that has the exchange moves it.
  *
  * Stall: a window begins when the request is sent and begins anew with every 64 KiB of the answer.
  * When it is older than stall_seconds and nothing is waiting in the socket, the answer has stalled;
@@ -187,7 +190,7 @@ static int choose_route(struct sl_exchange *exchange, const struct sl_url *url,
 int sl_exchange_reconnect(struct sl_exchange *exchange, struct sl_err *err)
 {
     exchange->answers = 0;
-    exchange->ahead = false;
+    exchange->preconnected = false;
     exchange->in_begin = exchange->in_end = 0;
     exchange->sent = 0;
     exchange->phase = SL_X_CONNECTING;
@@ -214,7 +217,7 @@ static int start(struct sl_exchange *exchange, const struct sl_request *request,
     bool same = exchange->route && strcmp(exchange->route, route) == 0;
     bool reuse = same && exchange->phase == SL_X_DRAINED && sl_link_idle(exchange->link) &&
                  !sl_link_is_past(exchange->link);
-    bool ahead = same && exchange->ahead && exchange->phase == SL_X_CONNECTING &&
+    bool ahead = same && exchange->preconnected && exchange->phase == SL_X_CONNECTING &&
                  sl_now_ns() - exchange->ahead_ns < AHEAD_NS_MAX;
     exchange->answered = exchange->wanted = false;
     exchange->interim = 0;
@@ -242,7 +245,7 @@ static int start(struct sl_exchange *exchange, const struct sl_request *request,
 int sl_exchange_start(struct sl_exchange *exchange, const struct sl_request *request,
                       struct sl_err *err)
 {
-    bool ahead = exchange->phase == SL_X_CONNECTING && exchange->ahead;
+    bool ahead = exchange->phase == SL_X_CONNECTING && exchange->preconnected;
     if (exchange->phase != SL_X_DRAINED && !ahead)
         sl_exchange_abort(exchange);
     free(sl_steal(&exchange->head_text));
@@ -274,7 +277,7 @@ void sl_exchange_drop(struct sl_exchange *exchange)
         sl_exchange_note_answer(exchange, false);
     sl_link_close(exchange->link);
     exchange->in_begin = exchange->in_end = 0;
-    exchange->ahead = false;
+    exchange->preconnected = false;
     exchange->pending.kind = SL_OK;
     exchange->phase = SL_X_IDLE;
 }
@@ -344,7 +347,7 @@ enum sl_io_state sl_exchange_stay(struct sl_exchange *exchange, struct sl_err *e
  * once. */
 enum sl_io_state sl_exchange_broken(struct sl_exchange *exchange, struct sl_err *err)
 {
-    bool idle = exchange->answers || exchange->ahead;
+    bool idle = exchange->answers || exchange->preconnected;
     if (exchange->answered || !idle || exchange->streamed) {
         sl_wrap(err, "%s", exchange->subject);
         return sl_exchange_fail(exchange);

@@ -1,9 +1,15 @@
 /*
  * HTTP/1.1 over one connection: one request and its answer at a time, without blocking.
  *
- * http.c and s3.c put their ranges through it, listings, credential services and probes use the
- * blocking sl_exchange_simple(). The connection (DNS, proxy, TLS) is libcurl's in CONNECT_ONLY
- * mode; head parsing, body framing (Content-Length, chunked, close) and keep-alive are ours.
+ * http_channel.c puts ranges through it, listings, credential services and probes use the blocking
+ * sl_exchange_simple(). The connection (DNS, proxy, TLS) is libcurl's in CONNECT_ONLY mode; head
+ * parsing, body framing (Content-Length, chunked, close) and keep-alive are ours (RFC 9110, RFC
+ * 9112).
+ *
+ * One thread at a time. None blocks but sl_exchange_pause(), _wait(), _simple() and _answer(),
+ * which end on cancellation. FAILED and -1: SL_E_NET for what the network or the server does,
+ * SL_E_USAGE for a URL or proxy, SL_E_AUTH for what a proxy refuses, SL_E_NO_SPACE; the connection
+ * is closed then.
  */
 #ifndef SL_EXCHANGE_H
 #define SL_EXCHANGE_H
@@ -50,7 +56,9 @@ struct sl_request {
     uint64_t stream_bytes; /* instead of body: so many bytes follow by sl_exchange_send() */
 };
 
+/** No network yet. SL_E_NO_SPACE, SL_E_INTERNAL: libcurl cannot be used. */
 struct sl_exchange *sl_exchange_new(const struct sl_connect *connect, struct sl_err *err);
+/** Closes the connection, in mid-answer too; NULL is fine. */
 void sl_exchange_free(struct sl_exchange *exchange);
 SL_AUTO_DEFINE(sl_exchange)
 
@@ -90,6 +98,7 @@ enum sl_io_state sl_exchange_send(struct sl_exchange *exchange, const void *data
                                   size_t *taken, struct sl_err *err);
 /** Whether the request in hand, or the last one, was sent twice. */
 bool sl_exchange_sent_twice(const struct sl_exchange *exchange);
+/** Of the answer to the last request; 0: its head has not come. */
 int sl_exchange_status(const struct sl_exchange *exchange);
 /**
  * The header's value, trimmed; the first of several; NULL if absent. Borrowed until the next start.
@@ -99,12 +108,14 @@ const char *sl_exchange_header(const struct sl_exchange *exchange, const char *n
 int64_t sl_exchange_content_length(const struct sl_exchange *exchange);
 /**
  * Body bytes, as sl_fetch_read(); END when the body is complete; a body that ends early is FAILED,
- * SL_E_NET.
+ * SL_E_NET, code "stall" where it fell silent.
  */
 enum sl_io_state sl_exchange_body(struct sl_exchange *exchange, void *data, size_t bytes,
                                   size_t *got, struct sl_err *err);
+/** What WAIT waits for, as sl_fetch_poll(). */
 int sl_exchange_poll(struct sl_exchange *exchange, struct pollfd fds[SL_IO_POLL_MAX],
                      uint64_t *deadline_ns);
+/** Give up the request, if there is one, and close the connection. */
 void sl_exchange_abort(struct sl_exchange *exchange);
 struct sl_host;
 /** Whether it holds a connection to this host, or a place for one. */
@@ -123,14 +134,16 @@ char *sl_exchange_head_lines(const struct sl_exchange *exchange, struct sl_err *
 struct sl_answer {
     int status;
     struct sl_buf body;
-    char *head; /* raw header lines, for sl_answer_header() */
+    char *head; /* raw header lines, for sl_answer_header(); all of it is the caller's */
 };
+/** Zeroed, and released again, is fine. */
 void sl_answer_release(struct sl_answer *answer);
 /** Value copied into text (cut to bytes - 1); false if absent. */
 bool sl_answer_header(const struct sl_answer *answer, const char *name, char *text, size_t bytes);
 /**
  * Send and read the answer, blocking, body at most body_limit bytes. No retry and no redirect: any
- * status is a success here; only transport failures are errors.
+ * status is a success here; only transport failures are errors, and a body beyond the limit.
+ * Release the answer. SL_E_CANCELED.
  */
 int sl_exchange_simple(struct sl_exchange *exchange, const struct sl_request *request,
                        size_t body_limit, struct sl_answer *answer, struct sl_err *err);
@@ -138,17 +151,15 @@ int sl_exchange_simple(struct sl_exchange *exchange, const struct sl_request *re
 int sl_exchange_answer(struct sl_exchange *exchange, size_t body_limit, struct sl_answer *answer,
                        struct sl_err *err);
 
-/** Parse and validate a status line and headers (fuzzed). Shared with the tests; see exchange.c. */
-int sl_http_head_parse(const char *text, size_t bytes, int *status, struct sl_err *err);
-
 /**
  * Map an HTTP status to an error kind and retryability; `what` is the subject: "cannot read
- * 's3://…'". detail may be "".
+ * 's3://…'". detail may be "". Always -1: SL_E_AUTH for 401 and 403, SL_E_NOT_FOUND for 404 and
+ * 410, SL_E_INTEGRITY, code "changed", for 412, else SL_E_NET. Any thread.
  */
 int sl_http_fail(struct sl_err *err, int status, const char *retry_after, const char *what,
                  const char *detail);
 
-/** "Basic …" for user and password; free() it. */
+/** "Basic …" for user and password (RFC 7617); free() it. NULL: SL_E_NO_SPACE. */
 char *sl_http_basic(const char *user, const char *password, struct sl_err *err);
 
 #endif

@@ -29,7 +29,7 @@
 void sl_exchange_set_hedge(struct sl_exchange *exchange)
 {
     unsigned hedge = exchange->connect.once ? 0 : exchange->hedge;
-    exchange->hedge_ns = sl_latency_hedge_delay(hedge, sl_link_patience(exchange->link),
+    exchange->hedge_ns = sl_latency_hedge_delay(hedge, sl_link_answer_delay(exchange->link),
                                                 exchange->connect.stall_seconds);
 }
 
@@ -148,7 +148,7 @@ enum sl_io_state sl_exchange_race(struct sl_exchange *exchange, enum sl_io_state
 {
     struct sl_err trouble = *why;
     if (state == SL_IO_WAIT)
-        sl_exchange_tell_distance(exchange);
+        sl_exchange_report_distance(exchange);
     if (state == SL_IO_WAIT && sl_now_ns() >= sl_exchange_hedge_at(exchange))
         state = send_twice(exchange, &trouble);
     else if (state != SL_IO_DATA && exchange->hedged)

@@ -11,7 +11,7 @@
 #include "exchange_state.h"
 #include "latency.h"
 
-static bool may_tell(const struct sl_exchange *exchange)
+static bool may_report(const struct sl_exchange *exchange)
 {
     return exchange->connect.distant && exchange->hedge && !exchange->distant &&
            exchange->phase == SL_X_HEAD;
@@ -19,13 +19,13 @@ static bool may_tell(const struct sl_exchange *exchange)
 
 uint64_t sl_exchange_distance_end(const struct sl_exchange *exchange)
 {
-    return may_tell(exchange) ? exchange->asked_ns + SL_LATENCY_NEAR_NS : UINT64_MAX;
+    return may_report(exchange) ? exchange->asked_ns + SL_LATENCY_NEAR_NS : UINT64_MAX;
 }
 
-void sl_exchange_tell_distance(struct sl_exchange *exchange)
+void sl_exchange_report_distance(struct sl_exchange *exchange)
 {
-    if (!may_tell(exchange) || (sl_link_connect_ns(exchange->link) < SL_LATENCY_NEAR_NS &&
-                                sl_now_ns() < sl_exchange_distance_end(exchange)))
+    if (!may_report(exchange) || (sl_link_connect_ns(exchange->link) < SL_LATENCY_NEAR_NS &&
+                                  sl_now_ns() < sl_exchange_distance_end(exchange)))
         return;
     exchange->distant = true;
     exchange->connect.distant(exchange->connect.distant_arg, exchange);
@@ -53,7 +53,7 @@ int sl_exchange_connect(struct sl_exchange *exchange, const struct sl_exchange *
         sl_exchange_abort(exchange);
         return -1;
     }
-    exchange->ahead = true;
+    exchange->preconnected = true;
     exchange->ahead_ns = sl_now_ns();
     return 0;
 }

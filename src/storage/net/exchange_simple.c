@@ -106,18 +106,6 @@ bool sl_answer_header(const struct sl_answer *answer, const char *name, char *te
     return true;
 }
 
-int sl_http_head_parse(const char *text, size_t bytes, int *status, struct sl_err *err)
-{
-    struct sl_head head;
-    size_t end = sl_head_end(text, bytes);
-    if (!end || end > SL_HEADERS_BYTES_MAX)
-        return sl_fail(err, SL_E_NET, "the head of the answer is cut off or too large");
-    if (sl_head_parse(text, end, &head, err) < 0)
-        return -1;
-    *status = head.status;
-    return 0;
-}
-
 char *sl_http_basic(const char *user, const char *password, struct sl_err *err)
 {
     sl_autofree char *plain = sl_asprintf(err, "%s:%s", user, password);

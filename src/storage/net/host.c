@@ -47,9 +47,10 @@ static void free_host(struct sl_host *host)
     free(host);
 }
 
-/* Of those that nobody uses keep so many, the latest. */
-static void forget_beyond(unsigned kept)
+/* Of those that nobody uses keep the latest. */
+static void forget_the_oldest(void)
 {
+    unsigned kept = HOSTS_KEPT;
     for (struct sl_host **at = &hosts; *at;) {
         struct sl_host *host = *at;
         bool used = host->users || host->looking;
@@ -63,18 +64,12 @@ static void forget_beyond(unsigned kept)
     }
 }
 
-void sl_host_forget_all(void)
-{
-    SL_LOCKED(&sl_hosts_lock);
-    forget_beyond(0);
-}
-
 static struct sl_host *find(const char *name, unsigned port, struct sl_err *err)
 {
     for (struct sl_host *host = hosts; host; host = host->next)
         if (host->port == port && strcmp(host->name, name) == 0)
             return host;
-    forget_beyond(HOSTS_KEPT);
+    forget_the_oldest();
     struct sl_host *host = sl_alloc(sizeof(*host), err);
     if (!host)
         return NULL;

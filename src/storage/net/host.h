@@ -4,7 +4,7 @@
  * A host is looked up once and then anew every few minutes, in a thread of its own. Connections go
  * to the address that has fewest for what it brings; one that refuses, breaks off or is much slower
  * than its siblings gets none for a while. All loads of the process share what is known, and the
- * places for connections where those are limited.
+ * places for connections where those are limited. Any thread; none blocks but for a lock.
  */
 #ifndef SL_HOST_H
 #define SL_HOST_H
@@ -35,18 +35,21 @@ struct sl_permit {
     struct sl_permit *next, *before; /* of the host, in the order of coming */
 };
 
-/** Ask for a place; sl_host_is_permitted() says when it is given. Any earlier one is left. */
+/** Ask for a place; sl_host_is_permitted() says when it is given. Any earlier one is left. name is
+ * copied. SL_E_NO_SPACE. */
 int sl_host_ask_permit(struct sl_permit *permit, const char *name, unsigned port, const void *owner,
                        unsigned limit, struct sl_err *err);
 /** Whether the place is given: ask again every 20 ms. First come, first served. */
 bool sl_host_is_permitted(struct sl_permit *permit);
 /** Whether it would be, and nobody has to make room or wait. */
 bool sl_host_has_room(const struct sl_permit *permit);
+/** Give up the place, or the waiting for it; none is fine. */
 void sl_host_leave(struct sl_permit *permit);
 /** Another load waits for a place here and has far fewer: between two requests this one should
  * close its connection. */
 bool sl_host_should_yield(const struct sl_permit *permit);
-/** Who can close idle connections is told when one is wanted at a host. Set once. */
+/** Who can close idle connections is told when one is wanted at a host, by the thread that asks for
+ * it. Set once. */
 void sl_host_on_want(void (*shed)(const struct sl_host *host));
 
 /* ---- addresses ------------------------------------------------------------------------------ */
@@ -57,6 +60,7 @@ enum sl_host_state { SL_HOST_FAILED = -1, SL_HOST_WAIT, SL_HOST_KNOWN };
  * A host whose name is an address is always KNOWN. FAILED: SL_E_NET; the next call looks again.
  */
 enum sl_host_state sl_host_look_up(struct sl_permit *permit, struct sl_err *err);
+/** For poll() alone; the host's, as long as the permit is. */
 int sl_host_fd(const struct sl_permit *permit);
 /** "name:port:address,address…", the best first, for CURLOPT_RESOLVE; the permit counts for the
  * first of them. false: the name is an address itself. `avoid`: bits of addresses that come last.
@@ -66,7 +70,8 @@ bool sl_host_choose(struct sl_permit *permit, uint32_t avoid, char text[SL_HOST_
 int sl_host_number(const struct sl_permit *permit, const struct sockaddr *address);
 /** Whether there is one that does well and is not among these bits. */
 bool sl_host_has_other(const struct sl_permit *permit, uint32_t avoid);
-/** "127.0.0.2, 127.0.0.3": those whose bits are set; "" where the name is an address. */
+/** "127.0.0.2, 127.0.0.3": those whose bits are set; "" where the name is an address. Returns
+ * text. */
 const char *sl_host_names(const struct sl_permit *permit, uint32_t bits, char *text, size_t bytes);
 
 /** The connection stands, at this address. */
@@ -80,7 +85,7 @@ void sl_host_answered(struct sl_permit *permit, uint64_t bytes, uint64_t ns, boo
 /** A request that was not to be sent twice in vain took so long until its answer began. */
 void sl_host_waited(struct sl_permit *permit, uint64_t ns);
 /** What is known of that by now (sl_latency_host_add()); 0: nothing. */
-uint64_t sl_host_patience(const struct sl_permit *permit);
+uint64_t sl_host_answer_delay(const struct sl_permit *permit);
 /** A request was given up after it had fallen silent: the next connections had better go elsewhere.
  */
 void sl_host_doubted(struct sl_permit *permit);
@@ -88,9 +93,7 @@ void sl_host_doubted(struct sl_permit *permit);
  * a new connection. */
 bool sl_host_outdone(const struct sl_permit *permit);
 
-/** Rates and errors of the addresses of the process, as metrics. */
+/** Rates and errors of the addresses of the process, as metrics. SL_E_NO_SPACE. */
 int sl_host_metrics(struct sl_buf *out, int openmetrics, struct sl_err *err);
-/** Tests: forget every host that nobody uses. */
-void sl_host_forget_all(void);
 
 #endif

@@ -256,15 +256,15 @@ void sl_host_waited(struct sl_permit *permit, uint64_t ns)
     if (!permit->host)
         return;
     SL_LOCKED(&sl_hosts_lock);
-    permit->host->patience_ns = sl_latency_host_add(permit->host->patience_ns, ns);
+    permit->host->answer_delay_ns = sl_latency_host_add(permit->host->answer_delay_ns, ns);
 }
 
-uint64_t sl_host_patience(const struct sl_permit *permit)
+uint64_t sl_host_answer_delay(const struct sl_permit *permit)
 {
     if (!permit->host)
         return 0;
     SL_LOCKED(&sl_hosts_lock);
-    return permit->host->patience_ns;
+    return permit->host->answer_delay_ns;
 }
 
 void sl_host_doubted(struct sl_permit *permit)

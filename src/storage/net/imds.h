@@ -1,7 +1,7 @@
 /*
  * Addresses of metadata services (IMDS), where clouds keep the keys of a machine: an answer of a
  * stranger (a redirect, a name) must not lead us there. IPv4 addresses count as such within IPv6
- * too, however a gateway or a tunnel writes them.
+ * too, however a gateway or a tunnel writes them. Pure functions over hostile input; any thread.
  */
 #ifndef SL_IMDS_H
 #define SL_IMDS_H

@@ -1,5 +1,6 @@
 /*
- * Input that never blocks: what a step of it answers, how many descriptors it may wait for.
+ * Input that never blocks: what a step of it answers, how many descriptors it may wait for. Values
+ * alone.
  */
 #ifndef SL_IO_H
 #define SL_IO_H

@@ -97,14 +97,15 @@ uint64_t sl_waits_usual(const struct sl_waits *waits)
     return sorted[(count - 1) * 9 / 10] + 1;
 }
 
-struct sl_patience sl_latency_range_delays(const struct sl_waits *first_waits,
-                                           const struct sl_waits *fresh_waits,
-                                           const struct sl_waits *gap_waits, uint64_t store_ns)
+struct sl_latency_delays sl_latency_range_delays(const struct sl_waits *first_waits,
+                                                 const struct sl_waits *fresh_waits,
+                                                 const struct sl_waits *gap_waits,
+                                                 uint64_t store_ns)
 {
     uint64_t first = sl_waits_usual(first_waits), fresh = sl_waits_usual(fresh_waits);
     uint64_t gap = sl_waits_usual(gap_waits);
     uint64_t unsure_ns = SL_MAX(UNSURE_NS, UNSURE_TIMES * store_ns);
-    struct sl_patience delays = {.first_ns = unsure_ns, .fresh_ns = unsure_ns};
+    struct sl_latency_delays delays = {.first_ns = unsure_ns, .fresh_ns = unsure_ns};
     if (first)
         delays.first_ns = SL_MAX(FIRST_NS, PATIENT_TIMES * first);
     if (fresh)

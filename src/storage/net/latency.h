@@ -60,15 +60,15 @@ void sl_waits_add(struct sl_waits *waits, uint64_t ns);
 uint64_t sl_waits_usual(const struct sl_waits *waits);
 
 /** How long to bear without a byte before a request counts as slow. */
-struct sl_patience {
+struct sl_latency_delays {
     uint64_t first_ns; /* for the first byte, on a connection that has brought some before */
     uint64_t fresh_ns; /* on one that has yet to be made */
     uint64_t gap_ns;   /* between two bytes */
 };
 /** From what others waited; store_ns: the shortest time to a first byte that the store has shown,
  * 0: unknown. */
-struct sl_patience sl_latency_range_delays(const struct sl_waits *first,
-                                           const struct sl_waits *fresh,
-                                           const struct sl_waits *gaps, uint64_t store_ns);
+struct sl_latency_delays sl_latency_range_delays(const struct sl_waits *first,
+                                                 const struct sl_waits *fresh,
+                                                 const struct sl_waits *gaps, uint64_t store_ns);
 
 #endif

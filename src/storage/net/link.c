@@ -163,9 +163,9 @@ uint64_t sl_link_connect_ns(const struct sl_link *link)
     return link->connect_ns;
 }
 
-uint64_t sl_link_patience(const struct sl_link *link)
+uint64_t sl_link_answer_delay(const struct sl_link *link)
 {
-    return sl_latency_answer_delay(link->connect_ns, sl_host_patience(&link->permit),
+    return sl_latency_answer_delay(link->connect_ns, sl_host_answer_delay(&link->permit),
                                    SL_LATENCY_ANSWER_LEAST_NS);
 }
 

@@ -1,5 +1,6 @@
 /*
- * One connection: name, proxy and TLS by libcurl, bytes by us. Non-blocking, one thread at a time.
+ * One connection: name, proxy and TLS by libcurl (CURLOPT_CONNECT_ONLY), bytes by us. Non-blocking,
+ * one thread at a time.
  */
 #ifndef SL_LINK_H
 #define SL_LINK_H
@@ -13,26 +14,31 @@
 struct sl_link;
 enum { SL_LINK_POLL_MAX = 4 };
 
-/** connect is copied; what it points to is borrowed until the link is freed. No network. */
+/** connect is copied; what it points to is borrowed until the link is freed. No network.
+ * SL_E_NO_SPACE, SL_E_INTERNAL: libcurl cannot be used. */
 struct sl_link *sl_link_new(const struct sl_connect *connect, struct sl_err *err);
+/** Closes it; NULL is fine. */
 void sl_link_free(struct sl_link *link);
 SL_AUTO_DEFINE(sl_link)
 
 /**
  * Begin to connect to the origin of a URL ("https://host:port/"); proxy is a URL, or "" for none,
- * and tunnels (CONNECT or SOCKS). An open connection is closed first.
+ * and tunnels (CONNECT or SOCKS). Both are copied. An open connection is closed first. SL_E_USAGE,
+ * SL_E_NO_SPACE.
  */
 int sl_link_open(struct sl_link *link, const char *url, const char *proxy, struct sl_err *err);
 /**
  * WAIT until DATA: connected. FAILED is SL_E_NET; a certificate that was refused is not retryable
- * and says how to name a CA.
+ * and says how to name a CA. SL_E_AUTH: the proxy wants a login.
  */
 enum sl_io_state sl_link_connect(struct sl_link *link, struct sl_err *err);
-/** What to wait for; want_write: for room to send too, once connected. */
+/** What to wait for; want_write: for room to send too, once connected. The count of fds;
+ * *deadline_ns as of sl_fetch_poll(). */
 int sl_link_poll(const struct sl_link *link, bool want_write, struct pollfd fds[SL_LINK_POLL_MAX],
                  uint64_t *deadline_ns);
 /** Connected, and the peer has neither closed nor sent anything since the last answer. */
 bool sl_link_idle(struct sl_link *link);
+/** Its place at the host is left, too. One that is closed is fine. */
 void sl_link_close(struct sl_link *link);
 
 enum { SL_LINK_AGAIN = -2 };
@@ -45,11 +51,11 @@ void sl_link_expect(struct sl_link *link, size_t bytes);
 
 /** A request was answered, or given up, after so many bytes of its answer and so much time. */
 void sl_link_note_answer(struct sl_link *link, uint64_t bytes, uint64_t ns, bool whole);
-/** How long it took to connect. */
+/** How long it took to connect, in ns; so are the lengths of time below. */
 uint64_t sl_link_connect_ns(const struct sl_link *link);
 /** How long an answer may take to begin, or to go on, before it is asked for once more: several
  * times what connecting took, and what the host needed lately; never less than a second. */
-uint64_t sl_link_patience(const struct sl_link *link);
+uint64_t sl_link_answer_delay(const struct sl_link *link);
 /** It took so long to begin. */
 void sl_link_note_wait(struct sl_link *link, uint64_t ns);
 /** A place at the host is there, and nobody has to make room for it. */
@@ -67,7 +73,7 @@ struct sl_host;
 /** Whether it holds a connection there. */
 bool sl_link_leads_to(const struct sl_link *link, const struct sl_host *host);
 
-/** curl_global_init and the shared caches, once per process; any thread. */
+/** curl_global_init and the shared caches, once per process; any thread. SL_E_INTERNAL. */
 int sl_link_setup(struct sl_err *err);
 
 #endif

@@ -13,6 +13,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
+#include "ca.h"
 #include "latency.h"
 #include "link_state.h"
 #include "metrics.h"
@@ -110,10 +111,60 @@ static void tried_names(const struct sl_link *link, char text[NAMES_BYTES])
         snprintf(text, NAMES_BYTES, " (%s)", names);
 }
 
+/* Each way in which a certificate can be wrong is mended in another place. */
+static int fail_trust(struct sl_link *link, CURLcode code, const char *reason, struct sl_err *err)
+{
+    const struct sl_tls_options *tls = link->connect.tls;
+    const struct sl_ca_choice trusted = sl_ca_choose(tls ? tls->ca_file : NULL);
+    const char *from =
+        tls && tls->ca_file && *tls->ca_file && tls->ca_from ? tls->ca_from : trusted.from;
+    if (code == CURLE_SSL_CACERT_BADFILE)
+        return sl_fail(err, SL_E_NET,
+                       "cannot read the trusted certificates in '%s' (from %s): name a file of "
+                       "certificates (PEM) that is there",
+                       trusted.file ? trusted.file : "", from);
+    if (strstr(reason, "has expired"))
+        return sl_fail(err, SL_E_NET,
+                       "the certificate of '%s' has expired: renew it on the server, or set this "
+                       "machine's clock if it is wrong",
+                       link->authority);
+    if (strstr(reason, "not yet valid"))
+        return sl_fail(err, SL_E_NET,
+                       "the certificate of '%s' is not valid yet: set this machine's clock if it "
+                       "is wrong, or wait until the certificate is valid",
+                       link->authority);
+    if (strstr(reason, "subject name") || strstr(reason, "does not match"))
+        return sl_fail(err, SL_E_NET,
+                       "the certificate of '%s' is for another name (%s): use the name that it "
+                       "was issued for, or give the server one for this name",
+                       link->authority, reason);
+    return sl_fail(err, SL_E_NET,
+                   "cannot trust '%s': %s; its issuer is not among the certificates in '%s' (from "
+                   "%s): set source.tls.caFile to a file with the issuer's certificate",
+                   link->authority, reason, trusted.file ? trusted.file : "no file", from);
+}
+
+/* curl only says that it could not connect; the kernel knows why. */
+static const char *connect_reason(const struct sl_link *link, CURLcode code)
+{
+    long number = 0;
+    if (code == CURLE_COULDNT_CONNECT)
+        curl_easy_getinfo(link->easy, CURLINFO_OS_ERRNO, &number);
+    switch (number) {
+    case ECONNREFUSED:
+        return "connection refused, nothing listens on that port";
+    case EHOSTUNREACH:
+    case ENETUNREACH:
+        return "no route to it";
+    default:
+        return link->trouble[0] ? link->trouble : curl_easy_strerror(code);
+    }
+}
+
 /* What curl could not do, in our terms. */
 static int fail_connect(struct sl_link *link, CURLcode code, struct sl_err *err)
 {
-    const char *reason = link->trouble[0] ? link->trouble : curl_easy_strerror(code);
+    const char *reason = connect_reason(link, code);
     char names[NAMES_BYTES];
     long answered = 0;
     tried_names(link, names);
@@ -126,10 +177,7 @@ static int fail_connect(struct sl_link *link, CURLcode code, struct sl_err *err)
                 link->authority);
     } else if (code == CURLE_PEER_FAILED_VERIFICATION || code == CURLE_SSL_CACERT_BADFILE ||
                code == CURLE_SSL_ISSUER_ERROR) {
-        sl_fail(err, SL_E_NET,
-                "cannot trust '%s': %s; set source.tls.caFile to a file with the certificate of "
-                "its issuer",
-                link->authority, reason);
+        fail_trust(link, code, reason, err);
     } else if (code == CURLE_SSL_CONNECT_ERROR && !broken_off) {
         sl_fail(err, SL_E_NET, "'%s' refuses TLS: %s; is the port right, and is it https?",
                 link->authority, reason);

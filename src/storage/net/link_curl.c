@@ -140,14 +140,14 @@ static int note_socket(CURL *easy, curl_socket_t fd, int what, void *arg, void *
     return 0;
 }
 
-static enum sl_tls_kernel kernel_wish(const struct sl_link *link)
+static enum sl_tls_kernel kernel_mode(const struct sl_link *link)
 {
     return link->connect.tls ? (enum sl_tls_kernel)link->connect.tls->kernel : SL_TLS_KERNEL_AUTO;
 }
 
 void sl_link_between(struct sl_link *link)
 {
-    sl_kernel_tls_take(&link->kernel, kernel_wish(link), link->fd);
+    sl_kernel_tls_take(&link->kernel, kernel_mode(link), link->fd);
 }
 
 /* OpenSSL asks the socket for a record's head and for its rest, 16 KiB, one by one: let it take
@@ -160,7 +160,7 @@ static CURLcode set_context(CURL *easy, void *context, void *arg)
     (void)easy;
     SSL_CTX_set_read_ahead(context, 1);
     if (strncmp(link->proxy, "https:", 6) != 0)
-        sl_kernel_tls_watch(&link->kernel, kernel_wish(link), context);
+        sl_kernel_tls_watch(&link->kernel, kernel_mode(link), context);
     return CURLE_OK;
 }
 
@@ -228,7 +228,8 @@ static bool set_options(struct sl_link *link, uint64_t left_ms)
         SET(CURLOPT_SSL_VERIFYHOST, 0L);
     }
 #undef SET
-    bad = bad ? bad : sl_ca_use(easy, connect->tls ? connect->tls->ca_file : NULL);
+    const struct sl_ca_choice choice = sl_ca_choose(connect->tls ? connect->tls->ca_file : NULL);
+    bad = bad ? bad : sl_ca_use(easy, &choice);
     curl_multi_setopt(link->multi, CURLMOPT_SOCKETFUNCTION, note_socket);
     curl_multi_setopt(link->multi, CURLMOPT_SOCKETDATA, link);
     curl_multi_setopt(link->multi, CURLMOPT_TIMERFUNCTION, note_timer);

@@ -59,7 +59,7 @@ static pthread_once_t slot_once = PTHREAD_ONCE_INIT;
 static struct {
     pthread_mutex_t mutex;
     bool missing; /* it does not do it */
-    bool used, told;
+    bool used, logged;
     unsigned asked;
     uint64_t ns[2], bytes[2]; /* spent in receiving; [1]: by the kernel */
 } state = {.mutex = PTHREAD_MUTEX_INITIALIZER};
@@ -129,10 +129,10 @@ bool sl_kernel_tls_built_in(void)
     return true;
 }
 
-void sl_kernel_tls_watch(struct sl_kernel_tls *kernel, enum sl_tls_kernel wish, SSL_CTX *context)
+void sl_kernel_tls_watch(struct sl_kernel_tls *kernel, enum sl_tls_kernel mode, SSL_CTX *context)
 {
     pthread_once(&slot_once, make_slot);
-    if (wish == SL_TLS_KERNEL_OFF || context_slot < 0 || SSL_CTX_get_keylog_callback(context) ||
+    if (mode == SL_TLS_KERNEL_OFF || context_slot < 0 || SSL_CTX_get_keylog_callback(context) ||
         SSL_CTX_set_ex_data(context, context_slot, kernel) != 1)
         return;
     SSL_CTX_set_keylog_callback(context, note_secret);
@@ -271,12 +271,12 @@ static bool pays(void)
 {
     pthread_mutex_lock(&state.mutex);
     bool good = sl_kernel_tls_pays(state.ns, state.bytes, state.asked++);
-    bool tell = state.bytes[0] >= PROBE_BYTES && state.bytes[1] >= PROBE_BYTES && !state.told;
-    state.told |= tell;
+    bool report = state.bytes[0] >= PROBE_BYTES && state.bytes[1] >= PROBE_BYTES && !state.logged;
+    state.logged |= report;
     double there = (double)state.ns[1] / (double)SL_MAX(state.bytes[1], 1);
     double here = (double)state.ns[0] / (double)SL_MAX(state.bytes[0], 1);
     pthread_mutex_unlock(&state.mutex);
-    if (tell)
+    if (report)
         sl_log(SL_LOG_INFO, "TLS is received %s: %.2f CPU s/GB there, %.2f in the process",
                good ? "by the kernel" : "in the process, not by the kernel", there, here);
     return good;
@@ -310,11 +310,11 @@ static bool hand_over(const struct sl_kernel_tls *kernel, int fd)
     return good;
 }
 
-void sl_kernel_tls_take(struct sl_kernel_tls *kernel, enum sl_tls_kernel wish, int fd)
+void sl_kernel_tls_take(struct sl_kernel_tls *kernel, enum sl_tls_kernel mode, int fd)
 {
-    if (kernel->on || !kernel->ssl || !kernel->secret_bytes || wish == SL_TLS_KERNEL_OFF ||
+    if (kernel->on || !kernel->ssl || !kernel->secret_bytes || mode == SL_TLS_KERNEL_OFF ||
         exchange_flag(&state.missing, false) || SSL_version(kernel->ssl) < TLS1_2_VERSION ||
-        SSL_has_pending(kernel->ssl) || (wish == SL_TLS_KERNEL_AUTO && !pays()))
+        SSL_has_pending(kernel->ssl) || (mode == SL_TLS_KERNEL_AUTO && !pays()))
         return;
     if (!hand_over(kernel, fd)) {
         kernel->ssl = NULL; /* not asked again */
@@ -324,7 +324,7 @@ void sl_kernel_tls_take(struct sl_kernel_tls *kernel, enum sl_tls_kernel wish, i
     OPENSSL_cleanse(kernel->secret, sizeof(kernel->secret));
     if (!exchange_flag(&state.used, true))
         sl_log(SL_LOG_INFO, "TLS is received by the kernel%s",
-               wish == SL_TLS_KERNEL_AUTO ? ", on some connections, to measure what it costs" : "");
+               mode == SL_TLS_KERNEL_AUTO ? ", on some connections, to measure what it costs" : "");
     sl_metric_add(SL_M_SOURCE_KERNEL_TLS, 1);
 }
 
@@ -371,11 +371,11 @@ ssize_t sl_kernel_tls_recv(int fd, void *data, size_t bytes)
             errno = errno == EINTR ? EAGAIN : errno;
             return -1;
         }
-        bool told_type = message.msg_controllen > 0 && CMSG_FIRSTHDR(&message);
+        bool has_type = message.msg_controllen > 0 && CMSG_FIRSTHDR(&message);
         int type = record_type(&message);
         if (type == RECORD_DATA && came > 0)
             return came;
-        if (!told_type) { /* the stream's end, without a word of the server's */
+        if (!has_type) { /* the stream's end, without a word of the server's */
             errno = ECONNRESET;
             return -1;
         }

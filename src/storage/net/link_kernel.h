@@ -28,24 +28,24 @@ struct sl_kernel_tls {
     bool on; /* the kernel reads it now */
 };
 
-/** False: built without SLUICE_KERNEL_TLS. Nothing is ever handed over then, and `wish` ON is
+/** False: built without SLUICE_KERNEL_TLS. Nothing is ever handed over then, and `mode` ON is
  * answered by one warning of the process. */
 bool sl_kernel_tls_built_in(void);
 
 /**
- * Before the handshake, unless `wish` is OFF: note what handing over needs. The context must not
+ * Before the handshake, unless `mode` is OFF: note what handing over needs. The context must not
  * outlive `kernel`. A context whose keys somebody else writes down (SSLKEYLOGFILE) is left alone.
  */
-void sl_kernel_tls_watch(struct sl_kernel_tls *kernel, enum sl_tls_kernel wish, SSL_CTX *context);
+void sl_kernel_tls_watch(struct sl_kernel_tls *kernel, enum sl_tls_kernel mode, SSL_CTX *context);
 
 /**
- * Hand a connection over if that is wished for and possible: `wish` ON always, AUTO while the
+ * Hand a connection over if that is asked for and possible: `mode` ON always, AUTO while the
  * kernel needs no more processor time for it than the process does. Call it only between answers.
  * Where it is not possible everything stays as it was.
  */
-void sl_kernel_tls_take(struct sl_kernel_tls *kernel, enum sl_tls_kernel wish, int fd);
+void sl_kernel_tls_take(struct sl_kernel_tls *kernel, enum sl_tls_kernel mode, int fd);
 
-/** Forget the keys; the connection is at its end. */
+/** Forget and wipe the keys; the connection is at its end. */
 void sl_kernel_tls_end(struct sl_kernel_tls *kernel);
 
 /**
@@ -56,7 +56,8 @@ void sl_kernel_tls_end(struct sl_kernel_tls *kernel);
  */
 ssize_t sl_kernel_tls_recv(int fd, void *data, size_t bytes);
 
-/** Processor time of the calling thread, in ns, and what it was spent on. Any thread. */
+/** Processor time of the calling thread, in ns, and what it was spent on. Any thread, like what is
+ * below. */
 uint64_t sl_kernel_tls_clock(void);
 void sl_kernel_tls_note(bool by_kernel, uint64_t ns, size_t bytes);
 

@@ -1,14 +1,14 @@
 /* In place of link_kernel.c where sluice is built without it (SLUICE_KERNEL_TLS): TLS stays in the
- * process, and who wanted it elsewhere is told once. */
+ * process, and who wanted it elsewhere is warned once. */
 #include <errno.h>
 #include <pthread.h>
 
 #include "link_kernel.h"
 #include "log.h"
 
-static pthread_once_t told = PTHREAD_ONCE_INIT;
+static pthread_once_t warned = PTHREAD_ONCE_INIT;
 
-static void tell(void)
+static void warn(void)
 {
     sl_log(SL_LOG_WARN, "TLS is received in the process: 'source.tls.kernel: on' needs a sluice "
                         "that is built with SLUICE_KERNEL_TLS");
@@ -19,16 +19,16 @@ bool sl_kernel_tls_built_in(void)
     return false;
 }
 
-void sl_kernel_tls_watch(struct sl_kernel_tls *kernel, enum sl_tls_kernel wish, SSL_CTX *context)
+void sl_kernel_tls_watch(struct sl_kernel_tls *kernel, enum sl_tls_kernel mode, SSL_CTX *context)
 {
     (void)kernel, (void)context;
-    if (wish == SL_TLS_KERNEL_ON)
-        pthread_once(&told, tell);
+    if (mode == SL_TLS_KERNEL_ON)
+        pthread_once(&warned, warn);
 }
 
-void sl_kernel_tls_take(struct sl_kernel_tls *kernel, enum sl_tls_kernel wish, int fd)
+void sl_kernel_tls_take(struct sl_kernel_tls *kernel, enum sl_tls_kernel mode, int fd)
 {
-    (void)kernel, (void)wish, (void)fd;
+    (void)kernel, (void)mode, (void)fd;
 }
 
 void sl_kernel_tls_end(struct sl_kernel_tls *kernel)

@@ -1,4 +1,5 @@
-/* .netrc: logins for hosts. */
+/* .netrc: logins for hosts (the format of ftp(1), quoted as curl has it). Any thread; a file of
+ * at most SL_NETRC_BYTES_MAX is read, and hostile. */
 #ifndef SL_NETRC_H
 #define SL_NETRC_H
 
@@ -17,7 +18,7 @@ struct sl_netrc_login {
 /** The first machine entry for host, or the default entry. false if neither is there. Values may be
  * quoted, with backslashes. */
 bool sl_netrc_parse(const char *text, size_t bytes, const char *host, struct sl_netrc_login *login);
-/** From $NETRC or ~/.netrc; a file that cannot be read is as good as none. */
+/** The same from $NETRC or ~/.netrc; a file that cannot be read is as good as none. */
 bool sl_netrc_find(const char *host, struct sl_netrc_login *login);
 
 #endif

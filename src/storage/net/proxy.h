@@ -1,4 +1,5 @@
-/* Which proxy a URL goes through: the environment variables that curl knows, decided here. */
+/* Which proxy a URL goes through: the environment variables that curl knows, decided here. Any
+ * thread; no network. */
 #ifndef SL_PROXY_H
 #define SL_PROXY_H
 
@@ -7,8 +8,8 @@
 /**
  * *proxy: malloc'ed URL with scheme (http, https, socks4, socks4a, socks5, socks5h), or NULL for
  * none. Reads http_proxy (lower case only: HTTP_PROXY can be forged through CGI), https_proxy,
- * HTTPS_PROXY, all_proxy, ALL_PROXY and no_proxy, NO_PROXY (suffixes,
- * *, host:port, CIDR). SL_E_USAGE names a variable that is no URL.
+ * HTTPS_PROXY, all_proxy, ALL_PROXY and no_proxy, NO_PROXY (suffixes, *, host:port, CIDR).
+ * free() it. SL_E_USAGE names a variable that is no URL; SL_E_NO_SPACE.
  */
 int sl_proxy_find(const struct sl_url *url, char **proxy, struct sl_err *err);
 /** The no_proxy rule alone: does `list` name the URL's host? */

@@ -3,6 +3,9 @@
  * thousand ranges which failed together do not come back together. A try that brought bytes starts
  * the count anew: a server that cuts every answer after a while is slow, not broken. The caller
  * turns the wait into a deadline; nothing here sleeps.
+ *
+ * A server that refuses connections, or whose name is not known, may be about to start: tries that
+ * reach nothing are quickly over, so they go by time and use up none of the others.
  */
 #include "retry.h"
 
@@ -10,8 +13,16 @@
 #include <string.h>
 #include <time.h>
 
+#include "io.h"
+#include "log.h"
 #include "mem.h"
 #include "thread.h"
+
+enum {
+    WARN_FROM = 3, /* tries: what passes at once is no news */
+    RECOVERIES_MAX = 2
+};
+#define WARN_NS (5 * SL_NS_PER_S)
 
 static uint64_t next_random(uint64_t *state)
 {
@@ -23,22 +34,78 @@ static uint64_t next_random(uint64_t *state)
     return *state;
 }
 
+unsigned sl_retry_tries(const struct sl_retry *retry)
+{
+    return retry->failed + retry->unreached;
+}
+
+/* Now and then, for all ranges and loads together: what is waited for, and until when. */
+static void warn_unreached(const struct sl_retry *retry, const struct sl_err *why, uint64_t now_ns)
+{
+    static struct {
+        pthread_mutex_t mutex;
+        uint64_t warned_ns;
+    } process = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+    uint64_t end_ns = retry->unreached_since_ns + retry->unreachable_ns;
+    if (retry->unreached < WARN_FROM || end_ns <= now_ns)
+        return;
+    {
+        SL_LOCKED(&process.mutex);
+        if (process.warned_ns && now_ns - process.warned_ns < WARN_NS)
+            return;
+        process.warned_ns = now_ns;
+    }
+    time_t until = (time_t)(sl_wall_seconds() + (int64_t)((end_ns - now_ns) / SL_NS_PER_S));
+    struct tm tm;
+    char text[16] = "";
+    if (localtime_r(&until, &tm))
+        strftime(text, sizeof(text), "%H:%M:%S", &tm);
+    sl_log(SL_LOG_WARN, "%s; try %u, going on until %s (readers.unreachableSeconds)", why->message,
+           retry->unreached, text);
+}
+
+/* One more try failed: whether there are more. */
+static bool has_tries(struct sl_retry *retry, const struct sl_err *why, uint64_t now_ns)
+{
+    if (strcmp(why->code, SL_NET_UNREACHED) != 0) {
+        retry->unreached = 0;
+        return ++retry->failed < retry->limit;
+    }
+    if (!retry->unreached++)
+        retry->unreached_since_ns = now_ns;
+    return sl_retry_tries(retry) < retry->limit ||
+           now_ns - retry->unreached_since_ns < retry->unreachable_ns;
+}
+
+/* The last try comes when the time is over, and not long before or after. */
+static uint64_t last_wait_ms(const struct sl_retry *retry, uint64_t wait_ms, uint64_t now_ns)
+{
+    uint64_t end_ns = retry->unreached_since_ns + retry->unreachable_ns;
+    if (!retry->unreached || end_ns <= now_ns)
+        return wait_ms;
+    return SL_MIN(wait_ms, (end_ns - now_ns) / SL_NS_PER_MS + 1);
+}
+
 bool sl_retry_again(struct sl_retry *retry, const struct sl_err *why, uint64_t progress,
                     uint64_t *wait_ms)
 {
+    uint64_t now_ns = sl_now_ns();
     if (!why->retryable)
         return false;
     if (progress >= SL_RETRY_PROGRESS_BYTES)
-        retry->failed = 0;
-    if (++retry->failed >= retry->limit)
+        retry->failed = retry->unreached = 0;
+    if (!has_tries(retry, why, now_ns))
         return false;
 
-    unsigned shift = SL_MIN(retry->failed - 1, 16u);
-    uint64_t ceiling = SL_MIN((uint64_t)SL_RETRY_BASE_MS << shift, (uint64_t)SL_RETRY_CAP_MS);
-    *wait_ms = next_random(&retry->random) % (ceiling + 1);
+    unsigned shift = SL_MIN(sl_retry_tries(retry) - 1, 16u);
+    uint64_t cap =
+        retry->unreached && retry->unreachable_ns ? SL_RETRY_UNREACHED_CAP_MS : SL_RETRY_CAP_MS;
+    uint64_t ceiling = SL_MIN((uint64_t)SL_RETRY_BASE_MS << shift, cap);
+    *wait_ms = last_wait_ms(retry, next_random(&retry->random) % (ceiling + 1), now_ns);
     uint64_t asked = SL_MIN(why->retry_after_ms, (uint32_t)SL_RETRY_AFTER_CAP_MS);
     if (*wait_ms < asked)
         *wait_ms = asked + *wait_ms % (SL_RETRY_BASE_MS + 1);
+    warn_unreached(retry, why, now_ns);
     return true;
 }
 
@@ -59,4 +126,16 @@ uint32_t sl_retry_after_ms(const char *value, int64_t now)
         return 0;
     int64_t left = (int64_t)timegm(&tm) - now;
     return left <= 0 ? 0 : (uint32_t)SL_MIN(left, 86400) * 1000;
+}
+
+bool sl_retry_may_recover(const struct sl_retry *retry, const struct sl_err *why)
+{
+    return retry->recovered == 0 ||
+           (retry->recovered < RECOVERIES_MAX && why->http_status != retry->recovered_status);
+}
+
+void sl_retry_note_recovered(struct sl_retry *retry, const struct sl_err *why)
+{
+    retry->recovered++;
+    retry->recovered_status = why->http_status;
 }

@@ -1,4 +1,5 @@
-/* When to try again: which failures may pass, and how long to wait. */
+/* When to try again: which failures may pass, and how long to wait. Nothing here waits; but for
+ * struct sl_retry any thread. */
 #ifndef SL_RETRY_H
 #define SL_RETRY_H
 
@@ -10,28 +11,42 @@
 enum {
     SL_RETRY_BASE_MS = 100,
     SL_RETRY_CAP_MS = 20 * 1000,
-    SL_RETRY_AFTER_CAP_MS = 60 * 1000,   /* a Retry-After beyond it is cut to it */
-    SL_RETRY_PROGRESS_BYTES = 64 * 1024, /* an attempt that brought so much is not counted */
+    SL_RETRY_AFTER_CAP_MS = 60 * 1000,    /* a Retry-After beyond it is cut to it */
+    SL_RETRY_UNREACHED_CAP_MS = 5 * 1000, /* a server that starts anew is soon found */
+    SL_RETRY_PROGRESS_BYTES = 64 * 1024,  /* an attempt that brought so much is not counted */
 };
 
 /** The tries of one range. Zero-initialise; one thread. */
 struct sl_retry {
-    unsigned limit;  /* tries in all */
-    unsigned failed; /* tries that failed without progress */
-    uint64_t random; /* state of the jitter; 0: seeded on first use */
-    bool recovered;
+    unsigned limit;          /* tries in all */
+    uint64_t unreachable_ns; /* as long as nothing is reached it goes on for this time at least */
+    unsigned failed;         /* tries that failed without progress, those that reached nothing
+                                (SL_NET_UNREACHED) left out */
+    unsigned unreached;      /* these, since something was reached */
+    uint64_t unreached_since_ns; /* sl_now_ns() scale */
+    uint64_t random;             /* state of the jitter; 0: seeded on first use */
+    unsigned recovered;          /* how often something was done about a refusal */
+    int recovered_status;        /* of the last one */
 };
 
 /**
  * A try failed after `progress` bytes. true: try again after *wait_ms (exponential from the number
- * of failures, full jitter, never less than the server's Retry-After). false: give up.
+ * of failures, full jitter, never less than the server's Retry-After). false: give up. While
+ * nothing is reached a warning says so, one in a few seconds for the whole process.
  */
 bool sl_retry_again(struct sl_retry *retry, const struct sl_err *why, uint64_t progress,
                     uint64_t *wait_ms);
-/** The statuses that may pass: 408 429 500 502 503 504. */
+/** May something be done about a refusal, and the request sent once more? Once for a status, and
+ * for two in a row: a link and the token that leads to a new one may have ended together. */
+bool sl_retry_may_recover(const struct sl_retry *retry, const struct sl_err *why);
+/** It was done. */
+void sl_retry_note_recovered(struct sl_retry *retry, const struct sl_err *why);
+/** Tries that failed, for people. */
+unsigned sl_retry_tries(const struct sl_retry *retry);
+/** The statuses of HTTP that may pass: 408 429 500 502 503 504. */
 bool sl_retry_status(int status);
-/** Milliseconds of a Retry-After value: seconds, or an HTTP date against `now` (seconds since
- * 1970); 0 if it is neither. */
+/** Milliseconds of a Retry-After value (RFC 9110 section 10.2.3): seconds, or an HTTP date against
+ * `now` (seconds since 1970); 0 if it is neither. */
 uint32_t sl_retry_after_ms(const char *value, int64_t now);
 
 #endif

@@ -6,11 +6,12 @@
 
 #include "option.h"
 
-/** `source.tls`; rows in link_connect.c. */
+/** `source.tls`; rows in link_connect.c. Whoever made it from the table releases it by that. */
 struct sl_tls_options {
-    char *ca_file;
+    char *ca_file; /* "" or NULL: as sl_ca_use() finds them */
     bool verify;
-    int kernel; /* enum sl_tls_kernel */
+    int kernel;          /* enum sl_tls_kernel */
+    const char *ca_from; /* no option: who named ca_file, for messages; NULL: source.tls.caFile */
 };
 extern const struct sl_option_table sl_tls_table;
 

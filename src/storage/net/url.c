@@ -129,6 +129,13 @@ static int parse_target(const char *text, struct sl_url *url, struct sl_err *err
     return 0;
 }
 
+/* Of "http://" or "https://" in front; 0: it is neither. */
+static size_t scheme_bytes(const char *text, bool *tls)
+{
+    *tls = strncasecmp(text, "https://", 8) == 0;
+    return *tls ? 8 : strncasecmp(text, "http://", 7) == 0 ? 7 : 0;
+}
+
 int sl_url_parse(const char *text, struct sl_url *url, struct sl_err *err)
 {
     *url = (struct sl_url){0};
@@ -139,12 +146,8 @@ int sl_url_parse(const char *text, struct sl_url *url, struct sl_err *err)
         if ((unsigned char)text[i] < 0x20 || text[i] == 0x7f)
             return fail_url(err, text, "it holds control characters");
 
-    const char *rest = text;
-    if (strncasecmp(text, "https://", 8) == 0)
-        url->tls = true, rest += 8;
-    else if (strncasecmp(text, "http://", 7) == 0)
-        rest += 7;
-    else
+    const char *rest = text + scheme_bytes(text, &url->tls);
+    if (rest == text)
         return fail_url(err, text, "it begins with neither http:// nor https://");
     url->port = url->tls ? 443 : 80;
 
@@ -245,8 +248,8 @@ char *sl_url_resolve(const char *base, const char *reference, struct sl_err *err
     while (isalnum((unsigned char)reference[scheme]) ||
            (scheme && reference[scheme] && strchr("+-.", reference[scheme])))
         scheme++;
-    if (scheme && reference[scheme] == ':' && strncasecmp(reference, "http://", 7) != 0 &&
-        strncasecmp(reference, "https://", 8) != 0) {
+    bool tls;
+    if (scheme && reference[scheme] == ':' && !scheme_bytes(reference, &tls)) {
         sl_fail(err, SL_E_NET, "redirected to a URL that is not http or https");
         if (err)
             err->retryable = false;
@@ -313,16 +316,30 @@ char *sl_url_decode(const char *text, size_t bytes, struct sl_err *err)
 
 /* ---- for people ------------------------------------------------------------------------------ */
 
+/* Schemes of Azure: a query is a secret, and in Hadoop's what stands before '@' is a container. */
+static const char *const azure[] = {"az", "azure", NULL}, *const hadoop[] = {"abfs", "abfss", NULL};
+
+static bool is_of(const char *const *schemes, const char *uri, size_t bytes)
+{
+    for (; *schemes; schemes++)
+        if (strlen(*schemes) == bytes && strncasecmp(*schemes, uri, bytes) == 0)
+            return true;
+    return false;
+}
+
 char *sl_uri_sanitize(const char *uri, struct sl_err *err)
 {
     const char *colon = strstr(uri, "://");
     if (!colon || strcspn(uri, "/") < (size_t)(colon - uri))
         return sl_strdup(uri, err);
     const char *host = colon + 3, *end = host + strcspn(host, "/?#");
+    size_t scheme = (size_t)(colon - uri);
+    bool names_container = is_of(hadoop, uri, scheme);
     for (const char *at = end; at > host; at--)
-        if (at[-1] == '@')
+        if (at[-1] == '@' && (!names_container || memchr(host, ':', (size_t)(at - host))))
             host = at;
-    bool url = strncasecmp(uri, "http", 4) == 0;
+    /* a SAS follows */
+    bool tls, url = scheme_bytes(uri, &tls) || names_container || is_of(azure, uri, scheme);
     size_t bytes = url ? strcspn(host, "?#") : strlen(host);
     return sl_asprintf(err, "%.*s%.*s", (int)(colon + 3 - uri), uri, (int)bytes, host);
 }

@@ -1,5 +1,8 @@
-/* URLs of http and https, taken apart and put together. Every input is hostile: control characters
- * never pass. */
+/*
+ * URLs of http and https (RFC 3986), taken apart and put together. Every input is hostile: control
+ * characters never pass. Any thread, no network. What is returned as char * is the caller's to
+ * free(); NULL is SL_E_NO_SPACE or what is said.
+ */
 #ifndef SL_URL_H
 #define SL_URL_H
 
@@ -25,6 +28,7 @@ struct sl_url {
 /** Parse an absolute http or https URL. SL_E_USAGE quotes it without user and password. Release
  * with sl_url_release(). */
 int sl_url_parse(const char *text, struct sl_url *url, struct sl_err *err);
+/** Zeroed, and half-made ones, are fine. */
 void sl_url_release(struct sl_url *url);
 #define sl_autourl __attribute__((cleanup(sl_url_release))) struct sl_url
 

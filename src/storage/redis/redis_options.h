@@ -1,4 +1,5 @@
-/* Models in Redis servers: the row, and `source.redis`. */
+/* Models in Redis servers: the row, and `source.redis`. The values are
+ * their spec's; the row and the ops are constants, for any thread. */
 #ifndef SL_REDIS_OPTIONS_H
 #define SL_REDIS_OPTIONS_H
 

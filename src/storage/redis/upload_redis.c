@@ -372,7 +372,9 @@ static int try_block(struct sl_redis_upload *redis, const struct block *block, b
 static int send_block(struct sl_redis_upload *redis, const struct block *block, struct sl_err *err)
 {
     unsigned attempts = redis->upload->source.attempts;
-    struct sl_retry retry = {.limit = attempts ? attempts : ATTEMPTS_DEFAULT};
+    struct sl_retry retry = {.limit = attempts ? attempts : ATTEMPTS_DEFAULT,
+                             .unreachable_ns =
+                                 redis->upload->source.unreachable_seconds * SL_NS_PER_S};
     bool begin = false;
     if (enter_value(redis, block->part, &begin, err) < 0)
         return -1;

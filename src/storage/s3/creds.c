@@ -13,6 +13,7 @@
 #include <strings.h>
 #include <unistd.h>
 
+#include "caller_credentials.h"
 #include "creds_remote.h"
 #include "log.h"
 #include "s3_options.h"
@@ -210,8 +211,28 @@ static int from_home_s3cfg(struct sl_creds *creds, struct sl_err *err)
     return result;
 }
 
+/* What a caller brought for this model, and nothing else: no other link may answer for it. */
+static int from_caller(struct sl_creds *creds, struct sl_err *err)
+{
+    struct sl_caller_credentials brought;
+    if (sl_caller_credentials_get(creds->config->credentials, &brought, err) < 0)
+        return -1;
+    int result;
+    if (brought.role_arn)
+        result = use_sts(creds, brought.role_arn, NULL, NULL, err);
+    else if (sl_key_set(&creds->locked.key, brought.access_key, brought.secret_key,
+                        brought.session_token, "the volume's secret", err) < 0)
+        result = -1;
+    else
+        result = chosen(creds, KIND_STATIC, sl_strdup("the volume's secret", err));
+    sl_caller_credentials_release(&brought);
+    return result;
+}
+
 static int choose(struct sl_creds *creds, struct sl_err *err)
 {
+    if (creds->config && creds->config->credentials)
+        return from_caller(creds, err);
     const struct sl_s3_options *s3 = sl_source_options(creds->config, &sl_s3_table);
     bool named_profile = s3 && s3->profile && *s3->profile;
     int result = 0;
@@ -295,6 +316,22 @@ void sl_creds_free(struct sl_creds *creds)
 
 /* ---- refreshing ----------------------------------------------------------------------------- */
 
+/* With the token as it is now: each publish brings a new one. */
+static int ask_for_caller(struct sl_creds *creds, const struct sl_web_identity *of_role,
+                          struct sl_key *key, struct sl_err *err)
+{
+    const struct sl_source_config *config = creds->config;
+    struct sl_caller_credentials brought;
+    if (sl_caller_credentials_get(config->credentials, &brought, err) < 0)
+        return -1;
+    struct sl_web_identity identity = *of_role;
+    identity.token = brought.identity_token ? brought.identity_token : "";
+    int result = sl_creds_from_sts(&identity, creds->sts_endpoint ? config->tls : NULL,
+                                   config->cancel, key, err);
+    sl_caller_credentials_release(&brought);
+    return result;
+}
+
 static int ask_service(struct sl_creds *creds, struct sl_key *key, bool *none, struct sl_err *err)
 {
     const struct sl_source_config *config = creds->config;
@@ -303,6 +340,8 @@ static int ask_service(struct sl_creds *creds, struct sl_key *key, bool *none, s
                                              .session_name = creds->session_name,
                                              .endpoint = creds->sts_endpoint,
                                              .region = creds->region};
+    if (config->credentials && creds->kind == KIND_STS)
+        return ask_for_caller(creds, &identity, key, err);
     /* TLS options of the spec are for the store, and for an STS of the same house: Amazon's gets
        the system's certificates and is always verified */
     const struct sl_tls_options *tls = creds->sts_endpoint ? config->tls : NULL;

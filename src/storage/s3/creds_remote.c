@@ -17,8 +17,8 @@
 #include "buf.h"
 #include "exchange.h"
 #include "json.h"
-#include "s3_xml.h"
 #include "url.h"
+#include "xml.h"
 
 enum {
     ANSWER_BYTES_MAX = 256 * 1024,
@@ -144,7 +144,8 @@ static int on_sts(const char *path, const char *value, void *arg, struct sl_err 
 static int sts_body(const struct sl_web_identity *identity, struct sl_buf *body, struct sl_err *err)
 {
     autosecret token = SL_BUF_INIT(TOKEN_FILE_BYTES_MAX);
-    if (read_token(identity->token_file, &token, err) < 0)
+    if ((identity->token ? sl_buf_text(&token, identity->token, err)
+                         : read_token(identity->token_file, &token, err)) < 0)
         return -1;
     const char *session = identity->session_name ? identity->session_name : "sluice";
     sl_autofree char *role = sl_url_encode(identity->role_arn, false, err);
@@ -177,8 +178,8 @@ static int sts_try(const char *url, const struct sl_connect *connect, const stru
     if (ask(connect, &request, &answer, err) < 0)
         return -1;
     struct sl_err broken = SL_ERR_INIT;
-    int parsed = sl_s3_xml_parse(sl_buf_string(&answer.body), answer.body.used, "answer", on_sts,
-                                 sts, &broken);
+    int parsed =
+        sl_xml_parse(sl_buf_string(&answer.body), answer.body.used, "answer", on_sts, sts, &broken);
     if (answer.status != 200) {
         sl_fail_code(err, SL_E_AUTH, sts->code, "%d %s%s%s: check the role and its trust policy",
                      answer.status, sts->code, *sts->message ? ": " : "", sts->message);

@@ -82,16 +82,19 @@ static int split_uri(struct sl_s3 *s3, const char *uri, char **key, struct sl_er
     return *key ? 0 : -1;
 }
 
-/* What an .s3cfg says of TLS, where the spec is silent. */
+/* What an .s3cfg, or Amazon's own variable, says of TLS where the spec is silent. */
 static void add_tls(struct sl_s3 *s3)
 {
     const struct sl_s3cfg *s3cfg = sl_creds_s3cfg(s3->creds);
     struct sl_source_config *config = &s3->store->config;
-    if (!s3cfg->ca_file && !s3cfg->no_verify)
+    const char *bundle = getenv("AWS_CA_BUNDLE");
+    if (!s3cfg->ca_file && !s3cfg->no_verify && !(bundle && *bundle))
         return;
     s3->tls = config->tls ? *config->tls : (struct sl_tls_options){.verify = true};
-    if (s3cfg->ca_file && !(s3->tls.ca_file && *s3->tls.ca_file))
-        s3->tls.ca_file = s3cfg->ca_file;
+    if (!(s3->tls.ca_file && *s3->tls.ca_file) && (s3cfg->ca_file || (bundle && *bundle))) {
+        s3->tls.ca_file = s3cfg->ca_file ? s3cfg->ca_file : (char *)(uintptr_t)bundle;
+        s3->tls.ca_from = s3cfg->ca_file ? "ca_certs_file of .s3cfg" : "AWS_CA_BUNDLE";
+    }
     if (s3cfg->no_verify)
         s3->tls.verify = false;
     config->tls = &s3->tls;
@@ -120,6 +123,23 @@ static int s3_open(struct sl_store *store, const char *uri, char **key, struct s
            s3->locked.endpoint.origin, s3->locked.endpoint.base, s3->locked.endpoint.from,
            s3->locked.region);
     return 0;
+}
+
+static void s3_describe(struct sl_store *store,
+                        void (*row)(void *arg, const char *what, const char *text), void *arg)
+{
+    struct sl_s3 *s3 = store->impl;
+    char text[1024];
+    {
+        SL_LOCKED(&s3->locked.mutex);
+        snprintf(text, sizeof(text), "%s%s (from %s)", s3->locked.endpoint.origin,
+                 s3->locked.endpoint.base, s3->locked.endpoint.from);
+    }
+    row(arg, "endpoint", text);
+    row(arg, "region", sl_creds_region(s3->creds));
+    row(arg, "credentials",
+        sl_creds_none_found(s3->creds) ? "none found: requests go unsigned"
+                                       : sl_creds_origin(s3->creds));
 }
 
 static void s3_close(struct sl_store *store)
@@ -252,10 +272,11 @@ const struct sl_store_kind sl_s3_store = {
     .help = "Amazon S3 and compatible stores, signed with SigV4",
     .options = &sl_s3_table,
     .options_help = "S3 and compatible stores",
-    .traits = {.listing = true, .checksums = true},
+    .traits = {.listing = true, .checksums = true, .caller_credentials = true},
     .check = s3_check,
     .open = s3_open,
     .close = s3_close,
+    .describe = s3_describe,
     .list = sl_s3_list,
     .list_begin = sl_s3_list_begin,
     .locate = s3_locate,

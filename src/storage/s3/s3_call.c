@@ -8,7 +8,7 @@
 #include "progress.h"
 #include "retry.h"
 #include "s3_store.h"
-#include "s3_xml.h"
+#include "xml.h"
 
 enum { ATTEMPTS_DEFAULT = 8, HURRIES_MAX = 3 };
 
@@ -60,7 +60,7 @@ static bool is_success(const struct sl_s3_call *call, const struct sl_answer *an
     if (!call->root)
         return true;
     const char *body = body_of(answer, &bytes);
-    return sl_s3_xml_parse(body, bytes, "answer", on_root, &root, NULL) == 0 && root.found;
+    return sl_xml_parse(body, bytes, "answer", on_root, &root, NULL) == 0 && root.found;
 }
 
 /* One try; hedge: as of a request; *keys says what it was signed with. */
@@ -99,13 +99,15 @@ int sl_s3_call(struct sl_s3 *s3, struct sl_exchange *exchange, const struct sl_s
     const struct sl_source_config *config = &s3->store->config;
     unsigned limit = call->attempts ? call->attempts : config->attempts, tries = 0;
     struct sl_retry retry = {.limit = limit ? limit : ATTEMPTS_DEFAULT};
+    if (!call->attempts)
+        retry.unreachable_ns = config->unreachable_seconds * SL_NS_PER_S;
     for (;;) {
         struct sl_err why = SL_ERR_INIT;
         uint64_t wait_ms = 0;
         unsigned keys = 0;
-        bool last = retry.failed + 1 >= retry.limit || retry.failed >= HURRIES_MAX;
-        int result =
-            try_once(s3, exchange, call, last ? 0 : 1u << retry.failed, answer, &keys, &why);
+        unsigned failed = sl_retry_tries(&retry);
+        bool last = failed + 1 >= retry.limit || failed >= HURRIES_MAX;
+        int result = try_once(s3, exchange, call, last ? 0 : 1u << failed, answer, &keys, &why);
         tries++;
         if (tried)
             *tried = tries;
@@ -123,7 +125,7 @@ int sl_s3_call(struct sl_s3 *s3, struct sl_exchange *exchange, const struct sl_s
                 *err = why;
             return -1;
         }
-        sl_progress_add_retry(config->progress);
+        sl_progress_note_retry(config->progress, sl_retry_tries(&retry) + 1, retry.limit, &why);
         if (sl_exchange_pause(exchange, (unsigned)wait_ms, err) < 0)
             return -1;
     }

@@ -155,6 +155,24 @@ static int parse_endpoint(const struct choice *choice, struct sl_url *url, struc
     return 0;
 }
 
+/* Stores that refuse paths: "oss-cn-hangzhou.aliyuncs.com", "s3.oss-….aliyuncs.com",
+ * "cos.ap-guangzhou.myqcloud.com". With a bucket before it already it is another host. */
+static bool is_region_of_virtual(const char *host)
+{
+    static const struct {
+        const char *begin, *end;
+    } stores[] = {
+        {"oss-", ".aliyuncs.com"}, {"s3.oss-", ".aliyuncs.com"}, {"cos.", ".myqcloud.com"}};
+    size_t bytes = strlen(host);
+    for (size_t i = 0; i < SL_COUNT(stores); i++) {
+        size_t begin = strlen(stores[i].begin), end = strlen(stores[i].end);
+        if (bytes > begin + end && strncmp(host, stores[i].begin, begin) == 0 &&
+            strcmp(host + bytes - end, stores[i].end) == 0)
+            return !memchr(host + begin, '.', bytes - begin - end);
+    }
+    return false;
+}
+
 static bool wants_virtual(const struct sl_url *url, const struct choice *choice, bool amazon,
                           const char *bucket)
 {
@@ -162,7 +180,9 @@ static bool wants_virtual(const struct sl_url *url, const struct choice *choice,
         return choice->addressing == SL_S3_ADDRESSING_VIRTUAL;
     if (amazon)
         return is_label(bucket);
-    return strcmp(url->host, "cwobject.com") == 0 || strcmp(url->host, "cwlota.com") == 0;
+    if (strcmp(url->host, "cwobject.com") == 0 || strcmp(url->host, "cwlota.com") == 0)
+        return true;
+    return is_label(bucket) && is_region_of_virtual(url->host);
 }
 
 static int fill(struct sl_s3_endpoint *endpoint, const struct sl_url *url,

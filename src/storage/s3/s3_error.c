@@ -10,7 +10,7 @@
 
 #include "exchange.h"
 #include "retry.h"
-#include "s3_xml.h"
+#include "xml.h"
 
 enum { ERROR_BYTES_MAX = 64 * 1024 };
 
@@ -101,7 +101,7 @@ void sl_s3_fault_parse(const char *body, size_t bytes, struct sl_s3_fault *fault
 {
     *fault = (struct sl_s3_fault){0};
     if (bytes && bytes <= ERROR_BYTES_MAX)
-        sl_s3_xml_parse(body, bytes, "error answer", on_fault, fault, NULL);
+        sl_xml_parse(body, bytes, "error answer", on_fault, fault, NULL);
     sanitized_code(fault->code);
 }
 

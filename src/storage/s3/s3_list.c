@@ -13,7 +13,7 @@
 
 #include "buf.h"
 #include "s3_store.h"
-#include "s3_xml.h"
+#include "xml.h"
 
 enum {
     TOKEN_BYTES_MAX = 8 * 1024,
@@ -151,13 +151,13 @@ int sl_s3_page_parse(const char *text, size_t bytes, const char *uri, const char
         .uri = uri, .prefix = prefix, .prefix_bytes = strlen(prefix), .each = each, .arg = arg};
     *token = NULL;
     snprintf(what, sizeof(what), "cannot list '%.380s'", uri);
-    int result = sl_s3_xml_parse(text, bytes, what, on_frame, &page, err);
+    int result = sl_xml_parse(text, bytes, what, on_frame, &page, err);
     if (result == 0 && !page.is_listing)
         result = hostile(&page, err, "the answer is no ListBucketResult: is this an S3 endpoint?");
     if (result == 0 && page.truncated && !page.token)
         result = hostile(&page, err, "the page says that there is more, but not where");
     if (result == 0)
-        result = sl_s3_xml_parse(text, bytes, what, on_content, &page, err);
+        result = sl_xml_parse(text, bytes, what, on_content, &page, err);
     if (result == 0 && page.truncated)
         *token = sl_steal(&page.token);
     *entries = page.entries;
@@ -192,7 +192,7 @@ static int get_page(struct listing *listing, const char *query, struct sl_answer
                                     .verb = SL_S3_LIST,
                                     .method = "GET",
                                     .query = query,
-                                    .answer_limit = SL_S3_XML_BYTES_MAX};
+                                    .answer_limit = SL_XML_BYTES_MAX};
     return sl_s3_call(listing->s3, listing->exchange, &call, answer, NULL, err);
 }
 

@@ -1,4 +1,5 @@
-/* S3 and compatible stores: the row, and `source.s3`. */
+/* S3 and compatible stores: the row, and `source.s3`. The values are
+ * their spec's; the row and the ops are constants, for any thread. */
 #ifndef SL_S3_OPTIONS_H
 #define SL_S3_OPTIONS_H
 

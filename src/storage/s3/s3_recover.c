@@ -20,10 +20,10 @@ static void note(struct sl_s3 *s3, const struct sl_s3_reply *reply, const struct
     int64_t date;
     SL_LOCKED(&s3->locked.mutex);
     if (sl_s3_region_valid(region))
-        memcpy(s3->locked.told_region, region, strlen(region) + 1);
+        memcpy(s3->locked.stated_region, region, strlen(region) + 1);
     if (reply->date && sl_s3_parse_date(reply->date, &date) == 0) {
-        s3->locked.told_clock = true;
-        s3->locked.told_offset = date - sl_wall_seconds();
+        s3->locked.stated_clock = true;
+        s3->locked.stated_offset = date - sl_wall_seconds();
     }
 }
 
@@ -100,19 +100,19 @@ static bool move_to(struct sl_s3 *s3, const char *region)
 
 static bool repair_region(struct sl_s3 *s3)
 {
-    char told[SL_S3_REGION_MAX], current[SL_S3_REGION_MAX];
+    char stated[SL_S3_REGION_MAX], current[SL_S3_REGION_MAX];
     bool moved;
     {
         SL_LOCKED(&s3->locked.mutex);
-        memcpy(told, s3->locked.told_region, sizeof(told));
+        memcpy(stated, s3->locked.stated_region, sizeof(stated));
         memcpy(current, s3->locked.region, sizeof(current));
         moved = s3->locked.moved;
     }
-    if (!*told && (moved || !ask_region(s3, told)))
+    if (!*stated && (moved || !ask_region(s3, stated)))
         return moved;
-    if (strcmp(told, current) == 0)
+    if (strcmp(stated, current) == 0)
         return moved; /* another thread was here first */
-    return !moved && move_to(s3, told);
+    return !moved && move_to(s3, stated);
 }
 
 /* ---- clock and keys ------------------------------------------------------------------------- */
@@ -120,12 +120,12 @@ static bool repair_region(struct sl_s3 *s3)
 static bool repair_clock(struct sl_s3 *s3)
 {
     SL_LOCKED(&s3->locked.mutex);
-    int64_t change = s3->locked.told_offset - s3->locked.clock_offset;
-    if (!s3->locked.told_clock)
+    int64_t change = s3->locked.stated_offset - s3->locked.clock_offset;
+    if (!s3->locked.stated_clock)
         return false;
     if (change < CLOCK_SLACK_SECONDS && change > -CLOCK_SLACK_SECONDS)
         return s3->locked.clock_offset != 0;
-    int64_t offset = s3->locked.told_offset;
+    int64_t offset = s3->locked.stated_offset;
     sl_log(SL_LOG_WARN, "this machine's clock is %lld seconds %s that of the store: set it",
            (long long)(offset < 0 ? -offset : offset), offset < 0 ? "ahead of" : "behind");
     s3->locked.clock_offset = offset;

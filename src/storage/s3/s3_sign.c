@@ -41,35 +41,36 @@ static int add_header(struct sl_s3_signed *request, char *header)
     return 0;
 }
 
-struct wish {
+struct unsigned_call {
     const char *method, *key, *query, *payload;
     const struct sl_sigv4_header *more;
     size_t more_count;
 };
 
 /* The headers that a signature adds. Called with the store's mutex held: it guards the key. */
-static int add_signature(struct sl_s3 *s3, const struct sl_key *key, const struct wish *wish,
-                         const char *path, struct sl_s3_signed *request, struct sl_err *err)
+static int add_signature(struct sl_s3 *s3, const struct sl_key *key,
+                         const struct unsigned_call *unsigned_call, const char *path,
+                         struct sl_s3_signed *request, struct sl_err *err)
 {
     char date[SL_SIGV4_DATE];
     sl_sigv4_date(sl_wall_seconds() + s3->locked.clock_offset, date);
     struct sl_sigv4_header headers[SL_S3_HEADERS_MAX] = {
         {"host", s3->locked.endpoint.authority},
-        {"x-amz-content-sha256", wish->payload},
+        {"x-amz-content-sha256", unsigned_call->payload},
         {"x-amz-date", date},
     };
     size_t count = 3;
     if (key->session_token)
         headers[count++] = (struct sl_sigv4_header){"x-amz-security-token", key->session_token};
-    for (size_t i = 0; i < wish->more_count; i++)
-        headers[count++] = wish->more[i];
+    for (size_t i = 0; i < unsigned_call->more_count; i++)
+        headers[count++] = unsigned_call->more[i];
     const struct sl_sigv4_request canonical = {
-        .method = wish->method,
+        .method = unsigned_call->method,
         .path = path,
-        .query = wish->query,
+        .query = unsigned_call->query,
         .headers = headers,
         .header_count = count,
-        .payload = wish->payload,
+        .payload = unsigned_call->payload,
         .date = date,
         .region = s3->locked.region,
         .service = "s3",
@@ -78,7 +79,8 @@ static int add_signature(struct sl_s3 *s3, const struct sl_key *key, const struc
         sl_sigv4_sign_cached(&canonical, key->access_key, key->secret_key, &s3->locked.key, err);
     if (!authorization ||
         add_header(request, sl_asprintf(err, "Authorization: %s", authorization)) < 0 ||
-        add_header(request, sl_asprintf(err, "x-amz-content-sha256: %s", wish->payload)) < 0 ||
+        add_header(request, sl_asprintf(err, "x-amz-content-sha256: %s", unsigned_call->payload)) <
+            0 ||
         add_header(request, sl_asprintf(err, "x-amz-date: %s", date)) < 0)
         return -1;
     if (!key->session_token)
@@ -86,27 +88,29 @@ static int add_signature(struct sl_s3 *s3, const struct sl_key *key, const struc
     return add_header(request, sl_asprintf(err, "x-amz-security-token: %s", key->session_token));
 }
 
-static int build(struct sl_s3 *s3, const struct sl_key *key, const struct wish *wish,
-                 struct sl_s3_signed *request, struct sl_err *err)
+static int build(struct sl_s3 *s3, const struct sl_key *key,
+                 const struct unsigned_call *unsigned_call, struct sl_s3_signed *request,
+                 struct sl_err *err)
 {
     SL_LOCKED(&s3->locked.mutex);
     const struct sl_s3_endpoint *endpoint = &s3->locked.endpoint;
-    sl_autofree char *encoded = sl_url_encode(wish->key ? wish->key : "", true, err);
+    sl_autofree char *encoded =
+        sl_url_encode(unsigned_call->key ? unsigned_call->key : "", true, err);
     if (!encoded)
         return -1;
-    bool slash = wish->key || endpoint->virtual_host;
+    bool slash = unsigned_call->key || endpoint->virtual_host;
     sl_autofree char *path = sl_asprintf(err, "%s%s%s", endpoint->base, slash ? "/" : "", encoded);
     request->url = path ? sl_asprintf(err, "%s%s%s%s", endpoint->origin, path,
-                                      *wish->query ? "?" : "", wish->query)
+                                      *unsigned_call->query ? "?" : "", unsigned_call->query)
                         : NULL;
     if (!request->url)
         return -1;
     request->place = s3->locked.place;
-    for (size_t i = 0; i < wish->more_count; i++)
-        if (add_header(request,
-                       sl_asprintf(err, "%s: %s", wish->more[i].name, wish->more[i].value)) < 0)
+    for (size_t i = 0; i < unsigned_call->more_count; i++)
+        if (add_header(request, sl_asprintf(err, "%s: %s", unsigned_call->more[i].name,
+                                            unsigned_call->more[i].value)) < 0)
             return -1;
-    return key->access_key ? add_signature(s3, key, wish, path, request, err) : 0;
+    return key->access_key ? add_signature(s3, key, unsigned_call, path, request, err) : 0;
 }
 
 int sl_s3_sign_more(struct sl_s3 *s3, const char *method, const char *key, const char *query,
@@ -115,11 +119,11 @@ int sl_s3_sign_more(struct sl_s3 *s3, const char *method, const char *key, const
 {
     sl_autokey keys = {0};
     struct sl_s3_signed anew = {0};
-    const struct wish wish = {method, key, query, payload, more, more_count};
+    const struct unsigned_call unsigned_call = {method, key, query, payload, more, more_count};
     assert(more_count <= SL_S3_MORE_MAX);
     if (sl_creds_get(s3->creds, &keys, err) < 0)
         return sl_wrap(err, "no credentials for bucket '%.63s'", s3->bucket);
-    if (build(s3, &keys, &wish, &anew, err) < 0) {
+    if (build(s3, &keys, &unsigned_call, &anew, err) < 0) {
         sl_s3_signed_release(&anew);
         return -1;
     }

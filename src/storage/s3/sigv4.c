@@ -250,9 +250,3 @@ char *sl_sigv4_sign_cached(const struct sl_sigv4_request *request, const char *a
         return NULL;
     return sl_buf_steal(&out, err);
 }
-
-char *sl_sigv4_sign(const struct sl_sigv4_request *request, const char *access_key,
-                    const char *secret_key, struct sl_err *err)
-{
-    return sl_sigv4_sign_cached(request, access_key, secret_key, NULL, err);
-}

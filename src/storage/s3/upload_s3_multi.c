@@ -17,8 +17,8 @@
 
 #include "crc64.h"
 #include "log.h"
-#include "s3_xml.h"
 #include "upload_s3.h"
+#include "xml.h"
 
 enum {
     ID_BYTES_MAX = 2048,
@@ -62,8 +62,8 @@ static int create(struct sl_s3_upload *s3u, struct sl_exchange *exchange, struct
     s3u->checksums = s3u->checksums &&
                      sl_answer_header(&answer, checksum[0].name, algorithm, sizeof(algorithm)) &&
                      strcmp(algorithm, checksum[0].value) == 0;
-    int result = sl_s3_xml_parse(sl_buf_string(&answer.body), answer.body.used, s3u->what,
-                                 on_created, &s3u->id, err);
+    int result = sl_xml_parse(sl_buf_string(&answer.body), answer.body.used, s3u->what, on_created,
+                              &s3u->id, err);
     sl_answer_release(&answer);
     if (result == 0 && !s3u->id)
         return sl_fail(err, SL_E_NET, "%s: the store began no upload", s3u->what);

@@ -116,7 +116,7 @@ void sl_fetch_hedge(struct sl_fetch *fetch)
 static void set_hedge(struct sl_fetch *fetch)
 {
     const struct sl_transport *transport = fetch->store->transport;
-    unsigned failed = fetch->retry.failed;
+    unsigned failed = sl_retry_tries(&fetch->retry);
     bool last = failed + 1 >= fetch->retry.limit || failed >= HURRIES_MAX;
     if (transport->channel_hedge)
         transport->channel_hedge(fetch->channel, fetch->hedged && !last ? 1u << failed : 0);
@@ -129,20 +129,23 @@ static int take_channel(struct sl_fetch *fetch, struct sl_err *err)
     return fetch->channel ? 0 : -1;
 }
 
-/* Once a range: what waiting does not help may be recovered, and so may a place that moved away. */
+/* What waiting does not help may be recovered, and so may a place that moved away. */
 static bool try_repair(struct sl_fetch *fetch, struct sl_err *err)
 {
     const struct sl_store_kind *kind = fetch->store->kind;
     bool unreached = strcmp(err->code, SL_NET_UNREACHED) == 0;
-    if (fetch->retry.recovered || !kind->recover || (err->retryable && !unreached))
+    if (!sl_retry_may_recover(&fetch->retry, err) || !kind->recover ||
+        (err->retryable && !unreached))
         return false;
     struct sl_err recovering = SL_ERR_INIT;
-    fetch->retry.recovered = kind->recover(fetch->source, err, &recovering);
-    if (!fetch->retry.recovered && recovering.kind != SL_OK) {
+    bool recovered = kind->recover(fetch->source, err, &recovering);
+    if (recovered) {
+        sl_retry_note_recovered(&fetch->retry, err);
+    } else if (recovering.kind != SL_OK) {
         *err = recovering;
         err->retryable = false;
     }
-    return fetch->retry.recovered;
+    return recovered;
 }
 
 /* A try ended in *err: back off and go on (0), or give up the range (-1). */
@@ -161,12 +164,13 @@ static int fail_try(struct sl_fetch *fetch, struct sl_err *err)
                  sl_retry_again(&fetch->retry, err, fetch->at - fetch->try_begin, &wait_ms);
     if (!again) {
         fetch->phase = IDLE;
-        if (err->retryable && fetch->retry.limit > 1)
-            sl_wrap(err, "gave up after %u tries", fetch->retry.failed);
+        if (err->retryable && sl_retry_tries(&fetch->retry) > 1)
+            sl_wrap(err, "gave up after %u tries", sl_retry_tries(&fetch->retry));
         return -1;
     }
     sl_metric_add(SL_M_SOURCE_RETRIES, 1);
-    sl_progress_add_retry(fetch->store->config.progress);
+    sl_progress_note_retry(fetch->store->config.progress, sl_retry_tries(&fetch->retry) + 1,
+                           fetch->retry.limit, err);
     sl_log(SL_LOG_DEBUG, "trying '%s' again from byte %" PRIu64 " in %" PRIu64 " ms: %s",
            source->uri, fetch->at, wait_ms, err->message);
     memset(err, 0, sizeof(*err));
@@ -198,8 +202,10 @@ int sl_fetch_start(struct sl_fetch *fetch, struct sl_source *source, uint64_t be
         return sl_fail(err, SL_E_INTERNAL, "bad fetch of bytes %" PRIu64 " to %" PRIu64 " of '%s'",
                        begin, end, source->uri);
     unsigned attempts = fetch->store->config.attempts;
-    fetch->retry = (struct sl_retry){.limit = attempts ? attempts : ATTEMPTS_DEFAULT,
-                                     .random = fetch->retry.random};
+    fetch->retry =
+        (struct sl_retry){.limit = attempts ? attempts : ATTEMPTS_DEFAULT,
+                          .unreachable_ns = fetch->store->config.unreachable_seconds * SL_NS_PER_S,
+                          .random = fetch->retry.random};
     fetch->source = source;
     fetch->at = begin;
     fetch->end = end;

@@ -7,8 +7,9 @@
  * missing byte, so a caller sees each byte of the range once and in order. What cannot pass (404,
  * 403, 412, a broken range contract) comes out as -1.
  *
- * A fetch belongs to one thread. Connections stay open between ranges, also of different sources of
- * one store.
+ * A fetch belongs to one thread. FAILED is what the last try failed with: SL_E_NET, SL_E_AUTH,
+ * SL_E_NOT_FOUND, SL_E_INTEGRITY (code "changed"). Connections stay open between ranges, also of
+ * different sources of one store.
  */
 #ifndef SL_FETCH_H
 #define SL_FETCH_H
@@ -20,6 +21,7 @@
 #include "source.h"
 
 struct sl_fetch;
+/** No connection yet; the store outlives it. SL_E_NO_SPACE. */
 struct sl_fetch *sl_fetch_new(struct sl_store *store, struct sl_err *err);
 /** As sl_fetch_new(), on a connection that nobody has used before. */
 struct sl_fetch *sl_fetch_new_apart(struct sl_store *store, struct sl_err *err);

@@ -102,6 +102,9 @@ int sl_store_open_kind(const struct sl_store_kind *kind, const char *uri,
 {
     *out = NULL;
     *key = NULL;
+    if (config && config->credentials && !kind->traits.caller_credentials)
+        return sl_fail(err, SL_E_AUTH, "credentials of a caller cannot be used for '%s' sources",
+                       kind->name);
     SL_AUTO(sl_store) store = sl_alloc(sizeof(*store), err);
     if (!store)
         return -1;
@@ -144,6 +147,24 @@ const char *sl_store_kind(const struct sl_store *store)
     return store->kind->name;
 }
 
+int sl_store_cache_place(const struct sl_store *store, struct sl_cache_place *place,
+                         struct sl_err *err)
+{
+    if (store->kind->cache_place)
+        return store->kind->cache_place(store, place, err);
+    return sl_fail(err, SL_E_USAGE,
+                   "layout hf-cache is for sources of a hub (hf://ORG/NAME), and '%.300s' is none: "
+                   "use layout verbatim",
+                   store->uri);
+}
+
+void sl_store_describe(struct sl_store *store,
+                       void (*row)(void *arg, const char *what, const char *text), void *arg)
+{
+    if (store->kind->describe)
+        store->kind->describe(store, row, arg);
+}
+
 const struct sl_store_traits *sl_store_traits(const struct sl_store *store)
 {
     return &store->kind->traits;
@@ -177,7 +198,7 @@ static void preconnect(void *arg, const struct sl_exchange *like)
             return;
         store->locked.preconnected = true;
     }
-    for (unsigned i = 0; i < store->config.ahead; i++) {
+    for (unsigned i = 0; i < store->config.preconnect; i++) {
         struct sl_channel *channel = store->transport->channel_new(store, NULL);
         if (!channel)
             return;
@@ -191,7 +212,7 @@ static void preconnect(void *arg, const struct sl_exchange *like)
 
 struct sl_connect sl_store_connect(struct sl_store *store)
 {
-    bool ahead = store->config.ahead && store->transport->channel_connect;
+    bool ahead = store->config.preconnect && store->transport->channel_connect;
     return (struct sl_connect){
         .distant = ahead ? preconnect : NULL,
         .distant_arg = store,
@@ -336,6 +357,8 @@ int sl_source_open(struct sl_store *store, const char *name, uint64_t head_bytes
     source->name = sl_strdup(name, err);
     if (!source->name || store->kind->locate(source, err) < 0)
         return -1;
+    if (store->kind->resolve && store->kind->resolve(source, err) < 0)
+        return -1;
     if (read_head(source, SL_MAX(head_bytes, 1), err) < 0 ||
         check_size(source->uri, "", source->bytes, err) < 0)
         return -1;
@@ -349,6 +372,23 @@ int sl_source_open(struct sl_store *store, const char *name, uint64_t head_bytes
     return 0;
 }
 
+int sl_source_known(struct sl_store *store, const char *name, uint64_t bytes,
+                    const struct sl_version *version, struct sl_source **out, struct sl_err *err)
+{
+    SL_AUTO(sl_source) source = sl_alloc(sizeof(*source), err);
+    if (!source)
+        return -1;
+    source->store = store;
+    source->bytes = bytes;
+    source->version = *version;
+    source->opened = true;
+    source->name = sl_strdup(name, err);
+    if (!source->name || store->kind->locate(source, err) < 0)
+        return -1;
+    *out = sl_steal(&source);
+    return 0;
+}
+
 void sl_source_free(struct sl_source *source)
 {
     if (!source)
@@ -358,7 +398,7 @@ void sl_source_free(struct sl_source *source)
     free(source->name);
     free(source->uri);
     free(source->head);
-    free(source->told);
+    free(source->checksums);
     free(source);
 }
 
@@ -397,9 +437,9 @@ int sl_source_checksums(struct sl_source *source, struct sl_checksums *sums, str
 {
     const struct sl_store_kind *kind = source->store->kind;
     memset(sums, 0, sizeof(*sums));
-    if (source->told)
-        *sums = *source->told;
-    if (source->told || !kind->checksums)
+    if (source->checksums)
+        *sums = *source->checksums;
+    if (source->checksums || !kind->checksums)
         return 0;
     sl_counter_add(&source->requests, 1);
     sl_metric_add(SL_M_SOURCE_REQUESTS, 1);
@@ -414,20 +454,20 @@ struct sl_checksums *sl_checksums_copy(const struct sl_checksums *sums, struct s
     return copy;
 }
 
-int sl_source_tell_checksums(struct sl_source *source, const struct sl_checksums *sums,
-                             struct sl_err *err)
+int sl_source_set_checksums(struct sl_source *source, const struct sl_checksums *sums,
+                            struct sl_err *err)
 {
     struct sl_checksums *copy = sl_checksums_copy(sums, err);
     if (!copy)
         return -1;
-    free(source->told);
-    source->told = copy;
+    free(source->checksums);
+    source->checksums = copy;
     return 0;
 }
 
-const struct sl_checksums *sl_source_told_checksums(const struct sl_source *source)
+const struct sl_checksums *sl_source_known_checksums(const struct sl_source *source)
 {
-    return source->told;
+    return source->checksums;
 }
 
 uint64_t sl_source_held(const struct sl_source *source)
@@ -451,8 +491,9 @@ int sl_source_read(struct sl_source *source, uint64_t offset, void *data, size_t
     }
     if (!bytes)
         return 0;
-    return source->guard ? source->guard->read(source->guard, source, offset, at, bytes, err)
-                         : sl_source_read_past(source, offset, at, bytes, err);
+    return source->verifier
+               ? source->verifier->read(source->verifier, source, offset, at, bytes, err)
+               : sl_source_read_past(source, offset, at, bytes, err);
 }
 
 int sl_source_read_past(struct sl_source *source, uint64_t offset, void *data, size_t bytes,
@@ -470,12 +511,12 @@ int sl_source_read_past(struct sl_source *source, uint64_t offset, void *data, s
     return drain(source->store, fetch, data, bytes, &got, err);
 }
 
-void sl_source_set_guard(struct sl_source *source, struct sl_source_guard *guard)
+void sl_source_set_verifier(struct sl_source *source, struct sl_source_verifier *verifier)
 {
-    source->guard = guard;
+    source->verifier = verifier;
 }
 
-struct sl_source_guard *sl_source_guard(const struct sl_source *source)
+struct sl_source_verifier *sl_source_verifier(const struct sl_source *source)
 {
-    return source->guard;
+    return source->verifier;
 }

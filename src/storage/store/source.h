@@ -9,6 +9,11 @@
  *
  * Kinds of stores (store_kind.h) are silent: this layer checks arguments, counts bytes, time,
  * retries and errors, and traces, once, for all of them.
+ *
+ * What is set when a store or a source is opened may be asked for by any thread. What speaks with
+ * the store blocks, is tried again as a fetch is, ends on the config's cancel (SL_E_CANCELED), and
+ * fails with SL_E_NET, SL_E_AUTH, SL_E_NOT_FOUND, SL_E_INTEGRITY (code "changed"), SL_E_FORMAT or
+ * SL_E_NO_SPACE.
  */
 #ifndef SL_SOURCE_H
 #define SL_SOURCE_H
@@ -42,17 +47,20 @@ struct sl_store_options {
 struct sl_source_config {
     struct sl_store_options options[SL_STORE_KINDS_MAX]; /* of kinds that are not here: defaults */
     const struct sl_tls_options *tls;                    /* NULL: defaults */
-    unsigned stall_seconds;    /* 0: 30. Less than 64 KiB in that time is a stall */
-    unsigned attempts;         /* 0: 8. Per range, first try included */
-    unsigned host_connections; /* of this process to one host; 0: any number */
-    unsigned ahead; /* connections made at once to a server that turns out to be far away, while the
-                       store's first request is out; 0: none */
+    unsigned stall_seconds;       /* 0: 30. Less than 64 KiB in that time is a stall */
+    unsigned attempts;            /* 0: 8. Per range, first try included */
+    unsigned unreachable_seconds; /* tries that reach nothing go on for this time at least */
+    unsigned host_connections;    /* of this process to one host; 0: any number */
+    unsigned preconnect;      /* connections made at once to a server that turns out to be far away,
+                            while the store's first request is out; 0: none */
     uint64_t bandwidth;       /* bytes/s that loads of this process read together; 0: no limit */
     enum sl_hedge hedge;      /* of what comes before the ranges; theirs is sl_reader_config's */
     struct sl_cancel *cancel; /* may be NULL */
     struct sl_progress *progress; /* may be NULL; fetched bytes and retries are counted there */
     size_t beneath_bytes; /* local files: nothing outside of what the first bytes of the URI name is
                              opened, whatever links there are; 0: anything may be */
+    const char *credentials; /* kept under this name (caller_credentials.h), and no others; NULL:
+                                what options and environment say */
 };
 
 /* ---- stores --------------------------------------------------------------------------------- */
@@ -60,6 +68,7 @@ struct sl_source_config {
 struct sl_store;
 struct sl_source;
 
+/** Its sources and fetches are freed before. NULL is fine. */
 void sl_store_free(struct sl_store *store);
 SL_AUTO_DEFINE(sl_store)
 /** The URI without user, password and query, for people, manifests and logs; borrowed. */
@@ -70,14 +79,21 @@ const char *sl_store_uri(const struct sl_store *store);
 const char *sl_store_kind(const struct sl_store *store);
 /** What callers may decide by. */
 struct sl_store_traits {
-    bool local;     /* its bytes come without a network */
-    bool listing;   /* it tells what lies below a prefix */
-    bool checksums; /* it keeps hashes of whole objects, and can be asked for them */
-    bool folders;   /* a prefix is what comes before a '/', not any beginning of a name */
-    bool urls;      /* its URIs are URLs of a web: names are percent-encoded, a query may follow */
-    bool tensors;   /* an object is a .tensors file, and nothing else */
+    bool local;      /* its bytes come without a network */
+    bool listing;    /* it tells what lies below a prefix */
+    bool checksums;  /* it keeps hashes of whole objects, and can be asked for them */
+    bool folders;    /* a prefix is what comes before a '/', not any beginning of a name */
+    bool urls;       /* its URIs are URLs of a web: names are percent-encoded, a query may follow */
+    bool tensors;    /* an object is a .tensors file, and nothing else */
+    bool repository; /* as its maker published it: the same weights may lie there several times */
+    bool caller_credentials; /* it can be opened with those of a caller (caller_credentials.h) */
 };
+/** Borrowed, for good. */
 const struct sl_store_traits *sl_store_traits(const struct sl_store *store);
+/** For people who ask why it does not answer: "endpoint" (a URL first), "region", "credentials" and
+ * where each comes from, never a secret. No network. */
+void sl_store_describe(struct sl_store *store,
+                       void (*row)(void *arg, const char *what, const char *text), void *arg);
 /** The shortest time from a request to the first byte of its answer so far, connecting included
  * where it had to; 0: no answer yet. Any thread. */
 uint64_t sl_store_first_byte_ns(struct sl_store *store);
@@ -86,11 +102,22 @@ unsigned sl_store_host_connections(const struct sl_store *store);
 /** What ends its waits, for callers that drive fetches themselves; may be NULL. */
 struct sl_cancel *sl_store_cancel(const struct sl_store *store);
 
+/** Where a repository lies in the cache of its own client. Borrowed from the store. */
+struct sl_cache_place {
+    char folder[256];     /* "models--ORG--NAME" */
+    const char *revision; /* that was asked for: "main", a tag, a commit */
+    const char *below;    /* the store's base in the repository, with its last '/'; "": the whole */
+};
+/** SL_E_USAGE: this kind of store has no such cache. */
+int sl_store_cache_place(const struct sl_store *store, struct sl_cache_place *place,
+                         struct sl_err *err);
+
 /** What a store keeps of the bytes of a whole object. */
 enum { SL_CHECKSUMS_MAX = 4 };
 struct sl_checksum {
     enum sl_hash_kind kind;
     uint8_t value[SL_HASH_BYTES_MAX];
+    bool git; /* of a blob as git keeps it: "blob BYTES" and a NUL come before its bytes */
 };
 struct sl_checksums {
     struct sl_checksum items[SL_CHECKSUMS_MAX];
@@ -108,7 +135,8 @@ struct sl_entry {
 /**
  * Every object below the base, in the order of the store, page by page in bounded memory. The
  * callback returns 0 to go on, -1 (err filled) to stop. Folder markers are left out. SL_E_NOT_FOUND
- * if there is none, SL_E_USAGE without traits.listing: "has no listing".
+ * if there is none, SL_E_USAGE without traits.listing: "has no listing". An entry is borrowed for
+ * its call.
  */
 int sl_store_list(struct sl_store *store,
                   int (*each)(const struct sl_entry *entry, void *arg, struct sl_err *err),
@@ -157,7 +185,8 @@ int sl_source_open(struct sl_store *store, const char *name, uint64_t head_bytes
                    struct sl_source **source, struct sl_err *err);
 /**
  * A source whose length and version are known, from a listing with strong ETags or from an earlier
- * opening of the same object: no request is made. Its head is empty. Any thread.
+ * opening of the same object: no request is made. Its head is empty. Any thread. SL_E_USAGE,
+ * SL_E_NO_SPACE.
  */
 int sl_source_known(struct sl_store *store, const char *name, uint64_t bytes,
                     const struct sl_version *version, struct sl_source **source,
@@ -168,6 +197,7 @@ SL_AUTO_DEFINE(sl_source)
 
 const char *sl_source_name(const struct sl_source *source); /* relative to the base; borrowed */
 const char *sl_source_uri(const struct sl_source *source);  /* for people; borrowed */
+/** The three are set by the opening; the version and the store are borrowed. */
 uint64_t sl_source_bytes(const struct sl_source *source);
 const struct sl_version *sl_source_version(const struct sl_source *source);
 struct sl_store *sl_source_store(const struct sl_source *source);
@@ -187,14 +217,15 @@ int sl_source_read(struct sl_source *source, uint64_t offset, void *data, size_t
  * Somebody who answers reads of a source instead, and checks them: what sl_source_read() has not
  * held since the opening. Fetches pass it by.
  */
-struct sl_source_guard {
-    int (*read)(struct sl_source_guard *guard, struct sl_source *source, uint64_t offset,
+struct sl_source_verifier {
+    int (*read)(struct sl_source_verifier *verifier, struct sl_source *source, uint64_t offset,
                 void *data, size_t bytes, struct sl_err *err);
 };
 /** Borrowed; NULL: none. Before other threads read. */
-void sl_source_set_guard(struct sl_source *source, struct sl_source_guard *guard);
-struct sl_source_guard *sl_source_guard(const struct sl_source *source);
-/** As sl_source_read(), past guard and head; within the object. */
+void sl_source_set_verifier(struct sl_source *source, struct sl_source_verifier *verifier);
+/** Borrowed; NULL: none. */
+struct sl_source_verifier *sl_source_verifier(const struct sl_source *source);
+/** As sl_source_read(), past verifier and head; within the object. */
 int sl_source_read_past(struct sl_source *source, uint64_t offset, void *data, size_t bytes,
                         struct sl_err *err);
 
@@ -205,11 +236,11 @@ int sl_source_read_past(struct sl_source *source, uint64_t offset, void *data, s
 int sl_source_checksums(struct sl_source *source, struct sl_checksums *sums, struct sl_err *err);
 /** What a listing, or the first answer, said of the bytes of this version; copied. Before other
  * threads have the source. */
-int sl_source_tell_checksums(struct sl_source *source, const struct sl_checksums *sums,
-                             struct sl_err *err);
+int sl_source_set_checksums(struct sl_source *source, const struct sl_checksums *sums,
+                            struct sl_err *err);
 /** Borrowed; NULL: it was told of none. */
-const struct sl_checksums *sl_source_told_checksums(const struct sl_source *source);
-/** On the heap; NULL of NULL, and (err filled) without memory. */
+const struct sl_checksums *sl_source_known_checksums(const struct sl_source *source);
+/** On the heap, to be freed by free(); NULL of NULL, and (SL_E_NO_SPACE) without memory. */
 struct sl_checksums *sl_checksums_copy(const struct sl_checksums *sums, struct sl_err *err);
 
 #endif

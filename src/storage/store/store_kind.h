@@ -1,7 +1,9 @@
 /*
  * What a kind of store is: one value of struct sl_store_kind, its row (stores/stores.def), which
  * carries everything that others ask of it by loops over the rows. Its functions are called only by
- * source.c, fetch.c and upload.c.
+ * source.c, fetch.c and upload.c. A row is a constant; its functions may be called by several
+ * threads for one store, by one for each channel. int functions return 0, or -1 with the error;
+ * they do not block unless it is said.
  */
 #ifndef SL_STORE_KIND_H
 #define SL_STORE_KIND_H
@@ -16,7 +18,7 @@
 
 enum { SL_IDLE_CHANNELS_MAX = 64, SL_SCHEMES_MAX = 4 };
 
-/** version.c: neither weak nor empty. */
+/** version.c: neither weak nor empty (RFC 9110 section 8.8.3). */
 bool sl_etag_is_strong(const char *etag);
 /** Is it of one version, and not S3's "null"? */
 bool sl_version_id_counts(const char *version_id);
@@ -24,6 +26,7 @@ bool sl_version_id_counts(const char *version_id);
  */
 bool sl_version_date_settled(const char *last_modified, const char *date);
 
+/** What is not locked is set by its opening. */
 struct sl_store {
     const struct sl_store_kind *kind;
     const struct sl_transport *transport; /* the kind's */
@@ -42,11 +45,11 @@ struct sl_store {
 };
 /** How connections of a store are made; borrowed from it. */
 struct sl_connect sl_store_connect(struct sl_store *store);
-/** A request was answered after so long. */
+/** A request was answered after so many ns. Any thread. */
 void sl_store_note_first_byte(struct sl_store *store, uint64_t ns);
 
 /** A channel for other requests than ranges: one that is idle, with its connection, or a new one.
- */
+ * The caller's until it is given back. SL_E_NO_SPACE. Any thread. */
 struct sl_channel;
 struct sl_channel *sl_store_take_channel(struct sl_store *store, struct sl_err *err);
 /** Back, between two requests: it is kept for the next, or freed. */
@@ -57,11 +60,11 @@ struct sl_source {
     char *name, *uri;
     uint64_t bytes;
     struct sl_version version;
-    struct sl_checksums *told; /* NULL: none */
-    uint8_t *head;             /* the first bytes, kept */
+    struct sl_checksums *checksums; /* NULL: none */
+    uint8_t *head;                  /* the first bytes, kept */
     size_t head_bytes;
-    struct sl_source_guard *guard; /* NULL: none; borrowed */
-    bool opened;                   /* the first answer came: bytes and version are known */
+    struct sl_source_verifier *verifier; /* NULL: none; borrowed */
+    bool opened;                         /* the first answer came: bytes and version are known */
     struct sl_counter requests, received;
     void *impl; /* the kind's: where the object is */
 };
@@ -117,12 +120,14 @@ struct sl_store_kind {
     const char *options_help;              /* of the section */
     struct sl_store_traits traits;
 
+    /** URIs of another kind's scheme that are its own, as URLs of Azure's hosts are. NULL: none. */
+    bool (*claims)(const char *uri);
     /** Is the URI one, as far as its text tells? SL_E_USAGE. NULL: only open() knows. */
     int (*check)(const char *uri, struct sl_err *err);
     /** Split the URI: fill store->uri and store->impl, set *key (malloc'ed). No network. */
     int (*open)(struct sl_store *store, const char *uri, char **key, struct sl_err *err);
     void (*close)(struct sl_store *store);
-    /** NULL: it has no listing. */
+    /** As sl_store_list(): blocks. NULL: it has no listing. */
     int (*list)(struct sl_store *store,
                 int (*each)(const struct sl_entry *entry, void *arg, struct sl_err *err), void *arg,
                 struct sl_err *err);
@@ -132,6 +137,12 @@ struct sl_store_kind {
                       void *arg, struct sl_err *err);
     /** Fill source->uri and source->impl for source->name. No network. */
     int (*locate)(struct sl_source *source, struct sl_err *err);
+    /**
+     * After locate, of a source whose version is not known: what must be asked of the store before
+     * its objects, such as which commit a revision is; may fill source->version.pin. May block; any
+     * thread. NULL: nothing.
+     */
+    int (*resolve)(struct sl_source *source, struct sl_err *err);
     void (*forget)(struct sl_source *source); /* may be NULL */
     /**
      * Before a retry of a failure that is not retryable by its kind: true if something was done
@@ -139,8 +150,15 @@ struct sl_store_kind {
      * worth one more try. May block. NULL: never.
      */
     bool (*recover)(struct sl_source *source, const struct sl_err *why, struct sl_err *err);
+    /** As sl_store_cache_place(); NULL: there is none. */
+    int (*cache_place)(const struct sl_store *store, struct sl_cache_place *place,
+                       struct sl_err *err);
     /** As sl_source_checksums(); NULL: without traits.checksums. */
     int (*checksums)(struct sl_source *source, struct sl_checksums *sums, struct sl_err *err);
+
+    /** As sl_store_describe(); NULL: there is nothing to say. */
+    void (*describe)(struct sl_store *store,
+                     void (*row)(void *arg, const char *what, const char *text), void *arg);
 
     const struct sl_transport *transport;
     const void *hooks; /* what the transport asks of the kind: struct sl_http_hooks for HTTP */
@@ -151,7 +169,7 @@ struct sl_store_kind {
 int sl_store_open_kind(const struct sl_store_kind *kind, const char *uri,
                        const struct sl_source_config *config, struct sl_store **store, char **key,
                        struct sl_err *err);
-/** The values of a kind's options, NULL for defaults. */
+/** The values of a kind's options, borrowed from the config's owner; NULL for defaults. */
 const void *sl_source_options(const struct sl_source_config *config,
                               const struct sl_option_table *table);
 

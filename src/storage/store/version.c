@@ -47,10 +47,10 @@ static bool parse_date(const char *text, int64_t *seconds)
 
 bool sl_version_date_settled(const char *last_modified, const char *date)
 {
-    int64_t modified, told;
+    int64_t modified, now;
     if (!parse_date(last_modified, &modified))
         return false;
     if (*date)
-        return parse_date(date, &told) && told - modified >= DATE_AGE_SECONDS;
+        return parse_date(date, &now) && now - modified >= DATE_AGE_SECONDS;
     return (int64_t)time(NULL) - modified >= DATE_AGE_SECONDS_OURS;
 }

@@ -48,6 +48,9 @@ const struct sl_store_kind *sl_stores_find(const char *uri)
     const struct sl_store_kind *local = NULL;
     size_t bytes = word_bytes(uri);
     bool slashes = strncmp(uri + bytes, "://", 3) == 0;
+    for (size_t i = 0; slashes && kinds[i]; i++)
+        if (kinds[i]->claims && kinds[i]->claims(uri))
+            return kinds[i];
     for (size_t i = 0; kinds[i]; i++) {
         if (bytes && (slashes || kinds[i]->bare) && has_scheme(kinds[i], uri, bytes))
             return kinds[i];
@@ -90,8 +93,8 @@ bool sl_uri_is_local(const char *uri)
 bool sl_uri_is_encoded(const char *uri)
 {
     const struct sl_store_kind *kind = sl_stores_find(uri);
-    return kind &&
-           (kind->traits.urls || (kind->traits.local && has_scheme(kind, uri, word_bytes(uri))));
+    return kind && (kind->traits.urls || (kind->claims && kind->claims(uri)) ||
+                    (kind->traits.local && has_scheme(kind, uri, word_bytes(uri))));
 }
 
 bool sl_uri_takes_in_order(const char *uri)

@@ -1,6 +1,7 @@
 /*
  * Every kind of store, found by a URI's scheme. Whoever asks "which are there?" or "what is this
- * URI?" asks here; what a kind is stands in its row (store_kind.h).
+ * URI?" asks here; what a kind is stands in its row (store_kind.h). Any thread, and nothing blocks
+ * but sl_upload_open(); rows live for good.
  */
 #ifndef SL_STORES_H
 #define SL_STORES_H
@@ -22,7 +23,7 @@ void sl_stores_name_schemes(char *text, size_t bytes);
 bool sl_uri_is_local(const char *uri);
 /** Are names in it percent-encoded: in URLs, and in file: URIs? */
 bool sl_uri_is_encoded(const char *uri);
-/** Must what is written there come in order (sl_upload_in_order)? */
+/** Must what is written there come in order (its sl_upload_ops)? */
 bool sl_uri_takes_in_order(const char *uri);
 /** Add a row, for good; borrowed. Before other threads are started, and before a spec is parsed;
  * again is fine. SL_E_USAGE if its name or a scheme is taken, SL_E_NO_SPACE beyond
@@ -34,7 +35,8 @@ int sl_stores_register(const struct sl_store_kind *kind, struct sl_err *err);
  * directory) is a prefix; *key is then "" and the store's names are relative to it; else the URI's
  * last path segment is *key and its folder the store's base, so that siblings (the shards of an
  * index) can be opened. *key is malloc'ed (percent-decoded for http only as far as the path segment
- * needs), free() it. SL_E_USAGE for a scheme that no row has. Touches no network.
+ * needs), free() it. The store is the caller's; config as struct sl_source_config says. Touches no
+ * network. SL_E_USAGE for a scheme that no row has, SL_E_AUTH, SL_E_NO_SPACE.
  */
 int sl_store_open(const char *uri, const struct sl_source_config *config, struct sl_store **store,
                   char **key, struct sl_err *err);
@@ -48,7 +50,7 @@ int sl_source_check_uri(const char *uri, struct sl_err *err);
  * there; SL_E_NO_SPACE, SL_E_AUTH. file: a file without a name beside it (folders are made),
  * checked for space. s3: a multipart upload is begun; objects of one part are one PUT at the end.
  * http: one PUT. redis: a .tensors file, whose head, written first and whole, names its keys.
- * config is copied, what it points to is borrowed until the free.
+ * config is copied, what it points to is borrowed until the free. Blocks; SL_E_CANCELED, SL_E_NET.
  */
 int sl_upload_open(const char *uri, uint64_t bytes, const struct sl_upload_config *config,
                    struct sl_upload **upload, struct sl_err *err);

@@ -73,16 +73,6 @@ void sl_upload_free(struct sl_upload *upload)
     free(upload);
 }
 
-const char *sl_upload_kind(const struct sl_upload *upload)
-{
-    return upload->kind->name;
-}
-
-bool sl_upload_in_order(const struct sl_upload *upload)
-{
-    return upload->ops->in_order;
-}
-
 /* Keep the first failure; always -1. */
 static int remember(struct sl_upload *upload, const struct sl_err *why, struct sl_err *err)
 {

@@ -2,7 +2,9 @@
  * Where a new object goes: a file, an S3 key, an HTTP URL, keys of Redis. The counterpart of a
  * source. Bytes are written at their places and nothing of the object is visible before
  * sl_upload_finish(); whatever ends before leaves nothing behind: no half file, no unfinished
- * multipart upload, no keys.
+ * multipart upload, no keys. One thread opens, finishes and frees; only sl_upload_write() and
+ * _admit() are for several. Errors are the first one of the store (SL_E_NET, SL_E_AUTH,
+ * SL_E_NO_SPACE …), and SL_E_CANCELED.
  */
 #ifndef SL_UPLOAD_H
 #define SL_UPLOAD_H
@@ -21,13 +23,9 @@ struct sl_upload_config {
 
 /** One object in the making; sl_upload_open() begins it (stores.h). */
 struct sl_upload;
-/** Aborts what is not finished. NULL is fine. */
+/** Aborts what is not finished, which may block for a request. NULL is fine. */
 void sl_upload_free(struct sl_upload *upload);
 SL_AUTO_DEFINE(sl_upload)
-/** Its kind of store: "file", "s3", "http", "redis". */
-const char *sl_upload_kind(const struct sl_upload *upload);
-/** Must the bytes come in order of their offsets (http)? Else any order goes. */
-bool sl_upload_in_order(const struct sl_upload *upload);
 /**
  * Bytes [offset, offset + bytes); each byte of the object exactly once, from any thread; copied or
  * sent before it returns. Small holes (a header that is known later) may be filled at the end: a
@@ -36,9 +34,10 @@ bool sl_upload_in_order(const struct sl_upload *upload);
  */
 int sl_upload_write(struct sl_upload *upload, uint64_t offset, const void *data, size_t bytes,
                     struct sl_err *err);
-/** Before fetching more: wait while too many complete parts are on their way. */
+/** Before fetching more: wait while too many complete parts are on their way. Any thread. */
 int sl_upload_admit(struct sl_upload *upload, struct sl_err *err);
-/** Every byte was written: make the object visible, in one step. */
+/** Every byte was written: make the object visible, in one step. Blocks until it is. SL_E_INTERNAL:
+ * a byte is missing. */
 int sl_upload_finish(struct sl_upload *upload, struct sl_err *err);
 
 #endif

@@ -27,8 +27,9 @@ struct sl_upload {
     } locked;
 };
 
+/** Each blocks as long as the store takes; -1 comes with the error. */
 struct sl_upload_ops {
-    bool in_order;
+    bool in_order; /* bytes must come in order, by one thread at a time */
     /**
      * Refuse what can be refused before the first byte: a URI that cannot be written, an object
      * that is there and not to be replaced, no room, no credentials. May use the network. What it
@@ -49,7 +50,7 @@ struct sl_upload_ops {
 };
 
 /** As sl_upload_open(), of a kind that is known already and can be written to; the URI was checked.
- */
+ * Errors as that. */
 int sl_upload_open_kind(const struct sl_store_kind *kind, const char *uri, uint64_t bytes,
                         const struct sl_upload_config *config, struct sl_upload **upload,
                         struct sl_err *err);

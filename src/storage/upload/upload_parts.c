@@ -49,7 +49,7 @@ struct sl_parts {
         uint64_t first, last; /* of the queue, as number + 1; 0: it is empty */
         uint64_t under_way;   /* parts queued or being sent */
         uint64_t sent;        /* parts */
-        unsigned lent, peak;  /* buffers that parts hold */
+        unsigned lent;        /* buffers that parts hold */
         uint8_t **spare;      /* buffers_max places */
         unsigned spare_count;
         bool stopping;
@@ -226,7 +226,6 @@ static uint8_t *buffer_of(struct sl_parts *parts, uint64_t number, struct sl_err
             return NULL;
     }
     parts->locked.lent++;
-    parts->locked.peak = SL_MAX(parts->locked.peak, parts->locked.lent);
     return part->data;
 }
 
@@ -289,10 +288,4 @@ int sl_parts_finish(struct sl_parts *parts, struct sl_err *err)
     while (parts->locked.failed.kind == SL_OK && parts->locked.sent < parts->count)
         pthread_cond_wait(&parts->moved, &parts->locked.mutex);
     return check(parts, err);
-}
-
-uint64_t sl_parts_peak(struct sl_parts *parts)
-{
-    SL_LOCKED(&parts->locked.mutex);
-    return parts->locked.peak * SL_MIN(parts->config.part_bytes, parts->config.bytes);
 }

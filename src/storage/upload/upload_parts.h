@@ -1,6 +1,7 @@
 /*
  * Bytes that come in any order become parts of equal size, and complete parts are sent by threads
- * of their own, several at once. For stores that take an object in parts.
+ * of their own, several at once. For stores that take an object in parts. The limits are S3's:
+ * docs.aws.amazon.com/AmazonS3/latest/userguide/qfacts.html
  */
 #ifndef SL_UPLOAD_PARTS_H
 #define SL_UPLOAD_PARTS_H
@@ -36,7 +37,7 @@ struct sl_parts_config {
 };
 
 struct sl_parts;
-/** Copies the config; threads start with the first complete part. */
+/** Copies the config; threads start with the first complete part. SL_E_NO_SPACE. */
 struct sl_parts *sl_parts_new(const struct sl_parts_config *config, struct sl_err *err);
 /** Stops what is being sent and joins the threads. NULL is fine. */
 void sl_parts_free(struct sl_parts *parts);
@@ -44,11 +45,9 @@ SL_AUTO_DEFINE(sl_parts)
 /** As sl_upload_write(): a copy, from any thread; never blocks for the network. */
 int sl_parts_write(struct sl_parts *parts, uint64_t offset, const void *data, size_t bytes,
                    struct sl_err *err);
-/** As sl_upload_admit(). */
+/** As sl_upload_admit(): 0, or -1 with the first failure. */
 int sl_parts_admit(struct sl_parts *parts, struct sl_err *err);
-/** All bytes were written: wait until all parts are sent. */
+/** All bytes were written: wait until all parts are sent. -1 with the first failure. */
 int sl_parts_finish(struct sl_parts *parts, struct sl_err *err);
-/** Tests: the most memory that was held at once. */
-uint64_t sl_parts_peak(struct sl_parts *parts);
 
 #endif

@@ -235,7 +235,7 @@ static bool is_hopeless(const struct sl_bench_point *point)
 }
 
 /* "round 2 of 5, about 40 s left": rounds are much alike, the warm-up too. */
-static void tell_round(const struct sl_bench_config *config, uint64_t round, uint64_t began_ns)
+static void report_round(const struct sl_bench_config *config, uint64_t round, uint64_t began_ns)
 {
     char left[48] = "";
     double seconds = (double)(sl_now_ns() - began_ns) / (double)SL_NS_PER_S;
@@ -257,7 +257,7 @@ static int run_rounds(struct sweep *sweep, struct sl_err *err)
     uint64_t began = sl_now_ns();
     for (uint64_t round = 0; round < config->warmups + config->rounds; round++) {
         bool counted = round >= config->warmups;
-        tell_round(config, round, began);
+        report_round(config, round, began);
         for (size_t p = 0; p < sweep->result->point_count; p++)
             if (!is_hopeless(&sweep->result->points[p]) && run_point(sweep, p, counted, err) < 0)
                 return -1;
@@ -342,11 +342,11 @@ int sl_bench_run(const struct sl_spec *spec, const struct sl_bench_config *confi
                           .cancel = cancel,
                           .result = result,
                           .place = {.fd = -1, .parent_fd = -1}};
-    const struct sl_plan_wish wish = sl_plan_wish_of_spec(spec);
+    const struct sl_plan_output output = sl_plan_output_of_spec(spec);
     uint64_t began = sl_now_ns();
     sl_bench_facts(&result->facts);
     sl_spec_source_config(spec, cancel, NULL, &source);
-    int done = sl_plan_make(spec, &wish, &source, &sweep.plan, err);
+    int done = sl_plan_make(spec, &output, &source, &sweep.plan, err);
     if (done == 0) {
         describe(&sweep);
         done = sl_bench_place_open(&sweep.place, config->to, "sluice-bench", err);

@@ -3,6 +3,9 @@
  * programs, over range sizes and connection counts, in turns.
  *
  * Rates are bytes of the model per second of wall-clock time. A GB is 10^9 bytes.
+ *
+ * For the thread of a command, but for pure functions over text. What makes text appends to `out`
+ * and fails with SL_E_NO_SPACE.
  */
 #ifndef SL_BENCH_H
 #define SL_BENCH_H
@@ -81,11 +84,14 @@ struct sl_bench_results {
     size_t count, capacity;
     uint64_t wrong_lines; /* of what was gathered */
 };
+/** Frees all of them; zeroed ones are fine. */
 void sl_bench_results_release(struct sl_bench_results *results);
-/** A zeroed one at the end; borrowed until the next is added. At most SL_BENCH_RESULTS_MAX. */
+/** A zeroed one at the end; borrowed until the next is added. At most SL_BENCH_RESULTS_MAX, then
+ * SL_E_FORMAT; SL_E_NO_SPACE. */
 struct sl_bench_result *sl_bench_results_add(struct sl_bench_results *results, struct sl_err *err);
 enum { SL_BENCH_RESULTS_MAX = 5000 };
-/** A copy of *point at the end; borrowed until the next is added. */
+/** A copy of *point at the end; borrowed until the next is added. SL_E_FORMAT: too many;
+ * SL_E_NO_SPACE. */
 struct sl_bench_point *sl_bench_point_add(struct sl_bench_result *result,
                                           const struct sl_bench_point *point, struct sl_err *err);
 
@@ -104,14 +110,15 @@ struct sl_bench_config {
 };
 /**
  * Measure one model. `result` is zeroed before; its facts and points are filled in also where it
- * fails. SL_E_USAGE names what cannot be measured. Blocks until cancel.
+ * fails. SL_E_USAGE names what cannot be measured; other errors as sl_load_run(). Blocks; cancel
+ * ends it, SL_E_CANCELED.
  */
 int sl_bench_run(const struct sl_spec *spec, const struct sl_bench_config *config,
                  struct sl_cancel *cancel, struct sl_bench_result *result, struct sl_err *err);
 
 /** "1MiB,8MiB" or "256KiB..256MiB", which doubles; each once, in order. SL_E_USAGE. */
 int sl_bench_parse_sizes(const char *text, uint64_t *items, size_t *count, struct sl_err *err);
-/** "1,4,16" or "1..64". */
+/** "1,4,16" or "1..64". SL_E_USAGE, here and below. */
 int sl_bench_parse_counts(const char *text, uint32_t *items, size_t *count, struct sl_err *err);
 /** "network,load" into ways. */
 int sl_bench_parse_ways(const char *text, bool ways[SL_BENCH_WAY_COUNT], struct sl_err *err);
@@ -127,14 +134,16 @@ void sl_bench_facts(struct sl_bench_facts *facts);
 /**
  * A synthetic .tensors model with about `bytes` of data and their hashes, in a folder of its own
  * below `to`, and a `sluice share` of it on loopback, in a child process, so that its processor
- * time is not counted as ours. program: of sluice. From a process with one thread.
+ * time is not counted as ours. program: of sluice. From a process with one thread. Blocks until it
+ * answers. SL_E_NO_SPACE, SL_E_CANCELED.
  */
 struct sl_bench_loopback;
 struct sl_bench_loopback *sl_bench_loopback_start(const char *program, const char *to,
                                                   uint64_t bytes, struct sl_cancel *cancel,
                                                   struct sl_err *err);
+/** Borrowed until it is freed. */
 const char *sl_bench_loopback_uri(const struct sl_bench_loopback *loopback);
-/** Ends the child and removes the model. */
+/** Ends the child, waits for it, and removes the model. NULL is fine. */
 void sl_bench_loopback_free(struct sl_bench_loopback *loopback);
 SL_AUTO_DEFINE(sl_bench_loopback)
 
@@ -142,7 +151,7 @@ SL_AUTO_DEFINE(sl_bench_loopback)
 
 /** One line, without its end: {"sluice_bench":1,…}. */
 void sl_bench_json(struct sl_json *json, const struct sl_bench_result *result);
-/** Read such a line. SL_E_FORMAT says what is wrong with it. */
+/** Read such a line. SL_E_FORMAT says what is wrong with it; SL_E_NO_SPACE. */
 int sl_bench_json_read(const char *text, size_t bytes, struct sl_bench_result *result,
                        struct sl_err *err);
 /** The line's marker, with which it begins. */
@@ -163,7 +172,8 @@ enum { SL_BENCH_TEXT_MAX = 64 * 1024 * 1024 };
  */
 int sl_bench_gather(struct sl_bench_results *results, const char *name, const char *text,
                     size_t bytes, struct sl_err *err);
-/** A file, a directory (its regular files), or "-" for standard input. */
+/** A file, a directory (its regular files), or "-" for standard input, read whole. SL_E_NOT_FOUND,
+ * SL_E_USAGE, SL_E_NO_SPACE. */
 int sl_bench_gather_path(struct sl_bench_results *results, const char *path, struct sl_err *err);
 /** Medians, bytes per second: of the network at its best and of the load as it comes; 0 where not
  * measured. */

@@ -205,10 +205,10 @@ static int start_server(struct sl_bench_loopback *loopback, const char *program,
         return sl_fail_errno(err, SL_E_NO_SPACE, errno, "cannot start a server");
     if (read_line(read_end, line, cancel, err) < 0)
         return -1;
-    json_t *told = sl_json_parse(line, strlen(line), "the server's line", err);
-    uint64_t port = told ? sl_json_get_uint(told, "port", 0) : 0;
-    json_decref(told);
-    if (!told)
+    json_t *reply = sl_json_parse(line, strlen(line), "the server's line", err);
+    uint64_t port = reply ? sl_json_get_uint(reply, "port", 0) : 0;
+    json_decref(reply);
+    if (!reply)
         return -1;
     snprintf(loopback->uri, sizeof(loopback->uri), "http://127.0.0.1:%u/%s", (unsigned)port,
              file_name);

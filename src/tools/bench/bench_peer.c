@@ -7,6 +7,10 @@
 #include <string.h>
 
 #include "bench_parts.h"
+#include "file_store.h"
+#include "http_store.h"
+#include "s3_options.h"
+#include "stores.h"
 #include "url.h"
 
 enum { ARGUMENT_BYTES_MAX = 16 * 1024, PROBE_SECONDS = 60 };
@@ -108,10 +112,14 @@ bool sl_bench_peer_writes(const struct sl_bench_peer *peer)
 
 static unsigned kind_of(const struct sl_bench_target *target)
 {
-    return strcmp(target->kind, "http") == 0   ? HTTP
-           : strcmp(target->kind, "s3") == 0   ? S3
-           : strcmp(target->kind, "file") == 0 ? LOCAL
-                                               : 0;
+    static const struct {
+        const struct sl_store_kind *store;
+        unsigned bit;
+    } kinds[] = {{&sl_http_store, HTTP}, {&sl_s3_store, S3}, {&sl_file_store, LOCAL}};
+    for (size_t i = 0; i < SL_COUNT(kinds); i++)
+        if (strcmp(target->kind, kinds[i].store->name) == 0)
+            return kinds[i].bit;
+    return 0;
 }
 
 static bool is_tensors(const char *name)
@@ -173,6 +181,13 @@ static int put_remote(const struct sl_bench_target *target, struct sl_buf *out, 
     return sl_buf_printf(out, err, ":http:%s", target->uri[origin] ? target->uri + origin + 1 : "");
 }
 
+/* Of a local file; another URI as it is. */
+static int put_path(const char *uri, struct sl_buf *out, struct sl_err *err)
+{
+    sl_autofree char *path = sl_uri_is_local(uri) ? sl_file_path(uri, err) : sl_strdup(uri, err);
+    return path ? sl_buf_text(out, path, err) : -1;
+}
+
 static int put_word(const struct sl_bench_target *target, const char *word, size_t bytes,
                     struct sl_buf *out, struct sl_err *err)
 {
@@ -185,7 +200,7 @@ static int put_word(const struct sl_bench_target *target, const char *word, size
     if (IS("file"))
         return sl_buf_printf(out, err, "%s/object", target->directory);
     if (IS("path"))
-        return sl_buf_text(out, strncmp(uri, "file://", 7) == 0 ? uri + 7 : uri, err);
+        return put_path(uri, out, err);
     if (IS("origin"))
         return kind_of(target) == HTTP ? sl_buf_append(out, uri, origin_bytes(uri), err) : 0;
     if (IS("endpoint"))

@@ -5,7 +5,7 @@
  */
 #include "bench_parts.h"
 
-struct crew {
+struct job {
     struct sl_bench_work *work;
     int (*each)(struct sl_bench_work *work, struct sl_err *err);
 };
@@ -49,10 +49,10 @@ static void stop(struct sl_bench_work *work, const struct sl_err *why)
 
 static void *run_thread(void *arg)
 {
-    struct crew *crew = arg;
+    struct job *job = arg;
     struct sl_err why = SL_ERR_INIT;
-    if (crew->each(crew->work, &why) < 0)
-        stop(crew->work, &why);
+    if (job->each(job->work, &why) < 0)
+        stop(job->work, &why);
     return NULL;
 }
 
@@ -60,7 +60,7 @@ int sl_bench_work_run(struct sl_bench_work *work, unsigned threads,
                       int (*each)(struct sl_bench_work *work, struct sl_err *err),
                       struct sl_err *err)
 {
-    struct crew crew = {work, each};
+    struct job job = {work, each};
     sl_autofree pthread_t *started = sl_alloc_array(threads, sizeof(*started), err);
     unsigned count = 0;
     if (!started)
@@ -68,7 +68,7 @@ int sl_bench_work_run(struct sl_bench_work *work, unsigned threads,
     pthread_mutex_init(&work->mutex, NULL);
     for (; count < threads; count++) {
         struct sl_err why = SL_ERR_INIT;
-        if (sl_thread_start(&started[count], "sluice-bench", run_thread, &crew, &why) < 0) {
+        if (sl_thread_start(&started[count], "sluice-bench", run_thread, &job, &why) < 0) {
             stop(work, &why);
             break;
         }

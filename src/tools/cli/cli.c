@@ -91,11 +91,24 @@ int sl_cli_print_json(struct sl_json *json, struct sl_err *err)
     return 0;
 }
 
-static void write_error_json(const struct sl_err *err, bool for_log)
+/* Lines as an array. */
+static void add_mistakes(struct sl_json *json, const struct sl_buf *mistakes)
+{
+    sl_autofree char *lines = sl_strdup(sl_buf_string(mistakes), NULL);
+    sl_json_key(json, "mistakes");
+    sl_json_array(json);
+    for (char *line = lines, *end; line && (end = strchr(line, '\n')); line = end + 1) {
+        *end = 0;
+        sl_json_string(json, line);
+    }
+    sl_json_end(json);
+}
+
+static void write_error_json(const struct sl_err *err, const struct sl_buf *mistakes, bool for_log)
 {
     char time_text[SL_TIME_TEXT];
     struct sl_json json;
-    sl_json_init(&json, ERROR_LINE_MAX);
+    sl_json_init(&json, ERROR_LINE_MAX + 2 * COMPLAINTS_MAX);
     sl_json_object(&json);
     if (for_log) {
         sl_json_key_string(&json, "time", sl_json_time(time_text));
@@ -107,6 +120,8 @@ static void write_error_json(const struct sl_err *err, bool for_log)
     sl_json_key_string(&json, "kind", sl_err_row(err->kind)->name);
     sl_json_key_string(&json, "code", err->code);
     sl_json_key_string(&json, "message", err->message);
+    if (mistakes->used && !for_log)
+        add_mistakes(&json, mistakes);
     sl_json_end(&json);
     if (!for_log)
         sl_json_end(&json);
@@ -135,11 +150,11 @@ static int end_badly(const struct sl_command_line *line, struct sl_cancel *cance
     snprintf(text, sizeof(text), "error %s: %s", sl_err_row(err->kind)->name, err->message);
     sl_cli_termination(text); /* first, so that the last line of the log is the diagnosis */
     if (log_is_json(&line->globals))
-        write_error_json(err, true);
+        write_error_json(err, &line->mistakes, true);
     else
         sl_log(SL_LOG_ERROR, "%s", err->message);
     if (line->globals.json)
-        write_error_json(err, false);
+        write_error_json(err, &line->mistakes, false);
     if (number)
         return 128 + number;
     bool plain = line->command && line->command->failure_exit;
@@ -174,7 +189,16 @@ static int flush_output(struct sl_err *err)
 
 /* ---- specs ---------------------------------------------------------------------------------- */
 
-static int report_complaints(struct sl_buf *complaints, const char *what, struct sl_err *err)
+static void log_lines(const char *lines)
+{
+    for (size_t bytes; *lines; lines += bytes + (lines[bytes] == '\n')) {
+        bytes = strcspn(lines, "\n");
+        sl_log(SL_LOG_ERROR, "%.*s", (int)bytes, lines);
+    }
+}
+
+static int report_complaints(struct sl_cli *cli, struct sl_buf *complaints, const char *what,
+                             struct sl_err *err)
 {
     char *line = complaints->data, first[COMPLAINT_SHOWN_MAX];
     size_t count = 0;
@@ -183,12 +207,9 @@ static int report_complaints(struct sl_buf *complaints, const char *what, struct
     if (count < 2)
         return -1;
     snprintf(first, sizeof(first), "%.*s", (int)strcspn(line, "\n"), line);
-    while (line && *line) {
-        char *end = strchr(line, '\n');
-        *end = 0;
-        sl_log(SL_LOG_ERROR, "%s", line);
-        line = end + 1;
-    }
+    if (cli->mistakes)
+        sl_buf_text(cli->mistakes, line, NULL);
+    log_lines(line);
     return sl_fail(err, SL_E_USAGE,
                    "%zu mistakes in %s, nothing was done: see `sluice docs spec`; the first is: %s",
                    count, what, first);
@@ -215,7 +236,7 @@ int sl_cli_read_specs(struct sl_cli *cli, const char *path, struct sl_specs *spe
         cli->pooled ? sl_spec_read_pooled : sl_spec_read;
     if (read(path, cli->settings, cli->setting_count, specs, &complaints, err) == 0)
         return 0;
-    return report_complaints(&complaints, "the model spec", err);
+    return report_complaints(cli, &complaints, "the model spec", err);
 }
 
 int sl_cli_uri_specs(struct sl_cli *cli, const char *uri, const char *to, struct sl_specs *specs,
@@ -224,7 +245,7 @@ int sl_cli_uri_specs(struct sl_cli *cli, const char *uri, const char *to, struct
     sl_autobuf complaints = SL_BUF_INIT(COMPLAINTS_MAX);
     if (sl_spec_from_uri(uri, to, cli->settings, cli->setting_count, specs, &complaints, err) == 0)
         return 0;
-    return report_complaints(&complaints, "the command line", err);
+    return report_complaints(cli, &complaints, "the command line", err);
 }
 
 /* ---- main ----------------------------------------------------------------------------------- */
@@ -269,6 +290,8 @@ int sl_cli_main(int argc, char **argv)
     bool asks_version = argc == 2 && strcmp(argv[1], "--version") == 0;
     int done = sl_command_line_parse(&line, argc, asks_version ? version : argv, &err);
     sl_log_setup((enum sl_log_level)line.globals.log_level, log_is_json(&line.globals));
+    if (done < 0)
+        log_lines(sl_buf_string(&line.mistakes));
     struct sl_cancel *cancel = done == 0 ? sl_cancel_new(&err) : NULL;
     bool idle = done == 0 && !line.command && !line.globals.help;
     if (cancel)

@@ -1,4 +1,5 @@
-/* Commands: a row of commands.def and a file cmd_NAME.c each. */
+/* Commands: a row of commands.def and a file cmd_NAME.c each. The main thread's; rows are
+ * constants. */
 #ifndef SL_CLI_H
 #define SL_CLI_H
 
@@ -9,7 +10,7 @@
 
 struct sl_json;
 
-/** What every command gets. */
+/** What every command gets; all of it lives until its run() has returned. */
 struct sl_cli {
     struct sl_cancel *cancel; /* raised by SIGTERM, SIGINT, SIGHUP */
     bool json;                /* --json */
@@ -20,8 +21,9 @@ struct sl_cli {
     char **after_dashes;              /* after "--", NULL-terminated; NULL if there is no "--" */
     struct sl_spec_setting *settings; /* flags that are spec keys, and --set */
     size_t setting_count;
-    bool pooled;   /* specs of a node's models will do, too: set by a command's run() */
-    void *options; /* the command's own struct, filled from its rows */
+    bool pooled;             /* specs of a node's models will do, too: set by a command's run() */
+    void *options;           /* the command's own struct, filled from its rows */
+    struct sl_buf *mistakes; /* where all mistakes of a spec are noted for --json; NULL: nowhere */
     int exit_code; /* set by a command whose run() succeeds, but whose status is another program's
                     */
 };
@@ -35,16 +37,19 @@ struct sl_command {
     const struct sl_option_table *options; /* own flags: every row's flag is its kebab-case */
     bool spec_flags;                       /* takes the flags of spec keys and --set */
     const char *const *idle_flags;         /* of those, NULL-terminated, what would do nothing */
+    const char *operand_words; /* what the first operand may be, for completion; NULL: a file */
     /* If `usage` has "-- COMMAND", what follows "--" is sl_cli.after_dashes, else it is operands.
      */
     int operand_min, operand_max; /* -1: any */
     int failure_exit; /* the exit code of every failure but a signal; 0: as err.def says */
+    /** Blocks until it is done. 0, or -1 with the error that the process ends with. */
     int (*run)(struct sl_cli *cli, struct sl_err *err);
 };
 #define SL_COMMAND(name) extern const struct sl_command sl_cmd_##name;
 #include "commands.def"
 #undef SL_COMMAND
 
+/** By its name; NULL: there is none. */
 const struct sl_command *sl_command_find(const char *name);
 /** All of them in the order of commands.def, NULL at the end. */
 const struct sl_command *const *sl_commands(void);
@@ -52,7 +57,7 @@ const struct sl_command *const *sl_commands(void);
 /**
  * Read the models of a command's first operand: a spec file, or "-" for stdin, with the flags of
  * the command line over it. Several mistakes are logged one by one and err then counts them; one
- * mistake is err itself.
+ * mistake is err itself. SL_E_USAGE, SL_E_NOT_FOUND, SL_E_NO_SPACE. Release specs in either case.
  */
 int sl_cli_read_specs(struct sl_cli *cli, const char *path, struct sl_specs *specs,
                       struct sl_err *err);
@@ -69,7 +74,7 @@ int sl_cli_uri_specs(struct sl_cli *cli, const char *uri, const char *to, struct
 void sl_cli_termination(const char *text);
 
 /** A command's result, finished, as one line on stdout; json is borrowed. Lost output is found at
- * the end, by sl_cli_main(). */
+ * the end, by sl_cli_main(). -1: json's own error. */
 int sl_cli_print_json(struct sl_json *json, struct sl_err *err);
 
 /** Signals as they were before sl_cli_main(), for a process that is about to become another

@@ -12,6 +12,8 @@
 #include "log.h"
 #include "progress.h"
 
+enum { MISTAKES_BYTES_MAX = 64 * 1024 };
+
 static const struct sl_option globals_rows[] = {
     SL_OPTION(sl_cli_globals, help, BOOL, "false", "show what the command does and its flags"),
     SL_OPTION(
@@ -20,7 +22,8 @@ static const struct sl_option globals_rows[] = {
     SL_OPTION(sl_cli_globals, log_format, CHOICE, "auto",
               "lines for people or one JSON object a line; auto is JSON in a Kubernetes container",
               .choices = "auto|text|json"),
-    SL_OPTION(sl_cli_globals, log_level, CHOICE, "info", "the least important events to show",
+    SL_OPTION(sl_cli_globals, log_level, CHOICE, "info",
+              "the least important events to show; -v is debug, -q is warn without progress",
               .choices = "error|warn|info|debug|trace"),
     SL_OPTION(
         sl_cli_globals, progress, CHOICE, "auto",
@@ -226,12 +229,28 @@ static int set_flag(struct sl_command_line *line, const struct sl_flag *flag, co
     return -1;
 }
 
+/* -q and -v; false: it is neither. */
+static bool take_short(struct sl_command_line *line, const char *argument)
+{
+    if (strcmp(argument, "-v") == 0) {
+        line->globals.log_level = SL_LOG_DEBUG;
+        return true;
+    }
+    if (strcmp(argument, "-q") != 0)
+        return false;
+    line->globals.log_level = SL_LOG_WARN;
+    line->globals.progress = SL_PROGRESS_NONE;
+    return true;
+}
+
 /* Returns how many further arguments were taken (0 or 1), -1 on failure. */
 static int take_flag(struct sl_command_line *line, const char *argument, const char *next,
                      struct sl_err *err)
 {
     struct sl_flag flags[SL_FLAGS_MAX];
     struct flag_text text = {.whole = argument};
+    if (take_short(line, argument))
+        return 0;
     size_t count = sl_cli_flags(line->command, flags);
     const char *name = strcmp(argument, "-h") == 0 ? "help" : argument + 2;
     if (argument[1] != '-' && strcmp(argument, "-h") != 0)
@@ -311,15 +330,52 @@ static int take_dashes(struct sl_command_line *line, char **rest, struct sl_err 
     return 0;
 }
 
+/* A wrong flag is noted, and what comes behind it is read: all mistakes are said at once. 0: noted.
+ */
+static int note_mistake(struct sl_command_line *line, const struct sl_err *why, struct sl_err *err)
+{
+    if (why->kind == SL_E_USAGE && line->command &&
+        sl_buf_printf(&line->mistakes, err, "%s\n", why->message) == 0) {
+        if (!line->mistake_count++)
+            line->first_mistake = *why;
+        return 0;
+    }
+    if (err)
+        *err = *why;
+    return -1;
+}
+
+/* After the last argument. */
+static int judge_line(struct sl_command_line *line, struct sl_err *err)
+{
+    line->cli.json = line->globals.json;
+    line->cli.progress = line->globals.progress;
+    line->cli.mistakes = &line->mistakes;
+    if (line->mistake_count == 1 && err)
+        *err = line->first_mistake;
+    if (line->mistake_count > 1)
+        return sl_fail(err, SL_E_USAGE,
+                       "%u mistakes on the command line, nothing was done: see "
+                       "`sluice %s --help`",
+                       line->mistake_count, line->command->name);
+    sl_buf_release(&line->mistakes); /* one alone is the error itself */
+    line->mistakes = (struct sl_buf)SL_BUF_INIT(MISTAKES_BYTES_MAX);
+    if (line->mistake_count)
+        return -1;
+    return line->command ? check_operands(line, err) : 0;
+}
+
 int sl_command_line_parse(struct sl_command_line *line, int argc, char **argv, struct sl_err *err)
 {
     memset(line, 0, sizeof(*line));
+    line->mistakes = (struct sl_buf)SL_BUF_INIT(MISTAKES_BYTES_MAX);
     line->cli.program = argc > 0 ? argv[0] : "sluice";
     line->cli.operands = sl_alloc_array((size_t)SL_MAX(argc, 0) + 1, sizeof(char *), err);
     if (!line->cli.operands || sl_options_init(&sl_cli_globals_table, &line->globals, err) < 0)
         return -1;
     for (int i = 1; i < argc; i++) {
         char *argument = argv[i];
+        struct sl_err why = SL_ERR_INIT;
         int taken = 0;
         if (strcmp(argument, "--") == 0) {
             if (take_dashes(line, argv + i + 1, err) < 0)
@@ -327,18 +383,16 @@ int sl_command_line_parse(struct sl_command_line *line, int argc, char **argv, s
             break;
         }
         if (argument[0] == '-' && argument[1])
-            taken = take_flag(line, argument, i + 1 < argc ? argv[i + 1] : NULL, err);
+            taken = take_flag(line, argument, i + 1 < argc ? argv[i + 1] : NULL, &why);
         else if (!line->command)
-            taken = take_command(line, argument, err);
+            taken = take_command(line, argument, &why);
         else
             line->cli.operands[line->cli.operand_count++] = argument;
-        if (taken < 0)
+        if (taken < 0 && note_mistake(line, &why, err) < 0)
             return -1;
-        i += taken;
+        i += SL_MAX(taken, 0);
     }
-    line->cli.json = line->globals.json;
-    line->cli.progress = line->globals.progress;
-    return line->command ? check_operands(line, err) : 0;
+    return judge_line(line, err);
 }
 
 void sl_command_line_release(struct sl_command_line *line)
@@ -351,6 +405,7 @@ void sl_command_line_release(struct sl_command_line *line)
     for (size_t i = 0; i < line->text_count; i++)
         free(line->texts[i]);
     free(line->texts);
+    sl_buf_release(&line->mistakes);
     sl_options_release(&sl_cli_globals_table, &line->globals);
     memset(line, 0, sizeof(*line));
 }

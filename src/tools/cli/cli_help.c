@@ -5,10 +5,27 @@
 #include <ctype.h>
 #include <inttypes.h>
 #include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
 
 #include "cli_flags.h"
 
-enum { COLUMNS = 80, HELP_INDENT = 28 };
+enum {
+    COLUMNS_USUAL = 80,
+    COLUMNS_MIN = 50,
+    COLUMNS_MAX = 120,
+    HELP_INDENT = 28,
+    COMMAND_INDENT = 14
+};
+
+/* Of who reads it: as wide as the terminal, within reason. */
+static size_t columns_max(void)
+{
+    struct winsize size = {0};
+    if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) < 0 || !size.ws_col)
+        return COLUMNS_USUAL;
+    return SL_MIN(SL_MAX((size_t)size.ws_col, (size_t)COLUMNS_MIN), (size_t)COLUMNS_MAX);
+}
 
 /* ---- wrapping ------------------------------------------------------------------------------- */
 
@@ -31,6 +48,7 @@ static int spaces(struct sl_buf *out, size_t count, struct sl_err *err)
 static int wrap(struct sl_buf *out, const char *text, size_t indent, size_t column,
                 struct sl_err *err)
 {
+    size_t most = columns_max();
     bool first = true;
     while (*text) {
         size_t bytes = strcspn(text, " \n");
@@ -39,7 +57,7 @@ static int wrap(struct sl_buf *out, const char *text, size_t indent, size_t colu
             text++;
             continue;
         }
-        if (!first && column + 1 + columns > COLUMNS) {
+        if (!first && column + 1 + columns > most) {
             if (sl_buf_text(out, "\n", err) < 0 || spaces(out, indent, err) < 0)
                 return -1;
             column = indent;
@@ -175,7 +193,8 @@ int sl_cli_write_help(struct sl_buf *out, struct sl_err *err)
                     err) < 0)
         return -1;
     for (const struct sl_command *const *command = sl_commands(); *command; command++)
-        if (sl_buf_printf(out, err, "  %-12s%s\n", (*command)->name, (*command)->summary) < 0)
+        if (sl_buf_printf(out, err, "  %-12s", (*command)->name) < 0 ||
+            wrap(out, (*command)->summary, COMMAND_INDENT, COMMAND_INDENT, err) < 0)
             return -1;
     return sl_buf_text(
         out,

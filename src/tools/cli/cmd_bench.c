@@ -191,8 +191,8 @@ static int print_results(const struct sl_cli *cli, const struct sl_bench_results
     return done;
 }
 
-static int tell(const struct sl_cli *cli, const struct sl_bench_results *results,
-                struct sl_err *err)
+static int report(const struct sl_cli *cli, const struct sl_bench_results *results,
+                  struct sl_err *err)
 {
     const struct bench_options *options = cli->options;
     bool replace = options->replace;
@@ -342,7 +342,7 @@ static int run(struct sl_cli *cli, struct sl_err *err)
     if (done == 0)
         done = options->gather ? gather(cli, &results, err) : measure(cli, &results, err);
     if (done == 0)
-        done = tell(cli, &results, err);
+        done = report(cli, &results, err);
     if (done == 0 && results.wrong_lines)
         done = sl_fail(err, SL_E_FORMAT,
                        "%" PRIu64 " results could not be read and are not in the table: see above",

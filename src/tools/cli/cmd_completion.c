@@ -17,6 +17,10 @@ static void short_help(const struct sl_option *row, char text[80])
         if (ascii)
             text[used++] = special ? ' ' : *p;
     }
+    text[used] = 0;
+    char *space = strrchr(text, ' ');
+    if (used == 79 && space) /* not in the middle of a word */
+        used = (size_t)(space - text);
     while (used && text[used - 1] == ' ')
         used--;
     text[used] = 0;
@@ -46,6 +50,17 @@ static int bash_command(const struct sl_command *command, struct sl_buf *out, st
     return sl_buf_text(out, "' ;;\n", err);
 }
 
+/* What the first operand may be, where that is not a file. */
+static int bash_operands(struct sl_buf *out, struct sl_err *err)
+{
+    for (const struct sl_command *const *command = sl_commands(); *command; command++)
+        if ((*command)->operand_words &&
+            sl_buf_printf(out, err, "    %s) words='%s' ;;\n", (*command)->name,
+                          (*command)->operand_words) < 0)
+            return -1;
+    return 0;
+}
+
 static int bash_values(struct sl_buf *out, struct sl_err *err)
 {
     struct sl_flag flags[SL_FLAGS_MAX];
@@ -71,7 +86,7 @@ static int write_bash(struct sl_buf *out, struct sl_err *err)
             "# bash completion for sluice: source it, or put it into /etc/bash_completion.d\n"
             "_sluice() {\n"
             "    local word=\"${COMP_WORDS[COMP_CWORD]}\" before=\"${COMP_WORDS[COMP_CWORD-1]}\" "
-            "command= flags= i\n"
+            "command= flags= words= i\n"
             "    for ((i = 1; i < COMP_CWORD; i++)); do\n"
             "        [[ ${COMP_WORDS[i]} != -* ]] && { command=\"${COMP_WORDS[i]}\"; break; }\n"
             "    done\n"
@@ -88,10 +103,15 @@ static int write_bash(struct sl_buf *out, struct sl_err *err)
     for (const struct sl_command *const *command = sl_commands(); *command; command++)
         if (bash_command(*command, out, err) < 0)
             return -1;
+    if (sl_buf_text(out, "    esac\n    case \"$before\" in\n", err) < 0 ||
+        bash_operands(out, err) < 0)
+        return -1;
     return sl_buf_text(out,
                        "    esac\n"
                        "    if [[ -z $command || $word == -* ]]; then\n"
                        "        COMPREPLY=($(compgen -W \"$flags\" -- \"$word\"))\n"
+                       "    elif [[ $words && $before == \"$command\" ]]; then\n"
+                       "        COMPREPLY=($(compgen -W \"$words\" -- \"$word\"))\n"
                        "    else\n"
                        "        COMPREPLY=($(compgen -f -- \"$word\"))\n"
                        "    fi\n"
@@ -155,7 +175,9 @@ static int write_zsh(struct sl_buf *out, struct sl_err *err)
         for (size_t i = 0; i < count; i++)
             if (zsh_flag(&flags[i], out, err) < 0)
                 return -1;
-        if (sl_buf_text(out, "            '*:file:_files' ;;\n", err) < 0)
+        const char *words = (*command)->operand_words;
+        if ((words && sl_buf_printf(out, err, "            '1:what:(%s)' \\\n", words) < 0) ||
+            sl_buf_text(out, "            '*:file:_files' ;;\n", err) < 0)
             return -1;
     }
     return sl_buf_text(out,
@@ -181,6 +203,11 @@ static int write_fish(struct sl_buf *out, struct sl_err *err)
         short_help(&row, help);
         if (sl_buf_printf(out, err, "complete -c sluice -n __fish_use_subcommand -a %s -d '%s'\n",
                           (*command)->name, help) < 0)
+            return -1;
+        if ((*command)->operand_words &&
+            sl_buf_printf(out, err,
+                          "complete -c sluice -n '__fish_seen_subcommand_from %s' -f -a '%s'\n",
+                          (*command)->name, (*command)->operand_words) < 0)
             return -1;
         for (size_t i = 0; i < count; i++) {
             bool choice = flags[i].row->type == SL_OPTION_CHOICE;
@@ -231,6 +258,7 @@ const struct sl_command sl_cmd_completion = {
     .summary = "print the completion script for a shell",
     .description = "The script knows every command, flag and choice of this version, and runs "
                    "nothing while completing.",
+    .operand_words = "bash zsh fish",
     .examples = "source <(sluice completion bash)                                 # this bash\n"
                 "sluice completion fish > ~/.config/fish/completions/sluice.fish  # every fish",
     .operand_min = 1,

@@ -65,7 +65,7 @@ static int print_results(const struct sl_initializer *job, const struct sl_initi
     return printed;
 }
 
-static void tell(const struct sl_initializer *job, const struct sl_initialized *done)
+static void report(const struct sl_initializer *job, const struct sl_initialized *done)
 {
     char summary[512], bytes[32], line[2048] = "";
     for (size_t i = 0; i < job->pair_count; i++) {
@@ -111,7 +111,7 @@ static int run(struct sl_cli *cli, struct sl_err *err)
     sl_progress_show_stop();
     if (result < 0)
         return -1;
-    tell(&job, done);
+    report(&job, done);
     return cli->json ? print_results(&job, done, err) : 0;
 }
 

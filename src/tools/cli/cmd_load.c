@@ -64,6 +64,30 @@ static void jobs_release(struct jobs *jobs)
     free(jobs->items);
 }
 
+/* A load that was stopped can go on, and its message says from where. */
+static void describe_kept(const struct job *job, struct sl_err *err)
+{
+    struct sl_progress_view view;
+    char done[32], total[32], why[sizeof(err->message)];
+    sl_progress_view(job->progress, &view);
+    if (err->kind != SL_E_CANCELED || !view.bytes_done)
+        return;
+    snprintf(why, sizeof(why), "%s", err->message);
+    sl_fail(err, SL_E_CANCELED, "%s with %s of %s in %s: the next load %s", why,
+            sl_human_bytes(view.bytes_done, done), sl_human_bytes(view.bytes_total, total),
+            job->result.path,
+            job->result.unversioned ? "begins anew, since the source gives no version"
+                                    : "resumes there");
+}
+
+/* Of several, each failure is said when it happens: the others may take long. */
+static void log_failure(struct job *job)
+{
+    describe_kept(job, &job->err);
+    sl_log(job->err.kind == SL_E_CANCELED ? SL_LOG_WARN : SL_LOG_ERROR, "model '%s': %s",
+           job->spec->metadata.name, job->err.message);
+}
+
 static void *run_jobs(void *arg)
 {
     struct jobs *jobs = arg;
@@ -76,6 +100,8 @@ static void *run_jobs(void *arg)
             job = &jobs->items[jobs->locked.next++];
         }
         job->done = sl_load_run(job->spec, jobs->cancel, job->progress, &job->result, &job->err);
+        if (job->done < 0 && jobs->count > 1)
+            log_failure(job);
     }
 }
 
@@ -140,7 +166,7 @@ static double rate_of(uint64_t bytes, double seconds)
 }
 
 /* What all of them brought together, where there are several. */
-static void tell_total(const struct jobs *jobs, struct sl_buf *text)
+static void describe_total(const struct jobs *jobs, struct sl_buf *text)
 {
     char bytes_text[32], rate[32];
     double seconds = (double)(sl_now_ns() - jobs->began_ns) / (double)SL_NS_PER_S;
@@ -152,7 +178,7 @@ static void tell_total(const struct jobs *jobs, struct sl_buf *text)
                   sl_human_bytes((uint64_t)rate_of(bytes, seconds), rate));
 }
 
-static void tell_model(const struct job *job, struct sl_buf *text)
+static void describe_model(const struct job *job, struct sl_buf *text)
 {
     char summary[512];
     sl_buf_printf(text, NULL, "'%s' is in %s: %s", job->spec->metadata.name, job->result.path,
@@ -165,52 +191,57 @@ static void note_success(const struct jobs *jobs, const struct sl_cli *cli)
     sl_autobuf text = SL_BUF_INIT(OUTCOME_BYTES_MAX);
     sl_buf_text(&text, "ok: ", NULL);
     if (jobs->count > 1)
-        tell_total(jobs, &text);
+        describe_total(jobs, &text);
     for (size_t i = 0; i < jobs->count; i++) {
         sl_buf_text(&text, i ? "; " : "", NULL);
-        tell_model(&jobs->items[i], &text);
+        describe_model(&jobs->items[i], &text);
     }
     if (cli->after_dashes)
         sl_buf_printf(&text, NULL, "; then '%s' took over", cli->after_dashes[0]);
     sl_cli_termination(text.used ? sl_buf_string(&text) : "ok: published"); /* no memory left */
 }
 
-/* A load that was stopped can go on, and its message says from where. */
-static void tell_kept(const struct job *job, struct sl_err *err)
-{
-    struct sl_progress_view view;
-    char done[32], total[32], why[sizeof(err->message)];
-    sl_progress_view(job->progress, &view);
-    if (err->kind != SL_E_CANCELED || !view.bytes_done)
-        return;
-    snprintf(why, sizeof(why), "%s", err->message);
-    sl_fail(err, SL_E_CANCELED, "%s with %s of %s in %s: the next load %s", why,
-            sl_human_bytes(view.bytes_done, done), sl_human_bytes(view.bytes_total, total),
-            job->result.path,
-            job->result.unversioned ? "begins anew, since the source gives no version"
-                                    : "resumes there");
-}
-
-/* Every model's end is told; the first failure is the command's. */
-static int report(const struct jobs *jobs, const struct sl_cli *cli, struct sl_err *err)
+/* Where one was stopped all were: that is how the command ended, whatever else went wrong before.
+ */
+static const struct job *decisive_failure(const struct jobs *jobs, size_t *failures)
 {
     const struct job *failed = NULL;
+    *failures = 0;
     for (size_t i = 0; i < jobs->count; i++) {
         const struct job *job = &jobs->items[i];
-        sl_autobuf text = SL_BUF_INIT(OUTCOME_BYTES_MAX);
-        if (job->done == 0) {
-            tell_model(job, &text);
-            sl_log(SL_LOG_INFO, "%s", sl_buf_string(&text));
-        } else if (!failed) {
+        *failures += job->done < 0;
+        if (job->done < 0 &&
+            (!failed || (job->err.kind == SL_E_CANCELED && failed->err.kind != SL_E_CANCELED)))
             failed = job;
-        } else {
-            sl_log(SL_LOG_ERROR, "model '%s': %s", job->spec->metadata.name, job->err.message);
-        }
     }
+    return failed;
+}
+
+static void log_successes(const struct jobs *jobs)
+{
+    for (size_t i = 0; i < jobs->count; i++) {
+        sl_autobuf text = SL_BUF_INIT(OUTCOME_BYTES_MAX);
+        if (jobs->items[i].done < 0)
+            continue;
+        describe_model(&jobs->items[i], &text);
+        sl_log(SL_LOG_INFO, "%s", sl_buf_string(&text));
+    }
+}
+
+/* Every model's end is said; the decisive failure is the command's. */
+static int report(const struct jobs *jobs, const struct sl_cli *cli, struct sl_err *err)
+{
+    size_t failures;
+    const struct job *failed = decisive_failure(jobs, &failures);
+    log_successes(jobs);
     if (failed) {
         *err = failed->err;
-        tell_kept(failed, err);
-        return sl_wrap(err, "model '%s'", failed->spec->metadata.name);
+        if (jobs->count == 1)
+            describe_kept(failed, err);
+        sl_wrap(err, "model '%s'", failed->spec->metadata.name);
+        return failures > 1
+                   ? sl_wrap(err, "%zu of %zu models are not loaded", failures, jobs->count)
+                   : -1;
     }
     note_success(jobs, cli);
     return cli->json ? print_json(jobs, err) : 0;
@@ -237,8 +268,8 @@ static const char *asked_address(const struct sl_specs *specs)
 }
 
 /*
- * An image sets SLUICE_LISTEN for all its containers, and those of a pod share its ports: a load
- * that nobody probes goes on without the port that a sidecar has. 0 with *web NULL: not served.
+ * SLUICE_LISTEN may be set for all containers of a pod, which share its ports: a load that
+ * nobody probes goes on without the port that a sidecar has. 0 with *web NULL: not served.
  */
 static int serve(const struct sl_specs *specs, bool needed, struct sl_web **web, struct sl_err *err)
 {
@@ -279,6 +310,9 @@ static int run_specs(struct sl_cli *cli, struct sl_specs *specs, struct sl_err *
         return -1;
     if (load_and_report(cli, &jobs, err) < 0)
         return -1;
+    if (options->stay && !web)
+        sl_log(SL_LOG_WARN, "--stay keeps this process, but it serves nothing: add --listen "
+                            "ADDRESS for health and metrics");
     if (options->stay)
         stay(web, cli->cancel);
     return 0;
@@ -327,7 +361,7 @@ const struct sl_command sl_cmd_load = {
         "With a command after --, the process becomes that command once everything is "
         "published. It is not given to a shell. With "
         "--stay the process serves health, metrics and progress until SIGTERM, then answers "
-        "/readyz with 503 and what was asked before, and exits with 0, as a sidecar "
+        "/readyz with 503 while requests in progress finish, and exits with 0, as a sidecar "
         "does; SIGTERM during the load ends it within a second with 143.\n\n"
         "Where health and metrics are served comes from --listen or the spec, else "
         "from SLUICE_LISTEN; a port of SLUICE_LISTEN that is taken is no failure "

@@ -15,13 +15,19 @@
 
 enum { PLAN_JSON_MAX = 256 * 1024 * 1024, ROWS_SHOWN = 20, NAME_BYTES = 1100 };
 
+enum { FORMAT_TABLE, FORMAT_POD };
+
 struct plan_options {
     char *to;
+    int format;
 };
 static const struct sl_option rows[] = {
     SL_OPTION(plan_options, to, STRING, "",
               "the directory that a load would publish into; /dev/shm for a URI without it",
               .value = "DIR"),
+    SL_OPTION(plan_options, format, CHOICE, "table",
+              "a table, or a Pod whose init container loads a URI, with the memory that it needs",
+              .choices = "table|pod"),
     SL_OPTION_END,
 };
 static const struct sl_option_table table = {"plan", sizeof(struct plan_options), rows};
@@ -58,6 +64,36 @@ static void print_room(const struct sl_room *room)
                sl_human_bytes(room->limits[i].limit, limit));
 }
 
+/* Slices that take a row here and there: what is weighed, and what else it could be. */
+static void print_rows(const struct sl_plan *plan)
+{
+    const struct sl_plan_rows *cost = &plan->rows;
+    char more[200], least[32], whole[32];
+    if (!cost->rows)
+        return;
+    snprintf(more, sizeof(more),
+             "in %" PRIu64 " requests for %" PRIu64 " rows of slices; row by row %s in %" PRIu64
+             ", whole spans %s in %" PRIu64,
+             cost->wanted.requests, cost->rows, sl_human_bytes(cost->least.bytes, least),
+             cost->least.requests, sl_human_bytes(cost->whole.bytes, whole), cost->whole.requests);
+    print_row("rows", cost->wanted.bytes, more);
+    snprintf(more, sizeof(more), "that a request is worth (%s); a load goes by what it sees",
+             sl_worth_why_name(plan->weigh.why));
+    print_row("", sl_request_worth(&plan->weigh.facts, 0), more);
+}
+
+/* Pages of 4 KiB where huge ones could be had: what they would save, about 0.22 s of a processor
+ * for a GB (docs/load.md). */
+static void print_pages(const struct sl_spec *spec, uint64_t bytes)
+{
+    if (!spec->sink.tmpfs.path ||
+        strcmp(sl_pages_of_path(spec->sink.tmpfs.path), sl_pages_text(SL_PAGES_SMALL)) != 0)
+        return;
+    printf("  %-14s %10.1f s  of processor time would be saved by a tmpfs with huge pages, or a "
+           "node's `tmpfs`; an emptyDir cannot have them\n",
+           "huge pages", (double)bytes * 0.22e-9);
+}
+
 static void print_plan(const struct sl_spec *spec, const struct sl_plan *plan, const char *device,
                        uint64_t bytes, const struct sl_room *room)
 {
@@ -67,13 +103,23 @@ static void print_plan(const struct sl_spec *spec, const struct sl_plan *plan, c
     snprintf(more, sizeof(more), "in %zu ranges of up to %s, %zu extents, %u to %u connections",
              plan->range_count, sl_human_bytes(plan->range_bytes, range), plan->extent_count,
              plan->connections.first, plan->connections.most);
-    print_row("to fetch", plan->fetch_bytes, more);
+    print_row("to fetch", sl_plan_expected_bytes(plan), more);
+    print_rows(plan);
     snprintf(more, sizeof(more), "of %zu objects", plan->source_count);
     print_row("skipped", plan->skipped_bytes, more);
+    if (plan->unusual_count) {
+        snprintf(more, sizeof(more),
+                 "of it %zu objects with the same weights in other forms; source.include chooses "
+                 "otherwise",
+                 plan->unusual_count);
+        print_row("left out", plan->unusual_bytes, more);
+    }
     snprintf(more, sizeof(more), "in %zu files, %zu tensors%s%s", plan->file_count,
              plan->tensor_count, device ? "" : ", on ",
              device ? "" : sl_pages_of_path(spec->sink.tmpfs.path));
     print_row("destination", bytes, more);
+    if (!device)
+        print_pages(spec, bytes);
     struct sl_plan_changes changes = sl_plan_changes(plan);
     if (changes.decrypted || changes.cast || changes.sliced)
         printf("  %-14s %12s  %" PRIu64 " tensors decrypted, %" PRIu64 " cast, %" PRIu64
@@ -143,6 +189,57 @@ static int check_place(const char *path, const char *device, const struct sl_pla
     return sl_room_check(path ? path : "/dev/shm", plan->sink_bytes, 0, room, err);
 }
 
+/* ---- a Pod ----------------------------------------------------------------------------------- */
+
+/* The arithmetic of docs/kubernetes.md: who writes pays, and the pod pays as long as the volume is
+ * there. */
+static int print_pod(const struct sl_cli *cli, const struct sl_spec *spec,
+                     const struct sl_plan *plan, struct sl_err *err)
+{
+    const uint64_t mib = 1024 * 1024;
+    if (spec->has_pool || sl_operand_is_spec(cli->operands[0]) || cli->setting_count)
+        return sl_fail(err, SL_E_USAGE,
+                       "--format pod needs a URI and no settings: put a spec into a ConfigMap, as "
+                       "manifests/init-container-vllm.yaml does");
+    uint64_t model = (sl_add_capped(plan->sink_bytes, mib - 1) / mib) + 64; /* its folders, too */
+    sl_autofree char *uri = sl_operand_quote(spec->source.uri, err);
+    if (!uri)
+        return -1;
+    printf("# An init container loads the model into memory; the engine reads it from /models.\n"
+           "apiVersion: v1\n"
+           "kind: Pod\n"
+           "metadata:\n"
+           "  generateName: model-\n"
+           "spec:\n"
+           "  automountServiceAccountToken: false\n"
+           "  securityContext: {runAsNonRoot: true, runAsUser: 65532, runAsGroup: 65532, fsGroup: "
+           "65532, seccompProfile: {type: RuntimeDefault}}\n"
+           "  initContainers:\n"
+           "    - name: load\n"
+           "      image: localhost/sluice:" SLUICE_VERSION "\n"
+           "      args: [load, %s, --to, /models/model]\n"
+           "      # envFrom: [{secretRef: {name: sluice-s3}}]   # the store's credentials\n"
+           "      resources:                     # the model and 512Mi\n"
+           "        requests: {cpu: \"2\", memory: %" PRIu64 "Mi}\n"
+           "        limits: {memory: %" PRIu64 "Mi}\n"
+           "      securityContext: {allowPrivilegeEscalation: false, readOnlyRootFilesystem: true, "
+           "capabilities: {drop: [ALL]}}\n"
+           "      volumeMounts: [{name: models, mountPath: /models}]\n",
+           uri, model + 512, model + 512);
+    printf("  containers:\n"
+           "    - name: engine\n"
+           "      image: ENGINE                  # yours; it reads /models/model\n"
+           "      resources:                     # its own memory, here 8192Mi, and the model\n"
+           "        requests: {memory: %" PRIu64 "Mi}\n"
+           "        limits: {memory: %" PRIu64 "Mi}\n"
+           "      volumeMounts: [{name: models, mountPath: /models, readOnly: true}]\n"
+           "  volumes:\n"
+           "    - name: models\n"
+           "      emptyDir: {medium: Memory, sizeLimit: %" PRIu64 "Mi}\n",
+           model + 8192, model + 8192, model);
+    return 0;
+}
+
 static int plan_one(struct sl_cli *cli, const struct sl_spec *spec, struct sl_json *json,
                     struct sl_err *err)
 {
@@ -150,8 +247,9 @@ static int plan_one(struct sl_cli *cli, const struct sl_spec *spec, struct sl_js
     struct sl_room room = {0};
     SL_AUTO(sl_plan) plan = NULL;
     sl_spec_source_config(spec, cli->cancel, NULL, &config);
-    const struct sl_plan_wish wish = spec->has_pool ? sl_slabs_wish(0) : sl_plan_wish_of_spec(spec);
-    if (sl_plan_make(spec, &wish, &config, &plan, err) < 0)
+    const struct sl_plan_output output =
+        spec->has_pool ? sl_slabs_output(0) : sl_plan_output_of_spec(spec);
+    if (sl_plan_make(spec, &output, &config, &plan, err) < 0)
         return sl_wrap(err, "model '%s'", spec->metadata.name);
     const char *path = spec->sink.tmpfs.path, *device = NULL;
     if (spec->has_pool)
@@ -161,6 +259,8 @@ static int plan_one(struct sl_cli *cli, const struct sl_spec *spec, struct sl_js
                        "the model '%s' has no destination: set sink.tmpfs.path, or give --to DIR",
                        spec->metadata.name);
     const char *gpu = device && strcmp(device, "host") != 0 ? device : NULL;
+    if (((const struct plan_options *)cli->options)->format == FORMAT_POD)
+        return print_pod(cli, spec, plan, err);
     uint64_t bytes;
     int fits = check_place(path, gpu, plan, &room, &bytes, err);
     if (!cli->json) {
@@ -225,7 +325,7 @@ static int run(struct sl_cli *cli, struct sl_err *err)
 
 const struct sl_command sl_cmd_plan = {
     .name = "plan",
-    .usage = "sluice plan SPEC | URI [--to DIR]",
+    .usage = "sluice plan SPEC | URI [--to DIR] [--format pod]",
     .summary = "show what a load would fetch and whether it fits",
     .description = "Reads listings and the headers of model files, no tensor data, and shows "
                    "objects, ranges, bytes to fetch and to skip, the room "
@@ -234,7 +334,8 @@ const struct sl_command sl_cmd_plan = {
                    "GPU's. Exits with "
                    "6 if the destination is too small.",
     .examples = "sluice plan model.yaml\n"
-                "sluice plan s3://bucket/model/ --to /models --json   # for scripts",
+                "sluice plan s3://bucket/model/ --to /models --json   # for scripts\n"
+                "sluice plan s3://bucket/model/ --format pod          # YAML for Kubernetes",
     .options = &table,
     .spec_flags = true,
     .operand_min = 1,

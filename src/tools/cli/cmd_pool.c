@@ -258,8 +258,8 @@ static int attach(struct sl_cli *cli, const struct pool_options *options, const 
                   struct sluice_model **model, struct sl_err *err)
 {
     struct sluice_error error = {0};
-    struct sluice_attach_options wish = {
-        .size = sizeof(wish),
+    struct sluice_attach_options request = {
+        .size = sizeof(request),
         .model = cli->operands[1],
         .socket = socket_of(options),
         .key = key_of(options),
@@ -269,10 +269,10 @@ static int attach(struct sl_cli *cli, const struct pool_options *options, const 
         .timeout_ms = (int32_t)(options->timeout_seconds * 1000),
         .cancel_fd = sl_cancel_fd(cli->cancel),
     };
-    if (sluice_attach(&wish, model, &error) < 0)
+    if (sluice_attach(&request, model, &error) < 0)
         return fail_as(&error, err);
-    int patience = wish.timeout_ms ? wish.timeout_ms : -1;
-    if (sluice_wait_all(*model, patience, wish.cancel_fd, &error) == 0)
+    int timeout_ms = request.timeout_ms ? request.timeout_ms : -1;
+    if (sluice_wait_all(*model, timeout_ms, request.cancel_fd, &error) == 0)
         return 0;
     sluice_detach(*model);
     return fail_as(&error, err);
@@ -426,6 +426,7 @@ const struct sl_command sl_cmd_pool = {
         "sluice pool ls\n"
         "sluice pool stat gpt-j-6b --json                  # with every process that holds it\n"
         "sluice pool attach gpt-j-6b -- python serve.py    # held while it runs",
+    .operand_words = "ls stat attach evict",
     .options = &table,
     .operand_min = 1,
     .operand_max = 2,

@@ -18,6 +18,7 @@
 #include "log.h"
 #include "node.h"
 #include "node_pool.h"
+#include "serve_csi.h"
 #include "systemd.h"
 #include "web.h"
 
@@ -48,6 +49,7 @@ struct server {
     struct sl_systemd_sockets sockets;
     struct sl_node *node;
     struct sl_node_pool *pool;
+    struct sl_serve_csi csi;
     struct sl_web *web, *control;
     char status[160]; /* told to the service manager */
 };
@@ -118,11 +120,21 @@ static void warn_of_restart(const struct sl_node_spec *old, const struct sl_node
         bool same;
     } keys[] = {
         {"directory", same_text(old->directory, new->directory)},
+        {"tmpfs", same_text(old->tmpfs.path, new->tmpfs.path) &&
+                      old->tmpfs.huge == new->tmpfs.huge &&
+                      old->tmpfs.size_bytes == new->tmpfs.size_bytes},
         {"loadsAtOnce", old->loads_at_once == new->loads_at_once},
         {"listen", same_text(old->listen, new->listen)},
         {"control.socket", same_text(old->control.socket, new->control.socket)},
         {"pool.socket", same_text(old->pool.socket, new->pool.socket)},
         {"pool.directory", same_text(old->pool.directory, new->pool.directory)},
+        {"csi.enabled", old->csi.enabled == new->csi.enabled},
+        {"csi.driverName", same_text(old->csi.driver_name, new->csi.driver_name)},
+        {"csi.nodeId", same_text(old->csi.node_id, new->csi.node_id)},
+        {"csi.socket", same_text(old->csi.socket, new->csi.socket)},
+        {"csi.registration", same_text(old->csi.registration, new->csi.registration)},
+        {"csi.kubeletDirectory", same_text(old->csi.kubelet_directory, new->csi.kubelet_directory)},
+        {"csi.waitSeconds", old->csi.wait_seconds == new->csi.wait_seconds},
     };
     for (size_t i = 0; i < SL_COUNT(keys); i++)
         if (!keys[i].same)
@@ -141,6 +153,7 @@ static void reload(struct server *server)
         warn_of_restart(&server->config.spec, &config.spec);
         if (server->pool)
             sl_node_pool_reload(server->pool, &config.spec);
+        sl_serve_csi_reload(&server->csi, &config.spec);
         sl_node_reload(server->node, &config);
         sl_log(SL_LOG_INFO, "the config was read again: %zu models", config.count);
         sl_node_config_release(&config);
@@ -196,8 +209,10 @@ static int start_control(struct server *server, struct sl_err *err)
     if (sl_node_spec_control_mode(control, &at.mode, err) < 0 ||
         (control->group && sl_node_spec_id(control->group, &at.group, err) < 0))
         return -1;
-    const struct sl_web_config config = {
-        .control = &at, .node = server->node, .listen_fd = SL_MAX(fd, 0)};
+    const struct sl_web_config config = {.control = &at,
+                                         .node = server->node,
+                                         .beside = sl_serve_csi_beside(&server->csi),
+                                         .listen_fd = SL_MAX(fd, 0)};
     server->control = sl_web_start(&config, err);
     return server->control ? 0 : -1;
 }
@@ -217,8 +232,10 @@ static int start_pool(struct server *server, struct sl_err *err)
 static int start_web(struct server *server, struct sl_err *err)
 {
     int fd = sl_systemd_take(&server->sockets, "http");
-    const struct sl_web_config config = {
-        .listen = listen_address(server), .node = server->node, .listen_fd = SL_MAX(fd, 0)};
+    const struct sl_web_config config = {.listen = listen_address(server),
+                                         .node = server->node,
+                                         .beside = sl_serve_csi_beside(&server->csi),
+                                         .listen_fd = SL_MAX(fd, 0)};
     server->web = sl_web_start(&config, err);
     return server->web ? 0 : -1;
 }
@@ -248,7 +265,7 @@ static int announce(const struct server *server, struct sl_err *err)
     return fflush(stdout) == 0 ? done : sl_fail(err, SL_E_NO_SPACE, "cannot write to stdout");
 }
 
-static void tell_status(struct server *server)
+static void report_status(struct server *server)
 {
     struct sl_registry_counts counts;
     char text[sizeof(server->status)], held[32];
@@ -278,7 +295,7 @@ static void serve(struct server *server)
         if (eventfd_read(hangup_fd, &times) == 0)
             reload(server);
         if (managed)
-            tell_status(server);
+            report_status(server);
         if (watchdog_ms)
             sl_systemd_notify("WATCHDOG=1");
     }
@@ -288,6 +305,7 @@ static void end(struct server *server)
 {
     if (server->node)
         sl_systemd_notify("STOPPING=1");
+    sl_serve_csi_close(&server->csi, DRAIN_MS);
     if (server->web)
         sl_web_drain(server->web, DRAIN_MS);
     if (server->control)
@@ -297,6 +315,7 @@ static void end(struct server *server)
     sl_node_pool_free(server->pool);
     sl_web_free(server->control);
     sl_web_free(server->web);
+    sl_serve_csi_free(&server->csi);
     sl_node_free(server->node);
     sl_systemd_close(&server->sockets);
     sl_node_config_release(&server->config);
@@ -307,9 +326,13 @@ static int start(struct server *server, struct sl_err *err)
 {
     raise_file_limit();
     shut_others_out();
-    server->node = sl_node_open_with(&server->config, &server->sockets, err);
+    server->csi.spec = &server->config.spec;
+    const struct sl_node_opening opening = {
+        .given = &server->sockets, .found = sl_serve_csi_found, .arg = &server->csi};
+    server->node = sl_node_open(&server->config, &opening, err);
     if (!server->node || start_control(server, err) < 0 || start_pool(server, err) < 0 ||
-        start_web(server, err) < 0)
+        start_web(server, err) < 0 ||
+        sl_serve_csi_start(&server->csi, server->cli->cancel, err) < 0)
         return -1;
     unsigned unused = sl_systemd_close(&server->sockets);
     if (unused)
@@ -333,6 +356,7 @@ static int run(struct sl_cli *cli, struct sl_err *err)
         if (done == 0) {
             sl_systemd_notify("READY=1");
             serve(&server);
+            done = sl_serve_csi_refused(&server.csi, err);
         }
     }
     end(&server);

@@ -39,8 +39,8 @@ struct report {
 enum verdict { GOOD, BAD, BARE };
 static const char *const words[] = {"ok", "BAD", "no hash"};
 
-static void tell(struct report *report, const char *kind, const char *name, enum verdict verdict,
-                 const char *why)
+static void add_verdict(struct report *report, const char *kind, const char *name,
+                        enum verdict verdict, const char *why)
 {
     *(verdict == GOOD ? &report->good : verdict == BAD ? &report->bad : &report->bare) += 1;
     if (!report->to_json) {
@@ -61,9 +61,9 @@ static void tell(struct report *report, const char *kind, const char *name, enum
     sl_json_end(&report->json);
 }
 
-static void tell_file(const char *name, bool good, void *arg)
+static void report_file(const char *name, bool good, void *arg)
 {
-    tell(arg, "file", name, good ? GOOD : BAD, NULL);
+    add_verdict(arg, "file", name, good ? GOOD : BAD, NULL);
 }
 
 /* ---- tensors -------------------------------------------------------------------------------- */
@@ -76,7 +76,7 @@ static int judge(struct report *report, const char *kind, const char *name,
         *first = *why;
         return -1;
     }
-    tell(report, kind, name, BAD, why->message);
+    add_verdict(report, kind, name, BAD, why->message);
     if (!first->kind)
         *first = *why;
     return 0;
@@ -107,12 +107,12 @@ static const char *kind_of(const struct sl_tensor *tensor)
     return tensor->part ? "entry" : "tensor";
 }
 
-static int tell_right(void *arg, const struct sl_tensor *tensor, const uint8_t digest[32],
-                      struct sl_err *err)
+static int report_right(void *arg, const struct sl_tensor *tensor, const uint8_t digest[32],
+                        struct sl_err *err)
 {
     struct checking *checking = arg;
     (void)digest;
-    tell(checking->report, kind_of(tensor), tensor->name, GOOD, NULL);
+    add_verdict(checking->report, kind_of(tensor), tensor->name, GOOD, NULL);
     checking->done[tensor - checking->view.tensors] = true;
     return sl_cancel_check(checking->cancel, err);
 }
@@ -121,7 +121,7 @@ static int tell_right(void *arg, const struct sl_tensor *tensor, const uint8_t d
 static int check_view(struct checking *checking, struct sl_err *first)
 {
     struct sl_err why = SL_ERR_INIT;
-    if (sl_index_digest(&checking->view, true, tell_right, checking, &why) == 0)
+    if (sl_index_digest(&checking->view, true, report_right, checking, &why) == 0)
         return 0;
     if (why.kind != SL_E_INTEGRITY) {
         *first = why;
@@ -136,7 +136,7 @@ static int check_view(struct checking *checking, struct sl_err *first)
         if (sl_tensor_digest(&checking->view, tensor, true, digest, &why) < 0) {
             if (judge(checking->report, kind_of(tensor), tensor->name, &why, first) < 0)
                 return -1;
-        } else if (tell_right(checking, tensor, digest, first) < 0) {
+        } else if (report_right(checking, tensor, digest, first) < 0) {
             return -1;
         }
     }
@@ -158,8 +158,8 @@ static int check_index(struct report *report, struct sl_index *index, struct sl_
     for (size_t i = 0; i < index->tensor_count; i++) {
         const char *why = why_bare(&index->tensors[i]);
         if (why) {
-            tell(report, kind_of(&index->tensors[i]), index->tensors[i].name, BARE,
-                 *why ? why : NULL);
+            add_verdict(report, kind_of(&index->tensors[i]), index->tensors[i].name, BARE,
+                        *why ? why : NULL);
             continue;
         }
         struct sl_tensor *tensor = &tensors[checking.view.tensor_count++];
@@ -223,10 +223,10 @@ static size_t check_object(struct report *report, const struct sl_plan *plan, si
     } while (check->range && end < plan->check_count && plan->checks[end].range &&
              plan->checks[end].source == check->source);
     if (right)
-        tell(report, "object", plan->sources[check->source].name, GOOD,
-             check->range                     ? "sidecar"
-             : check->kind == SL_HASH_BLAKE2B ? "signature of minisign"
-                                              : NULL);
+        add_verdict(report, "object", plan->sources[check->source].name, GOOD,
+                    check->range                     ? "sidecar"
+                    : check->kind == SL_HASH_BLAKE2B ? "signature of minisign"
+                                                     : NULL);
     return end;
 }
 
@@ -257,8 +257,8 @@ static int check_plan(struct report *report, const struct sl_plan *plan, struct 
                 check_index(report, index, cancel, first) < 0)
                 return -1;
         } else if (!is_given(plan, i)) {
-            tell(report, "object", plan->sources[i].name, BARE,
-                 index ? "its format carries none, or its writer left them out" : NULL);
+            add_verdict(report, "object", plan->sources[i].name, BARE,
+                        index ? "its format carries none, or its writer left them out" : NULL);
         }
     }
     for (size_t c = 0; c < plan->check_count;) {
@@ -291,7 +291,7 @@ static int verify_model(struct sl_cli *cli, struct sl_spec *spec, struct report 
     SL_AUTO(sl_plan) plan = NULL;
     struct sl_source_config config;
     struct sl_spec_decrypt decrypt = spec->decrypt;
-    const struct sl_plan_wish whole = {SL_LAYOUT_VERBATIM};
+    const struct sl_plan_output whole = {SL_LAYOUT_VERBATIM};
     const struct verify_options *options = cli->options;
     report->require |= options->require || spec->verify.hashes == SL_HASHES_REQUIRE;
     if (sl_keys_open(decrypt.key_file, decrypt.passphrase_file, &keys, first) < 0)
@@ -335,8 +335,8 @@ static int verify_objects(struct sl_cli *cli, struct report *report, struct sl_e
         *err = first;
         return -1;
     }
-    sl_autofree char *tame = done < 0 ? NULL : sl_uri_sanitize(cli->operands[0], err);
-    return tame ? judge_all(report, tame, err) : -1;
+    sl_autofree char *clean = done < 0 ? NULL : sl_uri_sanitize(cli->operands[0], err);
+    return clean ? judge_all(report, clean, err) : -1;
 }
 
 /* ---- the command ---------------------------------------------------------------------------- */
@@ -353,8 +353,8 @@ static int verify(struct sl_cli *cli, struct report *report, struct sl_err *err)
 {
     const char *operand = cli->operands[0];
     if (has(operand, ".sluice/manifest.json"))
-        return sl_publish_verify(operand, tell_file, report, cli->cancel, err);
-    if (has(operand, ".sluice/lock"))
+        return sl_publish_verify(operand, report_file, report, cli->cancel, err);
+    if (has(operand, ".sluice"))
         return sl_fail(err, SL_E_NOT_FOUND,
                        "nothing is published in '%s' yet: run its load to the end, or wait for it "
                        "with `sluice wait`",

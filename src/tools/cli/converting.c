@@ -188,8 +188,8 @@ int sl_converting_run(struct sl_cli *cli, struct sl_converting *converting, stru
     struct sl_convert_config *config = &converting->config;
     struct sl_specs specs = {0};
     sl_autofree char *to = destination(cli->operands[1], err);
-    sl_autofree char *tame = to ? sl_uri_sanitize(to, err) : NULL;
-    if (!tame || choose_format(tame, converting->to_format, &config->format, err) < 0)
+    sl_autofree char *clean = to ? sl_uri_sanitize(to, err) : NULL;
+    if (!clean || choose_format(clean, converting->to_format, &config->format, err) < 0)
         return -1;
     config->to = to;
     int done = read_spec(cli, converting, &specs, err);
@@ -199,8 +199,8 @@ int sl_converting_run(struct sl_cli *cli, struct sl_converting *converting, stru
     if (done == 0) {
         const struct sl_spec *spec = &specs.items[0];
         sl_autofree char *from = sl_uri_sanitize(spec->source.uri, err);
-        config->progress = from ? sl_progress_new(spec->metadata.name, from, tame, err) : NULL;
-        done = config->progress ? run_spec(cli, converting, spec, tame, err) : -1;
+        config->progress = from ? sl_progress_new(spec->metadata.name, from, clean, err) : NULL;
+        done = config->progress ? run_spec(cli, converting, spec, clean, err) : -1;
         sl_progress_free(config->progress);
     }
     sl_specs_release(&specs);

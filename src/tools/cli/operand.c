@@ -5,6 +5,8 @@
 #include <string.h>
 #include <strings.h>
 
+#include "json.h"
+
 static bool ends_with(const char *text, const char *end)
 {
     size_t a = strlen(text), b = strlen(end);
@@ -31,10 +33,12 @@ static int read_specs(struct sl_cli *cli, const char *to, const char *otherwise_
         return sl_cli_read_specs(cli, operand, specs, err);
     if (!to)
         to = otherwise_to;
+    if (!to && cli->setting_count && sl_cli_uri_specs(cli, operand, "/", specs, err) < 0)
+        return -1; /* mistakes of other flags */
     if (!to)
         return sl_fail(
             err, SL_E_USAGE,
-            "where shall '%s' go? Add --to DIR (or give a spec, a file that ends in .yaml)",
+            "--to DIR is missing: where to publish '%s' (the name of a spec ends in .yaml)",
             sl_operand_sanitize(operand));
     return sl_cli_uri_specs(cli, operand, to, specs, err);
 }
@@ -57,4 +61,15 @@ int sl_operand_specs(struct sl_cli *cli, const char *to, const char *name, const
     with.settings = settings;
     with.setting_count = count;
     return read_specs(&with, to, otherwise_to, specs, err);
+}
+
+/* JSON's strings are YAML's. */
+char *sl_operand_quote(const char *text, struct sl_err *err)
+{
+    json_t *value = json_string(text);
+    char *quoted = value ? json_dumps(value, JSON_ENCODE_ANY) : NULL;
+    json_decref(value);
+    if (!quoted)
+        sl_fail(err, SL_E_USAGE, "'%.200s' is not valid UTF-8", text);
+    return quoted;
 }

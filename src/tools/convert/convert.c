@@ -17,8 +17,9 @@
 static void component_release(struct sl_component *component)
 {
     sl_layout_free(component->layout);
-    sl_component_release_guards(component);
-    sl_plan_free(component->plan);
+    sl_component_release_readers(component);
+    if (!component->given)
+        sl_plan_free(component->plan);
     for (size_t i = 0; i < component->include.count; i++)
         free(component->include.items[i]);
     free(component->include.items);

@@ -1,7 +1,8 @@
 /*
  * From a model in any format that is read to a new one: .tensors, plain or encrypted, or
  * safetensors; at a file, a store, a URL, Redis. Tensors are pulled block by block by several
- * threads, hashed, encrypted, and handed to an upload; memory does not grow with the model.
+ * threads, hashed, encrypted, and handed to an upload; memory does not grow with the model. Any
+ * thread; everything that a config points to is borrowed for the call.
  */
 #ifndef SL_CONVERT_H
 #define SL_CONVERT_H
@@ -13,15 +14,24 @@
 
 enum sl_convert_format { SL_CONVERT_TENSORIZER, SL_CONVERT_SAFETENSORS };
 
+/** A model that no object holds: what who writes one anew has put together. */
+struct sl_convert_given {
+    struct sl_plan *plan;     /* sl_plan_make_given() */
+    struct sl_source **files; /* data files, by their names; only into a folder */
+    const char *const *names;
+    size_t file_count;
+};
 struct sl_convert_config {
     /* What is read, selected, renamed, cast, cut, decrypted; sink and listen do not count. */
     const struct sl_spec *spec;
+    const struct sl_convert_given *given; /* NULL: the spec's source is read */
     const char *to; /* URI of the new object, or of a folder (trailing '/': several files) */
     enum sl_convert_format format;
     uint64_t shard_bytes;           /* safetensors in a folder: 0 is one file */
     struct sl_keys *seal;           /* encrypt with these; NULL: plain */
     struct sl_kdf kdf;              /* seal has a passphrase: how its key is derived */
     uint64_t align;                 /* see struct sl_tensorizer_options */
+    bool bare_head;                 /* see sl_safetensors_layout_named() */
     bool data_files;                /* config.json and the like go along; only into a folder */
     bool replace;                   /* what is there */
     bool encrypted_only;            /* the source must be an encrypted .tensors file … */
@@ -49,6 +59,8 @@ struct sl_convert_result {
  *
  * A folder whose models lie in several folders (unet/, vae/) is converted folder by folder, into a
  * folder. SL_E_USAGE for combinations that cannot be (shards of one object, two models into one).
+ * Other errors as sl_plan_make_targets(), sl_tensor_read(), sl_tensorizer_layout() and the
+ * upload's.
  */
 int sl_convert_run(const struct sl_convert_config *config, struct sl_convert_result *result,
                    struct sl_err *err);

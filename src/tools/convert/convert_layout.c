@@ -23,13 +23,13 @@ static bool is_tensorizer(const struct sl_job *job)
 
 static int refuse_encrypted(const char *uri, struct sl_err *err)
 {
-    sl_autofree char *tame = sl_uri_sanitize(uri, err);
-    if (!tame)
+    sl_autofree char *clean = sl_uri_sanitize(uri, err);
+    if (!clean)
         return -1;
     return sl_fail(err, SL_E_USAGE,
                    "'%s' is encrypted already: `sluice decrypt` it first, or give `sluice convert "
                    "--encrypt` the old key and the new one",
-                   tame);
+                   clean);
 }
 
 /* encrypt and decrypt are for files of one kind. */
@@ -71,9 +71,9 @@ static int lay_out_tensors(const struct sl_job *job, struct sl_component *compon
     const struct sl_convert_config *config = job->config;
     const struct sl_plan *plan = component->plan;
     if (!is_tensorizer(job))
-        return sl_safetensors_layout_named(tensors, plan->target_count, plan->metadata,
-                                           plan->metadata_count, config->shard_bytes,
-                                           component->stem, &component->layout, err);
+        return sl_safetensors_layout_named(
+            tensors, plan->target_count, plan->metadata, plan->metadata_count, config->shard_bytes,
+            component->stem, config->bare_head, &component->layout, err);
     sl_autofree char *name = sl_asprintf(err, "%s.tensors", component->stem);
     struct sl_tensorizer_options options = {
         .encrypt = config->seal != NULL,
@@ -90,6 +90,11 @@ static int lay_out_tensors(const struct sl_job *job, struct sl_component *compon
 static int open_component(struct sl_job *job, struct sl_component *component, struct sl_err *err)
 {
     struct sl_err why = SL_ERR_INIT;
+    if (job->config->given) {
+        component->plan = job->config->given->plan;
+        component->given = true;
+        return 0;
+    }
     if (sl_plan_make_targets(&component->spec, &job->source_config, &component->plan, &why) == 0) {
         sl_plan_warn_of_versions(component->plan, "and what is written may be of two versions");
         return 0;
@@ -104,7 +109,8 @@ static int lay_out_component(struct sl_job *job, struct sl_component *component,
 {
     if (open_component(job, component, err) < 0 ||
         sl_job_check_room(job, component->plan, err) < 0 ||
-        sl_component_guard(job, component, err) < 0 || check_encryption(job, component, err) < 0)
+        sl_component_verify_reads(job, component, err) < 0 ||
+        check_encryption(job, component, err) < 0)
         return -1;
     const struct sl_plan *plan = component->plan;
     sl_autofree const struct sl_tensor **tensors =

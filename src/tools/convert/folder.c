@@ -241,10 +241,30 @@ static int find_in_folder(struct sl_job *job, struct sl_err *err)
     return point_specs(job, by_names, err);
 }
 
+/* What the caller has put together is one model, and its data files. */
+static int take_given(struct sl_job *job, struct sl_err *err)
+{
+    const struct sl_convert_given *given = job->config->given;
+    for (size_t i = 0; i < given->file_count; i++) {
+        struct sl_source *from = given->files[i], *source = NULL;
+        if (sl_source_known(sl_source_store(from), sl_source_name(from), sl_source_bytes(from),
+                            sl_source_version(from), &source, err) < 0)
+            return -1;
+        if (sl_job_add_output(job, "", given->names[i], sl_source_bytes(source), err) < 0) {
+            sl_source_free(source);
+            return -1;
+        }
+        job->outputs[job->output_count - 1].source = source;
+    }
+    return add_component(job, "model", 0, err) ? 0 : -1;
+}
+
 int sl_job_find(struct sl_job *job, struct sl_err *err)
 {
     const struct sl_spec *spec = job->config->spec;
     sl_autofree char *key = NULL;
+    if (job->config->given)
+        return take_given(job, err);
     if (sl_store_open(spec->source.uri, &job->source_config, &job->store, &key, err) < 0)
         return -1;
     if (!*key)

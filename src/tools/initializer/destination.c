@@ -1,6 +1,6 @@
 /*
  * Names below .sluice/initializer: NUMBER.load and NUMBER.files are folders, NUMBER.mark holds
- * three lines: the hash of the wish, the kind, what is cut off names.
+ * three lines: the hash of the request, the kind, what is cut off names.
  *
  * Moving (moving.c) is a rename for each file, so a file is wholly old or wholly new and no byte is
  * copied. Files get mode 0644 or 0755 and folders 0755, as KServe's own initializer leaves them:
@@ -48,10 +48,10 @@ void sl_destination_free(struct sl_destination *destination)
 static int take_lock(struct sl_destination *destination, struct sl_cancel *cancel,
                      struct sl_err *err)
 {
-    for (bool told = false; flock(destination->fd, LOCK_EX | LOCK_NB) < 0; told = true) {
+    for (bool warned = false; flock(destination->fd, LOCK_EX | LOCK_NB) < 0; warned = true) {
         if (errno != EWOULDBLOCK && errno != EINTR)
             return 0; /* a network file system without locks: KServe starts one at a time */
-        if (!told)
+        if (!warned)
             sl_log(SL_LOG_INFO, "another initializer holds '%s': waiting for it",
                    destination->path);
         if (sl_sleep_ms(LOCK_POLL_MS, cancel, err) < 0)
@@ -221,7 +221,7 @@ int sl_destination_mark(struct sl_destination *destination, unsigned number,
     char name[32], text[MARK_BYTES_MAX];
     work_name(name, number, "mark");
     int length =
-        snprintf(text, sizeof(text), "%s\n%s\n%s\n", ready->wish, ready->kind, ready->strip);
+        snprintf(text, sizeof(text), "%s\n%s\n%s\n", ready->request, ready->kind, ready->strip);
     int work = open_work(destination, true);
     if (work < 0)
         return work_fail(destination, err);
@@ -239,7 +239,7 @@ static char *next_line(char **text)
     return line;
 }
 
-bool sl_destination_marked(struct sl_destination *destination, unsigned number, const char *wish,
+bool sl_destination_marked(struct sl_destination *destination, unsigned number, const char *request,
                            struct sl_ready *ready)
 {
     char name[32];
@@ -250,11 +250,11 @@ bool sl_destination_marked(struct sl_destination *destination, unsigned number, 
         return false;
     char *rest = text.data, *old = next_line(&rest), *kind = next_line(&rest),
          *strip = next_line(&rest);
-    if (!strip || strcmp(old, wish) != 0 || strlen(strip) >= sizeof(ready->strip) ||
+    if (!strip || strcmp(old, request) != 0 || strlen(strip) >= sizeof(ready->strip) ||
         (strcmp(kind, SL_WORK_LOAD) != 0 && strcmp(kind, SL_WORK_FILES) != 0))
         return false;
-    if (wish != ready->wish)
-        snprintf(ready->wish, sizeof(ready->wish), "%s", wish);
+    if (request != ready->request)
+        snprintf(ready->request, sizeof(ready->request), "%s", request);
     snprintf(ready->kind, sizeof(ready->kind), "%s", kind);
     snprintf(ready->strip, sizeof(ready->strip), "%s", strip);
     return true;

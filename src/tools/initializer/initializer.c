@@ -58,7 +58,8 @@ static void run_release(struct run *run)
     sl_patterns_release(&run->patterns);
 }
 
-/* ---- a wish --------------------------------------------------------------------------------- */
+/* ---- a request ---------------------------------------------------------------------------------
+ */
 
 static void hash_text(struct sl_sha256 *sha, const char *text)
 {
@@ -72,8 +73,8 @@ static void hash_list(struct sl_sha256 *sha, const struct sl_list *list)
     hash_text(sha, "");
 }
 
-/* Equal wishes are for the same files. */
-static int make_wish(const struct run *run, struct pair *pair, struct sl_err *err)
+/* Equal requests are for the same files. */
+static int hash_request(const struct run *run, struct pair *pair, struct sl_err *err)
 {
     const struct sl_initializer *job = run->job;
     uint8_t digest[32];
@@ -89,7 +90,7 @@ static int make_wish(const struct run *run, struct pair *pair, struct sl_err *er
         hash_text(sha, job->settings[i].value);
     }
     sl_sha256_finish(sha, digest);
-    sl_hex(digest, sizeof(digest), pair->ready.wish);
+    sl_hex(digest, sizeof(digest), pair->ready.request);
     return 0;
 }
 
@@ -213,9 +214,9 @@ static int make_specs(const struct run *run, const struct pair *pair,
 
 static int load(struct run *run, struct pair *pair, const struct sl_spec *spec, struct sl_err *err)
 {
-    sl_autofree char *tame = sl_uri_sanitize(pair->uri.text, err);
+    sl_autofree char *clean = sl_uri_sanitize(pair->uri.text, err);
     struct sl_progress *progress =
-        tame ? sl_progress_new(spec->metadata.name, tame, pair->to, err) : NULL;
+        clean ? sl_progress_new(spec->metadata.name, clean, pair->to, err) : NULL;
     if (!progress)
         return -1;
     struct sl_load_result *result = &pair->done->load;
@@ -354,9 +355,9 @@ static int find_local(struct run *run, struct pair *pair, struct sl_err *err)
 
 static int make_ready(struct run *run, struct pair *pair, struct sl_err *err)
 {
-    if (sl_cancel_check(run->job->cancel, err) < 0 || make_wish(run, pair, err) < 0)
+    if (sl_cancel_check(run->job->cancel, err) < 0 || hash_request(run, pair, err) < 0)
         return -1;
-    if (sl_destination_marked(pair->destination, pair->number, pair->ready.wish, &pair->ready)) {
+    if (sl_destination_marked(pair->destination, pair->number, pair->ready.request, &pair->ready)) {
         pair->done->moved = true;
         return 0;
     }
@@ -377,8 +378,8 @@ static int make_ready(struct run *run, struct pair *pair, struct sl_err *err)
 /* Which pair failed matters only if there are several. */
 static int wrap(const struct run *run, const struct pair *pair, struct sl_err *err)
 {
-    sl_autofree char *tame = run->pair_count > 1 ? sl_uri_sanitize(pair->uri.text, NULL) : NULL;
-    return tame ? sl_wrap(err, "'%.200s'", tame) : -1;
+    sl_autofree char *clean = run->pair_count > 1 ? sl_uri_sanitize(pair->uri.text, NULL) : NULL;
+    return clean ? sl_wrap(err, "'%.200s'", clean) : -1;
 }
 
 /* A name or a link that must not be put there: nothing was, and the next run asks the source again.

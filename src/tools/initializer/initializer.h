@@ -30,7 +30,7 @@ struct sl_initialized {
 /**
  * Do it. Blocks; cancel ends it within a second and leaves what can be resumed. Nothing becomes
  * visible in any destination before everything is complete and checked. `done` has room for
- * pair_count. The environment has been seen to by sl_storage_env_apply().
+ * pair_count. The environment has been seen to by sl_storage_env_apply(). Errors as sl_load_run().
  */
 int sl_initializer_run(const struct sl_initializer *job, struct sl_initialized *done,
                        struct sl_err *err);

@@ -17,9 +17,11 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "az_options.h"
 #include "buf.h"
 #include "ca.h"
 #include "exact_io.h"
+#include "gs_options.h"
 #include "http_store.h"
 #include "log.h"
 #include "s3_options.h"
@@ -116,7 +118,9 @@ static int add_limits(struct sl_storage_env *env, struct sl_err *err)
         return -1;
     if (!variable("S3_MAX_ATTEMPTS"))
         return 0;
-    /* botocore counts tries after the first one */
+    /* botocore counts tries after the first one, whatever fails */
+    if (set_text(env, "readers.unreachableSeconds", sl_asprintf(err, "0"), "S3_MAX_ATTEMPTS") < 0)
+        return -1;
     return set_text(env, "readers.attempts", sl_asprintf(err, "%lu", tries + 1), "S3_MAX_ATTEMPTS");
 }
 
@@ -313,7 +317,7 @@ static int add_http_trust(struct sl_storage_env *env, struct sl_err *err)
     }
     bool mounted = variable("CA_BUNDLE_CONFIGMAP_NAME") && !variable("REQUESTS_CA_BUNDLE");
     if (!mounted) {
-        /* AWS_CA_BUNDLE, which sluice looks at first, is of S3 alone here. */
+        /* AWS_CA_BUNDLE is of S3 alone; the other is a variable that sluice does not read. */
         file = file ? file : sl_ca_system();
         if (file && (variable("AWS_CA_BUNDLE") || variable("REQUESTS_CA_BUNDLE")))
             set(env, "source.tls.caFile", file, origin);
@@ -328,10 +332,26 @@ int sl_storage_env_http(struct sl_storage_env *env, const char *uri, struct sl_e
     return add_headers(env, uri, err) < 0 ? -1 : add_http_trust(env, err);
 }
 
+/* ---- clouds ---------------------------------------------------------------------------------- */
+
+/* Run:ai's; all others are read by the stores themselves. */
+static void add_google(struct sl_storage_env *env)
+{
+    const char *file = variable("RUNAI_STREAMER_GCS_CREDENTIAL_FILE");
+    if (says_true("RUNAI_STREAMER_GCS_USE_ANONYMOUS_CREDENTIALS"))
+        set(env, "source.gs.anonymous", "true", "RUNAI_STREAMER_GCS_USE_ANONYMOUS_CREDENTIALS");
+    if (file)
+        set(env, "source.gs.credentialsFile", file, "RUNAI_STREAMER_GCS_CREDENTIAL_FILE");
+}
+
 int sl_storage_env_of(struct sl_storage_env *env, const struct sl_storage_uri *uri,
                       struct sl_err *err)
 {
     if (uri->store == &sl_s3_store)
         return sl_storage_env_s3(env, err);
+    if (uri->store == &sl_gs_store)
+        add_google(env);
+    if (uri->store == &sl_gs_store || uri->store == &sl_az_store)
+        return add_http_trust(env, err);
     return uri->store == &sl_http_store ? sl_storage_env_http(env, uri->text, err) : 0;
 }

@@ -1,6 +1,8 @@
 /*
  * What KServe tells a storage initializer through its environment, as settings of a model spec:
- * the variables of its S3 secrets, STORAGE_CONFIG, headers for web servers, CA bundles.
+ * the variables of its S3 secrets, STORAGE_CONFIG, headers for web servers, CA bundles
+ * (github.com/kserve/kserve). One thread, since the environment is read; -1 also
+ * for SL_E_NO_SPACE.
  */
 #ifndef SL_STORAGE_ENV_H
 #define SL_STORAGE_ENV_H
@@ -19,6 +21,7 @@ struct sl_storage_env {
     int fds[2]; /* files in memory: headers, certificates */
     size_t fd_count;
 };
+/** Closes and frees; zeroed ones are fine. */
 void sl_storage_env_release(struct sl_storage_env *env);
 
 /**
@@ -31,10 +34,11 @@ int sl_storage_env_apply(struct sl_err *err);
 bool sl_storage_is_amazon(const char *url);
 /** Settings for s3:// sources. SL_E_USAGE names the variable. */
 int sl_storage_env_s3(struct sl_storage_env *env, struct sl_err *err);
-/** Settings for an http(s):// source: HOST-headers and certificates. */
+/** Settings for an http(s):// source: HOST-headers and certificates. SL_E_USAGE. */
 int sl_storage_env_http(struct sl_storage_env *env, const char *uri, struct sl_err *err);
 
-/** Those of the URI's store: what KServe sets for s3:// and http(s)://; nothing for others. */
+/** Those of the URI's store: what KServe sets for s3:// and http(s)://; nothing for others.
+ * SL_E_USAGE. */
 int sl_storage_env_of(struct sl_storage_env *env, const struct sl_storage_uri *uri,
                       struct sl_err *err);
 

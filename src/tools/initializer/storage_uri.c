@@ -42,29 +42,22 @@ char *sl_storage_uri_sanitize(const char *argument, struct sl_err *err)
 static const struct {
     const char *scheme, *advice;
 } foreign[] = {
-    {"gs://", "Google Cloud Storage also speaks S3: use s3://BUCKET/PATH with the endpoint "
-              "https://storage.googleapis.com and an HMAC key"},
-    {"hf://", "copy the model to an object store once, or leave hf:// to KServe's own initializer"},
     {"modelscope://",
      "copy the model to an object store once, or leave modelscope:// to KServe's own initializer"},
     {"hdfs://", "use an S3 gateway, or leave hdfs:// to KServe's own initializer"},
     {"webhdfs://", "use an S3 gateway, or leave webhdfs:// to KServe's own initializer"},
-    {"oci://",
-     "images are KServe's own affair: let no ClusterStorageContainer of sluice match oci"},
     {"oci+native://",
      "images are KServe's own affair: let no ClusterStorageContainer of sluice match oci"},
     {"oci+fetch://",
      "images are KServe's own affair: let no ClusterStorageContainer of sluice match oci"},
     {"pvc://", "KServe mounts a volume claim by itself and never asks an initializer for it"},
 };
-static const char azure_advice[] =
-    "use an S3 gateway, or leave Azure storage to KServe's own initializer",
+static const char files_advice[] = "Azure Files speaks another protocol: mount the share",
                   git_advice[] = "clone the repository in a Job and load its files from there";
 
-static bool is_azure(const char *uri)
+static bool is_azure_files(const char *uri)
 {
-    static const char *const hosts[] = {".blob.core.windows.net/", ".file.core.windows.net/",
-                                        ".blob.storage.azure.net/", ".file.storage.azure.net/"};
+    static const char *const hosts[] = {".file.core.windows.net/", ".file.storage.azure.net/"};
     for (size_t i = 0; begins(uri, "https://") && i < SL_COUNT(hosts); i++)
         if (strcasestr(uri, hosts[i]))
             return true;
@@ -79,8 +72,9 @@ static bool is_repository(const char *uri)
 
 static int refuse(const char *uri, const char *advice, struct sl_err *err)
 {
-    sl_autofree char *tame = sl_uri_sanitize(uri, err);
-    return tame ? sl_fail(err, SL_E_USAGE, "'%.300s' is not read by sluice: %s", tame, advice) : -1;
+    sl_autofree char *clean = sl_uri_sanitize(uri, err);
+    return clean ? sl_fail(err, SL_E_USAGE, "'%.300s' is not read by sluice: %s", clean, advice)
+                 : -1;
 }
 
 /* store: the one that reads it, NULL: none. */
@@ -89,8 +83,8 @@ static int refuse_foreign(const char *uri, const struct sl_store_kind *store, st
     for (size_t i = 0; !store && i < SL_COUNT(foreign); i++)
         if (begins(uri, foreign[i].scheme))
             return refuse(uri, foreign[i].advice, err);
-    if (is_azure(uri))
-        return refuse(uri, azure_advice, err);
+    if (is_azure_files(uri))
+        return refuse(uri, files_advice, err);
     if (is_repository(uri))
         return refuse(uri, git_advice, err);
     return 0;
@@ -121,12 +115,12 @@ static int parse_local(struct sl_storage_uri *uri, struct sl_err *err)
 
 static int no_file(const char *uri, struct sl_err *err)
 {
-    sl_autofree char *tame = sl_uri_sanitize(uri, err);
-    return tame ? sl_fail(err, SL_E_USAGE,
-                          "'%.300s' names no file: a web server has no listing, so give the URL "
-                          "of one",
-                          tame)
-                : -1;
+    sl_autofree char *clean = sl_uri_sanitize(uri, err);
+    return clean ? sl_fail(err, SL_E_USAGE,
+                           "'%.300s' names no file: a web server has no listing, so give the URL "
+                           "of one",
+                           clean)
+                 : -1;
 }
 
 /* A URL names a file, with or without a query. */

@@ -1,4 +1,5 @@
-/* A storage URI of KServe: what kind it is, and what is said of kinds that are not read. */
+/* A storage URI of KServe: what kind it is, and what is said of kinds that are not read. Any
+ * thread; only local paths are looked at. */
 #ifndef SL_STORAGE_URI_H
 #define SL_STORAGE_URI_H
 
@@ -23,7 +24,8 @@ struct sl_storage_uri {
  * kind that is not read; SL_E_NOT_FOUND of a local path that is not there.
  */
 int sl_storage_uri_parse(const char *argument, struct sl_storage_uri *uri, struct sl_err *err);
-/** An argument fit for logs: without its "sluice+", user, password and query. free() it. */
+/** An argument fit for logs: without its "sluice+", user, password and query. free() it.
+ * NULL: SL_E_NO_SPACE. */
 char *sl_storage_uri_sanitize(const char *argument, struct sl_err *err);
 /** The path of a local one; borrowed. */
 const char *sl_storage_local_path(const char *text);

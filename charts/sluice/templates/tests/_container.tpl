@@ -15,3 +15,18 @@ volumeMounts:
   - name: models
     mountPath: /models
 {{- end -}}
+
+{{/* The model that the volume test mounts: the one that is named, else the smallest whose size is known, else the first. */}}
+{{- define "sluice.testModel" -}}
+{{- $found := .Values.tests.volume.model -}}
+{{- $least := 0 -}}
+{{- range include "sluice.nodeModels" . | fromJsonArray -}}
+{{- $bytes := 0 -}}
+{{- with (get $.Values.models . | default dict).size -}}{{- $bytes = include "sluice.bytes" . | int64 -}}{{- end -}}
+{{- if and (not $.Values.tests.volume.model) (or (not $found) (and $bytes (or (not $least) (lt $bytes $least)))) -}}
+{{- $found = . -}}
+{{- $least = $bytes -}}
+{{- end -}}
+{{- end -}}
+{{- $found -}}
+{{- end -}}

@@ -19,7 +19,7 @@ void sl_gpu_opener_free(struct sl_gpu_opener *opener);
 SL_AUTO_DEFINE(sl_gpu_opener)
 /** Told of pieces [first, first + count) of the tensor, in order: all good, or all bad. */
 struct sl_opener_verdicts {
-    int (*told)(void *arg, uint64_t first, uint64_t count, bool good, struct sl_err *err);
+    int (*report)(void *arg, uint64_t first, uint64_t count, bool good, struct sl_err *err);
     void *arg;
 };
 /**

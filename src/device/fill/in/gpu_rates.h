@@ -20,7 +20,7 @@ struct sl_gpu_choice {
  * no failure: the host it is. Blocks, some ten milliseconds the first time. Any thread but the
  * GPU's.
  */
-int sl_gpu_rates_choose(struct sl_gpu *gpu, enum sl_stage stage, enum sl_pool_decrypt wish,
+int sl_gpu_rates_choose(struct sl_gpu *gpu, enum sl_stage stage, enum sl_pool_decrypt setting,
                         struct sl_gpu_choice *choice, struct sl_err *err);
 /** "decrypting" */
 const char *sl_gpu_stage_name(enum sl_stage stage);

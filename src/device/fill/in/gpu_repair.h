@@ -24,7 +24,7 @@ struct sl_gpu_repair_config {
     struct sl_cancel *cancel;     /* may be NULL */
     struct sl_progress *progress; /* may be NULL */
     /** Ring note, with the struct sl_gpu_bad as its subject: new bytes are on the device. */
-    void (*tell)(void *arg, const struct sl_gpu_note *note);
+    void (*deliver)(void *arg, const struct sl_gpu_note *note);
     void *arg;
 };
 /** All borrowed. */
@@ -37,7 +37,7 @@ void sl_gpu_repair_free(struct sl_gpu_repair *repair);
 SL_AUTO_DEFINE(sl_gpu_repair)
 
 /** So many pieces opened, so the key is right. Any thread. */
-void sl_gpu_repair_opened(struct sl_gpu_repair *repair, uint64_t pieces);
+void sl_gpu_repair_decrypted(struct sl_gpu_repair *repair, uint64_t pieces);
 /** This one is bad. The ring fails when it stays so. Any thread; does not wait. */
 int sl_gpu_repair_add(struct sl_gpu_repair *repair, const struct sl_mapping *mapping,
                       uint64_t number, struct sl_err *err);

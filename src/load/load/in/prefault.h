@@ -19,10 +19,9 @@ struct sl_prefault {
 
 /** Begin, if the plan's server is so far away that it pays and a processor is free. The sink must
  * live until sl_prefault_end(). Never fails: without it the writing finds the memory. */
-void sl_prefault_start(struct sl_prefault *ahead, struct sl_sink *sink, const struct sl_plan *plan);
-void sl_prefault_end(struct sl_prefault *ahead);
-/** Tests: it ends no sooner than after so long; 0: as it was. */
-void sl_prefault_set_least(uint64_t ns);
+void sl_prefault_start(struct sl_prefault *prefault, struct sl_sink *sink,
+                       const struct sl_plan *plan);
+void sl_prefault_end(struct sl_prefault *prefault);
 
 /** On the calling thread, until the plan's key is there. */
 void sl_prefault_during_key(struct sl_sink *sink, const struct sl_plan *plan);

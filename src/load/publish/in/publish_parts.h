@@ -17,6 +17,9 @@ struct sl_publish {
     char *path;
     struct sl_cancel *cancel; /* may be NULL; borrowed */
     int root_fd, state_fd, lock_fd, staging_fd;
+    size_t made_from; /* where in path the first directory ends that was made for it; 0: none was */
+    bool made_state;  /* .sluice was not there before */
+    bool locked;      /* lock_fd holds the lock */
 };
 
 /** One published file, as the manifest has it. */
@@ -49,10 +52,8 @@ int sl_published_stamp(int root_fd, const char *(*name)(const void *arg, size_t 
                        size_t count, char stamp[65], struct sl_err *err);
 
 enum { SL_BOOT_BYTES = 64, SL_HASH_BUFFER_BYTES = 256 * 1024 };
-/** boot.c: this boot of the machine, borrowed; "": it cannot be told. */
-const char *sl_boot_id(void);
-/** Tests: another boot (NULL: the real one), and that every directory is on a disk. */
-void sl_publish_pretend_boot(const char *id, bool disk);
+/** boot.c: this boot of the machine; "": it cannot be told. */
+void sl_boot_id(char id[SL_BOOT_BYTES]);
 /** Does the document (a manifest, ready) tell of files on a disk that this boot has not written? */
 bool sl_boot_is_past(int directory_fd, const json_t *document);
 /** Hash one file below a directory. *good: it is there, as long as it should be, and matches. */
@@ -71,7 +72,5 @@ int sl_commit_write_ready(struct sl_publish *publish, const struct sl_published 
                           struct sl_err *err);
 /** commit.c: carry a marked commit to its end; fine at any point. */
 int sl_commit_finish(struct sl_publish *publish, struct sl_err *err);
-/** Tests: called before every step of a commit. */
-void sl_commit_set_hook(void (*step)(const char *what));
 
 #endif

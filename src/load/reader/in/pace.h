@@ -26,6 +26,6 @@ uint64_t sl_pace_expect(const struct sl_pace *pace, uint64_t bytes);
 
 /** How long to bear without a byte. store_first_ns: the shortest time to a first byte that the
  * store has shown, 0: unknown. */
-struct sl_patience sl_pace_patience(const struct sl_pace *pace, uint64_t store_first_ns);
+struct sl_latency_delays sl_pace_delays(const struct sl_pace *pace, uint64_t store_first_ns);
 
 #endif

@@ -66,8 +66,8 @@ struct sl_repair {
 };
 struct sl_reader;
 void sl_repair_init(struct sl_repair *repair);
-/** As sl_verify_config.again: a few tries, then sl_verify_settle(). Any thread; SL_E_CANCELED after
- * sl_repair_stop(). */
+/** As sl_verify_config.repair: a few tries, then sl_verify_settle(). Any thread; SL_E_CANCELED
+ * after sl_repair_stop(). */
 int sl_repair_add(struct sl_reader *reader, const struct sl_check *check, struct sl_err *err);
 /** End the thread; before verify is freed. */
 void sl_repair_stop(struct sl_repair *repair);
@@ -89,11 +89,14 @@ struct sl_reader {
     struct sl_load_facts facts;
     struct sl_concurrency concurrency; /* decided before the threads start; growth: see locked */
     unsigned given_max;
-    bool started;              /* it has its threads */
-    bool forms, grows;         /* some bytes change on their way; and become more */
-    struct sl_counter landed;  /* bytes of this run */
-    struct sl_counter opened;  /* encrypted pieces whose MAC agreed */
-    struct sl_counter resumed; /* bytes that the journal vouched for */
+    uint64_t began_ns;
+    uint64_t asked_before;       /* requests for the plan's objects until then */
+    bool started;                /* it has its threads */
+    bool forms, grows;           /* some bytes change on their way; and become more */
+    struct sl_counter landed;    /* bytes of this run */
+    struct sl_counter dropped;   /* that came between rows */
+    struct sl_counter decrypted; /* encrypted pieces whose MAC agreed */
+    struct sl_counter resumed;   /* bytes that the journal vouched for */
     /*
      * Whose turn it is to write to a file (number modulo SL_WRITE_TURNS): writers that meet at the
      * page cache's lock of one file spin and burn CPU, so a thread that finds it taken goes on with
@@ -118,6 +121,7 @@ struct sl_reader {
         unsigned wanted;     /* connections that the growth asks for */
         unsigned throttled;  /* answers since the last tick */
         struct sl_growth growth;
+        struct sl_weigh weigh;
         const struct sl_check **bad; /* checks that did not match */
         size_t bad_count, bad_capacity;
         struct sl_err err; /* the first */
@@ -156,12 +160,14 @@ bool sl_reader_may_hedge(struct sl_reader *reader, const struct sl_slow *slow);
 /** May an answer be broken off, of which so many bytes came and would not be read? If so more are
  * on their way, and all are counted against what a load may waste. */
 bool sl_reader_may_waste(struct sl_reader *reader, uint64_t unread);
-/** sl_pace_patience() of this load. */
-struct sl_patience sl_reader_patience(struct sl_reader *reader);
+/** sl_pace_delays() of this load. */
+struct sl_latency_delays sl_reader_delays(struct sl_reader *reader);
 /** Whether sl_reader_give() would find someone. */
 bool sl_reader_hungry(struct sl_reader *reader);
 void sl_reader_count_idle(struct sl_reader *reader, int change);
 void sl_reader_count_doubtful(struct sl_reader *reader, int change);
+/** What a request for so many bytes is worth by now; *span: how many bytes one may be for. */
+uint64_t sl_reader_worth(struct sl_reader *reader, uint64_t row, uint64_t *span);
 /** sl_pace_expect() of this load. */
 uint64_t sl_reader_expect(struct sl_reader *reader, uint64_t bytes);
 
@@ -172,6 +178,7 @@ struct sl_writer {
     struct sl_reader *reader;
     uint32_t file, crc;
     uint64_t begin, end; /* equal: none */
+    uint64_t began_ns;   /* when its first bytes were written */
 };
 /** Write source bytes [begin, begin + bytes) of the extent. */
 int sl_writer_write(struct sl_writer *writer, const struct sl_extent *extent, uint64_t begin,
@@ -181,12 +188,16 @@ int sl_writer_commit(struct sl_writer *writer, const struct sl_extent *extent,
                      const struct sl_place *place, struct sl_err *err);
 /** Tell the journal what it has not got yet. */
 int sl_writer_flush(struct sl_writer *writer, struct sl_err *err);
+/** The same if it is that old. */
+int sl_writer_flush_old(struct sl_writer *writer, uint64_t now_ns, struct sl_err *err);
+/** Bytes that came longer ago than this are written, and in the journal. */
+#define SL_UNTOLD_NS (250 * SL_NS_PER_MS)
 /** Bytes of a file are in the sink and as they should be: count, by what was fetched for them, and
  * note. */
 int sl_writer_note(struct sl_writer *writer, uint32_t file, uint64_t begin, uint64_t end,
                    uint32_t crc, uint64_t fetched, struct sl_err *err);
 /** Tell the device of what landed. */
-void sl_writer_tell(struct sl_reader *reader, uint32_t file, uint64_t offset, uint64_t bytes);
+void sl_writer_report(struct sl_reader *reader, uint32_t file, uint64_t offset, uint64_t bytes);
 /** Into the sink, and no more. */
 int sl_writer_put(struct sl_reader *reader, uint32_t file, uint64_t offset, const uint8_t *data,
                   uint64_t bytes, struct sl_err *err);
@@ -236,9 +247,9 @@ struct sl_transform {
         uint64_t place, begin; /* of its first byte in the source, in the file */
         uint64_t end, fetched;
         uint32_t crc;
-    } pending;        /* written, but not sure */
-    uint8_t *grown;   /* what became more than it was; NULL unless reader->grows */
-    size_t used, put; /* of it: made; written */
+    } pending;         /* written, but not sure */
+    uint8_t *expanded; /* what became more than it was; NULL unless reader->grows */
+    size_t used, put;  /* of it: made; written */
 };
 int sl_transform_init(struct sl_transform *transform, struct sl_reader *reader, struct sl_err *err);
 void sl_transform_release(struct sl_transform *transform);
@@ -292,18 +303,26 @@ bool sl_slot_split(struct sl_slot *slot);
 enum sl_slot_pace { SL_PACE_FINE, SL_PACE_DOUBTFUL, SL_PACE_SLOW, SL_PACE_STUCK };
 /** How it does beside the ranges before. quiet: poll() just found nothing for it. */
 enum sl_slot_pace sl_slot_pace(struct sl_slot *slot, bool quiet,
-                               const struct sl_patience *patience);
+                               const struct sl_latency_delays *patience);
 /** Drop the connection of a slot that is SLOW or STUCK and ask for what has not come on another
  * one: 1, or 0 if it may not. */
 int sl_slot_hedge(struct sl_slot *slot, enum sl_slot_pace pace, struct sl_err *err);
 /** Bytes have come that poll() does not tell of (SO_RCVLOWAT): a step takes them. */
 bool sl_slot_has_unread(const struct sl_slot *slot);
 unsigned sl_slot_take_throttled(struct sl_slot *slot);
+/** Bytes that landed long ago are told to the journal. *due: a step takes and lands what has come
+ * since, though its window is not full. */
+int sl_slot_keep(struct sl_slot *slot, uint64_t now_ns, bool *due, struct sl_err *err);
+/** The load has been told to end: what has come of an unfinished window lands, and the journal
+ * learns it. Does not wait for the network. */
+void sl_slot_rescue(struct sl_slot *slot);
 
 /* ---- self: the slots of one thread ---------------------------------------------------------- */
 
 /** Drive the share of this thread until there is nothing left to read or the load fails. */
 void sl_reader_thread_run(struct sl_reader *reader, unsigned thread);
+/** The shortest answer of the store so far; 0: none. */
+uint64_t sl_reader_first_byte_ns(const struct sl_reader *reader);
 /** What the store's answers have shown so far goes into the growth. With the lock. */
 void sl_reader_know_distance(struct sl_reader *reader);
 

@@ -7,7 +7,7 @@
 #include "reader_parts.h"
 #include "source.h"
 
-enum { SL_PAGE_BYTES = 4096 };
+enum { SL_PAGE_BYTES = 4096, SL_KEEP_BYTES_MIN = 4 * SL_PAGE_BYTES };
 
 struct sl_slot {
     struct sl_reader *reader;
@@ -22,7 +22,7 @@ struct sl_slot {
     bool begun, fresh; /* this request has brought bytes; its connection may have to be made */
     bool doubted;      /* it may be slow, since `landed_then` bytes had landed */
     uint64_t landed_then;
-    size_t row_left;            /* of a sparse range: bytes of this request that have not come */
+    uint64_t row_at;            /* of a sparse range: the next byte that comes, a gap's too */
     uint64_t got, moved_ns;     /* bytes of the range so far; when the last came */
     uint64_t mark_got, mark_ns; /* where its rate is measured from */
     unsigned lags;              /* how often in a row it was low */
@@ -33,6 +33,8 @@ struct sl_slot {
     size_t window_bytes, filled; /* of it in the buffer: all; those that came */
     struct sl_place place;       /* memory not NULL: this window is read there */
     bool again;                  /* from its end on, bytes came wrong */
+    uint64_t looked_ns;          /* when this window was opened, or last cut short or looked at */
+    bool cut;                    /* it is to end with what has come */
     bool formed;                 /* this window is decrypted, cut, cast, and waits to be written */
     struct sl_writer writer;
     struct sl_transform transform;
@@ -40,7 +42,8 @@ struct sl_slot {
 
 /** Of a range that is sparse, else NULL. */
 const struct sl_mapping *sl_slot_sparse(const struct sl_slot *slot);
-/** What [begin, end) of its range costs, in bytes; of a sparse one every row is a request. */
+/** What [begin, end) of its range costs, in bytes; of a sparse one a row is a request, or comes
+ * with the gaps around it. */
 uint64_t sl_slot_weight(const struct sl_slot *slot, uint64_t begin, uint64_t end);
 /** The extent of the range that this place is within, NULL for a gap or a boundary. */
 const struct sl_extent *sl_slot_extent_around(const struct sl_slot *slot, uint64_t place);
@@ -48,6 +51,8 @@ const struct sl_extent *sl_slot_extent_around(const struct sl_slot *slot, uint64
 uint64_t sl_slot_unfinished(const struct sl_slot *slot);
 /** The first byte that has not come. */
 uint64_t sl_slot_awaits(const struct sl_slot *slot);
+/** Read into the window what has come. */
+enum sl_slot_state sl_slot_fill_window(struct sl_slot *slot, struct sl_err *err);
 /** What has come and was not read yet; costs a system call. */
 uint64_t sl_slot_unread_bytes(const struct sl_slot *slot);
 /** Its connection is about to be given up: count that. */
@@ -59,6 +64,9 @@ void sl_slot_start_clock(struct sl_slot *slot, uint64_t now_ns);
 
 /** Choose what the next window spans, and where it is read to. */
 int sl_slot_open_window(struct sl_slot *slot, struct sl_err *err);
+/** End it with what has come, if that is `least` bytes or more of which none change on their way:
+ * then it is full. */
+bool sl_slot_cut_window(struct sl_slot *slot, size_t least);
 /** It is full: land it. FULL: it is another thread's turn to write, and insist is not set. */
 enum sl_slot_state sl_slot_close_window(struct sl_slot *slot, bool insist, struct sl_err *err);
 

@@ -15,6 +15,8 @@ struct sl_candidate {
     bool probe;                /* read its first bytes to find its format */
     bool left_out;             /* once opened: the weights in it are there in another object too */
     bool named;                /* the ruling index brings it */
+    bool ruled;                /* an index says which objects beside it have the weights */
+    bool first_choice;         /* there is one beside it whose format is no second choice */
     struct sl_source *source;
     struct sl_index *index;
 };
@@ -27,15 +29,16 @@ struct sl_plan_sidecar {
 
 struct sl_plan_own {
     const struct sl_spec *spec;
-    struct sl_plan_wish wish;
+    struct sl_plan_output output;
     struct sl_store *store;
     struct sl_candidate *candidates;
     size_t candidate_count, candidate_capacity;
-    bool single;       /* the URI names an object, not a prefix */
-    bool ruled;        /* tensors are picked from what an index names */
-    bool first_choice; /* there are objects whose format is no second choice */
-    bool
-        picks; /* single tensors are read: wish.layout is not verbatim, or targets were asked for */
+    bool single; /* the URI names an object, not a prefix */
+    bool ruled;  /* tensors are picked from what an index names */
+    bool picks; /* single tensors are read: output.layout is not verbatim, or targets were asked for
+                 */
+    bool lists; /* what cannot be read is a target, too */
+    bool borrowed; /* store, keys and sidecars are the plan's that this one is a part of */
     struct sl_layout *layout;
     struct sl_minisign_key *signer;
     struct sl_plan_sidecar *listed; /* sidecars beside objects of a listing, by name */
@@ -52,12 +55,23 @@ struct sl_plan_own {
     uint64_t left_out_bytes; /* of objects that the plan does not read at all */
 };
 
+/** plan.c: an empty one. picks: see there. SL_E_NO_SPACE. */
+struct sl_plan *sl_plan_new(const struct sl_spec *spec, const struct sl_plan_output *output,
+                            bool picks, struct sl_err *err);
 /** objects.c: store opened, objects listed, judged, filtered and sorted into own->candidates. */
 int sl_plan_gather(struct sl_plan *plan, const struct sl_source_config *config, struct sl_err *err);
+/** objects.c: *err says that the only object is not there. Where others lie below its name the
+ * slash was forgotten, and err says so; it asks the store for them. Always -1. */
+int sl_plan_explain_missing(struct sl_plan *plan, struct sl_err *err);
+/** asked.c: plan->asked, if the listing is enough; plan->there. */
+int sl_plan_ask(struct sl_plan *plan, struct sl_err *err);
 /** objects.c: one more; copied, etag may be NULL. */
 int sl_plan_add_candidate(struct sl_plan *plan, const struct sl_entry *entry, bool probe,
                           struct sl_err *err);
 void sl_candidate_release(struct sl_candidate *candidate);
+/** usual.c: of what a repository publishes several times, one leaves the others out. SL_E_USAGE: it
+ * is for the user to choose. */
+int sl_plan_choose_usual(struct sl_plan *plan, struct sl_err *err);
 /** sets.c: the other parts of a set whose first part is the model, still to be opened. */
 int sl_plan_add_parts(struct sl_plan *plan, struct sl_err *err);
 /** sets.c: is every set whole? */
@@ -71,6 +85,9 @@ int sl_plan_drop_shards(struct sl_plan_own *own, const struct sl_index *index, s
 int sl_plan_add_sources(struct sl_plan *plan, struct sl_err *err);
 /** select.c: plan->targets and metadata, as the spec's `tensors` says. */
 int sl_plan_select(struct sl_plan *plan, struct sl_err *err);
+/** select.c: -1 with the tensor's own error if it cannot be read. */
+int sl_plan_refuse_unreadable(const struct sl_tensor *tensor, const char *object,
+                              struct sl_err *err);
 /** rename.c: tensors.rename, compiled. */
 struct sl_renaming;
 struct sl_renaming *sl_renaming_new(const struct sl_items *rules, struct sl_err *err);
@@ -102,8 +119,8 @@ int sl_plan_assemble(struct sl_plan *plan, struct sl_err *err);
 int sl_plan_place(struct sl_plan *plan, const struct sl_target *target, uint32_t file,
                   uint64_t file_offset, struct sl_err *err);
 enum {
-    /* Beside slices a gap is fetched only if it is shorter than the heads of a request and its
-     * answer, or than this part of what lies around it. */
+    /* Whatever a request is worth, rows of slices that are as near as the heads of a request and
+     * its answer are long, or as this part of what lies around the gap, are one row. */
     SL_PLAN_GAP_BYTES_MIN = 1024,
     SL_PLAN_GAP_PART = 50,
 };
@@ -115,7 +132,7 @@ int sl_plan_lay_tensorizer(struct sl_plan *plan, const struct sl_tensor *const *
 int sl_plan_lay_slabs(struct sl_plan *plan, const struct sl_tensor *const *tensors,
                       struct sl_err *err);
 /** assemble_tensorizer.c: what of that file is neither data nor the head of the layout. */
-int sl_plan_add_heads(struct sl_plan *plan, struct sl_err *err);
+int sl_plan_add_deferred_headers(struct sl_plan *plan, struct sl_err *err);
 /** sidecars.c: an object that is left out by its name may be a sidecar of one that is not. */
 int sl_plan_note_sidecar(struct sl_plan_own *own, const char *name, uint64_t bytes,
                          struct sl_err *err);
@@ -149,6 +166,10 @@ int sl_plan_check_signatures(struct sl_plan *plan, struct sl_err *err);
 int sl_plan_check(struct sl_plan *plan, struct sl_err *err);
 /** versions.c: sources[].version and what follows; after the checks. */
 int sl_plan_judge_versions(struct sl_plan *plan, struct sl_err *err);
+/** weighing.c: plan->weigh, from what is known of the store. */
+void sl_plan_weigh(struct sl_plan *plan);
+/** weighing.c: plan->rows, of the ranges. */
+void sl_plan_count_rows(struct sl_plan *plan);
 /** ranges.c: choose sizes, cut and merge extents into ranges, order them. */
 int sl_plan_cut(struct sl_plan *plan, struct sl_err *err);
 

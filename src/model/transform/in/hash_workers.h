@@ -15,15 +15,15 @@ struct sl_verify_piece {
     uint64_t begin, end;
     uint64_t crc;
 };
-struct sl_follow;
+struct sl_hash_task;
 struct sl_verify_item {
     const struct sl_check *check;
     uint64_t max_end;               /* of the subtree whose middle this is */
     uint64_t fresh;                 /* bytes that no item before covers */
     struct sl_verify_piece *pieces; /* sorted, apart; guarded by the lock */
     size_t piece_count, piece_capacity;
-    bool later, last;         /* SL_AGAIN_LATER: to be judged anew; this is the last time */
-    struct sl_follow *follow; /* of an ordered check in more than one piece; set under the lock */
+    bool later, last;          /* SL_REPAIR_LATER: to be judged anew; this is the last time */
+    struct sl_hash_task *task; /* of an ordered check in more than one piece; set under the lock */
 };
 
 struct sl_verify {
@@ -33,13 +33,13 @@ struct sl_verify {
     pthread_mutex_t lock;
     pthread_cond_t work, idle; /* work: queue or stop changed; idle: a check or a thread ended */
     struct {
-        struct sl_follow *all, *head,
-            *tail; /* every follow; the queue of those with landed bytes */
+        struct sl_hash_task *all, *head,
+            *tail; /* every task; the queue of those with landed bytes */
         pthread_t threads[SL_FOLLOW_THREADS_MAX];
         unsigned started, busy;
         size_t remaining; /* checks not completed */
         size_t doubtful;  /* of them: their bytes are being fetched again */
-        size_t later;     /* of them: SL_AGAIN_LATER */
+        size_t later;     /* of them: SL_REPAIR_LATER */
         bool stop;
         struct sl_err err; /* the first failure */
     } locked;
@@ -51,9 +51,9 @@ int sl_verify_complete(struct sl_verify *verify, struct sl_verify_item *item,
 /** Judge the checks anew that did not match before the bytes within them were fetched again. */
 int sl_verify_judge_later(struct sl_verify *verify, struct sl_err *err);
 /** The lock is held: if the item can be hashed further, queue it and see that a thread is there. */
-int sl_verify_follow(struct sl_verify *verify, struct sl_verify_item *item, struct sl_err *err);
-void sl_verify_follow_init(struct sl_verify *verify);
-/** Stop and join the threads, free the follows. */
-void sl_verify_follow_release(struct sl_verify *verify);
+int sl_verify_add_task(struct sl_verify *verify, struct sl_verify_item *item, struct sl_err *err);
+void sl_verify_tasks_init(struct sl_verify *verify);
+/** Stop and join the threads, free the tasks. */
+void sl_verify_tasks_release(struct sl_verify *verify);
 
 #endif

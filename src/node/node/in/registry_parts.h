@@ -13,6 +13,7 @@ enum { RETRY_MS = 1000, RETRY_MAX_MS = 60000, PASSING_MS = 1000, LOADS_MAX = 64 
 struct spec_box {
     struct sl_spec spec;
     uint8_t digest[32];
+    uint8_t origin[32]; /* where it comes from, with which rights and keys */
     unsigned count;
 };
 
@@ -41,7 +42,8 @@ struct had {
  *      |          can be resumed                        |
  *      +------------------------------------------------+ the next load goes on with it
  *
- * Only READY and PARTIAL ones that nobody has and no job works with go for others. A deposit that
+ * A load that begins anew with another version leaves the first one as one that failed. Only READY
+ * and PARTIAL ones that nobody has and no job works with go for others. A deposit that
  * is aborted or refused is removed at once, since its memory is not ours yet.
  */
 enum resident_state {
@@ -72,6 +74,10 @@ struct resident {
     uint64_t bytes, used_ns;
     int64_t ready_seconds; /* wall clock */
     void *body;
+    uint8_t origin[32];          /* as of the spec that it was loaded by … */
+    bool has_origin;             /* … or not known */
+    struct resident *share_next; /* of those with this memory, in a ring; itself: it is alone */
+    bool borrows;                /* another of these stands for the memory in the budget */
     struct sl_model_ref *refs;
     unsigned ref_count;
     struct had had;
@@ -90,7 +96,7 @@ struct left {
 };
 
 struct sl_model_ref {
-    struct sl_later later; /* first: of the last one that has a body which was replaced */
+    struct sl_deferred_call call; /* first: of the last one that has a body which was replaced */
     struct sl_registry *registry;
     struct resident *resident;
     const struct sl_holder *holder; /* of the resident, when it ends */
@@ -111,7 +117,12 @@ struct waiter {
     void *arg;
 };
 
-enum work { WORK_NONE, WORK_QUEUED, WORK_RUNNING };
+enum work {
+    WORK_NONE,
+    WORK_QUEUED,
+    WORK_RUNNING,
+    WORK_FOLLOWS, /* no worker has it: it ends with the load of another model */
+};
 struct model {
     char name[64];
     struct spec_box *box; /* NULL: found in memory, not defined */
@@ -127,10 +138,11 @@ struct model {
     bool abandoned;    /* its load ends, since nobody waits for it */
     bool was_ready;
     enum work work;
-    bool again;        /* once more, when the running load ends */
+    bool load_again;   /* once more, when the running load ends */
     struct sl_err err; /* of the last load; SL_OK: it went well, or there was none */
     unsigned failures;
     uint64_t retry_ns;
+    uint64_t refused_bytes;       /* it failed because there was no room for so much; else 0 */
     struct sl_cancel *cancel;     /* of the running load */
     struct sl_progress *progress; /* of the latest */
     struct resident *residents, *current;
@@ -158,10 +170,10 @@ struct sl_registry {
         struct left *left;
         bool look_at_left; /* now */
         uint64_t looked_ns;
-        struct sl_later *laters, **laters_end;
+        struct sl_deferred_call *deferred, **deferred_end;
         unsigned later_count;             /* queued or running */
         struct sl_registry_counts counts; /* what has ever been … */
-        struct sl_registry_counts told;   /* … and what the gauges show */
+        struct sl_registry_counts shown;  /* … and what the gauges show */
     } locked;
 };
 
@@ -192,10 +204,38 @@ struct waiter *registry_take_waiters(struct model *model, bool early, struct res
 
 /** registry_work.c */
 void registry_queue(struct sl_registry *registry, struct model *model);
+/** What the name stands for from now on; the last load went well. */
+void registry_note_current(struct resident *resident);
+/** The last load failed: why, and until when it is not tried again. */
+void registry_note_error(const struct sl_registry *registry, struct model *model,
+                         const struct sl_err *err);
 void *registry_worker(void *registry);
 void *registry_janitor(void *registry);
 /** registry_janitor.c: without the lock: whatever it was left and has not done. */
 void registry_run_laters(struct sl_registry *registry);
+
+/** registry_share.c */
+/** Has another name the same memory? */
+bool registry_is_shared(const struct resident *resident);
+/** It is about to go: another one stands for the memory, if one stays. */
+void registry_pass_memory(struct resident *resident);
+/** The memory is that of the others alone: it has none any more. */
+void registry_part(struct resident *resident);
+/** A new one of this holder, identity and origin: is the same there, or being loaded, under another
+ * name? Then it shares that, with its state. */
+bool registry_share(struct sl_registry *registry, struct resident *resident);
+/** Whose load a model that follows waits for; else itself. */
+const struct model *registry_followed(const struct model *model);
+/** Two lists of those who wait, one behind the other. */
+struct waiter *registry_chain(struct waiter *first, struct waiter *second);
+/** The load of this resident has a (new) body: who follows has it, too. The early ones of those who
+ * wait, with their references. */
+struct waiter *registry_open_followers(struct resident *resident);
+/** Before the load of this resident ends: until no worker has one that follows it. */
+void registry_await_followers(struct sl_registry *registry, const struct resident *resident);
+/** The load of this resident has ended, and with it those that follow: all who waited, answered. */
+struct waiter *registry_end_followers(struct sl_registry *registry, struct resident *resident,
+                                      int done, const struct sl_err *err);
 
 /** registry_left.c */
 /** Without the lock: how the memory of a resident that is to be dropped is watched, or NULL. */
@@ -208,7 +248,7 @@ void registry_free_left(struct sl_registry *registry);
 uint64_t registry_left(const struct sl_registry *registry, unsigned space);
 void registry_note_had(struct resident *resident, const char *who);
 /** "'m' 64.0 MiB (evicted, but …)", behind what is in text. */
-void registry_tell_left(const struct left *left, char *text, size_t capacity);
+void registry_describe_left(const struct left *left, char *text, size_t capacity);
 /** The janitor, without the lock: look at what is left, if it is time. */
 void registry_look_at_left(struct sl_registry *registry);
 /** When it is time again; UINT64_MAX: nothing is left. */
@@ -234,11 +274,20 @@ struct victims {
  */
 int registry_make_room(struct sl_registry *registry, struct resident *resident, uint64_t bytes,
                        struct victims *victims, struct sl_err *err);
+/** Would there be room now for what the model was refused? */
+bool registry_would_fit(const struct sl_registry *registry, const struct model *model);
+/** Is a load about to end, all bytes of which are there, and which nobody has? */
+bool registry_is_ending(const struct sl_registry *registry);
+/** With the lock, which is given up meanwhile: wait for a change where one is; false once it is
+ * later than until_ns, or there is none. */
+bool registry_await_end(struct sl_registry *registry, uint64_t until_ns);
 /** Is what lies where it lies within the budget, what is being dropped included? */
 bool registry_has_room(const struct sl_registry *registry, const struct resident *resident);
 /** What was dropped for a resident has gone: is there room, or does somebody keep it? */
 int registry_check_room(struct sl_registry *registry, struct resident *resident,
                         struct sl_err *err);
+/** Nobody will ask for it again, and nobody has it any more. With the lock held. */
+bool registry_is_abandoned(const struct resident *resident);
 /** Mark a resident as DROPPING: for the janitor, or for the caller to drop. */
 void registry_mark(struct sl_registry *registry, struct resident *resident, bool for_janitor);
 /** Without the lock: drop a DROPPING resident, then remove it; kept as PARTIAL on failure. */
@@ -255,6 +304,6 @@ void registry_note_stuck(struct sl_registry *registry, const struct sl_err *why)
 void registry_answer_deposits(struct sl_registry *registry);
 
 /** registry_view.c: after every change. */
-void registry_tell(struct sl_registry *registry);
+void registry_update_gauges(struct sl_registry *registry);
 
 #endif

@@ -60,7 +60,7 @@ struct sl_pool_model *sl_pool_model_plan(const char *name, const struct sl_plan 
                                          struct sl_err *err);
 
 /** Tensor `number` can be used. Any thread, once for each. */
-void sl_pool_copy_tell(struct sl_pool_copy *copy, size_t number);
+void sl_pool_copy_set_ready(struct sl_pool_copy *copy, size_t number);
 /** Where a slab of the copy is written that was given out; NULL: as a file. Any thread. */
 uint8_t *sl_pool_copy_map(struct sl_pool_copy *copy, const struct sl_slab *slab);
 /** For all copies: they get the same bytes. */
@@ -76,15 +76,5 @@ void sl_pool_model_give_up(struct sl_pool_model *model);
  * those on a GPU are filled. */
 struct sl_sink *sl_slab_sink_open(struct sl_pool_copy *copy, const struct sl_sink_file *files,
                                   size_t count, struct sl_gpu_ring *ring, struct sl_err *err);
-
-/** readiness.c: which tensors are complete, by what a run tells. The copy is borrowed. */
-struct sl_readiness;
-struct sl_readiness *sl_readiness_new(const struct sl_plan *plan, struct sl_pool_copy *copy,
-                                      struct sl_err *err);
-void sl_readiness_free(struct sl_readiness *readiness);
-SL_AUTO_DEFINE(sl_readiness)
-struct sl_stage_events sl_readiness_events(struct sl_readiness *readiness);
-/** Tensors that are not complete: none after a run that succeeded. */
-size_t sl_readiness_left(struct sl_readiness *readiness);
 
 #endif

@@ -27,9 +27,10 @@ bool sl_pool_mailbox_defer(struct sl_pool_mailbox *mailbox, size_t fds, size_t m
 void sl_pool_mailbox_closed(struct sl_pool_mailbox *mailbox, size_t fds);
 
 struct sl_pool_connection;
+struct sl_pool_adopting;
 struct sl_pool_request {
     struct sl_pool_mailbox *mailbox;
-    struct sl_pool_wish wish; /* its texts follow the struct */
+    struct sl_pool_attach_args args; /* its texts follow the struct */
     uint64_t since_ns;
     struct sl_pool_connection *connection;
     /* Guarded by the mailbox: */
@@ -37,7 +38,8 @@ struct sl_pool_request {
     bool answered, gone;          /* gone: nobody waits for it */
     struct sl_pool_copy *copy;    /* the answer, with the owner's cookie for the lease, or */
     void *cookie;
-    struct sl_err err; /* why there is none */
+    struct sl_err err;                 /* why there is none */
+    struct sl_pool_adopting *adopting; /* of a commit, whose answer it is; else NULL */
 };
 struct sl_pool_request *sl_pool_request_new(struct sl_pool_mailbox *mailbox,
                                             const struct sl_pool_packet *packet,
@@ -58,7 +60,7 @@ struct sl_pool_lease {
     void *cookie;              /* … the owner gets this back */
 };
 struct sl_pool_deposit {
-    struct sl_later later; /* first: its end */
+    struct sl_deferred_call call; /* first: its end */
     struct sl_pool_packet begun;
     struct sl_pool_offer offer;      /* borrows from begun */
     bool waiting;                    /* for room */
@@ -156,18 +158,29 @@ int sl_pool_serve_commit(struct sl_pool_connection *connection, const struct sl_
                          int *fds, struct sl_err *err);
 int sl_pool_serve_abort(struct sl_pool_connection *connection, const struct sl_pool_packet *packet,
                         struct sl_err *err);
-/** Whether there is room for it in the end. */
+/** Whether there is room for it in the end, or the model that was made of it. */
 void sl_pool_deposit_answer(struct sl_pool_connection *connection,
                             const struct sl_pool_request *request);
 /** A deposit that was begun and will not be committed. */
-void sl_pool_deposit_drop(struct sl_pool_connection *connection, bool tell);
+void sl_pool_deposit_drop(struct sl_pool_connection *connection, bool notify);
+
+/** pool_adopting.c: have its slabs, which are memory of this GPU, looked at by another thread; the
+ * answer comes as any. The descriptors are taken, but not on failure. */
+int sl_pool_adopt_later(struct sl_pool_connection *connection, struct sl_gpu *gpu, int index_fd,
+                        struct sl_err *err);
+/** The model that it has become, if any, which is the caller's. */
+struct sl_pool_model *sl_pool_adopting_take(struct sl_pool_adopting *adopting);
+void sl_pool_adopting_free(struct sl_pool_adopting *adopting);
+/** The answer of a commit; why: there is none. Any thread. False: nobody waits for it, and the
+ * request is gone. */
+bool sl_pool_request_adopted(struct sl_pool_request *request, const struct sl_err *why);
 
 /* ---- what takes a while ---------------------------------------------------------------------- */
 
-/** So many descriptors are to be closed. By another thread: the mailbox, which is told when they
- * are; NULL: here. */
+/** So many descriptors are to be closed. By another thread: the mailbox, which is notified when
+ * they are; NULL: here. */
 struct sl_pool_mailbox *sl_pool_later(struct sl_pool_server *server, size_t fds);
-void sl_pool_leave_later(struct sl_pool_server *server, struct sl_later *later, bool to_other);
+void sl_pool_defer(struct sl_pool_server *server, struct sl_deferred_call *call, bool to_other);
 /** Close those that are not -1, which they are then. */
 void sl_pool_close_later(struct sl_pool_server *server, int *fds, size_t count);
 /** Close a client's socket, in which there may still be descriptors. */
@@ -233,6 +246,11 @@ void sl_pool_quiet_end(struct sl_pool_quiet *quiet);
 
 /* ---- the server ------------------------------------------------------------------------------ */
 
+struct sl_pool_counts {
+    uint64_t clients, leases, deposits;                                       /* now */
+    uint64_t connects, attaches, commits, refusals, protocol_errors, limited; /* ever */
+    uint64_t oldest_lease_seconds; /* wall clock of its begin; 0: there is none */
+};
 struct sl_pool_server {
     struct sl_pool_handler handler;
     void *arg;
@@ -254,11 +272,11 @@ struct sl_pool_server {
         struct sl_pool_right attach, deposit, evict;
         struct sl_pool_connection *first;
         struct sl_pool_counts counts;
-        struct sl_pool_counts told; /* what the metrics show */
+        struct sl_pool_counts shown; /* what the metrics show */
     } locked;
 };
 /** pool_counts.c: after every turn. */
-void sl_pool_server_tell(struct sl_pool_server *server);
+void sl_pool_server_update_metrics(struct sl_pool_server *server);
 /** What is waited for on a connection's descriptor. */
 void sl_pool_server_watch(struct sl_pool_connection *connection, uint32_t events);
 

@@ -40,7 +40,8 @@ struct sl_web {
     struct MHD_Daemon *daemon;
     unsigned port, connections_max, idle_seconds;
     unsigned expected_loads;
-    struct sl_node *node;         /* borrowed; NULL: nothing can be changed */
+    struct sl_node *node; /* borrowed; NULL: nothing can be changed */
+    struct sl_web_beside beside;
     bool is_control;              /* the unix socket */
     struct sl_node_socket socket; /* at a path, to be taken away at the end */
     int share_fd;                 /* the shared directory, -1 if none */

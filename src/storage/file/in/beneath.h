@@ -2,8 +2,6 @@
 #ifndef SL_BENEATH_H
 #define SL_BENEATH_H
 
-#include <stdbool.h>
-
 /**
  * Open what a path means below a folder, or -1 with errno. EXDEV: it leads out, by "..", by a
  * link, or because it is absolute; ELOOP: over a link that is not followed. Links that stay below
@@ -11,7 +9,5 @@
  * neither is "..".
  */
 int sl_beneath_open(int root_fd, const char *path, int flags);
-/** Tests: as if the kernel had no openat2. */
-void sl_beneath_set_plain(bool plain);
 
 #endif

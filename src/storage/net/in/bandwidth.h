@@ -25,7 +25,5 @@ struct sl_bandwidth {
  */
 size_t sl_bandwidth_ask(struct sl_bandwidth *reader, uint64_t rate, size_t bytes, uint64_t now_ns);
 void sl_bandwidth_used(uint64_t rate, size_t bytes, uint64_t now_ns);
-/** Tests: an empty bucket and nobody waiting. */
-void sl_bandwidth_reset(void);
 
 #endif

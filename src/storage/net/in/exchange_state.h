@@ -38,7 +38,7 @@ struct sl_exchange {
     char *open_url, *open_proxy;
     char *subject;     /* "GET https://host/path", for messages */
     unsigned answers;  /* on this connection */
-    bool ahead;        /* it was made before there was a request, and has not answered one yet */
+    bool preconnected; /* it was made before there was a request, and has not answered one yet */
     uint64_t ahead_ns; /* when */
     enum sl_exchange_phase phase;
 
@@ -95,7 +95,7 @@ uint64_t sl_exchange_hedge_at(const struct sl_exchange *exchange);
 enum sl_io_state sl_exchange_race(struct sl_exchange *exchange, enum sl_io_state state,
                                   const struct sl_err *why, struct sl_err *err);
 /** Tell, once, whoever would connect ahead, if the server is far away. */
-void sl_exchange_tell_distance(struct sl_exchange *exchange);
+void sl_exchange_report_distance(struct sl_exchange *exchange);
 /** When that is known, if no answer comes before; UINT64_MAX: it is told. */
 uint64_t sl_exchange_distance_end(const struct sl_exchange *exchange);
 /** As sl_exchange_head(), on one connection. */

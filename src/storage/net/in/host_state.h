@@ -41,8 +41,8 @@ struct sl_host {
     bool looking; /* a thread looks it up */
     bool failed;  /* the last look-up, of which nobody has heard yet */
     char trouble[128];
-    uint64_t patience_ns; /* sl_latency_host_add() */
-    uint64_t looked_ns;   /* when it was found last, 0: never */
+    uint64_t answer_delay_ns; /* sl_latency_host_add() */
+    uint64_t looked_ns;       /* when it was found last, 0: never */
     struct sl_host_address addresses[SL_HOST_ADDRESSES_MAX];
     unsigned count;
 };

@@ -4,10 +4,11 @@
 
 #include "creds.h"
 
-/** Web identity: a token file is exchanged for keys at an STS. Strings are borrowed. */
+/** Web identity: a token is exchanged for keys at an STS. Strings are borrowed. */
 struct sl_web_identity {
-    const char *role_arn, *token_file, *session_name;
-    const char *endpoint; /* NULL: Amazon's of the region */
+    const char *role_arn, *session_name;
+    const char *token, *token_file; /* token NULL: what the file holds */
+    const char *endpoint;           /* NULL: Amazon's of the region */
     const char *region;
 };
 int sl_creds_from_sts(const struct sl_web_identity *identity, const struct sl_tls_options *tls,

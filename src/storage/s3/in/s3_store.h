@@ -35,9 +35,9 @@ struct sl_s3 {
         int64_t clock_offset; /* the store's clock minus ours, seconds */
         struct sl_sigv4_key key;
         /* told by refusals, used by sl_s3_recover() */
-        char told_region[SL_S3_REGION_MAX];
-        bool told_clock;
-        int64_t told_offset;
+        char stated_region[SL_S3_REGION_MAX];
+        bool stated_clock;
+        int64_t stated_offset;
     } locked;
 };
 

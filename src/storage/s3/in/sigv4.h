@@ -42,10 +42,6 @@ struct sl_sigv4_request {
 
 /** The lines that are hashed, for tests and for people who compare. free() it. */
 char *sl_sigv4_canonical(const struct sl_sigv4_request *request, struct sl_err *err);
-/** The value of the Authorization header; free() it. SL_E_USAGE for more headers or query
- * parameters than the limits. */
-char *sl_sigv4_sign(const struct sl_sigv4_request *request, const char *access_key,
-                    const char *secret_key, struct sl_err *err);
 
 /** The signing key of a day, region and service: four HMACs that need not be computed again.
  * Zeroed is empty; wipe it with OPENSSL_cleanse(). One thread at a time. */
@@ -54,7 +50,8 @@ struct sl_sigv4_key {
     uint8_t check[32]; /* hash of the secret it was made from */
     uint8_t key[32];
 };
-/** sl_sigv4_sign() with a key kept from last time if it still fits; cache may be NULL. */
+/** The value of the Authorization header; free() it. With a key kept from last time if it still
+ * fits; cache may be NULL. SL_E_USAGE for more headers or query parameters than the limits. */
 char *sl_sigv4_sign_cached(const struct sl_sigv4_request *request, const char *access_key,
                            const char *secret_key, struct sl_sigv4_key *cache, struct sl_err *err);
 

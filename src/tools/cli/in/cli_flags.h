@@ -35,6 +35,9 @@ struct sl_command_line {
     struct sl_cli_globals globals;
     struct sl_cli cli;
     size_t setting_capacity;
+    struct sl_buf mistakes; /* lines, if there are several: of flags, or of a spec */
+    unsigned mistake_count;
+    struct sl_err first_mistake;
     char **texts; /* copies that the settings point to */
     size_t text_count, text_capacity;
 };

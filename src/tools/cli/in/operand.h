@@ -12,6 +12,8 @@ bool sl_operand_is_spec(const char *operand);
  */
 int sl_operand_specs(struct sl_cli *cli, const char *to, const char *name, const char *otherwise_to,
                      struct sl_specs *specs, struct sl_err *err);
+/** As a string of YAML in double quotes; free() it. SL_E_USAGE for what is not UTF-8. */
+char *sl_operand_quote(const char *text, struct sl_err *err);
 /** A URI fit for progress and logs: "" if it holds a user or a query; borrowed. */
 const char *sl_operand_sanitize(const char *uri);
 

@@ -27,9 +27,10 @@ struct sl_component {
     char *uri;
     struct sl_list include;
     struct sl_plan *plan;
+    bool given; /* the plan is the caller's */
     struct sl_layout *layout;
-    struct sl_guard **guards; /* one a source of the plan; NULL: it has no sidecar */
-    size_t guard_count;
+    struct sl_verified_reader **verified; /* one a source of the plan; NULL: it has no sidecar */
+    size_t verified_count;
 };
 
 /** A new object. */
@@ -142,12 +143,14 @@ int sl_job_find(struct sl_job *job, struct sl_err *err);
 /** An object of the folder that goes along as it is; opened here. */
 int sl_job_add_data_file(struct sl_job *job, const char *name, struct sl_err *err);
 
-/* ---- guarding.c ------------------------------------------------------------------------------ */
+/* ---- verified_sources.c
+ * ------------------------------------------------------------------------------ */
 
 /** Sources of the open plan that have a sidecar are checked by it. SL_E_INTEGRITY. */
-int sl_component_guard(struct sl_job *job, struct sl_component *component, struct sl_err *err);
+int sl_component_verify_reads(struct sl_job *job, struct sl_component *component,
+                              struct sl_err *err);
 /** When their sources are gone. */
-void sl_component_release_guards(struct sl_component *component);
+void sl_component_release_readers(struct sl_component *component);
 
 /* ---- convert_room.c -------------------------------------------------------------------------- */
 

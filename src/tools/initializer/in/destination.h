@@ -51,17 +51,17 @@ unsigned sl_destination_make_room(struct sl_destination *destination, uint64_t b
 /** The directory itself; borrowed. */
 int sl_destination_fd(const struct sl_destination *destination);
 
-/** What is ready and to be moved; the wish is a hash of what was asked for. */
+/** What is ready and to be moved; the request is a hash of what was asked for. */
 struct sl_ready {
-    char wish[65];
+    char request[65];
     char kind[8];     /* "load", "files" */
     char strip[1032]; /* as sl_choice.strip */
 };
 /** Leave the mark: from here on only forwards. */
 int sl_destination_mark(struct sl_destination *destination, unsigned number,
                         const struct sl_ready *ready, struct sl_err *err);
-/** The mark of an earlier run that was to fulfil the same wish; false: there is none. */
-bool sl_destination_marked(struct sl_destination *destination, unsigned number, const char *wish,
+/** The mark of an earlier run that was to fulfil the same request; false: there is none. */
+bool sl_destination_marked(struct sl_destination *destination, unsigned number, const char *request,
                            struct sl_ready *ready);
 /** The mark is of something that must not be moved: the next run begins anew. */
 void sl_destination_unmark(struct sl_destination *destination, unsigned number);

@@ -1,0 +1,149 @@
+"""The node daemon: its plain manifests are what the chart renders, and its config is what its mounts say."""
+import json
+import os
+import re
+import tempfile
+
+import yaml
+
+from rendering import CHART, E2E, HELM, LOADER, NEWEST, ROOT, case_name, check, objects, read, render, run, values_files
+
+HELM_ONLY = ("helm.sh/chart", "app.kubernetes.io/managed-by", "app.kubernetes.io/version", "app.kubernetes.io/instance",
+             "helm.sh/resource-policy", "checksum/config", "kubectl.kubernetes.io/default-container")
+# Kinds of other uses of the chart, which the plain file goes without.
+OTHER = {"sluice-specs"}
+
+
+def plain(node):
+    """Without what only Helm needs; text that is YAML is compared as such."""
+    if isinstance(node, dict):
+        kept = {key: plain(below) for key, below in node.items() if key not in HELM_ONLY}
+        return {key: below for key, below in kept.items() if below != {} or node[key] == {}}
+    if isinstance(node, list):
+        return [plain(below) for below in node]
+    if isinstance(node, str) and node.startswith("apiVersion: "):
+        return list(yaml.load_all(node, Loader=LOADER))
+    return node
+
+
+def named(text):
+    return {f"{item['kind']} {item['metadata']['name']}": plain(item) for item in objects(text)
+            if item["metadata"]["name"] not in OTHER}
+
+
+@check
+def node_manifests():
+    """manifests/node/daemon.yaml is what the chart makes of e2e/chart/manifests-node-values.yaml, and a namespace."""
+    done = run(HELM, "template", "sluice", CHART, "--namespace", "sluice-system", "--kube-version", NEWEST,
+               "--values", os.path.join(E2E, "manifests-node-values.yaml"))
+    if done.returncode:
+        yield "render", [done.stderr[-800:]]
+        return
+    made, kept = named(done.stdout), named(read(ROOT, "manifests", "node", "daemon.yaml"))
+    yield "the same objects", [f"only in one: {name}" for name in sorted(set(made) ^ set(kept) - {"Namespace sluice-system"})]
+    for name in sorted(set(made) & set(kept)):
+        ours, theirs = (yaml.safe_dump(side[name]).splitlines() for side in (kept, made))
+        yield name, [f"manifests: {line}" for line in ours if line not in theirs] + \
+            [f"chart: {line}" for line in theirs if line not in ours] + \
+            ([] if kept[name] == made[name] else ["they differ"])
+
+
+def config_of(items):
+    """(the DaemonSet's pod, the node's config) of a render."""
+    pods = [item["spec"]["template"]["spec"] for item in items if item["kind"] == "DaemonSet"]
+    configs = [item["data"]["node.yaml"] for item in items if item["kind"] == "ConfigMap" and "node.yaml" in item["data"]]
+    return pods[0], yaml.load(configs[0], Loader=LOADER)
+
+
+@check
+def node_paths():
+    """Every path in the daemon's config lies in a folder of the node that is mounted at the same path, and is shared if it must be."""
+    for path in values_files():
+        items = objects(render(path)[0])
+        if not any(item["kind"] == "DaemonSet" for item in items):
+            continue
+        pod, config = config_of(items)
+        hosts = {volume["name"]: volume["hostPath"]["path"] for volume in pod["volumes"] if "hostPath" in volume}
+        mounts = {mount["mountPath"]: mount for mount in pod["containers"][0]["volumeMounts"] if mount["name"] in hosts}
+        wrong = [f"{place} is {hosts[mount['name']]} on the node" for place, mount in mounts.items() if hosts[mount["name"]] != place]
+        csi = config.get("csi", {})
+        wanted = [config["directory"], config["control"]["socket"], config.get("tmpfs", {}).get("path"), csi.get("socket"),
+                  csi.get("registration"), config.get("pool", {}).get("socket"), config.get("pool", {}).get("directory")]
+        for place in filter(None, wanted):
+            if not any(place.startswith(f"{mount}/") for mount in mounts):
+                wrong.append(f"{place} is in no folder of the node")
+        shared = {place for place, mount in mounts.items() if mount.get("mountPropagation") == "Bidirectional"}
+        if csi and shared != {f"{csi['kubeletDirectory']}/pods", hosts["node"]}:
+            wrong.append(f"shared: {sorted(shared)}")
+        if not csi and not config.get("tmpfs") and shared:
+            wrong.append("mounts of an unprivileged daemon are shared")
+        names = {key.removesuffix(".yaml") for item in items if item["kind"] == "ConfigMap" and "node.yaml" in item["data"]
+                 for key in item["data"]} - {"node"}
+        wrong += [f"no spec of {model['file']}" for model in config["models"] if model["file"].removesuffix(".yaml") not in names]
+        yield case_name(path), wrong
+
+
+@check
+def node_driver_object():
+    """The CSIDriver stays with Helm, has no namespace, asks to publish again only with tokens, and keeps tokens out of attributes."""
+    for path in values_files():
+        drivers = [item for item in objects(render(path)[0]) if item["kind"] == "CSIDriver"]
+        for driver in drivers:
+            spec, wrong = driver["spec"], []
+            if driver["metadata"].get("annotations", {}).get("helm.sh/resource-policy") != "keep":
+                wrong.append("goes with the release")
+            if "namespace" in driver["metadata"]:
+                wrong.append("has a namespace")
+            if spec["requiresRepublish"] != bool(spec.get("tokenRequests")):
+                wrong.append(f"requiresRepublish is {spec['requiresRepublish']}")
+            if bool(spec.get("serviceAccountTokenInSecrets")) != bool(spec.get("tokenRequests")):
+                wrong.append("tokens are not where secrets are")
+            older = [item["spec"] for item in objects(render(path, "1.34.0")[0]) if item["kind"] == "CSIDriver"]
+            if any("serviceAccountTokenInSecrets" in spec for spec in older):
+                wrong.append("a field that 1.34 does not know")
+            yield case_name(path), wrong
+
+
+LABELS = {"models": {"a": {"spec": {"source": {"uri": "s3://models/a/"}}}},
+          "node": {"enabled": True, "budget": "2Gi", "labels": {"enabled": True}}}
+
+
+def template(version):
+    """LABELS in a cluster of this version: (objects by kind, what helm complained about)."""
+    with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
+        json.dump(LABELS, file)
+        file.flush()
+        done = run(HELM, "template", "m", CHART, "--namespace", "system", "--kube-version", version, "--values", file.name)
+    return {item["kind"]: item for item in objects(done.stdout)}, done.stderr
+
+
+def token_holders(pod):
+    return [container["name"] for container in pod["containers"]
+            if any(mount["name"] == "account" for mount in container["volumeMounts"])]
+
+
+@check
+def node_labels():
+    """The labeller alone holds a token; its account may get and patch nodes, and a policy narrows that to its own labels."""
+    found, wrong = template(NEWEST)[0], []
+    pod, role, policy = (found[kind]["spec"]["template"]["spec"] if kind == "DaemonSet" else found[kind]
+                         for kind in ("DaemonSet", "ClusterRole", "ValidatingAdmissionPolicy"))
+    account = "m-sluice-node"
+    if token_holders(pod) != ["label"] or pod["automountServiceAccountToken"]:
+        wrong.append(f"a token for {token_holders(pod)}")
+    if pod["serviceAccountName"] != account:
+        wrong.append(f"the pod's account is {pod['serviceAccountName']}")
+    if role["rules"] != [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "patch"]}]:
+        wrong.append(f"rights: {role['rules']}")
+    if found["ClusterRoleBinding"]["subjects"] != [{"kind": "ServiceAccount", "name": account, "namespace": "system"}]:
+        wrong.append(f"for {found['ClusterRoleBinding']['subjects']}")
+    if f"'system:serviceaccount:system:{account}'" not in policy["spec"]["matchConditions"][0]["expression"]:
+        wrong.append("the policy is for another account")
+    prefixes = {word for row in policy["spec"]["validations"] for word in re.findall(r"startsWith\('([^']*)'\)", row["expression"])}
+    if prefixes != {"model.csi.sluice.dev/"} or "--prefix=model.csi.sluice.dev" not in pod["containers"][-1]["args"]:
+        wrong.append(f"prefixes: {prefixes}, {pod['containers'][-1]['args']}")
+    if found["ValidatingAdmissionPolicyBinding"]["spec"]["policyName"] != policy["metadata"]["name"]:
+        wrong.append("the policy is bound to nothing")
+    yield "rights", wrong
+    complaint = template("1.29.0")[1]
+    yield "an older cluster", [] if "node.labels.policy: Kubernetes v1.29.0 has no" in complaint else [complaint[-300:]]

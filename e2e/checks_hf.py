@@ -1,0 +1,214 @@
+"""Repositories of a hub: what sluice loads is what the hub's own client loads, and that finds what sluice publishes."""
+import json
+import os
+import random
+import struct
+import subprocess
+import sys
+
+from harness import CACHE, Skip, check, run_client, sha256_file
+from hf_hub import Hub
+
+PACKAGES = ("huggingface_hub",)
+SNAPSHOT = """
+import sys
+from huggingface_hub import snapshot_download
+path = snapshot_download("org/name", revision=sys.argv[1] or None, cache_dir=sys.argv[2], local_files_only=sys.argv[3] == "offline")
+print(path)
+"""
+FIND = """
+import sys
+from huggingface_hub import hf_hub_download, scan_cache_dir, snapshot_download, try_to_load_from_cache
+cache = sys.argv[1]
+print(snapshot_download("org/name", cache_dir=cache, local_files_only=True))
+print(hf_hub_download("org/name", "config.json", cache_dir=cache, local_files_only=True))
+print(try_to_load_from_cache("org/name", "model.safetensors", cache_dir=cache))
+print(",".join(repo.repo_id for repo in scan_cache_dir(cache).repos))
+"""
+TRANSFORMERS = """
+from transformers import AutoConfig
+config = AutoConfig.from_pretrained("org/name")
+print(config.model_type, config.hidden_size)
+"""
+
+
+def safetensors(seed, items=300000):
+    head = json.dumps({"weight": {"dtype": "F32", "shape": [items], "data_offsets": [0, 4 * items]}}).encode()
+    return struct.pack("<Q", len(head)) + head + random.Random(seed).randbytes(4 * items)
+
+
+def files_of(seed):
+    config = {"model_type": "llama", "hidden_size": 64 * seed, "intermediate_size": 128, "num_hidden_layers": 1,
+              "num_attention_heads": 4, "vocab_size": 100}
+    return {"config.json": (json.dumps(config).encode(), False), "model.safetensors": (safetensors(seed), True),
+            "README.md": (b"# a model\n", False), "a folder/with 100%.txt": (b"odd names", False), "empty.txt": (b"", False)}
+
+
+COPIES = {"pytorch_model.bin": (b"pickled" * 100, True), "original/consolidated.00.pth": (b"once more" * 100, True),
+          "onnx/model.onnx": (b"onnx" * 100, True)}
+
+
+def hub(_):
+    server = Hub()
+    server.commit("org/name", {**files_of(1), **COPIES})
+    return server
+
+
+def hf_python(_):
+    """A Python with the hub's own client."""
+    own = os.path.join(CACHE, "hf-venv")
+    python = os.path.join(own, "bin", "python")
+    if os.access(python, os.X_OK) and subprocess.run([python, "-c", "import huggingface_hub"], capture_output=True).returncode == 0:
+        return python
+    for command in ([sys.executable, "-m", "venv", own], [python, "-m", "pip", "install", "-q", *PACKAGES]):
+        done = run_client(command, timeout=600)
+        if done.returncode:
+            raise Skip(f"{' '.join(command[:4])}: {(done.stderr or done.stdout).strip()[-200:]}")
+    return python
+
+
+FIXTURES = {"hub": hub, "hf_python": hf_python}
+
+
+def fresh(server):
+    """As it was before any check."""
+    server.refuse, server.requests, server.oldest = [], [], 0
+    server.token, server.gated = None, set()
+    assert not server.leaked, f"a token went to another host: {server.leaked}"
+
+
+def env_of(server, **more):
+    return {"HF_ENDPOINT": server.url, "HOME": "/nonexistent", **more}
+
+
+def client(python, script, *arguments, **environment):
+    env = {"PATH": "/usr/bin:/bin", "HOME": "/nonexistent", "HF_HUB_DISABLE_XET": "1", **environment}
+    done = subprocess.run([python, "-c", script, *arguments], env=env, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return done.stdout.strip().split("\n")
+
+
+def hashes(top):
+    """{name: SHA-256} of the files below, links followed, without what sluice keeps for itself."""
+    found = {}
+    for folder, folders, names in os.walk(top):
+        folders[:] = [name for name in folders if name != ".sluice"]
+        for name in names:
+            path = os.path.join(folder, name)
+            found[os.path.relpath(path, top)] = sha256_file(path)
+    return found
+
+
+@check("hub", "hf_python")
+def hf_loads_what_the_client_loads(h, hub, python):
+    """The same files, the same bytes, the same commit; a branch, a tag and a commit."""
+    fresh(hub)
+    commit = hub.commit("org/name", files_of(7), "v1.0")
+    main = hub.refs["org/name"]["main"]
+    for revision, at in (("main", main), ("v1.0", commit), (commit, commit)):
+        theirs = client(python, SNAPSHOT, revision, h.fresh("cache"), "", HF_ENDPOINT=hub.url)[-1]
+        to = h.fresh()
+        done = h.sluice("load", f"hf://org/name@{revision}", "--to", to, "--set", "source.include=[\"*\"]", "--json", env=env_of(hub))
+        done.expect(0)
+        assert hashes(to) == hashes(theirs), f"{revision}: {sorted(hashes(to))} is not {sorted(hashes(theirs))}"
+        assert os.path.basename(theirs) == at
+        with open(os.path.join(to, ".sluice", "manifest.json")) as file:
+            assert at in file.read(), "the manifest does not name the commit"
+
+
+@check("hub")
+def hf_takes_the_weights_once(h, hub):
+    """Of safetensors, pickles, originals and ONNX one is loaded, and the plan says so."""
+    fresh(hub)
+    to = h.fresh()
+    h.sluice("plan", "hf://org/name", "--to", to, env=env_of(hub)).expect(0, "3 objects with the same weights")
+    h.sluice("load", "hf://org/name", "--to", to, env=env_of(hub)).expect(0)
+    assert sorted(hashes(to)) == sorted(files_of(1))
+    assert len([line for line in hub.requests if "/resolve/" in line and "model.safetensors" in line]) <= 2, hub.requests
+    hub.commit("org/quants", {f"m-{kind}.gguf": (kind.encode() * 99, True) for kind in ("Q4", "Q8")})
+    h.sluice("load", "hf://org/quants", "--to", h.fresh("q"), env=env_of(hub)).expect(2, "source.include", "m-Q4.gguf")
+
+
+@check("hub")
+def hf_tokens_stay_with_the_hub(h, hub):
+    """Private and gated repositories say what to do; the token is in no request elsewhere, no log, no manifest."""
+    fresh(hub)
+    hub.token = "hf_verysecret"
+    to = h.fresh()
+    h.sluice("load", "hf://org/name", "--to", to, env=env_of(hub)).expect(4, "HF_TOKEN")
+    wrong = h.sluice("load", "hf://org/name", "--to", to, env=env_of(hub, HF_TOKEN="hf_wrong"))
+    wrong.expect(3, "/settings/tokens")
+    done = h.sluice("load", "hf://org/name", "--to", to, "--log-level", "trace", env=env_of(hub, HF_TOKEN=hub.token))
+    done.expect(0)
+    with open(os.path.join(to, ".sluice", "manifest.json")) as file:
+        said = done.out + done.err + wrong.err + file.read()
+    for secret in ("hf_verysecret", "hf_wrong", "s3cret"):
+        assert secret not in said, f"{secret} was told"
+    hub.gated = {"org/name"}
+    h.sluice("plan", "hf://org/name", "--to", to, env=env_of(hub, HF_TOKEN=hub.token)).expect(3, "accept", "/org/name")
+    fresh(hub)
+
+
+@check("hub")
+def hf_limits_and_links_are_obeyed(h, hub):
+    """A refusal for two seconds holds everything back so long; a link that has expired is asked for anew."""
+    fresh(hub)
+    hub.refuse = [(429, {"RateLimit": '"api";r=0;t=1'})]
+    done = h.sluice("load", "hf://org/name", "--to", h.fresh(), env=env_of(hub))
+    done.expect(0)
+    assert done.seconds >= 2, f"it took {done.seconds} s"
+    hub.oldest = hub.links + 2  # the next link has expired when it is given
+    h.sluice("load", "hf://org/name", "--to", h.fresh(), env=env_of(hub)).expect(0)
+    fresh(hub)
+
+
+@check("hub")
+def hf_wrong_bytes_are_refused(h, hub):
+    """Bytes that are not those of the tree's hashes, large and small, are not published."""
+    fresh(hub)
+    for path in ("model.safetensors", "README.md"):
+        commit = hub.commit("org/wrong", files_of(3))
+        file = hub.repos["org/wrong"][commit][path]
+        file.data = bytes([file.data[0] ^ 1]) + file.data[1:] if path == "README.md" else file.data[:-1] + bytes([file.data[-1] ^ 1])
+        to = h.fresh()
+        h.sluice("load", "hf://org/wrong", "--to", to, env=env_of(hub)).expect(5)
+        assert not os.path.exists(os.path.join(to, ".sluice", "ready"))
+
+
+@check("hub", "hf_python")
+def hf_cache_is_found_offline(h, hub, python):
+    """layout hf-cache: the client finds it by name without a network; then a new commit; then as one of several."""
+    fresh(hub)
+    to = h.fresh()
+    layout = ("--set", "sink.tmpfs.layout=hf-cache")
+    for seed in (1, 2):
+        commit = hub.commit("org/name", {**files_of(seed), **COPIES})
+        h.sluice("load", "hf://org/name", "--to", to, *layout, env=env_of(hub)).expect(0)
+        snapshot, config, model, repos = client(python, FIND, to, HF_HUB_OFFLINE="1")
+        assert snapshot == os.path.join(to, "models--org--name", "snapshots", commit), snapshot
+        assert config == os.path.join(snapshot, "config.json") and model == os.path.join(snapshot, "model.safetensors")
+        assert repos == "org/name", repos
+        assert set(hashes(snapshot)) == set(files_of(seed))
+        with open(os.path.join(to, "models--org--name", "refs", "main")) as file:
+            assert file.read() == commit
+        assert os.listdir(os.path.join(to, "models--org--name", "snapshots")) == [commit]
+    several = h.fresh("several")
+    within = os.path.join(several, "models--org--name")
+    h.sluice("load", f"hf://org/name@{commit}", "--to", within, *layout, env=env_of(hub)).expect(0)
+    assert client(python, FIND, several, HF_HUB_OFFLINE="1")[0] == os.path.join(within, "snapshots", commit)
+    h.sluice("load", os.path.join(within, "snapshots", commit) + "/", "--to", h.fresh("x"), *layout).expect(2, "hf://")
+
+
+@check("hub", "hf_python")
+def hf_cache_serves_transformers(h, hub, python):
+    """AutoConfig.from_pretrained("org/name"), offline, from what sluice published, which every user can read."""
+    fresh(hub)
+    if subprocess.run([python, "-c", "import transformers"], capture_output=True).returncode:
+        raise Skip("no transformers in the Python of the hub's client (pip install transformers)")
+    to = h.fresh()
+    commit = hub.commit("org/name", files_of(5))
+    h.sluice("load", f"hf://org/name@{commit}", "--to", to, "--set", "sink.tmpfs.layout=hf-cache", env=env_of(hub)).expect(0)
+    for folder, _, names in os.walk(os.path.join(to, "models--org--name")):
+        assert os.stat(folder).st_mode & 0o005 == 0o005, folder
+        assert all(os.stat(os.path.join(folder, name)).st_mode & 0o004 for name in names), folder
+    assert client(python, TRANSFORMERS, HF_HUB_OFFLINE="1", HF_HUB_CACHE=to)[-1] == "llama 320"

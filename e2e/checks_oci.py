@@ -1,0 +1,214 @@
+"""Models in OCI registries: a real one, and a strict one for what it does not look at."""
+import base64
+import hashlib
+import json
+import os
+import random
+import struct
+import time
+import urllib.request
+
+import oci_registry
+from checks_hf import files_of, hashes
+from harness import check, free_port, need_program
+from oci_registry import INDEX, OCI, RAW, TITLE, Registry
+
+CONFIG = "version: 0.1\nstorage: {{filesystem: {{rootdirectory: {root}}}}}\nhttp: {{addr: '127.0.0.1:{port}'}}\nlog: {{level: error}}\n"
+GGUF = b"GGUF" + struct.pack("<IQQ", 3, 0, 0)
+NAMED = {name: data for name, (data, _) in files_of(3).items() if data}
+
+
+def docker_registry(h):
+    """Distribution's own server."""
+    program, port = need_program("docker-registry", "/usr/bin/docker-registry"), free_port()
+    place = h.directory("oci")
+    with open(os.path.join(place, "config.yml"), "w") as file:
+        file.write(CONFIG.format(root=os.path.join(place, "data"), port=port))
+    h.serve("docker-registry", [program, "serve", os.path.join(place, "config.yml")], port)
+    return f"127.0.0.1:{port}"
+
+
+def send(method, url, data, media="application/octet-stream"):
+    request = urllib.request.Request(url, method=method, data=data, headers={"Content-Type": media})
+    with urllib.request.urlopen(request, timeout=30) as answer:
+        return answer.headers
+
+
+def upload(host, repo, data):
+    digest = oci_registry.digest_of(data)
+    place = send("POST", f"http://{host}/v2/{repo}/blobs/uploads/", b"")["Location"]
+    send("PUT", f"{place}{'&' if '?' in place else '?'}digest={digest}", data)
+    return digest
+
+
+def push(host, repo, tag, files):
+    layers = [{"mediaType": RAW, "digest": upload(host, repo, data), "size": len(data), "annotations": {TITLE: name}}
+              for name, data in files.items()]
+    config = {"mediaType": "application/vnd.oci.empty.v1+json", "digest": upload(host, repo, b"{}"), "size": 2}
+    text = json.dumps({"schemaVersion": 2, "mediaType": OCI, "config": config, "layers": layers}).encode()
+    send("PUT", f"http://{host}/v2/{repo}/manifests/{tag}", text, OCI)
+    return oci_registry.digest_of(text)
+
+
+FIXTURES = {"docker_registry": docker_registry}
+
+
+def expected(files):
+    return {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
+
+
+def load(h, uri, *more, **env):
+    to = h.fresh()
+    done = h.sluice("load", uri, "--to", to, "--set", "source.include=[\"*\"]", *more, env={"HOME": "/nonexistent", **env})
+    return to, done
+
+
+def docker_config(h, host, **entry):
+    path = os.path.join(h.directory("login"), f"config-{random.randrange(1 << 40)}.json")
+    with open(path, "w") as file:
+        json.dump({"auths": {f"https://{host}/v1/": entry}}, file)
+    return path
+
+
+@check("docker_registry")
+def oci_loads_from_a_registry(h, host):
+    """By tag, by digest, one file alone; the manifest names each blob."""
+    digest = push(host, "org/model", "v1", NAMED)
+    for reference in (":v1", f"@{digest}", f":v1@{digest}"):
+        to, done = load(h, f"oci://{host}/org/model{reference}")
+        done.expect(0)
+        assert hashes(to) == expected(NAMED), reference
+        with open(os.path.join(to, ".sluice", "manifest.json")) as file:
+            assert oci_registry.digest_of(NAMED["model.safetensors"]) in file.read()
+    to, done = load(h, f"oci://{host}/org/model:v1/model.safetensors")
+    done.expect(0)
+    assert list(hashes(to)) == ["model.safetensors"]
+    h.sluice("load", f"oci://{host}/org/none:v1", "--to", h.fresh(), env={"HOME": "/nonexistent"}).expect(4, "org/none", "v1")
+    h.sluice("load", f"oci://{host}/org/model:v2", "--to", h.fresh(), env={"HOME": "/nonexistent"}).expect(4, "'v2'")
+
+
+@check()
+def oci_tokens_stay_with_the_registry(h):
+    """A token is asked for by what the registry's challenge says, with the login of a file; blobs lie elsewhere and get none of it."""
+    server = Registry(login="somebody:pass:w0rd")
+    server.artifact("org/model", "latest", NAMED)
+    uri = f"oci://{server.host}/org/model"
+    load(h, uri)[1].expect(3, "source.oci.dockerConfig")
+    good = docker_config(h, server.host, auth=base64.b64encode(b"somebody:pass:w0rd").decode())
+    to, done = load(h, uri, "--set", f"source.oci.dockerConfig={good}", "--log-level", "debug")
+    done.expect(0)
+    assert hashes(to) == expected(NAMED) and server.links == len(NAMED), server.requests
+    to, done = load(h, uri, DOCKER_CONFIG="/nonexistent", REGISTRY_AUTH_FILE=docker_config(h, server.host, username="somebody", password="pass:w0rd"))
+    done.expect(0)
+    wrong = load(h, uri, "--set", f"source.oci.dockerConfig={docker_config(h, server.host, username='x', password='wr0ng')}")[1]
+    wrong.expect(3, "log in again")
+    load(h, uri, "--set", "source.oci.dockerConfig=/nonexistent")[1].expect(4, "source.oci.dockerConfig", "/nonexistent")
+    helper = os.path.join(h.directory("login"), "helper.json")
+    with open(helper, "w") as file:
+        json.dump({"credsStore": "desktop"}, file)
+    load(h, uri, REGISTRY_AUTH_FILE=helper)[1].expect(3)
+    server.identity = "identity-t0ken"
+    load(h, uri, "--set", f"source.oci.dockerConfig={docker_config(h, server.host, identitytoken='identity-t0ken')}")[1].expect(0)
+    assert any(line.startswith("POST /token") for line in server.requests)
+    for run in (done, wrong):
+        for secret in ("pass:w0rd", "wr0ng", "t0ken-", "s3cret", base64.b64encode(b"somebody:pass:w0rd").decode()):
+            assert secret not in run.out + run.err, f"{secret} is shown"
+    assert not server.leaked, server.leaked
+    server.stop()
+
+
+@check()
+def oci_asks_for_logins_as_registries_do(h):
+    """Basic instead of tokens; nothing at all where none is wanted."""
+    for mode, login, redirect in (("basic", "u:p", True), ("open", None, False), ("token", None, True)):
+        server = Registry(mode, login, redirect)
+        server.artifact("a/b/c", "x", NAMED)
+        more = ("--set", f"source.oci.dockerConfig={docker_config(h, server.host, username='u', password='p')}") if login else ()
+        to, done = load(h, f"oci://{server.host}/a/b/c:x", *more)
+        done.expect(0)
+        assert hashes(to) == expected(NAMED), mode
+        assert not server.leaked
+        if mode == "basic":
+            load(h, f"oci://{server.host}/a/b/c:x")[1].expect(3, "a user and a password")
+        server.stop()
+
+
+@check()
+def oci_names_come_from_every_packer(h):
+    """ModelPack, Docker Model Runner, Ollama, an index of platforms; archives are refused with a sentence."""
+    server = Registry("open")
+    server.artifact("m/pack", "v1", {"sub/weights.bin": b"w" * 1000, "config.json": b"{}"}, "org.cncf.model.filepath")
+    ai, ollama = "application/vnd.docker.ai.", "application/vnd.ollama.image."
+    server.push("ai/one", "v1", {"layers": [server.layer(GGUF, ai + "gguf.v3"), server.layer(b"free", ai + "license")]})
+    server.push("ai/two", "v1", {"layers": [server.layer(GGUF, ai + "gguf.v3"), server.layer(GGUF, ai + "gguf.v3")]})
+    server.push("library/o", "7b", {"layers": [server.layer(GGUF, ollama + "model"), server.layer(b"{}", ollama + "params")]},
+                oci_registry.DOCKER)
+    digest = server.tags["m/pack", "v1"]
+    server.push("m/index", "v1", {"manifests": [
+        {"mediaType": OCI, "digest": "sha256:" + "0" * 64, "size": 1, "platform": {"os": "unknown", "architecture": "unknown"}},
+        {"mediaType": OCI, "digest": digest, "size": 1}]}, INDEX)
+    server.manifests["m/index", digest] = server.manifests["m/pack", digest]
+    wanted = {"m/pack:v1": ["config.json", "sub/weights.bin"], "ai/one:v1": ["LICENSE", "model.gguf"],
+              "ai/two:v1": ["model-00001-of-00002.gguf", "model-00002-of-00002.gguf"],
+              "library/o:7b": ["model.gguf", "params.json"], "m/index:v1": ["config.json", "sub/weights.bin"]}
+    for name, names in wanted.items():
+        to, done = load(h, f"oci://{server.host}/{name}", "--set", "sink.tmpfs.layout=verbatim")
+        done.expect(0)
+        assert sorted(hashes(to)) == names, name
+    server.push("m/car", "v1", {"layers": [server.layer(b"tar", "application/vnd.oci.image.layer.v1.tar+gzip")]})
+    load(h, f"oci://{server.host}/m/car:v1")[1].expect(10, "is an archive", "one by one")
+    server.push("m/signed", "v1", {"layers": [server.layer(b"{}", "application/vnd.dev.cosign.simplesigning.v1+json")]})
+    load(h, f"oci://{server.host}/m/signed:v1")[1].expect(10, "none of its 1 layers")
+    server.artifact("m/evil", "v1", {"../../etc/passwd": b"x"})
+    assert load(h, f"oci://{server.host}/m/evil:v1")[1].code in (5, 10)
+    server.stop()
+
+
+@check()
+def oci_wrong_bytes_are_refused(h):
+    """A manifest or a blob that is not what its digest says; a registry that refuses, slowly or for good."""
+    server = Registry("open")
+    digest = server.artifact("org/model", "v1", NAMED)
+    uri = f"oci://{server.host}/org/model:v1"
+    server.refuse = [(429, {"Retry-After": "1"}, b""), (503, {}, b""), (500, {}, b"")]
+    to, done = load(h, uri)
+    done.expect(0)
+    assert hashes(to) == expected(NAMED)
+    weights = oci_registry.digest_of(NAMED["model.safetensors"])
+    right, server.blobs[weights] = server.blobs[weights], NAMED["model.safetensors"][:-1] + b"!"
+    to, done = load(h, uri)
+    done.expect(5)
+    assert not os.path.exists(os.path.join(to, ".sluice", "ready")), "wrong bytes were published"
+    server.blobs[weights] = right
+    text, media = server.manifests["org/model", digest]
+    server.manifests["org/model", digest] = (text + b" ", media)
+    load(h, uri)[1].expect(5, "its manifest is sha256:")
+    server.manifests["org/model", digest] = (text, media)
+    del server.blobs[weights]
+    load(h, uri)[1].expect(4, "has lost a file")
+    server.stop()
+
+
+@check()
+def oci_links_and_tokens_are_renewed(h):
+    """Both expire at once in the middle of a load: the token by its own clock, the links before their time."""
+    server = Registry()
+    server.lifetime = 1
+    big = {"model.bin": random.Random(5).randbytes(24 << 20)}
+    server.artifact("org/big", "v1", big)
+    asked, seen = oci_registry.CdnHandler.do_GET, []
+
+    def expire(handler):
+        with server.lock:  # the others wait, too
+            seen.append(handler.path)
+            if len(seen) == 3:
+                time.sleep(1.2)
+                server.oldest_token, server.oldest_link = server.given + 1, server.links + 1
+        asked(handler)
+
+    server.cdn.RequestHandlerClass = type("Expiring", (oci_registry.CdnHandler,), {"do_GET": expire})
+    to, done = load(h, f"oci://{server.host}/org/big:v1", "--set", "readers.rangeBytes=2MiB")
+    done.expect(0)
+    assert hashes(to) == expected(big)
+    assert server.links > 1 and server.given > 1 and not server.leaked, (server.links, server.given, seen[:5], server.requests)
+    server.stop()

@@ -1,0 +1,158 @@
+"""The Python package's own tests beside the originals (safetensors, tensorizer, zipslicer), and safetensors' own tests against our door."""
+import hashlib
+import os
+import re
+import subprocess
+import sys
+import tarfile
+
+from checks_pool import library_of
+from checks_python import TORCH, need_torch
+from harness import ROOT, Skip, check, run_client
+
+PACKAGES = ("numpy<2", "ml_dtypes<0.5", "safetensors==0.8.0", "tensorizer==2.12.1", "zipslicer==0.8.1", "pytest<9", "fsspec", "mypy<2")
+TESTS = os.path.join(ROOT, "python", "tests")
+PATIENCE = 600
+
+# safetensors' own tests that our door fails, and why.
+FAILING = {"test_sparse": "the message that refuses sparse tensors has our words; its type is the same"}
+UPSTREAM = ("test_simple.py", "test_pt_comparison.py", "test_pt_model.py", "test_handle.py", "test_multithreaded.py",
+            "test_pread_backend.py", "test_threadable.py")
+# `safetensors` is the door, for programs that import it.
+ALIAS = """import sys, sluice.safetensors as door, sluice.safetensors.torch, sluice.safetensors.numpy, sluice.safetensors.flax
+for name in ("torch", "numpy", "flax"):
+    sys.modules["safetensors." + name] = sys.modules["sluice.safetensors." + name]
+sys.modules["safetensors"] = door
+"""
+
+
+def cache():
+    return os.environ.get("SLUICE_CACHE") or os.path.join(ROOT, ".cache")
+
+
+def environment_of_originals():
+    """The Python of an environment with the originals, which is made once."""
+    need_torch()
+    mark = hashlib.sha256(" ".join(PACKAGES).encode()).hexdigest()[:12]
+    place = os.path.join(cache(), f"python-originals-{mark}")
+    python = os.path.join(place, "bin", "python")
+    if os.path.exists(os.path.join(place, "whole")):
+        return python
+    done = subprocess.run([TORCH, "-m", "venv", "--clear", "--system-site-packages", place], capture_output=True, text=True)
+    if done.returncode:
+        raise Skip("this Python makes no environments")
+    done = run_client([python, "-m", "pip", "install", "--quiet", *PACKAGES], env=dict(os.environ))
+    if done.returncode and "No matching distribution found for" in done.stderr:
+        raise Skip("no package registry can be reached")
+    assert done.returncode == 0, done.stderr[-800:]
+    with open(os.path.join(place, "whole"), "w"):
+        pass
+    return python
+
+
+def environment(h, *more):
+    path = os.pathsep.join([*more, os.path.join(ROOT, "python")])
+    return h.environment({"SLUICE_LIBRARY": library_of(h), "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1", "PYTHONFAULTHANDLER": "1"})
+
+
+def run_tests(h, *names):
+    """How many ran, and what was skipped."""
+    python = environment_of_originals()
+    done = subprocess.run([python, "-W", "ignore", "-m", "unittest", "-v", *names], capture_output=True, text=True, cwd=TESTS,
+                          env=environment(h), stdin=subprocess.DEVNULL, timeout=PATIENCE)
+    assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
+    skipped = len(re.findall(r"\.\.\. skipped ", done.stderr))
+    ran = int(re.search(r"Ran (\d+) tests? in", done.stderr)[1])
+    assert ran > skipped, "nothing ran"
+    return f"{ran - skipped} tests" + (f", {skipped} skipped: this build lacks what they need" if skipped else "")
+
+
+@check()
+def python_opens_loads_streams_and_saves(h):
+    """sluice.open and its like: mappings, slices, streams, modules, files, event loops, errors."""
+    return run_tests(h, "test_open", "test_engines")
+
+
+@check()
+def doors_answer_as_the_originals_do(h):
+    """Each public call of safetensors, tensorizer and zipslicer beside ours, on the same input: results, types, errors."""
+    return run_tests(h, "test_safetensors", "test_tensorizer", "test_zipslicer")
+
+
+@check()
+def models_and_tensors_outlive_what_they_may(h):
+    """The interpreter, forks, threads, cycles, interrupts; thousands of opens leave no descriptor and no mapping."""
+    return run_tests(h, "test_lifetimes")
+
+
+@check()
+def the_python_package_is_typed(h):
+    """mypy --strict finds nothing, for the oldest Python that the package runs on and for the newest."""
+    python = environment_of_originals()
+    for version in ("3.9", "3.13"):
+        done = subprocess.run([python, "-m", "mypy", "--strict", "--python-version", version, "--cache-dir", os.path.join(h.disk, "mypy"),
+                               "--no-site-packages", "sluice"], capture_output=True, text=True, cwd=os.path.join(ROOT, "python"))
+        assert done.returncode == 0 or f"Python {version} is not supported" in done.stderr, done.stdout[-3000:] + done.stderr
+
+
+def upstream_tests(python, place):
+    """safetensors' own tests, from its source distribution."""
+    done = run_client([python, "-m", "pip", "download", "--quiet", "--no-deps", "--no-binary", "safetensors", "safetensors==0.8.0",
+                       "-d", place], env=dict(os.environ))
+    found = [name for name in os.listdir(place) if name.endswith(".tar.gz")]
+    if done.returncode and not found:
+        raise Skip("no package registry can be reached")
+    with tarfile.open(os.path.join(place, found[0])) as archive:
+        archive.extractall(place, **({"filter": "data"} if sys.version_info >= (3, 12) else {}))
+    return os.path.join(place, found[0][:-len(".tar.gz")], "bindings", "python")
+
+
+@check()
+def safetensors_own_tests_pass_against_our_door(h):
+    """Those of its source distribution: each passes, or fails for a reason that is written down."""
+    library = library_of(h)
+    if b"sluice_create" not in open(library, "rb").read():
+        raise Skip("this libsluice does not write, and nearly every test does")
+    python, place = environment_of_originals(), h.directory("upstream")
+    folder = upstream_tests(python, place)
+    alias = os.path.join(place, "alias", "safetensors")
+    os.makedirs(alias)
+    with open(os.path.join(alias, "__init__.py"), "w") as file:
+        file.write(ALIAS)
+    done = subprocess.run([python, "-W", "ignore", "-m", "pytest", "-q", "-rA", "-p", "no:cacheprovider",
+                           *(os.path.join("tests", name) for name in UPSTREAM)], capture_output=True, text=True, cwd=folder,
+                          env=environment(h, os.path.dirname(alias)), stdin=subprocess.DEVNULL, timeout=PATIENCE)
+    failed = set(re.findall(r"^(?:FAILED|ERROR) \S*::(\w+)", done.stdout, re.M))
+    passed = len(re.findall(r"^PASSED ", done.stdout, re.M))
+    assert passed > 30 and failed <= set(FAILING), done.stdout[-4000:]
+    return f"{passed} passed, {len(failed)} failed: " + "; ".join(f"{name}: {FAILING[name]}" for name in sorted(failed))
+
+
+EXAMPLE = """import sys, torch, safetensors.torch as st
+st.save_file({"a.weight": torch.arange(4096 * 64.0).reshape(4096, 64), "b": torch.ones(1 << 20)}, sys.argv[1])
+torch.save({"w": torch.ones(4), "w_optimizer": torch.ones(4)}, sys.argv[2])
+"""
+
+
+@check("nginx")
+def examples_of_python_run(h, nginx):
+    """examples/*.py: rows over HTTP fetch no more than they need, eight processes share a file; what writes, where this build does."""
+    python, env, place = environment_of_originals(), environment(h), h.directory("examples")
+    model, checkpoint = os.path.join(nginx.root, "m.safetensors"), os.path.join(place, "m.pt")
+    subprocess.run([python, "-W", "ignore", "-c", EXAMPLE, model, checkpoint], check=True, env=env)
+
+    def run(name, *words):
+        done = subprocess.run([python, "-W", "ignore", os.path.join(ROOT, "examples", name), *words], capture_output=True, text=True,
+                              env=env, stdin=subprocess.DEVNULL, timeout=PATIENCE)
+        assert done.returncode == 0, done.stderr[-2000:]
+        return done.stdout
+
+    said = run("slice_over_http.py", nginx.http + "/m.safetensors", "a.weight", "100", "228")
+    fetched, whole = map(int, re.search(r"(\d+) of (\d+) bytes fetched", said).groups())
+    assert "(128, 64) of [4096, 64]" in said and fetched < whole / 20, said
+    assert "8 processes" in run("share_between_processes.py", model)
+    if b"sluice_create" not in open(library_of(h), "rb").read():
+        return f"{fetched} of {whole} bytes for a slice; this libsluice does not write"
+    assert "1 tensors written" in run("convert_incrementally.py", checkpoint, os.path.join(place, "m.safetensors"))
+    assert "the same answer" in run("serialise_module.py", os.path.join(place, "m.tensors"))
+    return f"{fetched} of {whole} bytes for a slice"

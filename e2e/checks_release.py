@@ -1,0 +1,101 @@
+"""What a release consists of: made, installed into fresh roots, and taken away again without a rest."""
+import glob
+import hashlib
+import os
+import subprocess
+
+from harness import ROOT, Skip, check, need_program
+
+
+def release(h):
+    """This processor's artefacts, made once."""
+    out = os.path.join(h.directory("release"), "dist")
+    if not os.path.exists(os.path.join(out, "SHA256SUMS")):
+        done = subprocess.run([os.path.join(ROOT, "scripts/release"), "--out", out], capture_output=True, text=True)
+        if done.returncode and "scripts/deps static" in done.stderr:
+            raise Skip("no static libraries: scripts/deps static")
+        assert done.returncode == 0, done.stdout[-500:] + done.stderr[-1500:]
+    return out
+
+
+def files_below(root):
+    return sorted(os.path.relpath(os.path.join(folder, name), root) for folder, _, names in os.walk(root) for name in names)
+
+
+def one(out, pattern):
+    found = glob.glob(os.path.join(out, pattern))
+    assert len(found) == 1, (pattern, os.listdir(out))
+    return found[0]
+
+
+def install(out, *arguments):
+    return subprocess.run(["sh", os.path.join(out, "install.sh"), *arguments], capture_output=True, text=True)
+
+
+@check()
+def release_tarball_is_verified_and_installed(h):
+    """install.sh takes the tarball only if its checksum is right; what it installs runs, and goes without a rest."""
+    out, prefix = release(h), h.fresh("prefix")
+    done = install(out, "--from", out, "--prefix", prefix)
+    assert done.returncode == 0, done.stderr
+    program = os.path.join(prefix, "bin/sluice")
+    said = subprocess.run([program, "version"], capture_output=True, text=True, check=True).stdout
+    assert said.startswith("sluice "), said
+    names = files_below(prefix)
+    for name in ("share/man/man1/sluice-load.1", "share/bash-completion/completions/sluice",
+                 "share/zsh/site-functions/_sluice", "lib/systemd/system/sluice.service", "share/doc/sluice/LICENSE"):
+        assert name in names, (name, names)
+    unit = open(os.path.join(prefix, "lib/systemd/system/sluice.service"), encoding="utf-8").read()
+    assert f"ExecStart={prefix}/bin/sluice serve" in unit, unit
+    assert install(out, "--uninstall", "--prefix", prefix).returncode == 0
+    assert not os.path.exists(prefix) or not files_below(prefix), files_below(prefix)
+
+    wrong = h.directory("wrong")
+    for name in os.listdir(out):
+        with open(os.path.join(out, name), "rb") as file:
+            data = file.read()
+        with open(os.path.join(wrong, name), "wb") as file:
+            file.write(data[:-1] + bytes([data[-1] ^ 1]) if name.endswith(".tar.gz") else data)
+    done = install(out, "--from", wrong, "--prefix", prefix)
+    assert done.returncode and "does not match" in done.stderr, done.stderr
+    assert not os.path.exists(program)
+    return f"{len(names)} files"
+
+
+@check()
+def release_packages_install_and_leave_nothing(h):
+    """The .deb packages go into a fresh root of dpkg, and out of it again."""
+    out, root = release(h), h.directory("root")
+    need_program("dpkg")
+    if os.geteuid():
+        raise Skip("dpkg --root needs root")
+    admin = os.path.join(root, "var/lib/dpkg")
+    os.makedirs(os.path.join(admin, "updates"))
+    os.makedirs(os.path.join(admin, "info"))
+    open(os.path.join(admin, "status"), "w", encoding="utf-8").close()
+    packages = [one(out, name) for name in ("sluice_*.deb", "libsluice0_*.deb", "libsluice-dev_*.deb")]
+    dpkg = ["dpkg", f"--root={root}", "--force-depends", "--force-not-root", "--log=/dev/null"]
+    subprocess.run([*dpkg, "-i", *packages], check=True, capture_output=True)
+    names = [name for name in files_below(root) if name.startswith("usr/")]
+    for end in ("bin/sluice", "man1/sluice-load.1.gz", "sluice.service", "libsluice.so.0", "include/sluice.h", "sluice.pc",
+                "libsluice-attach.a", "completions/sluice"):
+        assert any(name.endswith(end) for name in names) or os.path.islink(os.path.join(root, end)), (end, names)
+    said = subprocess.run([os.path.join(root, "usr/bin/sluice"), "version"], capture_output=True, text=True, check=True).stdout
+    assert said.startswith("sluice "), said
+    subprocess.run([*dpkg, "--purge", "sluice", "libsluice-dev", "libsluice0"], check=True, capture_output=True)
+    left = [name for name in files_below(root) if name.startswith("usr/")]
+    assert not left, left
+    return f"{len(packages)} packages, {len(names)} files"
+
+
+@check()
+def release_checksums_cover_everything(h):
+    """SHA256SUMS names every other file of the release, with its hash."""
+    out = release(h)
+    with open(os.path.join(out, "SHA256SUMS"), encoding="utf-8") as file:
+        sums = dict(reversed(line.rstrip("\n").split("  ", 1)) for line in file)
+    assert sorted(sums) == sorted(set(os.listdir(out)) - {"SHA256SUMS", "SHA256SUMS.minisig"}), sums
+    for name, sum_ in sums.items():
+        with open(os.path.join(out, name), "rb") as file:
+            assert hashlib.sha256(file.read()).hexdigest() == sum_, name
+    return f"{len(sums)} files"

@@ -1,0 +1,33 @@
+/* What a hub answers: a page of a tree, and where its next page is. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "hf_store.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
+
+static int each(const struct sl_entry *entry, void *arg, struct sl_err *err)
+{
+    (void)arg;
+    (void)err;
+    if (!*entry->name || entry->bytes > INT64_MAX || (entry->sums && entry->sums->count != 1))
+        abort();
+    return 0;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
+{
+    struct sl_err err = SL_ERR_INIT;
+    uint64_t entries = 0;
+    char *next = NULL, *text = malloc(bytes + 1);
+    memcpy(text, data, bytes);
+    text[bytes] = 0;
+    sl_hf_page_parse(text, bytes, "it", "", "commit", each, NULL, &entries, &err);
+    sl_hf_page_parse(text, bytes, "it", "a/", "commit", each, NULL, &entries, &err);
+    if (sl_hf_next_page(text, "https://hub", "it", &next, &err) == 0 && next &&
+        strncmp(next, "https://hub/api/", 16) != 0)
+        abort();
+    free(next);
+    free(text);
+    return 0;
+}

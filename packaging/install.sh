@@ -1,0 +1,72 @@
+#!/bin/sh
+# Install a released sluice from the folder or the URL that its files lie in, after checking what came:
+#
+#   sh install.sh --from URL|DIR [--prefix /usr/local] [--key PUBLIC_KEY]
+#   sh install.sh --uninstall [--prefix /usr/local]
+#
+# The tarball must match SHA256SUMS; with --key (minisign's public key) SHA256SUMS must be signed by it.
+set -eu
+version=0.0.0
+from='' prefix=/usr/local key='' uninstall=
+die() {
+    echo "install.sh: $*" >&2
+    exit 1
+}
+while [ $# -gt 0 ]; do
+    case "$1" in
+    --from | --prefix | --key) [ $# -gt 1 ] || die "'$1' needs a value" ;;
+    esac
+    case "$1" in
+    --from) from=$2 && shift ;;
+    --prefix) prefix=$2 && shift ;;
+    --key) key=$2 && shift ;;
+    --uninstall) uninstall=1 ;;
+    *) die "unknown argument '$1'" ;;
+    esac
+    shift
+done
+list=$prefix/share/doc/sluice/installed
+
+if [ -n "$uninstall" ]; then
+    [ -f "$list" ] || die "no '$list': nothing of this script's is installed there"
+    while read -r file; do
+        rm -f "$prefix/$file"
+        rmdir -p --ignore-fail-on-non-empty "$(dirname "$prefix/$file")" 2>/dev/null || true
+    done <"$list"
+    rm -f "$list"
+    rm -rf "$prefix/share/doc/sluice"
+    echo "sluice is removed from $prefix"
+    exit 0
+fi
+
+[ -n "$from" ] || die "say with --from where the release's files lie: a URL or a folder"
+case "$(uname -m)" in
+x86_64) arch=amd64 ;;
+aarch64) arch=arm64 ;;
+*) die "no sluice is made for $(uname -m): there are amd64 and arm64" ;;
+esac
+name=sluice-$version-linux-$arch
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+fetch() {
+    case "$from" in
+    http://* | https://*) curl --fail --silent --show-error --location --output "$work/$1" "${from%/}/$1" ;;
+    *) cp "$from/$1" "$work/$1" ;;
+    esac || die "cannot fetch '$1' from '$from'"
+}
+fetch SHA256SUMS
+if [ -n "$key" ]; then
+    command -v minisign >/dev/null || die "--key needs minisign"
+    fetch SHA256SUMS.minisig
+    minisign -V -q -P "$key" -m "$work/SHA256SUMS" || die "SHA256SUMS is not signed by this key: nothing was installed"
+fi
+fetch "$name.tar.gz"
+(cd "$work" && grep " $name.tar.gz\$" SHA256SUMS | sha256sum --check --status) ||
+    die "$name.tar.gz does not match SHA256SUMS: nothing was installed"
+tar -C "$work" --no-same-owner -xzf "$work/$name.tar.gz"
+(cd "$work/$name" && find . -mindepth 2 -type f | sed 's|^\./||' | sort) >"$work/installed"
+mkdir -p "$prefix"
+(cd "$work/$name" && tar -cf - -T "$work/installed") | tar -C "$prefix" --no-same-owner -xf -
+sed -i "s|^ExecStart=.*/sluice |ExecStart=$prefix/bin/sluice |" "$prefix/lib/systemd/system/sluice.service"
+cp "$work/installed" "$list"
+"$prefix/bin/sluice" version | head -n 1

@@ -1,0 +1,43 @@
+"""What engines' loaders have in common: where a model's weights are, and one tensor after the other."""
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Optional
+
+from ._load import stream
+from ._options import credentials
+from ._pool import attach
+
+KNOWN = ("uri", "model", "socket", "timeout", "device", "source", "key")
+
+
+def checked(extra: Any) -> dict[str, Any]:
+    """What the engine was given for its loader, or ValueError."""
+    if not extra:
+        return {}
+    if not isinstance(extra, Mapping):
+        raise ValueError(f"model_loader_extra_config is a mapping, not {type(extra).__name__}")
+    unknown = sorted(set(extra) - set(KNOWN))
+    if unknown:
+        raise ValueError(f"unknown in model_loader_extra_config: {', '.join(unknown)}; known are {', '.join(KNOWN)}")
+    if "uri" in extra and "model" in extra:
+        raise ValueError("model_loader_extra_config has both a uri and a model of the pool")
+    return dict(extra)
+
+
+def from_pool(name: str, extra: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Tensors of a model of the pool, each as soon as it is there."""
+    with attach(
+        name, extra.get("device", "cpu"), key=extra.get("key"), socket=extra.get("socket"), timeout=extra.get("timeout")
+    ) as model:
+        for key, tensor in model.items():
+            yield key, tensor.torch()
+
+
+def weights(place: str, extra: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """(name, tensor) of what the loader was told to load, else of the engine's own model path."""
+    if "model" in extra:
+        return from_pool(extra["model"], extra)
+    source: Optional[dict[str, Any]] = extra.get("source")
+    who = credentials(source=source) if source else None
+    return stream(extra.get("uri", place), device=extra.get("device", "cpu"), credentials=who, timeout=extra.get("timeout"))

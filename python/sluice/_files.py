@@ -1,0 +1,146 @@
+"""Objects as they lie in a store: listed, copied, read as files."""
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable
+from typing import Any, NamedTuple, Optional, Union
+
+from . import _native, _progress
+from ._native import Entry, Read, Source
+from ._options import Credentials, spec_text
+
+
+class Object(NamedTuple):
+    """One object: its name, below the prefix if it was listed by one, and its size."""
+
+    name: str
+    nbytes: int
+
+
+def _source(
+    uri: Any, who: Optional[Credentials], include: Optional[Iterable[str]], exclude: Optional[Iterable[str]],
+    timeout: Optional[float], verify: str = "auto",
+) -> Source:
+    wanted = {"include": list(include or ()), "exclude": list(exclude or ())}
+    chosen = {key: value for key, value in wanted.items() if value}
+    text = spec_text(who, {"source": chosen} if chosen else None)
+    return Source(uri, text, None, verify, _native.AS_FILES, timeout)
+
+
+def ls(
+    uri: Any, *, include: Optional[Iterable[str]] = None, exclude: Optional[Iterable[str]] = None,
+    credentials: Optional[Credentials] = None, timeout: Optional[float] = None,
+) -> list[Object]:
+    """The objects below a prefix (a URI with a '/' at its end), or the one of a URI. Shell patterns choose among them."""
+    source = _source(uri, credentials, include, exclude, timeout)
+    try:
+        return [Object(entry.name, entry.nbytes) for entry in source.entries()]
+    finally:
+        source.close()
+
+
+def pull(
+    uri: Any, directory: Any, *, include: Optional[Iterable[str]] = None, exclude: Optional[Iterable[str]] = None,
+    credentials: Optional[Credentials] = None, verify: str = "auto", spec: Union[str, dict[str, Any], None] = None,
+    timeout: Optional[float] = None, progress: _progress.Wanted = None,
+) -> None:
+    """Copy a model's objects into a directory, as `sluice load URI --to DIRECTORY` does: checked, and there all at once."""
+    whole: Union[str, dict[str, Any], None] = spec
+    wanted = {"include": list(include or ()), "exclude": list(exclude or ())}
+    chosen = {key: value for key, value in wanted.items() if value}
+    if chosen and isinstance(spec, str):
+        raise ValueError("a spec in YAML stands alone: say in it what is included")
+    if chosen and not isinstance(spec, str):
+        whole = dict(spec or {})
+        whole["source"] = {**whole.get("source", {}), **chosen}
+    with _progress.shown(progress, str(uri)) as tell:
+        _native.pull(uri, directory, spec_text(credentials, whole), verify, timeout, tell)
+
+
+class File(io.RawIOBase):
+    """One object as a read-only binary file; every read asks for its range alone. Any thread may use read_at()."""
+
+    def __init__(self, source: Source, name: str, begin: int, end: Optional[int]) -> None:
+        super().__init__()
+        self._source, self.name = source, name
+        files = source.entries()
+        if len(files) != 1:
+            source.close()
+            raise IsADirectoryError(f"'{name}' is {len(files)} objects, not one")
+        self._entry: Entry = files[0]
+        size = self._entry.nbytes
+        self._begin = min(begin, size)
+        self._end = size if end is None else max(min(end, size), self._begin)
+        self._at = 0
+
+    def __len__(self) -> int:
+        return self._end - self._begin
+
+    def readable(self) -> bool:
+        """Yes."""
+        return True
+
+    def seekable(self) -> bool:
+        """Yes."""
+        return True
+
+    def tell(self) -> int:
+        """Where the next read begins."""
+        return self._at
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """As of any file."""
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: len(self)}.get(whence)
+        if base is None:
+            raise ValueError(f"whence is 0, 1 or 2, not {whence}")
+        if base + offset < 0:
+            raise ValueError(f"a place before the beginning: {base + offset}")
+        self._at = base + offset
+        return self._at
+
+    def read_at(self, offset: int, buffer: Any) -> int:
+        """Fill a buffer from a place; fewer bytes at the end."""
+        import ctypes
+
+        if self.closed:
+            raise ValueError("I/O operation on closed file.")
+        view = memoryview(buffer).cast("B")
+        count = max(min(view.nbytes, len(self) - offset), 0)
+        if count:
+            address = ctypes.addressof(ctypes.c_uint8.from_buffer(view))
+            first = self._begin + offset
+            self._source.read([Read(self._entry.number, ((first, first + count, 1),), address, count)])
+        return count
+
+    def readinto(self, buffer: Any) -> int:
+        """As of any file."""
+        count = self.read_at(self._at, buffer)
+        self._at += count
+        return count
+
+    def readall(self) -> bytes:
+        """What is left, in one request."""
+        found = bytearray(max(len(self) - self._at, 0))
+        self._at += self.read_at(self._at, found)
+        return bytes(found)
+
+    def close(self) -> None:
+        """Give the connection back."""
+        if not self.closed:
+            self._source.close()
+        super().close()
+
+    def __repr__(self) -> str:
+        return f"<sluice.File {self.name!r} {len(self)} bytes>"
+
+
+def open_file(
+    uri: Any, *, begin: int = 0, end: Optional[int] = None, buffer_size: int = 1 << 20,
+    credentials: Optional[Credentials] = None, timeout: Optional[float] = None,
+) -> io.BufferedReader:
+    """One object as a read-only binary file, or the part from begin to end of it. buffer_size: bytes that are read ahead; 0: none, and
+    every read is a request."""
+    if begin < 0 or (end is not None and end < begin):
+        raise ValueError(f"no part of a file: {begin} to {end}")
+    raw = File(_source(uri, credentials, None, None, timeout), str(uri), begin, end)
+    return io.BufferedReader(raw, max(buffer_size, 1)) if buffer_size else raw  # type: ignore[return-value]

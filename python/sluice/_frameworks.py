@@ -1,0 +1,124 @@
+"""Memory that tensors are read into, as whoever uses them wants it: torch, NumPy, JAX, CuPy. None is imported unless it is used."""
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, Optional
+
+from . import _dtypes
+from ._dtypes import library
+
+_NAMES = {
+    "torch": "torch", "pt": "torch", "pytorch": "torch", "numpy": "numpy", "np": "numpy", "jax": "jax", "flax": "jax",
+    "cupy": "cupy",
+}
+
+
+def framework_name(framework: Optional[str]) -> Optional[str]:
+    """As this module calls it; None is sluice's own Tensor."""
+    if framework is None:
+        return None
+    try:
+        return _NAMES[framework]
+    except (KeyError, TypeError):
+        raise ValueError(f"no framework {framework!r}: torch, numpy, jax or cupy") from None
+
+
+def device_name(device: Any, framework: Optional[str]) -> str:
+    """"cpu", "cuda:1": as torch and CuPy say it; a device of torch's may be anything that it has."""
+    if isinstance(device, bool) or device is None:
+        raise TypeError(f"device is \"cpu\", \"cuda:0\", a GPU's number or a torch.device, not {device!r}")
+    name = f"cuda:{device}" if isinstance(device, int) else str(device)
+    if framework != "torch" and name != "cpu" and not (framework in ("cupy", "jax") and name.split(":")[0] in ("cuda", "gpu")):
+        raise ValueError(f"tensors of {framework or 'sluice'} cannot be on {name!r}: framework=\"torch\" can")
+    return name
+
+
+class Room(NamedTuple):
+    """Where a tensor is read to; result() is called when it has been."""
+
+    address: int
+    result: Callable[[], Any]
+
+
+def stored_shape(dtype: str, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """torch keeps two elements of four bits in one."""
+    if dtype != "F4":
+        return shape
+    if not shape or shape[-1] % 2:
+        raise TypeError(f"torch keeps pairs of F4, so that the last dimension must be even: {list(shape)}")
+    return shape[:-1] + (shape[-1] // 2,)
+
+
+def _numpy_array(dtype: str, shape: tuple[int, ...]) -> Any:
+    return library("numpy").empty(shape, _dtypes.numpy_dtype(dtype))
+
+
+def _torch_room(dtype: str, shape: tuple[int, ...], device: str) -> Room:
+    torch = library("torch")
+    tensor = torch.empty(stored_shape(dtype, shape), dtype=_dtypes.torch_dtype(dtype), device="cpu")
+    return Room(tensor.data_ptr(), (lambda: tensor) if device == "cpu" else (lambda: tensor.to(device)))
+
+
+def _numpy_room(dtype: str, shape: tuple[int, ...], device: str) -> Room:
+    array = _numpy_array(dtype, shape)
+    return Room(array.ctypes.data if array.nbytes else 0, lambda: array)
+
+
+def _jax_room(dtype: str, shape: tuple[int, ...], device: str) -> Room:
+    array, jax = _numpy_array(dtype, shape), library("jax")
+    platform, _, number = device.replace("cuda", "gpu").partition(":")
+    return Room(
+        array.ctypes.data if array.nbytes else 0, lambda: jax.device_put(array, jax.devices(platform)[int(number or 0)])
+    )
+
+
+def _cupy_room(dtype: str, shape: tuple[int, ...], device: str) -> Room:
+    array, cupy = _numpy_array(dtype, shape), library("cupy")
+
+    def result() -> Any:
+        with cupy.cuda.Device(int(device.partition(":")[2] or 0)):
+            return cupy.asarray(array)
+
+    return Room(array.ctypes.data if array.nbytes else 0, result)
+
+
+_ROOMS = {"torch": _torch_room, "numpy": _numpy_room, "jax": _jax_room, "cupy": _cupy_room}
+
+
+def room(framework: str, dtype: str, shape: tuple[int, ...], device: str) -> Room:
+    """For a tensor of this type and shape. TypeError: the framework has no such type."""
+    return _ROOMS[framework](dtype, shape, device)
+
+
+def of_memory(framework: str, tensor: Any, device: str) -> Any:
+    """A tensor whose bytes are in memory already, without a copy where the framework can."""
+    if framework == "torch":
+        found = tensor.torch()
+        return found if device == "cpu" else found.to(device)
+    array = tensor.numpy()
+    if framework == "numpy":
+        return array
+    into = room(framework, tensor.dtype, tensor.shape, device)
+    if tensor.nbytes:
+        library("ctypes").memmove(into.address, array.ctypes.data, tensor.nbytes)
+    return into.result()
+
+
+def turned(framework: str, array: Any, flips: tuple[int, ...], shape: tuple[int, ...]) -> Any:
+    """What was read of a slice, as it was asked for."""
+    if flips:
+        array = array.flip(flips) if framework == "torch" else library("numpy").flip(array, flips)
+    return array.reshape(shape)
+
+
+def cast(framework: str, array: Any, dtype: Any) -> Any:
+    """To another element type; a float does not become a whole number, nor the other way round."""
+    if dtype is None:
+        return array
+    if framework == "torch":
+        floating = array.is_floating_point() or array.is_complex()
+        return array.to(dtype) if floating == (dtype.is_floating_point or dtype.is_complex) else array
+    numpy = library("numpy")
+    wanted = numpy.dtype(dtype)
+    whole = ("b", "i", "u")
+    return array.astype(wanted) if (array.dtype.kind in whole) == (wanted.kind in whole) else array

@@ -1,0 +1,45 @@
+"""The whole of a model in one call."""
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Optional
+
+from . import _progress
+from ._model import GROUP_BYTES, open_model
+
+
+def load(
+    uri: Any, *, device: Any = "cpu", framework: str = "torch", names: Optional[Iterable[str]] = None,
+    filter: Optional[Callable[[str], object]] = None, dtype: Any = None, progress: _progress.Wanted = None, **options: Any,
+) -> dict[str, Any]:
+    """All tensors of a model, those of names, or those of which filter(name) is true; options are open()'s.
+
+    dtype     cast to it what is of its kind, floating or whole.
+    progress  True for a bar, or a function of bytes done and bytes in all.
+    """
+    with open_model(uri, device=device, framework=framework, **options) as model:
+        return model.load(names, filter=filter, dtype=dtype, progress=progress)
+
+
+def _each(uris: Any) -> list[Any]:
+    return [uris] if isinstance(uris, (str, bytes, os.PathLike)) else list(uris)
+
+
+def stream(
+    uris: Any, *, device: Any = "cpu", framework: str = "torch", names: Optional[Iterable[str]] = None,
+    filter: Optional[Callable[[str], object]] = None, group_bytes: int = GROUP_BYTES, **options: Any,
+) -> Iterator[tuple[str, Any]]:
+    """(name, tensor) of one model or of several, as they arrive; memory stays bounded by what was taken and three groups.
+
+    names     that are wanted; those that a model lacks are another's, and what none has is a KeyError in the end.
+    """
+    wanted = None if names is None else set(names)
+    missing = set(wanted or ())
+    for uri in _each(uris):
+        with open_model(uri, device=device, framework=framework, **options) as model:
+            here = None if wanted is None else [name for name in model if name in wanted]
+            missing.difference_update(here or ())
+            yield from model.stream(here, filter=filter, group_bytes=group_bytes)
+    if missing:
+        raise KeyError(sorted(missing)[0])

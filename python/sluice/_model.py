@@ -1,0 +1,515 @@
+"""Models that were opened: a mapping of names to tensors, which are read when they are asked for."""
+from __future__ import annotations
+
+import builtins
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Any, NamedTuple, Optional, Union
+
+from . import _dlpack, _frameworks, _native, _progress, _slices
+from ._array import Array
+from ._dtypes import find, library, nbytes, torch_dtype
+from ._error import SluiceError
+from ._key import Key, secret_of
+from ._native import Entry, Read, Source
+from ._options import Credentials, spec_text
+
+GROUP_BYTES = 256 << 20  # what stream() has in memory: three of these, or the largest tensor
+
+
+class Meta(NamedTuple):
+    """What is known of a tensor without reading it."""
+
+    name: str
+    dtype: str  # "BF16"
+    shape: tuple[int, ...]
+    nbytes: int
+    encrypted: bool
+    hashes: tuple[str, ...]  # that the format keeps: "sha256", "crc32"
+
+
+class OpenTensor(Array):
+    """One tensor or data file of an opened model. It is read once, when its memory is asked for; that may be written to, and nobody
+    else sees it."""
+
+    def __init__(self, source: Source, entry: Entry) -> None:
+        self._source, self._entry = source, entry
+        self._held: Optional[_native.Held] = None
+        row = find(entry.dtype)
+        dlpack = row.dlpack if row is not None else (1, 8, 1) if entry.is_file else entry.dlpack
+        super().__init__(
+            self._fetch, 0, entry.nbytes, entry.name, entry.dtype, dlpack, entry.shape, None, -1, True, entry.is_file
+        )
+
+    def _fetch(self) -> _native.Held:
+        if self._held is None:
+            self._held = hold(self._source, self._entry)
+            self._address = self._held.address
+        return self._held
+
+    def torch(self) -> Any:
+        """A torch tensor on this memory."""
+        torch = library("torch")
+        shape = _frameworks.stored_shape(self.dtype, self.shape)
+        dtype = torch.uint8 if self.is_file else torch_dtype(self.dtype)
+        if not self.nbytes:
+            return torch.empty(shape, dtype=dtype)
+        held = self._fetch()
+        flat = torch.from_dlpack(Bytes(held))
+        return flat.view(dtype).reshape(shape)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        raise TypeError("a tensor of an opened model is not pickled: pickle the model, or the array that it gives")
+
+
+class Bytes:
+    """Memory of the library's, as DLPack's consumers take it."""
+
+    def __init__(self, held: _native.Held) -> None:
+        self._held = held
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (1, 0)
+
+    def __dlpack__(self, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: Any = None) -> Any:
+        held = self._held
+        return _dlpack.capsule(held, held.address, (1, 0), (held.nbytes,), (1,), (1, 8, 1), False, max_version)
+
+
+def may_map(source: Source, entry: Entry) -> bool:
+    """Its bytes are in a local file, and there is no hash that reading them would check."""
+    return entry.is_local and not source.hashes(entry.number)
+
+
+def hold(source: Source, entry: Entry) -> _native.Held:
+    """All of it in memory: mapped, or read and checked."""
+    if may_map(source, entry):
+        return source.map(entry.number)
+    held = _native.new_memory(entry.nbytes)
+    source.read([Read(entry.number, None, held.address, entry.nbytes)])
+    return held
+
+
+class Slice:
+    """A tensor that brackets take a part of: numbers, ranges with any step, None and an ellipsis. Only what they name is read."""
+
+    def __init__(self, model: "Model", entry: Entry) -> None:
+        self._model, self._entry = model, entry
+
+    def get_shape(self) -> list[int]:
+        """Of the whole tensor."""
+        return list(self._entry.shape)
+
+    def get_dtype(self) -> str:
+        """Of its elements: "BF16"."""
+        return self._entry.dtype
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of the whole tensor."""
+        return self._entry.shape
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._model.read_slice(self._entry, _slices.resolve(index, self._entry.shape))
+
+    def __repr__(self) -> str:
+        return f"<sluice.Slice of {self._entry.name!r} {self._entry.dtype} {list(self._entry.shape)}>"
+
+
+class _Wish(NamedTuple):
+    """How a model was opened; another process opens it in the same way."""
+
+    uri: Any
+    framework: Optional[str]
+    device: str
+    credentials: Optional[Credentials]
+    key: Union[bytes, str, None]
+    verify: str
+    spec: str
+    timeout: Optional[float]
+
+
+def _opened(wish: _Wish, flags: int = 0) -> Source:
+    return Source(wish.uri, wish.spec, wish.key, wish.verify, flags, wish.timeout)
+
+
+class Model(Mapping[str, Any]):
+    """Names to tensors of a model that was opened: arrays of the framework that open() was told, else OpenTensor. Nothing is kept that was
+    read. A copy, also one that was pickled, is opened again, and is of the same version, or an error.
+
+    Any thread may use it; close() waits for what is being read.
+    """
+
+    def __init__(self, wish: _Wish) -> None:
+        self._wish = wish
+        self._source = _opened(wish)
+
+    @cached_property
+    def _entries(self) -> list[Entry]:
+        return self._source.entries()
+
+    @cached_property
+    def _tensors(self) -> dict[str, Entry]:
+        found: dict[str, Entry] = {}
+        for entry in self._entries:
+            if not entry.is_file:
+                found.setdefault(entry.name, entry)
+        return found
+
+    def _entry(self, name: str) -> Entry:
+        return self._tensors[name]
+
+    # ---- what is in it -----------------------------------------------------------------------------
+
+    @property
+    def uri(self) -> str:
+        """Where it is, without secrets."""
+        return str(self._source.info().uri.decode("utf-8", "surrogateescape"))
+
+    @property
+    def format(self) -> str:
+        """Of its first object that has tensors: "safetensors", "tensorizer", "pytorch", "gguf"."""
+        return str(self._source.info().format.decode())
+
+    @property
+    def encrypted(self) -> bool:
+        """Is any of its tensors?"""
+        return bool(self._source.info().encrypted)
+
+    @property
+    def nbytes(self) -> int:
+        """Of all tensors and data files, as they are read."""
+        return int(self._source.info().bytes)
+
+    @property
+    def identity(self) -> bytes:
+        """32 bytes that are equal for equal versions of equal objects."""
+        return bytes(self._source.info().identity)
+
+    @property
+    def bytes_fetched(self) -> int:
+        """So far, from the store: headers and what was sent again included."""
+        return int(self._source.info().bytes_fetched)
+
+    @property
+    def requests(self) -> int:
+        """So far, to the store."""
+        return int(self._source.info().requests)
+
+    def metadata(self) -> dict[str, str]:
+        """What the files say of themselves, such as "format" in safetensors."""
+        return self._source.metadata()
+
+    def meta(self, name: str) -> Meta:
+        """Type, shape and so on of a tensor, without reading it."""
+        entry = self._entry(name)
+        hashes = tuple(found.kind for found in self._source.hashes(entry.number))
+        return Meta(entry.name, entry.dtype, entry.shape, entry.nbytes, entry.encrypted, hashes)
+
+    @cached_property
+    def files(self) -> dict[str, OpenTensor]:
+        """Data files beside the tensors, such as config.json, by their names."""
+        return {entry.name: OpenTensor(self._source, entry) for entry in self._entries if entry.is_file}
+
+    def offset_keys(self) -> list[str]:
+        """Names in the order in which the tensors lie in the objects."""
+        return [entry.name for entry in sorted(self._tensors.values(), key=lambda entry: (entry.object, entry.offset))]
+
+    def tree(self, prefix: str = "") -> Any:
+        """Meta of tensors as nested dicts, parted at dots, from a prefix on: `model.tree("transformer.h")["0"]`."""
+        found: dict[str, Any] = {}
+        for name in self._tensors:
+            parts = name.split(".")
+            at = found
+            for part in parts[:-1]:
+                inner = at.setdefault(part, {})
+                if not isinstance(inner, dict):  # a tensor has the name of a branch, too
+                    inner = at[part] = {"": inner}
+                at = inner
+            last = at.get(parts[-1])
+            (last if isinstance(last, dict) else at)["" if isinstance(last, dict) else parts[-1]] = self.meta(name)
+        for part in prefix.split(".") if prefix else []:
+            found = found[part]
+        return found
+
+    # ---- tensors -----------------------------------------------------------------------------------
+
+    def __getitem__(self, name: str) -> Any:
+        entry = self._entry(name)
+        if self._wish.framework is None:
+            return OpenTensor(self._source, entry)
+        return self.get_many([entry])[0]
+
+    def get_tensor(self, name: str) -> Any:
+        """model[name]."""
+        return self[name]
+
+    def get_tensors(self) -> dict[str, Any]:
+        """All of them."""
+        return self.load()
+
+    def slice(self, name: str) -> Slice:
+        """`model.slice("w")[0:128, ::2]` reads what is in the brackets. Numbers, ranges and the ellipsis are torch's, and steps may be
+        negative, too."""
+        return Slice(self, self._entry(name))
+
+    get_slice = slice
+
+    def shard(self, name: str, dim: int, rank: int, of: int) -> Any:
+        """The part of a tensor that one of several ranks has: rows of a dimension; only they are read."""
+        entry = self._entry(name)
+        if not -len(entry.shape) <= dim < len(entry.shape):
+            raise IndexError(f"'{name}' has {len(entry.shape)} dimensions: no {dim}")
+        index: list[Any] = [builtins.slice(None)] * len(entry.shape)
+        index[dim] = _slices.part_of(entry.shape[dim], rank, of)
+        return self.slice(name)[tuple(index)]
+
+    def read_slice(self, entry: Entry, taken: _slices.Ranges) -> Any:
+        """What brackets took; of a model without a framework a NumPy array."""
+        framework = self._wish.framework or "numpy"
+        count = 1
+        for size in taken.read_shape:
+            count *= size
+        row = find(entry.dtype)
+        if row is None:
+            raise TypeError(f"'{entry.name}' has elements of {entry.dtype}, which cannot be sliced")
+        room = _frameworks.room(framework, entry.dtype, taken.read_shape, self._wish.device)
+        if count:
+            self._source.read([Read(entry.number, taken.ranges, room.address, nbytes(row, count))])
+        shape = taken.shape
+        if framework == "torch":
+            shape = _frameworks.stored_shape(entry.dtype, shape)
+        return _frameworks.turned(framework, room.result(), taken.flips, shape)
+
+    def get_many(
+        self, entries: Sequence[Entry], done: Optional[Callable[[int, Any], object]] = None,
+        progress: Optional[_progress.Progress] = None,
+    ) -> list[Any]:
+        """Arrays of the framework, read side by side. done(index, array) as they come."""
+        framework, device = self._wish.framework, self._wish.device
+        if framework is None:
+            return [OpenTensor(self._source, entry) for entry in entries]
+        found: list[Any] = [None] * len(entries)
+        rooms: list[_frameworks.Room] = []
+        reads: list[Read] = []
+        which: list[int] = []
+        for index, entry in enumerate(entries):
+            if entry.nbytes and may_map(self._source, entry) and framework in ("torch", "numpy"):
+                found[index] = _frameworks.of_memory(framework, OpenTensor(self._source, entry), device)
+                continue
+            room = _frameworks.room(framework, entry.dtype, entry.shape, device)
+            if entry.nbytes:
+                reads.append(Read(entry.number, None, room.address, entry.nbytes))
+                rooms.append(room)
+                which.append(index)
+            else:
+                found[index] = room.result()
+
+        def on_done(at: int) -> None:
+            found[which[at]] = rooms[at].result()
+            if done:
+                done(which[at], found[which[at]])
+
+        if done:
+            for index, array in enumerate(found):
+                if array is not None:
+                    done(index, array)
+        self._source.read(reads, on_done, progress)
+        return found
+
+    def entries(self) -> list[Entry]:
+        """Of its tensors, as the library has them."""
+        return list(self._tensors.values())
+
+    def hashes(self, entry: Entry) -> list[_native.Hash]:
+        """That the format keeps of a tensor."""
+        return self._source.hashes(entry.number)
+
+    def read_into(self, reads: Sequence[Read], progress: Optional[_progress.Progress] = None) -> None:
+        """To where the reads say."""
+        self._source.read(reads, None, progress)
+
+    def _chosen(
+        self, names: Optional[Iterable[str]], filter: Optional[Callable[[str], object]]
+    ) -> list[Entry]:
+        chosen = list(self._tensors.values()) if names is None else [self._entry(name) for name in names]
+        return [entry for entry in chosen if filter is None or filter(entry.name)]
+
+    def load(
+        self, names: Optional[Iterable[str]] = None, *, filter: Optional[Callable[[str], object]] = None, dtype: Any = None,
+        progress: _progress.Wanted = None,
+    ) -> dict[str, Any]:
+        """Many tensors at once: all, those of names, or those of which filter(name) is true. dtype: cast to it what is of its kind,
+        floating or whole. progress: True for a bar, or a function of bytes done and bytes in all."""
+        chosen = self._chosen(names, filter)
+        with _progress.shown(progress, self.uri) as tell:
+            found = self.get_many(chosen, None, tell)
+        framework = self._wish.framework
+        if framework is not None and dtype is not None:
+            found = [_frameworks.cast(framework, array, dtype) for array in found]
+        return {entry.name: array for entry, array in zip(chosen, found)}
+
+    def stream(
+        self, names: Optional[Iterable[str]] = None, *, filter: Optional[Callable[[str], object]] = None,
+        group_bytes: int = GROUP_BYTES,
+    ) -> Iterator[tuple[str, Any]]:
+        """(name, tensor) as they arrive, while others are being read; in groups of so many bytes, so that memory stays bounded."""
+        chosen = sorted(self._chosen(names, filter), key=lambda entry: (entry.object, entry.offset))
+        with _Stream(self, _groups(chosen, group_bytes)) as arriving:
+            yield from arriving
+
+    # ---- lifetime ----------------------------------------------------------------------------------
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._tensors
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._tensors)
+
+    def __len__(self) -> int:
+        return len(self._tensors)
+
+    def __repr__(self) -> str:
+        return f"<sluice.Model {str(self._wish.uri)!r}>"
+
+    def __enter__(self) -> "Model":
+        return self
+
+    def __exit__(self, kind: Any, value: Any, trace: Any) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give connections and memory back; arrays stay good."""
+        self._source.close()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _open_again, (tuple(self._wish), self.identity)
+
+    def __copy__(self) -> "Model":
+        return _open_again(tuple(self._wish), self.identity)
+
+    def __deepcopy__(self, memo: Any) -> "Model":
+        return self.__copy__()
+
+
+def _open_again(wish: tuple[Any, ...], identity: bytes) -> Model:
+    model = Model(_Wish(*wish))
+    if model.identity != identity:
+        model.close()
+        raise SluiceError(f"'{wish[0]}' was pickled as another version than is there now", "INTEGRITY", "changed")
+    return model
+
+
+def _groups(entries: Sequence[Entry], group_bytes: int) -> Iterator[list[Entry]]:
+    group: list[Entry] = []
+    size = 0
+    for entry in entries:
+        if group and size + entry.nbytes > group_bytes:
+            yield group
+            group, size = [], 0
+        group.append(entry)
+        size += entry.nbytes
+    if group:
+        yield group
+
+
+class _Stream:
+    """One thread reads group after group; at most one is read ahead of what was taken."""
+
+    def __init__(self, model: Model, groups: Iterator[list[Entry]]) -> None:
+        self._model, self._groups = model, groups
+        self._changed = threading.Condition()
+        self._ready: deque[tuple[str, Any]] = deque()
+        self._left: deque[int] = deque()  # of each group that was begun, how many tensors were not taken
+        self._ended = self._stopped = False
+        self._error: Optional[BaseException] = None
+        self._thread = threading.Thread(target=self._run, name="sluice stream", daemon=True)
+
+    def __enter__(self) -> "_Stream":
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: Any, value: Any, trace: Any) -> None:
+        with self._changed:
+            self._stopped = True
+            self._changed.notify_all()
+        self._thread.join()
+
+    def _arrived(self, name: str, array: Any) -> None:
+        with self._changed:
+            if self._stopped:
+                raise GeneratorExit
+            self._ready.append((name, array))
+            self._changed.notify_all()
+
+    def _await_room(self) -> bool:
+        with self._changed:
+            self._changed.wait_for(lambda: len(self._left) < 2 or self._stopped)
+            return not self._stopped
+
+    def _run(self) -> None:
+        try:
+            for group in self._groups:
+                if not self._await_room():
+                    return
+                with self._changed:
+                    self._left.append(len(group))
+                self._read(group)
+        except BaseException as error:  # raised again where the stream is taken from
+            self._error = error
+        finally:
+            with self._changed:
+                self._ended = True
+                self._changed.notify_all()
+
+    def _read(self, group: list[Entry]) -> None:
+        arrived: set[int] = set()
+
+        def done(index: int, array: Any) -> None:
+            arrived.add(index)
+            self._arrived(group[index].name, array)
+
+        for index, array in enumerate(self._model.get_many(group, done)):
+            if index not in arrived:
+                self._arrived(group[index].name, array)
+
+    def __iter__(self) -> Iterator[tuple[str, Any]]:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._ready or self._ended)
+                if not self._ready:
+                    if self._error is not None:
+                        raise self._error
+                    return
+                pair = self._ready.popleft()
+                self._left[0] -= 1
+                if not self._left[0]:
+                    self._left.popleft()
+                self._changed.notify_all()
+            yield pair
+
+
+def open_model(
+    uri: Any, *, device: Any = "cpu", framework: Optional[str] = None, credentials: Optional[Credentials] = None,
+    key: Union[Key, bytes, str, None] = None, verify: str = "auto", include: Optional[Iterable[str]] = None,
+    exclude: Optional[Iterable[str]] = None, rename: Optional[list[dict[str, str]]] = None,
+    spec: Union[str, dict[str, Any], None] = None, timeout: Optional[float] = None,
+) -> Model:
+    """Open a model without reading its tensors: a URI, a path, or a folder of several objects, of any format and store.
+
+    device       where arrays are put: "cpu", "cuda:0", torch.device(…). Others than "cpu" need a framework.
+    framework    "torch", "numpy", "jax" or "cupy": what model[name] gives. None: OpenTensor, which can become any of them.
+    credentials  made by credentials(); else they are found as other programs find them.
+    key          for encrypted files: a Key, 32 bytes, or a passphrase.
+    verify       "auto" checks every hash that is there, "require" refuses what has none, "off" checks none.
+    include      shell patterns of names; exclude: of those to leave out; rename: rules as in a model's spec.
+    spec         YAML or a dict: anything else that a model's spec may say.
+    timeout      seconds until it is open. None: no limit.
+    """
+    name = _frameworks.framework_name(framework)
+    tensors = {"include": list(include or ()), "exclude": list(exclude or ()), "rename": list(rename or ())}
+    text = spec_text(credentials, spec, {key: value for key, value in tensors.items() if value})
+    where = _frameworks.device_name(device, name)
+    return Model(_Wish(uri, name, where, credentials, secret_of(key), verify, text, timeout))

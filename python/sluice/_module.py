@@ -1,0 +1,160 @@
+"""Weights into a torch module: in place where they fit, and as new parameters where a module has none yet (the meta device)."""
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple, Optional
+
+from . import _frameworks, _progress
+from ._dtypes import library, of_torch
+from ._model import Model, open_model
+from ._native import Entry, Read
+
+
+class Slot(NamedTuple):
+    """Where a module keeps a tensor."""
+
+    owner: Any  # the submodule
+    attribute: str
+    tensor: Any
+    is_parameter: bool
+
+
+def slots(module: Any) -> dict[str, Slot]:
+    """By name, with every name that a tied weight has; buffers that are not saved included."""
+    found: dict[str, Slot] = {}
+    for path, owner in module.named_modules(remove_duplicate=False):
+        dot = path + "." if path else ""
+        for kind, parameters in ((True, owner._parameters), (False, owner._buffers)):
+            for name, tensor in parameters.items():
+                if tensor is not None:
+                    found[dot + name] = Slot(owner, name, tensor, kind)
+    return found
+
+
+def tie_of(tensor: Any) -> Any:
+    """Equal for names of one tensor; of those with memory, for names of the same memory and shape."""
+    if tensor.device.type == "meta" or not tensor.numel():
+        return id(tensor)
+    return (str(tensor.device), tensor.data_ptr(), tuple(tensor.shape), tuple(tensor.stride()), str(tensor.dtype))
+
+
+def put(slot: Slot, tensor: Any) -> Any:
+    """Instead of what a module has there; a buffer stays a buffer. What it has then."""
+    torch = library("torch")
+    if slot.is_parameter:
+        tensor = torch.nn.Parameter(tensor, requires_grad=slot.tensor.requires_grad and tensor.is_floating_point())
+        slot.owner._parameters[slot.attribute] = tensor
+    else:
+        slot.owner._buffers[slot.attribute] = tensor
+    return tensor
+
+
+def _fits(slot: Slot, entry: Entry) -> bool:
+    """Its bytes can be read to where the module has them."""
+    tensor = slot.tensor
+    return (
+        tensor.device.type == "cpu" and tensor.is_contiguous() and of_torch(tensor.dtype).name == entry.dtype
+        and tuple(tensor.shape) == entry.shape and entry.nbytes > 0
+    )
+
+
+class _Filling:
+    """One module, and one model that fills it."""
+
+    def __init__(self, module: Any, model: Model, filter: Optional[Callable[[str], object]], device: Any, dtype: Any) -> None:
+        self.slots, self.model, self.device, self.dtype = slots(module), model, device, dtype
+        self.saved = set(module.state_dict(keep_vars=True).keys())
+        self.entries = [entry for entry in model.entries() if filter is None or filter(entry.name)]
+        self.filtered = filter is not None
+        self.known = [entry for entry in self.entries if entry.name in self.slots]
+
+    def unexpected(self) -> list[str]:
+        """Names that the module has not."""
+        return [entry.name for entry in self.entries if entry.name not in self.slots]
+
+    def missing(self) -> list[str]:
+        """Names that neither the model has, nor a name that is tied to them."""
+        ties = {tie_of(self.slots[entry.name].tensor) for entry in self.known}
+        return [
+            name for name, slot in self.slots.items()
+            if name in self.saved and not self.filtered and tie_of(slot.tensor) not in ties
+        ]
+
+    def misfits(self) -> Iterator[str]:
+        """Sentences on tensors of other shapes."""
+        for entry in self.known:
+            have = tuple(self.slots[entry.name].tensor.shape)
+            stored = _frameworks.stored_shape(entry.dtype, entry.shape)
+            if have != stored:
+                yield f"size mismatch for {entry.name}: the model has {list(stored)}, the module {list(have)}"
+
+    def fill(self, tell: Optional[_progress.Progress]) -> None:
+        """Read everything; straight into the module where it can be."""
+        torch = library("torch")
+        direct = [entry for entry in self.known if self._stays(entry) and _fits(self.slots[entry.name], entry)]
+        straight = {entry.number for entry in direct}
+        self.model.read_into(
+            [Read(entry.number, None, self.slots[entry.name].tensor.data_ptr(), entry.nbytes) for entry in direct], tell
+        )
+        rest = [entry for entry in self.known if entry.number not in straight]
+        made: dict[Any, Any] = {}
+        with torch.no_grad():
+            for entry, tensor in zip(rest, self.model.get_many(rest)):
+                self._take(self.slots[entry.name], tensor, made)
+        self._tie(made)
+
+    def _stays(self, entry: Entry) -> bool:
+        """The module keeps the tensor that it has."""
+        tensor = self.slots[entry.name].tensor
+        there = self.device is None or tensor.device == library("torch").device(self.device)
+        return tensor.device.type != "meta" and there and (self.dtype is None or tensor.dtype == self.dtype)
+
+    def _take(self, slot: Slot, tensor: Any, made: dict[Any, Any]) -> None:
+        meta = slot.tensor.device.type == "meta"
+        if not meta and self.device is None and self.dtype is None:
+            slot.tensor.copy_(tensor)
+            return
+        dtype = self.dtype if self.dtype is not None else None if meta else slot.tensor.dtype
+        tensor = _frameworks.cast("torch", tensor, dtype)
+        where = self.device if self.device is not None else None if meta else slot.tensor.device
+        made[tie_of(slot.tensor)] = put(slot, tensor if where is None else tensor.to(where))
+
+    def _tie(self, made: dict[Any, Any]) -> None:
+        """Names that were one tensor are one again."""
+        for slot in self.slots.values():
+            new = made.get(tie_of(slot.tensor))
+            if new is not None:
+                (slot.owner._parameters if slot.is_parameter else slot.owner._buffers)[slot.attribute] = new
+
+
+def load_into_module(
+    module: Any, uri: Any, *, strict: bool = True, filter: Optional[Callable[[str], object]] = None, device: Any = None,
+    dtype: Any = None, progress: _progress.Wanted = None, **options: Any,
+) -> tuple[list[str], list[str]]:
+    """Fill a torch module; (names that were missing, names that it has not). uri may be an open Model of framework "torch".
+
+    Tensors that the module has already are filled in place; those on the meta device become new ones. Tied weights stay tied, and one
+    name of theirs is enough. Buffers stay buffers.
+
+    strict  RuntimeError for missing and unexpected names, before anything is read.
+    filter  of names; with it nothing is missing.
+    device  where the module's tensors go; None: where they are, and from the meta device to the CPU.
+    dtype   of what is floating (or whole); None: as the module has it, and on the meta device as the model has it.
+    """
+    opened = uri if isinstance(uri, Model) else open_model(uri, framework="torch", **options)
+    try:
+        filling = _Filling(module, opened, filter, device, dtype)
+        missing, unexpected = filling.missing(), filling.unexpected()
+        wrong = list(filling.misfits())
+        if strict and missing:
+            wrong.insert(0, "missing: " + ", ".join(missing))
+        if strict and unexpected:
+            wrong.insert(0, "unexpected: " + ", ".join(unexpected))
+        if wrong:
+            raise RuntimeError(f"'{opened.uri}' does not fit {type(module).__name__}: " + "; ".join(wrong))
+        with _progress.shown(progress, opened.uri) as tell:
+            filling.fill(tell)
+        return missing, unexpected
+    finally:
+        if opened is not uri:
+            opened.close()

@@ -1,0 +1,612 @@
+"""What libsluice opens, reads and writes, through ctypes: the structs and functions of sluice.h, and who owns what."""
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from ctypes import (
+    CFUNCTYPE, POINTER, Structure, byref, c_char_p, c_int, c_int32, c_size_t, c_uint8, c_uint32, c_uint64, c_void_p, sizeof,
+)
+from typing import Any, NamedTuple, Optional, Union
+
+from ._array import Memory
+from ._error import SluiceError
+from ._library import KIND_FILE, Error, Meta, Tensor, library
+
+VERIFY = {"auto": 0, "require": 1, "off": 2}
+AS_FILES, REPLACE, BORROW, BARE_HEAD = 1, 1, 2, 4
+ROLES = ("entry", "parameter", "buffer")
+
+_PROGRESS = CFUNCTYPE(c_int, c_void_p, c_uint64, c_uint64)
+_DONE = CFUNCTYPE(c_int, c_void_p, c_uint64)
+
+
+class _Memory(Structure):
+    _fields_ = [("data", c_void_p), ("bytes", c_uint64)]
+
+
+class _Key(Structure):
+    _fields_ = [("size", c_size_t), ("key", c_char_p), ("passphrase", c_char_p), ("passphrase_bytes", c_uint64)]
+
+
+class _OpenOptions(Structure):
+    _fields_ = [
+        ("size", c_size_t), ("spec", c_char_p), ("key", POINTER(_Key)), ("verify", c_uint32), ("flags", c_uint32),
+        ("timeout_ms", c_int32), ("cancel_fd", c_int32),
+    ]
+
+
+class _SourceInfo(Structure):
+    _fields_ = [
+        ("size", c_size_t), ("uri", c_char_p), ("format", c_char_p), ("tensor_count", c_uint64), ("meta_count", c_uint64),
+        ("object_count", c_uint64), ("bytes", c_uint64), ("identity", c_uint8 * 32), ("format_version", c_uint32),
+        ("encrypted", c_int32), ("versioned", c_int32), ("requests", c_uint64), ("bytes_fetched", c_uint64),
+    ]
+
+
+class _Hash(Structure):
+    _fields_ = [
+        ("size", c_size_t), ("kind", c_char_p), ("value", c_void_p), ("value_bytes", c_uint32), ("prefix", c_void_p),
+        ("prefix_bytes", c_uint64),
+    ]
+
+
+class _PathPart(Structure):
+    _fields_ = [("size", c_size_t), ("text", c_void_p), ("text_bytes", c_uint64), ("index", c_uint64)]
+
+
+class _Range(Structure):
+    _fields_ = [("start", c_uint64), ("stop", c_uint64), ("step", c_uint64)]
+
+
+class _Read(Structure):
+    _fields_ = [("size", c_size_t), ("number", c_uint64), ("slice", POINTER(_Range)), ("to", c_void_p), ("bytes", c_uint64)]
+
+
+class _ReadOptions(Structure):
+    _fields_ = [
+        ("size", c_size_t), ("timeout_ms", c_int32), ("cancel_fd", c_int32), ("progress", _PROGRESS), ("done", _DONE),
+        ("arg", c_void_p),
+    ]
+
+
+class _CreateOptions(Structure):
+    _fields_ = [
+        ("size", c_size_t), ("format", c_char_p), ("spec", c_char_p), ("metadata", POINTER(Meta)), ("metadata_count", c_uint64),
+        ("key", POINTER(_Key)), ("shard_bytes", c_uint64), ("align", c_uint64), ("flags", c_uint32), ("timeout_ms", c_int32),
+        ("cancel_fd", c_int32), ("progress", _PROGRESS), ("arg", c_void_p),
+    ]
+
+
+_DECLARED: dict[str, tuple[Any, list[Any]]] = {
+    "sluice_memory_new": (c_int, [c_uint64, POINTER(POINTER(_Memory)), POINTER(Error)]),
+    "sluice_unmap": (None, [c_void_p]),
+    "sluice_open": (c_int, [c_char_p, POINTER(_OpenOptions), POINTER(c_void_p), POINTER(Error)]),
+    "sluice_close": (None, [c_void_p]),
+    "sluice_source_info": (None, [c_void_p, POINTER(_SourceInfo)]),
+    "sluice_source_tensor": (c_int, [c_void_p, c_uint64, POINTER(Tensor), POINTER(Error)]),
+    "sluice_source_meta": (c_int, [c_void_p, c_uint64, POINTER(Meta), POINTER(Error)]),
+    "sluice_source_hash": (c_int, [c_void_p, c_uint64, c_uint32, POINTER(_Hash), POINTER(Error)]),
+    "sluice_source_path": (c_int, [c_void_p, c_uint64, c_uint32, POINTER(_PathPart), POINTER(Error)]),
+    "sluice_slice": (c_int, [c_void_p, c_uint64, POINTER(_Range), POINTER(c_uint64), POINTER(c_uint64), POINTER(Error)]),
+    "sluice_read": (c_int, [c_void_p, POINTER(_Read), c_size_t, POINTER(_ReadOptions), POINTER(Error)]),
+    "sluice_map": (c_int, [c_void_p, c_uint64, POINTER(_ReadOptions), POINTER(POINTER(_Memory)), POINTER(Error)]),
+    "sluice_pull": (c_int, [c_char_p, c_char_p, POINTER(_OpenOptions), _PROGRESS, c_void_p, POINTER(Error)]),
+    "sluice_create": (c_int, [c_char_p, POINTER(_CreateOptions), POINTER(c_void_p), POINTER(Error)]),
+    "sluice_write": (c_int, [c_void_p, POINTER(Tensor), POINTER(Error)]),
+    "sluice_write_path": (c_int, [c_void_p, POINTER(Tensor), POINTER(_PathPart), c_uint32, POINTER(Error)]),
+    "sluice_finish": (c_int, [c_void_p, POINTER(Error)]),
+    "sluice_abandon": (None, [c_void_p]),
+    "sluice_edit": (c_int, [c_char_p, c_void_p, POINTER(c_void_p), POINTER(Error)]),
+    "sluice_replace": (c_int, [c_void_p, POINTER(Tensor), POINTER(Error)]),
+    "sluice_append": (c_int, [c_void_p, POINTER(Tensor), POINTER(Error)]),
+    "sluice_delete": (c_int, [c_void_p, c_char_p, c_uint64, POINTER(Error)]),
+    "sluice_commit": (c_int, [c_void_p, POINTER(Error)]),
+    "sluice_edit_abandon": (None, [c_void_p]),
+}
+
+
+def function(name: str) -> Any:
+    """One of the library's; libsluice-attach has only those of the pool."""
+    try:
+        found = getattr(library, name)
+    except AttributeError:
+        raise SluiceError(f"this libsluice has no {name}: it only attaches to the pool", "USAGE") from None
+    found.restype, found.argtypes = _DECLARED[name]
+    return found
+
+
+def call(name: str, *arguments: Any) -> None:
+    """One that returns 0 or -1 and takes an error last."""
+    error = Error()
+    if function(name)(*arguments, byref(error)) < 0:
+        raise SluiceError(error)
+
+
+def text(value: Any, what: str) -> bytes:
+    """A NUL would end it early, and name something else."""
+    if isinstance(value, bytes):
+        found = value
+    elif isinstance(value, (str, os.PathLike)):
+        found = os.fsencode(value)
+    else:
+        raise TypeError(f"{what} is a str or a path, not {type(value).__name__}")
+    if b"\0" in found:
+        raise ValueError(f"{what} has a NUL byte: {value!r}")
+    return found
+
+
+def _string(address: Optional[int], nbytes: int) -> str:
+    return ctypes.string_at(address, nbytes).decode("utf-8", "surrogateescape") if address else ""
+
+
+class Entry(NamedTuple):
+    """A tensor or a data file of an opened model."""
+
+    number: int
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    nbytes: int
+    is_file: bool
+    is_local: bool  # its bytes lie in a local file as they are read
+    object: int
+    offset: int
+    role: str
+    module: int
+    path: tuple[Union[str, int], ...]
+    encrypted: bool
+    meta: bool
+    dlpack: tuple[int, int, int]
+
+
+class Hash(NamedTuple):
+    """That the format keeps of a tensor: of the prefix and then its bytes."""
+
+    kind: str
+    value: bytes
+    prefix: bytes
+
+
+class Read(NamedTuple):
+    """What is read to where; no ranges: all of it."""
+
+    number: int
+    ranges: Optional[tuple[tuple[int, int, int], ...]]
+    address: int
+    nbytes: int
+
+
+Progress = Callable[[int, int], object]
+
+
+class Calls:
+    """Callbacks of one call. What one raises ends the call, and is raised when that has returned."""
+
+    def __init__(self, progress: Optional[Progress], done: Optional[Callable[[int], object]] = None) -> None:
+        self.raised: Optional[BaseException] = None
+        self._progress, self._done = progress, done
+        self.progress = _PROGRESS(self._on_progress) if progress else _PROGRESS()
+        self.done = _DONE(self._on_done) if done else _DONE()
+
+    def _guarded(self, function: Callable[..., object], *arguments: int) -> int:
+        if self.raised is None:
+            try:
+                function(*arguments)
+            except BaseException as error:  # raised again where the call was made
+                self.raised = error
+        return 0 if self.raised is None else 1
+
+    def _on_progress(self, _: Any, done: int, total: int) -> int:
+        return self._guarded(self._progress, done, total) if self._progress else 0
+
+    def _on_done(self, _: Any, index: int) -> int:
+        return self._guarded(self._done, index) if self._done else 0
+
+    def call(self, name: str, *arguments: Any) -> None:
+        """The exception of a callback is worth more than that the call was canceled by it."""
+        try:
+            call(name, *arguments)
+        except SluiceError:
+            if self.raised is None:
+                raise
+        if self.raised is not None:
+            raise self.raised
+
+
+@contextmanager
+def _canceling() -> Iterator[tuple[int, Callable[[], None]]]:
+    """A descriptor that cancels, and what makes it do so."""
+    ends = os.pipe()
+    try:
+        yield ends[0], lambda: void(os.write(ends[1], b"!"))
+    finally:
+        for end in ends:
+            os.close(end)
+
+
+def void(_: object) -> None:
+    """Nothing of what a call returned."""
+
+
+class _Aside:
+    """Work on a thread of its own, which the main thread waits for: whatever interrupts it, the work has ended before it goes on, since
+    it writes to memory that is given back then."""
+
+    def __init__(self, work: Callable[[], None], cancel: Callable[[], None]) -> None:
+        self._work, self._cancel = work, cancel
+        self._lock, self._ended = threading.Lock(), threading.Event()
+        self._entered = self._given_up = False
+        self._raised: Optional[BaseException] = None
+
+    def _run(self) -> None:
+        with self._lock:
+            if self._given_up:
+                return
+            self._entered = True
+        try:
+            self._work()
+        except BaseException as error:  # raised again by the main thread
+            self._raised = error
+        finally:
+            self._ended.set()
+
+    def _give_up(self) -> None:
+        with self._lock:
+            self._given_up = True
+            entered = self._entered
+        self._cancel()
+        while entered and not self._ended.is_set():
+            try:
+                self._ended.wait()
+            except BaseException:  # one more interrupt
+                continue
+
+    def run(self) -> None:
+        """What it raises is raised."""
+        try:
+            threading.Thread(target=self._run, name="sluice", daemon=True).start()
+            self._ended.wait()
+        except BaseException:
+            self._give_up()
+            raise
+        if self._raised is not None:
+            raise self._raised
+
+
+def interruptible(work: Callable[[int], None]) -> None:
+    """work(cancel_fd) so that Ctrl-C ends it: off the main thread, which alone gets signals, it runs as it is."""
+    if threading.current_thread() is not threading.main_thread():
+        work(-1)
+        return
+    with _canceling() as (cancel_fd, cancel):
+        _Aside(lambda: work(cancel_fd), cancel).run()
+
+
+class Held(Memory):
+    """Memory of the library's, until this and every array on it are gone."""
+
+    def __init__(self, pointer: Any) -> None:
+        self.memory = ctypes.cast(pointer, c_void_p)
+        self.address, self.nbytes = pointer.contents.data or 0, int(pointer.contents.bytes)
+        self._free = function("sluice_unmap")
+
+    def __del__(self) -> None:
+        self._free(self.memory)
+
+    def view(self) -> memoryview:
+        """All of it, writable; it lives as long as anybody looks."""
+        array = (c_uint8 * self.nbytes).from_address(self.address) if self.nbytes else (c_uint8 * 0)()
+        array._sluice_memory = self  # type: ignore[attr-defined]
+        return memoryview(array).cast("B")
+
+
+def new_memory(nbytes: int) -> Held:
+    """Zeroed, page by page."""
+    pointer = POINTER(_Memory)()
+    call("sluice_memory_new", nbytes, byref(pointer))
+    return Held(pointer)
+
+
+def _key(key: Union[bytes, str, None]) -> Any:
+    """bytes are a key, a str is a passphrase."""
+    if key is None:
+        return None
+    if isinstance(key, bytes):
+        if len(key) != 32:
+            raise ValueError(f"a key has 32 bytes, not {len(key)}")
+        return ctypes.pointer(_Key(sizeof(_Key), key, None, 0))
+    phrase = key.encode()
+    return ctypes.pointer(_Key(sizeof(_Key), None, phrase, len(phrase)))
+
+
+def _milliseconds(timeout: Optional[float]) -> int:
+    return 0 if timeout is None else max(int(timeout * 1000), 1)
+
+
+def _open_options(spec: str, key: Union[bytes, str, None], verify: str, flags: int, timeout: Optional[float]) -> _OpenOptions:
+    if verify not in VERIFY:
+        raise ValueError(f"verify is 'auto', 'require' or 'off', not {verify!r}")
+    return _OpenOptions(
+        size=sizeof(_OpenOptions), spec=spec.encode() or None, key=_key(key), verify=VERIFY[verify], flags=flags,
+        timeout_ms=_milliseconds(timeout),
+    )
+
+
+def pull(uri: Any, directory: Any, spec: str, verify: str, timeout: Optional[float], progress: Optional[Progress]) -> None:
+    """All objects into a directory."""
+    options, calls = _open_options(spec, None, verify, 0, timeout), Calls(progress)
+    where, to = text(uri, "uri"), text(directory, "directory")
+
+    def work(cancel_fd: int) -> None:
+        options.cancel_fd = cancel_fd
+        calls.call("sluice_pull", where, to, byref(options), calls.progress, None)
+
+    interruptible(work)
+
+
+class Source:
+    """A model that was opened."""
+
+    def __init__(
+        self, uri: Any, spec: str = "", key: Union[bytes, str, None] = None, verify: str = "auto", flags: int = 0,
+        timeout: Optional[float] = None,
+    ) -> None:
+        self.handle = c_void_p()
+        self._close = function("sluice_close")
+        self._going = 0
+        self._closing = False
+        self._lock = threading.Lock()
+        options = _open_options(spec, key, verify, flags, timeout)
+        where = text(uri, "uri")
+
+        def work(cancel_fd: int) -> None:
+            options.cancel_fd = cancel_fd
+            call("sluice_open", where, byref(options), byref(self.handle))
+
+        interruptible(work)
+
+    def close(self) -> None:
+        """Now, or when the last call that reads has ended."""
+        with self._lock:
+            self._closing = True
+        self._end()
+
+    def _end(self) -> None:
+        with self._lock:
+            handle = None
+            if self._closing and not self._going:
+                handle, self.handle = self.handle, c_void_p()
+        if handle:
+            self._close(handle)
+
+    def __del__(self) -> None:
+        if getattr(self, "handle", None):
+            self._close(self.handle)
+
+    @contextmanager
+    def _using(self) -> Iterator[c_void_p]:
+        with self._lock:
+            if self._closing:
+                raise ValueError("the model is closed")
+            self._going += 1
+        try:
+            yield self.handle
+        finally:
+            with self._lock:
+                self._going -= 1
+            self._end()
+
+    def info(self) -> _SourceInfo:
+        """As it is now. Its texts are the source's."""
+        info = _SourceInfo(size=sizeof(_SourceInfo))
+        with self._using() as handle:
+            function("sluice_source_info")(handle, byref(info))
+        return info
+
+    def _path(self, handle: c_void_p, raw: Tensor) -> Iterator[Union[str, int]]:
+        part = _PathPart(size=sizeof(_PathPart))
+        for which in range(raw.path_count):
+            call("sluice_source_path", handle, raw.number, which, byref(part))
+            yield _string(part.text, part.text_bytes) if part.text is not None else int(part.index)
+
+    def _entry(self, handle: c_void_p, raw: Tensor) -> Entry:
+        name = _string(raw.name, raw.name_bytes)
+        return Entry(
+            raw.number, name, raw.dtype.decode(), tuple(raw.shape[i] for i in range(raw.rank)), int(raw.bytes),
+            raw.kind == KIND_FILE, bool(raw.file), raw.object, raw.offset, ROLES[raw.role] if raw.role < len(ROLES) else "entry",
+            raw.module, tuple(self._path(handle, raw)) or (name,), bool(raw.encrypted), bool(raw.meta),
+            (raw.dlpack_code, raw.dlpack_bits, raw.dlpack_lanes),
+        )
+
+    def entries(self) -> list[Entry]:
+        """Tensors in the order of the objects, then data files."""
+        raw = Tensor(size=sizeof(Tensor))
+        found: list[Entry] = []
+        count = self.info().tensor_count
+        with self._using() as handle:
+            for number in range(count):
+                call("sluice_source_tensor", handle, number, byref(raw))
+                found.append(self._entry(handle, raw))
+        return found
+
+    def metadata(self) -> dict[str, str]:
+        """What the files say of themselves."""
+        raw = Meta(size=sizeof(Meta))
+        found: dict[str, str] = {}
+        count = self.info().meta_count
+        with self._using() as handle:
+            for number in range(count):
+                call("sluice_source_meta", handle, number, byref(raw))
+                found.setdefault(_string(raw.key, raw.key_bytes), _string(raw.value, raw.value_bytes))
+        return found
+
+    def hashes(self, number: int) -> list[Hash]:
+        """That the format keeps of a tensor."""
+        raw = _Hash(size=sizeof(_Hash))
+        found: list[Hash] = []
+        with self._using() as handle:
+            while function("sluice_source_hash")(handle, number, len(found), byref(raw), None) == 0:
+                prefix = ctypes.string_at(raw.prefix, raw.prefix_bytes) if raw.prefix else b""
+                found.append(Hash(raw.kind.decode(), ctypes.string_at(raw.value, raw.value_bytes), prefix))
+        return found
+
+    @staticmethod
+    def _reads(reads: Sequence[Read]) -> tuple[Any, list[Any]]:
+        array = (_Read * len(reads))()
+        kept: list[Any] = []
+        for at, read in enumerate(reads):
+            if read.ranges is not None:
+                kept.append((_Range * max(len(read.ranges), 1))(*(_Range(*one) for one in read.ranges)))
+                array[at].slice = kept[-1]
+            array[at].size, array[at].number = sizeof(_Read), read.number
+            array[at].to, array[at].bytes = read.address or None, read.nbytes
+        return array, kept
+
+    def read(
+        self, reads: Sequence[Read], done: Optional[Callable[[int], object]] = None, progress: Optional[Progress] = None,
+        timeout: Optional[float] = None,
+    ) -> None:
+        """Many at once, checked. done(index) of those that are whole, on whatever thread."""
+        if not reads:
+            return
+        calls = Calls(progress, done)
+        array, kept = self._reads(reads)
+
+        def work(cancel_fd: int) -> None:
+            options = _ReadOptions(sizeof(_ReadOptions), _milliseconds(timeout), cancel_fd, calls.progress, calls.done, None)
+            with self._using() as handle:
+                calls.call("sluice_read", handle, array, len(reads), byref(options))
+
+        interruptible(work)
+        kept.clear()
+
+    def map(self, number: int) -> Held:
+        """All of one that lies in a local file, as a private mapping; else it is read."""
+        pointer = POINTER(_Memory)()
+
+        def work(cancel_fd: int) -> None:
+            options = _ReadOptions(size=sizeof(_ReadOptions), cancel_fd=cancel_fd)
+            with self._using() as handle:
+                call("sluice_map", handle, number, byref(options), byref(pointer))
+
+        interruptible(work)
+        return Held(pointer)
+
+
+class Written(NamedTuple):
+    """A tensor on its way out: its bytes lie row by row. No address, but bytes: a meta tensor."""
+
+    name: Union[str, tuple[Union[str, int], ...]]
+    dtype: str
+    shape: tuple[int, ...]
+    address: int
+    nbytes: int
+    role: str = "entry"
+    module: int = 0
+
+
+def _raw(tensor: Written, name: bytes) -> Tensor:
+    shape = (c_uint64 * max(len(tensor.shape), 1))(*tensor.shape)
+    raw = Tensor(
+        size=sizeof(Tensor), name_bytes=len(name), dtype=tensor.dtype.encode(), shape=shape, rank=len(tensor.shape),
+        bytes=tensor.nbytes, data=tensor.address or None, role=ROLES.index(tensor.role), module=tensor.module,
+    )
+    raw.name = ctypes.cast(ctypes.c_char_p(name), c_void_p)
+    raw.kept = (name, shape)
+    return raw
+
+
+class Output:
+    """A new model in the making."""
+
+    def __init__(
+        self, uri: Any, format: Optional[str], spec: str, metadata: Optional[dict[str, str]], key: Union[bytes, str, None],
+        shard_bytes: int, flags: int, timeout: Optional[float], progress: Optional[Progress], align: int = 0,
+    ) -> None:
+        self.handle = c_void_p()
+        self._abandon = function("sluice_abandon")
+        self._calls, self._ends = Calls(progress), os.pipe()
+        pairs = [(key.encode(), value.encode()) for key, value in (metadata or {}).items()]
+        rows = (Meta * max(len(pairs), 1))()
+        for row, (name, value) in zip(rows, pairs):
+            row.size, row.key_bytes, row.value_bytes = sizeof(Meta), len(name), len(value)
+            row.key = ctypes.cast(ctypes.c_char_p(name), c_void_p)
+            row.value = ctypes.cast(ctypes.c_char_p(value), c_void_p)
+        options = _CreateOptions(
+            size=sizeof(_CreateOptions), format=format.encode() if format else None, spec=spec.encode() or None, metadata=rows,
+            metadata_count=len(pairs), key=_key(key), shard_bytes=shard_bytes, align=align, flags=flags,
+            timeout_ms=_milliseconds(timeout), cancel_fd=self._ends[0], progress=self._calls.progress,
+        )
+        call("sluice_create", text(uri, "uri"), byref(options), byref(self.handle))
+
+    def write(self, tensor: Written) -> None:
+        """One more tensor."""
+        if isinstance(tensor.name, str):
+            name = tensor.name.encode("utf-8", "surrogateescape")
+            call("sluice_write", self._open(), byref(_raw(tensor, name)))
+            return
+        parts = (_PathPart * len(tensor.name))()
+        texts = [part.encode("utf-8", "surrogateescape") if isinstance(part, str) else b"" for part in tensor.name]
+        for at, part in enumerate(tensor.name):
+            parts[at].size = sizeof(_PathPart)
+            if isinstance(part, str):
+                parts[at].text, parts[at].text_bytes = ctypes.cast(ctypes.c_char_p(texts[at]), c_void_p), len(texts[at])
+            else:
+                parts[at].index = part
+        call("sluice_write_path", self._open(), byref(_raw(tensor, b"")), parts, len(parts))
+
+    def _open(self) -> c_void_p:
+        if not self.handle:
+            raise ValueError("the writer is closed")
+        return self.handle
+
+    def finish(self) -> None:
+        """Make it visible at once; Ctrl-C leaves nothing."""
+        handle, self.handle = self._open(), c_void_p()
+        _Aside(lambda: self._calls.call("sluice_finish", handle), lambda: void(os.write(self._ends[1], b"!"))).run()
+
+    def abandon(self) -> None:
+        """Nothing was written."""
+        handle, self.handle = self.handle, c_void_p()
+        if handle:
+            self._abandon(handle)
+
+    def __del__(self) -> None:
+        if hasattr(self, "_ends"):
+            self.abandon()
+            for end in self._ends:
+                os.close(end)
+
+
+class Edit:
+    """Changes of a local file in the making."""
+
+    def __init__(self, path: Any) -> None:
+        self.handle = c_void_p()
+        self._abandon = function("sluice_edit_abandon")
+        call("sluice_edit", text(path, "path"), None, byref(self.handle))
+
+    def replace(self, tensor: Written) -> None:
+        """Another type, shape and data; borrowed until the commit."""
+        call("sluice_replace", self.handle, byref(_raw(tensor, str(tensor.name).encode())))
+
+    def append(self, tensor: Written) -> None:
+        """One that is not there yet; borrowed until the commit."""
+        call("sluice_append", self.handle, byref(_raw(tensor, str(tensor.name).encode())))
+
+    def delete(self, name: str) -> None:
+        """Its room is used again."""
+        found = name.encode("utf-8", "surrogateescape")
+        call("sluice_delete", self.handle, found, len(found))
+
+    def commit(self) -> None:
+        """All at once."""
+        handle, self.handle = self.handle, c_void_p()
+        call("sluice_commit", handle)
+
+    def __del__(self) -> None:
+        if getattr(self, "handle", None):
+            self._abandon(self.handle)

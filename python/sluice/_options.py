@@ -1,0 +1,109 @@
+"""How stores are reached: what a model's spec says under `source`, with secrets that never lie in a file on a disk."""
+from __future__ import annotations
+
+import json
+import os
+from typing import Any, Optional, Union
+
+
+class Credentials:
+    """Made by credentials(). Secrets are in memory of this process, which the library reads as files."""
+
+    def __init__(self, source: dict[str, dict[str, Any]], secrets: dict[tuple[str, str], str]) -> None:
+        self._source = {kind: dict(values) for kind, values in source.items()}
+        self._secrets = dict(secrets)
+        self._fds: list[int] = []
+        for (kind, key), text in secrets.items():
+            fd = os.memfd_create("sluice-credentials", os.MFD_CLOEXEC)
+            self._fds.append(fd)
+            os.write(fd, text.encode())
+            self._source.setdefault(kind, {})[key] = f"/proc/self/fd/{fd}"
+
+    def __del__(self) -> None:
+        for fd in self.__dict__.pop("_fds", []):
+            os.close(fd)
+
+    def __repr__(self) -> str:
+        return f"<sluice.Credentials for {', '.join(sorted(self._source)) or 'nothing'}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        plain = {
+            kind: {key: value for key, value in values.items() if (kind, key) not in self._secrets}
+            for kind, values in self._source.items()
+        }
+        return Credentials, (plain, self._secrets)
+
+    def source(self) -> dict[str, dict[str, Any]]:
+        """What stands under `source` of a spec."""
+        return self._source
+
+
+def _given(**values: Any) -> dict[str, Any]:
+    return {key: value for key, value in values.items() if value is not None}
+
+
+def _s3cmd(key: Optional[str], secret: Optional[str], token: Optional[str]) -> str:
+    for value in (key, secret, token):
+        if value is not None and ("\n" in value or "\r" in value):
+            raise ValueError("a credential has a line's end in it")
+    lines = _given(access_key=key, secret_key=secret, access_token=token)
+    return "[default]\n" + "".join(f"{name} = {value}\n" for name, value in lines.items())
+
+
+def credentials(
+    *, access_key_id: Optional[str] = None, secret_access_key: Optional[str] = None, session_token: Optional[str] = None,
+    region: Optional[str] = None, endpoint: Optional[str] = None, addressing: Optional[str] = None,
+    profile: Optional[str] = None, config_file: Optional[str] = None, anonymous: Optional[bool] = None,
+    bearer_token: Optional[str] = None, headers: Optional[dict[str, str]] = None, hf_token: Optional[str] = None,
+    hf_endpoint: Optional[str] = None, google_credentials_file: Optional[str] = None, azure_account: Optional[str] = None,
+    azure_account_key: Optional[str] = None, azure_sas: Optional[str] = None, redis_password: Optional[str] = None,
+    ca_file: Optional[str] = None, verify_tls: Optional[bool] = None, source: Optional[dict[str, dict[str, Any]]] = None,
+) -> Credentials:
+    """Who asks, where the usual places (environment, profiles, metadata servers) do not say it.
+
+    The first nine are of S3 and its like; endpoint may be http:// too. source: anything else that stands under `source` of a
+    model's spec, such as {"gs": {"userProject": "p"}}.
+    """
+    if (access_key_id is None) != (secret_access_key is None):
+        raise ValueError("access_key_id and secret_access_key go together")
+    found: dict[str, dict[str, Any]] = {
+        "s3": _given(
+            region=region, endpoint=endpoint, addressing=addressing, profile=profile, configFile=config_file, anonymous=anonymous
+        ),
+        "hf": _given(endpoint=hf_endpoint),
+        "gs": _given(credentialsFile=google_credentials_file),
+        "az": _given(account=azure_account),
+        "tls": _given(caFile=ca_file, verify=verify_tls),
+    }
+    secrets: dict[tuple[str, str], Optional[str]] = {
+        ("s3", "configFile"): None if access_key_id is None else _s3cmd(access_key_id, secret_access_key, session_token),
+        ("http", "bearerTokenFile"): bearer_token,
+        ("http", "headersFile"): None if not headers else "".join(f"{name}: {value}\n" for name, value in headers.items()),
+        ("hf", "tokenFile"): hf_token,
+        ("az", "accountKeyFile"): azure_account_key,
+        ("az", "sasFile"): azure_sas,
+        ("redis", "passwordFile"): redis_password,
+    }
+    for kind, values in (source or {}).items():
+        found.setdefault(kind, {}).update(values)
+    return Credentials({kind: values for kind, values in found.items() if values}, _given_secrets(secrets))
+
+
+def _given_secrets(secrets: dict[tuple[str, str], Optional[str]]) -> dict[tuple[str, str], str]:
+    return {key: value for key, value in secrets.items() if value is not None}
+
+
+def spec_text(
+    who: Optional[Credentials], spec: Union[str, dict[str, Any], None] = None, tensors: Optional[dict[str, Any]] = None
+) -> str:
+    """YAML for the library; JSON is YAML."""
+    if isinstance(spec, str):
+        if who is not None or tensors:
+            raise ValueError("a spec in YAML stands alone: say credentials and names in it, or give the spec as a dict")
+        return spec
+    whole: dict[str, Any] = {key: dict(value) if isinstance(value, dict) else value for key, value in (spec or {}).items()}
+    if who is not None:
+        whole.setdefault("source", {}).update(who.source())
+    if tensors:
+        whole.setdefault("tensors", {}).update(tensors)
+    return json.dumps(whole) if whole else ""

@@ -1,0 +1,195 @@
+"""New models, written from arrays of whatever framework."""
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, NamedTuple, Optional, Union
+
+from . import _native, _progress
+from ._array import Array, row_by_row
+from ._dtypes import library, of_numpy, of_torch
+from ._key import Key, secret_of
+from ._native import Output, Written
+from ._options import Credentials, spec_text
+
+_FORMATS = {None: None, "safetensors": "safetensors", "tensorizer": "tensorizer", "tensors": "tensorizer"}
+
+
+class Laid(NamedTuple):
+    """Bytes that lie row by row, and what must stay alive for them."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    address: int  # 0 and bytes: a meta tensor
+    nbytes: int
+    owner: Any
+
+
+def _laid_torch(tensor: Any) -> Laid:
+    row, shape = of_torch(tensor.dtype), tuple(int(size) for size in tensor.shape)
+    if str(tensor.layout) != "torch.strided":
+        raise TypeError(f"a tensor of layout {tensor.layout} cannot be written: call to_dense() first")
+    if row.name == "F4":
+        if not shape:
+            raise TypeError("a scalar of F4 cannot be written: its elements come in pairs")
+        shape = shape[:-1] + (shape[-1] * 2,)
+    nbytes = tensor.numel() * tensor.element_size()
+    if tensor.device.type == "meta":
+        return Laid(row.name, shape, 0, nbytes, tensor)
+    lying = tensor.detach().resolve_conj().resolve_neg() if hasattr(tensor, "resolve_conj") else tensor.detach()
+    lying = lying.to("cpu").contiguous()
+    return Laid(row.name, shape, lying.data_ptr() if nbytes else 0, nbytes, lying)
+
+
+def _laid_numpy(array: Any) -> Laid:
+    numpy = library("numpy")
+    if not array.dtype.isnative:
+        array = array.astype(array.dtype.newbyteorder("="))
+    row = of_numpy(array.dtype)
+    lying = numpy.ascontiguousarray(array).reshape(array.shape)
+    return Laid(row.name, tuple(array.shape), lying.ctypes.data if lying.nbytes else 0, int(lying.nbytes), lying)
+
+
+def laid(tensor: Any) -> Laid:
+    """A tensor of torch, NumPy, JAX, CuPy, or of sluice, as bytes. Copied only if it does not lie row by row on the host."""
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(tensor, torch.Tensor):
+        return _laid_torch(tensor)
+    if isinstance(tensor, Array):
+        if tensor.device == "cpu" and tensor.strides == row_by_row(tensor.shape):
+            view = tensor.memoryview()
+            return Laid(tensor.dtype, tensor.shape, _address(view), tensor.nbytes, (tensor, view))
+        return _laid_torch(tensor.torch())
+    numpy = library("numpy")
+    if hasattr(tensor, "get") and type(tensor).__module__.split(".")[0] == "cupy":
+        tensor = tensor.get()
+    if not isinstance(tensor, numpy.ndarray):
+        if not hasattr(tensor, "__array__"):
+            raise TypeError(f"{type(tensor).__name__} is no tensor: torch, NumPy, JAX and CuPy have some")
+        tensor = numpy.asarray(tensor)
+    return _laid_numpy(tensor)
+
+
+def _address(view: memoryview) -> int:
+    import ctypes
+
+    return ctypes.addressof(ctypes.c_uint8.from_buffer(view)) if view.nbytes else 0
+
+
+@contextmanager
+def _local(uri: Any) -> Iterator[tuple[Any, Any]]:
+    """(the URI, None), or for a binary file that can be written to (a place for it, the file)."""
+    if not hasattr(uri, "write"):
+        yield uri, None
+        return
+    with tempfile.TemporaryDirectory(prefix="sluice-") as place:
+        yield os.path.join(place, "model"), uri
+
+
+class Writer:
+    """A model in the making: tensors as they come, which are copied at once; finish(), or the end of a `with` block, writes it all and
+    makes it visible, and an exception in the block leaves nothing.
+
+    uri         any that `sluice convert` writes to; a '/' at its end is a folder. A binary file that can be written to is good, too.
+    format      "safetensors" or "tensorizer"; None: as the URI's end says.
+    metadata    texts; safetensors' only.
+    encryption  a Key, 32 bytes, or a passphrase; tensorizer's only.
+    borrow      copy nothing: the arrays stay as they are until finish().
+    """
+
+    def __init__(
+        self, uri: Any, *, format: Optional[str] = None, metadata: Optional[Mapping[str, str]] = None,
+        encryption: Union[Key, bytes, str, None] = None, credentials: Optional[Credentials] = None, replace: bool = True,
+        shard_bytes: int = 0, borrow: bool = False, spec: Union[str, dict[str, Any], None] = None,
+        timeout: Optional[float] = None, progress: _progress.Wanted = None,
+    ) -> None:
+        if format not in _FORMATS:
+            raise ValueError(f"no format {format!r}: safetensors or tensorizer")
+        self._place = _local(uri)
+        where, self._file = self._place.__enter__()
+        if self._file is not None and format is None:
+            raise ValueError("format is missing: a file has no name that would say it")
+        self._bar = _progress.shown(progress, "a file" if self._file is not None else str(uri))
+        self._path = where
+        flags = (_native.REPLACE if replace else 0) | (_native.BORROW if borrow else 0)
+        self._credentials, self._borrow, self.total_tensor_bytes = credentials, borrow, 0
+        self._kept: list[Any] = []
+        try:
+            self._output: Optional[Output] = Output(
+                where, _FORMATS[format], spec_text(credentials, spec), _texts(metadata), secret_of(encryption), shard_bytes,
+                flags, timeout, self._bar.__enter__(),
+            )
+        except BaseException:
+            self._end()
+            raise
+
+    def _end(self) -> None:
+        self._output = None
+        self._kept.clear()
+        self._bar.__exit__(None, None, None)
+        self._place.__exit__(None, None, None)
+
+    def write(
+        self, name: Union[str, tuple[Union[str, int], ...]], tensor: Any, *, role: str = "entry", module: int = 0
+    ) -> None:
+        """One more tensor. A name of parts, role ("parameter", "buffer") and module are tensorizer's."""
+        if self._output is None:
+            raise ValueError("the writer is closed")
+        found = laid(tensor)
+        self._output.write(Written(name, found.dtype, found.shape, found.address, found.nbytes, role, module))
+        self.total_tensor_bytes += found.nbytes
+        if self._borrow:
+            self._kept.append(found.owner)
+
+    def finish(self) -> None:
+        """Write it all, and make it visible at once. Then the writer is closed, whether that went well or not."""
+        if self._output is None:
+            raise ValueError("the writer is closed")
+        try:
+            self._output.finish()
+            if self._file is not None:
+                with open(self._path, "rb") as written:
+                    shutil.copyfileobj(written, self._file, 1 << 20)
+        finally:
+            self._end()
+
+    def abandon(self) -> None:
+        """Leave nothing. A writer that is closed stays so."""
+        if self._output is not None:
+            self._output.abandon()
+            self._end()
+
+    def __enter__(self) -> "Writer":
+        return self
+
+    def __exit__(self, kind: Any, value: Any, trace: Any) -> None:
+        if kind is None and self._output is not None:
+            self.finish()
+        else:
+            self.abandon()
+
+
+def _texts(metadata: Optional[Mapping[str, str]]) -> Optional[dict[str, str]]:
+    for key, value in (metadata or {}).items():
+        if not isinstance(key, str) or not isinstance(value, str):
+            raise TypeError(f"metadata is of texts: {key!r}: {value!r}")
+    return None if metadata is None else dict(metadata)
+
+
+def save(
+    tensors: Mapping[str, Any], uri: Any, *, metadata: Optional[Mapping[str, str]] = None, format: Optional[str] = None,
+    encryption: Union[Key, bytes, str, None] = None, credentials: Optional[Credentials] = None, replace: bool = True,
+    shard_bytes: int = 0, spec: Union[str, dict[str, Any], None] = None, timeout: Optional[float] = None,
+    progress: _progress.Wanted = None,
+) -> None:
+    """Write tensors of torch, NumPy, JAX, CuPy or sluice as one model. It appears whole or not at all. Options are Writer's."""
+    with Writer(
+        uri, format=format, metadata=metadata, encryption=encryption, credentials=credentials, replace=replace,
+        shard_bytes=shard_bytes, borrow=True, spec=spec, timeout=timeout, progress=progress,
+    ) as writer:
+        for name, tensor in tensors.items():
+            writer.write(name, tensor)

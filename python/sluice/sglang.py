@@ -1,0 +1,63 @@
+"""SGLang's loader: `sglang serve --model-path DIR --load-format sluice`. The entry point of group sglang.srt.plugins is register().
+
+SGLang's load formats are an enum, so that three things are done: the format is allowed on the command line, LoadConfig lets it through, and
+the loader for it is ours. `--model-loader-extra-config` is as of sluice.vllm.
+"""
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from . import _engines
+from ._dtypes import library
+
+__all__ = ["register"]
+
+FORMAT = "sluice"
+_done: list[bool] = []
+
+
+def _extra(load_config: Any) -> dict[str, Any]:
+    given = getattr(load_config, "model_loader_extra_config", None)
+    return _engines.checked(json.loads(given) if isinstance(given, str) and given else given)
+
+
+def _loader() -> Any:
+    base = library("sglang.srt.model_loader.loader").DefaultModelLoader
+
+    class SluiceModelLoader(base):  # type: ignore[misc,valid-type,unused-ignore]
+        """Streams a model's weights into SGLang's own module."""
+
+        def __init__(self, load_config: Any) -> None:
+            library("sglang.srt.model_loader.loader").BaseModelLoader.__init__(self, load_config)
+            self.extra = _extra(load_config)
+
+        def download_model(self, model_config: Any) -> None:
+            """Nothing is kept on a disk."""
+
+        def _get_all_weights(self, model_config: Any, model: Any) -> Any:
+            yield from _engines.weights(model_config.model_path, self.extra)
+            for source in getattr(model, "secondary_weights", ()):
+                yield from ((source.prefix + name, tensor) for name, tensor in _engines.weights(source.model_or_path, {}))
+
+    return SluiceModelLoader
+
+
+def _verify(original: Any, self: Any, *arguments: Any, **options: Any) -> Any:
+    return None if self.load_format == FORMAT else original(self, *arguments, **options)
+
+
+def _get(original: Any, load_config: Any, *arguments: Any, **options: Any) -> Any:
+    return _loader()(load_config) if load_config.load_format == FORMAT else original(load_config, *arguments, **options)
+
+
+def register() -> None:
+    """Called by SGLang before it parses arguments, and in its other processes."""
+    if _done:
+        return
+    hooks = library("sglang.srt.plugins.hook_registry")
+    library("sglang.srt.arg_groups.choices").add_load_format_choices([FORMAT])
+    around = hooks.HookType.AROUND
+    hooks.HookRegistry.register("sglang.srt.configs.load_config.LoadConfig._verify_load_format", _verify, around)
+    hooks.HookRegistry.register("sglang.srt.model_loader.loader.get_model_loader", _get, around)
+    _done.append(True)

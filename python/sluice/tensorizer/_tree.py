@@ -1,0 +1,66 @@
+"""Names of parts, and the mappings and lists that they are of."""
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Union
+
+Path = tuple[Union[str, int], ...]
+
+
+def normal(path: Path) -> Union[str, Path]:
+    """A name of one text is that text."""
+    return path[0] if len(path) == 1 and isinstance(path[0], str) else path
+
+
+def flat(structure: Any, is_leaf: Callable[[Any], bool], above: Path = ()) -> Iterator[tuple[Path, Any]]:
+    """(path, leaf) of nested mappings and lists, in order."""
+    if is_leaf(structure):
+        yield above, structure
+        return
+    if isinstance(structure, Mapping):
+        pairs: Iterable[tuple[Any, Any]] = structure.items()
+    elif isinstance(structure, Sequence) and not isinstance(structure, (str, bytes)):
+        pairs = enumerate(structure)
+    else:
+        raise TypeError(f"a tensor, a mapping or a list, not {type(structure).__name__}")
+    for key, value in pairs:
+        if isinstance(structure, Mapping) and not isinstance(key, str):
+            raise TypeError(f"keys of mappings are str, not {type(key).__name__}")
+        yield from flat(value, is_leaf, above + (key,))
+
+
+def nested(paths: Iterable[Path]) -> dict[Any, Any]:
+    """Dicts of dicts, with a path at each leaf."""
+    root: dict[Any, Any] = {}
+    for path in paths:
+        at = root
+        for part in path[:-1]:
+            at = at.setdefault(part, {})
+        at[path[-1]] = path
+    return root
+
+
+def with_lists(branch: Any, leaf: Callable[[Path], Any]) -> Any:
+    """As it was written: a dict of numbers is a list."""
+    if isinstance(branch, tuple):
+        return leaf(branch)
+    if branch and all(isinstance(key, int) for key in branch):
+        return [with_lists(branch[key], leaf) for key in sorted(branch)]
+    return {key: with_lists(inner, leaf) for key, inner in branch.items()}
+
+
+def with_mappings(branch: Any, leaf: Callable[[Path], Any]) -> Any:
+    """Read-only mappings, also where it was a list."""
+    if isinstance(branch, tuple):
+        return leaf(branch)
+    return MappingProxyType({key: with_mappings(inner, leaf) for key, inner in branch.items()})
+
+
+def leaves(branch: Any) -> Iterator[Path]:
+    """Its paths."""
+    if isinstance(branch, tuple):
+        yield branch
+    else:
+        for inner in branch.values():
+            yield from leaves(inner)

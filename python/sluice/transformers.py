@@ -1,0 +1,79 @@
+"""transformers models from a URI, a directory or the pool, in one line."""
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Iterator
+from typing import Any, Optional, Union
+
+from ._dtypes import library
+from ._files import ls, pull
+from ._model import open_model
+from ._options import Credentials
+from ._pool import attach
+
+__all__ = ["from_pool", "from_pretrained"]
+
+WEIGHTS = ("*.safetensors", "*.bin", "*.pt", "*.pth", "*.tensors", "*.gguf", "*.index.json", "*.msgpack", "*.h5")
+
+
+@contextlib.contextmanager
+def _folder(files: Any) -> Iterator[str]:
+    """Small files as a folder, as transformers wants them."""
+    with tempfile.TemporaryDirectory(prefix="sluice-") as place:
+        for name, tensor in files.items():
+            path = os.path.join(place, name)
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            with open(path, "wb") as file:
+                file.write(tensor.memoryview())
+        yield place
+
+
+def _made(cls: Any, place: str, state: dict[str, Any], options: dict[str, Any]) -> Any:
+    transformers = library("transformers")
+    config = options.pop("config", None)
+    if config is None:
+        config = transformers.AutoConfig.from_pretrained(place, trust_remote_code=options.get("trust_remote_code", False))
+    if cls is None:
+        names = getattr(config, "architectures", None) or []
+        if not names or not hasattr(transformers, names[0]):
+            raise ValueError(f"config.json names no class of transformers: {names}; give cls")
+        cls = getattr(transformers, names[0])
+    elif hasattr(cls, "_model_mapping"):  # AutoModel and its like know the class by the configuration
+        cls = cls._model_mapping[type(config)]
+    dtype = options.pop("dtype", None)
+    if dtype is None:
+        dtype = next((tensor.dtype for tensor in state.values() if tensor.is_floating_point()), None)
+    return cls.from_pretrained(None, config=config, state_dict=state, dtype=dtype, **options)
+
+
+def from_pretrained(
+    uri: Union[str, "os.PathLike[str]"], cls: Any = None, *, device: Any = "cpu", credentials: Optional[Credentials] = None,
+    progress: Any = None, **options: Any,
+) -> Any:
+    """A transformers model from any URI, or a directory: `sluice.transformers.from_pretrained("s3://models/llama/")`.
+
+    cls       a class of transformers, AutoModelForCausalLM and its like included; None: what config.json names.
+    options   of from_pretrained(); dtype is that of the weights unless given.
+    """
+    with open_model(uri, framework="torch", device=device, credentials=credentials) as model, _folder(model.files) as place:
+        return _made(cls, place, model.load(progress=progress), options)
+
+
+def from_pool(
+    name: str, cls: Any = None, *, device: Any = "cpu", socket: Optional[str] = None, timeout: Optional[float] = None,
+    **options: Any,
+) -> Any:
+    """The same from the pool: parameters are the pool's memory, shared by every process that does so."""
+    model = attach(name, device, socket=socket, timeout=timeout)
+    with _folder(model.files) as place:
+        return _made(cls, place, {key: tensor.torch() for key, tensor in model.items()}, options)
+
+
+def pull_without_weights(uri: Any, directory: Any, credentials: Optional[Credentials] = None) -> list[str]:
+    """Configuration and tokenizer of a model into a directory; their names."""
+    small = [found.name for found in ls(uri, exclude=WEIGHTS, credentials=credentials)]
+    if small:
+        pull(uri, directory, exclude=WEIGHTS, credentials=credentials)
+    return small

@@ -1,0 +1,60 @@
+"""What the tests share: a folder of their own, and tensors of every type that this torch has."""
+import os
+import shutil
+import tempfile
+import unittest
+
+import safetensors.torch
+import torch
+
+from sluice._library import library
+
+WRITES = hasattr(library, "sluice_create")
+needs_writing = unittest.skipUnless(WRITES, "this libsluice does not write")
+needs_editing = unittest.skipUnless(hasattr(library, "sluice_edit"), "this libsluice changes nothing in place")
+make = safetensors.torch.save_file  # what is read does not depend on what is written
+
+NAMES = ("float32", "float64", "float16", "bfloat16", "int8", "int16", "int32", "int64", "uint8", "bool", "complex64")
+NEW = ("float8_e4m3fn", "float8_e5m2", "uint16", "uint32", "uint64")
+
+
+def tensors():
+    """One of each type; also without elements, and without dimensions."""
+    found = {"scalar": torch.tensor(2.5), "empty": torch.empty(0, 3), "wide": torch.arange(24.0).reshape(4, 6)}
+    for name in NAMES + NEW:
+        if hasattr(torch, name):
+            found[name] = torch.arange(6).reshape(2, 3).to(getattr(torch, name))
+    return found
+
+
+def bits(tensor):
+    """Its bytes: not every type can be compared."""
+    tensor = tensor.detach().contiguous()
+    return bytes(tensor.reshape(-1).view(torch.uint8).tolist()) if tensor.numel() else b""
+
+
+class Case(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.mkdtemp(prefix="sluice-test-")
+        self.addCleanup(shutil.rmtree, self.folder)
+
+    def at(self, name):
+        return os.path.join(self.folder, name)
+
+    def assertSame(self, left, right):
+        """Types, shapes and bytes."""
+        self.assertEqual(list(left), list(right))
+        for name in left:
+            self.assertEqual(left[name].dtype, right[name].dtype, name)
+            self.assertEqual(tuple(left[name].shape), tuple(right[name].shape), name)
+            self.assertEqual(bits(left[name]), bits(right[name]), name)
+
+    def both(self, calls):
+        """What two functions do: (result, None) or (None, type of the error), which must be equal."""
+        found = []
+        for call in calls:
+            try:
+                found.append((call(), None))
+            except Exception as error:  # whatever the original raises
+                found.append((None, type(error).__name__))
+        return found

@@ -1,0 +1,150 @@
+"""What outlives what: tensors, models, threads, processes."""
+import gc
+import os
+import subprocess
+import sys
+import threading
+import unittest
+
+import torch
+from case import Case, make, tensors
+
+import sluice
+
+
+def descriptors():
+    return len(os.listdir("/proc/self/fd"))
+
+
+def mappings():
+    with open("/proc/self/maps") as file:
+        return sum(1 for _ in file)
+
+
+class Lifetimes(Case):
+    def setUp(self):
+        super().setUp()
+        self.made, self.path = tensors(), self.at("m.safetensors")
+        make(self.made, self.path)
+
+    def test_arrays_outlive_their_model(self):
+        model = sluice.open(self.path, framework="torch")
+        found = {name: model[name] for name in self.made}
+        loose = sluice.open(self.path)["wide"].torch()
+        view = sluice.open(self.path)["wide"].memoryview()
+        model.close()
+        del model
+        gc.collect()
+        self.assertSame(found, self.made)
+        self.assertEqual(loose.tolist(), self.made["wide"].tolist())
+        self.assertEqual(len(bytes(view)), 96)
+
+    def test_thousands_of_opens_leave_nothing(self):
+        def some(count):
+            for _ in range(count):
+                with sluice.open(self.path, framework="torch") as model:
+                    model["wide"], model.slice("wide")[1:, ::2]
+
+        some(20)
+        gc.collect()
+        before = descriptors(), mappings()
+        some(1000)
+        gc.collect()
+        self.assertLessEqual(descriptors(), before[0])
+        self.assertLessEqual(mappings(), before[1] + 16)
+
+    def test_cycles_are_collected(self):
+        gc.collect()
+        before = descriptors()
+        for _ in range(50):
+            model = sluice.open(self.path)
+            model.me, model.kept = model, [model["wide"], model]
+        del model
+        gc.collect()
+        self.assertLessEqual(descriptors(), before)
+
+    def test_threads_share_a_model(self):
+        wrong = []
+        with sluice.open(self.path, framework="torch") as model:
+            def work():
+                for _ in range(50):
+                    if model["wide"].tolist() != self.made["wide"].tolist() or model.slice("wide")[2].tolist() != [12, 13, 14, 15, 16, 17]:
+                        wrong.append(1)
+
+            threads = [threading.Thread(target=work) for _ in range(8)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        self.assertEqual(wrong, [])
+
+    def test_a_model_that_is_closed_while_others_read_ends_after_them(self):
+        model = sluice.open(self.path, framework="torch")
+        ended = []
+
+        def work():
+            try:
+                while True:
+                    model.slice("wide")[0]
+            except ValueError as error:
+                ended.append(str(error))
+
+        threads = [threading.Thread(target=work) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        model.close()
+        for thread in threads:
+            thread.join(60)
+        self.assertEqual(ended, ["the model is closed"] * 4)
+
+    def end_of(self, program):
+        done = subprocess.run([sys.executable, "-X", "faulthandler", "-c", program, self.path], capture_output=True, text=True, timeout=120)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done.stdout
+
+    def test_tensors_outlive_the_interpreter(self):
+        self.end_of("""
+import sys, torch, sluice
+torch.kept = sluice.open(sys.argv[1])["wide"].torch()
+torch.model = sluice.open(sys.argv[1], framework="torch")
+torch.tensor_of_it = torch.model["wide"]
+net = torch.nn.Module()
+net.weight, net.me = torch.nn.Parameter(torch.tensor_of_it), [net]
+torch.net = net
+torch.arriving = sluice.stream(sys.argv[1], group_bytes=1)
+next(torch.arriving)
+""")
+
+    def test_a_fork_may_read_and_end(self):
+        self.assertEqual(self.end_of("""
+import os, sys, sluice
+model = sluice.open(sys.argv[1], framework="torch")
+kept = model["wide"]
+child = os.fork()
+if not child:
+    again = sluice.open(sys.argv[1], framework="torch")["wide"]
+    os._exit(0 if again.tolist() == kept.tolist() else 3)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+print(model["wide"].sum().item())
+"""), "276.0\n")
+
+    def test_spawned_workers_open_it_again(self):
+        self.assertEqual(self.end_of("""
+import multiprocessing, pickle, sys, sluice
+model = sluice.open(sys.argv[1], framework="torch")
+print(pickle.loads(pickle.dumps(model))["wide"].sum().item())
+"""), "276.0\n")
+
+    def test_an_interrupt_leaves_everything_usable(self):
+        import _thread
+
+        model = sluice.open(self.path, framework="torch")
+        with self.assertRaises(KeyboardInterrupt):
+            threading.Thread(target=_thread.interrupt_main).start()
+            while True:
+                model.slice("wide")[1]
+        self.assertEqual(model["wide"].tolist(), self.made["wide"].tolist())
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,295 @@
+"""sluice.open, load, stream, save and what is around them."""
+import asyncio
+import copy
+import ctypes
+import io
+import os
+import pickle
+import shutil
+import tempfile
+import unittest
+
+import numpy
+import torch
+from case import Case, bits, make, needs_writing, tensors
+
+import sluice
+from sluice._native import Read
+
+
+class Opened(Case):
+    def setUp(self):
+        super().setUp()
+        self.made, self.path = tensors(), self.at("m.safetensors")
+        make(self.made, self.path, {"who": "me"})
+
+    def test_a_model_is_a_mapping_of_lazy_tensors(self):
+        with sluice.open(self.path) as model:
+            self.assertEqual(set(model), set(self.made))
+            self.assertEqual(len(model), len(self.made))
+            self.assertIn("wide", model)
+            self.assertNotIn("other", model)
+            self.assertEqual(model.metadata(), {"who": "me"})
+            self.assertEqual(model.meta("wide"), sluice.Meta("wide", "F32", (4, 6), 96, False, ()))
+            self.assertEqual(model.format, "safetensors")
+            for name, tensor in model.items():
+                self.assertEqual(tensor.tobytes(), bits(self.made[name]), name)
+                self.assertEqual(bits(tensor.torch()), bits(self.made[name]), name)
+            with self.assertRaises(KeyError):
+                model["other"]
+
+    def test_arrays_are_of_the_framework_that_was_asked_for(self):
+        for name, tensor in sluice.open(self.path, framework="torch").items():
+            self.assertEqual(tensor.dtype, self.made[name].dtype)
+            self.assertEqual(bits(tensor), bits(self.made[name]), name)
+        array = sluice.open(self.path, framework="numpy")["wide"]
+        self.assertEqual((array.dtype, array.tolist()), (numpy.float32, self.made["wide"].tolist()))
+        with self.assertRaises(ValueError):
+            sluice.open(self.path, framework="fortran")
+
+    def test_what_is_read_may_be_written_and_nobody_else_sees_it(self):
+        model = sluice.open(self.path, framework="torch")
+        model["wide"].fill_(7)
+        self.assertEqual(bits(model["wide"]), bits(self.made["wide"]))
+
+    def test_slices_are_torchs_and_steps_may_be_negative(self):
+        model = sluice.open(self.path, framework="torch")
+        part, whole = model.slice("wide"), self.made["wide"].numpy()
+        for index in (
+            numpy.s_[0:2], numpy.s_[:, ::2], numpy.s_[..., 1], numpy.s_[-1], numpy.s_[::-1, 5:0:-2], numpy.s_[None, 1:3, None],
+            numpy.s_[5:], (), numpy.s_[-3:-1, 2], numpy.s_[1:1], numpy.s_[3, 5], numpy.s_[:99], numpy.s_[numpy.int64(1)],
+        ):
+            self.assertEqual(part[index].numpy().tolist(), whole[index].tolist(), index)
+            self.assertEqual(tuple(part[index].shape), whole[index].shape, index)
+        for index in (4, (0, 6), (0, 0, 0), (..., ...)):
+            with self.assertRaises(IndexError):
+                part[index]
+        for index in ("a", [0, 1], True, 1.5):
+            with self.assertRaises(TypeError):
+                part[index]
+        with self.assertRaises(ValueError):
+            part[::0]
+
+    def test_the_parts_of_all_ranks_are_the_whole(self):
+        model = sluice.open(self.path, framework="torch")
+        for dim in (0, 1, -1):
+            parts = [model.shard("wide", dim, rank, 3) for rank in range(3)]
+            self.assertTrue(torch.equal(torch.cat(parts, dim), self.made["wide"]))
+        with self.assertRaises(ValueError):
+            model.shard("wide", 0, 3, 3)
+
+    def test_a_pickle_opens_the_same_version_again(self):
+        model = sluice.open(self.path, framework="torch")
+        for again in (pickle.loads(pickle.dumps(model)), copy.copy(model), copy.deepcopy(model)):
+            self.assertSame({"wide": again["wide"]}, {"wide": self.made["wide"]})
+        kept = pickle.dumps(model)
+        make({"wide": torch.zeros(1)}, self.path)
+        os.utime(self.path, (1, 1))
+        with self.assertRaises(sluice.SluiceError) as raised:
+            pickle.loads(kept)
+        self.assertEqual(raised.exception.kind, "INTEGRITY")
+
+    def test_load_takes_names_filters_and_types(self):
+        everything = sluice.load(self.path)
+        self.assertSame({name: everything[name] for name in self.made}, self.made)
+        self.assertEqual(list(sluice.load(self.path, names=["wide", "scalar"])), ["wide", "scalar"])
+        self.assertEqual(list(sluice.load(self.path, filter=lambda name: name == "wide")), ["wide"])
+        cast = sluice.load(self.path, dtype=torch.float16)
+        self.assertEqual((cast["wide"].dtype, cast["int64"].dtype), (torch.float16, torch.int64))
+        with self.assertRaises(KeyError):
+            sluice.load(self.path, names=["none"])
+
+    def test_a_stream_brings_each_once_in_groups(self):
+        other = self.at("other.safetensors")
+        make({"last": torch.ones(2)}, other)
+        for group_bytes in (1, 64, 1 << 20):
+            found = dict(sluice.stream([self.path, other], group_bytes=group_bytes))
+            self.assertSame({name: found[name] for name in self.made}, self.made)
+            self.assertEqual(set(found), {*self.made, "last"})
+        self.assertEqual({name for name, _ in sluice.stream([self.path, other], names=["last", "wide"])}, {"last", "wide"})
+        with self.assertRaises(KeyError):
+            list(sluice.stream(self.path, names=["none"]))
+        arriving = sluice.stream(self.path, group_bytes=1)
+        next(arriving)
+        arriving.close()
+
+    def test_who_waits_may_do_so_in_an_event_loop(self):
+        async def all_of_it():
+            model = await sluice.aopen(self.path)
+            loaded = await sluice.aload(self.path)
+            names = [name async for name, _ in sluice.astream(self.path)]
+            return len(model), set(loaded), set(names)
+
+        count, loaded, names = asyncio.run(all_of_it())
+        self.assertEqual((count, loaded, names), (len(self.made), set(self.made), set(self.made)))
+
+    def test_progress_is_told_and_an_exception_in_it_ends_the_load(self):
+        told = []
+        with sluice.open(self.path) as model:
+            entry = model.entries()[-1]
+            room = (ctypes.c_uint8 * entry.nbytes)()
+            read = Read(entry.number, None, ctypes.addressof(room), entry.nbytes)
+            model.read_into([read], lambda *now: told.append(now))
+            self.assertEqual(told[-1], (entry.nbytes, entry.nbytes))
+
+            def raising(done, total):
+                raise RuntimeError("enough")
+
+            with self.assertRaisesRegex(RuntimeError, "enough"):
+                model.read_into([read], raising)
+            model.read_into([read])
+
+    def test_errors_have_a_kind_and_say_what_failed(self):
+        with self.assertRaises(sluice.SluiceError) as raised:
+            sluice.open(self.at("none.safetensors"))
+        self.assertEqual(raised.exception.kind, "NOT_FOUND")
+        with self.assertRaises(ValueError):
+            sluice.open("a\0b")
+        with self.assertRaises(TypeError):
+            sluice.open(5)
+        model = sluice.open(self.path)
+        model.close()
+        model.close()
+        with self.assertRaisesRegex(ValueError, "closed"):
+            model["wide"].numpy()
+
+
+class Files(Case):
+    def setUp(self):
+        super().setUp()
+        self.bytes = bytes(range(256)) * 40
+        with open(self.at("data.bin"), "wb") as file:
+            file.write(self.bytes)
+
+    def test_an_object_is_a_file(self):
+        for buffer_size in (0, 7, 1 << 20):
+            with sluice.open_file(self.at("data.bin"), buffer_size=buffer_size) as file:
+                self.assertEqual(file.read(10), self.bytes[:10])
+                self.assertEqual(file.seek(-5, 2), len(self.bytes) - 5)
+                self.assertEqual(file.read(), self.bytes[-5:])
+                self.assertEqual(file.read(1), b"")
+                file.seek(300)
+                self.assertEqual(file.read(20), self.bytes[300:320])
+                with self.assertRaises((ValueError, OSError)):
+                    file.seek(-1)
+        with sluice.open_file(self.at("data.bin"), begin=100, end=200) as file:
+            self.assertEqual(file.read(), self.bytes[100:200])
+
+    def test_a_folder_is_listed_and_pulled(self):
+        with open(self.at("config.json"), "w") as file:
+            file.write("{}")
+        listed = sluice.ls(self.folder + "/")
+        self.assertEqual({found.name for found in listed}, {"data.bin", "config.json"})
+        self.assertEqual({found.name for found in sluice.ls(self.folder + "/", include=["*.json"])}, {"config.json"})
+        target = tempfile.mkdtemp(prefix="sluice-test-")
+        self.addCleanup(shutil.rmtree, target)
+        sluice.pull(self.folder + "/", target, include=["*.json"])
+        with open(os.path.join(target, "config.json")) as file:
+            self.assertEqual(file.read(), "{}")
+
+
+@needs_writing
+class Written(Case):
+    def test_formats_keys_and_files(self):
+        made = {"a": torch.arange(1000.0), "b": torch.ones(3, dtype=torch.bfloat16)}
+        for name, options in (
+            ("m.safetensors", {}), ("m.tensors", {}), ("e.tensors", {"encryption": sluice.Key.from_string("secret")}),
+        ):
+            sluice.save(made, self.at(name), **options)
+            key = options.get("encryption")
+            self.assertSame(sluice.load(self.at(name), key=key), made)
+        with self.assertRaises(sluice.SluiceError):
+            sluice.load(self.at("e.tensors"))
+        with self.assertRaises(sluice.SluiceError):
+            sluice.load(self.at("e.tensors"), key="other")
+        file = io.BytesIO()
+        sluice.save(made, file, format="safetensors")
+        with open(self.at("m.safetensors"), "rb") as saved:
+            self.assertEqual(file.getvalue(), saved.read())
+
+    def test_an_exception_in_a_block_leaves_nothing(self):
+        with self.assertRaises(RuntimeError):
+            with sluice.Writer(self.at("m.safetensors")) as writer:
+                writer.write("a", numpy.ones(3))
+                raise RuntimeError
+        self.assertEqual(os.listdir(self.folder), [])
+        with self.assertRaises(sluice.SluiceError):
+            with sluice.Writer(self.at("m.safetensors")) as writer:
+                writer.write("a", numpy.ones(3))
+                writer.write("a", numpy.ones(3))
+        self.assertEqual(os.listdir(self.folder), [])
+
+    def test_what_is_written_is_what_was_there_at_that_moment(self):
+        array = numpy.ones(4)
+        with sluice.Writer(self.at("m.safetensors")) as writer:
+            writer.write("a", array)
+            array[:] = 0
+        self.assertEqual(sluice.load(self.at("m.safetensors"), framework="numpy")["a"].tolist(), [1, 1, 1, 1])
+
+    def test_arrays_that_do_not_lie_row_by_row_are_written_as_they_look(self):
+        wide = torch.arange(12.0).reshape(3, 4)
+        made = {"t": wide.t(), "s": wide[:, ::2], "n": numpy.arange(6).reshape(2, 3).T, "b": numpy.arange(3, dtype=">i4")}
+        sluice.save(made, self.at("m.safetensors"))
+        found = sluice.load(self.at("m.safetensors"))
+        self.assertTrue(torch.equal(found["t"], wide.t()) and torch.equal(found["s"], wide[:, ::2]))
+        self.assertEqual((found["n"].tolist(), found["b"].tolist()), (made["n"].tolist(), [0, 1, 2]))
+
+    def test_what_is_no_tensor_and_no_key_is_refused(self):
+        for bad in ("text", 5, None, object()):
+            with self.assertRaises(TypeError):
+                sluice.save({"a": bad}, self.at("m.safetensors"))
+        with self.assertRaises(ValueError):
+            sluice.Key(b"short")
+        with self.assertRaises(ValueError):
+            sluice.save({}, self.at("m"), format="zip")
+        self.assertNotIn("secret", repr(sluice.Key("secret")))
+
+
+def net():
+    made = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Linear(4, 4), torch.nn.BatchNorm1d(4))
+    made.tied = made[1]
+    return made
+
+
+class Modules(Case):
+    def setUp(self):
+        super().setUp()
+        self.net = net()
+        state = {name: tensor for name, tensor in self.net.state_dict().items() if not name.startswith("tied")}
+        make(state, self.at("m.safetensors"))
+
+    def test_a_module_is_filled_in_place(self):
+        other = net()
+        places = {name: tensor.data_ptr() for name, tensor in other.state_dict().items()}
+        self.assertEqual(sluice.load_into_module(other, self.at("m.safetensors")), ([], []))
+        self.assertSame(other.state_dict(), self.net.state_dict())
+        self.assertEqual({name: tensor.data_ptr() for name, tensor in other.state_dict().items()}, places)
+
+    def test_a_module_of_the_meta_device_gets_tensors_and_ties_stay(self):
+        other = torch.nn.Sequential(
+            torch.nn.Linear(3, 4, device="meta"), torch.nn.Linear(4, 4, device="meta"), torch.nn.BatchNorm1d(4, device="meta")
+        )
+        other.tied = other[1]
+        sluice.load_into_module(other, self.at("m.safetensors"))
+        self.assertSame(other.state_dict(), self.net.state_dict())
+        self.assertIs(other.tied.weight, other[1].weight)
+        self.assertIsInstance(other[0].weight, torch.nn.Parameter)
+        self.assertNotIsInstance(other[2].running_mean, torch.nn.Parameter)
+
+    def test_what_does_not_fit_is_told_before_anything_is_read(self):
+        other = torch.nn.Sequential(torch.nn.Linear(3, 5))
+        before = bits(other[0].weight)
+        with self.assertRaisesRegex(RuntimeError, "size mismatch for 0.weight"):
+            sluice.load_into_module(other, self.at("m.safetensors"), strict=False)
+        with self.assertRaisesRegex(RuntimeError, "unexpected"):
+            sluice.load_into_module(other, self.at("m.safetensors"))
+        self.assertEqual(bits(other[0].weight), before)
+        small = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Linear(4, 4))
+        small.more = torch.nn.Linear(1, 1)
+        missing, unexpected = sluice.load_into_module(small, self.at("m.safetensors"), strict=False)
+        self.assertEqual(missing, ["more.weight", "more.bias"])
+        self.assertTrue(unexpected and all(name.startswith("2.") for name in unexpected))
+
+
+if __name__ == "__main__":
+    unittest.main()

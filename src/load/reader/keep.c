@@ -1,0 +1,62 @@
+/*
+ * What a load that is killed keeps of ranges that have not come to their end. Bytes wait in three
+ * places before the journal knows them: in the socket, below the mark at which poll() wakes; in the
+ * window; written, in the writer's stretch. Where a connection is fast they go through all three in
+ * a moment, and a record a MiB is enough. Where it is slow its thread looks every SL_UNTOLD_NS:
+ * what is in the socket is read, the window ends with what has come, and the journal is told. No
+ * window is cut for less than SL_KEEP_BYTES_MIN, so that the journal stays below a part in 400 of
+ * the model.
+ *
+ * What changes on its way is not cut: a unit is written whole or not at all.
+ */
+#include "slot_parts.h"
+
+/* Whether bytes of the window change on their way. */
+static bool is_formed(const struct sl_slot *slot)
+{
+    const struct sl_extent *extent = slot->extent;
+    for (; extent < slot->extents_end && extent->begin < slot->window_end; extent++)
+        if (extent->target && extent->end > slot->at)
+            return true;
+    return false;
+}
+
+static bool may_cut(const struct sl_slot *slot)
+{
+    return slot->busy && slot->reader->journal && slot->at < slot->window_end &&
+           slot->filled < slot->window_bytes && !slot->place.memory && !is_formed(slot);
+}
+
+bool sl_slot_cut_window(struct sl_slot *slot, size_t least)
+{
+    if (slot->filled < least || !slot->filled || !may_cut(slot))
+        return false;
+    slot->window_end = slot->at + slot->filled;
+    slot->window_bytes = slot->filled;
+    return true;
+}
+
+int sl_slot_keep(struct sl_slot *slot, uint64_t now_ns, bool *due, struct sl_err *err)
+{
+    *due = false;
+    if (sl_writer_flush_old(&slot->writer, now_ns, err) < 0)
+        return -1;
+    if (!slot->busy || now_ns - slot->looked_ns < SL_UNTOLD_NS || !may_cut(slot))
+        return 0;
+    slot->looked_ns = now_ns;
+    *due = slot->cut = slot->filled + sl_slot_unread_bytes(slot) >= SL_KEEP_BYTES_MIN;
+    return 0;
+}
+
+void sl_slot_rescue(struct sl_slot *slot)
+{
+    struct sl_err err = SL_ERR_INIT;
+    if (!slot->busy || slot->at >= slot->range.end || slot->formed || !slot->fetch ||
+        (slot->at == slot->window_end && sl_slot_open_window(slot, &err) < 0) || !may_cut(slot))
+        return;
+    while (slot->filled < slot->window_bytes && sl_slot_unread_bytes(slot) &&
+           sl_slot_fill_window(slot, &err) == SL_SLOT_RUN)
+        ;
+    if (slot->filled == slot->window_bytes || sl_slot_cut_window(slot, 1))
+        sl_slot_close_window(slot, true, &err);
+}

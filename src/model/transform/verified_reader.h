@@ -1,0 +1,35 @@
+/*
+ * Reads of an object that has a sidecar, for who reads here and there: every read is answered out
+ * of whole ranges that were fetched and found right. A range that came wrong is fetched again.
+ */
+#ifndef SL_VERIFIED_READER_H
+#define SL_VERIFIED_READER_H
+
+#include "check.h"
+#include "progress.h"
+#include "sidecar.h"
+
+enum {
+    SL_VERIFIED_READER_RANGE_BYTES_MAX =
+        64 * 1024 * 1024, /* sidecars of larger ranges cannot be used */
+    SL_VERIFIED_READER_BYTES_MAX = 96 * 1024 * 1024,
+};
+
+struct sl_verified_reader;
+/**
+ * Set it on the source, whose clones share it: sl_index_clone_source(). What the source holds of
+ * its head is checked here. sidecar and progress (may be NULL) are borrowed until free; strong: by
+ * SHA-256, else CRC32C; memory_bytes: of ranges kept, but always two; 0:
+ * SL_VERIFIED_READER_BYTES_MAX. SL_E_INTEGRITY; SL_E_USAGE: the ranges are too large;
+ * SL_E_NO_SPACE; and as sl_source_read(). Reads may
+ * come from any thread and block while another one fetches the same range.
+ */
+struct sl_verified_reader *sl_verified_reader_new(struct sl_source *source,
+                                                  const struct sl_sidecar *sidecar, bool strong,
+                                                  uint64_t memory_bytes,
+                                                  struct sl_progress *progress, struct sl_err *err);
+/** When nobody reads any more; the source must not be read afterwards. */
+void sl_verified_reader_free(struct sl_verified_reader *verified);
+SL_AUTO_DEFINE(sl_verified_reader)
+
+#endif

@@ -1,0 +1,128 @@
+/*
+ * The mount outlives the daemon, so the next one finds the models in it: what is mounted already is
+ * taken as it is, and only its size follows the config. The folder is held by a descriptor from the
+ * look at it to the mount, so nothing else can be mounted over.
+ */
+#include "node_tmpfs.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <linux/magic.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/statfs.h>
+#include <unistd.h>
+
+#include "log.h"
+#include "node_folder.h"
+
+enum {
+    FLAGS = MS_NOSUID | MS_NODEV | MS_NOEXEC,
+    BESIDE_BYTES = 64 << 20, /* manifests, journals, the ends of pages */
+};
+
+enum { HUGE_AUTO, HUGE_NEVER }; /* the first of SL_NODE_TMPFS_HUGE */
+
+/* What the kernel is told; "" for a size that it chooses itself. huge: NULL for no word about it:
+ * a kernel without huge pages for tmpfs does not know the word at all. */
+static void options_of(const struct sl_node_spec *spec, const char *huge, char options[128])
+{
+    uint64_t bytes = spec->tmpfs.size_bytes;
+    char size[32] = "";
+    if (bytes == SL_AUTO_VALUE && spec->budget_bytes != SL_AUTO_VALUE)
+        bytes = spec->budget_bytes + spec->budget_bytes / 16 + BESIDE_BYTES;
+    if (bytes != SL_AUTO_VALUE)
+        snprintf(size, sizeof(size), ",size=%" PRIu64, bytes);
+    snprintf(options, 128, "mode=0755%s%s%s", size, huge ? ",huge=" : "", huge ? huge : "");
+}
+
+/* What is asked for by itself may be missing. */
+static int mount_at(const struct sl_node_spec *spec, const char *target, unsigned long flags,
+                    char options[128])
+{
+    char huge[64] = "within_size";
+    int wanted = spec->tmpfs.huge;
+    if (wanted != HUGE_AUTO)
+        sl_choice_name(SL_NODE_TMPFS_HUGE, wanted, huge);
+    options_of(spec, wanted == HUGE_NEVER ? NULL : huge, options);
+    int done = mount("sluice", target, "tmpfs", flags, options);
+    if (done == 0 || wanted != HUGE_AUTO || errno != EINVAL)
+        return done;
+    options_of(spec, NULL, options);
+    return mount("sluice", target, "tmpfs", flags, options);
+}
+
+static int fail_mount(struct sl_err *err, int number, const char *path, const char *options)
+{
+    if (number == EPERM || number == EACCES)
+        return sl_fail(err, SL_E_NO_SPACE,
+                       "cannot mount a tmpfs at '%s': this process has no CAP_SYS_ADMIN: run it "
+                       "privileged, or mount one yourself and leave 'tmpfs' out of the config",
+                       path);
+    return sl_fail_errno(err, SL_E_NO_SPACE, number, "cannot mount a tmpfs (%s) at '%s'", options,
+                         path);
+}
+
+/* Is the folder the root of a mount, and is that a tmpfs? */
+static bool is_mounted(int fd)
+{
+    struct stat here, above;
+    struct statfs system;
+    return fstat(fd, &here) == 0 && fstatat(fd, "..", &above, 0) == 0 &&
+           here.st_dev != above.st_dev && fstatfs(fd, &system) == 0 &&
+           (uint32_t)system.f_type == TMPFS_MAGIC;
+}
+
+static int check_empty(int fd, const char *path, struct sl_err *err)
+{
+    int inside = openat(fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), found = 0;
+    DIR *folder = inside < 0 ? NULL : fdopendir(inside);
+    if (!folder) {
+        int number = errno;
+        sl_autoclose_(&inside);
+        return sl_fail_errno(err, SL_E_NO_SPACE, number, "cannot read '%s'", path);
+    }
+    for (struct dirent *entry; found < 3 && (entry = readdir(folder));)
+        found++;
+    closedir(folder);
+    if (found < 3) /* "." and ".." */
+        return 0;
+    return sl_fail(err, SL_E_NO_SPACE,
+                   "'%s' is not empty, and a tmpfs mounted there would hide its contents: empty "
+                   "it, or name another folder in 'tmpfs.path'",
+                   path);
+}
+
+int sl_node_tmpfs_mount(const struct sl_node_spec *spec, struct sl_err *err)
+{
+    const char *path = spec->tmpfs.path;
+    char options[128], target[64];
+    bool exposed;
+    if (!path)
+        return 0;
+    sl_autoclose int fd = sl_node_folder_reach(path, &exposed, err);
+    if (fd < 0)
+        return -1;
+    if (exposed)
+        return sl_fail_code(err, SL_E_NO_SPACE, "owner",
+                            "other users can replace '%s': choose a 'tmpfs.path' in folders that "
+                            "only root and this user can write to",
+                            path);
+    snprintf(target, sizeof(target), "/proc/self/fd/%d", fd);
+    if (is_mounted(fd)) {
+        if (mount_at(spec, target, MS_REMOUNT | FLAGS, options) < 0)
+            sl_log(SL_LOG_WARN, "the tmpfs at '%s' keeps its size: the kernel refuses %s: %s", path,
+                   options, strerror(errno));
+        return 0;
+    }
+    if (check_empty(fd, path, err) < 0)
+        return -1;
+    if (mount_at(spec, target, FLAGS, options) < 0)
+        return fail_mount(err, errno, path, options);
+    sl_log(SL_LOG_INFO, "mounted a tmpfs at '%s' (%s)", path, options);
+    return 0;
+}

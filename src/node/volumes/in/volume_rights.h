@@ -1,0 +1,39 @@
+/* Whose rights a volume is made with: rows of namespaces, and the credentials that it brings. */
+#ifndef SL_VOLUME_RIGHTS_H
+#define SL_VOLUME_RIGHTS_H
+
+#include "caller_credentials.h"
+#include "volume_request.h"
+
+enum { SL_VOLUME_SALT = 32 };
+
+/** A copy of `csi.namespaces`. */
+struct sl_volume_rights {
+    struct sl_node_spec_namespace *rows;
+    size_t count;
+};
+int sl_volume_rights_copy(const struct sl_node_spec_csi *csi, struct sl_volume_rights *rights,
+                          struct sl_err *err);
+void sl_volume_rights_release(struct sl_volume_rights *rights);
+
+/** What was granted. Release credentials. */
+struct sl_volume_grant {
+    size_t prefix_bytes;  /* of the URI */
+    char sharing[64 * 2]; /* as of sl_node_files_options */
+    bool has_credentials;
+    struct sl_caller_credentials credentials;
+};
+/**
+ * May a pod of this namespace have it? salt: of this node, so that nobody can tell a guessed secret
+ * by a name. SL_E_AUTH: no, and what the config or the volume would need. SL_E_USAGE.
+ */
+int sl_volume_rights_grant(const struct sl_volume_rights *rights,
+                           const struct sl_volume_request *request,
+                           const struct sl_volume_pair *secrets, size_t secret_count,
+                           const uint8_t salt[SL_VOLUME_SALT], struct sl_volume_grant *grant,
+                           struct sl_err *err);
+/** For a volume that is not asked for yet: could any namespace have it? SL_E_AUTH. */
+int sl_volume_rights_conceivable(const struct sl_volume_rights *rights,
+                                 const struct sl_volume_request *request, struct sl_err *err);
+
+#endif

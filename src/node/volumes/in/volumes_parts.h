@@ -1,0 +1,77 @@
+/* What the files of the volumes share. Not for others. */
+#ifndef SL_VOLUMES_PARTS_H
+#define SL_VOLUMES_PARTS_H
+
+#include "deferred_call.h"
+#include "mounting.h"
+#include "thread.h"
+#include "volume_record.h"
+#include "volume_rights.h"
+#include "volumes.h"
+
+/*
+ *   claimed ---------> published ---------> removed
+ *      |  by a publish     ^  |  unpublish, orphaned
+ *      |  that worked      |  |
+ *      +--> removed        +--+ published again: nothing changes
+ * While `busy` one call works with it, and others are told to come again.
+ */
+struct volume {
+    struct volume *next;
+    struct sl_volume_record record;
+    bool busy, published;
+    bool has_credentials; /* kept under its model's name while it is busy */
+    struct sl_model_ref *ref;
+};
+struct sl_volumes {
+    struct sl_node *node;
+    struct sl_mounting mounting;
+    int records_fd;
+    uint8_t salt[SL_VOLUME_SALT];
+    char *driver_name, *pool_socket; /* pool_socket NULL: there is no pool */
+    pthread_t sweeper;
+    bool has_sweeper;
+    struct sl_cancel *ending;
+    pthread_mutex_t lock;
+    struct {
+        struct sl_volume_rights rights;
+        struct volume *volumes;
+        struct sl_list credentials; /* names under which some are kept */
+    } locked;
+};
+
+/** volumes.c */
+/** With the lock held. */
+struct volume *volumes_find(struct sl_volumes *volumes, const char *target);
+/** Unlink and free; its reference goes. */
+void volumes_forget(struct sl_volumes *volumes, struct volume *volume);
+/** Take away mount, target, record: what is done of it stays done, and it can be repeated. */
+int volumes_remove(struct sl_volumes *volumes, const struct sl_volume_record *record,
+                   struct sl_err *err);
+/** What the target of a record is bound to, as a descriptor. */
+int volumes_source(struct sl_volumes *volumes, const struct sl_volume_record *record,
+                   struct sl_err *err);
+/** For people: who has a model. */
+void volumes_who(const struct sl_volume_record *record, char who[SL_REF_WHO_BYTES]);
+/** Every file system of which volumes are: the models', the pool's socket's. */
+enum { VOLUMES_DEVICES = 2 };
+size_t volumes_devices(struct sl_volumes *volumes, dev_t devices[VOLUMES_DEVICES]);
+
+/** volumes_ask.c: which model it is, and known to the registry; credentials are kept. */
+int volumes_resolve(struct sl_volumes *volumes, const struct sl_volume_request *request,
+                    const struct sl_volume_ask *ask, struct volume *volume, struct sl_err *err);
+/** … and what of it nobody needs any more is wiped. */
+void volumes_drop_credentials(struct sl_volumes *volumes);
+/** Of everything that must stay the same when it is published again. */
+int volumes_digest(const struct sl_volume_request *request, const struct sl_volume_ask *ask,
+                   uint8_t digest[SL_VOLUME_DIGEST], struct sl_err *err);
+/** "model m: 53.7 GiB of 131 GiB, …". */
+int volumes_fail_loading(const char *model, struct sl_err *err);
+
+/** volumes_restart.c */
+int volumes_take_over(struct sl_volumes *volumes, struct sl_err *err);
+/** Volumes of pods that have gone. */
+void volumes_sweep(struct sl_volumes *volumes);
+void *volumes_sweeper(void *volumes);
+
+#endif

@@ -1,0 +1,194 @@
+/*
+ * Blobs of Azure, read by ranges at the blob endpoint, each with the ETag of the first answer in
+ * If-Match. What lets a request in is a query (SAS) or a bearer token, so a range needs no
+ * signature of its own.
+ *
+ * https://learn.microsoft.com/rest/api/storageservices/get-blob
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "az_store.h"
+#include "log.h"
+#include "url.h"
+
+static const struct sl_option az_rows[] = {
+    SL_OPTION(sl_az_options, endpoint, STRING, "",
+              "URL of the store; if its host is an IP address, the account is in the path; empty: "
+              "the URI's, AZURE_STORAGE_ENDPOINT, the account's at Azure",
+              .value = "URL"),
+    SL_OPTION(sl_az_options, account, STRING, "",
+              "the storage account, if the URI names none; empty: AZURE_STORAGE_ACCOUNT",
+              .value = "NAME"),
+    SL_OPTION(sl_az_options, account_key_file, STRING, "",
+              "file with a key of the account; a SAS is signed with it", .value = "FILE"),
+    SL_OPTION(sl_az_options, sas_file, STRING, "", "file with a shared access signature",
+              .value = "FILE"),
+    SL_OPTION(sl_az_options, connection_string_file, STRING, "",
+              "file with a connection string; empty: AZURE_STORAGE_CONNECTION_STRING",
+              .value = "FILE"),
+    SL_OPTION(sl_az_options, anonymous, BOOL, "false",
+              "send requests without credentials and do not look for any"),
+    SL_OPTION_END,
+};
+const struct sl_option_table sl_az_table = {"az", sizeof(struct sl_az_options), az_rows};
+
+/** source->impl */
+struct object {
+    char *blob;
+    struct {
+        pthread_mutex_t mutex;
+        unsigned let_in; /* generation of what was used last */
+    } locked;
+};
+
+/* ---- the store ------------------------------------------------------------------------------- */
+
+static int az_open(struct sl_store *store, const char *uri, char **key, struct sl_err *err)
+{
+    struct sl_az *az = store->impl = sl_alloc(sizeof(*az), err);
+    if (!az)
+        return -1;
+    az->store = store;
+    if (sl_az_place_find(&az->place, uri, &store->config, key, err) < 0)
+        return -1;
+    store->uri = sl_asprintf(err, "%s%s", az->place.shown, az->place.prefix);
+    if (!store->uri)
+        return -1;
+    az->creds = sl_az_creds_new(&az->place, &store->config, err);
+    return az->creds ? 0 : sl_wrap(err, "cannot open '%s'", store->uri);
+}
+
+static void az_close(struct sl_store *store)
+{
+    struct sl_az *az = store->impl;
+    if (!az)
+        return;
+    sl_az_creds_free(az->creds);
+    sl_az_place_release(&az->place);
+    free(az);
+    store->impl = NULL;
+}
+
+/* ---- requests -------------------------------------------------------------------------------- */
+
+int sl_az_let_in(struct sl_az *az, const char *blob, const char *query,
+                 struct sl_range_request *request, unsigned *generation, struct sl_err *err)
+{
+    sl_autosecret char *text = NULL;
+    bool is_query;
+    if (sl_az_creds_get(az->creds, &text, &is_query, generation, err) < 0)
+        return -1;
+    const char *sas = text && is_query ? text : "";
+    sl_autofree char *name = blob ? sl_url_encode(blob, true, err) : NULL;
+    sl_autofree char *container = sl_url_encode(az->place.container, false, err);
+    if ((blob && !name) || !container)
+        return -1;
+    request->url = sl_asprintf(err, "%s/%s%s%s%s%s%s%s", az->place.base, container, blob ? "/" : "",
+                               blob ? name : "", *query || *sas ? "?" : "", query,
+                               *query && *sas ? "&" : "", sas);
+    if (!request->url || sl_range_add_header(request, err, "x-ms-version: 2023-11-03") < 0)
+        return -1;
+    return text && !is_query ? sl_range_add_header(request, err, "Authorization: Bearer %s", text)
+                             : 0;
+}
+
+bool sl_az_recover(struct sl_az *az, unsigned generation, const struct sl_err *why)
+{
+    bool refused = why->http_status == 401 ||
+                   (why->http_status == 403 && strcmp(why->code, "AuthenticationFailed") == 0);
+    return refused && sl_az_creds_renew(az->creds, generation);
+}
+
+/* ---- objects --------------------------------------------------------------------------------- */
+
+static void az_forget(struct sl_source *source)
+{
+    struct object *object = source->impl;
+    if (!object)
+        return;
+    pthread_mutex_destroy(&object->locked.mutex);
+    free(object->blob);
+    free(object);
+    source->impl = NULL;
+}
+
+static int az_locate(struct sl_source *source, struct sl_err *err)
+{
+    const struct sl_az *az = source->store->impl;
+    struct object *object = source->impl = sl_alloc(sizeof(*object), err);
+    if (!object)
+        return -1;
+    pthread_mutex_init(&object->locked.mutex, NULL);
+    object->blob = sl_asprintf(err, "%s%s", az->place.prefix, source->name);
+    source->uri = sl_asprintf(err, "%s%s", source->store->uri, source->name);
+    if (!object->blob || !source->uri)
+        return -1;
+    if (!*object->blob || strlen(object->blob) > SL_AZ_NAME_BYTES_MAX)
+        return sl_fail(err, SL_E_USAGE, "'%.200s' names no blob: a name has 1 to %d bytes",
+                       source->uri, SL_AZ_NAME_BYTES_MAX);
+    return 0;
+}
+
+static int prepare(struct sl_source *source, struct sl_range_request *request, struct sl_err *err)
+{
+    struct object *object = source->impl;
+    unsigned generation = 0;
+    if (sl_az_let_in(source->store->impl, object->blob, "", request, &generation, err) < 0)
+        return sl_wrap(err, "cannot read '%.300s'", source->uri);
+    SL_LOCKED(&object->locked.mutex);
+    object->locked.let_in = generation;
+    return 0;
+}
+
+static int refuse(struct sl_source *source, const struct sl_exchange *exchange, const char *body,
+                  size_t body_bytes, struct sl_err *err)
+{
+    char what[400];
+    const struct sl_cloud_reply reply = {
+        .status = sl_exchange_status(exchange),
+        .retry_after = sl_exchange_header(exchange, "Retry-After"),
+        .code = sl_exchange_header(exchange, "x-ms-error-code"),
+        .body = body,
+        .body_bytes = body_bytes,
+    };
+    snprintf(what, sizeof(what), "cannot read '%.380s'", source->uri);
+    return sl_az_refused(source->store->impl, what, SL_AZ_READ, &reply, err);
+}
+
+static bool az_recover(struct sl_source *source, const struct sl_err *why, struct sl_err *err)
+{
+    (void)err;
+    struct object *object = source->impl;
+    unsigned generation;
+    {
+        SL_LOCKED(&object->locked.mutex);
+        generation = object->locked.let_in;
+    }
+    return sl_az_recover(source->store->impl, generation, why);
+}
+
+static const struct sl_http_hooks hooks = {.prepare = prepare, .refuse = refuse};
+
+const struct sl_store_kind sl_az_store = {
+    .name = "az",
+    .schemes = {"az", "azure", "abfs", "abfss"},
+    .example = "az://container/blob",
+    .help = "Azure Blob storage; also abfss://container@account.dfs.core.windows.net/blob and "
+            "https://account.blob.core.windows.net/container/blob",
+    .options = &sl_az_table,
+    .options_help = "Azure Blob storage",
+    .traits = {.listing = true},
+    .claims = sl_az_is_blob_url,
+    .check = sl_az_check,
+    .open = az_open,
+    .close = az_close,
+    .list = sl_az_list,
+    .list_begin = sl_az_list_begin,
+    .locate = az_locate,
+    .forget = az_forget,
+    .recover = az_recover,
+    .transport = &sl_http_transport,
+    .hooks = &hooks,
+    .upload = &sl_upload_az_ops,
+};

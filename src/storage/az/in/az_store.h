@@ -1,0 +1,41 @@
+/* What the parts of Azure Blob storage share: one container. */
+#ifndef SL_AZ_STORE_H
+#define SL_AZ_STORE_H
+
+#include "az_creds.h"
+#include "cloud_call.h"
+
+/** store->impl */
+struct sl_az {
+    struct sl_store *store;
+    struct sl_az_place place;
+    struct sl_az_creds *creds;
+};
+
+/** Who asked for what, for the message. */
+enum sl_az_verb { SL_AZ_READ, SL_AZ_LIST, SL_AZ_WRITE };
+/** Always -1: the error of a refusal. what: "cannot read 'az://c/b'". reply->code: of the header
+ * x-ms-error-code, else the body's. */
+int sl_az_refused(struct sl_az *az, const char *what, enum sl_az_verb verb,
+                  const struct sl_cloud_reply *reply, struct sl_err *err);
+
+/** URL of a blob (NULL: of the container) with query ("" or "a=b") and what lets the request in;
+ * *generation: of that. */
+int sl_az_let_in(struct sl_az *az, const char *blob, const char *query,
+                 struct sl_range_request *request, unsigned *generation, struct sl_err *err);
+/** As sl_store_kind.recover, by the status of a refusal. */
+bool sl_az_recover(struct sl_az *az, unsigned generation, const struct sl_err *why);
+
+/** sl_store_kind.list, .list_begin */
+int sl_az_list(struct sl_store *store,
+               int (*each)(const struct sl_entry *entry, void *arg, struct sl_err *err), void *arg,
+               struct sl_err *err);
+int sl_az_list_begin(struct sl_store *store, const char *begin,
+                     int (*each)(const struct sl_entry *entry, void *arg, struct sl_err *err),
+                     void *arg, struct sl_err *err);
+/** One page of a listing (fuzzed). *marker: of the next page, NULL: the last; free() it. */
+int sl_az_page_parse(const char *text, size_t bytes, const char *what, const char *prefix,
+                     int (*each)(const struct sl_entry *entry, void *arg, struct sl_err *err),
+                     void *arg, char **marker, uint64_t *entries, struct sl_err *err);
+
+#endif

@@ -1,0 +1,372 @@
+/*
+ * Objects of Google Cloud Storage, read by ranges through the XML API.
+ *
+ * The first answer tells the generation, which names these bytes for good: it stands in the URL of
+ * every later range, so no precondition is needed, and an object that is replaced meanwhile goes on
+ * being read as it was or is gone (404: "changed"). The CRC32C of the whole object comes with the
+ * listing and with every first answer, so it is checked without a request.
+ *
+ * https://cloud.google.com/storage/docs/xml-api/get-object-download
+ */
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+#include "gs_store.h"
+#include "hash.h"
+#include "log.h"
+#include "url.h"
+
+static const struct sl_option gs_rows[] = {
+    SL_OPTION(sl_gs_options, endpoint, STRING, "",
+              "URL of the store; empty: STORAGE_EMULATOR_HOST, "
+              "CLOUDSDK_API_ENDPOINT_OVERRIDES_STORAGE, Google",
+              .value = "URL"),
+    SL_OPTION(
+        sl_gs_options, credentials_file, STRING, "",
+        "a JSON file of Google's (service account, authorised user, external account); empty: "
+        "GOOGLE_APPLICATION_CREDENTIALS, gcloud's, the metadata server",
+        .value = "FILE"),
+    SL_OPTION(sl_gs_options, user_project, STRING, "",
+              "the project that pays for requests to requester-pays buckets", .value = "PROJECT"),
+    SL_OPTION(sl_gs_options, anonymous, BOOL, "false",
+              "send requests without a token and do not look for credentials"),
+    SL_OPTION_END,
+};
+const struct sl_option_table sl_gs_table = {"gs", sizeof(struct sl_gs_options), gs_rows};
+
+/** source->impl */
+struct object {
+    char *key;
+    struct {
+        pthread_mutex_t mutex;
+        unsigned token; /* generation of the token that was used last */
+        bool whole;     /* empty objects have no range: ask without one */
+    } locked;
+};
+
+/* ---- the store ------------------------------------------------------------------------------- */
+
+static const char scheme[] = "gs://";
+
+static int check_bucket(const char *bucket, size_t bytes, const char *uri, struct sl_err *err)
+{
+    static const char allowed[] = "abcdefghijklmnopqrstuvwxyz0123456789.-_";
+    if (bytes < 3 || bytes > 222 || strspn(bucket, allowed) < bytes)
+        return sl_fail(err, SL_E_USAGE,
+                       "'%.300s' names no bucket: expected gs://BUCKET/OBJECT or "
+                       "gs://BUCKET/PREFIX/",
+                       uri);
+    return 0;
+}
+
+static int gs_check(const char *uri, struct sl_err *err)
+{
+    const char *bucket = uri + sizeof(scheme) - 1;
+    if (strncasecmp(uri, scheme, sizeof(scheme) - 1) != 0)
+        bucket = "";
+    return check_bucket(bucket, strcspn(bucket, "/"), uri, err);
+}
+
+/* "name#123": the generation after the last '#', if it is one. */
+static int split_generation(struct sl_gs *gs, char *key, struct sl_err *err)
+{
+    char *mark = strrchr(key, '#');
+    if (!mark || !mark[1] || strspn(mark + 1, "0123456789") != strlen(mark + 1) ||
+        strlen(mark + 1) > 20)
+        return 0;
+    gs->generation = sl_strdup(mark + 1, err);
+    *mark = 0;
+    return gs->generation ? 0 : -1;
+}
+
+static int split_uri(struct sl_gs *gs, const char *uri, char **key, struct sl_err *err)
+{
+    if (gs_check(uri, err) < 0)
+        return -1;
+    const char *path = uri + sizeof(scheme) - 1;
+    if (strlen(path) > 222 + 1 + SL_GS_KEY_BYTES_MAX + 21)
+        return sl_fail(err, SL_E_USAGE,
+                       "the name in '%.100s…' is longer than the %d bytes that "
+                       "Google allows",
+                       uri, SL_GS_KEY_BYTES_MAX);
+    if (sl_cloud_split(path, &gs->bucket, &gs->prefix, key, err) < 0 ||
+        split_generation(gs, *key, err) < 0)
+        return -1;
+    gs->key = sl_strdup(*key, err);
+    return gs->key ? 0 : -1;
+}
+
+static const char *env(const char *name)
+{
+    const char *value = getenv(name);
+    return value && *value ? value : NULL;
+}
+
+/* Emulators are named without a scheme, too: "localhost:4443". */
+static int find_endpoint(struct sl_gs *gs, const struct sl_gs_options *options, bool *bare,
+                         struct sl_err *err)
+{
+    const char *text =
+        options && options->endpoint && *options->endpoint ? options->endpoint : NULL;
+    const char *domain = env("GOOGLE_CLOUD_UNIVERSE_DOMAIN"), *from = "source.gs.endpoint";
+    if (!text && (text = env("STORAGE_EMULATOR_HOST")))
+        from = "STORAGE_EMULATOR_HOST";
+    if (!text && (text = env("CLOUDSDK_API_ENDPOINT_OVERRIDES_STORAGE")))
+        from = "CLOUDSDK_API_ENDPOINT_OVERRIDES_STORAGE";
+    sl_autofree char *whole =
+        text ? sl_asprintf(err, "%s%s", strstr(text, "://") ? "" : "http://", text)
+             : sl_asprintf(err, "https://storage.%s", domain ? domain : "googleapis.com");
+    sl_autourl url = {0};
+    if (!whole)
+        return -1;
+    if (sl_url_parse(whole, &url, err) < 0)
+        return sl_wrap(err, "%s", from);
+    if (url.userinfo)
+        return sl_fail(err, SL_E_USAGE, "%s: expected a URL without user and password", from);
+    gs->origin = sl_url_format(&url, false, err);
+    if (!gs->origin)
+        return -1;
+    for (size_t bytes = strlen(gs->origin); bytes && gs->origin[bytes - 1] == '/';)
+        gs->origin[--bytes] = 0;
+    *bare = !url.tls && !sl_token_host_is_near(url.host);
+    return 0;
+}
+
+static int check_project(const struct sl_gs_options *options, struct sl_err *err)
+{
+    static const char allowed[] = "abcdefghijklmnopqrstuvwxyz0123456789-:.";
+    const char *project = options && options->user_project ? options->user_project : "";
+    if (strspn(project, allowed) != strlen(project) || strlen(project) > 128)
+        return sl_fail(err, SL_E_USAGE, "source.gs.userProject: '%.60s' is not a project id",
+                       project);
+    return 0;
+}
+
+static int gs_open(struct sl_store *store, const char *uri, char **key, struct sl_err *err)
+{
+    const struct sl_gs_options *options = sl_source_options(&store->config, &sl_gs_table);
+    struct sl_gs *gs = store->impl = sl_alloc(sizeof(*gs), err);
+    bool bare = false;
+    if (!gs)
+        return -1;
+    gs->store = store;
+    if (split_uri(gs, uri, key, err) < 0 || check_project(options, err) < 0 ||
+        find_endpoint(gs, options, &bare, err) < 0)
+        return -1;
+    store->uri = sl_asprintf(err, "gs://%s/%s", gs->bucket, gs->prefix);
+    if (!store->uri)
+        return -1;
+    if (options && options->user_project && *options->user_project &&
+        !(gs->user_project = sl_strdup(options->user_project, err)))
+        return -1;
+    gs->creds = sl_gs_creds_new(&store->config, bare, err);
+    return gs->creds ? 0 : sl_wrap(err, "cannot open '%s'", store->uri);
+}
+
+static void gs_close(struct sl_store *store)
+{
+    struct sl_gs *gs = store->impl;
+    if (!gs)
+        return;
+    sl_gs_creds_free(gs->creds);
+    free(gs->origin);
+    free(gs->bucket);
+    free(gs->prefix);
+    free(gs->key);
+    free(gs->generation);
+    free(gs->user_project);
+    free(gs);
+    store->impl = NULL;
+}
+
+/* ---- objects --------------------------------------------------------------------------------- */
+
+bool sl_gs_pin(char pin[SL_PIN_TEXT_MAX], const char *generation)
+{
+    size_t bytes = strspn(generation, "0123456789");
+    if (!bytes || bytes > 20 || generation[bytes])
+        return false;
+    snprintf(pin, SL_PIN_TEXT_MAX, "generation=%s", generation);
+    return true;
+}
+
+static void gs_forget(struct sl_source *source)
+{
+    struct object *object = source->impl;
+    if (!object)
+        return;
+    pthread_mutex_destroy(&object->locked.mutex);
+    free(object->key);
+    free(object);
+    source->impl = NULL;
+}
+
+static int gs_locate(struct sl_source *source, struct sl_err *err)
+{
+    const struct sl_gs *gs = source->store->impl;
+    struct object *object = source->impl = sl_alloc(sizeof(*object), err);
+    if (!object)
+        return -1;
+    pthread_mutex_init(&object->locked.mutex, NULL);
+    object->key = sl_asprintf(err, "%s%s", gs->prefix, source->name);
+    source->uri = sl_asprintf(err, "%s%s", source->store->uri, source->name);
+    if (!object->key || !source->uri)
+        return -1;
+    if (!*object->key || strlen(object->key) > SL_GS_KEY_BYTES_MAX)
+        return sl_fail(err, SL_E_USAGE, "'%.200s' names no object: a name has 1 to %d bytes",
+                       source->uri, SL_GS_KEY_BYTES_MAX);
+    static const char pin[] = "generation=";
+    if (source->version.pin[0] && strncmp(source->version.pin, pin, sizeof(pin) - 1) != 0)
+        return sl_fail(err, SL_E_USAGE, "the version of '%s' is not one of Google's", source->uri);
+    if (gs->generation && strcmp(source->name, gs->key) == 0 && !source->version.pin[0])
+        sl_gs_pin(source->version.pin, gs->generation);
+    return 0;
+}
+
+int sl_gs_let_in(struct sl_gs *gs, struct sl_range_request *request, unsigned *generation,
+                 struct sl_err *err)
+{
+    sl_autosecret char *token = NULL;
+    if (sl_gs_creds_get(gs->creds, &token, generation, err) < 0)
+        return -1;
+    if (token && sl_range_add_header(request, err, "Authorization: Bearer %s", token) < 0)
+        return -1;
+    return gs->user_project
+               ? sl_range_add_header(request, err, "x-goog-user-project: %s", gs->user_project)
+               : 0;
+}
+
+static int prepare(struct sl_source *source, struct sl_range_request *request, struct sl_err *err)
+{
+    struct sl_gs *gs = source->store->impl;
+    struct object *object = source->impl;
+    unsigned token = 0;
+    const char *pin = source->version.pin;
+    sl_autofree char *key = sl_url_encode(object->key, true, err);
+    if (!key)
+        return -1;
+    request->url =
+        sl_asprintf(err, "%s/%s/%s%s%s", gs->origin, gs->bucket, key, *pin ? "?" : "", pin);
+    if (!request->url)
+        return -1;
+    if (sl_gs_let_in(gs, request, &token, err) < 0)
+        return sl_wrap(err, "cannot read '%.300s'", source->uri);
+    SL_LOCKED(&object->locked.mutex);
+    object->locked.token = token;
+    request->whole = object->locked.whole;
+    return 0;
+}
+
+/* "crc32c=AAAAAA==,md5=…" */
+static void take_hash(const char *text, struct sl_checksums *sums)
+{
+    static const char name[] = "crc32c=";
+    const char *at = text ? strstr(text, name) : NULL;
+    char value[16];
+    if (!at)
+        return;
+    at += sizeof(name) - 1;
+    size_t bytes = strcspn(at, ", ");
+    if (bytes >= sizeof(value))
+        return;
+    memcpy(value, at, bytes);
+    value[bytes] = 0;
+    if (sl_cloud_base64(value, sums->items[0].value, 4)) {
+        sums->items[0].kind = SL_HASH_CRC32C;
+        sums->count = 1;
+    }
+}
+
+/* The generation is all that counts of the version: headers of one generation may differ. */
+static int answered(struct sl_source *source, const struct sl_exchange *exchange,
+                    struct sl_version *version, struct sl_err *err)
+{
+    const char *encoding = sl_exchange_header(exchange, "x-goog-stored-content-encoding");
+    const char *generation = sl_exchange_header(exchange, "x-goog-generation");
+    char pin[SL_PIN_TEXT_MAX];
+    struct sl_checksums sums = {0};
+    if (encoding && strcasecmp(encoding, "identity") != 0)
+        return sl_fail(err, SL_E_USAGE,
+                       "cannot read '%s': it is stored with Content-Encoding '%.40s', which Google "
+                       "unpacks on the way, so it has no ranges: upload it without (gcloud storage "
+                       "cp without --gzip-in-flight-all and -Z)",
+                       source->uri, encoding);
+    take_hash(sl_exchange_header(exchange, "x-goog-hash"), &sums);
+    if (sums.count && sl_source_set_checksums(source, &sums, err) < 0)
+        return -1;
+    if (!generation || !sl_gs_pin(pin, generation))
+        return 0;
+    if (version->pin[0] && strcmp(version->pin, pin) != 0)
+        return sl_fail_code(err, SL_E_INTEGRITY, "changed",
+                            "'%s': the answer is of %s, but %s was asked for", source->uri, pin,
+                            version->pin);
+    *version = (struct sl_version){.etag = ""};
+    memcpy(version->pin, pin, sizeof(pin));
+    return 0;
+}
+
+static int refuse(struct sl_source *source, const struct sl_exchange *exchange, const char *body,
+                  size_t body_bytes, struct sl_err *err)
+{
+    struct object *object = source->impl;
+    char what[400];
+    const struct sl_cloud_reply reply = {.status = sl_exchange_status(exchange),
+                                         .retry_after = sl_exchange_header(exchange, "Retry-After"),
+                                         .body = body,
+                                         .body_bytes = body_bytes};
+    if (reply.status == 404 && source->opened && source->version.pin[0])
+        sl_fail_code(err, SL_E_INTEGRITY, "changed",
+                     "'%s' changed while it was read: its %s is gone", source->uri,
+                     source->version.pin);
+    else {
+        snprintf(what, sizeof(what), "cannot read '%.380s'", source->uri);
+        sl_gs_refused(source->store->impl, what, SL_GS_READ, &reply, err);
+    }
+    if (err)
+        err->http_status = reply.status;
+    if (reply.status == 416 && !source->opened) { /* an empty object has no range */
+        SL_LOCKED(&object->locked.mutex);
+        object->locked.whole = true;
+    }
+    return -1;
+}
+
+static bool gs_recover(struct sl_source *source, const struct sl_err *why, struct sl_err *err)
+{
+    (void)err;
+    struct sl_gs *gs = source->store->impl;
+    struct object *object = source->impl;
+    unsigned token;
+    {
+        SL_LOCKED(&object->locked.mutex);
+        if (why->http_status == 416)
+            return object->locked.whole && !source->opened;
+        token = object->locked.token;
+    }
+    return why->http_status == 401 && sl_gs_creds_renew(gs->creds, token);
+}
+
+static const struct sl_http_hooks hooks = {
+    .prepare = prepare, .refuse = refuse, .answered = answered};
+
+const struct sl_store_kind sl_gs_store = {
+    .name = "gs",
+    .schemes = {"gs"},
+    .example = "gs://bucket/object",
+    .help = "Google Cloud Storage, with Google's credentials",
+    .options = &sl_gs_table,
+    .options_help = "Google Cloud Storage",
+    .traits = {.listing = true},
+    .check = gs_check,
+    .open = gs_open,
+    .close = gs_close,
+    .list = sl_gs_list,
+    .list_begin = sl_gs_list_begin,
+    .locate = gs_locate,
+    .forget = gs_forget,
+    .recover = gs_recover,
+    .transport = &sl_http_transport,
+    .hooks = &hooks,
+    .upload = &sl_upload_gs_ops,
+};

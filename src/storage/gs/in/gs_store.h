@@ -1,0 +1,47 @@
+/* What the parts of Google Cloud Storage share: one bucket. */
+#ifndef SL_GS_STORE_H
+#define SL_GS_STORE_H
+
+#include "cloud_call.h"
+#include "gs_creds.h"
+
+enum { SL_GS_KEY_BYTES_MAX = 1024, SL_GS_PAGE_BYTES_MAX = 16 * 1024 * 1024 };
+
+/** store->impl */
+struct sl_gs {
+    struct sl_store *store;
+    char *origin; /* "https://storage.googleapis.com", without '/' at its end */
+    char *bucket;
+    char *prefix;     /* keys of the store's objects begin so: "" or with '/' at its end */
+    char *key;        /* the object that the URI named, and … */
+    char *generation; /* … its generation in the URI (#123); NULL: none */
+    char *user_project;
+    struct sl_gs_creds *creds;
+};
+
+/** Who asked for what, for the message. */
+enum sl_gs_verb { SL_GS_READ, SL_GS_LIST, SL_GS_WRITE };
+/** Always -1: the error of a refusal, XML or JSON. what: "cannot read 'gs://b/k'". */
+int sl_gs_refused(struct sl_gs *gs, const char *what, enum sl_gs_verb verb,
+                  const struct sl_cloud_reply *reply, struct sl_err *err);
+
+/** The credentials' headers of a request; *generation: of the token. */
+int sl_gs_let_in(struct sl_gs *gs, struct sl_range_request *request, unsigned *generation,
+                 struct sl_err *err);
+
+/** sl_store_kind.list, .list_begin */
+int sl_gs_list(struct sl_store *store,
+               int (*each)(const struct sl_entry *entry, void *arg, struct sl_err *err), void *arg,
+               struct sl_err *err);
+int sl_gs_list_begin(struct sl_store *store, const char *begin,
+                     int (*each)(const struct sl_entry *entry, void *arg, struct sl_err *err),
+                     void *arg, struct sl_err *err);
+/** One page of a listing (fuzzed). *token: of the next page, NULL: the last; free() it. */
+int sl_gs_page_parse(const char *text, size_t bytes, const char *what, const char *prefix,
+                     int (*each)(const struct sl_entry *entry, void *arg, struct sl_err *err),
+                     void *arg, char **token, uint64_t *entries, struct sl_err *err);
+
+/** "generation=123" of digits, as of a version's pin; false if they are none. */
+bool sl_gs_pin(char pin[SL_PIN_TEXT_MAX], const char *generation);
+
+#endif

@@ -1,0 +1,284 @@
+/*
+ * Repositories of a Hugging Face hub, read over http_channel.c.
+ *
+ * A revision is made a commit by one request, and everything after it names that commit, so nothing
+ * that is read can change: the commit is the pin of all objects. A file's bytes are asked for at
+ * the hub, which leads to a signed link of another host for whatever is large; http_object.c asks
+ * once a file and again when the link has expired. Hashes come with the tree, or for a file that
+ * was named alone, with the hub's answer.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "hf_store.h"
+#include "thread.h"
+
+static const char hub[] = "https://huggingface.co";
+
+static const struct sl_option hf_rows[] = {
+    SL_OPTION(sl_hf_options, endpoint, STRING, "",
+              "URL of the hub or of a mirror; empty: HF_ENDPOINT, https://huggingface.co",
+              .value = "URL"),
+    SL_OPTION(sl_hf_options, token_file, STRING, "",
+              "file with the token; empty: HF_TOKEN, the file HF_TOKEN_PATH, HF_HOME/token",
+              .value = "FILE"),
+    SL_OPTION_END,
+};
+const struct sl_option_table sl_hf_table = {"hf", sizeof(struct sl_hf_options), hf_rows};
+
+/* ---- the store ------------------------------------------------------------------------------- */
+
+static int hf_check(const char *uri, struct sl_err *err)
+{
+    struct sl_hf_uri parts;
+    int result = sl_hf_uri_parse(uri, &parts, err);
+    sl_hf_uri_release(&parts);
+    return result;
+}
+
+static int find_endpoint(struct sl_hf *hf, const struct sl_hf_options *options, struct sl_err *err)
+{
+    const char *from = "source.hf.endpoint", *url = options ? options->endpoint : NULL;
+    if (!url || !*url) {
+        from = "HF_ENDPOINT";
+        url = getenv(from);
+    }
+    if (!url || !*url)
+        url = hub;
+    size_t bytes = strlen(url);
+    while (bytes && url[bytes - 1] == '/')
+        bytes--;
+    sl_autofree char *trimmed = sl_strndup(url, bytes, err);
+    if (!trimmed)
+        return -1;
+    if (strcspn(trimmed, "?#") < bytes)
+        return sl_fail(err, SL_E_USAGE, "%s: the URL of a hub must have no query", from);
+    if (sl_http_base_open(&hf->http, trimmed, err) < 0)
+        return sl_wrap(err, "%s", from);
+    if (!hf->http.url.userinfo) /* a login of .netrc would stand in the token's place */
+        free(sl_steal(&hf->http.login));
+    hf->endpoint = sl_url_format(&hf->http.url, false, err);
+    for (bytes = hf->endpoint ? strlen(hf->endpoint) : 0; bytes && hf->endpoint[bytes - 1] == '/';)
+        hf->endpoint[--bytes] = 0;
+    return hf->endpoint ? 0 : -1;
+}
+
+/* The store is the folder of the path, its last part the key. */
+static int split(struct sl_store *store, struct sl_hf *hf, const char *uri, char **key,
+                 struct sl_err *err)
+{
+    const char *path = hf->uri.path, *slash = strrchr(path, '/');
+    size_t folder = slash ? (size_t)(slash - path) + 1 : 0;
+    size_t before = strlen(uri) - strlen(path);
+    hf->folder = sl_strndup(path, folder, err);
+    *key = sl_strdup(path + folder, err);
+    if (!hf->folder || !*key)
+        return -1;
+    store->uri = sl_asprintf(err, "%.*s%s%s", (int)before, uri,
+                             before && uri[before - 1] == '/' ? "" : "/", hf->folder);
+    return store->uri ? 0 : -1;
+}
+
+static int refuse_offline(const char *uri, struct sl_err *err)
+{
+    static const char *const names[] = {"HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"};
+    for (size_t i = 0; i < SL_COUNT(names); i++)
+        if (sl_hf_variable_is_true(names[i]))
+            return sl_fail(err, SL_E_NOT_FOUND,
+                           "cannot open '%.300s': %s is set, so no hub is asked: unset it for "
+                           "sluice (engines that read what it publishes may keep it)",
+                           uri, names[i]);
+    return 0;
+}
+
+static int hf_open(struct sl_store *store, const char *uri, char **key, struct sl_err *err)
+{
+    const struct sl_hf_options *options = sl_source_options(&store->config, &sl_hf_table);
+    struct sl_hf *hf = store->impl = sl_alloc(sizeof(*hf), err);
+    if (!hf)
+        return -1;
+    hf->store = store;
+    hf->http.section = "source.hf";
+    hf->http.windows = true;
+    hf->http.refuse = sl_hf_refuse_answer;
+    pthread_mutex_init(&hf->locked.mutex, NULL);
+    if (sl_hf_uri_parse(uri, &hf->uri, err) < 0 || refuse_offline(uri, err) < 0 ||
+        find_endpoint(hf, options, err) < 0 || split(store, hf, uri, key, err) < 0)
+        return -1;
+    return sl_hf_find_token(hf, options, err);
+}
+
+static void hf_close(struct sl_store *store)
+{
+    struct sl_hf *hf = store->impl;
+    if (!hf)
+        return;
+    if (hf->http.url.host)
+        sl_http_base_close(&hf->http);
+    sl_hf_uri_release(&hf->uri);
+    if (hf->token)
+        explicit_bzero(hf->token, strlen(hf->token));
+    free(hf->token);
+    free(hf->token_file);
+    free(hf->endpoint);
+    free(hf->folder);
+    pthread_mutex_destroy(&hf->locked.mutex);
+    free(hf);
+}
+
+/* ---- objects --------------------------------------------------------------------------------- */
+
+/* source->impl: the file at the commit that the source is pinned to. */
+static int find_object(struct sl_source *source, struct sl_err *err)
+{
+    struct sl_hf *hf = source->store->impl;
+    sl_autofree char *folder = sl_url_encode(hf->folder, true, err);
+    sl_autofree char *name = folder ? sl_url_encode(source->name, true, err) : NULL;
+    sl_autofree char *url =
+        name ? sl_asprintf(err, "%s/%s%s/resolve/%s/%s%s", hf->endpoint, hf->uri.kind, hf->uri.repo,
+                           source->version.pin, folder, name)
+             : NULL;
+    source->impl = url ? sl_http_base_object(&hf->http, url, err) : NULL;
+    return source->impl ? 0 : -1;
+}
+
+static int hf_locate(struct sl_source *source, struct sl_err *err)
+{
+    source->uri = sl_asprintf(err, "%s%s", source->store->uri, source->name);
+    if (!source->uri)
+        return -1;
+    return source->version.pin[0] ? find_object(source, err) : 0;
+}
+
+static int hf_resolve(struct sl_source *source, struct sl_err *err)
+{
+    char commit[SL_HF_COMMIT_BYTES];
+    if (sl_hf_commit(source->store->impl, commit, err) < 0)
+        return -1;
+    memcpy(source->version.pin, commit, SL_HF_COMMIT_BYTES);
+    return find_object(source, err);
+}
+
+static int prepare(struct sl_source *source, struct sl_range_request *request, struct sl_err *err)
+{
+    struct sl_hf *hf = source->store->impl;
+    if (!source->impl)
+        return sl_fail(err, SL_E_INTERNAL, "'%s' has no commit", source->uri);
+    return sl_http_prepare(&hf->http, source->impl, request, err);
+}
+
+static int cache_place(const struct sl_store *store, struct sl_cache_place *place,
+                       struct sl_err *err)
+{
+    (void)err;
+    const struct sl_hf *hf = store->impl;
+    const char *kind = *hf->uri.kind ? hf->uri.kind : "models/";
+    size_t org = strcspn(hf->uri.repo, "/");
+    *place = (struct sl_cache_place){.revision = hf->uri.revision, .below = hf->folder};
+    snprintf(place->folder, sizeof(place->folder), "%.*s--%.*s--%s", (int)strcspn(kind, "/"), kind,
+             (int)org, hf->uri.repo, hf->uri.repo + org + 1);
+    return 0;
+}
+
+/* ---- answers --------------------------------------------------------------------------------- */
+
+static int check_commit(const struct sl_source *source, const struct sl_exchange *exchange,
+                        struct sl_err *err)
+{
+    const char *commit = sl_exchange_header(exchange, "X-Repo-Commit");
+    if (!commit || strcmp(commit, source->version.pin) == 0)
+        return 0;
+    return sl_fail_code(err, SL_E_INTEGRITY, "changed",
+                        "the hub answers for commit %.40s instead of %.40s", commit,
+                        source->version.pin);
+}
+
+/* A hash in a header, as an ETag: quoted, perhaps weak. Nothing if it is another kind of text. */
+static int set_hash(struct sl_source *source, const char *etag, bool lfs, struct sl_err *err)
+{
+    struct sl_checksums sums = {.count = 1};
+    struct sl_checksum *sum = &sums.items[0];
+    char hex[2 * 32 + 1];
+    sum->kind = lfs ? SL_HASH_SHA256 : SL_HASH_SHA1;
+    sum->git = !lfs;
+    size_t bytes = lfs ? 32 : 20;
+    if (!etag || source->opened || source->checksums)
+        return 0;
+    etag += strncmp(etag, "W/", 2) == 0 ? 2 : 0;
+    etag += *etag == '"';
+    if (strcspn(etag, "\"") != 2 * bytes)
+        return 0;
+    memcpy(hex, etag, 2 * bytes);
+    hex[2 * bytes] = 0;
+    if (sl_unhex(hex, sum->value, bytes) < 0)
+        return 0;
+    return sl_source_set_checksums(source, &sums, err);
+}
+
+static int redirect(struct sl_source *source, const struct sl_exchange *exchange, const char *from,
+                    const char *to, struct sl_err *err)
+{
+    struct sl_hf *hf = source->store->impl;
+    if (check_commit(source, exchange, err) < 0 ||
+        set_hash(source, sl_exchange_header(exchange, "X-Linked-Etag"), true, err) < 0)
+        return -1;
+    return sl_http_redirect(&hf->http, source->impl, from, to, sl_exchange_status(exchange), err);
+}
+
+/* The hub itself answers with the bytes of small files; other hosts have ETags of their own. */
+static int answered(struct sl_source *source, const struct sl_exchange *exchange,
+                    struct sl_version *version, struct sl_err *err)
+{
+    (void)version;
+    if (!sl_exchange_header(exchange, "X-Repo-Commit"))
+        return 0;
+    if (check_commit(source, exchange, err) < 0)
+        return sl_wrap(err, "cannot read '%.300s'", source->uri);
+    return set_hash(source, sl_exchange_header(exchange, "ETag"), false, err);
+}
+
+static int refuse(struct sl_source *source, const struct sl_exchange *exchange, const char *body,
+                  size_t body_bytes, struct sl_err *err)
+{
+    char what[400];
+    (void)body;
+    (void)body_bytes;
+    snprintf(what, sizeof(what), "cannot read '%.380s'", source->uri);
+    const struct sl_hf_refusal refusal = {
+        .status = sl_exchange_status(exchange),
+        .code = sl_exchange_header(exchange, "X-Error-Code"),
+        .message = sl_exchange_header(exchange, "X-Error-Message"),
+        .rate_limit = sl_exchange_header(exchange, "RateLimit"),
+        .retry_after = sl_exchange_header(exchange, "Retry-After"),
+    };
+    return sl_hf_refuse(source->store->impl, &refusal, what, err);
+}
+
+static bool hf_recover(struct sl_source *source, const struct sl_err *why, struct sl_err *err)
+{
+    struct sl_hf *hf = source->store->impl;
+    return source->impl && sl_http_recover(&hf->http, source->impl, why, err);
+}
+
+static const struct sl_http_hooks hooks = {
+    .prepare = prepare, .refuse = refuse, .redirect = redirect, .answered = answered};
+
+const struct sl_store_kind sl_hf_store = {
+    .name = "hf",
+    .schemes = {"hf"},
+    .example = "hf://org/name@revision/file",
+    .help = "a repository of Hugging Face or of a mirror: hf://ORG/NAME[@REVISION][/PATH]",
+    .options = &sl_hf_table,
+    .options_help = "Hugging Face hubs",
+    .traits = {.listing = true, .folders = true, .repository = true},
+    .check = hf_check,
+    .open = hf_open,
+    .close = hf_close,
+    .list = sl_hf_list,
+    .resolve = hf_resolve,
+    .locate = hf_locate,
+    .recover = hf_recover,
+    .cache_place = cache_place,
+    .transport = &sl_http_transport,
+    .hooks = &hooks,
+};

@@ -1,0 +1,297 @@
+/*
+ * The commit of a revision, and its tree, page by page. Everything in it is a stranger's: names
+ * must lie below the folder that was asked for (the plan judges them further), sizes must be
+ * numbers, hashes hex, and pages that lead back to one another are noticed in constant memory.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "hf_store.h"
+#include "json.h"
+#include "log.h"
+
+enum {
+    COMMIT_ANSWER_BYTES_MAX = 64 * 1024 * 1024, /* it lists all files, too */
+    EMPTY_PAGES_MAX = 1000,                     /* in a row, each saying that there is more */
+    LINK_BYTES_MAX = 8 * 1024,
+    WHAT_BYTES = 400,
+};
+
+bool sl_hf_is_commit(const char *text)
+{
+    return strlen(text) == SL_HF_COMMIT_BYTES - 1 &&
+           strspn(text, "0123456789abcdef") == SL_HF_COMMIT_BYTES - 1;
+}
+
+/* ---- the commit ------------------------------------------------------------------------------ */
+
+static char *api_url(const struct sl_hf *hf, const char *what, const char *name, struct sl_err *err)
+{
+    const char *kind = *hf->uri.kind ? hf->uri.kind : "models/";
+    return sl_asprintf(err, "%s/api/%s%s/%s/%s", hf->endpoint, kind, hf->uri.repo, what, name);
+}
+
+static int take_commit(const struct sl_answer *answer, const char *what,
+                       char commit[SL_HF_COMMIT_BYTES], struct sl_err *err)
+{
+    json_t *document = sl_json_parse(sl_buf_string(&answer->body), answer->body.used, what, err);
+    if (!document)
+        return -1;
+    const char *sha = sl_json_get_string(document, "sha");
+    int result = 0;
+    if (sha && sl_hf_is_commit(sha))
+        memcpy(commit, sha, SL_HF_COMMIT_BYTES);
+    else
+        result = sl_fail(err, SL_E_FORMAT, "%s: the answer names no commit: is this a hub?", what);
+    json_decref(document);
+    return result;
+}
+
+static int ask_commit(struct sl_hf *hf, char commit[SL_HF_COMMIT_BYTES], struct sl_err *err)
+{
+    char what[WHAT_BYTES];
+    struct sl_answer answer;
+    sl_autofree char *revision = sl_url_encode(hf->uri.revision, false, err);
+    sl_autofree char *url = revision ? api_url(hf, "revision", revision, err) : NULL;
+    snprintf(what, sizeof(what), "cannot open '%.380s'", hf->store->uri);
+    if (!url ||
+        sl_http_get(hf->store, &hf->http, url, what, COMMIT_ANSWER_BYTES_MAX, &answer, err) < 0)
+        return -1;
+    int result = take_commit(&answer, what, commit, err);
+    sl_answer_release(&answer);
+    return result;
+}
+
+int sl_hf_commit(struct sl_hf *hf, char commit[SL_HF_COMMIT_BYTES], struct sl_err *err)
+{
+    {
+        SL_LOCKED(&hf->locked.mutex);
+        memcpy(commit, hf->locked.commit, SL_HF_COMMIT_BYTES);
+    }
+    if (*commit)
+        return 0;
+    if (sl_hf_is_commit(hf->uri.revision))
+        memcpy(commit, hf->uri.revision, SL_HF_COMMIT_BYTES);
+    else if (ask_commit(hf, commit, err) < 0)
+        return -1;
+    SL_LOCKED(&hf->locked.mutex);
+    if (!hf->locked.commit[0]) {
+        memcpy(hf->locked.commit, commit, SL_HF_COMMIT_BYTES);
+        sl_log(SL_LOG_DEBUG, "'%s' is commit %s", hf->store->uri, commit);
+    }
+    memcpy(commit, hf->locked.commit, SL_HF_COMMIT_BYTES); /* the first one who asked decides */
+    return 0;
+}
+
+/* ---- one page -------------------------------------------------------------------------------- */
+
+struct page {
+    const char *what, *folder, *commit;
+    int (*each)(const struct sl_entry *entry, void *arg, struct sl_err *err);
+    void *arg;
+};
+
+static int hostile(const struct page *page, struct sl_err *err, const char *why)
+{
+    return sl_fail_code(err, SL_E_FORMAT, "listing", "%s: %s", page->what, why);
+}
+
+/* LFS keeps the SHA-256 of a file's bytes, git its own hash of a blob; that of an LFS file is of
+ * its pointer. */
+static int take_hash(const struct page *page, const json_t *item, struct sl_checksums *sums,
+                     struct sl_err *err)
+{
+    const json_t *lfs = json_object_get(item, "lfs");
+    const char *sha256 = sl_json_get_string(lfs, "oid"), *sha1 = sl_json_get_string(item, "oid");
+    *sums = (struct sl_checksums){.count = 1};
+    if (sha256) {
+        sums->items[0].kind = SL_HASH_SHA256;
+        if (sl_unhex(sha256, sums->items[0].value, 32) < 0)
+            return hostile(page, err, "the SHA-256 of a file is none");
+    } else if (sha1 && !json_object_get(item, "xetHash")) {
+        sums->items[0].kind = SL_HASH_SHA1;
+        sums->items[0].git = true;
+        if (sl_unhex(sha1, sums->items[0].value, 20) < 0)
+            return hostile(page, err, "the SHA-1 of a file is none");
+    } else {
+        sums->count = 0;
+    }
+    return 0;
+}
+
+static int take_item(const struct page *page, const json_t *item, struct sl_err *err)
+{
+    const char *type = sl_json_get_string(item, "type"), *path = sl_json_get_string(item, "path");
+    const json_t *size = json_object_get(item, "size");
+    struct sl_checksums sums;
+    if (!type || !path || !*path)
+        return hostile(page, err, "an entry has no type or no path");
+    if (strcmp(type, "file") != 0)
+        return 0;
+    if (!json_is_integer(size) || json_integer_value(size) < 0)
+        return hostile(page, err, "the size of a file is no number");
+    size_t below = strlen(page->folder);
+    if (strncmp(path, page->folder, below) != 0 || !path[below])
+        return hostile(page, err, "a file does not lie below the folder");
+    if (take_hash(page, item, &sums, err) < 0)
+        return -1;
+    const struct sl_entry entry = {.name = path + below,
+                                   .bytes = (uint64_t)json_integer_value(size),
+                                   .etag = "",
+                                   .pin = page->commit,
+                                   .sums = sums.count ? &sums : NULL};
+    return page->each(&entry, page->arg, err);
+}
+
+int sl_hf_page_parse(const char *text, size_t bytes, const char *what, const char *folder,
+                     const char *commit,
+                     int (*each)(const struct sl_entry *entry, void *arg, struct sl_err *err),
+                     void *arg, uint64_t *entries, struct sl_err *err)
+{
+    const struct page page = {what, folder, commit, each, arg};
+    json_t *document = sl_json_parse(text, bytes, what, err);
+    *entries = 0;
+    if (!document)
+        return -1;
+    int result =
+        json_is_array(document) ? 0 : hostile(&page, err, "the answer is no tree of files");
+    for (size_t i = 0; result == 0 && i < json_array_size(document); i++, ++*entries)
+        result = take_item(&page, json_array_get(document, i), err);
+    json_decref(document);
+    return result;
+}
+
+/* ---- from page to page ----------------------------------------------------------------------- */
+
+/* The "<URL>" of `<URL>; rel="next"`, of all that stand in the header. */
+static const char *find_next(const char *link, size_t *bytes)
+{
+    while ((link = strchr(link, '<'))) {
+        const char *end = strchr(++link, '>');
+        if (!end)
+            return NULL;
+        size_t parameters = strcspn(end + 1, "<");
+        const char *rel = strstr(end + 1, "rel=\"next\"");
+        *bytes = (size_t)(end - link);
+        if (rel && rel < end + 1 + parameters)
+            return link;
+        link = end + 1 + parameters;
+    }
+    return NULL;
+}
+
+int sl_hf_next_page(const char *link, const char *endpoint, const char *what, char **next,
+                    struct sl_err *err)
+{
+    size_t bytes;
+    const char *url = find_next(link, &bytes);
+    *next = NULL;
+    if (!url)
+        return 0;
+    sl_autofree char *copy = sl_strndup(url, bytes, err);
+    const char *api = copy ? strstr(copy, "/api/") : NULL;
+    if (!copy)
+        return -1;
+    for (const char *at = copy; *at; at++)
+        if ((unsigned char)*at <= 0x20 || (unsigned char)*at >= 0x7f)
+            api = NULL;
+    if (!api)
+        return sl_fail_code(err, SL_E_FORMAT, "listing", "%s: the link to the next page is invalid",
+                            what);
+    *next = sl_asprintf(err, "%s%s", endpoint, api);
+    return *next ? 0 : -1;
+}
+
+/* Brent: the URL is compared with one kept from the last page whose number is a power of two. */
+struct loop_watch {
+    char *kept;
+    uint64_t pages, next;
+    unsigned empty;
+};
+
+static int watch(struct loop_watch *loop, const char *what, const char *url, uint64_t entries,
+                 struct sl_err *err)
+{
+    loop->pages++;
+    loop->empty = entries ? 0 : loop->empty + 1;
+    if ((loop->kept && strcmp(loop->kept, url) == 0) || loop->empty > EMPTY_PAGES_MAX)
+        return sl_fail_code(err, SL_E_FORMAT, "listing",
+                            "%s: its pages go in a circle (after %" PRIu64 " of them)", what,
+                            loop->pages);
+    if (loop->pages < loop->next)
+        return 0;
+    loop->next = loop->pages * 2;
+    free(loop->kept);
+    loop->kept = sl_strdup(url, err);
+    return loop->kept ? 0 : -1;
+}
+
+static char *first_page(const struct sl_hf *hf, const char *commit, struct sl_err *err)
+{
+    size_t bytes = strlen(hf->folder);
+    sl_autofree char *folder = sl_strndup(hf->folder, bytes ? bytes - 1 : 0, err);
+    sl_autofree char *encoded = folder ? sl_url_encode(folder, true, err) : NULL;
+    sl_autofree char *tree = encoded ? api_url(hf, "tree", commit, err) : NULL;
+    return tree ? sl_asprintf(err, "%s%s%s?recursive=true&expand=false", tree, bytes ? "/" : "",
+                              encoded)
+                : NULL;
+}
+
+/* *url: of the next page, NULL after the last. */
+static int list_page(struct sl_hf *hf, const struct page *page, char **url, uint64_t *entries,
+                     struct sl_err *err)
+{
+    struct sl_answer answer;
+    char link[LINK_BYTES_MAX] = "", *next = NULL;
+    if (sl_http_get(hf->store, &hf->http, *url, page->what, SL_HF_PAGE_BYTES_MAX, &answer, err) < 0)
+        return -1;
+    if (!sl_answer_header(&answer, "Link", link, sizeof(link)))
+        link[0] = 0;
+    int result = sl_hf_page_parse(sl_buf_string(&answer.body), answer.body.used, page->what,
+                                  page->folder, page->commit, page->each, page->arg, entries, err);
+    if (result == 0)
+        result = sl_hf_next_page(link, hf->endpoint, page->what, &next, err);
+    sl_answer_release(&answer);
+    free(*url);
+    *url = next;
+    return result;
+}
+
+static int list_pages(struct sl_hf *hf, const struct page *page, uint64_t *total,
+                      struct sl_err *err)
+{
+    sl_autofree char *url = first_page(hf, page->commit, err);
+    struct loop_watch loop = {.next = 1};
+    int result = url ? 0 : -1;
+    while (result == 0 && url) {
+        uint64_t entries = 0;
+        result = list_page(hf, page, &url, &entries, err);
+        *total += entries;
+        if (result == 0 && url)
+            result = watch(&loop, page->what, url, entries, err);
+        if (result == 0)
+            result = sl_cancel_check(hf->store->config.cancel, err);
+    }
+    free(loop.kept);
+    return result;
+}
+
+int sl_hf_list(struct sl_store *store,
+               int (*each)(const struct sl_entry *entry, void *arg, struct sl_err *err), void *arg,
+               struct sl_err *err)
+{
+    struct sl_hf *hf = store->impl;
+    char commit[SL_HF_COMMIT_BYTES], what[WHAT_BYTES];
+    uint64_t total = 0;
+    snprintf(what, sizeof(what), "cannot list '%.380s'", store->uri);
+    if (sl_hf_commit(hf, commit, err) < 0)
+        return -1;
+    const struct page page = {what, hf->folder, commit, each, arg};
+    if (list_pages(hf, &page, &total, err) < 0)
+        return -1;
+    if (!total)
+        return sl_fail(err, SL_E_NOT_FOUND, "there is no file below '%s': check the folder",
+                       store->uri);
+    return 0;
+}

@@ -1,0 +1,88 @@
+/*
+ * A repository of a Hugging Face hub at one commit: what its files share.
+ *
+ * Addresses, tree, error headers and limits: https://huggingface.co/docs/hub/api and
+ * https://huggingface.co/docs/hub/rate-limits; URIs, revisions and tokens as the hub's own client
+ * has them (https://huggingface.co/docs/huggingface_hub).
+ */
+#ifndef SL_HF_STORE_H
+#define SL_HF_STORE_H
+
+#include "hf_options.h"
+#include "http_base.h"
+#include "source.h"
+
+enum {
+    SL_HF_COMMIT_BYTES = 41,
+    SL_HF_PAGE_BYTES_MAX = 16 * 1024 * 1024,
+    SL_HF_REVISION_BYTES_MAX = 255,
+    SL_HF_WINDOW_SECONDS_MAX = 300, /* of a refusal (429) that is waited for */
+};
+
+/** hf://[models/|datasets/|spaces/]ORG/NAME[@REVISION][/PATH], taken apart. */
+struct sl_hf_uri {
+    const char *kind; /* "" or "datasets/", "spaces/" */
+    char *repo;       /* ORG/NAME */
+    char *revision;   /* decoded; "main" if none is written */
+    char *path;       /* of a file, or of a folder with '/' at its end; "": all */
+};
+/** SL_E_USAGE. Release it after a failure, too. */
+int sl_hf_uri_parse(const char *uri, struct sl_hf_uri *parts, struct sl_err *err);
+void sl_hf_uri_release(struct sl_hf_uri *parts);
+
+/** store->impl */
+struct sl_hf {
+    struct sl_http_base http; /* its URL is the endpoint */
+    struct sl_store *store;
+    struct sl_hf_uri uri;
+    char *endpoint; /* without '/' at its end */
+    char *folder;   /* of uri.path, with its last '/'; "": the repository */
+    char *token, *token_file;
+    const char *token_from; /* for people; NULL: there is no token */
+    struct {
+        pthread_mutex_t mutex;
+        char commit[SL_HF_COMMIT_BYTES]; /* "": not asked for yet */
+    } locked;
+};
+/** hf_token.c: hf->token or token_file, as the hub's client finds them, into hf->http. Reads no
+ * file. */
+int sl_hf_find_token(struct sl_hf *hf, const struct sl_hf_options *options, struct sl_err *err);
+/** hf_token.c: is the variable one of 1, on, yes, true? */
+bool sl_hf_variable_is_true(const char *name);
+
+/** The commit that the revision is now; asked for once. Blocks. Any thread. */
+int sl_hf_commit(struct sl_hf *hf, char commit[SL_HF_COMMIT_BYTES], struct sl_err *err);
+/** Is it 40 lower-case hex digits? */
+bool sl_hf_is_commit(const char *text);
+
+/** sl_store_kind.list, of the commit's tree. */
+int sl_hf_list(struct sl_store *store,
+               int (*each)(const struct sl_entry *entry, void *arg, struct sl_err *err), void *arg,
+               struct sl_err *err);
+/**
+ * One page of a tree: each() of its files below folder, names relative to it. SL_E_FORMAT for what
+ * is none. *entries: how many. Fuzzed.
+ */
+int sl_hf_page_parse(const char *text, size_t bytes, const char *what, const char *folder,
+                     const char *commit,
+                     int (*each)(const struct sl_entry *entry, void *arg, struct sl_err *err),
+                     void *arg, uint64_t *entries, struct sl_err *err);
+/** The target of rel="next" in a Link header as a URL of the endpoint, wherever it points: a mirror
+ * may hand on what the hub itself said. *next NULL: there is none; free() it. Fuzzed. */
+int sl_hf_next_page(const char *link, const char *endpoint, const char *what, char **next,
+                    struct sl_err *err);
+
+/** What a refusal says; NULL: that header is absent. */
+struct sl_hf_refusal {
+    int status;
+    const char *code, *message, *rate_limit, *retry_after;
+};
+/** Its error, with what to do; -1. A 429 closes the origin's window. what: "cannot read 'hf://…'".
+ */
+int sl_hf_refuse(const struct sl_hf *hf, const struct sl_hf_refusal *refusal, const char *what,
+                 struct sl_err *err);
+/** sl_http_base.refuse */
+int sl_hf_refuse_answer(struct sl_http_base *base, const struct sl_answer *answer, const char *what,
+                        struct sl_err *err);
+
+#endif

@@ -1,0 +1,61 @@
+/*
+ * What lets requests into a registry: nothing until it asks, then a token of the service that its
+ * challenge names, or a login at each request.
+ *
+ * https://github.com/distribution/distribution/blob/main/docs/content/spec/auth/token.md; logins as
+ * container tools keep them (containers-auth.json(5)).
+ */
+#ifndef SL_OCI_AUTH_H
+#define SL_OCI_AUTH_H
+
+#include "http_channel.h"
+#include "tokens.h"
+
+/** A login of a file of container tools. Wiped and released. */
+struct sl_oci_login {
+    char *user, *password; /* NULL: there is none */
+    char *identity;        /* an identity token instead; NULL: none */
+    char *from;            /* "'/root/.docker/config.json'" */
+    char *helper;          /* the program that keeps it, which sluice does not run; NULL: none */
+};
+void sl_oci_login_release(struct sl_oci_login *login);
+/**
+ * That of a registry's repository, from `path`, or where it is NULL or "" from the first of the
+ * usual places that has one. Reads files. No login is no error. SL_E_USAGE: a file that is broken;
+ * SL_E_NOT_FOUND: `path` is not there.
+ */
+int sl_oci_login_find(const char *path, const char *host, const char *repo,
+                      struct sl_oci_login *login, struct sl_err *err);
+/** The same in the text of one file. Fuzzed. */
+int sl_oci_login_parse(const char *text, size_t bytes, const char *path, const char *host,
+                       const char *repo, struct sl_oci_login *login, struct sl_err *err);
+
+/** A challenge (RFC 9110 section 11.6.1), taken apart; all malloc'ed, NULL: absent. */
+struct sl_oci_challenge {
+    bool basic;
+    char *realm, *service, *scope;
+};
+/** The first one that can be answered. -1, SL_E_AUTH: there is none. Release it. Fuzzed. */
+int sl_oci_challenge_parse(const char *header, struct sl_oci_challenge *challenge,
+                           struct sl_err *err);
+void sl_oci_challenge_release(struct sl_oci_challenge *challenge);
+
+struct sl_oci_auth;
+/** bare: the registry is asked over plain http on another machine, where no password may go. The
+ * config is borrowed, the login taken over. Any thread, but new and free. */
+struct sl_oci_auth *sl_oci_auth_new(const struct sl_source_config *config, const char *repo,
+                                    bool bare, struct sl_oci_login *login, struct sl_err *err);
+void sl_oci_auth_free(struct sl_oci_auth *auth);
+/** The header of a request to the registry; *token: which one it is, 0: none. May block. SL_E_AUTH,
+ * SL_E_NET. */
+int sl_oci_let_in(struct sl_oci_auth *auth, struct sl_range_request *request, unsigned *token,
+                  struct sl_err *err);
+/** A refusal (401) came with this header. NULL is fine. */
+void sl_oci_note_challenge(struct sl_oci_auth *auth, const char *header);
+/** A request with this token was refused (401): true if the next one goes with another. May block.
+ */
+bool sl_oci_renew(struct sl_oci_auth *auth, unsigned token);
+/** For messages; borrowed. */
+const struct sl_oci_login *sl_oci_auth_login(const struct sl_oci_auth *auth);
+
+#endif

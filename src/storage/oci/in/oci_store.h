@@ -1,0 +1,80 @@
+/*
+ * One artifact of a registry: a manifest that names files, which are blobs.
+ *
+ * Requests, digests and errors: https://github.com/opencontainers/distribution-spec; manifests and
+ * indexes: https://github.com/opencontainers/image-spec; names of files in models:
+ * https://github.com/modelpack/model-spec and https://oras.land.
+ */
+#ifndef SL_OCI_STORE_H
+#define SL_OCI_STORE_H
+
+#include "http_base.h"
+#include "oci_auth.h"
+#include "oci_options.h"
+#include "source.h"
+
+enum { SL_OCI_MANIFEST_BYTES_MAX = 4 * 1024 * 1024, SL_OCI_DIGEST_BYTES = 72 };
+
+/** oci://HOST[:PORT]/REPO[:TAG|@DIGEST][/PATH], taken apart. */
+struct sl_oci_uri {
+    char *host;      /* as it was meant: "ghcr.io", "localhost:5000", "docker.io" */
+    char *repo;      /* "org/name" */
+    char *reference; /* a tag or "sha256:…"; "latest" if none is written */
+    char *path;      /* of a file, or of a folder with '/' at its end; "": all */
+};
+/** SL_E_USAGE. Release it after a failure, too. Fuzzed. */
+int sl_oci_uri_parse(const char *uri, struct sl_oci_uri *parts, struct sl_err *err);
+void sl_oci_uri_release(struct sl_oci_uri *parts);
+/** "sha256:" and 64 lower-case hex digits, at the text's end. */
+bool sl_oci_is_digest(const char *text);
+
+/** A file of an artifact. */
+struct sl_oci_file {
+    char *name;
+    uint64_t bytes;
+    char digest[SL_OCI_DIGEST_BYTES];
+    uint8_t sha256[32];
+};
+/** What a manifest says. Release it, after a failure too. */
+struct sl_oci_manifest {
+    struct sl_oci_file *files; /* in the order of the manifest */
+    size_t count;
+    char child[SL_OCI_DIGEST_BYTES]; /* it is an index: the manifest to ask for instead; else "" */
+};
+/**
+ * A manifest of OCI or Docker, or an index, from which the entry for this machine's platform or the
+ * only one is taken. what: "cannot open 'oci://…'". SL_E_FORMAT for what is none, or has no file
+ * that can be read; SL_E_NO_SPACE. Any thread. Fuzzed.
+ */
+int sl_oci_manifest_parse(const char *text, size_t bytes, const char *what,
+                          struct sl_oci_manifest *manifest, struct sl_err *err);
+void sl_oci_manifest_release(struct sl_oci_manifest *manifest);
+
+/** store->impl */
+struct sl_oci {
+    struct sl_http_base http; /* its URL is the registry's API */
+    struct sl_store *store;
+    struct sl_oci_uri uri;
+    char *origin; /* "https://ghcr.io", without '/' at its end */
+    char *folder; /* of uri.path, with its last '/'; "": all */
+    struct sl_oci_auth *auth;
+    struct {
+        pthread_mutex_t mutex;
+        bool known;     /* once it is, manifest stays as it is */
+        unsigned token; /* that was sent last; 0: none */
+        struct sl_oci_manifest manifest;
+    } locked;
+};
+
+/** The artifact's files, asked for once; borrowed from the store. Blocks. Any thread. */
+int sl_oci_files(struct sl_oci *oci, const struct sl_oci_manifest **manifest, struct sl_err *err);
+/** sl_store_kind.list */
+int sl_oci_list(struct sl_store *store,
+                int (*each)(const struct sl_entry *entry, void *arg, struct sl_err *err), void *arg,
+                struct sl_err *err);
+
+/** Of a refusal: its error, with what to do; -1. body is NUL-terminated. */
+int sl_oci_refuse(struct sl_oci *oci, int status, const char *retry_after, const char *challenge,
+                  const char *body, size_t body_bytes, const char *what, struct sl_err *err);
+
+#endif

@@ -1,0 +1,258 @@
+/*
+ * Models in OCI registries, read over http_channel.c.
+ *
+ * A reference is made a manifest by one request. It names each file by the SHA-256 of its bytes,
+ * which is the pin of the object and is checked as it arrives, so a tag that moves meanwhile
+ * changes nothing. A blob's bytes come from the registry or from where it leads to: http_object.c
+ * asks once a file and again when a signed link has expired.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "oci_store.h"
+
+static const struct sl_option oci_rows[] = {
+    SL_OPTION(sl_oci_options, docker_config, STRING, "",
+              "file with logins, as `docker login` writes it; empty: REGISTRY_AUTH_FILE, "
+              "DOCKER_CONFIG, KSERVE_OCI_DOCKER_CONFIG, the usual places",
+              .value = "FILE"),
+    SL_OPTION(sl_oci_options, plain_http, BOOL, "false",
+              "ask a registry on another machine over plain http, without a login; one on this "
+              "machine is always asked so"),
+    SL_OPTION_END,
+};
+const struct sl_option_table sl_oci_table = {"oci", sizeof(struct sl_oci_options), oci_rows};
+
+/* ---- the store ------------------------------------------------------------------------------- */
+
+static int oci_check(const char *uri, struct sl_err *err)
+{
+    struct sl_oci_uri parts;
+    int result = sl_oci_uri_parse(uri, &parts, err);
+    sl_oci_uri_release(&parts);
+    return result;
+}
+
+/* The store is the folder of the path, its last part the key. */
+static int split(struct sl_store *store, struct sl_oci *oci, const char *uri, char **key,
+                 struct sl_err *err)
+{
+    const char *path = oci->uri.path, *slash = strrchr(path, '/');
+    size_t folder = slash ? (size_t)(slash - path) + 1 : 0;
+    size_t before = strlen(uri) - strlen(path);
+    oci->folder = sl_strndup(path, folder, err);
+    *key = sl_strdup(path + folder, err);
+    if (!oci->folder || !*key)
+        return -1;
+    store->uri = sl_asprintf(err, "%.*s%s%s", (int)before, uri,
+                             before && uri[before - 1] == '/' ? "" : "/", oci->folder);
+    return store->uri ? 0 : -1;
+}
+
+/* "host" or "[::1]" of "host:port" */
+static bool is_near(const char *host)
+{
+    sl_autofree char *text = sl_asprintf(NULL, "http://%s/", host);
+    sl_autourl url = {0};
+    return text && sl_url_parse(text, &url, NULL) == 0 && sl_token_host_is_near(url.host);
+}
+
+static int find_origin(struct sl_oci *oci, bool plain, struct sl_err *err)
+{
+    static const char hub[] = "docker.io", hub_api[] = "registry-1.docker.io";
+    const char *host = strcmp(oci->uri.host, hub) == 0 ? hub_api : oci->uri.host;
+    sl_autofree char *url = sl_asprintf(err, "%s://%s", plain ? "http" : "https", host);
+    if (!url || sl_http_base_open(&oci->http, url, err) < 0)
+        return -1;
+    free(sl_steal(&oci->http.login)); /* .netrc is not of registries */
+    oci->origin = sl_url_format(&oci->http.url, false, err);
+    for (size_t bytes = oci->origin ? strlen(oci->origin) : 0;
+         bytes && oci->origin[bytes - 1] == '/';)
+        oci->origin[--bytes] = 0;
+    return oci->origin ? 0 : -1;
+}
+
+static int find_login(struct sl_oci *oci, const struct sl_oci_options *options, bool bare,
+                      struct sl_err *err)
+{
+    const char *file = options ? options->docker_config : NULL;
+    struct sl_oci_login login = {0};
+    int result = 0;
+    if (bare && file && *file)
+        result = sl_fail(err, SL_E_AUTH,
+                         "source.oci.plainHttp: '%.100s' would get the login of "
+                         "source.oci.dockerConfig for everybody to read: leave one of them out",
+                         oci->uri.host);
+    else if (!bare)
+        result = sl_oci_login_find(file, oci->uri.host, oci->uri.repo, &login, err);
+    if (result == 0)
+        oci->auth = sl_oci_auth_new(&oci->store->config, oci->uri.repo, bare, &login, err);
+    sl_oci_login_release(&login);
+    return oci->auth ? 0 : -1;
+}
+
+static int oci_open(struct sl_store *store, const char *uri, char **key, struct sl_err *err)
+{
+    const struct sl_oci_options *options = sl_source_options(&store->config, &sl_oci_table);
+    struct sl_oci *oci = store->impl = sl_alloc(sizeof(*oci), err);
+    if (!oci)
+        return -1;
+    oci->store = store;
+    oci->http.section = "source.oci";
+    pthread_mutex_init(&oci->locked.mutex, NULL);
+    if (sl_oci_uri_parse(uri, &oci->uri, err) < 0)
+        return -1;
+    bool near = is_near(oci->uri.host), plain = near || (options && options->plain_http);
+    if (find_origin(oci, plain, err) < 0 || split(store, oci, uri, key, err) < 0)
+        return -1;
+    return find_login(oci, options, plain && !near, err);
+}
+
+static void oci_close(struct sl_store *store)
+{
+    struct sl_oci *oci = store->impl;
+    if (!oci)
+        return;
+    if (oci->http.url.host)
+        sl_http_base_close(&oci->http);
+    sl_oci_auth_free(oci->auth);
+    sl_oci_uri_release(&oci->uri);
+    sl_oci_manifest_release(&oci->locked.manifest);
+    free(oci->origin);
+    free(oci->folder);
+    pthread_mutex_destroy(&oci->locked.mutex);
+    free(oci);
+}
+
+/* ---- objects --------------------------------------------------------------------------------- */
+
+/* source->impl: the blob that the source is pinned to. */
+static int find_blob(struct sl_source *source, struct sl_err *err)
+{
+    struct sl_oci *oci = source->store->impl;
+    if (!sl_oci_is_digest(source->version.pin))
+        return sl_fail(err, SL_E_USAGE, "the version of '%s' is not a digest", source->uri);
+    sl_autofree char *url =
+        sl_asprintf(err, "%s/v2/%s/blobs/%s", oci->origin, oci->uri.repo, source->version.pin);
+    source->impl = url ? sl_http_base_object(&oci->http, url, err) : NULL;
+    return source->impl ? 0 : -1;
+}
+
+static int oci_locate(struct sl_source *source, struct sl_err *err)
+{
+    source->uri = sl_asprintf(err, "%s%s", source->store->uri, source->name);
+    if (!source->uri)
+        return -1;
+    return source->version.pin[0] ? find_blob(source, err) : 0;
+}
+
+static const struct sl_oci_file *find_file(const struct sl_oci *oci,
+                                           const struct sl_oci_manifest *manifest, const char *name)
+{
+    size_t below = strlen(oci->folder);
+    for (size_t i = 0; i < manifest->count; i++)
+        if (strncmp(manifest->files[i].name, oci->folder, below) == 0 &&
+            strcmp(manifest->files[i].name + below, name) == 0)
+            return &manifest->files[i];
+    return NULL;
+}
+
+static int oci_resolve(struct sl_source *source, struct sl_err *err)
+{
+    struct sl_oci *oci = source->store->impl;
+    const struct sl_oci_manifest *manifest;
+    struct sl_checksums sums = {.count = 1, .items[0].kind = SL_HASH_SHA256};
+    if (sl_oci_files(oci, &manifest, err) < 0)
+        return -1;
+    const struct sl_oci_file *file = find_file(oci, manifest, source->name);
+    if (!file)
+        return sl_fail(err, SL_E_NOT_FOUND,
+                       "'%s': the artifact has no such file; a folder is written with '/' at its "
+                       "end",
+                       source->uri);
+    memcpy(source->version.pin, file->digest, sizeof(file->digest));
+    memcpy(sums.items[0].value, file->sha256, sizeof(file->sha256));
+    if (!source->checksums && sl_source_set_checksums(source, &sums, err) < 0)
+        return -1;
+    return find_blob(source, err);
+}
+
+/* ---- requests and answers -------------------------------------------------------------------- */
+
+static bool is_at_origin(const struct sl_oci *oci, const char *url)
+{
+    size_t bytes = strlen(oci->origin);
+    return url && strncmp(url, oci->origin, bytes) == 0 && url[bytes] == '/';
+}
+
+static int prepare(struct sl_source *source, struct sl_range_request *request, struct sl_err *err)
+{
+    struct sl_oci *oci = source->store->impl;
+    unsigned token = 0;
+    if (!source->impl)
+        return sl_fail(err, SL_E_INTERNAL, "'%s' has no digest", source->uri);
+    if (sl_http_prepare(&oci->http, source->impl, request, err) < 0)
+        return -1;
+    if (!is_at_origin(oci, request->url))
+        return 0;
+    if (sl_oci_let_in(oci->auth, request, &token, err) < 0)
+        return sl_wrap(err, "cannot read '%.300s'", source->uri);
+    SL_LOCKED(&oci->locked.mutex);
+    oci->locked.token = token;
+    return 0;
+}
+
+static int redirect(struct sl_source *source, const struct sl_exchange *exchange, const char *from,
+                    const char *to, struct sl_err *err)
+{
+    struct sl_oci *oci = source->store->impl;
+    return sl_http_redirect(&oci->http, source->impl, from, to, sl_exchange_status(exchange), err);
+}
+
+static int refuse(struct sl_source *source, const struct sl_exchange *exchange, const char *body,
+                  size_t body_bytes, struct sl_err *err)
+{
+    char what[400];
+    snprintf(what, sizeof(what), "cannot read '%.380s'", source->uri);
+    return sl_oci_refuse(source->store->impl, sl_exchange_status(exchange),
+                         sl_exchange_header(exchange, "Retry-After"),
+                         sl_exchange_header(exchange, "WWW-Authenticate"), body, body_bytes, what,
+                         err);
+}
+
+/* A link that has expired, and a token: either may be what was refused, or both. */
+static bool oci_recover(struct sl_source *source, const struct sl_err *why, struct sl_err *err)
+{
+    struct sl_oci *oci = source->store->impl;
+    unsigned token;
+    if (!source->impl)
+        return false;
+    bool link = sl_http_recover(&oci->http, source->impl, why, err);
+    {
+        SL_LOCKED(&oci->locked.mutex);
+        token = oci->locked.token;
+    }
+    return (why->http_status == 401 && sl_oci_renew(oci->auth, token)) || link;
+}
+
+static const struct sl_http_hooks hooks = {
+    .prepare = prepare, .refuse = refuse, .redirect = redirect};
+
+const struct sl_store_kind sl_oci_store = {
+    .name = "oci",
+    .schemes = {"oci"},
+    .example = "oci://ghcr.io/org/model:v1/file",
+    .help = "a model in an OCI registry: oci://HOST/REPOSITORY[:TAG|@sha256:DIGEST][/FILE]",
+    .options = &sl_oci_table,
+    .options_help = "OCI registries",
+    .traits = {.listing = true, .folders = true},
+    .check = oci_check,
+    .open = oci_open,
+    .close = oci_close,
+    .list = sl_oci_list,
+    .resolve = oci_resolve,
+    .locate = oci_locate,
+    .recover = oci_recover,
+    .transport = &sl_http_transport,
+    .hooks = &hooks,
+};

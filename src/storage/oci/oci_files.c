@@ -1,0 +1,243 @@
+/* The manifest behind a reference, asked for once a store, and what the registry's refusals mean.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "cloud_call.h"
+#include "hash.h"
+#include "json.h"
+#include "log.h"
+#include "oci_store.h"
+
+enum { WHAT_BYTES = 400 };
+
+/* ---- refusals -------------------------------------------------------------------------------- */
+
+/* {"errors": [{"code": …, "message": …}]} */
+static void take_detail(const char *body, size_t bytes, char code[64], char message[200])
+{
+    struct sl_err ignored = SL_ERR_INIT;
+    json_t *document = sl_json_parse(body, bytes, "", &ignored);
+    const json_t *first = json_array_get(json_object_get(document, "errors"), 0);
+    const char *said = sl_json_get_string(first, "message");
+    snprintf(code, 64, "%.63s",
+             first && sl_json_get_string(first, "code") ? sl_json_get_string(first, "code") : "");
+    snprintf(message, 200, "%.199s", said ? said : "");
+    json_decref(document);
+}
+
+static int refuse_login(const struct sl_oci *oci, const char *what, struct sl_err *err)
+{
+    const struct sl_oci_login *login = sl_oci_auth_login(oci->auth);
+    if (login->user || login->identity)
+        return sl_fail_code(err, SL_E_AUTH, "DENIED",
+                            "%s: the login of %.200s may not read it: check the name, the "
+                            "account's rights, and that the login is not out of date",
+                            what, login->from);
+    if (login->helper)
+        return sl_fail_code(err, SL_E_AUTH, "DENIED",
+                            "%s: the registry wants a login, and %.200s leaves it to "
+                            "docker-credential-%.60s, which sluice does not run: give a file with "
+                            "the login itself by source.oci.dockerConfig",
+                            what, login->from, login->helper);
+    return sl_fail_code(err, SL_E_AUTH, "DENIED",
+                        "%s: there is no such repository, or it wants a login: check the name; if "
+                        "it is right, give a login by source.oci.dockerConfig (`docker login "
+                        "%.100s` writes one)",
+                        what, oci->uri.host);
+}
+
+int sl_oci_refuse(struct sl_oci *oci, int status, const char *retry_after, const char *challenge,
+                  const char *body, size_t body_bytes, const char *what, struct sl_err *err)
+{
+    char code[64], message[200];
+    take_detail(body, body_bytes, code, message);
+    if (status == 401)
+        sl_oci_note_challenge(oci->auth, challenge);
+    if (status == 401 || status == 403)
+        refuse_login(oci, what, err);
+    else if (status == 404 && strcmp(code, "BLOB_UNKNOWN") == 0)
+        sl_fail_code(err, SL_E_NOT_FOUND, code,
+                     "%s: the registry has lost a file that its manifest names: push it again",
+                     what);
+    else if (status == 404)
+        sl_fail_code(err, SL_E_NOT_FOUND, code,
+                     "%s: the registry has no '%s' with the tag or digest '%.80s'", what,
+                     oci->uri.repo, oci->uri.reference);
+    else
+        sl_http_fail(err, status, retry_after, what, message);
+    if (err)
+        err->http_status = status;
+    return -1;
+}
+
+/* ---- one manifest ---------------------------------------------------------------------------- */
+
+struct asking {
+    struct sl_oci *oci;
+    const char *reference, *what;
+    unsigned token; /* of the request in hand */
+};
+
+static int prepare(void *arg, struct sl_range_request *request, struct sl_err *err)
+{
+    struct asking *asking = arg;
+    const struct sl_oci *oci = asking->oci;
+    request->url =
+        sl_asprintf(err, "%s/v2/%s/manifests/%s", oci->origin, oci->uri.repo, asking->reference);
+    return request->url ? sl_oci_let_in(oci->auth, request, &asking->token, err) : -1;
+}
+
+static int refuse(void *arg, const struct sl_cloud_reply *reply, struct sl_err *err)
+{
+    struct asking *asking = arg;
+    return sl_oci_refuse(asking->oci, reply->status, reply->retry_after, reply->code, reply->body,
+                         reply->body_bytes, asking->what, err);
+}
+
+static bool recover(void *arg, const struct sl_err *why)
+{
+    struct asking *asking = arg;
+    return why->http_status == 401 && sl_oci_renew(asking->oci->auth, asking->token);
+}
+
+/* A manifest that is asked for by its digest must be that; one behind a tag must be what the
+ * registry says that it is. */
+static int check_digest(const struct asking *asking, const struct sl_answer *answer,
+                        struct sl_err *err)
+{
+    char said[SL_OCI_DIGEST_BYTES + 1], own[SL_OCI_DIGEST_BYTES] = "sha256:";
+    uint8_t digest[32];
+    SL_AUTO(sl_sha256) sha = sl_sha256_new(err);
+    if (!sha)
+        return -1;
+    sl_sha256_update(sha, sl_buf_string(&answer->body), answer->body.used);
+    sl_sha256_finish(sha, digest);
+    sl_hex(digest, sizeof(digest), own + 7);
+    const char *wanted = sl_oci_is_digest(asking->reference) ? asking->reference : NULL;
+    if (!wanted && sl_answer_header(answer, "Docker-Content-Digest", said, sizeof(said)) &&
+        sl_oci_is_digest(said))
+        wanted = said;
+    if (wanted && strcmp(wanted, own) != 0)
+        return sl_fail(err, SL_E_INTEGRITY,
+                       "%s: its manifest is %s, not %s: something between here and the registry "
+                       "changes what it sends",
+                       asking->what, own, wanted);
+    sl_log(SL_LOG_DEBUG, "'%s' is manifest %s", asking->oci->store->uri, own);
+    return 0;
+}
+
+static int ask(struct asking *asking, struct sl_oci_manifest *manifest, struct sl_err *err)
+{
+    static const char *const headers[] = {
+        "Accept: application/vnd.oci.image.manifest.v1+json, "
+        "application/vnd.oci.image.index.v1+json, "
+        "application/vnd.docker.distribution.manifest.v2+json, "
+        "application/vnd.docker.distribution.manifest.list.v2+json",
+        NULL};
+    struct sl_store *store = asking->oci->store;
+    const struct sl_cloud_call call = {.what = asking->what,
+                                       .method = "GET",
+                                       .headers = headers,
+                                       .answer_limit = SL_OCI_MANIFEST_BYTES_MAX,
+                                       .code_header = "WWW-Authenticate",
+                                       .arg = asking,
+                                       .prepare = prepare,
+                                       .refuse = refuse,
+                                       .recover = recover};
+    struct sl_answer answer = {0};
+    struct sl_channel *channel = sl_store_take_channel(store, err);
+    if (!channel)
+        return -1;
+    int result =
+        sl_cloud_call(&store->config, sl_http_channel_exchange(channel), &call, &answer, err);
+    sl_store_give_channel(store, channel);
+    if (result == 0)
+        result = check_digest(asking, &answer, err);
+    if (result == 0)
+        result = sl_oci_manifest_parse(sl_buf_string(&answer.body), answer.body.used, asking->what,
+                                       manifest, err);
+    sl_answer_release(&answer);
+    return result;
+}
+
+/* An index leads to a manifest, which must not be another index. */
+static int resolve(struct sl_oci *oci, const char *what, struct sl_oci_manifest *manifest,
+                   struct sl_err *err)
+{
+    char child[SL_OCI_DIGEST_BYTES];
+    struct asking asking = {.oci = oci, .reference = oci->uri.reference, .what = what};
+    if (ask(&asking, manifest, err) < 0)
+        return -1;
+    if (!manifest->child[0])
+        return 0;
+    memcpy(child, manifest->child, sizeof(child));
+    sl_oci_manifest_release(manifest);
+    asking.reference = child;
+    if (ask(&asking, manifest, err) < 0)
+        return -1;
+    if (manifest->child[0])
+        return sl_fail(err, SL_E_FORMAT, "%s: an index in its index: name a manifest by its digest",
+                       what);
+    return 0;
+}
+
+/* ---- the files ------------------------------------------------------------------------------- */
+
+static bool is_known(struct sl_oci *oci)
+{
+    SL_LOCKED(&oci->locked.mutex);
+    return oci->locked.known;
+}
+
+int sl_oci_files(struct sl_oci *oci, const struct sl_oci_manifest **manifest, struct sl_err *err)
+{
+    char what[WHAT_BYTES];
+    struct sl_oci_manifest made = {0};
+    snprintf(what, sizeof(what), "cannot open '%.380s'", oci->store->uri);
+    if (!is_known(oci) && resolve(oci, what, &made, err) < 0) {
+        sl_oci_manifest_release(&made);
+        return -1;
+    }
+    SL_LOCKED(&oci->locked.mutex);
+    if (oci->locked.known) { /* the first one who asked decides */
+        sl_oci_manifest_release(&made);
+    } else {
+        oci->locked.manifest = made;
+        oci->locked.known = true;
+    }
+    *manifest = &oci->locked.manifest;
+    return 0;
+}
+
+int sl_oci_list(struct sl_store *store,
+                int (*each)(const struct sl_entry *entry, void *arg, struct sl_err *err), void *arg,
+                struct sl_err *err)
+{
+    struct sl_oci *oci = store->impl;
+    const struct sl_oci_manifest *manifest;
+    size_t below = strlen(oci->folder);
+    bool found = false;
+    if (sl_oci_files(oci, &manifest, err) < 0)
+        return -1;
+    for (size_t i = 0; i < manifest->count; i++) {
+        const struct sl_oci_file *file = &manifest->files[i];
+        struct sl_checksums sums = {.count = 1, .items[0].kind = SL_HASH_SHA256};
+        if (strncmp(file->name, oci->folder, below) != 0 || !file->name[below])
+            continue;
+        memcpy(sums.items[0].value, file->sha256, sizeof(file->sha256));
+        const struct sl_entry entry = {.name = file->name + below,
+                                       .bytes = file->bytes,
+                                       .etag = "",
+                                       .pin = file->digest,
+                                       .sums = &sums};
+        found = true;
+        if (each(&entry, arg, err) < 0)
+            return -1;
+    }
+    if (!found)
+        return sl_fail(err, SL_E_NOT_FOUND, "there is no file below '%s': check the folder",
+                       store->uri);
+    return 0;
+}

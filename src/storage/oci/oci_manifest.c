@@ -1,0 +1,238 @@
+/*
+ * Which files a manifest names. Whoever packs models gives them names in annotations (ModelPack,
+ * ORAS), beside the digest (Ollama), or none at all: then the kind of a layer says what it is. What
+ * is packed into an archive is refused, not left out: a model without it would look whole.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/utsname.h>
+
+#include "json.h"
+#include "oci_store.h"
+
+enum { TYPE_BYTES_SHOWN = 100 };
+
+static int hostile(const char *what, struct sl_err *err, const char *why)
+{
+    return sl_fail_code(err, SL_E_FORMAT, "manifest", "%s: %s", what, why);
+}
+
+/* ---- names ----------------------------------------------------------------------------------- */
+
+/* Layers that have no names of their own; several of one kind are numbered. */
+static const struct unnamed {
+    const char *type, *stem, *extension;
+} unnamed[] = {
+    {"application/vnd.ollama.image.model", "model", ".gguf"},
+    {"application/vnd.ollama.image.projector", "mmproj", ".gguf"},
+    {"application/vnd.ollama.image.adapter", "adapter", ".gguf"},
+    {"application/vnd.ollama.image.template", "template", ""},
+    {"application/vnd.ollama.image.params", "params", ".json"},
+    {"application/vnd.ollama.image.system", "system", ".txt"},
+    {"application/vnd.ollama.image.license", "LICENSE", ""},
+    {"application/vnd.docker.ai.gguf.v3", "model", ".gguf"},
+    {"application/vnd.docker.ai.gguf.v3.lora", "adapter", ".gguf"},
+    {"application/vnd.docker.ai.safetensors", "model", ".safetensors"},
+    {"application/vnd.docker.ai.mmproj", "mmproj", ".gguf"},
+    {"application/vnd.docker.ai.dduf", "model", ".dduf"},
+    {"application/vnd.docker.ai.license", "LICENSE", ""},
+    {"application/vnd.docker.ai.chat.template.jinja", "chat_template", ".jinja"},
+};
+
+static const struct unnamed *find_unnamed(const char *type)
+{
+    for (size_t i = 0; i < SL_COUNT(unnamed); i++)
+        if (strcmp(unnamed[i].type, type) == 0)
+            return &unnamed[i];
+    return NULL;
+}
+
+static const char *type_of(const json_t *layer)
+{
+    const char *type = sl_json_get_string(layer, "mediaType");
+    return type ? type : "";
+}
+
+/* How many layers are of its kind, and the how manieth it is, from 1 on. */
+static size_t place_of(const json_t *layers, size_t index, size_t *all)
+{
+    const char *type = type_of(json_array_get(layers, index));
+    size_t place = 0;
+    *all = 0;
+    for (size_t i = 0; i < json_array_size(layers); i++) {
+        *all += strcmp(type_of(json_array_get(layers, i)), type) == 0;
+        place = i == index ? *all : place;
+    }
+    return place;
+}
+
+static char *make_name(const json_t *layers, size_t index, struct sl_err *err)
+{
+    const struct unnamed *kind = find_unnamed(type_of(json_array_get(layers, index)));
+    size_t all, place = place_of(layers, index, &all);
+    if (all == 1)
+        return sl_asprintf(err, "%s%s", kind->stem, kind->extension);
+    return sl_asprintf(err, "%s-%05zu-of-%05zu%s", kind->stem, place, all, kind->extension);
+}
+
+/* As whoever pushed it says; NULL: not at all. Borrowed. */
+static const char *given_name(const json_t *layer)
+{
+    static const char *const keys[] = {"org.cncf.model.filepath", "org.opencontainers.image.title"};
+    const json_t *annotations = json_object_get(layer, "annotations");
+    for (size_t i = 0; i < SL_COUNT(keys); i++) {
+        const char *name = sl_json_get_string(annotations, keys[i]);
+        if (name && *name)
+            return name;
+    }
+    return sl_json_get_string(layer, "name");
+}
+
+static bool is_archive(const json_t *layer)
+{
+    static const char *const marks[] = {".tar", "+gzip", ".gzip", "+zstd"};
+    const char *type = type_of(layer);
+    const char *unpack =
+        sl_json_get_string(json_object_get(layer, "annotations"), "io.deis.oras.content.unpack");
+    for (size_t i = 0; i < SL_COUNT(marks); i++)
+        if (strstr(type, marks[i]))
+            return true;
+    return unpack && strcmp(unpack, "true") == 0;
+}
+
+/* ---- layers ---------------------------------------------------------------------------------- */
+
+static int take_digest(const json_t *item, const char *what, char digest[SL_OCI_DIGEST_BYTES],
+                       struct sl_err *err)
+{
+    const char *text = sl_json_get_string(item, "digest");
+    if (!text || !sl_oci_is_digest(text))
+        return hostile(what, err, "a digest in its manifest is not sha256: and 64 hex digits");
+    memcpy(digest, text, SL_OCI_DIGEST_BYTES);
+    return 0;
+}
+
+static int refuse_archive(const json_t *layer, const char *what, struct sl_err *err)
+{
+    return sl_fail(err, SL_E_FORMAT,
+                   "%s: a layer is an archive (%.*s), and sluice reads layers that are files: push "
+                   "the model's files one by one (oras push, or ModelPack's raw layers)",
+                   what, TYPE_BYTES_SHOWN, type_of(layer));
+}
+
+/* Nothing is added for a layer that is no file, such as a signature. */
+static int take_layer(const json_t *layers, size_t index, const char *what,
+                      struct sl_oci_manifest *manifest, struct sl_err *err)
+{
+    const json_t *layer = json_array_get(layers, index), *size = json_object_get(layer, "size");
+    const char *name = given_name(layer);
+    struct sl_oci_file *file = &manifest->files[manifest->count];
+    if (is_archive(layer))
+        return refuse_archive(layer, what, err);
+    if (!name && !find_unnamed(type_of(layer)))
+        return 0;
+    if (!json_is_integer(size) || json_integer_value(size) < 0 ||
+        (uint64_t)json_integer_value(size) > SL_OBJECT_BYTES_MAX)
+        return hostile(what, err, "the size of a layer is no size");
+    if (take_digest(layer, what, file->digest, err) < 0)
+        return -1;
+    sl_unhex(file->digest + sizeof("sha256:") - 1, file->sha256, sizeof(file->sha256));
+    file->bytes = (uint64_t)json_integer_value(size);
+    file->name = name ? sl_strdup(name, err) : make_name(layers, index, err);
+    manifest->count += file->name != NULL;
+    return file->name ? 0 : -1;
+}
+
+static int take_layers(const json_t *layers, const char *what, struct sl_oci_manifest *manifest,
+                       struct sl_err *err)
+{
+    size_t count = json_array_size(layers);
+    manifest->files = sl_alloc(SL_MAX(count, (size_t)1) * sizeof(*manifest->files), err);
+    if (!manifest->files)
+        return -1;
+    for (size_t i = 0; i < count; i++)
+        if (take_layer(layers, i, what, manifest, err) < 0)
+            return -1;
+    if (manifest->count)
+        return 0;
+    return sl_fail(err, SL_E_FORMAT,
+                   "%s: none of its %zu layers is a file with a name: is it a model? (oras and "
+                   "ModelPack name files by annotations)",
+                   what, count);
+}
+
+/* ---- an index -------------------------------------------------------------------------------- */
+
+/* As container tools call processors. */
+static const char *architecture(void)
+{
+    struct utsname machine;
+    if (uname(&machine) < 0)
+        return "amd64";
+    return strcmp(machine.machine, "aarch64") == 0 ? "arm64" : "amd64";
+}
+
+/* 0: not at all, as what is only attached to another entry; 2: it is made for this machine. */
+static unsigned fits(const json_t *item)
+{
+    const json_t *platform = json_object_get(item, "platform");
+    const char *os = sl_json_get_string(platform, "os");
+    const char *processor = sl_json_get_string(platform, "architecture");
+    if (os && strcmp(os, "unknown") == 0)
+        return 0;
+    if (!os || !processor)
+        return 1;
+    return strcmp(os, "linux") == 0 && strcmp(processor, architecture()) == 0 ? 2 : 1;
+}
+
+static int take_index(const json_t *items, const char *what, struct sl_oci_manifest *manifest,
+                      struct sl_err *err)
+{
+    const json_t *best = NULL;
+    unsigned best_fit = 0, equal = 0;
+    for (size_t i = 0; i < json_array_size(items); i++) {
+        const json_t *item = json_array_get(items, i);
+        unsigned fit = fits(item);
+        if (!fit || fit < best_fit)
+            continue;
+        equal = fit > best_fit ? 1 : equal + 1;
+        best = fit > best_fit ? item : best;
+        best_fit = fit;
+    }
+    if (!best || (best_fit == 1 && equal > 1))
+        return sl_fail(err, SL_E_NOT_FOUND,
+                       "%s: it is an index of %zu manifests, and %s is for linux/%s: name one by "
+                       "its digest",
+                       what, json_array_size(items), best ? "not one of them" : "none",
+                       architecture());
+    return take_digest(best, what, manifest->child, err);
+}
+
+int sl_oci_manifest_parse(const char *text, size_t bytes, const char *what,
+                          struct sl_oci_manifest *manifest, struct sl_err *err)
+{
+    *manifest = (struct sl_oci_manifest){0};
+    json_t *document = sl_json_parse(text, bytes, what, err);
+    if (!document)
+        return -1;
+    const json_t *layers = json_object_get(document, "layers");
+    const json_t *entries = json_object_get(document, "manifests");
+    int result;
+    if (json_is_array(layers))
+        result = take_layers(layers, what, manifest, err);
+    else if (json_is_array(entries))
+        result = take_index(entries, what, manifest, err);
+    else
+        result = hostile(what, err, "the answer is no manifest: is this a registry?");
+    json_decref(document);
+    return result;
+}
+
+void sl_oci_manifest_release(struct sl_oci_manifest *manifest)
+{
+    for (size_t i = 0; i < manifest->count; i++)
+        free(manifest->files[i].name);
+    free(manifest->files);
+    *manifest = (struct sl_oci_manifest){0};
+}

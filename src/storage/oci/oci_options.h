@@ -1,0 +1,16 @@
+/* The kind of store that OCI registries are, and its section of the spec. The values are their
+ * spec's; the row is a constant, for any thread. */
+#ifndef SL_OCI_OPTIONS_H
+#define SL_OCI_OPTIONS_H
+
+#include "option.h"
+
+/** `source.oci`; rows in oci.c. */
+struct sl_oci_options {
+    char *docker_config;
+    bool plain_http;
+};
+extern const struct sl_option_table sl_oci_table;
+extern const struct sl_store_kind sl_oci_store;
+
+#endif

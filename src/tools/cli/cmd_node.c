@@ -1,0 +1,244 @@
+/*
+ * sluice node: what an operator asks of the node daemon, over its control socket: which models
+ * there are, load, pin, evict, forget, try again. Each action is a row.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "buf.h"
+#include "cli.h"
+#include "control.h"
+#include "operand.h"
+
+enum { SPEC_BYTES_MAX = 1024 * 1024, WATCH_MS = 1000 };
+
+struct node_options {
+    char *socket;
+    bool watch;
+};
+static const struct sl_option rows[] = {
+    SL_OPTION(node_options, socket, STRING, "",
+              "the daemon's control socket; $SLUICE_CONTROL_SOCKET, else "
+              "/run/sluice/control.sock, unless given",
+              .value = "PATH"),
+    SL_OPTION(node_options, watch, BOOL, "false",
+              "models: show them again every second; load, retry: wait until the model is there"),
+    SL_OPTION_END,
+};
+static const struct sl_option_table table = {"node", sizeof(struct node_options), rows};
+
+static const char *socket_of(const struct node_options *options)
+{
+    const char *usual = getenv("SLUICE_CONTROL_SOCKET");
+    if (options->socket && *options->socket)
+        return options->socket;
+    return usual && *usual ? usual : "/run/sluice/control.sock";
+}
+
+static const char *text_of(const json_t *object, const char *key)
+{
+    const char *text = sl_json_get_string(object, key);
+    return text ? text : "";
+}
+
+/* ---- models ---------------------------------------------------------------------------------- */
+
+static int references_of(const json_t *model)
+{
+    const json_t *versions = json_object_get(model, "versions");
+    uint64_t count = 0;
+    for (size_t i = 0; i < json_array_size(versions); i++)
+        count += sl_json_get_uint(json_array_get(versions, i), "reference_count", 0);
+    return (int)SL_MIN(count, (uint64_t)99999);
+}
+
+static void print_model(const json_t *model)
+{
+    char size[32], name[260], why[800];
+    const json_t *error = json_object_get(model, "error");
+    snprintf(name, sizeof(name), "%.255s", text_of(model, "name"));
+    sl_sanitize(name);
+    printf("%-32s %-9s %-7s %10s %6d  %.16s\n", name, text_of(model, "state"),
+           json_is_true(json_object_get(model, "pinned")) ? "pinned" : "-",
+           sl_human_bytes(sl_json_get_uint(model, "bytes", 0), size), references_of(model),
+           text_of(model, "version"));
+    if (!json_is_object(error))
+        return;
+    snprintf(why, sizeof(why), "%.767s", text_of(error, "message"));
+    sl_sanitize(why);
+    printf("  %s\n", why);
+    const json_t *retry = json_object_get(error, "retry_in_seconds");
+    if (json_is_number(retry) && json_number_value(retry) > 0)
+        printf("  next try in %.0f s\n", json_number_value(retry));
+}
+
+static void print_models(const json_t *answer)
+{
+    char held[32], budget[32];
+    const json_t *models = json_object_get(answer, "models");
+    printf("%-32s %-9s %-7s %10s %6s  %s\n", "NAME", "STATE", "PIN", "SIZE", "USERS", "VERSION");
+    for (size_t i = 0; i < json_array_size(models); i++)
+        print_model(json_array_get(models, i));
+    printf("%s of %s in use\n", sl_human_bytes(sl_json_get_uint(answer, "held_bytes", 0), held),
+           sl_human_bytes(sl_json_get_uint(answer, "budget_bytes", 0), budget));
+}
+
+/* As it came, on one line. */
+static int print_answer(const json_t *answer, struct sl_err *err)
+{
+    char *text = json_dumps(answer, JSON_COMPACT);
+    if (!text)
+        return sl_fail(err, SL_E_NO_SPACE, "no memory for the daemon's answer");
+    printf("%s\n", text);
+    free(text);
+    return 0;
+}
+
+static int run_models(struct sl_cli *cli, const char *socket, struct sl_err *err)
+{
+    const struct node_options *options = cli->options;
+    for (;;) {
+        json_t *answer = NULL;
+        if (sl_control_ask(socket, "GET", "/v1/models", NULL, &answer, err) < 0)
+            return -1;
+        int done = 0;
+        if (cli->json)
+            done = print_answer(answer, err);
+        else
+            print_models(answer);
+        json_decref(answer);
+        if (done < 0 || !options->watch)
+            return done;
+        fflush(stdout);
+        if (sl_sleep_ms(WATCH_MS, cli->cancel, err) < 0)
+            return -1;
+        printf("\n");
+    }
+}
+
+/* ---- actions --------------------------------------------------------------------------------- */
+
+/* 1: go on waiting. */
+static int judge(const json_t *model, struct sl_err *err)
+{
+    const json_t *error = json_object_get(model, "error");
+    bool busy = json_is_true(json_object_get(model, "busy"));
+    if (busy)
+        return 1;
+    if (json_is_object(error)) {
+        sl_control_fail(error, err);
+        return sl_wrap(err, "model '%s'", text_of(model, "name"));
+    }
+    return strcmp(text_of(model, "state"), "ready") == 0 ? 0 : 1;
+}
+
+static int watch_model(struct sl_cli *cli, const char *socket, const char *path, struct sl_err *err)
+{
+    for (;;) {
+        json_t *model = NULL;
+        if (sl_control_ask(socket, "GET", path, NULL, &model, err) < 0)
+            return -1;
+        int state = judge(model, err);
+        if (state == 0 && cli->json)
+            state = print_answer(model, err);
+        else if (state == 0)
+            print_model(model);
+        json_decref(model);
+        if (state <= 0)
+            return state;
+        if (sl_sleep_ms(WATCH_MS, cli->cancel, err) < 0)
+            return -1;
+    }
+}
+
+struct action {
+    const char *name, *method, *below, *done;
+    bool waits; /* --watch waits for the model */
+};
+static const struct action actions[] = {
+    {"load", "POST", "/load", "loading", true},     {"retry", "POST", "/load", "loading", true},
+    {"pin", "POST", "/pin", "pinned", false},       {"unpin", "POST", "/unpin", "unpinned", false},
+    {"evict", "POST", "/evict", "evicting", false}, {"forget", "DELETE", "", "forgetting", false},
+};
+
+static int load_spec(struct sl_cli *cli, const char *socket, const char *file, struct sl_err *err)
+{
+    sl_autobuf text = SL_BUF_INIT(SPEC_BYTES_MAX);
+    json_t *answer = NULL;
+    if (sl_buf_read_file(&text, file, err) < 0 ||
+        sl_control_ask(socket, "POST", "/v1/loads", sl_buf_string(&text), &answer, err) < 0)
+        return -1;
+    int done = cli->json ? print_answer(answer, err) : 0;
+    if (!cli->json)
+        printf("loading what '%s' says: see `sluice node models`\n", file);
+    json_decref(answer);
+    return done;
+}
+
+static int act(struct sl_cli *cli, const struct action *action, const char *socket,
+               struct sl_err *err)
+{
+    const struct node_options *options = cli->options;
+    const char *name = cli->operands[1];
+    if (action == actions && sl_operand_is_spec(name))
+        return load_spec(cli, socket, name, err);
+    json_t *answer = NULL;
+    sl_autofree char *escaped = sl_control_escape(name, err);
+    sl_autofree char *model = escaped ? sl_asprintf(err, "/v1/models/%s", escaped) : NULL;
+    sl_autofree char *path = model ? sl_asprintf(err, "%s%s", model, action->below) : NULL;
+    if (!path || sl_control_ask(socket, action->method, path, NULL, &answer, err) < 0)
+        return -1;
+    bool waits = action->waits && options->watch;
+    int done = cli->json && !waits ? print_answer(answer, err) : 0;
+    if (!cli->json)
+        printf("%s %s\n", action->done, name);
+    json_decref(answer);
+    return done == 0 && waits ? watch_model(cli, socket, model, err) : done;
+}
+
+static int fail_unknown(const char *name, struct sl_err *err)
+{
+    return sl_fail(err, SL_E_USAGE,
+                   "unknown node command '%.64s': use models, load, retry, pin, unpin, evict or "
+                   "forget",
+                   name);
+}
+
+static int run(struct sl_cli *cli, struct sl_err *err)
+{
+    const char *name = cli->operands[0], *socket = socket_of(cli->options);
+    if (strcmp(name, "models") == 0)
+        return cli->operand_count > 1
+                   ? sl_fail(err, SL_E_USAGE, "'sluice node models' takes no name")
+                   : run_models(cli, socket, err);
+    for (size_t i = 0; i < SL_COUNT(actions); i++) {
+        if (strcmp(actions[i].name, name) != 0)
+            continue;
+        return cli->operand_count < 2
+                   ? sl_fail(err, SL_E_USAGE, "'sluice node %s' needs the name of a model", name)
+                   : act(cli, &actions[i], socket, err);
+    }
+    return fail_unknown(name, err);
+}
+
+const struct sl_command sl_cmd_node = {
+    .name = "node",
+    .usage = "sluice node models | load NAME|SPEC | retry|pin|unpin|evict|forget NAME",
+    .summary = "ask the node daemon which models it has; load, pin and evict them",
+    .description =
+        "Asks `sluice serve` at its control socket. models lists every model with its state, size, "
+        "users and last error. load looks for a new version of a model, or loads what a spec file "
+        "(.yaml) says; retry does not wait for the next try of a model that failed. pin keeps a "
+        "model in memory, evict takes it out, forget also forgets its name. Allowed: root, the "
+        "daemon's user, and whom control.uids and control.gids name.",
+    .examples = "sluice node models --watch           # again every second\n"
+                "sluice node load model.yaml          # as a request\n"
+                "sluice node retry gpt-j --watch      # now, and wait for it\n"
+                "sluice node evict gpt-j",
+    .operand_words = "models load retry pin unpin evict forget",
+    .options = &table,
+    .operand_min = 1,
+    .operand_max = 2,
+    .run = run,
+};

@@ -1,0 +1,20 @@
+/* The control socket of `sluice serve`, asked by HTTP (docs/http.md). */
+#ifndef SL_CONTROL_H
+#define SL_CONTROL_H
+
+#include "err.h"
+#include "json.h"
+
+/**
+ * One request, up to half a minute. body NULL: none. *answer, to be given to json_decref(), is the
+ * answer's document. What the daemon refuses is its own error; SL_E_NET: nobody answers there;
+ * SL_E_AUTH: this user may not connect.
+ */
+int sl_control_ask(const char *socket, const char *method, const char *path, const char *body,
+                   json_t **answer, struct sl_err *err);
+/** The daemon's error object as ours: its words, its exit code. Always -1. */
+int sl_control_fail(const json_t *error, struct sl_err *err);
+/** A segment of a path, percent-encoded; free() it. */
+char *sl_control_escape(const char *text, struct sl_err *err);
+
+#endif

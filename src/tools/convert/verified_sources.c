@@ -1,0 +1,69 @@
+/*
+ * Sources that have a sidecar: threads read here and there, so each source gets a verified, which
+ * fetches whole ranges and lets nothing through that was not found right. Tensors stored in a
+ * stride are gathered by requests of their own, past it.
+ */
+#include "verified_reader.h"
+
+#include "job.h"
+#include "log.h"
+#include "names.h"
+
+static int refuse_strided(const struct sl_plan *plan, struct sl_err *err)
+{
+    for (size_t i = 0; i < plan->target_count; i++) {
+        const struct sl_tensor *from = plan->targets[i].from;
+        if (from->strides)
+            return sl_fail_code(err, SL_E_INTEGRITY, "E_SIDECAR",
+                                "tensor '%.*s' is not stored in one piece, so its sidecar cannot "
+                                "check it, and verify.sidecar is 'require': use 'auto', and "
+                                "`sluice verify` before",
+                                SL_NAME_ARGS(from->name, from->name_bytes));
+    }
+    return 0;
+}
+
+static int verify_one(struct sl_job *job, struct sl_component *component, uint32_t number,
+                      struct sl_err *err)
+{
+    const struct sl_spec_verify *verify = &component->spec.verify;
+    const struct sl_sidecar *sidecar = sl_plan_sidecar(component->plan, number);
+    struct sl_err why = SL_ERR_INIT;
+    if (!sidecar)
+        return 0;
+    component->verified[number] =
+        sl_verified_reader_new(component->plan->sources[number].source, sidecar,
+                               verify->hashes == SL_HASHES_ALL, 0, job->config->progress, &why);
+    if (component->verified[number])
+        return 0;
+    if (why.kind != SL_E_USAGE || verify->sidecar == SL_SIDECAR_REQUIRE) {
+        *err = why;
+        return -1;
+    }
+    sl_log(SL_LOG_WARN, "%s; it is not used", why.message);
+    return 0;
+}
+
+int sl_component_verify_reads(struct sl_job *job, struct sl_component *component,
+                              struct sl_err *err)
+{
+    const struct sl_plan *plan = component->plan;
+    if (component->spec.verify.sidecar == SL_SIDECAR_REQUIRE && refuse_strided(plan, err) < 0)
+        return -1;
+    component->verified =
+        sl_alloc_array(plan->source_count, sizeof(struct sl_verified_reader *), err);
+    if (!component->verified)
+        return -1;
+    component->verified_count = plan->source_count;
+    for (uint32_t i = 0; i < plan->source_count; i++)
+        if (verify_one(job, component, i, err) < 0)
+            return -1;
+    return 0;
+}
+
+void sl_component_release_readers(struct sl_component *component)
+{
+    for (size_t i = 0; i < component->verified_count; i++)
+        sl_verified_reader_free(component->verified[i]);
+    free(component->verified);
+}

@@ -1,0 +1,164 @@
+/* Reads that end early: canceled by another thread, a descriptor, a callback, the clock; and what a
+ * read tells meanwhile. */
+#include <pthread.h>
+#include <sched.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "claims.h"
+#include "mem.h"
+#include "memory_store.h"
+#include "model_maker.h"
+#include "open_case.h"
+#include "range_server.h"
+
+/* ---- canceled -------------------------------------------------------------------------------- */
+
+struct stalled {
+    struct sl_server *server;
+    struct sluice_source *source;
+    uint8_t *data;
+};
+
+/* Every read waits for ever. */
+static void stall(struct stalled *stalled)
+{
+    size_t bytes;
+    stalled->server = sl_server_start();
+    stalled->data = sl_model_safetensors("a,b,c", 100000, &bytes);
+    sl_server_put(stalled->server, "/m.safetensors", stalled->data, bytes, "\"1\"");
+    struct sluice_open_options options = {.size = sizeof(options),
+                                          .spec = "readers: {stallSeconds: 3600, hedge: off}"};
+    stalled->source = open_it(sl_server_url(stalled->server, "/m.safetensors"), &options);
+    SL_SCRIPT(stalled->server, {.fault = SL_FAULT_STALL, .after = 100});
+}
+
+static void unstall(struct stalled *stalled)
+{
+    sluice_close(stalled->source);
+    sl_server_stop(stalled->server);
+    free(stalled->data);
+}
+
+static int read_stalled(struct stalled *stalled, const struct sluice_read_options *options)
+{
+    sl_autofree uint8_t *room = malloc(400000);
+    const struct sluice_read read = {
+        .size = sizeof(read), .number = 1, .to = room, .bytes = 400000};
+    return sluice_read(stalled->source, &read, 1, options, &error);
+}
+
+static void *cancel_when_stalled(void *arg)
+{
+    struct stalled *stalled = arg;
+    while (!sl_server_stalled_count(stalled->server))
+        sched_yield();
+    sluice_cancel(stalled->source);
+    return NULL;
+}
+
+SL_TEST(another_thread_cancels_a_read)
+{
+    struct stalled stalled;
+    pthread_t thread;
+    stall(&stalled);
+    pthread_create(&thread, NULL, cancel_when_stalled, &stalled);
+    ck_assert_int_eq(read_stalled(&stalled, NULL), -1);
+    ck_assert_int_eq(error.kind, SLUICE_CANCELED);
+    pthread_join(thread, NULL);
+    ck_assert_int_eq(read_stalled(&stalled, NULL), -1);
+    ck_assert_int_eq(error.kind, SLUICE_CANCELED);
+    unstall(&stalled);
+}
+
+static void *write_when_stalled(void *arg)
+{
+    struct stalled *stalled = ((void **)arg)[0];
+    const int *fds = ((void **)arg)[1];
+    while (!sl_server_stalled_count(stalled->server))
+        sched_yield();
+    ck_assert_int_eq(write(fds[1], "x", 1), 1);
+    return NULL;
+}
+
+SL_TEST(a_descriptor_cancels_a_read_and_no_other)
+{
+    struct stalled stalled;
+    int fds[2];
+    pthread_t thread;
+    stall(&stalled);
+    ck_assert_int_eq(pipe(fds), 0);
+    void *args[] = {&stalled, fds};
+    pthread_create(&thread, NULL, write_when_stalled, args);
+    const struct sluice_read_options options = {.size = sizeof(options), .cancel_fd = fds[0]};
+    ck_assert_int_eq(read_stalled(&stalled, &options), -1);
+    ck_assert_int_eq(error.kind, SLUICE_CANCELED);
+    pthread_join(thread, NULL);
+    sl_server_script(stalled.server, NULL, 0);
+    ck_assert_msg(read_stalled(&stalled, NULL) == 0, "%s", error.message);
+    close(fds[0]);
+    close(fds[1]);
+    unstall(&stalled);
+}
+
+SL_TEST(a_read_ends_with_its_time)
+{
+    struct stalled stalled;
+    stall(&stalled);
+    const struct sluice_read_options options = {.size = sizeof(options), .timeout_ms = 50};
+    ck_assert_int_eq(read_stalled(&stalled, &options), -1);
+    ck_assert_int_eq(error.kind, SLUICE_TIMEOUT);
+    unstall(&stalled);
+}
+
+/* ---- callbacks ------------------------------------------------------------------------------- */
+
+struct told {
+    uint64_t done[3], bytes, total;
+    unsigned calls, stop_at;
+};
+
+static int note_progress(void *arg, uint64_t done, uint64_t total)
+{
+    struct told *told = arg;
+    ck_assert_uint_gt(done + 1, told->bytes);
+    told->bytes = done;
+    told->total = total;
+    return 0;
+}
+
+static int report_done(void *arg, uint64_t index)
+{
+    struct told *told = arg;
+    told->done[index]++;
+    return ++told->calls == told->stop_at;
+}
+
+SL_TEST(each_read_is_told_once)
+{
+    size_t bytes;
+    uint8_t *data = sl_model_safetensors("a,b,c", 100000, &bytes), *room = malloc(3 * 400000);
+    struct sluice_read reads[3];
+    struct told told = {0};
+    sl_memory_put("m.safetensors", data, bytes, NULL);
+    struct sluice_source *source = open_it("memory:m.safetensors", NULL);
+    for (uint64_t i = 0; i < 3; i++)
+        reads[i] = (struct sluice_read){
+            .size = sizeof(reads[i]), .number = 2 - i, .to = room + i * 400000, .bytes = 400000};
+    struct sluice_read_options options = {
+        .size = sizeof(options), .progress = note_progress, .done = report_done, .arg = &told};
+    ck_assert_int_eq(sluice_read(source, reads, 3, &options, &error), 0);
+    for (size_t i = 0; i < 3; i++) {
+        ck_assert_uint_eq(told.done[i], 1);
+        ck_assert_mem_eq(room + i * 400000, data + bytes - (i + 1) * 400000, 400000);
+    }
+    ck_assert_uint_eq(told.bytes, 3 * 400000);
+    ck_assert_uint_eq(told.total, 3 * 400000);
+    told = (struct told){.stop_at = 1};
+    ck_assert_int_eq(sluice_read(source, reads, 3, &options, &error), -1);
+    ck_assert_int_eq(error.kind, SLUICE_CANCELED);
+    sluice_close(source);
+    sl_memory_clear();
+    free(data);
+    free(room);
+}

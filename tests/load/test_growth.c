@@ -1,0 +1,263 @@
+/* What the distance to a server does to the number of connections. Steps down. (Climbing:
+ * test_reader.c.) */
+#include "growth.h"
+
+#include <check.h>
+#include <stdlib.h>
+
+#include "claims.h"
+#include "mem.h"
+#include "thread.h"
+
+#define MIB UINT64_C(1048576)
+
+static unsigned begin_at(uint64_t first_byte_ms, uint64_t request_bytes, unsigned first,
+                         unsigned maximum)
+{
+    struct sl_growth growth;
+    sl_growth_init(&growth, first, maximum);
+    sl_growth_know_distance(&growth, first_byte_ms * SL_NS_PER_MS, request_bytes);
+    return growth.connections;
+}
+
+SL_TEST(nearby_a_load_begins_with_few)
+{
+    ck_assert_uint_eq(begin_at(0, 8 * MIB, 4, 64), 4);
+    ck_assert_uint_eq(begin_at(1, 8 * MIB, 4, 64), 4);
+    ck_assert_uint_eq(begin_at(7, 8 * MIB, 4, 64), 4);
+}
+
+SL_TEST(far_away_it_begins_with_what_fills_a_link)
+{
+    unsigned far = begin_at(30, 8 * MIB, 4, 64), farther = begin_at(100, 8 * MIB, 4, 64);
+    ck_assert_uint_ge(far, 30);
+    ck_assert_uint_le(far, 48);
+    ck_assert_uint_gt(farther, far);
+    ck_assert_uint_eq(begin_at(30, 64 * 1024, 4, 64), 64);
+    ck_assert_uint_eq(begin_at(30, 0, 4, 64), 64);
+}
+
+SL_TEST(a_number_that_was_given_stays)
+{
+    ck_assert_uint_eq(begin_at(100, 64 * 1024, 6, 6), 6);
+    ck_assert_uint_eq(begin_at(100, 64 * 1024, 1, 1), 1);
+    ck_assert_uint_eq(begin_at(30, 8 * MIB, 50, 64), 50);
+}
+
+SL_TEST(only_the_first_answer_counts)
+{
+    struct sl_growth growth;
+    sl_growth_init(&growth, 4, 64);
+    sl_growth_know_distance(&growth, 0, MIB);
+    sl_growth_know_distance(&growth, 2 * SL_NS_PER_MS, MIB);
+    sl_growth_know_distance(&growth, 90 * SL_NS_PER_MS, MIB);
+    ck_assert_uint_eq(growth.connections, 4);
+}
+
+SL_TEST(a_server_that_is_too_busy_is_not_asked_for_more)
+{
+    struct sl_growth growth;
+    sl_growth_init(&growth, 16, 64);
+    ck_assert_uint_eq(sl_growth_tick(&growth, SL_NS_PER_S, 1, 1), 8);
+    sl_growth_know_distance(&growth, 90 * SL_NS_PER_MS, MIB);
+    ck_assert_uint_eq(growth.connections, 8);
+}
+
+/* 32 connections fill this link: the step to 64 brings nothing and is taken back. */
+SL_TEST(from_there_it_climbs_as_ever)
+{
+    struct sl_growth growth;
+    sl_growth_init(&growth, 4, 128);
+    sl_growth_know_distance(&growth, 30 * SL_NS_PER_MS, 8 * MIB);
+    unsigned first = growth.connections, most = 0;
+    double bytes = 1;
+    for (uint64_t ms = 1; ms < 2000; ms++) {
+        unsigned now = sl_growth_tick(&growth, ms * SL_NS_PER_MS, (uint64_t)bytes, 0);
+        bytes += 40e3 * (now < 32 ? now : 32);
+        most = now > most ? now : most;
+    }
+    ck_assert_uint_gt(most, first);
+    ck_assert_uint_eq(growth.connections, first);
+}
+
+/* 64 requests, and 36 connections would do: one turn of 64. 100: three turns of 34. */
+SL_TEST(none_is_left_over_in_the_last_turn)
+{
+    static const struct {
+        size_t requests;
+        unsigned wanted;
+    } rows[] = {{64, 64}, {66, 33}, {100, 34}, {38, 38}, {20, 36}, {1000, 36}, {0, 36}};
+    for (size_t i = 0; i < SL_COUNT(rows); i++) {
+        struct sl_growth growth;
+        sl_growth_init(&growth, 4, 64);
+        sl_growth_know_requests(&growth, rows[i].requests);
+        sl_growth_know_distance(&growth, 30 * SL_NS_PER_MS, 8 * MIB);
+        ck_assert_msg(growth.connections == rows[i].wanted, "%zu requests: %u connections",
+                      rows[i].requests, growth.connections);
+    }
+}
+
+/* ---- steps down ------------------------------------------------------------------------------ */
+
+/* A load on a link where each connection brings 40 MB/s and all together at most 400; what it would
+ * have brought with any number of connections, less what it brought, in seconds. */
+static double run_full_link(struct sl_growth *growth, unsigned seconds)
+{
+    double bytes = 1, missed = 0;
+    for (uint64_t ms = 1; ms < seconds * UINT64_C(1000); ms++) {
+        unsigned now = sl_growth_tick(growth, ms * SL_NS_PER_MS, (uint64_t)bytes, 0);
+        double rate = now < 10 ? 40e6 * now : 400e6;
+        bytes += rate / 1000;
+        missed += (400e6 - rate) / 400e6 / 1000;
+    }
+    return missed;
+}
+
+SL_TEST(fewer_are_kept_where_they_bring_the_same)
+{
+    struct sl_growth growth;
+    sl_growth_init(&growth, 4, 64);
+    run_full_link(&growth, 4);
+    ck_assert_uint_ge(growth.connections, 10);
+    unsigned climbed = growth.connections;
+    sl_growth_init(&growth, 4, 64);
+    double missed = run_full_link(&growth, 120);
+    ck_assert_uint_ge(growth.connections, 10);
+    ck_assert_uint_lt(growth.connections, climbed);
+    ck_assert_double_lt(missed, 3);
+}
+
+SL_TEST(it_never_goes_below_what_it_began_with)
+{
+    struct sl_growth growth;
+    double bytes = 1;
+    sl_growth_init(&growth, 4, 64);
+    for (uint64_t ms = 1; ms < 60000; ms++) {
+        ck_assert_uint_ge(sl_growth_tick(&growth, ms * SL_NS_PER_MS, (uint64_t)bytes, 0), 4);
+        bytes += 100e3;
+    }
+}
+
+/* A store that brings so much a second however many ask; bytes land a window of 256 KiB at a time,
+ * at each connection whenever its own is full. The most connections that it saw. */
+static unsigned run_slow_store(uint64_t rate, unsigned first, unsigned seed)
+{
+    enum { WINDOW = 256 * 1024, MOST = 64 };
+    struct sl_growth growth;
+    double waiting[MOST];
+    uint64_t landed = 1;
+    unsigned most = 0;
+    srand(seed);
+    for (unsigned i = 0; i < MOST; i++)
+        waiting[i] = rand() % WINDOW;
+    sl_growth_init(&growth, first, MOST);
+    sl_growth_know_quantum(&growth, WINDOW);
+    for (uint64_t ms = 1; ms < 120000; ms++) {
+        unsigned now = sl_growth_tick(&growth, ms * SL_NS_PER_MS, landed, 0);
+        most = now > most ? now : most;
+        for (unsigned i = 0; i < now; i++) {
+            waiting[i] += (double)rate / 1000 / now * (rand() % 2001) / 1000;
+            if (waiting[i] < WINDOW)
+                continue;
+            waiting[i] -= WINDOW;
+            landed += WINDOW;
+        }
+    }
+    return most;
+}
+
+SL_TEST(a_slow_store_never_sees_more_than_a_few)
+{
+    for (unsigned seed = 0; seed < 40; seed++) {
+        ck_assert_uint_le(run_slow_store(1000000, 4, seed), 8);
+        ck_assert_uint_le(run_slow_store(3000000, 4, seed), 8);
+        ck_assert_uint_le(run_slow_store(3000000, 2, seed), 8);
+    }
+}
+
+/* It is slow to begin an answer, as if it were 50 ms away. */
+SL_TEST(a_slow_store_that_seems_far_away_soon_sees_few)
+{
+    struct sl_growth growth;
+    uint64_t bytes = 1;
+    unsigned most = 0;
+    sl_growth_init(&growth, 4, 64);
+    sl_growth_know_quantum(&growth, 256 * 1024);
+    sl_growth_know_distance(&growth, 50 * SL_NS_PER_MS, 8 * MIB);
+    ck_assert_uint_gt(growth.connections, 8);
+    for (uint64_t ms = 1; ms < 60000; ms++, bytes += 3000) {
+        unsigned now = sl_growth_tick(&growth, ms * SL_NS_PER_MS, bytes, 0);
+        most = ms > 1500 && now > most ? now : most;
+    }
+    ck_assert_uint_le(most, 8);
+}
+
+/* The same where each connection is throttled: what was taken away comes back. */
+SL_TEST(far_away_where_each_is_slow_there_are_as_many_as_before)
+{
+    struct sl_growth growth;
+    uint64_t bytes = 1;
+    sl_growth_init(&growth, 4, 64);
+    sl_growth_know_quantum(&growth, 256 * 1024);
+    sl_growth_know_distance(&growth, 50 * SL_NS_PER_MS, 8 * MIB);
+    unsigned begun = growth.connections;
+    for (uint64_t ms = 1; ms < 60000; ms++)
+        bytes += 150 * sl_growth_tick(&growth, ms * SL_NS_PER_MS, bytes, 0);
+    ck_assert_uint_ge(growth.connections, begun);
+}
+
+/* Each connection is slow, and all of them together are not. */
+SL_TEST(where_slow_connections_add_up_there_are_many)
+{
+    struct sl_growth growth;
+    uint64_t bytes = 1;
+    sl_growth_init(&growth, 4, 64);
+    sl_growth_know_quantum(&growth, 256 * 1024);
+    for (uint64_t ms = 1; ms < 60000; ms++)
+        bytes += 500 * sl_growth_tick(&growth, ms * SL_NS_PER_MS, bytes, 0);
+    ck_assert_uint_eq(growth.connections, 64);
+    ck_assert_int_eq(growth.why, SL_GROWTH_MOST);
+}
+
+SL_TEST(it_says_why_there_are_so_many)
+{
+    struct sl_growth growth;
+    sl_growth_init(&growth, 4, 64);
+    ck_assert_int_eq(growth.why, SL_GROWTH_BEGUN);
+    uint64_t bytes = 1;
+    for (uint64_t ms = 1; ms < 4000; ms++, bytes += 400000)
+        sl_growth_tick(&growth, ms * SL_NS_PER_MS, bytes, 0);
+    ck_assert_int_eq(growth.why, SL_GROWTH_SAME);
+    sl_growth_tick(&growth, 60 * SL_NS_PER_S, bytes, 1);
+    ck_assert_int_eq(growth.why, SL_GROWTH_BUSY);
+    sl_growth_init(&growth, 4, 4);
+    ck_assert_int_eq(growth.why, SL_GROWTH_MOST);
+}
+
+static uint64_t cpu_ns;
+static uint64_t used_cpu(void)
+{
+    return cpu_ns;
+}
+
+/* Two processors; a part of them is used all the time. */
+static unsigned grow_busy(double part)
+{
+    struct sl_growth growth;
+    double bytes = 1;
+    cpu_ns = 0;
+    sl_growth_init(&growth, 4, 64);
+    sl_growth_watch_cpu(&growth, used_cpu, 2);
+    for (uint64_t ms = 1; ms < 3000; ms++) {
+        unsigned now = sl_growth_tick(&growth, ms * SL_NS_PER_MS, (uint64_t)bytes, 0);
+        bytes += 40e3 * now;
+        cpu_ns += (uint64_t)(part * 2 * SL_NS_PER_MS);
+    }
+    return growth.connections;
+}
+
+SL_TEST(without_a_free_processor_none_are_added)
+{
+    ck_assert_uint_eq(grow_busy(1), 4);
+    ck_assert_uint_eq(grow_busy(0.5), 64);
+}

@@ -1,0 +1,538 @@
+/* Publishing: whatever happens, each file is wholly old or wholly new, and `ready` never stands
+ * beside a mixture. */
+#include <check.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "alloc_fail.h"
+#include "claims.h"
+#include "memory_store.h"
+#include "model_maker.h"
+#include "publish_case.h"
+#include "publish_parts.h"
+#include "scratch.h"
+
+static char scratch[SL_SCRATCH_PATH_BYTES], path[SL_SCRATCH_PATH_BYTES + 16];
+static int scratch_fd;
+
+static void setup(void)
+{
+    scratch_fd = sl_scratch_open(scratch);
+    snprintf(path, sizeof(path), "%s/model", scratch);
+}
+
+static void teardown(void)
+{
+    publish_pretend_boot(NULL, false);
+    sl_scratch_close(scratch_fd, scratch);
+    sl_memory_clear();
+}
+
+/* A version of a model: objects in memory, spec and plan. */
+struct version {
+    struct sl_specs specs;
+    struct sl_plan *plan;
+};
+
+static void version_make(struct version *version, const char *const names[], const char *content)
+{
+    struct sl_err err = SL_ERR_INIT;
+    sl_memory_clear();
+    for (size_t i = 0; names[i]; i++) {
+        char name[1200];
+        snprintf(name, sizeof(name), "m/%s", names[i]);
+        ck_assert_int_eq(sl_memory_put(name, content, strlen(content), NULL), 0);
+    }
+    sl_model_spec(&version->specs, "memory://m/", path, "");
+    ck_assert_msg(sl_model_plan(&version->specs, &version->plan, &err) == 0, "%s", err.message);
+}
+
+static void version_release(struct version *version)
+{
+    sl_plan_free(version->plan);
+    sl_specs_release(&version->specs);
+}
+
+/* What reader and sink would do. */
+static void stage(struct sl_publish *publish, const struct sl_plan *plan, const char *content)
+{
+    ck_assert_int_eq(sl_publish_discard(publish, false, NULL), 0);
+    int staging = sl_publish_staging(publish, NULL);
+    ck_assert_int_ge(staging, 0);
+    for (size_t i = 0; i < plan->file_count; i++) {
+        const char *leaf;
+        int folder = sl_tree_parent(staging, plan->files[i].name, true, &leaf);
+        ck_assert_int_ge(folder, 0);
+        ck_assert_int_eq(sl_tree_write(folder, leaf, content, strlen(content), NULL), 0);
+        close(folder);
+    }
+}
+
+static struct sl_publish *open_publish(void)
+{
+    struct sl_err err = SL_ERR_INIT;
+    struct sl_publish *publish = sl_publish_open(path, NULL, NULL, NULL, &err);
+    ck_assert_msg(publish != NULL, "%s", err.message);
+    return publish;
+}
+
+static int publish_version(const struct version *version, const char *content, struct sl_err *err)
+{
+    struct sl_publish *publish = open_publish();
+    stage(publish, version->plan, content);
+    int done = sl_publish_commit(publish, version->plan, &version->specs.items[0], NULL, NULL, err);
+    sl_publish_free(publish);
+    return done;
+}
+
+static bool is_current(const struct version *version)
+{
+    struct sl_publish *publish = open_publish();
+    bool current = sl_publish_is_current(publish, version->plan);
+    sl_publish_free(publish);
+    return current;
+}
+
+static const char *const old_names[] = {"a", "both/x", "old/deep/er", "turn", NULL};
+static const char *const new_names[] = {"a", "both/x", "new/file", "turn/now/folder", NULL};
+
+SL_TEST(what_is_published_is_there_read_only_and_current)
+{
+    struct version version;
+    struct sl_err err = SL_ERR_INIT;
+    version_make(&version, old_names, "old");
+    ck_assert(!is_current(&version));
+    ck_assert_msg(publish_version(&version, "old", &err) == 0, "%s", err.message);
+    ck_assert(is_current(&version));
+    struct stat status;
+    char name[512];
+    for (size_t i = 0; old_names[i]; i++)
+        ck_assert(sl_model_same(path, old_names[i], "old", 3));
+    snprintf(name, sizeof(name), "%s/old/deep", path);
+    ck_assert_int_eq(stat(name, &status), 0);
+    ck_assert_int_eq(status.st_mode & 0777, 0555);
+    ck_assert(!sl_model_exists(path, ".sluice/staging"));
+    ck_assert(!sl_model_exists(path, ".sluice/commit"));
+    json_t *manifest = sl_manifest_read(path, &err);
+    ck_assert_uint_eq(json_array_size(json_object_get(manifest, "files")), 4);
+    json_decref(manifest);
+    version_release(&version);
+}
+
+SL_TEST(touched_files_are_not_current)
+{
+    struct version version;
+    struct sl_err err = SL_ERR_INIT;
+    char name[512];
+    version_make(&version, old_names, "old");
+    ck_assert_int_eq(publish_version(&version, "old", &err), 0);
+    snprintf(name, sizeof(name), "%s/both/x", path);
+    struct timespec times[2] = {{1, 0}, {1, 0}};
+    ck_assert_int_eq(utimensat(AT_FDCWD, name, times, 0), 0);
+    ck_assert(!is_current(&version));
+    version_release(&version);
+}
+
+/* Exits before step `die_at`. */
+static unsigned steps, die_at;
+static void count_step(const char *what, const char *name)
+{
+    (void)what, (void)name;
+    if (++steps == die_at)
+        _exit(99);
+}
+
+/* Exits before this one. */
+static const char *stop_what, *stop_name;
+static void stop_there(const char *what, const char *name)
+{
+    if (strcmp(what, stop_what) == 0 && strcmp(name, stop_name) == 0)
+        _exit(0);
+}
+
+static void check_consistent(const struct version *old, const struct version *new)
+{
+    bool ready = sl_model_exists(path, ".sluice/ready");
+    unsigned olds = 0, news = 0;
+    for (size_t i = 0; old_names[i]; i++)
+        olds += (unsigned)sl_model_same(path, old_names[i], "old", 3);
+    for (size_t i = 0; new_names[i]; i++)
+        news += (unsigned)sl_model_same(path, new_names[i], "newer", 5);
+    ck_assert_msg(!ready || olds == 4 || news == 4, "ready with %u old and %u new files", olds,
+                  news);
+    bool is_new = is_current(new); /* completes what was begun */
+    ck_assert(is_new || is_current(old));
+    ck_assert(sl_model_exists(path, ".sluice/ready"));
+    for (size_t i = 0; new_names[i]; i++)
+        ck_assert_int_eq(sl_model_same(path, new_names[i], "newer", 5), is_new);
+    for (size_t i = 0; old_names[i]; i++)
+        ck_assert_int_eq(sl_model_same(path, old_names[i], "old", 3), !is_new);
+    ck_assert_int_eq(sl_model_exists(path, "old"), !is_new);
+}
+
+SL_TEST(a_kill_at_any_step_leaves_old_or_new)
+{
+    struct version old, new;
+    struct sl_err err = SL_ERR_INIT;
+    unsigned completed = 0;
+    version_make(&old, old_names, "old");
+    version_make(&new, new_names, "newer");
+    for (unsigned at = 1; at < 40; at++) {
+        ck_assert_msg(publish_version(&old, "old", &err) == 0, "%s", err.message);
+        pid_t child = fork();
+        if (child == 0) {
+            die_at = at;
+            publish_before_steps(count_step);
+            _exit(publish_version(&new, "newer", &err) == 0 ? 0 : 1);
+        }
+        int status;
+        ck_assert_int_eq(waitpid(child, &status, 0), child);
+        ck_assert(WIFEXITED(status) && WEXITSTATUS(status) != 1);
+        check_consistent(&old, &new);
+        completed += WEXITSTATUS(status) == 0;
+    }
+    ck_assert_uint_gt(completed, 5); /* the loop reached the end of a commit */
+    ck_assert_uint_lt(completed, 25);
+    version_release(&old);
+    version_release(&new);
+}
+
+SL_TEST(what_vanished_from_a_marked_commit_is_loaded_again)
+{
+    struct version old, new;
+    struct sl_err err = SL_ERR_INIT;
+    version_make(&old, old_names, "old");
+    version_make(&new, new_names, "newer");
+    ck_assert_int_eq(publish_version(&old, "old", &err), 0);
+    pid_t child = fork();
+    if (child == 0) {
+        stop_what = "remove"; /* after the marker */
+        stop_name = SL_READY;
+        publish_before_steps(stop_there);
+        publish_version(&new, "newer", &err);
+        _exit(1);
+    }
+    int status;
+    ck_assert_int_eq(waitpid(child, &status, 0), child);
+    ck_assert(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    int state = open(path, O_RDONLY | O_DIRECTORY);
+    ck_assert(sl_model_exists(path, ".sluice/commit"));
+    ck_assert_int_eq(sl_tree_remove(state, ".sluice/staging"), 0);
+    close(state);
+    ck_assert(!is_current(&new));
+    ck_assert(!sl_model_exists(path, ".sluice/ready"));
+    ck_assert_int_eq(publish_version(&new, "newer", &err), 0);
+    ck_assert(is_current(&new));
+    version_release(&old);
+    version_release(&new);
+}
+
+SL_TEST(links_are_not_followed)
+{
+    struct version version;
+    struct sl_err err = SL_ERR_INIT;
+    char elsewhere[512], name[512];
+    snprintf(elsewhere, sizeof(elsewhere), "%s/elsewhere", scratch);
+    ck_assert_int_eq(mkdir(elsewhere, 0755), 0);
+    ck_assert_int_eq(mkdir(path, 0755), 0);
+    snprintf(name, sizeof(name), "%s/both", path);
+    ck_assert_int_eq(symlink(elsewhere, name), 0);
+    version_make(&version, old_names, "old");
+    ck_assert_int_eq(publish_version(&version, "old", &err), -1);
+    ck_assert_msg(err.kind == SL_E_NO_SPACE && strstr(err.message, "both/x"), "%s", err.message);
+    ck_assert(!sl_model_exists(elsewhere, "x"));
+    ck_assert(!sl_model_exists(path, ".sluice/commit")); /* refused before the marker */
+    ck_assert_int_eq(unlink(name), 0);
+    ck_assert_int_eq(publish_version(&version, "old", &err), 0);
+
+    char other[300];
+    snprintf(other, sizeof(other), "%s/other", scratch);
+    snprintf(name, sizeof(name), "%s/.sluice", other);
+    ck_assert_int_eq(mkdir(other, 0755), 0);
+    ck_assert_int_eq(symlink(elsewhere, name), 0);
+    ck_assert_ptr_null(sl_publish_open(other, NULL, NULL, NULL, &err));
+    ck_assert_int_eq(err.kind, SL_E_NO_SPACE);
+
+    snprintf(name, sizeof(name), "%s/link", scratch); /* PATH itself may be one */
+    ck_assert_int_eq(symlink(path, name), 0);
+    struct sl_publish *publish = sl_publish_open(name, NULL, NULL, NULL, &err);
+    ck_assert_ptr_nonnull(publish);
+    ck_assert(sl_publish_is_current(publish, version.plan));
+    sl_publish_free(publish);
+    version_release(&version);
+}
+
+SL_TEST(a_folder_of_somebody_else_in_the_way_leaves_the_old_version)
+{
+    struct version old, new;
+    struct sl_err err = SL_ERR_INIT;
+    char folder[512], mine[600];
+    version_make(&old, old_names, "old");
+    ck_assert_int_eq(publish_version(&old, "old", &err), 0);
+    snprintf(folder, sizeof(folder), "%s/new/file", path);
+    snprintf(mine, sizeof(mine), "%s/new", path);
+    ck_assert_int_eq(mkdir(mine, 0755), 0);
+    ck_assert_int_eq(mkdir(folder, 0755), 0);
+    version_make(&new, new_names, "new");
+    ck_assert_int_eq(publish_version(&new, "new", &err), -1);
+    ck_assert_msg(err.kind == SL_E_NO_SPACE && strstr(err.message, "new/file"), "%s", err.message);
+    ck_assert(is_current(&old));
+    ck_assert_int_eq(rmdir(folder), 0);
+    ck_assert_int_eq(publish_version(&new, "new", &err), 0);
+    ck_assert(is_current(&new));
+    version_release(&new);
+    version_release(&old);
+}
+
+SL_TEST(a_file_takes_the_place_of_an_old_folder_unless_others_live_there)
+{
+    static const char *const deep[] = {"turn/now/folder", "turn/x", NULL}, *const flat[] = {"turn",
+                                                                                            NULL};
+    struct version old, new;
+    struct sl_err err = SL_ERR_INIT;
+    char mine[512];
+    version_make(&old, deep, "old");
+    ck_assert_int_eq(publish_version(&old, "old", &err), 0);
+    snprintf(mine, sizeof(mine), "%s/turn/now", path);
+    ck_assert_int_eq(chmod(mine, 0755), 0);
+    snprintf(mine, sizeof(mine), "%s/turn/now/mine", path);
+    close(open(mine, O_WRONLY | O_CREAT, 0600));
+    version_make(&new, flat, "new");
+    ck_assert_int_eq(publish_version(&new, "new", &err), -1);
+    ck_assert(is_current(&old));
+    ck_assert_int_eq(unlink(mine), 0);
+    ck_assert_msg(publish_version(&new, "new", &err) == 0, "%s", err.message);
+    ck_assert(is_current(&new));
+    version_release(&new);
+    version_release(&old);
+}
+
+static void note_waiting(void *arg)
+{
+    sl_cancel_raise(arg, SIGTERM);
+}
+
+SL_TEST(a_second_load_waits_and_can_be_canceled)
+{
+    struct sl_err err = SL_ERR_INIT;
+    struct sl_cancel *cancel = sl_cancel_new(NULL);
+    struct sl_publish *first = open_publish();
+    ck_assert_ptr_null(sl_publish_open(path, cancel, note_waiting, cancel, &err));
+    ck_assert_int_eq(err.kind, SL_E_CANCELED);
+    sl_publish_free(first);
+    sl_publish_free(open_publish());
+    sl_cancel_free(cancel);
+}
+
+SL_TEST(withdrawing_removes_what_was_published_and_nothing_else)
+{
+    struct version version;
+    struct sl_err err = SL_ERR_INIT;
+    char name[512];
+    version_make(&version, old_names, "old");
+    ck_assert_int_eq(publish_version(&version, "old", &err), 0);
+    snprintf(name, sizeof(name), "%s/mine", path);
+    close(open(name, O_WRONLY | O_CREAT, 0600));
+    struct sl_publish *publish = open_publish();
+    ck_assert_int_eq(sl_publish_withdraw(publish, &err), 0);
+    ck_assert_int_eq(sl_publish_withdraw(publish, &err), 0);
+    sl_publish_free(publish);
+    ck_assert(sl_model_exists(path, "mine"));
+    ck_assert(!sl_model_exists(path, "a"));
+    ck_assert(!sl_model_exists(path, "old"));
+    ck_assert(!sl_model_exists(path, ".sluice/ready"));
+    version_release(&version);
+}
+
+static void count_files(const char *name, bool good, void *arg)
+{
+    (void)name;
+    ((unsigned *)arg)[good]++;
+}
+
+SL_TEST(verify_finds_a_changed_byte)
+{
+    struct version version;
+    struct sl_err err = SL_ERR_INIT;
+    unsigned counts[2] = {0};
+    char name[512];
+    version_make(&version, old_names, "old");
+    ck_assert_int_eq(sl_publish_verify(path, count_files, counts, NULL, &err), -1);
+    ck_assert_int_eq(err.kind, SL_E_NOT_FOUND);
+    ck_assert_int_eq(publish_version(&version, "old", &err), 0);
+    ck_assert_int_eq(sl_publish_verify(path, count_files, counts, NULL, &err), 0);
+    ck_assert(counts[0] == 0 && counts[1] == 4);
+    snprintf(name, sizeof(name), "%s/both/x", path);
+    chmod(name, 0644);
+    int fd = open(name, O_WRONLY);
+    ck_assert_int_eq(pwrite(fd, "0", 1, 0), 1);
+    close(fd);
+    ck_assert_int_eq(sl_publish_verify(path, count_files, counts, NULL, &err), -1);
+    ck_assert_int_eq(err.kind, SL_E_INTEGRITY);
+    ck_assert_ptr_nonnull(strstr(err.message, "both/x"));
+    ck_assert(counts[0] == 1 && counts[1] == 7);
+    version_release(&version);
+}
+
+static void *publish_later(void *arg)
+{
+    struct sl_err err = SL_ERR_INIT;
+    return publish_version(arg, "old", &err) == 0 ? arg : NULL;
+}
+
+SL_TEST(waiting_ends_with_ready_time_or_cancel)
+{
+    struct version version;
+    struct sl_err err = SL_ERR_INIT;
+    ck_assert_int_eq(sl_publish_wait(path, 1, NULL, &err), -1);
+    ck_assert_int_eq(err.kind, SL_E_TIMEOUT);
+    struct sl_cancel *cancel = sl_cancel_new(NULL);
+    sl_cancel_raise(cancel, 0);
+    ck_assert_int_eq(sl_publish_wait(path, 0, cancel, &err), -1);
+    ck_assert_int_eq(err.kind, SL_E_CANCELED);
+    sl_cancel_free(cancel);
+    version_make(&version, old_names, "old");
+    pthread_t thread;
+    ck_assert_int_eq(sl_thread_start(&thread, "publish", publish_later, &version, NULL), 0);
+    ck_assert_int_eq(sl_publish_wait(path, 30, NULL, &err), 0);
+    void *result;
+    pthread_join(thread, &result);
+    ck_assert_ptr_nonnull(result);
+    version_release(&version);
+}
+
+SL_TEST(hostile_manifests_are_refused)
+{
+    struct sl_err err = SL_ERR_INIT;
+    struct sl_published published = {0};
+    static const char *const texts[] = {
+        "",
+        "[]",
+        "{}",
+        "{\"identity\":\"x\",\"files\":[{\"name\":\"../x\",\"bytes\":1,\"crc32c\":\"00000000\"}]}",
+        "{\"identity\":\"x\",\"files\":[{\"name\":\"x\",\"bytes\":-1,\"crc32c\":\"00000000\"}]}",
+        "{\"identity\":\"x\",\"files\":[{\"name\":\"x\",\"bytes\":1,\"crc32c\":\"0000000\"}]}",
+        "{\"identity\":\"x\",\"files\":[{\"name\":\".sluice/"
+        "lock\",\"bytes\":1,\"crc32c\":\"00000000\"}]}"};
+    for (size_t i = 0; i < SL_COUNT(texts); i++) {
+        ck_assert_int_eq(
+            sl_tree_write(scratch_fd, "manifest.json", texts[i], strlen(texts[i]), &err), 0);
+        ck_assert_msg(sl_published_read(scratch_fd, "manifest.json", &published, &err) == -1, "%s",
+                      texts[i]);
+        ck_assert_int_eq(err.kind, SL_E_FORMAT);
+    }
+}
+
+SL_TEST(every_failing_allocation_leaves_old_or_new)
+{
+    struct version old, new;
+    struct sl_err err = SL_ERR_INIT;
+    version_make(&old, old_names, "old");
+    version_make(&new, new_names, "newer");
+    unsigned succeeded = 0;
+    for (unsigned nth = 1; nth < 500 && succeeded < 2; nth++) {
+        ck_assert_int_eq(publish_version(&old, "old", &err), 0);
+        struct sl_publish *publish = open_publish();
+        stage(publish, new.plan, "newer");
+        sl_alloc_fail_at(nth);
+        int done = sl_publish_commit(publish, new.plan, &new.specs.items[0], NULL, NULL, &err);
+        sl_alloc_fail_at(0);
+        sl_publish_free(publish);
+        ck_assert_msg(done == 0 || err.kind == SL_E_NO_SPACE, "%u: %s", nth, err.message);
+        succeeded += done == 0;
+        check_consistent(&old, &new);
+    }
+    ck_assert_uint_eq(succeeded, 2);
+    version_release(&old);
+    version_release(&new);
+}
+
+/* ---- another boot ---------------------------------------------------------------------------- */
+
+static void overwrite(const char *name, const char *content)
+{
+    struct stat status;
+    struct timespec times[2];
+    const char *leaf;
+    int root = open(path, O_RDONLY | O_DIRECTORY);
+    int folder = sl_tree_parent(root, name, false, &leaf);
+    ck_assert_int_eq(fstatat(folder, leaf, &status, 0), 0);
+    ck_assert_int_eq(fchmodat(folder, leaf, 0644, 0), 0);
+    int fd = openat(folder, leaf, O_WRONLY);
+    ck_assert_int_eq(pwrite(fd, content, strlen(content), 0), (ssize_t)strlen(content));
+    times[0] = status.st_atim;
+    times[1] = status.st_mtim;
+    ck_assert_int_eq(futimens(fd, times), 0);
+    close(fd);
+    close(folder);
+    close(root);
+}
+
+SL_TEST(what_another_boot_left_on_a_disk_is_read_before_it_is_believed)
+{
+    static const char *const names[] = {"a", "b", NULL};
+    struct version version;
+    struct sl_err err = SL_ERR_INIT;
+    version_make(&version, names, "content");
+    publish_pretend_boot("one", true);
+    ck_assert_int_eq(publish_version(&version, "content", &err), 0);
+    overwrite("b", "\0ontent"); /* as a crash leaves it: nothing that stat tells is different */
+    overwrite("b", "zontent");
+    ck_assert(is_current(&version)); /* the same boot: times and sizes are enough */
+    publish_pretend_boot("two", false);
+    ck_assert(is_current(&version)); /* memory does not outlive a boot */
+    publish_pretend_boot("two", true);
+    ck_assert(!is_current(&version));
+    overwrite("b", "content");
+    ck_assert(is_current(&version)); /* read, and noted for this boot */
+    overwrite("b", "zontent");
+    ck_assert(is_current(&version));
+    publish_pretend_boot("", true); /* not known: read each time */
+    ck_assert(!is_current(&version));
+    ck_assert_int_eq(sl_publish_wait(path, 1, NULL, &err), -1);
+    ck_assert_int_eq(err.kind, SL_E_TIMEOUT);
+    overwrite("b", "content");
+    ck_assert_int_eq(sl_publish_wait(path, 1, NULL, &err), 0);
+    version_release(&version);
+}
+
+SL_TEST(a_commit_of_another_boot_is_completed_only_if_its_files_are_whole)
+{
+    static const char *const names[] = {"a", "b", NULL};
+    static const char *const stops[][2] = {{"remove", SL_READY}, {"rename", SL_MANIFEST}};
+    for (size_t s = 0; s < SL_COUNT(stops); s++) {
+        for (int torn = 0; torn < 2; torn++) {
+            struct version version;
+            struct sl_err err = SL_ERR_INIT;
+            version_make(&version, names, "content");
+            publish_pretend_boot("one", true);
+            pid_t child = fork();
+            if (child == 0) {
+                stop_what = stops[s][0];
+                stop_name = stops[s][1];
+                publish_before_steps(stop_there);
+                publish_version(&version, "content", &err);
+                _exit(1);
+            }
+            int status;
+            ck_assert_int_eq(waitpid(child, &status, 0), child);
+            ck_assert_int_eq(WEXITSTATUS(status), 0);
+            if (torn)
+                overwrite(s == 0 ? ".sluice/staging/b" : "b", "zontent");
+            publish_pretend_boot("two", true);
+            ck_assert_int_eq(is_current(&version), !torn);
+            version_release(&version);
+            publish_pretend_boot(NULL, false);
+            int parent = open(scratch, O_RDONLY | O_DIRECTORY);
+            ck_assert_int_eq(sl_tree_remove(parent, "model"), 0);
+            close(parent);
+        }
+    }
+}
+
+SL_CASE(.setup = setup, .teardown = teardown)

@@ -1,0 +1,204 @@
+/* Models on GPUs that a service manager keeps while there is no daemon, against the fake driver,
+ * whose memory lives as long as somebody has its descriptor. */
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "await.h"
+#include "claims.h"
+#include "gpu_case.h"
+#include "memory_store.h"
+#include "registry_settle.h"
+#include "use_fake_cuda.h"
+
+enum { GPUS = 2, FDS = 2 };
+
+static struct manager manager;
+static struct sl_systemd_sockets given;
+
+#define ONE GPU_CASE_ON("m", "small", "cuda:1")
+#define ALL GPU_CASE_ON("m", "small", "cuda:all")
+
+static void setup(void)
+{
+    gpu_case_setup();
+    gpu_case_fake->set_devices(GPUS);
+    manager_start(&manager, &gpu_case);
+}
+
+static void teardown(void)
+{
+    node_case_end(&gpu_case);
+    manager_stop(&manager);
+    gpu_case_teardown();
+}
+
+static void come_back(const char *models)
+{
+    manager_give(&manager, &given);
+    node_case_open(&gpu_case, "", models, &given);
+    sl_registry_settle(gpu_case.node->registry);
+}
+
+/* A daemon comes and goes; the manager has index and slab of each copy then. */
+static void load_and_end(const char *models, unsigned fds)
+{
+    node_case_open(&gpu_case, "", models, NULL);
+    sl_registry_settle(gpu_case.node->registry);
+    manager_await(&manager, fds);
+    node_case_end(&gpu_case);
+}
+
+static void check_on(const char *key, const char *device)
+{
+    struct sluice_model *model = gpu_case_attach("m", key, device);
+    ck_assert_msg(model, "%s: %s", device, gpu_case_error.message);
+    if (!key)
+        gpu_case_bytes(model);
+    sluice_detach(model);
+    SL_AWAIT(!node_case_counts(&gpu_case).references, "the end of the last reference");
+}
+
+SL_TEST(the_next_daemon_has_the_same_memory)
+{
+    load_and_end(ONE, FDS);
+    uint64_t made = gpu_case_fake->calls("cuMemCreate");
+    ck_assert_uint_gt(made, 0);
+    come_back(ONE);
+    ck_assert_uint_eq(node_case_counts(&gpu_case).loads, 0);
+    check_on(NULL, "cuda:1");
+    node_case_end(&gpu_case);
+    sl_memory_clear(); /* the source is gone */
+    come_back(ONE);
+    check_on(NULL, "cuda:1");
+    ck_assert_uint_eq(gpu_case_fake->calls("cuMemCreate"), made);
+    uint64_t held, budget;
+    sl_registry_gpu_bytes(gpu_case.node->registry, 1, &held, &budget);
+    ck_assert_uint_ge(held, 2 * GPU_CASE_MIB);
+    manager_await(&manager, FDS);
+}
+
+SL_TEST(a_model_on_every_gpu_comes_back_whole)
+{
+    load_and_end(ALL, GPUS * FDS);
+    uint64_t made = gpu_case_fake->calls("cuMemCreate");
+    come_back(ALL);
+    ck_assert_uint_eq(node_case_counts(&gpu_case).loads, 0);
+    ck_assert_uint_eq(gpu_case_fake->calls("cuMemCreate"), made);
+    gpu_case_failure("m", "\"device\":\"cuda:all\",\"copies\":2,");
+    for (int twice = 0; twice < 2; twice++) {
+        check_on(NULL, "cuda:0");
+        check_on(NULL, "cuda:1");
+    }
+    gpu_case_reload(""); /* nobody wants it: it goes from everywhere */
+    sl_registry_set_gpu_budget(gpu_case.node->registry, 1, 1);
+    manager_await(&manager, 0);
+}
+
+SL_TEST(a_model_that_lacks_a_copy_is_loaded_again)
+{
+    load_and_end(ALL, GPUS * FDS);
+    manager_give(&manager, &given);
+    close(given.items[0].fd);
+    given.items[0].fd = -1;
+    node_case_open(&gpu_case, "", ALL, &given);
+    sl_registry_settle(gpu_case.node->registry);
+    ck_assert_uint_eq(node_case_counts(&gpu_case).loads, 1);
+    check_on(NULL, "cuda:0");
+    check_on(NULL, "cuda:1");
+}
+
+SL_TEST(deposits_come_back_with_their_model)
+{
+    node_case_open(&gpu_case, "", ONE, NULL);
+    struct sluice_model *source = gpu_case_attach("m", NULL, "cuda:1");
+    ck_assert_msg(source, "%s", gpu_case_error.message);
+    ck_assert_msg(gpu_case_deposit("k", "cuda:0", source) == 0, "%s", gpu_case_error.message);
+    sluice_detach(source);
+    manager_await(&manager, 2 * FDS);
+    node_case_end(&gpu_case);
+    come_back(ONE);
+    check_on("k", "cuda:0");
+    check_on(NULL, "cuda:1");
+}
+
+SL_TEST(what_is_evicted_leaves_the_store)
+{
+    load_and_end(ONE, FDS);
+    come_back("");
+    sl_registry_set_gpu_budget(gpu_case.node->registry, 1, 1000);
+    manager_await(&manager, 0);
+    sl_registry_settle(gpu_case.node->registry);
+    struct fake_cuda_counts counts;
+    gpu_case_fake->counts(&counts);
+    ck_assert_uint_eq(counts.bytes, 0);
+}
+
+SL_TEST(a_driver_that_refuses_the_import_has_it_loaded_again)
+{
+    static const char *const calls[] = {"cuMemImportFromShareableHandle", "cuMemMap",
+                                        "cuMemSetAccess", "cuDeviceGet"};
+    for (size_t i = 0; i < SL_COUNT(calls); i++) {
+        load_and_end(ONE, FDS);
+        gpu_case_fake->reset();
+        gpu_case_fake->set_devices(GPUS);
+        gpu_case_fake->fail_call(calls[i], i == 3 ? 2 : 1, 999);
+        come_back(ONE);
+        check_on(NULL, "cuda:1");
+        ck_assert_uint_ge(node_case_counts(&gpu_case).loads, 1);
+        manager_await(&manager, FDS); /* the new one */
+        node_case_end(&gpu_case);
+        come_back("");
+        sl_registry_set_gpu_budget(gpu_case.node->registry, 1, 1000);
+        manager_await(&manager, 0);
+        node_case_end(&gpu_case);
+    }
+}
+
+SL_TEST(a_gpu_that_is_not_seen_any_more_has_nothing)
+{
+    load_and_end(ONE, FDS);
+    gpu_case_fake->set_devices(1);
+    manager_give(&manager, &given);
+    node_case_open(&gpu_case, "", GPU_CASE_ON("m", "small", "cuda:0"), &given);
+    check_on(NULL, "cuda:0");
+    ck_assert_uint_eq(node_case_counts(&gpu_case).loads, 1);
+}
+
+/* What stands for memory of a GPU in the store, in turn. */
+SL_TEST(what_is_no_memory_of_a_gpu_is_not_taken)
+{
+    load_and_end(ONE, FDS);
+    manager_give(&manager, &given);
+    for (unsigned i = 0; i < given.count; i++) {
+        const char *dot = strrchr(given.items[i].name, '.');
+        if (!dot || strcmp(dot, ".1") != 0)
+            continue;
+        close(given.items[i].fd);
+        given.items[i].fd = sl_memfd_make("other", 2 * GPU_CASE_MIB, NULL);
+    }
+    node_case_open(&gpu_case, "", ONE, &given);
+    check_on(NULL, "cuda:1");
+    ck_assert_uint_eq(node_case_counts(&gpu_case).loads, 1);
+}
+
+SL_TEST(without_a_store_models_are_loaded_again)
+{
+    unsetenv("NOTIFY_SOCKET");
+    node_case_open(&gpu_case, "", ONE, NULL);
+    check_on(NULL, "cuda:1");
+    node_case_end(&gpu_case);
+    node_case_open(&gpu_case, "", ONE, NULL);
+    check_on(NULL, "cuda:1");
+    ck_assert_uint_eq(node_case_counts(&gpu_case).loads, 1);
+}
+
+static bool prepare(void)
+{
+    gpu_case_fake = use_fake_cuda();
+    return true;
+}
+
+SL_CASE(.setup = setup, .teardown = teardown, .prepare = prepare)

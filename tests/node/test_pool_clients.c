@@ -1,0 +1,216 @@
+/* The pool's clients for people and for Python, against a pool of the test: `sluice pool`, and the
+ * module in python/ on the shared library of this build. */
+#include <check.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "claims.h"
+#include "log.h"
+#include "pool_case.h"
+#include "run_sluice.h"
+#include "skip.h"
+
+enum { OUTPUT_BYTES = 8192 };
+
+static struct pool_case pool;
+static char output[OUTPUT_BYTES];
+
+static void setup(void)
+{
+    sl_log_setup(SL_LOG_ERROR, false);
+    pool_case_init(&pool);
+    pool_case_fill_all(pool_case_add(&pool, "m", "a,b,c", 1000, 1 << 20));
+    pool_case_fill(pool_case_add(&pool, "loading", "a,b", 1500, 1 << 20), 0, 1);
+    pool_case_start(&pool);
+}
+
+static void teardown(void)
+{
+    pool_case_release(&pool);
+}
+
+/* Its exit code; what it printed is in output. */
+static int run(const char *program, const char *const *arguments)
+{
+    struct ran ran = {0};
+    run_program(&ran, program, arguments);
+    int code = ran.exit_code;
+    snprintf(output, sizeof(output), "%s%s", ran.out ? ran.out : "", ran.err ? ran.err : "");
+    ran_release(&ran);
+    return code;
+}
+
+static int run_pool(const char *verb, const char *name, const char *more)
+{
+    const char *const words[] = {"pool", "--socket", pool.socket, verb, name, more, NULL};
+    return run(getenv("SLUICE"), words);
+}
+
+static void expect_output(const char *text)
+{
+    ck_assert_msg(strstr(output, text) != NULL, "'%s' is not in: %s", text, output);
+}
+
+SL_TEST(people_see_what_is_there)
+{
+    if (!getenv("SLUICE"))
+        SL_SKIP("SLUICE does not name the program");
+    ck_assert_int_eq(run_pool("ls", NULL, NULL), 0);
+    expect_output("loading");
+    expect_output("ready");
+    ck_assert_int_eq(run_pool("stat", "m", NULL), 0);
+    expect_output("3 of 3 tensors");
+    ck_assert_int_eq(run_pool("stat", "m", "--json"), 0);
+    expect_output("\"holders\"");
+    ck_assert_int_eq(run_pool("attach", "m", NULL), 0);
+    expect_output("3 tensors");
+    ck_assert_int_eq(run_pool("evict", "m", NULL), 0);
+    ck_assert_int_eq(run_pool("stat", "m", NULL), 4);
+    ck_assert_int_eq(run_pool("hug", "m", NULL), 2);
+    pool_case_settle(&pool, 0, 0);
+}
+
+SL_TEST(a_command_holds_the_model_while_it_runs)
+{
+    const char *sluice = getenv("SLUICE");
+    if (!sluice)
+        SL_SKIP("SLUICE does not name the program");
+    const char *words[] = {"pool", "--socket", pool.socket, "attach", "m", "--", sluice,
+                           "pool", "--socket", pool.socket, "stat",   "m", NULL};
+    ck_assert_int_eq(run(sluice, words), 0);
+    expect_output("1 leases");
+    words[10] = "hug";
+    ck_assert_int_ne(run(sluice, words), 0);
+    pool_case_settle(&pool, 0, 0);
+}
+
+SL_TEST(a_command_may_be_one_text_for_the_shell)
+{
+    const char *sluice = getenv("SLUICE");
+    char text[600];
+    if (!sluice)
+        SL_SKIP("SLUICE does not name the program");
+    snprintf(text, sizeof(text), "'%s' pool --socket '%s' stat m && exit 3", sluice, pool.socket);
+    const char *words[] = {"pool",   "--socket", pool.socket, "attach", "m",
+                           "--exec", text,       NULL,        "true",   NULL};
+    ck_assert_int_eq(run(sluice, words), 3);
+    expect_output("1 leases");
+    words[7] = "--";
+    ck_assert_int_eq(run(sluice, words), 2);
+    expect_output("exclude each other");
+    const char *idle[] = {"pool", "--socket", pool.socket, "ls", "--exec", "true", NULL};
+    ck_assert_int_eq(run(sluice, idle), 2);
+    pool_case_settle(&pool, 0, 0);
+}
+
+SL_TEST(a_command_ends_as_it_would_alone)
+{
+    static const struct {
+        const char *script;
+        int code;
+    } cases[] = {
+        {"exit 7", 7},
+        {"kill -KILL $$", 128 + SIGKILL},
+        {"trap 'exit 5' TERM; kill -TERM $PPID; while :; do sleep 0.01; done", 5},
+        {"trap 'exit 6' INT; kill -INT $PPID; while :; do sleep 0.01; done", 6},
+        {"kill -HUP $PPID; exec sleep 60", 128 + SIGHUP},
+        {"trap 'exit 8' TERM; trap : HUP; kill -HUP $PPID; kill -HUP $PPID; kill -TERM $PPID; "
+         "while :; do sleep 0.01; done",
+         8},
+    };
+    if (!getenv("SLUICE"))
+        SL_SKIP("SLUICE does not name the program");
+    for (size_t i = 0; i < SL_COUNT(cases); i++) {
+        const char *const words[] = {"pool", "--socket", pool.socket, "attach",        "m",
+                                     "--",   "sh",       "-c",        cases[i].script, NULL};
+        ck_assert_int_eq(run(getenv("SLUICE"), words), cases[i].code);
+        ck_assert_str_eq(output, "");
+        pool_case_settle(&pool, 0, 0);
+    }
+}
+
+SL_TEST(python_sees_the_same_memory)
+{
+    struct ran ran = {0};
+    if (run_python(&ran, "pool_client.py", pool.socket) < 0)
+        SL_SKIP("no Python that can open this build's library");
+    ck_assert_msg(ran.exit_code == 0 && strcmp(ran.out, "ok\n") == 0 && !*ran.err, "%s%s", ran.out,
+                  ran.err);
+    ran_release(&ran);
+    pool_case_settle(&pool, 0, 0);
+}
+
+/* Both lie on one page, and a page that was written to is a copy. */
+SL_TEST(what_comes_later_is_not_hidden_by_a_write)
+{
+    struct sluice_error error;
+    struct sluice_model *model = NULL;
+    struct sluice_tensor a = {.size = sizeof(a)}, b = {.size = sizeof(b)};
+    const struct sluice_attach_options options = {.size = sizeof(options),
+                                                  .model = "loading",
+                                                  .socket = pool.socket,
+                                                  .flags = SLUICE_PRIVATE,
+                                                  .timeout_ms = 60000};
+    ck_assert_msg(sluice_attach(&options, &model, &error) == 0, "%s", error.message);
+    ck_assert_int_eq(sluice_find(model, "a", &a, &error), 0);
+    ck_assert_int_eq(sluice_find(model, "b", &b, &error), 0);
+    ck_assert_int_eq(sluice_wait_read(model, a.number, 60000, -1, &error), 0);
+    ck_assert_int_eq(sluice_wait(model, a.number, 20, -1, &error), -1);
+    ck_assert_int_eq(error.kind, SLUICE_TIMEOUT);
+    pool_case_fill(pool.locked.models[1], 1, 2);
+    ck_assert_int_eq(sluice_wait(model, a.number, 60000, -1, &error), 0);
+    float *last = (float *)(uintptr_t)a.data + 1499;
+    *last = 42;
+    ck_assert(*(const float *)b.data == 2);
+    sluice_detach(model);
+    pool_case_settle(&pool, 0, 0);
+}
+
+/* DLPack's deleter, as a consumer calls it, at any time and from any thread. */
+SL_TEST(a_dlpack_tensor_owns_its_model)
+{
+    struct managed { /* DLManagedTensor */
+        struct {
+            void *data;
+            int32_t device[2], rank;
+            uint8_t code, bits;
+            uint16_t lanes;
+            int64_t *shape, *strides;
+            uint64_t offset;
+        } tensor;
+        void *context;
+        void (*deleter)(struct managed *self);
+    };
+    struct sluice_error error;
+    struct sluice_model *model = NULL;
+    struct sluice_tensor a = {.size = sizeof(a)};
+    const struct sluice_attach_options options = {
+        .size = sizeof(options), .model = "m", .socket = pool.socket, .timeout_ms = 60000};
+    ck_assert_msg(sluice_attach(&options, &model, &error) == 0, "%s", error.message);
+    ck_assert_int_eq(sluice_find(model, "a", &a, &error), 0);
+    const int64_t shape[] = {1000}, strides[] = {1};
+    struct sluice_dlpack request = {.size = sizeof(request),
+                                    .model = model,
+                                    .data = (void *)(uintptr_t)a.data,
+                                    .device_type = 1,
+                                    .code = a.dlpack_code,
+                                    .bits = a.dlpack_bits,
+                                    .lanes = a.dlpack_lanes,
+                                    .rank = 65,
+                                    .shape = shape,
+                                    .strides = strides};
+    ck_assert_ptr_null(sluice_dlpack(&request, &error));
+    ck_assert_int_eq(error.kind, SLUICE_USAGE);
+    request.rank = 1;
+    struct managed *managed = sluice_dlpack(&request, &error);
+    ck_assert_ptr_nonnull(managed);
+    sluice_detach(model);
+    ck_assert_int_eq(managed->tensor.rank, 1);
+    ck_assert_int_eq(managed->tensor.shape[0], 1000);
+    ck_assert(((const float *)managed->tensor.data)[999] == 1); /* still mapped */
+    managed->deleter(managed);
+    pool_case_settle(&pool, 0, 0);
+}
+
+SL_CASE(.setup = setup, .teardown = teardown)

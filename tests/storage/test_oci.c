@@ -1,0 +1,301 @@
+/* What a registry is told and says: references, manifests, challenges, logins. */
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "claims.h"
+#include "oci_store.h"
+#include "stores.h"
+
+#define DIGEST "sha256:00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff"
+
+/* ---- references ------------------------------------------------------------------------------ */
+
+static const struct {
+    const char *uri, *host, *repo, *reference, *path;
+} good_uris[] = {
+    {"oci://ghcr.io/org/model", "ghcr.io", "org/model", "latest", ""},
+    {"oci://ghcr.io/org/model/", "ghcr.io", "org/model", "latest", ""},
+    {"OCI://localhost:5000/a/b/c:v1.2_x-y", "localhost:5000", "a/b/c", "v1.2_x-y", ""},
+    {"oci://localhost/m@" DIGEST, "localhost", "m", DIGEST, ""},
+    {"oci://h.io/m:tag@" DIGEST "/x", "h.io", "m", DIGEST, "x"},
+    {"oci://h.io/m:v1/sub/a b%.bin", "h.io", "m", "v1", "sub/a b%.bin"},
+    {"oci://h.io/m:v1/sub/", "h.io", "m", "v1", "sub/"},
+    {"oci://llama", "docker.io", "library/llama", "latest", ""},
+    {"oci://org/llama:7b", "docker.io", "org/llama", "7b", ""},
+    {"oci://docker.io/llama", "docker.io", "library/llama", "latest", ""},
+    {"oci://[::1]:5000/m:v1", "[::1]:5000", "m", "v1", ""},
+    {"oci://h.io/a__b/c---d.e", "h.io", "a__b/c---d.e", "latest", ""},
+};
+
+SL_TEST_LOOP(a_reference_is_taken_apart, 0, SL_COUNT(good_uris))
+{
+    struct sl_oci_uri parts;
+    struct sl_err err = SL_ERR_INIT;
+    ck_assert_msg(sl_oci_uri_parse(good_uris[_i].uri, &parts, &err) == 0, "%s: %s",
+                  good_uris[_i].uri, err.message);
+    ck_assert_str_eq(parts.host, good_uris[_i].host);
+    ck_assert_str_eq(parts.repo, good_uris[_i].repo);
+    ck_assert_str_eq(parts.reference, good_uris[_i].reference);
+    ck_assert_str_eq(parts.path, good_uris[_i].path);
+    sl_oci_uri_release(&parts);
+}
+
+static const struct {
+    const char *uri, *says;
+} bad_uris[] = {
+    {"oci://", "names no repository"},
+    {"oci:///x", "names no repository"},
+    {"oci://ghcr.io/", "names no repository"},
+    {"oci://ghcr.io/Org/Model", "names no repository"},
+    {"oci://ghcr.io/org//model", "names no repository"},
+    {"oci://ghcr.io/-org", "names no repository"},
+    {"oci://ghcr.io/a._b", "names no repository"},
+    {"oci://ghcr.io/../x", "names no repository"},
+    {"oci://user:pass@ghcr.io/m", "names no registry"},
+    {"oci://ghcr.io?x=1/m", "names no registry"},
+    {"oci://ghcr.io/m:", "invalid tag"},
+    {"oci://ghcr.io/m:.v1", "invalid tag"},
+    {"oci://ghcr.io/m:v1 x", "invalid tag"},
+    {"oci://ghcr.io/m@sha256:12", "has a digest"},
+    {"oci://ghcr.io/m@sha512:" DIGEST, "has a digest"},
+    {"oci://ghcr.io/m:v1/../x", "invalid path"},
+    {"oci://ghcr.io/m:v1//x", "invalid path"},
+};
+
+SL_TEST_LOOP(a_wrong_reference_is_refused, 0, SL_COUNT(bad_uris))
+{
+    struct sl_oci_uri parts;
+    struct sl_err err = SL_ERR_INIT;
+    ck_assert_int_lt(sl_oci_uri_parse(bad_uris[_i].uri, &parts, &err), 0);
+    ck_assert_msg(strstr(err.message, bad_uris[_i].says), "%s: %s", bad_uris[_i].uri, err.message);
+    ck_assert_int_eq(err.kind, SL_E_USAGE);
+    sl_oci_uri_release(&parts);
+}
+
+SL_TEST(no_prefix_of_a_reference_is_read_beyond)
+{
+    static const char uri[] = "oci://ghcr.io:443/org/model_x:v1@" DIGEST "/sub/file.bin";
+    for (size_t bytes = 0; bytes < sizeof(uri); bytes++) {
+        struct sl_oci_uri parts;
+        struct sl_err err = SL_ERR_INIT;
+        sl_autofree char *text = strndup(uri, bytes); /* so that a sanitizer sees its end */
+        sl_oci_uri_parse(text, &parts, &err);
+        sl_oci_uri_release(&parts);
+    }
+}
+
+/* ---- manifests ------------------------------------------------------------------------------- */
+
+static int parse(const char *text, struct sl_oci_manifest *manifest, struct sl_err *err)
+{
+    *err = (struct sl_err)SL_ERR_INIT;
+    return sl_oci_manifest_parse(text, strlen(text), "cannot open 'oci://h/m'", manifest, err);
+}
+
+#define LAYER(type, more)                                                                          \
+    "{\"mediaType\":\"" type "\",\"size\":7,\"digest\":\"" DIGEST "\"" more "}"
+#define NAMED(name) ",\"annotations\":{\"org.opencontainers.image.title\":\"" name "\"}"
+
+/* clang-format off */
+static const char packed[] = "{\"layers\":["
+    LAYER("x/raw", NAMED("a.bin")) ","
+    LAYER("application/vnd.docker.ai.gguf.v3", "") ","
+    LAYER("application/vnd.docker.ai.gguf.v3", "") ","
+    LAYER("application/vnd.docker.ai.license", "") ","
+    LAYER("application/vnd.ollama.image.json", ",\"name\":\"t.json\"") ","
+    LAYER("x/signature", "") "]}";
+/* clang-format on */
+
+SL_TEST(names_come_from_annotations_and_kinds)
+{
+    static const char *const names[] = {"a.bin", "model-00001-of-00002.gguf",
+                                        "model-00002-of-00002.gguf", "LICENSE", "t.json"};
+    struct sl_oci_manifest manifest;
+    struct sl_err err;
+    ck_assert_int_eq(parse(packed, &manifest, &err), 0);
+    ck_assert_uint_eq(manifest.count, SL_COUNT(names));
+    for (size_t i = 0; i < SL_COUNT(names); i++) {
+        ck_assert_str_eq(manifest.files[i].name, names[i]);
+        ck_assert_uint_eq(manifest.files[i].bytes, 7);
+        ck_assert_str_eq(manifest.files[i].digest, DIGEST);
+        ck_assert_uint_eq(manifest.files[i].sha256[1], 0x11);
+    }
+    sl_oci_manifest_release(&manifest);
+}
+
+static const struct {
+    const char *text, *says;
+} bad_manifests[] = {
+    {"", "near end of file"},
+    {"[]", "no manifest"},
+    {"{}", "no manifest"},
+    {"{\"layers\":[]}", "none of its 0 layers"},
+    {"{\"layers\":[" LAYER("x/tar", NAMED("a")) "," LAYER("x.tar", NAMED("b")) "]}", "archive"},
+    {"{\"layers\":[" LAYER("x+zstd", NAMED("a")) "]}", "archive"},
+    {"{\"layers\":[{\"mediaType\":\"x\",\"size\":-1,\"digest\":\"" DIGEST "\"" NAMED("a") "}]}",
+     "no size"},
+    {"{\"layers\":[{\"mediaType\":\"x\",\"size\":9223372036854775807,\"digest\":\"" DIGEST
+     "\"" NAMED("a") "}]}",
+     "no size"},
+    {"{\"layers\":[{\"mediaType\":\"x\",\"size\":1,\"digest\":\"sha256:../../x\"" NAMED("a") "}]}",
+     "a digest"},
+    {"{\"layers\":[{\"mediaType\":\"x\",\"size\":1" NAMED("a") "}]}", "a digest"},
+    {"{\"manifests\":[]}", "index of 0"},
+    {"{\"manifests\":[{\"digest\":\"x\"}]}", "a digest"},
+    {"{\"manifests\":[{\"digest\":\"" DIGEST "\"},{\"digest\":\"" DIGEST "\"}]}",
+     "not one of them"},
+};
+
+SL_TEST_LOOP(a_wrong_manifest_is_refused, 0, SL_COUNT(bad_manifests))
+{
+    struct sl_oci_manifest manifest;
+    struct sl_err err;
+    ck_assert_int_lt(parse(bad_manifests[_i].text, &manifest, &err), 0);
+    ck_assert_msg(strstr(err.message, bad_manifests[_i].says), "%s: %s", bad_manifests[_i].text,
+                  err.message);
+    sl_oci_manifest_release(&manifest);
+}
+
+SL_TEST(an_index_leads_to_this_platform)
+{
+#define OTHER        "sha256:ffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff"
+#define ON(os, arch) ",\"platform\":{\"os\":\"" os "\",\"architecture\":\"" arch "\"}"
+#if defined(__aarch64__)
+#define MINE ON("linux", "arm64")
+#else
+#define MINE ON("linux", "amd64")
+#endif
+    struct sl_oci_manifest manifest;
+    struct sl_err err;
+    ck_assert_int_eq(parse("{\"manifests\":[{\"digest\":\"" OTHER
+                           "\"" ON("linux", "s390x") "},{\"digest\":\"" DIGEST "\"" MINE
+                                                     "},{\"digest\":\"" OTHER
+                                                     "\"" ON("unknown", "unknown") "}]}",
+                           &manifest, &err),
+                     0);
+    ck_assert_str_eq(manifest.child, DIGEST);
+    sl_oci_manifest_release(&manifest);
+    ck_assert_int_eq(parse("{\"manifests\":[{\"digest\":\"" OTHER
+                           "\"" ON("unknown", "unknown") "},{\"digest\":\"" DIGEST "\"}]}",
+                           &manifest, &err),
+                     0);
+    ck_assert_str_eq(manifest.child, DIGEST);
+    sl_oci_manifest_release(&manifest);
+}
+
+/* ---- challenges ------------------------------------------------------------------------------ */
+
+static const struct {
+    const char *header, *realm, *service, *scope;
+    bool basic;
+} challenges[] = {
+    {"Bearer realm=\"https://a/token\",service=\"a, b\",scope=\"repository:x:pull\"",
+     "https://a/token", "a, b", "repository:x:pull", false},
+    {"bearer  Realm=https://a , error=\"invalid\\\"_token\"", "https://a", NULL, NULL, false},
+    {"Basic realm=\"r\", Bearer realm=\"https://b\"", "https://b", NULL, NULL, false},
+    {"Bearer realm=\"https://b\", Basic realm=\"r\"", "https://b", NULL, NULL, false},
+    {"Negotiate, Basic realm=\"r\"", "r", NULL, NULL, true},
+    {"Basic", NULL, NULL, NULL, true},
+};
+
+static bool same(const char *a, const char *b)
+{
+    return a && b ? strcmp(a, b) == 0 : a == b;
+}
+
+SL_TEST_LOOP(a_challenge_is_taken_apart, 0, SL_COUNT(challenges))
+{
+    struct sl_oci_challenge challenge;
+    struct sl_err err = SL_ERR_INIT;
+    ck_assert_msg(sl_oci_challenge_parse(challenges[_i].header, &challenge, &err) == 0, "%s: %s",
+                  challenges[_i].header, err.message);
+    ck_assert(same(challenge.realm, challenges[_i].realm));
+    ck_assert(same(challenge.service, challenges[_i].service));
+    ck_assert(same(challenge.scope, challenges[_i].scope));
+    ck_assert_int_eq(challenge.basic, challenges[_i].basic);
+    sl_oci_challenge_release(&challenge);
+}
+
+SL_TEST_LOOP(a_challenge_that_nobody_can_answer_is_an_error, 0, 5)
+{
+    static const char *const headers[] = {"", "Negotiate abc", "Bearer service=\"x\"", "=,=", "\""};
+    struct sl_oci_challenge challenge;
+    struct sl_err err = SL_ERR_INIT;
+    ck_assert_int_lt(sl_oci_challenge_parse(headers[_i], &challenge, &err), 0);
+    ck_assert_int_eq(err.kind, SL_E_AUTH);
+    sl_oci_challenge_release(&challenge);
+}
+
+/* ---- logins ---------------------------------------------------------------------------------- */
+
+static int login_of(const char *text, const char *host, const char *repo,
+                    struct sl_oci_login *login, struct sl_err *err)
+{
+    *login = (struct sl_oci_login){0};
+    *err = (struct sl_err)SL_ERR_INIT;
+    return sl_oci_login_parse(text, strlen(text), "/c.json", host, repo, login, err);
+}
+
+static const struct {
+    const char *text, *host, *repo, *user;
+} logins[] = {
+    {"{\"auths\":{\"h.io\":{\"auth\":\"dTpwOnE=\"}}}", "h.io", "a/b", "u"},
+    {"{\"auths\":{\"https://h.io/v1/\":{\"username\":\"u\",\"password\":\"p:q\"}}}", "h.io", "a",
+     "u"},
+    {"{\"h.io\":{\"auth\":\"dTpwOnE=\"}}", "h.io", "a", "u"},
+    {"{\"auths\":{\"h.io\":{\"username\":\"x\",\"password\":\"y\"},"
+     "\"h.io/a\":{\"username\":\"u\",\"password\":\"p:q\"},"
+     "\"h.io/a/b\":{\"username\":\"z\",\"password\":\"y\"}}}",
+     "h.io", "a/c", "u"},
+    {"{\"auths\":{\"https://index.docker.io/v1/\":{\"auth\":\"dTpwOnE=\"}}}", "docker.io",
+     "library/x", "u"},
+    {"{\"auths\":{\"h.io\":{\"auth\":\"dTpwOnE=\"}}}", "h.io.evil.com", "a", NULL},
+    {"{\"auths\":{\"h.io/aa\":{\"auth\":\"dTpwOnE=\"}}}", "h.io", "aab", NULL},
+    {"{\"auths\":{\"h.io\":{}},\"credsStore\":\"desktop\"}", "h.io", "a", NULL},
+    {"{}", "h.io", "a", NULL},
+};
+
+SL_TEST_LOOP(the_longest_entry_of_a_place_is_its_login, 0, SL_COUNT(logins))
+{
+    struct sl_oci_login login;
+    struct sl_err err;
+    ck_assert_msg(login_of(logins[_i].text, logins[_i].host, logins[_i].repo, &login, &err) == 0,
+                  "%s", err.message);
+    ck_assert(same(login.user, logins[_i].user));
+    ck_assert(same(login.password, logins[_i].user ? "p:q" : NULL));
+    ck_assert(same(login.helper, strstr(logins[_i].text, "desktop") ? "desktop" : NULL));
+    sl_oci_login_release(&login);
+}
+
+SL_TEST_LOOP(a_broken_file_of_logins_is_refused, 0, 4)
+{
+    static const char *const texts[] = {"", "{", "{\"auths\":{\"h.io\":{\"auth\":\"dT\"}}}",
+                                        "{\"auths\":{\"h.io\":{\"auth\":\"dXUu\"}}}"};
+    struct sl_oci_login login;
+    struct sl_err err;
+    ck_assert_int_lt(login_of(texts[_i], "h.io", "a", &login, &err), 0);
+    ck_assert_int_eq(err.kind, SL_E_USAGE);
+    ck_assert_msg(strstr(err.message, "/c.json"), "%s", err.message);
+    sl_oci_login_release(&login);
+}
+
+/* ---- opening --------------------------------------------------------------------------------- */
+
+SL_TEST(a_login_never_goes_over_plain_http_to_another_machine)
+{
+    char file[] = "/dev/null";
+    struct sl_oci_options options = {.plain_http = true, .docker_config = file};
+    const struct sl_source_config config = {.options[0] = {&sl_oci_table, &options}};
+    SL_AUTO(sl_store) store = NULL;
+    sl_autofree char *key = NULL;
+    struct sl_err err = SL_ERR_INIT;
+    ck_assert_int_lt(sl_store_open("oci://registry.test/m:v1", &config, &store, &key, &err), 0);
+    ck_assert_int_eq(err.kind, SL_E_AUTH);
+    options.docker_config = NULL;
+    ck_assert_int_eq(sl_store_open("oci://registry.test/m:v1", &config, &store, &key, &err), 0);
+    ck_assert_str_eq(sl_store_uri(store), "oci://registry.test/m:v1/");
+}
+
+SL_CASE(.setup = NULL)

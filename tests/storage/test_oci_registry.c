@@ -1,0 +1,313 @@
+/* A registry on two range servers: its API with a token service, and the other host that its blobs
+ * lie at. Tokens, links and everything else that may expire or be wrong in the middle of a load. */
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "claims.h"
+#include "fake_clock.h"
+#include "fetch.h"
+#include "hash.h"
+#include "http_case.h"
+#include "oci_options.h"
+#include "stores.h"
+
+static struct registry {
+    struct sl_server *api, *cdn;
+    char blob[72], manifest[1024]; /* digest; text */
+    bool wants_tokens;
+    unsigned lifetime;               /* seconds that a token says that it is good for */
+    unsigned given, oldest;          /* tokens; older ones have expired */
+    unsigned links, oldest_link;     /* the same of links */
+    unsigned leaked;                 /* requests to the other host with Authorization */
+    unsigned manifests, token_asked; /* requests */
+} registry;
+static struct sl_source_config config;
+static char model[64];
+
+static void say(struct sl_server_reply *reply, const char *body)
+{
+    reply->body = strdup(body);
+    reply->body_bytes = strlen(body);
+}
+
+static void give_token(const struct sl_server_request *request, struct sl_server_reply *reply)
+{
+    char text[128];
+    registry.token_asked++;
+    ck_assert_ptr_nonnull(strstr(request->target, "scope=repository%3Aorg%2Fm%3Apull"));
+    snprintf(text, sizeof(text), "{\"access_token\": \"t%u\", \"expires_in\": %u}",
+             ++registry.given, registry.lifetime);
+    say(reply, text);
+}
+
+/* Without a token that is good, it says where to get one. */
+static bool challenges(const struct sl_server_request *request, struct sl_server_reply *reply)
+{
+    char text[256];
+    if (!registry.wants_tokens)
+        return false;
+    if (sl_server_header(request, "Authorization", text, sizeof(text)) &&
+        strncmp(text, "Bearer t", 8) == 0 &&
+        strtoul(text + 8, NULL, 10) >= SL_MAX(registry.oldest, 1u))
+        return false;
+    reply->status = 401;
+    snprintf(reply->headers, sizeof(reply->headers),
+             "WWW-Authenticate: Bearer realm=\"%s\",service=\"s\",scope=\"repository:org/m:pull\""
+             "\r\n",
+             sl_server_url(registry.api, "/token"));
+    say(reply, "{\"errors\": [{\"code\": \"UNAUTHORIZED\", \"message\": \"no\"}]}");
+    return true;
+}
+
+static bool answer(const struct sl_server_request *request, struct sl_server_reply *reply,
+                   void *arg)
+{
+    (void)arg;
+    char text[256];
+    if (strncmp(request->target, "/token?", 7) == 0) {
+        give_token(request, reply);
+    } else if (challenges(request, reply)) {
+        return true;
+    } else if (strcmp(request->target, "/v2/org/m/manifests/v1") == 0) {
+        registry.manifests++;
+        ck_assert(sl_server_header(request, "Accept", text, sizeof(text)) && strstr(text, "oci"));
+        say(reply, registry.manifest);
+    } else {
+        reply->status = 307;
+        snprintf(reply->headers, sizeof(reply->headers), "Location: %s?%u\r\n",
+                 sl_server_url(registry.cdn, "/blob"), ++registry.links);
+    }
+    return true;
+}
+
+static bool serve(const struct sl_server_request *request, struct sl_server_reply *reply, void *arg)
+{
+    (void)arg;
+    char text[256];
+    const char *query = strchr(request->target, '?');
+    registry.leaked += sl_server_header(request, "Authorization", text, sizeof(text));
+    if (query && strtoul(query + 1, NULL, 10) >= registry.oldest_link)
+        return false;
+    reply->status = 403;
+    return true;
+}
+
+static void setup(void)
+{
+    uint8_t digest[SL_HASH_BYTES_MAX];
+    char hex[65];
+    registry = (struct registry){.wants_tokens = true, .lifetime = 300};
+    registry.api = sl_server_start();
+    registry.cdn = sl_server_start();
+    sl_server_handle(registry.api, answer, NULL);
+    sl_server_handle(registry.cdn, serve, NULL);
+    sl_server_put(registry.cdn, "/blob", sl_blob(), SL_BLOB_BYTES, "\"edge\"");
+    sl_digest_of(SL_HASH_SHA256, NULL, 0, sl_blob(), SL_BLOB_BYTES, digest, NULL);
+    sl_hex(digest, 32, hex);
+    snprintf(registry.blob, sizeof(registry.blob), "sha256:%s", hex);
+    snprintf(registry.manifest, sizeof(registry.manifest),
+             "{\"layers\":[{\"mediaType\":\"x\",\"size\":%d,\"digest\":\"%s\",\"annotations\":{"
+             "\"org.opencontainers.image.title\":\"sub/m.bin\"}}]}",
+             SL_BLOB_BYTES, registry.blob);
+    snprintf(model, sizeof(model), "oci://127.0.0.1:%u/org/m:v1/sub/m.bin",
+             sl_server_port(registry.api));
+    setenv("HOME", "/nonexistent", 1);
+    config = (struct sl_source_config){.attempts = 3, .stall_seconds = 20, .hedge = SL_HEDGE_OFF};
+}
+
+static void teardown(void)
+{
+    ck_assert_uint_eq(registry.leaked, 0);
+    sl_server_stop(registry.api);
+    sl_server_stop(registry.cdn);
+}
+
+static int read_model(struct sl_err *err)
+{
+    *err = (struct sl_err)SL_ERR_INIT;
+    return sl_read_blob(model, &config, 1000, 400000, err);
+}
+
+/* ---- what is asked for ----------------------------------------------------------------------- */
+
+SL_TEST(a_manifest_and_a_token_are_asked_for_once)
+{
+    struct sl_err err;
+    ck_assert_msg(read_model(&err) == 0, "%s", err.message);
+    ck_assert_uint_eq(registry.manifests, 1);
+    ck_assert_uint_eq(registry.token_asked, 1);
+    ck_assert_uint_eq(registry.links, 1);
+    ck_assert_uint_eq(sl_server_request_count(registry.api), 4); /* the challenge, too */
+}
+
+SL_TEST(no_token_is_asked_for_where_none_is_wanted)
+{
+    struct sl_err err;
+    registry.wants_tokens = false;
+    ck_assert_msg(read_model(&err) == 0, "%s", err.message);
+    ck_assert_uint_eq(registry.token_asked, 0);
+    ck_assert_uint_eq(sl_server_request_count(registry.api), 2);
+}
+
+SL_TEST(a_source_is_pinned_to_its_digest_and_knows_its_hash)
+{
+    struct sl_err err = SL_ERR_INIT;
+    SL_AUTO(sl_store) store = NULL;
+    SL_AUTO(sl_source) source = NULL;
+    sl_autofree char *key = NULL;
+    char hex[65];
+    ck_assert_int_eq(sl_store_open(model, &config, &store, &key, &err), 0);
+    ck_assert_str_eq(key, "m.bin");
+    ck_assert_msg(sl_source_open(store, key, 10, &source, &err) == 0, "%s", err.message);
+    ck_assert_str_eq(sl_source_version(source)->pin, registry.blob);
+    ck_assert_uint_eq(sl_source_bytes(source), SL_BLOB_BYTES);
+    const struct sl_checksums *told = sl_source_known_checksums(source);
+    ck_assert(told && told->count == 1 && told->items[0].kind == SL_HASH_SHA256);
+    sl_hex(told->items[0].value, 32, hex);
+    ck_assert_str_eq(hex, registry.blob + 7);
+}
+
+/* ---- what expires ---------------------------------------------------------------------------- */
+
+struct opened {
+    struct sl_store *store;
+    struct sl_source *source;
+};
+
+static struct opened open_model(void)
+{
+    struct opened opened = {NULL};
+    struct sl_err err = SL_ERR_INIT;
+    sl_autofree char *key = NULL;
+    ck_assert_int_eq(sl_store_open(model, &config, &opened.store, &key, &err), 0);
+    ck_assert_msg(sl_source_open(opened.store, key, 10, &opened.source, &err) == 0, "%s",
+                  err.message);
+    return opened;
+}
+
+static int read_some(struct opened *opened, uint64_t offset, struct sl_err *err)
+{
+    uint8_t data[1000];
+    *err = (struct sl_err)SL_ERR_INIT;
+    if (sl_source_read(opened->source, offset, data, sizeof(data), err) < 0)
+        return -1;
+    ck_assert_mem_eq(data, sl_blob() + offset, sizeof(data));
+    return 0;
+}
+
+static void close_model(struct opened *opened)
+{
+    sl_source_free(opened->source);
+    sl_store_free(opened->store);
+}
+
+SL_TEST(a_link_and_a_token_that_end_together_are_both_replaced)
+{
+    struct sl_err err;
+    fake_clock_hold();
+    struct opened opened = open_model();
+    fake_clock_turn(600 * SL_NS_PER_S);
+    registry.oldest_link = 2;
+    registry.oldest = 2;
+    ck_assert_msg(read_some(&opened, 5000, &err) == 0, "%s", err.message);
+    ck_assert_uint_eq(registry.links, 2);
+    ck_assert_uint_eq(registry.given, 2);
+    fake_clock_release();
+    close_model(&opened);
+}
+
+SL_TEST(a_token_that_is_refused_before_its_time_is_replaced)
+{
+    struct sl_err err;
+    fake_clock_hold();
+    struct opened opened = open_model();
+    fake_clock_turn(30 * SL_NS_PER_S); /* a younger one is not replaced: the refusal is of us */
+    registry.oldest = 2;
+    registry.oldest_link = 2;
+    ck_assert_msg(read_some(&opened, 5000, &err) == 0, "%s", err.message);
+    ck_assert_uint_eq(registry.given, 2);
+    fake_clock_release();
+    close_model(&opened);
+}
+
+/* ---- what is wrong --------------------------------------------------------------------------- */
+
+static const struct {
+    const char *headers, *body;
+    int status;
+    enum sl_err_kind kind;
+    const char *says;
+} refusals[] = {
+    {"", "{\"errors\":[{\"code\":\"MANIFEST_UNKNOWN\"}]}", 404, SL_E_NOT_FOUND, "'v1'"},
+    {"", "not JSON", 404, SL_E_NOT_FOUND, "'v1'"},
+    {"", "{\"errors\":[{\"code\":\"DENIED\"}]}", 403, SL_E_AUTH, "source.oci.dockerConfig"},
+    {"WWW-Authenticate: Negotiate\r\n", "", 401, SL_E_AUTH, "source.oci.dockerConfig"},
+    {"WWW-Authenticate: Basic realm=\"x\"\r\n", "", 401, SL_E_AUTH, "a user and a password"},
+    {"WWW-Authenticate: Bearer realm=\"http://169.254.169.254/x\"\r\n", "", 401, SL_E_AUTH,
+     "keys of machines"},
+    {"WWW-Authenticate: Bearer realm=\"ftp://x/\"\r\n", "", 401, SL_E_USAGE, "token service"},
+    {"", "<html>", 200, SL_E_FORMAT, "cannot open"},
+    {"Docker-Content-Digest: "
+     "sha256:ffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff\r\n",
+     "{\"layers\":[]}", 200, SL_E_INTEGRITY, "its manifest is sha256:"},
+};
+static unsigned refusal;
+
+static bool refuse(const struct sl_server_request *request, struct sl_server_reply *reply,
+                   void *arg)
+{
+    (void)request;
+    (void)arg;
+    reply->status = refusals[refusal].status;
+    snprintf(reply->headers, sizeof(reply->headers), "%s", refusals[refusal].headers);
+    say(reply, refusals[refusal].body);
+    return true;
+}
+
+SL_TEST_LOOP(a_refusal_says_what_to_do, 0, (int)SL_COUNT(refusals))
+{
+    struct sl_err err;
+    refusal = (unsigned)_i;
+    sl_server_handle(registry.api, refuse, NULL);
+    ck_assert_int_eq(read_model(&err), -1);
+    ck_assert_msg(err.kind == refusals[_i].kind && strstr(err.message, refusals[_i].says), "%d: %s",
+                  err.kind, err.message);
+}
+
+static const enum sl_fault passing[] = {SL_FAULT_RESET, SL_FAULT_SHORT,      SL_FAULT_CHUNKED,
+                                        SL_FAULT_CLOSE, SL_FAULT_DROP_AFTER, SL_FAULT_UNTIL_CLOSE};
+
+SL_TEST_LOOP(what_passes_is_got_over, 0, (int)SL_COUNT(passing))
+{
+    struct sl_err err;
+    SL_SCRIPT(registry.cdn, {.first = 2, .fault = passing[_i], .after = 900});
+    ck_assert_msg(read_model(&err) == 0, "%s", err.message);
+}
+
+static const struct {
+    enum sl_fault fault;
+    enum sl_err_kind kind;
+} lasting[] = {
+    {SL_FAULT_WRONG_RANGE, SL_E_NET}, {SL_FAULT_NO_RANGE, SL_E_NET},
+    {SL_FAULT_WHOLE, SL_E_NET},       {SL_FAULT_LONG, SL_E_NET},
+    {SL_FAULT_GZIP, SL_E_NET},        {SL_FAULT_WRONG_TOTAL, SL_E_INTEGRITY},
+};
+
+SL_TEST_LOOP(what_does_not_pass_is_named, 0, (int)SL_COUNT(lasting))
+{
+    struct sl_err err;
+    SL_SCRIPT(registry.cdn, {.first = 2, .last = 99, .fault = lasting[_i].fault});
+    ck_assert_int_eq(read_model(&err), -1);
+    ck_assert_msg(err.kind == lasting[_i].kind, "%d: %s", err.kind, err.message);
+    ck_assert_msg(!strstr(err.message, "?1"), "%s", err.message);
+}
+
+static bool prepare(void)
+{
+    sl_test_environment();
+    return true;
+}
+
+SL_CASE(.setup = setup, .teardown = teardown, .prepare = prepare)

@@ -1,0 +1,200 @@
+/* See hf_hub.h. Small files are blobs of the hub's own server, behind a relative redirect. */
+#include "hf_hub.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "buf.h"
+#include "hash.h"
+#include "url.h"
+
+static const char api[] = "/api/models/org/name/";
+static const char files_at[] = "/org/name/resolve/" SL_HUB_COMMIT "/";
+static const char small_at[] = "/api/resolve-cache/models/org/name/" SL_HUB_COMMIT "/";
+
+static void say(struct sl_server_reply *reply, const char *body)
+{
+    reply->body = strdup(body);
+    reply->body_bytes = strlen(body);
+}
+
+/* One page of the tree, with the next one's address. */
+static void give_page(struct sl_hub *hub, const struct sl_server_request *request,
+                      struct sl_server_reply *reply)
+{
+    const char *cursor = strstr(request->target, "cursor=");
+    unsigned at = cursor ? (unsigned)strtoul(cursor + 7, NULL, 10) : 0;
+    unsigned end = hub->page_entries ? at + hub->page_entries : hub->file_count;
+    sl_autobuf text = SL_BUF_INIT(1 << 20);
+    sl_buf_text(&text, at ? "[" : "[{\"type\": \"directory\", \"oid\": \"00\", \"path\": \"a\"}",
+                NULL);
+    for (; at < end && at < hub->file_count; at++) {
+        const struct sl_hub_file *file = &hub->files[at];
+        sl_buf_printf(&text, NULL, "%s{\"type\": \"file\", \"size\": %zu, \"path\": \"%s\", ",
+                      text.used > 1 ? ", " : "", file->bytes, file->path);
+        if (file->large)
+            sl_buf_printf(&text, NULL,
+                          "\"oid\": \"%040d\", \"xetHash\": \"%064d\", \"lfs\": {\"oid\": \"%s\", "
+                          "\"size\": %zu, \"pointerSize\": 133}}",
+                          1, 2, file->hash, file->bytes);
+        else
+            sl_buf_printf(&text, NULL, "\"oid\": \"%s\"}", file->hash);
+    }
+    sl_buf_text(&text, "]", NULL);
+    if (at < hub->file_count)
+        snprintf(reply->headers, sizeof(reply->headers),
+                 "Link: <http://hub.invalid%stree/%s?recursive=true&cursor=%u>; rel=\"next\"\r\n",
+                 api, hub->commit, at);
+    say(reply, sl_buf_string(&text));
+}
+
+static void give_tree(struct sl_hub *hub, const struct sl_server_request *request,
+                      struct sl_server_reply *reply)
+{
+    if (!hub->tree) {
+        give_page(hub, request, reply);
+        return;
+    }
+    if (hub->next)
+        snprintf(reply->headers, sizeof(reply->headers), "Link: <%s>; rel=\"next\"\r\n", hub->next);
+    say(reply, hub->tree);
+}
+
+static const struct sl_hub_file *find(const struct sl_hub *hub, const char *path)
+{
+    sl_autofree char *decoded = sl_url_decode(path, strcspn(path, "?"), NULL);
+    for (unsigned i = 0; decoded && i < hub->file_count; i++)
+        if (strcmp(hub->files[i].path, decoded) == 0)
+            return &hub->files[i];
+    return NULL;
+}
+
+static void give_place(struct sl_hub *hub, const char *path, struct sl_server_reply *reply)
+{
+    const struct sl_hub_file *file = find(hub, path);
+    if (!file) {
+        reply->status = 404;
+        snprintf(reply->headers, sizeof(reply->headers), "X-Error-Code: EntryNotFound\r\n");
+    } else if (file->large) {
+        reply->status = 302;
+        snprintf(reply->headers, sizeof(reply->headers),
+                 "Location: http://127.0.0.1:%u/%s?%u\r\nX-Repo-Commit: %s\r\n"
+                 "X-Linked-Size: %zu\r\nX-Linked-Etag: \"%s\"\r\n",
+                 sl_server_port(hub->cdn), path, ++hub->links, hub->commit, file->bytes,
+                 file->hash);
+    } else {
+        reply->status = 307;
+        snprintf(reply->headers, sizeof(reply->headers), "Location: %s%s\r\nX-Repo-Commit: %s\r\n",
+                 small_at, path, hub->commit);
+    }
+}
+
+static bool refuses(struct sl_hub *hub, const struct sl_server_request *request,
+                    struct sl_server_reply *reply)
+{
+    char text[256];
+    bool counted = hub->refuse_times && hub->refused >= hub->refuse_times;
+    if (hub->refuse_status && !counted) {
+        hub->refused++;
+        reply->status = (int)hub->refuse_status;
+        snprintf(reply->headers, sizeof(reply->headers), "%s",
+                 hub->refuse_headers ? hub->refuse_headers : "");
+        return true;
+    }
+    if (!hub->token || (sl_server_header(request, "Authorization", text, sizeof(text)) &&
+                        strncmp(text, "Bearer ", 7) == 0 && strcmp(text + 7, hub->token) == 0))
+        return false;
+    reply->status = 401;
+    if (sl_server_header(request, "Authorization", text, sizeof(text)))
+        snprintf(reply->headers, sizeof(reply->headers),
+                 "X-Error-Message: Invalid credentials in Authorization header\r\n");
+    return true;
+}
+
+static bool answer(const struct sl_server_request *request, struct sl_server_reply *reply,
+                   void *arg)
+{
+    struct sl_hub *hub = arg;
+    const char *target = request->target;
+    if (refuses(hub, request, reply))
+        return true;
+    if (strncmp(target, api, strlen(api)) == 0) {
+        const char *call = target + strlen(api);
+        if (strncmp(call, "tree/" SL_HUB_COMMIT, strlen("tree/" SL_HUB_COMMIT)) == 0) {
+            give_tree(hub, request, reply);
+        } else if (strcmp(call, "revision/main") == 0 ||
+                   strcmp(call, "revision/refs%2Fpr%2F1") == 0) {
+            say(reply, "{\"id\": \"org/name\", \"sha\": \"" SL_HUB_COMMIT "\"}");
+        } else {
+            reply->status = 404;
+            snprintf(reply->headers, sizeof(reply->headers), "X-Error-Code: RevisionNotFound\r\n");
+        }
+        return true;
+    }
+    if (strncmp(target, files_at, strlen(files_at)) != 0)
+        return false;
+    give_place(hub, target + strlen(files_at), reply);
+    return true;
+}
+
+/* The other host: signed links and nothing else. */
+static bool serve(const struct sl_server_request *request, struct sl_server_reply *reply, void *arg)
+{
+    struct sl_hub *hub = arg;
+    char text[256];
+    const char *query = strchr(request->target, '?');
+    if (sl_server_header(request, "Authorization", text, sizeof(text)))
+        hub->leaked_tokens++;
+    if (query && (unsigned)strtoul(query + 1, NULL, 10) >= hub->oldest_link)
+        return false;
+    reply->status = 403;
+    return true;
+}
+
+void sl_hub_start(struct sl_hub *hub)
+{
+    *hub = (struct sl_hub){.commit = SL_HUB_COMMIT};
+    hub->origin = sl_server_start();
+    hub->cdn = sl_server_start();
+    sl_server_handle(hub->origin, answer, hub);
+    sl_server_handle(hub->cdn, serve, hub);
+}
+
+void sl_hub_stop(struct sl_hub *hub)
+{
+    sl_server_stop(hub->origin);
+    sl_server_stop(hub->cdn);
+}
+
+void sl_hub_put(struct sl_hub *hub, const char *path, const void *data, size_t bytes, bool large)
+{
+    struct sl_hub_file *file = &hub->files[hub->file_count++];
+    char head[40], place[512];
+    uint8_t digest[SL_HASH_BYTES_MAX];
+    int head_bytes = snprintf(head, sizeof(head), "blob %zu", bytes) + 1;
+    if (hub->file_count > SL_HUB_FILES_MAX)
+        abort();
+    snprintf(file->path, sizeof(file->path), "%s", path);
+    file->bytes = bytes;
+    file->large = large;
+    sl_digest_of(large ? SL_HASH_SHA256 : SL_HASH_SHA1, head, large ? 0 : (size_t)head_bytes, data,
+                 bytes, digest, NULL);
+    sl_hex(digest, large ? 32 : 20, file->hash);
+    sl_autofree char *encoded = sl_url_encode(path, true, NULL);
+    snprintf(place, sizeof(place), "%s%s", large ? "/" : small_at, encoded);
+    sl_server_put(large ? hub->cdn : hub->origin, place, data, bytes, "\"edge\"");
+}
+
+unsigned sl_hub_count(struct sl_hub *hub, const char *begin)
+{
+    unsigned count = 0;
+    for (unsigned i = 0; i < sl_server_request_count(hub->origin); i++)
+        count += strncmp(sl_server_request_at(hub->origin, i)->target, begin, strlen(begin)) == 0;
+    return count;
+}
+
+const char *sl_hub_url(struct sl_hub *hub)
+{
+    return sl_server_url(hub->origin, "");
+}

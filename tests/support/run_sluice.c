@@ -1,0 +1,147 @@
+/* posix_spawn with stdout and stderr in files: a pipe could fill up while nobody reads the other
+ * one. */
+#include "run_sluice.h"
+
+#include <check.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+extern char **environ;
+
+enum { OUTPUT_BYTES_MAX = 4 << 20, ARGUMENTS_MAX = 64 };
+
+void ran_release(struct ran *ran)
+{
+    free(ran->out);
+    free(ran->err);
+    memset(ran, 0, sizeof(*ran));
+}
+
+static pid_t spawn(const char *program, const char *const *arguments, int out, int err)
+{
+    const char *argv[ARGUMENTS_MAX + 2] = {program};
+    for (int i = 0; arguments[i]; i++) {
+        ck_assert_int_lt(i, ARGUMENTS_MAX);
+        argv[i + 1] = arguments[i];
+    }
+    posix_spawn_file_actions_t actions;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
+    posix_spawn_file_actions_adddup2(&actions, out, 1);
+    posix_spawn_file_actions_adddup2(&actions, err, 2);
+    /* A test that runs in the background has SIGINT ignored; what it starts shall not inherit that.
+     */
+    posix_spawnattr_t attributes;
+    sigset_t defaults;
+    sigfillset(&defaults);
+    posix_spawnattr_init(&attributes);
+    posix_spawnattr_setsigdefault(&attributes, &defaults);
+    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGDEF);
+    pid_t pid;
+    int failed = posix_spawnp(&pid, program, &actions, &attributes, (char *const *)argv, environ);
+    posix_spawnattr_destroy(&attributes);
+    posix_spawn_file_actions_destroy(&actions);
+    return failed ? -1 : pid;
+}
+
+static int scratch_file(void)
+{
+    int fd = open("/tmp", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    if (fd < 0) {
+        char name[] = "/tmp/sluice-test-XXXXXX";
+        fd = mkostemp(name, O_CLOEXEC);
+        unlink(name);
+    }
+    ck_assert_int_ge(fd, 0);
+    return fd;
+}
+
+static char *read_back(int fd)
+{
+    off_t bytes = lseek(fd, 0, SEEK_END);
+    ck_assert_int_le(bytes, OUTPUT_BYTES_MAX);
+    char *text = calloc(1, (size_t)bytes + 1);
+    ck_assert_int_eq(pread(fd, text, (size_t)bytes, 0), bytes);
+    close(fd);
+    return text;
+}
+
+int wait_sluice(pid_t pid)
+{
+    int status;
+    ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+    return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+void run_program(struct ran *ran, const char *program, const char *const *arguments)
+{
+    ran_release(ran);
+    int out = scratch_file(), err = scratch_file();
+    pid_t pid = spawn(program, arguments, out, err);
+    ran->exit_code = pid < 0 ? 127 : wait_sluice(pid);
+    ran->out = read_back(out);
+    ran->err = read_back(err);
+}
+
+static const char *sluice_path(void)
+{
+    const char *path = getenv("SLUICE");
+    ck_assert_msg(path != NULL, "SLUICE is not set to the program under test");
+    return path;
+}
+
+void run_sluice(struct ran *ran, const char *const *arguments)
+{
+    run_program(ran, sluice_path(), arguments);
+}
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+enum { SANITIZED = 1 }; /* such a library cannot be opened by a program that is not */
+#else
+enum { SANITIZED = 0 };
+#endif
+
+int run_python(struct ran *ran, const char *script, const char *argument)
+{
+    char library[600], path[600];
+    const char *sluice = getenv("SLUICE"), *slash = sluice ? strrchr(sluice, '/') : NULL;
+    const char *const words[] = {path, argument, NULL};
+    if (!slash || SANITIZED)
+        return -1;
+    snprintf(path, sizeof(path), "%s/tests/support/%s", SL_SOURCE_ROOT, script);
+    snprintf(library, sizeof(library), "%.*s/lib/libsluice.so.0", (int)(slash - sluice), sluice);
+    if (access(library, R_OK) < 0)
+        return -1;
+    setenv("SLUICE_LIBRARY", library, 1);
+    setenv("PYTHONPATH", SL_SOURCE_ROOT "/python", 1);
+    setenv("PYTHONDONTWRITEBYTECODE", "1", 1);
+    run_program(ran, "python3", words);
+    return ran->exit_code == 127 ? -1 : 0;
+}
+
+pid_t start_sluice(const char *const *arguments, const char *out_path, const char *err_path)
+{
+    int out = open(out_path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    int err = open(err_path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    ck_assert(out >= 0 && err >= 0);
+    pid_t pid = spawn(sluice_path(), arguments, out, err);
+    close(out);
+    close(err);
+    ck_assert_int_gt(pid, 0);
+    return pid;
+}
+
+pid_t start_program(const char *program, const char *const *arguments)
+{
+    int null = open("/dev/null", O_WRONLY | O_CLOEXEC);
+    pid_t pid = spawn(program, arguments, null, null);
+    close(null);
+    ck_assert_int_gt(pid, 0);
+    return pid;
+}

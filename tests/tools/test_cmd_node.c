@@ -1,0 +1,122 @@
+/* sluice node against a real daemon, and against what is none. */
+#include <check.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "await.h"
+#include "claims.h"
+#include "json.h"
+#include "run_sluice.h"
+#include "scratch.h"
+
+enum { PATH_BYTES = 512 };
+static char scratch[SL_SCRATCH_PATH_BYTES], model[PATH_BYTES], config[PATH_BYTES], sock[PATH_BYTES],
+    out[PATH_BYTES], log_[PATH_BYTES];
+static int scratch_fd;
+static struct ran ran;
+
+static void write_file(const char *path, const char *text)
+{
+    FILE *file = fopen(path, "w");
+    ck_assert_ptr_nonnull(file);
+    fputs(text, file);
+    ck_assert_int_eq(fclose(file), 0);
+}
+
+static void setup(void)
+{
+    char text[4096];
+    scratch_fd = sl_scratch_open(scratch);
+    snprintf(model, sizeof(model), "%s/weights.bin", scratch);
+    snprintf(config, sizeof(config), "%s/node.yaml", scratch);
+    snprintf(sock, sizeof(sock), "%s/control.sock", scratch);
+    snprintf(out, sizeof(out), "%s/out", scratch);
+    snprintf(log_, sizeof(log_), "%s/log", scratch);
+    setenv("SLUICE_TERMINATION_LOG", "/dev/null", 1);
+    setenv("SLUICE_CONTROL_SOCKET", sock, 1);
+    write_file(model, "weights");
+    snprintf(text, sizeof(text),
+             "apiVersion: sluice/v1alpha1\nkind: Node\ndirectory: %s/node\nbudgetBytes: 1GiB\n"
+             "control: {socket: %s}\n",
+             scratch, sock);
+    write_file(config, text);
+}
+
+static void teardown(void)
+{
+    ran_release(&ran);
+    sl_scratch_close(scratch_fd, scratch);
+}
+
+#define EXPECT(code, word)                                                                         \
+    ck_assert_msg(ran.exit_code == (code) && (strstr(ran.out, word) || strstr(ran.err, word)),     \
+                  "exit code %d\n%s\n%s", ran.exit_code, ran.out, ran.err)
+
+static bool answers(void)
+{
+    RUN(&ran, "node", "models");
+    return ran.exit_code == 0;
+}
+
+SL_TEST(a_day_with_the_daemon)
+{
+    char spec[PATH_BYTES * 2], text[4096];
+    snprintf(spec, sizeof(spec), "%s/m.yaml", scratch);
+    snprintf(text, sizeof(text),
+             "apiVersion: sluice/v1alpha1\nkind: Model\nmetadata: {name: m}\nsource: {uri: "
+             "\"%s\"}\n",
+             model);
+    write_file(spec, text);
+    pid_t daemon = start_sluice((const char *const[]){"serve", config, NULL}, out, log_);
+    SL_AWAIT(answers(), "the daemon's first answer");
+    RUN(&ran, "node", "load", spec);
+    EXPECT(0, "loading");
+    RUN(&ran, "node", "load", "m", "--watch");
+    EXPECT(0, "ready");
+    RUN(&ran, "node", "pin", "m");
+    EXPECT(0, "pinned m");
+    RUN(&ran, "node", "models");
+    EXPECT(0, "pinned");
+    RUN(&ran, "node", "evict", "m");
+    ck_assert_int_ne(ran.exit_code, 0); /* it is pinned */
+    RUN(&ran, "node", "unpin", "m", "--json");
+    EXPECT(0, "\"pinned\":false");
+    RUN(&ran, "node", "evict", "m");
+    EXPECT(0, "evicting m");
+    RUN(&ran, "node", "pin", "no such/model");
+    ck_assert_int_eq(ran.exit_code, 4);
+    ck_assert_int_eq(unlink(model), 0);
+    RUN(&ran, "node", "retry", "m", "--watch");
+    EXPECT(4, "model 'm': ");
+    RUN(&ran, "node", "forget", "m");
+    EXPECT(0, "forgetting m");
+    kill(daemon, SIGTERM);
+    ck_assert_int_eq(wait_sluice(daemon), 0);
+}
+
+SL_TEST(what_is_no_daemon_is_said)
+{
+    RUN(&ran, "node", "models");
+    EXPECT(7, "there is no socket");
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    ck_assert_uint_lt(strlen(sock), sizeof(address.sun_path));
+    memcpy(address.sun_path, sock, strlen(sock));
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    ck_assert_int_eq(bind(fd, (struct sockaddr *)&address, sizeof(address)), 0);
+    RUN(&ran, "node", "models"); /* nobody listens */
+    EXPECT(7, "the daemon does not answer");
+    close(fd);
+    RUN(&ran, "node", "frob", "m");
+    EXPECT(2, "unknown node command 'frob'");
+    RUN(&ran, "node", "pin");
+    EXPECT(2, "needs the name of a model");
+    RUN(&ran, "node", "models", "m");
+    EXPECT(2, "takes no name");
+}
+
+SL_CASE(.setup = setup, .teardown = teardown, .seconds = 60)

@@ -1,0 +1,295 @@
+/* What is where: the commands ls, status, rm, init, plan --format pod and doctor as processes. */
+#include <check.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "claims.h"
+#include "json.h"
+#include "range_certificate.h"
+#include "range_server.h"
+#include "run_sluice.h"
+#include "scratch.h"
+
+enum { PATH_BYTES = 512 };
+static char scratch[SL_SCRATCH_PATH_BYTES], model[PATH_BYTES], out[PATH_BYTES];
+static int scratch_fd;
+static struct ran ran;
+
+static void write_file(const char *folder, const char *name, const char *text)
+{
+    char path[PATH_BYTES * 2];
+    snprintf(path, sizeof(path), "%s/%s", folder, name);
+    FILE *file = fopen(path, "w");
+    ck_assert_ptr_nonnull(file);
+    fputs(text, file);
+    ck_assert_int_eq(fclose(file), 0);
+}
+
+static void setup(void)
+{
+    scratch_fd = sl_scratch_open(scratch);
+    snprintf(model, sizeof(model), "%s/m", scratch);
+    snprintf(out, sizeof(out), "%s/out", scratch);
+    ck_assert_int_eq(mkdir(model, 0755), 0);
+    write_file(model, "config.json", "{}");
+    write_file(model, "words.txt", "hello");
+    setenv("SLUICE_TERMINATION_LOG", "/dev/null", 1);
+    unsetenv("KUBERNETES_SERVICE_HOST");
+}
+
+static void teardown(void)
+{
+    ran_release(&ran);
+    sl_scratch_close(scratch_fd, scratch);
+}
+
+#define EXPECT(code, word)                                                                         \
+    ck_assert_msg(ran.exit_code == (code) && (strstr(ran.out, word) || strstr(ran.err, word)),     \
+                  "exit code %d\n%s\n%s", ran.exit_code, ran.out, ran.err)
+
+static bool is_there(const char *path)
+{
+    return access(path, F_OK) == 0;
+}
+
+/* ---- ls -------------------------------------------------------------------------------------- */
+
+SL_TEST(a_folder_is_listed_with_sizes_and_formats)
+{
+    RUN(&ran, "ls", model);
+    EXPECT(0, "2 objects");
+    EXPECT(0, "5 bytes");
+    EXPECT(0, "words.txt");
+    RUN(&ran, "ls", model, "--json");
+    json_t *list = sl_json_parse(ran.out, strlen(ran.out), "list", NULL);
+    ck_assert_uint_eq(json_array_size(list), 2);
+    ck_assert_str_eq(sl_json_get_string(json_array_get(list, 0), "name"), "config.json");
+    ck_assert_uint_eq(sl_json_get_uint(json_array_get(list, 1), "bytes", 0), 5);
+    json_decref(list);
+    RUN(&ran, "ls", "/nowhere/at/all");
+    ck_assert_int_eq(ran.exit_code, 4);
+}
+
+SL_TEST(an_object_without_a_listing_is_shown_with_its_version)
+{
+    struct sl_server *server = sl_server_start();
+    sl_server_put(server, "/m.safetensors", "12345678", 8, "\"v7\"");
+    RUN(&ran, "ls", sl_server_url(server, "/m.safetensors"));
+    EXPECT(0, "v7");
+    EXPECT(0, "safetensors");
+    EXPECT(0, "1 object\n");
+    sl_server_stop(server);
+}
+
+#define LISTING(keys)                                                                              \
+    "<ListBucketResult xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\"><IsTruncated>false"       \
+    "</IsTruncated>" keys "</ListBucketResult>"
+#define KEY(name) "<Contents><Key>" name "</Key><Size>3</Size><ETag>&quot;e&quot;</ETag></Contents>"
+
+/* A bucket whose only folder is m/. */
+static bool bucket(const struct sl_server_request *request, struct sl_server_reply *reply,
+                   void *arg)
+{
+    (void)arg;
+    if (!strstr(request->target, "list-type=2"))
+        return false;
+    ck_assert_int_gt(
+        asprintf(&reply->body, "%s", LISTING(KEY("m/a") KEY("m/b.gguf") KEY("mother"))), 0);
+    reply->body_bytes = strlen(reply->body);
+    return true;
+}
+
+SL_TEST(a_name_without_its_slash_stands_for_what_lies_below_it)
+{
+    struct sl_server *server = sl_server_start();
+    char endpoint[200];
+    snprintf(endpoint, sizeof(endpoint), "source.s3.endpoint=%s", sl_server_url(server, ""));
+    sl_server_handle(server, bucket, NULL);
+    RUN(&ran, "ls", "s3://bucket/m", "--set", endpoint, "--set", "source.s3.anonymous=true");
+    EXPECT(0, "m/a");
+    EXPECT(0, "gguf");
+    EXPECT(0, "2 objects");
+    ck_assert_ptr_null(strstr(ran.out, "mother"));
+    /* A load is told the same. */
+    RUN(&ran, "load", "s3://bucket/m", "--to", out, "--set", endpoint, "--set",
+        "source.s3.anonymous=true");
+    EXPECT(4, "2 objects below 's3://bucket/m/': add the slash");
+    ck_assert(!is_there(out));
+    sl_server_stop(server);
+}
+
+/* ---- status and rm --------------------------------------------------------------------------- */
+
+SL_TEST(a_published_model_is_shown_and_removed)
+{
+    RUN(&ran, "status", out);
+    ck_assert_int_eq(ran.exit_code, 4);
+    RUN(&ran, "rm", out);
+    EXPECT(4, "nothing was removed");
+    RUN(&ran, "load", model, "--to", out, "--name", "words");
+    ck_assert_int_eq(ran.exit_code, 0);
+    RUN(&ran, "status", out, "--json");
+    EXPECT(0, "\"state\":\"published\"");
+    EXPECT(0, "\"files\":2");
+    RUN(&ran, "status", out);
+    EXPECT(0, "2 files");
+    RUN(&ran, "rm", out);
+    EXPECT(0, "removed words");
+    ck_assert(!is_there(out));
+}
+
+SL_TEST(what_is_not_ours_stays)
+{
+    char other[PATH_BYTES * 2], state[PATH_BYTES * 2];
+    snprintf(other, sizeof(other), "%s/other", out);
+    snprintf(state, sizeof(state), "%s/.sluice", out);
+    RUN(&ran, "load", model, "--to", out);
+    write_file(out, "other", "mine");
+    RUN(&ran, "rm", out, "--json");
+    EXPECT(0, "\"directory_left\":true");
+    ck_assert(is_there(other) && !is_there(state));
+    RUN(&ran, "status", out);
+    EXPECT(4, "empty");
+    RUN(&ran, "rm", model);
+    EXPECT(4, "no model of sluice");
+    ck_assert(is_there(model));
+}
+
+SL_TEST(changed_files_are_said_and_removed_only_by_force)
+{
+    char words[PATH_BYTES * 2];
+    snprintf(words, sizeof(words), "%s/words.txt", out);
+    RUN(&ran, "load", model, "--to", out);
+    ck_assert_int_eq(chmod(words, 0644), 0);
+    write_file(out, "words.txt", "changed");
+    RUN(&ran, "status", out);
+    EXPECT(5, "not those that were published");
+    RUN(&ran, "rm", out);
+    EXPECT(5, "nothing was removed");
+    ck_assert(is_there(words));
+    RUN(&ran, "rm", out, "--force");
+    ck_assert_int_eq(ran.exit_code, 0);
+    ck_assert(!is_there(out));
+}
+
+SL_TEST(a_load_at_work_is_seen_and_left_alone)
+{
+    char lock[PATH_BYTES * 2], staging[PATH_BYTES * 2];
+    snprintf(lock, sizeof(lock), "%s/.sluice", out);
+    ck_assert_int_eq(mkdir(out, 0755), 0);
+    ck_assert_int_eq(mkdir(lock, 0755), 0);
+    snprintf(staging, sizeof(staging), "%s/.sluice/staging", out);
+    ck_assert_int_eq(mkdir(staging, 0700), 0);
+    write_file(staging, "part", "some bytes");
+    snprintf(lock, sizeof(lock), "%s/.sluice/lock", out);
+    int fd = open(lock, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    ck_assert_int_eq(flock(fd, LOCK_EX), 0);
+    RUN(&ran, "status", out);
+    EXPECT(4, "a load is at work");
+    RUN(&ran, "rm", out);
+    EXPECT(2, "a load is at work");
+    ck_assert(is_there(staging));
+    close(fd);
+    RUN(&ran, "status", out);
+    EXPECT(4, "an interrupted load left");
+    RUN(&ran, "rm", out);
+    EXPECT(0, "an unfinished load");
+    ck_assert(!is_there(staging));
+}
+
+SL_TEST(a_daemons_model_is_not_removed_behind_its_back)
+{
+    char lock[PATH_BYTES * 2];
+    RUN(&ran, "load", model, "--to", out);
+    snprintf(lock, sizeof(lock), "%s/.lock", scratch);
+    int fd = open(lock, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    ck_assert_int_eq(flock(fd, LOCK_EX), 0);
+    RUN(&ran, "rm", out);
+    EXPECT(2, "belongs to the node daemon");
+    close(fd);
+    RUN(&ran, "rm", out);
+    ck_assert_int_eq(ran.exit_code, 0);
+}
+
+/* ---- init and pod ---------------------------------------------------------------------------- */
+
+SL_TEST(a_spec_that_init_prints_is_loaded)
+{
+    char spec[PATH_BYTES * 2];
+    snprintf(spec, sizeof(spec), "%s/spec.yaml", scratch);
+    RUN(&ran, "init", model, "--to", out, "--name", "words");
+    EXPECT(0, "# yaml-language-server: $schema=");
+    write_file(scratch, "spec.yaml", ran.out);
+    RUN(&ran, "load", spec);
+    EXPECT(0, "'words' is in");
+    RUN(&ran, "init", "s4://x/y");
+    EXPECT(2, "did you mean 's3://'");
+    RUN(&ran, "init", "/a/${HOME}");
+    EXPECT(2, "stands for a variable");
+    RUN(&ran, "init", "/a/quo\"ted: #1");
+    EXPECT(0, "uri: \"/a/quo\\\"ted: #1\"");
+}
+
+SL_TEST(a_pod_has_the_memory_that_the_model_needs)
+{
+    RUN(&ran, "plan", model, "--format", "pod");
+    EXPECT(0, "limits: {memory: 577Mi}"); /* 1 MiB, 64 for folders, 512 to work with */
+    EXPECT(0, "sizeLimit: 65Mi");
+    EXPECT(0, "--to, /models/model]");
+    RUN(&ran, "plan", model, "--format", "pod", "--connections", "3");
+    EXPECT(2, "no settings");
+}
+
+/* ---- doctor ---------------------------------------------------------------------------------- */
+
+SL_TEST(a_healthy_machine_and_store_pass)
+{
+    struct sl_server *server = sl_server_start();
+    sl_server_put(server, "/m.bin", "12345678", 8, "\"v7\"");
+    RUN(&ran, "doctor", sl_server_url(server, "/m.bin"));
+    EXPECT(0, "ok    shared memory");
+    EXPECT(0, "ok    connection");
+    EXPECT(0, "8 bytes");
+    ck_assert_ptr_null(strstr(ran.out, "FAIL"));
+    RUN(&ran, "doctor", "--json");
+    json_t *list = sl_json_parse(ran.out, strlen(ran.out), "list", NULL);
+    ck_assert_uint_gt(json_array_size(list), 5);
+    json_decref(list);
+    sl_server_stop(server);
+}
+
+SL_TEST(every_check_that_fails_is_a_line_and_the_exit_code)
+{
+    RUN(&ran, "doctor", "http://127.0.0.1:1/m.bin");
+    EXPECT(7, "FAIL  host");
+    EXPECT(7, "FAIL  object");
+    EXPECT(7, "2 checks failed");
+    struct sl_server *secure = sl_server_start_tls();
+    RUN(&ran, "doctor", sl_server_url(secure, "/m.bin"));
+    EXPECT(7, "cannot trust");
+    sl_server_stop(secure);
+    setenv("SSL_CERT_FILE", "/nonexistent.pem", 1);
+    RUN(&ran, "doctor");
+    unsetenv("SSL_CERT_FILE");
+    EXPECT(2, "'/nonexistent.pem' (from SSL_CERT_FILE)");
+    RUN(&ran, "doctor", "/nowhere/at/all");
+    EXPECT(4, "FAIL  object");
+}
+
+SL_TEST(whose_credentials_a_load_would_use_is_said_and_never_the_secret)
+{
+    setenv("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE", 1);
+    setenv("AWS_SECRET_ACCESS_KEY", "hush-hush", 1);
+    RUN(&ran, "doctor", "s3://bucket/m/", "--set", "source.s3.endpoint=http://127.0.0.1:1");
+    unsetenv("AWS_ACCESS_KEY_ID");
+    unsetenv("AWS_SECRET_ACCESS_KEY");
+    EXPECT(7, "ok    endpoint       http://127.0.0.1:1");
+    EXPECT(7, "ok    credentials    ");
+    ck_assert_ptr_null(strstr(ran.out, "hush"));
+}
+
+SL_CASE(.setup = setup, .teardown = teardown, .seconds = 60)

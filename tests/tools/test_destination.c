@@ -1,0 +1,272 @@
+/* A destination: what is made ready there, moved into place, and gone on with after a kill. */
+#include <check.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "claims.h"
+#include "destination.h"
+#include "golden.h"
+#include "scratch.h"
+#include "tree.h"
+
+static char scratch[SL_SCRATCH_PATH_BYTES], path[SL_SCRATCH_PATH_BYTES + 16];
+static int scratch_fd;
+static struct sl_err err;
+static const char request[] = "0123456789012345678901234567890123456789012345678901234567890123";
+
+static void setup(void)
+{
+    scratch_fd = sl_scratch_open(scratch);
+    snprintf(path, sizeof(path), "%s/a/models", scratch);
+    err = (struct sl_err)SL_ERR_INIT;
+}
+
+static void teardown(void)
+{
+    sl_scratch_close(scratch_fd, scratch);
+}
+
+static struct sl_destination *opened(void)
+{
+    struct sl_destination *destination = sl_destination_open(path, NULL, &err);
+    ck_assert_msg(destination != NULL, "%s", err.message);
+    return destination;
+}
+
+/* A file with its own name in it, below the work place. */
+static void make_file(struct sl_destination *destination, const char *kind, const char *name,
+                      unsigned mode)
+{
+    const char *leaf;
+    sl_autoclose int fd = sl_destination_open_work(destination, 3, kind, &err);
+    ck_assert_int_ge(fd, 0);
+    sl_autoclose int parent = sl_tree_parent(fd, name, true, &leaf);
+    sl_autoclose int file = openat(parent, leaf, O_WRONLY | O_CREAT | O_EXCL, 0600);
+    ck_assert_int_eq(write(file, name, strlen(name)), (ssize_t)strlen(name));
+    ck_assert_int_eq(fchmod(file, mode), 0);
+    sl_tree_seal(fd, name);
+}
+
+static const char *content(const char *name)
+{
+    static char text[256];
+    char whole[1024];
+    snprintf(whole, sizeof(whole), "%s/%s", path, name);
+    FILE *file = fopen(whole, "r");
+    size_t got = file ? fread(text, 1, sizeof(text) - 1, file) : 0;
+    text[got] = 0;
+    if (file)
+        fclose(file);
+    return text;
+}
+
+static unsigned mode_of(const char *name)
+{
+    char whole[1024];
+    struct stat status;
+    snprintf(whole, sizeof(whole), "%s/%s", path, name);
+    return lstat(whole, &status) < 0 ? 0 : status.st_mode & 07777;
+}
+
+static struct sl_ready ready(const char *kind, const char *strip)
+{
+    struct sl_ready what = {0};
+    snprintf(what.request, sizeof(what.request), "%s", request);
+    snprintf(what.kind, sizeof(what.kind), "%s", kind);
+    snprintf(what.strip, sizeof(what.strip), "%s", strip);
+    return what;
+}
+
+static int moved_or(struct sl_destination *destination, const struct sl_ready *what,
+                    struct sl_err *why)
+{
+    if (sl_destination_list(destination, 3, what, why) < 0 ||
+        sl_destination_judge(destination, why) < 0 || sl_destination_look(destination, why) < 0)
+        return -1;
+    return sl_destination_move(destination, why);
+}
+
+static int moved(struct sl_destination *destination, const struct sl_ready *what)
+{
+    err = (struct sl_err)SL_ERR_INIT;
+    return moved_or(destination, what, &err);
+}
+
+SL_TEST(what_is_ready_is_moved_and_nothing_else_stays)
+{
+    SL_AUTO(sl_destination) destination = opened();
+    const struct sl_ready what = ready(SL_WORK_LOAD, "");
+    make_file(destination, SL_WORK_LOAD, "x", 0444);
+    make_file(destination, SL_WORK_LOAD, "sub/deep/y", 0555);
+    make_file(destination, SL_WORK_LOAD, ".sluice/manifest.json", 0444);
+    ck_assert_int_eq(sl_destination_mark(destination, 3, &what, &err), 0);
+    ck_assert_msg(moved(destination, &what) == 0, "%s", err.message);
+    ck_assert_int_eq(sl_destination_clean(destination, &err), 0);
+    ck_assert_str_eq(content("x"), "x");
+    ck_assert_str_eq(content("sub/deep/y"), "sub/deep/y");
+    ck_assert_uint_eq(mode_of("x"), 0644);
+    ck_assert_uint_eq(mode_of("sub/deep/y"), 0755);
+    ck_assert_uint_eq(mode_of("sub/deep"), 0755);
+    ck_assert_uint_eq(mode_of(".sluice"), 0);
+}
+
+SL_TEST(names_are_cut_as_the_choice_says)
+{
+    SL_AUTO(sl_destination) destination = opened();
+    const struct sl_ready what = ready(SL_WORK_LOAD, "model");
+    make_file(destination, SL_WORK_LOAD, "model/x", 0444);
+    make_file(destination, SL_WORK_LOAD, "model/model/y", 0444);
+    make_file(destination, SL_WORK_LOAD, "model-v2/z", 0444);
+    make_file(destination, SL_WORK_LOAD, "model.json", 0444);
+    ck_assert_msg(moved(destination, &what) == 0, "%s", err.message);
+    ck_assert_str_eq(content("x"), "model/x");
+    ck_assert_str_eq(content("model/y"), "model/model/y");
+    ck_assert_str_eq(content("-v2/z"), "model-v2/z");
+    ck_assert_str_eq(content(".json"), "model.json");
+}
+
+/* As a mark of an earlier version may have it. */
+SL_TEST(nothing_is_cut_off_what_came_out_of_an_archive)
+{
+    SL_AUTO(sl_destination) destination = opened();
+    const struct sl_ready what = ready(SL_WORK_FILES, "model");
+    make_file(destination, SL_WORK_FILES, "model../x", 0444);
+    make_file(destination, SL_WORK_FILES, "model-config.json", 0444);
+    ck_assert_msg(moved(destination, &what) == 0, "%s", err.message);
+    ck_assert_str_eq(content("model../x"), "model../x");
+    ck_assert_str_eq(content("model-config.json"), "model-config.json");
+}
+
+SL_TEST(a_name_that_a_cut_makes_hostile_moves_nothing)
+{
+    static const char *const names[] = {"model../x", "model..", "model.sluice/ready", "modelx"};
+    const struct sl_ready what = ready(SL_WORK_LOAD, "model");
+    SL_AUTO(sl_destination) destination = opened();
+    struct sl_ready found = {0};
+    for (size_t i = 0; i < SL_COUNT(names); i++) {
+        make_file(destination, SL_WORK_LOAD, "model/x", 0444);
+        make_file(destination, SL_WORK_LOAD, names[i], 0444);
+        ck_assert_int_eq(sl_destination_mark(destination, 3, &what, &err), 0);
+        ck_assert_int_eq(moved(destination, &what), -1);
+        ck_assert_msg(err.kind == SL_E_FORMAT && strcmp(err.code, "E_NAME") == 0, "%s: %s",
+                      names[i], err.message);
+        ck_assert_uint_eq(mode_of("x"), 0);
+        sl_destination_unmark(destination, 3);
+        ck_assert(!sl_destination_marked(destination, 3, request, &found));
+        ck_assert_int_eq(sl_destination_discard(destination, 3, SL_WORK_LOAD, &err), 0);
+    }
+}
+
+SL_TEST(what_is_there_is_replaced_and_strangers_stay)
+{
+    SL_AUTO(sl_destination) destination = opened();
+    const struct sl_ready what = ready(SL_WORK_FILES, "");
+    for (int round = 0; round < 2; round++) {
+        make_file(destination, SL_WORK_FILES, "sub/x", 0444);
+        ck_assert_msg(moved(destination, &what) == 0, "%s", err.message);
+        char stranger[1024];
+        snprintf(stranger, sizeof(stranger), "%s/sub/own", path);
+        if (round == 0)
+            ck_assert_int_eq(symlink("/nowhere", stranger), 0);
+        ck_assert_uint_ne(mode_of("sub/own"), 0);
+    }
+    make_file(destination, SL_WORK_FILES, "sub", 0444); /* a folder is in the way */
+    ck_assert_int_eq(moved(destination, &what), -1);
+    ck_assert_int_eq(err.kind, SL_E_NO_SPACE);
+}
+
+SL_TEST(links_in_the_way_are_not_followed)
+{
+    char outside[1024], link[1024];
+    SL_AUTO(sl_destination) destination = opened();
+    const struct sl_ready what = ready(SL_WORK_LOAD, "");
+    snprintf(outside, sizeof(outside), "%s/outside", scratch);
+    snprintf(link, sizeof(link), "%s/sub", path);
+    ck_assert_int_eq(mkdir(outside, 0755), 0);
+    ck_assert_int_eq(symlink(outside, link), 0);
+    make_file(destination, SL_WORK_LOAD, "sub/x", 0444);
+    ck_assert_int_eq(moved(destination, &what), -1);
+    ck_assert_int_eq(rmdir(outside), 0); /* nothing came into it */
+    snprintf(link, sizeof(link), "%s/.sluice", path);
+    ck_assert_int_eq(sl_destination_clean(destination, &err), 0);
+    ck_assert_int_eq(symlink(scratch, link), 0);
+    ck_assert_int_eq(sl_destination_open_work(destination, 0, SL_WORK_LOAD, &err), -1);
+}
+
+SL_TEST(a_mark_is_for_its_wish_alone)
+{
+    SL_AUTO(sl_destination) destination = opened();
+    struct sl_ready what = ready(SL_WORK_FILES, "model"), found = {0};
+    ck_assert(!sl_destination_marked(destination, 3, request, &found));
+    ck_assert_int_eq(sl_destination_mark(destination, 3, &what, &err), 0);
+    ck_assert(!sl_destination_marked(destination, 2, request, &found));
+    ck_assert(!sl_destination_marked(destination, 3, "other", &found));
+    ck_assert(sl_destination_marked(destination, 3, request, &found));
+    ck_assert_str_eq(found.kind, SL_WORK_FILES);
+    ck_assert_str_eq(found.strip, "model");
+    static const char *const broken[] = {"", "\n\n\n", "x\nload\n", "x\nother\n\n", "x\nload"};
+    for (size_t i = 0; i < SL_COUNT(broken); i++) {
+        sl_autoclose int work = sl_destination_open_work(destination, 3, SL_WORK_LOAD, &err);
+        sl_autoclose int above = openat(work, "..", O_RDONLY | O_DIRECTORY);
+        ck_assert_int_eq(sl_tree_write(above, "3.mark", broken[i], strlen(broken[i]), &err), 0);
+        ck_assert(!sl_destination_marked(destination, 3, "x", &found));
+    }
+}
+
+SL_TEST(a_second_one_waits_and_can_be_stopped)
+{
+    SL_AUTO(sl_destination) destination = opened();
+    struct sl_cancel *cancel = sl_cancel_new(&err);
+    sl_cancel_raise(cancel, 0);
+    ck_assert_ptr_null(sl_destination_open(path, cancel, &err));
+    ck_assert_int_eq(err.kind, SL_E_CANCELED);
+    ck_assert(sl_destination_is(destination, path));
+    ck_assert(!sl_destination_is(destination, scratch));
+    sl_cancel_free(cancel);
+}
+
+SL_TEST(links_to_volumes_do_not_replace_what_is_there)
+{
+    SL_AUTO(sl_destination) destination = opened();
+    ck_assert_int_eq(sl_destination_link(destination, "x", "/one", &err), 0);
+    ck_assert_int_eq(sl_destination_link(destination, "x", "/two", &err), 0);
+    char whole[1024], target[64] = "";
+    snprintf(whole, sizeof(whole), "%s/x", path);
+    ck_assert_int_eq(readlink(whole, target, sizeof(target) - 1), 4);
+    ck_assert_str_eq(target, "/one");
+}
+
+SL_TEST(a_destination_that_cannot_be_is_named)
+{
+    char file[1024];
+    snprintf(file, sizeof(file), "%s/file", scratch);
+    ck_assert_int_ge(open(file, O_CREAT | O_WRONLY, 0644), 0);
+    ck_assert_ptr_null(sl_destination_open(file, NULL, &err));
+    ck_assert_int_eq(err.kind, SL_E_NO_SPACE);
+    ck_assert_ptr_nonnull(strstr(err.message, file));
+}
+
+static int whole_once(void *arg, struct sl_err *why)
+{
+    (void)arg;
+    struct sl_ready what = ready(SL_WORK_LOAD, "");
+    SL_AUTO(sl_destination) destination = sl_destination_open(path, NULL, why);
+    sl_autofree char *work =
+        destination ? sl_destination_work(destination, 3, SL_WORK_LOAD, why) : NULL;
+    if (!work || sl_destination_mark(destination, 3, &what, why) < 0 ||
+        moved_or(destination, &what, why) < 0)
+        return -1;
+    return sl_destination_clean(destination, why);
+}
+
+SL_TEST(every_failing_allocation_is_survived)
+{
+    ck_assert_uint_ge(golden_each_allocation(whole_once, NULL), 3);
+}
+
+SL_CASE(.setup = setup, .teardown = teardown)
