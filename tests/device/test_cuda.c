@@ -1,6 +1,7 @@
 /* The driver's table, against the fake driver. */
 #include <check.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -234,6 +235,31 @@ SL_TEST(what_a_context_has_under_way_when_it_ends_is_told)
     ck_assert_uint_eq(counts.left, 3); /* the stream, the buffer, the copy */
     ck_assert_uint_eq(counts.contexts_made, 1);
     fake->hold(false);
+}
+
+static void *make_and_end_streams(void *arg)
+{
+    const struct bench *bench = arg;
+    struct sl_cuda_stream *stream;
+    ck_assert_int_eq(bench->cuda->set_current(bench->context), 0);
+    for (int i = 0; i < 1000; i++) {
+        ck_assert_int_eq(bench->cuda->stream_create(&stream, SL_CUDA_STREAM_NON_BLOCKING), 0);
+        ck_assert_int_eq(bench->cuda->stream_destroy(stream), 0);
+    }
+    return NULL;
+}
+
+/* Each end of a stream frees what has ended, others' streams too. */
+SL_TEST(threads_end_their_streams_side_by_side)
+{
+    struct bench bench;
+    pthread_t threads[4];
+    open_bench(&bench, 0);
+    for (size_t i = 0; i < sizeof(threads) / sizeof(*threads); i++)
+        ck_assert_int_eq(pthread_create(&threads[i], NULL, make_and_end_streams, &bench), 0);
+    for (size_t i = 0; i < sizeof(threads) / sizeof(*threads); i++)
+        ck_assert_int_eq(pthread_join(threads[i], NULL), 0);
+    ck_assert_int_eq(bench.cuda->stream_synchronize(bench.stream), 0);
 }
 
 SL_TEST(a_descriptor_is_no_file_and_outlives_its_exporter)

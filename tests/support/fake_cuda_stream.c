@@ -38,6 +38,7 @@ struct sl_cuda_stream {
     struct work *first, **last;
     unsigned flags;
     bool busy, ends, gone; /* gone: its thread is at its end */
+    unsigned waiters;      /* calls that wait for it: it stays while there are any */
     struct sl_cuda_context *context;
     struct sl_cuda_stream *next;
 };
@@ -216,7 +217,7 @@ static void bury(void)
 {
     for (struct sl_cuda_stream **at = &ended; *at;) {
         struct sl_cuda_stream *stream = *at;
-        if (!stream->gone) {
+        if (!stream->gone || stream->waiters) {
             at = &stream->next;
             continue;
         }
@@ -300,9 +301,12 @@ int cuStreamDestroy_v2(struct sl_cuda_stream *stream)
     stream->context->things--;
     fake.counts.streams--;
     pthread_cond_broadcast(&fake.moved);
+    stream->waiters++;
     while (is_idle(stream) && !stream->gone)
         pthread_cond_wait(&fake.moved, &fake.lock);
+    stream->waiters--;
     bury();
+    pthread_cond_broadcast(&fake.moved);
     pthread_mutex_unlock(&fake.lock);
     return result;
 }
@@ -320,12 +324,18 @@ int cuStreamSynchronize(struct sl_cuda_stream *stream)
     if (!stream)
         return synchronize_default();
     pthread_mutex_lock(&fake.lock);
-    bool known = is_stream(stream);
-    while (known && !is_idle(stream))
+    if (!is_stream(stream)) {
+        pthread_mutex_unlock(&fake.lock);
+        return SL_CUDA_INVALID_HANDLE;
+    }
+    stream->waiters++;
+    while (!is_idle(stream))
         pthread_cond_wait(&fake.moved, &fake.lock);
+    stream->waiters--;
+    pthread_cond_broadcast(&fake.moved); /* its end may have waited for this call */
     int result = fake.sticky;
     pthread_mutex_unlock(&fake.lock);
-    return known ? result : SL_CUDA_INVALID_HANDLE;
+    return result;
 }
 
 /* The legacy default stream: it comes after everything, and here the caller waits for it. */
