@@ -329,6 +329,40 @@ SL_TEST(a_second_load_waits_and_can_be_canceled)
     sl_cancel_free(cancel);
 }
 
+static bool parent_goes; /* another load takes it away once, just before a folder is made in it */
+
+int __real_mkdir(const char *name, mode_t mode);
+int __wrap_mkdir(const char *name, mode_t mode);
+
+int __wrap_mkdir(const char *name, mode_t mode)
+{
+    if (parent_goes && strcmp(name, path) == 0) {
+        parent_goes = false;
+        ck_assert_int_eq(rmdir(scratch), 0);
+    }
+    return __real_mkdir(name, mode);
+}
+
+SL_TEST(a_parent_that_another_load_takes_away_is_made_again)
+{
+    parent_goes = true;
+    sl_publish_free(open_publish());
+    ck_assert(!parent_goes);
+    ck_assert_int_eq(access(scratch, F_OK),
+                     -1); /* it was made for this load, and brought nothing */
+    ck_assert_int_eq(mkdir(scratch, 0700), 0);
+}
+
+SL_TEST(a_path_through_a_link_to_nothing_is_refused)
+{
+    struct sl_err err = SL_ERR_INIT;
+    char below[SL_SCRATCH_PATH_BYTES + 32];
+    ck_assert_int_eq(symlink("nowhere", path), 0);
+    snprintf(below, sizeof(below), "%s/a/b", path);
+    ck_assert_ptr_null(sl_publish_open(below, NULL, NULL, NULL, &err));
+    ck_assert_msg(strstr(err.message, "make directory"), "%s", err.message);
+}
+
 SL_TEST(withdrawing_removes_what_was_published_and_nothing_else)
 {
     struct version version;

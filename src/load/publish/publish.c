@@ -110,14 +110,15 @@ static int make_path(const char *path, size_t *made_from, struct sl_err *err)
             continue;
         *slash = 0;
         int made = mkdir(text, 0755);
-        if (made == 0 && !*made_from)
-            *made_from = (size_t)(slash - text);
+        size_t end = (size_t)(slash - text);
+        if (made == 0 && (!*made_from || end < *made_from))
+            *made_from = end;
         if (made < 0 && errno != EEXIST && errno != EISDIR) {
             int number = errno;
             struct stat status;
             if (stat(text, &status) < 0)
                 return number == ENOTDIR ? fail_not_directory(path, err)
-                                         : sl_tree_fail(err, number, "make directory", text);
+                                         : fail_opening(err, number, "make directory", text);
         }
         if (!kept)
             break;
