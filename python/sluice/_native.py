@@ -34,7 +34,7 @@ class _Key(Structure):
 class _OpenOptions(Structure):
     _fields_ = [
         ("size", c_size_t), ("spec", c_char_p), ("key", POINTER(_Key)), ("verify", c_uint32), ("flags", c_uint32),
-        ("timeout_ms", c_int32), ("cancel_fd", c_int32),
+        ("timeout_ms", c_int32), ("cancel_fd", c_int32), ("progress", _PROGRESS), ("arg", c_void_p),
     ]
 
 
@@ -97,7 +97,7 @@ _DECLARED: dict[str, tuple[Any, list[Any]]] = {
     "sluice_slice": (c_int, [c_void_p, c_uint64, POINTER(_Range), POINTER(c_uint64), POINTER(c_uint64), POINTER(Error)]),
     "sluice_read": (c_int, [c_void_p, POINTER(_Read), c_size_t, POINTER(_ReadOptions), POINTER(Error)]),
     "sluice_map": (c_int, [c_void_p, c_uint64, POINTER(_ReadOptions), POINTER(POINTER(_Memory)), POINTER(Error)]),
-    "sluice_pull": (c_int, [c_char_p, c_char_p, POINTER(_OpenOptions), _PROGRESS, c_void_p, POINTER(Error)]),
+    "sluice_pull": (c_int, [c_char_p, c_char_p, POINTER(_OpenOptions), POINTER(Error)]),
     "sluice_create": (c_int, [c_char_p, POINTER(_CreateOptions), POINTER(c_void_p), POINTER(Error)]),
     "sluice_write": (c_int, [c_void_p, POINTER(Tensor), POINTER(Error)]),
     "sluice_write_path": (c_int, [c_void_p, POINTER(Tensor), POINTER(_PathPart), c_uint32, POINTER(Error)]),
@@ -344,9 +344,11 @@ def pull(uri: Any, directory: Any, spec: str, verify: str, timeout: Optional[flo
     options, calls = _open_options(spec, None, verify, 0, timeout), Calls(progress)
     where, to = text(uri, "uri"), text(directory, "directory")
 
+    options.progress = calls.progress
+
     def work(cancel_fd: int) -> None:
         options.cancel_fd = cancel_fd
-        calls.call("sluice_pull", where, to, byref(options), calls.progress, None)
+        calls.call("sluice_pull", where, to, byref(options))
 
     interruptible(work)
 
