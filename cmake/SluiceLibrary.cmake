@@ -46,7 +46,7 @@ if(NOT SLUICE_STATIC)
     endif()
     sluice_library(libsluice_shared shared sluice open)
 endif()
-install(FILES ${CMAKE_SOURCE_DIR}/src/lib/api/sluice.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(FILES ${CMAKE_SOURCE_DIR}/src/lib/api/sluice.h ${CMAKE_SOURCE_DIR}/src/lib/api/sluice_edit.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 
 # For who builds against them: `pkg-config sluice` and `sluice-attach`, and find_package(sluice) with sluice::shared,
 # sluice::attach_shared and sluice::attach_static. What is installed may be moved.

@@ -74,6 +74,12 @@ def python_opens_loads_streams_and_saves(h):
 
 
 @check()
+def python_changes_files_where_they_lie(h):
+    """sluice.edit, read afterwards by safetensors, torch and tensorizer."""
+    return run_tests(h, "test_edit")
+
+
+@check()
 def doors_answer_as_the_originals_do(h):
     """Each public call of safetensors, tensorizer and zipslicer beside ours, on the same input: results, types, errors."""
     return run_tests(h, "test_safetensors", "test_tensorizer", "test_zipslicer")

@@ -13,6 +13,7 @@ No framework is imported unless it is used.
 """
 from . import pool
 from ._aio import aattach, aload, aload_into_module, aopen, apull, asave, astream
+from ._edit import Editor, edit
 from ._error import SluiceError
 from ._files import File, Object, ls, open_file, pull
 from ._key import Key
@@ -27,7 +28,7 @@ from ._write import Writer, save
 
 __version__ = _library.sluice_version().decode()
 __all__ = [
-    "Credentials", "Deposit", "File", "Key", "Meta", "Model", "Object", "OpenTensor", "PoolModel", "Room", "Slice",
+    "Credentials", "Deposit", "Editor", "File", "Key", "Meta", "Model", "Object", "OpenTensor", "PoolModel", "Room", "Slice",
     "SluiceError", "Tensor", "Writer", "aattach", "aload", "aload_into_module", "aopen", "apull", "asave", "astream", "attach",
-    "credentials", "load", "load_into_module", "ls", "open", "open_file", "pool", "pull", "save", "stream",
+    "credentials", "edit", "load", "load_into_module", "ls", "open", "open_file", "pool", "pull", "save", "stream",
 ]

@@ -16,7 +16,7 @@ from ._error import SluiceError
 from ._library import KIND_FILE, Error, Meta, Tensor, library
 
 VERIFY = {"auto": 0, "require": 1, "off": 2}
-AS_FILES, REPLACE, BORROW, BARE_HEAD = 1, 1, 2, 4
+AS_FILES, REPLACE, BORROW, BARE_HEAD, EDIT_COPY = 1, 1, 2, 4, 1
 ROLES = ("entry", "parameter", "buffer")
 
 _PROGRESS = CFUNCTYPE(c_int, c_void_p, c_uint64, c_uint64)
@@ -34,7 +34,7 @@ class _Key(Structure):
 class _OpenOptions(Structure):
     _fields_ = [
         ("size", c_size_t), ("spec", c_char_p), ("key", POINTER(_Key)), ("verify", c_uint32), ("flags", c_uint32),
-        ("timeout_ms", c_int32), ("cancel_fd", c_int32),
+        ("timeout_ms", c_int32), ("cancel_fd", c_int32), ("progress", _PROGRESS), ("arg", c_void_p),
     ]
 
 
@@ -80,6 +80,10 @@ class _CreateOptions(Structure):
     ]
 
 
+class _EditOptions(Structure):
+    _fields_ = [("size", c_size_t), ("flags", c_uint32)]
+
+
 _DECLARED: dict[str, tuple[Any, list[Any]]] = {
     "sluice_memory_new": (c_int, [c_uint64, POINTER(POINTER(_Memory)), POINTER(Error)]),
     "sluice_unmap": (None, [c_void_p]),
@@ -93,13 +97,13 @@ _DECLARED: dict[str, tuple[Any, list[Any]]] = {
     "sluice_slice": (c_int, [c_void_p, c_uint64, POINTER(_Range), POINTER(c_uint64), POINTER(c_uint64), POINTER(Error)]),
     "sluice_read": (c_int, [c_void_p, POINTER(_Read), c_size_t, POINTER(_ReadOptions), POINTER(Error)]),
     "sluice_map": (c_int, [c_void_p, c_uint64, POINTER(_ReadOptions), POINTER(POINTER(_Memory)), POINTER(Error)]),
-    "sluice_pull": (c_int, [c_char_p, c_char_p, POINTER(_OpenOptions), _PROGRESS, c_void_p, POINTER(Error)]),
+    "sluice_pull": (c_int, [c_char_p, c_char_p, POINTER(_OpenOptions), POINTER(Error)]),
     "sluice_create": (c_int, [c_char_p, POINTER(_CreateOptions), POINTER(c_void_p), POINTER(Error)]),
     "sluice_write": (c_int, [c_void_p, POINTER(Tensor), POINTER(Error)]),
     "sluice_write_path": (c_int, [c_void_p, POINTER(Tensor), POINTER(_PathPart), c_uint32, POINTER(Error)]),
     "sluice_finish": (c_int, [c_void_p, POINTER(Error)]),
     "sluice_abandon": (None, [c_void_p]),
-    "sluice_edit": (c_int, [c_char_p, c_void_p, POINTER(c_void_p), POINTER(Error)]),
+    "sluice_edit": (c_int, [c_char_p, POINTER(_EditOptions), POINTER(c_void_p), POINTER(Error)]),
     "sluice_replace": (c_int, [c_void_p, POINTER(Tensor), POINTER(Error)]),
     "sluice_append": (c_int, [c_void_p, POINTER(Tensor), POINTER(Error)]),
     "sluice_delete": (c_int, [c_void_p, c_char_p, c_uint64, POINTER(Error)]),
@@ -340,9 +344,11 @@ def pull(uri: Any, directory: Any, spec: str, verify: str, timeout: Optional[flo
     options, calls = _open_options(spec, None, verify, 0, timeout), Calls(progress)
     where, to = text(uri, "uri"), text(directory, "directory")
 
+    options.progress = calls.progress
+
     def work(cancel_fd: int) -> None:
         options.cancel_fd = cancel_fd
-        calls.call("sluice_pull", where, to, byref(options), calls.progress, None)
+        calls.call("sluice_pull", where, to, byref(options))
 
     interruptible(work)
 
@@ -519,6 +525,12 @@ def _raw(tensor: Written, name: bytes) -> Tensor:
     return raw
 
 
+def _name(name: Any) -> bytes:
+    if not isinstance(name, str) or not name:
+        raise TypeError(f"a tensor's name is a text that is not empty, not {name!r}")
+    return name.encode("utf-8", "surrogateescape")
+
+
 class Output:
     """A new model in the making."""
 
@@ -584,29 +596,46 @@ class Output:
 class Edit:
     """Changes of a local file in the making."""
 
-    def __init__(self, path: Any) -> None:
+    def __init__(self, path: Any, copy: bool = False) -> None:
         self.handle = c_void_p()
         self._abandon = function("sluice_edit_abandon")
-        call("sluice_edit", text(path, "path"), None, byref(self.handle))
+        options = _EditOptions(size=sizeof(_EditOptions), flags=EDIT_COPY if copy else 0)
+        call("sluice_edit", text(path, "path"), byref(options), byref(self.handle))
+
+    @property
+    def is_open(self) -> bool:
+        """Neither committed nor abandoned."""
+        return bool(self.handle)
+
+    def _open(self) -> c_void_p:
+        if not self.handle:
+            raise ValueError("the editor is closed")
+        return self.handle
 
     def replace(self, tensor: Written) -> None:
         """Another type, shape and data; borrowed until the commit."""
-        call("sluice_replace", self.handle, byref(_raw(tensor, str(tensor.name).encode())))
+        call("sluice_replace", self._open(), byref(_raw(tensor, _name(tensor.name))))
 
     def append(self, tensor: Written) -> None:
         """One that is not there yet; borrowed until the commit."""
-        call("sluice_append", self.handle, byref(_raw(tensor, str(tensor.name).encode())))
+        call("sluice_append", self._open(), byref(_raw(tensor, _name(tensor.name))))
 
     def delete(self, name: str) -> None:
-        """Its room is used again."""
-        found = name.encode("utf-8", "surrogateescape")
-        call("sluice_delete", self.handle, found, len(found))
+        """Nobody reads it any more."""
+        found = _name(name)
+        call("sluice_delete", self._open(), found, len(found))
 
     def commit(self) -> None:
         """All at once."""
-        handle, self.handle = self.handle, c_void_p()
+        handle, self.handle = self._open(), c_void_p()
         call("sluice_commit", handle)
 
+    def abandon(self) -> None:
+        """Nothing was changed."""
+        handle, self.handle = self.handle, c_void_p()
+        if handle:
+            self._abandon(handle)
+
     def __del__(self) -> None:
-        if getattr(self, "handle", None):
-            self._abandon(self.handle)
+        if hasattr(self, "_abandon"):
+            self.abandon()

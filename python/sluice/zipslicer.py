@@ -9,8 +9,8 @@ from typing import Any, NamedTuple, Optional, Union
 
 from . import _frameworks, _write
 from ._dtypes import library, torch_dtype
+from ._edit import Editor
 from ._model import Model, Slice, open_model
-from ._native import Edit, Written
 from ._options import Credentials
 
 __all__ = ["LazyStateDict", "TensorMeta", "load"]
@@ -171,17 +171,12 @@ class LazyStateDict(OrderedDict):  # type: ignore[type-arg]
         """What was assigned and deleted, in the checkpoint itself, which must be a local file. A crash leaves it as it was, or as it shall
         be."""
         path = self._model.uri
-        edit = Edit(path[len("file://"):] if path.startswith("file://") else path)
-        kept: list[Any] = []
         known = set(self._model)
-        for key in self.deleted():
-            edit.delete(key)
-        for key in self.changed():
-            lying = _write.laid(self._put[key])
-            kept.append(lying.owner)
-            tensor = Written(key, lying.dtype, lying.shape, lying.address, lying.nbytes)
-            (edit.replace if key in known else edit.append)(tensor)
-        edit.commit()
+        with Editor(path) as changes:
+            for key in self.deleted():
+                del changes[key]
+            for key in self.changed():
+                (changes.replace if key in known else changes.append)(key, self._put[key])
         self._model.close()
         self._model = open_model(path, framework="torch")
         self._put.clear()

@@ -187,6 +187,17 @@ class Files(Case):
         with open(os.path.join(target, "config.json")) as file:
             self.assertEqual(file.read(), "{}")
 
+    def test_a_pull_tells_how_far_it_is_and_what_is_wrong(self):
+        target = tempfile.mkdtemp(prefix="sluice-test-")
+        self.addCleanup(shutil.rmtree, target)
+        told = []
+        sluice.pull(self.at("data.bin"), target, progress=lambda done, total: told.append((done, total)))
+        self.assertEqual(told[-1], (len(self.bytes), len(self.bytes)))
+        with self.assertRaises(sluice.SluiceError) as found:
+            sluice.pull(self.folder + "/", self.at("inside"), progress=lambda done, total: None)
+        self.assertEqual(found.exception.kind, "USAGE")
+        self.assertIn("over its own files", str(found.exception))
+
 
 @needs_writing
 class Written(Case):

@@ -2,6 +2,7 @@
  * read tells meanwhile. */
 #include <pthread.h>
 #include <sched.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -11,6 +12,7 @@
 #include "model_maker.h"
 #include "open_case.h"
 #include "range_server.h"
+#include "scratch.h"
 
 /* ---- canceled -------------------------------------------------------------------------------- */
 
@@ -161,4 +163,65 @@ SL_TEST(each_read_is_told_once)
     sl_memory_clear();
     free(data);
     free(room);
+}
+
+/* ---- pulled ---------------------------------------------------------------------------------- */
+
+struct pulled {
+    uint64_t done, total;
+    unsigned times;
+    int answer;
+};
+
+static int tell_pulled(void *arg, uint64_t done, uint64_t total)
+{
+    struct pulled *told = arg;
+    told->done = done;
+    told->total = total;
+    told->times++;
+    return told->answer;
+}
+
+static int pull_from(struct stalled *stalled, struct pulled *told, const char *folder)
+{
+    const struct sluice_open_options options = {.size = sizeof(options),
+                                                .spec = "readers: {stallSeconds: 3600, hedge: off}",
+                                                .progress = tell_pulled,
+                                                .arg = told};
+    return sluice_pull(sl_server_url(stalled->server, "/m.safetensors"), folder, &options, &error);
+}
+
+SL_TEST(a_pull_tells_how_far_it_is_and_a_callback_ends_it)
+{
+    struct pulled told = {0};
+    char folder[SL_SCRATCH_PATH_BYTES], path[SL_SCRATCH_PATH_BYTES + 8];
+    int fd = sl_scratch_open(folder);
+    struct stalled stalled;
+    stall(&stalled);
+    told.answer = 1;
+    snprintf(path, sizeof(path), "%s/a", folder);
+    ck_assert_int_eq(pull_from(&stalled, &told, path), -1);
+    ck_assert_int_eq(error.kind, SLUICE_CANCELED);
+    sl_server_script(stalled.server, NULL, 0);
+    told = (struct pulled){0};
+    snprintf(path, sizeof(path), "%s/b", folder);
+    ck_assert_msg(pull_from(&stalled, &told, path) == 0, "%s", error.message);
+    ck_assert(told.times > 0 && told.total > 3 * 400000 && told.done == told.total);
+    unstall(&stalled);
+    sl_scratch_close(fd, folder);
+}
+
+SL_TEST(a_pull_into_its_own_source_says_so)
+{
+    char folder[SL_SCRATCH_PATH_BYTES], inside[SL_SCRATCH_PATH_BYTES + 8];
+    int fd = sl_scratch_open(folder);
+    snprintf(inside, sizeof(inside), "%s/x.json", folder);
+    FILE *file = fopen(inside, "w");
+    fputs("{}", file);
+    fclose(file);
+    snprintf(inside, sizeof(inside), "%s/inside", folder);
+    memset(&error, 0, sizeof(error));
+    int done = sluice_pull(folder, inside, NULL, &error);
+    ck_assert_msg(done == 0 || error.message[0], "an empty message");
+    sl_scratch_close(fd, folder);
 }

@@ -401,8 +401,10 @@ struct sluice_open_options {
     const struct sluice_key *key; /* NULL: as the spec says */
     uint32_t verify;              /* enum sluice_verify */
     uint32_t flags;
-    int32_t timeout_ms; /* of sluice_open() alone; 0 or less: no limit */
-    int32_t cancel_fd;  /* becomes readable: SLUICE_CANCELED; 0 or less: none */
+    int32_t timeout_ms;       /* of sluice_open() alone; 0 or less: no limit */
+    int32_t cancel_fd;        /* becomes readable: SLUICE_CANCELED; 0 or less: none */
+    sluice_progress progress; /* of sluice_open() and sluice_pull(): ten times a second */
+    void *arg;                /* of progress */
 };
 /**
  * Open a model by its URI, a path, or a folder of several objects. Asks the store for versions and
@@ -474,8 +476,7 @@ SLUICE_API int sluice_source_path(const struct sluice_source *source, uint64_t n
 
 /* ---- read ------------------------------------------------------------------------------------ */
 
-/** Elements start, start + step, … below stop, which is at most the dimension's size; step 0 is 1
- */
+/** Elements start, start + step, … below stop, at most the dimension's size; step 0 is 1 */
 struct sluice_range {
     uint64_t start, stop, step;
 };
@@ -526,8 +527,7 @@ SLUICE_API int sluice_read(struct sluice_source *source, const struct sluice_rea
 SLUICE_API int sluice_map(struct sluice_source *source, uint64_t number,
                           const struct sluice_read_options *options, struct sluice_memory **memory,
                           struct sluice_error *error);
-/** All objects of a model, or what the spec makes of them, into a directory: what `sluice load URI
- * --to DIRECTORY` does. options may be NULL. Blocks. */
+/** All objects, or what the spec makes of them, into a directory, as `sluice load`. Blocks. */
 SLUICE_API int sluice_pull(const char *uri, const char *directory,
                            const struct sluice_open_options *options, struct sluice_error *error);
 

@@ -62,7 +62,6 @@ static int open_it(struct sluice_source *source, const char *uri,
 {
     const struct sl_open_wanted wanted = {
         .uri = uri, .spec = options->spec, .verify = options->verify};
-    const struct sl_open_limits limits = {options->timeout_ms, options->cancel_fd};
     if (sl_open_spec(&wanted, &source->specs, err) < 0 ||
         refuse_whole_hashes(source->specs.items, err) < 0 ||
         sl_open_secret_take(options->key, &source->secret, err) < 0)
@@ -78,6 +77,8 @@ static int open_it(struct sluice_source *source, const char *uri,
         source->cancel ? sl_progress_new(spec->metadata.name, source->uri, "", err) : NULL;
     if (!source->progress)
         return -1;
+    const struct sl_open_limits limits = {options->timeout_ms, options->cancel_fd,
+                                          options->progress, options->arg, source->progress};
     return sl_open_within(&limits, source->cancel, true, plan_it, source, err);
 }
 

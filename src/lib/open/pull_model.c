@@ -16,13 +16,19 @@ static int load_it(void *arg, struct sl_cancel *cancel, struct sl_err *err)
 static int pull_spec(struct sl_spec *spec, const struct sluice_open_options *options,
                      struct sl_open_secret *secret, struct sl_err *err)
 {
-    const struct sl_open_limits limits = {options->timeout_ms, options->cancel_fd};
     struct pull pull = {.spec = spec};
     if (sl_open_secret_take(options->key, secret, err) < 0)
         return -1;
     if (secret->bytes)
         spec->decrypt.secret = &secret->secret;
-    return sl_open_within(&limits, NULL, false, load_it, &pull, err);
+    pull.progress = sl_progress_new(spec->metadata.name, "", "", err);
+    if (!pull.progress)
+        return -1;
+    const struct sl_open_limits limits = {options->timeout_ms, options->cancel_fd,
+                                          options->progress, options->arg, pull.progress};
+    int done = sl_open_within(&limits, NULL, false, load_it, &pull, err);
+    sl_progress_free(pull.progress);
+    return done;
 }
 
 int sluice_pull(const char *uri, const char *directory, const struct sluice_open_options *given,

@@ -13,6 +13,7 @@
 
 #include "convert.h"
 #include "exact_io.h"
+#include "given.h"
 #include "held.h"
 #include "names.h"
 #include "open_parts.h"
@@ -91,15 +92,6 @@ static int choose_format(struct sluice_writer *writer, const char *wanted, struc
     return 0;
 }
 
-/* Text that lives as long as the index; "" where there is none. */
-static char *keep_text(struct sl_index *index, const char *text, uint64_t bytes, struct sl_err *err)
-{
-    char *copy = sl_index_alloc(index, bytes + 1, err);
-    if (copy && bytes)
-        memcpy(copy, text, bytes);
-    return copy;
-}
-
 static int keep_metadata(struct sluice_writer *writer, struct sl_err *err)
 {
     const uint8_t *at = (const uint8_t *)writer->options.metadata;
@@ -113,8 +105,8 @@ static int keep_metadata(struct sluice_writer *writer, struct sl_err *err)
                  value_bytes = meta.value_bytes ? meta.value_bytes : strlen(meta.value);
         if (memchr(meta.key, 0, key_bytes) || memchr(meta.value, 0, value_bytes))
             return sl_fail(err, SL_E_USAGE, "metadata '%.64s' has a NUL in it", meta.key);
-        const char *key = keep_text(writer->index, meta.key, key_bytes, err);
-        const char *value = key ? keep_text(writer->index, meta.value, value_bytes, err) : NULL;
+        const char *key = sl_given_text(writer->index, meta.key, key_bytes, err);
+        const char *value = key ? sl_given_text(writer->index, meta.value, value_bytes, err) : NULL;
         if (!value || sl_index_add_meta(writer->index, key, value, err) < 0)
             return -1;
     }
@@ -204,55 +196,11 @@ static int keep_data(struct sluice_writer *writer, size_t number, const void *da
     return 0;
 }
 
-static int check_shape(const struct sluice_tensor *given, enum sl_dtype dtype, struct sl_err *err)
-{
-    const struct sl_dtype_row *row = sl_dtype_row(dtype);
-    uint64_t elements = 1, bits;
-    bool fits = dtype != SL_DTYPE_NONE && (given->rank == 0 || given->shape);
-    for (uint32_t d = 0; d < given->rank && fits; d++)
-        fits = !__builtin_mul_overflow(elements, given->shape[d], &elements);
-    fits = fits && elements % row->block == 0 &&
-           !__builtin_mul_overflow(elements / row->block, row->bits, &bits) && bits % 8 == 0 &&
-           bits / 8 == given->bytes;
-    if (fits)
-        return 0;
-    return sl_fail(err, SL_E_USAGE,
-                   "%" PRIu64 " bytes are not what type '%.32s' and the shape take", given->bytes,
-                   given->dtype ? given->dtype : "");
-}
-
-static int keep_shape(struct sl_index *index, const struct sluice_tensor *given,
-                      struct sl_tensor *tensor, struct sl_err *err)
-{
-    uint64_t *shape = sl_index_alloc(index, (given->rank + 1) * sizeof(*shape), err);
-    if (!shape)
-        return -1;
-    if (given->rank)
-        memcpy(shape, given->shape, given->rank * sizeof(*shape));
-    tensor->shape = shape;
-    tensor->rank = given->rank;
-    return 0;
-}
-
 static int add_tensor(struct sluice_writer *writer, const struct sluice_tensor *given,
                       struct sl_tensor *tensor, struct sl_err *err)
 {
-    enum sl_dtype dtype = given->dtype
-                              ? sl_dtype_by_name(given->dtype, (unsigned)strlen(given->dtype))
-                              : SL_DTYPE_NONE;
-    if (given->strides)
-        return sl_fail(err, SL_E_USAGE, "tensors are written row by row, without strides");
-    if (given->role > SLUICE_ROLE_BUFFER || given->module > UINT16_MAX)
-        return sl_fail(err, SL_E_USAGE, "role %u of module %u: there is none", given->role,
-                       given->module);
-    if (check_shape(given, dtype, err) < 0 || keep_shape(writer->index, given, tensor, err) < 0)
+    if (sl_given_take(writer->index, given, tensor, err) < 0)
         return -1;
-    tensor->dtype = dtype;
-    tensor->dtype_name = sl_dtype_row(dtype)->name;
-    tensor->bytes = given->bytes;
-    tensor->role = (enum sl_tensor_role)given->role;
-    tensor->module_index = (uint16_t)given->module;
-    tensor->meta = given->bytes && !given->data;
     tensor->begin = tensor->end = writer->objects[0].bytes;
     if (tensor->meta)
         return 0;
@@ -281,10 +229,7 @@ static int write_tensor(struct sluice_writer *writer, const struct sluice_tensor
 static int plain_name(struct sl_index *index, struct sl_tensor *tensor, const void *arg,
                       struct sl_err *err)
 {
-    const struct sluice_tensor *given = arg;
-    uint64_t bytes = given->name_bytes ? given->name_bytes : strlen(given->name);
-    const char *name = keep_text(index, given->name, bytes, err);
-    return name ? sl_index_plain_name(index, tensor, name, bytes, err) : -1;
+    return sl_given_name(index, arg, tensor, err);
 }
 
 static int write_file(struct sluice_writer *writer, const struct sluice_tensor *given,
@@ -337,7 +282,7 @@ static int join_parts(struct sl_index *index, struct sl_tensor *tensor,
         if (done < 0)
             return -1;
     }
-    tensor->name = keep_text(index, name.data, name.used, err);
+    tensor->name = sl_given_text(index, name.data, name.used, err);
     tensor->name_bytes = name.used;
     return tensor->name ? 0 : -1;
 }
@@ -354,7 +299,7 @@ static int path_name(struct sl_index *index, struct sl_tensor *tensor, const voi
         at += part.size;
         path[i].number = part.index;
         path[i].text_bytes = part.text_bytes;
-        if (part.text && !(path[i].text = keep_text(index, part.text, part.text_bytes, err)))
+        if (part.text && !(path[i].text = sl_given_text(index, part.text, part.text_bytes, err)))
             return -1;
     }
     tensor->path = path;

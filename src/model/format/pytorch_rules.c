@@ -120,6 +120,15 @@ static bool equals(const char *row, const char *text, size_t bytes)
     return strlen(row) == bytes && memcmp(row, text, bytes) == 0;
 }
 
+const char *sl_pytorch_storage_class(enum sl_dtype dtype)
+{
+    const char *name = sl_dtype_row(dtype)->torch;
+    for (size_t i = 0; i < SL_COUNT(rows); i++)
+        if (rows[i].meaning == STORAGE && strcmp(rows[i].detail, name) == 0)
+            return rows[i].name;
+    return NULL;
+}
+
 static bool same_module(const struct row *row, const char *module, size_t bytes)
 {
     return equals(row->module, module, bytes) ||

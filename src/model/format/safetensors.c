@@ -84,4 +84,5 @@ const struct sl_format sl_safetensors_format = {
     .index_suffix = ".safetensors.index.json",
     .probe = probe,
     .index = sl_safetensors_index,
+    .edit = sl_safetensors_edit,
 };

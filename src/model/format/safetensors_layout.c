@@ -163,6 +163,34 @@ static int finish_head(struct sl_buf *head, struct sl_json *json, bool bare, str
     return padding ? sl_buf_append(head, blanks, padding, err) : 0;
 }
 
+/* The JSON of tensors that follow each other, and the metadata. */
+static void write_head(struct sl_json *json, const struct sl_tensor *const *tensors, size_t count,
+                       const struct sl_meta_pair *metadata, size_t metadata_count, bool bare)
+{
+    uint64_t end = 0;
+    sl_json_init(json, SL_SAFETENSORS_JSON_BYTES_MAX - HEADER_ALIGN_BYTES);
+    sl_json_object(json);
+    write_metadata(json, metadata, metadata_count, bare);
+    for (size_t i = 0; i < count; i++) {
+        write_entry(json, tensors[i], end);
+        end += tensors[i]->bytes;
+    }
+    sl_json_end(json);
+}
+
+int sl_safetensors_head(const struct sl_tensor *const *tensors, size_t count,
+                        const struct sl_meta_pair *metadata, size_t metadata_count,
+                        struct sl_buf *head, struct sl_err *err)
+{
+    struct sl_json json;
+    if (check_tensors(tensors, count, err) < 0)
+        return -1;
+    write_head(&json, tensors, count, metadata, metadata_count, true);
+    int result = finish_head(head, &json, true, err);
+    sl_json_release(&json);
+    return result;
+}
+
 /* Header and places of the tensors places[0 .. count) in file number `number`. */
 static int lay_file(struct sl_layout *layout, uint32_t number, struct sl_layout_place *places,
                     size_t count, const struct sl_meta_pair *metadata, size_t metadata_count,
@@ -170,25 +198,23 @@ static int lay_file(struct sl_layout *layout, uint32_t number, struct sl_layout_
 {
     struct sl_layout_file *file = &layout->files[number];
     struct sl_json json;
-    uint64_t end = 0;
-    sl_json_init(&json, SL_SAFETENSORS_JSON_BYTES_MAX - HEADER_ALIGN_BYTES);
-    sl_json_object(&json);
-    write_metadata(&json, metadata, metadata_count, bare);
-    for (size_t i = 0; i < count; i++) {
-        write_entry(&json, places[i].tensor, end);
-        places[i].file = number;
-        places[i].offset = end;
-        places[i].bytes = places[i].tensor->bytes;
-        end += places[i].tensor->bytes;
-    }
-    sl_json_end(&json);
+    sl_autofree const struct sl_tensor **tensors = sl_alloc_array(count + 1, sizeof(*tensors), err);
+    if (!tensors)
+        return -1;
+    for (size_t i = 0; i < count; i++)
+        tensors[i] = places[i].tensor;
+    write_head(&json, tensors, count, metadata, metadata_count, bare);
     int result = finish_head(&file->head, &json, bare, err);
     sl_json_release(&json);
     if (result < 0)
         return -1;
-    for (size_t i = 0; i < count; i++)
-        places[i].offset += file->head.used;
-    file->bytes = file->head.used + end;
+    file->bytes = file->head.used;
+    for (size_t i = 0; i < count; i++) {
+        places[i].file = number;
+        places[i].offset = file->bytes;
+        places[i].bytes = places[i].tensor->bytes;
+        file->bytes += places[i].bytes;
+    }
     return 0;
 }
 

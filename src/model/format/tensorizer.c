@@ -64,8 +64,7 @@ static int check_start(const uint8_t *head, size_t bytes, struct sl_tzr_file *fi
     return 0;
 }
 
-/* Checks 1 to 8. */
-static int read_file_header(struct sl_source *source, struct sl_tzr_file *file, struct sl_err *err)
+int sl_tzr_file_header(struct sl_source *source, struct sl_tzr_file *file, struct sl_err *err)
 {
     uint8_t head[SL_TZR_METADATA_AT] = {0};
     file->object_bytes = sl_source_bytes(source);
@@ -96,7 +95,7 @@ static int read_file_header(struct sl_source *source, struct sl_tzr_file *file, 
 static int read_index(struct sl_index *index, bool outline, struct sl_err *err)
 {
     struct sl_tzr_file file = {0};
-    if (read_file_header(index->sources[0], &file, err) < 0)
+    if (sl_tzr_file_header(index->sources[0], &file, err) < 0)
         return -1;
     index->format_version = file.version;
     index->encrypted = file.encrypted;
@@ -139,4 +138,5 @@ const struct sl_format sl_tensorizer_format = {
     .probe = probe,
     .index = tensorizer_index,
     .outline = tensorizer_outline,
+    .edit = sl_tzr_edit,
 };

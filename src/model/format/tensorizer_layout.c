@@ -93,8 +93,7 @@ static void fill_dtype(struct sl_tzr_entry *entry, const struct sl_dtype_row *ro
     entry->dtype_bytes = (uint8_t)used;
 }
 
-/* All of an entry but its offsets. */
-static int fill_entry(struct sl_tzr_draft *draft, const struct sl_tensor *tensor,
+int sl_tzr_fill_entry(struct sl_tzr_draft *draft, const struct sl_tensor *tensor,
                       struct sl_tzr_entry *entry, struct sl_err *err)
 {
     if (check_tensor(tensor, err) < 0 ||
@@ -116,10 +115,10 @@ static int fill_entry(struct sl_tzr_draft *draft, const struct sl_tensor *tensor
     return 0;
 }
 
-/* The lowest version that can say all this (section 4). */
-static void choose_version(struct sl_tzr_draft *draft)
+/* Section 4. */
+void sl_tzr_choose_version(struct sl_tzr_draft *draft)
 {
-    draft->version = draft->options.encrypt ? 3 : 1;
+    draft->version = SL_MAX(draft->version, draft->options.encrypt ? 3u : 1u);
     for (size_t i = 0; i < draft->layout->place_count; i++) {
         const struct sl_tzr_entry *entry = &draft->entries[i];
         const struct sl_tensor *tensor = draft->layout->places[i].tensor;
@@ -131,11 +130,13 @@ static void choose_version(struct sl_tzr_draft *draft)
     draft->tagged = draft->version == 5;
 }
 
-static int size_metadata(struct sl_tzr_draft *draft, struct sl_err *err)
+int sl_tzr_size_metadata(struct sl_tzr_draft *draft, struct sl_err *err)
 {
     uint64_t bytes = 0;
     for (size_t i = 0; i < draft->layout->place_count; i++)
         bytes += sl_tzr_entry_bytes(&draft->entries[i], draft->tagged);
+    if (bytes <= draft->metadata_bytes)
+        return 0;
     bytes = (SL_MAX(bytes, METADATA_BYTES) + METADATA_STEP - 1) / METADATA_STEP * METADATA_STEP;
     if (bytes > SL_TZR_METADATA_BYTES_MAX)
         return sl_fail_code(err, SL_E_FORMAT, "E_METADATA",
@@ -184,12 +185,12 @@ static int lay_out(struct sl_tzr_draft *draft, struct sl_err *err)
 {
     struct sl_layout *layout = draft->layout;
     for (size_t i = 0; i < layout->place_count; i++)
-        if (fill_entry(draft, layout->places[i].tensor, &draft->entries[i], err) < 0)
+        if (sl_tzr_fill_entry(draft, layout->places[i].tensor, &draft->entries[i], err) < 0)
             return -1;
     if (sl_tzr_check_paths(draft->entries, layout->place_count, err) < 0)
         return sl_wrap(err, "cannot write a .tensors file");
-    choose_version(draft);
-    if (size_metadata(draft, err) < 0 || place_tensors(draft, err) < 0)
+    sl_tzr_choose_version(draft);
+    if (sl_tzr_size_metadata(draft, err) < 0 || place_tensors(draft, err) < 0)
         return -1;
     return sl_tzr_compose_start(draft, &layout->files[0].head, err);
 }

@@ -29,6 +29,7 @@
 
 #include "beneath.h"
 #include "buf.h"
+#include "file_edit.h"
 #include "file_store.h"
 #include "log.h"
 #include "url.h"
@@ -251,7 +252,7 @@ static int walk_entry(struct walk *walk, int parent, const char *name, unsigned 
 {
     struct stat info;
     size_t before = walk->name.used;
-    if (depth == 0 && strcmp(name, ".sluice") == 0)
+    if ((depth == 0 && strcmp(name, ".sluice") == 0) || sl_file_edit_is_own(name))
         return 0;
     if (fstatat(parent, name, &info, AT_SYMLINK_NOFOLLOW) < 0)
         return errno == ENOENT ? 0 : fail_open(err, errno, name);
@@ -450,16 +451,30 @@ static int check_version(struct sl_channel *channel, bool first, struct sl_err *
     return 0;
 }
 
+static int open_channel(struct sl_channel *channel, struct sl_err *err)
+{
+    const struct place *place = channel->source->store->impl;
+    file_channel_abort(channel);
+    channel->fd = open_at(place, channel->source->impl, O_RDONLY | O_NONBLOCK | O_NOCTTY);
+    return channel->fd < 0 ? fail_at(place, err, errno, channel->source->impl) : 0;
+}
+
+/* A change that was begun and not completed is completed first, unless others name what is opened.
+ */
+static int complete_edit(struct sl_channel *channel, struct sl_err *err)
+{
+    const struct place *place = channel->source->store->impl;
+    int found = sl_file_edit_check(channel->fd, place->root_fd < 0, err);
+    return found > 0 ? open_channel(channel, err) : found;
+}
+
 static int file_channel_start(struct sl_channel *channel, struct sl_source *source, uint64_t begin,
                               uint64_t end, bool first, struct sl_err *err)
 {
-    const struct place *place = source->store->impl;
-    file_channel_abort(channel);
     channel->source = source;
-    channel->fd = open_at(place, source->impl, O_RDONLY | O_NONBLOCK | O_NOCTTY);
-    if (channel->fd < 0)
-        return fail_at(place, err, errno, source->impl);
-    if (check_version(channel, first, err) < 0) {
+    if (open_channel(channel, err) < 0)
+        return -1;
+    if ((first && complete_edit(channel, err) < 0) || check_version(channel, first, err) < 0) {
         file_channel_abort(channel);
         return -1;
     }

@@ -71,6 +71,12 @@ sl_pytorch_entry_hash(struct sl_index *index, const struct sl_zip_entry *entry, 
  * tensors where nothing has one. Consumes the source. */
 int sl_pytorch_parts(struct sl_source *source, struct sl_index **index, struct sl_err *err);
 
+/** The typed storage of torch whose elements these are: "FloatStorage". NULL: there is none. */
+const char *sl_pytorch_storage_class(enum sl_dtype dtype);
+/** The format's plan of an edit. */
+struct sl_edit;
+int sl_pytorch_edit(struct sl_edit *edit, struct sl_err *err);
+
 /** The stream of five pickles before 1.6 (section 10). */
 int sl_pytorch_legacy(struct sl_pytorch *torch, struct sl_err *err);
 

@@ -27,6 +27,9 @@ struct sl_tzr_file {
     const struct sl_kdf *kdf; /* of the last tensor that had one: those of a file are alike */
 };
 
+/** Checks 1 to 8: read it. */
+int sl_tzr_file_header(struct sl_source *source, struct sl_tzr_file *file, struct sl_err *err);
+
 /** One metadata entry. Pointers lie in memory of the index. */
 struct sl_tzr_entry {
     const char *name; /* as stored, RS form included */
@@ -93,6 +96,10 @@ const char *sl_tzr_crypt_misfit(const struct sl_tzr_crypt *crypt, uint64_t data_
 const struct sl_crypt *sl_tzr_crypt_keep(struct sl_index *index, struct sl_tzr_file *file,
                                          const struct sl_tzr_crypt *crypt, uint64_t data_bytes,
                                          struct sl_err *err);
+
+/** The format's plan of an edit. */
+struct sl_edit;
+int sl_tzr_edit(struct sl_edit *edit, struct sl_err *err);
 
 /** Names are cut in messages. */
 #define SL_TZR_NAME(entry) SL_NAME_ARGS((entry)->name, (entry)->name_bytes)

@@ -17,6 +17,13 @@ struct sl_tzr_draft {
     uint64_t metadata_bytes, tensor_bytes;
 };
 
+/** All of an entry but its offsets, from the tensor. SL_E_FORMAT: it cannot be written. */
+int sl_tzr_fill_entry(struct sl_tzr_draft *draft, const struct sl_tensor *tensor,
+                      struct sl_tzr_entry *entry, struct sl_err *err);
+/** The lowest version, not below draft->version, that can say what is in all entries. */
+void sl_tzr_choose_version(struct sl_tzr_draft *draft);
+/** Bytes of the metadata block: not less than draft->metadata_bytes. E_METADATA. */
+int sl_tzr_size_metadata(struct sl_tzr_draft *draft, struct sl_err *err);
 /** Bytes of an entry in the metadata block (section 5.1). */
 size_t sl_tzr_entry_bytes(const struct sl_tzr_entry *entry, bool tagged);
 /**

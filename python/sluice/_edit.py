@@ -1,0 +1,86 @@
+"""Local model files that are changed where they lie."""
+from __future__ import annotations
+
+from typing import Any
+
+from . import _native
+from ._error import SluiceError
+from ._native import Written
+from ._write import laid
+
+
+class Editor:
+    """Changes of a file in the making, all made by commit() or at the end of a `with` block; after an exception in the block, or a crash,
+    none of them.
+
+        with sluice.edit("model.safetensors") as changes:
+            changes["lm_head.weight"] = weight     # replaced if it is there, appended if not
+            del changes["old.bias"]
+
+    Nobody else can change the file meanwhile. Tensors stay as they are until the end: their bytes are not copied.
+    """
+
+    def __init__(self, path: Any, *, copy: bool = False) -> None:
+        self._edit: _native.Edit = _native.Edit(path, copy)
+        self._kept: list[Any] = []
+
+    def _take(self, name: str, tensor: Any) -> Written:
+        found = laid(tensor)
+        self._kept.append(found.owner)
+        return Written(name, found.dtype, found.shape, found.address, found.nbytes)
+
+    def replace(self, name: str, tensor: Any) -> None:
+        """Another type, shape and content for a tensor that is there; KeyError if it is not."""
+        try:
+            self._edit.replace(self._take(name, tensor))
+        except SluiceError as error:
+            if error.kind == "NOT_FOUND":
+                raise KeyError(name) from None
+            raise
+
+    def append(self, name: str, tensor: Any) -> None:
+        """One more tensor, behind all others."""
+        self._edit.append(self._take(name, tensor))
+
+    def __setitem__(self, name: str, tensor: Any) -> None:
+        try:
+            self.replace(name, tensor)
+        except KeyError:
+            self.append(name, tensor)
+
+    def __delitem__(self, name: str) -> None:
+        try:
+            self._edit.delete(name)
+        except SluiceError as error:
+            if error.kind == "NOT_FOUND":
+                raise KeyError(name) from None
+            raise
+
+    def commit(self) -> None:
+        """Make all changes, at once. The editor is closed then, however it went."""
+        try:
+            self._edit.commit()
+        finally:
+            self._kept.clear()
+
+    def abandon(self) -> None:
+        """Change nothing. An editor that is closed stays so."""
+        self._edit.abandon()
+        self._kept.clear()
+
+    def __enter__(self) -> "Editor":
+        return self
+
+    def __exit__(self, kind: Any, value: Any, trace: Any) -> None:
+        if kind is None and self._edit.is_open:
+            self.commit()
+        else:
+            self.abandon()
+
+
+def edit(path: Any, *, copy: bool = False) -> Editor:
+    """Change a local safetensors, .tensors or PyTorch file without writing what stays where it is.
+
+    copy  a new file takes its place in any case, so whoever has the present one open or mapped keeps it as it is.
+    """
+    return Editor(path, copy=copy)
