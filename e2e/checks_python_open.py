@@ -55,9 +55,9 @@ def environment(h, *more):
     return h.environment({"SLUICE_LIBRARY": library_of(h), "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1", "PYTHONFAULTHANDLER": "1"})
 
 
-def run_tests(h, *names):
+def run_tests(h, *names, python=None):
     """How many ran, and what was skipped."""
-    python = environment_of_originals()
+    python = python or environment_of_originals()
     done = subprocess.run([python, "-W", "ignore", "-m", "unittest", "-v", *names], capture_output=True, text=True, cwd=TESTS,
                           env=environment(h), stdin=subprocess.DEVNULL, timeout=PATIENCE)
     assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
@@ -82,7 +82,7 @@ def python_changes_files_where_they_lie(h):
 @check()
 def doors_answer_as_the_originals_do(h):
     """Each public call of safetensors, tensorizer and zipslicer beside ours, on the same input: results, types, errors."""
-    return run_tests(h, "test_safetensors", "test_tensorizer", "test_zipslicer")
+    return run_tests(h, "test_safetensors", "test_tensorizer", "test_tensorizer_more", "test_zipslicer")
 
 
 @check()

@@ -3,7 +3,15 @@ from __future__ import annotations
 
 import os
 import secrets
-from typing import Any, Union
+from typing import Any, Optional, Union
+
+
+class Phrase(str):
+    """A passphrase, and how a key is made of it where a file is written; zeros and None: as sluice chooses."""
+
+    opslimit: int = 0
+    memlimit: int = 0
+    salt: Optional[bytes] = None
 
 
 class Key:
@@ -25,11 +33,26 @@ class Key:
         return cls(secrets.token_bytes(32))
 
     @classmethod
-    def from_string(cls, passphrase: str) -> "Key":
-        """A passphrase; the file says what else is needed."""
+    def from_string(
+        cls, passphrase: str, *, opslimit: Optional[int] = None, memlimit: Optional[int] = None, salt: Optional[bytes] = None
+    ) -> "Key":
+        """A passphrase. Where it decrypts, the file says the rest; a file that is written gets this:
+
+        opslimit  passes of Argon2id, 1 to 16; None: 3.
+        memlimit  bytes of memory, 8192 to 2 GiB; None: 256 MiB.
+        salt      16 bytes; None: others for each file.
+        """
         if not isinstance(passphrase, str):
             raise TypeError(f"a passphrase is a str, not {type(passphrase).__name__}")
-        return cls(passphrase)
+        for name, value, least in (("opslimit", opslimit, 1), ("memlimit", memlimit, 8192)):
+            if value is not None and value < least:
+                raise ValueError(f"{name} is {value}: {least} is the least")
+        if salt is not None and len(salt) != 16:
+            raise ValueError(f"a salt has 16 bytes, not {len(salt)}")
+        phrase = Phrase(passphrase)
+        phrase.opslimit, phrase.memlimit = opslimit or 0, memlimit or 0
+        phrase.salt = None if salt is None else bytes(salt)
+        return cls(phrase)
 
     @classmethod
     def from_key(cls, key: Union[bytes, bytearray, memoryview]) -> "Key":
@@ -46,10 +69,14 @@ class Key:
 
     @property
     def key(self) -> bytes:
-        """The 32 bytes; a passphrase has none of its own, they depend on the file."""
-        if isinstance(self._secret, str):
-            raise ValueError("a passphrase: its key depends on the file")
-        return self._secret
+        """The 32 bytes; those of a passphrase are made anew each time, which may take a second, and depend on a salt."""
+        if isinstance(self._secret, bytes):
+            return self._secret
+        if not isinstance(self._secret, Phrase) or self._secret.salt is None:
+            raise ValueError("a passphrase without a salt: its key depends on the file")
+        from ._native import derive
+
+        return derive(self._secret)
 
     def secret(self) -> Union[bytes, str]:
         """What it was made of."""

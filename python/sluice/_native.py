@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, Optional, Union
 
 from ._array import Memory
 from ._error import SluiceError
+from ._key import Phrase
 from ._library import KIND_FILE, Error, Meta, Tensor, library
 
 VERIFY = {"auto": 0, "require": 1, "off": 2}
@@ -28,7 +29,10 @@ class _Memory(Structure):
 
 
 class _Key(Structure):
-    _fields_ = [("size", c_size_t), ("key", c_char_p), ("passphrase", c_char_p), ("passphrase_bytes", c_uint64)]
+    _fields_ = [
+        ("size", c_size_t), ("key", c_char_p), ("passphrase", c_char_p), ("passphrase_bytes", c_uint64), ("opslimit", c_uint64),
+        ("memlimit", c_uint64), ("salt", c_char_p),
+    ]
 
 
 class _OpenOptions(Structure):
@@ -87,6 +91,7 @@ class _EditOptions(Structure):
 _DECLARED: dict[str, tuple[Any, list[Any]]] = {
     "sluice_memory_new": (c_int, [c_uint64, POINTER(POINTER(_Memory)), POINTER(Error)]),
     "sluice_unmap": (None, [c_void_p]),
+    "sluice_key_derive": (c_int, [POINTER(_Key), c_void_p, POINTER(Error)]),
     "sluice_open": (c_int, [c_char_p, POINTER(_OpenOptions), POINTER(c_void_p), POINTER(Error)]),
     "sluice_close": (None, [c_void_p]),
     "sluice_source_info": (None, [c_void_p, POINTER(_SourceInfo)]),
@@ -322,8 +327,18 @@ def _key(key: Union[bytes, str, None]) -> Any:
         if len(key) != 32:
             raise ValueError(f"a key has 32 bytes, not {len(key)}")
         return ctypes.pointer(_Key(sizeof(_Key), key, None, 0))
-    phrase = key.encode()
-    return ctypes.pointer(_Key(sizeof(_Key), None, phrase, len(phrase)))
+    phrase = key.encode("utf-8", "surrogateescape")
+    found = _Key(sizeof(_Key), None, phrase, len(phrase))
+    if isinstance(key, Phrase):
+        found.opslimit, found.memlimit, found.salt = key.opslimit, key.memlimit, key.salt
+    return ctypes.pointer(found)
+
+
+def derive(phrase: Phrase) -> bytes:
+    """The 32 bytes of a passphrase with a salt. Blocks."""
+    derived = ctypes.create_string_buffer(32)
+    call("sluice_key_derive", _key(phrase), derived)
+    return derived.raw
 
 
 def _milliseconds(timeout: Optional[float]) -> int:

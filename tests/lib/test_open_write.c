@@ -127,6 +127,61 @@ SL_TEST(an_encrypted_model_opens_with_its_key)
     ck_assert_int_eq(error.kind, SLUICE_USAGE);
 }
 
+SL_TEST(a_passphrase_and_a_salt_make_the_key_of_a_file)
+{
+    char path[SL_CASE_PATH_BYTES];
+    uint8_t derived[32], other[32];
+    const struct sluice_key phrase = {.size = sizeof(phrase),
+                                      .passphrase = "secret",
+                                      .passphrase_bytes = 6,
+                                      .opslimit = 1,
+                                      .memlimit = 8192,
+                                      .salt = "0123456789abcdef"};
+    struct sluice_create_options options = {.size = sizeof(options), .key = &phrase};
+    ck_assert_msg(write_all(sl_case_path("m.tensors", path), &options) == 0, "%s", error.message);
+    ck_assert_msg(sluice_key_derive(&phrase, derived, &error) == 0, "%s", error.message);
+    const struct sluice_key key = {.size = sizeof(key), .key = derived};
+    struct sluice_open_options with = {.size = sizeof(with), .key = &key};
+    compare_all(path, &with);
+    with.key = &phrase; /* the file says the rest */
+    compare_all(path, &with);
+    struct sluice_key more = phrase;
+    more.opslimit = 2;
+    ck_assert_int_eq(sluice_key_derive(&more, other, &error), 0);
+    ck_assert_int_ne(memcmp(derived, other, sizeof(derived)), 0);
+}
+
+static void refuse_key(struct sluice_key key, const char *words)
+{
+    uint8_t derived[32];
+    ck_assert_int_eq(sluice_key_derive(&key, derived, &error), -1);
+    ck_assert_int_eq(error.kind, SLUICE_USAGE);
+    ck_assert_msg(strstr(error.message, words), "%s", error.message);
+}
+
+SL_TEST(a_key_is_made_of_no_more_work_than_is_ever_read)
+{
+    const struct sluice_key good = {
+        .size = sizeof(good), .passphrase = "p", .passphrase_bytes = 1, .salt = "0123456789abcdef"};
+    struct sluice_key key = good;
+    key.opslimit = 17;
+    refuse_key(key, "opslimit is 17: give 1 to 16");
+    key = good;
+    key.memlimit = 8191;
+    refuse_key(key, "memlimit is 8191 bytes");
+    key.memlimit = (UINT64_C(2) << 30) + 1;
+    refuse_key(key, "memlimit is 2147483649 bytes");
+    key = good;
+    key.salt = NULL;
+    refuse_key(key, "a passphrase and a salt");
+    key = good;
+    key.passphrase_bytes = 0;
+    refuse_key(key, "give 1 to");
+    key =
+        (struct sluice_key){.size = sizeof(key), .key = (const uint8_t[32]){0}, .salt = good.salt};
+    refuse_key(key, "a passphrase and a salt");
+}
+
 SL_TEST(metadata_and_data_files_go_into_a_folder)
 {
     char path[SL_CASE_PATH_BYTES], folder[SL_CASE_PATH_BYTES + 1];

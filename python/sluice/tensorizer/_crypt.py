@@ -17,13 +17,20 @@ class HashMismatchError(Exception):
 
 
 def _phrase(source: Any, encoding: str) -> str:
-    if not isinstance(source, (str, bytes)):
-        raise TypeError("Invalid source type: must be str or bytes")
+    """As tensorizer encodes it; bytes that are no UTF-8 keep their values."""
     if not source:
         raise ValueError("Source cannot be empty")
-    if isinstance(source, str):
-        return source.encode(encoding).decode("utf-8", "strict")
-    return source.decode("utf-8", "strict")
+    if not isinstance(source, (str, bytes)):
+        raise TypeError("Invalid source type: must be str or bytes")
+    data = source.encode(encoding) if isinstance(source, str) else source
+    return data.decode("utf-8", "surrogateescape")
+
+
+def _limit(name: str, value: Any, other: type[IntEnum], least: int, most: int) -> None:
+    if isinstance(value, other) or not isinstance(value, int):
+        raise TypeError(f"{name} parameter: expected EncryptionParams limit, int, or None; {type(value).__name__} found")
+    if not least <= value <= most:
+        raise ValueError(f"Invalid {name}, must be in the range {least} to {most}")
 
 
 class EncryptionParams:
@@ -45,12 +52,14 @@ class EncryptionParams:
         MODERATE = 256 << 20
         SENSITIVE = 1 << 30
 
-    def __init__(self, key: bytes) -> None:
-        if not isinstance(key, bytes):
-            raise TypeError(f"Invalid encryption key: expected bytes, got {type(key).__name__}")
+    def __init__(self, key: Union[bytes, bytearray, memoryview]) -> None:
+        if not isinstance(key, (bytes, bytearray, memoryview)):
+            raise TypeError(f"Invalid encryption key: expected bytes, got {type(key).__name__}: from_string() takes a passphrase")
         if len(key) != 32:
             raise ValueError(f"Invalid encryption key: expected 32 bytes, got {len(key)}")
-        self._secret = Key(key)
+        self.key = bytes(key)
+        self._secret = Key(self.key)
+        self._salt: Optional[bytes] = None
 
     @classmethod
     def random(cls) -> "EncryptionParams":
@@ -60,25 +69,31 @@ class EncryptionParams:
     @classmethod
     def from_string(
         cls, source: Union[str, bytes], opslimit: Optional[int] = None, memlimit: Optional[int] = None,
-        salt: Union[str, bytes, None] = None, *, encoding: str = "utf-8",
+        salt: Union[bytes, bytearray, memoryview, None] = None, *, encoding: str = "utf-8",
     ) -> "EncryptionParams":
-        """A passphrase. sluice chooses the salt, anew for each file, and how much work a guess costs."""
+        """A passphrase, and how much work each guess at it costs. The key is made at once. More work than sluice ever does for a file,
+        16 passes and 2 GiB, is refused."""
         phrase = _phrase(source, encoding)
-        if opslimit is not None or memlimit is not None or salt is not None:
-            raise NotImplementedError("opslimit, memlimit and salt cannot be chosen: `sluice encrypt` has flags for them")
-        params = cls.__new__(cls)
-        params._secret = Key.from_string(phrase)
+        ops = cls.OpsLimit.MODERATE if opslimit is None else opslimit
+        memory = cls.MemLimit.MODERATE if memlimit is None else memlimit
+        _limit("opslimit", ops, cls.MemLimit, 1, 16)
+        _limit("memlimit", memory, cls.OpsLimit, 8192, 2 << 30)
+        if salt is not None and not isinstance(salt, (bytes, bytearray, memoryview)):
+            raise TypeError(f"Invalid type for salt, expected bytes, bytearray, or memoryview; got {type(salt).__name__}")
+        if salt is not None and len(salt) != 16:
+            raise ValueError(f"Invalid salt size, {len(salt)} != 16")
+        known = secrets.token_bytes(16) if salt is None else bytes(salt)
+        secret = Key.from_string(phrase, opslimit=int(ops), memlimit=int(memory), salt=known)
+        params = cls(secret.key)
+        params._secret, params._salt = secret, known
         return params
 
     @property
-    def key(self) -> bytes:
-        """The 32 bytes. Of a passphrase there is none before a file is written: keep the passphrase."""
-        return self._secret.key
-
-    @property
     def salt(self) -> bytes:
-        """A key has none; that of a passphrase is in the file."""
-        raise ValueError("there is no salt here: a key needs none, and that of a passphrase is in the file")
+        """Of a passphrase's key; the file says it, too."""
+        if self._salt is None:
+            raise ValueError("An exact binary key is being used, which has no salt.")
+        return self._salt
 
     def secret(self) -> Key:
         """As sluice takes it."""
@@ -90,13 +105,13 @@ class DecryptionParams:
 
     def __init__(self) -> None:
         self.key: Optional[bytes] = None
-        self.source: Optional[str] = None
+        self.source: Optional[bytes] = None
 
     @classmethod
     def from_string(cls, source: Union[str, bytes], *, encoding: str = "utf-8") -> "DecryptionParams":
         """A passphrase."""
         params = cls()
-        params.source = _phrase(source, encoding)
+        params.source = _phrase(source, encoding).encode("utf-8", "surrogateescape")
         return params
 
     @classmethod
@@ -115,5 +130,5 @@ class DecryptionParams:
         if self.key is not None:
             return Key(self.key)
         if self.source is not None:
-            return Key.from_string(self.source)
+            return Key.from_string(self.source.decode("utf-8", "surrogateescape"))
         raise ValueError("Invalid DecryptionParams, no key or source string provided")

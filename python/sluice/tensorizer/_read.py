@@ -10,6 +10,7 @@ from typing import Any, Optional, Union
 
 from .._dtypes import DTYPES, library
 from .._error import SluiceError
+from .._files import open_file
 from .._model import Model, open_model
 from .._module import slots
 from .._native import Entry, Read
@@ -17,6 +18,7 @@ from .._write import laid
 from . import utils
 from ._crypt import CryptographyError, DecryptionParams, HashMismatchError
 from ._place import Readable
+from ._redis import pieces
 from ._tree import Path, leaves, nested, normal, with_lists, with_mappings
 
 FilterFuncType = Callable[[Union[str, Sequence[Union[str, int]]]], Any]
@@ -273,8 +275,16 @@ class TensorDeserializer(Mapping[Any, Any]):
         return all(_digest(one.kind, one.prefix, data) in (None, one.value) for one in hashes)
 
     def to_redis(self, redis_client: Any, key_prefix: str, force: bool = False) -> None:
-        """Not here: `sluice convert FILE redis://HOST/PREFIX` does it."""
-        raise NotImplementedError("to_redis(): `sluice convert FILE redis://HOST/PREFIX` writes a model to Redis")
+        """Put the file into Redis, as redis://HOST/PREFIX reads it. Tensors that are there already stay as they are, unless force."""
+        if self._place is None:
+            raise OSError("IO closed, instantiate if you want to load again.")
+        with translated(), open_file(self._place.uri, credentials=self._place.credentials) as file:
+            there = ""
+            for piece in pieces(file, key_prefix):
+                if piece.of == piece.key and not force and redis_client.exists(piece.key):
+                    there = piece.of
+                if not piece.of or piece.of != there:
+                    redis_client.set(piece.key, piece.data)
 
     # ---- counters, lifetime ------------------------------------------------------------------------
 

@@ -16,6 +16,14 @@ __all__ = [
     "TensorDeserializer", "TensorHash", "TensorSerializer", "TensorType",
 ]
 
+# Versions of the file, by what it holds.
+NON_OPAQUE_TENSORIZER_VERSION = 1
+OPAQUE_TENSORIZER_VERSION = 2
+ENCRYPTION_TENSORIZER_VERSION = 3
+META_TENSOR_TENSORIZER_VERSION = 4
+LONG_TENSOR_TENSORIZER_VERSION = 5
+TENSORIZER_MAGIC = b"|TZR|"
+
 _ROLES = {kind: role for role, kind in TYPES.items()}
 
 

@@ -3,30 +3,90 @@ from __future__ import annotations
 
 import io
 import os
-from typing import Any, NamedTuple, Optional, Union
+from typing import Any, Optional, Union
 
+from .._error import SluiceError
 from .._files import open_file
 from .._options import Credentials, credentials
 from ._place import Destination, Stream
 
-__all__ = ["CAInfo", "open_stream"]
+__all__ = ["CAInfo", "CURLStreamFile", "RedisStreamFile", "open_stream"]
 
 _REMOTE = ("http", "https", "s3", "redis", "rediss", "gs", "az", "hf")
 
 
-class CAInfo(NamedTuple):
-    """Whose certificates are trusted: a file of them, or nobody's are asked for."""
-
-    cainfo: Optional[str] = None
-    allow_untrusted: bool = False
+# Where S3 is if nobody says it, neither here nor in the environment; "": as sluice finds it, which is Amazon's in the end.
+default_s3_read_endpoint = ""
+default_s3_write_endpoint = ""
 
 
-def _endpoint(endpoint: Optional[str], force_http: Optional[bool]) -> Optional[str]:
-    if not endpoint:
-        return None
+class CAInfo:
+    """Whose certificates are trusted: those of a PEM file, those of a directory, or everybody's. Exactly one of them is said."""
+
+    __slots__ = ("_allow_untrusted", "_cacert", "_capath", "_fd")
+
+    def __init__(self, *, cacert: Optional[str] = None, capath: Optional[str] = None, allow_untrusted: bool = False) -> None:
+        if (cacert is not None) + (capath is not None) + bool(allow_untrusted) != 1:
+            raise ValueError(
+                "Exactly one of cacert, capath, or allow_untrusted=True must be specified. For default certificate verification, "
+                "use certificate_handling=None"
+            )
+        if cacert is not None and not os.path.isfile(cacert):
+            raise ValueError(f"Invalid cacert file path: {cacert}")
+        if capath is not None and not os.path.isdir(capath):
+            raise ValueError(f"Invalid capath directory path: {capath}")
+        self._cacert, self._capath, self._allow_untrusted = cacert, capath, bool(allow_untrusted)
+        self._fd = None if capath is None else _one_file(capath)
+
+    @property
+    def curl_flags(self) -> tuple[str, ...]:
+        """As curl's command line says it."""
+        if self._cacert is not None:
+            return ("--cacert", str(self._cacert))
+        return ("--capath", str(self._capath)) if self._capath is not None else ("--insecure",)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, CAInfo) and self.curl_flags == other.curl_flags
+
+    def __hash__(self) -> int:
+        return hash(self.curl_flags)
+
+    def __del__(self) -> None:
+        fd = getattr(self, "_fd", None)
+        if fd is not None:
+            os.close(fd)
+
+    def trusted(self) -> dict[str, Any]:
+        """As credentials() takes it; good as long as this object lives."""
+        if self._allow_untrusted:
+            return {"verify_tls": False}
+        return {"ca_file": f"/proc/self/fd/{self._fd}" if self._fd is not None else self._cacert}
+
+
+def _one_file(folder: str) -> int:
+    """All certificates of a directory, in a file of this process's memory."""
+    fd = os.memfd_create("sluice-certificates", os.MFD_CLOEXEC)
+    for name in sorted(os.listdir(folder)):
+        path = os.path.join(folder, name)
+        if os.path.isfile(path):
+            with open(path, "rb") as file:
+                data = file.read(1 << 24)
+            if b"-----BEGIN CERTIFICATE-----" in data:
+                os.write(fd, data + b"\n")
+    return fd
+
+
+def _enforce_scheme(endpoint: str, allow_http: bool = False, force_http: bool = False) -> str:
+    """An endpoint with its scheme; http:// is good where it is written out."""
     if "://" not in endpoint:
         return f"{'http' if force_http else 'https'}://{endpoint}"
-    return endpoint
+    return "http://" + endpoint[8:] if force_http and endpoint.startswith("https://") else endpoint
+
+
+def _endpoint(endpoint: Optional[str], force_http: Optional[bool], default: str) -> Optional[str]:
+    if not endpoint and not os.environ.get("AWS_ENDPOINT_URL_S3") and not os.environ.get("AWS_ENDPOINT_URL"):
+        endpoint = default
+    return _enforce_scheme(endpoint, True, bool(force_http)) if endpoint else None
 
 
 def _who(
@@ -38,8 +98,59 @@ def _who(
         access_key_id=key or None if s3 else None, secret_access_key=secret or None if s3 else None,
         endpoint=endpoint if s3 else None, region=region if s3 else None,
         config_file=os.fsdecode(config) if config and s3 and not key else None,
-        ca_file=handling.cainfo if handling else None, verify_tls=False if handling and handling.allow_untrusted else None,
+        anonymous=True if s3 and key == secret == "" else None, **_handling(handling),
     )
+
+
+def _part(begin: Optional[int], end: Optional[int]) -> tuple[int, Optional[int]]:
+    if (begin or 0) < 0:
+        raise ValueError("Invalid begin, must be non-negative")
+    if end is not None and end <= (begin or 0):
+        raise ValueError(f"End marker must come strictly after begin marker (requested range: {begin or 0} to {end})")
+    return begin or 0, end
+
+
+class _Opened(Stream):
+    """A URI, or a part of it."""
+
+    def __init__(
+        self, uri: str, who: Credentials, begin: Optional[int], end: Optional[int], buffer_size: Optional[int],
+        trusted: Optional[CAInfo] = None,
+    ) -> None:
+        self._trusted = trusted  # its file is read when a connection is made
+        first, last = _part(begin, end)
+        try:
+            raw: Any = open_file(uri, begin=first, end=last, buffer_size=0, credentials=who)
+        except SluiceError as error:
+            kind = FileNotFoundError if error.kind == "NOT_FOUND" else OSError
+            raise kind(f"Failed to open stream: {error}") from error
+        super().__init__(raw, uri, who, not first and last is None, buffer_size or io.DEFAULT_BUFFER_SIZE)
+
+
+class CURLStreamFile(_Opened):
+    """An HTTP URL, or an s3:// URI, as a file. It seeks freely; what is read is asked for then."""
+
+    def __init__(
+        self, uri: str, begin: Optional[int] = None, end: Optional[int] = None, headers: Optional[dict[str, str]] = None, *,
+        buffer_size: Optional[int] = None, certificate_handling: Optional[CAInfo] = None, who: Optional[Credentials] = None,
+    ) -> None:
+        known = who or credentials(headers=headers, **_handling(certificate_handling))
+        super().__init__(uri, known, begin, end, buffer_size, certificate_handling)
+
+
+class RedisStreamFile(_Opened):
+    """A model in Redis as one file."""
+
+    def __init__(
+        self, uri: str, *, begin: Optional[int] = None, end: Optional[int] = None, buffer_size: Optional[int] = None
+    ) -> None:
+        super().__init__(uri, credentials(), begin, end, buffer_size)
+
+
+def _handling(given: Optional[CAInfo]) -> dict[str, Any]:
+    if given is not None and not isinstance(given, CAInfo):
+        raise TypeError(f"certificate_handling must either be None or a CAInfo object, not {type(given).__name__}")
+    return given.trusted() if given is not None else {}
 
 
 def _local(path: str, mode: str, buffer_size: Optional[int], begin: Optional[int]) -> Any:
@@ -76,10 +187,12 @@ def open_stream(
     if s3_signature_version not in (None, "s3v4"):
         raise NotImplementedError("requests are signed with version 4 only")
     who = _who(
-        s3_access_key_id, s3_secret_access_key, _endpoint(s3_endpoint, force_http), s3_config_path, s3_region_name,
-        certificate_handling, scheme,
+        s3_access_key_id, s3_secret_access_key,
+        _endpoint(s3_endpoint, force_http, default_s3_read_endpoint if kind == "br" else default_s3_write_endpoint),
+        s3_config_path, s3_region_name, certificate_handling, scheme,
     )
     if kind != "br":
         return Destination(path, who)
-    raw: Any = open_file(path, begin=begin or 0, end=end, buffer_size=0, credentials=who)
-    return Stream(raw, path, who, not begin and end is None, buffer_size or io.DEFAULT_BUFFER_SIZE)
+    if scheme in ("redis", "rediss"):
+        return RedisStreamFile(path, begin=begin, end=end, buffer_size=buffer_size)
+    return CURLStreamFile(path, begin, end, buffer_size=buffer_size, certificate_handling=certificate_handling, who=who)

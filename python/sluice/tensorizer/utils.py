@@ -6,11 +6,14 @@ import resource
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Optional
+from typing import Any, NamedTuple, Optional
 
 from .._dtypes import library
 
-__all__ = ["convert_bytes", "get_device", "get_gpu_name", "get_mem_usage", "no_init_or_tensor"]
+__all__ = [
+    "CPUMemoryUsage", "GlobalGPUMemoryUsage", "MemoryUsage", "TorchGPUMemoryUsage", "convert_bytes", "get_device", "get_gpu_name",
+    "get_mem_usage", "no_init_or_tensor",
+]
 
 
 def convert_bytes(num: float, decimal: bool = True) -> str:
@@ -36,23 +39,86 @@ def get_gpu_name() -> str:
     return str(torch.cuda.get_device_name()) if torch.cuda.is_available() else "N/A"
 
 
-def _host_memory() -> tuple[int, int]:
-    """(bytes in all, bytes that are free)"""
-    with open("/proc/meminfo") as file:
-        rows = dict(line.split(":", 1) for line in file)
-    return tuple(int(rows[name].split()[0]) * 1024 for name in ("MemTotal", "MemAvailable"))  # type: ignore[return-value]
+class GlobalGPUMemoryUsage(NamedTuple):
+    """Bytes of one GPU, of all processes."""
+
+    total: int
+    free: int
+    used: int
+
+    @classmethod
+    def now(cls, device: Any = None) -> Optional["GlobalGPUMemoryUsage"]:
+        """None without a GPU."""
+        torch = library("torch")
+        if not torch.cuda.is_available():
+            return None
+        free, total = torch.cuda.mem_get_info(device)
+        return cls(total, free, total - free)
+
+    def __str__(self) -> str:
+        return f"GPU: (U: {self.used >> 20:,}MiB F: {self.free >> 20:,}MiB T: {self.total >> 20:,}MiB)"
+
+
+class TorchGPUMemoryUsage(NamedTuple):
+    """Bytes of one GPU that torch has."""
+
+    reserved: int
+    reserved_max: int
+    used: int
+    used_max: int
+
+    @classmethod
+    def now(cls, device: Any = None) -> Optional["TorchGPUMemoryUsage"]:
+        """None without a GPU."""
+        torch = library("torch")
+        if not torch.cuda.is_available():
+            return None
+        known = torch.cuda.memory_stats(device)
+        names = ("reserved_bytes.all.current", "reserved_bytes.all.peak", "allocated_bytes.all.current", "allocated_bytes.all.peak")
+        return cls(*(int(known.get(name, 0)) for name in names))
+
+    def __str__(self) -> str:
+        reserved, allocated = (self.reserved, self.reserved_max), (self.used, self.used_max)
+        return "TORCH: (R: {:,}MiB/{:,}MiB, A: {:,}MiB/{:,}MiB)".format(*(value >> 20 for value in reserved + allocated))
+
+
+class CPUMemoryUsage(NamedTuple):
+    """Bytes: the most that this process and its children ever had, and what the machine has free."""
+
+    maxrss: int
+    free: int
+
+    @classmethod
+    def now(cls) -> "CPUMemoryUsage":
+        """As it is."""
+        most = sum(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+        with open("/proc/meminfo") as file:
+            rows = dict(line.split(":", 1) for line in file)
+        return cls(most << 10, int(rows["MemAvailable"].split()[0]) << 10)
+
+    def __str__(self) -> str:
+        return f"CPU: (maxrss: {self.maxrss >> 20:,}MiB F: {self.free >> 20:,}MiB)"
+
+
+class MemoryUsage(NamedTuple):
+    """All of it; None for what is of a GPU where there is none."""
+
+    cpu: CPUMemoryUsage
+    gpu: Optional[GlobalGPUMemoryUsage]
+    torch: Optional[TorchGPUMemoryUsage]
+
+    @classmethod
+    def now(cls, device: Any = None) -> "MemoryUsage":
+        """As it is."""
+        return cls(CPUMemoryUsage.now(), GlobalGPUMemoryUsage.now(device), TorchGPUMemoryUsage.now(device))
+
+    def __str__(self) -> str:
+        return " ".join(str(one) for one in self if one)
 
 
 def get_mem_usage() -> str:
-    """One line on this process's memory, the machine's, and the GPU's."""
-    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    total, free = _host_memory()
-    said = f"CPU: (maxrss: {most >> 20:,}MiB free: {free >> 20:,}MiB)"
-    torch = library("torch")
-    if torch.cuda.is_available():
-        free, total = torch.cuda.mem_get_info()
-        said += f" GPU: (used: {(total - free) >> 20:,}MiB free: {free >> 20:,}MiB total: {total >> 20:,}MiB)"
-    return said
+    """One line on this process's memory, the machine's, and the GPU's: str(MemoryUsage.now())."""
+    return str(MemoryUsage.now())
 
 
 _INSIDE: contextvars.ContextVar[bool] = contextvars.ContextVar("sluice_no_init", default=False)

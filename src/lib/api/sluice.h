@@ -391,7 +391,17 @@ struct sluice_key {
     const void *key; /* 32 bytes; NULL: the passphrase counts */
     const void *passphrase;
     uint64_t passphrase_bytes;
+    /* How a key is made of a passphrase, for what is written; a file that is read says it itself.
+     */
+    uint64_t opslimit; /* passes of Argon2id, 1 to 16; 0: 3 */
+    uint64_t memlimit; /* bytes of memory, 8 KiB to 2 GiB; 0: 256 MiB */
+    const void *salt;  /* 16 bytes; NULL: random ones for each file */
 };
+/** The 32 bytes that a passphrase and a salt make, as in files written with them; derived is the
+ * caller's to wipe. Any thread; blocks, for a second if little is said. SLUICE_USAGE: no
+ * passphrase, no salt, limits out of their range. SLUICE_NO_SPACE. */
+SLUICE_API int sluice_key_derive(const struct sluice_key *key, uint8_t derived[32],
+                                 struct sluice_error *error);
 enum { SLUICE_AS_FILES = 1 /* objects are not looked into: each is one SLUICE_KIND_FILE */ };
 struct sluice_open_options {
     size_t size;

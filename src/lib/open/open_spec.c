@@ -2,10 +2,12 @@
  * From a URI and a caller's YAML to a spec, checked like one of a file. What must be in every spec
  * and means nothing here (a name, a sink) is set over it.
  */
+#include <inttypes.h>
 #include <string.h>
 #include <strings.h>
 #include <sys/mman.h>
 
+#include "keys.h"
 #include "open_parts.h"
 
 enum { SETTINGS_MAX = 8 };
@@ -63,6 +65,28 @@ int sl_open_spec(const struct sl_open_wanted *wanted, struct sl_specs *specs, st
 
 /* ---- keys ------------------------------------------------------------------------------------ */
 
+/* As the reference writer's default: the key takes a second and 256 MiB. */
+static int take_kdf(const struct sluice_key *key, struct sl_open_secret *secret, struct sl_err *err)
+{
+    enum { PASSES = 3, MEMORY_MIB = 256, MEMORY_MIN = 8192, ARGON2ID13 = 2 };
+    struct sl_kdf *kdf = &secret->kdf;
+    *kdf = (struct sl_kdf){.opslimit = key->opslimit ? key->opslimit : PASSES,
+                           .memlimit = key->memlimit ? key->memlimit : (uint64_t)MEMORY_MIB << 20,
+                           .alg = ARGON2ID13,
+                           .salt_bytes = SL_SALT_BYTES};
+    secret->salted = key->salt;
+    if (key->salt)
+        memcpy(kdf->salt, key->salt, SL_SALT_BYTES);
+    if (kdf->opslimit > SL_KDF_OPSLIMIT_MAX)
+        return sl_fail(err, SL_E_USAGE, "opslimit is %" PRIu64 ": give 1 to %d", kdf->opslimit,
+                       SL_KDF_OPSLIMIT_MAX);
+    if (kdf->memlimit < MEMORY_MIN || kdf->memlimit > SL_KDF_MEMLIMIT_MAX)
+        return sl_fail(err, SL_E_USAGE,
+                       "memlimit is %" PRIu64 " bytes: give %d to %" PRIu64 " of them",
+                       kdf->memlimit, MEMORY_MIN, SL_KDF_MEMLIMIT_MAX);
+    return 0;
+}
+
 int sl_open_secret_take(const struct sluice_key *given, struct sl_open_secret *secret,
                         struct sl_err *err)
 {
@@ -72,6 +96,8 @@ int sl_open_secret_take(const struct sluice_key *given, struct sl_open_secret *s
         return 0;
     if (!key.key == !key.passphrase)
         return sl_fail(err, SL_E_USAGE, "a key is either 32 bytes or a passphrase");
+    if (take_kdf(&key, secret, err) < 0)
+        return -1;
     size_t count = key.key ? SL_KEY_BYTES : key.passphrase_bytes;
     secret->bytes = sl_alloc(count + 1, err);
     if (!secret->bytes)
@@ -94,4 +120,30 @@ void sl_open_secret_release(struct sl_open_secret *secret)
     munlock(secret->bytes, secret->count);
     free(secret->bytes);
     *secret = (struct sl_open_secret){0};
+}
+
+static int derive(const struct sl_open_secret *secret, uint8_t derived[SL_KEY_BYTES],
+                  struct sl_err *err)
+{
+    if (!secret->secret.passphrase || !secret->salted)
+        return sl_fail(err, SL_E_USAGE, "a key is made of a passphrase and a salt");
+    SL_AUTO(sl_keys)
+    keys = sl_keys_from_passphrase(secret->secret.passphrase, secret->secret.passphrase_bytes, err);
+    const uint8_t *key = keys ? sl_keys_find(keys, &secret->kdf, err) : NULL;
+    if (!key)
+        return -1;
+    memcpy(derived, key, SL_KEY_BYTES);
+    return 0;
+}
+
+int sluice_key_derive(const struct sluice_key *key, uint8_t derived[32], struct sluice_error *error)
+{
+    struct sl_err err = SL_ERR_INIT;
+    struct sl_open_secret secret = {0};
+    sl_open_begin();
+    int status = sl_open_secret_take(key, &secret, &err);
+    if (status == 0)
+        status = derive(&secret, derived, &err);
+    sl_open_secret_release(&secret);
+    return status < 0 ? sl_open_fail(error, &err) : 0;
 }

@@ -395,10 +395,8 @@ static int make_plan(struct writing *writing, struct sl_err *err)
     return sl_plan_make_given(writer->specs.items, sl_steal(&store), index, &writing->plan, err);
 }
 
-/* As the reference writer's default: the key takes a second and 256 MiB. */
 static int make_keys(struct writing *writing, struct sl_err *err)
 {
-    enum { PASSES = 3, MEMORY_MIB = 256, ARGON2ID13 = 2 };
     const struct sl_open_secret *secret = &writing->writer->secret;
     struct sl_kdf *kdf = &writing->config.kdf;
     if (sl_crypt_init(err) < 0)
@@ -409,11 +407,9 @@ static int make_keys(struct writing *writing, struct sl_err *err)
                         ? sl_keys_from_key(secret->secret.key, err)
                         : sl_keys_from_passphrase(secret->secret.passphrase,
                                                   secret->secret.passphrase_bytes, err);
-    *kdf = (struct sl_kdf){.opslimit = PASSES,
-                           .memlimit = (uint64_t)MEMORY_MIB << 20,
-                           .alg = ARGON2ID13,
-                           .salt_bytes = SL_SALT_BYTES};
-    sl_crypt_random(kdf->salt, SL_SALT_BYTES);
+    *kdf = secret->kdf;
+    if (!secret->salted)
+        sl_crypt_random(kdf->salt, SL_SALT_BYTES);
     return writing->seal ? 0 : -1;
 }
 

@@ -7,6 +7,7 @@
 #define SL_OPEN_PARTS_H
 
 #include "api_memory.h"
+#include "crypt.h"
 #include "plan.h"
 #include "progress.h"
 #include "sluice.h"
@@ -18,6 +19,8 @@ struct sl_open_secret {
     struct sl_spec_secret secret; /* points to the bytes */
     uint8_t *bytes;               /* locked in memory where the system lets us */
     size_t count;
+    struct sl_kdf kdf; /* of a passphrase, for what is written */
+    bool salted;       /* else each file has a salt of its own */
 };
 
 struct sluice_source {

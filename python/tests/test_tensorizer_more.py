@@ -1,0 +1,212 @@
+"""sluice.tensorizer beside tensorizer: keys, certificates, figures of memory, Redis, parts of files."""
+import inspect
+import io
+import os
+import unittest
+
+import tensorizer
+import torch
+from case import Case, needs_writing, tensors
+from tensorizer._crypt import available
+
+import sluice
+import sluice.tensorizer as door
+
+EACH = (tensorizer, door)
+needs_sodium = unittest.skipUnless(available, "tensorizer finds no libsodium")
+
+
+class Keeper:
+    """What to_redis() needs of a client."""
+
+    def __init__(self):
+        self.kept = {}
+
+    def set(self, key, value):
+        self.kept[key] = bytes(value)
+
+    def exists(self, key):
+        return key in self.kept
+
+
+class Beside(Case):
+    def alike(self, call):
+        """Both refuse, with the same type of error, or give the same."""
+        ours, theirs = self.both([lambda: call(door), lambda: call(tensorizer)])
+        self.assertEqual(ours, theirs, inspect.getsource(call))
+
+    def write(self, module, name, made, **options):
+        serializer = module.TensorSerializer(self.at(name), **options)
+        serializer.write_state_dict(made)
+        serializer.close()
+        return self.at(name)
+
+    def test_everything_public_is_there(self):
+        missing = set(tensorizer.__all__) - set(dir(door))
+        self.assertEqual(missing, {"protobuf", "tensors_pb2"})
+        for part in ("serialization", "stream_io", "torch_compat", "utils"):
+            self.assertEqual(set(getattr(tensorizer, part).__all__) - set(dir(getattr(door, part))), set(), part)
+        for name in ("TensorDeserializer", "TensorSerializer", "EncryptionParams", "DecryptionParams"):
+            theirs = {each for each in dir(getattr(tensorizer, name)) if not each.startswith("_")}
+            self.assertEqual(theirs - set(dir(getattr(door, name))) - {"key", "source", "prefetch"}, set(), name)
+
+    def test_arguments_have_the_same_names_and_order(self):
+        def words(function):
+            found = [(one.name, one.kind, one.default is one.empty) for one in inspect.signature(function).parameters.values()]
+            return [one for one in found if one[0] != "who"]
+
+        for path in (
+            "TensorDeserializer.__init__", "TensorDeserializer.read_tensors", "TensorDeserializer.read_numpy_arrays",
+            "TensorDeserializer.load_into_module", "TensorDeserializer.verify_module", "TensorDeserializer.tree",
+            "TensorDeserializer.to_redis", "TensorSerializer.__init__", "TensorSerializer.write_tensor",
+            "TensorSerializer.write_module", "TensorSerializer.write_state_dict", "EncryptionParams.from_string",
+            "EncryptionParams.__init__", "DecryptionParams.from_string", "DecryptionParams.from_key", "stream_io.open_stream",
+            "stream_io.CAInfo.__init__", "stream_io.CURLStreamFile.__init__", "torch_compat.tensorizer_saving",
+            "torch_compat.tensorizer_loading", "utils.no_init_or_tensor", "utils.convert_bytes", "utils.get_mem_usage",
+            "utils.get_device", "utils.get_gpu_name",
+        ):
+            ours, theirs = door, tensorizer
+            for part in path.split("."):
+                ours, theirs = getattr(ours, part), getattr(theirs, part)
+            self.assertEqual(words(ours), words(theirs), path)
+
+    def test_versions_of_files_have_their_names(self):
+        for name in ("NON_OPAQUE", "OPAQUE", "ENCRYPTION", "META_TENSOR", "LONG_TENSOR"):
+            name += "_TENSORIZER_VERSION"
+            self.assertEqual(getattr(door.serialization, name), getattr(tensorizer.serialization, name))
+        self.assertEqual(door.serialization.TENSORIZER_MAGIC, tensorizer.serialization.TENSORIZER_MAGIC)
+
+    @needs_sodium
+    def test_passphrases_make_the_same_keys(self):
+        for limits in ("OpsLimit", "MemLimit"):
+            ours, theirs = (getattr(module.EncryptionParams, limits) for module in EACH)
+            self.assertEqual({one.name: int(one) for one in ours}, {one.name: int(one) for one in theirs})
+        small = {"opslimit": 1, "memlimit": 8192, "salt": bytes(range(16))}
+        for source, more in (("test", {}), (b"\xff\0raw", {}), ("größer", {"encoding": "latin-1"}), ("größer", {})):
+            ours, theirs = (module.EncryptionParams.from_string(source, **small, **more) for module in EACH)
+            self.assertEqual((ours.key, ours.salt), (theirs.key, theirs.salt))
+        limits = (door.EncryptionParams.OpsLimit, tensorizer.EncryptionParams.OpsLimit)
+        self.assertEqual(*(of.from_string("x", limit.MIN, 8192, small["salt"]).key
+                           for of, limit in zip((module.EncryptionParams for module in (door, tensorizer)), limits)))
+        for call in (
+            lambda module: module.EncryptionParams.from_string(""), lambda module: module.EncryptionParams.from_string("x", salt=b"short"),
+            lambda module: module.EncryptionParams.from_string("x", salt="0123456789abcdef"),
+            lambda module: module.EncryptionParams.from_string("x", opslimit="1"),
+            lambda module: module.EncryptionParams.from_string("x", opslimit=module.EncryptionParams.MemLimit.MIN),
+            lambda module: module.EncryptionParams.from_string("x", memlimit=module.EncryptionParams.OpsLimit.MIN),
+            lambda module: module.EncryptionParams.from_string("x", opslimit=0), lambda module: module.EncryptionParams.from_string("x", 1, 5),
+            lambda module: module.EncryptionParams.random().salt, lambda module: module.EncryptionParams(memoryview(bytes(32))).key,
+            lambda module: module.EncryptionParams(bytearray(31)), lambda module: module.DecryptionParams.from_string(5),
+            lambda module: module.DecryptionParams.from_string(b"x").source, lambda module: module.DecryptionParams.from_string("x").key,
+        ):
+            self.alike(call)
+
+    def test_more_work_than_a_file_may_ask_is_refused(self):
+        for limits in ({"opslimit": 17}, {"memlimit": (2 << 30) + 1}):
+            with self.assertRaises(ValueError):
+                door.EncryptionParams.from_string("x", **limits)
+
+    @needs_writing
+    @needs_sodium
+    def test_a_passphrase_encrypts_with_the_work_that_was_chosen(self):
+        made = {name: tensor for name, tensor in tensors().items() if tensor.numel()}
+        for module in EACH:
+            params = module.EncryptionParams.from_string("secret", 1, 8192, b"0123456789abcdef")
+            path = self.write(module, "m", made, encryption=params)
+            for reader in EACH:
+                for key in (reader.DecryptionParams.from_string("secret"), reader.DecryptionParams.from_key(params.key)):
+                    with reader.TensorDeserializer(path, device="cpu", encryption=key) as found:
+                        self.assertSame({name: found[name].detach() for name in made}, made)
+
+    def test_certificates_are_said_in_one_way(self):
+        file, folder = self.at("ca.pem"), self.at("certificates")
+        os.mkdir(folder)
+        for path in (file, os.path.join(folder, "a.pem")):
+            with open(path, "w") as written:
+                written.write("-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----\n")
+        for call in (
+            lambda module: module.stream_io.CAInfo(), lambda module: module.stream_io.CAInfo(cacert=file).curl_flags,
+            lambda module: module.stream_io.CAInfo(capath=folder).curl_flags,
+            lambda module: module.stream_io.CAInfo(allow_untrusted=True).curl_flags,
+            lambda module: module.stream_io.CAInfo(cacert=file, allow_untrusted=True),
+            lambda module: module.stream_io.CAInfo(cacert=file, capath=folder),
+            lambda module: module.stream_io.CAInfo(cacert=folder), lambda module: module.stream_io.CAInfo(capath=file),
+            lambda module: module.stream_io.CAInfo(file),
+        ):
+            self.alike(call)
+        before = len(os.listdir("/proc/self/fd"))
+        info = door.stream_io.CAInfo(capath=folder)
+        with open(info.trusted()["ca_file"]) as found:
+            self.assertIn("BEGIN CERTIFICATE", found.read())
+        del info
+        self.assertEqual(len(os.listdir("/proc/self/fd")), before)
+
+    def test_figures_of_memory_have_the_same_parts(self):
+        ours, theirs = (module.utils.MemoryUsage.now() for module in (door, tensorizer))
+        self.assertEqual(ours._fields, theirs._fields)
+        self.assertEqual(ours.cpu._fields, theirs.cpu._fields)
+        self.assertEqual((ours.gpu is None, ours.torch is None), (theirs.gpu is None, theirs.torch is None))
+        for name, values in (("CPUMemoryUsage", (5 << 30, 7 << 20)), ("GlobalGPUMemoryUsage", (9 << 30, 5 << 30, 4 << 30)),
+                             ("TorchGPUMemoryUsage", (1 << 30, 2 << 30, 3 << 20, 4 << 20))):
+            self.assertEqual(str(getattr(door.utils, name)(*values)), str(getattr(tensorizer.utils, name)(*values)))
+        self.assertGreater(ours.cpu.maxrss, 1 << 20)
+
+    def test_files_open_alike(self):
+        path = self.at("new/folder/file")
+        for module in EACH:
+            with module.stream_io.open_stream(path, "wb") as file:
+                file.write(b"0123456789")
+            with module.stream_io.open_stream(path, begin=3, buffer_size=4096) as file:
+                self.assertEqual(file.read(4), b"3456")
+            with module.stream_io.open_stream(os.fsencode(path) if module is door else path) as file:
+                self.assertEqual(file.read(), b"0123456789")
+        for call in (
+            lambda module: module.stream_io.open_stream(path, "r"), lambda module: module.stream_io.open_stream("http://h/x", "wb"),
+            lambda module: module.stream_io.open_stream("s3://b/k", "r+b"), lambda module: module.stream_io.open_stream("redis://h/x", "wb"),
+            lambda module: module.stream_io.open_stream(self.at("none")),
+            lambda module: module.stream_io.CURLStreamFile("http://127.0.0.1:1/x", begin=-1),
+            lambda module: module.stream_io.CURLStreamFile("http://127.0.0.1:1/x", begin=5, end=5),
+            lambda module: module.stream_io.CURLStreamFile("http://127.0.0.1:1/x", end=0),
+            lambda module: module.stream_io.CURLStreamFile("http://127.0.0.1:1/x", certificate_handling="x"),
+        ):
+            self.alike(call)
+
+    def test_redis_gets_the_same_keys(self):
+        made = {**tensors(), "meta": torch.empty(3, device="meta"), "n": [torch.ones(2), {"ü": torch.zeros(1)}]}
+        path, kept = self.write(tensorizer, "m", made), []
+        for module in EACH:
+            client = Keeper()
+            with module.TensorDeserializer(path, device="cpu", lazy_load=True) as found:
+                found.to_redis(client, "p")
+                kept.append(dict(client.kept))
+                client.kept[next(key for key in client.kept if key.startswith("p:wide:"))] = b"kept"
+                found.to_redis(client, "p")
+                self.assertEqual(sum(value == b"kept" for value in client.kept.values()), 1)
+                found.to_redis(client, "p", force=True)
+                self.assertEqual(client.kept, kept[-1])
+        self.assertEqual(kept[1], kept[0])
+
+    def test_a_wrong_byte_is_a_mismatch(self):
+        path = self.write(tensorizer, "m", {"wide": torch.arange(4096.0)})
+        with open(path, "r+b") as file:
+            file.seek(-64, io.SEEK_END)
+            file.write(b"\x55")
+        for module in EACH:
+            with self.assertRaises(module.serialization.HashMismatchError):
+                module.TensorDeserializer(path, device="cpu", verify_hash=True)
+
+
+class Keys(unittest.TestCase):
+    def test_a_passphrase_with_a_salt_has_a_key(self):
+        made = sluice.Key.from_string("secret", opslimit=1, memlimit=8192, salt=bytes(16))
+        self.assertEqual(len(made.key), 32)
+        self.assertEqual(made.key, sluice.Key.from_string("secret", opslimit=1, memlimit=8192, salt=bytes(16)).key)
+        for wrong in ({"opslimit": 0}, {"memlimit": 8191}, {"salt": b"short"}):
+            with self.assertRaises(ValueError):
+                sluice.Key.from_string("secret", **wrong)
+        with self.assertRaises(ValueError):
+            sluice.Key.from_string("secret").key
+
+
+if __name__ == "__main__":
+    unittest.main()
