@@ -23,7 +23,7 @@ function(sluice_library target kind name)
 endfunction()
 
 set(kinds STATIC)
-if(NOT SLUICE_STATIC)
+if(SLUICE_SHARED)
     list(APPEND kinds SHARED)
 endif()
 foreach(type ${kinds})
@@ -37,9 +37,13 @@ endforeach()
 
 # The engine is what the program is made of; the layers are archives, of which a program takes what it names, so all that
 # the library exports is named.
-if(NOT SLUICE_STATIC)
-    file(WRITE ${CMAKE_BINARY_DIR}/lib/library.c "/* libsluice.so is made of the layers' archives. */\n")
-    add_library(libsluice_shared SHARED ${CMAKE_BINARY_DIR}/lib/library.c)
+if(SLUICE_SHARED)
+    set(library_file ${CMAKE_BINARY_DIR}/lib/library.c)
+    file(WRITE ${library_file} "/* libsluice.so is made of the layers' archives. */\n")
+    if(SLUICE_STATIC)
+        set(library_file ${CMAKE_SOURCE_DIR}/cmake/older_libc.c)
+    endif()
+    add_library(libsluice_shared SHARED ${library_file})
     target_link_libraries(libsluice_shared PRIVATE -Wl,--whole-archive sluice_open sluice_api -Wl,--no-whole-archive)
     if(NOT SANITIZE AND NOT SLUICE_FUZZ) # whose runtime is the program's
         target_link_options(libsluice_shared PRIVATE -Wl,--no-undefined)

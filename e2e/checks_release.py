@@ -2,19 +2,34 @@
 import glob
 import hashlib
 import os
+import shutil
 import subprocess
 
 from harness import ROOT, Skip, check, need_program
 
 
+def make_key(folder, name):
+    """A throwaway key of minisign without a password: its file, and the public key as a word."""
+    secret, public = os.path.join(folder, name + ".key"), os.path.join(folder, name + ".pub")
+    subprocess.run(["minisign", "-G", "-W", "-p", public, "-s", secret], check=True, capture_output=True)
+    with open(public, encoding="utf-8") as file:
+        return secret, file.read().split("\n")[1]
+
+
 def release(h):
-    """This processor's artefacts, made once."""
+    """This processor's artefacts, made once; signed where there is minisign."""
     out = os.path.join(h.directory("release"), "dist")
     if not os.path.exists(os.path.join(out, "SHA256SUMS")):
-        done = subprocess.run([os.path.join(ROOT, "scripts/release"), "--out", out], capture_output=True, text=True)
+        env = dict(os.environ)
+        if shutil.which("minisign"):
+            env["SLUICE_RELEASE_KEY"], word = make_key(h.directory("release"), "ours")
+            with open(os.path.join(h.directory("release"), "word"), "w", encoding="utf-8") as file:
+                file.write(word)
+        done = subprocess.run([os.path.join(ROOT, "scripts/release"), "--out", out], env=env, capture_output=True, text=True)
         if done.returncode and "scripts/deps static" in done.stderr:
             raise Skip("no static libraries: scripts/deps static")
         assert done.returncode == 0, done.stdout[-500:] + done.stderr[-1500:]
+        assert done.stdout.endswith("signed\n" if "SLUICE_RELEASE_KEY" in env else "UNSIGNED: --key signs SHA256SUMS\n"), done.stdout[-200:]
     return out
 
 
@@ -63,6 +78,30 @@ def release_tarball_is_verified_and_installed(h):
 
 
 @check()
+def release_signature_is_verified(h):
+    """Given the public key, install.sh takes only what is signed by it: not another key's, not changed, not unsigned."""
+    need_program("minisign")
+    out, prefix, changed = release(h), h.fresh("prefix"), h.directory("changed")
+    with open(os.path.join(h.directory("release"), "word"), encoding="utf-8") as file:
+        word = file.read()
+    done = install(out, "--from", out, "--prefix", prefix, "--key", word)
+    assert done.returncode == 0 and done.stdout.startswith("sluice "), done.stderr
+    assert install(out, "--uninstall", "--prefix", prefix).returncode == 0
+    _, other = make_key(h.directory("release"), "other")
+    for name in os.listdir(out):
+        shutil.copy(os.path.join(out, name), changed)
+    with open(os.path.join(changed, "SHA256SUMS"), "a", encoding="utf-8") as file:
+        file.write("\n")
+    for place, key in ((out, other), (changed, word)):
+        done = install(out, "--from", place, "--prefix", prefix, "--key", key)
+        assert done.returncode and "not signed by this key: nothing was installed" in done.stderr, done.stderr
+    os.remove(os.path.join(changed, "SHA256SUMS.minisig"))
+    done = install(out, "--from", changed, "--prefix", prefix, "--key", word)
+    assert done.returncode and "SHA256SUMS.minisig" in done.stderr, done.stderr
+    assert not os.path.exists(os.path.join(prefix, "bin/sluice"))
+
+
+@check()
 def release_packages_install_and_leave_nothing(h):
     """The .deb packages go into a fresh root of dpkg, and out of it again."""
     out, root = release(h), h.directory("root")
@@ -94,6 +133,8 @@ def release_checksums_cover_everything(h):
     out = release(h)
     with open(os.path.join(out, "SHA256SUMS"), encoding="utf-8") as file:
         sums = dict(reversed(line.rstrip("\n").split("  ", 1)) for line in file)
+    for pattern in ("sluice-*-linux-*.tar.gz", "sluice-*.spdx.json", "sluice_weights-*.whl", "sluice-image-*.oci.tar", "sluice-chart-*.tgz"):
+        one(out, pattern)
     assert sorted(sums) == sorted(set(os.listdir(out)) - {"SHA256SUMS", "SHA256SUMS.minisig"}), sums
     for name, sum_ in sums.items():
         with open(os.path.join(out, name), "rb") as file:

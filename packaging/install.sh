@@ -35,6 +35,7 @@ if [ -n "$uninstall" ]; then
     done <"$list"
     rm -f "$list"
     rm -rf "$prefix/share/doc/sluice"
+    rmdir -p --ignore-fail-on-non-empty "$prefix/share/doc" 2>/dev/null || true
     echo "sluice is removed from $prefix"
     exit 0
 fi

@@ -1,24 +1,29 @@
-"""The wheel carries libsluice where a build of it is at hand, and is a wheel of this machine's kind then.
+"""The wheel carries libsluice where a build of it is at hand, and is a wheel of that library's kind of machine then.
 
-Looked for: $SLUICE_LIBRARY, then build/lib/ of the checkout; libsluice-attach.so.0, which needs libc alone, comes with it if it lies
-beside it. Without one the wheel is pure Python, and finds the library where the system looks.
+Looked for: $SLUICE_LIBRARY, then build/lib/ of the checkout. What lies beside it comes with it: libsluice-attach.so.0, which needs libc
+alone; sluice.spdx.json, what is linked into it (PEP 770), and notices/, the licences of that. Without a library the wheel is pure
+Python, and finds one where the system looks. scripts/wheel makes wheels whose library needs libc alone.
 """
 import os
 import re
-import sysconfig
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-NAME, ATTACH = "libsluice.so.0", "libsluice-attach.so.0"
+NAME, ATTACH, SBOM = "libsluice.so.0", "libsluice-attach.so.0", "sluice.spdx.json"
+# e_machine of an ELF file, as in elf.h
+MACHINES = {62: "x86_64", 183: "aarch64"}
 LIBC = {b"libc.so.6", b"libm.so.6", b"libpthread.so.0", b"libdl.so.2", b"librt.so.1", b"ld-linux-x86-64.so.2", b"ld-linux-aarch64.so.1"}
 
 
 def platform_tag(library):
     """manylinux_2_34_x86_64: with the oldest libc that has every symbol that the library names (PEP 600); linux_x86_64 of one that needs
     other libraries, which not every such system has."""
-    machine = sysconfig.get_platform().split("-", 1)[1].replace("-", "_").replace(".", "_")
     with open(library, "rb") as file:
         data = file.read()
+    number = int.from_bytes(data[18:20], "little")
+    if number not in MACHINES:
+        raise ValueError(f"'{library}' is for machine {number} of ELF: wheels are made for {' and '.join(MACHINES.values())}")
+    machine = MACHINES[number]
     needed = [int(minor) for minor in re.findall(rb"\0GLIBC_2\.(\d+)", data)]
     others = set(re.findall(rb"\0(lib[a-z0-9_+-]+(?:-[0-9.]+)?\.so\.[0-9.]+)(?=\0)", data)) - LIBC
     return f"manylinux_2_{max(needed)}_{machine}" if needed and not _foreign(others) else f"linux_{machine}"
@@ -47,6 +52,9 @@ class Hook(BuildHookInterface):
         build_data["pure_python"] = False
         build_data["tag"] = f"py3-none-{platform_tag(path)}"
         build_data["force_include"][os.path.realpath(path)] = f"sluice/{NAME}"
-        attach = os.path.join(os.path.dirname(os.path.realpath(path)), ATTACH)
-        if os.path.isfile(attach):
-            build_data["force_include"][os.path.realpath(attach)] = f"sluice/{ATTACH}"
+        beside = os.path.dirname(os.path.realpath(path))
+        for name in (ATTACH, "notices"):
+            if os.path.exists(os.path.join(beside, name)):
+                build_data["force_include"][os.path.realpath(os.path.join(beside, name))] = f"sluice/{name}"
+        if os.path.isfile(os.path.join(beside, SBOM)):
+            build_data["sbom_files"] = [os.path.join(beside, SBOM)]

@@ -4,6 +4,8 @@
 # temporary directory that they remove.
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 CACHE=${SLUICE_CACHE:-$ROOT/.cache}
+# The release of Debian whose libc libraries for others are linked with: it has glibc 2.31, of which they take what 2.28 has.
+OLDER_LIBC=${SLUICE_OLDER_LIBC:-bullseye}
 # python3 of the distribution is enough; this only keeps it from littering the checkout.
 export PYTHONDONTWRITEBYTECODE=1
 
