@@ -119,7 +119,8 @@ SL_TEST(names_come_from_annotations_and_kinds)
     for (size_t i = 0; i < SL_COUNT(names); i++) {
         ck_assert_str_eq(manifest.files[i].name, names[i]);
         ck_assert_uint_eq(manifest.files[i].bytes, 7);
-        ck_assert_str_eq(manifest.files[i].digest, DIGEST);
+        ck_assert_str_eq(manifest.files[i].pin, DIGEST);
+        ck_assert(manifest.files[i].hashed);
         ck_assert_uint_eq(manifest.files[i].sha256[1], 0x11);
     }
     sl_oci_manifest_release(&manifest);
@@ -132,8 +133,12 @@ static const struct {
     {"[]", "no manifest"},
     {"{}", "no manifest"},
     {"{\"layers\":[]}", "none of its 0 layers"},
-    {"{\"layers\":[" LAYER("x/tar", NAMED("a")) "," LAYER("x.tar", NAMED("b")) "]}", "archive"},
-    {"{\"layers\":[" LAYER("x+zstd", NAMED("a")) "]}", "archive"},
+    {"{\"layers\":[" LAYER("x/tar", NAMED("a")) "," LAYER("x.tar+gzip", NAMED("b")) "]}", "packed"},
+    {"{\"layers\":[" LAYER("x+zstd", NAMED("a")) "]}", "packed"},
+    {"{\"layers\":[" LAYER("application/vnd.oci.image.layer.v1.tar+gzip", "") "]}", "buildx"},
+    {"{\"layers\":[" LAYER("application/vnd.docker.image.rootfs.diff.tar.gzip", "") "]}", "packed"},
+    {"{\"layers\":[{\"mediaType\":\"x.tar\",\"size\":-1,\"digest\":\"" DIGEST "\"}]}", "no size"},
+    {"{\"layers\":[{\"mediaType\":\"x.tar\",\"size\":1,\"digest\":\"\"}]}", "a digest"},
     {"{\"layers\":[{\"mediaType\":\"x\",\"size\":-1,\"digest\":\"" DIGEST "\"" NAMED("a") "}]}",
      "no size"},
     {"{\"layers\":[{\"mediaType\":\"x\",\"size\":9223372036854775807,\"digest\":\"" DIGEST
@@ -156,6 +161,71 @@ SL_TEST_LOOP(a_wrong_manifest_is_refused, 0, SL_COUNT(bad_manifests))
     ck_assert_msg(strstr(err.message, bad_manifests[_i].says), "%s: %s", bad_manifests[_i].text,
                   err.message);
     sl_oci_manifest_release(&manifest);
+}
+
+#define IMAGE_LAYER "application/vnd.oci.image.layer.v1.tar"
+#define UNPACK                                                                                     \
+    ",\"annotations\":{\"org.opencontainers.image.title\":\"d\",\"io.deis.oras.content.unpack\":"  \
+    "\"true\"}"
+
+/* What a layer is: a file 'f', a tar 't' of a model, a tar of an image 'i'. */
+static const struct {
+    const char *text;
+    char is;
+} kinds[] = {
+    {LAYER(IMAGE_LAYER, ""), 'i'},
+    {LAYER("application/vnd.docker.image.rootfs.diff.tar", ""), 'i'},
+    {LAYER("application/vnd.cncf.model.weight.v1.tar", ""), 't'},
+    {LAYER("application/vnd.cncf.model.weight.v1.tar",
+           ",\"annotations\":{\"org.cncf.model.filepath\":\"d\"}"),
+     't'},
+    {LAYER("application/vnd.docker.ai.dir.tar", ""), 't'},
+    {LAYER(IMAGE_LAYER, UNPACK), 't'},
+    {LAYER("x/y", UNPACK), 't'},
+    {LAYER(IMAGE_LAYER, NAMED("a.bin")), 'f'}, /* as `oras push` calls every file */
+    {LAYER(IMAGE_LAYER "+gzip", NAMED("a.tar.gz")), 'f'},
+};
+
+SL_TEST_LOOP(a_layer_is_what_its_packer_means, 0, SL_COUNT(kinds))
+{
+    struct sl_oci_manifest manifest;
+    struct sl_err err;
+    char text[1024];
+    snprintf(text, sizeof(text), "{\"layers\":[%s]}", kinds[_i].text);
+    ck_assert_msg(parse(text, &manifest, &err) == 0, "%s: %s", text, err.message);
+    ck_assert_uint_eq(manifest.count, kinds[_i].is == 'f');
+    ck_assert_uint_eq(manifest.layer_count, kinds[_i].is != 'f');
+    ck_assert_msg(manifest.count || manifest.layers[0].image == (kinds[_i].is == 'i'), "%s", text);
+    sl_oci_manifest_release(&manifest);
+}
+
+static const struct {
+    const char *pin;
+    bool good;
+} pins[] = {
+    {DIGEST, true},
+    {DIGEST "+512/1024", true},
+    {DIGEST "+0/1", true},
+    {DIGEST "+", false},
+    {DIGEST "+1", false},
+    {DIGEST "+1/1", false},
+    {DIGEST "+2/1", false},
+    {DIGEST "+1/2 ", false},
+    {DIGEST "+-1/2", false},
+    {DIGEST "x", false},
+    {"sha256:1+1/2", false},
+    {"", false},
+    {DIGEST "+99999999999999999999/999999999999999999999", false},
+};
+
+SL_TEST_LOOP(a_pin_is_a_digest_or_a_piece_of_it, 0, SL_COUNT(pins))
+{
+    char digest[SL_OCI_DIGEST_BYTES];
+    uint64_t at, of;
+    ck_assert_msg(sl_oci_pin_parse(pins[_i].pin, digest, &at, &of) == pins[_i].good, "%s",
+                  pins[_i].pin);
+    if (pins[_i].good)
+        ck_assert_str_eq(digest, DIGEST);
 }
 
 SL_TEST(an_index_leads_to_this_platform)

@@ -341,6 +341,26 @@ int sl_tar_read(struct sl_tar *tar, void *data, size_t bytes, struct sl_err *err
     return read_exactly(tar, data, bytes, err);
 }
 
+/* ---- what is around it ----------------------------------------------------------------------- */
+
+const char *sl_tar_packing(const uint8_t *head, size_t bytes)
+{
+    static const struct {
+        const char *name;
+        size_t bytes;
+        uint8_t magic[6];
+    } rows[] = {
+        {"gzip", 2, {0x1f, 0x8b}},
+        {"bzip2", 3, {'B', 'Z', 'h'}},
+        {"xz", 6, {0xfd, '7', 'z', 'X', 'Z', 0}},
+        {"zstd", 4, {0x28, 0xb5, 0x2f, 0xfd}},
+    };
+    for (size_t i = 0; i < SL_COUNT(rows); i++)
+        if (bytes >= rows[i].bytes && memcmp(head, rows[i].magic, rows[i].bytes) == 0)
+            return rows[i].name;
+    return NULL;
+}
+
 /* ---- names ----------------------------------------------------------------------------------- */
 
 const char *sl_tar_clean_name(const char *name, size_t bytes, char *clean, size_t room)

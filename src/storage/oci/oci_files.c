@@ -196,7 +196,8 @@ int sl_oci_files(struct sl_oci *oci, const struct sl_oci_manifest **manifest, st
     char what[WHAT_BYTES];
     struct sl_oci_manifest made = {0};
     snprintf(what, sizeof(what), "cannot open '%.380s'", oci->store->uri);
-    if (!is_known(oci) && resolve(oci, what, &made, err) < 0) {
+    if (!is_known(oci) &&
+        (resolve(oci, what, &made, err) < 0 || sl_oci_unpack(oci, &made, what, err) < 0)) {
         sl_oci_manifest_release(&made);
         return -1;
     }
@@ -230,8 +231,8 @@ int sl_oci_list(struct sl_store *store,
         const struct sl_entry entry = {.name = file->name + below,
                                        .bytes = file->bytes,
                                        .etag = "",
-                                       .pin = file->digest,
-                                       .sums = &sums};
+                                       .pin = file->pin,
+                                       .sums = file->hashed ? &sums : NULL};
         found = true;
         if (each(&entry, arg, err) < 0)
             return -1;

@@ -9,6 +9,8 @@
 struct sl_oci_options {
     char *docker_config;
     bool plain_http;
+    char *image_folder;
+    uint64_t check_layers_up_to;
 };
 extern const struct sl_option_table sl_oci_table;
 extern const struct sl_store_kind sl_oci_store;

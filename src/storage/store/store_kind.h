@@ -64,7 +64,10 @@ struct sl_source {
     uint8_t *head;                  /* the first bytes, kept */
     size_t head_bytes;
     struct sl_source_verifier *verifier; /* NULL: none; borrowed */
-    bool opened;                         /* the first answer came: bytes and version are known */
+    bool opened;                         /* bytes and version are known: by the first answer, or by
+                                            resolve */
+    uint64_t piece_at, piece_of; /* it is a piece of what the transport reads, from this byte on, of
+                                    so many; piece_of 0: it is all of it. Set with `opened` */
     struct sl_counter requests, received;
     void *impl; /* the kind's: where the object is */
 };
@@ -139,8 +142,8 @@ struct sl_store_kind {
     int (*locate)(struct sl_source *source, struct sl_err *err);
     /**
      * After locate, of a source whose version is not known: what must be asked of the store before
-     * its objects, such as which commit a revision is; may fill source->version.pin. May block; any
-     * thread. NULL: nothing.
+     * its objects, such as which commit a revision is; may fill source->version.pin, and with it
+     * source->bytes and source->opened. May block; any thread. NULL: nothing.
      */
     int (*resolve)(struct sl_source *source, struct sl_err *err);
     void (*forget)(struct sl_source *source); /* may be NULL */
