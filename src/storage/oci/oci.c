@@ -40,28 +40,12 @@ static int oci_check(const char *uri, struct sl_err *err)
     return result;
 }
 
-/* The store is the folder of the path, its last part the key. */
-static int split(struct sl_store *store, struct sl_oci *oci, const char *uri, char **key,
-                 struct sl_err *err)
-{
-    const char *path = oci->uri.path, *slash = strrchr(path, '/');
-    size_t folder = slash ? (size_t)(slash - path) + 1 : 0;
-    size_t before = strlen(uri) - strlen(path);
-    oci->folder = sl_strndup(path, folder, err);
-    *key = sl_strdup(path + folder, err);
-    if (!oci->folder || !*key)
-        return -1;
-    store->uri = sl_asprintf(err, "%.*s%s%s", (int)before, uri,
-                             before && uri[before - 1] == '/' ? "" : "/", oci->folder);
-    return store->uri ? 0 : -1;
-}
-
 /* "host" or "[::1]" of "host:port" */
 static bool is_near(const char *host)
 {
     sl_autofree char *text = sl_asprintf(NULL, "http://%s/", host);
     sl_autourl url = {0};
-    return text && sl_url_parse(text, &url, NULL) == 0 && sl_token_host_is_near(url.host);
+    return text && sl_url_parse(text, &url, NULL) == 0 && sl_url_host_is_near(url.host);
 }
 
 static int find_origin(struct sl_oci *oci, bool plain, struct sl_err *err)
@@ -110,7 +94,8 @@ static int oci_open(struct sl_store *store, const char *uri, char **key, struct 
     if (sl_oci_uri_parse(uri, &oci->uri, err) < 0)
         return -1;
     bool near = is_near(oci->uri.host), plain = near || (options && options->plain_http);
-    if (find_origin(oci, plain, err) < 0 || split(store, oci, uri, key, err) < 0)
+    if (find_origin(oci, plain, err) < 0 ||
+        sl_repository_split(store, uri, oci->uri.path, &oci->folder, key, err) < 0)
         return -1;
     return find_login(oci, options, plain && !near, err);
 }

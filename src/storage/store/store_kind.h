@@ -26,6 +26,17 @@ bool sl_version_id_counts(const char *version_id);
  */
 bool sl_version_date_settled(const char *last_modified, const char *date);
 
+/* repository.c: for kinds whose URIs end in the path of a file in a repository. */
+
+enum { SL_REPOSITORY_PATH_BYTES_MAX = 4096 };
+/** Not longer than that, and no part of it empty, "." or ".."? "" is fine, and '/' at its end. */
+bool sl_repository_path_is_plain(const char *path);
+/** The store is the folder of the path that the URI ends with, its last part the key; fills
+ * store->uri. folder ("" or with '/' at its end) and key are malloc'ed, the caller's, after a
+ * failure too. SL_E_NO_SPACE. */
+int sl_repository_split(struct sl_store *store, const char *uri, const char *path, char **folder,
+                        char **key, struct sl_err *err);
+
 /** What is not locked is set by its opening. */
 struct sl_store {
     const struct sl_store_kind *kind;
