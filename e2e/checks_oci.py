@@ -185,10 +185,19 @@ def oci_tokens_stay_with_the_registry(h):
     with open(helper, "w") as file:
         json.dump({"credsStore": "desktop"}, file)
     load(h, uri, REGISTRY_AUTH_FILE=helper)[1].expect(3)
+    programs = h.directory("programs")
+    with open(os.path.join(programs, "docker-credential-desktop"), "w") as file:
+        file.write('#!/bin/sh\nread host\n[ "$host" = "%s" ] && echo \'{"Username": "somebody", "Secret": "pass:w0rd"}\'\n' % server.host)
+        os.fchmod(file.fileno(), 0o755)
+    path = {"PATH": f"{programs}:{os.environ['PATH']}", "REGISTRY_AUTH_FILE": helper}
+    load(h, uri, **path)[1].expect(3, "source.oci.credentialHelpers")
+    to, kept = load(h, uri, "--set", "source.oci.credentialHelpers=true", "--log-level", "debug", **path)
+    kept.expect(0)
+    assert hashes(to) == expected(NAMED)
     server.identity = "identity-t0ken"
     load(h, uri, "--set", f"source.oci.dockerConfig={docker_config(h, server.host, identitytoken='identity-t0ken')}")[1].expect(0)
     assert any(line.startswith("POST /token") for line in server.requests)
-    for run in (done, wrong):
+    for run in (done, wrong, kept):
         for secret in ("pass:w0rd", "wr0ng", "t0ken-", "s3cret", base64.b64encode(b"somebody:pass:w0rd").decode()):
             assert secret not in run.out + run.err, f"{secret} is shown"
     assert not server.leaked, server.leaked

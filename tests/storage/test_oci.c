@@ -3,10 +3,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "claims.h"
 #include "oci_store.h"
 #include "stores.h"
+#include "thread.h"
 
 #define DIGEST "sha256:00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff"
 
@@ -349,6 +352,100 @@ SL_TEST_LOOP(a_broken_file_of_logins_is_refused, 0, 4)
     ck_assert_int_eq(err.kind, SL_E_USAGE);
     ck_assert_msg(strstr(err.message, "/c.json"), "%s", err.message);
     sl_oci_login_release(&login);
+}
+
+/* ---- helpers --------------------------------------------------------------------------------- */
+
+/* A program of that name, alone in its folder, which is all of PATH but the shell's. */
+static void make_helper(char folder[32], const char *text)
+{
+    char path[256];
+    snprintf(folder, 32, "/tmp/sluice-test-XXXXXX");
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+    snprintf(path, sizeof(path), "%s/docker-credential-x", folder);
+    FILE *file = fopen(path, "w");
+    fprintf(file, "#!/bin/sh\n%s\n", text);
+    fclose(file);
+    ck_assert_int_eq(chmod(path, 0755), 0);
+    snprintf(path, sizeof(path), "%s:/usr/bin:/bin", folder);
+    setenv("PATH", path, 1);
+}
+
+static void remove_helper(const char *folder)
+{
+    char path[256];
+    snprintf(path, sizeof(path), "%s/docker-credential-x", folder);
+    remove(path);
+    remove(folder);
+}
+
+#define SAYS(user, secret)                                                                         \
+    "echo '{\"ServerURL\":\"h.io\",\"Username\":\"" user "\",\"Secret\":\"" secret "\"}'"
+
+static const struct {
+    const char *text, *user, *password, *identity, *says;
+} helpers[] = {
+    {SAYS("u", "p:q"), "u", "p:q", NULL, NULL},
+    {"test \"$(cat)\" = h.io && test \"$1\" = get && " SAYS("u", "p"), "u", "p", NULL, NULL},
+    {SAYS("<token>", "id"), NULL, NULL, "id", NULL},
+    {"exec <&-; " SAYS("u", "p"), "u", "p", NULL, NULL}, /* it does not read what it is asked */
+    {SAYS("u", "p") "; exit 1", NULL, NULL, NULL, NULL}, /* it has none */
+    {"kill -9 $$", NULL, NULL, NULL, NULL},
+    {SAYS("u", ""), NULL, NULL, NULL, "nothing that is a login"},
+    {SAYS("", "p"), NULL, NULL, NULL, "nothing that is a login"},
+    {"echo s3cret", NULL, NULL, NULL, "nothing that is a login"},
+    {"echo '{\"Username\":1,\"Secret\":[]}'", NULL, NULL, NULL, "nothing that is a login"},
+    {"exec cat /dev/zero", NULL, NULL, NULL, "more than 64 KiB"},
+};
+
+SL_TEST_LOOP(a_helper_is_asked_for_a_login, 0, SL_COUNT(helpers))
+{
+    struct sl_oci_login login = {0};
+    struct sl_err err = SL_ERR_INIT;
+    char folder[32];
+    make_helper(folder, helpers[_i].text);
+    int done = sl_oci_helper_ask("x", "h.io", NULL, &login, &err);
+    remove_helper(folder);
+    ck_assert_msg((done < 0) == (helpers[_i].says != NULL), "%s: %s", helpers[_i].text,
+                  err.message);
+    ck_assert(same(login.user, helpers[_i].user) && same(login.password, helpers[_i].password));
+    ck_assert(same(login.identity, helpers[_i].identity));
+    if (done < 0) {
+        ck_assert_int_eq(err.kind, SL_E_AUTH);
+        ck_assert_msg(strstr(err.message, helpers[_i].says), "%s", err.message);
+        ck_assert_msg(!strstr(err.message, "s3cret"), "%s", err.message);
+    }
+    sl_oci_login_release(&login);
+}
+
+SL_TEST_LOOP(no_helper_is_looked_for_beside_path, 0, 6)
+{
+    static const char *const names[] = {"", "../x", "x/y", "a b", "none", "x"};
+    struct sl_oci_login login = {0};
+    struct sl_err err = SL_ERR_INIT;
+    char folder[32];
+    make_helper(folder, SAYS("u", "p"));
+    if (_i == 5) { /* where sluice was started, and relative to it */
+        ck_assert_int_eq(chdir(folder), 0);
+        setenv("PATH", ":.:./", 1);
+    }
+    ck_assert_int_lt(sl_oci_helper_ask(names[_i], "h.io", NULL, &login, &err), 0);
+    remove_helper(folder);
+    ck_assert_int_eq(err.kind, _i < 4 ? SL_E_USAGE : SL_E_AUTH);
+}
+
+SL_TEST(a_helper_that_hangs_is_ended_with_the_load)
+{
+    struct sl_oci_login login = {0};
+    struct sl_err err = SL_ERR_INIT;
+    char folder[32];
+    struct sl_cancel *cancel = sl_cancel_new(&err);
+    make_helper(folder, "sleep 1000 & sleep 1000");
+    sl_cancel_raise(cancel, 15);
+    ck_assert_int_lt(sl_oci_helper_ask("x", "h.io", cancel, &login, &err), 0);
+    ck_assert_int_eq(err.kind, SL_E_CANCELED);
+    remove_helper(folder);
+    sl_cancel_free(cancel);
 }
 
 /* ---- opening --------------------------------------------------------------------------------- */

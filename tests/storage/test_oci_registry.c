@@ -19,6 +19,7 @@ static struct registry {
     struct sl_server *api, *cdn;
     char blob[72], manifest[1024]; /* digest; text */
     bool wants_tokens;
+    bool token_leads_away;           /* the token service redirects to the other host */
     unsigned lifetime;               /* seconds that a token says that it is good for */
     unsigned given, oldest;          /* tokens; older ones have expired */
     unsigned links, oldest_link;     /* the same of links */
@@ -39,6 +40,12 @@ static void give_token(const struct sl_server_request *request, struct sl_server
 {
     char text[128];
     registry.token_asked++;
+    if (registry.token_leads_away) {
+        reply->status = 307;
+        snprintf(reply->headers, sizeof(reply->headers), "Location: %s\r\n",
+                 sl_server_url(registry.cdn, "/token"));
+        return;
+    }
     ck_assert_ptr_nonnull(strstr(request->target, "scope=repository%3Aorg%2Fm%3Apull"));
     snprintf(text, sizeof(text), "{\"access_token\": \"t%u\", \"expires_in\": %u}",
              ++registry.given, registry.lifetime);
@@ -234,6 +241,24 @@ SL_TEST(a_token_that_is_refused_before_its_time_is_replaced)
     ck_assert_uint_eq(registry.given, 2);
     fake_clock_release();
     close_model(&opened);
+}
+
+/* Neither the login nor what it asks for goes where a token service leads. */
+SL_TEST(a_login_does_not_follow_a_redirect_of_the_token_service)
+{
+    struct sl_err err;
+    char text[256];
+    struct sl_oci_options options = {0};
+    snprintf(text, sizeof(text),
+             "{\"auths\":{\"127.0.0.1:%u\":{\"username\":\"u\",\"password\":\"p\"}}}",
+             sl_server_port(registry.api));
+    options.docker_config = (char *)(uintptr_t)file_with(text);
+    config.options[0] = (struct sl_store_options){&sl_oci_table, &options};
+    registry.token_leads_away = true;
+    ck_assert_int_eq(read_model(&err), -1);
+    remove(options.docker_config);
+    ck_assert_int_eq(err.kind, SL_E_AUTH);
+    ck_assert_uint_eq(sl_server_request_count(registry.cdn), 0);
 }
 
 /* ---- layers that are tars -------------------------------------------------------------------- */

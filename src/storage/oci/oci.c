@@ -20,6 +20,8 @@ static const struct sl_option oci_rows[] = {
     SL_OPTION(sl_oci_options, plain_http, BOOL, "false",
               "ask a registry on another machine over plain http, without a login; one on this "
               "machine is always asked so"),
+    SL_OPTION(sl_oci_options, credential_helpers, BOOL, "false",
+              "run docker-credential-NAME where the file with logins names one, as for ECR"),
     SL_OPTION(sl_oci_options, image_folder, STRING, "models",
               "the folder of container images (modelcars) that is the model; '/' is all of them"),
     SL_OPTION(
@@ -77,7 +79,8 @@ static int find_login(struct sl_oci *oci, const struct sl_oci_options *options, 
     else if (!bare)
         result = sl_oci_login_find(file, oci->uri.host, oci->uri.repo, &login, err);
     if (result == 0)
-        oci->auth = sl_oci_auth_new(&oci->store->config, oci->uri.repo, bare, &login, err);
+        oci->auth =
+            sl_oci_auth_new(&oci->store->config, oci->uri.host, oci->uri.repo, bare, &login, err);
     sl_oci_login_release(&login);
     return oci->auth ? 0 : -1;
 }

@@ -8,7 +8,7 @@
 /** `source.oci`; rows in oci.c. */
 struct sl_oci_options {
     char *docker_config;
-    bool plain_http;
+    bool plain_http, credential_helpers;
     char *image_folder;
     uint64_t check_layers_up_to;
 };
