@@ -10,7 +10,6 @@
 #include <limits.h>
 #include <poll.h>
 #include <signal.h>
-#include <spawn.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -20,6 +19,7 @@
 #include "json.h"
 #include "log.h"
 #include "oci_auth.h"
+#include "spawn.h"
 #include "thread.h"
 
 enum { NAME_BYTES_MAX = 64, OUTPUT_BYTES_MAX = 64 * 1024, LIMIT_SECONDS = 60, ENDING_MS = 2 };
@@ -72,53 +72,20 @@ static int find(struct helper *helper, struct sl_err *err)
     return fail(helper, err, "is in no absolute directory of PATH");
 }
 
-/* In a group of its own, so that all of it can be ended. */
-static int prepare(posix_spawnattr_t *attributes, posix_spawn_file_actions_t *actions, int in,
-                   int out)
-{
-    enum { FLAGS = POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETPGROUP };
-    sigset_t defaults, none;
-    sigemptyset(&none);
-    sigemptyset(&defaults);
-    sigaddset(&defaults, SIGPIPE);
-    int failed = posix_spawnattr_setsigdefault(attributes, &defaults);
-    failed = failed ? failed : posix_spawnattr_setsigmask(attributes, &none);
-    failed = failed ? failed : posix_spawnattr_setpgroup(attributes, 0);
-    failed = failed ? failed : posix_spawnattr_setflags(attributes, FLAGS);
-    failed = failed ? failed : posix_spawn_file_actions_adddup2(actions, in, STDIN_FILENO);
-    failed = failed ? failed : posix_spawn_file_actions_adddup2(actions, out, STDOUT_FILENO);
-    return failed
-               ? failed
-               : posix_spawn_file_actions_addopen(actions, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
-}
-
-static int spawn(struct helper *helper, int in, int out)
-{
-    char verb[] = "get";
-    char *argv[] = {helper->path, verb, NULL};
-    posix_spawnattr_t attributes;
-    posix_spawn_file_actions_t actions;
-    posix_spawnattr_init(&attributes);
-    posix_spawn_file_actions_init(&actions);
-    int failed = prepare(&attributes, &actions, in, out);
-    if (!failed)
-        failed = posix_spawn(&helper->pid, helper->path, &actions, &attributes, argv, environ);
-    posix_spawnattr_destroy(&attributes);
-    posix_spawn_file_actions_destroy(&actions);
-    return failed;
-}
-
 /* What it is asked for lies in memory, so that one that reads nothing blocks nobody. */
 static int start(struct helper *helper, struct sl_err *err)
 {
     static const char hub[] = "https://index.docker.io/v1/";
     const char *place = strcmp(helper->host, "docker.io") == 0 ? hub : helper->host;
+    char verb[] = "get";
+    char *argv[] = {helper->path, verb, NULL};
     int ends[2];
     sl_autoclose int in = memfd_create("login", MFD_CLOEXEC);
     if (in < 0 || dprintf(in, "%s\n", place) < 0 || lseek(in, 0, SEEK_SET) < 0 ||
         pipe2(ends, O_CLOEXEC) < 0)
         return sl_fail_errno(err, SL_E_NO_SPACE, errno, "cannot ask a credential helper");
-    int failed = spawn(helper, in, ends[1]);
+    const int fds[] = {in, ends[1], -1};
+    int failed = sl_spawn(helper->path, argv, fds, &helper->pid);
     close(ends[1]);
     helper->out = ends[0];
     return failed ? fail(helper, err, "cannot be started") : 0;
