@@ -1,10 +1,12 @@
 """Models in OCI registries: a real one, and a strict one for what it does not look at."""
 import base64
 import hashlib
+import io
 import json
 import os
 import random
 import struct
+import tarfile
 import time
 import urllib.request
 
@@ -50,6 +52,32 @@ def push(host, repo, tag, files):
     return oci_registry.digest_of(text)
 
 
+IMAGE_LAYER = "application/vnd.oci.image.layer.v1.tar"
+
+
+def tar_of(files, tar_format=tarfile.PAX_FORMAT):
+    """{name: bytes, a link's target, None for a folder}."""
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w", format=tar_format) as tar:
+        for name, data in files.items():
+            entry = tarfile.TarInfo(name)
+            entry.type = tarfile.REGTYPE if isinstance(data, bytes) else tarfile.SYMTYPE if data else tarfile.DIRTYPE
+            entry.size = len(data) if isinstance(data, bytes) else 0
+            entry.linkname = data if isinstance(data, str) else ""
+            tar.addfile(entry, io.BytesIO(data) if isinstance(data, bytes) else None)
+    return out.getvalue()
+
+
+def push_image(host, repo, tag, layers, media=IMAGE_LAYER):
+    """An image of these tars, as `docker buildx` pushes it without compression."""
+    found = [{"mediaType": media, "digest": upload(host, repo, data), "size": len(data)} for data in layers]
+    config = json.dumps({"architecture": "amd64", "os": "linux", "rootfs": {"type": "layers", "diff_ids": [layer["digest"] for layer in found]}}).encode()
+    text = json.dumps({"schemaVersion": 2, "mediaType": OCI, "layers": found,
+                       "config": {"mediaType": "application/vnd.oci.image.config.v1+json", "digest": upload(host, repo, config), "size": len(config)}}).encode()
+    send("PUT", f"http://{host}/v2/{repo}/manifests/{tag}", text, OCI)
+    return oci_registry.digest_of(text)
+
+
 FIXTURES = {"docker_registry": docker_registry}
 
 
@@ -87,6 +115,56 @@ def oci_loads_from_a_registry(h, host):
     h.sluice("load", f"oci://{host}/org/model:v2", "--to", h.fresh(), env={"HOME": "/nonexistent"}).expect(4, "'v2'")
 
 
+@check("docker_registry")
+def oci_modelcars_are_read_by_ranges(h, host):
+    """Layers that are tars: files lie where KServe has them, later layers over earlier ones, small layers checked, large ones without a second copy."""
+    big = random.Random(7).randbytes(40 << 20)
+    base = tar_of({"bin/sh": b"x" * 5000, "models/": None, "models/config.json": b"old", "models/gone.bin": b"gone"})
+    own = tar_of({f"models/{name}": data for name, data in NAMED.items()} | {"models/.wh.gone.bin": b"", "models/latest.bin": "model.safetensors"})
+    large = tar_of({"models/" + "deep/" * 30 + "big.bin": big}, tarfile.GNU_FORMAT)
+    digest = push_image(host, "org/car", "v1", [base, own, large])
+    wanted = expected({**NAMED, "latest.bin": NAMED["model.safetensors"], "deep/" * 30 + "big.bin": big})
+    for reference in (":v1", f"@{digest}"):
+        to, done = load(h, f"oci://{host}/org/car{reference}", "--set", "sink.tmpfs.layout=verbatim")
+        done.expect(0)
+        assert hashes(to) == wanted, reference
+    to, done = load(h, f"oci://{host}/org/car:v1/model.safetensors")
+    done.expect(0)
+    assert list(hashes(to)) == ["model.safetensors"]
+    load(h, f"oci://{host}/org/car:v1", "--set", "verify.hashes=require")[1].expect(5, "without a hash")
+    checked = ("--set", "verify.hashes=require", "--set", "source.oci.checkLayersUpTo=1GiB", "--set", "sink.tmpfs.layout=verbatim")
+    to, done = load(h, f"oci://{host}/org/car:v1", *checked)
+    done.expect(0)
+    assert hashes(to) == wanted
+    load(h, f"oci://{host}/org/car:v1", "--set", "source.oci.imageFolder=opt")[1].expect(4, "source.oci.imageFolder")
+    to, done = load(h, f"oci://{host}/org/car:v1/sh", "--set", "source.oci.imageFolder=/bin")
+    done.expect(0)
+    push_image(host, "org/pack", "v1", [tar_of({"sub/w.bin": b"w" * 9000}), tar_of({"config.json": b"{}"})], "application/vnd.cncf.model.weight.v1.tar")
+    to, done = load(h, f"oci://{host}/org/pack:v1", "--set", "sink.tmpfs.layout=verbatim")
+    done.expect(0)
+    assert sorted(hashes(to)) == ["config.json", "sub/w.bin"]
+
+
+@check()
+def oci_hostile_layers_are_refused(h):
+    """Names that climb out, links to nowhere, tars that are cut off, and bytes that are not the layer's: nothing is published."""
+    server = Registry("open")
+    for name, files, says in (("climb", {"models/../../etc/x": b"x"}, "leads out of the archive"), ("link", {"models/a": "/etc/passwd"}, "leads to no file"),
+                              ("none", {"etc/x": b"x"}, "source.oci.imageFolder")):
+        server.push(f"m/{name}", "v1", {"layers": [server.layer(tar_of(files), IMAGE_LAYER)]})
+        to, done = load(h, f"oci://{server.host}/m/{name}:v1")
+        assert done.code in (4, 10) and says in done.err, done.err
+        assert not os.path.exists(os.path.join(to, ".sluice", "ready")), name
+    whole = tar_of({"models/a.bin": b"a" * 3000}).rstrip(b"\0")
+    server.push("m/cut", "v1", {"layers": [server.layer(whole[:2500], IMAGE_LAYER)]})
+    load(h, f"oci://{server.host}/m/cut:v1")[1].expect(10, "cut off")
+    layer = server.layer(tar_of({"models/a.bin": b"a" * 3000}), IMAGE_LAYER)
+    server.push("m/wrong", "v1", {"layers": [layer]})
+    server.blobs[layer["digest"]] = tar_of({"models/a.bin": b"b" * 3000})
+    load(h, f"oci://{server.host}/m/wrong:v1")[1].expect(5, "its bytes are sha256:")
+    server.stop()
+
+
 @check()
 def oci_tokens_stay_with_the_registry(h):
     """A token is asked for by what the registry's challenge says, with the login of a file; blobs lie elsewhere and get none of it."""
@@ -107,10 +185,19 @@ def oci_tokens_stay_with_the_registry(h):
     with open(helper, "w") as file:
         json.dump({"credsStore": "desktop"}, file)
     load(h, uri, REGISTRY_AUTH_FILE=helper)[1].expect(3)
+    programs = h.directory("programs")
+    with open(os.path.join(programs, "docker-credential-desktop"), "w") as file:
+        file.write('#!/bin/sh\nread host\n[ "$host" = "%s" ] && echo \'{"Username": "somebody", "Secret": "pass:w0rd"}\'\n' % server.host)
+        os.fchmod(file.fileno(), 0o755)
+    path = {"PATH": f"{programs}:{os.environ['PATH']}", "REGISTRY_AUTH_FILE": helper}
+    load(h, uri, **path)[1].expect(3, "source.oci.credentialHelpers")
+    to, kept = load(h, uri, "--set", "source.oci.credentialHelpers=true", "--log-level", "debug", **path)
+    kept.expect(0)
+    assert hashes(to) == expected(NAMED)
     server.identity = "identity-t0ken"
     load(h, uri, "--set", f"source.oci.dockerConfig={docker_config(h, server.host, identitytoken='identity-t0ken')}")[1].expect(0)
     assert any(line.startswith("POST /token") for line in server.requests)
-    for run in (done, wrong):
+    for run in (done, wrong, kept):
         for secret in ("pass:w0rd", "wr0ng", "t0ken-", "s3cret", base64.b64encode(b"somebody:pass:w0rd").decode()):
             assert secret not in run.out + run.err, f"{secret} is shown"
     assert not server.leaked, server.leaked
@@ -135,7 +222,7 @@ def oci_asks_for_logins_as_registries_do(h):
 
 @check()
 def oci_names_come_from_every_packer(h):
-    """ModelPack, Docker Model Runner, Ollama, an index of platforms; archives are refused with a sentence."""
+    """ModelPack, Docker Model Runner, Ollama, an index of platforms; packed archives are refused with a sentence."""
     server = Registry("open")
     server.artifact("m/pack", "v1", {"sub/weights.bin": b"w" * 1000, "config.json": b"{}"}, "org.cncf.model.filepath")
     ai, ollama = "application/vnd.docker.ai.", "application/vnd.ollama.image."
@@ -156,7 +243,11 @@ def oci_names_come_from_every_packer(h):
         done.expect(0)
         assert sorted(hashes(to)) == names, name
     server.push("m/car", "v1", {"layers": [server.layer(b"tar", "application/vnd.oci.image.layer.v1.tar+gzip")]})
-    load(h, f"oci://{server.host}/m/car:v1")[1].expect(10, "is an archive", "one by one")
+    load(h, f"oci://{server.host}/m/car:v1")[1].expect(10, "a layer is packed", "force-compression=true", "one by one")
+    server.push("m/oras", "v1", {"layers": [server.layer(b"{}", IMAGE_LAYER, **{oci_registry.TITLE: "config.json"})]})
+    to, done = load(h, f"oci://{server.host}/m/oras:v1")
+    done.expect(0)
+    assert list(hashes(to)) == ["config.json"], "a file as oras push calls it by default"
     server.push("m/signed", "v1", {"layers": [server.layer(b"{}", "application/vnd.dev.cosign.simplesigning.v1+json")]})
     load(h, f"oci://{server.host}/m/signed:v1")[1].expect(10, "none of its 1 layers")
     server.artifact("m/evil", "v1", {"../../etc/passwd": b"x"})

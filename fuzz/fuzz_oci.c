@@ -13,7 +13,7 @@ static void read_manifest(const char *text, size_t bytes)
     if (sl_oci_manifest_parse(text, bytes, "manifest", &manifest, &err) == 0)
         for (size_t i = 0; i < manifest.count; i++)
             if (!*manifest.files[i].name || manifest.files[i].bytes > SL_OBJECT_BYTES_MAX ||
-                !sl_oci_is_digest(manifest.files[i].digest))
+                !sl_oci_is_digest(manifest.files[i].pin))
                 abort();
     sl_oci_manifest_release(&manifest);
 }

@@ -12,6 +12,7 @@
 #include "hf_hub.h"
 #include "hf_store.h"
 #include "http_case.h"
+#include "store_kind.h"
 #include "stores.h"
 
 static struct sl_hub hub;
@@ -250,6 +251,29 @@ SL_TEST_LOOP(a_token_is_found_where_the_client_finds_it, 0, 6)
     ck_assert_int_eq(read_model(model, &err), _i == 5 ? -1 : 0);
     remove(path);
     remove(folder);
+}
+
+/* 0: given for the hub; 1: only found; 2: https. */
+SL_TEST_LOOP(a_token_does_not_go_over_plain_http_to_another_machine, 0, 3)
+{
+    char url[] = "https://hub.test", token_file[] = "/dev/null";
+    struct sl_err err = SL_ERR_INIT;
+    SL_AUTO(sl_store) store = NULL;
+    sl_autofree char *key = NULL;
+    struct sl_hf_options other = {.endpoint = url};
+    const struct sl_source_config elsewhere = {.options[0] = {&sl_hf_table, &other}};
+    if (_i < 2)
+        memmove(url + 4, url + 5, sizeof(url) - 5);
+    if (_i == 0)
+        other.token_file = token_file;
+    else
+        setenv("HF_TOKEN", "hf_secret", 1);
+    ck_assert_int_eq(sl_store_open(model, &elsewhere, &store, &key, &err), _i == 0 ? -1 : 0);
+    if (_i == 0)
+        ck_assert_msg(err.kind == SL_E_AUTH && strstr(err.message, "plain http"), "%s",
+                      err.message);
+    else
+        ck_assert_int_eq(((struct sl_hf *)store->impl)->http.bearer_token != NULL, _i == 2);
 }
 
 SL_TEST(a_refused_token_is_not_told)

@@ -3,10 +3,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "claims.h"
 #include "oci_store.h"
 #include "stores.h"
+#include "thread.h"
 
 #define DIGEST "sha256:00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff"
 
@@ -119,7 +122,8 @@ SL_TEST(names_come_from_annotations_and_kinds)
     for (size_t i = 0; i < SL_COUNT(names); i++) {
         ck_assert_str_eq(manifest.files[i].name, names[i]);
         ck_assert_uint_eq(manifest.files[i].bytes, 7);
-        ck_assert_str_eq(manifest.files[i].digest, DIGEST);
+        ck_assert_str_eq(manifest.files[i].pin, DIGEST);
+        ck_assert(manifest.files[i].hashed);
         ck_assert_uint_eq(manifest.files[i].sha256[1], 0x11);
     }
     sl_oci_manifest_release(&manifest);
@@ -132,8 +136,12 @@ static const struct {
     {"[]", "no manifest"},
     {"{}", "no manifest"},
     {"{\"layers\":[]}", "none of its 0 layers"},
-    {"{\"layers\":[" LAYER("x/tar", NAMED("a")) "," LAYER("x.tar", NAMED("b")) "]}", "archive"},
-    {"{\"layers\":[" LAYER("x+zstd", NAMED("a")) "]}", "archive"},
+    {"{\"layers\":[" LAYER("x/tar", NAMED("a")) "," LAYER("x.tar+gzip", NAMED("b")) "]}", "packed"},
+    {"{\"layers\":[" LAYER("x+zstd", NAMED("a")) "]}", "packed"},
+    {"{\"layers\":[" LAYER("application/vnd.oci.image.layer.v1.tar+gzip", "") "]}", "buildx"},
+    {"{\"layers\":[" LAYER("application/vnd.docker.image.rootfs.diff.tar.gzip", "") "]}", "packed"},
+    {"{\"layers\":[{\"mediaType\":\"x.tar\",\"size\":-1,\"digest\":\"" DIGEST "\"}]}", "no size"},
+    {"{\"layers\":[{\"mediaType\":\"x.tar\",\"size\":1,\"digest\":\"\"}]}", "a digest"},
     {"{\"layers\":[{\"mediaType\":\"x\",\"size\":-1,\"digest\":\"" DIGEST "\"" NAMED("a") "}]}",
      "no size"},
     {"{\"layers\":[{\"mediaType\":\"x\",\"size\":9223372036854775807,\"digest\":\"" DIGEST
@@ -156,6 +164,71 @@ SL_TEST_LOOP(a_wrong_manifest_is_refused, 0, SL_COUNT(bad_manifests))
     ck_assert_msg(strstr(err.message, bad_manifests[_i].says), "%s: %s", bad_manifests[_i].text,
                   err.message);
     sl_oci_manifest_release(&manifest);
+}
+
+#define IMAGE_LAYER "application/vnd.oci.image.layer.v1.tar"
+#define UNPACK                                                                                     \
+    ",\"annotations\":{\"org.opencontainers.image.title\":\"d\",\"io.deis.oras.content.unpack\":"  \
+    "\"true\"}"
+
+/* What a layer is: a file 'f', a tar 't' of a model, a tar of an image 'i'. */
+static const struct {
+    const char *text;
+    char is;
+} kinds[] = {
+    {LAYER(IMAGE_LAYER, ""), 'i'},
+    {LAYER("application/vnd.docker.image.rootfs.diff.tar", ""), 'i'},
+    {LAYER("application/vnd.cncf.model.weight.v1.tar", ""), 't'},
+    {LAYER("application/vnd.cncf.model.weight.v1.tar",
+           ",\"annotations\":{\"org.cncf.model.filepath\":\"d\"}"),
+     't'},
+    {LAYER("application/vnd.docker.ai.dir.tar", ""), 't'},
+    {LAYER(IMAGE_LAYER, UNPACK), 't'},
+    {LAYER("x/y", UNPACK), 't'},
+    {LAYER(IMAGE_LAYER, NAMED("a.bin")), 'f'}, /* as `oras push` calls every file */
+    {LAYER(IMAGE_LAYER "+gzip", NAMED("a.tar.gz")), 'f'},
+};
+
+SL_TEST_LOOP(a_layer_is_what_its_packer_means, 0, SL_COUNT(kinds))
+{
+    struct sl_oci_manifest manifest;
+    struct sl_err err;
+    char text[1024];
+    snprintf(text, sizeof(text), "{\"layers\":[%s]}", kinds[_i].text);
+    ck_assert_msg(parse(text, &manifest, &err) == 0, "%s: %s", text, err.message);
+    ck_assert_uint_eq(manifest.count, kinds[_i].is == 'f');
+    ck_assert_uint_eq(manifest.layer_count, kinds[_i].is != 'f');
+    ck_assert_msg(manifest.count || manifest.layers[0].image == (kinds[_i].is == 'i'), "%s", text);
+    sl_oci_manifest_release(&manifest);
+}
+
+static const struct {
+    const char *pin;
+    bool good;
+} pins[] = {
+    {DIGEST, true},
+    {DIGEST "+512/1024", true},
+    {DIGEST "+0/1", true},
+    {DIGEST "+", false},
+    {DIGEST "+1", false},
+    {DIGEST "+1/1", false},
+    {DIGEST "+2/1", false},
+    {DIGEST "+1/2 ", false},
+    {DIGEST "+-1/2", false},
+    {DIGEST "x", false},
+    {"sha256:1+1/2", false},
+    {"", false},
+    {DIGEST "+99999999999999999999/999999999999999999999", false},
+};
+
+SL_TEST_LOOP(a_pin_is_a_digest_or_a_piece_of_it, 0, SL_COUNT(pins))
+{
+    char digest[SL_OCI_DIGEST_BYTES];
+    uint64_t at, of;
+    ck_assert_msg(sl_oci_pin_parse(pins[_i].pin, digest, &at, &of) == pins[_i].good, "%s",
+                  pins[_i].pin);
+    if (pins[_i].good)
+        ck_assert_str_eq(digest, DIGEST);
 }
 
 SL_TEST(an_index_leads_to_this_platform)
@@ -279,6 +352,100 @@ SL_TEST_LOOP(a_broken_file_of_logins_is_refused, 0, 4)
     ck_assert_int_eq(err.kind, SL_E_USAGE);
     ck_assert_msg(strstr(err.message, "/c.json"), "%s", err.message);
     sl_oci_login_release(&login);
+}
+
+/* ---- helpers --------------------------------------------------------------------------------- */
+
+/* A program of that name, alone in its folder, which is all of PATH but the shell's. */
+static void make_helper(char folder[32], const char *text)
+{
+    char path[256];
+    snprintf(folder, 32, "/tmp/sluice-test-XXXXXX");
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+    snprintf(path, sizeof(path), "%s/docker-credential-x", folder);
+    FILE *file = fopen(path, "w");
+    fprintf(file, "#!/bin/sh\n%s\n", text);
+    fclose(file);
+    ck_assert_int_eq(chmod(path, 0755), 0);
+    snprintf(path, sizeof(path), "%s:/usr/bin:/bin", folder);
+    setenv("PATH", path, 1);
+}
+
+static void remove_helper(const char *folder)
+{
+    char path[256];
+    snprintf(path, sizeof(path), "%s/docker-credential-x", folder);
+    remove(path);
+    remove(folder);
+}
+
+#define SAYS(user, secret)                                                                         \
+    "echo '{\"ServerURL\":\"h.io\",\"Username\":\"" user "\",\"Secret\":\"" secret "\"}'"
+
+static const struct {
+    const char *text, *user, *password, *identity, *says;
+} helpers[] = {
+    {SAYS("u", "p:q"), "u", "p:q", NULL, NULL},
+    {"test \"$(cat)\" = h.io && test \"$1\" = get && " SAYS("u", "p"), "u", "p", NULL, NULL},
+    {SAYS("<token>", "id"), NULL, NULL, "id", NULL},
+    {"exec <&-; " SAYS("u", "p"), "u", "p", NULL, NULL}, /* it does not read what it is asked */
+    {SAYS("u", "p") "; exit 1", NULL, NULL, NULL, NULL}, /* it has none */
+    {"kill -9 $$", NULL, NULL, NULL, NULL},
+    {SAYS("u", ""), NULL, NULL, NULL, "nothing that is a login"},
+    {SAYS("", "p"), NULL, NULL, NULL, "nothing that is a login"},
+    {"echo s3cret", NULL, NULL, NULL, "nothing that is a login"},
+    {"echo '{\"Username\":1,\"Secret\":[]}'", NULL, NULL, NULL, "nothing that is a login"},
+    {"exec cat /dev/zero", NULL, NULL, NULL, "more than 64 KiB"},
+};
+
+SL_TEST_LOOP(a_helper_is_asked_for_a_login, 0, SL_COUNT(helpers))
+{
+    struct sl_oci_login login = {0};
+    struct sl_err err = SL_ERR_INIT;
+    char folder[32];
+    make_helper(folder, helpers[_i].text);
+    int done = sl_oci_helper_ask("x", "h.io", NULL, &login, &err);
+    remove_helper(folder);
+    ck_assert_msg((done < 0) == (helpers[_i].says != NULL), "%s: %s", helpers[_i].text,
+                  err.message);
+    ck_assert(same(login.user, helpers[_i].user) && same(login.password, helpers[_i].password));
+    ck_assert(same(login.identity, helpers[_i].identity));
+    if (done < 0) {
+        ck_assert_int_eq(err.kind, SL_E_AUTH);
+        ck_assert_msg(strstr(err.message, helpers[_i].says), "%s", err.message);
+        ck_assert_msg(!strstr(err.message, "s3cret"), "%s", err.message);
+    }
+    sl_oci_login_release(&login);
+}
+
+SL_TEST_LOOP(no_helper_is_looked_for_beside_path, 0, 6)
+{
+    static const char *const names[] = {"", "../x", "x/y", "a b", "none", "x"};
+    struct sl_oci_login login = {0};
+    struct sl_err err = SL_ERR_INIT;
+    char folder[32];
+    make_helper(folder, SAYS("u", "p"));
+    if (_i == 5) { /* where sluice was started, and relative to it */
+        ck_assert_int_eq(chdir(folder), 0);
+        setenv("PATH", ":.:./", 1);
+    }
+    ck_assert_int_lt(sl_oci_helper_ask(names[_i], "h.io", NULL, &login, &err), 0);
+    remove_helper(folder);
+    ck_assert_int_eq(err.kind, _i < 4 ? SL_E_USAGE : SL_E_AUTH);
+}
+
+SL_TEST(a_helper_that_hangs_is_ended_with_the_load)
+{
+    struct sl_oci_login login = {0};
+    struct sl_err err = SL_ERR_INIT;
+    char folder[32];
+    struct sl_cancel *cancel = sl_cancel_new(&err);
+    make_helper(folder, "sleep 1000 & sleep 1000");
+    sl_cancel_raise(cancel, 15);
+    ck_assert_int_lt(sl_oci_helper_ask("x", "h.io", cancel, &login, &err), 0);
+    ck_assert_int_eq(err.kind, SL_E_CANCELED);
+    remove_helper(folder);
+    sl_cancel_free(cancel);
 }
 
 /* ---- opening --------------------------------------------------------------------------------- */

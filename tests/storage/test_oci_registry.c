@@ -1,6 +1,7 @@
 /* A registry on two range servers: its API with a token service, and the other host that its blobs
  * lie at. Tokens, links and everything else that may expire or be wrong in the middle of a load. */
 #include <check.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,11 +13,13 @@
 #include "http_case.h"
 #include "oci_options.h"
 #include "stores.h"
+#include "tar_maker.h"
 
 static struct registry {
     struct sl_server *api, *cdn;
     char blob[72], manifest[1024]; /* digest; text */
     bool wants_tokens;
+    bool token_leads_away;           /* the token service redirects to the other host */
     unsigned lifetime;               /* seconds that a token says that it is good for */
     unsigned given, oldest;          /* tokens; older ones have expired */
     unsigned links, oldest_link;     /* the same of links */
@@ -25,6 +28,7 @@ static struct registry {
 } registry;
 static struct sl_source_config config;
 static char model[64];
+static struct sl_buf car; /* an image's layer */
 
 static void say(struct sl_server_reply *reply, const char *body)
 {
@@ -36,6 +40,12 @@ static void give_token(const struct sl_server_request *request, struct sl_server
 {
     char text[128];
     registry.token_asked++;
+    if (registry.token_leads_away) {
+        reply->status = 307;
+        snprintf(reply->headers, sizeof(reply->headers), "Location: %s\r\n",
+                 sl_server_url(registry.cdn, "/token"));
+        return;
+    }
     ck_assert_ptr_nonnull(strstr(request->target, "scope=repository%3Aorg%2Fm%3Apull"));
     snprintf(text, sizeof(text), "{\"access_token\": \"t%u\", \"expires_in\": %u}",
              ++registry.given, registry.lifetime);
@@ -122,6 +132,7 @@ static void teardown(void)
     ck_assert_uint_eq(registry.leaked, 0);
     sl_server_stop(registry.api);
     sl_server_stop(registry.cdn);
+    sl_buf_release(&car);
 }
 
 static int read_model(struct sl_err *err)
@@ -229,6 +240,187 @@ SL_TEST(a_token_that_is_refused_before_its_time_is_replaced)
     ck_assert_msg(read_some(&opened, 5000, &err) == 0, "%s", err.message);
     ck_assert_uint_eq(registry.given, 2);
     fake_clock_release();
+    close_model(&opened);
+}
+
+/* Neither the login nor what it asks for goes where a token service leads. */
+SL_TEST(a_login_does_not_follow_a_redirect_of_the_token_service)
+{
+    struct sl_err err;
+    char text[256];
+    struct sl_oci_options options = {0};
+    snprintf(text, sizeof(text),
+             "{\"auths\":{\"127.0.0.1:%u\":{\"username\":\"u\",\"password\":\"p\"}}}",
+             sl_server_port(registry.api));
+    options.docker_config = (char *)(uintptr_t)file_with(text);
+    config.options[0] = (struct sl_store_options){&sl_oci_table, &options};
+    registry.token_leads_away = true;
+    ck_assert_int_eq(read_model(&err), -1);
+    remove(options.docker_config);
+    ck_assert_int_eq(err.kind, SL_E_AUTH);
+    ck_assert_uint_eq(sl_server_request_count(registry.cdn), 0);
+}
+
+/* ---- layers that are tars -------------------------------------------------------------------- */
+
+static struct sl_oci_options layers;
+
+/* The registry's artifact is an image now: a tar with the model, a small file and an empty one.
+ * said_bytes: what the manifest says of its size, 0: the truth. */
+static void make_car(uint64_t check_up_to, uint64_t said_bytes)
+{
+    static char folder[] = "models";
+    uint8_t digest[SL_HASH_BYTES_MAX];
+    char hex[65];
+    sl_buf_release(&car);
+    car = (struct sl_buf)SL_BUF_INIT(4 * SL_BLOB_BYTES);
+    tar_entry(&car, '0', "models/empty", NULL, NULL, 0);
+    tar_entry(&car, '0', "models/sub/m.bin", NULL, sl_blob(), SL_BLOB_BYTES);
+    tar_entry(&car, '0', "models/small", NULL, "small", 5);
+    tar_end(&car);
+    sl_digest_of(SL_HASH_SHA256, NULL, 0, car.data, car.used, digest, NULL);
+    sl_hex(digest, 32, hex);
+    snprintf(
+        registry.manifest, sizeof(registry.manifest),
+        "{\"layers\":[{\"mediaType\":\"application/vnd.oci.image.layer.v1.tar\",\"size\":%" PRIu64
+        ",\"digest\":\"sha256:%s\"}]}",
+        said_bytes ? said_bytes : car.used, hex);
+    sl_server_put(registry.cdn, "/blob", car.data, car.used, "\"edge\"");
+    layers = (struct sl_oci_options){.image_folder = folder, .check_layers_up_to = check_up_to};
+    config.options[0] = (struct sl_store_options){&sl_oci_table, &layers};
+}
+
+SL_TEST_LOOP(a_file_of_a_layer_is_read_by_ranges, 0, 2)
+{
+    struct sl_err err;
+    make_car(_i ? UINT64_MAX : 0, 0);
+    ck_assert_msg(read_model(&err) == 0, "%s", err.message);
+    ck_assert_uint_eq(registry.manifests, 1);
+    ck_assert_uint_eq(registry.links, 1);
+}
+
+/* Only headers are read before the model is: what a load costs is what it takes. */
+SL_TEST(the_data_of_a_large_layer_is_passed_over)
+{
+    struct sl_err err = SL_ERR_INIT;
+    make_car(0, 0);
+    struct opened opened = open_model();
+    char range[256];
+    for (unsigned i = 0; i < sl_server_request_count(registry.cdn); i++) {
+        unsigned long long from, to;
+        ck_assert(sl_server_header(sl_server_request_at(registry.cdn, i), "Range", range, 256));
+        ck_assert_int_eq(sscanf(range, "bytes=%llu-%llu", &from, &to), 2);
+        ck_assert_msg(to - from < 40000, "%s", range);
+    }
+    ck_assert_ptr_null(sl_source_known_checksums(opened.source));
+    ck_assert_msg(read_some(&opened, SL_BLOB_BYTES - 1000, &err) == 0, "%s", err.message);
+    close_model(&opened);
+}
+
+SL_TEST(a_small_layer_is_checked_and_its_files_have_hashes)
+{
+    uint8_t digest[SL_HASH_BYTES_MAX];
+    make_car(UINT64_MAX, 0);
+    struct opened opened = open_model();
+    const struct sl_checksums *told = sl_source_known_checksums(opened.source);
+    sl_digest_of(SL_HASH_SHA256, NULL, 0, sl_blob(), SL_BLOB_BYTES, digest, NULL);
+    ck_assert(told && told->count == 1);
+    ck_assert_mem_eq(told->items[0].value, digest, 32);
+    close_model(&opened);
+}
+
+SL_TEST(a_changed_byte_of_a_small_layer_is_refused)
+{
+    struct sl_err err;
+    make_car(UINT64_MAX, 0);
+    car.data[car.used - 1] ^= 1; /* behind its end mark */
+    sl_server_put(registry.cdn, "/blob", car.data, car.used, "\"edge\"");
+    ck_assert_int_eq(read_model(&err), -1);
+    ck_assert_msg(err.kind == SL_E_INTEGRITY && strstr(err.message, "its bytes are sha256:"), "%s",
+                  err.message);
+}
+
+enum { NAMES_BYTES = 256 };
+
+static int list_names(const struct sl_entry *entry, void *arg, struct sl_err *err)
+{
+    (void)err;
+    char *text = arg;
+    size_t used = strlen(text);
+    snprintf(text + used, NAMES_BYTES - used, "%s:%d ", entry->name, (int)entry->bytes);
+    return 0;
+}
+
+SL_TEST(a_layer_is_listed_and_empty_files_open)
+{
+    struct sl_err err = SL_ERR_INIT;
+    SL_AUTO(sl_store) store = NULL;
+    SL_AUTO(sl_source) source = NULL;
+    sl_autofree char *key = NULL;
+    char names[NAMES_BYTES] = "", uri[64];
+    make_car(0, 0);
+    snprintf(uri, sizeof(uri), "oci://127.0.0.1:%u/org/m:v1", sl_server_port(registry.api));
+    ck_assert_int_eq(sl_store_open(uri, &config, &store, &key, &err), 0);
+    ck_assert_msg(sl_store_list(store, list_names, names, &err) == 0, "%s", err.message);
+    ck_assert_str_eq(names, "empty:0 small:5 sub/m.bin:1000000 ");
+    ck_assert_msg(sl_source_open(store, "empty", 10, &source, &err) == 0, "%s", err.message);
+    ck_assert_uint_eq(sl_source_bytes(source), 0);
+}
+
+SL_TEST(an_image_without_the_folder_says_which_option_names_it)
+{
+    static char folder[] = "elsewhere";
+    struct sl_err err;
+    make_car(0, 0);
+    layers.image_folder = folder;
+    ck_assert_int_eq(read_model(&err), -1);
+    ck_assert_msg(err.kind == SL_E_NOT_FOUND && strstr(err.message, "source.oci.imageFolder"), "%s",
+                  err.message);
+}
+
+/* Larger or smaller than it is; a block more or less. */
+SL_TEST_LOOP(a_manifest_that_lies_of_a_layers_size_is_refused, 0, 4)
+{
+    struct sl_err err;
+    make_car(0, 0);
+    make_car(_i % 2 ? UINT64_MAX : 0, car.used + (_i < 2 ? 512 : -512));
+    ck_assert_int_eq(read_model(&err), -1);
+    ck_assert_msg(err.kind == SL_E_INTEGRITY || err.kind == SL_E_FORMAT, "%d: %s", err.kind,
+                  err.message);
+}
+
+static const enum sl_fault of_layers[] = {SL_FAULT_WRONG_RANGE, SL_FAULT_WRONG_TOTAL,
+                                          SL_FAULT_WHOLE, SL_FAULT_LONG, SL_FAULT_NO_RANGE};
+
+SL_TEST_LOOP(a_range_of_a_layer_is_held_to_the_same_contract, 0, (int)SL_COUNT(of_layers))
+{
+    struct sl_err err;
+    make_car(0, 0);
+    struct opened opened = open_model();
+    unsigned before = sl_server_request_count(registry.cdn);
+    SL_SCRIPT(registry.cdn, {.first = before + 1, .last = before + 99, .fault = of_layers[_i]});
+    ck_assert_int_eq(read_some(&opened, 5000, &err), -1);
+    ck_assert_msg(err.kind == SL_E_NET || err.kind == SL_E_INTEGRITY, "%d: %s", err.kind,
+                  err.message);
+    close_model(&opened);
+}
+
+/* A source that is made of what an earlier opening told, as readers do. */
+SL_TEST(a_piece_is_known_by_its_pin)
+{
+    struct sl_err err = SL_ERR_INIT;
+    make_car(0, 0);
+    struct opened opened = open_model();
+    struct sl_source *first = opened.source;
+    ck_assert_int_eq(sl_source_known(opened.store, sl_source_name(first), sl_source_bytes(first),
+                                     sl_source_version(first), &opened.source, &err),
+                     0);
+    sl_source_free(first);
+    ck_assert_msg(read_some(&opened, 0, &err) == 0, "%s", err.message);
+    struct sl_source *none;
+    ck_assert_int_eq(sl_source_known(opened.store, "m.bin", car.used,
+                                     sl_source_version(opened.source), &none, &err),
+                     -1); /* beyond the layer's end */
     close_model(&opened);
 }
 

@@ -377,7 +377,7 @@ static int take_endpoint(struct sl_az_place *place, const char *endpoint, struct
         return sl_fail(err, SL_E_USAGE,
                        "the endpoint of Azure: expected a URL without user, password and query");
     place->tls = url.tls;
-    place->near = sl_token_host_is_near(url.host);
+    place->near = sl_url_host_is_near(url.host);
     for (size_t bytes = strlen(url.target); bytes && url.target[bytes - 1] == '/';)
         url.target[--bytes] = 0;
     bool address = url.ipv6 || place->near || strspn(url.host, "0123456789.") == strlen(url.host);

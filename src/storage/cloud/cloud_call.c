@@ -129,3 +129,49 @@ int sl_cloud_split(const char *path, char **container, char **prefix, char **key
     *key = *prefix ? sl_strdup(rest + prefix_bytes, err) : NULL;
     return *key ? 0 : -1;
 }
+
+static int walk_page(struct sl_store *store, const struct sl_cloud_walk *walk,
+                     struct sl_exchange *exchange, char **next, uint64_t *entries,
+                     struct sl_err *err)
+{
+    struct sl_answer answer = {0};
+    if (sl_cloud_call(&store->config, exchange, walk->call, &answer, err) < 0)
+        return -1;
+    int result = walk->parse(walk->call->arg, &answer, walk, next, entries, err);
+    sl_answer_release(&answer);
+    return result < 0 ? -1 : sl_cancel_check(store->config.cancel, err);
+}
+
+static int walk_pages(struct sl_store *store, const struct sl_cloud_walk *walk,
+                      struct sl_exchange *exchange, struct sl_page_watch *watch, uint64_t *total,
+                      struct sl_err *err)
+{
+    sl_autofree char *page = NULL;
+    do {
+        sl_autofree char *next = NULL;
+        uint64_t entries = 0;
+        *walk->page = page;
+        if (walk_page(store, walk, exchange, &next, &entries, err) < 0)
+            return -1;
+        *total += entries;
+        if (next && sl_page_watch(watch, walk->call->what, next, entries, err) < 0)
+            return -1;
+        free(page);
+        page = sl_steal(&next);
+    } while (page);
+    return 0;
+}
+
+int sl_cloud_walk(struct sl_store *store, const struct sl_cloud_walk *walk, uint64_t *entries,
+                  struct sl_err *err)
+{
+    struct sl_page_watch watch = {.next = 1};
+    struct sl_channel *channel = sl_store_take_channel(store, err);
+    if (!channel)
+        return -1;
+    *entries = 0;
+    int result = walk_pages(store, walk, sl_http_channel_exchange(channel), &watch, entries, err);
+    sl_store_give_channel(store, channel);
+    free(watch.kept);
+    return result;
+}

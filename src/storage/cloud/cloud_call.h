@@ -42,6 +42,21 @@ struct sl_cloud_call {
 int sl_cloud_call(const struct sl_source_config *config, struct sl_exchange *exchange,
                   const struct sl_cloud_call *call, struct sl_answer *answer, struct sl_err *err);
 
+/** A listing, page by page; everything is borrowed. */
+struct sl_cloud_walk {
+    const struct sl_cloud_call *call; /* of every page */
+    /** Give each entry of a page (of call->arg) to walk->each. *next, malloc'ed: where the next
+     * page is, NULL: there is none. */
+    int (*parse)(void *arg, const struct sl_answer *answer, const struct sl_cloud_walk *walk,
+                 char **next, uint64_t *entries, struct sl_err *err);
+    const char **page; /* which one is asked for, for call->prepare; NULL: the first */
+    int (*each)(const struct sl_entry *entry, void *arg, struct sl_err *err);
+    void *arg; /* of each */
+};
+/** *entries: how many there were. As sl_store_list(). Blocks. */
+int sl_cloud_walk(struct sl_store *store, const struct sl_cloud_walk *walk, uint64_t *entries,
+                  struct sl_err *err);
+
 /** A listing whose pages go in a circle: Brent's method, in constant memory. Zero-initialise. */
 struct sl_page_watch {
     char *kept;

@@ -21,16 +21,6 @@ enum {
     LIFETIME_SECONDS_MAX = 30 * 24 * 3600,
 };
 
-bool sl_token_host_is_near(const char *host)
-{
-    unsigned a, b, c, d;
-    int end = 0;
-    if (strcmp(host, "localhost") == 0 || strcmp(host, "::1") == 0)
-        return true;
-    return sscanf(host, "%3u.%3u.%3u.%3u%n", &a, &b, &c, &d, &end) == 4 && !host[end] && a == 127 &&
-           b < 256 && c < 256 && d < 256;
-}
-
 int sl_token_url_check(const char *url, const char *whose, struct sl_err *err)
 {
     sl_autourl parsed = {0};
@@ -41,7 +31,7 @@ int sl_token_url_check(const char *url, const char *whose, struct sl_err *err)
     }
     if (parsed.userinfo)
         return sl_fail(err, SL_E_AUTH, "%s: expected a URL without user and password", whose);
-    if (!parsed.tls && !sl_token_host_is_near(parsed.host))
+    if (!parsed.tls && !sl_url_host_is_near(parsed.host))
         return sl_fail(
             err, SL_E_AUTH,
             "%s: '%.100s' is plain http, which is allowed only within this machine: use https",

@@ -83,7 +83,5 @@ int sl_token_take(const struct sl_token_request *request, const struct sl_answer
                   char **text, int64_t *expires, struct sl_err *err);
 /** May secrets go to this URL: https, or http to this machine? SL_E_AUTH names whose it is. */
 int sl_token_url_check(const char *url, const char *whose, struct sl_err *err);
-/** "127.0.0.1", "::1", "localhost". */
-bool sl_token_host_is_near(const char *host);
 
 #endif

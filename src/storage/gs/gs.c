@@ -129,7 +129,7 @@ static int find_endpoint(struct sl_gs *gs, const struct sl_gs_options *options, 
         return -1;
     for (size_t bytes = strlen(gs->origin); bytes && gs->origin[bytes - 1] == '/';)
         gs->origin[--bytes] = 0;
-    *bare = !url.tls && !sl_token_host_is_near(url.host);
+    *bare = !url.tls && !sl_url_host_is_near(url.host);
     return 0;
 }
 

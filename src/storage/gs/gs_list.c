@@ -135,39 +135,12 @@ static bool recover(void *arg, const struct sl_err *why)
     return why->http_status == 401 && sl_gs_creds_renew(listing->gs->creds, listing->let_in);
 }
 
-static int list_pages(struct listing *listing, struct sl_exchange *exchange,
-                      struct sl_page_watch *watch,
-                      int (*each)(const struct sl_entry *, void *, struct sl_err *), void *arg,
-                      uint64_t *total, struct sl_err *err)
+static int parse(void *arg, const struct sl_answer *answer, const struct sl_cloud_walk *walk,
+                 char **next, uint64_t *entries, struct sl_err *err)
 {
-    const struct sl_source_config *config = &listing->gs->store->config;
-    const struct sl_cloud_call call = {.what = listing->what,
-                                       .method = "GET",
-                                       .answer_limit = SL_GS_PAGE_BYTES_MAX,
-                                       .arg = listing,
-                                       .prepare = prepare,
-                                       .refuse = refuse,
-                                       .recover = recover};
-    sl_autofree char *token = NULL;
-    do {
-        sl_autofree char *next = NULL;
-        struct sl_answer answer = {0};
-        uint64_t entries = 0;
-        listing->token = token;
-        if (sl_cloud_call(config, exchange, &call, &answer, err) < 0)
-            return -1;
-        int result = sl_gs_page_parse(sl_buf_string(&answer.body), answer.body.used, listing->what,
-                                      listing->gs->prefix, each, arg, &next, &entries, err);
-        sl_answer_release(&answer);
-        if (result < 0 || sl_cancel_check(config->cancel, err) < 0)
-            return -1;
-        *total += entries;
-        if (next && sl_page_watch(watch, listing->what, next, entries, err) < 0)
-            return -1;
-        free(token);
-        token = sl_steal(&next);
-    } while (token);
-    return 0;
+    struct listing *listing = arg;
+    return sl_gs_page_parse(sl_buf_string(&answer->body), answer->body.used, listing->what,
+                            listing->gs->prefix, walk->each, walk->arg, next, entries, err);
 }
 
 int sl_gs_list_begin(struct sl_store *store, const char *begin,
@@ -175,25 +148,26 @@ int sl_gs_list_begin(struct sl_store *store, const char *begin,
                      void *arg, struct sl_err *err)
 {
     struct listing listing = {.gs = store->impl};
-    struct sl_page_watch watch = {.next = 1};
+    const struct sl_cloud_call call = {.what = listing.what,
+                                       .method = "GET",
+                                       .answer_limit = SL_GS_PAGE_BYTES_MAX,
+                                       .arg = &listing,
+                                       .prepare = prepare,
+                                       .refuse = refuse,
+                                       .recover = recover};
+    const struct sl_cloud_walk walk = {&call, parse, &listing.token, each, arg};
     uint64_t total = 0;
     snprintf(listing.what, sizeof(listing.what), "cannot list '%.300s%.70s'", store->uri, begin);
     sl_autofree char *whole = sl_asprintf(err, "%s%s", listing.gs->prefix, begin);
     sl_autofree char *encoded = whole ? sl_url_encode(whole, false, err) : NULL;
-    struct sl_channel *channel = encoded ? sl_store_take_channel(store, err) : NULL;
-    if (!channel)
-        return -1;
     listing.begin = encoded;
-    int result =
-        list_pages(&listing, sl_http_channel_exchange(channel), &watch, each, arg, &total, err);
-    sl_store_give_channel(store, channel);
-    free(watch.kept);
-    if (result == 0 && !total)
-        return sl_fail(
-            err, SL_E_NOT_FOUND,
-            "there is no object below '%s%.300s': check the prefix, it is case-sensitive",
-            store->uri, begin);
-    return result;
+    if (!encoded || sl_cloud_walk(store, &walk, &total, err) < 0)
+        return -1;
+    if (total)
+        return 0;
+    return sl_fail(err, SL_E_NOT_FOUND,
+                   "there is no object below '%s%.300s': check the prefix, it is case-sensitive",
+                   store->uri, begin);
 }
 
 int sl_gs_list(struct sl_store *store,

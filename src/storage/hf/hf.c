@@ -63,22 +63,6 @@ static int find_endpoint(struct sl_hf *hf, const struct sl_hf_options *options, 
     return hf->endpoint ? 0 : -1;
 }
 
-/* The store is the folder of the path, its last part the key. */
-static int split(struct sl_store *store, struct sl_hf *hf, const char *uri, char **key,
-                 struct sl_err *err)
-{
-    const char *path = hf->uri.path, *slash = strrchr(path, '/');
-    size_t folder = slash ? (size_t)(slash - path) + 1 : 0;
-    size_t before = strlen(uri) - strlen(path);
-    hf->folder = sl_strndup(path, folder, err);
-    *key = sl_strdup(path + folder, err);
-    if (!hf->folder || !*key)
-        return -1;
-    store->uri = sl_asprintf(err, "%.*s%s%s", (int)before, uri,
-                             before && uri[before - 1] == '/' ? "" : "/", hf->folder);
-    return store->uri ? 0 : -1;
-}
-
 static int refuse_offline(const char *uri, struct sl_err *err)
 {
     static const char *const names[] = {"HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"};
@@ -103,7 +87,8 @@ static int hf_open(struct sl_store *store, const char *uri, char **key, struct s
     hf->http.refuse = sl_hf_refuse_answer;
     pthread_mutex_init(&hf->locked.mutex, NULL);
     if (sl_hf_uri_parse(uri, &hf->uri, err) < 0 || refuse_offline(uri, err) < 0 ||
-        find_endpoint(hf, options, err) < 0 || split(store, hf, uri, key, err) < 0)
+        find_endpoint(hf, options, err) < 0 ||
+        sl_repository_split(store, uri, hf->uri.path, &hf->folder, key, err) < 0)
         return -1;
     return sl_hf_find_token(hf, options, err);
 }
@@ -116,10 +101,7 @@ static void hf_close(struct sl_store *store)
     if (hf->http.url.host)
         sl_http_base_close(&hf->http);
     sl_hf_uri_release(&hf->uri);
-    if (hf->token)
-        explicit_bzero(hf->token, strlen(hf->token));
-    free(hf->token);
-    free(hf->token_file);
+    sl_hf_forget_token(hf);
     free(hf->endpoint);
     free(hf->folder);
     pthread_mutex_destroy(&hf->locked.mutex);

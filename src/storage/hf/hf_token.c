@@ -90,6 +90,33 @@ static int find_implicit(struct sl_hf *hf, struct sl_err *err)
     return 0;
 }
 
+/* Over plain http everybody on the way would have the token. One that was given for it is refused;
+ * one that was only found stays here. */
+static int keep_from_the_wire(struct sl_hf *hf, const struct sl_hf_options *options,
+                              struct sl_err *err)
+{
+    if (hf->http.url.tls || sl_url_host_is_near(hf->http.url.host))
+        return 0;
+    if (options && options->token_file && options->token_file[0])
+        return sl_fail(err, SL_E_AUTH,
+                       "source.hf.tokenFile: '%.100s' is plain http, where everybody on the way "
+                       "would read the token: use https, or leave the token out",
+                       hf->endpoint);
+    sl_log(SL_LOG_WARN, "the token from %s is not sent to '%s', which is plain http: use https",
+           hf->token_from, hf->endpoint);
+    sl_hf_forget_token(hf);
+    return 0;
+}
+
+void sl_hf_forget_token(struct sl_hf *hf)
+{
+    if (hf->token)
+        explicit_bzero(hf->token, strlen(hf->token));
+    free(sl_steal(&hf->token));
+    free(sl_steal(&hf->token_file));
+    hf->token_from = NULL;
+}
+
 int sl_hf_find_token(struct sl_hf *hf, const struct sl_hf_options *options, struct sl_err *err)
 {
     if (options && options->token_file && options->token_file[0]) {
@@ -100,6 +127,8 @@ int sl_hf_find_token(struct sl_hf *hf, const struct sl_hf_options *options, stru
     } else if (find_implicit(hf, err) < 0) {
         return -1;
     }
+    if (hf->token_from && keep_from_the_wire(hf, options, err) < 0)
+        return -1;
     hf->http.bearer_token = hf->token;
     hf->http.bearer_token_file = hf->token_file;
     hf->http.bearer_from = hf->token_from;

@@ -6,7 +6,7 @@
 
 #include "hf_store.h"
 
-enum { NAME_BYTES_MAX = 96, PATH_BYTES_MAX = 4096 };
+enum { NAME_BYTES_MAX = 96 };
 
 static int refuse(const char *uri, struct sl_err *err, const char *why)
 {
@@ -84,21 +84,6 @@ static int take_revision(const char *uri, const char **rest, struct sl_hf_uri *p
     return 0;
 }
 
-/* No part of it may be empty, "." or "..". */
-static bool is_path(const char *path)
-{
-    if (strlen(path) > PATH_BYTES_MAX)
-        return false;
-    while (*path) {
-        size_t bytes = strcspn(path, "/");
-        if (bytes == 0 || (bytes == 1 && path[0] == '.') ||
-            (bytes == 2 && strncmp(path, "..", 2) == 0))
-            return false;
-        path += bytes + (path[bytes] == '/');
-    }
-    return true;
-}
-
 int sl_hf_uri_parse(const char *uri, struct sl_hf_uri *parts, struct sl_err *err)
 {
     *parts = (struct sl_hf_uri){.kind = ""};
@@ -115,7 +100,7 @@ int sl_hf_uri_parse(const char *uri, struct sl_hf_uri *parts, struct sl_err *err
     if (!parts->repo || take_revision(uri, &rest, parts, err) < 0)
         return -1;
     rest += *rest == '/';
-    if (!is_path(rest))
+    if (!sl_repository_path_is_plain(rest))
         return refuse(uri, err, "has an invalid path");
     parts->path = sl_strdup(rest, err);
     return parts->path ? 0 : -1;

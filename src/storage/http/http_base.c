@@ -6,6 +6,7 @@
  */
 #include "http_base.h"
 
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
@@ -189,6 +190,28 @@ static int add_credentials(struct sl_http_base *base, struct sl_range_request *r
 }
 
 /* ---- requests -------------------------------------------------------------------------------- */
+
+int sl_range_add_header(struct sl_range_request *request, struct sl_err *err, const char *format,
+                        ...)
+{
+    char text[8192];
+    va_list args;
+    va_start(args, format);
+    int bytes = vsnprintf(text, sizeof(text), format, args);
+    va_end(args);
+    if (bytes < 0 || (size_t)bytes >= sizeof(text) ||
+        request->header_count + 1 >= SL_RANGE_HEADERS_MAX)
+        return sl_fail(err, SL_E_USAGE, "too many or too large request headers");
+    request->headers[request->header_count] = sl_strdup(text, err);
+    return request->headers[request->header_count++] ? 0 : -1;
+}
+
+void sl_range_request_release(struct sl_range_request *request)
+{
+    free(request->url);
+    for (unsigned i = 0; i < request->header_count; i++)
+        free(request->headers[i]);
+}
 
 /* Nobody is to wait for what this request would learn: all of them wait for the same moment. */
 static int wait_for_window(struct sl_range_request *request, uint64_t opens_ns)

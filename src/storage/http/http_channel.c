@@ -121,28 +121,6 @@ static int channel_poll(struct sl_channel *channel, struct pollfd fds[SL_IO_POLL
 
 /* ---- the request ----------------------------------------------------------------------------- */
 
-int sl_range_add_header(struct sl_range_request *request, struct sl_err *err, const char *format,
-                        ...)
-{
-    char text[8192];
-    va_list args;
-    va_start(args, format);
-    int bytes = vsnprintf(text, sizeof(text), format, args);
-    va_end(args);
-    if (bytes < 0 || (size_t)bytes >= sizeof(text) ||
-        request->header_count + 1 >= SL_RANGE_HEADERS_MAX)
-        return sl_fail(err, SL_E_USAGE, "too many or too large request headers");
-    request->headers[request->header_count] = sl_strdup(text, err);
-    return request->headers[request->header_count++] ? 0 : -1;
-}
-
-void sl_range_request_release(struct sl_range_request *request)
-{
-    free(request->url);
-    for (unsigned i = 0; i < request->header_count; i++)
-        free(request->headers[i]);
-}
-
 /* A weak ETag never matches in If-Match (RFC 9110 section 13.1.1): the date stands in, and the
  * answer is compared. */
 static int add_preconditions(const struct sl_channel *channel, struct sl_range_request *request,
@@ -156,6 +134,14 @@ static int add_preconditions(const struct sl_channel *channel, struct sl_range_r
     if (version->last_modified[0] && !request->dates_compared)
         return sl_range_add_header(request, err, "If-Unmodified-Since: %s", version->last_modified);
     return 0;
+}
+
+static int add_range(const struct sl_channel *channel, struct sl_range_request *request,
+                     struct sl_err *err)
+{
+    uint64_t at = channel->source->piece_at;
+    return sl_range_add_header(request, err, "Range: bytes=%" PRIu64 "-%" PRIu64,
+                               at + channel->begin, at + channel->end - 1);
 }
 
 static int send_request(struct sl_channel *channel, struct sl_err *err)
@@ -173,8 +159,7 @@ static int send_request(struct sl_channel *channel, struct sl_err *err)
         return 0;
     }
     if (result == 0 && !request.whole)
-        result = sl_range_add_header(&request, err, "Range: bytes=%" PRIu64 "-%" PRIu64,
-                                     channel->begin, channel->end - 1);
+        result = add_range(channel, &request, err);
     if (result == 0)
         result = add_preconditions(channel, &request, err);
     if (result == 0) {
@@ -296,6 +281,12 @@ static enum sl_io_state compare_versions(struct sl_channel *channel, const struc
     return SL_IO_DATA;
 }
 
+/* Of what the transport reads. */
+static uint64_t bytes_of(const struct sl_source *source)
+{
+    return source->piece_of ? source->piece_of : source->bytes;
+}
+
 /* Learn the version from the first answer; hold every other to it. DATA if it is right. What the
  * kind pinned is the version: servers that stand for one another (a CDN) may give the same bytes
  * ETags and dates of their own. */
@@ -309,9 +300,9 @@ static enum sl_io_state judge_version(struct sl_channel *channel, uint64_t total
         source->bytes = total;
         return SL_IO_DATA;
     }
-    if (total != source->bytes) {
+    if (total != bytes_of(source)) {
         char was[24], is[24];
-        snprintf(was, sizeof(was), "%" PRIu64, source->bytes);
+        snprintf(was, sizeof(was), "%" PRIu64, bytes_of(source));
         snprintf(is, sizeof(is), "%" PRIu64, total);
         return changed(channel, err, "its length", was, is);
     }
@@ -343,7 +334,7 @@ static bool parse_content_range(const char *text, bool unsatisfied, uint64_t *a,
 static enum sl_io_state judge_partial(struct sl_channel *channel, struct sl_err *err)
 {
     const char *range = header(channel, "Content-Range");
-    uint64_t a, b, total = channel->source->bytes;
+    uint64_t a, b, total = bytes_of(channel->source), at = channel->source->piece_at;
     bool known;
     if (strncasecmp(header(channel, "Content-Type"), "multipart/byteranges", 20) == 0)
         return break_contract(channel, err, "with multipart/byteranges to one range");
@@ -359,7 +350,7 @@ static enum sl_io_state judge_partial(struct sl_channel *channel, struct sl_err 
     uint64_t end = channel->first ? SL_MIN(channel->end, total) : channel->end;
     if (judge_version(channel, total, err) != SL_IO_DATA)
         return SL_IO_FAILED;
-    if (a != channel->begin || b + 1 != end)
+    if (a != at + channel->begin || b + 1 != at + end)
         return break_contract(channel, err, "with another range: '%.100s'", range);
     channel->left = end - channel->begin;
     int64_t length = sl_exchange_content_length(channel->exchange);
@@ -376,8 +367,8 @@ static enum sl_io_state judge_whole(struct sl_channel *channel, struct sl_err *e
 {
     int64_t length = sl_exchange_content_length(channel->exchange);
     bool wanted = channel->first ? length >= 0 && (uint64_t)length <= channel->end
-                                 : channel->begin == 0 && channel->end == channel->source->bytes &&
-                                       length >= 0;
+                                 : channel->begin == 0 &&
+                                       channel->end == bytes_of(channel->source) && length >= 0;
     if (!wanted)
         return break_contract(
             channel, err,

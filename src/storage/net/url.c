@@ -275,6 +275,16 @@ char *sl_url_resolve(const char *base, const char *reference, struct sl_err *err
     return sl_url_format(&to, true, err);
 }
 
+bool sl_url_host_is_near(const char *host)
+{
+    unsigned a, b, c, d;
+    int end = 0;
+    if (strcmp(host, "localhost") == 0 || strcmp(host, "::1") == 0)
+        return true;
+    return sscanf(host, "%3u.%3u.%3u.%3u%n", &a, &b, &c, &d, &end) == 4 && !host[end] && a == 127 &&
+           b < 256 && c < 256 && d < 256;
+}
+
 char *sl_url_encode(const char *text, bool keep_slash, struct sl_err *err)
 {
     char *out = sl_alloc_array(strlen(text) + 1, 3, err), *end = out;

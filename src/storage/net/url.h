@@ -43,6 +43,9 @@ char *sl_url_format(const struct sl_url *url, bool query, struct sl_err *err);
  * SL_E_NET if it is no http(s) URL. */
 char *sl_url_resolve(const char *base, const char *reference, struct sl_err *err);
 
+/** Is it of this machine: "127.0.0.1", "::1", "localhost"? What is sent there needs no TLS. */
+bool sl_url_host_is_near(const char *host);
+
 /** Percent-encode all but A-Z a-z 0-9 - . _ ~ (and '/' if keep_slash), hex in capitals: also
  * SigV4's encoding. free() it. */
 char *sl_url_encode(const char *text, bool keep_slash, struct sl_err *err);

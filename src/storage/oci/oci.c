@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "oci_store.h"
+#include "url.h"
 
 static const struct sl_option oci_rows[] = {
     SL_OPTION(sl_oci_options, docker_config, STRING, "",
@@ -19,6 +20,14 @@ static const struct sl_option oci_rows[] = {
     SL_OPTION(sl_oci_options, plain_http, BOOL, "false",
               "ask a registry on another machine over plain http, without a login; one on this "
               "machine is always asked so"),
+    SL_OPTION(sl_oci_options, credential_helpers, BOOL, "false",
+              "run docker-credential-NAME where the file with logins names one, as for ECR"),
+    SL_OPTION(sl_oci_options, image_folder, STRING, "models",
+              "the folder of container images (modelcars) that is the model; '/' is all of them"),
+    SL_OPTION(
+        sl_oci_options, check_layers_up_to, BYTES, "32MiB",
+        "layers that are archives are read whole and checked first, up to this size; of larger "
+        "ones files come by ranges, without a hash"),
     SL_OPTION_END,
 };
 const struct sl_option_table sl_oci_table = {"oci", sizeof(struct sl_oci_options), oci_rows};
@@ -33,28 +42,12 @@ static int oci_check(const char *uri, struct sl_err *err)
     return result;
 }
 
-/* The store is the folder of the path, its last part the key. */
-static int split(struct sl_store *store, struct sl_oci *oci, const char *uri, char **key,
-                 struct sl_err *err)
-{
-    const char *path = oci->uri.path, *slash = strrchr(path, '/');
-    size_t folder = slash ? (size_t)(slash - path) + 1 : 0;
-    size_t before = strlen(uri) - strlen(path);
-    oci->folder = sl_strndup(path, folder, err);
-    *key = sl_strdup(path + folder, err);
-    if (!oci->folder || !*key)
-        return -1;
-    store->uri = sl_asprintf(err, "%.*s%s%s", (int)before, uri,
-                             before && uri[before - 1] == '/' ? "" : "/", oci->folder);
-    return store->uri ? 0 : -1;
-}
-
 /* "host" or "[::1]" of "host:port" */
 static bool is_near(const char *host)
 {
     sl_autofree char *text = sl_asprintf(NULL, "http://%s/", host);
     sl_autourl url = {0};
-    return text && sl_url_parse(text, &url, NULL) == 0 && sl_token_host_is_near(url.host);
+    return text && sl_url_parse(text, &url, NULL) == 0 && sl_url_host_is_near(url.host);
 }
 
 static int find_origin(struct sl_oci *oci, bool plain, struct sl_err *err)
@@ -86,7 +79,8 @@ static int find_login(struct sl_oci *oci, const struct sl_oci_options *options, 
     else if (!bare)
         result = sl_oci_login_find(file, oci->uri.host, oci->uri.repo, &login, err);
     if (result == 0)
-        oci->auth = sl_oci_auth_new(&oci->store->config, oci->uri.repo, bare, &login, err);
+        oci->auth =
+            sl_oci_auth_new(&oci->store->config, oci->uri.host, oci->uri.repo, bare, &login, err);
     sl_oci_login_release(&login);
     return oci->auth ? 0 : -1;
 }
@@ -103,7 +97,8 @@ static int oci_open(struct sl_store *store, const char *uri, char **key, struct 
     if (sl_oci_uri_parse(uri, &oci->uri, err) < 0)
         return -1;
     bool near = is_near(oci->uri.host), plain = near || (options && options->plain_http);
-    if (find_origin(oci, plain, err) < 0 || split(store, oci, uri, key, err) < 0)
+    if (find_origin(oci, plain, err) < 0 ||
+        sl_repository_split(store, uri, oci->uri.path, &oci->folder, key, err) < 0)
         return -1;
     return find_login(oci, options, plain && !near, err);
 }
@@ -126,14 +121,31 @@ static void oci_close(struct sl_store *store)
 
 /* ---- objects --------------------------------------------------------------------------------- */
 
+bool sl_oci_pin_parse(const char *pin, char digest[SL_OCI_DIGEST_BYTES], uint64_t *at, uint64_t *of)
+{
+    *at = *of = 0;
+    snprintf(digest, SL_OCI_DIGEST_BYTES, "%s", pin);
+    if (!sl_oci_is_digest(digest))
+        return false;
+    const char *rest = pin + strlen(digest);
+    if (!*rest)
+        return true;
+    return *rest++ == '+' && sl_take_digits(&rest, at) && *rest++ == '/' &&
+           sl_take_digits(&rest, of) && !*rest && *at < *of;
+}
+
 /* source->impl: the blob that the source is pinned to. */
 static int find_blob(struct sl_source *source, struct sl_err *err)
 {
     struct sl_oci *oci = source->store->impl;
-    if (!sl_oci_is_digest(source->version.pin))
+    char digest[SL_OCI_DIGEST_BYTES];
+    uint64_t at, of;
+    if (!sl_oci_pin_parse(source->version.pin, digest, &at, &of) || (of && source->bytes > of - at))
         return sl_fail(err, SL_E_USAGE, "the version of '%s' is not a digest", source->uri);
+    source->piece_at = at;
+    source->piece_of = of;
     sl_autofree char *url =
-        sl_asprintf(err, "%s/v2/%s/blobs/%s", oci->origin, oci->uri.repo, source->version.pin);
+        sl_asprintf(err, "%s/v2/%s/blobs/%s", oci->origin, oci->uri.repo, digest);
     source->impl = url ? sl_http_base_object(&oci->http, url, err) : NULL;
     return source->impl ? 0 : -1;
 }
@@ -170,10 +182,12 @@ static int oci_resolve(struct sl_source *source, struct sl_err *err)
                        "'%s': the artifact has no such file; a folder is written with '/' at its "
                        "end",
                        source->uri);
-    memcpy(source->version.pin, file->digest, sizeof(file->digest));
+    memcpy(source->version.pin, file->pin, sizeof(file->pin));
     memcpy(sums.items[0].value, file->sha256, sizeof(file->sha256));
-    if (!source->checksums && sl_source_set_checksums(source, &sums, err) < 0)
+    if (file->hashed && !source->checksums && sl_source_set_checksums(source, &sums, err) < 0)
         return -1;
+    source->opened = strchr(file->pin, '+') != NULL; /* a tar told how long it is, no answer will */
+    source->bytes = source->opened ? file->bytes : 0;
     return find_blob(source, err);
 }
 

@@ -12,6 +12,8 @@
 #include "imds.h"
 #include "json.h"
 #include "log.h"
+#include "oci_options.h"
+#include "store_kind.h"
 #include "thread.h"
 #include "url.h"
 
@@ -23,8 +25,8 @@ enum {
 
 struct sl_oci_auth {
     const struct sl_source_config *config;
-    const char *repo;
-    bool bare;
+    const char *host, *repo;
+    bool bare, helpers; /* helpers: programs that keep logins may be asked */
     struct sl_oci_login login;
     struct sl_tokens *tokens; /* whole values of the Authorization header */
     struct {
@@ -36,11 +38,11 @@ struct sl_oci_auth {
 
 /* ---- the token service ----------------------------------------------------------------------- */
 
-static int check_realm(const struct sl_oci_auth *auth, const char *realm, struct sl_err *err)
+static int check_realm(const struct sl_oci_login *login, const char *realm, struct sl_err *err)
 {
     static const char whose[] = "the registry's token service";
     sl_autourl url = {0};
-    if (auth->login.password || auth->login.identity)
+    if (login->password || login->identity)
         return sl_token_url_check(realm, whose, err);
     if (sl_url_parse(realm, &url, err) < 0)
         return sl_wrap(err, "%s", whose);
@@ -87,8 +89,31 @@ static int take_token(const struct sl_token_request *request, const struct sl_an
     return result;
 }
 
-static int ask_service(const struct sl_oci_auth *auth, const struct sl_token_request *request,
-                       char **text, int64_t *expires, struct sl_err *err)
+/* By a program, and no file has it itself. */
+static bool is_kept(const struct sl_oci_login *login)
+{
+    return login->helper && !login->user && !login->identity;
+}
+
+static void advise(const struct sl_oci_auth *auth, const struct sl_oci_login *login,
+                   char advice[300])
+{
+    const char *from = auth->login.from ? auth->login.from : "";
+    if (is_kept(&auth->login))
+        snprintf(advice, 300, "%.120s leaves the login to docker-credential-%.60s: %s", from,
+                 auth->login.helper,
+                 login->user || login->identity ? "log in again with it"
+                                                : "see source.oci.credentialHelpers");
+    else
+        snprintf(advice, 300, "%s%.200s",
+                 *from ? "log in again; the login is from "
+                       : "give a login by source.oci.dockerConfig",
+                 from);
+}
+
+static int ask_service(const struct sl_oci_auth *auth, const struct sl_oci_login *login,
+                       const struct sl_token_request *request, char **text, int64_t *expires,
+                       struct sl_err *err)
 {
     sl_autosecretanswer answer = {0};
     if (sl_token_request(request, &answer, err) < 0)
@@ -96,19 +121,15 @@ static int ask_service(const struct sl_oci_auth *auth, const struct sl_token_req
     if (answer.status >= 200 && answer.status < 300)
         return take_token(request, &answer, text, expires, err);
     char advice[300];
-    snprintf(advice, sizeof(advice), "%s%.200s",
-             auth->login.from ? "log in again; the login is from "
-                              : "give a login by "
-                                "source.oci.dockerConfig",
-             auth->login.from ? auth->login.from : "");
+    advise(auth, login, advice);
     return sl_token_refused(request, &answer, advice, err);
 }
 
-static int ask_with_identity(const struct sl_oci_auth *auth, const char *realm, const char *query,
-                             struct sl_token_request *request, char **text, int64_t *expires,
-                             struct sl_err *err)
+static int ask_with_identity(const struct sl_oci_auth *auth, const struct sl_oci_login *login,
+                             const char *realm, const char *query, struct sl_token_request *request,
+                             char **text, int64_t *expires, struct sl_err *err)
 {
-    sl_autosecret char *identity = sl_url_encode(auth->login.identity, false, err);
+    sl_autosecret char *identity = sl_url_encode(login->identity, false, err);
     sl_autosecret char *form =
         identity ? sl_asprintf(err, "grant_type=refresh_token&client_id=sluice&%s&refresh_token=%s",
                                query, identity)
@@ -117,20 +138,20 @@ static int ask_with_identity(const struct sl_oci_auth *auth, const char *realm, 
         return -1;
     request->url = realm;
     request->form = form;
-    return ask_service(auth, request, text, expires, err);
+    return ask_service(auth, login, request, text, expires, err);
 }
 
-static int ask_with_login(const struct sl_oci_auth *auth, const char *realm, const char *query,
-                          struct sl_token_request *request, char **text, int64_t *expires,
-                          struct sl_err *err)
+static int ask_with_login(const struct sl_oci_auth *auth, const struct sl_oci_login *login,
+                          const char *realm, const char *query, struct sl_token_request *request,
+                          char **text, int64_t *expires, struct sl_err *err)
 {
     sl_autofree char *url =
         sl_asprintf(err, "%s%c%s", realm, strchr(realm, '?') ? '&' : '?', query);
     sl_autosecret char *basic = NULL, *header = NULL;
     if (!url)
         return -1;
-    if (auth->login.password) {
-        basic = sl_http_basic(auth->login.user, auth->login.password, err);
+    if (login->password) {
+        basic = sl_http_basic(login->user, login->password, err);
         header = basic ? sl_asprintf(err, "Authorization: %s", basic) : NULL;
         if (!header)
             return -1;
@@ -138,33 +159,35 @@ static int ask_with_login(const struct sl_oci_auth *auth, const char *realm, con
     const char *const headers[] = {header, NULL};
     request->url = url;
     request->headers = headers;
-    return ask_service(auth, request, text, expires, err);
+    return ask_service(auth, login, request, text, expires, err);
 }
 
-static int ask_bearer(const struct sl_oci_auth *auth, const struct sl_oci_challenge *challenge,
-                      char **text, int64_t *expires, struct sl_err *err)
+static int ask_bearer(const struct sl_oci_auth *auth, const struct sl_oci_login *login,
+                      const struct sl_oci_challenge *challenge, char **text, int64_t *expires,
+                      struct sl_err *err)
 {
     struct sl_token_request request = {.what = "cannot get a token from the registry's service",
                                        .tls = auth->config->tls,
                                        .cancel = auth->config->cancel};
     sl_autofree char *query = make_query(auth, challenge, err);
-    if (!query || check_realm(auth, challenge->realm, err) < 0)
+    if (!query || check_realm(login, challenge->realm, err) < 0)
         return -1;
-    if (auth->login.identity)
-        return ask_with_identity(auth, challenge->realm, query, &request, text, expires, err);
-    return ask_with_login(auth, challenge->realm, query, &request, text, expires, err);
+    if (login->identity)
+        return ask_with_identity(auth, login, challenge->realm, query, &request, text, expires,
+                                 err);
+    return ask_with_login(auth, login, challenge->realm, query, &request, text, expires, err);
 }
 
-static int make_basic(const struct sl_oci_auth *auth, char **text, struct sl_err *err)
+static int make_basic(const struct sl_oci_login *login, char **text, struct sl_err *err)
 {
-    if (!auth->login.password)
+    if (!login->password)
         return sl_fail(err, SL_E_AUTH,
                        "the registry wants a user and a password: give a login by "
                        "source.oci.dockerConfig%s%s%s",
-                       auth->login.helper ? " (the one there is kept by docker-credential-" : "",
-                       auth->login.helper ? auth->login.helper : "",
-                       auth->login.helper ? ", which sluice does not run)" : "");
-    *text = sl_http_basic(auth->login.user, auth->login.password, err);
+                       login->helper ? " (the one there is kept by docker-credential-" : "",
+                       login->helper ? login->helper : "",
+                       login->helper ? ", see source.oci.credentialHelpers)" : "");
+    *text = sl_http_basic(login->user, login->password, err);
     return *text ? 0 : -1;
 }
 
@@ -186,25 +209,36 @@ static int ask(void *arg, char **text, int64_t *expires, struct sl_err *err)
 {
     struct sl_oci_auth *auth = arg;
     struct sl_oci_challenge challenge = {0};
+    struct sl_oci_login kept = {0};
+    const struct sl_oci_login *login = &auth->login;
     int result = copy_challenge(auth, &challenge, err);
+    if (result == 0 && auth->helpers && is_kept(login)) { /* anew: what it gives may end, too */
+        result = sl_oci_helper_ask(login->helper, auth->host, auth->config->cancel, &kept, err);
+        login = &kept;
+    }
     if (result == 0 && challenge.basic)
-        result = make_basic(auth, text, err);
+        result = make_basic(login, text, err);
     else if (result == 0)
-        result = ask_bearer(auth, &challenge, text, expires, err);
+        result = ask_bearer(auth, login, &challenge, text, expires, err);
+    sl_oci_login_release(&kept);
     sl_oci_challenge_release(&challenge);
     return result;
 }
 
 /* ---- for requests ---------------------------------------------------------------------------- */
 
-struct sl_oci_auth *sl_oci_auth_new(const struct sl_source_config *config, const char *repo,
-                                    bool bare, struct sl_oci_login *login, struct sl_err *err)
+struct sl_oci_auth *sl_oci_auth_new(const struct sl_source_config *config, const char *host,
+                                    const char *repo, bool bare, struct sl_oci_login *login,
+                                    struct sl_err *err)
 {
+    const struct sl_oci_options *options = sl_source_options(config, &sl_oci_table);
     struct sl_oci_auth *auth = sl_alloc(sizeof(*auth), err);
     if (!auth)
         return NULL;
     auth->config = config;
+    auth->host = host;
     auth->repo = repo;
+    auth->helpers = options && options->credential_helpers;
     auth->bare = bare;
     pthread_mutex_init(&auth->locked.mutex, NULL);
     auth->tokens = sl_tokens_new(ask, auth, MARGIN_SECONDS, err);

@@ -36,11 +36,13 @@ static int refuse_login(const struct sl_oci *oci, const char *what, struct sl_er
                             "account's rights, and that the login is not out of date",
                             what, login->from);
     if (login->helper)
-        return sl_fail_code(err, SL_E_AUTH, "DENIED",
-                            "%s: the registry wants a login, and %.200s leaves it to "
-                            "docker-credential-%.60s, which sluice does not run: give a file with "
-                            "the login itself by source.oci.dockerConfig",
-                            what, login->from, login->helper);
+        return sl_fail_code(
+            err, SL_E_AUTH, "DENIED",
+            "%s: the registry wants a login, and %.200s leaves it to "
+            "docker-credential-%.60s: set source.oci.credentialHelpers if sluice may "
+            "run it, and look whether it has a login that may read this; or give a "
+            "file with the login itself by source.oci.dockerConfig",
+            what, login->from, login->helper);
     return sl_fail_code(err, SL_E_AUTH, "DENIED",
                         "%s: there is no such repository, or it wants a login: check the name; if "
                         "it is right, give a login by source.oci.dockerConfig (`docker login "
@@ -196,7 +198,8 @@ int sl_oci_files(struct sl_oci *oci, const struct sl_oci_manifest **manifest, st
     char what[WHAT_BYTES];
     struct sl_oci_manifest made = {0};
     snprintf(what, sizeof(what), "cannot open '%.380s'", oci->store->uri);
-    if (!is_known(oci) && resolve(oci, what, &made, err) < 0) {
+    if (!is_known(oci) &&
+        (resolve(oci, what, &made, err) < 0 || sl_oci_unpack(oci, &made, what, err) < 0)) {
         sl_oci_manifest_release(&made);
         return -1;
     }
@@ -230,8 +233,8 @@ int sl_oci_list(struct sl_store *store,
         const struct sl_entry entry = {.name = file->name + below,
                                        .bytes = file->bytes,
                                        .etag = "",
-                                       .pin = file->digest,
-                                       .sums = &sums};
+                                       .pin = file->pin,
+                                       .sums = file->hashed ? &sums : NULL};
         found = true;
         if (each(&entry, arg, err) < 0)
             return -1;

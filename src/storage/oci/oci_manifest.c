@@ -1,7 +1,8 @@
 /*
  * Which files a manifest names. Whoever packs models gives them names in annotations (ModelPack,
- * ORAS), beside the digest (Ollama), or none at all: then the kind of a layer says what it is. What
- * is packed into an archive is refused, not left out: a model without it would look whole.
+ * ORAS), beside the digest (Ollama), or none at all: then the kind of a layer says what it is.
+ * Layers that are tars are noted (oci_layers.c reads them). What is packed by gzip or zstd is
+ * refused, not left out: a model without it would look whole.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -76,29 +77,49 @@ static char *make_name(const json_t *layers, size_t index, struct sl_err *err)
     return sl_asprintf(err, "%s-%05zu-of-%05zu%s", kind->stem, place, all, kind->extension);
 }
 
+static const char *annotation(const json_t *layer, const char *key)
+{
+    const char *text = sl_json_get_string(json_object_get(layer, "annotations"), key);
+    return text && *text ? text : NULL;
+}
+
 /* As whoever pushed it says; NULL: not at all. Borrowed. */
 static const char *given_name(const json_t *layer)
 {
-    static const char *const keys[] = {"org.cncf.model.filepath", "org.opencontainers.image.title"};
-    const json_t *annotations = json_object_get(layer, "annotations");
-    for (size_t i = 0; i < SL_COUNT(keys); i++) {
-        const char *name = sl_json_get_string(annotations, keys[i]);
-        if (name && *name)
-            return name;
-    }
+    const char *path = annotation(layer, "org.cncf.model.filepath");
+    const char *title = annotation(layer, "org.opencontainers.image.title");
+    if (path || title)
+        return path ? path : title;
     return sl_json_get_string(layer, "name");
 }
 
+static bool is_image_layer(const json_t *layer)
+{
+    return strstr(type_of(layer), ".image.layer.") || strstr(type_of(layer), ".image.rootfs.");
+}
+
+/* As `oras push` marks a folder that it has packed. */
+static bool is_folder(const json_t *layer)
+{
+    const char *unpack = annotation(layer, "io.deis.oras.content.unpack");
+    return unpack && strcmp(unpack, "true") == 0;
+}
+
+static bool is_packed(const json_t *layer)
+{
+    static const char *const marks[] = {"+gzip", ".gzip", "+zstd", ".zstd"};
+    for (size_t i = 0; i < SL_COUNT(marks); i++)
+        if (strstr(type_of(layer), marks[i]))
+            return true;
+    return false;
+}
+
+/* Files that `oras push` was told no kind of have that of an image's layer, and a title. */
 static bool is_archive(const json_t *layer)
 {
-    static const char *const marks[] = {".tar", "+gzip", ".gzip", "+zstd"};
-    const char *type = type_of(layer);
-    const char *unpack =
-        sl_json_get_string(json_object_get(layer, "annotations"), "io.deis.oras.content.unpack");
-    for (size_t i = 0; i < SL_COUNT(marks); i++)
-        if (strstr(type, marks[i]))
-            return true;
-    return unpack && strcmp(unpack, "true") == 0;
+    if (is_image_layer(layer) && annotation(layer, "org.opencontainers.image.title"))
+        return is_folder(layer);
+    return is_folder(layer) || is_packed(layer) || strstr(type_of(layer), ".tar");
 }
 
 /* ---- layers ---------------------------------------------------------------------------------- */
@@ -113,32 +134,55 @@ static int take_digest(const json_t *item, const char *what, char digest[SL_OCI_
     return 0;
 }
 
-static int refuse_archive(const json_t *layer, const char *what, struct sl_err *err)
+int sl_oci_refuse_packed(const char *what, const char *packing, struct sl_err *err)
 {
     return sl_fail(err, SL_E_FORMAT,
-                   "%s: a layer is an archive (%.*s), and sluice reads layers that are files: push "
-                   "the model's files one by one (oras push, or ModelPack's raw layers)",
-                   what, TYPE_BYTES_SHOWN, type_of(layer));
+                   "%s: a layer is packed (%.*s), so it cannot be read by ranges: build the image "
+                   "with `docker buildx build --output type=registry,compression=uncompressed,"
+                   "force-compression=true`, or push the model's files one by one (oras push)",
+                   what, TYPE_BYTES_SHOWN, packing);
+}
+
+static int take_size(const json_t *layer, const char *what, uint64_t *bytes, struct sl_err *err)
+{
+    const json_t *size = json_object_get(layer, "size");
+    if (!json_is_integer(size) || json_integer_value(size) < 0 ||
+        (uint64_t)json_integer_value(size) > SL_OBJECT_BYTES_MAX)
+        return hostile(what, err, "the size of a layer is no size");
+    *bytes = (uint64_t)json_integer_value(size);
+    return 0;
+}
+
+static int take_tar(const json_t *layer, const char *what, struct sl_oci_manifest *manifest,
+                    struct sl_err *err)
+{
+    struct sl_oci_layer *tar = &manifest->layers[manifest->layer_count];
+    if (is_packed(layer))
+        return sl_oci_refuse_packed(what, type_of(layer), err);
+    if (take_size(layer, what, &tar->bytes, err) < 0 ||
+        take_digest(layer, what, tar->digest, err) < 0)
+        return -1;
+    tar->image = is_image_layer(layer) && !is_folder(layer);
+    manifest->layer_count++;
+    return 0;
 }
 
 /* Nothing is added for a layer that is no file, such as a signature. */
 static int take_layer(const json_t *layers, size_t index, const char *what,
                       struct sl_oci_manifest *manifest, struct sl_err *err)
 {
-    const json_t *layer = json_array_get(layers, index), *size = json_object_get(layer, "size");
+    const json_t *layer = json_array_get(layers, index);
     const char *name = given_name(layer);
     struct sl_oci_file *file = &manifest->files[manifest->count];
     if (is_archive(layer))
-        return refuse_archive(layer, what, err);
+        return take_tar(layer, what, manifest, err);
     if (!name && !find_unnamed(type_of(layer)))
         return 0;
-    if (!json_is_integer(size) || json_integer_value(size) < 0 ||
-        (uint64_t)json_integer_value(size) > SL_OBJECT_BYTES_MAX)
-        return hostile(what, err, "the size of a layer is no size");
-    if (take_digest(layer, what, file->digest, err) < 0)
+    if (take_size(layer, what, &file->bytes, err) < 0 ||
+        take_digest(layer, what, file->pin, err) < 0)
         return -1;
-    sl_unhex(file->digest + sizeof("sha256:") - 1, file->sha256, sizeof(file->sha256));
-    file->bytes = (uint64_t)json_integer_value(size);
+    sl_unhex(file->pin + sizeof("sha256:") - 1, file->sha256, sizeof(file->sha256));
+    file->hashed = true;
     file->name = name ? sl_strdup(name, err) : make_name(layers, index, err);
     manifest->count += file->name != NULL;
     return file->name ? 0 : -1;
@@ -148,13 +192,14 @@ static int take_layers(const json_t *layers, const char *what, struct sl_oci_man
                        struct sl_err *err)
 {
     size_t count = json_array_size(layers);
-    manifest->files = sl_alloc(SL_MAX(count, (size_t)1) * sizeof(*manifest->files), err);
-    if (!manifest->files)
+    manifest->files = sl_alloc_array(count + 1, sizeof(*manifest->files), err);
+    manifest->layers = sl_alloc_array(count + 1, sizeof(*manifest->layers), err);
+    if (!manifest->files || !manifest->layers)
         return -1;
     for (size_t i = 0; i < count; i++)
         if (take_layer(layers, i, what, manifest, err) < 0)
             return -1;
-    if (manifest->count)
+    if (manifest->count || manifest->layer_count)
         return 0;
     return sl_fail(err, SL_E_FORMAT,
                    "%s: none of its %zu layers is a file with a name: is it a model? (oras and "
@@ -234,5 +279,6 @@ void sl_oci_manifest_release(struct sl_oci_manifest *manifest)
     for (size_t i = 0; i < manifest->count; i++)
         free(manifest->files[i].name);
     free(manifest->files);
+    free(manifest->layers);
     *manifest = (struct sl_oci_manifest){0};
 }

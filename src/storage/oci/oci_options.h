@@ -8,7 +8,9 @@
 /** `source.oci`; rows in oci.c. */
 struct sl_oci_options {
     char *docker_config;
-    bool plain_http;
+    bool plain_http, credential_helpers;
+    char *image_folder;
+    uint64_t check_layers_up_to;
 };
 extern const struct sl_option_table sl_oci_table;
 extern const struct sl_store_kind sl_oci_store;

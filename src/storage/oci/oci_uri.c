@@ -6,7 +6,7 @@
 
 #include "oci_store.h"
 
-enum { HOST_BYTES_MAX = 255, REPO_BYTES_MAX = 255, TAG_BYTES_MAX = 128, PATH_BYTES_MAX = 4096 };
+enum { HOST_BYTES_MAX = 255, REPO_BYTES_MAX = 255, TAG_BYTES_MAX = 128 };
 
 static int refuse(const char *uri, struct sl_err *err, const char *why)
 {
@@ -70,21 +70,6 @@ static bool is_tag(const char *text)
     return true;
 }
 
-/* No part of it may be empty, "." or "..". */
-static bool is_path(const char *path)
-{
-    if (strlen(path) > PATH_BYTES_MAX)
-        return false;
-    while (*path) {
-        size_t bytes = strcspn(path, "/");
-        if (bytes == 0 || (bytes == 1 && path[0] == '.') ||
-            (bytes == 2 && strncmp(path, "..", 2) == 0))
-            return false;
-        path += bytes + (path[bytes] == '/');
-    }
-    return true;
-}
-
 static int take_host(const char *uri, const char **rest, struct sl_oci_uri *parts,
                      struct sl_err *err)
 {
@@ -141,7 +126,7 @@ int sl_oci_uri_parse(const char *uri, struct sl_oci_uri *parts, struct sl_err *e
         take_reference(uri, &rest, parts, err) < 0)
         return -1;
     rest += *rest == '/';
-    if (!is_path(rest))
+    if (!sl_repository_path_is_plain(rest))
         return refuse(uri, err, "has an invalid path");
     parts->path = sl_strdup(rest, err);
     return parts->path ? 0 : -1;

@@ -334,6 +334,10 @@ static int drain(struct sl_store *store, struct sl_fetch *fetch, uint8_t *data, 
 
 static int read_head(struct sl_source *source, uint64_t head_bytes, struct sl_err *err)
 {
+    if (source->opened) /* by resolve */
+        head_bytes = SL_MIN(head_bytes, source->bytes);
+    if (head_bytes == 0)
+        return 0;
     SL_AUTO(sl_fetch) fetch = sl_fetch_new(source->store, err);
     if (!fetch)
         return -1;

@@ -26,6 +26,17 @@ bool sl_version_id_counts(const char *version_id);
  */
 bool sl_version_date_settled(const char *last_modified, const char *date);
 
+/* repository.c: for kinds whose URIs end in the path of a file in a repository. */
+
+enum { SL_REPOSITORY_PATH_BYTES_MAX = 4096 };
+/** Not longer than that, and no part of it empty, "." or ".."? "" is fine, and '/' at its end. */
+bool sl_repository_path_is_plain(const char *path);
+/** The store is the folder of the path that the URI ends with, its last part the key; fills
+ * store->uri. folder ("" or with '/' at its end) and key are malloc'ed, the caller's, after a
+ * failure too. SL_E_NO_SPACE. */
+int sl_repository_split(struct sl_store *store, const char *uri, const char *path, char **folder,
+                        char **key, struct sl_err *err);
+
 /** What is not locked is set by its opening. */
 struct sl_store {
     const struct sl_store_kind *kind;
@@ -64,7 +75,10 @@ struct sl_source {
     uint8_t *head;                  /* the first bytes, kept */
     size_t head_bytes;
     struct sl_source_verifier *verifier; /* NULL: none; borrowed */
-    bool opened;                         /* the first answer came: bytes and version are known */
+    bool opened;                         /* bytes and version are known: by the first answer, or by
+                                            resolve */
+    uint64_t piece_at, piece_of; /* it is a piece of what the transport reads, from this byte on, of
+                                    so many; piece_of 0: it is all of it. Set with `opened` */
     struct sl_counter requests, received;
     void *impl; /* the kind's: where the object is */
 };
@@ -139,8 +153,8 @@ struct sl_store_kind {
     int (*locate)(struct sl_source *source, struct sl_err *err);
     /**
      * After locate, of a source whose version is not known: what must be asked of the store before
-     * its objects, such as which commit a revision is; may fill source->version.pin. May block; any
-     * thread. NULL: nothing.
+     * its objects, such as which commit a revision is; may fill source->version.pin, and with it
+     * source->bytes and source->opened. May block; any thread. NULL: nothing.
      */
     int (*resolve)(struct sl_source *source, struct sl_err *err);
     void (*forget)(struct sl_source *source); /* may be NULL */

@@ -8,7 +8,6 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
-#include <spawn.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -16,6 +15,7 @@
 #include <unistd.h>
 
 #include "bench_parts.h"
+#include "spawn.h"
 
 enum { SAMPLE_MS = 10, ENDING_MS = 2, TAIL_BYTES = 512 };
 
@@ -41,43 +41,13 @@ bool sl_bench_program_found(const char *name)
     return false;
 }
 
-static int prepare(posix_spawnattr_t *attributes, posix_spawn_file_actions_t *actions,
-                   int write_end)
-{
-    sigset_t defaults, none;
-    sigemptyset(&none);
-    sigemptyset(&defaults);
-    sigaddset(&defaults, SIGPIPE);
-    int failed = posix_spawnattr_setsigdefault(attributes, &defaults);
-    failed = failed ? failed : posix_spawnattr_setsigmask(attributes, &none);
-    failed = failed ? failed : posix_spawnattr_setpgroup(attributes, 0);
-    failed = failed ? failed
-                    : posix_spawnattr_setflags(attributes, POSIX_SPAWN_SETSIGDEF |
-                                                               POSIX_SPAWN_SETSIGMASK |
-                                                               POSIX_SPAWN_SETPGROUP);
-    failed =
-        failed ? failed
-               : posix_spawn_file_actions_addopen(actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-    failed =
-        failed ? failed
-               : posix_spawn_file_actions_addopen(actions, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
-    return failed ? failed : posix_spawn_file_actions_adddup2(actions, write_end, STDERR_FILENO);
-}
-
 static int start(char *const *argv, struct running *running, struct sl_err *err)
 {
-    posix_spawnattr_t attributes;
-    posix_spawn_file_actions_t actions;
     int ends[2];
     if (pipe2(ends, O_CLOEXEC) < 0)
         return sl_fail_errno(err, SL_E_NO_SPACE, errno, "cannot make a pipe for '%s'", argv[0]);
-    posix_spawnattr_init(&attributes);
-    posix_spawn_file_actions_init(&actions);
-    int failed = prepare(&attributes, &actions, ends[1]);
-    if (!failed)
-        failed = posix_spawnp(&running->pid, argv[0], &actions, &attributes, argv, environ);
-    posix_spawnattr_destroy(&attributes);
-    posix_spawn_file_actions_destroy(&actions);
+    const int fds[] = {-1, -1, ends[1]};
+    int failed = sl_spawn(argv[0], argv, fds, &running->pid);
     close(ends[1]);
     running->stderr_fd = ends[0];
     if (!failed)

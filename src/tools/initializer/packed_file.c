@@ -11,6 +11,7 @@
 #include <zlib.h>
 
 #include "buf.h"
+#include "tar.h"
 
 enum { INPUT_BYTES = 256 * 1024 };
 
@@ -21,24 +22,6 @@ struct sl_packed_file {
     bool is_gzip, started, between; /* between: a member has ended */
     uint8_t input[INPUT_BYTES];
 };
-
-const char *sl_packing_name(const uint8_t *head, size_t bytes)
-{
-    static const struct {
-        const char *name;
-        size_t bytes;
-        uint8_t magic[6];
-    } rows[] = {
-        {"gzip", 2, {0x1f, 0x8b}},
-        {"bzip2", 3, {'B', 'Z', 'h'}},
-        {"xz", 6, {0xfd, '7', 'z', 'X', 'Z', 0}},
-        {"zstd", 4, {0x28, 0xb5, 0x2f, 0xfd}},
-    };
-    for (size_t i = 0; i < SL_COUNT(rows); i++)
-        if (bytes >= rows[i].bytes && memcmp(head, rows[i].magic, rows[i].bytes) == 0)
-            return rows[i].name;
-    return NULL;
-}
 
 static int broken(struct sl_err *err, const char *why)
 {
@@ -76,7 +59,7 @@ struct sl_packed_file *sl_packed_file_open(int fd, uint64_t bytes, struct sl_err
     if (read_raw(file, head, sizeof(head), &got, err) < 0)
         return NULL;
     file->offset = 0;
-    const char *packing = sl_packing_name(head, got);
+    const char *packing = sl_tar_packing(head, got);
     file->is_gzip = packing && strcmp(packing, "gzip") == 0;
     if (packing && !file->is_gzip) {
         sl_fail_code(err, SL_E_FORMAT, "archive.packing",

@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "publish.h"
+#include "tar.h"
 #include "tree.h"
 
 enum { ROOM_STEP_BYTES = 16 * 1024 * 1024, SHOWN_BYTES_MAX = 200 };
@@ -125,28 +126,11 @@ static int bad_name(struct sl_err *err, const char *name, size_t bytes, const ch
 static int clean_name(const char *name, size_t bytes, char clean[SL_UNPACK_NAME_BYTES_MAX + 1],
                       struct sl_err *err)
 {
-    size_t used = 0;
-    if (memchr(name, 0, bytes))
-        return bad_name(err, name, bytes, "has a NUL byte in its name");
-    for (size_t begin = 0; begin < bytes;) {
-        const char *slash = memchr(name + begin, '/', bytes - begin);
-        size_t end = slash ? (size_t)(slash - name) : bytes, length = end - begin;
-        const char *component = name + begin;
-        begin = end + 1;
-        if (length == 0 || (length == 1 && *component == '.'))
-            continue;
-        if (length == 2 && memcmp(component, "..", 2) == 0)
-            return bad_name(err, name, bytes, "leads out of the archive by '..'");
-        if (used + 1 + length > SL_UNPACK_NAME_BYTES_MAX)
-            return bad_name(err, name, bytes, "has a name longer than 1024 bytes");
-        if (used)
-            clean[used++] = '/';
-        memcpy(clean + used, component, length);
-        used += length;
-    }
-    clean[used] = 0;
+    const char *fault = sl_tar_clean_name(name, bytes, clean, SL_UNPACK_NAME_BYTES_MAX + 1);
+    if (fault)
+        return bad_name(err, name, bytes, fault);
     struct sl_err why = SL_ERR_INIT;
-    if (used && sl_name_check(clean, used, &why) < 0)
+    if (*clean && sl_name_check(clean, strlen(clean), &why) < 0)
         return bad_name(err, name, bytes, "has a name that cannot be a file here");
     return 0;
 }

@@ -47,6 +47,8 @@ struct sl_hf {
 /** hf_token.c: hf->token or token_file, as the hub's client finds them, into hf->http. Reads no
  * file. */
 int sl_hf_find_token(struct sl_hf *hf, const struct sl_hf_options *options, struct sl_err *err);
+/** It is wiped. */
+void sl_hf_forget_token(struct sl_hf *hf);
 /** hf_token.c: is the variable one of 1, on, yes, true? */
 bool sl_hf_variable_is_true(const char *name);
 

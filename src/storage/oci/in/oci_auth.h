@@ -16,7 +16,7 @@ struct sl_oci_login {
     char *user, *password; /* NULL: there is none */
     char *identity;        /* an identity token instead; NULL: none */
     char *from;            /* "'/root/.docker/config.json'" */
-    char *helper;          /* the program that keeps it, which sluice does not run; NULL: none */
+    char *helper;          /* the program that keeps it; NULL: none */
 };
 void sl_oci_login_release(struct sl_oci_login *login);
 /**
@@ -41,10 +41,16 @@ int sl_oci_challenge_parse(const char *header, struct sl_oci_challenge *challeng
 void sl_oci_challenge_release(struct sl_oci_challenge *challenge);
 
 struct sl_oci_auth;
-/** bare: the registry is asked over plain http on another machine, where no password may go. The
- * config is borrowed, the login taken over. Any thread, but new and free. */
-struct sl_oci_auth *sl_oci_auth_new(const struct sl_source_config *config, const char *repo,
-                                    bool bare, struct sl_oci_login *login, struct sl_err *err);
+/** Ask docker-credential-NAME, of PATH's absolute directories, for the login of a host; what it
+ * says it has none of is no error. Runs it, blocks a minute at most. SL_E_USAGE: the name is none;
+ * SL_E_AUTH, SL_E_CANCELED. */
+int sl_oci_helper_ask(const char *name, const char *host, struct sl_cancel *cancel,
+                      struct sl_oci_login *login, struct sl_err *err);
+/** bare: the registry is asked over plain http on another machine, where no password may go.
+ * config, host and repo are borrowed, the login taken over. Any thread, but new and free. */
+struct sl_oci_auth *sl_oci_auth_new(const struct sl_source_config *config, const char *host,
+                                    const char *repo, bool bare, struct sl_oci_login *login,
+                                    struct sl_err *err);
 void sl_oci_auth_free(struct sl_oci_auth *auth);
 /** The header of a request to the registry; *token: which one it is, 0: none. May block. SL_E_AUTH,
  * SL_E_NET. */

@@ -28,17 +28,26 @@ void sl_oci_uri_release(struct sl_oci_uri *parts);
 /** "sha256:" and 64 lower-case hex digits, at the text's end. */
 bool sl_oci_is_digest(const char *text);
 
-/** A file of an artifact. */
+/** A file of an artifact: a blob, or a piece of one. */
 struct sl_oci_file {
     char *name;
     uint64_t bytes;
-    char digest[SL_OCI_DIGEST_BYTES];
+    char pin[SL_PIN_TEXT_MAX]; /* see sl_oci_pin_parse() */
+    bool hashed;               /* sha256 is known */
     uint8_t sha256[32];
+};
+/** A blob that is a tar. */
+struct sl_oci_layer {
+    char digest[SL_OCI_DIGEST_BYTES];
+    uint64_t bytes;
+    bool image; /* of a container image: whiteouts count, and one folder of it is the model */
 };
 /** What a manifest says. Release it, after a failure too. */
 struct sl_oci_manifest {
-    struct sl_oci_file *files; /* in the order of the manifest */
+    struct sl_oci_file *files; /* in the order of the manifest, or sorted behind sl_oci_unpack() */
     size_t count;
+    struct sl_oci_layer *layers; /* in the order of the manifest */
+    size_t layer_count;
     char child[SL_OCI_DIGEST_BYTES]; /* it is an index: the manifest to ask for instead; else "" */
 };
 /**
@@ -49,6 +58,13 @@ struct sl_oci_manifest {
 int sl_oci_manifest_parse(const char *text, size_t bytes, const char *what,
                           struct sl_oci_manifest *manifest, struct sl_err *err);
 void sl_oci_manifest_release(struct sl_oci_manifest *manifest);
+
+/** Of a layer that is packed, by this kind or program: what to do instead. -1, SL_E_FORMAT. */
+int sl_oci_refuse_packed(const char *what, const char *packing, struct sl_err *err);
+/** Where a pin leads: "sha256:…", the whole blob, or "sha256:…+AT/OF", a piece of one of so many
+ * bytes (of: 0 for a whole one). false: it is no pin. */
+bool sl_oci_pin_parse(const char *pin, char digest[SL_OCI_DIGEST_BYTES], uint64_t *at,
+                      uint64_t *of);
 
 /** store->impl */
 struct sl_oci {
@@ -66,6 +82,11 @@ struct sl_oci {
     } locked;
 };
 
+/** Add the files in the manifest's layers, which are read for it: their headers, or all where that
+ * is no more than source.oci.checkLayersUpTo. what: "cannot open 'oci://…'". Blocks. SL_E_FORMAT,
+ * SL_E_INTEGRITY, and what reading fails with. */
+int sl_oci_unpack(struct sl_oci *oci, struct sl_oci_manifest *manifest, const char *what,
+                  struct sl_err *err);
 /** The artifact's files, asked for once; borrowed from the store. Blocks. Any thread. */
 int sl_oci_files(struct sl_oci *oci, const struct sl_oci_manifest **manifest, struct sl_err *err);
 /** sl_store_kind.list */

@@ -7,9 +7,6 @@
 #include "err.h"
 #include "mem.h"
 
-/** "gzip", "bzip2", "xz", "zstd" by the first bytes, NULL for none of them. */
-const char *sl_packing_name(const uint8_t *head, size_t bytes);
-
 struct sl_packed_file;
 /** fd (borrowed) holds `bytes` bytes; gzip is seen by its first two. */
 struct sl_packed_file *sl_packed_file_open(int fd, uint64_t bytes, struct sl_err *err);

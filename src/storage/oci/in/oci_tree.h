@@ -1,0 +1,35 @@
+/*
+ * The files of layers that are tars, laid over one another as an image's are: a later layer
+ * replaces what it names, and takes away what it has a whiteout for.
+ * https://github.com/opencontainers/image-spec/blob/main/layer.md
+ *
+ * Everything in a layer is a stranger's. One thread at a time; no network but the input's.
+ */
+#ifndef SL_OCI_TREE_H
+#define SL_OCI_TREE_H
+
+#include "oci_store.h"
+#include "tar.h"
+
+/** Of all layers of a manifest together. */
+enum { SL_OCI_ENTRIES_MAX = 200000, SL_OCI_NAMES_BYTES_MAX = 64 * 1024 * 1024 };
+
+struct sl_oci_tree;
+/** folder: what of images is wanted, without '/' at its end; "": all. Borrowed. SL_E_NO_SPACE. */
+struct sl_oci_tree *sl_oci_tree_new(const char *folder, struct sl_err *err);
+void sl_oci_tree_free(struct sl_oci_tree *tree);
+SL_AUTO_DEFINE(sl_oci_tree)
+/**
+ * The next layer, which is borrowed until the tree is freed; at: where the input stands in it.
+ * check: the input is read to its end, and files get their hashes. SL_E_FORMAT, SL_E_NO_SPACE, and
+ * the input's errors.
+ */
+int sl_oci_tree_add(struct sl_oci_tree *tree, const struct sl_oci_layer *layer,
+                    const struct sl_tar_input *input, const uint64_t *at, bool check,
+                    struct sl_err *err);
+/** What is left of all, added to the manifest's files, with links as the files that they lead to.
+ * SL_E_FORMAT, SL_E_NO_SPACE. */
+int sl_oci_tree_finish(struct sl_oci_tree *tree, struct sl_oci_manifest *manifest,
+                       struct sl_err *err);
+
+#endif

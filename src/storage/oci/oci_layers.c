@@ -1,0 +1,162 @@
+/*
+ * Layers that are tars. Of a large one only the headers are read, by small ranges: each file in it
+ * is a piece of the blob, which a load reads by ranges like any object. Only the blob as a whole
+ * has a hash, so such pieces have none. A small layer is read whole, checked against its digest,
+ * and its files get hashes of their own.
+ */
+#include <string.h>
+
+#include "hash.h"
+#include "oci_tree.h"
+
+enum {
+    WINDOW_BYTES = 32 * 1024, /* a header, and small files behind it */
+    CHECK_WINDOW_BYTES = 4 * 1024 * 1024,
+    HEADERS_BYTES_MAX = 256 * 1024 * 1024, /* of one layer */
+};
+#define CHECK_BYTES_DEFAULT (UINT64_C(32) * 1024 * 1024)
+
+/* A layer, read in order. */
+struct reading {
+    struct sl_source *source;
+    const char *what;
+    uint64_t at, bytes;
+    uint64_t begin, end; /* of what the window holds */
+    uint8_t *window;
+    size_t window_bytes;
+    uint64_t read_bytes;
+    struct sl_sha256 *sha; /* of all of it; NULL: it is not checked */
+};
+
+/* The next window begins where the input stands: with a hash nothing is ever left out. */
+static int fill(struct reading *reading, struct sl_err *err)
+{
+    size_t bytes = (size_t)SL_MIN(reading->bytes - reading->at, (uint64_t)reading->window_bytes);
+    reading->read_bytes += bytes;
+    if (!reading->sha && reading->read_bytes > HEADERS_BYTES_MAX)
+        return sl_fail(err, SL_E_FORMAT, "its headers need more than 256 MiB");
+    if (sl_source_read(reading->source, reading->at, reading->window, bytes, err) < 0)
+        return -1;
+    const char *packing = reading->at == 0 ? sl_tar_packing(reading->window, bytes) : NULL;
+    if (packing)
+        return sl_oci_refuse_packed(reading->what, packing, err);
+    if (reading->sha)
+        sl_sha256_update(reading->sha, reading->window, bytes);
+    reading->begin = reading->at;
+    reading->end = reading->at + bytes;
+    return 0;
+}
+
+/* sl_tar_input.read */
+static int read_on(void *arg, void *data, uint64_t bytes, uint64_t *got, struct sl_err *err)
+{
+    struct reading *reading = arg;
+    bytes = SL_MIN(bytes, reading->bytes - reading->at);
+    *got = 0;
+    if (!data && !reading->sha) {
+        reading->at += bytes;
+        *got = bytes;
+        return 0;
+    }
+    while (*got < bytes) {
+        if ((reading->at < reading->begin || reading->at >= reading->end) && fill(reading, err) < 0)
+            return -1;
+        uint64_t part = SL_MIN(bytes - *got, reading->end - reading->at);
+        if (data)
+            memcpy((uint8_t *)data + *got, reading->window + (reading->at - reading->begin),
+                   (size_t)part);
+        reading->at += part;
+        *got += part;
+    }
+    return 0;
+}
+
+static int check_digest(const struct reading *reading, const struct sl_oci_layer *layer,
+                        struct sl_err *err)
+{
+    char own[SL_OCI_DIGEST_BYTES] = "sha256:";
+    uint8_t digest[32];
+    sl_sha256_finish(reading->sha, digest);
+    sl_hex(digest, sizeof(digest), own + 7);
+    if (strcmp(own, layer->digest) == 0)
+        return 0;
+    return sl_fail(err, SL_E_INTEGRITY,
+                   "its bytes are %s: push it again, if nothing between here and the registry "
+                   "changes what it sends",
+                   own);
+}
+
+static int read_layer(struct sl_source *source, const struct sl_oci_layer *layer, bool check,
+                      const char *what, struct sl_oci_tree *tree, struct sl_err *err)
+{
+    struct reading reading = {.source = source,
+                              .what = what,
+                              .bytes = layer->bytes,
+                              .window_bytes = check ? CHECK_WINDOW_BYTES : WINDOW_BYTES};
+    SL_AUTO(sl_sha256) sha = check ? sl_sha256_new(err) : NULL;
+    sl_autofree uint8_t *window = sl_alloc(reading.window_bytes, err);
+    if (!window || (check && !sha))
+        return -1;
+    reading.window = window;
+    reading.sha = sha;
+    const struct sl_tar_input input = {read_on, &reading};
+    if (sl_oci_tree_add(tree, layer, &input, &reading.at, check, err) < 0)
+        return -1;
+    return check ? check_digest(&reading, layer, err) : 0;
+}
+
+static int add_layer(struct sl_oci *oci, const struct sl_oci_layer *layer, uint64_t check_up_to,
+                     const char *what, struct sl_oci_tree *tree, struct sl_err *err)
+{
+    struct sl_version version = {0};
+    memcpy(version.pin, layer->digest, sizeof(layer->digest));
+    SL_AUTO(sl_source) source = NULL;
+    if (sl_source_known(oci->store, layer->digest, layer->bytes, &version, &source, err) < 0)
+        return -1;
+    return read_layer(source, layer, layer->bytes <= check_up_to, what, tree, err);
+}
+
+/* source.oci.imageFolder without slashes around it. */
+static char *image_folder(const struct sl_oci_options *options, struct sl_err *err)
+{
+    const char *text = options && options->image_folder ? options->image_folder : "models";
+    size_t bytes = strlen(text);
+    char *folder = sl_alloc(bytes + 1, err);
+    const char *fault = folder ? sl_tar_clean_name(text, bytes, folder, bytes + 1) : NULL;
+    if (!fault)
+        return folder;
+    sl_fail(err, SL_E_USAGE, "source.oci.imageFolder: '%.200s' %s", text, fault);
+    free(folder);
+    return NULL;
+}
+
+static int unpack(struct sl_oci *oci, struct sl_oci_manifest *manifest, const char *folder,
+                  const char *what, struct sl_err *err)
+{
+    const struct sl_oci_options *options = sl_source_options(&oci->store->config, &sl_oci_table);
+    uint64_t check_up_to = options ? options->check_layers_up_to : CHECK_BYTES_DEFAULT;
+    SL_AUTO(sl_oci_tree) tree = sl_oci_tree_new(folder, err);
+    if (!tree)
+        return -1;
+    for (size_t i = 0; i < manifest->layer_count; i++)
+        if (add_layer(oci, &manifest->layers[i], check_up_to, what, tree, err) < 0)
+            return sl_wrap(err, "%s: layer %.19s…", what, manifest->layers[i].digest);
+    if (sl_oci_tree_finish(tree, manifest, err) < 0)
+        return sl_wrap(err, "%s", what);
+    if (manifest->count)
+        return 0;
+    return sl_fail(err, SL_E_NOT_FOUND,
+                   "%s: its %zu layers hold no file below '%s': source.oci.imageFolder names the "
+                   "folder of the model",
+                   what, manifest->layer_count, folder);
+}
+
+int sl_oci_unpack(struct sl_oci *oci, struct sl_oci_manifest *manifest, const char *what,
+                  struct sl_err *err)
+{
+    const struct sl_oci_options *options = sl_source_options(&oci->store->config, &sl_oci_table);
+    if (!manifest->layer_count)
+        return 0;
+    sl_autofree char *folder = image_folder(options, err);
+    return folder ? unpack(oci, manifest, folder, what, err) : -1;
+}
