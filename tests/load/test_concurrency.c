@@ -33,8 +33,8 @@ SL_TEST(ahead_of_need_are_those_that_a_distant_load_begins_with)
     static const struct {
         uint64_t connections;
         unsigned descriptors, ahead;
-    } rows[] = {{AUTO, 1000, 32}, {0, 1000, 32},   {1, 1000, 0},   {2, 1000, 1}, {33, 1000, 32},
-                {64, 1000, 63},   {500, 1000, 63}, {AUTO, 12, 11}, {AUTO, 4, 3}, {2, 4, 1}};
+    } rows[] = {{AUTO, 1000, 7}, {0, 1000, 7},    {1, 1000, 0},  {2, 1000, 1}, {33, 1000, 32},
+                {64, 1000, 63},  {500, 1000, 63}, {AUTO, 12, 7}, {AUTO, 4, 3}, {2, 4, 1}};
     for (size_t i = 0; i < SL_COUNT(rows); i++)
         ck_assert_uint_eq(sl_concurrency_preconnect(rows[i].connections, rows[i].descriptors),
                           rows[i].ahead);
@@ -141,19 +141,26 @@ SL_TEST(what_a_load_begins_with)
            64, 64, 256, 4, SL_CONNECTIONS_KNOWN, 0, SL_THREADS_PROCESSORS);
     EXPECT("nothing known of the server", facts.first_byte_ns = 0, 4, 64, 64, 256, 4, 0, 0,
            SL_THREADS_PROCESSORS);
-    EXPECT("30 ms away", facts.first_byte_ns = 30 * SL_NS_PER_MS, 36, 64, 64, 256, 4,
+    EXPECT("30 ms away", facts.first_byte_ns = 30 * SL_NS_PER_MS, 8, 64, 64, 256, 4,
            SL_CONNECTIONS_DISTANT, 0, SL_THREADS_PROCESSORS);
     EXPECT(
         "30 ms away, one turn of 64 ranges",
         (facts.first_byte_ns = 30 * SL_NS_PER_MS, facts.ranges = 64, facts.fetch_bytes = 512 * MIB),
-        64, 64, 64, 256, 4, SL_CONNECTIONS_DISTANT, 0, SL_THREADS_PROCESSORS);
+        8, 64, 64, 256, 4, SL_CONNECTIONS_DISTANT, 0, SL_THREADS_PROCESSORS);
+    EXPECT("far, 3 were needed", (facts.first_byte_ns = 30 * SL_NS_PER_MS, facts.known = 3), 3, 64,
+           64, 256, 4, SL_CONNECTIONS_KNOWN, 0, SL_THREADS_PROCESSORS);
+    EXPECT("tiny requests, far away",
+           (facts.planned = (struct sl_connections){16, 128, SL_CONNECTIONS_SMALL, 0},
+            facts.ranges = 100000, facts.fetch_bytes = GIB,
+            facts.first_byte_ns = 30 * SL_NS_PER_MS),
+           8, 128, 0, 64, 4, SL_CONNECTIONS_DISTANT, 0, SL_THREADS_PROCESSORS);
     EXPECT("files of this machine",
            (facts.planned = (struct sl_connections){2, 8, SL_CONNECTIONS_LOCAL, 0}), 2, 8, 72, 256,
            4, SL_CONNECTIONS_LOCAL, 0, SL_THREADS_PROCESSORS);
     EXPECT("tiny requests",
            (facts.planned = (struct sl_connections){16, 128, SL_CONNECTIONS_SMALL, 0},
             facts.ranges = 100000, facts.fetch_bytes = GIB),
-           16, 128, 0, 64, 4, SL_CONNECTIONS_SMALL, 0, SL_THREADS_PROCESSORS);
+           8, 128, 0, 64, 4, SL_CONNECTIONS_SMALL, 0, SL_THREADS_PROCESSORS);
     EXPECT("one range", facts.planned = ((struct sl_connections){1, 1, 0, SL_BOUND_RANGES}), 1, 1,
            65, 256, 1, 0, SL_BOUND_RANGES, SL_THREADS_CONNECTIONS);
     EXPECT("nothing to fetch", (facts.ranges = 0, facts.fetch_bytes = 0), 4, 64, 64, 256, 4, 0, 0,
@@ -235,7 +242,7 @@ SL_TEST(what_is_known_of_the_server_later_counts_as_well)
     sl_concurrency_know_distance(&facts, 0, &is.growth);
     ck_assert_uint_eq(is.growth.connections, 4);
     sl_concurrency_know_distance(&facts, 30 * SL_NS_PER_MS, &is.growth);
-    ck_assert_uint_eq(is.growth.connections, 36);
+    ck_assert_uint_eq(is.growth.connections, 8);
 }
 
 /* ---- while it reads -------------------------------------------------------------------------- */

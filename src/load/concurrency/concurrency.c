@@ -15,7 +15,7 @@
 
 enum {
     HOST_AUTO = 128,
-    AHEAD_AUTO = 32, /* what a load far from its store begins with, if it is of some size */
+    AHEAD_AUTO = 7, /* with the first, what a load far from its store begins with */
     AHEAD_MAX = 63,
 
     FIRST_AUTO = 4,
@@ -182,7 +182,8 @@ static void begin_growth(const struct sl_load_facts *facts, struct sl_concurrenc
     double processors = facts->processors, limit = facts->processor_limit;
     bool near = facts->first_byte_ns && facts->first_byte_ns < NEAR_NS;
     bool usual = connections->why == SL_CONNECTIONS_USUAL;
-    if (usual && facts->known && facts->known <= connections->most) {
+    bool known = usual && facts->known && facts->known <= connections->most;
+    if (known) {
         connections->first = facts->known;
         connections->why = SL_CONNECTIONS_KNOWN;
     } else if (usual && near && connections->first > FIRST_NEAR) {
@@ -193,8 +194,9 @@ static void begin_growth(const struct sl_load_facts *facts, struct sl_concurrenc
     sl_growth_know_quantum(&out->growth, quantum(facts, out));
     sl_growth_watch_cpu(&out->growth, facts->cpu_ns,
                         limit > 0 ? SL_MIN(limit, processors) : processors);
+    out->growth.distance_known = known; /* and what was enough there, too */
     sl_concurrency_know_distance(facts, facts->first_byte_ns, &out->growth);
-    if (out->growth.connections > connections->first)
+    if (out->growth.distant)
         connections->why = SL_CONNECTIONS_DISTANT;
     connections->first = out->growth.connections;
 }
@@ -259,7 +261,7 @@ unsigned sl_concurrency_share(const struct sl_concurrency *concurrency,
     mine = facts->thread < threads ? SL_MIN(mine, room.most) : 0;
     bool alone = facts->all_open == 1 && concurrency->connections.why != SL_CONNECTIONS_GIVEN;
     bool most_do_well = alone || facts->all_doubtful * 2 <= facts->all_open;
-    if (!most_do_well || facts->too_many)
+    if (!most_do_well || facts->crowded)
         return mine;
     return mine + SL_MIN(facts->doubtful, room.stand_ins);
 }

@@ -131,10 +131,10 @@ struct sl_share_facts {
     unsigned wanted;                 /* sl_growth_tick() */
     unsigned doubtful;               /* of its connections: they seem to stall */
     unsigned all_doubtful, all_open; /* of the load */
-    bool too_many;                   /* the server said so */
+    bool crowded;                    /* sl_growth_is_crowded() */
 };
 /** Connections that a thread shall have now: its part of those wanted, and some that stand in for
- * those in doubt, unless most are or the server has too many. */
+ * those in doubt, unless most are or it is crowded. */
 unsigned sl_concurrency_share(const struct sl_concurrency *concurrency,
                               const struct sl_share_facts *facts);
 

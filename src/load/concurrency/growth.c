@@ -16,10 +16,17 @@
  * a rise. So a rate is measured over several windows of each connection; and where connections
  * bring little each, more of them must bring nearly as many times more.
  *
- * Climbing from a few connections takes a second, in which a distant server could have sent a
- * gigabyte. What it takes to begin an answer tells beforehand: nearby (a cache, the same rack) that
- * is a millisecond or two, and a few connections are enough; of object stores it is 10 to 200 ms,
- * and one connection brings some 40 to 90 MB/s.
+ * Climbing by windows takes a second, in which a distant server could have sent a gigabyte. What it
+ * takes to begin an answer tells how many connections an ordinary link would need: nearby (a cache,
+ * the same rack) that is a millisecond or two, and a few are enough; of object stores it is 10 to
+ * 200 ms, and one connection brings some 40 to 90 MB/s. But a server that takes long may as well be
+ * slow. So it first sees a few, and then as many as what has come would give a share to: a store of
+ * 3 MB/s never has enough for more than the few, and of a fast one a few megabytes tell, long
+ * before a window is over. That is a step like others, on trial, and taken back if it does not
+ * help.
+ *
+ * Nearby, a server may give each connection little and all together much. Where a step clearly
+ * brought what it added, the next one does not wait for a whole window.
  */
 #include "growth.h"
 
@@ -36,13 +43,19 @@ static const double NOISE = 1.08, SAME = 0.97, CPU_FULL = 0.92;
 static const double LITTLE_BYTES_PER_S = 1e6, LITTLE_PART = 0.5;
 enum { QUANTA = 8 /* of each connection, in a window that is measured */ };
 enum { LONG_WINDOWS = 3 /* for a step down */, EVEN_TURNS_MAX = 4 };
-/* Many that were begun with at once are looked at after a second. Requests smaller than a buffer
- * bring little each however fast the server is. */
-static const double TOO_LITTLE_BYTES_PER_S = 200e3;
-enum { WHOLE_BUFFER_BYTES = 256 * 1024 };
-#define DOUBT_NS   SL_NS_PER_S
+enum { FEW = 8 /* that any server sees at first */, FEWEST = 4 };
 #define DISTANT_NS (8 * SL_NS_PER_MS)
 static const double LINK_BYTES_PER_S = 1.25e9, CONNECTION_BYTES_PER_S = 40e6; /* 10 Gbit/s */
+static const double SPARE = 1.25; /* since some bring less than others */
+/* A connection that brings this part of what one should at its distance is not held up by others.
+ */
+static const double SHARE_PART = 0.25;
+/* Where connections bring less than this each, a step that brings so much of what it adds has
+ * clearly helped, in a window as short as this. */
+static const double THROTTLED_BYTES_PER_S = 100e6, CLEAR_PART = 0.5;
+enum { QUICK_QUANTA = 4 };
+#define QUICK_NS        (20 * SL_NS_PER_MS)
+#define QUICK_SETTLE_NS (10 * SL_NS_PER_MS)
 
 void sl_growth_init(struct sl_growth *growth, unsigned connections, unsigned maximum)
 {
@@ -76,6 +89,16 @@ void sl_growth_know_requests(struct sl_growth *growth, size_t requests)
     growth->requests = requests;
 }
 
+void sl_growth_know_open(struct sl_growth *growth, unsigned open)
+{
+    growth->open = open;
+}
+
+bool sl_growth_is_crowded(const struct sl_growth *growth, unsigned open)
+{
+    return growth->ceiling > 0 || (growth->share > 0 && !growth->fed && open >= FEW);
+}
+
 /*
  * 40 connections for 64 requests need two turns, and in the second 16 of them have nothing to do:
  * 64 need one, and 32 the same two. One turn if so many are allowed, else as few as the turns need.
@@ -89,27 +112,51 @@ static unsigned even_out(const struct sl_growth *growth, unsigned wanted)
                                                 : wanted;
 }
 
+/* Connections that fill an ordinary link. takes_s: one request, from its first byte out to its last
+ * byte in. */
+static unsigned fill_link(const struct sl_growth *growth, double takes_s, uint64_t request_bytes)
+{
+    double fill = SPARE * LINK_BYTES_PER_S * takes_s / (double)request_bytes;
+    unsigned wanted = fill < growth->maximum ? (unsigned)fill + 1 : growth->maximum;
+    return even_out(growth, wanted < growth->maximum ? wanted : growth->maximum);
+}
+
+/* Begin with a few, and reach for more. */
+static void begin_with_few(struct sl_growth *growth, unsigned target)
+{
+    unsigned few = target < FEW ? target : FEW;
+    if (growth->connections != few && !growth->first_ns) {
+        growth->connections = few;
+        growth->before = 0;
+        growth->window_ns = 0;
+    }
+    growth->target = target > growth->connections ? target : 0;
+    growth->least = growth->least < FEWEST ? growth->least : FEWEST;
+    growth->doubted = growth->connections > growth->least;
+}
+
 void sl_growth_know_distance(struct sl_growth *growth, uint64_t first_byte_ns,
                              uint64_t request_bytes)
 {
     if (growth->distance_known || !first_byte_ns)
         return;
     growth->distance_known = true;
-    if (first_byte_ns < DISTANT_NS || growth->ceiling)
+    bool distant = first_byte_ns >= DISTANT_NS;
+    uint64_t settle_ns = 3 * first_byte_ns, least_ns = distant ? SETTLE_NS : QUICK_SETTLE_NS;
+    growth->settle_ns = settle_ns > least_ns ? settle_ns : least_ns;
+    growth->answer_ns = first_byte_ns;
+    growth->request_bytes = request_bytes ? request_bytes : 1;
+    double takes_s = (double)first_byte_ns / (double)SL_NS_PER_S +
+                     (double)growth->request_bytes / CONNECTION_BYTES_PER_S;
+    double share = SHARE_PART * (double)growth->request_bytes / takes_s;
+    if (growth->ceiling || growth->least == growth->maximum)
         return;
-    double waits = (double)first_byte_ns / (double)SL_NS_PER_S;
-    double takes = waits + (double)request_bytes / CONNECTION_BYTES_PER_S;
-    double fill = LINK_BYTES_PER_S * takes / (double)(request_bytes ? request_bytes : 1);
-    unsigned wanted = fill < growth->maximum ? (unsigned)fill + 1 : growth->maximum;
-    wanted = even_out(growth, wanted < growth->maximum ? wanted : growth->maximum);
-    if (wanted <= growth->connections)
-        return;
-    growth->connections = wanted;
-    growth->doubted = growth->quantum >= WHOLE_BUFFER_BYTES;
-    growth->before = 0;
-    growth->window_ns = 0;
-    if (growth->settle_ns < 3 * first_byte_ns)
-        growth->settle_ns = 3 * first_byte_ns;
+    growth->share = share < LITTLE_BYTES_PER_S ? share : LITTLE_BYTES_PER_S;
+    unsigned fills = distant ? fill_link(growth, takes_s, growth->request_bytes) : 0;
+    growth->distant = fills > 0;
+    unsigned target = fills > growth->connections ? fills : growth->connections;
+    if (fills || target > FEW)
+        begin_with_few(growth, target);
 }
 
 void sl_growth_know_smaller(struct sl_growth *growth, uint64_t first_byte_ns,
@@ -135,14 +182,18 @@ static void back_off(struct sl_growth *growth, uint64_t now_ns)
     growth->why = SL_GROWTH_BUSY;
     growth->before = 0;
     growth->down = false;
+    growth->target = 0;
     growth->quiet_until_ns = now_ns + BUSY_NS;
     growth->window_ns = 0;
 }
 
-/* Double while nothing speaks against it; one by one near where the server complained. */
+/* Double while nothing speaks against it; one by one near where the server complained. It is seen
+ * what a few bring before there are more. */
 static unsigned next_step(const struct sl_growth *growth)
 {
     unsigned next = growth->connections * 2;
+    if (growth->connections < FEW && next > FEW)
+        next = FEW;
     if (growth->ceiling && next >= growth->ceiling)
         next = growth->connections + 1;
     return next < growth->maximum ? next : growth->maximum;
@@ -173,11 +224,19 @@ static bool is_cpu_full(const struct sl_growth *growth, uint64_t now_ns)
     return used >= CPU_FULL * growth->processors * (double)(now_ns - begin_ns);
 }
 
+/* What the step down on trial must have left. */
+static double needed_down(const struct sl_growth *growth)
+{
+    double before = growth->before, removed = before - growth->connections;
+    bool many = 2 * removed >= before; /* chance does not look like them */
+    return growth->rate * (many ? 1 - LITTLE_PART * removed / before : SAME);
+}
+
 static void judge_down(struct sl_growth *growth, uint64_t now_ns, double rate)
 {
     if (!growth->before)
         growth->rate = rate;
-    else if (rate < growth->rate * SAME) {
+    else if (rate < needed_down(growth)) {
         growth->connections = growth->before;
         rest(growth, now_ns);
         return;
@@ -208,6 +267,7 @@ static void judge_up(struct sl_growth *growth, uint64_t now_ns, double rate)
     if (growth->before && rate < needed(growth)) {
         growth->connections = growth->before;
         growth->why = SL_GROWTH_SAME;
+        growth->target = 0;
         rest(growth, now_ns);
         return;
     }
@@ -224,12 +284,68 @@ static void judge_up(struct sl_growth *growth, uint64_t now_ns, double rate)
     growth->connections = next;
 }
 
+static double bytes_per_s(uint64_t bytes, uint64_t ns)
+{
+    return (double)bytes * (double)SL_NS_PER_S / (double)(ns ? ns : 1);
+}
+
+/* Whether what was measured so far is clear: connections bring little each, and those that were
+ * added brought that, too. */
+static bool is_clear(const struct sl_growth *growth, uint64_t ns, uint64_t landed)
+{
+    if (growth->down || growth->target || ns < QUICK_NS || !growth->quantum ||
+        growth->settle_ns >= SETTLE_NS || growth->why == SL_GROWTH_SAME ||
+        landed < QUICK_QUANTA * growth->quantum * growth->connections)
+        return false;
+    double rate = bytes_per_s(landed, ns), before = growth->before;
+    if (rate >= THROTTLED_BYTES_PER_S * growth->connections)
+        return false;
+    return !growth->before ||
+           rate >= growth->rate * (1 + CLEAR_PART * (growth->connections - before) / before);
+}
+
 /* Whether enough time has passed, and enough has landed, to measure a rate. */
 static bool is_measured(const struct sl_growth *growth, uint64_t now_ns, uint64_t bytes)
 {
+    uint64_t ns = now_ns - growth->window_ns, landed = bytes - growth->window_bytes;
     uint64_t window_ns = growth->down ? LONG_WINDOWS * WINDOW_NS : WINDOW_NS;
-    uint64_t landed = QUANTA * growth->quantum * growth->connections;
-    return now_ns - growth->window_ns >= window_ns && bytes - growth->window_bytes >= landed;
+    return is_clear(growth, ns, landed) ||
+           (ns >= window_ns && landed >= QUANTA * growth->quantum * growth->connections);
+}
+
+/* As many as would all have their share of what comes, waiting included: nothing is added on the
+ * word of a burst. One step, however many calls it takes to get there. */
+static void reach_target(struct sl_growth *growth, uint64_t now_ns, uint64_t bytes)
+{
+    if (bytes < QUANTA * growth->quantum || now_ns <= growth->began_ns)
+        return;
+    double shares = bytes_per_s(bytes, now_ns - growth->began_ns) / growth->share;
+    unsigned next = shares < growth->target ? (unsigned)shares : growth->target;
+    growth->fed = growth->fed || next > growth->connections;
+    if (next <= growth->connections)
+        return;
+    if (growth->distant && (!growth->before || growth->down)) {
+        growth->before = growth->connections;
+        growth->rate = 0;
+        growth->reached_ns = now_ns;
+        growth->down = false;
+    }
+    growth->doubted = growth->doubted && !growth->distant;
+    growth->connections = next;
+    growth->target = next == growth->target ? 0 : growth->target;
+    begin_window(growth, now_ns + growth->settle_ns, bytes);
+}
+
+/* What those before it bring, as long as the others cannot have brought anything. That is within
+ * their first ranges: between these they wait. */
+static void note_before(struct sl_growth *growth, uint64_t now_ns, uint64_t bytes)
+{
+    if (!growth->before || growth->rate > 0 || now_ns < growth->reached_ns + growth->answer_ns)
+        return;
+    double rate = bytes_per_s(bytes - growth->first_bytes, now_ns - growth->first_ns);
+    double asked = (double)growth->before * (double)growth->request_bytes;
+    double wait_s = (double)growth->answer_ns / (double)SL_NS_PER_S;
+    growth->rate = rate > 0 ? asked / (wait_s + asked / rate) : 1;
 }
 
 /* A server that is slow to begin its answers may be slow, and not far away: then what it brings is
@@ -237,25 +353,30 @@ static bool is_measured(const struct sl_growth *growth, uint64_t now_ns, uint64_
  * others come back. */
 static void doubt_many(struct sl_growth *growth, uint64_t now_ns, uint64_t bytes)
 {
-    if (!growth->began_ns) {
-        growth->began_ns = bytes ? now_ns : 0;
-        growth->began_bytes = bytes;
-        return;
-    }
-    uint64_t ns = now_ns - growth->began_ns;
-    if (ns < DOUBT_NS + growth->settle_ns)
+    uint64_t landed = bytes - growth->first_bytes, ns = now_ns - growth->first_ns;
+    if (landed < QUICK_QUANTA * growth->quantum * growth->connections)
         return;
     growth->doubted = false;
-    double rate = (double)(bytes - growth->began_bytes) * (double)SL_NS_PER_S / (double)ns;
-    if (growth->down || growth->ceiling ||
-        rate >= TOO_LITTLE_BYTES_PER_S * (double)growth->connections)
+    double rate = bytes_per_s(landed, ns);
+    if (growth->down || growth->ceiling || rate >= growth->share * growth->connections)
         return;
-    unsigned enough = (unsigned)(rate / LITTLE_BYTES_PER_S) + 1;
+    unsigned enough = (unsigned)(rate / growth->share) + 1;
     growth->rate = rate;
     growth->before = growth->connections;
     growth->connections = enough > growth->least ? enough : growth->least;
     growth->down = true;
     begin_window(growth, now_ns + growth->settle_ns, bytes);
+}
+
+/* The first call, and the first bytes. */
+static void note_begin(struct sl_growth *growth, uint64_t now_ns, uint64_t bytes)
+{
+    if (!growth->began_ns)
+        growth->began_ns = now_ns;
+    if (growth->first_ns || !bytes)
+        return;
+    growth->first_ns = now_ns;
+    growth->first_bytes = bytes;
 }
 
 unsigned sl_growth_tick(struct sl_growth *growth, uint64_t now_ns, uint64_t bytes,
@@ -269,17 +390,22 @@ unsigned sl_growth_tick(struct sl_growth *growth, uint64_t now_ns, uint64_t byte
         growth->window_ns = 0;
         return growth->connections;
     }
-    if (growth->doubted)
+    note_begin(growth, now_ns, bytes);
+    if (growth->target)
+        reach_target(growth, now_ns, bytes);
+    if (growth->doubted && growth->first_ns)
         doubt_many(growth, now_ns, bytes);
     if (!growth->window_ns && !bytes)
         return growth->connections;
-    if (!growth->window_ns) {
+    bool more_read = growth->down && growth->open > growth->connections;
+    if (!growth->window_ns || more_read) {
         begin_window(growth, now_ns + growth->settle_ns, bytes);
     } else if (now_ns < growth->window_ns) {
         growth->window_bytes = bytes;
+        note_before(growth, now_ns, bytes);
     } else if (is_measured(growth, now_ns, bytes)) {
-        double rate = (double)(bytes - growth->window_bytes) * (double)SL_NS_PER_S /
-                      (double)(now_ns - growth->window_ns);
+        double rate = bytes_per_s(bytes - growth->window_bytes, now_ns - growth->window_ns);
+        growth->fed = rate >= growth->share * growth->connections;
         if (growth->down)
             judge_down(growth, now_ns, rate);
         else

@@ -1,5 +1,6 @@
 /* How many connections: begin with a few, add while the goodput rises and there are processors left
- * for them, do with fewer where these bring the same, halve when the server is too busy.
+ * for them, do with fewer where these bring the same, halve when the server is too busy. A distant
+ * server gets many at once as soon as the few have brought enough to share among them.
  * Computation alone: no clock is read. A struct is for one thread at a time, or under its owner's
  * lock. */
 #ifndef SL_GROWTH_H
@@ -34,10 +35,18 @@ struct sl_growth {
     double rate;             /* bytes/s before the step on trial */
     uint64_t settle_ns;      /* until connections that were added have got going */
     uint64_t quantum;        /* bytes that a connection lands at a time; 0: not known */
-    bool distance_known;
-    bool doubted; /* it began with many for a distant server, and what they bring is not known */
-    uint64_t began_ns; /* since when they bring bytes; 0: not yet */
-    uint64_t began_bytes;
+    bool distance_known, distant;
+    unsigned target;    /* what fills an ordinary link at this distance; 0: nothing to reach for */
+    double share;       /* bytes/s that each connection must have to be worth having, until tried */
+    bool fed;           /* each had its share when it was looked at last */
+    uint64_t answer_ns; /* that the server takes to begin an answer */
+    uint64_t request_bytes;
+    bool doubted;      /* it began with more than a few need to be, and the server may be slow */
+    uint64_t began_ns; /* the first call */
+    uint64_t first_ns; /* when bytes first landed, and how many; 0: not yet */
+    uint64_t first_bytes;
+    uint64_t reached_ns;      /* when the step to the target was begun */
+    unsigned open;            /* connections; 0: not known */
     size_t requests;          /* that the load will make, 0: not known */
     uint64_t (*cpu_ns)(void); /* that the process has used so far; NULL: not known */
     uint64_t window_cpu_ns;
@@ -54,13 +63,14 @@ void sl_growth_know_quantum(struct sl_growth *growth, uint64_t bytes);
 void sl_growth_know_requests(struct sl_growth *growth, size_t requests);
 /**
  * How long the server takes to begin an answer (0: not known yet), and how large requests are on
- * average. Far from a server every connection waits more than it brings, so a load begins with as
- * many as fill an ordinary link. Only the first call that knows counts.
+ * average. Far from a server every connection waits more than it brings, so a load begins with a
+ * few more, and goes on to as many as fill an ordinary link once bytes come fast enough for so
+ * many. Only the first call that knows counts.
  */
 void sl_growth_know_distance(struct sl_growth *growth, uint64_t first_byte_ns,
                              uint64_t request_bytes);
 /** Requests are for so many bytes from now on, and no more: as many connections as that needs at
- * this distance. */
+ * this distance, as above. */
 void sl_growth_know_smaller(struct sl_growth *growth, uint64_t first_byte_ns,
                             uint64_t request_bytes);
 /** Let it see how busy the process is: cpu_ns is called a few times a second; processors: those
@@ -68,6 +78,12 @@ void sl_growth_know_smaller(struct sl_growth *growth, uint64_t first_byte_ns,
 void sl_growth_watch_cpu(struct sl_growth *growth, uint64_t (*cpu_ns)(void), double processors);
 /** CPU time of this process in ns. Any thread. */
 uint64_t sl_growth_process_cpu_ns(void);
+/** So many connections are open: those that are too many end their ranges before they go, and until
+ * then it is not known what fewer bring. */
+void sl_growth_know_open(struct sl_growth *growth, unsigned open);
+/** Beside so many that are open another one would only take from them: the server said that they
+ * are too many, or they have less than their share each. */
+bool sl_growth_is_crowded(const struct sl_growth *growth, unsigned open);
 /**
  * Call often. now_ns: sl_now_ns() scale; bytes: landed since the beginning; throttled: answers 429
  * and 503 since the last call. Returns the connections wanted.

@@ -58,12 +58,13 @@ static unsigned share(const struct reader_thread *self)
 {
     struct sl_reader *reader = self->reader;
     SL_LOCKED(&reader->lock);
-    const struct sl_share_facts facts = {.thread = self->number,
-                                         .wanted = reader->locked.wanted,
-                                         .doubtful = self->doubtful,
-                                         .all_doubtful = reader->locked.doubtful,
-                                         .all_open = reader->locked.slots,
-                                         .too_many = reader->locked.growth.ceiling > 0};
+    const struct sl_share_facts facts = {
+        .thread = self->number,
+        .wanted = reader->locked.wanted,
+        .doubtful = self->doubtful,
+        .all_doubtful = reader->locked.doubtful,
+        .all_open = reader->locked.slots,
+        .crowded = sl_growth_is_crowded(&reader->locked.growth, reader->locked.slots)};
     return sl_concurrency_share(&reader->concurrency, &facts);
 }
 
@@ -230,6 +231,7 @@ static void steer(struct reader_thread *self)
     if (self->number)
         return;
     sl_reader_know_distance(reader);
+    sl_growth_know_open(&reader->locked.growth, reader->locked.slots);
     reader->locked.wanted =
         sl_growth_tick(&reader->locked.growth, now, bytes, reader->locked.throttled);
     reader->locked.throttled = 0;
