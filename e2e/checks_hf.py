@@ -2,14 +2,22 @@
 import json
 import os
 import random
+import shutil
 import struct
 import subprocess
 import sys
+import tempfile
 
-from harness import CACHE, Skip, check, run_client, sha256_file
+from harness import CACHE, Skip, check, free_port, port_open, run_client, sha256_file, wait_for
 from hf_hub import Hub
 
 PACKAGES = ("huggingface_hub",)
+CAS_CRATE = "xet-client"  # brings local_cas_server, the reference's own content store for tests
+UPLOAD = """
+import sys, time
+import hf_xet
+print(hf_xet.upload_files([sys.argv[1]], sys.argv[2], ("token", int(time.time()) + 3600), None, None, "model")[0].hash)
+"""
 SNAPSHOT = """
 import sys
 from huggingface_hub import snapshot_download
@@ -67,7 +75,38 @@ def hf_python(_):
     return python
 
 
-FIXTURES = {"hub": hub, "hf_python": hf_python}
+class Cas:
+    """The reference's content store on a port of this machine."""
+
+    def __init__(self, program):
+        self.folder = tempfile.mkdtemp(prefix="sluice-cas-")
+        port = free_port()
+        self.url = f"http://127.0.0.1:{port}"
+        self.process = subprocess.Popen([program, "--data-directory", self.folder, "--port", str(port)],
+                                        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        wait_for("the content store", lambda: port_open(port))
+
+    def stop(self):
+        self.process.kill()
+        self.process.wait()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def cas(_):
+    """local_cas_server, from PATH or built once."""
+    root = os.path.join(CACHE, "xet-client")
+    program = shutil.which("local_cas_server") or os.path.join(root, "bin", "local_cas_server")
+    if not os.access(program, os.X_OK):
+        if not shutil.which("cargo"):
+            raise Skip("no local_cas_server, and no cargo to build it")
+        done = run_client(["cargo", "install", CAS_CRATE, "--features", "simulation", "--bin", "local_cas_server", "--debug",
+                           "--root", root], timeout=1800)
+        if done.returncode:
+            raise Skip(f"cargo install {CAS_CRATE}: {(done.stderr or done.stdout).strip()[-200:]}")
+    return Cas(program)
+
+
+FIXTURES = {"hub": hub, "hf_python": hf_python, "cas": cas}
 
 
 def fresh(server):
@@ -212,3 +251,30 @@ def hf_cache_serves_transformers(h, hub, python):
         assert os.stat(folder).st_mode & 0o005 == 0o005, folder
         assert all(os.stat(os.path.join(folder, name)).st_mode & 0o004 for name in names), folder
     assert client(python, TRANSFORMERS, HF_HUB_OFFLINE="1", HF_HUB_CACHE=to)[-1] == "llama 320"
+
+
+@check("hub", "hf_python", "cas")
+def hf_xet_is_read_natively(h, hub, python, cas):
+    """What the reference stores in Xet is loaded from there, and is what its client brings; without Xet the same by links."""
+    fresh(hub)
+    part = safetensors(12, 400_000)
+    data, here = b"a blob" * 9000 + bytes(3_000_000) + safetensors(11, 8_000_000) + part * 2, os.path.join(h.fresh("up"), "blob")
+    os.makedirs(os.path.dirname(here), exist_ok=True)
+    with open(here, "wb") as file:
+        file.write(data)
+    xet_hash = client(python, UPLOAD, here, cas.url)[-1]
+    hub.cas = cas.url
+    try:
+        hub.commit("org/xet", {"blob.bin": (data, True, xet_hash), "config.json": (b"{}", False)})
+        links, to = hub.links, h.fresh()
+        h.sluice("load", "hf://org/xet", "--to", to, "--set", "source.hf.xet=on", env=env_of(hub)).expect(0)
+        assert sha256_file(os.path.join(to, "blob.bin")) == sha256_file(here)
+        assert hub.links == links, "a plain link was asked for"
+        theirs = client(python, SNAPSHOT.replace("org/name", "org/xet"), "", h.fresh("cache"), "", HF_ENDPOINT=hub.url,
+                        HF_HUB_DISABLE_XET="0")[-1]
+        assert hashes(theirs) == hashes(to)
+        hub.cas = None
+        h.sluice("load", "hf://org/xet", "--to", h.fresh("x"), env=env_of(hub)).expect(0, "Xet is not used any more")
+        assert hub.links > links
+    finally:
+        hub.cas = None

@@ -7,6 +7,7 @@ import hashlib
 import http.server
 import json
 import threading
+import time
 import urllib.parse
 
 PAGE = 3
@@ -17,8 +18,8 @@ def git_sha1(data):
 
 
 class File:
-    def __init__(self, data, large):
-        self.data, self.large = data, large
+    def __init__(self, data, large, xet=None):
+        self.data, self.large, self.xet = data, large, xet  # xet: its hash there
         self.sha256, self.git = hashlib.sha256(data).hexdigest(), git_sha1(data)
 
     def entry(self, path):
@@ -26,7 +27,8 @@ class File:
             return {"type": "file", "oid": self.git, "size": len(self.data), "path": path}
         pointer = f"version https://git-lfs.github.com/spec/v1\noid sha256:{self.sha256}\nsize {len(self.data)}\n".encode()
         return {"type": "file", "oid": git_sha1(pointer), "size": len(self.data), "path": path,
-                "lfs": {"oid": self.sha256, "size": len(self.data), "pointerSize": len(pointer)}}
+                "lfs": {"oid": self.sha256, "size": len(self.data), "pointerSize": len(pointer)},
+                **({"xetHash": self.xet} if self.xet else {})}
 
 
 class Hub:
@@ -39,6 +41,7 @@ class Hub:
         self.refuse = []            # (status, headers) of the next requests to the hub
         self.requests, self.leaked = [], []
         self.links, self.oldest = 0, 0
+        self.cas, self.cas_seconds = None, 3600  # URL of the Xet store; how long its tokens are good
         self.lock = threading.Lock()
         self.hub, self.cdn = self.serve(HubHandler), self.serve(CdnHandler)
         self.url = f"http://127.0.0.1:{self.hub.server_port}"
@@ -56,7 +59,7 @@ class Hub:
             server.server_close()
 
     def commit(self, repo, files, revision="main"):
-        """A new commit of all these files: {path: (bytes, large)}."""
+        """A new commit of all these files: {path: (bytes, large)}, or (bytes, large, Xet's hash)."""
         listed = {path: File(*file) for path, file in files.items()}
         text = json.dumps({path: file.sha256 for path, file in listed.items()}, sort_keys=True)
         commit = hashlib.sha1(text.encode()).hexdigest()
@@ -135,6 +138,8 @@ class HubHandler(Handler):
         if commit is None:
             return None
         files = self.server.hub.repos[repo][commit]
+        if words and words[0] == "xet-read-token":
+            return self.give_token()
         if not words or words[0] == "revision":
             siblings = [{"rfilename": path} for path in files]
             return self.json({"id": repo, "modelId": repo, "sha": commit, "private": False, "tags": [], "downloads": 0,
@@ -151,6 +156,14 @@ class HubHandler(Handler):
     def json(self, value, headers=()):
         self.answer(200, {"Content-Type": "application/json", **dict(headers)}, json.dumps(value).encode())
 
+    def give_token(self):
+        hub = self.server.hub
+        if not hub.cas:
+            return self.answer(404)
+        end = int(time.time()) + hub.cas_seconds
+        return self.json({"casUrl": hub.cas, "accessToken": "xet-s3cret", "exp": end},
+                         {"X-Xet-Cas-Url": hub.cas, "X-Xet-Access-Token": "xet-s3cret", "X-Xet-Token-Expiration": str(end)})
+
     def resolve(self, repo, revision, quoted):
         hub, path = self.server.hub, urllib.parse.unquote(quoted)
         commit = self.find(repo, revision)
@@ -165,6 +178,9 @@ class HubHandler(Handler):
         with hub.lock:
             hub.links += 1
             number = hub.links
+        if file.xet:
+            auth = f"{hub.url}/api/models/{repo}/xet-read-token/{commit}"
+            headers.update({"X-Xet-Hash": file.xet, "Link": f'<{auth}>; rel="xet-auth"'})
         return self.answer(302, {**headers, "X-Linked-Etag": f'"{file.sha256}"', "X-Linked-Size": str(len(file.data)),
                                  "Location": f"{hub.cdn_url}/{repo}/{commit}/{quoted}?signature=s3cret&link={number}"})
 

@@ -22,8 +22,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     char *next = NULL, *text = malloc(bytes + 1);
     memcpy(text, data, bytes);
     text[bytes] = 0;
-    sl_hf_page_parse(text, bytes, "it", "", "commit", each, NULL, &entries, &err);
-    sl_hf_page_parse(text, bytes, "it", "a/", "commit", each, NULL, &entries, &err);
+    for (unsigned i = 0; i < 2; i++)
+        sl_hf_page_parse(&(struct sl_hf_page){"it", i ? "a/" : "", "commit", each, NULL, NULL},
+                         text, bytes, &entries, &err);
     if (sl_hf_next_page(text, "https://hub", "it", &next, &err) == 0 && next &&
         strncmp(next, "https://hub/api/", 16) != 0)
         abort();

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "buf.h"
 #include "hash.h"
@@ -35,9 +36,10 @@ static void give_page(struct sl_hub *hub, const struct sl_server_request *reques
                       text.used > 1 ? ", " : "", file->bytes, file->path);
         if (file->large)
             sl_buf_printf(&text, NULL,
-                          "\"oid\": \"%040d\", \"xetHash\": \"%064d\", \"lfs\": {\"oid\": \"%s\", "
+                          "\"oid\": \"%040d\", %s%s%s\"lfs\": {\"oid\": \"%s\", "
                           "\"size\": %zu, \"pointerSize\": 133}}",
-                          1, 2, file->hash, file->bytes);
+                          1, *file->xet ? "\"xetHash\": \"" : "", file->xet,
+                          *file->xet ? "\", " : "", file->hash, file->bytes);
         else
             sl_buf_printf(&text, NULL, "\"oid\": \"%s\"}", file->hash);
     }
@@ -80,14 +82,27 @@ static void give_place(struct sl_hub *hub, const char *path, struct sl_server_re
         reply->status = 302;
         snprintf(reply->headers, sizeof(reply->headers),
                  "Location: http://127.0.0.1:%u/%s?%u\r\nX-Repo-Commit: %s\r\n"
-                 "X-Linked-Size: %zu\r\nX-Linked-Etag: \"%s\"\r\n",
-                 sl_server_port(hub->cdn), path, ++hub->links, hub->commit, file->bytes,
-                 file->hash);
+                 "X-Linked-Size: %zu\r\nX-Linked-Etag: \"%s\"\r\n%s%s%s",
+                 sl_server_port(hub->cdn), path, ++hub->links, hub->commit, file->bytes, file->hash,
+                 *file->xet ? "X-Xet-Hash: " : "", file->xet, *file->xet ? "\r\n" : "");
     } else {
         reply->status = 307;
         snprintf(reply->headers, sizeof(reply->headers), "Location: %s%s\r\nX-Repo-Commit: %s\r\n",
                  small_at, path, hub->commit);
     }
+}
+
+/* Good for an hour. */
+static void give_xet_token(struct sl_hub *hub, struct sl_server_reply *reply)
+{
+    char text[512];
+    if (!hub->xet_url && !hub->xet_answer) {
+        reply->status = 404;
+        return;
+    }
+    snprintf(text, sizeof(text), "{\"casUrl\": \"%s\", \"accessToken\": \"xet-%u\", \"exp\": %lld}",
+             hub->xet_url ? hub->xet_url : "", ++hub->xet_tokens, (long long)time(NULL) + 3600);
+    say(reply, hub->xet_answer ? hub->xet_answer : text);
 }
 
 static bool refuses(struct sl_hub *hub, const struct sl_server_request *request,
@@ -123,6 +138,8 @@ static bool answer(const struct sl_server_request *request, struct sl_server_rep
         const char *call = target + strlen(api);
         if (strncmp(call, "tree/" SL_HUB_COMMIT, strlen("tree/" SL_HUB_COMMIT)) == 0) {
             give_tree(hub, request, reply);
+        } else if (strcmp(call, "xet-read-token/" SL_HUB_COMMIT) == 0) {
+            give_xet_token(hub, reply);
         } else if (strcmp(call, "revision/main") == 0 ||
                    strcmp(call, "revision/refs%2Fpr%2F1") == 0) {
             say(reply, "{\"id\": \"org/name\", \"sha\": \"" SL_HUB_COMMIT "\"}");

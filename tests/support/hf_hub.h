@@ -13,6 +13,7 @@ enum { SL_HUB_FILES_MAX = 16 };
 
 struct sl_hub_file {
     char path[256], hash[65]; /* SHA-256 of large files, git's SHA-1 of small ones */
+    char xet[65];             /* "": it is not on Xet */
     size_t bytes;
     bool large;
 };
@@ -34,6 +35,9 @@ struct sl_hub {
     unsigned links;         /* given; each has its number in its query */
     unsigned oldest_link;   /* older ones have expired */
     unsigned leaked_tokens; /* requests to the other host with Authorization */
+    const char *xet_url;    /* of the Xet store; NULL: there are no tokens for it */
+    const char *xet_answer; /* instead of a token for it */
+    unsigned xet_tokens;    /* given for it: "xet-1", "xet-2", … */
 };
 
 void sl_hub_start(struct sl_hub *hub);

@@ -29,7 +29,7 @@ struct sl_progress {
     _Atomic int state;
     _Atomic uint64_t bytes_total, bytes_resumed, bytes_fetched, bytes_verified;
     _Atomic int64_t bytes_done;
-    _Atomic uint64_t tensors_total, objects_total, retries, refetched, hedged, wasted;
+    _Atomic uint64_t tensors_total, objects_total, retries, refetched, hedged, wasted, fallbacks;
     _Atomic uint64_t first_byte_ns; /* when the first byte landed; 0 before */
     _Atomic unsigned connections;
     _Atomic bool troubled;
@@ -220,6 +220,12 @@ void sl_progress_add_wasted(struct sl_progress *progress, uint64_t bytes)
         add(&progress->wasted, bytes);
 }
 
+void sl_progress_add_fallback(struct sl_progress *progress)
+{
+    if (progress)
+        add(&progress->fallbacks, 1);
+}
+
 void sl_progress_add_retry(struct sl_progress *progress)
 {
     if (progress)
@@ -313,7 +319,8 @@ struct sl_progress_counts sl_progress_counts(const struct sl_progress *progress)
                                        .retries = atomic_load(&progress->retries),
                                        .refetched = atomic_load(&progress->refetched),
                                        .hedged = atomic_load(&progress->hedged),
-                                       .wasted = atomic_load(&progress->wasted)};
+                                       .wasted = atomic_load(&progress->wasted),
+                                       .fallbacks = atomic_load(&progress->fallbacks)};
 }
 
 static void view_counters(struct sl_progress *progress, struct sl_progress_view *view)
@@ -331,6 +338,7 @@ static void view_counters(struct sl_progress *progress, struct sl_progress_view 
     view->refetched = counts.refetched;
     view->hedged = counts.hedged;
     view->wasted = counts.wasted;
+    view->fallbacks = counts.fallbacks;
     view->connections = atomic_load(&progress->connections);
     view->state = (enum sl_load_state)atomic_load(&progress->state);
 }
@@ -419,6 +427,7 @@ void sl_progress_json(struct sl_json *json, const struct sl_progress_view *view)
     sl_json_key_uint(json, "refetched_ranges", view->refetched);
     sl_json_key_uint(json, "hedged", view->hedged);
     sl_json_key_uint(json, "wasted_bytes", view->wasted);
+    sl_json_key_uint(json, "fallbacks", view->fallbacks);
     sl_json_key_uint(json, "connections", view->connections);
     sl_json_key_string(json, "trouble", *view->trouble ? view->trouble : NULL);
     sl_json_key_double(json, "seconds", view->seconds);

@@ -60,6 +60,8 @@ void sl_progress_add_refetched(struct sl_progress *progress);
 /** A slow request was sent again; bytes came and were thrown away. */
 void sl_progress_add_hedge(struct sl_progress *progress);
 void sl_progress_add_wasted(struct sl_progress *progress, uint64_t bytes);
+/** A source is read in a simpler way from now on, since the better one failed. */
+void sl_progress_add_fallback(struct sl_progress *progress);
 void sl_progress_set_connections(struct sl_progress *progress, unsigned count);
 /** Ends it: PUBLISHED (err NULL) or FAILED with a copy of err. */
 void sl_progress_finish(struct sl_progress *progress, const struct sl_err *err);
@@ -70,7 +72,7 @@ struct sl_progress_view {
     char name[64], uri[512], path[512];
     enum sl_load_state state;
     uint64_t bytes_total, bytes_done, bytes_resumed, bytes_fetched, bytes_verified;
-    uint64_t tensors_total, objects_total, retries, refetched, hedged, wasted;
+    uint64_t tensors_total, objects_total, retries, refetched, hedged, wasted, fallbacks;
     unsigned connections;
     double seconds;                 /* since it began, until it ended */
     double bytes_per_second;        /* over the last few seconds */
@@ -84,7 +86,7 @@ void sl_progress_view(struct sl_progress *progress, struct sl_progress_view *vie
  * is made of these, the view is for those who look on. NULL: all 0.
  */
 struct sl_progress_counts {
-    uint64_t fetched, verified, retries, refetched, hedged, wasted;
+    uint64_t fetched, verified, retries, refetched, hedged, wasted, fallbacks;
 };
 struct sl_progress_counts sl_progress_counts(const struct sl_progress *progress);
 /** Calls back under no lock, with copies, oldest first. */

@@ -321,6 +321,7 @@ static void note_end(struct load *load)
     result->refetched_ranges = counts.refetched;
     result->hedged = counts.hedged;
     result->wasted = counts.wasted;
+    result->fallbacks = counts.fallbacks;
     result->kernel_tls = sl_kernel_tls_used();
     result->destination = *result->path ? sl_pages_of_path(result->path) : "";
 }

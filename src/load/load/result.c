@@ -61,6 +61,7 @@ void sl_load_result_json(struct sl_json *json, const struct sl_load_result *resu
     sl_json_key_uint(json, "refetched_ranges", result->refetched_ranges);
     sl_json_key_uint(json, "hedged", result->hedged);
     sl_json_key_uint(json, "wasted_bytes", result->wasted);
+    sl_json_key_uint(json, "fallbacks", result->fallbacks);
     json_reading(json, result);
     if (result->reading.rows)
         json_rows(json, &result->reading);
@@ -127,6 +128,8 @@ const char *sl_load_summary(const struct sl_load_result *result, char text[512])
         used += snprintf(text + used, 512 - (size_t)used,
                          "; bytes came wrong and were fetched again %" PRIu64 " times",
                          result->refetched_ranges);
+    if (result->fallbacks && used < 512)
+        used += snprintf(text + used, 512 - (size_t)used, "; read without Xet, which failed");
     if (result->unhashed)
         snprintf(text + used, 512 - (size_t)used, "; %s came without a hash",
                  sl_human_bytes(result->unhashed, unhashed));

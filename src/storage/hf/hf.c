@@ -12,6 +12,7 @@
 
 #include "hf_store.h"
 #include "thread.h"
+#include "xet_channel.h"
 
 static const char hub[] = "https://huggingface.co";
 
@@ -22,6 +23,11 @@ static const struct sl_option hf_rows[] = {
     SL_OPTION(sl_hf_options, token_file, STRING, "",
               "file with the token; empty: HF_TOKEN, the file HF_TOKEN_PATH, HF_HOME/token",
               .value = "FILE"),
+    SL_OPTION(
+        sl_hf_options, xet, CHOICE, "auto",
+        "read files that are on Xet from there: auto goes back to plain links where that does "
+        "not work, on fails then, off never does; HF_HUB_DISABLE_XET is off for auto",
+        .choices = "auto|on|off"),
     SL_OPTION_END,
 };
 const struct sl_option_table sl_hf_table = {"hf", sizeof(struct sl_hf_options), hf_rows};
@@ -75,6 +81,19 @@ static int refuse_offline(const char *uri, struct sl_err *err)
     return 0;
 }
 
+/* Without it the store is read by plain HTTP. */
+static int open_xet(struct sl_hf *hf, const struct sl_hf_options *options, struct sl_err *err)
+{
+    enum sl_xet_mode mode = options ? (enum sl_xet_mode)options->xet : SL_XET_AUTO;
+    if (mode == SL_XET_OFF ||
+        (mode == SL_XET_AUTO && sl_hf_variable_is_true("HF_HUB_DISABLE_XET"))) {
+        hf->store->transport = &sl_http_transport;
+        return 0;
+    }
+    hf->xet = sl_xet_new(hf, mode, err);
+    return hf->xet ? 0 : -1;
+}
+
 static int hf_open(struct sl_store *store, const char *uri, char **key, struct sl_err *err)
 {
     const struct sl_hf_options *options = sl_source_options(&store->config, &sl_hf_table);
@@ -90,7 +109,7 @@ static int hf_open(struct sl_store *store, const char *uri, char **key, struct s
         find_endpoint(hf, options, err) < 0 ||
         sl_repository_split(store, uri, hf->uri.path, &hf->folder, key, err) < 0)
         return -1;
-    return sl_hf_find_token(hf, options, err);
+    return sl_hf_find_token(hf, options, err) < 0 ? -1 : open_xet(hf, options, err);
 }
 
 static void hf_close(struct sl_store *store)
@@ -98,6 +117,7 @@ static void hf_close(struct sl_store *store)
     struct sl_hf *hf = store->impl;
     if (!hf)
         return;
+    sl_xet_free(hf->xet);
     if (hf->http.url.host)
         sl_http_base_close(&hf->http);
     sl_hf_uri_release(&hf->uri);
@@ -197,6 +217,19 @@ static int set_hash(struct sl_source *source, const char *etag, bool lfs, struct
     return sl_source_set_checksums(source, &sums, err);
 }
 
+/* Does the hub say that the file is on Xet, and is that used? */
+static bool is_on_xet(const struct sl_hf *hf, const struct sl_source *source,
+                      const struct sl_exchange *exchange)
+{
+    const char *hash = sl_exchange_header(exchange, "X-Xet-Hash");
+    const char *size = sl_exchange_header(exchange, "X-Linked-Size");
+    uint64_t bytes;
+    if (!hf->xet || source->opened || !hash || !size || !sl_take_digits(&size, &bytes) || *size)
+        return false;
+    sl_xet_note(hf->xet, source->version.pin, source->name, hash, bytes);
+    return sl_xet_find(hf->xet, source->version.pin, source->name) != NULL;
+}
+
 static int redirect(struct sl_source *source, const struct sl_exchange *exchange, const char *from,
                     const char *to, struct sl_err *err)
 {
@@ -204,6 +237,8 @@ static int redirect(struct sl_source *source, const struct sl_exchange *exchange
     if (check_commit(source, exchange, err) < 0 ||
         set_hash(source, sl_exchange_header(exchange, "X-Linked-Etag"), true, err) < 0)
         return -1;
+    if (is_on_xet(hf, source, exchange))
+        return sl_fail_code(err, SL_E_NET, SL_HF_ON_XET, "it is on Xet");
     return sl_http_redirect(&hf->http, source->impl, from, to, sl_exchange_status(exchange), err);
 }
 
@@ -261,6 +296,6 @@ const struct sl_store_kind sl_hf_store = {
     .locate = hf_locate,
     .recover = hf_recover,
     .cache_place = cache_place,
-    .transport = &sl_http_transport,
+    .transport = &sl_hf_transport,
     .hooks = &hooks,
 };

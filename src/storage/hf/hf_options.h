@@ -8,6 +8,7 @@
 /** `source.hf`; rows in hf.c. */
 struct sl_hf_options {
     char *endpoint, *token_file;
+    int xet; /* enum sl_xet_mode */
 };
 extern const struct sl_option_table sl_hf_table;
 extern const struct sl_store_kind sl_hf_store;

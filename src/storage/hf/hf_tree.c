@@ -26,7 +26,7 @@ bool sl_hf_is_commit(const char *text)
 
 /* ---- the commit ------------------------------------------------------------------------------ */
 
-static char *api_url(const struct sl_hf *hf, const char *what, const char *name, struct sl_err *err)
+char *sl_hf_api_url(const struct sl_hf *hf, const char *what, const char *name, struct sl_err *err)
 {
     const char *kind = *hf->uri.kind ? hf->uri.kind : "models/";
     return sl_asprintf(err, "%s/api/%s%s/%s/%s", hf->endpoint, kind, hf->uri.repo, what, name);
@@ -53,7 +53,7 @@ static int ask_commit(struct sl_hf *hf, char commit[SL_HF_COMMIT_BYTES], struct 
     char what[WHAT_BYTES];
     struct sl_answer answer;
     sl_autofree char *revision = sl_url_encode(hf->uri.revision, false, err);
-    sl_autofree char *url = revision ? api_url(hf, "revision", revision, err) : NULL;
+    sl_autofree char *url = revision ? sl_hf_api_url(hf, "revision", revision, err) : NULL;
     snprintf(what, sizeof(what), "cannot open '%.380s'", hf->store->uri);
     if (!url ||
         sl_http_get(hf->store, &hf->http, url, what, COMMIT_ANSWER_BYTES_MAX, &answer, err) < 0)
@@ -86,20 +86,14 @@ int sl_hf_commit(struct sl_hf *hf, char commit[SL_HF_COMMIT_BYTES], struct sl_er
 
 /* ---- one page -------------------------------------------------------------------------------- */
 
-struct page {
-    const char *what, *folder, *commit;
-    int (*each)(const struct sl_entry *entry, void *arg, struct sl_err *err);
-    void *arg;
-};
-
-static int hostile(const struct page *page, struct sl_err *err, const char *why)
+static int hostile(const struct sl_hf_page *page, struct sl_err *err, const char *why)
 {
     return sl_fail_code(err, SL_E_FORMAT, "listing", "%s: %s", page->what, why);
 }
 
 /* LFS keeps the SHA-256 of a file's bytes, git its own hash of a blob; that of an LFS file is of
  * its pointer. */
-static int take_hash(const struct page *page, const json_t *item, struct sl_checksums *sums,
+static int take_hash(const struct sl_hf_page *page, const json_t *item, struct sl_checksums *sums,
                      struct sl_err *err)
 {
     const json_t *lfs = json_object_get(item, "lfs");
@@ -120,7 +114,7 @@ static int take_hash(const struct page *page, const json_t *item, struct sl_chec
     return 0;
 }
 
-static int take_item(const struct page *page, const json_t *item, struct sl_err *err)
+static int take_item(const struct sl_hf_page *page, const json_t *item, struct sl_err *err)
 {
     const char *type = sl_json_get_string(item, "type"), *path = sl_json_get_string(item, "path");
     const json_t *size = json_object_get(item, "size");
@@ -136,6 +130,9 @@ static int take_item(const struct page *page, const json_t *item, struct sl_err 
         return hostile(page, err, "a file does not lie below the folder");
     if (take_hash(page, item, &sums, err) < 0)
         return -1;
+    const char *xet = sl_json_get_string(item, "xetHash");
+    if (xet && page->xet)
+        sl_xet_note(page->xet, page->commit, path + below, xet, (uint64_t)json_integer_value(size));
     const struct sl_entry entry = {.name = path + below,
                                    .bytes = (uint64_t)json_integer_value(size),
                                    .etag = "",
@@ -144,20 +141,16 @@ static int take_item(const struct page *page, const json_t *item, struct sl_err 
     return page->each(&entry, page->arg, err);
 }
 
-int sl_hf_page_parse(const char *text, size_t bytes, const char *what, const char *folder,
-                     const char *commit,
-                     int (*each)(const struct sl_entry *entry, void *arg, struct sl_err *err),
-                     void *arg, uint64_t *entries, struct sl_err *err)
+int sl_hf_page_parse(const struct sl_hf_page *page, const char *text, size_t bytes,
+                     uint64_t *entries, struct sl_err *err)
 {
-    const struct page page = {what, folder, commit, each, arg};
-    json_t *document = sl_json_parse(text, bytes, what, err);
+    json_t *document = sl_json_parse(text, bytes, page->what, err);
     *entries = 0;
     if (!document)
         return -1;
-    int result =
-        json_is_array(document) ? 0 : hostile(&page, err, "the answer is no tree of files");
+    int result = json_is_array(document) ? 0 : hostile(page, err, "the answer is no tree of files");
     for (size_t i = 0; result == 0 && i < json_array_size(document); i++, ++*entries)
-        result = take_item(&page, json_array_get(document, i), err);
+        result = take_item(page, json_array_get(document, i), err);
     json_decref(document);
     return result;
 }
@@ -232,14 +225,14 @@ static char *first_page(const struct sl_hf *hf, const char *commit, struct sl_er
     size_t bytes = strlen(hf->folder);
     sl_autofree char *folder = sl_strndup(hf->folder, bytes ? bytes - 1 : 0, err);
     sl_autofree char *encoded = folder ? sl_url_encode(folder, true, err) : NULL;
-    sl_autofree char *tree = encoded ? api_url(hf, "tree", commit, err) : NULL;
+    sl_autofree char *tree = encoded ? sl_hf_api_url(hf, "tree", commit, err) : NULL;
     return tree ? sl_asprintf(err, "%s%s%s?recursive=true&expand=false", tree, bytes ? "/" : "",
                               encoded)
                 : NULL;
 }
 
 /* *url: of the next page, NULL after the last. */
-static int list_page(struct sl_hf *hf, const struct page *page, char **url, uint64_t *entries,
+static int list_page(struct sl_hf *hf, const struct sl_hf_page *page, char **url, uint64_t *entries,
                      struct sl_err *err)
 {
     struct sl_answer answer;
@@ -248,8 +241,8 @@ static int list_page(struct sl_hf *hf, const struct page *page, char **url, uint
         return -1;
     if (!sl_answer_header(&answer, "Link", link, sizeof(link)))
         link[0] = 0;
-    int result = sl_hf_page_parse(sl_buf_string(&answer.body), answer.body.used, page->what,
-                                  page->folder, page->commit, page->each, page->arg, entries, err);
+    int result =
+        sl_hf_page_parse(page, sl_buf_string(&answer.body), answer.body.used, entries, err);
     if (result == 0)
         result = sl_hf_next_page(link, hf->endpoint, page->what, &next, err);
     sl_answer_release(&answer);
@@ -258,7 +251,7 @@ static int list_page(struct sl_hf *hf, const struct page *page, char **url, uint
     return result;
 }
 
-static int list_pages(struct sl_hf *hf, const struct page *page, uint64_t *total,
+static int list_pages(struct sl_hf *hf, const struct sl_hf_page *page, uint64_t *total,
                       struct sl_err *err)
 {
     sl_autofree char *url = first_page(hf, page->commit, err);
@@ -287,7 +280,7 @@ int sl_hf_list(struct sl_store *store,
     snprintf(what, sizeof(what), "cannot list '%.380s'", store->uri);
     if (sl_hf_commit(hf, commit, err) < 0)
         return -1;
-    const struct page page = {what, hf->folder, commit, each, arg};
+    const struct sl_hf_page page = {what, hf->folder, commit, each, arg, hf->xet};
     if (list_pages(hf, &page, &total, err) < 0)
         return -1;
     if (!total)

@@ -1,9 +1,8 @@
 /*
  * The range contract (RFC 9110 sections 13 to 15), once for all stores over HTTP.
  *
- * What a request gets back is either exactly the bytes that were asked for, of the version that was
- * opened, or an error that names the answer. Nothing of an answer is delivered before its head has
- * been judged; a body longer than its range is an error: such a server cannot be trusted.
+ * A request gets exactly the bytes that were asked for, of the version that was opened, or an error
+ * that names the answer. Nothing comes before its head was judged; a longer body is an error.
  */
 #include "http_channel.h"
 
@@ -588,4 +587,5 @@ const struct sl_transport sl_http_transport = {
     .channel_sent_twice = channel_sent_twice,
     .channel_connect = channel_connect,
     .channel_leads_to = channel_leads_to,
+    .channel_exchange = sl_http_channel_exchange,
 };

@@ -130,7 +130,7 @@ int sl_http_get(struct sl_store *store, struct sl_http_base *base, const char *u
         return -1;
     struct get get = {.base = base,
                       .object = object,
-                      .exchange = sl_http_channel_exchange(channel),
+                      .exchange = store->transport->channel_exchange(channel),
                       .what = what,
                       .body_limit = body_limit};
     int result = try_all(&get, &store->config, answer, err);

@@ -121,6 +121,8 @@ struct sl_transport {
                            struct sl_err *err);
     /** Whether it has a connection to this host. */
     bool (*channel_leads_to)(const struct sl_channel *channel, const struct sl_host *host);
+    /** HTTP alone: for requests of another kind while it has none of its own; borrowed. */
+    struct sl_exchange *(*channel_exchange)(struct sl_channel *channel);
 };
 
 struct sl_upload_ops; /* upload_backend.h */

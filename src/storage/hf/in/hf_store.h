@@ -11,6 +11,7 @@
 #include "hf_options.h"
 #include "http_base.h"
 #include "source.h"
+#include "xet.h"
 
 enum {
     SL_HF_COMMIT_BYTES = 41,
@@ -39,6 +40,7 @@ struct sl_hf {
     char *folder;   /* of uri.path, with its last '/'; "": the repository */
     char *token, *token_file;
     const char *token_from; /* for people; NULL: there is no token */
+    struct sl_xet *xet;     /* NULL: it is off */
     struct {
         pthread_mutex_t mutex;
         char commit[SL_HF_COMMIT_BYTES]; /* "": not asked for yet */
@@ -57,18 +59,24 @@ int sl_hf_commit(struct sl_hf *hf, char commit[SL_HF_COMMIT_BYTES], struct sl_er
 /** Is it 40 lower-case hex digits? */
 bool sl_hf_is_commit(const char *text);
 
+/** {endpoint}/api/{kind}/{repo}/{what}/{name}; free() it. SL_E_NO_SPACE. */
+char *sl_hf_api_url(const struct sl_hf *hf, const char *what, const char *name, struct sl_err *err);
+
 /** sl_store_kind.list, of the commit's tree. */
 int sl_hf_list(struct sl_store *store,
                int (*each)(const struct sl_entry *entry, void *arg, struct sl_err *err), void *arg,
                struct sl_err *err);
-/**
- * One page of a tree: each() of its files below folder, names relative to it. SL_E_FORMAT for what
- * is none. *entries: how many. Fuzzed.
- */
-int sl_hf_page_parse(const char *text, size_t bytes, const char *what, const char *folder,
-                     const char *commit,
-                     int (*each)(const struct sl_entry *entry, void *arg, struct sl_err *err),
-                     void *arg, uint64_t *entries, struct sl_err *err);
+/** Pages of a tree, and who is told of its files: each() of those below folder, names relative to
+ * it; xet, unless it is NULL, of those that are on it. */
+struct sl_hf_page {
+    const char *what, *folder, *commit;
+    int (*each)(const struct sl_entry *entry, void *arg, struct sl_err *err);
+    void *arg;
+    struct sl_xet *xet;
+};
+/** One page. SL_E_FORMAT for what is none. *entries: how many. Fuzzed. */
+int sl_hf_page_parse(const struct sl_hf_page *page, const char *text, size_t bytes,
+                     uint64_t *entries, struct sl_err *err);
 /** The target of rel="next" in a Link header as a URL of the endpoint, wherever it points: a mirror
  * may hand on what the hub itself said. *next NULL: there is none; free() it. Fuzzed. */
 int sl_hf_next_page(const char *link, const char *endpoint, const char *what, char **next,

@@ -1,0 +1,82 @@
+/*
+ * What the files of a repository share that are read through Xet: the place of the content store
+ * and its token, which files are on it, what has been seen of each, and whether it works.
+ *
+ * Tokens go to the content store's origin alone; signed URLs get none. Any thread, but new and
+ * free.
+ */
+#ifndef SL_XET_H
+#define SL_XET_H
+
+#include "http_channel.h"
+#include "tokens.h"
+#include "xet_hash.h"
+
+struct sl_hf;
+enum sl_xet_mode { SL_XET_AUTO, SL_XET_ON, SL_XET_OFF };
+
+struct sl_xet;
+/** hf outlives it. SL_E_NO_SPACE. No network. */
+struct sl_xet *sl_xet_new(struct sl_hf *hf, enum sl_xet_mode mode, struct sl_err *err);
+void sl_xet_free(struct sl_xet *xet);
+SL_AUTO_DEFINE(sl_xet)
+/** The store that signed URLs are read from: HTTP, without credentials. Its sources' impl is a
+ * struct sl_xorb. */
+struct sl_store *sl_xet_xorbs(struct sl_xet *xet);
+struct sl_xorb {
+    const char *url;
+    uint64_t bytes; /* that the request asks for */
+};
+
+/* ---- the token (xet_token.c) ------------------------------------------------------------------
+ */
+
+/** Where the content store is, and what lets requests in. */
+struct sl_xet_access {
+    char *url, *token; /* in one piece of memory: release it */
+    unsigned generation;
+};
+/** Of now; asked for where it is needed first and before it ends. May block. Release it after a
+ * failure, too. */
+int sl_xet_access(struct sl_xet *xet, struct sl_xet_access *access, struct sl_err *err);
+void sl_xet_access_release(struct sl_xet_access *access);
+/** It was refused: true if there is another one now. May block. */
+bool sl_xet_access_renew(struct sl_xet *xet, unsigned generation);
+/** The text of a token's answer: "URL TOKEN" by malloc, to be freed by sl_secret_free(). Fuzzed. */
+int sl_xet_access_parse(const char *text, size_t bytes, char **access, int64_t *expires,
+                        struct sl_err *err);
+/** May the hub, or Xet, lead there? Not from https to http, and not to an address where clouds keep
+ * the keys of machines. SL_E_NET; nothing of the URL but its host is quoted. */
+int sl_xet_check_place(const struct sl_hf *hf, const char *url, struct sl_err *err);
+struct sl_tokens *sl_xet_tokens_new(struct sl_hf *hf, struct sl_err *err);
+
+/* ---- files ------------------------------------------------------------------------------------
+ */
+
+/** A file of one commit. */
+struct sl_xet_file;
+/** The hub says that this file is on Xet. Nothing is noted where the texts make no sense, or
+ * without memory. */
+void sl_xet_note(struct sl_xet *xet, const char *commit, const char *name, const char *hash,
+                 uint64_t bytes);
+/** NULL: it is not on Xet as far as is known, or Xet is not used any more. */
+struct sl_xet_file *sl_xet_find(struct sl_xet *xet, const char *commit, const char *name);
+const char *sl_xet_file_hash_text(const struct sl_xet_file *file);
+uint64_t sl_xet_file_bytes(const struct sl_xet_file *file);
+/**
+ * A whole chunk came, which begins there in the file. When every byte has come, the file's hash is
+ * compared: SL_E_INTEGRITY, code "xet-hash", if it is another one, or if a chunk came twice and was
+ * not the same. SL_E_NO_SPACE.
+ */
+int sl_xet_file_add(struct sl_xet_file *file, uint64_t offset, const void *data, size_t bytes,
+                    struct sl_err *err);
+
+/* ---- whether it works -------------------------------------------------------------------------
+ */
+
+/** A range failed so: *err becomes what the fetch shall do about it. After a failure that lasts, or
+ * some in a row, mode auto uses Xet no more, and says so once. */
+void sl_xet_note_failure(struct sl_xet *xet, struct sl_err *err);
+void sl_xet_note_success(struct sl_xet *xet);
+
+#endif

@@ -1,0 +1,342 @@
+/*
+ * Files are kept by name; what of them has come, by the place of each chunk. The hash of a file is
+ * known when its chunks cover it without a gap, whichever channel brought them and in which order;
+ * a chunk that lies across the border of two ranges comes twice.
+ */
+#include "xet.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "hf_store.h"
+#include "log.h"
+#include "progress.h"
+#include "thread.h"
+
+enum { BUCKETS = 1024, CHUNKS_LEAST = 64, FAILURES_MAX = 3 };
+
+struct chunk {
+    uint64_t offset;
+    uint32_t bytes; /* 0: nothing is here */
+    uint8_t hash[SL_XET_HASH_BYTES];
+};
+
+struct sl_xet_file {
+    struct sl_xet_file *next; /* in its bucket */
+    char *key;                /* "COMMIT NAME" */
+    char hash[SL_XET_HASH_TEXT];
+    uint64_t bytes;
+    struct {
+        pthread_mutex_t mutex;
+        struct chunk *chunks; /* by offset, hashed; NULL once all is known */
+        size_t capacity, count;
+        uint64_t covered;
+        enum { COLLECTS, IS_RIGHT, IS_WRONG } state;
+    } locked;
+};
+
+struct sl_xet {
+    struct sl_hf *hf;
+    enum sl_xet_mode mode;
+    struct sl_store xorbs;
+    struct sl_tokens *tokens;
+    struct {
+        pthread_mutex_t mutex;
+        struct sl_xet_file *files[BUCKETS];
+        unsigned failures; /* since the last success */
+        bool off;
+    } locked;
+};
+
+/* ---- signed URLs ----------------------------------------------------------------------------- */
+
+static int prepare(struct sl_source *source, struct sl_range_request *request, struct sl_err *err)
+{
+    const struct sl_xorb *xorb = source->impl;
+    if (sl_xet_check_place(source->store->impl, xorb->url, err) < 0)
+        return sl_wrap(err, "cannot read '%s'", source->uri);
+    request->url = sl_strdup(xorb->url, err);
+    return request->url ? 0 : -1;
+}
+
+/* 206, or 200 with as many bytes as the range has: xorbs are longer, unless it is a whole one. */
+static int answered(struct sl_source *source, const struct sl_exchange *exchange,
+                    struct sl_version *version, struct sl_err *err)
+{
+    const struct sl_xorb *xorb = source->impl;
+    (void)version;
+    int64_t length = sl_exchange_content_length(exchange);
+    if (sl_exchange_status(exchange) == 206 || (length >= 0 && (uint64_t)length == xorb->bytes))
+        return 0;
+    return sl_fail_code(err, SL_E_NET, "range", "%s: the server does not support range requests",
+                        source->uri);
+}
+
+static const struct sl_http_hooks hooks = {.prepare = prepare, .answered = answered};
+static const struct sl_store_kind xorb_kind = {
+    .name = "xet", .transport = &sl_http_transport, .hooks = &hooks};
+
+struct sl_store *sl_xet_xorbs(struct sl_xet *xet)
+{
+    return &xet->xorbs;
+}
+
+/* ---- it -------------------------------------------------------------------------------------- */
+
+struct sl_xet *sl_xet_new(struct sl_hf *hf, enum sl_xet_mode mode, struct sl_err *err)
+{
+    SL_AUTO(sl_xet) xet = sl_alloc(sizeof(*xet), err);
+    if (!xet)
+        return NULL;
+    xet->hf = hf;
+    xet->mode = mode;
+    xet->xorbs = (struct sl_store){.kind = &xorb_kind,
+                                   .transport = &sl_http_transport,
+                                   .config = hf->store->config,
+                                   .impl = hf};
+    xet->xorbs.config.preconnect = 0;
+    pthread_mutex_init(&xet->xorbs.locked.mutex, NULL);
+    pthread_mutex_init(&xet->locked.mutex, NULL);
+    xet->tokens = sl_xet_tokens_new(hf, err);
+    return xet->tokens ? sl_steal(&xet) : NULL;
+}
+
+static void file_free(struct sl_xet_file *file)
+{
+    pthread_mutex_destroy(&file->locked.mutex);
+    free(file->locked.chunks);
+    free(file->key);
+    free(file);
+}
+
+void sl_xet_free(struct sl_xet *xet)
+{
+    if (!xet)
+        return;
+    for (unsigned i = 0; i < BUCKETS; i++)
+        while (xet->locked.files[i]) {
+            struct sl_xet_file *file = xet->locked.files[i];
+            xet->locked.files[i] = file->next;
+            file_free(file);
+        }
+    sl_tokens_free(xet->tokens);
+    pthread_mutex_destroy(&xet->xorbs.locked.mutex);
+    pthread_mutex_destroy(&xet->locked.mutex);
+    free(xet);
+}
+
+int sl_xet_access(struct sl_xet *xet, struct sl_xet_access *access, struct sl_err *err)
+{
+    *access = (struct sl_xet_access){.url = NULL};
+    if (sl_tokens_get(xet->tokens, &access->url, &access->generation, err) < 0)
+        return -1;
+    access->token = strchr(access->url, ' ');
+    *access->token++ = 0;
+    return 0;
+}
+
+void sl_xet_access_release(struct sl_xet_access *access)
+{
+    if (access->token)
+        explicit_bzero(access->token, strlen(access->token));
+    free(access->url);
+    *access = (struct sl_xet_access){.url = NULL};
+}
+
+bool sl_xet_access_renew(struct sl_xet *xet, unsigned generation)
+{
+    return sl_tokens_renew(xet->tokens, generation);
+}
+
+/* ---- files ----------------------------------------------------------------------------------- */
+
+static struct sl_xet_file **bucket_of(struct sl_xet *xet, const char *key)
+{
+    uint32_t hash = 2166136261;
+    for (const char *at = key; *at; at++)
+        hash = (hash ^ (unsigned char)*at) * 16777619;
+    return &xet->locked.files[hash % BUCKETS];
+}
+
+/* Under the lock. */
+static struct sl_xet_file *find(struct sl_xet *xet, const char *key)
+{
+    struct sl_xet_file *file = *bucket_of(xet, key);
+    while (file && strcmp(file->key, key) != 0)
+        file = file->next;
+    return file;
+}
+
+void sl_xet_note(struct sl_xet *xet, const char *commit, const char *name, const char *hash,
+                 uint64_t bytes)
+{
+    sl_autofree char *key = sl_asprintf(NULL, "%s %s", commit, name);
+    if (!key || !sl_xet_is_hash(hash) || bytes > SL_OBJECT_BYTES_MAX)
+        return;
+    SL_LOCKED(&xet->locked.mutex);
+    struct sl_xet_file *file = find(xet, key);
+    if (file && (strcmp(file->hash, hash) != 0 || file->bytes != bytes))
+        xet->locked.off = true; /* a hub that contradicts itself */
+    if (file || !(file = sl_alloc(sizeof(*file), NULL)))
+        return;
+    struct sl_xet_file **bucket = bucket_of(xet, key);
+    file->key = sl_steal(&key);
+    memcpy(file->hash, hash, sizeof(file->hash));
+    file->bytes = bytes;
+    pthread_mutex_init(&file->locked.mutex, NULL);
+    file->next = *bucket;
+    *bucket = file;
+}
+
+struct sl_xet_file *sl_xet_find(struct sl_xet *xet, const char *commit, const char *name)
+{
+    sl_autofree char *key = sl_asprintf(NULL, "%s %s", commit, name);
+    if (!key)
+        return NULL;
+    SL_LOCKED(&xet->locked.mutex);
+    return xet->locked.off ? NULL : find(xet, key);
+}
+
+const char *sl_xet_file_hash_text(const struct sl_xet_file *file)
+{
+    return file->hash;
+}
+
+uint64_t sl_xet_file_bytes(const struct sl_xet_file *file)
+{
+    return file->bytes;
+}
+
+/* ---- chunks ---------------------------------------------------------------------------------- */
+
+/* Where the chunk of this offset is, or belongs. */
+static struct chunk *place_of(struct chunk *chunks, size_t capacity, uint64_t offset)
+{
+    size_t at = (size_t)((offset * UINT64_C(0x9e3779b97f4a7c15)) >> 32) & (capacity - 1);
+    while (chunks[at].bytes && chunks[at].offset != offset)
+        at = (at + 1) & (capacity - 1);
+    return &chunks[at];
+}
+
+/* Under the lock: room for one more. */
+static int make_room(struct sl_xet_file *file, struct sl_err *err)
+{
+    if (2 * (file->locked.count + 1) <= file->locked.capacity)
+        return 0;
+    size_t capacity = SL_MAX(2 * file->locked.capacity, (size_t)CHUNKS_LEAST);
+    struct chunk *chunks = sl_alloc_array(capacity, sizeof(*chunks), err);
+    if (!chunks)
+        return -1;
+    for (size_t i = 0; i < file->locked.capacity; i++)
+        if (file->locked.chunks[i].bytes)
+            *place_of(chunks, capacity, file->locked.chunks[i].offset) = file->locked.chunks[i];
+    free(file->locked.chunks);
+    file->locked.chunks = chunks;
+    file->locked.capacity = capacity;
+    return 0;
+}
+
+static int by_offset(const void *a, const void *b)
+{
+    const struct chunk *x = a, *y = b;
+    return x->offset < y->offset ? -1 : x->offset > y->offset;
+}
+
+static int wrong(struct sl_err *err, const char *why)
+{
+    sl_fail_code(err, SL_E_INTEGRITY, "xet-hash",
+                 "%s: what Xet gives is not the file that the hub lists; set source.hf.xet to off "
+                 "to read it without Xet",
+                 why);
+    return -1;
+}
+
+/* Under the lock: its chunks in order, whose bytes add up to the file's. */
+static int check_file(struct sl_xet_file *file, struct sl_err *err)
+{
+    struct chunk *chunks = file->locked.chunks;
+    size_t count = 0;
+    uint64_t end = 0;
+    uint8_t hash[SL_XET_HASH_BYTES];
+    char text[SL_XET_HASH_TEXT];
+    for (size_t i = 0; i < file->locked.capacity; i++)
+        if (chunks[i].bytes)
+            chunks[count++] = chunks[i];
+    qsort(chunks, count, sizeof(*chunks), by_offset);
+    sl_autofree struct sl_xet_node *nodes = sl_alloc_array(count, sizeof(*nodes), err);
+    if (!nodes)
+        return -1;
+    file->locked.state = IS_WRONG;
+    for (size_t i = 0; i < count; end += chunks[i++].bytes) {
+        if (chunks[i].offset != end)
+            return wrong(err, "its chunks overlap");
+        memcpy(nodes[i].hash, chunks[i].hash, SL_XET_HASH_BYTES);
+        nodes[i].bytes = chunks[i].bytes;
+    }
+    sl_xet_file_hash(nodes, count, hash);
+    sl_xet_hash_text(hash, text);
+    if (strcmp(text, file->hash) != 0)
+        return wrong(err, "its hash is another one");
+    file->locked.state = IS_RIGHT;
+    free(sl_steal(&file->locked.chunks));
+    file->locked.capacity = 0;
+    return 0;
+}
+
+int sl_xet_file_add(struct sl_xet_file *file, uint64_t offset, const void *data, size_t bytes,
+                    struct sl_err *err)
+{
+    struct chunk chunk = {.offset = offset, .bytes = (uint32_t)bytes};
+    sl_xet_chunk_hash(data, bytes, chunk.hash);
+    SL_LOCKED(&file->locked.mutex);
+    if (file->locked.state == IS_RIGHT)
+        return 0;
+    if (file->locked.state == IS_WRONG)
+        return wrong(err, "its hash is another one");
+    if (make_room(file, err) < 0)
+        return -1;
+    struct chunk *place = place_of(file->locked.chunks, file->locked.capacity, offset);
+    if (place->bytes)
+        return memcmp(place, &chunk, sizeof(chunk)) == 0 ? 0 : wrong(err, "a chunk has changed");
+    *place = chunk;
+    file->locked.count++;
+    file->locked.covered += bytes;
+    return file->locked.covered < file->bytes ? 0 : check_file(file, err);
+}
+
+/* ---- whether it works ------------------------------------------------------------------------ */
+
+/* What another way to the same bytes cannot make better. */
+static bool is_final(const struct sl_err *err)
+{
+    return err->kind == SL_E_CANCELED || err->kind == SL_E_NO_SPACE ||
+           strcmp(err->code, "xet-hash") == 0;
+}
+
+void sl_xet_note_failure(struct sl_xet *xet, struct sl_err *err)
+{
+    if (is_final(err) || xet->mode == SL_XET_ON)
+        return;
+    bool first = false;
+    {
+        SL_LOCKED(&xet->locked.mutex);
+        if (!err->retryable || ++xet->locked.failures >= FAILURES_MAX) {
+            first = !xet->locked.off;
+            xet->locked.off = true;
+        }
+    }
+    if (first) {
+        sl_progress_add_fallback(xet->xorbs.config.progress);
+        sl_log(SL_LOG_WARN,
+               "Xet is not used any more for '%s', the hub's own links are: %s (source.hf.xet)",
+               xet->hf->store->uri, err->message);
+    }
+    err->retryable = true;
+}
+
+void sl_xet_note_success(struct sl_xet *xet)
+{
+    SL_LOCKED(&xet->locked.mutex);
+    xet->locked.failures = 0;
+}
