@@ -244,6 +244,8 @@ static void print_row(const struct link *link, const struct outcome *is, double 
     fflush(stdout);
 }
 
+SL_CASE(.seconds = 300) /* computation alone, much of it */
+
 static const double round_trips_s[] = {0.0001, 0.001, 0.01, 0.05};
 
 SL_TEST(on_every_link_a_load_is_as_fast_as_with_the_best_number)
