@@ -397,9 +397,8 @@ struct sluice_key {
     uint64_t memlimit; /* bytes of memory, 8 KiB to 2 GiB; 0: 256 MiB */
     const void *salt;  /* 16 bytes; NULL: random ones for each file */
 };
-/** The 32 bytes that a passphrase and a salt make, as in files written with them; derived is the
- * caller's to wipe. Any thread; blocks, for a second if little is said. SLUICE_USAGE: no
- * passphrase, no salt, limits out of their range. SLUICE_NO_SPACE. */
+/** The 32 bytes that a passphrase and a salt make; derived is the caller's to wipe. Any thread;
+ * blocks. SLUICE_USAGE: no passphrase, no salt, limits out of their range. SLUICE_NO_SPACE. */
 SLUICE_API int sluice_key_derive(const struct sluice_key *key, uint8_t derived[32],
                                  struct sluice_error *error);
 enum { SLUICE_AS_FILES = 1 /* objects are not looked into: each is one SLUICE_KIND_FILE */ };

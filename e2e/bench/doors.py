@@ -1,0 +1,121 @@
+#!/usr/bin/env python3
+"""The Python doors beside their originals, interleaved, in one run: from a tmpfs and over HTTP (nginx).
+
+    e2e/torch2.py                                              once: torch 2 and the peers
+    e2e/bench/doors.py [--mib 256] [--rounds 5] [--places tmpfs,http] [--library build/lib/libsluice.so.0]
+
+Each trial is a process of its own: a whole model of 16 tensors, one tensor, or the first hundredth of one tensor's rows, each byte touched.
+Trials are told on the standard error as they end, then one line of JSON a row: seconds from after the imports to the last tensor, seconds to the first, bytes of tensors, seconds of processor time,
+peak memory beyond the imports, bytes that the server sent; of each [median, least, most]. Figures are of the machine they were taken on,
+which should do nothing else.
+"""
+import argparse
+import json
+import os
+import shutil
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.dirname(os.path.dirname(HERE))
+sys.path.insert(0, os.path.dirname(HERE))
+import torch2  # noqa: E402
+
+CLIENT = os.path.join(HERE, "door_client.py")
+# What is tried: (client, file, places, works).
+ROWS = (
+    ("sluice", "m.safetensors", "tmpfs http", "whole tensor slice"), ("safetensors", "m.safetensors", "tmpfs", "whole tensor slice"),
+    ("runai", "m.safetensors", "tmpfs", "whole"), ("fastsafetensors", "m.safetensors", "tmpfs", "whole tensor"),
+    ("sluice tensors", "m.tensors", "tmpfs http", "whole tensor slice"), ("tensorizer", "m.tensors", "tmpfs http", "whole tensor"),
+    ("sluice pt", "m.pt", "tmpfs http", "whole tensor slice"), ("torch.load", "m.pt", "tmpfs", "whole tensor slice"),
+    ("zipslicer", "m.pt", "tmpfs", "whole tensor"),
+)
+MAKE = """import sys, torch, safetensors.torch, tensorizer
+rows = int(sys.argv[2]) * (1 << 20) // 16 // 4096
+made = {f"layer.{i}": torch.randint(-1 << 30, 1 << 30, (rows, 1024), dtype=torch.int32) for i in range(16)}
+safetensors.torch.save_file(made, sys.argv[1] + "/m.safetensors")
+torch.save(made, sys.argv[1] + "/m.pt")
+writer = tensorizer.TensorSerializer(sys.argv[1] + "/m.tensors"); writer.write_state_dict(made); writer.close()
+"""
+NGINX = """daemon off; pid %(place)s/nginx.pid; error_log stderr crit; worker_processes 2; events {}
+http { log_format sent '$bytes_sent'; access_log %(place)s/sent sent; sendfile on; client_body_temp_path %(place)s/t1;
+proxy_temp_path %(place)s/t2; fastcgi_temp_path %(place)s/t3; uwsgi_temp_path %(place)s/t4; scgi_temp_path %(place)s/t5;
+server { listen 127.0.0.1:%(port)d; root %(root)s; } }
+"""
+
+
+class Server:
+    """nginx over a folder, which tells what it has sent."""
+
+    def __init__(self, root, place):
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port = probe.getsockname()[1]
+        self.log, config = os.path.join(place, "sent"), os.path.join(place, "nginx.conf")
+        with open(config, "w") as file:
+            file.write("user root;\n" * (os.getuid() == 0) + NGINX % {"place": place, "port": self.port, "root": root})
+        self.process = subprocess.Popen([shutil.which("nginx") or "/usr/sbin/nginx", "-c", config])
+        while socket.socket().connect_ex(("127.0.0.1", self.port)):
+            if self.process.poll() is not None:
+                raise SystemExit("nginx did not start")
+            time.sleep(0.05)
+
+    def sent(self):
+        with open(self.log) as file:
+            return sum(int(line) for line in file)
+
+
+def measure(client, uri, work, env, server):
+    before = server.sent()
+    done = subprocess.run([torch2.PYTHON, "-W", "ignore", CLIENT, client, uri, work], capture_output=True, text=True, env=env,
+                          stdin=subprocess.DEVNULL, timeout=600)
+    if done.returncode:
+        return {"error": (done.stderr.strip().splitlines() or ["?"])[-1][:200]}
+    return {**json.loads(done.stdout.strip().splitlines()[-1]), "sent": server.sent() - before}
+
+
+def summary(found):
+    errors = [one["error"] for one in found if "error" in one]
+    if errors:
+        return {"error": errors[0]}
+    values = {name: [one[name] for one in found] for name in found[0]}
+    return {name: [round(pick(each), 6) for pick in (statistics.median, min, max)] for name, each in values.items()}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--mib", type=int, default=256)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--places", default="tmpfs,http")
+    parser.add_argument("--library", default=os.path.join(ROOT, "build", "lib", "libsluice.so.0"))
+    wanted = parser.parse_args()
+    if not torch2.there():
+        raise SystemExit("no environment with torch 2: e2e/torch2.py makes it")
+    env = {**os.environ, "SLUICE_LIBRARY": os.path.abspath(wanted.library), "PYTHONPATH": os.path.join(ROOT, "python"),
+           "PYTHONDONTWRITEBYTECODE": "1"}
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as root, tempfile.TemporaryDirectory() as place:
+        subprocess.run([torch2.PYTHON, "-W", "ignore", "-c", MAKE, root, str(wanted.mib)], check=True)
+        server = Server(root, place)
+        try:
+            rows = [(client, file, where, work) for client, file, places, works in ROWS for where in places.split()
+                    if where in wanted.places.split(",") for work in works.split()]
+            found = {row: [] for row in rows}
+            for _ in range(wanted.rounds):
+                for client, file, where, work in rows:
+                    uri = os.path.join(root, file) if where == "tmpfs" else f"http://127.0.0.1:{server.port}/{file}"
+                    one = measure(client, uri, work, env, server)
+                    found[client, file, where, work].append(one)
+                    print(client, where, work, one, file=sys.stderr, flush=True)
+            for row in rows:
+                print(json.dumps({"client": row[0], "place": row[2], "work": row[3], "rounds": wanted.rounds, **summary(found[row])}))
+        finally:
+            server.process.terminate()
+            server.process.wait()
+
+
+if __name__ == "__main__":
+    main()
