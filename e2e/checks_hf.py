@@ -274,7 +274,7 @@ def hf_xet_is_read_natively(h, hub, python, cas):
                         HF_HUB_DISABLE_XET="0")[-1]
         assert hashes(theirs) == hashes(to)
         hub.cas = None
-        h.sluice("load", "hf://org/xet", "--to", h.fresh("x"), env=env_of(hub)).expect(0, "Xet is not used any more")
+        h.sluice("load", "hf://org/xet", "--to", h.fresh("x"), "--set", "source.hf.xet=auto", env=env_of(hub)).expect(0, "Xet is not used any more")
         assert hub.links > links
     finally:
         hub.cas = None
