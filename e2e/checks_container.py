@@ -100,7 +100,7 @@ def container_opens_no_port(h, image, nginx, minilm):
 
 @check("image", "nginx", "minilm")
 def container_messages(h, image, nginx, minilm):
-    """One line for every failure, the same as the log's last; no secret in it; a file that is missing or read-only is no failure."""
+    """One line for every failure, the same as the log's last; no secret in it; a file that is missing or read-only is not a failure."""
     pod, url = new_pod(h, image, minilm), nginx.http + served(nginx, minilm)
     cases = [(2, "USAGE", ["load", "--no-such-flag"]), (2, "USAGE", ["load", url]),
              (4, "NOT_FOUND", ["load", url + ".not?token=secret", "--to", "/models/m"]),

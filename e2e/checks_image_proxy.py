@@ -151,7 +151,7 @@ def image_behind_a_tls_proxy(h, proxy, docker):
     assert refused.returncode != 0 and "--ca FILE" in refused.stderr and "authority that is not known" in refused.stderr, \
         refused.stderr[-2000:]
     wrong = make("--ca", os.devnull)
-    assert wrong.returncode == 1 and "is no PEM file" in wrong.stderr, wrong.stderr
+    assert wrong.returncode == 1 and "is not a PEM file" in wrong.stderr, wrong.stderr
     taken = make("--ca", proxy.ca)
     assert taken.returncode == 0, taken.stderr[-2000:]
     made = docker.call("run", "--rm", "--network", "host", tag, "cat", f"/src/.cache/cuda/{VERSION}/nvidia/cuda_nvrtc/lib/libnvrtc.so.12")

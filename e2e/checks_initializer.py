@@ -338,7 +338,7 @@ def kserve_failure_is_the_last_line(h, store):
         ({"CONFIDENTIAL_ENABLED": "true"}, "model/", "CONFIDENTIAL_ENABLED"),
         ({}, "evil/", "leads out of the archive"),
         ({}, "evil-link/", "has an empty, an absolute"),
-        ({}, "broken/", "no ZIP"),
+        ({}, "broken/", "not a ZIP"),
     )
     for more, path, word in cases:
         pod = Pod(h)

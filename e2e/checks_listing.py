@@ -65,7 +65,7 @@ def start_listing():
 
 
 def high_water_kib(pid):
-    """VmHWM, which begins anew with the program; that of getrusage() would be ours."""
+    """VmHWM, which starts over with the program; that of getrusage() would be ours."""
     try:
         with open(f"/proc/{pid}/status") as file:
             return max([int(line.split()[1]) for line in file if line.startswith("VmHWM")], default=0)

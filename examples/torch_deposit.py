@@ -109,7 +109,7 @@ def attach_derived(arguments, key):
 
 
 def deposit(arguments, key, checkpoint, weights, seconds):
-    """For later starts; that it fails is no reason not to run."""
+    """For later starts; that it fails is not a reason not to run."""
     weights = {**weights, "seconds": torch.tensor(seconds, dtype=torch.float64)}
     room = sum((tensor.numel() * tensor.element_size() + 255) // 256 * 256 for tensor in weights.values())
     try:

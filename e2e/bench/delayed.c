@@ -5,7 +5,7 @@
  *
  * On 127.0.0.1; PORT 0 is any, and the one that it got is printed. Each request is held back by
  * DELAY_US, a round trip. Answers come at most at CONNECTION_BYTES_PER_S each, and at
- * LINK_BYTES_PER_S all together; 0 is no bound. A connection is a thread. COUNTERS is a file of
+ * LINK_BYTES_PER_S all together; 0 is not a bound. A connection is a thread. COUNTERS is a file of
  * four 64-bit numbers: requests, bytes of answers, connections that are open, and the most that
  * were open at a time. Whoever sets the last two to 0 counts anew.
  */

@@ -69,7 +69,7 @@ def flips(bench, rounds):
     """One bit wrong in each GB on its way, once: found, and only the ranges that hold them fetched again.
 
     What a load took in is counted by itself, and so exact: what the server sent also holds what is left of requests that
-    were slow and sent again (`hedged`), which is no answer to a wrong bit. A wrong bit may be in such an answer, which
+    were slow and sent again (`hedged`), which is not an answer to a wrong bit. A wrong bit may be in such an answer, which
     nobody reads: then it is not found, since it is not there, and the round is tried again."""
     path, _ = bench.big_signed()
     with open(path, "rb") as file, open(path + ".sluice.json", "rb") as sidecar:

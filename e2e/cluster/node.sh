@@ -91,7 +91,7 @@ clusterDomain: cluster.local
 resolvConf: $CONF/resolv.conf
 containerRuntimeEndpoint: unix://$CONTAINERD_SOCKET
 volumePluginDir: $STATE/plugins
-# Images were imported and cannot be pulled again; a full disk is no reason to evict.
+# Images were imported and cannot be pulled again; a full disk is not a reason to evict.
 imageGCHighThresholdPercent: 100
 imageGCLowThresholdPercent: 99
 evictionHard:

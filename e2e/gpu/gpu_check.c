@@ -226,7 +226,7 @@ void gpu_check_errors(struct gpu_check *check)
     uint64_t handle;
     uint64_t grain = check->device.granularity;
     uint64_t too_much = (check->device.total_bytes / grain + 16) * grain;
-    static const char rubbish[4096] = "this is no image";
+    static const char rubbish[4096] = "this is not an image";
     gpu_claim("errors", "more memory than there is is refused as out of memory",
               check->cuda->mem_create(&handle, too_much, &prop, 0) == SL_CUDA_OUT_OF_MEMORY,
               "result 2");

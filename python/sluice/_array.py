@@ -34,7 +34,7 @@ def _check_stream(stream: Any) -> None:
     except TypeError:
         number = 0
     if number == 0 or number < -1:
-        raise BufferError(f"{stream!r} is no stream: None, -1, 1, 2 or the address of one")
+        raise BufferError(f"{stream!r} is not a stream: None, -1, 1, 2 or the address of one")
 
 
 class Memory:

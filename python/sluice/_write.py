@@ -69,7 +69,7 @@ def laid(tensor: Any) -> Laid:
         tensor = tensor.get()
     if not isinstance(tensor, numpy.ndarray):
         if not hasattr(tensor, "__array__"):
-            raise TypeError(f"{type(tensor).__name__} is no tensor: torch, NumPy, JAX and CuPy have some")
+            raise TypeError(f"{type(tensor).__name__} is not a tensor: torch, NumPy, JAX and CuPy have some")
         tensor = numpy.asarray(tensor)
     return _laid_numpy(tensor)
 

@@ -222,7 +222,7 @@ SL_TEST(a_resume_is_not_promised)
                      -1);
     ck_assert_int_eq(err.kind, SL_E_TIMEOUT);
     ck_assert_str_eq(err.message, "the load took longer than readers.timeoutSeconds (1 s); the "
-                                  "next one begins anew");
+                                  "next one starts over");
     ck_assert(!to.published);
     sl_server_stop(server);
 }

@@ -508,7 +508,7 @@ SL_TEST(a_destination_that_somebody_made_where_anyone_may_is_refused)
     RUN(&ran, "initializer", source, path);
     ck_assert_msg(ran.exit_code == 1 && strstr(ran.err, "user 54321 made it"), "%s", ran.err);
     ck_assert_int_eq(fstatat(models, ".sluice", &status, 0), -1);
-    load_into("/dev/null/x"); /* and what cannot be is no crash */
+    load_into("/dev/null/x"); /* and what cannot be is not a crash */
     ck_assert_int_eq(ran.exit_code, 2);
 }
 

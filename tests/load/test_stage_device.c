@@ -30,7 +30,7 @@ struct device {
     pthread_mutex_t lock;
     struct {
         uint64_t landed[MAPPINGS], cast_bytes;
-        bool ragged; /* ciphertext was told that is no whole pieces */
+        bool ragged; /* ciphertext was told that is not a whole pieces */
     } locked;
 };
 

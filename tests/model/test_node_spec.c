@@ -82,9 +82,9 @@ SL_TEST(every_mistake_is_told_with_its_place)
            "n.yaml:3:1: unknown key 'budgetByte', did you mean 'budgetBytes'?\n"
            "n.yaml:4:14: 'loadsAtOnce': expected a number from 1 to 64, not '0'\n"
            "n.yaml:5:19: 'socket': 'run/c' must be an absolute path\n"
-           "n.yaml:5:32: 'mode': 'rw' is no mode of a socket, such as 0660\n"
-           "n.yaml:5:43: 'uids': 'root' is no numeric id, such as 1000\n"
-           "n.yaml:6:15: 'gids': '4294967295' is no numeric id, such as 1000\n"
+           "n.yaml:5:32: 'mode': 'rw' is not a mode of a socket, such as 0660\n"
+           "n.yaml:5:43: 'uids': 'root' is not a numeric id, such as 1000\n"
+           "n.yaml:6:15: 'gids': '4294967295' is not a numeric id, such as 1000\n"
            "n.yaml:6:28: unknown key 'sockets' in 'pool', did you mean 'socket'?\n"
            "n.yaml:12:1: unknown key 'extra'\n");
 }

@@ -119,7 +119,7 @@ SL_TEST(selected_tensors_are_merged_over_small_gaps)
         "tensors: {include: [\"a*\"]}\nsink: {tmpfs: {path: /n, layout: safetensors}}\n", &specs);
     check_shape(plan);
     ck_assert_uint_eq(plan->tensor_count, 3);
-    ck_assert_uint_eq(plan->range_count, 3); /* 256 KiB is no small gap */
+    ck_assert_uint_eq(plan->range_count, 3); /* 256 KiB is not a small gap */
     ck_assert_uint_eq(plan->fetch_bytes, 3 * 256 * 1024);
     sl_plan_free(plan);
     sl_specs_release(&specs);

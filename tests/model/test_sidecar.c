@@ -124,15 +124,15 @@ SL_TEST(hostile_numbers_are_refused)
     refuse(3 * RANGE, "\"bytes\":196608", "\"bytes\":196609", "as many hashes");
     refuse(3 * RANGE, "\"bytes\":196608", "\"bytes\":131072", "as many hashes");
     refuse(3 * RANGE, "\"bytes\":196608", "\"bytes\":18446744073709551615", "more than an object");
-    refuse(3 * RANGE, "\"bytes\":196608", "\"bytes\":-1", "no number");
-    refuse(3 * RANGE, "\"bytes\":196608", "\"bytes\":1e9", "no number");
+    refuse(3 * RANGE, "\"bytes\":196608", "\"bytes\":-1", "not a number");
+    refuse(3 * RANGE, "\"bytes\":196608", "\"bytes\":1e9", "not a number");
     refuse(3 * RANGE, "\"range_bytes\":65536", "\"range_bytes\":0", "between 64 KiB and 1 GiB");
     refuse(3 * RANGE, "\"range_bytes\":65536", "\"range_bytes\":1073741825", "between 64 KiB");
     refuse(3 * RANGE, "\"range_bytes\":65536", "\"range_bytes\":65537", "tree_sha256");
     refuse(3 * RANGE, "\"sluice_sidecar\":1", "\"sluice_sidecar\":2", "version");
-    refuse(3 * RANGE, "\"name\":\"model.gguf\"", "\"name\":\"../m\"", "no name");
-    refuse(3 * RANGE, "\"name\":\"model.gguf\"", "\"name\":\"a\\nb\"", "no name");
-    refuse(3 * RANGE, "\"name\":\"model.gguf\"", "\"name\":\"a\\u0000b\"", "no name");
+    refuse(3 * RANGE, "\"name\":\"model.gguf\"", "\"name\":\"../m\"", "not a name");
+    refuse(3 * RANGE, "\"name\":\"model.gguf\"", "\"name\":\"a\\nb\"", "not a name");
+    refuse(3 * RANGE, "\"name\":\"model.gguf\"", "\"name\":\"a\\u0000b\"", "not a name");
     refuse(3 * RANGE, "\"name\":\"model.gguf\"", "\"bytes\":196608", "twice");
     refuse(3 * RANGE, "\"name\":\"model.gguf\"", "\"other\":[1,{\"a\":2}]", "missing");
 }
@@ -142,12 +142,12 @@ SL_TEST(hostile_hashes_are_refused)
     refuse(3 * RANGE, "\"01020304\",", "", "as many hashes");
     refuse(3 * RANGE, "\"01020304\",", "\"01020304\",\"01020304\",", "as many hashes");
     refuse(3 * RANGE, "\"01020304\"", "\"0102030\"", "8 hex digits");
-    refuse(3 * RANGE, "\"01020304\"", "16909060", "no string");
+    refuse(3 * RANGE, "\"01020304\"", "16909060", "not a string");
     refuse(3 * RANGE, "\"01020304\"", "\"01020305\"", "tree_sha256");
     refuse(3 * RANGE, "\"0101", "\"01", "64 hex digits");
     refuse(3 * RANGE, "\"0101", "\"1101", "tree_sha256");
-    refuse(3 * RANGE, "\"crc32c\":[", "\"crc32c\":[[", "no string");
-    refuse(3 * RANGE, "\"etag\":\"", "\"etag\":4,\"x\":\"", "no version");
+    refuse(3 * RANGE, "\"crc32c\":[", "\"crc32c\":[[", "not a string");
+    refuse(3 * RANGE, "\"etag\":\"", "\"etag\":4,\"x\":\"", "not a version");
 }
 
 SL_TEST(what_it_does_not_know_is_passed_over)

@@ -108,10 +108,10 @@ SL_TEST(an_unset_variable_is_a_mistake)
 {
     expect(HEAD "source: {uri: '${UNSET}/m'}\nsink: {tmpfs: {path: '${UNSET'}}\n",
            "m.yaml:4:15: the environment variable 'UNSET' is not set\n"
-           "m.yaml:5:22: '${UNSET' is no ${NAME}; write $${ for a plain ${\n");
+           "m.yaml:5:22: '${UNSET' is not a ${NAME}; write $${ for a plain ${\n");
     expect(HEAD "source: {uri: '${}'}\nsink: {tmpfs: {path: '${1A}'}}\n",
-           "m.yaml:4:15: '${}' is no ${NAME}; write $${ for a plain ${\n"
-           "m.yaml:5:22: '${1A}' is no ${NAME}; write $${ for a plain ${\n");
+           "m.yaml:4:15: '${}' is not a ${NAME}; write $${ for a plain ${\n"
+           "m.yaml:5:22: '${1A}' is not a ${NAME}; write $${ for a plain ${\n");
 }
 
 /* ---- mistakes ------------------------------------------------------------------------------- */
@@ -228,8 +228,8 @@ SL_TEST(impossible_combinations_are_refused)
 SL_TEST(owners_are_numbers)
 {
     expect(HEAD "source: {uri: /m}\nsink: {tmpfs: {path: /t, owner: root, group: 99999999999}}\n",
-           "m.yaml:5:26: 'sink.tmpfs.owner': 'root' is no numeric id, such as 1000\n"
-           "m.yaml:5:39: 'sink.tmpfs.group': '99999999999' is no numeric id, such as 1000\n");
+           "m.yaml:5:26: 'sink.tmpfs.owner': 'root' is not a numeric id, such as 1000\n"
+           "m.yaml:5:39: 'sink.tmpfs.group': '99999999999' is not a numeric id, such as 1000\n");
     ck_assert_int_eq(
         parse(HEAD "source: {uri: /m}\nsink: {tmpfs: {path: /t, owner: 0, group: 65534}}\n"), 0);
 }
@@ -287,7 +287,7 @@ SL_TEST(new_names_are_checked)
     ck_assert_int_eq(parse(SAFE "tensors: {rename: [{match: '\\\\1', to: '\\\\'}]}\n"), 0);
     expect(SAFE "tensors:\n  rename:\n  - {match: 'a(b', to: c}\n  - {match: '(a)', to: '\\2'}\n"
                 "  - {match: a, to: '\\d'}\n  - {to: a}\n",
-           "m.yaml:8:13: 'match': 'a(b' is no regular expression: Unmatched ( or \\(\n"
+           "m.yaml:8:13: 'match': 'a(b' is not a regular expression: Unmatched ( or \\(\n"
            "m.yaml:9:5: 'to' names group 2, but '(a)' has 1\n"
            "m.yaml:10:5: 'to' takes \\1 to \\9 for groups and \\\\ for a backslash, not '\\d'\n"
            "m.yaml:11:5: 'match' is missing in 'tensors.rename': a POSIX extended regular "

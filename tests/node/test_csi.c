@@ -69,9 +69,9 @@ SL_TEST(a_probe_tells_why_nothing_can_be_published)
     ck_assert(probe->ready && probe->ready->value);
     csi__v1__probe_response__free_unpacked(probe, NULL);
     struct sl_err why = SL_ERR_INIT;
-    sl_fail(&why, SL_E_NO_SPACE, "the directory is no tmpfs");
+    sl_fail(&why, SL_E_NO_SPACE, "the directory is not a tmpfs");
     FAKE_VOLUMES_SET(unready, why);
-    csi_case_check(PROBE, NULL, SL_GRPC_FAILED_PRECONDITION, "the directory is no tmpfs");
+    csi_case_check(PROBE, NULL, SL_GRPC_FAILED_PRECONDITION, "the directory is not a tmpfs");
 }
 
 /* ---- publish -------------------------------------------------------------------------------- */

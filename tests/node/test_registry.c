@@ -124,7 +124,7 @@ SL_TEST(what_fails_goes_when_its_early_callers_have_gone)
     ck_assert_uint_eq(counts().residents, 0);
 }
 
-/* A load that begins anew gives what it opened before to nobody new. */
+/* A load that starts over gives what it opened before to nobody new. */
 SL_TEST(what_was_replaced_goes_with_the_last_who_has_it)
 {
     fake.gated = fake.open = fake.reopens = true;

@@ -203,7 +203,7 @@ SL_TEST(one_name_that_means_something_else_leaves_the_other_as_it_is)
     ck_assert_uint_eq(counts().held_bytes, 50);
     sl_registry_release(registry, b);
     define("big", 80, 3);
-    touch("big"); /* which is old for a is what b stands for: it is no leftover, but may go */
+    touch("big"); /* which is old for a is what b stands for: it is not a leftover, but may go */
     ck_assert_uint_eq(counts().held_bytes, 100);
     sl_registry_release(registry, a);
 }
@@ -341,7 +341,7 @@ SL_TEST(both_are_told_why_the_load_failed)
     ck_assert_uint_eq(counts().residents, 0);
 }
 
-/* The one that loads is taken away: that is no failure of the other. */
+/* The one that loads is taken away: that is not a failure of the other. */
 SL_TEST(who_follows_a_load_that_is_canceled_loads_itself)
 {
     struct caller callers[2];

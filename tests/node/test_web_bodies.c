@@ -204,7 +204,7 @@ SL_TEST(a_body_is_waited_for_only_from_who_may_send_it)
     close(fd);
 }
 
-/* Refused before a byte of it is kept; the connection ends, since what follows is no request. */
+/* Refused before a byte of it is kept; the connection ends, since what follows is not a request. */
 static void expect_refused(const char *head, int status, const char *words)
 {
     char rest;

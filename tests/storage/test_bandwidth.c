@@ -1,4 +1,4 @@
-/* The cap on bandwidth: how exact it is, who gets what, and that waiting for it is no stall. */
+/* The cap on bandwidth: how exact it is, who gets what, and that waiting for it is not a stall. */
 #include "bandwidth.h"
 
 #include <check.h>

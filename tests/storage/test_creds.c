@@ -140,7 +140,7 @@ SL_TEST(expired_keys_of_the_environment_are_refused)
     setenv("AWS_CREDENTIAL_EXPIRATION", "2020-01-01T00:00:00Z", 1);
     sl_creds_home_refuse(SL_E_AUTH, "expired at 2020");
     setenv("AWS_CREDENTIAL_EXPIRATION", "soon", 1);
-    sl_creds_home_refuse(SL_E_AUTH, "is no time");
+    sl_creds_home_refuse(SL_E_AUTH, "is not a time");
     setenv("AWS_CREDENTIAL_EXPIRATION", "2999-01-01T00:00:00Z", 1);
     sl_creds_home_expect("E", "S", NULL);
 }

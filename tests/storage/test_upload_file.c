@@ -226,8 +226,8 @@ SL_TEST(what_cannot_be_written_is_said_before_the_first_byte)
     expect_refusal(at("folder/"), SL_E_USAGE, "names a folder");
     expect_refusal(at("fifo"), SL_E_USAGE, "neither a file");
     expect_refusal(at("file/under"), SL_E_USAGE, "cannot open the folder");
-    expect_refusal(at(".."), SL_E_USAGE, "no name");
-    expect_refusal("-", SL_E_USAGE, "no name");
+    expect_refusal(at(".."), SL_E_USAGE, "not a name");
+    expect_refusal("-", SL_E_USAGE, "not a name");
     expect_refusal("", SL_E_USAGE, "no URI");
     expect_refusal("ftp://host/x", SL_E_USAGE, "nothing can be written to 'ftp:'");
     expect_refusal("file://host/x", SL_E_USAGE, "names a host");

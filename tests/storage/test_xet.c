@@ -215,7 +215,7 @@ SL_TEST(terms_find_their_entries)
 static const struct {
     const char *text, *why;
 } bad_plans[] = {
-    {"[]", "no object"},
+    {"[]", "not an object"},
     {"{", ""},
     {"{}", "no fetch_info"},
     {ANSWER(0, "", "\"a\": [" ENTRY(0, 1, 0, 9) "]"), "no terms"},

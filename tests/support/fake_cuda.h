@@ -4,7 +4,8 @@
  * copy is done by a thread later than it is asked for, and reads its source then; what must not be
  * touched is PROT_NONE and crashes. Nothing waits that a device does not wait for: memory that is
  * unmapped or unpinned under work that was asked for is a fault, which some later call tells. A
- * descriptor is no file and has no size. What it cannot show: rates, and what only hardware does.
+ * descriptor is not a file and has no size. What it cannot show: rates, and what only hardware
+ * does.
  *
  * Another process finds it through LD_LIBRARY_PATH; a test takes it by use_fake_cuda.h. Knobs of a
  * process that is not the test itself are in its environment:

@@ -19,6 +19,17 @@ struct sl_cuda_context {
     uint64_t things; /* streams, events, modules and host buffers that belong to it */
 };
 
+/* Of modules: fake_cuda_modules.c. */
+struct sl_cuda_function {
+    const struct fake_kernel *kernel;
+    const struct sl_cuda_module *module;
+};
+enum { FUNCTIONS_MAX = 16 };
+struct sl_cuda_module {
+    struct sl_cuda_context *context;
+    struct sl_cuda_function functions[FUNCTIONS_MAX]; /* by the rows of fake_kernels */
+};
+
 struct fake {
     pthread_mutex_t lock; /* of everything here */
     bool initialised;

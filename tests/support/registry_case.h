@@ -16,8 +16,8 @@ struct registry_fake {
     enum sl_err_kind fail; /* of loads, once admitted */
     bool unversioned;      /* the source gives loads no version */
     bool open;             /* callers may have them early */
-    bool reopens;          /* … and have `earlier` before a load begins anew, with a permit */
-    bool changes;        /* … have `first` before it begins anew with version 99, with a permit */
+    bool reopens;          /* … and have `earlier` before a load starts over, with a permit */
+    bool changes;        /* … have `first` before it starts over with version 99, with a permit */
     char first, earlier; /* bodies */
     unsigned earlier_dropped;
     bool drop_fails;

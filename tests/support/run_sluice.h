@@ -22,7 +22,7 @@ void run_program(struct ran *ran, const char *program, const char *const *argume
 
 /**
  * Run a script of tests/ by Python, with the module of python/ on this build's libsluice. -1: there
- * is no Python, no library, or a library that Python cannot open since it is sanitized.
+ * is not a Python, no library, or a library that Python cannot open since it is sanitized.
  */
 int run_python(struct ran *ran, const char *script, const char *argument);
 

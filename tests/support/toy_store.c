@@ -79,7 +79,7 @@ static int toy_list(struct sl_store *store,
          sscanf(at, "%" SCNu64 " %63s %64s %63s%n", &entry.bytes, etag, hex, name, &used) == 4;
          at += used)
         result = sl_unhex(hex, sums.items[0].value, 32) < 0
-                     ? sl_fail(err, SL_E_FORMAT, "'%s' is no SHA-256", hex)
+                     ? sl_fail(err, SL_E_FORMAT, "'%s' is not an SHA-256", hex)
                      : each(&entry, arg, err);
     sl_answer_release(&answer);
     return result;
@@ -109,7 +109,7 @@ static int redirect(struct sl_source *source, const struct sl_exchange *exchange
                     const char *to, struct sl_err *err)
 {
     if (!sl_exchange_header(exchange, "X-Toy"))
-        return sl_fail(err, SL_E_NET, "this redirect is no toy's");
+        return sl_fail(err, SL_E_NET, "this redirect is not a toy's");
     return sl_http_redirect(base_of(source), source->impl, from, to, sl_exchange_status(exchange),
                             err);
 }

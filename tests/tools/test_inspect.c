@@ -17,7 +17,7 @@ enum { OUTPUT_MAX = 16 * 1024 * 1024, ARGS_MAX = 8 };
 struct outcome {
     int exit_code;
     char *text;   /* of stdout; owned */
-    json_t *json; /* owned; NULL if stdout is no JSON */
+    json_t *json; /* owned; NULL if stdout is not JSON */
 };
 
 static void outcome_release(struct outcome *outcome)

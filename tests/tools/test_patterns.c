@@ -116,8 +116,8 @@ SL_TEST(lists_that_are_neither_are_refused_by_name)
 {
     static const char *const texts[] = {"[\"*.json\"", "{\"a\": 1}", "\"x", "[\"a\",]"};
     for (size_t i = 0; i < SL_COUNT(texts); i++)
-        ck_assert_msg(strstr(parsed(texts[i]), "VARIABLE is no list"), "%s", parsed(texts[i]));
-    ck_assert_ptr_nonnull(strstr(parsed("[\"a\", 5]"), "VARIABLE: item 2 is no string"));
+        ck_assert_msg(strstr(parsed(texts[i]), "VARIABLE is not a list"), "%s", parsed(texts[i]));
+    ck_assert_ptr_nonnull(strstr(parsed("[\"a\", 5]"), "VARIABLE: item 2 is not a string"));
     char many[4096];
     memset(many, ',', sizeof(many) - 1);
     for (size_t i = 0; i < sizeof(many) - 1; i += 2)

@@ -242,12 +242,12 @@ SL_TEST(wrong_storage_config_is_named_and_never_told)
         {"{\"type\":\"s3\"}", "{\"verify_ssl\":1}", "STORAGE_OVERRIDE_CONFIG: 'verify_ssl'"},
         {"{\"type\":3}", "", "STORAGE_CONFIG: 'type'"},
         {"{}", "{\"type\":[]}", "STORAGE_OVERRIDE_CONFIG: 'type'"},
-        {"[]", "", "STORAGE_CONFIG is no JSON object"},
-        {"\"sesame\"", "", "STORAGE_CONFIG is no JSON"},
-        {"{\"secret_access_key\":\"sesame\"", "", "STORAGE_CONFIG is no JSON: line 1"},
-        {"{\"secret_access_key\":sesame}", "", "STORAGE_CONFIG is no JSON: line 1"},
-        {"{\"a\":\"sesame\",\"a\":\"sesame\"}", "", "STORAGE_CONFIG is no JSON"},
-        {"{}", "{", "STORAGE_OVERRIDE_CONFIG is no JSON: line 1"},
+        {"[]", "", "STORAGE_CONFIG is not a JSON object"},
+        {"\"sesame\"", "", "STORAGE_CONFIG is not JSON"},
+        {"{\"secret_access_key\":\"sesame\"", "", "STORAGE_CONFIG is not JSON: line 1"},
+        {"{\"secret_access_key\":sesame}", "", "STORAGE_CONFIG is not JSON: line 1"},
+        {"{\"a\":\"sesame\",\"a\":\"sesame\"}", "", "STORAGE_CONFIG is not JSON"},
+        {"{}", "{", "STORAGE_OVERRIDE_CONFIG is not JSON: line 1"},
     };
     for (size_t i = 0; i < SL_COUNT(rows); i++) {
         ENV("STORAGE_CONFIG", rows[i].config, "STORAGE_OVERRIDE_CONFIG", rows[i].override);

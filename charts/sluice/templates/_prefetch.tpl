@@ -27,7 +27,7 @@ ttlSecondsAfterFinished: {{ int $prefetch.ttlSecondsAfterFinished }}
 {{- end }}
 podFailurePolicy:
   rules:
-    # A pod that was pushed off its node is no failure of the load.
+    # A pod that was pushed off its node is not a failure of the load.
     - action: Ignore
       onPodConditions:
         - type: DisruptionTarget

@@ -61,7 +61,7 @@ int sl_wrap(struct sl_err *err, const char *format, ...) __attribute__((format(p
 
 /**
  * Replace, in place, every byte of characters that a terminal obeys or that turn a line around by
- * '?': for text of strangers on its way to people. What is no UTF-8 stays.
+ * '?': for text of strangers on its way to people. What is not UTF-8 stays.
  */
 void sl_sanitize(char *text);
 

@@ -148,7 +148,7 @@ const char *sl_option_kebab(const struct sl_option *row, char text[64]);
 /** The candidate nearest to word by edit distance, NULL if none is near. */
 const char *sl_nearest(const char *word, const char *const *candidates, size_t count);
 
-/** 64Mi, 8MB, 1.5GiB, 4096; -1 if it is no size. */
+/** 64Mi, 8MB, 1.5GiB, 4096; -1 if it is not a size. */
 int sl_parse_bytes(const char *text, uint64_t *bytes);
 /** Bytes in a second: a size with "/s" or without, or bits: "16Gbit/s", "10Gbps". */
 int sl_parse_rate(const char *text, uint64_t *bytes);

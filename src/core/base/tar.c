@@ -51,7 +51,8 @@ void sl_tar_free(struct sl_tar *tar)
 
 static int broken(struct sl_err *err, const char *why)
 {
-    return sl_fail_code(err, SL_E_FORMAT, "tar", "the archive is no tar that can be read: %s", why);
+    return sl_fail_code(err, SL_E_FORMAT, "tar", "the archive is not a tar that can be read: %s",
+                        why);
 }
 
 /* NULL: pass over them. */
@@ -106,7 +107,7 @@ static int parse_header(struct sl_tar *tar, const uint8_t *block, struct header 
     if (!sum_is_right(block))
         return broken(err, "a header's checksum is wrong");
     if (parse_number(block + 124, 12, &header->bytes) < 0)
-        return broken(err, "a size is no number");
+        return broken(err, "a size is not a number");
     header->mode = parse_number(block + 100, 8, &mode) < 0 ? 0644 : (unsigned)mode;
     header->type = (char)block[156];
     bool ustar = memcmp(block + 257, "ustar", 6) == 0;
@@ -159,10 +160,10 @@ static int take_pair(struct sl_tar *tar, const char *key, const char *value, siz
     tar->has_size = true;
     for (size_t i = 0; i < bytes; i++) {
         if (value[i] < '0' || value[i] > '9' || tar->size > UINT64_MAX / 16 - 10)
-            return broken(err, "a size is no number");
+            return broken(err, "a size is not a number");
         tar->size = tar->size * 10 + (uint64_t)(value[i] - '0');
     }
-    return bytes ? 0 : broken(err, "a size is no number");
+    return bytes ? 0 : broken(err, "a size is not a number");
 }
 
 /* Of what is said of all entries only this matters, since it is refused. */

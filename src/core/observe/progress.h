@@ -41,7 +41,7 @@ void sl_progress_set_total(struct sl_progress *progress, uint64_t bytes, uint64_
                            uint64_t objects);
 /** Landed at the destination. */
 void sl_progress_add_bytes(struct sl_progress *progress, uint64_t bytes);
-/** The load begins anew: nothing has landed, was kept or is verified. */
+/** The load starts over: nothing has landed, was kept or is verified. */
 void sl_progress_begin_again(struct sl_progress *progress);
 /** Found from an earlier load; counted as landed too. */
 void sl_progress_add_resumed(struct sl_progress *progress, uint64_t bytes);

@@ -197,7 +197,7 @@ int sl_gpu_memory_check(struct sl_gpu *gpu, int fd, uint64_t bytes, struct sl_er
     struct claim claim = {fd, bytes};
     if (bytes == 0 || bytes != sl_gpu_round(gpu, bytes))
         return sl_fail(err, SL_E_INTEGRITY,
-                       "a slab of %llu bytes is no multiple of the %llu that memory of cuda:%d "
+                       "a slab of %llu bytes is not a multiple of the %llu that memory of cuda:%d "
                        "comes in",
                        (unsigned long long)bytes, (unsigned long long)gpu->device.granularity,
                        gpu->device.ordinal);

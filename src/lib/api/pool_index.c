@@ -37,7 +37,7 @@ static int check_head(struct sl_pool_index *index, size_t bytes, char why[SL_POO
 {
     const struct sl_wire_index *head = index->head;
     if (head->magic != SL_WIRE_INDEX_MAGIC)
-        return refuse(why, "it is no index");
+        return refuse(why, "it is not an index");
     if (head->version != SL_WIRE_INDEX_VERSION || head->header_bytes < sizeof(*head) ||
         head->tensor_row_bytes < sizeof(struct sl_wire_index_tensor) ||
         head->tensor_row_bytes % 8 || head->tensor_row_bytes > 4096)

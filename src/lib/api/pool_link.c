@@ -294,7 +294,7 @@ static int judge_refusal(const struct sl_pool_link *link, const char *path,
     }
     if (number == EACCES || number == EPERM)
         return sl_api_fail_errno(error, SLUICE_AUTH,
-                                 "cannot connect to the pool at '%s': who may is decided by the "
+                                 "cannot connect to the pool at '%s': this is decided by the "
                                  "socket's group and mode",
                                  path);
     if (number == ENOENT || number == ECONNREFUSED) {

@@ -132,7 +132,7 @@ static int take_tensor(const struct sluice_tensor *from, struct sluice_tensor *g
 {
     sl_api_take(given, sizeof(*given), from);
     if (!given->name || given->kind == SLUICE_KIND_FILE)
-        return sl_fail(err, SL_E_USAGE, "a tensor has a name, and is no data file");
+        return sl_fail(err, SL_E_USAGE, "a tensor has a name, and is not a data file");
     *bytes = given->name_bytes ? given->name_bytes : strlen(given->name);
     return 0;
 }

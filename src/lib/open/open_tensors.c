@@ -289,7 +289,7 @@ int sluice_source_meta(const struct sluice_source *source, uint64_t number,
     return 0;
 }
 
-/* NULL with the error if the number is no tensor's. */
+/* NULL with the error if the number is not a tensor's. */
 static const struct sl_target *target_of(const struct sluice_source *source, uint64_t number,
                                          struct sl_err *err)
 {

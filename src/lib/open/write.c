@@ -86,7 +86,7 @@ static int choose_format(struct sluice_writer *writer, const char *wanted, struc
     }
     if (!tensors && !safetensors && !ends_with(writer->to, "/"))
         return sl_fail(err, SL_E_USAGE,
-                       "which format shall the model have? Let the URI end in .tensors, "
+                       "the URI does not say the format: let it end in .tensors, "
                        ".safetensors or '/', or name a format");
     writer->format = tensors ? SL_CONVERT_TENSORIZER : SL_CONVERT_SAFETENSORS;
     return 0;

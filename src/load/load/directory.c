@@ -5,7 +5,7 @@
  * and is given back after each attempt.
  *
  * The journal is bound to the plan's identity: a killed load goes on where it was, one of another
- * version or with another spec begins anew, and so does every load of an object without a version
+ * version or with another spec starts over, and so does every load of an object without a version
  * (plan/versions.c).
  */
 #include <stdio.h>

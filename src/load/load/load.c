@@ -299,9 +299,9 @@ static int run_within(struct load *load, uint64_t seconds, struct sl_err *err)
     if (done < 0 && err->kind == SL_E_TIMEOUT)
         sl_fail(err, SL_E_TIMEOUT, "the load took longer than readers.timeoutSeconds (%llu s); %s",
                 (unsigned long long)seconds,
-                !load->to->ops->resumes ? "the next one begins anew"
+                !load->to->ops->resumes ? "the next one starts over"
                 : load->result->unversioned
-                    ? "the next one begins anew, since the source gives no version"
+                    ? "the next one starts over, since the source gives no version"
                     : "the next one resumes it");
     return done;
 }

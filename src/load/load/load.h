@@ -43,7 +43,7 @@ int sl_load_run(const struct sl_spec *spec, struct sl_cancel *cancel, struct sl_
 /**
  * Where a model goes, decided when its version and size are known but nothing is read: fill path,
  * an absolute directory, or refuse (-1 with err). It runs on the load's thread, and once more where
- * a load begins anew: the object changed, or a mirror is tried.
+ * a load starts over: the object changed, or a mirror is tried.
  */
 struct sl_load_place {
     int (*choose)(void *arg, const struct sl_plan *plan, char path[SL_PUBLISH_PATH_MAX],

@@ -61,7 +61,7 @@ int sl_published_check(int root_fd, int staging_fd, const struct sl_published *p
             return -1;
         if (!good)
             return sl_fail(err, SL_E_INTEGRITY,
-                           "the machine was started anew since it was written, and '%s' does not "
+                           "the machine was restarted since it was written, and '%s' does not "
                            "match its CRC32C of the manifest",
                            published->files[i].name);
     }
@@ -75,7 +75,7 @@ int sl_publish_outlived(struct sl_publish *publish, const json_t *ready, const c
     if (!sl_boot_is_past(publish->root_fd, ready))
         return 0;
     sl_log(SL_LOG_INFO,
-           "the machine was started anew since '%s' was published on a disk: its files are read "
+           "the machine was restarted since '%s' was published on a disk: its files are read "
            "and compared with the manifest",
            publish->path);
     if (sl_published_read(publish->state_fd, SL_MANIFEST, &published, err) < 0)

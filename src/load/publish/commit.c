@@ -167,7 +167,7 @@ static int carry_out(struct sl_publish *publish, const struct sl_published *new,
 }
 
 /* What a marker promised can not be kept (files vanished or were changed): nothing is published,
- * and the next load begins anew. */
+ * and the next load starts over. */
 static int give_up(struct sl_publish *publish, const struct sl_err *why, struct sl_err *err)
 {
     sl_log(SL_LOG_WARN,

@@ -224,7 +224,7 @@ struct sl_publish *sl_publish_open(const char *path, struct sl_cancel *cancel,
         return NULL;
     publish->root_fd = publish->state_fd = publish->lock_fd = publish->staging_fd = -1;
     if (!*path || strlen(path) >= SL_PUBLISH_PATH_MAX) {
-        sl_fail(err, SL_E_USAGE, "'%s' is no path of a directory", path);
+        sl_fail(err, SL_E_USAGE, "'%s' is not a path of a directory", path);
         return NULL;
     }
     publish->cancel = cancel;

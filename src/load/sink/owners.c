@@ -55,7 +55,7 @@ int sl_owners_check_file(int folder_fd, int fd, const char *name, struct sl_err 
 {
     struct stat status;
     if (fstat(fd, &status) < 0 || !S_ISREG(status.st_mode))
-        return sl_fail(err, SL_E_NO_SPACE, "'%s' is no regular file: remove it", name);
+        return sl_fail(err, SL_E_NO_SPACE, "'%s' is not a regular file: remove it", name);
     if (status.st_nlink > 1)
         return sl_fail(err, SL_E_NO_SPACE,
                        "'%s' is a hard link, so that writing it would change another file: remove "

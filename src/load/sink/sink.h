@@ -96,7 +96,7 @@ struct sl_tmpfs_options {
     int replace;         /* 0 keep-old (default), 1 free-first */
     char *owner, *group; /* numeric ids; NULL: leave */
 };
-/** How a plan's files are made. SL_LAYOUT_SLABS is no choice of a spec: the pool asks for it. */
+/** How a plan's files are made. SL_LAYOUT_SLABS is not a choice of a spec: the pool asks for it. */
 enum sl_sink_layout {
     SL_LAYOUT_VERBATIM,
     SL_LAYOUT_SAFETENSORS,
@@ -115,11 +115,11 @@ extern const struct sl_option_table sl_tmpfs_table;
  * Files below directory_fd (the staging directory, borrowed): made or opened (a resumed load)
  * without following links, set to their full size; the first of many now, the others when they are
  * used or finished. finish() gives them to the owner and group of the options (NULL: leaves them).
- * SL_E_NO_SPACE with what to do; SL_E_USAGE for an id that is no number.
+ * SL_E_NO_SPACE with what to do; SL_E_USAGE for an id that is not a number.
  */
 struct sl_sink *sl_tmpfs_open(int directory_fd, const struct sl_sink_file *files, size_t count,
                               const struct sl_tmpfs_options *options, struct sl_err *err);
-/** Owner and group as numbers; UINT32_MAX leaves as it is. SL_E_USAGE if one is no number. */
+/** Owner and group as numbers; UINT32_MAX leaves as it is. SL_E_USAGE if one is not a number. */
 int sl_tmpfs_owner(const struct sl_tmpfs_options *options, uint32_t *owner, uint32_t *group,
                    struct sl_err *err);
 /** Files as memory of this process: the sink's suite of tests and digests. Place is memory.

@@ -292,6 +292,6 @@ int sl_tree_read(int directory_fd, const char *name, struct sl_buf *buf, struct 
                              "cannot open '%s'", name);
     struct stat status;
     if (fstat(fd, &status) < 0 || !S_ISREG(status.st_mode))
-        return sl_fail(err, SL_E_NO_SPACE, "'%s' is no regular file: remove it", name);
+        return sl_fail(err, SL_E_NO_SPACE, "'%s' is not a regular file: remove it", name);
     return sl_buf_read_fd(buf, fd, name, SL_E_NO_SPACE, err);
 }

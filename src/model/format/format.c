@@ -208,7 +208,7 @@ char *sl_format_part_name(const struct sl_index *index, uint32_t number, struct 
     const struct sl_format *format = sl_format_by_name(index->format);
     if (format && format->part_name)
         return format->part_name(index, number, err);
-    sl_fail(err, SL_E_FORMAT, "'%s' is no part of a set", index->source_names[0]);
+    sl_fail(err, SL_E_FORMAT, "'%s' is not part of a set", index->source_names[0]);
     return NULL;
 }
 

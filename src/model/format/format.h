@@ -41,7 +41,7 @@ struct sl_format {
     bool (*probe)(const struct sl_format_head *head);
     /**
      * Index the object. The source is consumed, also on failure. SL_E_FORMAT with a code of the
-     * format. 0 with *index NULL: after a closer look this is no format that is read.
+     * format. 0 with *index NULL: after a closer look this is not a format that is read.
      */
     int (*index)(struct sl_source *source, struct sl_index **index, struct sl_err *err);
     /** The same for who only shows what there is, where that may take fewer requests

@@ -172,7 +172,8 @@ static int take_number(struct sl_gguf_walk *walk, const struct key *key, uint32_
     bool negative = integer && (type == I8 || type == I16 || type == I32 || type == I64) &&
                     value >> (8 * value_bytes[type] - 1);
     if (!integer || negative || value > INT32_MAX)
-        return sl_fail_code(err, SL_E_FORMAT, "gg.split", "'%.*s' is no number from 0 to 2^31 - 1",
+        return sl_fail_code(err, SL_E_FORMAT, "gg.split",
+                            "'%.*s' is not a number from 0 to 2^31 - 1",
                             SL_NAME_ARGS(key->text, key->bytes));
     *number = (uint32_t)value;
     return 0;
@@ -212,7 +213,7 @@ static int take_key(struct sl_index *index, struct sl_gguf_walk *walk, struct ke
     for (size_t i = 0; i < bytes; i++)
         if (data[i] < 0x20 || data[i] > 0x7e)
             return sl_fail_code(err, SL_E_FORMAT, "gg.key",
-                                "a key holds the byte 0x%02x, which is no printable ASCII",
+                                "a key holds the byte 0x%02x, which is not printable ASCII",
                                 data[i]);
     char *text = sl_index_alloc(index, bytes + 1, err);
     if (!text)

@@ -102,7 +102,7 @@ static int set_size(struct sl_tensor *tensor, struct sl_err *err)
     if (row_elements % row->block)
         return sl_fail_code(err, SL_E_FORMAT, "gg.block",
                             "tensor '%s': rows of %" PRIu64
-                            " elements are no whole number of blocks of %u, as %s has",
+                            " elements are not a whole number of blocks of %u, as %s has",
                             tensor->name, row_elements, row->block, row->name);
     int64_t elements = 1, bytes;
     bool overflow = false, empty = false;

@@ -172,7 +172,7 @@ int sl_format_outline(struct sl_source *source, const char *name_hint, struct sl
 
 /**
  * The name of part `number` (from 0) of the set that the index is a part of, after its own name;
- * free() it. NULL with gg.split if its name is no part's.
+ * free() it. NULL with gg.split if its name is not part's.
  */
 char *sl_format_part_name(const struct sl_index *index, uint32_t number, struct sl_err *err);
 
@@ -220,7 +220,7 @@ struct sl_slice {
 /**
  * "NAME[0:4,:,2:]" against a tensor: a range "a:b", "a:", ":b", ":" or an index "a" (the range
  * a:a+1) for each dimension from the first; dimensions that are not named are whole. SL_E_USAGE for
- * a text that is no slice; SL_E_FORMAT, code "st.slice", for too many ranges or one beyond the
+ * a text that is not a slice; SL_E_FORMAT, code "st.slice", for too many ranges or one beyond the
  * dimension.
  */
 int sl_slice_parse(const char *text, const struct sl_tensor *tensor, struct sl_slice *slice,
@@ -228,8 +228,8 @@ int sl_slice_parse(const char *text, const struct sl_tensor *tensor, struct sl_s
 /** How many bytes of text are the NAME of "NAME[…]": all before the last '[' if the text ends in
  * ']', else all. */
 size_t sl_slice_name_bytes(const char *text);
-/** As sl_tensor_digest for a part, fetching only what it needs. st.misaligned if a run is no whole
- * number of bytes. */
+/** As sl_tensor_digest for a part, fetching only what it needs. st.misaligned if a run is not a
+ * whole number of bytes. */
 int sl_slice_digest(struct sl_index *index, const struct sl_tensor *tensor,
                     const struct sl_slice *slice, uint8_t digest[32], struct sl_err *err);
 

@@ -304,7 +304,8 @@ static int op_reduce(struct sl_pickle *pickle, struct sl_err *err)
     if (!callee)
         return -1;
     if (callee->kind != SL_PICKLE_GLOBAL || args->kind != SL_PICKLE_TUPLE)
-        return sl_pickle_fail(pickle, "pkl.call", "something that is no function is called", err);
+        return sl_pickle_fail(pickle, "pkl.call", "something that is not a function is called",
+                              err);
     return sl_pickle_push(pickle, pickle->rules->reduce(pickle, callee, args, err), err);
 }
 

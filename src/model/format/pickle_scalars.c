@@ -49,7 +49,7 @@ static int push_decimal(struct sl_pickle *pickle, const char *text, size_t bytes
         return sl_pickle_fail(pickle, "pkl.type", "an integer has no digits", err);
     for (size_t i = negative; i < bytes; i++) {
         if (text[i] < '0' || text[i] > '9')
-            return sl_pickle_fail(pickle, "pkl.type", "an integer is no decimal number", err);
+            return sl_pickle_fail(pickle, "pkl.type", "an integer is not a decimal number", err);
         unsigned carry = (unsigned)(text[i] - '0');
         for (unsigned k = 0; k < SL_PICKLE_INT_BYTES_MAX; k++) {
             carry += value[k] * 10u;

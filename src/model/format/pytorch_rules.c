@@ -393,7 +393,7 @@ static struct sl_pickle_node *persistent(struct sl_pickle *pickle, struct sl_pic
 {
     struct sl_pytorch *torch = sl_pickle_arg(pickle);
     if (id->kind != SL_PICKLE_TUPLE || id->count == 0)
-        return bad_id("is no tuple", NULL, err);
+        return bad_id("is not a tuple", NULL, err);
     if (!sl_pickle_is_text(id->items[0], "storage"))
         return bad_id("is of no storage (save model.state_dict())", id->items[0], err);
     if (id->count != (torch->legacy ? 6 : 5))
@@ -402,7 +402,7 @@ static struct sl_pickle_node *persistent(struct sl_pickle *pickle, struct sl_pic
     if (!class || class->meaning != STORAGE)
         return bad_id("names no storage class", id->items[1], err);
     if (!is_digits(id->items[2]))
-        return bad_id("has a key that is no number", id->items[2], err);
+        return bad_id("has a key that is not a number", id->items[2], err);
     const struct sl_pickle_node *count = id->items[4];
     if (id->items[3]->kind != SL_PICKLE_TEXT || count->kind != SL_PICKLE_INT || count->wide ||
         count->number < 0 || count->number >= INT64_C(1) << 59 ||

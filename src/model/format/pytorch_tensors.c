@@ -52,7 +52,7 @@ static int take_sizes(struct walk *walk, const struct sl_tensor *tensor,
     if (*out)
         return 0;
     if (from->kind != SL_PICKLE_TUPLE && from->kind != SL_PICKLE_LIST)
-        return bad_tensor(tensor, "its shape or strides are no tuple", err);
+        return bad_tensor(tensor, "its shape or strides are not a tuple", err);
     if (from->count > RANK_MAX)
         return bad_tensor(tensor, "it has more than 64 dimensions", err);
     size_t bytes = SL_MAX(from->count, (size_t)1) * sizeof(*sizes);
@@ -64,7 +64,7 @@ static int take_sizes(struct walk *walk, const struct sl_tensor *tensor,
     for (size_t i = 0; i < from->count; i++) {
         const struct sl_pickle_node *item = from->items[i];
         if (item->kind != SL_PICKLE_INT || item->wide || item->number < 0)
-            return bad_tensor(tensor, "a size or stride is no whole number from 0 on", err);
+            return bad_tensor(tensor, "a size or stride is not a whole number from 0 on", err);
         sizes[i] = (uint64_t)item->number;
     }
     *out = sizes;
@@ -167,7 +167,7 @@ static int fill_tensor(struct walk *walk, struct sl_tensor *tensor, struct sl_py
     if (from->shape->count != from->strides->count)
         return bad_tensor(tensor, "it has not as many strides as dimensions", err);
     if (from->offset->kind != SL_PICKLE_INT || from->offset->wide || from->offset->number < 0)
-        return bad_tensor(tensor, "its offset is no whole number from 0 on", err);
+        return bad_tensor(tensor, "its offset is not a whole number from 0 on", err);
     tensor->rank = (unsigned)from->shape->count;
     tensor->shape = from->sizes;
     if (count_elements(tensor, &elements, err) < 0)

@@ -35,7 +35,7 @@ static int check_size(struct sl_tensor *tensor, struct sl_err *err)
     if (bits % 8)
         return sl_fail_code(
             err, SL_E_FORMAT, "st.misaligned",
-            "tensor '%.*s': %" PRIu64 " elements of %s are no whole number of bytes",
+            "tensor '%.*s': %" PRIu64 " elements of %s are not a whole number of bytes",
             SL_NAME_ARGS(tensor->name, tensor->name_bytes), elements, tensor->dtype_name);
     tensor->bytes = bits / 8;
     if (tensor->end - tensor->begin != tensor->bytes)

@@ -96,7 +96,7 @@ int sl_slice_parse(const char *text, const struct sl_tensor *tensor, struct sl_s
         if (i >= tensor->rank)
             return out_of_range(text, tensor, i, err);
         if (take_range(&at, tensor->shape[i], &begin, &end) < 0 || (*at != ',' && *at != ']'))
-            return slice_fail(text, "a range is no 'a:b', 'a:', ':b', ':' or 'a'", err);
+            return slice_fail(text, "a range is not a 'a:b', 'a:', ':b', ':' or 'a'", err);
         bool whole = begin == 0 && end == tensor->shape[i]; /* also of an empty dimension */
         if (begin > end || end > tensor->shape[i] || (begin >= tensor->shape[i] && !whole))
             return out_of_range(text, tensor, i, err);

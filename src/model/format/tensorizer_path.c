@@ -18,7 +18,7 @@ static int name_fail(const struct sl_tzr_entry *entry, const char *why, struct s
                         why);
 }
 
-/* The components of `text` into path, or only counted if path is NULL; -1 if it is no path. */
+/* The components of `text` into path, or only counted if path is NULL; -1 if it is not a path. */
 static int take_parts(char *text, size_t bytes, struct sl_path_part *path)
 {
     struct sl_pull pull;

@@ -15,7 +15,7 @@ static void mix_number(struct sl_sha256 *sha, uint64_t value)
     sl_sha256_update(sha, bytes, sizeof(bytes));
 }
 
-/* With its NUL, so that neighbours cannot flow into each other; NULL is no text. */
+/* With its NUL, so that neighbours cannot flow into each other; NULL is not a text. */
 static void mix_text(struct sl_sha256 *sha, const char *text)
 {
     mix_number(sha, text != NULL);

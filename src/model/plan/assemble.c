@@ -3,7 +3,7 @@
  * extent.
  * `safetensors`, `tensorizer`: the targets are laid out anew; their new headers are literals (but
  * see assemble_tensorizer.c), each tensor is an extent, a meta tensor is a hole in a sparse file;
- * whatever is no model (config.json, tokenizers) lies beside, as it is.
+ * whatever is not a model (config.json, tokenizers) lies beside, as it is.
  */
 #include "mapping.h"
 #include "plan_parts.h"

@@ -221,9 +221,10 @@ static int find_source(const struct sl_plan *plan, const char *name, uint32_t *s
             return 0;
         }
     const char *nearest = plan->source_count ? plan->sources[0].name : NULL;
-    return sl_fail(err, SL_E_USAGE,
-                   "verify.sha256 names '%s', which is no object of this load (the first is '%s')",
-                   name, nearest ? nearest : "");
+    return sl_fail(
+        err, SL_E_USAGE,
+        "verify.sha256 names '%s', which is not an object of this load (the first is '%s')", name,
+        nearest ? nearest : "");
 }
 
 static int check_object(struct sl_plan *plan, const char *name, const char *hex, struct sl_err *err)

@@ -121,7 +121,7 @@ static unsigned join_dimensions(struct dimension *dimensions, unsigned rank)
     return kept;
 }
 
-/* 1: done; 0: a run is no whole number of bytes. */
+/* 1: done; 0: a run is not a whole number of bytes. */
 static int make_runs(struct sl_mapping *mapping, struct dimension *dimensions, unsigned count,
                      struct sl_err *err)
 {

@@ -70,7 +70,7 @@ static int tolerate(const struct sl_plan_own *own, const struct sl_err *why, con
     if (why->kind == SL_E_FORMAT && !own->picks) {
         advise(err, "'verify.hashes: off' loads the file as it is");
     } else if (why->kind == SL_E_FORMAT && !own->single) {
-        advise(err, "if it is no part of the model, leave it out with source.exclude");
+        advise(err, "if it is not part of the model, leave it out with source.exclude");
     }
     return -1;
 }

@@ -45,7 +45,7 @@ struct sl_renaming *sl_renaming_new(const struct sl_items *rules, struct sl_err 
     for (; renaming->compiled < renaming->count; renaming->compiled++)
         if (regcomp(&renaming->expressions[renaming->compiled],
                     renaming->rules[renaming->compiled].match, REG_EXTENDED) != 0) {
-            sl_fail(err, SL_E_USAGE, "tensors.rename: '%s' is no regular expression",
+            sl_fail(err, SL_E_USAGE, "tensors.rename: '%s' is not a regular expression",
                     renaming->rules[renaming->compiled].match);
             return NULL;
         }

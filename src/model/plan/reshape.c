@@ -183,10 +183,11 @@ void sl_reshaping_warn(const struct sl_reshaping *reshaping)
     const struct sl_spec_shard_rule *rules = shard->rules.items;
     for (size_t i = 0; i < shard->rules.count; i++)
         if (!reshaping->rule_used[i])
-            sl_log(SL_LOG_WARN,
-                   "tensors.shard: '%s' is no tensor's rule: it matches none, or rules before it "
-                   "match the same",
-                   rules[i].match);
+            sl_log(
+                SL_LOG_WARN,
+                "tensors.shard: '%s' is not a tensor's rule: it matches none, or rules before it "
+                "match the same",
+                rules[i].match);
     for (int type = 0; type < SL_DTYPE_COUNT; type++)
         if (reshaping->casts[type] && !reshaping->cast_used[type])
             sl_log(SL_LOG_WARN, "tensors.cast: no tensor is of type %s",

@@ -150,7 +150,7 @@ static int read_whole(struct sl_source *source, char **text, struct sl_err *err)
     uint64_t bytes = sl_source_bytes(source);
     if (bytes > SL_SIDECAR_TEXT_BYTES_MAX)
         return sl_fail_code(err, SL_E_INTEGRITY, "E_SIDECAR",
-                            "'%s' is no sidecar: it has %" PRIu64
+                            "'%s' is not a sidecar: it has %" PRIu64
                             " bytes, at most 24 MiB are taken",
                             sl_source_name(source), bytes);
     *text = sl_alloc((size_t)bytes + 1, err);
@@ -269,13 +269,13 @@ static int judge_one(struct sl_plan *plan, uint32_t number, struct sl_err *err)
     if (required ||
         (own->authentic[number] && own->sidecars[number]->bytes != sl_source_bytes(object->source)))
         return sl_fail_code(err, SL_E_INTEGRITY, "E_SIDECAR",
-                            "the sidecar of '%s' is of another version: %s; make it anew with "
+                            "the sidecar of '%s' is of another version: %s; make it again with "
                             "`sluice sign`",
                             object->name, why);
     if (own->authentic[number])
         return 0; /* what is signed are bytes, not the name that a store has for them */
     sl_log(SL_LOG_WARN,
-           "the sidecar of '%s' is not used, since it is of another version: %s; make it anew "
+           "the sidecar of '%s' is not used, since it is of another version: %s; make it again "
            "with `sluice sign`",
            object->name, why);
     sl_sidecar_free(sl_steal(&own->sidecars[number]));

@@ -64,7 +64,7 @@ static int fetch(struct sl_plan *plan, const char *name, struct sl_buf *text, st
     bytes = sl_source_bytes(source);
     if (bytes > SL_MINISIGN_FILE_BYTES_MAX)
         return sl_fail_code(err, SL_E_INTEGRITY, "E_SIGNATURE",
-                            "'%s' is no minisign signature: it has %" PRIu64 " bytes",
+                            "'%s' is not a minisign signature: it has %" PRIu64 " bytes",
                             sl_buf_string(&path), bytes);
     if (sl_grow(&text->data, &text->capacity, bytes + 1, 1, err) < 0 ||
         sl_source_read(source, 0, text->data, (size_t)bytes, err) < 0)
@@ -84,11 +84,12 @@ static int check_legacy(const struct sl_plan_source *object,
 {
     uint64_t bytes = sl_source_bytes(object->source);
     if (bytes > LEGACY_BYTES_MAX)
-        return sl_fail_code(err, SL_E_INTEGRITY, "E_SIGNATURE",
-                            "the signature of '%s' is of the older kind, over the object itself, "
-                            "which must be in memory whole: at most 64 MiB are taken; sign it anew "
-                            "with `minisign -S -H`",
-                            object->name);
+        return sl_fail_code(
+            err, SL_E_INTEGRITY, "E_SIGNATURE",
+            "the signature of '%s' is of the older kind, over the object itself, "
+            "which must be in memory whole: at most 64 MiB are taken; sign it again "
+            "with `minisign -S -H`",
+            object->name);
     sl_autofree uint8_t *data = sl_alloc((size_t)bytes + 1, err);
     if (!data || sl_source_read(object->source, 0, data, (size_t)bytes, err) < 0 ||
         sl_digest_of(check->kind, NULL, 0, data, (size_t)bytes, check->expected, err) < 0)

@@ -27,7 +27,8 @@ struct sl_stage_offer {
  * The device's are: tensors whose plaintext lies as their ciphertext does, in pieces that are not
  * too large; casts of tensors that ranges bring, unless a hash wants to see the plaintext of one
  * that is encrypted; CRC32 and CRC32C over bytes that lie as they came, of several over the same
- * bytes the one that begins first. What is no reader's to begin with (composed) stays the host's.
+ * bytes the one that begins first. What is not a reader's to begin with (composed) stays the
+ * host's.
  *
  * Before the plan is read; blocks as `does` does. -1: its error, or SL_E_NO_SPACE; the plan is not
  * to be read then.

@@ -2,7 +2,7 @@
  * Checksums that a store keeps of whole objects, or told of in a listing. To ask costs a request
  * each, which a large object is worth, many small ones are not: `auto` asks for objects of 64 MiB
  * and more that come without any other hash, `all` and `require` for every one. They are asked for
- * side by side. That a store does not say is no failure: then there is none.
+ * side by side. That a store does not say is not a failure: then there is none.
  */
 #include <inttypes.h>
 

@@ -17,7 +17,7 @@ int sl_node_spec_id(const char *text, uint32_t *id, struct sl_err *err)
     size_t digits = strspn(text, "0123456789");
     unsigned long long value = digits && digits < 11 ? strtoull(text, NULL, 10) : UINT32_MAX;
     if (text[digits] || value >= UINT32_MAX)
-        return sl_fail(err, SL_E_USAGE, "'%.64s' is no numeric id, such as 1000", text);
+        return sl_fail(err, SL_E_USAGE, "'%.64s' is not a numeric id, such as 1000", text);
     *id = (uint32_t)value;
     return 0;
 }
@@ -32,7 +32,7 @@ int sl_node_spec_mode(const char *text, unsigned *mode, struct sl_err *err)
 {
     size_t digits = strspn(text, "01234567");
     if (digits < 3 || digits > 4 || text[digits])
-        return sl_fail(err, SL_E_USAGE, "'%.64s' is no mode of a socket, such as 0660", text);
+        return sl_fail(err, SL_E_USAGE, "'%.64s' is not a mode of a socket, such as 0660", text);
     *mode = (unsigned)strtoul(text, NULL, 8) & 0777;
     return 0;
 }
@@ -146,7 +146,7 @@ static const struct sl_option control_rows[] = {
     SL_OPTION(sl_node_spec_control, group, STRING, "", "numeric group that the socket is given to",
               .check = check_id, .value = "GID"),
     SL_OPTION(sl_node_spec_control, uids, LIST, "",
-              "users who may change something, besides root and the daemon's own",
+              "users allowed to change something, besides root and the daemon's own",
               .check = check_id),
     SL_OPTION(sl_node_spec_control, gids, LIST, "", "groups whose members may", .check = check_id),
     SL_OPTION(sl_node_spec_control, token_file, STRING, "",
@@ -177,14 +177,15 @@ static const struct sl_option pool_rows[] = {
     SL_OPTION(sl_node_spec_socket, gids, LIST, "", "groups whose members may attach",
               .check = check_id),
     SL_OPTION(sl_node_spec_socket, deposit_uids, LIST, "",
-              "users who may deposit derived models, besides root and the daemon's own",
+              "users allowed to deposit derived models, besides root and the daemon's own",
               .check = check_id),
     SL_OPTION(sl_node_spec_socket, deposit_gids, LIST, "", "groups whose members may deposit",
               .check = check_id),
-    SL_OPTION(sl_node_spec_socket, shared_uids, LIST, "",
-              "users whose deposits everybody who may attach finds, as those of root and of the "
-              "daemon's own user; deposits of others are found by their own user alone",
-              .check = check_id),
+    SL_OPTION(
+        sl_node_spec_socket, shared_uids, LIST, "",
+        "users whose deposits every user allowed to attach finds, as those of root and of the "
+        "daemon's own user; deposits of others are found by their own user alone",
+        .check = check_id),
     SL_OPTION(sl_node_spec_socket, deposit_bytes, BYTES, "auto",
               "limit for the derived models of one user who is neither root nor the daemon's own, "
               "on the host and on each GPU; auto is half of the budget there",
@@ -231,9 +232,9 @@ static const struct sl_option rows[] = {
               .section = &models_table),
     SL_OPTION(sl_node_spec, tmpfs, SECTION, "", "memory that the daemon mounts for its models",
               .section = &tmpfs_table),
-    SL_OPTION(sl_node_spec, control, SECTION, "", "who may load, pin, evict and forget models",
-              .section = &control_table),
-    SL_OPTION(sl_node_spec, pool, SECTION, "", "who may attach to models, and where",
+    SL_OPTION(sl_node_spec, control, SECTION, "",
+              "users allowed to load, pin, evict and forget models", .section = &control_table),
+    SL_OPTION(sl_node_spec, pool, SECTION, "", "users allowed to attach to models, and the socket",
               .section = &pool_table),
     SL_OPTION(sl_node_spec, csi, SECTION, "", "models as volumes of pods",
               .section = &node_spec_csi_table),

@@ -87,7 +87,7 @@ static const struct sl_option namespace_rows[] = {
               .value = "ARN"),
     SL_OPTION(sl_node_spec_namespace, pool, BOOL, "false",
               "its pods may mount the folder of the pool's socket; `pool.uids` and `pool.gids` "
-              "decide who may attach there"),
+              "say which users can attach there"),
     SL_OPTION_END,
 };
 static const struct sl_option_table namespace_table = {

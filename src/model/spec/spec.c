@@ -168,7 +168,7 @@ static int read_document(struct reading *reading, struct sl_yaml_tree *tree, str
     return 0;
 }
 
-/* `---` with nothing after it, at the end of a file or doubled, is no model. */
+/* `---` with nothing after it, at the end of a file or doubled, is not a model. */
 static bool is_empty(const struct sl_yaml_tree *tree)
 {
     return tree->root->kind == SL_YAML_NULL;

@@ -105,7 +105,7 @@ static bool is_section(const char *key)
     return false;
 }
 
-/* A key that is no sink has its own complaint. */
+/* A key that is not a sink has its own complaint. */
 static bool misnamed(const struct sl_yaml_node *sink)
 {
     for (size_t i = 0; i < sink->count; i++)
@@ -119,8 +119,8 @@ static void check_id(const struct sl_yaml_node *root, const char *key, const cha
 {
     size_t digits = text ? strspn(text, "0123456789") : 0;
     if (text && (text[digits] || !digits || strtoull(text, NULL, 10) >= UINT32_MAX))
-        sl_complain(complaints, mark_at(root, key), "'%s': '%.64s' is no numeric id, such as 1000",
-                    key, text);
+        sl_complain(complaints, mark_at(root, key),
+                    "'%s': '%.64s' is not a numeric id, such as 1000", key, text);
 }
 
 static void check_sink(const struct sl_yaml_node *root, const struct sl_spec *spec,

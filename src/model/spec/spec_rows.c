@@ -19,10 +19,11 @@ static int check_name(const char *text, struct sl_err *err)
                (i > 0 && i + 1 < length && (text[i] == '-' || text[i] == '.'));
     if (good)
         return 0;
-    return sl_fail(err, SL_E_USAGE,
-                   "'%.80s' is no name: up to 63 of a-z, 0-9, '-' and '.', the first and the last "
-                   "a letter or digit",
-                   text);
+    return sl_fail(
+        err, SL_E_USAGE,
+        "'%.80s' is not a name: up to 63 of a-z, 0-9, '-' and '.', the first and the last "
+        "a letter or digit",
+        text);
 }
 
 static int check_sha256(const char *text, struct sl_err *err)

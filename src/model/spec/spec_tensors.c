@@ -61,7 +61,7 @@ int sl_spec_check_match(const char *text, struct sl_err *err)
         return 0;
     }
     regerror(failed, &regex, why, sizeof(why));
-    return sl_fail(err, SL_E_USAGE, "'%.200s' is no regular expression: %s", text, why);
+    return sl_fail(err, SL_E_USAGE, "'%.200s' is not a regular expression: %s", text, why);
 }
 
 static struct sl_mark mark_at(const struct sl_yaml_node *root, const char *path)

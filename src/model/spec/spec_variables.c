@@ -11,7 +11,7 @@
 
 enum { NAME_BYTES_MAX = 128 };
 
-/* The length of the name after "${", 0 if what follows is no NAME}. */
+/* The length of the name after "${", 0 if what follows is not a NAME}. */
 static size_t name_length(const char *text)
 {
     size_t length = 0;
@@ -48,7 +48,8 @@ char *sl_expand_variables(const char *text, size_t limit, struct sl_err *err)
         } else if (strncmp(text, "${", 2) == 0) {
             size_t length = name_length(text + 2);
             if (!length) {
-                sl_fail(err, SL_E_USAGE, "'%.40s' is no ${NAME}; write $${ for a plain ${", text);
+                sl_fail(err, SL_E_USAGE, "'%.40s' is not a ${NAME}; write $${ for a plain ${",
+                        text);
                 return NULL;
             }
             if (append_variable(&out, text + 2, length, err) < 0)

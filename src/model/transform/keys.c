@@ -57,7 +57,7 @@ static size_t secret_room(size_t bytes)
     return (bytes + PAGE_BYTES) / PAGE_BYTES * PAGE_BYTES;
 }
 
-/* A lock that is refused (RLIMIT_MEMLOCK) is no error. */
+/* A lock that is refused (RLIMIT_MEMLOCK) is not an error. */
 static uint8_t *secret_new(size_t bytes, struct sl_err *err)
 {
     uint8_t *secret = sl_alloc_aligned(PAGE_BYTES, secret_room(bytes), err);

@@ -94,13 +94,13 @@ static int take_lines(const char *text, size_t bytes, uint8_t *data, size_t data
 {
     struct line line;
     if (!take_line(&text, &bytes, &line) || !begins(&line, UNTRUSTED))
-        return refuse("its first line is no untrusted comment", err);
+        return refuse("its first line is not an untrusted comment", err);
     if (!take_line(&text, &bytes, &line) || !is_base64_of(&line, data, data_bytes))
         return refuse("its second line is not the base64 of a signature", err);
     if (memcmp(data, "Ed", 2) != 0 && memcmp(data, "ED", 2) != 0)
         return refuse("its algorithm is neither Ed nor ED", err);
     if (!take_line(&text, &bytes, comment) || !begins(comment, TRUSTED))
-        return refuse("its third line is no trusted comment", err);
+        return refuse("its third line is not a trusted comment", err);
     if (!take_line(&text, &bytes, &line) ||
         !is_base64_of(&line, global, SL_MINISIGN_SIGNATURE_BYTES))
         return refuse("its fourth line is not the base64 of the comment's signature", err);
@@ -132,7 +132,7 @@ int sl_minisign_parse(const char *text, size_t bytes, const struct sl_minisign_k
         sl_minisign_id_text(key->id, ours);
         return sl_fail_code(err, SL_E_INTEGRITY, "E_SIGNATURE",
                             "it was signed by key %s, expected %s: name that key's public half in "
-                            "verify.minisign if you trust it, or sign anew with `minisign -S`",
+                            "verify.minisign if you trust it, or sign again with `minisign -S`",
                             its, ours);
     }
     memcpy(signed_too, signature->signature, sizeof(signature->signature));

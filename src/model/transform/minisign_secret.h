@@ -20,7 +20,7 @@ struct sl_minisign_secret {
 bool sl_minisign_secret_is_locked(const char *text, size_t bytes);
 /**
  * Take it apart; password (NULL: none) opens an encrypted one, which takes the seconds and the
- * memory that its file says, at most 1 GiB, and blocks so long. SL_E_USAGE: it is no secret key;
+ * memory that its file says, at most 1 GiB, and blocks so long. SL_E_USAGE: it is not a secret key;
  * SL_E_AUTH: wrong password; SL_E_NO_SPACE. Release the secret.
  */
 int sl_minisign_secret_parse(const char *text, size_t bytes, const char *password,

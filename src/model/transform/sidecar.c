@@ -201,7 +201,7 @@ struct parse {
 static int refuse(const char *why, struct sl_err *err)
 {
     return sl_fail_code(err, SL_E_INTEGRITY, "E_SIDECAR",
-                        "no sidecar: %s; make it anew with `sluice sign`, or load without it with "
+                        "no sidecar: %s; make it again with `sluice sign`, or load without it with "
                         "'verify.sidecar: off'",
                         why);
 }
@@ -229,7 +229,7 @@ static int take_hashes(struct parse *parse, bool sha, struct sl_err *err)
     size_t *count = sha ? &parse->sha_count : &parse->crc_count;
     enum sl_pull_token token;
     if (sl_pull_next(&parse->pull) != SL_PULL_ARRAY)
-        return refuse("its hashes are no array", err);
+        return refuse("its hashes are not an array", err);
     while ((token = sl_pull_next(&parse->pull)) == SL_PULL_STRING) {
         if (*count == SL_SIDECAR_RANGES_MAX)
             return refuse("more than 262144 ranges", err);
@@ -245,7 +245,7 @@ static int take_hashes(struct parse *parse, bool sha, struct sl_err *err)
             range->crc32c =
                 (uint32_t)crc[0] << 24 | (uint32_t)crc[1] << 16 | (uint32_t)crc[2] << 8 | crc[3];
     }
-    return token == SL_PULL_CLOSE ? 0 : refuse("a hash is no string", err);
+    return token == SL_PULL_CLOSE ? 0 : refuse("a hash is not a string", err);
 }
 
 static int take_version(struct parse *parse, struct sl_err *err)
@@ -253,7 +253,7 @@ static int take_version(struct parse *parse, struct sl_err *err)
     struct sl_version *version = &parse->sidecar->made_from;
     enum sl_pull_token token;
     if (sl_pull_next(&parse->pull) != SL_PULL_OBJECT)
-        return refuse("'made_from' is no object", err);
+        return refuse("'made_from' is not an object", err);
     while ((token = sl_pull_next(&parse->pull)) == SL_PULL_KEY) {
         char *to = strcmp(parse->pull.string, "etag") == 0            ? version->etag
                    : strcmp(parse->pull.string, "version_id") == 0    ? version->version_id
@@ -263,7 +263,7 @@ static int take_version(struct parse *parse, struct sl_err *err)
             to == version->last_modified ? sizeof(version->last_modified) : SL_VERSION_TEXT_MAX;
         const char *text = take_text(parse, room - 1);
         if (!text)
-            return refuse("'made_from' holds what is no version", err);
+            return refuse("'made_from' holds what is not a version", err);
         if (to)
             memcpy(to, text, strlen(text) + 1);
     }
@@ -305,19 +305,20 @@ static int take_member(struct parse *parse, enum member member, struct sl_err *e
     struct sl_sidecar *sidecar = parse->sidecar;
     switch (member) {
     case VERSION:
-        return take_uint(parse, &parse->version, "'sluice_sidecar' is no number", err);
+        return take_uint(parse, &parse->version, "'sluice_sidecar' is not a number", err);
     case NAME:
-        return take_copy(parse, &sidecar->name, SL_SIDECAR_NAME_BYTES_MAX, "'name' is no name",
+        return take_copy(parse, &sidecar->name, SL_SIDECAR_NAME_BYTES_MAX, "'name' is not a name",
                          err);
     case BYTES:
-        return take_uint(parse, &sidecar->bytes, "'bytes' is no number of bytes", err);
+        return take_uint(parse, &sidecar->bytes, "'bytes' is not a number of bytes", err);
     case RANGE_BYTES:
-        return take_uint(parse, &sidecar->range_bytes, "'range_bytes' is no number of bytes", err);
+        return take_uint(parse, &sidecar->range_bytes, "'range_bytes' is not a number of bytes",
+                         err);
     case TREE:
         return take_tree(parse, err);
     case SIGNATURE:
         return take_copy(parse, &sidecar->signature, SL_MINISIGN_FILE_BYTES_MAX,
-                         "'minisign' is no signature", err);
+                         "'minisign' is not a signature", err);
     case CRC32C:
     case SHA256:
         return take_hashes(parse, member == SHA256, err);
@@ -341,7 +342,7 @@ static int take_members(struct parse *parse, struct sl_err *err)
 {
     enum sl_pull_token token = sl_pull_next(&parse->pull);
     if (token != SL_PULL_OBJECT)
-        return refuse("it is no JSON object", err);
+        return refuse("it is not a JSON object", err);
     while ((token = sl_pull_next(&parse->pull)) == SL_PULL_KEY) {
         enum member member = member_of(&parse->pull);
         if (member != OTHER && parse->seen & 1u << member)
@@ -367,7 +368,7 @@ static int judge(struct parse *parse, struct sl_err *err)
     if ((parse->seen & needed) != needed)
         return refuse("a member is missing", err);
     if (!*sidecar->name || strpbrk(sidecar->name, "/\n\r"))
-        return refuse("'name' is no name", err);
+        return refuse("'name' is not a name", err);
     if (sidecar->range_bytes < SL_SIDECAR_RANGE_BYTES_MIN ||
         sidecar->range_bytes > SL_SIDECAR_RANGE_BYTES_MAX)
         return refuse("'range_bytes' is not between 64 KiB and 1 GiB", err);
@@ -416,7 +417,7 @@ int sl_sidecar_check_signature(const struct sl_sidecar *sidecar, const char *nam
                             name);
     if (strcmp(sidecar->name, last_part(name)) != 0)
         return sl_fail_code(err, SL_E_INTEGRITY, "E_SIGNATURE",
-                            "the sidecar of '%s' was signed for '%s': sign it anew under its name",
+                            "the sidecar of '%s' was signed for '%s': sign it again under its name",
                             name, sidecar->name);
     if (sl_minisign_parse(sidecar->signature, strlen(sidecar->signature), key, &signature, err) < 0)
         return sl_wrap(err, "the sidecar of '%s'", name);
@@ -430,7 +431,7 @@ int sl_sidecar_check_signature(const struct sl_sidecar *sidecar, const char *nam
         return 0;
     return sl_fail_code(err, SL_E_INTEGRITY, "E_SIGNATURE",
                         "the signature in the sidecar of '%s' is not of its hashes: it was "
-                        "changed; do not use the object, or sign it anew if it is right",
+                        "changed; do not use the object, or sign it again if it is right",
                         name);
 }
 

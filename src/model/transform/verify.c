@@ -106,7 +106,7 @@ int sl_verify_mismatch(const struct sl_check *check, const uint8_t digest[SL_HAS
     return sl_fail_code(
         err, SL_E_INTEGRITY, code,
         "%s%s: its %s is %s, expected %s: the bytes are damaged%s; load again, and if it "
-        "stays so store the object anew",
+        "stays so store the object again",
         check->what, where, name, actual, expected,
         check->given ? ", or the hash in the spec is of another file" : "");
 }

@@ -297,7 +297,7 @@ int sl_directory_holder_version(struct sl_directory_holder *holder, const char *
                                 const char *version, struct sl_err *err)
 {
     if (!sl_is_model_name(name) || !is_version(version))
-        return sl_fail(err, SL_E_NOT_FOUND, "'%.64s/%.64s' is no version of a model", name,
+        return sl_fail(err, SL_E_NOT_FOUND, "'%.64s/%.64s' is not a version of a model", name,
                        version);
     sl_autoclose int model_fd = open_model(holder, name, false, err);
     return model_fd < 0 ? -1 : open_version(holder, model_fd, name, version, false, err);

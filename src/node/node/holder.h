@@ -21,7 +21,7 @@ struct sl_holder_job {
     void *arg;
     /**
      * To be called when the version and its size are known and nothing is allocated; again when the
-     * load begins anew. 0: go on. 1: this version is there and ready. -1: refused. version is
+     * load starts over. 0: go on. 1: this version is there and ready. -1: refused. version is
      * filled in. It may take time: others are evicted meanwhile. SL_E_NO_SPACE (the budget),
      * SL_E_CANCELED.
      */
@@ -30,7 +30,7 @@ struct sl_holder_job {
     bool *unversioned; /* the source gives no version: set it, and what a load that breaks off
                           leaves is not kept */
     /** Callers can use it from now on, although it is not complete, and it is the registry's. May
-     * be left out, or called again as the load begins anew: nobody new gets what was opened before,
+     * be left out, or called again as the load starts over: nobody new gets what was opened before,
      * which is dropped when those who have it have gone. */
     void (*opened)(void *arg, void *body);
 };

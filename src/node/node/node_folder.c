@@ -234,7 +234,7 @@ int sl_node_read_own(int folder_fd, const char *name, struct sl_buf *buf, struct
     if (fd < 0 || fstat(fd, &status) < 0)
         return sl_tree_fail(err, errno, "open", name);
     if (!S_ISREG(status.st_mode))
-        return sl_fail(err, SL_E_NO_SPACE, "'%s' is no regular file: remove it", name);
+        return sl_fail(err, SL_E_NO_SPACE, "'%s' is not a regular file: remove it", name);
     if (!sl_node_is_own(&status))
         return fail_owner(err, &status, name);
     return sl_buf_read_fd(buf, fd, name, SL_E_NO_SPACE, err);

@@ -109,7 +109,7 @@ static int open_folder(const char *path, struct sl_node_socket *at, struct sl_er
     if (!*name || strcmp(name, ".") == 0 || strcmp(name, "..") == 0 ||
         strlen(name) >= sizeof(at->name))
         return sl_fail(err, SL_E_USAGE,
-                       "'%s' is no path of a socket: its name may have at most %zu bytes", path,
+                       "'%s' is not a path of a socket: its name may have at most %zu bytes", path,
                        sizeof(at->name) - 1);
     snprintf(at->name, sizeof(at->name), "%s", name);
     at->folder_fd = sl_node_folder_reach(folder, &exposed, err);

@@ -216,7 +216,7 @@ static int adopt(const struct sl_holder *holder, struct sl_registry *registry,
         .current = true, /* the one that was made last stays so */
         .body = model};
     if (!sl_is_model_name(found.name))
-        return sl_fail(err, SL_E_FORMAT, "'%.80s' is no name of a model", found.name);
+        return sl_fail(err, SL_E_FORMAT, "'%.80s' is not a name of a model", found.name);
     if (sl_registry_adopt(registry, holder, &found, err) < 0)
         return -1;
     sl_log(SL_LOG_INFO, "'%s' is in the pool (%s), as the daemon before left it", found.name,

@@ -186,8 +186,7 @@ static int take_owner(struct sl_pool_model *model, const char *group, struct sl_
     if (at)
         sl_pool_model_set_owner(model, (uint32_t)strtoul(at + sizeof("." OWNER) - 1, NULL, 10));
     else if (*sl_pool_model_key(model))
-        return sl_fail(err, SL_E_INTEGRITY,
-                       "it is a deposit of nobody knows whom: it has to be deposited again");
+        return sl_fail(err, SL_E_INTEGRITY, "nothing says who deposited it: deposit it again");
     return 0;
 }
 

@@ -117,7 +117,7 @@ struct sl_ask {
  * Ask for a model. Joins a load that is under way, begins one if there is none; a model that failed
  * a moment ago fails with the same error until it may be tried again (err->retry_after_ms).
  * SL_E_NOT_FOUND for a name that is not defined. The answer comes also on failure; -1 only if there
- * is no memory to ask, and then no answer comes.
+ * is not memory to ask, and then no answer comes.
  */
 int sl_registry_ask(struct sl_registry *registry, const struct sl_ask *ask, struct sl_err *err);
 /**

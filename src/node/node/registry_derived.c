@@ -95,7 +95,7 @@ static int refuse_stale(const struct model *model, struct sl_err *err)
 {
     return sl_fail_code(err, SL_E_INTEGRITY, "stale",
                         "the model '%s' is another version than the deposit was made from: attach "
-                        "again, and make it anew",
+                        "again, and make it again",
                         model->name);
 }
 
@@ -442,7 +442,7 @@ static struct resident *find_derived(struct sl_registry *registry, const char *n
     else if (find_key(model, key, view, true))
         sl_fail_code(err, SL_E_NOT_FOUND, "stale",
                      "the version of '%s' with this key was made from another version of the "
-                     "model: deposit it anew",
+                     "model: deposit it again",
                      name);
     else
         sl_fail_code(err, SL_E_NOT_FOUND, "absent", "the model '%s' has no version with this key",

@@ -106,7 +106,7 @@ void sl_registry_defer(struct sl_registry *registry, struct sl_deferred_call *ca
 /* ---- models -----------------------------------------------------------------------------------
  */
 
-/* 0: goes now. Else when it may, UINT64_MAX if that is no question of time. */
+/* 0: goes now. Else when it may, UINT64_MAX if that is not a question of time. */
 static uint64_t stays_until(const struct model *model, uint64_t now)
 {
     uint64_t until = SL_MAX(model->passing_ns, model->err.kind ? model->retry_ns : 0);

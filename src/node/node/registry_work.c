@@ -65,7 +65,7 @@ struct job {
     bool unversioned;          /* no later load can go on with what this one has */
 };
 
-/* Who follows wanted what this one brings no more: it begins anew. */
+/* Who follows wanted what this one brings no more: it starts over. */
 static void part_followers(struct job *job, struct resident *resident)
 {
     const struct sl_err why = {.kind = SL_E_CANCELED};
@@ -73,7 +73,7 @@ static void part_followers(struct job *job, struct resident *resident)
     registry_end_followers(job->registry, resident, -1, &why);
 }
 
-/* The load begins anew with another version: what it had of the first is worth nothing. */
+/* The load starts over with another version: what it had of the first is worth nothing. */
 static void leave_resident(struct job *job)
 {
     struct resident *resident = job->resident;
@@ -363,7 +363,7 @@ static void end_job(struct job *job, int done, void *body, const struct sl_err *
             note_success(job, body);
         else
             drop = note_failure(job, err);
-        if (model->abandoned) /* whoever asks next begins anew */
+        if (model->abandoned) /* whoever asks next starts over */
             forget_failure(model);
         model->abandoned = false;
         again = model->wanted;

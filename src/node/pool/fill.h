@@ -36,7 +36,7 @@ struct sl_fill_config {
     /**
      * The model can be attached to now; its tensors are still to come. True: it is the callee's,
      * who keeps it at least until sl_fill_run() has returned, or another is planned, since the load
-     * begins anew; what was planned before has failed then. False, or NULL: it stays the load's.
+     * starts over; what was planned before has failed then. False, or NULL: it stays the load's.
      */
     bool (*planned)(void *arg, struct sl_pool_model *model);
     void *arg;
@@ -48,7 +48,7 @@ struct sl_fill_config {
  * Load what the spec names (its sink is not looked at) into new slabs. Blocks; both callbacks come
  * from the calling thread. *model is ready: the caller's, unless planned() has taken it; result may
  * be NULL. On failure every model that was planned is failed. Errors as sl_load_run(); a source
- * that changes in mid-load begins anew once, mirrors are tried in turn.
+ * that changes in mid-load starts over once, mirrors are tried in turn.
  */
 int sl_fill_run(const struct sl_spec *spec, const struct sl_fill_config *config,
                 struct sl_pool_model **model, struct sl_load_result *result, struct sl_err *err);

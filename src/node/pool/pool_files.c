@@ -70,7 +70,7 @@ static int link_slab(const struct sl_slab *slab, int folder_fd, const char *name
 {
     char path[64];
     if (slab->kind != SL_SLAB_TMPFS)
-        return sl_fail(err, SL_E_INTERNAL, "a slab is no file");
+        return sl_fail(err, SL_E_INTERNAL, "a slab is not a file");
     snprintf(path, sizeof(path), "/proc/self/fd/%d", slab->reader_fd);
     if (linkat(AT_FDCWD, path, folder_fd, name, AT_SYMLINK_FOLLOW) < 0)
         return sl_tree_fail(err, errno, "keep", name);

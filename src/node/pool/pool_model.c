@@ -408,7 +408,7 @@ static int check_index_fd(int fd, uint64_t *bytes, struct sl_err *err)
     int seals = fcntl(fd, F_GET_SEALS);
     if (seals < 0 || (seals & WANTED) != WANTED)
         return sl_fail(err, SL_E_INTEGRITY,
-                       "the index is no memfd that is sealed against writing and resizing");
+                       "the index is not a memfd that is sealed against writing and resizing");
     if (fstat(fd, &status) < 0 || status.st_size < 0 || status.st_size > SL_WIRE_INDEX_BYTES_MAX)
         return sl_fail(err, SL_E_FORMAT, "the index is larger than %d bytes",
                        SL_WIRE_INDEX_BYTES_MAX);

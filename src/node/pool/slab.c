@@ -59,7 +59,7 @@ void sl_slab_place_probe(int directory_fd, struct sl_slab_place *place)
     if (directory_fd >= 0) {
         int fd = -1;
         if (fstatfs(directory_fd, &system) < 0 || system.f_type != TMPFS_MAGIC)
-            why = "the directory is no tmpfs";
+            why = "the directory is not a tmpfs";
         else if ((fd = open_unnamed(directory_fd)) < 0)
             why = "the tmpfs takes no files";
         if (fd >= 0) {
@@ -219,7 +219,7 @@ int sl_slab_adopt(int *fd, uint64_t bytes, struct sl_slab *slab, struct sl_err *
     int seals = fcntl(*fd, F_GET_SEALS);
     if (seals < 0)
         return sl_fail(err, SL_E_INTEGRITY,
-                       "what was handed over as a slab is no memfd that can be sealed");
+                       "what was handed over as a slab is not a memfd that can be sealed");
     bool fixed = (seals & SHAPE_SEALS) == SHAPE_SEALS;
     bool read_only = seals & (F_SEAL_WRITE | F_SEAL_FUTURE_WRITE);
     if (!fixed || !(seals & F_SEAL_WRITE))

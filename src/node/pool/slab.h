@@ -8,8 +8,8 @@
  * other users from opening it anew; root, and a process of the same user, could write to a tmpfs
  * file always.
  *
- * A third kind is memory of a GPU, which is no file: its descriptor imports it. A slab is for one
- * thread at a time, but for sl_slab_find_room() and its bytes; seals are those of fcntl(2).
+ * A third kind is memory of a GPU, which is not a file: its descriptor imports it. A slab is for
+ * one thread at a time, but for sl_slab_find_room() and its bytes; seals are those of fcntl(2).
  */
 #ifndef SL_SLAB_H
 #define SL_SLAB_H
@@ -37,8 +37,8 @@ struct sl_slab_place {
     char why[160];      /* for logs: "sealed memfds, 4 KiB pages: no directory was given" */
 };
 /**
- * directory_fd: a tmpfs that is ours, or -1: then, and if it is no tmpfs, slabs are memfds. It has
- * huge pages with the mount option huge=always, within_size or advise. Never fails.
+ * directory_fd: a tmpfs that is ours, or -1: then, and if it is not a tmpfs, slabs are memfds. It
+ * has huge pages with the mount option huge=always, within_size or advise. Never fails.
  */
 void sl_slab_place_probe(int directory_fd, struct sl_slab_place *place);
 
@@ -83,8 +83,8 @@ int sl_slab_give_out(struct sl_slab *slab, struct sl_err *err);
  * there. SL_E_NO_SPACE. */
 int sl_slab_find_room(const struct sl_slab *slab, uint64_t offset, uint64_t bytes,
                       struct sl_err *err);
-/** No more writing. Memory that a reader has pinned meanwhile (a GPU driver does) is no failure. A
- * seal that cannot be set is: SL_E_INTEGRITY. */
+/** No more writing. Memory that a reader has pinned meanwhile (a GPU driver does) is not a failure.
+ * A seal that cannot be set is: SL_E_INTEGRITY. */
 int sl_slab_seal(struct sl_slab *slab, struct sl_err *err);
 /** Nobody writes into it any more, and it is not to be read: what it takes beside its memory is
  * given back. */

@@ -40,7 +40,7 @@ static int take_text(struct rest *rest, size_t bytes, char *text, size_t most, s
     for (size_t i = 0; i < bytes; i++)
         if ((uint8_t)text[i] < 0x20 || text[i] == 0x7f)
             return refuse(err, "a text holds control characters");
-    return sl_is_utf8(text, bytes) ? 0 : refuse(err, "a text is no UTF-8");
+    return sl_is_utf8(text, bytes) ? 0 : refuse(err, "a text is not UTF-8");
 }
 
 static int parse_hello(struct rest *rest, struct sl_pool_packet *packet, struct sl_err *err)

@@ -68,9 +68,10 @@ static int demand(const struct sl_pool_connection *connection, uint32_t right, c
 {
     if (sl_pool_rights(connection) & right)
         return 0;
-    return sl_fail(err, SL_E_AUTH,
-                   "user %u (group %u) may not %s this pool: its configuration lists who may",
-                   connection->peer.uid, connection->peer.gid, what);
+    return sl_fail(
+        err, SL_E_AUTH,
+        "user %u (group %u) may not %s this pool: its configuration lists the users that may",
+        connection->peer.uid, connection->peer.gid, what);
 }
 
 static int serve_greeted(struct sl_pool_connection *connection, const struct sl_pool_packet *packet,

@@ -169,7 +169,7 @@ static enum MHD_Result refuse_peer(const struct request *request, bool *refused)
     if (!may)
         return web_send_error(request, 403, SL_E_AUTH, 0,
                               "user %u may look, but not change anything: 'control.uids' and "
-                              "'control.gids' of the config say who may",
+                              "'control.gids' of the config list those that may",
                               uid);
     *refused = false;
     return MHD_YES;

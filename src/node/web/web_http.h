@@ -23,9 +23,9 @@ int sl_web_path_decode(const char *url, char path[SL_WEB_PATH_BYTES]);
 
 enum sl_web_range { SL_WEB_RANGE_NONE, SL_WEB_RANGE_ONE, SL_WEB_RANGE_UNSATISFIABLE };
 /**
- * RFC 9110 section 14.2: one range of bytes gives ONE and [begin, end). What is no range of bytes,
- * and several ranges, are NONE: the whole is sent, as the RFC allows, so that nobody can ask for
- * overlaps. text may be NULL.
+ * RFC 9110 section 14.2: one range of bytes gives ONE and [begin, end). What is not a range of
+ * bytes, and several ranges, are NONE: the whole is sent, as the RFC allows, so that nobody can ask
+ * for overlaps. text may be NULL.
  */
 enum sl_web_range sl_web_range_parse(const char *text, uint64_t total, uint64_t *begin,
                                      uint64_t *end);

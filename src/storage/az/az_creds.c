@@ -238,7 +238,7 @@ static char *identity_url(const char **header, char *text, size_t bytes, struct 
                        id ? "&client_id=" : "", id ? id : "");
 }
 
-/* Nobody there, or a machine without an identity, is no failure. */
+/* Nobody there, or a machine without an identity, is not a failure. */
 static int ask_identity(struct sl_az_creds *creds, char **text, int64_t *expires,
                         struct sl_err *err)
 {

@@ -96,7 +96,7 @@ static int on_blob(struct page *page, const char *field, const char *value, stru
         page->folder |= strcmp(value, "true") == 0;
     else if (strcmp(field, "/Properties/Content-Length") == 0) {
         if (!sl_take_digits(&value, &page->bytes) || *value || page->bytes > SL_OBJECT_BYTES_MAX)
-            return hostile(page, "the length of a blob is no number", err);
+            return hostile(page, "the length of a blob is not a number", err);
         page->has_bytes = true;
     } else if (!*field)
         return begin_blob(page, err);
@@ -137,7 +137,7 @@ int sl_az_page_parse(const char *text, size_t bytes, const char *what, const cha
     int result = sl_xml_parse(text, bytes, what, on_element, page, err);
     if (result == 0 && !page->is_listing)
         result =
-            hostile(page, "the answer is no list of blobs: is this Azure's blob endpoint?", err);
+            hostile(page, "the answer is not a list of blobs: is this Azure's blob endpoint?", err);
     *entries = page->entries;
     if (result < 0) {
         free(*marker);

@@ -117,7 +117,7 @@ static int open_folder(struct file *file, struct sl_err *err)
     const char *slash = strrchr(file->path, '/');
     const char *name = slash ? slash + 1 : file->path;
     if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0 || strcmp(file->path, "-") == 0)
-        return sl_fail(err, SL_E_USAGE, "'%s' is no name of a file", file->path);
+        return sl_fail(err, SL_E_USAGE, "'%s' is not a name of a file", file->path);
     size_t bytes = slash ? (size_t)(slash - file->path) : 0;
     file->name = sl_strdup(name, err);
     sl_autofree char *folder = !file->name ? NULL

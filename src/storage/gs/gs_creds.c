@@ -396,7 +396,7 @@ static unsigned metadata_seconds(void)
     return seconds && seconds <= 60 ? seconds : METADATA_SECONDS;
 }
 
-/* https://cloud.google.com/compute/docs/metadata: nobody there, or no Google, is no failure. */
+/* https://cloud.google.com/compute/docs/metadata: nobody there, or no Google, is not a failure. */
 static int ask_metadata(struct sl_gs_creds *creds, char **text, int64_t *expires,
                         struct sl_err *err)
 {

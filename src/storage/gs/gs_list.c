@@ -46,7 +46,7 @@ static int take_item(struct page *page, const json_t *item, struct sl_err *err)
     if (!name || !*name || strlen(name) > SL_GS_KEY_BYTES_MAX)
         return hostile(page->what, "an object has no name, or one of more than 1024 bytes", err);
     if (!take_number(item, "size", &entry.bytes) || entry.bytes > SL_OBJECT_BYTES_MAX)
-        return hostile(page->what, "the size of an object is no number", err);
+        return hostile(page->what, "the size of an object is not a number", err);
     if (strncmp(name, page->prefix, prefix) != 0)
         return hostile(page->what, "a name does not lie below the prefix", err);
     if (name[strlen(name) - 1] == '/' && !entry.bytes)
@@ -56,7 +56,7 @@ static int take_item(struct page *page, const json_t *item, struct sl_err *err)
                        err);
     entry.name = name + prefix;
     if (generation && !sl_gs_pin(pin, generation))
-        return hostile(page->what, "the generation of an object is no number", err);
+        return hostile(page->what, "the generation of an object is not a number", err);
     entry.pin = generation ? pin : NULL;
     if (crc && sl_cloud_base64(crc, sums.items[0].value, 4))
         entry.sums = &sums;
@@ -69,7 +69,7 @@ static int take_page(struct page *page, const json_t *json, char **token, struct
     const json_t *items = json_object_get(json, "items");
     const char *next = sl_json_get_string(json, "nextPageToken");
     if (!json_is_object(json) || (items && !json_is_array(items)))
-        return hostile(page->what, "the answer is no list of objects: is this Google's store?",
+        return hostile(page->what, "the answer is not a list of objects: is this Google's store?",
                        err);
     for (size_t i = 0; i < json_array_size(items); i++)
         if (take_item(page, json_array_get(items, i), err) < 0)

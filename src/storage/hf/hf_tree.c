@@ -102,12 +102,12 @@ static int take_hash(const struct sl_hf_page *page, const json_t *item, struct s
     if (sha256) {
         sums->items[0].kind = SL_HASH_SHA256;
         if (sl_unhex(sha256, sums->items[0].value, 32) < 0)
-            return hostile(page, err, "the SHA-256 of a file is none");
+            return hostile(page, err, "the SHA-256 of a file is not one");
     } else if (sha1 && !json_object_get(item, "xetHash")) {
         sums->items[0].kind = SL_HASH_SHA1;
         sums->items[0].git = true;
         if (sl_unhex(sha1, sums->items[0].value, 20) < 0)
-            return hostile(page, err, "the SHA-1 of a file is none");
+            return hostile(page, err, "the SHA-1 of a file is not one");
     } else {
         sums->count = 0;
     }
@@ -124,7 +124,7 @@ static int take_item(const struct sl_hf_page *page, const json_t *item, struct s
     if (strcmp(type, "file") != 0)
         return 0;
     if (!json_is_integer(size) || json_integer_value(size) < 0)
-        return hostile(page, err, "the size of a file is no number");
+        return hostile(page, err, "the size of a file is not a number");
     size_t below = strlen(page->folder);
     if (strncmp(path, page->folder, below) != 0 || !path[below])
         return hostile(page, err, "a file does not lie below the folder");
@@ -148,7 +148,8 @@ int sl_hf_page_parse(const struct sl_hf_page *page, const char *text, size_t byt
     *entries = 0;
     if (!document)
         return -1;
-    int result = json_is_array(document) ? 0 : hostile(page, err, "the answer is no tree of files");
+    int result =
+        json_is_array(document) ? 0 : hostile(page, err, "the answer is not a tree of files");
     for (size_t i = 0; result == 0 && i < json_array_size(document); i++, ++*entries)
         result = take_item(page, json_array_get(document, i), err);
     json_decref(document);

@@ -71,7 +71,7 @@ static int unpack(struct sl_xet_decoder *decoder, const struct sl_xet_chunk *chu
             break;
     }
     if (wanted || taken != chunk->packed_bytes || made != chunk->raw_bytes)
-        return broken(err, "is no whole LZ4 frame of its length");
+        return broken(err, "is not a whole LZ4 frame of its length");
     return 0;
 }
 

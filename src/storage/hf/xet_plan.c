@@ -143,7 +143,7 @@ int sl_xet_plan_parse(const char *text, size_t bytes, uint64_t wanted, struct sl
     struct places places = {json_object()};
     int result = document && places.first ? 0 : -1;
     if (result == 0 && !json_is_object(document))
-        result = hostile(err, "is no object");
+        result = hostile(err, "is not an object");
     if (result == 0)
         result = take_entries(json_object_get(document, "fetch_info"), plan, &places, err);
     if (result == 0)

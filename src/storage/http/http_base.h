@@ -26,7 +26,8 @@ struct sl_http_base {
     const char *bearer_token;                     /* where there is no file; NULL or "": none */
     const char *bearer_from; /* for messages; NULL: "SECTION.bearerTokenFile" */
     bool windows; /* its origin says how long it takes no requests (http_window.h), and is obeyed */
-    /* Of an answer to sl_http_get() that is no success: make the error. NULL: by status alone. */
+    /* Of an answer to sl_http_get() that is not a success: make the error. NULL: by status alone.
+     */
     int (*refuse)(struct sl_http_base *base, const struct sl_answer *answer, const char *what,
                   struct sl_err *err);
     struct {

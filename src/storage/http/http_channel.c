@@ -235,7 +235,7 @@ static const char *header(const struct sl_channel *channel, const char *name)
     return value ? value : "";
 }
 
-/* A value that does not fit is no version. */
+/* A value that does not fit is not a version. */
 static void copy_version(char *to, size_t bytes, const char *value)
 {
     if (strlen(value) < bytes)

@@ -52,7 +52,7 @@ struct sl_http_hooks {
      */
     int (*prepare)(struct sl_source *source, struct sl_range_request *request, struct sl_err *err);
     /**
-     * An answer that is no success and no redirect that was followed: make the error of it (see
+     * An answer that is not a success and no redirect that was followed: make the error of it (see
      * sl_http_fail()). body is the answer's body as far as SL_RANGE_DETAIL_MAX goes,
      * NUL-terminated. Headers by sl_exchange_header(). NULL: by status alone.
      */

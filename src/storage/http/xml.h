@@ -13,7 +13,7 @@ enum { SL_XML_BYTES_MAX = 16 * 1024 * 1024, SL_XML_TEXT_MAX = 64 * 1024, SL_XML_
  * Call back at the end of every element with its path from the root ("Error/Code", without
  * namespaces) and the text directly inside it; at its beginning with each of its attributes, as
  * "Blob/Name@Encoded". Texts are borrowed for the call; -1 of it ends the parse. SL_E_FORMAT, code
- * "xml", for what is no well-formed UTF-8 document, has a document type (so no entities), or
+ * "xml", for what is not a well-formed UTF-8 document, has a document type (so no entities), or
  * exceeds a limit; `what` is the subject.
  */
 int sl_xml_parse(const char *text, size_t bytes, const char *what,

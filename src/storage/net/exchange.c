@@ -13,9 +13,9 @@
  * and counts as idle. Any failure drops the connection and is IDLE, and so does an abort. Only the
  * thread that has the exchange moves it.
  *
- * Stall: a window begins when the request is sent and begins anew with every 64 KiB of the answer.
+ * Stall: a window begins when the request is sent and starts over with every 64 KiB of the answer.
  * When it is older than stall_seconds and nothing is waiting in the socket, the answer has stalled;
- * a trickle is no progress. Time in which the caller was busy elsewhere does not count.
+ * a trickle is not a progress. Time in which the caller was busy elsewhere does not count.
  *
  * A request that may be hedged and is silent is sent twice: exchange_hedge.c.
  *
@@ -343,8 +343,8 @@ enum sl_io_state sl_exchange_stay(struct sl_exchange *exchange, struct sl_err *e
     return sl_exchange_fail(exchange);
 }
 
-/* An idle connection that the server had closed meanwhile is no failure: send again on a new one,
- * once. */
+/* An idle connection that the server had closed meanwhile is not a failure: send again on a new
+ * one, once. */
 enum sl_io_state sl_exchange_broken(struct sl_exchange *exchange, struct sl_err *err)
 {
     bool idle = exchange->answers || exchange->preconnected;

@@ -43,7 +43,7 @@ uint64_t sl_latency_host_add(uint64_t host_ns, uint64_t waited_ns);
 uint64_t sl_latency_answer_delay(uint64_t connect_ns, uint64_t host_ns, uint64_t least_ns);
 /**
  * The same for one request: `hedge` times delay_ns (the number doubles from try to try), 0 for
- * never. It is never where that is no sooner than the stall limit that was configured (0: none).
+ * never. It is never where that is not a sooner than the stall limit that was configured (0: none).
  */
 uint64_t sl_latency_hedge_delay(unsigned hedge, uint64_t delay_ns, unsigned stall_seconds);
 

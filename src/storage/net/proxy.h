@@ -9,7 +9,7 @@
  * *proxy: malloc'ed URL with scheme (http, https, socks4, socks4a, socks5, socks5h), or NULL for
  * none. Reads http_proxy (lower case only: HTTP_PROXY can be forged through CGI), https_proxy,
  * HTTPS_PROXY, all_proxy, ALL_PROXY and no_proxy, NO_PROXY (suffixes, *, host:port, CIDR).
- * free() it. SL_E_USAGE names a variable that is no URL; SL_E_NO_SPACE.
+ * free() it. SL_E_USAGE names a variable that is not a URL; SL_E_NO_SPACE.
  */
 int sl_proxy_find(const struct sl_url *url, char **proxy, struct sl_err *err);
 /** The no_proxy rule alone: does `list` name the URL's host? */

@@ -19,7 +19,7 @@
 #include "thread.h"
 
 enum {
-    WARN_FROM = 3, /* tries: what passes at once is no news */
+    WARN_FROM = 3, /* tries: what passes at once is not a news */
     RECOVERIES_MAX = 2
 };
 #define WARN_NS (5 * SL_NS_PER_S)

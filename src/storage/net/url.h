@@ -40,7 +40,7 @@ bool sl_url_same_origin(const struct sl_url *a, const struct sl_url *b);
 /** The URL again, without user and password; without query if !query. free() it. */
 char *sl_url_format(const struct sl_url *url, bool query, struct sl_err *err);
 /** RFC 3986 section 5.2: what `reference` (a Location header) means below `base`. free() it.
- * SL_E_NET if it is no http(s) URL. */
+ * SL_E_NET if it is not a http(s) URL. */
 char *sl_url_resolve(const char *base, const char *reference, struct sl_err *err);
 
 /** Is it of this machine: "127.0.0.1", "::1", "localhost"? What is sent there needs no TLS. */

@@ -148,7 +148,7 @@ static int take_size(const json_t *layer, const char *what, uint64_t *bytes, str
     const json_t *size = json_object_get(layer, "size");
     if (!json_is_integer(size) || json_integer_value(size) < 0 ||
         (uint64_t)json_integer_value(size) > SL_OBJECT_BYTES_MAX)
-        return hostile(what, err, "the size of a layer is no size");
+        return hostile(what, err, "the size of a layer is not a size");
     *bytes = (uint64_t)json_integer_value(size);
     return 0;
 }
@@ -167,7 +167,7 @@ static int take_tar(const json_t *layer, const char *what, struct sl_oci_manifes
     return 0;
 }
 
-/* Nothing is added for a layer that is no file, such as a signature. */
+/* Nothing is added for a layer that is not a file, such as a signature. */
 static int take_layer(const json_t *layers, size_t index, const char *what,
                       struct sl_oci_manifest *manifest, struct sl_err *err)
 {
@@ -269,7 +269,7 @@ int sl_oci_manifest_parse(const char *text, size_t bytes, const char *what,
     else if (json_is_array(entries))
         result = take_index(entries, what, manifest, err);
     else
-        result = hostile(what, err, "the answer is no manifest: is this a registry?");
+        result = hostile(what, err, "the answer is not a manifest: is this a registry?");
     json_decref(document);
     return result;
 }

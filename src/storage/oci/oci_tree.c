@@ -31,7 +31,7 @@ struct node {
 struct group {
     struct node *nodes;
     size_t count;
-    struct node *last;      /* that is no whiteout; NULL: none */
+    struct node *last;      /* that is not a whiteout; NULL: none */
     unsigned gone, emptied; /* the last layer that took it away, or what is in it; 0: none */
 };
 

@@ -428,7 +428,7 @@ static enum sl_io_state read_reply(struct sl_redis_link *link, redisReply **repl
             return break_protocol(link, "answers with more than 64 MiB", err);
         if (redisReaderFeed(link->reader, link->in + link->in_begin, bytes) != REDIS_OK ||
             redisReaderGetReply(link->reader, &made) != REDIS_OK)
-            return break_protocol(link, "sends what is no reply", err);
+            return break_protocol(link, "sends what is not a reply", err);
         link->in_begin += bytes;
     }
     link->reply_bytes = 0;

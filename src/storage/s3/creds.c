@@ -82,7 +82,8 @@ static int from_environment(struct sl_creds *creds, struct sl_err *err)
                        access_key ? "AWS_SECRET_ACCESS_KEY" : "AWS_ACCESS_KEY_ID");
     int64_t expires = 0;
     if (expiration && sl_parse_time(expiration, &expires) < 0)
-        return sl_fail(err, SL_E_AUTH, "AWS_CREDENTIAL_EXPIRATION is no time: '%.64s'", expiration);
+        return sl_fail(err, SL_E_AUTH, "AWS_CREDENTIAL_EXPIRATION is not a time: '%.64s'",
+                       expiration);
     if (expires && expires <= sl_wall_seconds())
         return sl_fail(err, SL_E_AUTH,
                        "the credentials of the environment expired at %.64s: get new ones",
@@ -275,7 +276,7 @@ static int choose_region(struct sl_creds *creds, struct sl_err *err)
     if (strspn(candidates[i],
                "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.") != bytes ||
         bytes > 63)
-        return sl_fail(err, SL_E_USAGE, "region '%.80s' is none: expected a name as us-east-1",
+        return sl_fail(err, SL_E_USAGE, "region '%.80s' is not a region name, such as us-east-1",
                        candidates[i]);
     creds->region = sl_strdup(candidates[i], err);
     return creds->region ? 0 : -1;

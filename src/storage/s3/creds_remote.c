@@ -95,8 +95,8 @@ static int key_from_json(const struct sl_answer *answer, const char *origin, str
     else if (!access_key || !secret_key)
         sl_fail(err, SL_E_AUTH, "%s answers without AccessKeyId or SecretAccessKey", origin);
     else if (expiration && sl_parse_time(expiration, &key->expires) < 0)
-        sl_fail(err, SL_E_AUTH, "%s answers with the Expiration '%.64s', which is no time", origin,
-                expiration);
+        sl_fail(err, SL_E_AUTH, "%s answers with the Expiration '%.64s', which is not a time",
+                origin, expiration);
     else
         result =
             sl_key_set(key, access_key, secret_key, sl_json_get_string(json, "Token"), origin, err);
@@ -218,7 +218,8 @@ static int sts_take(const struct sts_answer *sts, struct sl_key *key, struct sl_
     if (!*sts->access_key || !*sts->secret_key || !*sts->token)
         return sl_fail(err, SL_E_AUTH, "the answer holds no credentials");
     if (*sts->expiration && sl_parse_time(sts->expiration, &key->expires) < 0)
-        return sl_fail(err, SL_E_AUTH, "the answer's Expiration '%s' is no time", sts->expiration);
+        return sl_fail(err, SL_E_AUTH, "the answer's Expiration '%s' is not a time",
+                       sts->expiration);
     return sl_key_set(key, sts->access_key, sts->secret_key, sts->token, "STS", err);
 }
 

@@ -109,7 +109,7 @@ static int parse_line(struct parser *p, const char *data, size_t bytes, struct s
         return sl_fail(err, SL_E_USAGE, "%s:%u: line of %zu bytes, limit %d", p->file_name, p->line,
                        bytes, SL_INI_LINE_MAX - 1);
     if (memchr(data, 0, bytes))
-        return sl_fail(err, SL_E_USAGE, "%s:%u: NUL byte: this is no text file", p->file_name,
+        return sl_fail(err, SL_E_USAGE, "%s:%u: NUL byte: this is not a text file", p->file_name,
                        p->line);
     memcpy(p->line_text, data, bytes);
     p->line_text[bytes] = 0;

@@ -96,7 +96,7 @@ static int take_key(struct page *page, const char *value, struct sl_err *err)
 static int take_size(struct page *page, const char *value, struct sl_err *err)
 {
     if (!sl_take_digits(&value, &page->bytes) || *value)
-        return hostile(page, err, "the size of an object is no number");
+        return hostile(page, err, "the size of an object is not a number");
     if (page->bytes > SL_OBJECT_BYTES_MAX)
         return hostile(page, err, "an object is said to have more than 1 EiB, which none has");
     page->has_bytes = true;
@@ -153,7 +153,8 @@ int sl_s3_page_parse(const char *text, size_t bytes, const char *uri, const char
     snprintf(what, sizeof(what), "cannot list '%.380s'", uri);
     int result = sl_xml_parse(text, bytes, what, on_frame, &page, err);
     if (result == 0 && !page.is_listing)
-        result = hostile(&page, err, "the answer is no ListBucketResult: is this an S3 endpoint?");
+        result =
+            hostile(&page, err, "the answer is not a ListBucketResult: is this an S3 endpoint?");
     if (result == 0 && page.truncated && !page.token)
         result = hostile(&page, err, "the page says that there is more, but not where");
     if (result == 0)

@@ -231,7 +231,7 @@ int sl_source_read_past(struct sl_source *source, uint64_t offset, void *data, s
 
 /**
  * Those that it was told of, else ask for them: one request where the store keeps any
- * (traits.checksums), none elsewhere. None at all (count 0) is no error. Any thread; blocks.
+ * (traits.checksums), none elsewhere. None at all (count 0) is not an error. Any thread; blocks.
  */
 int sl_source_checksums(struct sl_source *source, struct sl_checksums *sums, struct sl_err *err);
 /** What a listing, or the first answer, said of the bytes of this version; copied. Before other

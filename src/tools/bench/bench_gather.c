@@ -1,7 +1,7 @@
 /*
  * Results out of logs. `kubectl logs` mixes what pods wrote to stdout and stderr, and may put a
  * pod's name in front of each line; so a result begins where the marker is, and a line without it
- * is no result. What has the marker and cannot be read is named: a node that silently fell out
+ * is not a result. What has the marker and cannot be read is named: a node that silently fell out
  * would make the total wrong.
  */
 #include <dirent.h>

@@ -194,7 +194,7 @@ static int read_result(const json_t *object, struct sl_bench_result *result, str
 {
     struct reading reading = {.object = object, .err = err};
     if (!json_is_object(object))
-        return sl_fail(err, SL_E_FORMAT, "it is no JSON object");
+        return sl_fail(err, SL_E_FORMAT, "it is not a JSON object");
     uint64_t version = sl_json_get_uint(object, "sluice_bench", 0);
     if (version != SL_BENCH_FORMAT)
         return sl_fail(err, SL_E_FORMAT, "it is of version %llu, and this sluice reads version %d",

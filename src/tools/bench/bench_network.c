@@ -191,7 +191,7 @@ static int ask(struct line *line, const char *url, const char *proxy, const stru
     return read_body(line, bytes, err);
 }
 
-/* A connection that was closed while it waited is no failure of the server's. */
+/* A connection that was closed while it waited is not a failure of the server's. */
 static int ask_again(struct line *line, const char *url, const char *proxy,
                      const struct sl_buf *text, uint64_t bytes, struct sl_err *err)
 {

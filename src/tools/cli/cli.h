@@ -16,7 +16,7 @@ struct sl_cli {
     bool json;                /* --json */
     int progress;             /* enum sl_progress_mode */
     const char *program;      /* argv[0] */
-    char **operands;          /* what is no flag */
+    char **operands;          /* what is not a flag */
     int operand_count;
     char **after_dashes;              /* after "--", NULL-terminated; NULL if there is no "--" */
     struct sl_spec_setting *settings; /* flags that are spec keys, and --set */
@@ -67,8 +67,8 @@ int sl_cli_uri_specs(struct sl_cli *cli, const char *uri, const char *to, struct
 
 /**
  * Leave the outcome, one line, where Kubernetes looks for it: $SLUICE_TERMINATION_LOG ("off": in no
- * place), else /dev/termination-log if it is there. What cannot be written is no failure; the last
- * call counts. Errors are written by sl_cli_main(), and "ok: sluice NAME" where a command that
+ * place), else /dev/termination-log if it is there. What cannot be written is not a failure; the
+ * last call counts. Errors are written by sl_cli_main(), and "ok: sluice NAME" where a command that
  * succeeds wrote nothing. termination.c cleans the text.
  */
 void sl_cli_termination(const char *text);

@@ -273,7 +273,7 @@ static int run(struct sl_cli *cli, struct sl_err *err)
 const struct sl_command sl_cmd_convert = {
     .name = "convert",
     .usage = "sluice convert SRC DST",
-    .summary = "write a model anew, as .tensors or safetensors",
+    .summary = "write the model again, as .tensors or safetensors",
     .description =
         "SRC is a URI, a folder, an index, or a spec (a file that ends in .yaml): .tensors, "
         "safetensors, PyTorch checkpoints and unquantised GGUF, plain or encrypted. DST is a file, "

@@ -41,7 +41,7 @@ static int run(struct sl_cli *cli, struct sl_err *err)
     };
     if (!options->key_file && !options->passphrase_file)
         return sl_fail(err, SL_E_USAGE,
-                       "what shall it be encrypted with? Add --key-file FILE (see `sluice keygen`) "
+                       "a key is missing: add --key-file FILE (see `sluice keygen`) "
                        "or --passphrase-file FILE");
     if (sl_converting_seal(options->key_file, options->passphrase_file, &kdf, &seal,
                            &converting.config.kdf, err) < 0)

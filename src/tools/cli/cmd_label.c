@@ -385,10 +385,10 @@ static int run(struct sl_cli *cli, struct sl_err *err)
                                 .prefix = options->prefix,
                                 .account = options->account};
     if (!is_domain(node))
-        return sl_fail(err, SL_E_USAGE, "'%.80s' is no name of a node: give --node or $NODE_NAME",
-                       node);
+        return sl_fail(err, SL_E_USAGE,
+                       "'%.80s' is not a name of a node: give --node or $NODE_NAME", node);
     if (!is_domain(labeller.prefix))
-        return sl_fail(err, SL_E_USAGE, "--prefix: '%.80s' is no domain in lower case",
+        return sl_fail(err, SL_E_USAGE, "--prefix: '%.80s' is not a domain in lower case",
                        labeller.prefix);
     sl_autofree char *api = make_api(options->api, err);
     sl_autofree char *url = api ? sl_asprintf(err, "%s/api/v1/nodes/%s", api, node) : NULL;

@@ -76,7 +76,7 @@ static void describe_kept(const struct job *job, struct sl_err *err)
     sl_fail(err, SL_E_CANCELED, "%s with %s of %s in %s: the next load %s", why,
             sl_human_bytes(view.bytes_done, done), sl_human_bytes(view.bytes_total, total),
             job->result.path,
-            job->result.unversioned ? "begins anew, since the source gives no version"
+            job->result.unversioned ? "starts over, since the source gives no version"
                                     : "resumes there");
 }
 
@@ -364,7 +364,7 @@ const struct sl_command sl_cmd_load = {
         "/readyz with 503 while requests in progress finish, and exits with 0, as a sidecar "
         "does; SIGTERM during the load ends it within a second with 143.\n\n"
         "Where health and metrics are served comes from --listen or the spec, else "
-        "from SLUICE_LISTEN; a port of SLUICE_LISTEN that is taken is no failure "
+        "from SLUICE_LISTEN; a port of SLUICE_LISTEN that is taken is not a failure "
         "without --stay.",
     .examples = "sluice load model.yaml                                # what the spec says\n"
                 "sluice load s3://bucket/model/ --to /dev/shm/model    # no file needed\n"

@@ -38,7 +38,7 @@ static const struct sl_option rows[] = {
               "address of health, metrics and the page; wins over the config", .flag = "listen",
               .value = "ADDR:PORT"),
     SL_OPTION(serve_options, check, BOOL, "false",
-              "read the config and the specs it names, tell every mistake, and end"),
+              "read the config and the specs it names, report every mistake, and exit"),
     SL_OPTION_END,
 };
 static const struct sl_option_table table = {"serve", sizeof(struct serve_options), rows};
@@ -376,13 +376,14 @@ const struct sl_command sl_cmd_serve = {
         "Health, metrics and the page are served as `sluice load --stay` does. Requests that load, "
         "pin, evict or forget models are answered at the control socket, or with a token.\n\n"
         "SIGHUP reads the config again: new models are loaded, those that left it are not pinned "
-        "any more, and nobody loses what he uses. A config with mistakes changes nothing. SIGTERM "
+        "any more, and models in use stay available. A config with mistakes changes nothing. "
+        "SIGTERM "
         "ends the daemon with exit code 0; loads under way resume with the next one.\n\n"
         "Under systemd it tells when it is ready, reloading and ending (Type=notify-reload), what "
         "it does, and that it lives (WatchdogSec), takes sockets with the names http, control and "
         "pool, and keeps models of the pool in its descriptor store (FileDescriptorStoreMax).",
     .examples = "sluice serve /etc/sluice/node.yaml\n"
-                "sluice serve --check /etc/sluice/node.yaml   # tell every mistake, and end\n"
+                "sluice serve --check /etc/sluice/node.yaml   # report every mistake, and exit\n"
                 "curl --unix-socket /run/sluice/control.sock --data-binary @model.yaml "
                 "http://localhost/v1/loads",
     .options = &table,

@@ -36,7 +36,7 @@ static void raise_file_limit(void)
     }
 }
 
-/* Every address is no address: for those a client on this machine is shown the loopback. */
+/* Every address is not an address: for those a client on this machine is shown the loopback. */
 static int make_url(const char *listen, unsigned port, char *url, size_t capacity,
                     struct sl_err *err)
 {

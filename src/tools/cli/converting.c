@@ -82,7 +82,7 @@ static int choose_format(const char *to, int wanted, enum sl_convert_format *for
         said = wanted >= 0 ? wanted : SL_CONVERT_SAFETENSORS;
     if (said < 0 && wanted < 0)
         return sl_fail(err, SL_E_USAGE,
-                       "which format shall '%s' have? Let it end in .tensors or .safetensors, or "
+                       "'%s' does not say its format: let it end in .tensors or .safetensors, or "
                        "in '/' for a folder of safetensors files, or add --to-format",
                        to);
     if (said >= 0 && wanted >= 0 && said != wanted)

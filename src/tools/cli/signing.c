@@ -187,8 +187,8 @@ static struct sl_sidecar *read_sidecar(struct sl_signing *signing, const char *n
     uint64_t bytes = sl_source_bytes(source);
     if (bytes > SL_SIDECAR_TEXT_BYTES_MAX) {
         sl_fail_code(err, SL_E_INTEGRITY, "E_SIDECAR",
-                     "'%s' is no sidecar: it has %" PRIu64 " bytes, at most 24 MiB are taken", path,
-                     bytes);
+                     "'%s' is not a sidecar: it has %" PRIu64 " bytes, at most 24 MiB are taken",
+                     path, bytes);
         return NULL;
     }
     text = sl_alloc((size_t)bytes + 1, err);
@@ -240,7 +240,7 @@ int sl_signing_check(struct sl_signing *signing, const char *name, struct sl_err
     if (expected->bytes != sl_source_bytes(source)) {
         sl_sidecar_stale(expected, sl_source_bytes(source), sl_source_version(source), why);
         return sl_fail_code(err, SL_E_INTEGRITY, "E_SIDECAR",
-                            "the sidecar of '%s' is of another version: %s; make it anew with "
+                            "the sidecar of '%s' is of another version: %s; make it again with "
                             "`sluice sign`",
                             name, why);
     }

@@ -3,7 +3,7 @@
  * bytes when the container has ended. It is opened without following a link and only ever written
  * if it is a regular file without another name, and, where the environment named it, one of this
  * user or root, so that nothing else can be put in its place; a file that is missing or may not be
- * written is no failure, since most runs are not in a container. The text is cleaned here once
+ * written is not a failure, since most runs are not in a container. The text is cleaned here once
  * more, whoever made it: the message is shown in events, dashboards and chats.
  */
 #include "termination.h"
@@ -26,7 +26,7 @@ static bool written;
 
 /* ---- one line ------------------------------------------------------------------------------- */
 
-/* Bytes of the character that begins here, 0 if it is no UTF-8. */
+/* Bytes of the character that begins here, 0 if it is not UTF-8. */
 static size_t character_bytes(const unsigned char *text)
 {
     size_t bytes = text[0] < 0x80                      ? 1

@@ -39,7 +39,7 @@ static int attempt(const struct sl_archive_work *work, const struct sl_archive_f
     if (into < 0)
         return -1;
     if (fstat(file->fd, &status) < 0 || !S_ISREG(status.st_mode))
-        return sl_fail(err, SL_E_NOT_FOUND, "the archive is no regular file");
+        return sl_fail(err, SL_E_NOT_FOUND, "the archive is not a regular file");
     uint64_t bytes = (uint64_t)status.st_size;
     SL_AUTO(sl_unpack) tree = sl_unpack_new(into, work->to, bytes, work->cancel, err);
     if (!tree)

@@ -144,7 +144,7 @@ static int take_items(const char *variable, const json_t *array, struct sl_list 
     json_array_foreach(array, i, item)
     {
         if (!json_is_string(item))
-            return sl_fail(err, SL_E_USAGE, "%s: item %zu is no string", variable, i + 1);
+            return sl_fail(err, SL_E_USAGE, "%s: item %zu is not a string", variable, i + 1);
         if (add(variable, json_string_value(item), json_string_length(item), list, err) < 0)
             return -1;
     }
@@ -172,7 +172,7 @@ int sl_patterns_parse(const char *variable, const char *text, struct sl_list *li
         done = add(variable, json_string_value(document), json_string_length(document), list, err);
     else if (document || is_json(text))
         done = sl_fail(err, SL_E_USAGE,
-                       "%s is no list of patterns: expected [\"*.safetensors\", \"*.json\"] or "
+                       "%s is not a list of patterns: expected [\"*.safetensors\", \"*.json\"] or "
                        "*.safetensors,*.json",
                        variable);
     else

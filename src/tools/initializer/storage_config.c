@@ -42,9 +42,9 @@ static json_t *read_object(const char *variable, bool *bad, struct sl_err *err)
     json_t *object = json_loads(text, JSON_REJECT_DUPLICATES, &why);
     if (!json_is_object(object)) {
         if (object)
-            sl_fail(err, SL_E_USAGE, "%s is no JSON object", variable);
+            sl_fail(err, SL_E_USAGE, "%s is not a JSON object", variable);
         else
-            sl_fail(err, SL_E_USAGE, "%s is no JSON: line %d, column %d", variable, why.line,
+            sl_fail(err, SL_E_USAGE, "%s is not JSON: line %d, column %d", variable, why.line,
                     why.column);
         json_decref(object);
         return NULL;

@@ -99,7 +99,7 @@ static int read_number(const char *name, unsigned long *value, struct sl_err *er
     errno = 0;
     unsigned long number = strtoul(text, &end, 10);
     if (*text < '0' || *text > '9' || *end || errno || number > 1000000)
-        return sl_fail(err, SL_E_USAGE, "%s is '%.40s', which is no whole number", name, text);
+        return sl_fail(err, SL_E_USAGE, "%s is '%.40s', which is not a whole number", name, text);
     *value = number;
     return 0;
 }
@@ -267,7 +267,7 @@ static int add_headers(struct sl_storage_env *env, const char *uri, struct sl_er
     json_t *object = json_loads(text, JSON_REJECT_DUPLICATES, &why);
     int done = json_is_object(object)
                    ? write_headers(object, name, &lines, err)
-                   : sl_fail(err, SL_E_USAGE, "%s is no JSON object (line %d, column %d)", name,
+                   : sl_fail(err, SL_E_USAGE, "%s is not a JSON object (line %d, column %d)", name,
                              object ? 1 : why.line, object ? 1 : why.column);
     json_decref(object);
     if (done == 0 && lines.used)

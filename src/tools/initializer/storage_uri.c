@@ -151,7 +151,7 @@ int sl_storage_uri_parse(const char *argument, struct sl_storage_uri *uri, struc
     char known[SCHEMES_BYTES];
     sl_stores_name_schemes(known, sizeof(known));
     return sl_fail(err, SL_E_USAGE,
-                   "'%.300s' is no storage URI that is known: expected %s or a path",
+                   "'%.300s' is not a storage URI that is known: expected %s or a path",
                    strchr(uri->text, '@') ? "the URI" : uri->text, known);
 }
 

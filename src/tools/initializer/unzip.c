@@ -55,7 +55,8 @@ struct zip {
 
 static int broken(struct sl_err *err, const char *why)
 {
-    return sl_fail_code(err, SL_E_FORMAT, "zip", "the archive is no ZIP that can be read: %s", why);
+    return sl_fail_code(err, SL_E_FORMAT, "zip", "the archive is not a ZIP that can be read: %s",
+                        why);
 }
 
 static int read_at(const struct zip *zip, uint64_t offset, void *data, size_t bytes,

@@ -16,7 +16,7 @@ struct sl_candidate {
     bool left_out;             /* once opened: the weights in it are there in another object too */
     bool named;                /* the ruling index brings it */
     bool ruled;                /* an index says which objects beside it have the weights */
-    bool first_choice;         /* there is one beside it whose format is no second choice */
+    bool first_choice;         /* there is one beside it whose format is not a second choice */
     struct sl_source *source;
     struct sl_index *index;
 };

@@ -78,7 +78,7 @@ const char *sl_yaml_kind_name(enum sl_yaml_kind kind);
 int sl_yaml_add_pair(struct sl_yaml_node *map, const char *key, struct sl_mark mark,
                      struct sl_yaml_node *value, struct sl_err *err);
 int sl_yaml_add_item(struct sl_yaml_node *list, struct sl_yaml_node *item, struct sl_err *err);
-/** The pair of a key, NULL if there is none or the node is no MAP (NULL included). */
+/** The pair of a key, NULL if there is none or the node is not a MAP (NULL included). */
 struct sl_yaml_pair *sl_yaml_get(const struct sl_yaml_node *map, const char *key);
 /** The pair at "sink.tmpfs.layout"; keys with dots cannot be named. */
 struct sl_yaml_pair *sl_yaml_find(const struct sl_yaml_node *root, const char *path);

@@ -20,7 +20,7 @@ bool sl_grpc_is_content_type(const char *text, size_t bytes);
 
 /**
  * grpc-message: bytes outside 0x20 to 0x7e and % as %XX. Text that is too long ends early, with
- * "...", between two characters; what is no UTF-8 becomes '?'. Returns the bytes without the 0.
+ * "...", between two characters; what is not UTF-8 becomes '?'. Returns the bytes without the 0.
  */
 size_t sl_grpc_escape(const char *text, char escaped[SL_GRPC_ESCAPED_BYTES]);
 

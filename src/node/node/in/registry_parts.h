@@ -42,7 +42,7 @@ struct had {
  *      |          can be resumed                        |
  *      +------------------------------------------------+ the next load goes on with it
  *
- * A load that begins anew with another version leaves the first one as one that failed. Only READY
+ * A load that starts over with another version leaves the first one as one that failed. Only READY
  * and PARTIAL ones that nobody has and no job works with go for others. A deposit that
  * is aborted or refused is removed at once, since its memory is not ours yet.
  */

@@ -3,7 +3,7 @@
  * the caller's memory, and each whole chunk told to the file, which checks its hash.
  *
  * One thread at a time; nothing blocks but the token, where it has to be asked for. Errors: those
- * of xet.h, and of what the servers do. Retry is the caller's: the next start begins anew.
+ * of xet.h, and of what the servers do. Retry is the caller's: the next start starts over.
  */
 #ifndef SL_XET_RANGE_H
 #define SL_XET_RANGE_H

@@ -21,8 +21,8 @@ struct sl_oci_login {
 void sl_oci_login_release(struct sl_oci_login *login);
 /**
  * That of a registry's repository, from `path`, or where it is NULL or "" from the first of the
- * usual places that has one. Reads files. No login is no error. SL_E_USAGE: a file that is broken;
- * SL_E_NOT_FOUND: `path` is not there.
+ * usual places that has one. Reads files. No login is not an error. SL_E_USAGE: a file that is
+ * broken; SL_E_NOT_FOUND: `path` is not there.
  */
 int sl_oci_login_find(const char *path, const char *host, const char *repo,
                       struct sl_oci_login *login, struct sl_err *err);
@@ -42,8 +42,8 @@ void sl_oci_challenge_release(struct sl_oci_challenge *challenge);
 
 struct sl_oci_auth;
 /** Ask docker-credential-NAME, of PATH's absolute directories, for the login of a host; what it
- * says it has none of is no error. Runs it, blocks a minute at most. SL_E_USAGE: the name is none;
- * SL_E_AUTH, SL_E_CANCELED. */
+ * says it has none of is not an error. Runs it, blocks a minute at most. SL_E_USAGE: the name is
+ * none; SL_E_AUTH, SL_E_CANCELED. */
 int sl_oci_helper_ask(const char *name, const char *host, struct sl_cancel *cancel,
                       struct sl_oci_login *login, struct sl_err *err);
 /** bare: the registry is asked over plain http on another machine, where no password may go.

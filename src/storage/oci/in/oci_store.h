@@ -62,7 +62,7 @@ void sl_oci_manifest_release(struct sl_oci_manifest *manifest);
 /** Of a layer that is packed, by this kind or program: what to do instead. -1, SL_E_FORMAT. */
 int sl_oci_refuse_packed(const char *what, const char *packing, struct sl_err *err);
 /** Where a pin leads: "sha256:…", the whole blob, or "sha256:…+AT/OF", a piece of one of so many
- * bytes (of: 0 for a whole one). false: it is no pin. */
+ * bytes (of: 0 for a whole one). false: it is not a pin. */
 bool sl_oci_pin_parse(const char *pin, char digest[SL_OCI_DIGEST_BYTES], uint64_t *at,
                       uint64_t *of);
 

@@ -21,7 +21,7 @@ struct sl_s3_endpoint {
 
 /**
  * Choose by spec, .s3cfg, environment and profile (in this order), for requests in `region`.
- * SL_E_USAGE for an endpoint that is no http(s) URL and for a bucket that cannot be a host name
+ * SL_E_USAGE for an endpoint that is not a http(s) URL and for a bucket that cannot be a host name
  * where it must be one. Release with sl_s3_endpoint_release().
  */
 int sl_s3_endpoint_find(struct sl_s3_endpoint *endpoint, const struct sl_s3_options *options,

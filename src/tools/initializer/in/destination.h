@@ -63,7 +63,7 @@ int sl_destination_mark(struct sl_destination *destination, unsigned number,
 /** The mark of an earlier run that was to fulfil the same request; false: there is none. */
 bool sl_destination_marked(struct sl_destination *destination, unsigned number, const char *request,
                            struct sl_ready *ready);
-/** The mark is of something that must not be moved: the next run begins anew. */
+/** The mark is of something that must not be moved: the next run starts over. */
 void sl_destination_unmark(struct sl_destination *destination, unsigned number);
 
 /*
