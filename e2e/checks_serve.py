@@ -156,7 +156,7 @@ def a_node_takes_a_new_config_at_sighup(h):
     old = node.await_state("a")
     node.configure(model("b", server.url))
     node.process.send_signal(signal.SIGHUP)
-    wait_for("the new config", lambda: node.said("the config was read again: 1 models"))
+    wait_for("the new config", lambda: node.said("the config was read again: 1 model"))
     node.await_state("b")
     assert node.model("a")["origin"] == "removed" and not node.model("a")["pinned"], node.model("a")
     assert os.path.exists(os.path.join(old["path"], "big.bin")), "what left the config went at once"

@@ -228,3 +228,13 @@ SL_TEST(bytes_for_people_have_three_digits)
     ck_assert_str_eq(sl_human_bytes(90868376, text), "86.7 MiB");
     ck_assert_str_eq(sl_human_bytes(UINT64_MAX, text), "16.0 EiB");
 }
+
+SL_TEST(numbers_of_things_agree)
+{
+    char text[40];
+    ck_assert_str_eq(sl_human_count(0, "file", text), "0 files");
+    ck_assert_str_eq(sl_human_count(1, "file", text), "1 file");
+    ck_assert_str_eq(sl_human_count(2, "hash", text), "2 hashes");
+    ck_assert_str_eq(sl_human_count(UINT64_MAX, "connection", text),
+                     "18446744073709551615 connections");
+}

@@ -86,7 +86,7 @@ SL_TEST(what_was_given_is_in_the_result)
     ck_assert_uint_eq(number(document, "range_bytes"), RANGE);
     ck_assert_uint_eq(number(document, "buffer_bytes"), RANGE);
     ck_assert_ptr_nonnull(
-        strstr(sl_load_summary(&result, summary), " connections (given, 3 at first), 1 threads"));
+        strstr(sl_load_summary(&result, summary), " connections (given, 3 at first), 1 thread"));
     json_decref(document);
 }
 
@@ -104,6 +104,22 @@ SL_TEST(what_a_gpu_did_is_told_from_what_the_host_did)
     ck_assert_ptr_nonnull(strstr(sl_load_summary(&result, summary),
                                  ", 5 decrypted (3 by the GPU), 7 cast (2 by the"));
     json_decref(document);
+}
+
+SL_TEST(the_longest_line_fits)
+{
+    struct sl_load_result result;
+    struct {
+        char summary[512], behind[512];
+    } text;
+    memset(&result, 0xff, sizeof(result));
+    memset(&text, '?', sizeof(text));
+    result.already = result.kernel_tls = false;
+    result.seconds = result.read_seconds = 1e9;
+    result.reading.why = SL_CONNECTIONS_DISTANT;
+    ck_assert_uint_eq(strlen(sl_load_summary(&result, text.summary)), sizeof(text.summary) - 1);
+    for (size_t i = 0; i < sizeof(text.behind); i++)
+        ck_assert_int_eq(text.behind[i], '?');
 }
 
 SL_TEST(what_auto_decided_is_in_the_result)

@@ -79,7 +79,7 @@ SL_TEST(a_command_holds_the_model_while_it_runs)
     const char *words[] = {"pool", "--socket", pool.socket, "attach", "m", "--", sluice,
                            "pool", "--socket", pool.socket, "stat",   "m", NULL};
     ck_assert_int_eq(run(sluice, words), 0);
-    expect_output("1 leases");
+    expect_output("1 lease");
     words[10] = "hug";
     ck_assert_int_ne(run(sluice, words), 0);
     pool_case_settle(&pool, 0, 0);
@@ -95,7 +95,7 @@ SL_TEST(a_command_may_be_one_text_for_the_shell)
     const char *words[] = {"pool",   "--socket", pool.socket, "attach", "m",
                            "--exec", text,       NULL,        "true",   NULL};
     ck_assert_int_eq(run(sluice, words), 3);
-    expect_output("1 leases");
+    expect_output("1 lease");
     words[7] = "--";
     ck_assert_int_eq(run(sluice, words), 2);
     expect_output("exclude each other");

@@ -93,7 +93,7 @@ SL_TEST(what_is_signed_is_right_until_a_bit_changes)
     DO("load", at("m/"), "--to", at("out2"));
     EXPECT(5, "bytes 196608 to 262144");
     DO("sign", at("m"));
-    EXPECT(0, "2 objects, 1 ranges");
+    EXPECT(0, "2 objects, 1 range");
     DO("sign", "--check", at("m"));
     EXPECT(0, "ok ");
 }
@@ -101,7 +101,7 @@ SL_TEST(what_is_signed_is_right_until_a_bit_changes)
 SL_TEST(a_signature_is_made_and_checked)
 {
     DO("sign", at("m/a.bin"), "--minisign-key", KEY);
-    EXPECT(0, "1 objects, 1 ranges");
+    EXPECT(0, "1 object, 1 range");
     EXPECT(0, "signed");
     DO("sign", "--check", at("m/a.bin"), "--set", PUBLIC);
     EXPECT(0, "ok ");
@@ -154,7 +154,7 @@ SL_TEST(a_sidecar_is_put_beside_an_object_of_a_web_server)
     sl_server_put(server, "/a.bin", data, BYTES, "\"v1\"");
     sl_server_handle(server, take_put, server);
     DO("sign", sl_server_url(server, "/a.bin?token=1"));
-    EXPECT(0, "1 objects, 1 ranges");
+    EXPECT(0, "1 object, 1 range");
     const struct sl_server_request *last =
         sl_server_request_at(server, sl_server_request_count(server) - 1);
     ck_assert_str_eq(last->method, "PUT");

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <unistd.h>
@@ -147,6 +148,14 @@ const char *sl_human_bytes(uint64_t bytes, char text[32])
              : value < 100 ? "%.1f %s"
                            : "%.0f %s",
              value, units[unit]);
+    return text;
+}
+
+const char *sl_human_count(uint64_t count, const char *noun, char text[40])
+{
+    size_t length = strlen(noun);
+    bool hisses = length > 1 && (noun[length - 1] == 's' || strcmp(noun + length - 2, "sh") == 0);
+    snprintf(text, 40, "%" PRIu64 " %s%s", count, noun, count == 1 ? "" : hisses ? "es" : "s");
     return text;
 }
 

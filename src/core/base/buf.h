@@ -83,6 +83,8 @@ int sl_unhex(const char *text, uint8_t *data, size_t bytes);
 
 /** "1.50 GiB", "612 bytes": for people; text holds 32. */
 const char *sl_human_bytes(uint64_t bytes, char text[32]);
+/** "1 file", "2 hashes": how many of a thing, whose noun has a regular plural of up to 16 bytes. */
+const char *sl_human_count(uint64_t count, const char *noun, char text[40]);
 
 /** 1 if the bytes are UTF-8 without overlong forms and surrogates (RFC 3629). */
 int sl_is_utf8(const void *data, size_t bytes);

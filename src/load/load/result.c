@@ -1,6 +1,8 @@
 /* What a load tells when it is over: to programs as JSON, to people in one line. */
 #include <inttypes.h>
+#include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "load.h"
 
@@ -75,28 +77,31 @@ void sl_load_result_json(struct sl_json *json, const struct sl_load_result *resu
     sl_json_end(json);
 }
 
-const char *sl_load_summary(const struct sl_load_result *result, char text[512])
+enum { SUMMARY_BYTES = 512 };
+
+/* Behind what is there; what does not fit is cut. */
+__attribute__((format(printf, 2, 3))) static void add(char text[SUMMARY_BYTES], const char *format,
+                                                      ...)
 {
-    char bytes[32], rate[32], unhashed[32];
-    sl_human_bytes(result->bytes, bytes);
-    if (result->already) {
-        snprintf(text, 512, "this version is there already (%s, %" PRIu64 " files)", bytes,
-                 result->files);
-        return text;
-    }
-    double seconds = result->read_seconds > 0 ? result->read_seconds : result->seconds;
-    sl_human_bytes(
-        seconds > 0
-            ? (uint64_t)((double)(result->bytes - SL_MIN(result->bytes, result->resumed)) / seconds)
-            : 0,
-        rate);
-    int used = snprintf(text, 512, "%s in %.2f s, %s/s, %" PRIu64 " files, %" PRIu64 " tensors",
-                        bytes, result->seconds, rate, result->files, result->tensors);
-    const struct sl_reader_outcome *reading = &result->reading;
+    size_t used = strlen(text);
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text + used, SUMMARY_BYTES - used, format, args);
+    va_end(args);
+}
+
+static void add_reading(char text[SUMMARY_BYTES], const struct sl_reader_outcome *reading)
+{
+    char connections[40], threads[40];
     if (reading->threads)
-        used += snprintf(text + used, 512 - (size_t)used,
-                         ", up to %u connections (%s, %u at first), %u threads", reading->most,
-                         sl_connections_why_name(reading->why), reading->first, reading->threads);
+        add(text, ", up to %s (%s, %u at first), %s",
+            sl_human_count(reading->most, "connection", connections),
+            sl_connections_why_name(reading->why), reading->first,
+            sl_human_count(reading->threads, "thread", threads));
+}
+
+static void add_changes(char text[SUMMARY_BYTES], const struct sl_load_result *result)
+{
     const struct {
         uint64_t count;
         const char *what;
@@ -106,32 +111,57 @@ const char *sl_load_summary(const struct sl_load_result *result, char text[512])
                    {result->sliced, "sliced", 0}};
     for (size_t i = 0; i < SL_COUNT(changes); i++) {
         if (changes[i].count)
-            used += snprintf(text + used, 512 - (size_t)used, ", %" PRIu64 " %s", changes[i].count,
-                             changes[i].what);
+            add(text, ", %" PRIu64 " %s", changes[i].count, changes[i].what);
         if (changes[i].by_gpu)
-            used += snprintf(text + used, 512 - (size_t)used, " (%" PRIu64 " by the GPU)",
-                             changes[i].by_gpu);
+            add(text, " (%" PRIu64 " by the GPU)", changes[i].by_gpu);
     }
+}
+
+static void add_rows(char text[SUMMARY_BYTES], const struct sl_load_result *result)
+{
+    const struct sl_reader_outcome *reading = &result->reading;
+    char rows[40], requests[40], dropped[32], fetched[32];
     if (reading->rows)
-        used +=
-            snprintf(text + used, 512 - (size_t)used,
-                     ", %" PRIu64 " rows of slices by %" PRIu64 " requests, %s of %s dropped",
-                     reading->rows, reading->requests, sl_human_bytes(reading->dropped, unhashed),
-                     sl_human_bytes(result->fetched, rate));
+        add(text, ", %s of slices by %s, %s of %s dropped",
+            sl_human_count(reading->rows, "row", rows),
+            sl_human_count(reading->requests, "request", requests),
+            sl_human_bytes(reading->dropped, dropped), sl_human_bytes(result->fetched, fetched));
+}
+
+static void add_checks(char text[SUMMARY_BYTES], const struct sl_load_result *result)
+{
+    char hashes[40], times[40], bytes[32];
     if (result->resumed)
-        used += snprintf(text + used, 512 - (size_t)used, ", %s kept from an earlier run",
-                         sl_human_bytes(result->resumed, unhashed));
+        add(text, ", %s kept from an earlier run", sl_human_bytes(result->resumed, bytes));
     if (result->checks)
-        used += snprintf(text + used, 512 - (size_t)used, "; %" PRIu64 " hashes checked and right",
-                         result->checks);
+        add(text, "; %s checked and right", sl_human_count(result->checks, "hash", hashes));
     if (result->refetched_ranges)
-        used += snprintf(text + used, 512 - (size_t)used,
-                         "; bytes came wrong and were fetched again %" PRIu64 " times",
-                         result->refetched_ranges);
-    if (result->fallbacks && used < 512)
-        used += snprintf(text + used, 512 - (size_t)used, "; read without Xet, which failed");
+        add(text, "; bytes came wrong and were fetched again %s",
+            sl_human_count(result->refetched_ranges, "time", times));
+    if (result->fallbacks)
+        add(text, "; read without Xet, which failed");
     if (result->unhashed)
-        snprintf(text + used, 512 - (size_t)used, "; %s came without a hash",
-                 sl_human_bytes(result->unhashed, unhashed));
+        add(text, "; %s came without a hash", sl_human_bytes(result->unhashed, bytes));
+}
+
+const char *sl_load_summary(const struct sl_load_result *result, char text[SUMMARY_BYTES])
+{
+    char bytes[32], rate[32], files[40], tensors[40];
+    sl_human_bytes(result->bytes, bytes);
+    sl_human_count(result->files, "file", files);
+    text[0] = 0;
+    if (result->already) {
+        add(text, "this version is there already (%s, %s)", bytes, files);
+        return text;
+    }
+    double seconds = result->read_seconds > 0 ? result->read_seconds : result->seconds;
+    uint64_t read = result->bytes - SL_MIN(result->bytes, result->resumed);
+    sl_human_bytes(seconds > 0 ? (uint64_t)((double)read / seconds) : 0, rate);
+    add(text, "%s in %.2f s, %s/s, %s, %s", bytes, result->seconds, rate, files,
+        sl_human_count(result->tensors, "tensor", tensors));
+    add_reading(text, &result->reading);
+    add_changes(text, result);
+    add_rows(text, result);
+    add_checks(text, result);
     return text;
 }

@@ -296,9 +296,11 @@ static int patch_node(const struct labeller *labeller, const struct names *found
     struct sl_json json;
     write_patch(labeller, found, strange, ready, &json);
     const char *text = sl_json_text(&json, err);
+    char models[40];
     int done = text ? ask_api(labeller, "PATCH", text, &answer, err) : -1;
     if (done == 0)
-        sl_log(SL_LOG_INFO, "the node is labelled with %zu models: %s", ready->count, text);
+        sl_log(SL_LOG_INFO, "the node is labelled with %s: %s",
+               sl_human_count(ready->count, "model", models), text);
     sl_answer_release(&answer);
     sl_json_release(&json);
     return done;

@@ -94,41 +94,53 @@ static void print_pages(const struct sl_spec *spec, uint64_t bytes)
            "huge pages", (double)bytes * 0.22e-9);
 }
 
+/* "4 connections", "4 to 16 connections". */
+static const char *connections_text(const struct sl_connections *connections, char text[40])
+{
+    if (connections->first == connections->most)
+        return sl_human_count(connections->most, "connection", text);
+    snprintf(text, 40, "%u to %u connections", connections->first, connections->most);
+    return text;
+}
+
 static void print_plan(const struct sl_spec *spec, const struct sl_plan *plan, const char *device,
                        uint64_t bytes, const struct sl_room *room)
 {
-    char more[160], range[32];
+    char more[160], range[32], count[40], other[40], extents[40];
     printf("%s: %s to %s%s\n", spec->metadata.name, sl_plan_uri(plan), device ? "the pool on " : "",
            device ? device : spec->sink.tmpfs.path);
-    snprintf(more, sizeof(more), "in %zu ranges of up to %s, %zu extents, %u to %u connections",
-             plan->range_count, sl_human_bytes(plan->range_bytes, range), plan->extent_count,
-             plan->connections.first, plan->connections.most);
+    snprintf(more, sizeof(more), "in %s of up to %s, %s, %s",
+             sl_human_count(plan->range_count, "range", count),
+             sl_human_bytes(plan->range_bytes, range),
+             sl_human_count(plan->extent_count, "extent", extents),
+             connections_text(&plan->connections, other));
     print_row("to fetch", sl_plan_expected_bytes(plan), more);
     print_rows(plan);
-    snprintf(more, sizeof(more), "of %zu objects", plan->source_count);
+    snprintf(more, sizeof(more), "of %s", sl_human_count(plan->source_count, "object", count));
     print_row("skipped", plan->skipped_bytes, more);
     if (plan->unusual_count) {
         snprintf(more, sizeof(more),
-                 "of it %zu objects with the same weights in other forms; source.include chooses "
+                 "of it %s with the same weights in other forms; source.include chooses "
                  "otherwise",
-                 plan->unusual_count);
+                 sl_human_count(plan->unusual_count, "object", count));
         print_row("left out", plan->unusual_bytes, more);
     }
-    snprintf(more, sizeof(more), "in %zu files, %zu tensors%s%s", plan->file_count,
-             plan->tensor_count, device ? "" : ", on ",
+    snprintf(more, sizeof(more), "in %s, %s%s%s", sl_human_count(plan->file_count, "file", count),
+             sl_human_count(plan->tensor_count, "tensor", other), device ? "" : ", on ",
              device ? "" : sl_pages_of_path(spec->sink.tmpfs.path));
     print_row("destination", bytes, more);
     if (!device)
         print_pages(spec, bytes);
     struct sl_plan_changes changes = sl_plan_changes(plan);
     if (changes.decrypted || changes.cast || changes.sliced)
-        printf("  %-14s %12s  %" PRIu64 " tensors decrypted, %" PRIu64 " cast, %" PRIu64
-               " sliced\n",
-               "on the way", "", changes.decrypted, changes.cast, changes.sliced);
-    snprintf(more, sizeof(more), "%zu hashes will be checked", plan->check_count);
+        printf("  %-14s %12s  %s decrypted, %" PRIu64 " cast, %" PRIu64 " sliced\n", "on the way",
+               "", sl_human_count(changes.decrypted, "tensor", count), changes.cast,
+               changes.sliced);
+    snprintf(more, sizeof(more), "%s will be checked",
+             sl_human_count(plan->check_count, "hash", count));
     print_row("without hash", plan->unhashed_bytes, more);
-    snprintf(more, sizeof(more), "read for this plan in %" PRIu64 " requests",
-             plan->index_requests);
+    snprintf(more, sizeof(more), "read for this plan in %s",
+             sl_human_count(plan->index_requests, "request", count));
     print_row("indexes", plan->index_bytes, more);
     print_names(plan);
     print_room(room);

@@ -168,7 +168,7 @@ static int run_ls(struct sl_cli *cli, const struct pool_options *options, struct
 static int stat_row(void *arg, const struct sluice_row *row)
 {
     struct listing *listing = arg;
-    char size[32], done[32];
+    char size[32], done[32], slabs[40], leases[40];
     struct sl_buf *text = &listing->text;
     add_json(&listing->json, row);
     sl_json_key(&listing->json, "holders");
@@ -176,8 +176,9 @@ static int stat_row(void *arg, const struct sluice_row *row)
     sl_buf_printf(text, &listing->err, "%s on %s: %s, %u of %u tensors, %s of %s\n", row->name,
                   row->device, state_name(row->state), row->ready_count, row->tensor_count,
                   sl_human_bytes(row->bytes_done, done), sl_human_bytes(row->bytes, size));
-    sl_buf_printf(text, &listing->err, "%u slabs, %s; %" PRIu64 " s old; %u leases\n",
-                  row->slab_count, row->memory, row->age_seconds, row->lease_count);
+    sl_buf_printf(text, &listing->err, "%s, %s; %" PRIu64 " s old; %s\n",
+                  sl_human_count(row->slab_count, "slab", slabs), row->memory, row->age_seconds,
+                  sl_human_count(row->lease_count, "lease", leases));
     if (*row->error)
         sl_buf_printf(text, &listing->err, "%s\n", row->error);
     return 0;
@@ -351,7 +352,7 @@ static int run_attach(struct sl_cli *cli, const struct pool_options *options, st
     struct listing listing;
     struct sluice_model *model = NULL;
     struct sluice_model_info info = {.size = sizeof(info)};
-    char size[32], *shell[SHELL_WORDS], **command = NULL;
+    char size[32], tensors[40], slabs[40], *shell[SHELL_WORDS], **command = NULL;
     if (choose_command(cli, options, shell, &command, err) < 0 ||
         attach(cli, options, command ? command[0] : "sluice pool attach", &model, err) < 0)
         return -1;
@@ -363,8 +364,9 @@ static int run_attach(struct sl_cli *cli, const struct pool_options *options, st
     sl_json_key_uint(&listing.json, "bytes", info.bytes);
     sl_json_key_uint(&listing.json, "slabs", info.slab_count);
     sl_json_end(&listing.json);
-    sl_buf_printf(&listing.text, &listing.err, "%s: %" PRIu64 " tensors, %s in %" PRIu64 " slabs\n",
-                  info.name, info.tensor_count, sl_human_bytes(info.bytes, size), info.slab_count);
+    sl_buf_printf(&listing.text, &listing.err, "%s: %s, %s in %s\n", info.name,
+                  sl_human_count(info.tensor_count, "tensor", tensors),
+                  sl_human_bytes(info.bytes, size), sl_human_count(info.slab_count, "slab", slabs));
     int done = command ? run_command(cli, command, err) : 0;
     if (command && done == 0) {
         sl_json_release(&listing.json);

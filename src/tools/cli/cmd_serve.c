@@ -155,7 +155,9 @@ static void reload(struct server *server)
             sl_node_pool_reload(server->pool, &config.spec);
         sl_serve_csi_reload(&server->csi, &config.spec);
         sl_node_reload(server->node, &config);
-        sl_log(SL_LOG_INFO, "the config was read again: %zu models", config.count);
+        char models[40];
+        sl_log(SL_LOG_INFO, "the config was read again: %s",
+               sl_human_count(config.count, "model", models));
         sl_node_config_release(&config);
     }
     sl_systemd_notify("READY=1");

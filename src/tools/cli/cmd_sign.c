@@ -173,9 +173,10 @@ static int read_secret(const struct sign_options *options, struct sl_minisign_se
 static int report(struct sl_cli *cli, const struct sl_signing *signing, struct sl_err *err)
 {
     const struct sign_options *options = cli->options;
-    char bytes[32];
+    char bytes[32], objects[40], ranges[40];
     if (!cli->json) {
-        printf("%" PRIu64 " objects, %" PRIu64 " ranges, %s%s\n", signing->objects, signing->ranges,
+        printf("%s, %s, %s%s\n", sl_human_count(signing->objects, "object", objects),
+               sl_human_count(signing->ranges, "range", ranges),
                sl_human_bytes(signing->bytes, bytes), signing->secret ? ", signed" : "");
         return 0;
     }
