@@ -14,9 +14,9 @@
  *         …
  *     sluice_close(source);
  *
- * There are two libraries with this one header. libsluice.so has all of it. libsluice-attach.so
- * needs libc and nothing else, and has what stands between "attach" and "open" below, and
- * sluice_version(); programs link with one of the two.
+ * Two libraries have this header. libsluice.so has all of it, and sluice_edit.h, which changes
+ * files where they lie. libsluice-attach.so needs libc and nothing else, and has what stands
+ * between "attach" and "open" below, and sluice_version(); programs link with one of the two.
  *
  * The protocol of attaching is in docs/pool-protocol.md. A model can be attached to while it is
  * being loaded: sluice_wait() returns as soon as a tensor is in place and checked. The memory is
