@@ -115,8 +115,9 @@ def env_of(server, **more):
 
 
 def client(python, script, *arguments, **environment):
-    env = {"PATH": "/usr/bin:/bin", "HOME": "/nonexistent", "HF_HUB_DISABLE_XET": "1", **environment}
-    done = subprocess.run([python, "-c", script, *arguments], env=env, capture_output=True, text=True, timeout=300)
+    with tempfile.TemporaryDirectory(prefix="sluice-home-") as home:  # its Xet client keeps things there
+        env = {"PATH": "/usr/bin:/bin", "HOME": home, "HF_HUB_DISABLE_XET": "1", **environment}
+        done = subprocess.run([python, "-c", script, *arguments], env=env, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr[-2000:]
     return done.stdout.strip().split("\n")
 
