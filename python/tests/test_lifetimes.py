@@ -138,11 +138,21 @@ print(pickle.loads(pickle.dumps(model))["wide"].sum().item())
     def test_an_interrupt_leaves_everything_usable(self):
         import _thread
 
-        model = sluice.open(self.path, framework="torch")
+        model, ended = sluice.open(self.path, framework="torch"), threading.Event()
+
+        def interrupt():  # again and again: Python drops one that comes while a finalizer runs
+            while not ended.wait(0.2):
+                _thread.interrupt_main()
+
+        interrupter = threading.Thread(target=interrupt)
         with self.assertRaises(KeyboardInterrupt):
-            threading.Thread(target=_thread.interrupt_main).start()
-            while True:
-                model.slice("wide")[1]
+            interrupter.start()
+            try:
+                while True:
+                    model.slice("wide")[1]
+            finally:
+                ended.set()
+                interrupter.join()
         self.assertEqual(model["wide"].tolist(), self.made["wide"].tolist())
 
 
