@@ -18,11 +18,6 @@
 #include "zip.h"
 
 enum {
-    LOCAL_BYTES = 30,
-    CENTRAL_BYTES = 46,
-    END_BYTES = 22,
-    END64_BYTES = 56,
-    LOCATOR_BYTES = 20,
     EXTRA_HEAD_BYTES = 4,
     ALIGNMENT = 64,
     NAME_BYTES_MAX = 512,
@@ -175,7 +170,7 @@ static int row_of(struct work *work, const char *name, size_t name_bytes, uint32
     bool big = bytes >= NARROW_MAX, far = header >= NARROW_MAX;
     unsigned wide = (big ? 16u : 0u) + (far ? 8u : 0u), version = wide ? ZIP64_VERSION : 0;
     work->entry_count++;
-    if (PUT(out, err, {0x02014b50, 4}, {version, 2}, {version, 2}, {0, 8}, {crc, 4},
+    if (PUT(out, err, {SL_ZIP_CENTRAL_MAGIC, 4}, {version, 2}, {version, 2}, {0, 8}, {crc, 4},
             {big ? NARROW_MAX : bytes, 4}, {big ? NARROW_MAX : bytes, 4}, {name_bytes, 2},
             {wide ? wide + EXTRA_HEAD_BYTES : 0, 2}, {0, 8}, {0, 2},
             {far ? NARROW_MAX : header, 4}) < 0 ||
@@ -202,11 +197,11 @@ static int add_entry(struct work *work, const char *name, const uint8_t *data, u
     uint64_t header = work->at;
     bool big = bytes >= NARROW_MAX;
     unsigned wide = big ? 16 + EXTRA_HEAD_BYTES : 0;
-    uint64_t fixed = header + LOCAL_BYTES + (unsigned)length + wide + EXTRA_HEAD_BYTES;
+    uint64_t fixed = header + SL_ZIP_LOCAL_BYTES + (unsigned)length + wide + EXTRA_HEAD_BYTES;
     unsigned padding = (unsigned)(-fixed & (ALIGNMENT - 1));
     uint32_t crc = sl_crc32(0, data, bytes);
     static const uint8_t zeros[ALIGNMENT];
-    if (PUT(&head, err, {0x04034b50, 4}, {big ? ZIP64_VERSION : 0, 2}, {0, 8}, {crc, 4},
+    if (PUT(&head, err, {SL_ZIP_LOCAL_MAGIC, 4}, {big ? ZIP64_VERSION : 0, 2}, {0, 8}, {crc, 4},
             {big ? NARROW_MAX : bytes, 4}, {big ? NARROW_MAX : bytes, 4}, {(unsigned)length, 2},
             {wide + EXTRA_HEAD_BYTES + padding, 2}) < 0 ||
         sl_buf_append(&head, whole, (size_t)length, err) < 0 ||
@@ -220,8 +215,8 @@ static int add_entry(struct work *work, const char *name, const uint8_t *data, u
 
 static size_t row_bytes(const struct sl_zip_entry *entry)
 {
-    const uint8_t *row = (const uint8_t *)entry->name - CENTRAL_BYTES;
-    return CENTRAL_BYTES + entry->name_bytes + sl_get_le16(row + 30) + sl_get_le16(row + 32);
+    const uint8_t *row = (const uint8_t *)entry->name - SL_ZIP_CENTRAL_BYTES;
+    return SL_ZIP_CENTRAL_BYTES + entry->name_bytes + sl_get_le16(row + 30) + sl_get_le16(row + 32);
 }
 
 /* ---- what was there -------------------------------------------------------------------------- */
@@ -247,22 +242,22 @@ static const char *suffix_of(unsigned extra_bytes)
 static int rename_first(struct work *work, struct sl_err *err)
 {
     const struct sl_zip_entry *entry = work->pickle;
-    uint8_t fixed[LOCAL_BYTES];
+    uint8_t fixed[SL_ZIP_LOCAL_BYTES];
     struct sl_source *source = work->edit->index->sources[0];
     if (sl_source_read(source, 0, fixed, sizeof(fixed), err) < 0)
         return -1;
     unsigned extra = sl_get_le16(fixed + 28);
     const char *suffix = suffix_of(extra);
     size_t name = entry->name_bytes, more = suffix ? strlen(suffix) : 0;
-    size_t bytes = LOCAL_BYTES + name + extra;
+    size_t bytes = SL_ZIP_LOCAL_BYTES + name + extra;
     uint8_t *head = sl_index_alloc(work->edit->index, bytes + more, err);
     if (!head)
         return -1;
     if (!suffix || sl_source_read(source, 0, head, bytes, err) < 0 ||
-        memcmp(head + LOCAL_BYTES + name, "FB", 2) != 0 ||
-        sl_get_le16(head + LOCAL_BYTES + name + 2) != extra - EXTRA_HEAD_BYTES)
+        memcmp(head + SL_ZIP_LOCAL_BYTES + name, "FB", 2) != 0 ||
+        sl_get_le16(head + SL_ZIP_LOCAL_BYTES + name + 2) != extra - EXTRA_HEAD_BYTES)
         return other_writer(err);
-    uint8_t *field = head + LOCAL_BYTES + name;
+    uint8_t *field = head + SL_ZIP_LOCAL_BYTES + name;
     memset(field, 0, extra);
     memcpy(field, suffix, more);
     head[26] = (uint8_t)(name + more);
@@ -273,12 +268,12 @@ static int rename_first(struct work *work, struct sl_err *err)
         memcpy(field + more, "FB", 2);
         field[more + 2] = (uint8_t)(extra - more - EXTRA_HEAD_BYTES);
     }
-    if (sl_zip_find(&work->zip, (const char *)head + LOCAL_BYTES + work->zip.root_bytes + 1,
+    if (sl_zip_find(&work->zip, (const char *)head + SL_ZIP_LOCAL_BYTES + work->zip.root_bytes + 1,
                     name + more - work->zip.root_bytes - 1))
         return other_writer(err);
     return add(work, head, 0, bytes, err) < 0
                ? -1
-               : row_of(work, (const char *)head + LOCAL_BYTES, name + more, entry->crc,
+               : row_of(work, (const char *)head + SL_ZIP_LOCAL_BYTES, name + more, entry->crc,
                         entry->bytes, 0, err);
 }
 
@@ -290,7 +285,8 @@ static int keep_rows(struct work *work, struct sl_err *err)
         if (entry == work->pickle)
             continue;
         work->entry_count++;
-        if (sl_buf_append(&work->directory, entry->name - CENTRAL_BYTES, row_bytes(entry), err) < 0)
+        if (sl_buf_append(&work->directory, entry->name - SL_ZIP_CENTRAL_BYTES, row_bytes(entry),
+                          err) < 0)
             return -1;
     }
     return 0;
@@ -300,12 +296,12 @@ static int keep_old(struct work *work, struct sl_err *err)
 {
     struct sl_source *source = work->edit->index->sources[0];
     uint64_t bytes = sl_source_bytes(source);
-    uint8_t end[END_BYTES];
-    if (sl_source_read(source, bytes - END_BYTES, end, sizeof(end), err) < 0)
+    uint8_t end[SL_ZIP_END_BYTES];
+    if (sl_source_read(source, bytes - SL_ZIP_END_BYTES, end, sizeof(end), err) < 0)
         return -1;
-    if (sl_get_le32(end) != 0x06054b50 || sl_get_le16(end + 20) != 0)
+    if (sl_get_le32(end) != SL_ZIP_END_MAGIC || sl_get_le16(end + 20) != 0)
         return other_writer(err);
-    work->edit->seal = bytes - END_BYTES;
+    work->edit->seal = bytes - SL_ZIP_END_BYTES;
     if (work->pickle->header == 0 && rename_first(work, err) < 0)
         return -1;
     return add(work, NULL, work->at, bytes - work->at, err) < 0 ? -1 : keep_rows(work, err);
@@ -384,18 +380,20 @@ static int add_pickle(struct work *work, struct sl_err *err)
 
 static int add_end(struct work *work, struct sl_err *err)
 {
-    sl_autobuf wide = SL_BUF_INIT(END64_BYTES + LOCATOR_BYTES), end = SL_BUF_INIT(END_BYTES);
+    sl_autobuf wide = SL_BUF_INIT(SL_ZIP_END64_BYTES + SL_ZIP_LOCATOR_BYTES),
+               end = SL_BUF_INIT(SL_ZIP_END_BYTES);
     uint64_t begin = work->at, bytes = work->directory.used, count = work->entry_count;
     if (add_copy(work, &work->directory, err) < 0)
         return -1;
     uint64_t place = work->at;
     bool is_wide = begin >= NARROW_MAX || bytes >= NARROW_MAX || count >= 0xffff;
-    if (is_wide && (PUT(&wide, err, {0x06064b50, 4}, {END64_BYTES - 12, 8}, {ZIP64_VERSION, 2},
-                        {ZIP64_VERSION, 2}, {0, 8}, {count, 8}, {count, 8}, {bytes, 8}, {begin, 8},
-                        {0x07064b50, 4}, {0, 4}, {place, 8}, {1, 4}) < 0 ||
-                    add_copy(work, &wide, err) < 0))
+    if (is_wide &&
+        (PUT(&wide, err, {SL_ZIP_END64_MAGIC, 4}, {SL_ZIP_END64_BYTES - 12, 8}, {ZIP64_VERSION, 2},
+             {ZIP64_VERSION, 2}, {0, 8}, {count, 8}, {count, 8}, {bytes, 8}, {begin, 8},
+             {SL_ZIP_LOCATOR_MAGIC, 4}, {0, 4}, {place, 8}, {1, 4}) < 0 ||
+         add_copy(work, &wide, err) < 0))
         return -1;
-    if (PUT(&end, err, {0x06054b50, 4}, {0, 4}, {SL_MIN(count, (uint64_t)0xffff), 2},
+    if (PUT(&end, err, {SL_ZIP_END_MAGIC, 4}, {0, 4}, {SL_MIN(count, (uint64_t)0xffff), 2},
             {SL_MIN(count, (uint64_t)0xffff), 2}, {SL_MIN(bytes, NARROW_MAX), 4},
             {SL_MIN(begin, NARROW_MAX), 4}, {0, 2}) < 0)
         return -1;
@@ -410,7 +408,7 @@ static int open_archive(struct work *work, struct sl_err *err)
     uint8_t magic[4];
     if (sl_source_read(source, 0, magic, sizeof(magic), err) < 0)
         return -1;
-    if (sl_get_le32(magic) != 0x04034b50)
+    if (sl_get_le32(magic) != SL_ZIP_LOCAL_MAGIC)
         return sl_fail(
             err, SL_E_USAGE,
             "a checkpoint of torch before 1.6 is not changed in place: save it anew with "

@@ -21,12 +21,7 @@
 #include "names.h"
 
 enum {
-    LOCAL_BYTES = 30,
-    CENTRAL_BYTES = 46,
-    ROW_BYTES_MAX = CENTRAL_BYTES + 3 * 65535, /* with name, extra field and comment */
-    END_BYTES = 22,
-    END64_BYTES = 56,
-    LOCATOR_BYTES = 20,
+    ROW_BYTES_MAX = SL_ZIP_CENTRAL_BYTES + 3 * 65535, /* with name, extra field and comment */
     COMMENT_BYTES_MAX = 65535,
     TAIL_BYTES = 128 * 1024,
     ALIGNMENT = 64,
@@ -35,8 +30,6 @@ enum {
     FLAG_DESCRIPTOR = 8,
     ATTRIBUTE_FOLDER = 0x10, /* of DOS; torch reads no byte of such an entry */
 };
-static const uint32_t LOCAL_MAGIC = 0x04034b50, CENTRAL_MAGIC = 0x02014b50, END_MAGIC = 0x06054b50,
-                      END64_MAGIC = 0x06064b50, LOCATOR_MAGIC = 0x07064b50;
 
 #define ENTRY_NAME(entry) SL_NAME_ARGS((entry)->name, (entry)->name_bytes)
 
@@ -59,13 +52,14 @@ static int find_end(const struct sl_zip *zip, size_t *at, struct sl_err *err)
     const uint8_t *tail = (const uint8_t *)zip->tail;
     unsigned found = 0;
     bool seen = false;
-    for (size_t i = zip->tail_bytes < END_BYTES ? 0 : zip->tail_bytes - END_BYTES + 1; i-- > 0;) {
-        if (zip->tail_bytes - i > END_BYTES + COMMENT_BYTES_MAX)
+    for (size_t i = zip->tail_bytes < SL_ZIP_END_BYTES ? 0 : zip->tail_bytes - SL_ZIP_END_BYTES + 1;
+         i-- > 0;) {
+        if (zip->tail_bytes - i > SL_ZIP_END_BYTES + COMMENT_BYTES_MAX)
             break;
-        if (sl_get_le32(tail + i) != END_MAGIC)
+        if (sl_get_le32(tail + i) != SL_ZIP_END_MAGIC)
             continue;
         seen = true;
-        if (i + END_BYTES + sl_get_le16(tail + i + 20) != zip->tail_bytes)
+        if (i + SL_ZIP_END_BYTES + sl_get_le16(tail + i + 20) != zip->tail_bytes)
             continue;
         *at = i;
         found++;
@@ -89,15 +83,15 @@ static bool agrees(uint64_t narrow, uint64_t marker, uint64_t wide)
 
 static int read_end64(const struct sl_zip *zip, size_t at, struct ends *ends, struct sl_err *err)
 {
-    const uint8_t *end = (const uint8_t *)zip->tail + at, *locator = end - LOCATOR_BYTES;
-    if (at < LOCATOR_BYTES + END64_BYTES)
+    const uint8_t *end = (const uint8_t *)zip->tail + at, *locator = end - SL_ZIP_LOCATOR_BYTES;
+    if (at < SL_ZIP_LOCATOR_BYTES + SL_ZIP_END64_BYTES)
         return end_fail("there is a locator, but no record in front of it", err);
-    const uint8_t *wide = locator - END64_BYTES;
-    uint64_t place = zip->tail_begin + at - LOCATOR_BYTES - END64_BYTES;
+    const uint8_t *wide = locator - SL_ZIP_END64_BYTES;
+    uint64_t place = zip->tail_begin + at - SL_ZIP_LOCATOR_BYTES - SL_ZIP_END64_BYTES;
     if (sl_get_le32(locator + 4) != 0 || sl_get_le32(locator + 16) != 1)
         return sl_fail_code(err, SL_E_FORMAT, "zip.multidisk", "the archive spans several disks");
-    if (sl_get_le64(locator + 8) != place || sl_get_le32(wide) != END64_MAGIC ||
-        sl_get_le64(wide + 4) != END64_BYTES - 12)
+    if (sl_get_le64(locator + 8) != place || sl_get_le32(wide) != SL_ZIP_END64_MAGIC ||
+        sl_get_le64(wide + 4) != SL_ZIP_END64_BYTES - 12)
         return end_fail("the locator does not point at the record in front of it", err);
     if (sl_get_le32(wide + 16) != 0 || sl_get_le32(wide + 20) != 0)
         return sl_fail_code(err, SL_E_FORMAT, "zip.multidisk", "the archive spans several disks");
@@ -119,7 +113,8 @@ static int read_ends(const struct sl_zip *zip, struct ends *ends, struct sl_err 
     const uint8_t *end = (const uint8_t *)zip->tail + at;
     *ends = (struct ends){sl_get_le32(end + 16), sl_get_le32(end + 12), sl_get_le16(end + 10),
                           zip->tail_begin + at};
-    bool wide = at >= LOCATOR_BYTES && sl_get_le32(end - LOCATOR_BYTES) == LOCATOR_MAGIC;
+    bool wide = at >= SL_ZIP_LOCATOR_BYTES &&
+                sl_get_le32(end - SL_ZIP_LOCATOR_BYTES) == SL_ZIP_LOCATOR_MAGIC;
     bool disks = !agrees(sl_get_le16(end + 4), wide ? 0xffff : 0, 0) ||
                  !agrees(sl_get_le16(end + 6), wide ? 0xffff : 0, 0);
     if (disks)
@@ -135,7 +130,7 @@ static int read_ends(const struct sl_zip *zip, struct ends *ends, struct sl_err 
             err, SL_E_FORMAT, "zip.limit",
             "a directory of %" PRIu64 " bytes with %" PRIu64 " entries, limits %d and %d",
             ends->directory_bytes, ends->count, SL_ZIP_DIRECTORY_BYTES_MAX, SL_ZIP_ENTRIES_MAX);
-    if (ends->count > ends->directory_bytes / CENTRAL_BYTES)
+    if (ends->count > ends->directory_bytes / SL_ZIP_CENTRAL_BYTES)
         return sl_fail_code(err, SL_E_FORMAT, "zip.cd",
                             "%" PRIu64 " entries do not fit a directory of %" PRIu64 " bytes",
                             ends->count, ends->directory_bytes);
@@ -224,7 +219,7 @@ static int check_entry(struct sl_zip *zip, const struct sl_zip_entry *entry, con
         return sl_fail_code(err, SL_E_FORMAT, "zip.multidisk", "entry '%.*s' is on another disk",
                             ENTRY_NAME(entry));
     uint64_t end;
-    if (__builtin_add_overflow(entry->header, LOCAL_BYTES + entry->name_bytes, &end) ||
+    if (__builtin_add_overflow(entry->header, SL_ZIP_LOCAL_BYTES + entry->name_bytes, &end) ||
         __builtin_add_overflow(end, entry->bytes, &end) || end > zip->directory_begin)
         return sl_fail_code(err, SL_E_FORMAT, "zip.bounds",
                             "entry '%.*s' reaches beyond the archive's data", ENTRY_NAME(entry));
@@ -235,19 +230,19 @@ static int read_directory(struct sl_zip *zip, size_t bytes, struct sl_err *err)
 {
     const uint8_t *row = (const uint8_t *)zip->directory;
     for (size_t i = 0; i < zip->count; i++) {
-        if (bytes < CENTRAL_BYTES || sl_get_le32(row) != CENTRAL_MAGIC)
+        if (bytes < SL_ZIP_CENTRAL_BYTES || sl_get_le32(row) != SL_ZIP_CENTRAL_MAGIC)
             return sl_fail_code(err, SL_E_FORMAT, "zip.cd",
                                 "entry %zu of %zu is not in the directory", i + 1, zip->count);
         size_t name = sl_get_le16(row + 28), extra = sl_get_le16(row + 30),
-               length = CENTRAL_BYTES + name + extra + sl_get_le16(row + 32);
+               length = SL_ZIP_CENTRAL_BYTES + name + extra + sl_get_le16(row + 32);
         if (length > bytes)
             return sl_fail_code(err, SL_E_FORMAT, "zip.cd", "the directory ends inside entry %zu",
                                 i + 1);
         uint64_t values[3] = {sl_get_le32(row + 24), sl_get_le32(row + 20), sl_get_le32(row + 42)};
-        if (read_extra(row + CENTRAL_BYTES + name, extra, values, err) < 0)
+        if (read_extra(row + SL_ZIP_CENTRAL_BYTES + name, extra, values, err) < 0)
             return -1;
         struct sl_zip_entry *entry = &zip->entries[i];
-        *entry = (struct sl_zip_entry){.name = (const char *)row + CENTRAL_BYTES,
+        *entry = (struct sl_zip_entry){.name = (const char *)row + SL_ZIP_CENTRAL_BYTES,
                                        .name_bytes = name,
                                        .header = values[2],
                                        .crc = sl_get_le32(row + 16),
@@ -296,7 +291,7 @@ static int check_places(struct sl_zip *zip, struct sl_err *err)
     for (size_t i = 0; i < zip->count; i++) {
         struct sl_zip_entry *entry = &zip->entries[i];
         entry->next = i + 1 < zip->count ? entry[1].header : zip->directory_begin;
-        if (entry->next - entry->header < LOCAL_BYTES + entry->name_bytes + entry->bytes)
+        if (entry->next - entry->header < SL_ZIP_LOCAL_BYTES + entry->name_bytes + entry->bytes)
             return sl_fail_code(err, SL_E_FORMAT, "zip.overlap",
                                 "entries '%.*s' and '%.*s' overlap", ENTRY_NAME(entry),
                                 ENTRY_NAME(i + 1 < zip->count ? entry + 1 : entry));
@@ -357,7 +352,8 @@ int sl_zip_open(struct sl_zip *zip, struct sl_source *source, struct sl_err *err
     zip->tail = sl_format_read(source, zip->tail_begin, zip->tail_bytes, err);
     if (!zip->tail)
         return -1;
-    if (zip->tail_begin == 0 && (bytes < 4 || sl_get_le32((uint8_t *)zip->tail) != LOCAL_MAGIC))
+    if (zip->tail_begin == 0 &&
+        (bytes < 4 || sl_get_le32((uint8_t *)zip->tail) != SL_ZIP_LOCAL_MAGIC))
         return sl_fail_code(err, SL_E_FORMAT, "zip.not-zip", "it does not begin like an archive");
     if (read_ends(zip, &ends, err) < 0)
         return -1;
@@ -409,7 +405,7 @@ static uint64_t predict(const struct sl_zip_entry *entry, uint64_t alignment)
 {
     bool big = entry->bytes >= UINT32_MAX, far = entry->header >= UINT32_MAX;
     uint64_t extra = (big ? 16 : 0) + (far ? 8 : 0) + (big || far ? 4 : 0);
-    uint64_t begin = entry->header + LOCAL_BYTES + entry->name_bytes + extra + 4;
+    uint64_t begin = entry->header + SL_ZIP_LOCAL_BYTES + entry->name_bytes + extra + 4;
     begin = (begin + alignment - 1) / alignment * alignment;
     uint64_t descriptor = entry->bytes == 0 ? 0 : extra ? 24 : 16;
     return begin + entry->bytes + descriptor == entry->next ? begin : 0;
@@ -421,14 +417,14 @@ static int check_local(struct sl_zip_entry *entry, const uint8_t *local, struct 
     bool late = sl_get_le16(local + 6) & FLAG_DESCRIPTOR;
     bool sizes = (late && stored == 0 && size == 0) || stored == UINT32_MAX || size == UINT32_MAX ||
                  (stored == entry->bytes && size == entry->bytes);
-    if (sl_get_le32(local) != LOCAL_MAGIC || sl_get_le16(local + 8) != 0 || !sizes ||
+    if (sl_get_le32(local) != SL_ZIP_LOCAL_MAGIC || sl_get_le16(local + 8) != 0 || !sizes ||
         sl_get_le16(local + 6) & FLAG_ENCRYPTED || sl_get_le16(local + 26) != entry->name_bytes ||
-        memcmp(local + LOCAL_BYTES, entry->name, entry->name_bytes) != 0)
+        memcmp(local + SL_ZIP_LOCAL_BYTES, entry->name, entry->name_bytes) != 0)
         return sl_fail_code(err, SL_E_FORMAT, "zip.local-mismatch",
                             "the local header of entry '%.*s' says something else than the "
                             "directory",
                             ENTRY_NAME(entry));
-    entry->begin = entry->header + LOCAL_BYTES + entry->name_bytes + sl_get_le16(local + 28);
+    entry->begin = entry->header + SL_ZIP_LOCAL_BYTES + entry->name_bytes + sl_get_le16(local + 28);
     if (entry->begin > entry->next || entry->next - entry->begin < entry->bytes)
         return sl_fail_code(err, SL_E_FORMAT, "zip.overlap",
                             "entry '%.*s' reaches into what follows it", ENTRY_NAME(entry));
@@ -448,7 +444,7 @@ static int read_locals(struct sl_zip *zip, size_t count, size_t bytes, struct sl
         const struct sl_zip_entry *entry = &zip->entries[i];
         if (!entry->wanted || entry->begin)
             continue;
-        size_t length = LOCAL_BYTES + entry->name_bytes;
+        size_t length = SL_ZIP_LOCAL_BYTES + entry->name_bytes;
         items[number++] = (struct sl_gather_item){entry->header, entry->header + length, at};
         at += length;
     }
@@ -461,7 +457,7 @@ static int read_locals(struct sl_zip *zip, size_t count, size_t bytes, struct sl
             continue;
         if (check_local(entry, at, err) < 0)
             return -1;
-        at += LOCAL_BYTES + entry->name_bytes;
+        at += SL_ZIP_LOCAL_BYTES + entry->name_bytes;
     }
     return 0;
 }
@@ -482,7 +478,7 @@ int sl_zip_locate(struct sl_zip *zip, bool quick, struct sl_err *err)
         if (entry->begin)
             continue;
         count++;
-        bytes += LOCAL_BYTES + entry->name_bytes;
+        bytes += SL_ZIP_LOCAL_BYTES + entry->name_bytes;
     }
     return count ? read_locals(zip, count, bytes, err) : 0;
 }
@@ -507,7 +503,7 @@ char *sl_zip_read(struct sl_zip *zip, struct sl_zip_entry *entry, uint64_t bytes
                      entry->bytes, bytes_max);
         return NULL;
     }
-    size_t length = LOCAL_BYTES + entry->name_bytes;
+    size_t length = SL_ZIP_LOCAL_BYTES + entry->name_bytes;
     sl_autofree uint8_t *local = sl_alloc(length, err);
     if (!local || read_bytes(zip, entry->header, local, length, err) < 0 ||
         check_local(entry, local, err) < 0)
