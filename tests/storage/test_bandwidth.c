@@ -3,6 +3,7 @@
 
 #include <check.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "await.h"
 #include "claims.h"
@@ -69,19 +70,82 @@ SL_TEST(every_reader_has_its_part)
                       "reader %u has %.0f of %.0f bytes", i, crowd.bytes[i], crowd.all);
 }
 
-/* Each keeps to its own rate, and together they take no more than the link has time for. */
-SL_TEST(loads_with_other_rates_share_the_time)
+/* Two loads, of which the second has `supply` bytes/s to read at most, 0: as many as it likes. */
+struct pair {
+    struct crowd a, b;
+    uint64_t supply;
+};
+
+static void run_pair(struct pair *pair, unsigned begin_ms, unsigned end_ms)
 {
-    struct crowd fast = {.count = 4, .step_ms = 1, .rate = 100000000},
-                 slow = {.count = 4, .step_ms = 1, .rate = 10000000};
-    for (unsigned ms = 0; ms < RUN_MS; ms++) {
-        run_crowd(&fast, ms, ms + 1);
-        run_crowd(&slow, ms, ms + 1);
+    for (unsigned ms = begin_ms; ms < end_ms; ms++) {
+        run_crowd(&pair->a, ms, ms + 1);
+        if (!pair->supply || pair->b.all < (double)pair->supply * (ms - begin_ms) / 1000.0)
+            run_crowd(&pair->b, ms, ms + 1);
     }
-    double time = fast.all / (double)fast.rate + slow.all / (double)slow.rate;
-    ck_assert_double_gt(time, RUN_MS / 1000.0 * 0.95);
-    ck_assert_double_lt(time, RUN_MS / 1000.0 * 1.05);
-    ck_assert_double_gt(slow.all, 0);
+}
+
+/* Each keeps to its own rate, all together to the largest, and what is there is used. Neither more
+ * connections nor a higher rate gives a load more than its half while both want more. */
+SL_TEST(loads_with_other_rates_keep_to_their_own_and_together_to_the_largest)
+{
+    enum { M = 1000000 };
+    static const struct {
+        unsigned a_count, b_count;
+        uint64_t a_rate, b_rate, supply;
+        double a, b; /* expected, bytes/s */
+    } rows[] = {
+        {4, 4, 100 * M, 10 * M, 0, 90 * M, 10 * M}, {16, 2, 80 * M, 40 * M, 0, 40 * M, 40 * M},
+        {2, 16, 80 * M, 40 * M, 0, 40 * M, 40 * M}, {8, 1, 70 * M, 30 * M, 0, 40 * M, 30 * M},
+        {16, 2, 80 * M, 60 * M, 0, 40 * M, 40 * M}, {8, 4, 80 * M, 40 * M, 8 * M, 72 * M, 8 * M},
+        {1, 32, 20 * M, 18 * M, 0, 10 * M, 10 * M},
+    };
+    for (size_t i = 0; i < SL_COUNT(rows); i++) {
+        struct pair pair = {
+            .a = {.count = rows[i].a_count, .step_ms = 1, .rate = rows[i].a_rate},
+            .b = {.count = rows[i].b_count, .step_ms = 1, .rate = rows[i].b_rate},
+            .supply = rows[i].supply,
+        };
+        unsigned begin_ms = (unsigned)i * LATER_MS;
+        run_pair(&pair, begin_ms, begin_ms + RUN_MS);
+        double a = pair.a.all * 1000 / RUN_MS, b = pair.b.all * 1000 / RUN_MS;
+        ck_assert_msg(a > rows[i].a * 0.9 && a < rows[i].a * 1.1 && b > rows[i].b * 0.9 &&
+                          b < rows[i].b * 1.1 && a + b < (double)rows[i].a_rate * 1.05,
+                      "row %zu: %.0f and %.0f bytes/s", i, a, b);
+    }
+}
+
+/* One that waited and then ended, or has nothing to read, takes nothing away from the others. */
+SL_TEST(a_load_that_ends_leaves_its_part_to_the_others)
+{
+    struct pair pair = {.a = {.count = 4, .step_ms = 1, .rate = 80000000},
+                        .b = {.count = 4, .step_ms = 1, .rate = 40000000}};
+    run_pair(&pair, 0, RUN_MS);
+    double before = pair.a.all;
+    run_crowd(&pair.a, RUN_MS, 2 * RUN_MS);
+    double alone = (pair.a.all - before) / ((double)pair.a.rate * RUN_MS / 1000);
+    ck_assert_msg(alone > 0.95 && alone < 1.05, "%.3f of its rate", alone);
+}
+
+/* More rates than there are places for: still each keeps to its own. */
+SL_TEST(very_many_rates_are_still_limits)
+{
+    enum { RATES = 100 };
+    struct crowd crowds[RATES];
+    memset(crowds, 0, sizeof(crowds));
+    double got = 0;
+    for (unsigned i = 0; i < RATES; i++) {
+        crowds[i].count = 1;
+        crowds[i].step_ms = 1;
+        crowds[i].rate = 100000000 + i;
+    }
+    for (unsigned ms = 0; ms < RUN_MS; ms++)
+        for (unsigned i = 0; i < RATES; i++)
+            run_crowd(&crowds[i], ms, ms + 1);
+    for (unsigned i = 0; i < RATES; i++)
+        got += crowds[i].all;
+    ck_assert_double_lt(got, 100000000 * (RUN_MS / 1000.0) * 1.1);
+    ck_assert_double_gt(got, 100000000 * (RUN_MS / 1000.0) * 0.9);
 }
 
 SL_TEST(what_was_not_used_for_long_is_lost)
