@@ -1,7 +1,8 @@
 /*
  * One thread shows all live loads. On a terminal it owns the last lines of the screen: it draws
  * them, goes up and draws again, and whoever logs or ends a load first takes them away. Elsewhere
- * it says one line per load every five seconds, and one when a load ends.
+ * it says one line per load every five seconds. How a load ended is for its command to say, once;
+ * only the JSON log has an entry of its own for that, with the figures.
  *
  * Locks: the log's, then ours. The log's hooks hold ours from before its line until after it, so
  * the thread never draws into the middle of a line. Nothing here logs while it holds ours.
@@ -67,7 +68,7 @@ static void draw_load(const struct sl_progress_view *view, void *arg)
     struct drawing *drawing = arg;
     char line[SL_PROGRESS_LINE_BYTES];
     if (view->state == SL_LOAD_PUBLISHED || view->state == SL_LOAD_FAILED)
-        return; /* announced when it ended */
+        return;
     if (drawing->lines >= drawing->lines_max) {
         drawing->hidden++;
         return;
@@ -181,19 +182,11 @@ static void say_live(const struct sl_progress_view *view, void *arg)
 
 static void announce(const struct sl_progress_view *view)
 {
-    if (!show.bar) {
+    if (sl_log_is_json())
         say(view);
+    if (!show.bar)
         return;
-    }
-    char line[SL_PROGRESS_LINE_BYTES];
-    struct sl_progress_style style = show.style;
     SL_LOCKED(&show.lock);
-    if (show.locked.last_width)
-        style.width = show.locked.last_width;
-    erase();
-    sl_progress_bar_line(view, &style, line);
-    put(line, strlen(line));
-    put("\n", 1);
     draw();
 }
 

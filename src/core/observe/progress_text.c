@@ -122,33 +122,12 @@ static const char *ended_word(const struct sl_progress_view *view)
     return view->err.kind == SL_E_CANCELED ? "interrupted" : sl_load_state_name(view->state);
 }
 
-static void ended_line(const struct sl_progress_view *view, const struct sl_progress_style *style,
-                       char text[SL_PROGRESS_LINE_BYTES], unsigned room)
-{
-    bool good = view->state == SL_LOAD_PUBLISHED, stopped = view->err.kind == SL_E_CANCELED;
-    char bytes[32], rate[32], time[32], rest[192];
-    if (good)
-        snprintf(rest, sizeof(rest), " published, %s in %s, %s/s",
-                 sl_human_bytes(view->bytes_done, bytes), sl_progress_duration(view->seconds, time),
-                 sl_human_bytes((uint64_t)view->bytes_per_second, rate));
-    else
-        snprintf(rest, sizeof(rest), " %s after %s at %u%%", ended_word(view),
-                 sl_progress_duration(view->seconds, time), sl_progress_percent(view));
-    append(text, !style->color ? "" : good ? "\x1b[32m" : stopped ? "\x1b[33m" : "\x1b[31m");
-    append_sanitized(text, rest, room, false);
-    append(text, style->color ? "\x1b[0m" : "");
-}
-
 void sl_progress_bar_line(const struct sl_progress_view *view,
                           const struct sl_progress_style *style, char text[SL_PROGRESS_LINE_BYTES])
 {
     unsigned width = SL_MIN(SL_MAX(style->width, 20u), 200u) - 1;
     text[0] = 0;
     width -= append_sanitized(text, view->name, SL_MIN(NAME_COLUMNS_MAX, width / 2), style->utf8);
-    if (view->state == SL_LOAD_PUBLISHED || view->state == SL_LOAD_FAILED) {
-        ended_line(view, style, text, width);
-        return;
-    }
     if (view->state != SL_LOAD_READING) {
         static const char *const words[] = {" queued",
                                             " waiting for another load of this directory",

@@ -80,12 +80,28 @@ static void describe_kept(const struct job *job, struct sl_err *err)
                                     : "resumes there");
 }
 
-/* Of several, each failure is said when it happens: the others may take long. */
-static void log_failure(struct job *job)
+static void describe_model(const struct job *job, struct sl_buf *text)
 {
-    describe_kept(job, &job->err);
-    sl_log(job->err.kind == SL_E_CANCELED ? SL_LOG_WARN : SL_LOG_ERROR, "model '%s': %s",
-           job->spec->metadata.name, job->err.message);
+    char summary[512];
+    sl_buf_printf(text, NULL, "'%s' is in %s: %s", job->spec->metadata.name, job->result.path,
+                  sl_load_summary(&job->result, summary));
+}
+
+/* Each end is said once, when it happens: the others may take long. The failure of a single model
+ * is the command's own. */
+static void log_end(struct job *job, bool single)
+{
+    if (job->done < 0 && single)
+        return;
+    if (job->done < 0) {
+        describe_kept(job, &job->err);
+        sl_log(job->err.kind == SL_E_CANCELED ? SL_LOG_WARN : SL_LOG_ERROR, "model '%s': %s",
+               job->spec->metadata.name, job->err.message);
+        return;
+    }
+    sl_autobuf text = SL_BUF_INIT(OUTCOME_BYTES_MAX);
+    describe_model(job, &text);
+    sl_log(SL_LOG_INFO, "%s", sl_buf_string(&text));
 }
 
 static void *run_jobs(void *arg)
@@ -100,8 +116,7 @@ static void *run_jobs(void *arg)
             job = &jobs->items[jobs->locked.next++];
         }
         job->done = sl_load_run(job->spec, jobs->cancel, job->progress, &job->result, &job->err);
-        if (job->done < 0 && jobs->count > 1)
-            log_failure(job);
+        log_end(job, jobs->count == 1);
     }
 }
 
@@ -178,13 +193,6 @@ static void describe_total(const struct jobs *jobs, struct sl_buf *text)
                   sl_human_bytes((uint64_t)rate_of(bytes, seconds), rate));
 }
 
-static void describe_model(const struct job *job, struct sl_buf *text)
-{
-    char summary[512];
-    sl_buf_printf(text, NULL, "'%s' is in %s: %s", job->spec->metadata.name, job->result.path,
-                  sl_load_summary(&job->result, summary));
-}
-
 /* The container's message: all that was published, and who goes on in this process. */
 static void note_success(const struct jobs *jobs, const struct sl_cli *cli)
 {
@@ -217,23 +225,11 @@ static const struct job *decisive_failure(const struct jobs *jobs, size_t *failu
     return failed;
 }
 
-static void log_successes(const struct jobs *jobs)
-{
-    for (size_t i = 0; i < jobs->count; i++) {
-        sl_autobuf text = SL_BUF_INIT(OUTCOME_BYTES_MAX);
-        if (jobs->items[i].done < 0)
-            continue;
-        describe_model(&jobs->items[i], &text);
-        sl_log(SL_LOG_INFO, "%s", sl_buf_string(&text));
-    }
-}
-
-/* Every model's end is said; the decisive failure is the command's. */
+/* The decisive failure is the command's. */
 static int report(const struct jobs *jobs, const struct sl_cli *cli, struct sl_err *err)
 {
     size_t failures;
     const struct job *failed = decisive_failure(jobs, &failures);
-    log_successes(jobs);
     if (failed) {
         *err = failed->err;
         if (jobs->count == 1)

@@ -16,8 +16,7 @@ struct sl_progress_style {
     bool utf8, color;
 };
 
-/** One load on one line of at most style->width - 1 columns, no newline; an ended load has no bar.
- */
+/** A load that has not ended on one line of at most style->width - 1 columns, no newline. */
 void sl_progress_bar_line(const struct sl_progress_view *view,
                           const struct sl_progress_style *style, char text[SL_PROGRESS_LINE_BYTES]);
 /** The same for a log: "gpt-j-6b: reading, 43% (1.20 of 2.80 GiB), 512 MiB/s, 3 s left". */
