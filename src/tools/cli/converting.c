@@ -127,13 +127,14 @@ static int print_json(const struct sl_convert_result *result, const char *to, in
 
 static void summarise(const struct sl_convert_result *result, const char *verb, const char *to)
 {
-    char bytes[32], rate[32], line[1024];
+    char bytes[32], rate[32], tensors[40], hashes[40], line[1024];
     double seconds = result->seconds > 0 ? result->seconds : 1e-9;
-    snprintf(
-        line, sizeof(line), "%s into '%s': %llu tensors, %s in %.1f s (%s/s), %llu hashes checked",
-        verb, to, (unsigned long long)result->tensors, sl_human_bytes(result->bytes_written, bytes),
-        result->seconds, sl_human_bytes((uint64_t)((double)result->bytes_written / seconds), rate),
-        (unsigned long long)result->checks);
+    snprintf(line, sizeof(line), "%s into '%s': %s in %.2f s, %s/s, %s%s%s%s", verb, to,
+             sl_human_bytes(result->bytes_written, bytes), result->seconds,
+             sl_human_bytes((uint64_t)((double)result->bytes_written / seconds), rate),
+             sl_human_count(result->tensors, "tensor", tensors), result->checks ? "; " : "",
+             result->checks ? sl_human_count(result->checks, "hash", hashes) : "",
+             result->checks ? " checked and right" : "");
     sl_log(SL_LOG_INFO, "%s", line);
     sl_cli_termination(line);
 }
