@@ -417,13 +417,16 @@ SL_TEST_OF(rules_claims, what_reaches_nothing_is_tried_for_its_time_and_costs_no
 
     retry = (struct sl_retry){.limit = 3, .unreachable_ns = 60 * SL_NS_PER_S};
     ck_assert(sl_retry_again(&retry, &broken, 0, &wait));
+    ck_assert_uint_eq(sl_retry_most(&retry), 3);
     for (unsigned i = 0; i < 10; i++)
         ck_assert(sl_retry_again(&retry, &refused, 0, &wait));
+    ck_assert_msg(!sl_retry_most(&retry), "time ends it");
     ck_assert(sl_retry_again(&retry, &broken, 0, &wait));
     ck_assert_msg(!sl_retry_again(&retry, &broken, 0, &wait), "others have their three tries");
 
     retry = (struct sl_retry){.limit = 3};
     ck_assert(sl_retry_again(&retry, &refused, 0, &wait));
+    ck_assert_uint_eq(sl_retry_most(&retry), 3);
     ck_assert(sl_retry_again(&retry, &refused, 0, &wait));
     ck_assert_msg(!sl_retry_again(&retry, &refused, 0, &wait), "no time was given");
     fake_clock_release();

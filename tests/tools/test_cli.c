@@ -64,6 +64,26 @@ SL_TEST(all_wrong_flags_are_said_at_once)
     expect_usage("--connections: expected a whole number or 'auto', not 'abc'");
 }
 
+SL_TEST(a_path_that_is_not_there_may_have_meant_something_else)
+{
+    static const struct {
+        const char *operand, *hint;
+    } rows[] = {
+        {"Org/Model-0.5B", "; a repository of the Hub is written hf://Org/Model-0.5B\n"},
+        {"gpt-j-6b-fp16", "; of the public model of this name `sluice models --spec gpt-j-6b-fp16` "
+                          "prints a spec\n"},
+        {"a/b/c", "mounted here\n"},
+        {"./a", "mounted here\n"},
+        {"a/", "mounted here\n"},
+        {"../a", "mounted here\n"},
+        {"no-public-model", "mounted here\n"},
+    };
+    for (size_t i = 0; i < SL_COUNT(rows); i++) {
+        RUN(&ran, "plan", rows[i].operand);
+        ck_assert_msg(ran.exit_code == 4 && strstr(ran.err, rows[i].hint), "%s", ran.err);
+    }
+}
+
 SL_TEST(json_has_every_mistake)
 {
     RUN(&ran, "load", "/x", "--to", "/y", "--connections", "abc", "--attempts", "q", "--json");

@@ -83,7 +83,8 @@ int sl_cloud_call(const struct sl_source_config *config, struct sl_exchange *exc
                 *err = why;
             return -1;
         }
-        sl_progress_note_retry(config->progress, sl_retry_tries(&retry) + 1, retry.limit, &why);
+        sl_progress_note_retry(config->progress, sl_retry_tries(&retry) + 1, sl_retry_most(&retry),
+                               &why);
         if (sl_exchange_pause(exchange, (unsigned)wait_ms, err) < 0)
             return -1;
     }

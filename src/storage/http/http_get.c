@@ -115,7 +115,8 @@ static int try_all(struct get *get, const struct sl_source_config *config, struc
                 *err = why;
             return -1;
         }
-        sl_progress_note_retry(config->progress, sl_retry_tries(&retry) + 1, retry.limit, &why);
+        sl_progress_note_retry(config->progress, sl_retry_tries(&retry) + 1, sl_retry_most(&retry),
+                               &why);
         if (sl_exchange_pause(get->exchange, (unsigned)wait_ms, err) < 0)
             return -1;
     }

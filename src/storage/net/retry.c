@@ -39,6 +39,11 @@ unsigned sl_retry_tries(const struct sl_retry *retry)
     return retry->failed + retry->unreached;
 }
 
+unsigned sl_retry_most(const struct sl_retry *retry)
+{
+    return retry->unreached && retry->unreachable_ns ? 0 : retry->limit;
+}
+
 /* Now and then, for all ranges and loads together: what is waited for, and until when. */
 static void warn_unreached(const struct sl_retry *retry, const struct sl_err *why, uint64_t now_ns)
 {

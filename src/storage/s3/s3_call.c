@@ -125,7 +125,8 @@ int sl_s3_call(struct sl_s3 *s3, struct sl_exchange *exchange, const struct sl_s
                 *err = why;
             return -1;
         }
-        sl_progress_note_retry(config->progress, sl_retry_tries(&retry) + 1, retry.limit, &why);
+        sl_progress_note_retry(config->progress, sl_retry_tries(&retry) + 1, sl_retry_most(&retry),
+                               &why);
         if (sl_exchange_pause(exchange, (unsigned)wait_ms, err) < 0)
             return -1;
     }

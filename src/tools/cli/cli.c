@@ -16,6 +16,7 @@
 #include "descriptors.h"
 #include "json.h"
 #include "log.h"
+#include "operand.h"
 #include "termination.h"
 
 enum { ERROR_LINE_MAX = 8192, COMPLAINTS_MAX = 128 * 1024, COMPLAINT_SHOWN_MAX = 512 };
@@ -265,7 +266,10 @@ static int run(struct sl_command_line *line, struct sl_cancel *cancel, struct sl
     if (line->globals.help || !line->command)
         return print_help(line->command, line->globals.help ? stdout : stderr, err);
     line->cli.cancel = cancel;
-    return line->command->run(&line->cli, err);
+    int done = line->command->run(&line->cli, err);
+    if (done < 0 && line->command->spec_flags && line->cli.operand_count)
+        sl_operand_hint(line->cli.operands[0], err);
+    return done;
 }
 
 /* For commands that had nothing more to say than that they did what they were asked for, or not. */

@@ -14,6 +14,7 @@
 #include "cli.h"
 #include "json.h"
 #include "mem.h"
+#include "operand.h"
 
 #define ENDPOINT "https://accel-object.ord1.coreweave.com"
 
@@ -171,6 +172,19 @@ static int find_row(const struct row *row, void *arg, struct sl_err *err)
     return is_wanted(arg, row);
 }
 
+static void find_model(struct wanted *wanted)
+{
+    while (wanted->by < NOT_AT_ALL && each_row(find_row, wanted, NULL) == 0)
+        wanted->by++;
+}
+
+bool sl_models_has(const char *name)
+{
+    struct wanted wanted = {.name = name};
+    find_model(&wanted);
+    return wanted.by != NOT_AT_ALL;
+}
+
 static int write_spec(const struct row *row, void *arg, struct sl_err *err)
 {
     struct wanted *wanted = arg;
@@ -192,8 +206,7 @@ static int write_spec(const struct row *row, void *arg, struct sl_err *err)
 static int print_spec(const char *name, struct sl_err *err)
 {
     struct wanted wanted = {.name = name, .text = SL_BUF_INIT(LIST_BYTES_MAX)};
-    while (wanted.by < NOT_AT_ALL && each_row(find_row, &wanted, err) == 0)
-        wanted.by++;
+    find_model(&wanted);
     if (wanted.by == NOT_AT_ALL)
         return sl_fail(err, SL_E_NOT_FOUND,
                        "no public model or family is called '%s': `sluice models` lists them",

@@ -404,9 +404,7 @@ static int run(struct sl_cli *cli, struct sl_err *err)
                            verbs[i].operands == 1 ? "no name" : "one model's name");
         return verbs[i].run(cli, options, err);
     }
-    return sl_fail(err, SL_E_USAGE,
-                   "'%s' is nothing that can be done with a pool: use ls, stat, "
-                   "attach or evict",
+    return sl_fail(err, SL_E_USAGE, "unknown pool command '%.64s': use ls, stat, attach or evict",
                    cli->operands[0]);
 }
 

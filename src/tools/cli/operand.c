@@ -2,8 +2,10 @@
  */
 #include "operand.h"
 
+#include <stdio.h>
 #include <string.h>
 #include <strings.h>
+#include <unistd.h>
 
 #include "json.h"
 
@@ -72,4 +74,30 @@ char *sl_operand_quote(const char *text, struct sl_err *err)
     if (!quoted)
         sl_fail(err, SL_E_USAGE, "'%.200s' is not valid UTF-8", text);
     return quoted;
+}
+
+/* ORG/NAME, as the Hub writes it. */
+static bool looks_like_repository(const char *operand)
+{
+    static const char allowed[] =
+        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-";
+    size_t organisation = strspn(operand, allowed);
+    if (!organisation || *operand == '.' || operand[organisation] != '/')
+        return false;
+    const char *name = operand + organisation + 1;
+    return *name && *name != '.' && !name[strspn(name, allowed)];
+}
+
+void sl_operand_hint(const char *operand, struct sl_err *err)
+{
+    char why[sizeof(err->message)];
+    if (err->kind != SL_E_NOT_FOUND || strstr(operand, "://") || access(operand, F_OK) == 0)
+        return;
+    snprintf(why, sizeof(why), "%s", err->message);
+    if (looks_like_repository(operand))
+        sl_fail(err, err->kind, "%s; a repository of the Hub is written hf://%s", why, operand);
+    else if (sl_models_has(operand))
+        sl_fail(err, err->kind,
+                "%s; of the public model of this name `sluice models --spec %s` prints a spec", why,
+                operand);
 }

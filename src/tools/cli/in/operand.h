@@ -14,6 +14,13 @@ int sl_operand_specs(struct sl_cli *cli, const char *to, const char *name, const
                      struct sl_specs *specs, struct sl_err *err);
 /** As a string of YAML in double quotes; free() it. SL_E_USAGE for what is not UTF-8. */
 char *sl_operand_quote(const char *text, struct sl_err *err);
+/**
+ * A local path is not there (err, SL_E_NOT_FOUND, says so): adds what the operand may have meant, a
+ * repository of the Hub or a public model's name. Nothing for anything else.
+ */
+void sl_operand_hint(const char *operand, struct sl_err *err);
+/** Does a public model have this name? Of `sluice models --spec`; cmd_models.c. */
+bool sl_models_has(const char *name);
 /** A URI fit for progress and logs: "" if it holds a user or a query; borrowed. */
 const char *sl_operand_sanitize(const char *uri);
 
