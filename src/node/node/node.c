@@ -6,6 +6,7 @@
  */
 #include "node.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/statfs.h>
@@ -14,6 +15,7 @@
 #include "cgroup.h"
 #include "log.h"
 #include "node_tmpfs.h"
+#include "selinux_label.h"
 
 enum {
     READER_MEMORY_BYTES = 48 * 1024 * 1024, /* of all loads together, where a spec does not say */
@@ -211,6 +213,17 @@ static void warn_of_disk(const char *directory)
                directory);
 }
 
+/* Of volumes in memory that somebody else mounted. */
+static void warn_of_label(const struct sl_node_spec *spec)
+{
+    sl_autoclose int fd = spec->csi.enabled && !spec->tmpfs.path
+                              ? open(spec->directory, O_PATH | O_DIRECTORY | O_CLOEXEC)
+                              : -1;
+    if (fd >= 0)
+        sl_selinux_check(fd, spec->directory, sl_selinux_label(spec),
+                         "mount its tmpfs with that label, by the option context=");
+}
+
 struct sl_node *sl_node_open(struct sl_node_config *config, const struct sl_node_opening *opening,
                              struct sl_err *err)
 {
@@ -228,6 +241,7 @@ struct sl_node *sl_node_open(struct sl_node_config *config, const struct sl_node
         !(node->gpus = sl_gpu_holders_new(err)))
         return NULL;
     warn_of_disk(config->spec.directory);
+    warn_of_label(&config->spec);
     const struct sl_registry_config registry = {.budget_bytes = budget_of(&config->spec),
                                                 .loads_at_once = node->loads_at_once};
     node->registry = sl_registry_new(&registry, err);
