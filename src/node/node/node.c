@@ -234,7 +234,8 @@ struct sl_node *sl_node_open(struct sl_node_config *config, const struct sl_node
     pthread_mutex_init(&node->lock, NULL);
     take_prefixes(node, &config->spec.pool.uri_prefixes);
     node->loads_at_once = (unsigned)config->spec.loads_at_once;
-    if (sl_node_rights_set(&node->rights, &config->spec.control, err) < 0 ||
+    if ((config->spec.tmpfs.path && !(node->tmpfs = sl_strdup(config->spec.tmpfs.path, err))) ||
+        sl_node_rights_set(&node->rights, &config->spec.control, err) < 0 ||
         sl_node_tmpfs_mount(&config->spec, err) < 0 ||
         !(node->directory = sl_directory_holder_open(config->spec.directory, err)) ||
         !(node->pool = sl_pool_holder_new(config->spec.pool.directory, err)) ||
@@ -271,6 +272,7 @@ void sl_node_free(struct sl_node *node)
         free(node->locked.uri_prefixes.items[i]);
     free(node->locked.uri_prefixes.items);
     pthread_mutex_destroy(&node->lock);
+    free(node->tmpfs);
     free(node);
 }
 
@@ -280,12 +282,11 @@ void sl_node_reload(struct sl_node *node, struct sl_node_config *config)
     if (sl_node_rights_set(&node->rights, &config->spec.control, &why) < 0)
         sl_log(SL_LOG_ERROR, "the rights of the new config are not taken: %s", why.message);
     take_prefixes(node, &config->spec.pool.uri_prefixes);
-    uint64_t budget = budget_of(&config->spec);
-    struct sl_registry_counts before;
-    sl_registry_counts(node->registry, &before);
-    if (budget > before.budget_bytes)
-        sl_registry_set_budget(node->registry, budget); /* the new models may need it */
+    if (node->tmpfs)
+        sl_node_tmpfs_grow(&config->spec, node->tmpfs);
+    sl_registry_hold(node->registry, true); /* until it is known what is pinned, and the budget */
     take_config(node, config);
-    sl_registry_set_budget(node->registry, budget); /* now it is known what is pinned */
+    sl_registry_set_budget(node->registry, budget_of(&config->spec));
     sl_gpu_holders_set_budget(node->gpus, config->spec.pool.gpu_budget_bytes);
+    sl_registry_hold(node->registry, false);
 }

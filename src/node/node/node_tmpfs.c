@@ -31,6 +31,11 @@ enum {
 
 enum { HUGE_AUTO, HUGE_NEVER }; /* the first of SL_NODE_TMPFS_HUGE */
 
+static uint64_t size_for(uint64_t budget_bytes)
+{
+    return budget_bytes + budget_bytes / 16 + BESIDE_BYTES;
+}
+
 /* What the kernel is told; "" for a size that it chooses itself. huge, label: NULL for no word
  * about it: a kernel without huge pages for tmpfs, or with SELinux off, does not know the word at
  * all. */
@@ -40,7 +45,7 @@ static void options_of(const struct sl_node_spec *spec, const char *huge, const 
     uint64_t bytes = spec->tmpfs.size_bytes;
     char size[32] = "";
     if (bytes == SL_AUTO_VALUE && spec->budget_bytes != SL_AUTO_VALUE)
-        bytes = spec->budget_bytes + spec->budget_bytes / 16 + BESIDE_BYTES;
+        bytes = size_for(spec->budget_bytes);
     if (bytes != SL_AUTO_VALUE)
         snprintf(size, sizeof(size), ",size=%" PRIu64, bytes);
     snprintf(options, OPTIONS_BYTES, "mode=0755%s%s%s%s%s%s", size, huge ? ",huge=" : "",
@@ -138,13 +143,18 @@ static int check_empty(int fd, const char *path, struct sl_err *err)
                    path);
 }
 
+static void warn_of_size(const char *path, const char *options)
+{
+    sl_log(SL_LOG_WARN, "the tmpfs at '%s' keeps its size: the kernel refuses %s: %s", path,
+           options, strerror(errno));
+}
+
 /* Without a word about its label, which a mount keeps. */
 static void resize(const struct sl_node_spec *spec, const char *target)
 {
     char options[OPTIONS_BYTES];
     if (mount_at(spec, target, MS_REMOUNT | FLAGS, NULL, options) < 0)
-        sl_log(SL_LOG_WARN, "the tmpfs at '%s' keeps its size: the kernel refuses %s: %s",
-               spec->tmpfs.path, options, strerror(errno));
+        warn_of_size(spec->tmpfs.path, options);
 }
 
 int sl_node_tmpfs_mount(const struct sl_node_spec *spec, struct sl_err *err)
@@ -171,4 +181,22 @@ int sl_node_tmpfs_mount(const struct sl_node_spec *spec, struct sl_err *err)
     if (check_empty(fd, path, err) < 0)
         return -1;
     return mount_new(spec, target, err);
+}
+
+void sl_node_tmpfs_grow(const struct sl_node_spec *spec, const char *path)
+{
+    char options[OPTIONS_BYTES], target[64];
+    struct statfs system;
+    bool exposed;
+    if (spec->tmpfs.size_bytes != SL_AUTO_VALUE || spec->budget_bytes == SL_AUTO_VALUE)
+        return;
+    uint64_t bytes = size_for(spec->budget_bytes);
+    sl_autoclose int fd = sl_node_folder_reach(path, &exposed, NULL);
+    if (fd < 0 || !is_mounted(fd) || fstatfs(fd, &system) < 0 ||
+        (uint64_t)system.f_blocks * (uint64_t)system.f_bsize >= bytes)
+        return;
+    snprintf(target, sizeof(target), "/proc/self/fd/%d", fd);
+    snprintf(options, sizeof(options), "size=%" PRIu64, bytes);
+    if (mount("sluice", target, "tmpfs", MS_REMOUNT | FLAGS, options) < 0)
+        warn_of_size(path, options);
 }
