@@ -107,17 +107,18 @@ class Emulated:
         self.h.remove(root)
         return archive
 
-    def command(self, script):
+    def command(self, script, more_kernel=""):
         more = ["-drive", f"file={self.disk},format=raw,if=virtio,cache=unsafe"] if self.disk else []
         return [self.qemu, "-accel", "tcg,thread=multi,tb-size=1024", "-cpu", "max", "-smp", str(PROCESSORS), "-m", str(self.memory_mib),
                 "-nographic", "-no-reboot", "-net", "none", "-kernel", os.path.join(self.place, "boot", f"vmlinuz-{self.version}"),
                 "-initrd", self.initial_files(script),
                 "-virtfs", "local,path=/,mount_tag=machine,security_model=none,readonly=on,multidevs=remap", *more,
-                "-append", "console=ttyS0 quiet mitigations=off apparmor=0"]
+                "-append", f"console=ttyS0 quiet mitigations=off apparmor=0 {more_kernel}".rstrip()]
 
-    def lines(self, script, seconds=SECONDS):
-        """What the script prints, line by line; the machine ends with it, or after so many seconds."""
-        process = subprocess.Popen(self.command(script), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    def lines(self, script, seconds=SECONDS, more_kernel=""):
+        """What the script prints, line by line; the machine ends with it, or after so many seconds. more_kernel: words of the
+        kernel's command line."""
+        process = subprocess.Popen(self.command(script, more_kernel), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         end = threading.Timer(seconds, process.kill)
         end.start()
         try:
@@ -128,9 +129,9 @@ class Emulated:
             process.kill()
             process.wait()
 
-    def run(self, script):
+    def run(self, script, more_kernel=""):
         """What the script printed; its failure is the caller's."""
-        out = "\n".join(self.lines(script))
+        out = "\n".join(self.lines(script, more_kernel=more_kernel))
         assert f"{ENDED}0" in out, out[-2000:]
         return out
 

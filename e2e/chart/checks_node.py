@@ -31,21 +31,30 @@ def named(text):
             if item["metadata"]["name"] not in OTHER}
 
 
-@check
-def node_manifests():
-    """manifests/node/daemon.yaml is what the chart makes of e2e/chart/manifests-node-values.yaml, and a namespace."""
-    done = run(HELM, "template", "sluice", CHART, "--namespace", "sluice-system", "--kube-version", NEWEST,
-               "--values", os.path.join(E2E, "manifests-node-values.yaml"))
-    if done.returncode:
-        yield "render", [done.stderr[-800:]]
-        return
-    made, kept = named(done.stdout), named(read(ROOT, "manifests", "node", "daemon.yaml"))
+def differences(made, kept):
+    """A case for the names and one for each object that both have."""
     yield "the same objects", [f"only in one: {name}" for name in sorted(set(made) ^ set(kept) - {"Namespace sluice-system"})]
     for name in sorted(set(made) & set(kept)):
         ours, theirs = (yaml.safe_dump(side[name]).splitlines() for side in (kept, made))
         yield name, [f"manifests: {line}" for line in ours if line not in theirs] + \
             [f"chart: {line}" for line in theirs if line not in ours] + \
             ([] if kept[name] == made[name] else ["they differ"])
+
+
+@check
+def node_manifests():
+    """manifests/node/daemon.yaml is what the chart makes of e2e/chart/manifests-node-values.yaml, and a namespace; with labels.yaml
+    it is what node.labels.enabled makes of them."""
+    kept = {}
+    for name, *more in (("daemon.yaml",), ("labels.yaml", "--set", "node.labels.enabled=true")):
+        done = run(HELM, "template", "sluice", CHART, "--namespace", "sluice-system", "--kube-version", NEWEST,
+                   "--values", os.path.join(E2E, "manifests-node-values.yaml"), *more)
+        if done.returncode:
+            yield f"render {name}", [done.stderr[-800:]]
+            return
+        kept.update(named(read(ROOT, "manifests", "node", name)))
+        for case, wrong in differences(named(done.stdout), kept):
+            yield f"{name}: {case}", wrong
 
 
 def config_of(items):

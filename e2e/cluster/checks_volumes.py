@@ -1,6 +1,7 @@
 """Volumes of models in pods of restricted namespaces: what they see, what they cost, what they outlive, and what is refused."""
 import json
 import os
+import re
 import subprocess
 import time
 
@@ -131,9 +132,17 @@ def volume_beyond_the_budget_is_refused(h, cluster, store, helm, node):
     return said[:240]
 
 
+def claim_bytes(cluster, claim):
+    """What the kubelet's metrics say of a claim: capacity, used, available; nothing before it has asked the driver."""
+    machine = cluster.get("nodes")["items"][0]["metadata"]["name"]
+    text = cluster.kubectl("get", "--raw", f"/api/v1/nodes/{machine}/proxy/metrics")
+    pattern = rf'^kubelet_volume_stats_(\w+)_bytes{{[^}}]*persistentvolumeclaim="{claim}"[^}}]*}} (\S+)$'
+    return {name: int(float(value)) for name, value in re.findall(pattern, text, re.MULTILINE)}
+
+
 @check("cluster", "store", "helm", "node")
 def volume_by_claim(h, cluster, store, helm, node):
-    """A PersistentVolume of a model: two pods share its claim."""
+    """A PersistentVolume of a model: two pods share its claim, and the kubelet tells its size to Prometheus."""
     handle = f"epsilon-{os.getpid()}"
     size = {"storage": "1Gi"}
     cluster.apply(None, {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": handle}, "spec": {
@@ -146,6 +155,9 @@ def volume_by_claim(h, cluster, store, helm, node):
     names = [node.start(node.space, None, volume=claim) for _ in range(2)]
     for name in names:
         node.right(node.space, name, "epsilon")
+    wait_for("the kubelet's metrics", lambda: len(claim_bytes(cluster, "epsilon")) == 3)
+    told = claim_bytes(cluster, "epsilon")
+    assert MODEL_BYTES <= told["used"] == told["capacity"] <= MODEL_BYTES + BESIDE_BYTES and told["available"] == 0, told
     node.delete_all(node.space)
     cluster.kubectl("-n", node.space, "delete", "pvc", "epsilon", "--wait=false")
     cluster.kubectl("delete", "pv", handle, "--wait=false")

@@ -101,6 +101,7 @@ makeIPTablesUtilChains: false
 registerNode: true
 maxPods: 110
 syncFrequency: 10s
+volumeStatsAggPeriod: 5s
 nodeStatusUpdateFrequency: $((5 * SLOWER))s
 nodeLeaseDurationSeconds: $((40 * SLOWER))
 runtimeRequestTimeout: $((120 * SLOWER))s

@@ -44,8 +44,9 @@ SL_TEST(a_node_says_its_name_and_what_it_can)
     Csi__V1__NodeGetCapabilitiesResponse *can =
         csi_case_unpack(csi_case_call("/csi.v1.Node/NodeGetCapabilities", NULL, NULL),
                         &csi__v1__node_get_capabilities_response__descriptor);
-    ck_assert_uint_eq(can->n_capabilities, 1);
+    ck_assert_uint_eq(can->n_capabilities, 2);
     ck_assert_int_eq(can->capabilities[0]->rpc->type, 2); /* GET_VOLUME_STATS, and no stages */
+    ck_assert_int_eq(can->capabilities[1]->rpc->type, 4); /* VOLUME_CONDITION, which they hold */
     csi__v1__node_get_capabilities_response__free_unpacked(can, NULL);
 }
 

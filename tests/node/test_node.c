@@ -245,6 +245,46 @@ SL_TEST(more_than_the_budget_leaves_no_file)
     sl_node_free(node);
 }
 
+#define MODEL_AT(name, uri)                                                                        \
+    "---\napiVersion: sluice/v1alpha1\nkind: Model\nmetadata: {name: " name                        \
+    "}\nsource: {uri: \"" uri "\"}\n"
+
+/* Pinned or in use: it stays, whole, and the next one is refused for what is held. */
+SL_TEST(a_new_budget_below_what_is_held_takes_nothing_away)
+{
+    static const char text[] = MODEL_AT("used", "memory://u/noise");
+    static const char pinned[] = MODEL_AT("pinned", "memory://p/noise");
+    char names[SL_NODE_REQUEST_MODELS_MAX][64], found[SL_PUBLISH_PATH_MAX];
+    size_t bytes = 2 << 20, count;
+    for (unsigned i = 0; i < 3; i++) {
+        const char *const paths[] = {"u/noise", "p/noise", "n/noise"};
+        sl_autofree uint8_t *noise = sl_model_noise(bytes, i + 1);
+        ck_assert_int_eq(sl_memory_put(paths[i], noise, bytes, NULL), 0);
+    }
+    struct sl_node *node = open_node(pinned);
+    ck_assert_int_eq(sl_node_request(node, text, strlen(text), names, &count, &err), 0);
+    struct sl_model_ref *ref = must(node, "used");
+    ck_assert_uint_ge(settled(node).held_bytes, 2 * bytes);
+
+    write_config("1MiB",
+                 MODEL_AT("pinned", "memory://p/noise") MODEL_AT("next", "memory://n/noise"));
+    ck_assert_msg(read_config() == 0, "%s", err.message);
+    sl_node_reload(node, &config);
+    ck_assert_uint_ge(settled(node).held_bytes, 2 * bytes);
+    sl_model_ref_path(ref, found);
+    ck_assert_int_eq(sl_model_exists(found, "noise"), 1);
+    find(node, "pinned", found);
+    ck_assert_int_eq(sl_model_exists(found, "noise"), 1);
+    ck_assert_ptr_null(
+        sl_registry_wait_until(node->registry, "next", SL_REF_CALLER, "", UINT64_MAX, NULL, &err));
+    ck_assert_str_eq(err.code, "budget");
+
+    sl_registry_release(node->registry, ref); /* nobody needs it now, and it is over the budget */
+    ck_assert_uint_lt(settled(node).held_bytes, 2 * bytes);
+    find(node, "pinned", found);
+    sl_node_free(node);
+}
+
 /* ---- what callers bring --------------------------------------------------------------------- */
 
 SL_TEST(what_a_caller_brought_is_known_after_a_restart)

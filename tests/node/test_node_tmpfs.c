@@ -102,6 +102,57 @@ SL_TEST(the_budget_gives_the_size)
     ck_assert_int_eq(with_mounts(claim_size), 0);
 }
 
+/* As by SIGHUP. */
+static bool reloads(struct sl_node *node, const char *budget, const char *more)
+{
+    struct sl_node_config config;
+    if (read_node(&config, budget, more) < 0)
+        return false;
+    sl_node_reload(node, &config);
+    sl_node_config_release(&config);
+    return true;
+}
+
+static struct sl_node *opened(const char *budget, const char *more)
+{
+    struct sl_node_config config;
+    if (read_node(&config, budget, more) < 0)
+        return NULL;
+    struct sl_node *node = sl_node_open(&config, &(struct sl_node_opening){0}, &err);
+    sl_node_config_release(&config);
+    return node;
+}
+
+static int claim_follows(void)
+{
+    struct sl_node *node = opened("32MiB", "");
+    if (!node || !reloads(node, "64MiB", "") || size_of_memory() != (64 + 4 + 64) * MIB)
+        return 1;
+    /* What is in it counts by the budget; the file system itself gets smaller at the next start. */
+    if (!reloads(node, "16MiB", "") || size_of_memory() != (64 + 4 + 64) * MIB)
+        return 2;
+    sl_node_free(node);
+    return node_opens("16MiB", "") && size_of_memory() == (16 + 1 + 64) * MIB ? 0 : 3;
+}
+SL_TEST(a_new_config_makes_room_for_its_budget)
+{
+    ck_assert_int_eq(with_mounts(claim_follows), 0);
+}
+
+static int claim_own_size(void)
+{
+    struct sl_node *node = opened("32MiB", ", sizeBytes: 40MiB");
+    bool same = node && reloads(node, "64MiB", ", sizeBytes: 40MiB") &&
+                size_of_memory() == 40 * MIB && reloads(node, "64MiB", ", sizeBytes: 80MiB") &&
+                size_of_memory() == 40 * MIB; /* that takes a restart */
+    sl_node_free(node);
+    return same ? 0 : 1;
+}
+SL_TEST(a_new_config_leaves_a_size_of_its_own)
+{
+    ck_assert_int_eq(with_mounts(claim_own_size), 0);
+}
+
 static int claim_stays(void)
 {
     char kept[sizeof(memory) + 16];

@@ -387,3 +387,29 @@ SL_TEST(stats_tell_size_and_damage)
     ck_assert_int_eq(c.err.kind, SL_E_NOT_FOUND);
     ck_assert(sl_volumes_ready(c.volumes, &c.err));
 }
+
+/* A claim that two pods share: one id, a path each, and no more of the pod than its path. */
+SL_TEST(stats_of_a_claim_are_there_for_each_pod_and_after_a_restart)
+{
+    struct volume_ask_case other;
+    struct sl_volume_stats stats;
+    volume_case_open(&c);
+    volume_case_wish(&c, &request, "u1");
+    volume_case_wish(&c, &other, "u2");
+    request.ask.ephemeral = other.ask.ephemeral = false;
+    other.ask.volume_id = request.ask.volume_id;
+    ck_assert_int_eq(volume_case_publish(&c, &request), 0);
+    ck_assert_int_eq(volume_case_publish(&c, &other), 0);
+    for (unsigned i = 0; i < 2; i++) {
+        const char *const targets[] = {request.target, other.target};
+        for (unsigned j = 0; j < 2; j++) {
+            ck_assert_int_eq(
+                sl_volumes_stats(c.volumes, request.ask.volume_id, targets[j], &stats, &c.err), 0);
+            ck_assert_uint_ge(stats.used_bytes, 8000);
+            ck_assert_uint_eq(stats.used_bytes, stats.total_bytes);
+            ck_assert(stats.available_bytes == 0 && !stats.abnormal);
+        }
+        volume_case_end(&c);
+        volume_case_open(&c);
+    }
+}

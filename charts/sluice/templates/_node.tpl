@@ -43,7 +43,7 @@ The node daemon: its config, its container, what it needs of the node. docs/csi.
 {{- end -}}
 {{- $config := dict "directory" (printf "%s/models" $memory) "budgetBytes" (include "sluice.bytes" $node.budget | int64)
     "loadsAtOnce" (int $node.loadsAtOnce) "listen" (printf ":%d" (int $node.port)) "models" $models
-    "control" (dict "socket" (printf "%s/control.sock" $node.directory)) -}}
+    "selinuxLabel" $node.selinuxLabel "control" (dict "socket" (printf "%s/control.sock" $node.directory)) -}}
 {{- if $node.tmpfs.mount -}}
 {{- $_ := set $config "tmpfs" (dict "path" $memory "huge" $node.tmpfs.huge) -}}
 {{- end -}}

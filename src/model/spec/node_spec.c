@@ -10,7 +10,10 @@
 #include "node_spec_parts.h"
 #include "spec_decode.h"
 
-enum { SOCKET_PATH_MAX = 107 }; /* of sockaddr_un, without the end */
+enum {
+    SOCKET_PATH_MAX = 107, /* of sockaddr_un, without the end */
+    SELINUX_LABEL_MAX = 255,
+};
 
 int sl_node_spec_id(const char *text, uint32_t *id, struct sl_err *err)
 {
@@ -95,6 +98,25 @@ int node_spec_check_prefix(const char *text, struct sl_err *err)
                    "'%.200s' must be a URI with a host or bucket, such as s3://models/, or an "
                    "absolute path",
                    text);
+}
+
+/* As it stands between quotes in the options of a mount. */
+static int check_label(const char *text, struct sl_err *err)
+{
+    size_t colons = 0, bytes = strlen(text);
+    bool plain = bytes <= SELINUX_LABEL_MAX;
+    for (size_t i = 0; i < bytes; i++) {
+        colons += text[i] == ':';
+        plain = plain && text[i] > ' ' && text[i] < 0x7f && !strchr("\"'\\", text[i]);
+    }
+    if (strcmp(text, "auto") == 0 || strcmp(text, "none") == 0 ||
+        (plain && colons >= 2 && text[0] != ':'))
+        return 0;
+    return sl_fail(
+        err, SL_E_USAGE,
+        "'%.200s' is not a label of SELinux: auto, none, or USER:ROLE:TYPE:LEVEL, such as "
+        "system_u:object_r:container_file_t:s0",
+        text);
 }
 
 /* ---- rows ----------------------------------------------------------------------------------- */
@@ -228,6 +250,12 @@ static const struct sl_option rows[] = {
               "address of health, metrics, progress and the page; SLUICE_LISTEN, else "
               "0.0.0.0:9464",
               .value = "ADDR:PORT"),
+    SL_OPTION(sl_node_spec, selinux_label, STRING, "auto",
+              "where SELinux is on: label of the tmpfs that the daemon mounts and of the pool's "
+              "socket, so that containers may reach them. auto is "
+              "system_u:object_r:container_file_t:s0, and a warning where the policy does not know "
+              "it; none leaves what the policy gives",
+              .check = check_label, .value = "LABEL"),
     SL_OPTION(sl_node_spec, models, ITEMS, "", "models to load when the daemon starts",
               .section = &models_table),
     SL_OPTION(sl_node_spec, tmpfs, SECTION, "", "memory that the daemon mounts for its models",

@@ -63,6 +63,7 @@ struct sl_node_spec_csi {
 struct sl_node_spec {
     char *api_version, *kind;
     char *listen, *directory;
+    char *selinux_label;   /* "auto", "none", or a label (context) of SELinux */
     uint64_t budget_bytes; /* SL_AUTO_VALUE: from what the machine has */
     uint64_t loads_at_once;
     struct sl_items models; /* struct sl_node_spec_models */

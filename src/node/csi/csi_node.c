@@ -11,13 +11,22 @@
 
 int sl_csi_node_capabilities(struct sl_csi *csi, struct sl_csi_call *call, struct sl_err *err)
 {
+    static const Csi__V1__NodeServiceCapability__RPC__Type types[] = {
+        CSI__V1__NODE_SERVICE_CAPABILITY__RPC__TYPE__GET_VOLUME_STATS,
+        CSI__V1__NODE_SERVICE_CAPABILITY__RPC__TYPE__VOLUME_CONDITION,
+    };
     Csi__V1__NodeGetCapabilitiesResponse answer = CSI__V1__NODE_GET_CAPABILITIES_RESPONSE__INIT;
-    Csi__V1__NodeServiceCapability one = CSI__V1__NODE_SERVICE_CAPABILITY__INIT, *list[] = {&one};
-    Csi__V1__NodeServiceCapability__RPC rpc = CSI__V1__NODE_SERVICE_CAPABILITY__RPC__INIT;
+    Csi__V1__NodeServiceCapability all[SL_COUNT(types)], *list[SL_COUNT(types)];
+    Csi__V1__NodeServiceCapability__RPC rpcs[SL_COUNT(types)];
     (void)csi;
-    rpc.type = CSI__V1__NODE_SERVICE_CAPABILITY__RPC__TYPE__GET_VOLUME_STATS;
-    one.type_case = CSI__V1__NODE_SERVICE_CAPABILITY__TYPE_RPC;
-    one.rpc = &rpc;
+    for (size_t i = 0; i < SL_COUNT(types); i++) {
+        rpcs[i] = (Csi__V1__NodeServiceCapability__RPC)CSI__V1__NODE_SERVICE_CAPABILITY__RPC__INIT;
+        rpcs[i].type = types[i];
+        all[i] = (Csi__V1__NodeServiceCapability)CSI__V1__NODE_SERVICE_CAPABILITY__INIT;
+        all[i].type_case = CSI__V1__NODE_SERVICE_CAPABILITY__TYPE_RPC;
+        all[i].rpc = &rpcs[i];
+        list[i] = &all[i];
+    }
     answer.n_capabilities = SL_COUNT(list);
     answer.capabilities = list;
     return sl_csi_respond(call, &answer.base, err);

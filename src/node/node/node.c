@@ -6,6 +6,7 @@
  */
 #include "node.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/statfs.h>
@@ -14,6 +15,7 @@
 #include "cgroup.h"
 #include "log.h"
 #include "node_tmpfs.h"
+#include "selinux_label.h"
 
 enum {
     READER_MEMORY_BYTES = 48 * 1024 * 1024, /* of all loads together, where a spec does not say */
@@ -211,6 +213,17 @@ static void warn_of_disk(const char *directory)
                directory);
 }
 
+/* Of volumes in memory that somebody else mounted. */
+static void warn_of_label(const struct sl_node_spec *spec)
+{
+    sl_autoclose int fd = spec->csi.enabled && !spec->tmpfs.path
+                              ? open(spec->directory, O_PATH | O_DIRECTORY | O_CLOEXEC)
+                              : -1;
+    if (fd >= 0)
+        sl_selinux_check(fd, spec->directory, sl_selinux_label(spec),
+                         "mount its tmpfs with that label, by the option context=");
+}
+
 struct sl_node *sl_node_open(struct sl_node_config *config, const struct sl_node_opening *opening,
                              struct sl_err *err)
 {
@@ -221,13 +234,15 @@ struct sl_node *sl_node_open(struct sl_node_config *config, const struct sl_node
     pthread_mutex_init(&node->lock, NULL);
     take_prefixes(node, &config->spec.pool.uri_prefixes);
     node->loads_at_once = (unsigned)config->spec.loads_at_once;
-    if (sl_node_rights_set(&node->rights, &config->spec.control, err) < 0 ||
+    if ((config->spec.tmpfs.path && !(node->tmpfs = sl_strdup(config->spec.tmpfs.path, err))) ||
+        sl_node_rights_set(&node->rights, &config->spec.control, err) < 0 ||
         sl_node_tmpfs_mount(&config->spec, err) < 0 ||
         !(node->directory = sl_directory_holder_open(config->spec.directory, err)) ||
         !(node->pool = sl_pool_holder_new(config->spec.pool.directory, err)) ||
         !(node->gpus = sl_gpu_holders_new(err)))
         return NULL;
     warn_of_disk(config->spec.directory);
+    warn_of_label(&config->spec);
     const struct sl_registry_config registry = {.budget_bytes = budget_of(&config->spec),
                                                 .loads_at_once = node->loads_at_once};
     node->registry = sl_registry_new(&registry, err);
@@ -257,6 +272,7 @@ void sl_node_free(struct sl_node *node)
         free(node->locked.uri_prefixes.items[i]);
     free(node->locked.uri_prefixes.items);
     pthread_mutex_destroy(&node->lock);
+    free(node->tmpfs);
     free(node);
 }
 
@@ -266,12 +282,11 @@ void sl_node_reload(struct sl_node *node, struct sl_node_config *config)
     if (sl_node_rights_set(&node->rights, &config->spec.control, &why) < 0)
         sl_log(SL_LOG_ERROR, "the rights of the new config are not taken: %s", why.message);
     take_prefixes(node, &config->spec.pool.uri_prefixes);
-    uint64_t budget = budget_of(&config->spec);
-    struct sl_registry_counts before;
-    sl_registry_counts(node->registry, &before);
-    if (budget > before.budget_bytes)
-        sl_registry_set_budget(node->registry, budget); /* the new models may need it */
+    if (node->tmpfs)
+        sl_node_tmpfs_grow(&config->spec, node->tmpfs);
+    sl_registry_hold(node->registry, true); /* until it is known what is pinned, and the budget */
     take_config(node, config);
-    sl_registry_set_budget(node->registry, budget); /* now it is known what is pinned */
+    sl_registry_set_budget(node->registry, budget_of(&config->spec));
     sl_gpu_holders_set_budget(node->gpus, config->spec.pool.gpu_budget_bytes);
+    sl_registry_hold(node->registry, false);
 }

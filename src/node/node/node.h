@@ -22,6 +22,7 @@ struct sl_node {
     struct sl_gpu_holders *gpus;
     struct sl_node_rights rights;
     unsigned loads_at_once;
+    char *tmpfs; /* that it mounts; NULL: none */
     pthread_mutex_t lock;
     struct {
         struct sl_list uri_prefixes;

@@ -13,6 +13,7 @@
 #include "log.h"
 #include "node_pool_rights.h"
 #include "node_socket.h"
+#include "selinux_label.h"
 
 enum { POOL_BACKLOG = 512, ATTACH_SLOTS = 1024 };
 
@@ -435,9 +436,12 @@ static void take_deposits(struct sl_node_pool *pool, const struct sl_node_spec *
 static int listen_at_path(struct sl_node_pool *pool, const struct sl_node_spec *spec, int *fd,
                           struct sl_err *err)
 {
-    const struct sl_node_socket_options socket = {spec->pool.socket, SOCK_SEQPACKET, POOL_BACKLOG,
+    const struct sl_node_socket_options socket = {spec->pool.socket,
+                                                  SOCK_SEQPACKET,
+                                                  POOL_BACKLOG,
                                                   pool->door.mode,
-                                                  spec->pool.group ? pool->door.gid : UINT32_MAX};
+                                                  spec->pool.group ? pool->door.gid : UINT32_MAX,
+                                                  sl_selinux_label(spec)};
     if (sl_node_socket_open(&socket, &pool->socket, err) < 0)
         return -1;
     *fd = pool->socket.fd;

@@ -17,6 +17,7 @@
 
 #include "log.h"
 #include "node_folder.h"
+#include "selinux_label.h"
 #include "tree.h"
 
 #define BOUND "socket"
@@ -75,6 +76,7 @@ static int bind_closed(int closed_fd, const struct sl_node_socket_options *optio
         fstatat(closed_fd, BOUND, &status, AT_SYMLINK_NOFOLLOW) < 0)
         return fail_listen(err, errno, options->path);
     at->inode = status.st_ino;
+    sl_selinux_give(closed_fd, BOUND, options->path, options->selinux_label);
     return 0;
 }
 

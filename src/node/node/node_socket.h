@@ -20,7 +20,8 @@ struct sl_node_socket_options {
     int type; /* SOCK_STREAM, SOCK_SEQPACKET */
     int backlog;
     unsigned mode;
-    unsigned group; /* UINT32_MAX leaves it */
+    unsigned group;            /* UINT32_MAX leaves it */
+    const char *selinux_label; /* NULL leaves it; a kernel that refuses it is a warning */
 };
 /**
  * Listen at a path, whose folder is made. It appears there with its mode and group, so nobody comes

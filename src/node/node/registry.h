@@ -42,6 +42,9 @@ void sl_registry_stop(struct sl_registry *registry);
 /** Of residents on the host. What is over it, and nobody uses, goes, by a thread of the registry.
  */
 void sl_registry_set_budget(struct sl_registry *registry, uint64_t budget_bytes);
+/** While held, no load begins: of what is changed meanwhile none is done by half. Loads that run go
+ * on. */
+void sl_registry_hold(struct sl_registry *registry, bool held);
 /** The same of residents on cuda:`ordinal`; 0 unless set. */
 void sl_registry_set_gpu_budget(struct sl_registry *registry, unsigned ordinal,
                                 uint64_t budget_bytes);

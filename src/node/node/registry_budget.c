@@ -496,6 +496,14 @@ void sl_registry_set_budget(struct sl_registry *registry, uint64_t budget_bytes)
     registry_update_gauges(registry);
 }
 
+void sl_registry_hold(struct sl_registry *registry, bool held)
+{
+    SL_LOCKED(&registry->lock);
+    registry->locked.held = held;
+    if (!held)
+        pthread_cond_broadcast(&registry->work);
+}
+
 void sl_registry_set_gpu_budget(struct sl_registry *registry, unsigned ordinal,
                                 uint64_t budget_bytes)
 {

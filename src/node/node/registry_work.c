@@ -42,7 +42,7 @@ static struct model *take_queued(struct sl_registry *registry)
     struct model **at = &registry->locked.queue;
     while (*at && !has_place(registry, *at))
         at = &(*at)->queue_next;
-    struct model *model = *at;
+    struct model *model = registry->locked.held ? NULL : *at;
     if (!model)
         return NULL;
     *at = model->queue_next;

@@ -123,6 +123,7 @@ static void warn_of_restart(const struct sl_node_spec *old, const struct sl_node
         {"tmpfs", same_text(old->tmpfs.path, new->tmpfs.path) &&
                       old->tmpfs.huge == new->tmpfs.huge &&
                       old->tmpfs.size_bytes == new->tmpfs.size_bytes},
+        {"selinuxLabel", same_text(old->selinux_label, new->selinux_label)},
         {"loadsAtOnce", old->loads_at_once == new->loads_at_once},
         {"listen", same_text(old->listen, new->listen)},
         {"control.socket", same_text(old->control.socket, new->control.socket)},

@@ -11,5 +11,11 @@
  * that the mount would hide. A size that the kernel refuses to an existing one is a warning.
  */
 int sl_node_tmpfs_mount(const struct sl_node_spec *spec, struct sl_err *err);
+/**
+ * Make the one at path, which is mounted, as large as a new config's budget wants, if its size
+ * follows the budget. It gets smaller at the next start alone: what is to go from it may still be
+ * there. A size that the kernel refuses is a warning.
+ */
+void sl_node_tmpfs_grow(const struct sl_node_spec *spec, const char *path);
 
 #endif

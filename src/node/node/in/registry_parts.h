@@ -165,7 +165,7 @@ struct sl_registry {
         struct model *queue, **queue_end;
         uint64_t budgets[SL_SPACES_MAX]; /* of the spaces of holders */
         uint32_t opened;                 /* GPUs whose budgets were set: their spaces */
-        bool stopping;
+        bool stopping, held;
         unsigned dropping; /* drops under way */
         struct left *left;
         bool look_at_left; /* now */
