@@ -74,10 +74,9 @@ static int found(void *arg, struct sl_node *node, struct sl_err *err)
     return c->volumes ? 0 : -1;
 }
 
-void volume_case_open(struct volume_case *c)
+static void read_config(struct volume_case *c, struct sl_node_config *config)
 {
     char text[12288];
-    struct sl_node_config config;
     sl_autobuf complaints = SL_BUF_INIT(1 << 20);
     int bytes =
         snprintf(text, sizeof(text),
@@ -88,12 +87,26 @@ void volume_case_open(struct volume_case *c)
     ck_assert_int_eq(sl_tree_write(c->scratch, "node.yaml", text, strlen(text), NULL), 0);
     snprintf(text, sizeof(text), "%s/node.yaml", c->path);
     c->err = (struct sl_err)SL_ERR_INIT;
-    ck_assert_msg(sl_node_config_read(text, &config, &complaints, &c->err) == 0, "%s",
+    ck_assert_msg(sl_node_config_read(text, config, &complaints, &c->err) == 0, "%s",
                   c->err.message);
+}
+
+void volume_case_open(struct volume_case *c)
+{
+    struct sl_node_config config;
+    read_config(c, &config);
     c->volumes = (void *)&config;
     const struct sl_node_opening opening = {.found = found, .arg = c};
     c->node = sl_node_open(&config, &opening, &c->err);
     ck_assert_msg(c->node, "%s", c->err.message);
+    sl_node_config_release(&config);
+}
+
+void volume_case_reload(struct volume_case *c)
+{
+    struct sl_node_config config;
+    read_config(c, &config);
+    sl_node_reload(c->node, &config);
     sl_node_config_release(&config);
 }
 

@@ -32,6 +32,8 @@ void volume_case_release(struct volume_case *c);
     "}\nsource: {uri: \"" uri "\"}\n"
 /** Open node and volumes with keys, csi and models. */
 void volume_case_open(struct volume_case *c);
+/** Other models, as by SIGHUP. */
+void volume_case_reload(struct volume_case *c);
 /** They end as by SIGTERM: what is mounted stays. */
 void volume_case_end(struct volume_case *c);
 /** Make the folders of a pod, and tell the target of its volume. */
