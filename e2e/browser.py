@@ -127,7 +127,7 @@ class Browser:
         return [event["params"]["request"]["url"] for event in self.events if event["method"] == "Network.requestWillBeSent"]
 
     def hosts(self):
-        return {url.split("/")[2] for url in self.urls() if "://" in url}
+        return {url.split("/")[2] for url in self.urls() if "://" in url and not url.startswith(("data:", "blob:"))}
 
     def axe(self):
         """What axe-core finds wrong, as 'rule: element'; incomplete findings are none."""
