@@ -8,11 +8,28 @@ import subprocess
 import tempfile
 import time
 
-from harness import Skip
+from harness import CACHE, Skip, need_program, run_client
 
 FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
          "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage", "--hide-scrollbars", "--remote-debugging-pipe"]
 PATIENCE = 120
+AXE = "axe-core@4.14.1"
+KEYS = {"Tab": 9, "Enter": 13, "Escape": 27}
+TABS_MAX = 200
+
+
+def axe_script():
+    """axe-core, from npm once."""
+    folder = os.path.join(CACHE, AXE.replace("@", "-"))
+    path = os.path.join(folder, "node_modules", "axe-core", "axe.min.js")
+    if not os.path.exists(path):
+        npm = need_program("npm")
+        os.makedirs(folder, exist_ok=True)
+        done = run_client([npm, "install", "--no-audit", "--no-fund", "--prefix", folder, AXE], timeout=900)
+        if done.returncode or not os.path.exists(path):
+            raise Skip(f"npm install {AXE}: {done.stderr.strip()[-200:]}")
+    with open(path, encoding="utf-8") as file:
+        return file.read()
 
 
 class Browser:
@@ -105,7 +122,28 @@ class Browser:
         return [event for event in self.events
                 if event["method"] in ("Runtime.exceptionThrown", "Runtime.consoleAPICalled", "Log.entryAdded")]
 
-    def hosts(self):
+    def urls(self):
         """Of every request of the page."""
-        urls = [event["params"]["request"]["url"] for event in self.events if event["method"] == "Network.requestWillBeSent"]
-        return {url.split("/")[2] for url in urls if "://" in url}
+        return [event["params"]["request"]["url"] for event in self.events if event["method"] == "Network.requestWillBeSent"]
+
+    def hosts(self):
+        return {url.split("/")[2] for url in self.urls() if "://" in url and not url.startswith(("data:", "blob:"))}
+
+    def axe(self):
+        """What axe-core finds wrong, as 'rule: element'; incomplete findings are none."""
+        if not self.value("!!window.axe"):
+            self.value(axe_script() + "; 0")
+        return self.value("axe.run(document, {resultTypes: ['violations']}).then((found) => found.violations.map("
+                          "(one) => one.id + ': ' + one.nodes.slice(0, 3).map((node) => node.html.slice(0, 120)).join(' | ')))")
+
+    def key(self, name):
+        for kind in ("keyDown", "keyUp"):
+            text = {"text": "\r"} if name == "Enter" and kind == "keyDown" else {}
+            self.ask("Input.dispatchKeyEvent", type=kind, key=name, code=name, windowsVirtualKeyCode=KEYS[name], **text)
+
+    def tab_to(self, expression):
+        for _ in range(TABS_MAX):
+            if self.value(expression):
+                return
+            self.key("Tab")
+        raise AssertionError(f"Tab never came to where {expression}")

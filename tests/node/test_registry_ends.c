@@ -185,6 +185,29 @@ SL_TEST(it_is_ready_when_every_model_of_the_config_was_there)
     ck_assert_uint_eq(expected, 1);
 }
 
+SL_TEST(the_queue_is_shown_in_its_order_with_reasons)
+{
+    struct sl_json json;
+    const char *names[] = {"a", "b", "c", "d", "y", "x"}; /* four are loaded at once */
+    fake.gated = true;
+    for (size_t i = 0; i < SL_COUNT(names); i++) {
+        define_config(names[i], 1, 1, false, true);
+        if (i == 3)
+            await_admitted(4);
+    }
+    sl_json_init(&json, 1 << 20);
+    sl_json_object(&json);
+    sl_registry_json(registry, &json);
+    sl_json_end(&json);
+    const char *text = sl_json_text(&json, &err);
+    ck_assert_msg(strstr(text, "\"queue\":[{\"name\":\"y\",\"reason\":\"all 4 places for loads are "
+                               "taken\"},{\"name\":\"x\","),
+                  "%s", text);
+    sl_json_release(&json);
+    permit(SL_COUNT(names));
+    sl_registry_settle(registry);
+}
+
 SL_TEST(what_people_see_is_json)
 {
     struct sl_json json;

@@ -314,6 +314,10 @@ SL_TEST(a_directory_is_listed_for_people_and_programs)
     ck_assert_ptr_nonnull(strstr(reply.body, "<a href=\"%3Cb%3E%26%22\">&lt;b&gt;&amp;&quot;</a>"));
     ck_assert_ptr_null(strstr(reply.body, "sluice/"));
     ck_assert_ptr_null(strstr(reply.body, "../"));
+    ck_assert_ptr_nonnull(strstr(reply.body, "<style>\n:root {"));
+    const char *policy = http_header(&reply, "Content-Security-Policy");
+    ck_assert_ptr_nonnull(strstr(policy, "default-src 'none'; style-src 'sha256-"));
+    ck_assert_ptr_null(strstr(policy, "script-src"));
     http_release(&reply);
     ck_assert_int_eq(ask("/", "Accept: application/json\r\n", &reply), 200);
     json_t *json = sl_json_parse(reply.body, reply.bytes, "listing", &err);

@@ -223,6 +223,23 @@ SL_TEST(the_page_loads_nothing_from_elsewhere)
     http_release(&reply);
 }
 
+SL_TEST(a_page_learns_what_serves_it_and_what_came_before)
+{
+    json_t *json = get_json("/v1/status", 200);
+    char host[256] = "";
+    gethostname(host, sizeof(host) - 1);
+    ck_assert_str_eq(sl_json_get_string(json, "node"), host);
+    ck_assert_str_eq(sl_json_get_string(json, "version"), SLUICE_VERSION);
+    ck_assert_str_eq(sl_json_get_string(json, "serves"), "loads");
+    ck_assert_str_eq(sl_json_get_string(json, "changes"), "off");
+    ck_assert(json_is_number(json_object_get(json, "uptime_seconds")));
+    json_decref(json);
+    json = get_json("/v1/history", 200);
+    ck_assert_uint_eq(sl_json_get_uint(json, "step_seconds", 0), 2);
+    ck_assert(json_is_array(json_object_get(json, "bytes")));
+    json_decref(json);
+}
+
 /* ---- events --------------------------------------------------------------------------------- */
 
 static void read_until(int fd, const char *text, char *all, size_t capacity)

@@ -266,6 +266,19 @@ SL_TEST(a_socket_that_somebody_serves_is_left_alone)
     expect(local(), "GET", "/healthz", "", NULL, 200, "ok");
 }
 
+SL_TEST(who_asks_learns_what_it_may_change)
+{
+    const char *wrong = "Authorization: Bearer 0123456789abcdee\r\n";
+    expect(far(), "GET", "/v1/status", "", NULL, 200, "\"changes\":\"token\"");
+    expect(far(), "GET", "/v1/status", wrong, NULL, 200, "\"changes\":\"token\"");
+    expect(far(), "GET", "/v1/status", BEARER, NULL, 200, "\"changes\":\"allowed\"");
+    expect(local(), "GET", "/v1/status", "", NULL, 200, "\"changes\":\"allowed\"");
+    expect(local(), "GET", "/v1/status", "", NULL, 200, "\"serves\":\"node\"");
+    close_node();
+    open_node(false);
+    expect(far(), "GET", "/v1/status", BEARER, NULL, 200, "\"changes\":\"off\"");
+}
+
 SL_TEST(readiness_is_that_of_the_config)
 {
     expect(far(), "GET", "/readyz", "", NULL, 200, "\"published\":1");

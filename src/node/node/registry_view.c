@@ -283,6 +283,27 @@ static int compare_models(const void *a, const void *b)
     return strcmp((*left)->name, (*right)->name);
 }
 
+/* Those that wait for a load, in their order, and why each does. */
+static void write_queue(struct sl_json *json, const struct sl_registry *registry)
+{
+    char reason[REASON_BYTES];
+    sl_json_key(json, "queue");
+    sl_json_array(json);
+    for (const struct model *at = registry->locked.queue; at; at = at->queue_next) {
+        if (registry_has_place(registry, at))
+            snprintf(reason, sizeof(reason), "all %u places for loads are taken",
+                     registry->loads_at_once);
+        else
+            snprintf(reason, sizeof(reason), "user %" PRIu32 " has all places that it may take",
+                     at->asked_by);
+        sl_json_object(json);
+        sl_json_key_string(json, "name", at->name);
+        sl_json_key_string(json, "reason", reason);
+        sl_json_end(json);
+    }
+    sl_json_end(json);
+}
+
 void sl_registry_json(struct sl_registry *registry, struct sl_json *json)
 {
     SL_LOCKED(&registry->lock);
@@ -299,6 +320,7 @@ void sl_registry_json(struct sl_registry *registry, struct sl_json *json)
     sl_json_key_uint(json, "budget_bytes", registry->locked.budgets[SL_SPACE_HOST]);
     write_gpus(json, registry);
     write_left(json, registry);
+    write_queue(json, registry);
     sl_json_key(json, "models");
     sl_json_array(json);
     for (size_t i = 0; i < count; i++)

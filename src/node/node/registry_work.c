@@ -23,7 +23,7 @@ void registry_queue(struct sl_registry *registry, struct model *model)
 
 /* One user has half of the places for what it asks for by URI, and all users leave one for models
  * that have names, so that sources which do not answer hold up nobody else. */
-static bool has_place(const struct sl_registry *registry, const struct model *wanting)
+bool registry_has_place(const struct sl_registry *registry, const struct model *wanting)
 {
     unsigned own = 0, all = 0, places = registry->loads_at_once;
     if (!wanting->passing || !wanting->limited)
@@ -40,7 +40,7 @@ static bool has_place(const struct sl_registry *registry, const struct model *wa
 static struct model *take_queued(struct sl_registry *registry)
 {
     struct model **at = &registry->locked.queue;
-    while (*at && !has_place(registry, *at))
+    while (*at && !registry_has_place(registry, *at))
         at = &(*at)->queue_next;
     struct model *model = registry->locked.held ? NULL : *at;
     if (!model)

@@ -357,12 +357,19 @@ static void on_log(void *arg, const char *format, va_list args)
 
 /* ---- the ticker ----------------------------------------------------------------------------- */
 
+static void note_history(struct sl_web *web)
+{
+    SL_LOCKED(&web->lock);
+    sl_history_note(&web->locked.history, sl_now_ns());
+}
+
 static void *tick(void *arg)
 {
     struct sl_web *web = arg;
     bool clients = false;
     while (sl_sleep_ms(clients ? TICK_MS : IDLE_TICK_MS, web->stop, NULL) == 0) {
         clients = events_tick(web->events);
+        note_history(web);
         drop_late(web);
     }
     return NULL;
@@ -406,6 +413,14 @@ static int start_daemon(struct sl_web *web, const struct sl_web_config *config, 
                    web->is_control ? config->control->path : config->listen);
 }
 
+static void name_node(struct sl_web *web, const char *name)
+{
+    if (name)
+        snprintf(web->node_name, sizeof(web->node_name), "%s", name);
+    else if (gethostname(web->node_name, sizeof(web->node_name) - 1) < 0)
+        snprintf(web->node_name, sizeof(web->node_name), "localhost");
+}
+
 struct sl_web *sl_web_start(const struct sl_web_config *config, struct sl_err *err)
 {
     SL_AUTO(sl_web) web = sl_alloc(sizeof(*web), err);
@@ -418,7 +433,10 @@ struct sl_web *sl_web_start(const struct sl_web_config *config, struct sl_err *e
     web->is_control = config->control;
     web->idle_seconds = config->idle_seconds ? config->idle_seconds : WEB_IDLE_SECONDS;
     pthread_mutex_init(&web->lock, NULL);
-    web_page_policy(web->page_policy, sizeof(web->page_policy));
+    web_page_policies(web);
+    name_node(web, config->node_name);
+    web->began_ns = sl_now_ns();
+    note_history(web);
     if (config->share_directory && web_share_open(web, config, err) < 0)
         return NULL;
     web->connections_max = connections_max(web->share_fd >= 0);

@@ -33,6 +33,7 @@ struct sl_web_config {
     struct sl_web_beside beside;         /* with a node; its arg outlives the server */
     const struct sl_web_socket *control; /* not NULL: listen there instead */
     int listen_fd;         /* > 0: a socket that listens already, taken, whatever comes of it */
+    const char *node_name; /* shown to people; copied; NULL: the name of the machine */
     unsigned idle_seconds; /* for a client to send its next request; 0 is 30 */
 };
 /** Starts its threads; the node outlives them. Blocks while the name of a host is looked up.

@@ -73,8 +73,8 @@ static struct answer *answer_new(struct sl_web *web, struct sl_buf *buf)
     return NULL;
 }
 
-enum MHD_Result web_send_buf(const struct request *request, int status, const char *type,
-                             struct sl_buf *buf)
+static enum MHD_Result send_buf(const struct request *request, int status, const char *type,
+                                const char *policy, struct sl_buf *buf)
 {
     struct answer *answer = answer_new(request->web, buf);
     if (!answer)
@@ -87,8 +87,21 @@ enum MHD_Result web_send_buf(const struct request *request, int status, const ch
         return MHD_NO;
     }
     MHD_add_response_header(response, "Content-Type", type);
+    if (policy)
+        MHD_add_response_header(response, "Content-Security-Policy", policy);
     web_bound_socket(request, false);
     return web_queue(request, status, response);
+}
+
+enum MHD_Result web_send_buf(const struct request *request, int status, const char *type,
+                             struct sl_buf *buf)
+{
+    return send_buf(request, status, type, NULL, buf);
+}
+
+enum MHD_Result web_send_html(const struct request *request, const char *policy, struct sl_buf *buf)
+{
+    return send_buf(request, 200, "text/html; charset=utf-8", policy, buf);
 }
 
 enum MHD_Result web_send_json(const struct request *request, int status, struct sl_json *json)

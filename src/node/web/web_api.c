@@ -308,18 +308,28 @@ static enum MHD_Result one_model(const struct request *request, const char *name
 
 /* ---- the table ------------------------------------------------------------------------------ */
 
+#define WEB_CHANGE(method, path, name, verb, allow, body, run, does)
 static const struct {
     const char *path; /* without the slash in front */
     enum MHD_Result (*answer)(const struct request *request);
 } routes[] = {
-    {"", web_page_answer},      {"healthz", healthz},         {"readyz", readyz},
-    {"startupz", startupz},     {"metrics", metrics},         {"v1/loads", loads},
-    {"v1/models", list_models}, {"v1/events", events_answer},
+#define WEB_ROUTE(path, answer, is) {path, answer},
+#define WEB_NAMED_ROUTE(path, name, answer, is)
+#include "web_routes.def"
+#undef WEB_ROUTE
+#undef WEB_NAMED_ROUTE
 };
 static const struct {
     const char *path;
     enum MHD_Result (*answer)(const struct request *request, const char *name);
-} named_routes[] = {{"v1/loads/", one_load}, {"v1/models/", one_model}};
+} named_routes[] = {
+#define WEB_ROUTE(path, answer, is)
+#define WEB_NAMED_ROUTE(path, name, answer, is) {path, answer},
+#include "web_routes.def"
+#undef WEB_ROUTE
+#undef WEB_NAMED_ROUTE
+};
+#undef WEB_CHANGE
 
 enum MHD_Result web_api_answer(const struct request *request, bool *found)
 {

@@ -14,8 +14,10 @@
 #include "web_parts.h"
 
 struct control {
-    const char *verb; /* of the path, behind the name; "" for the name itself */
     const char *method;
+    const char *path; /* up to the name, if there is one */
+    const char *name; /* "": there is none */
+    const char *verb; /* of the path, behind the name; "" for the name itself */
     const char *allow;
     bool body;
     enum MHD_Result (*run)(const struct request *request, const char *name,
@@ -120,48 +122,81 @@ static enum MHD_Result forget(const struct request *request, const char *name,
 
 /* ---- routes --------------------------------------------------------------------------------- */
 
-static const struct control loads = {"", "POST", "GET, HEAD, POST", true, load_new};
-static const struct control verbs[] = {
-    {"", "DELETE", "DELETE, GET, HEAD", false, forget},
-    {"load", "POST", "POST", false, load_again},
-    {"evict", "POST", "POST", false, evict},
-    {"pin", "POST", "POST", false, pin},
-    {"unpin", "POST", "POST", false, unpin},
+static const struct control controls[] = {
+#define WEB_ROUTE(path, answer, is)
+#define WEB_NAMED_ROUTE(path, name, answer, is)
+#define WEB_CHANGE(method, path, name, verb, allow, body, run, does)                               \
+    {method, path, name, verb, allow, body, run},
+#include "web_routes.def"
+#undef WEB_ROUTE
+#undef WEB_NAMED_ROUTE
+#undef WEB_CHANGE
 };
+
+static bool is_at(const struct control *control, const char *path, char name[64])
+{
+    size_t begin = strlen(control->path);
+    if (!*control->name)
+        return strcmp(path, control->path) == 0;
+    if (strncmp(path, control->path, begin) != 0)
+        return false;
+    const char *rest = path + begin;
+    size_t bytes = strcspn(rest, "/");
+    if (!bytes || bytes >= 64 || strcmp(rest[bytes] ? rest + bytes + 1 : "", control->verb) != 0)
+        return false;
+    snprintf(name, 64, "%.*s", (int)bytes, rest);
+    return true;
+}
 
 /* NULL: no such path. name: of the model, "" for a path without one. */
 static const struct control *find_route(const char *url, char name[64])
 {
-    static const char models[] = "v1/models/";
     char path[SL_WEB_PATH_BYTES];
     *name = 0;
     if (sl_web_path_decode(url, path) != 0)
         return NULL;
-    if (strcmp(path, "v1/loads") == 0 || strcmp(path, "v1/models") == 0)
-        return &loads;
-    if (strncmp(path, models, sizeof(models) - 1) != 0)
-        return NULL;
-    const char *rest = path + sizeof(models) - 1;
-    size_t bytes = strcspn(rest, "/");
-    if (!bytes || bytes >= 64)
-        return NULL;
-    snprintf(name, 64, "%.*s", (int)bytes, rest);
-    const char *verb = rest[bytes] ? rest + bytes + 1 : "";
-    for (size_t i = 0; i < SL_COUNT(verbs); i++)
-        if (strcmp(verb, verbs[i].verb) == 0)
-            return &verbs[i];
+    for (size_t i = 0; i < SL_COUNT(controls); i++)
+        if (is_at(&controls[i], path, name))
+            return &controls[i];
     return NULL;
 }
 
 /* ---- rights --------------------------------------------------------------------------------- */
 
-static enum MHD_Result refuse_peer(const struct request *request, bool *refused)
+static enum sl_node_token judge_token(const struct request *request, bool *bearer)
+{
+    const char *header = web_header(request, "Authorization");
+    *bearer = header && strncasecmp(header, "Bearer ", 7) == 0;
+    return sl_node_rights_token(&request->web->node->rights, *bearer ? header + 7 : "");
+}
+
+static bool peer_may(const struct request *request, struct sl_peer *peer, bool *known)
 {
     const union MHD_ConnectionInfo *info =
         MHD_get_connection_info(request->connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+    *known = info && sl_peer_find(info->connect_fd, peer, NULL) == 0;
+    return *known && sl_node_rights_user(&request->web->node->rights, peer);
+}
+
+const char *web_control_changes(const struct request *request)
+{
+    bool sent;
     struct sl_peer peer = {0};
-    bool known = info && sl_peer_find(info->connect_fd, &peer, NULL) == 0;
-    bool may = known && sl_node_rights_user(&request->web->node->rights, &peer);
+    if (!request->web->node)
+        return "off";
+    if (request->web->is_control) {
+        bool may = peer_may(request, &peer, &sent);
+        sl_peer_release(&peer);
+        return may ? "allowed" : "off";
+    }
+    enum sl_node_token token = judge_token(request, &sent);
+    return token == SL_NODE_TOKEN_GOOD ? "allowed" : token == SL_NODE_TOKEN_NONE ? "off" : "token";
+}
+
+static enum MHD_Result refuse_peer(const struct request *request, bool *refused)
+{
+    struct sl_peer peer = {0};
+    bool known, may = peer_may(request, &peer, &known);
     uint32_t uid = peer.uid;
     sl_peer_release(&peer);
     if (!known)
@@ -177,9 +212,8 @@ static enum MHD_Result refuse_peer(const struct request *request, bool *refused)
 
 static enum MHD_Result refuse_token(const struct request *request, bool *refused)
 {
-    const char *header = web_header(request, "Authorization");
-    bool bearer = header && strncasecmp(header, "Bearer ", 7) == 0;
-    switch (sl_node_rights_token(&request->web->node->rights, bearer ? header + 7 : "")) {
+    bool bearer;
+    switch (judge_token(request, &bearer)) {
     case SL_NODE_TOKEN_GOOD:
         *refused = false;
         return MHD_YES;

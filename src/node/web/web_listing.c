@@ -116,30 +116,49 @@ static int put_row(struct sl_buf *out, const struct entry *entry, struct sl_err 
     if (sl_buf_text(out, "<tr><td><a href=\"", err) < 0 || put_escaped(out, entry->name, err) < 0 ||
         sl_buf_printf(out, err, "%s\">", slash) < 0 || put_html(out, entry->name, err) < 0)
         return -1;
-    return sl_buf_printf(out, err, "%s</a></td><td>%s</td><td>%s</td></tr>\n", slash, size,
-                         sl_web_date(entry->modified, date));
+    return sl_buf_printf(out, err, "%s</a></td><td class=\"number\">%s</td><td>%s</td></tr>\n",
+                         slash, size, sl_web_date(entry->modified, date));
+}
+
+/* The path is shown as it was sent: escaped for URLs, then for HTML. */
+static int put_head(struct sl_buf *out, const struct request *request, struct sl_err *err)
+{
+    struct web_text style = web_page_style();
+    if (sl_buf_printf(out, err,
+                      "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\">"
+                      "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">"
+                      "<meta name=\"color-scheme\" content=\"light dark\">"
+                      "<link rel=\"icon\" href=\"data:,\"><title>Files of ") < 0 ||
+        put_html(out, request->web->node_name, err) < 0 ||
+        sl_buf_printf(out, err,
+                      " · sluice</title><style>%.*s</style></head><body class=\"listing\"><header>"
+                      "<h1>sluice</h1><span class=\"facts\">version %s</span></header><main><h2>",
+                      style.bytes, style.text, SLUICE_VERSION) < 0 ||
+        put_html(out, request->url, err) < 0)
+        return -1;
+    return sl_buf_text(out,
+                       "</h2>\n<table><thead><tr><th scope=\"col\">Name</th>"
+                       "<th scope=\"col\" class=\"number\">Size</th>"
+                       "<th scope=\"col\">Changed</th></tr></thead><tbody>\n",
+                       err);
 }
 
 static enum MHD_Result answer_html(const struct request *request, const struct listing *listing)
 {
     struct sl_err err = SL_ERR_INIT;
     sl_autobuf out = SL_BUF_INIT(WEB_ANSWER_BYTES_MAX);
-    int result = sl_buf_text(&out,
-                             "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\">"
-                             "<meta name=\"color-scheme\" content=\"light dark\">"
-                             "<title>sluice share</title><h1>sluice share</h1>"
-                             "<table cellpadding=\"6\">\n",
+    int result = put_head(&out, request, &err);
+    if (result == 0 && strcmp(request->url, request->web->share_prefix) != 0)
+        result = sl_buf_text(&out, "<tr><td><a href=\"../\">../</a></td><td></td><td></td></tr>\n",
                              &err);
-    if (strcmp(request->url, request->web->share_prefix) != 0)
-        result = sl_buf_text(&out, "<tr><td><a href=\"../\">../</a></td></tr>\n", &err);
     for (size_t i = 0; i < listing->count && result == 0; i++)
         result = put_row(&out, &listing->entries[i], &err);
     if (result == 0)
-        result = sl_buf_text(&out, listing->truncated ? "</table><p>and more</p>\n" : "</table>\n",
-                             &err);
+        result = sl_buf_printf(&out, &err, "</tbody></table>%s</main></body></html>\n",
+                               listing->truncated ? "<p class=\"none\">and more</p>" : "");
     if (result < 0)
         return web_send_error(request, 507, err.kind, 0, "%s", err.message);
-    return web_send_buf(request, 200, "text/html; charset=utf-8", &out);
+    return web_send_html(request, request->web->listing_policy, &out);
 }
 
 static enum MHD_Result answer_json(const struct request *request, const struct listing *listing)

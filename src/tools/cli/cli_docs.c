@@ -157,6 +157,48 @@ static int write_formats(struct sl_buf *out, struct sl_err *err)
     return 0;
 }
 
+static int write_http(struct sl_buf *out, struct sl_err *err)
+{
+    static const char *const answers[][2] = {
+#define WEB_CHANGE(method, path, name, verb, allow, body, run, does)
+#define WEB_ROUTE(path, answer, is)             {path, is},
+#define WEB_NAMED_ROUTE(path, name, answer, is) {path name, is},
+#include "web_routes.def"
+#undef WEB_CHANGE
+#undef WEB_ROUTE
+#undef WEB_NAMED_ROUTE
+    };
+    static const char *const changes[][5] = {
+#define WEB_ROUTE(path, answer, is)
+#define WEB_NAMED_ROUTE(path, name, answer, is)
+#define WEB_CHANGE(method, path, name, verb, allow, body, run, does)                               \
+    {method, path, name, verb, does},
+#include "web_routes.def"
+#undef WEB_CHANGE
+#undef WEB_ROUTE
+#undef WEB_NAMED_ROUTE
+    };
+    if (generated(out, "HTTP paths", "http", err) < 0 ||
+        sl_buf_text(out,
+                    "Who answers them, errors and limits: [what sluice answers over "
+                    "HTTP](../http.md).\n\n| path | answer |\n| --- | --- |\n",
+                    err) < 0)
+        return -1;
+    for (size_t i = 0; i < SL_COUNT(answers); i++)
+        if (sl_buf_printf(out, err, "| `/%s` | %s |\n", answers[i][0], answers[i][1]) < 0)
+            return -1;
+    if (sl_buf_text(out,
+                    "\n## Requests that change something\n\n| request | does |\n| --- | --- |\n",
+                    err) < 0)
+        return -1;
+    for (size_t i = 0; i < SL_COUNT(changes); i++)
+        if (sl_buf_printf(out, err, "| `%s /%s%s%s%s` | %s |\n", changes[i][0], changes[i][1],
+                          changes[i][2], *changes[i][3] ? "/" : "", changes[i][3],
+                          changes[i][4]) < 0)
+            return -1;
+    return 0;
+}
+
 /* ---- commands and options ------------------------------------------------------------------- */
 
 static int flag_table(struct sl_buf *out, const struct sl_command *command,
@@ -273,12 +315,14 @@ static const struct page {
     {"sources", "reference/sources.md", write_sources},
     {"formats", "reference/formats.md", write_formats},
     {"options", "reference/options.md", write_options},
+    {"http", "reference/http.md", write_http},
     {"man", "man/sluice.1", write_man_overview},
 };
 
 const char *sl_cli_topics(void)
 {
-    return "spec, schema, node, commands, errors, metrics, sources, formats, options, man, all";
+    return "spec, schema, node, commands, errors, metrics, sources, formats, options, http, man, "
+           "all";
 }
 
 static int write_all(struct sl_buf *out, struct sl_err *err)

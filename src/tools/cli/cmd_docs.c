@@ -55,14 +55,15 @@ const struct sl_command sl_cmd_docs = {
     .name = "docs",
     .usage = "sluice docs TOPIC [COMMAND] | --write DIR",
     .summary = "print a page of the reference",
-    .description = "The topics are spec (the YAML file), schema (its JSON schema), commands, "
-                   "errors (and exit codes), metrics, "
-                   "sources, formats, options (flags and environment), man (roff) and all. "
-                   "`commands` and `man` take the name of "
-                   "a command for its page alone.\n\n"
-                   "The pages are written by the tables that parse the spec and the flags, so they "
-                   "cannot say anything else than "
-                   "the program does.",
+    .description =
+        "The topics are spec (the YAML file), schema (its JSON schema), commands, "
+        "errors (and exit codes), metrics, "
+        "sources, formats, options (flags and environment), http (paths), man (roff) and all. "
+        "`commands` and `man` take the name of "
+        "a command for its page alone.\n\n"
+        "The pages are written by the tables that parse the spec and the flags, so they "
+        "cannot say anything else than "
+        "the program does.",
     .examples = "sluice docs spec                            # every key of the spec\n"
                 "sluice docs schema > sluice.schema.json     # for an editor\n"
                 "sluice docs man load | man -l -             # the man page of load",

@@ -235,7 +235,9 @@ static int start_pool(struct server *server, struct sl_err *err)
 static int start_web(struct server *server, struct sl_err *err)
 {
     int fd = sl_systemd_take(&server->sockets, "http");
+    char host[256];
     const struct sl_web_config config = {.listen = listen_address(server),
+                                         .node_name = sl_serve_csi_node_id(&server->csi, host),
                                          .node = server->node,
                                          .beside = sl_serve_csi_beside(&server->csi),
                                          .listen_fd = SL_MAX(fd, 0)};

@@ -17,11 +17,11 @@ int sl_serve_csi_found(void *arg, struct sl_node *node, struct sl_err *err)
     return serve->volumes ? 0 : -1;
 }
 
-static const char *node_id(const struct sl_node_spec_csi *csi, char host[256])
+const char *sl_serve_csi_node_id(const struct sl_serve_csi *serve, char host[256])
 {
     const char *name = getenv("NODE_NAME");
-    if (csi->node_id && *csi->node_id)
-        return csi->node_id;
+    if (serve->spec->csi.node_id && *serve->spec->csi.node_id)
+        return serve->spec->csi.node_id;
     if (name && *name)
         return name;
     memset(host, 0, 256);
@@ -35,7 +35,7 @@ int sl_serve_csi_start(struct sl_serve_csi *serve, struct sl_cancel *stop, struc
     if (!serve->volumes)
         return 0;
     const struct sl_csi_config config = {.driver_name = spec->driver_name,
-                                         .node_id = node_id(spec, host),
+                                         .node_id = sl_serve_csi_node_id(serve, host),
                                          .socket = spec->socket,
                                          .registration = spec->registration,
                                          .version = SLUICE_VERSION,

@@ -204,6 +204,8 @@ struct waiter *registry_take_waiters(struct model *model, bool early, struct res
 
 /** registry_work.c */
 void registry_queue(struct sl_registry *registry, struct model *model);
+/** May a queued model begin as soon as a worker is free? */
+bool registry_has_place(const struct sl_registry *registry, const struct model *wanting);
 /** What the name stands for from now on; the last load went well. */
 void registry_note_current(struct resident *resident);
 /** The last load failed: why, and until when it is not tried again. */

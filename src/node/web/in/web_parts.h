@@ -8,6 +8,7 @@
 #include <stdbool.h>
 
 #include "buf.h"
+#include "history.h"
 #include "json.h"
 #include "node_socket.h"
 #include "thread.h"
@@ -47,6 +48,9 @@ struct sl_web {
     int share_fd;                 /* the shared directory, -1 if none */
     char share_prefix[256];       /* begins and ends with a slash */
     char page_policy[320];        /* Content-Security-Policy of the page */
+    char listing_policy[320];     /* and of listings, which have its style */
+    char node_name[256];
+    uint64_t began_ns;
     struct events *events;
     struct sl_cancel *stop;
     pthread_t ticker;
@@ -58,9 +62,14 @@ struct sl_web {
         size_t unread_bytes;
         bool was_ready; /* for /startupz */
         bool draining;  /* about to end: not ready any more */
+        struct sl_history history;
     } locked;
 };
 
+struct web_text {
+    const char *text;
+    int bytes;
+};
 struct request {
     struct sl_web *web;
     struct MHD_Connection *connection;
@@ -88,6 +97,9 @@ struct MHD_Response *web_empty(void);
 /** Takes buf's bytes; type is a Content-Type. 503 while others leave too many answers unread. */
 enum MHD_Result web_send_buf(const struct request *request, int status, const char *type,
                              struct sl_buf *buf);
+/** The same of a page of HTML, with its Content-Security-Policy. */
+enum MHD_Result web_send_html(const struct request *request, const char *policy,
+                              struct sl_buf *buf);
 /** Takes what json has written. */
 enum MHD_Result web_send_json(const struct request *request, int status, struct sl_json *json);
 /** {"error":{"kind","code","message"}}; retry_seconds 0 is none. */
@@ -111,6 +123,14 @@ int web_listen(const struct sl_web_config *config, struct sl_node_socket *socket
 enum MHD_Result web_control_begin(const struct request *request);
 enum MHD_Result web_control_answer(const struct request *request, const struct sl_buf *body);
 
+/** What may a request with these headers, from this user, change: "off" (there is nothing, or not
+ * at this address), "token" (not without the right one), "allowed". */
+const char *web_control_changes(const struct request *request);
+
+/** web_status.c: what this server is; what has come from sources, until now. */
+enum MHD_Result web_status_answer(const struct request *request);
+enum MHD_Result web_history_answer(const struct request *request);
+
 /** web_node.c: the models of the node. */
 enum MHD_Result web_node_models(const struct request *request);
 enum MHD_Result web_node_model(const struct request *request, int status, const char *name);
@@ -123,7 +143,9 @@ bool web_readiness(struct sl_web *web, struct sl_json *json);
 
 /** web_page.c */
 enum MHD_Result web_page_answer(const struct request *request);
-void web_page_policy(char *policy, size_t capacity);
+void web_page_policies(struct sl_web *web);
+/** Its style, without the tags around it: a constant, which web->listing_policy allows. */
+struct web_text web_page_style(void);
 
 /** web_share.c. `found` false: no such file, nothing was answered; with `must` a 404 is. */
 enum MHD_Result web_share_answer(const struct request *request, bool must, bool *found);

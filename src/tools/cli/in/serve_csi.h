@@ -17,6 +17,8 @@ struct sl_serve_csi {
 int sl_serve_csi_found(void *arg, struct sl_node *node, struct sl_err *err);
 /** Serve the kubelet; stop is raised when it refuses the driver. Nothing unless csi.enabled. */
 int sl_serve_csi_start(struct sl_serve_csi *serve, struct sl_cancel *stop, struct sl_err *err);
+/** What this machine is called: csi.nodeId, NODE_NAME, or its own name, which host takes. */
+const char *sl_serve_csi_node_id(const struct sl_serve_csi *serve, char host[256]);
 /** What /readyz and /v1/models tell of it; the answers are zeroed where there is none. */
 struct sl_web_beside sl_serve_csi_beside(struct sl_serve_csi *serve);
 void sl_serve_csi_reload(struct sl_serve_csi *serve, const struct sl_node_spec *spec);

@@ -1,0 +1,38 @@
+/* What the page's head and its chart show: the server itself, and the bytes of the last hour. */
+#include "thread.h"
+#include "web_parts.h"
+
+static const char *what_is_served(const struct sl_web *web)
+{
+    return web->node ? "node" : web->share_fd >= 0 ? "files" : "loads";
+}
+
+enum MHD_Result web_status_answer(const struct request *request)
+{
+    const struct sl_web *web = request->web;
+    struct sl_json json;
+    sl_json_init(&json, 4096);
+    sl_json_object(&json);
+    sl_json_key_string(&json, "node", web->node_name);
+    sl_json_key_string(&json, "version", SLUICE_VERSION);
+    sl_json_key_string(&json, "serves", what_is_served(web));
+    sl_json_key_double(&json, "uptime_seconds",
+                       (double)(sl_now_ns() - web->began_ns) / (double)SL_NS_PER_S);
+    sl_json_key_string(&json, "changes", web_control_changes(request));
+    sl_json_end(&json);
+    return web_send_json(request, 200, &json);
+}
+
+enum MHD_Result web_history_answer(const struct request *request)
+{
+    struct sl_json json;
+    sl_json_init(&json, WEB_ANSWER_BYTES_MAX);
+    sl_json_object(&json);
+    {
+        SL_LOCKED(&request->web->lock);
+        sl_history_note(&request->web->locked.history, sl_now_ns());
+        sl_history_json(&request->web->locked.history, &json);
+    }
+    sl_json_end(&json);
+    return web_send_json(request, 200, &json);
+}
