@@ -157,8 +157,8 @@ static const struct control *find_route(const char *url, char name[64])
 
 static enum MHD_Result refuse_peer(const struct request *request, bool *refused)
 {
-    const union MHD_ConnectionInfo *info =
-        MHD_get_connection_info(request->connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+    const union MHD_ConnectionInfo *info = sl_libmicrohttpd.get_connection_info(
+        request->connection, MHD_CONNECTION_INFO_CONNECTION_FD);
     struct sl_peer peer = {0};
     bool known = info && sl_peer_find(info->connect_fd, &peer, NULL) == 0;
     bool may = known && sl_node_rights_user(&request->web->node->rights, &peer);
