@@ -17,7 +17,8 @@ SL_TEST(first_readable_file_wins)
 
 SL_TEST(every_way_of_naming_them_is_taken)
 {
-    CURL *easy = curl_easy_init();
+    ck_assert_int_eq(sl_libcurl_open(NULL), 0);
+    CURL *easy = sl_libcurl.easy_init();
     ck_assert_ptr_nonnull(easy);
     unsetenv("SSL_CERT_FILE");
     unsetenv("CURL_CA_BUNDLE");
@@ -38,5 +39,5 @@ SL_TEST(every_way_of_naming_them_is_taken)
     ck_assert_int_eq(sl_ca_use(easy, &choice), CURLE_OK);
     unsetenv("SSL_CERT_DIR");
     unsetenv("SSL_CERT_FILE");
-    curl_easy_cleanup(easy);
+    sl_libcurl.easy_cleanup(easy);
 }

@@ -9,6 +9,7 @@
 #include <semaphore.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -26,7 +27,7 @@ static struct sl_exchange *exchange;
 static const struct sl_connect config = {.stall_seconds = 20, .connect_seconds = 1};
 
 /* A name server that does not answer for one name, and for another when it is told to, tells of two
- * addresses for another, and leads others to where clouds keep keys. */
+ * addresses for others, and leads others to where clouds keep keys. */
 static sem_t answers;
 static bool asked_for_localhost;
 int getaddrinfo(const char *node, const char *service, const struct addrinfo *hints,
@@ -47,9 +48,10 @@ int getaddrinfo(const char *node, const char *service, const struct addrinfo *hi
         return next("100.100.100.200", service, hints, list);
     if (node && strstr(node, "localhost"))
         asked_for_localhost = true;
-    if (!node || strcmp(node, "two.test") != 0)
+    bool both = node && strcmp(node, "both.test") == 0;
+    if (!node || (!both && strcmp(node, "two.test") != 0))
         return next(node, service, hints, list);
-    int failed = next("127.0.0.2", service, hints, list);
+    int failed = next(both ? "::1" : "127.0.0.2", service, hints, list);
     struct addrinfo *last = *list;
     while (!failed && last->ai_next)
         last = last->ai_next;
@@ -249,7 +251,17 @@ SL_TEST(names_below_localhost_are_this_machine_without_a_name_server)
     assert_gives_up("http://silentlocalhost.test/", "cannot be resolved");
 }
 
-/* 127.0.0.2 listens, but takes no connection: its queue is full, so nothing is ever answered. */
+/* Let it listen, but take no connection: its queue is full, so nothing is ever answered. */
+static void fill_queue(int silent, const struct sockaddr *address, socklen_t bytes, int waiting[4])
+{
+    ck_assert_int_eq(listen(silent, 0), 0);
+    for (int i = 0; i < 4; i++) {
+        waiting[i] = socket(address->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+        (void)!connect(waiting[i], address, bytes);
+    }
+}
+
+/* 127.0.0.2 */
 static int make_silent_address(int waiting[4])
 {
     struct sockaddr_in address;
@@ -258,11 +270,7 @@ static int make_silent_address(int waiting[4])
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK + 1);
     int silent = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     ck_assert_int_eq(bind(silent, (struct sockaddr *)&address, bytes), 0);
-    ck_assert_int_eq(listen(silent, 0), 0);
-    for (int i = 0; i < 4; i++) {
-        waiting[i] = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-        (void)!connect(waiting[i], (struct sockaddr *)&address, bytes);
-    }
+    fill_queue(silent, (struct sockaddr *)&address, bytes, waiting);
     return silent;
 }
 
@@ -302,6 +310,85 @@ SL_TEST_LOOP(a_silent_address_among_two_is_left_before_the_time_to_connect, 0, 2
     for (int i = 0; i < 4; i++)
         close(waiting[i]);
     close(silent);
+    close(peer);
+}
+
+/* Whichever of the two is first. */
+SL_TEST_LOOP(an_address_that_refuses_is_passed_by_at_once, 0, 8)
+{
+    struct sl_err err = SL_ERR_INIT;
+    char two[64];
+    snprintf(two, sizeof(two), "http://two.test%s", strrchr(url, ':'));
+    const struct sl_request request = {.method = "GET", .url = two};
+    fake_clock_hold(); /* no time passes */
+    ck_assert_int_eq(sl_exchange_start(exchange, &request, &err), 0);
+    int peer = accept_request();
+    say(peer, "HTTP/1.1 204 OK\r\n\r\n");
+    assert_head();
+    ck_assert_int_eq(sl_exchange_status(exchange), 204);
+    close(peer);
+}
+
+SL_TEST(an_address_that_is_silent_is_given_up_in_time)
+{
+    int waiting[4], silent = make_silent_address(waiting);
+    char at[64];
+    struct vain vain = {.at = at, .says = "it does not answer in time"};
+    snprintf(at, sizeof(at), "http://127.0.0.2%s", strrchr(url, ':'));
+    fake_clock_hold();
+    fake_clock_begin(&vain.work, give_up, &vain);
+    fake_clock_turn_until(&vain.work.done, 100 * SL_NS_PER_MS, 1);
+    fake_clock_end(&vain.work);
+    ck_assert_uint_le(vain.work.took_ns, 1100 * SL_NS_PER_MS);
+    for (int i = 0; i < 4; i++)
+        close(waiting[i]);
+    close(silent);
+}
+
+SL_TEST(an_address_where_nobody_listens_says_so)
+{
+    char at[64];
+    snprintf(at, sizeof(at), "http://127.0.0.2%s", strrchr(url, ':'));
+    assert_gives_up(at, "connection refused, nothing listens on that port");
+}
+
+/* Each address in both families: one is silent, and the other is tried beside it. */
+SL_TEST_LOOP(the_other_family_does_not_wait_for_a_silent_address, 0, 8)
+{
+    static const struct sl_connect patient = {.stall_seconds = 60, .connect_seconds = 3600};
+    struct sockaddr_in6 six = {.sin6_family = AF_INET6, .sin6_addr = in6addr_loopback};
+    struct sl_err err = SL_ERR_INIT;
+    struct sl_request request = {.method = "GET"};
+    int waiting[4], silent = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    char both[64];
+    six.sin6_port = htons((uint16_t)strtoul(strrchr(url, ':') + 1, NULL, 10));
+    if (silent < 0 || bind(silent, (struct sockaddr *)&six, sizeof(six)) != 0)
+        return; /* no IPv6 here */
+    fill_queue(silent, (struct sockaddr *)&six, sizeof(six), waiting);
+    snprintf(both, sizeof(both), "http://both.test%s", strrchr(url, ':'));
+    request.url = both;
+    sl_exchange_free(exchange);
+    ck_assert_ptr_nonnull(exchange = sl_exchange_new(&patient, &err));
+    fake_clock_hold();
+    ck_assert_int_eq(sl_exchange_start(exchange, &request, &err), 0);
+    ck_assert_uint_le(until_connected(), 300 * SL_NS_PER_MS);
+    int peer = accept_request();
+    say(peer, "HTTP/1.1 204 OK\r\n\r\n");
+    assert_head();
+    for (int i = 0; i < 4; i++)
+        close(waiting[i]);
+    close(silent);
+    close(peer);
+}
+
+/* Who needs no TLS and no tunnel does not pay for the library that makes them. */
+SL_TEST(a_plain_connection_opens_no_libcurl)
+{
+    begin();
+    int peer = accept_request();
+    say(peer, "HTTP/1.1 204 OK\r\n\r\n");
+    assert_head();
+    ck_assert_ptr_null(dlopen(SLUICE_CURL_SONAME, RTLD_NOW | RTLD_NOLOAD));
     close(peer);
 }
 

@@ -157,7 +157,7 @@ static void drop_late(struct sl_web *web)
 static void connection_opens(struct sl_web *web, struct MHD_Connection *mhd, void **context)
 {
     const union MHD_ConnectionInfo *info =
-        MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CONNECTION_FD);
+        sl_libmicrohttpd.get_connection_info(mhd, MHD_CONNECTION_INFO_CONNECTION_FD);
     struct connection *connection = sl_alloc(sizeof(*connection), NULL);
     *context = connection;
     if (!connection || !info) {
@@ -199,7 +199,7 @@ static void on_connection(void *arg, struct MHD_Connection *mhd, void **context,
 static struct connection *connection_of(struct MHD_Connection *mhd)
 {
     const union MHD_ConnectionInfo *info =
-        MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+        sl_libmicrohttpd.get_connection_info(mhd, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
     return info ? info->socket_context : NULL;
 }
 
@@ -209,7 +209,7 @@ static struct connection *connection_of(struct MHD_Connection *mhd)
  */
 static void limit_library(struct MHD_Connection *mhd, unsigned seconds)
 {
-    MHD_set_connection_option(mhd, MHD_CONNECTION_OPTION_TIMEOUT, seconds);
+    sl_libmicrohttpd.set_connection_option(mhd, MHD_CONNECTION_OPTION_TIMEOUT, seconds);
 }
 
 void web_streams(const struct request *request, bool file)
@@ -230,8 +230,8 @@ void web_streams(const struct request *request, bool file)
 void web_bound_socket(const struct request *request, bool file)
 {
     struct connection *connection = connection_of(request->connection);
-    const union MHD_ConnectionInfo *info =
-        MHD_get_connection_info(request->connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+    const union MHD_ConnectionInfo *info = sl_libmicrohttpd.get_connection_info(
+        request->connection, MHD_CONNECTION_INFO_CONNECTION_FD);
     int bytes = file ? UNSENT_FILE_BYTES : UNSENT_BYTES;
     if (!connection || !info || connection->unsent_bytes == bytes)
         return;
@@ -392,12 +392,16 @@ static int start_daemon(struct sl_web *web, const struct sl_web_config *config, 
     int fd = web_listen(config, &web->socket, &web->port, err);
     if (fd < 0)
         return -1;
+    if (sl_libmicrohttpd_open(err) < 0) {
+        close(fd);
+        return -1;
+    }
     unsigned threads = web->share_fd >= 0 ? SL_MAX(sl_cpu_count(), 2u) : WEB_THREADS;
     threads = SL_MIN(threads, 64u);
     sigset_t all, old; /* signals are for the threads that we start ourselves and for main */
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &old);
-    web->daemon = MHD_start_daemon(
+    web->daemon = sl_libmicrohttpd.start_daemon(
         MHD_USE_EPOLL_INTERNAL_THREAD | MHD_USE_SUSPEND_RESUME | MHD_USE_TURBO | MHD_USE_ERROR_LOG,
         0, NULL, NULL, on_request, web, MHD_OPTION_EXTERNAL_LOGGER, on_log, NULL,
         MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_THREAD_POOL_SIZE, threads,
@@ -478,7 +482,7 @@ void sl_web_free(struct sl_web *web)
     }
     events_stop(web->events);
     if (web->daemon)
-        MHD_stop_daemon(web->daemon);
+        sl_libmicrohttpd.stop_daemon(web->daemon);
     sl_node_socket_release(&web->socket);
     events_free(web->events);
     sl_cancel_free(web->stop);

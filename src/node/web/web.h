@@ -37,7 +37,8 @@ struct sl_web_config {
     unsigned idle_seconds; /* for a client to send its next request; 0 is 30 */
 };
 /** Starts its threads; the node outlives them. Blocks while the name of a host is looked up.
- * SL_E_USAGE for a bad address, SL_E_NET if it cannot bind, SL_E_NO_SPACE. */
+ * SL_E_USAGE for a bad address or where libmicrohttpd is not installed, SL_E_NET if it cannot bind,
+ * SL_E_NO_SPACE. */
 struct sl_web *sl_web_start(const struct sl_web_config *config, struct sl_err *err);
 /** Ends connections and threads; blocks until they have ended. NULL is fine. */
 void sl_web_free(struct sl_web *web);

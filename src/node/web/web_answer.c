@@ -8,32 +8,33 @@
 
 const char *web_header(const struct request *request, const char *name)
 {
-    return MHD_lookup_connection_value(request->connection, MHD_HEADER_KIND, name);
+    return sl_libmicrohttpd.lookup_connection_value(request->connection, MHD_HEADER_KIND, name);
 }
 
 enum MHD_Result web_queue(const struct request *request, int status, struct MHD_Response *response)
 {
     if (!response)
         return MHD_NO;
-    MHD_add_response_header(response, "X-Content-Type-Options", "nosniff");
-    MHD_add_response_header(response, "Referrer-Policy", "no-referrer");
-    if (!MHD_get_response_header(response, "Content-Security-Policy"))
-        MHD_add_response_header(response, "Content-Security-Policy",
-                                "default-src 'none'; frame-ancestors 'none'");
-    if (!MHD_get_response_header(response, "Cache-Control"))
-        MHD_add_response_header(response, "Cache-Control", "no-store");
+    sl_libmicrohttpd.add_response_header(response, "X-Content-Type-Options", "nosniff");
+    sl_libmicrohttpd.add_response_header(response, "Referrer-Policy", "no-referrer");
+    if (!sl_libmicrohttpd.get_response_header(response, "Content-Security-Policy"))
+        sl_libmicrohttpd.add_response_header(response, "Content-Security-Policy",
+                                             "default-src 'none'; frame-ancestors 'none'");
+    if (!sl_libmicrohttpd.get_response_header(response, "Cache-Control"))
+        sl_libmicrohttpd.add_response_header(response, "Cache-Control", "no-store");
     sl_metric_add(SL_M_HTTP_REQUESTS, 1);
     if (status >= 400)
         sl_metric_add(SL_M_HTTP_ERRORS, 1);
-    enum MHD_Result result = MHD_queue_response(request->connection, (unsigned)status, response);
-    MHD_destroy_response(response);
+    enum MHD_Result result =
+        sl_libmicrohttpd.queue_response(request->connection, (unsigned)status, response);
+    sl_libmicrohttpd.destroy_response(response);
     return result;
 }
 
 struct MHD_Response *web_empty(void)
 {
     static char nothing[1];
-    return MHD_create_response_from_buffer(0, nothing, MHD_RESPMEM_PERSISTENT);
+    return sl_libmicrohttpd.create_response_from_buffer(0, nothing, MHD_RESPMEM_PERSISTENT);
 }
 
 /* Bytes that the library sends and then gives back. */
@@ -80,15 +81,16 @@ static enum MHD_Result send_buf(const struct request *request, int status, const
     if (!answer)
         return web_send_error(request, 503, SL_E_NO_SPACE, 1,
                               "too many answers wait to be read, come back in a second");
-    struct MHD_Response *response = MHD_create_response_from_buffer_with_free_callback_cls(
-        answer->bytes, answer->data, answer_free, answer);
+    struct MHD_Response *response =
+        sl_libmicrohttpd.create_response_from_buffer_with_free_callback_cls(
+            answer->bytes, answer->data, answer_free, answer);
     if (!response) {
         answer_free(answer);
         return MHD_NO;
     }
-    MHD_add_response_header(response, "Content-Type", type);
+    sl_libmicrohttpd.add_response_header(response, "Content-Type", type);
     if (policy)
-        MHD_add_response_header(response, "Content-Security-Policy", policy);
+        sl_libmicrohttpd.add_response_header(response, "Content-Security-Policy", policy);
     web_bound_socket(request, false);
     return web_queue(request, status, response);
 }
@@ -128,8 +130,8 @@ static struct MHD_Response *error_response(const struct sl_err *err)
     const char *text = sl_json_text(&json, NULL);
     struct MHD_Response *response = NULL;
     if (text && sl_buf_append(&json.buf, "\n", 1, NULL) == 0)
-        response =
-            MHD_create_response_from_buffer(json.buf.used, json.buf.data, MHD_RESPMEM_MUST_COPY);
+        response = sl_libmicrohttpd.create_response_from_buffer(json.buf.used, json.buf.data,
+                                                                MHD_RESPMEM_MUST_COPY);
     sl_json_release(&json);
     return response;
 }
@@ -141,14 +143,16 @@ enum MHD_Result web_send_failure(const struct request *request, int status,
     struct MHD_Response *response = error_response(err);
     if (!response)
         return MHD_NO;
-    MHD_add_response_header(response, "Content-Type", "application/json");
+    sl_libmicrohttpd.add_response_header(response, "Content-Type", "application/json");
     if (status == 405)
-        MHD_add_response_header(response, "Allow", request->allow ? request->allow : "GET, HEAD");
+        sl_libmicrohttpd.add_response_header(response, "Allow",
+                                             request->allow ? request->allow : "GET, HEAD");
     if (status == 401)
-        MHD_add_response_header(response, "WWW-Authenticate", "Bearer realm=\"sluice\"");
+        sl_libmicrohttpd.add_response_header(response, "WWW-Authenticate",
+                                             "Bearer realm=\"sluice\"");
     if (err->retry_after_ms) {
         snprintf(seconds, sizeof(seconds), "%u", (err->retry_after_ms + 999) / 1000);
-        MHD_add_response_header(response, "Retry-After", seconds);
+        sl_libmicrohttpd.add_response_header(response, "Retry-After", seconds);
     }
     return web_queue(request, status, response);
 }

@@ -172,8 +172,8 @@ static enum sl_node_token judge_token(const struct request *request, bool *beare
 
 static bool peer_may(const struct request *request, struct sl_peer *peer, bool *known)
 {
-    const union MHD_ConnectionInfo *info =
-        MHD_get_connection_info(request->connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+    const union MHD_ConnectionInfo *info = sl_libmicrohttpd.get_connection_info(
+        request->connection, MHD_CONNECTION_INFO_CONNECTION_FD);
     *known = info && sl_peer_find(info->connect_fd, peer, NULL) == 0;
     return *known && sl_node_rights_user(&request->web->node->rights, peer);
 }

@@ -74,7 +74,7 @@ static void wake_all(struct events *events)
     for (struct client *client = events->locked.first; client; client = client->next)
         if (client->suspended) {
             client->suspended = false;
-            MHD_resume_connection(client->connection);
+            sl_libmicrohttpd.resume_connection(client->connection);
         }
 }
 
@@ -177,7 +177,7 @@ static ssize_t more(void *arg, uint64_t position, char *data, size_t bytes)
     }
     if (!client->event) {
         client->suspended = true;
-        MHD_suspend_connection(client->connection);
+        sl_libmicrohttpd.suspend_connection(client->connection);
         return 0;
     }
     size_t part = SL_MIN(bytes, client->event->bytes - client->sent);
@@ -225,7 +225,7 @@ static enum MHD_Result answer_head(const struct request *request)
 {
     struct MHD_Response *response = web_empty();
     if (response)
-        MHD_add_response_header(response, "Content-Type", "text/event-stream");
+        sl_libmicrohttpd.add_response_header(response, "Content-Type", "text/event-stream");
     return web_queue(request, 200, response);
 }
 
@@ -253,15 +253,15 @@ enum MHD_Result events_answer(const struct request *request)
         return web_send_error(request, 503, SL_E_NO_SPACE, 5,
                               "there are %d readers of events already, come back later",
                               WEB_EVENT_CLIENTS_MAX);
-    struct MHD_Response *response =
-        MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, BLOCK_BYTES, more, client, leave);
+    struct MHD_Response *response = sl_libmicrohttpd.create_response_from_callback(
+        MHD_SIZE_UNKNOWN, BLOCK_BYTES, more, client, leave);
     if (!response) {
         leave(client);
         return MHD_NO;
     }
     web_streams(request, false);
     web_bound_socket(request, false);
-    MHD_add_response_header(response, "Content-Type", "text/event-stream");
-    MHD_add_response_header(response, "X-Accel-Buffering", "no");
+    sl_libmicrohttpd.add_response_header(response, "Content-Type", "text/event-stream");
+    sl_libmicrohttpd.add_response_header(response, "X-Accel-Buffering", "no");
     return web_queue(request, 200, response);
 }

@@ -60,11 +60,12 @@ void web_page_policies(struct sl_web *web)
 
 enum MHD_Result web_page_answer(const struct request *request)
 {
-    struct MHD_Response *response = MHD_create_response_from_buffer(
+    struct MHD_Response *response = sl_libmicrohttpd.create_response_from_buffer(
         sizeof(web_page_data) - 1, (void *)web_page_data, MHD_RESPMEM_PERSISTENT);
     if (!response)
         return MHD_NO;
-    MHD_add_response_header(response, "Content-Type", "text/html; charset=utf-8");
-    MHD_add_response_header(response, "Content-Security-Policy", request->web->page_policy);
+    sl_libmicrohttpd.add_response_header(response, "Content-Type", "text/html; charset=utf-8");
+    sl_libmicrohttpd.add_response_header(response, "Content-Security-Policy",
+                                         request->web->page_policy);
     return web_queue(request, 200, response);
 }

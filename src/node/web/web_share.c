@@ -160,10 +160,11 @@ static void describe(struct file *file, const struct stat *stat)
 static void add_validators(struct MHD_Response *response, const struct file *file)
 {
     char date[32];
-    MHD_add_response_header(response, "ETag", file->etag);
-    MHD_add_response_header(response, "Last-Modified", sl_web_date(file->modified, date));
-    MHD_add_response_header(response, "Accept-Ranges", "bytes");
-    MHD_add_response_header(response, "Cache-Control", "no-cache");
+    sl_libmicrohttpd.add_response_header(response, "ETag", file->etag);
+    sl_libmicrohttpd.add_response_header(response, "Last-Modified",
+                                         sl_web_date(file->modified, date));
+    sl_libmicrohttpd.add_response_header(response, "Accept-Ranges", "bytes");
+    sl_libmicrohttpd.add_response_header(response, "Cache-Control", "no-cache");
 }
 
 static enum MHD_Result answer_empty(const struct request *request, const struct file *file,
@@ -176,7 +177,7 @@ static enum MHD_Result answer_empty(const struct request *request, const struct 
     add_validators(response, file);
     if (status == 416) {
         snprintf(total, sizeof(total), "bytes */%" PRIu64, file->bytes);
-        MHD_add_response_header(response, "Content-Range", total);
+        sl_libmicrohttpd.add_response_header(response, "Content-Range", total);
     }
     return web_queue(request, status, response);
 }
@@ -187,17 +188,18 @@ static enum MHD_Result answer_bytes(const struct request *request, struct file *
     char range[80];
     uint64_t bytes = file->end - file->begin;
     struct MHD_Response *response =
-        bytes ? MHD_create_response_from_fd_at_offset64(bytes, file->fd, file->begin) : web_empty();
+        bytes ? sl_libmicrohttpd.create_response_from_fd_at_offset64(bytes, file->fd, file->begin)
+              : web_empty();
     if (response && bytes)
         file->fd = -1; /* the response closes it */
     if (!response)
         return MHD_NO;
     add_validators(response, file);
-    MHD_add_response_header(response, "Content-Type", "application/octet-stream");
+    sl_libmicrohttpd.add_response_header(response, "Content-Type", "application/octet-stream");
     if (status == 206) {
         snprintf(range, sizeof(range), "bytes %" PRIu64 "-%" PRIu64 "/%" PRIu64, file->begin,
                  file->end - 1, file->bytes);
-        MHD_add_response_header(response, "Content-Range", range);
+        sl_libmicrohttpd.add_response_header(response, "Content-Range", range);
     }
     if (!request->head) {
         web_streams(request, true);
@@ -238,7 +240,7 @@ static enum MHD_Result answer_redirect(const struct request *request)
     snprintf(place, sizeof(place), "%s/", request->url);
     struct MHD_Response *response = web_empty();
     if (response)
-        MHD_add_response_header(response, "Location", place);
+        sl_libmicrohttpd.add_response_header(response, "Location", place);
     return web_queue(request, 301, response);
 }
 

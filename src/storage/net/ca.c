@@ -37,7 +37,8 @@ const char *sl_ca_first(const char *const *files, size_t count)
 
 const char *sl_ca_system(void)
 {
-    const char *compiled_in = curl_version_info(CURLVERSION_NOW)->cainfo;
+    bool there = sl_libcurl_open(NULL) == 0;
+    const char *compiled_in = there ? sl_libcurl.version_info(CURLVERSION_NOW)->cainfo : NULL;
     if (compiled_in && access(compiled_in, R_OK) == 0)
         return compiled_in;
     return sl_ca_first(system_files, SL_COUNT(system_files));
@@ -45,14 +46,14 @@ const char *sl_ca_system(void)
 
 static CURLcode use_file(CURL *easy, const char *file)
 {
-    CURLcode bad = curl_easy_setopt(easy, CURLOPT_CAINFO, file);
-    return bad ? bad : curl_easy_setopt(easy, CURLOPT_PROXY_CAINFO, file);
+    CURLcode bad = sl_libcurl.easy_setopt(easy, CURLOPT_CAINFO, file);
+    return bad ? bad : sl_libcurl.easy_setopt(easy, CURLOPT_PROXY_CAINFO, file);
 }
 
 static CURLcode use_directory(CURL *easy, const char *directory)
 {
-    CURLcode bad = curl_easy_setopt(easy, CURLOPT_CAPATH, directory);
-    return bad ? bad : curl_easy_setopt(easy, CURLOPT_PROXY_CAPATH, directory);
+    CURLcode bad = sl_libcurl.easy_setopt(easy, CURLOPT_CAPATH, directory);
+    return bad ? bad : sl_libcurl.easy_setopt(easy, CURLOPT_PROXY_CAPATH, directory);
 }
 
 struct sl_ca_choice sl_ca_choose(const char *given)

@@ -4,7 +4,7 @@
 #ifndef SL_CA_H
 #define SL_CA_H
 
-#include <curl/curl.h>
+#include "libcurl.h"
 
 /** Where certificates are, and who says so: for messages and for what is set. */
 struct sl_ca_choice {

@@ -56,7 +56,7 @@ struct sl_request {
     uint64_t stream_bytes; /* instead of body: so many bytes follow by sl_exchange_send() */
 };
 
-/** No network yet. SL_E_NO_SPACE, SL_E_INTERNAL: libcurl cannot be used. */
+/** No network yet. SL_E_NO_SPACE. */
 struct sl_exchange *sl_exchange_new(const struct sl_connect *connect, struct sl_err *err);
 /** Closes the connection, in mid-answer too; NULL is fine. */
 void sl_exchange_free(struct sl_exchange *exchange);

@@ -123,6 +123,19 @@ static unsigned sort_addresses(const struct sl_host *host, uint32_t avoid,
     return count;
 }
 
+unsigned sl_host_places(struct sl_permit *permit, uint32_t avoid,
+                        union sl_host_place places[SL_HOST_ADDRESSES_MAX])
+{
+    struct sl_host *host = permit->host;
+    unsigned order[SL_HOST_ADDRESSES_MAX];
+    SL_LOCKED(&sl_hosts_lock);
+    unsigned count = sort_addresses(host, avoid, order);
+    move_to(permit, count ? (int)order[0] : -1);
+    for (unsigned i = 0; i < count; i++)
+        places[i] = host->addresses[order[i]].place;
+    return count;
+}
+
 bool sl_host_choose(struct sl_permit *permit, uint32_t avoid, char text[SL_HOST_RESOLVE_BYTES])
 {
     struct sl_host *host = permit->host;

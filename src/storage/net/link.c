@@ -1,6 +1,6 @@
 /*
  * The bytes of a connection. On a plain one we use the socket itself, so that bytes go from the
- * kernel to their place; on TLS curl_easy_recv(), or the kernel's own TLS (link_kernel.h).
+ * kernel to their place; on TLS sl_libcurl.easy_recv(), or the kernel's own TLS (link_kernel.h).
  */
 #include "link.h"
 
@@ -16,8 +16,6 @@ enum { RECORD_BYTES = 16 * 1024 };
 
 struct sl_link *sl_link_new(const struct sl_connect *connect, struct sl_err *err)
 {
-    if (sl_link_setup(err) < 0)
-        return NULL;
     struct sl_link *link = sl_alloc(sizeof(*link), err);
     if (!link)
         return NULL;
@@ -50,7 +48,7 @@ bool sl_link_idle(struct sl_link *link)
     }
     SL_QUIET_PIPE;
     size_t came;
-    if (curl_easy_recv(link->easy, &byte, 1, &came) != CURLE_AGAIN)
+    if (sl_libcurl.easy_recv(link->easy, &byte, 1, &came) != CURLE_AGAIN)
         return false;
     sl_link_between(link);
     return true;
@@ -75,13 +73,13 @@ ssize_t sl_link_send(struct sl_link *link, const void *data, size_t bytes, struc
     }
     SL_QUIET_PIPE;
     size_t sent = 0;
-    CURLcode code = curl_easy_send(link->easy, data, bytes, &sent);
+    CURLcode code = sl_libcurl.easy_send(link->easy, data, bytes, &sent);
     if (code == CURLE_AGAIN)
         return SL_LINK_AGAIN;
     if (code == CURLE_OK)
         return (ssize_t)sent;
     return sl_fail(err, SL_E_NET, "cannot send to '%s': %s", link->authority,
-                   curl_easy_strerror(code));
+                   sl_libcurl.easy_strerror(code));
 }
 
 /* TLS records are at most 16 KiB: go on while there are any, since poll() does not see what the
@@ -92,12 +90,12 @@ static ssize_t recv_library(struct sl_link *link, char *data, size_t bytes, stru
     size_t used = 0;
     while (used < bytes) {
         size_t came = 0;
-        CURLcode code = curl_easy_recv(link->easy, data + used, bytes - used, &came);
+        CURLcode code = sl_libcurl.easy_recv(link->easy, data + used, bytes - used, &came);
         if (code == CURLE_AGAIN)
             return used ? (ssize_t)used : SL_LINK_AGAIN;
         if (code != CURLE_OK && !used)
             return sl_fail(err, SL_E_NET, "cannot receive from '%s': %s", link->authority,
-                           curl_easy_strerror(code));
+                           sl_libcurl.easy_strerror(code));
         if (code != CURLE_OK || came == 0)
             break;
         used += came;

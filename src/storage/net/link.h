@@ -15,7 +15,7 @@ struct sl_link;
 enum { SL_LINK_POLL_MAX = 4 };
 
 /** connect is copied; what it points to is borrowed until the link is freed. No network.
- * SL_E_NO_SPACE, SL_E_INTERNAL: libcurl cannot be used. */
+ * SL_E_NO_SPACE. */
 struct sl_link *sl_link_new(const struct sl_connect *connect, struct sl_err *err);
 /** Closes it; NULL is fine. */
 void sl_link_free(struct sl_link *link);
@@ -72,8 +72,5 @@ bool sl_link_is_past(const struct sl_link *link);
 struct sl_host;
 /** Whether it holds a connection there. */
 bool sl_link_leads_to(const struct sl_link *link, const struct sl_host *host);
-
-/** curl_global_init and the shared caches, once per process; any thread. SL_E_INTERNAL. */
-int sl_link_setup(struct sl_err *err);
 
 #endif

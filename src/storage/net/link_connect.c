@@ -1,7 +1,8 @@
 /*
- * From a URL to a connection: a place at the host, its addresses, curl.
+ * From a URL to a connection: a place at the host, its addresses, and then link_dial.c, or curl
+ * where there is TLS or a tunnel.
  *
- * curl tries the addresses in the order that it is given, and leaves one that is silent after half
+ * Both try the addresses in the order that they are given, and leave one that is silent after half
  * of the time to connect. Where another address does well that is long: after a fifth of the time
  * we begin again with that one. Whichever was tried in vain is told to the host (host.h), so that
  * the next connections go elsewhere at once.
@@ -44,10 +45,15 @@ static uint64_t connect_ns(const struct sl_link *link)
     return sl_latency_connect_limit(link->connect.connect_seconds);
 }
 
-/* Whether these addresses have had their time. */
+/* When these addresses have had their time. */
+static uint64_t slow_ns(const struct sl_link *link)
+{
+    return link->dialed_ns + sl_latency_address_delay(link->connect.connect_seconds);
+}
+
 static bool are_addresses_slow(const struct sl_link *link)
 {
-    return sl_now_ns() - link->dialed_ns >= sl_latency_address_delay(link->connect.connect_seconds);
+    return sl_now_ns() >= slow_ns(link);
 }
 
 /* ---- opening and closing --------------------------------------------------------------------- */
@@ -91,11 +97,17 @@ static void refuse_tried(struct sl_link *link, int winner)
         sl_host_refused(&link->permit, link->tried[i]);
 }
 
+static void end(struct sl_link *link)
+{
+    sl_link_dial_end(link);
+    sl_link_curl_end(link);
+}
+
 void sl_link_close(struct sl_link *link)
 {
     if (link->stage == SL_LINK_DIALING && are_addresses_slow(link))
         refuse_tried(link, -1);
-    sl_link_curl_end(link);
+    end(link);
     sl_host_leave(&link->permit);
     link->stage = SL_LINK_CLOSED;
 }
@@ -144,39 +156,81 @@ static int fail_trust(struct sl_link *link, CURLcode code, const char *reason, s
                    link->authority, reason, trusted.file ? trusted.file : "no file", from);
 }
 
-/* curl only says that it could not connect; the kernel knows why. */
-static const char *connect_reason(const struct sl_link *link, CURLcode code)
+/* What errno says of it, NULL if nothing that is worth saying in other words. */
+static const char *errno_reason(long number)
 {
-    long number = 0;
-    if (code == CURLE_COULDNT_CONNECT)
-        curl_easy_getinfo(link->easy, CURLINFO_OS_ERRNO, &number);
     switch (number) {
     case ECONNREFUSED:
         return "connection refused, nothing listens on that port";
     case EHOSTUNREACH:
     case ENETUNREACH:
         return "no route to it";
+    case ETIMEDOUT:
+        return "it does not answer in time";
     default:
-        return link->trouble[0] ? link->trouble : curl_easy_strerror(code);
+        return NULL;
     }
 }
 
-/* What curl could not do, in our terms. */
-static int fail_connect(struct sl_link *link, CURLcode code, struct sl_err *err)
+/* curl only says that it could not connect; the kernel knows why. */
+static const char *curl_reason(const struct sl_link *link, CURLcode code)
 {
-    const char *reason = connect_reason(link, code);
+    long number = 0;
+    if (code == CURLE_COULDNT_CONNECT)
+        sl_libcurl.easy_getinfo(link->easy, CURLINFO_OS_ERRNO, &number);
+    const char *reason = errno_reason(number);
+    if (reason)
+        return reason;
+    return link->trouble[0] ? link->trouble : sl_libcurl.easy_strerror(code);
+}
+
+static int fail_refused(const struct sl_link *link, struct sl_err *err)
+{
+    sl_fail(err, SL_E_NET,
+            "'%s' leads to an address where clouds keep the keys of machines: name the address "
+            "itself if it is meant",
+            link->authority);
+    if (err)
+        err->retryable = false;
+    return -1;
+}
+
+static int fail_unreached(const struct sl_link *link, enum sl_err_kind kind, const char *reason,
+                          bool retryable, struct sl_err *err)
+{
     char names[NAMES_BYTES];
-    long answered = 0;
     tried_names(link, names);
-    curl_easy_getinfo(link->easy, CURLINFO_HTTP_CONNECTCODE, &answered);
+    sl_fail_code(err, kind, SL_NET_UNREACHED,
+                 "cannot connect to '%s'%s: %s; check the name, the port, the network and the "
+                 "proxy settings",
+                 link->authority, names, reason);
+    if (err)
+        err->retryable = retryable;
+    return -1;
+}
+
+static int fail_dial(const struct sl_link *link, struct sl_err *err)
+{
+    const char *reason = errno_reason(link->dial.trouble);
+    char text[100];
+    if (link->refused)
+        return fail_refused(link, err);
+    if (!reason)
+        reason = strerror_r(link->dial.trouble, text, sizeof(text));
+    return fail_unreached(link, SL_E_NET, reason, true, err);
+}
+
+/* What curl could not do, in our terms. */
+static int fail_curl(struct sl_link *link, CURLcode code, struct sl_err *err)
+{
+    const char *reason = curl_reason(link, code);
+    long answered = 0;
+    sl_libcurl.easy_getinfo(link->easy, CURLINFO_HTTP_CONNECTCODE, &answered);
     bool broken_off = strstr(reason, "SYSCALL") || strstr(reason, "reset");
-    if (link->refused && code == CURLE_COULDNT_CONNECT) {
-        sl_fail(err, SL_E_NET,
-                "'%s' leads to an address where clouds keep the keys of machines: name the address "
-                "itself if it is meant",
-                link->authority);
-    } else if (code == CURLE_PEER_FAILED_VERIFICATION || code == CURLE_SSL_CACERT_BADFILE ||
-               code == CURLE_SSL_ISSUER_ERROR) {
+    if (link->refused && code == CURLE_COULDNT_CONNECT)
+        return fail_refused(link, err);
+    if (code == CURLE_PEER_FAILED_VERIFICATION || code == CURLE_SSL_CACERT_BADFILE ||
+        code == CURLE_SSL_ISSUER_ERROR) {
         fail_trust(link, code, reason, err);
     } else if (code == CURLE_SSL_CONNECT_ERROR && !broken_off) {
         sl_fail(err, SL_E_NET, "'%s' refuses TLS: %s; is the port right, and is it https?",
@@ -192,13 +246,9 @@ static int fail_connect(struct sl_link *link, CURLcode code, struct sl_err *err)
                 "the proxy for '%s' wants credentials: put user:password@ into its URL",
                 link->authority);
     } else {
-        sl_fail_code(err, code == CURLE_OUT_OF_MEMORY ? SL_E_NO_SPACE : SL_E_NET, SL_NET_UNREACHED,
-                     "cannot connect to '%s'%s: %s; check the name, the port, the network and the "
-                     "proxy settings",
-                     link->authority, names, reason);
-        if (err)
-            err->retryable = answered < 400 || sl_retry_status((int)answered);
-        return -1;
+        bool passing = answered < 400 || sl_retry_status((int)answered);
+        return fail_unreached(link, code == CURLE_OUT_OF_MEMORY ? SL_E_NO_SPACE : SL_E_NET, reason,
+                              passing, err);
     }
     if (err)
         err->retryable = false;
@@ -224,8 +274,7 @@ static int dial(struct sl_link *link, struct sl_err *err)
 {
     uint64_t now = sl_now_ns(), end = link->opened_ns + connect_ns(link);
     uint64_t left_ms = end > now ? (end - now) / SL_NS_PER_MS + 1 : 1;
-    if (sl_link_curl_begin(link, left_ms) < 0) {
-        sl_fail(err, SL_E_NO_SPACE, "cannot prepare a connection to '%s'", link->authority);
+    if (!sl_link_dial_begin(link, left_ms) && sl_link_curl_begin(link, left_ms, err) < 0) {
         sl_link_close(link);
         return -1;
     }
@@ -235,7 +284,7 @@ static int dial(struct sl_link *link, struct sl_err *err)
     return 0;
 }
 
-/* Up to the point where curl connects: DATA. */
+/* Up to the point where it connects: DATA. */
 static enum sl_io_state prepare(struct sl_link *link, struct sl_err *err)
 {
     uint64_t now = sl_now_ns();
@@ -276,22 +325,54 @@ static void settle(struct sl_link *link, int fd)
     sl_host_connected(&link->permit, number);
 }
 
+static enum sl_io_state give_up(struct sl_link *link)
+{
+    refuse_tried(link, -1);
+    sl_link_close(link);
+    return SL_IO_FAILED;
+}
+
 /* curl has come to an end, one way or the other. */
 static enum sl_io_state take_result(struct sl_link *link, CURLcode code, struct sl_err *err)
 {
     curl_socket_t fd = CURL_SOCKET_BAD;
     if (code == CURLE_OK)
-        code = curl_easy_getinfo(link->easy, CURLINFO_ACTIVESOCKET, &fd);
+        code = sl_libcurl.easy_getinfo(link->easy, CURLINFO_ACTIVESOCKET, &fd);
     if (code == CURLE_OK && fd == CURL_SOCKET_BAD)
         code = CURLE_COULDNT_CONNECT;
     if (code == CURLE_OK) {
         settle(link, fd);
         return SL_IO_DATA;
     }
-    fail_connect(link, code, err);
-    refuse_tried(link, -1);
-    sl_link_close(link);
-    return SL_IO_FAILED;
+    fail_curl(link, code, err);
+    return give_up(link);
+}
+
+static enum sl_io_state drive_curl(struct sl_link *link, struct sl_err *err)
+{
+    SL_QUIET_PIPE;
+    for (int round = 0; round < DRIVE_ROUNDS_MAX; round++) {
+        bool worked = sl_link_curl_drive(link);
+        int left;
+        CURLMsg *message = sl_libcurl.multi_info_read(link->multi, &left);
+        if (message && message->msg == CURLMSG_DONE)
+            return take_result(link, message->data.result, err);
+        if (!worked)
+            break;
+    }
+    return SL_IO_WAIT;
+}
+
+static enum sl_io_state drive_dial(struct sl_link *link, struct sl_err *err)
+{
+    int fd;
+    enum sl_io_state state = sl_link_dial_drive(link, &fd);
+    if (state == SL_IO_DATA)
+        settle(link, fd);
+    if (state != SL_IO_FAILED)
+        return state;
+    fail_dial(link, err);
+    return give_up(link);
 }
 
 /* An address takes its time, and another does well: begin again with that one. */
@@ -302,7 +383,7 @@ static int try_elsewhere(struct sl_link *link, struct sl_err *err)
         return 0;
     refuse_tried(link, -1);
     link->avoided = bits;
-    sl_link_curl_end(link);
+    end(link);
     return dial(link, err);
 }
 
@@ -310,19 +391,12 @@ enum sl_io_state sl_link_connect(struct sl_link *link, struct sl_err *err)
 {
     if (link->fd >= 0)
         return SL_IO_DATA;
-    SL_QUIET_PIPE;
     enum sl_io_state state = prepare(link, err);
     if (state != SL_IO_DATA)
         return state;
-    for (int round = 0; round < DRIVE_ROUNDS_MAX; round++) {
-        bool worked = sl_link_curl_drive(link);
-        int left;
-        CURLMsg *message = curl_multi_info_read(link->multi, &left);
-        if (message && message->msg == CURLMSG_DONE)
-            return take_result(link, message->data.result, err);
-        if (!worked)
-            break;
-    }
+    state = link->dial.on ? drive_dial(link, err) : drive_curl(link, err);
+    if (state != SL_IO_WAIT)
+        return state;
     return try_elsewhere(link, err) < 0 ? SL_IO_FAILED : SL_IO_WAIT;
 }
 
@@ -342,6 +416,12 @@ int sl_link_poll(const struct sl_link *link, bool want_write, struct pollfd fds[
         fds[0] = (struct pollfd){sl_host_fd(&link->permit), POLLIN, 0};
         *deadline_ns = link->opened_ns + connect_ns(link);
         return 1;
+    }
+    if (link->dial.on) {
+        int count = sl_link_dial_poll(link, fds, deadline_ns);
+        if (!are_addresses_slow(link))
+            *deadline_ns = SL_MIN(*deadline_ns, slow_ns(link));
+        return count;
     }
     memcpy(fds, link->wanted, sizeof(link->wanted));
     *deadline_ns = SL_MIN(link->timer_ns, link->nudge_ns);

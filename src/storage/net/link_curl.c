@@ -28,7 +28,6 @@ static struct {
     pthread_mutex_t mutexes[CURL_LOCK_DATA_LAST];
 } caches[2];
 static pthread_once_t setup_once = PTHREAD_ONCE_INIT;
-static bool setup_good, uses_openssl;
 
 static void lock_cache(CURL *easy, curl_lock_data data, curl_lock_access access, void *mutexes)
 {
@@ -44,30 +43,19 @@ static void unlock_cache(CURL *easy, curl_lock_data data, void *mutexes)
 
 static void setup(void)
 {
-    if (curl_global_init(CURL_GLOBAL_ALL) != CURLE_OK)
-        return;
-    const char *tls = curl_version_info(CURLVERSION_NOW)->ssl_version;
-    uses_openssl = tls && strncmp(tls, "OpenSSL/", 8) == 0;
     for (unsigned i = 0; i < SL_COUNT(caches); i++) {
         for (unsigned k = 0; k < CURL_LOCK_DATA_LAST; k++)
             pthread_mutex_init(&caches[i].mutexes[k], NULL);
-        CURLSH *cache = caches[i].handle = curl_share_init();
+        CURLSH *cache = caches[i].handle = sl_libcurl.share_init();
         if (!cache)
-            return;
-        curl_share_setopt(cache, CURLSHOPT_LOCKFUNC, lock_cache);
-        curl_share_setopt(cache, CURLSHOPT_UNLOCKFUNC, unlock_cache);
-        curl_share_setopt(cache, CURLSHOPT_USERDATA, caches[i].mutexes);
-        curl_share_setopt(cache, CURLSHOPT_SHARE, CURL_LOCK_DATA_SSL_SESSION);
+            continue; /* every connection has its own, then */
+        sl_libcurl.share_setopt(cache, CURLSHOPT_LOCKFUNC, lock_cache);
+        sl_libcurl.share_setopt(cache, CURLSHOPT_UNLOCKFUNC, unlock_cache);
+        sl_libcurl.share_setopt(cache, CURLSHOPT_USERDATA, caches[i].mutexes);
+        sl_libcurl.share_setopt(cache, CURLSHOPT_SHARE, CURL_LOCK_DATA_SSL_SESSION);
         if (i)
-            curl_share_setopt(cache, CURLSHOPT_SHARE, CURL_LOCK_DATA_DNS);
+            sl_libcurl.share_setopt(cache, CURLSHOPT_SHARE, CURL_LOCK_DATA_DNS);
     }
-    setup_good = true;
-}
-
-int sl_link_setup(struct sl_err *err)
-{
-    pthread_once(&setup_once, setup);
-    return setup_good ? 0 : sl_fail(err, SL_E_INTERNAL, "libcurl cannot be initialised");
 }
 
 static void pipe_set(sigset_t *set)
@@ -105,12 +93,12 @@ void sl_link_curl_end(struct sl_link *link)
         return;
     SL_QUIET_PIPE;
     if (link->multi && link->easy)
-        curl_multi_remove_handle(link->multi, link->easy);
-    curl_easy_cleanup(link->easy);
+        sl_libcurl.multi_remove_handle(link->multi, link->easy);
+    sl_libcurl.easy_cleanup(link->easy);
     if (link->multi)
-        curl_multi_cleanup(link->multi);
+        sl_libcurl.multi_cleanup(link->multi);
     sl_kernel_tls_end(&link->kernel);
-    curl_slist_free_all(link->resolved);
+    sl_libcurl.slist_free_all(link->resolved);
     link->resolved = NULL;
     link->easy = NULL;
     link->multi = NULL;
@@ -158,7 +146,7 @@ static CURLcode set_context(CURL *easy, void *context, void *arg)
 {
     struct sl_link *link = arg;
     (void)easy;
-    SSL_CTX_set_read_ahead(context, 1);
+    sl_libcurl.ssl_ctx_ctrl(context, SSL_CTRL_SET_READ_AHEAD, 1, NULL);
     if (strncmp(link->proxy, "https:", 6) != 0)
         sl_kernel_tls_watch(&link->kernel, kernel_mode(link), context);
     return CURLE_OK;
@@ -194,7 +182,7 @@ static bool set_options(struct sl_link *link, uint64_t left_ms)
     const char *proxy = link->proxy;
     const struct sl_connect *connect = &link->connect;
     CURLcode bad = CURLE_OK;
-#define SET(option, value) (bad = bad ? bad : curl_easy_setopt(easy, option, value))
+#define SET(option, value) (bad = bad ? bad : sl_libcurl.easy_setopt(easy, option, value))
     SET(CURLOPT_URL, link->url);
     SET(CURLOPT_CONNECT_ONLY, 1L);
     SET(CURLOPT_NOSIGNAL, 1L);
@@ -219,7 +207,7 @@ static bool set_options(struct sl_link *link, uint64_t left_ms)
     }
     SET(CURLOPT_ERRORBUFFER, link->trouble);
     SET(CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_2);
-    if (uses_openssl) {
+    if (sl_libcurl.ssl_ctx_ctrl) {
         SET(CURLOPT_SSL_CTX_FUNCTION, set_context);
         SET(CURLOPT_SSL_CTX_DATA, link);
     }
@@ -230,10 +218,10 @@ static bool set_options(struct sl_link *link, uint64_t left_ms)
 #undef SET
     const struct sl_ca_choice choice = sl_ca_choose(connect->tls ? connect->tls->ca_file : NULL);
     bad = bad ? bad : sl_ca_use(easy, &choice);
-    curl_multi_setopt(link->multi, CURLMOPT_SOCKETFUNCTION, note_socket);
-    curl_multi_setopt(link->multi, CURLMOPT_SOCKETDATA, link);
-    curl_multi_setopt(link->multi, CURLMOPT_TIMERFUNCTION, note_timer);
-    curl_multi_setopt(link->multi, CURLMOPT_TIMERDATA, link);
+    sl_libcurl.multi_setopt(link->multi, CURLMOPT_SOCKETFUNCTION, note_socket);
+    sl_libcurl.multi_setopt(link->multi, CURLMOPT_SOCKETDATA, link);
+    sl_libcurl.multi_setopt(link->multi, CURLMOPT_TIMERFUNCTION, note_timer);
+    sl_libcurl.multi_setopt(link->multi, CURLMOPT_TIMERDATA, link);
     return bad == CURLE_OK;
 }
 
@@ -243,24 +231,27 @@ static bool give_addresses(struct sl_link *link)
     char text[SL_HOST_RESOLVE_BYTES];
     if (!link->permit.host || !sl_host_choose(&link->permit, link->avoided, text))
         return true;
-    link->resolved = curl_slist_append(NULL, text);
+    link->resolved = sl_libcurl.slist_append(NULL, text);
     return link->resolved != NULL;
 }
 
-int sl_link_curl_begin(struct sl_link *link, uint64_t left_ms)
+int sl_link_curl_begin(struct sl_link *link, uint64_t left_ms, struct sl_err *err)
 {
+    if (sl_libcurl_open(err) < 0)
+        return -1;
+    pthread_once(&setup_once, setup);
     link->refused = false;
     link->trouble[0] = 0;
     link->timer_ns = 0;
     link->nudge_ns = sl_now_ns() + NUDGE_MS * SL_NS_PER_MS;
     link->tried_count = 0;
-    link->easy = curl_easy_init();
-    link->multi = link->easy ? curl_multi_init() : NULL;
+    link->easy = sl_libcurl.easy_init();
+    link->multi = link->easy ? sl_libcurl.multi_init() : NULL;
     if (link->multi && give_addresses(link) && set_options(link, left_ms) &&
-        curl_multi_add_handle(link->multi, link->easy) == CURLM_OK)
+        sl_libcurl.multi_add_handle(link->multi, link->easy) == CURLM_OK)
         return 0;
     sl_link_curl_end(link);
-    return -1;
+    return sl_fail(err, SL_E_NO_SPACE, "cannot prepare a connection to '%s'", link->authority);
 }
 
 /*
@@ -274,7 +265,7 @@ static void nudge(struct sl_link *link)
     link->nudge_ns = sl_now_ns() + NUDGE_MS * SL_NS_PER_MS;
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"
-    curl_multi_socket_all(link->multi, &running);
+    sl_libcurl.multi_socket_all(link->multi, &running);
 #pragma GCC diagnostic pop
 }
 
@@ -291,7 +282,7 @@ bool sl_link_curl_drive(struct sl_link *link)
                          (fds[i].revents & POLLOUT ? CURL_CSELECT_OUT : 0) |
                          (fds[i].revents & (POLLERR | POLLNVAL) ? CURL_CSELECT_ERR : 0);
             if (events) {
-                curl_multi_socket_action(link->multi, fds[i].fd, events, &running);
+                sl_libcurl.multi_socket_action(link->multi, fds[i].fd, events, &running);
                 worked = true;
             }
         }
@@ -303,7 +294,7 @@ bool sl_link_curl_drive(struct sl_link *link)
     }
     if (link->timer_ns <= now) {
         link->timer_ns = UINT64_MAX;
-        curl_multi_socket_action(link->multi, CURL_SOCKET_TIMEOUT, 0, &running);
+        sl_libcurl.multi_socket_action(link->multi, CURL_SOCKET_TIMEOUT, 0, &running);
         worked = true;
     }
     return worked;

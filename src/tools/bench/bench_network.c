@@ -248,5 +248,5 @@ int sl_bench_network(const struct sl_spec *spec, const struct sl_plan *plan, uin
                                  .range_bytes = range_bytes,
                                  .limit_bytes = sl_bench_work_bytes(plan, limit_bytes),
                                  .connect = &connect};
-    return sl_link_setup(err) < 0 ? -1 : sl_bench_work_run(&work, connections, read_all, err);
+    return sl_bench_work_run(&work, connections, read_all, err);
 }

@@ -10,6 +10,7 @@
 #include "cli.h"
 #include "control.h"
 #include "operand.h"
+#include "url.h"
 
 enum { SPEC_BYTES_MAX = 1024 * 1024, WATCH_MS = 1000 };
 
@@ -184,7 +185,7 @@ static int act(struct sl_cli *cli, const struct action *action, const char *sock
     if (action == actions && sl_operand_is_spec(name))
         return load_spec(cli, socket, name, err);
     json_t *answer = NULL;
-    sl_autofree char *escaped = sl_control_escape(name, err);
+    sl_autofree char *escaped = sl_url_encode(name, false, err);
     sl_autofree char *model = escaped ? sl_asprintf(err, "/v1/models/%s", escaped) : NULL;
     sl_autofree char *path = model ? sl_asprintf(err, "%s%s", model, action->below) : NULL;
     if (!path || sl_control_ask(socket, action->method, path, NULL, &answer, err) < 0)

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "cli.h"
+#include "libcurl.h"
 #include "log.h"
 #include "node.h"
 #include "node_pool.h"
@@ -357,6 +358,9 @@ static int run(struct sl_cli *cli, struct sl_err *err)
         return -1;
     int done = 0;
     if (!options->check) {
+        /* Now, since an upgrade of the system may exchange it; where it is missing, loads say so.
+         */
+        sl_libcurl_open(NULL);
         done = catch_hangup(err) < 0 ? -1 : start(&server, err);
         if (done == 0) {
             sl_systemd_notify("READY=1");

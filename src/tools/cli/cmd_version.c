@@ -1,8 +1,6 @@
 /* sluice version: ours, that of every library that handles bytes from outside, and for which GPUs
  * there are kernels. */
-#include <curl/curl.h>
 #include <expat.h>
-#include <microhttpd.h>
 #include <openssl/crypto.h>
 #include <sodium.h>
 #include <stdio.h>
@@ -11,6 +9,8 @@
 #include "cli.h"
 #include "json.h"
 #include "kernel_images.h"
+#include "libcurl.h"
+#include "libmicrohttpd.h"
 #include "link_kernel.h"
 
 enum { LIBRARIES_MAX = 8, VERSION_JSON_MAX = 4096 };
@@ -19,16 +19,28 @@ struct library {
     const char *name, *version;
 };
 
+static const char missing[] = "not installed"; /* of those that are opened when they are needed */
+
+static const char *libcurl_version(void)
+{
+    return sl_libcurl_open(NULL) < 0 ? missing : sl_libcurl.version_info(CURLVERSION_NOW)->version;
+}
+
+static const char *libmicrohttpd_version(void)
+{
+    return sl_libmicrohttpd_open(NULL) < 0 ? missing : sl_libmicrohttpd.get_version();
+}
+
 static size_t list_libraries(struct library libraries[LIBRARIES_MAX])
 {
     size_t count = 0;
-    libraries[count++] = (struct library){"libcurl", curl_version_info(CURLVERSION_NOW)->version};
+    libraries[count++] = (struct library){"libcurl", libcurl_version()};
     libraries[count++] = (struct library){"openssl", OpenSSL_version(OPENSSL_VERSION_STRING)};
     libraries[count++] = (struct library){"libyaml", yaml_get_version_string()};
     libraries[count++] = (struct library){"jansson", jansson_version_str()};
     libraries[count++] = (struct library){"expat", XML_ExpatVersion()};
     libraries[count++] = (struct library){"libsodium", sodium_version_string()};
-    libraries[count++] = (struct library){"libmicrohttpd", MHD_get_version()};
+    libraries[count++] = (struct library){"libmicrohttpd", libmicrohttpd_version()};
     return count;
 }
 

@@ -1,13 +1,12 @@
 /* libcurl speaks HTTP over a unix socket by itself; nothing here is a model's byte. */
 #include "control.h"
 
-#include <curl/curl.h>
 #include <errno.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "buf.h"
-#include "link.h"
+#include "libcurl.h"
 
 enum { ANSWER_BYTES_MAX = 64 * 1024 * 1024, SECONDS_MAX = 30 };
 
@@ -35,7 +34,7 @@ static int fail_reaching(const char *socket, CURLcode code, struct sl_err *err)
                        "daemon's config",
                        socket);
     return sl_fail(err, SL_E_NET, "the daemon does not answer at '%s': %s", socket,
-                   curl_easy_strerror(code));
+                   sl_libcurl.easy_strerror(code));
 }
 
 int sl_control_fail(const json_t *error, struct sl_err *err)
@@ -54,19 +53,20 @@ int sl_control_fail(const json_t *error, struct sl_err *err)
 static CURLcode perform(CURL *easy, const char *socket, const char *method, const char *url,
                         const char *body, struct call *call)
 {
-    curl_easy_setopt(easy, CURLOPT_URL, url);
-    curl_easy_setopt(easy, CURLOPT_UNIX_SOCKET_PATH, socket);
-    curl_easy_setopt(easy, CURLOPT_CUSTOMREQUEST, method);
-    curl_easy_setopt(easy, CURLOPT_PROXY, "");
-    curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
-    curl_easy_setopt(easy, CURLOPT_TIMEOUT, (long)SECONDS_MAX);
-    curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, take_body);
-    curl_easy_setopt(easy, CURLOPT_WRITEDATA, call);
+    sl_libcurl.easy_setopt(easy, CURLOPT_URL, url);
+    sl_libcurl.easy_setopt(easy, CURLOPT_UNIX_SOCKET_PATH, socket);
+    sl_libcurl.easy_setopt(easy, CURLOPT_CUSTOMREQUEST, method);
+    sl_libcurl.easy_setopt(easy, CURLOPT_PROXY, "");
+    sl_libcurl.easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
+    sl_libcurl.easy_setopt(easy, CURLOPT_TIMEOUT, (long)SECONDS_MAX);
+    sl_libcurl.easy_setopt(easy, CURLOPT_WRITEFUNCTION, take_body);
+    sl_libcurl.easy_setopt(easy, CURLOPT_WRITEDATA, call);
     if (body || strcmp(method, "POST") == 0) {
-        curl_easy_setopt(easy, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)(body ? strlen(body) : 0));
-        curl_easy_setopt(easy, CURLOPT_POSTFIELDS, body ? body : "");
+        sl_libcurl.easy_setopt(easy, CURLOPT_POSTFIELDSIZE_LARGE,
+                               (curl_off_t)(body ? strlen(body) : 0));
+        sl_libcurl.easy_setopt(easy, CURLOPT_POSTFIELDS, body ? body : "");
     }
-    return curl_easy_perform(easy);
+    return sl_libcurl.easy_perform(easy);
 }
 
 int sl_control_ask(const char *socket, const char *method, const char *path, const char *body,
@@ -75,13 +75,13 @@ int sl_control_ask(const char *socket, const char *method, const char *path, con
     struct call call = {.body = SL_BUF_INIT(ANSWER_BYTES_MAX)};
     long status = 0;
     sl_autofree char *url = sl_asprintf(err, "http://localhost%s", path);
-    if (!url || sl_link_setup(err) < 0)
+    if (!url || sl_libcurl_open(err) < 0)
         return -1;
-    CURL *easy = curl_easy_init();
+    CURL *easy = sl_libcurl.easy_init();
     CURLcode code = easy ? perform(easy, socket, method, url, body, &call) : CURLE_OUT_OF_MEMORY;
     if (easy)
-        curl_easy_getinfo(easy, CURLINFO_RESPONSE_CODE, &status);
-    curl_easy_cleanup(easy);
+        sl_libcurl.easy_getinfo(easy, CURLINFO_RESPONSE_CODE, &status);
+    sl_libcurl.easy_cleanup(easy);
     int done = code == CURLE_OK ? 0 : fail_reaching(socket, code, err);
     if (done == 0) {
         *answer =
@@ -95,14 +95,4 @@ int sl_control_ask(const char *socket, const char *method, const char *path, con
     }
     sl_buf_release(&call.body);
     return done;
-}
-
-char *sl_control_escape(const char *text, struct sl_err *err)
-{
-    char *escaped = curl_easy_escape(NULL, text, 0);
-    char *copy = escaped ? sl_strdup(escaped, err) : NULL;
-    if (!escaped)
-        sl_fail(err, SL_E_NO_SPACE, "no memory for a name");
-    curl_free(escaped);
-    return copy;
 }

@@ -2,7 +2,6 @@
  * it: by the environment. */
 #include "doctor_host.h"
 
-#include <curl/curl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +9,7 @@
 #include <time.h>
 
 #include "ca.h"
-#include "link.h"
+#include "libcurl.h"
 #include "mem.h"
 #include "thread.h"
 #include "url.h"
@@ -40,27 +39,27 @@ static size_t drop_body(char *data, size_t size, size_t count, void *arg)
 static CURLcode perform(CURL *easy, const char *url, const struct sl_tls_options *tls,
                         const struct sl_ca_choice *trusted, struct head *head, char *trouble)
 {
-    curl_easy_setopt(easy, CURLOPT_URL, url);
-    curl_easy_setopt(easy, CURLOPT_NOBODY, 1L);
-    curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
-    curl_easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https");
-    curl_easy_setopt(easy, CURLOPT_TIMEOUT_MS, (long)TIMEOUT_MS);
-    curl_easy_setopt(easy, CURLOPT_HEADERFUNCTION, take_header);
-    curl_easy_setopt(easy, CURLOPT_HEADERDATA, head);
-    curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, drop_body);
-    curl_easy_setopt(easy, CURLOPT_ERRORBUFFER, trouble);
+    sl_libcurl.easy_setopt(easy, CURLOPT_URL, url);
+    sl_libcurl.easy_setopt(easy, CURLOPT_NOBODY, 1L);
+    sl_libcurl.easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
+    sl_libcurl.easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https");
+    sl_libcurl.easy_setopt(easy, CURLOPT_TIMEOUT_MS, (long)TIMEOUT_MS);
+    sl_libcurl.easy_setopt(easy, CURLOPT_HEADERFUNCTION, take_header);
+    sl_libcurl.easy_setopt(easy, CURLOPT_HEADERDATA, head);
+    sl_libcurl.easy_setopt(easy, CURLOPT_WRITEFUNCTION, drop_body);
+    sl_libcurl.easy_setopt(easy, CURLOPT_ERRORBUFFER, trouble);
     if (tls && !tls->verify) {
-        curl_easy_setopt(easy, CURLOPT_SSL_VERIFYPEER, 0L);
-        curl_easy_setopt(easy, CURLOPT_SSL_VERIFYHOST, 0L);
+        sl_libcurl.easy_setopt(easy, CURLOPT_SSL_VERIFYPEER, 0L);
+        sl_libcurl.easy_setopt(easy, CURLOPT_SSL_VERIFYHOST, 0L);
     }
     CURLcode bad = sl_ca_use(easy, trusted);
-    return bad ? bad : curl_easy_perform(easy);
+    return bad ? bad : sl_libcurl.easy_perform(easy);
 }
 
 static int fail_reaching(const struct sl_doctor_host *host, CURLcode code, const char *trouble,
                          struct sl_err *err)
 {
-    const char *reason = *trouble ? trouble : curl_easy_strerror(code);
+    const char *reason = *trouble ? trouble : sl_libcurl.easy_strerror(code);
     if (code == CURLE_COULDNT_RESOLVE_HOST)
         return sl_fail(err, SL_E_NET, "the name '%s' is not known: check it, and the DNS server",
                        host->name);
@@ -77,10 +76,10 @@ static void take_figures(CURL *easy, const struct head *head, struct sl_doctor_h
 {
     char *address = NULL;
     double whole = 0, secure = 0;
-    curl_easy_getinfo(easy, CURLINFO_PRIMARY_IP, &address);
-    curl_easy_getinfo(easy, CURLINFO_NAMELOOKUP_TIME, &host->lookup_seconds);
-    curl_easy_getinfo(easy, CURLINFO_CONNECT_TIME, &whole);
-    curl_easy_getinfo(easy, CURLINFO_APPCONNECT_TIME, &secure);
+    sl_libcurl.easy_getinfo(easy, CURLINFO_PRIMARY_IP, &address);
+    sl_libcurl.easy_getinfo(easy, CURLINFO_NAMELOOKUP_TIME, &host->lookup_seconds);
+    sl_libcurl.easy_getinfo(easy, CURLINFO_CONNECT_TIME, &whole);
+    sl_libcurl.easy_getinfo(easy, CURLINFO_APPCONNECT_TIME, &secure);
     host->connect_seconds = (secure > 0 ? secure : whole) - host->lookup_seconds;
     snprintf(host->address, sizeof(host->address), "%s", address ? address : "unknown");
     struct tm tm = {0};
@@ -97,7 +96,7 @@ int sl_doctor_host(const char *url, const struct sl_tls_options *tls, struct sl_
     char root[600], trouble[CURL_ERROR_SIZE] = "";
     struct head head = {.date = ""};
     *host = (struct sl_doctor_host){.tls = false};
-    if (sl_url_parse(url, &parsed, err) < 0 || sl_link_setup(err) < 0)
+    if (sl_url_parse(url, &parsed, err) < 0 || sl_libcurl_open(err) < 0)
         return -1;
     bool colon = strchr(parsed.host, ':') != NULL;
     snprintf(root, sizeof(root), "%s://%s%.255s%s:%u/", parsed.tls ? "https" : "http",
@@ -106,13 +105,13 @@ int sl_doctor_host(const char *url, const struct sl_tls_options *tls, struct sl_
     snprintf(host->trusted, sizeof(host->trusted), "%s (from %s)",
              trusted.file ? trusted.file : "no file", trusted.from);
     host->tls = parsed.tls;
-    CURL *easy = curl_easy_init();
+    CURL *easy = sl_libcurl.easy_init();
     CURLcode code = easy ? perform(easy, root, tls, &trusted, &head, trouble) : CURLE_OUT_OF_MEMORY;
     int done = 0;
     if (code != CURLE_OK && code != CURLE_GOT_NOTHING)
         done = fail_reaching(host, code, trouble, err);
     else
         take_figures(easy, &head, host);
-    curl_easy_cleanup(easy);
+    sl_libcurl.easy_cleanup(easy);
     return done;
 }

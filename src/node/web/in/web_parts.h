@@ -3,13 +3,13 @@
 #ifndef SL_WEB_PARTS_H
 #define SL_WEB_PARTS_H
 
-#include <microhttpd.h>
 #include <pthread.h>
 #include <stdbool.h>
 
 #include "buf.h"
 #include "history.h"
 #include "json.h"
+#include "libmicrohttpd.h"
 #include "node_socket.h"
 #include "thread.h"
 #include "web.h"

@@ -50,6 +50,10 @@ struct sl_host {
 extern pthread_mutex_t sl_hosts_lock;
 /** With the lock held. */
 void sl_hosts_each(void (*visit)(struct sl_host *host, void *arg), void *arg);
+/** Addresses, the best first, with port 0; the permit counts for the first of them. `avoid` as of
+ * sl_host_choose(). Their count; 0: only curl knows where the name leads. */
+unsigned sl_host_places(struct sl_permit *permit, uint32_t avoid,
+                        union sl_host_place places[SL_HOST_ADDRESSES_MAX]);
 /** A new host: find out whether its name is an address. */
 int sl_host_prepare(struct sl_host *host, struct sl_err *err);
 /** The permit counts for its address, or no more: with the lock held. */

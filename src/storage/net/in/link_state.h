@@ -1,17 +1,34 @@
 /* The inside of a link, shared by link.c (its bytes), link_connect.c (from a place at the host to a
- * connection) and link_curl.c (what libcurl wants). */
+ * connection), link_dial.c (plain connections) and link_curl.c (TLS and tunnels, by libcurl). */
 #ifndef SL_LINK_STATE_H
 #define SL_LINK_STATE_H
 
-#include <curl/curl.h>
+#include "libcurl.h"
 #include <signal.h>
 
-#include "host.h"
+#include "host_state.h"
 #include "link.h"
 #include "link_kernel.h"
 #include "thread.h"
 #include "tls.h"
 #include "url.h"
+
+/* Addresses of one family, tried one after another. */
+struct sl_dial_family {
+    int kind, fd;  /* AF_INET or AF_INET6; -1: none is on its way */
+    unsigned next; /* of the addresses */
+    uint64_t leave_ns;
+};
+
+/* A plain connection that is being made. */
+struct sl_dial {
+    bool on; /* the connection is ours, not libcurl's */
+    union sl_host_place places[SL_HOST_ADDRESSES_MAX];
+    unsigned count;
+    struct sl_dial_family families[2];
+    uint64_t end_ns, other_ns; /* when the second family begins; UINT64_MAX: it did */
+    int trouble;               /* errno of the address that failed last */
+};
 
 struct sl_link {
     struct sl_connect connect;
@@ -26,12 +43,13 @@ struct sl_link {
     struct sl_permit permit;
     uint64_t ask_ns;                  /* SEATING: when to ask again */
     uint64_t opened_ns;               /* when connecting began: it has connect_seconds */
-    uint64_t dialed_ns;               /* when curl began with these addresses */
+    uint64_t dialed_ns;               /* when these addresses were begun with */
     uint64_t connect_ns;              /* how long it took then */
     uint32_t avoided;                 /* bits of addresses that were waited for long enough */
-    int tried[SL_HOST_ADDRESSES_MAX]; /* by curl, in order */
+    int tried[SL_HOST_ADDRESSES_MAX]; /* in order */
     unsigned tried_count;
 
+    struct sl_dial dial;
     CURLM *multi;
     CURL *easy;
     struct curl_slist *resolved;
@@ -49,15 +67,25 @@ struct sl_link {
     char trouble[CURL_ERROR_SIZE];
 };
 
-/** Make the handles and begin; left_ms: to connect. -1: no memory. */
-int sl_link_curl_begin(struct sl_link *link, uint64_t left_ms);
+/** Begin to connect; left_ms: to be done. false: the connection needs libcurl. */
+bool sl_link_dial_begin(struct sl_link *link, uint64_t left_ms);
+/** DATA: connected, *fd is the caller's. FAILED: dial.trouble or refused says why. */
+enum sl_io_state sl_link_dial_drive(struct sl_link *link, int *fd);
+/** What it waits for meanwhile, as of sl_link_poll(). */
+int sl_link_dial_poll(const struct sl_link *link, struct pollfd *fds, uint64_t *deadline_ns);
+/** Close what is on its way, and the connection. */
+void sl_link_dial_end(struct sl_link *link);
+
+/** Make the handles and begin; left_ms: to connect. SL_E_NO_SPACE, and those of
+ * sl_libcurl_open(). */
+int sl_link_curl_begin(struct sl_link *link, uint64_t left_ms, struct sl_err *err);
 /** One round of curl's work; true if there was any. */
 bool sl_link_curl_drive(struct sl_link *link);
 /** Drop the handles, and the connection with them. */
 void sl_link_curl_end(struct sl_link *link);
 
-/** Between two answers, when nothing is under way: let the kernel open TLS from here on, if it is
- * to (link_kernel.h). */
+/** Between two answers, when nothing is under way: let the kernel open TLS from here on, if it
+ * is to (link_kernel.h). */
 void sl_link_between(struct sl_link *link);
 
 /*

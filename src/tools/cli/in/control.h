@@ -14,7 +14,5 @@ int sl_control_ask(const char *socket, const char *method, const char *path, con
                    json_t **answer, struct sl_err *err);
 /** The daemon's error object as ours: its words, its exit code. Always -1. */
 int sl_control_fail(const json_t *error, struct sl_err *err);
-/** A segment of a path, percent-encoded; free() it. */
-char *sl_control_escape(const char *text, struct sl_err *err);
 
 #endif
