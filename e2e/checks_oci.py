@@ -10,6 +10,7 @@ import random
 import struct
 import subprocess
 import tarfile
+import threading
 import time
 import urllib.request
 
@@ -154,7 +155,7 @@ def zstd(data):
 
 @check("docker_registry")
 def oci_packed_modelcars_are_unpacked(h, host):
-    """Layers by gzip and zstd, as most builders make them: the same files, every one with its hash; a base image beneath; a load that was killed goes on."""
+    """Layers by gzip and zstd, as most builders make them: the same files, every one with its hash, over a base image."""
     big = bytes(random.Random(7).choices(range(64), k=1 << 20)) * 48
     base = tar_of({"bin/sh": b"x" * 5000, "models/": None, "models/gone.bin": b"gone"})
     own = tar_of({f"models/{name}": data for name, data in NAMED.items()} | {"models/.wh.gone.bin": b"", "models/latest.bin": "model.safetensors", "models/big.bin": big})
@@ -170,6 +171,48 @@ def oci_packed_modelcars_are_unpacked(h, host):
         shown = h.sluice("plan", f"oci://{host}/org/{name}:v1", env={"HOME": "/nonexistent"})
         shown.expect(0)
         assert f"is packed by {name}" in shown.err, shown.err
+
+
+class Gate:
+    """The blob request of this number is not answered; whoever waits for it is told."""
+
+    def __init__(self, server, number):
+        self.come, self.open, seen, asked = threading.Event(), threading.Event(), [], oci_registry.ApiHandler.do_GET
+
+        def hold(handler):
+            if "/blobs/" in handler.path:
+                with server.lock:
+                    seen.append(handler.path)
+                    held = len(seen) == number
+                if held:
+                    self.come.set()
+                    self.open.wait(60)
+            asked(handler)
+
+        server.api.RequestHandlerClass = type("Held", (oci_registry.ApiHandler,), {"do_GET": hold})
+
+
+@check()
+def oci_layers_go_on_after_a_kill(h):
+    """kill -9 in mid-load of a plain tar and of a packed one: the next load keeps what had landed, and all is right."""
+    big = bytes(random.Random(9).choices(range(200), k=1 << 20)) * 24
+    tar = tar_of({"models/big.bin": big})
+    more = ("--set", "source.oci.checkLayersUpTo=1MiB", "--set", "readers.rangeBytes=1MiB", "--set", "readers.connections=1",
+            "--set", "source.include=[\"*\"]", "--set", "sink.tmpfs.layout=verbatim")
+    for name, layer in (("plain", tar), ("gzip", gzip.compress(tar, 1))):
+        server = Registry("open", redirect=False)
+        server.push("m/car", "v1", {"layers": [server.layer(layer, IMAGE_LAYER)]})
+        gate, to = Gate(server, 14), h.fresh()
+        process = h.start("load", f"oci://{server.host}/m/car:v1", "--to", to, *more, env={"HOME": "/nonexistent"})
+        assert gate.come.wait(60), f"{name}: the load asked for fewer ranges"
+        process.kill()
+        process.wait()
+        gate.open.set()
+        done = h.load(f"oci://{server.host}/m/car:v1", to, *more, env={"HOME": "/nonexistent"})
+        done.expect(0)
+        assert json.loads(done.out)["resumed"] > 0, (name, done.out)
+        assert hashes(to) == expected({"big.bin": big}), name
+        server.stop()
 
 
 @check()
