@@ -41,6 +41,7 @@ pkg_check_modules(HIREDIS REQUIRED IMPORTED_TARGET hiredis)
 pkg_check_modules(ISAL REQUIRED IMPORTED_TARGET libisal)
 pkg_check_modules(NGHTTP2 REQUIRED IMPORTED_TARGET libnghttp2)
 pkg_check_modules(LZ4 REQUIRED IMPORTED_TARGET liblz4)
+pkg_check_modules(ZSTD REQUIRED IMPORTED_TARGET libzstd)
 # As an archive where there is one, so that no start opens a library for what only serve needs.
 find_library(SLUICE_PROTOBUF_C_LIBRARY NAMES libprotobuf-c.a protobuf-c REQUIRED)
 find_path(SLUICE_PROTOBUF_C_HEADERS NAMES protobuf-c/protobuf-c.h REQUIRED)

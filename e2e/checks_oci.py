@@ -1,12 +1,16 @@
 """Models in OCI registries: a real one, and a strict one for what it does not look at."""
 import base64
+import bz2
+import gzip
 import hashlib
 import io
 import json
 import os
 import random
 import struct
+import subprocess
 import tarfile
+import threading
 import time
 import urllib.request
 
@@ -145,6 +149,87 @@ def oci_modelcars_are_read_by_ranges(h, host):
     assert sorted(hashes(to)) == ["config.json", "sub/w.bin"]
 
 
+def zstd(data):
+    return subprocess.run([need_program("zstd", "/usr/bin/zstd"), "-q", "-c"], input=data, stdout=subprocess.PIPE, check=True).stdout
+
+
+@check("docker_registry")
+def oci_packed_modelcars_are_unpacked(h, host):
+    """Layers by gzip and zstd, as most builders make them: the same files, every one with its hash, over a base image."""
+    big = bytes(random.Random(7).choices(range(64), k=1 << 20)) * 48
+    base = tar_of({"bin/sh": b"x" * 5000, "models/": None, "models/gone.bin": b"gone"})
+    own = tar_of({f"models/{name}": data for name, data in NAMED.items()} | {"models/.wh.gone.bin": b"", "models/latest.bin": "model.safetensors", "models/big.bin": big})
+    wanted = expected({**NAMED, "latest.bin": NAMED["model.safetensors"], "big.bin": big})
+    more = ("--set", "verify.hashes=require", "--set", "sink.tmpfs.layout=verbatim")
+    for name, pack in (("gzip", gzip.compress), ("zstd", zstd)):
+        push_image(host, f"org/{name}", "v1", [gzip.compress(base), pack(own)], f"{IMAGE_LAYER}+{name}")
+        to, done = load(h, f"oci://{host}/org/{name}:v1", *more)
+        done.expect(0)
+        assert hashes(to) == wanted and f"is packed by {name}" in done.err, (name, done.err)
+        again = h.sluice("load", f"oci://{host}/org/{name}:v1", "--to", to, "--set", "source.include=[\"*\"]", *more, env={"HOME": "/nonexistent"})
+        again.expect(0, "already")
+        shown = h.sluice("plan", f"oci://{host}/org/{name}:v1", env={"HOME": "/nonexistent"})
+        shown.expect(0)
+        assert f"is packed by {name}" in shown.err, shown.err
+
+
+class Gate:
+    """The blob request of this number is not answered; whoever waits for it is told."""
+
+    def __init__(self, server, number):
+        self.come, self.open, seen, asked = threading.Event(), threading.Event(), [], oci_registry.ApiHandler.do_GET
+
+        def hold(handler):
+            if "/blobs/" in handler.path:
+                with server.lock:
+                    seen.append(handler.path)
+                    held = len(seen) == number
+                if held:
+                    self.come.set()
+                    self.open.wait(60)
+            asked(handler)
+
+        server.api.RequestHandlerClass = type("Held", (oci_registry.ApiHandler,), {"do_GET": hold})
+
+
+@check()
+def oci_layers_go_on_after_a_kill(h):
+    """kill -9 in mid-load of a plain tar and of a packed one: the next load keeps what had landed, and all is right."""
+    big = bytes(random.Random(9).choices(range(200), k=1 << 20)) * 24
+    tar = tar_of({"models/big.bin": big})
+    more = ("--set", "source.oci.checkLayersUpTo=1MiB", "--set", "readers.rangeBytes=1MiB", "--set", "readers.connections=1",
+            "--set", "source.include=[\"*\"]", "--set", "sink.tmpfs.layout=verbatim")
+    for name, layer in (("plain", tar), ("gzip", gzip.compress(tar, 1))):
+        server = Registry("open", redirect=False)
+        server.push("m/car", "v1", {"layers": [server.layer(layer, IMAGE_LAYER)]})
+        gate, to = Gate(server, 14), h.fresh()
+        process = h.start("load", f"oci://{server.host}/m/car:v1", "--to", to, *more, env={"HOME": "/nonexistent"})
+        assert gate.come.wait(60), f"{name}: the load asked for fewer ranges"
+        process.kill()
+        process.wait()
+        gate.open.set()
+        done = h.load(f"oci://{server.host}/m/car:v1", to, *more, env={"HOME": "/nonexistent"})
+        done.expect(0)
+        assert json.loads(done.out)["resumed"] > 0, (name, done.out)
+        assert hashes(to) == expected({"big.bin": big}), name
+        server.stop()
+
+
+@check()
+def oci_registries_without_ranges_are_read_in_order(h):
+    """A registry that answers 200 to every range: layers that are files, and one that is a tar."""
+    server = Registry("open", redirect=False)
+    server.ranges = False
+    big = {"a.bin": random.Random(5).randbytes(9 << 20), "b.bin": random.Random(6).randbytes(9 << 20)}
+    server.artifact("org/files", "v1", big)
+    server.push("org/car", "v1", {"layers": [server.layer(tar_of({f"models/{name}": data for name, data in big.items()}), IMAGE_LAYER)]})
+    for name in ("files", "car"):
+        to, done = load(h, f"oci://{server.host}/org/{name}:v1", "--set", "sink.tmpfs.layout=verbatim")
+        done.expect(0)
+        assert hashes(to) == expected(big) and "whole files where ranges are asked for" in done.err and "in-order" in done.err, done.err
+    server.stop()
+
+
 @check()
 def oci_hostile_layers_are_refused(h):
     """Names that climb out, links to nowhere, tars that are cut off, and bytes that are not the layer's: nothing is published."""
@@ -242,8 +327,8 @@ def oci_names_come_from_every_packer(h):
         to, done = load(h, f"oci://{server.host}/{name}", "--set", "sink.tmpfs.layout=verbatim")
         done.expect(0)
         assert sorted(hashes(to)) == names, name
-    server.push("m/car", "v1", {"layers": [server.layer(b"tar", "application/vnd.oci.image.layer.v1.tar+gzip")]})
-    load(h, f"oci://{server.host}/m/car:v1")[1].expect(10, "a layer is packed", "force-compression=true", "one by one")
+    server.push("m/car", "v1", {"layers": [server.layer(bz2.compress(b"tar"), "application/vnd.oci.image.layer.v1.tar+bzip2")]})
+    load(h, f"oci://{server.host}/m/car:v1")[1].expect(10, "packed by bzip2", "force-compression=true", "one by one")
     server.push("m/oras", "v1", {"layers": [server.layer(b"{}", IMAGE_LAYER, **{oci_registry.TITLE: "config.json"})]})
     to, done = load(h, f"oci://{server.host}/m/oras:v1")
     done.expect(0)

@@ -28,9 +28,9 @@ static void check_files(const struct sl_oci_manifest *manifest)
 {
     for (size_t i = 0; i < manifest->count; i++) {
         const struct sl_oci_file *file = &manifest->files[i];
-        char digest[SL_OCI_DIGEST_BYTES];
-        uint64_t at, of;
-        if (!sl_oci_pin_parse(file->pin, digest, &at, &of) || at > of || file->bytes > of - at)
+        struct sl_oci_piece piece;
+        if (!sl_oci_pin_parse(file->pin, &piece) || piece.at > piece.of ||
+            file->bytes > piece.of - piece.at)
             abort();
         if (!*file->name || *file->name == '/' || strncmp(file->name, "../", 3) == 0 ||
             strstr(file->name, "/../"))

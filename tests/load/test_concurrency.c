@@ -73,6 +73,9 @@ SL_TEST(a_plan_says_how_many_are_of_use)
         {{16, true, 512, 4 * GIB, 0, 1000}, 16, 16, SL_CONNECTIONS_GIVEN, SL_BOUND_AUTO},
         {{16, false, 3, 4 * GIB, 0, 1000}, 3, 3, SL_CONNECTIONS_GIVEN, SL_BOUND_RANGES},
         {{1024, false, 9999, 4 * GIB, 0, 200}, 200, 200, SL_CONNECTIONS_GIVEN, 2},
+        /* what can only be read in order is read once */
+        {{AUTO, false, 512, 4 * GIB, 0, 1000, .in_order = true}, 1, 1, SL_CONNECTIONS_IN_ORDER, 0},
+        {{16, false, 512, MIB, 9, 1000, .in_order = true}, 1, 1, SL_CONNECTIONS_IN_ORDER, 0},
     };
     for (size_t i = 0; i < SL_COUNT(rows); i++) {
         struct sl_connections is = sl_concurrency_of_plan(&rows[i].facts);

@@ -57,15 +57,14 @@ static void tell(const struct sl_oci_manifest *manifest, const struct sl_buf *ta
     *text = 0;
     for (size_t i = 0; i < manifest->count; i++) {
         const struct sl_oci_file *file = &manifest->files[i];
-        char digest[SL_OCI_DIGEST_BYTES];
-        uint64_t at, of;
-        ck_assert(sl_oci_pin_parse(file->pin, digest, &at, &of));
-        const struct sl_buf *tar = &tars[digest[7] - '0'];
-        ck_assert_uint_eq(of, tar->used);
-        ck_assert_uint_le(at + file->bytes, of);
+        struct sl_oci_piece piece;
+        ck_assert(sl_oci_pin_parse(file->pin, &piece));
+        const struct sl_buf *tar = &tars[piece.digest[7] - '0'];
+        ck_assert_uint_eq(piece.of, tar->used);
+        ck_assert_uint_le(piece.at + file->bytes, piece.of);
         size_t used = strlen(text);
         snprintf(text + used, TEXT_BYTES - used, "%s%s=%.*s", i ? " " : "", file->name,
-                 (int)file->bytes, tar->data + at);
+                 (int)file->bytes, tar->data + piece.at);
     }
 }
 

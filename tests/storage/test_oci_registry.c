@@ -389,8 +389,8 @@ SL_TEST_LOOP(a_manifest_that_lies_of_a_layers_size_is_refused, 0, 4)
                   err.message);
 }
 
-static const enum sl_fault of_layers[] = {SL_FAULT_WRONG_RANGE, SL_FAULT_WRONG_TOTAL,
-                                          SL_FAULT_WHOLE, SL_FAULT_LONG, SL_FAULT_NO_RANGE};
+static const enum sl_fault of_layers[] = {SL_FAULT_WRONG_RANGE, SL_FAULT_WRONG_TOTAL, SL_FAULT_LONG,
+                                          SL_FAULT_NO_RANGE};
 
 SL_TEST_LOOP(a_range_of_a_layer_is_held_to_the_same_contract, 0, (int)SL_COUNT(of_layers))
 {
@@ -482,9 +482,11 @@ static const struct {
     enum sl_fault fault;
     enum sl_err_kind kind;
 } lasting[] = {
-    {SL_FAULT_WRONG_RANGE, SL_E_NET}, {SL_FAULT_NO_RANGE, SL_E_NET},
-    {SL_FAULT_WHOLE, SL_E_NET},       {SL_FAULT_LONG, SL_E_NET},
-    {SL_FAULT_GZIP, SL_E_NET},        {SL_FAULT_WRONG_TOTAL, SL_E_INTEGRITY},
+    {SL_FAULT_WRONG_RANGE, SL_E_NET},
+    {SL_FAULT_NO_RANGE, SL_E_NET},
+    {SL_FAULT_LONG, SL_E_NET},
+    {SL_FAULT_GZIP, SL_E_NET},
+    {SL_FAULT_WRONG_TOTAL, SL_E_INTEGRITY},
 };
 
 SL_TEST_LOOP(what_does_not_pass_is_named, 0, (int)SL_COUNT(lasting))

@@ -44,7 +44,7 @@ enum {
 const char *sl_connections_why_name(enum sl_connections_why why)
 {
     static const char *const names[] = {"usual", "near",    "given", "local",
-                                        "small", "distant", "known"};
+                                        "small", "distant", "known", "in-order"};
     return NAME_OF(names, why);
 }
 
@@ -113,6 +113,8 @@ struct sl_connections sl_concurrency_of_plan(const struct sl_plan_facts *facts)
     bool small = requests && facts->fetch_bytes / requests < SMALL_REQUEST_BYTES;
     struct sl_connections connections = {FIRST_AUTO, MOST_AUTO, SL_CONNECTIONS_USUAL,
                                          SL_BOUND_AUTO};
+    if (facts->in_order)
+        return (struct sl_connections){1, 1, SL_CONNECTIONS_IN_ORDER, SL_BOUND_AUTO};
     if (!is_auto(facts->given))
         connections = (struct sl_connections){(unsigned)facts->given, (unsigned)facts->given,
                                               SL_CONNECTIONS_GIVEN, SL_BOUND_AUTO};

@@ -80,6 +80,7 @@ static void choose_connections(struct sl_plan *plan)
 {
     struct sl_plan_facts facts = {.given = plan->own->spec->readers.connections,
                                   .local = sl_store_traits(plan->own->store)->local,
+                                  .in_order = sl_store_in_order(plan->own->store),
                                   .ranges = plan->range_count,
                                   .fetch_bytes = sl_plan_expected_bytes(plan),
                                   .descriptors = sl_descriptors_for_connections(),

@@ -9,7 +9,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "oci_store.h"
+#include "log.h"
+#include "oci_channel.h"
+#include "oci_unpack.h"
 #include "url.h"
 
 static const struct sl_option oci_rows[] = {
@@ -121,31 +123,46 @@ static void oci_close(struct sl_store *store)
 
 /* ---- objects --------------------------------------------------------------------------------- */
 
-bool sl_oci_pin_parse(const char *pin, char digest[SL_OCI_DIGEST_BYTES], uint64_t *at, uint64_t *of)
+bool sl_oci_pin_parse(const char *pin, struct sl_oci_piece *piece)
 {
-    *at = *of = 0;
-    snprintf(digest, SL_OCI_DIGEST_BYTES, "%s", pin);
-    if (!sl_oci_is_digest(digest))
+    *piece = (struct sl_oci_piece){.at = 0};
+    snprintf(piece->digest, sizeof(piece->digest), "%s", pin);
+    if (!sl_oci_is_digest(piece->digest))
         return false;
-    const char *rest = pin + strlen(digest);
+    const char *rest = pin + strlen(piece->digest);
     if (!*rest)
         return true;
-    return *rest++ == '+' && sl_take_digits(&rest, at) && *rest++ == '/' &&
-           sl_take_digits(&rest, of) && !*rest && *at < *of;
+    if (*rest++ != '+' || !sl_take_digits(&rest, &piece->at) || *rest++ != '/' ||
+        !sl_take_digits(&rest, &piece->of))
+        return false;
+    if (!*rest)
+        return piece->at < piece->of;
+    return *rest++ == '+' && sl_packing_find(rest, &piece->packing) &&
+           piece->packing != SL_PACKING_NONE && piece->at <= SL_OBJECT_BYTES_MAX && piece->of;
+}
+
+const struct sl_oci_layer *sl_oci_find_layer(struct sl_oci *oci, const char *digest)
+{
+    SL_LOCKED(&oci->locked.mutex);
+    for (size_t i = 0; oci->locked.known && i < oci->locked.manifest.layer_count; i++)
+        if (strcmp(oci->locked.manifest.layers[i].digest, digest) == 0)
+            return &oci->locked.manifest.layers[i];
+    return NULL;
 }
 
 /* source->impl: the blob that the source is pinned to. */
 static int find_blob(struct sl_source *source, struct sl_err *err)
 {
     struct sl_oci *oci = source->store->impl;
-    char digest[SL_OCI_DIGEST_BYTES];
-    uint64_t at, of;
-    if (!sl_oci_pin_parse(source->version.pin, digest, &at, &of) || (of && source->bytes > of - at))
+    struct sl_oci_piece piece;
+    bool good = sl_oci_pin_parse(source->version.pin, &piece);
+    bool packed = good && piece.packing != SL_PACKING_NONE;
+    if (!good || (!packed && piece.of && source->bytes > piece.of - piece.at))
         return sl_fail(err, SL_E_USAGE, "the version of '%s' is not a digest", source->uri);
-    source->piece_at = at;
-    source->piece_of = of;
+    source->piece_at = packed ? 0 : piece.at;
+    source->piece_of = packed ? 0 : piece.of;
     sl_autofree char *url =
-        sl_asprintf(err, "%s/v2/%s/blobs/%s", oci->origin, oci->uri.repo, digest);
+        sl_asprintf(err, "%s/v2/%s/blobs/%s", oci->origin, oci->uri.repo, piece.digest);
     source->impl = url ? sl_http_base_object(&oci->http, url, err) : NULL;
     return source->impl ? 0 : -1;
 }
@@ -169,6 +186,19 @@ static const struct sl_oci_file *find_file(const struct sl_oci *oci,
     return NULL;
 }
 
+/* Of a packed layer's file: what was kept when the layer was read. */
+static int take_head(struct sl_source *source, const struct sl_oci_file *file, struct sl_err *err)
+{
+    if (!file->head)
+        return 0;
+    source->head = sl_alloc(file->head_bytes, err);
+    if (!source->head)
+        return -1;
+    memcpy(source->head, file->head, file->head_bytes);
+    source->head_bytes = file->head_bytes;
+    return 0;
+}
+
 static int oci_resolve(struct sl_source *source, struct sl_err *err)
 {
     struct sl_oci *oci = source->store->impl;
@@ -188,51 +218,10 @@ static int oci_resolve(struct sl_source *source, struct sl_err *err)
         return -1;
     source->opened = strchr(file->pin, '+') != NULL; /* a tar told how long it is, no answer will */
     source->bytes = source->opened ? file->bytes : 0;
-    return find_blob(source, err);
+    return take_head(source, file, err) < 0 ? -1 : find_blob(source, err);
 }
 
-/* ---- requests and answers -------------------------------------------------------------------- */
-
-static bool is_at_origin(const struct sl_oci *oci, const char *url)
-{
-    size_t bytes = strlen(oci->origin);
-    return url && strncmp(url, oci->origin, bytes) == 0 && url[bytes] == '/';
-}
-
-static int prepare(struct sl_source *source, struct sl_range_request *request, struct sl_err *err)
-{
-    struct sl_oci *oci = source->store->impl;
-    unsigned token = 0;
-    if (!source->impl)
-        return sl_fail(err, SL_E_INTERNAL, "'%s' has no digest", source->uri);
-    if (sl_http_prepare(&oci->http, source->impl, request, err) < 0)
-        return -1;
-    if (!is_at_origin(oci, request->url))
-        return 0;
-    if (sl_oci_let_in(oci->auth, request, &token, err) < 0)
-        return sl_wrap(err, "cannot read '%.300s'", source->uri);
-    SL_LOCKED(&oci->locked.mutex);
-    oci->locked.token = token;
-    return 0;
-}
-
-static int redirect(struct sl_source *source, const struct sl_exchange *exchange, const char *from,
-                    const char *to, struct sl_err *err)
-{
-    struct sl_oci *oci = source->store->impl;
-    return sl_http_redirect(&oci->http, source->impl, from, to, sl_exchange_status(exchange), err);
-}
-
-static int refuse(struct sl_source *source, const struct sl_exchange *exchange, const char *body,
-                  size_t body_bytes, struct sl_err *err)
-{
-    char what[400];
-    snprintf(what, sizeof(what), "cannot read '%.380s'", source->uri);
-    return sl_oci_refuse(source->store->impl, sl_exchange_status(exchange),
-                         sl_exchange_header(exchange, "Retry-After"),
-                         sl_exchange_header(exchange, "WWW-Authenticate"), body, body_bytes, what,
-                         err);
-}
+/* ---- the kind -------------------------------------------------------------------------------- */
 
 /* A link that has expired, and a token: either may be what was refused, or both. */
 static bool oci_recover(struct sl_source *source, const struct sl_err *why, struct sl_err *err)
@@ -249,8 +238,32 @@ static bool oci_recover(struct sl_source *source, const struct sl_err *why, stru
     return (why->http_status == 401 && sl_oci_renew(oci->auth, token)) || link;
 }
 
-static const struct sl_http_hooks hooks = {
-    .prepare = prepare, .refuse = refuse, .redirect = redirect};
+void sl_oci_note_no_ranges(struct sl_oci *oci)
+{
+    SL_LOCKED(&oci->locked.mutex);
+    if (!oci->locked.no_ranges)
+        sl_log(SL_LOG_WARN,
+               "'%s' sends whole files where ranges are asked for: its files are read in order, on "
+               "one connection, and what was read before is sent again after a failure",
+               oci->uri.host);
+    oci->locked.no_ranges = true;
+}
+
+bool sl_oci_knows_no_ranges(struct sl_oci *oci)
+{
+    SL_LOCKED(&oci->locked.mutex);
+    return oci->locked.no_ranges;
+}
+
+static bool oci_in_order(struct sl_store *store)
+{
+    struct sl_oci *oci = store->impl;
+    SL_LOCKED(&oci->locked.mutex);
+    bool in_order = oci->locked.no_ranges;
+    for (size_t i = 0; oci->locked.known && i < oci->locked.manifest.layer_count; i++)
+        in_order |= sl_oci_is_in_order(&oci->locked.manifest.layers[i]);
+    return in_order;
+}
 
 const struct sl_store_kind sl_oci_store = {
     .name = "oci",
@@ -267,6 +280,7 @@ const struct sl_store_kind sl_oci_store = {
     .resolve = oci_resolve,
     .locate = oci_locate,
     .recover = oci_recover,
-    .transport = &sl_http_transport,
-    .hooks = &hooks,
+    .in_order = oci_in_order,
+    .transport = &sl_oci_transport,
+    .hooks = &sl_oci_hooks,
 };

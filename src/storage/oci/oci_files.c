@@ -152,8 +152,8 @@ static int ask(struct asking *asking, struct sl_oci_manifest *manifest, struct s
     struct sl_channel *channel = sl_store_take_channel(store, err);
     if (!channel)
         return -1;
-    int result =
-        sl_cloud_call(&store->config, sl_http_channel_exchange(channel), &call, &answer, err);
+    int result = sl_cloud_call(&store->config, store->transport->channel_exchange(channel), &call,
+                               &answer, err);
     sl_store_give_channel(store, channel);
     if (result == 0)
         result = check_digest(asking, &answer, err);

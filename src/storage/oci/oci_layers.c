@@ -2,12 +2,14 @@
  * Layers that are tars. Of a large one only the headers are read, by small ranges: each file in it
  * is a piece of the blob, which a load reads by ranges like any object. Only the blob as a whole
  * has a hash, so such pieces have none. A small layer is read whole, checked against its digest,
- * and its files get hashes of their own.
+ * and its files get hashes of their own. So is a packed one, of any size (oci_unpack.c): its first
+ * bytes tell, whatever the manifest calls it.
  */
 #include <string.h>
 
 #include "hash.h"
 #include "oci_tree.h"
+#include "oci_unpack.h"
 
 enum {
     WINDOW_BYTES = 32 * 1024, /* a header, and small files behind it */
@@ -19,7 +21,6 @@ enum {
 /* A layer, read in order. */
 struct reading {
     struct sl_source *source;
-    const char *what;
     uint64_t at, bytes;
     uint64_t begin, end; /* of what the window holds */
     uint8_t *window;
@@ -37,9 +38,6 @@ static int fill(struct reading *reading, struct sl_err *err)
         return sl_fail(err, SL_E_FORMAT, "its headers need more than 256 MiB");
     if (sl_source_read(reading->source, reading->at, reading->window, bytes, err) < 0)
         return -1;
-    const char *packing = reading->at == 0 ? sl_tar_packing(reading->window, bytes) : NULL;
-    if (packing)
-        return sl_oci_refuse_packed(reading->what, packing, err);
     if (reading->sha)
         sl_sha256_update(reading->sha, reading->window, bytes);
     reading->begin = reading->at;
@@ -71,26 +69,24 @@ static int read_on(void *arg, void *data, uint64_t bytes, uint64_t *got, struct 
     return 0;
 }
 
-static int check_digest(const struct reading *reading, const struct sl_oci_layer *layer,
-                        struct sl_err *err)
+/* By what its first bytes say. */
+static int find_packing(const struct reading *reading, enum sl_packing *packing, struct sl_err *err)
 {
-    char own[SL_OCI_DIGEST_BYTES] = "sha256:";
-    uint8_t digest[32];
-    sl_sha256_finish(reading->sha, digest);
-    sl_hex(digest, sizeof(digest), own + 7);
-    if (strcmp(own, layer->digest) == 0)
+    const char *name = sl_tar_packing(reading->window, (size_t)reading->end);
+    *packing = SL_PACKING_NONE;
+    if (!name || sl_packing_find(name, packing))
         return 0;
-    return sl_fail(err, SL_E_INTEGRITY,
-                   "its bytes are %s: push it again, if nothing between here and the registry "
-                   "changes what it sends",
-                   own);
+    return sl_fail(err, SL_E_FORMAT,
+                   "it is packed by %s: build the image with `docker buildx build --output "
+                   "type=registry,compression=uncompressed,force-compression=true`, or push the "
+                   "model's files one by one (oras push)",
+                   name);
 }
 
-static int read_layer(struct sl_source *source, const struct sl_oci_layer *layer, bool check,
-                      const char *what, struct sl_oci_tree *tree, struct sl_err *err)
+static int read_layer(struct sl_source *source, struct sl_oci_layer *layer, bool check,
+                      struct sl_oci_tree *tree, struct sl_err *err)
 {
     struct reading reading = {.source = source,
-                              .what = what,
                               .bytes = layer->bytes,
                               .window_bytes = check ? CHECK_WINDOW_BYTES : WINDOW_BYTES};
     SL_AUTO(sl_sha256) sha = check ? sl_sha256_new(err) : NULL;
@@ -99,21 +95,26 @@ static int read_layer(struct sl_source *source, const struct sl_oci_layer *layer
         return -1;
     reading.window = window;
     reading.sha = sha;
+    if (layer->bytes &&
+        (fill(&reading, err) < 0 || find_packing(&reading, &layer->packing, err) < 0))
+        return -1;
+    if (layer->packing != SL_PACKING_NONE)
+        return sl_oci_unpack_layer(source, layer, tree, err);
     const struct sl_tar_input input = {read_on, &reading};
     if (sl_oci_tree_add(tree, layer, &input, &reading.at, check, err) < 0)
         return -1;
-    return check ? check_digest(&reading, layer, err) : 0;
+    return check ? sl_oci_check_layer(layer, sha, err) : 0;
 }
 
-static int add_layer(struct sl_oci *oci, const struct sl_oci_layer *layer, uint64_t check_up_to,
-                     const char *what, struct sl_oci_tree *tree, struct sl_err *err)
+static int add_layer(struct sl_oci *oci, struct sl_oci_layer *layer, uint64_t check_up_to,
+                     struct sl_oci_tree *tree, struct sl_err *err)
 {
     struct sl_version version = {0};
     memcpy(version.pin, layer->digest, sizeof(layer->digest));
     SL_AUTO(sl_source) source = NULL;
     if (sl_source_known(oci->store, layer->digest, layer->bytes, &version, &source, err) < 0)
         return -1;
-    return read_layer(source, layer, layer->bytes <= check_up_to, what, tree, err);
+    return read_layer(source, layer, layer->bytes <= check_up_to, tree, err);
 }
 
 /* source.oci.imageFolder without slashes around it. */
@@ -139,7 +140,7 @@ static int unpack(struct sl_oci *oci, struct sl_oci_manifest *manifest, const ch
     if (!tree)
         return -1;
     for (size_t i = 0; i < manifest->layer_count; i++)
-        if (add_layer(oci, &manifest->layers[i], check_up_to, what, tree, err) < 0)
+        if (add_layer(oci, &manifest->layers[i], check_up_to, tree, err) < 0)
             return sl_wrap(err, "%s: layer %.19s…", what, manifest->layers[i].digest);
     if (sl_oci_tree_finish(tree, manifest, err) < 0)
         return sl_wrap(err, "%s", what);

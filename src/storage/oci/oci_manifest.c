@@ -1,8 +1,7 @@
 /*
  * Which files a manifest names. Whoever packs models gives them names in annotations (ModelPack,
  * ORAS), beside the digest (Ollama), or none at all: then the kind of a layer says what it is.
- * Layers that are tars are noted (oci_layers.c reads them). What is packed by gzip or zstd is
- * refused, not left out: a model without it would look whole.
+ * Layers that are tars are noted, packed or not: oci_layers.c reads them.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -11,8 +10,6 @@
 
 #include "json.h"
 #include "oci_store.h"
-
-enum { TYPE_BYTES_SHOWN = 100 };
 
 static int hostile(const char *what, struct sl_err *err, const char *why)
 {
@@ -134,15 +131,6 @@ static int take_digest(const json_t *item, const char *what, char digest[SL_OCI_
     return 0;
 }
 
-int sl_oci_refuse_packed(const char *what, const char *packing, struct sl_err *err)
-{
-    return sl_fail(err, SL_E_FORMAT,
-                   "%s: a layer is packed (%.*s), so it cannot be read by ranges: build the image "
-                   "with `docker buildx build --output type=registry,compression=uncompressed,"
-                   "force-compression=true`, or push the model's files one by one (oras push)",
-                   what, TYPE_BYTES_SHOWN, packing);
-}
-
 static int take_size(const json_t *layer, const char *what, uint64_t *bytes, struct sl_err *err)
 {
     const json_t *size = json_object_get(layer, "size");
@@ -157,8 +145,6 @@ static int take_tar(const json_t *layer, const char *what, struct sl_oci_manifes
                     struct sl_err *err)
 {
     struct sl_oci_layer *tar = &manifest->layers[manifest->layer_count];
-    if (is_packed(layer))
-        return sl_oci_refuse_packed(what, type_of(layer), err);
     if (take_size(layer, what, &tar->bytes, err) < 0 ||
         take_digest(layer, what, tar->digest, err) < 0)
         return -1;
@@ -274,10 +260,22 @@ int sl_oci_manifest_parse(const char *text, size_t bytes, const char *what,
     return result;
 }
 
+void sl_oci_layer_release(struct sl_oci_layer *layer)
+{
+    for (size_t i = 0; i < layer->point_count; i++)
+        sl_packed_point_release(&layer->points[i]);
+    free(layer->points);
+    *layer = (struct sl_oci_layer){0};
+}
+
 void sl_oci_manifest_release(struct sl_oci_manifest *manifest)
 {
-    for (size_t i = 0; i < manifest->count; i++)
+    for (size_t i = 0; i < manifest->count; i++) {
         free(manifest->files[i].name);
+        free(manifest->files[i].head);
+    }
+    for (size_t i = 0; i < manifest->layer_count; i++)
+        sl_oci_layer_release(&manifest->layers[i]);
     free(manifest->files);
     free(manifest->layers);
     *manifest = (struct sl_oci_manifest){0};

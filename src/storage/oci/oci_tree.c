@@ -11,7 +11,13 @@
 
 #include "hash.h"
 
-enum { PATH_BYTES_MAX = 1024, LINKS_MAX = 8, COPY_BYTES = 256 * 1024 };
+enum {
+    PATH_BYTES_MAX = 1024,
+    LINKS_MAX = 8,
+    COPY_BYTES = 256 * 1024,
+    HEAD_BYTES = COPY_BYTES, /* of a file of a packed layer, kept for whoever opens it */
+    HEADS_BYTES_MAX = 32 * 1024 * 1024,
+};
 
 enum kind { FILE_NODE, FOLDER_NODE, HARD_LINK_NODE, SYMLINK_NODE, WHITEOUT_NODE, OPAQUE_NODE };
 
@@ -25,6 +31,8 @@ struct node {
     uint64_t at, bytes; /* of a file's data in it */
     bool hashed;
     uint8_t sha256[32];
+    uint8_t *head; /* NULL: none is kept */
+    size_t head_bytes;
 };
 
 /* What was said of one path. */
@@ -38,7 +46,7 @@ struct group {
 struct sl_oci_tree {
     const char *folder;
     struct node *nodes;
-    size_t count, capacity, entries, name_bytes;
+    size_t count, capacity, entries, name_bytes, heads_bytes;
     unsigned layers;
     struct group *groups;
     size_t group_count;
@@ -62,6 +70,7 @@ void sl_oci_tree_free(struct sl_oci_tree *tree)
     for (size_t i = 0; i < tree->count; i++) {
         free(tree->nodes[i].path);
         free(tree->nodes[i].target);
+        free(tree->nodes[i].head);
     }
     free(tree->nodes);
     free(tree->groups);
@@ -104,8 +113,7 @@ static int take_whiteout(char *path, struct node *node, struct sl_err *err)
     return 0;
 }
 
-static int keep(struct sl_oci_tree *tree, const struct node *model, const char *path,
-                struct sl_err *err)
+static int keep(struct sl_oci_tree *tree, struct node *model, const char *path, struct sl_err *err)
 {
     tree->name_bytes += strlen(path) + (model->target ? strlen(model->target) : 0) + 2;
     if (tree->name_bytes > SL_OCI_NAMES_BYTES_MAX)
@@ -116,10 +124,12 @@ static int keep(struct sl_oci_tree *tree, const struct node *model, const char *
     *node = *model;
     node->place = tree->count;
     node->target = NULL;
+    node->head = NULL;
     node->path = sl_strdup(path, err);
     if (!node->path)
         return -1;
     tree->count++;
+    node->head = sl_steal(&model->head);
     node->target = model->target ? sl_strdup(model->target, err) : NULL;
     return model->target && !node->target ? -1 : 0;
 }
@@ -139,6 +149,22 @@ static int keep_wanted(struct sl_oci_tree *tree, struct node *node, char *path, 
     return keep(tree, node, "", err);
 }
 
+/* A packed layer is read in order only: opening each of its files would begin anew. */
+static int keep_head(struct sl_oci_tree *tree, struct node *node, size_t bytes, struct sl_err *err)
+{
+    bytes = SL_MIN(bytes, (size_t)HEAD_BYTES);
+    if (node->blob->packing == SL_PACKING_NONE || !bytes ||
+        tree->heads_bytes + bytes > HEADS_BYTES_MAX)
+        return 0;
+    node->head = sl_alloc(bytes, err);
+    if (!node->head)
+        return -1;
+    memcpy(node->head, tree->buffer, bytes);
+    node->head_bytes = bytes;
+    tree->heads_bytes += bytes;
+    return 0;
+}
+
 static int hash_file(struct sl_oci_tree *tree, struct sl_tar *tar, struct node *node,
                      struct sl_err *err)
 {
@@ -148,6 +174,8 @@ static int hash_file(struct sl_oci_tree *tree, struct sl_tar *tar, struct node *
     for (uint64_t left = node->bytes; left;) {
         size_t part = (size_t)SL_MIN(left, (uint64_t)COPY_BYTES);
         if (sl_tar_read(tar, tree->buffer, part, err) < 0)
+            return -1;
+        if (left == node->bytes && keep_head(tree, node, part, err) < 0)
             return -1;
         sl_sha256_update(sha, tree->buffer, part);
         left -= part;
@@ -181,10 +209,13 @@ static int take_kept(struct sl_oci_tree *tree, struct sl_tar *tar, const struct 
     if ((node->kind == HARD_LINK_NODE || node->kind == SYMLINK_NODE) &&
         take_link(entry, &target, err) < 0)
         return -1;
-    if (check && node->kind == FILE_NODE && hash_file(tree, tar, node, err) < 0)
-        return -1;
+    bool wanted = is_below(path, folder) && node->kind == FILE_NODE;
     node->target = target;
-    return keep_wanted(tree, node, path, err);
+    int result = check && wanted ? hash_file(tree, tar, node, err) : 0;
+    if (result == 0)
+        result = keep_wanted(tree, node, path, err);
+    free(node->head); /* if it was not kept */
+    return result;
 }
 
 static int take_entry(struct sl_oci_tree *tree, struct sl_tar *tar,
@@ -219,7 +250,7 @@ int sl_oci_tree_add(struct sl_oci_tree *tree, const struct sl_oci_layer *layer,
     }
     if (more < 0 || !check)
         return more;
-    return input->read(input->arg, NULL, layer->bytes - *at, &passed, err);
+    return input->read(input->arg, NULL, INT64_MAX, &passed, err);
 }
 
 /* ---- all together ---------------------------------------------------------------------------- */
@@ -418,14 +449,18 @@ static const struct node *follow(const struct sl_oci_tree *tree, const struct no
 static int add_file(struct sl_oci_manifest *manifest, const char *name, const struct node *node,
                     struct sl_err *err)
 {
+    bool packed = node->blob->packing != SL_PACKING_NONE;
     struct sl_oci_file *file = &manifest->files[manifest->count];
     *file = (struct sl_oci_file){.bytes = node->bytes, .hashed = node->hashed};
     memcpy(file->sha256, node->sha256, sizeof(file->sha256));
-    snprintf(file->pin, sizeof(file->pin), "%s+%" PRIu64 "/%" PRIu64, node->blob->digest, node->at,
-             node->blob->bytes);
+    snprintf(file->pin, sizeof(file->pin), "%s+%" PRIu64 "/%" PRIu64 "%s%s", node->blob->digest,
+             node->at, node->blob->bytes, packed ? "+" : "",
+             packed ? sl_packing_name(node->blob->packing) : "");
     file->name = sl_strdup(name, err);
-    manifest->count += file->name != NULL;
-    return file->name ? 0 : -1;
+    if (!file->name)
+        return -1;
+    manifest->count++;
+    return 0;
 }
 
 static int take_group(struct sl_oci_tree *tree, const struct group *group,
@@ -434,8 +469,13 @@ static int take_group(struct sl_oci_tree *tree, const struct group *group,
     int there = is_there(tree, group, err);
     if (there <= 0 || is_folder(group->last))
         return there < 0 ? -1 : 0;
-    const struct node *file = follow(tree, group->last, err);
-    return file ? add_file(manifest, group->last->path, file, err) : -1;
+    const struct node *node = follow(tree, group->last, err);
+    if (!node || add_file(manifest, group->last->path, node, err) < 0)
+        return -1;
+    struct sl_oci_file *file = &manifest->files[manifest->count - 1];
+    file->head_bytes = group->last->head_bytes; /* of other names of the file nobody has it */
+    file->head = sl_steal(&group->last->head);
+    return 0;
 }
 
 static int by_name(const void *a, const void *b)

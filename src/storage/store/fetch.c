@@ -315,6 +315,23 @@ int sl_fetch_poll(struct sl_fetch *fetch, struct pollfd fds[SL_IO_POLL_MAX], uin
     return 0;
 }
 
+int sl_fetch_wait(struct sl_fetch *fetch, bool waits, struct sl_err *err)
+{
+    struct pollfd fds[SL_IO_POLL_MAX + 1];
+    struct sl_cancel *cancel = fetch->store->config.cancel;
+    uint64_t deadline_ns = 0, now = sl_now_ns();
+    int count = waits ? sl_fetch_poll(fetch, fds, &deadline_ns) : 0;
+    fds[count] = (struct pollfd){sl_cancel_fd(cancel), POLLIN, 0};
+    int timeout_ms = -1;
+    if (deadline_ns <= now)
+        timeout_ms = 0;
+    else if (deadline_ns != UINT64_MAX)
+        timeout_ms = (int)SL_MIN((deadline_ns - now) / SL_NS_PER_MS + 1, 60000);
+    if (timeout_ms != 0)
+        poll(fds, (nfds_t)count + 1, timeout_ms);
+    return sl_cancel_check(cancel, err);
+}
+
 void sl_fetch_abort(struct sl_fetch *fetch)
 {
     if (fetch->phase == ACTIVE)

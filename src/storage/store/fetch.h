@@ -57,6 +57,10 @@ enum sl_io_state sl_fetch_read(struct sl_fetch *fetch, void *data, size_t bytes,
  */
 int sl_fetch_poll(struct sl_fetch *fetch, struct pollfd fds[SL_IO_POLL_MAX], uint64_t *deadline_ns);
 
+/** Where its thread may block: until it may go on, or at once without `waits`. -1: the store is
+ * canceled, SL_E_CANCELED. */
+int sl_fetch_wait(struct sl_fetch *fetch, bool waits, struct sl_err *err);
+
 /** Between ranges, for a while: its connection may serve another fetch, or be closed where another
  * load wants the place. The next start takes one again. */
 void sl_fetch_rest(struct sl_fetch *fetch);

@@ -227,6 +227,11 @@ struct sl_connect sl_store_connect(struct sl_store *store)
     };
 }
 
+bool sl_store_in_order(struct sl_store *store)
+{
+    return store->kind->in_order && store->kind->in_order(store);
+}
+
 struct sl_cancel *sl_store_cancel(const struct sl_store *store)
 {
     return store->config.cancel;
@@ -292,26 +297,9 @@ int sl_store_list_begin(struct sl_store *store, const char *begin,
     return list(store, begin, &wanted, err);
 }
 
-/* Wait until the fetch may go on, or the load is canceled. */
-static int wait_for(struct sl_store *store, struct sl_fetch *fetch, struct sl_err *err)
-{
-    struct pollfd fds[SL_IO_POLL_MAX + 1];
-    uint64_t deadline_ns, now = sl_now_ns();
-    int count = sl_fetch_poll(fetch, fds, &deadline_ns);
-    fds[count] = (struct pollfd){sl_cancel_fd(store->config.cancel), POLLIN, 0};
-    int timeout_ms = -1;
-    if (deadline_ns <= now)
-        timeout_ms = 0;
-    else if (deadline_ns != UINT64_MAX)
-        timeout_ms = (int)SL_MIN((deadline_ns - now) / SL_NS_PER_MS + 1, 60000);
-    if (timeout_ms != 0)
-        poll(fds, (nfds_t)count + 1, timeout_ms);
-    return sl_cancel_check(store->config.cancel, err);
-}
-
 /* Drive the fetch to the end of its range; data takes limit bytes, *got came. */
-static int drain(struct sl_store *store, struct sl_fetch *fetch, uint8_t *data, size_t limit,
-                 size_t *got, struct sl_err *err)
+static int drain(struct sl_fetch *fetch, uint8_t *data, size_t limit, size_t *got,
+                 struct sl_err *err)
 {
     uint8_t beyond;
     *got = 0;
@@ -326,8 +314,7 @@ static int drain(struct sl_store *store, struct sl_fetch *fetch, uint8_t *data, 
         if (state == SL_IO_DATA && !room)
             return sl_fail(err, SL_E_INTERNAL, "a range brought more bytes than were asked for");
         *got += came;
-        if (state == SL_IO_WAIT ? wait_for(store, fetch, err) < 0
-                                : sl_cancel_check(store->config.cancel, err) < 0)
+        if (sl_fetch_wait(fetch, state == SL_IO_WAIT, err) < 0)
             return -1;
     }
 }
@@ -336,7 +323,7 @@ static int read_head(struct sl_source *source, uint64_t head_bytes, struct sl_er
 {
     if (source->opened) /* by resolve */
         head_bytes = SL_MIN(head_bytes, source->bytes);
-    if (head_bytes == 0)
+    if (head_bytes == 0 || source->head)
         return 0;
     SL_AUTO(sl_fetch) fetch = sl_fetch_new(source->store, err);
     if (!fetch)
@@ -345,7 +332,7 @@ static int read_head(struct sl_source *source, uint64_t head_bytes, struct sl_er
     source->head = sl_alloc(head_bytes, err);
     if (!source->head || sl_fetch_start(fetch, source, 0, head_bytes, err) < 0)
         return -1;
-    return drain(source->store, fetch, source->head, head_bytes, &source->head_bytes, err);
+    return drain(fetch, source->head, head_bytes, &source->head_bytes, err);
 }
 
 int sl_source_open(struct sl_store *store, const char *name, uint64_t head_bytes,
@@ -512,7 +499,7 @@ int sl_source_read_past(struct sl_source *source, uint64_t offset, void *data, s
     sl_fetch_hedge(fetch);
     if (sl_fetch_start(fetch, source, offset, offset + bytes, err) < 0)
         return -1;
-    return drain(source->store, fetch, data, bytes, &got, err);
+    return drain(fetch, data, bytes, &got, err);
 }
 
 void sl_source_set_verifier(struct sl_source *source, struct sl_source_verifier *verifier)

@@ -99,6 +99,9 @@ void sl_store_describe(struct sl_store *store,
 uint64_t sl_store_first_byte_ns(struct sl_store *store);
 /** How many connections to one host this process may have; 0: any number. */
 unsigned sl_store_host_connections(const struct sl_store *store);
+/** Are its objects best read one after another, from their beginnings on and by one connection,
+ * since it has them so? Asked when they have been opened. Any thread. */
+bool sl_store_in_order(struct sl_store *store);
 /** What ends its waits, for callers that drive fetches themselves; may be NULL. */
 struct sl_cancel *sl_store_cancel(const struct sl_store *store);
 

@@ -156,7 +156,8 @@ struct sl_store_kind {
     /**
      * After locate, of a source whose version is not known: what must be asked of the store before
      * its objects, such as which commit a revision is; may fill source->version.pin, and with it
-     * source->bytes and source->opened. May block; any thread. NULL: nothing.
+     * source->bytes, source->opened, and then source->head with as much as the kind has of it. May
+     * block; any thread. NULL: nothing.
      */
     int (*resolve)(struct sl_source *source, struct sl_err *err);
     void (*forget)(struct sl_source *source); /* may be NULL */
@@ -166,6 +167,8 @@ struct sl_store_kind {
      * worth one more try. May block. NULL: never.
      */
     bool (*recover)(struct sl_source *source, const struct sl_err *why, struct sl_err *err);
+    /** As sl_store_in_order(); NULL: never. */
+    bool (*in_order)(struct sl_store *store);
     /** As sl_store_cache_place(); NULL: there is none. */
     int (*cache_place)(const struct sl_store *store, struct sl_cache_place *place,
                        struct sl_err *err);

@@ -1,16 +1,11 @@
-/*
- * zlib checks each member's CRC32 and length; members may follow one another, as `cat a.gz b.gz`
- * and parallel packers make them. Zero bytes behind the last one are padding of tapes and blocks,
- * anything else is something that was appended.
- */
+/* What it is packed with is seen by its first bytes; packed_stream.h unpacks it. */
 #include "packed_file.h"
 
 #include <errno.h>
 #include <string.h>
 #include <unistd.h>
-#include <zlib.h>
 
-#include "buf.h"
+#include "packed_stream.h"
 #include "tar.h"
 
 enum { INPUT_BYTES = 256 * 1024 };
@@ -18,15 +13,10 @@ enum { INPUT_BYTES = 256 * 1024 };
 struct sl_packed_file {
     int fd;
     uint64_t offset, bytes;
-    z_stream gzip;
-    bool is_gzip, started, between; /* between: a member has ended */
+    struct sl_packed_stream *stream; /* NULL: it is not packed */
+    size_t used, have;               /* of the input */
     uint8_t input[INPUT_BYTES];
 };
-
-static int broken(struct sl_err *err, const char *why)
-{
-    return sl_fail_code(err, SL_E_FORMAT, "gzip", "the archive cannot be unpacked: %s", why);
-}
 
 /* Straight from the file; less than asked for only at its end. */
 static int read_raw(struct sl_packed_file *file, void *data, size_t bytes, size_t *got,
@@ -47,6 +37,18 @@ static int read_raw(struct sl_packed_file *file, void *data, size_t bytes, size_
     return 0;
 }
 
+static struct sl_packed_stream *open_stream(const char *packing, struct sl_err *err)
+{
+    enum sl_packing kind;
+    if (sl_packing_find(packing, &kind))
+        return sl_packed_stream_new(kind, err);
+    sl_fail_code(err, SL_E_FORMAT, "archive.packing",
+                 "the archive is packed with %s: pack it with gzip or zstd, or store the files by "
+                 "themselves",
+                 packing);
+    return NULL;
+}
+
 struct sl_packed_file *sl_packed_file_open(int fd, uint64_t bytes, struct sl_err *err)
 {
     SL_AUTO(sl_packed_file) file = sl_alloc(sizeof(*file), err);
@@ -60,26 +62,14 @@ struct sl_packed_file *sl_packed_file_open(int fd, uint64_t bytes, struct sl_err
         return NULL;
     file->offset = 0;
     const char *packing = sl_tar_packing(head, got);
-    file->is_gzip = packing && strcmp(packing, "gzip") == 0;
-    if (packing && !file->is_gzip) {
-        sl_fail_code(err, SL_E_FORMAT, "archive.packing",
-                     "the archive is packed with %s: pack it with gzip, or store the files by "
-                     "themselves",
-                     packing);
-        return NULL;
-    }
-    if (file->is_gzip && inflateInit2(&file->gzip, 16 + MAX_WBITS) != Z_OK) {
-        sl_fail(err, SL_E_NO_SPACE, "out of memory for unpacking");
-        return NULL;
-    }
-    file->started = file->is_gzip;
-    return sl_steal(&file);
+    file->stream = packing ? open_stream(packing, err) : NULL;
+    return packing && !file->stream ? NULL : sl_steal(&file);
 }
 
 void sl_packed_file_free(struct sl_packed_file *file)
 {
-    if (file && file->started)
-        inflateEnd(&file->gzip);
+    if (file)
+        sl_packed_stream_free(file->stream);
     free(file);
 }
 
@@ -88,64 +78,32 @@ uint64_t sl_packed_file_offset(const struct sl_packed_file *file)
     return file->offset;
 }
 
-/* More packed bytes, if there are none left; *end: the file is at its end. */
-static int feed(struct sl_packed_file *file, bool *end, struct sl_err *err)
+/* More packed bytes, where the ones before are used up; none at the end. */
+static int feed(struct sl_packed_file *file, struct sl_err *err)
 {
-    size_t got = file->gzip.avail_in;
-    if (got == 0) {
-        if (read_raw(file, file->input, sizeof(file->input), &got, err) < 0)
-            return -1;
-        file->gzip.next_in = file->input;
-        file->gzip.avail_in = (unsigned)got;
-    }
-    *end = got == 0;
-    return 0;
-}
-
-/* Behind a member: the next one begins, or padding goes on to the end. */
-static int pass_member(struct sl_packed_file *file, bool *end, struct sl_err *err)
-{
-    while (feed(file, end, err) == 0) {
-        if (*end)
-            return 0;
-        if (*file->gzip.next_in == 0x1f) {
-            file->between = false;
-            return inflateReset(&file->gzip) == Z_OK ? 0 : broken(err, "out of memory");
-        }
-        if (*file->gzip.next_in)
-            return broken(err, "something follows its end");
-        file->gzip.next_in++;
-        file->gzip.avail_in--;
-    }
-    return -1;
+    file->used = 0;
+    return read_raw(file, file->input, sizeof(file->input), &file->have, err);
 }
 
 int sl_packed_file_read(struct sl_packed_file *file, void *data, size_t bytes, size_t *got,
                         struct sl_err *err)
 {
-    if (!file->is_gzip)
+    if (!file->stream)
         return read_raw(file, data, bytes, got, err);
     *got = 0;
     while (*got < bytes) {
-        bool end = false;
-        if (file->between && pass_member(file, &end, err) < 0)
+        size_t taken, came;
+        if (sl_packed_stream_run(file->stream, file->input + file->used, file->have - file->used,
+                                 &taken, (uint8_t *)data + *got, bytes - *got, &came, err) < 0)
+            return sl_wrap(err, "the archive");
+        file->used += taken;
+        *got += came;
+        if (taken || came)
+            continue;
+        if (feed(file, err) < 0)
             return -1;
-        if (end)
-            return 0;
-        if (feed(file, &end, err) < 0)
-            return -1;
-        if (end)
-            return broken(err, "it is cut off: store it again");
-        file->gzip.next_out = (uint8_t *)data + *got;
-        file->gzip.avail_out = (unsigned)SL_MIN(bytes - *got, (size_t)1 << 30);
-        unsigned room = file->gzip.avail_out;
-        int state = inflate(&file->gzip, Z_NO_FLUSH);
-        *got += room - file->gzip.avail_out;
-        if (state == Z_MEM_ERROR)
-            return sl_fail(err, SL_E_NO_SPACE, "out of memory for unpacking");
-        if (state != Z_OK && state != Z_STREAM_END && state != Z_BUF_ERROR)
-            return broken(err, file->gzip.msg ? file->gzip.msg : "its gzip data are wrong");
-        file->between = state == Z_STREAM_END;
+        if (file->have == 0)
+            return sl_packed_stream_end(file->stream, err) < 0 ? sl_wrap(err, "the archive") : 0;
     }
     return 0;
 }

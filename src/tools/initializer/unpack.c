@@ -18,6 +18,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "packed_stream.h"
 #include "publish.h"
 #include "tar.h"
 #include "tree.h"
@@ -53,11 +54,9 @@ struct sl_unpack *sl_unpack_new(int directory_fd, const char *path, uint64_t pac
                                  .old_fd = -1,
                                  .path = path,
                                  .packed_bytes = packed_bytes,
-                                 .limit_bytes = INT64_MAX,
+                                 .limit_bytes = sl_packed_limit(packed_bytes),
                                  .cancel = cancel,
                                  .fd = -1};
-    if (packed_bytes < (uint64_t)INT64_MAX / SL_UNPACK_RATIO_MAX / 2)
-        unpack->limit_bytes = packed_bytes * SL_UNPACK_RATIO_MAX + SL_UNPACK_FREE_BYTES;
     return unpack;
 }
 
@@ -176,7 +175,7 @@ static int admit(struct sl_unpack *unpack, uint64_t bytes, struct sl_err *err)
         return sl_fail_code(err, SL_E_FORMAT, "archive.ratio",
                             "the archive of %" PRIu64 " bytes unpacks to more than %d times its "
                             "size: store the files by themselves",
-                            unpack->packed_bytes, SL_UNPACK_RATIO_MAX);
+                            unpack->packed_bytes, SL_PACKED_RATIO_MAX);
     unpack->bytes += bytes;
     unpack->unasked += bytes;
     if (unpack->unasked < ROOM_STEP_BYTES)

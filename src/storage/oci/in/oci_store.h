@@ -11,6 +11,7 @@
 #include "http_base.h"
 #include "oci_auth.h"
 #include "oci_options.h"
+#include "packed_stream.h"
 #include "source.h"
 
 enum { SL_OCI_MANIFEST_BYTES_MAX = 4 * 1024 * 1024, SL_OCI_DIGEST_BYTES = 72 };
@@ -35,13 +36,21 @@ struct sl_oci_file {
     char pin[SL_PIN_TEXT_MAX]; /* see sl_oci_pin_parse() */
     bool hashed;               /* sha256 is known */
     uint8_t sha256[32];
+    uint8_t *head; /* its first bytes, of a packed layer; NULL: none are kept */
+    size_t head_bytes;
 };
 /** A blob that is a tar. */
 struct sl_oci_layer {
     char digest[SL_OCI_DIGEST_BYTES];
     uint64_t bytes;
     bool image; /* of a container image: whiteouts count, and one folder of it is the model */
+    /* As it was found when it was read: */
+    enum sl_packing packing;
+    uint64_t unpacked_bytes;
+    struct sl_packed_point *points; /* from where it can be unpacked, in order */
+    size_t point_count, point_capacity;
 };
+void sl_oci_layer_release(struct sl_oci_layer *layer);
 /** What a manifest says. Release it, after a failure too. */
 struct sl_oci_manifest {
     struct sl_oci_file *files; /* in the order of the manifest, or sorted behind sl_oci_unpack() */
@@ -59,12 +68,15 @@ int sl_oci_manifest_parse(const char *text, size_t bytes, const char *what,
                           struct sl_oci_manifest *manifest, struct sl_err *err);
 void sl_oci_manifest_release(struct sl_oci_manifest *manifest);
 
-/** Of a layer that is packed, by this kind or program: what to do instead. -1, SL_E_FORMAT. */
-int sl_oci_refuse_packed(const char *what, const char *packing, struct sl_err *err);
-/** Where a pin leads: "sha256:…", the whole blob, or "sha256:…+AT/OF", a piece of one of so many
- * bytes (of: 0 for a whole one). false: it is not a pin. */
-bool sl_oci_pin_parse(const char *pin, char digest[SL_OCI_DIGEST_BYTES], uint64_t *at,
-                      uint64_t *of);
+/** Where a pin leads: "sha256:…", the whole blob; "sha256:…+AT/OF", a piece of one of so many
+ * bytes; "sha256:…+AT/OF+gzip", a piece, from there on, of what that is unpacked to. */
+struct sl_oci_piece {
+    char digest[SL_OCI_DIGEST_BYTES];
+    uint64_t at, of; /* of: 0 for a whole blob */
+    enum sl_packing packing;
+};
+/** false: it is not a pin. Fuzzed. */
+bool sl_oci_pin_parse(const char *pin, struct sl_oci_piece *piece);
 
 /** store->impl */
 struct sl_oci {
@@ -77,10 +89,15 @@ struct sl_oci {
     struct {
         pthread_mutex_t mutex;
         bool known;     /* once it is, manifest stays as it is */
+        bool no_ranges; /* whole files are sent instead */
         unsigned token; /* that was sent last; 0: none */
         struct sl_oci_manifest manifest;
     } locked;
 };
+
+/** The layer of this digest among the artifact's, whose files are known; NULL: there is none, or
+ * nobody has asked for the files. Borrowed from the store. Any thread. */
+const struct sl_oci_layer *sl_oci_find_layer(struct sl_oci *oci, const char *digest);
 
 /** Add the files in the manifest's layers, which are read for it: their headers, or all where that
  * is no more than source.oci.checkLayersUpTo. what: "cannot open 'oci://…'". Blocks. SL_E_FORMAT,
@@ -89,6 +106,9 @@ int sl_oci_unpack(struct sl_oci *oci, struct sl_oci_manifest *manifest, const ch
                   struct sl_err *err);
 /** The artifact's files, asked for once; borrowed from the store. Blocks. Any thread. */
 int sl_oci_files(struct sl_oci *oci, const struct sl_oci_manifest **manifest, struct sl_err *err);
+/** The registry sent all of a blob, and was asked for a part. Any thread, both. */
+void sl_oci_note_no_ranges(struct sl_oci *oci);
+bool sl_oci_knows_no_ranges(struct sl_oci *oci);
 /** sl_store_kind.list */
 int sl_oci_list(struct sl_store *store,
                 int (*each)(const struct sl_entry *entry, void *arg, struct sl_err *err), void *arg,

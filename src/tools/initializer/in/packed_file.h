@@ -1,4 +1,4 @@
-/* The bytes of an archive's file in order, unpacked if they are gzip. */
+/* The bytes of an archive's file in order, unpacked if they are gzip or zstd. */
 #ifndef SL_PACKED_FILE_H
 #define SL_PACKED_FILE_H
 
@@ -8,15 +8,15 @@
 #include "mem.h"
 
 struct sl_packed_file;
-/** fd (borrowed) holds `bytes` bytes; gzip is seen by its first two. */
+/** fd (borrowed) holds `bytes` bytes; what packed it is seen by its first ones. */
 struct sl_packed_file *sl_packed_file_open(int fd, uint64_t bytes, struct sl_err *err);
 void sl_packed_file_free(struct sl_packed_file *file);
 SL_AUTO_DEFINE(sl_packed_file)
 /** How far the file itself has been read. */
 uint64_t sl_packed_file_offset(const struct sl_packed_file *file);
 /**
- * The next bytes, at most `bytes`; *got is less only at the end. SL_E_FORMAT, code "gzip", for what
- * is broken or cut off.
+ * The next bytes, at most `bytes`; *got is less only at the end. SL_E_FORMAT, code "gzip" or
+ * "zstd", for what is broken or cut off.
  */
 int sl_packed_file_read(struct sl_packed_file *file, void *data, size_t bytes, size_t *got,
                         struct sl_err *err);

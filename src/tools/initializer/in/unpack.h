@@ -15,8 +15,6 @@
 
 enum {
     SL_UNPACK_ENTRIES_MAX = 200000,
-    SL_UNPACK_RATIO_MAX = 100,               /* unpacked bytes for each packed one … */
-    SL_UNPACK_FREE_BYTES = 64 * 1024 * 1024, /* … beyond these */
     SL_UNPACK_NAME_BYTES_MAX = 1024,
 };
 
