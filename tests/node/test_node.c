@@ -256,11 +256,10 @@ SL_TEST(a_new_budget_below_what_is_held_takes_nothing_away)
     static const char pinned[] = MODEL_AT("pinned", "memory://p/noise");
     char names[SL_NODE_REQUEST_MODELS_MAX][64], found[SL_PUBLISH_PATH_MAX];
     size_t bytes = 2 << 20, count;
-    for (unsigned i = 0; i < 3; i++) {
-        const char *const paths[] = {"u/noise", "p/noise", "n/noise"};
-        sl_autofree uint8_t *noise = sl_model_noise(bytes, i + 1);
-        ck_assert_int_eq(sl_memory_put(paths[i], noise, bytes, NULL), 0);
-    }
+    sl_autofree uint8_t *noise = sl_model_noise(3 * bytes, 1);
+    ck_assert_int_eq(sl_memory_put("u/noise", noise, bytes, NULL), 0);
+    ck_assert_int_eq(sl_memory_put("p/noise", noise + bytes, bytes, NULL), 0);
+    ck_assert_int_eq(sl_memory_put("n/noise", noise + 2 * bytes, bytes, NULL), 0);
     struct sl_node *node = open_node(pinned);
     ck_assert_int_eq(sl_node_request(node, text, strlen(text), names, &count, &err), 0);
     struct sl_model_ref *ref = must(node, "used");
