@@ -265,7 +265,7 @@ SL_TEST(a_deposit_that_the_driver_refuses_is_refused)
 {
     static const char *const names[] = {"cuMemImportFromShareableHandle", "cuMemMap",
                                         "cuMemSetAccess", "cuDevicePrimaryCtxRetain"};
-    node_case_open(&gpu_case, "", GPU_CASE_ON("h", "small", "host"), NULL);
+    node_case_open(&gpu_case, ", gpuWarmSeconds: 0", GPU_CASE_ON("h", "small", "host"), NULL);
     struct sluice_model *host = gpu_case_attach("h", NULL, "host");
     ck_assert_msg(host, "%s", gpu_case_error.message);
     for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {

@@ -8,8 +8,8 @@
 #include <string.h>
 
 #include "crypt.h"
+#include "gpu_kernels.h"
 #include "gpu_task.h"
-#include "kernels.h"
 
 enum {
     RUN_PIECES = 32,
@@ -105,7 +105,7 @@ static int make_task(struct sl_gpu *gpu, void *arg, struct sl_err *err)
     if (sl_gpu_acquire(gpu, err) < 0)
         return -1;
     opener->acquired = true;
-    opener->kernels = sl_kernels_load(cuda, sl_gpu_device(gpu), err);
+    opener->kernels = sl_gpu_kernels(gpu, err);
     if (!opener->kernels ||
         sl_gpu_check(gpu, cuda->stream_create(&opener->stream, SL_CUDA_STREAM_NON_BLOCKING), err,
                      "make a stream") < 0 ||
@@ -127,7 +127,6 @@ static int free_task(struct sl_gpu *gpu, void *arg, struct sl_err *err)
     }
     if (opener->pinned)
         cuda->host_free(opener->pinned);
-    sl_kernels_free(opener->kernels);
     if (opener->acquired)
         sl_gpu_release(gpu);
     return 0;
