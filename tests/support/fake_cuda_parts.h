@@ -41,6 +41,7 @@ struct fake {
     unsigned spoil_times;
     size_t spoil_bytes;
     bool held, contexts_held;
+    const char *held_call; /* NULL: none */
     pthread_cond_t unheld;
     uint64_t link_mbps, link_free_ns; /* free_ns: when the last copy ends */
     bool copies_nothing;

@@ -76,6 +76,16 @@ static unsigned find_known(struct sl_gpu_holders *holders, const char *device)
     return ordinal;
 }
 
+static bool is_uuid(const char *device)
+{
+    return strncasecmp(device, "GPU-", 4) == 0;
+}
+
+bool sl_gpu_holders_opens(struct sl_gpu_holders *holders, const char *device)
+{
+    return is_uuid(device) && find_known(holders, device) == SL_GPUS_MAX;
+}
+
 static void open_all(struct sl_gpu_holders *holders, int count)
 {
     for (int i = 0; i < count && i < SL_GPUS_MAX; i++)
@@ -96,8 +106,7 @@ int sl_gpu_holders_find(struct sl_gpu_holders *holders, const char *device, unsi
                             "'cuda:all'");
     if (!sl_gpu_ordinal(device, &ordinal)) {
         ordinal = find_known(holders, device);
-        if (ordinal == SL_GPUS_MAX && strncasecmp(device, "GPU-", 4) == 0 &&
-            sl_gpu_count(&count, NULL) == 0) {
+        if (ordinal == SL_GPUS_MAX && is_uuid(device) && sl_gpu_count(&count, NULL) == 0) {
             open_all(holders, count);
             ordinal = find_known(holders, device);
         }
