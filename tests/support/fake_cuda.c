@@ -111,7 +111,7 @@ static void take_knobs(void)
     fake.spoil_times = 0;
     take_faults(getenv("FAKE_CUDA_FAIL"));
     fake.sticky = 0;
-    fake.held = fake.contexts_held = false;
+    fake.held = fake.kernels_held = fake.contexts_held = false;
     fake.held_call = NULL;
 }
 
@@ -475,6 +475,15 @@ static void control_hold(bool hold)
     pthread_mutex_unlock(&fake.lock);
 }
 
+static void control_hold_kernels(bool hold)
+{
+    pthread_once(&began, begin);
+    pthread_mutex_lock(&fake.lock);
+    fake.kernels_held = hold;
+    pthread_cond_broadcast(&fake.unheld);
+    pthread_mutex_unlock(&fake.lock);
+}
+
 static void control_spoil(unsigned times, size_t bytes)
 {
     pthread_once(&began, begin);
@@ -552,6 +561,7 @@ __attribute__((visibility("default"))) const struct fake_cuda_control fake_cuda_
     .set_bytes = control_bytes,
     .set_delay_us = control_delay,
     .hold = control_hold,
+    .hold_kernels = control_hold_kernels,
     .spoil = control_spoil,
     .set_context_us = control_context,
     .hold_contexts = control_hold_contexts,

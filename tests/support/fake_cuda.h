@@ -67,6 +67,8 @@ struct fake_cuda_control {
     void (*set_delay_us)(unsigned us);
     /** Copies and kernels that were asked for stay undone until false. */
     void (*hold)(bool hold);
+    /** The same of kernels alone. */
+    void (*hold_kernels)(bool hold);
     /** The next so many copies to the device of at least so many bytes bring their first byte
      * wrong. */
     void (*spoil)(unsigned times, size_t bytes);

@@ -22,6 +22,9 @@ const struct sl_cuda *sl_gpu_driver(const struct sl_gpu *gpu);
  */
 const void *sl_gpu_keep(struct sl_gpu *gpu, void *fact);
 
+/** There is something for a chore. Any thread. */
+void sl_gpu_poke(struct sl_gpu *gpu);
+
 /* All from here on: the GPU's thread alone. */
 
 /** 0, or -1 with err; remembers a lost context. `what` is what could not be done. */

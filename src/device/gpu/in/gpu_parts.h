@@ -44,9 +44,6 @@ struct sl_gpu {
     } locked;
 };
 
-/** There is something for a chore. */
-void sl_gpu_poke(struct sl_gpu *gpu);
-
 /** The GPU's thread alone: what was idle for long enough goes. When to come again, as a chore
  * says. */
 uint64_t sl_gpu_cool(struct sl_gpu *gpu);
