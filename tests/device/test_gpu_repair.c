@@ -277,11 +277,39 @@ SL_TEST(a_load_that_waits_for_a_piece_can_be_canceled)
     close_store(&store);
 }
 
+static void *load(void *arg)
+{
+    struct sl_pool_model **model = arg;
+    *model = fill_case_load("memory://m.tensors", more);
+    return NULL;
+}
+
+/* Kernels take their time; what comes meanwhile is copied all the same. */
+SL_TEST(no_copy_waits_for_decryption)
+{
+    struct sl_pool_model *model = NULL;
+    pthread_t thread;
+    uint64_t opened = (uint64_t)sl_metric_get(SL_M_GPU_OPENED_BYTES);
+    uint64_t before = (uint64_t)sl_metric_get(SL_M_GPU_COPIED_BYTES);
+    put_golden();
+    sl_pool_model_free(fill_case_load("memory://m.tensors", more));
+    uint64_t whole = (uint64_t)sl_metric_get(SL_M_GPU_COPIED_BYTES) - before;
+    uint64_t all = (uint64_t)sl_metric_get(SL_M_GPU_OPENED_BYTES) - opened;
+    ck_assert_uint_gt(all, 0);
+    gpu_fill.fake->hold_kernels(true);
+    ck_assert_int_eq(pthread_create(&thread, NULL, load, &model), 0);
+    SL_AWAIT((uint64_t)sl_metric_get(SL_M_GPU_COPIED_BYTES) == before + 2 * whole, "all copies");
+    ck_assert_uint_eq((uint64_t)sl_metric_get(SL_M_GPU_OPENED_BYTES), opened + all);
+    gpu_fill.fake->hold_kernels(false);
+    pthread_join(thread, NULL);
+    fill_case_compare_golden(GOLDEN, more);
+    sl_pool_model_free(model);
+}
+
 SL_TEST(every_call_that_fails_in_mending_leaves_nothing)
 {
-    static const char *const calls[] = {"cuLaunchKernel",    "cuStreamSynchronize",
-                                        "cuMemcpyDtoHAsync", "cuMemcpyHtoDAsync",
-                                        "cuEventRecord",     "cuEventQuery"};
+    static const char *const calls[] = {"cuLaunchKernel", "cuMemcpyDtoHAsync", "cuMemcpyHtoDAsync",
+                                        "cuEventRecord", "cuEventQuery"};
     put_golden();
     for (size_t i = 0; i < SL_COUNT(calls); i++)
         for (uint64_t nth = 1; nth <= 4; nth++) {

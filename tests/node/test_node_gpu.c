@@ -75,6 +75,33 @@ SL_TEST(a_device_that_is_not_there_is_named)
     gpu_case_failure("g", "there is no cuda:3: this process sees 1 GPU");
 }
 
+/* The fake's first GPU, which nobody has opened. */
+static void *attach_by_uuid(void *arg)
+{
+    (void)arg;
+    gpu_case_refused("h", "GPU-fa01080f-161d-242b-3239-40474e555c63", SLUICE_USAGE, "device",
+                     "in memory of 'host'");
+    return NULL;
+}
+
+SL_TEST(others_are_served_while_a_gpu_is_looked_for)
+{
+    struct sluice_error error = {0};
+    pthread_t thread;
+    node_case_open(&gpu_case, "", GPU_CASE_ON("h", "small", "host"), NULL);
+    uint64_t before = gpu_case_fake->calls("cuDeviceGetCount");
+    gpu_case_fake->hold_call("cuDeviceGetCount");
+    pthread_create(&thread, NULL, attach_by_uuid, NULL);
+    SL_AWAIT(gpu_case_fake->calls("cuDeviceGetCount") > before, "the driver's work");
+    struct sluice_model *other = NULL;
+    const struct sluice_attach_options options = {
+        .size = sizeof(options), .model = "h", .socket = gpu_case.socket, .timeout_ms = 60000};
+    ck_assert_msg(sluice_attach(&options, &other, &error) == 0, "%s", error.message);
+    sluice_detach(other);
+    gpu_case_fake->hold_call(NULL);
+    pthread_join(thread, NULL);
+}
+
 SL_TEST(each_device_has_a_budget_of_its_own)
 {
     gpu_case_fake->set_devices(2);
@@ -265,7 +292,7 @@ SL_TEST(a_deposit_that_the_driver_refuses_is_refused)
 {
     static const char *const names[] = {"cuMemImportFromShareableHandle", "cuMemMap",
                                         "cuMemSetAccess", "cuDevicePrimaryCtxRetain"};
-    node_case_open(&gpu_case, "", GPU_CASE_ON("h", "small", "host"), NULL);
+    node_case_open(&gpu_case, ", gpuWarmSeconds: 0", GPU_CASE_ON("h", "small", "host"), NULL);
     struct sluice_model *host = gpu_case_attach("h", NULL, "host");
     ck_assert_msg(host, "%s", gpu_case_error.message);
     for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {

@@ -74,7 +74,7 @@ SL_TEST(all_is_no_place_for_a_client)
 SL_TEST(one_gpu_that_fails_fails_the_load_and_is_named)
 {
     gpu_case_fake->fail_call("cuMemCreate", 2, SL_CUDA_UNKNOWN);
-    node_case_open(&gpu_case, "", GPU_CASE_ON("g", "small", "cuda:all"), NULL);
+    node_case_open(&gpu_case, ", gpuWarmSeconds: 0", GPU_CASE_ON("g", "small", "cuda:all"), NULL);
     gpu_case_failure("g", "on cuda:1");
     for (unsigned i = 0; i < GPUS; i++)
         ck_assert_uint_eq(held(i), 0);

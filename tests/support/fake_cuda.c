@@ -111,7 +111,8 @@ static void take_knobs(void)
     fake.spoil_times = 0;
     take_faults(getenv("FAKE_CUDA_FAIL"));
     fake.sticky = 0;
-    fake.held = fake.contexts_held = false;
+    fake.held = fake.kernels_held = fake.contexts_held = false;
+    fake.held_call = NULL;
 }
 
 static void begin(void)
@@ -157,6 +158,8 @@ int fake_enter(const char *name, int needs)
     pthread_mutex_lock(&fake.lock);
     fake.counts.calls++;
     ++*calls_of(name);
+    while (fake.held_call && strcmp(fake.held_call, name) == 0)
+        pthread_cond_wait(&fake.unheld, &fake.lock);
     if (!(needs & FAKE_EARLY))
         result = due_fault(name);
     if (result && is_sticky(result))
@@ -472,6 +475,15 @@ static void control_hold(bool hold)
     pthread_mutex_unlock(&fake.lock);
 }
 
+static void control_hold_kernels(bool hold)
+{
+    pthread_once(&began, begin);
+    pthread_mutex_lock(&fake.lock);
+    fake.kernels_held = hold;
+    pthread_cond_broadcast(&fake.unheld);
+    pthread_mutex_unlock(&fake.lock);
+}
+
 static void control_spoil(unsigned times, size_t bytes)
 {
     pthread_once(&began, begin);
@@ -492,6 +504,15 @@ static void control_hold_contexts(bool hold)
     pthread_once(&began, begin);
     pthread_mutex_lock(&fake.lock);
     fake.contexts_held = hold;
+    pthread_cond_broadcast(&fake.unheld);
+    pthread_mutex_unlock(&fake.lock);
+}
+
+static void control_hold_call(const char *name)
+{
+    pthread_once(&began, begin);
+    pthread_mutex_lock(&fake.lock);
+    fake.held_call = name;
     pthread_cond_broadcast(&fake.unheld);
     pthread_mutex_unlock(&fake.lock);
 }
@@ -540,9 +561,11 @@ __attribute__((visibility("default"))) const struct fake_cuda_control fake_cuda_
     .set_bytes = control_bytes,
     .set_delay_us = control_delay,
     .hold = control_hold,
+    .hold_kernels = control_hold_kernels,
     .spoil = control_spoil,
     .set_context_us = control_context,
     .hold_contexts = control_hold_contexts,
+    .hold_call = control_hold_call,
     .set_registers = control_registers,
     .set_map_rule = control_map_rule,
     .set_imported = control_imported,

@@ -67,12 +67,16 @@ struct fake_cuda_control {
     void (*set_delay_us)(unsigned us);
     /** Copies and kernels that were asked for stay undone until false. */
     void (*hold)(bool hold);
+    /** The same of kernels alone. */
+    void (*hold_kernels)(bool hold);
     /** The next so many copies to the device of at least so many bytes bring their first byte
      * wrong. */
     void (*spoil)(unsigned times, size_t bytes);
     void (*set_context_us)(unsigned us);
     /** Whoever retains a context waits until false. */
     void (*hold_contexts)(bool hold);
+    /** Whoever calls this function waits until NULL. The name is borrowed. */
+    void (*hold_call)(const char *name);
     /** Can memory of the process be pinned, and such that is mapped read-only? */
     void (*set_registers)(bool any, bool read_only);
     void (*set_map_rule)(enum fake_map_rule rule);

@@ -40,7 +40,8 @@ struct fake {
     float elapsed_ms;
     unsigned spoil_times;
     size_t spoil_bytes;
-    bool held, contexts_held;
+    bool held, kernels_held, contexts_held;
+    const char *held_call; /* NULL: none */
     pthread_cond_t unheld;
     uint64_t link_mbps, link_free_ns; /* free_ns: when the last copy ends */
     bool copies_nothing;

@@ -169,7 +169,7 @@ static void *run_stream(void *arg)
         stream->first = work->next;
         if (!stream->first)
             stream->last = &stream->first;
-        while (fake.held)
+        while (fake.held || (fake.kernels_held && work->kind == LAUNCH))
             pthread_cond_wait(&fake.unheld, &fake.lock);
         while (work->kind == WAIT && work->event->done < work->record)
             pthread_cond_wait(&fake.moved, &fake.lock);

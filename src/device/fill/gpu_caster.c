@@ -8,8 +8,8 @@
 #include <string.h>
 
 #include "cast.h"
+#include "gpu_kernels.h"
 #include "gpu_task.h"
-#include "kernels.h"
 #include "mapping.h"
 #include "metrics.h"
 
@@ -109,7 +109,7 @@ static int make_task(struct sl_gpu *gpu, void *arg, struct sl_err *err)
     if (sl_gpu_acquire(gpu, err) < 0)
         return -1;
     caster->acquired = true;
-    caster->kernels = sl_kernels_load(sl_gpu_driver(gpu), sl_gpu_device(gpu), err);
+    caster->kernels = sl_gpu_kernels(gpu, err);
     return caster->kernels ? 0 : -1;
 }
 
@@ -117,7 +117,6 @@ static int free_task(struct sl_gpu *gpu, void *arg, struct sl_err *err)
 {
     struct sl_gpu_caster *caster = arg;
     (void)err;
-    sl_kernels_free(caster->kernels);
     if (caster->acquired)
         sl_gpu_release(gpu);
     return 0;

@@ -8,9 +8,9 @@
 
 #include <string.h>
 
+#include "gpu_kernels.h"
 #include "gpu_task.h"
 #include "hash.h"
-#include "kernels.h"
 #include "lower_bound.h"
 #include "metrics.h"
 
@@ -146,7 +146,7 @@ static int make_task(struct sl_gpu *gpu, void *arg, struct sl_err *err)
     if (sl_gpu_acquire(gpu, err) < 0)
         return -1;
     crcs->acquired = true;
-    crcs->kernels = sl_kernels_load(cuda, sl_gpu_device(gpu), err);
+    crcs->kernels = sl_gpu_kernels(gpu, err);
     if (!crcs->kernels ||
         sl_gpu_check(gpu, cuda->stream_create(&crcs->stream, SL_CUDA_STREAM_NON_BLOCKING), err,
                      "make a stream") < 0 ||
@@ -168,7 +168,6 @@ static int free_task(struct sl_gpu *gpu, void *arg, struct sl_err *err)
     }
     if (crcs->pinned)
         cuda->host_free(crcs->pinned);
-    sl_kernels_free(crcs->kernels);
     if (crcs->acquired)
         sl_gpu_release(gpu);
     return 0;

@@ -15,9 +15,9 @@
 
 #include "cast.h"
 #include "crypt.h"
+#include "gpu_kernels.h"
 #include "gpu_task.h"
 #include "hash.h"
-#include "kernels.h"
 #include "log.h"
 
 enum {
@@ -135,7 +135,7 @@ static int trial_task(struct sl_gpu *gpu, void *arg, struct sl_err *err)
     if (sl_gpu_acquire(gpu, err) < 0)
         return -1;
     trial->acquired = true;
-    trial->kernels = sl_kernels_load(cuda, sl_gpu_device(gpu), err);
+    trial->kernels = sl_gpu_kernels(gpu, err);
     if (!trial->kernels ||
         sl_gpu_check(gpu, cuda->stream_create(&trial->stream, SL_CUDA_STREAM_NON_BLOCKING), err,
                      "make a stream") < 0 ||
@@ -163,7 +163,6 @@ static int end_task(struct sl_gpu *gpu, void *arg, struct sl_err *err)
         cuda->event_destroy(trial->begin);
     if (trial->end)
         cuda->event_destroy(trial->end);
-    sl_kernels_free(trial->kernels);
     if (trial->acquired)
         sl_gpu_release(gpu);
     return 0;

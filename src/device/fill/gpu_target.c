@@ -75,51 +75,63 @@ static void report(struct sl_gpu_target *target, uint32_t file, uint64_t begin, 
         target->is.events.landed(target->is.events.arg, file, begin, end - begin);
 }
 
-/* Pieces of a sealed tensor that are being opened. */
-struct opened {
-    struct sl_gpu_target *target;
-    const struct sl_mapping *mapping;
-    bool repaired; /* they were bad before */
-};
-
-static int take_bad(const struct opened *opened, uint64_t first, uint64_t count, struct sl_err *err)
+static int take_bad(struct sl_gpu_target *target, const struct sl_mapping *mapping, bool repaired,
+                    uint64_t first, uint64_t count, struct sl_err *err)
 {
-    const struct sl_mapping *mapping = opened->mapping;
-    if (opened->repaired)
+    if (repaired)
         return sl_fail(err, SL_E_GPU,
                        "piece %" PRIu64 " of tensor '%s' opens on the host, but not on the GPU: "
                        "look for its errors (nvidia-smi -q), or set sink.pool.decrypt to host",
                        first + 1, mapping->target->from->name);
     sl_metric_add(SL_M_VERIFY_FAILURES, (int64_t)count);
     for (uint64_t i = 0; i < count; i++)
-        if (sl_gpu_repair_add(opened->target->repair, mapping, first + i, err) < 0)
+        if (sl_gpu_repair_add(target->repair, mapping, first + i, err) < 0)
             return -1;
     return 0;
 }
 
-static int take_verdicts(void *arg, uint64_t first, uint64_t count, bool good, struct sl_err *err)
+static int on_verdicts(void *arg, const struct sl_opener_pieces *of, uint64_t first, uint64_t count,
+                       bool good, struct sl_err *err)
 {
-    const struct opened *opened = arg;
-    const struct sl_mapping *mapping = opened->mapping;
+    struct sl_gpu_target *target = arg;
+    const struct sl_mapping *mapping = of->subject;
     if (!good)
-        return take_bad(opened, first, count, err);
+        return take_bad(target, mapping, of->flag, first, count, err);
     uint64_t begin = first * mapping->piece_bytes, whole = mapping->end - mapping->begin;
     uint64_t end = SL_MIN(begin + count * mapping->piece_bytes, whole);
-    sl_gpu_repair_decrypted(opened->target->repair, count);
+    sl_gpu_repair_decrypted(target->repair, count);
     sl_metric_add(SL_M_GPU_OPENED_BYTES, (int64_t)(end - begin));
-    report(opened->target, mapping->file, mapping->file_offset + begin, mapping->file_offset + end);
+    report(target, mapping->file, mapping->file_offset + begin, mapping->file_offset + end);
+    if (of->flag) /* it is one piece, which was bad before */
+        sl_gpu_repair_done(target->repair);
     return 0;
+}
+
+static void on_opened(void *arg)
+{
+    const struct sl_gpu_target *target = arg;
+    sl_gpu_ring_end_work(target->ring, target->queue);
+}
+
+static void on_failed(void *arg, const struct sl_err *why)
+{
+    sl_gpu_ring_fail(((const struct sl_gpu_target *)arg)->ring, why);
 }
 
 static int open_part(struct sl_gpu_target *target, const struct sl_mapping *mapping, uint64_t begin,
                      uint64_t end, bool repaired, struct sl_err *err)
 {
-    struct opened opened = {target, mapping, repaired};
-    const struct sl_opener_verdicts verdicts = {take_verdicts, &opened};
     uint64_t at = begin - mapping->file_offset;
-    return sl_gpu_opener_open(target->opener, mapping->target->from, at / mapping->piece_bytes,
-                              target->addresses[mapping->file] + begin, end - begin, &verdicts,
-                              err);
+    const struct sl_opener_pieces pieces = {.tensor = mapping->target->from,
+                                            .first = at / mapping->piece_bytes,
+                                            .address = target->addresses[mapping->file] + begin,
+                                            .bytes = end - begin,
+                                            .subject = mapping,
+                                            .flag = repaired};
+    if (begin == end)
+        return 0; /* a tensor without bytes */
+    sl_gpu_ring_begin_work(target->ring, target->queue);
+    return sl_gpu_opener_open(target->opener, &pieces, err);
 }
 
 /* What is not sealed. */
@@ -165,8 +177,6 @@ static void report_repaired(void *arg, const struct sl_gpu_note *note)
     struct sl_err err = SL_ERR_INIT;
     if (open_part(target, bad->mapping, note->offset, note->offset + note->bytes, true, &err) < 0)
         sl_gpu_ring_fail(target->ring, &err);
-    else
-        sl_gpu_repair_done(target->repair);
 }
 
 static void report_agreed(void *arg, const struct sl_gpu_note *note)
@@ -231,6 +241,9 @@ int sl_gpu_target_join(struct sl_gpu_target *target, struct sl_gpu_ring *ring, u
                                                 .arg = target};
     target->ring = ring;
     target->queue = queue;
+    target->told = (struct sl_opener_told){on_verdicts, on_opened, on_failed, target};
+    if (target->opener)
+        sl_gpu_opener_bind(target->opener, &target->told);
     if (target->opener)
         target->repair = sl_gpu_repair_new(&repair, err);
     return target->opener && !target->repair ? -1 : 0;
@@ -240,6 +253,8 @@ void sl_gpu_target_stop(struct sl_gpu_target *target)
 {
     if (target->repair)
         sl_gpu_repair_stop(target->repair);
+    if (target->opener)
+        sl_gpu_opener_stop(target->opener);
 }
 
 void sl_gpu_target_release(struct sl_gpu_target *target)

@@ -47,56 +47,6 @@ int sl_gpu_check(struct sl_gpu *gpu, int result, struct sl_err *err, const char 
     return sl_gpu_fail(err, &why);
 }
 
-/* ---- context -------------------------------------------------------------------------------- */
-
-int sl_gpu_acquire(struct sl_gpu *gpu, struct sl_err *err)
-{
-    const struct sl_cuda *cuda = gpu->cuda;
-    if (gpu->users++)
-        return 0;
-    if (sl_gpu_check(gpu, cuda->primary_retain(&gpu->context, gpu->device.handle), err,
-                     "make a context") == 0) {
-        if (sl_gpu_check(gpu, cuda->set_current(gpu->context), err, "use a context") == 0)
-            return 0;
-        cuda->primary_release(gpu->device.handle);
-    }
-    gpu->context = NULL;
-    gpu->users--;
-    return -1;
-}
-
-void sl_gpu_release(struct sl_gpu *gpu)
-{
-    if (--gpu->users)
-        return;
-    gpu->cuda->set_current(NULL);
-    gpu->cuda->primary_release(gpu->device.handle);
-    gpu->context = NULL;
-}
-
-static int hold_task(struct sl_gpu *gpu, void *arg, struct sl_err *err)
-{
-    (void)arg;
-    return sl_gpu_acquire(gpu, err);
-}
-
-int sl_gpu_hold(struct sl_gpu *gpu, struct sl_err *err)
-{
-    return sl_gpu_call(gpu, hold_task, NULL, false, err);
-}
-
-static int unhold_task(struct sl_gpu *gpu, void *arg, struct sl_err *err)
-{
-    (void)arg, (void)err;
-    sl_gpu_release(gpu);
-    return 0;
-}
-
-void sl_gpu_unhold(struct sl_gpu *gpu)
-{
-    sl_gpu_call(gpu, unhold_task, NULL, true, NULL);
-}
-
 /* ---- the thread ----------------------------------------------------------------------------- */
 
 void sl_gpu_add_chore(struct sl_gpu *gpu, struct sl_gpu_chore *chore)
@@ -166,7 +116,10 @@ static void *run_gpu(void *arg)
         while ((task = take_task(gpu)))
             run_task(gpu, task);
         next = do_chores(gpu);
+        next = SL_MIN(next, sl_gpu_cool(gpu));
     }
+    sl_gpu_set_warm(gpu, 0);
+    sl_gpu_cool(gpu);
     return NULL;
 }
 

@@ -3,7 +3,8 @@
  *
  * What needs the driver is a task that the thread runs; so a context is current where it must be,
  * and no lock is ever held across CUDA. The context, hundreds of MiB of the device, is there only
- * while something uses it: memory that was made lives on as a descriptor alone.
+ * while something uses it, and as long after that as sl_gpu_set_warm() says: memory that was made
+ * lives on as a descriptor alone.
  *
  * Errors are SL_E_GPU, and SL_E_NO_SPACE where the device's memory is full. When the driver says
  * that the context is lost nothing of this GPU works any more in this process, which the error
@@ -31,6 +32,10 @@ void sl_gpu_free(struct sl_gpu *gpu);
 SL_AUTO_DEFINE(sl_gpu)
 /** How many GPUs this process sees; starts the driver. SL_E_GPU. */
 int sl_gpu_count(int *count, struct sl_err *err);
+
+/** So long after their last use the context, pinned memory and kernels stay for the next, unless
+ * the GPU is lost; 0, as opened: not at all. What is older goes soon. Never blocks. */
+void sl_gpu_set_warm(struct sl_gpu *gpu, uint64_t ns);
 
 /** What it is; set when it was opened, borrowed. */
 const struct sl_cuda_device *sl_gpu_device(const struct sl_gpu *gpu);

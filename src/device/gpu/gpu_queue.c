@@ -27,14 +27,16 @@ static int zero_files(struct sl_gpu_queue *queue, struct sl_err *err)
     return 0;
 }
 
+static size_t pinned_bytes(const struct sl_gpu_ring *ring)
+{
+    return ring->count * ring->buffer_bytes + SL_RING_BOUNCE_BYTES;
+}
+
 static int pin(struct sl_gpu_queue *queue, struct sl_err *err)
 {
     struct sl_gpu_ring *ring = queue->ring;
-    size_t bytes = ring->count * ring->buffer_bytes + SL_RING_BOUNCE_BYTES;
     void *pinned = NULL;
-    if (sl_gpu_check(queue->gpu,
-                     queue->gpu->cuda->host_alloc(&pinned, bytes, SL_CUDA_HOST_PORTABLE), err,
-                     "pin %zu bytes of host memory", bytes) < 0)
+    if (sl_gpu_pin(queue->gpu, pinned_bytes(ring), &pinned, err) < 0)
         return -1;
     ring->pinned = pinned;
     ring->bounce = ring->pinned + ring->count * ring->buffer_bytes;
@@ -80,7 +82,7 @@ static int free_task(struct sl_gpu *gpu, void *arg, struct sl_err *err)
         if (queue->events[i])
             cuda->event_destroy(queue->events[i]);
     if (queue == ring->queues && ring->pinned)
-        cuda->host_free(ring->pinned); /* the last one: no other copies from it any more */
+        sl_gpu_unpin(gpu, ring->pinned, pinned_bytes(ring)); /* no other GPU copies from it now */
     if (queue->acquired)
         sl_gpu_release(gpu);
     return 0;

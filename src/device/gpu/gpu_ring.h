@@ -98,6 +98,11 @@ struct sl_gpu_note {
 };
 void sl_gpu_ring_note(struct sl_gpu_ring *ring, const struct sl_gpu_note *note);
 
+/** From within deliver() on, until its end: what this queue was told of is not done yet, and
+ * whoever finishes waits for it. Any thread. */
+void sl_gpu_ring_begin_work(struct sl_gpu_ring *ring, unsigned queue);
+void sl_gpu_ring_end_work(struct sl_gpu_ring *ring, unsigned queue);
+
 /** End it with this failure: for notes that cannot be carried out. Any thread. */
 void sl_gpu_ring_fail(struct sl_gpu_ring *ring, const struct sl_err *why);
 

@@ -12,7 +12,8 @@ static bool is_drained(const struct sl_gpu_ring *ring, bool notes)
     for (unsigned i = 0; i < ring->queue_count; i++) {
         const struct sl_gpu_queue *queue = &ring->queues[i];
         if (sl_gpu_ring_lowest(queue) != UINT64_MAX ||
-            (notes && (queue->locked.note_count || queue->locked.delivering)))
+            (notes &&
+             (queue->locked.note_count || queue->locked.delivering || queue->locked.works)))
             return false;
     }
     return true;
@@ -31,6 +32,19 @@ static int drain(struct sl_gpu_ring *ring, bool notes, struct sl_err *err)
         sl_gpu_ring_wait(ring);
     }
     return sl_gpu_ring_going(ring, err);
+}
+
+void sl_gpu_ring_begin_work(struct sl_gpu_ring *ring, unsigned queue)
+{
+    SL_LOCKED(&ring->lock);
+    ring->queues[queue].locked.works++;
+}
+
+void sl_gpu_ring_end_work(struct sl_gpu_ring *ring, unsigned queue)
+{
+    SL_LOCKED(&ring->lock);
+    ring->queues[queue].locked.works--;
+    pthread_cond_broadcast(&ring->moved);
 }
 
 int sl_gpu_ring_finish(struct sl_gpu_ring *ring, struct sl_err *err)

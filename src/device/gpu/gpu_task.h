@@ -22,6 +22,9 @@ const struct sl_cuda *sl_gpu_driver(const struct sl_gpu *gpu);
  */
 const void *sl_gpu_keep(struct sl_gpu *gpu, void *fact);
 
+/** There is something for a chore. Any thread. */
+void sl_gpu_poke(struct sl_gpu *gpu);
+
 /* All from here on: the GPU's thread alone. */
 
 /** 0, or -1 with err; remembers a lost context. `what` is what could not be done. */
@@ -30,5 +33,28 @@ int sl_gpu_check(struct sl_gpu *gpu, int result, struct sl_err *err, const char 
 /** The context is needed, and is no more: each acquire that went well has its release. */
 int sl_gpu_acquire(struct sl_gpu *gpu, struct sl_err *err);
 void sl_gpu_release(struct sl_gpu *gpu);
+
+/** Pinned memory of the host that every GPU can copy from; what was in it is not known. The context
+ * is acquired, until it is given back. */
+int sl_gpu_pin(struct sl_gpu *gpu, size_t bytes, void **data, struct sl_err *err);
+/** Nothing copies from it or to it any more. */
+void sl_gpu_unpin(struct sl_gpu *gpu, void *data, size_t bytes);
+/** One thing that a layer above keeps in the context, for whoever acquires it: given to `free` on
+ * this thread before the context goes. NULL: there is none. */
+void *sl_gpu_beside(const struct sl_gpu *gpu);
+/** There is none yet, and the context is acquired. */
+void sl_gpu_set_beside(struct sl_gpu *gpu, void *thing, void (*free)(void *thing));
+
+/** Something that the thread looks after as long as it is in the list. */
+struct sl_gpu_chore {
+    /** One round; returns when to come again: SL_GPU_IDLE, or in so many nanoseconds at most. */
+    uint64_t (*turn)(struct sl_gpu_chore *chore);
+    struct sl_gpu_chore *next;
+};
+#define SL_GPU_IDLE UINT64_MAX
+
+/** The GPU's thread alone; not from a turn. */
+void sl_gpu_add_chore(struct sl_gpu *gpu, struct sl_gpu_chore *chore);
+void sl_gpu_remove_chore(struct sl_gpu *gpu, const struct sl_gpu_chore *chore);
 
 #endif

@@ -221,6 +221,10 @@ static const struct sl_option pool_rows[] = {
     SL_OPTION(sl_node_spec_socket, gpu_budget_bytes, BYTES, "auto",
               "limit for all models on one GPU, on each; auto is 90 % of its memory",
               .minimum = 1 << 20, .maximum = 1ull << 50),
+    SL_OPTION(sl_node_spec_socket, gpu_warm_seconds, UINT, "10",
+              "so long after a load a GPU's context (some hundred MiB of it), kernels and 129 MiB "
+              "of pinned memory stay for the next; 0: they go with each load",
+              .maximum = 86400),
     SL_OPTION(sl_node_spec_socket, uri_prefixes, LIST, "",
               "clients may ask for any URI below one of these instead of a name, such as "
               "`s3://models/`: it is loaded with the daemon's credentials and may be evicted; of a "

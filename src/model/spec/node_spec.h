@@ -26,6 +26,7 @@ struct sl_node_spec_socket {
     uint64_t deposit_bytes;     /* of one user; SL_AUTO_VALUE: half of the budget */
     char *directory;            /* a tmpfs for slabs; NULL: none */
     uint64_t gpu_budget_bytes;  /* of each GPU; SL_AUTO_VALUE: of its memory */
+    uint64_t gpu_warm_seconds;  /* that its context stays after a load */
     struct sl_list uri_prefixes;
 };
 struct sl_node_spec_control {

@@ -21,10 +21,11 @@ struct one {
 };
 struct sl_gpu_holders {
     struct one ones[SL_GPUS_MAX + 1]; /* the last: all of them */
+    pthread_mutex_t opening; /* held while the driver opens one; nothing is guarded by it */
     pthread_mutex_t lock;
     struct {
         struct sl_registry *registry;
-        uint64_t budget_bytes;
+        uint64_t budget_bytes, warm_seconds;
         struct sl_gpu *gpus[SL_GPUS_MAX]; /* NULL: not opened */
     } locked;
 };
@@ -75,6 +76,16 @@ static unsigned find_known(struct sl_gpu_holders *holders, const char *device)
     return ordinal;
 }
 
+static bool is_uuid(const char *device)
+{
+    return strncasecmp(device, "GPU-", 4) == 0;
+}
+
+bool sl_gpu_holders_opens(struct sl_gpu_holders *holders, const char *device)
+{
+    return is_uuid(device) && find_known(holders, device) == SL_GPUS_MAX;
+}
+
 static void open_all(struct sl_gpu_holders *holders, int count)
 {
     for (int i = 0; i < count && i < SL_GPUS_MAX; i++)
@@ -95,8 +106,7 @@ int sl_gpu_holders_find(struct sl_gpu_holders *holders, const char *device, unsi
                             "'cuda:all'");
     if (!sl_gpu_ordinal(device, &ordinal)) {
         ordinal = find_known(holders, device);
-        if (ordinal == SL_GPUS_MAX && strncasecmp(device, "GPU-", 4) == 0 &&
-            sl_gpu_count(&count, NULL) == 0) {
+        if (ordinal == SL_GPUS_MAX && is_uuid(device) && sl_gpu_count(&count, NULL) == 0) {
             open_all(holders, count);
             ordinal = find_known(holders, device);
         }
@@ -118,30 +128,47 @@ static uint64_t budget_of(uint64_t given_bytes, const struct sl_gpu *gpu)
     return given_bytes == SL_AUTO_VALUE ? total / 100 * AUTO_PERCENT : given_bytes;
 }
 
+static struct sl_gpu *opened(struct sl_gpu_holders *holders, unsigned ordinal)
+{
+    SL_LOCKED(&holders->lock);
+    return holders->locked.gpus[ordinal];
+}
+
+static void set_up(const struct sl_gpu_holders *holders, unsigned ordinal)
+{
+    struct sl_gpu *gpu = holders->locked.gpus[ordinal];
+    sl_registry_set_gpu_budget(holders->locked.registry, ordinal,
+                               budget_of(holders->locked.budget_bytes, gpu));
+    sl_gpu_set_warm(gpu, holders->locked.warm_seconds * SL_NS_PER_S);
+}
+
 struct sl_gpu *sl_gpu_holders_open(struct sl_gpu_holders *holders, unsigned ordinal,
                                    struct sl_err *err)
 {
-    SL_LOCKED(&holders->lock);
-    if (holders->locked.gpus[ordinal])
-        return holders->locked.gpus[ordinal];
-    struct sl_gpu *gpu = sl_gpu_open((int)ordinal, err);
-    if (!gpu)
-        return NULL;
-    holders->locked.gpus[ordinal] = gpu;
-    sl_registry_set_gpu_budget(holders->locked.registry, ordinal,
-                               budget_of(holders->locked.budget_bytes, gpu));
+    struct sl_gpu *gpu = opened(holders, ordinal);
+    if (gpu)
+        return gpu;
+    SL_LOCKED(&holders->opening);
+    if ((gpu = opened(holders, ordinal)) || !(gpu = sl_gpu_open((int)ordinal, err)))
+        return gpu;
+    {
+        SL_LOCKED(&holders->lock);
+        holders->locked.gpus[ordinal] = gpu;
+        set_up(holders, ordinal);
+    }
     sl_log(SL_LOG_INFO, "cuda:%u is %s", ordinal, sl_gpu_device(gpu)->name);
     return gpu;
 }
 
-void sl_gpu_holders_set_budget(struct sl_gpu_holders *holders, uint64_t budget_bytes)
+void sl_gpu_holders_set(struct sl_gpu_holders *holders, uint64_t budget_bytes,
+                        uint64_t warm_seconds)
 {
     SL_LOCKED(&holders->lock);
     holders->locked.budget_bytes = budget_bytes;
+    holders->locked.warm_seconds = warm_seconds;
     for (unsigned i = 0; i < SL_GPUS_MAX; i++)
         if (holders->locked.gpus[i])
-            sl_registry_set_gpu_budget(holders->locked.registry, i,
-                                       budget_of(budget_bytes, holders->locked.gpus[i]));
+            set_up(holders, i);
 }
 
 /* ---- for the next process -------------------------------------------------------------------- */
@@ -327,6 +354,7 @@ struct sl_gpu_holders *sl_gpu_holders_new(struct sl_err *err)
     struct sl_gpu_holders *holders = sl_alloc(sizeof(*holders), err);
     if (!holders)
         return NULL;
+    pthread_mutex_init(&holders->opening, NULL);
     pthread_mutex_init(&holders->lock, NULL);
     holders->locked.budget_bytes = SL_AUTO_VALUE;
     for (unsigned i = 0; i <= SL_GPUS_MAX; i++) {
@@ -356,6 +384,7 @@ void sl_gpu_holders_free(struct sl_gpu_holders *holders)
     }
     for (unsigned i = 0; i < SL_GPUS_MAX; i++)
         sl_gpu_free(holders->locked.gpus[i]);
+    pthread_mutex_destroy(&holders->opening);
     pthread_mutex_destroy(&holders->lock);
     free(holders);
 }

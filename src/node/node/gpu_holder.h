@@ -5,7 +5,8 @@
  * descriptor store, where there is one.
  *
  * Any thread, but new, bind and free, which belong to the node's start and end. What opens a GPU
- * blocks for its driver, a second or more, and so does whoever asks of any GPU meanwhile.
+ * blocks for its driver, a second or more, and so does whoever opens another one meanwhile; who
+ * only asks of those that are open does not.
  */
 #ifndef SL_GPU_HOLDER_H
 #define SL_GPU_HOLDER_H
@@ -24,8 +25,10 @@ SL_AUTO_DEFINE(sl_gpu_holders)
 /** Whose budgets are to be set as GPUs are opened; before any load, and it outlives the last one.
  * Metrics tell of it until the holders are freed. */
 void sl_gpu_holders_bind(struct sl_gpu_holders *holders, struct sl_registry *registry);
-/** For each GPU; SL_AUTO_VALUE: nine tenths of its memory. */
-void sl_gpu_holders_set_budget(struct sl_gpu_holders *holders, uint64_t budget_bytes);
+/** For each GPU: what models may take (SL_AUTO_VALUE: nine tenths of its memory), and how long its
+ * context stays after a load. */
+void sl_gpu_holders_set(struct sl_gpu_holders *holders, uint64_t budget_bytes,
+                        uint64_t warm_seconds);
 /** The holder of cuda:`ordinal`, below SL_GPUS_MAX, as long as these live. */
 const struct sl_holder *sl_gpu_holders_ops(struct sl_gpu_holders *holders, unsigned ordinal);
 /** The holder of models that are on each GPU that this process sees: bodies have a copy on
@@ -45,6 +48,8 @@ struct sl_gpu *sl_gpu_holders_by_uuid(struct sl_gpu_holders *holders, const uint
  */
 int sl_gpu_holders_find(struct sl_gpu_holders *holders, const char *device, unsigned *space,
                         struct sl_err *err);
+/** Would sl_gpu_holders_find() open GPUs to look for this one? Never blocks. */
+bool sl_gpu_holders_opens(struct sl_gpu_holders *holders, const char *device);
 /** "cuda:12": its number; false: it is no such name, or there are never so many. */
 bool sl_gpu_ordinal(const char *device, unsigned *ordinal);
 /** Is it "cuda:all"? */

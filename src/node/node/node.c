@@ -249,7 +249,8 @@ struct sl_node *sl_node_open(struct sl_node_config *config, const struct sl_node
     if (!node->registry || sl_directory_holder_scan(node->directory, node->registry, err) < 0)
         return NULL;
     sl_gpu_holders_bind(node->gpus, node->registry);
-    sl_gpu_holders_set_budget(node->gpus, config->spec.pool.gpu_budget_bytes);
+    sl_gpu_holders_set(node->gpus, config->spec.pool.gpu_budget_bytes,
+                       config->spec.pool.gpu_warm_seconds);
     sl_pool_holder_scan(node->pool, node->gpus, node->registry, opening->given);
     if (opening->found && opening->found(opening->arg, node, err) < 0)
         return NULL;
@@ -287,6 +288,7 @@ void sl_node_reload(struct sl_node *node, struct sl_node_config *config)
     sl_registry_hold(node->registry, true); /* until it is known what is pinned, and the budget */
     take_config(node, config);
     sl_registry_set_budget(node->registry, budget_of(&config->spec));
-    sl_gpu_holders_set_budget(node->gpus, config->spec.pool.gpu_budget_bytes);
+    sl_gpu_holders_set(node->gpus, config->spec.pool.gpu_budget_bytes,
+                       config->spec.pool.gpu_warm_seconds);
     sl_registry_hold(node->registry, false);
 }

@@ -207,9 +207,8 @@ static int find_space(struct sl_node_pool *pool, const struct sl_pool_attach_arg
     return -1;
 }
 
-static void attach(void *arg, struct sl_pool_request *request)
+static void attach_now(struct sl_node_pool *pool, struct sl_pool_request *request)
 {
-    struct sl_node_pool *pool = arg;
     const struct sl_pool_attach_args *wanted = sl_pool_request_args(request);
     struct sl_err err = SL_ERR_INIT;
     char who[SL_REF_WHO_BYTES], of_uri[SL_NODE_URI_NAME];
@@ -240,6 +239,37 @@ static void attach(void *arg, struct sl_pool_request *request)
         leave_list(attach);
         refuse(attach, &err);
     }
+}
+
+/* An attach that names a GPU which is not known yet. */
+struct seeking {
+    struct sl_deferred_call call; /* first */
+    struct sl_node_pool *pool;
+    struct sl_pool_request *request;
+};
+
+static void seek(struct sl_deferred_call *call)
+{
+    sl_autofree struct seeking *seeking = (struct seeking *)call;
+    attach_now(seeking->pool, seeking->request);
+}
+
+/* The driver may take seconds to open GPUs: another thread asks it, and the server goes on. */
+static void attach(void *arg, struct sl_pool_request *request)
+{
+    struct sl_node_pool *pool = arg;
+    struct sl_err err = SL_ERR_INIT;
+    if (!pool->gpus || !sl_gpu_holders_opens(pool->gpus, sl_pool_request_args(request)->device)) {
+        attach_now(pool, request);
+        return;
+    }
+    struct seeking *seeking = sl_alloc(sizeof(*seeking), &err);
+    if (!seeking) {
+        sl_pool_request_refuse(request, &err);
+        return;
+    }
+    *seeking = (struct seeking){{.run = seek}, pool, request};
+    sl_registry_defer(pool->registry, &seeking->call);
 }
 
 /* While the lock is held no answer frees it. */

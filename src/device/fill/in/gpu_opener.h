@@ -17,19 +17,32 @@ struct sl_gpu_opener *sl_gpu_opener_new(struct sl_gpu *gpu, uint64_t piece_bytes
                                         struct sl_err *err);
 void sl_gpu_opener_free(struct sl_gpu_opener *opener);
 SL_AUTO_DEFINE(sl_gpu_opener)
-/** Told of pieces [first, first + count) of the tensor, in order: all good, or all bad. */
-struct sl_opener_verdicts {
-    int (*report)(void *arg, uint64_t first, uint64_t count, bool good, struct sl_err *err);
+/** Whole pieces of a tensor, from number `first` on, that lie at a device's address. */
+struct sl_opener_pieces {
+    const struct sl_tensor *tensor;
+    uint64_t first, address, bytes;
+    const void *subject; /* the caller's, with `flag` */
+    bool flag;
+};
+/** Who is told, by the GPU's thread. */
+struct sl_opener_told {
+    /** Pieces [first, first + count) of those, in order: all good, or all bad. What lies where a
+     * piece was bad is nobody's. -1 is a failure. */
+    int (*report)(void *arg, const struct sl_opener_pieces *of, uint64_t first, uint64_t count,
+                  bool good, struct sl_err *err);
+    /** All of them were reported. */
+    void (*opened)(void *arg);
+    /** The driver failed, or report() did; nothing is told after it. */
+    void (*failed)(void *arg, const struct sl_err *why);
     void *arg;
 };
-/**
- * Open whole pieces of a tensor, from number `first` on, that lie at a device's address. Waits
- * until they are plaintext and checked: well under a millisecond for a few MiB, beside copies under
- * way. What lies where a piece was bad is nobody's. The GPU's thread alone. -1: the driver failed,
- * or `told` did.
- */
-int sl_gpu_opener_open(struct sl_gpu_opener *opener, const struct sl_tensor *tensor, uint64_t first,
-                       uint64_t address, uint64_t bytes, const struct sl_opener_verdicts *verdicts,
+/** Before anything is opened. Borrowed until it is stopped. */
+void sl_gpu_opener_bind(struct sl_gpu_opener *opener, const struct sl_opener_told *told);
+/** Have them opened: begun now or behind others, and told later. The GPU's thread alone; does not
+ * wait. SL_E_GPU, SL_E_NO_SPACE. */
+int sl_gpu_opener_open(struct sl_gpu_opener *opener, const struct sl_opener_pieces *pieces,
                        struct sl_err *err);
+/** Nobody is told any more, and nothing is under way when it returns. Any thread but the GPU's. */
+void sl_gpu_opener_stop(struct sl_gpu_opener *opener);
 
 #endif

@@ -14,38 +14,38 @@ struct sl_gpu_task {
     struct sl_gpu_task *next;
 };
 
-/** Something that the thread looks after as long as it is in the list. */
-struct sl_gpu_chore {
-    /** One round; returns when to come again: SL_GPU_IDLE, or in so many nanoseconds at most. */
-    uint64_t (*turn)(struct sl_gpu_chore *chore);
-    struct sl_gpu_chore *next;
-};
-#define SL_GPU_IDLE UINT64_MAX
-
 struct sl_gpu {
     const struct sl_cuda *cuda;
     struct sl_cuda_device device;
     pthread_t thread;
     bool has_thread;
     /* The thread's own: */
-    struct sl_cuda_context *context; /* NULL: not needed now */
+    struct sl_cuda_context *context; /* NULL: there is none */
     unsigned users;                  /* of the context */
+    uint64_t idle_since_ns;          /* there is a context, and no user of it */
+    struct {
+        void *data; /* NULL: nothing is kept */
+        size_t bytes;
+        uint64_t since_ns;
+    } pinned; /* for the next who pins as much */
+    struct {
+        void *thing;
+        void (*free)(void *thing);
+    } beside;
     struct sl_gpu_chore *chores;
     pthread_mutex_t lock;
     pthread_cond_t wake, finished;
     struct {
         struct sl_gpu_task *first, **last;
         bool poked, ends;
+        uint64_t warm_ns;   /* that what is idle stays */
         void *fact;         /* sl_gpu_keep() */
         struct sl_err lost; /* kind not 0: the context is lost */
     } locked;
 };
 
-/** There is something for a chore. */
-void sl_gpu_poke(struct sl_gpu *gpu);
-
-/** The GPU's thread alone. */
-void sl_gpu_add_chore(struct sl_gpu *gpu, struct sl_gpu_chore *chore);
-void sl_gpu_remove_chore(struct sl_gpu *gpu, const struct sl_gpu_chore *chore);
+/** The GPU's thread alone: what was idle for long enough goes. When to come again, as a chore
+ * says. */
+uint64_t sl_gpu_cool(struct sl_gpu *gpu);
 
 #endif

@@ -41,6 +41,7 @@ struct sl_gpu_queue {
         struct sl_gpu_waiting_note *notes;
         size_t first_note, note_count, note_capacity;
         bool delivering; /* one that was taken from the list */
+        unsigned works;  /* that notes have begun */
     } locked;
 };
 struct sl_gpu_ring {
