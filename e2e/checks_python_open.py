@@ -92,6 +92,12 @@ def models_and_tensors_outlive_what_they_may(h):
 
 
 @check()
+def whoever_waits_in_python_can_be_interrupted(h):
+    """Ctrl-C, canceled tasks and streams that are left end reads from a server that says nothing more; bars show how far calls are."""
+    return run_tests(h, "test_cancel")
+
+
+@check()
 def the_python_package_is_typed(h):
     """mypy --strict finds nothing, for the oldest Python that the package runs on and for the newest."""
     python = environment_of_originals()
