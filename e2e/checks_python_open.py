@@ -2,6 +2,7 @@
 import hashlib
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -11,6 +12,7 @@ from checks_python import TORCH, need_torch
 from harness import ROOT, Skip, check, run_client
 
 PACKAGES = ("numpy<2", "ml_dtypes<0.5", "safetensors==0.8.0", "tensorizer==2.12.1", "zipslicer==0.8.1", "pytest<9", "fsspec", "mypy<2")
+PYRIGHT = "pyright==1.1.414"
 TESTS = os.path.join(ROOT, "python", "tests")
 PATIENCE = 600
 
@@ -105,6 +107,34 @@ def the_python_package_is_typed(h):
         done = subprocess.run([python, "-m", "mypy", "--strict", "--python-version", version, "--cache-dir", os.path.join(h.disk, "mypy"),
                                "--no-site-packages", "sluice"], capture_output=True, text=True, cwd=os.path.join(ROOT, "python"))
         assert done.returncode == 0 or f"Python {version} is not supported" in done.stderr, done.stdout[-3000:] + done.stderr
+
+
+def pyright(python):
+    """Where pyright is, which is installed once."""
+    if not shutil.which("node") or not shutil.which("npm"):
+        raise Skip("pyright needs node and npm")
+    place = os.path.join(cache(), PYRIGHT.replace("==", "-"))
+    env = {**os.environ, "PYTHONPATH": place, "PYRIGHT_PYTHON_CACHE_DIR": os.path.join(place, "npm"), "PYRIGHT_PYTHON_IGNORE_WARNINGS": "1"}
+    if not os.path.exists(os.path.join(place, "whole")):
+        done = run_client([python, "-m", "pip", "install", "--quiet", "--upgrade", "--target", place, PYRIGHT], env=dict(os.environ))
+        if done.returncode == 0:
+            done = run_client([python, "-m", "pyright", "--version"], env=env)  # which fetches it
+        if done.returncode:
+            raise Skip("pyright cannot be had from the package registries")
+        with open(os.path.join(place, "whole"), "w"):
+            pass
+    return env
+
+
+@check()
+def pyright_finds_nothing_either(h):
+    """pyright in its strict mode, for the oldest Python that the package runs on and for the newest."""
+    python = environment_of_originals()
+    env = pyright(python)
+    for version in ("3.9", "3.14"):
+        done = subprocess.run([python, "-m", "pyright", "-p", ".", "--pythonversion", version], capture_output=True, text=True, env=env,
+                              cwd=os.path.join(ROOT, "python"), timeout=PATIENCE)
+        assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-800:]
 
 
 def upstream_tests(python, place):

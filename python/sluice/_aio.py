@@ -5,7 +5,7 @@ import asyncio
 import contextvars
 from collections.abc import AsyncIterator, Callable
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Optional, TypeVar
 
 from ._cancel import Cancel, under
 from ._files import pull
@@ -15,7 +15,6 @@ from ._module import load_into_module
 from ._pool import PoolModel, attach
 from ._write import save
 
-_END: Any = object()
 _Result = TypeVar("_Result")
 
 
@@ -74,10 +73,14 @@ async def aattach(name: str, device: Any = "cpu", **options: Any) -> PoolModel:
 async def astream(uris: Any, **options: Any) -> AsyncIterator[tuple[str, Any]]:
     """stream(), for `async for`."""
     cancel, arriving = Cancel(), stream(uris, **options)
+
+    def following() -> Optional[tuple[str, Any]]:
+        return next(arriving, None)
+
     try:
         while True:
-            pair = await _awaited(cancel, next, arriving, _END)
-            if pair is _END:
+            pair = await _awaited(cancel, following)
+            if pair is None:
                 return
             yield pair
     finally:

@@ -225,12 +225,15 @@ class Model(Mapping[str, Any]):
             parts = name.split(".")
             at = found
             for part in parts[:-1]:
-                inner = at.setdefault(part, {})
-                if not isinstance(inner, dict):  # a tensor has the name of a branch, too
+                inner: Any = at.setdefault(part, {})
+                if isinstance(inner, Meta):  # a tensor has the name of a branch, too
                     inner = at[part] = {"": inner}
                 at = inner
-            last = at.get(parts[-1])
-            (last if isinstance(last, dict) else at)["" if isinstance(last, dict) else parts[-1]] = self.meta(name)
+            last: Any = at.get(parts[-1])
+            if last is None or isinstance(last, Meta):
+                at[parts[-1]] = self.meta(name)
+            else:
+                last[""] = self.meta(name)
         for part in prefix.split(".") if prefix else []:
             found = found[part]
         return found

@@ -4,12 +4,12 @@ from __future__ import annotations
 import ctypes
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from ctypes import (
     CFUNCTYPE, POINTER, Structure, byref, c_char_p, c_int, c_int32, c_size_t, c_uint8, c_uint32, c_uint64, c_void_p, sizeof,
 )
-from typing import Any, NamedTuple, Optional, Union
+from typing import Any, NamedTuple, Optional, Union, cast
 
 from ._array import Memory
 from ._cancel import Cancel, aside, current, interruptible
@@ -141,7 +141,7 @@ def text(value: Any, what: str) -> bytes:
     if isinstance(value, bytes):
         found = value
     elif isinstance(value, (str, os.PathLike)):
-        found = os.fsencode(value)
+        found = os.fsencode(cast("Union[str, os.PathLike[str]]", value))
     else:
         raise TypeError(f"{what} is a str or a path, not {type(value).__name__}")
     if b"\0" in found:
@@ -347,7 +347,7 @@ class Source:
             self._close(self.handle)
 
     @contextmanager
-    def _using(self) -> Iterator[c_void_p]:
+    def _using(self) -> Generator[c_void_p, None, None]:
         with self._lock:
             if self._closing:
                 raise ValueError("the model is closed")

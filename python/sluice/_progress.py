@@ -4,7 +4,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Any, Optional, Union
 
@@ -81,7 +81,7 @@ def _without_secrets(what: str) -> str:
 
 
 @contextmanager
-def shown(wanted: Wanted, what: str) -> Iterator[Optional[Progress]]:
+def shown(wanted: Wanted, what: str) -> Generator[Optional[Progress], None, None]:
     """What a call of the library tells its progress to; None: nobody asks. A bar is called what, which may be a URI."""
     if wanted is None or wanted is False:
         yield None

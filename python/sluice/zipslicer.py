@@ -7,11 +7,12 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from typing import Any, NamedTuple, Optional, Union
 
-from . import _frameworks, _write
+from . import _frameworks
 from ._dtypes import library, torch_dtype
 from ._edit import Editor
 from ._model import Model, Slice, open_model
 from ._options import Credentials
+from ._write import Writer
 
 __all__ = ["LazyStateDict", "TensorMeta", "load"]
 
@@ -27,7 +28,7 @@ class TensorMeta(NamedTuple):
         return self.shape
 
 
-class LazyStateDict(OrderedDict):  # type: ignore[type-arg]
+class LazyStateDict(OrderedDict[str, Any]):
     """A state dict whose tensors are read when they are asked for, and not kept unless cache_tensors is true. What is assigned and deleted
     is so in memory alone, until save() or save_changes()."""
 
@@ -117,7 +118,7 @@ class LazyStateDict(OrderedDict):  # type: ignore[type-arg]
         self._put.pop(key, None)
         self._kept.pop(key, None)
 
-    def pop(self, key: str, *default: Any) -> Any:
+    def pop(self, key: str, *default: Any) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         """As of any dict."""
         if key not in self._order and default:
             return default[0]
@@ -163,7 +164,7 @@ class LazyStateDict(OrderedDict):  # type: ignore[type-arg]
     def save(self, uri: Any, **options: Any) -> None:
         """All of it as a new model, one tensor after the other; options are sluice.save()'s. Tensors that were not changed go through
         memory one at a time."""
-        with _write.Writer(uri, **options) as writer:
+        with Writer(uri, **options) as writer:
             for key in self._order:
                 writer.write(key, self[key])
 
