@@ -8,7 +8,7 @@ import sys
 import tarfile
 
 from checks_pool import library_of
-from checks_python import TORCH, need_torch
+from checks_python import TORCH, fake_driver, need_torch
 from harness import ROOT, Skip, check, run_client
 
 PACKAGES = ("numpy<2", "ml_dtypes<0.5", "safetensors==0.8.0", "tensorizer==2.12.1", "zipslicer==0.8.1", "pytest<9", "fsspec", "mypy<2")
@@ -25,6 +25,11 @@ ALIAS = """import sys, sluice.safetensors as door, sluice.safetensors.torch, slu
 for name in ("torch", "numpy", "flax"):
     sys.modules["safetensors." + name] = sys.modules["sluice.safetensors." + name]
 sys.modules["safetensors"] = door
+"""
+
+EXAMPLE = """import sys, torch, safetensors.torch as st
+st.save_file({"a.weight": torch.arange(4096 * 64.0).reshape(4096, 64), "b": torch.ones(1 << 20)}, sys.argv[1])
+torch.save({"w": torch.ones(4), "w_optimizer": torch.ones(4)}, sys.argv[2])
 """
 
 
@@ -109,6 +114,16 @@ def the_python_package_is_typed(h):
         assert done.returncode == 0 or f"Python {version} is not supported" in done.stderr, done.stdout[-3000:] + done.stderr
 
 
+@check()
+def python_reads_onto_a_gpu(h):
+    """OpenTensor.copy_to: memory of the fake driver's first GPU holds what the file has; GPUs that are not there are told."""
+    python, path = environment_of_originals(), os.path.join(h.directory("onto"), "m.safetensors")
+    subprocess.run([python, "-W", "ignore", "-c", EXAMPLE, path, path + ".pt"], check=True, env=environment(h))
+    done = subprocess.run([python, os.path.join(ROOT, "e2e", "gpu_reader.py"), path], capture_output=True, text=True,
+                          env={**environment(h), **fake_driver(h)}, timeout=PATIENCE)
+    assert done.stdout.split() == ["True", "True", "GPU", "USAGE"], done.stdout + done.stderr
+
+
 def pyright(python):
     """Where pyright is, which is installed once."""
     if not shutil.which("node") or not shutil.which("npm"):
@@ -168,12 +183,6 @@ def safetensors_own_tests_pass_against_our_door(h):
     passed = len(re.findall(r"^PASSED ", done.stdout, re.M))
     assert passed > 30 and failed <= set(FAILING), done.stdout[-4000:]
     return f"{passed} passed, {len(failed)} failed: " + "; ".join(f"{name}: {FAILING[name]}" for name in sorted(failed))
-
-
-EXAMPLE = """import sys, torch, safetensors.torch as st
-st.save_file({"a.weight": torch.arange(4096 * 64.0).reshape(4096, 64), "b": torch.ones(1 << 20)}, sys.argv[1])
-torch.save({"w": torch.ones(4), "w_optimizer": torch.ones(4)}, sys.argv[2])
-"""
 
 
 @check("nginx")

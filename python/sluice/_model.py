@@ -49,6 +49,13 @@ class OpenTensor(Array):
             self._address = self._held.address
         return self._held
 
+    def copy_to(self, address: int, device: Any = "cuda:0") -> None:
+        """Read it, checked, to memory of a GPU: it is there when this returns. address: data_ptr() of a contiguous torch tensor, say, which
+        nothing else uses meanwhile: torch.cuda.synchronize() before."""
+        if self.nbytes:
+            where = _frameworks.device_name(device, "torch")
+            self._source.read([Read(self._entry.number, None, address, self.nbytes)], device=where)
+
     def torch(self) -> Any:
         """A torch tensor on this memory."""
         torch = library("torch")

@@ -73,7 +73,7 @@ class _Read(Structure):
 class _ReadOptions(Structure):
     _fields_ = [
         ("size", c_size_t), ("timeout_ms", c_int32), ("cancel_fd", c_int32), ("progress", _PROGRESS), ("done", _DONE),
-        ("arg", c_void_p),
+        ("arg", c_void_p), ("device", c_char_p),
     ]
 
 
@@ -427,16 +427,19 @@ class Source:
 
     def read(
         self, reads: Sequence[Read], done: Optional[Callable[[int], object]] = None, progress: Optional[Progress] = None,
-        timeout: Optional[float] = None,
+        timeout: Optional[float] = None, device: Optional[str] = None,
     ) -> None:
-        """Many at once, checked. done(index) of those that are whole, on whatever thread."""
+        """Many at once, checked. done(index) of those that are whole, on whatever thread. device: a GPU, whose the addresses are."""
         if not reads:
             return
         calls = Calls(progress, done)
         array, kept = self._reads(reads)
+        where = None if device is None else text(device, "device")
 
         def work(cancel_fd: int) -> None:
-            options = _ReadOptions(sizeof(_ReadOptions), _milliseconds(timeout), cancel_fd, calls.progress, calls.done, None)
+            options = _ReadOptions(
+                sizeof(_ReadOptions), _milliseconds(timeout), cancel_fd, calls.progress, calls.done, None, where
+            )
             with self._using() as handle:
                 calls.call("sluice_read", handle, array, len(reads), byref(options))
 
