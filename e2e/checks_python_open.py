@@ -152,16 +152,55 @@ def pyright_finds_nothing_either(h):
         assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-800:]
 
 
-def upstream_tests(python, place):
-    """safetensors' own tests, from its source distribution."""
-    done = run_client([python, "-m", "pip", "download", "--quiet", "--no-deps", "--no-binary", "safetensors", "safetensors==0.8.0",
-                       "-d", place], env=dict(os.environ))
+def source_of(python, package, place):
+    """A source distribution, unpacked."""
+    done = run_client([python, "-m", "pip", "download", "--quiet", "--no-deps", "--no-binary", package.split("==")[0], package, "-d", place],
+                      env=dict(os.environ))
     found = [name for name in os.listdir(place) if name.endswith(".tar.gz")]
     if done.returncode and not found:
         raise Skip("no package registry can be reached")
     with tarfile.open(os.path.join(place, found[0])) as archive:
         archive.extractall(place, **({"filter": "data"} if sys.version_info >= (3, 12) else {}))
-    return os.path.join(place, found[0][:-len(".tar.gz")], "bindings", "python")
+    return os.path.join(place, found[0][:-len(".tar.gz")])
+
+
+# zipslicer's own tests that our door fails, and why.
+ZIPSLICER = {"test_nn_sdict_w_extra_state": "extra state that is not a tensor is left out",
+             "test_nn_pickle_raises": "the message that refuses whole modules has our words"}
+# An example as it is, but for the network that it would fetch.
+EXAMPLE_OF_ZIPSLICER = """import runpy, sys, torch
+class Network(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(1)
+        self.layer2, self.layer3 = torch.nn.Linear(30, 20), torch.nn.Sequential(torch.nn.Linear(20, 10), torch.nn.BatchNorm1d(10))
+torch.hub.load = lambda *words, **options: Network()
+if sys.argv[2] == "door":
+    import sluice.zipslicer
+    sys.modules["zipslicer"] = sluice.zipslicer
+runpy.run_path(sys.argv[1], run_name="__main__")
+"""
+
+
+@check()
+def zipslicer_own_programs_run_with_our_door(h):
+    """The example of its source distribution prints the same with both; its tests pass, or fail for a reason that is written down."""
+    python, place = environment_of_originals(), h.directory("zipslicer")
+    folder = source_of(python, "zipslicer==0.8.1", place)
+    example = os.path.join(folder, "examples", "example_resnet18.py")
+    printed = [subprocess.run([python, "-W", "ignore", "-c", EXAMPLE_OF_ZIPSLICER, example, which], capture_output=True, text=True, cwd=place,
+                              env=environment(h), timeout=PATIENCE) for which in ("original", "door")]
+    assert [done.returncode for done in printed] == [0, 0], printed
+    assert printed[0].stdout == printed[1].stdout and "layer3.0.weight" in printed[0].stdout, printed
+    alias = os.path.join(place, "alias")
+    os.makedirs(alias)
+    with open(os.path.join(alias, "zipslicer.py"), "w") as file:
+        file.write('import sys, sluice.zipslicer\nsys.modules["zipslicer"] = sluice.zipslicer\n')
+    done = subprocess.run([python, "-W", "ignore", "-m", "pytest", "-q", "-rA", "-p", "no:cacheprovider", "test_synthetic.py"],
+                          capture_output=True, text=True, cwd=os.path.join(folder, "tests"), env=environment(h, alias), timeout=PATIENCE)
+    failed, passed = set(re.findall(r"^FAILED \S*::(\w+)", done.stdout, re.M)), len(re.findall(r"^PASSED ", done.stdout, re.M))
+    assert passed >= 3 and failed == set(ZIPSLICER), done.stdout[-4000:]
+    return f"the example; {passed} tests passed, {len(failed)} failed: " + "; ".join(f"{name}: {ZIPSLICER[name]}" for name in sorted(failed))
 
 
 @check()
@@ -171,7 +210,7 @@ def safetensors_own_tests_pass_against_our_door(h):
     if b"sluice_create" not in open(library, "rb").read():
         raise Skip("this libsluice does not write, and nearly every test does")
     python, place = environment_of_originals(), h.directory("upstream")
-    folder = upstream_tests(python, place)
+    folder = os.path.join(source_of(python, "safetensors==0.8.0", place), "bindings", "python")
     alias = os.path.join(place, "alias", "safetensors")
     os.makedirs(alias)
     with open(os.path.join(alias, "__init__.py"), "w") as file:

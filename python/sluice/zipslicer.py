@@ -14,7 +14,19 @@ from ._model import Model, Slice, open_model
 from ._options import Credentials
 from ._write import Writer
 
-__all__ = ["LazyStateDict", "TensorMeta", "load"]
+__all__ = ["LazyStateDict", "TensorMeta", "dtype_by_name", "dtype_sizes", "load"]  # pyright: ignore[reportUnsupportedDunderAll]
+
+_DTYPES = ("float64", "float32", "bfloat16", "float16", "int64", "int32", "int16", "uint8", "int8", "bool")
+
+
+def __getattr__(name: str) -> Any:
+    """The original's tables of torch's types, made when somebody asks: torch is imported then."""
+    if name == "dtype_sizes":
+        torch = library("torch")
+        return {getattr(torch, each): torch.empty(0, dtype=getattr(torch, each)).element_size() for each in _DTYPES}
+    if name == "dtype_by_name":
+        return {f"torch.{each}": getattr(library("torch"), each) for each in _DTYPES}
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 class TensorMeta(NamedTuple):
