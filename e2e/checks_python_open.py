@@ -2,15 +2,17 @@
 import hashlib
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
 
 from checks_pool import library_of
-from checks_python import TORCH, need_torch
+from checks_python import TORCH, fake_driver, need_torch
 from harness import ROOT, Skip, check, run_client
 
 PACKAGES = ("numpy<2", "ml_dtypes<0.5", "safetensors==0.8.0", "tensorizer==2.12.1", "zipslicer==0.8.1", "pytest<9", "fsspec", "mypy<2")
+PYRIGHT = "pyright==1.1.414"
 TESTS = os.path.join(ROOT, "python", "tests")
 PATIENCE = 600
 
@@ -23,6 +25,11 @@ ALIAS = """import sys, sluice.safetensors as door, sluice.safetensors.torch, slu
 for name in ("torch", "numpy", "flax"):
     sys.modules["safetensors." + name] = sys.modules["sluice.safetensors." + name]
 sys.modules["safetensors"] = door
+"""
+
+EXAMPLE = """import sys, torch, safetensors.torch as st
+st.save_file({"a.weight": torch.arange(4096 * 64.0).reshape(4096, 64), "b": torch.ones(1 << 20)}, sys.argv[1])
+torch.save({"w": torch.ones(4), "w_optimizer": torch.ones(4)}, sys.argv[2])
 """
 
 
@@ -92,6 +99,12 @@ def models_and_tensors_outlive_what_they_may(h):
 
 
 @check()
+def whoever_waits_in_python_can_be_interrupted(h):
+    """Ctrl-C, canceled tasks and streams that are left end reads from a server that says nothing more; bars show how far calls are."""
+    return run_tests(h, "test_cancel")
+
+
+@check()
 def the_python_package_is_typed(h):
     """mypy --strict finds nothing, for the oldest Python that the package runs on and for the newest."""
     python = environment_of_originals()
@@ -101,16 +114,93 @@ def the_python_package_is_typed(h):
         assert done.returncode == 0 or f"Python {version} is not supported" in done.stderr, done.stdout[-3000:] + done.stderr
 
 
-def upstream_tests(python, place):
-    """safetensors' own tests, from its source distribution."""
-    done = run_client([python, "-m", "pip", "download", "--quiet", "--no-deps", "--no-binary", "safetensors", "safetensors==0.8.0",
-                       "-d", place], env=dict(os.environ))
+@check()
+def python_reads_onto_a_gpu(h):
+    """OpenTensor.copy_to: memory of the fake driver's first GPU holds what the file has; GPUs that are not there are told."""
+    python, path = environment_of_originals(), os.path.join(h.directory("onto"), "m.safetensors")
+    subprocess.run([python, "-W", "ignore", "-c", EXAMPLE, path, path + ".pt"], check=True, env=environment(h))
+    done = subprocess.run([python, os.path.join(ROOT, "e2e", "gpu_reader.py"), path], capture_output=True, text=True,
+                          env={**environment(h), **fake_driver(h)}, timeout=PATIENCE)
+    assert done.stdout.split() == ["True", "True", "GPU", "USAGE"], done.stdout + done.stderr
+
+
+def pyright(python):
+    """Where pyright is, which is installed once."""
+    if not shutil.which("node") or not shutil.which("npm"):
+        raise Skip("pyright needs node and npm")
+    place = os.path.join(cache(), PYRIGHT.replace("==", "-"))
+    env = {**os.environ, "PYTHONPATH": place, "PYRIGHT_PYTHON_CACHE_DIR": os.path.join(place, "npm"), "PYRIGHT_PYTHON_IGNORE_WARNINGS": "1"}
+    if not os.path.exists(os.path.join(place, "whole")):
+        done = run_client([python, "-m", "pip", "install", "--quiet", "--upgrade", "--target", place, PYRIGHT], env=dict(os.environ))
+        if done.returncode == 0:
+            done = run_client([python, "-m", "pyright", "--version"], env=env)  # which fetches it
+        if done.returncode:
+            raise Skip("pyright cannot be had from the package registries")
+        with open(os.path.join(place, "whole"), "w"):
+            pass
+    return env
+
+
+@check()
+def pyright_finds_nothing_either(h):
+    """pyright in its strict mode, for the oldest Python that the package runs on and for the newest."""
+    python = environment_of_originals()
+    env = pyright(python)
+    for version in ("3.9", "3.14"):
+        done = subprocess.run([python, "-m", "pyright", "-p", ".", "--pythonversion", version], capture_output=True, text=True, env=env,
+                              cwd=os.path.join(ROOT, "python"), timeout=PATIENCE)
+        assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-800:]
+
+
+def source_of(python, package, place):
+    """A source distribution, unpacked."""
+    done = run_client([python, "-m", "pip", "download", "--quiet", "--no-deps", "--no-binary", package.split("==")[0], package, "-d", place],
+                      env=dict(os.environ))
     found = [name for name in os.listdir(place) if name.endswith(".tar.gz")]
     if done.returncode and not found:
         raise Skip("no package registry can be reached")
     with tarfile.open(os.path.join(place, found[0])) as archive:
         archive.extractall(place, **({"filter": "data"} if sys.version_info >= (3, 12) else {}))
-    return os.path.join(place, found[0][:-len(".tar.gz")], "bindings", "python")
+    return os.path.join(place, found[0][:-len(".tar.gz")])
+
+
+# zipslicer's own tests that our door fails, and why.
+ZIPSLICER = {"test_nn_sdict_w_extra_state": "extra state that is not a tensor is left out",
+             "test_nn_pickle_raises": "the message that refuses whole modules has our words"}
+# An example as it is, but for the network that it would fetch.
+EXAMPLE_OF_ZIPSLICER = """import runpy, sys, torch
+class Network(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(1)
+        self.layer2, self.layer3 = torch.nn.Linear(30, 20), torch.nn.Sequential(torch.nn.Linear(20, 10), torch.nn.BatchNorm1d(10))
+torch.hub.load = lambda *words, **options: Network()
+if sys.argv[2] == "door":
+    import sluice.zipslicer
+    sys.modules["zipslicer"] = sluice.zipslicer
+runpy.run_path(sys.argv[1], run_name="__main__")
+"""
+
+
+@check()
+def zipslicer_own_programs_run_with_our_door(h):
+    """The example of its source distribution prints the same with both; its tests pass, or fail for a reason that is written down."""
+    python, place = environment_of_originals(), h.directory("zipslicer")
+    folder = source_of(python, "zipslicer==0.8.1", place)
+    example = os.path.join(folder, "examples", "example_resnet18.py")
+    printed = [subprocess.run([python, "-W", "ignore", "-c", EXAMPLE_OF_ZIPSLICER, example, which], capture_output=True, text=True, cwd=place,
+                              env=environment(h), timeout=PATIENCE) for which in ("original", "door")]
+    assert [done.returncode for done in printed] == [0, 0], printed
+    assert printed[0].stdout == printed[1].stdout and "layer3.0.weight" in printed[0].stdout, printed
+    alias = os.path.join(place, "alias")
+    os.makedirs(alias)
+    with open(os.path.join(alias, "zipslicer.py"), "w") as file:
+        file.write('import sys, sluice.zipslicer\nsys.modules["zipslicer"] = sluice.zipslicer\n')
+    done = subprocess.run([python, "-W", "ignore", "-m", "pytest", "-q", "-rA", "-p", "no:cacheprovider", "test_synthetic.py"],
+                          capture_output=True, text=True, cwd=os.path.join(folder, "tests"), env=environment(h, alias), timeout=PATIENCE)
+    failed, passed = set(re.findall(r"^FAILED \S*::(\w+)", done.stdout, re.M)), len(re.findall(r"^PASSED ", done.stdout, re.M))
+    assert passed >= 3 and failed == set(ZIPSLICER), done.stdout[-4000:]
+    return f"the example; {passed} tests passed, {len(failed)} failed: " + "; ".join(f"{name}: {ZIPSLICER[name]}" for name in sorted(failed))
 
 
 @check()
@@ -120,7 +210,7 @@ def safetensors_own_tests_pass_against_our_door(h):
     if b"sluice_create" not in open(library, "rb").read():
         raise Skip("this libsluice does not write, and nearly every test does")
     python, place = environment_of_originals(), h.directory("upstream")
-    folder = upstream_tests(python, place)
+    folder = os.path.join(source_of(python, "safetensors==0.8.0", place), "bindings", "python")
     alias = os.path.join(place, "alias", "safetensors")
     os.makedirs(alias)
     with open(os.path.join(alias, "__init__.py"), "w") as file:
@@ -132,12 +222,6 @@ def safetensors_own_tests_pass_against_our_door(h):
     passed = len(re.findall(r"^PASSED ", done.stdout, re.M))
     assert passed > 30 and failed <= set(FAILING), done.stdout[-4000:]
     return f"{passed} passed, {len(failed)} failed: " + "; ".join(f"{name}: {FAILING[name]}" for name in sorted(failed))
-
-
-EXAMPLE = """import sys, torch, safetensors.torch as st
-st.save_file({"a.weight": torch.arange(4096 * 64.0).reshape(4096, 64), "b": torch.ones(1 << 20)}, sys.argv[1])
-torch.save({"w": torch.ones(4), "w_optimizer": torch.ones(4)}, sys.argv[2])
-"""
 
 
 @check("nginx")

@@ -173,11 +173,13 @@ class Array:
 
     def __dlpack__(self, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: Any = None) -> Any:
         """stream: whichever; what a model holds was complete before anybody sees it, so nothing is waited for."""
-        return self._capsule(self._dlpack, self._writable, stream, max_version, dl_device, copy)
+        return self.capsule(self._dlpack, False, stream, max_version, dl_device, copy)
 
-    def _capsule(
-        self, dtype: tuple[int, int, int], writable: bool, stream: Any, max_version: Any, dl_device: Any, copy: Any
+    def capsule(
+        self, dtype: tuple[int, int, int], private: bool, stream: Any, max_version: Any, dl_device: Any, copy: Any
     ) -> Any:
+        """As __dlpack__(), of a type that the consumer knows. private: what is this process's alone is not said to be read-only."""
+        writable = self._writable or (private and self._private)
         if not dtype[1]:
             raise BufferError(f"DLPack has no type for {self.dtype or 'files'}: use memoryview()")
         if copy or (dl_device is not None and tuple(dl_device) != self.__dlpack_device__()):
@@ -215,5 +217,4 @@ class _Typed:
         return self._array.__dlpack_device__()
 
     def __dlpack__(self, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: Any = None) -> Any:
-        writable = self._array._writable or self._array._private
-        return self._array._capsule(self._dtype, writable, stream, max_version, dl_device, copy)
+        return self._array.capsule(self._dtype, True, stream, max_version, dl_device, copy)

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Optional
+from typing import Any, cast, Optional
 
 from ._load import stream
 from ._options import credentials
@@ -17,12 +17,13 @@ def checked(extra: Any) -> dict[str, Any]:
         return {}
     if not isinstance(extra, Mapping):
         raise ValueError(f"model_loader_extra_config is a mapping, not {type(extra).__name__}")
-    unknown = sorted(set(extra) - set(KNOWN))
+    given: dict[str, Any] = dict(cast("Mapping[str, Any]", extra))
+    unknown = sorted(set(given) - set(KNOWN))
     if unknown:
         raise ValueError(f"unknown in model_loader_extra_config: {', '.join(unknown)}; known are {', '.join(KNOWN)}")
-    if "uri" in extra and "model" in extra:
+    if "uri" in given and "model" in given:
         raise ValueError("model_loader_extra_config has both a uri and a model of the pool")
-    return dict(extra)
+    return given
 
 
 def from_pool(name: str, extra: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

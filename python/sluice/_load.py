@@ -28,11 +28,13 @@ def _each(uris: Any) -> list[Any]:
 
 def stream(
     uris: Any, *, device: Any = "cpu", framework: str = "torch", names: Optional[Iterable[str]] = None,
-    filter: Optional[Callable[[str], object]] = None, group_bytes: int = GROUP_BYTES, **options: Any,
+    filter: Optional[Callable[[str], object]] = None, group_bytes: int = GROUP_BYTES, progress: _progress.Wanted = None,
+    **options: Any,
 ) -> Iterator[tuple[str, Any]]:
     """(name, tensor) of one model or of several, as they arrive; memory stays bounded by what was taken and three groups.
 
     names     that are wanted; those that a model lacks are another's, and what none has is a KeyError in the end.
+    progress  True for a bar, or a function of bytes done and bytes in all: of each model anew.
     """
     wanted = None if names is None else set(names)
     missing = set(wanted or ())
@@ -40,6 +42,6 @@ def stream(
         with open_model(uri, device=device, framework=framework, **options) as model:
             here = None if wanted is None else [name for name in model if name in wanted]
             missing.difference_update(here or ())
-            yield from model.stream(here, filter=filter, group_bytes=group_bytes)
+            yield from model.stream(here, filter=filter, group_bytes=group_bytes, progress=progress)
     if missing:
         raise KeyError(sorted(missing)[0])

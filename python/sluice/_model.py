@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple, Optional, Union
 
-from . import _dlpack, _frameworks, _native, _progress, _slices
+from . import _cancel, _dlpack, _frameworks, _native, _progress, _slices
 from ._array import Array
 from ._dtypes import find, library, nbytes, torch_dtype
 from ._error import SluiceError
@@ -48,6 +48,13 @@ class OpenTensor(Array):
             self._held = hold(self._source, self._entry)
             self._address = self._held.address
         return self._held
+
+    def copy_to(self, address: int, device: Any = "cuda:0") -> None:
+        """Read it, checked, to memory of a GPU: it is there when this returns. address: data_ptr() of a contiguous torch tensor, say, which
+        nothing else uses meanwhile: torch.cuda.synchronize() before."""
+        if self.nbytes:
+            where = _frameworks.device_name(device, "torch")
+            self._source.read([Read(self._entry.number, None, address, self.nbytes)], device=where)
 
     def torch(self) -> Any:
         """A torch tensor on this memory."""
@@ -131,8 +138,9 @@ class _Wish(NamedTuple):
     timeout: Optional[float]
 
 
-def _opened(wish: _Wish, flags: int = 0) -> Source:
-    return Source(wish.uri, wish.spec, wish.key, wish.verify, flags, wish.timeout)
+def _opened(wish: _Wish, progress: _progress.Wanted) -> Source:
+    with _progress.shown(progress, str(wish.uri)) as tell:
+        return Source(wish.uri, wish.spec, wish.key, wish.verify, 0, wish.timeout, tell)
 
 
 class Model(Mapping[str, Any]):
@@ -142,9 +150,9 @@ class Model(Mapping[str, Any]):
     Any thread may use it; close() waits for what is being read.
     """
 
-    def __init__(self, wish: _Wish) -> None:
+    def __init__(self, wish: _Wish, progress: _progress.Wanted = None) -> None:
         self._wish = wish
-        self._source = _opened(wish)
+        self._source = _opened(wish, progress)
 
     @cached_property
     def _entries(self) -> list[Entry]:
@@ -224,12 +232,15 @@ class Model(Mapping[str, Any]):
             parts = name.split(".")
             at = found
             for part in parts[:-1]:
-                inner = at.setdefault(part, {})
-                if not isinstance(inner, dict):  # a tensor has the name of a branch, too
+                inner: Any = at.setdefault(part, {})
+                if isinstance(inner, Meta):  # a tensor has the name of a branch, too
                     inner = at[part] = {"": inner}
                 at = inner
-            last = at.get(parts[-1])
-            (last if isinstance(last, dict) else at)["" if isinstance(last, dict) else parts[-1]] = self.meta(name)
+            last: Any = at.get(parts[-1])
+            if last is None or isinstance(last, Meta):
+                at[parts[-1]] = self.meta(name)
+            else:
+                last[""] = self.meta(name)
         for part in prefix.split(".") if prefix else []:
             found = found[part]
         return found
@@ -289,6 +300,7 @@ class Model(Mapping[str, Any]):
     ) -> list[Any]:
         """Arrays of the framework, read side by side. done(index, array) as they come."""
         framework, device = self._wish.framework, self._wish.device
+        total, here = sum(entry.nbytes for entry in entries), 0
         if framework is None:
             return [OpenTensor(self._source, entry) for entry in entries]
         found: list[Any] = [None] * len(entries)
@@ -298,6 +310,7 @@ class Model(Mapping[str, Any]):
         for index, entry in enumerate(entries):
             if entry.nbytes and may_map(self._source, entry) and framework in ("torch", "numpy"):
                 found[index] = _frameworks.of_memory(framework, OpenTensor(self._source, entry), device)
+                here += entry.nbytes
                 continue
             room = _frameworks.room(framework, entry.dtype, entry.shape, device)
             if entry.nbytes:
@@ -316,7 +329,9 @@ class Model(Mapping[str, Any]):
             for index, array in enumerate(found):
                 if array is not None:
                     done(index, array)
-        self._source.read(reads, on_done, progress)
+        if progress and here:
+            progress(here, total)
+        self._source.read(reads, on_done, _progress.within(progress, here, total))
         return found
 
     def entries(self) -> list[Entry]:
@@ -353,11 +368,12 @@ class Model(Mapping[str, Any]):
 
     def stream(
         self, names: Optional[Iterable[str]] = None, *, filter: Optional[Callable[[str], object]] = None,
-        group_bytes: int = GROUP_BYTES,
+        group_bytes: int = GROUP_BYTES, progress: _progress.Wanted = None,
     ) -> Iterator[tuple[str, Any]]:
-        """(name, tensor) as they arrive, while others are being read; in groups of so many bytes, so that memory stays bounded."""
+        """(name, tensor) as they arrive, while others are being read; in groups of so many bytes, so that memory stays bounded. Whoever
+        stops taking ends what is being read."""
         chosen = sorted(self._chosen(names, filter), key=lambda entry: (entry.object, entry.offset))
-        with _Stream(self, _groups(chosen, group_bytes)) as arriving:
+        with _progress.shown(progress, self.uri) as tell, _Stream(self, list(_groups(chosen, group_bytes)), tell) as arriving:
             yield from arriving
 
     # ---- lifetime ----------------------------------------------------------------------------------
@@ -383,6 +399,10 @@ class Model(Mapping[str, Any]):
     def close(self) -> None:
         """Give connections and memory back; arrays stay good."""
         self._source.close()
+
+    def cancel(self) -> None:
+        """End what other threads read from it, with SluiceError of kind CANCELED. Nothing more can be read from it then."""
+        self._source.cancel()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _open_again, (tuple(self._wish), self.identity)
@@ -418,14 +438,15 @@ def _groups(entries: Sequence[Entry], group_bytes: int) -> Iterator[list[Entry]]
 class _Stream:
     """One thread reads group after group; at most one is read ahead of what was taken."""
 
-    def __init__(self, model: Model, groups: Iterator[list[Entry]]) -> None:
-        self._model, self._groups = model, groups
+    def __init__(self, model: Model, groups: list[list[Entry]], tell: Optional[_progress.Progress]) -> None:
+        self._model, self._groups, self._tell = model, groups, tell
+        self._cancel = _cancel.current() or _cancel.Cancel()
         self._changed = threading.Condition()
         self._ready: deque[tuple[str, Any]] = deque()
         self._left: deque[int] = deque()  # of each group that was begun, how many tensors were not taken
         self._ended = self._stopped = False
         self._error: Optional[BaseException] = None
-        self._thread = threading.Thread(target=self._run, name="sluice stream", daemon=True)
+        self._thread = threading.Thread(target=_cancel.under, args=(self._cancel, self._run), name="sluice stream", daemon=True)
 
     def __enter__(self) -> "_Stream":
         self._thread.start()
@@ -435,6 +456,8 @@ class _Stream:
         with self._changed:
             self._stopped = True
             self._changed.notify_all()
+            if not self._ended:
+                self._cancel.cancel()
         self._thread.join()
 
     def _arrived(self, name: str, array: Any) -> None:
@@ -450,13 +473,16 @@ class _Stream:
             return not self._stopped
 
     def _run(self) -> None:
+        sizes = [sum(entry.nbytes for entry in group) for group in self._groups]
+        total, before = sum(sizes), 0
         try:
-            for group in self._groups:
+            for group, size in zip(self._groups, sizes):
                 if not self._await_room():
                     return
                 with self._changed:
                     self._left.append(len(group))
-                self._read(group)
+                self._read(group, _progress.within(self._tell, before, total))
+                before += size
         except BaseException as error:  # raised again where the stream is taken from
             self._error = error
         finally:
@@ -464,14 +490,14 @@ class _Stream:
                 self._ended = True
                 self._changed.notify_all()
 
-    def _read(self, group: list[Entry]) -> None:
+    def _read(self, group: list[Entry], tell: Optional[_progress.Progress]) -> None:
         arrived: set[int] = set()
 
         def done(index: int, array: Any) -> None:
             arrived.add(index)
             self._arrived(group[index].name, array)
 
-        for index, array in enumerate(self._model.get_many(group, done)):
+        for index, array in enumerate(self._model.get_many(group, done, tell)):
             if index not in arrived:
                 self._arrived(group[index].name, array)
 
@@ -495,7 +521,7 @@ def open_model(
     uri: Any, *, device: Any = "cpu", framework: Optional[str] = None, credentials: Optional[Credentials] = None,
     key: Union[Key, bytes, str, None] = None, verify: str = "auto", include: Optional[Iterable[str]] = None,
     exclude: Optional[Iterable[str]] = None, rename: Optional[list[dict[str, str]]] = None,
-    spec: Union[str, dict[str, Any], None] = None, timeout: Optional[float] = None,
+    spec: Union[str, dict[str, Any], None] = None, timeout: Optional[float] = None, progress: _progress.Wanted = None,
 ) -> Model:
     """Open a model without reading its tensors: a URI, a path, or a folder of several objects, of any format and store.
 
@@ -507,9 +533,10 @@ def open_model(
     include      shell patterns of names; exclude: of those to leave out; rename: rules as in a model's spec.
     spec         YAML or a dict: anything else that a model's spec may say.
     timeout      seconds until it is open. None: no limit.
+    progress     True for a bar, or a function of bytes done and bytes in all: of the heads that are read to open it.
     """
     name = _frameworks.framework_name(framework)
     tensors = {"include": list(include or ()), "exclude": list(exclude or ()), "rename": list(rename or ())}
     text = spec_text(credentials, spec, {key: value for key, value in tensors.items() if value})
     where = _frameworks.device_name(device, name)
-    return Model(_Wish(uri, name, where, credentials, secret_of(key), verify, text, timeout))
+    return Model(_Wish(uri, name, where, credentials, secret_of(key), verify, text, timeout), progress)

@@ -93,13 +93,15 @@ class _Filling:
         torch = library("torch")
         direct = [entry for entry in self.known if self._stays(entry) and _fits(self.slots[entry.name], entry)]
         straight = {entry.number for entry in direct}
+        here, total = sum(entry.nbytes for entry in direct), sum(entry.nbytes for entry in self.known)
         self.model.read_into(
-            [Read(entry.number, None, self.slots[entry.name].tensor.data_ptr(), entry.nbytes) for entry in direct], tell
+            [Read(entry.number, None, self.slots[entry.name].tensor.data_ptr(), entry.nbytes) for entry in direct],
+            _progress.within(tell, 0, total),
         )
         rest = [entry for entry in self.known if entry.number not in straight]
         made: dict[Any, Any] = {}
         with torch.no_grad():
-            for entry, tensor in zip(rest, self.model.get_many(rest)):
+            for entry, tensor in zip(rest, self.model.get_many(rest, None, _progress.within(tell, here, total))):
                 self._take(self.slots[entry.name], tensor, made)
         self._tie(made)
 

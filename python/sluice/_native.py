@@ -4,14 +4,15 @@ from __future__ import annotations
 import ctypes
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from ctypes import (
     CFUNCTYPE, POINTER, Structure, byref, c_char_p, c_int, c_int32, c_size_t, c_uint8, c_uint32, c_uint64, c_void_p, sizeof,
 )
-from typing import Any, NamedTuple, Optional, Union
+from typing import Any, NamedTuple, Optional, Union, cast
 
 from ._array import Memory
+from ._cancel import Cancel, aside, current, interruptible
 from ._error import SluiceError
 from ._key import Phrase
 from ._library import KIND_FILE, Error, Meta, Tensor, library
@@ -72,7 +73,7 @@ class _Read(Structure):
 class _ReadOptions(Structure):
     _fields_ = [
         ("size", c_size_t), ("timeout_ms", c_int32), ("cancel_fd", c_int32), ("progress", _PROGRESS), ("done", _DONE),
-        ("arg", c_void_p),
+        ("arg", c_void_p), ("device", c_char_p),
     ]
 
 
@@ -94,6 +95,7 @@ _DECLARED: dict[str, tuple[Any, list[Any]]] = {
     "sluice_key_derive": (c_int, [POINTER(_Key), c_void_p, POINTER(Error)]),
     "sluice_open": (c_int, [c_char_p, POINTER(_OpenOptions), POINTER(c_void_p), POINTER(Error)]),
     "sluice_close": (None, [c_void_p]),
+    "sluice_cancel": (None, [c_void_p]),
     "sluice_source_info": (None, [c_void_p, POINTER(_SourceInfo)]),
     "sluice_source_tensor": (c_int, [c_void_p, c_uint64, POINTER(Tensor), POINTER(Error)]),
     "sluice_source_meta": (c_int, [c_void_p, c_uint64, POINTER(Meta), POINTER(Error)]),
@@ -139,7 +141,7 @@ def text(value: Any, what: str) -> bytes:
     if isinstance(value, bytes):
         found = value
     elif isinstance(value, (str, os.PathLike)):
-        found = os.fsencode(value)
+        found = os.fsencode(cast("Union[str, os.PathLike[str]]", value))
     else:
         raise TypeError(f"{what} is a str or a path, not {type(value).__name__}")
     if b"\0" in found:
@@ -225,75 +227,6 @@ class Calls:
             raise self.raised
 
 
-@contextmanager
-def _canceling() -> Iterator[tuple[int, Callable[[], None]]]:
-    """A descriptor that cancels, and what makes it do so."""
-    ends = os.pipe()
-    try:
-        yield ends[0], lambda: void(os.write(ends[1], b"!"))
-    finally:
-        for end in ends:
-            os.close(end)
-
-
-def void(_: object) -> None:
-    """Nothing of what a call returned."""
-
-
-class _Aside:
-    """Work on a thread of its own, which the main thread waits for: whatever interrupts it, the work has ended before it goes on, since
-    it writes to memory that is given back then."""
-
-    def __init__(self, work: Callable[[], None], cancel: Callable[[], None]) -> None:
-        self._work, self._cancel = work, cancel
-        self._lock, self._ended = threading.Lock(), threading.Event()
-        self._entered = self._given_up = False
-        self._raised: Optional[BaseException] = None
-
-    def _run(self) -> None:
-        with self._lock:
-            if self._given_up:
-                return
-            self._entered = True
-        try:
-            self._work()
-        except BaseException as error:  # raised again by the main thread
-            self._raised = error
-        finally:
-            self._ended.set()
-
-    def _give_up(self) -> None:
-        with self._lock:
-            self._given_up = True
-            entered = self._entered
-        self._cancel()
-        while entered and not self._ended.is_set():
-            try:
-                self._ended.wait()
-            except BaseException:  # one more interrupt
-                continue
-
-    def run(self) -> None:
-        """What it raises is raised."""
-        try:
-            threading.Thread(target=self._run, name="sluice", daemon=True).start()
-            self._ended.wait()
-        except BaseException:
-            self._give_up()
-            raise
-        if self._raised is not None:
-            raise self._raised
-
-
-def interruptible(work: Callable[[int], None]) -> None:
-    """work(cancel_fd) so that Ctrl-C ends it: off the main thread, which alone gets signals, it runs as it is."""
-    if threading.current_thread() is not threading.main_thread():
-        work(-1)
-        return
-    with _canceling() as (cancel_fd, cancel):
-        _Aside(lambda: work(cancel_fd), cancel).run()
-
-
 class Held(Memory):
     """Memory of the library's, until this and every array on it are gone."""
 
@@ -373,21 +306,27 @@ class Source:
 
     def __init__(
         self, uri: Any, spec: str = "", key: Union[bytes, str, None] = None, verify: str = "auto", flags: int = 0,
-        timeout: Optional[float] = None,
+        timeout: Optional[float] = None, progress: Optional[Progress] = None,
     ) -> None:
         self.handle = c_void_p()
         self._close = function("sluice_close")
         self._going = 0
         self._closing = False
         self._lock = threading.Lock()
-        options = _open_options(spec, key, verify, flags, timeout)
+        options, calls = _open_options(spec, key, verify, flags, timeout), Calls(progress)
         where = text(uri, "uri")
+        options.progress = calls.progress
 
         def work(cancel_fd: int) -> None:
             options.cancel_fd = cancel_fd
-            call("sluice_open", where, byref(options), byref(self.handle))
+            calls.call("sluice_open", where, byref(options), byref(self.handle))
 
         interruptible(work)
+
+    def cancel(self) -> None:
+        """Every call that reads, now or later, is canceled."""
+        with self._using() as handle:
+            function("sluice_cancel")(handle)
 
     def close(self) -> None:
         """Now, or when the last call that reads has ended."""
@@ -408,7 +347,7 @@ class Source:
             self._close(self.handle)
 
     @contextmanager
-    def _using(self) -> Iterator[c_void_p]:
+    def _using(self) -> Generator[c_void_p, None, None]:
         with self._lock:
             if self._closing:
                 raise ValueError("the model is closed")
@@ -488,16 +427,19 @@ class Source:
 
     def read(
         self, reads: Sequence[Read], done: Optional[Callable[[int], object]] = None, progress: Optional[Progress] = None,
-        timeout: Optional[float] = None,
+        timeout: Optional[float] = None, device: Optional[str] = None,
     ) -> None:
-        """Many at once, checked. done(index) of those that are whole, on whatever thread."""
+        """Many at once, checked. done(index) of those that are whole, on whatever thread. device: a GPU, whose the addresses are."""
         if not reads:
             return
         calls = Calls(progress, done)
         array, kept = self._reads(reads)
+        where = None if device is None else text(device, "device")
 
         def work(cancel_fd: int) -> None:
-            options = _ReadOptions(sizeof(_ReadOptions), _milliseconds(timeout), cancel_fd, calls.progress, calls.done, None)
+            options = _ReadOptions(
+                sizeof(_ReadOptions), _milliseconds(timeout), cancel_fd, calls.progress, calls.done, None, where
+            )
             with self._using() as handle:
                 calls.call("sluice_read", handle, array, len(reads), byref(options))
 
@@ -555,7 +497,7 @@ class Output:
     ) -> None:
         self.handle = c_void_p()
         self._abandon = function("sluice_abandon")
-        self._calls, self._ends = Calls(progress), os.pipe()
+        self._calls, self._cancel = Calls(progress), current() or Cancel()
         pairs = [(key.encode(), value.encode()) for key, value in (metadata or {}).items()]
         rows = (Meta * max(len(pairs), 1))()
         for row, (name, value) in zip(rows, pairs):
@@ -565,7 +507,7 @@ class Output:
         options = _CreateOptions(
             size=sizeof(_CreateOptions), format=format.encode() if format else None, spec=spec.encode() or None, metadata=rows,
             metadata_count=len(pairs), key=_key(key), shard_bytes=shard_bytes, align=align, flags=flags,
-            timeout_ms=_milliseconds(timeout), cancel_fd=self._ends[0], progress=self._calls.progress,
+            timeout_ms=_milliseconds(timeout), cancel_fd=self._cancel.fd, progress=self._calls.progress,
         )
         call("sluice_create", text(uri, "uri"), byref(options), byref(self.handle))
 
@@ -593,7 +535,7 @@ class Output:
     def finish(self) -> None:
         """Make it visible at once; Ctrl-C leaves nothing."""
         handle, self.handle = self._open(), c_void_p()
-        _Aside(lambda: self._calls.call("sluice_finish", handle), lambda: void(os.write(self._ends[1], b"!"))).run()
+        aside(lambda: self._calls.call("sluice_finish", handle), self._cancel)
 
     def abandon(self) -> None:
         """Nothing was written."""
@@ -602,10 +544,8 @@ class Output:
             self._abandon(handle)
 
     def __del__(self) -> None:
-        if hasattr(self, "_ends"):
+        if hasattr(self, "_cancel"):
             self.abandon()
-            for end in self._ends:
-                os.close(end)
 
 
 class Edit:

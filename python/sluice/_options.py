@@ -1,6 +1,7 @@
 """How stores are reached: what a model's spec says under `source`, with secrets that never lie in a file on a disk."""
 from __future__ import annotations
 
+import copy
 import json
 import os
 from typing import Any, Optional, Union
@@ -101,7 +102,7 @@ def spec_text(
         if who is not None or tensors:
             raise ValueError("a spec in YAML stands alone: say credentials and names in it, or give the spec as a dict")
         return spec
-    whole: dict[str, Any] = {key: dict(value) if isinstance(value, dict) else value for key, value in (spec or {}).items()}
+    whole: dict[str, Any] = copy.deepcopy(spec) if spec else {}
     if who is not None:
         whole.setdefault("source", {}).update(who.source())
     if tensors:

@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import Any, Optional
 
 from ._array import Array, Memory
+from ._cancel import interruptible
 from ._error import SluiceError, check as _check
 from ._library import (
     KIND_FILE, PRESENT_ONLY, PRIVATE, REGISTER, AttachOptions, DepositOptions, Error, Meta, ModelInfo, Tensor as RawTensor, library,
@@ -21,9 +22,16 @@ class _Mapped(Memory):
     """What is mapped, until the last array on it is gone."""
 
     def __init__(self, options: AttachOptions) -> None:
-        self.model = c_void_p()
-        error = Error()
-        _check(library.sluice_attach(byref(options), byref(self.model), byref(error)), error)
+        model = self.model = c_void_p()
+
+        def work(cancel_fd: int) -> None:
+            options.cancel_fd, error = cancel_fd, Error()
+            _check(library.sluice_attach(byref(options), byref(model), byref(error)), error)
+
+        if options.flags & REGISTER:
+            work(-1)  # it asks which GPU this thread uses
+        else:
+            interruptible(work)
 
     def __del__(self, detach: Callable[[Optional[c_void_p]], None] = library.sluice_detach) -> None:
         detach(self.model)

@@ -4,11 +4,11 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Any, Optional, Union
 
-Wanted = Union[bool, Callable[[int, int], object], None]  # True: a bar; None: on a terminal only where the caller says so
+Wanted = Union[bool, Callable[[int, int], object], None]  # True: a bar; False and None: nothing
 Progress = Callable[[int, int], object]
 
 
@@ -67,13 +67,26 @@ def _growing(show: Progress) -> Progress:
     return told
 
 
+def within(tell: Optional[Progress], before: int, total: int) -> Optional[Progress]:
+    """For a part of the work: what it tells is told as of all of it."""
+    return None if tell is None else lambda done, _: tell(before + done, total)
+
+
+def _without_secrets(what: str) -> str:
+    scheme, mark, rest = what.partition("://")
+    if not mark:
+        return what
+    place, slash, path = rest.split("?")[0].partition("/")
+    return scheme + mark + place.rpartition("@")[2] + slash + path
+
+
 @contextmanager
-def shown(wanted: Wanted, what: str) -> Iterator[Optional[Progress]]:
-    """What a call of the library tells its progress to. None: a bar if standard error is a terminal with tqdm or without."""
+def shown(wanted: Wanted, what: str) -> Generator[Optional[Progress], None, None]:
+    """What a call of the library tells its progress to; None: nobody asks. A bar is called what, which may be a URI."""
     if wanted is None or wanted is False:
         yield None
     elif wanted is True:
-        bar = _bar(what)
+        bar = _bar(_without_secrets(what))
         try:
             yield _growing(bar)
         finally:

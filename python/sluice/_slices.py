@@ -5,6 +5,8 @@ import builtins
 import operator
 from typing import Any, NamedTuple
 
+from ._kinds import is_tuple
+
 
 class Ranges(NamedTuple):
     """What is read, a range a dimension, and what becomes of it afterwards."""
@@ -17,7 +19,7 @@ class Ranges(NamedTuple):
 
 def _expanded(index: Any, rank: int) -> tuple[Any, ...]:
     """As many as there are dimensions, besides None."""
-    parts: tuple[Any, ...] = index if isinstance(index, tuple) else (index,)
+    parts = index if is_tuple(index) else (index,)
     named = sum(part is not None and part is not Ellipsis for part in parts)
     dots = sum(part is Ellipsis for part in parts)
     if dots > 1:

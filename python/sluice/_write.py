@@ -5,7 +5,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple, Optional, Union
 
@@ -81,7 +81,7 @@ def _address(view: memoryview) -> int:
 
 
 @contextmanager
-def _local(uri: Any) -> Iterator[tuple[Any, Any]]:
+def _local(uri: Any) -> Generator[tuple[Any, Any], None, None]:
     """(the URI, None), or for a binary file that can be written to (a place for it, the file)."""
     if not hasattr(uri, "write"):
         yield uri, None

@@ -4,7 +4,7 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator
 from typing import Any, Optional, Union
 
 from ._dtypes import library
@@ -19,7 +19,7 @@ WEIGHTS = ("*.safetensors", "*.bin", "*.pt", "*.pth", "*.tensors", "*.gguf", "*.
 
 
 @contextlib.contextmanager
-def _folder(files: Any) -> Iterator[str]:
+def _folder(files: Any) -> Generator[str, None, None]:
     """Small files as a folder, as transformers wants them."""
     with tempfile.TemporaryDirectory(prefix="sluice-") as place:
         for name, tensor in files.items():
@@ -36,7 +36,7 @@ def _made(cls: Any, place: str, state: dict[str, Any], options: dict[str, Any]) 
     if config is None:
         config = transformers.AutoConfig.from_pretrained(place, trust_remote_code=options.get("trust_remote_code", False))
     if cls is None:
-        names = getattr(config, "architectures", None) or []
+        names: list[str] = getattr(config, "architectures", None) or []
         if not names or not hasattr(transformers, names[0]):
             raise ValueError(f"config.json names no class of transformers: {names}; give cls")
         cls = getattr(transformers, names[0])

@@ -20,7 +20,7 @@ def _loader() -> Any:
         """Streams a model's weights into vLLM's own module."""
 
         def __init__(self, load_config: Any) -> None:
-            super().__init__(load_config)
+            super().__init__(load_config)  # pyright: ignore
             self.extra = _engines.checked(load_config.model_loader_extra_config)
 
         def download_model(self, model_config: Any) -> None:

@@ -7,13 +7,26 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from typing import Any, NamedTuple, Optional, Union
 
-from . import _frameworks, _write
+from . import _frameworks
 from ._dtypes import library, torch_dtype
 from ._edit import Editor
 from ._model import Model, Slice, open_model
 from ._options import Credentials
+from ._write import Writer
 
-__all__ = ["LazyStateDict", "TensorMeta", "load"]
+__all__ = ["LazyStateDict", "TensorMeta", "dtype_by_name", "dtype_sizes", "load"]  # pyright: ignore[reportUnsupportedDunderAll]
+
+_DTYPES = ("float64", "float32", "bfloat16", "float16", "int64", "int32", "int16", "uint8", "int8", "bool")
+
+
+def __getattr__(name: str) -> Any:
+    """The original's tables of torch's types, made when somebody asks: torch is imported then."""
+    if name == "dtype_sizes":
+        torch = library("torch")
+        return {getattr(torch, each): torch.empty(0, dtype=getattr(torch, each)).element_size() for each in _DTYPES}
+    if name == "dtype_by_name":
+        return {f"torch.{each}": getattr(library("torch"), each) for each in _DTYPES}
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 class TensorMeta(NamedTuple):
@@ -27,7 +40,7 @@ class TensorMeta(NamedTuple):
         return self.shape
 
 
-class LazyStateDict(OrderedDict):  # type: ignore[type-arg]
+class LazyStateDict(OrderedDict[str, Any]):
     """A state dict whose tensors are read when they are asked for, and not kept unless cache_tensors is true. What is assigned and deleted
     is so in memory alone, until save() or save_changes()."""
 
@@ -117,7 +130,7 @@ class LazyStateDict(OrderedDict):  # type: ignore[type-arg]
         self._put.pop(key, None)
         self._kept.pop(key, None)
 
-    def pop(self, key: str, *default: Any) -> Any:
+    def pop(self, key: str, *default: Any) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         """As of any dict."""
         if key not in self._order and default:
             return default[0]
@@ -163,7 +176,7 @@ class LazyStateDict(OrderedDict):  # type: ignore[type-arg]
     def save(self, uri: Any, **options: Any) -> None:
         """All of it as a new model, one tensor after the other; options are sluice.save()'s. Tensors that were not changed go through
         memory one at a time."""
-        with _write.Writer(uri, **options) as writer:
+        with Writer(uri, **options) as writer:
             for key in self._order:
                 writer.write(key, self[key])
 

@@ -1,7 +1,10 @@
 """What the tests share: a folder of their own, and tensors of every type that this torch has."""
+import http.server
 import os
+import re
 import shutil
 import tempfile
+import threading
 import unittest
 
 import safetensors.torch
@@ -25,6 +28,64 @@ def tensors():
         if hasattr(torch, name):
             found[name] = torch.arange(6).reshape(2, 3).to(getattr(torch, name))
     return found
+
+
+class Server(http.server.ThreadingHTTPServer):
+    """Serves one file by ranges, until it is told to stall: then every answer stops after its first byte, for ever."""
+
+    daemon_threads = True
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def log_message(self, *words):
+            pass
+
+        def head(self):
+            data = self.server.data
+            found = re.match(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))
+            begin = int(found[1]) if found else 0
+            end = min(int(found[2]) + 1 if found and found[2] else len(data), len(data))
+            self.send_response(206 if found else 200)
+            self.send_header("Content-Length", str(end - begin))
+            self.send_header("ETag", '"1"')
+            self.send_header("Accept-Ranges", "bytes")
+            if found:
+                self.send_header("Content-Range", f"bytes {begin}-{end - 1}/{len(data)}")
+            self.end_headers()
+            return data[begin:end]
+
+        def do_HEAD(self):
+            self.head()
+
+        def do_GET(self):
+            body = self.head()
+            if not self.server.stalls.is_set():
+                self.wfile.write(body)
+                return
+            self.wfile.write(body[:1])
+            self.wfile.flush()
+            self.server.stalled.set()
+            self.server.ended.wait()
+            self.close_connection = True
+
+    def __init__(self, path):
+        super().__init__(("127.0.0.1", 0), self.Handler)
+        with open(path, "rb") as file:
+            self.data = file.read()
+        self.url = f"http://127.0.0.1:{self.server_address[1]}/{os.path.basename(path)}"
+        self.stalls, self.stalled, self.ended = threading.Event(), threading.Event(), threading.Event()
+        self.thread = threading.Thread(target=self.serve_forever, args=(0.01,), daemon=True)
+        self.thread.start()
+
+    def handle_error(self, request, client_address):
+        pass  # a client that left
+
+    def close(self):
+        self.ended.set()
+        self.shutdown()
+        self.thread.join()
+        self.server_close()
 
 
 def bits(tensor):

@@ -66,6 +66,10 @@ class Beside(Case):
         self.assertEqual(torch.load(self.path)["a"].tolist(), [[5, 5], [5, 5]])
         self.assertEqual(torch.load(self.path)["b"].tolist(), [1, 1])
 
+    def test_tables_of_types_are_the_same(self):
+        self.assertEqual(door.dtype_sizes, zipslicer.dtype_sizes)
+        self.assertEqual(door.dtype_by_name, zipslicer.dtype_by_name)
+
     def test_types_are_cast(self):
         self.assertEqual(door.load(self.path, dtype=torch.float16)["a"].dtype, torch.float16)
 

@@ -50,6 +50,17 @@ static int read_stalled(struct stalled *stalled, const struct sluice_read_option
     return sluice_read(stalled->source, &read, 1, options, &error);
 }
 
+/* Three elements of which each is a request of its own, or which are taken out of what is read. */
+static int read_steps_stalled(struct stalled *stalled, uint64_t step,
+                              const struct sluice_read_options *options)
+{
+    float rows[3];
+    const struct sluice_range range = {1000, 1000 + 2 * step + 1, step};
+    const struct sluice_read read = {
+        .size = sizeof(read), .number = 1, .slice = &range, .to = rows, .bytes = sizeof(rows)};
+    return sluice_read(stalled->source, &read, 1, options, &error);
+}
+
 static void *cancel_when_stalled(void *arg)
 {
     struct stalled *stalled = arg;
@@ -101,6 +112,27 @@ SL_TEST(a_descriptor_cancels_a_read_and_no_other)
     close(fds[0]);
     close(fds[1]);
     unstall(&stalled);
+}
+
+SL_TEST(slices_are_canceled_as_whole_tensors_are)
+{
+    for (uint64_t step = 2; step <= 40000; step *= 20000) { /* taken out; asked for one by one */
+        struct stalled stalled;
+        pthread_t thread;
+        int fds[2];
+        stall(&stalled);
+        SL_SCRIPT(stalled.server, {.fault = SL_FAULT_STALL, .after = 1});
+        ck_assert_int_eq(pipe(fds), 0);
+        void *args[] = {&stalled, fds};
+        pthread_create(&thread, NULL, write_when_stalled, args);
+        const struct sluice_read_options options = {.size = sizeof(options), .cancel_fd = fds[0]};
+        ck_assert_int_eq(read_steps_stalled(&stalled, step, &options), -1);
+        ck_assert_int_eq(error.kind, SLUICE_CANCELED);
+        pthread_join(thread, NULL);
+        close(fds[0]);
+        close(fds[1]);
+        unstall(&stalled);
+    }
 }
 
 SL_TEST(a_read_ends_with_its_time)

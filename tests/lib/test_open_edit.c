@@ -10,6 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "alloc_fail.h"
 #include "claims.h"
 #include "convert_case.h"
 #include "file_edit.h"
@@ -350,6 +351,39 @@ SL_TEST_LOOP(killed_at_any_call_it_is_the_old_or_the_new_one, 0, KINDS *WHATS)
         ck_assert_uint_eq(sum_of(path), after);
     }
     ck_assert(olds > 0 && news > 0);
+    free(data);
+}
+
+/* With allocation `nth` failing; false: there was none so late. */
+static bool change_without_memory(enum what what, unsigned nth, int *done)
+{
+    sl_alloc_fail_at(nth);
+    *done = change(what);
+    bool failed = sl_alloc_count() >= nth;
+    sl_alloc_fail_at(0);
+    return failed;
+}
+
+SL_TEST_LOOP(an_allocation_that_fails_leaves_the_old_or_the_new_one, 0, KINDS *WHATS)
+{
+    size_t bytes;
+    int done;
+    enum what what = _i % WHATS;
+    make_file(_i / WHATS);
+    uint8_t *data = take_file(&bytes);
+    uint32_t before = sum_of(path);
+    expect_change(what);
+    uint32_t after = sum_of(path);
+    put_back(data, bytes);
+    unsigned nth = 1;
+    for (; change_without_memory(what, nth, &done); nth++) {
+        uint32_t found = sum_of(path);
+        ck_assert_msg(found == after || (done < 0 && found == before), "allocation %u", nth);
+        ck_assert_msg(done == 0 || error.kind == SLUICE_NO_SPACE, "%s", error.message);
+        put_back(data, bytes);
+    }
+    ck_assert_uint_gt(nth, 10);
+    ck_assert_int_eq(done, 0);
     free(data);
 }
 

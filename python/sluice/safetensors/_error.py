@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 
 from .._error import SluiceError
@@ -39,7 +39,7 @@ def said(error: SluiceError) -> str:
 
 
 @contextmanager
-def translated(before: str, path: str = "") -> Iterator[None]:
+def translated(before: str, path: str = "") -> Generator[None, None, None]:
     """SluiceError becomes SafetensorError, and FileNotFoundError where a file is missing."""
     try:
         yield

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple, Optional, Union
 
+from .._kinds import is_tuple
 from .._slices import Ranges
 from ._error import SafetensorError
 
@@ -48,7 +49,7 @@ def _select(number: int, dim: int, shape: tuple[int, ...]) -> int:
 
 
 def _items(index: Any) -> Optional[list[Any]]:
-    if isinstance(index, tuple):
+    if is_tuple(index):
         return list(index)
     if isinstance(index, list):
         if index:

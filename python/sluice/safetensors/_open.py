@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Optional, Union
+from typing import Any, Optional, Union, cast
 
 from .. import _dtypes
 from .._model import Model, open_model
@@ -93,8 +93,8 @@ class _Opened:
         # As the original: it hands such slices to torch, which maps the file.
         self.indexes_as_torch = self.framework == "torch" and backend == "mmap"
         where = _device(device, self.framework)
-        path = os.fspath(filename)
-        with translated("Error while deserializing header", path if isinstance(path, str) else os.fsdecode(path)):
+        path = os.fspath(cast("Union[str, os.PathLike[str]]", filename))
+        with translated("Error while deserializing header", os.fsdecode(path)):
             self.model: Model = open_model(path, framework=self.framework, device=where)
         self.entries = {entry.name: entry for entry in self.model.entries()}
 
@@ -162,7 +162,7 @@ class safe_open:
         self._inner = None
 
 
-class _safe_open_handle(safe_open):
+class _safe_open_handle(safe_open):  # pyright: ignore[reportUnusedClass]
     """The same of a file that is open; of its name, as the original does."""
 
     def __init__(self, f: Any, framework: str, device: Any = "cpu", *, backend: str = "mmap") -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 import operator
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
-from collections.abc import Iterator
-from typing import Any, Optional, Union
+from typing import Any, Optional, Union, cast
 
 from .. import _native
 from .._dtypes import DTYPES
+from .._kinds import is_mapping
 from .._native import Output, Read, Source, Written
 from ._error import SafetensorError, translated
 
@@ -74,15 +74,16 @@ def _checked(name: str, spec: TensorSpec) -> Written:
 
 
 def _given(tensor_dict: Any, metadata: Any) -> "tuple[dict[str, TensorSpec], Optional[dict[str, str]]]":
-    if not isinstance(tensor_dict, Mapping):
+    texts: dict[Any, Any] = dict(metadata or {})
+    if not is_mapping(tensor_dict):
         raise TypeError(f"argument 'tensor_dict': '{type(tensor_dict).__name__}' object cannot be converted to 'Mapping'")
     for name, spec in tensor_dict.items():
         if not isinstance(name, str) or not isinstance(spec, TensorSpec):
             raise TypeError(f"argument 'tensor_dict': '{type(spec).__name__}' object is not an instance of 'TensorSpec'")
-    for key, value in (metadata or {}).items():
+    for key, value in texts.items():
         if not isinstance(key, str) or not isinstance(value, str):
             raise TypeError("argument 'metadata': keys and values are str")
-    return dict(tensor_dict), None if metadata is None else dict(metadata)
+    return dict(tensor_dict), None if metadata is None else texts
 
 
 def serialize_file(
@@ -112,13 +113,13 @@ def serialize(tensor_dict: Mapping[str, TensorSpec], metadata: Optional[Mapping[
 
 
 @contextmanager
-def as_file(data: Any) -> Iterator[str]:
+def as_file(data: Any) -> Generator[str, None, None]:
     """Bytes under a path, in memory."""
     if not isinstance(data, (bytes, bytearray, memoryview)):
         raise TypeError(f"argument 'bytes': '{type(data).__name__}' object cannot be converted to 'bytes'")
     fd = os.memfd_create("sluice", os.MFD_CLOEXEC)
     try:
-        left = memoryview(data).cast("B")
+        left = memoryview(cast(bytes, data)).cast("B")
         while left:
             left = left[os.write(fd, left):]
         yield f"/proc/self/fd/{fd}"

@@ -8,6 +8,7 @@ from typing import Any, Optional, Union
 
 from .._dtypes import DTYPES, library, of_torch, torch_dtype
 from . import TensorSpec, deserialize, safe_open, serialize, serialize_file
+from .._kinds import is_dict
 
 __all__ = ["load", "load_file", "load_model", "save", "save_file", "save_model"]
 
@@ -185,7 +186,7 @@ def load(data: bytes) -> dict[str, Any]:
 
 def _checked(tensors: Any) -> None:
     torch = library("torch")
-    if not isinstance(tensors, dict):
+    if not is_dict(tensors):
         raise ValueError(f"Expected a dict of [str, torch.Tensor] but received {type(tensors)}")
     sparse: list[str] = []
     for name, tensor in tensors.items():

@@ -5,7 +5,7 @@ import io
 import os
 import shutil
 import stat
-from typing import Any, Optional
+from typing import Any, Optional, cast
 
 from .._options import Credentials
 
@@ -42,7 +42,7 @@ class Readable:
         self.file, self.credentials = file_obj, getattr(file_obj, "credentials", None)
         self._fd: Optional[int] = None
         if isinstance(file_obj, (str, bytes, os.PathLike)):
-            self.uri = os.fsdecode(file_obj)
+            self.uri = os.fsdecode(cast("str", file_obj))
             self.file = None
         elif isinstance(file_obj, Stream) and file_obj.whole:
             self.uri = file_obj.uri

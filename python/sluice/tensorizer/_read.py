@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import hashlib
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import IntEnum
 from typing import Any, Optional, Union
@@ -36,7 +36,7 @@ TYPES = {"parameter": TensorType.PARAM, "buffer": TensorType.BUFFER, "entry": Te
 
 
 @contextmanager
-def translated() -> Iterator[None]:
+def translated() -> Generator[None, None, None]:
     """Errors in tensorizer's classes."""
     try:
         yield

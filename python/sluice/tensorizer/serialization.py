@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import os
-from typing import Any, NamedTuple, Optional, Union
+from typing import Any, NamedTuple, Optional, Union, cast
 
 from .._dtypes import library
 from .._write import Writer
@@ -53,7 +53,7 @@ def _target(file_obj: Any) -> tuple[Any, Any, Any]:
         file = os.fdopen(file_obj, "wb")
         return _Handed(file), None, file
     if isinstance(file_obj, (str, bytes, os.PathLike)):
-        path = os.fsdecode(file_obj)
+        path = os.fsdecode(cast("str", file_obj))
         folder = os.path.dirname(path)
         if folder and "://" not in path:
             os.makedirs(folder, exist_ok=True)
@@ -107,7 +107,7 @@ class TensorSerializer:
     ) -> None:
         """All parameters and buffers of a module."""
         for idx, (path, module) in enumerate(m.named_modules()):
-            unsaved = set() if include_non_persistent_buffers else module._non_persistent_buffers_set
+            unsaved: set[str] = set() if include_non_persistent_buffers else module._non_persistent_buffers_set
             parameters = list(module.named_parameters(recurse=False))
             buffers = [pair for pair in module.named_buffers(recurse=False) if pair[0] not in unsaved]
             for kind, pairs in ((TensorType.PARAM, parameters), (TensorType.BUFFER, buffers)):

@@ -12,12 +12,13 @@ import logging
 import os
 import pickle
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from types import ModuleType
 from typing import Any, NamedTuple, Optional
 
 from .._dtypes import library
+from .._kinds import is_tuple
 from .serialization import TensorDeserializer, TensorSerializer
 
 __all__ = ["tensorizer_loading", "tensorizer_saving"]
@@ -90,7 +91,7 @@ def _saving_module(tensors: list[Any]) -> ModuleType:
                     numbers[key] = len(tensors)
                     tensors.append(_bytes_of(obj))
                 return self.save_pers((_TAG, _VERSION, "storage", numbers[key], getattr(obj, "dtype", None)))
-            return super().save(obj, save_persistent_id)
+            return super().save(obj, save_persistent_id)  # pyright: ignore
 
     return _module(Pickler, pickle.Unpickler)
 
@@ -107,7 +108,7 @@ def _loading_module(fetch: Callable[[], Any]) -> ModuleType:
         return torch.storage.TypedStorage(wrap_storage=inner, dtype=dtype or torch.uint8, _internal=True)
 
     def ours(pid: Any) -> bool:
-        return isinstance(pid, tuple) and len(pid) >= 3 and pid[0] == _TAG
+        return is_tuple(pid) and len(pid) >= 3 and bool(pid[0] == _TAG)
 
     def load_binpersid(self: Any) -> None:
         pid = self.stack.pop()
@@ -184,7 +185,7 @@ class _Patch:
         self._original: Any = None
 
     @contextmanager
-    def entered(self) -> Iterator[None]:
+    def entered(self) -> Generator[None, None, None]:
         """The first one puts it there, the last one takes it away."""
         torch = library("torch")
         with self._lock:
@@ -229,7 +230,7 @@ _SAVE_PATCH, _LOAD_PATCH = _Patch("save", _wrapped_save), _Patch("load", _wrappe
 
 
 @contextmanager
-def _inside(variable: Any, wish: _Wish, patch: _Patch) -> Iterator[None]:
+def _inside(variable: Any, wish: _Wish, patch: _Patch) -> Generator[None, None, None]:
     token = variable.set(wish)
     try:
         with patch.entered():

@@ -4,7 +4,7 @@ from __future__ import annotations
 import contextvars
 import resource
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Any, NamedTuple, Optional
 
@@ -176,7 +176,7 @@ _SWAP = _Swap()
 
 
 @contextmanager
-def _inside() -> Iterator[None]:
+def _inside() -> Generator[None, None, None]:
     if _INSIDE.get():
         yield
         return

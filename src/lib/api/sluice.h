@@ -360,8 +360,7 @@ struct sluice_holder {
 /** Every model of a pool; callbacks return other than 0 to stop. */
 SLUICE_API int sluice_list(const char *socket, int (*each)(void *arg, const struct sluice_row *row),
                            void *arg, struct sluice_error *error);
-/** One model and who holds it; callbacks may be NULL. key NULL: as it was loaded. SLUICE_NOT_FOUND
- */
+/** One model, who holds it; callbacks may be NULL. key NULL: as it was loaded. SLUICE_NOT_FOUND. */
 SLUICE_API int sluice_stat(const char *socket, const char *model, const char *key,
                            int (*row)(void *arg, const struct sluice_row *row),
                            int (*holder)(void *arg, const struct sluice_holder *holder), void *arg,
@@ -391,8 +390,7 @@ struct sluice_key {
     const void *key; /* 32 bytes; NULL: the passphrase counts */
     const void *passphrase;
     uint64_t passphrase_bytes;
-    /* How a key is made of a passphrase, for what is written; a file that is read says it itself.
-     */
+    /* How a passphrase makes a key, for what is written; a file that is read says it itself. */
     uint64_t opslimit; /* passes of Argon2id, 1 to 16; 0: 3 */
     uint64_t memlimit; /* bytes of memory, 8 KiB to 2 GiB; 0: 256 MiB */
     const void *salt;  /* 16 bytes; NULL: random ones for each file */
@@ -508,14 +506,16 @@ struct sluice_read_options {
     sluice_progress progress;
     /* reads[index] is whole, checked as below, and the caller's. In any order; each read once */
     int (*done)(void *arg, uint64_t index);
-    void *arg; /* of both */
+    void *arg;          /* of both */
+    const char *device; /* "cuda:0", as this process counts: `to` of each read is a device pointer
+                           of its primary context, which nothing else uses meanwhile. NULL: host */
 };
 /**
  * Read many tensors, or parts of them, into the caller's memory: side by side over as many
  * connections as pay, ranges that lie together by one request, slow requests sent again, decrypted
  * and cast as the source was opened. reads are of any order and may overlap in the source, but not
  * in memory. options may be NULL. Blocks. After an error nothing in the memory is to be trusted but
- * that of reads that were done() before.
+ * that of reads that were done() before. What is for a GPU is checked on the host first.
  *
  * What is checked: of a tensor that is read whole, its hashes. Of a slice no hash can be told,
  * since hashes are over whole tensors; but decryption checks every piece that it touches, and where

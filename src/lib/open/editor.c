@@ -55,7 +55,7 @@ static int keep_items(struct sluice_editor *editor, struct sl_err *err)
 {
     size_t count = editor->index->tensor_count;
     editor->deleted = sl_alloc_array(count + 1, sizeof(*editor->deleted), err);
-    if (!editor->deleted ||
+    if (!editor->deleted || sl_index_sort_names(editor->index, err) < 0 ||
         sl_grow(&editor->items, &editor->capacity, count + 1, sizeof(*editor->items), err) < 0)
         return -1;
     for (size_t i = 0; i < count; i++)

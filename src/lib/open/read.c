@@ -41,18 +41,41 @@ static void report_empty(struct sl_reading *reading)
             report_done(reading, i);
 }
 
+/* From its own memory to where it goes. */
+static int hand_over(const struct sl_reading *reading, const struct sl_piece *piece,
+                     struct sl_err *err)
+{
+    if (!piece->between)
+        return 0; /* it has no bytes, or they came to their place */
+    if (!reading->device) {
+        sl_piece_take_out(piece, piece->to);
+        return 0;
+    }
+    if (!piece->steps)
+        return sl_read_device_copy(reading->device, piece->to, piece->between, piece->bytes, err);
+    sl_autofree uint8_t *taken = sl_alloc(piece->bytes, err);
+    if (!taken)
+        return -1;
+    uint64_t bytes = (uint64_t)(sl_piece_take_out(piece, taken) - taken);
+    return sl_read_device_copy(reading->device, piece->to, taken, bytes, err);
+}
+
 /* A piece is there and checked. */
 static void on_ready(void *arg, size_t number)
 {
     struct sl_reading *reading = arg;
     struct sl_piece *piece = &reading->pieces[number];
-    if (piece->steps && piece->between)
-        sl_piece_take_out(piece);
+    struct sl_err err = SL_ERR_INIT;
+    int done = hand_over(reading, piece, &err);
     SL_LOCKED(&reading->lock);
-    if (piece->steps && !piece->keeps)
+    if (piece->aside && !piece->keeps)
         free(sl_steal(&piece->between));
-    if (--reading->pieces_left[piece->read] == 0)
+    if (done < 0) {
+        reading->locked.why = err;
+        reading->locked.canceled = true;
+    } else if (--reading->pieces_left[piece->read] == 0) {
         report_done(reading, piece->read);
+    }
 }
 
 /* ---- the run --------------------------------------------------------------------------------- */
@@ -133,6 +156,10 @@ static int judge(struct sl_reading *reading, struct sl_readiness *readiness, str
 {
     size_t left = sl_readiness_left(readiness); /* it takes our lock within its own */
     SL_LOCKED(&reading->lock);
+    if (reading->locked.why.kind) {
+        *err = reading->locked.why;
+        return -1;
+    }
     if (reading->locked.canceled)
         return sl_fail(err, SL_E_CANCELED, "a callback ended the read");
     if (left)
@@ -145,7 +172,12 @@ static int read_it(void *arg, struct sl_cancel *cancel, struct sl_err *err)
 {
     struct sl_reading *reading = arg;
     struct sluice_source *source = reading->source;
-    if (sl_cancel_check(cancel, err) < 0 || sl_reading_part(reading, err) < 0)
+    if (sl_cancel_check(cancel, err) < 0)
+        return -1;
+    if (reading->options.device &&
+        !(reading->device = sl_read_device_open(reading->options.device, err)))
+        return -1;
+    if (sl_reading_part(reading, err) < 0)
         return -1;
     sl_autofree struct sl_plan_wanted *wanted = make_wanted(reading, err);
     SL_AUTO(sl_plan) plan = NULL;
@@ -164,6 +196,7 @@ static void release(struct sl_reading *reading)
 {
     for (size_t i = 0; i < reading->piece_count; i++)
         free(reading->pieces[i].between);
+    sl_read_device_close(reading->device);
     free(reading->pieces);
     free(reading->pieces_left);
     pthread_mutex_destroy(&reading->lock);

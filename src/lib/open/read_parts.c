@@ -180,7 +180,7 @@ static struct sl_piece *add_piece(struct sl_reading *reading, size_t read, uint8
                 sizeof(*reading->pieces), err) < 0)
         return NULL;
     struct sl_piece *piece = &reading->pieces[reading->piece_count++];
-    *piece = (struct sl_piece){.read = read, .to = to};
+    *piece = (struct sl_piece){.read = read, .to = to, .aside = reading->device != NULL};
     reading->pieces_left[read]++;
     return piece;
 }
@@ -215,7 +215,7 @@ static uint64_t between_bytes(const struct parting *parting, unsigned at)
 
 static void describe_steps(const struct parting *parting, struct sl_piece *piece)
 {
-    piece->steps = true;
+    piece->steps = piece->aside = true;
     piece->rank = parting->form.rank;
     for (unsigned d = 0; d < piece->rank; d++) {
         uint64_t step = step_of(&parting->ranges[d]);
@@ -316,6 +316,16 @@ static int check_read(const struct sl_reading *reading, size_t number, struct sl
     return 0;
 }
 
+static int zero(const struct sl_reading *reading, const struct sluice_read *read,
+                struct sl_err *err)
+{
+    if (reading->device)
+        return sl_read_device_zero(reading->device, read->to, read->bytes, err);
+    if (read->bytes)
+        memset(read->to, 0, read->bytes);
+    return 0;
+}
+
 static int part_read(struct sl_reading *reading, size_t number, struct sl_err *err)
 {
     const struct sluice_read *read = &reading->reads[number];
@@ -323,8 +333,8 @@ static int part_read(struct sl_reading *reading, size_t number, struct sl_err *e
         return -1;
     reading->bytes_total = sl_add_capped(reading->bytes_total, read->bytes);
     const struct sl_target *target = sl_open_target(reading->source, read->number);
-    if (target && target->from->meta && read->bytes)
-        memset(read->to, 0, read->bytes);
+    if (target && target->from->meta && zero(reading, read, err) < 0)
+        return -1;
     if (read->slice)
         return part_slice(reading, number, err);
     struct sl_piece *piece = add_piece(reading, number, read->to, err);
@@ -366,13 +376,14 @@ static void take(struct taking *taking, unsigned d, const uint8_t *from)
     }
 }
 
-void sl_piece_take_out(const struct sl_piece *piece)
+uint8_t *sl_piece_take_out(const struct sl_piece *piece, uint8_t *to)
 {
-    struct taking taking = {.piece = piece, .to = piece->to};
+    struct taking taking = {.piece = piece, .to = to};
     uint64_t each = piece->run_bytes;
     for (unsigned d = piece->last + 1; d-- > 0;) {
         taking.stride[d] = each;
         each *= piece->slice.end[d] - piece->slice.begin[d];
     }
     take(&taking, 0, piece->between);
+    return taking.to;
 }

@@ -1,6 +1,6 @@
 /*
- * Where a read lands: the caller's memory, or, of a slice with steps, memory that is there from its
- * first byte until its elements were taken out.
+ * Where a read lands: the caller's memory, or, of a slice with steps and of what is for a GPU,
+ * memory that is there from its first byte until it was taken from.
  */
 #include <string.h>
 
@@ -11,9 +11,13 @@ struct read_sink {
     struct sl_reading *reading;
 };
 
-static int canceled(struct sl_err *err)
+/* The lock is held. */
+static int canceled(const struct sl_reading *reading, struct sl_err *err)
 {
-    return sl_fail(err, SL_E_CANCELED, "a callback ended the read");
+    if (!reading->locked.why.kind)
+        return sl_fail(err, SL_E_CANCELED, "a callback ended the read");
+    *err = reading->locked.why;
+    return -1;
 }
 
 static int read_reserve(struct sl_sink *sink, uint32_t file, uint64_t offset, uint64_t bytes,
@@ -24,10 +28,10 @@ static int read_reserve(struct sl_sink *sink, uint32_t file, uint64_t offset, ui
     (void)bytes;
     SL_LOCKED(&reading->lock);
     if (reading->locked.canceled)
-        return canceled(err);
-    if (piece->steps && !piece->between && !(piece->between = sl_alloc(piece->bytes, err)))
+        return canceled(reading, err);
+    if (piece->aside && !piece->between && !(piece->between = sl_alloc(piece->bytes, err)))
         return -1;
-    place->memory = (piece->steps ? piece->between : piece->to) + offset;
+    place->memory = (piece->aside ? piece->between : piece->to) + offset;
     return 0;
 }
 
@@ -47,7 +51,7 @@ static int read_back(struct sl_sink *sink, uint32_t file, uint64_t offset, void 
 {
     struct sl_reading *reading = ((struct read_sink *)sink)->reading;
     const struct sl_piece *piece = &reading->pieces[file];
-    const uint8_t *from = piece->steps ? piece->between : piece->to;
+    const uint8_t *from = piece->aside ? piece->between : piece->to;
     if (!from)
         return sl_fail(err, SL_E_INTERNAL, "these bytes were given away");
     memcpy(data, from + offset, bytes);

@@ -143,13 +143,19 @@ static int compare_name(const struct sl_index *index, size_t number, const char 
     return sl_bytes_compare(tensor->name, tensor->name_bytes, name, name_bytes);
 }
 
+int sl_index_sort_names(struct sl_index *index, struct sl_err *err)
+{
+    if (index->by_name && index->by_name_count == index->tensor_count)
+        return 0;
+    free(index->by_name);
+    index->by_name = sl_names_sort(index->tensors, index->tensor_count, err);
+    index->by_name_count = index->by_name ? index->tensor_count : 0;
+    return index->by_name ? 0 : -1;
+}
+
 const struct sl_tensor *sl_index_find(struct sl_index *index, const char *name, size_t name_bytes)
 {
-    if (!index->by_name || index->by_name_count != index->tensor_count) {
-        free(index->by_name);
-        index->by_name = sl_names_sort(index->tensors, index->tensor_count, NULL);
-        index->by_name_count = index->by_name ? index->tensor_count : 0;
-    }
+    sl_index_sort_names(index, NULL);
     size_t at = SL_LOWER_BOUND(i, index->by_name_count,
                                compare_name(index, index->by_name[i], name, name_bytes) < 0);
     bool found =

@@ -119,6 +119,9 @@ struct sl_tensor *sl_index_add_tensor(struct sl_index *index, struct sl_err *err
  * ["a","b"]); NULL if absent or if there is no memory. The first call sorts: one thread at a time.
  */
 const struct sl_tensor *sl_index_find(struct sl_index *index, const char *name, size_t name_bytes);
+/** What sl_index_find() needs memory for, so that NULL of it means that there is none of the name.
+ * SL_E_NO_SPACE. */
+int sl_index_sort_names(struct sl_index *index, struct sl_err *err);
 
 /**
  * Give an index the keys for its tensors, or none (NULL): every index must pass here before tensors

@@ -4,15 +4,17 @@
 #define SL_READING_H
 
 #include "open_parts.h"
+#include "read_device.h"
 #include "sink.h"
 
 /**
  * What a plan's file is for: bytes of one read. Where the slice has steps the file is what lies
- * between its first and last element, in memory of its own until the elements are taken out.
+ * between its first and last element, in memory of its own until the elements are taken out. What
+ * is for a GPU is in such memory, too, until it is checked.
  */
 struct sl_piece {
     size_t read;           /* of the caller's array */
-    uint8_t *to;           /* the caller's memory */
+    uint8_t *to;           /* the caller's memory; of a GPU, if there is one */
     uint64_t bytes;        /* of the file */
     struct sl_slice slice; /* of the tensor */
     bool whole;            /* all of the tensor: the slice does not count */
@@ -20,7 +22,8 @@ struct sl_piece {
     uint64_t step[SL_SLICE_RANK_MAX];
     unsigned rank, last; /* last: dimension that has a step */
     uint64_t run_bytes;  /* of one element of the last one, and all that lies in it */
-    uint8_t *between;    /* guarded by the lock: the file */
+    bool aside;          /* the file is not where it goes, but */
+    uint8_t *between;    /* guarded by the lock: here */
     bool keeps;          /* a check may look at it again */
 };
 struct sl_reading {
@@ -28,6 +31,7 @@ struct sl_reading {
     const struct sluice_read *reads; /* copied */
     size_t count;
     struct sluice_read_options options;
+    struct sl_read_device *device; /* where all of it goes; NULL: the host */
     struct sl_piece *pieces;
     size_t piece_count, piece_capacity;
     uint32_t *pieces_left; /* guarded by the lock: one a read */
@@ -35,7 +39,8 @@ struct sl_reading {
     pthread_mutex_t lock;
     struct {
         uint64_t bytes_done;
-        bool canceled; /* a callback said so */
+        bool canceled;     /* a callback said so, or */
+        struct sl_err why; /* that, if it has a kind */
     } locked;
 };
 
@@ -45,8 +50,8 @@ int sl_reading_part(struct sl_reading *reading, struct sl_err *err);
 int sl_reading_measure(const struct sluice_source *source, uint64_t number,
                        const struct sluice_range *ranges, uint64_t *shape, uint64_t *bytes,
                        struct sl_err *err);
-/** All of the file has landed: take the elements out. */
-void sl_piece_take_out(const struct sl_piece *piece);
+/** All of the file has landed: take the elements out. What follows the last one. */
+uint8_t *sl_piece_take_out(const struct sl_piece *piece, uint8_t *to);
 
 /** The pieces as files. All borrowed; sl_sink_free() it. SL_E_NO_SPACE. */
 struct sl_sink *sl_read_sink_open(struct sl_reading *reading, const struct sl_sink_file *files,

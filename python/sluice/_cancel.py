@@ -1,0 +1,103 @@
+"""What ends a call of the library before its time: Ctrl-C, a task that is canceled, a stream that nobody takes from any more."""
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from contextvars import ContextVar
+from typing import Any, Optional, TypeVar
+
+_Result = TypeVar("_Result")
+
+
+class Cancel:
+    """A descriptor that becomes readable when whoever has this says so. Whoever works under it keeps it alive. Any thread."""
+
+    def __init__(self) -> None:
+        self._ends = os.pipe()
+        self.fd = self._ends[0]
+
+    def cancel(self) -> None:
+        """End what works under it, and what will; again is fine."""
+        os.write(self._ends[1], b"!")
+
+    def __del__(self) -> None:
+        for end in self.__dict__.pop("_ends", ()):
+            os.close(end)
+
+
+_CURRENT: ContextVar[Optional[Cancel]] = ContextVar("sluice", default=None)
+
+
+def current() -> Optional[Cancel]:
+    """What this thread works under."""
+    return _CURRENT.get()
+
+
+def under(cancel: Cancel, function: Callable[..., _Result], *arguments: Any, **options: Any) -> _Result:
+    """A call on this thread that ends with the cancel, wherever it waits for the library."""
+    before = _CURRENT.set(cancel)
+    try:
+        return function(*arguments, **options)
+    finally:
+        _CURRENT.reset(before)
+
+
+class _Aside:
+    """Work on a thread of its own, which the main thread waits for: whatever interrupts it, the work has ended before it goes on, since
+    it writes to memory that is given back then."""
+
+    def __init__(self, work: Callable[[], None], cancel: Callable[[], None]) -> None:
+        self._work, self._cancel = work, cancel
+        self._lock, self._ended = threading.Lock(), threading.Event()
+        self._entered = self._given_up = False
+        self._raised: Optional[BaseException] = None
+
+    def _run(self) -> None:
+        with self._lock:
+            if self._given_up:
+                return
+            self._entered = True
+        try:
+            self._work()
+        except BaseException as error:  # raised again by the main thread
+            self._raised = error
+        finally:
+            self._ended.set()
+
+    def _give_up(self) -> None:
+        with self._lock:
+            self._given_up = True
+            entered = self._entered
+        self._cancel()
+        while entered and not self._ended.is_set():
+            try:
+                self._ended.wait()
+            except BaseException:  # one more interrupt
+                continue
+
+    def run(self) -> None:
+        """What it raises is raised."""
+        try:
+            threading.Thread(target=self._run, name="sluice", daemon=True).start()
+            self._ended.wait()
+        except BaseException:
+            self._give_up()
+            raise
+        if self._raised is not None:
+            raise self._raised
+
+
+def aside(work: Callable[[], None], cancel: Cancel) -> None:
+    """Work that an interrupt of the main thread cancels."""
+    _Aside(work, cancel.cancel).run()
+
+
+def interruptible(work: Callable[[int], None]) -> None:
+    """work(cancel_fd), so that Ctrl-C ends it. Off the main thread, which alone gets signals, what the thread works under ends it."""
+    if threading.current_thread() is threading.main_thread():
+        cancel = Cancel()
+        aside(lambda: work(cancel.fd), cancel)
+        return
+    outer = current()
+    work(outer.fd if outer else -1)

@@ -1,0 +1,28 @@
+"""What a value is that may be anything, so that type checkers know its parts, too."""
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeGuard
+
+
+def is_tuple(value: object) -> TypeGuard[tuple[Any, ...]]:
+    """A tuple of anything."""
+    return isinstance(value, tuple)
+
+
+def is_dict(value: object) -> TypeGuard[dict[Any, Any]]:
+    """A dict of anything."""
+    return isinstance(value, dict)
+
+
+def is_mapping(value: object) -> TypeGuard[Mapping[Any, Any]]:
+    """A mapping of anything."""
+    return isinstance(value, Mapping)
+
+
+def is_list(value: object) -> TypeGuard[Sequence[Any]]:
+    """A sequence of anything that is no text."""
+    return isinstance(value, Sequence) and not isinstance(value, (str, bytes))
