@@ -87,6 +87,8 @@ static int channel_start(struct sl_channel *channel, struct sl_source *source, u
     if (file)
         return start_xet(channel, file, err ? err : &local);
     channel->way = BY_LINK;
+    if (channel->hf->xet)
+        sl_xet_read_elsewhere(channel->hf->xet, source->version.pin, source->name);
     http->channel_hedge(channel->http, channel->hedge);
     return http->channel_start(channel->http, source, begin, end, first, err);
 }

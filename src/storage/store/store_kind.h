@@ -172,6 +172,12 @@ struct sl_store_kind {
     /** As sl_source_checksums(); NULL: without traits.checksums. */
     int (*checksums)(struct sl_source *source, struct sl_checksums *sums, struct sl_err *err);
 
+    /** As sl_source_delivery(); NULL: always unchecked. */
+    enum sl_delivery (*delivery)(const struct sl_source *source);
+    /** How many times longer than usual a range is to be, since a request costs so much; NULL: 1.
+     */
+    unsigned (*range_factor)(const struct sl_store *store);
+
     /** As sl_store_describe(); NULL: there is nothing to say. */
     void (*describe)(struct sl_store *store,
                      void (*row)(void *arg, const char *what, const char *text), void *arg);
