@@ -144,6 +144,75 @@ SL_TEST(bytes_of_an_earlier_load_are_read_back)
     sl_verify_free(verify);
 }
 
+/* ---- checked as they came -------------------------------------------------------------------- */
+
+static enum sl_delivery delivered;
+static unsigned asked;
+
+static enum sl_delivery delivery_of(void *arg, const struct sl_check *check)
+{
+    (void)arg;
+    ck_assert(check->delivery);
+    asked++;
+    return delivered;
+}
+
+static struct sl_verify *make_delivered(struct sl_err *err)
+{
+    struct sl_verify_config config = {.read = read_back, .delivery = delivery_of, .threads = 2};
+    asked = 0;
+    add(SL_HASH_SHA256, 0, 0, BYTES)->delivery = true;
+    return sl_verify_new(checks, check_count, &config, err);
+}
+
+/* Nothing is read back, though reading back would fail. */
+SL_TEST(a_delivery_that_was_checked_is_not_hashed)
+{
+    struct sl_err err = SL_ERR_INIT;
+    SL_AUTO(sl_verify) verify = make_delivered(&err);
+    read_fails = 1;
+    delivered = SL_DELIVERY_CHECKING;
+    ck_assert_int_eq(feed(verify, 0, 5000, BYTES, &err), 0);
+    delivered = SL_DELIVERY_CHECKED;
+    ck_assert_int_eq(feed(verify, 0, 0, 4000, &err), 0);
+    ck_assert_int_eq(feed(verify, 0, 4000, 5000, &err), 0);
+    ck_assert_msg(sl_verify_finish(verify, NULL, &err) == 0, "%s", err.message);
+    ck_assert_uint_eq(asked, 3);
+}
+
+/* Whatever it was before: that it is not checked, or not yet, when all has landed decides. */
+SL_TEST_LOOP(a_delivery_that_was_not_checked_is_hashed_whole, 0, 4)
+{
+    struct sl_err err = SL_ERR_INIT;
+    SL_AUTO(sl_verify) verify = make_delivered(&err);
+    data[0][150] ^= _i % 2 ? 1 : 0;
+    delivered = SL_DELIVERY_CHECKING;
+    ck_assert_int_eq(feed(verify, 0, 5000, BYTES, &err), 0);
+    delivered = _i < 2 ? SL_DELIVERY_CHECKING : SL_DELIVERY_UNCHECKED;
+    int failed = feed(verify, 0, 0, 4000, &err);
+    delivered = SL_DELIVERY_CHECKING;
+    failed = failed ? failed : feed(verify, 0, 4000, 5000, &err);
+    failed = failed ? failed : sl_verify_finish(verify, NULL, &err);
+    data[0][150] ^= _i % 2 ? 1 : 0;
+    ck_assert_int_eq(failed, _i % 2 ? -1 : 0);
+    ck_assert_str_eq(err.code, _i % 2 ? "E_HASH_SHA256" : "");
+}
+
+/* Of what an earlier load landed nothing is known. */
+SL_TEST(a_delivery_in_two_loads_is_hashed)
+{
+    struct sl_err err = SL_ERR_INIT;
+    SL_AUTO(sl_verify) verify = make_delivered(&err);
+    delivered = SL_DELIVERY_CHECKED;
+    data[0][150] ^= 1;
+    int failed = sl_verify_feed_landed(verify, 0, 0, 5000, &err);
+    failed = failed ? failed : feed(verify, 0, 5000, BYTES, &err);
+    failed = failed ? failed : sl_verify_finish(verify, NULL, &err);
+    data[0][150] ^= 1;
+    ck_assert_int_eq(failed, -1);
+    ck_assert_str_eq(err.code, "E_HASH_SHA256");
+}
+
 SL_TEST(a_wrong_hash_names_what_how_and_both_values)
 {
     static const char *const codes[] = {"E_HASH_CRC32", "E_HASH_CRC32C", "E_HASH_SHA256"};

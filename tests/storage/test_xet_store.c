@@ -285,6 +285,95 @@ SL_TEST_LOOP(a_file_with_another_hash_is_refused, 0, 2)
     ck_assert_int_eq(sl_source_read_past(source, 0, data, 350000, &err), -1);
 }
 
+/* ---- what was checked ------------------------------------------------------------------------ */
+
+struct opened {
+    struct sl_store *store;
+    struct sl_source *source;
+    char *key;
+};
+
+static void open_model(struct opened *opened)
+{
+    struct sl_err err = SL_ERR_INIT;
+    *opened = (struct opened){.store = NULL};
+    ck_assert_int_eq(sl_store_open(model, &config, &opened->store, &opened->key, &err), 0);
+    ck_assert_msg(sl_source_open(opened->store, opened->key, 10, &opened->source, &err) == 0, "%s",
+                  err.message);
+}
+
+static void close_model(struct opened *opened)
+{
+    sl_source_free(opened->source);
+    sl_store_free(opened->store);
+    free(opened->key);
+}
+
+static int read_part(struct opened *opened, uint64_t begin, size_t bytes, struct sl_err *err)
+{
+    static uint8_t data[SL_BLOB_BYTES];
+    *err = (struct sl_err)SL_ERR_INIT;
+    return sl_source_read_past(opened->source, begin, data, bytes, err);
+}
+
+/* When its last chunk has come, and not before; what comes again is compared. */
+SL_TEST(a_file_is_checked_when_all_of_it_came_through_xet)
+{
+    struct sl_err err;
+    struct opened opened;
+    open_model(&opened);
+    ck_assert_int_eq(read_part(&opened, 300000, 700000, &err), 0);
+    ck_assert_int_eq(sl_source_delivery(opened.source), SL_DELIVERY_CHECKING);
+    ck_assert_int_eq(read_part(&opened, 0, SL_BLOB_BYTES, &err), 0);
+    ck_assert_int_eq(sl_source_delivery(opened.source), SL_DELIVERY_CHECKED);
+    ck_assert_int_eq(read_part(&opened, 1000, 200000, &err), 0);
+    ck_assert_int_eq(sl_source_delivery(opened.source), SL_DELIVERY_CHECKED);
+    close_model(&opened);
+}
+
+SL_TEST(a_file_that_changes_after_it_was_right_is_noticed)
+{
+    struct sl_err err;
+    struct opened opened;
+    open_model(&opened);
+    ck_assert_int_eq(read_part(&opened, 0, SL_BLOB_BYTES, &err), 0);
+    sl_xet_store_spoil(&xet, false);
+    ck_assert_int_eq(read_part(&opened, 0, SL_BLOB_BYTES, &err), -1);
+    ck_assert_int_eq(err.kind, SL_E_INTEGRITY);
+    ck_assert_str_eq(err.code, "xet-hash");
+    close_model(&opened);
+}
+
+/* The rest comes by links: what Xet checked is no longer all of it. */
+SL_TEST(a_file_that_came_both_ways_is_not_checked)
+{
+    struct sl_err err;
+    struct opened opened;
+    options.xet = SL_XET_AUTO;
+    open_model(&opened);
+    ck_assert_int_eq(read_part(&opened, 300000, 700000, &err), 0);
+    xet.answer = "{}";
+    ck_assert_msg(read_part(&opened, 0, 300000, &err) == 0, "%s", err.message);
+    ck_assert_uint_gt(by_links(), 0);
+    ck_assert_int_eq(sl_source_delivery(opened.source), SL_DELIVERY_UNCHECKED);
+    close_model(&opened);
+}
+
+/* Even where Xet has brought all of it, before or after. */
+SL_TEST(a_file_that_was_read_by_links_too_is_not_checked)
+{
+    struct sl_err err;
+    struct opened opened;
+    options.xet = SL_XET_AUTO;
+    open_model(&opened);
+    ck_assert_int_eq(read_part(&opened, 0, SL_BLOB_BYTES, &err), 0);
+    ck_assert_int_eq(sl_source_delivery(opened.source), SL_DELIVERY_CHECKED);
+    xet.answer = "{}";
+    ck_assert_msg(read_part(&opened, 0, 300000, &err) == 0, "%s", err.message);
+    ck_assert_int_eq(sl_source_delivery(opened.source), SL_DELIVERY_UNCHECKED);
+    close_model(&opened);
+}
+
 /* ---- bytes that repeat ----------------------------------------------------------------------- */
 
 /* Nearly every term needs the same chunks: they come once, and are used again and again. */

@@ -22,6 +22,9 @@ enum sl_check_repair {
  * A hash over prefix and then [begin, end) of a source, which lies at file_offset of file without
  * gaps.
  */
+/** Whether whoever delivered the bytes has checked them all by a hash of the whole object. */
+enum sl_delivery { SL_DELIVERY_UNCHECKED, SL_DELIVERY_CHECKING, SL_DELIVERY_CHECKED };
+
 struct sl_check {
     enum sl_hash_kind kind;
     uint32_t source; /* plan->sources */
@@ -42,6 +45,7 @@ struct sl_check {
     enum sl_check_repair repair;
     enum sl_stage_side crc_on; /* who computes it: the device tells, sl_verify_take_crc() */
     bool range;                /* of the object that `what` names: messages say which bytes */
+    bool delivery;             /* a delivery that was checked does as well */
     bool computed; /* nothing is expected: the hash is told (sl_verify_config.computed) */
 };
 

@@ -61,6 +61,12 @@ static void on_agreed(void *arg, const struct sl_check *check)
         device->events.agreed(device->events.arg, check);
 }
 
+static enum sl_delivery delivery_of(void *arg, const struct sl_check *check)
+{
+    const struct sl_reader *reader = arg;
+    return sl_source_delivery(reader->plan->sources[check->source].source);
+}
+
 static int on_wrong_bytes(void *arg, const struct sl_check *check, struct sl_err *err)
 {
     return sl_repair_add(arg, check, err);
@@ -296,6 +302,7 @@ static int run_reader(struct sl_reader *reader, struct sl_err *err)
                                       .mismatch = on_mismatch,
                                       .agreed = on_agreed,
                                       .repair = on_wrong_bytes,
+                                      .delivery = delivery_of,
                                       .arg = reader,
                                       .progress = reader->config->progress};
     const struct sl_stage_device *device = reader->config->device;

@@ -65,7 +65,8 @@ static uint64_t choose_range_bytes(const struct sl_plan *plan, uint64_t total)
     if (wanted == SL_AUTO_VALUE || wanted == 0) {
         wanted = SL_MIN(SL_MAX(total / 64, MIB), 8 * MIB);
         if (total / 512 > wanted)
-            wanted = SL_MIN(total / 512, 64 * MIB);
+            wanted = total / 512;
+        wanted = SL_MIN(wanted * sl_store_range_factor(plan->own->store), 64 * MIB);
     } else if (wanted < least) {
         sl_log(SL_LOG_WARN,
                "readers.rangeBytes is %" PRIu64 " for this load, and not %" PRIu64

@@ -91,8 +91,10 @@ static int add_checks(struct sl_plan *plan, uint32_t number, const struct sl_che
                       struct sl_err *err)
 {
     bool all = plan->own->spec->verify.hashes == SL_HASHES_ALL;
-    struct sl_check check = {
-        .source = number, .file = number, .end = sl_source_bytes(plan->sources[number].source)};
+    struct sl_check check = {.source = number,
+                             .file = number,
+                             .end = sl_source_bytes(plan->sources[number].source),
+                             .delivery = !all};
     if (sums->composite)
         sl_log(SL_LOG_DEBUG,
                "the store's checksum of '%s' is composite, of the parts of its upload, and cannot "

@@ -27,6 +27,7 @@ struct feed {
     const uint8_t *data;    /* NULL: read them back through buffer */
     const uint32_t *crc32c; /* of all of them; NULL: not known */
     uint8_t *buffer;
+    bool resumed; /* they landed in an earlier load */
 };
 
 static int by_begin(const void *a, const void *b)
@@ -275,23 +276,60 @@ static int add_piece(struct sl_verify_item *item, struct sl_verify_piece piece, 
     return 0;
 }
 
+static bool is_whole(const struct sl_verify_item *item)
+{
+    return item->pieces[0].begin == item->check->begin && item->pieces[0].end == item->check->end;
+}
+
+static enum sl_delivery delivery_of(struct sl_verify *verify, const struct sl_verify_item *item)
+{
+    const struct sl_check *check = item->check;
+    bool resumed;
+    {
+        SL_LOCKED(&verify->lock);
+        resumed = item->resumed;
+    }
+    return check->delivery && !resumed && verify->config.delivery
+               ? verify->config.delivery(verify->config.arg, check)
+               : SL_DELIVERY_UNCHECKED;
+}
+
+/* As long as its delivery may turn out to be checked nothing is hashed: either all of it is right
+ * without, or all of it is read back then. */
+static int land_ordered(struct sl_verify *verify, struct sl_verify_item *item, bool whole,
+                        struct sl_err *err)
+{
+    enum sl_delivery delivery = delivery_of(verify, item);
+    {
+        SL_LOCKED(&verify->lock);
+        if (item->delivered || (!item->task && delivery != SL_DELIVERY_UNCHECKED && !whole))
+            return 0;
+        if (item->task || delivery != SL_DELIVERY_CHECKED)
+            return sl_verify_add_task(verify, item, err);
+        item->delivered = true;
+    }
+    conclude(verify, item, NULL);
+    return 0;
+}
+
 static int land(struct sl_verify *verify, struct sl_verify_item *item, uint64_t begin, uint64_t end,
                 uint64_t crc, struct sl_err *err)
 {
-    const struct sl_check *check = item->check;
+    bool whole, ordered = sl_hash_is_ordered(item->check->kind);
     {
         SL_LOCKED(&verify->lock);
         if (add_piece(item, (struct sl_verify_piece){begin, end, crc}, err) < 0)
             return -1;
-        if (sl_hash_is_ordered(check->kind))
-            return sl_verify_add_task(verify, item, err);
-        if (item->pieces[0].begin != check->begin || item->pieces[0].end != check->end)
-            return 0;
-        crc = item->pieces[0].crc;
-        free(sl_steal(&item->pieces));
-        item->piece_count = item->piece_capacity = 0;
+        whole = is_whole(item);
+        if (whole && !ordered) {
+            crc = item->pieces[0].crc;
+            free(sl_steal(&item->pieces));
+            item->piece_count = item->piece_capacity = 0;
+        }
     }
-    return complete_crc(verify, item, crc, err);
+    if (ordered)
+        return land_ordered(verify, item, whole, err);
+    return whole ? complete_crc(verify, item, crc, err) : 0;
 }
 
 static int land_from_sink(struct sl_verify *verify, struct sl_verify_item *item, uint64_t begin,
@@ -326,6 +364,10 @@ static int feed_item(struct sl_verify *verify, struct sl_verify_item *item, cons
     uint64_t begin = SL_MAX(feed->begin, check->begin), end = SL_MIN(feed->end, check->end);
     if (begin >= end || check->crc_on == SL_ON_DEVICE || is_elsewhere(check, feed))
         return 0;
+    if (feed->resumed) {
+        SL_LOCKED(&verify->lock);
+        item->resumed = true;
+    }
     if (!feed->data)
         return land_from_sink(verify, item, begin, end, feed->buffer, err);
     const uint8_t *data = feed->data + (begin - feed->begin);
@@ -372,10 +414,11 @@ static int feed_source(struct sl_verify *verify, uint32_t source, const struct f
     return -1;
 }
 
-int sl_verify_take(struct sl_verify *verify, const struct sl_verify_bytes *landed,
-                   struct sl_err *err)
+static int take(struct sl_verify *verify, const struct sl_verify_bytes *landed, bool resumed,
+                struct sl_err *err)
 {
     struct feed feed = {.landed = landed,
+                        .resumed = resumed,
                         .begin = landed->begin,
                         .end = landed->begin + landed->bytes,
                         .data = landed->data,
@@ -387,6 +430,12 @@ int sl_verify_take(struct sl_verify *verify, const struct sl_verify_bytes *lande
         return -1;
     feed.buffer = buffer;
     return feed_source(verify, landed->source, &feed, err);
+}
+
+int sl_verify_take(struct sl_verify *verify, const struct sl_verify_bytes *landed,
+                   struct sl_err *err)
+{
+    return take(verify, landed, false, err);
 }
 
 int sl_verify_feed(struct sl_verify *verify, uint32_t source, uint64_t begin, const void *data,
@@ -401,7 +450,7 @@ int sl_verify_feed_landed(struct sl_verify *verify, uint32_t source, uint64_t be
                           struct sl_err *err)
 {
     struct sl_verify_bytes landed = {.source = source, .begin = begin, .bytes = bytes};
-    return sl_verify_take(verify, &landed, err);
+    return take(verify, &landed, true, err);
 }
 
 /* ---- once more ------------------------------------------------------------------------------ */

@@ -34,6 +34,9 @@ struct sl_verify_config {
      */
     int (*computed)(void *arg, const struct sl_check *check, const uint8_t *digest,
                     struct sl_err *err);
+    /** Of the source of a check that has `delivery`, after some of its bytes have landed. Any
+     * thread; NULL: unchecked. */
+    enum sl_delivery (*delivery)(void *arg, const struct sl_check *check);
     void *arg;
     struct sl_progress *progress; /* may be NULL */
     unsigned threads;             /* hashing threads at most; 0: one a processor, at most 8 */

@@ -14,6 +14,7 @@
 #include "thread.h"
 #include "xet_channel.h"
 
+enum { XET_RANGE_FACTOR = 4 };
 static const char hub[] = "https://huggingface.co";
 
 static const struct sl_option hf_rows[] = {
@@ -227,7 +228,10 @@ static bool is_on_xet(const struct sl_hf *hf, const struct sl_source *source,
     if (!hf->xet || source->opened || !hash || !size || !sl_take_digits(&size, &bytes) || *size)
         return false;
     sl_xet_note(hf->xet, source->version.pin, source->name, hash, bytes);
-    return sl_xet_find(hf->xet, source->version.pin, source->name) != NULL;
+    if (sl_xet_find(hf->xet, source->version.pin, source->name))
+        return true;
+    sl_xet_read_elsewhere(hf->xet, source->version.pin, source->name);
+    return false;
 }
 
 static int redirect(struct sl_source *source, const struct sl_exchange *exchange, const char *from,
@@ -277,6 +281,20 @@ static bool hf_recover(struct sl_source *source, const struct sl_err *why, struc
     return source->impl && sl_http_recover(&hf->http, source->impl, why, err);
 }
 
+static enum sl_delivery delivery(const struct sl_source *source)
+{
+    const struct sl_hf *hf = source->store->impl;
+    return hf->xet ? sl_xet_delivery(hf->xet, source->version.pin, source->name)
+                   : SL_DELIVERY_UNCHECKED;
+}
+
+/* A question comes before each range that is read through Xet. */
+static unsigned range_factor(const struct sl_store *store)
+{
+    const struct sl_hf *hf = store->impl;
+    return hf->xet ? XET_RANGE_FACTOR : 1;
+}
+
 static const struct sl_http_hooks hooks = {
     .prepare = prepare, .refuse = refuse, .redirect = redirect, .answered = answered};
 
@@ -296,6 +314,8 @@ const struct sl_store_kind sl_hf_store = {
     .locate = hf_locate,
     .recover = hf_recover,
     .cache_place = cache_place,
+    .delivery = delivery,
+    .range_factor = range_factor,
     .transport = &sl_hf_transport,
     .hooks = &hooks,
 };

@@ -11,6 +11,7 @@
 
 #include "hf_store.h"
 #include "log.h"
+#include "lower_bound.h"
 #include "progress.h"
 #include "thread.h"
 
@@ -22,6 +23,12 @@ struct chunk {
     uint8_t hash[SL_XET_HASH_BYTES];
 };
 
+/* What stays of a chunk of a file that is right: enough to tell another one. */
+struct kept {
+    uint64_t offset;
+    uint8_t hash[16];
+};
+
 struct sl_xet_file {
     struct sl_xet_file *next; /* in its bucket */
     char *key;                /* "COMMIT NAME" */
@@ -31,8 +38,10 @@ struct sl_xet_file {
         pthread_mutex_t mutex;
         struct chunk *chunks; /* by offset, hashed; NULL once all is known */
         size_t capacity, count;
+        struct kept *kept; /* sorted, `count` of them, once all is known */
         uint64_t covered;
         enum { COLLECTS, IS_RIGHT, IS_WRONG } state;
+        bool unchecked; /* bytes came in another way */
     } locked;
 };
 
@@ -106,6 +115,7 @@ static void file_free(struct sl_xet_file *file)
 {
     pthread_mutex_destroy(&file->locked.mutex);
     free(file->locked.chunks);
+    free(file->locked.kept);
     free(file->key);
     free(file);
 }
@@ -189,13 +199,45 @@ void sl_xet_note(struct sl_xet *xet, const char *commit, const char *name, const
     *bucket = file;
 }
 
-struct sl_xet_file *sl_xet_find(struct sl_xet *xet, const char *commit, const char *name)
+/* Used or not any more. */
+static struct sl_xet_file *find_noted(struct sl_xet *xet, const char *commit, const char *name,
+                                      bool *off)
 {
     sl_autofree char *key = sl_asprintf(NULL, "%s %s", commit, name);
-    if (!key)
-        return NULL;
     SL_LOCKED(&xet->locked.mutex);
-    return xet->locked.off ? NULL : find(xet, key);
+    *off = xet->locked.off;
+    return key ? find(xet, key) : NULL;
+}
+
+struct sl_xet_file *sl_xet_find(struct sl_xet *xet, const char *commit, const char *name)
+{
+    bool off;
+    struct sl_xet_file *file = find_noted(xet, commit, name, &off);
+    return off ? NULL : file;
+}
+
+enum sl_delivery sl_xet_delivery(struct sl_xet *xet, const char *commit, const char *name)
+{
+    bool off;
+    struct sl_xet_file *file = find_noted(xet, commit, name, &off);
+    if (!file)
+        return SL_DELIVERY_UNCHECKED;
+    SL_LOCKED(&file->locked.mutex);
+    if (file->locked.unchecked || file->locked.state == IS_WRONG)
+        return SL_DELIVERY_UNCHECKED;
+    if (file->locked.state == IS_RIGHT)
+        return SL_DELIVERY_CHECKED;
+    return off ? SL_DELIVERY_UNCHECKED : SL_DELIVERY_CHECKING;
+}
+
+void sl_xet_read_elsewhere(struct sl_xet *xet, const char *commit, const char *name)
+{
+    bool off;
+    struct sl_xet_file *file = find_noted(xet, commit, name, &off);
+    if (!file)
+        return;
+    SL_LOCKED(&file->locked.mutex);
+    file->locked.unchecked = true;
 }
 
 const char *sl_xet_file_hash_text(const struct sl_xet_file *file)
@@ -252,6 +294,21 @@ static int wrong(struct sl_err *err, const char *why)
     return -1;
 }
 
+/* Under the lock: the sorted chunks become what is kept of them, in their own memory. */
+static void keep(struct sl_xet_file *file, size_t count)
+{
+    struct chunk *chunks = sl_steal(&file->locked.chunks);
+    struct kept *kept = (void *)chunks;
+    for (size_t i = 0; i < count; i++) {
+        struct kept one = {.offset = chunks[i].offset};
+        memcpy(one.hash, chunks[i].hash, sizeof(one.hash));
+        kept[i] = one;
+    }
+    struct kept *shorter = realloc(kept, count * sizeof(*kept));
+    file->locked.kept = shorter ? shorter : kept;
+    file->locked.capacity = 0;
+}
+
 /* Under the lock: its chunks in order, whose bytes add up to the file's. */
 static int check_file(struct sl_xet_file *file, struct sl_err *err)
 {
@@ -278,10 +335,20 @@ static int check_file(struct sl_xet_file *file, struct sl_err *err)
     sl_xet_hash_text(hash, text);
     if (strcmp(text, file->hash) != 0)
         return wrong(err, "its hash is another one");
+    keep(file, count);
     file->locked.state = IS_RIGHT;
-    free(sl_steal(&file->locked.chunks));
-    file->locked.capacity = 0;
     return 0;
+}
+
+/* Under the lock: a chunk of a file that is right came once more. */
+static int compare_again(const struct sl_xet_file *file, const struct chunk *chunk,
+                         struct sl_err *err)
+{
+    const struct kept *kept = file->locked.kept;
+    size_t at = SL_LOWER_BOUND(i, file->locked.count, kept[i].offset < chunk->offset);
+    bool same = at < file->locked.count && kept[at].offset == chunk->offset &&
+                memcmp(kept[at].hash, chunk->hash, sizeof(kept[at].hash)) == 0;
+    return same ? 0 : wrong(err, "a chunk has changed");
 }
 
 int sl_xet_file_add(struct sl_xet_file *file, uint64_t offset, const void *data, size_t bytes,
@@ -291,7 +358,7 @@ int sl_xet_file_add(struct sl_xet_file *file, uint64_t offset, const void *data,
     sl_xet_chunk_hash(data, bytes, chunk.hash);
     SL_LOCKED(&file->locked.mutex);
     if (file->locked.state == IS_RIGHT)
-        return 0;
+        return compare_again(file, &chunk, err);
     if (file->locked.state == IS_WRONG)
         return wrong(err, "its hash is another one");
     if (make_room(file, err) < 0)

@@ -87,6 +87,8 @@ static int channel_start(struct sl_channel *channel, struct sl_source *source, u
     if (file)
         return start_xet(channel, file, err ? err : &local);
     channel->way = BY_LINK;
+    if (channel->hf->xet)
+        sl_xet_read_elsewhere(channel->hf->xet, source->version.pin, source->name);
     http->channel_hedge(channel->http, channel->hedge);
     return http->channel_start(channel->http, source, begin, end, first, err);
 }
@@ -182,15 +184,6 @@ static struct sl_exchange *channel_exchange(struct sl_channel *channel)
 }
 
 const struct sl_transport sl_hf_transport = {
-    .channel_new = channel_new,
-    .channel_free = channel_free,
-    .channel_start = channel_start,
-    .channel_read = channel_read,
-    .channel_poll = channel_poll,
-    .channel_abort = channel_abort,
-    .channel_hedge = channel_hedge,
-    .channel_sent_twice = channel_sent_twice,
-    .channel_connect = channel_connect,
-    .channel_leads_to = channel_leads_to,
+    SL_CHANNEL_FUNCTIONS,
     .channel_exchange = channel_exchange,
 };

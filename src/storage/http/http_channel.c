@@ -577,15 +577,6 @@ static enum sl_io_state channel_read(struct sl_channel *channel, void *data, siz
 }
 
 const struct sl_transport sl_http_transport = {
-    .channel_new = channel_new,
-    .channel_free = channel_free,
-    .channel_start = channel_start,
-    .channel_read = channel_read,
-    .channel_poll = channel_poll,
-    .channel_abort = channel_abort,
-    .channel_hedge = channel_hedge,
-    .channel_sent_twice = channel_sent_twice,
-    .channel_connect = channel_connect,
-    .channel_leads_to = channel_leads_to,
+    SL_CHANNEL_FUNCTIONS,
     .channel_exchange = sl_http_channel_exchange,
 };

@@ -461,6 +461,17 @@ const struct sl_checksums *sl_source_known_checksums(const struct sl_source *sou
     return source->checksums;
 }
 
+unsigned sl_store_range_factor(const struct sl_store *store)
+{
+    return store->kind->range_factor ? store->kind->range_factor(store) : 1;
+}
+
+enum sl_delivery sl_source_delivery(const struct sl_source *source)
+{
+    const struct sl_store_kind *kind = source->store->kind;
+    return kind->delivery ? kind->delivery(source) : SL_DELIVERY_UNCHECKED;
+}
+
 uint64_t sl_source_held(const struct sl_source *source)
 {
     return source->head_bytes;

@@ -21,6 +21,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "check.h"
 #include "err.h"
 #include "hash_kind.h"
 #include "mem.h"
@@ -90,6 +91,9 @@ struct sl_store_traits {
 };
 /** Borrowed, for good. */
 const struct sl_store_traits *sl_store_traits(const struct sl_store *store);
+/** How many times longer than usual ranges are to be, since requests cost more there; at least 1.
+ */
+unsigned sl_store_range_factor(const struct sl_store *store);
 /** For people who ask why it does not answer: "endpoint" (a URL first), "region", "credentials" and
  * where each comes from, never a secret. No network. */
 void sl_store_describe(struct sl_store *store,
@@ -243,6 +247,9 @@ int sl_source_set_checksums(struct sl_source *source, const struct sl_checksums 
                             struct sl_err *err);
 /** Borrowed; NULL: it was told of none. */
 const struct sl_checksums *sl_source_known_checksums(const struct sl_source *source);
+/** Whether what has been read of it was checked, as it came, by a hash of the whole object that the
+ * store lists beside its checksums. CHECKING: only of a part yet. Any thread. */
+enum sl_delivery sl_source_delivery(const struct sl_source *source);
 /** On the heap, to be freed by free(); NULL of NULL, and (SL_E_NO_SPACE) without memory. */
 struct sl_checksums *sl_checksums_copy(const struct sl_checksums *sums, struct sl_err *err);
 

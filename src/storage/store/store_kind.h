@@ -125,6 +125,13 @@ struct sl_transport {
     struct sl_exchange *(*channel_exchange)(struct sl_channel *channel);
 };
 
+/** The functions of a transport that has all of them under the names of the members. */
+#define SL_CHANNEL_FUNCTIONS                                                                       \
+    .channel_new = channel_new, .channel_free = channel_free, .channel_start = channel_start,      \
+    .channel_read = channel_read, .channel_poll = channel_poll, .channel_abort = channel_abort,    \
+    .channel_hedge = channel_hedge, .channel_sent_twice = channel_sent_twice,                      \
+    .channel_connect = channel_connect, .channel_leads_to = channel_leads_to
+
 struct sl_upload_ops; /* upload_backend.h */
 
 struct sl_store_kind {
@@ -174,6 +181,12 @@ struct sl_store_kind {
                        struct sl_err *err);
     /** As sl_source_checksums(); NULL: without traits.checksums. */
     int (*checksums)(struct sl_source *source, struct sl_checksums *sums, struct sl_err *err);
+
+    /** As sl_source_delivery(); NULL: always unchecked. */
+    enum sl_delivery (*delivery)(const struct sl_source *source);
+    /** How many times longer than usual a range is to be, since a request costs so much; NULL: 1.
+     */
+    unsigned (*range_factor)(const struct sl_store *store);
 
     /** As sl_store_describe(); NULL: there is nothing to say. */
     void (*describe)(struct sl_store *store,

@@ -23,6 +23,8 @@ struct sl_verify_item {
     struct sl_verify_piece *pieces; /* sorted, apart; guarded by the lock */
     size_t piece_count, piece_capacity;
     bool later, last;          /* SL_REPAIR_LATER: to be judged anew; this is the last time */
+    bool resumed, delivered;   /* bytes of an earlier load are among it; it is done, since its
+                                  delivery   was checked */
     struct sl_hash_task *task; /* of an ordered check in more than one piece; set under the lock */
 };
 

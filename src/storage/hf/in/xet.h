@@ -8,6 +8,7 @@
 #ifndef SL_XET_H
 #define SL_XET_H
 
+#include "check.h"
 #include "http_channel.h"
 #include "tokens.h"
 #include "xet_hash.h"
@@ -70,6 +71,12 @@ uint64_t sl_xet_file_bytes(const struct sl_xet_file *file);
  */
 int sl_xet_file_add(struct sl_xet_file *file, uint64_t offset, const void *data, size_t bytes,
                     struct sl_err *err);
+
+/** Whether every byte of it that has been read came through Xet and is the file whose hash the hub
+ * lists. */
+enum sl_delivery sl_xet_delivery(struct sl_xet *xet, const char *commit, const char *name);
+/** It is read in another way, too: its delivery is not checked. */
+void sl_xet_read_elsewhere(struct sl_xet *xet, const char *commit, const char *name);
 
 /* ---- whether it works -------------------------------------------------------------------------
  */
