@@ -44,7 +44,7 @@ struct sl_gpu_opener {
     struct sl_gpu_memory work;
     uint64_t work_bytes; /* of a place */
     void *pinned;
-    const struct sl_opener_told *told;
+    const struct sl_opener_events *events;
     bool acquired, looked_after, failed;
     struct place places[PLACES];
     unsigned oldest, used; /* runs under way, one place after another */
@@ -61,8 +61,8 @@ static int report(const struct sl_gpu_opener *opener, const struct place *place,
         bool good = found[done] == SL_KERNEL_BOX_GOOD;
         while (end < place->count && (found[end] == SL_KERNEL_BOX_GOOD) == good)
             end++;
-        if (opener->told->report(opener->told->arg, &place->job->pieces, place->first + done,
-                                 end - done, good, err) < 0)
+        if (opener->events->report(opener->events->arg, &place->job->pieces, place->first + done,
+                                   end - done, good, err) < 0)
             return -1;
         done = end;
     }
@@ -143,7 +143,7 @@ static void end_job(struct sl_gpu_opener *opener, struct job *job)
         at = &(*at)->next;
     *at = job->next;
     free(job);
-    opener->told->opened(opener->told->arg);
+    opener->events->opened(opener->events->arg);
 }
 
 /* 1: runs are still under way. */
@@ -171,7 +171,7 @@ static uint64_t take_turn(struct sl_gpu_chore *chore)
         return SL_GPU_IDLE;
     if (end_runs(opener, &err) < 0 || begin_runs(opener, &err) < 0) {
         opener->failed = true;
-        opener->told->failed(opener->told->arg, &err);
+        opener->events->failed(opener->events->arg, &err);
         return SL_GPU_IDLE;
     }
     return opener->used ? (uint64_t)POLL_NS : SL_GPU_IDLE;
@@ -193,9 +193,9 @@ int sl_gpu_opener_open(struct sl_gpu_opener *opener, const struct sl_opener_piec
     return begin_runs(opener, err);
 }
 
-void sl_gpu_opener_bind(struct sl_gpu_opener *opener, const struct sl_opener_told *told)
+void sl_gpu_opener_bind(struct sl_gpu_opener *opener, const struct sl_opener_events *events)
 {
-    opener->told = told;
+    opener->events = events;
 }
 
 /* ---- life ------------------------------------------------------------------------------------ */

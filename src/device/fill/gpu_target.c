@@ -241,9 +241,9 @@ int sl_gpu_target_join(struct sl_gpu_target *target, struct sl_gpu_ring *ring, u
                                                 .arg = target};
     target->ring = ring;
     target->queue = queue;
-    target->told = (struct sl_opener_told){on_verdicts, on_opened, on_failed, target};
+    target->events = (struct sl_opener_events){on_verdicts, on_opened, on_failed, target};
     if (target->opener)
-        sl_gpu_opener_bind(target->opener, &target->told);
+        sl_gpu_opener_bind(target->opener, &target->events);
     if (target->opener)
         target->repair = sl_gpu_repair_new(&repair, err);
     return target->opener && !target->repair ? -1 : 0;

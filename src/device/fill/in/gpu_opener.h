@@ -25,7 +25,7 @@ struct sl_opener_pieces {
     bool flag;
 };
 /** Who is told, by the GPU's thread. */
-struct sl_opener_told {
+struct sl_opener_events {
     /** Pieces [first, first + count) of those, in order: all good, or all bad. What lies where a
      * piece was bad is nobody's. -1 is a failure. */
     int (*report)(void *arg, const struct sl_opener_pieces *of, uint64_t first, uint64_t count,
@@ -37,7 +37,7 @@ struct sl_opener_told {
     void *arg;
 };
 /** Before anything is opened. Borrowed until it is stopped. */
-void sl_gpu_opener_bind(struct sl_gpu_opener *opener, const struct sl_opener_told *told);
+void sl_gpu_opener_bind(struct sl_gpu_opener *opener, const struct sl_opener_events *events);
 /** Have them opened: begun now or behind others, and told later. The GPU's thread alone; does not
  * wait. SL_E_GPU, SL_E_NO_SPACE. */
 int sl_gpu_opener_open(struct sl_gpu_opener *opener, const struct sl_opener_pieces *pieces,

@@ -27,7 +27,7 @@ struct sl_gpu_target {
     unsigned queue;                     /* of the ring */
     uint64_t *addresses, *bytes;        /* one a file; 0: not there */
     struct sl_gpu_opener *opener;       /* NULL: nothing is opened here */
-    struct sl_opener_told told;
+    struct sl_opener_events events;
     struct sl_gpu_repair *repair; /* the same */
     struct sl_gpu_crcs *crcs;     /* borrowed; NULL: no CRC is computed here */
 };
