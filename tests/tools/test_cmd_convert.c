@@ -109,7 +109,7 @@ SL_TEST(flags_choose_rename_cast_and_cut)
     struct ran ran = {0};
     RUN(&ran, "convert", model, tensors, "--include", "h.*", "--exclude", "*.b", "--rename",
         "^h\\.=layer.", "--cast", "F32:BF16", "--shard", "1/4", "--shard-rule", "layer.a=0");
-    EXPECT(ran, 0, "1 tensors");
+    EXPECT(ran, 0, ", 1 tensor");
     RUN(&ran, "inspect", "--json", tensors);
     ck_assert_msg(strstr(ran.out, "\"name\":\"layer.a\"") && strstr(ran.out, "\"BF16\"") &&
                       strstr(ran.out, "\"shape\":[1250]"),

@@ -1,9 +1,9 @@
 /*
  * A cap on the bytes that the loads of this process take from the network in a second.
  *
- * Whoever has a cap asks before it reads, and is given bytes or a time to come back. Loads that name
- * the same rate keep to it together; loads with different rates keep to their own, and all together
- * to the largest.
+ * Whoever has a cap asks before it reads, and is given bytes or a time to come back. Loads that
+ * name the same rate keep to it together; loads with different rates keep to their own, and all
+ * together to the largest.
  */
 #ifndef SL_BANDWIDTH_H
 #define SL_BANDWIDTH_H
