@@ -1,6 +1,7 @@
 """What outlives what: tensors, models, threads, processes."""
 import gc
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -138,6 +139,9 @@ print(pickle.loads(pickle.dumps(model))["wide"].sum().item())
     def test_an_interrupt_leaves_everything_usable(self):
         import _thread
 
+        # A background job of a shell ignores SIGINT, and so do its children: Python would never hear of one.
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)
+        self.addCleanup(signal.signal, signal.SIGINT, before)
         model, ended = sluice.open(self.path, framework="torch"), threading.Event()
 
         def interrupt():  # again and again: Python drops one that comes while a finalizer runs
