@@ -190,7 +190,10 @@ int sl_gpu_opener_open(struct sl_gpu_opener *opener, const struct sl_opener_piec
         at = &(*at)->next;
     *at = job;
     sl_gpu_poke(opener->gpu);
-    return begin_runs(opener, err);
+    if (begin_runs(opener, err) == 0)
+        return 0;
+    opener->failed = true; /* a run is half enqueued: its event says nothing */
+    return -1;
 }
 
 void sl_gpu_opener_bind(struct sl_gpu_opener *opener, const struct sl_opener_events *events)

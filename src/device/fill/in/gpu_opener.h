@@ -39,7 +39,7 @@ struct sl_opener_events {
 /** Before anything is opened. Borrowed until it is stopped. */
 void sl_gpu_opener_bind(struct sl_gpu_opener *opener, const struct sl_opener_events *events);
 /** Have them opened: begun now or behind others, and told later. The GPU's thread alone; does not
- * wait. SL_E_GPU, SL_E_NO_SPACE. */
+ * wait. SL_E_GPU, SL_E_NO_SPACE; nothing is told after a failure. */
 int sl_gpu_opener_open(struct sl_gpu_opener *opener, const struct sl_opener_pieces *pieces,
                        struct sl_err *err);
 /** Nobody is told any more, and nothing is under way when it returns. Any thread but the GPU's. */
