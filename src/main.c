@@ -7,7 +7,8 @@
  *
  * The rooms of src/ and what is in them, bottom to top (docs/architecture.md has all of it):
  *
- *     core/     base: errors, memory, JSON, option rows, logs, threads; observe: metrics
+ *     core/     base: errors, memory, JSON, option rows, logs, threads; observe: metrics,
+ *               progress, history; packing: bytes that gzip or zstd has packed
  *     storage/  net: connections and HTTP; store: ranges of one version, retry; upload: new
  *               objects; file, http, s3, gs, az, hf, oci, redis: one kind each; cloud: what
  *               gs, az and oci share; stores: which kinds there are

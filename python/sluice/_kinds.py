@@ -24,5 +24,5 @@ def is_mapping(value: object) -> TypeGuard[Mapping[Any, Any]]:
 
 
 def is_list(value: object) -> TypeGuard[Sequence[Any]]:
-    """A sequence of anything that is no text."""
+    """A sequence of anything but characters or bytes."""
     return isinstance(value, Sequence) and not isinstance(value, (str, bytes))

@@ -53,7 +53,7 @@ uint64_t sl_packed_stream_out(const struct sl_packed_stream *stream);
  */
 int sl_packed_stream_run(struct sl_packed_stream *stream, const void *in, size_t in_bytes,
                          size_t *taken, void *out, size_t room, size_t *got, struct sl_err *err);
-/** There is no more input: is it whole? */
+/** The input has ended: is it whole? */
 int sl_packed_stream_end(const struct sl_packed_stream *stream, struct sl_err *err);
 
 /** Is this a place that a point can be made of? */

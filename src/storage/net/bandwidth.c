@@ -145,7 +145,7 @@ static double give_turn(double *line_ns, const struct bucket *bucket, size_t byt
     return *line_ns = from + slice_ns(bucket, bytes) * turns;
 }
 
-/* When it may ask again, since there is no room in its bucket, in the link's, or in neither. */
+/* When it may ask again: its own bucket, the link's, or both have no room. */
 static uint64_t next_turn(struct share *share, bool own, bool link, size_t bytes, uint64_t now_ns)
 {
     double own_turn = 0, link_turn = 0;

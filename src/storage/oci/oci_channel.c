@@ -239,15 +239,6 @@ static struct sl_exchange *channel_exchange(struct sl_channel *channel)
 }
 
 const struct sl_transport sl_oci_transport = {
-    .channel_new = channel_new,
-    .channel_free = channel_free,
-    .channel_start = channel_start,
-    .channel_read = channel_read,
-    .channel_poll = channel_poll,
-    .channel_abort = channel_abort,
-    .channel_hedge = channel_hedge,
-    .channel_sent_twice = channel_sent_twice,
-    .channel_connect = channel_connect,
-    .channel_leads_to = channel_leads_to,
+    SL_CHANNEL_FUNCTIONS,
     .channel_exchange = channel_exchange,
 };

@@ -1,7 +1,7 @@
 /*
  * Two positions count: how far the blob has been unpacked, which survives a broken connection, and
  * the answer in hand, which does not. A request reaches from the first packed byte that is missing
- * to the first point behind the range; where there are no ranges it is for all, and what was there
+ * to the first point behind the range; without ranges it is for the whole blob, and what came
  * before is dropped.
  */
 #include "oci_stream.h"
