@@ -439,8 +439,8 @@ static void close_part(struct sl_gpu_ring *ring, struct sl_gpu_buffer *buffer, u
 /* What is old closes. Nanoseconds until the next is. */
 static uint64_t close_old(struct sl_gpu_ring *ring)
 {
+    SL_LOCKED(&ring->lock); /* before the clock: what opens meanwhile would be of the future */
     uint64_t now = sl_now_ns(), next = SL_GPU_IDLE;
-    SL_LOCKED(&ring->lock);
     for (unsigned i = 0; i < ring->count; i++) {
         struct sl_gpu_buffer *buffer = &ring->locked.buffers[i];
         if (buffer->state != SL_BUFFER_OPEN || buffer->closes)

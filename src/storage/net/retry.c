@@ -56,7 +56,7 @@ static void warn_unreached(const struct sl_retry *retry, const struct sl_err *wh
         return;
     {
         SL_LOCKED(&process.mutex);
-        if (process.warned_ns && now_ns - process.warned_ns < WARN_NS)
+        if (process.warned_ns && now_ns < process.warned_ns + WARN_NS)
             return;
         process.warned_ns = now_ns;
     }
