@@ -183,10 +183,9 @@ static bool serve(struct connection *c, struct sl_server_request *request)
     pthread_mutex_lock(&server->locked.mutex);
     assert(server->locked.request_count < REQUESTS_MAX);
     server->locked.requests[server->locked.request_count++] = request;
-    bool handled = server->locked.handler &&
+    choose(server, request, &answer);
+    bool handled = !answer.step.unhandled && server->locked.handler &&
                    server->locked.handler(request, &reply, server->locked.handler_arg);
-    if (!handled)
-        choose(server, request, &answer);
     pthread_mutex_unlock(&server->locked.mutex);
     if (handled) {
         bool good = sl_give_status(c, reply.status, reply.headers, reply.body, reply.body_bytes,

@@ -82,6 +82,7 @@ struct sl_step {
     const char *text;
     unsigned others; /* SL_FAULT_BEHIND */
     uint64_t begin;  /* only for ranges that begin there; 0: any */
+    bool unhandled;  /* the handler is not asked */
 };
 void sl_server_script(struct sl_server *server, const struct sl_step *steps, size_t count);
 #define SL_SCRIPT(server, ...)                                                                     \

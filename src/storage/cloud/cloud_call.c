@@ -79,6 +79,7 @@ int sl_cloud_call(const struct sl_source_config *config, struct sl_exchange *exc
         if (again && !why.retryable)
             sl_retry_note_recovered(&retry, &why);
         if (!again) {
+            sl_cancel_check(config->cancel, &why); /* so was what would have recovered it */
             if (err)
                 *err = why;
             return -1;

@@ -117,6 +117,8 @@ static enum sl_io_state refuse(struct sl_xet_ask *ask, struct sl_err *err)
         ask->renewed = true;
         return send_question(ask, err) < 0 ? SL_IO_FAILED : SL_IO_WAIT;
     }
+    if (sl_cancel_check(sl_xet_xorbs(ask->xet)->config.cancel, err) < 0)
+        return SL_IO_FAILED; /* and so was what would have brought another token */
     snprintf(what, sizeof(what), "%.280s: Xet refuses it", ask->what);
     sl_http_fail(err, status, *later ? later : NULL, what, "");
     if (err)

@@ -111,6 +111,7 @@ static int try_all(struct get *get, const struct sl_source_config *config, struc
         if (again && !why.retryable)
             sl_retry_note_recovered(&retry, &why);
         if (!again) {
+            sl_cancel_check(config->cancel, &why); /* so was what would have recovered it */
             if (err)
                 *err = why;
             return -1;

@@ -121,6 +121,7 @@ int sl_s3_call(struct sl_s3 *s3, struct sl_exchange *exchange, const struct sl_s
             again = sl_s3_recover(s3, keys, &why);
         }
         if (!again) {
+            sl_cancel_check(config->cancel, &why); /* so was what would have recovered it */
             if (err)
                 *err = why;
             return -1;

@@ -164,6 +164,8 @@ static int fail_try(struct sl_fetch *fetch, struct sl_err *err)
                  sl_retry_again(&fetch->retry, err, fetch->at - fetch->try_begin, &wait_ms);
     if (!again) {
         fetch->phase = IDLE;
+        if (sl_cancel_check(fetch->store->config.cancel, err) < 0)
+            return -1; /* and so was what would have recovered it */
         if (err->retryable && sl_retry_tries(&fetch->retry) > 1)
             sl_wrap(err, "gave up after %u tries", sl_retry_tries(&fetch->retry));
         return -1;
