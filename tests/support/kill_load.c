@@ -11,7 +11,7 @@
 void sl_kill_load(struct sl_server *server, const char *const *arguments, unsigned nth)
 {
     unsigned at = sl_server_request_count(server) + nth;
-    SL_SCRIPT(server, {.first = at, .fault = SL_FAULT_STALL, .after = -1});
+    SL_SCRIPT(server, {.first = at, .fault = SL_FAULT_STALL, .after = -1, .unhandled = true});
     const char *program = getenv("SLUICE");
     ck_assert_msg(program != NULL, "SLUICE is not set to the program under test");
     pid_t child = start_program(program, arguments);
