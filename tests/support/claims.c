@@ -134,9 +134,11 @@ static int run(const char *program)
     SRunner *runner = srunner_create(suite);
     if (!missing)
         srunner_run_all(runner, CK_ENV);
-    int failures = srunner_ntests_failed(runner);
+    int failures = srunner_ntests_failed(runner), checks = srunner_ntests_run(runner);
     srunner_free(runner);
-    return failures || missing ? EXIT_FAILURE : EXIT_SUCCESS;
+    if (!checks && !missing)
+        fprintf(stderr, "no check was run: unset CK_RUN_CASE and CK_RUN_SUITE\n");
+    return failures || !checks ? EXIT_FAILURE : EXIT_SUCCESS;
 }
 
 int main(int argc, char **argv)
