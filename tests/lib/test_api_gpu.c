@@ -68,6 +68,14 @@ static void refused(const char *device, uint32_t flags, int kind, const char *wo
 
 /* ---- attaching ------------------------------------------------------------------------------ */
 
+SL_TEST(a_daemon_of_another_version_is_refused_in_one_sentence)
+{
+    script.version = 2;
+    pool_script_start(&script);
+    refused("", 0, SLUICE_USAGE,
+            "the pool speaks version 2 of its protocol, this library version 1: update the older");
+}
+
 static const struct sl_claim_case bare_claims;
 
 SL_TEST(tensors_of_a_gpu_are_mapped_to_be_read)

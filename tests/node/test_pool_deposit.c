@@ -414,6 +414,32 @@ SL_TEST(what_breaks_the_protocol_ends_its_connection_alone)
     ck_assert_uint_le(pool_case_count_fds(), before + 3); /* the model: index, page, slab */
 }
 
+/* The first and the last version that a client speaks, older and newer ones. */
+SL_TEST_LOOP(a_client_of_another_version_is_told_in_one_sentence, 0, 3)
+{
+    static const uint16_t spoken[][2] = {{0, 0}, {2, 2}, {2, UINT16_MAX}};
+    struct sl_wire_hello hello = {.head = {.bytes = sizeof(hello), .type = SL_WIRE_HELLO},
+                                  .magic = SL_WIRE_MAGIC,
+                                  .version_min = spoken[_i][0],
+                                  .version_max = spoken[_i][1]};
+    union {
+        struct sl_wire_error refusal;
+        char bytes[SL_WIRE_PACKET_BYTES];
+    } answer = {.bytes = {0}};
+    char expected[128];
+    snprintf(expected, sizeof(expected), "versions %u to %u of the pool's protocol, this server 1",
+             spoken[_i][0], spoken[_i][1]);
+    int fd = connect_raw();
+    ck_assert_int_eq(send(fd, &hello, sizeof(hello), MSG_NOSIGNAL), sizeof(hello));
+    ck_assert_int_gt(recv(fd, &answer, sizeof(answer) - 1, 0), (int)sizeof(answer.refusal));
+    ck_assert_uint_eq(answer.refusal.head.type, SL_WIRE_ERROR);
+    ck_assert_int_eq(answer.refusal.kind, SL_E_USAGE);
+    ck_assert_str_eq(answer.refusal.code, "protocol");
+    ck_assert_msg(strstr((char *)(&answer.refusal + 1), expected) != NULL, "%s",
+                  (char *)(&answer.refusal + 1));
+    expect_end(fd);
+}
+
 SL_TEST(descriptors_that_nobody_asked_for_are_closed)
 {
     unsigned before = pool_case_count_fds();

@@ -55,10 +55,13 @@ static void answer(int client, const union packet *to, void *packet, size_t byte
     sendmsg(client, &message, MSG_NOSIGNAL); /* a client may have gone */
 }
 
-static void welcome(int client, const union packet *packet)
+static void welcome(const struct pool_script *script, int client, const union packet *packet)
 {
-    struct sl_wire_welcome welcome = {
-        .version = SL_WIRE_VERSION, .leases_max = 8, .rights = 7, .name_bytes = 6};
+    struct sl_wire_welcome welcome = {.version =
+                                          script->version ? script->version : SL_WIRE_VERSION,
+                                      .leases_max = 8,
+                                      .rights = 7,
+                                      .name_bytes = 6};
     char bytes[sizeof(welcome) + 6];
     memcpy(bytes, &welcome, sizeof(welcome));
     memcpy(bytes + sizeof(welcome), "script", 6);
@@ -138,7 +141,7 @@ static void serve(struct pool_script *script, struct pollfd *client)
         SL_LOCKED(&script->lock);
         script->locked.clients--;
     } else if (packet.head.type == SL_WIRE_HELLO) {
-        welcome(client->fd, &packet);
+        welcome(script, client->fd, &packet);
     } else if (packet.head.type == SL_WIRE_ATTACH) {
         attached(script, client->fd, &packet);
     } else {

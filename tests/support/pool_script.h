@@ -21,6 +21,7 @@ struct pool_script {
     uint32_t slab_count;
     const struct sl_pool_item *items;
     uint32_t item_count;
+    uint16_t version; /* that it says it speaks; 0: ours */
     /* Of its own. */
     struct sl_wire_page *page; /* words may be set with sl_word_set() */
     int index_fd, page_fd;

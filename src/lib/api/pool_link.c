@@ -346,8 +346,10 @@ static int greet(struct sl_pool_link *link, const char *client, struct sluice_er
     int spoken = welcome->version;
     sl_pool_reply_release(&reply);
     if (spoken != SL_WIRE_VERSION)
-        return sl_api_fail(error, SLUICE_USAGE, "the pool speaks version %d of its protocol",
-                           spoken);
+        return sl_api_fail(error, SLUICE_USAGE,
+                           "the pool speaks version %d of its protocol, this library version %d: "
+                           "update the older of the two",
+                           spoken, SL_WIRE_VERSION);
     return 0;
 }
 
