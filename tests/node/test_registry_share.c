@@ -549,6 +549,27 @@ SL_TEST(each_name_says_whom_it_shares_with)
     sl_json_release(&json);
 }
 
+/* '@' of a revision or a digest is not that of a password. */
+SL_TEST(each_name_says_where_it_comes_from)
+{
+    struct sl_json json;
+    const struct sl_model_options wanted = {SL_MODEL_OF_REQUEST, false, false};
+    ck_assert_int_eq(parse("apiVersion: sluice/v1alpha1\nkind: Model\nmetadata: {name: a}\n"
+                           "source: {uri: \"memory://user:hush@m/30/1@sha256:0a?b\"}\n"
+                           "sink: {tmpfs: {path: /t}}\n"),
+                     0);
+    ck_assert_int_eq(sl_registry_define(registry, &specs.items[0], &holder, &wanted, &err), 0);
+    sl_registry_release(registry, ask("a"));
+    sl_json_init(&json, 1 << 16);
+    sl_json_object(&json);
+    sl_registry_json(registry, &json);
+    sl_json_end(&json);
+    const char *text = sl_json_text(&json, &err);
+    ck_assert_ptr_nonnull(text);
+    ck_assert_msg(strstr(text, "\"uri\":\"memory://m/30/1@sha256:0a?b\"") != NULL, "%s", text);
+    sl_json_release(&json);
+}
+
 SL_TEST(every_failing_allocation_leaves_the_other_name_alone)
 {
     reopen_with(100, 1);

@@ -5,6 +5,7 @@
 
 #include "log.h"
 #include "registry_parts.h"
+#include "url.h"
 
 /* ---- the queue ------------------------------------------------------------------------------ */
 
@@ -394,11 +395,6 @@ static void end_job(struct job *job, int done, void *body, const struct sl_err *
 
 /* ---- workers -------------------------------------------------------------------------------- */
 
-static const char *sanitized(const char *uri)
-{
-    return !uri || strpbrk(uri, "?@") ? "" : uri;
-}
-
 static int begin_job(struct job *job, struct sl_err *err)
 {
     struct model *model = job->model;
@@ -407,7 +403,9 @@ static int begin_job(struct job *job, struct sl_err *err)
     job->box->count++;
     job->holder = model->holder;
     sl_progress_free(model->progress);
-    model->progress = sl_progress_new(model->name, sanitized(job->box->spec.source.uri), "", err);
+    const char *uri = job->box->spec.source.uri;
+    sl_autofree char *clean = sl_uri_sanitize(uri ? uri : "", err);
+    model->progress = clean ? sl_progress_new(model->name, clean, "", err) : NULL;
     if (!model->progress)
         return -1;
     model->cancel = sl_cancel_new(err);

@@ -12,6 +12,7 @@
 #include "load.h"
 #include "log.h"
 #include "operand.h"
+#include "url.h"
 #include "web.h"
 
 enum {
@@ -151,8 +152,10 @@ static int prepare(struct jobs *jobs, struct sl_specs *specs, struct sl_err *err
         if (spec->readers.memory_bytes == SL_AUTO_VALUE && at_once > 1)
             spec->readers.memory_bytes = READER_MEMORY_BYTES / at_once;
         jobs->items[i].spec = spec;
+        const char *uri = spec->source.uri;
+        sl_autofree char *clean = sl_uri_sanitize(uri ? uri : "", err);
         jobs->items[i].progress =
-            sl_progress_new(spec->metadata.name, sl_operand_sanitize(spec->source.uri), path, err);
+            clean ? sl_progress_new(spec->metadata.name, clean, path, err) : NULL;
         if (!jobs->items[i].progress)
             return -1;
         jobs->count++;

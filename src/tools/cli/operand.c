@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "json.h"
+#include "url.h"
 
 static bool ends_with(const char *text, const char *end)
 {
@@ -22,11 +23,6 @@ bool sl_operand_is_spec(const char *operand)
     return !strstr(operand, "://") && (ends_with(operand, ".yaml") || ends_with(operand, ".yml"));
 }
 
-const char *sl_operand_sanitize(const char *uri)
-{
-    return !uri || strpbrk(uri, "?@") ? "" : uri;
-}
-
 static int read_specs(struct sl_cli *cli, const char *to, const char *otherwise_to,
                       struct sl_specs *specs, struct sl_err *err)
 {
@@ -37,11 +33,13 @@ static int read_specs(struct sl_cli *cli, const char *to, const char *otherwise_
         to = otherwise_to;
     if (!to && cli->setting_count && sl_cli_uri_specs(cli, operand, "/", specs, err) < 0)
         return -1; /* mistakes of other flags */
-    if (!to)
+    if (!to) {
+        sl_autofree char *clean = sl_uri_sanitize(operand, err);
         return sl_fail(
             err, SL_E_USAGE,
             "--to DIR is missing: where to publish '%s' (the name of a spec ends in .yaml)",
-            sl_operand_sanitize(operand));
+            clean ? clean : "");
+    }
     return sl_cli_uri_specs(cli, operand, to, specs, err);
 }
 

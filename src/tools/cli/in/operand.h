@@ -21,7 +21,5 @@ char *sl_operand_quote(const char *text, struct sl_err *err);
 void sl_operand_hint(const char *operand, struct sl_err *err);
 /** Does a public model have this name? Of `sluice models --spec`; cmd_models.c. */
 bool sl_models_has(const char *name);
-/** A URI fit for progress and logs: "" if it holds a user or a query; borrowed. */
-const char *sl_operand_sanitize(const char *uri);
 
 #endif
