@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include "alloc_fail.h"
-#include "await.h"
 #include "claims.h"
 #include "gs_store.h"
 #include "hash.h"
@@ -474,46 +473,6 @@ SL_TEST(a_token_that_is_refused_in_mid_load_is_replaced_once)
     ck_assert_ptr_nonnull(strstr(err.message, "credentials.json' (GOOGLE_APPLICATION_CREDENTIALS)"
                                               " is not accepted"));
     ck_assert_uint_eq(mock.asked, 2);
-}
-
-static int take_none(const struct sl_entry *entry, void *arg, struct sl_err *why)
-{
-    (void)entry;
-    (void)arg;
-    (void)why;
-    return 0;
-}
-
-static void *use_until_canceled(void *lists)
-{
-    SL_AUTO(sl_store) store = NULL;
-    sl_autofree char *name = NULL;
-    SL_AUTO(sl_source) source = NULL;
-    ck_assert_int_eq(
-        sl_store_open(lists ? "gs://models/" : "gs://models/m.bin", &config, &store, &name, &err),
-        0);
-    int done = lists ? sl_store_list(store, take_none, NULL, &err)
-                     : sl_source_open(store, name, 10, &source, &err);
-    ck_assert_int_eq(done, -1);
-    return NULL;
-}
-
-/* A refusal came before, but that is not why it ends. */
-SL_TEST_LOOP(what_is_canceled_while_a_token_is_replaced_says_so, 0, 2)
-{
-    pthread_t thread;
-    bool lists = _i;
-    use_user();
-    mock.refuse_token_at = 1;
-    STEPS({.path = "/token", .first = 2, .fault = SL_FAULT_STALL, .after = -1, .unhandled = true},
-          {.fault = SL_FAULT_STATUS, .status = 401, .text = "{}"});
-    config.cancel = sl_cancel_new(&err);
-    pthread_create(&thread, NULL, use_until_canceled, lists ? &config : NULL);
-    SL_AWAIT(sl_server_request_count(server) == 3, "the question for another token");
-    sl_cancel_raise(config.cancel, 0);
-    pthread_join(thread, NULL);
-    ck_assert_msg(err.kind == SL_E_CANCELED, "%s", err.message);
-    sl_cancel_free(config.cancel);
 }
 
 SL_TEST(workload_identity_exchanges_the_token_of_a_file)
