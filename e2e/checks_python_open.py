@@ -62,11 +62,11 @@ def environment(h, *more):
     return h.environment({"SLUICE_LIBRARY": library_of(h), "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1", "PYTHONFAULTHANDLER": "1"})
 
 
-def run_tests(h, *names, python=None):
+def run_tests(h, *names, python=None, env=None):
     """How many ran, and what was skipped."""
     python = python or environment_of_originals()
     done = subprocess.run([python, "-W", "ignore", "-m", "unittest", "-v", *names], capture_output=True, text=True, cwd=TESTS,
-                          env=environment(h), stdin=subprocess.DEVNULL, timeout=PATIENCE)
+                          env={**environment(h), **(env or {})}, stdin=subprocess.DEVNULL, timeout=PATIENCE)
     assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
     skipped = len(re.findall(r"\.\.\. skipped ", done.stderr))
     ran = int(re.search(r"Ran (\d+) tests? in", done.stderr)[1])
@@ -99,6 +99,13 @@ def models_and_tensors_outlive_what_they_may(h):
 
 
 @check()
+def spawned_processes_open_models_again(h):
+    """Models go to multiprocessing's spawned processes and to the workers of a torch DataLoader, which read them anew; another version is an
+    error."""
+    return run_tests(h, "test_spawned")
+
+
+@check()
 def whoever_waits_in_python_can_be_interrupted(h):
     """Ctrl-C, canceled tasks and streams that are left end reads from a server that says nothing more; bars show how far calls are."""
     return run_tests(h, "test_cancel")
@@ -116,12 +123,14 @@ def the_python_package_is_typed(h):
 
 @check()
 def python_reads_onto_a_gpu(h):
-    """OpenTensor.copy_to: memory of the fake driver's first GPU holds what the file has; GPUs that are not there are told."""
+    """Memory of the fake driver's GPUs holds what the file has, by OpenTensor.copy_to and as torch lends it; GPUs and drivers that are not there
+    are told."""
     python, path = environment_of_originals(), os.path.join(h.directory("onto"), "m.safetensors")
     subprocess.run([python, "-W", "ignore", "-c", EXAMPLE, path, path + ".pt"], check=True, env=environment(h))
     done = subprocess.run([python, os.path.join(ROOT, "e2e", "gpu_reader.py"), path], capture_output=True, text=True,
                           env={**environment(h), **fake_driver(h)}, timeout=PATIENCE)
     assert done.stdout.split() == ["True", "True", "GPU", "USAGE"], done.stdout + done.stderr
+    return " and ".join([run_tests(h, "test_gpu", env=fake_driver(h)), run_tests(h, "test_gpu")])
 
 
 def pyright(python):

@@ -1,6 +1,7 @@
 """Memory that tensors are read into, as whoever uses them wants it: torch, NumPy, JAX, CuPy. None is imported unless it is used."""
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple, Optional
 
@@ -53,8 +54,47 @@ def _numpy_array(dtype: str, shape: tuple[int, ...]) -> Any:
     return library("numpy").empty(shape, _dtypes.numpy_dtype(dtype))
 
 
+def gpu_of(framework: Optional[str], device: str) -> Optional[str]:
+    """The GPU whose memory tensors can be read into, as libsluice calls it: torch's alone. None: they are read on the host."""
+    if framework != "torch" or device.partition(":")[0] != "cuda" or not library("torch").cuda.is_available():
+        return None
+    return device if ":" in device else f"cuda:{library('torch').cuda.current_device()}"
+
+
+def through_host(gpu: str, error: Exception) -> None:
+    """Say why tensors do not go straight to a GPU."""
+    warnings.warn(f"tensors go to {gpu} through memory of the host: {error}", RuntimeWarning, stacklevel=4)
+
+
+def gpu_room(gpu: str, dtype: str, shape: tuple[int, ...]) -> Room:
+    """Memory of a GPU that torch lends; await_gpu() before it is read into."""
+    torch = library("torch")
+    tensor = torch.empty(stored_shape(dtype, shape), dtype=_dtypes.torch_dtype(dtype), device=gpu)
+    return Room(tensor.data_ptr(), lambda: tensor)
+
+
+def await_gpu(gpu: str) -> None:
+    """What torch lent may have been another tensor's, which work that is on its way still reads."""
+    library("torch").cuda.current_stream(gpu).synchronize()
+
+
+def _reach(device: str) -> None:
+    """Fail before anything is read if torch has no such device."""
+    torch = library("torch")
+    try:
+        torch.empty(0, device=device)
+    except (AssertionError, RuntimeError) as error:
+        if device.partition(":")[0] != "cuda" or torch.cuda.is_available():
+            raise
+        raise type(error)(
+            f"tensors cannot be on {device!r}, since this torch finds no GPU: open the model with device=\"cpu\" ({error})"
+        ) from None
+
+
 def _torch_room(dtype: str, shape: tuple[int, ...], device: str) -> Room:
     torch = library("torch")
+    if device != "cpu":
+        _reach(device)
     tensor = torch.empty(stored_shape(dtype, shape), dtype=_dtypes.torch_dtype(dtype), device="cpu")
     return Room(tensor.data_ptr(), (lambda: tensor) if device == "cpu" else (lambda: tensor.to(device)))
 
@@ -93,6 +133,8 @@ def room(framework: str, dtype: str, shape: tuple[int, ...], device: str) -> Roo
 def of_memory(framework: str, tensor: Any, device: str) -> Any:
     """A tensor whose bytes are in memory already, without a copy where the framework can."""
     if framework == "torch":
+        if device != "cpu":
+            _reach(device)
         found = tensor.torch()
         return found if device == "cpu" else found.to(device)
     array = tensor.numpy()

@@ -286,53 +286,88 @@ class Model(Mapping[str, Any]):
         row = find(entry.dtype)
         if row is None:
             raise TypeError(f"'{entry.name}' has elements of {entry.dtype}, which cannot be sliced")
-        room = _frameworks.room(framework, entry.dtype, taken.read_shape, self._wish.device)
-        if count:
-            self._source.read([Read(entry.number, taken.ranges, room.address, nbytes(row, count))])
         shape = taken.shape
         if framework == "torch":
             shape = _frameworks.stored_shape(entry.dtype, shape)
-        return _frameworks.turned(framework, room.result(), taken.flips, shape)
+
+        def read(gpu: Optional[str]) -> Any:
+            room = self._room(entry.dtype, taken.read_shape, framework, gpu)
+            if count:
+                self._read([Read(entry.number, taken.ranges, room.address, nbytes(row, count))], gpu)
+            return _frameworks.turned(framework, room.result(), taken.flips, shape)
+
+        return self._on_device(read)
+
+    def _room(self, dtype: str, shape: tuple[int, ...], framework: str, gpu: Optional[str]) -> _frameworks.Room:
+        if gpu is not None:
+            return _frameworks.gpu_room(gpu, dtype, shape)
+        return _frameworks.room(framework, dtype, shape, self._wish.device)
+
+    def _read(
+        self, reads: list[Read], gpu: Optional[str], done: Optional[Callable[[int], object]] = None,
+        progress: Optional[_progress.Progress] = None,
+    ) -> None:
+        if gpu is not None:
+            _frameworks.await_gpu(gpu)
+        self._source.read(reads, done, progress, device=gpu)
+
+    def _on_device(self, read: Callable[[Optional[str]], Any]) -> Any:
+        """Straight to the GPU that was asked for; where its driver cannot be used, by way of the host."""
+        gpu = _frameworks.gpu_of(self._wish.framework, self._wish.device)
+        if gpu is not None:
+            try:
+                return read(gpu)
+            except SluiceError as error:
+                if error.kind != "GPU":
+                    raise
+                _frameworks.through_host(gpu, error)
+        return read(None)
 
     def get_many(
         self, entries: Sequence[Entry], done: Optional[Callable[[int, Any], object]] = None,
         progress: Optional[_progress.Progress] = None,
     ) -> list[Any]:
         """Arrays of the framework, read side by side. done(index, array) as they come."""
-        framework, device = self._wish.framework, self._wish.device
-        total, here = sum(entry.nbytes for entry in entries), 0
-        if framework is None:
+        if self._wish.framework is None:
             return [OpenTensor(self._source, entry) for entry in entries]
         found: list[Any] = [None] * len(entries)
+        self._on_device(lambda gpu: self._fill(found, entries, self._wish.framework or "", gpu, done, progress))
+        return found
+
+    def _fill(
+        self, found: list[Any], entries: Sequence[Entry], framework: str, gpu: Optional[str],
+        done: Optional[Callable[[int, Any], object]], progress: Optional[_progress.Progress],
+    ) -> None:
+        """Those that are not there yet."""
         rooms: list[_frameworks.Room] = []
         reads: list[Read] = []
         which: list[int] = []
-        for index, entry in enumerate(entries):
-            if entry.nbytes and may_map(self._source, entry) and framework in ("torch", "numpy"):
-                found[index] = _frameworks.of_memory(framework, OpenTensor(self._source, entry), device)
-                here += entry.nbytes
-                continue
-            room = _frameworks.room(framework, entry.dtype, entry.shape, device)
-            if entry.nbytes:
-                reads.append(Read(entry.number, None, room.address, entry.nbytes))
-                rooms.append(room)
-                which.append(index)
-            else:
-                found[index] = room.result()
 
         def on_done(at: int) -> None:
             found[which[at]] = rooms[at].result()
             if done:
                 done(which[at], found[which[at]])
 
-        if done:
-            for index, array in enumerate(found):
-                if array is not None:
-                    done(index, array)
+        for index, entry in enumerate(entries):
+            if found[index] is not None:
+                continue
+            if gpu is None and entry.nbytes and may_map(self._source, entry) and framework in ("torch", "numpy"):
+                found[index] = _frameworks.of_memory(framework, OpenTensor(self._source, entry), self._wish.device)
+            else:
+                room = self._room(entry.dtype, entry.shape, framework, gpu)
+                if entry.nbytes:
+                    reads.append(Read(entry.number, None, room.address, entry.nbytes))
+                    rooms.append(room)
+                    which.append(index)
+                    continue
+                found[index] = room.result()
+            if done:
+                done(index, found[index])
+        total = sum(entry.nbytes for entry in entries)
+        here = total - sum(read.nbytes for read in reads)
         if progress and here:
             progress(here, total)
-        self._source.read(reads, on_done, _progress.within(progress, here, total))
-        return found
+        self._read(reads, gpu, on_done, _progress.within(progress, here, total))
 
     def entries(self) -> list[Entry]:
         """Of its tensors, as the library has them."""

@@ -313,7 +313,7 @@ static void check_same_tensors(const uint8_t *file, size_t bytes, const char *mo
     ck_assert_uint_eq(ours.index->tensor_count, other.index->tensor_count);
     for (size_t i = 0; i < ours.index->tensor_count; i++) {
         const struct sl_tensor *a = &ours.index->tensors[i];
-        const struct sl_tensor *b = sl_index_find(other.index, a->name, a->name_bytes);
+        const struct sl_tensor *b = sl_index_find(other.index, a->name, a->name_bytes, NULL);
         ck_assert(b && a->dtype == b->dtype && a->bytes == b->bytes);
         ck_assert_mem_eq(file + a->begin, wanted + b->begin, a->bytes);
     }

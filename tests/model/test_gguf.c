@@ -307,7 +307,8 @@ SL_TEST(a_hundred_and_twenty_three_tensors_are_no_safetensors)
 static int slice(struct golden_open *open, const char *text, uint8_t digest[32], struct sl_err *err)
 {
     struct sl_slice part;
-    const struct sl_tensor *tensor = sl_index_find(open->index, text, sl_slice_name_bytes(text));
+    const struct sl_tensor *tensor =
+        sl_index_find(open->index, text, sl_slice_name_bytes(text), NULL);
     ck_assert_ptr_nonnull(tensor);
     *err = (struct sl_err)SL_ERR_INIT;
     if (sl_slice_parse(text, tensor, &part, err) < 0)

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "alloc_fail.h"
 #include "buf.h"
 #include "claims.h"
 #include "golden.h"
@@ -75,6 +76,26 @@ SL_TEST(an_empty_object_is_of_no_format)
     SL_AUTO(sl_index) index = NULL;
     ck_assert_int_eq(index_bytes("empty", "", 0, false, &index, &store, NULL), 0);
     ck_assert_ptr_null(index);
+}
+
+/* "There is none" is said only where it is known. */
+SL_TEST(a_name_that_is_not_there_is_told_from_memory_that_is_not_there)
+{
+    size_t bytes;
+    uint8_t *data = cube_file("U8", "[5,4,3]", 60, &bytes);
+    struct sl_err err = SL_ERR_INIT;
+    SL_AUTO(sl_store) store = NULL;
+    SL_AUTO(sl_index) index = NULL;
+    ck_assert_int_eq(index_bytes("m", data, bytes, false, &index, &store, NULL), 0);
+    sl_alloc_fail_at(1);
+    const struct sl_tensor *found = sl_index_find(index, "t", 1, &err);
+    sl_alloc_fail_at(0);
+    ck_assert_ptr_null(found);
+    ck_assert_int_eq(err.kind, SL_E_NO_SPACE);
+    ck_assert_ptr_nonnull(sl_index_find(index, "t", 1, NULL));
+    ck_assert_ptr_null(sl_index_find(index, "u", 1, &err));
+    ck_assert_int_eq(err.kind, SL_E_NOT_FOUND);
+    free(data);
 }
 
 /* ---- slices ---------------------------------------------------------------------------------- */

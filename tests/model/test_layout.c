@@ -77,7 +77,8 @@ SL_TEST(what_is_laid_out_is_read_back)
     ck_assert_str_eq(open.index->metadata[1].value, "\"me\"");
     for (size_t i = 0; i < layout->place_count; i++) {
         const struct sl_tensor *wanted = layout->places[i].tensor;
-        const struct sl_tensor *found = sl_index_find(open.index, wanted->name, wanted->name_bytes);
+        const struct sl_tensor *found =
+            sl_index_find(open.index, wanted->name, wanted->name_bytes, NULL);
         ck_assert(found != NULL);
         ck_assert_int_eq(found->dtype, wanted->dtype);
         ck_assert_uint_eq(found->begin, layout->places[i].offset);

@@ -86,7 +86,7 @@ static void check_tensor(struct sl_index *index, const json_t *expected)
     const json_t *name = json_object_get(expected, "name"),
                  *shape = json_object_get(expected, "shape");
     const struct sl_tensor *tensor =
-        sl_index_find(index, json_string_value(name), json_string_length(name));
+        sl_index_find(index, json_string_value(name), json_string_length(name), NULL);
     uint8_t digest[32];
     char hex[65];
     struct sl_err err = SL_ERR_INIT;
@@ -125,7 +125,7 @@ static void check_slice(struct sl_index *index, const json_t *expected)
 {
     const json_t *ranges = json_object_get(expected, "slice");
     const char *name = json_string_value(json_object_get(expected, "name"));
-    const struct sl_tensor *tensor = sl_index_find(index, name, strlen(name));
+    const struct sl_tensor *tensor = sl_index_find(index, name, strlen(name), NULL);
     struct sl_slice slice;
     struct sl_err err = SL_ERR_INIT;
     uint8_t digest[32];

@@ -76,7 +76,8 @@ static void check_slices(struct sl_index *index, const json_t *slices)
                              (int)json_integer_value(json_array_get(range, 1)));
         }
         snprintf(text + used, sizeof(text) - (size_t)used, "]");
-        const struct sl_tensor *tensor = sl_index_find(index, text, sl_slice_name_bytes(text));
+        const struct sl_tensor *tensor =
+            sl_index_find(index, text, sl_slice_name_bytes(text), NULL);
         struct sl_slice slice;
         struct sl_err err = SL_ERR_INIT;
         uint8_t digest[32];
@@ -302,7 +303,8 @@ SL_TEST(a_hundred_thousand_tensors_take_two_requests)
     ck_assert_uint_eq(requests, 2);
     ck_assert_uint_le(read_bytes, bytes - 100000 + 8);
     ck_assert_uint_eq(open.index->tensor_count, 100000);
-    const struct sl_tensor *tensor = sl_index_find(open.index, "model.layers.77777.weight", 25);
+    const struct sl_tensor *tensor =
+        sl_index_find(open.index, "model.layers.77777.weight", 25, NULL);
     ck_assert(tensor && tensor->end - tensor->begin == 1 && data[tensor->begin] == (uint8_t)77777);
     golden_release(&open);
     free(data);

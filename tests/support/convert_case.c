@@ -151,7 +151,7 @@ void sl_case_same(const char *uri, struct sl_keys *uri_keys, const char *other,
     ck_assert_uint_eq(a.index->tensor_count, b.index->tensor_count);
     for (size_t i = 0; i < a.index->tensor_count; i++) {
         const struct sl_tensor *x = &a.index->tensors[i],
-                               *y = sl_index_find(b.index, x->name, x->name_bytes);
+                               *y = sl_index_find(b.index, x->name, x->name_bytes, NULL);
         uint8_t x_digest[32], y_digest[32];
         ck_assert_msg(y != NULL, "%s: no tensor '%s'", other, x->name);
         ck_assert_str_eq(x->dtype_name, y->dtype_name);

@@ -142,7 +142,7 @@ int golden_same(struct sl_index *index, const json_t *tensors, bool verify, bool
                      *name = json_object_get(expected, "name");
         const struct sl_tensor *tensor = &index->tensors[i];
         if (by_name)
-            tensor = sl_index_find(index, json_string_value(name), json_string_length(name));
+            tensor = sl_index_find(index, json_string_value(name), json_string_length(name), NULL);
         if (!tensor || !same_tensor(index, tensor, expected, verify, digest)) {
             fprintf(stderr, "tensor %zu is not as expected\n", i);
             return 0;

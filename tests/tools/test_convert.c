@@ -83,10 +83,10 @@ SL_TEST(tensors_are_chosen_cast_and_cut)
     sl_case_expect("memory:model", sl_case_path("m.tensors", to), &sl_case_tensorizer, words);
     ck_assert_int_eq(sl_case_open(&opened, to, NULL, NULL), 0);
     ck_assert_uint_eq(opened.index->tensor_count, 2);
-    const struct sl_tensor *cut = sl_index_find(opened.index, "big.1", 5);
+    const struct sl_tensor *cut = sl_index_find(opened.index, "big.1", 5, NULL);
     ck_assert_str_eq(cut->dtype_name, "BF16");
     ck_assert_uint_eq(cut->shape[0], SL_CASE_BIG / 3);
-    ck_assert_uint_eq(sl_index_find(opened.index, "big.0", 5)->shape[0], SL_CASE_BIG);
+    ck_assert_uint_eq(sl_index_find(opened.index, "big.0", 5, NULL)->shape[0], SL_CASE_BIG);
     uint8_t digest[32];
     for (size_t i = 0; i < 2; i++)
         sl_case_digest(opened.index, &opened.index->tensors[i], digest);
@@ -225,7 +225,7 @@ static uint8_t *put_damaged(size_t *bytes)
     sl_case_expect("memory:model", sl_case_path("m.tensors", to), &sl_case_tensorizer, NULL);
     uint8_t *data = sl_model_read(sl_case_scratch, "m.tensors", bytes);
     ck_assert_int_eq(sl_case_open(&opened, to, NULL, NULL), 0);
-    data[sl_index_find(opened.index, "big.1", 5)->begin + 5000] ^= 1;
+    data[sl_index_find(opened.index, "big.1", 5, NULL)->begin + 5000] ^= 1;
     sl_case_close(&opened);
     unlink(to);
     free(model);

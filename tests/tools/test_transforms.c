@@ -224,7 +224,7 @@ static void digest_of(const char *file, const char *name, const struct sl_slice 
     ck_assert_int_eq(sl_store_open(file, &none, &store, &object, &err), 0);
     ck_assert_int_eq(sl_source_open(store, object, SL_INDEX_HEAD_BYTES, &source, &err), 0);
     ck_assert_int_eq(sl_format_index(source, &index, &err), 0);
-    const struct sl_tensor *tensor = sl_index_find(index, name, strlen(name));
+    const struct sl_tensor *tensor = sl_index_find(index, name, strlen(name), NULL);
     int done = slice ? sl_slice_digest(index, tensor, slice, digest, &err)
                      : sl_tensor_digest(index, tensor, false, digest, &err);
     ck_assert_msg(done == 0, "%s", err.message);
@@ -320,7 +320,7 @@ static void checkpoint_arrives(const char *name, const char *layout)
     for (size_t i = 0; i < json_array_size(list); i++) {
         const json_t *item = json_array_get(list, i);
         const char *tensor = json_string_value(json_object_get(item, "name"));
-        const struct sl_tensor *found = sl_index_find(open.index, tensor, strlen(tensor));
+        const struct sl_tensor *found = sl_index_find(open.index, tensor, strlen(tensor), NULL);
         uint8_t digest[32];
         char hex[65];
         ck_assert_msg(found != NULL, "%s: no %s", name, tensor);

@@ -115,7 +115,7 @@ static ptrdiff_t find(const struct sluice_editor *editor, const char *name, uint
         if (tensor_of(&editor->items[i])->name_bytes == bytes &&
             memcmp(tensor_of(&editor->items[i])->name, name, bytes) == 0)
             return (ptrdiff_t)i;
-    const struct sl_tensor *old = sl_index_find(editor->index, name, bytes);
+    const struct sl_tensor *old = sl_index_find(editor->index, name, bytes, NULL);
     ptrdiff_t number = old ? old - editor->index->tensors : -1;
     return number >= 0 && !editor->deleted[number] ? number : -1;
 }

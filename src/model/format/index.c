@@ -153,12 +153,17 @@ int sl_index_sort_names(struct sl_index *index, struct sl_err *err)
     return index->by_name ? 0 : -1;
 }
 
-const struct sl_tensor *sl_index_find(struct sl_index *index, const char *name, size_t name_bytes)
+const struct sl_tensor *sl_index_find(struct sl_index *index, const char *name, size_t name_bytes,
+                                      struct sl_err *err)
 {
-    sl_index_sort_names(index, NULL);
+    if (sl_index_sort_names(index, err) < 0)
+        return NULL;
     size_t at = SL_LOWER_BOUND(i, index->by_name_count,
                                compare_name(index, index->by_name[i], name, name_bytes) < 0);
-    bool found =
-        at < index->by_name_count && compare_name(index, index->by_name[at], name, name_bytes) == 0;
-    return found ? &index->tensors[index->by_name[at]] : NULL;
+    if (at < index->by_name_count && compare_name(index, index->by_name[at], name, name_bytes) == 0)
+        return &index->tensors[index->by_name[at]];
+    sl_fail_code(err, SL_E_NOT_FOUND, "st.not-found", "no tensor '%.*s' in '%s'",
+                 SL_NAME_ARGS(name, name_bytes),
+                 index->source_count ? sl_source_uri(index->sources[0]) : "");
+    return NULL;
 }

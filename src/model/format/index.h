@@ -116,10 +116,12 @@ struct sl_tensor *sl_index_add_tensor(struct sl_index *index, struct sl_err *err
 /**
  * By exact name; the first in file order if several have it (.tensors may hold the paths ["a.b"]
  * and
- * ["a","b"]); NULL if absent or if there is no memory. The first call sorts: one thread at a time.
+ * ["a","b"]). NULL: SL_E_NOT_FOUND; SL_E_NO_SPACE: nobody knows. The first call sorts: one thread
+ * at a time.
  */
-const struct sl_tensor *sl_index_find(struct sl_index *index, const char *name, size_t name_bytes);
-/** What sl_index_find() needs memory for, so that NULL of it means that there is none of the name.
+const struct sl_tensor *sl_index_find(struct sl_index *index, const char *name, size_t name_bytes,
+                                      struct sl_err *err);
+/** What sl_index_find() needs memory for: after it there is none of the name where that is NULL.
  * SL_E_NO_SPACE. */
 int sl_index_sort_names(struct sl_index *index, struct sl_err *err);
 

@@ -87,12 +87,9 @@ static int digest_slices(struct sl_cli *cli, struct sl_inspect_report *report, s
     for (size_t i = 0; i < options->slice.count; i++) {
         struct sl_inspect_slice *slice = &report->slices[i];
         slice->text = options->slice.items[i];
-        slice->tensor = sl_index_find(report->index, slice->text, sl_slice_name_bytes(slice->text));
-        if (!slice->tensor)
-            return sl_fail_code(err, SL_E_NOT_FOUND, "st.not-found", "no tensor '%.*s' in '%s'",
-                                (int)SL_MIN(sl_slice_name_bytes(slice->text), (size_t)200),
-                                slice->text, sl_source_uri(report->index->sources[0]));
-        if (sl_slice_parse(slice->text, slice->tensor, &slice->slice, err) < 0 ||
+        slice->tensor =
+            sl_index_find(report->index, slice->text, sl_slice_name_bytes(slice->text), err);
+        if (!slice->tensor || sl_slice_parse(slice->text, slice->tensor, &slice->slice, err) < 0 ||
             sl_slice_digest(report->index, slice->tensor, &slice->slice, slice->sha256, err) < 0 ||
             sl_cancel_check(cli->cancel, err) < 0)
             return -1;
