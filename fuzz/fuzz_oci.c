@@ -1,4 +1,5 @@
-/* What registries answer and users keep: references, manifests, challenges, files of logins. */
+/* What registries answer and users keep: references, mirrors, manifests, challenges, files of
+ * logins. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -24,6 +25,9 @@ static void read_texts(const char *text, size_t bytes)
     struct sl_oci_uri uri;
     struct sl_oci_challenge challenge;
     struct sl_oci_login login = {0};
+    struct sl_oci_mirror mirror;
+    sl_oci_mirror_parse(text, &mirror, &err);
+    sl_oci_mirror_release(&mirror);
     sl_oci_uri_parse(text, &uri, &err);
     sl_oci_uri_release(&uri);
     sl_oci_challenge_parse(text, &challenge, &err);

@@ -29,7 +29,8 @@ struct sl_progress {
     _Atomic int state;
     _Atomic uint64_t bytes_total, bytes_resumed, bytes_fetched, bytes_verified;
     _Atomic int64_t bytes_done;
-    _Atomic uint64_t tensors_total, objects_total, retries, refetched, hedged, wasted, fallbacks;
+    _Atomic uint64_t tensors_total, objects_total, retries, refetched, hedged, wasted, fallbacks,
+        mirrored;
     _Atomic uint64_t first_byte_ns; /* when the first byte landed; 0 before */
     _Atomic unsigned connections;
     _Atomic bool troubled;
@@ -220,6 +221,12 @@ void sl_progress_add_wasted(struct sl_progress *progress, uint64_t bytes)
         add(&progress->wasted, bytes);
 }
 
+void sl_progress_add_mirrored(struct sl_progress *progress, uint64_t bytes)
+{
+    if (progress)
+        add(&progress->mirrored, bytes);
+}
+
 void sl_progress_add_fallback(struct sl_progress *progress)
 {
     if (progress)
@@ -320,7 +327,8 @@ struct sl_progress_counts sl_progress_counts(const struct sl_progress *progress)
                                        .refetched = atomic_load(&progress->refetched),
                                        .hedged = atomic_load(&progress->hedged),
                                        .wasted = atomic_load(&progress->wasted),
-                                       .fallbacks = atomic_load(&progress->fallbacks)};
+                                       .fallbacks = atomic_load(&progress->fallbacks),
+                                       .mirrored = atomic_load(&progress->mirrored)};
 }
 
 static void view_counters(struct sl_progress *progress, struct sl_progress_view *view)

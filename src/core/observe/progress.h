@@ -62,6 +62,8 @@ void sl_progress_add_hedge(struct sl_progress *progress);
 void sl_progress_add_wasted(struct sl_progress *progress, uint64_t bytes);
 /** A source is read in a simpler way from now on, since the better one failed. */
 void sl_progress_add_fallback(struct sl_progress *progress);
+/** Bytes came from a mirror of the store's own. */
+void sl_progress_add_mirrored(struct sl_progress *progress, uint64_t bytes);
 void sl_progress_set_connections(struct sl_progress *progress, unsigned count);
 /** Ends it: PUBLISHED (err NULL) or FAILED with a copy of err. */
 void sl_progress_finish(struct sl_progress *progress, const struct sl_err *err);
@@ -86,7 +88,7 @@ void sl_progress_view(struct sl_progress *progress, struct sl_progress_view *vie
  * is made of these, the view is for those who look on. NULL: all 0.
  */
 struct sl_progress_counts {
-    uint64_t fetched, verified, retries, refetched, hedged, wasted, fallbacks;
+    uint64_t fetched, verified, retries, refetched, hedged, wasted, fallbacks, mirrored;
 };
 struct sl_progress_counts sl_progress_counts(const struct sl_progress *progress);
 /** Calls back under no lock, with copies, oldest first. */

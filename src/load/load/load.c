@@ -32,6 +32,7 @@ struct load {
     bool doubtful;                     /* of the plan in hand */
     struct sl_publish_facts published; /* if the plan in hand is there */
     bool elsewhere;                    /* there is a mirror that was not tried yet */
+    bool blamed; /* a registry's own mirrors, by the last failure: none is asked any more */
 };
 
 static double seconds_since(uint64_t begin_ns)
@@ -173,6 +174,7 @@ static int make_plan(struct load *load, const struct sl_spec *spec, struct sl_pl
         sl_concurrency_preconnect(spec->readers.connections, sl_descriptors_for_connections());
     if (load->elsewhere)
         config.unreachable_seconds = 0;
+    config.no_mirrors = load->blamed;
     load->result->reading = (struct sl_reader_outcome){0};
     sl_progress_set_state(load->progress, SL_LOAD_PLANNING);
     struct sl_plan_output output = load->to->output;
@@ -190,6 +192,22 @@ static int make_plan(struct load *load, const struct sl_spec *spec, struct sl_pl
     return 0;
 }
 
+static bool is_wrong_hash(const struct sl_err *err)
+{
+    return err->kind == SL_E_INTEGRITY &&
+           (strncmp(err->code, "E_HASH_", 7) == 0 || strcmp(err->code, "E_SIGNATURE") == 0);
+}
+
+static bool blame_mirrors(const struct sl_plan *plan, const struct sl_err *why)
+{
+    bool blamed = false;
+    if (!is_wrong_hash(why))
+        return false;
+    for (size_t i = 0; i < plan->source_count; i++)
+        blamed |= sl_store_blame_mirrors(sl_source_store(plan->sources[i].source), why);
+    return blamed;
+}
+
 static int load_from(struct load *load, const char *uri, struct sl_err *err)
 {
     struct sl_spec spec = *load->spec; /* its strings are borrowed */
@@ -200,6 +218,7 @@ static int load_from(struct load *load, const char *uri, struct sl_err *err)
     const struct sl_load_attempt attempt = {&spec, plan, load->cancel, load->progress};
     if (done == 0)
         done = carry_out(load, &attempt, &why);
+    load->blamed = done < 0 && plan && blame_mirrors(plan, &why);
     load->to->ops->end(load->to, &attempt, done < 0 ? &why : NULL);
     if (done < 0)
         *err = why;
@@ -219,8 +238,7 @@ static bool has_wrong_whole(const struct load *load, const struct sl_progress_co
                             const struct sl_err *err)
 {
     struct sl_progress_counts now = sl_progress_counts(load->progress);
-    return err->kind == SL_E_INTEGRITY && now.refetched == before->refetched &&
-           (strncmp(err->code, "E_HASH_", 7) == 0 || strcmp(err->code, "E_SIGNATURE") == 0);
+    return is_wrong_hash(err) && now.refetched == before->refetched;
 }
 
 /* Would another try do better? */
@@ -228,7 +246,8 @@ static bool may_help(const struct load *load, const struct sl_progress_counts *b
                      const struct sl_err *err)
 {
     bool mixed = load->doubtful || load->result->reading.resumed > 0;
-    return sl_load_source_changed(err) || (mixed && has_wrong_whole(load, before, err));
+    return sl_load_source_changed(err) || load->blamed ||
+           (mixed && has_wrong_whole(load, before, err));
 }
 
 static int load_restarting(struct load *load, const char *uri, struct sl_err *err)
@@ -243,8 +262,10 @@ static int load_restarting(struct load *load, const char *uri, struct sl_err *er
     }
     sl_log(SL_LOG_WARN, "%s: %s", why.message,
            sl_load_source_changed(&why) ? "the load starts again from a clean state"
+           : load->blamed               ? "everything is read again, without mirrors"
                                         : "these bytes may be of two versions, and are read again");
     sl_progress_begin_again(load->progress);
+    load->blamed |= !sl_load_source_changed(&why); /* what was kept may be of one of them, too */
     if (load_from(load, uri, err) == 0)
         return 0;
     return sl_load_source_changed(err) ? sl_wrap(err, "the object changed twice during one load")
@@ -322,6 +343,7 @@ static void note_end(struct load *load)
     result->hedged = counts.hedged;
     result->wasted = counts.wasted;
     result->fallbacks = counts.fallbacks;
+    result->mirrored = counts.mirrored;
     result->kernel_tls = sl_kernel_tls_used();
     result->destination = *result->path ? sl_pages_of_path(result->path) : "";
 }

@@ -64,6 +64,7 @@ void sl_load_result_json(struct sl_json *json, const struct sl_load_result *resu
     sl_json_key_uint(json, "hedged", result->hedged);
     sl_json_key_uint(json, "wasted_bytes", result->wasted);
     sl_json_key_uint(json, "fallbacks", result->fallbacks);
+    sl_json_key_uint(json, "mirrored", result->mirrored);
     json_reading(json, result);
     if (result->reading.rows)
         json_rows(json, &result->reading);
@@ -138,6 +139,8 @@ static void add_checks(char text[SUMMARY_BYTES], const struct sl_load_result *re
     if (result->refetched_ranges)
         add(text, "; bytes came wrong and were fetched again %s",
             sl_human_count(result->refetched_ranges, "time", times));
+    if (result->mirrored)
+        add(text, ", %s from mirrors", sl_human_bytes(result->mirrored, bytes));
     if (result->fallbacks)
         add(text, "; read without Xet, which failed");
     if (result->unhashed)

@@ -296,6 +296,22 @@ static int read_all(struct sl_reader *reader, struct sl_err *err)
     return 0;
 }
 
+/* Of which sources a cryptographic hash covers every byte: others may send those (mirrors). */
+static int find_whole(struct sl_reader *reader, struct sl_err *err)
+{
+    const struct sl_plan *plan = reader->plan;
+    reader->whole = sl_alloc_array(plan->source_count + 1, sizeof(*reader->whole), err);
+    for (size_t i = 0; reader->whole && i < plan->check_count; i++) {
+        const struct sl_check *check = &plan->checks[i];
+        bool plain = check->kind == SL_HASH_SHA256 && !check->signer && !check->placed &&
+                     !check->ordered && !check->computed;
+        if (plain && check->begin == 0 &&
+            check->end == sl_source_bytes(plan->sources[check->source].source))
+            reader->whole[check->source] = true;
+    }
+    return reader->whole ? 0 : -1;
+}
+
 static int run_reader(struct sl_reader *reader, struct sl_err *err)
 {
     struct sl_verify_config config = {.read = read_back,
@@ -307,6 +323,8 @@ static int run_reader(struct sl_reader *reader, struct sl_err *err)
                                       .progress = reader->config->progress};
     const struct sl_stage_device *device = reader->config->device;
     const struct sl_stage_results results = {take_crc, reader};
+    if (find_whole(reader, err) < 0)
+        return -1;
     reader->verify = sl_verify_new(reader->plan->checks, reader->plan->check_count, &config, err);
     if (!reader->verify)
         return -1;
@@ -368,6 +386,7 @@ int sl_reader_run(const struct sl_plan *plan, struct sl_sink *sink, struct sl_jo
     int failed = run_reader(&reader, &why);
     report_outcome(&reader);
     sl_repair_release(&reader.repair);
+    free(reader.whole);
     free(reader.locked.bad); /* no other thread is left */
     free(reader.locked.given);
     for (int i = 0; i < SL_WRITE_TURNS; i++)

@@ -105,9 +105,20 @@ static int note_repaired(struct sl_reader *reader, const struct sl_check *check,
     return 0;
 }
 
+/* What vouched bytes came from is left, before they are asked for again. */
+static void blame(const struct sl_reader *reader, const struct sl_check *check)
+{
+    struct sl_source *source = reader->plan->sources[check->source].source;
+    struct sl_err why = SL_ERR_INIT;
+    sl_fail(&why, SL_E_INTEGRITY, "%s is not what its hash says", check->what);
+    sl_store_blame_mirrors(sl_source_store(source), &why);
+}
+
 static int fetch_again(struct sl_reader *reader, const struct sl_check *check, struct sl_err *err)
 {
     const char *uri = sl_source_uri(reader->plan->sources[check->source].source);
+    if (reader->whole && reader->whole[check->source])
+        blame(reader, check);
     for (unsigned tries = 1; tries <= SL_REREAD_TRIES_MAX; tries++) {
         uint32_t crc32c;
         struct sl_err why = SL_ERR_INIT;

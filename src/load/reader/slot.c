@@ -105,6 +105,14 @@ void sl_slot_waste(struct sl_slot *slot)
     sl_progress_add_wasted(slot->reader->config->progress, wasted);
 }
 
+int sl_slot_fetch(struct sl_slot *slot, uint64_t begin, uint64_t end, struct sl_err *err)
+{
+    const struct sl_reader *reader = slot->reader;
+    uint32_t source = slot->range.source;
+    sl_fetch_vouch(slot->fetch, reader->whole && reader->whole[source]);
+    return sl_fetch_start(slot->fetch, reader->plan->sources[source].source, begin, end, err);
+}
+
 /* Fetch what is left of the row at this place, or the next one, with as many behind it as are
  * worth it. */
 static int start_row(struct sl_slot *slot, uint64_t place, struct sl_err *err)
@@ -120,8 +128,7 @@ static int start_row(struct sl_slot *slot, uint64_t place, struct sl_err *err)
     slot->row_at = sparse->begin + sl_runs_at(rows, at, &left);
     slot->fetch_end = sparse->begin + sl_runs_at(rows, last, &left) + 1;
     sl_slot_asks(slot, sl_now_ns());
-    return sl_fetch_start(slot->fetch, slot->reader->plan->sources[slot->range.source].source,
-                          slot->row_at, slot->fetch_end, err);
+    return sl_slot_fetch(slot, slot->row_at, slot->fetch_end, err);
 }
 
 int sl_slot_start(struct sl_slot *slot, const struct sl_reader_job *job, struct sl_err *err)
@@ -154,7 +161,7 @@ int sl_slot_start(struct sl_slot *slot, const struct sl_reader_job *job, struct 
     sl_transform_drop(&slot->transform);
     if (sl_slot_sparse(slot))
         return start_row(slot, range->begin, err);
-    return sl_fetch_start(slot->fetch, source, range->begin, range->end, err);
+    return sl_slot_fetch(slot, range->begin, range->end, err);
 }
 
 const struct sl_extent *sl_slot_extent_around(const struct sl_slot *slot, uint64_t place)

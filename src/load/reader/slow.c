@@ -120,7 +120,6 @@ int sl_slot_hedge(struct sl_slot *slot, enum sl_slot_pace pace, struct sl_err *e
     slot->fresh = true;
     sl_slot_start_clock(slot, now_ns);
     sl_slot_asks(slot, now_ns);
-    bool going =
-        slot->fetch && sl_fetch_start(slot->fetch, source, awaited, slot->fetch_end, err) == 0;
+    bool going = slot->fetch && sl_slot_fetch(slot, awaited, slot->fetch_end, err) == 0;
     return going ? 1 : -1;
 }

@@ -164,7 +164,6 @@ static int reread_from(struct sl_slot *slot, uint64_t place, struct sl_err *err)
 /* From the begin of the unit, on a new connection. */
 static int start_again(struct sl_slot *slot, struct sl_err *err)
 {
-    struct sl_source *source = slot->reader->plan->sources[slot->range.source].source;
     slot->again = false;
     slot->at = slot->window_end = sl_slot_unfinished(slot);
     slot->extent = slot->first_extent;
@@ -174,7 +173,7 @@ static int start_again(struct sl_slot *slot, struct sl_err *err)
     slot->fetch = sl_fetch_new_apart(slot->store, err);
     slot->fresh = true;
     sl_slot_asks(slot, sl_now_ns());
-    return slot->fetch ? sl_fetch_start(slot->fetch, source, slot->at, slot->fetch_end, err) : -1;
+    return slot->fetch ? sl_slot_fetch(slot, slot->at, slot->fetch_end, err) : -1;
 }
 
 /* What changes on its way, before it is anyone's turn to write. */

@@ -14,6 +14,14 @@
 #include "oci_unpack.h"
 #include "url.h"
 
+static int check_mirror(const char *text, struct sl_err *err)
+{
+    struct sl_oci_mirror mirror;
+    int result = sl_oci_mirror_parse(text, &mirror, err);
+    sl_oci_mirror_release(&mirror);
+    return result;
+}
+
 static const struct sl_option oci_rows[] = {
     SL_OPTION(sl_oci_options, docker_config, STRING, "",
               "file with logins, as `docker login` writes it; empty: REGISTRY_AUTH_FILE, "
@@ -30,6 +38,13 @@ static const struct sl_option oci_rows[] = {
         sl_oci_options, check_layers_up_to, BYTES, "32MiB",
         "layers that are archives are read whole and checked first, up to this size; of larger "
         "ones files come by ranges, without a hash"),
+    SL_OPTION(sl_oci_options, mirrors, LIST, "",
+              "[REGISTRY=]HOST[:PORT][/PREFIX] of registries with the same blobs, asked in this "
+              "order before the registry for what its digest checks",
+              .check = check_mirror, .value = "HOST"),
+    SL_OPTION(sl_oci_options, trust_mirrors, BOOL, "false",
+              "where the registry cannot be reached, believe mirrors: what a tag means, and "
+              "headers of files before the files are checked"),
     SL_OPTION_END,
 };
 const struct sl_option_table sl_oci_table = {"oci", sizeof(struct sl_oci_options), oci_rows};
@@ -45,46 +60,21 @@ static int oci_check(const char *uri, struct sl_err *err)
 }
 
 /* "host" or "[::1]" of "host:port" */
-static bool is_near(const char *host)
+bool sl_oci_host_is_near(const char *host)
 {
     sl_autofree char *text = sl_asprintf(NULL, "http://%s/", host);
     sl_autourl url = {0};
     return text && sl_url_parse(text, &url, NULL) == 0 && sl_url_host_is_near(url.host);
 }
 
-static int find_origin(struct sl_oci *oci, bool plain, struct sl_err *err)
+static int open_registry(struct sl_oci *oci, bool plain, struct sl_err *err)
 {
-    static const char hub[] = "docker.io", hub_api[] = "registry-1.docker.io";
-    const char *host = strcmp(oci->uri.host, hub) == 0 ? hub_api : oci->uri.host;
-    sl_autofree char *url = sl_asprintf(err, "%s://%s", plain ? "http" : "https", host);
-    if (!url || sl_http_base_open(&oci->http, url, err) < 0)
-        return -1;
-    free(sl_steal(&oci->http.login)); /* .netrc is not of registries */
-    oci->origin = sl_url_format(&oci->http.url, false, err);
-    for (size_t bytes = oci->origin ? strlen(oci->origin) : 0;
-         bytes && oci->origin[bytes - 1] == '/';)
-        oci->origin[--bytes] = 0;
-    return oci->origin ? 0 : -1;
-}
-
-static int find_login(struct sl_oci *oci, const struct sl_oci_options *options, bool bare,
-                      struct sl_err *err)
-{
-    const char *file = options ? options->docker_config : NULL;
-    struct sl_oci_login login = {0};
-    int result = 0;
-    if (bare && file && *file)
-        result = sl_fail(err, SL_E_AUTH,
-                         "source.oci.plainHttp: '%.100s' would get the login of "
-                         "source.oci.dockerConfig for everybody to read: leave one of them out",
-                         oci->uri.host);
-    else if (!bare)
-        result = sl_oci_login_find(file, oci->uri.host, oci->uri.repo, &login, err);
-    if (result == 0)
-        oci->auth =
-            sl_oci_auth_new(&oci->store->config, oci->uri.host, oci->uri.repo, bare, &login, err);
-    sl_oci_login_release(&login);
-    return oci->auth ? 0 : -1;
+    const struct sl_oci_place_facts facts = {.name = oci->uri.host,
+                                             .host = oci->uri.host,
+                                             .prefix = "",
+                                             .repo = oci->uri.repo,
+                                             .plain = plain};
+    return sl_oci_endpoint_open(&oci->registry, &oci->store->config, &facts, err);
 }
 
 static int oci_open(struct sl_store *store, const char *uri, char **key, struct sl_err *err)
@@ -94,15 +84,14 @@ static int oci_open(struct sl_store *store, const char *uri, char **key, struct 
     if (!oci)
         return -1;
     oci->store = store;
-    oci->http.section = "source.oci";
     pthread_mutex_init(&oci->locked.mutex, NULL);
     if (sl_oci_uri_parse(uri, &oci->uri, err) < 0)
         return -1;
-    bool near = is_near(oci->uri.host), plain = near || (options && options->plain_http);
-    if (find_origin(oci, plain, err) < 0 ||
-        sl_repository_split(store, uri, oci->uri.path, &oci->folder, key, err) < 0)
+    bool plain = sl_oci_host_is_near(oci->uri.host) || (options && options->plain_http);
+    if (sl_repository_split(store, uri, oci->uri.path, &oci->folder, key, err) < 0 ||
+        open_registry(oci, plain, err) < 0)
         return -1;
-    return find_login(oci, options, plain && !near, err);
+    return sl_oci_open_mirrors(oci, options, err);
 }
 
 static void oci_close(struct sl_store *store)
@@ -110,12 +99,11 @@ static void oci_close(struct sl_store *store)
     struct sl_oci *oci = store->impl;
     if (!oci)
         return;
-    if (oci->http.url.host)
-        sl_http_base_close(&oci->http);
-    sl_oci_auth_free(oci->auth);
+    sl_oci_endpoint_close(&oci->registry);
+    for (unsigned i = 0; i < oci->mirror_count; i++)
+        sl_oci_endpoint_close(&oci->mirrors[i]);
     sl_oci_uri_release(&oci->uri);
     sl_oci_manifest_release(&oci->locked.manifest);
-    free(oci->origin);
     free(oci->folder);
     pthread_mutex_destroy(&oci->locked.mutex);
     free(oci);
@@ -150,7 +138,16 @@ const struct sl_oci_layer *sl_oci_find_layer(struct sl_oci *oci, const char *dig
     return NULL;
 }
 
-/* source->impl: the blob that the source is pinned to. */
+int sl_oci_place_find(struct sl_oci_endpoint *endpoint, const char *digest,
+                      struct sl_oci_place *place, struct sl_err *err)
+{
+    sl_autofree char *url = sl_oci_endpoint_url(endpoint, "blobs", digest, err);
+    place->at = endpoint;
+    place->object = url ? sl_http_base_object(&endpoint->http, url, err) : NULL;
+    return place->object ? 0 : -1;
+}
+
+/* source->impl: the blob that the source is pinned to, at the registry. */
 static int find_blob(struct sl_source *source, struct sl_err *err)
 {
     struct sl_oci *oci = source->store->impl;
@@ -161,10 +158,14 @@ static int find_blob(struct sl_source *source, struct sl_err *err)
         return sl_fail(err, SL_E_USAGE, "the version of '%s' is not a digest", source->uri);
     source->piece_at = packed ? 0 : piece.at;
     source->piece_of = packed ? 0 : piece.of;
-    sl_autofree char *url =
-        sl_asprintf(err, "%s/v2/%s/blobs/%s", oci->origin, oci->uri.repo, piece.digest);
-    source->impl = url ? sl_http_base_object(&oci->http, url, err) : NULL;
-    return source->impl ? 0 : -1;
+    if (!source->impl)
+        source->impl = sl_alloc(sizeof(struct sl_oci_place), err);
+    return source->impl ? sl_oci_place_find(&oci->registry, piece.digest, source->impl, err) : -1;
+}
+
+static void oci_forget(struct sl_source *source)
+{
+    free(source->impl);
 }
 
 static int oci_locate(struct sl_source *source, struct sl_err *err)
@@ -226,16 +227,8 @@ static int oci_resolve(struct sl_source *source, struct sl_err *err)
 /* A link that has expired, and a token: either may be what was refused, or both. */
 static bool oci_recover(struct sl_source *source, const struct sl_err *why, struct sl_err *err)
 {
-    struct sl_oci *oci = source->store->impl;
-    unsigned token;
-    if (!source->impl)
-        return false;
-    bool link = sl_http_recover(&oci->http, source->impl, why, err);
-    {
-        SL_LOCKED(&oci->locked.mutex);
-        token = oci->locked.token;
-    }
-    return (why->http_status == 401 && sl_oci_renew(oci->auth, token)) || link;
+    struct sl_oci_place *place = source->impl;
+    return place && sl_oci_endpoint_recover(place->at, place->object, why, err);
 }
 
 void sl_oci_note_no_ranges(struct sl_oci *oci)
@@ -279,6 +272,9 @@ const struct sl_store_kind sl_oci_store = {
     .list = sl_oci_list,
     .resolve = oci_resolve,
     .locate = oci_locate,
+    .forget = oci_forget,
+    .blame = sl_oci_blame,
+    .describe = sl_oci_describe,
     .recover = oci_recover,
     .in_order = oci_in_order,
     .transport = &sl_oci_transport,

@@ -3,6 +3,11 @@
  * ranges, or through a stream that is read in order. That a server knows none is learned from its
  * first answer, and the same range then goes on as a stream.
  *
+ * And it is asked of one of several endpoints: what is vouched for (a digest of all of it is
+ * compared) of mirrors first, everything else of the registry. What a mirror fails at goes on at
+ * the next one at once, from the first byte that is missing; the fetch hears of the registry's
+ * failures only.
+ *
  * Requests are of a source of the channel's own (`via`), which stands for the one that is read, or
  * for the whole blob that it is a piece of.
  */
@@ -11,16 +16,26 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "log.h"
+#include "metrics.h"
 #include "oci_stream.h"
+#include "progress.h"
 
 struct sl_channel {
     struct sl_oci *oci;
     struct sl_channel *http;
     struct sl_oci_stream *stream; /* NULL: none was needed yet */
+    unsigned stream_from;         /* the endpoint that its bytes are of */
     struct sl_source *source, via;
     struct sl_oci_piece piece;
-    uint64_t begin, end;
+    struct sl_oci_place place; /* via.impl */
+    uint64_t begin, end;       /* still to come */
     bool first;
+    bool vouched;
+    bool leans;      /* the registry failed, and mirrors are believed */
+    bool gave;       /* the endpoint has sent bytes of this range */
+    bool recovered;  /* something was done about its refusal */
+    unsigned number; /* of the endpoint */
     enum { IDLE, BY_RANGE, IN_ORDER } way;
 };
 
@@ -49,42 +64,36 @@ static struct sl_channel *channel_new(struct sl_store *store, struct sl_err *err
 
 /* ---- hooks ----------------------------------------------------------------------------------- */
 
-static bool is_at_origin(const struct sl_oci *oci, const char *url)
-{
-    size_t bytes = strlen(oci->origin);
-    return url && strncmp(url, oci->origin, bytes) == 0 && url[bytes] == '/';
-}
-
 static int prepare(struct sl_source *via, struct sl_range_request *request, struct sl_err *err)
 {
-    struct sl_oci *oci = via->store->impl;
-    unsigned token = 0;
-    if (sl_http_prepare(&oci->http, via->impl, request, err) < 0)
+    const struct sl_oci_place *place = via->impl;
+    if (sl_http_prepare(&place->at->http, place->object, request, err) < 0)
         return -1;
-    if (!is_at_origin(oci, request->url))
-        return 0;
-    if (sl_oci_let_in(oci->auth, request, &token, err) < 0)
+    if (sl_oci_endpoint_let_in(place->at, request, err) < 0)
         return sl_wrap(err, "cannot read '%.300s'", via->uri);
-    SL_LOCKED(&oci->locked.mutex);
-    oci->locked.token = token;
     return 0;
 }
 
 static int redirect(struct sl_source *via, const struct sl_exchange *exchange, const char *from,
                     const char *to, struct sl_err *err)
 {
-    struct sl_oci *oci = via->store->impl;
-    return sl_http_redirect(&oci->http, via->impl, from, to, sl_exchange_status(exchange), err);
+    const struct sl_oci_place *place = via->impl;
+    return sl_http_redirect(&place->at->http, place->object, from, to, sl_exchange_status(exchange),
+                            err);
 }
 
 static int refuse(struct sl_source *via, const struct sl_exchange *exchange, const char *body,
                   size_t body_bytes, struct sl_err *err)
 {
+    const struct sl_oci_place *place = via->impl;
+    const struct sl_cloud_reply reply = {.status = sl_exchange_status(exchange),
+                                         .retry_after = sl_exchange_header(exchange, "Retry-After"),
+                                         .code = sl_exchange_header(exchange, "WWW-Authenticate"),
+                                         .body = body,
+                                         .body_bytes = body_bytes};
     char what[400];
     snprintf(what, sizeof(what), "cannot read '%.380s'", via->uri);
-    return sl_oci_refuse(
-        via->store->impl, sl_exchange_status(exchange), sl_exchange_header(exchange, "Retry-After"),
-        sl_exchange_header(exchange, "WWW-Authenticate"), body, body_bytes, what, err);
+    return sl_oci_refuse(via->store->impl, place->at, &reply, what, err);
 }
 
 const struct sl_http_hooks sl_oci_hooks = {
@@ -97,8 +106,11 @@ static int start_in_order(struct sl_channel *channel, struct sl_err *err)
     struct sl_source *via = &channel->via;
     const struct sl_oci_piece *piece = &channel->piece;
     uint64_t of = channel->first ? 0 : piece->of ? piece->of : channel->source->bytes;
+    if (channel->stream_from != channel->number) /* nobody's bytes are taken for another's */
+        sl_oci_stream_free(sl_steal(&channel->stream));
     if (!channel->stream && !(channel->stream = sl_oci_stream_new(err)))
         return -1;
+    channel->stream_from = channel->number;
     via->piece_at = via->piece_of = 0;
     via->bytes = of;
     const struct sl_oci_stretch stretch = {
@@ -119,33 +131,116 @@ static int start_in_order(struct sl_channel *channel, struct sl_err *err)
 static int stand_in(struct sl_channel *channel, struct sl_err *err)
 {
     struct sl_source *source = channel->source, *via = &channel->via;
-    if (!source->impl || !sl_oci_pin_parse(source->version.pin, &channel->piece))
-        return sl_fail(err, SL_E_INTERNAL, "'%s' has no digest", source->uri);
+    const struct sl_oci_place *own = source->impl;
     via->store = source->store;
     via->uri = source->uri;
     via->bytes = source->bytes;
     via->version = source->version;
     via->piece_at = source->piece_at;
     via->piece_of = source->piece_of;
-    via->impl = source->impl;
-    return 0;
+    via->impl = &channel->place;
+    channel->place = *own;
+    return channel->number == channel->oci->mirror_count
+               ? 0
+               : sl_oci_place_find(sl_oci_endpoint_at(channel->oci, channel->number),
+                                   channel->piece.digest, &channel->place, err);
 }
 
-static int channel_start(struct sl_channel *channel, struct sl_source *source, uint64_t begin,
-                         uint64_t end, bool first, struct sl_err *err)
+/* What is missing of the range, from the endpoint in hand. */
+static int ask(struct sl_channel *channel, struct sl_err *err)
 {
-    channel->source = source;
-    channel->begin = begin;
-    channel->end = end;
-    channel->first = first;
     if (stand_in(channel, err) < 0)
         return -1;
+    channel->gave = false;
     if (channel->piece.packing != SL_PACKING_NONE || sl_oci_knows_no_ranges(channel->oci))
         return start_in_order(channel, err);
     if (channel->stream) /* what it has in hand is in the way */
         sl_oci_stream_abort(channel->stream);
     channel->way = BY_RANGE;
-    return http->channel_start(channel->http, &channel->via, begin, end, first, err);
+    return http->channel_start(channel->http, &channel->via, channel->begin, channel->end,
+                               channel->first, err);
+}
+
+/* ---- which endpoint -------------------------------------------------------------------------- */
+
+/* Pieces of layers that nobody has checked are the registry's in any case. */
+static bool may_lean(const struct sl_channel *channel)
+{
+    return channel->oci->trusts && !channel->piece.of;
+}
+
+static bool is_at_mirror(const struct sl_channel *channel)
+{
+    return channel->number < channel->oci->mirror_count;
+}
+
+static void turn_to(struct sl_channel *channel, unsigned from)
+{
+    channel->number = sl_oci_next_endpoint(channel->oci, from, channel->piece.digest);
+    channel->recovered = false;
+}
+
+static bool ends_all(const struct sl_err *why)
+{
+    return why->kind == SL_E_CANCELED || why->kind == SL_E_NO_SPACE || why->kind == SL_E_INTERNAL;
+}
+
+/* The endpoint in hand failed so: is there another one, which is in hand now? */
+static bool turn(struct sl_channel *channel, const struct sl_err *why)
+{
+    struct sl_oci *oci = channel->oci;
+    if (ends_all(why))
+        return false;
+    if (!is_at_mirror(channel)) {
+        if (channel->vouched || channel->leans || !may_lean(channel) ||
+            !sl_oci_leans_on_mirrors(oci, why))
+            return false;
+        channel->leans = true;
+        turn_to(channel, 0);
+        return is_at_mirror(channel);
+    }
+    if (!channel->recovered && (channel->recovered = why->http_status != 0) &&
+        sl_oci_endpoint_recover(channel->place.at, channel->place.object, why, NULL))
+        return true;
+    sl_oci_endpoint_failed(channel->place.at, channel->piece.digest, why);
+    turn_to(channel, channel->number + 1);
+    return true;
+}
+
+/* FAILED, or WAIT: it goes on elsewhere, with the fetch none the wiser. */
+static enum sl_io_state go_on(struct sl_channel *channel, struct sl_err *err)
+{
+    while (turn(channel, err)) {
+        sl_log(SL_LOG_DEBUG, "asking '%.100s' for the rest of '%.200s': %s",
+               sl_oci_endpoint_at(channel->oci, channel->number)->name, channel->source->uri,
+               err->message);
+        sl_metric_add(SL_M_SOURCE_ERRORS, 1);
+        sl_metric_add(SL_M_SOURCE_REQUESTS, 1);
+        sl_counter_add(&channel->source->requests, 1);
+        *err = (struct sl_err)SL_ERR_INIT;
+        if (ask(channel, err) == 0)
+            return SL_IO_WAIT;
+    }
+    return SL_IO_FAILED;
+}
+
+static int channel_start(struct sl_channel *channel, struct sl_source *source, uint64_t begin,
+                         uint64_t end, bool first, struct sl_err *err)
+{
+    struct sl_oci *oci = channel->oci;
+    struct sl_err local = SL_ERR_INIT;
+    err = err ? err : &local;
+    channel->source = source;
+    channel->begin = begin;
+    channel->end = end;
+    channel->first = first;
+    if (!source->impl || !sl_oci_pin_parse(source->version.pin, &channel->piece))
+        return sl_fail(err, SL_E_INTERNAL, "'%s' has no digest", source->uri);
+    channel->leans = may_lean(channel) && sl_oci_endpoint_is_left(&oci->registry);
+    turn_to(channel, channel->vouched || channel->leans ? 0 : oci->mirror_count);
+    if (ask(channel, err) == 0)
+        return 0;
+    return go_on(channel, err) == SL_IO_WAIT ? 0 : -1;
 }
 
 /* The answer to a range was all of the blob. */
@@ -165,11 +260,23 @@ static void learn(struct sl_channel *channel)
     channel->first = false;
 }
 
+static void note_bytes(struct sl_channel *channel, size_t bytes)
+{
+    channel->begin += bytes;
+    if (!is_at_mirror(channel) || !bytes)
+        return;
+    if (!channel->gave)
+        sl_oci_endpoint_gave(channel->place.at);
+    channel->gave = true;
+    sl_metric_add(SL_M_SOURCE_MIRROR_BYTES, (int64_t)bytes);
+    sl_progress_add_mirrored(channel->oci->store->config.progress, bytes);
+}
+
 static enum sl_io_state read_by_range(struct sl_channel *channel, void *data, size_t bytes,
                                       size_t *got, struct sl_err *err)
 {
     enum sl_io_state state = http->channel_read(channel->http, data, bytes, got, err);
-    if (state != SL_IO_FAILED || !has_no_ranges(err))
+    if (state != SL_IO_FAILED || is_at_mirror(channel) || !has_no_ranges(err))
         return state;
     sl_oci_note_no_ranges(channel->oci);
     *err = (struct sl_err)SL_ERR_INIT;
@@ -189,6 +296,11 @@ static enum sl_io_state channel_read(struct sl_channel *channel, void *data, siz
         state = sl_oci_stream_read(channel->stream, data, bytes, got, err);
     if (state == SL_IO_DATA || state == SL_IO_END)
         learn(channel);
+    note_bytes(channel, *got);
+    if (state == SL_IO_END && is_at_mirror(channel))
+        sl_oci_endpoint_did_well(channel->place.at);
+    if (state == SL_IO_FAILED)
+        state = go_on(channel, err);
     if (state == SL_IO_FAILED || state == SL_IO_END)
         channel->way = IDLE;
     return state;
@@ -212,6 +324,11 @@ static void channel_abort(struct sl_channel *channel)
 static void channel_hedge(struct sl_channel *channel, unsigned hedge)
 {
     http->channel_hedge(channel->http, hedge);
+}
+
+static void channel_vouch(struct sl_channel *channel, bool vouched)
+{
+    channel->vouched = vouched;
 }
 
 static bool channel_sent_twice(const struct sl_channel *channel)
@@ -240,5 +357,6 @@ static struct sl_exchange *channel_exchange(struct sl_channel *channel)
 
 const struct sl_transport sl_oci_transport = {
     SL_CHANNEL_FUNCTIONS,
+    .channel_vouch = channel_vouch,
     .channel_exchange = channel_exchange,
 };

@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "cloud_call.h"
 #include "hash.h"
 #include "json.h"
 #include "log.h"
@@ -27,9 +26,10 @@ static void take_detail(const char *body, size_t bytes, char code[64], char mess
     json_decref(document);
 }
 
-static int refuse_login(const struct sl_oci *oci, const char *what, struct sl_err *err)
+static int refuse_login(const struct sl_oci_endpoint *endpoint, const char *what,
+                        struct sl_err *err)
 {
-    const struct sl_oci_login *login = sl_oci_auth_login(oci->auth);
+    const struct sl_oci_login *login = sl_oci_auth_login(endpoint->auth);
     if (login->user || login->identity)
         return sl_fail_code(err, SL_E_AUTH, "DENIED",
                             "%s: the login of %.200s may not read it: check the name, the "
@@ -47,18 +47,19 @@ static int refuse_login(const struct sl_oci *oci, const char *what, struct sl_er
                         "%s: there is no such repository, or it wants a login: check the name; if "
                         "it is right, give a login by source.oci.dockerConfig (`docker login "
                         "%.100s` writes one)",
-                        what, oci->uri.host);
+                        what, endpoint->host);
 }
 
-int sl_oci_refuse(struct sl_oci *oci, int status, const char *retry_after, const char *challenge,
-                  const char *body, size_t body_bytes, const char *what, struct sl_err *err)
+int sl_oci_refuse(struct sl_oci *oci, struct sl_oci_endpoint *endpoint,
+                  const struct sl_cloud_reply *reply, const char *what, struct sl_err *err)
 {
     char code[64], message[200];
-    take_detail(body, body_bytes, code, message);
+    int status = reply->status;
+    take_detail(reply->body, reply->body_bytes, code, message);
     if (status == 401)
-        sl_oci_note_challenge(oci->auth, challenge);
+        sl_oci_note_challenge(endpoint->auth, reply->code);
     if (status == 401 || status == 403)
-        refuse_login(oci, what, err);
+        refuse_login(endpoint, what, err);
     else if (status == 404 && strcmp(code, "BLOB_UNKNOWN") == 0)
         sl_fail_code(err, SL_E_NOT_FOUND, code,
                      "%s: the registry has lost a file that its manifest names: push it again",
@@ -66,9 +67,9 @@ int sl_oci_refuse(struct sl_oci *oci, int status, const char *retry_after, const
     else if (status == 404)
         sl_fail_code(err, SL_E_NOT_FOUND, code,
                      "%s: the registry has no '%s' with the tag or digest '%.80s'", what,
-                     oci->uri.repo, oci->uri.reference);
+                     endpoint->repo, oci->uri.reference);
     else
-        sl_http_fail(err, status, retry_after, what, message);
+        sl_http_fail(err, status, reply->retry_after, what, message);
     if (err)
         err->http_status = status;
     return -1;
@@ -78,30 +79,28 @@ int sl_oci_refuse(struct sl_oci *oci, int status, const char *retry_after, const
 
 struct asking {
     struct sl_oci *oci;
+    struct sl_oci_endpoint *at;
     const char *reference, *what;
-    unsigned token; /* of the request in hand */
+    unsigned attempts; /* 0: as the config says */
 };
 
 static int prepare(void *arg, struct sl_range_request *request, struct sl_err *err)
 {
     struct asking *asking = arg;
-    const struct sl_oci *oci = asking->oci;
-    request->url =
-        sl_asprintf(err, "%s/v2/%s/manifests/%s", oci->origin, oci->uri.repo, asking->reference);
-    return request->url ? sl_oci_let_in(oci->auth, request, &asking->token, err) : -1;
+    request->url = sl_oci_endpoint_url(asking->at, "manifests", asking->reference, err);
+    return request->url ? sl_oci_endpoint_let_in(asking->at, request, err) : -1;
 }
 
 static int refuse(void *arg, const struct sl_cloud_reply *reply, struct sl_err *err)
 {
     struct asking *asking = arg;
-    return sl_oci_refuse(asking->oci, reply->status, reply->retry_after, reply->code, reply->body,
-                         reply->body_bytes, asking->what, err);
+    return sl_oci_refuse(asking->oci, asking->at, reply, asking->what, err);
 }
 
 static bool recover(void *arg, const struct sl_err *why)
 {
     struct asking *asking = arg;
-    return why->http_status == 401 && sl_oci_renew(asking->oci->auth, asking->token);
+    return sl_oci_endpoint_recover(asking->at, NULL, why, NULL);
 }
 
 /* A manifest that is asked for by its digest must be that; one behind a tag must be what the
@@ -130,7 +129,8 @@ static int check_digest(const struct asking *asking, const struct sl_answer *ans
     return 0;
 }
 
-static int ask(struct asking *asking, struct sl_oci_manifest *manifest, struct sl_err *err)
+/* Of one endpoint: an answer that is what its digest says. Release it, after a failure, too. */
+static int ask_one(struct asking *asking, struct sl_answer *answer, struct sl_err *err)
 {
     static const char *const headers[] = {
         "Accept: application/vnd.oci.image.manifest.v1+json, "
@@ -143,20 +143,77 @@ static int ask(struct asking *asking, struct sl_oci_manifest *manifest, struct s
                                        .method = "GET",
                                        .headers = headers,
                                        .answer_limit = SL_OCI_MANIFEST_BYTES_MAX,
+                                       .attempts = asking->attempts,
                                        .code_header = "WWW-Authenticate",
                                        .arg = asking,
                                        .prepare = prepare,
                                        .refuse = refuse,
                                        .recover = recover};
-    struct sl_answer answer = {0};
     struct sl_channel *channel = sl_store_take_channel(store, err);
     if (!channel)
         return -1;
     int result = sl_cloud_call(&store->config, store->transport->channel_exchange(channel), &call,
-                               &answer, err);
+                               answer, err);
     sl_store_give_channel(store, channel);
-    if (result == 0)
-        result = check_digest(asking, &answer, err);
+    return result < 0 ? -1 : check_digest(asking, answer, err);
+}
+
+static bool ends_all(const struct sl_err *why)
+{
+    return why->kind == SL_E_CANCELED || why->kind == SL_E_NO_SPACE || why->kind == SL_E_INTERNAL;
+}
+
+/* 0: one of them has it. 1: none has, and the next place may be asked. */
+static int ask_mirrors(struct asking *asking, struct sl_answer *answer, struct sl_err *err)
+{
+    struct sl_oci *oci = asking->oci;
+    unsigned at = sl_oci_next_endpoint(oci, 0, asking->reference);
+    for (; at < oci->mirror_count; at = sl_oci_next_endpoint(oci, at + 1, asking->reference)) {
+        struct sl_err why = SL_ERR_INIT;
+        asking->at = &oci->mirrors[at];
+        asking->attempts = 1;
+        if (ask_one(asking, answer, &why) == 0)
+            return 0;
+        sl_answer_release(answer);
+        *answer = (struct sl_answer){0};
+        if (ends_all(&why)) {
+            *err = why;
+            return -1;
+        }
+        sl_oci_endpoint_failed(asking->at, asking->reference, &why);
+    }
+    return 1;
+}
+
+/* A digest may come from anywhere; what a tag means only the registry knows. */
+static int ask_anywhere(struct asking *asking, struct sl_answer *answer, struct sl_err *err)
+{
+    struct sl_oci *oci = asking->oci;
+    bool digest = sl_oci_is_digest(asking->reference);
+    struct sl_err why = SL_ERR_INIT;
+    int tried = digest ? ask_mirrors(asking, answer, err) : 1;
+    if (tried <= 0)
+        return tried;
+    asking->at = &oci->registry;
+    asking->attempts = 0;
+    if (ask_one(asking, answer, &why) == 0)
+        return 0;
+    *err = why;
+    if (digest || !sl_oci_leans_on_mirrors(oci, &why))
+        return oci->mirror_count && !digest && why.retryable
+                   ? sl_wrap(err, "mirrors are not asked what a tag means: name a digest, or set "
+                                  "source.oci.trustMirrors")
+                   : -1;
+    return ask_mirrors(asking, answer, err) ? -1 : 0;
+}
+
+static int ask(struct asking *asking, struct sl_oci_manifest *manifest, struct sl_err *err)
+{
+    struct sl_answer answer = {0};
+    struct sl_err why = SL_ERR_INIT;
+    int result = ask_anywhere(asking, &answer, &why);
+    if (result < 0 && err)
+        *err = why;
     if (result == 0)
         result = sl_oci_manifest_parse(sl_buf_string(&answer.body), answer.body.used, asking->what,
                                        manifest, err);
@@ -187,6 +244,24 @@ static int resolve(struct sl_oci *oci, const char *what, struct sl_oci_manifest 
 
 /* ---- the files ------------------------------------------------------------------------------- */
 
+/* What layers turn out to be may be a mirror's fault: then they are read again without it. */
+static int make(struct sl_oci *oci, const char *what, struct sl_oci_manifest *made,
+                struct sl_err *err)
+{
+    for (;;) {
+        struct sl_err why = SL_ERR_INIT;
+        if (resolve(oci, what, made, &why) == 0 && sl_oci_unpack(oci, made, what, &why) == 0)
+            return 0;
+        sl_oci_manifest_release(made);
+        if ((why.kind == SL_E_FORMAT || why.kind == SL_E_INTEGRITY) &&
+            sl_oci_blame(oci->store, &why))
+            continue;
+        if (err)
+            *err = why;
+        return -1;
+    }
+}
+
 static bool is_known(struct sl_oci *oci)
 {
     SL_LOCKED(&oci->locked.mutex);
@@ -198,11 +273,8 @@ int sl_oci_files(struct sl_oci *oci, const struct sl_oci_manifest **manifest, st
     char what[WHAT_BYTES];
     struct sl_oci_manifest made = {0};
     snprintf(what, sizeof(what), "cannot open '%.380s'", oci->store->uri);
-    if (!is_known(oci) &&
-        (resolve(oci, what, &made, err) < 0 || sl_oci_unpack(oci, &made, what, err) < 0)) {
-        sl_oci_manifest_release(&made);
+    if (!is_known(oci) && make(oci, what, &made, err) < 0)
         return -1;
-    }
     SL_LOCKED(&oci->locked.mutex);
     if (oci->locked.known) { /* the first one who asked decides */
         sl_oci_manifest_release(&made);

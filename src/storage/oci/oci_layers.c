@@ -98,6 +98,7 @@ static int read_layer(struct sl_source *source, struct sl_oci_layer *layer, bool
     if (layer->bytes &&
         (fill(&reading, err) < 0 || find_packing(&reading, &layer->packing, err) < 0))
         return -1;
+    source->vouched |= layer->packing != SL_PACKING_NONE;
     if (layer->packing != SL_PACKING_NONE)
         return sl_oci_unpack_layer(source, layer, tree, err);
     const struct sl_tar_input input = {read_on, &reading};
@@ -114,7 +115,8 @@ static int add_layer(struct sl_oci *oci, struct sl_oci_layer *layer, uint64_t ch
     SL_AUTO(sl_source) source = NULL;
     if (sl_source_known(oci->store, layer->digest, layer->bytes, &version, &source, err) < 0)
         return -1;
-    return read_layer(source, layer, layer->bytes <= check_up_to, tree, err);
+    source->vouched = layer->bytes <= check_up_to;
+    return read_layer(source, layer, source->vouched, tree, err);
 }
 
 /* source.oci.imageFolder without slashes around it. */

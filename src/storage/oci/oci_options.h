@@ -11,6 +11,8 @@ struct sl_oci_options {
     bool plain_http, credential_helpers;
     char *image_folder;
     uint64_t check_layers_up_to;
+    struct sl_list mirrors;
+    bool trust_mirrors;
 };
 extern const struct sl_option_table sl_oci_table;
 extern const struct sl_store_kind sl_oci_store;

@@ -32,8 +32,7 @@ static bool is_host(const char *text, size_t bytes)
     return bytes == 9 && strncasecmp(text, "localhost", 9) == 0;
 }
 
-/* Without userinfo; sl_url_parse() judges the rest. */
-static bool is_clean_host(const char *text, size_t bytes)
+bool sl_oci_is_host(const char *text, size_t bytes)
 {
     for (size_t i = 0; i < bytes; i++)
         if (!isalnum((unsigned char)text[i]) && !strchr(".:-_[]", text[i]))
@@ -41,8 +40,7 @@ static bool is_clean_host(const char *text, size_t bytes)
     return bytes >= 1 && bytes <= HOST_BYTES_MAX;
 }
 
-/* Lower case, parts divided by '/', each of letters and digits with single separators inside. */
-static bool is_repo(const char *text, size_t bytes)
+bool sl_oci_is_repo(const char *text, size_t bytes)
 {
     bool edge = true; /* a letter or digit must come */
     if (bytes < 1 || bytes > REPO_BYTES_MAX)
@@ -75,7 +73,7 @@ static int take_host(const char *uri, const char **rest, struct sl_oci_uri *part
 {
     size_t bytes = strcspn(*rest, "/");
     bool host = is_host(*rest, bytes) && (*rest)[bytes] == '/';
-    if (host && !is_clean_host(*rest, bytes))
+    if (host && !sl_oci_is_host(*rest, bytes))
         return refuse(uri, err, "names no registry");
     parts->host = host ? sl_strndup(*rest, bytes, err) : sl_strdup("docker.io", err);
     *rest += host ? bytes + 1 : 0;
@@ -89,7 +87,7 @@ static int take_repo(const char *uri, const char **rest, struct sl_oci_uri *part
     size_t name = bytes;
     while (!(*rest)[bytes] && name && (*rest)[name - 1] == '/')
         name--; /* the '/' that others want behind folders */
-    if (!is_repo(*rest, name))
+    if (!sl_oci_is_repo(*rest, name))
         return refuse(uri, err, "names no repository (lower-case letters, digits and . _ - /)");
     bool hub = strcmp(parts->host, "docker.io") == 0 && !memchr(*rest, '/', name);
     parts->repo = sl_asprintf(err, "%s%.*s", hub ? "library/" : "", (int)name, *rest);

@@ -33,7 +33,7 @@ struct sl_fetch {
     uint64_t wake_ns;        /* IN_BACKOFF */
     struct sl_retry retry;
     unsigned throttled;
-    bool hedged;
+    bool hedged, vouched;
 };
 
 static struct sl_channel *take_idle_channel(struct sl_store *store)
@@ -110,6 +110,11 @@ void sl_fetch_rest(struct sl_fetch *fetch)
 void sl_fetch_hedge(struct sl_fetch *fetch)
 {
     fetch->hedged = true;
+}
+
+void sl_fetch_vouch(struct sl_fetch *fetch, bool vouched)
+{
+    fetch->vouched = vouched;
 }
 
 /* Each time twice as patient; the last try waits as long as it may. */
@@ -189,6 +194,8 @@ static int start_try(struct sl_fetch *fetch, struct sl_err *err)
     sl_counter_add(&source->requests, 1);
     sl_metric_add(SL_M_SOURCE_REQUESTS, 1);
     set_hedge(fetch);
+    if (fetch->store->transport->channel_vouch)
+        fetch->store->transport->channel_vouch(fetch->channel, fetch->vouched || source->vouched);
     if (fetch->store->transport->channel_start(fetch->channel, source, fetch->at, fetch->end,
                                                !source->opened, err) < 0)
         return fail_try(fetch, err);

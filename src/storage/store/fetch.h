@@ -31,6 +31,12 @@ struct sl_fetch *sl_fetch_new_apart(struct sl_store *store, struct sl_err *err);
  * first is taken (exchange_hedge.c). Before the first range.
  */
 void sl_fetch_hedge(struct sl_fetch *fetch);
+/**
+ * Whether whoever fetches hashes the whole object by a digest and drops all of it where that
+ * differs: then bytes may come from others than the store itself, such as mirrors. For ranges that
+ * start from now on; false at first.
+ */
+void sl_fetch_vouch(struct sl_fetch *fetch, bool vouched);
 /** Closes the connection, in mid-answer too. */
 void sl_fetch_free(struct sl_fetch *fetch);
 SL_AUTO_DEFINE(sl_fetch)

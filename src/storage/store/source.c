@@ -232,6 +232,11 @@ bool sl_store_in_order(struct sl_store *store)
     return store->kind->in_order && store->kind->in_order(store);
 }
 
+bool sl_store_blame_mirrors(struct sl_store *store, const struct sl_err *why)
+{
+    return store->kind->blame && store->kind->blame(store, why);
+}
+
 struct sl_cancel *sl_store_cancel(const struct sl_store *store)
 {
     return store->config.cancel;

@@ -60,6 +60,7 @@ struct sl_source_config {
     struct sl_progress *progress; /* may be NULL; fetched bytes and retries are counted there */
     size_t beneath_bytes; /* local files: nothing outside of what the first bytes of the URI name is
                              opened, whatever links there are; 0: anything may be */
+    bool no_mirrors; /* nothing is taken from a kind's own mirrors: see sl_store_blame_mirrors() */
     const char *credentials; /* kept under this name (caller_credentials.h), and no others; NULL:
                                 what options and environment say */
 };
@@ -106,6 +107,12 @@ unsigned sl_store_host_connections(const struct sl_store *store);
 /** Are its objects best read one after another, from their beginnings on and by one connection,
  * since it has them so? Asked when they have been opened. Any thread. */
 bool sl_store_in_order(struct sl_store *store);
+/**
+ * A hash did not agree. true: some of what was read came from mirrors of the store's own, which are
+ * left now, with a warning; read anew by a store with config.no_mirrors it may be right. Any
+ * thread.
+ */
+bool sl_store_blame_mirrors(struct sl_store *store, const struct sl_err *why);
 /** What ends its waits, for callers that drive fetches themselves; may be NULL. */
 struct sl_cancel *sl_store_cancel(const struct sl_store *store);
 

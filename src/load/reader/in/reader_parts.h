@@ -91,6 +91,7 @@ struct sl_reader {
     unsigned given_max;
     uint64_t began_ns;
     uint64_t asked_before;       /* requests for the plan's objects until then */
+    bool *whole;                 /* of each source: a digest of all its bytes is checked */
     bool started;                /* it has its threads */
     bool forms, grows;           /* some bytes change on their way; and become more */
     struct sl_counter landed;    /* bytes of this run */
@@ -290,6 +291,8 @@ enum sl_slot_state { SL_SLOT_FAILED = -1, SL_SLOT_WAIT, SL_SLOT_RUN, SL_SLOT_FUL
 enum sl_slot_state sl_slot_step(struct sl_slot *slot, bool insist, struct sl_err *err);
 /** Give an idle slot something to read. */
 int sl_slot_start(struct sl_slot *slot, const struct sl_reader_job *job, struct sl_err *err);
+/** Let its fetch begin [begin, end) of the source that its range is of. As sl_fetch_start(). */
+int sl_slot_fetch(struct sl_slot *slot, uint64_t begin, uint64_t end, struct sl_err *err);
 /** An idle slot: whoever needs its connection, or its place at the host, may have it. */
 void sl_slot_rest(struct sl_slot *slot);
 int sl_slot_poll(struct sl_slot *slot, struct pollfd fds[SL_IO_POLL_MAX], uint64_t *deadline_ns);

@@ -8,13 +8,13 @@
 #ifndef SL_OCI_STORE_H
 #define SL_OCI_STORE_H
 
-#include "http_base.h"
-#include "oci_auth.h"
+#include "cloud_call.h"
+#include "oci_endpoint.h"
 #include "oci_options.h"
 #include "packed_stream.h"
 #include "source.h"
 
-enum { SL_OCI_MANIFEST_BYTES_MAX = 4 * 1024 * 1024, SL_OCI_DIGEST_BYTES = 72 };
+enum { SL_OCI_MANIFEST_BYTES_MAX = 4 * 1024 * 1024 };
 
 /** oci://HOST[:PORT]/REPO[:TAG|@DIGEST][/PATH], taken apart. */
 struct sl_oci_uri {
@@ -28,6 +28,10 @@ int sl_oci_uri_parse(const char *uri, struct sl_oci_uri *parts, struct sl_err *e
 void sl_oci_uri_release(struct sl_oci_uri *parts);
 /** "sha256:" and 64 lower-case hex digits, at the text's end. */
 bool sl_oci_is_digest(const char *text);
+/** "host:port", without a user; sl_url_parse() judges the rest. */
+bool sl_oci_is_host(const char *text, size_t bytes);
+/** Lower case, parts divided by '/', each of letters and digits with single separators inside. */
+bool sl_oci_is_repo(const char *text, size_t bytes);
 
 /** A file of an artifact: a blob, or a piece of one. */
 struct sl_oci_file {
@@ -80,20 +84,43 @@ bool sl_oci_pin_parse(const char *pin, struct sl_oci_piece *piece);
 
 /** store->impl */
 struct sl_oci {
-    struct sl_http_base http; /* its URL is the registry's API */
+    struct sl_oci_endpoint registry, mirrors[SL_OCI_MIRRORS_MAX];
+    unsigned mirror_count;
+    bool trusts; /* mirrors are believed where the registry cannot be reached */
     struct sl_store *store;
     struct sl_oci_uri uri;
-    char *origin; /* "https://ghcr.io", without '/' at its end */
     char *folder; /* of uri.path, with its last '/'; "": all */
-    struct sl_oci_auth *auth;
     struct {
         pthread_mutex_t mutex;
         bool known;     /* once it is, manifest stays as it is */
-        bool no_ranges; /* whole files are sent instead */
-        unsigned token; /* that was sent last; 0: none */
+        bool no_ranges; /* the registry sends whole files instead */
         struct sl_oci_manifest manifest;
     } locked;
 };
+
+/** source->impl: where a blob is asked for. */
+struct sl_oci_place {
+    struct sl_oci_endpoint *at;
+    struct sl_http_object *object; /* the endpoint's */
+};
+/** The blob of this digest there. SL_E_NO_SPACE. */
+int sl_oci_place_find(struct sl_oci_endpoint *endpoint, const char *digest,
+                      struct sl_oci_place *place, struct sl_err *err);
+/** The first endpoint from that number on which may send this blob: a mirror, or mirror_count for
+ * the registry. */
+unsigned sl_oci_next_endpoint(struct sl_oci *oci, unsigned from, const char *digest);
+struct sl_oci_endpoint *sl_oci_endpoint_at(struct sl_oci *oci, unsigned number);
+/** The registry failed so: are mirrors believed from now on? */
+bool sl_oci_leans_on_mirrors(struct sl_oci *oci, const struct sl_err *why);
+/** "host" or "[::1]" of "host:port": is it of this machine? */
+bool sl_oci_host_is_near(const char *host);
+/** Those of the spec that are of this registry. SL_E_USAGE, SL_E_NO_SPACE. */
+int sl_oci_open_mirrors(struct sl_oci *oci, const struct sl_oci_options *options,
+                        struct sl_err *err);
+/** sl_store_kind.blame, .describe */
+bool sl_oci_blame(struct sl_store *store, const struct sl_err *why);
+void sl_oci_describe(struct sl_store *store,
+                     void (*row)(void *arg, const char *what, const char *text), void *arg);
 
 /** The layer of this digest among the artifact's, whose files are known; NULL: there is none, or
  * nobody has asked for the files. Borrowed from the store. Any thread. */
@@ -114,8 +141,8 @@ int sl_oci_list(struct sl_store *store,
                 int (*each)(const struct sl_entry *entry, void *arg, struct sl_err *err), void *arg,
                 struct sl_err *err);
 
-/** Of a refusal: its error, with what to do; -1. body is NUL-terminated. */
-int sl_oci_refuse(struct sl_oci *oci, int status, const char *retry_after, const char *challenge,
-                  const char *body, size_t body_bytes, const char *what, struct sl_err *err);
+/** Of a refusal: its error, with what to do; -1. reply->code: the challenge. */
+int sl_oci_refuse(struct sl_oci *oci, struct sl_oci_endpoint *endpoint,
+                  const struct sl_cloud_reply *reply, const char *what, struct sl_err *err);
 
 #endif

@@ -1,0 +1,234 @@
+/*
+ * A mirror that fails is left in steps: what it lacks is not asked of it again; what may pass is
+ * borne a few times in a row; everything else, such as wrong bytes, silence or a refusal, ends it.
+ * Then there is one warning, and the load goes on elsewhere.
+ */
+#include "oci_endpoint.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "log.h"
+#include "oci_store.h"
+
+enum { FAILURES_MAX = 3, ABSENT_MAX = 4096 };
+
+/* ---- opening --------------------------------------------------------------------------------- */
+
+static int find_origin(struct sl_oci_endpoint *endpoint, bool plain, struct sl_err *err)
+{
+    static const char hub[] = "docker.io", hub_api[] = "registry-1.docker.io";
+    const char *host = strcmp(endpoint->host, hub) == 0 ? hub_api : endpoint->host;
+    sl_autofree char *url = sl_asprintf(err, "%s://%s", plain ? "http" : "https", host);
+    if (!url || sl_http_base_open(&endpoint->http, url, err) < 0)
+        return -1;
+    free(sl_steal(&endpoint->http.login)); /* .netrc is not of registries */
+    endpoint->origin = sl_url_format(&endpoint->http.url, false, err);
+    for (size_t bytes = endpoint->origin ? strlen(endpoint->origin) : 0;
+         bytes && endpoint->origin[bytes - 1] == '/';)
+        endpoint->origin[--bytes] = 0;
+    return endpoint->origin ? 0 : -1;
+}
+
+/* bare: everybody on the way would read it. */
+static int find_login(struct sl_oci_endpoint *endpoint, const struct sl_source_config *config,
+                      bool bare, struct sl_err *err)
+{
+    const struct sl_oci_options *options = sl_source_options(config, &sl_oci_table);
+    const char *file = options ? options->docker_config : NULL;
+    struct sl_oci_login login = {0};
+    int result = 0;
+    if (bare && file && *file && !endpoint->mirror)
+        result = sl_fail(err, SL_E_AUTH,
+                         "source.oci.plainHttp: '%.100s' would get the login of "
+                         "source.oci.dockerConfig for everybody to read: leave one of them out",
+                         endpoint->host);
+    else if (!bare)
+        result = sl_oci_login_find(file, endpoint->host, endpoint->repo, &login, err);
+    if (result == 0)
+        endpoint->auth = sl_oci_auth_new(config, endpoint->host, endpoint->repo, bare, &login, err);
+    sl_oci_login_release(&login);
+    return endpoint->auth ? 0 : -1;
+}
+
+int sl_oci_endpoint_open(struct sl_oci_endpoint *endpoint, const struct sl_source_config *config,
+                         const struct sl_oci_place_facts *facts, struct sl_err *err)
+{
+    pthread_mutex_init(&endpoint->locked.mutex, NULL);
+    endpoint->http.section = "source.oci";
+    endpoint->mirror = facts->of != NULL;
+    endpoint->name = sl_strdup(facts->name, err);
+    endpoint->host = endpoint->name ? sl_strdup(facts->host, err) : NULL;
+    if (!endpoint->host)
+        return -1;
+    endpoint->repo =
+        sl_asprintf(err, "%s%s%s", facts->prefix, *facts->prefix ? "/" : "", facts->repo);
+    endpoint->query = facts->of ? sl_asprintf(err, "?ns=%s", facts->of) : sl_strdup("", err);
+    if (!endpoint->repo || !endpoint->query || find_origin(endpoint, facts->plain, err) < 0)
+        return -1;
+    bool bare = facts->plain && !sl_url_host_is_near(endpoint->http.url.host);
+    return find_login(endpoint, config, bare, err);
+}
+
+void sl_oci_endpoint_close(struct sl_oci_endpoint *endpoint)
+{
+    if (endpoint->http.url.host)
+        sl_http_base_close(&endpoint->http);
+    sl_oci_auth_free(endpoint->auth);
+    free(endpoint->name);
+    free(endpoint->host);
+    free(endpoint->repo);
+    free(endpoint->origin);
+    free(endpoint->query);
+    free(endpoint->locked.absent);
+    if (endpoint->name)
+        pthread_mutex_destroy(&endpoint->locked.mutex);
+}
+
+/* ---- requests -------------------------------------------------------------------------------- */
+
+char *sl_oci_endpoint_url(const struct sl_oci_endpoint *endpoint, const char *kind,
+                          const char *reference, struct sl_err *err)
+{
+    return sl_asprintf(err, "%s/v2/%s/%s/%s%s", endpoint->origin, endpoint->repo, kind, reference,
+                       endpoint->query);
+}
+
+int sl_oci_endpoint_let_in(struct sl_oci_endpoint *endpoint, struct sl_range_request *request,
+                           struct sl_err *err)
+{
+    size_t bytes = strlen(endpoint->origin);
+    unsigned token = 0;
+    if (!request->url || strncmp(request->url, endpoint->origin, bytes) != 0 ||
+        request->url[bytes] != '/')
+        return 0;
+    if (sl_oci_let_in(endpoint->auth, request, &token, err) < 0)
+        return -1;
+    SL_LOCKED(&endpoint->locked.mutex);
+    endpoint->locked.token = token;
+    return 0;
+}
+
+bool sl_oci_endpoint_recover(struct sl_oci_endpoint *endpoint, struct sl_http_object *object,
+                             const struct sl_err *why, struct sl_err *err)
+{
+    unsigned token;
+    bool link = object && sl_http_recover(&endpoint->http, object, why, err);
+    {
+        SL_LOCKED(&endpoint->locked.mutex);
+        token = endpoint->locked.token;
+    }
+    return (why->http_status == 401 && sl_oci_renew(endpoint->auth, token)) || link;
+}
+
+/* ---- how a mirror does ------------------------------------------------------------------------
+ */
+
+/* Under the lock. */
+static bool is_absent(const struct sl_oci_endpoint *endpoint, const char *digest)
+{
+    for (size_t i = 0; i < endpoint->locked.absent_count; i++)
+        if (strcmp(endpoint->locked.absent[i], digest) == 0)
+            return true;
+    return false;
+}
+
+bool sl_oci_endpoint_serves(struct sl_oci_endpoint *endpoint, const char *digest)
+{
+    SL_LOCKED(&endpoint->locked.mutex);
+    return !endpoint->locked.left && !is_absent(endpoint, digest);
+}
+
+bool sl_oci_endpoint_is_left(struct sl_oci_endpoint *endpoint)
+{
+    SL_LOCKED(&endpoint->locked.mutex);
+    return endpoint->locked.left;
+}
+
+void sl_oci_endpoint_leave(struct sl_oci_endpoint *endpoint)
+{
+    SL_LOCKED(&endpoint->locked.mutex);
+    endpoint->locked.left = true;
+}
+
+void sl_oci_endpoint_gave(struct sl_oci_endpoint *endpoint)
+{
+    SL_LOCKED(&endpoint->locked.mutex);
+    endpoint->locked.gave = true;
+}
+
+void sl_oci_endpoint_did_well(struct sl_oci_endpoint *endpoint)
+{
+    SL_LOCKED(&endpoint->locked.mutex);
+    endpoint->locked.failures = 0;
+}
+
+/* Under the lock: true if it is the first thing that it lacks. */
+static bool note_absent(struct sl_oci_endpoint *endpoint, const char *digest)
+{
+    size_t count = endpoint->locked.absent_count;
+    bool first = !endpoint->locked.lacks;
+    endpoint->locked.lacks = true;
+    if (is_absent(endpoint, digest))
+        return first;
+    if (count == ABSENT_MAX || sl_grow(&endpoint->locked.absent, &endpoint->locked.absent_capacity,
+                                       count + 1, sizeof(*endpoint->locked.absent), NULL) < 0) {
+        endpoint->locked.left = true;
+        return first;
+    }
+    snprintf(endpoint->locked.absent[count], SL_OCI_DIGEST_BYTES, "%s", digest);
+    endpoint->locked.absent_count++;
+    return first;
+}
+
+/* Silence, and nobody there, cost too much time for a second try. */
+static bool may_pass(const struct sl_err *why)
+{
+    return why->retryable && strcmp(why->code, "stall") != 0 &&
+           strcmp(why->code, SL_NET_UNREACHED) != 0;
+}
+
+/* A cache that has not got a blob yet sends all of it as it comes, whatever range was asked for. */
+static bool is_lacking(const struct sl_err *why)
+{
+    bool whole = why->http_status == 200 && strcmp(why->code, "range") == 0;
+    return why->kind == SL_E_NOT_FOUND || whole;
+}
+
+void sl_oci_endpoint_failed(struct sl_oci_endpoint *endpoint, const char *digest,
+                            const struct sl_err *why)
+{
+    bool lacks = is_lacking(why), said, left;
+    {
+        SL_LOCKED(&endpoint->locked.mutex);
+        bool before = endpoint->locked.left;
+        if (lacks)
+            said = note_absent(endpoint, digest);
+        else
+            endpoint->locked.left |= !may_pass(why) || ++endpoint->locked.failures >= FAILURES_MAX;
+        left = endpoint->locked.left && !before;
+        said = lacks ? said : left;
+    }
+    sl_log(said ? SL_LOG_WARN : SL_LOG_DEBUG, "mirror '%.100s' %s: %s", endpoint->name,
+           left    ? "is not asked any more"
+           : lacks ? "lacks something, which is asked for elsewhere"
+                   : "failed",
+           why->message);
+}
+
+bool sl_oci_endpoint_blame(struct sl_oci_endpoint *endpoint, const struct sl_err *why)
+{
+    bool blamed, before;
+    {
+        SL_LOCKED(&endpoint->locked.mutex);
+        blamed = endpoint->locked.gave;
+        before = endpoint->locked.left;
+        endpoint->locked.left |= blamed;
+        endpoint->locked.gave = false;
+    }
+    if (blamed && !before)
+        sl_log(SL_LOG_WARN,
+               "mirror '%.100s' is not asked any more, since it sent some of what is wrong: %s",
+               endpoint->name, why->message);
+    return blamed;
+}
