@@ -208,6 +208,25 @@ def a_node_ends_in_mid_load(h):
 
 
 @check()
+def a_small_model_passes_large_ones(h):
+    """Two large models take both places and a third one waits: a small one behind it is ready first."""
+    server, _ = paced(1 << 16)
+    node = Node(h)
+    small = h.directory("small-model")
+    with open(os.path.join(small, "config.json"), "w") as file:
+        file.write("{}")
+    node.configure("".join(model(name, server.url) for name in ("a", "b", "c")) + model("small", small + "/"))
+    node.start()
+    node.await_state("small")
+    states = sorted(node.model(name)["state"] for name in ("a", "b", "c"))
+    assert states == ["loading", "loading", "queued"], states
+    queue = node.get("/v1/models")[1]["queue"]
+    assert [entry["reason"] for entry in queue] == ["all 2 places for loads are taken"], queue
+    assert node.end() == 0
+    server.close()
+
+
+@check()
 def a_node_talks_with_systemd(h):
     """sd_notify: ready, reloading with its time, status, watchdog, stopping; and a socket that systemd opened."""
     node = Node(h)
