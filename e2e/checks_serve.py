@@ -281,6 +281,21 @@ def a_config_with_mistakes_starts_nothing(h):
     assert not os.path.exists(node.directory), "something was made for a config with mistakes"
 
 
+@check()
+def a_config_that_is_right_is_told_so(h):
+    """`--check` says what it checked, warns of a budget that no machine has, and makes nothing."""
+    node = Node(h)
+    node.configure(model("a", "s3://b/a/") + model("b", "s3://b/b/"))
+    done = h.sluice("serve", node.config, "--check").expect(0)
+    assert done.out == f"ok: {node.config}: 2 models, budget 1.00 GiB\n", done.out
+    node.configure(budget="900TiB")
+    done = h.sluice("serve", node.config, "--check").expect(0, "budgetBytes is 900 TiB, and there are ")
+    assert done.out == f"ok: {node.config}: 0 models, budget 900 TiB\n", done.out
+    answer = json.loads(h.sluice("serve", node.config, "--check", "--json").expect(0).out)
+    assert answer["models"] == 0 and answer["budget_bytes"] == 900 << 40, answer
+    assert not os.path.exists(node.directory), "something was made by a check"
+
+
 def tensors(h, count, floats):
     """A safetensors file of vectors."""
     head, at = {}, 0
