@@ -2,12 +2,14 @@
 import http.client
 import json
 import os
+import shutil
 import signal
 import socket
+import subprocess
 import threading
 
 from checks_resilience import CONNECTIONS, OBJECT_BYTES, RANGE_BYTES, paced
-from harness import check, free_port, http_get, sha256_file, wait_for
+from harness import ROOT, Skip, check, free_port, http_get, sha256_file, wait_for
 
 TOKEN = "a token of the checks"
 
@@ -263,6 +265,42 @@ def a_node_talks_with_systemd(h):
     assert node.process.wait(180) == 0
     assert os.path.exists(path), "a socket of systemd was taken away"
     told.close()
+
+
+DROPPED = "sys_boot sys_time sys_rawio sys_pacct sys_tty_config syslog wake_alarm net_admin net_raw linux_immutable " \
+          "audit_control audit_read block_suspend"
+
+
+@check()
+def the_unit_is_good_and_its_limits_leave_a_daemon_whole(h):
+    """systemd-analyze takes the packaged unit, no option gives the daemon mounts of its own, and a daemon without the
+    capabilities that the unit takes away serves a model."""
+    with open(os.path.join(ROOT, "packaging", "sluice.service.in"), encoding="utf-8") as file:
+        unit = file.read().replace("@CMAKE_INSTALL_FULL_BINDIR@/sluice", h.program)
+    settings = [line.partition("=")[::2] for line in unit.splitlines() if "=" in line and not line.startswith("#")]
+    for key, _ in settings:
+        assert not key.startswith(("Protect", "Private", "ReadOnly", "ReadWrite", "Inaccessible", "Mount", "BindPaths",
+                                   "TemporaryFileSystem", "RootDirectory", "DynamicUser")), key
+    taken = " ".join(value[1:] for key, value in settings if key == "CapabilityBoundingSet").lower().replace("cap_", "")
+    assert taken == DROPPED, taken
+    if shutil.which("systemd-analyze"):
+        path = os.path.join(h.directory("unit"), "sluice.service")
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(unit)
+        done = subprocess.run(["systemd-analyze", "verify", "--man=no", path], capture_output=True, text=True)
+        ours = [line for line in done.stderr.splitlines() if "sluice" in line]  # it names faults of other units, too
+        assert not ours, ours
+    if not shutil.which("setpriv") or os.getuid():
+        raise Skip("it takes setpriv and root to take capabilities away")
+    node = Node(h)
+    node.configure(model("m", tensors(h, 1, 16)))
+    bounds = ",".join("-" + name for name in DROPPED.split())
+    node.start(["setpriv", "--no-new-privs", f"--bounding-set={bounds}", f"--inh-caps={bounds}", h.program, "serve",
+                node.config])
+    node.await_state("m")
+    node.process.send_signal(signal.SIGHUP)
+    wait_for("the config read again", lambda: node.said("the config was read again"))
+    assert node.end() == 0
 
 
 @check()
