@@ -124,16 +124,19 @@ SL_TEST(who_waits_first_has_the_next_place)
 
 SL_TEST(what_waits_for_the_small_place_is_told_so)
 {
-    ck_assert_int_eq(sl_registry_forget(registry, "big-b", &err), 0);
+    reopen_with_places(10000, 2);
+    holder.measure = measure;
+    fake.gated = true;
+    load("big-a", 400);
     load("mid", 100);
-    await_admitted(3);
+    await_admitted(2);
     load("big-c", 400);
     load("small", 20);
     load("next", 20);
     await_sources(&sources.ended, 3);
     ck_assert(is("small", "queued")); /* beside one of 100 it is not small */
     ck_assert_int_eq(sl_registry_forget(registry, "mid", &err), 0);
-    await_admitted(5);
+    await_admitted(4);
     ck_assert(is("big-c", "loading") && is("small", "loading"));
     ck_assert(shows("{\"name\":\"next\",\"reason\":\"all 2 places for loads are taken, and 'small' "
                     "has the one for small models\"}"));
